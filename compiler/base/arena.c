@@ -83,14 +83,14 @@ Arena *arena_use(Arena *a) {
   return before;
 }
 
-/* Blocks of the usual size are kept for whoever needs one next: new memory costs more than clearing it. */
-static void block_free(Block *block) {
+/* Blocks of the usual size are kept for whoever needs one next: new memory costs more than clearing what was taken of it. */
+static void block_free(Block *block, size_t taken) {
   ASAN_UNPOISON_MEMORY_REGION(block + 1, block->bytes);
   if (block->bytes != BLOCK) {
     free(block);
     return;
   }
-  memset(block + 1, 0, BLOCK);
+  memset(block + 1, 0, taken);
   block->before = spare;
   spare = block;
 }
@@ -104,8 +104,10 @@ static void release(Arena *a, ArenaMark mark) {
     taken = (size_t)(a->unused - mark.unused);
   while (a->blocks != mark.blocks) {
     Block *block = a->blocks;
+    const char *first = (const char *)(block + 1);
+    bool open = a->unused >= first && a->unused <= first + block->bytes;
     a->blocks = block->before;
-    block_free(block);
+    block_free(block, open ? (size_t)(a->unused - first) : block->bytes);
   }
   a->unused = mark.unused;
   a->unused_bytes = mark.unused_bytes;

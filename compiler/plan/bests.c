@@ -44,7 +44,7 @@ static Best *find(const Planner *r, const Candidate *c, int64_t limit, const int
   return best && best->spans == c->spans && best->corrections == c->spans->corrections ? best : NULL;
 }
 
-static Partition copy_of(const Partition *p, int parts) {
+Partition partition_copy(const Partition *p, int parts) {
   Partition copy = *p;
   copy.start = alloc_copy(p->start, (size_t)(parts + 1) * sizeof *p->start);
   copy.recompute = alloc_copy(p->recompute, (size_t)parts);
@@ -58,7 +58,7 @@ static void keep(const Planner *r, const Candidate *c, const int64_t *key, Best 
   Table *table = form_table(&b->forms, c->form->n_stages);
   Best *known = table_find(table, key);
   if (best.part.start)
-    best.part = copy_of(&best.part, parts);
+    best.part = partition_copy(&best.part, parts);
   if (known)
     *known = best;
   else
@@ -89,7 +89,7 @@ bool best_partition(const Planner *r, const Candidate *c, int64_t limit, double 
   if (!known)
     known = unlimited_that_fits(r, c, limit);
   if (known && known->part.start) {
-    *out = copy_of(&known->part, parts);
+    *out = partition_copy(&known->part, parts);
     return known->part.value <= most;
   }
   if (known && most <= known->most)

@@ -12,7 +12,7 @@ Candidate candidate_of(const Planner *r, const Pipeline *form, const Placement *
                      .spans = spans,
                      .copies = copies(r, form, at, b, policy),
                      .pinned = pinned,
-                     .balanced = alloc(sizeof(Partition)),
+                     .balanced = alloc(N_CHUNK_STARTS * sizeof(Partition)),
                      .bound = bound};
 }
 

@@ -4,6 +4,13 @@
 
 #include "plan/planner.h"
 
+/* Cuts of several chunks if memory were no matter, which others start from. */
+typedef enum ChunkStart {
+  START_BALANCED, /* each part as fast as what its rank has beside it allows */
+  START_ROUNDS,   /* the ranks' parts of a round alike */
+  N_CHUNK_STARTS
+} ChunkStart;
+
 typedef struct Candidate {
   const Pipeline *form;
   Placement placement;
@@ -11,8 +18,9 @@ typedef struct Candidate {
   Recompute recompute;
   const Spans *spans;
   Copies *copies;
-  const int *pinned;   /* where parts start, or NULL */
-  Partition *balanced; /* of several chunks: if memory were no matter; its start is NULL until somebody asks */
+  const int *pinned; /* where parts start, or NULL */
+  ChunkStart start;
+  Partition *balanced; /* of several chunks, by ChunkStart; their start is NULL until somebody asks */
   /* Of several chunks: cut as if a rank had this share of what one takes at most if memory were no matter, which leads
    * elsewhere; 0: as there is memory. */
   double tight;
@@ -50,6 +58,7 @@ bool fits_exactly(const Planner *r, Candidate *c);
 void settle(const Planner *r, Candidate *c);
 
 /* ---- bests.c */
+Partition partition_copy(const Partition *p, int parts);
 /* partition_fastest() of a candidate with as many parts as there are. */
 bool best_partition(const Planner *r, const Candidate *c, int64_t limit, double most, Partition *out);
 
@@ -92,5 +101,8 @@ bool fastest_of_all(const Planner *r, double most, int64_t *budget, Candidate *o
  * planner may, ranks, stages and the microbatch. The candidate stays settled. How many turns of microbatches through parts
  * were simulated for it. */
 int64_t refine(const Planner *r, Candidate *c);
+/* The same of a refined one's cuts, from others near those again and again, for so many turns: where ranks hold several chunks
+ * steps that each make it shorter lead to many ends. */
+void refine_again(const Planner *r, Candidate *c, int64_t turns);
 
 #endif

@@ -167,6 +167,37 @@ static void refine_leaders(Choice *c) {
   }
 }
 
+/* The fastest that was refined, none of those known. */
+static Candidate *next_refined(Choice *c, Plans *known) {
+  Candidate *best = NULL;
+  for (int i = 0; i < c->candidates.n; i++) {
+    Candidate *one = &c->candidates.at[i];
+    bool is_known = !one->refined || !one->settled || one->refused;
+    for (int k = 0; k < known->n && !is_known; k++)
+      is_known = equal_plans(known->at[k], one->plan);
+    if (!is_known && (!best || before(one, best)))
+      best = one;
+  }
+  if (best)
+    push(known, best->plan);
+  return best;
+}
+
+/* Where ranks hold several chunks: the best few from other cuts, then the best of these. */
+static void refine_chunks(Choice *c) {
+  enum { FEW = 3, TURNS = 200000 };
+  Plans known = {0};
+  Candidate *one = leader(c, false);
+  if (c->r->form.chunks == 1 || c->r->pinned || !one || !may_gain(c->r, seconds(one)))
+    return;
+  for (int i = 0; i < FEW && (one = next_refined(c, &known)) != NULL; i++)
+    if (seconds(one) <= c->close * c->best)
+      refine_again(c->r, one, TURNS), known.at[i] = one->plan;
+  known.n = 0;
+  if ((one = next_refined(c, &known)) != NULL)
+    refine_again(c->r, one, FEW * TURNS);
+}
+
 /* What is faster than all these, where so few plans are possible that they can be tried one by one. */
 static void try_every(Choice *c) {
   enum { ROUNDS = 8, BUDGET = 1000000 };
@@ -350,6 +381,7 @@ static Plan *fastest(Choice *c) {
   if (!list_candidates(c))
     return NULL;
   refine_leaders(c);
+  refine_chunks(c);
   try_every(c);
   return next_best(c);
 }

@@ -64,6 +64,80 @@ double chunks_value(const Candidate *c, const Partition *part) {
   return fmax(end.late, whole);
 }
 
+/* ---- rounds ------------------------------------------------------------------------------------------------ */
+
+/* A round: one part of each rank, neighbours in the model. All ranks work on one round, then on the next, so that a
+ * microbatch takes as long as the longest parts of all rounds together. */
+
+/* Cuts pieces from `first` on into parts that take at most so many seconds, the last at `end` at the latest, with a piece in each. Where
+ * the last ends. */
+static int fill_parts(const Spans *s, int first, int end, int parts, double most, int *start) {
+  for (int i = 0; i < parts; i++) {
+    int low = first + 1, high = end - (parts - 1 - i);
+    start[i] = first;
+    while (low < high) {
+      int at = (low + high + 1) / 2;
+      if (span_compute(s, first, at) <= most)
+        low = at;
+      else
+        high = at - 1;
+    }
+    first = low;
+  }
+  return first;
+}
+
+/* Of the most even cuts of a round: the seconds of its longest part. */
+static double even_parts(const Spans *s, int first, int end, int parts, int *start) {
+  enum { BITS = 16 };
+  double low = 0, high = span_compute(s, first, end);
+  for (int i = 0; i < BITS; i++) {
+    double most = (low + high) / 2;
+    if (fill_parts(s, first, end, parts, most, start) == end)
+      high = most;
+    else
+      low = most;
+  }
+  fill_parts(s, first, end, parts, high, start);
+  double longest = 0;
+  for (int i = 0; i < parts; i++)
+    longest = fmax(longest, span_compute(s, start[i], i + 1 < parts ? start[i + 1] : end));
+  return longest;
+}
+
+/* Where the round `behind` another starts, best for both: at every so many pieces, then nearby. */
+static int between_rounds(const Spans *s, int first, int end, int parts, int *start) {
+  enum { PLACES = 32 };
+  int low = first + parts, high = end - parts, best = low;
+  for (int step = (high - low) / PLACES + 1;; step = (step + 3) / 4) {
+    double least = INFINITY;
+    for (int at = low; at <= high; at += step) {
+      double both = even_parts(s, first, at, parts, start) + even_parts(s, at, end, parts, start);
+      if (both < least)
+        least = both, best = at;
+    }
+    low = best - step > low ? best - step : low;
+    high = best + step < high ? best + step : high;
+    if (step == 1)
+      return best;
+  }
+}
+
+static void even_rounds(const Candidate *c, Partition *out) {
+  enum { TIMES = 4 };
+  const int stages = c->form->n_stages, rounds = c->form->chunks, parts = stages * rounds, n = c->spans->c->n;
+  int *from = alloc((size_t)(rounds + 1) * sizeof *from);
+  *out = (Partition){.start = alloc((size_t)(parts + 1) * sizeof(int)), .recompute = alloc((size_t)parts)};
+  for (int i = 0; i <= rounds; i++)
+    from[i] = i * stages + (int)((int64_t)(n - parts) * i / rounds);
+  for (int k = 0; k < (rounds > 2 ? TIMES : 1); k++)
+    for (int i = 1; i < rounds; i++)
+      from[i] = between_rounds(c->spans, from[i - 1], from[i + 1], stages, out->start);
+  for (int i = 0; i < rounds; i++)
+    even_parts(c->spans, from[i], from[i + 1], stages, out->start + (size_t)i * (size_t)stages);
+  out->start[parts] = n;
+}
+
 /* ---- time ------------------------------------------------------------------------------------------------- */
 
 /* What each part has beside it on its rank. False: for nobody it changed by much. */
@@ -94,17 +168,17 @@ static bool take_better(const Planner *r, const Candidate *c, const Partition *p
 }
 
 /* Partitions of parts that are each as fast as what its rank has beside it allows, memory aside, one after the other: the
- * best and its plan. */
-static void balance(const Planner *r, const Candidate *c, Partition *best, Plan **plan) {
+ * best. */
+static void balance(const Planner *r, const Candidate *c, Partition *best) {
   enum { ROUNDS = 8 };
   const int parts = pipeline_parts(c->form);
   Copies *at = alloc_copy(c->copies, (size_t)parts * sizeof *at);
   bool changed = true;
-  *plan = NULL;
+  Plan *plan = NULL;
   for (int round = 0; round <= ROUNDS && changed; round++) {
     Partition part;
     ensure(partition_fastest(c->spans, at, parts, INT64_MAX, INFINITY, &part));
-    if (take_better(r, c, &part, plan))
+    if (take_better(r, c, &part, &plan))
       *best = part;
     changed = set_beside(c, &part, at);
   }
@@ -172,39 +246,56 @@ static bool make_fit(const Planner *r, const Candidate *c, int64_t limit, Partit
 static int64_t tight_limit(const Candidate *c, int64_t limit) {
   int64_t most = 0;
   for (int stage = 0; stage < c->form->n_stages; stage++) {
-    int64_t bytes = chunks_bytes(c, c->balanced, stage, !c->copies[stage].recompute_off);
+    int64_t bytes = chunks_bytes(c, &c->balanced[c->start], stage, !c->copies[stage].recompute_off);
     most = bytes > most ? bytes : most;
   }
   const int64_t tight = (int64_t)(c->tight * (double)most);
   return tight < limit ? tight : limit;
 }
 
+/* As cut where memory is no matter. */
+static Partition started(const Planner *r, const Candidate *c) {
+  if (!c->balanced[c->start].start) {
+    if (c->start == START_ROUNDS)
+      even_rounds(c, &c->balanced[c->start]);
+    else
+      balance(r, c, &c->balanced[c->start]);
+  }
+  return partition_copy(&c->balanced[c->start], pipeline_parts(c->form));
+}
+
+/* Whether it takes recomputation to fit. */
+static bool must_recompute(const Candidate *c, const Partition *part) {
+  bool must = false;
+  for (int i = 0; i < pipeline_parts(c->form); i++)
+    must |= part->recompute[i] && c->copies[i].recompute_off;
+  return must;
+}
+
 bool chunks_plan(const Planner *r, const Candidate *c, int64_t limit, Plan **out) {
   const int parts = pipeline_parts(c->form);
-  Partition start[3];
-  Plan *best = NULL, *smallest = NULL;
+  Partition start[4] = {started(r, c)};
+  Plan *best = NULL, *last = NULL;
   int n = 1;
-  if (!c->balanced->start)
-    balance(r, c, c->balanced, out);
   if (c->tight > 0)
     limit = tight_limit(c, limit);
-  start[0] = (Partition){.start = alloc_copy(c->balanced->start, (size_t)(parts + 1) * sizeof(int)),
-                         .recompute = alloc((size_t)parts)};
-  bool fits = chunks_fit(c, limit, start);
-  for (int i = 0; i < parts; i++) /* where it takes recomputation to fit, other cuts may do without */
-    fits &= start->recompute[i] == c->balanced->recompute[i];
-  if (fits) {
-    *out = plan_of(r, c, start, INFINITY);
-    return true;
+  if (chunks_fit(c, limit, start)) {
+    take_better(r, c, start, &best);
+    if (!must_recompute(c, start)) {
+      *out = best;
+      return true;
+    }
   }
-  n += partition_fastest(c->spans, c->copies, parts, limit / c->form->chunks, INFINITY, &start[n]);
-  partition_small(c->spans, c->copies, parts, &start[n++]);
+  if (c->start == START_BALANCED) {
+    n += partition_fastest(c->spans, c->copies, parts, limit / c->form->chunks, INFINITY, &start[n]);
+    partition_small(c->spans, c->copies, parts, &start[n++]);
+  }
   for (int i = 0; i < n; i++)
     if (make_fit(r, c, limit, &start[i]))
       take_better(r, c, &start[i], &best);
     else if (i == n - 1)
-      smallest = plan_of(r, c, &start[i], INFINITY);
+      last = plan_of(r, c, &start[i], INFINITY);
   if (best || !c->or_not)
-    *out = best ? best : smallest;
+    *out = best ? best : last;
   return best != NULL;
 }

@@ -22,10 +22,10 @@ typedef struct Every {
 /* ---- a plan ------------------------------------------------------------------------------------------- */
 
 static int64_t cost_of_simulation(const Every *e) {
-  enum { A_TURN = 70, FEW = 48, MANY = 256 };
+  enum { A_PLAN = 300, A_TURN = 15, FEW = 48, MANY = 256 };
   int64_t microbatches = e->r->subject.batch / e->at.microbatch;
   microbatches = microbatches < FEW ? FEW : microbatches > MANY ? MANY : microbatches;
-  return A_TURN * microbatches * pipeline_parts(e->at.form);
+  return A_PLAN + A_TURN * microbatches * pipeline_parts(e->at.form);
 }
 
 static void set_bar(Every *e) { e->bar = e->best / candidate_turns(e->r, &e->at); }
@@ -126,7 +126,8 @@ static void try_placements(Every *e, int64_t b, const Pipeline *as) {
   if (pipeline_parts(form) <= e->r->subject.n)
     add_placements(e->r, &placed, form, b, spans_at(e->r, b));
   for (int i = 0; i < placed.n && e->left > 0; i++)
-    try_form(e, &placed.at[i]);
+    if (placed.at[i].recompute == e->r->request->recompute && placed.at[i].start == 0 && placed.at[i].tight <= 0)
+      try_form(e, &placed.at[i]); /* the others are the same form, to be cut from elsewhere */
   if (e->best >= best)
     arena_release(mark);
 }

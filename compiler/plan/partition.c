@@ -542,7 +542,7 @@ static bool any_fits(Search *s) {
  * little to look at. INFINITY: none is at most `most`. */
 static double raise_bar(const Spans *spans, const Copies *at, int stages, int64_t limit, double most, Search *s) {
   static const double HIGHER[] = {1.05, 1.15, 1.4, 2, INFINITY};
-  enum { LATE = 3 };
+  enum { LATE = 1 };
   *s = prepare(spans, at, stages, limit, spans->c->n);
   const double filling = spans->c->fill * span_compute(spans, 0, spans->c->n) * (stages - 1) / stages;
   const double least = least_bar(s, most) + filling;

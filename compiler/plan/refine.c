@@ -48,20 +48,41 @@ static int layouts(const Planner *r) {
   return !r->request->peak || r->subject.n > LARGE ? NO_MATTER : by_pieces < MOST ? by_pieces : MOST;
 }
 
+/* Estimates of what the ranks of a plan hold are as layouts say from now on, for it and for those near it. */
+static void learn(Candidate *c, const int64_t *error) {
+  const int parts = pipeline_parts(c->form);
+  c->copies = alloc_copy(c->copies, (size_t)parts * sizeof *c->copies);
+  for (int i = 0; i < parts; i++)
+    c->copies[i].extra += error[stage_of_part(c->form->n_stages, i)] / c->form->chunks;
+}
+
 /* Where estimates say that a plan comes near the limit its layout is looked at: a step that does not fit is not taken, for all that
  * come after it would be in vain. */
-static bool may_fit(Climb *c, Plan *plan) {
+static bool may_fit(Climb *c, Candidate *next) {
   static const double NEAR = 0.75;
   const Planner *r = c->r;
-  if (c->layouts == NO_MATTER || (double)largest_peak(plan) < NEAR * (double)r->limit)
+  if (c->layouts == NO_MATTER || (double)largest_peak(next->plan) < NEAR * (double)r->limit)
     return true;
   if (c->layouts == 0)
     return false;
-  Plan laid = *plan;
-  laid.stage = alloc_copy(plan->stage, (size_t)plan_parts(plan) * sizeof *plan->stage);
+  Plan laid = *next->plan;
+  int64_t *error = alloc((size_t)laid.pipeline.n_stages * sizeof *error);
+  laid.stage = alloc_copy(laid.stage, (size_t)plan_parts(&laid) * sizeof *laid.stage);
   c->layouts--;
-  find_peaks(r, &laid, alloc((size_t)plan->pipeline.n_stages * sizeof(int64_t)));
+  find_peaks(r, &laid, error);
+  learn(next, error);
   return largest_peak(&laid) <= r->limit;
+}
+
+/* Whether the form of `next`, cut as pinned, is simulated to be shorter, by so much at least: its plan. */
+static bool is_shorter(Climb *c, Candidate *next, double most) {
+  Partition part;
+  if (!candidate_partition(c->r, next, c->r->limit, &part) || candidate_least_seconds(c->r, next, &part) > most)
+    return false;
+  c->left--;
+  next->plan = plan_of(c->r, next, &part, most);
+  c->turns += turns_simulated(next->plan);
+  return schedulable(c->r, next->plan) && next->plan->batch_seconds <= most;
 }
 
 /* Takes the form of `other`, cut at `start`, where that is simulated to be shorter. */
@@ -69,16 +90,16 @@ static bool climbs(Climb *c, const Candidate *other, const int *start) {
   static const double WORTH = 1e-6, WORTH_ANOTHER_FORM = 1e-3;
   double worth = other == &c->at ? WORTH : WORTH_ANOTHER_FORM, most = (1 - worth) * c->at.plan->batch_seconds;
   Candidate next = *other;
-  Partition part;
   next.pinned = start;
-  if (c->left <= 0 || !candidate_partition(c->r, &next, c->r->limit, &part) ||
-      candidate_least_seconds(c->r, &next, &part) > most)
+  if (c->left <= 0)
     return false;
-  c->left--;
-  next.plan = plan_of(c->r, &next, &part, most);
-  c->turns += turns_simulated(next.plan);
-  if (!schedulable(c->r, next.plan) || next.plan->batch_seconds > most || !may_fit(c, next.plan))
+  ArenaMark mark = arena_mark();
+  if (!is_shorter(c, &next, most)) {
+    arena_release(mark);
     return false;
+  }
+  if (!may_fit(c, &next) && !(is_shorter(c, &next, most) && may_fit(c, &next)))
+    return false; /* nor where more recomputes */
   c->at = next;
   c->start = alloc_copy(start, (size_t)pipeline_parts(next.form) * sizeof *start);
   return true;
@@ -98,14 +119,13 @@ static bool move(Climb *c, int first, int last, int by) {
   return climbs(c, &c->at, start);
 }
 
-/* One cut at a time, then neighbouring ones together. */
-static bool move_cuts(Climb *c) {
-  enum { MOST_TOGETHER = 8 };
+/* One cut at a time, then neighbouring ones together, up to so many, by so many pieces at most. */
+static bool move_cuts(Climb *c, int most_together, int farthest) {
   bool any = false;
   int parts = pipeline_parts(c->at.form);
-  for (int together = 1; together < parts && together <= MOST_TOGETHER; together++)
+  for (int together = 1; together < parts && together <= most_together; together++)
     for (int first = 1; first + together <= parts; first++)
-      for (int by = 1; by < c->r->subject.n && c->left > 0; by *= 2)
+      for (int by = 1; by <= farthest && c->left > 0; by *= 2)
         for (int way = -1; way <= 1; way += 2)
           while (move(c, first, first + together - 1, way * by))
             any = true;
@@ -292,35 +312,45 @@ static bool change_microbatch(Climb *c) {
 /* ---- all together ------------------------------------------------------------------------------------- */
 
 static bool step(Climb *c) {
-  if (move_cuts(c) || stretch(c))
+  enum { MOST_TOGETHER = 8 };
+  if (move_cuts(c, MOST_TOGETHER, c->r->subject.n - 1) || stretch(c))
     return true;
   return !c->moves_cuts_only && (move_ranks(c) || change_microbatch(c));
 }
 
-/* False: a better plan was found whose exact peaks do not fit; then estimates are better now. */
-static bool climb(const Planner *r, Candidate *candidate, bool moves_cuts_only, int64_t *turns) {
+static Climb climb_from(const Planner *r, const Candidate *candidate) {
   int parts = pipeline_parts(candidate->form);
   Climb c = {.r = r,
              .at = *candidate,
              .start = alloc((size_t)parts * sizeof(int)),
              .left = simulations(candidate->plan),
-             .layouts = layouts(r),
-             .moves_cuts_only = moves_cuts_only};
+             .layouts = layouts(r)};
   for (int i = 0; i < parts; i++)
     c.start[i] = candidate->plan->stage[i].first_piece;
+  return c;
+}
+
+/* What was climbed to is the candidate's plan now. False: its exact peaks do not fit; then estimates are better now. */
+static bool take_climb(const Planner *r, Candidate *candidate, Climb *c) {
+  if (c->at.plan == candidate->plan)
+    return true;
+  if (!fits_exactly(r, &c->at))
+    return false;
+  c->at.settled = true;
+  c->at.pinned = NULL;
+  c->at.bound = 0;
+  c->at.refined = candidate->refined;
+  *candidate = c->at;
+  return true;
+}
+
+static bool climb(const Planner *r, Candidate *candidate, bool moves_cuts_only, int64_t *turns) {
+  Climb c = climb_from(r, candidate);
+  c.moves_cuts_only = moves_cuts_only;
   while (step(&c)) {
   }
   *turns += c.turns;
-  if (c.at.plan == candidate->plan)
-    return true;
-  if (!fits_exactly(r, &c.at))
-    return false;
-  c.at.settled = true;
-  c.at.pinned = NULL;
-  c.at.bound = 0;
-  c.at.refined = candidate->refined;
-  *candidate = c.at;
-  return true;
+  return take_climb(r, candidate, &c);
 }
 
 static void climb_until_it_fits(const Planner *r, Candidate *candidate, int64_t *turns) {
@@ -348,4 +378,73 @@ int64_t refine(const Planner *r, Candidate *candidate) {
     climb_until_it_fits(r, candidate, &turns);
   }
   return turns;
+}
+
+/* ---- other cuts of chunks ------------------------------------------------------------------------------- */
+
+/* Numbers below n that are the same each time. */
+static int any_below(uint64_t *state, int n) {
+  *state = *state * 6364136223846793005u + 1442695040888963407u;
+  return (int)((*state >> 33) % (uint64_t)n);
+}
+
+/* Some neighbouring cuts a few pieces on, the others as far out of their way as that takes. */
+static void shake_cuts(const Climb *c, uint64_t *state, int *start) {
+  enum { MOST_TOGETHER = 4, FARTHEST = 12 };
+  const int parts = pipeline_parts(c->at.form), n = c->r->subject.n;
+  const int first = 1 + any_below(state, parts - 1), together = 1 + any_below(state, MOST_TOGETHER);
+  const int by = (1 + any_below(state, FARTHEST)) * (any_below(state, 2) ? 1 : -1);
+  for (int i = first; i < first + together && i < parts; i++)
+    start[i] += by;
+  for (int i = 1; i < parts; i++)
+    start[i] = start[i] > start[i - 1] ? start[i] : start[i - 1] + 1;
+  for (int i = parts - 1; i > 0; i--) {
+    const int end = i + 1 < parts ? start[i + 1] : n;
+    start[i] = start[i] < end ? start[i] : end - 1;
+  }
+}
+
+/* A climb from cuts that are a step away from where it has led, if it leads farther. */
+static void climb_again(Climb *best, uint64_t *state) {
+  enum { MOST_CHANGES = 3, TOGETHER = 2, FARTHEST = 4 };
+  static const double WORTH = 1e-5, NO_MORE_THAN = 1.3;
+  Climb c = *best;
+  c.start = alloc_copy(best->start, (size_t)pipeline_parts(best->at.form) * sizeof *best->start);
+  for (int changes = 1 + any_below(state, MOST_CHANGES); changes > 0; changes--)
+    shake_cuts(best, state, c.start);
+  c.at.pinned = c.start;
+  if (is_shorter(&c, &c.at, NO_MORE_THAN * best->at.plan->batch_seconds))
+    while (move_cuts(&c, TOGETHER, FARTHEST)) {
+    }
+  else
+    c.at.plan = best->at.plan;
+  best->left = c.left;
+  best->layouts = c.layouts;
+  best->turns = c.turns;
+  if (c.at.plan->batch_seconds < (1 - WORTH) * best->at.plan->batch_seconds && may_fit(best, &c.at)) {
+    best->at = c.at;
+    best->start = c.start;
+  }
+}
+
+/* Between fast plans that fit are such as recompute. */
+static void may_recompute(const Planner *r, Candidate *c) {
+  const int parts = pipeline_parts(c->form);
+  const Copies *asked = copies(r, c->form, &c->placement, c->microbatch, r->request->recompute);
+  c->recompute = r->request->recompute;
+  c->copies = alloc_copy(c->copies, (size_t)parts * sizeof *c->copies);
+  for (int i = 0; i < parts; i++)
+    c->copies[i].recompute_on = asked[i].recompute_on;
+}
+
+void refine_again(const Planner *r, Candidate *candidate, int64_t turns) {
+  if (pipeline_parts(candidate->form) == 1)
+    return;
+  Climb c = climb_from(r, candidate);
+  uint64_t state = 1;
+  may_recompute(r, &c.at);
+  c.left = (int)(turns / turns_simulated(candidate->plan));
+  for (int64_t tries = 0; c.left > 0 && tries < turns; tries += turns_simulated(candidate->plan))
+    climb_again(&c, &state);
+  take_climb(r, candidate, &c);
 }

@@ -11,6 +11,7 @@
 #include "plan/replicate.h"
 
 #include <math.h>
+#include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -33,7 +34,15 @@ typedef struct Known {
   Copies copies;
 } Known;
 
-enum { KNOWN = 1 << 10 };
+/* What a stage takes, by its pieces and what it keeps: labels behind it differ in other things, too. */
+typedef struct Taken {
+  const Copies *at; /* NULL: nothing */
+  int first, end;   /* places */
+  bool fits;
+  StageShare share; /* if so */
+} Taken;
+
+enum { KNOWN = 1 << 10, TAKEN = 1 << 6 };
 
 typedef struct Search {
   const Ways *w;
@@ -44,7 +53,8 @@ typedef struct Search {
   Labels *at;  /* by place */
   Ints counts; /* of ranks that a stage may have */
   double cap;
-  Known *known;      /* KNOWN of them, by a hash: what falls on another's place takes it */
+  Known *known;      /* KNOWN of them, by a hash: what falls on another's place takes it ... */
+  Taken *taken;      /* ... as with these, of which there are TAKEN */
   bool by_stages;    /* labels with other numbers of stages are kept, too */
   bool however_slow; /* labels are told apart by what they need alone, not by what they take */
 } Search;
@@ -102,7 +112,7 @@ static bool stage_of(const Search *s, Label *l, int first, const Label *next, St
   *stage = (StageAhead){.microbatches = w->microbatches,
                         .replicas = l->replicas,
                         .behind = next ? next->replicas : 0,
-                        .ranks_behind = next ? next->ranks : 0,
+                        .ranks_behind = next ? w->alike ? next->replicas : next->ranks : 0,
                         .first = first == 0};
   stage->in_flight =
       stage_in_flight(w->traits, l->replicas, w->ahead, stage->behind, next ? next->queue : 0, w->microbatches);
@@ -124,29 +134,44 @@ static const Copies *copies_of(const Search *s, const StageAhead *stage) {
   hash = (hash ^ (uint64_t)stage->behind << 32) * 0xbf58476d1ce4e5b9u;
   hash = (hash ^ (uint64_t)stage->ranks_behind << 1 ^ stage->first) * 0x94d049bb133111ebu;
   Known *known = &s->known[hash >> 32 & (KNOWN - 1)];
-  if (!same_stage(&known->stage, stage))
+  if (!same_stage(&known->stage, stage)) {
     *known = (Known){*stage, s->w->copies(s->w->context, stage)};
+    for (int i = 0; i < TAKEN; i++) /* what stood there before may have been asked about */
+      if (s->taken[i].at == &known->copies)
+        s->taken[i].at = NULL;
+  }
   return &known->copies;
 }
 
-/* The pieces from place `first` to l->end on l->replicas ranks before the label `next`. They recompute where they
- * must. */
+/* What a stage takes that recomputes where it must; `fits` false where it does not fit. */
+static const Taken *taken_by(const Search *s, const Copies *at, int first, int end) {
+  const int64_t limit = s->w->limit;
+  const Known *known = (const Known *)((const char *)at - offsetof(Known, copies));
+  Taken *t = &s->taken[(known - s->known) & (TAKEN - 1)];
+  if (t->at == at && t->first == first && t->end == end)
+    return t;
+  const Spans *spans = s->w->spans + at->kind;
+  const int from = s->place[first], to = s->place[end];
+  bool off = at->recompute_off && span_bytes(spans, at, from, to, false) <= limit;
+  *t = (Taken){.at = at, .first = first, .end = end};
+  t->fits = off || (at->recompute_on && span_bytes(spans, at, from, to, true) <= limit);
+  if (t->fits)
+    t->share = span_share(spans, at, from, to, !off);
+  return t;
+}
+
+/* The pieces from place `first` to l->end on l->replicas ranks before the label `next`. */
 static void extend(const Search *s, Label l, int first, const Label *next) {
-  const Ways *w = s->w;
   double compute = compute_of(s, first, l.end);
   StageAhead stage;
   l.at.early = fmax(compute / l.replicas, next ? next->at.early + s->c->fill * compute : 0);
   l.ranks = l.replicas + (next ? next->ranks : 0);
   if (bound(s, &l, first) > s->cap || !stage_of(s, &l, first, next, &stage))
     return;
-  const Copies *at = copies_of(s, &stage);
-  const Spans *spans = w->spans + at->kind;
-  int start = s->place[first], end = s->place[l.end];
-  bool off = at->recompute_off && span_bytes(spans, at, start, end, false) <= w->limit;
-  if (!off && (!at->recompute_on || span_bytes(spans, at, start, end, true) > w->limit))
+  const Taken *taken = taken_by(s, copies_of(s, &stage), first, l.end);
+  if (!taken->fits)
     return;
-  StageShare share = span_share(spans, at, start, end, !off);
-  l.at = stage_end(&share, next ? next->at : (StageEnd){0});
+  l.at = stage_end(&taken->share, next ? next->at : (StageEnd){0});
   l.bound = bound(s, &l, first);
   if (l.bound <= s->cap)
     keep(s, &s->at[first], l);
@@ -276,7 +301,7 @@ static double search(Search *s, double least) {
   const double BESIDE = 1.1, ROUNDING = 1 + 1e-9;
   double best = INFINITY, most = s->w->most * (s->places - 1 < s->c->n && !s->w->pinned ? UNEVEN : 1), cap = 0;
   for (int i = 0; i < (int)(sizeof caps / sizeof *caps) && !isfinite(best) && cap < most; i++) {
-    if (i == LATE) {
+    if (i == LATE && most > caps[LATE] * least) { /* else this is the last look */
       double any = alone(s);
       if (isinf(any))
         any = any_value(s);
@@ -316,6 +341,23 @@ static void choose_places(Search *s) {
   s->place = place;
 }
 
+/* Whether what is between two cuts fits a stage that keeps as little as one can. Else nothing does, whatever the search
+ * tries. */
+static bool pieces_fit(const Search *s) {
+  const Ways *w = s->w;
+  const StageAhead alone = {
+      .microbatches = w->microbatches, .in_flight = 1, .replicas = s->counts.at[s->counts.n - 1], .first = true};
+  Copies at = w->copies(w->context, &alone);
+  at.exchanges = 0, at.accumulators = 1;
+  bool fit = true;
+  for (int i = 0; w->n_kinds == 1 && fit && i + 1 < s->places; i++) {
+    const int first = s->place[i], end = s->place[i + 1];
+    int64_t bytes = span_bytes(w->spans, &at, first, end, true);
+    fit = span_least_bytes(w->spans, &at, first, end, bytes) <= w->limit;
+  }
+  return fit;
+}
+
 Replications replicate(const Ways *w) {
   const Costs *c = w->spans->c;
   Search s = {.w = w, .c = c, .fastest = w->spans + w->n_kinds - 1, .by_stages = w->ranks <= MANY_RANKS};
@@ -323,9 +365,12 @@ Replications replicate(const Ways *w) {
   choose_places(&s);
   s.at = alloc((size_t)s.places * sizeof *s.at);
   s.known = alloc(KNOWN * sizeof *s.known);
+  s.taken = alloc(TAKEN * sizeof *s.taken);
   for (int64_t k = 1; k <= w->microbatches && k <= w->ranks; k++)
     if (w->microbatches % k == 0 && (w->may_replicate || k == 1))
       push(&s.counts, (int)k);
+  if (!pieces_fit(&s))
+    return (Replications){0};
   double best = w->any ? any_value(&s) : search(&s, span_compute(s.fastest, 0, c->n) / w->ranks);
   Replications out = {0};
   if (!isfinite(best))

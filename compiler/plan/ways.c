@@ -21,30 +21,31 @@ static void add_ahead(const Planner *r, Candidates *candidates, const Pipeline *
     push(candidates, candidate_of(r, ahead, at, b, spans, r->request->recompute, r->pinned, bound));
 }
 
-/* Other cuts to start from: chunks.c. What does not depend on how much memory there is leads as far with more of it. */
-static void add_tight(Candidates *candidates, const Candidate *first, Recompute recompute) {
-  static const double SHARE[] = {0.9, 0.8, 0.72, 0.65, 0.58, 0.5, 0.42};
+/* Cuts to start from: chunks.c. What does not depend on how much memory there is leads as far with more of it. */
+static void add_starts(Candidates *candidates, const Candidate *first) {
+  static const double SHARE[] = {0, 0.9, 0.8, 0.72, 0.65, 0.58, 0.5, 0.42};
   Candidate other = *first;
-  other.recompute = recompute;
-  for (int i = 0; i < (int)(sizeof SHARE / sizeof *SHARE); i++) {
-    other.tight = SHARE[i];
-    push(candidates, other);
-  }
+  for (int start = 0; start < N_CHUNK_STARTS; start++)
+    for (int i = 0; i < (int)(sizeof SHARE / sizeof *SHARE); i++) {
+      other.start = (ChunkStart)start;
+      other.tight = SHARE[i];
+      if (start > 0 || i > 0)
+        push(candidates, other);
+    }
 }
 
 /* Those where memory is no matter are the same for all. */
 static void add_chunks(const Planner *r, Candidates *candidates, const Candidate *first) {
   Candidate other = candidate_of(r, first->form, &first->placement, first->microbatch, first->spans, RECOMPUTE_OFF,
                                  r->pinned, first->bound);
-  const bool may_recompute = r->request->recompute == RECOMPUTE_AUTO;
   other.balanced = first->balanced;
+  const bool may_recompute = r->request->recompute == RECOMPUTE_AUTO;
   if (may_recompute)
     push(candidates, other);
-  if (r->pinned)
-    return;
-  add_tight(candidates, first, first->recompute);
-  if (may_recompute)
-    add_tight(candidates, &other, RECOMPUTE_OFF);
+  if (may_recompute && !r->pinned)
+    add_starts(candidates, &other);
+  if (!r->pinned)
+    add_starts(candidates, first);
 }
 
 bool add_form(const Planner *r, Candidates *candidates, const Pipeline *form, const Placement *at, int64_t b,

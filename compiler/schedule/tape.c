@@ -2,6 +2,7 @@
 #include "schedule/tape.h"
 
 #include <math.h>
+#include <string.h>
 
 #include "schedule/timing.h"
 
@@ -65,10 +66,22 @@ static double pass_seconds(const Reader *r, RankClock *rank, uint32_t at) {
 
 /* ---- reading ---------------------------------------------------------------------------------------------------- */
 
+Reader reader_new(const Layout *l, const Program *programs) {
+  Reader r = {.layout = l, .programs = programs};
+  r.message = alloc((size_t)(lost_message(l) + 1) * sizeof *r.message);
+  r.exchange = alloc((size_t)exchanges_of(l) * sizeof *r.exchange);
+  r.rank = alloc((size_t)l->first[l->n_stages] * sizeof *r.rank);
+  r.pass = alloc((size_t)(l->parts * N_PASSES + 1) * sizeof *r.pass);
+  r.send = alloc((size_t)l->parts * sizeof *r.send);
+  for (int i = 0; i < l->n_stages; i++)
+    for (int k = 0; k < programs[i].replicas; k++)
+      r.rank[l->first[i] + k] = (RankClock){
+          .stage = i, .replica = k, .passes = alloc((size_t)programs[i].chunks * N_PASSES * sizeof(int64_t))};
+  return r;
+}
+
 static void set_seconds(Reader *r) {
   const int parts = r->layout->parts;
-  r->pass = alloc((size_t)(parts * N_PASSES + 1) * sizeof *r->pass);
-  r->send = alloc((size_t)parts * sizeof *r->send);
   for (int i = 0; i < parts; i++) {
     const StageTimes *t = &r->times[i];
     double *pass = &r->pass[i * N_PASSES];
@@ -80,21 +93,24 @@ static void set_seconds(Reader *r) {
   }
 }
 
-Reader reader_start(const Layout *l, const Program *programs, const StageTimes *times) {
-  Reader r = {.layout = l, .programs = programs, .times = times};
-  r.message = alloc((size_t)(lost_message(l) + 1) * sizeof *r.message);
-  r.exchange = alloc((size_t)exchanges_of(l) * sizeof *r.exchange);
-  r.rank = alloc((size_t)l->first[l->n_stages] * sizeof *r.rank);
-  set_seconds(&r);
-  for (int i = 0; i < l->n_stages; i++) {
-    r.varies |= times[i].jitter > 0;
-    for (int k = 0; k < programs[i].replicas; k++) {
-      RankClock *rank = &r.rank[l->first[i] + k];
-      *rank = (RankClock){.stage = i, .replica = k, .may_wait = INFINITY};
-      rank->passes = alloc((size_t)programs[i].chunks * N_PASSES * sizeof *rank->passes);
-    }
+/* Both sides of a message are there before anybody reads them. */
+void reader_start(Reader *r, const StageTimes *times) {
+  const Layout *l = r->layout;
+  r->times = times;
+  set_seconds(r);
+  memset(r->exchange, 0, (size_t)exchanges_of(l) * sizeof *r->exchange);
+  r->varies = r->stopped = false;
+  r->ended = NULL;
+  r->at = NULL, r->tick = 0;
+  for (int i = 0; i < l->n_stages; i++)
+    r->varies |= times[i].jitter > 0;
+  for (int i = 0; i < l->first[l->n_stages]; i++) {
+    RankClock *rank = &r->rank[i];
+    *rank =
+        (RankClock){.stage = rank->stage, .replica = rank->replica, .passes = rank->passes, .may_wait = INFINITY};
+    if (r->varies)
+      memset(rank->passes, 0, (size_t)r->programs[rank->stage].chunks * N_PASSES * sizeof *rank->passes);
   }
-  return r;
 }
 
 /* When the message is there, and what the rank waits for it. */

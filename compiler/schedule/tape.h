@@ -85,7 +85,7 @@ typedef struct RankClock {
   double began;
   int stage, replica;
   int64_t ended;   /* batches */
-  int64_t *passes; /* by chunk and pass: how many; NULL where all take the same time */
+  int64_t *passes; /* by chunk and pass: how many, where they vary */
 } RankClock;
 
 /* Both sides' times of a message: it is there so many seconds after the later of them. */
@@ -109,7 +109,8 @@ typedef struct Reader {
   const Reel *at; /* what is read next: */
   int tick;       /* of this reel */
 } Reader;
-Reader reader_start(const Layout *l, const Program *programs, const StageTimes *times);
-void reader_go_on(Reader *r, const Tape *t); /* to the end of what is written, or until it is stopped */
+Reader reader_new(const Layout *l, const Program *programs);
+void reader_start(Reader *r, const StageTimes *times); /* from the beginning */
+void reader_go_on(Reader *r, const Tape *t);           /* to the end of what is written, or until it is stopped */
 
 #endif

@@ -38,6 +38,7 @@ struct Run {
   Tape tape;
   bool forgets; /* they are too many to be kept */
 
+  Reader reader;
   Message *message; /* by value of messages */
   int **exchanged,
       **updated; /* by stage and batch: ranks that have handed their gradients over, and their parts of the weights */
@@ -437,20 +438,23 @@ Run *run_new(const Program *programs, int n_stages, int64_t batches) {
     c->exchanged[i] = alloc((size_t)(batches + 1) * sizeof **c->exchanged);
     c->updated[i] = alloc((size_t)(batches + 1) * sizeof **c->updated);
   }
+  c->reader = reader_new(&c->layout, programs);
   run_start(c);
   return c;
 }
 
 int64_t run_bytes(const Run *c) {
   return (int64_t)sizeof *c + (c->forgets ? KEPT : c->tape.ticks) * (int64_t)sizeof(Tick) +
-         messages(&c->layout) * (int64_t)sizeof *c->message + c->n_ranks * (int64_t)sizeof *c->rank +
+         messages(&c->layout) * (int64_t)(sizeof *c->message + sizeof(Sides)) +
+         c->n_ranks * (int64_t)sizeof *c->rank +
          2 * c->layout.n_stages * (c->layout.batches + 1) * (int64_t)sizeof(int);
 }
 
 /* ---- with times ------------------------------------------------------------------------------------------ */
 
 /* Reads what is known of the run, and finds out the rest. False: no rank could go on. */
-static bool read_all(Run *c, Reader *reader) {
+static bool read_all(Run *c) {
+  Reader *reader = &c->reader;
   if (c->forgets)
     run_start(c);
   for (;;) {
@@ -471,10 +475,10 @@ static bool read_all(Run *c, Reader *reader) {
 }
 
 bool time_batches(Run *run, const StageTimes *times, BatchEnded *ended, void *context) {
-  Reader reader = reader_start(&run->layout, run->programs, times);
-  reader.ended = ended;
-  reader.context = context;
-  return read_all(run, &reader);
+  reader_start(&run->reader, times);
+  run->reader.ended = ended;
+  run->reader.context = context;
+  return read_all(run);
 }
 
 /* ---- a batch that drains --------------------------------------------------------------------------------- */
@@ -499,14 +503,15 @@ double time_drained(Run *run, const StageTimes *times, double most) {
   for (int i = 0; i < run->layout.n_stages; i++)
     if (programs[i].sharded) /* the next batch waits for what the first one's updates send */
       return 0;
-  Reader reader = reader_start(&run->layout, programs, times);
+  Reader *reader = &run->reader;
+  reader_start(reader, times);
   for (int i = 0; run->layout.n_stages > 1 && i < run->n_ranks; i++) /* one stage waits for nobody */
-    reader.rank[i].may_wait = may_wait(run->rank[i].p, times, most);
-  if (!read_all(run, &reader))
+    reader->rank[i].may_wait = may_wait(run->rank[i].p, times, most);
+  if (!read_all(run))
     return 0;
-  double seconds = reader.stopped ? INFINITY : reader.rank->now;
-  for (int i = 0; i < run->n_ranks && !reader.stopped; i++)
-    if (reader.rank[i].now > seconds + reader.rank[i].began)
+  double seconds = reader->stopped ? INFINITY : reader->rank->now;
+  for (int i = 0; i < run->n_ranks && !reader->stopped; i++)
+    if (reader->rank[i].now > seconds + reader->rank[i].began)
       return 0;
   return seconds;
 }

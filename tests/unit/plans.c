@@ -127,6 +127,60 @@ static Problem random_problem(void) {
   return k;
 }
 
+/* Problems whose plans were once not the best. */
+static const Problem known[] = {
+    {.n = 8,
+     .ranks = 5,
+     .batch = 6,
+     .limit = (int64_t)1 << 40,
+     .schedule = "pipedream",
+     .beside = true,
+     .levels = {.n = 2,
+                .level = {{.count = 2, .bandwidth = 72, .latency = 1e-6},
+                          {.count = 5, .bandwidth = 1, .latency = 0.125}}},
+     .of = {{5.125, 13.75, 6.875, 0.25, 50, 24, 34, 24},
+            {0.75, 8.75, 4.375, 0.25, 43, 13, 19, 36},
+            {2, 9.75, 4.875, 0.25, 22, 19, 2, 36},
+            {1.75, 11.5, 5.75, 0.25, 34, 0, 28, 23},
+            {6.5, 4.625, 2.3125, 0.25, 39, 35, 21, 37},
+            {3.75, 0.125, 0.0625, 0.25, 0, 36, 15, 30},
+            {1.375, 6.5, 0, 0, 60, 14, 4, 32},
+            {3.5, 10.375, 0, 0.25, 48, 21, 22, 6}}},
+    {.n = 8,
+     .ranks = 5,
+     .batch = 4,
+     .limit = 3639,
+     .schedule = "pipedream",
+     .beside = true,
+     .levels = {.n = 2,
+                .level = {{.count = 1, .bandwidth = 79, .latency = 1e-6},
+                          {.count = 5, .bandwidth = 10, .latency = 1e-6}}},
+     .of = {{0.25, 0.25, 0.125, 0.25, 8, 29, 7, 25},
+            {0.125, 0.25, 0, 0.25, 76, 25, 27, 6},
+            {0.25, 0.25, 0.125, 0, 3, 22, 38, 16},
+            {0.125, 0.5, 0.25, 0, 22, 36, 10, 36},
+            {0.5, 0.75, 0, 0, 16, 29, 25, 32},
+            {0.5, 0.625, 0.3125, 0.25, 56, 27, 32, 15},
+            {0.5, 0.375, 0.1875, 0, 7, 14, 37, 32},
+            {0.5, 1, 0.5, 0.25, 66, 28, 33, 35}}},
+    {.n = 8,
+     .ranks = 2,
+     .batch = 4,
+     .limit = 4371,
+     .schedule = "interleaved",
+     .beside = true,
+     .clips = true,
+     .levels = {.n = 1, .level = {{.count = 2, .bandwidth = 92, .latency = 1e-6}}},
+     .of = {{2.5, 10, 0, 0, 6, 2, 8, 3},
+            {5.875, 14.5, 0, 0.25, 4, 1, 38, 4},
+            {1.75, 4, 2, 0, 1, 2, 30, 2},
+            {2.375, 16, 8, 0.25, 7, 2, 6, 2},
+            {3.25, 11, 5.5, 0.25, 6, 0, 20, 2},
+            {5.75, 9.375, 4.6875, 0, 4, 1, 13, 2},
+            {1.375, 7.25, 0, 0.25, 6, 1, 15, 3},
+            {2.625, 2, 0, 0.25, 5, 2, 19, 1}}},
+};
+
 static void print_problem(const Problem *k) {
   printf("  %s, %d ranks, batch %lld, limit %lld, beside %d, clips %d; levels", k->schedule, k->ranks,
          (long long)k->batch, (long long)k->limit, k->beside, k->clips);
@@ -361,8 +415,18 @@ static void test_every_plan(void **unused) {
   assert_true(t.slower <= t.problems / 5000);
 }
 
+static void test_known(void **unused) {
+  (void)unused;
+  Tally t = {0};
+  intern("counted");
+  for (size_t i = 0; i < sizeof known / sizeof *known; i++)
+    solve(&known[i], &t);
+  assert_int_equal(t.problems, sizeof known / sizeof *known);
+  assert_int_equal(t.missed + t.slower, 0);
+}
+
 int main(int argc, char **argv) {
-  const struct CMUnitTest tests[] = {cmocka_unit_test(test_every_plan)};
+  const struct CMUnitTest tests[] = {cmocka_unit_test(test_known), cmocka_unit_test(test_every_plan)};
   if (argc > 1)
     problems = atoi(argv[1]);
   for (int64_t i = argc > 2 ? atoll(argv[2]) : 0; i > 0; i--)
