@@ -13,71 +13,29 @@ int64_t value_bytes(const Planner *r, int value, int64_t b) {
   return padded(shape_elements(&r->g->values.at[value].shape) * b * (r->bf16[value] ? 2 : 4));
 }
 
-/* What loops compute the value of a pointwise node from again, element by element: the one value of about its size that is
- * behind it, where there are several the value itself. -1: nothing that is large. */
-static int behind_node(const Graph *g, const int *from, const Node *n) {
-  const int64_t own = shape_elements(&g->values.at[n->out[0]].shape);
-  int one = -1;
-  for (int k = 0; k < n->n_in; k++) {
-    const int root = root_value(g, n->in[k]);
-    if (from[root] < 0 || from[root] == one || 2 * shape_elements(&g->values.at[root].shape) < own)
-      continue;
-    if (one >= 0)
-      return n->out[0];
-    one = from[root];
-  }
-  return one;
-}
-
-/* The same by forward value; of what is kept anyway or made by no loop itself, of sources -1. */
-static const int *computed_from(const Graph *g, const bool *kept) {
-  int *from = alloc((size_t)(g->values.n + 1) * sizeof *from);
-  for (int i = 0; i < g->n_forward; i++) {
-    const Node *n = &g->nodes.at[i];
-    for (int k = 0; k < n->n_out; k++)
-      from[n->out[k]] = n->op->kind == OP_SOURCE || !g->values.at[n->out[k]].shape.batched ? -1 : n->out[k];
-    if (n->op->kind == OP_POINTWISE && !kept[n->out[0]])
-      from[n->out[0]] = behind_node(g, from, n);
-  }
-  return from;
-}
-
-/* Marks what backward nodes read as a whole, or, where loops read what loops make, what they compute it `from` again. */
-static void mark_kept(const Graph *g, const int *from, bool *kept) {
-  for (int i = g->n_forward; i < g->nodes.n; i++)
-    for (int k = 0; k < g->nodes.at[i].n_in; k++) {
-      const int v = root_value(g, g->nodes.at[i].in[k]), made = g->values.at[v].node;
-      if (made >= g->n_forward || g->nodes.at[made].op->kind == OP_SOURCE || !g->values.at[v].shape.batched)
-        continue;
-      const bool again = g->nodes.at[made].op->kind == OP_POINTWISE && g->nodes.at[i].op->kind == OP_POINTWISE;
-      if (!again)
-        kept[v] = true;
-      else if (from && from[v] >= 0)
-        kept[from[v]] = true;
-    }
-}
-
-/* What stands from forward to backward. */
-static const bool *kept_values(const Graph *g) {
-  bool *kept = alloc((size_t)g->values.n + 1);
-  mark_kept(g, NULL, kept);
-  mark_kept(g, computed_from(g, kept), kept);
-  return kept;
-}
-
+/* What backward nodes read. Pointwise values that only pointwise ones read are rematerialised. */
 int64_t *saved_bytes(const Planner *r, const int *piece, int64_t b) {
   const Graph *g = r->g;
-  int64_t *saved = alloc((size_t)r->p->n * sizeof *saved);
-  const bool *kept = kept_values(g);
+  const Pieces *p = r->p;
+  int64_t *saved = alloc((size_t)p->n * sizeof *saved);
+  bool *kept = alloc((size_t)g->values.n + 1);
+  for (int i = g->n_forward; i < g->nodes.n; i++)
+    for (int k = 0; k < g->nodes.at[i].n_in; k++) {
+      int v = root_value(g, g->nodes.at[i].in[k]);
+      const Node *made = &g->nodes.at[g->values.at[v].node];
+      if (g->values.at[v].node >= g->n_forward || made->op->kind == OP_SOURCE || !g->values.at[v].shape.batched)
+        continue;
+      bool rematerialised = made->op->kind == OP_POINTWISE && g->nodes.at[i].op->kind == OP_POINTWISE;
+      kept[v] |= !rematerialised;
+    }
   for (int v = 0; v < g->values.n; v++)
     if (kept[v])
       saved[piece[g->values.at[v].node]] += value_bytes(r, v, b);
   return saved;
 }
 
-/* Temporaries of a piece: what its calls make within one direction, the larger of both, or the gradients that enter
- * it and leave it. */
-int64_t *work_bytes(const Planner *r, const int *piece, const int64_t *gradients, int64_t b) {
+/* Temporaries of a piece: what its calls make within one direction, the larger of both. */
+int64_t *work_bytes(const Planner *r, const int *piece, int64_t b) {
   const Graph *g = r->g;
   const Pieces *p = r->p;
   int64_t *forward = alloc((size_t)p->n * sizeof *forward), *backward = alloc((size_t)p->n * sizeof *backward);
@@ -89,10 +47,8 @@ int64_t *work_bytes(const Planner *r, const int *piece, const int64_t *gradients
       if (g->values.at[n->out[k]].shape.batched)
         (i < g->n_forward ? forward : backward)[piece[i]] += value_bytes(r, n->out[k], b);
   }
-  for (int k = 0; k < p->n; k++) {
-    const int64_t pass = gradients[k] + gradients[k + 1], back = backward[k] > pass ? backward[k] : pass;
-    forward[k] = forward[k] > back ? forward[k] : back;
-  }
+  for (int k = 0; k < p->n; k++)
+    forward[k] = forward[k] > backward[k] ? forward[k] : backward[k];
   return forward;
 }
 

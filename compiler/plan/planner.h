@@ -128,10 +128,10 @@ int root_value(const Graph *g, int value); /* the value that a view is of */
 /* ---- bytes.c: `piece` is piece_of_nodes() */
 /* Of a value where it stands in memory for b samples, to multiples of 64 bytes, as structs and the arena do. */
 int64_t value_bytes(const Planner *r, int value, int64_t b);
-/* By piece, at b samples: forward values that stand in memory until backward, or what loops compute them from again;
- * temporaries (gradients: bytes of those that cross, by cut); inputs; what backward makes and weight_products() read. */
+/* By piece, at b samples: forward values that stand in memory until backward, less what a fused loop can
+ * rematerialise; temporaries; inputs; what backward makes and weight_products() read. */
 int64_t *saved_bytes(const Planner *r, const int *piece, int64_t b);
-int64_t *work_bytes(const Planner *r, const int *piece, const int64_t *gradients, int64_t b);
+int64_t *work_bytes(const Planner *r, const int *piece, int64_t b);
 int64_t *input_bytes(const Planner *r, int64_t b);
 int64_t *cache_bytes(const Planner *r, const int *piece, int64_t b); /* by piece: of what calls keep */
 int64_t *deferred_bytes(const Planner *r, const int *piece, int64_t b);

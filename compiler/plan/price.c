@@ -177,13 +177,13 @@ static Costs *price(const Planner *r, int64_t b, int kind) {
                .saved = saved_bytes(r, piece, b),
                .inputs = input_bytes(r, b),
                .deferred = deferred_bytes(r, piece, b),
+               .work = work_bytes(r, piece, b),
                .cache = cache_bytes(r, piece, b),
                .share = (double)b / (double)g->train.batch,
                .exchange = r->topology.link[r->topology.n - 1].byte,
                .beside = rates->beside};
   piece_seconds(r, b, rates, c);
   crossing_bytes(r, b, c);
-  c->work = work_bytes(r, piece, c->activation_gradients, b);
   crossing_seconds(r, rates, c);
   return c;
 }
