@@ -62,9 +62,10 @@ static bool shape_reshape(ShapeRule *r) {
   int64_t elements = shape_elements(rule_shape(r, 0)), known = 1;
   int open = -1;
   for (int i = 0; i < sizes->n && sizes->n <= MAX_RANK; i++) {
-    if (sizes->list[i] != -1)
-      known *= sizes->list[i];
-    else if (open >= 0)
+    if (sizes->list[i] != -1) {
+      if (__builtin_mul_overflow(known, sizes->list[i], &known))
+        return reshape_fails(r, "");
+    } else if (open >= 0)
       return reshape_fails(r, ": only one size can be -1");
     else
       open = i;
