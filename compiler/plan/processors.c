@@ -5,6 +5,7 @@
 #include <sys/utsname.h>
 #include <unistd.h>
 
+#include "plan/container.h"
 #include "plan/device.h"
 
 static const DeviceKind *kind(const char *arch, bool *assumed) {
@@ -35,23 +36,11 @@ static Rates rates(const DeviceKind *kind, const Target *t) {
  * can be dropped: they are not counted. */
 enum { PROCESS_BYTES = 8 << 20 };
 
-/* What a container may take; INT64_MAX: as much as there is. */
-static int64_t container_bytes(void) {
-  static const char *const files[] = {"/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes"};
-  int64_t least = INT64_MAX;
-  for (size_t i = 0; i < sizeof files / sizeof *files; i++) {
-    const char *text = read_file(files[i], NULL);
-    int64_t bytes = text ? strtoll(text, NULL, 10) : 0; /* "max" is no number */
-    if (bytes > 0 && bytes < least)
-      least = bytes;
-  }
-  return least;
-}
-
 /* Its share of seven eighths of the machine's: the rest is the system's, the launcher's, and data files'. Not of what is
  * free just now, for a plan must not depend on the hour. */
 static int64_t memory(int ranks) {
-  int64_t all = (int64_t)sysconf(_SC_PHYS_PAGES) * sysconf(_SC_PAGESIZE), most = container_bytes();
+  int64_t all = (int64_t)sysconf(_SC_PHYS_PAGES) * sysconf(_SC_PAGESIZE),
+          most = container_bytes("/sys/fs/cgroup", "/proc/self/cgroup");
   return (all < most ? all : most) / 8 * 7 / ranks;
 }
 
