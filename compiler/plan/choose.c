@@ -54,6 +54,13 @@ static bool equal_plans(const Plan *a, const Plan *b) {
   return equal;
 }
 
+/* Whether the one tells a reader nothing that the other does not: it is the same, or the stages that decide are. */
+static bool alike(const Plan *a, const Plan *b) {
+  static const double SAME = 1e-4;
+  return equal_plans(a, b) || (a->pipeline.microbatch == b->pipeline.microbatch &&
+                               fabs(a->batch_seconds - b->batch_seconds) <= SAME * a->batch_seconds);
+}
+
 /* With the time it would take if memory were no matter: settling it can only make it slower. */
 static void consider(Choice *c, Candidate *candidate) {
   if (!candidate_plan(c->r, candidate, INT64_MAX, &candidate->plan)) {
@@ -497,7 +504,7 @@ Plan *plan_choose(const Planner *r, Plan **runners_up, int n, NoPlan *none) {
   double gain = 0;
   plan = look_ahead(&c, simplest(&c, plan), &gain);
   plan->why = why(&c, plan, gain);
-  c.left = n + 1; /* runners-up, however slow */
+  c.left = 3 * n; /* runners-up, however slow; some are alike */
   c.close = INFINITY;
   if (n > 0)
     list_neighbours(&c, plan);
@@ -505,11 +512,9 @@ Plan *plan_choose(const Planner *r, Plan **runners_up, int n, NoPlan *none) {
     Plan *other = next_best(&c);
     if (!other)
       break;
-    /* The sum of all stages decides how long a pipeline fills: a slower slowest stage may fill faster. */
-    bool known = equal_plans(plan, other) || (other->pipeline.microbatch == plan->pipeline.microbatch &&
-                                              other->batch_seconds < plan->batch_seconds);
+    bool known = alike(plan, other);
     for (int i = 0; i < found; i++)
-      known |= equal_plans(runners_up[i], other);
+      known |= alike(runners_up[i], other);
     if (!known)
       runners_up[found++] = other;
   }

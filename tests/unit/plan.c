@@ -104,17 +104,24 @@ static void two_versions_need_enough_microbatches(void **unused) {
   refused((PlanRequest){.stages = 14});
 }
 
-static void runners_up_are_other_plans_and_slower(void **unused) {
+/* Of plans of one microbatch that take the same time one is shown; what is faster than the chosen plan, by less than half
+ * a percent, is not hidden. */
+static void runners_up_are_other_plans(void **unused) {
   (void)unused;
-  Plan *others[6] = {0};
-  Plan *plan = plan_make(graph, &pieces, &(PlanRequest){.workers = 3}, others, 6);
-  assert_non_null(plan);
-  assert_non_null(others[0]);
-  double last = plan->batch_seconds;
-  for (int i = 0; i < 6 && others[i]; i++) {
-    plan_verify(graph, &pieces, others[i]);
-    assert_true(others[i]->batch_seconds >= last * (1 - 1e-8));
-    last = others[i]->batch_seconds;
+  for (int workers = 2; workers <= 4; workers++) {
+    Plan *others[6] = {0};
+    Plan *plan = plan_make(graph, &pieces, &(PlanRequest){.workers = workers}, others, 6);
+    assert_non_null(plan);
+    assert_non_null(others[0]);
+    for (int i = 0; i < 6 && others[i]; i++) {
+      plan_verify(graph, &pieces, others[i]);
+      assert_true(others[i]->batch_seconds >= plan->batch_seconds * 0.995);
+      for (int k = -1; k < i; k++) {
+        const Plan *before = k < 0 ? plan : others[k];
+        assert_true(others[i]->pipeline.microbatch != before->pipeline.microbatch ||
+                    fabs(others[i]->batch_seconds / before->batch_seconds - 1) > 1e-5);
+      }
+    }
   }
 }
 
@@ -612,7 +619,7 @@ int main(void) {
       cmocka_unit_test(pins_are_kept),
       cmocka_unit_test(impossible_requests_are_refused),
       cmocka_unit_test(two_versions_need_enough_microbatches),
-      cmocka_unit_test(runners_up_are_other_plans_and_slower),
+      cmocka_unit_test(runners_up_are_other_plans),
       cmocka_unit_test(replicas_are_kept),
       cmocka_unit_test(ranks_of_no_use_stay_free),
       cmocka_unit_test(all_ways_to_use_the_ranks_are_considered),
