@@ -8,6 +8,7 @@
 typedef enum ChunkStart {
   START_BALANCED, /* each part as fast as what its rank has beside it allows */
   START_ROUNDS,   /* the ranks' parts of a round alike */
+  START_TOGETHER, /* the ranks' parts together as fast as their memory together allows: rounds.c */
   N_CHUNK_STARTS
 } ChunkStart;
 
@@ -68,8 +69,15 @@ bool chunks_fit(const Candidate *c, int64_t limit, Partition *part);
 int64_t chunks_bytes(const Candidate *c, const Partition *part, int stage,
                      bool recompute);                           /* of a rank: estimated */
 double chunks_value(const Candidate *c, const Partition *part); /* that no simulation undercuts: partition.h */
+/* Cuts that are near those at `start` where these do not fit, by estimated bytes. False: few steps lead to none. */
+bool chunks_repair(const Candidate *c, int64_t limit, int *start);
 /* As candidate_plan(). */
 bool chunks_plan(const Planner *r, const Candidate *c, int64_t limit, Plan **out);
+
+/* ---- rounds.c */
+/* Of ranks that hold several chunks, by estimated bytes: cuts of which the slowest rank takes as little as can be where what each
+ * holds together fits; start: of all parts and the end, from which it begins. False: none are found. */
+bool rounds_cut(const Candidate *c, int64_t limit, int *start);
 
 /* ---- ways.c: stages and replicas are open */
 /* Adds the ways to use the ranks with microbatches of b samples that fit and are worth a look beside the best so far,

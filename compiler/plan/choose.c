@@ -155,9 +155,10 @@ static void refine_leaders(Choice *c) {
   enum { MORE = 24, LITTLE = 60000 }; /* turns: a tenth of a second */
   const int LEADERS = c->close < 1.1 ? 2 : 6;
   double best = most_seconds(c->r);
-  int64_t turns = 0;
+  int refined[2] = {0, 0}; /* of chunks that rounds.c cut there are so many beside the others */
+  int64_t turns[2] = {0, 0};
   Plans started = {0};
-  for (int i = 0;;) {
+  for (;;) {
     Candidate *one = leader(c, true);
     if (!one)
       return;
@@ -167,9 +168,13 @@ static void refine_leaders(Choice *c) {
       return;
     if (seconds(one) > (first ? CLOSE : c->close) * best || !is_new(&started, one->plan))
       continue;
-    if (!first && i++ >= LEADERS && (i > MORE || turns >= LITTLE))
+    const int of = one->start == START_TOGETHER;
+    if (!first && refined[of]++ >= LEADERS && (refined[of] > MORE || turns[of] >= LITTLE)) {
+      if (of)
+        continue;
       return;
-    turns += refine(c->r, one);
+    }
+    turns[of] += refine(c->r, one);
     best = fmin(best, seconds(one));
   }
 }
@@ -192,14 +197,14 @@ static Candidate *next_refined(Choice *c, Plans *known) {
 
 /* Where ranks hold several chunks: the best few from other cuts, then the best of these. */
 static void refine_chunks(Choice *c) {
-  enum { FEW = 3, TURNS = 200000 };
+  enum { FEW = 4, TURNS = 1600000 };
   Plans known = {0};
   Candidate *one = leader(c, false);
   if (c->r->form.chunks == 1 || c->r->pinned || !one || !may_gain(c->r, seconds(one)))
     return;
   for (int i = 0; i < FEW && (one = next_refined(c, &known)) != NULL; i++)
     if (seconds(one) <= c->close * c->best)
-      refine_again(c->r, one, TURNS), known.at[i] = one->plan;
+      refine_again(c->r, one, TURNS), push(&known, one->plan);
   known.n = 0;
   if ((one = next_refined(c, &known)) != NULL)
     refine_again(c->r, one, FEW * TURNS);
@@ -264,7 +269,7 @@ static void list_ways(Choice *c) {
   }
   if (equal)
     best = fmin(best, seconds(equal));
-  for (int i = 0; i < r->microbatches.n; i++)
+  for (int i = 0; i < r->microbatches.n && !(r->first_will_do && isfinite(best)); i++)
     if (add_ways(r, r->microbatches.at[i], spans_at(r, r->microbatches.at[i]), &best, &c->candidates))
       list_microbatch(c, r->microbatches.at[i]);
 }

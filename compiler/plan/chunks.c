@@ -23,45 +23,72 @@ int64_t chunks_bytes(const Candidate *c, const Partition *part, int stage, bool 
   return bytes + most;
 }
 
-/* Decides what recomputes. The bytes above the limit, of all ranks together. */
-static int64_t chunks_over(const Candidate *c, int64_t limit, Partition *part) {
-  const int n_stages = c->form->n_stages, parts = pipeline_parts(c->form);
-  int64_t over = 0;
-  for (int stage = 0; stage < n_stages; stage++) {
-    const Copies *first = &c->copies[stage];
-    int64_t off = first->recompute_off ? chunks_bytes(c, part, stage, false) : INT64_MAX;
-    int64_t on = first->recompute_on && off > limit ? chunks_bytes(c, part, stage, true) : INT64_MAX;
-    int64_t least = off <= on ? off : on;
-    over += least > limit ? least - limit : 0;
-    for (int i = stage; i < parts; i += n_stages)
-      part->recompute[i] = on < off;
-  }
-  return over;
+/* Decides whether the rank recomputes. Its bytes above the limit. */
+static int64_t rank_over(const Candidate *c, int64_t limit, Partition *part, int stage) {
+  const Copies *first = &c->copies[stage];
+  int64_t off = first->recompute_off ? chunks_bytes(c, part, stage, false) : INT64_MAX;
+  int64_t on = first->recompute_on && off > limit ? chunks_bytes(c, part, stage, true) : INT64_MAX;
+  int64_t least = off <= on ? off : on;
+  for (int i = stage; i < pipeline_parts(c->form); i += c->form->n_stages)
+    part->recompute[i] = on < off;
+  return least > limit ? least - limit : 0;
 }
 
-bool chunks_fit(const Candidate *c, int64_t limit, Partition *part) { return chunks_over(c, limit, part) == 0; }
+bool chunks_fit(const Candidate *c, int64_t limit, Partition *part) {
+  bool fit = true;
+  for (int stage = 0; stage < c->form->n_stages; stage++)
+    fit &= rank_over(c, limit, part, stage) == 0;
+  return fit;
+}
 
 /* A rank works on its chunks one after the other, on the first one last. */
-double chunks_value(const Candidate *c, const Partition *part) {
-  const int n_stages = c->form->n_stages, parts = pipeline_parts(c->form), chunks = c->form->chunks;
-  StageShare *rank = alloc((size_t)n_stages * sizeof *rank);
-  StageEnd end = {0};
-  double whole = 0;
-  for (int i = parts - 1; i >= 0; i--) {
+static StageShare rank_share(const Candidate *c, const Partition *part, int stage, double *whole) {
+  const int n_stages = c->form->n_stages, chunks = c->form->chunks;
+  StageShare all = {0};
+  *whole = 0;
+  for (int i = stage + n_stages * (chunks - 1); i >= 0; i -= n_stages) {
     const Copies *at = &c->copies[i];
     StageShare own = span_share(c->spans + at->kind, at, part->start[i], part->start[i + 1], part->recompute[i]);
-    StageShare *all = &rank[stage_of_part(n_stages, i)];
-    all->work += own.work;
-    all->aside += own.aside;
-    all->pace += own.pace;
-    all->finish += own.finish;
-    all->way = own.way * chunks; /* in the end that of the first */
-    all->between = own.between * chunks;
-    whole += all->way + all->between;
+    all.work += own.work;
+    all.aside += own.aside;
+    all.pace += own.pace;
+    all.finish += own.finish;
+    all.way = own.way * chunks; /* in the end that of the first */
+    all.between = own.between * chunks;
+    *whole += all.way + all.between;
   }
-  for (int stage = n_stages - 1; stage >= 0; stage--)
-    end = stage_end(&rank[stage], end);
+  return all;
+}
+
+/* What a rank takes. */
+typedef struct RankCount {
+  int64_t over; /* bytes above the limit */
+  StageShare share;
+  double whole; /* a microbatch's way through all its chunks */
+} RankCount;
+
+static RankCount count_rank(const Candidate *c, int64_t limit, Partition *part, int stage) {
+  RankCount count = {.over = rank_over(c, limit, part, stage)};
+  count.share = rank_share(c, part, stage, &count.whole);
+  return count;
+}
+
+static double value_of(const RankCount *rank, int n_stages) {
+  StageEnd end = {0};
+  double whole = 0;
+  for (int stage = n_stages - 1; stage >= 0; stage--) {
+    end = stage_end(&rank[stage].share, end);
+    whole += rank[stage].whole;
+  }
   return fmax(end.late, whole);
+}
+
+double chunks_value(const Candidate *c, const Partition *part) {
+  const int n_stages = c->form->n_stages;
+  RankCount *rank = alloc((size_t)n_stages * sizeof *rank);
+  for (int stage = 0; stage < n_stages; stage++)
+    rank[stage].share = rank_share(c, part, stage, &rank[stage].whole);
+  return value_of(rank, n_stages);
 }
 
 /* ---- rounds ------------------------------------------------------------------------------------------------ */
@@ -138,6 +165,14 @@ static void even_rounds(const Candidate *c, Partition *out) {
   out->start[parts] = n;
 }
 
+/* ---- rounds together -------------------------------------------------------------------------------------- */
+
+/* False: nothing is found that fits. */
+static bool cut_together(const Candidate *c, int64_t limit, Partition *out) {
+  even_rounds(c, out);
+  return rounds_cut(c, limit, out->start) && chunks_fit(c, limit, out);
+}
+
 /* ---- time ------------------------------------------------------------------------------------------------- */
 
 /* What each part has beside it on its rank. False: for nobody it changed by much. */
@@ -186,35 +221,69 @@ static void balance(const Planner *r, const Candidate *c, Partition *best) {
 
 /* ---- memory ----------------------------------------------------------------------------------------------- */
 
-/* A partition whose cuts move. */
+/* A partition whose cuts move. Of each move only the ranks that have the parts beside its cuts are counted anew. */
 typedef struct Shift {
-  const Planner *r;
   const Candidate *c;
   int64_t limit, over; /* bytes */
-  double seconds;
+  double value;
   Partition part;
-  int left; /* steps that may still be tried */
+  RankCount *rank, *before; /* by rank; before: of those that a move touches */
+  int left;                 /* steps that may still be tried, ... */
+  bool until_it_fits;       /* ... and no more than that takes */
 } Shift;
+
+static void count_all(Shift *s) {
+  s->over = 0;
+  for (int i = 0; i < s->c->form->n_stages; i++) {
+    s->rank[i] = count_rank(s->c, s->limit, &s->part, i);
+    s->over += s->rank[i].over;
+  }
+  s->value = value_of(s->rank, s->c->form->n_stages);
+}
+
+static void move_cuts(Shift *s, int first, int last, int by) {
+  for (int i = first; i <= last; i++)
+    s->part.start[i] += by;
+}
+
+/* Of ranks from `rank` on, so many: their bytes above the limit. */
+static int64_t over_of(const Shift *s, int rank, int n) {
+  int64_t over = 0;
+  for (int i = 0; i < n; i++)
+    over += s->rank[(rank + i) % s->c->form->n_stages].over;
+  return over;
+}
 
 /* Cuts from `first` to `last` by some pieces one way, if fewer bytes are then above the limit, or as many and it is
  * faster. */
 static bool shift(Shift *s, int first, int last, int by) {
   Partition *part = &s->part;
+  const int n_stages = s->c->form->n_stages, rank = stage_of_part(n_stages, first - 1);
+  const int touched = last - first + 2 < n_stages ? last - first + 2 : n_stages;
   if (s->left <= 0 || part->start[first] + by <= part->start[first - 1] ||
       part->start[last] + by >= part->start[last + 1])
     return false;
   s->left--;
-  for (int i = first; i <= last; i++)
-    part->start[i] += by;
-  int64_t over = chunks_over(s->c, s->limit, part);
-  double seconds = over > s->over ? INFINITY : candidate_least_seconds(s->r, s->c, part);
-  if (over < s->over || (over == s->over && seconds < s->seconds * (1 - 1e-9))) {
+  int64_t over = s->over - over_of(s, rank, touched);
+  move_cuts(s, first, last, by);
+  for (int i = 0; i < touched; i++) {
+    const int at = (rank + i) % n_stages;
+    s->before[at] = s->rank[at];
+    s->rank[at] = count_rank(s->c, s->limit, part, at);
+  }
+  over += over_of(s, rank, touched);
+  double value = over > s->over ? INFINITY : value_of(s->rank, n_stages);
+  if (over < s->over || (over == s->over && value < s->value * (1 - 1e-9))) {
     s->over = over;
-    s->seconds = seconds;
+    s->value = value;
+    s->left = s->until_it_fits && over == 0 ? 0 : s->left;
     return true;
   }
-  for (int i = first; i <= last; i++)
-    part->start[i] -= by;
+  move_cuts(s, first, last, -by);
+  for (int i = 0; i < touched; i++) {
+    const int at = (rank + i) % n_stages;
+    s->rank[at] = s->before[at];
+  }
   return false;
 }
 
@@ -224,22 +293,46 @@ static bool shift_any(Shift *s) {
   bool any = false;
   for (int together = 1; together <= MOST_TOGETHER; together++)
     for (int first = 1; first + together <= parts; first++)
-      for (int by = 1; by < s->r->subject.n && s->left > 0; by *= 2)
+      for (int by = 1; by < s->c->spans->c->n && s->left > 0; by *= 2)
         for (int way = -1; way <= 1; way += 2)
           while (shift(s, first, first + together - 1, way * by))
             any = true;
   return any;
 }
 
+static Shift shift_from(const Candidate *c, int64_t limit, const Partition *part, int steps) {
+  const size_t n_stages = (size_t)c->form->n_stages;
+  Shift s = {.c = c, .limit = limit, .part = *part, .left = steps};
+  s.rank = alloc(n_stages * sizeof *s.rank);
+  s.before = alloc(n_stages * sizeof *s.before);
+  count_all(&s);
+  return s;
+}
+
 /* Whether it then fits. */
-static bool make_fit(const Planner *r, const Candidate *c, int64_t limit, Partition *part) {
-  const int STEPS = 16000 / pipeline_parts(c->form); /* each looks at all parts */
-  Shift s = {.r = r, .c = c, .limit = limit, .over = chunks_over(c, limit, part), .part = *part, .left = STEPS};
-  s.seconds = candidate_least_seconds(r, c, part);
+static bool make_fit(const Candidate *c, int64_t limit, Partition *part) {
+  enum { STEPS = 16000 };
+  Shift s = shift_from(c, limit, part, STEPS / pipeline_parts(c->form));
   while (shift_any(&s)) {
   }
   *part = s.part;
   return chunks_fit(c, limit, part);
+}
+
+bool chunks_repair(const Candidate *c, int64_t limit, int *start) {
+  enum { STEPS = 300 };
+  const int parts = pipeline_parts(c->form);
+  Partition part = {.start = alloc((size_t)(parts + 1) * sizeof *start), .recompute = alloc((size_t)parts)};
+  for (int i = 0; i < parts; i++)
+    part.start[i] = start[i];
+  part.start[parts] = c->spans->c->n;
+  Shift s = shift_from(c, limit, &part, STEPS);
+  s.until_it_fits = true;
+  while (s.over > 0 && shift_any(&s)) {
+  }
+  for (int i = 0; i < parts; i++)
+    start[i] = s.part.start[i];
+  return s.over == 0;
 }
 
 /* Of what the largest rank takes without recomputation where memory is no matter. */
@@ -258,6 +351,8 @@ static Partition started(const Planner *r, const Candidate *c) {
   if (!c->balanced[c->start].start) {
     if (c->start == START_ROUNDS)
       even_rounds(c, &c->balanced[c->start]);
+    else if (c->start == START_TOGETHER)
+      cut_together(c, INT64_MAX, &c->balanced[c->start]);
     else
       balance(r, c, &c->balanced[c->start]);
   }
@@ -290,8 +385,10 @@ bool chunks_plan(const Planner *r, const Candidate *c, int64_t limit, Plan **out
     n += partition_fastest(c->spans, c->copies, parts, limit / c->form->chunks, INFINITY, &start[n]);
     partition_small(c->spans, c->copies, parts, &start[n++]);
   }
+  if (c->start == START_TOGETHER)
+    n += cut_together(c, limit, &start[n]);
   for (int i = 0; i < n; i++)
-    if (make_fit(r, c, limit, &start[i]))
+    if (make_fit(c, limit, &start[i]))
       take_better(r, c, &start[i], &best);
     else if (i == n - 1)
       last = plan_of(r, c, &start[i], INFINITY);

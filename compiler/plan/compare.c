@@ -141,7 +141,7 @@ static const Plan *worth_a_hint(const Graph *g, const Pieces *p, const PlanReque
 }
 
 void plan_hint(const Graph *g, const Pieces *p, const PlanRequest *request, const Plan *plan, FILE *out) {
-  enum { MOST_WORKERS = 64, MOST_PIECES = 512 };
+  enum { MOST_WORKERS = 256, MOST_PIECES = 512 };
   if (g->inference || request->plan || schedule_open(g, request) || request->workers > MOST_WORKERS ||
       p->n > MOST_PIECES)
     return;

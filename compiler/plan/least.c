@@ -20,7 +20,7 @@ static const Plan *plan_sharing(const Planner *r, int64_t memory, bool shares) {
   if (!planner_prepare(&other, r->g, r->p, &changed, NULL))
     return NULL;
   other.profile = r->profile;
-  other.any_will_do = is_large(r);
+  other.any_will_do = other.first_will_do = is_large(r);
   return planner_microbatches(&other) ? plan_any(&other) : NULL;
 }
 

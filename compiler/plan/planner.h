@@ -56,7 +56,8 @@ struct Planner {
   bool free_replicas;       /* so that all ranks are used */
   bool free_stages;         /* and as many stages as that takes; else form.n_stages */
   bool free_depth;          /* one rank a stage, and fewer stages than ranks where that is faster */
-  bool any_will_do;         /* of stages and replicas that are open: whatever fits, however slow */
+  bool any_will_do;         /* of stages and replicas that are open: whatever fits, however slow; ... */
+  bool first_will_do;       /* ... and of all microbatches the first that does */
   int *pinned;              /* by part: its first piece, under --split; else NULL */
   double known;             /* seconds of a batch of a plan found before; 0: there is none */
   int64_t limit, process;   /* bytes a device, of several kinds the largest's: of the arena; beside it */

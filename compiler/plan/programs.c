@@ -67,10 +67,22 @@ Program *planned_programs(const Planner *r, const Pipeline *p, const bool *excha
   return r->traits.spills ? make_programs(r, p, exchanges) : known_form(r, p, exchanges)->programs;
 }
 
+/* With all stages recomputing: those that do not take no time for it, and one form will do for all. */
+static Pipeline recomputing(const Planner *r, const Pipeline *p) {
+  Pipeline all = *p;
+  if (!r->traits.recomputes || r->traits.spills)
+    return all;
+  all.recompute = alloc((size_t)p->n_stages * sizeof *all.recompute);
+  for (int i = 0; i < p->n_stages; i++)
+    all.recompute[i] = true;
+  return all;
+}
+
 double planned_seconds(const Planner *r, const Pipeline *p, const bool *exchanges, const StageTimes *times,
                        double most) {
   KnownForms *k = r->known_forms;
-  Known *known = known_form(r, p, exchanges);
+  const Pipeline all = recomputing(r, p);
+  Known *known = known_form(r, &all, exchanges);
   double start = seconds_now();
   if (!known->simulation) {
     Arena *before = arena_use(k->arena);

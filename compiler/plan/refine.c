@@ -4,16 +4,25 @@
 #include <math.h>
 #include <string.h>
 
+#include "base/table.h"
 #include "plan/candidate.h"
+
+/* A rank that was laid out: when it is asked for again that costs next to nothing. */
+typedef struct LaidRank {
+  int32_t microbatch, stage, replicas, recompute;
+  int32_t first[MOST_INTERLEAVED], end[MOST_INTERLEAVED];
+} LaidRank;
 
 typedef struct Climb {
   const Planner *r;
   Candidate at;
   int *start;    /* of the best so far */
   int left;      /* simulations that it may still take */
-  int layouts;   /* of plans that come near the limit, likewise; or NO_MATTER */
+  int layouts;   /* of ranks of plans that come near the limit, likewise; or NO_MATTER */
+  Table *laid;   /* by LaidRank: those so far */
   int64_t turns; /* of microbatches through parts that were simulated */
   bool moves_cuts_only;
+  double below; /* only plans whose batch takes less than these seconds are laid out */
 } Climb;
 
 enum {
@@ -41,11 +50,33 @@ static int64_t turns_of(const Planner *r, const Candidate *c) { return r->subjec
 
 enum { NO_MATTER = -1 };
 
-/* Of models that are large only the last plan is laid out. */
-static int layouts(const Planner *r) {
+/* Of ranks. Of models that are large only the last plan is laid out. */
+static int layouts(const Planner *r, const Plan *plan) {
   enum { MOST = 200, PIECES = 20000, LARGE = 640 };
-  const int by_pieces = PIECES / r->subject.n;
-  return !r->request->peak || r->subject.n > LARGE ? NO_MATTER : by_pieces < MOST ? by_pieces : MOST;
+  const int by_pieces = PIECES / r->subject.n, plans = by_pieces < MOST ? by_pieces : MOST;
+  return !r->request->peak || r->subject.n > LARGE ? NO_MATTER : plans * plan->pipeline.n_stages;
+}
+
+static Table *no_ranks(void) {
+  Table *t = alloc(sizeof *t);
+  *t = (Table){.key_bytes = sizeof(LaidRank)};
+  return t;
+}
+
+/* How many of a plan's ranks were not laid out before. */
+static int new_ranks(const Climb *c, const Plan *plan) {
+  const Pipeline *p = &plan->pipeline;
+  int n = 0;
+  for (int i = 0; i < p->n_stages; i++) {
+    LaidRank rank = {(int32_t)p->microbatch, i, p->replicas[i], p->recompute[i], {0}, {0}};
+    for (int k = 0; k < p->chunks; k++) {
+      const StagePlan *part = &plan->stage[plan_part_of(plan, i, k)];
+      rank.first[k] = part->first_piece, rank.end[k] = part->end_piece;
+    }
+    if (!table_find(c->laid, &rank))
+      table_add(c->laid, &rank, c->laid), n++;
+  }
+  return n;
 }
 
 /* Estimates of what the ranks of a plan hold are as layouts say from now on, for it and for those near it. */
@@ -61,14 +92,15 @@ static void learn(Candidate *c, const int64_t *error) {
 static bool may_fit(Climb *c, Candidate *next) {
   static const double NEAR = 0.75;
   const Planner *r = c->r;
-  if (c->layouts == NO_MATTER || (double)largest_peak(next->plan) < NEAR * (double)r->limit)
+  if (c->layouts == NO_MATTER || next->plan->batch_seconds >= c->below ||
+      (double)largest_peak(next->plan) < NEAR * (double)r->limit)
     return true;
-  if (c->layouts == 0)
+  if (c->layouts <= 0)
     return false;
   Plan laid = *next->plan;
   int64_t *error = alloc((size_t)laid.pipeline.n_stages * sizeof *error);
   laid.stage = alloc_copy(laid.stage, (size_t)plan_parts(&laid) * sizeof *laid.stage);
-  c->layouts--;
+  c->layouts -= new_ranks(c, &laid);
   find_peaks(r, &laid, error);
   learn(next, error);
   return largest_peak(&laid) <= r->limit;
@@ -98,8 +130,11 @@ static bool climbs(Climb *c, const Candidate *other, const int *start) {
     arena_release(mark);
     return false;
   }
-  if (!may_fit(c, &next) && !(is_shorter(c, &next, most) && may_fit(c, &next)))
-    return false; /* nor where more recomputes */
+  if (!may_fit(c, &next) && !(is_shorter(c, &next, most) && may_fit(c, &next))) { /* nor where more recomputes */
+    if (isfinite(c->below))
+      c->at.copies = next.copies;
+    return false;
+  }
   c->at = next;
   c->start = alloc_copy(start, (size_t)pipeline_parts(next.form) * sizeof *start);
   return true;
@@ -324,7 +359,9 @@ static Climb climb_from(const Planner *r, const Candidate *candidate) {
              .at = *candidate,
              .start = alloc((size_t)parts * sizeof(int)),
              .left = simulations(candidate->plan),
-             .layouts = layouts(r)};
+             .layouts = layouts(r, candidate->plan),
+             .laid = no_ranks(),
+             .below = INFINITY};
   for (int i = 0; i < parts; i++)
     c.start[i] = candidate->plan->stage[i].first_piece;
   return c;
@@ -409,11 +446,14 @@ static void climb_again(Climb *best, uint64_t *state) {
   enum { MOST_CHANGES = 3, TOGETHER = 2, FARTHEST = 4 };
   static const double WORTH = 1e-5, NO_MORE_THAN = 1.3;
   Climb c = *best;
+  if (any_below(state, 2)) /* farther, but with estimates alone */
+    c.below = best->at.plan->batch_seconds;
   c.start = alloc_copy(best->start, (size_t)pipeline_parts(best->at.form) * sizeof *best->start);
   for (int changes = 1 + any_below(state, MOST_CHANGES); changes > 0; changes--)
     shake_cuts(best, state, c.start);
   c.at.pinned = c.start;
-  if (is_shorter(&c, &c.at, NO_MORE_THAN * best->at.plan->batch_seconds))
+  if (chunks_repair(&c.at, c.r->limit, c.start) &&
+      is_shorter(&c, &c.at, NO_MORE_THAN * best->at.plan->batch_seconds))
     while (move_cuts(&c, TOGETHER, FARTHEST)) {
     }
   else

@@ -11,10 +11,10 @@
 #include "plan/replicate.h"
 
 #include <math.h>
-#include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/table.h"
 #include "schedule/program.h"
 
 typedef struct Label {
@@ -28,21 +28,20 @@ typedef struct Label {
 
 typedef Vec(Label) Labels;
 
-/* What a stage keeps, by where it stands: few are different, and they are asked for again and again. */
-typedef struct Known {
-  StageAhead stage; /* replicas 0: none */
+/* What a stage keeps, by where it stands, and what it takes with the pieces that were asked about last: labels behind it
+ * differ in other things, too, and are asked about one after the other. Few are different. */
+typedef struct Kept {
   Copies copies;
-} Known;
-
-/* What a stage takes, by its pieces and what it keeps: labels behind it differ in other things, too. */
-typedef struct Taken {
-  const Copies *at; /* NULL: nothing */
-  int first, end;   /* places */
+  int first, end; /* places; end 0: nothing was asked */
   bool fits;
   StageShare share; /* if so */
-} Taken;
+} Kept;
 
-enum { KNOWN = 1 << 10, TAKEN = 1 << 6 };
+/* A stage of so many ranks before a label, whatever its pieces. */
+typedef struct Before {
+  Kept *kept; /* NULL: there is none */
+  int64_t queue, round;
+} Before;
 
 typedef struct Search {
   const Ways *w;
@@ -50,16 +49,26 @@ typedef struct Search {
   const Spans *fastest; /* kind of device */
   int places;           /* where stages may start, and n: */
   const int *place;
-  Labels *at;  /* by place */
-  Ints counts; /* of ranks that a stage may have */
+  Labels *at; /* by place */
+  Before *
+      *before;   /* by place: of each of its labels as many as there are `counts`; of the last place of no label */
+  Ints counts;   /* of ranks that a stage may have */
+  Copies *least; /* by these: no stage keeps less */
   double cap;
-  Known *known;      /* KNOWN of them, by a hash: what falls on another's place takes it ... */
-  Taken *taken;      /* ... as with these, of which there are TAKEN */
+  Table kept;        /* by StageKey */
+  int beater;        /* which label beat another one last */
   bool by_stages;    /* labels with other numbers of stages are kept, too */
   bool however_slow; /* labels are told apart by what they need alone, not by what they take */
 } Search;
 
-enum { MOST_LABELS = 128, FEW_LABELS = 24, MANY_RANKS = 32, MANY_PLACES = 320, PLACES_A_RANK = 4 };
+enum {
+  MOST_LABELS = 128,
+  FEW_LABELS = 24,
+  MANY_RANKS = 32,
+  MANY_PLACES = 320,
+  MOST_PLACES = 512,
+  PLACES_A_RANK = 4
+};
 
 static bool beats(const Search *s, const Label *a, const Label *b) {
   return (s->however_slow || (a->at.late <= b->at.late && a->at.early <= b->at.early)) &&
@@ -73,16 +82,27 @@ static int by_bound(const void *a, const void *b) {
   return x < y ? -1 : x > y;
 }
 
-static void keep(const Search *s, Labels *labels, Label new) {
+/* What beats one label often beats the next. */
+static bool is_beaten(Search *s, const Labels *labels, const Label *new) {
+  if (s->beater < labels->n && beats(s, &labels->at[s->beater], new))
+    return true;
+  for (int i = 0; i < labels->n; i++)
+    if (beats(s, &labels->at[i], new)) {
+      s->beater = i;
+      return true;
+    }
+  return false;
+}
+
+static void keep(Search *s, Labels *labels, const Label *new) {
   int kept = 0;
+  if (is_beaten(s, labels, new))
+    return;
   for (int i = 0; i < labels->n; i++)
-    if (beats(s, &labels->at[i], &new))
-      return;
-  for (int i = 0; i < labels->n; i++)
-    if (!beats(s, &new, &labels->at[i]))
+    if (!beats(s, new, &labels->at[i]))
       labels->at[kept++] = labels->at[i];
   labels->n = kept;
-  push(labels, new);
+  push(labels, *new);
   int most = s->w->ranks > MANY_RANKS ? FEW_LABELS : MOST_LABELS;
   if (labels->n < 2 * most)
     return;
@@ -105,75 +125,88 @@ static double bound(const Search *s, const Label *l, int first) {
   return fmax(most, first > 0 ? rest / left : 0);
 }
 
-/* The stage from `first` to l->end before the label `next`; NULL: it is the last. False where so few microbatches do not
- * fill it, or are no round of the replicas whatever stands before it. */
-static bool stage_of(const Search *s, Label *l, int first, const Label *next, StageAhead *stage) {
-  const Ways *w = s->w;
-  *stage = (StageAhead){.microbatches = w->microbatches,
-                        .replicas = l->replicas,
-                        .behind = next ? next->replicas : 0,
-                        .ranks_behind = next ? w->alike ? next->replicas : next->ranks : 0,
-                        .first = first == 0};
-  stage->in_flight =
-      stage_in_flight(w->traits, l->replicas, w->ahead, stage->behind, next ? next->queue : 0, w->microbatches);
-  l->queue = l->replicas * stage->in_flight;
-  l->stages = 1 + (next ? next->stages : 0);
-  l->round = !w->traits->every_round ? 1 : common_multiple(next ? next->round : 1, l->replicas);
-  if (w->traits->every_round && l->ranks + round_ranks(w->microbatches, l->round) > w->ranks)
-    return false;
-  return !w->traits->two_versions || l->queue - l->replicas <= w->microbatches;
-}
+/* All of a StageAhead that varies. */
+typedef struct StageKey {
+  int64_t in_flight, replicas, behind, ranks_behind, first;
+} StageKey;
 
-static bool same_stage(const StageAhead *a, const StageAhead *b) {
-  return a->in_flight == b->in_flight && a->replicas == b->replicas && a->behind == b->behind &&
-         a->ranks_behind == b->ranks_behind && a->first == b->first;
-}
-
-static const Copies *copies_of(const Search *s, const StageAhead *stage) {
-  uint64_t hash = (uint64_t)stage->replicas * 0x9e3779b97f4a7c15u + (uint64_t)stage->in_flight;
-  hash = (hash ^ (uint64_t)stage->behind << 32) * 0xbf58476d1ce4e5b9u;
-  hash = (hash ^ (uint64_t)stage->ranks_behind << 1 ^ stage->first) * 0x94d049bb133111ebu;
-  Known *known = &s->known[hash >> 32 & (KNOWN - 1)];
-  if (!same_stage(&known->stage, stage)) {
-    *known = (Known){*stage, s->w->copies(s->w->context, stage)};
-    for (int i = 0; i < TAKEN; i++) /* what stood there before may have been asked about */
-      if (s->taken[i].at == &known->copies)
-        s->taken[i].at = NULL;
+static Kept *kept_by(Search *s, const StageAhead *stage) {
+  const StageKey key = {stage->in_flight, stage->replicas, stage->behind, stage->ranks_behind, stage->first};
+  Kept *kept = table_find(&s->kept, &key);
+  if (!kept) {
+    kept = alloc(sizeof *kept);
+    kept->copies = s->w->copies(s->w->context, stage);
+    table_add(&s->kept, &key, kept);
   }
-  return &known->copies;
+  return kept;
 }
 
-/* What a stage takes that recomputes where it must; `fits` false where it does not fit. */
-static const Taken *taken_by(const Search *s, const Copies *at, int first, int end) {
+/* The stage on so many ranks before the label `next`; NULL: it is the last. There is none where so few microbatches do not
+ * fill it, or are no round of the replicas whatever stands before it. */
+static Before stage_before(Search *s, int replicas, const Label *next, bool first) {
+  const Ways *w = s->w;
+  const int behind = next ? w->alike ? 1 : next->replicas : 0;
+  StageAhead stage = {.microbatches = w->microbatches,
+                      .replicas = replicas,
+                      .behind = behind,
+                      .ranks_behind = next ? w->alike ? behind : next->ranks : 0,
+                      .first = first};
+  stage.in_flight = stage_in_flight(w->traits, replicas, w->ahead, next ? next->replicas : 0,
+                                    next ? next->queue : 0, w->microbatches);
+  Before b = {.queue = replicas * stage.in_flight, .round = 1};
+  if (w->traits->every_round) {
+    b.round = common_multiple(next ? next->round : 1, replicas);
+    if (replicas + (next ? next->ranks : 0) + round_ranks(w->microbatches, b.round) > w->ranks)
+      return b;
+  }
+  if (!w->traits->two_versions || b.queue - replicas <= w->microbatches)
+    b.kept = kept_by(s, &stage);
+  return b;
+}
+
+/* Of all labels of a place; `first`: the stage is the model's first. */
+static Before *stages_before(Search *s, int place, bool first) {
+  const Labels *labels = &s->at[place];
+  const bool last = place == s->places - 1;
+  Before *all = alloc((size_t)((last ? 1 : labels->n) * s->counts.n) * sizeof *all), *b = all;
+  for (int i = 0; i < (last ? 1 : labels->n); i++)
+    for (int k = 0; k < s->counts.n; k++)
+      *b++ = stage_before(s, s->counts.at[k], last ? NULL : &labels->at[i], first);
+  return all;
+}
+
+/* What a stage takes that recomputes where it must. False: it does not fit. */
+static bool take(const Search *s, Kept *kept, int first, int end) {
   const int64_t limit = s->w->limit;
-  const Known *known = (const Known *)((const char *)at - offsetof(Known, copies));
-  Taken *t = &s->taken[(known - s->known) & (TAKEN - 1)];
-  if (t->at == at && t->first == first && t->end == end)
-    return t;
+  if (kept->first == first && kept->end == end)
+    return kept->fits;
+  const Copies *at = &kept->copies;
   const Spans *spans = s->w->spans + at->kind;
   const int from = s->place[first], to = s->place[end];
   bool off = at->recompute_off && span_bytes(spans, at, from, to, false) <= limit;
-  *t = (Taken){.at = at, .first = first, .end = end};
-  t->fits = off || (at->recompute_on && span_bytes(spans, at, from, to, true) <= limit);
-  if (t->fits)
-    t->share = span_share(spans, at, from, to, !off);
-  return t;
+  kept->first = first, kept->end = end;
+  kept->fits = off || (at->recompute_on && span_bytes(spans, at, from, to, true) <= limit);
+  if (kept->fits)
+    kept->share = span_share(spans, at, from, to, !off);
+  return kept->fits;
 }
 
-/* The pieces from place `first` to l->end on l->replicas ranks before the label `next`. */
-static void extend(const Search *s, Label l, int first, const Label *next) {
-  double compute = compute_of(s, first, l.end);
-  StageAhead stage;
-  l.at.early = fmax(compute / l.replicas, next ? next->at.early + s->c->fill * compute : 0);
-  l.ranks = l.replicas + (next ? next->ranks : 0);
-  if (bound(s, &l, first) > s->cap || !stage_of(s, &l, first, next, &stage))
+/* The pieces from place `first` to l->end, which take so many seconds, on l->replicas ranks before the label `next`: the rest
+ * of `l` is filled in. */
+static void extend(Search *s, Label *l, int first, double compute, const Label *next, const Before *before) {
+  if (!before->kept)
     return;
-  const Taken *taken = taken_by(s, copies_of(s, &stage), first, l.end);
-  if (!taken->fits)
-    return;
-  l.at = stage_end(&taken->share, next ? next->at : (StageEnd){0});
-  l.bound = bound(s, &l, first);
-  if (l.bound <= s->cap)
+  const double late = next ? next->at.late : 0;
+  l->at.early = fmax(compute / l->replicas, next ? next->at.early + s->c->fill * compute : 0);
+  l->at.late = fmax(late, l->at.early);
+  l->ranks = l->replicas + (next ? next->ranks : 0);
+  l->stages = 1 + (next ? next->stages : 0);
+  l->queue = before->queue, l->round = before->round;
+  if (bound(s, l, first) > s->cap || is_beaten(s, &s->at[first], l) || !take(s, before->kept, first, l->end))
+    return; /* it takes no less than this */
+  l->at = stage_end(&before->kept->share, next ? next->at : (StageEnd){0});
+  l->bound = bound(s, l, first);
+  if (l->bound <= s->cap)
     keep(s, &s->at[first], l);
 }
 
@@ -198,30 +231,48 @@ static int first_end(const Search *s, int first, int ranks) {
   return low;
 }
 
-/* All ways to run the pieces from `first` on with so many ranks for the first stage. */
-static void label_with(const Search *s, int first, int replicas) {
+/* Whether a stage between two places may fit, and with further pieces, too. */
+static bool may_fit(const Search *s, const Copies *least, int first, int end) {
+  const Spans *spans = s->w->spans;
+  const int from = s->place[first], to = s->place[end];
+  if (s->w->n_kinds > 1)
+    return true;
+  return span_least_bytes(spans, least, from, to, span_bytes(spans, least, from, to, true)) <= s->w->limit;
+}
+
+/* All ways to run the pieces from `first` on with the first stage on as many ranks as this count says. */
+static void label_with(Search *s, int first, int count) {
   const Ways *w = s->w;
-  const int n = s->places - 1, before = first > 0 ? (int)fmax(1, ceil(compute_of(s, 0, first) / s->cap)) : 0;
-  const int ranks = w->ranks - replicas - before; /* that later stages may have */
+  const int replicas = s->counts.at[count], n = s->places - 1;
+  const int others = first > 0 ? (int)fmax(1, ceil(compute_of(s, 0, first) / s->cap)) : 0; /* before it */
+  const int ranks = w->ranks - replicas - others; /* that later stages may have */
   if (ranks < 0)
     return;
   for (int end = first_end(s, first, ranks); end <= n; end++) {
     Label l = {.replicas = replicas, .end = end, .next = -1};
-    if (compute_of(s, first, end) / replicas > s->cap)
+    const double compute = compute_of(s, first, end);
+    if (compute / replicas > s->cap || !may_fit(s, &s->least[count], first, end))
       break; /* and more with every piece */
+    const Label *next = s->at[end].at;
+    const Before *before = s->before[end] + count;
     if (end == n && may_start(w, first, 1))
-      extend(s, l, first, NULL);
-    for (l.next = 0; end < n && l.next < s->at[end].n && s->at[end].at[l.next].ranks <= ranks; l.next++)
-      if (may_start(w, first, s->at[end].at[l.next].stages + 1))
-        extend(s, l, first, &s->at[end].at[l.next]);
+      extend(s, &l, first, compute, NULL, before);
+    for (int i = 0; end < n && i < s->at[end].n && next[i].ranks <= ranks; i++, before += s->counts.n) {
+      l.next = i;
+      if (may_start(w, first, next[i].stages + 1))
+        extend(s, &l, first, compute, &next[i], before);
+    }
   }
 }
 
-static void label(const Search *s, int first) {
+static void label(Search *s, int first) {
+  for (int end = 1; first == 0 && end < s->places; end++)
+    s->before[end] = stages_before(s, end, true);
   for (int k = 0; k < s->counts.n; k++)
-    label_with(s, first, s->counts.at[k]);
+    label_with(s, first, k);
   if (first > 0 && s->at[first].n > 0)
     qsort(s->at[first].at, (size_t)s->at[first].n, sizeof(Label), by_ranks);
+  s->before[first] = stages_before(s, first, false);
 }
 
 static bool complete(const Ways *w, const Label *l) {
@@ -234,6 +285,7 @@ static double run(Search *s) {
   double best = INFINITY;
   for (int i = 0; i < s->places; i++)
     s->at[i].n = 0;
+  s->before[s->places - 1] = stages_before(s, s->places - 1, false);
   for (int i = s->places - 2; i >= 0; i--)
     label(s, i);
   for (int i = 0; i < s->at[0].n; i++)
@@ -274,8 +326,9 @@ static double alone(Search *s) {
   double best = INFINITY;
   s->at[0].n = 0;
   s->cap = INFINITY;
+  const Before *last = stages_before(s, n, true);
   for (int k = 0; k < s->counts.n && may_start(s->w, 0, 1); k++)
-    extend(s, (Label){.replicas = s->counts.at[k], .end = n, .next = -1}, 0, NULL);
+    extend(s, &(Label){.replicas = s->counts.at[k], .end = n, .next = -1}, 0, compute_of(s, 0, n), NULL, &last[k]);
   for (int i = 0; i < s->at[0].n; i++)
     if (complete(s->w, &s->at[0].at[i]))
       best = fmin(best, s->at[0].at[i].at.late);
@@ -297,15 +350,14 @@ static double any_value(Search *s) {
 /* The least value; raises the cap as far as that takes, and then so far that what is nearly as good is kept, too. */
 static double search(Search *s, double least) {
   static const double caps[] = {1.05, 1.3, 2, 8, INFINITY};
-  enum { LATE = 2 };
+  enum { LATE = 2, VERY_LATE };
   const double BESIDE = 1.1, ROUNDING = 1 + 1e-9;
   double best = INFINITY, most = s->w->most * (s->places - 1 < s->c->n && !s->w->pinned ? UNEVEN : 1), cap = 0;
   for (int i = 0; i < (int)(sizeof caps / sizeof *caps) && !isfinite(best) && cap < most; i++) {
     if (i == LATE && most > caps[LATE] * least) { /* else this is the last look */
       double any = alone(s);
-      if (isinf(any))
-        any = any_value(s);
-      if (isinf(any))
+      const bool far = isinf(any) && most > caps[VERY_LATE] * least;
+      if (far && isinf(any = any_value(s)))
         return INFINITY;
       most = fmin(most, any * ROUNDING);
     }
@@ -332,6 +384,7 @@ static int thinnest(const Costs *c, int first, int end) {
 static void choose_places(Search *s) {
   const Ways *w = s->w;
   int n = s->c->n, most = PLACES_A_RANK * w->ranks > MANY_PLACES ? PLACES_A_RANK * w->ranks : MANY_PLACES;
+  most = most < MOST_PLACES ? most : MOST_PLACES;
   int step = (n + most - 1) / most, *place = alloc((size_t)(n + 1) * sizeof *place);
   for (int i = 0; w->pinned && i < w->most_stages; i++)
     place[s->places++] = w->pinned[i];
@@ -341,50 +394,71 @@ static void choose_places(Search *s) {
   s->place = place;
 }
 
+/* What a stage on so many ranks keeps at least. */
+static Copies least_copies(const Ways *w, int replicas) {
+  const StageAhead alone = {.microbatches = w->microbatches, .in_flight = 1, .replicas = replicas, .first = true};
+  Copies at = w->copies(w->context, &alone);
+  at.exchanges = 0, at.accumulators = 1;
+  return at;
+}
+
+static void set_counts(Search *s) {
+  const Ways *w = s->w;
+  for (int64_t k = 1; k <= w->microbatches && k <= w->ranks; k++)
+    if (w->microbatches % k == 0 && (w->may_replicate || k == 1))
+      push(&s->counts, (int)k);
+  s->least = alloc((size_t)s->counts.n * sizeof *s->least);
+  for (int k = 0; k < s->counts.n; k++)
+    s->least[k] = least_copies(w, s->counts.at[k]);
+}
+
 /* Whether what is between two cuts fits a stage that keeps as little as one can. Else nothing does, whatever the search
  * tries. */
 static bool pieces_fit(const Search *s) {
-  const Ways *w = s->w;
-  const StageAhead alone = {
-      .microbatches = w->microbatches, .in_flight = 1, .replicas = s->counts.at[s->counts.n - 1], .first = true};
-  Copies at = w->copies(w->context, &alone);
-  at.exchanges = 0, at.accumulators = 1;
   bool fit = true;
-  for (int i = 0; w->n_kinds == 1 && fit && i + 1 < s->places; i++) {
-    const int first = s->place[i], end = s->place[i + 1];
-    int64_t bytes = span_bytes(w->spans, &at, first, end, true);
-    fit = span_least_bytes(w->spans, &at, first, end, bytes) <= w->limit;
-  }
+  for (int i = 0; fit && i + 1 < s->places; i++)
+    fit = may_fit(s, &s->least[s->counts.n - 1], i, i + 1);
   return fit;
 }
 
-Replications replicate(const Ways *w) {
-  const Costs *c = w->spans->c;
-  Search s = {.w = w, .c = c, .fastest = w->spans + w->n_kinds - 1, .by_stages = w->ranks <= MANY_RANKS};
-  s.by_stages |= w->least_stages > 1 || w->pinned;
-  choose_places(&s);
-  s.at = alloc((size_t)s.places * sizeof *s.at);
-  s.known = alloc(KNOWN * sizeof *s.known);
-  s.taken = alloc(TAKEN * sizeof *s.taken);
-  for (int64_t k = 1; k <= w->microbatches && k <= w->ranks; k++)
-    if (w->microbatches % k == 0 && (w->may_replicate || k == 1))
-      push(&s.counts, (int)k);
-  if (!pieces_fit(&s))
-    return (Replications){0};
-  double best = w->any ? any_value(&s) : search(&s, span_compute(s.fastest, 0, c->n) / w->ranks);
+/* The best of the labels that are left. */
+static Replications found(Search *s) {
   Replications out = {0};
-  if (!isfinite(best))
-    return out;
-  qsort(s.at[0].at, (size_t)s.at[0].n, sizeof *s.at[0].at, by_value);
-  for (int i = 0; i < s.at[0].n && out.n < w->most_found; i++) {
-    if (!complete(w, &s.at[0].at[i]))
+  Labels *all = &s->at[0];
+  qsort(all->at, (size_t)all->n, sizeof *all->at, by_value);
+  for (int i = 0; i < all->n && out.n < s->w->most_found; i++) {
+    if (!complete(s->w, &all->at[i]))
       continue;
-    Replication r = trace_back(&s, &s.at[0].at[i]);
+    Replication r = trace_back(s, &all->at[i]);
     bool known = false;
     for (int k = 0; k < out.n; k++)
       known |= same_ranks(&out.at[k], &r);
     if (!known)
       push(&out, r);
   }
+  return out;
+}
+
+Replications replicate(const Ways *w) {
+  const Costs *c = w->spans->c;
+  Arena *scratch = arena_new(), *lasting = arena_use(scratch);
+  ArenaMark mark = arena_mark();
+  Search s = {.w = w, .c = c, .fastest = w->spans + w->n_kinds - 1, .by_stages = w->ranks <= MANY_RANKS};
+  s.by_stages |= w->least_stages > 1 || w->pinned;
+  s.kept.key_bytes = sizeof(StageKey);
+  choose_places(&s);
+  s.at = alloc((size_t)s.places * sizeof *s.at);
+  s.before = alloc((size_t)s.places * sizeof *s.before);
+  set_counts(&s);
+  double best = INFINITY;
+  if (pieces_fit(&s))
+    best = w->any ? any_value(&s) : search(&s, span_compute(s.fastest, 0, c->n) / w->ranks);
+  arena_use(lasting);
+  Replications out = {0};
+  if (isfinite(best))
+    out = found(&s);
+  arena_use(scratch);
+  arena_release(mark);
+  arena_use(lasting);
   return out;
 }

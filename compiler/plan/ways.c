@@ -21,12 +21,14 @@ static void add_ahead(const Planner *r, Candidates *candidates, const Pipeline *
     push(candidates, candidate_of(r, ahead, at, b, spans, r->request->recompute, r->pinned, bound));
 }
 
-/* Cuts to start from: chunks.c. What does not depend on how much memory there is leads as far with more of it. */
+/* Cuts to start from: chunks.c. What does not depend on how much memory there is leads as far with more of it. Of what rounds.c finds, which
+ * takes longer and depends less on it, there are fewer. */
 static void add_starts(Candidates *candidates, const Candidate *first) {
+  enum { EVERY_FOURTH = 4 };
   static const double SHARE[] = {0, 0.9, 0.8, 0.72, 0.65, 0.58, 0.5, 0.42};
   Candidate other = *first;
   for (int start = 0; start < N_CHUNK_STARTS; start++)
-    for (int i = 0; i < (int)(sizeof SHARE / sizeof *SHARE); i++) {
+    for (int i = 0; i < (int)(sizeof SHARE / sizeof *SHARE); i += start == START_TOGETHER ? EVERY_FOURTH : 1) {
       other.start = (ChunkStart)start;
       other.tight = SHARE[i];
       if (start > 0 || i > 0)
@@ -238,7 +240,7 @@ static void add_laid(const Laid *laid, int64_t b, Spans *spans, double *best, Ca
       break;
     w.limit = found.n == 0 ? more_room : w.limit;
   }
-  if (candidates->n == first && !isfinite(*best)) {
+  if (candidates->n == first && !isfinite(*best) && !r->first_will_do) {
     w.limit = INT64_MAX;
     w.most_found = 1;
     Replications found = replicate(&w);

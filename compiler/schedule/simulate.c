@@ -40,8 +40,12 @@ static bool time_end(void *context, int stage, int replica, int64_t batch, doubl
   return e->interval <= 0;
 }
 
+/* Where a number divides the replicas of all stages, the ranks are so many sets that never send each other messages, in step
+ * with each other: to time one of them is enough. */
 struct Simulation {
-  const Program *programs;
+  const Program *programs; /* of all ranks */
+  const Program *one;      /* of a set of them */
+  int sets;
   int n_stages;
   Arena *arena;
   Run *batch, *several; /* NULL: not yet */
@@ -65,7 +69,7 @@ static int64_t batches_to_time(const Simulation *s, int64_t microbatches) {
 
 static Run *run_of(const Simulation *s, int64_t batches) {
   Arena *before = arena_use(s->arena);
-  Run *run = run_new(s->programs, s->n_stages, batches);
+  Run *run = run_new(s->one, s->n_stages, s->sets, batches);
   arena_use(before);
   return run;
 }
@@ -80,7 +84,7 @@ static double mean_seconds(Simulation *s, const StageTimes *times, int64_t micro
   ArenaMark mark = arena_mark();
   int *first = alloc((size_t)(n_stages + 1) * sizeof *first);
   for (int i = 0; i < n_stages; i++)
-    first[i + 1] = first[i] + programs[i].replicas;
+    first[i + 1] = first[i] + s->one[i].replicas;
   const int timed_at = programs->forward_only ? n_stages - 1 : 0;
   Ends e = {.n_ranks = first[n_stages], .first = first, .rank = first[timed_at], .may_stop = may_stop};
   e.from = filled, e.to = filled + timed;
@@ -104,14 +108,24 @@ static double drained_seconds(Simulation *s, const StageTimes *times, double mos
   return seconds;
 }
 
+/* Of all ranks as one set. */
 static Simulation simulation(const Program *programs, int n_stages) {
-  Simulation s = {.programs = programs, .n_stages = n_stages, .arena = arena_use(NULL)};
+  Simulation s = {
+      .programs = programs, .one = programs, .sets = 1, .n_stages = n_stages, .arena = arena_use(NULL)};
   arena_use(s.arena);
   return s;
 }
 
-Simulation *simulation_new(const Program *programs, int n_stages) {
+static Simulation simulation_of_sets(const Program *programs, int n_stages) {
   Simulation s = simulation(programs, n_stages);
+  s.sets = programs_sets(programs, n_stages);
+  if (s.sets > 1)
+    s.one = programs_of_set(programs, n_stages, s.sets);
+  return s;
+}
+
+Simulation *simulation_new(const Program *programs, int n_stages) {
+  Simulation s = simulation_of_sets(programs, n_stages);
   return alloc_copy(&s, sizeof s);
 }
 
@@ -131,7 +145,7 @@ double simulate(Simulation *s, const StageTimes *times, double most) {
 
 double simulate_schedule(const Program *programs, const StageTimes *times, int n_stages, double most) {
   ArenaMark mark = arena_mark();
-  Simulation s = simulation(programs, n_stages);
+  Simulation s = simulation_of_sets(programs, n_stages);
   double seconds = simulate(&s, times, most);
   arena_release(mark);
   return seconds;

@@ -44,6 +44,7 @@ struct Run {
       **updated; /* by stage and batch: ranks that have handed their gradients over, and their parts of the weights */
   Rank *rank;
   int n_ranks;
+  int sets;    /* of ranks; these are one of them */
   bool waits;  /* some update does for exchanges of other stages */
   int turn_of; /* the rank that is looked at */
   Tick *turn;  /* the last that was written, if it is one; it has ... */
@@ -207,7 +208,7 @@ static void next_backward(Rank *r) {
 
 static bool loop_goes_on(const Rank *r) {
   switch (r->loop) {
-  case 0: return r->f <= r->end && (r->p->spills || r->f - r->b < r->p->in_flight - 1);
+  case 0: return r->f <= r->end && r->f - r->b < r->p->in_flight - 1;
   case 1: return r->f <= r->end;
   case 2: return r->b <= r->end;
   default: return r->p->split_backward && r->w <= r->end;
@@ -219,13 +220,16 @@ static int64_t done(const Rank *r) { return (r->p->split_backward ? r->w : r->b)
 
 /* ---- updates -------------------------------------------------------------------------------------------- */
 
+/* Whether ranks of the stage, of this set or others, share its microbatches. */
+static bool is_replicated(const Run *c, const Rank *r) { return r->p->replicas * c->sets > 1; }
+
 static void exchange(Run *c, const Rank *r, int64_t batch) {
   const uint32_t value = exchange_at(&c->layout, false, r->p->stage, batch);
   const bool all = ++c->exchanged[r->p->stage][batch] == r->p->replicas;
-  if (r->p->replicas == 1 && !c->waits)
+  if (!is_replicated(c, r) && !c->waits)
     return;
   tick(c, r, TICK_GATHER, value);
-  if (!all || r->p->replicas == 1)
+  if (!all || !is_replicated(c, r))
     return;
   tick(c, r, TICK_FOLLOW, value);
   tick(c, r, TICK_REDUCE, value);
@@ -243,7 +247,7 @@ static bool update(Run *c, const Rank *r, int64_t batch) {
   if (!has_all_parts(c, r, batch))
     return false;
   for (int i = 0; i < c->layout.n_stages; i++)
-    if (i == own ? r->p->replicas > 1 : r->p->waits)
+    if (i == own ? is_replicated(c, r) : r->p->waits)
       tick(c, r, TICK_MEET, exchange_at(&c->layout, false, i, batch));
   tick(c, r, TICK_UPDATE, 0);
   if (r->p->sharded) {
@@ -413,7 +417,23 @@ static void run_start(Run *c) {
   arena_use(before);
 }
 
-Run *run_new(const Program *programs, int n_stages, int64_t batches) {
+int programs_sets(const Program *programs, int n_stages) {
+  int64_t sets = programs->replicas; /* the greatest common divisor */
+  for (int i = 1; i < n_stages; i++)
+    sets /= common_multiple(sets, programs[i].replicas) / programs[i].replicas;
+  return (int)sets;
+}
+
+Program *programs_of_set(const Program *programs, int n_stages, int sets) {
+  Program *one = alloc_copy(programs, (size_t)n_stages * sizeof *one);
+  for (int i = 0; i < n_stages; i++) {
+    one[i].replicas /= sets;
+    one[i].period /= sets;
+  }
+  return one;
+}
+
+Run *run_new(const Program *programs, int n_stages, int sets, int64_t batches) {
   Run *c = alloc(sizeof *c);
   int *first = alloc((size_t)(n_stages + 1) * sizeof *first);
   for (int i = 0; i < n_stages; i++)
@@ -424,7 +444,8 @@ Run *run_new(const Program *programs, int n_stages, int64_t batches) {
                         .ring_bits = ring_bits(programs, n_stages),
                         .batches = batches,
                         .first = first},
-             .n_ranks = first[n_stages]};
+             .n_ranks = first[n_stages],
+             .sets = sets};
   ensure(lost_message(&c->layout) == messages(&c->layout) + 1);
   for (int i = 0; i < n_stages; i++)
     c->waits |= programs[i].waits;

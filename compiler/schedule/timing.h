@@ -7,7 +7,13 @@
 /* So many batches of Programs that run_schedule() finds right: in which order ranks do what, and who waits for whom. It is
  * found out while it is timed first, and grows in the arena in use when it was made; Programs must last. */
 typedef struct Run Run;
-Run *run_new(const Program *programs, int n_stages, int64_t batches);
+Run *run_new(const Program *programs, int n_stages, int sets,
+             int64_t batches); /* sets: there are so many like it */
+
+/* Ranks whose messages stay among themselves: microbatches k, k + sets, k + 2 sets ... come by the same ones. How many such
+ * sets there are; Programs of one of them, whose replicas exchange gradients with those of the others. */
+int programs_sets(const Program *programs, int n_stages);
+Program *programs_of_set(const Program *programs, int n_stages, int sets);
 int64_t run_bytes(const Run *c); /* that it has taken, about */
 
 /* When batches end, as run_schedule() has it to the bit. False: no rank could go on. */

@@ -348,16 +348,16 @@ static void test_parts_are_gathered_beside_the_next_batch(void **state) {
 
 /* ---- times without checks ------------------------------------------------------------------------------ */
 
-enum { TIMED_BATCHES = 5 };
-static int drained_cases;
+enum { TIMED_BATCHES = 5, MOST_REPLICAS = 2 * MAX_REPLICAS };
+static int drained_cases, timed_sets;
 typedef struct Ends {
   const Program *programs;
-  double at[MAX_STAGES][MAX_REPLICAS][TIMED_BATCHES];
+  double at[MAX_STAGES][MOST_REPLICAS][TIMED_BATCHES];
 } Ends;
 
 static bool note_end(void *context, int stage, int replica, int64_t batch, double seconds) {
   Ends *ends = context;
-  assert_true(replica < MAX_REPLICAS && batch < TIMED_BATCHES && ends->at[stage][replica][batch] == 0);
+  assert_true(replica < MOST_REPLICAS && batch < TIMED_BATCHES && ends->at[stage][replica][batch] == 0);
   ends->at[stage][replica][batch] = seconds;
   return true;
 }
@@ -401,14 +401,28 @@ static void some_times(unsigned *state, double jitter, int parts, StageTimes *ti
                             .jitter = jitter};
 }
 
+/* One set of several says when all of them end their batches: rank i of its stage when ranks from i * sets on do. */
+static void check_set(Case c, Run *set, int sets, const StageTimes *times, const Ends *timed) {
+  static Ends of_set;
+  of_set = (Ends){.programs = timed->programs};
+  assert_true(time_batches(set, times, note_end, &of_set));
+  for (int i = 0; i < c.stages; i++)
+    for (int k = 0; k < timed->programs[i].replicas; k++)
+      if (memcmp(timed->at[i][k], of_set.at[i][k / sets], sizeof timed->at[i][k]) != 0)
+        fail_msg("%s: one of %d sets ends batches at other times than all", describe(c), sets);
+}
+
 /* What was found out with some times holds with others. */
 static void check_times(Case c, const Program *programs) {
   enum { TIMES = 3 };
   static Ends checked, timed;
   static unsigned state = 7;
   StageTimes times[MAX_STAGES * MAX_CHUNKS];
-  Run *all = run_new(programs, c.stages, TIMED_BATCHES), *first = run_new(programs, c.stages, 1);
+  Run *all = run_new(programs, c.stages, 1, TIMED_BATCHES), *first = run_new(programs, c.stages, 1, 1);
+  const int sets = programs_sets(programs, c.stages);
+  Run *set = run_new(programs_of_set(programs, c.stages, sets), c.stages, sets, TIMED_BATCHES);
   char *why;
+  timed_sets += sets > 1;
   for (int i = 0; i < TIMES; i++) {
     double jitter = random_below(&state, 4) ? 0 : 0.1;
     some_times(&state, jitter, c.stages * chunks_of(c), times);
@@ -418,6 +432,8 @@ static void check_times(Case c, const Program *programs) {
     assert_true(time_batches(all, times, note_end, &timed));
     if (memcmp(checked.at, timed.at, sizeof timed.at) != 0)
       fail_msg("%s: batches end at other times than with checks", describe(c));
+    if (jitter <= 0)
+      check_set(c, set, sets, times, &timed);
     if (programs->per_batch && jitter <= 0)
       check_drained(first, times, &timed);
   }
@@ -447,7 +463,7 @@ static void test_long_runs_are_timed_again(void **state) {
     Program *p = make(plain(names[i % 2], STAGES, i < 2 ? LONG : SHORT, 0, 0));
     StageTimes times[STAGES];
     unsigned seed = 5;
-    Run *run = run_new(p, STAGES, BATCHES);
+    Run *run = run_new(p, STAGES, 1, BATCHES);
     char *why;
     for (int round = 0; round < 3; round++) {
       double ended[STAGES] = {0}, checked[STAGES] = {0};
@@ -462,11 +478,23 @@ static void test_long_runs_are_timed_again(void **state) {
   }
 }
 
+/* Two sets of ranks, or twice as many as there were. */
+static void check_times_twice(Case c, const Program *programs) {
+  char *digits = alloc(MAX_STAGES + 1);
+  (void)programs;
+  for (int i = 0; i < c.stages; i++)
+    digits[i] = (char)('0' + 2 * replicas_of(c, i));
+  c.replicas = digits;
+  c = allowed(c, c.microbatches % 3);
+  check_times(c, make(c));
+}
+
 static void test_times_are_those_of_the_machine(void **state) {
   (void)state;
   each_case(check_times);
+  each_random_case(400, check_times_twice);
   each_random_case(1000, check_times);
-  assert_true(drained_cases > 100);
+  assert_true(drained_cases > 100 && timed_sets > 200);
 }
 
 /* ---- dumps -------------------------------------------------------------------------------------------- */
