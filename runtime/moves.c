@@ -48,21 +48,24 @@ static void add_use(struct making *m, int block, int64_t from, int64_t to) {
 /* Passes use parameters in all steps of a part. */
 static void add_uses_of_parameter(struct making *m, int block) {
   const struct pd_holding *of = m->of;
-  const int64_t turns = of->parts * of->microbatches, group = of->block[block].group;
-  for (int unit = 0; unit < 2 * of->parts; unit++)
+  const int units = pd_batch_units(of->parts);
+  const int64_t turns = units * of->microbatches, group = of->block[block].group;
+  for (int unit = 0; unit < units; unit++)
     add_use(m, block, unit * of->microbatches, (unit + 1) * of->microbatches - 1);
   if (group < 0) return;
-  add_use(m, block, 2 * turns + group, 2 * turns + group);
-  add_use(m, block, 2 * turns + of->groups + group, 2 * turns + of->groups + group);
+  add_use(m, block, turns + group, turns + group);
+  add_use(m, block, turns + of->groups + group, turns + of->groups + group);
 }
 
 /* What is between two parts, or saved by one, is used by the turns of its microbatch through these, and by no other. */
 static void add_uses_between(struct making *m, int block) {
   const struct pd_holding *of = m->of;
   const int64_t b = of->microbatches, i = (of->block[block].slot + b - 1) % b, part = of->block[block].part;
-  const int64_t unit[4] = {part - 1, part, 2 * of->parts - 1 - part, 2 * of->parts - part};
-  for (int k = 0; k < 4; k++)
-    if (unit[k] >= 0 && unit[k] < 2 * of->parts) add_use(m, block, unit[k] * b + i, unit[k] * b + i);
+  const int units = pd_batch_units(of->parts);
+  const int64_t back = units - 1 - part, unit[4] = {part - 1, part, back, back + 1};
+  for (int k = 0; k < 4; k++) /* the last part has one unit */
+    if (unit[k] >= 0 && unit[k] < units && (k != 2 || back > part))
+      add_use(m, block, unit[k] * b + i, unit[k] * b + i);
 }
 
 static void find_uses(struct making *m) {

@@ -319,7 +319,8 @@ enum pd_work { /* what --trace shows; the first five are the stage program's */
                PD_WAIT,
                PD_VALIDATE,
                PD_CHECKPOINT,
-               PD_AUDIT
+               PD_AUDIT,
+               PD_BLOCKS
 };
 /* while (pd_begin(work, k)) { the work; pd_end(); } is work on microbatch (PD_UPDATE: update) k: once; twice where
  * --audit compares what it writes; not at all under --emulate, when pd_begin sleeps for the planned time. With chunks
@@ -348,7 +349,7 @@ void *pd_activations_slot(int chunk, int64_t k);
 void *pd_gradients_slot(int chunk, int64_t k);
 
 /* ---- parts that come and go (spill.c) ------------------------------------------------------------ */
-/* Before a turn's work (PD_FORWARD, PD_BACKWARD with its recomputation, or PD_VALIDATE, whose turn is the part, from 1)
+/* Before a turn's work (PD_FORWARD, PD_BACKWARD with the forward pass before it, or PD_VALIDATE, whose turn is the part, from 1)
  * waits until all of it is in memory, and begins to read what the next turn works with; after it begins to write what
  * changed and is not needed next. A file that cannot be written, or is not what was written, ends the launch. */
 void pd_promote(enum pd_work work, int64_t turn);

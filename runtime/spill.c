@@ -339,9 +339,18 @@ static struct pd_step after; /* the unit that ends */
 
 static void read_ahead(void) { for_blocks(&after, fetch); }
 
+/* Traced, it shows how long: then the host waits where the device would. */
+static void await_blocks(const struct pd_step *now) {
+  double start = pd_seconds();
+  for_blocks(now, take);
+  if (!pd_options.trace || !pd.training) return;
+  pd_device_wait("blocks to come");
+  pd_trace(PD_BLOCKS, pd_updates.done, -1, start, pd_seconds());
+}
+
 static void begin(const struct pd_step *now, const struct pd_step *next) {
   for_blocks(now, fetch);
-  for_blocks(now, take);
+  await_blocks(now);
   goes_on = !is_last_of_unit(now, next) || pd_sharp_goes_on_after();
   in_step = true;
 }
@@ -410,9 +419,10 @@ static void end_validation(int64_t part) {
   end_turn(&now, &next);
 }
 
+/* The first backward turns are of the last part, whose forward turns have no steps of their own. */
 static int64_t step_of(enum pd_work work, int64_t turn) {
-  int64_t turns = parts() * pd.stage->microbatches;
-  return (turn - 1) % turns + (work == PD_BACKWARD ? turns : 0);
+  const int64_t microbatches = pd.stage->microbatches, turns = parts() * microbatches;
+  return (turn - 1) % turns + (work == PD_BACKWARD ? turns - microbatches : 0);
 }
 
 void pd_promote(enum pd_work work, int64_t turn) {
@@ -432,7 +442,7 @@ void pd_demote(enum pd_work work, int64_t turn) {
 }
 
 static bool next_group(int group, bool updates, int *first, int *end) {
-  int64_t at = 2 * parts() * pd.stage->microbatches + (updates ? n_groups : 0) + group;
+  int64_t at = pd_batch_units(parts()) * pd.stage->microbatches + (updates ? n_groups : 0) + group;
   if (group > 0) end_step(at - 1);
   if (group == n_groups) return false;
   begin_step(at);

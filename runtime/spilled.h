@@ -1,7 +1,8 @@
 /* Spilled execution (docs/spilling.md): which blocks of memory each step of a batch works with. One formula, of
  * which pdc plans the memory, by which it verifies the schedule, and by which a program promotes and demotes. A
- * model in parts goes forward part after part, each with all microbatches of the batch, and backward likewise
- * from the last part; then groups of gradients are added up and squared, then updated, group after group. */
+ * model in parts goes forward part after part, each with all microbatches of the batch, but for the last part: that
+ * takes each microbatch forward and at once backward. The others go backward likewise, from the last to the first; then
+ * groups of gradients are added up and squared, then updated, group after group. */
 #ifndef PD_SPILLED_H
 #define PD_SPILLED_H
 
@@ -78,7 +79,7 @@ static inline int pd_forward_use(const struct pd_step *s, const struct pd_block 
   return b->part == s->part ? PD_USES | PD_READS : b->part == s->part + 1 ? PD_USES | PD_WRITES : 0;
 }
 
-/* With the forward pass before it, which is run again where what it saved is not kept. */
+/* With the forward pass before it: the last part's only one, and of others once more where what it saved is not kept. */
 static inline int pd_activations_use(const struct pd_step *s, const struct pd_block *b) {
   if (b->part == s->part) return PD_USES | PD_READS | (b->rereads ? 0 : PD_ENDS);
   if (b->part != s->part + 1) return 0;
@@ -112,25 +113,29 @@ static inline int pd_use_of(const struct pd_step *s, const struct pd_block *b) {
   }
 }
 
+/* Parts have units of steps, a step a microbatch: unit p is part p's forward pass, and of the last part all; then come
+ * the others' backward passes. */
+static inline int pd_batch_units(int parts) { return 2 * parts - 1; }
+
 /* The batch's steps in their order, from 0; number n, behind the last, is the next batch's first. */
 static inline int64_t pd_batch_steps(int parts, int64_t microbatches, int groups) {
-  return 2 * parts * microbatches + 2 * groups;
+  return pd_batch_units(parts) * microbatches + 2 * groups;
 }
 
 static inline struct pd_step pd_batch_step(int parts, int64_t microbatches, int groups, int64_t i) {
-  const int64_t turns = parts * microbatches;
+  const int64_t turns = pd_batch_units(parts) * microbatches;
   i %= pd_batch_steps(parts, microbatches, groups);
   struct pd_step s = {PD_STEP_FORWARD, 0, 0, false, -1};
-  if (i < 2 * turns) { /* microbatches count from 1 */
-    s.kind = i < turns ? PD_STEP_FORWARD : PD_STEP_BACKWARD;
-    s.part = (int)(i % turns / microbatches);
-    if (s.kind == PD_STEP_BACKWARD) s.part = parts - 1 - s.part;
+  if (i < turns) { /* microbatches count from 1 */
+    const int unit = (int)(i / microbatches), last = parts - 1;
+    s.kind = unit < last ? PD_STEP_FORWARD : PD_STEP_BACKWARD;
+    s.part = unit < last ? unit : 2 * last - unit;
     s.slot = (int)((i % microbatches + 1) % microbatches);
     s.first = i % microbatches == 0;
     return s;
   }
-  s.kind = i < 2 * turns + groups ? PD_STEP_SQUARE : PD_STEP_UPDATE;
-  s.group = (int)((i - 2 * turns) % groups);
+  s.kind = i < turns + groups ? PD_STEP_SQUARE : PD_STEP_UPDATE;
+  s.group = (int)((i - turns) % groups);
   return s;
 }
 

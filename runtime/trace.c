@@ -49,6 +49,7 @@ static const struct {
     [PD_VALIDATE] = {"validate", "validation", COMPUTE, false},
     [PD_CHECKPOINT] = {"checkpoint", "checkpoint", COMPUTE, false},
     [PD_AUDIT] = {"audit", "audit", COMPUTE, false},
+    [PD_BLOCKS] = {"blocks", "blocks", MESSAGES, false},
 };
 enum { N_WORKS = sizeof works / sizeof *works };
 
@@ -181,11 +182,13 @@ static double aligned(int rank, double time) {
 /* ---- start ----------------------------------------------------------------------------------------- */
 
 /* Of one turn: four passes, four messages, two waits for slots; of an update: itself, its reduction,
- * exchange, validation, checkpoint; of an audit four passes a chunk. */
+ * exchange, validation, checkpoint; of an audit four passes a chunk. A model that spills waits for blocks, instead of
+ * messages, in each turn and for the squares and updates of groups of parameters. */
 static int64_t expected_records(void) {
   const struct pd_stage *s = pd.stage;
   int64_t turns = s->microbatches / s->replicas[s->stage] * (s->chunks > 1 ? s->chunks : 1);
   int64_t updates = pd.steps - pd.first_step, most = MOST_RECORDS / pd.ranks, each = 10 * turns + 6;
+  if (s->spilled) each += 2 * s->n_parameters;
   if (pd_twice_bytes()) each += 4 * (s->chunks > 1 ? s->chunks : 1);
   if (s->inference) {
     updates = s->generation ? pd_generation_steps() : pd_own_evaluations();

@@ -23,7 +23,7 @@ Ints allocation_members(const StageKernels *k, BufferKind kind, int chunk) {
 
 bool allocation_saved_packed(const Program *p, int chunk) {
   return allocation_saved_slots(p, chunk) == 1 &&
-         (p->chunks == 1 || (program_recomputes(p) && !program_keeps(p, chunk)));
+         (p->chunks == 1 || (p->spills ? !program_keeps(p, chunk) : program_recomputes(p)));
 }
 
 /* When a pass of a chunk runs its kernel of this index: chunk after chunk, each one's passes in order. */

@@ -69,10 +69,10 @@ static const char before[] =
     "  for (*turn = 0; *turn < n_sizes - 1; ++*turn) measure(&sizes[*turn], sums, counts);\n"
     "  measure(&sizes[*turn], sums, counts);\n";
 
-/* What loops read of the current microbatch, which is a whole batch. */
+/* What loops and calls read of the current microbatch, which is a whole batch, and of their rank. */
 static const char now[] =
-    "static int64_t first_sample;\nstatic const struct pd_stage stage = {.microbatch = MICROBATCH, "
-    ".microbatches = 1};\n\n";
+    "__attribute__((unused)) static int64_t first_sample;\nstatic const struct pd_stage stage = {.microbatch = MICROBATCH, "
+    ".microbatches = 1, .tensor = SHARDS};\n\n";
 
 /* An update's two parts, the rule, in place and into another version of the weights, and the squares of the gradient, over
  * as many elements as the model has or the memory holds, each after a pass, which leaves the caches as it does in a run:
@@ -164,7 +164,7 @@ const Dialect c_dialect = {
                .now = now,
                .in_passes = true,
                .measuring = measuring,
-               .print_update = print_update,
+               .print_beside = print_update,
                .print_start = print_start,
                .before = before,
                .end = "  if (argc == 1) {\n    tell_update();\n    tell_rates();\n  }\n"},

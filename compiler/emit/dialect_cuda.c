@@ -59,7 +59,9 @@ static const char measuring[] =
     "  qsort(round, ROUNDS, sizeof *round, by_value);\n  return 1e-3 * round[ROUNDS / 2];\n}\n\n";
 
 static void print_start(Text *out, const ProfileTask *task, int64_t bytes, bool reads_now) {
-  (void)task, (void)reads_now;
+  (void)reads_now;
+  if (task->stages[0]->kernels->graph->shards)
+    text_add(out, "  static const struct pd_stage stage = {.tensor = SHARDS};\n  pd.stage = &stage;\n");
   text_add(
       out,
       "  static const struct pd_now of_first = {.seed = 1, .first_sample = 0, .following = 0, .training = true};\n"
@@ -72,8 +74,18 @@ static void print_start(Text *out, const ProfileTask *task, int64_t bytes, bool 
       bytes);
 }
 
+static void print_link(Text *out, const ProfileTask *task, int64_t bytes) {
+  (void)bytes;
+  text_add(out, "static void tell_link() {\n");
+  if (task->link)
+    text_add(out, "  const pd_link link = pd_time_link();\n"
+                  "  printf(\"to_device %%.9g\\nfrom_device %%.9g\\n\", link.to_device, link.from_device);\n");
+  text_add(out, "}\n\n");
+}
+
 static const char end[] =
-    "  pd_cuda_check(cudaFree(memory), \"free memory\");\n  pd_cuda_check(cudaFree(now), \"free memory\");\n";
+    "  pd_cuda_check(cudaFree(memory), \"free memory\");\n  pd_cuda_check(cudaFree(now), \"free memory\");\n"
+    "  if (argc == 1) tell_link();\n";
 
 /* ---- the dialect -------------------------------------------------------------------------------- */
 
@@ -98,6 +110,7 @@ const Dialect cuda_dialect = {
     .timing = {.preamble = preamble,
                .now = "",
                .measuring = measuring,
+               .print_beside = print_link,
                .print_start = print_start,
                .before = "",
                .end = end},

@@ -50,9 +50,8 @@ static void training_constants(Emit *e) {
     constant(e, "CHUNKS", p->chunks, "parts of the model here; a microbatch's way through one is a turn");
     text_add(&e->out, "  TURNS = MICROBATCHES * CHUNKS, /* of a batch */\n");
   }
-  if (!p->spills)
-    constant(e, "IN_FLIGHT", p->in_flight,
-             format("%s between their forward and their backward here, at most", turns));
+  constant(e, "IN_FLIGHT", p->in_flight,
+           format("%s between their forward and their backward here, at most", turns));
   constant(e, "VERSIONS", p->versions, "of the weights");
   constant(e, "DELAY", p->delay, "updates between the version a batch uses and the newest");
   constant(e, "LAG", p->lag, format("%s between a batch's last backward and its update", turns));
@@ -237,11 +236,13 @@ static void print_work_of_microbatch(Emit *e, const Work *w, const char *await) 
   text_add(&e->out, "    pd_end();\n  }\n}\n\n");
 }
 
+static bool recomputes_chunk(const Emit *e, int chunk) { return !e->p->spills || program_reruns(e->p, chunk); }
+
 /* Several: a function each, and the one that finds a turn's chunk and microbatch. */
 static void print_work_of_turn(Emit *e, const Work *w, const char *await) {
   int chunks = e->p->chunks;
   for (int c = 0; c < chunks; c++) {
-    if (w->recomputing && program_keeps(e->p, c))
+    if (w->recomputing && !recomputes_chunk(e, c))
       continue;
     Pass pass = {w->kind, c};
     PassParameters p = pass_parameters(e, pass);
@@ -258,7 +259,7 @@ static void print_work_of_turn(Emit *e, const Work *w, const char *await) {
            "    const int64_t k = microbatch(turn);\n    switch (%schunk(turn)) {\n",
            w->name, await, w->work, backward ? "CHUNKS - 1 - " : "");
   for (int c = 0; c < chunks; c++)
-    if (!w->recomputing || !program_keeps(e->p, c))
+    if (!w->recomputing || recomputes_chunk(e, c))
       text_add(&e->out, "    case %d: %s_%d(k); break;\n", c, w->name, c);
   text_add(&e->out, "    }\n    pd_end();\n  }\n}\n\n");
 }
@@ -458,7 +459,7 @@ static void print_loop_of(Emit *e, int indent, int i) {
   char *title = format("%s: %s", l->name, l->comment);
   if (title[0] >= 'a' && title[0] <= 'z')
     title[0] = (char)(title[0] - 'a' + 'A');
-  const char *condition = e->p->spills && i == 0 ? "f <= last" : conditions[e->p->per_batch][i];
+  const char *condition = conditions[e->p->per_batch][i];
   text_add(&e->out, "\n%*s/* %s. */\n%*swhile (%s) {\n", indent, "", comment_text(title), indent, "", condition);
   for (int j = 0; j < l->n; j++)
     print_action(e, indent + 2, i, l->action[j]);

@@ -32,8 +32,9 @@ typedef struct TimingDialect {
   /* Behind the table `kernels`: double seconds_of(size_t kernel). In passes also the structs step and size, before
    * the tables of them. */
   const char *measuring;
-  /* NULL, or: the functions that time the task's update in these bytes of memory, and tell rates. */
-  void (*print_update)(Text *out, const ProfileTask *task, int64_t bytes);
+  /* The functions that `end` calls, for what is timed beside kernels: the task's update, in these bytes of memory, rates,
+   * the link to the host. */
+  void (*print_beside)(Text *out, const ProfileTask *task, int64_t bytes);
   /* The lines of main() before the first kernel is set up. */
   void (*print_start)(Text *out, const ProfileTask *task, int64_t bytes, bool reads_now);
   const char *before, *end; /* those before the first kernel's line is printed, and behind the last */

@@ -49,9 +49,14 @@ static bool seen_before(const Ints *buffers, int i) {
   return false;
 }
 
-/* "run_NAME" calls the kernel, whose buffers and scratch memory are at at[0], at[1] .. */
+/* "run_NAME" calls the kernel, whose buffers and scratch memory are at at[0], at[1] .. What waits for other ranks is not
+ * timed: there are none. */
 static void print_run(Text *out, const Timed *t) {
   const Arguments *c = &t->kernel->arguments;
+  if (t->kernel->call && t->kernel->kernel->node->op->collective) {
+    text_add(out, "static void run_%s(void) {} /* other ranks' */\n\n", t->name);
+    return;
+  }
   text_add(out, "static void run_%s(void) {\n", t->name);
   for (int i = 0; i < c->buffers.n; i++) {
     const Buffer *b = &t->stage->buffers.at[c->buffers.at[i]];
@@ -244,11 +249,12 @@ static void print_table(Text *out, const TimedKernels *timed, bool side_by_side)
 }
 
 /* What the program's own texts call things. */
-static const char *const own_names[] = {"apart_tile", "at",           "before",      "constants",  "counts",
-                                        "fill",       "is_beside",    "kernels",     "measure",    "memory",
-                                        "now",        "pass",         "by_seconds",  "seconds_of", "sizes",
-                                        "stage",      "start_others", "sums",        "turn",       "square_tile",
-                                        "tell_rates", "tell_update",  "update_tile", "update_to",  "work_beside"};
+static const char *const own_names[] = {"apart_tile", "at",           "before",      "constants",   "counts",
+                                        "fill",       "is_beside",    "kernels",     "measure",     "memory",
+                                        "now",        "pass",         "by_seconds",  "seconds_of",  "sizes",
+                                        "stage",      "start_others", "sums",        "turn",        "square_tile",
+                                        "tell_link",  "tell_rates",   "tell_update", "update_tile", "update_to",
+                                        "work_beside"};
 
 static TimedKernels distinct_kernels(const ProfileTask *task) {
   enum { MOST_OPERANDS = 64 };
@@ -265,10 +271,10 @@ static TimedKernels distinct_kernels(const ProfileTask *task) {
 }
 
 /* Loops, objects of calls and run functions; `setup`: what main() makes. Whether a kernel reads the microbatch's
- * numbers. */
-static bool print_kernels(Text *out, Text *setup, const Dialect *dialect, const TimedKernels *timed) {
+ * numbers, or, as with shards, its rank's. */
+static bool print_kernels(Text *out, Text *setup, const Dialect *dialect, const TimedKernels *timed, bool shards) {
   Text loops = {0}, objects = {0}, runs = {0};
-  bool now = false;
+  bool now = shards;
   for (int i = 0; i < timed->n; i++) {
     const Timed *t = &timed->at[i];
     now |= t->kernel->arguments.now;
@@ -293,9 +299,10 @@ char *emit_profile(const ProfileTask *task) {
   TimedKernels timed = distinct_kernels(task);
   Text out = {0}, setup = {0};
   int64_t bytes = 0;
-  text_add(&out, "%s%senum { MICROBATCH = %" PRId64 " };\n",
-           text_of_precision(dialect_of(first), first->target.precision), dialect->preamble, first->microbatch);
-  bool now = print_kernels(&out, &setup, dialect_of(first), &timed);
+  text_add(&out, "%s%senum { MICROBATCH = %" PRId64 ", SHARDS = %d };\n",
+           text_of_precision(dialect_of(first), first->target.precision), dialect->preamble, first->microbatch,
+           first->graph->shards);
+  bool now = print_kernels(&out, &setup, dialect_of(first), &timed, first->graph->shards > 0);
   for (int i = 0; i < timed.n && !dialect->in_passes; i++) {
     print_side_by_side(&out, &timed.at[i]);
     int64_t need = timed.at[i].bytes + timed.at[i].kernel->scratch_bytes;
@@ -305,8 +312,7 @@ char *emit_profile(const ProfileTask *task) {
   text_add(&out, "%s", dialect->measuring);
   if (dialect->in_passes)
     bytes = print_passes(&out, task, &timed);
-  if (dialect->print_update)
-    dialect->print_update(&out, task, bytes);
+  dialect->print_beside(&out, task, bytes);
   text_add(&out, "int main(int argc, char **argv) {\n  (void)argv;\n");
   dialect->print_start(&out, task, bytes + 4096, now);
   text_add(&out, "%s%s%s%s  return 0;\n}\n", setup.n ? setup.at : "", dialect->before, main_loop, dialect->end);

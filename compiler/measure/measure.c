@@ -188,7 +188,8 @@ static void choose_processes(const Planner *r, ProfileTask *task) {
   long at_once = device->has_threads ? sysconf(_SC_NPROCESSORS_ONLN) / r->target.threads : 1;
   for (int i = 0; i < task->n; i++)
     most = task->allocations[i]->bytes > most ? task->allocations[i]->bytes : most;
-  task->processes = r->ranks < at_once ? r->ranks : (int)at_once;
+  const int ranks = r->ranks * (r->g->shards ? r->g->shards : 1);
+  task->processes = ranks < at_once ? ranks : (int)at_once;
   while (task->processes > 1 && device->memory && device->memory(task->processes) - device->process < most)
     task->processes--;
   task->processes = task->processes > 1 ? task->processes : 1;
@@ -219,6 +220,7 @@ static bool prepare(Job *j, const Graph *g, const Pieces *p, const PlanRequest *
     allocations[i] = lay_out(r, stages[i], b);
   }
   j->task = (ProfileTask){.stages = stages, .allocations = allocations, .n = n};
+  j->task.link = request->spill && r->rates->host > 0;
   choose_processes(r, &j->task);
   choose_update(g, &j->task);
   return true;
@@ -264,7 +266,10 @@ bool profile_make(const Graph *g, const Pieces *p, const PlanRequest *request, c
   profile.update = timing_named(&timings, "update");
   profile.apart = timing_named(&timings, "apart");
   profile.norm = timing_named(&timings, "norm");
-  if (request->spill && !measure_place(request->spill, 4 * job.task.elements * (2 + job.task.n_moments), &profile))
+  profile.to_device = timing_named(&timings, "to_device");
+  profile.from_device = timing_named(&timings, "from_device");
+  if (request->spill && !spills_to_host(r) &&
+      !measure_place(request->spill, 4 * job.task.elements * (2 + job.task.n_moments), &profile))
     return false;
   for (int i = 0; i < job.task.n; i++)
     if (!measure_size(r, job.task.stages[i]->kernels, &timings, &profile))

@@ -278,8 +278,8 @@ bool plan_file_stages(PlanFile *f) {
       error_at(where, "PD0603", "'stages[%d]': part %d is on the ranks of part %d, of other number", i, i, stage);
       return false;
     }
-    if (spills && i < MAX_CHUNKS && to->chunks > 1 && !part->recompute) /* this part keeps what it saves */
-      to->keeps |= (uint64_t)1 << i;
+    if (spills && i < MAX_CHUNKS && to->chunks > 1 && (!part->recompute || i + 1 == f->parts))
+      to->keeps |= (uint64_t)1 << i; /* the last part never recomputes */
     if (part->recompute != first->recompute && !spills) {
       error_at(where, "PD0706", "'stages[%d].recompute': part %d is on the rank of part %d, which does%s", i, i,
                stage, first->recompute ? "" : " not");

@@ -195,6 +195,7 @@ int64_t largest_peak(const Plan *plan);
 bool planner_may_shard(const Planner *r);
 
 /* ---- spilled.c: one rank whose parts come and go */
+bool spills_to_host(const Planner *r); /* into pinned memory of the device's host, not to a file */
 /* The fastest that is found, of all microbatches. NULL with `none` filled. */
 Plan *plan_spilled(const Planner *r, NoPlan *none);
 /* Of a plan whose parts come and go: seconds of a batch. */

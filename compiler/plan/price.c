@@ -127,12 +127,20 @@ static Passes count_passes(const Planner *r, int64_t b, const Rates *rates) {
   const bool *product = weight_products(g);
   Passes s = {alloc(n * sizeof(double)), alloc(n * sizeof(double)), alloc(n * sizeof(double))};
   for (int i = 0; i < g->nodes.n; i++) {
-    double seconds = g->nodes.at[i].op->collective ? rates->call + meeting_seconds(r, i, b, rates)
-                                                   : counted_seconds(g, i, b, rates);
+    double seconds = g->nodes.at[i].op->collective ? 0 : counted_seconds(g, i, b, rates);
     (i < g->n_forward ? s.forward : s.backward)[piece[i]] += seconds;
     s.products[piece[i]] += product[i] ? seconds : 0;
   }
   return s;
+}
+
+/* What no profile has. */
+static void add_meetings(const Planner *r, int64_t b, const Rates *rates, const Passes *s) {
+  const Graph *g = r->g;
+  const int *piece = piece_of_nodes(g, r->p);
+  for (int i = 0; i < g->nodes.n; i++)
+    if (g->nodes.at[i].op->collective)
+      (i < g->n_forward ? s->forward : s->backward)[piece[i]] += rates->call + meeting_seconds(r, i, b, rates);
 }
 
 /* What was measured on another device, as many times as long as is counted here of what is counted there. */
@@ -152,9 +160,10 @@ static Passes scale_passes(const Planner *r, int64_t b, const Passes *measured, 
 
 static void piece_seconds(const Planner *r, int64_t b, const Rates *rates, Costs *c) {
   const MeasuredSize *measured = r->profile ? profile_at(r->profile, b) : NULL;
+  const size_t bytes = (size_t)r->p->n * sizeof(double);
   Passes counted = count_passes(r, b, rates), s = counted;
   if (measured) {
-    s = (Passes){measured->forward, measured->backward, alloc((size_t)r->p->n * sizeof(double))};
+    s = (Passes){alloc_copy(measured->forward, bytes), alloc_copy(measured->backward, bytes), alloc(bytes)};
     for (int i = 0; i < r->p->n; i++) /* a profile of an older pdc has no products */
       s.products[i] = measured->products        ? measured->products[i]
                       : counted.backward[i] > 0 ? counted.products[i] / counted.backward[i] * measured->backward[i]
@@ -162,6 +171,7 @@ static void piece_seconds(const Planner *r, int64_t b, const Rates *rates, Costs
     if (r->profile->device)
       s = scale_passes(r, b, &s, &counted);
   }
+  add_meetings(r, b, rates, &s);
   c->forward = s.forward, c->backward = s.backward, c->products = s.products;
 }
 

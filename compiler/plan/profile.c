@@ -120,6 +120,14 @@ static void write_kernels(const MeasuredSize *m, Text *t) {
   text_add(t, "\n      ]\n");
 }
 
+/* What reads and writes, or copies both ways, is in a file as bytes of a second. */
+static const char *const of_place[] = {"read_bytes_per_second", "write_bytes_per_second", NULL},
+                         *const of_link[] = {"to_device_bytes_per_second", "from_device_bytes_per_second", NULL};
+
+static void write_rates(Text *t, const char *member, const char *const *keys, double in, double out) {
+  text_add(t, "  \"%s\": { \"%s\": %.9g, \"%s\": %.9g },\n", member, keys[0], 1 / in, keys[1], 1 / out);
+}
+
 char *profile_write(const Profile *profile, const Pieces *p) {
   const ProfileSignature *s = &profile->signature;
   Text t = {0};
@@ -138,8 +146,9 @@ char *profile_write(const Profile *profile, const Pieces *p) {
     text_add(&t, "  \"update\": { \"element_ns\": %.9g, \"apart_ns\": %.9g, \"norm_ns\": %.9g },\n",
              profile->update * 1e9, profile->apart * 1e9, profile->norm * 1e9);
   if (profile->read > 0)
-    text_add(&t, "  \"spill\": { \"read_bytes_per_second\": %.9g, \"write_bytes_per_second\": %.9g },\n",
-             1 / profile->read, 1 / profile->write);
+    write_rates(&t, "spill", of_place, profile->read, profile->write);
+  if (profile->to_device > 0)
+    write_rates(&t, "link", of_link, profile->to_device, profile->from_device);
   text_add(&t, "  \"microbatches\": [\n");
   for (int i = 0; i < profile->sizes.n; i++) {
     const MeasuredSize *m = &profile->sizes.at[i];
@@ -335,33 +344,35 @@ static bool read_update(const JsonPlace *top, Profile *profile) {
   return true;
 }
 
-static bool read_spill(const JsonPlace *top, Profile *profile) {
-  static const char *const keys[] = {"read_bytes_per_second", "write_bytes_per_second", NULL};
-  if (!cJSON_GetObjectItemCaseSensitive(top->object, "spill"))
+/* An object of two rates, from which seconds of a byte are made. */
+static bool read_rates(const JsonPlace *top, const char *member, const char *const *keys, double *in,
+                       double *out) {
+  if (!cJSON_GetObjectItemCaseSensitive(top->object, member))
     return true;
-  JsonPlace at = {top->file, "spill", json_member(top, "spill")};
-  double read, write;
-  if (!at.object || !json_only(&at, keys) || !json_get_seconds(&at, keys[0], &read) ||
-      !json_get_seconds(&at, keys[1], &write))
+  JsonPlace at = {top->file, member, json_member(top, member)};
+  double of_in, of_out;
+  if (!at.object || !json_only(&at, keys) || !json_get_seconds(&at, keys[0], &of_in) ||
+      !json_get_seconds(&at, keys[1], &of_out))
     return false;
-  if (read <= 0 || write <= 0) {
-    error_at((Span){.file = at.file}, "PD0603", "'spill': nothing is read or written in no time");
+  if (of_in <= 0 || of_out <= 0) {
+    error_at((Span){.file = at.file}, "PD0603", "'%s': nothing is read or written in no time", member);
     return false;
   }
-  profile->read = 1 / read;
-  profile->write = 1 / write;
+  *in = 1 / of_in;
+  *out = 1 / of_out;
   return true;
 }
 
 const Profile *profile_read(const char *path, const Pieces *p, const ProfileSignature *expected, bool elsewhere) {
-  static const char *const keys[] = {"signature", "update", "spill", "microbatches", NULL};
+  static const char *const keys[] = {"signature", "update", "spill", "link", "microbatches", NULL};
   JsonPlace top = {.path = ""};
   Profile *profile = alloc(sizeof *profile);
   profile->file = intern(path);
   top.object = json_load(path, &top.file);
   if (!top.object || !json_only(&top, keys) || !read_signature(&top, &profile->signature) ||
       !applies(top.file, &profile->signature, expected, elsewhere) || !read_update(&top, profile) ||
-      !read_spill(&top, profile))
+      !read_rates(&top, "spill", of_place, &profile->read, &profile->write) ||
+      !read_rates(&top, "link", of_link, &profile->to_device, &profile->from_device))
     return NULL;
   if (elsewhere && !find_device(top.file, profile))
     return NULL;

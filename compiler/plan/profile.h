@@ -39,9 +39,10 @@ typedef struct Profile {
   double norm; /* of the gradient's squares */
   double read,
       write; /* seconds of a byte that a model which spills reads and writes at its place; 0: not measured */
-  Vec(MeasuredSize) sizes;  /* by rising microbatch */
-  const DeviceKind *device; /* what they were measured on, where it is not what is planned for ... */
-  Rates rates;              /* ... and its rates, from which seconds are scaled */
+  double to_device, from_device; /* likewise, of one that is copied over the link between a GPU and its host */
+  Vec(MeasuredSize) sizes;       /* by rising microbatch */
+  const DeviceKind *device;      /* what they were measured on, where it is not what is planned for ... */
+  Rates rates;                   /* ... and its rates, from which seconds are scaled */
 } Profile;
 
 ProfileSignature profile_signature(const Graph *g, const Pieces *p, Target target, const char *compiler);

@@ -14,8 +14,8 @@ typedef struct Leader {
   SpillTime time;
 } Leader;
 
-/* What parts keep at first, where nothing says it: the last one's backward pass follows at once. */
-typedef enum { NONE_KEEPS, LAST_KEEPS, ALL_KEEP, N_SEEDS } Seed;
+/* What parts keep at first, where nothing says it. */
+typedef enum { NONE_KEEPS, ALL_KEEP, N_SEEDS } Seed;
 
 typedef struct Search {
   const SpillProblem *p;
@@ -73,7 +73,6 @@ static void set_keeping(const SpillProblem *p, SpillChoice *c, bool keeps) {
 
 static void consider_shares(Search *s, SpillChoice *c) {
   set_keeping(s->p, c, s->seed == ALL_KEEP);
-  c->keeps[c->parts - 1] |= s->seed == LAST_KEEPS;
   for (int i = 0; i < N_SHARES; i++) {
     c->kept = shares[i];
     consider(s, c);
@@ -221,11 +220,12 @@ static bool change_share(const SpillProblem *p, SpillChoice *c, int number) {
   return true;
 }
 
-/* Of one part, then of it and all behind it. */
+/* Of one part, then of it and all behind it: the last one has nothing to choose. */
 static bool change_keeping(const SpillProblem *p, SpillChoice *c, int number) {
-  if (p->keeping != KEEP_FREE || number >= 2 * c->parts)
+  const int parts = c->parts - 1;
+  if (p->keeping != KEEP_FREE || number >= 2 * parts)
     return false;
-  int part = number % c->parts, end = number < c->parts ? part + 1 : c->parts;
+  int part = number % parts, end = number < parts ? part + 1 : parts;
   bool keeps = !c->keeps[part];
   for (int i = part; i < end; i++)
     c->keeps[i] = keeps;

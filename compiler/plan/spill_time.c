@@ -90,7 +90,7 @@ static int64_t saved_by(const SpillProblem *p, const SpillChoice *c, int part) {
 
 static void add_saved(const SpillProblem *p, const SpillChoice *c, Blocks *blocks) {
   for (int part = 0; part < c->parts; part++)
-    for (int slot = 0; slot < p->microbatches && c->keeps[part]; slot++) {
+    for (int slot = 0; slot < p->microbatches && spill_keeps(c, part); slot++) {
       struct pd_block b = {.kind = PD_BLOCK_SAVED, .part = part, .slot = slot, .group = -1};
       if ((b.bytes = (size_t)saved_by(p, c, part)) > 0)
         push(blocks, b);
@@ -102,7 +102,7 @@ static int64_t inputs(const SpillProblem *p, const SpillChoice *c) {
   int64_t bytes = 0;
   for (int part = 0; part < c->parts; part++)
     for (int k = c->start[part]; k < c->start[part + 1]; k++)
-      bytes += p->inputs[k] * (c->keeps[part] ? p->microbatches : 1);
+      bytes += p->inputs[k] * (spill_keeps(c, part) ? p->microbatches : 1);
   return bytes;
 }
 
@@ -110,7 +110,7 @@ static int64_t inputs(const SpillProblem *p, const SpillChoice *c) {
 static int64_t workspace(const SpillProblem *p, const SpillChoice *c) {
   int64_t most = 0;
   for (int part = 0; part < c->parts; part++) {
-    int64_t saved = c->keeps[part] ? 0 : saved_by(p, c, part), work = 0;
+    int64_t saved = spill_keeps(c, part) ? 0 : saved_by(p, c, part), work = 0;
     for (int k = c->start[part]; k < c->start[part + 1]; k++)
       work = p->work[k] > work ? p->work[k] : work;
     most = saved + work > most ? saved + work : most;
@@ -132,8 +132,8 @@ static StepTimes step_times(const SpillProblem *p, const SpillChoice *c, const i
     t.forward[part] = p->receive[c->start[part]];
     for (int k = c->start[part]; k < c->start[part + 1]; k++)
       t.forward[part] += p->forward[k], t.backward[part] += p->backward[k];
-    t.backward[part] +=
-        (c->keeps[part] ? p->receive[c->start[part]] : t.forward[part]) + p->receive_gradient[c->start[part + 1]];
+    t.backward[part] += (spill_keeps(c, part) ? p->receive[c->start[part]] : t.forward[part]) +
+                        p->receive_gradient[c->start[part + 1]];
   }
   for (int i = 0; i < p->n_params; i++)
     if (group[i] >= 0)

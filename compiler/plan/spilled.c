@@ -14,7 +14,7 @@ static const double ASSUMED = 1e-9;
 static int64_t page_of(const Planner *r) { return backend_of(&r->target)->device->page; }
 
 /* Into pinned memory of the device's host: that is where a GPU spills unless a directory is named. */
-static bool spills_to_host(const Planner *r) {
+bool spills_to_host(const Planner *r) {
   return r->rates->host > 0 && (!r->request->spill || !strcmp(r->request->spill, "host"));
 }
 
@@ -53,14 +53,22 @@ static SpillParam param_of(const Planner *r, int i, const Ints *readers, const i
                       .use = uses.at};
 }
 
+/* Whether the profile has what the link to the host takes, of the device that is planned for. */
+static bool knows_link(const Planner *r) { return r->profile && r->profile->to_device > 0 && !r->profile->device; }
+static bool knows_place(const Planner *r) { return r->profile && r->profile->read > 0; }
+
 /* Where the device has memory of its own, all that moves crosses the link to its host's, each way beside the other; from and
  * to a file it takes what the file takes. */
 static void set_rates(const Planner *r, SpillProblem *p) {
-  const double file = ASSUMED, link = r->rates->host > 0 ? 1 / r->rates->host : 0;
-  const bool measured = r->profile && r->profile->read > 0;
+  const double sheet = r->rates->host > 0 ? 1 / r->rates->host : 0;
+  const bool link = knows_link(r), place = knows_place(r);
   p->both_ways = spills_to_host(r);
-  p->read = p->both_ways ? link : fmax(link, measured ? r->profile->read : file);
-  p->write = p->both_ways ? link : fmax(link, measured ? r->profile->write : file);
+  p->read = link ? r->profile->to_device : sheet;
+  p->write = link ? r->profile->from_device : sheet;
+  if (p->both_ways)
+    return;
+  p->read = fmax(p->read, place ? r->profile->read : ASSUMED);
+  p->write = fmax(p->write, place ? r->profile->write : ASSUMED);
 }
 
 static SpillProblem problem_of(const Planner *r, int64_t b) {
@@ -111,7 +119,7 @@ static Plan *plan_in_parts(const Planner *r, int64_t b, const SpillChoice *choic
   form->kept = choice->parts > 1 ? choice->kept : 0;
   form->keeps = 0;
   for (int i = 0; i < choice->parts && choice->parts > 1; i++)
-    form->keeps |= (uint64_t)choice->keeps[i] << i;
+    form->keeps |= (uint64_t)!spill_reruns(choice, i) << i;
   form->page = page_of(r);
   Candidate c = candidate_of(r, form, &(Placement){0}, b, spans_at(r, b),
                              choice->parts > 1 ? RECOMPUTE_ON : RECOMPUTE_OFF, choice->start, 0);
@@ -119,7 +127,7 @@ static Plan *plan_in_parts(const Planner *r, int64_t b, const SpillChoice *choic
   set_between(c.copies, choice->parts);
   partition_pinned(c.spans, c.copies, choice->parts, choice->start, INT64_MAX, &part);
   for (int i = 0; i < choice->parts; i++)
-    part.recompute[i] = choice->parts > 1 && !choice->keeps[i];
+    part.recompute[i] = spill_reruns(choice, i);
   Plan *plan = plan_of(r, &c, &part, INFINITY);
   find_peaks(r, plan, alloc(sizeof(int64_t)));
   return plan;
@@ -223,12 +231,14 @@ static Plan *best_of(const Planner *r, int64_t b, Found *f) {
 /* ---- what is said ----------------------------------------------------------------------------------------- */
 
 static char *rates_text(const Planner *r, const SpillProblem *p, const SpillTime *time) {
-  const bool measured = r->profile && r->profile->read > 0;
+  const char *home = bytes_text(time->home);
+  if (p->both_ways && !knows_link(r))
+    return format("%.0f GB/s each way, to %s of the host's memory, which is pinned", 1e-9 / p->read, home);
   if (p->both_ways)
-    return format("%.0f GB/s each way, to %s of the host's memory, which is pinned", 1e-9 / p->read,
-                  bytes_text(time->home));
+    return format("%.2f and %.2f GB/s, both at once, to %s of the host's memory, which is pinned", 1e-9 / p->read,
+                  1e-9 / p->write, home);
   return format("%.2f and %.2f GB/s%s", 1e-9 / p->read, 1e-9 / p->write,
-                measured ? "" : ", assumed: 'pdc profile --spill DIR' measures");
+                knows_place(r) ? "" : ", assumed: 'pdc profile --spill DIR' measures");
 }
 
 /* The longer of computing and moving, and what a batch would take with twice the memory. */

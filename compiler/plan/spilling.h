@@ -38,8 +38,13 @@ typedef struct SpillProblem {
 typedef struct SpillChoice {
   int parts, kept; /* kept: percent of the blocks' memory for those that stay */
   int start[PD_MAX_PARTS + 1];
-  bool keeps[PD_MAX_PARTS]; /* the part: what forward saves, for backward, which else recomputes it */
+  /* The part: what forward saves, for backward, which else recomputes it; not of the last one, whose backward pass
+   * follows at once. */
+  bool keeps[PD_MAX_PARTS];
 } SpillChoice;
+
+static inline bool spill_keeps(const SpillChoice *c, int part) { return c->keeps[part] && part < c->parts - 1; }
+static inline bool spill_reruns(const SpillChoice *c, int part) { return !c->keeps[part] && part < c->parts - 1; }
 
 typedef struct SpillTime {
   double seconds;           /* of a batch; INFINITY: it does not fit */

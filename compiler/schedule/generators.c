@@ -36,10 +36,10 @@ int64_t in_flight_interleaved(const Pipeline *p, int stage, int64_t next) {
   return 2 * (d - stage - 1) + (p->chunks - 1) * d + 1;
 }
 
-/* All turns of a batch go forward first: a part that has come stays for all its microbatches. */
+/* A part that has come stays for all its microbatches: those of all parts but the last go forward first. */
 int64_t in_flight_spilled(const Pipeline *p, int stage, int64_t next) {
   (void)stage, (void)next;
-  return p->chunks == 1 ? 1 : p->microbatches * p->chunks;
+  return p->microbatches * (p->chunks - 1) + 1;
 }
 
 int64_t *turns_in_flight(const Generator *g, const Pipeline *p) {
@@ -230,18 +230,26 @@ static void set_forward_loop(Program *p) {
 }
 
 static void set_spilled_loops(Program *p) {
-  Loop *forward = &p->loop[0], *backward = &p->loop[2];
+  bool recomputes = false;
+  for (int c = 0; c < p->chunks; c++)
+    recomputes |= program_reruns(p, c);
+  Loop *forward = &p->loop[0], *last = &p->loop[1], *backward = &p->loop[2];
   *forward = (Loop){.name = "forward", .comment = "part after part, each with all microbatches of the batch"};
-  *backward = (Loop){.name = "backward", .comment = "likewise, from the last part to the first"};
+  *last = (Loop){.name = "the last part", .comment = "each microbatch forward and backward"};
+  *backward =
+      (Loop){.name = "backward", .comment = "all microbatches again, from the last part but one to the first"};
   add(forward, DO_PROMOTE);
   add(forward, DO_FORWARD);
   add(forward, DO_DEMOTE);
   add(forward, DO_SEND);
-  bool keeps_all = true;
-  for (int c = 0; c < p->chunks; c++)
-    keeps_all &= program_keeps(p, c);
+  add(last, DO_PROMOTE);
+  add(last, DO_FORWARD);
+  add(last, DO_SEND);
+  add(last, DO_BACKWARD);
+  add(last, DO_DEMOTE);
+  add(last, DO_SEND_GRADIENT);
   add(backward, DO_PROMOTE);
-  if (!keeps_all)
+  if (recomputes)
     add(backward, DO_RECOMPUTE);
   add(backward, DO_BACKWARD);
   add(backward, DO_DEMOTE);
@@ -271,6 +279,9 @@ static void set_loops(Program *p, bool recompute) {
     add_update(p, steady);
 }
 
+/* The last part neither keeps nor recomputes: its backward pass follows its forward pass. */
+static uint64_t parts_that_keep(const Pipeline *p) { return p->keeps & (((uint64_t)1 << (p->chunks - 1)) - 1); }
+
 Program *generate(const Generator *g, const Pipeline *pipeline, const bool *exchanges) {
   int d = pipeline->n_stages;
   Program *programs = alloc((size_t)d * sizeof *programs);
@@ -285,7 +296,7 @@ Program *generate(const Generator *g, const Pipeline *pipeline, const bool *exch
                    .per_batch = g->drains,
                    .sharded = pipeline->shard_optimizer && pipeline->replicas[i] > 1,
                    .spills = g->spills && pipeline->chunks > 1,
-                   .keeps = g->spills && pipeline->chunks > 1 ? pipeline->keeps : 0,
+                   .keeps = g->spills ? parts_that_keep(pipeline) : 0,
                    .memory = pipeline->memory,
                    .kept = pipeline->kept,
                    .page = pipeline->page,

@@ -13,8 +13,8 @@
  *   loop 1 (steady state)  while f <= K
  *   loop 2 (drain)         while b <= K
  *   loop 3 (weights)       while w <= K
- * Where the model spills (docs/spilling.md) one rank holds all parts as its chunks, all forward turns of a batch come
- * before the backward ones, loop 0 goes on while f <= K, and loop 1 is never entered.
+ * Where the model spills (docs/spilling.md) one rank holds all parts as its chunks, loop 0 has the forward turns of all
+ * parts but the last, loop 1 those of the last with its backward turns, and loop 2 the other backward turns.
  * then the updates still due (while u < updates of the scope). A loop that is never entered has no actions.
  * Where nothing goes backward (forward_only) loop 1 is all there is, and M microbatches are but a unit of time.
  * Replica r takes microbatches r + 1, r + 1 + replicas, ...; with chunks the microbatches go in groups of
@@ -75,27 +75,27 @@ typedef struct Slots {
 typedef struct Program {
   int stage, n_stages; /* among the stages that have ranks of their own */
   int replicas, chunks;
-  bool forward_only;   /* the one loop receives, computes and sends: a turn ends with its DO_SEND */
-  bool per_batch;      /* loops run once a batch, drained in between; else once a run */
-  bool sharded;        /* DO_UPDATE makes a part of the weights on each of the replicas, which send it to the
+  bool forward_only; /* the one loop receives, computes and sends: a turn ends with its DO_SEND */
+  bool per_batch;    /* loops run once a batch, drained in between; else once a run */
+  bool sharded;      /* DO_UPDATE makes a part of the weights on each of the replicas, which send it to the
                               others: a forward pass with these weights waits for all parts */
-  bool spills;         /* its chunks' parameters, and what is between them, come and go: docs/spilling.md */
-  uint64_t keeps;      /* ... bit c: chunk c's saved values, too, instead of being recomputed; ... */
-  int64_t memory;      /* ... and so many bytes of the rank's arena are in memory, 0: as few as will do; ... */
-  int kept;            /* ... percent of what blocks have of them is for those that stay until their next use */
-  int64_t page;        /* ... they come and go in pages of so many bytes */
-  bool split_backward; /* DO_WEIGHTS makes the gradients of weights that products need (zero-bubble) */
-  int64_t in_flight;   /* n_i: turns between their forward and their backward, at most, of one rank */
-  int64_t period;      /* M: microbatches an update, of all replicas */
-  int64_t delay;       /* microbatch k (of the run) uses weight version max((k - 1) / M - delay, 0) */
-  int versions;        /* buffers of weights; version v lives in buffer v % versions */
-  bool waits;          /* its update waits for gradients or squares of other stages, too; with replicas
+  bool spills;       /* its chunks' parameters, and what is between them, come and go: docs/spilling.md */
+  uint64_t keeps; /* ... bit c: chunk c's saved values, too, instead of being recomputed (not of the last); ... */
+  int64_t memory; /* ... and so many bytes of the rank's arena are in memory, 0: as few as will do; ... */
+  int kept;       /* ... percent of what blocks have of them is for those that stay until their next use */
+  int64_t page;   /* ... they come and go in pages of so many bytes */
+  bool split_backward;     /* DO_WEIGHTS makes the gradients of weights that products need (zero-bubble) */
+  int64_t in_flight;       /* n_i: turns between their forward and their backward, at most, of one rank */
+  int64_t period;          /* M: microbatches an update, of all replicas */
+  int64_t delay;           /* microbatch k (of the run) uses weight version max((k - 1) / M - delay, 0) */
+  int versions;            /* buffers of weights; version v lives in buffer v % versions */
+  bool waits;              /* its update waits for gradients or squares of other stages, too; with replicas
                             it waits for the other ranks' of its stage anyway */
-  int64_t lag;         /* turns between a batch's last and its update, while what some rank waits for is
+  int64_t lag;             /* turns between a batch's last and its update, while what some rank waits for is
                             on its way; 0 where the schedule drains anyway */
-  int64_t weights_lag; /* turns by which DO_WEIGHTS follows DO_BACKWARD */
-  int accumulators;    /* sets of gradient accumulators; batch t uses set t % accumulators */
-  int exchanges;       /* exchanges that may be under way at once: sets of exchange buffers */
+  int64_t weights_lag;     /* turns by which DO_WEIGHTS follows DO_BACKWARD */
+  int accumulators;        /* sets of gradient accumulators; batch t uses set t % accumulators */
+  int exchanges;           /* exchanges that may be under way at once: sets of exchange buffers */
   Slots slots[MAX_CHUNKS]; /* by chunk */
   Loop loop[N_LOOPS];
 } Program;
@@ -111,6 +111,11 @@ Turn program_turn_after(const Program *p, Turn t, bool backward); /* of the same
 int64_t program_turns(const Program *p);                          /* of one rank, a batch */
 bool program_recomputes(const Program *p);
 static inline bool program_keeps(const Program *p, int chunk) { return p->keeps >> chunk & 1; }
+/* Where the model spills: whether the chunk's forward pass runs again before its backward pass. That of the last one
+ * has just run. */
+static inline bool program_reruns(const Program *p, int chunk) {
+  return !program_keeps(p, chunk) && chunk < p->chunks - 1;
+}
 
 /* ---- generators (schedule.c, generators.c) ---------------------------------------------------------------- */
 

@@ -99,8 +99,6 @@ static bool turns_come_out(const Program *p, char **why) {
 
 static bool loop_may_be_empty(const Program *p, int loop) {
   static const int steady = 1, weights = 3;
-  if (p->spills)
-    return loop == steady || loop == weights;
   return loop == weights ? !p->split_backward || p->weights_lag == 0 : loop != steady && p->in_flight == 1;
 }
 
@@ -131,6 +129,8 @@ static bool slots_suffice(const Program *p, char **why) {
              false;
   if (p->keeps && !p->spills)
     return *why = format("stage %d: only what spills keeps some parts' saved values", p->stage), false;
+  if (program_keeps(p, p->chunks - 1))
+    return *why = format("part %d: the last one goes backward at once, and keeps nothing", p->chunks - 1), false;
   if (p->spills && (p->chunks < 2 || p->n_stages > 1 || p->replicas > 1 || !p->per_batch))
     return *why = format("stage %d: parts come and go on one rank, which drains", p->stage), false;
   return true;
@@ -172,7 +172,7 @@ static bool next_scope(Stream *s) {
 
 static bool loop_goes_on(const Stream *s, int64_t turns) {
   switch (s->loop) {
-  case 0: return s->f <= turns && (s->program->spills || s->f - s->b < s->program->in_flight - 1);
+  case 0: return s->f <= turns && s->f - s->b < s->program->in_flight - 1;
   case 1: return s->f <= turns;
   case 2: return s->b <= turns;
   default: return s->program->split_backward && s->w <= turns;

@@ -95,6 +95,13 @@ template <typename... P> inline void pd_graph(void (*pass)(P...), std::type_iden
   } while (0)
 #endif
 
+/* Seconds of a byte that is copied over the link to the host's memory, which is pinned, and back, both ways at once (link.cu):
+ * for the program of `pdc profile --spill`. */
+struct pd_link {
+  double to_device, from_device;
+};
+pd_link pd_time_link(void);
+
 /* A kernel's pointer parameters with how many elements they have, for readers and for tests/cuda/host, which
  * checks every access against it. */
 #ifdef __CUDACC__

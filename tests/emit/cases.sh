@@ -370,6 +370,17 @@ profiles_are_measured() {
     contains gpt_mini.profile.json '"update": { "element_ns": [0-9]'
   done
   expect 1 "$pdc" plan -n 2 --profile gpt_mini.profile.json "$source/models/gpt_mini.pdm"
+  # A shard group's rank: what it sends is counted beside.
+  how="--tensor 2 --stages 1 --schedule flush --threads 1 --microbatch 2 $gpt_small -D p_drop=0.1"
+  expect 1 "$pdc" plan -n 2 $how --profile gpt_mini.profile.json "$source/models/gpt_mini.pdm"
+  expect 0 "$pdc" profile -n 2 $how -o parts.json "$source/models/gpt_mini.pdm"
+  sed 's/"\(forward\|backward\|weights\)_ms": [0-9.e+-]*/"\1_ms": 0/g' parts.json >free.json
+  for profile in parts free; do
+    expect 0 "$pdc" plan -n 2 $how --profile $profile.json --emit plan "$source/models/gpt_mini.pdm"
+    sed -n 's/.*"forward_seconds": \([0-9.e+-]*\).*/\1/p' out >$profile.seconds
+  done
+  awk 'NR == FNR { parts = $1; next } !($1 > 0 && $1 < parts) { exit 1 }' parts.seconds free.seconds ||
+    fail "what a group sends is not counted beside what was measured"
 }
 
 # Builds DIR's stage programs with extra flags and trains a few updates on two ranks.

@@ -31,7 +31,7 @@ sources_are_clean() {
 
 # Loops that drop out and add up rows are given the current microbatch's numbers, and scratch memory beside them.
 profiling_programs_are_clean() {
-  for precision in f32 bf16; do
+  for precision in f32 bf16 "bf16 --tensor 2"; do
     expect 0 "$pdc" profile -S --target cuda --precision $precision $gpt_small -D n_ctx=256 -D p_drop=0.1 -o stage0.cu \
       "$source/models/gpt_mini.pdm"
     check_sources .

@@ -1,6 +1,7 @@
 #!/bin/sh
 # The program that `pdc profile --target cuda` compiles runs, on tests/cuda/host:  profile.sh PDC COMPILE
-# It times every distinct kernel of the model once, prints what pdc reads, and a table for people.
+# It times every distinct kernel of the model once, prints what pdc reads, and a table for people; where the model spills, also what
+# the link to the host takes.
 pdc=$1 compile=$2
 . "$(dirname "$0")/../launch.sh"
 
@@ -17,10 +18,13 @@ measure() {
   "$pdc" profile -S --target cuda --precision "$precision" -o program/stage0.cu "$@" "$model" &&
     sh "$compile" program && program/stage0 >times && program/stage0 --table >table ||
     { complain "$model does not run"; return; }
-  lines times '^[0-9a-f]{16} [0-9.e+-]+$'
+  sed '/_device /d' times >kernels
+  grep '_device ' times >link
+  lines kernels '^[0-9a-f]{16} [0-9.e+-]+$'
+  lines link '^(to|from)_device [1-9][0-9.]*e-[0-9]+$'
   lines table '^\{"kernel": "[a-z0-9_A-Z]+", "count": [0-9]+, "bytes": [0-9]+, "operations": [0-9]+, "seconds": [0-9.e+-]+\}$'
-  [ "$(cut -d ' ' -f 1 times | sort -u | wc -l)" = "$(wc -l <times)" ] || complain "a kernel is timed twice"
-  [ "$(wc -l <times)" -gt 5 ] && [ "$(wc -l <table)" = "$(wc -l <times)" ] || complain "kernels are missing"
+  [ "$(cut -d ' ' -f 1 kernels | sort -u | wc -l)" = "$(wc -l <kernels)" ] || complain "a kernel is timed twice"
+  [ "$(wc -l <kernels)" -gt 5 ] && [ "$(wc -l <table)" = "$(wc -l <kernels)" ] || complain "kernels are missing"
 }
 
 # count KERNEL: how many the model has of these.
@@ -28,7 +32,10 @@ count() {
   sed -n "s/.*\"kernel\": \"$1\", \"count\": \([0-9]*\).*/\1/p" table
 }
 
-measure f32 "$top/tests/bits/images.pdm" --microbatch 2
+measure f32 "$top/tests/bits/images.pdm" --microbatch 2 --spill host
+[ "$(wc -l <link)" = 2 ] || complain "the link is not measured"
 measure bf16 "$top/models/gpt_mini.pdm" -D n_layer=2 -D n_embd=64 -D n_head=2 -D n_ctx=32 --microbatch 2
+measure bf16 "$top/models/gpt_mini.pdm" -D n_layer=2 -D n_embd=64 -D n_head=2 -D n_ctx=32 --microbatch 2 --tensor 2
 [ "$(count attn)" = 2 ] && [ "$(count ln_1)" -ge 2 ] || complain "two blocks have two attentions and norms"
+[ ! -s link ] || complain "a link is measured that nothing crosses"
 exit $failed

@@ -86,6 +86,21 @@ for part, k in every:
     if (part, k) in passes["weights"]:
         assert ends(backward) <= passes["weights"][part, k]["ts"] + 0.002
 
+# ---- where parts come and go: each forward or backward pass is behind a wait for its blocks, the last part's two behind one
+if plan["schedule"] == "spilled" and parts > 1:
+    waits = sorted((e for e in events if e["ph"] == "X" and e["cat"] == "blocks"), key=lambda e: e["ts"])
+    first = [e for (part, _), e in passes["forward"].items() if part + 1 < parts]
+    first += [e for at, e in passes["backward"].items() if at not in again]
+    first += list(passes["recompute"].values())
+    first += [passes["forward"][parts - 1, k] for k in range(1, total + 1)]
+    first = [e for e in first if e is not passes["backward"].get((parts - 1, e["args"]["microbatch"]))]
+    for e in first:
+        before = [w for w in waits if ends(w) <= e["ts"] + 0.002]
+        assert before, e
+        last = before[-1]
+        assert not any(last["ts"] < ends(p) <= e["ts"] + 0.002 for of in passes.values() for p in of.values()), (last, e)
+    assert len(waits) > len(first)  # and there are those for squares and updates
+
 # ---- messages: an arrow for each, from a send to its receive
 messages = collections.defaultdict(list)
 for e in events:
@@ -95,7 +110,8 @@ for e in events:
 starts = {e["id"]: e for e in events if e["ph"] == "s"}
 arrivals = {e["id"]: e for e in events if e["ph"] == "f"}
 assert sum(e["ph"] == "s" for e in events) == sum(e["ph"] == "f" for e in events) == len(starts)
-assert set(starts) == set(arrivals) and len(starts) == 2 * (parts - 1) * total, len(starts)
+crossed = parts - 1 if positions > 1 else 0  # parts of one rank send nothing
+assert set(starts) == set(arrivals) and len(starts) == 2 * crossed * total, len(starts)
 assert sum(len(m) for m in messages.values()) == 2 * len(starts)
 sends = {(what, rank, e["ts"]): e for (kind, what, rank), m in messages.items() if kind == "send" for e in m}
 for number, s in starts.items():

@@ -43,12 +43,12 @@ fault() {
   unset LD_PRELOAD PD_SPILL_FAULT
 }
 fault room "'place' cannot take the .* MiB that come and go: No space left on device"
-fault full:1 "cannot write the .* to the spill file in 'place': No space left on device"
-fault full:40 "cannot write the .* to the spill file in 'place': No space left on device"
-fault error:20 "cannot read the .* from the spill file in 'place': Input/output error"
-fault short:5 "cannot read the .* from the spill file in 'place': the file is shorter than it was"
-fault rotten:1 "cannot read the .* from the spill file in 'place': it is not what was written there"
-fault rotten:50 "cannot read the .* from the spill file in 'place': it is not what was written there"
+fault full:1 "cannot write .* to the spill file in 'place': No space left on device"
+fault full:40 "cannot write .* to the spill file in 'place': No space left on device"
+fault error:20 "cannot read .* from the spill file in 'place': Input/output error"
+fault short:5 "cannot read .* from the spill file in 'place': the file is shorter than it was"
+fault rotten:1 "cannot read .* from the spill file in 'place': it is not what was written there"
+fault rotten:50 "cannot read .* from the spill file in 'place': it is not what was written there"
 [ "$target" = cuda ] || fault slow:9 "the spill file in 'place' gave no sign for . s (--timeout): waited to read the" --timeout 1
 
 # Two runs in one place do not see each other, and one that is killed leaves nothing.

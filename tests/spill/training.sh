@@ -37,6 +37,21 @@ read -r peak planned <peaks
 train parts 3 --checkpoint there
 train whole 6 --checkpoint there --resume --save saved
 cmp saved wanted || complain "resumed whole: other weights"
+# A trace changes nothing, and shows every pass once, with the order that the schedule has; nor do CUDA graphs.
+train parts 6 --save saved --run run
+cmp saved wanted || complain "--run: other weights"
+python3 "$top/tests/report/check_trace.py" run 6 0 || complain "the trace"
+if [ "$target" = cuda ]; then
+  for seed in 1 2; do
+    export CUDA_HOST_SEED=$seed
+    train parts 6 --save saved --graphs
+    cmp saved wanted || complain "--graphs: other weights"
+  done
+  train parts 6 --save saved --graphs --trace trace.json
+  cmp saved wanted || complain "--graphs --trace: other weights"
+  unset CUDA_HOST_SEED
+fi
+
 rm -rf there
 train whole 3 --checkpoint there
 train parts 6 --checkpoint there --resume --save saved --audit 2

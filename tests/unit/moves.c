@@ -58,9 +58,10 @@ static void add_between(Model *m, enum pd_block_kind kind) {
   }
 }
 
-/* What some parts save they keep for their backward passes, which then read what they handed on, too. */
+/* What some parts save they keep for their backward passes, which then read what they handed on, too. The last one's
+ * follows at once. */
 static void add_saved(Model *m) {
-  uint64_t keeps = below((uint64_t)1 << m->of.parts);
+  uint64_t keeps = below((uint64_t)1 << (m->of.parts - 1));
   for (int i = 0; i < m->of.n; i++) {
     struct pd_block *b = &m->block[i];
     b->rereads = b->kind == PD_BLOCK_ACTIVATIONS && keeps >> (b->part - 1) & 1;

@@ -17,6 +17,8 @@ static Graph *graph;
 static Pieces pieces;
 static char *path;
 
+static Target pretended = {.threads = 1};
+
 /* Instead of a machine: any kernel of a microbatch of b takes b milliseconds, tanh ten times as long. */
 static double pretended_seconds(const Kernel *k, int64_t b) {
   bool slow = false;
@@ -31,9 +33,9 @@ static char *pretend(void *context, const char *text) {
   (*calls)++;
   assert_non_null(strstr(text, "main"));
   Text t = {0};
-  text_add(&t, "update 3e-9\napart 4e-9\nnorm 1e-9\n");
+  text_add(&t, "update 3e-9\napart 4e-9\nnorm 1e-9\nto_device 5e-11\nfrom_device 8e-11\n");
   for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
-    StageKernels *k = fuse(graph, &pieces, 0, pieces.n, 0, 1, sizes[i], false, false, (Target){.threads = 1});
+    StageKernels *k = fuse(graph, &pieces, 0, pieces.n, 0, 1, sizes[i], false, false, pretended);
     for (int j = 0; j < k->forward.n; j++)
       text_add(&t, "%s %.9g\n", k->forward.at[j].signature, pretended_seconds(&k->forward.at[j], sizes[i]));
     for (int j = 0; j < k->backward.n; j++)
@@ -281,6 +283,29 @@ static void updates_cost_what_was_measured(void **unused) {
   unlink(older);
 }
 
+/* Measured with the kernels where a GPU's model spills, and what its plan moves blocks at: without it, the data sheet's. */
+static void the_link_is_measured(void **unused) {
+  (void)unused;
+  const char *file = format("%s.link", path);
+  PlanRequest q = request();
+  int calls = 0;
+  q.target = pretended = (Target){.backend = &backend_cuda, .threads = 1};
+  q.workers = 1;
+  assert_null(strstr(profile_program(graph, &pieces, &q), "pd_time_link();"));
+  q.spill = "host";
+  assert_non_null(strstr(profile_program(graph, &pieces, &q), "pd_time_link();"));
+  assert_true(profile_make(graph, &pieces, &q, file, pretend, &calls, NULL));
+  q.schedule = "spilled";
+  q.split = "h[2],h[4]";
+  Plan *plan = plan_make(graph, &pieces, &q, NULL, 0);
+  assert_true(plan && strstr(plan->why, " GB/s each way"));
+  q.profile = file;
+  plan = plan_make(graph, &pieces, &q, NULL, 0);
+  assert_true(plan && strstr(plan->why, "20.00 and 12.50 GB/s, both at once"));
+  pretended = (Target){.threads = 1};
+  unlink(file);
+}
+
 /* Every kernel of both passes is a step of the size's pass, at places within the memory. */
 static void passes_have_all_kernels(void **unused) {
   (void)unused;
@@ -372,14 +397,24 @@ static void mistakes_are_diagnosed(void **unused) {
   (void)unused;
   const char *good = read_file(path, NULL);
   const char *const edits[][2] = {
-      {"\"forward_ms\": ", "\"forward_ms\": -1"},   {"\"backward_ms\": ", "\"backward_ms\": \"x\", \"y\": "},
-      {"\"names\": [", "\"names\": [7, "},          {"\"names\": [\"wte\"", "\"names\": [\"h.1\""},
-      {"\"names\": [\"wte\"]", "\"names\": []"},    {"\"microbatch\": ", "\"microbatch\": 0."},
-      {"\"seconds\": ", "\"seconds\": -"},          {"\"kernels\"", "\"kernel\""},
-      {"\"count\": 1 }", "\"count\": \"1\" }"},     {"\"count\": 1 }", "\"count\": 2 }"},
-      {"\"forward_ms\": ", "\"forward_ms\": 9e15"}, {"\"element_ns\": ", "\"element_ns\": -"},
-      {"\"apart_ns\": ", "\"apart_ns\": -"},        {"\"norm_ns\"", "\"norms\""},
-      {"\"signature\": {", "\"signature\": [{"},    {"\"microbatches\": [", "\"microbatches\": [], \"x\": ["},
+      {"\"forward_ms\": ", "\"forward_ms\": -1"},
+      {"\"backward_ms\": ", "\"backward_ms\": \"x\", \"y\": "},
+      {"\"names\": [", "\"names\": [7, "},
+      {"\"names\": [\"wte\"", "\"names\": [\"h.1\""},
+      {"\"names\": [\"wte\"]", "\"names\": []"},
+      {"\"microbatch\": ", "\"microbatch\": 0."},
+      {"\"seconds\": ", "\"seconds\": -"},
+      {"\"kernels\"", "\"kernel\""},
+      {"\"count\": 1 }", "\"count\": \"1\" }"},
+      {"\"count\": 1 }", "\"count\": 2 }"},
+      {"\"forward_ms\": ", "\"forward_ms\": 9e15"},
+      {"\"element_ns\": ", "\"element_ns\": -"},
+      {"\"apart_ns\": ", "\"apart_ns\": -"},
+      {"\"norm_ns\"", "\"norms\""},
+      {"to_device_bytes_per_second\": ", "to_device_bytes_per_second\": -"},
+      {"\"from_device", "\"off_device"},
+      {"\"signature\": {", "\"signature\": [{"},
+      {"\"microbatches\": [", "\"microbatches\": [], \"x\": ["},
   };
   for (size_t i = 0; i < sizeof edits / sizeof *edits; i++) {
     const char *at = strstr(good, edits[i][0]);
@@ -419,6 +454,7 @@ int main(void) {
       cmocka_unit_test(nonsense_is_no_measurement),
       cmocka_unit_test(plans_use_measured_costs),
       cmocka_unit_test(updates_cost_what_was_measured),
+      cmocka_unit_test(the_link_is_measured),
       cmocka_unit_test(passes_have_all_kernels),
       cmocka_unit_test(microbatches_that_were_not_measured_are_not_used),
       cmocka_unit_test(what_is_written_reads_back),

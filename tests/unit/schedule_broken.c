@@ -147,8 +147,12 @@ static void recomputes_unpromoted(Program *p) { swap(p, 2, DO_PROMOTE, DO_RECOMP
 static void demotes_early(Program *p) { swap(p, 2, DO_BACKWARD, DO_DEMOTE); }
 static void never_recomputes(Program *p) { omit(p, 2, DO_RECOMPUTE); }
 static void promotes_at_once(Program *p) { p->loop[1] = (Loop){.n = 1, .action = {DO_PROMOTE}}; }
-static void fewer_kept(Program *p) { p->slots[2].saved--; }
+static void fewer_kept(Program *p) { p->slots[0].saved--; }
 static void keeps_another(Program *p) { p->keeps |= 2; }
+static void last_keeps(Program *p) { p->keeps |= 4, p->slots[2].saved = p->slots[2].inputs = (int)p->period; }
+static void last_goes_backward_later(Program *p) { p->in_flight = program_turns(p); }
+static void last_is_not_promoted(Program *p) { omit(p, 1, DO_PROMOTE); }
+static void last_is_demoted_between(Program *p) { swap(p, 1, DO_BACKWARD, DO_DEMOTE); }
 static void fewer_between_parts(Program *p) { p->slots[1].received--; }
 static void one_streams(Program *p) { p[1].forward_only = true; }
 
@@ -268,9 +272,14 @@ static void test_broken_programs_of_all_kinds_are_refused(void **state) {
       {"parts that are promoted late", spilled, promotes_late, "what was not promoted"},
       {"recomputation before the part is there", spilled, recomputes_unpromoted, "what was not promoted"},
       {"demotion before the backward pass", spilled, demotes_early, "what was not promoted"},
-      {"parts that are not recomputed", spilled, never_recomputes, "inputs' slot"},
+      {"parts that are not recomputed", spilled, never_recomputes, "no memory for its activations"},
       {"promotion in another loop", spilled, promotes_at_once, "cursors"},
       {"promotion where nothing spills", two, promotes_at_once, "cursors"},
+      {"all turns forward first", spilled, last_goes_backward_later, "promotes what is not next"},
+      {"a last part that is not promoted", spilled, last_is_not_promoted, "what was not promoted"},
+      {"a last part that is demoted between its passes", spilled, last_is_demoted_between,
+       "what was not promoted"},
+      {"a last part that keeps", keeps, last_keeps, "keeps nothing"},
       {"slots of a part that keeps", keeps, fewer_kept, "slots for what it keeps"},
       {"a part that keeps in one slot", keeps, keeps_another, "slots for what it keeps"},
       {"parts that keep where nothing comes and goes", two, keeps_another, "only what spills keeps"},

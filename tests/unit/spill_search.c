@@ -72,9 +72,9 @@ static SpillChoice choice_of(const SpillProblem *p, int cuts) {
   return c;
 }
 
-/* What parts keep, as bits: nothing, or, in some of the problems, any. */
+/* What parts keep, as bits: nothing, or, in some of the problems, any; the last one has nothing to keep. */
 static int ways_to_keep(const SpillProblem *p, const SpillChoice *c) {
-  return p->keeping == KEEP_FREE ? 1 << c->parts : 1;
+  return p->keeping == KEEP_FREE ? 1 << (c->parts - 1) : 1;
 }
 
 static void keep(SpillChoice *c, int parts) {

@@ -1,0 +1,62 @@
+/* What the link between a GPU's memory and its host's carries, for `pdc profile --spill`: as blocks of a model that spills
+ * go over it (spill_host.cu), to and from pinned memory, in a stream each way, both ways at once. */
+#include "pd_cuda.h"
+
+#include <algorithm>
+
+namespace {
+
+enum { ROUNDS = 9, BLOCKS = 8 };
+const size_t BLOCK = 8 << 20; /* bytes */
+
+struct Way {
+  cudaMemcpyKind kind;
+  cudaStream_t stream;
+  cudaEvent_t start, end;
+  char *device, *host;
+  float milliseconds[ROUNDS];
+};
+
+void start(Way *w) {
+  pd_cuda_check(cudaStreamCreateWithFlags(&w->stream, cudaStreamNonBlocking), "make a stream");
+  pd_cuda_check(cudaEventCreate(&w->start), "make an event");
+  pd_cuda_check(cudaEventCreate(&w->end), "make an event");
+  pd_cuda_check(cudaMalloc((void **)&w->device, BLOCK), "get memory for profiling");
+  pd_cuda_check(cudaMallocHost((void **)&w->host, BLOCK), "get pinned memory for profiling");
+}
+
+void enqueue(const Way *w) {
+  const bool in = w->kind == cudaMemcpyHostToDevice;
+  pd_cuda_check(cudaEventRecord(w->start, w->stream), "record an event");
+  for (int i = 0; i < BLOCKS; i++)
+    pd_cuda_check(cudaMemcpyAsync(in ? w->device : w->host, in ? w->host : w->device, BLOCK, w->kind, w->stream),
+                  "copy");
+  pd_cuda_check(cudaEventRecord(w->end, w->stream), "record an event");
+}
+
+void read_clock(Way *w, int round) {
+  pd_cuda_check(cudaEventSynchronize(w->end), "time copies");
+  pd_cuda_check(cudaEventElapsedTime(&w->milliseconds[round], w->start, w->end), "time copies");
+}
+
+double finish(Way *w) {
+  pd_cuda_check(cudaStreamDestroy(w->stream), "end a stream");
+  pd_cuda_check(cudaEventDestroy(w->start), "end an event");
+  pd_cuda_check(cudaEventDestroy(w->end), "end an event");
+  pd_cuda_check(cudaFree(w->device), "free memory");
+  pd_cuda_check(cudaFreeHost(w->host), "give back pinned memory");
+  std::nth_element(w->milliseconds, w->milliseconds + ROUNDS / 2, w->milliseconds + ROUNDS);
+  return 1e-3 * w->milliseconds[ROUNDS / 2] / (double)(BLOCK * BLOCKS);
+}
+
+} // namespace
+
+pd_link pd_time_link(void) {
+  Way in = {.kind = cudaMemcpyHostToDevice}, out = {.kind = cudaMemcpyDeviceToHost};
+  for (Way *w : {&in, &out}) start(w);
+  for (int round = -1; round < ROUNDS; round++) { /* the first is not counted: its numbers are overwritten */
+    for (const Way *w : {&in, &out}) enqueue(w);
+    for (Way *w : {&in, &out}) read_clock(w, round < 0 ? 0 : round);
+  }
+  return {finish(&in), finish(&out)};
+}
