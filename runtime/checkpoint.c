@@ -126,11 +126,15 @@ static bool prepare_folder(void) {
   return !unlink(job.manifest) || errno == ENOENT;
 }
 
-/* All of a tensor, on the first of the replicas and of the shard group that have parts of it. */
+/* All of a tensor, on the first of the replicas and the first of the shard group that have parts of it; elsewhere NULL. */
 static const float *join(const struct pd_kept *x, int64_t step) {
-  if (x->parts && !x->newest) return pd_whole(x->parts, (const float *)x->at, x->shape.elements);
   int64_t n = x->of->runs ? x->of->elements : x->shape.elements;
-  return pd_join(x->of, x->newest ? pd_view_newest(x->newest, step) : pd_view(x->at, n, x->bf16));
+  const float *own;
+  if (x->newest)
+    own = pd_view_newest(x->newest, step);
+  else
+    own = x->parts ? pd_whole(x->parts, (const float *)x->at, n) : pd_view(x->at, n, x->bf16);
+  return pd.replica ? NULL : pd_join(x->of, own);
 }
 
 /* n elements of a tensor, from one on, as they are to be written: finite. */
@@ -319,9 +323,7 @@ static void send_parts(int64_t step) {
     const struct pd_parameter *p = &pd.stage->parameters[i];
     for (int j = 0; j < pd_n_kept() && p->owner == pd.stage->stage; j++) {
       struct pd_kept x = pd_kept(p, j, step);
-      if (x.newest && pd.replica) pd_view_newest(x.newest, step);
-      if (x.at && x.parts) pd_whole(x.parts, (const float *)x.at, x.shape.elements);
-      if (pd.shard && !pd.replica && (x.at || x.newest)) join(&x, step);
+      if ((x.at || x.newest) && (!pd.replica || x.newest || x.parts)) join(&x, step);
     }
   }
 }

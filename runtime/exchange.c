@@ -34,8 +34,11 @@ static struct pd_message *messages;               /* of what is being posted */
 static int n_updates;                             /* in `updates`: t's is at t % n_updates */
 static int under_way; /* exchanged, not logged: so many at most, so that figures of batches ahead have room */
 static int n_sums, most_replicas;
-static int *first_square; /* by model parameter, and the number of all: its squares stand from there on */
-static bool *has_remote;  /* by parameter held here: it has a gradient, and another stage holds it, too */
+static struct squares {
+  int first, parts, tiles;
+} * squares_of;            /* by model parameter, and behind them how many there are: see count_squares() */
+static double *parts_sums; /* one parameter's */
+static bool *has_remote;   /* by parameter held here: it has a gradient, and another stage holds it, too */
 static bool in_progress;
 
 static struct update *update_of(int64_t t) { return &updates[t % n_updates]; }
@@ -80,32 +83,38 @@ static int find_remote(size_t *bytes) {
 
 bool pd_has_remote(const struct pd_parameter *p) { return has_remote[p - pd.stage->parameters]; }
 
-/* Collective: a parameter has one square, or one for each rank of a shard group that has a part of it, or of replicas that
- * have parts of it one for each tile. */
+/* Collective: a parameter has one square; of a shard group whose ranks have parts of it one for each of them, and of each
+ * of these, where replicas share the state, one for each tile. */
 static void count_squares(void) {
   const struct pd_stage *s = pd.stage;
   int n = s->n_model_parameters;
-  int *mine = pd_allocate(sizeof *mine * (size_t)n), *most = pd_allocate(sizeof *most * (size_t)n);
+  int *mine = pd_allocate(2 * sizeof *mine * (size_t)n), *most = pd_allocate(2 * sizeof *most * (size_t)n);
   for (int i = 0; i < s->n_parameters; i++) {
     const struct pd_parameter *p = &s->parameters[i];
-    if (p->owner == s->stage && pd_is_split(p)) mine[p->order] = (int)((p->elements + PD_TILE - 1) / PD_TILE);
-    if (p->owner == s->stage && p->runs) mine[p->order] = pd_shards();
+    if (p->owner != s->stage) continue;
+    if (p->runs) mine[2 * p->order] = pd_shards();
+    if (pd_is_split(p)) mine[2 * p->order + 1] = (int)((p->elements + PD_TILE - 1) / PD_TILE);
   }
   MPI_Request request;
-  MPI_Iallreduce(mine, most, n, MPI_INT, MPI_MAX, pd_comm_control, &request);
+  MPI_Iallreduce(mine, most, 2 * n, MPI_INT, MPI_MAX, pd_comm_control, &request);
   pd_wait(1, &request, "all ranks to say what their replicas share", -1, NULL, -1);
-  first_square = pd_allocate(sizeof *first_square * (size_t)(n + 1));
-  for (int i = 0; i < n; i++) first_square[i + 1] = first_square[i] + (most[i] ? most[i] : 1);
+  squares_of = pd_allocate(sizeof *squares_of * (size_t)(n + 1));
+  for (int i = 0, first = 0; i <= n; i++) {
+    struct squares *x = &squares_of[i];
+    *x = (struct squares){first, i < n && most[2 * i] ? most[2 * i] : 1,
+                          i < n && most[2 * i + 1] ? most[2 * i + 1] : 1};
+    first += x->parts * x->tiles;
+  }
+  parts_sums = pd_allocate(sizeof *parts_sums * (size_t)pd_shards());
   free(mine);
   free(most);
 }
 
-static int n_squares(void) { return first_square[pd.stage->n_model_parameters]; }
+static int n_squares(void) { return squares_of[pd.stage->n_model_parameters].first; }
 
 int pd_square_at(const struct pd_parameter *p, int64_t first) {
-  bool by_tile = first_square[p->order + 1] - first_square[p->order] > 1;
-  if (p->runs) return first_square[p->order] + pd.shard;
-  return first_square[p->order] + (by_tile ? (int)(first / PD_TILE) : 0);
+  const struct squares *x = &squares_of[p->order];
+  return x->first + (p->runs ? pd.shard * x->tiles : 0) + (x->tiles > 1 ? (int)(first / PD_TILE) : 0);
 }
 
 static struct pd_line *open_replicas_line(void) {
@@ -222,12 +231,16 @@ static int exchange_uses(const struct pd_parameter *p, int64_t t, struct pd_mess
 
 /* ---- from exchange to figures ---------------------------------------------------------------- */
 
+/* In the order of one rank's sums, whoever has which tiles. */
+static double parameter_square(const double *all, const struct squares *x) {
+  for (int i = 0; i < x->parts; i++) parts_sums[i] = pd_add_squares(all + x->first + i * x->tiles, x->tiles);
+  return pd_add_squares(parts_sums, x->parts);
+}
+
 double pd_gradient_norm(int64_t t) {
   const struct pd_stage *s = pd.stage;
-  const double *squares = update_of(t)->all;
   double sum = 0;
-  for (int i = 0; i < s->n_model_parameters; i++)
-    sum += pd_add_squares(squares + first_square[i], first_square[i + 1] - first_square[i]);
+  for (int i = 0; i < s->n_model_parameters; i++) sum += parameter_square(update_of(t)->all, &squares_of[i]);
   return sqrt(sum) / ((double)s->batch * (double)s->figures[0].elements);
 }
 
@@ -238,10 +251,10 @@ static void check_finite(int64_t t, const struct update *u) {
   while (bad < n_squares() && isfinite(u->all[bad])) bad++;
   if (bad == n_squares()) return;
   int order = 0;
-  while (first_square[order + 1] <= bad) order++;
+  while (squares_of[order + 1].first <= bad) order++;
   for (int i = 0; i < s->n_parameters; i++)
     if (s->parameters[i].order == order && s->parameters[i].owner == s->stage && !pd.replica &&
-        pd.shard == (s->parameters[i].runs ? bad - first_square[order] : 0))
+        pd.shard == (s->parameters[i].runs ? (bad - squares_of[order].first) / squares_of[order].tiles : 0))
       pd_fail("step %lld: the gradient of '%s' is not finite", (long long)(t + 1), s->parameters[i].name);
   pd_leave_to_others();
 }

@@ -319,7 +319,19 @@ static const struct pd_entry *find(const struct pd_safetensors *shards, int n, c
   return e;
 }
 
-/* All of a tensor, or what this replica has of it. */
+/* [part.first, part.first + part.n) of what this rank of a shard group has of a tensor. */
+static void take_part(const struct pd_parameter *p, const float *data, struct pd_slice part, float *to) {
+  if (part.n == p->elements) {
+    pd_take_own(p, data, to);
+    return;
+  }
+  float *own = pd_allocate(sizeof *own * (size_t)p->elements);
+  pd_take_own(p, data, own);
+  memcpy(to, own + part.first, (size_t)part.n * sizeof *to);
+  free(own);
+}
+
+/* All of a tensor, or what this replica and this rank of a shard group have of it. */
 static void fill(const struct pd_kept *x, int64_t step, const float *data) {
   if (x->newest) {
     float *to = pd_fill_newest(x->newest, step);
@@ -330,16 +342,15 @@ static void fill(const struct pd_kept *x, int64_t step, const float *data) {
     pd_newest_filled(x->newest, step, to);
     return;
   }
-  if (x->of->runs) {
-    pd_take_own(x->of, data, pd_fill(x->at, x->of->elements, x->bf16));
-    pd_filled(x->at, x->of->elements, x->bf16);
-    return;
-  }
-  struct pd_slice part = {0, x->shape.elements};
-  if (x->parts) part = pd_part_of_tensor(x->parts, x->shape.elements, pd.replica);
+  struct pd_slice part = {0, x->of->runs ? x->of->elements : x->shape.elements};
+  if (x->parts) part = pd_part_of_tensor(x->parts, part.n, pd.replica);
   if (!part.n) return;
   char *at = x->at + (size_t)part.first * sizeof(float);
-  memcpy(pd_fill(at, part.n, x->bf16), data + part.first, (size_t)part.n * sizeof(float));
+  float *to = pd_fill(at, part.n, x->bf16);
+  if (x->of->runs)
+    take_part(x->of, data, part, to);
+  else
+    memcpy(to, data + part.first, (size_t)part.n * sizeof *to);
   pd_filled(at, part.n, x->bf16);
 }
 

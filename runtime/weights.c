@@ -227,11 +227,19 @@ static void copy_out(const struct pd_parameter *p, const float *w, int64_t first
 
 static bool saves_raw;
 
-/* Of replicas, or a shard group, that have parts of it all come here together: the first gets it. */
+/* Of replicas and a shard group that have parts of it all come here together: the first gets it. */
 static const float *view_saved(const struct pd_parameter *p) {
-  const float *average = saves_raw ? NULL : pd_average_at(p);
-  if (average && pd.stage->shards) return pd_whole(p, average, p->elements);
-  return pd_join(p, average ? pd_view(average, p->elements, false) : pd_view_newest(p, pd.steps));
+  const float *average = saves_raw ? NULL : pd_average_at(p), *own;
+  if (average)
+    own = pd.stage->shards ? pd_whole(p, average, p->elements) : pd_view(average, p->elements, false);
+  else
+    own = pd_view_newest(p, pd.steps);
+  return pd.replica ? NULL : pd_join(p, own);
+}
+
+/* Whether this rank has a part of what is written. */
+static bool takes_part(const struct pd_parameter *p) {
+  return writes(p) || (p->owner == pd.stage->stage && pd.stage->shards);
 }
 
 static const struct pd_parameter *parameter_of_order(int order) {
@@ -322,7 +330,7 @@ static void write_file(const char *path, const struct pd_entry *entries, const i
 static void join_saved(void) {
   for (int order = 0; order < pd.stage->n_model_parameters; order++)
     for (int i = 0; i < pd.stage->n_parameters; i++)
-      if (pd.stage->parameters[i].order == order && writes(&pd.stage->parameters[i]))
+      if (pd.stage->parameters[i].order == order && takes_part(&pd.stage->parameters[i]))
         view_saved(&pd.stage->parameters[i]);
 }
 
@@ -343,7 +351,7 @@ void pd_save_weights(const char *path, bool raw) {
       for (int i = 0; i < s->n_parameters; i++)
         if (s->parameters[i].order == order && writes(&s->parameters[i]))
           send_pieces(&s->parameters[i], piece);
-        else if (s->parameters[i].order == order && s->parameters[i].owner == s->stage && s->shards)
+        else if (s->parameters[i].order == order && takes_part(&s->parameters[i]))
           view_saved(&s->parameters[i]);
   pd_free_entries(entries);
   free(writer);

@@ -129,7 +129,7 @@ static void tell_unused_ranks(const Planner *r, const Plan *plan) {
 
 bool planner_may_shard(const Planner *r) {
   const PlanRequest *q = r->request;
-  return !q->shard_optimizer && !(r->g && r->g->shards) && r->traits.replicas && !r->traits.forward_only &&
+  return !q->shard_optimizer && r->traits.replicas && !r->traits.forward_only &&
          (r->free_replicas || !form_is_plain(&r->form));
 }
 

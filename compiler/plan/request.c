@@ -238,7 +238,7 @@ bool schedule_suits(const Graph *g, Name name, Span where, const char *prefix) {
   bool forward_only = schedule_traits(name).forward_only;
   if (g->shards && !schedule_traits(name).tensor) {
     help(error_at(where, "PD0513", "--tensor: %s'%s' runs whole layers on each rank", prefix, name),
-         "'sequential', 'gpipe', 'flush' and '2bw' share them");
+         "all schedules share them whose ranks have all of their part in memory");
     return false;
   }
   if (forward_only == g->inference)

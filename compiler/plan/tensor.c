@@ -23,10 +23,6 @@ bool tensor_suits(const Graph *g, const PlanRequest *q, bool builds) {
     return refuse(format("'%s' looks at whole tensors, of which a rank would have parts",
                          g->train.optimizer->name),
                   "adamw, sgd, nesterov and lion go element by element");
-  if (q->shard_optimizer)
-    return refuse("'--shard-optimizer' divides the state of whole parameters", without);
-  if (q->profile)
-    return refuse("'--profile' has times of whole layers", "without it costs are counted");
   if (builds && q->cluster)
     return refuse("launches on a '--cluster' are of ranks that have whole layers", "'pdc plan' plans for one");
   return true;
@@ -51,8 +47,10 @@ bool tensor_degrees(const PlanRequest *q, TensorDegrees *degrees) {
   int ranks = q->workers ? q->workers : q->cluster ? cluster_devices(q->cluster) : 0;
   if (!ranks)
     return refuse("'auto' divides the ranks that '-n' says, and there is none", "'-n 4' divides four");
-  if (q->sharding || q->plan)
-    return refuse(format("'%s' is of one number of ranks a layer", q->sharding ? "--sharding" : "--plan"),
+  if (q->sharding || q->plan || q->profile)
+    return refuse(format("'%s' is of one number of ranks a layer", q->sharding ? "--sharding"
+                                                                   : q->plan   ? "--plan"
+                                                                               : "--profile"),
                   "give that number instead of 'auto'");
   for (int n = 1; n <= ranks && n <= MOST_SHARDS; n++)
     if (ranks % n == 0)

@@ -11,13 +11,15 @@ gpt() {
   tiny_gpt "$name" -D n_embd=96 -D vocab_size=643 -D batch=12 "$@"
 }
 
-# shared REPLICAS OPTIONS...: builds both ways on these replicas and compares all that a training leaves.
+# shared REPLICAS OPTIONS...: builds both ways on these replicas, each so many ranks as $tensor says, and compares all that a
+# training leaves.
 shared() {
   replicas=$1
   shift
   stages=$(echo "$replicas" | tr , '\n' | wc -l) ranks=$(echo "$replicas" | tr , + | sed 's/^/echo $((/; s/$/))/' | sh)
-  split=
-  [ "$stages" = 1 ] || split="--split $middle" # or the planner might cut elsewhere where updates take less time
+  ranks=$((ranks * tensor))
+  split=$([ $tensor = 1 ] || echo --tensor $tensor)
+  [ "$stages" = 1 ] || split="$split --split $middle" # or the planner might cut elsewhere where updates take less time
   for way in whole shared; do
     option=$([ $way = shared ] && echo --shard-optimizer)
     $model $way --stages "$stages" $split --replicas "$replicas" $option "$@" || return
@@ -52,11 +54,11 @@ resumes() {
 }
 
 train_again() {
-  launch 2 "$1" --data train.txt --steps 12 --seed 5 --checkpoint "$1.again" --checkpoint-every 5 --resume \
+  launch $((2 * tensor)) "$1" --data train.txt --steps 12 --seed 5 --checkpoint "$1.again" --checkpoint-every 5 --resume \
     --save "$1.safetensors" $run || complain "$1 does not go on"
 }
 
-model=gpt middle="h[1]" run=
+model=gpt middle="h[1]" run= tensor=1
 case $2 in
 2bw)
   run="--check-messages --audit 2"
@@ -73,6 +75,19 @@ drained)
   run=
   shared 2,2 --microbatch 2 --schedule gpipe
   shared 2 --microbatch 6 --schedule sequential
+  ;;
+tensor) # each rank of a shard group keeps its part of the state of its part of a parameter
+  tensor=2 run="--check-messages --audit 2"
+  shared 2 --microbatch 3 --schedule 2bw
+  resumes
+  run="--comm mpi"
+  shared 1,2 --microbatch 3 --schedule flush -D ema=0.9
+  run=
+  echo "wte.weight: axis 0" >pins # 643 classes: the last part has a row behind them
+  shared 3 --microbatch 2 --schedule gpipe --sharding pins
+  of_c=bf16
+  shared 2 --microbatch 3 --schedule 2bw -D ema=0.9
+  resumes
   ;;
 pipedream) shared 2,2 --microbatch 3 --schedule pipedream -D batch=6 -D vertical_sync=true ;;
 bf16)
@@ -103,6 +118,8 @@ cuda)
   precision=bf16 run=
   shared 2 --microbatch 3 --schedule flush -D ema=0.9
   resumes
+  tensor=2
+  shared 2 --microbatch 3 --schedule 2bw
   ;;
 *) complain "no case '$2'" ;;
 esac

@@ -169,6 +169,24 @@ bits) # of stages, cuts, recomputation, schedules that read the same weights
   cp -r one others
   trained 4 others --comm mpi && same one others
   ;;
+schedules) # which drain give flush's bits; two chunks a rank and backward passes in two halves meet in one order, too; pipedream,
+  # whose stages keep versions of their parts, is as near to whole layers as flush is
+  tiny="--tensor 2 --microbatch 2"
+  gpt one --stages 1 --schedule flush $tiny && trained 2 one --validation validation.txt --validate-every 5 || exit
+  for way in "--schedule zb_h1 --split h[1]" "--schedule interleaved -D chunks=2 --split h[0].mlp,h[1],h[1].mlp"; do
+    gpt two --stages 2 $way $tiny && trained 4 two --validation validation.txt --validate-every 5 && same one two
+  done
+  stashes() { # RANKS OPTIONS...: of whole layers; twice as many share them
+    ranks=$1
+    shift
+    tiny_llama whole --stages 2 --split "layers[1]" --schedule pipedream -D clip_norm=0 -D "$sgd" "$@" && trained $ranks whole &&
+      tiny_llama parts --stages 2 --split "layers[1]" --schedule pipedream -D clip_norm=0 -D "$sgd" "$@" --tensor 2 &&
+      trained $((2 * ranks)) parts && near whole parts
+  }
+  stashes 2 --microbatch 8
+  stashes 2 --microbatch 8 -D vertical_sync=true
+  stashes 3 --replicas 1,2 --microbatch 4
+  ;;
 files) # of 2 stages x 2 ranks under 2bw: resumed there to the byte, by a pipeline of whole layers nearly so
   tiny="--stages 2 --split h[1] --schedule 2bw --microbatch 2"
   gpt whole -D "$sgd" $tiny && gpt parts -D "$sgd" --tensor 2 $tiny && trained 2 whole && trained 4 parts || exit
@@ -251,9 +269,8 @@ refused)
   refuse PD0514 --tensor 7
   refuse PD0513 --tensor 65
   refuse PD0513 --sharding "$top/tests/sharding/pinned.txt"
-  refuse PD0513 --tensor 2 --schedule zb_h1
+  refuse PD0513 --tensor 2 --schedule spilled --spill .
   refuse PD0513 --tensor 2 --infer
-  refuse PD0513 --tensor 2 --shard-optimizer --replicas 2
   refuse PD0513 --tensor 2 -n 3
   refuse PD0513 --tensor 2 -D "optimizer=lamb()"
   gpt parts --stages 1 --tensor 2 --schedule flush --microbatch 2 || exit
