@@ -24,6 +24,13 @@ static void take_if_more(Critical *most, double seconds, const char *what, int s
     *most = (Critical){format("%sstage %d", what, stage), seconds};
 }
 
+/* What several of these bring over one link. */
+static void take_links(Critical *most, const Plan *plan) {
+  const double ROUNDING = 1 + 1e-9;
+  if (plan->links_seconds > most->share * ROUNDING)
+    *most = (Critical){"messages and exchanges on one link", plan->links_seconds};
+}
+
 Critical plan_critical(const Plan *plan) {
   Critical most = {"stage 0", 0};
   for (int i = 0; i < plan->pipeline.n_stages; i++) {
@@ -32,6 +39,7 @@ Critical plan_critical(const Plan *plan) {
     take_if_more(&most, u.sends, "messages behind ", i);
     take_if_more(&most, plan->stage[i].exchange_seconds, "exchange of ", i);
   }
+  take_links(&most, plan);
   most.share = plan->batch_seconds > 0 ? most.share / plan->batch_seconds : 0;
   return most;
 }

@@ -34,7 +34,8 @@ typedef struct Plan {
   Placement placement;  /* of its ranks on devices */
   Target target;        /* its threads: when no OMP_NUM_THREADS says otherwise */
   StagePlan *stage;     /* by part of the model (pipeline.h): plan_parts() */
-  double batch_seconds; /* predicted, from simulating the schedule */
+  double batch_seconds; /* predicted, from simulating the schedule; no less than ... */
+  double links_seconds; /* ... the busiest link is in use for it */
   Name costs;           /* where costs came from: "profile NAME", "counted" */
   Name device;          /* what its ranks run on: "A100 80 GB", "fast, slow"; NULL: not planned here */
   Name cluster;         /* of these devices; NULL: none was named */
@@ -133,8 +134,9 @@ Plan *plan_make(const Graph *g, const Pieces *p, const PlanRequest *request, Pla
 
 /* What a batch waits for most: ranks that compute, links that carry messages, or an exchange among replicas. */
 typedef struct Critical {
-  const char *resource; /* "stage 1", "messages behind stage 1", "exchange of stage 1" */
-  double share;         /* of a batch in which it is used */
+  const char *
+      resource; /* "stage 1", "messages behind stage 1", "exchange of stage 1", "messages and exchanges on one link" */
+  double share; /* of a batch in which it is used */
 } Critical;
 Critical plan_critical(const Plan *plan);
 const char *critical_text(Critical critical); /* "stage 1, 97 %" */

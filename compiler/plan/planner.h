@@ -165,6 +165,10 @@ double planned_seconds(const Planner *r, const Pipeline *p, const bool *exchange
                        double most);
 void known_forms_trim(KnownForms *k); /* forgets them where they are many; no Programs of them are used any more */
 
+/* ---- links.c */
+/* Seconds of a batch for which the busiest link carries messages and gradients, one way; 0: it is not known, or nothing is sent. */
+double links_seconds(const Planner *r, const Plan *plan, const Program *programs);
+
 /* ---- timed.c */
 TimedPlans *timed_plans_new(void);
 bool may_exchange(const Planner *r);                  /* updates may wait for other stages */

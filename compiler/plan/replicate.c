@@ -55,14 +55,16 @@ typedef struct Search {
   Ints counts;   /* of ranks that a stage may have */
   Copies *least; /* by these: no stage keeps less */
   double cap;
-  Table kept;        /* by StageKey */
-  int beater;        /* which label beat another one last */
-  bool by_stages;    /* labels with other numbers of stages are kept, too */
+  Table kept;     /* by StageKey */
+  int *with;      /* by ranks: of the place that is searched the label with so many that came last, or -1, ... */
+  Ints before_it; /* ... and by label the one before it that has as many, or -1: where ranks are not alike */
+  int beater;     /* which label beat another one last */
+  bool by_stages; /* labels with other numbers of stages are kept, too */
   bool however_slow; /* labels are told apart by what they need alone, not by what they take */
 } Search;
 
 enum {
-  MOST_LABELS = 128,
+  MOST_LABELS = 32,
   FEW_LABELS = 24,
   MANY_RANKS = 32,
   MANY_PLACES = 320,
@@ -82,11 +84,29 @@ static int by_bound(const void *a, const void *b) {
   return x < y ? -1 : x > y;
 }
 
+static void list_by_ranks(Search *s, const Labels *labels) {
+  if (s->w->alike)
+    return;
+  for (int i = 0; i <= s->w->ranks; i++)
+    s->with[i] = -1;
+  s->before_it.n = 0;
+  for (int i = 0; i < labels->n; i++) {
+    push(&s->before_it, s->with[labels->at[i].ranks]);
+    s->with[labels->at[i].ranks] = i;
+  }
+}
+
+static void start_place(Search *s, Labels *labels) {
+  labels->n = 0;
+  list_by_ranks(s, labels);
+}
+
 /* What beats one label often beats the next. */
 static bool is_beaten(Search *s, const Labels *labels, const Label *new) {
+  const bool all = s->w->alike;
   if (s->beater < labels->n && beats(s, &labels->at[s->beater], new))
     return true;
-  for (int i = 0; i < labels->n; i++)
+  for (int i = all ? labels->n - 1 : s->with[new->ranks]; i >= 0; i = all ? i - 1 : s->before_it.at[i])
     if (beats(s, &labels->at[i], new)) {
       s->beater = i;
       return true;
@@ -95,6 +115,7 @@ static bool is_beaten(Search *s, const Labels *labels, const Label *new) {
 }
 
 static void keep(Search *s, Labels *labels, const Label *new) {
+  const int most = s->w->ranks > MANY_RANKS ? FEW_LABELS : MOST_LABELS;
   int kept = 0;
   if (is_beaten(s, labels, new))
     return;
@@ -103,11 +124,11 @@ static void keep(Search *s, Labels *labels, const Label *new) {
       labels->at[kept++] = labels->at[i];
   labels->n = kept;
   push(labels, *new);
-  int most = s->w->ranks > MANY_RANKS ? FEW_LABELS : MOST_LABELS;
-  if (labels->n < 2 * most)
-    return;
-  qsort(labels->at, (size_t)labels->n, sizeof *labels->at, by_bound);
-  labels->n = most;
+  if (labels->n >= 2 * most) {
+    qsort(labels->at, (size_t)labels->n, sizeof *labels->at, by_bound);
+    labels->n = most;
+  }
+  list_by_ranks(s, labels);
 }
 
 /* Seconds of the pieces between two places. */
@@ -266,6 +287,7 @@ static void label_with(Search *s, int first, int count) {
 }
 
 static void label(Search *s, int first) {
+  start_place(s, &s->at[first]);
   for (int end = 1; first == 0 && end < s->places; end++)
     s->before[end] = stages_before(s, end, true);
   for (int k = 0; k < s->counts.n; k++)
@@ -283,8 +305,7 @@ static bool complete(const Ways *w, const Label *l) {
 /* The least value of a complete way; INFINITY: none below the cap. */
 static double run(Search *s) {
   double best = INFINITY;
-  for (int i = 0; i < s->places; i++)
-    s->at[i].n = 0;
+  s->at[s->places - 1].n = 0;
   s->before[s->places - 1] = stages_before(s, s->places - 1, false);
   for (int i = s->places - 2; i >= 0; i--)
     label(s, i);
@@ -324,7 +345,7 @@ static const double UNEVEN = 1.04;
 static double alone(Search *s) {
   const int n = s->places - 1;
   double best = INFINITY;
-  s->at[0].n = 0;
+  start_place(s, &s->at[0]);
   s->cap = INFINITY;
   const Before *last = stages_before(s, n, true);
   for (int k = 0; k < s->counts.n && may_start(s->w, 0, 1); k++)
@@ -446,6 +467,7 @@ Replications replicate(const Ways *w) {
   Search s = {.w = w, .c = c, .fastest = w->spans + w->n_kinds - 1, .by_stages = w->ranks <= MANY_RANKS};
   s.by_stages |= w->least_stages > 1 || w->pinned;
   s.kept.key_bytes = sizeof(StageKey);
+  s.with = alloc((size_t)(w->ranks + 1) * sizeof *s.with);
   choose_places(&s);
   s.at = alloc((size_t)s.places * sizeof *s.at);
   s.before = alloc((size_t)s.places * sizeof *s.before);

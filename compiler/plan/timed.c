@@ -256,7 +256,10 @@ void price_plan(const Planner *r, Plan *plan, double most) {
   const Taken *known = keeps ? table_find(&r->timed_plans->taken, &choices) : NULL;
   if (known && most > known->most) /* it is asked for more exactly than before */
     known = NULL;
+  plan->links_seconds = links_seconds(r, plan, t.programs);
   plan->batch_seconds = known ? known->seconds : spills ? 0 : batch_seconds(r, plan, &t, most);
+  if (plan->batch_seconds < plan->links_seconds)
+    plan->batch_seconds = plan->links_seconds > most ? INFINITY : plan->links_seconds;
   arena_release(mark);
   if (spills) /* which may lay the plan out, and that is kept */
     plan->batch_seconds = spilled_seconds(r, plan);
@@ -273,5 +276,5 @@ double uneven_seconds(const Planner *r, const Plan *plan) {
   double seconds = simulate_schedule_jitter(t.programs, t.times, plan->pipeline.n_stages, JITTER);
   if (r->request->watch)
     watch_add(&r->request->watch->simulate, start);
-  return seconds;
+  return fmax(seconds, plan->links_seconds);
 }

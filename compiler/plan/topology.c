@@ -31,8 +31,11 @@ Stand stand_of(const Pipeline *p, const Placement *at, int stage) {
   return s;
 }
 
-/* The innermost level whose groups hold both places. */
-static int level_of(const Topology *t, int a, int b) {
+int place_of_replica(const Stand *s, int replica) {
+  return s->first + replica / s->adjacent * s->stride + s->adjacent - 1 - replica % s->adjacent;
+}
+
+int level_of_places(const Topology *t, int a, int b) {
   int level = 0;
   while (level + 1 < t->n && a / t->devices[level + 1] != b / t->devices[level + 1])
     level++;
@@ -44,14 +47,14 @@ int level_between(const Topology *t, const Stand *a, const Stand *b) {
   for (int i = 0; i < blocks; i++) {
     int first = least(a->first, b->first) + i * a->stride;
     int last = most(a->first + a->adjacent, b->first + b->adjacent) - 1 + i * a->stride;
-    level = most(level, level_of(t, first, last));
+    level = most(level, level_of_places(t, first, last));
   }
   return level;
 }
 
 int level_spanned(const Topology *t, const Stand *s) {
   int blocks = s->replicas / s->adjacent;
-  return level_of(t, s->first, s->first + (blocks - 1) * s->stride + s->adjacent - 1);
+  return level_of_places(t, s->first, s->first + (blocks - 1) * s->stride + s->adjacent - 1);
 }
 
 /* Messages of a cut at once over a member's link. */
@@ -70,13 +73,17 @@ static int ranks_within(const Stand *s, int devices) {
   return least(s->adjacent, devices);
 }
 
+int members_that_reduce(const Topology *t, const Stand *s, int level) {
+  int outer = level + 1 == t->n ? s->replicas : ranks_within(s, t->devices[level + 1]);
+  return ceil_div(outer, ranks_within(s, t->devices[level]));
+}
+
 static void set_exchange(const Topology *t, const Stand *s, int stages, Wiring *p) {
   for (int level = 0; level < t->n && s->replicas > 1; level++) {
-    int inner = ranks_within(s, t->devices[level]);
-    int outer = level + 1 == t->n ? s->replicas : ranks_within(s, t->devices[level + 1]);
-    int members = ceil_div(outer, inner);
+    int members = members_that_reduce(t, s, level);
     if (members < 2)
       continue;
+    int inner = ranks_within(s, t->devices[level]);
     int at_once = level > 0 && s->stride ? most(1, least(stages, t->devices[level] / inner)) : 1;
     p->reduce += 2.0 * (members - 1) / members * t->link[level].byte * at_once;
     p->reduce_latency += 2.0 * (members - 1) * t->link[level].latency;
@@ -108,7 +115,7 @@ static int padded(const Topology *t, int used) {
 }
 
 int device_of(const Topology *t, const Placement *at, const Stand *s, int replica, int used) {
-  int place = s->first + replica / s->adjacent * s->stride + s->adjacent - 1 - replica % s->adjacent;
+  int place = place_of_replica(s, replica);
   int last = least(padded(t, used), most(t->devices[t->n], used)) - 1;
   return at->backward ? place : last - place;
 }

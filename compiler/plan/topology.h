@@ -30,7 +30,12 @@ Stand stand_of(const Pipeline *p, const Placement *at, int stage);
 Wiring wiring_of(const Topology *t, const Stand *stage, const Stand *before, const Stand *behind, int stages);
 /* The level that ranks of both stages lie within: an index of link. */
 int level_between(const Topology *t, const Stand *a, const Stand *b);
+int level_of_places(const Topology *t, int a, int b);     /* the innermost whose groups hold both places */
 int level_spanned(const Topology *t, const Stand *stage); /* the same of the ranks of one; 0 where it is alone */
+/* Members of a group of this level among which gradients of the stage are reduced: below 2, none are. */
+int members_that_reduce(const Topology *t, const Stand *stage, int level);
+int place_of_replica(const Stand *stage,
+                     int replica); /* places count from the last device on, or from the first: device_of() */
 /* The device of a stage's rank, of so many ranks that are used. */
 int device_of(const Topology *t, const Placement *at, const Stand *stage, int replica, int used);
 /* Kinds of devices that a stage has: bits. */

@@ -1,7 +1,7 @@
 """The other side of `run`'s PyTorch comparison: one GPT training step in PyTorch eager, one thread.
 
 Reads lines from its input, each a number of updates to make; answers with the milliseconds of every update by CLOCK, a
-function of Python's module time; COMPILED=yes compiles the model.
+function of Python's module time; COMPILED=yes compiles the model, PRECISION=bf16 runs it under autocast.
 The model is nanoGPT's with GPT-2's biases and tied embeddings, in the form that is fastest in eager mode."""
 import math
 import os
@@ -66,6 +66,7 @@ def main():
     optimizer = torch.optim.AdamW(groups, lr=6e-4, betas=(0.9, 0.95), foreach=True)
     data = torch.randint(0, vocabulary, (64, batch, context + 1))
     step = 0
+    bf16 = os.environ.get("PRECISION") == "bf16"
     run = torch.compile(model) if os.environ.get("COMPILED") else model
     print("ready", flush=True)
     for line in sys.stdin:
@@ -73,7 +74,8 @@ def main():
         for _ in range(int(line)):
             start = clock()
             x = data[step % 64]
-            loss = run(x[:, :-1], x[:, 1:])
+            with torch.autocast("cpu", torch.bfloat16, enabled=bf16):
+                loss = run(x[:, :-1], x[:, 1:])
             optimizer.zero_grad(set_to_none=True)
             loss.backward()
             nn.utils.clip_grad_norm_(model.parameters(), 1.0)
