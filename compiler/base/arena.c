@@ -33,19 +33,23 @@ struct Arena {
   char *unused;
   size_t unused_bytes;
   Block *blocks; /* the latest first */
+  Arena *before; /* the one that was made before it */
 };
 
-static Arena lasting, names_arena, *current = &lasting;
+static Arena lasting, names_arena, *current = &lasting, *made;
 static Block *spare; /* of BLOCK bytes, zeroed */
+
+static _Noreturn void out_of_memory(void) {
+  fprintf(stderr, "pdc: error: out of memory\n");
+  exit(1);
+}
 
 static void *block_new(Arena *a, size_t bytes) {
   Block *block = bytes == BLOCK ? spare : NULL;
   if (block)
     spare = block->before;
-  else if (!(block = calloc(1, sizeof *block + bytes))) {
-    fprintf(stderr, "pdc: error: out of memory\n");
-    exit(1);
-  }
+  else if (!(block = calloc(1, sizeof *block + bytes)))
+    out_of_memory();
   *block = (Block){a->blocks, bytes};
   a->blocks = block;
   return block + 1;
@@ -75,7 +79,13 @@ static void *alloc_from(Arena *a, size_t wanted) {
 
 void *alloc(size_t bytes) { return alloc_from(current, bytes); }
 
-Arena *arena_new(void) { return alloc_from(&lasting, sizeof(Arena)); }
+Arena *arena_new(void) {
+  Arena *a = calloc(1, sizeof *a);
+  if (!a)
+    out_of_memory();
+  a->before = made;
+  return made = a;
+}
 
 Arena *arena_use(Arena *a) {
   Arena *before = current;
@@ -122,6 +132,7 @@ ArenaMark arena_mark(void) { return mark_of(current); }
 void arena_release(ArenaMark mark) { release(current, mark); }
 
 static ArenaMark kept, kept_names;
+static Arena *kept_made;
 
 void arena_keep(void) {
   enum { ROOM = 16 << 20 }; /* for all that most files need, so that going back to the mark frees nothing */
@@ -129,10 +140,17 @@ void arena_keep(void) {
   open_block(&lasting, ROOM);
   kept = mark_of(&lasting);
   kept_names = mark_of(&names_arena);
+  kept_made = made;
 }
 
 void arena_restart(void) {
   current = &lasting;
+  while (made != kept_made) {
+    Arena *a = made;
+    release(a, (ArenaMark){0});
+    made = a->before;
+    free(a);
+  }
   release(&lasting, kept);
   release(&names_arena, kept_names);
 }
