@@ -4,7 +4,9 @@
  * is added to the scores of a block of rows; it is -inf where a row sees no key.
  * One thread does a whole (sample, key head), query heads of a group in order, so that bits do not
  * depend on the number of threads. All products run in one register tile of ROWS x COLUMNS, whose
- * operands are packed, padded by zeros, into the thread's part of scratch. */
+ * operands are packed, padded by zeros, into the thread's part of scratch. Where the processor multiplies bf16, operands in
+ * bf16 are packed as words of two numbers that are neighbours in the sum (`pairs`); probabilities and the gradients of
+ * scores are rounded for that, as in PyTorch's kernels, and sums are floats. */
 #define PD_KERNELS
 #include "kernels/pd_bf16.h"
 #include "kernels/pd_vector.h"
@@ -25,69 +27,134 @@ enum {
   KEYS_BACKWARD = 96 /* like BLOCK a multiple of any ROWS, and of UNIT */
 };
 
-/* c[ROWS][COLUMNS] = (add: +=) a[ROWS][k] b[k][COLUMNS] */
-static inline __attribute__((always_inline)) void tile(bool add, float *c, int64_t c_row, const float *a,
-                                                       int64_t a_row, int64_t a_k, const float *b, int64_t b_k,
-                                                       int64_t k) {
+#define INLINE static inline __attribute__((always_inline))
+
+/* c[ROWS][COLUMNS] = (add: +=) a[ROWS][k] b[k][COLUMNS], of words k of them */
+INLINE void tile(bool pairs, bool add, float *c, int64_t c_row, const float *a, int64_t a_row, int64_t a_k,
+                 const float *b, int64_t b_k, int64_t k) {
   vector sum[ROWS * VECTORS] = {{0}};
   for (int r = 0; add && r < ROWS; r++)
     for (int v = 0; v < VECTORS; v++) sum[r * VECTORS + v] = *(vector *)(c + r * c_row + v * PD_LANES);
-  multiply_tile(sum, ROWS, VECTORS, a, a_row, a_k, b, b_k, k);
+  if (pairs)
+    multiply_pairs(sum, ROWS, VECTORS, a, a_row, a_k, b, b_k, k);
+  else
+    multiply_tile(sum, ROWS, VECTORS, a, a_row, a_k, b, b_k, k);
   for (int r = 0; r < ROWS; r++)
     for (int v = 0; v < VECTORS; v++) *(vector *)(c + r * c_row + v * PD_LANES) = sum[r * VECTORS + v];
 }
 
-static void tile_set(float *c, int64_t c_row, const float *a, int64_t a_row, int64_t a_k, const float *b,
-                     int64_t b_k, int64_t k) {
-  tile(false, c, c_row, a, a_row, a_k, b, b_k, k);
-}
-
-static void tile_add(float *c, int64_t c_row, const float *a, int64_t a_row, int64_t a_k, const float *b,
-                     int64_t b_k, int64_t k) {
-  tile(true, c, c_row, a, a_row, a_k, b, b_k, k);
-}
+#define DEFINE_TILE(name, pairs, add)                                                                   \
+  static void name(float *c, int64_t c_row, const float *a, int64_t a_row, int64_t a_k, const float *b, \
+                   int64_t b_k, int64_t k) {                                                            \
+    tile(pairs, add, c, c_row, a, a_row, a_k, b, b_k, k);                                               \
+  }
+DEFINE_TILE(floats_set, false, false)
+DEFINE_TILE(floats_add, false, true)
+DEFINE_TILE(pairs_set, true, false)
+DEFINE_TILE(pairs_add, true, true)
 
 static int64_t round_up(int64_t n, int64_t unit) { return (n + unit - 1) / unit * unit; }
 static int64_t smaller(int64_t a, int64_t b) { return a < b ? a : b; }
+/* How many words so many numbers are, of which `pairs` hold two each. */
+static int64_t words(bool pairs, int64_t n) { return pairs ? (n + 1) / 2 : n; }
 
-/* to[rows][padded] = from[n][size], zeros around. */
-static void pack(float *to, int64_t rows, int64_t padded, pd_in from, int64_t row, int64_t n, int64_t size) {
+/* ---- packing ------------------------------------------------------------------------------------------- */
+
+/* to[rows][padded] = from[n][size], zeros around; in words. */
+INLINE void pack(bool pairs, float *to, int64_t rows, int64_t padded, pd_in from, int64_t row, int64_t n,
+                 int64_t size) {
+  const int64_t width = words(pairs, padded);
   for (int64_t i = 0; i < n; i++) {
-    pd_read(to + i * padded, from, i * row, size);
-    for (int64_t j = size; j < padded; j++) to[i * padded + j] = 0.0f;
+    float *at = to + i * width;
+    if (pairs) {
+      memcpy(at, (const pd_bf16 *)from.at + i * row, (size_t)size * sizeof(pd_bf16));
+      memset((pd_bf16 *)at + size, 0, (size_t)(padded - size) * sizeof(pd_bf16));
+      continue;
+    }
+    pd_read(at, from, i * row, size);
+    for (int64_t j = size; j < padded; j++) at[j] = 0.0f;
   }
-  memset(to + n * padded, 0, (size_t)((rows - n) * padded) * sizeof *to);
+  memset(to + n * width, 0, (size_t)((rows - n) * width) * sizeof *to);
 }
 
-/* to[keys / COLUMNS][size][COLUMNS] = the transpose of from[n][size], zeros for keys from n on. */
-static inline __attribute__((always_inline)) void pack_transposed_of(enum pd_type type, float *to, int64_t keys,
-                                                                     const void *from, int64_t row, int64_t n,
-                                                                     int64_t size) {
-  pd_in x_in = {from, type};
+/* to[rows / 2][padded] = words of rows 2 i and 2 i + 1 of from[n][size], zeros around. */
+static void pack_row_pairs(float *to, int64_t rows, int64_t padded, pd_in from, int64_t row, int64_t n,
+                           int64_t size) {
+  const pd_bf16 *x = from.at;
+  memset(to, 0, (size_t)(rows / 2 * padded) * sizeof *to);
+  for (int64_t i = 0; i < n; i += 2) {
+    const pd_bf16 *low = x + i * row, *high = i + 1 < n ? low + row : NULL;
+    uint32_t *at = (uint32_t *)to + i / 2 * padded;
+    for (int64_t j = 0; j < size; j++) at[j] = low[j].bits;
+    for (int64_t j = 0; high && j < size; j++) at[j] |= (uint32_t)high[j].bits << 16;
+  }
+}
+
+/* Sixteen words of a row, from word i on. */
+INLINE vector read_words(enum pd_type type, bool pairs, const void *from, int64_t i) {
+  vector x;
+  if (pairs)
+    memcpy(&x, (const pd_bf16 *)from + 2 * i, sizeof x);
+  else
+    pd_read((float *)&x, (pd_in){from, type}, i, PD_LANES);
+  return x;
+}
+
+static float read_word(pd_in from, bool pairs, int64_t i, int64_t size) {
+  float x = 0;
+  if (pairs)
+    memcpy(&x, (const pd_bf16 *)from.at + 2 * i, 2 * i + 1 < size ? sizeof x : sizeof x / 2);
+  else
+    pd_read(&x, from, i, 1);
+  return x;
+}
+
+/* to[keys / COLUMNS][words of size][COLUMNS] = the transpose of from[n][size], zeros for keys from n on. */
+INLINE void pack_transposed_of(enum pd_type type, bool pairs, float *to, int64_t keys, const void *from,
+                               int64_t row, int64_t n, int64_t size) {
+  const int64_t depth = words(pairs, size), whole = pairs ? size / 2 : size;
   for (int64_t key = 0; key < keys; key += PD_LANES) {
-    float *panel = to + key / COLUMNS * COLUMNS * size + key % COLUMNS;
+    float *panel = to + key / COLUMNS * COLUMNS * depth + key % COLUMNS;
     int64_t i = 0;
-    for (; key + PD_LANES <= n && i + PD_LANES <= size; i += PD_LANES) {
+    for (; key + PD_LANES <= n && i + PD_LANES <= whole; i += PD_LANES) {
       vector x[PD_LANES];
-      for (int j = 0; j < PD_LANES; j++) pd_read((float *)&x[j], x_in, (key + j) * row + i, PD_LANES);
+      for (int j = 0; j < PD_LANES; j++)
+        x[j] = read_words(type, pairs, pd_in_from((pd_in){from, type}, (key + j) * row).at, i);
       transpose(x);
       for (int j = 0; j < PD_LANES; j++) *(vector *)(panel + (i + j) * COLUMNS) = x[j];
     }
-    for (; i < size; i++)
+    for (; i < depth; i++)
       for (int64_t j = 0; j < PD_LANES; j++)
-        if (key + j < n)
-          pd_read(panel + i * COLUMNS + j, x_in, (key + j) * row + i, 1);
-        else
-          panel[i * COLUMNS + j] = 0.0f;
+        panel[i * COLUMNS + j] =
+            key + j < n ? read_word(pd_in_from((pd_in){from, type}, (key + j) * row), pairs, i, size) : 0.0f;
   }
 }
 
-static void pack_transposed(float *to, int64_t keys, pd_in from, int64_t row, int64_t n, int64_t size) {
+static void pack_transposed(bool pairs, float *to, int64_t keys, pd_in from, int64_t row, int64_t n,
+                            int64_t size) {
   if (from.type == PD_F32)
-    pack_transposed_of(PD_F32, to, keys, from.at, row, n, size);
+    pack_transposed_of(PD_F32, false, to, keys, from.at, row, n, size);
+  else if (pairs)
+    pack_transposed_of(PD_BF16, true, to, keys, from.at, row, n, size);
   else
-    pack_transposed_of(PD_BF16, to, keys, from.at, row, n, size);
+    pack_transposed_of(PD_BF16, false, to, keys, from.at, row, n, size);
 }
+
+/* Sixteen floats become eight words, which may take their place. */
+static inline void make_words(float *to, const float *from) {
+  pd_bf16 x[PD_LANES];
+  for (int l = 0; l < PD_LANES; l++) x[l] = pd_to_bf16(from[l]);
+  memcpy(to, x, sizeof x);
+}
+
+/* Sixteen words of two rows. */
+static inline void make_row_words(float *to, const float *low, const float *high) {
+  uint32_t x[PD_LANES];
+  for (int l = 0; l < PD_LANES; l++) x[l] = pd_to_bf16(low[l]).bits | (uint32_t)pd_to_bf16(high[l]).bits << 16;
+  memcpy(to, x, sizeof x);
+}
+
+/* ---- a thread's memory ----------------------------------------------------------------------------------- */
 
 /* What one thread works in; every part a multiple of 64 bytes. */
 struct space {
@@ -96,9 +163,11 @@ struct space {
   float *k_transposed, *v_transposed, *k, *v, *dk, *dv; /* of the whole key head */
   float *q, *o, *d_o, *dq;                              /* [BLOCK][size] */
   float *p, *ds;                                        /* scores, then probabilities; gradients of scores */
-  float *max, *sum, *delta, *lse;                       /* [BLOCK] */
-  float *mask;      /* of a block: its rows' [BLOCK][keys], or [keys] for all; NULL: none */
-  int64_t mask_row; /* keys or 0 */
+  /* Of pairs, in the room that words leave: words of two rows of q and d_o, as p and ds have them, and of two keys of ds. */
+  float *q_rows, *d_o_rows, *ds_keys;
+  float *max, *sum, *delta, *lse; /* [BLOCK] */
+  float *mask;                    /* of a block: its rows' [BLOCK][keys], or [keys] for all; NULL: none */
+  int64_t mask_row;               /* keys or 0 */
 };
 
 static float *take(float *base, int64_t *used, int64_t n) {
@@ -134,6 +203,11 @@ static int64_t lay_out(struct space *s, const struct pd_attention *a, bool backw
     s->p = take(base, &used, BLOCK * KEYS);
     s->max = take(base, &used, BLOCK);
     s->sum = take(base, &used, BLOCK);
+  }
+  if (base && backward) {
+    s->q_rows = s->q + BLOCK * s->size / 2;
+    s->d_o_rows = s->d_o + BLOCK * s->size / 2;
+    s->ds_keys = s->ds + BLOCK * KEYS_BACKWARD / 2;
   }
   return used;
 }
@@ -201,16 +275,16 @@ static float soften(float *p, int64_t n, int64_t seen, float scale, const float 
 }
 
 /* Query rows first .. first + rows against all the keys they see: o, max and sum of the block. */
-static void forward_block(const struct pd_attention *a, struct space *s, int64_t first, int64_t rows) {
-  int64_t limit = visible(a, s, first + rows - 1);
+INLINE void forward_block(bool pairs, const struct pd_attention *a, struct space *s, int64_t first, int64_t rows) {
+  int64_t limit = visible(a, s, first + rows - 1), depth = words(pairs, a->size), width = words(pairs, s->size);
   memset(s->o, 0, (size_t)(BLOCK * s->size) * sizeof *s->o);
   for (int r = 0; r < BLOCK; r++) s->max[r] = -INFINITY, s->sum[r] = 0;
   for (int64_t key = 0; key < limit; key += KEYS) {
     for (int64_t c = 0; c < KEYS && key + c < limit; c += COLUMNS)
       for (int64_t r = 0; r < rows; r += ROWS)
         if (visible(a, s, first + r + ROWS - 1) > key + c)
-          tile_set(s->p + r * KEYS + c, KEYS, s->q + r * s->size, s->size, 1,
-                   s->k_transposed + (key + c) * a->size, COLUMNS, a->size);
+          (pairs ? pairs_set : floats_set)(s->p + r * KEYS + c, KEYS, s->q + r * width, width, 1,
+                                           s->k_transposed + (key + c) * depth, COLUMNS, depth);
     for (int64_t r = 0; r < rows; r += ROWS) {
       int64_t last = smaller(visible(a, s, first + r + ROWS - 1) - key, KEYS);
       if (last <= 0) continue;
@@ -219,74 +293,105 @@ static void forward_block(const struct pd_attention *a, struct space *s, int64_t
         const float *mask = s->mask ? s->mask + i * s->mask_row + key : NULL;
         float factor = soften(s->p + i * KEYS, n, seen, a->scale, mask, s->max + i, s->sum + i);
         for (int64_t j = 0; j < s->size && key > 0; j++) s->o[i * s->size + j] *= factor;
+        for (int64_t j = 0; j < n && pairs; j += PD_LANES)
+          make_words(s->p + i * KEYS + j / 2, s->p + i * KEYS + j);
       }
       for (int64_t c = 0; c < a->size; c += COLUMNS)
-        tile_add(s->o + r * s->size + c, s->size, s->p + r * KEYS, KEYS, 1, s->v + key * s->size + c, s->size,
-                 last);
+        (pairs ? pairs_add : floats_add)(s->o + r * s->size + c, s->size, s->p + r * KEYS, KEYS, 1,
+                                         s->v + words(pairs, key) * s->size + c, s->size, words(pairs, last));
     }
   }
 }
 
-static void forward(const struct pd_attention *a, pd_in q, pd_in k, pd_in v, pd_in mask, pd_out o, pd_out lse,
-                    void *scratch) {
-  int64_t group = a->heads / a->kv_heads, space_floats = thread_floats(a);
+struct forward { /* what the forward pass reads and writes */
+  pd_in q, k, v, mask;
+  pd_out o, lse;
+};
+
+/* One key head, kv, of sample b. */
+INLINE void forward_head(bool pairs, const struct pd_attention *a, const struct forward *x, int64_t b, int64_t kv,
+                         float *scratch) {
+  const int64_t group = a->heads / a->kv_heads;
+  const pd_in v = pd_in_from(x->v, b * a->v.batch + kv * a->v.head);
+  struct space s;
+  lay_out(&s, a, false, scratch);
+  pack_transposed(pairs, s.k_transposed, s.keys, pd_in_from(x->k, b * a->k.batch + kv * a->k.head), a->k.row,
+                  a->kv_length, a->size);
+  if (pairs)
+    pack_row_pairs(s.v, s.keys, s.size, v, a->v.row, a->kv_length, a->size);
+  else
+    pack(pairs, s.v, s.keys, s.size, v, a->v.row, a->kv_length, a->size);
+  for (int64_t h = kv * group; h < (kv + 1) * group; h++)
+    for (int64_t first = 0; first < a->length; first += BLOCK) {
+      int64_t rows = smaller(a->length - first, BLOCK);
+      int64_t at = b * a->q.batch + h * a->q.head + first * a->q.row;
+      pack(pairs, s.q, BLOCK, s.size, pd_in_from(x->q, at), a->q.row, rows, a->size);
+      if (a->masked) pack_mask(a, &s, pd_in_from(x->mask, b * a->mask.batch), first);
+      forward_block(pairs, a, &s, first, rows);
+      /* A row that sees no key has the sum 0: zeros, and probabilities of 0 in the backward pass. */
+      for (int64_t r = 0; r < BLOCK; r++) s.lse[r] = s.sum[r] == 0 ? INFINITY : s.max[r] + pd_log(s.sum[r]);
+      pd_write(x->lse, (b * a->heads + h) * a->length + first, s.lse, rows);
+      for (int64_t r = 0; r < rows; r++) {
+        float *row = s.o + r * s.size, inverse = s.sum[r] == 0 ? 0.0f : 1.0f / s.sum[r];
+        for (int64_t j = 0; j < a->size; j++) row[j] *= inverse;
+        pd_write(x->o, b * a->o.batch + h * a->o.head + (first + r) * a->o.row, row, a->size);
+      }
+    }
+}
+
+static bool all_bf16(const pd_in *x, int n) {
+  for (int i = 0; i < n; i++)
+    if (x[i].type != PD_BF16) return false;
+  return true;
+}
+
+static void forward(const struct pd_attention *a, const struct forward *x, void *scratch) {
+  const int64_t space_floats = thread_floats(a);
+  const bool pairs = PD_PAIRS && all_bf16((pd_in[]){x->q, x->k, x->v}, 3);
 #pragma omp parallel for
   for (int64_t item = 0; item < a->batch * a->kv_heads; item++) {
-    int64_t b = item / a->kv_heads, kv = item % a->kv_heads;
-    struct space s;
-    lay_out(&s, a, false, (float *)scratch + omp_get_thread_num() * space_floats);
-    pack_transposed(s.k_transposed, s.keys, pd_in_from(k, b * a->k.batch + kv * a->k.head), a->k.row, a->kv_length,
-                    a->size);
-    pack(s.v, s.keys, s.size, pd_in_from(v, b * a->v.batch + kv * a->v.head), a->v.row, a->kv_length, a->size);
-    for (int64_t h = kv * group; h < (kv + 1) * group; h++)
-      for (int64_t first = 0; first < a->length; first += BLOCK) {
-        int64_t rows = smaller(a->length - first, BLOCK);
-        int64_t at = b * a->q.batch + h * a->q.head + first * a->q.row;
-        pack(s.q, BLOCK, s.size, pd_in_from(q, at), a->q.row, rows, a->size);
-        if (a->masked) pack_mask(a, &s, pd_in_from(mask, b * a->mask.batch), first);
-        forward_block(a, &s, first, rows);
-        /* A row that sees no key has the sum 0: zeros, and probabilities of 0 in the backward pass. */
-        for (int64_t r = 0; r < BLOCK; r++) s.lse[r] = s.sum[r] == 0 ? INFINITY : s.max[r] + pd_log(s.sum[r]);
-        pd_write(lse, (b * a->heads + h) * a->length + first, s.lse, rows);
-        for (int64_t r = 0; r < rows; r++) {
-          float *row = s.o + r * s.size, inverse = s.sum[r] == 0 ? 0.0f : 1.0f / s.sum[r];
-          for (int64_t j = 0; j < a->size; j++) row[j] *= inverse;
-          pd_write(o, b * a->o.batch + h * a->o.head + (first + r) * a->o.row, row, a->size);
-        }
-      }
+    float *own = (float *)scratch + omp_get_thread_num() * space_floats;
+    if (PD_PAIRS && pairs)
+      forward_head(true, a, x, item / a->kv_heads, item % a->kv_heads, own);
+    else
+      forward_head(false, a, x, item / a->kv_heads, item % a->kv_heads, own);
   }
 }
 
 void pd_attention_forward(const struct pd_attention *a, pd_in q, pd_in k, pd_in v, pd_out o, pd_out lse,
                           void *scratch) {
-  forward(a, q, k, v, (pd_in){0}, o, lse, scratch);
+  forward(a, &(struct forward){.q = q, .k = k, .v = v, .o = o, .lse = lse}, scratch);
 }
 
 void pd_masked_attention_forward(const struct pd_attention *a, pd_in q, pd_in k, pd_in v, pd_in mask, pd_out o,
                                  pd_out lse, void *scratch) {
-  forward(a, q, k, v, mask, o, lse, scratch);
+  forward(a, &(struct forward){q, k, v, mask, o, lse}, scratch);
 }
 
-/* The sum of x[at + j] y[j], in lanes. */
-static float dot(pd_in x, int64_t at, const float *y, int64_t n) {
-  float lane[PD_LANES] = {0}, part[PD_LANES];
+/* The sum of x[j] y[j], in lanes. */
+static float dot(pd_in x, pd_in y, int64_t n) {
+  float lane[PD_LANES] = {0}, part[PD_LANES], other[PD_LANES];
   for (int64_t j = 0; j < n; j += PD_LANES) {
     int count = (int)smaller(n - j, PD_LANES);
-    pd_read(part, x, at + j, count);
-    for (int l = 0; l < count; l++) lane[l] = fmaf(part[l], y[j + l], lane[l]);
+    pd_read(part, x, j, count);
+    pd_read(other, y, j, count);
+    for (int l = 0; l < count; l++) lane[l] = fmaf(part[l], other[l], lane[l]);
   }
   return pd_lanes_sum(lane);
 }
 
 /* Probabilities and gradients of scores of one tile, rows from r, columns from c of the key block. */
-static void backward_scores(const struct pd_attention *a, struct space *s, int64_t first, int64_t key, int64_t r,
-                            int64_t c) {
-  float *p = s->p + r * KEYS_BACKWARD + c, *ds = s->ds + r * KEYS_BACKWARD + c;
-  tile_set(p, KEYS_BACKWARD, s->q + r * s->size, s->size, 1, s->k_transposed + (key + c) * a->size, COLUMNS,
-           a->size);
-  tile_set(ds, KEYS_BACKWARD, s->d_o + r * s->size, s->size, 1, s->v_transposed + (key + c) * a->size, COLUMNS,
-           a->size);
-  for (int i = 0; i < ROWS; i++, p += KEYS_BACKWARD, ds += KEYS_BACKWARD) {
+INLINE void backward_scores(bool pairs, const struct pd_attention *a, struct space *s, int64_t first, int64_t key,
+                            int64_t r, int64_t c) {
+  const int64_t depth = words(pairs, a->size), width = words(pairs, s->size),
+                row = pairs ? COLUMNS : KEYS_BACKWARD;
+  _Alignas(64) float own[2][ROWS * COLUMNS];
+  float *p = pairs ? own[0] : s->p + r * KEYS_BACKWARD + c, *ds = pairs ? own[1] : s->ds + r * KEYS_BACKWARD + c;
+  (pairs ? pairs_set : floats_set)(p, row, s->q + r * width, width, 1, s->k_transposed + (key + c) * depth,
+                                   COLUMNS, depth);
+  (pairs ? pairs_set : floats_set)(ds, row, s->d_o + r * width, width, 1, s->v_transposed + (key + c) * depth,
+                                   COLUMNS, depth);
+  for (int i = 0; i < ROWS; i++, p += row, ds += row) {
     int seen = (int)smaller(visible(a, s, first + r + i) - key - c, COLUMNS);
     float lse = s->lse[r + i], delta = s->delta[r + i], scale = a->scale;
     const float *mask = s->mask ? s->mask + (r + i) * s->mask_row + key + c : NULL;
@@ -296,31 +401,48 @@ static void backward_scores(const struct pd_attention *a, struct space *s, int64
       ds[j] = p[j] * (ds[j] - delta) * scale;
     }
   }
+  for (int i = 0; pairs && i < ROWS * COLUMNS; i += PD_LANES) {
+    const int64_t at = r + i / COLUMNS, column = c + i % COLUMNS;
+    make_words(s->ds_keys + (at * KEYS_BACKWARD + column) / 2, own[1] + i);
+    if (at % 2) continue;
+    make_row_words(s->p + at / 2 * KEYS_BACKWARD + column, own[0] + i, own[0] + i + COLUMNS);
+    make_row_words(s->ds + at / 2 * KEYS_BACKWARD + column, own[1] + i, own[1] + i + COLUMNS);
+  }
+}
+
+/* What query rows begin .. end, of keys key .. key + keys, add to dk and dv from row j of the key block on. */
+INLINE void add_to_keys(bool pairs, const struct pd_attention *a, struct space *s, int64_t key, int64_t j,
+                        int64_t begin, int64_t end) {
+  const int64_t from = words(pairs, begin), k = words(pairs, end - begin);
+  const float *q = pairs ? s->q_rows : s->q, *d_o = pairs ? s->d_o_rows : s->d_o;
+  for (int64_t c = 0; c < a->size; c += COLUMNS) {
+    (pairs ? pairs_add : floats_add)(s->dv + (key + j) * s->size + c, s->size, s->p + from * KEYS_BACKWARD + j, 1,
+                                     KEYS_BACKWARD, d_o + from * s->size + c, s->size, k);
+    (pairs ? pairs_add : floats_add)(s->dk + (key + j) * s->size + c, s->size, s->ds + from * KEYS_BACKWARD + j, 1,
+                                     KEYS_BACKWARD, q + from * s->size + c, s->size, k);
+  }
 }
 
 /* Query rows first .. first + rows: dq of the block; their share of dk and dv is added. */
-static void backward_block(const struct pd_attention *a, struct space *s, int64_t first, int64_t rows) {
-  int64_t limit = visible(a, s, first + rows - 1), padded = round_up(rows, ROWS);
+INLINE void backward_block(bool pairs, const struct pd_attention *a, struct space *s, int64_t first,
+                           int64_t rows) {
+  const int64_t limit = visible(a, s, first + rows - 1), padded = round_up(rows, ROWS);
+  const int64_t width = words(pairs, KEYS_BACKWARD);
+  const float *by_keys = pairs ? s->ds_keys : s->ds;
   memset(s->dq, 0, (size_t)(BLOCK * s->size) * sizeof *s->dq);
   for (int64_t key = 0; key < limit; key += KEYS_BACKWARD) {
     int64_t keys = smaller(limit - key, KEYS_BACKWARD);
     for (int64_t c = 0; c < round_up(keys, ROWS); c += COLUMNS)
       for (int64_t r = 0; r < rows; r += ROWS) /* what rows of dk and dv from c / ROWS * ROWS on take in */
-        if (visible(a, s, first + r + ROWS - 1) > key + c / ROWS * ROWS) backward_scores(a, s, first, key, r, c);
-    for (int64_t j = 0; j < keys; j += ROWS) {
-      int64_t begin = a->causal && key + j > first ? (key + j - first) / ROWS * ROWS : 0;
-      for (int64_t c = 0; c < a->size; c += COLUMNS) {
-        tile_add(s->dv + (key + j) * s->size + c, s->size, s->p + begin * KEYS_BACKWARD + j, 1, KEYS_BACKWARD,
-                 s->d_o + begin * s->size + c, s->size, padded - begin);
-        tile_add(s->dk + (key + j) * s->size + c, s->size, s->ds + begin * KEYS_BACKWARD + j, 1, KEYS_BACKWARD,
-                 s->q + begin * s->size + c, s->size, padded - begin);
-      }
-    }
+        if (visible(a, s, first + r + ROWS - 1) > key + c / ROWS * ROWS)
+          backward_scores(pairs, a, s, first, key, r, c);
+    for (int64_t j = 0; j < keys; j += ROWS)
+      add_to_keys(pairs, a, s, key, j, a->causal && key + j > first ? (key + j - first) / ROWS * ROWS : 0, padded);
     for (int64_t r = 0; r < rows; r += ROWS) {
       int64_t last = smaller(visible(a, s, first + r + ROWS - 1) - key, KEYS_BACKWARD);
       for (int64_t c = 0; c < a->size && last > 0; c += COLUMNS)
-        tile_add(s->dq + r * s->size + c, s->size, s->ds + r * KEYS_BACKWARD, KEYS_BACKWARD, 1,
-                 s->k + key * s->size + c, s->size, last);
+        (pairs ? pairs_add : floats_add)(s->dq + r * s->size + c, s->size, by_keys + r * width, width, 1,
+                                         s->k + words(pairs, key) * s->size + c, s->size, words(pairs, last));
     }
   }
 }
@@ -335,43 +457,61 @@ struct backward { /* what the backward pass reads and writes */
 };
 
 /* What rows first .. first + rows of query head h bring with them, and their gradients. */
-static void backward_rows(const struct pd_attention *a, struct space *s, const struct backward *x, int64_t b,
-                          int64_t h, int64_t first) {
+INLINE void backward_rows(bool pairs, const struct pd_attention *a, struct space *s, const struct backward *x,
+                          int64_t b, int64_t h, int64_t first) {
   int64_t rows = smaller(a->length - first, BLOCK), lse = (b * a->heads + h) * a->length + first;
-  int64_t out = b * a->o.batch + h * a->o.head + first * a->o.row;
-  int64_t d_out = b * a->d_o.batch + h * a->d_o.head + first * a->d_o.row;
-  pack(s->q, BLOCK, s->size, pd_in_from(x->q, b * a->q.batch + h * a->q.head + first * a->q.row), a->q.row, rows,
-       a->size);
-  pack(s->d_o, BLOCK, s->size, pd_in_from(x->d_o, d_out), a->d_o.row, rows, a->size);
+  const pd_in q = pd_in_from(x->q, b * a->q.batch + h * a->q.head + first * a->q.row);
+  const pd_in o = pd_in_from(x->o, b * a->o.batch + h * a->o.head + first * a->o.row);
+  const pd_in d_o = pd_in_from(x->d_o, b * a->d_o.batch + h * a->d_o.head + first * a->d_o.row);
+  pack(pairs, s->q, BLOCK, s->size, q, a->q.row, rows, a->size);
+  pack(pairs, s->d_o, BLOCK, s->size, d_o, a->d_o.row, rows, a->size);
+  if (pairs) {
+    pack_row_pairs(s->q_rows, BLOCK, s->size, q, a->q.row, rows, a->size);
+    pack_row_pairs(s->d_o_rows, BLOCK, s->size, d_o, a->d_o.row, rows, a->size);
+  }
   for (int64_t r = 0; r < BLOCK; r++) {
     s->lse[r] = INFINITY;
-    s->delta[r] = r < rows ? dot(x->o, out + r * a->o.row, s->d_o + r * s->size, a->size) : 0.0f;
+    s->delta[r] = r < rows ? dot(pd_in_from(o, r * a->o.row), pd_in_from(d_o, r * a->d_o.row), a->size) : 0.0f;
   }
   pd_read(s->lse, x->lse, lse, rows);
   if (a->masked) pack_mask(a, s, pd_in_from(x->mask, b * a->mask.batch), first);
-  backward_block(a, s, first, rows);
+  backward_block(pairs, a, s, first, rows);
   unpack(pd_out_from(x->dq, b * a->dq.batch + h * a->dq.head + first * a->dq.row), a->dq.row, s->dq, s->size, rows,
          a->size);
 }
 
+/* One key head, kv, of sample b. */
+INLINE void backward_head(bool pairs, const struct pd_attention *a, const struct backward *x, int64_t b,
+                          int64_t kv, float *scratch) {
+  const int64_t group = a->heads / a->kv_heads;
+  const pd_in k = pd_in_from(x->k, b * a->k.batch + kv * a->k.head);
+  const pd_in v = pd_in_from(x->v, b * a->v.batch + kv * a->v.head);
+  struct space s;
+  lay_out(&s, a, true, scratch);
+  pack_transposed(pairs, s.k_transposed, s.keys, k, a->k.row, a->kv_length, a->size);
+  pack_transposed(pairs, s.v_transposed, s.keys, v, a->v.row, a->kv_length, a->size);
+  if (pairs)
+    pack_row_pairs(s.k, s.keys, s.size, k, a->k.row, a->kv_length, a->size);
+  else
+    pack(pairs, s.k, s.keys, s.size, k, a->k.row, a->kv_length, a->size);
+  memset(s.dk, 0, (size_t)(s.keys * s.size) * sizeof *s.dk);
+  memset(s.dv, 0, (size_t)(s.keys * s.size) * sizeof *s.dv);
+  for (int64_t h = kv * group; h < (kv + 1) * group; h++)
+    for (int64_t first = 0; first < a->length; first += BLOCK) backward_rows(pairs, a, &s, x, b, h, first);
+  unpack(pd_out_from(x->dk, b * a->dk.batch + kv * a->dk.head), a->dk.row, s.dk, s.size, a->kv_length, a->size);
+  unpack(pd_out_from(x->dv, b * a->dv.batch + kv * a->dv.head), a->dv.row, s.dv, s.size, a->kv_length, a->size);
+}
+
 static void backward(const struct pd_attention *a, const struct backward *x, void *scratch) {
-  int64_t group = a->heads / a->kv_heads, space_floats = thread_floats(a);
+  const int64_t space_floats = thread_floats(a);
+  const bool pairs = PD_PAIRS && all_bf16((pd_in[]){x->q, x->k, x->v, x->d_o}, 4);
 #pragma omp parallel for
   for (int64_t item = 0; item < a->batch * a->kv_heads; item++) {
-    int64_t b = item / a->kv_heads, kv = item % a->kv_heads;
-    pd_in k = pd_in_from(x->k, b * a->k.batch + kv * a->k.head);
-    pd_in v = pd_in_from(x->v, b * a->v.batch + kv * a->v.head);
-    struct space s;
-    lay_out(&s, a, true, (float *)scratch + omp_get_thread_num() * space_floats);
-    pack_transposed(s.k_transposed, s.keys, k, a->k.row, a->kv_length, a->size);
-    pack_transposed(s.v_transposed, s.keys, v, a->v.row, a->kv_length, a->size);
-    pack(s.k, s.keys, s.size, k, a->k.row, a->kv_length, a->size);
-    memset(s.dk, 0, (size_t)(s.keys * s.size) * sizeof *s.dk);
-    memset(s.dv, 0, (size_t)(s.keys * s.size) * sizeof *s.dv);
-    for (int64_t h = kv * group; h < (kv + 1) * group; h++)
-      for (int64_t first = 0; first < a->length; first += BLOCK) backward_rows(a, &s, x, b, h, first);
-    unpack(pd_out_from(x->dk, b * a->dk.batch + kv * a->dk.head), a->dk.row, s.dk, s.size, a->kv_length, a->size);
-    unpack(pd_out_from(x->dv, b * a->dv.batch + kv * a->dv.head), a->dv.row, s.dv, s.size, a->kv_length, a->size);
+    float *own = (float *)scratch + omp_get_thread_num() * space_floats;
+    if (PD_PAIRS && pairs)
+      backward_head(true, a, x, item / a->kv_heads, item % a->kv_heads, own);
+    else
+      backward_head(false, a, x, item / a->kv_heads, item % a->kv_heads, own);
   }
 }
 

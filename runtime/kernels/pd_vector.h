@@ -53,6 +53,29 @@ static inline __attribute__((always_inline)) void multiply_tile(vector *sum, int
   }
 }
 
+/* Two neighbours along k, in bf16, are one word: where the processor multiplies them so, operands are packed as words, which
+ * are handed on as floats and never computed with. c += a[0] b[0] + a[1] b[1] for each lane's word b. */
+#if defined __AVX512BF16__
+#define PD_PAIRS 1
+#define ADD_PAIRS(c, a, b) \
+  ((c) = (vector)_mm512_dpbf16_ps((__m512)(c), (__m512bh)_mm512_set1_ps(a), (__m512bh)(b)))
+#else
+#define PD_PAIRS 0
+#define ADD_PAIRS(c, a, b) ((void)(c), (void)(a), (void)(b))
+#endif
+
+/* multiply_tile() of words: k of them. */
+static inline __attribute__((always_inline)) void multiply_pairs(vector *sum, int rows, int vectors,
+                                                                 const float *a, int64_t a_row, int64_t a_k,
+                                                                 const float *b, int64_t b_k, int64_t k) {
+  for (int64_t p = 0; p < k; p++) {
+    vector row[4];
+    for (int v = 0; v < vectors; v++) row[v] = *(const vector *)(b + p * b_k + v * PD_LANES);
+    for (int r = 0; r < rows; r++)
+      for (int v = 0; v < vectors; v++) ADD_PAIRS(sum[r * vectors + v], a[r * a_row + p * a_k], row[v]);
+  }
+}
+
 /* The first n of PD_LANES floats, zeros behind; and stored: what is behind them is not touched. Macros, as above. */
 #if defined __AVX512F__
 #define LOAD_PART(x, from, n) ((x) = (vector)_mm512_maskz_loadu_ps((__mmask16)((1u << (n)) - 1), (from)))

@@ -1,7 +1,9 @@
 /* Kernels over bf16 compute in floats: what they make of operands in bf16 is, rounded once, what they make of the same
- * numbers in floats, to the bit; convolutions, whose products the library adds up in its own order, nearly. The same
- * bytes for 1, 2 and 4 threads. matmul.c has the products. */
+ * numbers in floats, to the bit; nearly for convolutions, whose products the library adds up in its own order, and for attention
+ * where the processor multiplies bf16, for probabilities are rounded. The same bytes for 1, 2 and 4 threads. matmul.c has the
+ * products. */
 #define PD_KERNELS
+#include "kernels/pd_vector.h"
 #include "test.h"
 
 enum { MOST = 24 };
@@ -83,10 +85,10 @@ static void test_attention(bool causal, bool masked, int64_t length, int64_t siz
 #undef OF
   const char *name =
       format("attention, causal %d, mask %d, length %ld, size %ld", causal, masked, (long)length, (long)size);
-  compare(name, o, n, false);
-  compare(name, dq, n, false);
-  compare(name, dk, n_k, false);
-  compare(name, dv, n_k, false);
+  compare(name, o, n, PD_PAIRS);
+  compare(name, dq, n, PD_PAIRS);
+  compare(name, dk, n_k, PD_PAIRS);
+  compare(name, dv, n_k, PD_PAIRS);
   free(space);
   release();
 }
@@ -250,6 +252,9 @@ static void test_all(void) {
       test_attention(causal, masked, 70, 24, 2);
       test_attention(causal, masked, 33, 64, 4);
       test_attention(causal, masked, 5, 5, 1);
+      test_attention(causal, masked, 129, 80, 4); /* more keys than a block of them */
+      test_attention(causal, masked, 97, 7, 1);
+      test_attention(causal, masked, 200, 32, 2);
     }
   test_cached_attention(24);
   test_cached_attention(64);
