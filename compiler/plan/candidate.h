@@ -105,10 +105,12 @@ void add_one_stage(const Planner *r, int64_t b, Candidates *candidates);
 bool fastest_of_all(const Planner *r, double most, int64_t *budget, Candidate *out);
 
 /* ---- refine.c */
+/* How long is searched; thorough: more is simulated, and plans of larger models are laid out on the way. */
+typedef enum { EFFORT_USUAL, EFFORT_THOROUGH } Effort;
 /* Changes a settled candidate's plan step by step as long as the simulated batch gets shorter: its cuts, and where the
  * planner may, ranks, stages and the microbatch. The candidate stays settled. How many turns of microbatches through parts
  * were simulated for it. */
-int64_t refine(const Planner *r, Candidate *c);
+int64_t refine(const Planner *r, Candidate *c, Effort effort);
 /* The same of a refined one's cuts, from others near those again and again, for so many turns: where ranks hold several chunks
  * steps that each make it shorter lead to many ends. */
 void refine_again(const Planner *r, Candidate *c, int64_t turns);

@@ -174,7 +174,7 @@ static void refine_leaders(Choice *c) {
         continue;
       return;
     }
-    turns[of] += refine(c->r, one);
+    turns[of] += refine(c->r, one, EFFORT_USUAL);
     best = fmin(best, seconds(one));
   }
 }
@@ -208,6 +208,24 @@ static void refine_chunks(Choice *c) {
   known.n = 0;
   if ((one = next_refined(c, &known)) != NULL)
     refine_again(c->r, one, FEW * TURNS);
+}
+
+/* The best two, with more effort, for as long as that makes them shorter. */
+static void refine_on(Choice *c) {
+  enum { BEST = 2, TURNS = 4000000 };
+  const double WORTH = 1 - 1e-3;
+  Plans known = {0};
+  Candidate *one = leader(c, false);
+  if (c->r->form.chunks > 1 || c->r->pinned || !one || !may_gain(c->r, seconds(one)))
+    return;
+  for (int i = 0; i < BEST && (one = next_refined(c, &known)) != NULL; i++) {
+    double before = INFINITY;
+    for (int64_t turns = 0; turns < TURNS && seconds(one) < WORTH * before;) {
+      before = seconds(one);
+      turns += refine(c->r, one, EFFORT_THOROUGH);
+    }
+    push(&known, one->plan);
+  }
 }
 
 /* What is faster than all these, where so few plans are possible that they can be tried one by one. */
@@ -394,6 +412,7 @@ static Plan *fastest(Choice *c) {
     return NULL;
   refine_leaders(c);
   refine_chunks(c);
+  refine_on(c);
   try_every(c);
   return next_best(c);
 }

@@ -264,7 +264,7 @@ static void simulate_other(const Job *job, const Row *row, int64_t asked, const 
     return;
   c.pinned = NULL;
   if (may_lead(&r, &c, out->own.plan))
-    refine(&r, &c);
+    refine(&r, &c, EFFORT_USUAL);
   take(&out->own, c.plan, row);
 }
 

@@ -37,9 +37,10 @@ static int64_t turns_simulated(const Plan *plan) {
 
 /* Large pipelines are simulated less often, those whose ranks hold several chunks more often unless it takes long: no
  * programme that balances these is exact. */
-static int simulations(const Plan *plan) {
-  enum { MOST = 400, LEAST = 8, TURNS = 400000, OF_CHUNKS = 3 };
+static int simulations(const Plan *plan, Effort effort) {
+  enum { MOST = 400, LEAST = 8, TURNS = 400000, OF_CHUNKS = 3, THOROUGH = 5 };
   int times = plan->pipeline.chunks > 1 && plan->pipeline.microbatches <= LONG ? OF_CHUNKS : 1;
+  times *= effort == EFFORT_THOROUGH ? THOROUGH : 1;
   int64_t n = TURNS / turns_simulated(plan);
   return times * (n > MOST ? MOST : n < LEAST ? LEAST : (int)n);
 }
@@ -51,10 +52,11 @@ static int64_t turns_of(const Planner *r, const Candidate *c) { return r->subjec
 enum { NO_MATTER = -1 };
 
 /* Of ranks. Of models that are large only the last plan is laid out. */
-static int layouts(const Planner *r, const Plan *plan) {
-  enum { MOST = 200, PIECES = 20000, LARGE = 640 };
+static int layouts(const Planner *r, const Plan *plan, Effort effort) {
+  enum { MOST = 200, PIECES = 20000, LARGE = 640, VERY_LARGE = 2000 };
   const int by_pieces = PIECES / r->subject.n, plans = by_pieces < MOST ? by_pieces : MOST;
-  return !r->request->peak || r->subject.n > LARGE ? NO_MATTER : plans * plan->pipeline.n_stages;
+  const int large = effort == EFFORT_THOROUGH ? VERY_LARGE : LARGE;
+  return !r->request->peak || r->subject.n > large ? NO_MATTER : plans * plan->pipeline.n_stages;
 }
 
 static Table *no_ranks(void) {
@@ -353,13 +355,13 @@ static bool step(Climb *c) {
   return !c->moves_cuts_only && (move_ranks(c) || change_microbatch(c));
 }
 
-static Climb climb_from(const Planner *r, const Candidate *candidate) {
+static Climb climb_from(const Planner *r, const Candidate *candidate, Effort effort) {
   int parts = pipeline_parts(candidate->form);
   Climb c = {.r = r,
              .at = *candidate,
              .start = alloc((size_t)parts * sizeof(int)),
-             .left = simulations(candidate->plan),
-             .layouts = layouts(r, candidate->plan),
+             .left = simulations(candidate->plan, effort),
+             .layouts = layouts(r, candidate->plan, effort),
              .laid = no_ranks(),
              .below = INFINITY};
   for (int i = 0; i < parts; i++)
@@ -381,8 +383,8 @@ static bool take_climb(const Planner *r, Candidate *candidate, Climb *c) {
   return true;
 }
 
-static bool climb(const Planner *r, Candidate *candidate, bool moves_cuts_only, int64_t *turns) {
-  Climb c = climb_from(r, candidate);
+static bool climb(const Planner *r, Candidate *candidate, Effort effort, bool moves_cuts_only, int64_t *turns) {
+  Climb c = climb_from(r, candidate, effort);
   c.moves_cuts_only = moves_cuts_only;
   while (step(&c)) {
   }
@@ -390,9 +392,9 @@ static bool climb(const Planner *r, Candidate *candidate, bool moves_cuts_only, 
   return take_climb(r, candidate, &c);
 }
 
-static void climb_until_it_fits(const Planner *r, Candidate *candidate, int64_t *turns) {
+static void climb_until_it_fits(const Planner *r, Candidate *candidate, Effort effort, int64_t *turns) {
   enum { ROUNDS = 4 };
-  for (int round = 0; round < ROUNDS && !climb(r, candidate, round == ROUNDS - 1, turns); round++) {
+  for (int round = 0; round < ROUNDS && !climb(r, candidate, effort, round == ROUNDS - 1, turns); round++) {
   }
 }
 
@@ -404,15 +406,15 @@ static bool is_corrected(const Candidate *c, const Copies *fresh) {
   return corrected;
 }
 
-int64_t refine(const Planner *r, Candidate *candidate) {
+int64_t refine(const Planner *r, Candidate *candidate, Effort effort) {
   int64_t turns = 0;
   if (r->pinned || candidate->pinned)
     return 0;
-  climb_until_it_fits(r, candidate, &turns);
+  climb_until_it_fits(r, candidate, effort, &turns);
   Copies *fresh = copies(r, candidate->form, &candidate->placement, candidate->microbatch, candidate->recompute);
   if (is_corrected(candidate, fresh)) {
     candidate->copies = fresh;
-    climb_until_it_fits(r, candidate, &turns);
+    climb_until_it_fits(r, candidate, effort, &turns);
   }
   return turns;
 }
@@ -480,7 +482,7 @@ static void may_recompute(const Planner *r, Candidate *c) {
 void refine_again(const Planner *r, Candidate *candidate, int64_t turns) {
   if (pipeline_parts(candidate->form) == 1)
     return;
-  Climb c = climb_from(r, candidate);
+  Climb c = climb_from(r, candidate, EFFORT_USUAL);
   uint64_t state = 1;
   may_recompute(r, &c.at);
   c.left = (int)(turns / turns_simulated(candidate->plan));

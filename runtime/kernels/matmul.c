@@ -173,6 +173,8 @@ static void choose_types(struct pd_matmul *m) {
   for (int i = 0; i < 4; i++) all[i]->seen = bf16 ? all[i]->type : PD_F32;
 }
 
+static bool has_avx2(void) { return (dnnl_get_effective_cpu_isa() & dnnl_cpu_isa_avx2) == dnnl_cpu_isa_avx2; }
+
 static bool suits_tiles(const struct pd_matmul_shape *s) {
   return !threads_leave_bits() && has_avx2() && s->batch == 1 && s->m >= LEAST_ROWS && s->n >= LEAST_COLUMNS &&
          s->m * s->n * s->k >= LEAST_TILED;

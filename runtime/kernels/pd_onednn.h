@@ -36,8 +36,6 @@ static bool threads_leave_bits(void) {
   return (dnnl_get_effective_cpu_isa() & dnnl_cpu_isa_avx512_core) == dnnl_cpu_isa_avx512_core;
 }
 
-static bool has_avx2(void) { return (dnnl_get_effective_cpu_isa() & dnnl_cpu_isa_avx2) == dnnl_cpu_isa_avx2; }
-
 /* Whether the processor has instructions for bf16. Without them the library's products in bf16 are no faster than in f32,
  * and their bits depend on the threads. */
 static bool has_bf16(void) {
