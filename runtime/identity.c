@@ -85,9 +85,10 @@ static void compare_pairs(const struct pd_pairs *then, const struct pd_pairs *no
     if (before && !strcmp(before, value)) continue;
     if (only)
       add_to(to, "'%.60s'%s", now->at[i].name, before ? "" : " (new)");
+    else if (before)
+      add_to(to, "%.60s %.60s, not %.60s", now->at[i].name, value, before);
     else
-      add_to(to, "%.60s %.60s, not %.60s", now->at[i].name, value,
-             before ? before : "as there, where it is not known");
+      add_to(to, "%.60s %.60s, of which nothing is said there", now->at[i].name, value);
   }
   for (int i = 0; i < then->n; i++)
     if (!pd_pair_value(now, then->at[i].name)) add_to(to, only ? "'%.60s' (gone)" : "no %.60s", then->at[i].name);

@@ -5,6 +5,7 @@
 #include "manifest.h"
 
 #include <ctype.h>
+#include <dirent.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -111,18 +112,30 @@ static bool is_step(const char *folder) {
   return is;
 }
 
+/* Whether the folder is one of --checkpoint: of this run, or of any that left a step there. */
+static bool holds_steps(const char *folder) {
+  bool holds = pd_options.checkpoint && same_file(folder, pd_options.checkpoint);
+  DIR *d = opendir(folder);
+  for (struct dirent *entry; d && !holds && (entry = readdir(d));) {
+    char step[8192];
+    snprintf(step, sizeof step, "%s/%s", folder, entry->d_name);
+    holds = is_step(step);
+  }
+  if (d) closedir(d);
+  return holds;
+}
+
 /* Whether `path` is what locks, or checkpoints of any run, are called: they would be written over, or the output removed
  * with the lock. */
 static bool spares_state(struct named x, char *why) {
   static const char lock[] = ".lock";
-  const char *slash = strrchr(x.path, '/'), *name = slash ? slash + 1 : x.path, *directory = pd_options.checkpoint;
+  const char *slash = strrchr(x.path, '/'), *name = slash ? slash + 1 : x.path;
   char folder[4096];
   size_t n = strlen(name);
   if (n >= sizeof lock - 1 && !strcmp(name + n - (sizeof lock - 1), lock))
     return pd_refuse(why, "%s '%s' has a name that locks have", x.option, x.path);
   if (!folder_of(x.path, folder, sizeof folder)) return true; /* opening it says so */
-  bool is = (is_of_step(name) && is_step(folder)) ||
-            (!strcmp(name, PD_BEST_NAME) && directory && same_file(folder, directory));
+  bool is = (is_of_step(name) && is_step(folder)) || (!strcmp(name, PD_BEST_NAME) && holds_steps(folder));
   return !is || pd_refuse(why, "%s '%s' would write over a file of a checkpoint", x.option, x.path);
 }
 

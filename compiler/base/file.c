@@ -12,15 +12,17 @@ char *read_file(const char *path, size_t *length) {
   FILE *f = fopen(path, "rb");
   if (!f)
     return NULL;
-  struct stat st;
+  enum { STREAM = 64 << 20 }; /* of a device or a pipe, which may have no end */
+  struct stat st = {0};
   if (fstat(fileno(f), &st) == 0 && S_ISDIR(st.st_mode)) {
     fclose(f);
     errno = EISDIR;
     return NULL;
   }
+  const size_t most = S_ISREG(st.st_mode) ? SIZE_MAX : STREAM;
   size_t n = 0, room = 4096;
   char *text = malloc(room);
-  for (size_t got; text && (got = fread(text + n, 1, room - n - 1, f)) > 0;) {
+  for (size_t got; text && n <= most && (got = fread(text + n, 1, room - n - 1, f)) > 0;) {
     n += got;
     if (room - n < 2) {
       char *grown = realloc(text, room *= 2);
@@ -29,7 +31,7 @@ char *read_file(const char *path, size_t *length) {
       text = grown;
     }
   }
-  int failed = !text ? ENOMEM : ferror(f) ? errno ? errno : EIO : 0;
+  int failed = !text ? ENOMEM : n > most ? EFBIG : ferror(f) ? errno ? errno : EIO : 0;
   fclose(f);
   if (failed) {
     free(text);

@@ -125,14 +125,14 @@ static bool write_launcher(const Output *out) {
          (chmod(in_new(out, out->launcher), 0755) == 0 || cannot_write(in_place(out, out->launcher)));
 }
 
-/* In the order of devices. Open MPI splits its lines at spaces and knows no quotes. */
+/* In the order of devices. Open MPI splits its lines at spaces, ends them at #, and knows no quotes. */
 static bool write_app(const Output *out) {
   Text t = {0};
-  const char *directory = strchr("-#@", *out->directory) ? as_path(out->directory) : out->directory;
-  if (directory[strcspn(directory, " \t\n")]) /* nothing that it could start is better than what it would */
+  const char *directory = strchr("-@", *out->directory) ? as_path(out->directory) : out->directory;
+  if (directory[strcspn(directory, " \t\n#")]) /* nothing that it could start is better than what it would */
     return write_text(
         out, "app",
-        "# Open MPI splits these lines at spaces and knows no quotes, and the directory's name has one:\n"
+        "# Open MPI splits these lines at spaces, ends them at # and knows no quotes, and the directory's name has one:\n"
         "# launch its 'train' instead, or build into a directory without.\n");
   for (int i = 0; i < n_runs(out); i++) {
     Run run = run_at(out, i);

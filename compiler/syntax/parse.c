@@ -7,6 +7,7 @@
 #include <ctype.h>
 #include <errno.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <strings.h>
 
 enum { MAX_BRACKETS = 200, MAX_DEPTH = 400 };
@@ -378,8 +379,18 @@ static Ast *parse(const char *path, const char *text, size_t length, bool define
   return NULL;
 }
 
+enum { MOST_BYTES = 1 << 24 };
+
+static Ast *too_large(const char *path) {
+  error_at(NO_SPAN, "PD0601", "'%s' is larger than 16 MiB: it is no model description", path);
+  return NULL;
+}
+
 Ast *parse_file(const char *path) {
   size_t length = 0;
+  struct stat st;
+  if (stat(path, &st) == 0 && S_ISREG(st.st_mode) && st.st_size > MOST_BYTES)
+    return too_large(path);
   char *text = read_file(path, &length);
   if (!text) {
     error_at(NO_SPAN, "PD0601", "cannot read '%s': %s", path, strerror(errno));
@@ -389,10 +400,8 @@ Ast *parse_file(const char *path) {
 }
 
 Ast *parse_text(const char *path, const char *text, size_t length, Tokens *tokens) {
-  if (length > 1 << 24) {
-    error_at(NO_SPAN, "PD0601", "'%s' is larger than 16 MiB: it is no model description", path);
-    return NULL;
-  }
+  if (length > MOST_BYTES)
+    return too_large(path);
   return parse(path, text, length, false, tokens);
 }
 

@@ -66,6 +66,8 @@ for output in "--save steps/step-2/shard-0-of-1.safetensors" "--log steps/step-2
   refused "$output" "0 (stage 0): ${output% *} '${output#* }' would write over a file of a checkpoint" \
     one 1 $data --steps 3 --checkpoint steps --resume $output
 done
+refused "another run's best.json" "0 (stage 0): --save 'steps/best.json' would write over a file of a checkpoint" \
+  one 1 $data --steps 2 --save steps/best.json
 refused "a lock's name" "0 (stage 0): --save 'a.lock' has a name that locks have" one 1 $data --steps 2 --log a --save a.lock
 echo "not to be lost" >b.lock
 refused "a file of a lock's name" "0 (stage 0): --log 'b': cannot lock '.*/b.lock': a file that is no lock has this name" \
