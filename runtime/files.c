@@ -283,6 +283,7 @@ bool pd_writable(const char *path, char *why) {
 bool pd_make_directories(const char *path, char *why) {
   char part[4096];
   size_t n = strlen(path);
+  struct stat st;
   if (n >= sizeof part) return pd_refuse(why, "the path '%.100s...' is too long", path);
   for (size_t i = 1; i <= n; i++) {
     if (path[i] && path[i] != '/') continue;
@@ -293,5 +294,5 @@ bool pd_make_directories(const char *path, char *why) {
     else if (errno != EEXIST)
       return pd_refuse(why, "cannot make directory '%s': %s", part, strerror(errno));
   }
-  return true;
+  return (!stat(path, &st) && S_ISDIR(st.st_mode)) || pd_refuse(why, "'%s' is not a directory", path);
 }

@@ -58,6 +58,7 @@ done
 cmp "$programs/chain_1_0_1" build/stage0 || complain "the program was written over"
 beside --log build/log.jsonl --save build/stage.safetensors || complain "a folder of a build cannot be written to"
 
+echo "no folder" >before.txt
 # Names of locks and of checkpoints' files, and a file that only has a lock's name.
 one 1 $data --steps 2 --checkpoint steps || complain "a checkpoint"
 ln -s steps/step-2 newest
@@ -66,6 +67,7 @@ for output in "--save steps/step-2/shard-0-of-1.safetensors" "--log steps/step-2
   refused "$output" "0 (stage 0): ${output% *} '${output#* }' would write over a file of a checkpoint" \
     one 1 $data --steps 3 --checkpoint steps --resume $output
 done
+refused "a file for a folder" "0 (stage 0): 'before.txt' is not a directory" one 1 $data --steps 2 --checkpoint before.txt
 refused "another run's best.json" "0 (stage 0): --save 'steps/best.json' would write over a file of a checkpoint" \
   one 1 $data --steps 2 --save steps/best.json
 refused "a lock's name" "0 (stage 0): --save 'a.lock' has a name that locks have" one 1 $data --steps 2 --log a --save a.lock
