@@ -65,9 +65,11 @@ static void add_exchange(Links *l, int stage, double bytes) {
   const Stand *s = &l->stand[stage];
   for (int level = 0; level < t->n && s->replicas > 1; level++) {
     const int n = members_that_reduce(t, s, level);
-    const double seconds = n < 2 ? 0 : 2.0 * (n - 1) / n * bytes * t->link[level].byte;
+    if (n < 2)
+      continue;
+    const double seconds = 2.0 * (n - 1) / n * bytes * t->link[level].byte;
     bool *seen = alloc((size_t)l->members[level] * sizeof *seen);
-    for (int i = 0; i < s->replicas && n > 1; i++) {
+    for (int i = 0; i < s->replicas; i++) {
       const int member = place_of_replica(s, i) / t->devices[level];
       if (seen[member])
         continue;

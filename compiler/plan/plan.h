@@ -132,10 +132,10 @@ void tensor_compare(const TensorDegrees *degrees, FILE *out);
  * other plans, best first; those that were not found stay NULL. */
 Plan *plan_make(const Graph *g, const Pieces *p, const PlanRequest *request, Plan **runners_up, int n);
 
-/* What a batch waits for most: ranks that compute, links that carry messages, or an exchange among replicas. */
+/* What a batch waits for most: ranks that compute ("stage 1"), links that carry messages ("messages behind stage 1"), an exchange
+ * among replicas ("exchange of stage 1"), or all that one link carries ("messages and exchanges on one link"). */
 typedef struct Critical {
-  const char *
-      resource; /* "stage 1", "messages behind stage 1", "exchange of stage 1", "messages and exchanges on one link" */
+  const char *resource;
   double share; /* of a batch in which it is used */
 } Critical;
 Critical plan_critical(const Plan *plan);

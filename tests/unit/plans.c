@@ -7,6 +7,7 @@
 #include <stdint.h>
 
 #include <cmocka.h>
+#include <malloc.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -397,11 +398,28 @@ static void solve(const Problem *k, Tally *t) {
     printf("  found %g: %s\n", found, plan_text(fastest));
 }
 
+static size_t bytes_in_use(void) {
+  struct mallinfo2 m = mallinfo2();
+  return m.uordblks + m.hblkhd;
+}
+
+/* What a problem's tables take, in arenas of their own, is given back with it. */
+static void check_arenas_give_back(void) {
+  enum { TIMES = 16, BYTES = 4 << 20 };
+  size_t before = bytes_in_use();
+  for (int i = 0; i < TIMES; i++, base_restart()) {
+    arena_use(arena_new());
+    alloc(BYTES);
+  }
+  assert_true(bytes_in_use() < before + 2 * BYTES);
+}
+
 static void test_every_plan(void **unused) {
   (void)unused;
   Tally t = {0};
   intern("counted"); /* not for the first time where the arena is released */
   base_keep();
+  check_arenas_give_back();
   for (int i = 0; i < problems; i++, base_restart()) {
     Problem k = random_problem();
     solve(&k, &t);
