@@ -120,6 +120,7 @@ typedef struct KernelWork {
   double
       bytes; /* of its buffers' elements that it reaches, each once; of a table that a call looks up, those rows' */
   double products; /* operations of products, as mfu counts them */
+  double spared;   /* of those, what processors need not do */
   double others;   /* operations beside them */
 } KernelWork;
 KernelWork kernel_work(const StageKernels *stage, const Lowered *l);

@@ -46,6 +46,14 @@ static double operations_of(const Lowered *l) {
   return operations;
 }
 
+static bool all_floats(const StageKernels *stage, const Lowered *l) {
+  const Ints *buffers = &l->arguments.buffers;
+  for (int i = 0; i < buffers->n; i++)
+    if (stage->buffers.at[buffers->at[i]].bf16)
+      return false;
+  return true;
+}
+
 KernelWork kernel_work(const StageKernels *stage, const Lowered *l) {
   KernelWork w = {.bytes = bytes_of(stage, l)};
   const Node *node = l->kernel->node;
@@ -55,6 +63,7 @@ KernelWork kernel_work(const StageKernels *stage, const Lowered *l) {
     OpCost c = node->op->cost(stage->graph, (int)(node - stage->graph->nodes.at));
     double samples = (double)stage->microbatch;
     w.products = c.matmul_flops * samples;
+    w.spared = all_floats(stage, l) ? c.spared * samples : 0;
     w.others = c.other_flops * samples;
     if (c.matmul_flops == 0 && c.bytes * samples < w.bytes)
       w.bytes = c.bytes * samples;

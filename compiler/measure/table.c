@@ -46,7 +46,7 @@ static bool kernel_row(const ProfileTable *t, const Lowered *l, double calls, Ro
   if (!find_seconds(t->timings, l->kernel, &seconds))
     return false;
   const KernelWork w = kernel_work(t->stage->kernels, l);
-  const double operations = w.products / t->rates.products + 2 * w.others / t->rates.operations;
+  const double operations = (w.products - w.spared) / t->rates.products + 2 * w.others / t->rates.operations;
   *row = (Row){.name = l->kernel->name,
                .kind = intern(l->call ? l->kernel->node->op->name : "loop"),
                .what = l->kernel->comment,

@@ -113,7 +113,7 @@ static double attention_flops(const Graph *g, int node) {
 
 static OpCost cost_attention(const Graph *g, int node) {
   double flops = attention_flops(g, node), size = (double)in_shape(g, node, 0)->dim[2];
-  return (OpCost){flops, flops / (4 * size) * 14, node_bytes(g, node)};
+  return (OpCost){.matmul_flops = flops, .other_flops = flops / (4 * size) * 14, .bytes = node_bytes(g, node)};
 }
 
 /* The sample's part of a mask. */
@@ -180,7 +180,9 @@ static bool shape_attention_gradient(ShapeRule *r) {
 /* Counts twice the forward; making the scores again is work, but no part of the model's count. */
 static OpCost cost_attention_gradient(const Graph *g, int node) {
   double forward = attention_flops(g, node), size = (double)in_shape(g, node, 0)->dim[2];
-  return (OpCost){2 * forward, forward / 2 + forward / (4 * size) * 18, node_bytes(g, node)};
+  return (OpCost){.matmul_flops = 2 * forward,
+                  .other_flops = forward / 2 + forward / (4 * size) * 18,
+                  .bytes = node_bytes(g, node)};
 }
 
 static void evaluate_attention_gradient(const Graph *g, int node, int64_t batch, const double *const *in,

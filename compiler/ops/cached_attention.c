@@ -26,7 +26,9 @@ static bool shape_cached_attention(ShapeRule *r) {
 static OpCost cost_cached_attention(const Graph *g, int node) {
   const Shape *q = in_shape(g, node, QUERY);
   double products = (double)q->dim[0] * (double)out_shape(g, node, 1)->dim[1];
-  return (OpCost){4 * products * (double)q->dim[2], 14 * products, node_bytes(g, node)};
+  return (OpCost){.matmul_flops = 4 * products * (double)q->dim[2],
+                  .other_flops = 14 * products,
+                  .bytes = node_bytes(g, node)};
 }
 
 /* The caches are out[1] and out[2], which hold what earlier calls left there. */

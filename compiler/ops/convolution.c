@@ -4,6 +4,7 @@
  * and padding surrounds x with zeros. */
 #include <string.h>
 
+#include "kernels/winograd.h"
 #include "ops/call.h"
 #include "ops/rules.h"
 #include "pd_runtime.h"
@@ -117,15 +118,28 @@ static void derive_convolution(Gradients *d, int node) {
   }
 }
 
+/* Whether processors take fewer multiplications. */
+static bool spares(const Graph *g, int node, const Shape *x, const Shape *weight, const Shape *y) {
+  Sizes s = sizes(g, node, 1, x, weight, y);
+  struct pd_convolution_shape shape = {
+      .in_channels = s.in, .out_channels = s.out, .groups = s.groups, .height = s.height, .width = s.width};
+  for (int i = 0; i < 2; i++) {
+    shape.kernel[i] = s.kernel[i], shape.stride[i] = s.stride[i];
+    shape.padding[i] = s.padding[i], shape.dilation[i] = s.dilation[i];
+  }
+  return pd_winograd_suits(&shape);
+}
+
 /* Each output pixel's products with the whole kernel, padding counted as if it were image. */
-static OpCost cost_of(const Graph *g, int node, const Shape *y, const Shape *weight) {
+static OpCost cost_of(const Graph *g, int node, const Shape *x, const Shape *weight, const Shape *y) {
   int64_t kernel = shape_elements(weight) / weight->dim[0];
-  double products = (double)shape_elements(y) * (double)kernel;
-  return (OpCost){2 * products, 0, node_bytes(g, node)};
+  double flops = 2 * (double)shape_elements(y) * (double)kernel;
+  double spared = spares(g, node, x, weight, y) ? flops * (1 - PD_WINOGRAD_SHARE) : 0;
+  return (OpCost){.matmul_flops = flops, .bytes = node_bytes(g, node), .spared = spared};
 }
 
 static OpCost cost_convolution(const Graph *g, int node) {
-  return cost_of(g, node, out_shape(g, node, 0), in_shape(g, node, 1));
+  return cost_of(g, node, in_shape(g, node, 0), in_shape(g, node, 1), out_shape(g, node, 0));
 }
 
 /* ---- reference semantics -------------------------------------------------------------------------- */
@@ -208,7 +222,7 @@ static bool shape_backward(ShapeRule *r) {
 }
 
 static OpCost cost_backward(const Graph *g, int node) {
-  return cost_of(g, node, in_shape(g, node, 0), in_shape(g, node, 1));
+  return cost_of(g, node, out_shape(g, node, 0), in_shape(g, node, 1), in_shape(g, node, 0));
 }
 
 /* ---- convolution_weights(x, dy) -> [out, in / groups, kernel], summed over the microbatch ---------- */
@@ -223,7 +237,7 @@ static bool shape_weights(ShapeRule *r) {
 }
 
 static OpCost cost_weights(const Graph *g, int node) {
-  return cost_of(g, node, in_shape(g, node, 1), out_shape(g, node, 0));
+  return cost_of(g, node, in_shape(g, node, 0), out_shape(g, node, 0), in_shape(g, node, 1));
 }
 
 /* ---- as calls of pd_convolution ----------------------------------------------------------------------- */

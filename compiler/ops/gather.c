@@ -37,7 +37,7 @@ static void derive_gather(Gradients *d, int node) {
 }
 
 static OpCost cost_gather(const Graph *g, int node) {
-  return (OpCost){0, 0, 8.0 * (double)shape_elements(out_shape(g, node, 0))};
+  return (OpCost){.bytes = 8.0 * (double)shape_elements(out_shape(g, node, 0))};
 }
 
 static void evaluate_gather(const Graph *g, int node, int64_t batch, const double *const *in, double *const *out) {
@@ -55,7 +55,7 @@ static bool shape_gather_gradient(ShapeRule *r) {
 
 static OpCost cost_gather_gradient(const Graph *g, int node) {
   double rows = (double)shape_elements(in_shape(g, node, 1));
-  return (OpCost){0, rows, 12 * rows};
+  return (OpCost){.other_flops = rows, .bytes = 12 * rows};
 }
 
 static void evaluate_gather_gradient(const Graph *g, int node, int64_t batch, const double *const *in,

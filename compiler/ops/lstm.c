@@ -129,7 +129,8 @@ static void derive_lstm(Gradients *d, int node) {
 static OpCost cost_lstm(const Graph *g, int node) {
   const Shape *h = out_shape(g, node, 0);
   double cells = (double)shape_elements(h), hidden = (double)h->dim[1];
-  return (OpCost){2 * GATES * cells * hidden, 60 * cells, node_bytes(g, node)};
+  return (
+      OpCost){.matmul_flops = 2 * GATES * cells * hidden, .other_flops = 60 * cells, .bytes = node_bytes(g, node)};
 }
 
 /* ---- the same in double ----------------------------------------------------------------------------- */
@@ -201,7 +202,8 @@ static bool shape_lstm_gradient(ShapeRule *r) {
 static OpCost cost_lstm_gradient(const Graph *g, int node) {
   const Shape *h = in_shape(g, node, 1);
   double cells = (double)shape_elements(h), hidden = (double)h->dim[1];
-  return (OpCost){2 * GATES * cells * hidden, 40 * cells, node_bytes(g, node)};
+  return (
+      OpCost){.matmul_flops = 2 * GATES * cells * hidden, .other_flops = 40 * cells, .bytes = node_bytes(g, node)};
 }
 
 /* One step backwards: gate: after their functions; c, before: the cells after and before; dh, dc: gradients of

@@ -77,7 +77,7 @@ static bool divide_matmul(const Graph *g, int node, int k, Layout split, Layout 
 static OpCost cost_matmul(const Graph *g, int node) {
   const Shape *a = in_shape(g, node, 0);
   double products = (double)shape_elements(out_shape(g, node, 0)) * (double)a->dim[a->rank - 1];
-  return (OpCost){2 * products, 0, node_bytes(g, node)};
+  return (OpCost){.matmul_flops = 2 * products, .bytes = node_bytes(g, node)};
 }
 
 void matmul_evaluate(const Graph *g, int node, int64_t batch, const double *const *in, double *const *out) {
@@ -123,7 +123,7 @@ static bool divide_weight_gradient(const Graph *g, int node, int k, Layout split
 static OpCost cost_weight_gradient(const Graph *g, int node) {
   const Shape *dy = in_shape(g, node, 1);
   double products = (double)shape_elements(in_shape(g, node, 0)) * (double)dy->dim[dy->rank - 1];
-  return (OpCost){2 * products, 0, node_bytes(g, node)};
+  return (OpCost){.matmul_flops = 2 * products, .bytes = node_bytes(g, node)};
 }
 
 static void evaluate_weight_gradient(const Graph *g, int node, int64_t batch, const double *const *in,

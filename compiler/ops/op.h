@@ -49,7 +49,8 @@ typedef struct OpAttr {
 typedef struct OpCost {
   double matmul_flops; /* multiplies and adds that count in "mfu" (interface.md) */
   double other_flops;
-  double bytes; /* read and written */
+  double bytes;  /* read and written */
+  double spared; /* of matmul_flops: those that processors need not do in f32 */
 } OpCost;
 
 enum { MAX_DIM = MAX_RANK + 1 }; /* with the microbatch axis */

@@ -153,7 +153,8 @@ static void derive_adaptive(Gradients *d, int node) {
 /* One operation for each pixel of each window. */
 static OpCost cost_windows(const Graph *g, int node, const Shape *y) {
   const int64_t *kernel = node_attr(&g->nodes.at[node], "kernel_size")->list;
-  return (OpCost){0, (double)shape_elements(y) * (double)(kernel[0] * kernel[1]), node_bytes(g, node)};
+  return (OpCost){.other_flops = (double)shape_elements(y) * (double)(kernel[0] * kernel[1]),
+                  .bytes = node_bytes(g, node)};
 }
 
 static OpCost cost_pool(const Graph *g, int node) { return cost_windows(g, node, out_shape(g, node, 0)); }

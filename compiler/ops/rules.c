@@ -294,18 +294,22 @@ double node_bytes(const Graph *g, int node) { return 4 * (input_elements(g, node
 
 OpCost cost_none(const Graph *g, int node) {
   (void)g, (void)node;
-  return (OpCost){0, 0, 0};
+  return (OpCost){0};
 }
 
-OpCost cost_cheap(const Graph *g, int node) { return (OpCost){0, output_elements(g, node), node_bytes(g, node)}; }
+OpCost cost_cheap(const Graph *g, int node) {
+  return (OpCost){.other_flops = output_elements(g, node), .bytes = node_bytes(g, node)};
+}
 
 OpCost cost_expensive(const Graph *g, int node) {
-  return (OpCost){0, 12 * output_elements(g, node), node_bytes(g, node)};
+  return (OpCost){.other_flops = 12 * output_elements(g, node), .bytes = node_bytes(g, node)};
 }
 
-OpCost cost_inputs(const Graph *g, int node) { return (OpCost){0, input_elements(g, node), node_bytes(g, node)}; }
+OpCost cost_inputs(const Graph *g, int node) {
+  return (OpCost){.other_flops = input_elements(g, node), .bytes = node_bytes(g, node)};
+}
 
-OpCost cost_copy(const Graph *g, int node) { return (OpCost){0, 0, node_bytes(g, node)}; }
+OpCost cost_copy(const Graph *g, int node) { return (OpCost){.bytes = node_bytes(g, node)}; }
 
 bool result_stays_f32(const Node *n, bool result, int index) {
   (void)n, (void)index;

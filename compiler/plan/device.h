@@ -17,6 +17,7 @@ typedef struct Rates {
   double call, loop;
   double bandwidth, latency; /* of a message to another rank: bytes a second, seconds */
   bool beside;               /* messages travel while both ends work */
+  bool spares;               /* products that need not be done are not (OpCost.spared) */
   double host; /* bytes a second, each way, to pinned memory of its host; 0: its memory is the host's */
   int threads; /* that share a rank's work */
 } Rates;

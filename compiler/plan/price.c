@@ -40,7 +40,8 @@ double counted_seconds(const Graph *g, int node, int64_t b, const Rates *rates) 
   OpCost c = n->op->cost(g, node);
   bool call = n->op->kind == OP_CALL;
   double samples = (double)b;
-  double t = c.matmul_flops / rates->product + c.other_flops / (call ? rates->inside : rates->pointwise);
+  double products = c.matmul_flops - (rates->spares ? c.spared : 0);
+  double t = products / rates->product + c.other_flops / (call ? rates->inside : rates->pointwise);
   if (call && c.matmul_flops == 0)
     t = c.bytes / rates->copy;
   return (call ? rates->call : rates->loop) + t * samples / rates->threads + weight_traffic(g, n, &c, rates);

@@ -27,6 +27,7 @@ static Rates rates(const DeviceKind *kind, const Target *t) {
                  .loop = 0.3e-6,
                  .bandwidth = kind->link,
                  .latency = 10e-6,
+                 .spares = t->precision == PRECISION_F32,
                  .threads = t->threads};
 }
 

@@ -150,7 +150,7 @@ static int value_at(const Node *n, int k) { return k < n->n_in ? n->in[k] : n->o
 
 static double node_seconds(const Division *d, int node, const Way *way) {
   const Node *n = &d->g->nodes.at[node];
-  OpCost cost = n->op->cost ? n->op->cost(d->g, node) : (OpCost){0, 0, 0};
+  OpCost cost = n->op->cost ? n->op->cost(d->g, node) : (OpCost){0};
   double seconds = (cost.matmul_flops + cost.other_flops) / flops_a_second +
                    cost.bytes / (n->op->kind == OP_CALL ? memory : in_loop);
   if (n->op->source == SOURCE_PARAMETER)

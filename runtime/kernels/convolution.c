@@ -1,7 +1,9 @@
 /* pd_convolution: oneDNN's convolution over channels-last images ("nhwc"), whose implementations ("brgconv",
  * "jit:avx512_core" and theirs for 1x1 kernels) take such images as they are and choose only the layout of the
  * weights, which stand in memory as files hold them and are rearranged in scratch at every call.
- * - A 1x1 kernel of stride 1 without padding is a matrix product of the pixels: pd_matmul.
+ * - A 1x1 kernel without padding is a matrix product of the pixels, pd_matmul; with a stride, of those that it sees, which
+ *   are copied.
+ * - A 3x3 kernel of stride 1 between floats of many channels is kernels/winograd.c's.
  * - Bits of a weight gradient depend on how oneDNN deals samples to threads. So it is made in parts, by shape
  *   alone, each by one thread: a part is some of the samples, and parts are added in order; or, where the weights
  *   are too large for copies of their gradient, some of the output channels, whose gradient is copied first. Those
@@ -12,13 +14,14 @@
 #define PD_KERNELS
 #include "kernels/pd_bf16.h"
 #include "kernels/pd_vector.h"
+#include "kernels/winograd.h"
 #include "pd_onednn.h"
 
 #include <omp.h>
 #include <stdlib.h>
 #include <string.h>
 
-enum { PARTS = 8, MIN_CHANNELS = 32, ALIGNMENT = 64 };
+enum { PARTS = 8, MIN_CHANNELS = 32, MANY_WEIGHTS = 1 << 18, ALIGNMENT = 64 };
 
 struct call {
   dnnl_primitive_t primitive;
@@ -30,9 +33,11 @@ struct call {
 struct pd_convolution {
   struct pd_convolution_shape shape;
   int64_t out_height, out_width;
-  struct pd_matmul *product; /* all there is where it is not NULL ... */
-  bool depthwise;            /* ... or this is set: a weight gradient by loops of our own */
-  struct call weights;       /* between [O, I, kh, kw] and the layout below */
+  struct pd_matmul *product;    /* all there is where it is not NULL ... */
+  bool skips;                   /* ... of some of x's pixels, behind library_bytes of scratch, ... */
+  struct pd_winograd *winograd; /* ... or this is not ... */
+  bool depthwise;               /* ... or this is set: a weight gradient by loops of our own */
+  struct call weights;          /* between [O, I, kh, kw] and the layout below */
   struct call part[PARTS];
   int parts;
   bool by_channels;                 /* parts of the weight gradient are output channels, not samples */
@@ -190,8 +195,9 @@ static void choose_parts(struct pd_convolution *c) {
   while (2 * c->parts <= PARTS && s->out_channels % (2 * c->parts * MIN_CHANNELS) == 0) c->parts *= 2;
 }
 
-static struct pd_matmul *product_new(const struct pd_convolution_shape *s) {
-  int64_t pixels = s->batch * s->height * s->width, in = s->in_channels, out = s->out_channels;
+static struct pd_matmul *product_new(const struct pd_convolution *c) {
+  const struct pd_convolution_shape *s = &c->shape;
+  int64_t pixels = c->shape.batch * c->out_height * c->out_width, in = s->in_channels, out = s->out_channels;
   struct pd_matmul_shape m = {.batch = 1, .bias = s->bias, .accumulate = s->accumulate};
   m.bias_type = s->bias_type;
   if (s->kind == PD_CONVOLUTION) {
@@ -211,11 +217,23 @@ static struct pd_matmul *product_new(const struct pd_convolution_shape *s) {
   return pd_matmul_new(m);
 }
 
+static void make_product(struct pd_convolution *c) {
+  const struct pd_convolution_shape *s = &c->shape;
+  c->product = product_new(c);
+  c->library_bytes = aligned(pd_matmul_scratch(c->product));
+  c->skips = s->stride[0] > 1 || s->stride[1] > 1;
+  int64_t pixels = s->batch * c->out_height * c->out_width;
+  c->bytes = c->library_bytes;
+  if (c->skips) c->bytes += aligned((size_t)(pixels * s->in_channels * pd_bytes_of(s->x_type)));
+}
+
 static bool is_product(const struct pd_convolution_shape *s) {
   if (s->groups > 1) return false;
   for (int i = 0; i < 2; i++)
-    if (s->kernel[i] != 1 || s->stride[i] != 1 || s->padding[i] != 0) return false;
-  return true;
+    if (s->kernel[i] != 1 || s->padding[i] != 0) return false;
+  /* Forward with a stride the library's own is faster where weights are few. */
+  bool strided = s->stride[0] > 1 || s->stride[1] > 1;
+  return !strided || s->kind != PD_CONVOLUTION || s->in_channels * s->out_channels >= MANY_WEIGHTS;
 }
 
 /* oneDNN has gradients of depthwise kernels up to 3x3; others take its path for groups, at a tenth of the rate. */
@@ -247,6 +265,17 @@ static void make_parts(struct pd_convolution *c) {
     c->slice_bytes =
         aligned((size_t)(s->batch * c->out_height * c->out_width * channels * pd_bytes_of(s->y_type)));
   c->bytes = (size_t)c->parts * (c->packed_bytes + c->slice_bytes + c->library_bytes);
+}
+
+/* What is convolved in the types of its shape. */
+static void make_calls(struct pd_convolution *c) {
+  if (c->depthwise) return;
+  if (pd_winograd_suits(&c->shape)) {
+    c->winograd = pd_winograd_new(&c->shape);
+    c->bytes = pd_winograd_scratch(c->winograd);
+  } else {
+    make_parts(c);
+  }
 }
 
 static int64_t x_elements(const struct pd_convolution *c) {
@@ -282,7 +311,7 @@ static size_t widened_bytes(enum pd_type type, int64_t n) {
 static void widen_all(struct pd_convolution *c, const struct pd_convolution_shape *s) {
   c->widened = true;
   c->shape.x_type = c->shape.w_type = c->shape.bias_type = c->shape.y_type = PD_F32;
-  if (!c->depthwise) make_parts(c);
+  make_calls(c);
   c->wide_bytes = widened_bytes(s->x_type, x_elements(c)) + widened_bytes(s->w_type, w_elements(c)) +
                   widened_bytes(s->y_type, y_elements(c)) +
                   widened_bytes(s->bias_type, s->bias ? s->out_channels : 0);
@@ -297,12 +326,11 @@ struct pd_convolution *pd_convolution_new(struct pd_convolution_shape s) {
   c->out_width = (s.width + 2 * s.padding[1] - s.dilation[1] * (s.kernel[1] - 1) - 1) / s.stride[1] + 1;
   c->depthwise = is_depthwise_gradient(&s);
   if (is_product(&s)) {
-    c->product = product_new(&s);
-    c->bytes = pd_matmul_scratch(c->product);
+    make_product(c);
   } else if (!is_done_as_it_is(c)) {
     widen_all(c, &s);
-  } else if (!c->depthwise) {
-    make_parts(c);
+  } else {
+    make_calls(c);
   }
   return c;
 }
@@ -334,6 +362,50 @@ static void narrow(pd_out to, pd_out from, int64_t n) {
   if (to.type == PD_BF16) pd_write(to, 0, from.at, n);
 }
 
+/* ---- kernels of 1x1 that skip pixels ------------------------------------------------------------------ */
+
+/* The pixels that the kernel sees, one behind the other. */
+static pd_in gather_pixels(const struct pd_convolution *c, pd_in x, char *to) {
+  const struct pd_convolution_shape *s = &c->shape;
+  int64_t bytes = s->in_channels * pd_bytes_of(x.type), line = s->width * s->in_channels;
+#pragma omp parallel for schedule(static)
+  for (int64_t i = 0; i < s->batch * c->out_height; i++) {
+    int64_t row = i / c->out_height * s->height + i % c->out_height * s->stride[0];
+    const char *from = pd_in_from(x, row * line).at;
+    for (int64_t j = 0; j < c->out_width; j++)
+      memcpy(to + (i * c->out_width + j) * bytes, from + j * s->stride[1] * bytes, (size_t)bytes);
+  }
+  return (pd_in){to, x.type};
+}
+
+/* Back to where they were, and zeros to all others. */
+static void spread_pixels(const struct pd_convolution *c, const char *from, pd_out dx) {
+  const struct pd_convolution_shape *s = &c->shape;
+  int64_t bytes = s->in_channels * pd_bytes_of(dx.type), line = s->width * s->in_channels;
+#pragma omp parallel for schedule(static)
+  for (int64_t i = 0; i < s->batch * s->height; i++) {
+    int64_t row = i % s->height / s->stride[0];
+    char *to = pd_out_from(dx, i * line).at;
+    memset(to, 0, (size_t)(s->width * bytes));
+    if (i % s->height % s->stride[0] || row >= c->out_height) continue;
+    row += i / s->height * c->out_height;
+    for (int64_t j = 0; j < c->out_width; j++)
+      memcpy(to + j * s->stride[1] * bytes, from + (row * c->out_width + j) * bytes, (size_t)bytes);
+  }
+}
+
+static void multiply_pixels(const struct pd_convolution *c, pd_in x, pd_in w, pd_in bias, pd_out y,
+                            char *scratch) {
+  pd_in seen = c->skips ? gather_pixels(c, x, scratch + c->library_bytes) : x;
+  pd_matmul(c->product, seen, w, bias, y, scratch);
+}
+
+static void multiply_pixels_backward(const struct pd_convolution *c, pd_in dy, pd_in w, pd_out dx, char *scratch) {
+  char *seen = scratch + c->library_bytes;
+  pd_matmul(c->product, dy, w, (pd_in){NULL, PD_F32}, c->skips ? (pd_out){seen, dx.type} : dx, scratch);
+  if (c->skips) spread_pixels(c, seen, dx);
+}
+
 /* ---- images --------------------------------------------------------------------------------------------- */
 
 static void convolve(const struct pd_convolution *c, pd_in x, pd_in w, pd_in bias, pd_in y, char *scratch) {
@@ -350,7 +422,7 @@ static void convolve(const struct pd_convolution *c, pd_in x, pd_in w, pd_in bia
 void pd_convolution(const struct pd_convolution *c, pd_in x, pd_in w, pd_in bias, pd_out y, void *scratch) {
   char *room = (char *)scratch + c->bytes;
   if (c->product) {
-    pd_matmul(c->product, x, w, bias, y, scratch);
+    multiply_pixels(c, x, w, bias, y, scratch);
     return;
   }
   pd_out to = c->widened ? widen_result(&room, y, y_elements(c)) : y;
@@ -359,7 +431,10 @@ void pd_convolution(const struct pd_convolution *c, pd_in x, pd_in w, pd_in bias
     w = widen(&room, w, w_elements(c));
     bias = widen(&room, bias, c->shape.out_channels);
   }
-  convolve(c, x, w, bias, pd_made(to), scratch);
+  if (c->winograd)
+    pd_winograd_images(c->winograd, x.at, w.at, bias.at, to.at, scratch);
+  else
+    convolve(c, x, w, bias, pd_made(to), scratch);
   if (c->widened) narrow(y, to, y_elements(c));
 }
 
@@ -367,7 +442,7 @@ void pd_convolution_backward(const struct pd_convolution *c, pd_in dy, pd_in w, 
   char *room = (char *)scratch + c->bytes;
   pd_in none = {NULL, PD_F32};
   if (c->product) {
-    pd_matmul(c->product, dy, w, none, dx, scratch);
+    multiply_pixels_backward(c, dy, w, dx, scratch);
     return;
   }
   pd_out to = c->widened ? widen_result(&room, dx, x_elements(c)) : dx;
@@ -375,7 +450,10 @@ void pd_convolution_backward(const struct pd_convolution *c, pd_in dy, pd_in w, 
     dy = widen(&room, dy, y_elements(c));
     w = widen(&room, w, w_elements(c));
   }
-  convolve(c, pd_made(to), w, none, dy, scratch);
+  if (c->winograd)
+    pd_winograd_images(c->winograd, dy.at, w.at, NULL, to.at, scratch);
+  else
+    convolve(c, pd_made(to), w, none, dy, scratch);
   if (c->widened) narrow(dx, to, x_elements(c));
 }
 
@@ -485,14 +563,17 @@ static void other_weights(const struct pd_convolution *c, pd_in x, pd_in dy, flo
 void pd_convolution_weights(const struct pd_convolution *c, pd_in x, pd_in dy, pd_out dw, void *scratch) {
   char *room = (char *)scratch + c->bytes;
   if (c->product) {
-    pd_matmul(c->product, dy, x, (pd_in){NULL, PD_F32}, dw, scratch);
+    pd_in seen = c->skips ? gather_pixels(c, x, (char *)scratch + c->library_bytes) : x;
+    pd_matmul(c->product, dy, seen, (pd_in){NULL, PD_F32}, dw, scratch);
     return;
   }
   if (c->widened) {
     x = widen(&room, x, x_elements(c));
     dy = widen(&room, dy, y_elements(c));
   }
-  if (c->depthwise)
+  if (c->winograd)
+    pd_winograd_weights(c->winograd, x.at, dy.at, dw.at, scratch);
+  else if (c->depthwise)
     depthwise_weights(c, x.at, dy.at, dw.at);
   else
     other_weights(c, x, dy, dw.at, scratch);

@@ -212,7 +212,7 @@ static void run_convolution_weights(void *work) {
 /* A layer forward, for its input's gradient (not of the first layer's three channels) and for its weights'. */
 static void bench_convolution(const char *model, int64_t in, int64_t out, int64_t size, int64_t height,
                               int64_t width, int64_t stride, int64_t padding, int64_t groups) {
-  enum { BATCH = 4 };
+  enum { BATCH = 8 };
   static void (*const runs[])(void *) = {run_convolution, run_convolution_backward, run_convolution_weights};
   static const char *const forms[] = {"", "  for x", "  for w"};
   for (int kind = 0; kind < 3; kind++) {
@@ -252,7 +252,9 @@ static void bench_convolutions(void) {
                {"vgg16", 512, 512, 28, 3, 3, 1, 1, 1},       {"vgg16", 512, 512, 14, 3, 3, 1, 1, 1},
                {"resnet50", 3, 64, 224, 7, 7, 2, 3, 1},      {"resnet50", 64, 256, 56, 1, 1, 1, 0, 1},
                {"resnet50", 128, 128, 56, 3, 3, 2, 1, 1},    {"resnet50", 256, 512, 56, 1, 1, 2, 0, 1},
-               {"resnet50", 256, 1024, 14, 1, 1, 1, 0, 1},   {"resnet50", 512, 512, 7, 3, 3, 1, 1, 1},
+               {"resnet50", 1024, 2048, 14, 1, 1, 2, 0, 1},  {"resnet50", 64, 64, 56, 3, 3, 1, 1, 1},
+               {"resnet50", 128, 128, 28, 3, 3, 1, 1, 1},    {"resnet50", 256, 256, 14, 3, 3, 1, 1, 1},
+               {"resnet50", 512, 512, 7, 3, 3, 1, 1, 1},     {"resnet50", 256, 1024, 14, 1, 1, 1, 0, 1},
                {"inception", 3, 32, 299, 3, 3, 2, 0, 1},     {"inception", 32, 32, 149, 3, 3, 1, 0, 1},
                {"inception", 80, 192, 73, 3, 3, 1, 0, 1},    {"inception", 48, 64, 35, 5, 5, 1, 2, 1},
                {"inception", 288, 384, 35, 3, 3, 2, 0, 1},   {"inception", 192, 192, 17, 1, 7, 1, 3, 1},

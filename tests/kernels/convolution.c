@@ -151,7 +151,9 @@ int main(void) {
   test_layer(square(4, 32, 48, 15, 3, 2, 1));
   test_layer(square(8, 32, 64, 14, 1, 1, 0)); /* products of matrices */
   test_layer(square(5, 19, 21, 13, 1, 1, 0));
-  test_layer(square(4, 32, 64, 14, 1, 2, 0));
+  test_layer(square(4, 32, 64, 14, 1, 2, 0)); /* of some pixels */
+  test_layer(square(3, 19, 21, 17, 1, 3, 0));
+  test_layer(square(2, 512, 520, 5, 1, 2, 0));
   test_layer(square(2, 32, 16, 5, 5, 1, 0)); /* one pixel left */
   test_layer(grouped(square(8, 32, 64, 14, 3, 1, 1), 2));
   test_layer(grouped(square(3, 24, 12, 9, 3, 2, 1), 4));
@@ -160,6 +162,12 @@ int main(void) {
   test_layer(grouped(square(5, 35, 35, 13, 5, 2, 2), 35));
   test_layer(grouped(square(1, 70, 140, 9, 3, 1, 0), 70)); /* two results a channel */
   test_layer(grouped(square(2, 36, 36, 17, 7, 2, 3), 36));
+  test_layer(square(1, 32, 32, 2, 3, 1, 1)); /* too small for tiles; then in tiles: of odd sizes, paddings */
+  test_layer(square(3, 48, 64, 13, 3, 1, 1));
+  test_layer(square(2, 64, 32, 15, 3, 1, 0));
+  test_layer(square(2, 32, 48, 6, 3, 1, 2));
+  test_layer(square(1, 80, 32, 3, 3, 1, 0));
+  test_layer(square(5, 32, 80, 18, 3, 1, 1));
   Shape s = square(4, 32, 32, 17, 1, 1, 0);
   s.kernel[1] = 7, s.padding[1] = 3;
   test_layer(s);
