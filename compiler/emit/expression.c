@@ -220,13 +220,15 @@ int scalar_slot(const Kernel *k, int term) {
   return slot;
 }
 
-/* Adds an operand's mentions in the expression of a term. */
+/* Adds an operand's mentions in the expression of a term. What is read behind a condition gets a name, too: it is read
+ * whatever the condition says, for a load that may not happen is a branch, which keeps a loop from being vectorised. */
 static void count_operands(Printer *p, int term) {
   const Term *t = &p->kernel->terms.at[term];
   if (t->kind != TERM_OP)
     return;
+  const Expression *e = op_expression(t->op);
   for (int i = 0; i < t->n_in; i++)
-    p->references[t->in[i]] += op_expression(t->op)->mentions[i];
+    p->references[t->in[i]] += e->mentions[i] + e->chosen[i];
 }
 
 /* How often a store's line mentions its value: an accumulator's, in both cases of `first`. */

@@ -172,12 +172,21 @@ static const ExpressionNode *parse_expression(Parser *p) {
   return n;
 }
 
+/* Operands in n; chosen: it stands behind a condition. */
+static void mark_chosen(Expression *e, const ExpressionNode *n, bool chosen) {
+  if (n->kind == EXPRESSION_OPERAND)
+    e->chosen[n->index] |= chosen;
+  for (int i = 0; i < n->n_parts; i++)
+    mark_chosen(e, n->part[i], chosen || (n->kind == EXPRESSION_CONDITION && i > 0));
+}
+
 const Expression *expression_parse(const Op *op) {
   Expression *e = alloc(sizeof *e);
   Parser p = {.op = op, .at = op->expression, .e = e};
   e->root = parse_expression(&p);
   if (*p.at)
     fail(&p);
+  mark_chosen(e, e->root, false);
   return e;
 }
 

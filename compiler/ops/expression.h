@@ -55,6 +55,7 @@ typedef struct Expression {
   const ExpressionNode *root;
   unsigned words;             /* 1u << Word for each that it reads */
   int mentions[MAX_OPERANDS]; /* of each operand */
+  bool chosen[MAX_OPERANDS];  /* what is mentioned behind a condition: "x ? $1 : 0" */
 } Expression;
 
 /* The op's expression from a table of all ops; NULL where it has none. One that does not parse is a bug. */

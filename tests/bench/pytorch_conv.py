@@ -1,8 +1,10 @@
-"""The other side of `convnets`: training steps of VGG-16 or ResNet-50 in PyTorch eager, one thread.
+"""The other side of `convnets`: training steps of VGG-16, ResNet-50 or LeNet in PyTorch, one thread.
 
 Reads lines from its input, each a number of updates to make; answers with the milliseconds of every update,
-by a clock of Python's module time.
-The models are torchvision's, each in the memory format that is faster for it, the optimizer SGD with momentum."""
+by a clock of Python's module time; COMPILED=yes compiles the model.
+VGG-16 and ResNet-50 are torchvision's, in the memory format that is faster for each, and learn by SGD with momentum; LeNet is
+models/lenet.pdm and learns by AdamW."""
+import os
 import sys
 import time
 
@@ -51,15 +53,26 @@ def resnet50(classes):
     return nn.Sequential(*layers, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(channels, classes))
 
 
+def lenet(classes):
+    return nn.Sequential(nn.Conv2d(1, 6, 5, padding=2), nn.ReLU(inplace=True), nn.MaxPool2d(2), nn.Conv2d(6, 16, 5),
+                         nn.ReLU(inplace=True), nn.MaxPool2d(2), nn.Flatten(), nn.Linear(400, 120), nn.ReLU(inplace=True),
+                         nn.Linear(120, 84), nn.ReLU(inplace=True), nn.Linear(84, classes))
+
+
 def main():
     name, batch, size, classes = sys.argv[1], *map(int, sys.argv[2:5])
     clock = getattr(time, sys.argv[5])
     torch.set_num_threads(1)
     torch.manual_seed(1)
-    make, form = {"vgg16": (vgg16, torch.contiguous_format), "resnet50": (resnet50, torch.channels_last)}[name]
+    make, form, channels = {"vgg16": (vgg16, torch.contiguous_format, 3), "resnet50": (resnet50, torch.channels_last, 3),
+                            "lenet": (lenet, torch.contiguous_format, 1)}[name]
     model = make(classes).to(memory_format=form)
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.01, momentum=0.9, weight_decay=1e-4, foreach=True)
-    images = torch.randn(4, batch, 3, size, size)
+    run = torch.compile(model) if os.environ.get("COMPILED") else model
+    if name == "lenet":
+        optimizer = torch.optim.AdamW(model.parameters(), lr=2e-3, foreach=True)
+    else:
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.01, momentum=0.9, weight_decay=1e-4, foreach=True)
+    images = torch.randn(4, batch, channels, size, size)
     labels = torch.randint(0, classes, (4, batch))
     step = 0
     print("ready", flush=True)
@@ -68,7 +81,7 @@ def main():
         for _ in range(int(line)):
             start = clock()
             x = images[step % 4].contiguous(memory_format=form)
-            loss = F.cross_entropy(model(x), labels[step % 4])
+            loss = F.cross_entropy(run(x), labels[step % 4])
             optimizer.zero_grad(set_to_none=True)
             loss.backward()
             optimizer.step()
