@@ -8,8 +8,7 @@
  * bf16 are packed as words of two numbers that are neighbours in the sum (`pairs`); probabilities and the gradients of
  * scores are rounded for that, as in PyTorch's kernels, and sums are floats. */
 #define PD_KERNELS
-#include "kernels/pd_bf16.h"
-#include "kernels/pd_vector.h"
+#include "kernels/pd_words.h"
 #include "pd_runtime.h"
 
 #include <omp.h>
@@ -26,8 +25,6 @@ enum {
   KEYS = 128,        /* keys at a time, forward */
   KEYS_BACKWARD = 96 /* like BLOCK a multiple of any ROWS, and of UNIT */
 };
-
-#define INLINE static inline __attribute__((always_inline))
 
 /* c[ROWS][COLUMNS] = (add: +=) a[ROWS][k] b[k][COLUMNS], of words k of them */
 INLINE void tile(bool pairs, bool add, float *c, int64_t c_row, const float *a, int64_t a_row, int64_t a_k,
@@ -55,9 +52,6 @@ DEFINE_TILE(pairs_add, true, true)
 
 static int64_t round_up(int64_t n, int64_t unit) { return (n + unit - 1) / unit * unit; }
 static int64_t smaller(int64_t a, int64_t b) { return a < b ? a : b; }
-/* How many words so many numbers are, of which `pairs` hold two each. */
-static int64_t words(bool pairs, int64_t n) { return pairs ? (n + 1) / 2 : n; }
-
 /* ---- packing ------------------------------------------------------------------------------------------- */
 
 /* to[rows][padded] = from[n][size], zeros around; in words. */
@@ -77,67 +71,12 @@ INLINE void pack(bool pairs, float *to, int64_t rows, int64_t padded, pd_in from
   memset(to + n * width, 0, (size_t)((rows - n) * width) * sizeof *to);
 }
 
-/* to[rows / 2][padded] = words of rows 2 i and 2 i + 1 of from[n][size], zeros around. */
-static void pack_row_pairs(float *to, int64_t rows, int64_t padded, pd_in from, int64_t row, int64_t n,
-                           int64_t size) {
-  const pd_bf16 *x = from.at;
-  memset(to, 0, (size_t)(rows / 2 * padded) * sizeof *to);
-  for (int64_t i = 0; i < n; i += 2) {
-    const pd_bf16 *low = x + i * row, *high = i + 1 < n ? low + row : NULL;
-    uint32_t *at = (uint32_t *)to + i / 2 * padded;
-    for (int64_t j = 0; j < size; j++) at[j] = low[j].bits;
-    for (int64_t j = 0; high && j < size; j++) at[j] |= (uint32_t)high[j].bits << 16;
-  }
-}
-
-/* Sixteen words of a row, from word i on. */
-INLINE vector read_words(enum pd_type type, bool pairs, const void *from, int64_t i) {
-  vector x;
-  if (pairs)
-    memcpy(&x, (const pd_bf16 *)from + 2 * i, sizeof x);
-  else
-    pd_read((float *)&x, (pd_in){from, type}, i, PD_LANES);
-  return x;
-}
-
-static float read_word(pd_in from, bool pairs, int64_t i, int64_t size) {
-  float x = 0;
-  if (pairs)
-    memcpy(&x, (const pd_bf16 *)from.at + 2 * i, 2 * i + 1 < size ? sizeof x : sizeof x / 2);
-  else
-    pd_read(&x, from, i, 1);
-  return x;
-}
-
 /* to[keys / COLUMNS][words of size][COLUMNS] = the transpose of from[n][size], zeros for keys from n on. */
-INLINE void pack_transposed_of(enum pd_type type, bool pairs, float *to, int64_t keys, const void *from,
-                               int64_t row, int64_t n, int64_t size) {
-  const int64_t depth = words(pairs, size), whole = pairs ? size / 2 : size;
-  for (int64_t key = 0; key < keys; key += PD_LANES) {
-    float *panel = to + key / COLUMNS * COLUMNS * depth + key % COLUMNS;
-    int64_t i = 0;
-    for (; key + PD_LANES <= n && i + PD_LANES <= whole; i += PD_LANES) {
-      vector x[PD_LANES];
-      for (int j = 0; j < PD_LANES; j++)
-        x[j] = read_words(type, pairs, pd_in_from((pd_in){from, type}, (key + j) * row).at, i);
-      transpose(x);
-      for (int j = 0; j < PD_LANES; j++) *(vector *)(panel + (i + j) * COLUMNS) = x[j];
-    }
-    for (; i < depth; i++)
-      for (int64_t j = 0; j < PD_LANES; j++)
-        panel[i * COLUMNS + j] =
-            key + j < n ? read_word(pd_in_from((pd_in){from, type}, (key + j) * row), pairs, i, size) : 0.0f;
-  }
-}
-
 static void pack_transposed(bool pairs, float *to, int64_t keys, pd_in from, int64_t row, int64_t n,
                             int64_t size) {
-  if (from.type == PD_F32)
-    pack_transposed_of(PD_F32, false, to, keys, from.at, row, n, size);
-  else if (pairs)
-    pack_transposed_of(PD_BF16, true, to, keys, from.at, row, n, size);
-  else
-    pack_transposed_of(PD_BF16, false, to, keys, from.at, row, n, size);
+  for (int64_t key = 0; key < keys; key += PD_LANES)
+    transpose_rows(pairs, to + key / COLUMNS * COLUMNS * words(pairs, size) + key % COLUMNS, COLUMNS,
+                   pd_in_from(from, key * row), row, n - key, size);
 }
 
 /* Sixteen floats become eight words, which may take their place. */

@@ -3,10 +3,11 @@
  * the state of all samples with w, in register tiles, and the cells computed where the tile's sums are.
  * w is packed once a call, a panel for each block of units; threads share the blocks, and every sum runs
  * over k in order, so that bits do not depend on the number of threads.
- * Samples that end early keep their state: it is copied, and what they add to gradients is zero. */
+ * Samples that end early keep their state: it is copied, and what they add to gradients is zero.
+ * Where the processor multiplies bf16, the state, the gradients of gates and w are packed as words of two numbers (`pairs`):
+ * the state that a step reads is rounded then, as what the layer gives is and as in PyTorch; cells and sums are floats. */
 #define PD_KERNELS
-#include "kernels/pd_bf16.h"
-#include "kernels/pd_vector.h"
+#include "kernels/pd_words.h"
 #include "pd_runtime.h"
 
 #if PD_VECTORS == 32
@@ -52,6 +53,15 @@ static inline void store(pd_out to, int64_t at, const float *from, int64_t n) {
   pd_write(to, at, from, n >= UNITS ? UNITS : n);
 }
 
+/* n numbers, as floats in between; to may begin at one that is `at` on. */
+static void copy(pd_out to, int64_t at, pd_in from, int64_t n) {
+  for (int64_t i = 0; i < n; i += UNITS) {
+    float x[UNITS];
+    load(x, from, i, n - i);
+    store(to, at + i, x, n - i);
+  }
+}
+
 static void zero(pd_out to, int64_t at, int64_t n) {
   pd_out x = pd_out_from(to, at);
   memset(x.at, 0, (n >= UNITS ? UNITS : (size_t)n) * (x.type == PD_BF16 ? sizeof(pd_bf16) : sizeof(float)));
@@ -59,42 +69,35 @@ static void zero(pd_out to, int64_t at, int64_t n) {
 
 /* ---- forward ---------------------------------------------------------------------------------- */
 
-/* One block's panel: to[part][k][gate of the part][unit] = w[gate][first + unit][k], zeros for units from `hidden` on. */
-static void pack_forward(const Lstm *l, float *to, pd_in w, int64_t first) {
-  int64_t hidden = l->hidden, units = smaller(hidden - first, UNITS);
+/* One block's panel: to[part][words of k][gate of the part][unit] = w[gate][first + unit][k], zeros for units from `hidden`
+ * on. */
+static void pack_forward(bool pairs, const Lstm *l, float *to, pd_in w, int64_t first) {
+  int64_t hidden = l->hidden;
   for (int64_t gate = 0; gate < GATES; gate++) {
-    int64_t from = (gate * hidden + first) * hidden, k = 0;
-    float *panel = to + (gate / GATES_AT_ONCE * hidden * GATES_AT_ONCE + gate % GATES_AT_ONCE) * UNITS;
-    for (; units == UNITS && k + UNITS <= hidden; k += UNITS) {
-      vector x[PD_LANES];
-      for (int j = 0; j < UNITS; j++) pd_read((float *)&x[j], w, from + j * hidden + k, UNITS);
-      transpose(x);
-      for (int j = 0; j < UNITS; j++) *(vector *)(panel + (k + j) * PART) = x[j];
-    }
-    for (; k < hidden; k++)
-      for (int64_t j = 0; j < UNITS; j++) {
-        float *one = panel + k * PART + j;
-        *one = 0.0f;
-        if (j < units) pd_read(one, w, from + j * hidden + k, 1);
-      }
+    float *panel =
+        to + (gate / GATES_AT_ONCE * words(pairs, hidden) * GATES_AT_ONCE + gate % GATES_AT_ONCE) * UNITS;
+    transpose_rows(pairs, panel, PART, pd_in_from(w, (gate * hidden + first) * hidden), hidden, hidden - first,
+                   hidden);
   }
 }
 
-/* c[rows][vectors] = a[rows][k] b[k][vectors] */
-static inline __attribute__((always_inline)) void
-product(float *c, int64_t c_row, int rows, int vectors, const float *a, int64_t a_row, const float *b, int64_t k) {
+/* c[rows][vectors] = a[rows][k] b[k][vectors], of words k of them */
+INLINE void product(bool pairs, float *c, int64_t c_row, int rows, int vectors, const float *a, int64_t a_row,
+                    const float *b, int64_t k) {
   vector sum[PD_VECTORS] = {{0}};
-  multiply_tile(sum, rows, vectors, a, a_row, 1, b, vectors * PD_LANES, k);
+  if (pairs)
+    multiply_pairs(sum, rows, vectors, a, a_row, 1, b, vectors * PD_LANES, k);
+  else
+    multiply_tile(sum, rows, vectors, a, a_row, 1, b, vectors * PD_LANES, k);
   for (int r = 0; r < rows; r++)
     for (int v = 0; v < vectors; v++) *(vector *)(c + r * c_row + v * PD_LANES) = sum[r * vectors + v];
 }
 
 /* The same for a number of rows that only the run knows, at most `most` of a tile. */
-static inline __attribute__((always_inline)) void product_of_rows(float *c, int64_t c_row, int64_t rows, int most,
-                                                                  int vectors, const float *a, int64_t a_row,
-                                                                  const float *b, int64_t k) {
+INLINE void product_of_rows(bool pairs, float *c, int64_t c_row, int64_t rows, int most, int vectors,
+                            const float *a, int64_t a_row, const float *b, int64_t k) {
 #define ROWS_ARE(n) \
-  case n: product(c, c_row, n < most ? n : most, vectors, a, a_row, b, k); break;
+  case n: product(pairs, c, c_row, n < most ? n : most, vectors, a, a_row, b, k); break;
   switch (rows) {
     ROWS_ARE(1)
     ROWS_ARE(2)
@@ -112,11 +115,25 @@ static inline __attribute__((always_inline)) void product_of_rows(float *c, int6
 #undef ROWS_ARE
 }
 
-/* z[rows][PANEL] = h[rows][k] times the panel, some of the gates at once. */
-static void rows_forward(float *z, int64_t rows, const float *h, int64_t row, const float *panel, int64_t k,
-                         int64_t hidden) {
+/* Rows of the state, numbers of its type; rows of a product read them as words. */
+static pd_out state_at(pd_out state, int64_t b, int64_t row, int64_t i) { return pd_out_from(state, b * row + i); }
+
+/* z[rows][PANEL] = h[rows][k] times the panel, some of the gates at once; in words. */
+INLINE void rows_forward_of(bool pairs, float *z, int64_t rows, const float *h, int64_t row, const float *panel,
+                            int64_t k, int64_t depth) {
   for (int64_t at = 0; at < PANEL; at += PART)
-    product_of_rows(z + at, PANEL, rows, ROWS, GATES_AT_ONCE, h, row, panel + at * hidden, k);
+    product_of_rows(pairs, z + at, PANEL, rows, ROWS, GATES_AT_ONCE, h, row, panel + at * depth, k);
+}
+
+/* h of hidden numbers a row, rows `row` apart, or `none`: zeros. */
+static void rows_forward(float *z, int64_t rows, pd_out h, int64_t row, const float *panel, int64_t hidden,
+                         bool none) {
+  bool pairs = h.type == PD_BF16;
+  int64_t depth = words(pairs, hidden), k = none ? 0 : depth;
+  if (PD_PAIRS && pairs)
+    rows_forward_of(true, z, rows, h.at, words(true, row), panel, k, depth);
+  else
+    rows_forward_of(false, z, rows, h.at, row, panel, k, depth);
 }
 
 /* The cell of 16 units: z becomes the gates after their functions, c the new state. */
@@ -129,12 +146,11 @@ static void cell_forward(float z[PANEL], const float x[PANEL], float c[UNITS], f
   for (int j = 0; j < UNITS; j++) h[j] = z[3 * UNITS + j] * pd_tanh(c[j]);
 }
 
-struct pd_lstm_step { /* where one step reads and writes; h states are [batch][row] */
+struct pd_lstm_step { /* where one step reads and writes; h states are [batch][row], in bf16 for pairs */
   const Lstm *l;
   const int32_t *lengths;
   pd_in x, h0, c0;
-  pd_out h, c, gates;
-  float *state, *next;
+  pd_out h, c, gates, state, next;
   int64_t row, t, before; /* before: the step before t in the direction of time, outside for the first */
 };
 
@@ -151,7 +167,8 @@ static void row_forward(const struct pd_lstm_step *s, int64_t b, int64_t first, 
     for (int gate = 0; gate < GATES; gate++) zero(s->gates, GATES * at + first + gate * l->hidden, n);
     zero(s->h, at + first, n);
     store(s->c, at + first, c, n);
-    memcpy(s->next + b * s->row + first, s->state + b * s->row + first, UNITS * sizeof *h);
+    memcpy(state_at(s->next, b, s->row, first).at, state_at(s->state, b, s->row, first).at,
+           (size_t)(UNITS * pd_bytes_of(s->state.type)));
     return;
   }
   for (int gate = 0; gate < GATES; gate++) load(x + gate * UNITS, s->x, GATES * at + first + gate * l->hidden, n);
@@ -160,7 +177,7 @@ static void row_forward(const struct pd_lstm_step *s, int64_t b, int64_t first, 
     store(s->gates, GATES * at + first + gate * l->hidden, z + gate * UNITS, n);
   store(s->c, at + first, c, n);
   store(s->h, at + first, h, n);
-  memcpy(s->next + b * s->row + first, h, UNITS * sizeof *h);
+  pd_write(s->next, b * s->row + first, h, UNITS);
 }
 
 /* A block's parts of rows lie far apart, where nothing but this fetches ahead. */
@@ -183,9 +200,15 @@ static void block_forward(const struct pd_lstm_step *s, int64_t first, const flo
     _Alignas(64) float z[ROWS * PANEL];
     int64_t begin = l->batch * i / tiles, end = l->batch * (i + 1) / tiles;
     for (int64_t b = begin; b < end; b++) fetch_forward(s, b, first);
-    rows_forward(z, end - begin, s->state + begin * s->row, s->row, panel, none ? 0 : l->hidden, l->hidden);
+    rows_forward(z, end - begin, state_at(s->state, begin, s->row, 0), s->row, panel, l->hidden, none);
     for (int64_t b = begin; b < end; b++) row_forward(s, b, first, z + (b - begin) * PANEL);
   }
+}
+
+/* Whether the processor multiplies what is given in bf16. Scratch memory is that of floats, for pdc, which asks for it, is
+ * compiled for any processor. */
+static bool multiplies_pairs(pd_in w, enum pd_type state) {
+  return PD_PAIRS && w.type == PD_BF16 && state == PD_BF16;
 }
 
 static int64_t state_row(const Lstm *l) { return round_up(l->hidden, UNITS) + PAD; }
@@ -197,18 +220,23 @@ size_t pd_lstm_scratch(const Lstm *l) {
   return (size_t)floats * sizeof(float);
 }
 
+/* to[row] = n numbers from one that is `at` on, zeros behind them; all are, where there is nothing to read. */
+static void fill_state(pd_out to, int64_t row, pd_in from, int64_t at, int64_t n) {
+  memset(to.at, 0, (size_t)(row * pd_bytes_of(to.type)));
+  if (from.at) copy(to, 0, pd_in_from(from, at), n);
+}
+
 void pd_lstm_forward(const Lstm *l, pd_in x, pd_in w, pd_in h0, pd_in c0, const int32_t *lengths, pd_out h,
                      pd_out h_n, pd_out c_n, pd_out c, pd_out gates, void *scratch) {
   int64_t blocks = forward_blocks(l), row = state_row(l), hidden = l->hidden;
-  float *panels = scratch, *state = panels + blocks * panel_floats(l);
-  for (int64_t b = 0; b < l->batch; b++) {
-    memset(state + b * row, 0, (size_t)row * sizeof *state);
-    if (h0.at) pd_read(state + b * row, h0, b * hidden, hidden);
-  }
+  const bool pairs = multiplies_pairs(w, h.type);
+  float *panels = scratch;
+  const pd_out state = {panels + blocks * panel_floats(l), pairs ? PD_BF16 : PD_F32};
+  for (int64_t b = 0; b < l->batch; b++) fill_state(state_at(state, b, row, 0), row, h0, b * hidden, hidden);
 #pragma omp parallel
   {
 #pragma omp for schedule(static)
-    for (int64_t i = 0; i < blocks; i++) pack_forward(l, panels + i * panel_floats(l), w, i * UNITS);
+    for (int64_t i = 0; i < blocks; i++) pack_forward(pairs, l, panels + i * panel_floats(l), w, i * UNITS);
     for (int64_t step = 0; step < l->length; step++) {
       int64_t t = l->reverse ? l->length - 1 - step : step;
       struct pd_lstm_step s = {.l = l,
@@ -222,39 +250,53 @@ void pd_lstm_forward(const Lstm *l, pd_in x, pd_in w, pd_in h0, pd_in c0, const 
                                .row = row,
                                .t = t,
                                .before = l->reverse ? t + 1 : t - 1};
-      s.state = state + step % 2 * l->batch * row;
-      s.next = state + (step + 1) % 2 * l->batch * row;
+      s.state = state_at(state, step % 2 * l->batch, row, 0);
+      s.next = state_at(state, (step + 1) % 2 * l->batch, row, 0);
 #pragma omp for schedule(static)
       for (int64_t i = 0; i < blocks; i++) block_forward(&s, i * UNITS, panels + i * panel_floats(l));
     }
   }
   int64_t last = l->reverse ? 0 : l->length - 1;
   for (int64_t b = 0; b < l->batch; b++) {
-    pd_write(h_n, b * hidden, state + l->length % 2 * l->batch * row + b * row, hidden);
+    copy(h_n, b * hidden, pd_made(state_at(state, l->length % 2 * l->batch + b, row, 0)), hidden);
     pd_write(c_n, b * hidden, (const float *)c.at + (b * l->length + last) * hidden, hidden); /* both are floats */
   }
 }
 
 /* ---- backward --------------------------------------------------------------------------------- */
 
-/* to[part][k][unit] = w[k][first + unit of the part] for the rows k of all gates. */
-static void pack_backward(const Lstm *l, float *to, pd_in w, int64_t first) {
-  for (int64_t part = 0; part < UNITS_BACKWARD; part += TILE_BACKWARD, to += GATES * l->hidden * TILE_BACKWARD) {
+/* to[part][words of k][unit] = w[k][first + unit of the part] for the rows k of all gates. */
+static void pack_backward(bool pairs, const Lstm *l, float *to, pd_in w, int64_t first) {
+  const int64_t rows = GATES * l->hidden;
+  for (int64_t part = 0; part < UNITS_BACKWARD; part += TILE_BACKWARD, to += words(pairs, rows) * TILE_BACKWARD) {
     int64_t units = smaller(l->hidden - first - part, TILE_BACKWARD);
     if (units <= 0) continue;
-    for (int64_t k = 0; k < GATES * l->hidden; k++) {
+    if (pairs) {
+      pack_row_pairs(to, rows, TILE_BACKWARD, pd_in_from(w, first + part), l->hidden, rows, units);
+      continue;
+    }
+    for (int64_t k = 0; k < rows; k++) {
       pd_read(to + k * TILE_BACKWARD, w, k * l->hidden + first + part, units);
       for (int64_t j = units; j < TILE_BACKWARD; j++) to[k * TILE_BACKWARD + j] = 0.0f;
     }
   }
 }
 
-/* dh[rows][units] = d_gates[rows][k] times the panel, for the parts that there are of UNITS_BACKWARD. */
-static void rows_backward(float *dh, int64_t rows, const float *d_gates, int64_t row, const float *panel,
-                          int64_t k, int64_t units) {
+/* dh[rows][units] = d_gates[rows][k] times the panel, for the parts that there are of UNITS_BACKWARD; in words. */
+INLINE void rows_backward_of(bool pairs, float *dh, int64_t rows, const float *d_gates, int64_t row,
+                             const float *panel, int64_t k, int64_t units) {
   for (int64_t at = 0; at < units; at += TILE_BACKWARD)
-    product_of_rows(dh + at, UNITS_BACKWARD, rows, ROWS_BACKWARD, VECTORS_BACKWARD, d_gates, row, panel + at * k,
-                    k);
+    product_of_rows(pairs, dh + at, UNITS_BACKWARD, rows, ROWS_BACKWARD, VECTORS_BACKWARD, d_gates, row,
+                    panel + at * k, k);
+}
+
+/* d_gates of k numbers a row, rows `row` apart. */
+static void rows_backward(float *dh, int64_t rows, pd_out d_gates, int64_t row, const float *panel, int64_t k,
+                          int64_t units) {
+  if (PD_PAIRS && d_gates.type == PD_BF16)
+    rows_backward_of(true, dh, rows, d_gates.at, words(true, row), panel, words(true, k), units);
+  else
+    rows_backward_of(false, dh, rows, d_gates.at, row, panel, k, units);
 }
 
 /* From dh, the gradient of h, and dc, what later steps pass on to c: d, of the gates before their functions, and
@@ -272,13 +314,12 @@ static void cell_backward(const float a[PANEL], const float c[UNITS], const floa
   }
 }
 
-struct pd_lstm_back { /* one step of the backward pass; states of d_gates are [batch][row] */
+struct pd_lstm_back { /* one step of the backward pass; states of d_gates are [batch][row], in bf16 for pairs */
   const Lstm *l;
   const int32_t *lengths;
   pd_in gates, c, h, h0, c0, dh;
-  pd_out d_gates, previous;
+  pd_out d_gates, previous, state, next;
   float *carried_h, *carried_c; /* [batch][state_row]: gradients of the state after step t */
-  float *state, *next;
   int64_t row, t, before, after;
 };
 
@@ -310,12 +351,13 @@ static void row_backward(const struct pd_lstm_back *s, int64_t b, int64_t first)
   int64_t n = l->hidden - first, hidden = l->hidden;
   int64_t at = (b * l->length + s->t) * hidden + first, gates_at = (b * l->length + s->t) * GATES * hidden + first;
   float a[PANEL], c[UNITS], before[UNITS] = {0}, dh[UNITS], d[PANEL];
-  float *next = s->next + b * s->row + first, *dc = s->carried_c + b * state_row(l) + first;
+  float *dc = s->carried_c + b * state_row(l) + first;
+  const pd_out next = state_at(s->next, b, s->row, first);
   store_previous(s, b, first);
   if (s->t >= length_of(l, s->lengths, b)) {
     for (int gate = 0; gate < GATES; gate++) {
       zero(s->d_gates, gates_at + gate * hidden, n);
-      zero((pd_out){next, PD_F32}, gate * hidden, n);
+      zero(next, gate * hidden, n);
     }
     return;
   }
@@ -334,7 +376,7 @@ static void row_backward(const struct pd_lstm_back *s, int64_t b, int64_t first)
   cell_backward(a, c, before, dh, dc, d);
   for (int gate = 0; gate < GATES; gate++) {
     store(s->d_gates, gates_at + gate * hidden, d + gate * UNITS, n);
-    store((pd_out){next, PD_F32}, gate * hidden, d + gate * UNITS, n);
+    store(next, gate * hidden, d + gate * UNITS, n);
   }
 }
 
@@ -361,7 +403,7 @@ static void block_backward(const struct pd_lstm_back *s, int64_t first, const fl
     int64_t begin = l->batch * i / tiles, end = l->batch * (i + 1) / tiles;
     for (int64_t b = begin; b < end && s->t >= 0 && s->t < l->length; b++) fetch_backward(s, b, first);
     if (s->after >= 0 && s->after < l->length)
-      rows_backward(dh, end - begin, s->state + begin * s->row, s->row, panel, GATES * l->hidden,
+      rows_backward(dh, end - begin, state_at(s->state, begin, s->row, 0), s->row, panel, GATES * l->hidden,
                     end_unit - first);
     for (int64_t b = begin; b < end; b++)
       for (int64_t unit = first; unit < end_unit; unit += UNITS) {
@@ -381,26 +423,26 @@ size_t pd_lstm_backward_scratch(const Lstm *l) {
 }
 
 static void fill_states(const Lstm *l, float *to, pd_in from) {
-  int64_t row = state_row(l);
-  for (int64_t b = 0; b < l->batch; b++) {
-    memset(to + b * row, 0, (size_t)row * sizeof *to);
-    if (from.at) pd_read(to + b * row, from, b * l->hidden, l->hidden);
-  }
+  const int64_t row = state_row(l);
+  for (int64_t b = 0; b < l->batch; b++)
+    fill_state((pd_out){to + b * row, PD_F32}, row, from, b * l->hidden, l->hidden);
 }
 
 void pd_lstm_backward(const Lstm *l, pd_in w, pd_in h0, pd_in c0, const int32_t *lengths, pd_in h, pd_in c,
                       pd_in gates, pd_in dh, pd_in dh_n, pd_in dc_n, pd_out d_gates, pd_out previous, pd_out dh0,
                       pd_out dc0, void *scratch) {
   int64_t blocks = back_blocks(l), row = back_row(l), hidden = l->hidden;
-  float *panels = scratch, *state = panels + blocks * back_panel_floats(l);
-  float *carried_h = state + 2 * l->batch * row, *carried_c = carried_h + l->batch * state_row(l);
+  const bool pairs = multiplies_pairs(w, d_gates.type);
+  float *panels = scratch, *states = panels + blocks * back_panel_floats(l);
+  const pd_out state = {states, pairs ? PD_BF16 : PD_F32};
+  float *carried_h = states + 2 * l->batch * row, *carried_c = carried_h + l->batch * state_row(l);
   fill_states(l, carried_h, dh_n);
   fill_states(l, carried_c, dc_n);
 #pragma omp parallel
   {
 #pragma omp for schedule(static)
     for (int64_t i = 0; i < blocks; i++)
-      pack_backward(l, panels + i * back_panel_floats(l), w, i * UNITS_BACKWARD);
+      pack_backward(pairs, l, panels + i * back_panel_floats(l), w, i * UNITS_BACKWARD);
     for (int64_t step = 0; step < l->length + (dh0.at != NULL); step++) { /* the last only passes on to h0 */
       int64_t t = l->reverse ? step : l->length - 1 - step, earlier = l->reverse ? 1 : -1;
       struct pd_lstm_back s = {.l = l,
@@ -419,8 +461,8 @@ void pd_lstm_backward(const Lstm *l, pd_in w, pd_in h0, pd_in c0, const int32_t 
                                .t = t,
                                .before = t + earlier,
                                .after = t - earlier};
-      s.state = state + step % 2 * l->batch * row;
-      s.next = state + (step + 1) % 2 * l->batch * row;
+      s.state = state_at(state, step % 2 * l->batch, row, 0);
+      s.next = state_at(state, (step + 1) % 2 * l->batch, row, 0);
 #pragma omp for schedule(static)
       for (int64_t i = 0; i < blocks; i++)
         block_backward(&s, i * UNITS_BACKWARD, panels + i * back_panel_floats(l));

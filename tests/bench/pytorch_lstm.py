@@ -1,7 +1,7 @@
 """The other side of `lstm`: a training step of a stack of LSTM layers in PyTorch eager, one thread.
 
 Reads lines from its input, each a number of updates to make; answers with the milliseconds of every update by CLOCK, a
-function of Python's module time; COMPILED=yes compiles the model."""
+function of Python's module time; COMPILED=yes compiles the model. A fifth argument, bf16, multiplies under autocast."""
 import os
 import sys
 import time
@@ -12,6 +12,7 @@ import torch.nn.functional as F
 
 def main():
     layers, width, length, batch = map(int, sys.argv[1:5])
+    rounded = sys.argv[5:] == ["bf16"]
     torch.set_num_threads(1)
     clock = getattr(time, os.environ.get("CLOCK", "perf_counter"))
     torch.manual_seed(1)
@@ -24,7 +25,9 @@ def main():
         times = []
         for _ in range(int(line)):
             start = clock()
-            loss = F.mse_loss(run(x)[0], y)
+            with torch.autocast("cpu", dtype=torch.bfloat16, enabled=rounded):
+                y_hat = run(x)[0]
+            loss = F.mse_loss(y_hat.float(), y)
             optimizer.zero_grad(set_to_none=True)
             loss.backward()
             optimizer.step()

@@ -146,46 +146,56 @@ static void bench_attention(int64_t batch, int64_t heads, int64_t length, int64_
   free(h.qkv), free(h.d_qkv), free(h.o), free(h.d_o), free(h.lse), free(h.scratch);
 }
 
+/* As of a layer in the middle of a model in bf16: cells and gates stay floats. */
 struct recurrence {
   struct pd_lstm l;
-  float *x, *w, *h, *c, *gates, *dh, *d_gates, *previous, *last;
+  pd_in x, w, dh;
+  pd_out h, last, d_gates, previous;
+  float *c, *last_c, *gates;
   void *scratch;
 };
 
 static void run_lstm(void *work) {
   struct recurrence *r = work;
-  pd_lstm_forward(&r->l, r->x, r->w, NULL, NULL, NULL, r->h, r->last, r->last, r->c, r->gates, r->scratch);
+  (pd_lstm_forward)(&r->l, r->x, r->w, (pd_in){NULL, PD_F32}, (pd_in){NULL, PD_F32}, NULL, r->h, r->last,
+                    (pd_out){r->last_c, PD_F32}, (pd_out){r->c, PD_F32}, (pd_out){r->gates, PD_F32}, r->scratch);
 }
 
 static void run_lstm_backward(void *work) {
   struct recurrence *r = work;
-  pd_lstm_backward(&r->l, r->w, NULL, NULL, NULL, r->h, r->c, r->gates, r->dh, NULL, NULL, r->d_gates, r->previous,
-                   NULL, NULL, r->scratch);
+  pd_in no = {NULL, PD_F32};
+  pd_out none = {NULL, PD_F32};
+  (pd_lstm_backward)(&r->l, r->w, no, no, NULL, pd_made(r->h), (pd_in){r->c, PD_F32}, (pd_in){r->gates, PD_F32},
+                     r->dh, no, no, r->d_gates, r->previous, none, none, r->scratch);
 }
 
-static void bench_lstm(int64_t batch, int64_t length, int64_t hidden) {
+static pd_out result(int64_t n, enum pd_type type) { return (pd_out){floats(n), type}; }
+
+static void bench_lstm(int64_t batch, int64_t length, int64_t hidden, enum pd_type type) {
   int64_t n = batch * length * hidden;
-  struct recurrence r = {{.batch = batch, .length = length, .hidden = hidden},
-                         random_floats(4 * n),
-                         random_floats(4 * hidden * hidden),
-                         floats(n),
-                         floats(n),
-                         floats(4 * n),
-                         random_floats(n),
-                         floats(4 * n),
-                         floats(n),
-                         floats(batch * hidden),
-                         NULL};
-  for (int64_t i = 0; i < 4 * hidden * hidden; i++) r.w[i] *= 0.05f;
+  float *w = random_floats(4 * hidden * hidden);
+  for (int64_t i = 0; i < 4 * hidden * hidden; i++) w[i] *= 0.05f;
+  struct recurrence r = {.l = {.batch = batch, .length = length, .hidden = hidden},
+                         .x = random_operand(4 * n, type),
+                         .w = operand(w, 4 * hidden * hidden, type),
+                         .dh = random_operand(n, type),
+                         .h = result(n, type),
+                         .last = result(batch * hidden, type),
+                         .d_gates = result(4 * n, type),
+                         .previous = result(n, type),
+                         .c = floats(n),
+                         .last_c = floats(batch * hidden),
+                         .gates = floats(4 * n)};
   size_t forward = pd_lstm_scratch(&r.l), backward = pd_lstm_backward_scratch(&r.l);
   r.scratch = floats((int64_t)(forward > backward ? forward : backward) / 4);
   char name[99];
-  snprintf(name, sizeof name, "lstm %ld x %ld steps of %ld", (long)batch, (long)length, (long)hidden);
+  snprintf(name, sizeof name, "%slstm %ld x %ld steps of %ld", type == PD_BF16 ? "bf16 " : "", (long)batch,
+           (long)length, (long)hidden);
   double operations = 8.0 * (double)n * (double)hidden;
   measure(name, operations, run_lstm, &r);
   measure("  backward", operations, run_lstm_backward, &r);
-  free(r.x), free(r.w), free(r.h), free(r.c), free(r.gates), free(r.dh), free(r.d_gates), free(r.previous);
-  free(r.last), free(r.scratch);
+  free(w), free((void *)r.x.at), free((void *)r.w.at), free((void *)r.dh.at), free(r.h.at), free(r.last.at);
+  free(r.d_gates.at), free(r.previous.at), free(r.c), free(r.last_c), free(r.gates), free(r.scratch);
 }
 
 struct images {
@@ -280,8 +290,10 @@ static void bench_heads(void) {
 }
 
 static void bench_recurrences(void) {
-  bench_lstm(8, 50, 512);
-  bench_lstm(32, 50, 512);
+  for (enum pd_type type = PD_F32; type <= PD_BF16; type++) {
+    bench_lstm(8, 50, 512, type);
+    bench_lstm(32, 50, 512, type);
+  }
 }
 
 int main(int argc, char **argv) {

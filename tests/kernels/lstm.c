@@ -1,6 +1,6 @@
 /* The recurrence of an LSTM, forward and backward, against plain loops in double: sizes that are no multiple of
- * a block, reversed or not, samples of several lengths, with and without a state before; the same bytes
- * for 1, 2 and 4 threads. */
+ * a block, reversed or not, samples of several lengths, with and without a state before, in floats and in bf16; the same
+ * bytes for 1, 2 and 4 threads. */
 #include "test.h"
 
 typedef struct pd_lstm Lstm;
@@ -8,6 +8,7 @@ typedef struct pd_lstm Lstm;
 typedef struct Case {
   Lstm l;
   bool initial, lengths;
+  enum pd_type type; /* of all but cells and gates, which stay floats */
 } Case;
 
 typedef struct Arrays {
@@ -97,8 +98,9 @@ static double error(const float *got, const double *exact, int64_t n) {
 
 static void expect(bool ok, const Case *p, const char *what, double value) {
   if (ok) return;
-  printf("FAIL batch %ld length %ld hidden %ld reverse %d initial %d lengths %d: %s %g\n", (long)p->l.batch,
-         (long)p->l.length, (long)p->l.hidden, p->l.reverse, p->initial, p->lengths, what, value);
+  printf("FAIL batch %ld length %ld hidden %ld reverse %d initial %d lengths %d type %d: %s %g\n",
+         (long)p->l.batch, (long)p->l.length, (long)p->l.hidden, p->l.reverse, p->initial, p->lengths, p->type,
+         what, value);
   failures++;
 }
 
@@ -135,16 +137,44 @@ static void space_free(float *space, const Case *p, size_t bytes) {
   free(space);
 }
 
+/* Numbers of the case as the kernel is given them, which the caller frees; none where there are none. */
+static pd_in given(const Case *p, float *x, int64_t n) {
+  return x ? operand(x, n, p->type) : (pd_in){NULL, PD_F32};
+}
+
+static pd_in as_floats(const float *x) { return (pd_in){x, PD_F32}; }
+
+/* Room for a result of the case's type, filled with NaN; and what the kernel made there, as floats. */
+static pd_out room(const Case *p, int64_t n) {
+  pd_out r = {floats(n), p->type};
+  memset(r.at, 0xff, (size_t)n * sizeof(float));
+  return r;
+}
+
+static void take(float *to, pd_out made, int64_t n) {
+  pd_read(to, pd_made(made), 0, n);
+  free(made.at);
+}
+
 static void run_kernel(const Case *p, const Arrays *a, Out *o) {
   const Lstm *l = &p->l;
+  const int64_t state = l->batch * l->hidden, n = state * l->length;
   memset(o->all, 0xff, (size_t)o->n * sizeof(float));
+  pd_in x = given(p, a->x, 4 * n), w = given(p, a->w, 4 * l->hidden * l->hidden), h0 = given(p, a->h0, state);
+  pd_in dh = given(p, a->dh, n), dh_n = given(p, a->dh_n, state);
+  pd_out h = room(p, n), h_n = room(p, state), d_gates = room(p, 4 * n), previous = room(p, n);
+  pd_out dh0 = p->initial ? room(p, state) : (pd_out){NULL, PD_F32}, dc0 = {p->initial ? o->dc0 : NULL, PD_F32};
   float *space = space_new(pd_lstm_scratch(l));
-  pd_lstm_forward(l, a->x, a->w, a->h0, a->c0, a->lengths, o->h, o->h_n, o->c_n, o->c, o->gates, space);
+  (pd_lstm_forward)(l, x, w, h0, as_floats(a->c0), a->lengths, h, h_n, (pd_out){o->c_n, PD_F32},
+                    (pd_out){o->c, PD_F32}, (pd_out){o->gates, PD_F32}, space);
   space_free(space, p, pd_lstm_scratch(l));
   space = space_new(pd_lstm_backward_scratch(l));
-  pd_lstm_backward(l, a->w, a->h0, a->c0, a->lengths, o->h, o->c, o->gates, a->dh, a->dh_n, a->dc_n, o->d_gates,
-                   o->previous, p->initial ? o->dh0 : NULL, p->initial ? o->dc0 : NULL, space);
+  (pd_lstm_backward)(l, w, h0, as_floats(a->c0), a->lengths, pd_made(h), as_floats(o->c), as_floats(o->gates), dh,
+                     dh_n, as_floats(a->dc_n), d_gates, previous, dh0, dc0, space);
   space_free(space, p, pd_lstm_backward_scratch(l));
+  take(o->h, h, n), take(o->h_n, h_n, state), take(o->d_gates, d_gates, 4 * n), take(o->previous, previous, n);
+  if (p->initial) take(o->dh0, dh0, state);
+  free((void *)x.at), free((void *)w.at), free((void *)h0.at), free((void *)dh.at), free((void *)dh_n.at);
 }
 
 static void compare(const Case *p, const Out *o, const Exact *e) {
@@ -162,8 +192,11 @@ static void compare(const Case *p, const Out *o, const Exact *e) {
       {"error of dc0", p->initial ? error(o->dc0, e->dc0, state) : 0},
   };
   for (size_t i = 0; i < sizeof found / sizeof *found; i++)
-    expect(found[i].error < 3e-6, p, found[i].what, found[i].error);
+    expect(found[i].error < (p->type == PD_F32 ? 3e-6 : 0x1p-7), p, found[i].what, found[i].error);
 }
+
+/* They become what the kernel is given. */
+static void round_numbers(const Case *p, float *x, int64_t n) { free((void *)given(p, x, n).at); }
 
 static void test(Case p, bool gradients) {
   Lstm *l = &p.l;
@@ -174,6 +207,8 @@ static void test(Case p, bool gradients) {
   if (gradients) a.dh = random_floats(rows * n);
   if (gradients || !p.initial) a.dh_n = random_floats(state);
   if (gradients) a.dc_n = random_floats(state);
+  round_numbers(&p, a.x, rows * 4 * n), round_numbers(&p, a.w, 4 * n * n), round_numbers(&p, a.h0, state);
+  round_numbers(&p, a.dh, rows * n), round_numbers(&p, a.dh_n, state);
   if (p.lengths) a.lengths = (int32_t *)floats(l->batch);
   for (int64_t b = 0; b < l->batch && p.lengths; b++)
     a.lengths[b] = (int32_t)((b * 5 + l->length) % (l->length + 1));
@@ -223,10 +258,11 @@ int main(void) {
   static const int64_t sizes[][3] = {{1, 1, 1},  {1, 5, 16},  {3, 4, 17},  {7, 3, 32},
                                      {8, 6, 40}, {13, 9, 65}, {25, 2, 100}};
   for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++)
-    for (int form = 0; form < 16; form++) {
+    for (int form = 0; form < 32; form++) {
       Case p = {.l = {.batch = sizes[i][0], .length = sizes[i][1], .hidden = sizes[i][2], .reverse = form & 1},
                 .initial = form & 2,
-                .lengths = form & 4};
+                .lengths = form & 4,
+                .type = form & 16 ? PD_BF16 : PD_F32};
       test(p, form & 8);
     }
   printf("%016lx\n", (unsigned long)digest);
