@@ -148,12 +148,26 @@ void pd_round(void *to, const float *from, int64_t n, bool bf16) {
   pd_write((pd_out){to, bf16 ? PD_BF16 : PD_F32}, 0, from, n);
 }
 
+/* What is loaded as bf16 is written here as floats first: a microbatch of the largest such input. */
+static float *loaded;
+static int64_t n_loaded;
+
 void *pd_load_begin(int input, void *to) {
-  (void)input;
-  return to;
+  const struct pd_input *in = &pd.stage->inputs[input];
+  const int64_t n = pd.stage->microbatch * in->elements;
+  if (!in->bf16) return to;
+  if (n > n_loaded) {
+    free(loaded);
+    loaded = pd_allocate(sizeof *loaded * (size_t)n);
+    n_loaded = n;
+  }
+  return loaded;
 }
 
-void pd_load_end(int input, void *to) { (void)input, (void)to; }
+void pd_load_end(int input, void *to) {
+  const struct pd_input *in = &pd.stage->inputs[input];
+  if (in->bf16) pd_write((pd_out){to, PD_BF16}, 0, loaded, pd.stage->microbatch * in->elements);
+}
 
 const float *pd_fetch(const float *from, int64_t n) {
   (void)n;
