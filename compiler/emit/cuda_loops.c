@@ -62,8 +62,10 @@ static void cuda_reduce(Printer *p, int term, const char *x) {
 }
 
 static void cuda_reduced(Printer *p, int term) {
-  bool max = p->kernel->terms.at[term].op->reduction == REDUCTION_MAX;
-  print_line(p, "%s = pd_row_%s<%d>(%s);", p->term[term], max ? "max" : "sum", p->gpu->x, p->term[term]);
+  const Term *t = &p->kernel->terms.at[term];
+  const char *function = t->op->reduction == REDUCTION_MAX ? "max" : "sum";
+  print_line(p, "%s = %s;", p->term[term],
+             rounded_text(t, format("pd_row_%s<%d>(%s)", function, p->gpu->x, p->term[term])));
 }
 
 static Name store_vector(const Printer *p, int store) { return p->vector[p->kernel->terms.n + store]; }

@@ -169,6 +169,8 @@ static bool reads_row(const Printer *p, int term) {
   return p->cached[term] && p->kernel->terms.at[term].phase < p->phase;
 }
 
+char *rounded_text(const Term *t, char *text) { return t->rounded ? format("pd_rounded(%s)", text) : text; }
+
 /* What is loaded binds like a name, though its text may be "(float)x[j]". */
 static Fragment definition(Printer *p, int term) {
   const Term *t = &p->kernel->terms.at[term];
@@ -176,7 +178,8 @@ static Fragment definition(Printer *p, int term) {
     return primary(p->dialect->cached(p, term));
   if (t->kind == TERM_LOAD)
     return primary(p->dialect->load(p, term));
-  return expression_text(op_expression(t->op), leaf_text, &(Expanding){p, t});
+  Fragment f = expression_text(op_expression(t->op), leaf_text, &(Expanding){p, t});
+  return t->rounded ? primary(rounded_text(t, f.text)) : f;
 }
 
 static void declare(Printer *p, int term, const char *text) {

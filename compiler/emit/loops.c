@@ -44,8 +44,10 @@ static void c_reduce(Printer *p, int term, const char *x) {
 }
 
 static void c_reduced(Printer *p, int term) {
-  print_line(p, "const float %s = pd_lanes_%s(%s_lanes);", p->term[term],
-             p->kernel->terms.at[term].op->reduction == REDUCTION_MAX ? "max" : "sum", p->term[term]);
+  const Term *t = &p->kernel->terms.at[term];
+  const char *function = t->op->reduction == REDUCTION_MAX ? "max" : "sum";
+  print_line(p, "const float %s = %s;", p->term[term],
+             rounded_text(t, format("pd_lanes_%s(%s_lanes)", function, p->term[term])));
 }
 
 static const char *const c_reserved[] = {"c", "l", "row", "end", "j0", NULL};

@@ -70,6 +70,7 @@ typedef struct Term {
                            depend on a reduce are computed between phases, before `phase` */
   unsigned phases; /* bit p: phase p needs it (reloads or recomputes it, or reads its row_buffer,
                            which `phase` filled); scalars: 1 << phase */
+  bool rounded;    /* OP, REDUCE: memory holds the value in bf16, and so does what the loop goes on with */
   bool row_buffer; /* expensive and needed in more than one phase: cached in a float[row] */
 } Term;
 

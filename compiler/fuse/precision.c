@@ -1,7 +1,8 @@
 /* --precision bf16: which values are stored in bf16. A library call multiplies in bf16 what it reads from memory,
  * so every value which a call reads or writes stands there in bf16, unless the call's op keeps it in f32; values
  * that only loops see (a residual stream, statistics, losses) stay as precise as loops compute them. The choice
- * depends on the graph alone: both sides of a cut make the same one. */
+ * depends on the graph alone: both sides of a cut make the same one. A loop that makes such a value goes on with it
+ * rounded: it computes what a loop behind a cut, which reads it from memory, would. */
 #include "fuse/internal.h"
 
 static bool stays_f32(const Node *n, bool result, int index) {
@@ -65,6 +66,20 @@ static bool stays_exact(const Buffer *b) {
   return b->type != TYPE_F32 || made_exact;
 }
 
+/* What only goes to memory in bf16 is rounded there. */
+static void round_terms(const StageKernels *k, Kernel *kernel) {
+  bool *used = alloc((size_t)kernel->terms.n + 1);
+  for (int i = 0; i < kernel->terms.n; i++)
+    for (int j = 0; j < kernel->terms.at[i].n_in; j++)
+      used[kernel->terms.at[i].in[j]] = true;
+  for (int i = 0; i < kernel->stores.n; i++) {
+    const Store *s = &kernel->stores.at[i];
+    used[s->term] |= s->accumulate || !k->buffers.at[s->place.buffer].bf16;
+  }
+  for (int i = 0; i < kernel->terms.n; i++)
+    kernel->terms.at[i].rounded &= used[i];
+}
+
 void choose_precision(const Fuse *f) {
   StageKernels *k = f->k;
   const bool *bf16 = f->facts->bf16[k->target.precision];
@@ -72,6 +87,9 @@ void choose_precision(const Fuse *f) {
     Buffer *b = &k->buffers.at[i];
     b->bf16 = !stays_exact(b) && b->value >= 0 && bf16[b->value];
   }
+  for (PassKind pass = 0; pass < PASS_KINDS; pass++)
+    for (int i = 0; i < pass_kernels(k, pass)->n; i++)
+      round_terms(k, &pass_kernels(k, pass)->at[i]);
 }
 
 static void verify_operand(const StageKernels *k, const Kernel *kernel, const Access *a) {

@@ -61,6 +61,8 @@ Name sign_kernel(const StageKernels *k, const Kernel *kernel) {
       sign_attributes(&p, term->node);
     if (term->kind == TERM_LOAD)
       sign_place(&p, &term->place);
+    if (term->rounded)
+      text_add(&t, " rounded");
   }
   for (int i = 0; i < kernel->stores.n; i++) {
     text_add(&t, "\n= #%d %d", kernel->stores.at[i].term, kernel->stores.at[i].accumulate);

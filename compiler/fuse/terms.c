@@ -52,6 +52,7 @@ static int term_of(Builder *b, int value);
 static int op_term(Builder *b, int node, int value) {
   const Node *n = node_at(b->f, node);
   Term t = {.kind = TERM_OP, .op = n->op, .node = n, .n_in = n->n_in, .name = b->f->facts->name[value]};
+  t.rounded = b->f->facts->bf16[b->f->k->target.precision][value];
   ensure(n->n_in <= 4);
   bool scalar = !op_reads_words(n->op, COUNTING_WORDS);
   for (int i = 0; i < n->n_in; i++)
@@ -103,6 +104,7 @@ static int reduce_term(Builder *b, const Node *n, const Op *op, int value) {
                          .n_in = 1,
                          .in = {in},
                          .scalar = true,
+                         .rounded = b->f->facts->bf16[b->f->k->target.precision][value],
                          .name = b->f->facts->name[n->out[0]]});
 }
 

@@ -37,6 +37,9 @@ template <typename T> inline __device__ T pd_narrow(pd_computed<T> x) {
     return x;
 }
 
+/* As memory in bf16 holds it. */
+inline __device__ float pd_rounded(float x) { return pd_widen(pd_narrow<pd_bf16>(x)); }
+
 /* As memory is read and written: 16 bytes at a time, or all N elements where they are fewer. */
 template <int N, typename T> struct alignas(N * sizeof(T) < 16 ? N * sizeof(T) : 16) pd_packed { T at[N]; };
 

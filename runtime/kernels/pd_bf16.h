@@ -22,6 +22,9 @@ static inline pd_bf16 pd_to_bf16(float x) {
   return (pd_bf16){(uint16_t)((bits & 0x7fffffff) > 0x7f800000 ? nan : rounded)};
 }
 
+/* As memory in bf16 holds it. */
+static inline float pd_rounded(float x) { return pd_from_bf16(pd_to_bf16(x)); }
+
 static inline int64_t pd_bytes_of(enum pd_type type) { return type == PD_BF16 ? 2 : 4; }
 
 /* An operand from its element i on. */

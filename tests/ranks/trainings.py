@@ -14,6 +14,7 @@ GPT = f"{top}/models/gpt2.pdm"
 # name: (stages' ranks, pdc's options and models, the training's options)
 CASES = {
     "2bw": ([1, 1], f"--stages 2 -D batch=4 --microbatch 1 --schedule 2bw {GPT}", ""),
+    "bf16": ([1, 1], f"--precision bf16 --stages 2 -D batch=4 --microbatch 1 --schedule 2bw {GPT}", ""),
     "background": ([1, 1], f"--stages 2 -D batch=4 --microbatch 1 --schedule gpipe {GPT}", ""),
     "shared": ([2, 1], f"--stages 2 --replicas 2,1 -D batch=4 --microbatch 1 --schedule flush --shard-optimizer {GPT}",
                "--audit 2"),
