@@ -49,6 +49,7 @@
 #define pd_all_reduce(x, n, y, scratch) pd_all_reduce(PD_IN(x), n, PD_OUT(y), scratch)
 #define pd_all_reduce_max(x, n, y, scratch) pd_all_reduce_max(PD_IN(x), n, PD_OUT(y), scratch)
 #define pd_all_gather(x, runs, part, y, scratch) pd_all_gather(PD_IN(x), runs, part, PD_OUT(y), scratch)
+#define pd_reduce_scatter(x, runs, part, y, scratch) pd_reduce_scatter(PD_IN(x), runs, part, PD_OUT(y), scratch)
 #define pd_take_part(x, runs, part, y) pd_take_part(PD_IN(x), runs, part, PD_OUT(y))
 
 #endif

@@ -577,10 +577,16 @@ static inline int64_t pd_all_reduce_scratch(int64_t n,
 }
 /* A whole value is `runs` runs of `part` elements of each rank: x are this rank's, y are all. scratch: of y's size. */
 void pd_all_gather(pd_in x, int64_t runs, int64_t part, pd_out y, void *scratch);
+/* The other way round, of summands: y is this rank's part of what pd_all_reduce would make of x, to the bit. scratch: the
+ * bytes of pd_reduce_scatter_scratch. */
+void pd_reduce_scatter(pd_in x, int64_t runs, int64_t part, pd_out y, void *scratch);
+static inline int64_t pd_reduce_scatter_scratch(int64_t n, int ranks) { /* n: of y; parts that come and go, in lines */
+  return 2 * ((n + 15) / 16 * 16) * ranks * (int64_t)sizeof(float);
+}
 #ifdef __cplusplus
 }
 #endif
-/* The other way round, which needs no message. */
+/* Of a whole value this rank's part, which needs no message. */
 void pd_take_part(pd_in x, int64_t runs, int64_t part, pd_out y);
 
 /* ---- embedding rows (kernels/gather.c) ----------------------------------------------------------------- */

@@ -138,6 +138,27 @@ void pd_all_gather(pd_in x, int64_t runs, int64_t part, pd_out y, void *scratch)
     pd_spread_part(r == pd.shard ? x : (pd_in){others + r * bytes, x.type}, runs, part, r, y);
 }
 
+/* Each rank's part is packed for it. */
+void pd_reduce_scatter(pd_in x, int64_t runs, int64_t part, pd_out y, void *scratch) {
+  int64_t n = runs * part, size = size_of(x.type), stride = lines(n) * size;
+  char *others = scratch, *packed = others + pd_shards() * stride;
+  if (meeting) {
+    meeting->scatter(x, runs, part, y);
+    return;
+  }
+  for (int r = 0; r < pd_shards(); r++) {
+    pd_in from = {(const char *)x.at + (r - pd.shard) * part * size, x.type}; /* where r's part is this rank's */
+    pd_take_part(from, runs, part, (pd_out){packed + r * stride, x.type});
+  }
+  for (int i = 1; i < pd_shards(); i++) {
+    add_message(peer(i), false, others + peer(i) * stride, n * size);
+    add_message(peer(i), true, packed + peer(i) * stride, n * size);
+  }
+  exchange();
+  pd_reduce_group(PD_GROUP_SUM, (pd_in){packed + pd.shard * stride, x.type}, (pd_in){others, x.type}, lines(n), n,
+                  y);
+}
+
 /* ---- parameters of which each rank has a part ---------------------------------------------------- */
 
 struct pd_shape pd_whole_shape(const struct pd_parameter *p) {

@@ -109,6 +109,7 @@ void pd_spread_part(pd_in x, int64_t runs, int64_t part, int r, pd_out whole);
 struct pd_meeting {
   void (*reduce)(enum pd_group_operation how, pd_in x, int64_t n, pd_out y);
   void (*gather)(pd_in x, int64_t runs, int64_t part, pd_out y);
+  void (*scatter)(pd_in x, int64_t runs, int64_t part, pd_out y);
 };
 /* Collective in the group; NULL: there is none (host/meeting.c, cuda/group.cu). */
 const struct pd_meeting *pd_meeting_start(MPI_Comm group);

@@ -119,6 +119,17 @@ static void meet_all_gather(const Graph *g, int node, int64_t batch, int ranks, 
         memcpy(out[to][0] + (i * ranks + r) * x.part, in[r][0] + i * x.part, (size_t)x.part * sizeof ***out);
 }
 
+static void meet_reduce_scatter(const Graph *g, int node, int64_t batch, int ranks, const double *const *const *in,
+                                double *const *const *out) {
+  Runs x = runs_of(g, node, out_shape(g, node, 0), batch);
+  for (int r = 0; r < ranks; r++)
+    for (int64_t i = 0; i < x.n * x.part; i++) {
+      out[r][0][i] = 0;
+      for (int from = 0; from < ranks; from++)
+        out[r][0][i] += in[from][0][(i / x.part * ranks + r) * x.part + i % x.part];
+    }
+}
+
 static void meet_own_part(const Graph *g, int node, int64_t batch, int ranks, const double *const *const *in,
                           double *const *const *out) {
   Runs x = runs_of(g, node, out_shape(g, node, 0), batch);
@@ -157,6 +168,16 @@ static void call_all_gather(const Site *site, Call *c) {
 
 static int64_t scratch_all_gather(const Site *site) { return elements_of(&site->out[0]) * (int64_t)sizeof(float); }
 
+static void call_reduce_scatter(const Site *site, Call *c) {
+  call_parts(site, c, "pd_reduce_scatter", &site->out[0]);
+  pass_scratch(c);
+}
+
+/* This rank's part of its own summands and of each other's, and what the others get. */
+static int64_t scratch_reduce_scatter(const Site *site) {
+  return pd_reduce_scatter_scratch(elements_of(&site->out[0]), (int)node_int(site->node, "ranks"));
+}
+
 static void call_own_part(const Site *site, Call *c) { call_parts(site, c, "pd_take_part", &site->out[0]); }
 
 #define PARTS                                                                     \
@@ -177,6 +198,18 @@ const Op op_all_gather = {
     .meet = meet_all_gather,
     .call = call_all_gather,
     .scratch = scratch_all_gather,
+};
+
+/* This rank's part of the sum of all ranks' partial sums, in the order of ranks: the bits that all_reduce has there. */
+const Op op_reduce_scatter = {
+    .name = "reduce_scatter",
+    .signature = "reduce_scatter(x, axis, blocks, ranks, rank)",
+    PARTS,
+    .shape = shape_own_part,
+    .collective = 1,
+    .meet = meet_reduce_scatter,
+    .call = call_reduce_scatter,
+    .scratch = scratch_reduce_scatter,
 };
 
 /* Of a whole value this rank's part; nothing is sent. */

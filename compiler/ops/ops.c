@@ -13,7 +13,7 @@ const Op *const all_ops[] = {
     &op_sum, &op_max, &op_sum_to,
     &op_microbatch, &op_running_average, &op_share,
     &op_reshape, &op_transpose, &op_permute, &op_slice, &op_split, &op_concat, &op_pad, &op_expand, &op_detach,
-    &op_all_reduce, &op_all_reduce_max, &op_all_gather, &op_own_part, &op_summand, &op_own_columns,
+    &op_all_reduce, &op_all_reduce_max, &op_all_gather, &op_reduce_scatter, &op_own_part, &op_summand, &op_own_columns,
     &op_matmul, &op_few_rows_matmul, &op_weight_gradient, &op_matmul_gelu, &op_matmul_gelu_gradient,
     &op_convolution, &op_convolution_backward, &op_convolution_weights,
     &op_max_pool, &op_max_pool_gradient, &op_average_pool, &op_average_pool_gradient,

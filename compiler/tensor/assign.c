@@ -4,12 +4,17 @@
  * with the one in which all are whole, from which every node can go on. A tied parameter's layout is chosen at its first
  * use and pays at its last one: the best few are as many for each layout of those.
  * A gradient is met before the node that makes it: the order counts for nothing but the size of states. */
+#include "simplify/rewrite.h"
 #include "tensor/internal.h"
 
 #include <stdlib.h>
 #include <string.h>
 
 enum { BEAM = 4096, MOST_KINDS = 64 };
+
+/* A value that is split by positions can also be read whole, which a collective makes of it for all readers of one run and
+ * direction: the first of them pays. Who has is a part of the state while the run lasts. */
+enum { IN_FORWARD = 1, IN_BACKWARD = 2, GATHERED_SHIFT = 6 };
 
 /* A gradient has the layout of its value, as far as shapes go: both cross cuts as messages of one size. */
 typedef Vec(int) Partners;
@@ -18,7 +23,7 @@ typedef struct State {
   double seconds;
   int parent, way;
   LayoutId *fresh; /* of the values that the step meets first */
-  LayoutId *at;    /* of the values that live behind the step */
+  LayoutId *at;    /* of the values that live behind the step, and above these bits where they are gathered */
   bool whole;      /* all of these */
   unsigned kind;   /* a hash of the tied parameters' among these */
 } State;
@@ -37,10 +42,13 @@ typedef struct Search {
   Partners *partners; /* by value */
   int *last;          /* by value: the last step that needs it */
   bool *tied;         /* by value: a parameter with several uses */
+  const int *run;     /* by node */
+  bool *kept;         /* by value: a backward pass reads what the forward one made */
   LayoutId *at;       /* by value, of the state that is being extended; NONE: not assigned */
+  LayoutId *gathered; /* by value, of that state: where in the step's run it has been made whole */
   Vec(State) found;   /* behind the step, not yet sorted */
   int *bucket;        /* of a hash table of these */
-  double seconds;     /* of what is being tried */
+  LayoutId *before;   /* by operand of a node: `gathered`, to go back to */
 } Search;
 
 enum { NONE = 255, BUCKETS = 1 << 16 };
@@ -77,6 +85,18 @@ static void order_steps(Search *s) {
     for (int k = 0; k < serving[i].n; k++)
       s->step[s->n_steps++].node = serving[i].at[k];
   }
+}
+
+/* Through views: these are of the memory of what they are views of. */
+static void find_kept(Search *s) {
+  const Graph *g = s->d->g;
+  for (int i = g->n_forward; i < g->nodes.n; i++)
+    for (int k = 0; k < g->nodes.at[i].n_in; k++) {
+      int v = g->nodes.at[i].in[k];
+      while (maker(g, v)->op->kind == OP_VIEW)
+        v = maker(g, v)->in[0];
+      s->kept[v] |= maker(g, v)->serves < 0 && g->values.at[v].shape.batched && !s->d->fixed[v];
+    }
 }
 
 static void find_lives(Search *s) {
@@ -128,20 +148,24 @@ static bool matches_partners(const Search *s, int v) {
 }
 
 /* Where a value's layout differs from the one that it is read in, each reader takes its part of a whole, or makes a
- * partial sum of it. Parameters are read as they are: their readers are their uses. */
-static double reading_seconds(const Search *s, int value, LayoutId wanted) {
+ * partial sum of it; what is split by positions is gathered. Parameters are read as they are: their readers are their
+ * uses. */
+static double reading_seconds(Search *s, int value, LayoutId wanted, LayoutId direction) {
   LayoutId has = s->at[value];
-  if (has == wanted)
+  bool gathers = wanted == WHOLE && by_positions(s->d, value, has);
+  if (has == wanted || (gathers && s->gathered[value] & direction))
     return 0;
-  if (has != WHOLE || s->d->param[value])
+  if ((has != WHOLE && !gathers) || s->d->param[value])
     return -1;
+  s->gathered[value] |= gathers ? direction : 0;
   return conversion_seconds(s->d, value, has, wanted);
 }
 
 static double making_seconds(const Search *s, int value, LayoutId made) {
   if (s->at[value] != made && s->d->param[value])
     return -1;
-  return conversion_seconds(s->d, value, made, s->at[value]);
+  double seconds = conversion_seconds(s->d, value, made, s->at[value]);
+  return seconds < 0 || !s->kept[value] ? seconds : seconds + keeping_seconds(s->d, value, s->at[value]);
 }
 
 /* ---- states ------------------------------------------------------------------------------------ */
@@ -160,9 +184,11 @@ static void keep(Search *s, const Step *step, State x) {
   x.whole = true;
   x.kind = 0;
   for (int i = 0; i < n; i++) {
-    at[i] = s->at[step->live.at[i]];
+    int v = step->live.at[i];
+    at[i] = s->at[v];
     x.whole &= at[i] == WHOLE;
-    x.kind = s->tied[step->live.at[i]] ? x.kind * 131 + at[i] : x.kind;
+    x.kind = s->tied[v] ? x.kind * 131 + at[i] : x.kind;
+    at[i] |= (LayoutId)(s->gathered[v] << GATHERED_SHIFT);
   }
   unsigned h = hash_of(at, n);
   for (;; h++) {
@@ -190,14 +216,20 @@ static void keep(Search *s, const Step *step, State x) {
   }
 }
 
-/* The layouts that value k of the node may have when the way reads or makes it in `as`. */
-static int candidates(const Search *s, const Node *n, int k, LayoutId as, LayoutId to[2]) {
+/* The layouts that value k of the node may have when the way reads or makes it in `as`: a partial sum can be made, and a
+ * whole value read, split by positions. */
+static int candidates(const Search *s, const Node *n, int k, LayoutId as, LayoutId to[MOST_LAYOUTS]) {
   int v = value_at(n, k), count = 0;
   if (s->d->pinned[v] != UNPINNED && s->d->pinned[v] != as)
     return 0;
   to[count++] = as;
   if (as != WHOLE && !s->d->param[v])
     to[count++] = WHOLE;
+  if (as != (k < n->n_in ? WHOLE : PARTIAL) || s->d->param[v])
+    return count;
+  for (int id = FIRST_SPLIT; id < n_layouts(s->d); id++)
+    if (layout_fits(s->d, v, (LayoutId)id) && by_positions(s->d, v, (LayoutId)id))
+      to[count++] = (LayoutId)id;
   return count;
 }
 
@@ -205,16 +237,22 @@ static int candidates(const Search *s, const Node *n, int k, LayoutId as, Layout
 static void finish_way(Search *s, const Step *step, int way, State x) {
   const Node *n = &s->d->g->nodes.at[step->node];
   const Way *w = &step->ways.at[way];
+  LayoutId direction = is_forward(s->d->g, step->node) ? IN_FORWARD : IN_BACKWARD;
+  bool possible = true;
   x.seconds += w->seconds;
-  for (int k = 0; k < n->n_in + n->n_out; k++) {
-    double seconds =
-        k < n->n_in ? reading_seconds(s, n->in[k], w->at[k]) : making_seconds(s, n->out[k - n->n_in], w->at[k]);
-    if (seconds < 0)
-      return;
+  for (int k = 0; k < n->n_in; k++)
+    s->before[k] = s->gathered[n->in[k]];
+  for (int k = 0; k < n->n_in + n->n_out && possible; k++) {
+    double seconds = k < n->n_in ? reading_seconds(s, n->in[k], w->at[k], direction)
+                                 : making_seconds(s, n->out[k - n->n_in], w->at[k]);
+    possible = seconds >= 0;
     x.seconds += seconds;
   }
   x.way = way;
-  keep(s, step, x);
+  if (possible)
+    keep(s, step, x);
+  for (int k = 0; k < n->n_in; k++)
+    s->gathered[n->in[k]] = s->before[k];
 }
 
 /* Tries the layouts of the node's values from k on. */
@@ -229,7 +267,7 @@ static void try_values(Search *s, const Step *step, int way, int k, State x) {
     try_values(s, step, way, k + 1, x);
     return;
   }
-  LayoutId may[2];
+  LayoutId may[MOST_LAYOUTS];
   int count = candidates(s, n, k, step->ways.at[way].at[k], may);
   for (int i = 0; i < count; i++) {
     s->at[v] = may[i];
@@ -263,9 +301,15 @@ static void keep_best(const Search *s, Step *step) {
       push(&step->states, s->found.at[i]);
 }
 
+static void start_from(Search *s, int value, LayoutId state, bool same_run) {
+  s->at[value] = state & ((1 << GATHERED_SHIFT) - 1);
+  s->gathered[value] = same_run ? state >> GATHERED_SHIFT : 0;
+}
+
 static void take(Search *s, int i) {
   Step *step = &s->step[i];
   const Step *before = i ? step - 1 : NULL;
+  bool same_run = before && s->run[before->node] == s->run[step->node];
   State start = {0};
   int n = before ? before->states.n : 1;
   step->ways = ways_of(s->d, step->node);
@@ -274,11 +318,11 @@ static void take(Search *s, int i) {
   for (int p = 0; p < n; p++) {
     const State *from = before ? &before->states.at[p] : &start;
     for (int k = 0; before && k < before->live.n; k++)
-      s->at[before->live.at[k]] = from->at[k];
+      start_from(s, before->live.at[k], from->at[k], same_run);
     for (int way = 0; way < step->ways.n; way++)
       try_values(s, step, way, 0, (State){.seconds = from->seconds, .parent = p});
     for (int k = 0; before && k < before->live.n; k++)
-      s->at[before->live.at[k]] = NONE;
+      s->at[before->live.at[k]] = NONE, s->gathered[before->live.at[k]] = 0;
   }
   qsort(s->found.at, (size_t)s->found.n, sizeof *s->found.at, by_seconds);
   keep_best(s, step);
@@ -300,6 +344,13 @@ static void tell_no_way(const Division *d, int node) {
        "'--emit sharding' prints layouts that go together");
 }
 
+static size_t most_operands(const Graph *g) {
+  int most = 0;
+  for (int i = 0; i < g->nodes.n; i++)
+    most = g->nodes.at[i].n_in > most ? g->nodes.at[i].n_in : most;
+  return (size_t)most;
+}
+
 bool assign(const Division *d, Assignment *a) {
   const Graph *g = d->g;
   Search s = {.d = d};
@@ -312,7 +363,12 @@ bool assign(const Division *d, Assignment *a) {
   s.tied = alloc(values);
   for (int i = 0; i < g->params.n; i++)
     s.tied[g->params.at[i].value] = g->params.at[i].uses.n > 1;
+  s.kept = alloc(values);
+  s.gathered = alloc(values);
+  s.before = alloc(most_operands(g) + 1);
+  s.run = graph_runs(g);
   find_partners(&s);
+  find_kept(&s);
   order_steps(&s);
   find_lives(&s);
   for (int i = 0; i < s.n_steps; i++) {

@@ -44,6 +44,8 @@ static int convert(const Writing *x, int node, int value, LayoutId from, LayoutI
     return value;
   if (to == PARTIAL)
     made = rewrite_insert(x->w, node, &op_summand, &value, 1, NULL);
+  else if (from == PARTIAL && to != WHOLE)
+    made = part_of_axis(x, node, &op_reduce_scatter, value, layout_of(x->d, to));
   else if (from == PARTIAL || from == BOUND)
     made = rewrite_insert(x->w, node, from == PARTIAL ? &op_all_reduce : &op_all_reduce_max, &value, 1,
                           (Attr[MAX_ATTR]){{.number = x->d->ranks}});

@@ -6,7 +6,7 @@
 #include "tensor/tensor.h"
 
 /* A layout's number, the same for all values. */
-enum { WHOLE, PARTIAL, BOUND, FIRST_SPLIT, MOST_BLOCKS = 6, UNPINNED = 255 };
+enum { WHOLE, PARTIAL, BOUND, FIRST_SPLIT, MOST_BLOCKS = 6, MOST_LAYOUTS = FIRST_SPLIT + MAX_RANK * MOST_BLOCKS, UNPINNED = 255 };
 typedef unsigned char LayoutId;
 
 /* Of one graph divided among so many ranks. */
@@ -21,6 +21,7 @@ typedef struct Division {
   bool *clean;                 /* by value: what is behind the end of an axis in uneven parts is zero */
   int64_t least, multiple;  /* elements a rank has of an axis in uneven parts, and what they are a multiple of */
   LayoutId *pinned;         /* by value: what --sharding says of parameters; UNPINNED elsewhere */
+  bool spread;              /* what forward passes keep for backward ones costs, too: memory is short */
   double (*any_cost)(void); /* every cost is what this returns, so that tests come to all ways; NULL: it is not */
 } Division;
 
@@ -46,6 +47,10 @@ typedef Vec(Way) Ways;
 
 Division division_of(Graph *g, int ranks);
 Ways ways_of(const Division *d, int node); /* the first one: all whole */
+/* Whether the layout is a split by positions: along another axis than the last one, of a value of each sample. */
+bool by_positions(const Division *d, int value, LayoutId id);
+/* Of keeping a value in this layout from a forward pass to the backward one, if memory is short. */
+double keeping_seconds(const Division *d, int value, LayoutId id);
 /* To have a value that was made in one layout in another, for a collective or a copy; negative: it is not done. */
 double conversion_seconds(const Division *d, int value, LayoutId from, LayoutId to);
 

@@ -46,6 +46,12 @@ static bool fits_unevenly(const Division *d, int value, Layout l) {
   return d->clean[value] || (l.axis == s->rank - 1 && !d->gradient[value]);
 }
 
+bool by_positions(const Division *d, int value, LayoutId id) {
+  const Shape *s = &d->g->values.at[value].shape;
+  Layout l = layout_of(d, id);
+  return l.kind == LAYOUT_SPLIT && l.blocks == 1 && s->batched && l.axis < s->rank - 1 && !is_uneven(d, value, id);
+}
+
 /* Tokens are always whole. */
 bool layout_fits(const Division *d, int value, LayoutId id) {
   const Value *v = &d->g->values.at[value];
@@ -142,9 +148,9 @@ Division division_of(Graph *g, int ranks) {
 
 /* Of a typical machine, so that the assignment does not depend on which one it is: ratios count. What is no call becomes
  * a part of a loop with its neighbours and finds most of its operands in registers. A weight costs what it would to send
- * the state that an optimizer keeps of it once. */
+ * the state that an optimizer keeps of it once; where memory is short, a byte that is kept what some bytes sent do. */
 static const double flops_a_second = 1e11, memory = 1e10, in_loop = 5e11, link = 4e9, latency = 4e-6,
-                    state_bytes = 16;
+                    state_bytes = 16, kept_bytes = 4;
 
 static int value_at(const Node *n, int k) { return k < n->n_in ? n->in[k] : n->out[k - n->n_in]; }
 
@@ -161,17 +167,29 @@ static double node_seconds(const Division *d, int node, const Way *way) {
   return seconds;
 }
 
+static double bytes_of(const Division *d, int value) {
+  return 4 * (double)shape_elements(&d->g->values.at[value].shape);
+}
+
+double keeping_seconds(const Division *d, int value, LayoutId id) {
+  if (!d->spread || d->any_cost)
+    return 0;
+  return kept_bytes * bytes_of(d, value) / (id < FIRST_SPLIT ? 1 : d->ranks) / link;
+}
+
+/* A whole value of a partial sum takes two rounds: parts of the sum, and all of these. */
 static double seconds_of(const Division *d, int value, LayoutId from, LayoutId to) {
-  double bytes = 4 * (double)shape_elements(&d->g->values.at[value].shape), share = (d->ranks - 1.0) / d->ranks;
+  double bytes = bytes_of(d, value), share = (d->ranks - 1.0) / d->ranks;
   if (from == WHOLE)
     return to == PARTIAL ? bytes / in_loop : bytes / d->ranks / memory;
-  return latency + (from < FIRST_SPLIT ? 2 : 1) * share * bytes / link;
+  return latency + (from < FIRST_SPLIT && to == WHOLE ? 2 : 1) * share * bytes / link;
 }
 
 double conversion_seconds(const Division *d, int value, LayoutId from, LayoutId to) {
   if (from == to)
     return 0;
-  if ((from != WHOLE && to != WHOLE) || to == BOUND || is_uneven(d, value, from) || is_uneven(d, value, to))
+  if ((from != WHOLE && to != WHOLE && !(from == PARTIAL && by_positions(d, value, to))) || to == BOUND ||
+      is_uneven(d, value, from) || is_uneven(d, value, to))
     return -1;
   return d->any_cost ? d->any_cost() : seconds_of(d, value, from, to);
 }

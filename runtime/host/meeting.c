@@ -33,17 +33,25 @@ static bool all_have_shown(void *unused) {
   return true;
 }
 
-/* Elements of which a rank's are x, on all ranks: what they show can be read until the next ones. */
-static void show(pd_in x, int64_t n) {
+static void copy(char *place, pd_in x, int64_t n) {
   enum { BLOCK = 1 << 14 };
   int64_t bytes = n * pd_bytes_of(x.type);
-  turn++;
-  char *place = shown_by(pd.shard);
 #pragma omp parallel for schedule(static)
   for (int64_t i = 0; i < bytes; i += BLOCK)
     memcpy(place + i, (const char *)x.at + i, (size_t)(bytes - i < BLOCK ? bytes - i : BLOCK));
+}
+
+/* What this rank has put into its next place, and the others into theirs, can be read until the turn after this one. */
+static void wait_for_all(void) {
   atomic_store_explicit(&count[pd.shard].shown, turn, memory_order_release);
   pd_wait_until(all_have_shown, NULL, "the other ranks of its shard group", -1, NULL, -1);
+}
+
+/* Elements of which a rank's are x, on all ranks. */
+static void show(pd_in x, int64_t n) {
+  turn++;
+  copy(shown_by(pd.shard), x, n);
+  wait_for_all();
 }
 
 static void reduce(enum pd_group_operation how, pd_in x, int64_t n, pd_out y) {
@@ -67,6 +75,34 @@ static void gather(pd_in x, int64_t runs, int64_t part, pd_out y) {
     }
 }
 
+/* Of each rank's part m elements from x on, in so many runs; behind one another, run by run and rank by rank. */
+static void show_parts(pd_in x, int64_t runs, int64_t part, int64_t m) {
+  int64_t all = runs * pd_shards();
+  turn++;
+  if (m == part)
+    copy(shown_by(pd.shard), x, all * m);
+  else
+    for (int64_t i = 0; i < all; i++) copy(shown_by(pd.shard) + i * m * pd_bytes_of(x.type), pd_in_from(x, i * part), m);
+  wait_for_all();
+}
+
+/* So many whole runs at a time, or pieces of all ranks' parts of one: each rank has as much to add up. */
+static void scatter(pd_in x, int64_t runs, int64_t part, pd_out y) {
+  int64_t ranks = pd_shards(), place = PIECE / pd_bytes_of(x.type), most = place / ranks;
+  int64_t together = part < most ? most / part : 1;
+  for (int64_t run = 0; run < runs; run += together)
+    for (int64_t i = 0; i < part; i += most) {
+      int64_t k = runs - run < together ? runs - run : together, m = part - i < most ? part - i : most;
+      show_parts(pd_in_from(x, run * ranks * part + i), k, part, m);
+      for (int64_t j = 0; j < k; j++) {
+        int64_t own = (j * ranks + pd.shard) * m;
+        pd_in shown = pd_in_from((pd_in){shown_by(0), x.type}, own);
+        pd_in mine = pd_in_from(x, ((run + j) * ranks + pd.shard) * part + i);
+        pd_reduce_group(PD_GROUP_SUM, mine, shown, place, m, pd_out_from(y, (run + j) * part + i));
+      }
+    }
+}
+
 /* All ranks of the group do as one of them must. */
 static bool all_have(MPI_Comm group, bool mine) {
   int one = mine, all;
@@ -77,7 +113,7 @@ static bool all_have(MPI_Comm group, bool mine) {
 }
 
 const struct pd_meeting *pd_meeting_start(MPI_Comm group) {
-  static const struct pd_meeting meeting = {reduce, gather};
+  static const struct pd_meeting meeting = {reduce, gather, scatter};
   bool mpi = pd_options.comm && !strcmp(pd_options.comm, "mpi");
   if (mpi || pd_options.check_messages) return NULL;
   struct pd_offer offer = pd_offer_made(segment_bytes(), pd.shard == 0);
