@@ -44,6 +44,7 @@ typedef struct Compilation {
   char **sources;
   char *plan_json;
   TensorDegrees degrees; /* that --tensor auto looked at */
+  PlanRequest asked;     /* with --tensor: of ranks, not of groups of them */
 } Compilation;
 
 enum { N_RUNNERS_UP = 3 };
@@ -113,8 +114,10 @@ static bool run_tensor(Compilation *c) {
          "leave one of the two out");
     return false;
   }
-  return tensor_suits(c->graph, request, builds) && tensor(c->graph, request->tensor, request->sharding) &&
-         tensor_divides(c->graph) && tensor_group(request);
+  c->asked = *request;
+  return tensor_suits(c->graph, request, builds) &&
+         tensor(c->graph, request->tensor, request->sharding, request->spread) && tensor_divides(c->graph) &&
+         tensor_group(request);
 }
 
 static bool run_cut(Compilation *c) {
@@ -132,7 +135,7 @@ static bool prepare_request(Compilation *c) {
   return !request->profile || (request->compiler = cc_version(&c->options, toolchain_of(&c->options)));
 }
 
-static bool run_plan(Compilation *c) {
+static bool plan_pieces(Compilation *c) {
   PlanRequest *request = &c->options.plan;
   if (!prepare_request(c))
     return false;
@@ -141,6 +144,45 @@ static bool run_plan(Compilation *c) {
     c->plan = plan_make(c->graph, &c->pieces, request, c->runners_up, wanted);
   while (c->plan && !stages_confirm(c->stages, c->plan));
   return c->plan != NULL;
+}
+
+static bool run_passes(Compilation *c, const char *last);
+
+/* Only up to the plan, and nothing is printed on the way. */
+static Compilation *quiet(const Options *o, const PlanRequest *request) {
+  Compilation *c = alloc(sizeof *c);
+  c->options = *o;
+  c->options.plan = *request;
+  c->options.emit = EMIT_NOTHING;
+  c->options.dump = c->options.stop_after = NULL;
+  c->options.time_passes = c->options.verify_each = c->options.report = false;
+  return c;
+}
+
+/* Where ranks that share layers lack memory, activations can be split, too, which the pass tensor does: everything is
+ * compiled once more, and takes the place of what there is if its plan is better. mark: what is told of that is behind it. */
+static bool plan_spread(Compilation *c, int mark) {
+  Compilation *other = quiet(&c->options, &c->asked);
+  int own = diagnostics_mark();
+  other->options.plan.spread = true;
+  bool better = run_passes(other, "plan") && tensor_is_better(other->plan, c->plan);
+  diagnostics_forget(own);
+  if (!better)
+    return c->plan != NULL;
+  diagnostics_forget(mark);
+  const PlanRequest request = other->options.plan;
+  const TensorDegrees degrees = c->degrees;
+  other->options = c->options;
+  *c = *other;
+  c->options.plan = request;
+  c->degrees = degrees;
+  return plan_pieces(c); /* once more, to tell what is to be told */
+}
+
+static bool run_plan(Compilation *c) {
+  int mark = diagnostics_mark();
+  bool good = plan_pieces(c);
+  return tensor_lacks_memory(c->graph, &c->options.plan, c->plan) ? plan_spread(c, mark) : good;
 }
 
 static bool make_kernels(Compilation *c) {
@@ -459,13 +501,9 @@ static bool find_peaks(Compilation *c) {
 
 /* The plan of so many ranks a shard group; its diagnostics are in `why` alone. */
 static void plan_degree(const Options *o, TensorDegree *degree) {
-  Compilation *c = alloc(sizeof *c);
-  c->options = *o;
+  Compilation *c = quiet(o, &o->plan);
   c->options.plan.tensor = degree->shards > 1 ? degree->shards : 0;
   c->options.plan.refusal = SAY_LEAST;
-  c->options.emit = EMIT_NOTHING;
-  c->options.dump = c->options.stop_after = NULL;
-  c->options.time_passes = c->options.verify_each = c->options.report = false;
   int mark = diagnostics_mark();
   bool good = run_passes(c, "plan") && find_peaks(c);
   const char *error = diagnostics_forget(mark);

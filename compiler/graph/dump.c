@@ -249,7 +249,7 @@ void graph_dump(const Graph *g, FILE *out) {
   put_quoted(&d, g->file);
   fprintf(out, " forward %d%s\n", g->n_forward, g->inference ? " inference" : "");
   if (g->shards)
-    fprintf(out, "shards %d flops %.17g\n", g->shards, g->whole_flops);
+    fprintf(out, "shards %d flops %.17g%s\n", g->shards, g->whole_flops, g->spread ? " spread" : "");
   if (g->generation.context)
     fprintf(out, "generation context %lld tokens %d position %d\n", (long long)g->generation.context,
             g->generation.tokens, g->generation.position);

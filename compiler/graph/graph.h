@@ -185,6 +185,7 @@ typedef struct Graph {
   int n_forward;  /* nodes[0..n_forward) are forward, the rest backward */
   bool inference; /* the model is run, not trained: there are no backward nodes and no running average moves */
   int shards; /* ranks of a shard group, of which each has its parts of this graph's values; 0: it is not divided */
+  bool spread; /* of a divided graph: values that forward passes keep are split by positions where they can be */
   double whole_flops; /* of a divided graph: the model's, in matrix products (OpCost.matmul_flops) */
   Generation generation;
   Train train;

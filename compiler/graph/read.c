@@ -434,6 +434,7 @@ static void read_line(Reader *r) {
     r->g->shards = read_int(r);
     expect(r, "flops");
     r->g->whole_flops = read_real(r);
+    r->g->spread = accept(r, "spread");
   } else if (accept(r, "generation"))
     read_generation(r);
   else if (accept(r, "train"))

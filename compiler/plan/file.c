@@ -99,6 +99,8 @@ char *plan_json(const Graph *g, const Pieces *p, const Plan *plan) {
     text_add(&t, ",\n  ");
     json_int(&t, "tensor", g->shards);
   }
+  if (g->spread)
+    text_add(&t, ",\n  \"activations_by_positions\": true");
   text_add(&t, ",\n  ");
   json_int(&t, "batch", l->batch);
   text_add(&t, ",\n  ");
@@ -282,6 +284,12 @@ Plan *plan_read(const Graph *g, const Pieces *p, const char *path) {
     help(error_at(where, "PD0603", "'tensor': the plan is for layers shared by %d rank%s, not %d",
                   f.tensor ? (int)f.tensor : 1, f.tensor ? "s" : "", g->shards ? g->shards : 1),
          f.tensor ? "'--tensor %d' shares them" : "leave '--tensor' out", (int)f.tensor);
+    return NULL;
+  }
+  if (f.spread != g->spread) {
+    help(error_at(where, "PD0603", "'activations_by_positions': the plan is for activations that are %s",
+                  f.spread ? "split by positions" : "not split by positions"),
+         "a line 'activations: positions' of '--sharding FILE' splits them");
     return NULL;
   }
   Name schedule = f.plan.pipeline.schedule;

@@ -18,6 +18,7 @@ typedef struct PlanFile {
   Plan plan;            /* parts have no pieces yet; n_stages and what is by stage: plan_file_stages() */
   int64_t microbatches; /* as given; 0: not given */
   int64_t tensor;       /* ranks that share a layer; 0: not given */
+  bool spread;          /* Graph.spread */
   int parts;            /* that 'stages' lists */
   PartInFile *part;     /* those; NULL where there are more than MOST_STAGES */
 } PlanFile;

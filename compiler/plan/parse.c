@@ -204,6 +204,9 @@ static bool read_rest(const JsonPlace *top, PlanFile *out) {
     return false;
   if (is_there(top, "tensor") && !json_get_int(top, "tensor", 2, MOST_REPLICAS, &out->tensor))
     return false;
+  if (is_there(top, "activations_by_positions") &&
+      !json_get_bool(top, "activations_by_positions", &out->spread))
+    return false;
   const char *costs = is_there(top, "costs") ? json_get_string(top, "costs") : "";
   const char *why = is_there(top, "why") ? json_get_string(top, "why") : "";
   const char *device = is_there(top, "device") ? json_get_string(top, "device") : NULL;
@@ -243,6 +246,7 @@ bool plan_file_read(const char *path, PlanUse use, PlanFile *out) {
                                      "kept_percent",
                                      "page_bytes",
                                      "tensor",
+                                     "activations_by_positions",
                                      "assumed",
                                      NULL};
   *out = (PlanFile){0};

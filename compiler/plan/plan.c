@@ -137,8 +137,7 @@ static bool is_sharded(const Plan *plan) {
   return plan->pipeline.shard_optimizer && !form_is_plain(&plan->pipeline);
 }
 
-/* Nothing fits, or something is recomputed only to fit. */
-static bool asks_for_memory(const Plan *plan, const PlanRequest *q) {
+bool asks_for_memory(const Plan *plan, const PlanRequest *q) {
   bool any = !plan;
   for (int i = 0; plan && q->recompute == RECOMPUTE_AUTO && i < plan->pipeline.n_stages; i++)
     any |= plan->pipeline.recompute[i];

@@ -87,6 +87,7 @@ typedef struct PlanRequest {
   bool shard_optimizer; /* else where memory asks for it */
   int tensor;           /* ranks of a shard group (tensor/tensor.h); 0: a layer is not shared; TENSOR_AUTO */
   const char *sharding; /* --sharding FILE: layouts of parameters that are pinned; NULL: none */
+  bool spread;          /* activations are split by positions (tensor/tensor.h): where memory asks for it */
   const char *schedule; /* --schedule; "auto": the fastest that `delay` allows */
   Delay delay;
   Target target;    /* threads 0: processors / ranks */
@@ -112,6 +113,10 @@ int64_t inference_batch(int64_t batch, const PlanRequest *q);
  * diagnostic. builds: programs are wanted, not plans alone. */
 bool tensor_suits(const Graph *g, const PlanRequest *q, bool builds);
 bool tensor_divides(const Graph *g);
+/* Whether a plan, or that there is none, asks for activations that are split by positions, and whether the plan with these is
+ * better. */
+bool tensor_lacks_memory(const Graph *g, const PlanRequest *q, const Plan *plan);
+bool tensor_is_better(const Plan *spread, const Plan *plan);
 /* The request for the pipelines of one shard each, whose ranks are groups; false after a diagnostic. */
 bool tensor_group(PlanRequest *q);
 

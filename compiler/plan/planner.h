@@ -197,6 +197,8 @@ int64_t largest_peak(const Plan *plan);
 /* ---- plan.c */
 /* Whether replicas may share the optimizer's state where memory asks for it: there may be some, and nobody said so. */
 bool planner_may_shard(const Planner *r);
+/* Nothing fits (plan NULL), or something is recomputed only to fit. */
+bool asks_for_memory(const Plan *plan, const PlanRequest *q);
 
 /* ---- spilled.c: one rank whose parts come and go */
 bool spills_to_host(const Planner *r); /* into pinned memory of the device's host, not to a file */

@@ -139,6 +139,8 @@ static void print_tensor(const Graph *g, FILE *out) {
       "tensor: where one rank is planned below, %d share its layers: of %d of %d parameters (%.0f%% of all weights) "
       "each has a part; %d collectives a microbatch\n",
       g->shards, split, g->params.n, 100 * (double)elements / (double)all, meetings);
+  if (g->spread)
+    fprintf(out, "activations: between products each rank has its part of the positions, to save memory\n");
 }
 
 static void print_form(const Graph *g, const Plan *plan, FILE *out) {

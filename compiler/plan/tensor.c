@@ -83,6 +83,18 @@ void tensor_compare(const TensorDegrees *degrees, FILE *out) {
   }
 }
 
+/* ---- activations by positions ----------------------------------------------------------------------- */
+
+/* Profiles are of kernels that such a graph does not have. */
+bool tensor_lacks_memory(const Graph *g, const PlanRequest *q, const Plan *plan) {
+  return g->shards && !g->spread && !q->profile && (plan ? !q->plan && asks_for_memory(plan, q) : true);
+}
+
+bool tensor_is_better(const Plan *spread, const Plan *plan) {
+  static const double WORTH = 0.99;
+  return spread && (!plan || spread->batch_seconds < WORTH * plan->batch_seconds);
+}
+
 /* ---- what came of it ------------------------------------------------------------------------------- */
 
 /* The first parameter that has an axis to split, for a message. */

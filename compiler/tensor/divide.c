@@ -199,12 +199,14 @@ bool tensor_by(Division *d) {
   for (int i = 0; i < d->g->nodes.n; i++)
     write_node(&x, i);
   x.w->to->shards = d->ranks;
+  x.w->to->spread = d->spread;
   x.w->to->whole_flops = matmul_flops(d->g);
   rewrite_finish(x.w);
   return true;
 }
 
-bool tensor(Graph *g, int ranks, const char *sharding) {
+bool tensor(Graph *g, int ranks, const char *sharding, bool spread) {
   Division d = division_of(g, ranks);
+  d.spread = spread;
   return (!sharding || sharding_read(&d, sharding)) && tensor_by(&d);
 }

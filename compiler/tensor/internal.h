@@ -21,7 +21,7 @@ typedef struct Division {
   bool *clean;                 /* by value: what is behind the end of an axis in uneven parts is zero */
   int64_t least, multiple;  /* elements a rank has of an axis in uneven parts, and what they are a multiple of */
   LayoutId *pinned;         /* by value: what --sharding says of parameters; UNPINNED elsewhere */
-  bool spread;              /* what forward passes keep for backward ones costs, too: memory is short */
+  bool spread; /* memory is short: what forward passes keep for backward ones costs, too, and can be split by positions */
   double (*any_cost)(void); /* every cost is what this returns, so that tests come to all ways; NULL: it is not */
 } Division;
 
@@ -47,7 +47,8 @@ typedef Vec(Way) Ways;
 
 Division division_of(Graph *g, int ranks);
 Ways ways_of(const Division *d, int node); /* the first one: all whole */
-/* Whether the layout is a split by positions: along another axis than the last one, of a value of each sample. */
+/* Whether the layout is a split by positions, along another axis than the last one of a value of each sample, that
+ * collectives make and join in the midst of a layer. None is unless memory is short. */
 bool by_positions(const Division *d, int value, LayoutId id);
 /* Of keeping a value in this layout from a forward pass to the backward one, if memory is short. */
 double keeping_seconds(const Division *d, int value, LayoutId id);

@@ -7,6 +7,9 @@
 
 #include "ops/rules.h"
 
+/* Memory is short (Division.spread). No parameter has such a layout. */
+static const char by_positions_line[] = "activations: positions";
+
 static const char *layout_text(Layout l) {
   if (l.kind != LAYOUT_SPLIT)
     return "whole";
@@ -42,6 +45,8 @@ void sharding_print(const Graph *g, FILE *out) {
   }
   fprintf(out, "# %s, with %d ranks that share its layers. '--sharding FILE' takes lines of parameters back.\n",
           g->name, g->shards);
+  if (g->spread)
+    fprintf(out, "%s\n", by_positions_line);
   for (int i = 0; i < g->params.n; i++) {
     const Param *p = &g->params.at[i];
     Shape whole = whole_shape(g, p);
@@ -114,6 +119,8 @@ static bool read_line(Division *d, const char *from, const char *to, Span where)
   Layout layout;
   if (!*trimmed(from, to))
     return true;
+  if (!strcmp(trimmed(from, to), by_positions_line))
+    return d->spread = true;
   if (!colon || !read_layout(trimmed(colon + 1, to), &layout)) {
     help(error_at(where, "PD0515", "not a parameter and its layout"),
          "'NAME: whole', 'NAME: axis 1' or 'NAME: axis 1 of 3 blocks'");

@@ -12,8 +12,9 @@ enum { MOST_SHARDS = 64 };
 
 /* Makes g the graph that each of `ranks` ranks runs: shapes are those of its parts. What no rule can divide, or what
  * does not divide evenly, all of them compute. sharding: a file whose lines, as sharding_print() writes them, pin the
- * layouts of parameters; NULL: none is pinned. False after diagnostics [PD0515]. */
-bool tensor(Graph *g, int ranks, const char *sharding);
+ * layouts of parameters; NULL: none is pinned. spread: memory is short, so that what forward passes keep for backward ones
+ * counts, too; a line of the file can say that as well. False after diagnostics [PD0515]. */
+bool tensor(Graph *g, int ranks, const char *sharding, bool spread);
 
 /* What each parameter of a divided graph is split along; as comments where ranks meet. */
 void sharding_print(const Graph *g, FILE *out);

@@ -49,7 +49,8 @@ static bool fits_unevenly(const Division *d, int value, Layout l) {
 bool by_positions(const Division *d, int value, LayoutId id) {
   const Shape *s = &d->g->values.at[value].shape;
   Layout l = layout_of(d, id);
-  return l.kind == LAYOUT_SPLIT && l.blocks == 1 && s->batched && l.axis < s->rank - 1 && !is_uneven(d, value, id);
+  return (d->spread || d->any_cost) && l.kind == LAYOUT_SPLIT && l.blocks == 1 && s->batched &&
+         l.axis < s->rank - 1 && !is_uneven(d, value, id);
 }
 
 /* Tokens are always whole. */
@@ -188,8 +189,9 @@ static double seconds_of(const Division *d, int value, LayoutId from, LayoutId t
 double conversion_seconds(const Division *d, int value, LayoutId from, LayoutId to) {
   if (from == to)
     return 0;
-  if ((from != WHOLE && to != WHOLE && !(from == PARTIAL && by_positions(d, value, to))) || to == BOUND ||
-      is_uneven(d, value, from) || is_uneven(d, value, to))
+  bool scatters = from == PARTIAL && by_positions(d, value, to);
+  if ((from != WHOLE && to != WHOLE && !scatters) || to == BOUND || is_uneven(d, value, from) ||
+      is_uneven(d, value, to))
     return -1;
   return d->any_cost ? d->any_cost() : seconds_of(d, value, from, to);
 }

@@ -144,6 +144,29 @@ vgg)
   bytes image.npy 73728 24,3,32,32 256 && bytes label.npy 24 24,1 10
   shared 2 --schedule flush
   ;;
+positions) # of activations that are split by them: as near; stages, cuts, recomputation, ways to meet to the byte
+  pins=pins
+  echo "activations: positions" >pins
+  tiny="--schedule flush --microbatch 2 -D n_ctx=64 -D n_embd=128"
+  shared 2 $tiny -D "$sgd"
+  for call in pd_reduce_scatter pd_all_gather; do
+    grep -q "$call(" shared2/stage0.c || complain "no $call in the programs"
+  done
+  for way in "--split h[1]" "--split h[0].mlp --recompute on"; do
+    gpt two --stages 2 $way --tensor 2 --sharding pins $tiny -D "$sgd" && trained 4 two && same shared2 two
+  done
+  for way in "--comm mpi" --check-messages; do
+    cp -r shared2 others
+    trained 2 others $way && same shared2 others
+    rm -r others
+  done
+  shared 4 --schedule sequential --microbatch 4 -D n_ctx=64 -D n_embd=256 -D "$sgd"
+  # Parts that are shown in several pieces, of several samples each.
+  gpt one --stages 1 --schedule flush --tensor 2 --sharding pins --microbatch 4 -D n_ctx=288 -D n_embd=768 -D batch=4 \
+    -D "$sgd" && run="one --data $text --steps 2 --seed 5" || exit
+  launch 2 $run --save one.safetensors --comm shared && launch 2 $run --save other.safetensors --comm mpi &&
+    cmp one.safetensors other.safetensors || complain "other weights by messages"
+  ;;
 bf16) # partial sums are rounded as products are, so that losses are as near as bf16 is to f32; stages, cuts to the byte
   of_c=bf16 of_losses=2e-3 of_weights=3e-2
   shared 2 --schedule flush --microbatch 2 -D "$sgd"

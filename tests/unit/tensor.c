@@ -5,7 +5,9 @@
 #include "random.h"
 
 #include <stdlib.h>
+#include <string.h>
 
+#include "ops/rules.h"
 #include "tensor/internal.h"
 
 /* ---- parts of parameters -------------------------------------------------------------------------- */
@@ -154,6 +156,13 @@ static Graph *trained(Graph *g) {
   return g;
 }
 
+static int count(const Graph *g, const Op *op, bool forward) {
+  int n = 0;
+  for (int i = 0; i < g->nodes.n; i++)
+    n += g->nodes.at[i].op == op && (g->nodes.at[i].serves < 0) == forward;
+  return n;
+}
+
 static void divide(Graph *g, int ranks, bool at_random) {
   Division d = division_of(g, ranks);
   d.any_cost = at_random ? any_cost : NULL;
@@ -167,6 +176,7 @@ static int number_from(const char *name, int otherwise) { return getenv(name) ? 
 static void test_random_graphs(void **unused) {
   (void)unused;
   int cases = number_from("PD_CASES", 60), seed = number_from("PD_SEED", 1);
+  int scattered = 0;
   for (int i = 0; i < cases; i++) {
     uint64_t start = (uint64_t)seed * 1000003 + (uint64_t)i * 7919 + 1;
     state = start;
@@ -176,7 +186,9 @@ static void test_random_graphs(void **unused) {
     int ranks = below(2) ? 2 : 4;
     divide(g, ranks, i % 4 != 0);
     expect_divided(whole, g, ranks);
+    scattered += count(g, &op_reduce_scatter, true) + count(g, &op_reduce_scatter, false) > 0;
   }
+  assert_true(scattered >= cases / 20); /* so many have parts of sums */
 }
 
 /* Of blocks with everything: ties, residuals, norms, heads, dropout; by 2, and by 3 what is a multiple of it. */
@@ -188,13 +200,6 @@ static void test_network(void **unused) {
       divide(g, ranks, i > 0);
       expect_divided(whole, g, ranks);
     }
-}
-
-static int count(const Graph *g, const Op *op, bool forward) {
-  int n = 0;
-  for (int i = 0; i < g->nodes.n; i++)
-    n += g->nodes.at[i].op == op && (g->nodes.at[i].serves < 0) == forward;
-  return n;
 }
 
 /* x + down(tanh(up(x))), of a width at which moving activations costs less than computing: the hidden units are split,
@@ -214,11 +219,50 @@ static void test_hidden_units_are_split(void **unused) {
   assert_int_equal(g->params.at[1].shape.dim[0], 512);
 }
 
+/* x + dropout(down(tanh(up(x / sum(x) * scale)))), twice: a transformer's half, with a norm's scale. */
+static Graph *halves(void) {
+  Graph *g = new_graph();
+  int x = apply_2(g, &op_gather, new_param(g, "table", SHAPE(64, 128)), new_tokens(g, "tokens", 64, SHAPE(64)));
+  for (int i = 0; i < 2; i++) {
+    int y = apply_2(g, &op_mul, apply_2(g, &op_div, x, apply_1(g, &op_sum, apply_1(g, &op_square, x))),
+                    new_param(g, internf("scale%d", i), SHAPE(128)));
+    y = apply_1(g, &op_tanh, apply_2(g, &op_matmul, y, new_param(g, internf("up%d", i), SHAPE(128, 512))));
+    y = apply_2(g, &op_matmul, y, new_param(g, internf("down%d", i), SHAPE(512, 128)));
+    x = apply_2(g, &op_add, x, apply(g, &op_dropout, &y, 1, (Attr[MAX_ATTR]){{.number = 0.3}, {0}}));
+  }
+  add_loss(g, apply_1(g, &op_square, apply_1(g, &op_tanh, x)));
+  return trained(g);
+}
+
+/* Where memory is short, what stands between the products is split by positions: parts of sums are scattered behind the
+ * second one and gathered before the first, in the backward pass the other way round, and once more for the first one's
+ * weights. Scales are whole on every rank, so that their gradients are added up. */
+static void test_positions_are_split(void **unused) {
+  (void)unused;
+  for (int ranks = 2; ranks <= 4; ranks += 2) {
+    Graph *whole = halves(), *g = halves();
+    Division d = division_of(g, ranks);
+    d.spread = true;
+    assert_true(tensor_by(&d));
+    graph_verify(g);
+    expect_divided(whole, g, ranks);
+    assert_true(g->spread);
+    assert_true(count(g, &op_reduce_scatter, true) >= 2 && count(g, &op_reduce_scatter, false) >= 2);
+    assert_true(count(g, &op_all_gather, true) >= 2 && count(g, &op_all_gather, false) >= 4);
+    for (int i = 0; i < g->nodes.n; i++)
+      if (g->nodes.at[i].op == &op_all_reduce)
+        assert_true(g->nodes.at[i].serves >= 0 && !out_shape(g, i, 0)->batched);
+    for (int i = 0; i < g->params.n; i++)
+      assert_true(!strncmp(g->params.at[i].name, "scale", 5) == (g->params.at[i].layout.kind == LAYOUT_WHOLE));
+  }
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(test_random_graphs),
       cmocka_unit_test(test_network),
       cmocka_unit_test(test_hidden_units_are_split),
+      cmocka_unit_test(test_positions_are_split),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }
