@@ -160,29 +160,33 @@ static Compilation *quiet(const Options *o, const PlanRequest *request) {
 }
 
 /* Where ranks that share layers lack memory, activations can be split, too, which the pass tensor does: everything is
- * compiled once more, and takes the place of what there is if its plan is better. mark: what is told of that is behind it. */
-static bool plan_spread(Compilation *c, int mark) {
+ * compiled once more, and takes the place of what there is if its plan is better, or to say what it lacks. */
+static void spread_if_better(Compilation *c) {
   Compilation *other = quiet(&c->options, &c->asked);
-  int own = diagnostics_mark();
   other->options.plan.spread = true;
-  bool better = run_passes(other, "plan") && tensor_is_better(other->plan, c->plan);
-  diagnostics_forget(own);
-  if (!better)
-    return c->plan != NULL;
+  int mark = diagnostics_mark();
+  bool planned = run_passes(other, "plan"), better = planned && tensor_is_better(other->plan, c->plan);
+  bool says = !planned && !c->plan && !other->options.plan.plan && other->stages;
   diagnostics_forget(mark);
+  if (!better && !says)
+    return;
   const PlanRequest request = other->options.plan;
   const TensorDegrees degrees = c->degrees;
   other->options = c->options;
   *c = *other;
   c->options.plan = request;
   c->degrees = degrees;
-  return plan_pieces(c); /* once more, to tell what is to be told */
 }
 
+/* What was told of a plan that lacks memory is told again, of that or of what took its place. */
 static bool run_plan(Compilation *c) {
   int mark = diagnostics_mark();
   bool good = plan_pieces(c);
-  return tensor_lacks_memory(c->graph, &c->options.plan, c->plan) ? plan_spread(c, mark) : good;
+  if (!tensor_lacks_memory(c->graph, &c->options.plan, c->plan))
+    return good;
+  diagnostics_forget(mark);
+  spread_if_better(c);
+  return plan_pieces(c);
 }
 
 static bool make_kernels(Compilation *c) {
