@@ -580,7 +580,8 @@ void pd_all_gather(pd_in x, int64_t runs, int64_t part, pd_out y, void *scratch)
 /* The other way round, of summands: y is this rank's part of what pd_all_reduce would make of x, to the bit. scratch: the
  * bytes of pd_reduce_scatter_scratch. */
 void pd_reduce_scatter(pd_in x, int64_t runs, int64_t part, pd_out y, void *scratch);
-static inline int64_t pd_reduce_scatter_scratch(int64_t n, int ranks) { /* n: of y; parts that come and go, in lines */
+static inline int64_t pd_reduce_scatter_scratch(int64_t n,
+                                                int ranks) { /* n: of y; parts that come and go, in lines */
   return 2 * ((n + 15) / 16 * 16) * ranks * (int64_t)sizeof(float);
 }
 #ifdef __cplusplus

@@ -204,8 +204,7 @@ static bool read_rest(const JsonPlace *top, PlanFile *out) {
     return false;
   if (is_there(top, "tensor") && !json_get_int(top, "tensor", 2, MOST_REPLICAS, &out->tensor))
     return false;
-  if (is_there(top, "activations_by_positions") &&
-      !json_get_bool(top, "activations_by_positions", &out->spread))
+  if (is_there(top, "activations_by_positions") && !json_get_bool(top, "activations_by_positions", &out->spread))
     return false;
   const char *costs = is_there(top, "costs") ? json_get_string(top, "costs") : "";
   const char *why = is_there(top, "why") ? json_get_string(top, "why") : "";

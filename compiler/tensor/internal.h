@@ -6,7 +6,15 @@
 #include "tensor/tensor.h"
 
 /* A layout's number, the same for all values. */
-enum { WHOLE, PARTIAL, BOUND, FIRST_SPLIT, MOST_BLOCKS = 6, MOST_LAYOUTS = FIRST_SPLIT + MAX_RANK * MOST_BLOCKS, UNPINNED = 255 };
+enum {
+  WHOLE,
+  PARTIAL,
+  BOUND,
+  FIRST_SPLIT,
+  MOST_BLOCKS = 6,
+  MOST_LAYOUTS = FIRST_SPLIT + MAX_RANK * MOST_BLOCKS,
+  UNPINNED = 255
+};
 typedef unsigned char LayoutId;
 
 /* Of one graph divided among so many ranks. */
@@ -19,9 +27,10 @@ typedef struct Division {
   bool *param;                 /* by value */
   bool *gradient;              /* by value: a parameter's gradient */
   bool *clean;                 /* by value: what is behind the end of an axis in uneven parts is zero */
-  int64_t least, multiple;  /* elements a rank has of an axis in uneven parts, and what they are a multiple of */
-  LayoutId *pinned;         /* by value: what --sharding says of parameters; UNPINNED elsewhere */
-  bool spread; /* memory is short: what forward passes keep for backward ones costs, too, and can be split by positions */
+  int64_t least, multiple; /* elements a rank has of an axis in uneven parts, and what they are a multiple of */
+  LayoutId *pinned;        /* by value: what --sharding says of parameters; UNPINNED elsewhere */
+  bool
+      spread; /* memory is short: what forward passes keep for backward ones costs, too, and can be split by positions */
   double (*any_cost)(void); /* every cost is what this returns, so that tests come to all ways; NULL: it is not */
 } Division;
 

@@ -1,8 +1,8 @@
 /* Tensor parallelism: a Graph for the ranks of a shard group, each of which has a part of what one rank had. Every
  * value is whole on every rank, split along an axis, or a partial sum (Layout); where a reader needs it otherwise than
  * it is made stands a collective. Nobody annotates: the assignment is the cheapest that a dynamic programme finds, by
- * work, bytes that collectives move, and bytes of weights. It depends on the model and the number of ranks alone, as
- * all bits do then. */
+ * work, bytes that collectives move, and bytes of weights; where memory is short, also bytes that are kept. It depends on
+ * the model, the number of ranks and that alone, as all bits do then. */
 #ifndef PDC_TENSOR_H
 #define PDC_TENSOR_H
 

@@ -82,7 +82,8 @@ static void show_parts(pd_in x, int64_t runs, int64_t part, int64_t m) {
   if (m == part)
     copy(shown_by(pd.shard), x, all * m);
   else
-    for (int64_t i = 0; i < all; i++) copy(shown_by(pd.shard) + i * m * pd_bytes_of(x.type), pd_in_from(x, i * part), m);
+    for (int64_t i = 0; i < all; i++)
+      copy(shown_by(pd.shard) + i * m * pd_bytes_of(x.type), pd_in_from(x, i * part), m);
   wait_for_all();
 }
 

@@ -166,6 +166,8 @@ positions) # of activations that are split by them: as near; stages, cuts, recom
     -D "$sgd" && run="one --data $text --steps 2 --seed 5" || exit
   launch 2 $run --save one.safetensors --comm shared && launch 2 $run --save other.safetensors --comm mpi &&
     cmp one.safetensors other.safetensors || complain "other weights by messages"
+  of_c=bf16 of_losses=2e-3 of_weights=3e-2
+  shared 2 $tiny -D "$sgd"
   ;;
 bf16) # partial sums are rounded as products are, so that losses are as near as bf16 is to f32; stages, cuts to the byte
   of_c=bf16 of_losses=2e-3 of_weights=3e-2
@@ -275,6 +277,14 @@ cuda) # on tests/cuda/host, in several orders of the streams: by NCCL, and by MP
     CUDA_HOST_SEED=1 trained 2 classes && near all classes || exit
   cp -r shared others
   CUDA_HOST_SEED=2 trained 2 others --comm mpi && same shared others
+  wide="--stages 1 --schedule flush --microbatch 2 -D n_ctx=64 -D n_embd=128"
+  target=c
+  gpt joined $wide -D "$sgd" && trained 1 joined || exit
+  target=cuda
+  echo "activations: positions" >pins
+  gpt positions $wide -D "$sgd" --tensor 2 --sharding pins && CUDA_HOST_SEED=1 trained 2 positions &&
+    near joined positions || exit
+  grep -q 'pd_reduce_scatter(' positions/stage0.cu || complain "no parts of sums in the programs"
   gpt two --stages 2 --split "h[1]" --schedule flush --microbatch 2 -D "$sgd" --tensor 2 &&
     CUDA_HOST_SEED=3 trained 4 two && same shared two
   precision=bf16 of_losses=2e-3 of_weights=3e-2
