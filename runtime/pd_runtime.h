@@ -584,11 +584,11 @@ static inline int64_t pd_reduce_scatter_scratch(int64_t n,
                                                 int ranks) { /* n: of y; parts that come and go, in lines */
   return 2 * ((n + 15) / 16 * 16) * ranks * (int64_t)sizeof(float);
 }
+/* Of a whole value this rank's part, which needs no message. */
+void pd_take_part(pd_in x, int64_t runs, int64_t part, pd_out y);
 #ifdef __cplusplus
 }
 #endif
-/* Of a whole value this rank's part, which needs no message. */
-void pd_take_part(pd_in x, int64_t runs, int64_t part, pd_out y);
 
 /* ---- embedding rows (kernels/gather.c) ----------------------------------------------------------------- */
 /* out[r] = table[index[r]]; rows of `width` floats, out rows `stride` apart. */

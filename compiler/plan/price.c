@@ -23,8 +23,9 @@ static double weight_traffic(const Graph *g, const Node *n, const OpCost *c, con
 static double meeting_seconds(const Planner *r, int node, int64_t b, const Rates *rates) {
   const Graph *g = r->g;
   const Node *n = &g->nodes.at[node];
-  const Shape *s = out_shape(g, node, 0);
-  double elements = (double)shape_elements(s) * (double)(s->batched ? b : 1), others = g->shards - 1;
+  const Shape *x = in_shape(g, node, 0), *y = out_shape(g, node, 0);
+  double whole = fmax((double)shape_elements(x), (double)shape_elements(y)); /* one of the two can be a part */
+  double elements = whole * (double)(y->batched ? b : 1), others = g->shards - 1;
   double in = elements * (r->bf16[n->in[0]] ? 2 : 4), out = elements * (r->bf16[n->out[0]] ? 2 : 4);
   if (n->op->collective > 1 && elements <= PD_SHORT_SUM)
     return rates->latency + others * in / rates->bandwidth + g->shards * in / rates->stream;
