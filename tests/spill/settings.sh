@@ -48,15 +48,6 @@ setting() {
   same "${name}_5" 1 spilled --split fc,dropout,proj,gain "$@"
 }
 
-# rounded NAME OPTIONS...: likewise, in bf16, where cuts decide what is rounded.
-rounded() {
-  name=$1
-  shift
-  rm -f wanted
-  same "$name" 5 flush --split fc,dropout,proj,gain "$@"
-  same "${name}_5" 1 spilled --split fc,dropout,proj,gain "$@"
-}
-
 level=-O0 seed=0
 setting plain
 setting momentum -D 'optimizer=nesterov(lr=0.05, momentum=0.9)'
@@ -66,6 +57,6 @@ setting frozen -D 'freeze="ln.*"'
 setting averages -D ema=0.9
 setting unclipped -D clip_norm=0
 of_c=bf16 precision=bf16
-rounded bf16
-rounded bf16_averages -D ema=0.9
+setting bf16
+setting bf16_averages -D ema=0.9
 exit $failed
