@@ -1,8 +1,9 @@
 /* Who moves blocks on processors: a thread that reads and writes their file (spill_file.h) while the others compute. Writes come first, for they free memory that reading takes; of a kind, requests are done in
- * their order, and those of a block in theirs: so what was written is read as it was written. Pages are given back to
- * the kernel; those at a block's ends, which it may share with its neighbours, once these are not in memory either. */
+ * their order, and those of a block in theirs: so what was written is read as it was written. What memory they
+ * have is spill_pages.c's. */
 #define _GNU_SOURCE /* pthread_condattr_setclock */
 #include "spill_file.h"
+#include "spill_pages.h"
 #include "internal.h"
 
 #include <pthread.h>
@@ -30,42 +31,16 @@ static struct queue {
 static int room;
 static const struct request *doing; /* what the thread does now; NULL: nothing */
 
-/* ---- memory ------------------------------------------------------------------------------------ */
-
 static bool is_pending(const struct pd_spill_block *b) { return b->pending[WRITING] || b->pending[READING]; }
-static size_t block_end(const struct pd_spill_block *b) { return b->block.offset + b->block.bytes; }
 
-/* Whether a neighbour's bytes in a page are of no use: it is not in memory, nor about to be written, and
- * nothing but padding is between them. */
-static bool is_free(const struct pd_spill_block *neighbour, size_t between) {
-  enum { ALIGNMENT = 64 };
-  return !neighbour->here && !is_pending(neighbour) && between < ALIGNMENT;
-}
-
-/* Gives a block's pages back; those at its ends, where neighbours stand that are not in memory either. */
-static void give_back(const struct pd_spill_block *b) {
-  const struct pd_spill_block *all = pd_spill_blocks.at, *last = all + pd_spill_blocks.n - 1, *p;
-  size_t low = b->block.offset, high = block_end(b), from = low / PAGE * PAGE,
-         to = (high + PAGE - 1) / PAGE * PAGE;
-  for (p = b; p > all && low > from && is_free(p - 1, low - block_end(p - 1)); p--) low = p[-1].block.offset;
-  for (p = b; p < last && high < to && is_free(p + 1, p[1].block.offset - high); p++) high = block_end(p + 1);
-  if (low > from) from += PAGE;
-  if (high < to) to -= PAGE;
-  if (from < to) madvise(pd.arena + from, to - from, MADV_DONTNEED);
-}
-
+/* Whose passes have ended: another model's turn comes. */
 void pd_spill_unused(size_t from, size_t to) {
   from = (from + PAGE - 1) / PAGE * PAGE;
   to = to / PAGE * PAGE;
   if (from < to) madvise(pd.arena + from, to - from, MADV_DONTNEED);
-}
-
-/* Pages of 4 KiB: parts of larger ones would not be given back. */
-static void use_small_pages(void) {
-  for (int i = 0; i < pd_spill_blocks.n; i++) {
-    const struct pd_block *b = &pd_spill_blocks.at[i].block;
-    madvise(pd.arena + b->offset / PAGE * PAGE, b->bytes + PAGE, MADV_NOHUGEPAGE);
-  }
+  pthread_mutex_lock(&lock);
+  pd_pages_idle();
+  pthread_mutex_unlock(&lock);
 }
 
 /* ---- the thread -------------------------------------------------------------------------------- */
@@ -91,12 +66,13 @@ static void *work(void *unused) {
     struct queue *q = &queue[of];
     struct request r = q->at[q->first];
     doing = &r;
+    if (r.what < PD_SPILL_WRITE) pd_pages_take(r.block);
     pthread_mutex_unlock(&lock);
     bool ok = do_request(r);
     pthread_mutex_lock(&lock);
     if (!ok) break; /* whoever waits next says why */
     if (r.what == PD_SPILL_WRITE) r.block->written = true;
-    if (r.what >= PD_SPILL_WRITE && !r.block->here) give_back(r.block);
+    if (r.what >= PD_SPILL_WRITE && !r.block->here) pd_pages_leave(r.block);
     r.block->pending[of]--;
     doing = NULL;
     if (q->n > 0) { /* else it is the end */
@@ -132,7 +108,7 @@ bool pd_spill_place_start(const char *place, int64_t bytes, char *why) {
   if (!pd_spill_file_make(place, bytes, why)) return false;
   room = 2 * pd_spill_blocks.n + 1;
   for (int i = 0; i < N_QUEUES; i++) queue[i].at = pd_allocate(sizeof *queue[i].at * (size_t)room);
-  use_small_pages();
+  pd_pages_start();
   if (!start_thread()) return pd_refuse(why, "--spill: cannot start the thread that reads and writes");
   return true;
 }
@@ -157,7 +133,9 @@ void pd_spill_request(struct pd_spill_block *b, enum pd_spill_request what) {
   if (what == PD_SPILL_READ || what == PD_SPILL_WRITE || is_pending(b))
     put(b, what, what == PD_SPILL_READ || b->pending[READING] ? READING : WRITING);
   else if (what == PD_SPILL_DROP)
-    give_back(b);
+    pd_pages_leave(b);
+  else
+    pd_pages_take(b);
   pthread_mutex_unlock(&lock);
 }
 

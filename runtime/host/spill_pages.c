@@ -1,0 +1,140 @@
+/* A block has whole chunks of pages, from its first whole page on, and odd pages behind them, and at both ends some that it
+ * may share with its neighbours. Chunks change their owners (mremap), all other pages are given back to the kernel, those
+ * at the ends once neighbours are not in memory either. */
+#define _GNU_SOURCE /* mremap */
+#include "spill_pages.h"
+#include "internal.h"
+#include "moves.h"
+
+#include <sys/mman.h>
+
+enum { PAGE = 4096, LEAST_CHUNK = 256 << 10, MOST_CHUNKS = 1 << 14, NONE = -1 };
+
+static size_t chunk;      /* bytes; a mapping each, of which the kernel allows a process 65530 */
+static int *first;        /* by block, and one more: its first chunk */
+static char **address;    /* by chunk */
+static int *left, *place; /* chunks whose block has left them with their pages; by chunk: where there, or NONE */
+static int n_left;
+static bool *taken; /* by block: it has its pages */
+static size_t taken_bytes;
+static bool idle;
+
+static size_t up(size_t n) { return (n + PAGE - 1) / PAGE * PAGE; }
+static size_t down(size_t n) { return n / PAGE * PAGE; }
+static size_t block_end(const struct pd_spill_block *b) { return b->block.offset + b->block.bytes; }
+static int index_of(const struct pd_spill_block *b) { return (int)(b - pd_spill_blocks.at); }
+
+/* ---- chunks ------------------------------------------------------------------------------------ */
+
+static int chunks_of(const struct pd_spill_block *b) {
+  size_t from = up(b->block.offset), to = down(block_end(b));
+  return from < to ? (int)((to - from) / chunk) : 0;
+}
+
+void pd_pages_start(void) {
+  const int n = pd_spill_blocks.n;
+  chunk = LEAST_CHUNK;
+  while (pd.stage->arena_bytes / chunk > MOST_CHUNKS) chunk *= 2;
+  first = pd_allocate(sizeof *first * ((size_t)n + 1));
+  taken = pd_allocate(sizeof *taken * (size_t)n);
+  for (int i = 0; i < n; i++) first[i + 1] = first[i] + chunks_of(&pd_spill_blocks.at[i]);
+  address = pd_allocate(sizeof *address * ((size_t)first[n] + 1));
+  left = pd_allocate(sizeof *left * ((size_t)first[n] + 1));
+  place = pd_allocate(sizeof *place * ((size_t)first[n] + 1));
+  for (int i = 0; i < n; i++) {
+    const struct pd_block *b = &pd_spill_blocks.at[i].block;
+    for (int k = first[i]; k < first[i + 1]; k++) {
+      address[k] = pd.arena + up(b->offset) + (size_t)(k - first[i]) * chunk;
+      place[k] = NONE;
+    }
+    /* small pages: parts of larger ones would not be given back */
+    madvise(pd.arena + down(b->offset), b->bytes + PAGE, MADV_NOHUGEPAGE);
+  }
+}
+
+static void remove_left(int k) {
+  left[place[k]] = left[--n_left];
+  place[left[place[k]]] = place[k];
+  place[k] = NONE;
+}
+
+/* No more than there is room for beside the blocks. */
+static void trim(void) {
+  const size_t room = idle ? 0 : pd.stage->spilled->room;
+  while (n_left && taken_bytes + (size_t)n_left * chunk > room) {
+    int k = left[n_left - 1];
+    remove_left(k);
+    madvise(address[k], chunk, MADV_DONTNEED);
+  }
+}
+
+/* Where it cannot be moved, after which nothing may be mapped at `to`, pages are fresh. */
+static void move_chunk(int from, int to) {
+  if (mremap(address[from], chunk, chunk, MREMAP_MAYMOVE | MREMAP_FIXED | MREMAP_DONTUNMAP, address[to]) !=
+      MAP_FAILED)
+    return;
+  madvise(address[from], chunk, MADV_DONTNEED);
+  if (mmap(address[to], chunk, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED, -1,
+           0) == MAP_FAILED)
+    pd_fail("cannot get %zu bytes of memory for what comes from the spill file", chunk);
+  madvise(address[to], chunk, MADV_NOHUGEPAGE);
+}
+
+void pd_pages_take(const struct pd_spill_block *b) {
+  const int i = index_of(b);
+  if (taken[i]) return;
+  taken[i] = true;
+  taken_bytes += pd_paged(PAGE, b->block.bytes);
+  idle = false;
+  for (int k = first[i]; k < first[i + 1]; k++)
+    if (place[k] != NONE) { /* nobody else has taken it */
+      remove_left(k);
+    } else if (n_left) {
+      int from = left[n_left - 1];
+      remove_left(from);
+      move_chunk(from, k);
+    }
+  trim();
+}
+
+/* ---- pages at the ends ------------------------------------------------------------------------- */
+
+/* Whether a neighbour's bytes in a page are of no use: it has no pages, and nothing but padding is between them. */
+static bool is_free(const struct pd_spill_block *neighbour, size_t between) {
+  enum { ALIGNMENT = 64 };
+  return !neighbour->here && !neighbour->pending[0] && !neighbour->pending[1] && between < ALIGNMENT;
+}
+
+static void give_back(size_t from, size_t to) {
+  if (from < to) madvise(pd.arena + from, to - from, MADV_DONTNEED);
+}
+
+static void give_back_ends(const struct pd_spill_block *b) {
+  const struct pd_spill_block *all = pd_spill_blocks.at, *last = all + pd_spill_blocks.n - 1, *p;
+  size_t low = b->block.offset, high = block_end(b), from = down(low), to = up(high);
+  const size_t chunks = (size_t)chunks_of(b) * chunk, inner = up(low);
+  for (p = b; p > all && low > from && is_free(p - 1, low - block_end(p - 1)); p--) low = p[-1].block.offset;
+  for (p = b; p < last && high < to && is_free(p + 1, p[1].block.offset - high); p++) high = block_end(p + 1);
+  if (low > from) from += PAGE;
+  if (high < to) to -= PAGE;
+  if (chunks) give_back(from, inner);
+  give_back(chunks ? inner + chunks : from, to);
+}
+
+void pd_pages_leave(const struct pd_spill_block *b) {
+  const int i = index_of(b);
+  give_back_ends(b);
+  if (!taken[i]) return;
+  taken[i] = false;
+  taken_bytes -= pd_paged(PAGE, b->block.bytes);
+  for (int k = first[i]; k < first[i + 1]; k++) {
+    place[k] = n_left;
+    left[n_left++] = k;
+  }
+  trim();
+}
+
+void pd_pages_idle(void) {
+  idle = true;
+  trim();
+}
