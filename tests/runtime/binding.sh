@@ -1,0 +1,29 @@
+# A rank with more threads than processors that it may run on says so at its start, whichever rank it is and with --quiet,
+# too; one that has enough of them does not.
+. "$(dirname "$0")/common.sh"
+data="--data x.npy t.npy --quiet --peak 1 --steps 1"
+first=$(taskset -cp $$ | sed 's/.*: *\([0-9]*\).*/\1/')
+
+# says THREADS RANKS...: exactly the ranks named are told that they run so many threads on one processor.
+says() {
+  threads=$1
+  shift
+  for rank in "$@"; do
+    echo "pd: warning: rank $rank runs $threads threads on 1 processor, to which it is bound: launch with mpirun --bind-to none, or --map-by slot:PE=$threads"
+  done | cmp -s - err || complain "expected warnings of ranks '$*', not: $(cat err)"
+}
+# bound THREADS: one rank on one processor.
+bound() {
+  OMP_NUM_THREADS=$1 timeout 600 $mpirun -n 1 taskset -c "$first" "$programs/chain_1_0_0" $data 2>err || complain "$1 threads, bound: $(cat err)"
+}
+bound 2 && says 2 0
+bound 1 && says 1
+export OMP_NUM_THREADS=2
+if [ "$(env -u OMP_NUM_THREADS nproc)" -ge 2 ]; then
+  one 0 $data 2>err || complain "two threads on two processors: $(cat err)"
+  says 2
+  timeout 600 $mpirun -n 1 "$programs/chain_2_0_0" $data : -n 1 taskset -c "$first" "$programs/chain_2_1_0" $data 2>err ||
+    complain "a second rank that is bound: $(cat err)"
+  says 2 1
+fi
+exit $failed
