@@ -56,8 +56,8 @@ char *sum_element(Printer *p, int store);
 int scalar_slot(const Kernel *k, int term); /* before which phase a scalar is known; phases: after the last */
 void count_references(Printer *p, int slot, bool scalars);
 char *rounded_text(const Term *t, char *text); /* a term's value, rounded if the loop goes on with it so */
-char *term_text(Printer *p, int term); /* its expression; prints declarations that this needs */
-void name_term(Printer *p, int term);  /* prints the line that declares it, unless it has one */
+char *term_text(Printer *p, int term);         /* its expression; prints declarations that this needs */
+void name_term(Printer *p, int term);          /* prints the line that declares it, unless it has one */
 bool is_token(const Printer *p, const Term *t);
 const char *type_of(const Printer *p, const Term *t); /* "float", or "int32_t" of tokens */
 

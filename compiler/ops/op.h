@@ -223,7 +223,8 @@ extern const Op op_microbatch, op_running_average, op_share;
 extern const Op op_reshape, op_transpose, op_permute, op_slice, op_split, op_concat, op_pad, op_expand, op_detach;
 /* The view whose result's axis i is the operand's axis dims[i], and its attributes. */
 const Op *op_of_order(int rank, const int *dims, Attr *attr);
-extern const Op op_all_reduce, op_all_reduce_max, op_all_gather, op_reduce_scatter, op_own_part, op_summand, op_own_columns;
+extern const Op op_all_reduce, op_all_reduce_max, op_all_gather, op_reduce_scatter, op_own_part, op_summand,
+    op_own_columns;
 extern const Op op_matmul, op_few_rows_matmul, op_weight_gradient, op_matmul_gelu, op_matmul_gelu_gradient;
 extern const Op op_attention, op_attention_gradient, op_cached_attention;
 extern const Op op_lstm, op_lstm_gradient;
