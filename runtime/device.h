@@ -43,9 +43,11 @@ void pd_round(void *to, const float *from, int64_t n, bool bf16);
 
 /* ---- the host keeps ahead of the work ------------------------------------------------------------- */
 
-/* Where the host writes a microbatch of input number `input`, which work asked for after pd_load_end finds
- * at `to`. */
-void *pd_load_begin(int input, void *to);
+/* A microbatch of input number `input`, which work asked for after pd_load_end finds at `to`, is written sample by sample:
+ * pd_load_sample says where sample i stands, in order from 0 on, and the one before is not written any more. Numbers are floats,
+ * or int32_t of tokens, whatever memory holds. */
+void pd_load_begin(int input, void *to);
+void *pd_load_sample(int input, int64_t i);
 void pd_load_end(int input, void *to);
 
 /* A copy of n floats of the arena as the work asked for before leaves them, to be read once pd_fetched says so.

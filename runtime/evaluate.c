@@ -93,16 +93,17 @@ bool pd_evaluation_next(int64_t v) {
 }
 
 void pd_evaluation_load(int input, int64_t v, void *to) {
+  const struct pd_input *in = &pd.stage->inputs[input];
   int64_t b = pd.stage->microbatch, samples = pd_dataset_samples(pd_evaluation_data);
   int64_t first = (pd_number(v) - 1) * b;
-  char *numbers = pd_load_begin(input, to);
-  if (pd_without_targets && !pd.stage->inputs[input].predicts) {
-    memset(numbers, 0, (size_t)(b * pd.stage->inputs[input].elements) * 4);
-    b = 0;
-  }
+  bool absent = pd_without_targets && !in->predicts;
+  pd_load_begin(input, to);
   for (int64_t i = 0; i < b; i++) {
-    int64_t sample = first + i < samples ? first + i : first;
-    pd_load_evaluation_sample(input, sample, numbers + i * pd.stage->inputs[input].elements * 4);
+    void *numbers = pd_load_sample(input, i);
+    if (absent)
+      memset(numbers, 0, (size_t)in->elements * sizeof(float));
+    else
+      pd_load_evaluation_sample(input, first + i < samples ? first + i : first, numbers);
   }
   pd_load_end(input, to);
 }

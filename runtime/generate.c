@@ -257,14 +257,15 @@ bool pd_generation_next(int64_t k) {
 
 void pd_generation_load(int input, int64_t k, void *to) {
   (void)k;
-  int32_t *numbers = pd_load_begin(input, to);
-  int64_t n = pd.stage->inputs[input].elements;
-  for (int64_t b = 0; b < samples(); b++)
-    for (int64_t i = 0; i < n; i++) {
+  pd_load_begin(input, to);
+  for (int64_t b = 0; b < samples(); b++) {
+    int32_t *numbers = pd_load_sample(input, b);
+    for (int64_t i = 0; i < pd.stage->inputs[input].elements; i++) {
       int64_t at = cached() ? fed : window + i;
       int32_t token = at <= fed ? tokens_of(b)[at] : 0;
-      numbers[b * n + i] = input == generation()->position ? (int32_t)(fed - window) : token;
+      numbers[i] = input == generation()->position ? (int32_t)(fed - window) : token;
     }
+  }
   pd_load_end(input, to);
 }
 

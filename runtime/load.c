@@ -142,13 +142,16 @@ int64_t pd_first_sample(int64_t k) { return pd_sample_base + (pd_number(k) - 1) 
 
 void pd_load(int input, int64_t k, void *to) {
   const struct pd_input *in = &pd.stage->inputs[input];
-  int64_t b = pd.stage->microbatch;
-  float *numbers = pd_load_begin(input, to);
-  if (pd_training_data) {
-    struct run run = training();
-    for (int64_t i = 0; i < b; i++) load_sample(&run, input, pd_first_sample(k) + i, numbers + i * in->elements);
-  } else /* --emulate without data */
-    memset(numbers, 0, (size_t)(b * in->elements) * sizeof(float));
+  pd_load_begin(input, to);
+  for (int64_t i = 0; i < pd.stage->microbatch; i++) {
+    float *numbers = pd_load_sample(input, i);
+    if (pd_training_data) {
+      struct run run = training();
+      load_sample(&run, input, pd_first_sample(k) + i, numbers);
+    } else { /* --emulate without data */
+      memset(numbers, 0, (size_t)in->elements * sizeof *numbers);
+    }
+  }
   pd_load_end(input, to);
 }
 

@@ -127,12 +127,14 @@ static void loads_start(void) {
     }
 }
 
-void *pd_load_begin(int input, void *) {
+void pd_load_begin(int input, void *) {
   Loads *l = &loads[input];
   l->turn = (l->turn + 1) % AHEAD;
-  auto *b = &l->buffer[l->turn];
-  pd_cuda_await(b->copied, "inputs to be copied to the device");
-  return b->at;
+  pd_cuda_await(l->buffer[l->turn].copied, "inputs to be copied to the device");
+}
+
+void *pd_load_sample(int input, int64_t i) {
+  return loads[input].buffer[loads[input].turn].at + bytes_of(i * pd.stage->inputs[input].elements, false);
 }
 
 void pd_load_end(int input, void *to) {

@@ -148,25 +148,38 @@ void pd_round(void *to, const float *from, int64_t n, bool bf16) {
   pd_write((pd_out){to, bf16 ? PD_BF16 : PD_F32}, 0, from, n);
 }
 
-/* What is loaded as bf16 is written here as floats first: a microbatch of the largest such input. */
-static float *loaded;
-static int64_t n_loaded;
+/* The microbatch that is loaded. Of what memory holds in bf16 each sample is written as floats first. */
+static struct {
+  void *to;
+  float *sample;
+  int64_t room, i; /* floats in `sample`; which it is, -1: none */
+} loading;
 
-void *pd_load_begin(int input, void *to) {
+static void round_sample(const struct pd_input *in) {
+  if (in->bf16 && loading.i >= 0)
+    pd_write((pd_out){loading.to, PD_BF16}, loading.i * in->elements, loading.sample, in->elements);
+}
+
+void pd_load_begin(int input, void *to) {
   const struct pd_input *in = &pd.stage->inputs[input];
-  const int64_t n = pd.stage->microbatch * in->elements;
-  if (!in->bf16) return to;
-  if (n > n_loaded) {
-    free(loaded);
-    loaded = pd_allocate(sizeof *loaded * (size_t)n);
-    n_loaded = n;
-  }
-  return loaded;
+  loading.to = to;
+  loading.i = -1;
+  if (!in->bf16 || in->elements <= loading.room) return;
+  free(loading.sample);
+  loading.sample = pd_allocate(sizeof *loading.sample * (size_t)in->elements);
+  loading.room = in->elements;
+}
+
+void *pd_load_sample(int input, int64_t i) {
+  const struct pd_input *in = &pd.stage->inputs[input];
+  round_sample(in);
+  loading.i = i;
+  return in->bf16 ? loading.sample : (float *)loading.to + i * in->elements;
 }
 
 void pd_load_end(int input, void *to) {
-  const struct pd_input *in = &pd.stage->inputs[input];
-  if (in->bf16) pd_write((pd_out){to, PD_BF16}, 0, loaded, pd.stage->microbatch * in->elements);
+  (void)to;
+  round_sample(&pd.stage->inputs[input]);
 }
 
 const float *pd_fetch(const float *from, int64_t n) {

@@ -492,6 +492,7 @@ static void test_table_is_complete(void **state) {
                                    &op_all_reduce_max,
                                    &op_all_reduce,
                                    &op_all_gather,
+                                   &op_reduce_scatter,
                                    &op_own_part,
                                    &op_summand,
                                    &op_own_columns};

@@ -54,12 +54,15 @@ static void inputs_are_those_of_their_turn() {
   for (int turn = 0; turn < TURNS; turn++) {
     void *to[] = {IN(loaded[turn]), IN(narrow[turn]), IN(tokens[turn])};
     for (int input = 0; input < 3; input++) {
-      void *room = pd_load_begin(input, to[input]);
-      for (int i = 0; i < B * N; i++)
-        if (input == 2)
-          ((int32_t *)room)[i] = turn * 1000 + i;
-        else
-          ((float *)room)[i] = number((uint64_t)(turn * 1000 + i));
+      pd_load_begin(input, to[input]);
+      for (int b = 0; b < B; b++) {
+        void *room = pd_load_sample(input, b);
+        for (int i = 0; i < N; i++)
+          if (input == 2)
+            ((int32_t *)room)[i] = turn * 1000 + b * N + i;
+          else
+            ((float *)room)[i] = number((uint64_t)(turn * 1000 + b * N + i));
+      }
       pd_load_end(input, to[input]);
     }
   }
