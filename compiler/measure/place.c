@@ -1,5 +1,5 @@
 /* `pdc profile --spill DIR`: what the place of a model that spills takes and gives, as programs use it: one thread, blocks
- * with checksums, a file without a name, memory whose pages come and go. As many bytes as the model keeps there, for a
+ * with checksums, a file without a name, small pages that go from block to block. As many bytes as the model keeps there, for a
  * file that the kernel caches is faster than one that is larger than memory. */
 #define _GNU_SOURCE /* O_TMPFILE */
 #include <errno.h>
@@ -27,7 +27,7 @@ static void touch_block(Disk *p, int64_t at, bool writes) {
   p->failed |= n != BLOCK;
 }
 
-/* Seconds of going over the file once. What memory holds is as it would be: just computed, or just given back. */
+/* Seconds of going over the file once. What is written has just been computed. */
 static double pass(Disk *p, int64_t bytes, bool writes) {
   double seconds = 0;
   for (int64_t at = 0; at < bytes && !p->failed; at += BLOCK) {
@@ -37,7 +37,6 @@ static double pass(Disk *p, int64_t bytes, bool writes) {
     volatile uint64_t sum = writes ? pd_checksum(p->memory, BLOCK) : 0;
     touch_block(p, at, writes);
     sum += writes ? 0 : pd_checksum(p->memory, BLOCK);
-    madvise(p->memory, BLOCK, MADV_DONTNEED);
     seconds += seconds_now() - start;
     (void)sum;
   }

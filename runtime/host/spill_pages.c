@@ -8,7 +8,7 @@
 
 #include <sys/mman.h>
 
-enum { PAGE = 4096, LEAST_CHUNK = 256 << 10, MOST_CHUNKS = 1 << 14, NONE = -1 };
+enum { PAGE = 4096, LEAST_CHUNK = 256 << 10, MOST_CHUNKS = 1 << 14, NONE = -1, ITS_OWN = -2 };
 
 static size_t chunk;      /* bytes; a mapping each, of which the kernel allows a process 65530 */
 static int *first;        /* by block, and one more: its first chunk */
@@ -89,17 +89,22 @@ void pd_pages_take(const struct pd_spill_block *b) {
   for (int k = first[i]; k < first[i + 1]; k++)
     if (place[k] != NONE) { /* nobody else has taken it */
       remove_left(k);
-    } else if (n_left) {
+      place[k] = ITS_OWN;
+    }
+  for (int k = first[i]; k < first[i + 1]; k++)
+    if (place[k] == NONE && n_left) {
       int from = left[n_left - 1];
       remove_left(from);
       move_chunk(from, k);
+    } else {
+      place[k] = NONE;
     }
   trim();
 }
 
 /* ---- pages at the ends ------------------------------------------------------------------------- */
 
-/* Whether a neighbour's bytes in a page are of no use: it has no pages, and nothing but padding is between them. */
+/* Whether a neighbour's bytes in a page are of no use: it is neither in memory nor on its way, and nothing but padding is between. */
 static bool is_free(const struct pd_spill_block *neighbour, size_t between) {
   enum { ALIGNMENT = 64 };
   return !neighbour->here && !neighbour->pending[0] && !neighbour->pending[1] && between < ALIGNMENT;

@@ -1,13 +1,16 @@
 /* Preloaded in front of the C library: the file that a model spills to fails, lies or is slow.
  *   PD_SPILL_FAULT=KIND[:NUMBER]   at the NUMBER-th such call (from 1) of the program
  * full: pwrite returns ENOSPC; error: pread returns EIO; short: pread finds the file's end; rotten: a bit of what pread read
- * is another; slow: pread takes a minute; room: posix_fallocate returns ENOSPC. */
+ * is another; slow: pread takes a minute; room: posix_fallocate returns ENOSPC. Or, from that call on, pages stay where they
+ * are: mremap returns ENOMEM. */
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <errno.h>
+#include <stdarg.h>
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/stat.h>
 #include <sys/types.h>
 #include <unistd.h>
@@ -52,4 +55,19 @@ int posix_fallocate(int file, off_t from, off_t n) {
   static int (*next)(int, off_t, off_t);
   if (!next) next = (int (*)(int, off_t, off_t))dlsym(RTLD_NEXT, "posix_fallocate");
   return is_it("room", file) ? ENOSPC : next(file, from, n);
+}
+
+void *mremap(void *from, size_t n, size_t n_new, int flags, ...) {
+  static void *(*next)(void *, size_t, size_t, int, void *);
+  if (!next) next = (void *(*)(void *, size_t, size_t, int, void *))dlsym(RTLD_NEXT, "mremap");
+  va_list list;
+  va_start(list, flags);
+  void *to = flags & MREMAP_FIXED ? va_arg(list, void *) : NULL;
+  va_end(list);
+  if (to && !strcmp(kind, "stay") && atomic_fetch_sub(&left, 1) <= 1) {
+    static atomic_bool said;
+    if (!atomic_exchange(&said, 1)) write(2, "pages stay\n", 11);
+    return errno = ENOMEM, MAP_FAILED;
+  }
+  return next(from, n, n_new, flags, to);
 }
