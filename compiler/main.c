@@ -21,6 +21,7 @@
 #include "pipedream/pipedream.h"
 #include "plan/device.h"
 #include "report/report.h"
+#include "residual/residual.h"
 #include "show/show.h"
 #include "simplify/simplify.h"
 #include "stage/stages.h"
@@ -85,6 +86,8 @@ static bool run_layout(Compilation *c) {
   move_permutes(c->graph);
   const Target *target = &c->options.plan.target;
   const Lowering *lowering = backend_of(target)->lowering;
+  if (target->precision == PRECISION_BF16)
+    round_residuals(c->graph, target->residual);
   if (c->graph->inference)
     return true;
   if (c->options.plan.tensor < 2) /* whose uneven parts are padded, too */
@@ -118,6 +121,13 @@ static bool run_tensor(Compilation *c) {
   return tensor_suits(c->graph, request, builds) &&
          tensor(c->graph, request->tensor, request->sharding, request->spread) && tensor_divides(c->graph) &&
          tensor_group(request);
+}
+
+static bool run_residual(Compilation *c) {
+  const Target *target = &c->options.plan.target;
+  if (target->precision == PRECISION_BF16)
+    mark_residuals(c->graph, target->residual);
+  return true;
 }
 
 static bool run_cut(Compilation *c) {
@@ -375,6 +385,7 @@ static const struct Pass {
      .dump = dump_graph,
      .verify = verify_graph,
      .emits = EMIT_SHARDING},
+    {.letter = 'r', .name = "residual", .run = run_residual, .dump = dump_graph, .verify = verify_graph},
     {.letter = 'c', .name = "cut", .run = run_cut, .dump = dump_pieces, .verify = verify_pieces},
     {.letter = 'l',
      .name = "plan",

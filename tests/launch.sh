@@ -24,13 +24,13 @@ complain() {
 # build DIR OPTIONS... MODEL: compiles; what was said is shown when it fails. $target: c, or cuda for programs that run
 # on tests/cuda/host, of $precision. For C, whose precision is $of_c, flags that come after pdc's own, with commas between: $level, -O0 where a
 # test is about what programs do and not about how they are compiled (bits do not depend on it, as tests/bits shows,
-# and clang takes an eighth of the time), and $more_flags.
+# and clang takes an eighth of the time), and $more_flags. Of either in bf16: $residual, which is --residual's.
 build() {
   if [ "${target:-c}" = cuda ]; then
-    "$pdc" --target cuda --precision "${precision:-f32}" -S -o "$@" >build.log 2>&1 &&
+    "$pdc" --target cuda --precision "${precision:-f32}" ${residual:+--residual "$residual"} -S -o "$@" >build.log 2>&1 &&
       sh "$(dirname "$pdc")/tests/cuda/host/compile" "$1" >>build.log 2>&1 && return
   else
-    set -- --precision "${of_c:-f32}" -o "$@"
+    set -- --precision "${of_c:-f32}" ${residual:+--residual "$residual"} -o "$@"
     cc_flags=${level:-}${level:+${more_flags:+,}}${more_flags:-}
     [ -z "$cc_flags" ] || set -- "$@" --cc "$top/tests/cc-with $cc_flags clang"
     "$pdc" "$@" >build.log 2>&1 && return

@@ -31,6 +31,8 @@ static const Option options[] = {
     {"--arch", "ARCH", ARCH, AT(arch), NULL, "of the GPUs, as sm_90 (default: this machine's)"},
     {"--precision", "HOW", CHOICE, AT(plan.target.precision), "f32|tf32|bf16",
      "of products: f32, bf16, or on GPUs tf32"},
+    {"--residual", "HOW", CHOICE, AT(plan.target.residual), "f32|bf16",
+     "--precision bf16: sums of blocks and their gradients in f32, as autocast has them, or in bf16"},
     {"--schedule", "NAME", TEXT, AT(plan.schedule), NULL,
      "instead of the model's `pipeline`; the names stand below"},
     {"--delay", "0|1", CHOICE, AT(plan.delay), "|0|1",
@@ -270,6 +272,11 @@ static void check_target(const Options *o) {
     d = error_at(NO_SPAN, "PD0613", "'--precision %s' is for GPUs: programs for processors compute in f32 or bf16",
                  precision_name(target.precision));
     help(d, "'--target cuda'");
+  } else if (target.residual != RESIDUAL_F32 && target.precision != PRECISION_BF16) {
+    d = error_at(NO_SPAN, "PD0613",
+                 "'--residual %s' belongs to '--precision bf16': '--precision %s' has all sums in f32",
+                 residual_name(target.residual), precision_name(target.precision));
+    help(d, "'--precision bf16'");
   } else if (!device->has_arch && o->arch) {
     d = error_at(NO_SPAN, "PD0613",
                  "'--arch' is for GPUs: programs for processors are for the machine they are "

@@ -90,13 +90,15 @@ static const char *turns_text(const Emit *e) {
   return e->p->replicas > 1 ? format(", dealt in turn to this stage's %d ranks", e->p->replicas) : "";
 }
 
-static const char *precision_words(Precision precision) {
-  switch (precision) {
+static const char *precision_words(const Target *t) {
+  if (t->residual == RESIDUAL_BF16)
+    return "bf16: what library calls read and write and the residual stream are stored in bf16, all sums are f32";
+  switch (t->precision) {
   case PRECISION_F32: return "f32";
   case PRECISION_TF32: return "tf32: products round their operands to 10 bits, and add up in f32";
   case PRECISION_BF16: return "bf16: what library calls read and write is stored in bf16, all sums are f32";
   }
-  BUG("precision %d", precision);
+  BUG("precision %d", t->precision);
 }
 
 static char *planned_words(const Emit *e, double forward, double backward, double update) {
@@ -141,7 +143,7 @@ void print_header(Emit *e) {
                       l->batch, l->batch == 1 ? "" : "s", l->microbatches, l->microbatch, turns_text(e),
                       l->schedule, in_flight_words(e->p)));
   if (e->dialect->target)
-    header_entry(e, "Target", format("%s; %s", e->dialect->target, precision_words(e->k->target.precision)));
+    header_entry(e, "Target", format("%s; %s", e->dialect->target, precision_words(&e->k->target)));
   header_entry(e, "Weights", version_words(e));
   header_entry(e, "Planned", planned_words(e, forward, backward, update));
   if (e->p->spills)

@@ -14,6 +14,8 @@ static Identity identity_of(const Emit *e) {
   for (int i = 0; i < e->identity->settings.n; i++)
     push(&x.settings, e->identity->settings.at[i]);
   push(&x.settings, (Setting){"precision", precision_name(e->k->target.precision)});
+  if (e->k->target.residual != RESIDUAL_F32)
+    push(&x.settings, (Setting){"residual", residual_name(e->k->target.residual)});
   return x;
 }
 

@@ -1,7 +1,8 @@
 /* --precision bf16: which values are stored in bf16. A library call multiplies in bf16 what it reads from memory,
  * so every value which a call reads or writes stands there in bf16, unless the call's op keeps it in f32; values
- * that only loops see (a residual stream, statistics, losses) stay as precise as loops compute them. The choice
- * depends on the graph alone: both sides of a cut make the same one. A loop that makes such a value goes on with it
+ * that only loops see (statistics, losses) stay as precise as loops compute them. Of the residual stream calls read
+ * rounded copies, or it is in bf16 itself (residual/residual.h). The choice depends on the graph alone: both sides of
+ * a cut make the same one. A loop that makes such a value goes on with it
  * rounded: it computes what a loop behind a cut, which reads it from memory, would. */
 #include "fuse/internal.h"
 
@@ -54,6 +55,8 @@ bool *values_in_bf16(const Graph *g, Precision precision) {
   for (int i = 0; i < g->nodes.n; i++)
     if (g->nodes.at[i].op->kind == OP_CONCAT)
       mark_concat(g, &g->nodes.at[i], bf16);
+  for (int v = 0; v < g->values.n; v++)
+    bf16[v] |= g->values.at[v].bf16;
   for (int v = 0; v < g->values.n; v++)
     bf16[v] = bf16[behind_views(g, v)];
   return bf16;

@@ -99,7 +99,7 @@ static void put_node(Dump *d, int index) {
     if (v->type == TYPE_TOKEN)
       fprintf(d->out, " token(%lld) ", (long long)v->classes);
     else
-      fputs(" f32 ", d->out);
+      fputs(v->bf16 ? " bf16 " : " f32 ", d->out);
     put_shape(d, &v->shape);
     if (!same_span(v->span, n->span))
       put_span(d, v->span);

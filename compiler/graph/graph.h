@@ -45,6 +45,8 @@ typedef struct Value {
   int named_in; /* the scope that has this variable; -1: none */
   Type type;
   int64_t classes; /* of tokens */
+  bool bf16;       /* of f32: under --precision bf16 it is rounded where it is made, whoever reads it
+                      (residual/residual.h); fuse/precision.c says what else is */
   Shape shape;
   int node, output; /* its producer */
   Span span;

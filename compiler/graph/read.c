@@ -311,7 +311,9 @@ static void read_outputs(Reader *r, Node *n, Ints *own_span) {
       v.classes = read_long(r);
       expect(r, ")");
     } else {
-      expect(r, "f32");
+      v.bf16 = accept(r, "bf16");
+      if (!v.bf16)
+        expect(r, "f32");
     }
     v.shape = read_shape(r);
     v.span = read_span(r);

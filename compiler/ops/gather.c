@@ -237,7 +237,7 @@ const Op op_gather_gradient = {
     .cost = cost_gather_gradient,
     .evaluate = evaluate_gather_gradient,
     .call = call_gather_gradient,
-    .stays_f32 = result_stays_f32,
+    .stays_f32 = all_stays_f32,
 };
 
 /* The same of a rank's rows of the table: tokens[..] give [.., width], zeros where another rank has the row. */
@@ -269,7 +269,7 @@ const Op op_gather_gradient_part = {
     .cost = cost_gather_gradient,
     .meet = meet_gather_gradient_part,
     .call = call_gather_gradient_part,
-    .stays_f32 = result_stays_f32,
+    .stays_f32 = all_stays_f32,
 };
 
 /* ---- one_hot --------------------------------------------------------------------------------- */

@@ -217,7 +217,7 @@ uint64_t node_key(const Node *n);
 extern const Op op_param, op_input, op_constant, op_iota, op_full;
 extern const Op op_add, op_sub, op_mul, op_div, op_neg, op_square, op_maximum, op_minimum, op_greater, op_equal,
     op_select, op_exp, op_expm1, op_log, op_log1p, op_sigmoid, op_tanh, op_erf, op_erfc, op_sqrt, op_rsqrt, op_sin,
-    op_cos, op_relu, op_abs, op_dropout, op_dropout_part;
+    op_cos, op_relu, op_abs, op_rounded, op_dropout, op_dropout_part;
 extern const Op op_sum, op_max, op_sum_to;
 extern const Op op_microbatch, op_running_average, op_share;
 extern const Op op_reshape, op_transpose, op_permute, op_slice, op_split, op_concat, op_pad, op_expand, op_detach;

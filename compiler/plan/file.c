@@ -111,6 +111,10 @@ char *plan_json(const Graph *g, const Pieces *p, const Plan *plan) {
   json_text(&t, "target", backend_of(&plan->target)->name);
   text_add(&t, ", ");
   json_text(&t, "precision", precision_name(plan->target.precision));
+  if (plan->target.residual != RESIDUAL_F32) {
+    text_add(&t, ", ");
+    json_text(&t, "residual", residual_name(plan->target.residual));
+  }
   text_add(&t, ",\n  ");
   json_int(&t, "threads", plan->target.threads);
   text_add(&t, ",\n  \"stages\": [\n");

@@ -131,19 +131,23 @@ static bool read_name(const JsonPlace *top, const char *key, const char *const *
 static bool read_target(const JsonPlace *top, Target *out) {
   enum { MOST_TARGETS = 8 };
   int64_t threads;
-  const char *targets[MOST_TARGETS], *precisions[N_PRECISIONS];
-  int n = 0, target, precision;
+  const char *targets[MOST_TARGETS], *precisions[N_PRECISIONS], *residuals[N_RESIDUALS];
+  int n = 0, target, precision, residual;
   for (; all_backends[n]; n++) {
     ensure(n < MOST_TARGETS);
     targets[n] = all_backends[n]->name;
   }
   for (int i = 0; i < N_PRECISIONS; i++)
     precisions[i] = precision_name((Precision)i);
+  for (int i = 0; i < N_RESIDUALS; i++)
+    residuals[i] = residual_name((Residual)i);
   if (!read_name(top, "target", targets, n, &target) ||
-      !read_name(top, "precision", precisions, N_PRECISIONS, &precision))
+      !read_name(top, "precision", precisions, N_PRECISIONS, &precision) ||
+      !read_name(top, "residual", residuals, N_RESIDUALS, &residual))
     return false;
   out->backend = all_backends[target];
   out->precision = (Precision)precision;
+  out->residual = (Residual)residual;
   if (!json_get_int(top, "threads", 1, MOST_THREADS, &threads))
     return false;
   out->threads = (int)threads;
@@ -230,6 +234,7 @@ bool plan_file_read(const char *path, PlanUse use, PlanFile *out) {
                                      "microbatches",
                                      "target",
                                      "precision",
+                                     "residual",
                                      "threads",
                                      "stages",
                                      "batch_seconds",

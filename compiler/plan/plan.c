@@ -50,13 +50,14 @@ static void name_devices(const Planner *r, Plan *plan) {
 /* What programs are made for is said by the command line, for plans from files, too: cuts suit one target. */
 static bool same_target(const Plan *plan, const PlanRequest *q) {
   const Target *made = &plan->target, *asked = &q->target;
-  if (backend_of(made) == backend_of(asked) && made->precision == asked->precision)
+  if (backend_of(made) == backend_of(asked) && made->precision == asked->precision &&
+      made->residual == asked->residual)
     return true;
-  Diagnostic *d = error_at(NO_SPAN, "PD0603",
-                           "'%s' is a plan for '--target %s --precision %s', not for "
-                           "'--target %s --precision %s'",
-                           q->plan, backend_of(made)->name, precision_name(made->precision),
-                           backend_of(asked)->name, precision_name(asked->precision));
+  Diagnostic *d =
+      error_at(NO_SPAN, "PD0603",
+               "'%s' is a plan for '--target %s --precision %s', not for "
+               "'--target %s --precision %s'",
+               q->plan, backend_of(made)->name, numbers_name(made), backend_of(asked)->name, numbers_name(asked));
   help(d, "ask for the same, or plan anew");
   return false;
 }

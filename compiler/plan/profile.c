@@ -47,10 +47,15 @@ Name line_of(const char *path, const char *key) {
   return internf("%.*s", (int)strcspn(from, "\n"), from);
 }
 
+/* "cuda bf16" */
+static Name target_text(const Backend *b, const Target *target) {
+  return internf("%s %s", b->name, numbers_name(target));
+}
+
 ProfileSignature profile_signature(const Graph *g, const Pieces *p, Target target, const char *compiler) {
   const Backend *b = backend_of(&target);
   return (ProfileSignature){.model = model_hash(g, p),
-                            .target = internf("%s %s", b->name, precision_name(target.precision)),
+                            .target = target_text(b, &target),
                             .machine = b->device->machine(),
                             .threads = target.threads,
                             .compiler = intern(compiler ? compiler : ""),
@@ -181,14 +186,15 @@ static bool read_signature(const JsonPlace *top, ProfileSignature *s) {
   return true;
 }
 
-/* "cuda bf16" as a target. */
 static bool target_of(Name text, Target *to) {
   for (const Backend *const *b = all_backends; *b; b++)
-    for (int i = 0; i < N_PRECISIONS; i++)
-      if (text == internf("%s %s", (*b)->name, precision_name((Precision)i))) {
-        *to = (Target){.backend = *b, .precision = (Precision)i};
+    for (int i = 0; i < N_PRECISIONS * N_RESIDUALS; i++) {
+      *to = (Target){.backend = *b,
+                     .precision = (Precision)(i / N_RESIDUALS),
+                     .residual = (Residual)(i % N_RESIDUALS)};
+      if (text == target_text(*b, to))
         return true;
-      }
+    }
   return false;
 }
 

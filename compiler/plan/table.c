@@ -229,6 +229,11 @@ const char *plan_device_text(const Plan *plan) {
   return format("device %s%s", plan->device, cluster);
 }
 
+static void print_residual(const Plan *plan, FILE *out) {
+  if (plan->target.residual == RESIDUAL_BF16)
+    fprintf(out, "residual: sums of blocks and their gradients stand in bf16\n");
+}
+
 void plan_table(const Graph *g, const Pieces *p, const Plan *plan, FILE *out) {
   const Pipeline *l = &plan->pipeline;
   fprintf(out, "%s: %d stage%s, schedule %s, batch %lld in %lld microbatch%s of %lld, %s; costs %s; %s\n",
@@ -252,6 +257,7 @@ void plan_table(const Graph *g, const Pieces *p, const Plan *plan, FILE *out) {
   else
     predict_batches(g, plan, out);
   print_padding(g, out);
+  print_residual(plan, out);
   if (g->train.optimizer->others && !g->inference)
     print_methods(g, out);
   if (plan->why && *plan->why)

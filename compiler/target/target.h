@@ -9,6 +9,11 @@
 typedef enum { PRECISION_F32, PRECISION_TF32, PRECISION_BF16 } Precision;
 enum { N_PRECISIONS = PRECISION_BF16 + 1 };
 
+/* Of PRECISION_BF16, as --residual lists them: what the residual stream is stored in. F32: where PyTorch's autocast has
+ * it in f32; residual/residual.h says what it is. */
+typedef enum { RESIDUAL_F32, RESIDUAL_BF16 } Residual;
+enum { N_RESIDUALS = RESIDUAL_BF16 + 1 };
+
 typedef struct Backend {
   const char *name;                  /* as --target and plan.json have it: "c" */
   const struct Device *device;       /* plan/device.h: what a rank runs on, how fast that is */
@@ -20,6 +25,7 @@ typedef struct Backend {
 typedef struct Target {
   const Backend *backend; /* NULL: the first of all_backends */
   Precision precision;
+  Residual residual;
   int threads; /* a rank's: what scratch is sized for */
 } Target;
 
@@ -33,5 +39,7 @@ extern const Backend *const all_backends[]; /* ends with NULL */
 const Backend *backend_of(const Target *t);
 const Backend *backend_find(const char *name);   /* NULL: there is none */
 const char *precision_name(Precision precision); /* "f32" */
+const char *residual_name(Residual residual);    /* "f32" */
+const char *numbers_name(const Target *t);       /* both, as options: "bf16", "bf16 --residual bf16" */
 
 #endif

@@ -20,3 +20,12 @@ const char *precision_name(Precision precision) {
   static const char *const names[N_PRECISIONS] = {"f32", "tf32", "bf16"};
   return names[precision];
 }
+
+const char *residual_name(Residual residual) {
+  static const char *const names[N_RESIDUALS] = {"f32", "bf16"};
+  return names[residual];
+}
+
+const char *numbers_name(const Target *t) {
+  return t->residual == RESIDUAL_BF16 ? "bf16 --residual bf16" : precision_name(t->precision);
+}

@@ -1,4 +1,4 @@
-# Training runs by their bytes: losses, norms and final weights. In bf16 with of_c=bf16; with EVERY=N of the runs that must
+# Training runs by their bytes: losses, norms and final weights. In bf16 with of_c=bf16, also of the residual stream with residual=bf16; with EVERY=N of the runs that must
 # give the same bytes only each N-th, the SEED-th of the first N first.
 . "$(dirname "$0")/../launch.sh"
 model=$here/${model:-tied}.pdm

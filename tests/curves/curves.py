@@ -5,7 +5,7 @@
   curves.py PDC DIGITS --golden                           writes small.losses, what `run` compares pdc with
 
 Three models (a GPT, LeNet on drawn digits, LSTMs over bytes) are trained four times for each seed: in PyTorch in f32 and under autocast
-to bf16, and by pdc in both. All four start from the same weights and take the same samples in the same order. The distance of two
+to bf16, and by pdc in both; the GPT besides with its residual stream in bf16 (`residual`: pdc's --residual bf16). All four start from the same weights and take the same samples in the same order. The distance of two
 curves is the mean over updates of |a - b|, a and b losses averaged over the last 20 updates. PyTorch's loss is computed in f32 of logits
 in bf16, as pdc's. DIGITS: the program of tests/data. Needs PyTorch 2; one thread a side."""
 import functools
@@ -42,7 +42,7 @@ def entropy(logits, y):
     return F.cross_entropy(logits.float().flatten(0, -2), y.flatten())
 
 
-def gpt(sizes, w, x, y):
+def gpt(sizes, w, x, y, residual=torch.float32):
     def linear(name, h):
         return F.linear(h, w[name + ".weight"].T, w[name + ".bias"])
 
@@ -53,6 +53,8 @@ def gpt(sizes, w, x, y):
         return h.unflatten(-1, (sizes["n_head"], -1)).transpose(1, 2)
 
     h = w["wte.weight"][x] + w["wpe.weight"]
+    if torch.is_autocast_enabled("cpu"):
+        h = h.to(residual)  # and so are all sums with it
     for i in range(sizes["n_layer"]):
         block = f"h.{i}."
         q, k, v = map(heads, linear(block + "attn.c_attn", norm(block + "ln_1", h)).chunk(3, -1))
@@ -113,6 +115,7 @@ def images(sizes, paths, batch, seed):
 class Model:
     def __init__(self, name, loss, file, data_of, rate, batch, **sizes):
         self.name, self.loss, self.file, self.data_of = name, loss, top / file, data_of
+        self.kept = ("--residual", "bf16") if name == "residual" else ()
         self.rate, self.batch, self.sizes = rate, batch, sizes
 
     def options(self):
@@ -123,7 +126,7 @@ class Model:
 
     def build(self, pdc):
         for precision in ("f32", "bf16"):
-            subprocess.run([pdc, "-n", "1", "--schedule", "flush", "--precision", precision, "-o", f"{self.name}.{precision}",
+            subprocess.run([pdc, "-n", "1", "--schedule", "flush", "--precision", precision, *(self.kept if precision == "bf16" else ()), "-o", f"{self.name}.{precision}",
                             *self.options(), self.file], check=True)
 
     def launch(self, precision, seed, *options):
@@ -190,15 +193,16 @@ def main():
         os.chdir(work)
         subprocess.run([digits, ".", "200" if small else "10000", "1"], check=True, stdout=subprocess.DEVNULL)
         drawn = [pathlib.Path(work, x) for x in ("train-images-idx3-ubyte", "train-labels-idx1-ubyte")]
+        gpts = {"gpt": gpt, "residual": functools.partial(gpt, residual=torch.bfloat16)}
         if small:
-            models = [(Model("gpt", gpt, "models/gpt2.pdm", texts, 1e-3, 8, n_layer=2, n_head=2, n_embd=32, n_ctx=16, vocab_size=128,
-                             p_drop=0), [text]),
+            models = [(Model(name, loss, "models/gpt2.pdm", texts, 1e-3, 8, n_layer=2, n_head=2, n_embd=32, n_ctx=16, vocab_size=128,
+                             p_drop=0), [text]) for name, loss in gpts.items()] + [
                       (Model("lenet", lenet, "models/lenet.pdm", images, 1e-3, 16), drawn),
                       (Model("characters", characters, "tests/curves/characters.pdm", texts, 3e-3, 8, n_ctx=16, vocab_size=128,
                              width=16, hidden=37), [text])]
         else:
-            models = [(Model("gpt", gpt, "models/gpt2.pdm", texts, 1e-3, 12, n_layer=4, n_head=4, n_embd=128, n_ctx=64,
-                             vocab_size=256, p_drop=0), [text]),
+            models = [(Model(name, loss, "models/gpt2.pdm", texts, 1e-3, 12, n_layer=4, n_head=4, n_embd=128, n_ctx=64,
+                             vocab_size=256, p_drop=0), [text]) for name, loss in gpts.items()] + [
                       (Model("lenet", lenet, "models/lenet.pdm", images, 1e-3, 64), drawn),
                       (Model("characters", characters, "tests/curves/characters.pdm", texts, 3e-3, 12, n_ctx=64, vocab_size=256,
                              width=64, hidden=128), [text])]

@@ -137,6 +137,27 @@ types_agree_across_cuts() {
   done
 }
 
+# What crosses a cut between blocks, activations and gradients, is f32, or all bf16: with or without dropout. Plans say
+# which, and are taken back for the same.
+residual_stream_has_one_type() {
+  for kept in f32 bf16; do
+    type=float
+    [ $kept = bf16 ] && type=pd_bf16
+    for dropout in 0 0.1; do
+      expect 0 "$pdc" -S --verify-each --target cuda --precision bf16 --residual $kept --split 'h[1]' -D p_drop=$dropout \
+        $gpt_small -o s "$source/models/gpt_mini.pdm"
+      for what in sent gradients_received; do
+        [ "$(crossing 0 $what)" = $type ] || fail "$what with p_drop $dropout: $(crossing 0 $what), not $type"
+      done
+    done
+  done
+  contains s/plan.json '"precision": "bf16", "residual": "bf16"'
+  expect 0 "$pdc" -S --target cuda --precision bf16 --residual bf16 --plan s/plan.json -D p_drop=0.1 $gpt_small -o again "$source/models/gpt_mini.pdm"
+  cmp s/stage0.cu again/stage0.cu || fail "another program from the same plan"
+  expect 1 "$pdc" -S --target cuda --precision bf16 --plan s/plan.json -D p_drop=0.1 $gpt_small -o again "$source/models/gpt_mini.pdm"
+  contains err PD0603
+}
+
 # GELU and its gradient are parts of the products around it: neither is parted from them, so that bits do not depend on
 # cuts. In single precision it is a loop of its own.
 gelus_are_parts_of_products() {
@@ -209,7 +230,7 @@ targets_replace_each_other() {
 }
 
 options_are_checked() {
-  for wrong in "--precision tf32" "--arch sm_90" "--target cuda --threads 2"; do
+  for wrong in "--precision tf32" "--arch sm_90" "--target cuda --threads 2" "--residual bf16" "--target cuda --precision tf32 --residual bf16"; do
     expect 1 "$pdc" -S $wrong "$source/models/mlp.pdm"
     contains err PD0613
   done

@@ -171,9 +171,11 @@ positions) # of activations that are split by them: as near; stages, cuts, recom
   ;;
 bf16) # partial sums are rounded as products are, so that losses are as near as bf16 is to f32; stages, cuts to the byte
   of_c=bf16 of_losses=2e-3 of_weights=3e-2
-  shared 2 --schedule flush --microbatch 2 -D "$sgd"
-  gpt two --stages 2 --split "h[0].mlp" --schedule flush --recompute on --tensor 2 --microbatch 2 -D "$sgd" &&
-    trained 4 two && same shared2 two
+  for kept in bf16 f32; do
+    shared 2 --residual $kept --schedule flush --microbatch 2 -D "$sgd"
+    gpt two --residual $kept --stages 2 --split "h[0].mlp" --schedule flush --recompute on --tensor 2 --microbatch 2 -D "$sgd" &&
+      trained 4 two && same shared2 two
+  done
   launch 2 shared2 --steps 0 --init two.safetensors --save again.safetensors &&
     cmp two.safetensors again.safetensors || complain "weights that are read and saved are others"
   ;;

@@ -1,0 +1,263 @@
+/* What is the residual stream, which of it stays in f32, and the rounded copies of that for library calls.
+ *
+ * A block ends in the sum of what went past it and what its library calls made. The stream is what goes past blocks and
+ * its gradient, and these sums and their gradients where more than one node reads them: what a single loop makes and
+ * goes on with need not be rounded. It follows from the graph alone, dropout or none, so that cuts and recomputation change no bits.
+ *
+ * With RESIDUAL_F32 it has the types of PyTorch's autocast: results of calls are bf16 and so is what loops make of
+ * them, but embedding rows, norms over a sample's own values, and sums with positions or with another f32 value are
+ * f32; a gradient has its value's type. */
+#include "residual/residual.h"
+
+#include "ops/op.h"
+#include "ops/rules.h"
+#include "simplify/rewrite.h"
+
+/* By value: of the root behind views (see behind()). */
+typedef struct Stream {
+  const Graph *g;
+  bool *narrow; /* of forward values: autocast has it in bf16 */
+  int *calls;   /* of forward values: library calls on the longest way to it */
+  bool *leads;  /* of forward values: a library call depends on it */
+  int *readers; /* nodes of its own direction */
+  bool *member;
+  bool *wide;       /* of members: it stays in f32 */
+  int *gradient_of; /* of members: the value whose gradient it is; -1: it is none */
+} Stream;
+
+static int behind(const Graph *g, int value) {
+  while (maker(g, value)->op->kind == OP_VIEW)
+    value = maker(g, value)->in[0];
+  return value;
+}
+
+/* Multiplies in bf16 and not merely copies. */
+static bool is_narrow_call(const Node *n) {
+  return n->op->kind == OP_CALL && !(n->op->stays_f32 && n->op->stays_f32(n, true, 0));
+}
+
+/* Of a bias that a call adds: its sum is of what the call's other gradients are made of. */
+static bool is_bias_gradient(const Graph *g, const Node *n) {
+  if (n->op != &op_sum_to || n->serves < 0 || !g->nodes.at[n->serves].op->adds_bias)
+    return false;
+  const Node *add = &g->nodes.at[n->serves];
+  return maker(g, add->in[0])->op->takes_bias || maker(g, add->in[1])->op->takes_bias;
+}
+
+static bool reads_narrow(const Graph *g, const Node *n, int k) {
+  return (n->op->kind == OP_CALL && !(n->op->stays_f32 && n->op->stays_f32(n, false, k))) ||
+         is_bias_gradient(g, n);
+}
+
+/* Positions: what is the same for all samples and has a number for each element of one, but no vector. */
+static bool is_position(const Shape *x, const Shape *of) {
+  return !x->batched && x->rank > 1 && shape_elements(x) == shape_elements(of);
+}
+
+static bool is_narrow(const Stream *s, const Node *n) {
+  const Graph *g = s->g;
+  bool any = false;
+  if (is_narrow_call(n))
+    return true;
+  for (int k = 0; k < n->n_in && n->op->kind != OP_REDUCE; k++) {
+    const Value *v = &g->values.at[n->in[k]];
+    bool counts = v->type == TYPE_F32 && v->shape.batched;
+    if (is_position(&v->shape, &g->values.at[n->out[0]].shape) || (counts && !s->narrow[n->in[k]]))
+      return false;
+    any |= counts;
+  }
+  return any && n->op->kind != OP_REDUCE;
+}
+
+static void follow_forward(Stream *s) {
+  const Graph *g = s->g;
+  for (int i = 0; i < g->n_forward; i++) {
+    const Node *n = &g->nodes.at[i];
+    bool narrow = is_narrow(s, n);
+    int calls = 0;
+    for (int k = 0; k < n->n_in; k++)
+      calls = s->calls[n->in[k]] > calls ? s->calls[n->in[k]] : calls;
+    for (int k = 0; k < n->n_out; k++) {
+      s->narrow[n->out[k]] = narrow;
+      s->calls[n->out[k]] = calls + is_narrow_call(n);
+    }
+  }
+  for (int i = g->n_forward - 1; i >= 0; i--) {
+    const Node *n = &g->nodes.at[i];
+    bool leads = is_narrow_call(n);
+    for (int k = 0; k < n->n_out; k++)
+      leads |= s->leads[n->out[k]];
+    for (int k = 0; k < n->n_in; k++)
+      s->leads[n->in[k]] |= leads;
+  }
+}
+
+static bool reads(const Graph *g, const Node *n, int root, int inputs) {
+  for (int k = 0; k < inputs; k++)
+    if (behind(g, n->in[k]) == root)
+      return true;
+  return false;
+}
+
+static void count_readers(Stream *s) {
+  const Graph *g = s->g;
+  for (int i = 0; i < g->nodes.n; i++) {
+    const Node *n = &g->nodes.at[i];
+    for (int k = 0; k < n->n_in && n->op->kind != OP_VIEW; k++) {
+      int root = behind(g, n->in[k]);
+      if (is_forward(g, g->values.at[root].node) == is_forward(g, i) && !reads(g, n, root, k))
+        s->readers[root]++;
+    }
+  }
+}
+
+/* Which operand of a node goes past a block that the other comes from; -1: the node ends no block. */
+static int passing(const Stream *s, const Node *n) {
+  if (n->op != &op_add || !s->leads[n->out[0]])
+    return -1;
+  const Shape *sum = &s->g->values.at[n->out[0]].shape;
+  for (int k = 0; k < 2; k++)
+    if (!sum->batched || !shape_equal(&s->g->values.at[n->in[k]].shape, sum))
+      return -1;
+  int more = s->calls[n->in[1]] - s->calls[n->in[0]];
+  return more > 0 ? 0 : more < 0 ? 1 : -1;
+}
+
+/* of: the value whose gradient it is, or -1. */
+static void add_member(Stream *s, int value, bool wide, int of) {
+  int root = behind(s->g, value);
+  const Value *v = &s->g->values.at[root];
+  if (v->type != TYPE_F32 || !v->shape.batched || is_narrow_call(maker(s->g, root)))
+    return;
+  s->member[root] = true;
+  s->wide[root] |= wide;
+  s->gradient_of[root] = of;
+}
+
+/* The sum over all that read the value; -1: there is none. */
+static int whole_gradient(const Value *v) {
+  for (int u = 0; u < v->gradients.n; u++)
+    if (v->gradients.at[u] >= 0)
+      return v->gradients.at[u];
+  return -1;
+}
+
+/* A value of the stream and its gradient; `always`: however many read them. */
+static void add_with_gradient(Stream *s, int value, Residual kept, bool always) {
+  bool wide = kept == RESIDUAL_F32 && !s->narrow[value];
+  int gradient = whole_gradient(&s->g->values.at[value]);
+  if (always || s->readers[behind(s->g, value)] > 1)
+    add_member(s, value, wide, -1);
+  if (gradient >= 0 && (always || s->readers[behind(s->g, gradient)] > 1))
+    add_member(s, gradient, wide, value);
+}
+
+static Stream find_stream(const Graph *g, Residual kept) {
+  size_t values = (size_t)g->values.n + 1;
+  Stream s = {.g = g,
+              .narrow = alloc(values),
+              .calls = alloc(values * sizeof *s.calls),
+              .leads = alloc(values),
+              .readers = alloc(values * sizeof *s.readers),
+              .member = alloc(values),
+              .wide = alloc(values),
+              .gradient_of = alloc(values * sizeof *s.gradient_of)};
+  follow_forward(&s);
+  count_readers(&s);
+  for (int i = 0; i < g->n_forward; i++) {
+    const Node *n = &g->nodes.at[i];
+    int past = passing(&s, n);
+    if (past >= 0) {
+      add_with_gradient(&s, n->in[past], kept, s.readers[behind(g, n->in[past])] > 1);
+      add_with_gradient(&s, n->out[0], kept, false);
+    }
+  }
+  return s;
+}
+
+/* ---- rounded copies ----------------------------------------------------------------------------- */
+
+/* Of a value for calls: forward all share one, in backward those that no cut parts. */
+typedef struct RoundedCopy {
+  int of, part, made;
+} RoundedCopy;
+
+typedef struct Rounding {
+  Rewrite *w;
+  const Stream *s;
+  int *part; /* by run: the first of those that no cut parts from it (Op.stays) */
+  Vec(RoundedCopy) copies;
+} Rounding;
+
+static void join_runs(Rounding *r) {
+  const Graph *g = r->w->from;
+  const int *run = r->w->run;
+  int runs = g->n_forward ? run[g->n_forward - 1] + 1 : 0;
+  r->part = alloc((size_t)(runs + 1) * sizeof *r->part);
+  for (int i = 0; i < runs; i++)
+    r->part[i] = i;
+  for (int i = 0; i < g->n_forward; i++)
+    for (int k = 0; k < g->nodes.at[i].n_in; k++) {
+      const Node *from = maker(g, g->nodes.at[i].in[k]);
+      for (int at = run[g->values.at[from->out[0]].node]; from->op->stays && at <= run[i]; at++)
+        r->part[at] = r->part[run[g->values.at[from->out[0]].node]];
+    }
+}
+
+static Name copy_name(const Rounding *r, int value) {
+  const Graph *g = r->w->from;
+  int of = r->s->gradient_of[behind(g, value)];
+  return of < 0 ? internf("%s_bf16", g->values.at[value].name) : internf("d_%s_bf16", g->values.at[of].name);
+}
+
+static int rounded_copy(Rounding *r, int node, int value) {
+  Rewrite *w = r->w;
+  int part = is_forward(w->from, node) ? -1 : r->part[w->run[node]];
+  for (int i = 0; i < r->copies.n; i++)
+    if (r->copies.at[i].of == value && r->copies.at[i].part == part)
+      return r->copies.at[i].made;
+  int made = graph_output(w->to, rewrite_insert(w, node, &op_rounded, &w->value[value], 1, NULL), 0);
+  w->to->values.at[made].name = copy_name(r, value);
+  push(&r->copies, (RoundedCopy){value, part, made});
+  return made;
+}
+
+static void copy_node(Rounding *r, int node) {
+  Rewrite *w = r->w;
+  const Node *n = &w->from->nodes.at[node];
+  int *in = alloc((size_t)(n->n_in + 1) * sizeof *in);
+  for (int k = 0; k < n->n_in; k++)
+    in[k] = reads_narrow(w->from, n, k) && r->s->wide[behind(w->from, n->in[k])] ? rounded_copy(r, node, n->in[k])
+                                                                                 : w->value[n->in[k]];
+  rewrite_copy(w, node, in, node);
+}
+
+static bool any_copy(const Stream *s) {
+  for (int i = 0; i < s->g->nodes.n; i++)
+    for (int k = 0; k < s->g->nodes.at[i].n_in; k++)
+      if (reads_narrow(s->g, &s->g->nodes.at[i], k) && s->wide[behind(s->g, s->g->nodes.at[i].in[k])])
+        return true;
+  return false;
+}
+
+static void write_copies(Graph *g, const Stream *s) {
+  if (!any_copy(s))
+    return;
+  Rounding r = {.w = rewrite_begin(g), .s = s};
+  join_runs(&r);
+  for (int i = 0; i < g->nodes.n; i++)
+    copy_node(&r, i);
+  rewrite_finish(r.w);
+}
+
+void round_residuals(Graph *g, Residual kept) {
+  const Stream s = find_stream(g, kept);
+  write_copies(g, &s);
+}
+
+void mark_residuals(Graph *g, Residual kept) {
+  const Stream s = find_stream(g, kept);
+  for (int v = 0; v < g->values.n; v++)
+    g->values.at[v].bf16 = s.member[v] && !s.wide[v];
+  write_copies(g, &s);
+}
