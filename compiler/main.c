@@ -399,6 +399,7 @@ static const struct Pass {
      .run = make_kernels,
      .dump = dump_kernels,
      .verify = verify_kernels,
+     .always = true,
      .emits = EMIT_KERNELS},
     {.letter = 'w', .name = "lower", .run = run_lower, .dump = dump_lowered, .verify = verify_lowered},
     {.letter = 't',

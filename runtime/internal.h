@@ -87,7 +87,9 @@ int pd_shards(void);      /* of a shard group; 1: nothing is shared */
 int pd_self_of(int rank); /* pd.self of a rank of this pipeline; negative numbers stay */
 extern MPI_Comm pd_comm_everyone;
 void pd_tensor_open(MPI_Comm everyone, MPI_Comm *pipeline);
-void pd_tensor_start(void); /* collective in a shard group, once messages can travel */
+void pd_tensor_start(void);                /* collective in a shard group, once messages can travel */
+void pd_collectives_start(MPI_Comm group); /* the same, of a group's own (collectives.c) */
+void pd_trace_collective(double start);    /* of the pass that runs, from then until now */
 
 /* ---- comm.c ---------------------------------------------------------------------------------- */
 

@@ -50,6 +50,11 @@
 #define pd_all_reduce_max(x, n, y, scratch) pd_all_reduce_max(PD_IN(x), n, PD_OUT(y), scratch)
 #define pd_all_gather(x, runs, part, y, scratch) pd_all_gather(PD_IN(x), runs, part, PD_OUT(y), scratch)
 #define pd_reduce_scatter(x, runs, part, y, scratch) pd_reduce_scatter(PD_IN(x), runs, part, PD_OUT(y), scratch)
+#define pd_all_reduce_begin(x, n, y) pd_all_reduce_begin(PD_IN(x), n, PD_OUT(y))
+#define pd_all_reduce_max_begin(x, n, y) pd_all_reduce_max_begin(PD_IN(x), n, PD_OUT(y))
+#define pd_all_gather_begin(x, runs, part, y) pd_all_gather_begin(PD_IN(x), runs, part, PD_OUT(y))
+#define pd_reduce_scatter_begin(x, runs, part, y) pd_reduce_scatter_begin(PD_IN(x), runs, part, PD_OUT(y))
+#define pd_collective_end(y) pd_collective_end(PD_OUT(y))
 #define pd_take_part(x, runs, part, y) pd_take_part(PD_IN(x), runs, part, PD_OUT(y))
 
 #endif

@@ -196,6 +196,7 @@ struct pd_stage {
   int stage, n_stages;
   const int *replicas; /* by stage; stage i's ranks follow those of stage i - 1 */
   int tensor;          /* ranks that share each layer of each replica (tensor.c); 0: one has all */
+  int collectives;     /* of these ranks, a microbatch */
   int64_t batch, microbatch, microbatches; /* samples an update, samples, microbatches an update of all replicas */
   int64_t model_parameters;                /* elements over the whole model, without buffers */
   int n_model_parameters;                  /* tensors, buffers among them */
@@ -219,6 +220,7 @@ struct pd_stage {
   int n_moments;
   const struct pd_moment *own_moments; /* where some have shapes of their own: all, by parameter and number */
   size_t scratch;                      /* of a rule over whole tensors, as much as its row asked for; 0: none */
+  size_t meeting, meeting_bytes;       /* of a collective between its begin and its end; 0: none is in two */
   bool has_masters;
   size_t masters; /* the newest weights in f32, laid out like moments: weights are copies */
   /* Where replicas share moments, masters and averages: replica r has its part of each, bytes shards[r] to shards[r + 1]
@@ -320,7 +322,9 @@ enum pd_work { /* what --trace shows; the first five are the stage program's */
                PD_VALIDATE,
                PD_CHECKPOINT,
                PD_AUDIT,
-               PD_BLOCKS
+               PD_BLOCKS,
+               PD_MEET,
+               PD_MEET_BACKWARD
 };
 /* while (pd_begin(work, k)) { the work; pd_end(); } is work on microbatch (PD_UPDATE: update) k: once; twice where
  * --audit compares what it writes; not at all under --emulate, when pd_begin sleeps for the planned time. With chunks
@@ -560,7 +564,7 @@ void pd_lstm_backward(const struct pd_lstm *l, pd_in w, pd_in h0, pd_in c0, cons
                       pd_in c, pd_in gates, pd_in dh, pd_in dh_n, pd_in dc_n, pd_out d_gates, pd_out previous,
                       pd_out dh0, pd_out dc0, void *scratch);
 
-/* ---- what the ranks of a shard group do together (tensor.c) --------------------------------------------- */
+/* ---- what the ranks of a shard group do together (collectives.c) ---------------------------------------- */
 /* Each rank calls the same ones in the same order. y[i] = x[i] of rank 0 + that of rank 1 + ...: the same bits on all.
  * scratch: the bytes of pd_all_reduce_scratch. */
 #ifdef __cplusplus
@@ -586,6 +590,18 @@ static inline int64_t pd_reduce_scatter_scratch(int64_t n,
 }
 /* Of a whole value this rank's part, which needs no message. */
 void pd_take_part(pd_in x, int64_t runs, int64_t part, pd_out y);
+/* The same in two calls: from the first on x stays as it is and y is nobody else's, y is there after the second one. None of
+ * the group's other calls may stand between the two. */
+void pd_all_reduce_begin(pd_in x, int64_t n, pd_out y);
+void pd_all_reduce_max_begin(pd_in x, int64_t n, pd_out y);
+void pd_all_gather_begin(pd_in x, int64_t runs, int64_t part, pd_out y);
+void pd_reduce_scatter_begin(pd_in x, int64_t runs, int64_t part, pd_out y);
+void pd_collective_end(pd_out y);
+/* What a begin needs of the arena's `meeting` to show so many bytes: two places of whole pages, wherever it starts. */
+enum { PD_SHOWN_PAGE = 4096 };
+static inline int64_t pd_shown_bytes(int64_t bytes) {
+  return (2 * ((bytes + PD_SHOWN_PAGE - 1) / PD_SHOWN_PAGE) + 1) * PD_SHOWN_PAGE;
+}
 #ifdef __cplusplus
 }
 #endif

@@ -4,7 +4,6 @@
  * shard group, whose ranks meet in the collectives that the stage program calls. Beyond these all ranks together agree on
  * the launch and on signals and add up figures, to which what is whole is contributed by the first pipeline alone; it
  * writes all files, of whole tensors. */
-#define PD_KERNELS
 #include "checksum.h"
 #include "internal.h"
 #include "transfer.h"
@@ -31,132 +30,8 @@ void pd_tensor_open(MPI_Comm everyone, MPI_Comm *pipeline) {
   MPI_Comm_split(everyone, pd.self / n, pd.self, &comm_group);
 }
 
-/* ---- collectives ------------------------------------------------------------------------------- */
-
-/* All of a group's messages go over one line, one collective after the other: what is received stands in the call's
- * scratch memory, and the device adds it up or puts it in its place (group.c, group.cu). */
-static struct pd_line *line;
-static struct pd_transfer *transfer;
-static struct pd_message *messages;
-static const struct pd_meeting *meeting; /* instead of messages; NULL: there is none */
-static int n_messages;
-
 void pd_tensor_start(void) {
-  enum { MOST_BYTES = 1 << 30 }; /* more than any buffer between host and device has */
-  int n = pd_shards();
-  if (n < 2) return;
-  meeting = pd_meeting_start(comm_group);
-  int *ranks = pd_allocate(sizeof *ranks * (size_t)n);
-  for (int i = 0; i < n; i++) ranks[i] = i;
-  line = pd_line_open(comm_group, n, ranks, PD_COMPUTING);
-  free(ranks);
-  transfer = pd_transfer_new(2 * (n - 1), MOST_BYTES);
-  messages = pd_allocate(sizeof *messages * 2 * (size_t)(n - 1));
-}
-
-static int64_t size_of(enum pd_type type) { return type == PD_BF16 ? 2 : 4; }
-
-static void add_message(int peer, bool sent, const void *at, int64_t bytes) {
-  if (bytes > 0) messages[n_messages++] = (struct pd_message){peer, sent, 1, (void *)at, (size_t)bytes};
-}
-
-static bool has_passed(void *of) { return pd_transfer_passed(of); }
-
-static void exchange(void) {
-  pd_transfer_post(transfer, line, n_messages, messages);
-  pd_wait_until(has_passed, transfer, "the other ranks of its shard group", -1, NULL, -1);
-  n_messages = 0;
-}
-
-/* The peers in an order that starts behind this rank, so that not all send to one first. */
-static int peer(int i) { return (pd.shard + i) % pd_shards(); }
-
-/* Parts in scratch memory start a cache line, whatever the type. */
-static int64_t lines(int64_t n) { return (n + 15) / 16 * 16; }
-
-/* Short ones: everyone sends all to everyone. */
-static void reduce_at_once(enum pd_group_operation how, pd_in x, int64_t n, pd_out y, char *others) {
-  int64_t size = size_of(x.type), stride = lines(n);
-  for (int i = 1; i < pd_shards(); i++) {
-    add_message(peer(i), false, others + peer(i) * stride * size, n * size);
-    add_message(peer(i), true, x.at, n * size);
-  }
-  exchange();
-  pd_reduce_group(how, x, (pd_in){others, x.type}, stride, n, y);
-}
-
-/* Each rank reduces a part, then all send theirs to all. */
-static void reduce(enum pd_group_operation how, pd_in x, int64_t n, pd_out y, void *scratch) {
-  int64_t part = (n + pd_shards() - 1) / pd_shards(), stride = lines(part), own = pd.shard * part;
-  int64_t in = size_of(x.type), out = size_of(y.type);
-  char *others = scratch;
-  if (meeting) {
-    meeting->reduce(how, x, n, y);
-    return;
-  }
-  if (n <= PD_SHORT_SUM) {
-    reduce_at_once(how, x, n, y, others);
-    return;
-  }
-#define LENGTH(r) ((r)*part >= n ? 0 : n - (r)*part < part ? n - (r)*part : part)
-  int64_t length = LENGTH(pd.shard);
-  for (int i = 1; i < pd_shards(); i++) {
-    int r = peer(i);
-    add_message(r, false, others + r * stride * in, length * in);
-    add_message(r, true, (const char *)x.at + r * part * in, LENGTH(r) * in);
-  }
-  exchange();
-  pd_out sum = {(char *)y.at + own * out, y.type};
-  if (length)
-    pd_reduce_group(how, (pd_in){(const char *)x.at + own * in, x.type}, (pd_in){others, x.type}, stride, length,
-                    sum);
-  for (int i = 1; i < pd_shards(); i++) {
-    int r = peer(i);
-    add_message(r, false, (char *)y.at + r * part * out, LENGTH(r) * out);
-    add_message(r, true, sum.at, length * out);
-  }
-  exchange();
-#undef LENGTH
-}
-
-void pd_all_reduce(pd_in x, int64_t n, pd_out y, void *scratch) { reduce(PD_GROUP_SUM, x, n, y, scratch); }
-void pd_all_reduce_max(pd_in x, int64_t n, pd_out y, void *scratch) { reduce(PD_GROUP_MAX, x, n, y, scratch); }
-
-void pd_all_gather(pd_in x, int64_t runs, int64_t part, pd_out y, void *scratch) {
-  int64_t n = runs * part, bytes = n * size_of(x.type);
-  char *others = scratch;
-  if (meeting) {
-    meeting->gather(x, runs, part, y);
-    return;
-  }
-  for (int i = 1; i < pd_shards(); i++) {
-    add_message(peer(i), false, others + peer(i) * bytes, bytes);
-    add_message(peer(i), true, x.at, bytes);
-  }
-  exchange();
-  for (int r = 0; r < pd_shards(); r++)
-    pd_spread_part(r == pd.shard ? x : (pd_in){others + r * bytes, x.type}, runs, part, r, y);
-}
-
-/* Each rank's part is packed for it. */
-void pd_reduce_scatter(pd_in x, int64_t runs, int64_t part, pd_out y, void *scratch) {
-  int64_t n = runs * part, size = size_of(x.type), stride = lines(n) * size;
-  char *others = scratch, *packed = others + pd_shards() * stride;
-  if (meeting) {
-    meeting->scatter(x, runs, part, y);
-    return;
-  }
-  for (int r = 0; r < pd_shards(); r++) {
-    pd_in from = {(const char *)x.at + (r - pd.shard) * part * size, x.type}; /* where r's part is this rank's */
-    pd_take_part(from, runs, part, (pd_out){packed + r * stride, x.type});
-  }
-  for (int i = 1; i < pd_shards(); i++) {
-    add_message(peer(i), false, others + peer(i) * stride, n * size);
-    add_message(peer(i), true, packed + peer(i) * stride, n * size);
-  }
-  exchange();
-  pd_reduce_group(PD_GROUP_SUM, (pd_in){packed + pd.shard * stride, x.type}, (pd_in){others, x.type}, lines(n), n,
-                  y);
+  if (pd_shards() > 1) pd_collectives_start(comm_group);
 }
 
 /* ---- parameters of which each rank has a part ---------------------------------------------------- */

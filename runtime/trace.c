@@ -50,12 +50,14 @@ static const struct {
     [PD_CHECKPOINT] = {"checkpoint", "checkpoint", COMPUTE, false},
     [PD_AUDIT] = {"audit", "audit", COMPUTE, false},
     [PD_BLOCKS] = {"blocks", "blocks", MESSAGES, false},
+    [PD_MEET] = {"collective of", "collective", MESSAGES, true},
+    [PD_MEET_BACKWARD] = {"collective of", "collective", MESSAGES, true},
 };
 enum { N_WORKS = sizeof works / sizeof *works };
 
 static bool goes_backward(int work) {
   return work == PD_BACKWARD || work == PD_RECOMPUTE || work == PD_WEIGHTS || work == PD_SEND_GRADIENTS ||
-         work == PD_RECEIVE_GRADIENTS;
+         work == PD_RECEIVE_GRADIENTS || work == PD_MEET_BACKWARD;
 }
 
 /* ---- while the run lasts ------------------------------------------------------------------------ */
@@ -127,6 +129,12 @@ void pd_trace(enum pd_work work, int64_t number, int peer, double start, double 
   keep((struct record){start, end, number, peer, (int16_t)work, 0});
 }
 
+/* On a device the host alone knows nothing of when values travel. */
+void pd_trace_collective(double start) {
+  if (records && !pd_device_name())
+    pd_trace(goes_backward(last_work) ? PD_MEET_BACKWARD : PD_MEET, last_number, -1, start, pd_seconds());
+}
+
 /* ---- clocks ---------------------------------------------------------------------------------------- */
 
 /* By how much a rank's clock is ahead of rank 0's, at a time of rank 0's; right to within `error`. */
@@ -189,6 +197,7 @@ static int64_t expected_records(void) {
   int64_t turns = s->microbatches / s->replicas[s->stage] * (s->chunks > 1 ? s->chunks : 1);
   int64_t updates = pd.steps - pd.first_step, most = MOST_RECORDS / pd.ranks, each = 10 * turns + 6;
   if (s->spilled) each += 2 * s->n_parameters;
+  each += s->microbatches / s->replicas[s->stage] * s->collectives;
   if (pd_twice_bytes()) each += 4 * (s->chunks > 1 ? s->chunks : 1);
   if (s->inference) {
     updates = s->generation ? pd_generation_steps() : pd_own_evaluations();

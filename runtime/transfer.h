@@ -21,8 +21,9 @@
 extern "C" {
 #endif
 
-/* Whose work a line's messages keep order with: passes and updates, or what lies between them (exchange.c). */
-enum pd_side { PD_COMPUTING, PD_EXCHANGING };
+/* Whose work a line's messages keep order with: passes and updates, what lies between them (exchange.c), or what a shard
+ * group computes between a collective's begin and its end (collectives.c). */
+enum pd_side { PD_COMPUTING, PD_EXCHANGING, PD_MEETING, PD_SIDES };
 
 struct pd_message {
   int peer;     /* rank */
@@ -101,18 +102,31 @@ void pd_gradients_complete(int64_t t);
 /* to[i] = the sum over the group's ranks, in their order, of their numbers, or the largest: this one's are in `own`, that
  * of rank r in `others` from r * stride on. */
 enum pd_group_operation { PD_GROUP_SUM, PD_GROUP_MAX };
-void pd_reduce_group(enum pd_group_operation how, pd_in own, pd_in others, int64_t stride, int64_t n, pd_out to);
-/* Puts rank r's part, `runs` runs of `part` elements, where the whole value has it. */
-void pd_spread_part(pd_in x, int64_t runs, int64_t part, int r, pd_out whole);
+void pd_reduce_group(enum pd_side side, enum pd_group_operation how, pd_in own, pd_in others, int64_t stride,
+                     int64_t n, pd_out to);
+/* Puts rank r's part, `runs` runs of `part` elements, where the whole value has it; the other way round. */
+void pd_spread_part(enum pd_side side, pd_in x, int64_t runs, int64_t part, int r, pd_out whole);
+void pd_pack_part(enum pd_side side, pd_in whole, int64_t runs, int64_t part, int r, pd_out y);
+/* What is asked for and posted on PD_MEETING from now on starts behind all work asked for so far; work asked for from now on
+ * starts behind all of that. */
+void pd_group_leaves(void);
+void pd_group_returns(void);
 
 /* Another way than messages for a shard group's values, where its ranks have one. */
 struct pd_meeting {
   void (*reduce)(enum pd_group_operation how, pd_in x, int64_t n, pd_out y);
   void (*gather)(pd_in x, int64_t runs, int64_t part, pd_out y);
   void (*scatter)(pd_in x, int64_t runs, int64_t part, pd_out y);
+  /* The same in two: shows n elements, waiting for nobody; goes on with what it has shown, and all others. */
+  void (*show)(pd_in x, int64_t n);
+  void (*reduce_shown)(enum pd_group_operation how, pd_in x, int64_t n, pd_out y);
+  void (*gather_shown)(pd_in x, int64_t runs, int64_t part, pd_out y);
+  void (*scatter_shown)(pd_in x, int64_t runs, int64_t part, pd_out y);
 };
 /* Collective in the group; NULL: there is none (host/meeting.c, cuda/group.cu). */
 const struct pd_meeting *pd_meeting_start(MPI_Comm group);
+int64_t
+pd_meeting_shared(void); /* on processors: bytes of the arena that it has put into memory that ranks share */
 
 #ifdef __cplusplus
 }

@@ -4,9 +4,10 @@
 #include "optimizers/optimizer.h"
 
 static const char *const section_names[SECTION_COUNT] = {
-    "weights",   "frozen",  "gradients", "moments", "own moments",        "masters",        "averages",
-    "exchanged", "inputs",  "received",  "sent",    "gradients received", "gradients sent", "tables",
-    "caches",    "figures", "saved",     "kept",    "deferred",           "workspace",      "scratch",
+    "weights",        "frozen",    "gradients", "moments",  "own moments", "masters",
+    "averages",       "exchanged", "inputs",    "received", "sent",        "gradients received",
+    "gradients sent", "tables",    "caches",    "figures",  "saved",       "kept",
+    "deferred",       "workspace", "scratch",   "meeting",
 };
 
 Ints allocation_members(const StageKernels *k, BufferKind kind, int chunk) {
@@ -244,6 +245,15 @@ static void workspace(const StageKernels *k, const Program *program, Allocation 
   section(a, SECTION_WORKSPACE, bytes, 1);
 }
 
+static int64_t largest_meeting(const LoweredStage *s) {
+  int64_t bytes = 0;
+  for (int list = 0; list < N_LISTS; list++)
+    for (int i = 0; i < s->list[list].n; i++)
+      if (s->list[list].at[i].meeting_bytes > bytes)
+        bytes = s->list[list].at[i].meeting_bytes;
+  return (bytes + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT;
+}
+
 static int64_t largest_scratch(const LoweredStage *s, const UpdateRule *rule) {
   const StageKernels *k = s->kernels;
   int64_t bytes = 0;
@@ -347,6 +357,8 @@ Allocation *allocate(const LoweredStage *stage, const Program *p, const Train *t
   a->scratch_bytes = largest_scratch(stage, rule);
   a->scratch_offset = a->bytes;
   section(a, SECTION_SCRATCH, a->scratch_bytes, 1);
+  a->meeting_bytes = largest_meeting(stage);
+  section(a, SECTION_MEETING, a->meeting_bytes, 1);
   a->resident_bytes = a->bytes;
   if (p->spills)
     allocate_spilled(k, p, a);

@@ -46,6 +46,7 @@ typedef enum {
   SECTION_DEFERRED,
   SECTION_WORKSPACE,
   SECTION_SCRATCH,
+  SECTION_MEETING,
   SECTION_COUNT
 } SectionKind;
 
@@ -88,6 +89,7 @@ typedef struct Allocation {
   int n_moments;      /* of such moments; the others: */
   Vec(OwnMoment) own_moments;
   int64_t scratch_offset, scratch_bytes; /* the largest kernel's */
+  int64_t meeting_bytes;                 /* the largest of a collective in two; one follows the other */
   Section section[SECTION_COUNT];        /* with several chunks, where each has its own: all of them as one copy */
   Section chunk_section[SECTION_COUNT][MAX_CHUNKS]; /* inputs to gradients sent, saved to deferred: each chunk's */
   Vec(Exchanged) exchanged;                         /* in the first of the section's copies, here and below */

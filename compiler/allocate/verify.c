@@ -133,5 +133,7 @@ void allocation_verify(const StageKernels *k, const Program *p, const Allocation
     push(&ranges, (ArenaRange){at, at + a->reduced_bytes, -1, -1, "replicas' gradients", 0});
   }
   push(&ranges, (ArenaRange){a->scratch_offset, a->scratch_offset + a->scratch_bytes, -1, -1, "scratch", 0});
+  const Section *meeting = &a->section[SECTION_MEETING];
+  push(&ranges, (ArenaRange){meeting->offset, meeting->offset + meeting->bytes, -1, -1, meeting->name, 0});
   verify_apart(k, a, &ranges);
 }

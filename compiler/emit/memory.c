@@ -404,6 +404,8 @@ static Parts arena_parts(const Emit *e) {
            format("%" PRId64, s[SECTION_WORKSPACE].bytes), "values whose lifetimes do not meet share it");
   add_part(&parts, &s[SECTION_SCRATCH], "alignas(64) char", "scratch", format("%" PRId64, l->scratch_bytes),
            "within one kernel");
+  add_part(&parts, &s[SECTION_MEETING], "alignas(64) char", "meeting", format("%" PRId64, l->meeting_bytes),
+           "of a collective between its begin and its end");
   return parts;
 }
 

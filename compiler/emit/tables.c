@@ -448,6 +448,9 @@ static void memory_fields(Emit *e) {
              is_sharded(e) ? "STATE_PART" : format("sizeof(%s)", e->state_type), l->n_moments);
   if (update_rule(&e->g->train)->scratch && l->scratch_bytes > 0)
     text_add(&e->out, "  .scratch = offsetof(struct arena, scratch),\n");
+  if (l->section[SECTION_MEETING].copies)
+    text_add(&e->out, "  .meeting = offsetof(struct arena, meeting), .meeting_bytes = %" PRId64 ",\n",
+             l->meeting_bytes);
   if (has_masters(e))
     text_add(&e->out, "  .has_masters = true, .masters = offsetof(struct arena, masters),\n");
   if (is_sharded(e))
@@ -581,6 +584,18 @@ static void spilled_table(Emit *e) {
       e->plan->spill ? format(",\n  .place = %s", string_literal(e->plan->spill)) : "");
 }
 
+/* Of all passes of a microbatch. */
+static int collectives_of(const Emit *e) {
+  int n = 0;
+  for (PassKind pass = 0; pass < PASS_KINDS; pass++)
+    for (int i = 0; i < pass_kernels(e->k, pass)->n; i++) {
+      const Kernel *k = &pass_kernels(e->k, pass)->at[i];
+      bool counts = k->kind == KERNEL_CALL && k->node->op->collective && k->part != CALL_END;
+      n += counts ? 1 + (pass == PASS_FORWARD && program_recomputes(e->p)) : 0;
+    }
+  return n;
+}
+
 void print_tables(Emit *e) {
   const StageKernels *k = e->k;
   Channel channel[N_CHANNELS];
@@ -613,8 +628,9 @@ void print_tables(Emit *e) {
   text_add(&e->out,
            "  .stage = STAGE, .n_stages = %d, .replicas = replicas,%s\n  .batch = %" PRId64
            ", .microbatch = MICROBATCH, .microbatches = %" PRId64 ",\n",
-           k->n_stages, e->g->shards ? format(" .tensor = %d,", e->g->shards) : "", e->plan->pipeline.batch,
-           e->plan->pipeline.microbatches);
+           k->n_stages,
+           e->g->shards ? format(" .tensor = %d, .collectives = %d,", e->g->shards, collectives_of(e)) : "",
+           e->plan->pipeline.batch, e->plan->pipeline.microbatches);
   text_add(&e->out,
            "  .model_parameters = %" PRId64
            ", .n_model_parameters = %d,\n  .flops_per_sample = %s, .tokens_per_sample = %" PRId64 ",\n",

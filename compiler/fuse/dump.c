@@ -67,8 +67,9 @@ static void dump_kernels(const StageKernels *k, const char *title, const Kernels
       dump_loop(k, kernel, out);
       continue;
     }
-    fprintf(out, "    call %s%s%s\n", kernel->node->op->name, kernel->accumulate ? " accumulating" : "",
-            kernel->bias >= 0 ? " with bias" : "");
+    static const char *const parts[] = {[CALL_WHOLE] = "", [CALL_BEGIN] = " begin", [CALL_END] = " end"};
+    fprintf(out, "    call %s%s%s%s\n", kernel->node->op->name, parts[kernel->part],
+            kernel->accumulate ? " accumulating" : "", kernel->bias >= 0 ? " with bias" : "");
     for (Access a = {0}; next_access(kernel, &a);) {
       fprintf(out, "      %s ", a.write ? "out" : "in ");
       dump_place(k, a.place, out);

@@ -82,6 +82,9 @@ StageKernels *fuse_part(const FuseFacts *facts, const Pieces *p, int first_piece
   /* Calls whose results only the update reads move to the weights pass. */
   if (split)
     split_backward(k);
+  /* Collectives beside which something can be computed are begun and ended apart. Requires the final lists. */
+  if (g->shards)
+    overlap_collectives(k);
   /* The kinds of the stage's own buffers, when and in which region they are used. Requires the final lists of
    * kernels. */
   find_lifetimes(k);

@@ -91,7 +91,7 @@ typedef enum { KERNEL_LOOP, KERNEL_CALL } KernelKind;
  * Accumulating stores: the first `parallel` dims are those along which no accumulation happens; the
  * others run in order. When parallel is 0 rows are dealt to `tiles` equal tiles (by shape alone),
  * each with its own partial sums, which are added in order.
- * CALL: one node, whose op describes the call (ops/call.h). */
+ * CALL: one node, whose op describes the call (ops/call.h); of a collective perhaps one of two parts. */
 typedef struct Kernel {
   KernelKind kind;
   Name name;    /* C identifier: "ln_1_forward", "attn_c_attn_weight_gradient" */
@@ -112,6 +112,9 @@ typedef struct Kernel {
   Vec(Place) in, out;
   int bias;        /* index into `in` of the vector that the call adds along the last axis, or -1 */
   bool accumulate; /* out[0] is an ACCUMULATOR: += except for a batch's first microbatch */
+  CallPart
+      part; /* of a collective in two, its beginning and its end, both have the places of the whole: between the
+                      two nobody else uses what it writes, or writes what it reads */
   /* both */
   Name signature; /* equal signatures: the same code over other buffers */
 } Kernel;

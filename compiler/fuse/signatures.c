@@ -42,6 +42,8 @@ Name sign_kernel(const StageKernels *k, const Kernel *kernel) {
   text_add(&t, "%d %d %d", kernel->kind, kernel->accumulate, kernel->bias);
   if (kernel->kind == KERNEL_CALL) {
     text_add(&t, " %s threads=%d", kernel->node->op->name, k->target.threads);
+    if (kernel->part != CALL_WHOLE)
+      text_add(&t, " part=%d", kernel->part);
     sign_attributes(&p, kernel->node);
     for (int i = 0; i < kernel->in.n; i++)
       sign_place(&p, &kernel->in.at[i]);

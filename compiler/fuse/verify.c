@@ -59,6 +59,35 @@ static void verify_order(const StageKernels *k, const Kernels *kernels, bool *wr
   }
 }
 
+/* Whether the kernel leaves what a collective that has begun reads and writes alone. */
+static bool leaves_alone(const Kernel *kernel, const Kernel *begun) {
+  for (Access a = {0}; next_access(kernel, &a);)
+    for (Access b = {0}; next_access(begun, &b);)
+      if (a.place->buffer == b.place->buffer && (a.write || b.write))
+        return false;
+  return true;
+}
+
+/* All ranks of a shard group run these lists, so that they meet in one order: a collective that has begun ends, in its
+ * region, before the next one. */
+static void verify_collectives(const Kernels *kernels) {
+  const Kernel *begun = NULL;
+  for (int i = 0; i < kernels->n; i++) {
+    const Kernel *kernel = &kernels->at[i];
+    bool collective = kernel->kind == KERNEL_CALL && kernel->node->op->collective;
+    if (collective && kernel->part == CALL_END) {
+      ensure(begun && begun->node == kernel->node && begun->region == kernel->region);
+      begun = NULL;
+      continue;
+    }
+    ensure(collective || kernel->part == CALL_WHOLE);
+    ensure(!begun || (!collective && leaves_alone(kernel, begun)));
+    if (kernel->part == CALL_BEGIN)
+      begun = kernel;
+  }
+  ensure(!begun);
+}
+
 /* The weights pass makes what nobody else touches, from what lasts until then. */
 static void verify_weights(const StageKernels *k) {
   for (int i = 0; i < k->weights.n; i++) {
@@ -88,6 +117,9 @@ void kernels_verify(const StageKernels *k) {
   verify_order(k, &k->setup, written);
   for (PassKind pass = 0; pass < PASS_KINDS; pass++)
     verify_order(k, pass_kernels(k, pass), written);
+  verify_collectives(&k->setup);
+  for (PassKind pass = 0; pass < PASS_KINDS; pass++)
+    verify_collectives(pass_kernels(k, pass));
   verify_weights(k);
   verify_precision(k);
   for (int i = 0; i < k->buffers.n; i++)

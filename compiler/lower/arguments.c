@@ -39,7 +39,7 @@ Arguments loop_arguments(const StageKernels *stage, const Lowered *l) {
 }
 
 Arguments call_arguments(const Kernel *k) {
-  Arguments a = {.first = k->accumulate, .scratch = k->node->op->scratch != NULL};
+  Arguments a = {.first = k->accumulate, .scratch = k->node->op->scratch && k->part == CALL_WHOLE};
   for (Access x = {0}; next_access(k, &x);)
     push(&a.buffers, x.place->buffer);
   a.written = written_buffers(k, &a.buffers);

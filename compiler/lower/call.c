@@ -79,6 +79,7 @@ void lower_call(const StageKernels *stage, Lowered *l) {
                      .out_bf16 = told ? stored_in_bf16(stage, k->out.at, k->out.n) : NULL,
                      .bias = k->bias,
                      .accumulate = k->accumulate,
+                     .part = k->part,
                      .threads = stage->target.threads,
                      .library = lowering_of(stage)->library};
   Call *c = alloc(sizeof *c);
@@ -90,5 +91,8 @@ void lower_call(const StageKernels *stage, Lowered *l) {
     field_name(c, "accumulate", "!first");
   l->call = c;
   l->arguments = call_arguments(k);
-  l->scratch_bytes = scratch_bytes(&site, k->signature);
+  if (k->part == CALL_WHOLE)
+    l->scratch_bytes = scratch_bytes(&site, k->signature);
+  else
+    l->meeting_bytes = k->node->op->meeting(&site);
 }

@@ -65,7 +65,8 @@ static const Library library = {.matmul = matmul,
                                 .attention_backward = attention,
                                 .lstm = lstm,
                                 .lstm_backward = lstm_backward,
-                                .told_types = true};
+                                .told_types = true,
+                                .sees_others = true};
 
 const Lowering host_lowering = {.loop = lower_loop,
                                 .library = &library,

@@ -93,6 +93,7 @@ typedef struct Lowered {
   const Kernel *kernel;
   Arguments arguments;
   int64_t scratch_bytes; /* at the stage's number of threads: partial sums of a loop, a library's working memory */
+  int64_t meeting_bytes; /* of a collective in two, of which it uses them from its beginning to its end */
   const LoopShape *shape; /* LOOP, with one of the two that follow: */
   const HostLoop *host;
   const GpuLoop *gpu;

@@ -21,6 +21,7 @@ typedef struct Library {
   int64_t (*lstm)(const struct pd_lstm *l);
   int64_t (*lstm_backward)(const struct pd_lstm *l);
   bool told_types; /* products are made for operands of the types that these have then; else each call says them */
+  bool sees_others; /* ranks of a machine may read each other's memory */
 } Library;
 
 /* What is decided about a node before its call is described. */
@@ -31,6 +32,7 @@ struct Site {
   const bool *in_bf16, *out_bf16; /* by place: stored in bf16; NULL where the library is not told types */
   int bias;                       /* index into `in` of the vector to add along the last axis, or -1 */
   bool accumulate;                /* adds to out[0], except for a batch's first microbatch */
+  CallPart part;                  /* of a collective */
   int threads;                    /* of the rank; 0: as many as the machine has */
   const Library *library;
 };

@@ -31,12 +31,34 @@ static int64_t elements_of(const Place *p) {
   return n;
 }
 
-static void call_reduction(const Site *site, Call *c, const char *function) {
-  c->function = function;
-  pass_place(c, &site->in[0]);
-  pass_int(c, elements_of(&site->out[0]));
+/* Begun and ended by two calls it needs no scratch memory, which what is called between them uses; the end has the rest
+ * from the beginning. */
+static void name_part(const Site *site, Call *c, const char *function) {
+  c->function = site->part == CALL_WHOLE   ? function
+                : site->part == CALL_BEGIN ? internf("%s_begin", function)
+                                           : "pd_collective_end";
+}
+
+static void pass_result(const Site *site, Call *c) {
   pass_place(c, &site->out[0]);
-  pass_scratch(c);
+  if (site->part == CALL_WHOLE)
+    pass_scratch(c);
+}
+
+static void call_reduction(const Site *site, Call *c, const char *function) {
+  name_part(site, c, function);
+  if (site->part != CALL_END) {
+    pass_place(c, &site->in[0]);
+    pass_int(c, elements_of(&site->out[0]));
+  }
+  pass_result(site, c);
+}
+
+/* What messages take of scratch memory; where others see this rank's memory, two places to show them what it has. */
+static int64_t meeting_bytes(const Site *site) {
+  int64_t messages = site->node->op->scratch(site);
+  int64_t shown = pd_shown_bytes(elements_of(&site->in[0]) * (int64_t)sizeof(float));
+  return site->library->sees_others && shown > messages ? shown : messages;
 }
 
 static void call_all_reduce(const Site *site, Call *c) { call_reduction(site, c, "pd_all_reduce"); }
@@ -62,7 +84,7 @@ static void call_all_reduce_max(const Site *site, Call *c) { call_reduction(site
 #define REDUCTION                                                                                      \
   .kind = OP_CALL, .attr = {{"ranks", ATTR_INT, true, 0}}, .internal = true, .min_in = 1, .max_in = 1, \
   .shape = shape_all_reduce, .cost = cost_copy, .collective = 2, .scratch = scratch_all_reduce,        \
-  .stays_f32 = all_stays_f32
+  .meeting = meeting_bytes, .stays_f32 = all_stays_f32
 
 /* The sum of all ranks' partial sums, in the order of ranks: x[..] gives [..], the same on every rank. */
 const Op op_all_reduce = {
@@ -154,23 +176,24 @@ static int place_axis(const Node *n, const Place *p, int rank) {
 static void call_parts(const Site *site, Call *c, const char *function, const Place *part) {
   const Node *n = site->node;
   Runs x = runs_at(n, part, place_axis(n, part, (int)node_int(n, "rank")));
-  c->function = function;
-  pass_place(c, &site->in[0]);
-  pass_int(c, x.n);
-  pass_int(c, x.part);
-  pass_place(c, &site->out[0]);
+  name_part(site, c, function);
+  if (site->part != CALL_END) {
+    pass_place(c, &site->in[0]);
+    pass_int(c, x.n);
+    pass_int(c, x.part);
+  }
 }
 
 static void call_all_gather(const Site *site, Call *c) {
   call_parts(site, c, "pd_all_gather", &site->in[0]);
-  pass_scratch(c);
+  pass_result(site, c);
 }
 
 static int64_t scratch_all_gather(const Site *site) { return elements_of(&site->out[0]) * (int64_t)sizeof(float); }
 
 static void call_reduce_scatter(const Site *site, Call *c) {
   call_parts(site, c, "pd_reduce_scatter", &site->out[0]);
-  pass_scratch(c);
+  pass_result(site, c);
 }
 
 /* This rank's part of its own summands and of each other's, and what the others get. */
@@ -178,7 +201,10 @@ static int64_t scratch_reduce_scatter(const Site *site) {
   return pd_reduce_scatter_scratch(elements_of(&site->out[0]), (int)node_int(site->node, "ranks"));
 }
 
-static void call_own_part(const Site *site, Call *c) { call_parts(site, c, "pd_take_part", &site->out[0]); }
+static void call_own_part(const Site *site, Call *c) {
+  call_parts(site, c, "pd_take_part", &site->out[0]);
+  pass_place(c, &site->out[0]);
+}
 
 #define PARTS                                                                     \
   .kind = OP_CALL, .internal = true, .min_in = 1, .max_in = 1, .cost = cost_copy, \
@@ -198,6 +224,7 @@ const Op op_all_gather = {
     .meet = meet_all_gather,
     .call = call_all_gather,
     .scratch = scratch_all_gather,
+    .meeting = meeting_bytes,
 };
 
 /* This rank's part of the sum of all ranks' partial sums, in the order of ranks: the bits that all_reduce has there. */
@@ -210,6 +237,7 @@ const Op op_reduce_scatter = {
     .meet = meet_reduce_scatter,
     .call = call_reduce_scatter,
     .scratch = scratch_reduce_scatter,
+    .meeting = meeting_bytes,
 };
 
 /* Of a whole value this rank's part; nothing is sent. */

@@ -67,6 +67,9 @@ typedef struct Place {
 bool place_reshape(const Place *from, int n, const int64_t *dim, Place *to);
 Place place_slice(const Place *from, int axis, int64_t offset, int64_t size);
 
+/* Of a collective: all of it, or what can be done before others have come, and the rest. */
+typedef enum { CALL_WHOLE, CALL_BEGIN, CALL_END } CallPart;
+
 typedef struct Gradients Gradients; /* autodiff.h */
 typedef struct Site Site;           /* call.h */
 typedef struct Call Call;
@@ -196,6 +199,8 @@ struct Op {
    * it is given, NULL when it needs none. */
   void (*call)(const Site *site, Call *c);
   int64_t (*scratch)(const Site *site);
+  /* Collectives: what each needs, instead, from its beginning to its end, where these are two calls. */
+  int64_t (*meeting)(const Site *site);
   /* Under --precision bf16 a call takes its operands in bf16, but for those of which this says that they stay in
    * f32; of the results, where `result`. NULL: none does. */
   bool (*stays_f32)(const Node *n, bool result, int index);

@@ -136,13 +136,32 @@ static Passes count_passes(const Planner *r, int64_t b, const Rates *rates) {
   return s;
 }
 
+/* Of the products between a collective and its first reader, or the next collective, in one run: where values travel while
+ * ranks work, they do so beside these (fuse/overlap.c). */
+static double seconds_beside(const Graph *g, const int *run, int node, int64_t b, const Rates *rates) {
+  double seconds = 0;
+  int made = g->nodes.at[node].out[0];
+  for (int i = node + 1; i < g->nodes.n && run[i] == run[node] && !g->nodes.at[i].op->collective; i++) {
+    const Node *n = &g->nodes.at[i];
+    for (int k = 0; k < n->n_in; k++)
+      if (n->in[k] == made)
+        return seconds;
+    if (n->op->kind == OP_CALL && n->op->cost(g, i).matmul_flops > 0)
+      seconds += counted_seconds(g, i, b, rates);
+  }
+  return seconds;
+}
+
 /* What no profile has. */
 static void add_meetings(const Planner *r, int64_t b, const Rates *rates, const Passes *s) {
   const Graph *g = r->g;
-  const int *piece = piece_of_nodes(g, r->p);
+  const int *piece = piece_of_nodes(g, r->p), *run = graph_runs(g);
   for (int i = 0; i < g->nodes.n; i++)
-    if (g->nodes.at[i].op->collective)
-      (i < g->n_forward ? s->forward : s->backward)[piece[i]] += rates->call + meeting_seconds(r, i, b, rates);
+    if (g->nodes.at[i].op->collective) {
+      double beside = rates->beside ? seconds_beside(g, run, i, b, rates) : 0;
+      (i < g->n_forward ? s->forward : s->backward)[piece[i]] +=
+          rates->call + fmax(0, meeting_seconds(r, i, b, rates) - beside);
+    }
 }
 
 /* What was measured on another device, as many times as long as is counted here of what is counted there. */

@@ -195,9 +195,13 @@ static LoweredStage *sizes_of(const LoweredStage *from) {
   LoweredStage *l = alloc(sizeof *l);
   Lowered most = {0};
   for (int list = 0; list < N_LISTS; list++)
-    for (int i = 0; i < from->list[list].n; i++)
-      if (from->list[list].at[i].scratch_bytes > most.scratch_bytes)
-        most.scratch_bytes = from->list[list].at[i].scratch_bytes;
+    for (int i = 0; i < from->list[list].n; i++) {
+      const Lowered *x = &from->list[list].at[i];
+      if (x->scratch_bytes > most.scratch_bytes)
+        most.scratch_bytes = x->scratch_bytes;
+      if (x->meeting_bytes > most.meeting_bytes)
+        most.meeting_bytes = x->meeting_bytes;
+    }
   push(&l->list[0], most);
   l->kernels = k;
   k->setup = k->forward = k->backward = k->weights = (Kernels){0};

@@ -1,8 +1,10 @@
-/* What a GPU does with the values of the other ranks of its shard group: reduces them, puts them in place. All of it is
- * on the stream of the work, behind the messages that brought them. */
+/* What a GPU does with the values of the other ranks of its shard group: reduces them, puts them in place, behind the
+ * messages that brought them. It is on the stream of the work, or, between a collective's begin and its end, on one beside
+ * that. */
 #include "internal.h"
 #include "pd_elements.h"
 #include "transfer.h"
+#include "transport.h"
 
 enum { THREADS = 256 };
 
@@ -30,19 +32,31 @@ static __global__ void __launch_bounds__(THREADS)
   pd_set_element(to, run * to_step + j, pd_element(from, run * from_step + j));
 }
 
-void pd_reduce_group(enum pd_group_operation how, pd_in own, pd_in others, int64_t stride, int64_t n, pd_out to) {
-  PD_LAUNCH(reduce_group, blocks(n), THREADS, 0, pd_stream, how, own, others, stride, n, to, pd_shards(),
+static cudaStream_t stream_of(pd_side side) { return side == PD_MEETING ? pd_meeting_stream : pd_stream; }
+
+void pd_reduce_group(pd_side side, pd_group_operation how, pd_in own, pd_in others, int64_t stride, int64_t n,
+                     pd_out to) {
+  PD_LAUNCH(reduce_group, blocks(n), THREADS, 0, stream_of(side), how, own, others, stride, n, to, pd_shards(),
             pd.shard);
 }
 
-void pd_spread_part(pd_in x, int64_t runs, int64_t part, int r, pd_out whole) {
-  PD_LAUNCH(copy_runs, blocks(runs * part), THREADS, 0, pd_stream, x, part, pd_moved(whole, r * part),
+void pd_spread_part(pd_side side, pd_in x, int64_t runs, int64_t part, int r, pd_out whole) {
+  PD_LAUNCH(copy_runs, blocks(runs * part), THREADS, 0, stream_of(side), x, part, pd_moved(whole, r * part),
             part * pd_shards(), part, runs * part);
 }
 
-void pd_take_part(pd_in x, int64_t runs, int64_t part, pd_out y) {
-  PD_LAUNCH(copy_runs, blocks(runs * part), THREADS, 0, pd_stream, pd_moved(x, pd.shard * part),
+void pd_pack_part(pd_side side, pd_in whole, int64_t runs, int64_t part, int r, pd_out y) {
+  PD_LAUNCH(copy_runs, blocks(runs * part), THREADS, 0, stream_of(side), pd_moved(whole, r * part),
             part * pd_shards(), y, part, part, runs * part);
 }
 
-const struct pd_meeting *pd_meeting_start(MPI_Comm) { return nullptr; }
+static cudaEvent_t left, returned;
+
+void pd_group_leaves() { pd_order(pd_stream, pd_meeting_stream, left); }
+void pd_group_returns() { pd_order(pd_meeting_stream, pd_stream, returned); }
+
+const pd_meeting *pd_meeting_start(MPI_Comm) {
+  left = pd_cuda_event();
+  returned = pd_cuda_event();
+  return nullptr;
+}

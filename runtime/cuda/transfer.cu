@@ -6,7 +6,7 @@
 #include <cstdlib>
 #include <cstring>
 
-cudaStream_t pd_exchange_stream;
+cudaStream_t pd_exchange_stream, pd_meeting_stream;
 static const pd_transport *transport; /* of lines but those that copy engines serve */
 static pd_peers peers;
 
@@ -97,6 +97,7 @@ bool pd_transfers_start(char *why) {
              where.machine.host);
   transport = sharing || mpi ? &pd_staged_transport : &pd_nccl_transport;
   pd_exchange_stream = pd_message_stream();
+  pd_meeting_stream = pd_message_stream();
   bool checked = pd_options.check_messages && pd.everyone > 1;
   peers = pd_peers_start(!checked && (!wish || !strcmp(wish, "peer")));
   if (checked && (transport == &pd_nccl_transport || (wish && !mpi)))
@@ -122,7 +123,8 @@ struct either_transfer : pd_transfer {
 };
 
 static pd_line *open_by(const pd_transport *by, MPI_Comm comm, int n, const int *ranks, pd_side side) {
-  pd_line *line = by->open(comm, n, ranks, side == PD_COMPUTING ? pd_stream : pd_exchange_stream);
+  const cudaStream_t streams[PD_SIDES] = {pd_stream, pd_exchange_stream, pd_meeting_stream};
+  pd_line *line = by->open(comm, n, ranks, streams[side]);
   line->by = by;
   return line;
 }
@@ -197,4 +199,5 @@ void pd_transfers_finish() {
   transport->finish();
   transport = NULL;
   pd_cuda_check(cudaStreamDestroy(pd_exchange_stream), "give a stream back");
+  pd_cuda_check(cudaStreamDestroy(pd_meeting_stream), "give a stream back");
 }

@@ -125,7 +125,7 @@ static pd_line *nccl_open(MPI_Comm comm, int n, const int *ranks, cudaStream_t s
   memcpy(l->ranks, ranks, sizeof *ranks * (size_t)n);
   ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
   config.blocking = 0;
-  if (side == pd_stream) config.maxCTAs = BLOCKS_OF_TWO;
+  if (side != pd_exchange_stream) config.maxCTAs = BLOCKS_OF_TWO;
   *end_of_lines = l;
   end_of_lines = &l->next;
   ncclUniqueId id = agree_on_name(l, comm);

@@ -9,6 +9,8 @@
 
 /* The stream of the additions between the ranks' messages (sums.cu). */
 extern cudaStream_t pd_exchange_stream;
+/* That of a shard group's values between a collective's begin and its end (group.cu). */
+extern cudaStream_t pd_meeting_stream;
 
 /* What all transports' lines and transfers begin with: the stream of the line's side. */
 struct pd_line {

@@ -1,19 +1,26 @@
 /* Collectives of a shard group on one machine, through memory that its ranks share. Each rank shows a piece of its value at a
  * time and goes on once all have: it reads the others' and puts the result into its own memory, sums in the order of ranks.
- * There are two places to show in by turns: who shows the next piece has read the one before. */
+ * There are two places to show in by turns: who shows the next piece has read the one before.
+ * Between a collective's begin and its end all of a value is shown, in places of the size that the plan has for it: that
+ * part of the arena lies in the memory that is shared. */
+#define _GNU_SOURCE /* mremap */
 #define PD_KERNELS
 #include "internal.h"
 #include "kernels/pd_bf16.h"
 #include "segment.h"
 #include "transfer.h"
 
+#include <errno.h>
 #include <stdalign.h>
 #include <stdatomic.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <unistd.h>
 
-enum { PIECE = 1 << 18 }; /* bytes that a rank shows at a time: they stay in the cache */
+enum {
+  PIECE = 1 << 18,
+  PAGE = PD_SHOWN_PAGE
+}; /* PIECE: bytes that a rank shows at a time: they stay in the cache */
 
 struct count { /* pieces that a rank has shown, which it alone writes */
   alignas(64) _Atomic int64_t shown;
@@ -21,10 +28,31 @@ struct count { /* pieces that a rank has shown, which it alone writes */
 
 static struct count *count; /* by rank; behind them the places to show in, for two turns */
 static int64_t turn;        /* pieces that this rank has shown */
+static int64_t own_bytes;   /* of the arena that are shared */
 
-static size_t segment_bytes(void) { return (size_t)pd_shards() * (sizeof(struct count) + 2 * (size_t)PIECE); }
+/* The segment has the counts, pieces by turn and rank, then each rank's two places for all of a value. */
+static size_t counts_and_pieces(void) {
+  size_t bytes = (size_t)pd_shards() * (sizeof(struct count) + 2 * (size_t)PIECE);
+  return (bytes + PAGE - 1) / PAGE * PAGE;
+}
+
+static size_t place_bytes(void) {
+  return pd.stage->meeting_bytes ? (pd.stage->meeting_bytes - PAGE) / 2 / PAGE * PAGE : 0;
+}
+
+static size_t segment_bytes(void) { return counts_and_pieces() + (size_t)pd_shards() * 2 * place_bytes(); }
 
 static char *shown_by(int rank) { return (char *)(count + pd_shards()) + (turn % 2 * pd_shards() + rank) * PIECE; }
+
+/* Whole values; of this rank's the pages stand in its arena. */
+static char *all_shown_by(int rank) {
+  return (char *)count + counts_and_pieces() + (2 * (size_t)rank + (size_t)(turn % 2)) * place_bytes();
+}
+
+static char *own_places(void) {
+  size_t at = pd.stage->meeting;
+  return pd.arena + (at + PAGE - 1) / PAGE * PAGE;
+}
 
 static bool all_have_shown(void *unused) {
   (void)unused;
@@ -42,8 +70,9 @@ static void copy(char *place, pd_in x, int64_t n) {
 }
 
 /* What this rank has put into its next place, and the others into theirs, can be read until the turn after this one. */
+static void tell_all(void) { atomic_store_explicit(&count[pd.shard].shown, turn, memory_order_release); }
+
 static void wait_for_all(void) {
-  atomic_store_explicit(&count[pd.shard].shown, turn, memory_order_release);
   pd_wait_until(all_have_shown, NULL, "the other ranks of its shard group", -1, NULL, -1);
 }
 
@@ -51,6 +80,7 @@ static void wait_for_all(void) {
 static void show(pd_in x, int64_t n) {
   turn++;
   copy(shown_by(pd.shard), x, n);
+  tell_all();
   wait_for_all();
 }
 
@@ -59,7 +89,7 @@ static void reduce(enum pd_group_operation how, pd_in x, int64_t n, pd_out y) {
   for (int64_t i = 0; i < n; i += most) {
     int64_t m = n - i < most ? n - i : most;
     show(pd_in_from(x, i), m);
-    pd_reduce_group(how, pd_in_from(x, i), (pd_in){shown_by(0), x.type}, most, m, pd_out_from(y, i));
+    pd_reduce_group(PD_COMPUTING, how, pd_in_from(x, i), (pd_in){shown_by(0), x.type}, most, m, pd_out_from(y, i));
   }
 }
 
@@ -71,7 +101,8 @@ static void gather(pd_in x, int64_t runs, int64_t part, pd_out y) {
       int64_t k = runs - run < together ? runs - run : together, m = part - i < most ? part - i : most;
       show(pd_in_from(x, run * part + i), k * m);
       for (int r = 0; r < ranks; r++)
-        pd_spread_part((pd_in){shown_by(r), x.type}, k, m, 0, pd_out_from(y, (run * ranks + r) * part + i));
+        pd_spread_part(PD_COMPUTING, (pd_in){shown_by(r), x.type}, k, m, 0,
+                       pd_out_from(y, (run * ranks + r) * part + i));
     }
 }
 
@@ -84,6 +115,7 @@ static void show_parts(pd_in x, int64_t runs, int64_t part, int64_t m) {
   else
     for (int64_t i = 0; i < all; i++)
       copy(shown_by(pd.shard) + i * m * pd_bytes_of(x.type), pd_in_from(x, i * part), m);
+  tell_all();
   wait_for_all();
 }
 
@@ -99,10 +131,42 @@ static void scatter(pd_in x, int64_t runs, int64_t part, pd_out y) {
         int64_t own = (j * ranks + pd.shard) * m;
         pd_in shown = pd_in_from((pd_in){shown_by(0), x.type}, own);
         pd_in mine = pd_in_from(x, ((run + j) * ranks + pd.shard) * part + i);
-        pd_reduce_group(PD_GROUP_SUM, mine, shown, place, m, pd_out_from(y, (run + j) * part + i));
+        pd_reduce_group(PD_COMPUTING, PD_GROUP_SUM, mine, shown, place, m, pd_out_from(y, (run + j) * part + i));
       }
     }
 }
+
+/* ---- in two ---------------------------------------------------------------------------------------- */
+
+static void show_all(pd_in x, int64_t n) {
+  turn++;
+  copy(own_places() + (size_t)(turn % 2) * place_bytes(), x, n);
+  tell_all();
+}
+
+static void reduce_shown(enum pd_group_operation how, pd_in x, int64_t n, pd_out y) {
+  int64_t stride = 2 * (int64_t)place_bytes() / pd_bytes_of(x.type);
+  wait_for_all();
+  pd_reduce_group(PD_MEETING, how, x, (pd_in){all_shown_by(0), x.type}, stride, n, y);
+}
+
+static void gather_shown(pd_in x, int64_t runs, int64_t part, pd_out y) {
+  wait_for_all();
+  for (int r = 0; r < pd_shards(); r++)
+    pd_spread_part(PD_MEETING, r == pd.shard ? x : (pd_in){all_shown_by(r), x.type}, runs, part, r, y);
+}
+
+static void scatter_shown(pd_in x, int64_t runs, int64_t part, pd_out y) {
+  int64_t stride = 2 * (int64_t)place_bytes() / pd_bytes_of(x.type);
+  wait_for_all();
+  for (int64_t run = 0; run < runs; run++) {
+    int64_t own = (run * pd_shards() + pd.shard) * part;
+    pd_in shown = pd_in_from((pd_in){all_shown_by(0), x.type}, own);
+    pd_reduce_group(PD_MEETING, PD_GROUP_SUM, pd_in_from(x, own), shown, stride, part, pd_out_from(y, run * part));
+  }
+}
+
+/* ---- the memory ------------------------------------------------------------------------------------ */
 
 /* All ranks of the group do as one of them must. */
 static bool all_have(MPI_Comm group, bool mine) {
@@ -113,8 +177,20 @@ static bool all_have(MPI_Comm group, bool mine) {
   return all;
 }
 
+/* This rank's places move from where the segment is mapped into the arena. */
+static void map_own_places(void) {
+  size_t bytes = 2 * place_bytes();
+  char *from = (char *)count + counts_and_pieces() + (size_t)pd.shard * bytes;
+  if (bytes && mremap(from, bytes, bytes, MREMAP_MAYMOVE | MREMAP_FIXED, own_places()) == MAP_FAILED)
+    pd_fail("out of memory: cannot map what its shard group shares of the arena: %s", strerror(errno));
+  own_bytes = (int64_t)bytes;
+}
+
+int64_t pd_meeting_shared(void) { return own_bytes; }
+
 const struct pd_meeting *pd_meeting_start(MPI_Comm group) {
-  static const struct pd_meeting meeting = {reduce, gather, scatter};
+  static const struct pd_meeting meeting = {reduce,       gather,       scatter,      show_all,
+                                            reduce_shown, gather_shown, scatter_shown};
   bool mpi = pd_options.comm && !strcmp(pd_options.comm, "mpi");
   if (mpi || pd_options.check_messages) return NULL;
   struct pd_offer offer = pd_offer_made(segment_bytes(), pd.shard == 0);
@@ -127,5 +203,6 @@ const struct pd_meeting *pd_meeting_start(MPI_Comm group) {
   if (!shared && count) munmap(count, segment_bytes());
   if (!shared && pd_options.comm)
     pd_fail("--comm shared: the ranks of a shard group are not on one machine, or cannot map each other's memory");
+  if (shared && pd.arena) map_own_places();
   return shared ? &meeting : NULL;
 }

@@ -4,6 +4,7 @@
  * libraries' buffers are all in use. */
 #include "internal.h"
 #include "shared.h"
+#include "transfer.h"
 
 #include <fcntl.h>
 #include <stdio.h>
@@ -20,7 +21,7 @@ void pd_memory_sample(void) {
   text[n] = 0;
   long long size, resident, shared;
   if (sscanf(text, "%lld %lld %lld", &size, &resident, &shared) != 3) return;
-  int64_t bytes = (resident - shared) * sysconf(_SC_PAGESIZE) + pd_shared_bytes();
+  int64_t bytes = (resident - shared) * sysconf(_SC_PAGESIZE) + pd_shared_bytes() + pd_meeting_shared();
   if (bytes > peak) peak = bytes;
 }
 

@@ -196,6 +196,37 @@ bits) # of stages, cuts, recomputation, schedules that read the same weights
   cp -r one others
   trained 4 others --comm mpi && same one others
   ;;
+overlap) # collectives that end at once give the bits of those that end where they are read, however values travel
+  mkdir bin
+  printf '#!/bin/sh\nexec python3 "%s/at_once.py" "%s" "$@"\n' "$work" "$(command -v clang)" >bin/clang
+  chmod +x bin/clang
+  cat >at_once.py <<'PY'
+import os, re, sys
+words = sys.argv[1:]
+for i, word in enumerate(words):
+    if re.search(r"stage\d+\.c$", word):
+        text = open(word).read()
+        text, ends = re.subn(r"\n *pd_collective_end\([^;]*;", "", text)
+        text, begins = re.subn(r"(pd_\w+_begin\([^;]*?(\w[\w>-]*)\);)", r"\1 pd_collective_end(\2);", text)
+        assert begins == ends > 0, (begins, ends)
+        words[i] = os.path.join(os.path.dirname(word), "at_once_" + os.path.basename(word))
+        open(words[i], "w").write(text)
+os.execv(words[0], words)
+PY
+  echo "activations: positions" >pins
+  for way in "2 f32" "2 bf16" "4 f32 -D n_ctx=144" "2 f32 --sharding pins -D n_ctx=64 -D n_embd=128"; do
+    set -- $way
+    degree=$1 of_c=$2
+    shift 2
+    set -- --stages 1 --schedule flush --microbatch 4 --tensor $degree "$@"
+    gpt beside "$@" && trained $degree beside || exit
+    grep -q 'pd_collective_end(' beside/stage0.c || complain "$way: no collective begins before it ends"
+    (PATH="$work/bin:$PATH" && gpt once "$@") && trained $degree once && same beside once
+    cp -r beside others
+    trained $degree others --comm mpi && same beside others
+    rm -r beside once others
+  done
+  ;;
 schedules) # which drain give flush's bits; two chunks a rank and backward passes in two halves meet in one order, too; pipedream,
   # whose stages keep versions of their parts, is as near to whole layers as flush is
   tiny="--tensor 2 --microbatch 2"

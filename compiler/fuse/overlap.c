@@ -1,0 +1,89 @@
+/* A collective is begun where its operand is there and ended where its result is needed, if products stand between the
+ * two: they run while values travel, or while other ranks come. So the gradient of a product's input is added up beside the
+ * product that makes its weights' gradient. Each ends before the next begins. */
+#include "fuse/internal.h"
+
+static bool is_collective(const Kernel *k) { return k->kind == KERNEL_CALL && k->node->op->collective; }
+
+/* Whether the kernel uses what the collective writes, or writes what it reads. */
+static bool must_wait(const Kernel *kernel, const Kernel *collective) {
+  for (Access a = {0}; next_access(kernel, &a);)
+    for (Access b = {0}; next_access(collective, &b);)
+      if (a.place->buffer == b.place->buffer && (a.write || b.write))
+        return true;
+  return false;
+}
+
+/* The first kernel from `from` on that the collective's end stands before: in its region, for that is a function. */
+static int find_end(const Kernels *kernels, const Kernel *c, int from) {
+  while (from < kernels->n && kernels->at[from].region == c->region && !is_collective(&kernels->at[from]) &&
+         !must_wait(&kernels->at[from], c))
+    from++;
+  return from;
+}
+
+static bool is_product(const StageKernels *k, const Kernel *kernel) {
+  if (kernel->kind != KERNEL_CALL || !kernel->node->op->cost)
+    return false;
+  return kernel->node->op->cost(k->graph, (int)(kernel->node - k->graph->nodes.at)).matmul_flops > 0;
+}
+
+static bool has_products(const StageKernels *k, const Kernels *kernels, int first, int end) {
+  for (int i = first; i < end; i++)
+    if (is_product(k, &kernels->at[i]))
+      return true;
+  return false;
+}
+
+static void push_part(const StageKernels *k, Kernels *to, const Kernel *collective, CallPart part) {
+  Kernel half = *collective;
+  half.part = part;
+  half.signature = k->named ? sign_kernel(k, &half) : NULL;
+  push(to, half);
+}
+
+/* Collectives that follow one another. */
+static int end_of_run(const Kernels *kernels, int first) {
+  int i = first;
+  while (i < kernels->n && is_collective(&kernels->at[i]) && kernels->at[i].region == kernels->at[first].region)
+    i++;
+  return i;
+}
+
+/* Of a run of collectives the last one that can go beside what follows the run, and behind the others; -1: none can. */
+static int find_beside(const StageKernels *k, const Kernels *kernels, int first, int end) {
+  for (int i = end - 1; i >= first; i--) {
+    const Kernel *c = &kernels->at[i];
+    bool moves = true;
+    for (int j = i + 1; j < end; j++)
+      moves &= !must_wait(&kernels->at[j], c);
+    if (moves && has_products(k, kernels, end, find_end(kernels, c, end)))
+      return i;
+  }
+  return -1;
+}
+
+static Kernels overlapped(const StageKernels *k, const Kernels *kernels) {
+  Kernels to = {0};
+  for (int first = 0, next; first < kernels->n; first = next) {
+    int end = end_of_run(kernels, first), beside = find_beside(k, kernels, first, end);
+    next = end > first ? end : first + 1;
+    for (int i = first; i < next; i++)
+      if (i != beside)
+        push(&to, kernels->at[i]);
+    if (beside < 0)
+      continue;
+    const Kernel *c = &kernels->at[beside];
+    next = find_end(kernels, c, end);
+    push_part(k, &to, c, CALL_BEGIN);
+    for (int i = end; i < next; i++)
+      push(&to, kernels->at[i]);
+    push_part(k, &to, c, CALL_END);
+  }
+  return to;
+}
+
+void overlap_collectives(StageKernels *k) {
+  k->forward = overlapped(k, &k->forward);
+  k->backward = overlapped(k, &k->backward);
+}
