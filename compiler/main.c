@@ -383,8 +383,7 @@ static const struct Pass {
      .name = "tensor",
      .run = run_tensor,
      .dump = dump_graph,
-     .verify = verify_graph,
-     .emits = EMIT_SHARDING},
+     .verify = verify_graph},
     {.letter = 'r', .name = "residual", .run = run_residual, .dump = dump_graph, .verify = verify_graph},
     {.letter = 'c', .name = "cut", .run = run_cut, .dump = dump_pieces, .verify = verify_pieces},
     {.letter = 'l',
@@ -487,6 +486,16 @@ static void print_emitted(Compilation *c, const struct Pass *p) {
   }
 }
 
+/* Whether the pass makes what --emit prints. What ranks share is settled with the plan, which may lack memory. */
+static bool is_emitted(const Compilation *c, const struct Pass *p) {
+  switch (c->options.emit) {
+  case EMIT_NOTHING: return false;
+  case EMIT_SHARDING: return p->run == (c->graph && c->graph->shards ? run_plan : run_tensor);
+  case EMIT_SCHEDULE_SVG: return p->emits == EMIT_SCHEDULE;
+  default: return p->emits == c->options.emit;
+  }
+}
+
 /* Runs the passes up to and including `last`; false after diagnostics. */
 static bool run_passes(Compilation *c, const char *last) {
   const Options *o = &c->options;
@@ -494,7 +503,7 @@ static bool run_passes(Compilation *c, const char *last) {
     const struct Pass *p = &passes[i];
     if (!run_pass(c, p))
       return false;
-    bool emits = o->emit != EMIT_NOTHING && p->emits == (o->emit == EMIT_SCHEDULE_SVG ? EMIT_SCHEDULE : o->emit);
+    bool emits = is_emitted(c, p);
     if (emits)
       print_emitted(c, p);
     if (emits || !strcmp(p->name, last) || (o->stop_after && !strcmp(p->name, o->stop_after)))

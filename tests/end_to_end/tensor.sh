@@ -144,6 +144,34 @@ vgg)
   bytes image.npy 73728 24,3,32,32 256 && bytes label.npy 24 24,1 10
   shared 2 --schedule flush
   ;;
+degrees) # four ranks a layer; heads of keys and values that they do not divide; every schedule that others leave out
+  model=tiny_llama
+  shared 4 --schedule 2bw --microbatch 2 -D "$sgd"
+  shared 4 --schedule sequential --microbatch 4 -D "$sgd"
+  shared 2 --schedule 2bw --microbatch 4 -D "$sgd"
+  model=bert data="words=words.npy is_random=relation.npy"
+  bytes words.npy 384 24,16 128 && bytes relation.npy 24 24,1 2
+  shared 4 --schedule flush -D n_head=4
+  shared 2 --schedule 2bw --microbatch 4
+  model=vgg data="image=image.npy label=label.npy"
+  bytes image.npy 73728 24,3,32,32 256 && bytes label.npy 24 24,1 10
+  shared 4 --schedule 2bw --microbatch 4
+  ;;
+spread) # activations by positions of models with grouped heads, two inputs, two losses
+  pins=pins
+  echo "activations: positions" >pins
+  model=tiny_llama
+  for way in "2 --schedule flush --microbatch 2" "4 --schedule 2bw --microbatch 4"; do
+    shared $way -D n_ctx=64 -D n_embd=128 -D hidden=192 -D "$sgd"
+    grep -q 'pd_reduce_scatter' shared${way%% *}/stage0.c || complain "llama: no parts of sums"
+  done
+  model=bert data="words=words.npy is_random=relation.npy"
+  bytes words.npy 1536 24,64 128 && bytes relation.npy 24 24,1 2
+  for way in "2 --schedule flush" "4 --schedule sequential"; do
+    shared $way -D n_head=4 -D width=128 -D n_ctx=64 -D max_positions=64
+    grep -q 'pd_reduce_scatter' shared${way%% *}/stage0.c || complain "bert: no parts of sums"
+  done
+  ;;
 positions) # of activations that are split by them: as near; stages, cuts, recomputation, ways to meet to the byte
   pins=pins
   echo "activations: positions" >pins
