@@ -142,6 +142,39 @@ static OpCost cost_convolution(const Graph *g, int node) {
   return cost_of(g, node, in_shape(g, node, 0), in_shape(g, node, 1), out_shape(g, node, 0));
 }
 
+/* ---- by channels ------------------------------------------------------------------------------------- */
+
+/* What the three operations read and make, in the order of their values. */
+typedef enum { IMAGE, KERNEL, RESULT } Role;
+
+/* Along the input channels of image and kernel, or the output channels of kernel and result: what has none of these is whole,
+ * or, if it is made, a sum over them, of which each rank has a summand. */
+static bool divide_channels(const Graph *g, int node, int k, Layout split, const Role role[3], Layout *layout) {
+  static const int axes[2][3] = {{[IMAGE] = 2, [KERNEL] = 1, [RESULT] = -1},
+                                 {[IMAGE] = -1, [KERNEL] = 0, [RESULT] = 2}};
+  const int *axis = axes[0][role[k]] == split.axis ? axes[0] : axes[1];
+  if (node_int(&g->nodes.at[node], "groups") > 1 || axis[role[k]] != split.axis)
+    return false;
+  for (int v = 0; v < 3; v++)
+    if (axis[role[v]] >= 0)
+      layout[v] = (Layout){LAYOUT_SPLIT, axis[role[v]], split.blocks};
+    else if (v == 2)
+      layout[v].kind = LAYOUT_PARTIAL;
+  return true;
+}
+
+static bool divide_convolution(const Graph *g, int node, int k, Layout split, Layout *layout) {
+  return divide_channels(g, node, k, split, (Role[]){IMAGE, KERNEL, RESULT}, layout);
+}
+
+static bool divide_backward(const Graph *g, int node, int k, Layout split, Layout *layout) {
+  return divide_channels(g, node, k, split, (Role[]){RESULT, KERNEL, IMAGE}, layout);
+}
+
+static bool divide_weights(const Graph *g, int node, int k, Layout split, Layout *layout) {
+  return divide_channels(g, node, k, split, (Role[]){IMAGE, RESULT, KERNEL}, layout);
+}
+
 /* ---- reference semantics -------------------------------------------------------------------------- */
 
 typedef enum { MAKES_Y, MAKES_X, MAKES_WEIGHT } Makes;
@@ -348,6 +381,8 @@ const Op op_convolution = {
     .signature = "convolution(x[height, width, in], weight, stride = 1, padding = 0, dilation = 1, groups = 1)",
     .kind = OP_CALL,
     .takes_bias = true,
+    .linear = LINEAR_IN_EACH,
+    .divide = divide_convolution,
     .min_in = 2,
     .max_in = 2,
     .attr = {{"stride", ATTR_PAIR, false, 1},
@@ -367,6 +402,8 @@ const Op op_convolution_backward = {
     .signature = "convolution_backward(dy, weight, stride, padding, dilation, groups, size)",
     .kind = OP_CALL,
     .internal = true,
+    .linear = LINEAR_IN_EACH,
+    .divide = divide_backward,
     .min_in = 2,
     .max_in = 2,
     .attr = {{"stride", ATTR_PAIR, true, 0},
@@ -387,6 +424,8 @@ const Op op_convolution_weights = {
     .kind = OP_CALL,
     .adds = true,
     .internal = true,
+    .linear = LINEAR_IN_EACH,
+    .divide = divide_weights,
     .min_in = 2,
     .max_in = 2,
     .attr = {{"stride", ATTR_PAIR, true, 0},

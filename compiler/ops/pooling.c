@@ -327,6 +327,16 @@ static void call_adaptive_gradient(const Site *site, Call *c) {
   field_bool(c, "adaptive", true);
 }
 
+/* Channels do not see one another. */
+static bool divide_channels(const Graph *g, int node, int k, Layout split, Layout *layout) {
+  const Node *n = &g->nodes.at[node];
+  if (k != 0 || split.axis != 2)
+    return false;
+  for (int v = 0; v < n->n_in + n->n_out; v++)
+    layout[v] = split;
+  return true;
+}
+
 /* ---- the operations ------------------------------------------------------------------------------------- */
 
 /* The largest element of each channel in each window of x[height, width, channels]. kernel_size, stride and
@@ -336,6 +346,7 @@ const Op op_max_pool = {
     .name = "max_pool",
     .signature = "max_pool(x[height, width, channels], kernel_size, stride = 0, padding = 0, ceil_mode = false)",
     .kind = OP_CALL,
+    .divide = divide_channels,
     .min_in = 1,
     .max_in = 1,
     .attr = {{"kernel_size", ATTR_PAIR, true, 0},
@@ -353,6 +364,7 @@ const Op op_max_pool_gradient = {
     .name = "max_pool_gradient",
     .signature = "max_pool_gradient(x, y, dy, kernel_size, stride, padding)",
     .kind = OP_CALL,
+    .divide = divide_channels,
     .internal = true,
     .min_in = 3,
     .max_in = 3,
@@ -368,6 +380,8 @@ const Op op_average_pool = {
     .name = "average_pool",
     .signature = "average_pool(x, kernel_size, stride = 0, padding = 0, ceil_mode = false, count_include_pad)",
     .kind = OP_CALL,
+    .linear = LINEAR_IN_ALL,
+    .divide = divide_channels,
     .min_in = 1,
     .max_in = 1,
     .attr = {{"kernel_size", ATTR_PAIR, true, 0},
@@ -386,6 +400,8 @@ const Op op_average_pool_gradient = {
     .name = "average_pool_gradient",
     .signature = "average_pool_gradient(dy, kernel_size, stride, padding, count_include_pad, size)",
     .kind = OP_CALL,
+    .linear = LINEAR_IN_ALL,
+    .divide = divide_channels,
     .internal = true,
     .min_in = 1,
     .max_in = 1,
@@ -406,6 +422,8 @@ const Op op_adaptive_average_pool = {
     .name = "adaptive_average_pool",
     .signature = "adaptive_average_pool(x[height, width, channels], output_size)",
     .kind = OP_CALL,
+    .linear = LINEAR_IN_ALL,
+    .divide = divide_channels,
     .min_in = 1,
     .max_in = 1,
     .attr = {{"output_size", ATTR_PAIR, true, 0}},
@@ -420,6 +438,8 @@ const Op op_adaptive_average_pool_gradient = {
     .name = "adaptive_average_pool_gradient",
     .signature = "adaptive_average_pool_gradient(dy, size)",
     .kind = OP_CALL,
+    .linear = LINEAR_IN_ALL,
+    .divide = divide_channels,
     .internal = true,
     .min_in = 1,
     .max_in = 1,

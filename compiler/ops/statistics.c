@@ -90,6 +90,7 @@ const Op op_running_average = {
     .kind = OP_POINTWISE,
     .trains = true,
     .averages = true,
+    .divide = divide_pointwise,
     .min_in = 3,
     .max_in = 3,
     .no_gradient = 1u << 0 | 1u << 1, /* the buffer, the statistic */

@@ -82,6 +82,13 @@ vgg() {
     "$top/models/vgg16.pdm"
 }
 
+resnet() {
+  name=$1
+  shift
+  build "$name" -D size=32 -D width=8 -D classes=10 -D "blocks=[1, 1, 1, 1]" -D batch=8 -D "optimizer=sgd(lr = 0.01)" "$@" \
+    "$top/models/resnet50.pdm"
+}
+
 gpt() {
   name=$1
   shift
@@ -143,6 +150,15 @@ vgg)
   model=vgg data="image=image.npy label=label.npy"
   bytes image.npy 73728 24,3,32,32 256 && bytes label.npy 24 24,1 10
   shared 2 --schedule flush
+  ;;
+images) # convolutions of every form between which channels are split; batch norms, whose averages are in the files, too
+  model=tiny_images
+  shared 2 --schedule flush --microbatch 4 -D "optimizer=sgd(lr = 0.01)" -D clip_norm=0
+  shared 4 --schedule 2bw --microbatch 4 -D "optimizer=sgd(lr = 0.01)" -D clip_norm=0
+  model=resnet data="image=image.npy label=label.npy"
+  bytes image.npy 73728 24,3,32,32 256 && bytes label.npy 24 24,1 10
+  shared 2 --schedule flush --microbatch 8
+  shared 4 --schedule 2bw --microbatch 4
   ;;
 degrees) # four ranks a layer; heads of keys and values that they do not divide; every schedule that others leave out
   model=tiny_llama

@@ -257,8 +257,59 @@ static void test_positions_are_split(void **unused) {
   }
 }
 
+static int convolved(Graph *g, int x, int64_t channels, int number) {
+  int w = new_param(g, internf("kernel%d", number), SHAPE(channels, g->values.at[x].shape.dim[2], 3, 3));
+  return apply(g, &op_convolution, (int[]){x, w}, 2,
+               (Attr[MAX_ATTR]){{.number = 1}, {.number = 1}, {.number = 1}, {.number = 1}});
+}
+
+/* x less its mean over a microbatch's pixels, channel by channel, which a buffer follows; a bias behind it. */
+static int centred(Graph *g, int x, int number) {
+  Attr channels[MAX_ATTR] = {{.n = 1, .list = (int64_t[]){g->values.at[x].shape.dim[2]}}};
+  int buffer = new_buffer(g, internf("mean%d", number), SHAPE(channels->list[0]));
+  int mean = apply_2(g, &op_mul, apply(g, &op_sum_to, &x, 1, channels), graph_constant(g, 0.02, 0, NO_SPAN));
+  mean = apply(g, &op_running_average, (int[]){buffer, mean, mean}, 3, (Attr[MAX_ATTR]){{.number = 0.1}});
+  int bias = new_param(g, internf("bias%d", number), SHAPE(channels->list[0]));
+  return apply_2(g, &op_add, apply_2(g, &op_sub, x, mean), bias);
+}
+
+/* Convolutions with everything that stands between them, and a classifier. */
+static Graph *images(int64_t size, int64_t width) {
+  Graph *g = new_graph();
+  Attr window[MAX_ATTR] = {{.number = 2}, {.number = 2}};
+  int x = convolved(g, new_input(g, "image", SHAPE(size, size, 3)), width, 0);
+  x = apply(g, &op_max_pool, (int[]){apply_1(g, &op_tanh, centred(g, x, 0))}, 1, window);
+  x = convolved(g, x, 2 * width, 1);
+  int y = convolved(g, apply_1(g, &op_tanh, centred(g, x, 1)), 2 * width, 2);
+  x = apply_2(g, &op_add, x, centred(g, y, 2));
+  x = apply(g, &op_average_pool, &x, 1, window);
+  x = apply(g, &op_adaptive_average_pool, &x, 1, (Attr[MAX_ATTR]){{.number = 1}});
+  x = apply(g, &op_reshape, &x, 1, (Attr[MAX_ATTR]){{.n = 1, .list = (int64_t[]){2 * width}}});
+  weigh(g, apply_2(g, &op_matmul, x, new_param(g, "classifier", SHAPE(2 * width, 5))));
+  return trained(g);
+}
+
+/* In ways chosen at random; and, of sizes at which computing costs more than moving, every kernel along channels. */
+static void test_channels_are_split(void **unused) {
+  (void)unused;
+  for (int ranks = 2; ranks <= 4; ranks += 2) {
+    for (int i = 0; i < number_from("PD_CASES", 60) / 6; i++) {
+      Graph *whole = images(8, 4), *g = images(8, 4);
+      divide(g, ranks, i > 0);
+      expect_divided(whole, g, ranks);
+    }
+    Graph *g = images(32, 32);
+    divide(g, ranks, false);
+    for (int i = 0; i < g->params.n; i++)
+      if (!strncmp(g->params.at[i].name, "kernel", 6))
+        assert_int_equal(g->params.at[i].layout.kind, LAYOUT_SPLIT);
+    assert_int_equal(g->params.at[0].shape.dim[0], 32 / ranks);
+  }
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
+      cmocka_unit_test(test_channels_are_split),
       cmocka_unit_test(test_random_graphs),
       cmocka_unit_test(test_network),
       cmocka_unit_test(test_hidden_units_are_split),
