@@ -110,6 +110,22 @@ static char *linear(Printer *p, const Term *t, int from) {
   return index_sum(p, 0, stride, from, k->n_dims);
 }
 
+/* The same, where a loop over elements side by side says it of the first of them and `v`: none of the bits meet, and of
+ * `|` nvcc knows that the same random numbers serve neighbours (pd_dropout). */
+static Fragment element_number(Printer *p, const Term *t) {
+  int from = p->kernel->samples ? 1 : 0, last = p->shape->row_dims, side_by_side = p->gpu ? p->gpu->vector : 1;
+  Name j = p->index[last];
+  bool column = p->reads_column;
+  if (t->scalar || side_by_side == 1 || p->shape->columns % side_by_side)
+    return (Fragment){linear(p, t, from), PRECEDENCE_SUM};
+  p->index[last] = intern("j0");
+  char *first = linear(p, t, from);
+  p->index[last] = j;
+  p->reads_column = column;
+  p->reads_first = true;
+  return (Fragment){format("(int64_t)(%s) | v", first), PRECEDENCE_CONDITION};
+}
+
 static Fragment column(Printer *p, const Term *t) {
   bool constant = t->scalar || p->shape->columns == 1;
   p->reads_column |= !constant;
@@ -133,7 +149,7 @@ static Fragment key(const Printer *p, const Term *t) {
 static Fragment word(Printer *p, const Term *t, Word w) {
   switch (w) {
   case WORD_COLUMN: return column(p, t);
-  case WORD_ELEMENT: return (Fragment){linear(p, t, p->kernel->samples ? 1 : 0), PRECEDENCE_SUM};
+  case WORD_ELEMENT: return element_number(p, t);
   case WORD_SAMPLE: return sample(p);
   case WORD_SCOPE: return key(p, t);
   default: return primary(dialect_of(p->k)->word[w]);

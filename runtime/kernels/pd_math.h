@@ -267,14 +267,17 @@ PD_MATH uint64_t pd_mix(uint64_t seed, uint64_t scope) {
 }
 
 /* Zero with probability p, else x / (1 - p). sample: the sample's global index; i: the element's index
- * within its sample. Groups of 64 elements use the four words of 16 blocks. p 0 keeps all exactly. Always
- * inlined: as a call it would keep its loop from being vectorised. */
+ * within its sample. Four elements side by side use the four words of a block, which a GPU's thread that has all of
+ * them makes once. p 0 keeps all exactly. Always inlined: as a call it would keep its loop from being vectorised. */
 PD_MATH __attribute__((always_inline)) float pd_dropout(float x, uint64_t key, int64_t sample, int64_t i,
                                                         float p) {
-  uint32_t group = (uint32_t)(i >> 6) << 4 | ((uint32_t)i & 15), word = (uint32_t)i >> 4 & 3;
-  pd_random r = pd_philox(group, (uint32_t)(i >> 34), (uint32_t)sample, (uint32_t)(sample >> 32), key);
+  int64_t block = i >> 2;
+  uint32_t word = (uint32_t)i & 3;
+  pd_random r =
+      pd_philox((uint32_t)block, (uint32_t)(block >> 32), (uint32_t)sample, (uint32_t)(sample >> 32), key);
   uint32_t low = word & 1 ? r.word[1] : r.word[0], high = word & 1 ? r.word[3] : r.word[2];
-  return pd_uniform(word & 2 ? high : low) >= p ? x * (1.0f / (1.0f - p)) : 0.0f;
+  float kept = x * (1.0f / (1.0f - p));
+  return pd_uniform(word & 2 ? high : low) >= p ? kept : 0.0f;
 }
 
 /* The number in a whole value of element i of a rank's part, where the rank has `part` elements of each run of `whole`:

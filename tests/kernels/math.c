@@ -159,8 +159,12 @@ static void dropout(void) {
   }
   int64_t runs = 0;
   for (int64_t i = 0; i < N; i++) y[i] = pd_dropout(1.0f, pd_mix(7, 9), 12, i, 0.5f);
-  for (int64_t i = 16; i < N; i++) runs += (y[i] != 0) == (y[i - 16] != 0);
-  check(fabs(runs - (N - 16) / 2.0) < 5 * sqrt(N) / 2, "words of a block are independent");
+  for (int64_t i = 0; i < N; i++) {
+    pd_random block = pd_philox((uint32_t)(i / 4), 0, 12, 0, pd_mix(7, 9));
+    check((y[i] != 0) == (pd_uniform(block.word[i % 4]) >= 0.5f), "four elements take the four words of a block");
+    runs += i > 0 && (y[i] != 0) == (y[i - 1] != 0);
+  }
+  check(fabs(runs - (N - 1) / 2.0) < 5 * sqrt(N) / 2, "neighbours are independent");
 }
 
 int main(int argc, char **argv) {
