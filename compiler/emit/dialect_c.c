@@ -167,5 +167,6 @@ const Dialect c_dialect = {
                .print_beside = print_update,
                .print_start = print_start,
                .before = before,
+               .each = "",
                .end = "  if (argc == 1) {\n    tell_update();\n    tell_rates();\n  }\n"},
 };

@@ -85,7 +85,7 @@ static void print_link(Text *out, const ProfileTask *task, int64_t bytes) {
 
 static const char end[] =
     "  pd_cuda_check(cudaFree(memory), \"free memory\");\n  pd_cuda_check(cudaFree(now), \"free memory\");\n"
-    "  if (argc == 1) tell_link();\n";
+    "  if (argc == 1) {\n    tell_link();\n    pd_tell_library();\n  }\n";
 
 /* ---- the dialect -------------------------------------------------------------------------------- */
 
@@ -105,6 +105,7 @@ const Dialect cuda_dialect = {
              [WORD_SHARD] = "now->shard",
              [WORD_SEED] = "now->seed",
              [WORD_TRAINING] = "now->training"},
+    .takes_algorithms = true,
     .print_loop = cuda_print_loop,
     .print_loop_call = cuda_print_loop_call,
     .timing = {.preamble = preamble,
@@ -112,6 +113,7 @@ const Dialect cuda_dialect = {
                .measuring = measuring,
                .print_beside = print_link,
                .print_start = print_start,
-               .before = "",
+               .before = "  pd_time_algorithms(true);\n",
+               .each = "    pd_tell_algorithms(argc > 1);\n",
                .end = end},
 };

@@ -37,7 +37,8 @@ typedef struct TimingDialect {
   void (*print_beside)(Text *out, const ProfileTask *task, int64_t bytes);
   /* The lines of main() before the first kernel is set up. */
   void (*print_start)(Text *out, const ProfileTask *task, int64_t bytes, bool reads_now);
-  const char *before, *end; /* those before the first kernel's line is printed, and behind the last */
+  const char *before, *each,
+      *end; /* those before the first kernel's line is printed, behind each, behind the last */
 } TimingDialect;
 
 typedef struct Dialect {
@@ -53,6 +54,7 @@ typedef struct Dialect {
   bool at_says_training;        /* ... and must be there in validation, too ... */
   const char *word[N_WORDS];    /* what stands for such a word: WORD_SAMPLE for the microbatch's first; NULL for
                                      indices and keys, which each loop has of its own */
+  bool takes_algorithms;        /* of products, from the plan */
   void (*print_loop)(Text *out, const StageKernels *k, const Lowered *kernel, const char *function);
   void (*print_loop_call)(Text *out, int indent, const StageKernels *k, const Lowered *kernel,
                           const char *function, const Names *arguments);

@@ -230,8 +230,7 @@ static const char main_loop[] =
     "      printf(\"{\\\"kernel\\\": \\\"%s\\\", \\\"count\\\": %d, \\\"bytes\\\": %.0f, "
     "\\\"operations\\\": %.0f, \\\"seconds\\\": %.9g}\\n\",\n"
     "             kernels[i].name, kernels[i].count, kernels[i].bytes, kernels[i].operations, seconds);\n"
-    "    else\n      printf(\"%s %.9g\\n\", kernels[i].signature, seconds);\n"
-    "    fflush(stdout);\n  }\n";
+    "    else\n      printf(\"%s %.9g\\n\", kernels[i].signature, seconds);\n";
 
 static void print_table(Text *out, const TimedKernels *timed, bool side_by_side) {
   text_add(out,
@@ -315,6 +314,8 @@ char *emit_profile(const ProfileTask *task) {
   dialect->print_beside(&out, task, bytes);
   text_add(&out, "int main(int argc, char **argv) {\n  (void)argv;\n");
   dialect->print_start(&out, task, bytes + 4096, now);
-  text_add(&out, "%s%s%s%s  return 0;\n}\n", setup.n ? setup.at : "", dialect->before, main_loop, dialect->end);
+  text_add(&out, "%s%s%s%s    fflush(stdout);\n  }\n", setup.n ? setup.at : "", dialect->before, main_loop,
+           dialect->each);
+  text_add(&out, "%s  return 0;\n}\n", dialect->end);
   return out.at;
 }

@@ -583,7 +583,25 @@ void print_loops_and_objects(Emit *e) {
   text_add(&e->out, "%s", loops.at);
 }
 
+/* What the plan knows of products, before setup(). */
+static void print_algorithms(Emit *e) {
+  const Algorithms *a = e->plan->algorithms;
+  text_add(&e->out, "/* How cuBLASLt was fastest at products, when they were measured. */\n"
+                    "static const struct pd_algorithm algorithms[] = {\n");
+  for (int i = 0; i < a->of.n; i++) {
+    Names fields = {0};
+    for (int k = 0; k < ALGORITHM_NUMBERS; k++)
+      if (a->of.at[i].number[k])
+        push(&fields, internf(".%s = %" PRId64, algorithm_members[k], a->of.at[i].number[k]));
+    text_add(&e->out, "  {.product = %s,\n", string_literal(a->of.at[i].product));
+    text_list(&e->out, 3, "   ", &fields, "},\n");
+  }
+  text_add(&e->out, "};\n\n");
+}
+
 void print_setup(Emit *e) {
+  const Algorithms *algorithms = e->plan->algorithms;
+  const bool has_algorithms = e->dialect->takes_algorithms && algorithms && algorithms->of.n;
   Text body = {0};
   Names done = {0};
   for (int i = 0; i < N_LISTS; i++)
@@ -610,8 +628,14 @@ void print_setup(Emit *e) {
       push(&list, intern("arena->scratch"));
     e->dialect->print_loop_call(&body, 2, e->k, k, kernel_function(e, k->kernel), &list);
   }
+  if (has_algorithms)
+    print_algorithms(e);
   text_add(&e->out,
            "/* Before the first microbatch. */\nstatic void setup(void) {\n  arena = (struct arena "
-           "*)pd.arena;\n%s%s}\n\n",
-           e->k->target.precision == PRECISION_TF32 ? "  pd_allow_tf32 = true;\n" : "", body.n ? body.at : "");
+           "*)pd.arena;\n%s",
+           e->k->target.precision == PRECISION_TF32 ? "  pd_allow_tf32 = true;\n" : "");
+  if (has_algorithms)
+    text_add(&e->out, "  pd_use_algorithms(algorithms, %d, %s, %" PRId64 ");\n", algorithms->of.n,
+             string_literal(algorithms->library.device), algorithms->library.version);
+  text_add(&e->out, "%s}\n\n", body.n ? body.at : "");
 }

@@ -12,6 +12,18 @@ typedef struct Timing {
 } Timing;
 typedef Vec(Timing) Timings;
 
+typedef struct TimedAlgorithm {
+  Name signature; /* of the kernel that the product is part of */
+  Algorithm algorithm;
+} TimedAlgorithm;
+
+/* All that was printed. */
+typedef struct Measurements {
+  Timings timings;
+  Vec(TimedAlgorithm) algorithms; /* a product's once for each kernel that has it */
+  ProductLibrary cublaslt;        /* what they are of */
+} Measurements;
+
 /* False after a diagnostic: it was not measured. */
 bool find_seconds(const Timings *t, const Kernel *kernel, double *seconds);
 double timing_named(const Timings *t, const char *name); /* 0: it was not measured */

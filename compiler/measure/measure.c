@@ -76,23 +76,47 @@ static void attribute(const Planner *r, const StageKernels *k, const double *sec
 
 /* ---- measuring ---------------------------------------------------------------------------------------- */
 
-/* Lines "SIGNATURE SECONDS". */
-static bool read_timings(const char *printed, Timings *out) {
+/* "SIGNATURE SECONDS" */
+static bool read_timing(const char *line, size_t n, Timings *out) {
+  size_t split = n;
+  while (split > 0 && line[split - 1] != ' ')
+    split--;
+  char *end;
+  double seconds = strtod(line + split, &end);
+  if (split < 2 || split == n || end != line + n || !(seconds >= 0) || !isfinite(seconds))
+    return false;
+  push(out, (Timing){intern_n(line, split - 1), seconds});
+  return true;
+}
+
+/* Behind a kernel's line those of its products. */
+static bool read_line(const char *line, size_t n, Measurements *out) {
+  TimedAlgorithm of_kernel = {0};
+  if (!strncmp(line, "library ", strlen("library ")))
+    return product_library_parse(line, n, &out->cublaslt);
+  if (strncmp(line, "algorithm ", strlen("algorithm ")) != 0)
+    return read_timing(line, n, &out->timings);
+  if (!algorithm_parse(line, n, &of_kernel.algorithm) || !out->timings.n)
+    return false;
+  of_kernel.signature = out->timings.at[out->timings.n - 1].signature;
+  push(&out->algorithms, of_kernel);
+  return true;
+}
+
+static bool read_measurements(const char *printed, Measurements *out) {
   for (const char *line = printed; *line;) {
-    size_t n = strcspn(line, "\n"), split = n;
-    while (split > 0 && line[split - 1] != ' ')
-      split--;
-    char *end;
-    double seconds = strtod(line + split, &end);
-    if (split < 2 || end != line + n || !(seconds >= 0) || !isfinite(seconds)) {
+    size_t n = strcspn(line, "\n");
+    if (!read_line(line, n, out)) {
       error_at(NO_SPAN, "PD0604", "the profiling program printed '%.*s', which is no measurement",
                (int)(n < 80 ? n : 80), line);
       return false;
     }
-    push(out, (Timing){intern_n(line, split - 1), seconds});
     line += n + (line[n] == '\n');
   }
-  return true;
+  if (!out->algorithms.n || out->cublaslt.device)
+    return true;
+  error_at(NO_SPAN, "PD0604", "the profiling program did not say whose algorithms it measured");
+  return false;
 }
 
 bool find_seconds(const Timings *t, const Kernel *kernel, double *seconds) {
@@ -121,15 +145,28 @@ static void count_kernel(MeasuredSize *m, const Kernel *kernel, double seconds) 
   push(&m->kernels, ((MeasuredKernel){kernel->signature, kernel->name, 1, seconds}));
 }
 
-static bool measure_size(const Planner *r, const StageKernels *k, const Timings *timings, Profile *profile) {
+/* Of all the kernel's products. */
+static void add_algorithms(MeasuredSize *m, const Kernel *kernel, const Measurements *measured) {
+  for (int i = 0; i < measured->algorithms.n; i++) {
+    const TimedAlgorithm *t = &measured->algorithms.at[i];
+    bool known = t->signature != kernel->signature;
+    for (int k = 0; k < m->algorithms.n && !known; k++)
+      known = m->algorithms.at[k].product == t->algorithm.product;
+    if (!known)
+      push(&m->algorithms, t->algorithm);
+  }
+}
+
+static bool measure_size(const Planner *r, const StageKernels *k, const Measurements *measured, Profile *profile) {
   MeasuredSize m = {.microbatch = k->microbatch};
   int n = k->forward.n + k->backward.n;
   double *seconds = alloc((size_t)(n + 1) * sizeof *seconds);
   for (int i = 0; i < n; i++) {
     const Kernel *kernel = i < k->forward.n ? &k->forward.at[i] : &k->backward.at[i - k->forward.n];
-    if (!find_seconds(timings, kernel, &seconds[i]))
+    if (!find_seconds(&measured->timings, kernel, &seconds[i]))
       return false;
     count_kernel(&m, kernel, seconds[i]);
+    add_algorithms(&m, kernel, measured);
   }
   attribute(r, k, seconds, &m);
   push(&profile->sizes, m);
@@ -259,24 +296,26 @@ bool profile_make(const Graph *g, const Pieces *p, const PlanRequest *request, c
   job.task.rates = table != NULL;
   const Planner *r = &job.planner;
   char *printed = run(context, emit_profile(&job.task));
-  Timings timings = {0};
-  if (!printed || !read_timings(printed, &timings))
+  Measurements measured = {0};
+  if (!printed || !read_measurements(printed, &measured))
     return false;
+  const Timings *timings = &measured.timings;
   Profile profile = {.file = intern(out_path), .signature = profile_signature(g, p, r->target, request->compiler)};
-  profile.update = timing_named(&timings, "update");
-  profile.apart = timing_named(&timings, "apart");
-  profile.norm = timing_named(&timings, "norm");
-  profile.to_device = timing_named(&timings, "to_device");
-  profile.from_device = timing_named(&timings, "from_device");
+  profile.update = timing_named(timings, "update");
+  profile.apart = timing_named(timings, "apart");
+  profile.norm = timing_named(timings, "norm");
+  profile.to_device = timing_named(timings, "to_device");
+  profile.from_device = timing_named(timings, "from_device");
+  profile.cublaslt = measured.cublaslt;
   if (request->spill && !spills_to_host(r) &&
       !measure_place(request->spill, 4 * job.task.elements * (2 + job.task.n_moments), &profile))
     return false;
   for (int i = 0; i < job.task.n; i++)
-    if (!measure_size(r, job.task.stages[i]->kernels, &timings, &profile))
+    if (!measure_size(r, job.task.stages[i]->kernels, &measured, &profile))
       return false;
   char *text = profile_write(&profile, p);
   if (write_file(out_path, text, strlen(text)))
-    return !table || print_table(&job, &timings, table);
+    return !table || print_table(&job, timings, table);
   error_at(NO_SPAN, "PD0605", "cannot write '%s': %s", out_path, strerror(errno));
   return false;
 }

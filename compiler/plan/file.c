@@ -138,6 +138,12 @@ char *plan_json(const Graph *g, const Pieces *p, const Plan *plan) {
     text_add(&t, ",\n  ");
   }
   add_placement(&t, &plan->placement);
+  if (plan->algorithms) {
+    product_library_write(&plan->algorithms->library, &t);
+    text_add(&t, ",\n");
+    algorithms_write(&plan->algorithms->of, false, 2, &t);
+    text_add(&t, ",\n  ");
+  }
   json_text(&t, "why", plan->why ? plan->why : "");
   text_add(&t, "\n}\n");
   return t.at;
@@ -181,7 +187,7 @@ static bool not_for(const PlanFile *f, const char *setting) {
   return false;
 }
 
-/* What belongs to some schedules only. */
+/* What belongs to some schedules only, or to some targets. */
 static bool settings_fit(const PlanFile *f) {
   const Pipeline *l = &f->plan.pipeline;
   ScheduleTraits traits = schedule_traits(l->schedule);
@@ -192,6 +198,11 @@ static bool settings_fit(const PlanFile *f) {
   for (int i = 0; i < f->parts; i++)
     if (f->part[i].ahead > 1 && !traits.looks_ahead)
       return not_for(f, format("stages[%d].ahead", i));
+  if (f->plan.algorithms && !backend_of(&f->plan.target)->device->has_arch) {
+    error_at((Span){.file = f->file}, "PD0603", "'algorithms' are for GPUs, and the plan for '--target %s'",
+             backend_of(&f->plan.target)->name);
+    return false;
+  }
   return !l->vertical_sync || traits.every_round || not_for(f, "vertical_sync");
 }
 

@@ -198,6 +198,17 @@ static bool read_placement(const JsonPlace *top, const PlanFile *f, Placement *o
   return true;
 }
 
+/* Both or none: without the library that they are of, algorithms say nothing. */
+static bool read_algorithms(const JsonPlace *top, Plan *plan) {
+  Algorithms all = {0};
+  if (!is_there(top, "algorithms") && !is_there(top, "cublaslt"))
+    return true;
+  if (!product_library_read(top, &all.library) || !algorithms_read(top, false, &all.of))
+    return false;
+  plan->algorithms = alloc_copy(&all, sizeof all);
+  return true;
+}
+
 /* What only those who follow a plan read. */
 static bool read_rest(const JsonPlace *top, PlanFile *out) {
   Plan *plan = &out->plan;
@@ -252,6 +263,8 @@ bool plan_file_read(const char *path, PlanUse use, PlanFile *out) {
                                      "tensor",
                                      "activations_by_positions",
                                      "assumed",
+                                     "cublaslt",
+                                     "algorithms",
                                      NULL};
   *out = (PlanFile){0};
   JsonPlace top = {.path = ""};
@@ -267,8 +280,8 @@ bool plan_file_read(const char *path, PlanUse use, PlanFile *out) {
   Plan *plan = &out->plan;
   if (!read_batch(&top, &plan->pipeline) || !read_settings(&top, &plan->pipeline) || !read_parts(&top, use, out))
     return false;
-  return use == PLAN_TO_DRAW ||
-         (read_target(&top, &plan->target) && read_placement(&top, out, &plan->placement) && read_rest(&top, out));
+  return use == PLAN_TO_DRAW || (read_target(&top, &plan->target) && read_placement(&top, out, &plan->placement) &&
+                                 read_algorithms(&top, plan) && read_rest(&top, out));
 }
 
 bool plan_file_stages(PlanFile *f) {

@@ -28,6 +28,12 @@ static void tell_scaled(const Planner *r) {
   note_at(d, NO_SPAN, "each piece by what its operations and bytes take by the rates of both");
 }
 
+/* The profile's, unless the plan's file has some, or they were measured on other devices. */
+static void choose_algorithms(const Planner *r, Plan *plan) {
+  if (r->profile && !r->profile->device && !plan->algorithms)
+    plan->algorithms = profile_algorithms(r->profile, plan->pipeline.microbatch);
+}
+
 /* What the plan's ranks run on, for those who read it. */
 static void name_devices(const Planner *r, Plan *plan) {
   const Cluster *c = r->request->cluster;
@@ -96,6 +102,7 @@ static Plan *take(const Graph *g, const Pieces *p, const PlanRequest *request) {
     return NULL;
   }
   name_devices(&r, plan);
+  choose_algorithms(&r, plan);
   price_plan(&r, plan, INFINITY);
   find_peaks(&r, plan, alloc((size_t)form.n_stages * sizeof(int64_t)));
   if (largest_peak(plan) <= r.limit)
@@ -185,6 +192,7 @@ static Plan *tell(const Attempt *a, Plan **runners_up, int n) {
   for (int i = 0; i < n; i++)
     runners_up[i] = a->runners_up[i];
   name_devices(r, a->plan);
+  choose_algorithms(r, a->plan);
   tell_not_sharded(r, a->plan);
   tell_unused_ranks(r, a->plan);
   tell_scaled(r);

@@ -7,6 +7,7 @@
 #include "cluster/cluster.h"
 #include "cluster/placement.h"
 #include "cut/cut.h"
+#include "plan/algorithms.h"
 #include "schedule/pipeline.h"
 #include "target/target.h"
 
@@ -41,7 +42,8 @@ typedef struct Plan {
   Name cluster;         /* of these devices; NULL: none was named */
   Name spill;           /* where parts go that are not in memory, as the command line says; NULL: the run will */
   bool assumed;         /* nothing says that it is this device */
-  char *why;            /* one paragraph: why this one was chosen */
+  const Algorithms *algorithms; /* of products, on GPUs; NULL: the library chooses */
+  char *why;                    /* one paragraph: why this one was chosen */
 } Plan;
 
 static inline int plan_parts(const Plan *plan) { return pipeline_parts(&plan->pipeline); }

@@ -122,7 +122,12 @@ static void write_kernels(const MeasuredSize *m, Text *t) {
     json_string(t, k->signature);
     text_add(t, " }");
   }
-  text_add(t, "\n      ]\n");
+  text_add(t, "\n      ]");
+  if (m->algorithms.n) {
+    text_add(t, ",\n");
+    algorithms_write(&m->algorithms, true, 6, t);
+  }
+  text_add(t, "\n");
 }
 
 /* What reads and writes, or copies both ways, is in a file as bytes of a second. */
@@ -154,6 +159,11 @@ char *profile_write(const Profile *profile, const Pieces *p) {
     write_rates(&t, "spill", of_place, profile->read, profile->write);
   if (profile->to_device > 0)
     write_rates(&t, "link", of_link, profile->to_device, profile->from_device);
+  if (profile->cublaslt.device) {
+    text_add(&t, "  ");
+    product_library_write(&profile->cublaslt, &t);
+    text_add(&t, ",\n");
+  }
   text_add(&t, "  \"microbatches\": [\n");
   for (int i = 0; i < profile->sizes.n; i++) {
     const MeasuredSize *m = &profile->sizes.at[i];
@@ -301,8 +311,18 @@ static bool read_kernels(const JsonPlace *at, MeasuredSize *m) {
   return kernels != NULL;
 }
 
+/* Those of an unknown library would be of no use. */
+static bool read_algorithms(const JsonPlace *at, const Profile *profile, MeasuredSize *m) {
+  if (!cJSON_GetObjectItemCaseSensitive(at->object, "algorithms"))
+    return true;
+  if (profile->cublaslt.device)
+    return algorithms_read(at, true, &m->algorithms);
+  error_at((Span){.file = at->file}, "PD0603", "'cublaslt' is missing: whose '%s.algorithms' are", at->path);
+  return false;
+}
+
 static bool read_size(const JsonPlace *at, const Pieces *p, Profile *profile) {
-  static const char *const keys[] = {"microbatch", "pieces", "kernels", NULL};
+  static const char *const keys[] = {"microbatch", "pieces", "kernels", "algorithms", NULL};
   MeasuredSize m = {.forward = alloc((size_t)p->n * sizeof(double)),
                     .backward = alloc((size_t)p->n * sizeof(double)),
                     .products = alloc((size_t)p->n * sizeof(double))};
@@ -315,7 +335,7 @@ static bool read_size(const JsonPlace *at, const Pieces *p, Profile *profile) {
     if (!read_piece_group(&place, p, covered, &m))
       return false;
   }
-  if (!groups || !read_kernels(at, &m))
+  if (!groups || !read_kernels(at, &m) || !read_algorithms(at, profile, &m))
     return false;
   for (int i = 0; i < p->n; i++)
     if (!covered[i]) {
@@ -370,7 +390,7 @@ static bool read_rates(const JsonPlace *top, const char *member, const char *con
 }
 
 const Profile *profile_read(const char *path, const Pieces *p, const ProfileSignature *expected, bool elsewhere) {
-  static const char *const keys[] = {"signature", "update", "spill", "link", "microbatches", NULL};
+  static const char *const keys[] = {"signature", "update", "spill", "link", "cublaslt", "microbatches", NULL};
   JsonPlace top = {.path = ""};
   Profile *profile = alloc(sizeof *profile);
   profile->file = intern(path);
@@ -379,6 +399,8 @@ const Profile *profile_read(const char *path, const Pieces *p, const ProfileSign
       !applies(top.file, &profile->signature, expected, elsewhere) || !read_update(&top, profile) ||
       !read_rates(&top, "spill", of_place, &profile->read, &profile->write) ||
       !read_rates(&top, "link", of_link, &profile->to_device, &profile->from_device))
+    return NULL;
+  if (cJSON_GetObjectItemCaseSensitive(top.object, "cublaslt") && !product_library_read(&top, &profile->cublaslt))
     return NULL;
   if (elsewhere && !find_device(top.file, profile))
     return NULL;
@@ -396,4 +418,12 @@ const MeasuredSize *profile_at(const Profile *profile, int64_t microbatch) {
     if (profile->sizes.at[i].microbatch == microbatch)
       return &profile->sizes.at[i];
   return NULL;
+}
+
+const Algorithms *profile_algorithms(const Profile *profile, int64_t microbatch) {
+  const MeasuredSize *m = profile_at(profile, microbatch);
+  if (!m || !m->algorithms.n)
+    return NULL;
+  const Algorithms all = {.library = profile->cublaslt, .of = m->algorithms};
+  return alloc_copy(&all, sizeof all);
 }

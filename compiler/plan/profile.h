@@ -4,6 +4,7 @@
 #define PDC_PROFILE_H
 
 #include "fuse/kernel.h"
+#include "plan/algorithms.h"
 #include "plan/device.h"
 #include "plan/plan.h"
 
@@ -28,6 +29,7 @@ typedef struct MeasuredSize {
   double *forward, *backward; /* by piece: seconds of a microbatch */
   double *products; /* by piece: the part of backward that makes weights' gradients by products; NULL: not known */
   Vec(MeasuredKernel) kernels;
+  AlgorithmList algorithms; /* of the kernels' products, on GPUs */
 } MeasuredSize;
 
 typedef struct Profile {
@@ -40,6 +42,7 @@ typedef struct Profile {
   double read,
       write; /* seconds of a byte that a model which spills reads and writes at its place; 0: not measured */
   double to_device, from_device; /* likewise, of one that is copied over the link between a GPU and its host */
+  ProductLibrary cublaslt;       /* whose algorithms those are */
   Vec(MeasuredSize) sizes;       /* by rising microbatch */
   const DeviceKind *device;      /* what they were measured on, where it is not what is planned for ... */
   Rates rates;                   /* ... and its rates, from which seconds are scaled */
@@ -52,5 +55,7 @@ char *profile_write(const Profile *profile, const Pieces *p); /* the file's text
 const Profile *profile_read(const char *path, const Pieces *p, const ProfileSignature *expected, bool elsewhere);
 /* The measurements at a microbatch; NULL when there are none. */
 const MeasuredSize *profile_at(const Profile *profile, int64_t microbatch);
+/* The algorithms of products at a microbatch; NULL when none were measured. */
+const Algorithms *profile_algorithms(const Profile *profile, int64_t microbatch);
 
 #endif

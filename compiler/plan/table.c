@@ -222,6 +222,13 @@ static void print_padding(const Graph *g, FILE *out) {
   }
 }
 
+static void print_algorithms(const Plan *plan, FILE *out) {
+  const Algorithms *a = plan->algorithms;
+  if (a)
+    fprintf(out, "products: %d by algorithms that were measured on %s with cuBLASLt %lld\n", a->of.n,
+            a->library.device, (long long)a->library.version);
+}
+
 const char *plan_device_text(const Plan *plan) {
   if (plan->assumed)
     return format("device assumed: %s, in one server; '--arch' or '--cluster' say otherwise", plan->device);
@@ -258,6 +265,7 @@ void plan_table(const Graph *g, const Pieces *p, const Plan *plan, FILE *out) {
     predict_batches(g, plan, out);
   print_padding(g, out);
   print_residual(plan, out);
+  print_algorithms(plan, out);
   if (g->train.optimizer->others && !g->inference)
     print_methods(g, out);
   if (plan->why && *plan->why)

@@ -191,6 +191,8 @@ int pd_device_threads(void) { return 1; }
 
 int pd_device_counts(struct pd_device_count to[PD_DEVICE_COUNTS]) {
   const struct pd_device_count counts[] = {{"own_products", pd_counts.own_products},
+                                           {"plain_products", pd_counts.plain_products},
+                                           {"other_algorithms", pd_counts.other_algorithms},
                                            {"separate_gelus", pd_counts.separate_gelus},
                                            {"refused_algorithms", pd_counts.refused_algorithms},
                                            {"column_convolutions", pd_counts.column_convolutions},

@@ -1,16 +1,15 @@
 /* pd_matmul: cuBLASLt, which reads matrices by columns: it is given c^T = b^T a^T, whose factors are our rows read
- * as columns. Its heuristic chooses an algorithm once for each object, types and alignment of its operands; sums
- * split over k go through the workspace in a fixed order, never through c. What it cannot express - operands
+ * as columns. An algorithm is chosen once for each object, types and alignment of its operands (algorithms.cu). What
+ * the library cannot express - operands
  * without an axis of stride 1 or with overlapping rows, factors of two types - is done by a kernel of ours, which is
  * noted and counted. What
  * it can do at a fraction of its speed only, rows of bfloat16 at odd addresses, is copied (scratch.h). GELU and its
  * gradient it applies to a product's sums; where it has no algorithm that does, a kernel of ours follows the product,
  * which is counted, too. */
+#include "algorithms.h"
 #include "pd_elements.h"
 #include "pd_fast.h"
 #include "scratch.h"
-
-#include <cublasLt.h>
 
 bool pd_allow_tf32;
 
@@ -66,12 +65,14 @@ static bool read_by_columns(int64_t rows, int64_t columns, int64_t row, int64_t 
   return (row == 1 || rows == 1) && (column >= rows || columns == 1);
 }
 
+static cudaDataType_t element_type(pd_type type) { return type == PD_F32 ? CUDA_R_32F : CUDA_R_16BF; }
+
 static cublasLtMatrixLayout_t layout_new(const struct pd_matmul_shape &s, pd_type type, const Columns &c,
                                          int64_t batch_stride) {
   cublasLtMatrixLayout_t layout;
-  cudaDataType_t element = type == PD_F32 ? CUDA_R_32F : CUDA_R_16BF;
   int32_t batch = static_cast<int32_t>(s.batch);
-  check(cublasLtMatrixLayoutCreate(&layout, element, c.rows, c.columns, c.leading), "describe a matrix", s);
+  check(cublasLtMatrixLayoutCreate(&layout, element_type(type), c.rows, c.columns, c.leading), "describe a matrix",
+        s);
   if (batch == 1) return layout;
   check(cublasLtMatrixLayoutSetAttribute(layout, CUBLASLT_MATRIX_LAYOUT_BATCH_COUNT, &batch, sizeof batch),
         "describe a batch", s);
@@ -87,47 +88,23 @@ static void set(const struct pd_matmul_shape &s, cublasLtMatmulDesc_t product,
   check(cublasLtMatmulDescSetAttribute(product, which, &value, sizeof value), "describe a product", s);
 }
 
-template <typename T>
-static void prefer(const struct pd_matmul_shape &s, cublasLtMatmulPreference_t preference,
-                   cublasLtMatmulPreferenceAttributes_t which, T value) {
-  check(cublasLtMatmulPreferenceSetAttribute(preference, which, &value, sizeof value), "plan a product", s);
-}
+static const char LACKS_STRIDES[] = "no such strides", LACKS_ALGORITHM[] = "no algorithm for it";
 
-static const char LACKS_STRIDES[] = "no such strides";
-
-/* False where cuBLASLt has no algorithm. */
-static bool choose_algorithm(const struct pd_matmul_shape &s, Plan *plan, uint32_t alignment) {
-  cublasLtMatmulPreference_t preference;
-  cublasLtMatmulHeuristicResult_t found;
-  int n = 0;
-  check(cublasLtMatmulPreferenceCreate(&preference), "plan a product", s);
-  prefer(s, preference, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, static_cast<uint64_t>(pd_matmul_workspace(&s)));
-  prefer<uint32_t>(s, preference, CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK,
-                   CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE);
-  for (auto which : {CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES,
-                     CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES})
-    prefer(s, preference, which, alignment);
-  cublasStatus_t status = cublasLtMatmulAlgoGetHeuristic(library, plan->product, plan->b, plan->a, plan->c,
-                                                         plan->c, preference, 1, &found, &n);
-  cublasLtMatmulPreferenceDestroy(preference);
-  if (status == CUBLAS_STATUS_NOT_SUPPORTED || (status == CUBLAS_STATUS_SUCCESS && n == 0)) return false;
-  check(status, "plan a product", s);
-  plan->algorithm = found.algo;
-  return found.state == CUBLAS_STATUS_SUCCESS;
-}
-
-/* What a product's epilogue reads or writes: any addresses will do to plan it, as the library may consider how they are
- * aligned. before: of GELU, rows as c's. */
-struct Beside {
+/* What a call is given. The bias is of c's type; before: what GELU is applied to, rows as c's. The library may consider
+ * how both are aligned when it chooses an algorithm. */
+struct Operands {
+  pd_in a, b;
   const void *bias, *before;
+  pd_out c;
+  void *workspace;
 };
 
-static void set_addresses(const struct pd_matmul_shape &s, cublasLtMatmulDesc_t product, const Beside &beside) {
-  if (s.bias) set(s, product, CUBLASLT_MATMUL_DESC_BIAS_POINTER, beside.bias);
-  if (s.epilogue != PD_PLAIN) set(s, product, CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER, beside.before);
+static void set_addresses(const struct pd_matmul_shape &s, cublasLtMatmulDesc_t product, const Operands &o) {
+  if (s.bias) set(s, product, CUBLASLT_MATMUL_DESC_BIAS_POINTER, o.bias);
+  if (s.epilogue != PD_PLAIN) set(s, product, CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER, o.before);
 }
 
-static void set_epilogue(const struct pd_matmul_shape &s, cublasLtMatmulDesc_t product, const Beside &beside) {
+static void set_epilogue(const struct pd_matmul_shape &s, cublasLtMatmulDesc_t product, const Operands &o) {
   uint32_t with_gelu = s.bias ? CUBLASLT_EPILOGUE_GELU_AUX_BIAS : CUBLASLT_EPILOGUE_GELU_AUX;
   uint32_t plain = s.bias ? CUBLASLT_EPILOGUE_BIAS : CUBLASLT_EPILOGUE_DEFAULT;
   uint32_t epilogue = s.epilogue == PD_GELU            ? with_gelu
@@ -135,35 +112,66 @@ static void set_epilogue(const struct pd_matmul_shape &s, cublasLtMatmulDesc_t p
                                                        : plain;
   set(s, product, CUBLASLT_MATMUL_DESC_EPILOGUE, epilogue);
   if (s.epilogue != PD_PLAIN) set(s, product, CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_LD, s.c_row);
-  set_addresses(s, product, beside);
+  set_addresses(s, product, o);
+}
+
+static void run_product(const struct pd_matmul_shape &s, const Plan &plan, const cublasLtMatmulAlgo_t &algorithm,
+                        const Operands &o) {
+  float one = 1, add = s.accumulate ? 1 : 0;
+  set_addresses(s, plan.product, o);
+  check(cublasLtMatmul(library, plan.product, &one, o.b.at, plan.b, o.a.at, plan.a, &add, o.c.at, plan.c, o.c.at,
+                       plan.c, &algorithm, o.workspace, static_cast<size_t>(pd_matmul_workspace(&s)), pd_stream),
+        "compute a product", s);
+}
+
+static const char *type_name(pd_type type) { return type == PD_BF16 ? "bf16" : "f32"; }
+
+/* "bf16 [128, 768] @ [768, 3072] by columns to bf16, bias, gelu, at 16 bytes". Of sizes, and of how factors lie, not of
+ * distances between rows: these may depend on where a model is cut. */
+static std::string product_name(const struct pd_matmul_shape &s, const Columns &a, const Columns &b, bool tf32,
+                                const Operands &o, uint32_t alignment) {
+  static const char *const epilogues[] = {"", ", gelu", ", its gradient"};
+  char text[256], batch[32] = "";
+  if (s.batch > 1) snprintf(batch, sizeof batch, "%lld x ", (long long)s.batch);
+  snprintf(text, sizeof text, "%s %s[%lld, %lld]%s @ [%lld, %lld]%s to %s%s%s, at %u bytes",
+           tf32 ? "tf32" : type_name(o.a.type), batch, (long long)s.m, (long long)s.k,
+           a.transposed ? " by columns" : "", (long long)s.k, (long long)s.n, b.transposed ? " by columns" : "",
+           type_name(o.c.type), s.bias ? ", bias" : "", epilogues[s.epilogue], alignment);
+  return text;
 }
 
 /* NULL, or what cuBLASLt lacks. */
-static const char *plan_product(const struct pd_matmul_shape &s, Plan *plan, pd_type factors, pd_type result,
-                                uint32_t alignment, const Beside &beside) {
+static const char *plan_product(const struct pd_matmul_shape &s, Plan *plan, uint32_t alignment,
+                                const Operands &o) {
+  enum { SMALL = 64 }; /* of rows and columns that are fewer, reading the factors is what takes time */
   Columns a, b, c = {false, s.n, s.m, s.m > 1 ? s.c_row : s.n};
   if (!read_by_columns(s.m, s.k, s.a_row, s.a_column, &a)) return LACKS_STRIDES;
   if (!read_by_columns(s.k, s.n, s.b_row, s.b_column, &b)) return LACKS_STRIDES;
-  bool tf32 = pd_allow_tf32 && factors == PD_F32;
-  check(cublasLtMatmulDescCreate(&plan->product, tf32 ? CUBLAS_COMPUTE_32F_FAST_TF32 : CUBLAS_COMPUTE_32F,
-                                 CUDA_R_32F),
-        "describe a product", s);
+  bool tf32 = pd_allow_tf32 && o.a.type == PD_F32;
+  cublasComputeType_t compute = tf32 ? CUBLAS_COMPUTE_32F_FAST_TF32 : CUBLAS_COMPUTE_32F;
+  check(cublasLtMatmulDescCreate(&plan->product, compute, CUDA_R_32F), "describe a product", s);
   set<int32_t>(s, plan->product, CUBLASLT_MATMUL_DESC_TRANSA, b.transposed ? CUBLAS_OP_T : CUBLAS_OP_N);
   set<int32_t>(s, plan->product, CUBLASLT_MATMUL_DESC_TRANSB, a.transposed ? CUBLAS_OP_T : CUBLAS_OP_N);
-  set_epilogue(s, plan->product, beside);
-  plan->b = layout_new(s, factors, b, s.b_batch);
-  plan->a = layout_new(s, factors, a, s.a_batch);
-  plan->c = layout_new(s, result, c, s.c_batch);
-  return choose_algorithm(s, plan, alignment) ? NULL : "no algorithm for it";
-}
-
-static void run_plan(const struct pd_matmul_shape &s, const Plan &plan, pd_in a, pd_in b, const Beside &beside,
-                     pd_out c, void *workspace) {
-  float one = 1, add = s.accumulate ? 1 : 0;
-  set_addresses(s, plan.product, beside);
-  check(cublasLtMatmul(library, plan.product, &one, b.at, plan.b, a.at, plan.a, &add, c.at, plan.c, c.at, plan.c,
-                       &plan.algorithm, workspace, static_cast<size_t>(pd_matmul_workspace(&s)), pd_stream),
-        "compute a product", s);
+  set_epilogue(s, plan->product, o);
+  plan->b = layout_new(s, o.b.type, b, s.b_batch);
+  plan->a = layout_new(s, o.a.type, a, s.a_batch);
+  plan->c = layout_new(s, o.c.type, c, s.c_batch);
+  const pd_lt_product described = {
+      .name = product_name(s, a, b, tf32, o, alignment),
+      .library = library,
+      .product = plan->product,
+      .b = plan->b,
+      .a = plan->a,
+      .c = plan->c,
+      .compute = compute,
+      .factors = element_type(o.a.type),
+      .result = element_type(o.c.type),
+      .workspace = static_cast<uint64_t>(pd_matmul_workspace(&s)),
+      .alignment = alignment,
+      .on_tensor_cores = (tf32 || o.a.type == PD_BF16) && s.m >= SMALL && s.n >= SMALL,
+  };
+  auto run = [&](const cublasLtMatmulAlgo_t &algorithm) { run_product(s, *plan, algorithm, o); };
+  return pd_choose_algorithm(described, run, &plan->algorithm) ? NULL : LACKS_ALGORITHM;
 }
 
 /* ---- by a kernel of ours ------------------------------------------------------------------------ */
@@ -317,11 +325,12 @@ static void run_plain(const struct pd_matmul *m, pd_in a, pd_in b, pd_in bias, p
   const char *lacks = expressible ? plan->lacks : "no products of such types";
   if (!lacks) {
     char *free = pd_scratch_begin(scratch);
-    const Beside beside = {bias_like(s, bias, c, &free), nullptr};
+    const void *vector = bias_like(s, bias, c, &free);
+    const Operands o = {a, b, vector, nullptr, c, free};
     uint32_t alignment = aligned ? 16 : static_cast<uint32_t>(pd_size(a.type));
-    if (!plan->made) plan->lacks = lacks = plan_product(s, plan, a.type, c.type, alignment, beside);
+    if (!plan->made) plan->lacks = lacks = plan_product(s, plan, alignment, o);
     plan->made = true;
-    if (!lacks) run_plan(s, *plan, a, b, beside, c, free);
+    if (!lacks) run_product(s, *plan, plan->algorithm, o);
   }
   if (!lacks) return;
   count_own(m, lacks);
@@ -393,9 +402,10 @@ static bool run_epilogue(const struct pd_matmul *m, pd_in a, pd_in b, const void
   bool fits = able && s.c_row % 8 == 0 && a.type == PD_BF16 && b.type == PD_BF16 && c.type == PD_BF16;
   for (const void *at : {a.at, b.at, bias, before, static_cast<const void *>(c.at)})
     fits = fits && pd_aligned(at, 16);
-  if (fits && !plan->made) plan->lacks = plan_product(s, plan, PD_BF16, PD_BF16, 16, {bias, before});
+  const Operands o = {a, b, bias, before, c, workspace};
+  if (fits && !plan->made) plan->lacks = plan_product(s, plan, 16, o);
   if (fits) plan->made = true;
-  if (fits && !plan->lacks) run_plan(s, *plan, a, b, {bias, before}, c, workspace);
+  if (fits && !plan->lacks) run_product(s, *plan, plan->algorithm, o);
   if (!m->counted && !(fits && !plan->lacks)) pd_counts.separate_gelus++;
   m->counted = true;
   return fits && !plan->lacks;

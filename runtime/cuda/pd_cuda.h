@@ -22,6 +22,21 @@ extern cudaStream_t pd_stream;
 /* Whether products and convolutions may round floats to TF32 (--precision tf32); set at the start. */
 extern bool pd_allow_tf32;
 
+/* How cuBLASLt does a product, by the numbers that it gives its algorithms (cublasLtMatmulAlgoConfigAttributes_t). */
+struct pd_algorithm {
+  const char *product; /* by sizes and types, as `pdc profile` calls it */
+  uint32_t id, tile, stages, split_k, reduction, swizzle, custom, inner_shape, cluster_shape;
+};
+/* What was the fastest for products on this device with this version of the library; on others it is not used, which is
+ * noted. */
+void pd_use_algorithms(const struct pd_algorithm *of, int n, const char *device, int64_t version);
+/* For the program of `pdc profile`: from here on algorithms are timed, and the fastest is taken, or not any more. The second prints those of
+ * products that have run since the last call, "algorithm NUMBERS... SECONDS SECONDS_OF_THE_FIRST PRODUCT" or an object
+ * each; the third "library VERSION DEVICE". */
+void pd_time_algorithms(bool on);
+void pd_tell_algorithms(bool json);
+void pd_tell_library(void);
+
 /* What kernels know of the microbatch that the stream is at, and of the run, in device memory. */
 struct pd_now {
   uint64_t seed;

@@ -12,16 +12,25 @@ lines() {
 
 # measure PRECISION MODEL OPTIONS...
 measure() {
-  precision=$1 model=$2
+  precision=$1 model=$2 types="($1|f32)"
   shift 2
   rm -rf program && mkdir program
   "$pdc" profile -S --target cuda --precision "$precision" -o program/stage0.cu "$@" "$model" &&
     sh "$compile" program && program/stage0 >times && program/stage0 --table >table ||
     { complain "$model does not run"; return; }
-  sed '/_device /d' times >kernels
+  sed '/_device \|^algorithm \|^library /d' times >kernels
   grep '_device ' times >link
+  grep '^algorithm ' times >algorithms
+  grep '^{"algorithm"' table >products
+  sed -i '/^{"algorithm"/d' table
   lines kernels '^[0-9a-f]{16} [0-9.e+-]+$'
   lines link '^(to|from)_device [1-9][0-9.]*e-[0-9]+$'
+  # Numbers of an algorithm, what the product takes by it and by the one that is listed first, the product.
+  lines algorithms '^algorithm( [0-9]+){9}( [0-9.e+-]+){2} '"$types"' ([0-9]+ x )?\[[0-9]+, [0-9]+\]( by columns)? @ \[.*, at (16|4|2) bytes$'
+  lines products '^\{"algorithm": \[[0-9]+(, [0-9]+){8}\], "seconds": [0-9.e+-]+, "first_seconds": [0-9.e+-]+, "product": ".*"\}$'
+  [ "$(grep -c '^library [1-9][0-9]* [A-Za-z]' times)" = 1 ] || complain "the library is not told once"
+  [ -s algorithms ] && [ "$(wc -l <algorithms)" = "$(wc -l <products)" ] || complain "products have no algorithms"
+  awk '$11 > 1.05 * $12' algorithms | grep . && complain "others would be faster"
   lines table '^\{"kernel": "[a-z0-9_A-Z]+", "count": [0-9]+, "bytes": [0-9]+, "operations": [0-9]+, "seconds": [0-9.e+-]+\}$'
   [ "$(cut -d ' ' -f 1 kernels | sort -u | wc -l)" = "$(wc -l <kernels)" ] || complain "a kernel is timed twice"
   [ "$(wc -l <kernels)" -gt 5 ] && [ "$(wc -l <table)" = "$(wc -l <kernels)" ] || complain "kernels are missing"

@@ -23,7 +23,8 @@ import toolchain
 BUILD = os.path.abspath(sys.argv.pop(1))
 RIGHT = ["golden.pointwise.f32", "golden.products.bf16", "ranks.pipeline.f32", "peer.pipeline.bf16", "sanitizer.gpt.f32"]
 
-COUNTS = ("own_products", "separate_gelus", "refused_algorithms", "column_convolutions", "late_kernels")
+COUNTS = ("own_products", "plain_products", "other_algorithms", "separate_gelus", "refused_algorithms",
+          "column_convolutions", "late_kernels")
 
 
 def prepare(folder, only, *options):
@@ -92,6 +93,9 @@ class Prepared(unittest.TestCase):
             self.assertIn(key, found[name])
         kernels = {k["kernel"]: k for k in found["kernels"]["kernels"]}
         self.assertGreater(kernels["attn"]["operations"], 0)
+        for product in found["kernels"]["products"]: # the profile program times cuBLASLt's algorithms
+            self.assertGreaterEqual(product["first_seconds"], 0.95 * product["seconds"])
+        self.assertGreater(len(found["kernels"]["products"]), 5)
         self.assertGreater(kernels["ln_1"]["share_of_bandwidth"], 0)
         self.assertIn(found[f"{name} by PyTorch"]["state"], ("missing", "failed")) # there is no GPU
 

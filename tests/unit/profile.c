@@ -27,19 +27,31 @@ static double pretended_seconds(const Kernel *k, int64_t b) {
   return (double)b * (slow ? 1e-2 : 1e-3);
 }
 
+/* On a GPU every call is a product, of one size for each microbatch and kernel's name, but one that all have. */
+static void pretend_products(Text *t, const Kernel *k, int64_t b) {
+  if (pretended.backend != &backend_cuda || k->kind != KERNEL_CALL)
+    return;
+  text_add(t, "algorithm 66 %lld 35 1 0 1 4294967295 0 65535 2e-05 3e-05 bf16 %s of %lld\n", (long long)b + 10,
+           k->name, (long long)b);
+  text_add(t, "algorithm 0 0 0 8 2 0 0 0 0 1e-05 1e-05 f32 [1, 1] @ [1, 1]\n");
+}
+
 static char *pretend(void *context, const char *text) {
   const int64_t sizes[] = {1, 2, 3, 4, 6, 12};
   int *calls = context;
   (*calls)++;
   assert_non_null(strstr(text, "main"));
   Text t = {0};
+  if (pretended.backend == &backend_cuda)
+    text_add(&t, "library 130100 A \"GPU\" of theirs\n");
   text_add(&t, "update 3e-9\napart 4e-9\nnorm 1e-9\nto_device 5e-11\nfrom_device 8e-11\n");
   for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
     StageKernels *k = fuse(graph, &pieces, 0, pieces.n, 0, 1, sizes[i], false, false, pretended);
-    for (int j = 0; j < k->forward.n; j++)
-      text_add(&t, "%s %.9g\n", k->forward.at[j].signature, pretended_seconds(&k->forward.at[j], sizes[i]));
-    for (int j = 0; j < k->backward.n; j++)
-      text_add(&t, "%s %.9g\n", k->backward.at[j].signature, pretended_seconds(&k->backward.at[j], sizes[i]));
+    for (int j = 0; j < k->forward.n + k->backward.n; j++) {
+      const Kernel *kernel = j < k->forward.n ? &k->forward.at[j] : &k->backward.at[j - k->forward.n];
+      text_add(&t, "%s %.9g\n", kernel->signature, pretended_seconds(kernel, sizes[i]));
+      pretend_products(&t, kernel, sizes[i]);
+    }
   }
   return t.at;
 }
@@ -212,7 +224,21 @@ static char *print_nonsense(void *context, const char *text) {
 
 static void nonsense_is_no_measurement(void **unused) {
   (void)unused;
-  const char *const texts[] = {"", "abc", "abc def\n", "abc -1\n", "abc nan\n", " 1\n", "only-one 0.5\n"};
+  const char *const texts[] = {"",
+                               "abc",
+                               "abc \n",
+                               "abc def\n",
+                               "abc -1\n",
+                               "abc nan\n",
+                               " 1\n",
+                               "only-one 0.5\n",
+                               "algorithm 1 2 3 1 0 0 0 0 0 1e-5 1e-5 before any kernel\n",
+                               "k 1\nalgorithm 1 2 3 1 0 0 0 0 0 1e-5 1e-5 of no library\n",
+                               "k 1\nlibrary 1 x\nalgorithm 1 2 3 1 1 0 0 0 0 1e-5 1e-5 without an order\n",
+                               "k 1\nlibrary 1 x\nalgorithm 1 2 3 1 0 0 0 0 1e-5 1e-5 with a number too few\n",
+                               "k 1\nlibrary 1 x\nalgorithm 1 2 3 1 0 0 0 0 0 1e-5 0 in no time\n",
+                               "k 1\nlibrary 1 x\nalgorithm 1 2 3 1 0 0 0 0 0 1e-5 1e-5 \n",
+                               "k 1\nlibrary x\n"};
   PlanRequest q = request();
   for (size_t i = 0; i < sizeof texts / sizeof *texts; i++) {
     int before = error_count();
@@ -304,6 +330,153 @@ static void the_link_is_measured(void **unused) {
   assert_true(plan && strstr(plan->why, "20.00 and 12.50 GB/s, both at once"));
   pretended = (Target){.threads = 1};
   unlink(file);
+}
+
+/* ---- algorithms of products, on GPUs -------------------------------------------------- */
+
+static const Target on_gpu = {.backend = &backend_cuda, .threads = 1};
+
+/* A profile for a GPU, with algorithms: its path. */
+static const char *profile_on_gpu(PlanRequest *q) {
+  const char *file = format("%s.gpu", path);
+  int calls = 0;
+  *q = request();
+  q->target = pretended = on_gpu;
+  q->workers = 0;
+  q->stages = 2;
+  assert_true(profile_make(graph, &pieces, q, file, pretend, &calls, NULL));
+  pretended = (Target){.threads = 1};
+  q->profile = file;
+  return file;
+}
+
+static const Profile *read_on_gpu(const char *file) {
+  ProfileSignature s = profile_signature(graph, &pieces, on_gpu, "a compiler, version 1");
+  return profile_read(file, &pieces, &s, false);
+}
+
+static const Algorithm *algorithm_of(const AlgorithmList *list, const char *product) {
+  for (int i = 0; i < list->n; i++)
+    if (!strcmp(list->at[i].product, product))
+      return &list->at[i];
+  return NULL;
+}
+
+/* Each microbatch has those of its kernels, every product once, as they were printed; the file says the same. */
+static void products_have_the_algorithms_that_were_measured(void **unused) {
+  (void)unused;
+  PlanRequest q;
+  const char *file = profile_on_gpu(&q);
+  const Profile *profile = read_on_gpu(file);
+  assert_non_null(profile);
+  assert_string_equal(profile->cublaslt.device, "A \"GPU\" of theirs");
+  assert_int_equal(profile->cublaslt.version, 130100);
+  for (int i = 0; i < profile->sizes.n; i++) {
+    const MeasuredSize *m = &profile->sizes.at[i];
+    const Algorithm *common = algorithm_of(&m->algorithms, "f32 [1, 1] @ [1, 1]");
+    assert_true(m->algorithms.n > 3 && common && common->number[3] == 8 && common->number[4] == 2);
+    for (int k = 0; k < m->algorithms.n; k++) {
+      const Algorithm *a = &m->algorithms.at[k];
+      assert_ptr_equal(a, algorithm_of(&m->algorithms, a->product));
+      assert_true(a == common || strstr(a->product, format(" of %lld", (long long)m->microbatch)));
+      assert_true(a == common || (a->number[1] == m->microbatch + 10 && a->number[6] == UINT32_MAX &&
+                                  a->number[8] == 65535 && a->seconds == 2e-5 && a->first_seconds == 3e-5));
+    }
+  }
+  assert_string_equal(profile_write(profile, &pieces), read_file(file, NULL));
+  unlink(file);
+}
+
+/* A plan has its microbatch's; its file keeps them whatever profile there is. */
+static void plans_have_their_microbatchs_algorithms(void **unused) {
+  (void)unused;
+  PlanRequest q;
+  const char *file = profile_on_gpu(&q), *saved = format("%s.plan", path);
+  const Plan *plan = plan_make(graph, &pieces, &q, NULL, 0);
+  assert_true(plan && plan->algorithms);
+  const MeasuredSize *m = profile_at(read_on_gpu(file), plan->pipeline.microbatch);
+  assert_int_equal(plan->algorithms->of.n, m->algorithms.n);
+  assert_true(algorithm_of(&plan->algorithms->of, m->algorithms.at[0].product)->number[1] == m->microbatch + 10);
+  char *text = plan_json(graph, &pieces, plan);
+  assert_null(strstr(text, "first_seconds"));
+  assert_true(write_file(saved, text, strlen(text)));
+  q.plan = saved;
+  const Plan *again = plan_make(graph, &pieces, &q, NULL, 0);
+  assert_string_equal(plan_json(graph, &pieces, again), text);
+  q.profile = NULL;
+  again = plan_make(graph, &pieces, &q, NULL, 0);
+  assert_int_equal(again->algorithms->of.n, m->algorithms.n);
+  char *edited = strstr(text, "\"tile\": 1");
+  edited[strlen("\"tile\": ")] = '7';
+  assert_true(write_file(saved, text, strlen(text)));
+  q.profile = file;
+  again = plan_make(graph, &pieces, &q, NULL, 0);
+  assert_true(again->algorithms->of.at[0].number[1] >= 70);
+  q.plan = NULL;
+  q.profile = NULL;
+  assert_null(plan_make(graph, &pieces, &q, NULL, 0)->algorithms);
+  unlink(file);
+  unlink(saved);
+}
+
+/* Text of which one place is changed; NULL: the place is not there. */
+static char *changed_text(const char *good, const char *from, const char *to) {
+  const char *at = strstr(good, from);
+  return at ? format("%.*s%s%s", (int)(at - good), good, to, at + strlen(from)) : NULL;
+}
+
+static void mistakes_in_algorithms_are_diagnosed(void **unused) {
+  (void)unused;
+  static const char *const edits[][2] = {
+      {"\"id\": 66", "\"id\": -1"},
+      {"\"id\": 66", "\"id\": 4294967295"},
+      {"\"tile\"", "\"tiles\""},
+      {"\"stages\": 35", "\"stages\": 3.5"},
+      {"\"split_k\": 1", "\"split_k\": 0"},
+      {"\"split_k\": 8, \"reduction\": 2", "\"split_k\": 8, \"reduction\": 1"},
+      {"\"swizzle\": 1", "\"swizzle\": true"},
+      {"\"custom\": 4294967295", "\"custom\": 4294967296"},
+      {"\"inner_shape\": 0", "\"inner_shape\": \"\""},
+      {"\"cluster_shape\": 65535", "\"cluster_shape\": 65536"},
+      {"{ \"product\": ", "{ \"x\": 1, \"product\": "},
+      {"\"version\": 130100", "\"version\": 0"},
+      {"\"A \\\"GPU\\\" of theirs\"", "5"},
+      {"\"f32 [1, 1] @ [1, 1]\"", "[]"},
+      {"\"cublaslt\"", "\"cublas\""},
+  };
+  PlanRequest q;
+  const char *file = profile_on_gpu(&q), *good = read_file(file, NULL), *saved = format("%s.plan", path);
+  const char *plan = plan_json(graph, &pieces, plan_make(graph, &pieces, &q, NULL, 0));
+  q.plan = saved;
+  q.profile = NULL;
+  for (size_t i = 0; i < sizeof edits / sizeof *edits; i++) {
+    const char *bad = changed_text(good, edits[i][0], edits[i][1]),
+               *worse = changed_text(plan, edits[i][0], edits[i][1]);
+    assert_true(bad && worse && write_file(file, bad, strlen(bad)) && write_file(saved, worse, strlen(worse)));
+    int before = error_count();
+    assert_null(read_on_gpu(file));
+    assert_int_equal(error_count(), before + 1);
+    assert_null(plan_make(graph, &pieces, &q, NULL, 0));
+    assert_int_equal(error_count(), before + 2);
+  }
+  const char *first = strstr(plan, "\"product\": ") + strlen("\"product\": ");
+  const char *twice =
+      changed_text(plan, "\"f32 [1, 1] @ [1, 1]\"", format("%.*s", (int)strcspn(first, ","), first));
+  assert_true(write_file(saved, twice, strlen(twice)));
+  assert_null(plan_make(graph, &pieces, &q, NULL, 0));
+  const char *negative = changed_text(good, "\"first_seconds\": ", "\"first_seconds\": -");
+  assert_true(write_file(file, negative, strlen(negative)));
+  assert_null(read_on_gpu(file));
+  /* of processors no plan has them */
+  const char *other = changed_text(plan, "\"target\": \"cuda\"", "\"target\": \"c\"");
+  assert_true(write_file(saved, other, strlen(other)));
+  q.target = target;
+  int before = error_count();
+  assert_null(plan_make(graph, &pieces, &q, NULL, 0));
+  assert_int_equal(error_count(), before + 1);
+  unlink(file);
+  unlink(saved);
+  diagnostics_flush();
 }
 
 /* Every kernel of both passes is a step of the size's pass, at places within the memory. */
@@ -455,6 +628,9 @@ int main(void) {
       cmocka_unit_test(plans_use_measured_costs),
       cmocka_unit_test(updates_cost_what_was_measured),
       cmocka_unit_test(the_link_is_measured),
+      cmocka_unit_test(products_have_the_algorithms_that_were_measured),
+      cmocka_unit_test(plans_have_their_microbatchs_algorithms),
+      cmocka_unit_test(mistakes_in_algorithms_are_diagnosed),
       cmocka_unit_test(passes_have_all_kernels),
       cmocka_unit_test(microbatches_that_were_not_measured_are_not_used),
       cmocka_unit_test(what_is_written_reads_back),

@@ -1,20 +1,21 @@
-/* cuBLASLt on the host. It refuses what the library refuses: layouts whose columns overlap, shapes that do not
- * fit, mixtures of types that its tables do not list, too little workspace. And it ends the program where the
+/* cuBLASLt's products on the host. They are refused where the library refuses them: layouts whose columns overlap, shapes
+ * that do not fit, mixtures of types that its tables do not list, too little workspace. And the program ends where the
  * library would read or write what it must not, or be right by luck: operands outside device memory or less
- * aligned than was promised, an algorithm that was chosen for another problem, a workspace at an odd address. Sums
- * run backwards in k, in two halves, so that they are not the CPU kernels' by accident; the workspace is
- * overwritten. */
+ * aligned than was promised, an algorithm that nobody chose for the problem, a workspace at an odd address. Sums
+ * run backwards in k, in as many parts as the algorithm splits k in, so that they are not the CPU kernels' by accident;
+ * the workspace is overwritten. Which algorithms there are: cublasLt_algorithms.cpp. */
+#include "cublasLt_algorithms.h"
 #include "host.h"
 
-#include <cublasLt.h>
 #include <cuda_bf16.h>
 
+#include <algorithm>
 #include <cmath>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
 #include <set>
-#include <utility>
+#include <tuple>
 #include <vector>
 
 struct cublasLtContext {
@@ -37,12 +38,6 @@ struct cublasLtMatrixLayoutOpaque_t {
 struct cublasLtMatmulPreferenceOpaque_t {
   uint64_t workspace;
   uint32_t reductions, alignment[4]; /* of a, b, c, d */
-};
-
-/* What is in an algorithm: for which problem it was found. */
-struct Found {
-  uint64_t problem, workspace;
-  uint32_t alignment[4];
 };
 
 typedef cublasLtMatrixLayoutOpaque_t Layout;
@@ -211,13 +206,33 @@ cublasStatus_t cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t handle, cublasLtM
   if (status != CUBLAS_STATUS_SUCCESS) return status;
   if (preference->reductions & CUBLASLT_REDUCTION_SCHEME_INPLACE)
     cuda_host_die("cuBLASLt may add up in place, in an order that nobody fixes");
-  Found f = {signature(*product, *a, *b, *c, *d), preference->workspace, {}};
-  memcpy(f.alignment, preference->alignment, sizeof f.alignment);
-  static_assert(sizeof f <= sizeof(cublasLtMatmulAlgo_t));
-  found[0] = {};
-  memcpy(&found[0].algo, &f, sizeof f);
-  found[0].workspaceSize = f.workspace;
-  *n = 1;
+  uint64_t which = signature(*product, *a, *b, *c, *d);
+  for (const Algorithm &algorithm : algorithms_offered()) {
+    if (*n == most || algorithm_workspace(algorithm) > preference->workspace) continue;
+    Chosen chosen = {algorithm, {}, which};
+    memcpy(chosen.alignment, preference->alignment, sizeof chosen.alignment);
+    found[*n] = {};
+    memcpy(&found[*n].algo, &chosen, sizeof chosen);
+    found[(*n)++].workspaceSize = algorithm_workspace(algorithm);
+  }
+  return CUBLAS_STATUS_SUCCESS;
+}
+
+cublasStatus_t cublasLtMatmulAlgoCheck(cublasLtHandle_t handle, cublasLtMatmulDesc_t product,
+                                       cublasLtMatrixLayout_t a, cublasLtMatrixLayout_t b,
+                                       cublasLtMatrixLayout_t c, cublasLtMatrixLayout_t d,
+                                       const cublasLtMatmulAlgo_t *algorithm,
+                                       cublasLtMatmulHeuristicResult_t *result) {
+  Problem problem;
+  Algorithm checked;
+  if (!handle) return CUBLAS_STATUS_NOT_INITIALIZED;
+  cublasStatus_t status = judge(*product, *a, *b, *c, *d, &problem);
+  if (status != CUBLAS_STATUS_SUCCESS) return status;
+  memcpy(&checked, algorithm, sizeof checked);
+  if (!algorithm_exists(checked)) return CUBLAS_STATUS_NOT_SUPPORTED;
+  algorithm_serves(signature(*product, *a, *b, *c, *d), checked);
+  *result = {};
+  result->workspaceSize = algorithm_workspace(checked);
   return CUBLAS_STATUS_SUCCESS;
 }
 
@@ -241,6 +256,7 @@ struct Call {
   cublasLtMatmulDescOpaque_t product;
   Layout a_layout, b_layout, d_layout;
   Problem problem;
+  Algorithm algorithm;
   const void *a, *b;
   void *d, *workspace;
   size_t workspace_bytes;
@@ -275,19 +291,21 @@ static float after(const Call &call, float x, int64_t i, int64_t j) {
   return (float)gelu((double)x, &slope);
 }
 
-/* d's column j: the sum over p of op(a)'s columns. */
+/* d's column j: the sum over p of op(a)'s columns, of each part of k backwards, then of the parts. */
 static void make_column(const Call &call, const std::vector<float> &a, int64_t batch, int64_t j) {
-  size_t m = (size_t)call.problem.m, k = (size_t)call.problem.k;
-  std::vector<float> b(k), sum(m), half(m);
+  size_t m = (size_t)call.problem.m, k = (size_t)call.problem.k, parts = (size_t)call.algorithm.split_k;
+  std::vector<float> b(k), sum(m), all(m);
   read_column(b, call, call.b, call.b_layout, call.product.transpose_b == CUBLAS_OP_T, batch, j);
-  for (size_t p = k; p-- > 0;) {
-    if (p == k / 2 - 1 && k > 1) half.swap(sum);
-    const float *column = &a[p * m];
-    for (size_t i = 0; i < m; i++) sum[i] += column[i] * b[p];
+  for (size_t part = parts; part-- > 0; std::fill(sum.begin(), sum.end(), 0.0f)) {
+    for (size_t p = k * (part + 1) / parts; p-- > k * part / parts;) {
+      const float *column = &a[p * m];
+      for (size_t i = 0; i < m; i++) sum[i] += column[i] * b[p];
+    }
+    for (size_t i = 0; i < m; i++) all[i] += sum[i];
   }
   for (size_t i = 0; i < m; i++) {
     int64_t at = batch * call.d_layout.stride + j * call.d_layout.leading + (int64_t)i;
-    float result = call.alpha * (sum[i] + half[i]);
+    float result = call.alpha * all[i];
     if (adds_bias(call.product.epilogue)) result += element(call.product.bias, call.d_layout.type, (int64_t)i);
     if (call.beta != 0) result += call.beta * element(call.d, call.d_layout.type, at);
     result = after(call, result, (int64_t)i, j);
@@ -332,11 +350,11 @@ static void check_operand(const void *x, const Layout &l, uint32_t alignment, co
 
 /* The first run of an algorithm loads its kernel, which may not happen while a graph is recorded. What adds to its
  * result may be another kernel than what writes it. */
-static void must_be_loaded(uint64_t problem, bool adds, cudaStream_t stream) {
-  static std::set<std::pair<uint64_t, bool>> loaded;
+static void must_be_loaded(uint64_t problem, const Algorithm &algorithm, bool adds, cudaStream_t stream) {
+  static std::set<std::tuple<uint64_t, Algorithm, bool>> loaded;
   cudaStreamCaptureStatus status;
   cudaStreamIsCapturing(stream, &status);
-  if (loaded.insert({problem, adds}).second && status != cudaStreamCaptureStatusNone)
+  if (loaded.insert({problem, algorithm, adds}).second && status != cudaStreamCaptureStatusNone)
     cuda_host_die("cublasLtMatmul loads a kernel while a graph is recorded: the product has not run before");
 }
 
@@ -346,34 +364,37 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t handle, cublasLtMatmulDesc_t prod
                               cublasLtMatrixLayout_t c_layout, void *d, cublasLtMatrixLayout_t d_layout,
                               const cublasLtMatmulAlgo_t *algorithm, void *workspace, size_t workspace_bytes,
                               cudaStream_t stream) {
-  Call call = {*product, *a_layout, *b_layout, *d_layout, {}, a, b, d, workspace, 0, 0, 0};
-  Found f;
+  Call call = {*product, *a_layout, *b_layout, *d_layout, {}, {}, a, b, d, workspace, workspace_bytes, 0, 0};
   if (!handle) return CUBLAS_STATUS_NOT_INITIALIZED;
   cublasStatus_t status = judge(*product, *a_layout, *b_layout, *c_layout, *d_layout, &call.problem);
   if (status != CUBLAS_STATUS_SUCCESS) return status;
-  memcpy(&f, algorithm, sizeof f);
-  if (f.problem != signature(*product, *a_layout, *b_layout, *c_layout, *d_layout))
+  Chosen chosen;
+  memcpy(&chosen, algorithm, sizeof chosen);
+  call.algorithm = chosen.algorithm;
+  uint64_t which = signature(*product, *a_layout, *b_layout, *c_layout, *d_layout);
+  if (!algorithm_is_for(which, chosen))
     cuda_host_die("cublasLtMatmul is given an algorithm that was not found for this product");
-  if (f.workspace > workspace_bytes) return CUBLAS_STATUS_INVALID_VALUE;
-  if (f.workspace && (uintptr_t)workspace % 256)
+  if (algorithm_workspace(call.algorithm) > workspace_bytes) return CUBLAS_STATUS_INVALID_VALUE;
+  if (workspace_bytes && (uintptr_t)workspace % 256)
     cuda_host_die("cublasLtMatmul's workspace stands at %p, not at a multiple of 256 bytes", workspace);
   if (c != d) cuda_host_die("cublasLtMatmul reads c beside d, which the stand-in does not do");
-  check_operand(a, *a_layout, f.alignment[0], "cublasLtMatmul's A");
-  check_operand(b, *b_layout, f.alignment[1], "cublasLtMatmul's B");
-  check_operand(c, *c_layout, f.alignment[2], "cublasLtMatmul's C");
-  check_operand(d, *d_layout, f.alignment[3], "cublasLtMatmul's D");
-  if (f.workspace) cuda_host_must_be_device(workspace, f.workspace, "cublasLtMatmul's workspace");
+  check_operand(a, *a_layout, chosen.alignment[0], "cublasLtMatmul's A");
+  check_operand(b, *b_layout, chosen.alignment[1], "cublasLtMatmul's B");
+  check_operand(c, *c_layout, chosen.alignment[2], "cublasLtMatmul's C");
+  check_operand(d, *d_layout, chosen.alignment[3], "cublasLtMatmul's D");
+  if (workspace_bytes) cuda_host_must_be_device(workspace, workspace_bytes, "cublasLtMatmul's workspace");
   Layout bias = {d_layout->type, d_layout->rows, 1, d_layout->rows, 1, 0};
-  if (adds_bias(product->epilogue)) check_operand(product->bias, bias, f.alignment[3], "cublasLtMatmul's bias");
+  if (adds_bias(product->epilogue))
+    check_operand(product->bias, bias, chosen.alignment[3], "cublasLtMatmul's bias");
   Layout aux = {d_layout->type, d_layout->rows, d_layout->columns, product->aux_leading, 1, 0};
   if (has_aux(product->epilogue)) check_operand(product->aux, aux, 16, "cublasLtMatmul's auxiliary matrix");
-  call.workspace_bytes = f.workspace;
   memcpy(&call.alpha, alpha, sizeof call.alpha);
   memcpy(&call.beta, beta, sizeof call.beta);
-  must_be_loaded(f.problem, call.beta != 0, stream);
-  cuda_host_enqueue(stream, {"cublasLtMatmul", [call] {
+  must_be_loaded(which, call.algorithm, call.beta != 0, stream);
+  cuda_host_enqueue(stream, {"cublasLtMatmul", [call, which] {
                                multiply(call);
                                err_once(call);
+                               cuda_host_spend(algorithm_seconds(which, call.algorithm));
                              }});
   return CUBLAS_STATUS_SUCCESS;
 }

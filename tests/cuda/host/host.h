@@ -79,6 +79,8 @@ struct cuda_host_operation {
 };
 void cuda_host_enqueue(cudaStream_t stream, cuda_host_operation operation);
 size_t cuda_host_queued(); /* operations that have not run */
+/* The operation that runs takes so long on a device, for events that are recorded from now on. */
+void cuda_host_spend(double seconds);
 
 /* ---- ipc.cpp ------------------------------------------------------------------------------------- */
 

@@ -26,6 +26,21 @@ typedef struct cublasLtMatmulPreferenceOpaque_t *cublasLtMatmulPreference_t;
 typedef struct {
   uint64_t data[8];
 } cublasLtMatmulAlgo_t;
+typedef enum {
+  CUBLASLT_ALGO_CONFIG_ID = 0,               /* int32_t; AlgoInit alone sets it */
+  CUBLASLT_ALGO_CONFIG_TILE_ID = 1,          /* uint32_t */
+  CUBLASLT_ALGO_CONFIG_SPLITK_NUM = 2,       /* int32_t */
+  CUBLASLT_ALGO_CONFIG_REDUCTION_SCHEME = 3, /* uint32_t, as those below */
+  CUBLASLT_ALGO_CONFIG_CTA_SWIZZLING = 4,
+  CUBLASLT_ALGO_CONFIG_CUSTOM_OPTION = 5,
+  CUBLASLT_ALGO_CONFIG_STAGES_ID = 6,
+  CUBLASLT_ALGO_CONFIG_INNER_SHAPE_ID = 7,  /* uint16_t */
+  CUBLASLT_ALGO_CONFIG_CLUSTER_SHAPE_ID = 8 /* uint16_t */
+} cublasLtMatmulAlgoConfigAttributes_t;
+typedef enum { CUBLASLT_ALGO_CAP_NUMERICAL_IMPL_FLAGS = 15 /* uint64_t */ } cublasLtMatmulAlgoCapAttributes_t;
+#define CUBLASLT_NUMERICAL_IMPL_FLAGS_FMA (0x01ull << 0)
+#define CUBLASLT_NUMERICAL_IMPL_FLAGS_HMMA (0x02ull << 0)
+#define CUBLASLT_NUMERICAL_IMPL_FLAGS_TENSOR_OP_MASK (0xfeull << 0)
 typedef struct {
   cublasLtMatmulAlgo_t algo;
   size_t workspaceSize;
@@ -70,6 +85,7 @@ typedef enum {
   CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES = 8
 } cublasLtMatmulPreferenceAttributes_t;
 
+size_t cublasLtGetVersion(void);
 const char *cublasLtGetStatusString(cublasStatus_t status);
 cublasStatus_t cublasLtCreate(cublasLtHandle_t *handle);
 cublasStatus_t cublasLtDestroy(cublasLtHandle_t handle);
@@ -95,6 +111,24 @@ cublasStatus_t cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t handle, cublasLtM
                                               cublasLtMatrixLayout_t c, cublasLtMatrixLayout_t d,
                                               cublasLtMatmulPreference_t preference, int most,
                                               cublasLtMatmulHeuristicResult_t found[], int *n);
+/* An algorithm of that id, with the attributes that it has by default; whether it does such a product. */
+cublasStatus_t cublasLtMatmulAlgoInit(cublasLtHandle_t handle, cublasComputeType_t compute, cudaDataType_t scale,
+                                      cudaDataType_t a, cudaDataType_t b, cudaDataType_t c, cudaDataType_t d,
+                                      int id, cublasLtMatmulAlgo_t *algorithm);
+cublasStatus_t cublasLtMatmulAlgoConfigGetAttribute(const cublasLtMatmulAlgo_t *algorithm,
+                                                    cublasLtMatmulAlgoConfigAttributes_t which, void *value,
+                                                    size_t bytes, size_t *written);
+cublasStatus_t cublasLtMatmulAlgoConfigSetAttribute(cublasLtMatmulAlgo_t *algorithm,
+                                                    cublasLtMatmulAlgoConfigAttributes_t which, const void *value,
+                                                    size_t bytes);
+cublasStatus_t cublasLtMatmulAlgoCapGetAttribute(const cublasLtMatmulAlgo_t *algorithm,
+                                                 cublasLtMatmulAlgoCapAttributes_t which, void *value,
+                                                 size_t bytes, size_t *written);
+cublasStatus_t cublasLtMatmulAlgoCheck(cublasLtHandle_t handle, cublasLtMatmulDesc_t product,
+                                       cublasLtMatrixLayout_t a, cublasLtMatrixLayout_t b,
+                                       cublasLtMatrixLayout_t c, cublasLtMatrixLayout_t d,
+                                       const cublasLtMatmulAlgo_t *algorithm,
+                                       cublasLtMatmulHeuristicResult_t *result);
 /* d = op(a) op(b) * alpha + beta * c + bias, or GELU of that, which is left in the auxiliary matrix, or times the gradient
  * of GELU of what the auxiliary matrix has */
 cublasStatus_t cublasLtMatmul(cublasLtHandle_t handle, cublasLtMatmulDesc_t product, const void *alpha,

@@ -1,0 +1,280 @@
+/* Which of cuBLASLt's algorithms does a product: the one that the plan says, where `pdc profile` has measured such
+ * products on this GPU with this version of the library; else the first that the library's heuristic lists. A plan
+ * says it by the product's sizes and types alone, so that a product has the same bits on every stage of every plan.
+ * Sums that are split over k go through the workspace in a fixed order, never through c. What the library refuses here
+ * is counted, and noted once. */
+#include "algorithms.h"
+
+#include <algorithm>
+#include <cstdio>
+#include <cstring>
+#include <vector>
+
+static void check(cublasStatus_t status, const char *what) {
+  if (status != CUBLAS_STATUS_SUCCESS) pd_fail("cuBLASLt cannot %s: %s", what, cublasLtGetStatusString(status));
+}
+
+/* ---- an algorithm in numbers ---------------------------------------------------------------------- */
+
+/* All but its id, which it is made by. */
+static const struct {
+  cublasLtMatmulAlgoConfigAttributes_t which;
+  uint32_t pd_algorithm::*number;
+  size_t bytes;
+} attributes[] = {
+    {CUBLASLT_ALGO_CONFIG_TILE_ID, &pd_algorithm::tile, sizeof(uint32_t)},
+    {CUBLASLT_ALGO_CONFIG_STAGES_ID, &pd_algorithm::stages, sizeof(uint32_t)},
+    {CUBLASLT_ALGO_CONFIG_SPLITK_NUM, &pd_algorithm::split_k, sizeof(int32_t)},
+    {CUBLASLT_ALGO_CONFIG_REDUCTION_SCHEME, &pd_algorithm::reduction, sizeof(uint32_t)},
+    {CUBLASLT_ALGO_CONFIG_CTA_SWIZZLING, &pd_algorithm::swizzle, sizeof(uint32_t)},
+    {CUBLASLT_ALGO_CONFIG_CUSTOM_OPTION, &pd_algorithm::custom, sizeof(uint32_t)},
+    {CUBLASLT_ALGO_CONFIG_INNER_SHAPE_ID, &pd_algorithm::inner_shape, sizeof(uint16_t)},
+    {CUBLASLT_ALGO_CONFIG_CLUSTER_SHAPE_ID, &pd_algorithm::cluster_shape, sizeof(uint16_t)},
+};
+
+static bool get(const cublasLtMatmulAlgo_t &from, cublasLtMatmulAlgoConfigAttributes_t which, uint32_t *to,
+                size_t bytes) {
+  size_t written;
+  *to = 0; /* of which two bytes may be all that is written */
+  return cublasLtMatmulAlgoConfigGetAttribute(&from, which, to, bytes, &written) == CUBLAS_STATUS_SUCCESS;
+}
+
+static bool describe(const cublasLtMatmulAlgo_t &from, pd_algorithm *to) {
+  bool good = get(from, CUBLASLT_ALGO_CONFIG_ID, &to->id, sizeof(int32_t));
+  for (const auto &x : attributes) good = good && get(from, x.which, &(to->*x.number), x.bytes);
+  return good;
+}
+
+/* False: the library has no such algorithm for the product, here. */
+static bool make(const pd_lt_product &p, const pd_algorithm &from, cublasLtMatmulAlgo_t *to) {
+  cublasLtMatmulHeuristicResult_t found = {};
+  bool good = cublasLtMatmulAlgoInit(p.library, p.compute, CUDA_R_32F, p.factors, p.factors, p.result, p.result,
+                                     static_cast<int>(from.id), to) == CUBLAS_STATUS_SUCCESS;
+  for (const auto &x : attributes) {
+    uint32_t number = 0; /* not every algorithm has every attribute: they are left alone where they are right */
+    if (!good || (get(*to, x.which, &number, x.bytes) && number == from.*x.number)) continue;
+    good = cublasLtMatmulAlgoConfigSetAttribute(to, x.which, &(from.*x.number), x.bytes) == CUBLAS_STATUS_SUCCESS;
+  }
+  good = good &&
+         cublasLtMatmulAlgoCheck(p.library, p.product, p.b, p.a, p.c, p.c, to, &found) == CUBLAS_STATUS_SUCCESS;
+  return good && found.state == CUBLAS_STATUS_SUCCESS && found.workspaceSize <= p.workspace;
+}
+
+/* Whether it adds up in an order that depends on nothing but the product. */
+static bool keeps_order(const pd_algorithm &a) {
+  return a.reduction == CUBLASLT_REDUCTION_SCHEME_NONE || a.reduction == CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE;
+}
+
+/* Without a word from the library they are taken to be in use. */
+static bool uses_tensor_cores(const cublasLtMatmulAlgo_t &algorithm) {
+  uint64_t flags;
+  size_t written;
+  bool known = cublasLtMatmulAlgoCapGetAttribute(&algorithm, CUBLASLT_ALGO_CAP_NUMERICAL_IMPL_FLAGS, &flags,
+                                                 sizeof flags, &written) == CUBLAS_STATUS_SUCCESS;
+  return !known || (flags & CUBLASLT_NUMERICAL_IMPL_FLAGS_TENSOR_OP_MASK) ||
+         !(flags & CUBLASLT_NUMERICAL_IMPL_FLAGS_FMA);
+}
+
+/* ---- the library's own choice ---------------------------------------------------------------------- */
+
+template <typename T>
+static void prefer(cublasLtMatmulPreference_t preference, cublasLtMatmulPreferenceAttributes_t which, T value) {
+  check(cublasLtMatmulPreferenceSetAttribute(preference, which, &value, sizeof value), "plan a product");
+}
+
+/* Fills `list` with up to `most`, the one that should be fastest first; returns how many. */
+static int list_algorithms(const pd_lt_product &p, int most, cublasLtMatmulHeuristicResult_t *list) {
+  cublasLtMatmulPreference_t preference;
+  int n = 0, good = 0;
+  check(cublasLtMatmulPreferenceCreate(&preference), "plan a product");
+  prefer(preference, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, p.workspace);
+  prefer<uint32_t>(preference, CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK, CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE);
+  for (auto which : {CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES,
+                     CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES})
+    prefer(preference, which, p.alignment);
+  cublasStatus_t status =
+      cublasLtMatmulAlgoGetHeuristic(p.library, p.product, p.b, p.a, p.c, p.c, preference, most, list, &n);
+  cublasLtMatmulPreferenceDestroy(preference);
+  if (status != CUBLAS_STATUS_NOT_SUPPORTED) check(status, "plan a product");
+  for (int i = 0; i < n; i++)
+    if (list[i].state == CUBLAS_STATUS_SUCCESS) list[good++] = list[i];
+  return good;
+}
+
+/* ---- the plan's ------------------------------------------------------------------------------------- */
+
+static struct {
+  const pd_algorithm *of;
+  int n;
+  bool elsewhere; /* measured on another device, or with another version: these say nothing here */
+  bool noted;
+} planned;
+
+static void device_name(char to[256]) {
+  cudaDeviceProp device;
+  int number;
+  pd_cuda_check(cudaGetDevice(&number), "ask for the device");
+  pd_cuda_check(cudaGetDeviceProperties(&device, number), "ask for the device");
+  snprintf(to, 256, "%s", device.name);
+}
+
+void pd_use_algorithms(const struct pd_algorithm *of, int n, const char *device, int64_t version) {
+  char here[256];
+  int64_t version_here = static_cast<int64_t>(cublasLtGetVersion());
+  device_name(here);
+  planned = {of, n, strcmp(here, device) != 0 || version_here != version, false};
+  if (!planned.elsewhere) return;
+  pd_note(
+      "the plan's algorithms for products are of cuBLASLt %lld on '%s', and this is %lld on '%s': they are the "
+      "library's own choice",
+      (long long)version, device, (long long)version_here, here);
+  planned.noted = true;
+}
+
+static bool take_planned(const pd_lt_product &p, cublasLtMatmulAlgo_t *to) {
+  auto same = [&](const pd_algorithm &a) { return p.name == a.product; };
+  const pd_algorithm *end = planned.of + planned.n, *a = std::find_if(planned.of, end, same);
+  if (a == end) return false;
+  if (!planned.elsewhere && make(p, *a, to)) return true;
+  pd_counts.other_algorithms++;
+  if (!planned.noted)
+    pd_note("cuBLASLt refuses the plan's algorithm for products of %s, which is its own choice now", a->product);
+  planned.noted = true;
+  return false;
+}
+
+/* ---- the fastest ------------------------------------------------------------------------------------ */
+
+struct Measured {
+  std::string product;
+  pd_algorithm algorithm;
+  double seconds,
+      first_seconds; /* of one product; by the algorithm that is listed first; 0: none was better than that */
+};
+
+static bool timing;
+static std::vector<Measured *> measured, untold;
+
+void pd_time_algorithms(bool on) { timing = on; }
+
+/* What is timed. */
+struct Candidate {
+  cublasLtMatmulAlgo_t algorithm;
+  pd_algorithm numbers; /* which make it; of what is listed first, as it is, none */
+  double seconds;
+};
+
+/* Seconds of one run, from event to event over `runs`. */
+static double seconds_of(const pd_lt_run &run, const Candidate &c, int runs) {
+  static cudaEvent_t start, end;
+  float milliseconds;
+  if (!start) {
+    pd_cuda_check(cudaEventCreate(&start), "make an event");
+    pd_cuda_check(cudaEventCreate(&end), "make an event");
+  }
+  pd_cuda_check(cudaEventRecord(start, pd_stream), "record an event");
+  for (int i = 0; i < runs; i++) run(c.algorithm);
+  pd_cuda_check(cudaEventRecord(end, pd_stream), "record an event");
+  pd_cuda_check(cudaEventSynchronize(end), "time a product");
+  pd_cuda_check(cudaEventElapsedTime(&milliseconds, start, end), "time a product");
+  return 1e-3 * static_cast<double>(milliseconds) / runs;
+}
+
+/* Of each the median over rounds in which they take turns, so that a clock that falls slows all of them. */
+static void time_all(const pd_lt_run &run, std::vector<Candidate> *candidates) {
+  enum { ROUNDS = 7 };
+  const double ROUND_SECONDS = 1e-3, LEAST_SECONDS = 5e-6; /* of a run: what takes less is a launch alone */
+  std::vector<double> rounds;
+  const size_t n = candidates->size();
+  for (const Candidate &c : *candidates) seconds_of(run, c, 1); /* loads its kernel */
+  double once = std::max(seconds_of(run, candidates->front(), 1), LEAST_SECONDS);
+  int runs = static_cast<int>(ROUND_SECONDS / once) + 1;
+  for (int r = 0; r < ROUNDS; r++)
+    for (const Candidate &c : *candidates) rounds.push_back(seconds_of(run, c, runs));
+  for (size_t i = 0; i < n; i++) {
+    double of_round[ROUNDS];
+    for (size_t r = 0; r < ROUNDS; r++) of_round[r] = rounds[r * n + i];
+    std::nth_element(of_round, of_round + ROUNDS / 2, of_round + ROUNDS);
+    (*candidates)[i].seconds = of_round[ROUNDS / 2];
+  }
+}
+
+/* What is listed first, as it is, and each that is listed and may be used, as a plan would say it. */
+static std::vector<Candidate> candidates_of(const pd_lt_product &p) {
+  enum { MOST = 8 };
+  cublasLtMatmulHeuristicResult_t list[MOST] = {};
+  std::vector<Candidate> candidates;
+  int n = list_algorithms(p, MOST, list);
+  if (n) candidates.push_back({list[0].algo, {}, 0});
+  for (int i = 0; i < n; i++) {
+    Candidate c = {};
+    bool usable = describe(list[i].algo, &c.numbers) && keeps_order(c.numbers) &&
+                  make(p, c.numbers, &c.algorithm) && (!p.on_tensor_cores || uses_tensor_cores(c.algorithm));
+    if (usable) candidates.push_back(c);
+  }
+  return candidates;
+}
+
+/* One is taken in place of the first that may be used where it is faster by more than measurements differ; none, where what
+ * is listed first is faster as it is. */
+static void measure(const pd_lt_product &p, const pd_lt_run &run, Measured *best) {
+  const double FASTER = 0.98;
+  std::vector<Candidate> candidates = candidates_of(p);
+  if (candidates.size() < 2) return;
+  time_all(run, &candidates);
+  auto quicker = [](const Candidate &a, const Candidate &b) { return a.seconds < b.seconds; };
+  const Candidate *first = &candidates[1],
+                  *fastest = &*std::min_element(candidates.begin() + 1, candidates.end(), quicker);
+  if (fastest->seconds > FASTER * first->seconds) fastest = first;
+  if (fastest->seconds * FASTER > candidates[0].seconds) return;
+  best->algorithm = fastest->numbers;
+  best->seconds = fastest->seconds;
+  best->first_seconds = candidates[0].seconds;
+}
+
+static bool take_fastest(const pd_lt_product &p, const pd_lt_run &run, cublasLtMatmulAlgo_t *to) {
+  auto same = [&](const Measured *m) { return m->product == p.name; };
+  auto at = std::find_if(measured.begin(), measured.end(), same);
+  Measured *m = at == measured.end() ? new Measured{p.name, {}, 0, 0} : *at;
+  if (at == measured.end()) {
+    measure(p, run, m);
+    measured.push_back(m);
+  }
+  if (!(m->seconds > 0) || !make(p, m->algorithm, to)) return false;
+  untold.push_back(m);
+  return true;
+}
+
+void pd_tell_algorithms(bool json) {
+  const char *plain = "algorithm %u %u %u %u %u %u %u %u %u %.9g %.9g %s\n";
+  const char *object =
+      "{\"algorithm\": [%u, %u, %u, %u, %u, %u, %u, %u, %u], \"seconds\": %.9g, \"first_seconds\": %.9g, "
+      "\"product\": \"%s\"}\n";
+  for (const Measured *m : untold) {
+    const pd_algorithm &a = m->algorithm;
+    printf(json ? object : plain, a.id, a.tile, a.stages, a.split_k, a.reduction, a.swizzle, a.custom,
+           a.inner_shape, a.cluster_shape, m->seconds, m->first_seconds, m->product.c_str());
+  }
+  untold.clear();
+}
+
+void pd_tell_library(void) {
+  char device[256];
+  device_name(device);
+  printf("library %lld %s\n", static_cast<long long>(cublasLtGetVersion()), device);
+}
+
+/* ---- the choice ------------------------------------------------------------------------------------- */
+
+bool pd_choose_algorithm(const pd_lt_product &p, const pd_lt_run &run, cublasLtMatmulAlgo_t *algorithm) {
+  if (!(timing ? take_fastest(p, run, algorithm) : take_planned(p, algorithm))) {
+    cublasLtMatmulHeuristicResult_t first = {};
+    if (!list_algorithms(p, 1, &first)) return false;
+    *algorithm = first.algo;
+  }
+  if (p.on_tensor_cores && !uses_tensor_cores(*algorithm)) {
+    pd_counts.plain_products++;
+    pd_note("products of %s are not on tensor cores, and slow: cuBLASLt has no other algorithm", p.name.c_str());
+  }
+  return true;
+}
