@@ -31,6 +31,8 @@ typedef struct ClusterLevel {
   int count;        /* members of one group */
   double bandwidth; /* bytes a second, each way, of a member's link to the others; its devices share it */
   double latency;   /* seconds of a message */
+  double
+      device_bandwidth; /* of that, what one device of a member reaches, as with a network card for each; 0: all */
 } ClusterLevel;
 
 enum { MOST_LEVELS = 4, MOST_KINDS = 8, MOST_DEVICES = 4096, MOST_MACHINES = 1024 };

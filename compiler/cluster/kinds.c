@@ -153,7 +153,8 @@ void cluster_verify(const Cluster *c) {
   int64_t devices = 1;
   for (int i = 0; i < c->n; i++) {
     const ClusterLevel *l = &c->level[i];
-    ensure(l->count >= 1 && l->count <= MOST_MACHINES && l->bandwidth > 0 && l->latency >= 0);
+    ensure(l->count >= 1 && l->count <= MOST_MACHINES && l->bandwidth > 0 && l->latency >= 0 &&
+           l->device_bandwidth >= 0);
     devices *= l->count;
   }
   ensure(devices <= MOST_DEVICES);

@@ -17,25 +17,27 @@ typedef struct Setting {
   const char *example; /* "memory = 16 GiB" */
   double most;         /* QUANTITY: below this */
   bool zero;           /* QUANTITY: 0 is one, too */
+  bool may_lack;       /* a level need not have it */
 } Setting;
 
 static const Setting device_settings[] = {
-    {"kind", KIND, NULL, "kind = a100_80gb", 0, false},
-    {"memory", QUANTITY, "bytes", "memory = 16 GiB", 0x1p60, false},
-    {"memory_bandwidth", QUANTITY, "bytes/s", "memory_bandwidth = 900 GB/s", 1e18, false},
-    {"peak", QUANTITY, "operations/s", "peak = 125 TFLOPS", 1e21, false},
-    {"peak_f32", QUANTITY, "operations/s", "peak_f32 = 15.7 TFLOPS", 1e21, false},
-    {"peak_tf32", QUANTITY, "operations/s", "peak_tf32 = 156 TFLOPS", 1e21, false},
-    {"peak_bf16", QUANTITY, "operations/s", "peak_bf16 = 312 TFLOPS", 1e21, false},
-    {"efficiency", SHARE, NULL, "efficiency = 0.5", 1, false},
+    {"kind", KIND, NULL, "kind = a100_80gb", 0, false, false},
+    {"memory", QUANTITY, "bytes", "memory = 16 GiB", 0x1p60, false, false},
+    {"memory_bandwidth", QUANTITY, "bytes/s", "memory_bandwidth = 900 GB/s", 1e18, false, false},
+    {"peak", QUANTITY, "operations/s", "peak = 125 TFLOPS", 1e21, false, false},
+    {"peak_f32", QUANTITY, "operations/s", "peak_f32 = 15.7 TFLOPS", 1e21, false, false},
+    {"peak_tf32", QUANTITY, "operations/s", "peak_tf32 = 156 TFLOPS", 1e21, false, false},
+    {"peak_bf16", QUANTITY, "operations/s", "peak_bf16 = 312 TFLOPS", 1e21, false, false},
+    {"efficiency", SHARE, NULL, "efficiency = 0.5", 1, false, false},
 };
 enum { N_DEVICE_SETTINGS = sizeof device_settings / sizeof *device_settings };
 
 static const Setting level_settings[] = {
-    {"count", COUNT, NULL, "count = 8", MOST_MACHINES, false},
-    {"bandwidth", QUANTITY, "bytes/s", "bandwidth = 25 Gbit/s", 1e18, false},
-    {"latency", QUANTITY, "seconds", "latency = 5 us", 1e3, true},
-    {"devices", DEVICES, NULL, "devices = [fast, fast, slow, slow]", 0, false},
+    {"count", COUNT, NULL, "count = 8", MOST_MACHINES, false, false},
+    {"bandwidth", QUANTITY, "bytes/s", "bandwidth = 25 Gbit/s", 1e18, false, false},
+    {"device_bandwidth", QUANTITY, "bytes/s", "device_bandwidth = 25 Gbit/s", 1e18, false, true},
+    {"latency", QUANTITY, "seconds", "latency = 5 us", 1e3, true, false},
+    {"devices", DEVICES, NULL, "devices = [fast, fast, slow, slow]", 0, false, true},
 };
 enum { N_LEVEL_SETTINGS = sizeof level_settings / sizeof *level_settings, MOST_SETTINGS = 8 };
 
@@ -262,17 +264,18 @@ static void add_level(Maker *m, const Ast *group) {
   Settings s = read_settings(group, level_settings, N_LEVEL_SETTINGS, "level");
   Text missing = {0}, example = {0};
   for (int k = 0; k < N_LEVEL_SETTINGS; k++)
-    if (!s.given[k] && level_settings[k].form != DEVICES) {
+    if (!s.given[k] && !level_settings[k].may_lack) {
       text_add(&missing, "%s'%s'", missing.n ? ", no " : "", level_settings[k].name);
       text_add(&example, "%s%s;", example.n ? " " : "", level_settings[k].example);
     }
   if (missing.n)
     help(error_at(group->span, "PD0532", "'%s' has no %s", group_text(group), missing.at), "for example '%s'",
          example.at);
-  double count, bandwidth, latency, unused;
+  double count, bandwidth, latency, device_bandwidth, unused;
   given(&s, level_settings, N_LEVEL_SETTINGS, "count", &count);
   given(&s, level_settings, N_LEVEL_SETTINGS, "bandwidth", &bandwidth);
   given(&s, level_settings, N_LEVEL_SETTINGS, "latency", &latency);
+  given(&s, level_settings, N_LEVEL_SETTINGS, "device_bandwidth", &device_bandwidth);
   const Ast *devices = given(&s, level_settings, N_LEVEL_SETTINGS, "devices", &unused);
   if (devices && m->devices)
     note_at(error_at(devices->span, "PD0536", "'devices' stands at one level, where members differ"),
@@ -282,8 +285,11 @@ static void add_level(Maker *m, const Ast *group) {
     m->mixed = c->n;
   }
   m->level[c->n] = group;
-  c->level[c->n++] =
-      (ClusterLevel){group->text ? intern(group->text) : NULL, count < 1 ? 1 : (int)count, bandwidth, latency};
+  c->level[c->n++] = (ClusterLevel){.name = group->text ? intern(group->text) : NULL,
+                                    .count = count < 1 ? 1 : (int)count,
+                                    .bandwidth = bandwidth,
+                                    .latency = latency,
+                                    .device_bandwidth = device_bandwidth};
 }
 
 /* ---- members that differ ------------------------------------------------------------------------------ */

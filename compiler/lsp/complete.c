@@ -131,7 +131,8 @@ static void complete_training(cJSON *list, const Spot *p) {
 static void complete_cluster(cJSON *list) {
   static const char *const names[] = {"device",   "level",     "kind",      "memory",           "peak",
                                       "peak_f32", "peak_tf32", "peak_bf16", "memory_bandwidth", "efficiency",
-                                      "count",    "bandwidth", "latency",   "devices",          NULL};
+                                      "count",    "bandwidth", "latency",   "devices",          "device_bandwidth",
+                                      NULL};
   add_all(list, names, ITEM_PROPERTY);
 }
 

@@ -89,7 +89,7 @@ static Costs *price(const Planner *r, int64_t b, int kind) {
   Costs *c = alloc(sizeof *c);
   *c = (Costs){.n = row->chain.n,
                .share = (double)b / (double)r->subject.batch,
-               .exchange = r->topology.link[r->topology.n - 1].byte,
+               .exchange = link_byte(&r->topology.link[r->topology.n - 1], 1),
                .beside = r->rates[kind].beside};
   set_pieces(row, &r->rates[kind], c);
   set_cuts(row, &r->rates[kind], c);

@@ -15,6 +15,8 @@ typedef struct Links {
   Stand *stand;            /* by stage */
   Busy *busy[MOST_LEVELS]; /* by level, then by member */
   int members[MOST_LEVELS];
+  Busy *own; /* by place: of a device's own way out of its member */
+  int places;
 } Links;
 
 static int last_place(const Stand *s) {
@@ -35,7 +37,15 @@ static Links links_of(const Planner *r, const Plan *plan) {
     l.members[level] = last / t->devices[level] + 1;
     l.busy[level] = alloc((size_t)l.members[level] * sizeof **l.busy);
   }
+  l.places = last + 1;
+  l.own = alloc((size_t)l.places * sizeof *l.own);
   return l;
+}
+
+/* Bytes from one end to the other, and back. */
+static void pass(Busy *sends, Busy *receives, double byte, double forward, double backward) {
+  sends->out += forward * byte, receives->in += forward * byte;
+  receives->out += backward * byte, sends->in += backward * byte;
 }
 
 /* Messages behind a part: of every round of both stages' replicas alike. */
@@ -51,11 +61,11 @@ static void add_messages(Links *l, const Costs *c, int part) {
     const int level = level_of_places(t, from, to);
     if (from == to || (level == 0 && !c->beside)) /* else it is work of the ranks */
       continue;
-    const double forward = times * (double)c->activations[cut] * t->link[level].byte;
-    const double backward = times * (double)c->activation_gradients[cut] * t->link[level].byte;
-    Busy *sends = &l->busy[level][from / t->devices[level]], *receives = &l->busy[level][to / t->devices[level]];
-    sends->out += forward, receives->in += forward;
-    receives->out += backward, sends->in += backward;
+    const double forward = times * (double)c->activations[cut];
+    const double backward = times * (double)c->activation_gradients[cut];
+    pass(&l->busy[level][from / t->devices[level]], &l->busy[level][to / t->devices[level]], t->link[level].byte,
+         forward, backward);
+    pass(&l->own[from], &l->own[to], t->link[level].device_byte, forward, backward);
   }
 }
 
@@ -67,15 +77,16 @@ static void add_exchange(Links *l, int stage, double bytes) {
     const int n = members_that_reduce(t, s, level);
     if (n < 2)
       continue;
-    const double seconds = 2.0 * (n - 1) / n * bytes * t->link[level].byte;
-    bool *seen = alloc((size_t)l->members[level] * sizeof *seen);
-    for (int i = 0; i < s->replicas; i++) {
-      const int member = place_of_replica(s, i) / t->devices[level];
-      if (seen[member])
-        continue;
-      seen[member] = true;
-      l->busy[level][member].out += seconds;
-      l->busy[level][member].in += seconds;
+    const double reduced = 2.0 * (n - 1) / n * bytes;
+    int *within = alloc((size_t)l->members[level] * sizeof *within);
+    for (int i = 0; i < s->replicas; i++)
+      within[place_of_replica(s, i) / t->devices[level]]++;
+    for (int m = 0; m < l->members[level]; m++)
+      if (within[m])
+        pass(&l->busy[level][m], &l->busy[level][m], t->link[level].byte, reduced, 0);
+    for (int i = 0; i < s->replicas; i++) { /* which share it */
+      const int place = place_of_replica(s, i), sharers = within[place / t->devices[level]];
+      pass(&l->own[place], &l->own[place], t->link[level].device_byte, reduced / sharers, 0);
     }
   }
 }
@@ -107,5 +118,7 @@ double links_seconds(const Planner *r, const Plan *plan, const Program *programs
   for (int level = 0; level < r->topology.n; level++)
     for (int i = 0; i < l.members[level]; i++)
       most = fmax(most, fmax(l.busy[level][i].out, l.busy[level][i].in));
+  for (int i = 0; i < l.places; i++)
+    most = fmax(most, fmax(l.own[i].out, l.own[i].in));
   return most;
 }

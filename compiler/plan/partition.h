@@ -7,10 +7,16 @@
 
 #include "plan/holdings.h"
 
-/* One level of links between ranks. */
+/* One level of links between ranks: seconds of a message, and of each of its bytes; of these at least device_byte where one
+ * device sends it, whatever else the link carries. 0: there is no such bound. */
 typedef struct Link {
-  double latency, byte; /* seconds of a message, and of each of its bytes */
+  double latency, byte, device_byte;
 } Link;
+/* Seconds of a byte of a message that shares its link with others, so many in all. */
+static inline double link_byte(const Link *link, double sharing) {
+  double shared = link->byte * sharing;
+  return shared > link->device_byte ? shared : link->device_byte;
+}
 
 /* Where the ranks of a stage stand among the others: topology.h. */
 typedef struct Wiring {

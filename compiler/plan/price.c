@@ -211,7 +211,7 @@ static Costs *price(const Planner *r, int64_t b, int kind) {
                .work = work_bytes(r, piece, b),
                .cache = cache_bytes(r, piece, b),
                .share = (double)b / (double)g->train.batch,
-               .exchange = r->topology.link[r->topology.n - 1].byte,
+               .exchange = link_byte(&r->topology.link[r->topology.n - 1], 1),
                .beside = rates->beside};
   piece_seconds(r, b, rates, c);
   crossing_bytes(r, b, c);

@@ -58,12 +58,12 @@ Spans spans_make(const Costs *c) {
 
 double message_seconds(const Costs *c, int cut, const Link *link, double sharing) {
   int64_t most = larger(c->activations[cut], c->activation_gradients[cut]);
-  return most > 0 ? link->latency + (double)most * link->byte * sharing : 0;
+  return most > 0 ? link->latency + (double)most * link_byte(link, sharing) : 0;
 }
 
 /* Work of the rank that receives, unless messages pass beside its work; over the ends of a model nothing comes. */
 static double copying(const Costs *c, const Link *link, double sharing, int64_t bytes) {
-  return c->beside || !link ? 0 : link->latency + (double)bytes * link->byte * sharing;
+  return c->beside || !link ? 0 : link->latency + (double)bytes * link_byte(link, sharing);
 }
 
 double receive_seconds(const Costs *c, const Wiring *at, int first) {

@@ -1,5 +1,7 @@
 /* Where ranks stand in a cluster. Exchanges among replicas are hierarchical: gradients are reduced by parts within a
  * group, then among groups, then go back, so that each link carries 2 (n - 1) / n of them for n members. */
+#include <math.h>
+
 #include "plan/topology.h"
 
 static int ceil_div(int a, int b) { return (a + b - 1) / b; }
@@ -14,7 +16,10 @@ Topology topology_of(const Cluster *c, int ranks, double bandwidth, double laten
   Topology t = {.n = c->n, .devices = {1}, .ranks = ranks, .kind_of = c->n_kinds > 1 ? c->kind_of : NULL};
   for (int i = 0; i < c->n; i++) {
     double rate = bandwidth > 0 ? bandwidth : c->level[i].bandwidth;
-    t.link[i] = (Link){.latency = latency > 0 ? latency : c->level[i].latency, .byte = 1 / rate};
+    double of_device = bandwidth > 0 ? 0 : c->level[i].device_bandwidth;
+    t.link[i] = (Link){.latency = latency > 0 ? latency : c->level[i].latency,
+                       .byte = 1 / rate,
+                       .device_byte = of_device > 0 ? 1 / of_device : 0};
     t.devices[i + 1] = t.devices[i] * c->level[i].count;
   }
   return t;
@@ -85,7 +90,8 @@ static void set_exchange(const Topology *t, const Stand *s, int stages, Wiring *
       continue;
     int inner = ranks_within(s, t->devices[level]);
     int at_once = level > 0 && s->stride ? most(1, least(stages, t->devices[level] / inner)) : 1;
-    p->reduce += 2.0 * (members - 1) / members * t->link[level].byte * at_once;
+    double byte = fmax(t->link[level].byte * at_once, t->link[level].device_byte / inner);
+    p->reduce += 2.0 * (members - 1) / members * byte;
     p->reduce_latency += 2.0 * (members - 1) * t->link[level].latency;
   }
 }

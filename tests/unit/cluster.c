@@ -139,17 +139,18 @@ static void what_ships_is_right(void **unused) {
   (void)unused;
   static const struct {
     const char *name, *device;
-    double server, rack;
-  } shipped[] = {{"v100_10gbit", "V100 16 GB", 112e9, 9e9 / 8},
-                 {"v100_100gbit", "V100 16 GB", 112e9, 90e9 / 8},
-                 {"dgx_a100", "A100 80 GB", 225e9, 180e9},
-                 {"dgx_h100", "H100 80 GB", 337e9, 360e9}};
+    double server, rack, card;
+  } shipped[] = {{"v100_10gbit", "V100 16 GB", 112e9, 9e9 / 8, 0},
+                 {"v100_100gbit", "V100 16 GB", 112e9, 90e9 / 8, 0},
+                 {"dgx_a100", "A100 80 GB", 225e9, 180e9, 180e9 / 8},
+                 {"dgx_h100", "H100 80 GB", 337e9, 360e9, 360e9 / 8}};
   for (size_t i = 0; i < sizeof shipped / sizeof *shipped; i++) {
     const Cluster *c = cluster_read(shipped[i].name);
     cluster_verify(c);
     assert_int_equal(cluster_devices(c), 1024);
     assert_true(c->n == 2 && c->level[0].count == 8 && near(c->level[0].bandwidth, shipped[i].server) &&
                 near(c->level[1].bandwidth, shipped[i].rack));
+    assert_true(c->level[0].device_bandwidth == 0 && near(c->level[1].device_bandwidth, shipped[i].card));
     assert_string_equal(cluster_kind(c, 1023)->name, shipped[i].device);
   }
 }

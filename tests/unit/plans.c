@@ -114,6 +114,7 @@ static Problem random_problem(void) {
                                                 : i == 0        ? 1 + (int)below(3)
                                                                 : k.ranks,
                                        .bandwidth = (double)(1 + below(i ? 16 : 128)),
+                                       .device_bandwidth = i && below(2) ? (double)(1 + below(16)) : 0,
                                        .latency = below(2) ? 1e-6 : 0.125};
   for (int i = 0; i < k.n; i++) {
     Figures *f = &k.of[i];

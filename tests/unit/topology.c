@@ -58,6 +58,28 @@ static void exchanges_go_by_levels(void **unused) {
   assert_true(close_to(wiring_of(&servers, &all, NULL, NULL, 1).reduce, 2.0 * 7 / 8 * 1 + 2.0 * 3 / 4 * 10));
 }
 
+/* Servers whose devices have a card each, at a quarter of the server's rate: a message alone takes a card's time, two share
+ * the server's as they are and eight as well, and a stage's exchange has as many cards as it has ranks in a server. */
+static void a_device_has_a_card(void **unused) {
+  (void)unused;
+  Topology t = servers;
+  t.link[1].device_byte = 40;
+  const Pipeline narrow = wide(4, 1), whole = wide(4, 8), all = wide(1, 32);
+  const Placement at = {0}, pairs = {.adjacent = 2}, ones = {.adjacent = 1};
+  assert_true(close_to(link_byte(&t.link[1], 1), 40) && close_to(link_byte(&t.link[1], 3), 40));
+  assert_true(close_to(link_byte(&t.link[1], 8), 80) && close_to(link_byte(&t.link[0], 1), 1));
+  Stand first = stand_of(&narrow, &at, 0), second = stand_of(&narrow, &at, 1);
+  assert_ptr_equal(wiring_of(&t, &first, NULL, &second, 4).out, &t.link[0]);
+  first = stand_of(&whole, &pairs, 0);
+  assert_true(close_to(wiring_of(&t, &first, NULL, NULL, 4).reduce, 2.0 * 1 / 2 * 1 + 2.0 * 3 / 4 * 40));
+  assert_true(close_to(wiring_of(&t, &first, NULL, NULL, 1).reduce, 2.0 * 1 / 2 * 1 + 2.0 * 3 / 4 * 20));
+  const Pipeline thin = wide(4, 4);
+  first = stand_of(&thin, &ones, 0);
+  assert_true(close_to(wiring_of(&t, &first, NULL, NULL, 1).reduce, 2.0 * 1 / 2 * 1 + 2.0 * 1 / 2 * 20));
+  first = stand_of(&all, &at, 0);
+  assert_true(close_to(wiring_of(&t, &first, NULL, NULL, 1).reduce, 2.0 * 7 / 8 * 1 + 2.0 * 3 / 4 * 10));
+}
+
 /* No two ranks on one device, whatever the placement. */
 static void devices_are_taken_once(void **unused) {
   (void)unused;
@@ -78,9 +100,8 @@ static void devices_are_taken_once(void **unused) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(a_stage_is_a_server),
-      cmocka_unit_test(a_pipeline_is_a_server),
-      cmocka_unit_test(exchanges_go_by_levels),
+      cmocka_unit_test(a_stage_is_a_server),    cmocka_unit_test(a_pipeline_is_a_server),
+      cmocka_unit_test(exchanges_go_by_levels), cmocka_unit_test(a_device_has_a_card),
       cmocka_unit_test(devices_are_taken_once),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
