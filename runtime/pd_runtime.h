@@ -597,10 +597,10 @@ void pd_all_reduce_max_begin(pd_in x, int64_t n, pd_out y);
 void pd_all_gather_begin(pd_in x, int64_t runs, int64_t part, pd_out y);
 void pd_reduce_scatter_begin(pd_in x, int64_t runs, int64_t part, pd_out y);
 void pd_collective_end(pd_out y);
-/* What a begin needs of the arena's `meeting` to show so many bytes: two places of whole pages, wherever it starts. */
+/* What a begin needs of the arena's `meeting` to show so many bytes: whole pages, wherever it starts. */
 enum { PD_SHOWN_PAGE = 4096 };
 static inline int64_t pd_shown_bytes(int64_t bytes) {
-  return (2 * ((bytes + PD_SHOWN_PAGE - 1) / PD_SHOWN_PAGE) + 1) * PD_SHOWN_PAGE;
+  return ((bytes + PD_SHOWN_PAGE - 1) / PD_SHOWN_PAGE + 1) * PD_SHOWN_PAGE;
 }
 #ifdef __cplusplus
 }

@@ -54,7 +54,7 @@ static void call_reduction(const Site *site, Call *c, const char *function) {
   pass_result(site, c);
 }
 
-/* What messages take of scratch memory; where others see this rank's memory, two places to show them what it has. */
+/* What messages take of scratch memory; where others see this rank's memory, a place to show them what it has. */
 static int64_t meeting_bytes(const Site *site) {
   int64_t messages = site->node->op->scratch(site);
   int64_t shown = pd_shown_bytes(elements_of(&site->in[0]) * (int64_t)sizeof(float));

@@ -1,8 +1,8 @@
 /* Collectives of a shard group on one machine, through memory that its ranks share. Each rank shows a piece of its value at a
  * time and goes on once all have: it reads the others' and puts the result into its own memory, sums in the order of ranks.
  * There are two places to show in by turns: who shows the next piece has read the one before.
- * Between a collective's begin and its end all of a value is shown, in places of the size that the plan has for it: that
- * part of the arena lies in the memory that is shared. */
+ * Between a collective's begin and its end all of a value is shown, in one place of the size that the plan has for it: that
+ * part of the arena lies in the memory that is shared. The next value waits there until all ranks have read the last one. */
 #define _GNU_SOURCE /* mremap */
 #define PD_KERNELS
 #include "internal.h"
@@ -22,34 +22,34 @@ enum {
   PAGE = PD_SHOWN_PAGE
 }; /* PIECE: bytes that a rank shows at a time: they stay in the cache */
 
-struct count { /* pieces that a rank has shown, which it alone writes */
-  alignas(64) _Atomic int64_t shown;
+struct count {                       /* which a rank alone writes */
+  alignas(64) _Atomic int64_t shown; /* pieces, and whole values */
+  _Atomic int64_t read;              /* whole values, of all ranks */
 };
 
 static struct count *count; /* by rank; behind them the places to show in, for two turns */
-static int64_t turn;        /* pieces that this rank has shown */
+static int64_t turn;        /* what this rank has shown */
+static int64_t whole;       /* of that, whole values */
 static int64_t own_bytes;   /* of the arena that are shared */
 
-/* The segment has the counts, pieces by turn and rank, then each rank's two places for all of a value. */
+/* The segment has the counts, pieces by turn and rank, then each rank's place for all of a value. */
 static size_t counts_and_pieces(void) {
   size_t bytes = (size_t)pd_shards() * (sizeof(struct count) + 2 * (size_t)PIECE);
   return (bytes + PAGE - 1) / PAGE * PAGE;
 }
 
 static size_t place_bytes(void) {
-  return pd.stage->meeting_bytes ? (pd.stage->meeting_bytes - PAGE) / 2 / PAGE * PAGE : 0;
+  return pd.stage->meeting_bytes ? (pd.stage->meeting_bytes - PAGE) / PAGE * PAGE : 0;
 }
 
-static size_t segment_bytes(void) { return counts_and_pieces() + (size_t)pd_shards() * 2 * place_bytes(); }
+static size_t segment_bytes(void) { return counts_and_pieces() + (size_t)pd_shards() * place_bytes(); }
 
 static char *shown_by(int rank) { return (char *)(count + pd_shards()) + (turn % 2 * pd_shards() + rank) * PIECE; }
 
-/* Whole values; of this rank's the pages stand in its arena. */
-static char *all_shown_by(int rank) {
-  return (char *)count + counts_and_pieces() + (2 * (size_t)rank + (size_t)(turn % 2)) * place_bytes();
-}
+static char *all_shown_by(int rank) { return (char *)count + counts_and_pieces() + (size_t)rank * place_bytes(); }
 
-static char *own_places(void) {
+/* Of this rank the pages stand in its arena. */
+static char *own_place(void) {
   size_t at = pd.stage->meeting;
   return pd.arena + (at + PAGE - 1) / PAGE * PAGE;
 }
@@ -138,32 +138,46 @@ static void scatter(pd_in x, int64_t runs, int64_t part, pd_out y) {
 
 /* ---- in two ---------------------------------------------------------------------------------------- */
 
+static bool all_have_read(void *unused) {
+  (void)unused;
+  for (int r = 0; r < pd_shards(); r++)
+    if (atomic_load_explicit(&count[r].read, memory_order_acquire) < whole) return false;
+  return true;
+}
+
 static void show_all(pd_in x, int64_t n) {
+  pd_wait_until(all_have_read, NULL, "the other ranks of its shard group to read", -1, NULL, -1);
   turn++;
-  copy(own_places() + (size_t)(turn % 2) * place_bytes(), x, n);
+  whole++;
+  copy(own_place(), x, n);
   tell_all();
 }
 
+static void has_read(void) { atomic_store_explicit(&count[pd.shard].read, whole, memory_order_release); }
+
 static void reduce_shown(enum pd_group_operation how, pd_in x, int64_t n, pd_out y) {
-  int64_t stride = 2 * (int64_t)place_bytes() / pd_bytes_of(x.type);
+  int64_t stride = (int64_t)place_bytes() / pd_bytes_of(x.type);
   wait_for_all();
   pd_reduce_group(PD_MEETING, how, x, (pd_in){all_shown_by(0), x.type}, stride, n, y);
+  has_read();
 }
 
 static void gather_shown(pd_in x, int64_t runs, int64_t part, pd_out y) {
   wait_for_all();
   for (int r = 0; r < pd_shards(); r++)
     pd_spread_part(PD_MEETING, r == pd.shard ? x : (pd_in){all_shown_by(r), x.type}, runs, part, r, y);
+  has_read();
 }
 
 static void scatter_shown(pd_in x, int64_t runs, int64_t part, pd_out y) {
-  int64_t stride = 2 * (int64_t)place_bytes() / pd_bytes_of(x.type);
+  int64_t stride = (int64_t)place_bytes() / pd_bytes_of(x.type);
   wait_for_all();
   for (int64_t run = 0; run < runs; run++) {
     int64_t own = (run * pd_shards() + pd.shard) * part;
     pd_in shown = pd_in_from((pd_in){all_shown_by(0), x.type}, own);
     pd_reduce_group(PD_MEETING, PD_GROUP_SUM, pd_in_from(x, own), shown, stride, part, pd_out_from(y, run * part));
   }
+  has_read();
 }
 
 /* ---- the memory ------------------------------------------------------------------------------------ */
@@ -177,11 +191,11 @@ static bool all_have(MPI_Comm group, bool mine) {
   return all;
 }
 
-/* This rank's places move from where the segment is mapped into the arena. */
-static void map_own_places(void) {
-  size_t bytes = 2 * place_bytes();
+/* This rank's place moves from where the segment is mapped into the arena. */
+static void map_own_place(void) {
+  size_t bytes = place_bytes();
   char *from = (char *)count + counts_and_pieces() + (size_t)pd.shard * bytes;
-  if (bytes && mremap(from, bytes, bytes, MREMAP_MAYMOVE | MREMAP_FIXED, own_places()) == MAP_FAILED)
+  if (bytes && mremap(from, bytes, bytes, MREMAP_MAYMOVE | MREMAP_FIXED, own_place()) == MAP_FAILED)
     pd_fail("out of memory: cannot map what its shard group shares of the arena: %s", strerror(errno));
   own_bytes = (int64_t)bytes;
 }
@@ -203,6 +217,6 @@ const struct pd_meeting *pd_meeting_start(MPI_Comm group) {
   if (!shared && count) munmap(count, segment_bytes());
   if (!shared && pd_options.comm)
     pd_fail("--comm shared: the ranks of a shard group are not on one machine, or cannot map each other's memory");
-  if (shared && pd.arena) map_own_places();
+  if (shared && pd.arena) map_own_place();
   return shared ? &meeting : NULL;
 }
