@@ -174,6 +174,8 @@ static Compilation *quiet(const Options *o, const PlanRequest *request) {
 static void spread_if_better(Compilation *c) {
   Compilation *other = quiet(&c->options, &c->asked);
   other->options.plan.spread = true;
+  Profiled profiled = {c->graph, alloc_copy(&c->pieces, sizeof c->pieces)};
+  other->options.plan.profiled = alloc_copy(&profiled, sizeof profiled);
   int mark = diagnostics_mark();
   bool planned = run_passes(other, "plan"), better = planned && tensor_is_better(other->plan, c->plan);
   bool says = !planned && !c->plan && !other->options.plan.plan && other->stages;

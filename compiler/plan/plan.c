@@ -7,16 +7,18 @@ static bool read_costs(Planner *r) {
   const PlanRequest *q = r->request;
   if (!q->profile)
     return true;
-  ProfileSignature now = profile_signature(r->g, r->p, r->target, q->compiler);
-  r->profile = profile_read(q->profile, r->p, &now, q->cluster != NULL);
+  const Profiled of = q->profiled ? *q->profiled : (Profiled){r->g, r->p};
+  ProfileSignature now = profile_signature(of.g, of.p, r->target, q->compiler);
+  r->profile = profile_read(q->profile, of.p, &now, q->cluster != NULL);
   return r->profile != NULL;
 }
 
 const char *costs_text(const Planner *r) {
   const Profile *p = r->profile;
-  return !p           ? intern("counted")
-         : !p->device ? internf("profile %s", p->file)
-                      : internf("profile %s of a %s, scaled", p->file, p->device->name);
+  return !p                     ? intern("counted")
+         : r->request->profiled ? internf("profile %s of whole activations, scaled", p->file)
+         : !p->device           ? internf("profile %s", p->file)
+                                : internf("profile %s of a %s, scaled", p->file, p->device->name);
 }
 
 /* Rates of data sheets are no measurements of the other device. */

@@ -76,6 +76,13 @@ typedef enum { SAY_ADVICE, SAY_LEAST, SAY_NOTHING } Refusal;
 enum { TENSOR_AUTO = -1 }; /* the planner says how many ranks share a layer */
 
 /* What the command line pins; zero or NULL: free, but for recompute, which AUTO leaves free. */
+/* The graph that a profile is of, where it is not the one that is planned: the same model without activations that are
+ * split by positions. */
+typedef struct Profiled {
+  const Graph *g;
+  const Pieces *p;
+} Profiled;
+
 typedef struct PlanRequest {
   /* -n: ranks; 0: as many as --split, --stages and --replicas say, else all devices of the cluster, else 1 */
   int workers;
@@ -97,6 +104,7 @@ typedef struct PlanRequest {
   int64_t memory; /* bytes a device, of which the process takes some; 0: its kind's, or a share of the machine's */
   const char *spill;                          /* --spill DIR */
   const char *profile;                        /* --profile FILE */
+  const Profiled *profiled;                   /* NULL: it is of the graph that is planned */
   const char *plan;                           /* --plan FILE */
   double link_bytes_per_second, link_latency; /* 0: defaults of shared memory */
   const char *compiler; /* the C compiler's version line, part of a profile's signature; NULL: not compared */

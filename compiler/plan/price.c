@@ -164,7 +164,7 @@ static void add_meetings(const Planner *r, int64_t b, const Rates *rates, const 
     }
 }
 
-/* What was measured on another device, as many times as long as is counted here of what is counted there. */
+/* What was measured of something else, as many times as long as is counted here of what is counted there. */
 static double scaled(double measured, double here, double there) {
   return there > 0 ? measured * (here / there) : measured;
 }
@@ -179,19 +179,51 @@ static Passes scale_passes(const Planner *r, int64_t b, const Passes *measured, 
   return s;
 }
 
+/* Of piece j of another form of the graph, or, where that has none such (-1), what is counted here as many times as `rest`. */
+static double of_form(const double *measured, const double *there, int j, double here, double rest) {
+  return j < 0 ? here * rest : scaled(measured[j], here, there[j]);
+}
+
+/* By piece of the graph that is planned, from those of another form of it, found by their names. */
+static Passes scale_form(const Planner *r, int64_t b, const Rates *rates, const Passes *measured) {
+  Planner other = *r;
+  other.g = r->request->profiled->g, other.p = r->request->profiled->p;
+  Passes s = count_passes(r, b, rates), there = count_passes(&other, b, rates);
+  double all = 0, counted = 0;
+  for (int j = 0; j < other.p->n; j++) {
+    all += measured->forward[j] + measured->backward[j];
+    counted += there.forward[j] + there.backward[j];
+  }
+  for (int i = 0; i < r->p->n; i++) {
+    int j = piece_find(other.p, r->p->at[i].name);
+    s.forward[i] = of_form(measured->forward, there.forward, j, s.forward[i], all / counted);
+    s.backward[i] = of_form(measured->backward, there.backward, j, s.backward[i], all / counted);
+    s.products[i] =
+        fmin(of_form(measured->products, there.products, j, s.products[i], all / counted), s.backward[i]);
+  }
+  return s;
+}
+
+/* A profile of an older pdc has no products. */
+static Passes measured_passes(const Planner *r, int64_t b, const Rates *rates, const MeasuredSize *measured) {
+  const Profiled *of = r->request->profiled;
+  Planner planner = *r;
+  planner.g = of ? of->g : r->g, planner.p = of ? of->p : r->p;
+  Passes counted = count_passes(&planner, b, rates);
+  const size_t bytes = (size_t)planner.p->n * sizeof(double);
+  Passes s = {alloc_copy(measured->forward, bytes), alloc_copy(measured->backward, bytes), alloc(bytes)};
+  for (int i = 0; i < planner.p->n; i++)
+    s.products[i] = measured->products        ? measured->products[i]
+                    : counted.backward[i] > 0 ? counted.products[i] / counted.backward[i] * measured->backward[i]
+                                              : 0;
+  if (r->profile->device)
+    s = scale_passes(&planner, b, &s, &counted);
+  return of ? scale_form(r, b, rates, &s) : s;
+}
+
 static void piece_seconds(const Planner *r, int64_t b, const Rates *rates, Costs *c) {
   const MeasuredSize *measured = r->profile ? profile_at(r->profile, b) : NULL;
-  const size_t bytes = (size_t)r->p->n * sizeof(double);
-  Passes counted = count_passes(r, b, rates), s = counted;
-  if (measured) {
-    s = (Passes){alloc_copy(measured->forward, bytes), alloc_copy(measured->backward, bytes), alloc(bytes)};
-    for (int i = 0; i < r->p->n; i++) /* a profile of an older pdc has no products */
-      s.products[i] = measured->products        ? measured->products[i]
-                      : counted.backward[i] > 0 ? counted.products[i] / counted.backward[i] * measured->backward[i]
-                                                : 0;
-    if (r->profile->device)
-      s = scale_passes(r, b, &s, &counted);
-  }
+  Passes s = measured ? measured_passes(r, b, rates, measured) : count_passes(r, b, rates);
   add_meetings(r, b, rates, &s);
   c->forward = s.forward, c->backward = s.backward, c->products = s.products;
 }

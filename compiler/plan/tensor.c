@@ -85,9 +85,8 @@ void tensor_compare(const TensorDegrees *degrees, FILE *out) {
 
 /* ---- activations by positions ----------------------------------------------------------------------- */
 
-/* Profiles are of kernels that such a graph does not have. */
 bool tensor_lacks_memory(const Graph *g, const PlanRequest *q, const Plan *plan) {
-  return g->shards && !g->spread && !q->profile && (plan ? !q->plan && asks_for_memory(plan, q) : true);
+  return g->shards && !g->spread && (plan ? !q->plan && asks_for_memory(plan, q) : true);
 }
 
 bool tensor_is_better(const Plan *spread, const Plan *plan) {

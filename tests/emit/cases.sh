@@ -381,6 +381,22 @@ profiles_are_measured() {
   done
   awk 'NR == FNR { parts = $1; next } !($1 > 0 && $1 < parts) { exit 1 }' parts.seconds free.seconds ||
     fail "what a group sends is not counted beside what was measured"
+  # Where memory is short, activations by positions are looked for, with seconds scaled from those of whole ones.
+  how="--tensor 2 --stages 1 --schedule flush --threads 1 --microbatch 2 -D n_layer=2 -D n_head=2 -D n_embd=64 -D n_ctx=128"
+  expect 0 "$pdc" profile -n 2 $how -D vocab_size=128 -D batch=8 -o parts.json "$source/models/gpt_mini.pdm"
+  how="$how -D vocab_size=128 -D batch=8 --emit plan"
+  expect 0 "$pdc" plan -n 2 $how --profile parts.json "$source/models/gpt_mini.pdm"
+  peak=$(sed -n 's/.*"peak_bytes": \([0-9]*\),.*/\1/p' out)
+  how="$how --memory $((peak + 8 * 1048576 - 4096))"
+  expect 0 "$pdc" plan -n 2 $how --profile parts.json "$source/models/gpt_mini.pdm"
+  contains out '"activations_by_positions": true'
+  contains out '"costs": "profile parts.json of whole activations, scaled"'
+  sed 's/"\(forward\|backward\|weights\)_ms": [0-9.e+-]*/"\1_ms": 0/g' parts.json >free.json
+  sed -n 's/.*"forward_seconds": \([0-9.e+-]*\).*/\1/p' out >parts.seconds
+  expect 0 "$pdc" plan -n 2 $how --profile free.json "$source/models/gpt_mini.pdm"
+  sed -n 's/.*"forward_seconds": \([0-9.e+-]*\).*/\1/p' out >free.seconds
+  awk 'NR == FNR { parts = $1; next } !($1 > 0 && $1 < parts) { exit 1 }' parts.seconds free.seconds ||
+    fail "what was measured of whole activations does not count where they are split"
 }
 
 # Builds DIR's stage programs with extra flags and trains a few updates on two ranks.
