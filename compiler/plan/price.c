@@ -158,7 +158,8 @@ static void add_meetings(const Planner *r, int64_t b, const Rates *rates, const 
   const int *piece = piece_of_nodes(g, r->p), *run = graph_runs(g);
   for (int i = 0; i < g->nodes.n; i++)
     if (g->nodes.at[i].op->collective) {
-      double beside = rates->beside ? seconds_beside(g, run, i, b, rates) : 0;
+      bool products = rates->beside && !r->traits.split; /* which a pass of their own takes away */
+      double beside = products ? seconds_beside(g, run, i, b, rates) : 0;
       (i < g->n_forward ? s->forward : s->backward)[piece[i]] +=
           rates->call + fmax(0, meeting_seconds(r, i, b, rates) - beside);
     }

@@ -131,6 +131,7 @@ typedef struct ScheduleTraits {
   bool drains;       /* at every batch */
   bool replicas;     /* stages may have several ranks */
   bool chunks;       /* ranks hold several chunks */
+  bool split;        /* backward is in two: gradients of weights have a pass of their own */
   bool recomputes;   /* stages may recompute */
   bool tensor;       /* ranks may share layers (tensor/tensor.h) */
   bool looks_ahead;  /* one microbatch more may be in flight between stages: Pipeline.ahead */

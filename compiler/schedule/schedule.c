@@ -92,6 +92,7 @@ ScheduleTraits schedule_traits(const char *name) {
                           .replicas = g->replicas,
                           .tensor = g->tensor,
                           .chunks = g->chunks,
+                          .split = g->split,
                           .recomputes = g->recomputes,
                           .looks_ahead = g->in_flight == in_flight_1f1b,
                           .spills = g->spills,
