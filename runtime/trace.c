@@ -50,8 +50,8 @@ static const struct {
     [PD_CHECKPOINT] = {"checkpoint", "checkpoint", COMPUTE, false},
     [PD_AUDIT] = {"audit", "audit", COMPUTE, false},
     [PD_BLOCKS] = {"blocks", "blocks", MESSAGES, false},
-    [PD_MEET] = {"collective of", "collective", MESSAGES, true},
-    [PD_MEET_BACKWARD] = {"collective of", "collective", MESSAGES, true},
+    [PD_MEET] = {"collective", "collective", MESSAGES, true},
+    [PD_MEET_BACKWARD] = {"collective", "collective", MESSAGES, true},
 };
 enum { N_WORKS = sizeof works / sizeof *works };
 
