@@ -229,8 +229,8 @@ static bool run_allocate(Compilation *c) {
     c->allocations[i] = stages_allocate(c->stages, c->lowered[i], &c->programs[i]);
     const int64_t peak = c->allocations[i]->resident_bytes;
     ensure(stages_peak(c->stages, c->plan, i) == peak); /* what planning went by */
-    for (int part = i; part < plan_parts(c->plan); part += n_stages(c))
-      c->plan->stage[part].peak_bytes = peak;
+    for (int k = 0; k < pipeline_chunks(&c->plan->pipeline, i); k++)
+      c->plan->stage[plan_part_of(c->plan, i, k)].peak_bytes = peak;
   }
   c->plan_json = plan_json(c->graph, &c->pieces, c->plan);
   return true;
@@ -516,8 +516,8 @@ static bool run_passes(Compilation *c, const char *last) {
 static bool find_peaks(Compilation *c) {
   for (int i = 0; i < n_stages(c); i++) {
     int64_t bytes = stages_peak(c->stages, c->plan, i);
-    for (int part = i; part < plan_parts(c->plan); part += n_stages(c))
-      c->plan->stage[part].peak_bytes = bytes;
+    for (int k = 0; k < pipeline_chunks(&c->plan->pipeline, i); k++)
+      c->plan->stage[plan_part_of(c->plan, i, k)].peak_bytes = bytes;
   }
   return error_count() == 0;
 }

@@ -222,7 +222,7 @@ static void post_turn(enum route_kind kind, int64_t number, struct route *l, int
  * be free by then (compiler/schedule/machine.c counts on the same). */
 static void post_next(enum route_kind kind, int64_t number) {
   int64_t turns = pd_last_turn_to_post(run_turns());
-  int64_t group = number + (int64_t)pd.stage->n_stages * pd.stage->chunks; /* every chunk comes up in one */
+  int64_t group = number + pd_turns_together() * pd.stage->chunks; /* every chunk comes up in one */
   for (int64_t next = number + 1; next <= turns && next <= group; next++) {
     struct pd_turn turn = pd_turn(next, kind == GRADIENTS_IN);
     struct route *l = &routes[kind][turn.chunk];
@@ -314,12 +314,15 @@ static void open_route(enum route_kind kind, int chunk) {
   bool before = kind == ACTIVATIONS_IN || kind == GRADIENTS_OUT; /* the cut is before this stage */
   int other = before ? s->stage - 1 : s->stage + 1;
   struct route *l = &routes[kind][chunk];
+  int cut = s->spilled  ? 0
+            : other < 0 ? chunk - 1
+                        : chunk; /* a rank's parts in a row have one with each neighbour */
   *l = (struct route){.channel = &channels[kind][chunk],
                       .what = gradients ? "gradients of microbatch" : "activations of microbatch",
                       .work = (const enum pd_work[]){PD_RECEIVE_ACTIVATIONS, PD_RECEIVE_GRADIENTS,
                                                      PD_SEND_ACTIVATIONS, PD_SEND_GRADIENTS}[kind],
                       .stage = (other + s->n_stages) % s->n_stages,
-                      .tag = ((other < 0 ? chunk - 1 : chunk) * 2 + gradients) * VALUES};
+                      .tag = (cut * 2 + gradients) * VALUES};
   if (l->channel->n_values > VALUES) pd_fail("%d values cross one cut: more than have tags", l->channel->n_values);
 }
 

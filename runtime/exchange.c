@@ -75,6 +75,8 @@ static int find_remote(size_t *bytes) {
     for (int j = 0; j < p->n_uses + p->n_readers; j++)
       if (holder(p, j) != s->stage) has_remote[i] = p->n_uses > 0;
     if (!has_remote[i]) continue;
+    if (s->spilled && !s->spilled->parameters[i].gradients_stay)
+      pd_fail("internal: '%s' is exchanged, and its gradients come and go", p->name);
     n += p->n_uses * pd.ranks;
     if (size > *bytes) *bytes = size;
   }

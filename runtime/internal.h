@@ -80,6 +80,8 @@ struct pd_turn {
 };
 /* Which of its microbatches a rank's turn works on, and with which chunk (compiler/schedule/program.h). */
 struct pd_turn pd_turn(int64_t turn, bool backward);
+/* Microbatches that go through a chunk before the next chunk's turn, where there are several. */
+int64_t pd_turns_together(void);
 
 /* ---- tensor.c: ranks that share layers ---------------------------------------------------------- */
 

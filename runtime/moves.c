@@ -26,15 +26,11 @@ struct making {
   void *(*take)(size_t bytes);
 };
 
-static int64_t steps_of(const struct pd_holding *of) {
-  return pd_batch_steps(of->parts, of->microbatches, of->groups);
-}
-
 /* ---- uses ---------------------------------------------------------------------------------------- */
 
 static void add_use(struct making *m, int block, int64_t from, int64_t to) {
   const struct pd_holding *of = m->of;
-  struct pd_step s = pd_batch_step(of->parts, of->microbatches, of->groups, from);
+  struct pd_step s = pd_batch_step(&of->batch, from);
   int use = pd_use_of(&s, &of->block[block]);
   if (use & PD_USES)
     m->use[m->n++] = (struct use){.from = from,
@@ -47,23 +43,23 @@ static void add_use(struct making *m, int block, int64_t from, int64_t to) {
 
 /* Passes use parameters in all steps of a part. */
 static void add_uses_of_parameter(struct making *m, int block) {
-  const struct pd_holding *of = m->of;
-  const int units = pd_batch_units(of->parts);
-  const int64_t turns = units * of->microbatches, group = of->block[block].group;
+  const struct pd_batch *b = &m->of->batch;
+  const int units = pd_batch_units(b);
+  const int64_t turns = units * b->microbatches, group = m->of->block[block].group;
   for (int unit = 0; unit < units; unit++)
-    add_use(m, block, unit * of->microbatches, (unit + 1) * of->microbatches - 1);
+    add_use(m, block, unit * b->microbatches, (unit + 1) * b->microbatches - 1);
   if (group < 0) return;
   add_use(m, block, turns + group, turns + group);
-  add_use(m, block, turns + of->groups + group, turns + of->groups + group);
+  add_use(m, block, turns + b->groups + group, turns + b->groups + group);
 }
 
 /* What is between two parts, or saved by one, is used by the turns of its microbatch through these, and by no other. */
 static void add_uses_between(struct making *m, int block) {
-  const struct pd_holding *of = m->of;
-  const int64_t b = of->microbatches, i = (of->block[block].slot + b - 1) % b, part = of->block[block].part;
-  const int units = pd_batch_units(of->parts);
+  const struct pd_block *of = &m->of->block[block];
+  const int64_t b = m->of->batch.microbatches, i = (of->slot + b - 1) % b, part = of->part;
+  const int units = pd_batch_units(&m->of->batch);
   const int64_t back = units - 1 - part, unit[4] = {part - 1, part, back, back + 1};
-  for (int k = 0; k < 4; k++) /* the last part has one unit */
+  for (int k = 0; k < 4; k++) /* the model's last part has one unit */
     if (unit[k] >= 0 && unit[k] < units && (k != 2 || back > part))
       add_use(m, block, unit[k] * b + i, unit[k] * b + i);
 }
@@ -71,7 +67,8 @@ static void add_uses_between(struct making *m, int block) {
 static void find_uses(struct making *m) {
   const struct pd_holding *of = m->of;
   size_t most = 0;
-  for (int i = 0; i < of->n; i++) most += of->block[i].kind <= PD_BLOCK_STATE ? 2 * (size_t)of->parts + 2 : 4;
+  for (int i = 0; i < of->n; i++)
+    most += of->block[i].kind <= PD_BLOCK_STATE ? 2 * (size_t)of->batch.parts + 2 : 4;
   m->use = m->take(most * sizeof *m->use);
   m->first = m->take(((size_t)of->n + 1) * sizeof *m->first);
   for (int i = 0; i < of->n; i++) {
@@ -247,10 +244,10 @@ static size_t most_beside(const struct pd_holding *of) {
     size_t bytes = pd_paged(of->page, of->block[i].bytes);
     largest = bytes > largest ? bytes : largest;
   }
-  for (int part = 0; part < of->parts; part++) {
+  for (int part = 0; part < of->batch.parts; part++) {
     struct pd_step now = {.kind = PD_STEP_VALIDATE, .part = part}, next = now;
     size_t bytes = 0;
-    next.part += part + 1 < of->parts;
+    next.part += part + 1 < of->batch.parts;
     for (int i = 0; i < of->n; i++)
       if ((pd_use_of(&now, &of->block[i]) | pd_use_of(&next, &of->block[i])) & PD_USES)
         bytes += pd_paged(of->page, of->block[i].bytes);
@@ -261,7 +258,7 @@ static size_t most_beside(const struct pd_holding *of) {
 
 void pd_moves_make(const struct pd_holding *of, void *(*take)(size_t bytes), struct pd_moves *moves) {
   struct making m = {.of = of, .take = take};
-  *moves = (struct pd_moves){.steps = steps_of(of)};
+  *moves = (struct pd_moves){.steps = pd_batch_steps(&of->batch)};
   pd_fill_start(&m.fill, moves->steps, take);
   find_uses(&m);
   for (int i = 0; i < m.n; i++) pd_fill_add(&m.fill, m.use[i].from, m.use[i].to, bytes_of(&m, &m.use[i]));

@@ -9,9 +9,7 @@
 struct pd_holding {
   const struct pd_block *block;
   int n;
-  int parts;
-  int64_t microbatches;
-  int groups;
+  struct pd_batch batch;
   size_t page; /* bytes: memory comes and goes in whole pages of so many, which begin at multiples of it */
   size_t room; /* bytes of blocks that may be in memory at once */
   int kept; /* percent of it that blocks may fill which stay until they are used again; the rest is for reading ahead */

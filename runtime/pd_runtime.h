@@ -161,8 +161,9 @@ struct pd_moment {
 
 /* Of a model that spills (docs/spilling.md): a part is one of the rank's chunks. */
 struct pd_spilled_parameter {
-  uint64_t parts;  /* that read it, part p as bit p */
-  const int *uses; /* by use: the part that computes its gradient */
+  uint64_t parts;      /* that read it, part p as bit p */
+  bool gradients_stay; /* in memory: other stages are sent them */
+  const int *uses;     /* by use: the part that computes its gradient; -1: another stage's */
 };
 
 struct pd_cut { /* between a part and the one before it; bytes of a slot, of which a batch has one a microbatch */

@@ -33,6 +33,12 @@ bool pd_spills(void) { return n_blocks > 0; }
 static size_t paged(const struct pd_spill_block *b) { return pd_paged(pd.stage->spilled->page, b->block.bytes); }
 static int parts(void) { return pd.stage->spilled->parts; }
 
+/* The model's last part is the last stage's. */
+static struct pd_batch batch(void) {
+  const struct pd_stage *s = pd.stage;
+  return (struct pd_batch){s->spilled->parts, s->stage == s->n_stages - 1, s->microbatches, n_groups};
+}
+
 /* ---- blocks ------------------------------------------------------------------------------------ */
 
 static void add(enum pd_block_kind kind, size_t offset, size_t bytes, uint64_t used_by, int parameter) {
@@ -50,7 +56,7 @@ static void add_parameter(int i) {
   size_t f32 = (size_t)p->elements * sizeof(float);
   add(PD_BLOCK_WEIGHTS, in_arena(pd_weights_at(p, 0)), p->bf16 ? f32 / 2 : f32, of->parts, i);
   if (p->frozen) return;
-  for (int use = 0; use < p->n_uses; use++) {
+  for (int use = 0; use < p->n_uses && !of->gradients_stay; use++) {
     add(PD_BLOCK_GRADIENT, in_arena(pd_accumulators(0)) + p->uses[use].offset, f32, (uint64_t)1 << of->uses[use],
         i);
     blocks[n_blocks - 1].block.sums = use > 0 && use + 1 == p->n_uses;
@@ -143,14 +149,8 @@ static void decide_moves(void) {
   const struct pd_spilled *s = pd.stage->spilled;
   struct pd_block *all = pd_allocate(sizeof *all * (size_t)n_blocks);
   for (int i = 0; i < n_blocks; i++) all[i] = blocks[i].block;
-  struct pd_holding of = {.block = all,
-                          .n = n_blocks,
-                          .parts = parts(),
-                          .microbatches = pd.stage->microbatches,
-                          .groups = n_groups,
-                          .page = s->page,
-                          .room = s->room,
-                          .kept = s->kept};
+  struct pd_holding of = {
+      .block = all, .n = n_blocks, .batch = batch(), .page = s->page, .room = s->room, .kept = s->kept};
   pd_moves_make(&of, pd_allocate, &moves);
   there = pd_allocate((size_t)n_blocks);
 }
@@ -305,8 +305,11 @@ static void end(struct pd_spill_block *b, int use) {
   if (use & PD_ENDS) b->dirty = false;
 }
 
-static int64_t batch_steps(void) { return pd_batch_steps(parts(), pd.stage->microbatches, n_groups); }
-static struct pd_step batch_step(int64_t i) { return pd_batch_step(parts(), pd.stage->microbatches, n_groups, i); }
+static int64_t batch_steps(void) { return moves.steps; }
+static struct pd_step batch_step(int64_t i) {
+  const struct pd_batch of = batch();
+  return pd_batch_step(&of, i);
+}
 
 /* What should have been asked for before the batch's step and was not; what stays from batch to batch comes as it is
  * used. */
@@ -419,10 +422,11 @@ static void end_validation(int64_t part) {
   end_turn(&now, &next);
 }
 
-/* The first backward turns are of the last part, whose forward turns have no steps of their own. */
+/* The first backward turns are of the last part: where that is the model's, its forward turns have no steps of their own. */
 static int64_t step_of(enum pd_work work, int64_t turn) {
-  const int64_t microbatches = pd.stage->microbatches, turns = parts() * microbatches;
-  return (turn - 1) % turns + (work == PD_BACKWARD ? turns - microbatches : 0);
+  const struct pd_batch of = batch();
+  const int64_t turns = of.parts * of.microbatches;
+  return (turn - 1) % turns + (work == PD_BACKWARD ? pd_forward_units(&of) * of.microbatches : 0);
 }
 
 void pd_promote(enum pd_work work, int64_t turn) {
@@ -442,7 +446,8 @@ void pd_demote(enum pd_work work, int64_t turn) {
 }
 
 static bool next_group(int group, bool updates, int *first, int *end) {
-  int64_t at = pd_batch_units(parts()) * pd.stage->microbatches + (updates ? n_groups : 0) + group;
+  const struct pd_batch of = batch();
+  int64_t at = pd_batch_units(&of) * of.microbatches + (updates ? n_groups : 0) + group;
   if (group > 0) end_step(at - 1);
   if (group == n_groups) return false;
   begin_step(at);

@@ -2,7 +2,8 @@
  * which pdc plans the memory, by which it verifies the schedule, and by which a program promotes and demotes. A
  * model in parts goes forward part after part, each with all microbatches of the batch, but for the last part: that
  * takes each microbatch forward and at once backward. The others go backward likewise, from the last to the first; then
- * groups of gradients are added up and squared, then updated, group after group. */
+ * groups of gradients are added up and squared, then updated, group after group. Of a pipeline's stages each does so with the
+ * parts it has, and only the last stage's last one is the model's. */
 #ifndef PD_SPILLED_H
 #define PD_SPILLED_H
 
@@ -113,29 +114,38 @@ static inline int pd_use_of(const struct pd_step *s, const struct pd_block *b) {
   }
 }
 
-/* Parts have units of steps, a step a microbatch: unit p is part p's forward pass, and of the last part all; then come
- * the others' backward passes. */
-static inline int pd_batch_units(int parts) { return 2 * parts - 1; }
+/* A rank's batch. */
+struct pd_batch {
+  int parts;
+  bool turns; /* its last part is the model's: each microbatch turns round there */
+  int64_t microbatches;
+  int groups; /* of parameters */
+};
+
+/* Parts have units of steps, a step a microbatch: unit p is part p's forward pass, and of the model's last part all; then
+ * come the others' backward passes. */
+static inline int pd_batch_units(const struct pd_batch *b) { return 2 * b->parts - b->turns; }
+static inline int pd_forward_units(const struct pd_batch *b) { return b->parts - b->turns; }
 
 /* The batch's steps in their order, from 0; number n, behind the last, is the next batch's first. */
-static inline int64_t pd_batch_steps(int parts, int64_t microbatches, int groups) {
-  return pd_batch_units(parts) * microbatches + 2 * groups;
+static inline int64_t pd_batch_steps(const struct pd_batch *b) {
+  return pd_batch_units(b) * b->microbatches + 2 * b->groups;
 }
 
-static inline struct pd_step pd_batch_step(int parts, int64_t microbatches, int groups, int64_t i) {
-  const int64_t turns = pd_batch_units(parts) * microbatches;
-  i %= pd_batch_steps(parts, microbatches, groups);
+static inline struct pd_step pd_batch_step(const struct pd_batch *b, int64_t i) {
+  const int64_t turns = pd_batch_units(b) * b->microbatches;
+  i %= pd_batch_steps(b);
   struct pd_step s = {PD_STEP_FORWARD, 0, 0, false, -1};
   if (i < turns) { /* microbatches count from 1 */
-    const int unit = (int)(i / microbatches), last = parts - 1;
-    s.kind = unit < last ? PD_STEP_FORWARD : PD_STEP_BACKWARD;
-    s.part = unit < last ? unit : 2 * last - unit;
-    s.slot = (int)((i % microbatches + 1) % microbatches);
-    s.first = i % microbatches == 0;
+    const int unit = (int)(i / b->microbatches), forward = pd_forward_units(b);
+    s.kind = unit < forward ? PD_STEP_FORWARD : PD_STEP_BACKWARD;
+    s.part = unit < forward ? unit : pd_batch_units(b) - 1 - unit;
+    s.slot = (int)((i % b->microbatches + 1) % b->microbatches);
+    s.first = i % b->microbatches == 0;
     return s;
   }
-  s.kind = i < turns + groups ? PD_STEP_SQUARE : PD_STEP_UPDATE;
-  s.group = (int)((i - turns) % groups);
+  s.kind = i < turns + b->groups ? PD_STEP_SQUARE : PD_STEP_UPDATE;
+  s.group = (int)((i - turns) % b->groups);
   return s;
 }
 

@@ -223,7 +223,7 @@ void pd_trace_start(void) {
 /* ---- the end: what rank 0 must know of each rank ------------------------------------------------- */
 
 struct about {
-  int32_t stage, replica, replicas, chunks, n_stages, versions;
+  int32_t stage, replica, replicas, chunks, in_row, n_stages, versions;
   int64_t n, dropped, microbatches;
   int64_t bytes[PD_SEND_ACTIVATIONS + 4][PD_MAX_CHUNKS]; /* of messages, by work and chunk */
 };
@@ -240,6 +240,7 @@ static struct about about_me(void) {
                     .replica = pd.replica,
                     .replicas = s->replicas[s->stage],
                     .chunks = s->chunks > 1 ? s->chunks : 1,
+                    .in_row = s->spilled != NULL,
                     .n_stages = s->n_stages,
                     .versions = s->versions,
                     .n = n_records,
@@ -274,11 +275,12 @@ struct arrow {
   double at;
 };
 
-/* Equal at both ends alone: the boundary crossed, counted over all chunks in the model's order, the direction,
- * the microbatch. */
+/* Equal at both ends alone: the boundary crossed, counted over all chunks in the model's order, or, where ranks have parts
+ * in a row, over stages; the direction, the microbatch. */
 static int64_t message_id(const struct record *r, const struct about *a) {
   bool gradients = goes_backward(r->work), arrives = r->work >= PD_RECEIVE_ACTIVATIONS;
-  int64_t part = (int64_t)r->chunk * a->n_stages + a->stage, boundary = part - (gradients != arrives);
+  int64_t part = (a->in_row ? 0 : (int64_t)r->chunk * a->n_stages) + a->stage;
+  int64_t boundary = part - (gradients != arrives);
   return (r->number * (a->n_stages * PD_MAX_CHUNKS) + boundary) * 2 + gradients;
 }
 

@@ -124,16 +124,17 @@ static int64_t most_written(void) {
 
 void pd_twice_start(void) {
   if (!pd_options.audit || pd_only_evaluates() || pd_options.emulate) return;
-  if (pd.stage->spilled) {
+  const bool spills = pd.stage->spilled != NULL;
+  if (spills)
     pd_warn("--audit: what comes and goes is verified each time, but neither passes nor updates are run twice");
-    return;
-  }
-  int64_t mine = most_written(), update = (int64_t)pd_update_copy_bytes();
+  if (spills && pd.ranks == 1) return;
+  int64_t mine = spills ? 0 : most_written(), update = spills ? 0 : (int64_t)pd_update_copy_bytes();
   if (mine < update) mine = update;
   all_kept = pd_allocate(sizeof *all_kept * (size_t)pd.ranks);
   MPI_Request request;
   MPI_Iallgather(&mine, 1, MPI_INT64_T, all_kept, 1, MPI_INT64_T, pd_comm_control, &request);
   pd_wait(1, &request, "all ranks to say what --audit keeps", -1, NULL, -1);
+  if (spills) return;
   kept = pd_copy_room((size_t)mine);
   figures = pd_allocate(sizeof *figures * (size_t)pd.stage->n_figures);
 }

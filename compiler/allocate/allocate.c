@@ -68,10 +68,14 @@ static int copies_of(const StageKernels *k, const Program *p, SectionKind kind, 
   switch (kind) {
   case SECTION_INPUTS: return s->inputs;
   case SECTION_RECEIVED: return s->received;
-  /* What spills is sent where the next part receives it, and its gradients likewise. Recomputation writes what was sent once more, but never into a slot that a message may be using. */
-  case SECTION_SENT: return p->spills ? 0 : s->sent + (k->recompute ? 1 : 0);
+  /* What spills is sent where the rank's next part receives it, and its gradients likewise. Recomputation writes what was
+   * sent once more, but never into a slot that a message may be using. */
+  case SECTION_SENT:
+    if (p->spills)
+      return program_sends(p, chunk) ? s->sent + program_reruns(p, chunk) : 0;
+    return s->sent + (k->recompute ? 1 : 0);
   case SECTION_GRADIENTS_RECEIVED: return s->gradients;
-  case SECTION_GRADIENTS_SENT: return p->spills ? 0 : s->gradients;
+  case SECTION_GRADIENTS_SENT: return p->spills && !program_receives(p, chunk) ? 0 : s->returned;
   case SECTION_SAVED: return allocation_saved_packed(p, chunk) ? 0 : allocation_saved_slots(p, chunk);
   case SECTION_KEPT: return s->saved;
   case SECTION_DEFERRED: return s->deferred;

@@ -13,6 +13,15 @@ static void add(Blocks *blocks, struct pd_block b, int64_t bytes) {
     push(blocks, b);
 }
 
+bool gradients_stay(const StageKernels *k, int param) {
+  const Param *p = &k->graph->params.at[param];
+  int here = 0;
+  for (int use = 0; use < p->uses.n; use++)
+    for (int c = 0; c < k->chunks.n; c++)
+      here += p->uses.at[use] >= k->chunks.at[c].first_node && p->uses.at[use] < k->chunks.at[c].end_node;
+  return here < p->uses.n;
+}
+
 /* By parameter of the graph: its group; -1: it is not updated. */
 static int *groups(const StageKernels *k, int *n) {
   int *group = alloc((size_t)(k->graph->params.n + 1) * sizeof *group);
@@ -68,6 +77,8 @@ static void add_parameters(const StageKernels *k, const Allocation *a, const int
     if (!is_parameter(b->kind) && b->kind != BUFFER_ACCUMULATOR)
       continue;
     const bool gradient = b->kind == BUFFER_ACCUMULATOR;
+    if (gradient && gradients_stay(k, b->param))
+      continue;
     struct pd_block block = {.kind = gradient ? PD_BLOCK_GRADIENT : PD_BLOCK_WEIGHTS,
                              .offset = (size_t)a->buffer[i].offset,
                              .parts = gradient ? (uint64_t)1 << b->chunk : b->chunks,
@@ -142,15 +153,18 @@ void allocate_spilled(const StageKernels *k, const Program *p, Allocation *a) {
   blocks.n = pd_join_blocks(blocks.at, blocks.n, (size_t)p->page);
   for (SectionKind kind = SECTION_WEIGHTS; kind <= SECTION_AVERAGES; kind++)
     a->spilled_bytes += a->section[kind].bytes * a->section[kind].copies;
-  a->spilled_bytes += a->section[SECTION_RECEIVED].bytes + a->section[SECTION_GRADIENTS_RECEIVED].bytes +
-                      a->section[SECTION_SAVED].bytes;
+  for (int part = 0; part < k->chunks.n; part++) {
+    const Section *received = &a->chunk_section[SECTION_RECEIVED][part],
+                  *returned = &a->chunk_section[SECTION_GRADIENTS_RECEIVED][part];
+    a->spilled_bytes += part > 0 ? received->bytes * received->copies : 0;
+    a->spilled_bytes += part + 1 < k->chunks.n ? returned->bytes * returned->copies : 0;
+  }
+  a->spilled_bytes += a->section[SECTION_SAVED].bytes;
   int64_t beside = bytes_beside(&blocks, a->bytes, p->page);
   a->room = p->memory > beside ? p->memory - beside : 0;
   struct pd_holding of = {.block = blocks.at,
                           .n = blocks.n,
-                          .parts = p->chunks,
-                          .microbatches = p->period,
-                          .groups = a->groups,
+                          .batch = {p->chunks, program_ends_model(p), p->period, a->groups},
                           .page = (size_t)p->page,
                           .room = (size_t)a->room,
                           .kept = p->kept};

@@ -19,20 +19,23 @@ static void constant(Emit *e, const char *name, int64_t value, const char *comme
 
 static void slot_constants(Emit *e, int chunk) {
   const Slots *s = &e->p->slots[chunk];
+  const bool spills = e->p->spills;
   const struct {
     BufferKind kind;
     int n;
+    bool there;
   } slots[] = {
-      {BUFFER_INPUT, s->inputs},
-      {BUFFER_RECEIVED, s->received},
-      {BUFFER_SENT, s->sent},
-      {BUFFER_GRADIENT_SENT, s->gradients},
-      {BUFFER_SAVED, allocation_saved_slots(e->p, chunk)},
-      {BUFFER_KEPT, s->saved},
-      {BUFFER_DEFERRED, s->deferred},
+      {BUFFER_INPUT, s->inputs, true},
+      {BUFFER_RECEIVED, s->received, true},
+      {BUFFER_SENT, s->sent, !spills || program_sends(e->p, chunk)},
+      {BUFFER_GRADIENT_RECEIVED, s->gradients, true},
+      {BUFFER_GRADIENT_SENT, s->returned, s->returned != s->gradients && program_receives(e->p, chunk)},
+      {BUFFER_SAVED, allocation_saved_slots(e->p, chunk), true},
+      {BUFFER_KEPT, s->saved, true},
+      {BUFFER_DEFERRED, s->deferred, true},
   };
-  for (int i = 0; i < (e->p->forward_only ? 3 : e->p->split_backward ? 7 : 5); i++)
-    if (!e->p->spills || slots[i].kind != BUFFER_SENT)
+  for (int i = 0; i < (e->p->forward_only ? 3 : e->p->split_backward ? 8 : 6); i++)
+    if (slots[i].there)
       constant(e, chunk_slots(e, slots[i].kind, chunk), slots[i].n,
                chunk + i == 0 ? "microbatch k uses slot k % slots, here and below" : NULL);
 }
@@ -90,13 +93,22 @@ static Name slot_between(const Emit *e, BufferKind kind, int chunk, Purpose purp
   return internf("%s&arena->%s[%s]", cast, chunk_member(e, reads, reader), slot);
 }
 
-static bool is_between(BufferKind kind) { return kind >= BUFFER_RECEIVED && kind <= BUFFER_GRADIENT_SENT; }
+/* Whether values of the kind cross from one of this rank's parts to another, and do not travel to other ranks. */
+static bool is_between(const Emit *e, BufferKind kind, int chunk) {
+  switch (kind) {
+  case BUFFER_RECEIVED:
+  case BUFFER_GRADIENT_SENT: return e->p->spills && !program_receives(e->p, chunk);
+  case BUFFER_SENT:
+  case BUFFER_GRADIENT_RECEIVED: return e->p->spills && !program_sends(e->p, chunk);
+  default: return false;
+  }
+}
 
 /* A chunk's slot of microbatch k. What is sent stands where its reader may have its slots. A recomputation writes
  * it into an extra slot behind the others, which no message uses, and a validation into those of the arena. */
 static Name slot_text(const Emit *e, BufferKind kind, int chunk, Purpose purpose) {
   Name member = chunk_member(e, kind, chunk), slots = chunk_slots(e, kind, chunk);
-  if (e->p->spills && is_between(kind))
+  if (is_between(e, kind, chunk))
     return slot_between(e, kind, chunk, purpose);
   if (kind == BUFFER_SENT && purpose == AGAIN)
     return internf("&arena->%s[%s]", member, slots);
@@ -214,7 +226,7 @@ static void print_work(Emit *e, int indent, Pass pass, bool recomputing) {
     text_add(&e->out, "%*s%s\n", indent, "", e->dialect->at);
   if (pass_uses(e, pass, BUFFER_ACCUMULATOR))
     text_add(&e->out, "%*sconst int64_t batch = (k - 1) / MICROBATCHES;\n", indent, "");
-  bool again = recomputing || (pass.kind == PASS_BACKWARD && program_recomputes(e->p));
+  bool again = recomputing || (pass.kind == PASS_BACKWARD && program_recomputes_chunk(e->p, pass.chunk));
   print_call_pass(e, indent, pass, used_weights(e), again ? AGAIN : FOR_MICROBATCH);
   if (forward)
     print_figures(e, indent, pass.chunk,
@@ -236,13 +248,11 @@ static void print_work_of_microbatch(Emit *e, const Work *w, const char *await) 
   text_add(&e->out, "    pd_end();\n  }\n}\n\n");
 }
 
-static bool recomputes_chunk(const Emit *e, int chunk) { return !e->p->spills || program_reruns(e->p, chunk); }
-
 /* Several: a function each, and the one that finds a turn's chunk and microbatch. */
 static void print_work_of_turn(Emit *e, const Work *w, const char *await) {
   int chunks = e->p->chunks;
   for (int c = 0; c < chunks; c++) {
-    if (w->recomputing && !recomputes_chunk(e, c))
+    if (w->recomputing && !program_recomputes_chunk(e->p, c))
       continue;
     Pass pass = {w->kind, c};
     PassParameters p = pass_parameters(e, pass);
@@ -259,7 +269,7 @@ static void print_work_of_turn(Emit *e, const Work *w, const char *await) {
            "    const int64_t k = microbatch(turn);\n    switch (%schunk(turn)) {\n",
            w->name, await, w->work, backward ? "CHUNKS - 1 - " : "");
   for (int c = 0; c < chunks; c++)
-    if (!w->recomputing || recomputes_chunk(e, c))
+    if (!w->recomputing || program_recomputes_chunk(e->p, c))
       text_add(&e->out, "    case %d: %s_%d(k); break;\n", c, w->name, c);
   text_add(&e->out, "    }\n    pd_end();\n  }\n}\n\n");
 }
@@ -278,17 +288,24 @@ static const char spilled_turn_functions[] =
     "static int64_t microbatch(int64_t turn) {\n"
     "  return (turn - 1) / TURNS * MICROBATCHES + (turn - 1) % MICROBATCHES + 1;\n}\n\n";
 
+/* Whether there are messages to other ranks: activations, or gradients. */
+static bool sends_activations(const Emit *e) {
+  return e->k->sent.n > 0 && (!e->p->spills || e->p->stage < e->p->n_stages - 1);
+}
+static bool sends_gradients(const Emit *e) {
+  return e->k->gradients_sent.n > 0 && (!e->p->spills || e->p->stage > 0);
+}
+
 static void print_microbatch(Emit *e) {
   const struct {
     bool there;
     Work work;
   } all[] = {
-      {true, {"forward", "PD_FORWARD", PASS_FORWARD, false, e->k->sent.n > 0 && !e->p->spills, ""}},
+      {true, {"forward", "PD_FORWARD", PASS_FORWARD, false, sends_activations(e), ""}},
       {program_recomputes(e->p),
        {"recompute", "PD_RECOMPUTE", PASS_FORWARD, true, false,
         "/* Once more, with the same weights and random numbers, for what backward needs. */\n"}},
-      {!e->p->forward_only,
-       {"backward", "PD_BACKWARD", PASS_BACKWARD, false, e->k->gradients_sent.n > 0 && !e->p->spills, ""}},
+      {!e->p->forward_only, {"backward", "PD_BACKWARD", PASS_BACKWARD, false, sends_gradients(e), ""}},
       {has_weights_pass(e),
        {"weights", "PD_WEIGHTS", PASS_WEIGHTS, false, false,
         "/* The gradients of weights that backward left for when there is nothing else to do. */\n"}},
@@ -332,7 +349,7 @@ static void print_validate(Emit *e) {
     const char *turn = several ? format("(v - 1) * CHUNKS + %d", c + 1) : "v";
     if (e->p->spills)
       text_add(&e->out, "    pd_promote(PD_VALIDATE, %d);\n", c + 1);
-    else if (chunk_buffers(e->k, &e->k->received, c).n)
+    if (chunk_buffers(e->k, &e->k->received, c).n && !is_between(e, BUFFER_RECEIVED, c))
       text_add(&e->out, "    pd_evaluation_receive(%s, k %% %s);\n", turn, chunk_slots(e, BUFFER_RECEIVED, c));
     print_loads(e, 4, c, "pd_evaluation_load", "v");
     if (e->dialect->at_says_training && pass_reads_now(e, (Pass){PASS_FORWARD, c}))
@@ -341,7 +358,7 @@ static void print_validate(Emit *e) {
     print_figures(e, 4, c, "pd_evaluation_figure", "v");
     if (e->p->spills)
       text_add(&e->out, "    pd_demote(PD_VALIDATE, %d);\n", c + 1);
-    else if (chunk_buffers(e->k, &e->k->sent, c).n)
+    if (chunk_buffers(e->k, &e->k->sent, c).n && !is_between(e, BUFFER_SENT, c))
       text_add(&e->out, "    pd_evaluation_send(%s, k %% %s);\n", turn, chunk_slots(e, BUFFER_SENT, c));
   }
   text_add(&e->out, "  }\n}\n\n");
@@ -416,7 +433,6 @@ static void print_exchange(Emit *e, int indent, int loop) {
 
 static void print_action(Emit *e, int indent, int loop, Action a) {
   const char *turn = loop == 0 ? "PD_FORWARD, f" : "PD_BACKWARD, b";
-  bool sends = !e->p->spills;
   const struct {
     bool there;
     const char *text;
@@ -425,11 +441,11 @@ static void print_action(Emit *e, int indent, int loop, Action a) {
       [DO_DEMOTE] = {true, format("pd_demote(%s);", turn)},
       [DO_RECEIVE] = {e->k->received.n > 0, "pd_receive_activations(f);"},
       [DO_FORWARD] = {true, "forward(f);"},
-      [DO_SEND] = {sends && e->k->sent.n > 0, "pd_send_activations(f);"},
+      [DO_SEND] = {sends_activations(e), "pd_send_activations(f);"},
       [DO_RECEIVE_GRADIENT] = {e->k->gradients_received.n > 0, "pd_receive_gradients(b);"},
       [DO_RECOMPUTE] = {true, "recompute(b);"},
       [DO_BACKWARD] = {true, "backward(b);"},
-      [DO_SEND_GRADIENT] = {sends && e->k->gradients_sent.n > 0, "pd_send_gradients(b);"},
+      [DO_SEND_GRADIENT] = {sends_gradients(e), "pd_send_gradients(b);"},
       [DO_WEIGHTS] = {0},
       [DO_UPDATE] = {0},
       [DO_EXCHANGE] = {0},

@@ -9,7 +9,7 @@ static char *milliseconds(double seconds) { return format("%.3g ms", 1e3 * secon
 /* "wte .. h.1", of several chunks one after the other. */
 static char *stage_range(const Emit *e, int stage) {
   Text out = {0};
-  for (int c = 0; c < e->p->chunks; c++) {
+  for (int c = 0; c < pipeline_chunks(&e->plan->pipeline, stage); c++) {
     const StagePlan *s = &e->plan->stage[plan_part_of(e->plan, stage, c)];
     Name first = e->pieces->at[s->first_piece].name, last = piece_last_instance(e->g, e->pieces, s->end_piece - 1);
     text_add(&out, "%s%s .. ", c ? "; " : "", comment_text(first));
@@ -127,17 +127,18 @@ void print_header(Emit *e) {
   const Plan *plan = e->plan;
   const Pipeline *l = &plan->pipeline;
   double forward = 0, backward = 0, update = 0;
-  for (int i = e->k->stage; i < plan_parts(plan); i += l->n_stages) {
-    forward += plan->stage[i].forward_seconds;
-    backward += plan->stage[i].backward_seconds;
-    update += plan->stage[i].update_seconds;
+  for (int c = 0; c < e->p->chunks; c++) {
+    const StagePlan *part = &plan->stage[plan_part_of(plan, e->p->stage, c)];
+    forward += part->forward_seconds;
+    backward += part->backward_seconds;
+    update += part->update_seconds;
   }
-  text_add(&e->out, "/* Stage %d of %d of %s (%s), compiled by pdc.\n *\n", e->k->stage, e->k->n_stages,
+  text_add(&e->out, "/* Stage %d of %d of %s (%s), compiled by pdc.\n *\n", e->p->stage, e->p->n_stages,
            comment_text(e->g->name), comment_text(e->g->file ? base(e->g->file) : e->g->name));
   for (int i = 0; i < l->n_stages; i++)
     header_entry(e, format("Stage %d", i),
                  format("%s%s%s", stage_range(e, i), ranks_text(l->replicas[i]),
-                        i == e->k->stage ? " (this program)" : ""));
+                        i == e->p->stage ? " (this program)" : ""));
   header_entry(e, "Batch",
                format("%" PRId64 " sample%s = %" PRId64 " x a microbatch of %" PRId64 "%s; schedule %s%s",
                       l->batch, l->batch == 1 ? "" : "s", l->microbatches, l->microbatch, turns_text(e),

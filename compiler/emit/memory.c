@@ -45,7 +45,11 @@ Name chunk_member(const Emit *e, BufferKind kind, int chunk) { return of_chunk(e
 Name chunk_struct(const Emit *e, BufferKind kind, int chunk) {
   return internf("struct %s", chunk_member(e, kind, chunk));
 }
-Name chunk_slots(const Emit *e, BufferKind kind, int chunk) { return of_chunk(e, chunk_part(kind)->slots, chunk); }
+Name chunk_slots(const Emit *e, BufferKind kind, int chunk) {
+  const Slots *s = &e->p->slots[chunk];
+  const bool apart = kind == BUFFER_GRADIENT_SENT && s->returned != s->gradients;
+  return of_chunk(e, apart ? "RETURNED_SLOTS" : chunk_part(kind)->slots, chunk);
+}
 
 int struct_of(BufferKind kind) {
   for (int i = 0; i < N_STRUCTS; i++)

@@ -6,11 +6,13 @@
 #include <string.h>
 
 static bool stage_holds(const Emit *e, int stage, int param) {
-  for (int c = stage; c < plan_parts(e->plan); c += e->plan->pipeline.n_stages)
-    for (int i = e->plan->stage[c].first_piece; i < e->plan->stage[c].end_piece; i++)
+  for (int c = 0; c < pipeline_chunks(&e->plan->pipeline, stage); c++) {
+    const StagePlan *part = &e->plan->stage[plan_part_of(e->plan, stage, c)];
+    for (int i = part->first_piece; i < part->end_piece; i++)
       for (int j = 0; j < e->pieces->at[i].params.n; j++)
         if (e->pieces->at[i].params.at[j] == param)
           return true;
+  }
   return false;
 }
 
@@ -80,7 +82,7 @@ static bool used_once_here(const Emit *e, int param, int weight) {
   const Param *p = &e->g->params.at[param];
   int buffer = find_buffer(e, BUFFER_ACCUMULATOR, param, 0);
   return p->padding == 0 && p->uses.n == 1 && p->gradients.n == 1 && p->gradients.at[0] >= 0 && buffer >= 0 &&
-         owner_of(e, param) == e->k->stage && !strcmp(member_path(e, buffer), member_path(e, weight));
+         owner_of(e, param) == e->p->stage && !strcmp(member_path(e, buffer), member_path(e, weight));
 }
 
 /* The buffer of a parameter held here. */
@@ -246,13 +248,15 @@ void parameter_table(Emit *e) {
 
 /* ---- of a model that spills -------------------------------------------------------------------- */
 
-/* By its gradients, in the order of uses_of(): which part computes each. */
+/* By its gradients, in the order of uses_of(): which part computes each, -1: another stage's. */
 static Names parts_of_uses(const Emit *e, int param) {
   const Param *p = &e->g->params.at[param];
   Names parts = {0};
   for (int use = 0; use < p->uses.n && use < p->gradients.n; use++)
-    if (p->gradients.at[use] >= 0)
-      push(&parts, internf("%d", e->k->buffers.at[find_buffer(e, BUFFER_ACCUMULATOR, param, use)].chunk));
+    if (p->gradients.at[use] >= 0) {
+      int buffer = find_buffer(e, BUFFER_ACCUMULATOR, param, use);
+      push(&parts, internf("%d", buffer < 0 ? -1 : e->k->buffers.at[buffer].chunk));
+    }
   return parts;
 }
 
@@ -265,6 +269,8 @@ void spilled_parameter_table(Emit *e) {
     int param = e->k->params.at[i];
     Names uses = parts_of_uses(e, param), fields = {0};
     push(&fields, internf(".parts = 0x%" PRIx64, e->k->buffers.at[find_weight(e, param)].chunks));
+    if (gradients_stay(e->k, param))
+      push(&fields, intern(".gradients_stay = true"));
     if (uses.n)
       push(&fields, internf(".uses = PD_LIST(int, %s", uses.at[0]));
     for (int use = 1; use < uses.n; use++)

@@ -426,7 +426,7 @@ static void region_function(Emit *e, int region, PassKind pass) {
     return;
   Body b = region_body(e, region, pass);
   Names list = region_parameters(&b);
-  const char *what = e->k->n_stages > 1 ? "the blocks of this stage" : "the blocks";
+  const char *what = e->p->n_stages > 1 ? "the blocks of this stage" : "the blocks";
   text_comment(&e->out, 0, format("%s of %s that look like %s, one call each.", titles[pass], what, r->path));
   const char *function = region_function_name(e, region, pass);
   text_list(&e->out, (int)strlen(function) + 13, format("static void %s(", function), &list, ") {\n");

@@ -171,9 +171,10 @@ static Ints named_tensors(const Emit *e) {
     for (int i = 0; i < e->k->buffers.n; i++) {
       const Buffer *b = &e->k->buffers.at[i];
       bool saved = b->kind == BUFFER_SAVED || b->kind == BUFFER_KEPT;
-      if (b->type == TYPE_F32 && (at < 0   ? b->kind == BUFFER_RECEIVED
-                                  : at < n ? saved && b->first == at
-                                           : b->kind == BUFFER_SENT && !e->p->spills))
+      if (b->type == TYPE_F32 &&
+          (at < 0   ? b->kind == BUFFER_RECEIVED
+           : at < n ? saved && b->first == at
+                    : b->kind == BUFFER_SENT && (!e->p->spills || program_sends(e->p, b->chunk))))
         push(&tensors, i);
     }
   return tensors;
@@ -284,8 +285,16 @@ static void list_channels(const Emit *e, Channel *channel) {
   channel[3] = (Channel){"gradients_out", &e->k->gradients_sent, BUFFER_GRADIENT_SENT};
 }
 
+/* What of a chunk travels to or from another rank. */
+static Ints channel_buffers(const Emit *e, const Channel *channel, int chunk) {
+  const bool before = channel->kind == BUFFER_RECEIVED || channel->kind == BUFFER_GRADIENT_SENT;
+  if (e->p->spills && !(before ? program_receives : program_sends)(e->p, chunk))
+    return (Ints){0};
+  return chunk_buffers(e->k, channel->buffers, chunk);
+}
+
 static void channel_table(Emit *e, const Channel *channel, int chunk) {
-  Ints buffers = chunk_buffers(e->k, channel->buffers, chunk);
+  Ints buffers = channel_buffers(e, channel, chunk);
   Name part = chunk_member(e, channel->kind, chunk);
   if (buffers.n == 0)
     return;
@@ -302,17 +311,21 @@ static void channel_table(Emit *e, const Channel *channel, int chunk) {
 
 /* Whether passes behind the one that makes it read what a chunk sends: a recomputation makes it again for them. */
 static bool read_later(const Emit *e, BufferKind sent, int chunk) {
-  if (sent == BUFFER_SENT && !program_recomputes(e->p) && pass_uses(e, (Pass){PASS_BACKWARD, chunk}, sent))
+  if (sent == BUFFER_SENT && !program_recomputes_chunk(e->p, chunk) &&
+      pass_uses(e, (Pass){PASS_BACKWARD, chunk}, sent))
     return true;
   return (sent == BUFFER_SENT || sent == BUFFER_GRADIENT_SENT) && pass_uses(e, (Pass){PASS_WEIGHTS, chunk}, sent);
 }
 
 static void channel_field(Emit *e, const Channel *channel) {
-  if (channel->buffers->n == 0)
+  int all = 0;
+  for (int c = 0; c < e->p->chunks; c++)
+    all += channel_buffers(e, channel, c).n;
+  if (all == 0)
     return;
   text_add(&e->out, "  .%s = {%s\n", channel->field, e->p->chunks > 1 ? " /* by chunk */" : "");
   for (int c = 0; c < e->p->chunks; c++) {
-    int n = chunk_buffers(e->k, channel->buffers, c).n;
+    int n = channel_buffers(e, channel, c).n;
     Name part = chunk_member(e, channel->kind, c);
     Names fields = {0};
     if (n)
@@ -600,7 +613,7 @@ void print_tables(Emit *e) {
   const StageKernels *k = e->k;
   Channel channel[N_CHANNELS];
   text_add(&e->out, "/* ---- what the runtime is told ---- */\n\n");
-  text_add(&e->out, "enum { STAGE = %d };\n\n", k->stage);
+  text_add(&e->out, "enum { STAGE = %d };\n\n", e->p->stage);
   parameter_table(e);
   group_table(e);
   moment_table(e);
@@ -611,7 +624,7 @@ void print_tables(Emit *e) {
   list_channels(e, channel);
   if (e->p->spills)
     spilled_table(e);
-  for (int i = 0; i < N_CHANNELS && !e->p->spills; i++)
+  for (int i = 0; i < N_CHANNELS; i++)
     for (int c = 0; c < e->p->chunks; c++)
       channel_table(e, &channel[i], c);
   rank_tables(e);
@@ -628,7 +641,7 @@ void print_tables(Emit *e) {
   text_add(&e->out,
            "  .stage = STAGE, .n_stages = %d, .replicas = replicas,%s\n  .batch = %" PRId64
            ", .microbatch = MICROBATCH, .microbatches = %" PRId64 ",\n",
-           k->n_stages,
+           e->p->n_stages,
            e->g->shards ? format(" .tensor = %d, .collectives = %d,", e->g->shards, collectives_of(e)) : "",
            e->plan->pipeline.batch, e->plan->pipeline.microbatches);
   text_add(&e->out,
@@ -647,10 +660,10 @@ void print_tables(Emit *e) {
   if (!e->p->forward_only)
     text_add(&e->out, "  .parts = parts, .n_parts = sizeof parts / sizeof *parts,\n");
   text_add(&e->out, "  .chunks = %d,\n", e->p->chunks);
+  for (int i = 0; i < N_CHANNELS; i++)
+    channel_field(e, &channel[i]);
   if (e->p->spills)
     text_add(&e->out, "  .spilled = &spilled,\n");
-  for (int i = 0; i < N_CHANNELS && !e->p->spills; i++)
-    channel_field(e, &channel[i]);
   if (e->g->generation.context)
     text_add(&e->out, "  .generation = &generation,\n");
   else if (graph_n_logged(e->g))

@@ -54,6 +54,8 @@ static void make_kernels(Fuse *f) {
 /* Of the one chunk there is: all kernels. */
 static Chunk whole_chunk(const Fuse *f) {
   Chunk c = {.first_piece = f->first_piece, .end_piece = f->end_piece};
+  c.first_node = f->p->at[f->first_piece].first;
+  c.end_node = f->p->at[f->end_piece - 1].end;
   for (PassKind pass = 0; pass < PASS_KINDS; pass++)
     c.end[pass] = pass_kernels(f->k, pass)->n;
   return c;

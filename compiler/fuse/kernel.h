@@ -147,6 +147,7 @@ typedef struct Region {
 /* One part of the model on a rank: its ranges of pieces and of each pass's kernels. */
 typedef struct Chunk {
   int first_piece, end_piece;
+  int first_node, end_node; /* of the forward pass */
   int first[PASS_KINDS], end[PASS_KINDS];
 } Chunk;
 

@@ -79,18 +79,18 @@ bool candidate_plan(const Planner *r, const Candidate *c, int64_t limit, Plan **
 void find_peaks(const Planner *r, Plan *plan, int64_t *error) {
   int n_stages = plan->pipeline.n_stages;
   for (int i = 0; i < n_stages; i++) {
-    int64_t estimate = plan->stage[i].peak_bytes, peak = estimate;
+    int64_t estimate = plan->stage[plan_part_of(plan, i, 0)].peak_bytes, peak = estimate;
     if (r->request->peak)
       peak = r->request->peak(r->request->peak_context, plan, i);
     error[i] = peak - estimate;
-    for (int part = i; part < plan_parts(plan); part += n_stages)
-      plan->stage[part].peak_bytes = peak;
+    for (int k = 0; k < pipeline_chunks(&plan->pipeline, i); k++)
+      plan->stage[plan_part_of(plan, i, k)].peak_bytes = peak;
   }
 }
 
 int64_t largest_peak(const Plan *plan) {
   int64_t most = 0;
-  for (int i = 0; i < plan->pipeline.n_stages; i++)
+  for (int i = 0; i < plan_parts(plan); i++)
     most = plan->stage[i].peak_bytes > most ? plan->stage[i].peak_bytes : most;
   return most;
 }

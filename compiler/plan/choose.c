@@ -427,8 +427,11 @@ Plan *plan_fastest(const Planner *r) {
 
 Plan *plan_any(const Planner *r) {
   NoPlan none;
-  if (r->traits.spills)
-    return plan_spilled(r, &none);
+  if (r->traits.spills) {
+    Planner any = *r;
+    any.any_will_do = true;
+    return plan_spilled(&any, &none);
+  }
   Choice c = choice_make(r);
   if (!list_candidates(&c))
     return NULL;

@@ -11,9 +11,9 @@ static double part_seconds(const Candidate *c, const Partition *part, int i) {
 
 /* Temporaries are its chunks' in turn. */
 int64_t chunks_bytes(const Candidate *c, const Partition *part, int stage, bool recompute) {
-  const int n_stages = c->form->n_stages, parts = pipeline_parts(c->form);
   int64_t bytes = 0, most = 0;
-  for (int i = stage; i < parts; i += n_stages) {
+  for (int k = 0; k < pipeline_chunks(c->form, stage); k++) {
+    const int i = pipeline_part(c->form, stage, k);
     const Copies *at = &c->copies[i];
     const Spans *spans = c->spans + at->kind;
     int64_t work = span_work(spans, part->start[i], part->start[i + 1]);

@@ -93,8 +93,9 @@ Wiring *wirings(const Planner *r, const Pipeline *form, const Placement *at) {
   int parts = pipeline_parts(form), n = form->n_stages;
   Wiring *p = alloc((size_t)parts * sizeof *p);
   for (int i = 0; i < parts; i++) {
-    Stand self = stand_of(form, at, i % n), before = stand_of(form, at, (i + n - 1) % n),
-          behind = stand_of(form, at, (i + 1) % n);
+    Stand self = stand_of(form, at, pipeline_stage(form, i)),
+          before = stand_of(form, at, pipeline_stage(form, (i + parts - 1) % parts)),
+          behind = stand_of(form, at, pipeline_stage(form, (i + 1) % parts));
     p[i] = wiring_of(&r->topology, &self, i > 0 ? &before : NULL, i + 1 < parts ? &behind : NULL, n);
   }
   return p;
@@ -105,9 +106,9 @@ Copies *copies(const Planner *r, const Pipeline *form, const Placement *at, int6
   const Wiring *place = wirings(r, form, at);
   Copies *c = alloc((size_t)pipeline_parts(form) * sizeof *c);
   for (int i = 0; i < pipeline_parts(form); i++) {
-    int stage = stage_of_part(form->n_stages, i);
+    int stage = pipeline_stage(form, i);
     const Program *p = &program[stage];
-    const Slots *slots = &p->slots[chunk_of_part(form->n_stages, i)];
+    const Slots *slots = &p->slots[pipeline_chunk(form, i)];
     c[i] = (Copies){.replicas = p->replicas,
                     .exchanges = p->exchanges,
                     .weights = p->versions,

@@ -10,7 +10,8 @@ typedef struct Used {
 static Used used_by(const Plan *plan, int stage) {
   const Pipeline *p = &plan->pipeline;
   Used u = {0};
-  for (int i = stage; i < plan_parts(plan); i += p->n_stages) {
+  for (int k = 0; k < pipeline_chunks(p, stage); k++) {
+    const int i = plan_part_of(plan, stage, k);
     int ranks = p->replicas[stage],
         behind = i + 1 < plan_parts(plan) ? p->replicas[plan_stage_of(plan, i + 1)] : ranks;
     u.works += plan_busy_seconds(plan, i) / ranks;

@@ -132,6 +132,16 @@ static void take_machine(Planner *r) {
   r->topology = topology_flat(link, r->ranks);
 }
 
+/* Parts come and go on devices that are alike. */
+static bool check_alike(const Planner *r) {
+  if (!r->traits.spills || r->n_kinds == 1)
+    return true;
+  Diagnostic *d = error_at(r->schedule_span, "PD0710", "'%s' runs on devices of one kind, and these %d are of %d",
+                           r->form.schedule, r->ranks, r->n_kinds);
+  help(d, "fewer ranks, or another schedule: 'flush' or '2bw'");
+  return false;
+}
+
 bool choose_devices(Planner *r) {
   const PlanRequest *q = r->request;
   r->process = backend_of(&q->target)->device->process;
@@ -141,5 +151,5 @@ bool choose_devices(Planner *r) {
     take_cluster(r);
   else
     take_machine(r);
-  return check_precision(r);
+  return check_alike(r) && check_precision(r);
 }

@@ -6,6 +6,14 @@
 
 static void json_int(Text *t, const char *key, int64_t x) { text_add(t, "\"%s\": %lld", key, (long long)x); }
 
+/* n 0: the first of them, without brackets. */
+static void json_ints(Text *t, const char *key, const int *x, int n) {
+  text_add(t, n ? "\"%s\": [%d" : "\"%s\": %d", key, x[0]);
+  for (int i = 1; i < n; i++)
+    text_add(t, ", %d", x[i]);
+  text_add(t, n ? "]" : "");
+}
+
 static void json_number(Text *t, const char *key, double x) {
   text_add(t, "\"%s\": ", key);
   json_double(t, x);
@@ -83,13 +91,16 @@ char *plan_json(const Graph *g, const Pieces *p, const Plan *plan) {
     text_add(&t, ",\n  \"vertical_sync\": %s", l->vertical_sync ? "true" : "false");
   if (schedule_traits(l->schedule).chunks) {
     text_add(&t, ",\n  ");
-    json_int(&t, "chunks", l->chunks);
+    int *chunks = alloc((size_t)l->n_stages * sizeof *chunks);
+    for (int i = 0; i < l->n_stages; i++)
+      chunks[i] = pipeline_chunks(l, i);
+    json_ints(&t, "chunks", chunks, l->first_part ? l->n_stages : 0);
   }
   if (l->memory) {
     text_add(&t, ",\n  ");
     json_int(&t, "memory_bytes", l->memory);
     text_add(&t, ", ");
-    json_int(&t, "kept_percent", l->kept);
+    json_ints(&t, "kept_percent", l->kept, l->first_part ? l->n_stages : 0);
     text_add(&t, ", ");
     json_int(&t, "page_bytes", l->page);
   }
@@ -191,7 +202,7 @@ static bool not_for(const PlanFile *f, const char *setting) {
 static bool settings_fit(const PlanFile *f) {
   const Pipeline *l = &f->plan.pipeline;
   ScheduleTraits traits = schedule_traits(l->schedule);
-  if (l->chunks > 1 && !traits.chunks)
+  if ((l->chunks > 1 && !traits.chunks) || (l->first_part && !traits.spills))
     return not_for(f, "chunks");
   if (l->shard_optimizer && (!traits.replicas || traits.forward_only))
     return not_for(f, "shard_optimizer");
@@ -213,9 +224,13 @@ static bool parts_fit(const Pieces *p, const PlanFile *f) {
              p->n == 2 ? "" : "s");
     return false;
   }
-  if (f->parts % f->plan.pipeline.chunks != 0) {
-    error_at(where, "PD0603", "'stages' lists %d, which are not %d for each rank", f->parts,
-             f->plan.pipeline.chunks);
+  const Pipeline *l = &f->plan.pipeline;
+  if (l->first_part && f->parts != pipeline_parts(l)) {
+    error_at(where, "PD0603", "'stages' lists %d, and 'chunks' are %d", f->parts, pipeline_parts(l));
+    return false;
+  }
+  if (!l->first_part && f->parts % l->chunks != 0) {
+    error_at(where, "PD0603", "'stages' lists %d, which are not %d for each rank", f->parts, l->chunks);
     return false;
   }
   return true;

@@ -96,8 +96,8 @@ static void add_exchange(Links *l, int stage, double bytes) {
 static double exchanged_bytes(const Links *l, const Costs *c, const Program *program, const int64_t *gradients) {
   const Plan *plan = l->plan;
   double sums = 0, weights = 0;
-  for (int i = program->stage; i < plan_parts(plan); i += plan->pipeline.n_stages) {
-    const StagePlan *s = &plan->stage[i];
+  for (int k = 0; k < program->chunks; k++) {
+    const StagePlan *s = &plan->stage[program_part(program, k)];
     sums += (double)(gradients[s->end_piece] - gradients[s->first_piece]);
     weights += (double)holdings_of(c->holdings, s->first_piece, s->end_piece).weights;
   }

@@ -163,17 +163,54 @@ static bool read_page(const JsonPlace *top, int64_t *page) {
   return false;
 }
 
-static bool read_settings(const JsonPlace *top, Pipeline *p) {
-  int64_t chunks = 1;
-  if (is_there(top, "chunks") && !json_get_int(top, "chunks", 1, MAX_CHUNKS, &chunks))
+/* A number, or, where several stages spill, a list of them by stage. Missing: `least`. */
+static bool read_by_stage(const JsonPlace *top, const char *key, int64_t least, int64_t most, Ints *to) {
+  const cJSON *there = cJSON_GetObjectItemCaseSensitive(top->object, key);
+  const int n = cJSON_IsArray(there) ? cJSON_GetArraySize(there) : 1;
+  if (n < 1 || n > MAX_CHUNKS) {
+    error_at((Span){.file = top->file}, "PD0603", "'%s' lists %d: at most %d stages spill", key, n, MAX_CHUNKS);
     return false;
-  p->chunks = (int)chunks;
-  int64_t kept = 0;
+  }
+  for (int i = 0; i < n; i++) {
+    const cJSON *item = cJSON_IsArray(there) ? cJSON_GetArrayItem(there, i) : there;
+    if (item && (!cJSON_IsNumber(item) || item->valuedouble < (double)least || item->valuedouble > (double)most ||
+                 item->valuedouble != (double)(int)item->valuedouble)) {
+      error_at((Span){.file = top->file}, "PD0603",
+               "'%s': a whole number from %lld to %lld, or one for each stage", key, (long long)least,
+               (long long)most);
+      return false;
+    }
+    push(to, item ? (int)item->valuedouble : (int)least);
+  }
+  return true;
+}
+
+/* Of stages that spill. */
+static bool read_chunks(const JsonPlace *top, Pipeline *p) {
+  const bool listed = cJSON_IsArray(cJSON_GetObjectItemCaseSensitive(top->object, "chunks"));
+  Ints chunks = {0}, kept = {0};
+  if (!read_by_stage(top, "chunks", 1, MAX_CHUNKS, &chunks) || !read_by_stage(top, "kept_percent", 0, 100, &kept))
+    return false;
+  if (kept.n != 1 && kept.n != chunks.n) {
+    error_at((Span){.file = top->file}, "PD0603", "'kept_percent' is of %d stages, and 'chunks' of %d", kept.n,
+             chunks.n);
+    return false;
+  }
+  p->chunks = chunks.at[0];
+  p->n_stages = chunks.n;
+  if (listed)
+    pipeline_set_parts(p, chunks.at);
+  while (kept.n < chunks.n)
+    push(&kept, kept.at[0]);
+  p->kept = kept.at;
+  return true;
+}
+
+static bool read_settings(const JsonPlace *top, Pipeline *p) {
+  if (!read_chunks(top, p))
+    return false;
   if (is_there(top, "memory_bytes") && !json_get_int(top, "memory_bytes", 0, (int64_t)1 << 53, &p->memory))
     return false;
-  if (is_there(top, "kept_percent") && !json_get_int(top, "kept_percent", 0, 100, &kept))
-    return false;
-  p->kept = (int)kept;
   if (is_there(top, "page_bytes") && !read_page(top, &p->page))
     return false;
   if (is_there(top, "shard_optimizer") && !json_get_bool(top, "shard_optimizer", &p->shard_optimizer))
@@ -285,18 +322,25 @@ bool plan_file_read(const char *path, PlanUse use, PlanFile *out) {
 }
 
 bool plan_file_stages(PlanFile *f) {
-  Pipeline *to = &f->plan.pipeline, by_stage = pipeline_make(to->schedule, f->parts / to->chunks, to->chunks);
+  Pipeline *to = &f->plan.pipeline;
+  const int n_stages = to->first_part ? to->n_stages : f->parts / to->chunks, *kept = to->kept;
+  Pipeline by_stage = pipeline_make(to->schedule, n_stages, to->chunks);
   Span where = {.file = f->file};
   bool spills = schedule_known(to->schedule) && schedule_traits(to->schedule).spills;
   to->n_stages = by_stage.n_stages;
   to->replicas = by_stage.replicas;
   to->ahead = by_stage.ahead;
   to->recompute = by_stage.recompute;
+  to->kept = by_stage.kept;
+  for (int i = 0; i < n_stages; i++)
+    to->kept[i] = kept[to->first_part ? i : 0];
   for (int i = 0; i < f->parts; i++) {
     int stage = plan_stage_of(&f->plan, i);
-    const PartInFile *part = &f->part[i], *first = &f->part[stage];
+    const int first_part = plan_part_of(&f->plan, stage, 0);
+    const PartInFile *part = &f->part[i], *first = &f->part[first_part];
     if (part->replicas != first->replicas || part->ahead != first->ahead) {
-      error_at(where, "PD0603", "'stages[%d]': part %d is on the ranks of part %d, of other number", i, i, stage);
+      error_at(where, "PD0603", "'stages[%d]': part %d is on the ranks of part %d, of other number", i, i,
+               first_part);
       return false;
     }
     if (spills && i < MAX_CHUNKS && to->chunks > 1 && (!part->recompute || i + 1 == f->parts))

@@ -90,7 +90,7 @@ static Plan *take(const Graph *g, const Pieces *p, const PlanRequest *request) {
   const Spans *spans = spans_at(&r, b);
   const Candidate c = candidate_of(&r, &form, &plan->placement, b, spans, RECOMPUTE_AUTO, NULL, 0);
   for (int i = 0; i < form.n_stages; i++) /* with one microbatch in flight there is nothing to gain */
-    plan->pipeline.recompute[i] &= c.copies[i].recompute_on;
+    plan->pipeline.recompute[i] &= c.copies[plan_part_of(plan, i, 0)].recompute_on;
   int *start = alloc((size_t)(plan_parts(plan) + 1) * sizeof *start);
   for (int i = 0; i < plan_parts(plan); i++)
     start[i] = plan->stage[i].first_piece, start[i + 1] = plan->stage[i].end_piece;

@@ -47,11 +47,9 @@ typedef struct Plan {
 } Plan;
 
 static inline int plan_parts(const Plan *plan) { return pipeline_parts(&plan->pipeline); }
-static inline int plan_stage_of(const Plan *plan, int part) {
-  return stage_of_part(plan->pipeline.n_stages, part);
-}
+static inline int plan_stage_of(const Plan *plan, int part) { return pipeline_stage(&plan->pipeline, part); }
 static inline int plan_part_of(const Plan *plan, int stage, int chunk) {
-  return part_of(plan->pipeline.n_stages, stage, chunk);
+  return pipeline_part(&plan->pipeline, stage, chunk);
 }
 static inline bool plan_recomputes(const Plan *plan, int part) {
   return plan->pipeline.recompute[plan_stage_of(plan, part)] && !pipeline_keeps(&plan->pipeline, part);

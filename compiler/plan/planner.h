@@ -59,6 +59,7 @@ struct Planner {
   bool any_will_do;         /* of stages and replicas that are open: whatever fits, however slow; ... */
   bool first_will_do;       /* ... and of all microbatches the first that does */
   int *pinned;              /* by part: its first piece, under --split; else NULL */
+  int *stage_starts;        /* by stage likewise, where the parts of each are left open; else NULL */
   double known;             /* seconds of a batch of a plan found before; 0: there is none */
   int64_t limit, process;   /* bytes a device, of several kinds the largest's: of the arena; beside it */
   int n_kinds;              /* of devices, the slowest first: */
@@ -200,7 +201,7 @@ bool planner_may_shard(const Planner *r);
 /* Nothing fits (plan NULL), or something is recomputed only to fit. */
 bool asks_for_memory(const Plan *plan, const PlanRequest *q);
 
-/* ---- spilled.c: one rank whose parts come and go */
+/* ---- spilled.c: ranks whose parts come and go */
 bool spills_to_host(const Planner *r); /* into pinned memory of the device's host, not to a file */
 /* The fastest that is found, of all microbatches. NULL with `none` filled. */
 Plan *plan_spilled(const Planner *r, NoPlan *none);

@@ -34,7 +34,7 @@ static Plan *instead(const Planner *r, PlanRequest changed) {
 static void advise(const Planner *r, Diagnostic *d, const char *what, const Plan *plan) {
   int worst = largest_stage(plan);
   help(d, "%s works: at most %s, on stage %d", what, bytes_text(plan->stage[worst].peak_bytes + r->process),
-       worst);
+       plan_stage_of(plan, worst));
 }
 
 /* A plan under a schedule that keeps less, everything else as asked for; NULL where there is none. */
@@ -51,18 +51,21 @@ static Plan *draining(const Planner *r) {
   return plan_any(&other);
 }
 
-/* The model in parts on its one rank; NULL where that does not fit either, or nothing can come and go. */
+/* The model in parts on its ranks; NULL where that does not fit either, or nothing can come and go. */
 static Plan *spilling(const Planner *r) {
   PlanRequest changed = *r->request;
-  if (r->g->inference || r->traits.spills || r->ranks != 1 || changed.cluster)
+  if (r->g->inference || r->traits.spills || !form_is_plain(&r->form) || r->ranks != r->form.n_stages ||
+      changed.cluster)
     return NULL;
   changed.schedule = "spilled";
   changed.profile = changed.plan = changed.split = NULL;
   changed.stages = 0;
+  changed.workers = r->ranks;
+  changed.replicas = NULL;
   Planner other;
   if (!planner_prepare(&other, r->g, r->p, &changed, NULL) || !planner_microbatches(&other))
     return NULL;
-  return plan_fastest(&other);
+  return plan_any(&other);
 }
 
 static void find_advice(const Planner *r, Diagnostic *d) {
@@ -115,15 +118,16 @@ void tell_nothing_fits(const Planner *r, const Plan *best) {
   const StagePlan *s = &best->stage[worst];
   Diagnostic *d = error_at(r->where, "PD0501", "no plan fits %d device%s of %s; the best needs %s on stage %d",
                            r->ranks, r->ranks == 1 ? "" : "s", bytes_text(r->limit + r->process),
-                           bytes_text(least ? memory : s->peak_bytes + r->process), worst);
+                           bytes_text(least ? memory : s->peak_bytes + r->process), plan_stage_of(best, worst));
   int64_t rest = s->peak_bytes - s->weight_bytes - s->gradient_bytes - s->optimizer_bytes;
   const char *trains = r->g->inference ? ""
                                        : format(", gradients %s, optimizer %s", bytes_text(s->gradient_bytes),
                                                 bytes_text(s->optimizer_bytes));
   note_at(d, NO_SPAN, "stage %d (%s .. %s): weights %s%s, activations and workspace %s at microbatch %lld%s",
-          worst, r->p->at[s->first_piece].name, piece_last_instance(r->g, r->p, s->end_piece - 1),
-          bytes_text(s->weight_bytes), trains, bytes_text(rest > 0 ? rest : 0),
-          (long long)best->pipeline.microbatch, plan_recomputes(best, worst) ? " with recomputation" : "");
+          plan_stage_of(best, worst), r->p->at[s->first_piece].name,
+          piece_last_instance(r->g, r->p, s->end_piece - 1), bytes_text(s->weight_bytes), trains,
+          bytes_text(rest > 0 ? rest : 0), (long long)best->pipeline.microbatch,
+          plan_recomputes(best, worst) ? " with recomputation" : "");
   if (r->process)
     note_at(d, NO_SPAN, "%s of that are the process's own, whatever the model: MPI's and the libraries'",
             bytes_text(r->process));

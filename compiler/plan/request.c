@@ -14,12 +14,17 @@ Span graph_file_span(const Graph *g) {
 
 /* ---- stages and ranks ---------------------------------------------------------------------------- */
 
-/* split: "h[3],h[6].ln_2"; the parts it makes, 0 after a diagnostic. */
-static int read_split(Planner *r, const char *split) {
+/* split: "h[3],h[6].ln_2"; the parts it makes, 0 after a diagnostic. Fills with which of them stages start, but for the
+ * first: names behind a '/'. */
+static int read_split(Planner *r, const char *split, Ints *stages) {
   Vec(Name) names = {0};
   for (const char *at = split;;) {
+    bool marked = *at == '/' && schedule_traits(r->form.schedule).spills;
+    at += marked;
     size_t n = strcspn(at, ",");
     push(&names, intern_n(at, n));
+    if (marked)
+      push(stages, names.n);
     if (!at[n])
       break;
     at += n + 1;
@@ -88,17 +93,42 @@ int64_t inference_batch(int64_t batch, const PlanRequest *q) {
   return (batch + whole - 1) / whole * whole;
 }
 
+/* Of a model that spills. In "h[1],/h[2],h[3]" a stage starts at h[2], and the other names are of parts. Without such a
+ * mark all are parts of one rank's, or, of several ranks, stages, whose parts are open. 0 after a diagnostic. */
+static int split_stages(Planner *r, const PlanRequest *q, int parts, const Ints *marked) {
+  const int asked = q->stages ? q->stages : workers_of(q);
+  const int stages = asked ? asked : marked->n + 1, named = marked->n || stages == 1 ? marked->n + 1 : parts;
+  if (named != stages) {
+    Diagnostic *d = error_at(NO_SPAN, "PD0504", "--split names %d stage%s, and there are %d", named,
+                             named == 1 ? "" : "s", stages);
+    help(d, "'/' before a name says that a stage starts there: '--split h[1],/h[2],h[3]'");
+    return 0;
+  }
+  if (stages > 1 && !marked->n) {
+    r->stage_starts = r->pinned;
+    r->pinned = NULL;
+  } else if (stages > 1) {
+    int *of_stage = alloc((size_t)stages * sizeof *of_stage);
+    for (int i = 0; i < stages; i++)
+      of_stage[i] = (i < marked->n ? marked->at[i] : parts) - (i > 0 ? marked->at[i - 1] : 0);
+    r->form.n_stages = stages;
+    pipeline_set_parts(&r->form, of_stage);
+  } else {
+    r->form.chunks = parts;
+  }
+  return stages;
+}
+
 /* How many stages --split, --stages, --replicas and -n ask for; 0 after a diagnostic. */
 static int asked_stages(Planner *r, const PlanRequest *q, const Ints *replicas) {
   int stages = q->stages, chunks = r->form.chunks;
   if (q->split) {
-    int parts = read_split(r, q->split);
+    Ints marked = {0};
+    int parts = read_split(r, q->split, &marked);
     if (!parts)
       return 0;
-    if (schedule_traits(r->form.schedule).spills) { /* parts of one rank's */
-      r->form.chunks = parts;
-      return stages ? stages : 1;
-    }
+    if (schedule_traits(r->form.schedule).spills)
+      return split_stages(r, q, parts, &marked);
     if (parts % chunks != 0) {
       error_at(NO_SPAN, "PD0504", "--split makes %d parts, which are not %d for each rank", parts, chunks);
       return 0;
@@ -180,18 +210,6 @@ static bool settle_chunks(Planner *r, const PlanRequest *q, int positions) {
   return false;
 }
 
-/* Parts come and go on one rank. */
-static bool check_spilled(const Planner *r, const PlanRequest *q, int positions) {
-  if (!schedule_traits(r->form.schedule).spills)
-    return true;
-  if (positions == 1 && workers_of(q) <= 1)
-    return true;
-  Diagnostic *d = error_at(r->schedule_span, "PD0710", "'%s' runs the model on one rank, not on %d",
-                           r->form.schedule, positions > 1 ? positions : workers_of(q));
-  help(d, "'-n 1', or another schedule: 'flush' or '2bw'");
-  return false;
-}
-
 static bool read_form(Planner *r, const PlanRequest *q) {
   Ints replicas = {0};
   if (workers_of(q) > MOST_RANKS) {
@@ -201,7 +219,7 @@ static bool read_form(Planner *r, const PlanRequest *q) {
   if (q->replicas && !read_replicas(q->replicas, &replicas))
     return false;
   int positions = asked_stages(r, q, &replicas);
-  if (!positions || !check_spilled(r, q, positions) || !settle_chunks(r, q, positions))
+  if (!positions || !settle_chunks(r, q, positions))
     return false;
   while (replicas.n > 0 && replicas.n < positions)
     push(&replicas, replicas.at[0]);

@@ -222,7 +222,7 @@ static bool change_share(const SpillProblem *p, SpillChoice *c, int number) {
 
 /* Of one part, then of it and all behind it: the last one has nothing to choose. */
 static bool change_keeping(const SpillProblem *p, SpillChoice *c, int number) {
-  const int parts = c->parts - 1;
+  const int parts = spill_may_keep(p, c);
   if (p->keeping != KEEP_FREE || number >= 2 * parts)
     return false;
   int part = number % parts, end = number < parts ? part + 1 : parts;

@@ -90,7 +90,7 @@ static int64_t saved_by(const SpillProblem *p, const SpillChoice *c, int part) {
 
 static void add_saved(const SpillProblem *p, const SpillChoice *c, Blocks *blocks) {
   for (int part = 0; part < c->parts; part++)
-    for (int slot = 0; slot < p->microbatches && spill_keeps(c, part); slot++) {
+    for (int slot = 0; slot < p->microbatches && spill_keeps(p, c, part); slot++) {
       struct pd_block b = {.kind = PD_BLOCK_SAVED, .part = part, .slot = slot, .group = -1};
       if ((b.bytes = (size_t)saved_by(p, c, part)) > 0)
         push(blocks, b);
@@ -102,7 +102,7 @@ static int64_t inputs(const SpillProblem *p, const SpillChoice *c) {
   int64_t bytes = 0;
   for (int part = 0; part < c->parts; part++)
     for (int k = c->start[part]; k < c->start[part + 1]; k++)
-      bytes += p->inputs[k] * (spill_keeps(c, part) ? p->microbatches : 1);
+      bytes += p->inputs[k] * (spill_keeps(p, c, part) ? p->microbatches : 1);
   return bytes;
 }
 
@@ -110,7 +110,7 @@ static int64_t inputs(const SpillProblem *p, const SpillChoice *c) {
 static int64_t workspace(const SpillProblem *p, const SpillChoice *c) {
   int64_t most = 0;
   for (int part = 0; part < c->parts; part++) {
-    int64_t saved = spill_keeps(c, part) ? 0 : saved_by(p, c, part), work = 0;
+    int64_t saved = spill_keeps(p, c, part) ? 0 : saved_by(p, c, part), work = 0;
     for (int k = c->start[part]; k < c->start[part + 1]; k++)
       work = p->work[k] > work ? p->work[k] : work;
     most = saved + work > most ? saved + work : most;
@@ -132,7 +132,7 @@ static StepTimes step_times(const SpillProblem *p, const SpillChoice *c, const i
     t.forward[part] = p->receive[c->start[part]];
     for (int k = c->start[part]; k < c->start[part + 1]; k++)
       t.forward[part] += p->forward[k], t.backward[part] += p->backward[k];
-    t.backward[part] += (spill_keeps(c, part) ? p->receive[c->start[part]] : t.forward[part]) +
+    t.backward[part] += (spill_keeps(p, c, part) ? p->receive[c->start[part]] : t.forward[part]) +
                         p->receive_gradient[c->start[part + 1]];
   }
   for (int i = 0; i < p->n_params; i++)
@@ -214,14 +214,19 @@ static bool transfer(Transfers *t, double until) {
   return true;
 }
 
-/* ---- a batch --------------------------------------------------------------------------------------------- */
+/* ---- a rank's steps --------------------------------------------------------------------------------------- */
 
 typedef struct Run {
+  const SpillStage *stage;
   Transfers t;
-  const struct pd_holding *of;
-  const struct pd_moves *moves;
-  const StepTimes *times;
-  double now, compute;
+  Blocks blocks;
+  struct pd_holding of;
+  struct pd_moves moves;
+  StepTimes times;
+  double now, began, compute;
+  int64_t at; /* steps done, of all batches */
+  bool fits;
+  SpillTime out;
 } Run;
 
 static double await_written(Run *r, int block, double now) {
@@ -232,34 +237,34 @@ static double await_written(Run *r, int block, double now) {
 
 static void leave(Run *r, int64_t step) {
   const int *block;
-  int n = pd_moves_at(r->moves, PD_LEAVES, step, &block);
+  int n = pd_moves_at(&r->moves, PD_LEAVES, step, &block);
   for (int i = 0; i < n; i++)
-    if (r->moves->changed[r->moves->first[PD_LEAVES][step] + i]) {
+    if (r->moves.changed[r->moves.first[PD_LEAVES][step] + i]) {
       r->t.written[block[i]] = INFINITY;
       put(&r->t.writes, (Request){block[i], 0, r->now});
     }
 }
 
-static void do_step(Run *r, int64_t step) {
+/* Which does not compute before `ready`. */
+static void do_step(Run *r, int64_t step, const struct pd_step *s, double ready) {
   const int *block;
-  int n = pd_moves_at(r->moves, PD_DUE, step, &block);
+  int n = pd_moves_at(&r->moves, PD_DUE, step, &block);
   double now = r->now;
   for (int i = 0; i < n; i++)
     now = await_written(r, block[i], now);
   while (transfer(&r->t, now)) /* what it did meanwhile */
     ;
-  n = pd_moves_at(r->moves, PD_ASKED, step, &block);
+  n = pd_moves_at(&r->moves, PD_ASKED, step, &block);
   for (int i = 0; i < n; i++) {
-    int64_t needed = r->moves->needed[r->moves->first[PD_ASKED][step] + i];
+    int64_t needed = r->moves.needed[r->moves.first[PD_ASKED][step] + i];
     r->t.awaited[needed]++;
     put(&r->t.reads, (Request){block[i], needed, now});
   }
   while (r->t.awaited[step] > 0 && transfer(&r->t, INFINITY))
     now = r->t.awaited[step] > 0 ? now : fmax(now, r->t.free_at[false]);
-  struct pd_step s = pd_batch_step(r->of->parts, r->of->microbatches, r->of->groups, step);
-  double seconds = step_seconds(r->times, &s);
+  double seconds = step_seconds(&r->times, s);
   r->compute += seconds;
-  r->now = now + seconds;
+  r->now = fmax(now, ready) + seconds;
   while (transfer(&r->t, r->now))
     ;
   leave(r, step);
@@ -267,54 +272,231 @@ static void do_step(Run *r, int64_t step) {
 
 static Queue queue_of(int room) { return (Queue){.at = alloc((size_t)room * sizeof(Request)), .room = room}; }
 
-/* Of the third batch, and of it alone: what stays from batch to batch is there, and the thread has what it always has to
- * do. */
-static void simulate(const SpillProblem *p, const struct pd_holding *of, const struct pd_moves *moves,
-                     const StepTimes *times, SpillTime *out) {
-  enum { BATCHES = 3 };
-  Run r = {.of = of, .moves = moves, .times = times};
-  r.t = (Transfers){.p = p, .of = of, .writes = queue_of(2 * of->n + 1), .reads = queue_of(2 * of->n + 1)};
-  r.t.written = alloc((size_t)(of->n + 1) * sizeof(double));
-  r.t.awaited = alloc((size_t)moves->steps * sizeof(int));
-  for (int batch = 0; batch < BATCHES; batch++) {
-    double began = r.now;
-    r.t.bytes_read = r.t.bytes_written = 0;
-    r.t.busy[false] = r.t.busy[true] = r.compute = 0;
-    for (int64_t i = 0; i < moves->steps; i++)
-      do_step(&r, i);
-    out->seconds = r.now - began;
+/* ---- messages --------------------------------------------------------------------------------------------- */
+
+enum {
+  BATCHES = 3
+}; /* what stays from batch to batch is there in the last, and the thread has what it always has to do */
+enum { DOWN, UP, N_WAYS };
+static const double UNKNOWN = -1;
+
+/* Over a cut, one way: by microbatch of the run, when it was sent, and when its receiver took it, which then posts the next
+ * receive. */
+typedef struct Wire {
+  double *sent, *taken;
+  double seconds;
+  int slots; /* to send from */
+} Wire;
+
+typedef struct Line {
+  Run *run;
+  int n;
+  bool meets;
+  Wire *wire[N_WAYS]; /* by cut: behind stage i */
+  double *squared;    /* by stage and batch: when its gradients were added up */
+} Line;
+
+static double arrival(const Wire *w, int64_t k) {
+  double posted = k > 0 ? w->taken[k - 1] : 0;
+  return w->sent[k] < 0 || posted < 0 ? UNKNOWN : fmax(w->sent[k], posted) + w->seconds;
+}
+
+/* Whether all of them are known; then the rank is ready after them. */
+static bool after(double *ready, double time) {
+  *ready = fmax(*ready, time);
+  return time >= 0;
+}
+
+static bool after_message(double *ready, const Wire *w, int64_t k) { return after(ready, arrival(w, k)); }
+static bool after_slot(double *ready, const Wire *w, int64_t k) {
+  return k < w->slots || after(ready, arrival(w, k - w->slots));
+}
+
+/* What of a stage's step other stages have a part in. */
+typedef struct Role {
+  const Wire *takes, *fills; /* NULL: neither */
+  Wire *gives;               /* = fills */
+  int64_t k;                 /* microbatch of the run, from 0 */
+} Role;
+
+static Role role_of(const Line *l, int i, const struct pd_step *s, int64_t batch) {
+  const struct pd_batch *b = &l->run[i].of.batch;
+  const bool first = s->part == 0, last = s->part == b->parts - 1, turns = b->turns && last;
+  Role r = {.k = batch * b->microbatches + (s->slot + b->microbatches - 1) % b->microbatches};
+  if (s->kind == PD_STEP_FORWARD || (s->kind == PD_STEP_BACKWARD && turns))
+    r.takes = first && i > 0 ? &l->wire[DOWN][i - 1] : NULL;
+  if (s->kind == PD_STEP_FORWARD)
+    r.gives = last && i < l->n - 1 ? &l->wire[DOWN][i] : NULL;
+  if (s->kind == PD_STEP_BACKWARD) {
+    r.takes = last && i < l->n - 1 ? &l->wire[UP][i] : r.takes;
+    r.gives = first && i > 0 ? &l->wire[UP][i - 1] : NULL;
   }
-  out->compute = r.compute;
-  out->transfer = fmax(r.t.busy[false], r.t.busy[true]);
-  out->read = r.t.bytes_read;
-  out->written = r.t.bytes_written;
+  r.fills = r.gives;
+  return r;
+}
+
+/* Whether all stages have added up the batch's gradients, where updates wait for that. */
+static bool after_all(const Line *l, int64_t batch, double *ready) {
+  bool known = true;
+  for (int i = 0; i < l->n && l->meets; i++)
+    known &= l->run[i].of.batch.groups == 0 || after(ready, l->squared[i * BATCHES + batch]);
+  return known;
+}
+
+/* The step that comes next. A stage in one part goes on as under 1F1B. */
+static int64_t step_at(const Run *r, int64_t at) {
+  const struct pd_batch *b = &r->of.batch;
+  const int64_t m = b->microbatches, before = r->stage->in_flight - 1;
+  if (b->parts > 1 || b->turns || at < before || at >= 2 * m - before)
+    return at;
+  const int64_t pair = (at - before) / 2;
+  return (at - before) % 2 ? m + pair : before + pair;
+}
+
+/* The stage's next step; false: it waits for another stage. */
+static bool go_on(Line *l, int i) {
+  Run *r = &l->run[i];
+  const int64_t batch = r->at / r->moves.steps, step = step_at(r, r->at % r->moves.steps);
+  const struct pd_step s = pd_batch_step(&r->of.batch, step);
+  const Role role = role_of(l, i, &s, batch);
+  double ready = 0;
+  if ((role.takes && !after_message(&ready, role.takes, role.k)) ||
+      (role.fills && !after_slot(&ready, role.fills, role.k)) ||
+      (s.kind == PD_STEP_UPDATE && !after_all(l, batch, &ready)))
+    return false;
+  if (r->at % r->moves.steps == 0) {
+    r->began = r->now;
+    r->t.bytes_read = r->t.bytes_written = 0;
+    r->t.busy[false] = r->t.busy[true] = r->compute = 0;
+  }
+  if (role.takes)
+    role.takes->taken[role.k] = fmax(r->now, arrival(role.takes, role.k));
+  do_step(r, step, &s, ready);
+  if (role.gives)
+    role.gives->sent[role.k] = r->now;
+  if (s.kind == PD_STEP_SQUARE && s.group == r->of.batch.groups - 1)
+    l->squared[i * BATCHES + batch] = r->now;
+  r->at++;
+  return true;
+}
+
+/* ---- a pipeline ------------------------------------------------------------------------------------------- */
+
+static void prepare(Run *r, const SpillStage *stage) {
+  const SpillProblem *p = &stage->problem;
+  const SpillChoice *c = &stage->choice;
+  int n_groups;
+  const int *group = groups(p, &n_groups);
+  *r = (Run){.stage = stage};
+  add_parameters(p, c, group, &r->blocks);
+  add_between(p, c, &r->blocks);
+  add_saved(p, c, &r->blocks);
+  const int64_t beside = p->beside + workspace(p, c) + inputs(p, c), room = p->limit - beside;
+  r->of = (struct pd_holding){.block = r->blocks.at,
+                              .n = r->blocks.n,
+                              .batch = {c->parts, !p->hands_on, p->microbatches, n_groups},
+                              .page = (size_t)p->page,
+                              .room = c->parts == 1 ? SIZE_MAX / 2
+                                      : room > 0    ? (size_t)room
+                                                    : 0,
+                              .kept = c->parts == 1 ? 100 : c->kept};
+  pd_moves_make(&r->of, alloc, &r->moves);
+  r->out = (SpillTime){.seconds = INFINITY, .least = beside + (int64_t)r->moves.most};
+  for (int i = 0; i < r->blocks.n; i++)
+    r->out.home += (int64_t)r->blocks.at[i].bytes;
+  r->times = step_times(p, c, group, n_groups);
+  r->fits = c->parts == 1 || (int64_t)r->moves.most <= room;
+}
+
+static void start(Run *r) {
+  r->t = (Transfers){.p = &r->stage->problem,
+                     .of = &r->of,
+                     .writes = queue_of(2 * r->of.n + 1),
+                     .reads = queue_of(2 * r->of.n + 1)};
+  r->t.written = alloc((size_t)(r->of.n + 1) * sizeof(double));
+  r->t.awaited = alloc((size_t)r->moves.steps * sizeof(int));
+}
+
+static double *unknown_times(int64_t n) {
+  double *at = alloc((size_t)(n + 1) * sizeof *at);
+  for (int64_t i = 0; i < n; i++)
+    at[i] = UNKNOWN;
+  return at;
+}
+
+enum { SLOTS = 2 }; /* one in use, one on its way */
+
+static int slots_to_send(const SpillStage *s) {
+  const SpillChoice *c = &s->choice;
+  return c->parts == 1 || c->keeps[c->parts - 1] ? (int)s->problem.microbatches : SLOTS;
+}
+
+/* To the stage before it: as schedules count them (schedule/generators.c). */
+static int slots_to_return(const SpillStage *s) {
+  const int64_t all = s->problem.microbatches, n = s[-1].in_flight,
+                before = s[-1].choice.parts > 1 || n > all ? all : n, more = before - s->in_flight + 1;
+  return s->choice.parts == 1 && more > SLOTS ? (int)more : SLOTS;
+}
+
+static void open_wires(Line *l, const SpillStage *stage) {
+  const int64_t messages = BATCHES * stage->problem.microbatches;
+  for (int way = 0; way < N_WAYS; way++) {
+    l->wire[way] = alloc((size_t)l->n * sizeof(Wire));
+    for (int i = 0; i + 1 < l->n; i++) {
+      l->wire[way][i] = (Wire){.sent = unknown_times(messages),
+                               .taken = unknown_times(messages),
+                               .seconds = stage[i].send,
+                               .slots = way == DOWN ? slots_to_send(&stage[i]) : slots_to_return(&stage[i + 1])};
+    }
+  }
+}
+
+/* Stages in turn, each until it waits. */
+static void run_all(Line *l) {
+  for (bool moved = true; moved;) {
+    moved = false;
+    for (int i = 0; i < l->n; i++)
+      while (l->run[i].at < BATCHES * l->run[i].moves.steps && go_on(l, i))
+        moved = true;
+  }
+}
+
+static void conclude(Run *r) {
+  ensure(r->at == BATCHES * r->moves.steps);
+  r->out.seconds = r->now - r->began;
+  r->out.compute = r->compute;
+  r->out.transfer = fmax(r->t.busy[false], r->t.busy[true]);
+  r->out.read = r->t.bytes_read;
+  r->out.written = r->t.bytes_written;
+}
+
+double spill_pipeline_seconds(const SpillStage *stage, int n, bool meets, SpillTime *time) {
+  ArenaMark mark = arena_mark();
+  Line l = {.run = alloc((size_t)n * sizeof *l.run), .n = n, .meets = meets};
+  bool fit = true;
+  for (int i = 0; i < n; i++) {
+    prepare(&l.run[i], &stage[i]);
+    fit &= l.run[i].fits;
+  }
+  if (fit) {
+    open_wires(&l, stage);
+    l.squared = unknown_times((int64_t)n * BATCHES);
+    for (int i = 0; i < n; i++)
+      start(&l.run[i]);
+    run_all(&l);
+  }
+  for (int i = 0; i < n; i++) {
+    if (fit)
+      conclude(&l.run[i]);
+    time[i] = l.run[i].out;
+  }
+  arena_release(mark);
+  return time->seconds;
 }
 
 SpillTime spill_time(const SpillProblem *p, const SpillChoice *c) {
-  ArenaMark mark = arena_mark();
-  Blocks blocks = {0};
-  int n_groups;
-  const int *group = groups(p, &n_groups);
-  add_parameters(p, c, group, &blocks);
-  add_between(p, c, &blocks);
-  add_saved(p, c, &blocks);
-  int64_t beside = p->beside + workspace(p, c) + inputs(p, c), room = p->limit - beside;
-  struct pd_holding of = {.block = blocks.at,
-                          .n = blocks.n,
-                          .parts = c->parts,
-                          .microbatches = p->microbatches,
-                          .groups = n_groups,
-                          .page = (size_t)p->page,
-                          .room = room > 0 ? (size_t)room : 0,
-                          .kept = c->kept};
-  struct pd_moves moves;
-  pd_moves_make(&of, alloc, &moves);
-  SpillTime time = {.seconds = INFINITY, .least = beside + (int64_t)moves.most};
-  for (int i = 0; i < blocks.n; i++)
-    time.home += (int64_t)blocks.at[i].bytes;
-  StepTimes times = step_times(p, c, group, n_groups);
-  if ((int64_t)moves.most <= room)
-    simulate(p, &of, &moves, &times, &time);
-  arena_release(mark);
+  const SpillStage alone = {.problem = *p, .choice = *c, .in_flight = 1};
+  SpillTime time;
+  spill_pipeline_seconds(&alone, 1, false, &time);
   return time;
 }

@@ -1,12 +1,15 @@
-/* A model on one rank in parts that come and go: for each size of microbatch the parts, and the memory for what stays, whose
- * simulated batch is shortest (spill_search.c); of these the fastest. How much memory passes work in is only estimated, and
- * set right by laying out what was found. */
+/* A model whose parts come and go, on one rank or as stages on several: for each size of microbatch the parts of each stage, and
+ * the memory for what stays, whose simulated batch is shortest (spill_search.c); of these the fastest. Where stages start is
+ * changed step by step, from even shares of the work, for as long as the batch gets shorter. How much memory passes work in
+ * is only estimated, and set right by laying out what was found. A stage that fits its rank is one part of it. */
 #include <math.h>
 #include <string.h>
 
 #include "ops/op.h"
 #include "plan/candidate.h"
 #include "plan/spilling.h"
+
+enum { MOST_TRIES = 16 }; /* of where stages start, for a size of microbatch */
 
 /* Seconds of a byte where no profile says it: a gigabyte a second, which disks of laptops reach. */
 static const double ASSUMED = 1e-9;
@@ -100,72 +103,172 @@ static SpillProblem problem_of(const Planner *r, int64_t b) {
   return problem;
 }
 
-/* ---- plans ------------------------------------------------------------------------------------------------ */
-
-/* What is between two parts is in memory for two microbatches, whatever the batch. */
-static void set_between(Copies *c, int parts) {
-  for (int i = 0; i < parts; i++) {
-    c[i].received = i > 0 ? 2 : 1;
-    c[i].sent = 1;
-    c[i].gradients = 2;
-  }
+/* Those of a list that are in a stage, counted from its first. */
+static Ints pieces_within(const int *piece, int n, int first, int end) {
+  Ints within = {0};
+  for (int i = 0; i < n; i++)
+    if (piece[i] >= first && piece[i] < end)
+      push(&within, piece[i] - first);
+  return within;
 }
 
-static Plan *plan_in_parts(const Planner *r, int64_t b, const SpillChoice *choice) {
-  Pipeline *form = alloc(sizeof *form);
-  *form = form_make(r, 1, NULL);
-  form->chunks = choice->parts;
-  form->memory = choice->parts > 1 ? r->limit : 0;
-  form->kept = choice->parts > 1 ? choice->kept : 0;
-  form->keeps = 0;
-  for (int i = 0; i < choice->parts && choice->parts > 1; i++)
-    form->keeps |= (uint64_t)!spill_reruns(choice, i) << i;
-  form->page = page_of(r);
-  Candidate c = candidate_of(r, form, &(Placement){0}, b, spans_at(r, b),
-                             choice->parts > 1 ? RECOMPUTE_ON : RECOMPUTE_OFF, choice->start, 0);
-  Partition part;
-  set_between(c.copies, choice->parts);
-  partition_pinned(c.spans, c.copies, choice->parts, choice->start, INT64_MAX, &part);
-  for (int i = 0; i < choice->parts; i++)
-    part.recompute[i] = spill_reruns(choice, i);
-  Plan *plan = plan_of(r, &c, &part, INFINITY);
-  find_peaks(r, plan, alloc(sizeof(int64_t)));
+/* Of the pieces of a stage alone. Where others use a parameter, too, they have their own copy of it. */
+static SpillProblem problem_of_stage(const Planner *r, int64_t b, int first, int end) {
+  SpillProblem p = problem_of(r, b);
+  SpillParam *param = alloc((size_t)(p.n_params + 1) * sizeof *param);
+  int n = 0;
+  if (first == 0 && end == p.n)
+    return p;
+  for (int i = 0; i < p.n_params; i++) {
+    SpillParam own = p.param[i];
+    Ints readers = pieces_within(own.reader, own.n_readers, first, end),
+         uses = pieces_within(own.use, own.n_uses, first, end);
+    own.reader = readers.at, own.n_readers = readers.n;
+    own.use = uses.at, own.n_uses = uses.n;
+    if (readers.n)
+      param[n++] = own;
+  }
+  p.hands_on = end < p.n;
+  p.n = end - first;
+  p.param = param, p.n_params = n;
+  p.forward += first, p.backward += first;
+  p.receive += first, p.receive_gradient += first;
+  p.saved += first, p.inputs += first, p.work += first;
+  p.activations += first, p.returned += first;
+  return p;
+}
+
+/* ---- plans ------------------------------------------------------------------------------------------------ */
+
+/* Stages, and the parts of each. */
+typedef struct Stages {
+  int n;
+  const int *start; /* by stage, and one more: its first piece */
+  SpillChoice *choice;
+} Stages;
+
+static Pipeline form_of_stages(const Planner *r, const Stages *s) {
+  Pipeline form = form_make(r, s->n, NULL);
+  int *parts = alloc((size_t)s->n * sizeof *parts), all = 0, most = 0;
+  for (int i = 0; i < s->n; i++) {
+    parts[i] = s->choice[i].parts;
+    most = parts[i] > most ? parts[i] : most;
+  }
+  form.chunks = most;
+  form.first_part = NULL;
+  if (s->n > 1)
+    pipeline_set_parts(&form, parts);
+  form.keeps = 0;
+  for (int i = 0; i < s->n; i++) {
+    const SpillChoice *c = &s->choice[i];
+    const SpillProblem of = {.hands_on = i < s->n - 1};
+    form.kept[i] = c->parts > 1 ? c->kept : 0;
+    for (int part = 0; part < c->parts; part++, all++) {
+      form.keeps |= (uint64_t)(most > 1 && all < PD_MAX_PARTS && !spill_reruns(&of, c, part))
+                    << (all % PD_MAX_PARTS);
+      form.recompute[i] |= spill_reruns(&of, c, part);
+    }
+  }
+  form.memory = most > 1 ? r->limit : 0;
+  form.page = page_of(r);
+  return form;
+}
+
+/* Without times. */
+static Plan *plan_in_stages(const Planner *r, int64_t b, const Stages *s) {
+  Plan *plan = alloc(sizeof *plan);
+  const Pipeline form = form_of_stages(r, s);
+  *plan = (Plan){.model = r->subject.name, .target = r->target, .costs = costs_text(r), .why = ""};
+  plan->pipeline = pipeline_at(&form, r->subject.batch, b);
+  plan->stage = alloc((size_t)plan_parts(plan) * sizeof *plan->stage);
+  for (int i = 0; i < s->n; i++)
+    for (int k = 0; k < s->choice[i].parts; k++) {
+      StagePlan *part = &plan->stage[plan_part_of(plan, i, k)];
+      part->first_piece = s->start[i] + s->choice[i].start[k];
+      part->end_piece = s->start[i] + s->choice[i].start[k + 1];
+    }
   return plan;
 }
 
-static SpillChoice choice_of(const Plan *plan) {
-  SpillChoice c = {.parts = plan_parts(plan), .kept = plan->pipeline.kept};
-  for (int i = 0; i < c.parts; i++)
-    c.start[i] = plan->stage[i].first_piece, c.start[i + 1] = plan->stage[i].end_piece,
-    c.keeps[i] = pipeline_keeps(&plan->pipeline, i);
+static SpillChoice choice_of(const Plan *plan, int stage) {
+  SpillChoice c = {.parts = pipeline_chunks(&plan->pipeline, stage), .kept = plan->pipeline.kept[stage]};
+  const int first = plan_part_of(plan, stage, 0), base = plan->stage[first].first_piece;
+  for (int i = 0; i < c.parts; i++) {
+    const StagePlan *part = &plan->stage[first + i];
+    c.start[i] = part->first_piece - base, c.start[i + 1] = part->end_piece - base;
+    c.keeps[i] = !plan_recomputes(plan, first + i);
+  }
   return c;
 }
 
+/* Bytes in memory of a stage's rank, from laying it out, where somebody does, else estimated. */
+static int64_t peak_of(const Planner *r, const Plan *plan, int stage) {
+  if (r->request->peak)
+    return r->request->peak(r->request->peak_context, plan, stage);
+  const int64_t b = plan->pipeline.microbatch;
+  const Pipeline form = form_of(&plan->pipeline);
+  const Candidate c = candidate_of(r, &form, &plan->placement, b, spans_at(r, b), RECOMPUTE_AUTO, NULL, 0);
+  int *start = alloc((size_t)(plan_parts(plan) + 1) * sizeof *start);
+  for (int i = 0; i < plan_parts(plan); i++)
+    start[i] = plan->stage[i].first_piece, start[i + 1] = plan->stage[i].end_piece;
+  return chunks_bytes(&c, &(Partition){.start = start}, stage, plan->pipeline.recompute[stage]);
+}
+
+static void set_peaks(const Planner *r, Plan *plan) {
+  for (int i = 0; i < plan->pipeline.n_stages; i++)
+    for (int k = 0; k < pipeline_chunks(&plan->pipeline, i); k++)
+      plan->stage[plan_part_of(plan, i, k)].peak_bytes = peak_of(r, plan, i);
+}
+
 /* What a rank takes beside what the problem knows of: from laying it out with as little memory as works. */
-static int64_t bytes_beside(const Planner *r, const Plan *plan, const SpillProblem *p, const SpillChoice *c) {
+static int64_t bytes_beside(const Planner *r, const Plan *plan, int stage, const SpillProblem *p,
+                            const SpillChoice *c) {
   SpillProblem least = *p;
   Plan tight = *plan;
   least.limit = least.beside = 0;
   tight.pipeline.memory = 1;
   int64_t known = spill_time(&least, c).least;
-  return r->request->peak ? r->request->peak(r->request->peak_context, &tight, 0) - known : 0;
+  return r->request->peak ? peak_of(r, &tight, stage) - known : 0;
 }
 
-static SpillTime time_of(const Planner *r, const Plan *plan, SpillProblem *p) {
-  SpillChoice c = choice_of(plan);
-  *p = problem_of(r, plan->pipeline.microbatch);
-  p->limit = plan->pipeline.memory;
-  p->beside = bytes_beside(r, plan, p, &c);
-  SpillTime time = spill_time(p, &c);
-  if (!isinf(time.seconds) || time.least <= p->limit)
-    return time;
-  p->limit = time.least; /* it will have what it needs */
-  return spill_time(p, &c);
+/* ---- times ------------------------------------------------------------------------------------------------ */
+
+static bool updates_meet(const Planner *r, const Plan *plan) {
+  const bool *exchanges = r->subject.exchanges(r, plan);
+  bool any = false;
+  for (int i = 0; i < plan->pipeline.n_stages; i++)
+    any |= exchanges[i];
+  return any;
+}
+
+/* With the plan's memory, or as much as works. */
+static void set_stage(const Planner *r, const Plan *plan, const Program *programs, int i, SpillStage *s) {
+  const Pipeline *l = &plan->pipeline;
+  const int first = plan_part_of(plan, i, 0), parts = pipeline_chunks(l, i);
+  const StagePlan *last = &plan->stage[first + parts - 1];
+  *s = (SpillStage){.choice = choice_of(plan, i), .in_flight = programs[i].in_flight, .send = last->send_seconds};
+  s->problem = problem_of_stage(r, l->microbatch, plan->stage[first].first_piece, last->end_piece);
+  s->problem.limit = l->memory;
+  if (parts == 1)
+    return;
+  s->problem.beside = bytes_beside(r, plan, i, &s->problem, &s->choice);
+  SpillTime time = spill_time(&s->problem, &s->choice);
+  if (isinf(time.seconds) && time.least > l->memory)
+    s->problem.limit = time.least;
+}
+
+static SpillStage *stages_of(const Planner *r, const Plan *plan) {
+  const int n = plan->pipeline.n_stages;
+  SpillStage *s = alloc((size_t)n * sizeof *s);
+  const Program *programs = planned_programs(r, &plan->pipeline, r->subject.exchanges(r, plan));
+  for (int i = 0; i < n; i++)
+    set_stage(r, plan, programs, i, &s[i]);
+  return s;
 }
 
 double spilled_seconds(const Planner *r, const Plan *plan) {
-  SpillProblem p;
-  return time_of(r, plan, &p).seconds;
+  SpillTime *time = alloc((size_t)plan->pipeline.n_stages * sizeof *time);
+  return spill_pipeline_seconds(stages_of(r, plan), plan->pipeline.n_stages, updates_meet(r, plan), time);
 }
 
 /* ---- the search ------------------------------------------------------------------------------------------- */
@@ -175,57 +278,135 @@ typedef struct Found {
   const Plan *miss; /* the smallest that was laid out and does not fit */
 } Found;
 
-static bool fits(const Planner *r, const Plan *plan, Found *f) {
-  if (largest_peak(plan) <= r->limit)
+/* Whether the stage does. */
+static bool fits(const Planner *r, Plan *plan, int stage, Found *f) {
+  if (peak_of(r, plan, stage) <= r->limit)
     return true;
+  set_peaks(r, plan);
   if (!f->miss || largest_peak(plan) < largest_peak(f->miss))
     f->miss = plan;
   return false;
 }
 
-static SpillChoice choice_pinned(const Planner *r, int parts, const int *start) {
+/* Keeping what it saves, or, where microbatches wait for their gradients, recomputing. */
+static bool fits_in_one_part(const Planner *r, int64_t b, const Stages *s, int i, Found *f) {
+  const int n = s->start[i + 1] - s->start[i];
+  const Recompute said = r->request->recompute;
+  for (int again = said == RECOMPUTE_ON; again <= (said != RECOMPUTE_OFF); again++) {
+    s->choice[i] = (SpillChoice){.parts = 1, .start = {0, n}, .keeps = {!again}};
+    if (fits(r, plan_in_stages(r, b, s), i, f))
+      return true;
+    if (i == s->n - 1)
+      break;
+  }
+  return false;
+}
+
+/* Parts as --split or the plan say; else those of a stage of one part. */
+static SpillChoice choice_pinned(const Planner *r, const Stages *s, int i) {
+  const Pipeline *form = &r->form;
+  const int parts = r->pinned ? pipeline_chunks(form, i) : 1;
   SpillChoice c = {.parts = parts};
-  for (int i = 0; i < parts; i++)
-    c.start[i] = start ? start[i] : 0;
-  c.start[parts] = r->subject.n;
+  for (int k = 0; r->pinned && k < parts; k++)
+    c.start[k] = r->pinned[pipeline_part(form, i, k)] - s->start[i];
+  c.start[parts] = s->start[i + 1] - s->start[i];
   return c;
 }
 
-/* Of microbatches of b samples. NULL: nothing was found that fits. */
-static Plan *fastest_parts(const Planner *r, int64_t b, Found *f) {
+static int parts_of(const Stages *s) {
+  int parts = 0;
+  for (int i = 0; i < s->n; i++)
+    parts += s->choice[i].parts;
+  return parts;
+}
+
+/* Of a stage, where those behind it are settled. False: nothing was found that fits. */
+static bool find_parts(const Planner *r, int64_t b, const Stages *s, int i, Found *f) {
   enum { ROUNDS = 5 };
-  SpillProblem p = problem_of(r, b);
+  SpillProblem p = problem_of_stage(r, b, s->start[i], s->start[i + 1]);
   for (int round = 0; round < ROUNDS; round++) {
-    SpillChoice c;
+    SpillChoice c = choice_pinned(r, s, i);
     SpillTime time;
-    bool found;
-    if (r->pinned) {
-      c = choice_pinned(r, r->form.chunks, r->pinned);
-      found = spill_search_kept(&p, &c, &time);
-    } else {
-      found = spill_search(&p, &c, &time);
-    }
-    if (c.parts < 2) /* a model of one piece */
-      return NULL;
-    Plan *plan = plan_in_parts(r, b, &c);
-    int64_t beside = bytes_beside(r, plan, &p, &c);
-    if (fits(r, plan, f))
-      return plan;
+    bool found = (r->pinned ? spill_search_kept : spill_search)(&p, &c, &time);
+    s->choice[i] = c;
+    if (c.parts < 2 || parts_of(s) > PD_MAX_PARTS) /* one piece; too many */
+      return false;
+    Plan *plan = plan_in_stages(r, b, s);
+    int64_t beside = bytes_beside(r, plan, i, &p, &c);
+    if (fits(r, plan, i, f))
+      return true;
     if (!found && beside >= p.beside)
-      return NULL;
+      return false;
     p.beside = beside;
   }
-  return NULL;
+  return false;
+}
+
+/* Of stages that start there. NULL: one does not fit. */
+static Plan *plan_of_stages(const Planner *r, int64_t b, const int *start, int n, Found *f) {
+  Stages s = {.n = n, .start = start, .choice = alloc((size_t)n * sizeof(SpillChoice))};
+  for (int i = 0; i < n; i++) /* until it is that stage's turn */
+    s.choice[i] = (SpillChoice){.parts = 1, .start = {0, start[i + 1] - start[i]}, .keeps = {true}};
+  for (int i = n - 1; i >= 0; i--) {
+    const bool one = r->pinned ? pipeline_chunks(&r->form, i) == 1 : true, several = r->g && (!r->pinned || !one);
+    if (!(one && fits_in_one_part(r, b, &s, i, f)) && !(several && find_parts(r, b, &s, i, f)))
+      return NULL;
+  }
+  Plan *plan = plan_in_stages(r, b, &s);
+  price_plan(r, plan, INFINITY);
+  set_peaks(r, plan);
+  return plan;
+}
+
+/* Stages of about as much work each. */
+static int *even_stages(const Planner *r, int64_t b, int n) {
+  const Costs *c = spans_at(r, b)->c;
+  int *start = alloc((size_t)(n + 1) * sizeof *start);
+  double all = 0, sum = 0;
+  for (int k = 0; k < c->n; k++)
+    all += c->forward[k] + c->backward[k];
+  for (int k = 0, i = 1; k < c->n && i < n; k++) {
+    double own = c->forward[k] + c->backward[k];
+    if (k >= i && (sum + own / 2 >= all * i / n || c->n - k == n - i))
+      start[i++] = k;
+    sum += own;
+  }
+  start[n] = c->n;
+  return start;
+}
+
+static int *moved(const int *start, int n, int i, int by) {
+  int *other = alloc_copy(start, (size_t)(n + 1) * sizeof *other);
+  other[i] += by;
+  return other[i] > other[i - 1] && other[i] < other[i + 1] ? other : NULL;
+}
+
+static bool is_shorter(const Plan *a, const Plan *b) { return a && (!b || a->batch_seconds < b->batch_seconds); }
+
+/* From even stages on: one start is moved at a time, by fewer pieces each round. */
+static Plan *best_stages(const Planner *r, int64_t b, int n, Found *f) {
+  int tries = r->any_will_do ? 0 : MOST_TRIES, *start = even_stages(r, b, n);
+  Plan *best = plan_of_stages(r, b, start, n, f);
+  for (int step = r->subject.n / (2 * n); step > 0 && tries > 0; step /= 2)
+    for (int k = 0; k < 2 * (n - 1) && tries > 0; k++) {
+      int *other = moved(start, n, 1 + k / 2, k % 2 ? step : -step);
+      Plan *plan = other ? plan_of_stages(r, b, other, n, f) : NULL;
+      tries -= other != NULL;
+      if (is_shorter(plan, best))
+        best = plan, start = other;
+    }
+  return best;
 }
 
 static Plan *best_of(const Planner *r, int64_t b, Found *f) {
-  SpillChoice whole = choice_pinned(r, 1, NULL);
-  if (!r->pinned) {
-    Plan *plan = plan_in_parts(r, b, &whole);
-    if (fits(r, plan, f))
-      return plan;
-  }
-  return r->pinned && r->form.chunks == 1 ? NULL : fastest_parts(r, b, f);
+  const int n = r->form.n_stages;
+  int *start = alloc((size_t)(n + 1) * sizeof *start);
+  start[n] = r->subject.n;
+  if (!r->pinned && !r->stage_starts && n > 1)
+    return best_stages(r, b, n, f);
+  for (int i = 0; i < n; i++)
+    start[i] = r->pinned ? r->pinned[pipeline_part(&r->form, i, 0)] : r->stage_starts ? r->stage_starts[i] : 0;
+  return plan_of_stages(r, b, start, n, f);
 }
 
 /* ---- what is said ----------------------------------------------------------------------------------------- */
@@ -241,33 +422,66 @@ static char *rates_text(const Planner *r, const SpillProblem *p, const SpillTime
                 knows_place(r) ? "" : ", assumed: 'pdc profile --spill DIR' measures");
 }
 
-/* The longer of computing and moving, and what a batch would take with twice the memory. */
+/* What a batch would take with twice the memory, and stages that start where they do. */
+static char *with_more(const Planner *r, const Plan *plan, SpillStage *s) {
+  const int n = plan->pipeline.n_stages;
+  SpillTime *twice = alloc((size_t)n * sizeof *twice);
+  bool found = true;
+  for (int i = 0; i < n && found; i++) {
+    s[i].problem.limit = 2 * (r->limit + r->process) - r->process;
+    if (s[i].choice.parts > 1)
+      found = (r->pinned ? spill_search_kept : spill_search)(&s[i].problem, &s[i].choice, &twice[i]);
+  }
+  if (!found)
+    return "";
+  double seconds = spill_pipeline_seconds(s, n, updates_meet(r, plan), twice);
+  return format(" With %s it would be %.1f ms.", bytes_text(2 * (r->limit + r->process)), seconds * 1e3);
+}
+
+/* The longer of computing and moving. */
 static char *bound(const Planner *r, const Plan *plan) {
-  SpillProblem p;
-  SpillTime time = time_of(r, plan, &p), twice;
-  SpillChoice c = choice_of(plan);
-  p.limit = 2 * (r->limit + r->process) - r->process;
-  bool found = r->pinned ? spill_search_kept(&p, &c, &twice) : spill_search(&p, &c, &twice);
-  char *more =
-      found ? format(" With %s it would be %.1f ms.", bytes_text(2 * (r->limit + r->process)), twice.seconds * 1e3)
-            : "";
+  const int n = plan->pipeline.n_stages;
+  SpillStage *s = stages_of(r, plan);
+  SpillTime *time = alloc((size_t)n * sizeof *time);
+  const double seconds = spill_pipeline_seconds(s, n, updates_meet(r, plan), time);
+  double least = 1e-12;
+  SpillTime all = {0};
+  Text each = {0};
+  for (int i = 0; i < n; i++) {
+    all.home += time[i].home, all.read += time[i].read, all.written += time[i].written;
+    least = fmax(least, fmax(time[i].compute, time[i].transfer));
+    text_add(&each, n == 1 ? "Computing takes %.1f ms of a batch, moving %.1f ms" : "%.1f and %.1f ms",
+             time[i].compute * 1e3, time[i].transfer * 1e3);
+    if (i + 1 < n)
+      text_add(&each, ", ");
+  }
   return format(
-      " Computing takes %.1f ms of a batch, moving %.1f ms: %s are read and %s written, at %s. No batch is "
-      "shorter than the longer of both, and this one takes %.3f of it.%s",
-      time.compute * 1e3, time.transfer * 1e3, bytes_text(time.read), bytes_text(time.written),
-      rates_text(r, &p, &time), time.seconds / fmax(fmax(time.compute, time.transfer), 1e-12), more);
+      " %s%s: %s are read and %s written, at %s. No batch is shorter than the %s, and this one takes %.3f of it.%s",
+      n > 1 ? "Computing and moving take, stage by stage, " : "", each.at, bytes_text(all.read),
+      bytes_text(all.written), rates_text(r, &s->problem, &all), n > 1 ? "longest of these" : "longer of both",
+      seconds / least, with_more(r, plan, s));
+}
+
+/* By stage. */
+static char *shares_text(const Pipeline *p) {
+  Text t = {0};
+  for (int i = 0; i < p->n_stages; i++)
+    text_add(&t, "%s%d", i ? ", " : "", p->kept[i]);
+  return t.at;
 }
 
 static char *why(const Planner *r, const Plan *plan) {
   int parts = plan_parts(plan);
-  if (parts == 1)
+  if (parts == plan->pipeline.n_stages)
     return format("Everything fits %s at microbatch %lld: nothing has to come and go.",
                   bytes_text(r->limit + r->process), (long long)plan->pipeline.microbatch);
-  return format("%s %d parts in %s of %s; %d %% of what blocks have is for those that stay. Microbatch %lld%s.%s",
-                r->pinned ? "The asked for" : "The fastest found:", parts,
-                bytes_text(largest_peak(plan) + r->process), bytes_text(r->limit + r->process),
-                plan->pipeline.kept, (long long)plan->pipeline.microbatch,
-                r->request->microbatch ? " as asked" : " gives the shortest batch that fits", bound(r, plan));
+  return format(
+      "%s %d parts%s in %s of %s; %s %% of what blocks have is for those that stay. Microbatch %lld%s.%s",
+      r->pinned ? "The asked for" : "The fastest found:", parts,
+      plan->pipeline.n_stages > 1 ? format(" on %d ranks", plan->pipeline.n_stages) : "",
+      bytes_text(largest_peak(plan) + r->process), bytes_text(r->limit + r->process), shares_text(&plan->pipeline),
+      (long long)plan->pipeline.microbatch,
+      r->request->microbatch ? " as asked" : " gives the shortest batch that fits", bound(r, plan));
 }
 
 Plan *plan_spilled(const Planner *r, NoPlan *none) {

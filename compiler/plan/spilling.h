@@ -1,5 +1,5 @@
-/* Private to compiler/plan: a model on one rank in parts that come and go, as a problem about plain numbers: where parts
- * start, and how much of memory is for blocks that stay. */
+/* Private to compiler/plan: a model, or a stage of it, on one rank in parts that come and go, as a problem about plain numbers:
+ * where parts start, and how much of memory is for blocks that stay. */
 #ifndef PDC_SPILLING_H
 #define PDC_SPILLING_H
 
@@ -28,6 +28,7 @@ typedef struct SpillProblem {
   const SpillParam *param;
   int n_params;
   Keeping keeping;
+  bool hands_on; /* its last part is not the model's: a microbatch goes backward when its gradients come */
   int64_t microbatches;
   int64_t limit, beside; /* bytes of memory; of it, what is neither blocks nor a part's passes */
   int64_t page;          /* which memory comes and goes in */
@@ -38,13 +39,19 @@ typedef struct SpillProblem {
 typedef struct SpillChoice {
   int parts, kept; /* kept: percent of the blocks' memory for those that stay */
   int start[PD_MAX_PARTS + 1];
-  /* The part: what forward saves, for backward, which else recomputes it; not of the last one, whose backward pass
-   * follows at once. */
+  /* The part: what forward saves, for backward, which else recomputes it; not of the model's last one, whose backward
+   * pass follows at once. */
   bool keeps[PD_MAX_PARTS];
 } SpillChoice;
 
-static inline bool spill_keeps(const SpillChoice *c, int part) { return c->keeps[part] && part < c->parts - 1; }
-static inline bool spill_reruns(const SpillChoice *c, int part) { return !c->keeps[part] && part < c->parts - 1; }
+/* Parts of which it is to be chosen. */
+static inline int spill_may_keep(const SpillProblem *p, const SpillChoice *c) { return c->parts - !p->hands_on; }
+static inline bool spill_keeps(const SpillProblem *p, const SpillChoice *c, int part) {
+  return c->keeps[part] && part < spill_may_keep(p, c);
+}
+static inline bool spill_reruns(const SpillProblem *p, const SpillChoice *c, int part) {
+  return !c->keeps[part] && part < spill_may_keep(p, c);
+}
 
 typedef struct SpillTime {
   double seconds;           /* of a batch; INFINITY: it does not fit */
@@ -54,8 +61,19 @@ typedef struct SpillTime {
   int64_t home;             /* bytes of all that comes and goes, in its place */
 } SpillTime;
 
+/* A stage of a pipeline. */
+typedef struct SpillStage {
+  SpillProblem problem;
+  SpillChoice choice; /* of one part, nothing comes or goes: it has all the memory that it takes, and ... */
+  int64_t in_flight;  /* ... so many microbatches between their forward and their backward */
+  double send;        /* seconds that a message between it and the next stage is on its way, either way */
+} SpillStage;
+
 /* ---- spill_time.c */
-SpillTime spill_time(const SpillProblem *p, const SpillChoice *c);
+SpillTime spill_time(const SpillProblem *p, const SpillChoice *c); /* of a rank that waits for no other */
+/* Seconds of a batch of all stages together; fills what each of them does in it. meets: updates wait for all stages'
+ * gradients. INFINITY: one of them does not fit. */
+double spill_pipeline_seconds(const SpillStage *stage, int n, bool meets, SpillTime *time);
 
 /* ---- spill_search.c */
 /* The fastest that is found, with its time; false: nothing fits, and `best` is what needs least memory. */

@@ -26,7 +26,7 @@ static void stage_row(const Graph *g, const Pieces *p, const Plan *plan, int i, 
   int c = 0;
   int stage = plan_stage_of(plan, i), replicas = plan->pipeline.replicas[stage];
   cell[c++] = replicas > 1                ? format("%d x%d", stage, replicas)
-              : plan->pipeline.chunks > 1 ? format("%d.%d", stage, chunk_of_part(plan->pipeline.n_stages, i))
+              : plan->pipeline.chunks > 1 ? format("%d.%d", stage, pipeline_chunk(&plan->pipeline, i))
                                           : format("%d", stage);
   cell[c++] = instances(g, p, s);
   cell[c++] = with_commas(stage_parameters(g, p, s));
@@ -148,7 +148,10 @@ static void print_form(const Graph *g, const Plan *plan, FILE *out) {
   if (!form_is_plain(p))
     fprintf(out, "ranks: %d, by stage %s\n", pipeline_ranks(p), replicas_text(p));
   print_placement(plan, out);
-  if (p->chunks > 1)
+  if (p->first_part && p->chunks > 1)
+    fprintf(out, "chunks: %d parts of the model, those of a rank in a row; part S.C is rank S's chunk C\n",
+            plan_parts(plan));
+  else if (p->chunks > 1)
     fprintf(out, "chunks: %d parts of the model on each rank; part S.C is rank S's chunk C\n", p->chunks);
   print_tensor(g, out);
   if (p->shard_optimizer)

@@ -56,8 +56,8 @@ static void price_part(const Planner *r, const Spans *spans, const Program *prog
 /* Half of what replicas send brings sums of gradients to their parts; then the updated parts travel as far. */
 static void share_exchange(const Plan *plan, const Program *program, const Wiring *w, StageTimes *times) {
   int64_t weights = 0;
-  for (int i = program->stage; i < plan_parts(plan); i += plan->pipeline.n_stages)
-    weights += plan->stage[i].weight_bytes / program->versions;
+  for (int k = 0; k < program->chunks; k++)
+    weights += plan->stage[program_part(program, k)].weight_bytes / program->versions;
   times->reduce /= 2;
   times->gather = (w->reduce_latency + (double)weights * w->reduce) / 2;
 }
@@ -83,14 +83,16 @@ static StageTimes *part_times(const Planner *r, const Spans *spans, const Plan *
       t->send =
           c->beside ? message_seconds(c, s->end_piece, place[i].out, place[i].out_sharing) : place[i].out->latency;
     s->send_seconds = t->send;
-    times[stage].update += s->update_seconds;
+    times[programs[stage].part].update += s->update_seconds;
     gradients[stage] += own->gradients[s->end_piece] - own->gradients[s->first_piece];
   }
   for (int i = 0; i < p->n_stages; i++) {
-    times[i].reduce = place[i].reduce_latency + (double)gradients[i] * place[i].reduce;
+    const int first = programs[i].part;
+    StageTimes *t = &times[first];
+    t->reduce = place[first].reduce_latency + (double)gradients[i] * place[first].reduce;
     if (programs[i].sharded)
-      share_exchange(plan, &programs[i], &place[i], &times[i]);
-    plan->stage[i].exchange_seconds = r->subject.inference ? 0 : times[i].reduce + times[i].gather;
+      share_exchange(plan, &programs[i], &place[first], t);
+    plan->stage[first].exchange_seconds = r->subject.inference ? 0 : t->reduce + t->gather;
   }
   return times;
 }
@@ -101,8 +103,8 @@ static void name_levels(const Planner *r, const Plan *plan) {
   const Pipeline *p = &plan->pipeline;
   for (int i = 0; c && i < plan_parts(plan); i++) {
     StagePlan *s = &plan->stage[i];
-    Stand self = stand_of(p, &plan->placement, i % p->n_stages),
-          behind = stand_of(p, &plan->placement, (i + 1) % p->n_stages);
+    const int stage = plan_stage_of(plan, i), next = i + 1 < plan_parts(plan) ? plan_stage_of(plan, i + 1) : 0;
+    Stand self = stand_of(p, &plan->placement, stage), behind = stand_of(p, &plan->placement, next);
     s->spans = self.replicas > 1 ? c->level[level_spanned(&r->topology, &self)].name : NULL;
     s->crosses = i + 1 < plan_parts(plan) ? c->level[level_between(&r->topology, &self, &behind)].name : NULL;
   }
@@ -129,8 +131,10 @@ static Timed timed(const Planner *r, const Plan *plan) {
 /* Seconds that a rank works on a batch's microbatches, for each of them. */
 static double busy_seconds(const Plan *plan, const StageTimes *times, int stage) {
   double busy = 0;
-  for (int i = stage; i < plan_parts(plan); i += plan->pipeline.n_stages)
-    busy += times[i].forward + times[i].backward + times[i].recompute + times[i].weights;
+  for (int k = 0; k < pipeline_chunks(&plan->pipeline, stage); k++) {
+    const StageTimes *t = &times[plan_part_of(plan, stage, k)];
+    busy += t->forward + t->backward + t->recompute + t->weights;
+  }
   return busy / plan->pipeline.replicas[stage];
 }
 
@@ -138,7 +142,8 @@ static double busy_seconds(const Plan *plan, const StageTimes *times, int stage)
 static double least_seconds(const Plan *plan, const StageTimes *times, int64_t microbatches) {
   double most = 0;
   for (int i = 0; i < plan->pipeline.n_stages; i++)
-    most = fmax(most, busy_seconds(plan, times, i) * (double)microbatches + times[i].update);
+    most =
+        fmax(most, busy_seconds(plan, times, i) * (double)microbatches + times[plan_part_of(plan, i, 0)].update);
   return most;
 }
 
@@ -152,7 +157,8 @@ static int64_t enough_microbatches(const Plan *plan, const StageTimes *times) {
   schedule_needs(p, &least, &multiple);
   for (int i = 0; i < p->n_stages; i++) {
     slowest = fmax(slowest, busy_seconds(plan, times, i));
-    beside = fmax(beside, times[i].reduce + times[i].update);
+    const StageTimes *first = &times[plan_part_of(plan, i, 0)];
+    beside = fmax(beside, first->reduce + first->update);
   }
   double n = fmax(ENOUGH, fmax(2 * (double)least, FILLS * (double)plan_parts(plan)));
   n = fmax(n, slowest > 0 ? 2 * beside / slowest : 0);

@@ -1,5 +1,5 @@
 // The page about a plan that was not run.
-const ranks = stages.length ? stages.slice(0, stages.length / (plan.chunks || 1)).map(replicasOf) : [];
+const ranks = stages.length ? Array.from({length: positions}, (_, i) => replicasOf(stages[firstPart(i)])) : [];
 const nRanks = ranks.reduce((a, b) => a + b, 0), nStages = ranks.length;
 const ms = (seconds) => (isNumber(seconds) ? (seconds * 1e3).toFixed(2) : "–");
 const perSample = run.tokens_per_sample > 0 ? run.tokens_per_sample : 1;
@@ -145,8 +145,9 @@ function cluster() {
     const first = firstRank(stage), devices = list(run.device_of).slice(first, first + n).sort((a, b) => a - b);
     const swatch = element("span", {class: "swatch label"}, `S${stage}`);
     paint(swatch, stage);
-    const s = stages[stage], pieces = [...new Set([s.starts_at, s.ends_with])].join(" … ");
-    const row = [swatch, (plan.chunks || 1) > 1 ? `${plural(plan.chunks, "chunk")}, from ${s.starts_at}` : pieces,
+    const s = stages[firstPart(stage)], pieces = [...new Set([s.starts_at, s.ends_with])].join(" … ");
+    const held = inRow ? plan.chunks[stage] : chunks;
+    const row = [swatch, held > 1 ? `${plural(held, "chunk")}, from ${s.starts_at}` : pieces,
       span(first, first + n - 1), places(devices)];
     return kindOf.length ? [...row, [...new Set(devices.map((d) => kinds[kindOf[d]].name))].join(", ")] : row;
   });
@@ -181,7 +182,7 @@ const KINDS = [["weights", "weight_bytes", "weights"], ["gradients", "gradient_b
 
 // Of a rank of the stage, all its chunks together.
 function memoryOf(stage) {
-  const parts = stages.filter((s, i) => i % nStages === stage), peak = parts[0].peak_bytes;
+  const parts = stages.filter((s, i) => placeOf(i).stage === stage), peak = parts[0].peak_bytes;
   const sums = KINDS.map(([name, key, paint]) =>
     ({name, paint, bytes: parts.reduce((n, s) => n + (isNumber(s[key]) ? s[key] : 0), 0)}));
   const rest = Math.max(0, peak - sums.reduce((n, k) => n + k.bytes, 0));

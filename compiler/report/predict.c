@@ -16,7 +16,8 @@ static const char of_generating[] =
 static bool goes_up(PlanFile *f) {
   const Pipeline *p = &f->plan.pipeline;
   Span where = {.file = f->file};
-  if (f->parts > MOST_STAGES || f->parts % p->chunks != 0 || p->batch % p->microbatch != 0) {
+  const bool even = p->first_part ? f->parts == pipeline_parts(p) : f->parts % p->chunks == 0;
+  if (f->parts > MOST_STAGES || !even || p->batch % p->microbatch != 0) {
     error_at(where, "PD0603",
              "%d 'stages' in %d 'chunks', or microbatches of %lld in a batch of %lld: that does not go up",
              f->parts, p->chunks, (long long)p->microbatch, (long long)p->batch);
@@ -44,7 +45,7 @@ static StageTimes *times_of(const Plan *plan, const Program *programs) {
     times[i].backward = s->backward_seconds - weights;
     times[i].weights = weights;
     times[i].recompute = plan_recomputes(plan, i) ? s->forward_seconds : 0;
-    times[stage].update += s->update_seconds;
+    times[plan_part_of(plan, stage, 0)].update += s->update_seconds;
   }
   return times;
 }

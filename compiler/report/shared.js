@@ -8,6 +8,17 @@ const object = (x) => (x && typeof x === "object" && !Array.isArray(x) ? x : {})
 
 const log = run.log || null, plan = object(run.plan), stages = list(plan.stages).map(object);
 const start = object(log && log.start), end = object(log && log.end);
+// A rank has parts of the model, its chunks: every so many, or, where stages spill, so many in a row.
+const inRow = Array.isArray(plan.chunks) && plan.chunks.length > 0 && plan.chunks.every(isNumber);
+const chunks = inRow ? Math.max(...plan.chunks) : isNumber(plan.chunks) ? plan.chunks : 1;
+const positions = inRow ? plan.chunks.length : stages.length / chunks;
+const firstPart = (stage) => (inRow ? plan.chunks.slice(0, stage).reduce((a, b) => a + b, 0) : stage);
+function placeOf(part) {
+  if (!inRow) return {stage: part % positions, chunk: Math.floor(part / positions)};
+  let stage = 0;
+  while (stage + 1 < positions && firstPart(stage + 1) <= part) stage++;
+  return {stage, chunk: part - firstPart(stage)};
+}
 const ofPlan = (name) => (run.plan ? plan[name] : start[name]);
 // Programs of `pdc --infer` and `pdc --generate` have no backward passes and no updates.
 const forwardOnly = ofPlan("schedule") === "forward", generates = isNumber(plan.cache_bytes_a_token);
@@ -23,8 +34,8 @@ function bytes(n) {
 function title() {
   const model = ofPlan("model"), schedule = ofPlan("schedule"), words = [];
   section("title").textContent = typeof model === "string" ? model : run.directory;
-  const n = run.plan ? stages.length : start.stages, chunks = isNumber(plan.chunks) ? plan.chunks : 1;
-  const ranks = `${plural(n / chunks, "rank")} of ${plural(chunks, "chunk")}`;
+  const n = run.plan ? stages.length : start.stages, held = inRow ? plan.chunks.join(", ") : chunks;
+  const ranks = `${plural(positions, "rank")} of ${held} ${chunks === 1 ? "chunk" : "chunks"}`;
   if (isNumber(n)) words.push(chunks > 1 ? ranks : plural(n, "stage"));
   const replicas = run.plan ? stages.map((s) => s.replicas) : list(start.replicas);
   if (replicas.some((r) => r > 1)) words.push(`replicas ${replicas.join(", ")}`);
@@ -62,7 +73,7 @@ function legend() {
     swatch.style.background = HATCHED.has(work) ? hatching : `var(--${work})`;
     section("legend").append(element("li", {}, swatch, work));
   }
-  if (plan.chunks > 1) {
+  if (chunks > 1) {
     const swatch = element("span", {class: "swatch"});
     swatch.style.background = "linear-gradient(var(--forward) 70%, var(--text) 70%)";
     section("legend").append(element("li", {}, swatch, "chunks after a rank's first"));
@@ -129,13 +140,12 @@ function planTable() {
   const text = (x) => (typeof x === "string" ? x : "");
   const why = [text(plan.why), text(plan.costs) && `Costs: ${plan.costs}.`];
   section("plan").querySelector(".hint").textContent = why.filter(Boolean).join(" ");
-  const chunks = isNumber(plan.chunks) ? plan.chunks : 1, positions = stages.length / chunks;
   const ms = (s) => (isNumber(s) ? (s * 1e3).toFixed(2) : "–");
   const split = object(run.predicted).shares && run.predicted.shares.some((s) => s && s.weights > 0);
   const any = (name) => stages.some((s) => isNumber(s[name]));
   const training = (columns) => (forwardOnly ? [] : columns);
   const columns = [
-    ["stage", (s, i) => (chunks > 1 ? `${i % positions}, chunk ${Math.floor(i / positions)}` : String(i))],
+    ["stage", (s, i) => (chunks > 1 ? `${placeOf(i).stage}, chunk ${placeOf(i).chunk}` : String(i))],
     ["pieces", (s) => [...new Set([s.starts_at, s.ends_with])].filter((x) => typeof x === "string").join(" … ")],
     ...(stages.some((s) => s.replicas > 1) ? [["replicas", (s) => figure(replicasOf(s))]] : []),
     ["parameters", (s) => (isNumber(s.parameters) ? s.parameters.toLocaleString("en") : "–")],
@@ -144,8 +154,8 @@ function planTable() {
     ...(split ? [["its weights' ms", (s) => ms(s.weights_seconds)]] : []),
     ...training([["update ms", (s) => ms(s.update_seconds)],
       ["recompute", (s) => (s.recompute === true ? "yes" : "no")]]),
-    ...training(run.in_flight ? [["in flight", (s, i) => figure(run.in_flight[i % positions])]]
-      : run.predicted ? [["in flight", (s, i) => figure(inFlight(run.predicted, firstRank(i % positions)))]] : []),
+    ...training(run.in_flight ? [["in flight", (s, i) => figure(run.in_flight[placeOf(i).stage])]]
+      : run.predicted ? [["in flight", (s, i) => figure(inFlight(run.predicted, firstRank(placeOf(i).stage)))]] : []),
     ["sends", (s, i) => (i + 1 < stages.length ? bytes(s.send_bytes) : "–")],
     ...(any("peak_bytes") ? [["memory", (s) => bytes(s.peak_bytes)]] : []),
     ...(any("weight_bytes") ? [["weights", (s) => bytes(s.weight_bytes)]] : []),

@@ -26,13 +26,14 @@ static const Field fields[] = {
     FIELD(FIELD_INT64, period),      FIELD(FIELD_INT64, delay),    FIELD(FIELD_INT, versions),
     FIELD(FIELD_BOOL, waits),        FIELD(FIELD_INT64, lag),      FIELD(FIELD_INT64, weights_lag),
     FIELD(FIELD_INT, accumulators),  FIELD(FIELD_INT, exchanges),  FIELD(FIELD_BOOL, spills),
+    FIELD(FIELD_INT, part),          FIELD(FIELD_INT, parts),
 };
 enum { N_FIELDS = sizeof fields / sizeof *fields };
 
 #define SLOT(name) \
   { #name, FIELD_INT, offsetof(Slots, name) }
-static const Field slots[] = {SLOT(saved),     SLOT(received), SLOT(sent),
-                              SLOT(gradients), SLOT(inputs),   SLOT(deferred)};
+static const Field slots[] = {SLOT(saved),    SLOT(received), SLOT(sent),    SLOT(gradients),
+                              SLOT(returned), SLOT(inputs),   SLOT(deferred)};
 enum { N_SLOTS = sizeof slots / sizeof *slots };
 
 static int64_t field_get(const void *of, const Field *f) {

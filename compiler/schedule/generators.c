@@ -2,7 +2,7 @@
  * how many copies everything needs, and the loops. Derivations and sources: docs/schedules.md. */
 #include "schedule/generators.h"
 
-enum { GRADIENT_SLOTS = 2 }; /* one in use, one on its way */
+enum { GRADIENT_SLOTS = 2, SENT_SLOTS = 2 }; /* one in use, one on its way */
 
 static int64_t least(int64_t a, int64_t b) { return a < b ? a : b; }
 static int64_t most(int64_t a, int64_t b) { return a > b ? a : b; }
@@ -36,10 +36,14 @@ int64_t in_flight_interleaved(const Pipeline *p, int stage, int64_t next) {
   return 2 * (d - stage - 1) + (p->chunks - 1) * d + 1;
 }
 
-/* A part that has come stays for all its microbatches: those of all parts but the last go forward first. */
+/* A part that has come stays for all its microbatches: those of all parts but the model's last go forward first. A stage in
+ * one part goes on as under 1F1B, or, before one in several, has all of them. */
 int64_t in_flight_spilled(const Pipeline *p, int stage, int64_t next) {
-  (void)stage, (void)next;
-  return p->microbatches * (p->chunks - 1) + 1;
+  const int parts = pipeline_chunks(p, stage);
+  const bool last = stage == p->n_stages - 1;
+  if (parts > 1 || last)
+    return p->microbatches * (parts - last) + 1;
+  return pipeline_chunks(p, stage + 1) > 1 ? p->microbatches : next + 1;
 }
 
 int64_t *turns_in_flight(const Generator *g, const Pipeline *p) {
@@ -144,29 +148,46 @@ static void set_slots(Program *p, bool recompute) {
     p->slots[0] = (Slots){0};
     count_chunk_slots(p);
   }
-  int last = p->n_stages * p->chunks - 1;
   for (int c = 0; c < p->chunks; c++) {
     Slots *s = &p->slots[c];
-    int at = part_of(p->n_stages, p->stage, c);
+    int gradients = p->parts > 1 ? GRADIENT_SLOTS + (int)p->weights_lag : 1;
     *s = (Slots){.saved = recompute ? 1 : s->saved,
-                 .received = at > 0 ? s->received : 1,
-                 .sent = at < last ? s->saved : 1,
-                 .gradients = last > 0 ? GRADIENT_SLOTS + (int)p->weights_lag : 1,
+                 .received = program_receives(p, c) ? s->received : 1,
+                 .sent = program_sends(p, c) ? s->saved : 1,
+                 .gradients = gradients,
+                 .returned = gradients,
                  .inputs = s->saved,
                  .deferred = (int)p->weights_lag + 1};
   }
 }
 
+/* A stage in one part goes backward while the one before it, where that has a batch's microbatches go forward first, takes no
+ * gradients yet. */
+static int slots_to_return(const Pipeline *pipeline, const int64_t *in_flight, int stage) {
+  if (stage == 0 || !pipeline->first_part || pipeline_chunks(pipeline, stage) > 1)
+    return GRADIENT_SLOTS;
+  int64_t before = least(in_flight[stage - 1], pipeline->microbatches);
+  return (int)most(GRADIENT_SLOTS, before - in_flight[stage] + 1);
+}
+
 /* What is between two parts has a place for each of the batch's microbatches, which it is only in when it is needed, and
  * so has what a part keeps. The rest is used by one turn and then by the next: inputs are loaded again where the forward
- * pass runs again. */
+ * pass runs again. What comes from another stage is kept for the backward pass, as is what a part that keeps sends there. */
 static void set_spilled_slots(Program *p) {
+  const int all = (int)p->period;
   for (int c = 0; c < p->chunks; c++) {
-    int kept = program_keeps(p, c) ? (int)p->period : 1;
+    int kept = program_keeps(p, c) ? all : 1;
     p->slots[c] = (Slots){.saved = kept,
-                          .received = (int)p->period,
-                          .sent = 1,
-                          .gradients = (int)p->period,
+                          .received = program_receives(p, c) ? all + 1
+                                      : c > 0                ? all
+                                                             : 1,
+                          .sent = !program_sends(p, c)  ? 1
+                                  : program_keeps(p, c) ? all
+                                                        : SENT_SLOTS,
+                          .gradients = program_sends(p, c) ? GRADIENT_SLOTS
+                                       : c + 1 < p->chunks ? all
+                                                           : 1,
+                          .returned = program_receives(p, c) ? GRADIENT_SLOTS : 1,
                           .inputs = kept,
                           .deferred = 1};
   }
@@ -179,6 +200,7 @@ static void set_forward_slots(Program *p) {
                         .received = p->stage > 0 ? crossing : 1,
                         .sent = p->stage < last ? crossing : 1,
                         .gradients = 1,
+                        .returned = 1,
                         .inputs = 1,
                         .deferred = 1};
 }
@@ -229,6 +251,17 @@ static void set_forward_loop(Program *p) {
   add_forward(p, steady);
 }
 
+static void add_last_part(const Program *p, Loop *last) {
+  if (!program_ends_model(p))
+    return;
+  add(last, DO_PROMOTE);
+  add(last, DO_FORWARD);
+  add(last, DO_SEND);
+  add(last, DO_BACKWARD);
+  add(last, DO_DEMOTE);
+  add(last, DO_SEND_GRADIENT);
+}
+
 static void set_spilled_loops(Program *p) {
   bool recomputes = false;
   for (int c = 0; c < p->chunks; c++)
@@ -237,18 +270,19 @@ static void set_spilled_loops(Program *p) {
   *forward = (Loop){.name = "forward", .comment = "part after part, each with all microbatches of the batch"};
   *last = (Loop){.name = "the last part", .comment = "each microbatch forward and backward"};
   *backward =
-      (Loop){.name = "backward", .comment = "all microbatches again, from the last part but one to the first"};
+      (Loop){.name = "backward",
+             .comment = program_ends_model(p) ? "all microbatches again, from the last part but one to the first"
+                                              : "all microbatches again, from the last part to the first"};
   add(forward, DO_PROMOTE);
+  if (p->stage > 0)
+    add(forward, DO_RECEIVE);
   add(forward, DO_FORWARD);
   add(forward, DO_DEMOTE);
   add(forward, DO_SEND);
-  add(last, DO_PROMOTE);
-  add(last, DO_FORWARD);
-  add(last, DO_SEND);
-  add(last, DO_BACKWARD);
-  add(last, DO_DEMOTE);
-  add(last, DO_SEND_GRADIENT);
+  add_last_part(p, last);
   add(backward, DO_PROMOTE);
+  if (p->stage < p->n_stages - 1)
+    add(backward, DO_RECEIVE_GRADIENT);
   if (recomputes)
     add(backward, DO_RECOMPUTE);
   add(backward, DO_BACKWARD);
@@ -279,8 +313,16 @@ static void set_loops(Program *p, bool recompute) {
     add_update(p, steady);
 }
 
-/* The last part neither keeps nor recomputes: its backward pass follows its forward pass. */
-static uint64_t parts_that_keep(const Pipeline *p) { return p->keeps & (((uint64_t)1 << (p->chunks - 1)) - 1); }
+/* Of a stage in several parts, by chunk. The model's last part neither keeps nor recomputes: its backward pass follows its
+ * forward pass. */
+static uint64_t chunks_that_keep(const Pipeline *p, int stage) {
+  uint64_t keeps = 0;
+  for (int c = 0; c < pipeline_chunks(p, stage) && pipeline_chunks(p, stage) > 1; c++) {
+    const int part = pipeline_part(p, stage, c);
+    keeps |= (uint64_t)(pipeline_keeps(p, part) && part + 1 < pipeline_parts(p)) << c;
+  }
+  return keeps;
+}
 
 Program *generate(const Generator *g, const Pipeline *pipeline, const bool *exchanges) {
   int d = pipeline->n_stages;
@@ -291,21 +333,23 @@ Program *generate(const Generator *g, const Pipeline *pipeline, const bool *exch
     *p = (Program){.stage = i,
                    .n_stages = d,
                    .replicas = pipeline->replicas[i],
-                   .chunks = pipeline->chunks,
+                   .chunks = pipeline_chunks(pipeline, i),
+                   .part = pipeline_part(pipeline, i, 0),
+                   .parts = pipeline_parts(pipeline),
                    .forward_only = g->forward_only,
                    .per_batch = g->drains,
                    .sharded = pipeline->shard_optimizer && pipeline->replicas[i] > 1,
-                   .spills = g->spills && pipeline->chunks > 1,
-                   .keeps = g->spills ? parts_that_keep(pipeline) : 0,
+                   .spills = g->spills && pipeline_chunks(pipeline, i) > 1,
+                   .keeps = g->spills ? chunks_that_keep(pipeline, i) : 0,
                    .memory = pipeline->memory,
-                   .kept = pipeline->kept,
+                   .kept = pipeline->kept[i],
                    .page = pipeline->page,
                    .split_backward = g->split,
                    .in_flight = in_flight[i],
                    .period = pipeline->microbatches,
                    .accumulators = 1,
                    .exchanges = 1};
-    if (g->drains)
+    if (g->drains && !p->spills)
       p->in_flight = least(p->in_flight, program_turns(p));
     /* Qi et al. 2024, ZB-H1: stage i keeps i turns less in flight than stage 0, and as many more until here. */
     p->weights_lag = g->split ? least(i, program_turns(p) - 1) : 0;
@@ -323,6 +367,8 @@ Program *generate(const Generator *g, const Pipeline *pipeline, const bool *exch
       set_forward_loop(&programs[i]);
     } else {
       set_slots(&programs[i], recompute);
+      if (g->spills)
+        programs[i].slots->returned = slots_to_return(pipeline, in_flight, i);
       set_loops(&programs[i], recompute);
     }
   }

@@ -21,7 +21,7 @@ typedef struct Generator {
   bool replicas;   /* stages may have several ranks */
   bool tensor;     /* each of them may be ranks that share its layers */
   bool chunks;     /* ranks hold several chunks */
-  bool spills;     /* one rank, whose chunks come and go */
+  bool spills;     /* ranks' chunks come and go */
   bool split;      /* backward is in two: DO_WEIGHTS */
   bool recomputes; /* stages may recompute */
   bool serial;     /* no two ranks of a pipeline are busy at once */

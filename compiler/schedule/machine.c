@@ -33,6 +33,7 @@ typedef struct Inbox {
 } Inbox;
 
 typedef struct Chunk {
+  int64_t again; /* the microbatch of which what was sent has been made again, where it spills */
   Held inputs, received, saved, sent, gradient_in, gradient_out, deferred;
   Outbox out[N_WAYS];
 } Chunk;
@@ -44,7 +45,7 @@ typedef struct Accumulators {
 typedef struct Rank {
   const Program *p;
   int replica;
-  const StageTimes *times; /* its first chunk's; those of chunk c are n_stages * c further on */
+  const StageTimes *times; /* of all parts of the model */
   Stream stream;
   Step step;
   bool over;
@@ -107,27 +108,25 @@ static void work(Rank *r, double seconds) {
   r->now += seconds;
 }
 
-static const StageTimes *times_at(const Rank *r, int chunk) {
-  return &r->times[part_of(r->p->n_stages, 0, chunk)];
-}
+static const StageTimes *times_at(const Rank *r, int chunk) { return &r->times[program_part(r->p, chunk)]; }
 
 static void work_on_turn(Rank *r, double seconds) {
-  work(r, turn_seconds(r->p, r->times, r->replica, r->step, seconds));
+  work(r, turn_seconds(r->p, times_at(r, 0), r->replica, r->step, seconds));
 }
 
 /* ---- messages ------------------------------------------------------------------------------------------- */
 
 /* Whether the turn gets a message from that side. */
 static bool has_message(const Rank *r, int way, Turn t) {
-  int at = part_of(r->p->n_stages, r->p->stage, t.chunk), last = r->p->n_stages * r->p->chunks - 1;
-  return !r->p->spills && (way == DOWN ? at > 0 : at < last);
+  return way == DOWN ? program_receives(r->p, t.chunk) : program_sends(r->p, t.chunk);
 }
 
 /* The rank that works on the turn's microbatch one part further (to 1) or back (to -1), and its chunk there. */
 static Rank *neighbour(Machine *m, const Rank *r, Turn t, int to, int *chunk) {
-  int at = part_of(r->p->n_stages, r->p->stage, t.chunk) + to;
-  Rank *first = &m->rank[m->first[stage_of_part(r->p->n_stages, at)]];
-  *chunk = chunk_of_part(r->p->n_stages, at);
+  int at = program_part(r->p, t.chunk) + to, stage = 0;
+  Rank *first = m->rank;
+  while ((*chunk = program_chunk(first->p, at)) < 0)
+    first = &m->rank[m->first[++stage]];
   return first + (t.microbatch - 1) % first->p->replicas;
 }
 
@@ -262,12 +261,14 @@ static Outcome do_forward(Machine *m, Rank *r) {
     return fail(m, r, "forward out of order; turns done", r->forwarded);
   if (!r->p->forward_only && r->forwarded + 1 - r->backwarded > r->p->in_flight)
     return fail(m, r, "more in flight than", r->p->in_flight);
-  if (check_version(m, r) == FAILED || check_received(m, r) == FAILED || check_spilled(m, r) == FAILED)
+  if (check_version(m, r) == FAILED || check_received(m, r) == FAILED)
     return FAILED;
   if (gets(r, UP) && !slot_free(r, DOWN, r->p->slots[r->step.chunk].sent))
     return wait_for(r, "a free slot for activations to send");
   if (!has_all_parts(m, r, program_version(r->p, k)))
     return wait_for(r, "the parts of the weights that the stage's other replicas update");
+  if (check_spilled(m, r) == FAILED)
+    return FAILED;
   *slot(r, &c->inputs, k) = *slot(r, &c->saved, k) = *slot(r, &c->sent, k) = k;
   r->forwarded++;
   work_on_turn(r, times_at(r, r->step.chunk)->forward);
@@ -293,7 +294,9 @@ static Outcome do_recompute(Machine *m, Rank *r) {
   if (check_version(m, r) == FAILED || check_received(m, r) == FAILED || check_spilled(m, r) == FAILED ||
       check_held(m, r, &c->inputs, "inputs") == FAILED)
     return FAILED;
-  if (gets(r, UP) && *slot(r, &c->sent, k) != k)
+  if (r->p->spills) /* what was sent is made again beside its slots */
+    c->again = k;
+  else if (gets(r, UP) && *slot(r, &c->sent, k) != k)
     return fail(m, r, "overwrites the activations to send of microbatch", *slot(r, &c->sent, k));
   *slot(r, &c->saved, k) = k;
   work_on_turn(r, times_at(r, r->step.chunk)->recompute);
@@ -306,10 +309,15 @@ static Outcome check_reads(Machine *m, Rank *r) {
   if (check_version(m, r) == FAILED || check_received(m, r) == FAILED || check_spilled(m, r) == FAILED ||
       check_held(m, r, &c->inputs, "inputs") == FAILED || check_held(m, r, &c->saved, "saved values") == FAILED)
     return FAILED;
-  if (gets(r, UP) && (check_held(m, r, &c->sent, "sent activations") == FAILED ||
-                      check_held(m, r, &c->gradient_in, "received gradients") == FAILED))
+  if (!gets(r, UP))
+    return WENT;
+  if (r->p->spills && program_reruns(r->p, r->step.chunk)) {
+    if (c->again != r->step.number)
+      return fail(m, r, "what was sent has not been made again, but that of microbatch", c->again);
+  } else if (check_held(m, r, &c->sent, "sent activations") == FAILED) {
     return FAILED;
-  return WENT;
+  }
+  return check_held(m, r, &c->gradient_in, "received gradients");
 }
 
 /* A batch's first overwrites the accumulators, the others find what those before left. `done` counts turns. */
@@ -332,10 +340,10 @@ static Outcome do_backward(Machine *m, Rank *r) {
   Accumulators *a = accumulators_of(r, batch);
   if (!in_turn(r, r->backwarded, true) || r->backwarded >= r->forwarded)
     return fail(m, r, "backward out of order; turns done", r->backwarded);
+  if (gets(r, DOWN) && !slot_free(r, UP, r->p->slots[r->step.chunk].returned))
+    return wait_for(r, "a free slot for gradients to send");
   if (check_reads(m, r) == FAILED || check_accumulators(m, r, a, a->backwards, r->backwarded) == FAILED)
     return FAILED;
-  if (gets(r, DOWN) && !slot_free(r, UP, r->p->slots[r->step.chunk].gradients))
-    return wait_for(r, "a free slot for gradients to send");
   if (a->batch != batch)
     *a = (Accumulators){.batch = batch};
   a->backwards++;
@@ -393,7 +401,7 @@ static Outcome do_exchange(Machine *m, Rank *r) {
   Exchange *e = &m->exchange[r->p->stage][batch];
   e->at = later(e->at, r->now);
   if (++e->ranks == r->p->replicas && r->p->replicas > 1)
-    e->at = later(e->at, batch > 0 ? e[-1].at : 0) + r->times->reduce;
+    e->at = later(e->at, batch > 0 ? e[-1].at : 0) + times_at(r, 0)->reduce;
   r->exchanged++;
   return WENT;
 }
@@ -432,11 +440,11 @@ static Outcome do_update(Machine *m, Rank *r) {
   r->updated++;
   m->arrived_at_update[batch]++;
   r->now = later(r->now, now);
-  work(r, r->times->update);
+  work(r, times_at(r, 0)->update);
   Exchange *e = &m->update[r->p->stage][batch];
   e->at = later(e->at, r->now);
   if (++e->ranks == r->p->replicas)
-    e->at += r->times->gather;
+    e->at += times_at(r, 0)->gather;
   return WENT;
 }
 
@@ -552,6 +560,22 @@ static bool check_delays(const Program *p, int n_stages, char **why) {
   return true;
 }
 
+/* Each part of the model by one stage. */
+static bool parts_are_held(const Program *p, int n_stages, char **why) {
+  for (int i = 1; i < n_stages; i++)
+    if (p[i].parts != p[0].parts)
+      return *why = format("stages 0 and %d differ in their chunks", i), false;
+  for (int part = 0; part < p->parts; part++) {
+    int held = 0;
+    for (int i = 0; i < n_stages; i++)
+      held += program_chunk(&p[i], part) >= 0;
+    if (held != 1)
+      return *why = format("stages differ in their chunks: part %d of the model is on %d stages", part, held),
+             false;
+  }
+  return true;
+}
+
 static bool check_definition(const Program *p, int n_stages, char **why) {
   for (int i = 0; i < n_stages; i++) {
     if (p[i].stage != i || p[i].n_stages != n_stages)
@@ -562,9 +586,11 @@ static bool check_definition(const Program *p, int n_stages, char **why) {
       return *why = format("stages 0 and %d differ in their microbatches an update", i), false;
     if (p[i].forward_only != p[0].forward_only)
       return *why = format("stages 0 and %d differ in whether they go backward", i), false;
-    if (p[i].chunks != p[0].chunks || p[i].split_backward != p[0].split_backward)
-      return *why = format("stages 0 and %d differ in their chunks", i), false;
+    if (p[i].split_backward != p[0].split_backward)
+      return *why = format("stages 0 and %d differ in their backward passes", i), false;
   }
+  if (!parts_are_held(p, n_stages, why))
+    return false;
   return check_delays(p, n_stages, why);
 }
 
@@ -575,12 +601,12 @@ static Outbox outbox_new(int64_t n) { return (Outbox){n, alloc((size_t)n * sizeo
 
 /* More slots than microbatches are never told apart. */
 static Chunk chunk_new(const Slots *s, int64_t microbatches) {
-  Chunk c;
+  Chunk c = {0};
   const struct {
     Held *held;
     int slots;
   } all[] = {{&c.inputs, s->inputs},    {&c.received, s->received},     {&c.saved, s->saved},
-             {&c.sent, s->sent},        {&c.gradient_in, s->gradients}, {&c.gradient_out, s->gradients},
+             {&c.sent, s->sent},        {&c.gradient_in, s->gradients}, {&c.gradient_out, s->returned},
              {&c.deferred, s->deferred}};
   for (size_t i = 0; i < sizeof all / sizeof *all; i++)
     *all[i].held = held_new(all[i].slots <= microbatches ? all[i].slots : microbatches + 1);
@@ -622,7 +648,7 @@ static void machine_start(Machine *m, const Program *programs, const StageTimes 
   m->rank = alloc((size_t)m->n_ranks * sizeof *m->rank);
   for (int i = 0; i < m->n_stages; i++)
     for (int r = 0; r < programs[i].replicas; r++)
-      rank_start(m, &m->rank[m->first[i] + r], &programs[i], r, &times[i]);
+      rank_start(m, &m->rank[m->first[i] + r], &programs[i], r, times);
   for (int i = 0; i < m->n_ranks; i++)
     for (int way = 0; way < (programs->forward_only ? UP : N_WAYS); way++)
       post_next(m, &m->rank[i], way);
@@ -631,7 +657,7 @@ static void machine_start(Machine *m, const Program *programs, const StageTimes 
 static bool machine_run(Machine *m, const Program *programs, const StageTimes *times) {
   if (!check_definition(programs, m->n_stages, &m->why))
     return false;
-  machine_start(m, programs, times ? times : alloc((size_t)m->n_stages * programs->chunks * sizeof *times));
+  machine_start(m, programs, times ? times : alloc((size_t)programs->parts * sizeof *times));
   for (bool moved = true; moved && !m->ended;) {
     moved = false;
     for (int i = 0; i < m->n_ranks && !m->ended; i++)

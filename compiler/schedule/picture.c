@@ -43,7 +43,7 @@ static int64_t batches_to_draw(const Program *programs, int n_ranks) {
 
 static Picture run(const Program *programs, int n_stages) {
   Picture p = {.programs = programs, .first = alloc((size_t)n_stages * sizeof *p.first)};
-  StageTimes *times = alloc((size_t)n_stages * programs->chunks * sizeof *times);
+  StageTimes *times = alloc((size_t)programs->parts * sizeof *times);
   bool equal = true;
   for (int i = 0; i < n_stages; i++)
     equal &= programs[i].replicas == programs->replicas;
@@ -52,8 +52,8 @@ static Picture run(const Program *programs, int n_stages) {
     p.n_ranks += programs[i].replicas;
     int unit = equal ? 1 : programs[i].replicas;
     bool split = programs[i].split_backward;
-    for (int c = 0; c < programs->chunks; c++)
-      times[part_of(n_stages, i, c)] = (StageTimes){
+    for (int c = 0; c < programs[i].chunks; c++)
+      times[program_part(&programs[i], c)] = (StageTimes){
           .forward = unit, .backward = split ? unit : 2 * unit, .recompute = unit, .weights = split ? unit : 0};
   }
   char *why = NULL;

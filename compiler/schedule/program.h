@@ -13,12 +13,13 @@
  *   loop 1 (steady state)  while f <= K
  *   loop 2 (drain)         while b <= K
  *   loop 3 (weights)       while w <= K
- * Where the model spills (docs/spilling.md) one rank holds all parts as its chunks, loop 0 has the forward turns of all
- * parts but the last, loop 1 those of the last with its backward turns, and loop 2 the other backward turns.
  * then the updates still due (while u < updates of the scope). A loop that is never entered has no actions.
  * Where nothing goes backward (forward_only) loop 1 is all there is, and M microbatches are but a unit of time.
  * Replica r takes microbatches r + 1, r + 1 + replicas, ...; with chunks the microbatches go in groups of
  * n_stages (spilling: a batch's), each group through all chunks (forward from the first, backward from the last).
+ * Where a stage spills (docs/spilling.md) its rank holds parts of the model in a row as its chunks, loop 0 has the forward
+ * turns, loop 2 the backward turns, and in_flight is one more than a batch's turns. Those of the model's last part are in
+ * loop 1, each forward and at once backward.
  * Slots go by the rank's count of its own microbatches, (k - 1) / replicas + 1, modulo the number of slots,
  * for each chunk apart; batches and updates by theirs, from 0. */
 #ifndef PDC_PROGRAM_H
@@ -67,7 +68,8 @@ typedef struct Slots {
   int saved;     /* what forward saves for backward: as many as are in flight; 1 with recomputation */
   int received;  /* activations received: in flight, and one being received ahead */
   int sent;      /* activations sent: in flight, for the backward may read them */
-  int gradients; /* gradients received, and of gradients sent: 2 */
+  int gradients; /* gradients received: 2 */
+  int returned;  /* gradients sent: 2 */
   int inputs;    /* tokens and targets: in flight */
   int deferred;  /* what DO_BACKWARD makes for DO_WEIGHTS: weights_lag + 1 */
 } Slots;
@@ -75,6 +77,7 @@ typedef struct Slots {
 typedef struct Program {
   int stage, n_stages; /* among the stages that have ranks of their own */
   int replicas, chunks;
+  int part, parts;   /* of the model, its first chunk, and all */
   bool forward_only; /* the one loop receives, computes and sends: a turn ends with its DO_SEND */
   bool per_batch;    /* loops run once a batch, drained in between; else once a run */
   bool sharded;      /* DO_UPDATE makes a part of the weights on each of the replicas, which send it to the
@@ -110,11 +113,29 @@ Turn program_turn(const Program *p, int replica, int64_t turn, bool backward);
 Turn program_turn_after(const Program *p, Turn t, bool backward); /* of the same rank */
 int64_t program_turns(const Program *p);                          /* of one rank, a batch */
 bool program_recomputes(const Program *p);
+bool program_recomputes_chunk(const Program *p, int chunk); /* where it spills, each for itself */
 static inline bool program_keeps(const Program *p, int chunk) { return p->keeps >> chunk & 1; }
-/* Where the model spills: whether the chunk's forward pass runs again before its backward pass. That of the last one
- * has just run. */
+/* Where a rank's chunks are parts in a row, the next part is the next chunk's. */
+static inline int program_part(const Program *p, int chunk) {
+  return p->part + chunk * (p->spills ? 1 : p->n_stages);
+}
+/* -1: another stage has it. */
+static inline int program_chunk(const Program *p, int part) {
+  const int step = p->spills ? 1 : p->n_stages, from = part - p->part;
+  return from >= 0 && from % step == 0 && from / step < p->chunks ? from / step : -1;
+}
+/* Whether the chunk has its input from another rank, and hands what it makes to one. */
+static inline bool program_receives(const Program *p, int chunk) {
+  return program_part(p, chunk) > 0 && !(p->spills && chunk > 0);
+}
+static inline bool program_sends(const Program *p, int chunk) {
+  return program_part(p, chunk) + 1 < p->parts && !(p->spills && chunk + 1 < p->chunks);
+}
+static inline bool program_ends_model(const Program *p) { return program_part(p, p->chunks - 1) + 1 == p->parts; }
+/* Where the model spills: whether the chunk's forward pass runs again before its backward pass. That of the model's last
+ * part has just run. */
 static inline bool program_reruns(const Program *p, int chunk) {
-  return !program_keeps(p, chunk) && chunk < p->chunks - 1;
+  return !program_keeps(p, chunk) && !(program_ends_model(p) && chunk == p->chunks - 1);
 }
 
 /* ---- generators (schedule.c, generators.c) ---------------------------------------------------------------- */
@@ -135,7 +156,7 @@ typedef struct ScheduleTraits {
   bool recomputes;   /* stages may recompute */
   bool tensor;       /* ranks may share layers (tensor/tensor.h) */
   bool looks_ahead;  /* one microbatch more may be in flight between stages: Pipeline.ahead */
-  bool spills;       /* one rank holds the model in as many parts as memory asks for */
+  bool spills;       /* ranks hold their stage in as many parts as memory asks for */
   bool serial;       /* no two ranks of a pipeline are busy at once */
   bool two_versions; /* of the weights, so that M must suffice for what is in flight */
   bool every_round;  /* it updates after each round of the replicas: M is the least common multiple of theirs */

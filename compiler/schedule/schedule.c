@@ -221,20 +221,19 @@ static bool replicas_allowed(const Generator *g, const Pipeline *p, Span where) 
   return true;
 }
 
-static bool ranks_allowed(const Generator *g, const Pipeline *p, Span where) {
-  if (!g->spills || p->n_stages == 1)
-    return true;
-  Diagnostic *d = error_at(where, "PD0710", "'%s' runs the model on one rank, not on %d", g->name, p->n_stages);
-  help(d, "'-n 1', or another schedule: 'flush' or '2bw'");
-  return false;
-}
+/* Of a model that spills it is counted over all ranks. */
+static int most_chunks(const Generator *g) { return g->spills ? MAX_CHUNKS : g->chunks ? MOST_INTERLEAVED : 1; }
 
 static bool chunks_allowed(const Generator *g, const Pipeline *p, Span where) {
-  int chunks = p->chunks, limit = g->spills ? MAX_CHUNKS : g->chunks ? MOST_INTERLEAVED : 1;
+  const int chunks = g->spills ? pipeline_parts(p) : p->chunks, limit = most_chunks(g);
+  if (p->first_part && !g->spills) {
+    error_at(where, "PD0708", "'%s' takes as many chunks on every rank", g->name);
+    return false;
+  }
   if (chunks <= limit)
     return true;
-  Diagnostic *d = error_at(where, "PD0708", "'%s' takes at most %d chunk%s a rank, has %d", g->name, limit,
-                           limit == 1 ? "" : "s", chunks);
+  Diagnostic *d = error_at(where, "PD0708", "'%s' takes at most %d chunk%s%s, has %d", g->name, limit,
+                           limit == 1 ? "" : "s", g->spills ? "" : " a rank", chunks);
   if (!g->chunks)
     help(d, "'interleaved' is the schedule whose ranks hold several chunks");
   return false;
@@ -278,9 +277,8 @@ Program *schedule(const Pipeline *p, const bool *exchanges, Span where) {
   ensure(p->n_stages > 0 && p->microbatches > 0);
   if (!exchanges)
     exchanges = alloc((size_t)p->n_stages);
-  if (!ranks_allowed(g, p, where) || !replicas_allowed(g, p, where) || !chunks_allowed(g, p, where) ||
-      !recomputation_allowed(g, p, where) || !exchanges_allowed(g, p, exchanges, where) ||
-      !microbatches_suffice(p, where))
+  if (!replicas_allowed(g, p, where) || !chunks_allowed(g, p, where) || !recomputation_allowed(g, p, where) ||
+      !exchanges_allowed(g, p, exchanges, where) || !microbatches_suffice(p, where))
     return NULL;
   return generate(g, p, exchanges);
 }

@@ -153,11 +153,11 @@ double simulate_schedule(const Program *programs, const StageTimes *times, int n
 
 double simulate_schedule_jitter(const Program *programs, const StageTimes *times, int n_stages, double jitter) {
   enum { ENOUGH_FOR_A_MEAN = 256 };
-  int parts = n_stages * programs->chunks;
+  const int parts = programs->parts;
   ArenaMark mark = arena_mark();
   StageTimes *varied = alloc_copy(times, (size_t)parts * sizeof *times);
   for (int i = 0; i < n_stages; i++)
-    varied[i].jitter = jitter;
+    varied[programs[i].part].jitter = jitter;
   Simulation s = simulation(programs, n_stages);
   double seconds = mean_seconds(&s, varied, ENOUGH_FOR_A_MEAN, false);
   arena_release(mark);
@@ -170,11 +170,11 @@ void schedule_idle(const Program *programs, const StageTimes *times, int n_stage
     const Program *p = &programs[i];
     double busy = 0;
     for (int c = 0; c < p->chunks; c++) {
-      const StageTimes *t = &times[part_of(n_stages, i, c)];
-      busy += t->forward + t->backward + (program_recomputes(p) ? t->recompute : 0) +
+      const StageTimes *t = &times[program_part(p, c)];
+      busy += t->forward + t->backward + (program_recomputes_chunk(p, c) ? t->recompute : 0) +
               (p->split_backward ? t->weights : 0);
     }
     busy *= (double)program_turns(p) / p->chunks;
-    idle[i] = batch_seconds > 0 ? 1 - (busy + times[i].update) / batch_seconds : 0;
+    idle[i] = batch_seconds > 0 ? 1 - (busy + times[p->part].update) / batch_seconds : 0;
   }
 }

@@ -14,6 +14,7 @@ typedef struct Piece {
 
 struct Spill {
   const Program *p;
+  struct pd_batch batch;
   int parts, groups;
   int64_t at, steps; /* of the batch's steps, the one under way; those that were done */
   Piece *all;
@@ -68,7 +69,7 @@ static void decide_moves(Spill *s) {
   struct pd_block *blocks = alloc((size_t)s->n * sizeof *blocks);
   for (int i = 0; i < s->n; i++)
     blocks[i] = s->all[i].block;
-  struct pd_holding of = {blocks, s->n, s->parts, s->p->period, s->groups, .page = 4096, .room = 0, .kept = 75};
+  struct pd_holding of = {.block = blocks, .n = s->n, .batch = s->batch, .page = 4096, .kept = 75};
   pd_moves_make(&of, alloc, &s->moves);
   of.room = s->moves.most * 3 / 2;
   pd_moves_make(&of, alloc, &s->moves);
@@ -77,7 +78,7 @@ static void decide_moves(Spill *s) {
 Spill *spill_start(const Program *p) {
   Spill *s = alloc(sizeof *s);
   int n = p->chunks;
-  *s = (Spill){.p = p, .parts = n, .groups = n};
+  *s = (Spill){.p = p, .batch = {n, program_ends_model(p), p->period, n}, .parts = n, .groups = n};
   s->all = alloc((size_t)(3 * n + 4 + 3 * n * p->period) * sizeof(Piece));
   uint64_t last = (uint64_t)1 << (n - 1);
   s->weights = &s->all[s->n];
@@ -97,9 +98,7 @@ Spill *spill_start(const Program *p) {
   return s;
 }
 
-static struct pd_step step_at(const Spill *s, int64_t i) {
-  return pd_batch_step(s->parts, s->p->period, s->groups, i);
-}
+static struct pd_step step_at(const Spill *s, int64_t i) { return pd_batch_step(&s->batch, i); }
 
 /* ---- coming and going ------------------------------------------------------------------------------------ */
 

@@ -33,6 +33,10 @@ bool program_recomputes(const Program *p) {
   return false;
 }
 
+bool program_recomputes_chunk(const Program *p, int chunk) {
+  return program_recomputes(p) && (!p->spills || program_reruns(p, chunk));
+}
+
 /* Groups of n_stages microbatches, each through all chunks: when a group's first comes back to this rank from
  * the last one, it has just sent the group's last (Narayanan et al. 2021, SC). Where parts come and go a batch is one
  * group, so that each comes once. */
@@ -77,7 +81,7 @@ static bool sizes_in_range(const Program *p, char **why) {
     return *why = format("stage %d: %d chunks, and at most %d can be", p->stage, p->chunks, MAX_CHUNKS), false;
   for (int c = 0; c < p->chunks; c++) {
     const Slots *s = &p->slots[c];
-    const int64_t slots[] = {s->saved, s->sent, s->received, s->gradients, s->inputs, s->deferred};
+    const int64_t slots[] = {s->saved, s->sent, s->received, s->gradients, s->returned, s->inputs, s->deferred};
     for (size_t i = 0; i < sizeof slots / sizeof *slots; i++)
       if (slots[i] < 1 || slots[i] > MOST)
         return *why = format("stage %d: %lld is out of range", p->stage, (long long)slots[i]), false;
@@ -99,6 +103,8 @@ static bool turns_come_out(const Program *p, char **why) {
 
 static bool loop_may_be_empty(const Program *p, int loop) {
   static const int steady = 1, weights = 3;
+  if (p->spills && loop == steady)
+    return !program_ends_model(p) && p->in_flight > program_turns(p);
   return loop == weights ? !p->split_backward || p->weights_lag == 0 : loop != steady && p->in_flight == 1;
 }
 
@@ -119,7 +125,7 @@ static bool forward_loop(const Program *p, char **why) {
 /* What is between two parts is kept for all microbatches of a batch, and what a part saves that keeps it. */
 static bool slots_suffice(const Program *p, char **why) {
   for (int c = 0; c < p->chunks && p->spills; c++)
-    if (p->slots[c].received < p->period || p->slots[c].gradients < p->period)
+    if ((c > 0 && p->slots[c].received < p->period) || (c + 1 < p->chunks && p->slots[c].gradients < p->period))
       return *why = format("part %d: fewer slots between parts than the %lld microbatches of a batch", c,
                            (long long)p->period),
              false;
@@ -129,9 +135,9 @@ static bool slots_suffice(const Program *p, char **why) {
              false;
   if (p->keeps && !p->spills)
     return *why = format("stage %d: only what spills keeps some parts' saved values", p->stage), false;
-  if (program_keeps(p, p->chunks - 1))
+  if (program_ends_model(p) && program_keeps(p, p->chunks - 1))
     return *why = format("part %d: the last one goes backward at once, and keeps nothing", p->chunks - 1), false;
-  if (p->spills && (p->chunks < 2 || p->n_stages > 1 || p->replicas > 1 || !p->per_batch))
+  if (p->spills && (p->chunks < 2 || p->replicas > 1 || !p->per_batch))
     return *why = format("stage %d: parts come and go on one rank, which drains", p->stage), false;
   return true;
 }

@@ -59,9 +59,9 @@ static double pass_seconds(const Reader *r, RankClock *rank, uint32_t at) {
   if (at == no_pass(r->layout))
     return 0;
   const Program *p = &r->programs[rank->stage];
-  const int pass = (int)at % N_PASSES, chunk = chunk_of_part(p->n_stages, (int)at / N_PASSES);
+  const int pass = (int)at % N_PASSES, chunk = program_chunk(p, (int)at / N_PASSES);
   int64_t number = rank->passes[chunk * N_PASSES + pass]++ * p->replicas + rank->replica + 1;
-  return turn_seconds(p, &r->times[rank->stage], rank->replica, (Step){action[pass], chunk, number}, r->pass[at]);
+  return turn_seconds(p, &r->times[p->part], rank->replica, (Step){action[pass], chunk, number}, r->pass[at]);
 }
 
 /* ---- reading ---------------------------------------------------------------------------------------------------- */
@@ -103,7 +103,7 @@ void reader_start(Reader *r, const StageTimes *times) {
   r->ended = NULL;
   r->at = NULL, r->tick = 0;
   for (int i = 0; i < l->n_stages; i++)
-    r->varies |= times[i].jitter > 0;
+    r->varies |= times[r->programs[i].part].jitter > 0;
   for (int i = 0; i < l->first[l->n_stages]; i++) {
     RankClock *rank = &r->rank[i];
     *rank =
@@ -138,8 +138,9 @@ static inline bool take_turn(const Reader *r, const Tick *t, RankClock *rank, in
 
 /* What an exchange takes. */
 static double exchange_seconds(const Reader *r, uint32_t exchange) {
-  int stage = (int)(exchange / (uint32_t)(r->layout->batches + 1));
-  return stage < r->layout->n_stages ? r->times[stage].reduce : r->times[stage - r->layout->n_stages].gather;
+  const int n = r->layout->n_stages, which = (int)(exchange / (uint32_t)(r->layout->batches + 1));
+  const StageTimes *times = &r->times[r->programs[which % n].part];
+  return which < n ? times->reduce : times->gather;
 }
 
 static bool end_batch(const Reader *r, RankClock *rank) {
@@ -152,7 +153,7 @@ static bool take_other(const Reader *r, const Tick *t, RankClock *rank) {
   switch ((TickKind)(t->rank & ((1 << KIND_BITS) - 1))) {
   case TICK_TURN: break;
   case TICK_MEET: rank->now = later(rank->now, *e); return true;
-  case TICK_UPDATE: rank->now += r->times[rank->stage].update; return end_batch(r, rank);
+  case TICK_UPDATE: rank->now += r->times[r->programs[rank->stage].part].update; return end_batch(r, rank);
   case TICK_GATHER: *e = later(*e, rank->now); return true;
   case TICK_FOLLOW: *e = later(*e, e[-1]); return true;
   case TICK_REDUCE: *e += exchange_seconds(r, t->exchange); return true;

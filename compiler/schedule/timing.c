@@ -102,10 +102,16 @@ static void post(Run *c, const Rank *r, int cut, int way, int64_t k) {
 
 /* The cut over which the part's messages that way come, -1: none does. */
 static int cut_to(const Run *c, const Rank *r, int way, int chunk) {
-  int part = part_of(c->layout.n_stages, r->p->stage, chunk);
-  if (r->p->spills)
-    return -1;
-  return way == DOWN ? part - 1 : part + 1 < c->layout.parts ? part : -1;
+  const int part = program_part(r->p, chunk);
+  (void)c;
+  if (way == DOWN)
+    return program_receives(r->p, chunk) ? part - 1 : -1;
+  return program_sends(r->p, chunk) ? part : -1;
+}
+
+/* Whether some turn of a rank with several chunks has a message that way. */
+static bool has_messages(const Program *p, int way) {
+  return p->chunks > 1 && (!p->spills || (way == DOWN ? p->stage > 0 : p->stage < p->n_stages - 1));
 }
 
 static void post_next(Run *c, Rank *r, int way) {
@@ -118,7 +124,7 @@ static void post_next(Run *c, Rank *r, int way) {
       *t = t->microbatch == 0 ? program_turn(r->p, r->replica, 1, way == UP)
                               : program_turn_after(r->p, *t, way == UP);
     cut = cut_to(c, r, way, t->chunk);
-  } while (cut < 0 && r->p->chunks > 1 && !r->p->spills);
+  } while (cut < 0 && has_messages(r->p, way));
   if (cut >= 0)
     post(c, r, cut, way, t->microbatch);
 }
@@ -143,7 +149,7 @@ static void work(Run *c, const Rank *r, int pass, int chunk) {
                                       [PASS_BACKWARD] = TURN_PASS,
                                       [PASS_RECOMPUTE] = TURN_FIRST,
                                       [PASS_WEIGHTS] = TURN_LAST};
-  deed(c, r, which[pass], (uint32_t)(part_of(c->layout.n_stages, r->p->stage, chunk) * N_PASSES + pass));
+  deed(c, r, which[pass], (uint32_t)(program_part(r->p, chunk) * N_PASSES + pass));
 }
 
 /* Whether all parts of a version of the weights are there, where each of the replicas updates one. */
@@ -170,7 +176,7 @@ static bool forward(Run *c, Rank *r) {
 static bool backward(Run *c, Rank *r) {
   const Turn *t = &r->turn[UP];
   int cut = cut_to(c, r, DOWN, t->chunk);
-  if (cut >= 0 && !slot_free(c, r, cut, UP, t->microbatch, r->p->slots[t->chunk].gradients))
+  if (cut >= 0 && !slot_free(c, r, cut, UP, t->microbatch, r->p->slots[t->chunk].returned))
     return false;
   work(c, r, PASS_BACKWARD, t->chunk);
   return true;
@@ -440,7 +446,7 @@ Run *run_new(const Program *programs, int n_stages, int sets, int64_t batches) {
     first[i + 1] = first[i] + programs[i].replicas;
   *c = (Run){.programs = programs,
              .layout = {.n_stages = n_stages,
-                        .parts = n_stages * programs->chunks,
+                        .parts = programs->parts,
                         .ring_bits = ring_bits(programs, n_stages),
                         .batches = batches,
                         .first = first},
@@ -509,11 +515,14 @@ bool time_batches(Run *run, const StageTimes *times, BatchEnded *ended, void *co
 static double may_wait(const Program *p, const StageTimes *times, double most) {
   double works = 0, behind = times->update;
   for (int chunk = 0; chunk < p->chunks; chunk++) {
-    const StageTimes *t = &times[part_of(p->n_stages, p->stage, chunk)];
-    works += t->forward + t->backward + (program_recomputes(p) ? t->recompute : 0);
+    const StageTimes *t = &times[program_part(p, chunk)];
+    works += t->forward + t->backward + (program_recomputes_chunk(p, chunk) ? t->recompute : 0);
   }
-  for (int i = 0; i < p->stage; i++)
-    behind += times[i].backward + times[i].send;
+  for (const Program *q = p - p->stage; q < p; q++)
+    for (int chunk = 0; chunk < q->chunks && program_part(q, chunk) < p->part; chunk++) {
+      const StageTimes *t = &times[program_part(q, chunk)];
+      behind += t->backward + (program_sends(q, chunk) ? t->send : 0);
+    }
   const int64_t microbatches = program_turns(p) / p->chunks;
   return most - works * (double)microbatches - behind;
 }

@@ -161,9 +161,8 @@ static void print_stages(const Show *s, FILE *out) {
     const StagePlan *stage = &plan->stage[i];
     Name first = s->p->at[stage->first_piece].name, last = piece_last_instance(s->g, s->p, stage->end_piece - 1);
     int number = plan_stage_of(plan, i);
-    const char *name = plan->pipeline.chunks > 1
-                           ? format("%d.%d", number, chunk_of_part(plan->pipeline.n_stages, i))
-                           : format("%d", number);
+    const char *name = plan->pipeline.chunks > 1 ? format("%d.%d", number, pipeline_chunk(&plan->pipeline, i))
+                                                 : format("%d", number);
     fprintf(out, "stage %s: %s%s%s, %s parameters", name, first, first == last ? "" : " .. ",
             first == last ? "" : last, with_commas(stage_parameters(s->g, s->p, stage)));
     if (plan_recomputes(plan, i))

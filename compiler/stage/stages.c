@@ -31,8 +31,9 @@ typedef struct PeakKey {
   int64_t lowered, replicas, versions, accumulators, exchanges, forward_only, sharded;
   int64_t spilled; /* microbatches; 0: it does not */
   int64_t memory, kept, page;
+  int64_t receives, sends; /* likewise: its first part and its last, from and to other ranks */
   struct {
-    int64_t saved, kept, received, sent, gradients, inputs, deferred, packed;
+    int64_t saved, kept, received, sent, gradients, returned, inputs, deferred, packed;
   } slots[MAX_CHUNKS];
 } PeakKey;
 
@@ -122,14 +123,17 @@ Program *stages_schedule(Stages *s, const Plan *plan) {
 
 StageKernels *stages_fuse(Stages *s, const Plan *plan, const Program *programs, int stage) {
   MergedKey key = {{NULL}};
-  int n = plan->pipeline.chunks;
+  int n = pipeline_chunks(&plan->pipeline, stage);
   for (int i = 0; i < n; i++)
     key.part[i] = fuse_named(s, plan, plan_part_of(plan, stage, i), programs[stage].split_backward);
   if (n == 1)
     return key.part[0];
   StageKernels *k = table_find(&s->merged, &key);
-  if (!k)
+  if (!k) {
     table_add(&s->merged, &key, k = merge_chunks(key.part, n));
+    k->stage = stage;
+    k->n_stages = plan->pipeline.n_stages;
+  }
   return k;
 }
 
@@ -161,7 +165,7 @@ typedef struct Rank {
 
 static Rank rank_of(const Plan *plan, const Program *programs, int stage) {
   Rank r = {.plan = plan, .program = &programs[stage]};
-  for (int i = 0; i < plan->pipeline.chunks; i++) {
+  for (int i = 0; i < r.program->chunks; i++) {
     const StagePlan *part = &plan->stage[plan_part_of(plan, stage, i)];
     r.part[i] = (PieceRange){part->first_piece, part->end_piece};
   }
@@ -175,7 +179,7 @@ static Signer *signer_of(Stages *s) {
 }
 
 static Signature sign_rank(Stages *s, const Rank *r) {
-  HeldKey key = {.chunks = r->plan->pipeline.chunks, .precision = r->plan->target.precision};
+  HeldKey key = {.chunks = r->program->chunks, .precision = r->plan->target.precision};
   for (int i = 0; i < key.chunks; i++)
     key.part[i] = r->part[i];
   Signature *known = table_find(&s->held, &key);
@@ -216,7 +220,7 @@ static LoweredStage *sizes_of(const LoweredStage *from) {
 static LoweredStage *lay_out(Stages *s, const Rank *r) {
   const Pipeline *p = &r->plan->pipeline;
   const FuseFacts *facts = facts_of(s);
-  int stage = r->program->stage, n = p->chunks;
+  int stage = r->program->stage, n = r->program->chunks;
   StageKernels *part[MAX_CHUNKS];
   Arena *lasting = arena_use(s->scratch);
   ArenaMark mark = arena_mark();
@@ -266,7 +270,9 @@ static PeakKey peak_key(const LoweredStage *l, const Program *p) {
                  .spilled = p->spills ? p->period : 0,
                  .memory = p->memory,
                  .kept = p->kept,
-                 .page = p->page};
+                 .page = p->page,
+                 .receives = p->spills && program_receives(p, 0),
+                 .sends = p->spills && program_sends(p, p->chunks - 1)};
   for (int i = 0; i < p->chunks; i++) {
     const Slots *slots = &p->slots[i];
     key.slots[i].saved = allocation_saved_slots(p, i);
@@ -274,6 +280,7 @@ static PeakKey peak_key(const LoweredStage *l, const Program *p) {
     key.slots[i].received = slots->received;
     key.slots[i].sent = slots->sent;
     key.slots[i].gradients = slots->gradients;
+    key.slots[i].returned = slots->returned;
     key.slots[i].inputs = slots->inputs;
     key.slots[i].deferred = slots->deferred;
     key.slots[i].packed = allocation_saved_packed(p, i);
@@ -322,7 +329,7 @@ static bool grows_evenly(const Room *room, int n, Room *by) {
  * out fewer than ten takes no longer. Where replicas share the optimizer's state, whole tiles make parts uneven. */
 static bool room_from_few(Stages *s, const Rank *r, Room *room) {
   enum { FEWEST = 3, N = 3, MANY = 10 };
-  if (s->lays_out_all || r->plan->pipeline.chunks > 1 || r->program->sharded)
+  if (s->lays_out_all || r->program->chunks > 1 || r->program->sharded)
     return false;
   const Repeats *repeats = repeats_of(s, r->plan->target.precision);
   Rank shorter = *r;

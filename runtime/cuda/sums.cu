@@ -170,15 +170,17 @@ static void combine_tiles(int64_t t, int first, int end, cudaStream_t stream) {
               (char *)pd_accumulators(t), pd.arena + pd_exchange_set(t), tile_squares);
 }
 
-/* Gradients that come and go are added up where computation waits for them. */
+/* Gradients that come and go are added up where computation waits for them, behind those of other stages. */
 void pd_combine(int64_t t) {
   const int at = (int)(t % n_batches);
   const cudaStream_t stream = pd_spills() ? pd_stream : pd_exchange_stream;
-  if (pd_spills())
+  if (pd_spills()) {
+    pd_order(pd_exchange_stream, pd_stream, order);
     for (int group = 0, first, end; pd_spill_next_squared(group, &first, &end); group++)
       combine_tiles(t, pd_first_tile(first), pd_first_tile(end), stream);
-  else if (!(pd.emulate && pd.stage->spilled)) /* which has no memory for it */
+  } else if (!(pd.emulate && pd.stage->spilled)) { /* which has no memory for it */
     combine_tiles(t, 0, pd_n_tiles, stream);
+  }
   if (n_contributions) {
     PD_LAUNCH(add_tiles, n_contributions, THREADS, 0, stream, contributions, tile_squares, squares);
     pd_cuda_check(cudaMemcpyAsync(known[at], squares, sizeof(double) * (size_t)n_contributions,

@@ -21,6 +21,8 @@ CASES = {
     "tensor": ([2], f"--stages 1 --tensor 2 -D batch=4 --microbatch 2 --schedule flush -D n_embd=64 {GPT}", ""),
     "spilled": ([1], "--stages 1 -D batch=4 --microbatch 1 --schedule spilled --memory 9MiB -D n_layer=4 -D n_embd=64 "
                 f"{GPT}", "--spill ."),
+    "spilled_stages": ([1, 1], "-D batch=4 --microbatch 1 --schedule spilled --memory 9MiB -D n_layer=4 -D n_embd=64 "
+                       f"--split h[1],/h[2],h[3] {GPT}", "--spill ."),
     "sharp": ([2], f"--sharp -D batch=4 --microbatch 1 {GPT} {GPT} -D n_layer=3", "--slice 0"),
 }
 

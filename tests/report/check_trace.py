@@ -14,9 +14,13 @@ with open(directory + "/trace.json") as f:
 with open(directory + "/plan.json") as f:
     plan = json.load(f)
 events, other = trace["traceEvents"], trace["otherData"]
+# Where stages spill the chunks of each are parts in a row, otherwise every so many.
 chunks = plan.get("chunks", 1)
-positions = len(plan["stages"]) // chunks
-replicas = [plan["stages"][i].get("replicas", 1) for i in range(positions)]
+positions = len(chunks) if isinstance(chunks, list) else len(plan["stages"]) // chunks
+held = chunks if isinstance(chunks, list) else [chunks] * positions
+first_part = [sum(held[:i]) if isinstance(chunks, list) else i for i in range(positions)]
+step = 1 if isinstance(chunks, list) else positions
+replicas = [plan["stages"][first].get("replicas", 1) for first in first_part]
 place = [(stage, replica) for stage in range(positions) for replica in range(replicas[stage])]  # by rank
 microbatches = plan["microbatches"]
 total = steps * microbatches
@@ -56,7 +60,7 @@ for e in events:
     k = e["args"].get("microbatch")
     if e["cat"] in ("forward", "backward", "recompute", "weights"):
         assert (k - 1) % replicas[stage] == replica, e
-        where = (e["args"].get("chunk", 0) * positions + stage, k)
+        where = (first_part[stage] + e["args"].get("chunk", 0) * step, k)
         assert where not in passes[e["cat"]], e
         passes[e["cat"]][where] = e
         assert e["args"]["version"] == max((k - 1) // microbatches - delay[stage], 0), e
@@ -86,19 +90,23 @@ for part, k in every:
     if (part, k) in passes["weights"]:
         assert ends(backward) <= passes["weights"][part, k]["ts"] + 0.002
 
-# ---- where parts come and go: each forward or backward pass is behind a wait for its blocks, the last part's two behind one
-if plan["schedule"] == "spilled" and parts > 1:
-    waits = sorted((e for e in events if e["ph"] == "X" and e["cat"] == "blocks"), key=lambda e: e["ts"])
-    first = [e for (part, _), e in passes["forward"].items() if part + 1 < parts]
-    first += [e for at, e in passes["backward"].items() if at not in again]
-    first += list(passes["recompute"].values())
-    first += [passes["forward"][parts - 1, k] for k in range(1, total + 1)]
-    first = [e for e in first if e is not passes["backward"].get((parts - 1, e["args"]["microbatch"]))]
+# ---- where parts come and go: each forward or backward pass is behind a wait for its blocks, the model's last part's two
+# behind one
+for rank, of_rank in enumerate(held if plan["schedule"] == "spilled" else []):
+    waits = [e for e in events if e["ph"] == "X" and e["cat"] == "blocks" and e["pid"] == rank]
+    waits.sort(key=lambda e: e["ts"])
+    if of_rank == 1:
+        assert not waits
+        continue
+    mine = [e for of in passes.values() for e in of.values() if e["pid"] == rank]
+    first = list(passes["forward"].values()) + list(passes["recompute"].values())
+    first += [e for (part, k), e in passes["backward"].items() if (part, k) not in again and part + 1 < parts]
+    first = [e for e in first if e["pid"] == rank]
     for e in first:
         before = [w for w in waits if ends(w) <= e["ts"] + 0.002]
         assert before, e
         last = before[-1]
-        assert not any(last["ts"] < ends(p) <= e["ts"] + 0.002 for of in passes.values() for p in of.values()), (last, e)
+        assert not any(last["ts"] < ends(p) <= e["ts"] + 0.002 for p in mine), (last, e)
     assert len(waits) > len(first)  # and there are those for squares and updates
 
 # ---- messages: an arrow for each, from a send to its receive
@@ -110,7 +118,7 @@ for e in events:
 starts = {e["id"]: e for e in events if e["ph"] == "s"}
 arrivals = {e["id"]: e for e in events if e["ph"] == "f"}
 assert sum(e["ph"] == "s" for e in events) == sum(e["ph"] == "f" for e in events) == len(starts)
-crossed = parts - 1 if positions > 1 else 0  # parts of one rank send nothing
+crossed = 0 if positions == 1 else positions - 1 if step == 1 else parts - 1  # parts in a row send each other nothing
 assert set(starts) == set(arrivals) and len(starts) == 2 * crossed * total, len(starts)
 assert sum(len(m) for m in messages.values()) == 2 * len(starts)
 sends = {(what, rank, e["ts"]): e for (kind, what, rank), m in messages.items() if kind == "send" for e in m}

@@ -11,11 +11,12 @@ build parts --plan plan.json -D width=64 "$top/tests/bits/tied.pdm"
 mkdir place
 chmod 700 place
 
-# says TEXT OPTIONS...: fails with this message.
+# says TEXT OPTIONS...: fails with this message, on $ranks_of ranks.
+ranks_of=1
 says() {
   text=$1
   shift
-  if launch 1 parts --data text --steps 4 "$@" >out 2>&1; then
+  if launch "$ranks_of" parts --data text --steps 4 "$@" >out 2>&1; then
     complain "not noticed: $text"
   fi
   grep -q -- "$text" out || {
@@ -59,4 +60,18 @@ wait $first || complain "two in one place: the first fails"
 launch 1 parts --data text --steps 12 --seed 1 --spill place --save again && cmp one again || complain "the first run's weights"
 timeout -s KILL 2 "$work/parts/stage0" --data text --steps 100000000 --spill place --quiet >/dev/null 2>&1
 [ -z "$(ls -A place)" ] || complain "a killed run leaves $(ls -A place)"
+
+# Of a pipeline whose stages spill each rank has a file of its own, and one that fails ends all.
+stages=2 ranks_of=2
+limited plan.json 0 0 2 fc,/dropout,proj -D width=64 "$top/tests/bits/tied.pdm"
+rm -rf parts
+build parts --plan plan.json -D width=64 "$top/tests/bits/tied.pdm"
+for PD_SPILL_RANK in 0 1; do
+  export PD_SPILL_RANK
+  fault room "pd: rank $PD_SPILL_RANK .*'place' cannot take the .* MiB that come and go: No space left on device" --comm mpi # which makes no other nameless file
+  fault full:5 "pd: rank $PD_SPILL_RANK .*cannot write .* to the spill file in 'place': No space left on device"
+  fault rotten:9 "pd: rank $PD_SPILL_RANK .*cannot read .* from the spill file in 'place': it is not what was written there"
+done
+unset PD_SPILL_RANK
+says "checkpoint-background copies all of the state" --spill place --checkpoint there --checkpoint-background
 exit $failed

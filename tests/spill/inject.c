@@ -1,5 +1,6 @@
 /* Preloaded in front of the C library: the file that a model spills to fails, lies or is slow.
  *   PD_SPILL_FAULT=KIND[:NUMBER]   at the NUMBER-th such call (from 1) of the program
+ *   PD_SPILL_RANK=RANK             of that rank alone
  * full: pwrite returns ENOSPC; error: pread returns EIO; short: pread finds the file's end; rotten: a bit of what pread read
  * is another; slow: pread takes a minute; room: posix_fallocate returns ENOSPC. Or, from that call on, pages stay where they
  * are: mremap returns ENOMEM. */
@@ -21,7 +22,9 @@ static atomic_long left = 1;
 __attribute__((constructor)) static void start(void) {
   static char name[16];
   const char *fault = getenv("PD_SPILL_FAULT"), *number = fault ? strchr(fault, ':') : NULL;
-  if (!fault) return;
+  const char *only = getenv("PD_SPILL_RANK"), *rank = getenv("OMPI_COMM_WORLD_RANK");
+  if (!rank) rank = getenv("PMI_RANK");
+  if (!fault || (only && (!rank || strcmp(only, rank) != 0))) return;
   strncat(name, fault, number ? (size_t)(number - fault) < 15 ? (size_t)(number - fault) : 15 : 15);
   kind = name;
   if (number) left = atol(number + 1);

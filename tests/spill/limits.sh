@@ -11,12 +11,12 @@ settings() {
   [ "$target" = cuda ] && echo "--target cuda --precision ${precision:-f32}" || echo "--precision ${of_c:-f32}"
 }
 
-# planned FILE: its bytes in memory.
-planned() { sed -n 's/.*"peak_bytes": \([0-9]*\).*/\1/p' "$1" | head -1; }
+# planned FILE: its bytes in memory, on the rank that has most.
+planned() { sed -n 's/.*"peak_bytes": \([0-9]*\).*/\1/p' "$1" | sort -n | tail -1; }
 
 # with_memory PLAN BYTES PERCENT: the plan with so many bytes, of which blocks that stay may fill a part.
 with_memory() {
-  sed -e 's/"memory_bytes": [0-9]*, "kept_percent": [0-9]*/"memory_bytes": '"$2"', "kept_percent": '"$3/" \
+  sed -e 's/"memory_bytes": [0-9]*, "kept_percent": [^"]*/"memory_bytes": '"$2"', "kept_percent": '"$3, /" \
     -e 's/"page_bytes": [0-9]*/"page_bytes": 4096/' "$1"
 }
 
@@ -29,11 +29,11 @@ keeping() {
 }
 
 # limited FILE SHARE PERCENT MICROBATCH CUTS OPTIONS... MODEL: writes a plan in which blocks have, of the memory between
-# the least that works and all, a share in percent.
+# the least that works and all, a share in percent. Of $stages stages; the least is that of the rank that needs most.
 limited() {
   file=$1 of_all=$2 percent=$3 size=$4 cuts_at=$5
   shift 5
-  "$pdc" $(settings) --emit plan -n 1 --schedule spilled --microbatch "$size" --split "$cuts_at" "$@" >all.json &&
+  "$pdc" $(settings) --emit plan -n "${stages:-1}" --schedule spilled --microbatch "$size" --split "$cuts_at" "$@" >all.json &&
     keeping all.json &&
     with_memory all.json 1 0 >one.json &&
     "$pdc" $(settings) --emit plan --plan one.json "$@" >least.json ||

@@ -13,7 +13,7 @@ same() {
   name=$1 ranks=$2
   shift 2
   if [ "$1" = spilled ]; then
-    split=$3
+    split=$3 stages=$ranks
     shift 3
     next_place
     limited plan.json "$share" "$share" 2 "$split" "$@" "$model"
@@ -36,7 +36,7 @@ same() {
   fi
 }
 
-# setting NAME OPTIONS...: in few parts, and in many.
+# setting NAME OPTIONS...: in few parts, in many, and in stages.
 setting() {
   name=$1
   shift
@@ -46,6 +46,7 @@ setting() {
   same "${name}_2" 1 spilled --split dropout "$@"
   share=0
   same "${name}_5" 1 spilled --split fc,dropout,proj,gain "$@"
+  same "${name}_stages" 2 spilled --split fc,/dropout,proj,gain "$@"
 }
 
 level=-O0 seed=0

@@ -197,6 +197,7 @@ static void split(Program *p) {
                         .received = (int)p->in_flight + 4,
                         .sent = (int)p->in_flight + 3,
                         .gradients = 5,
+                        .returned = 5,
                         .inputs = (int)p->in_flight + 3,
                         .deferred = 4};
 }

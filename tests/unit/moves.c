@@ -33,7 +33,7 @@ static struct pd_block *add(Model *m, enum pd_block_kind kind, uint64_t parts, i
 
 static void add_parameter(Model *m, int group) {
   size_t bytes = 1 + (size_t)some(60000);
-  int parts = m->of.parts, home = some(parts);
+  int parts = m->of.batch.parts, home = some(parts);
   uint64_t used = (uint64_t)1 << home;
   if (some(4) == 0)
     used |= (uint64_t)1 << some(parts);
@@ -48,9 +48,9 @@ static void add_parameter(Model *m, int group) {
 }
 
 static void add_between(Model *m, enum pd_block_kind kind) {
-  for (int part = 1; part < m->of.parts; part++) {
+  for (int part = 1; part < m->of.batch.parts; part++) {
     size_t bytes = 1 + (size_t)some(30000);
-    for (int slot = 0; slot < m->of.microbatches; slot++) {
+    for (int slot = 0; slot < m->of.batch.microbatches; slot++) {
       struct pd_block *b = add(m, kind, 0, -1, bytes);
       b->part = part;
       b->slot = slot;
@@ -58,17 +58,17 @@ static void add_between(Model *m, enum pd_block_kind kind) {
   }
 }
 
-/* What some parts save they keep for their backward passes, which then read what they handed on, too. The last one's
+/* What some parts save they keep for their backward passes, which then read what they handed on, too. The model's last one's
  * follows at once. */
 static void add_saved(Model *m) {
-  uint64_t keeps = below((uint64_t)1 << (m->of.parts - 1));
+  uint64_t keeps = below((uint64_t)1 << pd_forward_units(&m->of.batch));
   for (int i = 0; i < m->of.n; i++) {
     struct pd_block *b = &m->block[i];
     b->rereads = b->kind == PD_BLOCK_ACTIVATIONS && keeps >> (b->part - 1) & 1;
   }
-  for (int part = 0; part < m->of.parts; part++) {
+  for (int part = 0; part < m->of.batch.parts; part++) {
     size_t bytes = 1 + (size_t)some(50000);
-    for (int slot = 0; slot < m->of.microbatches && keeps >> part & 1; slot++) {
+    for (int slot = 0; slot < m->of.batch.microbatches && keeps >> part & 1; slot++) {
       struct pd_block *b = add(m, PD_BLOCK_SAVED, 0, -1, bytes);
       b->part = part;
       b->slot = slot;
@@ -77,12 +77,9 @@ static void add_saved(Model *m) {
 }
 
 static void make(Model *m) {
-  *m = (Model){.of = {.block = m->block,
-                      .page = 4096,
-                      .parts = 2 + some(5),
-                      .microbatches = 1 + some(4),
-                      .groups = 1 + some(5)}};
-  for (int group = 0; group < m->of.groups; group++)
+  *m = (Model){
+      .of = {.block = m->block, .page = 4096, .batch = {2 + some(5), some(3) > 0, 1 + some(4), 1 + some(5)}}};
+  for (int group = 0; group < m->of.batch.groups; group++)
     for (int i = 1 + some(3); i > 0; i--)
       add_parameter(m, group);
   if (some(2))
@@ -156,7 +153,7 @@ static void leave(Run *r, int block) {
 static void step(Run *r, int64_t at, int64_t batch) {
   const struct pd_holding *of = &r->m->of;
   const int *block;
-  struct pd_step s = pd_batch_step(of->parts, of->microbatches, of->groups, at);
+  struct pd_step s = pd_batch_step(&of->batch, at);
   for (int i = pd_moves_at(r->moves, PD_DUE, at, &block); i-- > 0;)
     r->leaving[block[i]] = false;
   int n = pd_moves_at(r->moves, PD_ASKED, at, &block);
@@ -241,7 +238,7 @@ static void reading_ahead_takes_what_room_there_is(void **unused) {
     const struct pd_holding *of = &m.of;
     for (int64_t at = 0; at < wide.steps; at++) {
       const int *block;
-      struct pd_step s = pd_batch_step(of->parts, of->microbatches, of->groups, at);
+      struct pd_step s = pd_batch_step(&of->batch, at);
       for (int k = pd_moves_at(&wide, PD_ASKED, at, &block); k-- > 0;)
         late += (pd_use_of(&s, &m.block[block[k]]) & PD_USES) != 0;
     }

@@ -228,8 +228,8 @@ static void test_requests_refused(void **state) {
 
 /* A model's forward on one rank of a stage, its chunks together, and so on; replicas share the work. */
 static void set_times(Case c, double forward, double backward, double weights, double send, StageTimes *times) {
-  for (int i = 0; i < c.stages * chunks_of(c); i++) {
-    double part = (double)replicas_of(c, i % c.stages) / chunks_of(c);
+  for (int i = 0; i < parts_in(c); i++) {
+    double part = (double)replicas_of(c, i % c.stages) * c.stages / parts_in(c);
     times[i] = (StageTimes){.forward = part * forward,
                             .backward = part * backward,
                             .recompute = part * forward,
@@ -425,7 +425,7 @@ static void check_times(Case c, const Program *programs) {
   timed_sets += sets > 1;
   for (int i = 0; i < TIMES; i++) {
     double jitter = random_below(&state, 4) ? 0 : 0.1;
-    some_times(&state, jitter, c.stages * chunks_of(c), times);
+    some_times(&state, jitter, parts_in(c), times);
     checked = timed = (Ends){.programs = programs};
     if (!run_schedule(programs, times, c.stages, TIMED_BATCHES, note_event, &checked, &why))
       fail_msg("%s: %s", describe(c), why);

@@ -24,7 +24,7 @@ static void fewer_saved(Program *p) { p[0].slots[0].saved--; }
 static void fewer_received(Program *p) { p[1].slots[0].received--; }
 static void fewer_inputs(Program *p) { p[0].slots[0].inputs--; }
 static void fewer_sent(Program *p) { p[1].slots[0].sent--; }
-static void fewer_gradients(Program *p) { p[1].slots[0].gradients = 1; }
+static void fewer_gradients(Program *p) { p[1].slots[0].gradients = p[1].slots[0].returned = 1; }
 static void fewer_versions(Program *p) { p[2].versions = 1; }
 static void more_versions(Program *p) { p[2].versions = 3; }
 static void fewer_accumulators(Program *p) { p[2].accumulators = 1; }
@@ -154,6 +154,13 @@ static void last_goes_backward_later(Program *p) { p->in_flight = program_turns(
 static void last_is_not_promoted(Program *p) { omit(p, 1, DO_PROMOTE); }
 static void last_is_demoted_between(Program *p) { swap(p, 1, DO_BACKWARD, DO_DEMOTE); }
 static void fewer_between_parts(Program *p) { p->slots[1].received--; }
+static void fewer_received_from_a_stage(Program *p) { p[1].slots[0].received--; }
+static void fewer_sent_to_a_stage(Program *p) { p[0].slots[1].sent--; }
+static void receives_nothing(Program *p) { omit(&p[1], 0, DO_RECEIVE); }
+static void receives_no_gradients(Program *p) { omit(&p[0], 2, DO_RECEIVE_GRADIENT); }
+static void returns_from_two_slots(Program *p) { p[2].slots[0].returned = 2; }
+static void part_of_another(Program *p) { p[1].part--; }
+static void turns_round_early(Program *p) { p[1].in_flight = program_turns(&p[1]); }
 static void one_streams(Program *p) { p[1].forward_only = true; }
 
 /* The reason as it is when ranks need not meet; else why they cannot. */
@@ -228,6 +235,8 @@ static void test_broken_programs_of_all_kinds_are_refused(void **state) {
       .schedule = "pipedream", .stages = 4, .microbatches = 1, .exchanges = 0xe, .vertical_sync = true};
   const Case spilled = {.schedule = "spilled", .stages = 1, .microbatches = 3, .chunks = 3};
   const Case keeps = {.schedule = "spilled", .stages = 1, .microbatches = 3, .chunks = 3, .keeps = 5};
+  const Case stages = {
+      .schedule = "spilled", .stages = 3, .microbatches = 9, .chunks = 3, .parts = "231", .keeps = 2};
   const struct {
     const char *name;
     Case c;
@@ -284,6 +293,13 @@ static void test_broken_programs_of_all_kinds_are_refused(void **state) {
       {"a part that keeps in one slot", keeps, keeps_another, "slots for what it keeps"},
       {"parts that keep where nothing comes and goes", two, keeps_another, "only what spills keeps"},
       {"slots between parts", spilled, fewer_between_parts, "slots between parts"},
+      {"slots from another stage", stages, fewer_received_from_a_stage, "received activations' slot"},
+      {"slots to another stage", stages, fewer_sent_to_a_stage, "sent activations' slot"},
+      {"parts that receive nothing", stages, receives_nothing, "received activations' slot"},
+      {"parts that receive no gradients", stages, receives_no_gradients, "received gradients' slot"},
+      {"slots that are full before gradients are taken", stages, returns_from_two_slots, "no rank can go on"},
+      {"a part on two stages", stages, part_of_another, "is on 2 stages"},
+      {"a stage that turns round before the last", stages, turns_round_early, "cursors"},
       {"one stage of replicas without lag", pairs, replicas_without_lag, "to validate"},
   };
   for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
@@ -291,7 +307,7 @@ static void test_broken_programs_of_all_kinds_are_refused(void **state) {
 }
 
 /* Memory is not wasted: of everything that has copies one copy less is refused. Gradients are left out, for the
- * last stage would do with one slot to send and wait for it. */
+ * last stage would do with one slot to send and wait for it, and so is what a part sends that recomputes and comes and goes. */
 static void test_no_copy_is_spare(void **state) {
   (void)state;
   unsigned random = 7;
@@ -299,10 +315,11 @@ static void test_no_copy_is_spare(void **state) {
   for (int n = 0; n < 1800; n++) {
     Case c = random_case(&random);
     Program *programs = make(c), *p = &programs[random_below(&random, (unsigned)c.stages)];
-    Slots *s = &p->slots[random_below(&random, (unsigned)p->chunks)];
+    int chunk = (int)random_below(&random, (unsigned)p->chunks);
+    Slots *s = &p->slots[chunk];
     int *copies[] = {&s->saved, &s->received, &s->sent, &s->inputs, &s->deferred, &p->accumulators, &p->exchanges};
     int *one = copies[random_below(&random, sizeof copies / sizeof *copies)];
-    if (--*one == 0)
+    if (--*one == 0 || (one == &s->sent && p->spills && program_reruns(p, chunk)))
       continue;
     char *why;
     if (verify_schedule(programs, c.stages, batches_of(programs), &why))
@@ -348,7 +365,8 @@ static void test_deadlock_is_found(void **state) {
 static void mutate(Case c, Program *programs, unsigned *state) {
   Program *p = &programs[random_below(state, (unsigned)c.stages)];
   Slots *s = &p->slots[random_below(state, (unsigned)p->chunks)];
-  int *slots[] = {&s->saved, &s->received, &s->sent, &s->gradients, &s->inputs, &s->deferred, &p->accumulators};
+  int *slots[] = {&s->saved,    &s->received, &s->sent,     &s->gradients,
+                  &s->returned, &s->inputs,   &s->deferred, &p->accumulators};
   int64_t *numbers[] = {&p->in_flight, &p->lag, &p->weights_lag, &p->delay};
   int change = random_below(state, 2) ? 1 : -1;
   Loop *l = &p->loop[random_below(state, N_LOOPS)];

@@ -24,8 +24,9 @@ typedef struct Case {
   const char *replicas;          /* a digit a stage; NULL: 1 each */
   unsigned ahead;                /* bit i: stage i's is 2 */
   int chunks;                    /* 0: 1 */
+  const char *parts;             /* spilled: a digit a stage; NULL: `chunks` each */
   bool vertical_sync;
-  unsigned keeps; /* spilled, bit c: chunk c does not recompute */
+  unsigned keeps; /* spilled, bit p: part p of the model does not recompute */
   bool sharded;   /* replicas update a part of the weights each */
 } Case;
 
@@ -40,9 +41,15 @@ static Case plain(const char *schedule, int stages, int64_t microbatches, unsign
 
 static int replicas_of(Case c, int stage) { return c.replicas ? c.replicas[stage] - '0' : 1; }
 static int chunks_of(Case c) { return c.chunks ? c.chunks : 1; }
+static int parts_in(Case c) { /* all stages together */
+  int parts = 0;
+  for (int i = 0; i < c.stages; i++)
+    parts += c.parts ? c.parts[i] - '0' : chunks_of(c);
+  return parts;
+}
 
 static const Pipeline *pipeline_of(Case c) {
-  static int replicas[MAX_STAGES], ahead[MAX_STAGES];
+  static int replicas[MAX_STAGES], ahead[MAX_STAGES], kept[MAX_STAGES], parts[MAX_STAGES];
   static bool recompute[MAX_STAGES];
   static Pipeline p;
   for (int i = 0; i < c.stages; i++) {
@@ -61,7 +68,12 @@ static const Pipeline *pipeline_of(Case c) {
                  .n_stages = c.stages,
                  .replicas = replicas,
                  .ahead = ahead,
+                 .kept = kept,
                  .recompute = recompute};
+  for (int i = 0; c.parts && i < c.stages; i++)
+    parts[i] = c.parts[i] - '0';
+  if (c.parts)
+    pipeline_set_parts(&p, parts);
   return &p;
 }
 
@@ -73,13 +85,22 @@ static Program *make(Case c) {
 }
 
 static char *describe(Case c) {
-  return format("%s d %d M %d recompute %x exchanges %x replicas %s ahead %x chunks %d keeps %x%s%s", c.schedule,
-                c.stages, (int)c.microbatches, c.recompute, c.exchanges, c.replicas ? c.replicas : "1", c.ahead,
-                chunks_of(c), c.keeps, c.vertical_sync ? " vertical sync" : "", c.sharded ? " sharded" : "");
+  return format("%s d %d M %d recompute %x exchanges %x replicas %s ahead %x chunks %d parts %s keeps %x%s%s",
+                c.schedule, c.stages, (int)c.microbatches, c.recompute, c.exchanges, c.replicas ? c.replicas : "1",
+                c.ahead, chunks_of(c), c.parts ? c.parts : "", c.keeps, c.vertical_sync ? " vertical sync" : "",
+                c.sharded ? " sharded" : "");
 }
 
 static bool is(Case c, const char *schedule) { return !strcmp(c.schedule, schedule); }
 static bool takes_replicas(Case c) { return !is(c, "interleaved") && !is(c, "zb_h1") && !is(c, "spilled"); }
+
+/* Of stages that spill, with as many parts as there are chunks, or fewer. */
+static const char *some_parts(Case c) {
+  char *digits = alloc(MAX_STAGES + 1);
+  for (int i = 0; i < c.stages; i++)
+    digits[i] = (char)('1' + ((unsigned)i * 5 + c.keeps % 64 + c.recompute) % (unsigned)chunks_of(c));
+  return digits;
+}
 
 /* What is not allowed is left out, and M is what the schedule needs, or some more. */
 static Case allowed(Case c, int64_t more) {
@@ -87,11 +108,8 @@ static Case allowed(Case c, int64_t more) {
     c.replicas = NULL;
   if (!is(c, "interleaved") && !is(c, "spilled"))
     c.chunks = 0;
-  c.keeps &= is(c, "spilled") ? (1u << chunks_of(c)) - 1 : 0;
-  if (is(c, "spilled")) { /* one rank */
-    c.stages = 1;
-    c.exchanges = 0;
-  }
+  c.keeps &= is(c, "spilled") ? ~0u : 0;
+  c.parts = is(c, "spilled") && c.stages > 1 ? some_parts(c) : NULL;
   if (is(c, "zb_h1") || is(c, "forward"))
     c.recompute = 0;
   if (!is(c, "pipedream"))
@@ -130,7 +148,7 @@ static Case random_case(unsigned *state) {
   }
   c.ahead = random_below(state, 2) ? 0 : random_below(state, 256);
   c.chunks = 1 + (int)random_below(state, MOST_CHUNKS);
-  c.keeps = random_below(state, 2) ? 0 : random_below(state, 1 << MOST_CHUNKS);
+  c.keeps = random_below(state, 2) ? 0 : random_below(state, 1 << 16) * 0x10001u;
   c.vertical_sync = random_below(state, 2);
   c.sharded = c.replicas && random_below(state, 2);
   return allowed(c, random_below(state, 3) ? random_below(state, 8) : 0);
@@ -174,8 +192,10 @@ static double *weight(Worker *w, int chunk, int64_t version) {
 }
 
 static int64_t own(const Worker *w, int64_t k) { return (k - 1) / w->p->replicas + 1; }
-static int part_held(const Worker *w, int chunk) { return w->p->stage + chunk * w->p->n_stages; }
-static int last_part(const Program *p) { return p->n_stages * p->chunks - 1; }
+static int part_held(const Worker *w, int chunk) {
+  return w->p->spills ? w->p->part + chunk : w->p->part + chunk * w->p->n_stages;
+}
+static int last_part(const Program *p) { return p->parts - 1; }
 
 /* Whether the parts that the stage's replicas made of the weights are all there. */
 static bool has_weights(const Worker *w, int64_t version) {
@@ -186,7 +206,9 @@ static void forward(Worker *w, int64_t k) {
   Memory *m = &w->memory[w->step.chunk];
   const Slots *s = &w->p->slots[w->step.chunk];
   int part = part_held(w, w->step.chunk);
-  double in = part == 0 ? sample_x(k) : w->p->spills ? down[part - 1][k] : m->received[own(w, k) % s->received];
+  double in = part == 0                           ? sample_x(k)
+              : w->p->spills && w->step.chunk > 0 ? down[part - 1][k]
+                                                  : m->received[own(w, k) % s->received];
   m->saved[own(w, k) % s->saved] = in;
   double result = in * *weight(w, w->step.chunk, program_version(w->p, k));
   m->saved_result[own(w, k) % s->saved] = m->sent[own(w, k) % s->sent] = result;
@@ -205,13 +227,13 @@ static void backward(Worker *w, int64_t k) {
   Memory *m = &w->memory[chunk];
   const Slots *s = &p->slots[chunk];
   int part = part_held(w, chunk);
-  double gradient = part == last_part(p) ? m->saved_result[own(w, k) % s->saved] - sample_y(k)
-                    : p->spills          ? up[part + 1][k]
-                                         : m->gradient_received[own(w, k) % s->gradients];
+  double gradient = part == last_part(p)                 ? m->saved_result[own(w, k) % s->saved] - sample_y(k)
+                    : p->spills && chunk + 1 < p->chunks ? up[part + 1][k]
+                                                         : m->gradient_received[own(w, k) % s->gradients];
   m->deferred[own(w, k) % s->deferred] = gradient;
   if (!p->split_backward)
     add_weight_gradient(w, k, gradient);
-  m->gradient_sent[own(w, k) % s->gradients] = gradient * *weight(w, chunk, program_version(p, k));
+  m->gradient_sent[own(w, k) % s->returned] = gradient * *weight(w, chunk, program_version(p, k));
 }
 
 static bool all_handed_over(const Program *programs, int stage, int64_t batch) {
@@ -271,7 +293,7 @@ static bool work(Worker *w, const Program *programs) {
       return false;
     break;
   case DO_BACKWARD: backward(w, k); break;
-  case DO_SEND_GRADIENT: up[part][k] = m->gradient_sent[j % s->gradients]; break;
+  case DO_SEND_GRADIENT: up[part][k] = m->gradient_sent[j % s->returned]; break;
   case DO_WEIGHTS: add_weight_gradient(w, k, m->deferred[j % s->deferred]); break;
   case DO_UPDATE:
     if (!update(w, programs, k))
@@ -302,7 +324,7 @@ static int64_t delay_of(Case c, int i) {
 
 /* Row t: the weights after t updates, from W(t+1) = opt(W(t), grad f_t) with each stage's version of them. */
 static void train_by_definition(Case c, int64_t batches, double after[MOST_BATCHES + 1][MAX_PARTS]) {
-  int parts = c.stages * chunks_of(c);
+  int parts = parts_in(c);
   for (int i = 0; i < parts; i++)
     after[0][i] = first_weight(i);
   for (int64_t t = 0; t < batches; t++) {
@@ -328,7 +350,7 @@ static void train_by_definition(Case c, int64_t batches, double after[MOST_BATCH
 
 static int start_workers(Case c, const Program *programs, int64_t batches, Worker *workers) {
   int n = 0;
-  for (int i = 0; i < c.stages * chunks_of(c); i++)
+  for (int i = 0; i < parts_in(c); i++)
     for (int64_t k = 0; k <= batches * c.microbatches; k++)
       down[i][k] = up[i][k] = NAN;
   memset(ranks_handed_over, 0, sizeof ranks_handed_over);

@@ -1,5 +1,6 @@
 /* Parts that come and go (compiler/plan/spilling.h): random models, few enough pieces that all cuts can be tried, with all
- * shares of memory for what stays in steps of a tenth. */
+ * shares of memory for what stays in steps of a tenth. And pipelines of them, with all the memory there is: their time is the
+ * schedule's. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -11,6 +12,7 @@
 
 #include "plan/spilling.h"
 #include "random.h"
+#include "schedule/program.h"
 
 enum { MOST = 7 };
 
@@ -165,9 +167,87 @@ static void more_memory_is_no_slower(void **unused) {
   }
 }
 
+/* ---- pipelines ------------------------------------------------------------------------------------------- */
+
+enum { MOST_OF_STAGES = 4 };
+
+/* A stage with a part for each of its pieces, which have a parameter each. */
+static void make_stage(Model *m, SpillStage *s, int parts, int64_t microbatches, bool last) {
+  *m = (Model){
+      .p = {.n = parts, .hands_on = !last, .microbatches = microbatches, .limit = INT64_MAX / 4, .page = 4096}};
+  *s = (SpillStage){.choice = {.parts = parts, .kept = 100}, .send = between(0, 1)};
+  for (int k = 0; k < parts; k++) {
+    m->forward[k] = between(0.1, 2);
+    m->backward[k] = between(0.1, 3);
+    m->activations[k] = m->returned[k] = k ? 1000 : 0;
+    add_param(m, k, -1);
+    s->choice.start[k + 1] = k + 1;
+    s->choice.keeps[k] = below(2) || microbatches == 1; /* whose only one goes backward at once */
+  }
+  SpillProblem *p = &m->p;
+  p->forward = m->forward, p->backward = m->backward;
+  p->receive = p->receive_gradient = m->none;
+  p->saved = m->saved, p->inputs = m->inputs, p->work = m->work;
+  p->activations = m->activations, p->returned = m->returned;
+  p->param = m->param;
+  s->problem = *p;
+}
+
+static void set_times(const SpillStage *s, const Program *p, StageTimes *times) {
+  for (int k = 0; k < p->chunks; k++) {
+    StageTimes *t = &times[program_part(p, k)];
+    *t = (StageTimes){.forward = s->problem.forward[k], .backward = s->problem.backward[k], .send = s->send};
+    t->recompute = spill_reruns(&s->problem, &s->choice, k) ? t->forward : 0;
+    times[p->part].update += s->problem.param[k].update;
+  }
+}
+
+static void a_pipeline_takes_what_its_schedule_does(void **unused) {
+  (void)unused;
+  static Model m[MOST_OF_STAGES];
+  static SpillStage stage[MOST_OF_STAGES];
+  int several = 0;
+  for (int i = 0; i < 400; i++) {
+    ArenaMark mark = arena_mark();
+    const int n = 1 + (int)below(MOST_OF_STAGES);
+    const int64_t microbatches = 1 + (int64_t)below(6);
+    bool exchanges[MOST_OF_STAGES] = {false}, meets = below(2);
+    int parts[MOST_OF_STAGES], all = 0;
+    Pipeline p = pipeline_make(intern("spilled"), n, 1);
+    for (int k = 0; k < n; k++) {
+      parts[k] = 1 + (int)below(3);
+      make_stage(&m[k], &stage[k], parts[k], microbatches, k == n - 1);
+      for (int part = 0; part < parts[k]; part++, all++) {
+        bool again = spill_reruns(&stage[k].problem, &stage[k].choice, part);
+        p.keeps |= (uint64_t)!again << all;
+        p.recompute[k] |= again;
+      }
+      exchanges[k] = k > 0 && meets;
+    }
+    pipeline_set_parts(&p, parts);
+    p.batch = p.microbatches = microbatches, p.microbatch = 1;
+    Program *programs = schedule(&p, exchanges, NO_SPAN);
+    StageTimes times[3 * MOST_OF_STAGES] = {{0}};
+    SpillTime time[MOST_OF_STAGES];
+    for (int k = 0; k < n; k++) {
+      set_times(&stage[k], &programs[k], times);
+      stage[k].in_flight = programs[k].in_flight;
+    }
+    const double wanted = simulate_schedule(programs, times, n, INFINITY),
+                 seconds = spill_pipeline_seconds(stage, n, meets, time);
+    if (fabs(seconds - wanted) > 1e-9 * wanted)
+      fail_msg("%d stages, %d parts, %d microbatches: %.9g s, not %.9g", n, all, (int)microbatches, seconds,
+               wanted);
+    several += n > 1 && all > n;
+    arena_release(mark);
+  }
+  assert_true(several > 100);
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {cmocka_unit_test(search_is_near_the_best),
                                      cmocka_unit_test(more_memory_is_no_slower),
+                                     cmocka_unit_test(a_pipeline_takes_what_its_schedule_does),
                                      cmocka_unit_test(search_with_parts_that_keep_is_near_the_best)};
   return cmocka_run_group_tests(tests, NULL, NULL);
 }
