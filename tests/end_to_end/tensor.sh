@@ -173,6 +173,21 @@ degrees) # four ranks a layer; heads of keys and values that they do not divide;
   bytes image.npy 73728 24,3,32,32 256 && bytes label.npy 24 24,1 10
   shared 4 --schedule 2bw --microbatch 4
   ;;
+every) # model, schedule and degree; the cases above are a sample, which ctest runs
+  bytes words.npy 384 24,16 128 && bytes relation.npy 24 24,1 2
+  bytes image.npy 73728 24,3,32,32 256 && bytes label.npy 24 24,1 10
+  for schedule in sequential flush 2bw; do
+    for degree in 2 4; do
+      echo "$schedule, $degree ranks a layer"
+      data=train.txt
+      for model in gpt tiny_llama; do shared $degree --schedule $schedule --microbatch 4 -D "$sgd"; done
+      model=bert data="words=words.npy is_random=relation.npy"
+      shared $degree --schedule $schedule --microbatch 4 -D n_head=4
+      model=vgg data="image=image.npy label=label.npy"
+      shared $degree --schedule $schedule --microbatch 4
+    done
+  done
+  ;;
 spread) # activations by positions of models with grouped heads, two inputs, two losses
   pins=pins
   echo "activations: positions" >pins
