@@ -124,9 +124,9 @@ void allocation_live_range(const StageKernels *k, const Buffer *b, int *first, i
 
 /* ---- what comes and goes (spill.c) ------------------------------------------------------------ */
 
-/* Of a rank whose model spills: fills resident_bytes, spilled_bytes and groups. */
 /* Whether gradients of a parameter's uses never leave memory: other stages use it, too, and are sent them. */
 bool gradients_stay(const StageKernels *k, int param);
+/* Of a rank whose model spills: fills resident_bytes, spilled_bytes and groups. */
 void allocate_spilled(const StageKernels *k, const Program *p, Allocation *a);
 
 /* ---- an optimizer's state in parts (shards.c) -------------------------------------------------- */

@@ -603,7 +603,7 @@ static int collectives_of(const Emit *e) {
   for (PassKind pass = 0; pass < PASS_KINDS; pass++)
     for (int i = 0; i < pass_kernels(e->k, pass)->n; i++) {
       const Kernel *k = &pass_kernels(e->k, pass)->at[i];
-      bool counts = k->kind == KERNEL_CALL && k->node->op->collective && k->part != CALL_END;
+      bool counts = kernel_is_collective(k) && k->part != CALL_END;
       n += counts ? 1 + (pass == PASS_FORWARD && program_recomputes(e->p)) : 0;
     }
   return n;

@@ -175,9 +175,6 @@ void choose_precision(const Fuse *f);
 void verify_precision(const StageKernels *k); /* calls read and write what they can */
 void name_kernels(const Fuse *f);
 void split_backward(StageKernels *k);
-
-/* ---- overlap.c ---------------------------------------------------------------------------------- */
-
 void overlap_collectives(StageKernels *k);
 void find_lifetimes(StageKernels *k);
 void name_buffers(const Fuse *f);

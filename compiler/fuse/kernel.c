@@ -18,6 +18,16 @@ bool next_access(const Kernel *k, Access *a) {
   return a->place;
 }
 
+bool kernels_conflict(const Kernel *a, const Kernel *b) {
+  for (Access x = {0}; next_access(a, &x);)
+    for (Access y = {0}; next_access(b, &y);)
+      if (x.place->buffer == y.place->buffer && (x.write || y.write))
+        return true;
+  return false;
+}
+
+bool kernel_is_collective(const Kernel *k) { return k->kind == KERNEL_CALL && k->node->op->collective; }
+
 bool kernel_touches(const Kernel *k, int buffer) {
   for (Access a = {0}; next_access(k, &a);)
     if (a.place->buffer == buffer)

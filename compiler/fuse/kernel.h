@@ -112,9 +112,9 @@ typedef struct Kernel {
   Vec(Place) in, out;
   int bias;        /* index into `in` of the vector that the call adds along the last axis, or -1 */
   bool accumulate; /* out[0] is an ACCUMULATOR: += except for a batch's first microbatch */
-  CallPart
-      part; /* of a collective in two, its beginning and its end, both have the places of the whole: between the
-                      two nobody else uses what it writes, or writes what it reads */
+  /* Of a collective in two its beginning or its end. Both have the places of the whole: between the two nobody else uses what
+   * it writes, or writes what it reads. */
+  CallPart part;
   /* both */
   Name signature; /* equal signatures: the same code over other buffers */
 } Kernel;
@@ -132,6 +132,9 @@ typedef struct Access {
 /* Goes on to the next of a kernel's places; false: there are no more. Reads come first.
  *   for (Access a = {0}; next_access(kernel, &a);) */
 bool next_access(const Kernel *k, Access *a);
+/* Whether their order matters: one writes a buffer that the other reads or writes. */
+bool kernels_conflict(const Kernel *a, const Kernel *b);
+bool kernel_is_collective(const Kernel *k); /* or one of its two parts */
 
 /* Consecutive kernels of one top-level instance. Regions with equal signatures are printed as one
  * function called with different buffers ("h"). */

@@ -3,21 +3,10 @@
  * product that makes its weights' gradient. Each ends before the next begins. */
 #include "fuse/internal.h"
 
-static bool is_collective(const Kernel *k) { return k->kind == KERNEL_CALL && k->node->op->collective; }
-
-/* Whether the kernel uses what the collective writes, or writes what it reads. */
-static bool must_wait(const Kernel *kernel, const Kernel *collective) {
-  for (Access a = {0}; next_access(kernel, &a);)
-    for (Access b = {0}; next_access(collective, &b);)
-      if (a.place->buffer == b.place->buffer && (a.write || b.write))
-        return true;
-  return false;
-}
-
 /* The first kernel from `from` on that the collective's end stands before: in its region, for that is a function. */
 static int find_end(const Kernels *kernels, const Kernel *c, int from) {
-  while (from < kernels->n && kernels->at[from].region == c->region && !is_collective(&kernels->at[from]) &&
-         !must_wait(&kernels->at[from], c))
+  while (from < kernels->n && kernels->at[from].region == c->region && !kernel_is_collective(&kernels->at[from]) &&
+         !kernels_conflict(&kernels->at[from], c))
     from++;
   return from;
 }
@@ -45,7 +34,8 @@ static void push_part(const StageKernels *k, Kernels *to, const Kernel *collecti
 /* Collectives that follow one another. */
 static int end_of_run(const Kernels *kernels, int first) {
   int i = first;
-  while (i < kernels->n && is_collective(&kernels->at[i]) && kernels->at[i].region == kernels->at[first].region)
+  while (i < kernels->n && kernel_is_collective(&kernels->at[i]) &&
+         kernels->at[i].region == kernels->at[first].region)
     i++;
   return i;
 }
@@ -56,7 +46,7 @@ static int find_beside(const StageKernels *k, const Kernels *kernels, int first,
     const Kernel *c = &kernels->at[i];
     bool moves = true;
     for (int j = i + 1; j < end; j++)
-      moves &= !must_wait(&kernels->at[j], c);
+      moves &= !kernels_conflict(&kernels->at[j], c);
     if (moves && has_products(k, kernels, end, find_end(kernels, c, end)))
       return i;
   }

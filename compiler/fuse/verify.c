@@ -59,29 +59,20 @@ static void verify_order(const StageKernels *k, const Kernels *kernels, bool *wr
   }
 }
 
-/* Whether the kernel leaves what a collective that has begun reads and writes alone. */
-static bool leaves_alone(const Kernel *kernel, const Kernel *begun) {
-  for (Access a = {0}; next_access(kernel, &a);)
-    for (Access b = {0}; next_access(begun, &b);)
-      if (a.place->buffer == b.place->buffer && (a.write || b.write))
-        return false;
-  return true;
-}
-
 /* All ranks of a shard group run these lists, so that they meet in one order: a collective that has begun ends, in its
  * region, before the next one. */
 static void verify_collectives(const Kernels *kernels) {
   const Kernel *begun = NULL;
   for (int i = 0; i < kernels->n; i++) {
     const Kernel *kernel = &kernels->at[i];
-    bool collective = kernel->kind == KERNEL_CALL && kernel->node->op->collective;
+    bool collective = kernel_is_collective(kernel);
     if (collective && kernel->part == CALL_END) {
       ensure(begun && begun->node == kernel->node && begun->region == kernel->region);
       begun = NULL;
       continue;
     }
     ensure(collective || kernel->part == CALL_WHOLE);
-    ensure(!begun || (!collective && leaves_alone(kernel, begun)));
+    ensure(!begun || (!collective && !kernels_conflict(kernel, begun)));
     if (kernel->part == CALL_BEGIN)
       begun = kernel;
   }

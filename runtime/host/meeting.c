@@ -20,7 +20,7 @@
 enum {
   PIECE = 1 << 18,
   PAGE = PD_SHOWN_PAGE
-}; /* PIECE: bytes that a rank shows at a time: they stay in the cache */
+}; /* bytes; of a piece, which a rank shows at a time: it stays in the cache */
 
 struct count {                       /* which a rank alone writes */
   alignas(64) _Atomic int64_t shown; /* pieces, and whole values */

@@ -7,9 +7,7 @@ pdc=$1 model=$2 target=${3:-c}
 model=$top/tests/bits/$2.pdm
 whole whole 1 --schedule sequential --microbatch 2
 
-cuts=$("$pdc" --stop-after cut -d c "$model" 2>&1 |
-  sed -n 's/^piece [1-9][0-9]* nodes [0-9.]* "\([^"]*\)".*/\1/p' | tr ' ' '%')
-[ "$(echo "$cuts" | wc -l)" -ge 12 ] || complain "only these cuts: $cuts"
+find_cuts
 
 # at NAME SHARE PERCENT PLACES: cut there, with so much of the memory, of which so much is for what stays.
 at() {

@@ -44,3 +44,10 @@ limited() {
   least=$(planned least.json) all=$(planned all.json)
   with_memory all.json $((least + (all - least) * of_all / 100)) "$percent" >"$file"
 }
+
+# find_cuts: all legal ones of $model, a line each, with % for blanks.
+find_cuts() {
+  cuts=$("$pdc" --stop-after cut -d c "$model" 2>&1 |
+    sed -n 's/^piece [1-9][0-9]* nodes [0-9.]* "\([^"]*\)".*/\1/p' | tr ' ' '%')
+  [ "$(echo "$cuts" | wc -l)" -ge 12 ] || complain "only these cuts: $cuts"
+}
