@@ -8,8 +8,7 @@
 
 /* ---- numbers ------------------------------------------------------------------------------------- */
 
-/* comment NULL: none. */
-static void constant(Emit *e, const char *name, int64_t value, const char *comment) {
+void print_constant(Emit *e, const char *name, int64_t value, const char *comment) {
   char *text = format("  %s = %" PRId64 ",", name, value);
   if (comment)
     text_add(&e->out, "%-21s /* %s */\n", text, comment);
@@ -17,62 +16,39 @@ static void constant(Emit *e, const char *name, int64_t value, const char *comme
     text_add(&e->out, "%s\n", text);
 }
 
-static void slot_constants(Emit *e, int chunk) {
-  const Slots *s = &e->p->slots[chunk];
-  const bool spills = e->p->spills;
-  const struct {
-    BufferKind kind;
-    int n;
-    bool there;
-  } slots[] = {
-      {BUFFER_INPUT, s->inputs, true},
-      {BUFFER_RECEIVED, s->received, true},
-      {BUFFER_SENT, s->sent, !spills || program_sends(e->p, chunk)},
-      {BUFFER_GRADIENT_RECEIVED, s->gradients, true},
-      {BUFFER_GRADIENT_SENT, s->returned, s->returned != s->gradients && program_receives(e->p, chunk)},
-      {BUFFER_SAVED, allocation_saved_slots(e->p, chunk), true},
-      {BUFFER_KEPT, s->saved, true},
-      {BUFFER_DEFERRED, s->deferred, true},
-  };
-  for (int i = 0; i < (e->p->forward_only ? 3 : e->p->split_backward ? 8 : 6); i++)
-    if (slots[i].there)
-      constant(e, chunk_slots(e, slots[i].kind, chunk), slots[i].n,
-               chunk + i == 0 ? "microbatch k uses slot k % slots, here and below" : NULL);
-}
-
 static void training_constants(Emit *e) {
   const Program *p = e->p;
   const char *turns = p->chunks > 1 ? "turns" : "microbatches";
-  constant(e, "MICROBATCHES", p->period / p->replicas,
-           p->replicas > 1 ? format("of a batch (an update) on this rank; %" PRId64 " on the stage's %d ranks",
-                                    p->period, p->replicas)
-                           : "of a batch: an update");
+  print_constant(e, "MICROBATCHES", p->period / p->replicas,
+                 p->replicas > 1
+                     ? format("of a batch (an update) on this rank; %" PRId64 " on the stage's %d ranks",
+                              p->period, p->replicas)
+                     : "of a batch: an update");
   if (p->chunks > 1) {
     if (!p->spills)
-      constant(e, "STAGES", p->n_stages, "ranks of the pipeline");
-    constant(e, "CHUNKS", p->chunks, "parts of the model here; a microbatch's way through one is a turn");
+      print_constant(e, "STAGES", p->n_stages, "ranks of the pipeline");
+    print_constant(e, "CHUNKS", p->chunks, "parts of the model here; a microbatch's way through one is a turn");
     text_add(&e->out, "  TURNS = MICROBATCHES * CHUNKS, /* of a batch */\n");
   }
-  constant(e, "IN_FLIGHT", p->in_flight,
-           format("%s between their forward and their backward here, at most", turns));
-  constant(e, "VERSIONS", p->versions, "of the weights");
-  constant(e, "DELAY", p->delay, "updates between the version a batch uses and the newest");
-  constant(e, "LAG", p->lag, format("%s between a batch's last backward and its update", turns));
+  print_constant(e, "IN_FLIGHT", p->in_flight,
+                 format("%s between their forward and their backward here, at most", turns));
+  print_constant(e, "VERSIONS", p->versions, "of the weights");
+  print_constant(e, "DELAY", p->delay, "updates between the version a batch uses and the newest");
+  print_constant(e, "LAG", p->lag, format("%s between a batch's last backward and its update", turns));
   if (p->split_backward)
-    constant(e, "WEIGHTS_LAG", p->weights_lag,
-             format("%s by which weights' gradients follow their backward", turns));
-  constant(e, "ACCUMULATORS", p->accumulators, "sets of gradients");
+    print_constant(e, "WEIGHTS_LAG", p->weights_lag,
+                   format("%s by which weights' gradients follow their backward", turns));
+  print_constant(e, "ACCUMULATORS", p->accumulators, "sets of gradients");
   if (is_sharded(e))
-    constant(e, "STATE_PART", e->allocation->part_bytes, "bytes of a moment on this replica");
+    print_constant(e, "STATE_PART", e->allocation->part_bytes, "bytes of a moment on this replica");
 }
 
 static void print_constants(Emit *e) {
   text_add(&e->out, "%s%senum {\n", text_of_precision(e->dialect, e->k->target.precision), e->dialect->includes);
-  constant(e, "MICROBATCH", e->k->microbatch, "samples");
+  print_constant(e, "MICROBATCH", e->k->microbatch, "samples");
   if (!e->p->forward_only)
     training_constants(e);
-  for (int c = 0; c < e->p->chunks; c++)
-    slot_constants(e, c);
+  print_slot_constants(e);
   text_add(&e->out, "};\n\n");
 }
 
@@ -83,25 +59,11 @@ typedef enum { FOR_MICROBATCH, AGAIN, FOR_VALIDATION } Purpose;
 
 /* Of a model that spills, what is between two parts: it is made where it will be read. */
 static Name slot_between(const Emit *e, BufferKind kind, int chunk, Purpose purpose) {
-  bool sends = kind == BUFFER_SENT || kind == BUFFER_GRADIENT_SENT;
-  BufferKind reads = kind == BUFFER_SENT            ? BUFFER_RECEIVED
-                     : kind == BUFFER_GRADIENT_SENT ? BUFFER_GRADIENT_RECEIVED
-                                                    : kind;
-  int reader = kind == BUFFER_SENT ? chunk + 1 : kind == BUFFER_GRADIENT_SENT ? chunk - 1 : chunk;
-  Name slot = purpose == FOR_VALIDATION ? intern("0") : internf("k %% %s", chunk_slots(e, reads, reader));
-  Name cast = sends ? internf("(%s *)", chunk_struct(e, kind, chunk)) : intern("");
-  return internf("%s&arena->%s[%s]", cast, chunk_member(e, reads, reader), slot);
-}
-
-/* Whether values of the kind cross from one of this rank's parts to another, and do not travel to other ranks. */
-static bool is_between(const Emit *e, BufferKind kind, int chunk) {
-  switch (kind) {
-  case BUFFER_RECEIVED:
-  case BUFFER_GRADIENT_SENT: return e->p->spills && !program_receives(e->p, chunk);
-  case BUFFER_SENT:
-  case BUFFER_GRADIENT_RECEIVED: return e->p->spills && !program_sends(e->p, chunk);
-  default: return false;
-  }
+  const ChunkBuffers read = reader_between(kind, chunk);
+  Name slot = purpose == FOR_VALIDATION ? intern("0") : internf("k %% %s", chunk_slots(e, read.kind, read.chunk));
+  Name type = chunk_struct(e, kind, chunk);
+  Name cast = type == chunk_struct(e, read.kind, read.chunk) ? intern("") : internf("(%s *)", type);
+  return internf("%s&arena->%s[%s]", cast, chunk_member(e, read.kind, read.chunk), slot);
 }
 
 /* A chunk's slot of microbatch k. What is sent stands where its reader may have its slots. A recomputation writes

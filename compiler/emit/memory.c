@@ -14,19 +14,23 @@ typedef struct ChunkPart {
   BufferKind kind;
   SectionKind section;
   const char *name, *slots, *comment;
+  const char *of_parts; /* the comment where it is between two parts of this rank, if that is another */
 } ChunkPart;
 static const ChunkPart chunk_parts[] = {
-    {BUFFER_INPUT, SECTION_INPUTS, "inputs", "INPUT_SLOTS", "a microbatch's data"},
-    {BUFFER_RECEIVED, SECTION_RECEIVED, "received", "RECEIVED_SLOTS", "activations of the stage before"},
-    {BUFFER_SENT, SECTION_SENT, "sent", "SENT_SLOTS", "activations for the next stage"},
+    {BUFFER_INPUT, SECTION_INPUTS, "inputs", "INPUT_SLOTS", "a microbatch's data", NULL},
+    {BUFFER_RECEIVED, SECTION_RECEIVED, "received", "RECEIVED_SLOTS", "activations of the stage before",
+     "activations of the part before"},
+    {BUFFER_SENT, SECTION_SENT, "sent", "SENT_SLOTS", "activations for the next stage",
+     "activations for the next part"},
     {BUFFER_GRADIENT_RECEIVED, SECTION_GRADIENTS_RECEIVED, "gradients_received", "GRADIENT_SLOTS",
-     "of what was sent"},
-    {BUFFER_GRADIENT_SENT, SECTION_GRADIENTS_SENT, "gradients_sent", "GRADIENT_SLOTS", "of what was received"},
-    {BUFFER_SAVED, SECTION_SAVED, "saved", "SAVED_SLOTS", "what a forward pass keeps for the backward pass"},
+     "of what was sent", NULL},
+    {BUFFER_GRADIENT_SENT, SECTION_GRADIENTS_SENT, "gradients_sent", "GRADIENT_SLOTS", "of what was received",
+     NULL},
+    {BUFFER_SAVED, SECTION_SAVED, "saved", "SAVED_SLOTS", "what a forward pass keeps for the backward pass", NULL},
     {BUFFER_KEPT, SECTION_KEPT, "kept", "KEPT_SLOTS",
-     "what a forward pass keeps for the gradients of weights, too"},
+     "what a forward pass keeps for the gradients of weights, too", NULL},
     {BUFFER_DEFERRED, SECTION_DEFERRED, "deferred", "DEFERRED_SLOTS",
-     "what a backward pass makes for the gradients of weights"},
+     "what a backward pass makes for the gradients of weights", NULL},
 };
 enum { N_CHUNK_PARTS = sizeof chunk_parts / sizeof *chunk_parts };
 
@@ -42,13 +46,65 @@ static Name of_chunk(const Emit *e, const char *name, int chunk) {
 }
 
 Name chunk_member(const Emit *e, BufferKind kind, int chunk) { return of_chunk(e, chunk_part(kind)->name, chunk); }
-Name chunk_struct(const Emit *e, BufferKind kind, int chunk) {
-  return internf("struct %s", chunk_member(e, kind, chunk));
-}
-Name chunk_slots(const Emit *e, BufferKind kind, int chunk) {
+static const char *slots_name(const Emit *e, BufferKind kind, int chunk) {
   const Slots *s = &e->p->slots[chunk];
   const bool apart = kind == BUFFER_GRADIENT_SENT && s->returned != s->gradients;
-  return of_chunk(e, apart ? "RETURNED_SLOTS" : chunk_part(kind)->slots, chunk);
+  return apart ? "RETURNED_SLOTS" : chunk_part(kind)->slots;
+}
+
+static int slots_of(const Emit *e, BufferKind kind, int chunk) {
+  const Slots *s = &e->p->slots[chunk];
+  switch (kind) {
+  case BUFFER_INPUT: return s->inputs;
+  case BUFFER_RECEIVED: return s->received;
+  case BUFFER_SENT: return s->sent;
+  case BUFFER_GRADIENT_RECEIVED: return s->gradients;
+  case BUFFER_GRADIENT_SENT: return s->returned;
+  case BUFFER_SAVED: return allocation_saved_slots(e->p, chunk);
+  case BUFFER_KEPT: return s->saved;
+  case BUFFER_DEFERRED: return s->deferred;
+  default: BUG("this buffer has no slots of a chunk's");
+  }
+}
+
+/* The number that all chunks mean by a constant, those that have such a part in the arena; 0: they mean several. */
+static int common_slots(const Emit *e, const char *name) {
+  int number = 0;
+  for (int i = 0; i < N_CHUNK_PARTS; i++) {
+    const ChunkPart *part = &chunk_parts[i];
+    for (int chunk = 0; chunk < e->k->chunks.n; chunk++) {
+      const int here = slots_of(e, part->kind, chunk);
+      if (e->allocation->chunk_section[part->section][chunk].copies == 0 ||
+          strcmp(slots_name(e, part->kind, chunk), name) != 0)
+        continue;
+      if (number && number != here)
+        return 0;
+      number = here;
+    }
+  }
+  return number;
+}
+
+Name chunk_slots(const Emit *e, BufferKind kind, int chunk) {
+  const char *name = slots_name(e, kind, chunk);
+  return common_slots(e, name) ? intern(name) : of_chunk(e, name, chunk);
+}
+
+void print_slot_constants(Emit *e) {
+  const char *comment = "microbatch k uses slot k % slots, here and below";
+  Names printed = {0};
+  for (int i = 0; i < N_CHUNK_PARTS; i++)
+    for (int chunk = 0; chunk < e->k->chunks.n; chunk++) {
+      const BufferKind kind = chunk_parts[i].kind;
+      const Name name = chunk_slots(e, kind, chunk);
+      bool known = e->allocation->chunk_section[chunk_parts[i].section][chunk].copies == 0;
+      for (int j = 0; j < printed.n && !known; j++)
+        known = printed.at[j] == name;
+      if (known)
+        continue;
+      print_constant(e, name, slots_of(e, kind, chunk), printed.n ? NULL : comment);
+      push(&printed, name);
+    }
 }
 
 int struct_of(BufferKind kind) {
@@ -263,14 +319,51 @@ static char *struct_body(const Emit *e, int which, int chunk) {
   return out.n ? out.at : NULL;
 }
 
-static void flat_struct(Emit *e, BufferKind kind, int chunk, const char *type, const char *comment) {
+/* The members of what has no regions, a declaration a line; NULL: none. */
+static char *flat_body(const Emit *e, BufferKind kind, int chunk) {
   Ints members = allocation_members(e->k, kind, chunk);
-  if (members.n == 0)
-    return;
-  text_add(&e->out, "%s { /* %s */\n", type, comment);
+  Text out = {0};
   for (int i = 0; i < members.n; i++)
-    declare_member(e, &e->out, 2, -1, members.at[i]);
-  text_add(&e->out, "};\n\n");
+    declare_member(e, &out, 2, -1, members.at[i]);
+  return out.at;
+}
+
+bool is_between(const Emit *e, BufferKind kind, int chunk) {
+  switch (kind) {
+  case BUFFER_RECEIVED:
+  case BUFFER_GRADIENT_SENT: return e->p->spills && !program_receives(e->p, chunk);
+  case BUFFER_SENT:
+  case BUFFER_GRADIENT_RECEIVED: return e->p->spills && !program_sends(e->p, chunk);
+  default: return false;
+  }
+}
+
+ChunkBuffers reader_between(BufferKind kind, int chunk) {
+  switch (kind) {
+  case BUFFER_SENT: return (ChunkBuffers){BUFFER_RECEIVED, chunk + 1};
+  case BUFFER_GRADIENT_SENT: return (ChunkBuffers){BUFFER_GRADIENT_RECEIVED, chunk - 1};
+  default: return (ChunkBuffers){kind, chunk};
+  }
+}
+
+static Name own_struct(const Emit *e, BufferKind kind, int chunk) {
+  return internf("struct %s", chunk_member(e, kind, chunk));
+}
+
+Name chunk_struct(const Emit *e, BufferKind kind, int chunk) {
+  if (is_between(e, kind, chunk)) {
+    const ChunkBuffers read = reader_between(kind, chunk);
+    const char *body = flat_body(e, kind, chunk), *there = flat_body(e, read.kind, read.chunk);
+    if (body && there && !strcmp(body, there))
+      return own_struct(e, read.kind, read.chunk);
+  }
+  return own_struct(e, kind, chunk);
+}
+
+static void flat_struct(Emit *e, BufferKind kind, int chunk, const char *type, const char *comment) {
+  const char *body = flat_body(e, kind, chunk);
+  if (body)
+    text_add(&e->out, "%s { /* %s */\n%s};\n\n", type, comment, body);
 }
 
 static void exchanged_struct(Emit *e) {
@@ -441,7 +534,10 @@ static void print_slots(Emit *e, BufferKind kind) {
   int which = struct_of(kind);
   for (int chunk = 0; chunk < e->k->chunks.n; chunk++) {
     if (which < 0) {
-      flat_struct(e, kind, chunk, chunk_struct(e, kind, chunk), part->comment);
+      const bool between = part->of_parts && is_between(e, kind, chunk);
+      const Name type = chunk_struct(e, kind, chunk);
+      if (type == own_struct(e, kind, chunk)) /* and not that of those who read it */
+        flat_struct(e, kind, chunk, type, between ? part->of_parts : part->comment);
       continue;
     }
     int copies = e->allocation->chunk_section[part->section][chunk].copies;

@@ -130,10 +130,20 @@ const char *own_moment_member(const Emit *e, const OwnMoment *m); /* within stru
 Name member_path(const Emit *e, int buffer); /* "h[0].ln_1_weight" within its section's struct */
 int struct_of(BufferKind kind);              /* IN_WEIGHTS .. IN_DEFERRED; -1 */
 /* Of kinds of which every chunk has its own: the arena's member, its struct, its constant for the number of
- * slots: "saved", "struct saved", "SAVED_SLOTS"; among several chunks "saved_1" ... */
+ * slots: "saved", "struct saved", "SAVED_SLOTS"; among several chunks "saved_1" ..., but for a number of slots that
+ * all have in common. */
 Name chunk_member(const Emit *e, BufferKind kind, int chunk);
 Name chunk_struct(const Emit *e, BufferKind kind, int chunk);
 Name chunk_slots(const Emit *e, BufferKind kind, int chunk);
+/* Whether values of the kind cross from one of this rank's parts to another, and do not travel to other ranks: then
+ * what sends them writes where the other reads. */
+bool is_between(const Emit *e, BufferKind kind, int chunk);
+typedef struct ChunkBuffers {
+  BufferKind kind;
+  int chunk;
+} ChunkBuffers;
+ChunkBuffers reader_between(BufferKind kind, int chunk);
+void print_slot_constants(Emit *e);
 int64_t workspace_offset(const Emit *e, int buffer);
 char *array_text(const Emit *e, const Buffer *b); /* "MICROBATCH * 128 * 256" */
 const char *element_type(const Buffer *b);        /* "float" */
@@ -161,6 +171,10 @@ typedef struct PassParameters {
 PassParameters pass_parameters(const Emit *e, Pass pass);
 bool pass_uses(const Emit *e, Pass pass, BufferKind kind);
 bool pass_reads_now(const Emit *e, Pass pass);
+
+/* ---- emit.c */
+/* A line of the program's enum; comment NULL: none. */
+void print_constant(Emit *e, const char *name, int64_t value, const char *comment);
 
 /* ---- identity.c */
 void identity_tables(Emit *e);

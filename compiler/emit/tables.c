@@ -244,7 +244,8 @@ static void shared_part_lines(Emit *e, const char *forward) {
              e->gradients_type, chunk, forward_accumulates(e) ? forward : "", forward_accumulates(e) ? " | " : "",
              backward);
   if (s[SECTION_FIGURES].copies)
-    text_add(&e->out, "  {.name = \"figures\", PART(figures, 1), %s.passes = %s},\n", chunk, forward);
+    text_add(&e->out, "  {.name = \"figures\", PART(figures, 1),%s%s.passes = %s},\n", *chunk ? "\n   " : " ",
+             chunk, forward);
   if (s[SECTION_WORKSPACE].copies)
     text_add(&e->out,
              "  {.name = \"workspace\", .offset = offsetof(struct arena, workspace), .bytes = %" PRId64
@@ -536,19 +537,25 @@ static void inference_fields(Emit *e) {
            e->plan->stage[e->p->stage].forward_seconds);
 }
 
+static void seconds_field(Emit *e, const char *name, const Names *by_chunk) {
+  text_list(&e->out, 4, format("  .%s = {", name), by_chunk, "},\n");
+}
+
 static void seconds_fields(Emit *e) {
-  Text forward = {0}, backward = {0}, weights = {0};
+  Names forward = {0}, backward = {0}, weights = {0};
   double update = 0;
   for (int c = 0; c < e->p->chunks; c++) {
     const StagePlan *s = &e->plan->stage[plan_part_of(e->plan, e->p->stage, c)];
-    const char *comma = c ? ", " : "";
-    text_add(&forward, "%s%.6g", comma, s->forward_seconds);
-    text_add(&backward, "%s%.6g", comma, s->backward_seconds);
-    text_add(&weights, "%s%.6g", comma, e->p->split_backward ? s->weights_seconds : 0);
+    push(&forward, internf("%.6g", s->forward_seconds));
+    push(&backward, internf("%.6g", s->backward_seconds));
+    push(&weights, internf("%.6g", e->p->split_backward ? s->weights_seconds : 0));
     update += s->update_seconds;
   }
-  text_add(&e->out, "  .forward_seconds = {%s}, .backward_seconds = {%s},\n", forward.at, backward.at);
-  text_add(&e->out, "  .weights_seconds = {%s}, .update_seconds = %.6g,\n", weights.at, update);
+  seconds_field(e, "forward_seconds", &forward);
+  seconds_field(e, "backward_seconds", &backward);
+  if (e->p->split_backward)
+    seconds_field(e, "weights_seconds", &weights);
+  text_add(&e->out, "  .update_seconds = %.6g,\n", update);
 }
 
 /* ---- what comes and goes --------------------------------------------------------------------- */
@@ -556,7 +563,7 @@ static void seconds_fields(Emit *e) {
 static void cut_table(Emit *e) {
   text_add(
       &e->out,
-      "/* What is between each part and the one before it, and what a part keeps: a slot for each microbatch of a batch. */\n"
+      "/* What is between each part and the one before it, and what a part keeps: a slot for each microbatch. */\n"
       "static const struct pd_cut cuts[CHUNKS] = {\n");
   for (int c = 0; c < e->p->chunks; c++) {
     const struct {

@@ -121,9 +121,21 @@ interleaved_reads_well() {
   contains i/stage0.c 'case 1: backward_1(k); break;'
   awk '/\.activations_in = {/ { getline first; getline second; print first; print second }' i/stage0.c >in
   contains in '^    {.n_values = 0},$'
-  contains in '^    {.values = received_1_values, .n_values = 1, .slots = RECEIVED_SLOTS_1,'
+  contains in '^    {.values = received_1_values, .n_values = 1, .slots = RECEIVED_SLOTS,'
   contains i/stage0.c '{.name = "h.2.ln_1", SAVED_1('
   lacks i/stage0.c '^ *{[^.]'
+}
+
+# What one part hands to the next is one struct, and what all have as many slots of has one constant.
+spilled_reads_well() {
+  expect 0 "$pdc" -S --schedule spilled --memory 20MiB --spill . --split 'h[0],h[1],h[2],h[3]' --microbatch 1 -o s \
+    "$source/models/gpt_mini.pdm"
+  readable s 1500
+  contains s/stage0.c '^  RECEIVED_SLOTS = 8,$'
+  contains s/stage0.c '^struct received_2 { /\* activations of the part before \*/$'
+  contains s/stage0.c 'forward_pass_1(.*, struct received_2 \*sent)\|struct received_2 \*sent) {'
+  lacks s/stage0.c '^struct sent_\|^struct gradients_sent_'
+  lacks s/stage0.c 'SLOTS_[0-9]'
 }
 
 zb_h1_reads_well() {
