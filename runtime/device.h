@@ -43,12 +43,13 @@ void pd_round(void *to, const float *from, int64_t n, bool bf16);
 
 /* ---- the host keeps ahead of the work ------------------------------------------------------------- */
 
-/* A microbatch of input number `input`, which work asked for after pd_load_end finds at `to`, is written sample by sample:
- * pd_load_sample says where sample i stands, in order from 0 on, and the one before is not written any more. Numbers are floats,
- * or int32_t of tokens, whatever memory holds. */
-void pd_load_begin(int input, void *to);
-void *pd_load_sample(int input, int64_t i);
-void pd_load_end(int input, void *to);
+/* Writes sample i of a microbatch to `to`: floats, or int32_t of tokens, whatever memory holds. `worker`, from 0 to before
+ * pd_load_workers(), is another number for each thread that loads at a time. */
+typedef void pd_load_sample(const void *context, int64_t i, int worker, void *to);
+/* Loads a microbatch of input number `input`, which work that is asked for afterwards finds at `to`: calls `load` for each
+ * sample, in any order, on several threads where `shared` allows it. */
+void pd_load_samples(int input, void *to, bool shared, pd_load_sample *load, const void *context);
+int pd_load_workers(void);
 
 /* A copy of n floats of the arena as the work asked for before leaves them, to be read once pd_fetched says so.
  * Copies come in their order, and the last PD_FETCHES stay. */

@@ -92,20 +92,25 @@ bool pd_evaluation_next(int64_t v) {
   return false;
 }
 
+struct evaluation_samples {
+  int input;
+  int64_t first;
+};
+
+/* Behind the data's last sample comes the microbatch's first again; nobody counts it. */
+static void load_evaluation_sample(const void *of, int64_t i, int worker, void *to) {
+  const struct evaluation_samples *s = of;
+  const struct pd_input *in = &pd.stage->inputs[s->input];
+  const bool there = s->first + i < pd_dataset_samples(pd_evaluation_data);
+  if (pd_without_targets && !in->predicts)
+    memset(to, 0, (size_t)in->elements * sizeof(float));
+  else
+    pd_load_evaluation_sample(s->input, there ? s->first + i : s->first, worker, to);
+}
+
 void pd_evaluation_load(int input, int64_t v, void *to) {
-  const struct pd_input *in = &pd.stage->inputs[input];
-  int64_t b = pd.stage->microbatch, samples = pd_dataset_samples(pd_evaluation_data);
-  int64_t first = (pd_number(v) - 1) * b;
-  bool absent = pd_without_targets && !in->predicts;
-  pd_load_begin(input, to);
-  for (int64_t i = 0; i < b; i++) {
-    void *numbers = pd_load_sample(input, i);
-    if (absent)
-      memset(numbers, 0, (size_t)in->elements * sizeof(float));
-    else
-      pd_load_evaluation_sample(input, first + i < samples ? first + i : first, numbers);
-  }
-  pd_load_end(input, to);
+  const struct evaluation_samples s = {input, (pd_number(v) - 1) * pd.stage->microbatch};
+  pd_load_samples(input, to, pd_is_image(&pd.stage->inputs[input]), load_evaluation_sample, &s);
 }
 
 static void take_sum(int figure, int64_t v, double sum) {

@@ -255,18 +255,20 @@ bool pd_generation_next(int64_t k) {
   return false;
 }
 
+static void load_tokens(const void *of, int64_t b, int worker, void *to) {
+  (void)worker;
+  const int input = *(const int *)of;
+  int32_t *numbers = to;
+  for (int64_t i = 0; i < pd.stage->inputs[input].elements; i++) {
+    int64_t at = cached() ? fed : window + i;
+    int32_t token = at <= fed ? tokens_of(b)[at] : 0;
+    numbers[i] = input == generation()->position ? (int32_t)(fed - window) : token;
+  }
+}
+
 void pd_generation_load(int input, int64_t k, void *to) {
   (void)k;
-  pd_load_begin(input, to);
-  for (int64_t b = 0; b < samples(); b++) {
-    int32_t *numbers = pd_load_sample(input, b);
-    for (int64_t i = 0; i < pd.stage->inputs[input].elements; i++) {
-      int64_t at = cached() ? fed : window + i;
-      int32_t token = at <= fed ? tokens_of(b)[at] : 0;
-      numbers[i] = input == generation()->position ? (int32_t)(fed - window) : token;
-    }
-  }
-  pd_load_end(input, to);
+  pd_load_samples(input, to, false, load_tokens, &input);
 }
 
 void pd_generation_logits(int figure, int64_t k, const float *logits, int64_t n) {

@@ -147,7 +147,7 @@ void pd_dataset_read(const struct pd_dataset *d, int input, int64_t sample, void
 extern struct pd_dataset *pd_training_data, *pd_evaluation_data;
 bool pd_data_start(char *why);
 /* One sample of an input, read or derived. */
-void pd_load_evaluation_sample(int input, int64_t sample, void *to);
+void pd_load_evaluation_sample(int input, int64_t sample, int worker, void *to);
 /* The first row of the input's file that has a number which is not finite, of microbatch k's of a training or an
  * evaluation; -1: none. */
 int64_t pd_first_bad_row(int input, int64_t k, bool evaluation);

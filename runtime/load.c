@@ -27,19 +27,19 @@ struct scale {
 }; /* batch: from 1; 0: none */
 
 struct need {
-  void *sample; /* of a derived input's source, of a changed image; else NULL */
+  void *sample; /* of a derived input's source, of a changed image of each worker; else NULL */
   struct scale scale[BATCHES], validation;
 };
 static struct need *needs; /* by input */
 
-static void load_sample(const struct run *run, int input, int64_t number, void *to);
+static void load_sample(const struct run *run, int input, int64_t number, int worker, void *to);
 
 /* ---- counted positions --------------------------------------------------------------------------- */
 
 static void load_unscaled(const struct run *run, int input, int64_t number, void *to) {
   const struct pd_input *inputs = pd.stage->inputs;
   int32_t *source = needs[input].sample;
-  load_sample(run, pd_derived_from(inputs, input), number, source);
+  load_sample(run, pd_derived_from(inputs, input), number, 0, source);
   pd_derive(inputs, input, source, run->seed, number, to);
 }
 
@@ -69,20 +69,20 @@ static float scale_at(const struct run *run, int input, int64_t number, float *t
 static bool augments(void) { return pd_options.augment.flip || pd_options.augment.crop; }
 static bool is_augmented(const struct pd_input *in) { return augments() && pd_is_image(in); }
 
-static void read_file(const struct run *run, int input, int64_t number, void *to) {
+static void read_file(const struct run *run, int input, int64_t number, int worker, void *to) {
   const struct pd_input *in = &pd.stage->inputs[input];
   bool changed = run->training && is_augmented(in);
-  float *image = needs[input].sample;
+  float *image = changed ? (float *)needs[input].sample + worker * in->elements : NULL;
   int64_t sample = run->training ? pd_sample(run->seed, pd_dataset_samples(run->data), number) : number;
   pd_dataset_read(run->data, input, sample, changed ? image : to);
   if (changed) pd_augment_image(&pd_options.augment, in, run->seed, number, image, to);
   if (in->origin == PD_IMAGE) pd_normalise(in, to);
 }
 
-static void load_sample(const struct run *run, int input, int64_t number, void *to) {
+static void load_sample(const struct run *run, int input, int64_t number, int worker, void *to) {
   const struct pd_input *in = &pd.stage->inputs[input];
   if (!pd_is_derived(in)) {
-    read_file(run, input, number, to);
+    read_file(run, input, number, worker, to);
     return;
   }
   float *weights = to, scale = pd_is_weight(in) ? scale_at(run, input, number, weights) : 1;
@@ -128,8 +128,8 @@ bool pd_data_start(char *why) {
   needs = pd_allocate(sizeof *needs * (size_t)s->n_inputs);
   for (int i = 0; i < s->n_inputs; i++) {
     int from = pd_is_derived(&s->inputs[i]) ? pd_derived_from(s->inputs, i) : i;
-    if (from != i || is_augmented(&s->inputs[i]))
-      needs[i].sample = pd_allocate(sizeof(float) * (size_t)s->inputs[from].elements);
+    const size_t samples = from != i ? 1 : is_augmented(&s->inputs[i]) ? (size_t)pd_load_workers() : 0;
+    if (samples) needs[i].sample = pd_allocate(sizeof(float) * samples * (size_t)s->inputs[from].elements);
   }
   if (pd_only_evaluates())
     return open_data(&pd_evaluation_data, o->data, o->n_data, why) || open_without_targets(why);
@@ -140,19 +140,23 @@ bool pd_data_start(char *why) {
 
 int64_t pd_first_sample(int64_t k) { return pd_sample_base + (pd_number(k) - 1) * pd.stage->microbatch; }
 
+struct training_samples {
+  int input;
+  int64_t first;
+};
+
+static void load_training_sample(const void *of, int64_t i, int worker, void *to) {
+  const struct training_samples *s = of;
+  const struct run run = training();
+  if (pd_training_data)
+    load_sample(&run, s->input, s->first + i, worker, to);
+  else /* --emulate without data */
+    memset(to, 0, (size_t)pd.stage->inputs[s->input].elements * sizeof(float));
+}
+
 void pd_load(int input, int64_t k, void *to) {
-  const struct pd_input *in = &pd.stage->inputs[input];
-  pd_load_begin(input, to);
-  for (int64_t i = 0; i < pd.stage->microbatch; i++) {
-    float *numbers = pd_load_sample(input, i);
-    if (pd_training_data) {
-      struct run run = training();
-      load_sample(&run, input, pd_first_sample(k) + i, numbers);
-    } else { /* --emulate without data */
-      memset(numbers, 0, (size_t)in->elements * sizeof *numbers);
-    }
-  }
-  pd_load_end(input, to);
+  const struct training_samples s = {input, pd_first_sample(k)};
+  pd_load_samples(input, to, pd_is_image(&pd.stage->inputs[input]), load_training_sample, &s);
 }
 
 int64_t pd_first_bad_row(int input, int64_t k, bool evaluation) {
@@ -171,7 +175,7 @@ int64_t pd_first_bad_row(int input, int64_t k, bool evaluation) {
   return bad;
 }
 
-void pd_load_evaluation_sample(int input, int64_t sample, void *to) {
+void pd_load_evaluation_sample(int input, int64_t sample, int worker, void *to) {
   struct run run = validation();
-  load_sample(&run, input, sample, to);
+  load_sample(&run, input, sample, worker, to);
 }

@@ -127,20 +127,17 @@ static void loads_start(void) {
     }
 }
 
-void pd_load_begin(int input, void *) {
+int pd_load_workers(void) { return 1; }
+
+void pd_load_samples(int input, void *to, bool, pd_load_sample *load, const void *context) {
+  const struct pd_input *in = &pd.stage->inputs[input];
   Loads *l = &loads[input];
   l->turn = (l->turn + 1) % AHEAD;
-  pd_cuda_await(l->buffer[l->turn].copied, "inputs to be copied to the device");
-}
-
-void *pd_load_sample(int input, int64_t i) {
-  return loads[input].buffer[loads[input].turn].at + bytes_of(i * pd.stage->inputs[input].elements, false);
-}
-
-void pd_load_end(int input, void *to) {
-  const struct pd_input *in = &pd.stage->inputs[input];
-  auto *b = &loads[input].buffer[loads[input].turn];
+  auto *b = &l->buffer[l->turn];
   int64_t n = pd.stage->microbatch * in->elements;
+  pd_cuda_await(b->copied, "inputs to be copied to the device");
+  for (int64_t i = 0; i < pd.stage->microbatch; i++)
+    load(context, i, 0, b->at + bytes_of(i * in->elements, false));
   if (in->bf16) narrow(b->at, n);
   pd_cuda_check(cudaMemcpyAsync(to, b->at, bytes_of(n, in->bf16), cudaMemcpyHostToDevice, pd_stream),
                 "copy inputs to the device");

@@ -148,38 +148,26 @@ void pd_round(void *to, const float *from, int64_t n, bool bf16) {
   pd_write((pd_out){to, bf16 ? PD_BF16 : PD_F32}, 0, from, n);
 }
 
-/* The microbatch that is loaded. Of what memory holds in bf16 each sample is written as floats first. */
-static struct {
-  void *to;
-  float *sample;
-  int64_t room, i; /* floats in `sample`; which it is, -1: none */
-} loading;
+int pd_load_workers(void) { return omp_get_max_threads(); }
 
-static void round_sample(const struct pd_input *in) {
-  if (in->bf16 && loading.i >= 0)
-    pd_write((pd_out){loading.to, PD_BF16}, loading.i * in->elements, loading.sample, in->elements);
-}
-
-void pd_load_begin(int input, void *to) {
+/* Of what memory holds in bf16 each sample is written as floats first, a sample a worker. */
+void pd_load_samples(int input, void *to, bool shared, pd_load_sample *load, const void *context) {
+  static float *samples;
+  static int64_t room; /* floats in them */
   const struct pd_input *in = &pd.stage->inputs[input];
-  loading.to = to;
-  loading.i = -1;
-  if (!in->bf16 || in->elements <= loading.room) return;
-  free(loading.sample);
-  loading.sample = pd_allocate(sizeof *loading.sample * (size_t)in->elements);
-  loading.room = in->elements;
-}
-
-void *pd_load_sample(int input, int64_t i) {
-  const struct pd_input *in = &pd.stage->inputs[input];
-  round_sample(in);
-  loading.i = i;
-  return in->bf16 ? loading.sample : (float *)loading.to + i * in->elements;
-}
-
-void pd_load_end(int input, void *to) {
-  (void)to;
-  round_sample(&pd.stage->inputs[input]);
+  const int64_t n = in->elements, wanted = in->bf16 ? (shared ? pd_load_workers() : 1) * n : 0;
+  if (wanted > room) {
+    free(samples);
+    samples = pd_allocate(sizeof *samples * (size_t)wanted);
+    room = wanted;
+  }
+#pragma omp parallel for schedule(static) if (shared)
+  for (int64_t i = 0; i < pd.stage->microbatch; i++) {
+    const int worker = omp_get_thread_num();
+    float *numbers = in->bf16 ? samples + worker * n : (float *)to + i * n;
+    load(context, i, worker, numbers);
+    if (in->bf16) pd_write((pd_out){to, PD_BF16}, i * n, numbers, n);
+  }
 }
 
 const float *pd_fetch(const float *from, int64_t n) {

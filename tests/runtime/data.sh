@@ -156,7 +156,7 @@ below() {
   awk "BEGIN { exit !($last < $3) }" || complain "$1: the last $2 is $last, not below $3"
 }
 same() {
-  cmp "$1.figures" "$2.figures" && cmp "$1.safetensors" "$2.safetensors" || complain "$3: other bytes on two stages"
+  cmp "$1.figures" "$2.figures" && cmp "$1.safetensors" "$2.safetensors" || complain "$3: other bytes"
 }
 # refused PATTERN COMMAND...: one message.
 refused() {
@@ -220,6 +220,10 @@ cmp -s still.figures plain.figures && complain "random changes change nothing"
 # ---- CIFAR-10's files, pairs of sentences ------------------------------------------------------------------
 batches="--data data_batch_1.bin data_batch_1.bin --augment crop=4,flip"
 run 1 cifar1 $batches --steps 5 && run 2 cifar2 $batches --steps 5 && same cifar1 cifar2 CIFAR-10
+many="-n 1 --stages 1 --microbatch 32 -D batch=32"
+build cifar4 $many --threads 4 cifar.pdm && run 1 cifar4 $batches --steps 40 && cp cifar4.figures one.figures &&
+  cp cifar4.safetensors one.safetensors && OMP_NUM_THREADS=4 run 1 cifar4 $batches --steps 40 &&
+  same one cifar4 "images by four threads"
 grep -q '"samples":32' cifar1.jsonl || complain "two CIFAR-10 files of 16 records are not 32 samples"
 sentences="--data source=from.txt next=to.txt"
 run 1 pairs1 $sentences --steps 60 && run 2 pairs2 $sentences --steps 60 && same pairs1 pairs2 sentences

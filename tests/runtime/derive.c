@@ -182,17 +182,17 @@ static void validation_counts_the_whole_set(void **state) {
   static bool counts[12 * N];
   start(inputs, N_INPUTS, 2, &path, 1);
   for (int64_t s = 0; s < 12; s++) {
-    pd_load_evaluation_sample(TEXT, s, text + s * N);
-    pd_load_evaluation_sample(COUNTED, s, weight + s * N);
+    pd_load_evaluation_sample(TEXT, s, 0, text + s * N);
+    pd_load_evaluation_sample(COUNTED, s, 0, weight + s * N);
   }
   for (int i = 0; i < 12 * N; i++) counts[i] = text[i] != 0;
   check_weights(weight, counts, 12 * N);
   for (int64_t s = 0; s < 12; s++) {
-    pd_load_evaluation_sample(CHOSEN, s, weight + s * N);
-    pd_load_evaluation_sample(MASKED, s, masked + s * N);
+    pd_load_evaluation_sample(CHOSEN, s, 0, weight + s * N);
+    pd_load_evaluation_sample(MASKED, s, 0, masked + s * N);
   }
   pd.seed = 4; /* the choices are the sample's alone */
-  for (int64_t s = 0; s < 12; s++) pd_load_evaluation_sample(CHOSEN, s, again + s * N);
+  for (int64_t s = 0; s < 12; s++) pd_load_evaluation_sample(CHOSEN, s, 0, again + s * N);
   assert_memory_equal(again, weight, sizeof weight);
   for (int i = 0; i < 12 * N; i++) counts[i] = weight[i] != 0;
   check_weights(weight, counts, 12 * N);
@@ -230,7 +230,7 @@ static void images_are_normalised(void **state) {
   char *paths[] = {write_images("|u1", bytes, sizeof bytes), write_images("<f4", floats, sizeof floats)};
   for (int kind = 0; kind < 2; kind++) {
     start(&image, 1, 4, &paths[kind], 1);
-    for (int64_t s = 0; s < 4; s++) pd_load_evaluation_sample(0, s, got[s]);
+    for (int64_t s = 0; s < 4; s++) pd_load_evaluation_sample(0, s, 0, got[s]);
     for (int s = 0; s < 4; s++)
       for (int i = 0; i < IMAGE; i++)
         assert_true(got[s][i] == (i < IMAGE / 2 ? (floats[s][i] - 0.5f) / 0.5f : (floats[s][i] - 0.25f) / 2));
@@ -247,7 +247,7 @@ static void images_are_normalised(void **state) {
       assert_true(dark || i < IMAGE / 2 || got[s][i] >= -0.125f);
     }
   assert_in_range(black, 16, 4 * IMAGE - 4);
-  for (int64_t s = 0; s < 4; s++) pd_load_evaluation_sample(0, s, other[s]);
+  for (int64_t s = 0; s < 4; s++) pd_load_evaluation_sample(0, s, 0, other[s]);
   assert_true(other[3][0] == (floats[3][0] - 0.5f) / 0.5f);
 }
 

@@ -49,21 +49,27 @@ static void views_give_back_what_was_filled() {
   CHECK(std::isnan(fetch(AT(rounded), 1, true)[0]));
 }
 
+struct Turn {
+  int input, turn;
+};
+
+static void load_sample(const void *of, int64_t b, int worker, void *to) {
+  const Turn *t = (const Turn *)of;
+  CHECK(worker >= 0 && worker < pd_load_workers());
+  for (int i = 0; i < N; i++)
+    if (t->input == 2)
+      ((int32_t *)to)[i] = t->turn * 1000 + (int)b * N + i;
+    else
+      ((float *)to)[i] = number((uint64_t)(t->turn * 1000 + b * N + i));
+}
+
 /* The host goes on to write the next microbatches while the first are not copied yet. */
 static void inputs_are_those_of_their_turn() {
   for (int turn = 0; turn < TURNS; turn++) {
     void *to[] = {IN(loaded[turn]), IN(narrow[turn]), IN(tokens[turn])};
     for (int input = 0; input < 3; input++) {
-      pd_load_begin(input, to[input]);
-      for (int b = 0; b < B; b++) {
-        void *room = pd_load_sample(input, b);
-        for (int i = 0; i < N; i++)
-          if (input == 2)
-            ((int32_t *)room)[i] = turn * 1000 + b * N + i;
-          else
-            ((float *)room)[i] = number((uint64_t)(turn * 1000 + b * N + i));
-      }
-      pd_load_end(input, to[input]);
+      const Turn of = {input, turn};
+      pd_load_samples(input, to[input], input < 2, load_sample, &of);
     }
   }
   for (int turn = 0; turn < TURNS; turn++) {
