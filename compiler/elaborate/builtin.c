@@ -83,6 +83,37 @@ static const char *arguments_text(const Elaborator *e, Frame *f) {
   return t.at ? t.at : "";
 }
 
+typedef Vec(Name) NameList;
+
+static void add_named(const Ast *a, NameList *names) {
+  if (!a)
+    return;
+  if (a->kind == AST_NAME) {
+    for (int i = 0; i < names->n; i++)
+      if (names->at[i] == a->name)
+        return;
+    push(names, a->name);
+  }
+  add_named(a->a, names);
+  add_named(a->b, names);
+  add_named(a->c, names);
+  for (int i = 0; i < a->list.n; i++)
+    add_named(a->list.at[i], names);
+}
+
+/* Of the variables that a condition names: ": 'width' is the number 250, 'n_head' is the number 4". */
+static const char *named_text(const Elaborator *e, Frame *f, const Ast *condition) {
+  NameList names = {0};
+  Text t = {0};
+  add_named(condition, &names);
+  for (int i = 0; i < names.n; i++) {
+    const Variable *v = variable_find(f, names.at[i]);
+    if (v && v->val.kind != VAL_LAYER)
+      text_add(&t, "%s'%s' is %s", t.n ? ", " : ": ", names.at[i], val_kind(e, v->val));
+  }
+  return t.at ? t.at : "";
+}
+
 /* require: an error where the condition does not hold; expect: a warning. */
 static Val require(Elaborator *e, Frame *f, Name name, const Ast *call, const Val *args) {
   bool holds, warns = name[0] == 'e';
@@ -108,7 +139,7 @@ static Val require(Elaborator *e, Frame *f, Name name, const Ast *call, const Va
   Diagnostic *d = f->caller ? fail(f->caller, f->call, "PD0210", "%s", args[1].word)
                             : error_at(call->span, "PD0210", "%s", args[1].word);
   if (f->caller) {
-    note_at(d, call->list.at[0]->span, "'%s' requires this", f->layer->name);
+    note_at(d, call->list.at[0]->span, "'%s' requires this%s", f->layer->name, named_text(e, f, call->list.at[0]));
     f->returned = true;
   }
   return POISON;
