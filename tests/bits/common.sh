@@ -27,14 +27,21 @@ whole() {
   rm -rf "$whole"
 }
 
-# trained NAME RANKS OPTIONS...: gives the same bytes, and gives them again. Two of three are compiled by clang -O0,
-# the third as the whole is, by -O3: bits do not depend on it.
+# taken: whether the sample has the next run.
 count=0 skipped=$((${SEED:-0} % ${EVERY:-1}))
-trained() {
+taken() {
+  skipped=$((skipped + 1))
+  [ $((skipped % ${EVERY:-1})) = 0 ]
+}
+
+# trained NAME RANKS OPTIONS...: gives the same bytes, where the sample has it.
+trained() { ! taken || compared "$@"; }
+
+# compared NAME RANKS OPTIONS...: gives the same bytes, and gives them again. Two of three are compiled by clang -O0,
+# the third as the whole is, by -O3: bits do not depend on it.
+compared() {
   name=$1 n=$2
   shift 2
-  skipped=$((skipped + 1))
-  [ $((skipped % ${EVERY:-1})) = 0 ] || return 0
   count=$((count + 1)) level=-O0
   [ $((count % 3)) = 0 ] && level=
   build "$name" -n "$n" "$@" "$model" && bytes "$name" "$n" || return

@@ -11,9 +11,10 @@ find_cuts
 
 # at NAME SHARE PERCENT PLACES: cut there, with so much of the memory, of which so much is for what stays.
 at() {
+  taken || return 0
   limited plan.json "$2" "$3" "${microbatch:-2}" "$4" "$model"
   next_place
-  trained "$1" 1 --plan plan.json --spill "$place"
+  compared "$1" 1 --plan plan.json --spill "$place"
 }
 
 # Every cut with another limit, from the least memory to all but a little, and with all, some or none of it for what stays.
@@ -43,4 +44,4 @@ at one_microbatch_keeps 10 50 "$every"
 keeps=
 at one_microbatch 20 80 "$every"
 trained one_microbatch_whole 1 --schedule spilled --spill "$place" --microbatch 6 --split "$every"
-exit $failed
+finish

@@ -13,9 +13,10 @@ find_cuts
 # what stays.
 at() {
   name=$1 stages=$2
+  taken || return 0
   limited plan.json "$3" "$4" "${microbatch:-2}" "$5" "$model"
   next_place
-  trained "$name" "$stages" --plan plan.json --spill "$place"
+  compared "$name" "$stages" --plan plan.json --spill "$place"
 }
 
 # places EVERY STAGE...: all cuts, a part each, or each so many of them; stages start at the numbers, from 1.
