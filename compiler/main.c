@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include "autodiff/autodiff.h"
+#include "biases/biases.h"
 #include "build/build.h"
 #include "checkpoint/checkpoint.h"
 #include "cut/cut.h"
@@ -127,6 +128,13 @@ static bool run_residual(Compilation *c) {
   const Target *target = &c->options.plan.target;
   if (target->precision == PRECISION_BF16)
     mark_residuals(c->graph, target->residual);
+  return true;
+}
+
+static bool run_biases(Compilation *c) {
+  const Target *target = &c->options.plan.target;
+  if (backend_of(target)->lowering->epilogues && target->precision == PRECISION_BF16 && !c->graph->inference)
+    merge_bias_gradients(c->graph);
   return true;
 }
 
@@ -383,6 +391,7 @@ static const struct Pass {
      .emits = EMIT_GRAPH},
     {.letter = 'x', .name = "tensor", .run = run_tensor, .dump = dump_graph, .verify = verify_graph},
     {.letter = 'r', .name = "residual", .run = run_residual, .dump = dump_graph, .verify = verify_graph},
+    {.letter = 'i', .name = "biases", .run = run_biases, .dump = dump_graph, .verify = verify_graph},
     {.letter = 'c', .name = "cut", .run = run_cut, .dump = dump_pieces, .verify = verify_pieces},
     {.letter = 'l',
      .name = "plan",

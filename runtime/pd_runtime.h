@@ -439,8 +439,9 @@ void pd_predict(int prediction, int64_t v, const float *rows);
  * b_row or b_column is; nothing is accumulated. GPUs take no notice of few_rows and types, but of the operands'. */
 enum { PD_FEW_ROWS = 8 };
 /* What becomes of a product's result, on GPUs alone: GELU, by its approximation with tanh, or the gradient of that.
- * Then batch is 1, nothing is accumulated, and c and `before` are of bf16 with the same strides. */
-enum pd_epilogue { PD_PLAIN, PD_GELU, PD_GELU_GRADIENT };
+ * Then batch is 1, nothing is accumulated, and c and `before` are of bf16 with the same strides. Or what is made beside it:
+ * the sums over k of a, m of them, or of b, n. Then batch is 1, there is no bias, and sums are f32 side by side. */
+enum pd_epilogue { PD_PLAIN, PD_GELU, PD_GELU_GRADIENT, PD_SUMS_OF_A, PD_SUMS_OF_B };
 struct pd_matmul_shape {
   int64_t batch, m, n, k;
   int64_t a_batch, a_row, a_column, b_batch, b_row, b_column, c_batch, c_row; /* c's column stride is 1 */
@@ -459,6 +460,8 @@ void pd_matmul(const struct pd_matmul *m, pd_in a, pd_in b, pd_in bias, pd_out c
 void pd_matmul_gelu(const struct pd_matmul *m, pd_in a, pd_in b, pd_in bias, pd_out c, pd_out before,
                     void *scratch);
 void pd_matmul_gelu_gradient(const struct pd_matmul *m, pd_in a, pd_in b, pd_in before, pd_out c, void *scratch);
+/* PD_SUMS_OF_A, PD_SUMS_OF_B: c = a @ b, and sums; accumulating ones add to both. */
+void pd_matmul_sums(const struct pd_matmul *m, pd_in a, pd_in b, pd_out c, float *sums, void *scratch);
 
 /* ---- rates (kernels/rates.c) ------------------------------------------------------------------- */
 /* On processors, with as many threads as loops get: operations a second of products of 1024 x 1024 matrices of this

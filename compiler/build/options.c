@@ -165,8 +165,9 @@ static void print_help(void) {
   printf("\nschedules: ");
   for (int i = 0; i < n; i++)
     printf(i ? ", %s" : "%s", names[i]);
-  printf("\npasses and their letters: parse p, elaborate e, decode g, layout y, autodiff a, simplify s,\n"
-         "tensor x, cut c, plan l, fuse f, lower w, schedule t, allocate m, emit o, build b\n");
+  printf(
+      "\npasses and their letters: parse p, elaborate e, decode g, layout y, autodiff a, simplify s,\n"
+      "tensor x, residual r, biases i, cut c, plan l, fuse f, lower w, schedule t, allocate m, emit o, build b\n");
 }
 
 static int64_t read_count(const Option *o, const char *text) {

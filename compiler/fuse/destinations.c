@@ -10,6 +10,13 @@ static bool read_once(const Fuse *f, int value) {
   return f->facts->n_uses[value] == 1;
 }
 
+/* A call adds to its first output and, if it does, to others. */
+static bool adds_to_first(const Fuse *f, int value) {
+  const Value *v = value_at(f, value);
+  int buffer = v->output ? placed_buffer(f, producer(f, value)->out[0]) : -1;
+  return v->output == 0 || (buffer >= 0 && f->k->buffers.at[buffer].kind == BUFFER_ACCUMULATOR);
+}
+
 /* Gives the value this buffer: its producer writes it there if it can, else it is copied there at the end. */
 static void destine(const Fuse *f, Destinations *d, int value, int buffer, bool accumulate) {
   Place target = whole(f, buffer);
@@ -22,7 +29,7 @@ static void destine(const Fuse *f, Destinations *d, int value, int buffer, bool 
   /* An output is f32, and what calls write may be rounded. */
   bool rounded = b->kind == BUFFER_FIGURE && f->g->figures.at[b->figure].output && op->kind == OP_CALL &&
                  f->k->target.precision == PRECISION_BF16;
-  bool adds = !accumulate || op->kind != OP_CALL || (op->adds && value_at(f, root)->output == 0);
+  bool adds = !accumulate || op->kind != OP_CALL || (op->adds && adds_to_first(f, root));
   if (!(whose || read_once(f, value)) || !adds || rounded || !place_into(f, value, &target))
     push(&d->copies, (PendingCopy){value, buffer, accumulate});
 }
@@ -80,6 +87,7 @@ static bool *find_held(const Fuse *f) {
 static void destine_sources(const Fuse *f, Destinations *d) {
   const Graph *g = f->g;
   const bool *held = find_held(f);
+  Ints further = {0}; /* accumulators of calls' further outputs, which follow the first ones */
   for (int i = 0; i < g->params.n; i++) {
     const Param *p = &g->params.at[i];
     if (!held[i])
@@ -94,8 +102,15 @@ static void destine_sources(const Fuse *f, Destinations *d) {
       int buffer = value_buffer(f, BUFFER_ACCUMULATOR, p->value);
       f->k->buffers.at[buffer].param = i;
       f->k->buffers.at[buffer].use = u;
-      destine(f, d, p->gradients.at[u], buffer, true);
+      if (value_at(f, view_root(f, p->gradients.at[u]))->output > 0)
+        push(&further, buffer);
+      else
+        destine(f, d, p->gradients.at[u], buffer, true);
     }
+  }
+  for (int i = 0; i < further.n; i++) {
+    const Buffer *b = &f->k->buffers.at[further.at[i]];
+    destine(f, d, g->params.at[b->param].gradients.at[b->use], further.at[i], true);
   }
   for (int i = 0; i < g->inputs.n; i++)
     if (is_read_here(f, g->inputs.at[i].value))

@@ -111,7 +111,7 @@ typedef struct Kernel {
   const Node *node;
   Vec(Place) in, out;
   int bias;        /* index into `in` of the vector that the call adds along the last axis, or -1 */
-  bool accumulate; /* out[0] is an ACCUMULATOR: += except for a batch's first microbatch */
+  bool accumulate; /* out[0] is an ACCUMULATOR: += to all that it writes, except for a batch's first microbatch */
   /* Of a collective in two its beginning or its end. Both have the places of the whole: between the two nobody else uses what
    * it writes, or writes what it reads. */
   CallPart part;

@@ -166,6 +166,8 @@ static void call_kernel(Builder *b, const Item *it) {
   for (int i = 0; i < n->n_out; i++)
     push(&k->out, place_value(f, sum >= 0 ? sum : n->out[i]));
   k->accumulate = f->k->buffers.at[k->out.at[0].buffer].kind == BUFFER_ACCUMULATOR;
+  for (int i = 1; i < k->out.n; i++) /* both or none */
+    ensure(k->accumulate == (f->k->buffers.at[k->out.at[i].buffer].kind == BUFFER_ACCUMULATOR));
 }
 
 void build_kernels(const Fuse *f, Direction d) {

@@ -139,7 +139,7 @@ typedef struct Lowering {
   void (*loop)(const StageKernels *stage, Lowered *k); /* fills host or gpu, and scratch_bytes */
   const Library *library;                              /* what does calls there */
   int row_multiple; /* rows that matrices of many odd rows are padded to a multiple of (layout/pad_rows.h); 0: none */
-  bool epilogues;     /* products in bf16 may end in GELU (layout/epilogues.h) */
+  bool epilogues; /* products in bf16 may end in GELU (layout/epilogues.h), or add up a factor (biases/biases.h) */
   unsigned now_words; /* the words of an op's expression that are read with Arguments.now, 1u << Word each */
 } Lowering;
 static inline const Lowering *lowering_of(const StageKernels *k) { return backend_of(&k->target)->lowering; }

@@ -284,7 +284,7 @@ static void matmul_fields(Call *c, const struct pd_matmul_shape *s) {
   field_type(c, "b_type", s->b_type == PD_BF16);
   field_type(c, "bias_type", s->bias_type == PD_BF16);
   field_type(c, "c_type", s->c_type == PD_BF16);
-  static const char *const epilogue[] = {NULL, "PD_GELU", "PD_GELU_GRADIENT"};
+  static const char *const epilogue[] = {NULL, "PD_GELU", "PD_GELU_GRADIENT", "PD_SUMS_OF_A", "PD_SUMS_OF_B"};
   if (s->epilogue != PD_PLAIN)
     field_name(c, "epilogue", epilogue[s->epilogue]);
   if (s->bias)
@@ -336,14 +336,15 @@ static void call_few_rows(const Site *site, Call *c) {
   fill_call(site, &x, c);
 }
 
+Matmul matmul_describe_weight_gradient(const Site *site) { return typed(site, describe_weight_gradient(site)); }
+
 static void call_weight_gradient(const Site *site, Call *c) {
-  Matmul x = typed(site, describe_weight_gradient(site));
+  Matmul x = matmul_describe_weight_gradient(site);
   fill_call(site, &x, c);
   c->sums = true;
 }
 
-/* The larger of what the forms need. */
-static int64_t scratch_of(const Site *site, struct pd_matmul_shape shape, bool adds) {
+int64_t matmul_scratch(const Site *site, struct pd_matmul_shape shape, bool adds) {
   int64_t bytes = site->library->matmul(&shape), more = 0;
   if (adds) {
     shape.accumulate = true;
@@ -353,16 +354,16 @@ static int64_t scratch_of(const Site *site, struct pd_matmul_shape shape, bool a
 }
 
 static int64_t scratch_matmul(const Site *site) {
-  return scratch_of(site, matmul_describe(site).shape, site->accumulate);
+  return matmul_scratch(site, matmul_describe(site).shape, site->accumulate);
 }
 
 static int64_t scratch_few_rows(const Site *site) {
-  return scratch_of(site, describe_few_rows(site).shape, false);
+  return matmul_scratch(site, describe_few_rows(site).shape, false);
 }
 
 static int64_t scratch_weight_gradient(const Site *site) {
-  Matmul x = typed(site, describe_weight_gradient(site));
-  return scratch_of(site, x.shape, site->accumulate || x.outer.n > 0);
+  Matmul x = matmul_describe_weight_gradient(site);
+  return matmul_scratch(site, x.shape, site->accumulate || x.outer.n > 0);
 }
 
 /* The position's row, by a matrix that is no sample's and is best read but once. */

@@ -13,6 +13,10 @@ typedef struct Matmul {
 
 /* Of the site's first two inputs, and its bias if it has one, to its first output. */
 Matmul matmul_describe(const Site *site);
+/* The product over all rows of the site's two inputs, the first transposed, to its first output. */
+Matmul matmul_describe_weight_gradient(const Site *site);
+/* The larger of what it takes of scratch memory where it overwrites its result and, with `adds`, where it adds. */
+int64_t matmul_scratch(const Site *site, struct pd_matmul_shape shape, bool adds);
 /* The function and the object that it is given first. */
 void matmul_object(Call *c, const Matmul *x, const char *function);
 /* Passes the two matrices. */

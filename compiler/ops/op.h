@@ -120,7 +120,8 @@ struct Op {
   bool stays;      /* no cut is right behind it: its results are not sent, for what their gradients are made of is
                           read by its own derivative */
   bool takes_bias; /* a call that can add a vector along its result's last axis */
-  bool adds;       /* a call that can add to what stands in its first output */
+  bool adds;       /* a call that can add to what stands in its first output, and then adds to its further ones, if
+                      these are to be added to */
   bool adds_bias;  /* pointwise, the sum of two operands: one may be the bias of the call that makes the other,
                           where that takes_bias */
   int collective;  /* a call that waits for the other ranks of the shard group, so many times for an N-th of its
@@ -230,7 +231,8 @@ extern const Op op_reshape, op_transpose, op_permute, op_slice, op_split, op_con
 const Op *op_of_order(int rank, const int *dims, Attr *attr);
 extern const Op op_all_reduce, op_all_reduce_max, op_all_gather, op_reduce_scatter, op_own_part, op_summand,
     op_own_columns;
-extern const Op op_matmul, op_few_rows_matmul, op_weight_gradient, op_matmul_gelu, op_matmul_gelu_gradient;
+extern const Op op_matmul, op_few_rows_matmul, op_weight_gradient, op_weight_and_bias_gradient, op_matmul_gelu,
+    op_matmul_gelu_gradient;
 extern const Op op_attention, op_attention_gradient, op_cached_attention;
 extern const Op op_lstm, op_lstm_gradient;
 extern const Op op_convolution, op_convolution_backward, op_convolution_weights;

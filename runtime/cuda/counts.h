@@ -11,6 +11,7 @@ struct pd_counts {
   int64_t plain_products;   /* that cuBLASLt does without tensor cores, though they are of bf16 or TF32 */
   int64_t other_algorithms; /* that it does not do by the plan's algorithm (algorithms.cu) */
   int64_t separate_gelus;   /* calls whose GELU, or its gradient, a kernel of ours applies behind the product */
+  int64_t separate_sums;    /* calls whose sums of a factor, the gradient of a bias, a kernel of ours makes */
   int64_t refused_algorithms;  /* that cuDNN listed and would not run */
   int64_t column_convolutions; /* calls in the program that cuDNN could be asked for and has no algorithm for */
   int64_t late_kernels; /* places that launched their kernel for the first time after the first two updates */

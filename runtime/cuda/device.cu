@@ -194,6 +194,7 @@ int pd_device_counts(struct pd_device_count to[PD_DEVICE_COUNTS]) {
                                            {"plain_products", pd_counts.plain_products},
                                            {"other_algorithms", pd_counts.other_algorithms},
                                            {"separate_gelus", pd_counts.separate_gelus},
+                                           {"separate_sums", pd_counts.separate_sums},
                                            {"refused_algorithms", pd_counts.refused_algorithms},
                                            {"column_convolutions", pd_counts.column_convolutions},
                                            {"late_kernels", pd_counts.late_kernels}};

@@ -4,8 +4,8 @@
  * without an axis of stride 1 or with overlapping rows, factors of two types - is done by a kernel of ours, which is
  * noted and counted. What
  * it can do at a fraction of its speed only, rows of bfloat16 at odd addresses, is copied (scratch.h). GELU and its
- * gradient it applies to a product's sums; where it has no algorithm that does, a kernel of ours follows the product,
- * which is counted, too. */
+ * gradient it applies to a product's sums, and a factor it adds up while it reads it; where it has no algorithm that does, a
+ * kernel of ours follows the product, which is counted, too. */
 #include "algorithms.h"
 #include "pd_elements.h"
 #include "pd_fast.h"
@@ -28,7 +28,8 @@ struct pd_matmul {
   struct pd_lines lines;        /* of the operand that is copied where it is of bfloat16 */
   struct pd_matmul *part[2][2]; /* products with copies: [of all lines at once, of the last][adds] */
   struct pd_matmul *plain;      /* of one with an epilogue: the product alone */
-  mutable bool counted;         /* among pd_counts.own_products, or with an epilogue among separate_gelus */
+  mutable bool
+      counted; /* among pd_counts.own_products, or with an epilogue among separate_gelus or separate_sums */
   mutable Plan plans[2][2][2]; /* by the factors' type, c's type, and whether all begin at multiples of 16 bytes */
 };
 
@@ -90,8 +91,8 @@ static void set(const struct pd_matmul_shape &s, cublasLtMatmulDesc_t product,
 
 static const char LACKS_STRIDES[] = "no such strides", LACKS_ALGORITHM[] = "no algorithm for it";
 
-/* What a call is given. The bias is of c's type; before: what GELU is applied to, rows as c's. The library may consider
- * how both are aligned when it chooses an algorithm. */
+/* What a call is given. The bias, or sums of a factor in its place, are of c's type; before: what GELU is applied to, rows
+ * as c's. The library may consider how both are aligned when it chooses an algorithm. */
 struct Operands {
   pd_in a, b;
   const void *bias, *before;
@@ -99,19 +100,30 @@ struct Operands {
   void *workspace;
 };
 
+static bool with_gelu(const struct pd_matmul_shape &s) {
+  return s.epilogue == PD_GELU || s.epilogue == PD_GELU_GRADIENT;
+}
+
 static void set_addresses(const struct pd_matmul_shape &s, cublasLtMatmulDesc_t product, const Operands &o) {
-  if (s.bias) set(s, product, CUBLASLT_MATMUL_DESC_BIAS_POINTER, o.bias);
-  if (s.epilogue != PD_PLAIN) set(s, product, CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER, o.before);
+  if (s.bias || pd_matmul_sums_factor(&s)) set(s, product, CUBLASLT_MATMUL_DESC_BIAS_POINTER, o.bias);
+  if (with_gelu(s)) set(s, product, CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER, o.before);
+}
+
+/* Our a is cuBLASLt's B. */
+static cublasLtEpilogue_t epilogue_of(const struct pd_matmul_shape &s) {
+  switch (s.epilogue) {
+  case PD_PLAIN: break;
+  case PD_GELU: return s.bias ? CUBLASLT_EPILOGUE_GELU_AUX_BIAS : CUBLASLT_EPILOGUE_GELU_AUX;
+  case PD_GELU_GRADIENT: return CUBLASLT_EPILOGUE_DGELU;
+  case PD_SUMS_OF_A: return CUBLASLT_EPILOGUE_BGRADB;
+  case PD_SUMS_OF_B: return CUBLASLT_EPILOGUE_BGRADA;
+  }
+  return s.bias ? CUBLASLT_EPILOGUE_BIAS : CUBLASLT_EPILOGUE_DEFAULT;
 }
 
 static void set_epilogue(const struct pd_matmul_shape &s, cublasLtMatmulDesc_t product, const Operands &o) {
-  uint32_t with_gelu = s.bias ? CUBLASLT_EPILOGUE_GELU_AUX_BIAS : CUBLASLT_EPILOGUE_GELU_AUX;
-  uint32_t plain = s.bias ? CUBLASLT_EPILOGUE_BIAS : CUBLASLT_EPILOGUE_DEFAULT;
-  uint32_t epilogue = s.epilogue == PD_GELU            ? with_gelu
-                      : s.epilogue == PD_GELU_GRADIENT ? static_cast<uint32_t>(CUBLASLT_EPILOGUE_DGELU)
-                                                       : plain;
-  set(s, product, CUBLASLT_MATMUL_DESC_EPILOGUE, epilogue);
-  if (s.epilogue != PD_PLAIN) set(s, product, CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_LD, s.c_row);
+  set(s, product, CUBLASLT_MATMUL_DESC_EPILOGUE, static_cast<uint32_t>(epilogue_of(s)));
+  if (with_gelu(s)) set(s, product, CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_LD, s.c_row);
   set_addresses(s, product, o);
 }
 
@@ -130,7 +142,7 @@ static const char *type_name(pd_type type) { return type == PD_BF16 ? "bf16" : "
  * distances between rows: these may depend on where a model is cut. */
 static std::string product_name(const struct pd_matmul_shape &s, const Columns &a, const Columns &b, bool tf32,
                                 const Operands &o, uint32_t alignment) {
-  static const char *const epilogues[] = {"", ", gelu", ", its gradient"};
+  static const char *const epilogues[] = {"", ", gelu", ", its gradient", ", rows added up", ", columns added up"};
   char text[256], batch[32] = "";
   if (s.batch > 1) snprintf(batch, sizeof batch, "%lld x ", (long long)s.batch);
   snprintf(text, sizeof text, "%s %s[%lld, %lld]%s @ [%lld, %lld]%s to %s%s%s, at %u bytes",
@@ -384,44 +396,161 @@ template <bool GRADIENT> static void launch_gelu(const struct pd_matmul_shape &s
     PD_LAUNCH((apply_gelu<1, GRADIENT>), grid, THREADS, 0, pd_stream, x, y, s.m, s.n, s.c_row);
 }
 
-/* From Hopper on; before, cuBLASLt is known to do it by a second kernel that takes longer than ours. */
-static bool applies_gelu() {
+/* ---- sums over k of a factor -------------------------------------------------------------------- */
+
+enum { SUM_ROWS = THREADS / 32 }; /* of a tile at a time */
+
+/* Of steps [blockIdx.y * steps, ..) of k, N columns side by side a thread, whose column steps are `apart` elements from
+ * one to the next, columns `beside`. Threads of a warp have columns, warps every SUM_ROWS-th step. */
+template <int N, typename T>
+static __global__ void __launch_bounds__(THREADS) add_up(const T *__restrict__ x, int64_t apart, int64_t beside,
+                                                         int64_t n, int64_t k, int64_t steps, float *tiles) {
+  __shared__ float part[SUM_ROWS][32 * N];
+  int lane = threadIdx.x % 32, row = threadIdx.x / 32;
+  int64_t first = static_cast<int64_t>(blockIdx.x) * 32 * N, at = first + lane * N;
+  int64_t begin = static_cast<int64_t>(blockIdx.y) * steps, end = begin + steps < k ? begin + steps : k;
+  float sum[N] = {}, y[N];
+  if (at < n)
+#pragma unroll 4
+    for (int64_t p = begin + row; p < end; p += SUM_ROWS) {
+      if constexpr (N == 1)
+        y[0] = pd_to_float(x[p * apart + at * beside]);
+      else
+        pd_get(y, x + p * apart + at);
+#pragma unroll
+      for (int i = 0; i < N; i++) sum[i] += y[i];
+    }
+#pragma unroll
+  for (int i = 0; i < N; i++) part[row][i * 32 + lane] = sum[i];
+  __syncthreads();
+  for (int i = threadIdx.x; i < 32 * N; i += THREADS) {
+    int64_t column = first + i % 32 * N + i / 32;
+    float all = part[0][i];
+    for (int r = 1; r < SUM_ROWS; r++) all += part[r][i];
+    if (column < n) tiles[blockIdx.y * n + column] = all;
+  }
+}
+
+/* to[i], where it adds, + x[0][i] + x[1][i] .. */
+static __global__ void __launch_bounds__(THREADS)
+    add_tiles(const float *__restrict__ x, int64_t n, int64_t tiles, float *__restrict__ to, bool adds) {
+  int64_t i = static_cast<int64_t>(blockIdx.x) * THREADS + threadIdx.x;
+  if (i >= n) return;
+  float sum = x[i];
+  for (int64_t t = 1; t < tiles; t++) sum += x[t * n + i];
+  to[i] = adds ? to[i] + sum : sum;
+}
+
+static void add_tiles_up(const float *x, int64_t n, int64_t tiles, float *to, bool adds) {
+  dim3 grid(static_cast<unsigned>((n + THREADS - 1) / THREADS));
+  PD_LAUNCH(add_tiles, grid, THREADS, 0, pd_stream, x, n, tiles, to, adds);
+}
+
+/* In an order that follows from m, n and k alone. */
+static void launch_sums(const struct pd_matmul_shape &s, pd_in x, float *sums, float *scratch) {
+  bool of_a = s.epilogue == PD_SUMS_OF_A;
+  int64_t n = pd_matmul_n_sums(&s), apart = of_a ? s.a_column : s.b_row, beside = of_a ? s.a_row : s.b_column;
+  int64_t tiles = pd_sum_tiles(&s), steps = (s.k + tiles - 1) / tiles;
+  bool wide = beside == 1 && n % 8 == 0 && apart % 8 == 0 && x.type == PD_BF16 && pd_aligned(x.at, 16);
+  unsigned across = static_cast<unsigned>((n + (wide ? 255 : 31)) / (wide ? 256 : 32));
+  dim3 grid(across, static_cast<unsigned>(tiles));
+  pd_by_type(x.type, [&](auto element) {
+    const auto *at = static_cast<const decltype(element) *>(x.at);
+    if constexpr (sizeof element == 2) {
+      if (wide) {
+        PD_LAUNCH((add_up<8, pd_bf16>), grid, THREADS, 0, pd_stream, at, apart, beside, n, s.k, steps, scratch);
+        return;
+      }
+    }
+    PD_LAUNCH((add_up<1, decltype(element)>), grid, THREADS, 0, pd_stream, at, apart, beside, n, s.k, steps,
+              scratch);
+  });
+  add_tiles_up(scratch, n, tiles, sums, s.accumulate);
+}
+
+/* ---- epilogues by cuBLASLt ---------------------------------------------------------------------- */
+
+/* From Hopper on; before, cuBLASLt is known to apply GELU by a second kernel that takes longer than ours, and to choose
+ * slower products where it is to add up a factor. */
+static bool has_epilogues() {
   int device, major;
   pd_cuda_check(cudaGetDevice(&device), "ask for the device");
   pd_cuda_check(cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device), "ask for the device");
   return major >= 9;
 }
 
-/* Whether cuBLASLt has done both. It wants rows of 16 bytes of what GELU is applied to, and their address likewise
- * (cuBLAS library, cublasLtMatmulDescAttributes_t). */
-static bool run_epilogue(const struct pd_matmul *m, pd_in a, pd_in b, const void *bias, const void *before,
-                         pd_out c, char *workspace) {
+/* What keeps cuBLASLt's epilogues from these operands. It wants rows of 16 bytes of what GELU is applied to, and its address
+ * likewise (cuBLAS library, cublasLtMatmulDescAttributes_t). Sums have c's type. */
+static bool suits_epilogue(const struct pd_matmul *m, const Operands &o) {
   const struct pd_matmul_shape &s = m->shape;
-  Plan *plan = &m->plans[PD_BF16][PD_BF16][1];
-  static const bool able = applies_gelu();
-  bool fits = able && s.c_row % 8 == 0 && a.type == PD_BF16 && b.type == PD_BF16 && c.type == PD_BF16;
-  for (const void *at : {a.at, b.at, bias, before, static_cast<const void *>(c.at)})
+  bool factors = o.a.type == PD_BF16 && o.b.type == PD_BF16;
+  bool fits = with_gelu(s) ? factors && o.c.type == PD_BF16 && s.c_row % 8 == 0
+                           : factors && o.c.type == PD_F32 && m->plain->lines.operand == PD_NO_OPERAND;
+  for (const void *at : {o.a.at, o.b.at, o.bias, o.before, static_cast<const void *>(o.c.at)})
     fits = fits && pd_aligned(at, 16);
-  const Operands o = {a, b, bias, before, c, workspace};
-  if (fits && !plan->made) plan->lacks = plan_product(s, plan, 16, o);
-  if (fits) plan->made = true;
-  if (fits && !plan->lacks) run_product(s, *plan, plan->algorithm, o);
-  if (!m->counted && !(fits && !plan->lacks)) pd_counts.separate_gelus++;
+  return fits;
+}
+
+/* Once for each call in the program: of one that adds, which is made twice, for the one that does not. */
+static void count_separate(const struct pd_matmul *m, bool able, const char *lacks, int64_t *separate) {
+  const struct pd_matmul_shape &s = m->shape;
+  bool first = !m->counted && !s.accumulate;
   m->counted = true;
-  return fits && !plan->lacks;
+  if (!first) return;
+  ++*separate;
+  if (able)
+    pd_note("a kernel of ours %s [%lld, %lld] @ [%lld, %lld]: cuBLASLt has %s",
+            with_gelu(s) ? "applies GELU, or its gradient, to" : "adds up a factor of", (long long)s.m,
+            (long long)s.k, (long long)s.k, (long long)s.n, lacks);
+}
+
+/* Whether cuBLASLt has done both. */
+static bool run_epilogue(const struct pd_matmul *m, const Operands &o, int64_t *separate) {
+  static const bool able = has_epilogues();
+  const struct pd_matmul_shape &s = m->shape;
+  Plan *plan = &m->plans[PD_BF16][o.c.type][1];
+  const char *lacks = able && suits_epilogue(m, o) ? plan->lacks : "no such strides, types or addresses";
+  if (!plan->made && able && suits_epilogue(m, o)) {
+    plan->lacks = lacks = plan_product(s, plan, 16, o);
+    plan->made = true;
+  }
+  if (lacks)
+    count_separate(m, able, lacks, separate);
+  else
+    run_product(s, *plan, plan->algorithm, o);
+  return !lacks;
 }
 
 void pd_matmul_gelu(const struct pd_matmul *m, pd_in a, pd_in b, pd_in bias, pd_out c, pd_out before,
                     void *scratch) {
   char *free = pd_scratch_begin(scratch);
   const void *vector = bias_like(m->shape, bias, c, &free);
-  if (run_epilogue(m, a, b, vector, before.at, c, free)) return;
+  if (run_epilogue(m, {a, b, vector, before.at, c, free}, &pd_counts.separate_gelus)) return;
   pd_matmul(m->plain, a, b, bias, before, scratch);
   launch_gelu<false>(m->shape, pd_written(before), c);
 }
 
 void pd_matmul_gelu_gradient(const struct pd_matmul *m, pd_in a, pd_in b, pd_in before, pd_out c, void *scratch) {
-  if (run_epilogue(m, a, b, nullptr, before.at, c, pd_scratch_begin(scratch))) return;
+  const Operands o = {a, b, nullptr, before.at, c, pd_scratch_begin(scratch)};
+  if (run_epilogue(m, o, &pd_counts.separate_gelus)) return;
   pd_matmul(m->plain, a, b, nullptr, c, scratch);
   launch_gelu<true>(m->shape, before, c);
+}
+
+/* cuBLASLt overwrites sums. */
+void pd_matmul_sums(const struct pd_matmul *m, pd_in a, pd_in b, pd_out c, float *sums, void *scratch) {
+  const struct pd_matmul_shape &s = m->shape;
+  int64_t n = pd_matmul_n_sums(&s);
+  char *free = pd_scratch_begin(scratch), *workspace = free;
+  float *made = sums;
+  if (s.accumulate) {
+    made = reinterpret_cast<float *>(free);
+    workspace += pd_scratch_part(n * static_cast<int64_t>(sizeof(float)));
+  }
+  if (run_epilogue(m, {a, b, made, nullptr, c, workspace}, &pd_counts.separate_sums)) {
+    if (s.accumulate) add_tiles_up(made, n, 1, sums, true);
+    return;
+  }
+  pd_matmul(m->plain, a, b, nullptr, c, scratch);
+  launch_sums(s, s.epilogue == PD_SUMS_OF_A ? a : b, sums, reinterpret_cast<float *>(free));
 }

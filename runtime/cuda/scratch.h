@@ -94,11 +94,30 @@ PD_PLANNED int64_t pd_lines_bytes(const struct pd_lines *l) {
   return l->operand == PD_NO_OPERAND ? 0 : pd_scratch_part(pd_scratch_smaller(l->at_once, l->n) * l->pitch * 2);
 }
 
-/* The workspace, the bias in c's type, copied lines. */
+/* Sums over k of a factor, where a kernel of ours makes them: of tiles of k, about a thousand blocks in all, each of so
+ * many columns, then of the tiles. */
+enum { PD_SUM_COLUMNS = 256, PD_SUM_BLOCKS = 1024, PD_SUM_FEWEST = 64 };
+PD_PLANNED bool pd_matmul_sums_factor(const struct pd_matmul_shape *s) {
+  return s->epilogue == PD_SUMS_OF_A || s->epilogue == PD_SUMS_OF_B;
+}
+PD_PLANNED int64_t pd_matmul_n_sums(const struct pd_matmul_shape *s) {
+  return s->epilogue == PD_SUMS_OF_A ? s->m : s->n;
+}
+PD_PLANNED int64_t pd_sum_tiles(const struct pd_matmul_shape *s) {
+  int64_t across = (pd_matmul_n_sums(s) + PD_SUM_COLUMNS - 1) / PD_SUM_COLUMNS;
+  return pd_scratch_smaller((PD_SUM_BLOCKS + across - 1) / across, (s->k + PD_SUM_FEWEST - 1) / PD_SUM_FEWEST);
+}
+
+/* The workspace, or our sums of tiles; the bias in c's type, or sums that are to be added; copied lines. */
 PD_PLANNED int64_t pd_cuda_matmul_scratch(const struct pd_matmul_shape *s) {
   struct pd_lines lines = pd_matmul_lines(s);
-  int64_t bias = s->bias ? pd_scratch_part(s->n * (int64_t)sizeof(float)) : 0;
-  return PD_SCRATCH_UNIT + bias + pd_matmul_workspace(s) + pd_lines_bytes(&lines);
+  int64_t workspace = pd_matmul_workspace(s), vector = 0;
+  if (s->bias) vector = pd_scratch_part(s->n * (int64_t)sizeof(float));
+  if (pd_matmul_sums_factor(s)) {
+    vector = pd_scratch_part(pd_matmul_n_sums(s) * (int64_t)sizeof(float));
+    workspace = pd_scratch_larger(workspace, pd_scratch_part(pd_sum_tiles(s) * vector));
+  }
+  return PD_SCRATCH_UNIT + vector + workspace + pd_lines_bytes(&lines);
 }
 
 /* ---- convolution -------------------------------------------------------------------------------- */

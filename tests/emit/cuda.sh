@@ -174,6 +174,31 @@ gelus_are_parts_of_products() {
   grep -q 'pd_sigmoid' f/stage*.cu || fail "no GELU in single precision"
 }
 
+# What attention and GELU's product give back no loop reads: there the products of the weights' gradients make those of biases.
+# What a block gives back loops read anyway. Cuts, dropout, recomputation and the weights pass change nothing about that.
+biases_are_parts_of_products() {
+  for how in "-n 1 -D p_drop=0" "-n 1 -D p_drop=0.1" "-n 1 --residual bf16" "-n 2 --stages 2 --split h[0].attn" \
+    "-n 2 --stages 2 --schedule zb_h1" "-n 2 --stages 2 --recompute on --schedule flush"; do
+    expect 0 "$pdc" -S --verify-each --target cuda --precision bf16 $gpt_small -D batch=4 --microbatch 1 -o s $how \
+      "$source/models/gpt_mini.pdm"
+    cat s/stage*.cu >all
+    for layer in attn_c_attn mlp_c_fc; do
+      contains all "pd_matmul_sums(${layer}_weight_gradient"
+      lacks all "${layer}_bias_gradient"
+    done
+    for layer in attn_c_proj mlp_c_proj; do
+      lacks all "pd_matmul_sums(${layer}_weight_gradient"
+    done
+  done
+  for how in "--precision f32" "--precision tf32"; do
+    expect 0 "$pdc" -S --target cuda $how -n 1 $gpt_small -o s "$source/models/gpt_mini.pdm"
+    lacks s/stage0.cu 'pd_matmul_sums'
+    contains s/stage0.cu 'attn_c_attn_bias_gradient'
+  done
+  expect 0 "$pdc" -S --precision bf16 -n 1 $gpt_small -o s "$source/models/gpt_mini.pdm"
+  lacks s/stage0.c 'pd_matmul_sums'
+}
+
 # Keywords of C++, CUDA's names and those of emitted files.
 hostile_names_are_harmless() {
   cat >'template.pdm' <<'END'

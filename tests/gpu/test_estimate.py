@@ -59,6 +59,9 @@ static void run_product(void) {
    .count = 3, .bytes = 1000, .operations = 2000},
   logits = pd_matmul_new({.batch = 1, .m = 32, .n = 50257, .k = 768, .a_row = 768, .a_column = 1,
       .b_row = 1, .b_column = 768, .c_row = 50257});
+  for (int first = 0; first < 2; first++)
+    fc_gradient[first] = pd_matmul_new({.batch = 1, .m = 96, .n = 24, .k = 32, .a_row = 1, .a_column = 96,
+        .b_row = 24, .b_column = 1, .c_row = 24, .epilogue = PD_SUMS_OF_A, .accumulate = !first});
 """
 
 
@@ -96,10 +99,13 @@ class Programs(unittest.TestCase):
         self.assertEqual(estimate.copied_bytes(shape), 2 * 2 * 32 * 50257)
         self.assertEqual(estimate.copied_bytes({**shape, "n": 50304, "c_row": 50304}), 0)
 
-    def test_gelu_behind_a_product(self):
+    def test_what_follows_a_product_without_epilogues(self):
         shape = {"m": 32, "n": 64}
-        sizes = [estimate.gelu_bytes(f, shape) for f in ("pd_matmul", "pd_matmul_gelu", "pd_matmul_gelu_gradient")]
+        sizes = [estimate.bytes_behind(f, shape) for f in ("pd_matmul", "pd_matmul_gelu", "pd_matmul_gelu_gradient")]
         self.assertEqual(sizes, [0, 2 * 2 * 32 * 64, 3 * 2 * 32 * 64])
+        shape = estimate.shapes_of(PROGRAM)["fc_gradient"]
+        self.assertEqual(estimate.bytes_behind("pd_matmul_sums", shape), 2 * 32 * 96)
+        self.assertEqual(estimate.bytes_behind("pd_matmul_sums", {**shape, "sums_of": "B"}), 2 * 32 * 24)
 
     def test_launches(self):
         self.assertEqual(estimate.product_of("dim3(32, 8)"), 256)

@@ -23,8 +23,8 @@ import toolchain
 BUILD = os.path.abspath(sys.argv.pop(1))
 RIGHT = ["golden.pointwise.f32", "golden.products.bf16", "ranks.pipeline.f32", "peer.pipeline.bf16", "sanitizer.gpt.f32"]
 
-COUNTS = ("own_products", "plain_products", "other_algorithms", "separate_gelus", "refused_algorithms",
-          "column_convolutions", "late_kernels")
+COUNTS = ("own_products", "plain_products", "other_algorithms", "separate_gelus", "separate_sums",
+          "refused_algorithms", "column_convolutions", "late_kernels")
 
 
 def prepare(folder, only, *options):

@@ -12,6 +12,7 @@
 #include <string.h>
 
 #include "autodiff/autodiff.h"
+#include "biases/biases.h"
 #include "elaborate/elaborate.h"
 #include "fuse/kernel.h"
 #include "graph/interpret.h"
@@ -238,7 +239,7 @@ static void check_stage(const Graph *g, const StageKernels *k, double **input, d
   for (int i = 0; i < k->buffers.n; i++) {
     const Buffer *b = &k->buffers.at[i];
     m.memory[i] = alloc(sizeof(double) * (size_t)b->elements);
-    if (b->kind == BUFFER_WEIGHT)
+    if (is_parameter(b->kind))
       m.memory[i] = param[b->param];
     else if (b->kind == BUFFER_RECEIVED || b->kind == BUFFER_GRADIENT_RECEIVED)
       m.memory[i] = value[b->value];
@@ -355,11 +356,29 @@ static Graph *compiled(const char *path, const char *const *define, int n) {
   return g;
 }
 
+static int merged_biases; /* of all models */
+
+/* With gradients of biases made by products, whose two results are accumulators. */
+static void check_merged_biases(const char *path, const char *const *define, int n) {
+  Graph *g = compiled(path, define, n);
+  int merged = 0;
+  merge_bias_gradients(g);
+  graph_verify(g);
+  for (int i = 0; i < g->nodes.n; i++)
+    merged += g->nodes.at[i].op == &op_weight_and_bias_gradient;
+  merged_biases += merged;
+  if (merged) {
+    check_cuts(g, 2, false);
+    check_cuts(g, 1, true);
+  }
+}
+
 static void check_model(const char *path, const char *const *define, int n) {
   Graph *g = compiled(path, define, n);
   check_cuts(g, 1, false);
   check_cuts(g, 2, false);
   check_cuts(g, 2, true);
+  check_merged_biases(path, define, n);
 }
 
 static void gpt(void **state) {
@@ -392,8 +411,8 @@ static void golden(void **state) {
 
 /* What fusion could get wrong. */
 static void corners(void **state) {
-  static const char *const models[] = {"counting", "places",   "losses",   "rows",
-                                       "again",    "permutes", "averages", "ones"};
+  static const char *const models[] = {"counting", "places",   "losses", "rows",  "again",
+                                       "permutes", "averages", "ones",   "biases"};
   (void)state;
   for (size_t i = 0; i < sizeof models / sizeof *models; i++)
     check_model(format("tests/unit/models/%s.pdm", models[i]), NULL, 0);
@@ -474,10 +493,17 @@ static void graphs(void **state) {
   }
 }
 
+/* Runs after all others: models had biases for products to make gradients of. */
+static void merged(void **state) {
+  (void)state;
+  assert_int_equal(merged_biases, 12);
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {cmocka_unit_test(gpt),       cmocka_unit_test(llama),
                                      cmocka_unit_test(mlp),       cmocka_unit_test(golden),
                                      cmocka_unit_test(corners),   cmocka_unit_test(normalised),
-                                     cmocka_unit_test(lifetimes), cmocka_unit_test(graphs)};
+                                     cmocka_unit_test(lifetimes), cmocka_unit_test(graphs),
+                                     cmocka_unit_test(merged)};
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -477,6 +477,7 @@ static void test_table_is_complete(void **state) {
                                    &op_one_hot,
                                    &op_detach,
                                    &op_weight_gradient,
+                                   &op_weight_and_bias_gradient,
                                    &op_matmul_gelu_gradient,
                                    &op_convolution_backward,
                                    &op_convolution_weights,

@@ -140,15 +140,21 @@ struct Problem {
 
 static bool adds_bias(uint32_t epilogue) { return (epilogue & CUBLASLT_EPILOGUE_BIAS) != 0; }
 static bool has_aux(uint32_t epilogue) { return (epilogue & 128) != 0; }
+static bool adds_up(uint32_t epilogue) {
+  return epilogue == CUBLASLT_EPILOGUE_BGRADA || epilogue == CUBLASLT_EPILOGUE_BGRADB;
+}
 
-/* CUBLASLT_HOST_REFUSE=epilogues: there is no algorithm that applies GELU. */
+/* CUBLASLT_HOST_REFUSE=epilogues: there is no algorithm that applies GELU, or adds up a factor. */
 static bool refuses_epilogues() {
   const char *what = getenv("CUBLASLT_HOST_REFUSE");
   return what && !strcmp(what, "epilogues");
 }
 
-/* What GELU is applied to has the result's type; its columns are 16 bytes apart at least, and do not overlap. */
+/* What GELU is applied to has the result's type; its columns are 16 bytes apart at least, and do not overlap. Sums have the
+ * result's type, too. */
 static cublasStatus_t judge_epilogue(const cublasLtMatmulDescOpaque_t &p, const Layout &d) {
+  if (adds_up(p.epilogue))
+    return d.batch == 1 && !refuses_epilogues() ? CUBLAS_STATUS_SUCCESS : CUBLAS_STATUS_NOT_SUPPORTED;
   if (!has_aux(p.epilogue)) return CUBLAS_STATUS_SUCCESS;
   if (p.aux_leading % 8 || p.aux_leading < d.rows) return CUBLAS_STATUS_INVALID_VALUE;
   bool able = d.type == CUDA_R_16BF && d.batch == 1 && !refuses_epilogues();
@@ -316,6 +322,22 @@ static void make_column(const Call &call, const std::vector<float> &a, int64_t b
   }
 }
 
+/* The sums over k of op(a)'s rows, or of op(b)'s columns, backwards, in place of the bias. */
+static void add_up_factor(const Call &call, const std::vector<float> &a) {
+  size_t m = (size_t)call.problem.m, k = (size_t)call.problem.k;
+  bool of_a = call.product.epilogue == CUBLASLT_EPILOGUE_BGRADA;
+  std::vector<float> b(k);
+  for (int64_t i = 0; i < (of_a ? call.problem.m : call.problem.n); i++) {
+    float sum = 0;
+    if (!of_a) read_column(b, call, call.b, call.b_layout, call.product.transpose_b == CUBLAS_OP_T, 0, i);
+    for (size_t p = k; p-- > 0;) sum += of_a ? a[p * m + (size_t)i] : b[p];
+    if (call.d_layout.type == CUDA_R_32F)
+      ((float *)call.product.bias)[i] = sum;
+    else
+      ((__nv_bfloat16 *)call.product.bias)[i] = __nv_bfloat16(sum);
+  }
+}
+
 static void multiply(const Call &call) {
   size_t m = (size_t)call.problem.m, k = (size_t)call.problem.k;
   std::vector<float> a(m * k), column(m);
@@ -327,6 +349,7 @@ static void multiply(const Call &call) {
     }
     for (int64_t j = 0; j < call.problem.n; j++) make_column(call, a, batch, j);
   }
+  if (adds_up(call.product.epilogue)) add_up_factor(call, a);
 }
 
 /* CUBLASLT_HOST_ERR=NUMBER:RANK: of that product of that rank a bit of the mantissa of element 16 is wrong. */
@@ -383,9 +406,11 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t handle, cublasLtMatmulDesc_t prod
   check_operand(c, *c_layout, chosen.alignment[2], "cublasLtMatmul's C");
   check_operand(d, *d_layout, chosen.alignment[3], "cublasLtMatmul's D");
   if (workspace_bytes) cuda_host_must_be_device(workspace, workspace_bytes, "cublasLtMatmul's workspace");
-  Layout bias = {d_layout->type, d_layout->rows, 1, d_layout->rows, 1, 0};
-  if (adds_bias(product->epilogue))
-    check_operand(product->bias, bias, chosen.alignment[3], "cublasLtMatmul's bias");
+  int64_t n = product->epilogue == CUBLASLT_EPILOGUE_BGRADB ? d_layout->columns : d_layout->rows;
+  Layout bias = {d_layout->type, n, 1, n, 1, 0};
+  if (adds_bias(product->epilogue) || adds_up(product->epilogue))
+    check_operand(product->bias, bias, chosen.alignment[3],
+                  adds_up(product->epilogue) ? "cublasLtMatmul's sums" : "cublasLtMatmul's bias");
   Layout aux = {d_layout->type, d_layout->rows, d_layout->columns, product->aux_leading, 1, 0};
   if (has_aux(product->epilogue)) check_operand(product->aux, aux, 16, "cublasLtMatmul's auxiliary matrix");
   memcpy(&call.alpha, alpha, sizeof call.alpha);

@@ -54,7 +54,9 @@ typedef enum {
   CUBLASLT_EPILOGUE_BIAS = 4,
   CUBLASLT_EPILOGUE_GELU_AUX = 32 | 128,
   CUBLASLT_EPILOGUE_GELU_AUX_BIAS = CUBLASLT_EPILOGUE_GELU_AUX | CUBLASLT_EPILOGUE_BIAS,
-  CUBLASLT_EPILOGUE_DGELU = 64 | 128
+  CUBLASLT_EPILOGUE_DGELU = 64 | 128,
+  CUBLASLT_EPILOGUE_BGRADA = 256,
+  CUBLASLT_EPILOGUE_BGRADB = 512
 } cublasLtEpilogue_t;
 enum {
   CUBLASLT_REDUCTION_SCHEME_NONE = 0,
@@ -130,7 +132,7 @@ cublasStatus_t cublasLtMatmulAlgoCheck(cublasLtHandle_t handle, cublasLtMatmulDe
                                        const cublasLtMatmulAlgo_t *algorithm,
                                        cublasLtMatmulHeuristicResult_t *result);
 /* d = op(a) op(b) * alpha + beta * c + bias, or GELU of that, which is left in the auxiliary matrix, or times the gradient
- * of GELU of what the auxiliary matrix has */
+ * of GELU of what the auxiliary matrix has; or beside it the sums over k of op(a), or of op(b), in place of the bias */
 cublasStatus_t cublasLtMatmul(cublasLtHandle_t handle, cublasLtMatmulDesc_t product, const void *alpha,
                               const void *a, cublasLtMatrixLayout_t a_layout, const void *b,
                               cublasLtMatrixLayout_t b_layout, const void *beta, const void *c,

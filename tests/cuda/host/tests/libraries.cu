@@ -46,6 +46,12 @@ struct Product {
     cublasLtMatmulDescSetAttribute(product, CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER, &aux, sizeof aux);
     cublasLtMatmulDescSetAttribute(product, CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_LD, &apart, sizeof apart);
   }
+  /* Adds up a factor to where that stands. */
+  void add_up(cublasLtEpilogue_t which, const void *sums) {
+    uint32_t epilogue = which;
+    cublasLtMatmulDescSetAttribute(product, CUBLASLT_MATMUL_DESC_EPILOGUE, &epilogue, sizeof epilogue);
+    cublasLtMatmulDescSetAttribute(product, CUBLASLT_MATMUL_DESC_BIAS_POINTER, &sums, sizeof sums);
+  }
   cublasStatus_t run(const float *x, float *y, char *memory, size_t bytes) {
     float one = 1, zero = 0;
     return cublasLtMatmul(products, product, &one, x, a, x, b, &zero, y, c, y, c, &found.algo, memory, bytes,
@@ -114,6 +120,9 @@ static void mistake(const char *name) {
   if (!strcmp(name, "in_place")) p.prefer<uint32_t>(CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK, 7);
   if (!strcmp(name, "auxiliary")) p.end_in_gelu((const char *)x + 2, 64);
   if (!strcmp(name, "no_auxiliary")) p.end_in_gelu(nullptr, 64);
+  if (!strcmp(name, "no_sums")) p.add_up(CUBLASLT_EPILOGUE_BGRADB, nullptr);
+  if (!strcmp(name, "sums")) p.add_up(CUBLASLT_EPILOGUE_BGRADA, x + 1);
+  if (!strcmp(name, "sums_beyond")) p.add_up(CUBLASLT_EPILOGUE_BGRADB, x + 64 * 64 + 32);
   p.ask();
   other.ask();
   if (!strcmp(name, "algorithm")) p.found = other.found;

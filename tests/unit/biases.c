@@ -1,0 +1,140 @@
+/* Gradients of biases made by products: the same numbers, only where the sum would be a loop of its own, and only where no cut
+ * can part the two. */
+#include "graphs.h"
+
+#include "biases/biases.h"
+#include "cut/cut.h"
+
+enum { WIDTH = 4, HIDDEN = 6 };
+
+typedef enum {
+  BY_CALLS,      /* what comes back is a product */
+  BY_PARTS,      /* .. is put together of products */
+  VIEWED,        /* .. is a product, seen otherwise */
+  LOOPED,        /* a loop makes it */
+  PARTLY_LOOPED, /* a loop makes a part of it */
+  READ_BY_LOOP,  /* a loop reads it, too */
+  TWO_BIASES,    /* the sum is the gradient of two parameters */
+  MADE_BIAS,     /* the bias is made of a parameter */
+  APART,         /* the addition is of another layer than the product */
+  NO_WEIGHTS,    /* no weights, but another value of the sample */
+  N_FORMS
+} Form;
+static const bool is_merged[N_FORMS] = {[BY_CALLS] = true, [BY_PARTS] = true, [VIEWED] = true};
+
+static int product(Graph *g, int x, const char *name, int64_t from, int64_t to) {
+  return apply_2(g, &op_matmul, x, new_param(g, name, SHAPE(from, to)));
+}
+
+/* The loss of what follows the sum h[2, HIDDEN]. */
+static void go_on(Graph *g, int h, Form form) {
+  if (form == LOOPED) {
+    h = apply_1(g, &op_tanh, h);
+  } else if (form == BY_PARTS || form == PARTLY_LOOPED) {
+    int half = HIDDEN / 2, split = graph_node(g, &op_split, &h, 1, (Attr[MAX_ATTR]){{.number = 2}}, 0, NO_SPAN);
+    assert_true(split >= 0);
+    int a = graph_output(g, split, 0), b = graph_output(g, split, 1);
+    weigh(g, product(g, a, "part", half, 3));
+    weigh(g, product(g, form == BY_PARTS ? b : apply_1(g, &op_sin, b), "other_part", half, 3));
+    return;
+  } else if (form == VIEWED) {
+    int64_t dims[] = {2 * HIDDEN};
+    h = apply(g, &op_reshape, &h, 1, (Attr[MAX_ATTR]){{.n = 1, .list = dims}});
+    weigh(g, product(g, h, "next", 2 * HIDDEN, 3));
+    return;
+  }
+  weigh(g, product(g, h, "next", HIDDEN, 3));
+}
+
+static Graph *network(Form form) {
+  Graph *g = new_graph();
+  int x = apply_1(g, &op_sin, operand(g, "x", true, SHAPE(2, WIDTH)));
+  int bias = new_param(g, "bias", SHAPE(HIDDEN));
+  if (form == MADE_BIAS)
+    bias = apply_1(g, &op_exp, bias);
+  int y = form == NO_WEIGHTS ? apply_2(g, &op_matmul, x, new_input(g, "m", SHAPE(WIDTH, HIDDEN)))
+                             : product(g, x, "w", WIDTH, HIDDEN);
+  int scope = form == APART ? graph_scope(g, 0, intern("sum"), intern("sum"), NO_SPAN) : 0;
+  int h = apply_in(g, scope, &op_add, (int[]){y, bias}, 2, NULL);
+  if (form == TWO_BIASES)
+    h = apply_2(g, &op_add, h, new_param(g, "second", SHAPE(HIDDEN)));
+  if (form == READ_BY_LOOP) /* whose gradient is the sum's, too */
+    h = apply_2(g, &op_add, h, operand(g, "r", true, SHAPE(2, HIDDEN)));
+  go_on(g, h, form);
+  autodiff(g);
+  simplify(g);
+  return g;
+}
+
+static int count(const Graph *g, const Op *op) {
+  int n = 0;
+  for (int i = 0; i < g->nodes.n; i++)
+    n += g->nodes.at[i].op == op;
+  return n;
+}
+
+static double **run(const Graph *g) {
+  const double **input = alloc((size_t)(g->inputs.n + 1) * sizeof *input),
+               **param = alloc((size_t)(g->params.n + 1) * sizeof *param);
+  for (int i = 0; i < g->inputs.n + g->params.n; i++) {
+    int value = i < g->inputs.n ? g->inputs.at[i].value : g->params.at[i - g->inputs.n].value;
+    int64_t n = shape_elements(&g->values.at[value].shape) * BATCH;
+    double *x = alloc((size_t)n * sizeof *x);
+    for (int64_t k = 0; k < n; k++)
+      x[k] = cos(0.3 * (double)k + i);
+    *(i < g->inputs.n ? &input[i] : &param[i - g->inputs.n]) = x;
+  }
+  return interpret(g, BATCH, input, param);
+}
+
+static void expect_same_gradients(const Graph *plain, const Graph *merged) {
+  double **a = run(plain), **b = run(merged);
+  for (int i = 0; i < plain->params.n; i++) {
+    assert_int_equal(plain->params.at[i].gradients.n, merged->params.at[i].gradients.n);
+    for (int u = 0; u < plain->params.at[i].gradients.n; u++) {
+      int p = plain->params.at[i].gradients.at[u], q = merged->params.at[i].gradients.at[u];
+      assert_true((p < 0) == (q < 0));
+      for (int64_t k = 0; p >= 0 && k < shape_elements(&plain->params.at[i].shape); k++)
+        assert_true(fabs(a[p][k] - b[q][k]) <= 1e-12);
+    }
+  }
+}
+
+static void test_forms(void **state) {
+  (void)state;
+  for (Form form = 0; form < N_FORMS; form++) {
+    Graph *plain = network(form), *merged = network(form);
+    int sums = count(plain, &op_sum_to), products = count(plain, &op_weight_gradient);
+    merge_bias_gradients(merged);
+    graph_verify(merged);
+    int both = count(merged, &op_weight_and_bias_gradient);
+    if (both != is_merged[form])
+      fail_msg("form %d: %d merged", (int)form, both);
+    assert_int_equal(count(merged, &op_sum_to), sums - both);
+    assert_int_equal(count(merged, &op_weight_gradient), products - both);
+    expect_same_gradients(plain, merged);
+    merge_bias_gradients(merged); /* nothing is left to do */
+    assert_int_equal(count(merged, &op_weight_and_bias_gradient), both);
+  }
+}
+
+/* Of two products that read what comes back, the first one makes the sum. */
+static void test_one_product_of_two(void **state) {
+  (void)state;
+  Graph *g = new_graph();
+  int x = apply_1(g, &op_sin, operand(g, "x", true, SHAPE(2, WIDTH)));
+  int z = apply_1(g, &op_cos, operand(g, "z", true, SHAPE(2, WIDTH)));
+  int sum = apply_2(g, &op_add, product(g, x, "u", WIDTH, HIDDEN), product(g, z, "v", WIDTH, HIDDEN));
+  weigh(g, product(g, apply_2(g, &op_add, sum, new_param(g, "bias", SHAPE(HIDDEN))), "next", HIDDEN, 3));
+  autodiff(g);
+  simplify(g);
+  merge_bias_gradients(g);
+  graph_verify(g);
+  assert_int_equal(count(g, &op_weight_and_bias_gradient), 1);
+  assert_int_equal(count(g, &op_weight_gradient), 2);
+}
+
+int main(void) {
+  const struct CMUnitTest tests[] = {cmocka_unit_test(test_forms), cmocka_unit_test(test_one_product_of_two)};
+  return cmocka_run_group_tests(tests, NULL, NULL);
+}
