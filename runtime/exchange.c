@@ -10,6 +10,7 @@
  * All of it moves on whenever messages are progressed. Several updates may be under way; their figures are
  * posted in the order of the updates, as collective operations must be. On a device the first three are asked for
  * at once, in an order of their own, and the host waits for none of them. */
+#include "clip.h"
 #include "internal.h"
 #include "transfer.h"
 
@@ -240,10 +241,10 @@ static double parameter_square(const double *all, const struct squares *x) {
 }
 
 double pd_gradient_norm(int64_t t) {
-  const struct pd_stage *s = pd.stage;
   double sum = 0;
-  for (int i = 0; i < s->n_model_parameters; i++) sum += parameter_square(update_of(t)->all, &squares_of[i]);
-  return sqrt(sum) / ((double)s->batch * (double)s->figures[0].elements);
+  for (int i = 0; i < pd.stage->n_model_parameters; i++)
+    sum += parameter_square(update_of(t)->all, &squares_of[i]);
+  return pd_mean_norm(sum, pd_loss_elements());
 }
 
 /* All ranks see the same figures; the rank that contributed the first bad one reports it. */

@@ -340,6 +340,7 @@ void pd_exchange_forget(int64_t t); /* update t, the next to be, is logged */
 void pd_add_figure(int figure, int64_t t, bool first, double sum);
 double pd_figure_sum(int figure, int64_t t); /* of all ranks, once known */
 double pd_gradient_norm(int64_t t);          /* of the mean gradient, once known */
+double pd_loss_elements(void);               /* train.c: of a batch, over which the gradients are sums */
 char *pd_accumulators(int64_t t);
 size_t pd_exchange_set(int64_t t); /* bytes from exchange set 0 to update t's */
 

@@ -1,6 +1,8 @@
 /* What a stage program calls for an update: its figures microbatch by microbatch, the factor of its gradients, its
  * line in the log, and what is due after it. What happens between ranks is exchange.c's. */
+#include "clip.h"
 #include "internal.h"
+#include "transfer.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -79,17 +81,16 @@ void pd_log_known(void) {
 
 /* ---- updates --------------------------------------------------------------------------------- */
 
+double pd_loss_elements(void) { return (double)pd.stage->batch * (double)pd.stage->figures[0].elements; }
+
 float pd_gradient_scale(int64_t t) {
   const struct pd_stage *s = pd.stage;
+  const bool clips = s->clip_norm > 0 && !pd_sums_clip();
   pd_exchange(t);
-  pd_exchange_await(t, s->clip_norm > 0);
+  pd_exchange_await(t, clips);
   pd_audit_verify(t);
-  double scale = 1 / ((double)s->batch * (double)s->figures[0].elements);
-  if (s->clip_norm > 0) { /* torch.nn.utils.clip_grad_norm_ */
-    double factor = s->clip_norm / (pd_gradient_norm(t) + 1e-6);
-    if (factor < 1) scale *= factor;
-  }
-  return (float)scale;
+  return clips ? pd_clipped_scale(pd_gradient_norm(t), pd_loss_elements(), s->clip_norm)
+               : (float)(1 / pd_loss_elements());
 }
 
 /* After every `every` updates, and after the last; every 0: after the last alone. */

@@ -92,6 +92,9 @@ void pd_combine(int64_t t);
 /* False while the squares of batch t, combined last but so many, are not known; else adds them to `to`, at
  * pd_square_at(). */
 bool pd_squares(int64_t t, double *to);
+/* Whether pd_combine leaves where the update finds it what that multiplies gradients by, clipped: then the host need not
+ * know their norm before. */
+bool pd_sums_clip(void);
 /* The sum of a parameter's n squares, in the order in which one rank alone adds up those of its tiles. */
 double pd_add_squares(const double *square, int n);
 /* Work asked for from now on finds batch t's gradients complete; pd_combine(t) has been called. */

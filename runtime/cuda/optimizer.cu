@@ -29,6 +29,7 @@ struct Arrays {
   const char *from, *gradient, *exchanged;
   char *to, *masters, *moments; /* masters NULL: none */
   size_t moments_stride;
+  const float *scale; /* of gradients; NULL: it is among a rule's constants */
 };
 
 /* ---- start ----------------------------------------------------------------------------------------- */
@@ -74,20 +75,29 @@ void pd_optimizer_start(void) {
 
 /* ---- rules ----------------------------------------------------------------------------------------- */
 
-#define RULE(rule, optimizer, moments)                                                    \
-  struct rule {                                                                           \
-    enum { MOMENTS = moments, GIVEN = false };                                            \
-    struct pd_##optimizer##_step step[PD_GROUP_STEPS];                                    \
-    __device__ float operator()(int i, float from, float gradient, float *moment) const { \
-      return pd_##rule##_element(step[i], from, gradient, moment);                        \
-    }                                                                                     \
+/* of(): a parameter's constants, with a scale that the device has found where there is one (sums.cu). */
+#define RULE(rule, optimizer, moments)                                                          \
+  struct rule {                                                                                 \
+    enum { MOMENTS = moments, GIVEN = false };                                                  \
+    typedef struct pd_##optimizer##_step Step;                                                  \
+    Step step[PD_GROUP_STEPS];                                                                  \
+    __device__ Step of(int i, const float *scale) const {                                       \
+      Step s = step[i];                                                                         \
+      if (scale) s.scale = *scale;                                                              \
+      return s;                                                                                 \
+    }                                                                                           \
+    static __device__ float element(const Step &s, float from, float gradient, float *moment) { \
+      return pd_##rule##_element(s, from, gradient, moment);                                    \
+    }                                                                                           \
   };
 namespace rules {
 PD_ELEMENT_RULES(RULE)
 /* What has a gradient is updated already. */
 struct given {
   enum { MOMENTS = 0, GIVEN = true };
-  __device__ float operator()(int, float from, float, float *) const { return from; }
+  struct Step {};
+  __device__ Step of(int, const float *) const { return {}; }
+  static __device__ float element(const Step &, float from, float, float *) { return from; }
 };
 }
 
@@ -122,7 +132,7 @@ template <class Rule> static __host__ __device__ Run run_of(const Entry &e, cons
 
 /* Elements [i, i + N). */
 template <int N, class Rule>
-static __device__ void update_some(const Entry &e, const Run &r, const Rule &rule, int i) {
+static __device__ void update_some(const Entry &e, const Run &r, const typename Rule::Step &step, int i) {
   float w[N], g[N] = {}, moment[PD_MAX_ELEMENT_MOMENTS][N] = {};
   pd_get(w, r.from + i);
   if (e.kind != Kind::KEPT) pd_get(g, r.gradient + i);
@@ -134,7 +144,7 @@ static __device__ void update_some(const Entry &e, const Run &r, const Rule &rul
       float of_one[PD_MAX_ELEMENT_MOMENTS];
 #pragma unroll
       for (int m = 0; m < PD_MAX_ELEMENT_MOMENTS; m++) of_one[m] = moment[m][j];
-      w[j] = rule(e.step, w[j], g[j], of_one);
+      w[j] = Rule::element(step, w[j], g[j], of_one);
 #pragma unroll
       for (int m = 0; m < PD_MAX_ELEMENT_MOMENTS; m++) moment[m][j] = of_one[m];
     }
@@ -156,10 +166,11 @@ static __global__ void __launch_bounds__(THREADS, 1)
   const pd_tile c = tiles[first + static_cast<int>(blockIdx.x)];
   const Entry e = entries[c.parameter];
   const Run r = run_of<Rule>(e, c, arrays);
+  const typename Rule::Step step = rule.of(e.step, arrays.scale);
   int n = static_cast<int>(c.n), wide = n / WIDE * WIDE;
   for (int i = static_cast<int>(threadIdx.x) * WIDE; i < wide; i += THREADS * WIDE)
-    update_some<WIDE>(e, r, rule, i);
-  for (int i = wide + static_cast<int>(threadIdx.x); i < n; i += THREADS) update_some<1>(e, r, rule, i);
+    update_some<WIDE, Rule>(e, r, step, i);
+  for (int i = wide + static_cast<int>(threadIdx.x); i < n; i += THREADS) update_some<1, Rule>(e, r, step, i);
 }
 
 static Arrays arrays_of(const struct pd_update_arrays *u) {
@@ -171,7 +182,8 @@ static Arrays arrays_of(const struct pd_update_arrays *u) {
           .to = static_cast<char *>(u->to),
           .masters = s->has_masters ? pd.arena + s->masters - before : NULL,
           .moments = pd.arena + s->moments - before,
-          .moments_stride = s->moments_stride};
+          .moments_stride = s->moments_stride,
+          .scale = pd_scale_of(u->t)};
 }
 
 /* ---- launches, or two of each with --audit -------------------------------------------------------------- */

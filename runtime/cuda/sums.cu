@@ -1,5 +1,6 @@
 /* What is added up between the ranks' messages, on a stream beside computation. No order depends on timing:
  * replicas are added by number, uses from last to first, squares by thread, then by tile, then by parameter. */
+#include "clip.h"
 #include "spill.h"
 #include "transport.h"
 
@@ -32,6 +33,8 @@ static double **known;                       /* pinned: [batch % batches][contri
 static cudaEvent_t *combined;                /* [batch % batches] */
 static cudaEvent_t order;
 static int n_batches;
+static float
+    *scales; /* [batch % batches], on the device: what an update multiplies gradients by; NULL: the host says it */
 
 /* ---- kernels --------------------------------------------------------------------------------- */
 
@@ -90,6 +93,21 @@ static __global__ void __launch_bounds__(THREADS)
   if (!threadIdx.x) squares[blockIdx.x] = sum;
 }
 
+/* One block: the squares of all parameters, in their order, and what follows from their norm. */
+static __global__ void __launch_bounds__(THREADS)
+    find_scale(const double *squares, int n, double elements, double clip_norm, float *scale) {
+  __shared__ double some[THREADS];
+  double sum = 0;
+  for (int first = 0; first < n; first += THREADS) {
+    int end = n - first < THREADS ? n - first : THREADS;
+    if ((int)threadIdx.x < end) some[threadIdx.x] = squares[first + (int)threadIdx.x];
+    __syncthreads();
+    for (int i = 0; !threadIdx.x && i < end; i++) sum += some[i];
+    __syncthreads();
+  }
+  if (!threadIdx.x) *scale = pd_clipped_scale(pd_mean_norm(sum, elements), elements, clip_norm);
+}
+
 /* ---- start ----------------------------------------------------------------------------------- */
 
 template <class T> static T *on_device(const T *from, size_t n) {
@@ -134,8 +152,18 @@ static void make_tables() {
   make_contributions();
 }
 
+/* One rank has all squares. Rules over whole tensors take the scale from the host, and parts that come and go are added up
+ * where computation waits for them anyway. */
+static bool clips_here() {
+  const pd_stage *s = pd.stage;
+  bool in_order = true;
+  for (int i = 1; i < n_contributions; i++) in_order = in_order && contributed_at[i - 1] < contributed_at[i];
+  return s->clip_norm > 0 && pd.ranks == 1 && !s->optimizer->tensor && !pd_spills() && in_order;
+}
+
 void pd_sums_start(int batches) {
   make_tables();
+  scales = clips_here() ? on_device<float>(NULL, (size_t)batches) : NULL;
   tile_squares = on_device<double>(NULL, (size_t)pd_n_tiles);
   squares = on_device<double>(NULL, (size_t)n_contributions);
   order = pd_cuda_event();
@@ -187,6 +215,9 @@ void pd_combine(int64_t t) {
                                   cudaMemcpyDeviceToHost, stream),
                   "copy the gradients' squares");
   }
+  if (scales)
+    PD_LAUNCH(find_scale, 1, THREADS, 0, stream, squares, n_contributions, pd_loss_elements(), pd.stage->clip_norm,
+              scales + at);
   pd_cuda_check(cudaEventRecord(combined[at], stream), "record an event");
 }
 
@@ -196,6 +227,9 @@ bool pd_squares(int64_t t, double *to) {
   for (int i = 0; i < n_contributions; i++) to[contributed_at[i]] += known[at][i];
   return true;
 }
+
+bool pd_sums_clip() { return scales; }
+const float *pd_scale_of(int64_t t) { return scales ? scales + t % n_batches : NULL; }
 
 /* As add_tiles does it. */
 double pd_add_squares(const double *square, int n) {

@@ -78,6 +78,8 @@ bool pd_squares(int64_t t, double *to) {
   return true;
 }
 
+bool pd_sums_clip(void) { return false; }
+
 double pd_add_squares(const double *square, int n) {
   double sum = 0;
   for (int i = 0; i < n; i++) sum += square[i];

@@ -82,6 +82,43 @@ END
   [ "$(grep -c '"step"' emulated.jsonl)" = 3 ] || complain "--emulate logs no updates"
 }
 
+# One rank's norm stays on the device (find_scale), and the update is that of two stages, whose host knows it; so are what is
+# logged, and what is said of a gradient that is not finite, before its update is logged or in a checkpoint.
+clipping() {
+  for clip in 0.01 0.5 1e9; do
+    model one 1 --schedule flush -D clip_norm=$clip
+    model two 2 --schedule flush -D clip_norm=$clip
+    for seed in 1 2 3; do
+      CUDA_HOST_SEED=$seed CUDA_HOST_TRACE=1 launch 1 one --data text.txt --steps 6 --log one.jsonl --save one.st \
+        2>trace || complain "one rank that clips by $clip"
+      grep -q find_scale trace || complain "the host finds the scale of one rank"
+    done
+    CUDA_HOST_TRACE=1 launch 2 two --data text.txt --steps 6 --log two.jsonl --save two.st 2>trace ||
+      complain "two ranks that clip by $clip"
+    ! grep -q find_scale trace || complain "a device finds the scale of two ranks"
+    cmp one.st two.st || complain "clipped by $clip: weights"
+    [ "$(figures one.jsonl)" = "$(figures two.jsonl)" ] || complain "clipped by $clip: figures"
+    cp one.st clipped_by_$clip.st
+  done
+  cmp -s clipped_by_0.5.st clipped_by_1e9.st && complain "nothing was clipped"
+  cat >root.pdm <<'END'
+use nn;
+model root() {
+  input tokens[4] : token(64);
+  param w[4] = zeros;
+  loss sqrt(embedding(tokens, 64, 4) * w * w);
+}
+train root { batch = 2; optimizer = adamw(lr = 0.1); clip_norm = 1; pipeline = flush; }
+END
+  target=cuda
+  build root -n 1 --microbatch 1 root.pdm
+  launch 1 root --data text.txt --steps 3 --log root.jsonl --checkpoint kept --checkpoint-every 1 2>said &&
+    complain "a gradient that is not finite: exit status 0"
+  grep -q "step 1: the gradient of 'w' is not finite" said || { cat said >&2; complain "what is not finite is not said"; }
+  ! grep -q '"step"' root.jsonl || complain "an update by what is not finite is logged"
+  [ -z "$(ls -d kept/step-* 2>/dev/null)" ] || complain "a checkpoint has it"
+}
+
 failures() {
   model model 1 --schedule flush
   CUDA_HOST_DEVICES=0 says "rank 0 (stage 0): CUDA finds no GPU here: no CUDA-capable device"
