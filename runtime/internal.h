@@ -287,11 +287,24 @@ bool pd_next_updated(int group, int *first, int *end); /* all at once, unless th
 extern const struct pd_rules pd_rules;
 void pd_update_with(const struct pd_rules *rules, int64_t t, float scale, const void *from, void *to,
                     void *gradient);
-/* The host's, of arrays; step is a struct pd_<optimizer>_step. */
+/* elements.c: on the host, of arrays; step is a struct pd_<optimizer>_step. */
 typedef void pd_elements(int64_t n, const void *step, const float *from, float *to, const float *gradient,
                          float *const *moment);
 #define PD_DECLARE_ELEMENTS(rule, optimizer, moments) pd_elements pd_##rule##_elements;
 PD_ELEMENT_RULES(PD_DECLARE_ELEMENTS)
+/* Elements of a parameter in an update: what is updated, which are the masters where there are any, and the working copy beside
+ * them. */
+struct pd_updated {
+  const float *from, *gradient; /* gradient NULL: it has none */
+  float *to, *moment[PD_MAX_MOMENTS];
+  void *working; /* NULL: `to` is it */
+  bool bf16;     /* the working copy */
+};
+/* elements NULL: what has a gradient is updated already. */
+void pd_update_some(const struct pd_parameter *p, int64_t n, const struct pd_updated *r, pd_elements *elements,
+                   const void *step);
+/* Then: moves averages towards the weights of update t. */
+void pd_average_some(const struct pd_parameter *p, int64_t n, int64_t t, const float *w, float *average);
 /* The host's: all tiles by such a rule, which is NULL where what has a gradient is updated already. copy: NULL, or
  * pd_twice_copy(). */
 void pd_update_tiles(const struct pd_update_arrays *u, pd_elements *elements, char *copy);

@@ -1,5 +1,5 @@
 /* A block's uses are ranges of steps. Between two of them it may stay; or it leaves, is written if it has changed, and is
- * read again before the next. In this order memory is dealt out: to the uses themselves; to blocks that stay, for which
+ * read again before the next. Before a use at home it leaves, and is read again after it. In this order memory is dealt out: to the uses themselves; to blocks that stay, for which
  * the shortest waits count most, for they save as much reading as long ones; to a step's time for what is written; to
  * reading ahead, in the order of need, each as early as there is room; to more time for what is written. */
 #include "moves.h"
@@ -11,6 +11,7 @@ struct use {
   int64_t from, to;
   int block;
   bool reads, writes, ends;
+  bool home;       /* it is not in memory meanwhile */
   bool stays;      /* until the next one */
   bool changed;    /* as it ends: what is in memory is not what was written last */
   int64_t asked;   /* reads: the step as which begins it is asked for */
@@ -32,10 +33,11 @@ static void add_use(struct making *m, int block, int64_t from, int64_t to) {
   const struct pd_holding *of = m->of;
   struct pd_step s = pd_batch_step(&of->batch, from);
   int use = pd_use_of(&s, &of->block[block]);
-  if (use & PD_USES)
+  if (use & (PD_USES | PD_HOME))
     m->use[m->n++] = (struct use){.from = from,
                                   .to = to,
                                   .block = block,
+                                  .home = use & PD_HOME,
                                   .reads = use & PD_READS,
                                   .writes = use & PD_WRITES,
                                   .ends = use & PD_ENDS};
@@ -110,6 +112,7 @@ static void keep_what_may_stay(struct making *m) {
   int n = 0;
   for (struct use *u = m->use; u < m->use + m->n; u++) {
     const struct use *next = next_of(m, u, &between);
+    if (u->home || next->home) continue;
     if (between == 0)
       u->stays = !u->ends && next->reads;
     else if (next->reads && !u->ends)
@@ -126,14 +129,14 @@ static void keep_what_may_stay(struct making *m) {
   }
 }
 
-/* Twice round: what changed in a batch may stay into the next one. */
+/* Twice round: what changed in a batch may stay into the next one. What changes at home is there. */
 static void find_changed(struct making *m) {
   for (int block = 0; block < m->of->n; block++) {
     bool changed = false;
     for (int round = 0; round < 2; round++)
       for (struct use *u = m->use + m->first[block]; u < m->use + m->first[block + 1]; u++) {
         changed |= u->writes;
-        changed &= !u->ends;
+        changed &= !u->ends && !u->home;
         u->changed = changed;
         changed &= u->stays;
       }
@@ -183,7 +186,7 @@ static void ask_early(struct making *m, const int *order) {
     struct use *u = &m->use[order[i]];
     bool stayed;
     int64_t since = free_from(m, u, &stayed);
-    if (stayed || !u->reads) {
+    if (stayed || !u->reads || u->home) {
       u->reads = false; /* nothing is to be asked for */
       continue;
     }
@@ -212,7 +215,7 @@ static void write_late(struct making *m) {
 /* The step at which the use has the move, which may lie in a batch beside this one; false: it has none. */
 static bool move_at(const struct use *u, enum pd_move what, int64_t *step) {
   *step = what == PD_ASKED ? u->asked : what == PD_LEAVES ? u->to : u->written;
-  return what == PD_ASKED ? u->reads : what == PD_LEAVES ? !u->stays : is_written(u);
+  return what == PD_ASKED ? u->reads : what == PD_LEAVES ? !u->stays && !u->home : is_written(u);
 }
 
 static void list_move(const struct use *u, enum pd_move what, int64_t at, struct pd_moves *to) {
@@ -261,7 +264,8 @@ void pd_moves_make(const struct pd_holding *of, void *(*take)(size_t bytes), str
   *moves = (struct pd_moves){.steps = pd_batch_steps(&of->batch)};
   pd_fill_start(&m.fill, moves->steps, take);
   find_uses(&m);
-  for (int i = 0; i < m.n; i++) pd_fill_add(&m.fill, m.use[i].from, m.use[i].to, bytes_of(&m, &m.use[i]));
+  for (int i = 0; i < m.n; i++)
+    if (!m.use[i].home) pd_fill_add(&m.fill, m.use[i].from, m.use[i].to, bytes_of(&m, &m.use[i]));
   const int *order = in_order(&m);
   keep_what_may_stay(&m);
   find_changed(&m);

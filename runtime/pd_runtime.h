@@ -182,6 +182,7 @@ struct pd_spilled {
   size_t room;                                   /* of blocks that may be in memory at once */
   size_t resident;                               /* of the arena in memory, with those */
   int kept;                                      /* percent of it for those that stay until their next use */
+  bool at_home;                                  /* the device's host updates parameters, in pinned memory */
   const char *place;                             /* the directory, where --spill names none; NULL: it must */
 };
 

@@ -30,13 +30,15 @@ static bool *there;                              /* by block, for pd_moves_there
 static struct pd_spill_block *visited[N_VISITS]; /* the latest first */
 
 bool pd_spills(void) { return n_blocks > 0; }
+bool pd_updates_at_home(void) { return n_blocks > 0 && pd.stage->spilled->at_home; }
 static size_t paged(const struct pd_spill_block *b) { return pd_paged(pd.stage->spilled->page, b->block.bytes); }
 static int parts(void) { return pd.stage->spilled->parts; }
 
 /* The model's last part is the last stage's. */
 static struct pd_batch batch(void) {
   const struct pd_stage *s = pd.stage;
-  return (struct pd_batch){s->spilled->parts, s->stage == s->n_stages - 1, s->microbatches, n_groups};
+  return (struct pd_batch){s->spilled->parts, s->stage == s->n_stages - 1, s->microbatches, n_groups,
+                           s->spilled->at_home};
 }
 
 /* ---- blocks ------------------------------------------------------------------------------------ */
@@ -60,6 +62,7 @@ static void add_parameter(int i) {
     add(PD_BLOCK_GRADIENT, in_arena(pd_accumulators(0)) + p->uses[use].offset, f32, (uint64_t)1 << of->uses[use],
         i);
     blocks[n_blocks - 1].block.sums = use > 0 && use + 1 == p->n_uses;
+    blocks[n_blocks - 1].block.added = use + 1 < p->n_uses;
   }
   for (int m = 0; m < s->n_moments && pd_is_trained(p); m++) {
     const float *moment = pd_moment_at(p, m);
@@ -229,7 +232,8 @@ static void leave_visited(int at) {
   visited[at] = NULL;
 }
 
-static struct pd_spill_block *find(size_t offset) {
+struct pd_spill_block *pd_spill_block_at(const void *at) {
+  const size_t offset = in_arena(at);
   int low = 0, high = n_blocks;
   while (low < high) {
     int middle = (low + high) / 2;
@@ -270,7 +274,7 @@ static void visit(struct pd_spill_block *b) {
 
 void pd_spill_look(const void *at, bool changes) {
   if (!n_blocks) return;
-  struct pd_spill_block *b = find(in_arena(at));
+  struct pd_spill_block *b = pd_spill_block_at(at);
   if (!b) return;
   visit(b);
   b->dirty |= changes;
@@ -291,8 +295,10 @@ static void for_blocks(const struct pd_step *s, void (*each)(struct pd_spill_blo
       }
 }
 
+/* What is used at home leaves, where it is not as planned. */
 static void fetch(struct pd_spill_block *b, int use) {
   if (use & PD_USES) come(b, use & PD_READS ? PD_SPILL_READ : PD_SPILL_ROOM);
+  if (use & PD_HOME && b->here) leave(b);
 }
 
 static void take(struct pd_spill_block *b, int use) {

@@ -56,8 +56,11 @@ void pd_spill_place_finish(void); /* at the end: nothing is moved any more */
 /* Of a program whose model spills: its blocks, and the file. False after filling `why`. */
 bool pd_spill_start(char *why);
 bool pd_spills(void);
+bool pd_updates_at_home(void); /* groups are squared and updated by the device's host, where blocks are at home */
 /* Writes a block's name for messages to `to`, and returns it: "the weights of 'wte.weight'". */
 const char *pd_spill_name(const struct pd_spill_block *b, char *to, size_t n);
+/* The block in which an address of the arena is; NULL: none. */
+struct pd_spill_block *pd_spill_block_at(const void *at);
 /* Before the host reads an address of the arena, or `changes` what is there: has its block in memory, until two
  * others have been looked at. */
 void pd_spill_look(const void *at, bool changes);

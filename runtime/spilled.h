@@ -2,8 +2,8 @@
  * which pdc plans the memory, by which it verifies the schedule, and by which a program promotes and demotes. A
  * model in parts goes forward part after part, each with all microbatches of the batch, but for the last part: that
  * takes each microbatch forward and at once backward. The others go backward likewise, from the last to the first; then
- * groups of gradients are added up and squared, then updated, group after group. Of a pipeline's stages each does so with the
- * parts it has, and only the last stage's last one is the model's. */
+ * groups of gradients are added up and squared, then updated, group after group: in memory, or by a GPU's host where blocks
+ * are at home. Of a pipeline's stages each does so with the parts it has, and only the last stage's last one is the model's. */
 #ifndef PD_SPILLED_H
 #define PD_SPILLED_H
 
@@ -27,6 +27,7 @@ struct pd_block { /* contiguous bytes that come and go together */
   size_t offset, bytes; /* in the arena */
   uint64_t parts; /* bit p: passes of part p read it (weights; validating, averages), or add to it (a gradient) */
   bool sums;      /* a gradient to which those of the parameter's other uses are added in the end */
+  bool added;     /* one of these others */
   bool rereads;   /* ACTIVATIONS: the part that makes them does not recompute, and its backward pass reads them */
   int part;       /* of what is between two parts the later one; of SAVED that part */
   int slot;       /* likewise: of microbatches k with k % microbatches == slot */
@@ -37,7 +38,7 @@ struct pd_block { /* contiguous bytes that come and go together */
 static inline bool pd_block_joins(const struct pd_block *a, const struct pd_block *b) {
   const size_t padding = 64;
   return a->kind == b->kind && a->kind <= PD_BLOCK_STATE && a->parts == b->parts && a->group == b->group &&
-         a->sums == b->sums && b->offset - (a->offset + a->bytes) < padding;
+         a->sums == b->sums && a->added == b->added && b->offset - (a->offset + a->bytes) < padding;
 }
 /* Pages are shared by what is small beside them: such blocks are one. */
 static inline int pd_join_blocks(struct pd_block *block, int n, size_t page) {
@@ -57,7 +58,8 @@ struct pd_step {
   enum pd_step_kind kind;
   int part, slot; /* of the first two; VALIDATE: slot 0 */
   bool first;     /* BACKWARD: the batch's first microbatch, which finds no gradient */
-  int group;      /* of SQUARE and UPDATE */
+  int group;      /* of SQUARE and UPDATE ... */
+  bool at_home;   /* ... which the host does, where blocks are at home */
 };
 
 /* How a step uses a block. */
@@ -65,7 +67,9 @@ enum {
   PD_USES = 1,   /* it must be in memory */
   PD_READS = 2,  /* and hold what was there before */
   PD_WRITES = 4, /* and is not the same afterwards */
-  PD_ENDS = 8    /* nobody reads it after this step: it need not be kept */
+  PD_ENDS = 8,   /* nobody reads it after this step: it need not be kept */
+  PD_HOME =
+      16 /* instead of PD_USES: it must be at home, and not in memory, for what is there would be another version */
 };
 
 static inline bool pd_block_of(const struct pd_block *b, int part) { return b->parts >> part & 1; }
@@ -100,17 +104,26 @@ static inline int pd_backward_use(const struct pd_step *s, const struct pd_block
   }
 }
 
+/* At home a gradient that has been added to another is not looked at again. */
+static inline int pd_square_use(const struct pd_step *s, const struct pd_block *b) {
+  if (b->kind != PD_BLOCK_GRADIENT || b->group != s->group) return 0;
+  if (s->at_home) return PD_HOME | PD_READS | (b->sums ? PD_WRITES : b->added ? PD_ENDS : 0);
+  return PD_USES | PD_READS | (b->sums ? PD_WRITES : 0);
+}
+
+static inline int pd_update_use(const struct pd_step *s, const struct pd_block *b) {
+  const int where = s->at_home ? PD_HOME : PD_USES;
+  if (b->kind > PD_BLOCK_STATE || b->group != s->group || (s->at_home && b->added)) return 0;
+  return where | PD_READS | (b->kind == PD_BLOCK_GRADIENT ? PD_ENDS : PD_WRITES);
+}
+
 static inline int pd_use_of(const struct pd_step *s, const struct pd_block *b) {
   switch (s->kind) {
   case PD_STEP_FORWARD:
   case PD_STEP_VALIDATE: return pd_forward_use(s, b);
   case PD_STEP_BACKWARD: return pd_backward_use(s, b);
-  case PD_STEP_SQUARE:
-    if (b->kind != PD_BLOCK_GRADIENT || b->group != s->group) return 0;
-    return PD_USES | PD_READS | (b->sums ? PD_WRITES : 0);
-  default:
-    if (b->kind > PD_BLOCK_STATE || b->group != s->group) return 0;
-    return b->kind == PD_BLOCK_GRADIENT ? PD_USES | PD_READS | PD_ENDS : PD_USES | PD_READS | PD_WRITES;
+  case PD_STEP_SQUARE: return pd_square_use(s, b);
+  default: return pd_update_use(s, b);
   }
 }
 
@@ -119,7 +132,8 @@ struct pd_batch {
   int parts;
   bool turns; /* its last part is the model's: each microbatch turns round there */
   int64_t microbatches;
-  int groups; /* of parameters */
+  int groups;   /* of parameters */
+  bool at_home; /* the host squares and updates them */
 };
 
 /* Parts have units of steps, a step a microbatch: unit p is part p's forward pass, and of the model's last part all; then
@@ -135,7 +149,7 @@ static inline int64_t pd_batch_steps(const struct pd_batch *b) {
 static inline struct pd_step pd_batch_step(const struct pd_batch *b, int64_t i) {
   const int64_t turns = pd_batch_units(b) * b->microbatches;
   i %= pd_batch_steps(b);
-  struct pd_step s = {PD_STEP_FORWARD, 0, 0, false, -1};
+  struct pd_step s = {PD_STEP_FORWARD, 0, 0, false, -1, false};
   if (i < turns) { /* microbatches count from 1 */
     const int unit = (int)(i / b->microbatches), forward = pd_forward_units(b);
     s.kind = unit < forward ? PD_STEP_FORWARD : PD_STEP_BACKWARD;
@@ -146,6 +160,7 @@ static inline struct pd_step pd_batch_step(const struct pd_batch *b, int64_t i) 
   }
   s.kind = i < turns + b->groups ? PD_STEP_SQUARE : PD_STEP_UPDATE;
   s.group = (int)((i - turns) % b->groups);
+  s.at_home = b->at_home;
   return s;
 }
 

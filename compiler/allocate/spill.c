@@ -61,13 +61,14 @@ static void add_state(const Allocation *a, const Buffer *b, int64_t state, const
   }
 }
 
-static bool is_last_use(const StageKernels *k, const Buffer *b) {
+/* Whether the parameter has a gradient of a later use. */
+static bool is_added(const StageKernels *k, const Buffer *b) {
   for (int i = 0; i < k->buffers.n; i++) {
     const Buffer *other = &k->buffers.at[i];
     if (other->kind == BUFFER_ACCUMULATOR && other->param == b->param && other->use > b->use)
-      return false;
+      return true;
   }
-  return b->use > 0;
+  return false;
 }
 
 static void add_parameters(const StageKernels *k, const Allocation *a, const int *group, Blocks *blocks) {
@@ -82,7 +83,8 @@ static void add_parameters(const StageKernels *k, const Allocation *a, const int
     struct pd_block block = {.kind = gradient ? PD_BLOCK_GRADIENT : PD_BLOCK_WEIGHTS,
                              .offset = (size_t)a->buffer[i].offset,
                              .parts = gradient ? (uint64_t)1 << b->chunk : b->chunks,
-                             .sums = gradient && is_last_use(k, b),
+                             .sums = gradient && b->use > 0 && !is_added(k, b),
+                             .added = gradient && is_added(k, b),
                              .group = group[b->param]};
     add(blocks, block, b->elements * element_bytes(b));
     if (b->kind == BUFFER_WEIGHT)
@@ -164,7 +166,7 @@ void allocate_spilled(const StageKernels *k, const Program *p, Allocation *a) {
   a->room = p->memory > beside ? p->memory - beside : 0;
   struct pd_holding of = {.block = blocks.at,
                           .n = blocks.n,
-                          .batch = {p->chunks, program_ends_model(p), p->period, a->groups},
+                          .batch = {p->chunks, program_ends_model(p), p->period, a->groups, p->at_home},
                           .page = (size_t)p->page,
                           .room = (size_t)a->room,
                           .kept = p->kept};

@@ -63,6 +63,8 @@ static const Option options[] = {
      "devices and links to plan for: a name as dgx_a100, FILE or FILE:NAME"},
     {"--spill", "DIR", TEXT, AT(plan.spill), NULL,
      "--schedule spilled: where parts are that are not in memory; a program's own comes first; profile: measured"},
+    {"--update", "WHERE", CHOICE, AT(plan.update), "|host|device",
+     "--schedule spilled on GPUs: host, where parameters are at home, or device; else as is faster"},
     {"--memory", "SIZE", BYTES, AT(plan.memory), NULL,
      "of a rank's process, as 16GiB (default: its share of the machine's; of a GPU nearly all)"},
     {"--profile", "FILE", TEXT, AT(plan.profile), NULL,
@@ -416,10 +418,10 @@ static bool is_among(const char *name, const char *const *names, size_t n) {
 
 /* A plan is made where something about one is asked for. */
 static void check_show(Options *o, const bool *given) {
-  static const char *const planning[] = {"-n",           "--stages",   "--replicas",        "--split",
-                                         "--microbatch", "--schedule", "--delay",           "--recompute",
-                                         "--ahead",      "--threads",  "--cluster",         "--memory",
-                                         "--profile",    "--plan",     "--shard-optimizer", "--tensor"};
+  static const char *const planning[] = {"-n",         "--stages", "--replicas",  "--split", "--microbatch",
+                                         "--schedule", "--delay",  "--recompute", "--ahead", "--threads",
+                                         "--cluster",  "--memory", "--profile",   "--plan",  "--shard-optimizer",
+                                         "--tensor",   "--update"};
   static const char *const no_use[] = {"-o", "--generate",   "--compare", "--report",      "--emit",
                                        "-S", "--stop-after", "-###",      "-fsyntax-only", "-MD"};
   static const char *const own[] = {"--depth", "--svg", "--dot"};

@@ -79,7 +79,8 @@ static void print_link(Text *out, const ProfileTask *task, int64_t bytes) {
   text_add(out, "static void tell_link() {\n");
   if (task->link)
     text_add(out, "  const pd_link link = pd_time_link();\n"
-                  "  printf(\"to_device %%.9g\\nfrom_device %%.9g\\n\", link.to_device, link.from_device);\n");
+                  "  printf(\"to_device %%.9g\\nfrom_device %%.9g\\n\", link.to_device, link.from_device);\n"
+                  "  printf(\"at_home %%.9g\\n\", pd_time_home_update());\n");
   text_add(out, "}\n\n");
 }
 

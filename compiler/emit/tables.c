@@ -596,11 +596,12 @@ static void spilled_table(Emit *e) {
   text_add(
       &e->out,
       "static const struct pd_spilled spilled = {.parts = CHUNKS, .cuts = cuts, .parameters = spilled_parameters,\n"
-      "%s  .page = %" PRId64 ", .room = %" PRId64 ", .resident = %" PRId64 ", .kept = %d%s};\n\n",
+      "%s  .page = %" PRId64 ", .room = %" PRId64 ", .resident = %" PRId64 ", .kept = %d%s%s};\n\n",
       e->allocation->section[SECTION_WORKSPACE].copies
           ? "  .workspace = offsetof(struct arena, workspace), .workspace_bytes = sizeof arena->workspace,\n"
           : "",
       e->p->page, e->allocation->room, e->allocation->resident_bytes, e->p->kept,
+      e->p->at_home ? ", .at_home = true" : "",
       e->plan->spill ? format(",\n  .place = %s", string_literal(e->plan->spill)) : "");
 }
 

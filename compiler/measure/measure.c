@@ -306,6 +306,7 @@ bool profile_make(const Graph *g, const Pieces *p, const PlanRequest *request, c
   profile.norm = timing_named(timings, "norm");
   profile.to_device = timing_named(timings, "to_device");
   profile.from_device = timing_named(timings, "from_device");
+  profile.at_home = timing_named(timings, "at_home");
   profile.cublaslt = measured.cublaslt;
   if (request->spill && !spills_to_host(r) &&
       !measure_place(request->spill, 4 * job.task.elements * (2 + job.task.n_moments), &profile))

@@ -30,6 +30,8 @@ static Plan *try_schedule(const Graph *g, const Pieces *p, PlanRequest q, const 
   q.delay = DELAY_FREE;
   if (q.recompute == RECOMPUTE_ON && !schedule_traits(schedule).recomputes)
     q.recompute = RECOMPUTE_AUTO;
+  if (!schedule_traits(schedule).spills)
+    q.update = UPDATE_FREE;
   Plan *plan = plan_make(g, p, &q, NULL, 0);
   const char *error = diagnostics_forget(mark);
   if (why)

@@ -151,5 +151,5 @@ bool choose_devices(Planner *r) {
     take_cluster(r);
   else
     take_machine(r);
-  return check_alike(r) && check_precision(r);
+  return check_alike(r) && check_update(r) && check_precision(r);
 }

@@ -103,6 +103,10 @@ char *plan_json(const Graph *g, const Pieces *p, const Plan *plan) {
     json_ints(&t, "kept_percent", l->kept, l->first_part ? l->n_stages : 0);
     text_add(&t, ", ");
     json_int(&t, "page_bytes", l->page);
+    if (backend_of(&plan->target)->device->has_arch) {
+      text_add(&t, ", ");
+      json_text(&t, "update", l->at_home ? "host" : "device");
+    }
   }
   if (l->shard_optimizer)
     text_add(&t, ",\n  \"shard_optimizer\": true");
@@ -204,6 +208,8 @@ static bool settings_fit(const PlanFile *f) {
   ScheduleTraits traits = schedule_traits(l->schedule);
   if ((l->chunks > 1 && !traits.chunks) || (l->first_part && !traits.spills))
     return not_for(f, "chunks");
+  if (l->at_home && !traits.spills)
+    return not_for(f, "update");
   if (l->shard_optimizer && (!traits.replicas || traits.forward_only))
     return not_for(f, "shard_optimizer");
   for (int i = 0; i < f->parts; i++)

@@ -163,6 +163,15 @@ static bool read_page(const JsonPlace *top, int64_t *page) {
   return false;
 }
 
+static bool read_update(const JsonPlace *top, bool *at_home) {
+  static const char *const names[] = {"device", "host"};
+  int where = 0;
+  if (!read_name(top, "update", names, 2, &where))
+    return false;
+  *at_home = where == 1;
+  return true;
+}
+
 /* A number, or, where several stages spill, a list of them by stage. Missing: `least`. */
 static bool read_by_stage(const JsonPlace *top, const char *key, int64_t least, int64_t most, Ints *to) {
   const cJSON *there = cJSON_GetObjectItemCaseSensitive(top->object, key);
@@ -212,6 +221,8 @@ static bool read_settings(const JsonPlace *top, Pipeline *p) {
   if (is_there(top, "memory_bytes") && !json_get_int(top, "memory_bytes", 0, (int64_t)1 << 53, &p->memory))
     return false;
   if (is_there(top, "page_bytes") && !read_page(top, &p->page))
+    return false;
+  if (!read_update(top, &p->at_home))
     return false;
   if (is_there(top, "shard_optimizer") && !json_get_bool(top, "shard_optimizer", &p->shard_optimizer))
     return false;
@@ -297,6 +308,7 @@ bool plan_file_read(const char *path, PlanUse use, PlanFile *out) {
                                      "memory_bytes",
                                      "kept_percent",
                                      "page_bytes",
+                                     "update",
                                      "tensor",
                                      "activations_by_positions",
                                      "assumed",

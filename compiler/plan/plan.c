@@ -70,13 +70,15 @@ static bool same_target(const Plan *plan, const PlanRequest *q) {
   return false;
 }
 
-/* A plan from a file keeps its choices; its costs and bytes are those of today. */
+/* A plan from a file keeps its choices, but for --update; its costs and bytes are those of today. */
 static Plan *take(const Graph *g, const Pieces *p, const PlanRequest *request) {
   Plan *plan = plan_read(g, p, request->plan);
   if (!plan)
     return NULL;
   if (!same_target(plan, request))
     return NULL;
+  if (request->update != UPDATE_FREE && plan->pipeline.memory)
+    plan->pipeline.at_home = request->update == UPDATE_HOST;
   Pipeline form = form_of(&plan->pipeline);
   int64_t b = plan->pipeline.microbatch;
   PlanRequest pinned = *request;

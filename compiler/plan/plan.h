@@ -12,6 +12,7 @@
 #include "target/target.h"
 
 typedef enum { RECOMPUTE_OFF, RECOMPUTE_ON, RECOMPUTE_AUTO } Recompute; /* as --recompute lists them */
+typedef enum { UPDATE_FREE, UPDATE_HOST, UPDATE_DEVICE } Update;        /* as --update lists them */
 
 /* One part of the model: a stage, or one of its chunks. */
 typedef struct StagePlan {
@@ -101,6 +102,7 @@ typedef struct PlanRequest {
   const char *arch; /* of GPUs, as "sm_90"; NULL: not known */
   int64_t memory; /* bytes a device, of which the process takes some; 0: its kind's, or a share of the machine's */
   const char *spill;                          /* --spill DIR */
+  Update update;                              /* where parameters are updated that spill from a GPU */
   const char *profile;                        /* --profile FILE */
   const Profiled *profiled;                   /* NULL: it is of the graph that is planned */
   const char *plan;                           /* --plan FILE */

@@ -203,6 +203,8 @@ bool asks_for_memory(const Plan *plan, const PlanRequest *q);
 
 /* ---- spilled.c: ranks whose parts come and go */
 bool spills_to_host(const Planner *r); /* into pinned memory of the device's host, not to a file */
+/* Whether parameters can be updated where the request, or the plan that is followed, says; false after a diagnostic. */
+bool check_update(const Planner *r);
 /* The fastest that is found, of all microbatches. NULL with `none` filled. */
 Plan *plan_spilled(const Planner *r, NoPlan *none);
 /* Of a plan whose parts come and go: seconds of a batch. */

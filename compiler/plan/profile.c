@@ -132,7 +132,8 @@ static void write_kernels(const MeasuredSize *m, Text *t) {
 
 /* What reads and writes, or copies both ways, is in a file as bytes of a second. */
 static const char *const of_place[] = {"read_bytes_per_second", "write_bytes_per_second", NULL},
-                         *const of_link[] = {"to_device_bytes_per_second", "from_device_bytes_per_second", NULL};
+                         *const of_link[] = {"to_device_bytes_per_second", "from_device_bytes_per_second", NULL},
+                         *const of_host[] = {"update_bytes_per_second", NULL};
 
 static void write_rates(Text *t, const char *member, const char *const *keys, double in, double out) {
   text_add(t, "  \"%s\": { \"%s\": %.9g, \"%s\": %.9g },\n", member, keys[0], 1 / in, keys[1], 1 / out);
@@ -159,6 +160,8 @@ char *profile_write(const Profile *profile, const Pieces *p) {
     write_rates(&t, "spill", of_place, profile->read, profile->write);
   if (profile->to_device > 0)
     write_rates(&t, "link", of_link, profile->to_device, profile->from_device);
+  if (profile->at_home > 0)
+    text_add(&t, "  \"host\": { \"%s\": %.9g },\n", of_host[0], 1 / profile->at_home);
   if (profile->cublaslt.device) {
     text_add(&t, "  ");
     product_library_write(&profile->cublaslt, &t);
@@ -371,34 +374,37 @@ static bool read_update(const JsonPlace *top, Profile *profile) {
 }
 
 /* An object of two rates, from which seconds of a byte are made. */
-static bool read_rates(const JsonPlace *top, const char *member, const char *const *keys, double *in,
-                       double *out) {
+static bool read_rates(const JsonPlace *top, const char *member, const char *const *keys, double *const *to) {
   if (!cJSON_GetObjectItemCaseSensitive(top->object, member))
     return true;
   JsonPlace at = {top->file, member, json_member(top, member)};
-  double of_in, of_out;
-  if (!at.object || !json_only(&at, keys) || !json_get_seconds(&at, keys[0], &of_in) ||
-      !json_get_seconds(&at, keys[1], &of_out))
+  if (!at.object || !json_only(&at, keys))
     return false;
-  if (of_in <= 0 || of_out <= 0) {
-    error_at((Span){.file = at.file}, "PD0603", "'%s': nothing is read or written in no time", member);
-    return false;
+  for (int i = 0; keys[i]; i++) {
+    double rate;
+    if (!json_get_seconds(&at, keys[i], &rate))
+      return false;
+    if (rate <= 0) {
+      error_at((Span){.file = at.file}, "PD0603", "'%s': nothing is read or written in no time", member);
+      return false;
+    }
+    *to[i] = 1 / rate;
   }
-  *in = 1 / of_in;
-  *out = 1 / of_out;
   return true;
 }
 
 const Profile *profile_read(const char *path, const Pieces *p, const ProfileSignature *expected, bool elsewhere) {
-  static const char *const keys[] = {"signature", "update", "spill", "link", "cublaslt", "microbatches", NULL};
+  static const char *const keys[] = {"signature", "update",   "spill",        "link",
+                                     "host",      "cublaslt", "microbatches", NULL};
   JsonPlace top = {.path = ""};
   Profile *profile = alloc(sizeof *profile);
   profile->file = intern(path);
   top.object = json_load(path, &top.file);
   if (!top.object || !json_only(&top, keys) || !read_signature(&top, &profile->signature) ||
       !applies(top.file, &profile->signature, expected, elsewhere) || !read_update(&top, profile) ||
-      !read_rates(&top, "spill", of_place, &profile->read, &profile->write) ||
-      !read_rates(&top, "link", of_link, &profile->to_device, &profile->from_device))
+      !read_rates(&top, "spill", of_place, (double *const[]){&profile->read, &profile->write}) ||
+      !read_rates(&top, "link", of_link, (double *const[]){&profile->to_device, &profile->from_device}) ||
+      !read_rates(&top, "host", of_host, (double *const[]){&profile->at_home}))
     return NULL;
   if (cJSON_GetObjectItemCaseSensitive(top.object, "cublaslt") && !product_library_read(&top, &profile->cublaslt))
     return NULL;

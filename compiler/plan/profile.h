@@ -42,6 +42,7 @@ typedef struct Profile {
   double read,
       write; /* seconds of a byte that a model which spills reads and writes at its place; 0: not measured */
   double to_device, from_device; /* likewise, of one that is copied over the link between a GPU and its host */
+  double at_home;                /* likewise, of one that this host reads or writes in an update */
   ProductLibrary cublaslt;       /* whose algorithms those are */
   Vec(MeasuredSize) sizes;       /* by rising microbatch */
   const DeviceKind *device;      /* what they were measured on, where it is not what is planned for ... */

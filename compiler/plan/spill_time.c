@@ -1,6 +1,7 @@
 /* What a batch takes whose blocks come and go: steps compute, one after the other, and beside them a thread reads and
  * writes, writing first, as runtime/host/spill_moves.c does. Steps wait for what they read, and for memory that is still to
- * be written. */
+ * be written. Where a GPU's host updates it works beside all that, as runtime/cuda/home.cu does: it waits for gradients to come
+ * home, and what it has updated is read after that. */
 #include <math.h>
 
 #include "plan/spilling.h"
@@ -10,17 +11,18 @@
 typedef Vec(struct pd_block) Blocks;
 
 /* Those of parameters that come and go alike are one. */
-static void add(Blocks *blocks, int first, enum pd_block_kind kind, uint64_t parts, int group, int64_t bytes) {
+static void add(Blocks *blocks, int first, struct pd_block of, int64_t bytes) {
   if (bytes <= 0)
     return;
   for (int i = first; i < blocks->n; i++) {
     struct pd_block *b = &blocks->at[i];
-    if (b->kind == kind && b->parts == parts && b->group == group) {
+    if (b->kind == of.kind && b->parts == of.parts && b->group == of.group && b->added == of.added) {
       b->bytes += (size_t)bytes;
       return;
     }
   }
-  push(blocks, ((struct pd_block){.kind = kind, .parts = parts, .group = group, .bytes = (size_t)bytes}));
+  of.bytes = (size_t)bytes;
+  push(blocks, of);
 }
 
 static int part_of_piece(const SpillChoice *c, int piece) {
@@ -59,12 +61,17 @@ static void add_parameters(const SpillProblem *p, const SpillChoice *c, const in
       first = blocks->n, last = group[i];
     for (int k = 0; k < q->n_readers; k++)
       parts |= (uint64_t)1 << part_of_piece(c, q->reader[k]);
-    add(blocks, q->frozen ? 0 : first, PD_BLOCK_WEIGHTS, parts, group[i], q->weights);
+    struct pd_block b = {.kind = PD_BLOCK_WEIGHTS, .parts = parts, .group = group[i]};
+    add(blocks, q->frozen ? 0 : first, b, q->weights);
     if (q->frozen)
       continue;
-    for (int k = 0; k < q->n_uses; k++)
-      add(blocks, first, PD_BLOCK_GRADIENT, (uint64_t)1 << part_of_piece(c, q->use[k]), group[i], q->gradient);
-    add(blocks, first, PD_BLOCK_STATE, 0, group[i], q->state);
+    b.kind = PD_BLOCK_GRADIENT;
+    for (int k = 0; k < q->n_uses; k++) {
+      b.parts = (uint64_t)1 << part_of_piece(c, q->use[k]);
+      b.added = k + 1 < q->n_uses;
+      add(blocks, first, b, q->gradient);
+    }
+    add(blocks, first, (struct pd_block){.kind = PD_BLOCK_STATE, .group = group[i]}, q->state);
   }
 }
 
@@ -122,12 +129,13 @@ static int64_t workspace(const SpillProblem *p, const SpillChoice *c) {
 
 typedef struct StepTimes {
   double *forward, *backward; /* by part */
-  double *update;             /* by group, with its squares */
+  double *square, *update;    /* by group; of a device an update with its squares */
 } StepTimes;
 
 static StepTimes step_times(const SpillProblem *p, const SpillChoice *c, const int *group, int n_groups) {
+  const bool at_home = spill_at_home(p, c);
   StepTimes t = {alloc((size_t)c->parts * sizeof(double)), alloc((size_t)c->parts * sizeof(double)),
-                 alloc((size_t)(n_groups + 1) * sizeof(double))};
+                 alloc((size_t)(n_groups + 1) * sizeof(double)), alloc((size_t)(n_groups + 1) * sizeof(double))};
   for (int part = 0; part < c->parts; part++) {
     t.forward[part] = p->receive[c->start[part]];
     for (int k = c->start[part]; k < c->start[part + 1]; k++)
@@ -136,8 +144,11 @@ static StepTimes step_times(const SpillProblem *p, const SpillChoice *c, const i
                         p->receive_gradient[c->start[part + 1]];
   }
   for (int i = 0; i < p->n_params; i++)
-    if (group[i] >= 0)
-      t.update[group[i]] += p->param[i].update;
+    if (group[i] >= 0) {
+      const SpillParam *q = &p->param[i];
+      t.square[group[i]] += at_home ? q->square_at_home : 0;
+      t.update[group[i]] += at_home ? q->update_at_home : q->update;
+    }
   return t;
 }
 
@@ -145,6 +156,7 @@ static double step_seconds(const StepTimes *t, const struct pd_step *s) {
   switch (s->kind) {
   case PD_STEP_FORWARD: return t->forward[s->part];
   case PD_STEP_BACKWARD: return t->backward[s->part];
+  case PD_STEP_SQUARE: return t->square[s->group];
   case PD_STEP_UPDATE: return t->update[s->group];
   default: return 0;
   }
@@ -224,7 +236,8 @@ typedef struct Run {
   struct pd_moves moves;
   StepTimes times;
   double now, began, compute;
-  int64_t at; /* steps done, of all batches */
+  double host, host_free; /* likewise of the host that updates: seconds; when it has done what it was given */
+  int64_t at;             /* steps done, of all batches */
   bool fits;
   SpillTime out;
 } Run;
@@ -245,6 +258,19 @@ static void leave(Run *r, int64_t step) {
     }
 }
 
+/* Computation goes on meanwhile. What is read of such a block after it waits as for one that is written. */
+static void do_at_home(Run *r, const struct pd_step *s, double begin, double seconds) {
+  begin = fmax(begin, r->host_free);
+  for (int i = 0; i < r->blocks.n; i++)
+    if (pd_use_of(s, &r->blocks.at[i]) & PD_HOME)
+      begin = await_written(r, i, begin);
+  r->host += seconds;
+  r->host_free = begin + seconds;
+  for (int i = 0; i < r->blocks.n; i++)
+    if (pd_use_of(s, &r->blocks.at[i]) & PD_HOME)
+      r->t.written[i] = r->host_free;
+}
+
 /* Which does not compute before `ready`. */
 static void do_step(Run *r, int64_t step, const struct pd_step *s, double ready) {
   const int *block;
@@ -263,8 +289,13 @@ static void do_step(Run *r, int64_t step, const struct pd_step *s, double ready)
   while (r->t.awaited[step] > 0 && transfer(&r->t, INFINITY))
     now = r->t.awaited[step] > 0 ? now : fmax(now, r->t.free_at[false]);
   double seconds = step_seconds(&r->times, s);
-  r->compute += seconds;
-  r->now = fmax(now, ready) + seconds;
+  if (s->at_home) {
+    do_at_home(r, s, fmax(now, ready), seconds);
+    r->now = now;
+  } else {
+    r->compute += seconds;
+    r->now = fmax(now, ready) + seconds;
+  }
   while (transfer(&r->t, r->now))
     ;
   leave(r, step);
@@ -367,7 +398,7 @@ static bool go_on(Line *l, int i) {
   if (r->at % r->moves.steps == 0) {
     r->began = r->now;
     r->t.bytes_read = r->t.bytes_written = 0;
-    r->t.busy[false] = r->t.busy[true] = r->compute = 0;
+    r->t.busy[false] = r->t.busy[true] = r->compute = r->host = 0;
   }
   if (role.takes)
     role.takes->taken[role.k] = fmax(r->now, arrival(role.takes, role.k));
@@ -375,7 +406,7 @@ static bool go_on(Line *l, int i) {
   if (role.gives)
     role.gives->sent[role.k] = r->now;
   if (s.kind == PD_STEP_SQUARE && s.group == r->of.batch.groups - 1)
-    l->squared[i * BATCHES + batch] = r->now;
+    l->squared[i * BATCHES + batch] = fmax(r->now, s.at_home ? r->host_free : 0);
   r->at++;
   return true;
 }
@@ -394,7 +425,7 @@ static void prepare(Run *r, const SpillStage *stage) {
   const int64_t beside = p->beside + workspace(p, c) + inputs(p, c), room = p->limit - beside;
   r->of = (struct pd_holding){.block = r->blocks.at,
                               .n = r->blocks.n,
-                              .batch = {c->parts, !p->hands_on, p->microbatches, n_groups},
+                              .batch = {c->parts, !p->hands_on, p->microbatches, n_groups, spill_at_home(p, c)},
                               .page = (size_t)p->page,
                               .room = c->parts == 1 ? SIZE_MAX / 2
                                       : room > 0    ? (size_t)room
@@ -465,6 +496,7 @@ static void conclude(Run *r) {
   ensure(r->at == BATCHES * r->moves.steps);
   r->out.seconds = r->now - r->began;
   r->out.compute = r->compute;
+  r->out.host = r->host;
   r->out.transfer = fmax(r->t.busy[false], r->t.busy[true]);
   r->out.read = r->t.bytes_read;
   r->out.written = r->t.bytes_written;

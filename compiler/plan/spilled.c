@@ -6,19 +6,51 @@
 #include <string.h>
 
 #include "ops/op.h"
+#include "optimizers/optimizer.h"
 #include "plan/candidate.h"
 #include "plan/spilling.h"
 
 enum { MOST_TRIES = 16 }; /* of where stages start, for a size of microbatch */
 
-/* Seconds of a byte where no profile says it: a gigabyte a second, which disks of laptops reach. */
-static const double ASSUMED = 1e-9;
+/* Seconds of a byte where no profile says it. Of a file: a gigabyte a second, which disks of laptops reach. Of what the host of a
+ * GPU reads and writes in an update: 50 gigabytes a second, the share of a rank where eight have two sockets with eight channels
+ * of DDR4-3200 each, 205 GB/s a socket. */
+static const double ASSUMED = 1e-9, ASSUMED_AT_HOME = 1 / 50e9;
 
 static int64_t page_of(const Planner *r) { return backend_of(&r->target)->device->page; }
 
 /* Into pinned memory of the device's host: that is where a GPU spills unless a directory is named. */
 bool spills_to_host(const Planner *r) {
   return r->rates->host > 0 && (!r->request->spill || !strcmp(r->request->spill, "host"));
+}
+
+/* Whether the host may update parameters where they are at home. */
+static bool may_update_at_home(const Planner *r) {
+  return spills_to_host(r) && r->g && !update_rule(&r->g->train)->whole_tensors;
+}
+
+/* Plans come with what they need, or say why they cannot be. */
+bool check_update(const Planner *r) {
+  const bool asked = r->request->update == UPDATE_HOST || r->form.at_home;
+  Diagnostic *d = NULL;
+  if (r->request->update != UPDATE_FREE && !r->traits.spills) {
+    d = error_at(r->schedule_span, "PD0714", "--update: under '%s' parameters stay where they are updated",
+                 r->form.schedule);
+    help(d, "leave it out, or '--schedule spilled'");
+  } else if (r->request->update != UPDATE_FREE && r->rates->host <= 0) {
+    d = error_at(NO_SPAN, "PD0714",
+                 "--update: the target's ranks are processors, which update in their own memory");
+    help(d, "leave it out, or '--target cuda'");
+  } else if (asked && !spills_to_host(r)) {
+    d = error_at(NO_SPAN, "PD0714", "parameters are not updated on the host where %s",
+                 r->rates->host > 0 ? "a file has them, as '--spill' says" : "its memory is the ranks' own");
+    help(d, "'--spill host', or '--update device'");
+  } else if (asked && !may_update_at_home(r)) {
+    d = error_at(NO_SPAN, "PD0714", "'%s' looks at whole parameters, and is not made on the host",
+                 update_rule(&r->g->train)->name);
+    help(d, "'--update device', or an optimizer that goes by elements, such as 'adamw'");
+  }
+  return !d;
 }
 
 /* ---- the problem ------------------------------------------------------------------------------------------ */
@@ -39,26 +71,31 @@ static Ints uses_of_param(const Param *p, const int *piece) {
   return uses;
 }
 
+/* Whether the profile has what the link to the host takes, of the device that is planned for. */
+static bool knows_link(const Planner *r) { return r->profile && r->profile->to_device > 0 && !r->profile->device; }
+static bool knows_place(const Planner *r) { return r->profile && r->profile->read > 0; }
+static bool knows_host(const Planner *r) { return knows_link(r) && r->profile->at_home > 0; }
+
 static SpillParam param_of(const Planner *r, int i, const Ints *readers, const int *piece) {
   const Param *p = &r->g->params.at[i];
   Held held = parameter_held(r, r->rates, i);
   Ints uses = uses_of_param(p, piece);
   bool masters = r->target.precision == PRECISION_BF16 && held.weights < held.masters;
+  const double at_home = knows_host(r) ? r->profile->at_home : ASSUMED_AT_HOME;
+  const int64_t updated = update_rule(&r->g->train)->traffic * held.masters + 2 * held.moments;
   return (SpillParam){.frozen = p->frozen,
                       .elements = shape_elements(&p->shape),
                       .weights = held.weights + held.frozen,
                       .gradient = held.masters,
                       .state = held.moments + (masters ? held.masters : 0),
                       .update = held.update,
+                      .square_at_home = at_home * (double)((uses.n + (uses.n > 1)) * held.masters),
+                      .update_at_home = at_home * (double)(updated + (masters ? held.weights : 0)),
                       .n_readers = readers->n,
                       .reader = readers->at,
                       .n_uses = uses.n,
                       .use = uses.at};
 }
-
-/* Whether the profile has what the link to the host takes, of the device that is planned for. */
-static bool knows_link(const Planner *r) { return r->profile && r->profile->to_device > 0 && !r->profile->device; }
-static bool knows_place(const Planner *r) { return r->profile && r->profile->read > 0; }
 
 /* Where the device has memory of its own, all that moves crosses the link to its host's, each way beside the other; from and
  * to a file it takes what the file takes. */
@@ -74,7 +111,7 @@ static void set_rates(const Planner *r, SpillProblem *p) {
   p->write = fmax(p->write, place ? r->profile->write : ASSUMED);
 }
 
-static SpillProblem problem_of(const Planner *r, int64_t b) {
+static SpillProblem problem_of(const Planner *r, int64_t b, bool at_home) {
   const Costs *c = spans_at(r, b)->c;
   const int *piece = piece_of_nodes(r->g, r->p);
   const Ints *readers = readers_of_params(r);
@@ -98,7 +135,8 @@ static SpillProblem problem_of(const Planner *r, int64_t b) {
                                                                               : KEEP_FREE,
                           .microbatches = r->subject.batch / b,
                           .limit = r->limit,
-                          .page = page_of(r)};
+                          .page = page_of(r),
+                          .at_home = at_home};
   set_rates(r, &problem);
   return problem;
 }
@@ -113,8 +151,8 @@ static Ints pieces_within(const int *piece, int n, int first, int end) {
 }
 
 /* Of the pieces of a stage alone. Where others use a parameter, too, they have their own copy of it. */
-static SpillProblem problem_of_stage(const Planner *r, int64_t b, int first, int end) {
-  SpillProblem p = problem_of(r, b);
+static SpillProblem problem_of_stage(const Planner *r, int64_t b, int first, int end, bool at_home) {
+  SpillProblem p = problem_of(r, b, at_home);
   SpillParam *param = alloc((size_t)(p.n_params + 1) * sizeof *param);
   int n = 0;
   if (first == 0 && end == p.n)
@@ -145,6 +183,7 @@ typedef struct Stages {
   int n;
   const int *start; /* by stage, and one more: its first piece */
   SpillChoice *choice;
+  bool at_home; /* of those in several parts */
 } Stages;
 
 static Pipeline form_of_stages(const Planner *r, const Stages *s) {
@@ -171,6 +210,7 @@ static Pipeline form_of_stages(const Planner *r, const Stages *s) {
   }
   form.memory = most > 1 ? r->limit : 0;
   form.page = page_of(r);
+  form.at_home = s->at_home && most > 1;
   return form;
 }
 
@@ -247,7 +287,7 @@ static void set_stage(const Planner *r, const Plan *plan, const Program *program
   const int first = plan_part_of(plan, i, 0), parts = pipeline_chunks(l, i);
   const StagePlan *last = &plan->stage[first + parts - 1];
   *s = (SpillStage){.choice = choice_of(plan, i), .in_flight = programs[i].in_flight, .send = last->send_seconds};
-  s->problem = problem_of_stage(r, l->microbatch, plan->stage[first].first_piece, last->end_piece);
+  s->problem = problem_of_stage(r, l->microbatch, plan->stage[first].first_piece, last->end_piece, l->at_home);
   s->problem.limit = l->memory;
   if (parts == 1)
     return;
@@ -276,6 +316,7 @@ double spilled_seconds(const Planner *r, const Plan *plan) {
 typedef struct Found {
   Plan *best;
   const Plan *miss; /* the smallest that was laid out and does not fit */
+  bool at_home;     /* what is looked for: parameters are updated there */
 } Found;
 
 /* Whether the stage does. */
@@ -323,7 +364,7 @@ static int parts_of(const Stages *s) {
 /* Of a stage, where those behind it are settled. False: nothing was found that fits. */
 static bool find_parts(const Planner *r, int64_t b, const Stages *s, int i, Found *f) {
   enum { ROUNDS = 5 };
-  SpillProblem p = problem_of_stage(r, b, s->start[i], s->start[i + 1]);
+  SpillProblem p = problem_of_stage(r, b, s->start[i], s->start[i + 1], s->at_home);
   for (int round = 0; round < ROUNDS; round++) {
     SpillChoice c = choice_pinned(r, s, i);
     SpillTime time;
@@ -344,7 +385,7 @@ static bool find_parts(const Planner *r, int64_t b, const Stages *s, int i, Foun
 
 /* Of stages that start there. NULL: one does not fit. */
 static Plan *plan_of_stages(const Planner *r, int64_t b, const int *start, int n, Found *f) {
-  Stages s = {.n = n, .start = start, .choice = alloc((size_t)n * sizeof(SpillChoice))};
+  Stages s = {.n = n, .start = start, .choice = alloc((size_t)n * sizeof(SpillChoice)), .at_home = f->at_home};
   for (int i = 0; i < n; i++) /* until it is that stage's turn */
     s.choice[i] = (SpillChoice){.parts = 1, .start = {0, start[i + 1] - start[i]}, .keeps = {true}};
   for (int i = n - 1; i >= 0; i--) {
@@ -422,6 +463,21 @@ static char *rates_text(const Planner *r, const SpillProblem *p, const SpillTime
                 knows_place(r) ? "" : ", assumed: 'pdc profile --spill DIR' measures");
 }
 
+/* Where parameters are updated, if that may be either. */
+static const char *update_text(const Planner *r, const Plan *plan, double seconds) {
+  if (!may_update_at_home(r))
+    return "";
+  const char *how = r->request->update != UPDATE_FREE || r->request->plan ? "as asked" : "which is faster";
+  if (!plan->pipeline.at_home)
+    return format(" The device updates, %s.", how);
+  if (knows_host(r))
+    return format(" The host updates, %s: %.1f ms of a batch at %.1f GB/s.", how, seconds * 1e3,
+                  1e-9 / r->profile->at_home);
+  return format(
+      " The host updates, %s: %.1f ms of a batch at %.0f GB/s, assumed: 'pdc profile --spill host' measures.", how,
+      seconds * 1e3, 1e-9 / ASSUMED_AT_HOME);
+}
+
 /* What a batch would take with twice the memory, and stages that start where they do. */
 static char *with_more(const Planner *r, const Plan *plan, SpillStage *s) {
   const int n = plan->pipeline.n_stages;
@@ -438,28 +494,30 @@ static char *with_more(const Planner *r, const Plan *plan, SpillStage *s) {
   return format(" With %s it would be %.1f ms.", bytes_text(2 * (r->limit + r->process)), seconds * 1e3);
 }
 
-/* The longer of computing and moving. */
+/* The longer of computing and moving, and of what the host takes to update. */
 static char *bound(const Planner *r, const Plan *plan) {
   const int n = plan->pipeline.n_stages;
   SpillStage *s = stages_of(r, plan);
   SpillTime *time = alloc((size_t)n * sizeof *time);
   const double seconds = spill_pipeline_seconds(s, n, updates_meet(r, plan), time);
-  double least = 1e-12;
+  double least = 1e-12, host = 0;
   SpillTime all = {0};
   Text each = {0};
   for (int i = 0; i < n; i++) {
     all.home += time[i].home, all.read += time[i].read, all.written += time[i].written;
-    least = fmax(least, fmax(time[i].compute, time[i].transfer));
+    least = fmax(least, fmax(time[i].compute, fmax(time[i].transfer, time[i].host)));
+    host = fmax(host, time[i].host);
     text_add(&each, n == 1 ? "Computing takes %.1f ms of a batch, moving %.1f ms" : "%.1f and %.1f ms",
              time[i].compute * 1e3, time[i].transfer * 1e3);
     if (i + 1 < n)
       text_add(&each, ", ");
   }
   return format(
-      " %s%s: %s are read and %s written, at %s. No batch is shorter than the %s, and this one takes %.3f of it.%s",
+      " %s%s: %s are read and %s written, at %s.%s No batch is shorter than the %s, and this one takes %.3f of "
+      "it.%s",
       n > 1 ? "Computing and moving take, stage by stage, " : "", each.at, bytes_text(all.read),
-      bytes_text(all.written), rates_text(r, &s->problem, &all), n > 1 ? "longest of these" : "longer of both",
-      seconds / least, with_more(r, plan, s));
+      bytes_text(all.written), rates_text(r, &s->problem, &all), update_text(r, plan, host),
+      n > 1 || host > 0 ? "longest of these" : "longer of both", seconds / least, with_more(r, plan, s));
 }
 
 /* By stage. */
@@ -484,13 +542,24 @@ static char *why(const Planner *r, const Plan *plan) {
       r->request->microbatch ? " as asked" : " gives the shortest batch that fits", bound(r, plan));
 }
 
+/* Of all microbatches, with parameters updated where f->at_home says. */
+static void look(const Planner *r, Found *f) {
+  for (int i = r->microbatches.n - 1; i >= 0; i--) {
+    Plan *plan = best_of(r, r->microbatches.at[i], f);
+    if (is_shorter(plan, f->best))
+      f->best = plan;
+  }
+}
+
+/* On the device first: where both ways take as long, it is that one's. */
 Plan *plan_spilled(const Planner *r, NoPlan *none) {
   Found f = {0};
-  for (int i = r->microbatches.n - 1; i >= 0; i--) {
-    Plan *plan = best_of(r, r->microbatches.at[i], &f);
-    if (plan && (!f.best || plan->batch_seconds < f.best->batch_seconds))
-      f.best = plan;
-  }
+  if (r->request->update != UPDATE_HOST)
+    look(r, &f);
+  f.at_home = true;
+  const bool enough = f.best && (r->any_will_do || f.best->pipeline.chunks == 1);
+  if (r->request->update != UPDATE_DEVICE && may_update_at_home(r) && !enough)
+    look(r, &f);
   if (f.best)
     f.best->why = why(r, f.best);
   *none = (NoPlan){.no_microbatch = r->microbatches.n == 0, .miss = f.miss};

@@ -11,11 +11,12 @@ typedef enum { KEEP_FREE, KEEP_NONE, KEEP_ALL } Keeping;
 
 typedef struct SpillParam {
   bool frozen;
-  int64_t elements;                 /* which groups are made by */
-  int64_t weights, gradient, state; /* bytes: as passes read it; of one use; of what its update alone reads */
-  double update;                    /* seconds */
-  int n_readers, n_uses;            /* pieces: */
-  const int *reader, *use;          /* that read it, rising; by gradient: that makes it */
+  int64_t elements;                      /* which groups are made by */
+  int64_t weights, gradient, state;      /* bytes: as passes read it; of one use; of what its update alone reads */
+  double update;                         /* seconds */
+  double square_at_home, update_at_home; /* where the device's host does both */
+  int n_readers, n_uses;                 /* pieces: */
+  const int *reader, *use;               /* that read it, rising; by gradient: that makes it */
 } SpillParam;
 
 /* Of microbatches of one size. Seconds are of one of them; arrays by piece have n elements, those by cut n + 1. */
@@ -34,6 +35,7 @@ typedef struct SpillProblem {
   int64_t page;          /* which memory comes and goes in */
   double read, write;    /* seconds of a byte */
   bool both_ways;        /* at the same time; else the two take turns */
+  bool at_home;          /* the device's host updates, where blocks are at home */
 } SpillProblem;
 
 typedef struct SpillChoice {
@@ -46,6 +48,10 @@ typedef struct SpillChoice {
 
 /* Parts of which it is to be chosen. */
 static inline int spill_may_keep(const SpillProblem *p, const SpillChoice *c) { return c->parts - !p->hands_on; }
+/* Of one part nothing is at home. */
+static inline bool spill_at_home(const SpillProblem *p, const SpillChoice *c) {
+  return p->at_home && c->parts > 1;
+}
 static inline bool spill_keeps(const SpillProblem *p, const SpillChoice *c, int part) {
   return c->keeps[part] && part < spill_may_keep(p, c);
 }
@@ -56,6 +62,7 @@ static inline bool spill_reruns(const SpillProblem *p, const SpillChoice *c, int
 typedef struct SpillTime {
   double seconds;           /* of a batch; INFINITY: it does not fit */
   double compute, transfer; /* of these */
+  double host;              /* of these, in which the host updates */
   int64_t read, written;    /* bytes */
   int64_t least;            /* bytes of memory that the parts need */
   int64_t home;             /* bytes of all that comes and goes, in its place */

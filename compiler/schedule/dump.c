@@ -4,6 +4,7 @@
  *     ...
  *     sharded                                     (or no such line)
  *     keeps 0 2                                   (likewise)
+ *     at_home                                     (likewise)
  *     loop "warm-up" "fill the pipeline" FORWARD SEND */
 #include "schedule/program.h"
 
@@ -68,6 +69,8 @@ void program_dump(const Program *p, FILE *out) {
       fprintf(out, " %d", c);
   if (p->keeps)
     fputc('\n', out);
+  if (p->at_home)
+    fprintf(out, "  at_home\n");
   for (int c = 0; c < p->chunks; c++) {
     fprintf(out, "  slots");
     for (int i = 0; i < N_SLOTS; i++)
@@ -206,6 +209,10 @@ static Program read_one(Reader *r) {
   }
   if (!r->failed && accept(r, "keeps"))
     p.keeps = read_chunks(r);
+  if (!r->failed && accept(r, "at_home")) {
+    p.at_home = true;
+    end_of_line(r);
+  }
   if (!r->failed && (p.chunks < 1 || p.chunks > MAX_CHUNKS))
     expected(r, format("1 to %d chunks", MAX_CHUNKS));
   for (int c = 0; c < p.chunks && !r->failed; c++) {

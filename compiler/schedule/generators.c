@@ -344,6 +344,7 @@ Program *generate(const Generator *g, const Pipeline *pipeline, const bool *exch
                    .memory = pipeline->memory,
                    .kept = pipeline->kept[i],
                    .page = pipeline->page,
+                   .at_home = pipeline->at_home && g->spills && pipeline_chunks(pipeline, i) > 1,
                    .split_backward = g->split,
                    .in_flight = in_flight[i],
                    .period = pipeline->microbatches,

@@ -23,6 +23,7 @@ typedef struct Pipeline {
   int64_t memory; /* where the model spills: bytes of a rank's arena that may be in memory; 0: as few as will do */
   int *kept;      /* percent of what blocks have of it for those that stay until they are used again */
   int64_t page;   /* bytes that come and go at once, of whatever is in them */
+  bool at_home;   /* groups of parameters are updated where they are at home, by the host of the rank's device */
 } Pipeline;
 
 /* Every stage with one rank, none ahead, none recomputing; the batch is open. */

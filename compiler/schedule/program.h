@@ -86,7 +86,8 @@ typedef struct Program {
   uint64_t keeps; /* ... bit c: chunk c's saved values, too, instead of being recomputed (not of the last); ... */
   int64_t memory; /* ... and so many bytes of the rank's arena are in memory, 0: as few as will do; ... */
   int kept;       /* ... percent of what blocks have of them is for those that stay until their next use */
-  int64_t page;   /* ... they come and go in pages of so many bytes */
+  int64_t page;   /* ... they come and go in pages of so many bytes; ... */
+  bool at_home;   /* ... parameters are updated where they are at home, by the device's host */
   bool split_backward;     /* DO_WEIGHTS makes the gradients of weights that products need (zero-bubble) */
   int64_t in_flight;       /* n_i: turns between their forward and their backward, at most, of one rank */
   int64_t period;          /* M: microbatches an update, of all replicas */

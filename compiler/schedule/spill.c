@@ -78,7 +78,7 @@ static void decide_moves(Spill *s) {
 Spill *spill_start(const Program *p) {
   Spill *s = alloc(sizeof *s);
   int n = p->chunks;
-  *s = (Spill){.p = p, .batch = {n, program_ends_model(p), p->period, n}, .parts = n, .groups = n};
+  *s = (Spill){.p = p, .batch = {n, program_ends_model(p), p->period, n, p->at_home}, .parts = n, .groups = n};
   s->all = alloc((size_t)(3 * n + 4 + 3 * n * p->period) * sizeof(Piece));
   uint64_t last = (uint64_t)1 << (n - 1);
   s->weights = &s->all[s->n];
@@ -91,6 +91,7 @@ Spill *spill_start(const Program *p) {
   for (int i = 0; i <= n; i++)
     add_piece(s, PD_BLOCK_GRADIENT, i < n ? (uint64_t)1 << i : 1, i < n ? i : 0, NOTHING);
   add_piece(s, PD_BLOCK_GRADIENT, last, 0, NOTHING);
+  s->gradient[tied(s)].block.added = s->gradient[tied(s) + 1].block.sums = true;
   s->activations = add_between(s, PD_BLOCK_ACTIVATIONS);
   s->returned = add_between(s, PD_BLOCK_RETURNED);
   add_saved(s);
@@ -167,6 +168,7 @@ const char *spill_demote(Spill *s, const Step *step) {
 /* ---- work ------------------------------------------------------------------------------------------------ */
 
 static bool has(const Piece *p, int64_t what) { return p->here && p->holds == what; }
+static bool has_at_home(const Piece *p, int64_t what) { return !p->here && p->home == what; }
 
 static bool set(Piece *p, int64_t what) {
   p->holds = what;
@@ -228,24 +230,48 @@ static bool is_complete(const Spill *s, int parameter, int64_t batch) {
   return has(&s->gradient[parameter], whole) && (parameter < tied(s) || has(&s->gradient[parameter + 1], whole));
 }
 
+static const char *work_on_parameter(Spill *s, int parameter, int64_t batch, bool updates) {
+  Piece *weights = &s->weights[parameter], *state = &s->state[parameter];
+  if (!is_complete(s, parameter, batch))
+    return "the gradients are not in memory; part";
+  if (updates && (!has(weights, batch) || !has(state, batch)))
+    return "the weights to update are not in memory; part";
+  if (updates)
+    set(weights, batch + 1), set(state, batch + 1);
+  return NULL;
+}
+
+/* The sum of a tied parameter's gradients takes the place of the last of them. */
+static const char *work_at_home(Spill *s, int parameter, int64_t batch, bool updates) {
+  Piece *weights = &s->weights[parameter], *state = &s->state[parameter], *gradient = &s->gradient[parameter];
+  const int64_t whole = added(s, batch, s->p->period), sum = NOTHING - whole;
+  const bool several = parameter == tied(s);
+  if (!updates && (!has_at_home(gradient, whole) || (several && !has_at_home(&gradient[1], whole))))
+    return "the gradients are not at home; part";
+  if (!updates && several)
+    gradient[1].home = sum;
+  if (updates && !has_at_home(&gradient[several], several ? sum : whole))
+    return "the gradients to update by are not at home; part";
+  if (updates && (!has_at_home(weights, batch) || !has_at_home(state, batch)))
+    return "the weights to update are not at home; part";
+  if (updates)
+    weights->home = state->home = batch + 1;
+  return NULL;
+}
+
 /* One step of the sums of squares, or of the update. */
 static const char *work_on_group(Spill *s, int group, int64_t batch, bool updates) {
   struct pd_step now = step_at(s, s->at);
+  const char *why = NULL;
   if (now.kind != (updates ? PD_STEP_UPDATE : PD_STEP_SQUARE) || now.group != group)
     return "comes before the passes of the batch; part";
   promote(s);
-  for (int i = 0; i <= s->parts; i++) {
-    if (s->weights[i].block.group != group)
-      continue;
-    if (!is_complete(s, i, batch))
-      return "the gradients are not in memory; part";
-    if (updates && (!has(&s->weights[i], batch) || !has(&s->state[i], batch)))
-      return "the weights to update are not in memory; part";
-    if (updates)
-      set(&s->weights[i], batch + 1), set(&s->state[i], batch + 1);
-  }
-  demote(s);
-  return NULL;
+  for (int i = 0; i <= s->parts && !why; i++)
+    if (s->weights[i].block.group == group)
+      why = (now.at_home ? work_at_home : work_on_parameter)(s, i, batch, updates);
+  if (!why)
+    demote(s);
+  return why;
 }
 
 const char *spill_check(Spill *s, const Step *step) {

@@ -135,6 +135,8 @@ static bool slots_suffice(const Program *p, char **why) {
              false;
   if (p->keeps && !p->spills)
     return *why = format("stage %d: only what spills keeps some parts' saved values", p->stage), false;
+  if (p->at_home && !p->spills)
+    return *why = format("stage %d: only what spills is updated at home", p->stage), false;
   if (program_ends_model(p) && program_keeps(p, p->chunks - 1))
     return *why = format("part %d: the last one goes backward at once, and keeps nothing", p->chunks - 1), false;
   if (p->spills && (p->chunks < 2 || p->replicas > 1 || !p->per_batch))

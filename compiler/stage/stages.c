@@ -30,7 +30,7 @@ typedef struct AlikeKey {
 typedef struct PeakKey {
   int64_t lowered, replicas, versions, accumulators, exchanges, forward_only, sharded;
   int64_t spilled; /* microbatches; 0: it does not */
-  int64_t memory, kept, page;
+  int64_t memory, kept, page, at_home;
   int64_t receives, sends; /* likewise: its first part and its last, from and to other ranks */
   struct {
     int64_t saved, kept, received, sent, gradients, returned, inputs, deferred, packed;
@@ -271,6 +271,7 @@ static PeakKey peak_key(const LoweredStage *l, const Program *p) {
                  .memory = p->memory,
                  .kept = p->kept,
                  .page = p->page,
+                 .at_home = p->at_home,
                  .receives = p->spills && program_receives(p, 0),
                  .sends = p->spills && program_sends(p, p->chunks - 1)};
   for (int i = 0; i < p->chunks; i++) {

@@ -1,4 +1,5 @@
 /* A rank's GPU: which one, the arena on it, the stream of the work, and how its failures are reported. */
+#include "home.h"
 #include "internal.h"
 #include "pages.h"
 #include "pd_cuda.h"
@@ -90,6 +91,9 @@ struct Standing {
   int place;
 };
 
+static int ranks_here = 1;
+int pd_ranks_here(void) { return ranks_here; }
+
 /* This rank's number among those of its machine, in the order of the launch, which is that of the plan's devices. */
 static int number_here(void) {
   Standing mine = {pd_this_machine(), pd.place};
@@ -98,8 +102,12 @@ static int number_here(void) {
   MPI_Iallgather(&mine, sizeof mine, MPI_BYTE, all, sizeof mine, MPI_BYTE, pd_comm_everyone, &request);
   pd_wait(1, &request, "all ranks to name their machine", -1, NULL, -1);
   int number = 0;
-  for (int r = 0; r < pd.everyone; r++)
-    number += all[r].place < mine.place && !strcmp(all[r].machine.boot, mine.machine.boot);
+  ranks_here = 0;
+  for (int r = 0; r < pd.everyone; r++) {
+    const bool here = !strcmp(all[r].machine.boot, mine.machine.boot);
+    number += here && all[r].place < mine.place;
+    ranks_here += here;
+  }
   free(all);
   return number;
 }
@@ -187,7 +195,7 @@ void pd_device_finish(void) {
 }
 
 const char *pd_device_name(void) { return name; }
-int pd_device_threads(void) { return 1; }
+int pd_device_threads(void) { return pd_home_threads(); }
 
 int pd_device_counts(struct pd_device_count to[PD_DEVICE_COUNTS]) {
   const struct pd_device_count counts[] = {{"own_products", pd_counts.own_products},

@@ -1,8 +1,12 @@
 /* What the link between a GPU's memory and its host's carries, for `pdc profile --spill`: as blocks of a model that spills
- * go over it (spill_host.cu), to and from pinned memory, in a stream each way, both ways at once. */
-#include "pd_cuda.h"
+ * go over it (spill_host.cu), to and from pinned memory, in a stream each way, both ways at once. And what an update takes that
+ * the host makes there (home.cu). */
+#include "home.h"
+#include "internal.h"
 
 #include <algorithm>
+#include <chrono>
+#include <string.h>
 
 namespace {
 
@@ -49,6 +53,26 @@ double finish(Way *w) {
   return 1e-3 * w->milliseconds[ROUNDS / 2] / (double)(BLOCK * BLOCKS);
 }
 
+/* AdamW's: as many arrays as it has, in tiles as programs have them. */
+struct Arrays {
+  enum { N = 4, TILES = 1024 };
+  float *at[N]; /* weights, gradient, moments */
+};
+
+void update_tile(const Arrays &a, int tile) {
+  const pd_adamw_arguments arguments = {.beta1 = 0.9, .beta2 = 0.999, .eps = 1e-8, .weight_decay = 0.01};
+  const pd_adamw_step step = pd_adamw_constants(&arguments, 1e-3, 0, 1, true);
+  const size_t first = static_cast<size_t>(tile) * PD_TILE;
+  float *moment[] = {a.at[2] + first, a.at[3] + first};
+  pd_adamw_elements(PD_TILE, &step, a.at[0] + first, a.at[0] + first, a.at[1] + first, moment);
+}
+
+double seconds_of_update(const Arrays &a) {
+  const auto start = std::chrono::steady_clock::now();
+  pd_home_share(0, Arrays::TILES, [&](int tile) { update_tile(a, tile); });
+  return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+}
+
 } // namespace
 
 pd_link pd_time_link(void) {
@@ -59,4 +83,20 @@ pd_link pd_time_link(void) {
     for (Way *w : {&in, &out}) read_clock(w, round < 0 ? 0 : round);
   }
   return {finish(&in), finish(&out)};
+}
+
+double pd_time_home_update(void) {
+  const size_t bytes = sizeof(float) * Arrays::TILES * PD_TILE;
+  double seconds[ROUNDS];
+  Arrays a;
+  pd_home_make_threads();
+  for (float *&at : a.at) {
+    pd_cuda_check(cudaMallocHost((void **)&at, bytes), "get pinned memory for profiling");
+    memset(at, 0, bytes);
+  }
+  seconds_of_update(a);
+  for (double &one : seconds) one = seconds_of_update(a);
+  for (float *at : a.at) pd_cuda_check(cudaFreeHost(at), "give back pinned memory");
+  std::nth_element(seconds, seconds + ROUNDS / 2, seconds + ROUNDS);
+  return seconds[ROUNDS / 2] / static_cast<double>(bytes * (2 * Arrays::N - 1)); /* the gradient is read alone */
 }

@@ -1,12 +1,14 @@
 /* One launch updates all parameters of a stage: a block a tile (pd_tiles), each element by its rule in
  * optimizers/list.h, as on the host. With masters these are what is updated, and the working copies of the next
  * version are rounded from them; without, the next version is computed from the one before. */
+#include "home.h"
 #include "internal.h"
-#include "pd_cuda.h"
 #include "kernels/pd_math.h"
 #include "pd_elements.h"
+#include "spill.h"
 
 #include <stdlib.h>
+#include <vector>
 
 /* A parameter as the kernel sees it; byte offsets as in struct pd_parameter. */
 enum class Kind { KEPT, TRAINED, AVERAGE };
@@ -244,9 +246,68 @@ template <class Rule> static void update(const struct pd_update_arrays *u, const
   pd_check_agreement(u->t);
 }
 
+/* ---- updates that the host makes where parameters are at home ---------------------------------------------- */
+
+/* As host/optimizer.c has it, of one version. */
+static struct pd_updated run_at_home(int64_t t, const pd_tile &c) {
+  const struct pd_parameter *p = &pd.stage->parameters[c.parameter];
+  char *weights = pd_home_at(pd_weights_at(p, t));
+  struct pd_updated r = {};
+  float *gradient = p->n_uses ? pd_home_copy(c.parameter) : NULL;
+  if (p->n_uses && !gradient) gradient = pd_home(pd_gradient_at(p, t, pd_accumulators(t)));
+  r.gradient = gradient ? gradient + c.first : NULL;
+  r.bf16 = p->bf16;
+  r.to = reinterpret_cast<float *>(weights) + c.first;
+  if (pd.stage->has_masters) {
+    r.to = reinterpret_cast<float *>(pd_home_at(pd_state_at(pd.stage->masters, p))) + c.first;
+    r.working = weights + static_cast<size_t>(c.first) * (p->bf16 ? sizeof(pd_bf16) : sizeof(float));
+  }
+  r.from = r.to;
+  for (int i = 0; i < pd.stage->n_moments && p->n_uses && pd_is_trained(p); i++)
+    r.moment[i] = pd_home(pd_moment_at(p, i)) + c.first;
+  return r;
+}
+
+/* Traced, an update lasts until it is made. */
+static void await_traced() {
+  static cudaEvent_t made;
+  if (!pd_options.trace) return;
+  if (!made) made = pd_cuda_event();
+  pd_home_record(made);
+  pd_cuda_await(made, "the host to update parameters");
+}
+
+static void update_at_home(const struct pd_update_arrays *u, pd_elements *elements, size_t step_bytes) {
+  std::vector<char> steps(static_cast<size_t>(u->n_steps) * step_bytes);
+  for (int i = 0; i < u->n_steps; i++)
+    memcpy(steps.data() + static_cast<size_t>(i) * step_bytes, u->step[i], step_bytes);
+  pd_home_tiles(PD_STEP_UPDATE, u->first, u->end, [=, t = u->t](int tile) {
+    const pd_tile &c = pd_tiles[tile];
+    const struct pd_parameter *p = &pd.stage->parameters[c.parameter];
+    const struct pd_updated r = run_at_home(t, c);
+    pd_update_some(p, c.n, &r, elements, steps.data() + static_cast<size_t>(pd_step_of(p)) * step_bytes);
+  });
+  await_traced();
+}
+
+static void average_at_home(const struct pd_update_arrays *u) {
+  pd_home_tiles(PD_STEP_UPDATE, u->first, u->end, [t = u->t](int tile) {
+    const pd_tile &c = pd_tiles[tile];
+    const struct pd_parameter *p = &pd.stage->parameters[c.parameter];
+    pd_average_some(p, c.n, t, run_at_home(t, c).to, pd_home(pd_average_at(p)) + c.first);
+  });
+  await_traced();
+}
+
+/* ---- the table ------------------------------------------------------------------------------------------ */
+
 /* A launch is given 4 KiB at most. */
 #define UPDATE(rule, optimizer, moments)                                                  \
   static void rule##_update(const struct pd_update_arrays *u) {                           \
+    if (pd_updates_at_home()) {                                                           \
+      update_at_home(u, pd_##rule##_elements, sizeof(struct pd_##optimizer##_step));      \
+      return;                                                                             \
+    }                                                                                     \
     static_assert(sizeof(rules::rule) <= 3840, "all groups' constants go with a launch"); \
     rules::rule with = {};                                                                \
     for (int i = 0; i < u->n_steps; i++)                                                  \
@@ -281,6 +342,7 @@ static void launch_average(const void *of) {
 }
 
 static void average(const struct pd_update_arrays *u) {
+  if (pd_updates_at_home()) return average_at_home(u);
   const int end = pd_first_tile(u->end);
   char *copy = pd_twice_copy(u->t);
   Launch<rules::given> x = {u, NULL, pd_first_tile(u->first), end};

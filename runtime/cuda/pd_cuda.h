@@ -58,6 +58,7 @@ struct pd_machine {
   char host[HOST_NAME_MAX + 1], boot[40];
 };
 pd_machine pd_this_machine(void);
+int pd_ranks_here(void); /* so many of the launch's are on this one */
 
 /* Device memory, pinned memory and events without times, which are given back at the end of the run. */
 void *pd_cuda_memory(size_t bytes);
@@ -119,6 +120,8 @@ struct pd_link {
   double to_device, from_device;
 };
 pd_link pd_time_link(void);
+/* Seconds of a byte that the host reads or writes in an update in pinned memory, on as many threads as programs have. */
+double pd_time_home_update(void);
 
 /* A kernel's pointer parameters with how many elements they have, for readers and for tests/cuda/host, which
  * checks every access against it. */

@@ -4,6 +4,7 @@
  * computation waits by events for what it needs. */
 #include "spill.h"
 
+#include "home.h"
 #include "internal.h"
 #include "pages.h"
 #include "spill_place.h"
@@ -16,12 +17,11 @@
 /* What is known of a block beside its struct pd_spill_block, at the same place in its array. */
 struct Moving {
   bool has_pages;
-  bool leaves;         /* it has them until the device is done with it */
-  bool comes;          /* computation has not been told to wait for `arrived` */
-  bool room;           /* what is in it is going to be overwritten */
-  cudaEvent_t used;    /* by computation, as it was told to leave */
-  cudaEvent_t arrived; /* a copy to the device */
-  cudaEvent_t gone;    /* a copy home */
+  bool leaves; /* it has them until the device is done with it */
+  bool stale;  /* and what is in them is not what is at home */
+  bool comes;  /* computation has not been told to wait for `arrived` */
+  bool room;   /* what is in it is going to be overwritten */
+  pd_spill_events events;
 };
 
 static std::vector<Moving> moving;
@@ -53,15 +53,16 @@ bool pd_spill_place_start(const char *where, int64_t bytes, char *why) {
   const pd_spill_place *to = strcmp(where, "host") ? &pd_spill_to_disk : &pd_spill_to_host;
   if (!to->start(where, bytes, why) || !pd_pages_start(why)) return false;
   moving.resize(static_cast<size_t>(pd_spill_blocks.n));
-  for (Moving &m : moving) m.used = pd_cuda_event(), m.arrived = pd_cuda_event(), m.gone = pd_cuda_event();
+  for (Moving &m : moving) m.events = {pd_cuda_event(), pd_cuda_event(), pd_cuda_event(), NULL};
   place = to;
-  return true;
+  return pd_home_start(to == &pd_spill_to_host, why);
 }
 
 /* The device has nothing more to compute; copies may be under way. */
 void pd_spill_place_finish(void) {
   for (const Moving &m : moving)
-    for (cudaEvent_t event : {m.arrived, m.gone}) pd_cuda_await(event, "blocks to come and go");
+    for (cudaEvent_t event : {m.events.arrived, m.events.gone}) pd_cuda_await(event, "blocks to come and go");
+  pd_home_finish();
   if (place) place->finish();
   place = NULL;
 }
@@ -77,13 +78,13 @@ static void await(const pd_spill_block *b, cudaEvent_t event, const char *what) 
 /* ---- what leaves ------------------------------------------------------------------------------------- */
 
 static bool is_done(const pd_spill_block *b) {
-  const Moving &m = of(b);
-  return pd_cuda_happened(m.used) && pd_cuda_happened(m.arrived) && pd_cuda_happened(m.gone);
+  const pd_spill_events &e = of(b).events;
+  return pd_cuda_happened(e.used) && pd_cuda_happened(e.arrived) && pd_cuda_happened(e.gone);
 }
 
 static void take_pages(pd_spill_block *b) {
   pd_pages_take(b->block.offset, b->block.bytes);
-  of(b).has_pages = of(b).leaves = false;
+  of(b).has_pages = of(b).leaves = of(b).stale = false;
 }
 
 static void take_pages_of_done() {
@@ -95,7 +96,8 @@ static void take_pages_of_done() {
 static void await_pages() {
   if (leaving.empty()) pd_fail("internal: the planned memory does not suffice for what comes");
   pd_spill_block *b = leaving.front();
-  for (cudaEvent_t event : {of(b).used, of(b).arrived, of(b).gone}) await(b, event, "to leave the GPU");
+  const pd_spill_events &e = of(b).events;
+  for (cudaEvent_t event : {e.used, e.arrived, e.gone}) await(b, event, "to leave the GPU");
   take_pages_of_done();
 }
 
@@ -106,8 +108,8 @@ static void leave(pd_spill_block *b, bool changed) {
     asked.erase(queued);
     return;
   }
-  pd_spill_record(m.used, pd_stream);
-  if (changed) place->send(b, m.used, m.gone);
+  pd_spill_record(m.events.used, pd_stream);
+  if (changed) place->send(b, m.events);
   b->written |= changed;
   m.leaves = true;
   leaving.push_back(b);
@@ -120,7 +122,7 @@ static void begin_copy(pd_spill_block *b) {
   Moving &m = of(b);
   if (m.room) return;
   if (b->written) {
-    place->bring(b, m.arrived);
+    place->bring(b, m.events);
     m.comes = true;
   } else {
     pd_cuda_check(cudaMemsetAsync(pd.arena + b->block.offset, 0, b->block.bytes, pd_stream), "clear a block");
@@ -137,7 +139,7 @@ static void begin_copies() {
   }
 }
 
-/* One that is still leaving stays as it is: what it holds is what it would be read as. */
+/* One that is still leaving stays as it is: what it holds is what it would be read as, unless the host has changed it since. */
 static void come(pd_spill_block *b, bool room) {
   Moving &m = of(b);
   m.room = room;
@@ -145,6 +147,8 @@ static void come(pd_spill_block *b, bool room) {
     leaving.erase(std::find(leaving.begin(), leaving.end(), b));
     m.leaves = false;
     m.comes = true; /* where it has left for home that must be over before it is changed */
+    if (m.stale) begin_copy(b);
+    m.stale = false;
   } else {
     asked.push_back(b);
   }
@@ -168,9 +172,25 @@ void pd_spill_await(struct pd_spill_block *b) {
   }
   if (!m.comes) return;
   m.comes = false;
-  if (place->may_fail) await(b, m.arrived, "to come to the GPU");
-  pd_spill_order(pd_stream, m.arrived);
-  pd_spill_order(pd_stream, m.gone);
+  if (place->may_fail) await(b, m.events.arrived, "to come to the GPU");
+  pd_spill_order(pd_stream, m.events.arrived);
+  pd_spill_order(pd_stream, m.events.gone);
+}
+
+/* ---- what the host works on at home --------------------------------------------------------------------- */
+
+char *pd_spill_begin_at_home(pd_spill_block *b, cudaStream_t stream) {
+  const Moving &m = of(b);
+  if (b->here) pd_fail("internal: a block is in memory while it is changed at home");
+  for (cudaEvent_t event : {m.events.used, m.events.arrived, m.events.gone}) pd_spill_order(stream, event);
+  return pd_spill_pinned(b);
+}
+
+void pd_spill_end_at_home(pd_spill_block *b, cudaEvent_t done) {
+  Moving &m = of(b);
+  m.events.at_home = done;
+  m.stale = m.leaves;
+  b->written = true;
 }
 
 /* Whoever needs its memory waits for that. */

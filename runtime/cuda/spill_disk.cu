@@ -89,7 +89,7 @@ static void call(cudaHostFn_t work, Piece *p, cudaStream_t stream) {
   pd_cuda_check(cudaLaunchHostFunc(stream, work, p), "have the spill file read or written");
 }
 
-static void bring(pd_spill_block *b, cudaEvent_t arrived) {
+static void bring(pd_spill_block *b, const pd_spill_events &events) {
   for (Piece &p : pieces_of(b)) {
     auto &buffer = in.buffer[in.turn++ % BUFFERS];
     p.memory = buffer.memory;
@@ -100,11 +100,11 @@ static void bring(pd_spill_block *b, cudaEvent_t arrived) {
     copy(pd.arena + b->block.offset + p.at, p.memory, p.n, cudaMemcpyHostToDevice, in.copies);
     pd_spill_record(buffer.emptied, in.copies);
   }
-  pd_spill_record(arrived, in.copies);
+  pd_spill_record(events.arrived, in.copies);
 }
 
-static void send(pd_spill_block *b, cudaEvent_t used, cudaEvent_t gone) {
-  pd_spill_order(out.copies, used);
+static void send(pd_spill_block *b, const pd_spill_events &events) {
+  pd_spill_order(out.copies, events.used);
   for (Piece &p : pieces_of(b)) {
     auto &buffer = out.buffer[out.turn++ % BUFFERS];
     p.memory = buffer.memory;
@@ -115,7 +115,7 @@ static void send(pd_spill_block *b, cudaEvent_t used, cudaEvent_t gone) {
     call(write_piece, &p, out.file);
     pd_spill_record(buffer.emptied, out.file);
   }
-  pd_spill_record(gone, out.file);
+  pd_spill_record(events.gone, out.file);
 }
 
 const pd_spill_place pd_spill_to_disk = {start, finish, bring, send, true, pd_spill_file_failure};

@@ -20,19 +20,23 @@ static void finish() {
   pd_cuda_check(cudaFreeHost(home), "give back pinned memory");
 }
 
-static void bring(pd_spill_block *b, cudaEvent_t arrived) {
+char *pd_spill_pinned(const pd_spill_block *b) { return home + b->home; }
+
+static void bring(pd_spill_block *b, const pd_spill_events &events) {
   char *to = pd.arena + b->block.offset;
+  if (events.at_home) pd_spill_order(in, events.at_home);
   pd_cuda_check(cudaMemcpyAsync(to, home + b->home, b->block.bytes, cudaMemcpyHostToDevice, in),
                 "copy a block to the device");
-  pd_spill_record(arrived, in);
+  pd_spill_record(events.arrived, in);
 }
 
-static void send(pd_spill_block *b, cudaEvent_t used, cudaEvent_t gone) {
+static void send(pd_spill_block *b, const pd_spill_events &events) {
   const char *from = pd.arena + b->block.offset;
-  pd_spill_order(out, used);
+  pd_spill_order(out, events.used);
+  if (events.at_home) pd_spill_order(out, events.at_home);
   pd_cuda_check(cudaMemcpyAsync(home + b->home, from, b->block.bytes, cudaMemcpyDeviceToHost, out),
                 "copy a block to the host");
-  pd_spill_record(gone, out);
+  pd_spill_record(events.gone, out);
 }
 
 static const char *failure() { return NULL; }

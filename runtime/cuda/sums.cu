@@ -1,6 +1,7 @@
 /* What is added up between the ranks' messages, on a stream beside computation. No order depends on timing:
  * replicas are added by number, uses from last to first, squares by thread, then by tile, then by parameter. */
 #include "clip.h"
+#include "home.h"
 #include "spill.h"
 #include "transport.h"
 
@@ -26,11 +27,14 @@ struct contribution {
   int first_tile, n_tiles;
 };
 static const contribution *contributions;
-static int n_contributions, *contributed_at; /* pd_square_at() */
-static double *tile_squares;                 /* on the device, as the next */
-static double *squares;                      /* [contribution] */
-static double **known;                       /* pinned: [batch % batches][contribution] */
-static cudaEvent_t *combined;                /* [batch % batches] */
+static std::vector<contribution> contributed; /* the same on the host */
+static int n_contributions, *contributed_at;  /* pd_square_at() */
+static double *tile_squares;                  /* on the device, as the next */
+static double *squares;                       /* [contribution] */
+static double *tile_squares_at_home;          /* pinned: where the host adds up gradients */
+static cudaEvent_t copied;                    /* what it has no gradients of at home */
+static double **known;                        /* pinned: [batch % batches][contribution] */
+static cudaEvent_t *combined;                 /* [batch % batches] */
 static cudaEvent_t order;
 static int n_batches;
 static float
@@ -56,6 +60,13 @@ static __device__ double sum_of_block(double x) {
     __syncthreads();
     if ((int)threadIdx.x < half) part[threadIdx.x] += part[threadIdx.x + half];
   }
+  return part[0];
+}
+
+/* The same on the host. */
+static double sum_of_parts(double *part) {
+  for (int half = THREADS / 2; half; half /= 2)
+    for (int j = 0; j < half; j++) part[j] += part[j + half];
   return part[0];
 }
 
@@ -135,6 +146,7 @@ static void make_contributions() {
   }
   contributions = on_device(mine.data(), mine.size());
   n_contributions = (int)mine.size();
+  contributed = mine;
 }
 
 static void make_tables() {
@@ -167,6 +179,10 @@ void pd_sums_start(int batches) {
   tile_squares = on_device<double>(NULL, (size_t)pd_n_tiles);
   squares = on_device<double>(NULL, (size_t)n_contributions);
   order = pd_cuda_event();
+  if (pd_updates_at_home()) {
+    copied = pd_cuda_event();
+    tile_squares_at_home = (double *)pd_cuda_pinned(sizeof *tile_squares_at_home * (size_t)(pd_n_tiles + 1));
+  }
   n_batches = batches;
   known = (double **)pd_allocate(sizeof *known * (size_t)batches);
   combined = (cudaEvent_t *)pd_allocate(sizeof *combined * (size_t)batches);
@@ -198,10 +214,72 @@ static void combine_tiles(int64_t t, int first, int end, cudaStream_t stream) {
               (char *)pd_accumulators(t), pd.arena + pd_exchange_set(t), tile_squares);
 }
 
+/* ---- what the host adds up where gradients are at home ------------------------------------------ */
+
+/* As combine() does it with a tile. */
+static double combine_tile_at_home(int64_t t, int tile) {
+  const pd_tile &c = pd_tiles[tile];
+  const pd_parameter *p = &pd.stage->parameters[c.parameter];
+  double part[THREADS] = {0};
+  auto gradient = [&](int use) { return pd_home(pd_use_at(p, use, t, pd_accumulators(t))) + c.first; };
+  float *sum = gradient(p->n_uses - 1);
+  for (int use = p->n_uses - 2; use >= 0; use--) {
+    const float *more = gradient(use);
+    for (int64_t i = 0; i < c.n; i++) sum[i] += more[i];
+  }
+  for (int64_t i = 0; i < c.n; i += THREADS)
+    for (int64_t j = 0; j < THREADS && i + j < c.n; j++) part[j] += (double)sum[i + j] * (double)sum[i + j];
+  return sum_of_parts(part);
+}
+
+/* Those of a parameter that stay in the device's memory, for other stages are sent them. */
+static void combine_and_copy(int64_t t, int parameter) {
+  const int first = pd_first_tile(parameter), end = pd_first_tile(parameter + 1);
+  const pd_parameter *p = &pd.stage->parameters[parameter];
+  if (first == end) return;
+  combine_tiles(t, first, end, pd_stream);
+  pd_cuda_check(cudaMemcpyAsync(tile_squares_at_home + first, tile_squares + first,
+                                sizeof(double) * (size_t)(end - first), cudaMemcpyDeviceToHost, pd_stream),
+                "copy a gradient's squares");
+  pd_cuda_check(cudaMemcpyAsync(pd_home_copy(parameter), pd_gradient_at(p, t, pd_accumulators(t)),
+                                sizeof(float) * (size_t)p->elements, cudaMemcpyDeviceToHost, pd_stream),
+                "copy a gradient");
+}
+
+static void combine_at_home(int64_t t, int first, int end) {
+  for (int i = first; i < end; i++)
+    if (pd_home_copy(i)) combine_and_copy(t, i);
+  pd_cuda_check(cudaEventRecord(copied, pd_stream), "record an event");
+  pd_home_after(copied);
+  pd_home_tiles(PD_STEP_SQUARE, first, end, [t](int tile) {
+    const int parameter = pd_tiles[tile].parameter;
+    if (pd.stage->parameters[parameter].n_uses && !pd_home_copy(parameter))
+      tile_squares_at_home[tile] = combine_tile_at_home(t, tile);
+  });
+}
+
+/* As add_tiles() does it. */
+static void add_tiles_at_home(const contribution *all, int n, double *to) {
+  for (int i = 0; i < n; i++) to[i] = pd_add_squares(tile_squares_at_home + all[i].first_tile, all[i].n_tiles);
+}
+
+static void square_at_home(int64_t t) {
+  const int at = (int)(t % n_batches);
+  for (int group = 0, first, end; pd_spill_next_squared(group, &first, &end); group++)
+    combine_at_home(t, first, end);
+  pd_home_then([=] { add_tiles_at_home(contributed.data(), n_contributions, known[at]); });
+  pd_home_record(combined[at]);
+}
+
 /* Gradients that come and go are added up where computation waits for them, behind those of other stages. */
 void pd_combine(int64_t t) {
   const int at = (int)(t % n_batches);
   const cudaStream_t stream = pd_spills() ? pd_stream : pd_exchange_stream;
+  if (pd_updates_at_home()) {
+    pd_order(pd_exchange_stream, pd_stream, order);
+    square_at_home(t);
+    return;
+  }
   if (pd_spills()) {
     pd_order(pd_exchange_stream, pd_stream, order);
     for (int group = 0, first, end; pd_spill_next_squared(group, &first, &end); group++)
@@ -235,9 +313,7 @@ const float *pd_scale_of(int64_t t) { return scales ? scales + t % n_batches : N
 double pd_add_squares(const double *square, int n) {
   double part[THREADS] = {0};
   for (int i = 0; i < n; i++) part[i % THREADS] += square[i];
-  for (int half = THREADS / 2; half; half /= 2)
-    for (int j = 0; j < half; j++) part[j] += part[j + half];
-  return part[0];
+  return sum_of_parts(part);
 }
 
 void pd_gradients_complete(int64_t t) {
