@@ -1,14 +1,19 @@
 # Sourced by tests of models that spill: plans in which some of the memory that all would take is to be had.
-# $target: c, or cuda, whose programs run on tests/cuda/host, with memory that comes and goes in small pages. $place: where
-# parts go; of cuda's next_place changes it.
-target=${target:-c} place=$work
-[ "$target" = cuda ] && place=host && export CUDA_HOST_PAGE=4096
+# $target: c, or cuda, whose programs run on tests/cuda/host, with memory that comes and goes in small pages, and where parameters
+# are updated by the device, or, with UPDATE=host, by several threads of the host. $place: where parts go; of cuda's next_place
+# changes it, unless parameters are updated there.
+target=${target:-c} place=$work update=
+[ "$target" = cuda ] && place=host update=${UPDATE:-device} && export CUDA_HOST_PAGE=4096
+[ "$update" = host ] && export OMP_NUM_THREADS=3
 
-next_place() { [ "$target" = c ] || { [ "$place" = host ] && place=$work || place=host; }; }
+next_place() {
+  [ "$target" = c ] || [ "$update" = host ] || { [ "$place" = host ] && place=$work || place=host; }
+}
 
 # settings: what plans are for.
 settings() {
-  [ "$target" = cuda ] && echo "--target cuda --precision ${precision:-f32}" || echo "--precision ${of_c:-f32}"
+  [ "$target" = cuda ] && echo "--target cuda --precision ${precision:-f32} --update $update" ||
+    echo "--precision ${of_c:-f32}"
 }
 
 # planned FILE: its bytes in memory, on the rank that has most.

@@ -52,8 +52,10 @@ setting() {
 level=-O0 seed=0
 setting plain
 setting momentum -D 'optimizer=nesterov(lr=0.05, momentum=0.9)'
-setting tensors -D 'optimizer=muon(lr=0.01)'
-setting shapes -D 'optimizer=adafactor(lr=0.01)'
+setting sign -D 'optimizer=lion(lr=0.001)'
+setting descent -D 'optimizer=sgd(lr=0.1)'
+[ "$update" = host ] || setting tensors -D 'optimizer=muon(lr=0.01)' # which the host does not make
+[ "$update" = host ] || setting shapes -D 'optimizer=adafactor(lr=0.01)'
 setting frozen -D 'freeze="ln.*"'
 setting averages -D ema=0.9
 setting unclipped -D clip_norm=0

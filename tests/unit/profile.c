@@ -44,7 +44,7 @@ static char *pretend(void *context, const char *text) {
   Text t = {0};
   if (pretended.backend == &backend_cuda)
     text_add(&t, "library 130100 A \"GPU\" of theirs\n");
-  text_add(&t, "update 3e-9\napart 4e-9\nnorm 1e-9\nto_device 5e-11\nfrom_device 8e-11\n");
+  text_add(&t, "update 3e-9\napart 4e-9\nnorm 1e-9\nto_device 5e-11\nfrom_device 8e-11\nat_home 2e-11\n");
   for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
     StageKernels *k = fuse(graph, &pieces, 0, pieces.n, 0, 1, sizes[i], false, false, pretended);
     for (int j = 0; j < k->forward.n + k->backward.n; j++) {
@@ -586,6 +586,8 @@ static void mistakes_are_diagnosed(void **unused) {
       {"\"norm_ns\"", "\"norms\""},
       {"to_device_bytes_per_second\": ", "to_device_bytes_per_second\": -"},
       {"\"from_device", "\"off_device"},
+      {"update_bytes_per_second\": ", "update_bytes_per_second\": -"},
+      {"\"update_bytes", "\"write_bytes"},
       {"\"signature\": {", "\"signature\": [{"},
       {"\"microbatches\": [", "\"microbatches\": [], \"x\": ["},
   };

@@ -153,6 +153,7 @@ static void last_keeps(Program *p) { p->keeps |= 4, p->slots[2].saved = p->slots
 static void last_goes_backward_later(Program *p) { p->in_flight = program_turns(p); }
 static void last_is_not_promoted(Program *p) { omit(p, 1, DO_PROMOTE); }
 static void last_is_demoted_between(Program *p) { swap(p, 1, DO_BACKWARD, DO_DEMOTE); }
+static void updates_at_home(Program *p) { p->at_home = true; }
 static void fewer_between_parts(Program *p) { p->slots[1].received--; }
 static void fewer_received_from_a_stage(Program *p) { p[1].slots[0].received--; }
 static void fewer_sent_to_a_stage(Program *p) { p[0].slots[1].sent--; }
@@ -292,6 +293,8 @@ static void test_broken_programs_of_all_kinds_are_refused(void **state) {
       {"slots of a part that keeps", keeps, fewer_kept, "slots for what it keeps"},
       {"a part that keeps in one slot", keeps, keeps_another, "slots for what it keeps"},
       {"parts that keep where nothing comes and goes", two, keeps_another, "only what spills keeps"},
+      {"updates at home where nothing comes and goes", two, updates_at_home,
+       "only what spills is updated at home"},
       {"slots between parts", spilled, fewer_between_parts, "slots between parts"},
       {"slots from another stage", stages, fewer_received_from_a_stage, "received activations' slot"},
       {"slots to another stage", stages, fewer_sent_to_a_stage, "sent activations' slot"},

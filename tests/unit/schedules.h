@@ -28,6 +28,7 @@ typedef struct Case {
   bool vertical_sync;
   unsigned keeps; /* spilled, bit p: part p of the model does not recompute */
   bool sharded;   /* replicas update a part of the weights each */
+  bool at_home;   /* spilled: the device's host updates */
 } Case;
 
 /* One replica and one chunk everywhere. */
@@ -64,6 +65,7 @@ static const Pipeline *pipeline_of(Case c) {
                  .vertical_sync = c.vertical_sync,
                  .shard_optimizer = c.sharded,
                  .keeps = c.keeps,
+                 .at_home = c.at_home,
                  .chunks = chunks_of(c),
                  .n_stages = c.stages,
                  .replicas = replicas,
@@ -85,10 +87,10 @@ static Program *make(Case c) {
 }
 
 static char *describe(Case c) {
-  return format("%s d %d M %d recompute %x exchanges %x replicas %s ahead %x chunks %d parts %s keeps %x%s%s",
+  return format("%s d %d M %d recompute %x exchanges %x replicas %s ahead %x chunks %d parts %s keeps %x%s%s%s",
                 c.schedule, c.stages, (int)c.microbatches, c.recompute, c.exchanges, c.replicas ? c.replicas : "1",
                 c.ahead, chunks_of(c), c.parts ? c.parts : "", c.keeps, c.vertical_sync ? " vertical sync" : "",
-                c.sharded ? " sharded" : "");
+                c.sharded ? " sharded" : "", c.at_home ? " at home" : "");
 }
 
 static bool is(Case c, const char *schedule) { return !strcmp(c.schedule, schedule); }
@@ -109,6 +111,7 @@ static Case allowed(Case c, int64_t more) {
   if (!is(c, "interleaved") && !is(c, "spilled"))
     c.chunks = 0;
   c.keeps &= is(c, "spilled") ? ~0u : 0;
+  c.at_home &= is(c, "spilled");
   c.parts = is(c, "spilled") && c.stages > 1 ? some_parts(c) : NULL;
   if (is(c, "zb_h1") || is(c, "forward"))
     c.recompute = 0;
@@ -151,6 +154,7 @@ static Case random_case(unsigned *state) {
   c.keeps = random_below(state, 2) ? 0 : random_below(state, 1 << 16) * 0x10001u;
   c.vertical_sync = random_below(state, 2);
   c.sharded = c.replicas && random_below(state, 2);
+  c.at_home = c.keeps ? c.keeps & 1 : c.exchanges & 2;
   return allowed(c, random_below(state, 3) ? random_below(state, 8) : 0);
 }
 

@@ -40,6 +40,8 @@ static void add_param(Model *m, int piece, int also) {
                              .n_uses = n,
                              .reader = m->piece[i],
                              .use = m->piece[i]};
+  m->param[i].square_at_home = m->param[i].update / 2;
+  m->param[i].update_at_home = 4 * m->param[i].update;
 }
 
 static void make(Model *m) {
@@ -110,7 +112,7 @@ static double shortest_of_all(const SpillProblem *p) {
   return best;
 }
 
-static void compare_with_every_choice(Keeping keeping, int problems) {
+static void compare_with_every_choice(Keeping keeping, int problems, bool at_home) {
   static Model m;
   double worst = 0, sum = 0;
   int n = 0;
@@ -118,13 +120,15 @@ static void compare_with_every_choice(Keeping keeping, int problems) {
     ArenaMark mark = arena_mark();
     make(&m);
     m.p.keeping = keeping;
+    m.p.at_home = m.p.both_ways = at_home;
     int64_t least = least_of_all(&m.p);
     m.p.limit = least + (int64_t)((double)least * between(0, 1.5));
     double best = shortest_of_all(&m.p);
     SpillChoice c;
     SpillTime time;
     assert_true(spill_search(&m.p, &c, &time));
-    assert_true(time.seconds >= fmax(time.compute, time.transfer) * (1 - 1e-9));
+    assert_true(time.seconds >= fmax(fmax(time.compute, time.transfer), time.host) * (1 - 1e-9));
+    assert_true((time.host > 0) == at_home);
     worst = fmax(worst, time.seconds / best - 1);
     sum += time.seconds / best - 1;
     n++;
@@ -138,12 +142,72 @@ static void compare_with_every_choice(Keeping keeping, int problems) {
 
 static void search_is_near_the_best(void **unused) {
   (void)unused;
-  compare_with_every_choice(KEEP_NONE, 120);
+  compare_with_every_choice(KEEP_NONE, 120, false);
 }
 
 static void search_with_parts_that_keep_is_near_the_best(void **unused) {
   (void)unused;
-  compare_with_every_choice(KEEP_FREE, 12);
+  compare_with_every_choice(KEEP_FREE, 12, false);
+}
+
+static void search_is_near_the_best_where_the_host_updates(void **unused) {
+  (void)unused;
+  compare_with_every_choice(KEEP_NONE, 60, true);
+}
+
+/* Two parts with a parameter each, memory for all and a link that takes no time: the host squares both, and updates both one
+ * after the other; each part computes as soon as its own is updated, the first one's forward passes beside the second's
+ * update. */
+static void computing_goes_on_beside_the_host(void **unused) {
+  (void)unused;
+  static Model m;
+  for (int i = 0; i < 100; i++) {
+    ArenaMark mark = arena_mark();
+    const double microbatches = 1 + (double)below(4);
+    m = (Model){.p = {.n = 2, .microbatches = (int64_t)microbatches, .limit = INT64_MAX / 4, .page = 4096}};
+    SpillChoice c = {.parts = 2, .kept = 100, .start = {0, 1, 2}};
+    for (int k = 0; k < 2; k++) {
+      m.forward[k] = between(1e-5, 1e-3), m.backward[k] = between(1e-5, 1e-3);
+      add_param(&m, k, -1);
+      m.param[k].elements = m.param[0].elements; /* a group each */
+      m.param[k].square_at_home = between(0, 1e-3), m.param[k].update_at_home = between(0, 4e-3);
+    }
+    SpillProblem *p = &m.p;
+    p->forward = m.forward, p->backward = m.backward, p->receive = p->receive_gradient = m.none;
+    p->saved = m.saved, p->inputs = m.inputs, p->work = m.work, p->activations = p->returned = m.activations;
+    p->param = m.param, p->both_ways = p->at_home = true;
+    const SpillParam *first = &m.param[0], *second = &m.param[1];
+    const double rerun = microbatches * m.forward[0]; /* before its backward pass */
+    const double wanted = first->square_at_home + second->square_at_home + first->update_at_home +
+                          fmax(microbatches * m.forward[0], second->update_at_home) + rerun +
+                          microbatches * (m.forward[1] + m.backward[1] + m.backward[0]);
+    const SpillTime time = spill_time(p, &c);
+    if (fabs(time.seconds - wanted) > 1e-9 * wanted)
+      fail_msg("%.9g s, not %.9g", time.seconds, wanted);
+    arena_release(mark);
+  }
+}
+
+/* Nothing that the update alone reads comes to the device, and no gradient goes back there. */
+static void what_the_host_updates_is_read_by_passes_alone(void **unused) {
+  (void)unused;
+  static Model m;
+  for (int i = 0; i < 100; i++) {
+    ArenaMark mark = arena_mark();
+    make(&m);
+    m.p.limit = INT64_MAX / 4, m.p.at_home = m.p.both_ways = true;
+    SpillChoice c = choice_of(&m.p, (1 << (m.p.n - 1)) - 1);
+    int64_t weights = 0, gradients = 0;
+    for (int k = 0; k < m.p.n_params; k++) {
+      weights += m.param[k].weights;
+      gradients += m.param[k].gradient * m.param[k].n_uses;
+    }
+    c.kept = 100;
+    const SpillTime time = spill_time(&m.p, &c);
+    assert_int_equal(time.read, weights);
+    assert_int_equal(time.written, gradients);
+    arena_release(mark);
+  }
 }
 
 /* More memory is never slower, with the choice that is the best for less at hand. */
@@ -248,6 +312,9 @@ int main(void) {
   const struct CMUnitTest tests[] = {cmocka_unit_test(search_is_near_the_best),
                                      cmocka_unit_test(more_memory_is_no_slower),
                                      cmocka_unit_test(a_pipeline_takes_what_its_schedule_does),
-                                     cmocka_unit_test(search_with_parts_that_keep_is_near_the_best)};
+                                     cmocka_unit_test(search_with_parts_that_keep_is_near_the_best),
+                                     cmocka_unit_test(search_is_near_the_best_where_the_host_updates),
+                                     cmocka_unit_test(computing_goes_on_beside_the_host),
+                                     cmocka_unit_test(what_the_host_updates_is_read_by_passes_alone)};
   return cmocka_run_group_tests(tests, NULL, NULL);
 }
