@@ -223,7 +223,7 @@ void pd_trace_start(void) {
 /* ---- the end: what rank 0 must know of each rank ------------------------------------------------- */
 
 struct about {
-  int32_t stage, replica, replicas, chunks, in_row, n_stages, versions;
+  int32_t stage, replica, replicas, chunks, in_row, n_stages, versions, at_home;
   int64_t n, dropped, microbatches;
   int64_t bytes[PD_SEND_ACTIVATIONS + 4][PD_MAX_CHUNKS]; /* of messages, by work and chunk */
 };
@@ -241,6 +241,7 @@ static struct about about_me(void) {
                     .replicas = s->replicas[s->stage],
                     .chunks = s->chunks > 1 ? s->chunks : 1,
                     .in_row = s->spilled != NULL,
+                    .at_home = s->spilled && s->spilled->at_home,
                     .n_stages = s->n_stages,
                     .versions = s->versions,
                     .n = n_records,
@@ -346,6 +347,7 @@ static void write_record(FILE *f, int rank, const struct record *r, const struct
           end > start ? (end - start) * 1e6 : 0, counts ? "microbatch" : "update", number);
   if (counts && thread == COMPUTE) fprintf(f, ",\"version\":%lld", (long long)version_of(r, a));
   if (a->chunks > 1 && counts) fprintf(f, ",\"chunk\":%d", r->chunk);
+  if (r->work == PD_UPDATE && a->at_home) fprintf(f, ",\"by\":\"host\"");
   if (r->peer >= 0) fprintf(f, ",\"peer\":%d", r->peer);
   if (is_message(r->work)) fprintf(f, ",\"bytes\":%lld", (long long)a->bytes[r->work][r->chunk]);
   fprintf(f, "}}");

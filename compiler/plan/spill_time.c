@@ -68,7 +68,7 @@ static void add_parameters(const SpillProblem *p, const SpillChoice *c, const in
     b.kind = PD_BLOCK_GRADIENT;
     for (int k = 0; k < q->n_uses; k++) {
       b.parts = (uint64_t)1 << part_of_piece(c, q->use[k]);
-      b.added = k + 1 < q->n_uses;
+      b.added = spill_at_home(p, c) && k + 1 < q->n_uses;
       add(blocks, first, b, q->gradient);
     }
     add(blocks, first, (struct pd_block){.kind = PD_BLOCK_STATE, .group = group[i]}, q->state);

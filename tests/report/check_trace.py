@@ -66,6 +66,8 @@ for e in events:
         assert e["args"]["version"] == max((k - 1) // microbatches - delay[stage], 0), e
     elif e["cat"] == "update":
         updates[e["pid"]].append(e)
+        by_host = plan.get("update") == "host" and held[stage] > 1
+        assert e["args"].get("by") == ("host" if by_host else None), e
 parts = len(plan["stages"])
 every = {(part, k) for part in range(parts) for k in range(1, total + 1)}
 assert set(passes["forward"]) == every and set(passes["backward"]) == every
