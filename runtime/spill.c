@@ -246,10 +246,10 @@ struct pd_spill_block *pd_spill_block_at(const void *at) {
   return low < n_blocks && blocks[low].block.offset <= offset ? &blocks[low] : NULL;
 }
 
-/* Two blocks are in memory beside what is there for steps: where that is too much, the latter gives way. */
+/* Two blocks are in memory beside what is there for steps: where that is more than steps ever have, the latter gives way. */
 static void make_room(const struct pd_spill_block *b) {
   size_t bytes = held_bytes + paged(b) + (visited[0] ? paged(visited[0]) : 0);
-  if (in_step || !held_bytes || bytes <= pd.stage->spilled->room) return;
+  if (in_step || !held_bytes || bytes <= moves.most) return;
   release_others(NULL, NULL);
   await_all_written();
 }
