@@ -56,18 +56,17 @@ static void run_first(cuda_host_stream *s) {
   cuda_host_doing = before;
 }
 
-/* One operation of any stream but `except`; false: none can run. */
+/* One operation of any stream but `except`, all that can run being as likely; false: none can. */
 static bool run_any(const cuda_host_stream *except = nullptr) {
-  size_t n = streams.size() + 1, first = cuda_host_random_below(n);
-  for (size_t i = 0; i < n; i++) {
-    size_t j = (first + i) % n;
-    cuda_host_stream *s = j < streams.size() ? streams[j] : &legacy;
-    if (s != except && can_run(s)) {
-      run_first(s);
-      return true;
-    }
+  static std::vector<cuda_host_stream *> ready;
+  ready.clear();
+  for (size_t i = 0; i <= streams.size(); i++) {
+    cuda_host_stream *s = i < streams.size() ? streams[i] : &legacy;
+    if (s != except && can_run(s)) ready.push_back(s);
   }
-  return false;
+  if (ready.empty()) return false;
+  run_first(ready[cuda_host_random_below(ready.size())]);
+  return true;
 }
 
 /* One operation that the first of `s` waits for, or itself. */
