@@ -31,7 +31,7 @@ static void average_of_batch(const struct pd_parameter *p, int64_t n, const stru
 
 /* A parameter without a gradient keeps its value, as in PyTorch. */
 void pd_update_some(const struct pd_parameter *p, int64_t n, const struct pd_updated *r, pd_elements *elements,
-                   const void *step) {
+                    const void *step) {
   if (p->buffer)
     average_of_batch(p, n, r);
   else if (!r->gradient && r->from != r->to)

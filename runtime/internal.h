@@ -302,7 +302,7 @@ struct pd_updated {
 };
 /* elements NULL: what has a gradient is updated already. */
 void pd_update_some(const struct pd_parameter *p, int64_t n, const struct pd_updated *r, pd_elements *elements,
-                   const void *step);
+                    const void *step);
 /* Then: moves averages towards the weights of update t. */
 void pd_average_some(const struct pd_parameter *p, int64_t n, int64_t t, const float *w, float *average);
 /* The host's: all tiles by such a rule, which is NULL where what has a gradient is updated already. copy: NULL, or
