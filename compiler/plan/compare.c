@@ -64,6 +64,8 @@ Plan *plan_open_schedule(const Graph *g, const Pieces *p, const PlanRequest *req
   PlanRequest chosen = *request;
   chosen.delay = DELAY_FREE;
   chosen.schedule = best ? best->pipeline.schedule : "flush"; /* which needs least: it says why nothing runs */
+  if (!schedule_traits(chosen.schedule).spills)
+    chosen.update = UPDATE_FREE;
   Plan *plan = plan_make(g, p, &chosen, runners_up, n);
   if (plan)
     plan->why = format("Of the schedules %s %s is the fastest. %s", tried.at, chosen.schedule, plan->why);

@@ -207,8 +207,8 @@ bool spills_to_host(const Planner *r); /* into pinned memory of the device's hos
 bool check_update(const Planner *r);
 /* The fastest that is found, of all microbatches. NULL with `none` filled. */
 Plan *plan_spilled(const Planner *r, NoPlan *none);
-/* Of a plan whose parts come and go: seconds of a batch. */
-double spilled_seconds(const Planner *r, const Plan *plan);
+/* Of a plan whose parts come and go: seconds of a batch; where a stage's host updates, its update's are set. */
+double spilled_seconds(const Planner *r, Plan *plan);
 
 /* ---- least.c */
 /* A plan that the planner finds with so little memory a device that it finds none with 64 KiB less (exact), or with 1 %

@@ -306,9 +306,14 @@ static SpillStage *stages_of(const Planner *r, const Plan *plan) {
   return s;
 }
 
-double spilled_seconds(const Planner *r, const Plan *plan) {
-  SpillTime *time = alloc((size_t)plan->pipeline.n_stages * sizeof *time);
-  return spill_pipeline_seconds(stages_of(r, plan), plan->pipeline.n_stages, updates_meet(r, plan), time);
+double spilled_seconds(const Planner *r, Plan *plan) {
+  const int n = plan->pipeline.n_stages;
+  SpillTime *time = alloc((size_t)n * sizeof *time);
+  const double seconds = spill_pipeline_seconds(stages_of(r, plan), n, updates_meet(r, plan), time);
+  for (int i = 0; i < n; i++)
+    for (int k = 0; k < pipeline_chunks(&plan->pipeline, i) && time[i].host > 0; k++)
+      plan->stage[plan_part_of(plan, i, k)].update_seconds = k ? 0 : time[i].host;
+  return seconds;
 }
 
 /* ---- the search ------------------------------------------------------------------------------------------- */
