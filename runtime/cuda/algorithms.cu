@@ -4,10 +4,10 @@
  * Sums that are split over k go through the workspace in a fixed order, never through c. What the library refuses here
  * is counted, and noted once. */
 #include "algorithms.h"
+#include "measured.h"
 
 #include <algorithm>
 #include <cstdio>
-#include <cstring>
 #include <vector>
 
 static void check(cublasStatus_t status, const char *what) {
@@ -110,24 +110,15 @@ static struct {
   bool noted;
 } planned;
 
-static void device_name(char to[256]) {
-  cudaDeviceProp device;
-  int number;
-  pd_cuda_check(cudaGetDevice(&number), "ask for the device");
-  pd_cuda_check(cudaGetDeviceProperties(&device, number), "ask for the device");
-  snprintf(to, 256, "%s", device.name);
-}
-
 void pd_use_algorithms(const struct pd_algorithm *of, int n, const char *device, int64_t version) {
-  char here[256];
+  const std::string here = pd_this_device();
   int64_t version_here = static_cast<int64_t>(cublasLtGetVersion());
-  device_name(here);
-  planned = {of, n, strcmp(here, device) != 0 || version_here != version, false};
+  planned = {of, n, here != device || version_here != version, false};
   if (!planned.elsewhere) return;
   pd_note(
       "the plan's algorithms for products are of cuBLASLt %lld on '%s', and this is %lld on '%s': they are the "
       "library's own choice",
-      (long long)version, device, (long long)version_here, here);
+      (long long)version, device, (long long)version_here, here.c_str());
   planned.noted = true;
 }
 
@@ -164,39 +155,12 @@ struct Candidate {
   double seconds;
 };
 
-/* Seconds of one run, from event to event over `runs`. */
-static double seconds_of(const pd_lt_run &run, const Candidate &c, int runs) {
-  static cudaEvent_t start, end;
-  float milliseconds;
-  if (!start) {
-    pd_cuda_check(cudaEventCreate(&start), "make an event");
-    pd_cuda_check(cudaEventCreate(&end), "make an event");
-  }
-  pd_cuda_check(cudaEventRecord(start, pd_stream), "record an event");
-  for (int i = 0; i < runs; i++) run(c.algorithm);
-  pd_cuda_check(cudaEventRecord(end, pd_stream), "record an event");
-  pd_cuda_check(cudaEventSynchronize(end), "time a product");
-  pd_cuda_check(cudaEventElapsedTime(&milliseconds, start, end), "time a product");
-  return 1e-3 * static_cast<double>(milliseconds) / runs;
-}
-
-/* Of each the median over rounds in which they take turns, so that a clock that falls slows all of them. */
+/* Of each. */
 static void time_all(const pd_lt_run &run, std::vector<Candidate> *candidates) {
-  enum { ROUNDS = 7 };
-  const double ROUND_SECONDS = 1e-3, LEAST_SECONDS = 5e-6; /* of a run: what takes less is a launch alone */
-  std::vector<double> rounds;
-  const size_t n = candidates->size();
-  for (const Candidate &c : *candidates) seconds_of(run, c, 1); /* loads its kernel */
-  double once = std::max(seconds_of(run, candidates->front(), 1), LEAST_SECONDS);
-  int runs = static_cast<int>(ROUND_SECONDS / once) + 1;
-  for (int r = 0; r < ROUNDS; r++)
-    for (const Candidate &c : *candidates) rounds.push_back(seconds_of(run, c, runs));
-  for (size_t i = 0; i < n; i++) {
-    double of_round[ROUNDS];
-    for (size_t r = 0; r < ROUNDS; r++) of_round[r] = rounds[r * n + i];
-    std::nth_element(of_round, of_round + ROUNDS / 2, of_round + ROUNDS);
-    (*candidates)[i].seconds = of_round[ROUNDS / 2];
-  }
+  std::vector<std::function<void()>> runs;
+  for (const Candidate &c : *candidates) runs.push_back([&run, &c] { run(c.algorithm); });
+  std::vector<double> seconds = pd_time_in_turns(runs);
+  for (size_t i = 0; i < seconds.size(); i++) (*candidates)[i].seconds = seconds[i];
 }
 
 /* What is listed first, as it is, and each that is listed and may be used, as a plan would say it. */
@@ -218,15 +182,14 @@ static std::vector<Candidate> candidates_of(const pd_lt_product &p) {
 /* One is taken in place of the first that may be used where it is faster by more than measurements differ; none, where what
  * is listed first is faster as it is. */
 static void measure(const pd_lt_product &p, const pd_lt_run &run, Measured *best) {
-  const double FASTER = 0.98;
   std::vector<Candidate> candidates = candidates_of(p);
   if (candidates.size() < 2) return;
   time_all(run, &candidates);
   auto quicker = [](const Candidate &a, const Candidate &b) { return a.seconds < b.seconds; };
   const Candidate *first = &candidates[1],
                   *fastest = &*std::min_element(candidates.begin() + 1, candidates.end(), quicker);
-  if (fastest->seconds > FASTER * first->seconds) fastest = first;
-  if (fastest->seconds * FASTER > candidates[0].seconds) return;
+  if (fastest->seconds > PD_FASTER * first->seconds) fastest = first;
+  if (fastest->seconds * PD_FASTER > candidates[0].seconds) return;
   best->algorithm = fastest->numbers;
   best->seconds = fastest->seconds;
   best->first_seconds = candidates[0].seconds;
@@ -259,9 +222,7 @@ void pd_tell_algorithms(bool json) {
 }
 
 void pd_tell_library(void) {
-  char device[256];
-  device_name(device);
-  printf("library %lld %s\n", static_cast<long long>(cublasLtGetVersion()), device);
+  printf("library %lld %s\n", static_cast<long long>(cublasLtGetVersion()), pd_this_device().c_str());
 }
 
 /* ---- the choice ------------------------------------------------------------------------------------- */

@@ -1,7 +1,7 @@
 /* Scaled dot-product attention on a GPU: which kernels compute a call. Tensors in bf16 with rows of whole 16
  * bytes go to tensor cores, all others, floats above all, to kernels of fused multiply-adds. What a row sees,
  * what hides a key, and what a row without keys gives is as in kernels/attention.c. */
-#include "attention.h"
+#include "attention_cudnn.h"
 #include "pd_elements.h"
 #include "scratch.h"
 
@@ -46,22 +46,22 @@ static bool fits_tensor_cores(const attention &a, std::initializer_list<const at
 }
 
 static void forward(const struct pd_attention *p, const pd_in &q, const pd_in &k, const pd_in &v,
-                    const pd_in &mask, const pd_out &o, const pd_out &lse) {
+                    const pd_in &mask, const pd_out &o, const pd_out &lse, void *scratch) {
   attention a = describe(p, q, k, v, pd_written(lse), mask);
   a.o = tensor(o.at, o.type, p->o, p->length, p->size);
   if (fits_tensor_cores(a, {&a.q, &a.k, &a.v, &a.o}))
-    attention_forward_bf16(a);
+    pd_attention_run({p, a, false, pd_attention_workspace(p, false, scratch), nullptr, [&] { attention_forward_bf16(a); }});
   else
     attention_forward_f32(a);
 }
 
-void pd_attention_forward(const struct pd_attention *a, pd_in q, pd_in k, pd_in v, pd_out o, pd_out lse, void *) {
-  forward(a, q, k, v, nullptr, o, lse);
+void pd_attention_forward(const struct pd_attention *a, pd_in q, pd_in k, pd_in v, pd_out o, pd_out lse, void *scratch) {
+  forward(a, q, k, v, nullptr, o, lse, scratch);
 }
 
 void pd_masked_attention_forward(const struct pd_attention *a, pd_in q, pd_in k, pd_in v, pd_in mask, pd_out o,
-                                 pd_out lse, void *) {
-  forward(a, q, k, v, mask, o, lse);
+                                 pd_out lse, void *scratch) {
+  forward(a, q, k, v, mask, o, lse, scratch);
 }
 
 enum { ROW_WARPS = 8 };
@@ -94,12 +94,19 @@ static void backward(const struct pd_attention *p, const pd_in &q, const pd_in &
   a.dk = tensor(dk.at, dk.type, p->dk, p->kv_length, p->size);
   a.dv = tensor(dv.at, dv.type, p->dv, p->kv_length, p->size);
   a.rows = static_cast<attention_row *>(static_cast<void *>(pd_scratch_begin(scratch)));
-  int64_t rows = (int64_t)a.batch * a.heads * a.length;
-  PD_LAUNCH(describe_rows, (unsigned)((rows + ROW_WARPS - 1) / ROW_WARPS), 32 * ROW_WARPS, 0, pd_stream, a);
-  if (fits_tensor_cores(a, {&a.q, &a.k, &a.v, &a.d_o, &a.dq, &a.dk, &a.dv}))
-    attention_backward_bf16(a);
+  bool on_tensor_cores = fits_tensor_cores(a, {&a.q, &a.k, &a.v, &a.d_o, &a.dq, &a.dk, &a.dv});
+  auto own = [&] {
+    int64_t rows = (int64_t)a.batch * a.heads * a.length;
+    PD_LAUNCH(describe_rows, (unsigned)((rows + ROW_WARPS - 1) / ROW_WARPS), 32 * ROW_WARPS, 0, pd_stream, a);
+    if (on_tensor_cores)
+      attention_backward_bf16(a);
+    else
+      attention_backward_f32(a);
+  };
+  if (on_tensor_cores && a.o.bf16 && a.o.vectors)
+    pd_attention_run({p, a, true, pd_attention_workspace(p, true, scratch), a.rows, own});
   else
-    attention_backward_f32(a);
+    own();
 }
 
 void pd_attention_backward(const struct pd_attention *a, pd_in q, pd_in k, pd_in v, pd_in o, pd_in lse, pd_in d_o,

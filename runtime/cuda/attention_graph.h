@@ -2,7 +2,7 @@
 #ifndef PD_ATTENTION_GRAPH_H
 #define PD_ATTENTION_GRAPH_H
 
-#include "cudnn_graph.h"
+#include "cudnn_graphs.h"
 #include "pd_runtime.h"
 
 /* Whether cuDNN has a graph for it: in bf16, without a mask that is a tensor. */

@@ -14,6 +14,7 @@ struct pd_counts {
   int64_t separate_sums;    /* calls whose sums of a factor, the gradient of a bias, a kernel of ours makes */
   int64_t refused_algorithms;  /* that cuDNN listed and would not run */
   int64_t column_convolutions; /* calls in the program that cuDNN could be asked for and has no algorithm for */
+  int64_t own_attentions;      /* calls in the program that the plan gives to cuDNN and kernels of ours compute */
   int64_t late_kernels; /* places that launched their kernel for the first time after the first two updates */
   bool settled;         /* those are over: a kernel that is loaded now may hold up all that runs */
 };

@@ -205,6 +205,7 @@ int pd_device_counts(struct pd_device_count to[PD_DEVICE_COUNTS]) {
                                            {"separate_sums", pd_counts.separate_sums},
                                            {"refused_algorithms", pd_counts.refused_algorithms},
                                            {"column_convolutions", pd_counts.column_convolutions},
+                                           {"own_attentions", pd_counts.own_attentions},
                                            {"late_kernels", pd_counts.late_kernels}};
   static_assert(sizeof counts / sizeof *counts == PD_DEVICE_COUNTS);
   memcpy(to, counts, sizeof counts);

@@ -37,6 +37,21 @@ void pd_time_algorithms(bool on);
 void pd_tell_algorithms(bool json);
 void pd_tell_library(void);
 
+/* Which attentions cuDNN computes, and how, by the numbers that it gives its engines (attention_cudnn.cu); as above: on
+ * another device or with another version kernels of ours compute them. */
+struct pd_planned_attention {
+  const char *attention; /* by sizes, as `pdc profile` calls it */
+  int64_t engine, workspace; /* bytes */
+  int n_knobs;
+  int64_t knobs[8]; /* type and value of each */
+};
+void pd_use_attentions(const struct pd_planned_attention *of, int n, const char *device, int64_t version);
+/* "attention ENGINE KNOBS WORKSPACE SECONDS OWN_SECONDS NAME" for each that has run since the last call and that cuDNN is
+ * faster at than our own kernels; "cudnn VERSION DEVICE", where there is a cuDNN. */
+void pd_time_attentions(bool on);
+void pd_tell_attentions(bool json);
+void pd_tell_cudnn(void);
+
 /* What kernels know of the microbatch that the stream is at, and of the run, in device memory. */
 struct pd_now {
   uint64_t seed;

@@ -6,6 +6,8 @@
 
 #include "pd_runtime.h"
 
+#include <stdio.h>
+
 #define PD_PLANNED static inline __attribute__((unused)) /* no file calls all */
 
 enum { PD_SCRATCH_UNIT = 256, PD_MIB = 1 << 20 };
@@ -312,8 +314,30 @@ PD_PLANNED int64_t pd_cuda_convolution_scratch(const struct pd_convolution_shape
 /* ---- attention ---------------------------------------------------------------------------------- */
 
 /* The backward pass: two floats a row. */
+PD_PLANNED int64_t pd_attention_rows_bytes(const struct pd_attention *a, bool backward) {
+  return backward ? a->batch * a->heads * a->length * 2 * (int64_t)sizeof(float) : 0;
+}
 PD_PLANNED int64_t pd_cuda_attention_backward_scratch(const struct pd_attention *a) {
-  return PD_SCRATCH_UNIT + a->batch * a->heads * a->length * 2 * (int64_t)sizeof(float);
+  return PD_SCRATCH_UNIT + pd_attention_rows_bytes(a, true);
+}
+
+/* With a workspace of so many bytes for cuDNN behind that, where a plan has it compute the attention; and where it is. */
+PD_PLANNED int64_t pd_cuda_attention_scratch(const struct pd_attention *a, bool backward, int64_t workspace) {
+  return PD_SCRATCH_UNIT + pd_scratch_part(pd_attention_rows_bytes(a, backward)) + workspace;
+}
+PD_PLANNED void *pd_attention_workspace(const struct pd_attention *a, bool backward, void *scratch) {
+  return pd_scratch_begin(scratch) + pd_scratch_part(pd_attention_rows_bytes(a, backward));
+}
+
+/* The largest workspace that is considered: as cuDNN's for convolutions. */
+#define PD_ATTENTION_WORKSPACE (256 * (int64_t)PD_MIB)
+
+/* What plans know an attention by, for cuDNN: all that says which of its engines is the fastest. */
+enum { PD_ATTENTION_NAME = 160 };
+PD_PLANNED void pd_attention_name(char to[PD_ATTENTION_NAME], const struct pd_attention *a, bool backward) {
+  snprintf(to, PD_ATTENTION_NAME, "%s bf16 [%lld, %lld, %lld, %lld] of [%lld, %lld]%s", backward ? "backward" : "forward",
+           (long long)a->batch, (long long)a->heads, (long long)a->length, (long long)a->size, (long long)a->kv_heads,
+           (long long)a->kv_length, a->causal ? " causal" : "");
 }
 
 /* ---- LSTM --------------------------------------------------------------------------------------- */

@@ -59,6 +59,11 @@ cudnnStatus_t cudnnSetStream(cudnnHandle_t handle, cudaStream_t stream) {
   return CUDNN_STATUS_SUCCESS;
 }
 
+cudaStream_t cudnn_host_stream(cudnnHandle_t handle) {
+  if (!handle->has_stream) cuda_host_die("cuDNN is used before it has been given a stream");
+  return handle->stream;
+}
+
 cudnnStatus_t cudnnCreateTensorDescriptor(cudnnTensorDescriptor_t *d) { return create(d); }
 cudnnStatus_t cudnnCreateFilterDescriptor(cudnnFilterDescriptor_t *d) { return create(d); }
 cudnnStatus_t cudnnCreateConvolutionDescriptor(cudnnConvolutionDescriptor_t *d) { return create(d); }
@@ -238,7 +243,7 @@ static cudnnStatus_t begin(cudnnHandle_t handle, const Problem &p, std::initiali
   cudnnStatus_t status = judge(p);
   if (!handle) return CUDNN_STATUS_NOT_INITIALIZED;
   if (status != CUDNN_STATUS_SUCCESS) return status;
-  if (!handle->has_stream) cuda_host_die("cuDNN is used before it has been given a stream");
+  cudnn_host_stream(handle);
   if (!deterministic) cuda_host_die("a convolution is made by an algorithm that is not deterministic");
   if (*(const float *)alpha != 1 || *(const float *)beta != 0)
     cuda_host_die("the stand-in for cuDNN neither scales nor adds");

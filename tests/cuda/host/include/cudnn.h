@@ -1,11 +1,14 @@
-/* Stands in for cuDNN's header of this name: the convolutions that runtime/cuda uses; ../cudnn.cpp says what is
- * refused. */
+/* Stands in for cuDNN's header of this name: the convolutions that runtime/cuda uses, ../cudnn.cpp says what is
+ * refused, and graphs of operations (cudnn_backend_host.h). */
 #ifndef CUDA_HOST_CUDNN_H
 #define CUDA_HOST_CUDNN_H
 
 #include <cstddef>
 
 #include <cuda_runtime.h>
+
+#define CUDNN_MAJOR 9
+#define CUDNN_VERSION 91900
 
 typedef enum {
   CUDNN_STATUS_SUCCESS = 0,
@@ -15,7 +18,7 @@ typedef enum {
   CUDNN_STATUS_NOT_SUPPORTED_SHAPE = 3002
 } cudnnStatus_t;
 #define CUDNN_STATUS_CATEGORY(status) ((status) / 1000 * 1000)
-typedef enum { CUDNN_DATA_FLOAT = 0, CUDNN_DATA_BFLOAT16 = 9 } cudnnDataType_t;
+typedef enum { CUDNN_DATA_FLOAT = 0, CUDNN_DATA_BFLOAT16 = 9, CUDNN_DATA_BOOLEAN = 11 } cudnnDataType_t;
 typedef enum { CUDNN_TENSOR_NCHW = 0, CUDNN_TENSOR_NHWC = 1 } cudnnTensorFormat_t;
 typedef enum { CUDNN_CONVOLUTION = 0, CUDNN_CROSS_CORRELATION = 1 } cudnnConvolutionMode_t;
 typedef enum { CUDNN_NON_DETERMINISTIC = 0, CUDNN_DETERMINISTIC = 1 } cudnnDeterminism_t;
@@ -104,5 +107,7 @@ cudnnStatus_t cudnnConvolutionBackwardFilter(cudnnHandle_t handle, const void *a
                                              cudnnConvolutionBwdFilterAlgo_t algorithm, void *workspace,
                                              size_t workspace_bytes, const void *beta,
                                              cudnnFilterDescriptor_t dw_desc, void *dw);
+
+#include "cudnn_backend_host.h"
 
 #endif

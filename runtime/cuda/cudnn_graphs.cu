@@ -1,4 +1,4 @@
-#include "cudnn_graph.h"
+#include "cudnn_graphs.h"
 
 #include <algorithm>
 #include <dlfcn.h>

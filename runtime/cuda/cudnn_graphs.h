@@ -4,8 +4,8 @@
  * it. Nothing here needs a GPU but running: plans can be made for a device that is described in words (tests do).
  *
  * What is wrong with a graph or a plan is kept, in cuDNN's words, in `error`: empty, nothing is. */
-#ifndef PD_CUDNN_GRAPH_H
-#define PD_CUDNN_GRAPH_H
+#ifndef PD_CUDNN_GRAPHS_H
+#define PD_CUDNN_GRAPHS_H
 
 #include <cstdint>
 #include <memory>

@@ -1,0 +1,284 @@
+/* Who computes attention: our own kernels, or cuDNN by one of its engines, where `pdc profile` has found that to be faster
+ * on this GPU with this version of the library, and a plan says so. A plan knows an attention by its sizes alone, so that
+ * it is done in one way on every stage of every plan. What cuDNN computes is held against plain loops before it is timed,
+ * and again when a program first calls it: no mask, statistic or stride of another meaning goes unnoticed. */
+#include "attention_cudnn.h"
+#include "attention_graph.h"
+#include "measured.h"
+#include "scratch.h"
+
+#include <algorithm>
+#include <cstdio>
+#include <cstring>
+
+static std::string name_of(const struct pd_attention &a, bool backward) {
+  char name[PD_ATTENTION_NAME];
+  pd_attention_name(name, &a, backward);
+  return name;
+}
+
+/* ---- plans that run ------------------------------------------------------------------------------- */
+
+/* A graph and what does it. */
+struct Made {
+  std::unique_ptr<pd_attention_graph> graph;
+  pd_cudnn_plan plan;
+};
+
+static std::unique_ptr<pd_attention_graph> graph_of(const pd_attention_call &c) {
+  return c.backward ? pd_attention_backward_graph(*c.of, "") : pd_attention_forward_graph(*c.of, "");
+}
+
+/* False: cuDNN refuses; made->plan.error says why. */
+static bool run(Made *made, const pd_attention_call &c, void *workspace) {
+  const attention &a = c.a;
+  std::vector<void *> at = {a.q.at, a.k.at, a.v.at, a.o.at, a.lse};
+  for (void *x : {a.d_o.at, c.delta, a.dq.at, a.dk.at, a.dv.at})
+    if (c.backward) at.push_back(x);
+  return pd_cudnn_run(&made->plan, pd_stream, made->graph->operands, at, workspace);
+}
+
+static std::string text_of(const pd_cudnn_engine &e) {
+  std::string text = "engine " + std::to_string(e.id);
+  for (int i = 0; i < e.n; i++)
+    text += (i ? ", " : " with ") + std::to_string(e.knob[i].type) + " = " + std::to_string(e.knob[i].value);
+  return text;
+}
+
+/* ---- the plan's ----------------------------------------------------------------------------------- */
+
+/* Of a call in the program, kept by what it is of. */
+struct Known {
+  struct pd_attention of;
+  bool backward;
+  std::unique_ptr<Made> made; /* NULL: our own kernels do it */
+};
+
+static struct {
+  const struct pd_planned_attention *of;
+  int n;
+  std::string elsewhere; /* why these say nothing here; empty: they do */
+  std::vector<Known> known;
+} planned;
+
+void pd_use_attentions(const struct pd_planned_attention *of, int n, const char *device, int64_t version) {
+  std::string why, here = pd_this_device();
+  int64_t version_here = pd_cudnn_version(&why);
+  planned = {of, n, why, {}};
+  if (why.empty() && (here != device || version_here != version))
+    planned.elsewhere = "this is " + std::to_string(version_here) + " on '" + here + "'";
+  if (!planned.elsewhere.empty())
+    pd_note("the plan's attentions are cuDNN %lld's on '%s', but %s: kernels of ours compute them", (long long)version,
+            device, planned.elsewhere.c_str());
+}
+
+static void refuse(const pd_attention_call &c, const std::string &why) {
+  pd_counts.own_attentions++;
+  pd_note("the plan has cuDNN compute %s, but kernels of ours do: %s", name_of(*c.of, c.backward).c_str(),
+          why.c_str());
+}
+
+/* Makes what the plan says and runs it once; NULL: that cannot be, or the plan says nothing. */
+static std::unique_ptr<Made> start_planned(const pd_attention_call &c) {
+  const std::string name = name_of(*c.of, c.backward);
+  const struct pd_planned_attention *end = planned.of + planned.n;
+  auto same = [&](const struct pd_planned_attention &p) { return name == p.attention; };
+  const struct pd_planned_attention *p = std::find_if(planned.of, end, same);
+  if (p == end) return nullptr;
+  pd_cudnn_engine engine = {p->engine, p->n_knobs, {}};
+  for (int i = 0; i < p->n_knobs; i++) engine.knob[i] = {p->knobs[2 * i], p->knobs[2 * i + 1]};
+  if (!planned.elsewhere.empty()) {
+    pd_counts.own_attentions++;
+    return nullptr;
+  }
+  auto made = std::make_unique<Made>();
+  made->graph = graph_of(c);
+  made->plan = pd_cudnn_plan_for(&made->graph->graph, engine);
+  std::string why = made->plan.error;
+  if (why.empty() && made->plan.workspace > p->workspace)
+    why = "it needs " + std::to_string(made->plan.workspace) + " bytes of workspace, more than when it was measured";
+  if (why.empty() && !run(made.get(), c, c.workspace)) why = made->plan.error;
+  if (!why.empty()) {
+    refuse(c, why);
+    return nullptr;
+  }
+  float error = pd_attention_error(c.a, c.backward);
+  if (!(error <= 1))
+    pd_fail("cuDNN computes %s wrongly by %s: off by %g times what rounding explains. Plan without '\"attentions\"', and "
+            "kernels of ours compute it",
+            name.c_str(), text_of(engine).c_str(), static_cast<double>(error));
+  return made;
+}
+
+static void run_planned(const pd_attention_call &c) {
+  std::vector<Known> &known = planned.known;
+  auto same = [&](const Known &k) { return k.backward == c.backward && !memcmp(&k.of, c.of, sizeof k.of); };
+  auto at = std::find_if(known.begin(), known.end(), same);
+  if (at == known.end()) {
+    known.push_back({*c.of, c.backward, start_planned(c)});
+    if (!known.back().made) c.own();
+    return;
+  }
+  Made *made = at->made.get();
+  if (!made)
+    c.own();
+  else if (!run(made, c, c.workspace))
+    pd_fail("cuDNN has computed %s, and refuses to do it again: %s", name_of(*c.of, c.backward).c_str(),
+            made->plan.error.c_str());
+}
+
+/* ---- the fastest ---------------------------------------------------------------------------------- */
+
+struct Measured {
+  std::string name;
+  pd_cudnn_engine engine;
+  std::unique_ptr<Made> made; /* NULL: our own kernels are the fastest */
+  int64_t workspace;
+  double seconds, own_seconds;
+};
+
+static bool timing;
+static std::vector<Measured *> measured, untold;
+
+/* The program that measures has planned none: the largest yet. */
+static struct {
+  void *at;
+  int64_t bytes;
+} timed;
+
+static void free_timed() {
+  pd_cuda_check(cudaStreamSynchronize(pd_stream), "make room for cuDNN");
+  if (timed.bytes) pd_cuda_check(cudaFree(timed.at), "make room for cuDNN");
+  timed = {nullptr, 0};
+}
+
+/* NULL: the device has no so much. */
+static void *timed_workspace(int64_t bytes) {
+  if (bytes <= timed.bytes) return timed.at;
+  free_timed();
+  if (cudaMalloc(&timed.at, static_cast<size_t>(bytes)) == cudaSuccess)
+    timed.bytes = bytes;
+  else
+    cudaGetLastError(); /* is dealt with */
+  return timed.bytes ? timed.at : nullptr;
+}
+
+void pd_time_attentions(bool on) {
+  timing = on;
+  if (!on) free_timed();
+}
+
+/* Why an engine may not be used; empty: it may. Leaves its plan in *made. */
+static std::string try_engine(const pd_attention_call &c, const pd_cudnn_engine &engine, Made *made) {
+  enum { RUNS = 8 };
+  made->graph = graph_of(c);
+  made->plan = pd_cudnn_plan_for(&made->graph->graph, engine);
+  if (!made->plan.error.empty()) return made->plan.error;
+  if (!made->plan.deterministic) return "it adds up in no fixed order";
+  if (made->plan.workspace > PD_ATTENTION_WORKSPACE) return "it needs too much workspace";
+  void *workspace = timed_workspace(made->plan.workspace);
+  if (made->plan.workspace && !workspace) return "the device has no memory for its workspace";
+  uint64_t first = 0;
+  for (int i = 0; i < RUNS; i++) {
+    if (!run(made, c, workspace)) return made->plan.error;
+    uint64_t bits = pd_attention_bits(c.a, c.backward);
+    if (i > 0 && bits != first) return "it gave other bits when it ran again";
+    first = bits;
+  }
+  float error = pd_attention_error(c.a, c.backward);
+  if (error <= 1) return "";
+  pd_note("cuDNN computes %s wrongly by %s: off by %g times what rounding explains; it is not used",
+          name_of(*c.of, c.backward).c_str(), text_of(engine).c_str(), static_cast<double>(error));
+  return "it is wrong";
+}
+
+/* Operands that are worth a look: for the backward pass o and lse are those of q, k and v. */
+static void fill(const pd_attention_call &c) {
+  pd_attention_fill(c.a, c.backward);
+  if (c.backward) attention_forward_bf16(c.a);
+}
+
+static void measure(const pd_attention_call &c, Measured *m) {
+  enum { MOST = 6 };
+  std::vector<pd_cudnn_engine> engines = pd_attention_engines(graph_of(c).get(), c.backward);
+  std::vector<std::unique_ptr<Made>> made;
+  std::vector<pd_cudnn_engine> usable;
+  if (engines.size() > MOST) engines.erase(engines.begin() + MOST - 1, engines.end() - 1); /* the last may be unlisted */
+  fill(c);
+  std::string why = "it lists no engine for it";
+  for (const pd_cudnn_engine &engine : engines) {
+    auto one = std::make_unique<Made>();
+    std::string refused = try_engine(c, engine, one.get());
+    if (!refused.empty()) {
+      why = refused;
+      continue;
+    }
+    made.push_back(std::move(one));
+    usable.push_back(engine);
+  }
+  if (made.empty()) {
+    pd_note("cuDNN is not considered for %s: %s", m->name.c_str(), why.c_str());
+    return;
+  }
+  std::vector<std::function<void()>> runs = {c.own};
+  for (auto &one : made) runs.push_back([&one, &c] { run(one.get(), c, timed_workspace(one->plan.workspace)); });
+  std::vector<double> seconds = pd_time_in_turns(runs);
+  size_t best = 0;
+  for (size_t i = 1; i < seconds.size(); i++)
+    if (seconds[i] <= PD_FASTER * seconds[best]) best = i;
+  m->own_seconds = seconds[0];
+  m->seconds = seconds[best];
+  if (!best) return;
+  m->engine = usable[best - 1];
+  m->made = std::move(made[best - 1]);
+  m->workspace = m->made->plan.workspace;
+}
+
+/* A name's is known by the first call of it, whose strides stand for all. */
+static void run_fastest(const pd_attention_call &c) {
+  const std::string name = name_of(*c.of, c.backward);
+  auto same = [&](const Measured *m) { return m->name == name; };
+  auto at = std::find_if(measured.begin(), measured.end(), same);
+  bool is_new = at == measured.end();
+  Measured *m = is_new ? new Measured{name, {}, nullptr, 0, 0, 0} : *at;
+  if (is_new) {
+    measured.push_back(m);
+    measure(c, m);
+    if (m->made) untold.push_back(m);
+  }
+  if (!m->made || !run(m->made.get(), c, timed_workspace(m->workspace))) c.own();
+}
+
+void pd_tell_attentions(bool json) {
+  for (const Measured *m : untold) {
+    std::string knobs;
+    for (int i = 0; i < m->engine.n; i++)
+      for (int64_t x : {m->engine.knob[i].type, m->engine.knob[i].value})
+        knobs += (knobs.empty() ? "" : ",") + std::to_string(x);
+    const char *plain = "attention %lld %s %lld %.9g %.9g %s\n";
+    const char *object = "{\"engine\": %lld, \"knobs\": [%s], \"workspace\": %lld, \"seconds\": %.9g, "
+                         "\"own_seconds\": %.9g, \"attention\": \"%s\"}\n";
+    printf(json ? object : plain, static_cast<long long>(m->engine.id),
+           knobs.empty() && !json ? "-" : knobs.c_str(), static_cast<long long>(m->workspace), m->seconds,
+           m->own_seconds, m->name.c_str());
+  }
+  untold.clear();
+}
+
+void pd_tell_cudnn(void) {
+  std::string why;
+  int64_t version = pd_cudnn_version(&why);
+  if (version) printf("cudnn %lld %s\n", static_cast<long long>(version), pd_this_device().c_str());
+}
+
+/* ---- the choice ----------------------------------------------------------------------------------- */
+
+void pd_attention_run(const pd_attention_call &call) {
+  bool may = pd_attention_has_graph(*call.of);
+  if (may && timing)
+    run_fastest(call);
+  else if (may && planned.n)
+    run_planned(call);
+  else
+    call.own();
+}
