@@ -85,8 +85,9 @@ static void print_link(Text *out, const ProfileTask *task, int64_t bytes) {
 }
 
 static const char end[] =
+    "  pd_time_attentions(false);\n"
     "  pd_cuda_check(cudaFree(memory), \"free memory\");\n  pd_cuda_check(cudaFree(now), \"free memory\");\n"
-    "  if (argc == 1) {\n    tell_link();\n    pd_tell_library();\n  }\n";
+    "  if (argc == 1) {\n    tell_link();\n    pd_tell_library();\n    pd_tell_cudnn();\n  }\n";
 
 /* ---- the dialect -------------------------------------------------------------------------------- */
 
@@ -114,7 +115,7 @@ const Dialect cuda_dialect = {
                .measuring = measuring,
                .print_beside = print_link,
                .print_start = print_start,
-               .before = "  pd_time_algorithms(true);\n",
-               .each = "    pd_tell_algorithms(argc > 1);\n",
+               .before = "  pd_time_algorithms(true);\n  pd_time_attentions(true);\n",
+               .each = "    pd_tell_algorithms(argc > 1);\n    pd_tell_attentions(argc > 1);\n",
                .end = end},
 };

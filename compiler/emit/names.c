@@ -32,7 +32,7 @@ static const char *const reserved[] = {
   "gradients_received_values", "gradients_sent_values", "work", "scratch", "first", "first_sample", "stage",
   "parameters", "groups", "tensors", "parts", "replicas", "planned_peak_bytes", "chunk", "microbatch", "pd",
   "w", "g", "s", "k", "t", "f", "b", "u", "in", "masters", "averages", "now",
-  "algorithms", "from", "end", "exchanged", "moments", "own_moments", "partial", "sum_lanes",
+  "algorithms", "attentions", "from", "end", "exchanged", "moments", "own_moments", "partial", "sum_lanes",
   "max_lanes", "lanes", "exp", "log", "tanh", "erf", "erfc", "sin", "cos", "sqrt", "abs", "y0", "y1", "yn", "j0",
   "j1", "jn", "gamma", "index", "div", "remove", "signal", "time", "read", "write", "open", "close", "select",
 };

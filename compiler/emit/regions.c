@@ -599,8 +599,27 @@ static void print_algorithms(Emit *e) {
   text_add(&e->out, "};\n\n");
 }
 
+/* And of attention. */
+static void print_attentions(Emit *e) {
+  const AttentionList *all = &e->plan->attentions->of;
+  text_add(&e->out, "/* The attentions at which cuDNN was faster than the runtime's kernels. */\n"
+                    "static const struct pd_planned_attention attentions[] = {\n");
+  for (int i = 0; i < all->n; i++) {
+    const Attention *a = &all->at[i];
+    text_add(&e->out, "  {.attention = %s,\n", string_literal(a->attention));
+    text_add(&e->out, "   .engine = %" PRId64 ", .workspace = %" PRId64 ", .n_knobs = %d", a->engine, a->workspace,
+             a->n_knobs);
+    for (int k = 0; k < 2 * a->n_knobs; k++)
+      text_add(&e->out, "%s%" PRId64, k ? ", " : ", .knobs = {", a->knobs[k]);
+    text_add(&e->out, a->n_knobs ? "}},\n" : "},\n");
+  }
+  text_add(&e->out, "};\n\n");
+}
+
 void print_setup(Emit *e) {
   const Algorithms *algorithms = e->plan->algorithms;
+  const Attentions *attentions = e->plan->attentions;
+  const bool has_attentions = e->dialect->takes_algorithms && attentions && attentions->of.n;
   const bool has_algorithms = e->dialect->takes_algorithms && algorithms && algorithms->of.n;
   Text body = {0};
   Names done = {0};
@@ -630,6 +649,8 @@ void print_setup(Emit *e) {
   }
   if (has_algorithms)
     print_algorithms(e);
+  if (has_attentions)
+    print_attentions(e);
   text_add(&e->out,
            "/* Before the first microbatch. */\nstatic void setup(void) {\n  arena = (struct arena "
            "*)pd.arena;\n%s",
@@ -637,5 +658,8 @@ void print_setup(Emit *e) {
   if (has_algorithms)
     text_add(&e->out, "  pd_use_algorithms(algorithms, %d, %s, %" PRId64 ");\n", algorithms->of.n,
              string_literal(algorithms->library.device), algorithms->library.version);
+  if (has_attentions)
+    text_add(&e->out, "  pd_use_attentions(attentions, %d, %s, %" PRId64 ");\n", attentions->of.n,
+             string_literal(attentions->library.device), attentions->library.version);
   text_add(&e->out, "%s}\n\n", body.n ? body.at : "");
 }

@@ -20,6 +20,7 @@ _Noreturn void pd_fail(const char *format_, ...) {
 typedef struct ScratchKey {
   Name signature;
   const Library *library;
+  const Workspaces *workspaces;
   int64_t threads;
 } ScratchKey;
 
@@ -51,13 +52,13 @@ static int64_t ask(const Asking *a, ScratchKey key) {
 static int64_t scratch_bytes(const Site *site, Name signature) {
   if (!site->node->op->scratch)
     return 0;
-  return ask(&(Asking){.site = site}, (ScratchKey){signature, site->library, site->threads});
+  return ask(&(Asking){.site = site}, (ScratchKey){signature, site->library, site->workspaces, site->threads});
 }
 
 int64_t update_scratch_bytes(const StageKernels *k, const UpdateRule *rule, const Param *p) {
   Name signature = internf("update by %s of %s%s", rule->name, shape_text(&p->shape), p->hidden ? " hidden" : "");
   return ask(&(Asking){.rule = rule, .param = p},
-             (ScratchKey){signature, lowering_of(k)->library, k->target.threads});
+             (ScratchKey){signature, lowering_of(k)->library, NULL, k->target.threads});
 }
 
 static const bool *stored_in_bf16(const StageKernels *stage, const Place *place, int n) {
@@ -81,6 +82,7 @@ void lower_call(const StageKernels *stage, Lowered *l) {
                      .accumulate = k->accumulate,
                      .part = k->part,
                      .threads = stage->target.threads,
+                     .workspaces = stage->target.workspaces,
                      .library = lowering_of(stage)->library};
   Call *c = alloc(sizeof *c);
   if (!k->node->op->call)

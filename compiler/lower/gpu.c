@@ -225,18 +225,30 @@ static void lower_loop(const StageKernels *stage, Lowered *l) {
 
 /* ---- calls ------------------------------------------------------------------------------------- */
 
-static int64_t no_scratch(const struct pd_attention *a, int threads) {
-  (void)a, (void)threads;
+/* Of attention that cuDNN computes by the plan; 0: our own kernels do. */
+static int64_t planned_workspace(const struct pd_attention *a, bool backward, const Workspaces *planned) {
+  char name[PD_ATTENTION_NAME];
+  pd_attention_name(name, a, backward);
+  for (int i = 0; planned && i < planned->n; i++)
+    if (!strcmp(planned->at[i].call, name))
+      return planned->at[i].bytes;
   return 0;
 }
-static int64_t attention_backward(const struct pd_attention *a, int threads) {
+
+static int64_t attention(const struct pd_attention *a, int threads, const Workspaces *planned) {
   (void)threads;
-  return pd_cuda_attention_backward_scratch(a);
+  const int64_t workspace = planned_workspace(a, false, planned);
+  return workspace ? pd_cuda_attention_scratch(a, false, workspace) : 0;
+}
+static int64_t attention_backward(const struct pd_attention *a, int threads, const Workspaces *planned) {
+  (void)threads;
+  const int64_t workspace = planned_workspace(a, true, planned);
+  return workspace ? pd_cuda_attention_scratch(a, true, workspace) : pd_cuda_attention_backward_scratch(a);
 }
 
 static const Library library = {.matmul = pd_cuda_matmul_scratch,
                                 .convolution = pd_cuda_convolution_scratch,
-                                .attention = no_scratch,
+                                .attention = attention,
                                 .attention_backward = attention_backward,
                                 .lstm = pd_cuda_lstm_scratch,
                                 .lstm_backward = pd_cuda_lstm_backward_scratch};

@@ -53,7 +53,8 @@ static int64_t matmul(const struct pd_matmul_shape *s) { return (int64_t)pd_matm
 static int64_t convolution(const struct pd_convolution_shape *s) {
   return (int64_t)pd_convolution_scratch(pd_convolution_new(*s));
 }
-static int64_t attention(const struct pd_attention *a, int threads) {
+static int64_t attention(const struct pd_attention *a, int threads, const Workspaces *planned) {
+  (void)planned;
   return (int64_t)pd_attention_scratch(a, threads);
 }
 static int64_t lstm(const struct pd_lstm *l) { return (int64_t)pd_lstm_scratch(l); }

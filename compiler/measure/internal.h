@@ -17,11 +17,17 @@ typedef struct TimedAlgorithm {
   Algorithm algorithm;
 } TimedAlgorithm;
 
+typedef struct TimedAttention {
+  Name signature; /* of the kernel */
+  Attention attention;
+} TimedAttention;
+
 /* All that was printed. */
 typedef struct Measurements {
   Timings timings;
   Vec(TimedAlgorithm) algorithms; /* a product's once for each kernel that has it */
-  ProductLibrary cublaslt;        /* what they are of */
+  Vec(TimedAttention) attentions;
+  ProductLibrary cublaslt, cudnn; /* what they are of */
 } Measurements;
 
 /* False after a diagnostic: it was not measured. */

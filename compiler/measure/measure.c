@@ -89,11 +89,24 @@ static bool read_timing(const char *line, size_t n, Timings *out) {
   return true;
 }
 
-/* Behind a kernel's line those of its products. */
+static bool read_attention(const char *line, size_t n, Measurements *out) {
+  TimedAttention of_kernel = {0};
+  if (!attention_parse(line, n, &of_kernel.attention) || !out->timings.n)
+    return false;
+  of_kernel.signature = out->timings.at[out->timings.n - 1].signature;
+  push(&out->attentions, of_kernel);
+  return true;
+}
+
+/* Behind a kernel's line those of its products, or its attention. */
 static bool read_line(const char *line, size_t n, Measurements *out) {
   TimedAlgorithm of_kernel = {0};
   if (!strncmp(line, "library ", strlen("library ")))
-    return product_library_parse(line, n, &out->cublaslt);
+    return product_library_parse(line, n, "library", &out->cublaslt);
+  if (!strncmp(line, "cudnn ", strlen("cudnn ")))
+    return product_library_parse(line, n, "cudnn", &out->cudnn);
+  if (!strncmp(line, "attention ", strlen("attention ")))
+    return read_attention(line, n, out);
   if (strncmp(line, "algorithm ", strlen("algorithm ")) != 0)
     return read_timing(line, n, &out->timings);
   if (!algorithm_parse(line, n, &of_kernel.algorithm) || !out->timings.n)
@@ -113,7 +126,7 @@ static bool read_measurements(const char *printed, Measurements *out) {
     }
     line += n + (line[n] == '\n');
   }
-  if (!out->algorithms.n || out->cublaslt.device)
+  if ((!out->algorithms.n || out->cublaslt.device) && (!out->attentions.n || out->cudnn.device))
     return true;
   error_at(NO_SPAN, "PD0604", "the profiling program did not say whose algorithms it measured");
   return false;
@@ -157,6 +170,17 @@ static void add_algorithms(MeasuredSize *m, const Kernel *kernel, const Measurem
   }
 }
 
+static void add_attentions(MeasuredSize *m, const Kernel *kernel, const Measurements *measured) {
+  for (int i = 0; i < measured->attentions.n; i++) {
+    const TimedAttention *t = &measured->attentions.at[i];
+    bool known = t->signature != kernel->signature;
+    for (int k = 0; k < m->attentions.n && !known; k++)
+      known = m->attentions.at[k].attention == t->attention.attention;
+    if (!known)
+      push(&m->attentions, t->attention);
+  }
+}
+
 static bool measure_size(const Planner *r, const StageKernels *k, const Measurements *measured, Profile *profile) {
   MeasuredSize m = {.microbatch = k->microbatch};
   int n = k->forward.n + k->backward.n;
@@ -167,6 +191,7 @@ static bool measure_size(const Planner *r, const StageKernels *k, const Measurem
       return false;
     count_kernel(&m, kernel, seconds[i]);
     add_algorithms(&m, kernel, measured);
+    add_attentions(&m, kernel, measured);
   }
   attribute(r, k, seconds, &m);
   push(&profile->sizes, m);
@@ -308,6 +333,7 @@ bool profile_make(const Graph *g, const Pieces *p, const PlanRequest *request, c
   profile.from_device = timing_named(timings, "from_device");
   profile.at_home = timing_named(timings, "at_home");
   profile.cublaslt = measured.cublaslt;
+  profile.cudnn = measured.cudnn;
   if (request->spill && !spills_to_host(r) &&
       !measure_place(request->spill, 4 * job.task.elements * (2 + job.task.n_moments), &profile))
     return false;

@@ -308,12 +308,12 @@ static void call_attention_gradient(const Site *site, Call *c) {
 
 static int64_t scratch_attention(const Site *site) {
   struct pd_attention a = describe_attention(site);
-  return site->library->attention(&a, site->threads);
+  return site->library->attention(&a, site->threads, site->workspaces);
 }
 
 static int64_t scratch_attention_gradient(const Site *site) {
   struct pd_attention a = describe_attention(site);
-  return site->library->attention_backward(&a, site->threads);
+  return site->library->attention_backward(&a, site->threads, site->workspaces);
 }
 
 /* ---- one position ------------------------------------------------------------------------------- */

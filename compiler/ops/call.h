@@ -10,14 +10,15 @@ struct pd_matmul_shape;
 struct pd_convolution_shape;
 struct pd_attention;
 struct pd_lstm;
+struct Workspaces;
 
 /* What does calls on a target: the bytes of scratch memory that each takes, from its description
  * (pd_runtime.h). */
 typedef struct Library {
   int64_t (*matmul)(const struct pd_matmul_shape *s);
   int64_t (*convolution)(const struct pd_convolution_shape *s);
-  int64_t (*attention)(const struct pd_attention *a, int threads);
-  int64_t (*attention_backward)(const struct pd_attention *a, int threads);
+  int64_t (*attention)(const struct pd_attention *a, int threads, const struct Workspaces *planned);
+  int64_t (*attention_backward)(const struct pd_attention *a, int threads, const struct Workspaces *planned);
   int64_t (*lstm)(const struct pd_lstm *l);
   int64_t (*lstm_backward)(const struct pd_lstm *l);
   bool told_types; /* products are made for operands of the types that these have then; else each call says them */
@@ -34,6 +35,7 @@ struct Site {
   bool accumulate;                /* adds to out[0], except for a batch's first microbatch */
   CallPart part;                  /* of a collective */
   int threads;                    /* of the rank; 0: as many as the machine has */
+  const struct Workspaces *workspaces; /* the target's */
   const Library *library;
 };
 

@@ -58,10 +58,10 @@ bool algorithm_parse(const char *line, size_t n, Algorithm *out) {
   return good && keeps_order(out);
 }
 
-bool product_library_parse(const char *line, size_t n, ProductLibrary *out) {
+bool product_library_parse(const char *line, size_t n, const char *word, ProductLibrary *out) {
   const char *at = format("%.*s", (int)n, line);
   *out = (ProductLibrary){0};
-  bool good = take_word(&at, "library") && take_int(&at, 1, INT64_C(1) << 53, &out->version) && *at;
+  bool good = take_word(&at, word) && take_int(&at, 1, INT64_C(1) << 53, &out->version) && *at;
   out->device = good ? intern(at) : NULL;
   return good;
 }
@@ -128,15 +128,15 @@ bool algorithms_read(const JsonPlace *at, bool times, AlgorithmList *out) {
   return list != NULL;
 }
 
-void product_library_write(const ProductLibrary *library, Text *t) {
-  text_add(t, "\"cublaslt\": { \"device\": ");
+void product_library_write(const char *member, const ProductLibrary *library, Text *t) {
+  text_add(t, "\"%s\": { \"device\": ", member);
   json_string(t, library->device);
   text_add(t, ", \"version\": %lld }", (long long)library->version);
 }
 
-bool product_library_read(const JsonPlace *top, ProductLibrary *out) {
+bool product_library_read(const JsonPlace *top, const char *member, ProductLibrary *out) {
   static const char *const keys[] = {"device", "version", NULL};
-  JsonPlace at = {top->file, "cublaslt", json_member(top, "cublaslt")};
+  JsonPlace at = {top->file, member, json_member(top, member)};
   const char *device = at.object && json_only(&at, keys) ? json_get_string(&at, "device") : NULL;
   if (!device || !json_get_int(&at, "version", 1, INT64_C(1) << 53, &out->version))
     return false;

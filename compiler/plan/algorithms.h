@@ -28,17 +28,17 @@ typedef struct Algorithms {
   AlgorithmList of;
 } Algorithms;
 
-/* "algorithm NUMBERS... SECONDS FIRST_SECONDS PRODUCT" and "library VERSION DEVICE", lines of n characters that the program
+/* "algorithm NUMBERS... SECONDS FIRST_SECONDS PRODUCT" and "library VERSION DEVICE" (or another word), lines of n characters that the program
  * of `pdc profile` prints. False: it is none. */
 bool algorithm_parse(const char *line, size_t n, Algorithm *out);
-bool product_library_parse(const char *line, size_t n, ProductLibrary *out);
+bool product_library_parse(const char *line, size_t n, const char *word, ProductLibrary *out);
 
 /* A member "algorithms", a list with lines indented so, and what it is read from; times stand in profiles. False after a
  * diagnostic. */
 void algorithms_write(const AlgorithmList *list, bool times, int indent, Text *t);
 bool algorithms_read(const JsonPlace *at, bool times, AlgorithmList *out);
-/* A member "cublaslt", and what it is read from. */
-void product_library_write(const ProductLibrary *library, Text *t);
-bool product_library_read(const JsonPlace *at, ProductLibrary *out);
+/* A member "cublaslt" or "cudnn", and what it is read from. */
+void product_library_write(const char *member, const ProductLibrary *library, Text *t);
+bool product_library_read(const JsonPlace *at, const char *member, ProductLibrary *out);
 
 #endif

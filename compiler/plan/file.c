@@ -154,9 +154,15 @@ char *plan_json(const Graph *g, const Pieces *p, const Plan *plan) {
   }
   add_placement(&t, &plan->placement);
   if (plan->algorithms) {
-    product_library_write(&plan->algorithms->library, &t);
+    product_library_write("cublaslt", &plan->algorithms->library, &t);
     text_add(&t, ",\n");
     algorithms_write(&plan->algorithms->of, false, 2, &t);
+    text_add(&t, ",\n  ");
+  }
+  if (plan->attentions) {
+    product_library_write("cudnn", &plan->attentions->library, &t);
+    text_add(&t, ",\n");
+    attentions_write(&plan->attentions->of, false, 2, &t);
     text_add(&t, ",\n  ");
   }
   json_text(&t, "why", plan->why ? plan->why : "");
@@ -215,8 +221,9 @@ static bool settings_fit(const PlanFile *f) {
   for (int i = 0; i < f->parts; i++)
     if (f->part[i].ahead > 1 && !traits.looks_ahead)
       return not_for(f, format("stages[%d].ahead", i));
-  if (f->plan.algorithms && !backend_of(&f->plan.target)->device->has_arch) {
-    error_at((Span){.file = f->file}, "PD0603", "'algorithms' are for GPUs, and the plan for '--target %s'",
+  const char *of_gpus = f->plan.algorithms ? "algorithms" : f->plan.attentions ? "attentions" : NULL;
+  if (of_gpus && !backend_of(&f->plan.target)->device->has_arch) {
+    error_at((Span){.file = f->file}, "PD0603", "'%s' are for GPUs, and the plan for '--target %s'", of_gpus,
              backend_of(&f->plan.target)->name);
     return false;
   }

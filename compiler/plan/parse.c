@@ -251,9 +251,19 @@ static bool read_algorithms(const JsonPlace *top, Plan *plan) {
   Algorithms all = {0};
   if (!is_there(top, "algorithms") && !is_there(top, "cublaslt"))
     return true;
-  if (!product_library_read(top, &all.library) || !algorithms_read(top, false, &all.of))
+  if (!product_library_read(top, "cublaslt", &all.library) || !algorithms_read(top, false, &all.of))
     return false;
   plan->algorithms = alloc_copy(&all, sizeof all);
+  return true;
+}
+
+static bool read_attentions(const JsonPlace *top, Plan *plan) {
+  Attentions all = {0};
+  if (!is_there(top, "attentions") && !is_there(top, "cudnn"))
+    return true;
+  if (!product_library_read(top, "cudnn", &all.library) || !attentions_read(top, false, &all.of))
+    return false;
+  plan->attentions = alloc_copy(&all, sizeof all);
   return true;
 }
 
@@ -314,6 +324,8 @@ bool plan_file_read(const char *path, PlanUse use, PlanFile *out) {
                                      "assumed",
                                      "cublaslt",
                                      "algorithms",
+                                     "cudnn",
+                                     "attentions",
                                      NULL};
   *out = (PlanFile){0};
   JsonPlace top = {.path = ""};
@@ -330,7 +342,7 @@ bool plan_file_read(const char *path, PlanUse use, PlanFile *out) {
   if (!read_batch(&top, &plan->pipeline) || !read_settings(&top, &plan->pipeline) || !read_parts(&top, use, out))
     return false;
   return use == PLAN_TO_DRAW || (read_target(&top, &plan->target) && read_placement(&top, out, &plan->placement) &&
-                                 read_algorithms(&top, plan) && read_rest(&top, out));
+                                 read_algorithms(&top, plan) && read_attentions(&top, plan) && read_rest(&top, out));
 }
 
 bool plan_file_stages(PlanFile *f) {

@@ -10,6 +10,8 @@ static bool read_costs(Planner *r) {
   const Profiled of = q->profiled ? *q->profiled : (Profiled){r->g, r->p};
   ProfileSignature now = profile_signature(of.g, of.p, r->target, q->compiler);
   r->profile = profile_read(q->profile, of.p, &now, q->cluster != NULL);
+  if (r->profile && !r->profile->device && !r->target.workspaces)
+    r->target.workspaces = profile_workspaces(r->profile);
   return r->profile != NULL;
 }
 
@@ -34,6 +36,8 @@ static void tell_scaled(const Planner *r) {
 static void choose_algorithms(const Planner *r, Plan *plan) {
   if (r->profile && !r->profile->device && !plan->algorithms)
     plan->algorithms = profile_algorithms(r->profile, plan->pipeline.microbatch);
+  if (r->profile && !r->profile->device && !plan->attentions)
+    plan->attentions = profile_attentions(r->profile, plan->pipeline.microbatch);
 }
 
 /* What the plan's ranks run on, for those who read it. */
@@ -83,6 +87,7 @@ static Plan *take(const Graph *g, const Pieces *p, const PlanRequest *request) {
   int64_t b = plan->pipeline.microbatch;
   PlanRequest pinned = *request;
   pinned.microbatch = b;
+  pinned.target.workspaces = plan->attentions ? attention_workspaces(&plan->attentions->of) : NULL;
   pinned.target.threads = request->target.threads ? request->target.threads : plan->target.threads;
   Planner r;
   if (!planner_prepare(&r, g, p, &pinned, plan))

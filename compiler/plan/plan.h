@@ -7,7 +7,7 @@
 #include "cluster/cluster.h"
 #include "cluster/placement.h"
 #include "cut/cut.h"
-#include "plan/algorithms.h"
+#include "plan/attentions.h"
 #include "schedule/pipeline.h"
 #include "target/target.h"
 
@@ -44,6 +44,7 @@ typedef struct Plan {
   Name spill;           /* where parts go that are not in memory, as the command line says; NULL: the run will */
   bool assumed;         /* nothing says that it is this device */
   const Algorithms *algorithms; /* of products, on GPUs; NULL: the library chooses */
+  const Attentions *attentions; /* that cuDNN computes; NULL: the runtime's own kernels do */
   char *why;                    /* one paragraph: why this one was chosen */
 } Plan;
 

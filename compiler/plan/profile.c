@@ -127,6 +127,10 @@ static void write_kernels(const MeasuredSize *m, Text *t) {
     text_add(t, ",\n");
     algorithms_write(&m->algorithms, true, 6, t);
   }
+  if (m->attentions.n) {
+    text_add(t, ",\n");
+    attentions_write(&m->attentions, true, 6, t);
+  }
   text_add(t, "\n");
 }
 
@@ -164,7 +168,12 @@ char *profile_write(const Profile *profile, const Pieces *p) {
     text_add(&t, "  \"host\": { \"%s\": %.9g },\n", of_host[0], 1 / profile->at_home);
   if (profile->cublaslt.device) {
     text_add(&t, "  ");
-    product_library_write(&profile->cublaslt, &t);
+    product_library_write("cublaslt", &profile->cublaslt, &t);
+    text_add(&t, ",\n");
+  }
+  if (profile->cudnn.device) {
+    text_add(&t, "  ");
+    product_library_write("cudnn", &profile->cudnn, &t);
     text_add(&t, ",\n");
   }
   text_add(&t, "  \"microbatches\": [\n");
@@ -324,8 +333,17 @@ static bool read_algorithms(const JsonPlace *at, const Profile *profile, Measure
   return false;
 }
 
+static bool read_attentions(const JsonPlace *at, const Profile *profile, MeasuredSize *m) {
+  if (!cJSON_GetObjectItemCaseSensitive(at->object, "attentions"))
+    return true;
+  if (profile->cudnn.device)
+    return attentions_read(at, true, &m->attentions);
+  error_at((Span){.file = at->file}, "PD0603", "'cudnn' is missing: whose '%s.attentions' are", at->path);
+  return false;
+}
+
 static bool read_size(const JsonPlace *at, const Pieces *p, Profile *profile) {
-  static const char *const keys[] = {"microbatch", "pieces", "kernels", "algorithms", NULL};
+  static const char *const keys[] = {"microbatch", "pieces", "kernels", "algorithms", "attentions", NULL};
   MeasuredSize m = {.forward = alloc((size_t)p->n * sizeof(double)),
                     .backward = alloc((size_t)p->n * sizeof(double)),
                     .products = alloc((size_t)p->n * sizeof(double))};
@@ -338,7 +356,8 @@ static bool read_size(const JsonPlace *at, const Pieces *p, Profile *profile) {
     if (!read_piece_group(&place, p, covered, &m))
       return false;
   }
-  if (!groups || !read_kernels(at, &m) || !read_algorithms(at, profile, &m))
+  if (!groups || !read_kernels(at, &m) || !read_algorithms(at, profile, &m) ||
+      !read_attentions(at, profile, &m))
     return false;
   for (int i = 0; i < p->n; i++)
     if (!covered[i]) {
@@ -395,7 +414,7 @@ static bool read_rates(const JsonPlace *top, const char *member, const char *con
 
 const Profile *profile_read(const char *path, const Pieces *p, const ProfileSignature *expected, bool elsewhere) {
   static const char *const keys[] = {"signature", "update",   "spill",        "link",
-                                     "host",      "cublaslt", "microbatches", NULL};
+                                     "host",      "cublaslt", "cudnn", "microbatches", NULL};
   JsonPlace top = {.path = ""};
   Profile *profile = alloc(sizeof *profile);
   profile->file = intern(path);
@@ -406,7 +425,9 @@ const Profile *profile_read(const char *path, const Pieces *p, const ProfileSign
       !read_rates(&top, "link", of_link, (double *const[]){&profile->to_device, &profile->from_device}) ||
       !read_rates(&top, "host", of_host, (double *const[]){&profile->at_home}))
     return NULL;
-  if (cJSON_GetObjectItemCaseSensitive(top.object, "cublaslt") && !product_library_read(&top, &profile->cublaslt))
+  if (cJSON_GetObjectItemCaseSensitive(top.object, "cublaslt") && !product_library_read(&top, "cublaslt", &profile->cublaslt))
+    return NULL;
+  if (cJSON_GetObjectItemCaseSensitive(top.object, "cudnn") && !product_library_read(&top, "cudnn", &profile->cudnn))
     return NULL;
   if (elsewhere && !find_device(top.file, profile))
     return NULL;
@@ -432,4 +453,20 @@ const Algorithms *profile_algorithms(const Profile *profile, int64_t microbatch)
     return NULL;
   const Algorithms all = {.library = profile->cublaslt, .of = m->algorithms};
   return alloc_copy(&all, sizeof all);
+}
+
+const Attentions *profile_attentions(const Profile *profile, int64_t microbatch) {
+  const MeasuredSize *m = profile_at(profile, microbatch);
+  if (!m || !m->attentions.n)
+    return NULL;
+  const Attentions all = {.library = profile->cudnn, .of = m->attentions};
+  return alloc_copy(&all, sizeof all);
+}
+
+const Workspaces *profile_workspaces(const Profile *profile) {
+  AttentionList all = {0};
+  for (int i = 0; i < profile->sizes.n; i++)
+    for (int k = 0; k < profile->sizes.at[i].attentions.n; k++)
+      push(&all, profile->sizes.at[i].attentions.at[k]);
+  return all.n ? attention_workspaces(&all) : NULL;
 }

@@ -4,7 +4,7 @@
 #define PDC_PROFILE_H
 
 #include "fuse/kernel.h"
-#include "plan/algorithms.h"
+#include "plan/attentions.h"
 #include "plan/device.h"
 #include "plan/plan.h"
 
@@ -30,6 +30,7 @@ typedef struct MeasuredSize {
   double *products; /* by piece: the part of backward that makes weights' gradients by products; NULL: not known */
   Vec(MeasuredKernel) kernels;
   AlgorithmList algorithms; /* of the kernels' products, on GPUs */
+  AttentionList attentions; /* that cuDNN computes */
 } MeasuredSize;
 
 typedef struct Profile {
@@ -43,7 +44,7 @@ typedef struct Profile {
       write; /* seconds of a byte that a model which spills reads and writes at its place; 0: not measured */
   double to_device, from_device; /* likewise, of one that is copied over the link between a GPU and its host */
   double at_home;                /* likewise, of one that this host reads or writes in an update */
-  ProductLibrary cublaslt;       /* whose algorithms those are */
+  ProductLibrary cublaslt, cudnn; /* whose algorithms and attentions those are */
   Vec(MeasuredSize) sizes;       /* by rising microbatch */
   const DeviceKind *device;      /* what they were measured on, where it is not what is planned for ... */
   Rates rates;                   /* ... and its rates, from which seconds are scaled */
@@ -58,5 +59,8 @@ const Profile *profile_read(const char *path, const Pieces *p, const ProfileSign
 const MeasuredSize *profile_at(const Profile *profile, int64_t microbatch);
 /* The algorithms of products at a microbatch; NULL when none were measured. */
 const Algorithms *profile_algorithms(const Profile *profile, int64_t microbatch);
+/* Likewise of attentions; and the workspaces that they take at all microbatches. */
+const Attentions *profile_attentions(const Profile *profile, int64_t microbatch);
+const Workspaces *profile_workspaces(const Profile *profile);
 
 #endif

@@ -232,6 +232,16 @@ static void print_algorithms(const Plan *plan, FILE *out) {
             a->library.device, (long long)a->library.version);
 }
 
+static void print_attentions(const Plan *plan, FILE *out) {
+  const Attentions *a = plan->attentions;
+  int64_t most = 0;
+  for (int i = 0; a && i < a->of.n; i++)
+    most = a->of.at[i].workspace > most ? a->of.at[i].workspace : most;
+  if (a)
+    fprintf(out, "attention: %d by cuDNN %lld, measured on %s; its workspace takes %s\n", a->of.n,
+            (long long)a->library.version, a->library.device, bytes_text(most));
+}
+
 const char *plan_device_text(const Plan *plan) {
   if (plan->assumed)
     return format("device assumed: %s, in one server; '--arch' or '--cluster' say otherwise", plan->device);
@@ -269,6 +279,7 @@ void plan_table(const Graph *g, const Pieces *p, const Plan *plan, FILE *out) {
   print_padding(g, out);
   print_residual(plan, out);
   print_algorithms(plan, out);
+  print_attentions(plan, out);
   if (g->train.optimizer->others && !g->inference)
     print_methods(g, out);
   if (plan->why && *plan->why)

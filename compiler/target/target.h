@@ -22,11 +22,22 @@ typedef struct Backend {
   const struct Toolchain *toolchain; /* build/build.h: how they are compiled and linked */
 } Backend;
 
+/* Workspaces that a plan gives to library calls, by what the runtime calls those: measurements say which. */
+typedef struct Workspace {
+  const char *call;
+  long long bytes;
+} Workspace;
+typedef struct Workspaces {
+  int n;
+  const Workspace *at;
+} Workspaces;
+
 typedef struct Target {
   const Backend *backend; /* NULL: the first of all_backends */
   Precision precision;
   Residual residual;
   int threads; /* a rank's: what scratch is sized for */
+  const Workspaces *workspaces; /* NULL: no call has one that a plan says */
 } Target;
 
 /* All there are, in the order in which --help names them. */

@@ -207,16 +207,20 @@ template <typename T> static std::vector<T> fetch(const T *from, int n) {
   return to;
 }
 
-static uint64_t *numbers() { /* of every row that is looked at */
-  static uint64_t *at;
-  if (!at) at = static_cast<uint64_t *>(pd_cuda_memory(MOST_ROWS * sizeof *at));
-  return at;
-}
+/* A number of every row that is looked at, for as long as that takes. */
+struct Numbers {
+  void *at = nullptr;
+  Numbers() { pd_cuda_check(cudaMalloc(&at, MOST_ROWS * sizeof(uint64_t)), "get memory to check attention"); }
+  Numbers(const Numbers &) = delete;
+  Numbers &operator=(const Numbers &) = delete;
+  ~Numbers() { cudaFree(at); }
+};
 
 static int rows_of(int64_t all) { return (int)std::min<int64_t>(all, MOST_ROWS); }
 
 template <typename Kernel> static float worst_in(Kernel launch, int64_t all) {
-  float *worst = reinterpret_cast<float *>(numbers());
+  Numbers numbers;
+  float *worst = static_cast<float *>(numbers.at);
   int n = rows_of(all);
   launch(n, worst);
   std::vector<float> shares = fetch(worst, n);
@@ -256,9 +260,10 @@ template <typename Word>
 static uint64_t bits_of(const attention_tensor &t, int batch, int heads, int length, int size) {
   int64_t rows = (int64_t)batch * heads * length;
   int n = rows_of(rows);
-  PD_LAUNCH((add_bits<Word>), n, LANES, 0, pd_stream, t, heads, length, size, rows, n, numbers());
-  uint64_t all = 0;
-  for (uint64_t sum : fetch(numbers(), n)) all += sum;
+  Numbers numbers;
+  uint64_t *sums = static_cast<uint64_t *>(numbers.at), all = 0;
+  PD_LAUNCH((add_bits<Word>), n, LANES, 0, pd_stream, t, heads, length, size, rows, n, sums);
+  for (uint64_t sum : fetch(sums, n)) all += sum;
   return mixed(all);
 }
 

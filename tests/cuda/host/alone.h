@@ -26,20 +26,6 @@ void pd_cuda_check(cudaError_t status, const char *what) {
   if (status != cudaSuccess) pd_fail("%s: %s", what, cudaGetErrorString(status));
 }
 
-/* Given back at the end. */
-void *pd_cuda_memory(size_t bytes) {
-  static struct Held {
-    std::vector<void *> all;
-    ~Held() {
-      for (void *at : all) cudaFree(at);
-    }
-  } held;
-  void *at;
-  pd_cuda_check(cudaMalloc(&at, bytes), "get memory");
-  held.all.push_back(at);
-  return at;
-}
-
 static uint32_t random_state = 1;
 
 inline uint32_t random_bits() {
