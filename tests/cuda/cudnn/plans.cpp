@@ -1,0 +1,118 @@
+/* The graphs that runtime/cuda makes of attention, given to the real cuDNN without a GPU, for devices that are described
+ * to it: every attention of the models must have engines, plans of these, and a workspace that is planned for.
+ *     plans ARCH        80, 90 or 100
+ * Prints "GRAPH: ENGINE WORKSPACE" for each plan. Exit status 77: no cuDNN that does this is found. */
+#include "attention_graph.h"
+#include "scratch.h"
+
+#include <cmath>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+
+/* What cuDNN asks of a device, of data sheets and of CUDA's documentation of compute capabilities. */
+struct Described {
+  int arch;
+  const char *name;
+  int multiprocessors, clock, memory_clock, cache, shared;
+};
+static const Described devices[] = {
+    {80, "NVIDIA A100-SXM4-80GB", 108, 1410000, 1512000, 41943040, 166912},
+    {90, "NVIDIA H100 80GB HBM3", 132, 1980000, 2619000, 52428800, 232448},
+    {100, "NVIDIA B200", 148, 1965000, 3996000, 132120576, 232448},
+};
+
+static std::string in_words(const Described &d) {
+  char text[2048];
+  snprintf(text, sizeof text,
+           "{\"maxGridSize\": [2147483647, 65535, 65535], \"maxBlockSize\": [1024, 1024, 64], \"regsPerBlock\": 65536, "
+           "\"multiProcessorCount\": %d, \"smClockRateKHz\": %d, \"memClockRateKHz\": %d, \"l2CacheSize\": %d, "
+           "\"warpSize\": 32, \"maxSharedMemoryPerBlock\": 49152, \"maxSharedMemoryPerBlockOptin\": %d, "
+           "\"reservedSharedMemoryPerBlock\": 1024, \"maxRegistersPerSM\": 65536, \"pciDeviceId\": 0, "
+           "\"maxCtasPerSM\": 32, \"maxThreadsPerBlock\": 1024, \"maxThreadsPerSM\": 2048, \"isTccDriver\": 0, "
+           "\"supportCoopLaunch\": 1, \"deviceVer\": %d, \"driverVer\": 13000, \"cudaDeviceId\": 0, "
+           "\"totalGlobalMem\": 80000000000, \"deviceName\": \"%s\", \"name\": \"%s\"}",
+           d.multiprocessors, d.clock, d.memory_clock, d.cache, d.shared, d.arch * 10, d.name, d.name);
+  return text;
+}
+
+/* Attentions of models, and some at the edges: q, k and v are slices of one tensor, or stand apart, as in tensor.pdm. */
+struct Case {
+  const char *model;
+  int64_t batch, heads, kv_heads, length, size;
+  bool causal;
+};
+static const Case cases[] = {
+    {"gpt2", 8, 12, 12, 1024, 64, true},      {"gpt2, a large microbatch", 32, 12, 12, 1024, 64, true},
+    {"llama_mini", 8, 8, 2, 128, 32, true},   {"llama of 7 B", 1, 32, 8, 4096, 128, true},
+    {"bert without a mask", 8, 12, 12, 512, 64, false}, {"odd rows", 3, 4, 2, 100, 40, true},
+};
+
+static struct pd_attention describe(const Case &c) {
+  struct pd_attention a = {};
+  int64_t row = (c.heads + 2 * c.kv_heads) * c.size, o_row = c.heads * c.size;
+  a.batch = c.batch, a.heads = c.heads, a.kv_heads = c.kv_heads, a.length = a.kv_length = c.length, a.size = c.size;
+  a.causal = c.causal, a.scale = 1 / sqrtf((float)c.size);
+  a.q = a.k = a.v = a.dq = a.dk = a.dv = {c.length * row, c.size, row};
+  a.o = a.d_o = {c.length * o_row, c.size, o_row};
+  return a;
+}
+
+static int failures;
+
+/* Plans of all engines; the smallest workspace that one takes, -1: there is no plan. */
+static int64_t try_all(const Case &c, const std::string &device, bool backward) {
+  struct pd_attention a = describe(c);
+  auto g = backward ? pd_attention_backward_graph(a, device) : pd_attention_forward_graph(a, device);
+  int64_t least = -1;
+  for (const pd_cudnn_engine &engine : pd_attention_engines(g.get(), backward)) {
+    pd_cudnn_plan plan = pd_cudnn_plan_for(&g->graph, engine);
+    if (!plan.error.empty() || !plan.deterministic) continue;
+    printf("%s %s: engine %lld, workspace %lld\n", c.model, backward ? "backward" : "forward", (long long)engine.id,
+           (long long)plan.workspace);
+    if (least < 0 || plan.workspace < least) least = plan.workspace;
+  }
+  if (least < 0) printf("FAIL %s %s: %s\n", c.model, backward ? "backward" : "forward", g->graph.error.c_str());
+  failures += least < 0;
+  return least;
+}
+
+/* What docs/cuda.md says of the workspaces. */
+static void expect_workspace(const Case &c, int arch, bool backward, int64_t bytes) {
+  int64_t scores = 2 * c.batch * c.heads * c.length * c.length;
+  int64_t all_heads = c.heads > c.kv_heads ? 8 * c.batch * c.heads * c.length * c.size : 0; /* dk and dv in floats */
+  bool good = !backward ? bytes <= 256 : arch >= 100 ? bytes <= all_heads + 256 : bytes >= scores;
+  if (bytes >= 0 && !good) printf("FAIL %s: a workspace of %lld bytes\n", c.model, (long long)bytes), failures++;
+}
+
+/* Graphs that are wrong in a way that cuDNN can see. */
+static void expect_refusals(const std::string &device) {
+  struct pd_attention a = describe(cases[0]);
+  a.size = 4; /* rows of 8 bytes */
+  auto none = pd_attention_forward_graph(a, device);
+  bool refused = pd_attention_engines(none.get(), false).empty() && !none->graph.error.empty();
+  printf("refused: %s\n", none->graph.error.c_str());
+  a = describe(cases[0]);
+  auto graph = pd_attention_forward_graph(a, device);
+  std::string why = pd_cudnn_plan_for(&graph->graph, {77, 0, {}}).error;
+  refused = refused && !why.empty();
+  printf("refused: %s\n", why.c_str());
+  if (!refused) printf("FAIL what is wrong is taken\n"), failures++;
+}
+
+int main(int n, char **argument) {
+  std::string why;
+  int arch = n > 1 ? atoi(argument[1]) : 90;
+  if (!pd_cudnn_version(&why)) {
+    printf("skipped: %s\n", why.c_str());
+    return 77;
+  }
+  printf("cuDNN %lld\n", (long long)pd_cudnn_version(&why));
+  for (const Described &d : devices) {
+    if (d.arch != arch) continue;
+    for (const Case &c : cases)
+      for (bool backward : {false, true}) expect_workspace(c, arch, backward, try_all(c, in_words(d), backward));
+    expect_refusals(in_words(d));
+  }
+  return failures > 0;
+}
