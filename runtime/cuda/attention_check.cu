@@ -97,6 +97,11 @@ static __device__ Row row_at(int k, int n, int64_t all, int heads, int length) {
   return {(int)(at / length / heads), (int)(at / length % heads), (int)(at % length)};
 }
 
+/* How many keys the query sees: the first ones. */
+static __device__ int keys_of(const attention &a, int row) {
+  return a.causal ? smaller(row + 1, a.kv_length) : a.kv_length;
+}
+
 static __device__ float relative_error(const attention &a, const Dot &score) {
   return (float)(a.size + 2) * FLOAT_ROUNDING * a.scale * score.size + EXP_ERROR;
 }
@@ -115,7 +120,7 @@ static __device__ Weight weight_of(const attention &a, Row q, int kv_head, int k
 
 /* What lse should be; every lane's. */
 static __device__ float lse_of(const attention &a, Row q, int kv_head, float *uncertain) {
-  int keys = a.causal ? q.row + 1 : a.kv_length;
+  int keys = keys_of(a, q.row);
   float largest = -INFINITY, sum = 0, error = 0;
   for (int pass = 0; pass < 2; pass++) {
     for (int key = (int)threadIdx.x; key < keys; key += LANES) {
@@ -134,7 +139,7 @@ static __device__ float lse_of(const attention &a, Row q, int kv_head, float *un
 
 static __global__ void __launch_bounds__(LANES) check_forward(attention a, int n, PD_WRITES(float, MOST_ROWS) worst) {
   Row q = row_at((int)blockIdx.x, n, (int64_t)a.batch * a.heads * a.length, a.heads, a.length);
-  int kv_head = q.head / (a.heads / a.kv_heads), keys = a.causal ? q.row + 1 : a.kv_length;
+  int kv_head = q.head / (a.heads / a.kv_heads), keys = keys_of(a, q.row);
   float lse_error, lse = lse_of(a, q, kv_head, &lse_error);
   Columns o = no_columns();
   for (int first = 0; first < keys; first += LANES) {
@@ -167,7 +172,7 @@ static __device__ Gradient gradient_of(const attention &a, Row q, int kv_head, i
 
 static __global__ void __launch_bounds__(LANES) check_dq(attention a, int n, PD_WRITES(float, MOST_ROWS) worst) {
   Row q = row_at((int)blockIdx.x, n, (int64_t)a.batch * a.heads * a.length, a.heads, a.length);
-  int kv_head = q.head / (a.heads / a.kv_heads), keys = a.causal ? q.row + 1 : a.kv_length;
+  int kv_head = q.head / (a.heads / a.kv_heads), keys = keys_of(a, q.row);
   Columns dq = no_columns();
   for (int first = 0; first < keys; first += LANES) {
     int key = first + (int)threadIdx.x;

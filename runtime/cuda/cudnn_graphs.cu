@@ -400,7 +400,7 @@ static void list_engines(pd_cudnn_graph *g, cudnnBackendHeurMode_t mode, std::ve
         std::find(to->begin(), to->end(), engine) == to->end())
       to->push_back(engine);
   }
-  if (to->empty()) g->error = error.empty() ? "cuDNN lists no engine for it" : error;
+  if (to->empty() && !error.empty()) g->error = error;
 }
 
 std::vector<pd_cudnn_engine> pd_cudnn_engines(pd_cudnn_graph *graph) {

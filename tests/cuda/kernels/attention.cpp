@@ -1,5 +1,5 @@
 /* Attention on a GPU against plain loops in double: floats and bf16, on tensor cores or not, lengths that are no
- * multiple of a tile, grouped heads, causal or not, strides, masks. The loops' gradients against finite
+ * multiple of a tile, grouped heads, causal or not, strides, masks; and by graphs of cuDNN's. The loops' gradients against finite
  * differences. */
 #include "../../kernels/attention_exact.h"
 #include "cuda/scratch.h"
@@ -103,20 +103,45 @@ static std::vector<float> inputs(int64_t n, float size, bool bf16) {
   return x;
 }
 
+static bool by_cudnn; /* what it has graphs for */
+
+/* A plan that has the stand-in's cuDNN compute it. */
+struct Planned {
+  enum { ENGINE = 2, KNOB = 24, VALUE = 7, VERSION = 91900 };
+  char names[2][PD_ATTENTION_NAME];
+  pd_planned_attention table[2];
+
+  explicit Planned(const Attention &a) {
+    cudaDeviceProp device;
+    pd_cuda_check(cudaGetDeviceProperties(&device, 0), "ask for the device");
+    for (int backward = 0; backward < 2; backward++) {
+      pd_attention_name(names[backward], &a, backward);
+      int64_t workspace = 12 + (backward ? 2 * a.batch * a.heads * a.length * a.size : 0);
+      table[backward] = {names[backward], ENGINE, workspace, 1, {KNOB, VALUE}};
+    }
+    pd_use_attentions(table, by_cudnn ? 2 : 0, device.name, VERSION);
+  }
+  int64_t scratch(const Attention &a, bool backward) const {
+    return pd_cuda_attention_scratch(&a, backward, by_cudnn ? table[backward].workspace : 0);
+  }
+};
+
 static void run(const Attention &a, const Layout &l, const Device &in, const Device &in_d_o, const Device &mask,
                 const Device &o, const Device &lse, const Device &d, bool backward) {
-  Device space(pd_cuda_attention_backward_scratch(&a) / 4, false);
+  Planned plan(a);
+  Device space((plan.scratch(a, true) + 3) / 4, false), forward_space((plan.scratch(a, false) + 3) / 4, false);
   pd_in q = in.in(), k = in.in(l.k), v = in.in(l.v);
   pd_out dq = d.out(), dk = d.out(l.k), dv = d.out(l.v);
   if (a.masked)
     pd_masked_attention_forward(&a, q, k, v, mask.in(), o.out(), lse.out(), nullptr);
   else
-    pd_attention_forward(&a, q, k, v, o.out(), lse.out(), nullptr);
+    pd_attention_forward(&a, q, k, v, o.out(), lse.out(), forward_space.at(0));
   if (a.masked && backward)
     pd_masked_attention_backward(&a, q, k, v, o.in(), lse.in(), in_d_o.in(), mask.in(), dq, dk, dv, space.at(0));
   else if (backward)
     pd_attention_backward(&a, q, k, v, o.in(), lse.in(), in_d_o.in(), dq, dk, dv, space.at(0));
   space.fetch();
+  forward_space.fetch();
 }
 
 /* apart: added to q, taken from k, so that scores become small. */
@@ -218,12 +243,14 @@ static void test_bf16() {
 }
 
 int main(int argc, char **argv) {
-  bool bf16 = argc > 1 && !strcmp(argv[1], "bf16");
+  by_cudnn = argc > 1 && !strcmp(argv[1], "cudnn");
+  bool bf16 = by_cudnn || (argc > 1 && !strcmp(argv[1], "bf16"));
   pd_cuda_check(cudaStreamCreate(&pd_stream), "create a stream");
   test_exact();
   if (bf16)
     test_bf16();
   else
     test_f32();
+  if (pd_counts.own_attentions) printf("FAIL %d are our own kernels'\n", (int)pd_counts.own_attentions), failures++;
   return failures ? EXIT_FAILURE : EXIT_SUCCESS;
 }
