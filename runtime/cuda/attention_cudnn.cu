@@ -131,10 +131,10 @@ static void run_planned(const pd_attention_call &c) {
 
 struct Measured {
   std::string name;
-  pd_cudnn_engine engine;
-  std::unique_ptr<Made> made; /* NULL: our own kernels are the fastest */
+  pd_cudnn_engine engine; /* cuDNN's fastest */
   int64_t workspace;
-  double seconds, own_seconds;
+  double seconds, own_seconds; /* 0: cuDNN has no engine that may be used */
+  std::unique_ptr<Made> made;  /* NULL: our own kernels are the fastest */
 };
 
 static bool timing;
@@ -223,15 +223,14 @@ static void measure(const pd_attention_call &c, Measured *m) {
   std::vector<std::function<void()>> runs = {c.own};
   for (auto &one : made) runs.push_back([&one, &c] { run(one.get(), c, timed_workspace(one->plan.workspace)); });
   std::vector<double> seconds = pd_time_in_turns(runs);
-  size_t best = 0;
-  for (size_t i = 1; i < seconds.size(); i++)
+  size_t best = 1;
+  for (size_t i = 2; i < seconds.size(); i++)
     if (seconds[i] <= PD_FASTER * seconds[best]) best = i;
   m->own_seconds = seconds[0];
   m->seconds = seconds[best];
-  if (!best) return;
   m->engine = usable[best - 1];
-  m->made = std::move(made[best - 1]);
-  m->workspace = m->made->plan.workspace;
+  m->workspace = made[best - 1]->plan.workspace;
+  if (seconds[best] <= PD_FASTER * seconds[0]) m->made = std::move(made[best - 1]);
 }
 
 /* A name's is known by the first call of it, whose strides stand for all. */
@@ -240,23 +239,24 @@ static void run_fastest(const pd_attention_call &c) {
   auto same = [&](const Measured *m) { return m->name == name; };
   auto at = std::find_if(measured.begin(), measured.end(), same);
   bool is_new = at == measured.end();
-  Measured *m = is_new ? new Measured{name, {}, nullptr, 0, 0, 0} : *at;
+  Measured *m = is_new ? new Measured{name, {}, 0, 0, 0, nullptr} : *at;
   if (is_new) {
     measured.push_back(m);
     measure(c, m);
-    if (m->made) untold.push_back(m);
+    if (m->seconds > 0) untold.push_back(m);
   }
   if (!m->made || !run(m->made.get(), c, timed_workspace(m->workspace))) c.own();
 }
 
 void pd_tell_attentions(bool json) {
   for (const Measured *m : untold) {
+    if (!json && !m->made) continue;
     std::string knobs;
     for (int i = 0; i < m->engine.n; i++)
       for (int64_t x : {m->engine.knob[i].type, m->engine.knob[i].value})
         knobs += (knobs.empty() ? "" : ",") + std::to_string(x);
     const char *plain = "attention %lld %s %lld %.9g %.9g %s\n";
-    const char *object = "{\"engine\": %lld, \"knobs\": [%s], \"workspace\": %lld, \"seconds\": %.9g, "
+    const char *object = "{\"engine\": %lld, \"knobs\": [%s], \"workspace\": %lld, \"cudnn_seconds\": %.9g, "
                          "\"own_seconds\": %.9g, \"attention\": \"%s\"}\n";
     printf(json ? object : plain, static_cast<long long>(m->engine.id),
            knobs.empty() && !json ? "-" : knobs.c_str(), static_cast<long long>(m->workspace), m->seconds,

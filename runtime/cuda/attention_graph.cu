@@ -25,9 +25,11 @@ struct Making {
 
 typedef decltype(pd_attention::q) Strides;
 
+/* Along an axis of one element nothing is apart, and our strides may be 0, which cuDNN does not take. */
 static pd_cudnn_shape shape_of(const struct pd_attention &a, const Strides &s, bool of_keys) {
-  return {{a.batch, of_keys ? a.kv_heads : a.heads, of_keys ? a.kv_length : a.length, a.size},
-          {s.batch, s.head, s.row, 1}};
+  int64_t heads = of_keys ? a.kv_heads : a.heads, rows = of_keys ? a.kv_length : a.length;
+  int64_t row = rows > 1 ? s.row : a.size, head = heads > 1 ? s.head : row * rows;
+  return {{a.batch, heads, rows, a.size}, {a.batch > 1 ? s.batch : head * heads, head, row, 1}};
 }
 
 /* scale q k^T. */

@@ -46,8 +46,8 @@ struct pd_planned_attention {
   int64_t knobs[8]; /* type and value of each */
 };
 void pd_use_attentions(const struct pd_planned_attention *of, int n, const char *device, int64_t version);
-/* "attention ENGINE KNOBS WORKSPACE SECONDS OWN_SECONDS NAME" for each that has run since the last call and that cuDNN is
- * faster at than our own kernels; "cudnn VERSION DEVICE", where there is a cuDNN. */
+/* "attention ENGINE KNOBS WORKSPACE SECONDS OWN_SECONDS NAME" for each that is new since the last call and that cuDNN is
+ * faster at than our own kernels, or an object for each at all; "cudnn VERSION DEVICE", where there is a cuDNN. */
 void pd_time_attentions(bool on);
 void pd_tell_attentions(bool json);
 void pd_tell_cudnn(void);

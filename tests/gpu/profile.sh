@@ -18,16 +18,22 @@ measure() {
   "$pdc" profile -S --target cuda --precision "$precision" -o program/stage0.cu "$@" "$model" &&
     sh "$compile" program && program/stage0 >times && program/stage0 --table >table ||
     { complain "$model does not run"; return; }
-  sed '/_device \|^algorithm \|^library /d' times >kernels
+  sed '/_device \|^algorithm \|^library \|^attention \|^cudnn /d' times >kernels
   grep '_device ' times >link
   grep '^algorithm ' times >algorithms
   grep '^{"algorithm"' table >products
-  sed -i '/^{"algorithm"/d' table
+  grep '^attention ' times >attentions
+  grep '^{"engine"' table >theirs
+  sed -i '/^{"algorithm"/d; /^{"engine"/d' table
   lines kernels '^[0-9a-f]{16} [0-9.e+-]+$'
   lines link '^(to|from)_device [1-9][0-9.]*e-[0-9]+$'
   # Numbers of an algorithm, what the product takes by it and by the one that is listed first, the product.
   lines algorithms '^algorithm( [0-9]+){9}( [0-9.e+-]+){2} '"$types"' ([0-9]+ x )?\[[0-9]+, [0-9]+\]( by columns)? @ \[.*, at (16|4|2) bytes$'
   lines products '^\{"algorithm": \[[0-9]+(, [0-9]+){8}\], "seconds": [0-9.e+-]+, "first_seconds": [0-9.e+-]+, "product": ".*"\}$'
+  # Engine, knobs, workspace, what the attention takes by it and by our own kernels, the attention.
+  lines attentions '^attention [0-9]+ ([0-9]+(,[0-9]+)*|-) [0-9]+( [0-9.e+-]+){2} (for|back)ward bf16 \[([0-9]+(, )?){4}\] of \[[0-9]+, [0-9]+\]( causal)?$'
+  lines theirs '^\{"engine": [0-9]+, "knobs": \[[0-9, ]*\], "workspace": [0-9]+, "cudnn_seconds": [0-9.e+-]+, "own_seconds": [0-9.e+-]+, "attention": ".*"\}$'
+  [ "$(grep -c '^cudnn [1-9][0-9]* [A-Za-z]' times)" = 1 ] || complain "cuDNN is not told once"
   [ "$(grep -c '^library [1-9][0-9]* [A-Za-z]' times)" = 1 ] || complain "the library is not told once"
   [ -s algorithms ] && [ "$(wc -l <algorithms)" = "$(wc -l <products)" ] || complain "products have no algorithms"
   awk '$11 > 1.05 * $12' algorithms | grep . && complain "others would be faster"
@@ -45,6 +51,7 @@ measure f32 "$top/tests/bits/images.pdm" --microbatch 2 --spill host
 [ "$(wc -l <link)" = 2 ] || complain "the link is not measured"
 measure bf16 "$top/models/gpt_mini.pdm" -D n_layer=2 -D n_embd=64 -D n_head=2 -D n_ctx=32 --microbatch 2
 measure bf16 "$top/models/gpt_mini.pdm" -D n_layer=2 -D n_embd=64 -D n_head=2 -D n_ctx=32 --microbatch 2 --tensor 2
+[ "$(wc -l <attentions)" = 2 ] && [ "$(wc -l <theirs)" = 2 ] || complain "an attention and its gradient are not told"
 [ "$(count attn)" = 2 ] && [ "$(count ln_1)" -ge 2 ] || complain "two blocks have two attentions and norms"
 [ ! -s link ] || complain "a link is measured that nothing crosses"
 exit $failed

@@ -24,7 +24,7 @@ BUILD = os.path.abspath(sys.argv.pop(1))
 RIGHT = ["golden.pointwise.f32", "golden.products.bf16", "ranks.pipeline.f32", "peer.pipeline.bf16", "sanitizer.gpt.f32"]
 
 COUNTS = ("own_products", "plain_products", "other_algorithms", "separate_gelus", "separate_sums",
-          "refused_algorithms", "column_convolutions", "late_kernels")
+          "refused_algorithms", "column_convolutions", "own_attentions", "late_kernels")
 
 
 def prepare(folder, only, *options):
@@ -96,6 +96,10 @@ class Prepared(unittest.TestCase):
         for product in found["kernels"]["products"]: # the profile program times cuBLASLt's algorithms
             self.assertGreaterEqual(product["first_seconds"], 0.95 * product["seconds"])
         self.assertGreater(len(found["kernels"]["products"]), 5)
+        attentions = {a["attention"].split()[0]: a for a in found["kernels"]["attentions"]}
+        self.assertEqual(set(attentions), {"forward", "backward"}) # by cuDNN's stand-in and by our own kernels
+        for a in attentions.values():
+            self.assertGreater(min(a["own_seconds"], a["cudnn_seconds"]), 0)
         self.assertGreater(kernels["ln_1"]["share_of_bandwidth"], 0)
         self.assertIn(found[f"{name} by PyTorch"]["state"], ("missing", "failed")) # there is no GPU
 

@@ -27,13 +27,17 @@ static double pretended_seconds(const Kernel *k, int64_t b) {
   return (double)b * (slow ? 1e-2 : 1e-3);
 }
 
-/* On a GPU every call is a product, of one size for each microbatch and kernel's name, but one that all have. */
+/* On a GPU every call is a product, and an attention, of one size for each microbatch and kernel's name, but one that all
+ * have. */
 static void pretend_products(Text *t, const Kernel *k, int64_t b) {
   if (pretended.backend != &backend_cuda || k->kind != KERNEL_CALL)
     return;
   text_add(t, "algorithm 66 %lld 35 1 0 1 4294967295 0 65535 2e-05 3e-05 bf16 %s of %lld\n", (long long)b + 10,
            k->name, (long long)b);
   text_add(t, "algorithm 0 0 0 8 2 0 0 0 0 1e-05 1e-05 f32 [1, 1] @ [1, 1]\n");
+  text_add(t, "attention 5 14,2,24,31 %lld 1e-05 2e-05 backward of %s of %lld\n", (long long)b * 256, k->name,
+           (long long)b);
+  text_add(t, "attention 1 - 0 3e-05 4e-05 forward [1, 1]\n");
 }
 
 static char *pretend(void *context, const char *text) {
@@ -43,7 +47,7 @@ static char *pretend(void *context, const char *text) {
   assert_non_null(strstr(text, "main"));
   Text t = {0};
   if (pretended.backend == &backend_cuda)
-    text_add(&t, "library 130100 A \"GPU\" of theirs\n");
+    text_add(&t, "library 130100 A \"GPU\" of theirs\ncudnn 91900 A \"GPU\" of theirs\n");
   text_add(&t, "update 3e-9\napart 4e-9\nnorm 1e-9\nto_device 5e-11\nfrom_device 8e-11\nat_home 2e-11\n");
   for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
     StageKernels *k = fuse(graph, &pieces, 0, pieces.n, 0, 1, sizes[i], false, false, pretended);
@@ -235,6 +239,13 @@ static void nonsense_is_no_measurement(void **unused) {
                                "algorithm 1 2 3 1 0 0 0 0 0 1e-5 1e-5 before any kernel\n",
                                "k 1\nalgorithm 1 2 3 1 0 0 0 0 0 1e-5 1e-5 of no library\n",
                                "k 1\nlibrary 1 x\nalgorithm 1 2 3 1 1 0 0 0 0 1e-5 1e-5 without an order\n",
+                               "attention 1 - 0 1e-5 1e-5 before any kernel\n",
+                               "k 1\nattention 1 - 0 1e-5 1e-5 of no library\n",
+                               "k 1\ncudnn 1 x\nattention 1 24 0 1e-5 1e-5 half a knob\n",
+                               "k 1\ncudnn 1 x\nattention 1 1,2,3,4,5,6,7,8,9,1 0 1e-5 1e-5 too many knobs\n",
+                               "k 1\ncudnn 1 x\nattention 1 24,7 0 1e-5 -1e-5 no seconds\n",
+                               "k 1\ncudnn 1 x\nattention 1 24,7 999999999 1e-5 1e-5 too much workspace\n",
+                               "k 1\ncudnn 1 x\nattention 1 24,7 0 1e-5 1e-5 \n",
                                "k 1\nlibrary 1 x\nalgorithm 1 2 3 1 0 0 0 0 1e-5 1e-5 with a number too few\n",
                                "k 1\nlibrary 1 x\nalgorithm 1 2 3 1 0 0 0 0 0 1e-5 0 in no time\n",
                                "k 1\nlibrary 1 x\nalgorithm 1 2 3 1 0 0 0 0 0 1e-5 1e-5 \n",
@@ -419,6 +430,70 @@ static void plans_have_their_microbatchs_algorithms(void **unused) {
   unlink(saved);
 }
 
+/* ---- attention by cuDNN ------------------------------------------------------------------ */
+
+static const Attention *attention_of(const AttentionList *list, const char *name) {
+  for (int i = 0; i < list->n; i++)
+    if (!strcmp(list->at[i].attention, name))
+      return &list->at[i];
+  return NULL;
+}
+
+static void attentions_are_kept_as_they_were_measured(void **unused) {
+  (void)unused;
+  PlanRequest q;
+  const char *file = profile_on_gpu(&q);
+  const Profile *profile = read_on_gpu(file);
+  assert_non_null(profile);
+  assert_int_equal(profile->cudnn.version, 91900);
+  int all = 0;
+  for (int i = 0; i < profile->sizes.n; i++) {
+    const MeasuredSize *m = &profile->sizes.at[i];
+    const Attention *common = attention_of(&m->attentions, "forward [1, 1]");
+    assert_true(m->attentions.n > 3 && common && common->engine == 1 && !common->n_knobs && !common->workspace);
+    for (int k = 0; k < m->attentions.n; k++) {
+      const Attention *a = &m->attentions.at[k];
+      const int64_t knobs[] = {14, 2, 24, 31};
+      assert_ptr_equal(a, attention_of(&m->attentions, a->attention));
+      assert_true(a == common || strstr(a->attention, format(" of %lld", (long long)m->microbatch)));
+      assert_true(a == common || (a->engine == 5 && a->n_knobs == 2 && !memcmp(a->knobs, knobs, sizeof knobs) &&
+                                  a->workspace == 256 * m->microbatch && a->seconds == 1e-5 && a->own_seconds == 2e-5));
+    }
+    all += m->attentions.n;
+  }
+  const Workspaces *workspaces = profile_workspaces(profile);
+  assert_int_equal(workspaces->n, all);
+  assert_int_equal(workspaces->at[0].bytes, 256 * profile->sizes.at[0].microbatch);
+  unlink(file);
+}
+
+/* A plan has its microbatch's, and its file keeps them. */
+static void plans_have_their_microbatchs_attentions(void **unused) {
+  (void)unused;
+  PlanRequest q;
+  const char *file = profile_on_gpu(&q), *saved = format("%s.plan", path);
+  const Plan *plan = plan_make(graph, &pieces, &q, NULL, 0);
+  assert_true(plan && plan->attentions);
+  const MeasuredSize *m = profile_at(read_on_gpu(file), plan->pipeline.microbatch);
+  assert_int_equal(plan->attentions->of.n, m->attentions.n);
+  assert_non_null(plan->target.workspaces);
+  char *text = plan_json(graph, &pieces, plan);
+  assert_null(strstr(text, "own_seconds"));
+  assert_true(write_file(saved, text, strlen(text)));
+  q.plan = saved;
+  q.profile = NULL;
+  const Plan *again = plan_make(graph, &pieces, &q, NULL, 0);
+  assert_int_equal(again->attentions->of.n, m->attentions.n);
+  assert_int_equal(again->target.workspaces->n, m->attentions.n); /* this microbatch's alone */
+  assert_int_equal(again->attentions->library.version, 91900);
+  q.plan = NULL;
+  const Plan *without = plan_make(graph, &pieces, &q, NULL, 0);
+  assert_null(without->attentions);
+  assert_null(without->target.workspaces);
+  unlink(file);
+  unlink(saved);
+}
+
 /* Text of which one place is changed; NULL: the place is not there. */
 static char *changed_text(const char *good, const char *from, const char *to) {
   const char *at = strstr(good, from);
@@ -443,6 +518,19 @@ static void mistakes_in_algorithms_are_diagnosed(void **unused) {
       {"\"A \\\"GPU\\\" of theirs\"", "5"},
       {"\"f32 [1, 1] @ [1, 1]\"", "[]"},
       {"\"cublaslt\"", "\"cublas\""},
+      {"\"cudnn\"", "\"cudn\""},
+      {"\"version\": 91900", "\"version\": 9.19"},
+      {"\"engine\": 5", "\"engine\": -5"},
+      {"\"engine\": 5", "\"engine\": 2147483648"},
+      {"\"engine\"", "\"motor\""},
+      {"\"knobs\": [14, 2, 24, 31]", "\"knobs\": [14, 2, 24]"},
+      {"\"knobs\": [14, 2, 24, 31]", "\"knobs\": [14, 2, 24, 0.5]"},
+      {"\"knobs\": [14, 2, 24, 31]", "\"knobs\": [14, -2]"},
+      {"\"knobs\": [14, 2, 24, 31]", "\"knobs\": [1, 2, 3, 4, 5, 6, 7, 8, 9, 10]"},
+      {"\"knobs\": [14, 2, 24, 31]", "\"knobs\": 14"},
+      {"\"workspace\": ", "\"workspace\": -"},
+      {"\"workspace\": ", "\"workspace\": 999999"},
+      {"\"forward [1, 1]\"", "1"},
   };
   PlanRequest q;
   const char *file = profile_on_gpu(&q), *good = read_file(file, NULL), *saved = format("%s.plan", path);
@@ -633,6 +721,8 @@ int main(void) {
       cmocka_unit_test(products_have_the_algorithms_that_were_measured),
       cmocka_unit_test(plans_have_their_microbatchs_algorithms),
       cmocka_unit_test(mistakes_in_algorithms_are_diagnosed),
+      cmocka_unit_test(attentions_are_kept_as_they_were_measured),
+      cmocka_unit_test(plans_have_their_microbatchs_attentions),
       cmocka_unit_test(passes_have_all_kernels),
       cmocka_unit_test(microbatches_that_were_not_measured_are_not_used),
       cmocka_unit_test(what_is_written_reads_back),

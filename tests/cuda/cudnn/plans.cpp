@@ -46,6 +46,7 @@ static const Case cases[] = {
     {"gpt2", 8, 12, 12, 1024, 64, true},      {"gpt2, a large microbatch", 32, 12, 12, 1024, 64, true},
     {"llama_mini", 8, 8, 2, 128, 32, true},   {"llama of 7 B", 1, 32, 8, 4096, 128, true},
     {"bert without a mask", 8, 12, 12, 512, 64, false}, {"odd rows", 3, 4, 2, 100, 40, true},
+    {"a head", 4, 1, 1, 128, 64, true},
 };
 
 static struct pd_attention describe(const Case &c) {
@@ -55,6 +56,8 @@ static struct pd_attention describe(const Case &c) {
   a.causal = c.causal, a.scale = 1 / sqrtf((float)c.size);
   a.q = a.k = a.v = a.dq = a.dk = a.dv = {c.length * row, c.size, row};
   a.o = a.d_o = {c.length * o_row, c.size, o_row};
+  if (c.heads == 1)
+    for (auto *strides : {&a.q, &a.k, &a.v, &a.o, &a.d_o, &a.dq, &a.dk, &a.dv}) strides->head = 0; /* as pdc says it */
   return a;
 }
 
