@@ -70,7 +70,7 @@ void pd_read_bytes(void *to, const void *from, size_t bytes);
 /* ---- what is slower than it was meant to be -------------------------------------------------------- */
 
 /* A kind of such work, by the log's name for it, and how often it was met since the start. */
-enum { PD_DEVICE_COUNTS = 8 };
+enum { PD_DEVICE_COUNTS = 9 };
 struct pd_device_count {
   const char *name;
   int64_t n;
