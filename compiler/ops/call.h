@@ -30,11 +30,11 @@ struct Site {
   const Node *node;
   const Place *in, *out; /* of all inputs, the bias behind them, and of all outputs */
   int n_in, n_out;
-  const bool *in_bf16, *out_bf16; /* by place: stored in bf16; NULL where the library is not told types */
-  int bias;                       /* index into `in` of the vector to add along the last axis, or -1 */
-  bool accumulate;                /* adds to out[0], except for a batch's first microbatch */
-  CallPart part;                  /* of a collective */
-  int threads;                    /* of the rank; 0: as many as the machine has */
+  const bool *in_bf16, *out_bf16;      /* by place: stored in bf16; NULL where the library is not told types */
+  int bias;                            /* index into `in` of the vector to add along the last axis, or -1 */
+  bool accumulate;                     /* adds to out[0], except for a batch's first microbatch */
+  CallPart part;                       /* of a collective */
+  int threads;                         /* of the rank; 0: as many as the machine has */
   const struct Workspaces *workspaces; /* the target's */
   const Library *library;
 };

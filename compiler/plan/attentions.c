@@ -106,8 +106,8 @@ static bool read_knobs(const JsonPlace *at, Attention *a) {
 
 static bool read_one(const JsonPlace *at, bool times, Attention *a) {
   static const char *const keys[] = {"attention", "engine", "knobs", "workspace", NULL},
-                           *const timed[] = {"attention",   "engine", "knobs", "workspace", "seconds",
-                                             "own_seconds", NULL};
+                           *const timed[] = {"attention", "engine",      "knobs", "workspace",
+                                             "seconds",   "own_seconds", NULL};
   const char *name = json_only(at, times ? timed : keys) ? json_get_string(at, "attention") : NULL;
   bool good = name && json_get_int(at, "engine", 0, LARGEST_NUMBER, &a->engine) && read_knobs(at, a) &&
               json_get_int(at, "workspace", 0, LARGEST_WORKSPACE, &a->workspace);

@@ -341,8 +341,9 @@ bool plan_file_read(const char *path, PlanUse use, PlanFile *out) {
   Plan *plan = &out->plan;
   if (!read_batch(&top, &plan->pipeline) || !read_settings(&top, &plan->pipeline) || !read_parts(&top, use, out))
     return false;
-  return use == PLAN_TO_DRAW || (read_target(&top, &plan->target) && read_placement(&top, out, &plan->placement) &&
-                                 read_algorithms(&top, plan) && read_attentions(&top, plan) && read_rest(&top, out));
+  return use == PLAN_TO_DRAW ||
+         (read_target(&top, &plan->target) && read_placement(&top, out, &plan->placement) &&
+          read_algorithms(&top, plan) && read_attentions(&top, plan) && read_rest(&top, out));
 }
 
 bool plan_file_stages(PlanFile *f) {

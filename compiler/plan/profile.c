@@ -356,8 +356,7 @@ static bool read_size(const JsonPlace *at, const Pieces *p, Profile *profile) {
     if (!read_piece_group(&place, p, covered, &m))
       return false;
   }
-  if (!groups || !read_kernels(at, &m) || !read_algorithms(at, profile, &m) ||
-      !read_attentions(at, profile, &m))
+  if (!groups || !read_kernels(at, &m) || !read_algorithms(at, profile, &m) || !read_attentions(at, profile, &m))
     return false;
   for (int i = 0; i < p->n; i++)
     if (!covered[i]) {
@@ -413,8 +412,8 @@ static bool read_rates(const JsonPlace *top, const char *member, const char *con
 }
 
 const Profile *profile_read(const char *path, const Pieces *p, const ProfileSignature *expected, bool elsewhere) {
-  static const char *const keys[] = {"signature", "update",   "spill",        "link",
-                                     "host",      "cublaslt", "cudnn", "microbatches", NULL};
+  static const char *const keys[] = {"signature", "update", "spill",        "link", "host",
+                                     "cublaslt",  "cudnn",  "microbatches", NULL};
   JsonPlace top = {.path = ""};
   Profile *profile = alloc(sizeof *profile);
   profile->file = intern(path);
@@ -425,9 +424,11 @@ const Profile *profile_read(const char *path, const Pieces *p, const ProfileSign
       !read_rates(&top, "link", of_link, (double *const[]){&profile->to_device, &profile->from_device}) ||
       !read_rates(&top, "host", of_host, (double *const[]){&profile->at_home}))
     return NULL;
-  if (cJSON_GetObjectItemCaseSensitive(top.object, "cublaslt") && !product_library_read(&top, "cublaslt", &profile->cublaslt))
+  if (cJSON_GetObjectItemCaseSensitive(top.object, "cublaslt") &&
+      !product_library_read(&top, "cublaslt", &profile->cublaslt))
     return NULL;
-  if (cJSON_GetObjectItemCaseSensitive(top.object, "cudnn") && !product_library_read(&top, "cudnn", &profile->cudnn))
+  if (cJSON_GetObjectItemCaseSensitive(top.object, "cudnn") &&
+      !product_library_read(&top, "cudnn", &profile->cudnn))
     return NULL;
   if (elsewhere && !find_device(top.file, profile))
     return NULL;

@@ -42,12 +42,12 @@ typedef struct Profile {
   double norm; /* of the gradient's squares */
   double read,
       write; /* seconds of a byte that a model which spills reads and writes at its place; 0: not measured */
-  double to_device, from_device; /* likewise, of one that is copied over the link between a GPU and its host */
-  double at_home;                /* likewise, of one that this host reads or writes in an update */
+  double to_device, from_device;  /* likewise, of one that is copied over the link between a GPU and its host */
+  double at_home;                 /* likewise, of one that this host reads or writes in an update */
   ProductLibrary cublaslt, cudnn; /* whose algorithms and attentions those are */
-  Vec(MeasuredSize) sizes;       /* by rising microbatch */
-  const DeviceKind *device;      /* what they were measured on, where it is not what is planned for ... */
-  Rates rates;                   /* ... and its rates, from which seconds are scaled */
+  Vec(MeasuredSize) sizes;        /* by rising microbatch */
+  const DeviceKind *device;       /* what they were measured on, where it is not what is planned for ... */
+  Rates rates;                    /* ... and its rates, from which seconds are scaled */
 } Profile;
 
 ProfileSignature profile_signature(const Graph *g, const Pieces *p, Target target, const char *compiler);

@@ -36,7 +36,7 @@ typedef struct Target {
   const Backend *backend; /* NULL: the first of all_backends */
   Precision precision;
   Residual residual;
-  int threads; /* a rank's: what scratch is sized for */
+  int threads;                  /* a rank's: what scratch is sized for */
   const Workspaces *workspaces; /* NULL: no call has one that a plan says */
 } Target;
 

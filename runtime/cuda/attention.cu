@@ -50,12 +50,14 @@ static void forward(const struct pd_attention *p, const pd_in &q, const pd_in &k
   attention a = describe(p, q, k, v, pd_written(lse), mask);
   a.o = tensor(o.at, o.type, p->o, p->length, p->size);
   if (fits_tensor_cores(a, {&a.q, &a.k, &a.v, &a.o}))
-    pd_attention_run({p, a, false, pd_attention_workspace(p, false, scratch), nullptr, [&] { attention_forward_bf16(a); }});
+    pd_attention_run(
+        {p, a, false, pd_attention_workspace(p, false, scratch), nullptr, [&] { attention_forward_bf16(a); }});
   else
     attention_forward_f32(a);
 }
 
-void pd_attention_forward(const struct pd_attention *a, pd_in q, pd_in k, pd_in v, pd_out o, pd_out lse, void *scratch) {
+void pd_attention_forward(const struct pd_attention *a, pd_in q, pd_in k, pd_in v, pd_out o, pd_out lse,
+                          void *scratch) {
   forward(a, q, k, v, nullptr, o, lse, scratch);
 }
 

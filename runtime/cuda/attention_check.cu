@@ -52,8 +52,8 @@ struct Columns {
 };
 
 /* All rows' weights, a lane's own one each, times theirs of `from`; uncertain: by how much weights are off. */
-static __device__ void add_rows(Columns &to, float weight, float uncertain, const attention_tensor &from, int sample,
-                                int head, int first, int rows, int size) {
+static __device__ void add_rows(Columns &to, float weight, float uncertain, const attention_tensor &from,
+                                int sample, int head, int first, int rows, int size) {
   for (int i = 0; i < rows; i++) {
     float w = __shfl_sync(ALL, weight, i), u = __shfl_sync(ALL, uncertain, i);
     const pd_bf16 *row = row_of<pd_bf16>(from, sample, head, first + i);
@@ -137,7 +137,8 @@ static __device__ float lse_of(const attention &a, Row q, int kv_head, float *un
   return largest + logf(sum_of(sum));
 }
 
-static __global__ void __launch_bounds__(LANES) check_forward(attention a, int n, PD_WRITES(float, MOST_ROWS) worst) {
+static __global__ void __launch_bounds__(LANES)
+    check_forward(attention a, int n, PD_WRITES(float, MOST_ROWS) worst) {
   Row q = row_at((int)blockIdx.x, n, (int64_t)a.batch * a.heads * a.length, a.heads, a.length);
   int kv_head = q.head / (a.heads / a.kv_heads), keys = keys_of(a, q.row);
   float lse_error, lse = lse_of(a, q, kv_head, &lse_error);
@@ -145,7 +146,8 @@ static __global__ void __launch_bounds__(LANES) check_forward(attention a, int n
   for (int first = 0; first < keys; first += LANES) {
     int key = first + (int)threadIdx.x;
     Weight w = key < keys ? weight_of(a, q, kv_head, key, lse) : Weight{0, 0};
-    add_rows(o, w.p, w.p * (w.uncertain + lse_error), a.v, q.sample, kv_head, first, smaller(LANES, keys - first), a.size);
+    add_rows(o, w.p, w.p * (w.uncertain + lse_error), a.v, q.sample, kv_head, first, smaller(LANES, keys - first),
+             a.size);
   }
   float wrong = worst_of(o, row_of<pd_bf16>(a.o, q.sample, q.head, q.row), a.size, 2.125f);
   float got = a.lse[((int64_t)q.sample * a.heads + q.head) * a.length + q.row];
@@ -251,7 +253,8 @@ static __host__ __device__ uint64_t mixed(uint64_t x) {
 /* Rows of a tensor of elements of 2 or 4 bytes; a thread adds up what it makes of its own. */
 template <typename Word>
 static __global__ void __launch_bounds__(LANES)
-    add_bits(attention_tensor t, int heads, int length, int size, int64_t rows, int n, PD_WRITES(uint64_t, MOST_ROWS) sums) {
+    add_bits(attention_tensor t, int heads, int length, int size, int64_t rows, int n,
+             PD_WRITES(uint64_t, MOST_ROWS) sums) {
   uint64_t sum = 0;
   for (int64_t r = blockIdx.x; r < rows; r += n) {
     const Word *row = row_of<Word>(t, (int)(r / length / heads), (int)(r / length % heads), r % length);

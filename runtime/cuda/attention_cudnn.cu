@@ -68,8 +68,8 @@ void pd_use_attentions(const struct pd_planned_attention *of, int n, const char 
   if (why.empty() && (here != device || version_here != version))
     planned.elsewhere = "this is " + std::to_string(version_here) + " on '" + here + "'";
   if (!planned.elsewhere.empty())
-    pd_note("the plan's attentions are cuDNN %lld's on '%s', but %s: kernels of ours compute them", (long long)version,
-            device, planned.elsewhere.c_str());
+    pd_note("the plan's attentions are cuDNN %lld's on '%s', but %s: kernels of ours compute them",
+            (long long)version, device, planned.elsewhere.c_str());
 }
 
 static void refuse(const pd_attention_call &c, const std::string &why) {
@@ -96,7 +96,8 @@ static std::unique_ptr<Made> start_planned(const pd_attention_call &c) {
   made->plan = pd_cudnn_plan_for(&made->graph->graph, engine);
   std::string why = made->plan.error;
   if (why.empty() && made->plan.workspace > p->workspace)
-    why = "it needs " + std::to_string(made->plan.workspace) + " bytes of workspace, more than when it was measured";
+    why =
+        "it needs " + std::to_string(made->plan.workspace) + " bytes of workspace, more than when it was measured";
   if (why.empty() && !run(made.get(), c, c.workspace)) why = made->plan.error;
   if (!why.empty()) {
     refuse(c, why);
@@ -104,9 +105,10 @@ static std::unique_ptr<Made> start_planned(const pd_attention_call &c) {
   }
   float error = pd_attention_error(c.a, c.backward);
   if (!(error <= 1))
-    pd_fail("cuDNN computes %s wrongly by %s: off by %g times what rounding explains. Plan without '\"attentions\"', and "
-            "kernels of ours compute it",
-            name.c_str(), text_of(engine).c_str(), static_cast<double>(error));
+    pd_fail(
+        "cuDNN computes %s wrongly by %s: off by %g times what rounding explains. Plan without '\"attentions\"', and "
+        "kernels of ours compute it",
+        name.c_str(), text_of(engine).c_str(), static_cast<double>(error));
   return made;
 }
 
@@ -203,7 +205,8 @@ static void measure(const pd_attention_call &c, Measured *m) {
   std::vector<pd_cudnn_engine> engines = pd_attention_engines(graph_of(c).get(), c.backward);
   std::vector<std::unique_ptr<Made>> made;
   std::vector<pd_cudnn_engine> usable;
-  if (engines.size() > MOST) engines.erase(engines.begin() + MOST - 1, engines.end() - 1); /* the last may be unlisted */
+  if (engines.size() > MOST)
+    engines.erase(engines.begin() + MOST - 1, engines.end() - 1); /* the last may be unlisted */
   fill(c);
   std::string why = "it lists no engine for it";
   for (const pd_cudnn_engine &engine : engines) {

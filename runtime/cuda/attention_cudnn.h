@@ -11,7 +11,7 @@ struct pd_attention_call {
   const struct pd_attention *of;
   attention a;
   bool backward;
-  void *workspace, *delta;  /* delta: [batch][heads][length] floats; backward */
+  void *workspace, *delta;   /* delta: [batch][heads][length] floats; backward */
   std::function<void()> own; /* enqueues our own kernels */
 };
 

@@ -85,7 +85,8 @@ static void product_of_keys(const Making &m, int x, int y, int to) {
 static void row_products(const Making &m, int d_o, int o, int delta) {
   const struct pd_attention &a = m.a;
   int of = m.g.between(PD_CUDNN_F32, pd_cudnn_dense(a.batch, a.heads, a.length, a.size));
-  int sum = m.g.reduce(PD_CUDNN_SUM, m.g.pointwise(PD_CUDNN_MULTIPLY, d_o, o, of), m.g.between(PD_CUDNN_F32, m.row));
+  int sum =
+      m.g.reduce(PD_CUDNN_SUM, m.g.pointwise(PD_CUDNN_MULTIPLY, d_o, o, of), m.g.between(PD_CUDNN_F32, m.row));
   m.g.pointwise(PD_CUDNN_MULTIPLY, sum, m.g.number(1), delta); /* engines look for a factor here: dropout's */
 }
 

@@ -33,17 +33,17 @@ bool pd_cudnn_engine::operator==(const pd_cudnn_engine &other) const {
 /* ---- the library ---------------------------------------------------------------------------------- */
 
 /* Its functions: those that this file calls, by their own names. */
-#define FUNCTIONS(X)             \
-  X(cudnnGetVersion)             \
-  X(cudnnCreate)                 \
-  X(cudnnSetStream)              \
-  X(cudnnGetErrorString)         \
-  X(cudnnGetLastErrorString)     \
-  X(cudnnBackendCreateDescriptor) \
+#define FUNCTIONS(X)               \
+  X(cudnnGetVersion)               \
+  X(cudnnCreate)                   \
+  X(cudnnSetStream)                \
+  X(cudnnGetErrorString)           \
+  X(cudnnGetLastErrorString)       \
+  X(cudnnBackendCreateDescriptor)  \
   X(cudnnBackendDestroyDescriptor) \
-  X(cudnnBackendSetAttribute)    \
-  X(cudnnBackendGetAttribute)    \
-  X(cudnnBackendFinalize)        \
+  X(cudnnBackendSetAttribute)      \
+  X(cudnnBackendGetAttribute)      \
+  X(cudnnBackendFinalize)          \
   X(cudnnBackendExecute)
 
 static struct {
@@ -119,23 +119,21 @@ struct Descriptor {
     return status == CUDNN_STATUS_SUCCESS;
   }
   void set(cudnnBackendAttributeName_t name, cudnnBackendAttributeType_t type, int64_t n, const void *value) {
-    if (error->empty())
-      check("take an attribute", library.cudnnBackendSetAttribute_(at, name, type, n, value));
+    if (error->empty()) check("take an attribute", library.cudnnBackendSetAttribute_(at, name, type, n, value));
   }
   void number(cudnnBackendAttributeName_t name, int64_t value) { set(name, CUDNN_TYPE_INT64, 1, &value); }
   void truth(cudnnBackendAttributeName_t name, bool value) { set(name, CUDNN_TYPE_BOOLEAN, 1, &value); }
-  void type(cudnnBackendAttributeName_t name, cudnnDataType_t value) { set(name, CUDNN_TYPE_DATA_TYPE, 1, &value); }
+  void type(cudnnBackendAttributeName_t name, cudnnDataType_t value) {
+    set(name, CUDNN_TYPE_DATA_TYPE, 1, &value);
+  }
   void part(cudnnBackendAttributeName_t name, const Descriptor &value) {
     set(name, CUDNN_TYPE_BACKEND_DESCRIPTOR, 1, &value.at);
   }
-  bool finish(const char *what) {
-    return error->empty() && check(what, library.cudnnBackendFinalize_(at));
-  }
+  bool finish(const char *what) { return error->empty() && check(what, library.cudnnBackendFinalize_(at)); }
   /* How many of at most n there are. */
   int64_t get(cudnnBackendAttributeName_t name, cudnnBackendAttributeType_t type, int64_t n, void *to) {
     int64_t got = 0;
-    if (error->empty())
-      check("say an attribute", library.cudnnBackendGetAttribute_(at, name, type, n, &got, to));
+    if (error->empty()) check("say an attribute", library.cudnnBackendGetAttribute_(at, name, type, n, &got, to));
     return error->empty() ? std::min(got, n) : 0;
   }
 };
@@ -159,7 +157,7 @@ struct pd_cudnn_graph::Tensor {
 
 struct pd_cudnn_graph::Operation {
   enum Kind { PRODUCT, POINTWISE, REDUCTION, RESHAPE } kind;
-  int mode, axis; /* cuDNN's enumerator; of an index */
+  int mode, axis;      /* cuDNN's enumerator; of an index */
   int x, y, where, to; /* tensors; 0: none */
 };
 
@@ -222,7 +220,9 @@ int pd_cudnn_graph::reduce(pd_cudnn_reduction mode, int x, int to) {
 int pd_cudnn_graph::reshape(int x, int to) { return add(this, {Operation::RESHAPE, 0, -1, x, 0, 0, to}); }
 
 static cudnnDataType_t data_type(pd_cudnn_type type) {
-  return type == PD_CUDNN_BF16 ? CUDNN_DATA_BFLOAT16 : type == PD_CUDNN_BOOL ? CUDNN_DATA_BOOLEAN : CUDNN_DATA_FLOAT;
+  return type == PD_CUDNN_BF16   ? CUDNN_DATA_BFLOAT16
+         : type == PD_CUDNN_BOOL ? CUDNN_DATA_BOOLEAN
+                                 : CUDNN_DATA_FLOAT;
 }
 
 static Descriptor describe(const pd_cudnn_graph::Tensor &t, int64_t number, std::string *error) {
@@ -353,7 +353,8 @@ static void build(pd_cudnn_graph *g) {
   graph.set(CUDNN_ATTR_OPERATIONGRAPH_OPS, CUDNN_TYPE_BACKEND_DESCRIPTOR, static_cast<int64_t>(all.size()),
             all.data());
   if (b.device.empty() && error->empty() && open_handle(error))
-    graph.set(static_cast<cudnnBackendAttributeName_t>(OPERATIONGRAPH_HANDLE), CUDNN_TYPE_HANDLE, 1, &library.handle);
+    graph.set(static_cast<cudnnBackendAttributeName_t>(OPERATIONGRAPH_HANDLE), CUDNN_TYPE_HANDLE, 1,
+              &library.handle);
   graph.finish("take a graph");
 }
 
@@ -369,7 +370,8 @@ static bool read_engine(Descriptor *configuration, pd_cudnn_engine *to) {
   Descriptors knobs;
   for (int i = 0; i < MOST; i++) knobs.emplace_back(CUDNN_BACKEND_KNOB_CHOICE_DESCRIPTOR, error);
   std::vector<cudnnBackendDescriptor_t> at = addresses(knobs);
-  int64_t n = configuration->get(CUDNN_ATTR_ENGINECFG_KNOB_CHOICES, CUDNN_TYPE_BACKEND_DESCRIPTOR, MOST, at.data());
+  int64_t n =
+      configuration->get(CUDNN_ATTR_ENGINECFG_KNOB_CHOICES, CUDNN_TYPE_BACKEND_DESCRIPTOR, MOST, at.data());
   if (n > pd_cudnn_engine::MOST_KNOBS) return false;
   to->n = static_cast<int>(n);
   for (int i = 0; i < to->n; i++) {
@@ -479,7 +481,8 @@ bool pd_cudnn_run(pd_cudnn_plan *plan, void *stream, const std::vector<int> &ten
   std::string *error = &plan->error;
   if (!error->empty() || !open_handle(error)) return false;
   Descriptor pack(CUDNN_BACKEND_VARIANT_PACK_DESCRIPTOR, error);
-  pack.set(CUDNN_ATTR_VARIANT_PACK_UNIQUE_IDS, CUDNN_TYPE_INT64, static_cast<int64_t>(numbers.size()), numbers.data());
+  pack.set(CUDNN_ATTR_VARIANT_PACK_UNIQUE_IDS, CUDNN_TYPE_INT64, static_cast<int64_t>(numbers.size()),
+           numbers.data());
   pack.set(CUDNN_ATTR_VARIANT_PACK_DATA_POINTERS, CUDNN_TYPE_VOID_PTR, static_cast<int64_t>(places.size()),
            places.data());
   pack.set(CUDNN_ATTR_VARIANT_PACK_WORKSPACE, CUDNN_TYPE_VOID_PTR, 1, &workspace);

@@ -56,15 +56,16 @@ struct pd_cudnn_graph {
   pd_cudnn_graph &operator=(const pd_cudnn_graph &) = delete;
 
   int operand(pd_cudnn_type type, const pd_cudnn_shape &shape); /* in memory, at a multiple of 16 bytes */
-  int between(pd_cudnn_type type, const pd_cudnn_shape &shape); /* from one operation to another, in no memory of ours */
-  int number(float value);                                      /* the same for all elements */
+  int between(pd_cudnn_type type,
+              const pd_cudnn_shape &shape); /* from one operation to another, in no memory of ours */
+  int number(float value);                  /* the same for all elements */
 
   /* All write `to`, and return it. */
   int product(int a, int b, int to);
   int pointwise(pd_cudnn_pointwise mode, int x, int to);
   int pointwise(pd_cudnn_pointwise mode, int x, int y, int to);
   int select(int yes, int no, int where, int to);
-  int index(int like, int axis, int to); /* the elements' own index along the axis */
+  int index(int like, int axis, int to);              /* the elements' own index along the axis */
   int reduce(pd_cudnn_reduction mode, int x, int to); /* along the axes where `to` has one element */
   int reshape(int x, int to);                         /* the same elements with other strides */
 };

@@ -40,7 +40,7 @@ void pd_tell_library(void);
 /* Which attentions cuDNN computes, and how, by the numbers that it gives its engines (attention_cudnn.cu); as above: on
  * another device or with another version kernels of ours compute them. */
 struct pd_planned_attention {
-  const char *attention; /* by sizes, as `pdc profile` calls it */
+  const char *attention;     /* by sizes, as `pdc profile` calls it */
   int64_t engine, workspace; /* bytes */
   int n_knobs;
   int64_t knobs[8]; /* type and value of each */

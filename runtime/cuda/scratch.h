@@ -335,9 +335,9 @@ PD_PLANNED void *pd_attention_workspace(const struct pd_attention *a, bool backw
 /* What plans know an attention by, for cuDNN: all that says which of its engines is the fastest. */
 enum { PD_ATTENTION_NAME = 160 };
 PD_PLANNED void pd_attention_name(char to[PD_ATTENTION_NAME], const struct pd_attention *a, bool backward) {
-  snprintf(to, PD_ATTENTION_NAME, "%s bf16 [%lld, %lld, %lld, %lld] of [%lld, %lld]%s", backward ? "backward" : "forward",
-           (long long)a->batch, (long long)a->heads, (long long)a->length, (long long)a->size, (long long)a->kv_heads,
-           (long long)a->kv_length, a->causal ? " causal" : "");
+  snprintf(to, PD_ATTENTION_NAME, "%s bf16 [%lld, %lld, %lld, %lld] of [%lld, %lld]%s",
+           backward ? "backward" : "forward", (long long)a->batch, (long long)a->heads, (long long)a->length,
+           (long long)a->size, (long long)a->kv_heads, (long long)a->kv_length, a->causal ? " causal" : "");
 }
 
 /* ---- LSTM --------------------------------------------------------------------------------------- */

@@ -456,8 +456,9 @@ static void attentions_are_kept_as_they_were_measured(void **unused) {
       const int64_t knobs[] = {14, 2, 24, 31};
       assert_ptr_equal(a, attention_of(&m->attentions, a->attention));
       assert_true(a == common || strstr(a->attention, format(" of %lld", (long long)m->microbatch)));
-      assert_true(a == common || (a->engine == 5 && a->n_knobs == 2 && !memcmp(a->knobs, knobs, sizeof knobs) &&
-                                  a->workspace == 256 * m->microbatch && a->seconds == 1e-5 && a->own_seconds == 2e-5));
+      assert_true(a == common ||
+                  (a->engine == 5 && a->n_knobs == 2 && !memcmp(a->knobs, knobs, sizeof knobs) &&
+                   a->workspace == 256 * m->microbatch && a->seconds == 1e-5 && a->own_seconds == 2e-5));
     }
     all += m->attentions.n;
   }

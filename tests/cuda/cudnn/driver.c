@@ -9,18 +9,45 @@
 enum { SUCCESS = 0, NO_DEVICE = 100 };
 
 /* Looked for when the library is loaded, and not called here. */
-#define ABSENT(X)                                                                                                     \
-  X(cuCtxGetCurrent) X(cuCtxGetDevice) X(cuCtxGetLimit) X(cuCtxPopCurrent) X(cuCtxPushCurrent) X(cuDeviceGet)         \
-  X(cuDeviceGetAttribute) X(cuDeviceGetCount) X(cuDevicePrimaryCtxRelease) X(cuDevicePrimaryCtxReset)                 \
-  X(cuDevicePrimaryCtxRetain) X(cuFuncGetAttribute) X(cuInit) X(cuKernelGetAttribute) X(cuLaunchCooperativeKernel)    \
-  X(cuLaunchKernel) X(cuLaunchKernelEx) X(cuLibraryLoadFromFile) X(cuLinkAddData) X(cuLinkAddData_v2)                 \
-  X(cuLinkAddFile_v2) X(cuLinkComplete) X(cuLinkCreate) X(cuLinkCreate_v2) X(cuLinkDestroy) X(cuMemcpyDtoH_v2)        \
-  X(cuModuleGetFunction) X(cuModuleGetGlobal_v2) X(cuModuleLoadData) X(cuModuleLoadDataEx) X(cuModuleLoadFatBinary)   \
-  X(cuModuleUnload) X(cuOccupancyMaxActiveBlocksPerMultiprocessor) X(cuOccupancyMaxPotentialClusterSize)              \
-  X(cuStreamGetCtx) X(cuStreamSynchronize) X(cuTensorMapEncodeTiled)
-#define DEFINE(f) \
+#define ABSENT(f) \
   int f(void) { return NO_DEVICE; }
-ABSENT(DEFINE)
+ABSENT(cuCtxGetCurrent)
+ABSENT(cuCtxGetDevice)
+ABSENT(cuCtxGetLimit)
+ABSENT(cuCtxPopCurrent)
+ABSENT(cuCtxPushCurrent)
+ABSENT(cuDeviceGet)
+ABSENT(cuDeviceGetAttribute)
+ABSENT(cuDeviceGetCount)
+ABSENT(cuDevicePrimaryCtxRelease)
+ABSENT(cuDevicePrimaryCtxReset)
+ABSENT(cuDevicePrimaryCtxRetain)
+ABSENT(cuFuncGetAttribute)
+ABSENT(cuInit)
+ABSENT(cuKernelGetAttribute)
+ABSENT(cuLaunchCooperativeKernel)
+ABSENT(cuLaunchKernel)
+ABSENT(cuLaunchKernelEx)
+ABSENT(cuLibraryLoadFromFile)
+ABSENT(cuLinkAddData)
+ABSENT(cuLinkAddData_v2)
+ABSENT(cuLinkAddFile_v2)
+ABSENT(cuLinkComplete)
+ABSENT(cuLinkCreate)
+ABSENT(cuLinkCreate_v2)
+ABSENT(cuLinkDestroy)
+ABSENT(cuMemcpyDtoH_v2)
+ABSENT(cuModuleGetFunction)
+ABSENT(cuModuleGetGlobal_v2)
+ABSENT(cuModuleLoadData)
+ABSENT(cuModuleLoadDataEx)
+ABSENT(cuModuleLoadFatBinary)
+ABSENT(cuModuleUnload)
+ABSENT(cuOccupancyMaxActiveBlocksPerMultiprocessor)
+ABSENT(cuOccupancyMaxPotentialClusterSize)
+ABSENT(cuStreamGetCtx)
+ABSENT(cuStreamSynchronize)
+ABSENT(cuTensorMapEncodeTiled)
 
 int cuDriverGetVersion(int *version) {
   *version = 13000;

@@ -24,15 +24,16 @@ static const Described devices[] = {
 
 static std::string in_words(const Described &d) {
   char text[2048];
-  snprintf(text, sizeof text,
-           "{\"maxGridSize\": [2147483647, 65535, 65535], \"maxBlockSize\": [1024, 1024, 64], \"regsPerBlock\": 65536, "
-           "\"multiProcessorCount\": %d, \"smClockRateKHz\": %d, \"memClockRateKHz\": %d, \"l2CacheSize\": %d, "
-           "\"warpSize\": 32, \"maxSharedMemoryPerBlock\": 49152, \"maxSharedMemoryPerBlockOptin\": %d, "
-           "\"reservedSharedMemoryPerBlock\": 1024, \"maxRegistersPerSM\": 65536, \"pciDeviceId\": 0, "
-           "\"maxCtasPerSM\": 32, \"maxThreadsPerBlock\": 1024, \"maxThreadsPerSM\": 2048, \"isTccDriver\": 0, "
-           "\"supportCoopLaunch\": 1, \"deviceVer\": %d, \"driverVer\": 13000, \"cudaDeviceId\": 0, "
-           "\"totalGlobalMem\": 80000000000, \"deviceName\": \"%s\", \"name\": \"%s\"}",
-           d.multiprocessors, d.clock, d.memory_clock, d.cache, d.shared, d.arch * 10, d.name, d.name);
+  snprintf(
+      text, sizeof text,
+      "{\"maxGridSize\": [2147483647, 65535, 65535], \"maxBlockSize\": [1024, 1024, 64], \"regsPerBlock\": 65536, "
+      "\"multiProcessorCount\": %d, \"smClockRateKHz\": %d, \"memClockRateKHz\": %d, \"l2CacheSize\": %d, "
+      "\"warpSize\": 32, \"maxSharedMemoryPerBlock\": 49152, \"maxSharedMemoryPerBlockOptin\": %d, "
+      "\"reservedSharedMemoryPerBlock\": 1024, \"maxRegistersPerSM\": 65536, \"pciDeviceId\": 0, "
+      "\"maxCtasPerSM\": 32, \"maxThreadsPerBlock\": 1024, \"maxThreadsPerSM\": 2048, \"isTccDriver\": 0, "
+      "\"supportCoopLaunch\": 1, \"deviceVer\": %d, \"driverVer\": 13000, \"cudaDeviceId\": 0, "
+      "\"totalGlobalMem\": 80000000000, \"deviceName\": \"%s\", \"name\": \"%s\"}",
+      d.multiprocessors, d.clock, d.memory_clock, d.cache, d.shared, d.arch * 10, d.name, d.name);
   return text;
 }
 
@@ -43,21 +44,26 @@ struct Case {
   bool causal;
 };
 static const Case cases[] = {
-    {"gpt2", 8, 12, 12, 1024, 64, true},      {"gpt2, a large microbatch", 32, 12, 12, 1024, 64, true},
-    {"llama_mini", 8, 8, 2, 128, 32, true},   {"llama of 7 B", 1, 32, 8, 4096, 128, true},
-    {"bert without a mask", 8, 12, 12, 512, 64, false}, {"odd rows", 3, 4, 2, 100, 40, true},
+    {"gpt2", 8, 12, 12, 1024, 64, true},
+    {"gpt2, a large microbatch", 32, 12, 12, 1024, 64, true},
+    {"llama_mini", 8, 8, 2, 128, 32, true},
+    {"llama of 7 B", 1, 32, 8, 4096, 128, true},
+    {"bert without a mask", 8, 12, 12, 512, 64, false},
+    {"odd rows", 3, 4, 2, 100, 40, true},
     {"a head", 4, 1, 1, 128, 64, true},
 };
 
 static struct pd_attention describe(const Case &c) {
   struct pd_attention a = {};
   int64_t row = (c.heads + 2 * c.kv_heads) * c.size, o_row = c.heads * c.size;
-  a.batch = c.batch, a.heads = c.heads, a.kv_heads = c.kv_heads, a.length = a.kv_length = c.length, a.size = c.size;
+  a.batch = c.batch, a.heads = c.heads, a.kv_heads = c.kv_heads, a.length = a.kv_length = c.length,
+  a.size = c.size;
   a.causal = c.causal, a.scale = 1 / sqrtf((float)c.size);
   a.q = a.k = a.v = a.dq = a.dk = a.dv = {c.length * row, c.size, row};
   a.o = a.d_o = {c.length * o_row, c.size, o_row};
   if (c.heads == 1)
-    for (auto *strides : {&a.q, &a.k, &a.v, &a.o, &a.d_o, &a.dq, &a.dk, &a.dv}) strides->head = 0; /* as pdc says it */
+    for (auto *strides : {&a.q, &a.k, &a.v, &a.o, &a.d_o, &a.dq, &a.dk, &a.dv})
+      strides->head = 0; /* as pdc says it */
   return a;
 }
 
@@ -71,8 +77,8 @@ static int64_t try_all(const Case &c, const std::string &device, bool backward) 
   for (const pd_cudnn_engine &engine : pd_attention_engines(g.get(), backward)) {
     pd_cudnn_plan plan = pd_cudnn_plan_for(&g->graph, engine);
     if (!plan.error.empty() || !plan.deterministic) continue;
-    printf("%s %s: engine %lld, workspace %lld\n", c.model, backward ? "backward" : "forward", (long long)engine.id,
-           (long long)plan.workspace);
+    printf("%s %s: engine %lld, workspace %lld\n", c.model, backward ? "backward" : "forward",
+           (long long)engine.id, (long long)plan.workspace);
     if (least < 0 || plan.workspace < least) least = plan.workspace;
   }
   if (least < 0) printf("FAIL %s %s: %s\n", c.model, backward ? "backward" : "forward", g->graph.error.c_str());
@@ -83,7 +89,8 @@ static int64_t try_all(const Case &c, const std::string &device, bool backward) 
 /* What docs/cuda.md says of the workspaces. */
 static void expect_workspace(const Case &c, int arch, bool backward, int64_t bytes) {
   int64_t scores = 2 * c.batch * c.heads * c.length * c.length;
-  int64_t all_heads = c.heads > c.kv_heads ? 8 * c.batch * c.heads * c.length * c.size : 0; /* dk and dv in floats */
+  int64_t all_heads =
+      c.heads > c.kv_heads ? 8 * c.batch * c.heads * c.length * c.size : 0; /* dk and dv in floats */
   bool good = !backward ? bytes <= 256 : arch >= 100 ? bytes <= all_heads + 256 : bytes >= scores;
   if (bytes >= 0 && !good) printf("FAIL %s: a workspace of %lld bytes\n", c.model, (long long)bytes), failures++;
 }

@@ -114,7 +114,8 @@ template <class T> static T value(const Backend *d, cudnnBackendAttributeName_t 
 static const Backend *part(const Backend *d, cudnnBackendAttributeName_t name) {
   return backend(value<cudnnBackendDescriptor_t>(d, name, nullptr));
 }
-template <class T> static void put(Backend *d, cudnnBackendAttributeName_t name, cudnnBackendAttributeType_t type, T x) {
+template <class T>
+static void put(Backend *d, cudnnBackendAttributeName_t name, cudnnBackendAttributeType_t type, T x) {
   const char *bytes = reinterpret_cast<const char *>(&x);
   d->has[name] = {type, 1, {bytes, bytes + sizeof x}};
 }
@@ -167,7 +168,8 @@ template <class F> static void each(const Tensor &t, F f) {
     for (i[1] = 0; i[1] < t.dim[1]; i[1]++)
       for (i[2] = 0; i[2] < t.dim[2]; i[2]++)
         for (i[3] = 0; i[3] < t.dim[3]; i[3]++, n++)
-          f(static_cast<size_t>(n), i[0] * t.stride[0] + i[1] * t.stride[1] + i[2] * t.stride[2] + i[3] * t.stride[3], i);
+          f(static_cast<size_t>(n),
+            i[0] * t.stride[0] + i[1] * t.stride[1] + i[2] * t.stride[2] + i[3] * t.stride[3], i);
 }
 
 static float rounded(const Tensor &t, float x) {
@@ -208,8 +210,8 @@ static Operation operation_of(const Backend *d) {
   } else if (d->type == CUDNN_BACKEND_OPERATION_REDUCTION_DESCRIPTOR) {
     add(CUDNN_ATTR_OPERATION_REDUCTION_XDESC);
     o.to = tensor_of(part(d, CUDNN_ATTR_OPERATION_REDUCTION_YDESC));
-    o.mode = value<cudnnReduceTensorOp_t>(part(d, CUDNN_ATTR_OPERATION_REDUCTION_DESC), CUDNN_ATTR_REDUCTION_OPERATOR,
-                                          CUDNN_REDUCE_TENSOR_ADD);
+    o.mode = value<cudnnReduceTensorOp_t>(part(d, CUDNN_ATTR_OPERATION_REDUCTION_DESC),
+                                          CUDNN_ATTR_REDUCTION_OPERATOR, CUDNN_REDUCE_TENSOR_ADD);
   } else if (d->type == CUDNN_BACKEND_OPERATION_RESHAPE_DESCRIPTOR) {
     add(CUDNN_ATTR_OPERATION_RESHAPE_XDESC);
     o.to = tensor_of(part(d, CUDNN_ATTR_OPERATION_RESHAPE_YDESC));
@@ -235,8 +237,9 @@ static cudnnStatus_t finish_operation(const Backend *d) {
   const Tensor &x = o.in[0], &to = o.to;
   if (o.type == CUDNN_BACKEND_OPERATION_MATMUL_DESCRIPTOR) {
     const Tensor &y = o.in.at(1);
-    bool fits = x.dim[0] == to.dim[0] && y.dim[0] == to.dim[0] && x.dim[1] == to.dim[1] && to.dim[1] % y.dim[1] == 0 &&
-                x.dim[2] == to.dim[2] && x.dim[3] == y.dim[2] && y.dim[3] == to.dim[3];
+    bool fits = x.dim[0] == to.dim[0] && y.dim[0] == to.dim[0] && x.dim[1] == to.dim[1] &&
+                to.dim[1] % y.dim[1] == 0 && x.dim[2] == to.dim[2] && x.dim[3] == y.dim[2] &&
+                y.dim[3] == to.dim[3];
     if (!fits) return bad("a product of shapes that do not fit");
     return x.type == CUDNN_DATA_BFLOAT16 && y.type == x.type ? CUDNN_STATUS_SUCCESS
                                                              : not_supported("factors that are not of bfloat16");
@@ -281,9 +284,8 @@ static cudnnStatus_t finish_graph(const Backend *d) {
 }
 
 static bool is_backward(const std::vector<Operation> &all) {
-  return std::count_if(all.begin(), all.end(), [](const Operation &o) {
-           return o.type == CUDNN_BACKEND_OPERATION_MATMUL_DESCRIPTOR;
-         }) > 2;
+  return std::count_if(all.begin(), all.end(),
+                       [](const Operation &o) { return o.type == CUDNN_BACKEND_OPERATION_MATMUL_DESCRIPTOR; }) > 2;
 }
 
 /* ---- engines -------------------------------------------------------------------------------------- */
@@ -333,10 +335,11 @@ static cudnnStatus_t finish(Backend *d) {
     if (!graph_of(d)) return bad("an engine without a graph");
     put(d, CUDNN_ATTR_ENGINE_NUMERICAL_NOTE, CUDNN_TYPE_NUMERICAL_NOTE,
         value<int64_t>(d, CUDNN_ATTR_ENGINE_GLOBAL_INDEX, -1) == UNSURE ? CUDNN_NUMERICAL_NOTE_NONDETERMINISTIC
-                                                                       : CUDNN_NUMERICAL_NOTE_TENSOR_CORE);
+                                                                        : CUDNN_NUMERICAL_NOTE_TENSOR_CORE);
     return CUDNN_STATUS_SUCCESS;
   case CUDNN_BACKEND_EXECUTION_PLAN_DESCRIPTOR:
-    if (refuses("plans") || !d->has.count(CUDNN_ATTR_EXECUTION_PLAN_HANDLE)) return not_supported("no plan is made");
+    if (refuses("plans") || !d->has.count(CUDNN_ATTR_EXECUTION_PLAN_HANDLE))
+      return not_supported("no plan is made");
     put(d, CUDNN_ATTR_EXECUTION_PLAN_WORKSPACE_SIZE, CUDNN_TYPE_INT64, workspace_of(d));
     return CUDNN_STATUS_SUCCESS;
   default: return CUDNN_STATUS_SUCCESS;
@@ -521,11 +524,13 @@ static void place(const Tensor &t, Run *r) {
     return;
   }
   size_t bytes = static_cast<size_t>(reach(t)) * (t.type == CUDNN_DATA_BFLOAT16 ? 2 : 4);
-  if (reinterpret_cast<uintptr_t>(at->second) % 16) cuda_host_die("cuDNN's tensors begin at multiples of 16 bytes");
+  if (reinterpret_cast<uintptr_t>(at->second) % 16)
+    cuda_host_die("cuDNN's tensors begin at multiples of 16 bytes");
   cuda_host_must_be_device(at->second, bytes, "cuDNN's tensor");
 }
 
-cudnnStatus_t cudnnBackendExecute(cudnnHandle_t handle, cudnnBackendDescriptor_t plan, cudnnBackendDescriptor_t pack) {
+cudnnStatus_t cudnnBackendExecute(cudnnHandle_t handle, cudnnBackendDescriptor_t plan,
+                                  cudnnBackendDescriptor_t pack) {
   static bool odd;
   const Backend *p = backend(plan), *v = backend(pack);
   if (!handle || !p->finished || !v->finished) return bad("a run of what is not finished");
@@ -533,15 +538,21 @@ cudnnStatus_t cudnnBackendExecute(cudnnHandle_t handle, cudnnBackendDescriptor_t
   std::vector<void *> places = values<void *>(v, CUDNN_ATTR_VARIANT_PACK_DATA_POINTERS);
   if (numbers.size() != places.size()) return bad("other tensors than places");
   const Backend *engine = engine_of(p);
-  Run r = {operations_of(graph_of(engine)), {}, {}, value<int64_t>(engine, CUDNN_ATTR_ENGINE_GLOBAL_INDEX, -1),
-           workspace_of(p), value<void *>(v, CUDNN_ATTR_VARIANT_PACK_WORKSPACE, nullptr), false};
+  Run r = {operations_of(graph_of(engine)),
+           {},
+           {},
+           value<int64_t>(engine, CUDNN_ATTR_ENGINE_GLOBAL_INDEX, -1),
+           workspace_of(p),
+           value<void *>(v, CUDNN_ATTR_VARIANT_PACK_WORKSPACE, nullptr),
+           false};
   if (r.engine == UNSURE) cuda_host_die("a graph is run by an engine that is not deterministic");
   for (size_t i = 0; i < numbers.size(); i++) r.at[numbers[i]] = places[i];
   for (const Operation &o : r.all) {
     for (const Tensor &t : o.in) place(t, &r);
     place(o.to, &r);
   }
-  if (r.workspace_bytes) cuda_host_must_be_device(r.workspace, static_cast<size_t>(r.workspace_bytes), "cuDNN's workspace");
+  if (r.workspace_bytes)
+    cuda_host_must_be_device(r.workspace, static_cast<size_t>(r.workspace_bytes), "cuDNN's workspace");
   odd = !odd;
   r.backwards = r.engine == ADDS_AS_IT_COMES ? odd : r.engine == QUICK;
   cuda_host_enqueue(cudnn_host_stream(handle), {"cudnnBackendExecute", [r] { run(r); }});
@@ -559,14 +570,19 @@ char *cuda_host_dlerror() {
   return none;
 }
 void *cuda_host_dlsym(void *, const char *name) {
-#define FUNCTION(f) {#f, reinterpret_cast<void *>(&f)}
-  static const std::map<std::string, void *> functions = {
-      FUNCTION(cudnnGetVersion),          FUNCTION(cudnnCreate),
-      FUNCTION(cudnnSetStream),           FUNCTION(cudnnGetErrorString),
-      FUNCTION(cudnnGetLastErrorString),  FUNCTION(cudnnBackendCreateDescriptor),
-      FUNCTION(cudnnBackendDestroyDescriptor), FUNCTION(cudnnBackendSetAttribute),
-      FUNCTION(cudnnBackendGetAttribute), FUNCTION(cudnnBackendFinalize),
-      FUNCTION(cudnnBackendExecute)};
+#define FUNCTION(f) \
+  { #f, reinterpret_cast < void *>(&f) }
+  static const std::map<std::string, void *> functions = {FUNCTION(cudnnGetVersion),
+                                                          FUNCTION(cudnnCreate),
+                                                          FUNCTION(cudnnSetStream),
+                                                          FUNCTION(cudnnGetErrorString),
+                                                          FUNCTION(cudnnGetLastErrorString),
+                                                          FUNCTION(cudnnBackendCreateDescriptor),
+                                                          FUNCTION(cudnnBackendDestroyDescriptor),
+                                                          FUNCTION(cudnnBackendSetAttribute),
+                                                          FUNCTION(cudnnBackendGetAttribute),
+                                                          FUNCTION(cudnnBackendFinalize),
+                                                          FUNCTION(cudnnBackendExecute)};
 #undef FUNCTION
   auto at = functions.find(name);
   return at == functions.end() ? nullptr : at->second;

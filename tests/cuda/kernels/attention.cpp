@@ -251,6 +251,7 @@ int main(int argc, char **argv) {
     test_bf16();
   else
     test_f32();
-  if (pd_counts.own_attentions) printf("FAIL %d are our own kernels'\n", (int)pd_counts.own_attentions), failures++;
+  if (pd_counts.own_attentions)
+    printf("FAIL %d are our own kernels'\n", (int)pd_counts.own_attentions), failures++;
   return failures ? EXIT_FAILURE : EXIT_SUCCESS;
 }

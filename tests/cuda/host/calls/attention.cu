@@ -16,14 +16,16 @@ struct Case {
   bool causal;
   int64_t apart;
 };
-static const Case cases[] = {{4, 4, 40, 32, true, 0}, {4, 2, 33, 16, true, 0}, {2, 1, 24, 8, false, 0}, {3, 3, 65, 64, false, 0}};
+static const Case cases[] = {
+    {4, 4, 40, 32, true, 0}, {4, 2, 33, 16, true, 0}, {2, 1, 24, 8, false, 0}, {3, 3, 65, 64, false, 0}};
 enum { N = sizeof cases / sizeof *cases, SAMPLES = 2 };
 
 static struct pd_attention describe(const Case &c) {
   struct pd_attention a;
   memset(&a, 0, sizeof a);
   int64_t row = (c.heads + 2 * c.kv_heads) * c.size + c.apart, o_row = c.heads * c.size + c.apart;
-  a.batch = SAMPLES, a.heads = c.heads, a.kv_heads = c.kv_heads, a.length = a.kv_length = c.length, a.size = c.size;
+  a.batch = SAMPLES, a.heads = c.heads, a.kv_heads = c.kv_heads, a.length = a.kv_length = c.length,
+  a.size = c.size;
   a.causal = c.causal, a.scale = 1 / sqrtf((float)c.size);
   a.q = a.k = a.v = a.dq = a.dk = a.dv = {c.length * row, c.size, row};
   a.o = a.d_o = {c.length * o_row, c.size, o_row};
@@ -57,7 +59,8 @@ static Floats compute(const Case &c, int64_t workspace) {
   Array o(PD_BF16, filled(rows * (o_of + c.apart), 7)), d(PD_BF16, filled(rows * (of + c.apart), 7));
   Array lse(PD_F32, filled(rows * c.heads, 7));
   int64_t k = c.heads * c.size, v = k + c.kv_heads * c.size;
-  Scratch forward(pd_cuda_attention_scratch(&a, false, workspace)), backward(pd_cuda_attention_scratch(&a, true, workspace));
+  Scratch forward(pd_cuda_attention_scratch(&a, false, workspace)),
+      backward(pd_cuda_attention_scratch(&a, true, workspace));
   pd_in x = qkv.in();
   pd_out y = d.out();
   pd_attention_forward(&a, x, pd_moved(x, k), pd_moved(x, v), o.out(), lse.out(), forward.at());
@@ -86,7 +89,8 @@ static void expect(bool good, const char *what) {
 static void expect_near(const std::vector<Floats> &x, const std::vector<Floats> &y) {
   for (size_t i = 0; i < x.size(); i++)
     for (size_t j = 0; j < x[i].size(); j++)
-      if (!(fabsf(x[i][j] - y[i][j]) <= 0.05f)) pd_fail("case %zu, element %zu: %g and %g", i, j, x[i][j], y[i][j]);
+      if (!(fabsf(x[i][j] - y[i][j]) <= 0.05f))
+        pd_fail("case %zu, element %zu: %g and %g", i, j, x[i][j], y[i][j]);
 }
 
 /* ---- what is told ---------------------------------------------------------------------------------- */
@@ -217,7 +221,8 @@ int main(int n_arguments, char **argument) {
     const char *wrong = argument[1];
     std::vector<Told> plan;
     if (strcmp(wrong, "absent")) plan = the_fastest_that_is_right_is_taken();
-    setenv(strcmp(wrong, "absent") ? "CUDNN_HOST_WRONG" : "CUDNN_HOST_REFUSE", strcmp(wrong, "absent") ? wrong : "library", 1);
+    setenv(strcmp(wrong, "absent") ? "CUDNN_HOST_WRONG" : "CUDNN_HOST_REFUSE",
+           strcmp(wrong, "absent") ? wrong : "library", 1);
     for (const Told &t : measure())
       if (!strcmp(wrong, "absent") || t.name.find("causal") != std::string::npos || strcmp(wrong, "mask"))
         pd_fail("what is wrong is told");
