@@ -205,42 +205,40 @@ static __global__ void __launch_bounds__(LANES) check_dkv(attention a, int n, PD
 
 /* ---- from the host -------------------------------------------------------------------------------- */
 
-/* Results of kernels that are looked at here, in the order of the stream. */
-template <typename T> static std::vector<T> fetch(const T *from, int n) {
+/* What kernels have found. */
+template <typename T> static std::vector<T> fetch(const pd_attention_check &c, int n) {
+  static const char what[] = "attention to be checked";
   std::vector<T> to((size_t)n);
-  pd_cuda_check(cudaMemcpyAsync(to.data(), from, to.size() * sizeof(T), cudaMemcpyDeviceToHost, pd_stream),
-                "copy what attention is held against");
-  pd_cuda_check(cudaStreamSynchronize(pd_stream), "check attention");
+  if (c.among_others) {
+    static cudaEvent_t found;
+    if (!found) found = pd_cuda_event();
+    pd_cuda_check(cudaEventRecord(found, pd_stream), "record an event");
+    pd_cuda_await(found, what);
+  }
+  pd_cuda_check(cudaStreamSynchronize(pd_stream), what);
+  pd_cuda_check(cudaMemcpyAsync(to.data(), c.numbers, to.size() * sizeof(T), cudaMemcpyDeviceToHost, pd_stream),
+                what);
+  pd_cuda_check(cudaStreamSynchronize(pd_stream), what);
   return to;
 }
 
-/* A number of every row that is looked at, for as long as that takes. */
-struct Numbers {
-  void *at = nullptr;
-  Numbers() { pd_cuda_check(cudaMalloc(&at, MOST_ROWS * sizeof(uint64_t)), "get memory to check attention"); }
-  Numbers(const Numbers &) = delete;
-  Numbers &operator=(const Numbers &) = delete;
-  ~Numbers() { cudaFree(at); }
-};
-
+static_assert(PD_ATTENTION_NUMBERS == MOST_ROWS * sizeof(uint64_t));
 static int rows_of(int64_t all) { return (int)std::min<int64_t>(all, MOST_ROWS); }
 
-template <typename Kernel> static float worst_in(Kernel launch, int64_t all) {
-  Numbers numbers;
-  float *worst = static_cast<float *>(numbers.at);
+template <typename Kernel> static float worst_in(const pd_attention_check &c, Kernel launch, int64_t all) {
   int n = rows_of(all);
-  launch(n, worst);
-  std::vector<float> shares = fetch(worst, n);
+  launch(n, static_cast<float *>(c.numbers));
+  std::vector<float> shares = fetch<float>(c, n);
   return *std::max_element(shares.begin(), shares.end());
 }
 
-float pd_attention_error(const attention &a, bool backward) {
+float pd_attention_error(const pd_attention_check &c, const attention &a, bool backward) {
   int64_t queries = (int64_t)a.batch * a.heads * a.length, keys = (int64_t)a.batch * a.kv_heads * a.kv_length;
   auto forward = [&](int n, float *worst) { PD_LAUNCH(check_forward, n, LANES, 0, pd_stream, a, n, worst); };
   auto dq = [&](int n, float *worst) { PD_LAUNCH(check_dq, n, LANES, 0, pd_stream, a, n, worst); };
   auto dkv = [&](int n, float *worst) { PD_LAUNCH(check_dkv, n, LANES, 0, pd_stream, a, n, worst); };
-  if (!backward) return worst_in(forward, queries);
-  return std::max(worst_in(dq, queries), worst_in(dkv, keys));
+  if (!backward) return worst_in(c, forward, queries);
+  return std::max(worst_in(c, dq, queries), worst_in(c, dkv, keys));
 }
 
 /* splitmix64's last step: every bit depends on every bit. */
@@ -265,26 +263,26 @@ static __global__ void __launch_bounds__(LANES)
 }
 
 template <typename Word>
-static uint64_t bits_of(const attention_tensor &t, int batch, int heads, int length, int size) {
+static uint64_t bits_of(const pd_attention_check &c, const attention_tensor &t, int batch, int heads, int length,
+                        int size) {
   int64_t rows = (int64_t)batch * heads * length;
   int n = rows_of(rows);
-  Numbers numbers;
-  uint64_t *sums = static_cast<uint64_t *>(numbers.at), all = 0;
+  uint64_t *sums = static_cast<uint64_t *>(c.numbers), all = 0;
   PD_LAUNCH((add_bits<Word>), n, LANES, 0, pd_stream, t, heads, length, size, rows, n, sums);
-  for (uint64_t sum : fetch(sums, n)) all += sum;
+  for (uint64_t sum : fetch<uint64_t>(c, n)) all += sum;
   return mixed(all);
 }
 
-uint64_t pd_attention_bits(const attention &a, bool backward) {
-  if (!backward) {
-    int64_t heads = a.length, samples = heads * a.heads;
-    attention_tensor lse = {a.lse, false, false, samples, heads, 1};
-    return bits_of<uint16_t>(a.o, a.batch, a.heads, a.length, a.size) +
-           bits_of<uint32_t>(lse, a.batch, a.heads, a.length, 1);
-  }
-  return bits_of<uint16_t>(a.dq, a.batch, a.heads, a.length, a.size) +
-         bits_of<uint16_t>(a.dk, a.batch, a.kv_heads, a.kv_length, a.size) * 3 +
-         bits_of<uint16_t>(a.dv, a.batch, a.kv_heads, a.kv_length, a.size) * 5;
+uint64_t pd_attention_bits(const pd_attention_check &c, const attention &a, bool backward) {
+  auto of_queries = [&](const attention_tensor &t) {
+    return bits_of<uint16_t>(c, t, a.batch, a.heads, a.length, a.size);
+  };
+  auto of_keys = [&](const attention_tensor &t) {
+    return bits_of<uint16_t>(c, t, a.batch, a.kv_heads, a.kv_length, a.size);
+  };
+  if (backward) return of_queries(a.dq) + of_keys(a.dk) * 3 + of_keys(a.dv) * 5;
+  attention_tensor lse = {a.lse, false, false, (int64_t)a.heads * a.length, a.length, 1};
+  return of_queries(a.o) + bits_of<uint32_t>(c, lse, a.batch, a.heads, a.length, 1) * 3;
 }
 
 /* Evenly spread between -width and width. */

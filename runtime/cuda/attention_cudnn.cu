@@ -61,12 +61,16 @@ static struct {
   std::vector<Known> known;
 } planned;
 
+static pd_attention_check running = {nullptr, true};
+
 void pd_use_attentions(const struct pd_planned_attention *of, int n, const char *device, int64_t version) {
   std::string why, here = pd_this_device();
   int64_t version_here = pd_cudnn_version(&why);
   planned = {of, n, why, {}};
   if (why.empty() && (here != device || version_here != version))
     planned.elsewhere = "this is " + std::to_string(version_here) + " on '" + here + "'";
+  if (planned.elsewhere.empty()) pd_cudnn_start(&planned.elsewhere);
+  if (planned.elsewhere.empty() && !running.numbers) running.numbers = pd_cuda_memory(PD_ATTENTION_NUMBERS);
   if (!planned.elsewhere.empty())
     pd_note("the plan's attentions are cuDNN %lld's on '%s', but %s: kernels of ours compute them",
             (long long)version, device, planned.elsewhere.c_str());
@@ -103,7 +107,7 @@ static std::unique_ptr<Made> start_planned(const pd_attention_call &c) {
     refuse(c, why);
     return nullptr;
   }
-  float error = pd_attention_error(c.a, c.backward);
+  float error = pd_attention_error(running, c.a, c.backward);
   if (!(error <= 1))
     pd_fail(
         "cuDNN computes %s wrongly by %s: off by %g times what rounding explains. Plan without '\"attentions\"', and "
@@ -165,9 +169,16 @@ static void *timed_workspace(int64_t bytes) {
   return timed.bytes ? timed.at : nullptr;
 }
 
+static pd_attention_check timed_check = {nullptr, false};
+
 void pd_time_attentions(bool on) {
   timing = on;
-  if (!on) free_timed();
+  if (on && !timed_check.numbers)
+    pd_cuda_check(cudaMalloc(&timed_check.numbers, PD_ATTENTION_NUMBERS), "get memory to check attention");
+  if (on) return;
+  free_timed();
+  pd_cuda_check(cudaFree(timed_check.numbers), "free memory");
+  timed_check.numbers = nullptr;
 }
 
 /* Why an engine may not be used; empty: it may. Leaves its plan in *made. */
@@ -183,11 +194,11 @@ static std::string try_engine(const pd_attention_call &c, const pd_cudnn_engine 
   uint64_t first = 0;
   for (int i = 0; i < RUNS; i++) {
     if (!run(made, c, workspace)) return made->plan.error;
-    uint64_t bits = pd_attention_bits(c.a, c.backward);
+    uint64_t bits = pd_attention_bits(timed_check, c.a, c.backward);
     if (i > 0 && bits != first) return "it gave other bits when it ran again";
     first = bits;
   }
-  float error = pd_attention_error(c.a, c.backward);
+  float error = pd_attention_error(timed_check, c.a, c.backward);
   if (error <= 1) return "";
   pd_note("cuDNN computes %s wrongly by %s: off by %g times what rounding explains; it is not used",
           name_of(*c.of, c.backward).c_str(), text_of(engine).c_str(), static_cast<double>(error));

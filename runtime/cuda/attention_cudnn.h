@@ -19,11 +19,18 @@ struct pd_attention_call {
  * are timed (pd_time_attentions) by the fastest, of operands that are filled for that. */
 void pd_attention_run(const pd_attention_call &call);
 
+/* Device memory for what these find, PD_ATTENTION_NUMBERS bytes, and whether other ranks' messages have to move on while
+ * the host waits for that. */
+struct pd_attention_check {
+  void *numbers;
+  bool among_others;
+};
+enum { PD_ATTENTION_NUMBERS = 1024 * 8 };
 /* How far off results are, as a share of what rounding to bf16 and sums in floats explain: over 1 they are wrong. Rows
- * are looked at here and there, at least one of each head, by plain loops. Waits for the device. */
-float pd_attention_error(const attention &a, bool backward);
-/* A number of all bits of the results: of the same results the same. Waits for the device. */
-uint64_t pd_attention_bits(const attention &a, bool backward);
+ * are looked at here and there by plain loops. */
+float pd_attention_error(const pd_attention_check &c, const attention &a, bool backward);
+/* A number of all bits of the results: of the same results the same. */
+uint64_t pd_attention_bits(const pd_attention_check &c, const attention &a, bool backward);
 /* Numbers in q, k, v and, for the backward pass, d_o, such that scores are spread over some units. */
 void pd_attention_fill(const attention &a, bool backward);
 

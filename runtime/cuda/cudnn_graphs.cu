@@ -312,6 +312,12 @@ static bool open_handle(std::string *error) {
   return status == CUDNN_STATUS_SUCCESS;
 }
 
+bool pd_cudnn_start(std::string *why) {
+  if (is_there()) return open_handle(why);
+  *why = library.missing;
+  return false;
+}
+
 /* Says to a descriptor whom it is for: this process's device, by the attribute for that (0: it needs no word), or the
  * one that was described. */
 static void aim(const pd_cudnn_graph &g, Descriptor *d, int by_handle, cudnnBackendAttributeName_t by_device) {
@@ -507,6 +513,7 @@ int64_t pd_cudnn_version(std::string *why) {
   *why = WITHOUT;
   return 0;
 }
+bool pd_cudnn_start(std::string *why) { return pd_cudnn_version(why) > 0; }
 pd_cudnn_graph::pd_cudnn_graph(std::string) : error(WITHOUT) {}
 pd_cudnn_graph::~pd_cudnn_graph() = default;
 int pd_cudnn_graph::operand(pd_cudnn_type, const pd_cudnn_shape &) { return 0; }

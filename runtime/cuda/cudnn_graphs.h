@@ -16,6 +16,9 @@
 
 /* Its version, 91900 for 9.19.0; 0: there is none, and `why` says what is missing. */
 int64_t pd_cudnn_version(std::string *why);
+/* Makes it ready for this process's device, where it gets memory: before messages are under way, or, at the latest, with the
+ * first plan. False: it cannot be, and why. */
+bool pd_cudnn_start(std::string *why);
 
 /* ---- graphs --------------------------------------------------------------------------------------- */
 

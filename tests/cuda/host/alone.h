@@ -26,6 +26,33 @@ void pd_cuda_check(cudaError_t status, const char *what) {
   if (status != cudaSuccess) pd_fail("%s: %s", what, cudaGetErrorString(status));
 }
 
+/* Memory and events are given back at the end. */
+struct Held {
+  std::vector<void *> memory;
+  std::vector<cudaEvent_t> events;
+  ~Held() {
+    for (void *at : memory) cudaFree(at);
+    for (cudaEvent_t event : events) cudaEventDestroy(event);
+  }
+};
+inline Held &held() {
+  static Held all;
+  return all;
+}
+void *pd_cuda_memory(size_t bytes) {
+  void *at;
+  pd_cuda_check(cudaMalloc(&at, bytes), "get memory");
+  held().memory.push_back(at);
+  return at;
+}
+cudaEvent_t pd_cuda_event(void) {
+  cudaEvent_t event;
+  pd_cuda_check(cudaEventCreateWithFlags(&event, cudaEventDisableTiming), "make an event");
+  held().events.push_back(event);
+  return event;
+}
+void pd_cuda_await(cudaEvent_t event, const char *what) { pd_cuda_check(cudaEventSynchronize(event), what); }
+
 static uint32_t random_state = 1;
 
 inline uint32_t random_bits() {
