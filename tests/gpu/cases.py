@@ -165,13 +165,15 @@ class KernelTest:
 
 
 def kernel_tests():
-    calls = {"matmul": (), "gather": (), "pooling": (), "convolution": ("columns", "depthwise", "matmul"),
-             "lstm": ("matmul",)}
+    products = ("algorithms", "measured")
+    calls = {"matmul": products, "gather": (), "pooling": (), "lstm": ("matmul", *products),
+             "convolution": ("columns", "depthwise", "matmul", *products)}
     found = [KernelTest(f"kernels.{name}", (f"tests/cuda/host/calls/{name}.cu",),
                         tuple(f"{x}.cu" for x in (name, *others)), needs=("cudnn",) * (name == "convolution"))
              for name, others in calls.items()]
     found.append(KernelTest("kernels.nccl", ("tests/gpu/nccl.cu",), needs=("nccl",)))
-    attention = ("attention.cu", "attention_f32.cu", "attention_bf16.cu", "attention_bf16_backward.cu")
+    attention = ("attention.cu", "attention_f32.cu", "attention_bf16.cu", "attention_bf16_backward.cu", "attention_cudnn.cu",
+                 "attention_graph.cu", "attention_check.cu", "cudnn_graphs.cu", "measured.cu")
     found += [KernelTest(f"kernels.attention.{precision}", ("tests/cuda/kernels/attention.cpp",), attention,
                          (precision,)) for precision in ("f32", "bf16")]
     found.append(KernelTest("kernels.mma", ("tests/cuda/kernels/mma.cu",)))

@@ -8,6 +8,7 @@ import importlib.util
 import io
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -46,6 +47,21 @@ def changed(path, change):
     finally:
         with open(path, "w") as file:
             file.write(right)
+
+
+class Sources(unittest.TestCase):
+    def test_kernels_link_what_they_link_on_processors(self):
+        """tests/cuda/host/CMakeLists.txt says it there: a file that is missing here shows on no machine without a GPU."""
+        with open(os.path.join(HERE, "../cuda/host/CMakeLists.txt")) as file:
+            text = file.read()
+        lists = {name: words.split() for name, words in re.findall(r"set\((\w+) ([^$)]*)\)", text)}
+        expand = lambda words: {x for word in words.split() for x in lists.get(word.strip("${}"), [word])}
+        there = {f"kernels.{name}": expand(words) for name, words in re.findall(r"cuda_host_call\((\w+) ([^)]*)\)", text)}
+        there |= {f"kernels.attention.{precision}": set(lists["CUDA_ATTENTION"]) for precision in ("f32", "bf16")}
+        compared = [test for test in cases.kernel_tests() if test.name in there]
+        self.assertEqual(len(compared), 7)
+        for test in compared:
+            self.assertEqual(set(test.runtime), there[test.name], test.name)
 
 
 class Prepared(unittest.TestCase):
