@@ -72,10 +72,12 @@ static __device__ Columns no_columns() {
   return c;
 }
 
-/* The largest difference as a share of what it may be; NaNs are infinitely far off. */
+/* The difference as a share of what it may be; infinite where a NaN stands for a number. Where operands are not finite there
+ * is nothing to compare. */
 static __device__ float share(float got, float expected, float bound) {
-  float off = fabsf(got - expected);
-  return off <= bound ? off / fmaxf(bound, 1e-30f) : off < INFINITY ? off / fmaxf(bound, 1e-30f) : INFINITY;
+  float off = fabsf(got - expected) / fmaxf(bound, 1e-30f);
+  if (!(fabsf(expected) < INFINITY) || !(bound < INFINITY)) return 0;
+  return off < INFINITY ? off : INFINITY;
 }
 static __device__ float worst_of(const Columns &c, const pd_bf16 *got, int size, float steps) {
   float worst = 0;

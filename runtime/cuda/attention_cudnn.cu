@@ -219,19 +219,20 @@ static void measure(const pd_attention_call &c, Measured *m) {
   if (engines.size() > MOST)
     engines.erase(engines.begin() + MOST - 1, engines.end() - 1); /* the last may be unlisted */
   fill(c);
-  std::string why = "it lists no engine for it";
+  std::string why; /* what is wrong with the engine that should be the fastest */
   for (const pd_cudnn_engine &engine : engines) {
     auto one = std::make_unique<Made>();
     std::string refused = try_engine(c, engine, one.get());
     if (!refused.empty()) {
-      why = refused;
+      if (why.empty()) why = refused;
       continue;
     }
     made.push_back(std::move(one));
     usable.push_back(engine);
   }
   if (made.empty()) {
-    pd_note("cuDNN is not considered for %s: %s", m->name.c_str(), why.c_str());
+    pd_note("cuDNN is not considered for %s: %s", m->name.c_str(),
+            why.empty() ? "it lists no engine" : why.c_str());
     return;
   }
   std::vector<std::function<void()>> runs = {c.own};
