@@ -18,8 +18,9 @@ measure() {
   "$pdc" profile -S --target cuda --precision "$precision" -o program/stage0.cu "$@" "$model" &&
     sh "$compile" program && program/stage0 >times && program/stage0 --table >table ||
     { complain "$model does not run"; return; }
-  sed '/_device \|^algorithm \|^library \|^attention \|^cudnn /d' times >kernels
+  sed '/_device \|^at_home \|^algorithm \|^library \|^attention \|^cudnn /d' times >kernels
   grep '_device ' times >link
+  grep '^at_home ' times >home
   grep '^algorithm ' times >algorithms
   grep '^{"algorithm"' table >products
   grep '^attention ' times >attentions
@@ -27,6 +28,7 @@ measure() {
   sed -i '/^{"algorithm"/d; /^{"engine"/d' table
   lines kernels '^[0-9a-f]{16} [0-9.e+-]+$'
   lines link '^(to|from)_device [1-9][0-9.]*e-[0-9]+$'
+  lines home '^at_home [1-9][0-9.]*e-[0-9]+$'
   # Numbers of an algorithm, what the product takes by it and by the one that is listed first, the product.
   lines algorithms '^algorithm( [0-9]+){9}( [0-9.e+-]+){2} '"$types"' ([0-9]+ x )?\[[0-9]+, [0-9]+\]( by columns)? @ \[.*, at (16|4|2) bytes$'
   lines products '^\{"algorithm": \[[0-9]+(, [0-9]+){8}\], "seconds": [0-9.e+-]+, "first_seconds": [0-9.e+-]+, "product": ".*"\}$'
@@ -48,7 +50,7 @@ count() {
 }
 
 measure f32 "$top/tests/bits/images.pdm" --microbatch 2 --spill host
-[ "$(wc -l <link)" = 2 ] || complain "the link is not measured"
+[ "$(wc -l <link)" = 2 ] && [ "$(wc -l <home)" = 1 ] || complain "the link, or the host beside it, is not measured"
 measure bf16 "$top/models/gpt_mini.pdm" -D n_layer=2 -D n_embd=64 -D n_head=2 -D n_ctx=32 --microbatch 2
 measure bf16 "$top/models/gpt_mini.pdm" -D n_layer=2 -D n_embd=64 -D n_head=2 -D n_ctx=32 --microbatch 2 --tensor 2
 [ "$(wc -l <attentions)" = 2 ] && [ "$(wc -l <theirs)" = 2 ] || complain "an attention and its gradient are not told"
