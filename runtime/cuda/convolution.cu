@@ -1,32 +1,18 @@
 /* pd_convolution: a matrix product for 1x1 kernels, kernels of ours for depthwise ones, columns for other groups,
- * and cuDNN for the rest. cuDNN is given images by channels, [batch][height][width][channels], and weights
- * likewise, [out][kernel 0][kernel 1][in], rearranged in scratch at every call. Of the algorithms that its
- * heuristics list for a convolution, the first is taken that is deterministic, fits the planned workspace and
- * runs. By NVIDIA's tables for this layout (cuDNN 9, API reference, cudnn_cnn) these are, for float and bfloat16
- * alike, the forward pass by IMPLICIT_PRECOMP_GEMM (or IMPLICIT_GEMM) and both gradients by ALGO_1; ALGO_0 and
- * ALGO_3 add atomically. Where none is offered, or operands are of several types, columns do it. bfloat16 weight
- * gradients come from cuDNN rounded to bfloat16, once a microbatch, and are added up in float. */
+ * and cuDNN for the rest, as graphs of one operation (convolution_graph.cu). It is given images by channels, and weights
+ * likewise, rearranged in scratch at every call. Where it has no engine that may be used, is not there, or operands are of
+ * several types, columns do it. bfloat16 weight gradients come from cuDNN rounded to bfloat16, once a microbatch, and are
+ * added up in float. */
 #include "convolution.h"
-
-#include <cudnn.h>
+#include "convolution_graph.h"
 
 enum { THREADS = 256 };
 
-static cudnnHandle_t library;
-
-enum { MOST_CHOICES = 8 };
-struct Choice {
-  int algorithm; /* an enumerator of the kind's */
-  size_t workspace;
-  cudnnMathType_t math;
-};
-struct Plan { /* of cuDNN, for operands of one type */
-  bool made, counted;
-  cudnnTensorDescriptor_t x, y;
-  cudnnFilterDescriptor_t w;
-  cudnnConvolutionDescriptor_t convolution;
-  Choice choices[MOST_CHOICES];
-  int n, chosen; /* those before are refused when they are to run; n: columns do it */
+/* Of cuDNN, for operands of one type. */
+struct Plan {
+  std::unique_ptr<pd_convolution_graph> graph;
+  pd_cudnn_plan by; /* its engine's, if it has any */
+  bool has, ran, counted;
 };
 
 struct pd_convolution {
@@ -64,17 +50,14 @@ Geometry pd_geometry(const struct pd_convolution_shape &s) {
   return g;
 }
 
-static void check(cudnnStatus_t status, const char *what, const struct pd_convolution_shape &s) {
-  if (status == CUDNN_STATUS_SUCCESS) return;
-  pd_fail("cuDNN cannot %s, %lld x %lld of %lld x [%lld, %lld, %lld] to %lld: %s", what, (long long)s.kernel[0],
-          (long long)s.kernel[1], (long long)s.batch, (long long)s.height, (long long)s.width,
-          (long long)s.in_channels, (long long)s.out_channels, cudnnGetErrorString(status));
-}
-
-static void open_library(const struct pd_convolution_shape &s) {
-  if (library) return;
-  check(cudnnCreate(&library), "start for a convolution", s);
-  check(cudnnSetStream(library, pd_stream), "take a stream for a convolution", s);
+/* False, once with a note: there is no cuDNN, or it cannot start. */
+static bool library_starts() {
+  static bool asked, starts;
+  std::string why;
+  if (!asked && !(starts = pd_cudnn_start(&why)))
+    pd_note("convolutions are products of columns, which is slower than cuDNN: %s", why.c_str());
+  asked = true;
+  return starts;
 }
 
 /* The library is opened here: no pass, which may be captured as a graph, allocates anything. */
@@ -85,65 +68,11 @@ struct pd_convolution *pd_convolution_new(struct pd_convolution_shape shape) {
     c->product = pd_matmul_new(pd_convolution_product(&shape));
   else if (!pd_convolution_is_depthwise(&shape))
     c->columns = pd_columns_new(shape);
-  if (!c->product && shape.groups == 1) open_library(shape);
+  if (!c->product && shape.groups == 1) library_starts();
   return c;
 }
 
-/* ---- planning with cuDNN ------------------------------------------------------------------------ */
-
-static void describe(const struct pd_convolution_shape &s, pd_type type, Plan *p) {
-  Geometry g = pd_geometry(s);
-  cudnnDataType_t element = type == PD_F32 ? CUDNN_DATA_FLOAT : CUDNN_DATA_BFLOAT16;
-  int n = static_cast<int>(g.batch);
-  check(cudnnCreateTensorDescriptor(&p->x), "describe images", s);
-  check(cudnnCreateTensorDescriptor(&p->y), "describe images", s);
-  check(cudnnCreateFilterDescriptor(&p->w), "describe weights", s);
-  check(cudnnCreateConvolutionDescriptor(&p->convolution), "describe a convolution", s);
-  check(cudnnSetTensor4dDescriptor(p->x, CUDNN_TENSOR_NHWC, element, n, g.in, g.height, g.width),
-        "describe images", s);
-  check(cudnnSetTensor4dDescriptor(p->y, CUDNN_TENSOR_NHWC, element, n, g.out, g.out_height, g.out_width),
-        "describe images", s);
-  check(cudnnSetFilter4dDescriptor(p->w, element, CUDNN_TENSOR_NHWC, g.out, g.own_in, g.kernel[0], g.kernel[1]),
-        "describe weights", s);
-  check(cudnnSetConvolution2dDescriptor(p->convolution, g.padding[0], g.padding[1], g.stride[0], g.stride[1],
-                                        g.dilation[0], g.dilation[1], CUDNN_CROSS_CORRELATION, CUDNN_DATA_FLOAT),
-        "describe a convolution", s);
-  cudnnMathType_t math = type == PD_BF16 ? CUDNN_TENSOR_OP_MATH
-                         : pd_allow_tf32 ? CUDNN_DEFAULT_MATH
-                                         : CUDNN_FMA_MATH;
-  check(cudnnSetConvolutionMathType(p->convolution, math), "describe a convolution", s);
-}
-
-/* Those that are deterministic and fit, the fastest first. */
-template <typename Found>
-static void choose(const struct pd_convolution_shape &s, Plan *p, cudnnStatus_t status, int n,
-                   const Found *found) {
-  for (int i = 0; status == CUDNN_STATUS_SUCCESS && i < n; i++) {
-    bool fits = found[i].memory <= static_cast<size_t>(pd_convolution_workspace(&s));
-    if (found[i].status == CUDNN_STATUS_SUCCESS && found[i].determinism == CUDNN_DETERMINISTIC && fits)
-      p->choices[p->n++] = {found[i].algo, found[i].memory, found[i].mathType};
-  }
-}
-
-static void choose_algorithms(const struct pd_convolution_shape &s, Plan *p) {
-  int n = 0;
-  if (s.kind == PD_CONVOLUTION) {
-    cudnnConvolutionFwdAlgoPerf_t found[MOST_CHOICES];
-    cudnnStatus_t status =
-        cudnnGetConvolutionForwardAlgorithm_v7(library, p->x, p->w, p->convolution, p->y, MOST_CHOICES, &n, found);
-    choose(s, p, status, n, found);
-  } else if (s.kind == PD_CONVOLUTION_BACKWARD) {
-    cudnnConvolutionBwdDataAlgoPerf_t found[MOST_CHOICES];
-    cudnnStatus_t status = cudnnGetConvolutionBackwardDataAlgorithm_v7(library, p->w, p->y, p->convolution, p->x,
-                                                                       MOST_CHOICES, &n, found);
-    choose(s, p, status, n, found);
-  } else {
-    cudnnConvolutionBwdFilterAlgoPerf_t found[MOST_CHOICES];
-    cudnnStatus_t status = cudnnGetConvolutionBackwardFilterAlgorithm_v7(library, p->x, p->y, p->convolution, p->w,
-                                                                         MOST_CHOICES, &n, found);
-    choose(s, p, status, n, found);
-  }
-}
+/* ---- by cuDNN ----------------------------------------------------------------------------------- */
 
 /* The plan for these operands: NULL where columns do it. w: of weights or their gradient. */
 static Plan *plan_for(const struct pd_convolution *c, pd_type x, pd_type y, pd_type w) {
@@ -151,40 +80,46 @@ static Plan *plan_for(const struct pd_convolution *c, pd_type x, pd_type y, pd_t
   bool gradient = s.kind == PD_CONVOLUTION_WEIGHTS; /* is unpacked into any type */
   if (s.groups > 1 || x != y || (x != w && !gradient)) return nullptr;
   Plan *p = &c->plans[x];
-  if (!p->made) {
-    describe(s, x, p);
-    choose_algorithms(s, p);
-    p->made = true;
+  if (!p->graph && library_starts()) {
+    p->graph = pd_convolution_graph_of(s, x == PD_F32 ? PD_CUDNN_F32 : PD_CUDNN_BF16, pd_allow_tf32, "");
+    p->has = pd_convolution_next_plan(p->graph.get(), &p->by);
   }
   return p;
 }
 
-/* Once for each call in the program and type: cuDNN lists nothing that is deterministic and fits, or refuses it all. */
+static std::string name_of(const struct pd_convolution_shape &s) {
+  char name[200];
+  snprintf(name, sizeof name, "%lld x %lld of %lld x [%lld, %lld, %lld] to %lld channels", (long long)s.kernel[0],
+           (long long)s.kernel[1], (long long)s.batch, (long long)s.height, (long long)s.width,
+           (long long)s.in_channels, (long long)s.out_channels);
+  return name;
+}
+
+/* Once for each call in the program and type: cuDNN has nothing that may be used, or refuses to run all of it. */
 static void count_columns(const struct pd_convolution_shape &s, Plan *p) {
   if (p->counted) return;
   p->counted = true;
   pd_counts.column_convolutions++;
-  pd_note(
-      "convolutions %lld x %lld of %lld x [%lld, %lld, %lld] to %lld channels are products of columns: cuDNN has no "
-      "algorithm for them",
-      (long long)s.kernel[0], (long long)s.kernel[1], (long long)s.batch, (long long)s.height, (long long)s.width,
-      (long long)s.in_channels, (long long)s.out_channels);
+  if (!p->graph) return; /* what is missing has been noted */
+  const std::string &why = p->graph->graph.error;
+  pd_note("convolutions %s are products of columns: cuDNN has no engine for them%s%s", name_of(s).c_str(),
+          why.empty() ? "" : ": ", why.c_str());
 }
 
-/* run(choice) with the first that the library does not refuse; false where it refuses all. */
-template <typename F> static bool by_library(const struct pd_convolution_shape &s, Plan *p, F run) {
-  for (; p && p->chosen < p->n; p->chosen++) {
-    const Choice &c = p->choices[p->chosen];
-    check(cudnnSetConvolutionMathType(p->convolution, c.math), "describe a convolution", s);
-    cudnnStatus_t status = run(c);
-    if (CUDNN_STATUS_CATEGORY(status) == CUDNN_STATUS_NOT_SUPPORTED) {
-      pd_counts.refused_algorithms++;
-      continue;
+/* By the first engine that the library does not refuse to run, on the graph's operands; false where it refuses all. */
+static bool by_library(const struct pd_convolution_shape &s, Plan *p, const std::vector<void *> &at,
+                       void *workspace) {
+  while (p->has) {
+    if (pd_cudnn_run(&p->by, pd_stream, p->graph->operands, at, workspace)) {
+      p->ran = true;
+      return true;
     }
-    check(status, "compute a convolution", s);
-    return true;
+    if (p->ran || !p->by.not_supported)
+      pd_fail("cuDNN cannot compute a convolution, %s: %s", name_of(s).c_str(), p->by.error.c_str());
+    pd_counts.refused_algorithms++;
+    p->has = pd_convolution_next_plan(p->graph.get(), &p->by);
   }
-  if (p) count_columns(s, p);
+  count_columns(s, p);
   return false;
 }
 
@@ -268,17 +203,14 @@ static void add_bias_to(const struct pd_convolution_shape &s, pd_in bias, pd_out
 
 /* ---- calls -------------------------------------------------------------------------------------- */
 
-static const float one = 1, zero = 0;
+/* cuDNN is told of what it only reads as of what it writes. */
+static void *read_at(pd_in x) { return const_cast<void *>(x.at); }
 
 static bool forward_by_library(const struct pd_convolution_shape &s, Plan *p, pd_in x, pd_in w, pd_out y,
                                char *scratch) {
   if (!p) return false;
   pack_weights(s, w, scratch, x.type);
-  return by_library(s, p, [&](const Choice &c) {
-    return cudnnConvolutionForward(library, &one, p->x, x.at, p->w, scratch, p->convolution,
-                                   static_cast<cudnnConvolutionFwdAlgo_t>(c.algorithm), behind_weights(s, scratch),
-                                   c.workspace, &zero, p->y, y.at);
-  });
+  return by_library(s, p, {read_at(x), scratch, y.at}, behind_weights(s, scratch));
 }
 
 void pd_convolution(const struct pd_convolution *c, pd_in x, pd_in w, pd_in bias, pd_out y, void *scratch) {
@@ -301,11 +233,7 @@ static bool backward_by_library(const struct pd_convolution_shape &s, Plan *p, p
                                 char *scratch) {
   if (!p) return false;
   pack_weights(s, w, scratch, dy.type);
-  return by_library(s, p, [&](const Choice &c) {
-    return cudnnConvolutionBackwardData(library, &one, p->w, scratch, p->y, dy.at, p->convolution,
-                                        static_cast<cudnnConvolutionBwdDataAlgo_t>(c.algorithm),
-                                        behind_weights(s, scratch), c.workspace, &zero, p->x, dx.at);
-  });
+  return by_library(s, p, {read_at(dy), scratch, dx.at}, behind_weights(s, scratch));
 }
 
 void pd_convolution_backward(const struct pd_convolution *c, pd_in dy, pd_in w, pd_out dx, void *scratch) {
@@ -321,11 +249,7 @@ void pd_convolution_backward(const struct pd_convolution *c, pd_in dy, pd_in w, 
 
 static bool weights_by_library(const struct pd_convolution_shape &s, Plan *p, pd_in x, pd_in dy, pd_out dw,
                                char *scratch) {
-  bool done = by_library(s, p, [&](const Choice &c) {
-    return cudnnConvolutionBackwardFilter(library, &one, p->x, x.at, p->y, dy.at, p->convolution,
-                                          static_cast<cudnnConvolutionBwdFilterAlgo_t>(c.algorithm),
-                                          behind_weights(s, scratch), c.workspace, &zero, p->w, scratch);
-  });
+  bool done = p && by_library(s, p, {read_at(x), read_at(dy), scratch}, behind_weights(s, scratch));
   if (done) unpack_weights(s, scratch, x.type, dw);
   return done;
 }

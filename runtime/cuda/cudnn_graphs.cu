@@ -15,6 +15,10 @@ pd_cudnn_shape pd_cudnn_dense(int64_t samples, int64_t heads, int64_t rows, int6
   return {{samples, heads, rows, columns}, {heads * rows * columns, rows * columns, columns, 1}};
 }
 
+pd_cudnn_shape pd_cudnn_by_channels(int64_t images, int64_t channels, int64_t rows, int64_t columns) {
+  return {{images, channels, rows, columns}, {rows * columns * channels, 1, columns * channels, channels}};
+}
+
 pd_cudnn_shape pd_cudnn_transposed(pd_cudnn_shape s) {
   std::swap(s.dim[2], s.dim[3]);
   std::swap(s.stride[2], s.stride[3]);
@@ -156,9 +160,10 @@ struct pd_cudnn_graph::Tensor {
 };
 
 struct pd_cudnn_graph::Operation {
-  enum Kind { PRODUCT, POINTWISE, REDUCTION, RESHAPE } kind;
+  enum Kind { PRODUCT, POINTWISE, REDUCTION, RESHAPE, CONVOLUTION } kind;
   int mode, axis;      /* cuDNN's enumerator; of an index */
   int x, y, where, to; /* tensors; 0: none */
+  pd_cudnn_convolution convolution = {};
 };
 
 /* What cuDNN made of it. Descriptors hold no copies of those that they were given. */
@@ -203,6 +208,9 @@ static cudnnPointwiseMode_t pointwise_mode(pd_cudnn_pointwise mode) {
 }
 
 int pd_cudnn_graph::product(int a, int b, int to) { return add(this, {Operation::PRODUCT, 0, -1, a, b, 0, to}); }
+int pd_cudnn_graph::convolution(const pd_cudnn_convolution &of, int a, int b, int to) {
+  return add(this, {Operation::CONVOLUTION, 0, -1, a, b, 0, to, of});
+}
 int pd_cudnn_graph::pointwise(pd_cudnn_pointwise mode, int x, int to) { return pointwise(mode, x, 0, to); }
 int pd_cudnn_graph::pointwise(pd_cudnn_pointwise mode, int x, int y, int to) {
   return add(this, {Operation::POINTWISE, pointwise_mode(mode), -1, x, y, 0, to});
@@ -238,6 +246,20 @@ static Descriptor describe(const pd_cudnn_graph::Tensor &t, int64_t number, std:
   return d;
 }
 
+static Descriptor describe_convolution(const pd_cudnn_convolution &c, std::string *error) {
+  Descriptor d(CUDNN_BACKEND_CONVOLUTION_DESCRIPTOR, error);
+  cudnnConvolutionMode_t mode = CUDNN_CROSS_CORRELATION;
+  d.type(CUDNN_ATTR_CONVOLUTION_COMP_TYPE, CUDNN_DATA_FLOAT);
+  d.set(CUDNN_ATTR_CONVOLUTION_CONV_MODE, CUDNN_TYPE_CONVOLUTION_MODE, 1, &mode);
+  d.number(CUDNN_ATTR_CONVOLUTION_SPATIAL_DIMS, 2);
+  d.set(CUDNN_ATTR_CONVOLUTION_PRE_PADDINGS, CUDNN_TYPE_INT64, 2, c.padding);
+  d.set(CUDNN_ATTR_CONVOLUTION_POST_PADDINGS, CUDNN_TYPE_INT64, 2, c.padding);
+  d.set(CUDNN_ATTR_CONVOLUTION_FILTER_STRIDES, CUDNN_TYPE_INT64, 2, c.stride);
+  d.set(CUDNN_ATTR_CONVOLUTION_DILATIONS, CUDNN_TYPE_INT64, 2, c.dilation);
+  d.finish("take a convolution");
+  return d;
+}
+
 /* What an operation computes, in floats: cuDNN has it apart from what it computes it of. */
 static Descriptor describe_work(const pd_cudnn_graph::Operation &o, const pd_cudnn_graph::Tensor &to,
                                 std::string *error) {
@@ -248,6 +270,7 @@ static Descriptor describe_work(const pd_cudnn_graph::Operation &o, const pd_cud
     d.finish("take a product");
     return d;
   }
+  if (o.kind == Operation::CONVOLUTION) return describe_convolution(o.convolution, error);
   if (o.kind == Operation::REDUCTION) {
     Descriptor d(CUDNN_BACKEND_REDUCTION_DESCRIPTOR, error);
     cudnnReduceTensorOp_t mode = static_cast<cudnnReduceTensorOp_t>(o.mode);
@@ -265,8 +288,43 @@ static Descriptor describe_work(const pd_cudnn_graph::Operation &o, const pd_cud
   return d;
 }
 
-static cudnnBackendDescriptorType_t operation_type(pd_cudnn_graph::Operation::Kind kind) {
+/* cuDNN's names of the attributes of a convolution, of which each kind has its own. */
+struct ConvolutionNames {
+  cudnnBackendDescriptorType_t type;
+  cudnnBackendAttributeName_t of, alpha, beta, a, b, to;
+};
+static ConvolutionNames names_of(pd_cudnn_convolved kind) {
   switch (kind) {
+  case PD_CUDNN_IMAGES_GRADIENT:
+    return {CUDNN_BACKEND_OPERATION_CONVOLUTION_BACKWARD_DATA_DESCRIPTOR,
+            CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_DATA_CONV_DESC,
+            CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_DATA_ALPHA,
+            CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_DATA_BETA,
+            CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_DATA_DY,
+            CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_DATA_W,
+            CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_DATA_DX};
+  case PD_CUDNN_WEIGHTS_GRADIENT:
+    return {CUDNN_BACKEND_OPERATION_CONVOLUTION_BACKWARD_FILTER_DESCRIPTOR,
+            CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_FILTER_CONV_DESC,
+            CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_FILTER_ALPHA,
+            CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_FILTER_BETA,
+            CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_FILTER_X,
+            CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_FILTER_DY,
+            CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_FILTER_DW};
+  case PD_CUDNN_CONVOLVED: break;
+  }
+  return {CUDNN_BACKEND_OPERATION_CONVOLUTION_FORWARD_DESCRIPTOR,
+          CUDNN_ATTR_OPERATION_CONVOLUTION_FORWARD_CONV_DESC,
+          CUDNN_ATTR_OPERATION_CONVOLUTION_FORWARD_ALPHA,
+          CUDNN_ATTR_OPERATION_CONVOLUTION_FORWARD_BETA,
+          CUDNN_ATTR_OPERATION_CONVOLUTION_FORWARD_X,
+          CUDNN_ATTR_OPERATION_CONVOLUTION_FORWARD_W,
+          CUDNN_ATTR_OPERATION_CONVOLUTION_FORWARD_Y};
+}
+
+static cudnnBackendDescriptorType_t operation_type(const pd_cudnn_graph::Operation &o) {
+  switch (o.kind) {
+  case pd_cudnn_graph::Operation::CONVOLUTION: return names_of(o.convolution.kind).type;
   case pd_cudnn_graph::Operation::PRODUCT: return CUDNN_BACKEND_OPERATION_MATMUL_DESCRIPTOR;
   case pd_cudnn_graph::Operation::REDUCTION: return CUDNN_BACKEND_OPERATION_REDUCTION_DESCRIPTOR;
   case pd_cudnn_graph::Operation::RESHAPE: return CUDNN_BACKEND_OPERATION_RESHAPE_DESCRIPTOR;
@@ -279,12 +337,21 @@ static Descriptor describe(const pd_cudnn_graph::Operation &o, const Descriptors
                            std::string *error) {
   typedef pd_cudnn_graph::Operation Operation;
   auto tensor = [&](int number) -> const Descriptor & { return tensors[static_cast<size_t>(number - 1)]; };
-  Descriptor d(operation_type(o.kind), error);
+  Descriptor d(operation_type(o), error);
   if (o.kind == Operation::PRODUCT) {
     d.part(CUDNN_ATTR_OPERATION_MATMUL_ADESC, tensor(o.x));
     d.part(CUDNN_ATTR_OPERATION_MATMUL_BDESC, tensor(o.y));
     d.part(CUDNN_ATTR_OPERATION_MATMUL_CDESC, tensor(o.to));
     d.part(CUDNN_ATTR_OPERATION_MATMUL_DESC, *work);
+  } else if (o.kind == Operation::CONVOLUTION) {
+    const ConvolutionNames names = names_of(o.convolution.kind);
+    const float one = 1, zero = 0;
+    d.part(names.of, *work);
+    d.set(names.alpha, CUDNN_TYPE_FLOAT, 1, &one);
+    d.set(names.beta, CUDNN_TYPE_FLOAT, 1, &zero);
+    d.part(names.a, tensor(o.x));
+    d.part(names.b, tensor(o.y));
+    d.part(names.to, tensor(o.to));
   } else if (o.kind == Operation::REDUCTION) {
     d.part(CUDNN_ATTR_OPERATION_REDUCTION_XDESC, tensor(o.x));
     d.part(CUDNN_ATTR_OPERATION_REDUCTION_YDESC, tensor(o.to));
@@ -411,10 +478,11 @@ static void list_engines(pd_cudnn_graph *g, cudnnBackendHeurMode_t mode, std::ve
   if (to->empty() && !error.empty()) g->error = error;
 }
 
-std::vector<pd_cudnn_engine> pd_cudnn_engines(pd_cudnn_graph *graph) {
+std::vector<pd_cudnn_engine> pd_cudnn_engines(pd_cudnn_graph *graph, bool with_fallback) {
   std::vector<pd_cudnn_engine> engines;
   build(graph);
   if (graph->error.empty()) list_engines(graph, CUDNN_HEUR_MODE_A, &engines);
+  if (with_fallback && graph->error.empty()) list_engines(graph, CUDNN_HEUR_MODE_FALLBACK, &engines);
   return engines;
 }
 
@@ -426,11 +494,15 @@ struct pd_cudnn_plan::Made {
   Descriptors parts;
 };
 
-static bool is_deterministic(Descriptor *engine) {
+static void read_notes(Descriptor *engine, pd_cudnn_plan *to) {
   cudnnBackendNumericalNote_t notes[CUDNN_NUMERICAL_NOTE_TYPE_COUNT] = {};
   int64_t n = engine->get(CUDNN_ATTR_ENGINE_NUMERICAL_NOTE, CUDNN_TYPE_NUMERICAL_NOTE,
                           CUDNN_NUMERICAL_NOTE_TYPE_COUNT, notes);
-  return engine->error->empty() && std::find(notes, notes + n, CUDNN_NUMERICAL_NOTE_NONDETERMINISTIC) == notes + n;
+  auto has = [&](cudnnBackendNumericalNote_t note) { return std::find(notes, notes + n, note) != notes + n; };
+  to->deterministic = engine->error->empty() && !has(CUDNN_NUMERICAL_NOTE_NONDETERMINISTIC);
+  to->tensor_cores = has(CUDNN_NUMERICAL_NOTE_TENSOR_CORE);
+  to->rounds =
+      has(CUDNN_NUMERICAL_NOTE_DOWN_CONVERT_INPUTS) || has(CUDNN_NUMERICAL_NOTE_REDUCED_PRECISION_REDUCTION);
 }
 
 /* Parts of a plan: engine, knobs, configuration, the plan itself, which stands last. */
@@ -442,7 +514,7 @@ static void make(pd_cudnn_graph *g, const pd_cudnn_engine &e, pd_cudnn_plan *to)
   engine.number(CUDNN_ATTR_ENGINE_GLOBAL_INDEX, e.id);
   aim(*g, &engine, 0, CUDNN_ATTR_ENGINE_DEVICEPROP);
   if (!engine.finish("use an engine")) return;
-  to->deterministic = is_deterministic(&engine);
+  read_notes(&engine, to);
   for (int i = 0; i < e.n; i++) {
     Descriptor knob(CUDNN_BACKEND_KNOB_CHOICE_DESCRIPTOR, error);
     cudnnBackendKnobType_t type = static_cast<cudnnBackendKnobType_t>(e.knob[i].type);
@@ -492,10 +564,12 @@ bool pd_cudnn_run(pd_cudnn_plan *plan, void *stream, const std::vector<int> &ten
   pack.set(CUDNN_ATTR_VARIANT_PACK_DATA_POINTERS, CUDNN_TYPE_VOID_PTR, static_cast<int64_t>(places.size()),
            places.data());
   pack.set(CUDNN_ATTR_VARIANT_PACK_WORKSPACE, CUDNN_TYPE_VOID_PTR, 1, &workspace);
-  return pack.finish("take a graph's operands") &&
-         pack.check("take a stream", library.cudnnSetStream_(library.handle, static_cast<cudaStream_t>(stream))) &&
-         pack.check("run a graph",
-                    library.cudnnBackendExecute_(library.handle, plan->made->parts.back().at, pack.at));
+  if (!pack.finish("take a graph's operands") ||
+      !pack.check("take a stream", library.cudnnSetStream_(library.handle, static_cast<cudaStream_t>(stream))))
+    return false;
+  cudnnStatus_t status = library.cudnnBackendExecute_(library.handle, plan->made->parts.back().at, pack.at);
+  plan->not_supported = CUDNN_STATUS_CATEGORY(status) == CUDNN_STATUS_NOT_SUPPORTED;
+  return pack.check("run a graph", status);
 }
 
 #else
@@ -520,13 +594,14 @@ int pd_cudnn_graph::operand(pd_cudnn_type, const pd_cudnn_shape &) { return 0; }
 int pd_cudnn_graph::between(pd_cudnn_type, const pd_cudnn_shape &) { return 0; }
 int pd_cudnn_graph::number(float) { return 0; }
 int pd_cudnn_graph::product(int, int, int) { return 0; }
+int pd_cudnn_graph::convolution(const pd_cudnn_convolution &, int, int, int) { return 0; }
 int pd_cudnn_graph::pointwise(pd_cudnn_pointwise, int, int) { return 0; }
 int pd_cudnn_graph::pointwise(pd_cudnn_pointwise, int, int, int) { return 0; }
 int pd_cudnn_graph::select(int, int, int, int) { return 0; }
 int pd_cudnn_graph::index(int, int, int) { return 0; }
 int pd_cudnn_graph::reduce(pd_cudnn_reduction, int, int) { return 0; }
 int pd_cudnn_graph::reshape(int, int) { return 0; }
-std::vector<pd_cudnn_engine> pd_cudnn_engines(pd_cudnn_graph *) { return {}; }
+std::vector<pd_cudnn_engine> pd_cudnn_engines(pd_cudnn_graph *, bool) { return {}; }
 pd_cudnn_plan pd_cudnn_plan_for(pd_cudnn_graph *, const pd_cudnn_engine &) {
   pd_cudnn_plan none;
   none.error = WITHOUT;

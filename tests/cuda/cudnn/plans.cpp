@@ -3,39 +3,13 @@
  *     plans ARCH        80, 90 or 100
  * Prints "GRAPH: ENGINE WORKSPACE" for each plan. Exit status 77: no cuDNN that does this is found. */
 #include "attention_graph.h"
+#include "devices.h"
 #include "scratch.h"
 
 #include <cmath>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
-
-/* What cuDNN asks of a device, of data sheets and of CUDA's documentation of compute capabilities. */
-struct Described {
-  int arch;
-  const char *name;
-  int multiprocessors, clock, memory_clock, cache, shared;
-};
-static const Described devices[] = {
-    {80, "NVIDIA A100-SXM4-80GB", 108, 1410000, 1512000, 41943040, 166912},
-    {90, "NVIDIA H100 80GB HBM3", 132, 1980000, 2619000, 52428800, 232448},
-    {100, "NVIDIA B200", 148, 1965000, 3996000, 132120576, 232448},
-};
-
-static std::string in_words(const Described &d) {
-  char text[2048];
-  snprintf(
-      text, sizeof text,
-      "{\"maxGridSize\": [2147483647, 65535, 65535], \"maxBlockSize\": [1024, 1024, 64], \"regsPerBlock\": 65536, "
-      "\"multiProcessorCount\": %d, \"smClockRateKHz\": %d, \"memClockRateKHz\": %d, \"l2CacheSize\": %d, "
-      "\"warpSize\": 32, \"maxSharedMemoryPerBlock\": 49152, \"maxSharedMemoryPerBlockOptin\": %d, "
-      "\"reservedSharedMemoryPerBlock\": 1024, \"maxRegistersPerSM\": 65536, \"pciDeviceId\": 0, "
-      "\"maxCtasPerSM\": 32, \"maxThreadsPerBlock\": 1024, \"maxThreadsPerSM\": 2048, \"isTccDriver\": 0, "
-      "\"supportCoopLaunch\": 1, \"deviceVer\": %d, \"driverVer\": 13000, \"cudaDeviceId\": 0, "
-      "\"totalGlobalMem\": 80000000000, \"deviceName\": \"%s\", \"name\": \"%s\"}",
-      d.multiprocessors, d.clock, d.memory_clock, d.cache, d.shared, d.arch * 10, d.name, d.name);
-  return text;
-}
 
 /* Attentions of models, and some at the edges: q, k and v are slices of one tensor, or stand apart, as in tensor.pdm. */
 struct Case {
@@ -117,11 +91,9 @@ int main(int n, char **argument) {
     return 77;
   }
   printf("cuDNN %lld\n", (long long)pd_cudnn_version(&why));
-  for (const Described &d : devices) {
-    if (d.arch != arch) continue;
-    for (const Case &c : cases)
-      for (bool backward : {false, true}) expect_workspace(c, arch, backward, try_all(c, in_words(d), backward));
-    expect_refusals(in_words(d));
-  }
+  const std::string device = device_in_words(arch);
+  for (const Case &c : cases)
+    for (bool backward : {false, true}) expect_workspace(c, arch, backward, try_all(c, device, backward));
+  expect_refusals(device);
   return failures > 0;
 }

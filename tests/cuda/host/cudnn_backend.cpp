@@ -3,14 +3,19 @@
  * type or shape, operations of shapes that do not fit, tensors that are read before they are written, parts that are not
  * finished, operands of memory that is not the device's.
  *
- * Of its engines 2 and 1 are as they should be, 1 takes longer; callers must not choose the others, which are listed
+ * Of its engines for attention 2 and 1 are as they should be, 1 takes longer; callers must not choose the others, which are listed
  * before: 9 says that it is not deterministic, 8 is not and does not say so, 4 sees every key, mask or not. Not listed is
  * 5, which does what it should, too.
  *
- * CUDNN_HOST_REFUSE=library: there is none; graphs: none is taken; plans: none can be made; CUDNN_HOST_WRONG=mask,
+ * Convolutions (cudnn_convolution.cpp) have engines of their own. Listed first is 20, whose workspace is too large, then
+ * 9, 21, which rounds floats as tensor cores do, and says that it is of these, 22, whose sums are rounded, and, forward, 23,
+ * which needs no workspace; 24 is what cuDNN falls back on. Callers must choose 23 or 24, or 21 where that may be.
+ *
+ * CUDNN_HOST_REFUSE=list: no engine is listed for convolutions; run: they refuse to run; first: those without workspace do;
+ * library: there is none; graphs: none is taken; plans: none can be made; CUDNN_HOST_WRONG=mask,
  * statistic or stride: engines 1 and 2 compute that wrongly; CUDNN_HOST_VERSION: its version; CUDNN_HOST_WORKSPACE: bytes
  * more than these engines need otherwise. */
-#include "host.h"
+#include "cudnn_descriptors.h"
 
 #include <cuda_bf16.h>
 #include <cudnn.h>
@@ -24,12 +29,10 @@
 
 static std::string last_error;
 
-static cudnnStatus_t refuse(cudnnStatus_t status, const std::string &why) {
+cudnnStatus_t cudnn_host_refuse(cudnnStatus_t status, const std::string &why) {
   last_error = "Warning: stand-in; Reason: " + why + "\n";
   return status;
 }
-static cudnnStatus_t bad(const std::string &why) { return refuse(CUDNN_STATUS_BAD_PARAM, why); }
-static cudnnStatus_t not_supported(const std::string &why) { return refuse(CUDNN_STATUS_NOT_SUPPORTED, why); }
 
 static bool environment_is(const char *name, const char *value) {
   const char *said = getenv(name);
@@ -48,33 +51,43 @@ void cudnnGetLastErrorString(char *message, size_t most) {
   last_error.clear();
 }
 
-/* ---- descriptors ---------------------------------------------------------------------------------- */
+/* ---- handles -------------------------------------------------------------------------------------- */
 
-struct Attribute {
-  cudnnBackendAttributeType_t type;
-  int64_t n;
-  std::vector<char> bytes;
+struct cudnnContext {
+  cudaStream_t stream;
+  bool has_stream;
 };
 
-struct Backend {
-  cudnnBackendDescriptorType_t type;
-  bool finished;
-  std::map<int, Attribute> has;
-};
-
-static Backend *backend(cudnnBackendDescriptor_t d) { return static_cast<Backend *>(d); }
-
-static size_t bytes_of(cudnnBackendAttributeType_t type) {
-  switch (type) {
-  case CUDNN_TYPE_CHAR:
-  case CUDNN_TYPE_BOOLEAN: return 1;
-  case CUDNN_TYPE_HANDLE:
-  case CUDNN_TYPE_INT64:
-  case CUDNN_TYPE_VOID_PTR:
-  case CUDNN_TYPE_BACKEND_DESCRIPTOR: return 8;
-  default: return 4;
+const char *cudnnGetErrorString(cudnnStatus_t status) {
+  switch (status) {
+  case CUDNN_STATUS_SUCCESS: return "CUDNN_STATUS_SUCCESS";
+  case CUDNN_STATUS_NOT_INITIALIZED: return "CUDNN_STATUS_NOT_INITIALIZED";
+  case CUDNN_STATUS_BAD_PARAM: return "CUDNN_STATUS_BAD_PARAM";
+  case CUDNN_STATUS_NOT_SUPPORTED: return "CUDNN_STATUS_NOT_SUPPORTED";
+  case CUDNN_STATUS_NOT_SUPPORTED_SHAPE: return "CUDNN_STATUS_NOT_SUPPORTED_SHAPE";
   }
+  return "a status of no library";
 }
+
+cudnnStatus_t cudnnCreate(cudnnHandle_t *handle) {
+  *handle = new cudnnContext{};
+  return CUDNN_STATUS_SUCCESS;
+}
+cudnnStatus_t cudnnDestroy(cudnnHandle_t handle) {
+  delete handle;
+  return CUDNN_STATUS_SUCCESS;
+}
+cudnnStatus_t cudnnSetStream(cudnnHandle_t handle, cudaStream_t stream) {
+  *handle = {stream, true};
+  return CUDNN_STATUS_SUCCESS;
+}
+
+cudaStream_t cudnn_host_stream(cudnnHandle_t handle) {
+  if (!handle->has_stream) cuda_host_die("cuDNN is used before it has been given a stream");
+  return handle->stream;
+}
+
+/* ---- descriptors ---------------------------------------------------------------------------------- */
 
 cudnnStatus_t cudnnBackendCreateDescriptor(cudnnBackendDescriptorType_t type, cudnnBackendDescriptor_t *d) {
   *d = new Backend{type, false, {}};
@@ -98,48 +111,7 @@ cudnnStatus_t cudnnBackendSetAttribute(cudnnBackendDescriptor_t d, cudnnBackendA
   return CUDNN_STATUS_SUCCESS;
 }
 
-/* An attribute's values; none: it was not given. */
-template <class T> static std::vector<T> values(const Backend *d, cudnnBackendAttributeName_t name) {
-  auto at = d->has.find(name);
-  if (at == d->has.end()) return {};
-  std::vector<T> all(static_cast<size_t>(at->second.n));
-  if (bytes_of(at->second.type) != sizeof(T)) cuda_host_die("attribute %d of cuDNN's has another type", name);
-  memcpy(all.data(), at->second.bytes.data(), at->second.bytes.size());
-  return all;
-}
-template <class T> static T value(const Backend *d, cudnnBackendAttributeName_t name, T otherwise) {
-  std::vector<T> all = values<T>(d, name);
-  return all.empty() ? otherwise : all[0];
-}
-static const Backend *part(const Backend *d, cudnnBackendAttributeName_t name) {
-  return backend(value<cudnnBackendDescriptor_t>(d, name, nullptr));
-}
-template <class T>
-static void put(Backend *d, cudnnBackendAttributeName_t name, cudnnBackendAttributeType_t type, T x) {
-  const char *bytes = reinterpret_cast<const char *>(&x);
-  d->has[name] = {type, 1, {bytes, bytes + sizeof x}};
-}
-
 /* ---- tensors and operations ----------------------------------------------------------------------- */
-
-struct Tensor {
-  int64_t number, dim[4], stride[4];
-  cudnnDataType_t type;
-  bool is_virtual, by_value;
-};
-
-static Tensor tensor_of(const Backend *d) {
-  Tensor t = {};
-  std::vector<int64_t> dim = values<int64_t>(d, CUDNN_ATTR_TENSOR_DIMENSIONS),
-                       stride = values<int64_t>(d, CUDNN_ATTR_TENSOR_STRIDES);
-  std::copy(dim.begin(), dim.end(), t.dim);
-  std::copy(stride.begin(), stride.end(), t.stride);
-  t.number = value<int64_t>(d, CUDNN_ATTR_TENSOR_UNIQUE_ID, 0);
-  t.type = value<cudnnDataType_t>(d, CUDNN_ATTR_TENSOR_DATA_TYPE, CUDNN_DATA_FLOAT);
-  t.is_virtual = value<char>(d, CUDNN_ATTR_TENSOR_IS_VIRTUAL, 0);
-  t.by_value = value<char>(d, CUDNN_ATTR_TENSOR_IS_BY_VALUE, 0);
-  return t;
-}
 
 static cudnnStatus_t finish_tensor(const Backend *d) {
   std::vector<int64_t> dim = values<int64_t>(d, CUDNN_ATTR_TENSOR_DIMENSIONS),
@@ -151,37 +123,6 @@ static cudnnStatus_t finish_tensor(const Backend *d) {
                d->has.count(CUDNN_ATTR_TENSOR_BYTE_ALIGNMENT);
   return known ? CUDNN_STATUS_SUCCESS : bad("a tensor without a number, a type or an alignment");
 }
-
-typedef std::vector<float> Floats;
-
-static int64_t elements(const Tensor &t) { return t.dim[0] * t.dim[1] * t.dim[2] * t.dim[3]; }
-static int64_t reach(const Tensor &t) { /* elements from the first to behind the last */
-  int64_t n = 1;
-  for (int i = 0; i < 4; i++) n += (t.dim[i] - 1) * t.stride[i];
-  return n;
-}
-
-/* f(the element's number, its place in memory, its indices). */
-template <class F> static void each(const Tensor &t, F f) {
-  int64_t i[4], n = 0;
-  for (i[0] = 0; i[0] < t.dim[0]; i[0]++)
-    for (i[1] = 0; i[1] < t.dim[1]; i[1]++)
-      for (i[2] = 0; i[2] < t.dim[2]; i[2]++)
-        for (i[3] = 0; i[3] < t.dim[3]; i[3]++, n++)
-          f(static_cast<size_t>(n),
-            i[0] * t.stride[0] + i[1] * t.stride[1] + i[2] * t.stride[2] + i[3] * t.stride[3], i);
-}
-
-static float rounded(const Tensor &t, float x) {
-  return t.type == CUDNN_DATA_BFLOAT16 ? __bfloat162float(__float2bfloat16_rn(x)) : x;
-}
-
-struct Operation {
-  cudnnBackendDescriptorType_t type;
-  int mode, axis;
-  std::vector<Tensor> in; /* of a choice: what is chosen, the other, where */
-  Tensor to;
-};
 
 /* Where `to` has fewer elements along an axis, those of x that become one lie next to each other. */
 static size_t place_in(const Tensor &x, const int64_t i[4], const int64_t of[4]) {
@@ -200,6 +141,10 @@ static bool is_transposed(const Tensor &x, const Tensor &y) {
 
 static Operation operation_of(const Backend *d) {
   Operation o = {d->type, 0, -1, {}, {}};
+  if (is_convolution(d->type)) {
+    cudnn_host_read_convolution(d, &o);
+    return o;
+  }
   auto add = [&](cudnnBackendAttributeName_t name) {
     if (part(d, name)) o.in.push_back(tensor_of(part(d, name)));
   };
@@ -235,6 +180,7 @@ static size_t operands_of(int mode) {
 static cudnnStatus_t finish_operation(const Backend *d) {
   Operation o = operation_of(d);
   const Tensor &x = o.in[0], &to = o.to;
+  if (is_convolution(o.type)) return cudnn_host_judge_convolution(d, o);
   if (o.type == CUDNN_BACKEND_OPERATION_MATMUL_DESCRIPTOR) {
     const Tensor &y = o.in.at(1);
     bool fits = x.dim[0] == to.dim[0] && y.dim[0] == to.dim[0] && x.dim[1] == to.dim[1] &&
@@ -291,40 +237,77 @@ static bool is_backward(const std::vector<Operation> &all) {
 /* ---- engines -------------------------------------------------------------------------------------- */
 
 enum { UNSURE = 9, ADDS_AS_IT_COMES = 8, SEES_ALL = 4, UNLISTED = 5, QUICK = 2, SLOW = 1 };
+enum { LARGE = 20, TENSOR_CORES = 21, ROUNDS_SUMS = 22, WITHOUT_WORKSPACE = 23, FALLBACK = 24 };
 
 struct Choice {
-  int64_t engine, configuration; /* the knob's */
-};
-static const Choice choices[] = {{UNSURE, 1}, {ADDS_AS_IT_COMES, 2}, {SEES_ALL, 3}, {SLOW, 6}, {QUICK, 7}};
-
-static cudnnStatus_t finish_configuration(const Backend *d) {
-  const Backend *engine = part(d, CUDNN_ATTR_ENGINECFG_ENGINE);
-  int64_t id = engine ? value<int64_t>(engine, CUDNN_ATTR_ENGINE_GLOBAL_INDEX, -1) : -1;
+  int64_t engine;
   std::map<int64_t, int64_t> knobs;
-  for (cudnnBackendDescriptor_t k : values<cudnnBackendDescriptor_t>(d, CUDNN_ATTR_ENGINECFG_KNOB_CHOICES))
-    knobs[value<cudnnBackendKnobType_t>(backend(k), CUDNN_ATTR_KNOB_CHOICE_KNOB_TYPE, {})] =
-        value<int64_t>(backend(k), CUDNN_ATTR_KNOB_CHOICE_KNOB_VALUE, -1);
-  if (id == UNLISTED && knobs == std::map<int64_t, int64_t>{{14, 2}, {24, 31}}) return CUDNN_STATUS_SUCCESS;
-  for (const Choice &c : choices)
-    if (c.engine == id && knobs == std::map<int64_t, int64_t>{{24, c.configuration}}) return CUDNN_STATUS_SUCCESS;
-  return not_supported("no such engine, or none with these knobs");
+};
+
+static std::vector<Choice> choices_of(const Backend *graph, cudnnBackendHeurMode_t mode) {
+  const Operation first = operations_of(graph)[0];
+  if (!is_convolution(first.type))
+    return {{UNSURE, {{24, 1}}},
+            {ADDS_AS_IT_COMES, {{24, 2}}},
+            {SEES_ALL, {{24, 3}}},
+            {SLOW, {{24, 6}}},
+            {QUICK, {{24, 7}}}};
+  const Choice unsure = {UNSURE, {{24, 1}}};
+  if (mode == CUDNN_HEUR_MODE_FALLBACK) return {unsure, {FALLBACK, {{2, 5}, {6, 0}, {13, 2}, {14, 4}, {22, 2}}}};
+  std::vector<Choice> all = {{LARGE, {{24, 2}}}, unsure};
+  if (first.to.type == CUDNN_DATA_FLOAT) all.push_back({TENSOR_CORES, {{2, 1}, {14, 3}}});
+  all.push_back({ROUNDS_SUMS, {{24, 3}}});
+  if (first.type == CUDNN_BACKEND_OPERATION_CONVOLUTION_FORWARD_DESCRIPTOR)
+    all.push_back({WITHOUT_WORKSPACE, {{24, 4}}});
+  return all;
 }
 
 static const Backend *graph_of(const Backend *engine) { return part(engine, CUDNN_ATTR_ENGINE_OPERATION_GRAPH); }
 static const Backend *engine_of(const Backend *plan) {
   return part(part(plan, CUDNN_ATTR_EXECUTION_PLAN_ENGINE_CONFIG), CUDNN_ATTR_ENGINECFG_ENGINE);
 }
+static int64_t number_of(const Backend *engine) {
+  return value<int64_t>(engine, CUDNN_ATTR_ENGINE_GLOBAL_INDEX, -1);
+}
+
+static cudnnStatus_t finish_configuration(const Backend *d) {
+  const Backend *engine = part(d, CUDNN_ATTR_ENGINECFG_ENGINE);
+  int64_t id = engine ? number_of(engine) : -1;
+  std::map<int64_t, int64_t> knobs;
+  for (cudnnBackendDescriptor_t k : values<cudnnBackendDescriptor_t>(d, CUDNN_ATTR_ENGINECFG_KNOB_CHOICES))
+    knobs[value<cudnnBackendKnobType_t>(backend(k), CUDNN_ATTR_KNOB_CHOICE_KNOB_TYPE, {})] =
+        value<int64_t>(backend(k), CUDNN_ATTR_KNOB_CHOICE_KNOB_VALUE, -1);
+  if (id == UNLISTED && knobs == std::map<int64_t, int64_t>{{14, 2}, {24, 31}}) return CUDNN_STATUS_SUCCESS;
+  for (cudnnBackendHeurMode_t mode : {CUDNN_HEUR_MODE_A, CUDNN_HEUR_MODE_FALLBACK})
+    for (const Choice &c : engine ? choices_of(graph_of(engine), mode) : std::vector<Choice>())
+      if (c.engine == id && knobs == c.knobs) return CUDNN_STATUS_SUCCESS;
+  return not_supported("no such engine, or none with these knobs");
+}
 
 /* Not a round number, so that one that is too small by little is too small. */
 static int64_t workspace_of(const Backend *plan) {
   const char *more = getenv("CUDNN_HOST_WORKSPACE");
   std::vector<Operation> all = operations_of(graph_of(engine_of(plan)));
+  const Images &w = all[0].convolution.w;
+  if (number_of(engine_of(plan)) == LARGE) return int64_t{1} << 40;
+  if (is_convolution(all[0].type))
+    return number_of(engine_of(plan)) == WITHOUT_WORKSPACE ? 0 : int64_t{4} * w.n * w.c * w.h * w.w + 12;
   return (is_backward(all) ? 2 * elements(all[0].in[0]) : 0) + 12 + (more ? atoll(more) : 0);
+}
+
+static cudnnBackendNumericalNote_t note_of(int64_t engine) {
+  return engine == UNSURE        ? CUDNN_NUMERICAL_NOTE_NONDETERMINISTIC
+         : engine == ROUNDS_SUMS ? CUDNN_NUMERICAL_NOTE_REDUCED_PRECISION_REDUCTION
+                                 : CUDNN_NUMERICAL_NOTE_TENSOR_CORE;
 }
 
 static cudnnStatus_t finish(Backend *d) {
   switch (d->type) {
   case CUDNN_BACKEND_TENSOR_DESCRIPTOR: return finish_tensor(d);
+  case CUDNN_BACKEND_CONVOLUTION_DESCRIPTOR: return cudnn_host_judge_convolution(d);
+  case CUDNN_BACKEND_OPERATION_CONVOLUTION_FORWARD_DESCRIPTOR:
+  case CUDNN_BACKEND_OPERATION_CONVOLUTION_BACKWARD_DATA_DESCRIPTOR:
+  case CUDNN_BACKEND_OPERATION_CONVOLUTION_BACKWARD_FILTER_DESCRIPTOR:
   case CUDNN_BACKEND_OPERATION_MATMUL_DESCRIPTOR:
   case CUDNN_BACKEND_OPERATION_REDUCTION_DESCRIPTOR:
   case CUDNN_BACKEND_OPERATION_RESHAPE_DESCRIPTOR:
@@ -333,10 +316,13 @@ static cudnnStatus_t finish(Backend *d) {
   case CUDNN_BACKEND_ENGINECFG_DESCRIPTOR: return finish_configuration(d);
   case CUDNN_BACKEND_ENGINE_DESCRIPTOR:
     if (!graph_of(d)) return bad("an engine without a graph");
-    put(d, CUDNN_ATTR_ENGINE_NUMERICAL_NOTE, CUDNN_TYPE_NUMERICAL_NOTE,
-        value<int64_t>(d, CUDNN_ATTR_ENGINE_GLOBAL_INDEX, -1) == UNSURE ? CUDNN_NUMERICAL_NOTE_NONDETERMINISTIC
-                                                                        : CUDNN_NUMERICAL_NOTE_TENSOR_CORE);
+    if (number_of(d) != LARGE && number_of(d) != WITHOUT_WORKSPACE && number_of(d) != FALLBACK)
+      put(d, CUDNN_ATTR_ENGINE_NUMERICAL_NOTE, CUDNN_TYPE_NUMERICAL_NOTE, note_of(number_of(d)));
     return CUDNN_STATUS_SUCCESS;
+  case CUDNN_BACKEND_ENGINEHEUR_DESCRIPTOR:
+    return refuses("list") && is_convolution(operations_of(part(d, CUDNN_ATTR_ENGINEHEUR_OPERATION_GRAPH))[0].type)
+               ? not_supported("no engine is listed")
+               : CUDNN_STATUS_SUCCESS;
   case CUDNN_BACKEND_EXECUTION_PLAN_DESCRIPTOR:
     if (refuses("plans") || !d->has.count(CUDNN_ATTR_EXECUTION_PLAN_HANDLE))
       return not_supported("no plan is made");
@@ -353,22 +339,32 @@ cudnnStatus_t cudnnBackendFinalize(cudnnBackendDescriptor_t d) {
   return status;
 }
 
+static Backend *knob_of(int64_t type, int64_t setting) {
+  auto *knob = new Backend{CUDNN_BACKEND_KNOB_CHOICE_DESCRIPTOR, true, {}};
+  put(knob, CUDNN_ATTR_KNOB_CHOICE_KNOB_TYPE, CUDNN_TYPE_KNOB_TYPE, static_cast<cudnnBackendKnobType_t>(type));
+  put(knob, CUDNN_ATTR_KNOB_CHOICE_KNOB_VALUE, CUDNN_TYPE_INT64, setting);
+  return knob;
+}
+
 /* What the heuristic lists, as finished configurations. */
 static void list(const Backend *heuristic, int64_t most, int64_t *n, cudnnBackendDescriptor_t *to) {
-  for (*n = 0; *n < most && *n < static_cast<int64_t>(std::size(choices)); (*n)++) {
-    const Choice &c = choices[*n];
+  auto graph = value<cudnnBackendDescriptor_t>(heuristic, CUDNN_ATTR_ENGINEHEUR_OPERATION_GRAPH, nullptr);
+  std::vector<Choice> choices =
+      choices_of(backend(graph), value(heuristic, CUDNN_ATTR_ENGINEHEUR_MODE, CUDNN_HEUR_MODE_A));
+  for (*n = 0; *n < most && *n < static_cast<int64_t>(choices.size()); (*n)++) {
+    const Choice &c = choices[static_cast<size_t>(*n)];
     auto *engine = new Backend{CUDNN_BACKEND_ENGINE_DESCRIPTOR, false, {}};
-    auto *knob = new Backend{CUDNN_BACKEND_KNOB_CHOICE_DESCRIPTOR, true, {}};
-    put(engine, CUDNN_ATTR_ENGINE_OPERATION_GRAPH, CUDNN_TYPE_BACKEND_DESCRIPTOR,
-        value<cudnnBackendDescriptor_t>(heuristic, CUDNN_ATTR_ENGINEHEUR_OPERATION_GRAPH, nullptr));
+    put(engine, CUDNN_ATTR_ENGINE_OPERATION_GRAPH, CUDNN_TYPE_BACKEND_DESCRIPTOR, graph);
     put(engine, CUDNN_ATTR_ENGINE_GLOBAL_INDEX, CUDNN_TYPE_INT64, c.engine);
     cudnnBackendFinalize(engine);
-    put(knob, CUDNN_ATTR_KNOB_CHOICE_KNOB_TYPE, CUDNN_TYPE_KNOB_TYPE, CUDNN_KNOB_TYPE_KERNEL_CFG);
-    put(knob, CUDNN_ATTR_KNOB_CHOICE_KNOB_VALUE, CUDNN_TYPE_INT64, c.configuration);
-    Backend *found = backend(to[*n]);
-    put<cudnnBackendDescriptor_t>(found, CUDNN_ATTR_ENGINECFG_ENGINE, CUDNN_TYPE_BACKEND_DESCRIPTOR, engine);
-    put<cudnnBackendDescriptor_t>(found, CUDNN_ATTR_ENGINECFG_KNOB_CHOICES, CUDNN_TYPE_BACKEND_DESCRIPTOR, knob);
-    found->finished = true;
+    std::vector<cudnnBackendDescriptor_t> knobs;
+    for (auto &[type, setting] : c.knobs) knobs.push_back(knob_of(type, setting));
+    auto *found = static_cast<cudnnBackendDescriptor_t>(to[*n]);
+    cudnnBackendDescriptor_t by = engine;
+    cudnnBackendSetAttribute(found, CUDNN_ATTR_ENGINECFG_ENGINE, CUDNN_TYPE_BACKEND_DESCRIPTOR, 1, &by);
+    cudnnBackendSetAttribute(found, CUDNN_ATTR_ENGINECFG_KNOB_CHOICES, CUDNN_TYPE_BACKEND_DESCRIPTOR,
+                             static_cast<int64_t>(knobs.size()), knobs.data());
+    backend(found)->finished = true;
   }
 }
 
@@ -452,7 +448,9 @@ static void run_one(const Operation &o, int64_t engine, bool backwards, Memory &
     for (int axis = 0; axis < 4; axis++) at = at * o.in[k].dim[axis] + (o.in[k].dim[axis] == 1 ? 0 : i[axis]);
     return m.at(o.in[k].number)[static_cast<size_t>(at)];
   };
-  if (o.type == CUDNN_BACKEND_OPERATION_MATMUL_DESCRIPTOR)
+  if (is_convolution(o.type))
+    cudnn_host_convolve(o, m.at(o.in[0].number), m.at(o.in[1].number), engine == TENSOR_CORES, to);
+  else if (o.type == CUDNN_BACKEND_OPERATION_MATMUL_DESCRIPTOR)
     multiply(o, m, backwards, engine == ADDS_AS_IT_COMES && backwards ? 1 + 0x1p-8f : 1, to);
   else if (o.type == CUDNN_BACKEND_OPERATION_REDUCTION_DESCRIPTOR)
     reduce(o, m.at(o.in[0].number), to);
@@ -541,11 +539,14 @@ cudnnStatus_t cudnnBackendExecute(cudnnHandle_t handle, cudnnBackendDescriptor_t
   Run r = {operations_of(graph_of(engine)),
            {},
            {},
-           value<int64_t>(engine, CUDNN_ATTR_ENGINE_GLOBAL_INDEX, -1),
+           number_of(engine),
            workspace_of(p),
            value<void *>(v, CUDNN_ATTR_VARIANT_PACK_WORKSPACE, nullptr),
            false};
+  if (is_convolution(r.all[0].type) && (refuses("run") || (refuses("first") && !r.workspace_bytes)))
+    return cudnn_host_refuse(CUDNN_STATUS_NOT_SUPPORTED_SHAPE, "no convolution is run");
   if (r.engine == UNSURE) cuda_host_die("a graph is run by an engine that is not deterministic");
+  if (r.engine == ROUNDS_SUMS) cuda_host_die("a convolution is made by an engine that rounds its sums");
   for (size_t i = 0; i < numbers.size(); i++) r.at[numbers[i]] = places[i];
   for (const Operation &o : r.all) {
     for (const Tensor &t : o.in) place(t, &r);

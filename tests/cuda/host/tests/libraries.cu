@@ -4,7 +4,7 @@
 
 #include <cstring>
 #include <cublasLt.h>
-#include <cudnn.h>
+#include <cudnn_graphs.h>
 
 static cudaStream_t stream;
 static cublasLtHandle_t products;
@@ -59,6 +59,17 @@ struct Product {
   }
 };
 
+/* Why a convolution of two images' planes of 8 x 8 is not taken. */
+static std::string refusal(int64_t padding, const pd_cudnn_shape &weights, pd_cudnn_type type) {
+  pd_cudnn_graph g;
+  pd_cudnn_shape images = pd_cudnn_by_channels(1, 2, 8, 8);
+  int dy = g.operand(PD_CUDNN_F32, images), w = g.operand(type, weights), dx = g.operand(PD_CUDNN_F32, images);
+  g.convolution({PD_CUDNN_IMAGES_GRADIENT, {padding, padding}, {1, 1}, {1, 1}}, dy, w, dx);
+  pd_cudnn_engines(&g);
+  return g.error;
+}
+static bool is_in(const char *words, const std::string &text) { return text.find(words) != std::string::npos; }
+
 static void statuses() {
   float *x = device_floats(64 * 64, stream);
   char *memory;
@@ -77,36 +88,12 @@ static void statuses() {
   expect(p.run(x, x, memory, 4095) == CUBLAS_STATUS_INVALID_VALUE, "too little workspace");
   cudaFree(memory);
 
-  cudnnHandle_t library;
-  cudnnTensorDescriptor_t images, result;
-  cudnnFilterDescriptor_t weights;
-  cudnnConvolutionDescriptor_t convolution;
-  cudnnConvolutionBwdDataAlgoPerf_t found[8];
-  int n = 0;
-  cudnnCreate(&library);
-  cudnnSetStream(library, stream);
-  cudnnCreateTensorDescriptor(&images);
-  cudnnCreateTensorDescriptor(&result);
-  cudnnCreateFilterDescriptor(&weights);
-  cudnnCreateConvolutionDescriptor(&convolution);
-  cudnnSetTensor4dDescriptor(images, CUDNN_TENSOR_NHWC, CUDNN_DATA_FLOAT, 1, 2, 8, 8);
-  cudnnSetTensor4dDescriptor(result, CUDNN_TENSOR_NHWC, CUDNN_DATA_FLOAT, 1, 2, 8, 8);
-  cudnnSetFilter4dDescriptor(weights, CUDNN_DATA_FLOAT, CUDNN_TENSOR_NHWC, 2, 2, 3, 3);
-  auto ask = [&] {
-    return cudnnGetConvolutionBackwardDataAlgorithm_v7(library, weights, result, convolution, images, 8, &n,
-                                                       found);
-  };
-  expect(ask() == CUDNN_STATUS_BAD_PARAM, "a convolution that nobody has described");
-  cudnnSetConvolution2dDescriptor(convolution, 0, 0, 1, 1, 1, 1, CUDNN_CROSS_CORRELATION, CUDNN_DATA_FLOAT);
-  expect(ask() == CUDNN_STATUS_BAD_PARAM, "a result of another size");
-  cudnnSetConvolution2dDescriptor(convolution, 1, 1, 1, 1, 1, 1, CUDNN_CROSS_CORRELATION, CUDNN_DATA_FLOAT);
-  expect(ask() == CUDNN_STATUS_SUCCESS && n > 1 && found[n - 1].memory > 0, "a convolution");
-  float one = 1, zero = 0;
-  expect(cudnnConvolutionBackwardData(library, &one, weights, x, result, x, convolution, found[n - 1].algo, x,
-                                      found[n - 1].memory - 1, &zero, images, x) == CUDNN_STATUS_BAD_PARAM,
-         "too little workspace");
-  cudnnSetFilter4dDescriptor(weights, CUDNN_DATA_FLOAT, CUDNN_TENSOR_NCHW, 2, 2, 3, 3);
-  expect(ask() == CUDNN_STATUS_NOT_SUPPORTED, "weights by planes");
+  pd_cudnn_shape weights = pd_cudnn_by_channels(2, 2, 3, 3), planes = pd_cudnn_dense(2, 2, 3, 3);
+  expect(refusal(1, weights, PD_CUDNN_F32).empty(), "a convolution");
+  expect(is_in("shapes that do not fit", refusal(0, weights, PD_CUDNN_F32)), "a result of another size");
+  expect(is_in("not by channels", refusal(1, planes, PD_CUDNN_F32)), "weights by planes");
+  expect(is_in("of several types", refusal(1, weights, PD_CUDNN_BF16)), "operands of two types");
+  expect(is_in("negative", refusal(-1, weights, PD_CUDNN_F32)), "a padding of -1");
   cudaFree(x);
   puts("as they should be");
 }

@@ -1,0 +1,25 @@
+/* Convolutions as graphs of cuDNN's (convolution_graph.cu), which convolution.cu runs. */
+#ifndef PD_CONVOLUTION_GRAPH_H
+#define PD_CONVOLUTION_GRAPH_H
+
+#include "cudnn_graphs.h"
+#include "pd_runtime.h"
+
+struct pd_convolution_graph {
+  pd_cudnn_graph graph;
+  std::vector<int> operands; /* in the order of the call's: x, w, y; dy, w, dx; or x, dy, dw */
+  bool keeps_floats;         /* factors are floats that must not be rounded to TF32 */
+  int64_t workspace;         /* bytes that are planned for it */
+  std::vector<pd_cudnn_engine> engines;
+  size_t tried = 0; /* of these */
+
+  explicit pd_convolution_graph(const std::string &device) : graph(device) {}
+};
+std::unique_ptr<pd_convolution_graph> pd_convolution_graph_of(const struct pd_convolution_shape &s,
+                                                              pd_cudnn_type type, bool allow_tf32,
+                                                              const std::string &device);
+
+/* A plan by the next engine, in cuDNN's order, that may be used, of which one can be made. False: none is left. */
+bool pd_convolution_next_plan(pd_convolution_graph *g, pd_cudnn_plan *plan);
+
+#endif
