@@ -66,7 +66,7 @@ static bool add_command(Strings *c, const Options *o, const char *source, const 
     return false;
   Strings cuda = {0};
   push(&cuda, format("-L%s/lib64", toolkit_folder()));
-  add_words(&cuda, "-lcublasLt -lcudnn -lnccl");
+  add_words(&cuda, "-lcublasLt -lnccl");
   add_all(c, flags, sizeof flags / sizeof *flags);
   push(c, arch_flag(o));
   push(c, format("-I%s", own_folder("runtime")));
@@ -115,7 +115,7 @@ static bool is_built(void) {
   Diagnostic *d = error_at(NO_SPAN, "PD0609",
                            "this pdc was built without CUDA: it writes programs for GPUs, but "
                            "has nothing to link them with");
-  help(d, "'-S' stops after writing them; CMake builds what they need where it finds nvcc, cuDNN and NCCL");
+  help(d, "'-S' stops after writing them; CMake builds what they need where it finds nvcc and NCCL");
   return false;
 }
 

@@ -119,11 +119,15 @@ std::unique_ptr<pd_attention_graph> pd_attention_backward_graph(const struct pd_
   return made;
 }
 
+/* More than plans have room for. */
+static bool has_too_many_knobs(const pd_cudnn_engine &e) { return e.n > 4; }
+
 std::vector<pd_cudnn_engine> pd_attention_engines(pd_attention_graph *g, bool backward) {
   /* On GPUs of compute capability 10: adds up dq in a fixed order without the scores' gradients in the workspace. */
   enum { STAGES = 14, KERNEL_CONFIGURATION = 24 };
   const pd_cudnn_engine ordered = {5, 2, {{STAGES, 2}, {KERNEL_CONFIGURATION, 31}}};
   std::vector<pd_cudnn_engine> engines = pd_cudnn_engines(&g->graph);
+  engines.erase(std::remove_if(engines.begin(), engines.end(), has_too_many_knobs), engines.end());
   if (backward && std::find(engines.begin(), engines.end(), ordered) == engines.end()) engines.push_back(ordered);
   return engines;
 }

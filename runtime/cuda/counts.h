@@ -12,8 +12,8 @@ struct pd_counts {
   int64_t other_algorithms; /* that it does not do by the plan's algorithm (algorithms.cu) */
   int64_t separate_gelus;   /* calls whose GELU, or its gradient, a kernel of ours applies behind the product */
   int64_t separate_sums;    /* calls whose sums of a factor, the gradient of a bias, a kernel of ours makes */
-  int64_t refused_algorithms;  /* that cuDNN listed and would not run */
-  int64_t column_convolutions; /* calls in the program that cuDNN could be asked for and has no algorithm for */
+  int64_t refused_algorithms;  /* cuDNN's engines that made a plan and would not run it */
+  int64_t column_convolutions; /* calls in the program that cuDNN could do, but has no engine for, or is missing */
   int64_t own_attentions;      /* calls in the program that the plan gives to cuDNN and kernels of ours compute */
   int64_t late_kernels; /* places that launched their kernel for the first time after the first two updates */
   bool settled;         /* those are over: a kernel that is loaded now may hold up all that runs */

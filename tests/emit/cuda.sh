@@ -267,7 +267,7 @@ options_are_checked() {
     expect 0 "$pdc" explain $code
   done
   expect 0 "$pdc" '-###' --target cuda --arch sm_90 "$source/models/mlp.pdm"
-  for flag in '-ccbin [^ "]*[+][+] ' '-std=c++20' '-fmad=false' '-arch=sm_90' 'libpd_runtime_cuda.a' '-lcudnn' \
+  for flag in '-ccbin [^ "]*[+][+] ' '-std=c++20' '-fmad=false' '-arch=sm_90' 'libpd_runtime_cuda.a' '-lcublasLt' \
               'mlp.build/stage0.cu'; do
     contains err "$flag"
   done

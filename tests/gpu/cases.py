@@ -167,7 +167,7 @@ class KernelTest:
 def kernel_tests():
     products = ("algorithms", "measured")
     calls = {"matmul": products, "gather": (), "pooling": (), "lstm": ("matmul", *products),
-             "convolution": ("columns", "depthwise", "matmul", *products)}
+             "convolution": ("convolution_graph", "cudnn_graphs", "columns", "depthwise", "matmul", *products)}
     found = [KernelTest(f"kernels.{name}", (f"tests/cuda/host/calls/{name}.cu",),
                         tuple(f"{x}.cu" for x in (name, *others)), needs=("cudnn",) * (name == "convolution"))
              for name, others in calls.items()]

@@ -188,8 +188,8 @@ class Machines(unittest.TestCase):
         tools = self.made(libraries={"cublasLt": "stdio.h", "cudnn": "no_such.h", "nccl": "no_such.h"})
         self.assertEqual(tools.lacks, {"cudnn", "nccl"})
         found = [os.path.basename(source) for source in tools.runtime_sources()]
-        self.assertEqual(set(there) - set(found), {"convolution.cu", "columns.cu", "depthwise.cu", "transfer_nccl.cu"})
-        self.assertEqual(set(found) - set(there), {"without_cudnn.cu", "without_nccl.cu"})
+        self.assertEqual(set(there) - set(found), {"transfer_nccl.cu"})
+        self.assertEqual(set(found) - set(there), {"without_nccl.cu"})
         with self.assertRaisesRegex(toolchain.Missing, "no_such.h"):
             self.made(libraries={"cublasLt": "no_such.h"})
 

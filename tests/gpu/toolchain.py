@@ -10,9 +10,9 @@ import subprocess
 import tempfile
 
 LIBRARIES = {"cublasLt": "cublasLt.h", "cudnn": "cudnn.h", "nccl": "nccl.h"}
-# Of runtime/cuda: the sources that are left out where a library is missing, and of tests/gpu the one in their place.
-ONLY_USER = {"cudnn": (("convolution.cu", "columns.cu", "depthwise.cu"), "without_cudnn.cu"),
-             "nccl": (("transfer_nccl.cu",), "without_nccl.cu")}
+# Programs do without these; of runtime/cuda, the sources that are left out where one is missing, and of tests/gpu the one
+# in their place. (cuDNN is looked for when a program runs.)
+OPTIONAL = {"cudnn": ((), ()), "nccl": (("transfer_nccl.cu",), ("without_nccl.cu",))}
 # The flags that make bits, as compiler/build/cc.c has them.
 C_FLAGS = ["-std=gnu11", "-O3", "-march=native", "-ffp-contract=off", "-fno-math-errno"]
 CUDA_FLAGS = ["-std=c++20", "-O3", "-fmad=false", "-Xcompiler", "-ffp-contract=off,-fno-math-errno"]
@@ -117,13 +117,13 @@ class Toolchain:
                       ("; ".join(refused) or f"none of {', '.join(names)} is found"))
 
     def find_headers(self):
-        """Folders to add to nvcc's own. What of ONLY_USER has no header or no library is noted in `lacks`."""
+        """Folders to add to nvcc's own. What of OPTIONAL has no header or no library is noted in `lacks`."""
         own = [os.path.join(os.path.dirname(os.path.dirname(os.path.realpath(self.nvcc))), "include"), "/usr/include",
                "/usr/local/include", "/usr/include/x86_64-linux-gnu"]
         found = []
         for name, header in LIBRARIES.items():
             places = [f for f in [*own, *python_folders("include")] if os.path.exists(os.path.join(f, header))]
-            if name in ONLY_USER and not (places and self.library_path(name)):
+            if name in OPTIONAL and not (places and self.library_path(name)):
                 self.lacks.add(name)
             elif not places:
                 raise Missing(f"{header} of {name} is not found, neither in {own[0]} nor among Python's packages")
@@ -186,10 +186,10 @@ class Toolchain:
     def runtime_sources(self):
         runtime = f"{self.folder}/runtime"
         kinds = ("*.c", "data/*.c", "cuda/*.cu")
-        left_out = {f"{runtime}/cuda/{source}" for name in self.lacks for source in ONLY_USER[name][0]}
+        left_out = {f"{runtime}/cuda/{source}" for name in self.lacks for source in OPTIONAL[name][0]}
         found = [source for kind in kinds for source in sorted(glob.glob(f"{runtime}/{kind}"))]
         return [*(source for source in found if source not in left_out),
-                *(f"{self.folder}/tests/gpu/{ONLY_USER[name][1]}" for name in sorted(self.lacks))]
+                *(f"{self.folder}/tests/gpu/{source}" for name in sorted(self.lacks) for source in OPTIONAL[name][1])]
 
     def object_of(self, source):
         return os.path.join(self.objects, os.path.basename(source) + ".o")

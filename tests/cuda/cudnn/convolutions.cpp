@@ -76,6 +76,23 @@ static void expect_plan(const Case &c, const std::string &device) {
     }
 }
 
+/* What cuDNN says of its engines is read: some of these, for the weights' gradient, do not add up in one order, some take
+ * floats to tensor cores, and some do neither. */
+static void expect_notes(const std::string &device) {
+  struct pd_convolution_shape s = describe(cases[0], PD_CONVOLUTION_WEIGHTS);
+  auto g = pd_convolution_graph_of(s, PD_CUDNN_F32, true, device);
+  int unsure = 0, on_tensor_cores = 0, neither = 0;
+  for (const pd_cudnn_engine &engine : g->engines) {
+    pd_cudnn_plan plan = pd_cudnn_plan_for(&g->graph, engine);
+    unsure += !plan.deterministic, on_tensor_cores += plan.tensor_cores;
+    neither += plan.deterministic && !plan.tensor_cores;
+  }
+  bool right = unsure && on_tensor_cores && neither;
+  printf("%s%d engines are not deterministic, %d on tensor cores, %d neither\n", right ? "" : "FAIL ", unsure,
+         on_tensor_cores, neither);
+  failures += !right;
+}
+
 /* What cuDNN can see to be wrong. */
 static void expect_refusal(const std::string &device) {
   struct pd_convolution_shape s = describe(cases[0], PD_CONVOLUTION);
@@ -95,6 +112,7 @@ int main(int n, char **argument) {
   }
   const std::string device = device_in_words(n > 1 ? atoi(argument[1]) : 90);
   for (const Case &c : cases) expect_plan(c, device);
+  expect_notes(device);
   expect_refusal(device);
   return failures > 0;
 }
