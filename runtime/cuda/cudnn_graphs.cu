@@ -457,7 +457,7 @@ static bool read_engine(Descriptor *configuration, pd_cudnn_engine *to) {
 }
 
 static void list_engines(pd_cudnn_graph *g, cudnnBackendHeurMode_t mode, std::vector<pd_cudnn_engine> *to) {
-  enum { MOST = 16 };
+  enum { MOST = 64 };
   std::string error;
   Descriptor heuristic(CUDNN_BACKEND_ENGINEHEUR_DESCRIPTOR, &error);
   heuristic.part(CUDNN_ATTR_ENGINEHEUR_OPERATION_GRAPH, g->built->graph[0]);

@@ -41,7 +41,8 @@ struct Sums {
     value[i] += x;
     size[i] += fabs(x);
   }
-  /* In float, in whatever order, with so many roundings to `type` between them, and of factors as tensor cores take them. */
+  /* In float, in whatever order and by fast algorithms, too, with so many roundings to `type` between them, and of factors
+   * as tensor cores take them. */
   std::vector<double> allowed(double terms, int roundings, pd_type type) const {
     std::vector<double> a(size);
     double factors = pd_allow_tf32 ? 0x1p-10 : 0;
