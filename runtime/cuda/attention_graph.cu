@@ -120,7 +120,10 @@ std::unique_ptr<pd_attention_graph> pd_attention_backward_graph(const struct pd_
 }
 
 /* More than plans have room for. */
-static bool has_too_many_knobs(const pd_cudnn_engine &e) { return e.n > 4; }
+static bool has_too_many_knobs(const pd_cudnn_engine &e) {
+  enum { ROOM = 4 };
+  return e.n > ROOM;
+}
 
 std::vector<pd_cudnn_engine> pd_attention_engines(pd_attention_graph *g, bool backward) {
   /* On GPUs of compute capability 10: adds up dq in a fixed order without the scores' gradients in the workspace. */

@@ -209,7 +209,7 @@ static void *read_at(pd_in x) { return const_cast<void *>(x.at); }
 static bool forward_by_library(const struct pd_convolution_shape &s, Plan *p, pd_in x, pd_in w, pd_out y,
                                char *scratch) {
   if (!p) return false;
-  pack_weights(s, w, scratch, x.type);
+  if (p->has) pack_weights(s, w, scratch, x.type);
   return by_library(s, p, {read_at(x), scratch, y.at}, behind_weights(s, scratch));
 }
 
@@ -232,7 +232,7 @@ void pd_convolution(const struct pd_convolution *c, pd_in x, pd_in w, pd_in bias
 static bool backward_by_library(const struct pd_convolution_shape &s, Plan *p, pd_in dy, pd_in w, pd_out dx,
                                 char *scratch) {
   if (!p) return false;
-  pack_weights(s, w, scratch, dy.type);
+  if (p->has) pack_weights(s, w, scratch, dy.type);
   return by_library(s, p, {read_at(dy), scratch, dx.at}, behind_weights(s, scratch));
 }
 
