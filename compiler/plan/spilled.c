@@ -366,14 +366,22 @@ static int parts_of(const Stages *s) {
   return parts;
 }
 
+/* Parts, or where they are given what is kept; in rounds behind the first, in which the problem has changed a little, near
+ * those of the round before. */
+static bool search(const Planner *r, const SpillProblem *p, int round, SpillChoice *c, SpillTime *time) {
+  if (r->pinned)
+    return spill_search_kept(p, c, time);
+  return (round > 0 && spill_search_near(p, c, time)) || spill_search(p, c, time);
+}
+
 /* Of a stage, where those behind it are settled. False: nothing was found that fits. */
 static bool find_parts(const Planner *r, int64_t b, const Stages *s, int i, Found *f) {
   enum { ROUNDS = 5 };
   SpillProblem p = problem_of_stage(r, b, s->start[i], s->start[i + 1], s->at_home);
   for (int round = 0; round < ROUNDS; round++) {
-    SpillChoice c = choice_pinned(r, s, i);
+    SpillChoice c = round > 0 && !r->pinned ? s->choice[i] : choice_pinned(r, s, i);
     SpillTime time;
-    bool found = (r->pinned ? spill_search_kept : spill_search)(&p, &c, &time);
+    bool found = search(r, &p, round, &c, &time);
     s->choice[i] = c;
     if (c.parts < 2 || parts_of(s) > PD_MAX_PARTS) /* one piece; too many */
       return false;

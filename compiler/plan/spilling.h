@@ -85,6 +85,8 @@ double spill_pipeline_seconds(const SpillStage *stage, int n, bool meets, SpillT
 /* ---- spill_search.c */
 /* The fastest that is found, with its time; false: nothing fits, and `best` is what needs least memory. */
 bool spill_search(const SpillProblem *p, SpillChoice *best, SpillTime *time);
+/* The same from a choice on that was the fastest of a problem like it. */
+bool spill_search_near(const SpillProblem *p, SpillChoice *best, SpillTime *time);
 /* The same with the cuts given, and what is kept where `keeping` is. */
 bool spill_search_kept(const SpillProblem *p, SpillChoice *best, SpillTime *time);
 
