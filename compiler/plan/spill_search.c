@@ -1,7 +1,8 @@
 /* Parts that make the shortest batch. Cuts: for a bound on the bytes of a part, a dynamic programme finds those over which
  * least travels, and many bounds are tried, each with several shares of memory for what stays; the simulated time
  * decides. The best few are then changed step by step, a cut moved, left out or put in, a share raised or lowered, for as
- * long as that makes the batch shorter: all of them for some steps, and those that are then ahead to the end. */
+ * long as that makes the batch shorter: all of them for some steps, and those that are then ahead to the end, or, of a thorough
+ * search, all. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -279,8 +280,9 @@ static void finish(Search *s, bool cuts, SpillChoice *best, SpillTime *time) {
   for (int i = 0; i < s->n; i++)
     refine(s->p, &s->leader[i], cuts, FIRST_CHANGES);
   qsort(s->leader, (size_t)s->n, sizeof *s->leader, by_time);
-  for (int i = 0; i < s->n && i < AHEAD; i++) {
-    refine(s->p, &s->leader[i], cuts, MOST_CHANGES);
+  for (int i = 0; i < s->n && i < (s->p->thorough ? LEADERS : AHEAD); i++) {
+    if (!isinf(s->leader[i].time.seconds))
+      refine(s->p, &s->leader[i], cuts, MOST_CHANGES);
     if (shorter(&s->leader[i].time, time))
       *best = s->leader[i].choice, *time = s->leader[i].time;
   }

@@ -36,6 +36,7 @@ typedef struct SpillProblem {
   double read, write;    /* seconds of a byte */
   bool both_ways;        /* at the same time; else the two take turns */
   bool at_home;          /* the device's host updates, where blocks are at home */
+  bool thorough;         /* of searches: all that is promising is followed to the end */
 } SpillProblem;
 
 typedef struct SpillChoice {
