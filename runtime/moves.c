@@ -266,6 +266,9 @@ void pd_moves_make(const struct pd_holding *of, void *(*take)(size_t bytes), str
   find_uses(&m);
   for (int i = 0; i < m.n; i++)
     if (!m.use[i].home) pd_fill_add(&m.fill, m.use[i].from, m.use[i].to, bytes_of(&m, &m.use[i]));
+  const size_t used = (size_t)pd_fill_most(&m.fill, 0, moves->steps - 1), beside = most_beside(of);
+  moves->most = used > beside ? used : beside;
+  if (of->must_fit && moves->most > of->room) return;
   const int *order = in_order(&m);
   keep_what_may_stay(&m);
   find_changed(&m);
@@ -275,7 +278,7 @@ void pd_moves_make(const struct pd_holding *of, void *(*take)(size_t bytes), str
   moves->needed = take(((size_t)m.n + 1) * sizeof *moves->needed);
   moves->changed = take((size_t)m.n + 1);
   for (enum pd_move what = 0; what < PD_N_MOVES; what++) list_moves(&m, order, what, moves);
-  size_t most = (size_t)pd_fill_most(&m.fill, 0, moves->steps - 1), beside = most_beside(of);
+  const size_t most = (size_t)pd_fill_most(&m.fill, 0, moves->steps - 1);
   moves->most = most > beside ? most : beside;
 }
 

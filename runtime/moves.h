@@ -13,6 +13,7 @@ struct pd_holding {
   size_t page; /* bytes: memory comes and goes in whole pages of so many, which begin at multiples of it */
   size_t room; /* bytes of blocks that may be in memory at once */
   int kept; /* percent of it that blocks may fill which stay until they are used again; the rest is for reading ahead */
+  bool must_fit; /* where a step's blocks alone take more than `room`, `most` alone is wanted of the moves */
 };
 
 enum pd_move {

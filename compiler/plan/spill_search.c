@@ -1,13 +1,15 @@
 /* Parts that make the shortest batch. Cuts: for a bound on the bytes of a part, a dynamic programme finds those over which
  * least travels, and many bounds are tried, each with several shares of memory for what stays; the simulated time
  * decides. The best few are then changed step by step, a cut moved, left out or put in, a share raised or lowered, for as
- * long as that makes the batch shorter. */
+ * long as that makes the batch shorter: all of them for some steps, and those that are then ahead to the end, or, of a thorough
+ * search, all. */
 #include <math.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "plan/spilling.h"
 
-enum { LEADERS = 8, BOUNDS = 20, MOST_CHANGES = 400 };
+enum { LEADERS = 8, AHEAD = 2, BOUNDS = 20, FIRST_CHANGES = 60, MOST_CHANGES = 400 };
 
 typedef struct Leader {
   SpillChoice choice;
@@ -245,12 +247,11 @@ static bool is_sound(const SpillChoice *c) {
   return c->parts >= 2;
 }
 
-/* Takes each change that makes the batch shorter, as long as there are any. */
-static void refine(const SpillProblem *p, Leader *l, bool cuts) {
+/* Takes each change that makes the batch shorter, as long as there are any, of so many that are tried. */
+static void refine(const SpillProblem *p, Leader *l, bool cuts, int budget) {
   static Change *const changes[] = {change_share,  change_keeping, change_keeping_and_share, move_cut,
                                     leave_cut_out, put_cut_in,     put_cut_elsewhere};
   enum { ALL = sizeof changes / sizeof *changes, WITHOUT_CUTS = 3 };
-  int budget = MOST_CHANGES;
   for (bool better = true; better && budget > 0;) {
     better = false;
     for (int kind = 0; kind < (cuts ? ALL : WITHOUT_CUTS); kind++) {
@@ -269,10 +270,19 @@ static void refine(const SpillProblem *p, Leader *l, bool cuts) {
 
 /* ---- the search ------------------------------------------------------------------------------------------- */
 
+static int by_time(const void *a, const void *b) {
+  const Leader *x = a, *y = b;
+  return shorter(&x->time, &y->time) ? -1 : shorter(&y->time, &x->time);
+}
+
 static void finish(Search *s, bool cuts, SpillChoice *best, SpillTime *time) {
   *time = (SpillTime){.seconds = INFINITY, .least = INT64_MAX};
-  for (int i = 0; i < s->n; i++) {
-    refine(s->p, &s->leader[i], cuts);
+  for (int i = 0; i < s->n; i++)
+    refine(s->p, &s->leader[i], cuts, FIRST_CHANGES);
+  qsort(s->leader, (size_t)s->n, sizeof *s->leader, by_time);
+  for (int i = 0; i < s->n && i < (s->p->thorough ? LEADERS : AHEAD); i++) {
+    if (!isinf(s->leader[i].time.seconds))
+      refine(s->p, &s->leader[i], cuts, MOST_CHANGES);
     if (shorter(&s->leader[i].time, time))
       *best = s->leader[i].choice, *time = s->leader[i].time;
   }
@@ -297,6 +307,13 @@ bool spill_search(const SpillProblem *p, SpillChoice *best, SpillTime *time) {
     try_even(&s);
     take_shorter(&s, true, best, time);
   }
+  return !isinf(time->seconds);
+}
+
+bool spill_search_near(const SpillProblem *p, SpillChoice *best, SpillTime *time) {
+  Leader l = {*best, spill_time(p, best)};
+  refine(p, &l, true, MOST_CHANGES);
+  *best = l.choice, *time = l.time;
   return !isinf(time->seconds);
 }
 

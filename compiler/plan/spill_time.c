@@ -430,7 +430,8 @@ static void prepare(Run *r, const SpillStage *stage) {
                               .room = c->parts == 1 ? SIZE_MAX / 2
                                       : room > 0    ? (size_t)room
                                                     : 0,
-                              .kept = c->parts == 1 ? 100 : c->kept};
+                              .kept = c->parts == 1 ? 100 : c->kept,
+                              .must_fit = true};
   pd_moves_make(&r->of, alloc, &r->moves);
   r->out = (SpillTime){.seconds = INFINITY, .least = beside + (int64_t)r->moves.most};
   for (int i = 0; i < r->blocks.n; i++)

@@ -321,7 +321,8 @@ double spilled_seconds(const Planner *r, Plan *plan) {
 typedef struct Found {
   Plan *best;
   const Plan *miss; /* the smallest that was laid out and does not fit */
-  bool at_home;     /* what is looked for: parameters are updated there */
+  bool at_home;     /* what is looked for: parameters are updated there; ... */
+  bool thorough;    /* ... all that is promising is followed to the end */
 } Found;
 
 /* Whether the stage does. */
@@ -366,14 +367,40 @@ static int parts_of(const Stages *s) {
   return parts;
 }
 
-/* Of a stage, where those behind it are settled. False: nothing was found that fits. */
-static bool find_parts(const Planner *r, int64_t b, const Stages *s, int i, Found *f) {
+/* Parts, near those of `c` or of all; or where they are given what is kept. */
+static bool search(const Planner *r, const SpillProblem *p, bool near, SpillChoice *c, SpillTime *time) {
+  if (r->pinned)
+    return spill_search_kept(p, c, time);
+  return (near && c->parts > 1 && spill_search_near(p, c, time)) || spill_search(p, c, time);
+}
+
+/* The parts of a plan's stage whose start or end is another now; one where all is open. */
+static SpillChoice choice_near(const Plan *near, const Stages *s, int i) {
+  const int first = near ? plan_part_of(near, i, 0) : 0, n = s->start[i + 1] - s->start[i];
+  SpillChoice from = near ? choice_of(near, i) : (SpillChoice){.parts = 1}, c = {.kept = from.kept};
+  for (int k = 0; k < from.parts; k++) {
+    const int start = near ? near->stage[first].first_piece + from.start[k] - s->start[i] : 0;
+    const bool before = c.parts > 0 && start <= c.start[c.parts - 1];
+    if (before || start >= n)
+      continue;
+    c.keeps[c.parts] = from.keeps[k];
+    c.start[c.parts] = c.parts > 0 ? start : 0;
+    c.parts++;
+  }
+  c.start[c.parts] = n;
+  return c;
+}
+
+/* Of a stage, where those behind it are settled. The second round is the first that knows what the rank takes beside its
+ * blocks, so that it looks at all again, but for what is near another plan. False: nothing was found that fits. */
+static bool find_parts(const Planner *r, int64_t b, const Stages *s, int i, const Plan *near, Found *f) {
   enum { ROUNDS = 5 };
   SpillProblem p = problem_of_stage(r, b, s->start[i], s->start[i + 1], s->at_home);
+  p.thorough = f->thorough;
   for (int round = 0; round < ROUNDS; round++) {
-    SpillChoice c = choice_pinned(r, s, i);
+    SpillChoice c = r->pinned ? choice_pinned(r, s, i) : round > 0 ? s->choice[i] : choice_near(near, s, i);
     SpillTime time;
-    bool found = (r->pinned ? spill_search_kept : spill_search)(&p, &c, &time);
+    bool found = search(r, &p, near || round != 1, &c, &time);
     s->choice[i] = c;
     if (c.parts < 2 || parts_of(s) > PD_MAX_PARTS) /* one piece; too many */
       return false;
@@ -388,14 +415,15 @@ static bool find_parts(const Planner *r, int64_t b, const Stages *s, int i, Foun
   return false;
 }
 
-/* Of stages that start there. NULL: one does not fit. */
-static Plan *plan_of_stages(const Planner *r, int64_t b, const int *start, int n, Found *f) {
+/* Of stages that start there, in parts near those of a plan whose stages start elsewhere; NULL: that is open. NULL: one does
+ * not fit. */
+static Plan *plan_of_stages(const Planner *r, int64_t b, const int *start, int n, const Plan *near, Found *f) {
   Stages s = {.n = n, .start = start, .choice = alloc((size_t)n * sizeof(SpillChoice)), .at_home = f->at_home};
   for (int i = 0; i < n; i++) /* until it is that stage's turn */
     s.choice[i] = (SpillChoice){.parts = 1, .start = {0, start[i + 1] - start[i]}, .keeps = {true}};
   for (int i = n - 1; i >= 0; i--) {
     const bool one = r->pinned ? pipeline_chunks(&r->form, i) == 1 : true, several = r->g && (!r->pinned || !one);
-    if (!(one && fits_in_one_part(r, b, &s, i, f)) && !(several && find_parts(r, b, &s, i, f)))
+    if (!(one && fits_in_one_part(r, b, &s, i, f)) && !(several && find_parts(r, b, &s, i, near, f)))
       return NULL;
   }
   Plan *plan = plan_in_stages(r, b, &s);
@@ -432,11 +460,11 @@ static bool is_shorter(const Plan *a, const Plan *b) { return a && (!b || a->bat
 /* From even stages on: one start is moved at a time, by fewer pieces each round. */
 static Plan *best_stages(const Planner *r, int64_t b, int n, Found *f) {
   int tries = r->any_will_do ? 0 : MOST_TRIES, *start = even_stages(r, b, n);
-  Plan *best = plan_of_stages(r, b, start, n, f);
+  Plan *best = plan_of_stages(r, b, start, n, NULL, f);
   for (int step = r->subject.n / (2 * n); step > 0 && tries > 0; step /= 2)
     for (int k = 0; k < 2 * (n - 1) && tries > 0; k++) {
       int *other = moved(start, n, 1 + k / 2, k % 2 ? step : -step);
-      Plan *plan = other ? plan_of_stages(r, b, other, n, f) : NULL;
+      Plan *plan = other ? plan_of_stages(r, b, other, n, best, f) : NULL;
       tries -= other != NULL;
       if (is_shorter(plan, best))
         best = plan, start = other;
@@ -452,7 +480,7 @@ static Plan *best_of(const Planner *r, int64_t b, Found *f) {
     return best_stages(r, b, n, f);
   for (int i = 0; i < n; i++)
     start[i] = r->pinned ? r->pinned[pipeline_part(&r->form, i, 0)] : r->stage_starts ? r->stage_starts[i] : 0;
-  return plan_of_stages(r, b, start, n, f);
+  return plan_of_stages(r, b, start, n, NULL, f);
 }
 
 /* ---- what is said ----------------------------------------------------------------------------------------- */
@@ -547,13 +575,24 @@ static char *why(const Planner *r, const Plan *plan) {
       r->request->microbatch ? " as asked" : " gives the shortest batch that fits", bound(r, plan));
 }
 
-/* Of all microbatches, with parameters updated where f->at_home says. */
+static void take_shorter(Found *f, Plan *plan) {
+  if (is_shorter(plan, f->best))
+    f->best = plan;
+}
+
+/* Of all microbatches, with parameters updated where f->at_home says; thoroughly of the one that is then the best. */
 static void look(const Planner *r, Found *f) {
-  for (int i = r->microbatches.n - 1; i >= 0; i--) {
-    Plan *plan = best_of(r, r->microbatches.at[i], f);
-    if (is_shorter(plan, f->best))
-      f->best = plan;
-  }
+  int64_t best = r->microbatches.n == 1 ? r->microbatches.at[0] : 0;
+  Found found = {.miss = f->miss, .at_home = f->at_home};
+  for (int i = r->microbatches.n - 1; i >= 0 && !best; i--)
+    take_shorter(&found, best_of(r, r->microbatches.at[i], &found));
+  if (found.best)
+    best = found.best->pipeline.microbatch;
+  found.thorough = !r->any_will_do;
+  if (best && !(found.best && r->any_will_do))
+    take_shorter(&found, best_of(r, best, &found));
+  f->miss = found.miss;
+  take_shorter(f, found.best);
 }
 
 /* On the device first: where both ways take as long, it is that one's. */

@@ -36,6 +36,7 @@ typedef struct SpillProblem {
   double read, write;    /* seconds of a byte */
   bool both_ways;        /* at the same time; else the two take turns */
   bool at_home;          /* the device's host updates, where blocks are at home */
+  bool thorough;         /* of searches: all that is promising is followed to the end */
 } SpillProblem;
 
 typedef struct SpillChoice {
@@ -85,6 +86,8 @@ double spill_pipeline_seconds(const SpillStage *stage, int n, bool meets, SpillT
 /* ---- spill_search.c */
 /* The fastest that is found, with its time; false: nothing fits, and `best` is what needs least memory. */
 bool spill_search(const SpillProblem *p, SpillChoice *best, SpillTime *time);
+/* The same from a choice on that was the fastest of a problem like it. */
+bool spill_search_near(const SpillProblem *p, SpillChoice *best, SpillTime *time);
 /* The same with the cuts given, and what is kept where `keeping` is. */
 bool spill_search_kept(const SpillProblem *p, SpillChoice *best, SpillTime *time);
 
