@@ -1,9 +1,9 @@
 /* A rank's GPU: which one, the arena on it, the stream of the work, and how its failures are reported. */
-#include "home.h"
 #include "internal.h"
 #include "pages.h"
 #include "pd_cuda.h"
 #include "spill.h"
+#include "workers.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -188,6 +188,7 @@ void pd_device_finish(void) {
     pd_spill_place_finish();
     pd_pages_finish();
   }
+  pd_workers_finish();
   while (n_held) release(held[--n_held]);
   free(held);
   held = NULL;
@@ -195,7 +196,7 @@ void pd_device_finish(void) {
 }
 
 const char *pd_device_name(void) { return name; }
-int pd_device_threads(void) { return pd_home_threads(); }
+int pd_device_threads(void) { return pd_workers(); }
 
 int pd_device_counts(struct pd_device_count to[PD_DEVICE_COUNTS]) {
   const struct pd_device_count counts[] = {{"own_products", pd_counts.own_products},

@@ -1,99 +1,15 @@
 /* What a GPU's host does with blocks of a model that spills where they are at home, in its pinned memory: it works beside the
  * device, in host functions on a stream of their own, so that CUDA keeps the order. Copies from home wait for the work on
- * their block, and the work for copies to it. It is shared among threads that are made once. */
+ * their block, and the work for copies to it. It is shared among workers (workers.h). */
 #include "home.h"
 
 #include "internal.h"
 #include "spill_place.h"
+#include "workers.h"
 
-#include <atomic>
-#include <condition_variable>
 #include <memory>
-#include <mutex>
-#include <sched.h>
-#include <signal.h>
-#include <stdlib.h>
 #include <string.h>
-#include <thread>
-#include <unistd.h>
 #include <vector>
-
-/* ---- threads ----------------------------------------------------------------------------------------- */
-
-/* These outlive static objects: a launch may end while they work. */
-struct Threads {
-  std::vector<std::thread> others; /* beside whoever has work to share */
-  std::mutex lock;
-  std::condition_variable begins, ends;
-  const pd_home_work *work;
-  std::atomic<int> next;
-  int end, busy;
-  uint64_t turn; /* of sharing */
-  bool over;
-};
-static Threads &threads = *new Threads{};
-
-static void take_numbers() {
-  for (int i; (i = threads.next.fetch_add(1)) < threads.end;) (*threads.work)(i);
-}
-
-static void serve() {
-  std::unique_lock<std::mutex> held(threads.lock);
-  for (uint64_t seen = 0;;) {
-    threads.begins.wait(held, [&] { return threads.over || threads.turn != seen; });
-    if (threads.over) return;
-    seen = threads.turn;
-    held.unlock();
-    take_numbers();
-    held.lock();
-    if (--threads.busy == 0) threads.ends.notify_one();
-  }
-}
-
-void pd_home_share(int first, int end, const pd_home_work &work) {
-  std::unique_lock<std::mutex> held(threads.lock);
-  threads.work = &work;
-  threads.next = first;
-  threads.end = end;
-  threads.busy = static_cast<int>(threads.others.size());
-  threads.turn++;
-  threads.begins.notify_all();
-  held.unlock();
-  take_numbers();
-  held.lock();
-  threads.ends.wait(held, [] { return threads.busy == 0; });
-}
-
-/* The processors that this rank is bound to, or, where it is bound to none, its share of all. */
-static int usual_threads() {
-  cpu_set_t set;
-  const char *wish = getenv("OMP_NUM_THREADS");
-  if (wish && atoi(wish) > 0) return atoi(wish);
-  const int all = static_cast<int>(sysconf(_SC_NPROCESSORS_ONLN));
-  const int mine = sched_getaffinity(0, sizeof set, &set) ? all : CPU_COUNT(&set);
-  const int share = mine < all ? mine : all / pd_ranks_here();
-  return share > 0 ? share : 1;
-}
-
-/* Signals are the main thread's. */
-void pd_home_make_threads() {
-  sigset_t all, before;
-  sigfillset(&all);
-  pthread_sigmask(SIG_BLOCK, &all, &before);
-  for (int n = usual_threads(); n > 1; n--) threads.others.emplace_back(serve);
-  pthread_sigmask(SIG_SETMASK, &before, NULL);
-}
-
-int pd_home_threads() { return 1 + static_cast<int>(threads.others.size()); }
-
-static void end_threads() {
-  threads.lock.lock();
-  threads.over = true;
-  threads.begins.notify_all();
-  threads.lock.unlock();
-  for (std::thread &t : threads.others) t.join();
-  threads.others.clear();
-}
 
 /* ---- start and end ------------------------------------------------------------------------------------- */
 
@@ -124,7 +40,7 @@ bool pd_home_start(bool pinned, char *why) {
     while (static_cast<int>(done.size()) <= pd_spill_blocks.at[i].block.group) done.push_back(pd_cuda_event());
   make_copies();
   stream = pd_spill_stream();
-  pd_home_make_threads();
+  pd_workers_start();
   return true;
 }
 
@@ -132,7 +48,6 @@ void pd_home_finish() {
   if (!pd_updates_at_home()) return;
   pd_cuda_check(cudaStreamSynchronize(stream), "end the host's updates");
   pd_cuda_check(cudaStreamDestroy(stream), "end a stream");
-  end_threads();
 }
 
 /* ---- work ---------------------------------------------------------------------------------------------- */
@@ -171,7 +86,7 @@ void pd_home_tiles(enum pd_step_kind kind, int first, int end, const pd_home_wor
   };
   const cudaEvent_t last = done[static_cast<size_t>(group)];
   for_blocks(begin);
-  pd_home_then([=] { pd_home_share(from, to, work); });
+  pd_home_then([=] { pd_workers_share(from, to, [&](int tile, int) { work(tile); }); });
   pd_home_record(last);
   for_blocks([=](pd_spill_block *b) { pd_spill_end_at_home(b, last); });
 }

@@ -10,13 +10,9 @@
 
 typedef std::function<void(int tile)> pd_home_work;
 
-/* Starts the threads, where groups are the host's. False after filling `why`: blocks are not in its memory. */
+/* Starts what it takes, where groups are the host's. False after filling `why`: blocks are not in its memory. */
 bool pd_home_start(bool pinned, char *why);
 void pd_home_finish();
-int pd_home_threads();
-void pd_home_make_threads(); /* for `pdc profile`, which starts nothing else */
-/* Calls work(i) for the numbers from `first` to before `end`, in any order, on all threads; returns when that is done. */
-void pd_home_share(int first, int end, const pd_home_work &work);
 
 /* Enqueues that for the tiles of parameters [first, end), a group's, behind what is on its way to or from the blocks that such a
  * step uses at home, and behind all that was enqueued here before. */

@@ -1,8 +1,9 @@
 /* What the link between a GPU's memory and its host's carries, for `pdc profile --spill`: as blocks of a model that spills
  * go over it (spill_host.cu), to and from pinned memory, in a stream each way, both ways at once. And what an update takes that
  * the host makes there (home.cu). */
-#include "home.h"
 #include "internal.h"
+#include "pd_cuda.h"
+#include "workers.h"
 
 #include <algorithm>
 #include <chrono>
@@ -69,7 +70,7 @@ void update_tile(const Arrays &a, int tile) {
 
 double seconds_of_update(const Arrays &a) {
   const auto start = std::chrono::steady_clock::now();
-  pd_home_share(0, Arrays::TILES, [&](int tile) { update_tile(a, tile); });
+  pd_workers_share(0, Arrays::TILES, [&](int tile, int) { update_tile(a, tile); });
   return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
 }
 
@@ -89,7 +90,7 @@ double pd_time_home_update(void) {
   const size_t bytes = sizeof(float) * Arrays::TILES * PD_TILE;
   double seconds[ROUNDS];
   Arrays a;
-  pd_home_make_threads();
+  pd_workers_start();
   for (float *&at : a.at) {
     pd_cuda_check(cudaMallocHost((void **)&at, bytes), "get pinned memory for profiling");
     memset(at, 0, bytes);

@@ -1,7 +1,9 @@
 /* Numbers from the host to the arena and back: views, which wait; inputs and figures, which do not. */
+#include "data/data.h"
 #include "internal.h"
 #include "pd_cuda.h"
 #include "spill.h"
+#include "workers.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -23,8 +25,8 @@ static float from_bf16(uint16_t x) {
   return y;
 }
 
-/* In place: n floats become n bfloat16 numbers in the first half of their bytes. */
-static void narrow(char *numbers, int64_t n) {
+/* n floats become n bfloat16 numbers, which may stand in the first half of their bytes. */
+static void narrow(const char *numbers, int64_t n, char *narrowed) {
   enum { BLOCK = 256 };
   for (int64_t first = 0; first < n; first += BLOCK) {
     float from[BLOCK];
@@ -32,7 +34,7 @@ static void narrow(char *numbers, int64_t n) {
     int64_t m = n - first < BLOCK ? n - first : static_cast<int64_t>(BLOCK);
     memcpy(from, numbers + first * 4, static_cast<size_t>(m) * sizeof *from);
     for (int64_t i = 0; i < m; i++) to[i] = to_bf16(from[i]);
-    memcpy(numbers + first * 2, to, static_cast<size_t>(m) * sizeof *to);
+    memcpy(narrowed + first * 2, to, static_cast<size_t>(m) * sizeof *to);
   }
 }
 
@@ -79,7 +81,7 @@ const float *pd_view(const void *at, int64_t n, bool bf16) {
 float *pd_fill(void *, int64_t n, bool) { return reinterpret_cast<float *>(need_room(n)); }
 
 void pd_filled(void *at, int64_t n, bool bf16) {
-  if (bf16) narrow(room, n);
+  if (bf16) narrow(room, n, room);
   pd_spill_look(at, true);
   copy(at, room, bytes_of(n, bf16), cudaMemcpyHostToDevice);
 }
@@ -114,6 +116,7 @@ struct Loads {
     cudaEvent_t copied;
   } buffer[AHEAD];
   int turn;
+  char *floats; /* of an input in bf16: a sample of each worker */
 };
 static Loads *loads; /* by input */
 
@@ -121,24 +124,37 @@ static void loads_start(void) {
   const struct pd_stage *s = pd.stage;
   loads = static_cast<Loads *>(pd_allocate(sizeof *loads * static_cast<size_t>(s->n_inputs)));
   for (int i = 0; i < s->n_inputs; i++)
+    if (pd_is_image(&s->inputs[i])) pd_workers_start();
+  for (int i = 0; i < s->n_inputs; i++) {
+    const struct pd_input *in = &s->inputs[i];
     for (auto &b : loads[i].buffer) {
-      b.at = static_cast<char *>(pd_cuda_pinned(bytes_of(s->microbatch * s->inputs[i].elements, false)));
+      b.at = static_cast<char *>(pd_cuda_pinned(bytes_of(s->microbatch * in->elements, in->bf16)));
       b.copied = pd_cuda_event();
     }
+    if (in->bf16) loads[i].floats = static_cast<char *>(pd_allocate(bytes_of(pd_workers() * in->elements, false)));
+  }
 }
 
-int pd_load_workers(void) { return 1; }
+int pd_load_workers(void) { return pd_workers(); }
 
-void pd_load_samples(int input, void *to, bool, pd_load_sample *load, const void *context) {
+/* Of an input in bf16 each sample is written as floats first, a sample a worker. */
+void pd_load_samples(int input, void *to, bool shared, pd_load_sample *load, const void *context) {
   const struct pd_input *in = &pd.stage->inputs[input];
   Loads *l = &loads[input];
   l->turn = (l->turn + 1) % AHEAD;
   auto *b = &l->buffer[l->turn];
   int64_t n = pd.stage->microbatch * in->elements;
   pd_cuda_await(b->copied, "inputs to be copied to the device");
-  for (int64_t i = 0; i < pd.stage->microbatch; i++)
-    load(context, i, 0, b->at + bytes_of(i * in->elements, false));
-  if (in->bf16) narrow(b->at, n);
+  const auto sample = [&](int i, int worker) {
+    char *at = b->at + bytes_of(i * in->elements, in->bf16);
+    char *numbers = in->bf16 ? l->floats + bytes_of(worker * in->elements, false) : at;
+    load(context, i, worker, numbers);
+    if (in->bf16) narrow(numbers, in->elements, at);
+  };
+  if (shared)
+    pd_workers_share(0, static_cast<int>(pd.stage->microbatch), sample);
+  else
+    for (int i = 0; i < pd.stage->microbatch; i++) sample(i, 0);
   pd_cuda_check(cudaMemcpyAsync(to, b->at, bytes_of(n, in->bf16), cudaMemcpyHostToDevice, pd_stream),
                 "copy inputs to the device");
   pd_cuda_check(cudaEventRecord(b->copied, pd_stream), "record an event");

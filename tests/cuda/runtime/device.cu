@@ -176,8 +176,10 @@ int main(int argc, char **argv) {
   struct pd_input inputs[3] = {};
   struct pd_figure figures[2] = {};
   for (struct pd_input &in : inputs) in.elements = N;
+  for (int i = 0; i < 2; i++) inputs[i].rank = 3; /* images, which several threads load */
   inputs[1].bf16 = true;
   inputs[2].token = true;
+  setenv("OMP_NUM_THREADS", "4", true);
   for (struct pd_figure &f : figures) f.elements = ELEMENTS;
   struct pd_stage stage = {};
   stage.batch = 2 * B;
@@ -197,6 +199,7 @@ int main(int argc, char **argv) {
   pd.seed = 0x123456789abcdefu;
   pd_sample_base = 100;
   start_rank(&stage);
+  CHECK(pd_load_workers() == 4);
   moments_start_at_zero();
   views_give_back_what_was_filled();
   inputs_are_those_of_their_turn();

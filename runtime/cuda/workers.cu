@@ -1,0 +1,100 @@
+/* Threads that are made once and wait for work; who has some does its part, too. One of several at a time has it shared. */
+#include "workers.h"
+
+#include "pd_cuda.h"
+
+#include <atomic>
+#include <condition_variable>
+#include <mutex>
+#include <sched.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <thread>
+#include <unistd.h>
+#include <vector>
+
+/* These outlive static objects: a launch may end while they work. */
+struct Workers {
+  std::vector<std::thread> others; /* beside whoever has work to share: worker 1 is the first */
+  std::mutex sharing;              /* who has some */
+  std::mutex lock;
+  std::condition_variable begins, ends;
+  const pd_shared_work *work;
+  std::atomic<int> next;
+  int end, busy;
+  uint64_t turn; /* of sharing */
+  bool over;
+};
+static Workers &workers = *new Workers{};
+
+static void take_numbers(int worker) {
+  for (int i; (i = workers.next.fetch_add(1)) < workers.end;) (*workers.work)(i, worker);
+}
+
+static void serve(int worker) {
+  std::unique_lock<std::mutex> held(workers.lock);
+  for (uint64_t seen = 0;;) {
+    workers.begins.wait(held, [&] { return workers.over || workers.turn != seen; });
+    if (workers.over) return;
+    seen = workers.turn;
+    held.unlock();
+    take_numbers(worker);
+    held.lock();
+    if (--workers.busy == 0) workers.ends.notify_one();
+  }
+}
+
+static void share(int first, int end, const pd_shared_work &work) {
+  std::unique_lock<std::mutex> held(workers.lock);
+  workers.work = &work;
+  workers.next = first;
+  workers.end = end;
+  workers.busy = static_cast<int>(workers.others.size());
+  workers.turn++;
+  workers.begins.notify_all();
+  held.unlock();
+  take_numbers(0);
+  held.lock();
+  workers.ends.wait(held, [] { return workers.busy == 0; });
+}
+
+void pd_workers_share(int first, int end, const pd_shared_work &work) {
+  std::unique_lock<std::mutex> sharing(workers.sharing, std::try_to_lock);
+  if (sharing.owns_lock() && !workers.others.empty()) {
+    share(first, end, work);
+    return;
+  }
+  for (int i = first; i < end; i++) work(i, 0);
+}
+
+/* The processors that this rank is bound to, or, where it is bound to none, its share of all. */
+static int usual_threads() {
+  cpu_set_t set;
+  const char *wish = getenv("OMP_NUM_THREADS");
+  if (wish && atoi(wish) > 0) return atoi(wish);
+  const int all = static_cast<int>(sysconf(_SC_NPROCESSORS_ONLN));
+  const int mine = sched_getaffinity(0, sizeof set, &set) ? all : CPU_COUNT(&set);
+  const int share = mine < all ? mine : all / pd_ranks_here();
+  return share > 0 ? share : 1;
+}
+
+/* Signals are the main thread's. */
+void pd_workers_start() {
+  sigset_t all, before;
+  if (!workers.others.empty()) return;
+  sigfillset(&all);
+  pthread_sigmask(SIG_BLOCK, &all, &before);
+  for (int worker = 1; worker < usual_threads(); worker++) workers.others.emplace_back(serve, worker);
+  pthread_sigmask(SIG_SETMASK, &before, NULL);
+}
+
+int pd_workers() { return 1 + static_cast<int>(workers.others.size()); }
+
+void pd_workers_finish() {
+  workers.lock.lock();
+  workers.over = true;
+  workers.begins.notify_all();
+  workers.lock.unlock();
+  for (std::thread &t : workers.others) t.join();
+  workers.others.clear();
+}
