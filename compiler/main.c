@@ -433,37 +433,24 @@ static const struct Pass *find_pass(const char *name) {
   return NULL;
 }
 
-/* "  131 parts, of which 32 cached" */
-static void print_runs(int64_t runs, const char *of, int64_t cached) {
-  fprintf(stderr, "  %lld %s%s", (long long)runs, of, runs == 1 ? "" : "s");
-  if (cached)
-    fprintf(stderr, ", of which %lld cached", (long long)cached);
-}
-
-static void print_watch(const char *name, Watch w, const char *of) {
-  fprintf(stderr, "  %-8s %8.3f ms", name, 1e3 * w.seconds);
-  print_runs(w.runs, of, w.cached);
-  fprintf(stderr, "\n");
-}
-
 /* A pass's line of --time-passes, and where the planner's time went. `before`: what stages had taken until
  * then. */
 static void print_times(const Compilation *c, const struct Pass *p, double seconds, const StagesWatch *before) {
   fprintf(stderr, "%-10s %8.3f ms", p->name, 1e3 * seconds);
   StagesWatch now = c->stages ? stages_watch(c->stages) : (StagesWatch){0};
   if (p->run == make_kernels)
-    print_runs(now.fuse.runs - before->fuse.runs, "part", now.fuse.cached - before->fuse.cached);
+    watch_print_runs(stderr, now.fuse.runs - before->fuse.runs, "part", now.fuse.cached - before->fuse.cached);
   fprintf(stderr, "\n");
   if (p->run != run_plan)
     return;
   Watch schedule = {.runs = now.schedule.runs + c->planned.schedule.runs,
                     .seconds = now.schedule.seconds + c->planned.schedule.seconds};
-  print_watch("sign", now.sign, "rank");
-  print_watch("fuse", now.fuse, "part");
-  print_watch("lower", now.lower, "stage");
-  print_watch("schedule", schedule, "plan");
-  print_watch("simulate", c->planned.simulate, "plan");
-  print_watch("allocate", now.allocate, "stage");
+  watch_print(stderr, "sign", now.sign, "rank");
+  watch_print(stderr, "fuse", now.fuse, "part");
+  watch_print(stderr, "lower", now.lower, "stage");
+  watch_print(stderr, "schedule", schedule, "plan");
+  watch_print(stderr, "simulate", c->planned.simulate, "plan");
+  watch_print(stderr, "allocate", now.allocate, "stage");
 }
 
 static bool run_pass(Compilation *c, const struct Pass *p) {
