@@ -170,7 +170,8 @@ static bool clips_here() {
   const pd_stage *s = pd.stage;
   bool in_order = true;
   for (int i = 1; i < n_contributions; i++) in_order = in_order && contributed_at[i - 1] < contributed_at[i];
-  return s->clip_norm > 0 && pd.ranks == 1 && !s->optimizer->tensor && !pd_spills() && in_order;
+  return s->clip_norm > 0 && pd.ranks == 1 && pd_shards() == 1 && !s->optimizer->tensor && !pd_spills() &&
+         in_order;
 }
 
 void pd_sums_start(int batches) {
