@@ -23,7 +23,7 @@ void pd_optimizer_start(void) {
   pd_start_rule();
 }
 
-static struct pd_updated run_of(const struct pd_update_arrays *u, const struct pd_tile *c) {
+static struct pd_updated run_of(const struct pd_update_arrays *u, const struct pd_tile *c, bool by_elements) {
   const struct pd_parameter *p = &pd.stage->parameters[c->parameter];
   const float *gradient = pd_gradient_at(p, u->t, u->gradient);
   char *to = (char *)u->to + p->offset;
@@ -35,7 +35,7 @@ static struct pd_updated run_of(const struct pd_update_arrays *u, const struct p
     r.from = (const float *)((const char *)u->from + p->offset) + c->first;
     r.to = (float *)to + c->first;
   }
-  const bool by_elements = !pd.stage->optimizer->tensor && p->n_uses && pd_is_trained(p);
+  by_elements = by_elements && p->n_uses && pd_is_trained(p);
   for (int i = 0; i < pd.stage->n_moments && by_elements; i++) r.moment[i] = pd_moment_at(p, i) + c->first;
   return r;
 }
@@ -50,7 +50,7 @@ struct tile_update {
 static void update_tile(const void *of) {
   const struct tile_update *x = of;
   const struct pd_parameter *p = &pd.stage->parameters[x->tile->parameter];
-  const struct pd_updated r = run_of(x->u, x->tile);
+  const struct pd_updated r = run_of(x->u, x->tile, x->elements);
   pd_update_some(p, x->tile->n, &r, x->elements, x->u->step[pd_step_of(p)]);
 }
 
@@ -58,7 +58,7 @@ static void update_tile_twice(const struct tile_update *x, char *copy) {
   const struct pd_tile *c = x->tile;
   const struct pd_parameter *p = &pd.stage->parameters[c->parameter];
   const size_t bytes = (size_t)c->n * sizeof(float);
-  const struct pd_updated r = run_of(x->u, c);
+  const struct pd_updated r = run_of(x->u, c, x->elements);
   struct pd_written w[2 + PD_MAX_MOMENTS] = {{r.working ? "masters" : "weights", r.to, bytes, false}};
   int n = 1;
   for (int i = 0; i < pd.stage->n_moments && x->elements && p->n_uses && !p->buffer; i++)
@@ -100,7 +100,7 @@ static void average_tile(const void *of) {
   const struct tile_update *x = of;
   const struct pd_tile *c = x->tile;
   const struct pd_parameter *p = &pd.stage->parameters[c->parameter];
-  pd_average_some(p, c->n, x->u->t, run_of(x->u, c).to, pd_average_at(p) + c->first);
+  pd_average_some(p, c->n, x->u->t, run_of(x->u, c, false).to, pd_average_at(p) + c->first);
 }
 
 static void average_all(const struct pd_update_arrays *u) {
