@@ -57,9 +57,17 @@ const char *pd_first_non_finite(int64_t k, bool evaluation) {
 
 static int64_t batch_of(int64_t k) { return (k - 1) / pd_own_microbatches(); }
 
+/* Waits until the figures of all updates before `end` are known. */
+static void await_figures(int64_t end) {
+  for (int64_t t = pd_updates.logged; t < end; t++) pd_exchange_await(t, true);
+  pd_log_known();
+}
+
+/* A gradient that was not finite before is the cause to report; this batch's own update, which a device may have in its
+ * queue already, is known only when all losses of the batch are. */
 static void take_sum(int figure, int64_t k, double sum) {
   if (!isfinite(sum) && figure < pd.stage->n_losses) {
-    pd_train_catch_up(); /* a gradient that was not finite before is the cause to report */
+    await_figures(batch_of(k) < pd_updates.done ? batch_of(k) : pd_updates.done);
     pd_fail("step %lld: the loss of microbatch %lld is not finite; first tensor that is not: %s",
             (long long)(batch_of(k) + 1), (long long)pd_number(k), pd_first_non_finite(k, false));
   }
@@ -135,6 +143,5 @@ bool pd_updated(int64_t t) {
 
 void pd_train_catch_up(void) {
   pd_await_weights(pd_updates.done);
-  for (int64_t t = pd_updates.logged; t < pd_updates.done; t++) pd_exchange_await(t, true);
-  pd_log_known();
+  await_figures(pd_updates.done);
 }

@@ -349,14 +349,12 @@ static bool fits_in_one_part(const Planner *r, int64_t b, const Stages *s, int i
   return false;
 }
 
-/* Parts as --split or the plan say; else those of a stage of one part. */
+/* Parts as --split or the plan say. */
 static SpillChoice choice_pinned(const Planner *r, const Stages *s, int i) {
-  const Pipeline *form = &r->form;
-  const int parts = r->pinned ? pipeline_chunks(form, i) : 1;
-  SpillChoice c = {.parts = parts};
-  for (int k = 0; r->pinned && k < parts; k++)
-    c.start[k] = r->pinned[pipeline_part(form, i, k)] - s->start[i];
-  c.start[parts] = s->start[i + 1] - s->start[i];
+  SpillChoice c = {.parts = pipeline_chunks(&r->form, i)};
+  for (int k = 0; k < c.parts; k++)
+    c.start[k] = r->pinned[pipeline_part(&r->form, i, k)] - s->start[i];
+  c.start[c.parts] = s->start[i + 1] - s->start[i];
   return c;
 }
 
@@ -374,18 +372,19 @@ static bool search(const Planner *r, const SpillProblem *p, bool near, SpillChoi
   return (near && c->parts > 1 && spill_search_near(p, c, time)) || spill_search(p, c, time);
 }
 
-/* The parts of a plan's stage whose start or end is another now; one where all is open. */
+/* The parts of a plan's stage whose start or end is another now. */
 static SpillChoice choice_near(const Plan *near, const Stages *s, int i) {
-  const int first = near ? plan_part_of(near, i, 0) : 0, n = s->start[i + 1] - s->start[i];
-  SpillChoice from = near ? choice_of(near, i) : (SpillChoice){.parts = 1}, c = {.kept = from.kept};
+  const SpillChoice from = choice_of(near, i);
+  const int later = near->stage[plan_part_of(near, i, 0)].first_piece - s->start[i],
+            n = s->start[i + 1] - s->start[i];
+  SpillChoice c = {.kept = from.kept};
   for (int k = 0; k < from.parts; k++) {
-    const int start = near ? near->stage[first].first_piece + from.start[k] - s->start[i] : 0;
-    const bool before = c.parts > 0 && start <= c.start[c.parts - 1];
-    if (before || start >= n)
-      continue;
-    c.keeps[c.parts] = from.keeps[k];
-    c.start[c.parts] = c.parts > 0 ? start : 0;
-    c.parts++;
+    const int start = k > 0 ? from.start[k] + later : 0, part = start > 0 ? c.parts : 0;
+    if (start >= n)
+      break;
+    c.start[part] = start > 0 ? start : 0;
+    c.keeps[part] = from.keeps[k];
+    c.parts = part + 1;
   }
   c.start[c.parts] = n;
   return c;
@@ -398,9 +397,11 @@ static bool find_parts(const Planner *r, int64_t b, const Stages *s, int i, cons
   SpillProblem p = problem_of_stage(r, b, s->start[i], s->start[i + 1], s->at_home);
   p.thorough = f->thorough;
   for (int round = 0; round < ROUNDS; round++) {
-    SpillChoice c = r->pinned ? choice_pinned(r, s, i) : round > 0 ? s->choice[i] : choice_near(near, s, i);
+    SpillChoice c = r->pinned            ? choice_pinned(r, s, i)
+                    : near && round == 0 ? choice_near(near, s, i)
+                                         : s->choice[i];
     SpillTime time;
-    bool found = search(r, &p, near || round != 1, &c, &time);
+    bool found = search(r, &p, near || round > 1, &c, &time);
     s->choice[i] = c;
     if (c.parts < 2 || parts_of(s) > PD_MAX_PARTS) /* one piece; too many */
       return false;
@@ -422,7 +423,8 @@ static Plan *plan_of_stages(const Planner *r, int64_t b, const int *start, int n
   for (int i = 0; i < n; i++) /* until it is that stage's turn */
     s.choice[i] = (SpillChoice){.parts = 1, .start = {0, start[i + 1] - start[i]}, .keeps = {true}};
   for (int i = n - 1; i >= 0; i--) {
-    const bool one = r->pinned ? pipeline_chunks(&r->form, i) == 1 : true, several = r->g && (!r->pinned || !one);
+    const int asked = r->pinned ? pipeline_chunks(&r->form, i) : 0; /* parts; 0: as many as are best */
+    const bool one = asked <= 1, several = r->g && asked != 1;
     if (!(one && fits_in_one_part(r, b, &s, i, f)) && !(several && find_parts(r, b, &s, i, near, f)))
       return NULL;
   }
@@ -580,17 +582,17 @@ static void take_shorter(Found *f, Plan *plan) {
     f->best = plan;
 }
 
-/* Of all microbatches, with parameters updated where f->at_home says; thoroughly of the one that is then the best. */
+/* Of all microbatches, with parameters updated where f->at_home says: quickly, then thoroughly of the best, or, where
+ * nothing fits, of the smallest. */
 static void look(const Planner *r, Found *f) {
-  int64_t best = r->microbatches.n == 1 ? r->microbatches.at[0] : 0;
-  Found found = {.miss = f->miss, .at_home = f->at_home};
-  for (int i = r->microbatches.n - 1; i >= 0 && !best; i--)
+  const int n = r->microbatches.n;
+  Found found = {.miss = f->miss, .at_home = f->at_home, .thorough = n == 1};
+  for (int i = n - 1; i >= 0; i--)
     take_shorter(&found, best_of(r, r->microbatches.at[i], &found));
-  if (found.best)
-    best = found.best->pipeline.microbatch;
-  found.thorough = !r->any_will_do;
-  if (best && !(found.best && r->any_will_do))
-    take_shorter(&found, best_of(r, best, &found));
+  if (n > 1 && !(found.best && r->any_will_do)) {
+    found.thorough = true;
+    take_shorter(&found, best_of(r, found.best ? found.best->pipeline.microbatch : r->microbatches.at[0], &found));
+  }
   f->miss = found.miss;
   take_shorter(f, found.best);
 }

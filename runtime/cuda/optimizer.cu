@@ -166,7 +166,9 @@ template <class Rule>
 static __global__ void __launch_bounds__(THREADS, 1)
     update_all(int first, const pd_tile *tiles, const Entry *entries, Arrays arrays, Rule rule) {
   const pd_tile c = tiles[first + static_cast<int>(blockIdx.x)];
-  const Entry e = entries[c.parameter];
+  Entry e = entries[c.parameter];
+  if (arrays.scale && !isfinite(*arrays.scale))
+    e.kind = Kind::KEPT; /* the launch ends, and is to say what came first */
   const Run r = run_of<Rule>(e, c, arrays);
   const typename Rule::Step step = rule.of(e.step, arrays.scale);
   int n = static_cast<int>(c.n), wide = n / WIDE * WIDE;

@@ -126,7 +126,8 @@ template <typename... P> inline void pd_graph(void (*pass)(P...), std::type_iden
   } while (0)
 #endif
 
-/* What update t multiplies gradients by, on the device; NULL: the host says it (sums.cu). */
+/* What update t multiplies gradients by, on the device, or what is not finite where one of them is not; NULL: the host
+ * says it (sums.cu). */
 const float *pd_scale_of(int64_t t);
 
 /* Seconds of a byte that is copied over the link to the host's memory, which is pinned, and back, both ways at once (link.cu):

@@ -164,19 +164,20 @@ static void make_tables() {
   make_contributions();
 }
 
-/* One rank has all squares. Rules over whole tensors take the scale from the host, and parts that come and go are added up
- * where computation waits for them anyway. */
-static bool clips_here() {
+/* To clip takes all squares, which one rank has where it shares no layers with others; not to clip takes none. Rules over
+ * whole tensors take the scale from the host, and parts that come and go are added up where computation waits for them
+ * anyway. */
+static bool finds_scale() {
   const pd_stage *s = pd.stage;
   bool in_order = true;
   for (int i = 1; i < n_contributions; i++) in_order = in_order && contributed_at[i - 1] < contributed_at[i];
-  return s->clip_norm > 0 && pd.ranks == 1 && pd_shards() == 1 && !s->optimizer->tensor && !pd_spills() &&
-         in_order;
+  const bool all = pd.ranks == 1 && pd_shards() == 1 && in_order;
+  return (all || !(s->clip_norm > 0)) && !s->optimizer->tensor && !pd_spills();
 }
 
 void pd_sums_start(int batches) {
   make_tables();
-  scales = clips_here() ? on_device<float>(NULL, (size_t)batches) : NULL;
+  scales = finds_scale() ? on_device<float>(NULL, (size_t)batches) : NULL;
   tile_squares = on_device<double>(NULL, (size_t)pd_n_tiles);
   squares = on_device<double>(NULL, (size_t)n_contributions);
   order = pd_cuda_event();

@@ -66,55 +66,22 @@ static Graph *network(Form form) {
   return g;
 }
 
-static int count(const Graph *g, const Op *op) {
-  int n = 0;
-  for (int i = 0; i < g->nodes.n; i++)
-    n += g->nodes.at[i].op == op;
-  return n;
-}
-
-static double **run(const Graph *g) {
-  const double **input = alloc((size_t)(g->inputs.n + 1) * sizeof *input),
-               **param = alloc((size_t)(g->params.n + 1) * sizeof *param);
-  for (int i = 0; i < g->inputs.n + g->params.n; i++) {
-    int value = i < g->inputs.n ? g->inputs.at[i].value : g->params.at[i - g->inputs.n].value;
-    int64_t n = shape_elements(&g->values.at[value].shape) * BATCH;
-    double *x = alloc((size_t)n * sizeof *x);
-    for (int64_t k = 0; k < n; k++)
-      x[k] = cos(0.3 * (double)k + i);
-    *(i < g->inputs.n ? &input[i] : &param[i - g->inputs.n]) = x;
-  }
-  return interpret(g, BATCH, input, param);
-}
-
-static void expect_same_gradients(const Graph *plain, const Graph *merged) {
-  double **a = run(plain), **b = run(merged);
-  for (int i = 0; i < plain->params.n; i++) {
-    assert_int_equal(plain->params.at[i].gradients.n, merged->params.at[i].gradients.n);
-    for (int u = 0; u < plain->params.at[i].gradients.n; u++) {
-      int p = plain->params.at[i].gradients.at[u], q = merged->params.at[i].gradients.at[u];
-      assert_true((p < 0) == (q < 0));
-      for (int64_t k = 0; p >= 0 && k < shape_elements(&plain->params.at[i].shape); k++)
-        assert_true(fabs(a[p][k] - b[q][k]) <= 1e-12);
-    }
-  }
-}
-
 static void test_forms(void **state) {
   (void)state;
   for (Form form = 0; form < N_FORMS; form++) {
     Graph *plain = network(form), *merged = network(form);
-    int sums = count(plain, &op_sum_to), products = count(plain, &op_weight_gradient);
+    int sums = count_nodes(plain, &op_sum_to), products = count_nodes(plain, &op_weight_gradient);
     merge_bias_gradients(merged);
     graph_verify(merged);
-    int both = count(merged, &op_weight_and_bias_gradient);
+    int both = count_nodes(merged, &op_weight_and_bias_gradient);
     if (both != is_merged[form])
       fail_msg("form %d: %d merged", (int)form, both);
-    assert_int_equal(count(merged, &op_sum_to), sums - both);
-    assert_int_equal(count(merged, &op_weight_gradient), products - both);
-    expect_same_gradients(plain, merged);
+    assert_int_equal(count_nodes(merged, &op_sum_to), sums - both);
+    assert_int_equal(count_nodes(merged, &op_weight_gradient), products - both);
+    expect_same_gradients(plain, run_graph(plain, signed_numbers_for(plain)), merged,
+                          run_graph(merged, signed_numbers_for(merged)), 1e-12);
     merge_bias_gradients(merged); /* nothing is left to do */
-    assert_int_equal(count(merged, &op_weight_and_bias_gradient), both);
+    assert_int_equal(count_nodes(merged, &op_weight_and_bias_gradient), both);
   }
 }
 
@@ -130,8 +97,8 @@ static void test_one_product_of_two(void **state) {
   simplify(g);
   merge_bias_gradients(g);
   graph_verify(g);
-  assert_int_equal(count(g, &op_weight_and_bias_gradient), 1);
-  assert_int_equal(count(g, &op_weight_gradient), 2);
+  assert_int_equal(count_nodes(g, &op_weight_and_bias_gradient), 1);
+  assert_int_equal(count_nodes(g, &op_weight_gradient), 2);
 }
 
 int main(void) {

@@ -41,41 +41,15 @@ static Graph *network(Form form) {
   return g;
 }
 
-static int count(const Graph *g, const Op *op) {
-  int n = 0;
-  for (int i = 0; i < g->nodes.n; i++)
-    n += g->nodes.at[i].op == op;
-  return n;
-}
-
-static double **run(const Graph *g) {
-  const double **input = alloc((size_t)(g->inputs.n + 1) * sizeof *input),
-               **param = alloc((size_t)(g->params.n + 1) * sizeof *param);
-  for (int i = 0; i < g->inputs.n + g->params.n; i++) {
-    int value = i < g->inputs.n ? g->inputs.at[i].value : g->params.at[i - g->inputs.n].value;
-    int64_t n = shape_elements(&g->values.at[value].shape) * BATCH;
-    double *x = alloc((size_t)n * sizeof *x);
-    for (int64_t k = 0; k < n; k++)
-      x[k] = 1.5 * cos(0.3 * (double)k + i);
-    *(i < g->inputs.n ? &input[i] : &param[i - g->inputs.n]) = x;
-  }
-  return interpret(g, BATCH, input, param);
-}
-
 static void expect_same_numbers(const Graph *plain, const Graph *merged) {
-  double **a = run(plain), **b = run(merged);
+  double **a = run_graph(plain, signed_numbers_for(plain)), **b = run_graph(merged, signed_numbers_for(merged));
+  const double within = 1e-6; /* constants of six digits */
   for (int i = 0; i < plain->figures.n; i++) {
     int p = plain->figures.at[i].value, q = merged->figures.at[i].value;
     for (int64_t k = 0; k < shape_elements(&plain->values.at[p].shape) * BATCH; k++)
-      assert_true(fabs(a[p][k] - b[q][k]) <= 1e-6); /* constants of six digits */
+      assert_true(fabs(a[p][k] - b[q][k]) <= within);
   }
-  for (int i = 0; i < plain->params.n; i++)
-    for (int u = 0; u < plain->params.at[i].gradients.n; u++) {
-      int p = plain->params.at[i].gradients.at[u], q = merged->params.at[i].gradients.at[u];
-      assert_true((p < 0) == (q < 0));
-      for (int64_t k = 0; p >= 0 && k < shape_elements(&plain->params.at[i].shape); k++)
-        assert_true(fabs(a[p][k] - b[q][k]) <= 1e-6);
-    }
+  expect_same_gradients(plain, a, merged, b, within);
 }
 
 static void test_numbers(void **state) {
@@ -84,13 +58,13 @@ static void test_numbers(void **state) {
     Graph *plain = network(form), *merged = network(form);
     merge_gelus(merged);
     graph_verify(merged);
-    assert_int_equal(count(merged, &op_matmul_gelu), form <= MIRRORED);
+    assert_int_equal(count_nodes(merged, &op_matmul_gelu), form <= MIRRORED);
     autodiff(plain);
     autodiff(merged);
     simplify(merged);
     graph_verify(merged);
-    assert_int_equal(count(merged, &op_matmul_gelu_gradient), form <= MIRRORED);
-    assert_int_equal(count(merged, &op_sigmoid), form <= MIRRORED ? 0 : 1);
+    assert_int_equal(count_nodes(merged, &op_matmul_gelu_gradient), form <= MIRRORED);
+    assert_int_equal(count_nodes(merged, &op_sigmoid), form <= MIRRORED ? 0 : 1);
     expect_same_numbers(plain, merged);
   }
 }

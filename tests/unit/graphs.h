@@ -71,6 +71,13 @@ static inline int operand(Graph *g, const char *name, bool batched, Shape s) {
   return batched ? apply_2(g, &op_add, new_input(g, internf("%s_input", name), s), p) : p;
 }
 
+static inline int count_nodes(const Graph *g, const Op *op) {
+  int n = 0;
+  for (int i = 0; i < g->nodes.n; i++)
+    n += g->nodes.at[i].op == op;
+  return n;
+}
+
 static inline void add_loss(Graph *g, int value) { graph_loss(g, value, NO_SPAN); }
 
 /* The loss y * r with an input r of y's shape: every element of y has a gradient of its own. */
@@ -106,6 +113,18 @@ static inline Numbers numbers_for(const Graph *g) {
   return n;
 }
 
+/* Numbers of both signs, in graphs without tokens. */
+static inline Numbers signed_numbers_for(const Graph *g) {
+  Numbers n = numbers_for(g);
+  for (int i = 0; i < g->inputs.n + g->params.n; i++) {
+    const bool input = i < g->inputs.n;
+    const int at = input ? i : i - g->inputs.n, value = input ? g->inputs.at[at].value : g->params.at[at].value;
+    for (int64_t k = 0; k < shape_elements(&g->values.at[value].shape) * (input ? BATCH : 1); k += 3)
+      (input ? n.input : n.param)[at][k] *= -1;
+  }
+  return n;
+}
+
 static inline double **run_graph(const Graph *g, Numbers n) {
   return interpret(g, BATCH, (const double *const *)n.input, (const double *const *)n.param);
 }
@@ -121,6 +140,21 @@ static inline double *gradient_of(const Graph *g, double *const *value, int para
     for (int64_t i = 0; i < elements && p->gradients.at[k] >= 0; i++)
       sum[i] += value[p->gradients.at[k]][i];
   return sum;
+}
+
+/* That passes have left each use of a parameter its gradient. */
+static inline void expect_same_gradients(const Graph *a, double *const *of_a, const Graph *b, double *const *of_b,
+                                         double within) {
+  for (int i = 0; i < a->params.n; i++) {
+    const Param *p = &a->params.at[i], *q = &b->params.at[i];
+    assert_int_equal(p->gradients.n, q->gradients.n);
+    for (int u = 0; u < p->gradients.n; u++) {
+      const int x = p->gradients.at[u], y = q->gradients.at[u];
+      assert_true((x < 0) == (y < 0));
+      for (int64_t k = 0; x >= 0 && k < shape_elements(&p->shape); k++)
+        assert_true(fabs(of_a[x][k] - of_b[y][k]) <= within);
+    }
+  }
 }
 
 static inline void expect_near(double got, double expected, double relative, const char *what, int64_t i) {

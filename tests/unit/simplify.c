@@ -13,13 +13,6 @@ static void expect_same_numbers(const Graph *before, const Graph *after) {
   }
 }
 
-static int count(const Graph *g, const Op *op) {
-  int n = 0;
-  for (int i = 0; i < g->nodes.n; i++)
-    n += g->nodes.at[i].op == op;
-  return n;
-}
-
 static void test_network_keeps_its_numbers(void **state) {
   (void)state;
   for (int blocks = 0; blocks < 3; blocks++)
@@ -47,8 +40,8 @@ static void test_what_is_removed(void **state) {
   Graph *g = network(2, 0);
   autodiff(g);
   simplify(g);
-  assert_int_equal(count(g, &op_dropout), 0);
-  assert_int_equal(count(g, &op_pad), 0);
+  assert_int_equal(count_nodes(g, &op_dropout), 0);
+  assert_int_equal(count_nodes(g, &op_pad), 0);
   for (int i = 0; i < g->nodes.n; i++) {
     const Node *n = &g->nodes.at[i];
     if (n->op->kind != OP_POINTWISE)

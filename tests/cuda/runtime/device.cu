@@ -2,6 +2,11 @@
  * pd_now. */
 #include "test.h"
 
+#include "cuda/workers.h"
+
+#include <atomic>
+#include <thread>
+
 enum { B = 3, N = 5, ELEMENTS = 40, TURNS = 12, BIG = 70001 };
 
 struct arena {
@@ -172,6 +177,31 @@ static void late_kernels_are_counted() {
   CHECK(counted("own_products") == 7);
 }
 
+/* Each number once, whether the others help or are busy with what somebody else shares. */
+static void share_often(std::atomic<int> *alone) {
+  enum { NUMBERS = 500, ROUNDS = 200 };
+  for (int round = 0; round < ROUNDS; round++) {
+    std::vector<std::atomic<int>> times(NUMBERS);
+    std::atomic<int> helped{0};
+    pd_workers_share(round, NUMBERS, [&](int i, int worker) {
+      CHECK(worker >= 0 && worker < pd_workers());
+      times[(size_t)i]++;
+      if (worker) helped++;
+      if (i % 100 == 0) std::this_thread::yield();
+    });
+    for (int i = 0; i < NUMBERS; i++) CHECK(times[(size_t)i] == (i >= round));
+    if (!helped) (*alone)++;
+  }
+}
+
+static void two_may_share_at_once() {
+  std::atomic<int> alone{0};
+  std::thread other(share_often, &alone);
+  share_often(&alone);
+  other.join();
+  CHECK(alone > 0);
+}
+
 int main(int argc, char **argv) {
   struct pd_input inputs[3] = {};
   struct pd_figure figures[2] = {};
@@ -206,6 +236,7 @@ int main(int argc, char **argv) {
   figures_come_in_order();
   now_follows_the_stream();
   late_kernels_are_counted();
+  two_may_share_at_once();
   CHECK(pd_memory_peak() >= (int64_t)sizeof(struct arena));
   CHECK(pd_device_name() && pd_measure_peak() > 0);
   pd_device_finish();
