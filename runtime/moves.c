@@ -46,24 +46,24 @@ static void add_use(struct making *m, int block, int64_t from, int64_t to) {
 /* Passes use parameters in all steps of a part. */
 static void add_uses_of_parameter(struct making *m, int block) {
   const struct pd_batch *b = &m->of->batch;
-  const int units = pd_batch_units(b);
-  const int64_t turns = units * b->microbatches, group = m->of->block[block].group;
-  for (int unit = 0; unit < units; unit++)
-    add_use(m, block, unit * b->microbatches, (unit + 1) * b->microbatches - 1);
+  const int group = m->of->block[block].group;
+  for (int unit = 0; unit < pd_batch_units(b); unit++)
+    add_use(m, block, b->unit[unit], b->unit[unit] + b->microbatches - 1);
   if (group < 0) return;
-  add_use(m, block, turns + group, turns + group);
-  add_use(m, block, turns + b->groups + group, turns + b->groups + group);
+  add_use(m, block, b->square[group], b->square[group]);
+  add_use(m, block, pd_update_step(b, group), pd_update_step(b, group));
 }
 
 /* What is between two parts, or saved by one, is used by the turns of its microbatch through these, and by no other. */
 static void add_uses_between(struct making *m, int block) {
   const struct pd_block *of = &m->of->block[block];
-  const int64_t b = m->of->batch.microbatches, i = (of->slot + b - 1) % b, part = of->part;
-  const int units = pd_batch_units(&m->of->batch);
-  const int64_t back = units - 1 - part, unit[4] = {part - 1, part, back, back + 1};
+  const struct pd_batch *b = &m->of->batch;
+  const int64_t turn = (of->slot + b->microbatches - 1) % b->microbatches;
+  const int units = pd_batch_units(b), part = of->part, back = units - 1 - part,
+            unit[4] = {part - 1, part, back, back + 1};
   for (int k = 0; k < 4; k++) /* the model's last part has one unit */
     if (unit[k] >= 0 && unit[k] < units && (k != 2 || back > part))
-      add_use(m, block, unit[k] * b + i, unit[k] * b + i);
+      add_use(m, block, b->unit[unit[k]] + turn, b->unit[unit[k]] + turn);
 }
 
 static void find_uses(struct making *m) {
@@ -147,17 +147,19 @@ static void find_changed(struct making *m) {
 
 static bool is_written(const struct use *u) { return u->changed && !u->stays; }
 
-/* One step more in memory, where there is room. */
+/* One step more in memory, where there is room, and those of squares before it, which take no time. */
 static void give_a_step(struct making *m) {
   int64_t between;
   for (struct use *u = m->use; u < m->use + m->n; u++) {
+    int64_t more = 1;
     u->written = u->to + 1;
     next_of(m, u, &between);
     if (!is_written(u) || !between) continue;
+    while (more < between && pd_batch_step(&m->of->batch, u->to + more).kind == PD_STEP_SQUARE) more++;
     int64_t bytes = bytes_of(m, u);
-    if (pd_fill_most(&m->fill, u->to + 1, u->to + 1) > (int64_t)m->of->room - bytes) continue;
-    pd_fill_add(&m->fill, u->to + 1, u->to + 1, bytes);
-    u->written++;
+    if (pd_fill_most(&m->fill, u->to + 1, u->to + more) > (int64_t)m->of->room - bytes) continue;
+    pd_fill_add(&m->fill, u->to + 1, u->to + more, bytes);
+    u->written += more;
   }
 }
 
@@ -259,9 +261,10 @@ static size_t most_beside(const struct pd_holding *of) {
   return most > 2 * largest ? most : 2 * largest;
 }
 
-void pd_moves_make(const struct pd_holding *of, void *(*take)(size_t bytes), struct pd_moves *moves) {
+void pd_moves_make(struct pd_holding *of, void *(*take)(size_t bytes), struct pd_moves *moves) {
   struct making m = {.of = of, .take = take};
-  *moves = (struct pd_moves){.steps = pd_batch_steps(&of->batch)};
+  pd_batch_order(&of->batch, of->block, of->n, take);
+  *moves = (struct pd_moves){.steps = of->batch.steps};
   pd_fill_start(&m.fill, moves->steps, take);
   find_uses(&m);
   for (int i = 0; i < m.n; i++)

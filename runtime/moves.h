@@ -9,7 +9,7 @@
 struct pd_holding {
   const struct pd_block *block;
   int n;
-  struct pd_batch batch;
+  struct pd_batch batch; /* whose order pd_moves_make finds */
   size_t page; /* bytes: memory comes and goes in whole pages of so many, which begin at multiples of it */
   size_t room; /* bytes of blocks that may be in memory at once */
   int kept; /* percent of it that blocks may fill which stay until they are used again; the rest is for reading ahead */
@@ -34,7 +34,7 @@ struct pd_moves {
 
 /* `take` gives zeroed memory, which nobody gives back. Where `room` is less than the largest step needs, `most` is what
  * that needs. */
-void pd_moves_make(const struct pd_holding *of, void *(*take)(size_t bytes), struct pd_moves *moves);
+void pd_moves_make(struct pd_holding *of, void *(*take)(size_t bytes), struct pd_moves *moves);
 /* The blocks that come in as a step begins, or go, and how many. */
 static inline int pd_moves_at(const struct pd_moves *m, enum pd_move what, int64_t step, const int **block) {
   *block = m->block[what] + m->first[what][step];

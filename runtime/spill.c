@@ -7,6 +7,7 @@
 #include "spill.h"
 #include "internal.h"
 #include "moves.h"
+#include "transfer.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -22,7 +23,9 @@ static int *first_between
 static int n_groups;
 static int *group_of, *group_first; /* by parameter; by group, and one more: its first parameter */
 
+static struct pd_batch batch;
 static struct pd_moves moves;
+static int64_t reached;   /* the batch's step under way, or the next */
 static size_t held_bytes; /* of what is in memory for steps */
 static bool as_planned;   /* and it is what the moves say */
 static bool in_step;
@@ -33,13 +36,6 @@ bool pd_spills(void) { return n_blocks > 0; }
 bool pd_updates_at_home(void) { return n_blocks > 0 && pd.stage->spilled->at_home; }
 static size_t paged(const struct pd_spill_block *b) { return pd_paged(pd.stage->spilled->page, b->block.bytes); }
 static int parts(void) { return pd.stage->spilled->parts; }
-
-/* The model's last part is the last stage's. */
-static struct pd_batch batch(void) {
-  const struct pd_stage *s = pd.stage;
-  return (struct pd_batch){s->spilled->parts, s->stage == s->n_stages - 1, s->microbatches, n_groups,
-                           s->spilled->at_home};
-}
 
 /* ---- blocks ------------------------------------------------------------------------------------ */
 
@@ -57,6 +53,7 @@ static void add_parameter(int i) {
   const struct pd_spilled_parameter *of = &s->spilled->parameters[i];
   size_t f32 = (size_t)p->elements * sizeof(float);
   add(PD_BLOCK_WEIGHTS, in_arena(pd_weights_at(p, 0)), p->bf16 ? f32 / 2 : f32, of->parts, i);
+  blocks[n_blocks - 1].block.shared = of->gradients_stay;
   if (p->frozen) return;
   for (int use = 0; use < p->n_uses && !of->gradients_stay; use++) {
     add(PD_BLOCK_GRADIENT, in_arena(pd_accumulators(0)) + p->uses[use].offset, f32, (uint64_t)1 << of->uses[use],
@@ -119,24 +116,26 @@ static int64_t find_homes(void) {
   return bytes;
 }
 
+/* The first part that has one of its gradients. */
+static int first_part(int parameter) {
+  const struct pd_spilled_parameter *of = &pd.stage->spilled->parameters[parameter];
+  int part = parts();
+  for (int use = 0; use < pd.stage->parameters[parameter].n_uses && !of->gradients_stay; use++)
+    part = of->uses[use] < part ? of->uses[use] : part;
+  return part < parts() ? part : -1;
+}
+
 /* As pdc's allocate/spill.c does. */
 static void make_groups(void) {
   const struct pd_stage *s = pd.stage;
-  int64_t most = 0, elements = 0;
+  struct pd_grouping g = {0};
   group_of = pd_allocate(sizeof *group_of * (size_t)s->n_parameters);
   group_first = pd_allocate(sizeof *group_first * (size_t)(s->n_parameters + 1));
   for (int i = 0; i < s->n_parameters; i++)
-    if (!s->parameters[i].frozen && s->parameters[i].elements > most) most = s->parameters[i].elements;
+    if (!s->parameters[i].frozen && s->parameters[i].elements > g.most) g.most = s->parameters[i].elements;
   for (int i = 0; i < s->n_parameters; i++) {
-    int64_t own = s->parameters[i].elements;
-    group_of[i] = -1;
-    if (s->parameters[i].frozen) continue;
-    if (!n_groups || pd_group_ends(elements, own, most)) {
-      group_first[n_groups++] = i;
-      elements = 0;
-    }
-    elements += own;
-    group_of[i] = n_groups - 1;
+    group_of[i] = s->parameters[i].frozen ? -1 : pd_group_of(&g, s->parameters[i].elements, first_part(i));
+    if (g.groups > n_groups) group_first[n_groups++] = i;
   }
   group_first[n_groups] = s->n_parameters;
 }
@@ -148,13 +147,20 @@ static int most_blocks(void) {
   return n;
 }
 
+/* The model's last part is the last stage's. */
 static void decide_moves(void) {
-  const struct pd_spilled *s = pd.stage->spilled;
+  const struct pd_stage *of_rank = pd.stage;
+  const struct pd_spilled *s = of_rank->spilled;
   struct pd_block *all = pd_allocate(sizeof *all * (size_t)n_blocks);
   for (int i = 0; i < n_blocks; i++) all[i] = blocks[i].block;
-  struct pd_holding of = {
-      .block = all, .n = n_blocks, .batch = batch(), .page = s->page, .room = s->room, .kept = s->kept};
+  struct pd_holding of = {.block = all, .n = n_blocks, .page = s->page, .room = s->room, .kept = s->kept};
+  of.batch = (struct pd_batch){.parts = s->parts,
+                               .turns = of_rank->stage == of_rank->n_stages - 1,
+                               .microbatches = of_rank->microbatches,
+                               .groups = n_groups,
+                               .at_home = s->at_home};
   pd_moves_make(&of, pd_allocate, &moves);
+  batch = of.batch;
   there = pd_allocate((size_t)n_blocks);
 }
 
@@ -311,12 +317,6 @@ static void end(struct pd_spill_block *b, int use) {
   if (use & PD_ENDS) b->dirty = false;
 }
 
-static int64_t batch_steps(void) { return moves.steps; }
-static struct pd_step batch_step(int64_t i) {
-  const struct pd_batch of = batch();
-  return pd_batch_step(&of, i);
-}
-
 /* What should have been asked for before the batch's step and was not; what stays from batch to batch comes as it is
  * used. */
 static void ask_again(int64_t step) {
@@ -331,10 +331,10 @@ static void ask_again(int64_t step) {
   as_planned = true;
 }
 
-/* A part's steps are a unit: after it another model may have the rank (docs/sharp.md), and this one's blocks give way
- * to those of the other, which are read while the unit's last step computes. */
+/* A part's steps are a unit, with the squares behind them: after it another model may have the rank (docs/sharp.md), and
+ * this one's blocks give way to those of the other, which are read while the unit's last step computes. */
 static bool is_last_of_unit(const struct pd_step *s, const struct pd_step *next) {
-  return s->kind != next->kind || s->part != next->part;
+  return next->kind != PD_STEP_SQUARE && (s->kind != next->kind || s->part != next->part);
 }
 
 /* What passes work in: a model that waits for its turn needs none of it. */
@@ -375,9 +375,9 @@ static void end_turn(const struct pd_step *now, const struct pd_step *next) {
 }
 
 static void begin_step(int64_t i) {
-  struct pd_step now = batch_step(i), next = batch_step(i + 1);
+  struct pd_step now = pd_batch_step(&batch, i), next = pd_batch_step(&batch, i + 1);
   const int *block;
-  i %= batch_steps();
+  i %= batch.steps;
   for (int k = 0; k < N_VISITS; k++) leave_visited(k);
   if (as_planned) {
     for (int n = pd_moves_at(&moves, PD_DUE, i, &block); n-- > 0;) pd_spill_await_written(&blocks[block[n]]);
@@ -393,13 +393,14 @@ static void begin_step(int64_t i) {
 }
 
 static void end_step(int64_t i) {
-  struct pd_step now = batch_step(i), next = batch_step(i + 1);
+  struct pd_step now = pd_batch_step(&batch, i), next = pd_batch_step(&batch, i + 1);
   const int *block;
   pd_memory_sample();
   for_blocks(&now, end);
-  int n = pd_moves_at(&moves, PD_LEAVES, i % batch_steps(), &block);
+  int n = pd_moves_at(&moves, PD_LEAVES, i % batch.steps, &block);
   for (int k = 0; k < n; k++)
     if (blocks[block[k]].held) leave(&blocks[block[k]]);
+  reached = (i + 1) % batch.steps;
   end_turn(&now, &next);
 }
 
@@ -407,7 +408,7 @@ static void end_step(int64_t i) {
 static void validation_steps(int64_t part, struct pd_step *now, struct pd_step *next) {
   *now = (struct pd_step){.kind = PD_STEP_VALIDATE, .part = (int)part - 1};
   *next = (struct pd_step){.kind = PD_STEP_VALIDATE, .part = (int)part};
-  if (part == parts()) *next = batch_step(0); /* another may follow, or the next batch */
+  if (part == parts()) *next = pd_batch_step(&batch, 0); /* another may follow, or the next batch */
 }
 
 static void begin_validation(int64_t part) {
@@ -430,9 +431,8 @@ static void end_validation(int64_t part) {
 
 /* The first backward turns are of the last part: where that is the model's, its forward turns have no steps of their own. */
 static int64_t step_of(enum pd_work work, int64_t turn) {
-  const struct pd_batch of = batch();
-  const int64_t turns = of.parts * of.microbatches;
-  return (turn - 1) % turns + (work == PD_BACKWARD ? pd_forward_units(&of) * of.microbatches : 0);
+  const int64_t i = (turn - 1) % (batch.parts * batch.microbatches), unit = i / batch.microbatches;
+  return batch.unit[unit + (work == PD_BACKWARD ? pd_forward_units(&batch) : 0)] + i % batch.microbatches;
 }
 
 void pd_promote(enum pd_work work, int64_t turn) {
@@ -445,22 +445,33 @@ void pd_promote(enum pd_work work, int64_t turn) {
 
 void pd_demote(enum pd_work work, int64_t turn) {
   if (!n_blocks) return;
-  if (work == PD_VALIDATE)
+  if (work == PD_VALIDATE) {
     end_validation(turn);
-  else
-    end_step(step_of(work, turn));
+    return;
+  }
+  end_step(step_of(work, turn));
+  if (work == PD_BACKWARD) pd_combine_ready(pd_updates.exchanged);
 }
 
-static bool next_group(int group, bool updates, int *first, int *end) {
-  const struct pd_batch of = batch();
-  int64_t at = pd_batch_units(&of) * of.microbatches + (updates ? n_groups : 0) + group;
-  if (group > 0) end_step(at - 1);
-  if (group == n_groups) return false;
-  begin_step(at);
-  *first = group_first[group];
-  *end = group_first[group + 1];
+/* The group that was worked on, if one was, ends its step. */
+static struct pd_step next_group(int done) {
+  if (done > 0) end_step(reached);
+  return pd_batch_step(&batch, reached);
+}
+
+static bool begin_group(const struct pd_step *s, int *first, int *end) {
+  begin_step(reached);
+  *first = group_first[s->group];
+  *end = group_first[s->group + 1];
   return true;
 }
 
-bool pd_spill_next_squared(int group, int *first, int *end) { return next_group(group, false, first, end); }
-bool pd_spill_next_updated(int group, int *first, int *end) { return next_group(group, true, first, end); }
+bool pd_spill_next_squared(int done, bool all, int *first, int *end) {
+  const struct pd_step s = next_group(done);
+  return s.kind == PD_STEP_SQUARE && (all || s.part >= 0) && begin_group(&s, first, end);
+}
+
+bool pd_spill_next_updated(int done, int *first, int *end) {
+  const struct pd_step s = next_group(done);
+  return done < n_groups && begin_group(&s, first, end);
+}

@@ -64,10 +64,11 @@ struct pd_spill_block *pd_spill_block_at(const void *at);
 /* Before the host reads an address of the arena, or `changes` what is there: has its block in memory, until two
  * others have been looked at. */
 void pd_spill_look(const void *at, bool changes);
-/* Groups of parameters, from 0, whose gradients are to be added up and squared, or which are to be updated: has
- * them in memory, one group after the other. False behind the last. */
-bool pd_spill_next_squared(int group, int *first, int *end);
-bool pd_spill_next_updated(int group, int *first, int *end);
+/* Groups of parameters whose gradients are to be added up and squared next, or which are to be updated: has them in memory,
+ * one group after the other, of which so many are done. False behind the last; not all: behind the last whose gradients
+ * are complete before the ranks' messages. */
+bool pd_spill_next_squared(int done, bool all, int *first, int *end);
+bool pd_spill_next_updated(int done, int *first, int *end);
 
 #ifdef __cplusplus
 }

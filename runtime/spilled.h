@@ -1,9 +1,10 @@
 /* Spilled execution (docs/spilling.md): which blocks of memory each step of a batch works with. One formula, of
  * which pdc plans the memory, by which it verifies the schedule, and by which a program promotes and demotes. A
  * model in parts goes forward part after part, each with all microbatches of the batch, but for the last part: that
- * takes each microbatch forward and at once backward. The others go backward likewise, from the last to the first; then
- * groups of gradients are added up and squared, then updated, group after group: in memory, or by a GPU's host where blocks
- * are at home. Of a pipeline's stages each does so with the parts it has, and only the last stage's last one is the model's. */
+ * takes each microbatch forward and at once backward. The others go backward likewise, from the last to the first. Behind
+ * the backward pass that completes them, groups of gradients are added up and squared; in the end they are updated, group
+ * after group: in memory, or by a GPU's host where blocks are at home. Of a pipeline's stages each does so with the parts it
+ * has, and only the last stage's last one is the model's. */
 #ifndef PD_SPILLED_H
 #define PD_SPILLED_H
 
@@ -29,6 +30,7 @@ struct pd_block { /* contiguous bytes that come and go together */
   bool sums;      /* a gradient to which those of the parameter's other uses are added in the end */
   bool added;     /* one of these others */
   bool rereads;   /* ACTIVATIONS: the part that makes them does not recompute, and its backward pass reads them */
+  bool shared;    /* WEIGHTS: of a parameter of whose gradients some are made by other stages */
   int part;       /* of what is between two parts the later one; of SAVED that part */
   int slot;       /* likewise: of microbatches k with k % microbatches == slot */
   int group;      /* of a parameter's: when it is updated; -1: never */
@@ -38,7 +40,8 @@ struct pd_block { /* contiguous bytes that come and go together */
 static inline bool pd_block_joins(const struct pd_block *a, const struct pd_block *b) {
   const size_t padding = 64;
   return a->kind == b->kind && a->kind <= PD_BLOCK_STATE && a->parts == b->parts && a->group == b->group &&
-         a->sums == b->sums && a->added == b->added && b->offset - (a->offset + a->bytes) < padding;
+         a->sums == b->sums && a->added == b->added && a->shared == b->shared &&
+         b->offset - (a->offset + a->bytes) < padding;
 }
 /* Pages are shared by what is small beside them: such blocks are one. */
 static inline int pd_join_blocks(struct pd_block *block, int n, size_t page) {
@@ -56,10 +59,11 @@ enum pd_step_kind { PD_STEP_FORWARD, PD_STEP_BACKWARD, PD_STEP_SQUARE, PD_STEP_U
 
 struct pd_step {
   enum pd_step_kind kind;
-  int part, slot; /* of the first two; VALIDATE: slot 0 */
-  bool first;     /* BACKWARD: the batch's first microbatch, which finds no gradient */
-  int group;      /* of SQUARE and UPDATE ... */
-  bool at_home;   /* ... which the host does, where blocks are at home */
+  int part,
+      slot; /* of the first two; VALIDATE: slot 0; SQUARE: it is behind that part's BACKWARD, -1: behind all messages */
+  bool first;   /* BACKWARD: the batch's first microbatch, which finds no gradient */
+  int group;    /* of SQUARE and UPDATE ... */
+  bool at_home; /* ... which the host does, where blocks are at home */
 };
 
 /* How a step uses a block. */
@@ -134,6 +138,10 @@ struct pd_batch {
   int64_t microbatches;
   int groups;   /* of parameters */
   bool at_home; /* the host squares and updates them */
+  /* What pd_batch_order finds: */
+  struct pd_step *step; /* in their order */
+  int64_t steps;
+  int64_t *unit, *square; /* a unit's first step; a group's step of squares */
 };
 
 /* Parts have units of steps, a step a microbatch: unit p is part p's forward pass, and of the model's last part all; then
@@ -141,31 +149,29 @@ struct pd_batch {
 static inline int pd_batch_units(const struct pd_batch *b) { return 2 * b->parts - b->turns; }
 static inline int pd_forward_units(const struct pd_batch *b) { return b->parts - b->turns; }
 
-/* The batch's steps in their order, from 0; number n, behind the last, is the next batch's first. */
-static inline int64_t pd_batch_steps(const struct pd_batch *b) {
-  return pd_batch_units(b) * b->microbatches + 2 * b->groups;
-}
+/* Puts the batch's steps into their order, from the blocks' parts and groups. `take` gives zeroed memory, which nobody gives
+ * back. */
+void pd_batch_order(struct pd_batch *b, const struct pd_block *block, int n, void *(*take)(size_t bytes));
+/* Step i, from 0; the one behind the last is the next batch's first. */
+static inline struct pd_step pd_batch_step(const struct pd_batch *b, int64_t i) { return b->step[i % b->steps]; }
+static inline int64_t pd_update_step(const struct pd_batch *b, int group) { return b->steps - b->groups + group; }
 
-static inline struct pd_step pd_batch_step(const struct pd_batch *b, int64_t i) {
-  const int64_t turns = pd_batch_units(b) * b->microbatches;
-  i %= pd_batch_steps(b);
-  struct pd_step s = {PD_STEP_FORWARD, 0, 0, false, -1, false};
-  if (i < turns) { /* microbatches count from 1 */
-    const int unit = (int)(i / b->microbatches), forward = pd_forward_units(b);
-    s.kind = unit < forward ? PD_STEP_FORWARD : PD_STEP_BACKWARD;
-    s.part = unit < forward ? unit : pd_batch_units(b) - 1 - unit;
-    s.slot = (int)((i % b->microbatches + 1) % b->microbatches);
-    s.first = i % b->microbatches == 0;
-    return s;
+/* Parameters are squared and updated in groups, in their order: one more joins while the group's elements then are no more
+ * than `most`, those of the largest parameter, and its gradient is complete behind the same part. */
+struct pd_grouping {
+  int64_t most, elements;
+  int groups, part;
+};
+
+/* The group of a parameter that trains; part: the first that has one of its gradients, -1 where other stages have. */
+static inline int pd_group_of(struct pd_grouping *g, int64_t elements, int part) {
+  if (g->groups == 0 || part != g->part || g->elements + elements > g->most) {
+    g->groups++;
+    g->elements = 0;
+    g->part = part;
   }
-  s.kind = i < turns + b->groups ? PD_STEP_SQUARE : PD_STEP_UPDATE;
-  s.group = (int)((i - turns) % b->groups);
-  s.at_home = b->at_home;
-  return s;
+  g->elements += elements;
+  return g->groups - 1;
 }
-
-/* Parameters are updated in groups, in their order: one more joins while the group's elements then are no more
- * than `most`, those of the largest parameter. */
-static inline bool pd_group_ends(int64_t elements, int64_t next, int64_t most) { return elements + next > most; }
 
 #endif

@@ -89,6 +89,8 @@ void pd_add_replicas(float *own, const float *others, size_t stride, size_t n);
 /* Adds each parameter's uses of batch t, from last to first, into the last one's place; sums the squares of the
  * gradients that this rank contributes to the norm. */
 void pd_combine(int64_t t);
+/* Of a model that spills: does so already with the gradients that have just become complete. */
+void pd_combine_ready(int64_t t);
 /* False while the squares of batch t, combined last but so many, are not known; else adds them to `to`, at
  * pd_square_at(). */
 bool pd_squares(int64_t t, double *to);

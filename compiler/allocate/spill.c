@@ -22,27 +22,35 @@ bool gradients_stay(const StageKernels *k, int param) {
   return here < p->uses.n;
 }
 
+/* By parameter of the graph the first part that has one of its gradients; -1: other stages have. */
+static int *first_parts(const StageKernels *k) {
+  int *part = alloc((size_t)(k->graph->params.n + 1) * sizeof *part);
+  for (int i = 0; i < k->params.n; i++)
+    part[k->params.at[i]] = -1;
+  for (int i = 0; i < k->buffers.n; i++) {
+    const Buffer *b = &k->buffers.at[i];
+    if (b->kind == BUFFER_ACCUMULATOR && !gradients_stay(k, b->param))
+      part[b->param] = part[b->param] < 0 || b->chunk < part[b->param] ? b->chunk : part[b->param];
+  }
+  return part;
+}
+
 /* By parameter of the graph: its group; -1: it is not updated. */
 static int *groups(const StageKernels *k, int *n) {
   int *group = alloc((size_t)(k->graph->params.n + 1) * sizeof *group);
-  int64_t most = 0, elements = 0;
-  *n = 0;
-  for (int pass = 0; pass < 2; pass++)
-    for (int i = 0; i < k->params.n; i++) {
-      const Param *p = &k->graph->params.at[k->params.at[i]];
-      int64_t own = shape_elements(&p->shape);
-      group[k->params.at[i]] = -1;
-      if (p->frozen)
-        continue;
-      if (pass == 0) {
-        most = own > most ? own : most;
-        continue;
-      }
-      if (*n == 0 || pd_group_ends(elements, own, most))
-        ++*n, elements = 0;
-      elements += own;
-      group[k->params.at[i]] = *n - 1;
-    }
+  const int *part = first_parts(k);
+  struct pd_grouping g = {0};
+  for (int i = 0; i < k->params.n; i++) {
+    const Param *p = &k->graph->params.at[k->params.at[i]];
+    if (!p->frozen && shape_elements(&p->shape) > g.most)
+      g.most = shape_elements(&p->shape);
+  }
+  for (int i = 0; i < k->params.n; i++) {
+    const int at = k->params.at[i];
+    const Param *p = &k->graph->params.at[at];
+    group[at] = p->frozen ? -1 : pd_group_of(&g, shape_elements(&p->shape), part[at]);
+  }
+  *n = g.groups;
   return group;
 }
 
@@ -85,6 +93,7 @@ static void add_parameters(const StageKernels *k, const Allocation *a, const int
                              .parts = gradient ? (uint64_t)1 << b->chunk : b->chunks,
                              .sums = gradient && b->use > 0 && !is_added(k, b),
                              .added = gradient && is_added(k, b),
+                             .shared = !gradient && gradients_stay(k, b->param),
                              .group = group[b->param]};
     add(blocks, block, b->elements * element_bytes(b));
     if (b->kind == BUFFER_WEIGHT)
@@ -166,7 +175,11 @@ void allocate_spilled(const StageKernels *k, const Program *p, Allocation *a) {
   a->room = p->memory > beside ? p->memory - beside : 0;
   struct pd_holding of = {.block = blocks.at,
                           .n = blocks.n,
-                          .batch = {p->chunks, program_ends_model(p), p->period, a->groups, p->at_home},
+                          .batch = {.parts = p->chunks,
+                                    .turns = program_ends_model(p),
+                                    .microbatches = p->period,
+                                    .groups = a->groups,
+                                    .at_home = p->at_home},
                           .page = (size_t)p->page,
                           .room = (size_t)a->room,
                           .kept = p->kept};

@@ -27,7 +27,7 @@ typedef struct Search {
   int n;
 } Search;
 
-static const int shares[] = {100, 90, 75, 50, 25, 0};
+static const int shares[] = {100, 90, 80, 70, 50, 25, 0};
 enum { N_SHARES = sizeof shares / sizeof *shares };
 
 /* ---- what was found --------------------------------------------------------------------------------------- */
@@ -192,6 +192,23 @@ static bool leave_cut_out(const SpillProblem *p, SpillChoice *c, int number) {
   return true;
 }
 
+static bool leave_cut_out_with_share(const SpillProblem *p, SpillChoice *c, int number) {
+  c->kept = shares[number % N_SHARES];
+  return leave_cut_out(p, c, number / N_SHARES);
+}
+
+/* All from one on, with a share. */
+static bool move_cuts(const SpillProblem *p, SpillChoice *c, int number) {
+  const int first = 1 + number / N_SHARES / 2;
+  (void)p;
+  if (first + 1 >= c->parts)
+    return false;
+  for (int part = first; part < c->parts; part++)
+    c->start[part] += number / N_SHARES % 2 ? -1 : 1;
+  c->kept = shares[number % N_SHARES];
+  return true;
+}
+
 enum { PLACES = 3 }; /* of a cut in a part */
 static bool put_cut_in(const SpillProblem *p, SpillChoice *c, int number) {
   int part = number / PLACES, share = 1 + number % PLACES;
@@ -206,18 +223,24 @@ static bool put_cut_in(const SpillProblem *p, SpillChoice *c, int number) {
   return true;
 }
 
+static bool put_cut_in_with_share(const SpillProblem *p, SpillChoice *c, int number) {
+  c->kept = shares[number % N_SHARES];
+  return put_cut_in(p, c, number / N_SHARES);
+}
+
 static bool put_cut_elsewhere(const SpillProblem *p, SpillChoice *c, int number) {
   int others = PLACES * (c->parts - 1); /* places to put it, once it is left out */
   return others > 0 && leave_cut_out(p, c, number / others) && put_cut_in(p, c, number % others);
 }
 
+/* A little, or to any ten. */
 static bool change_share(const SpillProblem *p, SpillChoice *c, int number) {
-  static const int by[] = {5, -5, 10, -10, 20, -20, 40, -40, 70, -70, 1, -1};
-  enum { N_BY = sizeof by / sizeof *by };
+  static const int by[] = {5, -5, 1, -1};
+  enum { N_BY = sizeof by / sizeof *by, N_TENS = 11 };
   (void)p;
-  if (number >= N_BY)
+  if (number >= N_BY + N_TENS)
     return false;
-  c->kept += by[number];
+  c->kept = number < N_BY ? c->kept + by[number] : 10 * (N_BY + N_TENS - 1 - number);
   c->kept = c->kept < 0 ? 0 : c->kept > 100 ? 100 : c->kept;
   return true;
 }
@@ -231,6 +254,20 @@ static bool change_keeping(const SpillProblem *p, SpillChoice *c, int number) {
   bool keeps = !c->keeps[part];
   for (int i = part; i < end; i++)
     c->keeps[i] = keeps;
+  return true;
+}
+
+/* Of two parts, the second one's number rising first. */
+static bool change_keeping_of_two(const SpillProblem *p, SpillChoice *c, int number) {
+  const int parts = spill_may_keep(p, c);
+  int one = 0;
+  for (; one < parts && number >= parts - 1 - one; one++)
+    number -= parts - 1 - one;
+  const int other = one + 1 + number;
+  if (p->keeping != KEEP_FREE || other >= parts)
+    return false;
+  c->keeps[one] = !c->keeps[one];
+  c->keeps[other] = !c->keeps[other];
   return true;
 }
 
@@ -249,9 +286,18 @@ static bool is_sound(const SpillChoice *c) {
 
 /* Takes each change that makes the batch shorter, as long as there are any, of so many that are tried. */
 static void refine(const SpillProblem *p, Leader *l, bool cuts, int budget) {
-  static Change *const changes[] = {change_share,  change_keeping, change_keeping_and_share, move_cut,
-                                    leave_cut_out, put_cut_in,     put_cut_elsewhere};
-  enum { ALL = sizeof changes / sizeof *changes, WITHOUT_CUTS = 3 };
+  static Change *const changes[] = {change_share,
+                                    change_keeping,
+                                    change_keeping_and_share,
+                                    change_keeping_of_two,
+                                    move_cut,
+                                    leave_cut_out,
+                                    put_cut_in,
+                                    put_cut_elsewhere,
+                                    move_cuts,
+                                    leave_cut_out_with_share,
+                                    put_cut_in_with_share};
+  enum { ALL = sizeof changes / sizeof *changes, WITHOUT_CUTS = 4 };
   for (bool better = true; better && budget > 0;) {
     better = false;
     for (int kind = 0; kind < (cuts ? ALL : WITHOUT_CUTS); kind++) {

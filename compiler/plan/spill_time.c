@@ -16,7 +16,8 @@ static void add(Blocks *blocks, int first, struct pd_block of, int64_t bytes) {
     return;
   for (int i = first; i < blocks->n; i++) {
     struct pd_block *b = &blocks->at[i];
-    if (b->kind == of.kind && b->parts == of.parts && b->group == of.group && b->added == of.added) {
+    if (b->kind == of.kind && b->parts == of.parts && b->group == of.group && b->added == of.added &&
+        b->shared == of.shared) {
       b->bytes += (size_t)bytes;
       return;
     }
@@ -32,23 +33,25 @@ static int part_of_piece(const SpillChoice *c, int piece) {
   return part;
 }
 
+/* The first part that has one of the parameter's gradients; -1: other stages have. */
+static int first_part(const SpillParam *q, const SpillChoice *c) {
+  int piece = q->n_uses && !q->shared ? q->use[0] : -1;
+  for (int k = 1; k < q->n_uses && piece >= 0; k++)
+    piece = q->use[k] < piece ? q->use[k] : piece;
+  return piece < 0 ? -1 : part_of_piece(c, piece);
+}
+
 /* By parameter its group; -1: it is not updated. */
-static int *groups(const SpillProblem *p, int *n) {
+static int *groups(const SpillProblem *p, const SpillChoice *c, int *n) {
   int *group = alloc((size_t)(p->n_params + 1) * sizeof *group);
-  int64_t most = 0, elements = 0;
-  *n = 0;
+  struct pd_grouping g = {0};
   for (int i = 0; i < p->n_params; i++)
-    most = !p->param[i].frozen && p->param[i].elements > most ? p->param[i].elements : most;
+    g.most = !p->param[i].frozen && p->param[i].elements > g.most ? p->param[i].elements : g.most;
   for (int i = 0; i < p->n_params; i++) {
     const SpillParam *q = &p->param[i];
-    group[i] = -1;
-    if (q->frozen)
-      continue;
-    if (*n == 0 || pd_group_ends(elements, q->elements, most))
-      ++*n, elements = 0;
-    elements += q->elements;
-    group[i] = *n - 1;
+    group[i] = q->frozen ? -1 : pd_group_of(&g, q->elements, first_part(q, c));
   }
+  *n = g.groups;
   return group;
 }
 
@@ -61,11 +64,12 @@ static void add_parameters(const SpillProblem *p, const SpillChoice *c, const in
       first = blocks->n, last = group[i];
     for (int k = 0; k < q->n_readers; k++)
       parts |= (uint64_t)1 << part_of_piece(c, q->reader[k]);
-    struct pd_block b = {.kind = PD_BLOCK_WEIGHTS, .parts = parts, .group = group[i]};
+    struct pd_block b = {.kind = PD_BLOCK_WEIGHTS, .parts = parts, .shared = q->shared, .group = group[i]};
     add(blocks, q->frozen ? 0 : first, b, q->weights);
     if (q->frozen)
       continue;
     b.kind = PD_BLOCK_GRADIENT;
+    b.shared = false;
     for (int k = 0; k < q->n_uses; k++) {
       b.parts = (uint64_t)1 << part_of_piece(c, q->use[k]);
       b.added = spill_at_home(p, c) && k + 1 < q->n_uses;
@@ -405,7 +409,7 @@ static bool go_on(Line *l, int i) {
   do_step(r, step, &s, ready);
   if (role.gives)
     role.gives->sent[role.k] = r->now;
-  if (s.kind == PD_STEP_SQUARE && s.group == r->of.batch.groups - 1)
+  if (s.kind == PD_STEP_SQUARE && step + 1 == pd_update_step(&r->of.batch, 0))
     l->squared[i * BATCHES + batch] = fmax(r->now, s.at_home ? r->host_free : 0);
   r->at++;
   return true;
@@ -417,7 +421,7 @@ static void prepare(Run *r, const SpillStage *stage) {
   const SpillProblem *p = &stage->problem;
   const SpillChoice *c = &stage->choice;
   int n_groups;
-  const int *group = groups(p, &n_groups);
+  const int *group = groups(p, c, &n_groups);
   *r = (Run){.stage = stage};
   add_parameters(p, c, group, &r->blocks);
   add_between(p, c, &r->blocks);
@@ -425,7 +429,11 @@ static void prepare(Run *r, const SpillStage *stage) {
   const int64_t beside = p->beside + workspace(p, c) + inputs(p, c), room = p->limit - beside;
   r->of = (struct pd_holding){.block = r->blocks.at,
                               .n = r->blocks.n,
-                              .batch = {c->parts, !p->hands_on, p->microbatches, n_groups, spill_at_home(p, c)},
+                              .batch = {.parts = c->parts,
+                                        .turns = !p->hands_on,
+                                        .microbatches = p->microbatches,
+                                        .groups = n_groups,
+                                        .at_home = spill_at_home(p, c)},
                               .page = (size_t)p->page,
                               .room = c->parts == 1 ? SIZE_MAX / 2
                                       : room > 0    ? (size_t)room

@@ -161,6 +161,7 @@ static SpillProblem problem_of_stage(const Planner *r, int64_t b, int first, int
     SpillParam own = p.param[i];
     Ints readers = pieces_within(own.reader, own.n_readers, first, end),
          uses = pieces_within(own.use, own.n_uses, first, end);
+    own.shared = readers.n < own.n_readers;
     own.reader = readers.at, own.n_readers = readers.n;
     own.use = uses.at, own.n_uses = uses.n;
     if (readers.n)

@@ -10,7 +10,7 @@
 typedef enum { KEEP_FREE, KEEP_NONE, KEEP_ALL } Keeping;
 
 typedef struct SpillParam {
-  bool frozen;
+  bool frozen, shared;                   /* shared: other stages use it, too */
   int64_t elements;                      /* which groups are made by */
   int64_t weights, gradient, state;      /* bytes: as passes read it; of one use; of what its update alone reads */
   double update;                         /* seconds */

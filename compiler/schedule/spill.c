@@ -15,7 +15,7 @@ typedef struct Piece {
 struct Spill {
   const Program *p;
   struct pd_batch batch;
-  int parts, groups;
+  int parts;
   int64_t at, steps; /* of the batch's steps, the one under way; those that were done */
   Piece *all;
   int n;
@@ -73,12 +73,15 @@ static void decide_moves(Spill *s) {
   pd_moves_make(&of, alloc, &s->moves);
   of.room = s->moves.most * 3 / 2;
   pd_moves_make(&of, alloc, &s->moves);
+  s->batch = of.batch;
 }
 
 Spill *spill_start(const Program *p) {
   Spill *s = alloc(sizeof *s);
   int n = p->chunks;
-  *s = (Spill){.p = p, .batch = {n, program_ends_model(p), p->period, n, p->at_home}, .parts = n, .groups = n};
+  *s = (Spill){.p = p, .parts = n};
+  s->batch = (struct pd_batch){
+      .parts = n, .turns = program_ends_model(p), .microbatches = p->period, .groups = n, .at_home = p->at_home};
   s->all = alloc((size_t)(3 * n + 4 + 3 * n * p->period) * sizeof(Piece));
   uint64_t last = (uint64_t)1 << (n - 1);
   s->weights = &s->all[s->n];
@@ -155,13 +158,6 @@ const char *spill_promote(Spill *s, const Step *step) {
   if (s->promoted || !is_under_way(s, step))
     return "promotes what is not next; part";
   promote(s);
-  return NULL;
-}
-
-const char *spill_demote(Spill *s, const Step *step) {
-  if (!s->promoted || !is_under_way(s, step))
-    return "demotes what was not promoted; part";
-  demote(s);
   return NULL;
 }
 
@@ -260,31 +256,48 @@ static const char *work_at_home(Spill *s, int parameter, int64_t batch, bool upd
 }
 
 /* One step of the sums of squares, or of the update. */
-static const char *work_on_group(Spill *s, int group, int64_t batch, bool updates) {
+static const char *work_on_group(Spill *s, int64_t batch) {
   struct pd_step now = step_at(s, s->at);
   const char *why = NULL;
-  if (now.kind != (updates ? PD_STEP_UPDATE : PD_STEP_SQUARE) || now.group != group)
-    return "comes before the passes of the batch; part";
   promote(s);
   for (int i = 0; i <= s->parts && !why; i++)
-    if (s->weights[i].block.group == group)
-      why = (now.at_home ? work_at_home : work_on_parameter)(s, i, batch, updates);
+    if (s->weights[i].block.group == now.group)
+      why = (now.at_home ? work_at_home : work_on_parameter)(s, i, batch, now.kind == PD_STEP_UPDATE);
   if (!why)
     demote(s);
   return why;
 }
 
-const char *spill_check(Spill *s, const Step *step) {
+/* All that come next. */
+static const char *work_on_groups(Spill *s, enum pd_step_kind kind, int64_t batch) {
   const char *why = NULL;
+  while (!why && step_at(s, s->at).kind == kind)
+    why = work_on_group(s, batch);
+  return why;
+}
+
+/* Squares behind a pass belong to it: no other stage has a part in these gradients. */
+const char *spill_demote(Spill *s, const Step *step) {
+  if (!s->promoted || !is_under_way(s, step))
+    return "demotes what was not promoted; part";
+  demote(s);
+  return work_on_groups(s, PD_STEP_SQUARE, (step->number - 1) / s->p->period);
+}
+
+static const char *end_batch(Spill *s, enum pd_step_kind kind, int64_t batch) {
+  const enum pd_step_kind next = step_at(s, s->at).kind;
+  if (s->promoted || (next != kind && next != PD_STEP_UPDATE))
+    return "comes before the passes of the batch; part";
+  return work_on_groups(s, kind, batch);
+}
+
+const char *spill_check(Spill *s, const Step *step) {
   switch (step->action) {
   case DO_FORWARD:
   case DO_RECOMPUTE: return check_passes(s, step, false);
   case DO_BACKWARD: return check_backward(s, step);
-  case DO_EXCHANGE:
-  case DO_UPDATE:
-    for (int g = 0; g < s->groups && !why; g++)
-      why = work_on_group(s, g, step->number, step->action == DO_UPDATE);
-    return why;
+  case DO_EXCHANGE: return end_batch(s, PD_STEP_SQUARE, step->number);
+  case DO_UPDATE: return end_batch(s, PD_STEP_UPDATE, step->number);
   default: BUG("'%s' works on nothing", action_name(step->action));
   }
 }

@@ -170,9 +170,10 @@ static void make_tables() {
 static bool finds_scale() {
   const pd_stage *s = pd.stage;
   bool in_order = true;
+  if (s->inference || s->optimizer->tensor || pd_spills()) return false;
   for (int i = 1; i < n_contributions; i++) in_order = in_order && contributed_at[i - 1] < contributed_at[i];
   const bool all = pd.ranks == 1 && pd_shards() == 1 && in_order;
-  return (all || !(s->clip_norm > 0)) && !s->optimizer->tensor && !pd_spills();
+  return all || !(s->clip_norm > 0);
 }
 
 void pd_sums_start(int batches) {
@@ -265,27 +266,34 @@ static void add_tiles_at_home(const contribution *all, int n, double *to) {
   for (int i = 0; i < n; i++) to[i] = pd_add_squares(tile_squares_at_home + all[i].first_tile, all[i].n_tiles);
 }
 
-static void square_at_home(int64_t t) {
+/* Where computation waits for them. */
+static void combine_groups(int64_t t, bool all) {
+  for (int done = 0, first, end; pd_spill_next_squared(done, all, &first, &end); done++)
+    if (pd_updates_at_home())
+      combine_at_home(t, first, end);
+    else
+      combine_tiles(t, pd_first_tile(first), pd_first_tile(end), pd_stream);
+}
+
+void pd_combine_ready(int64_t t) { combine_groups(t, false); }
+
+static void add_up_at_home(int64_t t) {
   const int at = (int)(t % n_batches);
-  for (int group = 0, first, end; pd_spill_next_squared(group, &first, &end); group++)
-    combine_at_home(t, first, end);
   pd_home_then([=] { add_tiles_at_home(contributed.data(), n_contributions, known[at]); });
   pd_home_record(combined[at]);
 }
 
-/* Gradients that come and go are added up where computation waits for them, behind those of other stages. */
+/* Gradients that come and go and have a part of other stages' are behind those. */
 void pd_combine(int64_t t) {
   const int at = (int)(t % n_batches);
   const cudaStream_t stream = pd_spills() ? pd_stream : pd_exchange_stream;
-  if (pd_updates_at_home()) {
-    pd_order(pd_exchange_stream, pd_stream, order);
-    square_at_home(t);
-    return;
-  }
   if (pd_spills()) {
     pd_order(pd_exchange_stream, pd_stream, order);
-    for (int group = 0, first, end; pd_spill_next_squared(group, &first, &end); group++)
-      combine_tiles(t, pd_first_tile(first), pd_first_tile(end), stream);
+    combine_groups(t, true);
+    if (pd_updates_at_home()) {
+      add_up_at_home(t);
+      return;
+    }
   } else if (!(pd.emulate && pd.stage->spilled)) { /* which has no memory for it */
     combine_tiles(t, 0, pd_n_tiles, stream);
   }

@@ -63,10 +63,16 @@ static void combine(int64_t t, int first, int end) {
   }
 }
 
+static void combine_groups(int64_t t, bool all) {
+  for (int done = 0, first, end; pd_spill_next_squared(done, all, &first, &end); done++)
+    combine(t, pd_first_tile(first), pd_first_tile(end));
+}
+
+void pd_combine_ready(int64_t t) { combine_groups(t, false); }
+
 void pd_combine(int64_t t) {
   if (pd_spills())
-    for (int group = 0, first, end; pd_spill_next_squared(group, &first, &end); group++)
-      combine(t, pd_first_tile(first), pd_first_tile(end));
+    combine_groups(t, true);
   else if (!(pd.emulate && pd.stage->spilled)) /* which has no memory for it */
     combine(t, 0, pd_n_tiles);
 }

@@ -82,7 +82,11 @@ static void add_saved(Model *m) {
 static void make(Model *m) {
   *m = (Model){.of = {.block = m->block,
                       .page = 4096,
-                      .batch = {2 + some(5), some(3) > 0, 1 + some(4), 1 + some(5), some(2) > 0}}};
+                      .batch = {.parts = 2 + some(5),
+                                .turns = some(3) > 0,
+                                .microbatches = 1 + some(4),
+                                .groups = 1 + some(5),
+                                .at_home = some(2) > 0}}};
   for (int group = 0; group < m->of.batch.groups; group++)
     for (int i = 1 + some(3); i > 0; i--)
       add_parameter(m, group);

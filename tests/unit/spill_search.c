@@ -112,7 +112,8 @@ static double shortest_of_all(const SpillProblem *p) {
   return best;
 }
 
-static void compare_with_every_choice(Keeping keeping, int problems, bool at_home) {
+/* A plan's last search is thorough; others only say which microbatch and which stages it is to be made for. */
+static void compare_with_every_choice(Keeping keeping, int problems, bool at_home, bool thorough) {
   static Model m;
   double worst = 0, sum = 0;
   int n = 0;
@@ -120,6 +121,7 @@ static void compare_with_every_choice(Keeping keeping, int problems, bool at_hom
     ArenaMark mark = arena_mark();
     make(&m);
     m.p.keeping = keeping;
+    m.p.thorough = thorough;
     m.p.at_home = m.p.both_ways = at_home;
     int64_t least = least_of_all(&m.p);
     m.p.limit = least + (int64_t)((double)least * between(0, 1.5));
@@ -134,25 +136,26 @@ static void compare_with_every_choice(Keeping keeping, int problems, bool at_hom
     n++;
     arena_release(mark);
   }
-  print_message("%d problems: longer than the best of all by %.2f %% on average, %.2f %% at most\n", n,
-                100 * sum / n, 100 * worst);
+  print_message("%d problems, %s: longer than the best of all by %.2f %% on average, %.2f %% at most\n", n,
+                thorough ? "thoroughly" : "quickly", 100 * sum / n, 100 * worst);
   assert_true(sum / n < 0.002);
-  assert_true(worst < 0.02);
+  assert_true(worst < (thorough ? 0.02 : 0.05));
 }
 
 static void search_is_near_the_best(void **unused) {
   (void)unused;
-  compare_with_every_choice(KEEP_NONE, 120, false);
+  compare_with_every_choice(KEEP_NONE, 120, false, true);
+  compare_with_every_choice(KEEP_NONE, 60, false, false);
 }
 
 static void search_with_parts_that_keep_is_near_the_best(void **unused) {
   (void)unused;
-  compare_with_every_choice(KEEP_FREE, 12, false);
+  compare_with_every_choice(KEEP_FREE, 12, false, true);
 }
 
 static void search_is_near_the_best_where_the_host_updates(void **unused) {
   (void)unused;
-  compare_with_every_choice(KEEP_NONE, 60, true);
+  compare_with_every_choice(KEEP_NONE, 60, true, true);
 }
 
 /* Two parts with a parameter each, memory for all and a link that takes no time: the host squares both, and updates both one
