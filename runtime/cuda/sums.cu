@@ -170,9 +170,10 @@ static void make_tables() {
 static bool finds_scale() {
   const pd_stage *s = pd.stage;
   bool in_order = true;
+  if (s->inference || s->optimizer->tensor || pd_spills()) return false;
   for (int i = 1; i < n_contributions; i++) in_order = in_order && contributed_at[i - 1] < contributed_at[i];
   const bool all = pd.ranks == 1 && pd_shards() == 1 && in_order;
-  return (all || !(s->clip_norm > 0)) && !s->optimizer->tensor && !pd_spills();
+  return all || !(s->clip_norm > 0);
 }
 
 void pd_sums_start(int batches) {
