@@ -1,4 +1,4 @@
-/* The order of a batch's steps where parts of a model come and go: all of it that is not said by a use of one block. */
+/* The order of a batch's steps where parts of a model come and go. */
 #include "spilled.h"
 
 /* By group the part whose backward pass is the last that adds to its gradients; -1: none, or other stages send some. Where

@@ -59,8 +59,8 @@ enum pd_step_kind { PD_STEP_FORWARD, PD_STEP_BACKWARD, PD_STEP_SQUARE, PD_STEP_U
 
 struct pd_step {
   enum pd_step_kind kind;
-  int part,
-      slot; /* of the first two; VALIDATE: slot 0; SQUARE: it is behind that part's BACKWARD, -1: behind all messages */
+  int part;     /* of SQUARE: its gradients are complete behind that part's BACKWARD; -1: behind all messages */
+  int slot;     /* of the first two; VALIDATE: 0 */
   bool first;   /* BACKWARD: the batch's first microbatch, which finds no gradient */
   int group;    /* of SQUARE and UPDATE ... */
   bool at_home; /* ... which the host does, where blocks are at home */

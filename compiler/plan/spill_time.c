@@ -409,8 +409,8 @@ static bool go_on(Line *l, int i) {
   do_step(r, step, &s, ready);
   if (role.gives)
     role.gives->sent[role.k] = r->now;
-  if (s.kind == PD_STEP_SQUARE && step + 1 == pd_update_step(&r->of.batch, 0))
-    l->squared[i * BATCHES + batch] = fmax(r->now, s.at_home ? r->host_free : 0);
+  if (step + 1 == pd_update_step(&r->of.batch, 0))
+    l->squared[i * BATCHES + batch] = fmax(r->now, r->of.batch.at_home ? r->host_free : 0);
   r->at++;
   return true;
 }
