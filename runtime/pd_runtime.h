@@ -357,7 +357,8 @@ void *pd_gradients_slot(int chunk, int64_t k);
 /* ---- parts that come and go (spill.c) ------------------------------------------------------------ */
 /* Before a turn's work (PD_FORWARD, PD_BACKWARD with the forward pass before it, or PD_VALIDATE, whose turn is the part, from 1)
  * waits until all of it is in memory, and begins to read what the next turn works with; after it begins to write what
- * changed and is not needed next. A file that cannot be written, or is not what was written, ends the launch. */
+ * changed and is not needed next, and, behind a part's last backward turn of a batch, adds up the gradients that are
+ * complete and their squares. A file that cannot be written, or is not what was written, ends the launch. */
 void pd_promote(enum pd_work work, int64_t turn);
 void pd_demote(enum pd_work work, int64_t turn);
 
