@@ -277,8 +277,55 @@ static void reading_ahead_takes_what_room_there_is(void **unused) {
   }
 }
 
+/* Whether a group's gradients are all added up before step `at`; `behind`: the last step that added to one, -1: none comes
+ * and goes. */
+static bool is_complete_before(const Model *m, int group, int64_t at, int64_t *behind) {
+  *behind = -1;
+  for (int64_t i = 0; i < m->of.batch.steps; i++) {
+    const struct pd_step s = pd_batch_step(&m->of.batch, i);
+    for (int k = 0; k < m->of.n && s.kind == PD_STEP_BACKWARD; k++)
+      if (m->block[k].kind == PD_BLOCK_GRADIENT && m->block[k].group == group && m->block[k].parts >> s.part & 1)
+        *behind = i;
+  }
+  return *behind < at;
+}
+
+/* Behind the part that completes them, or, of the host, behind one part more, which gives them time to come home; what other
+ * stages send, behind all. */
+static void squares_come_as_gradients_are_complete(void **unused) {
+  (void)unused;
+  static Model m;
+  int early = 0;
+  for (int i = 0; i < 300; i++) {
+    make(&m);
+    const bool all_shared = some(4) == 0;
+    for (int k = 0; k < m.of.n; k++)
+      m.block[k].shared = all_shared && m.block[k].kind == PD_BLOCK_WEIGHTS;
+    struct pd_batch *b = &m.of.batch;
+    pd_batch_order(b, m.block, m.of.n, alloc);
+    for (int64_t at = 0; at < b->steps; at++) {
+      const struct pd_step s = pd_batch_step(b, at);
+      int64_t behind, others = 0;
+      if (s.kind != PD_STEP_SQUARE)
+        continue;
+      assert_int_equal(b->square[s.group], at);
+      assert_true(is_complete_before(&m, s.group, at, &behind));
+      for (int64_t j = behind + 1; j < at; j++)
+        others += pd_batch_step(b, j).kind == PD_STEP_BACKWARD;
+      const bool last = pd_batch_step(b, behind >= 0 ? behind : 0).part == 0;
+      if (all_shared)
+        assert_true(at >= b->steps - 2 * b->groups);
+      else
+        assert_int_equal(others, b->at_home && !last ? b->microbatches : 0);
+      early += at < b->steps - 2 * b->groups;
+    }
+  }
+  assert_true(early > 100);
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {cmocka_unit_test(contents_and_memory_hold),
+                                     cmocka_unit_test(squares_come_as_gradients_are_complete),
                                      cmocka_unit_test(where_all_fits_nothing_else_moves),
                                      cmocka_unit_test(reading_ahead_takes_what_room_there_is)};
   return cmocka_run_group_tests(tests, NULL, NULL);
