@@ -7,6 +7,8 @@ import unittest
 
 HERE = os.path.dirname(os.path.realpath(__file__))
 sys.path.insert(0, HERE)
+import rates
+
 loader = importlib.machinery.SourceFileLoader("estimate", os.path.join(HERE, "estimate"))
 estimate = importlib.util.module_from_spec(importlib.util.spec_from_loader("estimate", loader))
 loader.exec_module(estimate)
@@ -57,6 +59,13 @@ static void run_product(void) {
   {.signature = "a0", .name = "product",
    .run = run_product, .fill = fill_product, .at = at_product,
    .count = 3, .bytes = 1000, .operations = 2000},
+static const struct pd_attention attn = { /* h.0.attn (attention) */
+  .batch = 32, .heads = 12, .kv_heads = 12, .length = 1024, .kv_length = 512, .size = 64, .causal = true,
+  .q = {.batch = 2359296, .head = 64, .row = 2304},
+};
+static const struct pd_attention full = { /* attention */
+  .batch = 32, .heads = 12, .kv_heads = 12, .length = 1024, .kv_length = 1024, .size = 128, .causal = false,
+};
   logits = pd_matmul_new({.batch = 1, .m = 32, .n = 50257, .k = 768, .a_row = 768, .a_column = 1,
       .b_row = 1, .b_column = 768, .c_row = 50257});
   for (int first = 0; first < 2; first++)
@@ -110,6 +119,77 @@ class Programs(unittest.TestCase):
     def test_launches(self):
         self.assertEqual(estimate.product_of("dim3(32, 8)"), 256)
         self.assertEqual(estimate.product_of("1056"), 1056)
+
+    def test_attention(self):
+        self.assertEqual(estimate.attention_of(PROGRAM, "attn"), {"size": 64, "length": 512, "causal": True})
+        self.assertEqual(estimate.attention_of(PROGRAM, "full"), {"size": 128, "length": 1024, "causal": False})
+
+
+# Microseconds of cuBLAS's products of bf16 on an H100 (OpenXLA's table and deepgemm.txt, as rates.py says): (batch, m, n, k).
+PUBLISHED = {(4, 4096, 4096, 256): 68.0, (1, 4096, 2048, 512): 19.2, (4, 1024, 4096, 512): 31.7,
+             (1, 4096, 4096, 1024): 50.4, (4, 4096, 4096, 1024): 198.0, (1, 4096, 4096, 4096): 174.8, (1, 4096, 32768, 512): 214.2,
+             (1, 4096, 24576, 1536): 403.4, (1, 4096, 7168, 2048): 154.1, (1, 4096, 4096, 7168): 291.0,
+             (1, 4096, 7168, 16384): 1155.3}
+
+
+class Products(unittest.TestCase):
+    def setUp(self):
+        self.cases = [estimate.Estimate(rates.of("sm_90", case), {}, {}) for case in rates.CASES]
+
+    def seconds(self, m, n, k, batch=1, function="pd_matmul", stored=2, case=0):
+        size = batch * (2 * k * (m + n) + stored * m * n)
+        shape = {"batch": batch, "m": m, "n": n, "k": k, "a_row": k, "a_column": 1, "b_row": n, "b_column": 1, "c_row": n}
+        return self.cases[case].product(function, shape, size)
+
+    def test_published_times(self):
+        # short runs, so the GPU is cool; the times include a launch
+        likely = rates.of("sm_90", "likely")
+        cool = {**likely, "sustained": 1, "start": likely["start"] + likely["launch"]}
+        self.cases = [estimate.Estimate(cool, {}, {})]
+        for (batch, m, n, k), microseconds in PUBLISHED.items():
+            with self.subTest(batch=batch, m=m, n=n, k=k):
+                self.assertAlmostEqual(self.seconds(m, n, k, batch) * 1e6 / microseconds, 1, delta=0.07)
+
+    def test_a_wave_that_is_not_full_takes_as_long(self):
+        # 120, 132 and 144 tiles of 128 x 256
+        few, one, two = (self.seconds(128 * 12, 256 * n, 4096) for n in (10, 11, 12))
+        self.assertEqual(few, one)
+        self.assertGreater(two, 1.2 * one)
+
+    def test_products_of_few_sums_are_slower(self):
+        short, long = (self.seconds(32768, 3072, k) / k for k in (256, 4096))
+        self.assertGreater(short, 1.3 * long)
+
+    def test_few_tiles_are_split(self):
+        # 18 tiles of 128 x 256 would leave 114 multiprocessors idle
+        alone = self.cases[0].tiles({"m": 768, "n": 768, "k": 32768}, 1, (128, 256, 1), 4)
+        self.assertLess(self.seconds(768, 768, 32768, stored=4), alone / 4)
+
+    def test_epilogues(self):
+        plain, gelu = (self.seconds(32768, 3072, 768, function=f, stored=4, case=1) for f in ("pd_matmul", "pd_matmul_gelu"))
+        self.assertGreater(gelu, plain)
+        self.assertGreater(self.seconds(32768, 3072, 768, function="pd_matmul_gelu_gradient", stored=4, case=1), gelu)
+        self.assertGreater(self.seconds(32768, 3072, 768, stored=4), self.seconds(32768, 3072, 768))
+
+    def test_cases_are_in_order(self):
+        for m, n, k in ((32768, 768, 768), (768, 768, 32768), (256, 256, 256)):
+            times = [self.seconds(m, n, k, case=case) for case in range(3)]
+            self.assertEqual(times, sorted(times))
+
+
+class Totals(unittest.TestCase):
+    def test_independent_errors_add_up_as_squares(self):
+        def row(kind, *seconds):
+            return estimate.Row("", 1, 0, 0, kind, "", seconds, 0)
+        rows = [row("products", 3, 5, 9), row("products", 4, 5, 7), row("attention forward", 6, 10, 10)]
+        fast, likely, slow = estimate.total_of(rows)
+        self.assertEqual((fast, likely, slow), (20 - 5, 20, 20 + 6))
+
+    def test_rates(self):
+        for arch in rates.RATES:
+            fast, likely, slow = (rates.of(arch, case) for case in rates.CASES)
+            self.assertGreater(fast["sustained"], slow["sustained"])
+            self.assertEqual(len(likely["tiles"]), 3)
 
 
 if __name__ == "__main__":
