@@ -158,7 +158,7 @@ class KernelTest:
     """A program of tests/, which runs kernels on arrays of its own and ends with 0 when all is right."""
     name: str
     sources: tuple              # to compile for the GPU, or, of C, for the processor
-    runtime: tuple = ()         # files of runtime/cuda that it links
+    runtime: tuple = ()         # sources of runtime/ whose objects it links
     arguments: tuple = ()
     loops: tuple | None = None  # options of tests/cuda/loops/print.c, which writes c.c and cuda.cu for it
     needs: tuple = ()           # libraries that the runtime's other sources do without
@@ -169,11 +169,12 @@ def kernel_tests():
     calls = {"matmul": products, "gather": (), "pooling": (), "lstm": ("matmul", *products),
              "convolution": ("convolution_graph", "cudnn_graphs", "columns", "depthwise", "matmul", *products)}
     found = [KernelTest(f"kernels.{name}", (f"tests/cuda/host/calls/{name}.cu",),
-                        tuple(f"{x}.cu" for x in (name, *others)), needs=("cudnn",) * (name == "convolution"))
+                        tuple(f"cuda/{x}.cu" for x in (name, *others)), needs=("cudnn",) * (name == "convolution"))
              for name, others in calls.items()]
     found.append(KernelTest("kernels.nccl", ("tests/gpu/nccl.cu",), needs=("nccl",)))
-    attention = ("attention.cu", "attention_f32.cu", "attention_bf16.cu", "attention_bf16_backward.cu", "attention_cudnn.cu",
-                 "attention_graph.cu", "attention_check.cu", "cudnn_graphs.cu", "measured.cu")
+    attention = tuple(f"cuda/{x}.cu" for x in ("attention", "attention_f32", "attention_bf16", "attention_bf16_backward",
+                                               "attention_cudnn", "attention_graph", "attention_check", "cudnn_graphs",
+                                               "measured"))
     found += [KernelTest(f"kernels.attention.{precision}", ("tests/cuda/kernels/attention.cpp",), attention,
                          (precision,)) for precision in ("f32", "bf16")]
     found.append(KernelTest("kernels.mma", ("tests/cuda/kernels/mma.cu",)))
@@ -183,7 +184,8 @@ def kernel_tests():
     for width in (1, 17, 33, 1000, 50255):
         loops[f"rows_{width}"] = ("-m", "2", "-D", f"width={width}", "tests/cuda/loops/rows.pdm")
     loops["rows_1024_bf16"] = ("-b", "-m", "2", "-D", "width=1024", "tests/cuda/loops/rows.pdm")
-    return found + [KernelTest(f"kernels.loops.{name}", ("tests/cuda/loops/compare.cu",), (), (), options)
+    return found + [KernelTest(f"kernels.loops.{name}", ("tests/cuda/loops/compare.cu", "runtime/kernels/loops.c"),
+                               (), (), options)
                     for name, options in loops.items()]
 
 
@@ -202,7 +204,7 @@ def measures(small=False):
     """Of a batch in one microbatch, those that matter most first: the first two are measured beside PyTorch before
     all others, the very first in every way."""
     found, gpt = [], SMALL_GPT2 if small else GPT2
-    batches_of = {"bf16": (2, 4)} if small else {"bf16": (16, 32, 8, 64, 128), "tf32": (8,), "f32": (8,)}
+    batches_of = {"bf16": (2, 4)} if small else {"bf16": (32, 16, 8, 64, 128), "tf32": (8,), "f32": (8,)}
     attributes = zip(("n_layer", "n_head", "n_embd", "n_ctx", "vocab_size"), gpt.values())
     sizes = tuple(word for name, value in attributes for word in ("-D", f"{name}={value}"))
     for precision, batches in batches_of.items():

@@ -1,8 +1,8 @@
 """The other side of the comparison on a GPU: GPT-2's training step in PyTorch at its fastest.
 
-  pytorch_gpt.py LAYERS HEADS WIDTH CONTEXT VOCABULARY BATCH PRECISION UPDATES
+  pytorch_gpt.py LAYERS HEADS WIDTH CONTEXT VOCABULARY BATCH PRECISION UPDATES eager|compiled
 
-torch.compile, scaled_dot_product_attention (flash attention in bf16), fused AdamW, gradients clipped, no dropout;
+eager or by torch.compile, scaled_dot_product_attention (flash attention in bf16), fused AdamW, gradients clipped, no dropout;
 PRECISION: bf16 (autocast), tf32 or f32. Prints one line of JSON: milliseconds an update after the first
 five, the most memory taken, the versions, and the rate of a matrix product of 8192 cubed in the same precision."""
 import json
@@ -70,11 +70,12 @@ def main():
     torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = precision == "tf32"
     torch.manual_seed(1)
     peak = matmul_rate(torch.bfloat16 if precision == "bf16" else torch.float32)
-    model = GPT(n_layer, n_head, width, context, vocabulary).cuda()
+    padded = (vocabulary + 127) // 128 * 128 # as pdc's programs pad it
+    model = GPT(n_layer, n_head, width, context, padded).cuda()
     groups = [{"params": [p for p in model.parameters() if p.dim() > 1], "weight_decay": 0.1},
               {"params": [p for p in model.parameters() if p.dim() == 1], "weight_decay": 0.0}]
     optimizer = torch.optim.AdamW(groups, lr=6e-4, betas=(0.9, 0.95), fused=True)
-    compiled = torch.compile(model)
+    compiled = torch.compile(model) if sys.argv[9] == "compiled" else model
     data = torch.randint(0, vocabulary, (16, batch, context + 1), device="cuda")
     for step in range(WARM_UP + updates):
         if step == WARM_UP:

@@ -14,7 +14,8 @@ LIBRARIES = {"cublasLt": "cublasLt.h", "cudnn": "cudnn.h", "nccl": "nccl.h"}
 # in their place. (cuDNN is looked for when a program runs.)
 OPTIONAL = {"cudnn": ((), ()), "nccl": (("transfer_nccl.cu",), ("without_nccl.cu",))}
 # The flags that make bits, as compiler/build/cc.c has them.
-C_FLAGS = ["-std=gnu11", "-O3", "-march=native", "-ffp-contract=off", "-fno-math-errno"]
+C_FLAGS = ["-std=gnu11", "-O3", "-march=native", "-DNDEBUG", "-fno-strict-aliasing", "-ffp-contract=off",
+           "-fno-math-errno", "-fopenmp-simd"]
 CUDA_FLAGS = ["-std=c++20", "-O3", "-fmad=false", "-Xcompiler", "-ffp-contract=off,-fno-math-errno"]
 
 
@@ -78,6 +79,13 @@ def find_tool(*names):
     return None
 
 
+def runtime_folders(runtime, target):
+    """Folders of a target's sources, as runtime/folders lists them."""
+    with open(os.path.join(runtime, "folders")) as file:
+        words = next(line.split() for line in file if line.split()[:1] == [target])
+    return [os.path.normpath(os.path.join(runtime, word)) for word in words[1:]]
+
+
 class Toolchain:
     """Of a machine with a GPU. `folder` is what `prepare` wrote, `out` takes objects and programs."""
     peak = []  # options of train that spare it measuring the machine's peak
@@ -92,10 +100,18 @@ class Toolchain:
         self.cc = os.environ.get("CC") or find_tool("clang", "gcc", "cc")
         if not self.cc:
             raise Missing("no C compiler is found: CC may name one")
-        self.mpi = find_tool("mpicc.openmpi", "mpicc")
-        self.mpirun = find_tool("mpirun.openmpi", "mpirun") if self.mpi else None
+        self.mpi, self.mpirun = self.find_mpi()
         self.lacks = set() # of cudnn and nccl
         self.includes = self.find_headers()
+
+    def find_mpi(self):
+        """mpicc and mpirun: this machine's, or those that `prepare` brought; (None, None) without either."""
+        own = find_tool("mpicc.openmpi", "mpicc")
+        launcher = find_tool("mpirun.openmpi", "mpirun")
+        if own and launcher:
+            return own, launcher
+        brought = [os.path.join(self.folder, "mpi/bin", name) for name in ("mpicc", "mpirun")]
+        return tuple(brought) if all(os.access(path, os.X_OK) for path in brought) else (None, None)
 
     def find_host(self):
         """The first C++ compiler that nvcc takes: it refuses versions that are newer than itself."""
@@ -184,15 +200,16 @@ class Toolchain:
     # ---- building: each returns after one command has run ----------------------------------------------------
 
     def runtime_sources(self):
+        """As runtime/folders lists them; CUDA's first, which take longest, and the largest of these first."""
         runtime = f"{self.folder}/runtime"
-        kinds = ("*.c", "data/*.c", "cuda/*.cu")
         left_out = {f"{runtime}/cuda/{source}" for name in self.lacks for source in OPTIONAL[name][0]}
-        found = [source for kind in kinds for source in sorted(glob.glob(f"{runtime}/{kind}"))]
-        return [*(source for source in found if source not in left_out),
-                *(f"{self.folder}/tests/gpu/{source}" for name in sorted(self.lacks) for source in OPTIONAL[name][1])]
+        found = [f"{self.folder}/tests/gpu/{source}" for name in sorted(self.lacks) for source in OPTIONAL[name][1]]
+        for folder in runtime_folders(runtime, "cuda"):
+            found += (source for kind in ("c", "cu") for source in glob.glob(f"{folder}/*.{kind}"))
+        return sorted(set(found) - left_out, key=lambda path: (path.endswith(".c"), -os.path.getsize(path), path))
 
     def object_of(self, source):
-        return os.path.join(self.objects, os.path.basename(source) + ".o")
+        return os.path.join(self.objects, os.path.relpath(source, self.folder).replace("/", ".") + ".o")
 
     def compile_runtime(self, source, seconds):
         out = ["-c", source, "-o", self.object_of(source)]
@@ -201,6 +218,13 @@ class Toolchain:
         else:
             words = [f"-I{self.folder}/runtime", f"-I{self.folder}/cjson", *self.mpi_words[0]]
             run([self.cc, *C_FLAGS, *words, *out], seconds)
+
+    def archive(self, sources, seconds):
+        """One library of the runtime's objects: a program takes those that it needs."""
+        path = os.path.join(self.objects, "libpd_runtime_cuda.a")
+        if os.path.exists(path):
+            os.remove(path)
+        run(["ar", "rcs", path, *map(self.object_of, sources)], seconds)
 
     def compile_stage(self, source, seconds):
         run([*self.nvcc_words(), "-c", source, "-o", source + ".o"], seconds)
@@ -211,17 +235,24 @@ class Toolchain:
             includes = [f"-I{self.folder}/{folder}" for folder in ("runtime", "tests/cuda/loops")]
             run([self.cc, *C_FLAGS, *includes, "-c", source, "-o", out], seconds)
         else:
-            more = [f"-I{self.folder}/{folder}" for folder in ("runtime/cuda", "tests/cuda/loops")]
+            more = [f"-I{self.folder}/{folder}" for folder in ("runtime/cuda", "tests/cuda/loops", "tests/cuda/host")]
             run([*self.nvcc_words(), *more, "-x", "cu", "-c", source, "-o", out], seconds)
 
     def link(self, objects, program, seconds, runtime=None):
-        """runtime: which of its sources' objects, all when None."""
-        more = map(self.object_of, self.runtime_sources() if runtime is None else runtime)
+        """runtime: sources of it whose objects are linked; None: its library."""
+        more = [os.path.join(self.objects, "libpd_runtime_cuda.a")] if runtime is None else map(self.object_of, runtime)
         run([self.nvcc, "-ccbin", self.host, f"-arch={self.architecture}", *objects, *more, "-o", program,
              *self.libraries(), *self.link_words(), "-lpthread", "-lm"], seconds)
 
     def link_words(self):
-        return [word for w in self.mpi_words[1] for word in ((w,) if w[:2] in ("-L", "-l") else ("-Xcompiler", w))]
+        """What mpicc adds, as nvcc takes it: it splits words for the host compiler at commas."""
+        found = []
+        for word in self.mpi_words[1]:
+            if word.startswith("-Wl,"):
+                found += [w for part in word.split(",")[1:] for w in ("-Xlinker", part)]
+            else:
+                found += [word] if word[:2] in ("-L", "-l") else ["-Xcompiler", word]
+        return found
 
     def build_compare(self, program, seconds):
         library = sorted(glob.glob(f"{self.folder}/cjson/libcjson*"))[0]
@@ -243,12 +274,14 @@ class HostToolchain(Toolchain):
         self.objects = os.path.join(out, "objects")
         os.makedirs(self.objects, exist_ok=True)
         self.cc = os.environ.get("CC") or find_tool("clang", "gcc", "cc")
-        self.mpi = find_tool("mpicc.openmpi", "mpicc")
-        self.mpirun = find_tool("mpirun.openmpi", "mpirun")
+        self.mpi, self.mpirun = self.find_mpi()
         self.architecture = "cuda_host"
 
     def runtime_sources(self):
         return []
+
+    def archive(self, sources, seconds):
+        pass
 
     def compile_stage(self, source, seconds):
         """The script makes programs of a folder's stage0.cu ...; here of this one source."""
