@@ -49,6 +49,7 @@ typedef struct Options {
   bool compare;          /* plan: schedules beside each other */
   bool report;           /* plan: also a page about it */
   bool table;            /* profile: print kernels beside what the machine allows */
+  const char *measured;  /* profile: a file with the profiling program's output, or NULL: run it here */
   int depth;             /* show: of instances; 0: not given */
   const char *svg, *dot; /* show: files for pictures; NULL: none */
   bool check;            /* fmt: only say what differs */
@@ -238,7 +239,7 @@ bool command_finish(pid_t pid, const char *what);
 char *command_output(const Strings *command, const char *what);
 /* The line of the compiler's --version that says which it is; NULL after a diagnostic. */
 const char *cc_version(const Options *o, const Toolchain *t);
-/* Compiles and runs a program; what it prints, or NULL after diagnostics. */
+/* Compiles and runs the profiling program; its output, or with --measured that file. NULL after a diagnostic. */
 char *cc_run(const Options *o, const char *text);
 
 #endif

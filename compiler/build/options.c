@@ -43,6 +43,8 @@ static const Option options[] = {
     {"--check", NULL, FLAG, AT(check), NULL, "fmt: say which files are not in the style, and change none"},
     {"--compare", NULL, FLAG, AT(compare), NULL, "plan: a table of all schedules' best plans"},
     {"--table", NULL, FLAG, AT(table), NULL, "profile: print kernels' times beside what the machine allows"},
+    {"--measured", "FILE", TEXT, AT(measured), NULL,
+     "profile: output of the program that -S wrote, run on another machine"},
     {"--report", NULL, FLAG, AT(report), NULL, "plan: also a page about it, NAME.plan.html"},
     {"--stages", "S", COUNT, AT(plan.stages), NULL, "this many stages"},
     {"--replicas", "R[,R...]", TEXT, AT(plan.replicas), NULL, "ranks of each stage; one number: of all"},
@@ -407,6 +409,10 @@ static void check_table(const Options *o) {
     usage("--table is for 'pdc profile'");
   if (o->table && o->sources_only)
     usage("--table is of what was measured: leave -S out");
+  if (o->measured && o->command != COMMAND_PROFILE)
+    usage("--measured is for 'pdc profile'");
+  if (o->measured && o->sources_only)
+    usage("-S writes the program whose output --measured reads: give one of them");
 }
 
 static bool is_among(const char *name, const char *const *names, size_t n) {

@@ -36,8 +36,10 @@ class Check:
     losses: str | None = None   # what --log must; "c": as the C target's program, which `prepare` runs
     tolerance: tuple = (0.0, 0.0)
     tool: tuple = ()            # runs under it: compute-sanitizer
-    gpus: int = 1               # it takes so many
+    gpus: int = 1               # that it takes
     needs: tuple = ()           # libraries that its program can do without, but not it
+    reference: Program | None = None # the C target's program for "c", where its options are others
+    name: str = ""              # of the check, where several run one program
 
 
 def case_files(folder, case):
@@ -131,6 +133,45 @@ def rank_checks():
     return pair
 
 
+def mode_checks():
+    """Ways of running that change no number: against the C target's losses of a plain training."""
+    plain = Program("modes.plain.f32", "models/gpt_mini.pdm", "f32", 1, ("--stages", "1", *SMALL_GPT))
+    train = (*TEXT, "--steps", str(UPDATES))
+    tolerance = (0, LOSS_TOLERANCE["f32"])
+    found = [Check("modes", plain, (*train, *options), None, "c", tolerance, name=f"modes.{name}.f32")
+             for name, options in (("graphs", ("--graphs",)), ("audit", ("--audit", "1")))]
+    larger = ("-D", "n_layer=6", "-D", "n_embd=256", "-D", "n_ctx=64", "-D", "batch=8")
+    for update in ("host", "device"):
+        spilled = Program(f"modes.spilled_{update}.f32", "models/gpt_mini.pdm", "f32", 1,
+                          ("-n", "1", "--schedule", "spilled", "--memory", "60MiB", "--update", update, *larger))
+        found.append(Check("modes", spilled, (*train, "--spill", "host"), None, "c", tolerance,
+                           reference=Program("", "models/gpt_mini.pdm", "f32", 1, ("--stages", "1", *larger))))
+    dropout = ("--stages", "1", *SMALL_GPT, "-D", "p_drop=0.2")
+    residual = ("--stages", "1", *SMALL_GPT, "--residual", "bf16")
+    tensor = ("-n", "2", "--stages", "1", "--tensor", "2", "--schedule", "flush", *SMALL_GPT)
+    found.append(Check("modes", Program("modes.dropout.f32", "models/gpt2.pdm", "f32", 1, (*dropout, "-D", "vocab_size=256")),
+                       train, None, "c", tolerance))
+    found.append(Check("modes", Program("modes.residual.bf16", "models/gpt_mini.pdm", "bf16", 1, residual), train, None, "c",
+                       (0, LOSS_TOLERANCE["bf16"])))
+    found.append(Check("modes", Program("modes.tensor.f32", "models/gpt_mini.pdm", "f32", 2, tensor),
+                       (*train, "--comm", "mpi"), None, "c", tolerance))
+    return found
+
+
+@dataclasses.dataclass
+class Generation:
+    """Text that the C target generates with weights that it trained, which this target must generate, too."""
+    program: Program
+    train: tuple
+    generate: tuple
+
+
+def generations():
+    program = Program("modes.generate.f32", "models/gpt_mini.pdm", "f32", 1, ("--stages", "1", *SMALL_GPT))
+    return [Generation(program, (*TEXT, "--steps", "60"),
+                       ("--prompt", "The ", "--tokens", "50", "--temperature", "0", "--quiet"))]
+
+
 def sanitizer_checks():
     found = []
     for precision in ("f32", "bf16"):
@@ -150,7 +191,7 @@ def checks():
               for case in (("statistics", 4, 3), ("lion", 6, 2))]
     found += [updates_check(case, 6, 3, precision, "tune") for precision in ("f32", "bf16")
               for case in ("frozen", "groups", "ema")]
-    return found + training_checks() + rank_checks() + sanitizer_checks()
+    return found + training_checks() + rank_checks() + mode_checks() + sanitizer_checks()
 
 
 @dataclasses.dataclass
@@ -191,26 +232,50 @@ def kernel_tests():
 
 @dataclasses.dataclass
 class Measure:
+    """A training that is timed. pytorch: the ways in which PyTorch does the same: eager, compiled."""
+    part: str
     program: Program
+    model: dict                 # sizes, as pytorch_step.py reads them
     batch: int
+    pytorch: tuple = ()
+    train: tuple = ()           # options beside data and steps
 
 
-# GPT-2 of 124 M parameters; and one that a processor can stand in for.
-GPT2 = {"layers": 12, "heads": 12, "width": 768, "context": 1024, "vocabulary": 50257}
-SMALL_GPT2 = {"layers": 1, "heads": 2, "width": 16, "context": 16, "vocabulary": 97}
+# GPT-2 of 124 M parameters; one of 1.6 billion; and one that a processor can stand in for.
+GPT2 = {"kind": "gpt", "layers": 12, "heads": 12, "width": 768, "context": 1024, "vocabulary": 50257}
+GPT2_XL = {**GPT2, "layers": 48, "heads": 25, "width": 1600}
+SMALL_GPT2 = {"kind": "gpt", "layers": 1, "heads": 2, "width": 16, "context": 16, "vocabulary": 97}
+RESNET50 = {"kind": "resnet50", "size": 224, "classes": 1000}
+
+
+def gpt_program(name, sizes, precision, batch, more=("-D", "p_drop=0", "--memory", "200GiB")):
+    attributes = zip(("n_layer", "n_head", "n_embd", "n_ctx", "vocab_size"), list(sizes.values())[1:])
+    words = tuple(word for attribute, value in attributes for word in ("-D", f"{attribute}={value}"))
+    schedule = () if "--schedule" in more else ("--stages", "1", "--schedule", "sequential", "--microbatch", str(batch))
+    return Program(name, "models/gpt2.pdm", precision, 1, (*schedule, "-D", f"batch={batch}", *words, *more))
 
 
 def measures(small=False):
-    """Of a batch in one microbatch, those that matter most first: the first two are measured beside PyTorch before
-    all others, the very first in every way."""
-    found, gpt = [], SMALL_GPT2 if small else GPT2
-    batches_of = {"bf16": (2, 4)} if small else {"bf16": (32, 16, 8, 64, 128), "tf32": (8,), "f32": (8,)}
-    attributes = zip(("n_layer", "n_head", "n_embd", "n_ctx", "vocab_size"), gpt.values())
-    sizes = tuple(word for name, value in attributes for word in ("-D", f"{name}={value}"))
-    for precision, batches in batches_of.items():
-        for batch in batches:
-            options = ("--stages", "1", "--schedule", "sequential", "--microbatch", str(batch), "-D", f"batch={batch}",
-                       *sizes, "-D", "p_drop=0", "--memory", "200GiB")
-            program = Program(f"gpt2.{precision}.{batch}", "models/gpt2.pdm", precision, 1, options)
-            found.append(Measure(program, batch))
-    return found
+    """In order of worth; the first is measured in every way."""
+    gpt = SMALL_GPT2 if small else GPT2
+
+    def plain(part, precision, batch, pytorch=(), sizes=gpt, name="gpt2"):
+        return Measure(part, gpt_program(f"{name}.{precision}.{batch}", sizes, precision, batch), sizes, batch, pytorch)
+    if small:
+        return [plain("gpt2", "bf16", 2, ("eager", "compiled")), plain("batches", "bf16", 4)]
+
+    def variant(name, *more, train=()):
+        return Measure("variants", gpt_program(f"gpt2.bf16.32.{name}", gpt, "bf16", 32, more), gpt, 32, (), train)
+    resnet = Program("resnet50.bf16.256", "models/resnet50.pdm", "bf16", 1,
+                     ("--stages", "1", "--schedule", "sequential", "--microbatch", "256"))
+    return [plain("gpt2", "bf16", 32, ("eager", "compiled")), plain("batches", "bf16", 16, ("compiled",)),
+            plain("batches", "bf16", 8, ("compiled",)),
+            Measure("resnet50", resnet, RESNET50, 256, ("eager",)),
+            plain("xl", "bf16", 8, ("eager",), GPT2_XL, "gpt2_xl"),
+            variant("residual", "-D", "p_drop=0", "--memory", "200GiB", "--residual", "bf16"),
+            variant("dropout", "-D", "p_drop=0.1", "--memory", "200GiB"),
+            Measure("variants", gpt_program("gpt2.bf16.16.spilled", gpt, "bf16", 16,
+                                            ("-D", "p_drop=0", "-n", "1", "--schedule", "spilled", "--memory", "2GiB")),
+                    gpt, 16, (), ("--spill", "host")),
+            *(plain("batches", "bf16", batch) for batch in (64, 128)),
+            *(plain("batches", precision, 8) for precision in ("tf32", "f32"))]

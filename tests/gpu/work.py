@@ -3,11 +3,13 @@ import concurrent.futures
 import dataclasses
 import json
 import os
+import signal
 import statistics
+import subprocess
 import sys
+import time
 
 import toolchain
-from report import COUNTS
 from toolchain import Failed, Missing, NoMemory, find_tool
 
 HERE = os.path.dirname(os.path.realpath(__file__))
@@ -51,6 +53,17 @@ def work(tasks, builds, report):
             else:
                 futures = [*running, *([] if task else builds.pending())]
                 concurrent.futures.wait(futures, min(1, max(report.left(), 0.1)), concurrent.futures.FIRST_COMPLETED)
+
+
+def process_of(program):
+    """The number of a process that runs a program; None without one."""
+    for number in filter(str.isdigit, os.listdir("/proc")):
+        try:
+            if os.path.realpath(f"/proc/{number}/exe") == os.path.realpath(program):
+                return int(number)
+        except OSError: # it ended meanwhile
+            pass
+    return None
 
 
 def read_log(path):
@@ -107,9 +120,51 @@ class Work:
 
     def checks(self):
         for one in self.manifest["checks"]:
-            name = ".".join([one["program"], *one["tool"][2:3]])
+            name = ".".join([one["name"], *one["tool"][2:3]])
             yield Task(one["part"], "checks", name, self.check(one, name),
                        WATCHED_SECONDS if one["tool"] else CHECK_SECONDS, (one["program"],), bool(one["tool"]))
+
+    def generations(self):
+        for one in self.manifest["generations"]:
+            def action(seconds, one=one):
+                said = toolchain.run([self.program(one["program"], "generate"), *one["options"]], seconds, self.root, MPI)
+                if said != one["wanted"]:
+                    raise Failed(f"generated {said!r}, not {one['wanted']!r}")
+                return {"message": f"{len(said)} bytes as the C target's"}
+            yield Task("modes", "checks", one["program"], action, CHECK_SECONDS, (one["program"],))
+
+    def killed_rank(self):
+        """A pipeline whose second rank is killed ends, with an error."""
+        def action(seconds):
+            if not self.tools.mpirun:
+                raise Missing("several ranks need MPI, which this machine lacks")
+            name = "ranks.pipeline.f32"
+            log = os.path.join(self.out, "killed.jsonl")
+            train = [self.program(name, "train"), "--quiet", "--peak", "1e12", "--data", "tests/reference/text.txt", "--steps",
+                     "10000000", "--comm", "mpi", "--log", log]
+            environment = toolchain.own_environment(MPI)
+            with subprocess.Popen([*self.tools.mpirun_words, "-n", "2", *train], cwd=self.root, env=environment,
+                                  stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as run:
+                try:
+                    victim, start = None, time.monotonic()
+                    while time.monotonic() - start < seconds / 2 and run.poll() is None:
+                        victim = process_of(self.program(name, "stage1"))
+                        if victim and os.path.exists(log) and len(read_log(log)) > 3:
+                            break
+                        time.sleep(0.1)
+                    if not victim or run.poll() is not None:
+                        raise Failed("it ended before it was killed: " + toolchain.tail(run.stdout.read()))
+                    os.kill(victim, signal.SIGKILL)
+                    killed = time.monotonic()
+                    status = run.wait(seconds / 2)
+                except subprocess.TimeoutExpired:
+                    raise Failed("it goes on without its second rank") from None
+                finally:
+                    run.kill()
+            if status == 0:
+                raise Failed("it ended with status 0 without its second rank")
+            return {"message": f"ended {time.monotonic() - killed:.1f} s after its second rank was killed"}
+        return Task("ranks", "checks", "ranks.killed", action, CHECK_SECONDS, ("ranks.pipeline.f32",))
 
     def kernel_tests(self):
         for test in self.manifest["kernels"]:
@@ -128,7 +183,20 @@ class Work:
         if planned > free:
             raise NoMemory(f"the plan takes {planned} bytes, and {free} are free")
 
-    def train_gpt(self, m, *options):
+    def data(self, m):
+        """Options that name a measured model's data; images are made here, for they would be much to carry."""
+        if m["model"]["kind"] == "gpt":
+            return ["--data", self.manifest["tokens"]]
+        import numpy
+        folder, size = os.path.join(self.out, "images"), m["model"]["size"]
+        if not os.path.exists(f"{folder}/label.npy"):
+            os.makedirs(folder, exist_ok=True)
+            random = numpy.random.default_rng(1)
+            numpy.save(f"{folder}/image.npy", random.integers(0, 256, (2 * m["batch"], 3, size, size), numpy.uint8))
+            numpy.save(f"{folder}/label.npy", random.integers(0, m["model"]["classes"], (2 * m["batch"],), numpy.int32))
+        return ["--data", f"image={folder}/image.npy", f"label={folder}/label.npy"]
+
+    def train(self, m, *options):
         """Milliseconds of an update, the median after those that warm up, and what the log says."""
         def action(seconds):
             log = os.path.join(self.out, f"{m['program']}.jsonl")
@@ -136,31 +204,33 @@ class Work:
                 os.remove(log)
             if not isinstance(self.tools, toolchain.HostToolchain):
                 self.check_memory(m["program"])
-            words = ["--quiet", "--data", self.manifest["tokens"], "--steps", str(UPDATES + WARM_UP), "--log", log]
+            words = ["--quiet", *self.data(m), *m["train"], "--steps", str(UPDATES + WARM_UP), "--log", log]
             self.launch(m["program"], 1, [*words, *self.tools.peak, *options], seconds)
             lines = read_log(log)
             first, last, steps = lines[0], lines[-1], [line for line in lines if "loss" in line]
-            of = {key: statistics.median(line[key] for line in steps[WARM_UP:]) for key in ("ms", "tokens_per_s", "mfu")}
+            of = {key: statistics.median(line[key] for line in steps[WARM_UP:]) for key in ("ms", "mfu")}
             counted = self.report.count(m["program"], last)
-            return {"batch": m["batch"], **of, "peak_flops": first["peak_flops"],
-                    "all_ms": [line["ms"] for line in steps],
-                    "planned_peak_bytes": first["planned_peak_bytes"], "peak_bytes": last["peak_bytes"],
+            return {"batch": m["batch"], **of, "first": first, "last": last, "all_ms": [line["ms"] for line in steps],
                     "losses": [steps[0]["loss"], steps[-1]["loss"]],
-                    "message": f"{of['ms']:.2f} ms, {of['tokens_per_s']:.0f} tokens/s, mfu {of['mfu']:.3f}"
+                    "message": f"{of['ms']:.2f} ms, {self.rate_text(m, of['ms'])}, mfu {of['mfu']:.3f}"
                                + (f"; {counted}" if counted else "")}
         return action
 
+    @staticmethod
+    def rate_text(m, ms):
+        of = m["batch"] * m["model"].get("context", 1) / ms * 1e3
+        return f"{of:.0f} {'tokens' if 'context' in m['model'] else 'samples'}/s"
+
     def measure(self, part, m, suffix="", *options):
-        return Task(part, "measurements", m["program"] + suffix, self.train_gpt(m, *options), MEASURE_SECONDS,
+        return Task(part, "measurements", m["program"] + suffix, self.train(m, *options), MEASURE_SECONDS,
                     (m["program"],), True)
 
-    def pytorch(self, part, m, how):
+    def pytorch(self, m, how):
         """how: eager or compiled."""
         def action(seconds):
-            sizes = [self.manifest["gpt"][key] for key in ("layers", "heads", "width", "context", "vocabulary")]
-            words = map(str, [*sizes, m["batch"], m["precision"], UPDATES, how])
+            words = [json.dumps(m["model"]), *map(str, (m["batch"], m["precision"], UPDATES, how))]
             try:
-                text = toolchain.run([sys.executable, os.path.join(HERE, "pytorch_gpt.py"), *words], seconds)
+                text = toolchain.run([sys.executable, os.path.join(HERE, "pytorch_step.py"), *words], seconds)
             except Failed as cause:
                 if "No module named 'torch'" in str(cause):
                     raise Missing("Python has no PyTorch here") from None
@@ -168,9 +238,8 @@ class Work:
                     raise NoMemory(f"PyTorch has not the memory for a batch of {m['batch']}: {cause}") from None
                 raise
             found = json.loads(text.strip().splitlines()[-1])
-            found["tokens_per_s"] = m["batch"] * self.manifest["gpt"]["context"] / found["ms"] * 1e3
-            return {"batch": m["batch"], **found, "message": f"{found['ms']:.2f} ms, {found['tokens_per_s']:.0f} tokens/s"}
-        return Task(part, "measurements", f"{m['program']} by PyTorch, {how}", action, TORCH_SECONDS, (), True)
+            return {"batch": m["batch"], **found, "message": f"{found['ms']:.2f} ms, {self.rate_text(m, found['ms'])}"}
+        return Task("pytorch", "measurements", f"{m['program']} by PyTorch, {how}", action, TORCH_SECONDS, (), True)
 
     def copy_rate(self, copied_bytes):
         def action(seconds):
@@ -185,6 +254,7 @@ class Work:
 
         def action(seconds):
             printed = toolchain.run([self.program(folder, "profile")], seconds)
+            printed = "".join(f"{line}\n" for line in printed.splitlines() if not line.startswith("pd: ")) # notes
             return {"printed": printed, "message": f"{len(printed.splitlines())} lines"}
         return Task("profile", "measurements", "profile", action, MEASURE_SECONDS, (folder,), True)
 
@@ -220,24 +290,29 @@ class Work:
     # ---- in order ----------------------------------------------------------------------------------------------
 
     def tasks(self, copied_bytes):
-        """All of them, those that are wanted most first."""
+        """All of them, those of most worth first."""
         measures = self.manifest["measures"]
         checks = list(self.checks())
         found = []
         if measures:
-            found += [self.measure("gpt2", measures[0]), self.pytorch("pytorch", measures[0], "eager"),
-                      self.pytorch("pytorch", measures[0], "compiled"), self.copy_rate(copied_bytes)]
+            first = measures[0]
+            found += [self.measure("gpt2", first)]
+            found += [self.measure("tuned", m, suffix, *options) for m in measures if m["part"] == "tuned"
+                      for suffix, options in (("", ()), (" with CUDA graphs", ("--graphs",)))]
+            found += [self.pytorch(first, how) for how in first["pytorch"]]
+            found += [self.copy_rate(copied_bytes)]
             found += [self.profile(), self.kernel_times()] if self.manifest["profile"] else []
         found += self.kernel_tests()
         found += [task for task in checks if not task.alone]
+        found += self.generations()
+        found += [self.killed_rank()] if "ranks.pipeline.f32" in self.ranks else []
         if measures:
-            found += [self.measure("batches", measures[0], " with CUDA graphs", "--graphs")]
-            for m in measures[1:]:
-                found += [self.measure("batches", m)]
-            for m in measures[1:3]:
-                found += [self.pytorch("pytorch", m, "compiled")]
+            found += [self.measure("graphs", first, " with CUDA graphs", "--graphs")]
+        for m in measures[1:]:
+            if m["part"] != "tuned":
+                found += [self.measure(m["part"], m), *(self.pytorch(m, how) for how in m["pytorch"])]
         return found + [task for task in checks if task.alone]
 
 
-PARTS = ("gpt2", "pytorch", "profile", "kernels", "golden", "graphs", "models", "ranks", "peer", "nccl", "batches", "sanitizer")
-__all__ = ["COUNTS", "PARTS", "Task", "Work", "work"]
+PARTS = ("gpt2", "tuned", "pytorch", "profile", "kernels", "golden", "graphs", "models", "ranks", "peer", "nccl", "modes",
+         "batches", "resnet50", "xl", "variants", "sanitizer")
