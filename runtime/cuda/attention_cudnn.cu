@@ -19,23 +19,84 @@ static std::string name_of(const struct pd_attention &a, bool backward) {
 
 /* ---- plans that run ------------------------------------------------------------------------------- */
 
-/* A graph and what does it. */
-struct Made {
+/* The graph of some of a call's samples, and its plan. */
+struct Slice {
+  int64_t samples = 0;
   std::unique_ptr<pd_attention_graph> graph;
   pd_cudnn_plan plan;
 };
 
-static std::unique_ptr<pd_attention_graph> graph_of(const pd_attention_call &c) {
-  return c.backward ? pd_attention_backward_graph(*c.of, "") : pd_attention_forward_graph(*c.of, "");
+/* A call's plans. One slice of all samples, or slices one after another where all need a larger workspace than
+ * PD_ATTENTION_WORKSPACE. */
+struct Made {
+  Slice each, last; /* last: the remaining samples, 0 where `each` divides the batch */
+  std::string error;
+  bool deterministic() const { return each.plan.deterministic && (!last.samples || last.plan.deterministic); }
+  int64_t workspace() const { return std::max(each.plan.workspace, last.plan.workspace); }
+};
+
+static std::unique_ptr<pd_attention_graph> graph_of(const struct pd_attention &of, bool backward) {
+  return backward ? pd_attention_backward_graph(of, "") : pd_attention_forward_graph(of, "");
 }
 
-/* False: cuDNN refuses; made->plan.error says why. */
-static bool run(Made *made, const pd_attention_call &c, void *workspace) {
+static Slice slice_of(const pd_attention_call &c, int64_t samples, const pd_cudnn_engine &engine) {
+  struct pd_attention of = *c.of;
+  of.batch = samples;
+  Slice s;
+  s.samples = samples;
+  s.graph = graph_of(of, c.backward);
+  s.plan = pd_cudnn_plan_for(&s.graph->graph, engine);
+  return s;
+}
+
+/* A number of samples whose workspace should be small enough, as `samples` need `workspace` bytes; 0: there is none. The
+ * batch is dealt evenly. Each slice begins at a multiple of 16 bytes in lse and delta, as cuDNN's operands must. */
+static int64_t fewer_samples(const struct pd_attention &of, int64_t samples, int64_t workspace) {
+  int64_t row_floats = of.heads * of.length, unit = row_floats % 4 == 0 ? 1 : row_floats % 2 == 0 ? 2 : 4;
+  int64_t most = std::min(samples - 1, samples * PD_ATTENTION_WORKSPACE / workspace) / unit * unit;
+  if (most == 0) return 0;
+  int64_t slices = (of.batch + most - 1) / most, even = (of.batch + slices - 1) / slices;
+  return (even + unit - 1) / unit * unit;
+}
+
+/* Depends on sizes, engine, GPU and cuDNN's version alone: a program makes the slices that were measured. */
+static std::unique_ptr<Made> make(const pd_attention_call &c, const pd_cudnn_engine &engine) {
+  auto made = std::make_unique<Made>();
+  int64_t batch = c.of->batch, workspace = 0;
+  for (int64_t samples = batch; samples > 0; samples = fewer_samples(*c.of, samples, workspace)) {
+    made->each = slice_of(c, samples, engine);
+    workspace = made->each.plan.workspace;
+    if (!made->each.plan.error.empty() || workspace <= PD_ATTENTION_WORKSPACE) break;
+  }
+  if (int64_t rest = batch % made->each.samples; rest > 0 && made->each.plan.error.empty())
+    made->last = slice_of(c, rest, engine);
+  made->error = made->each.plan.error.empty() ? made->last.plan.error : made->each.plan.error;
+  return made;
+}
+
+/* Where the operands' samples from `first` on begin, in the order of pd_attention_graph. */
+static std::vector<void *> operands_from(const pd_attention_call &c, int64_t first) {
   const attention &a = c.a;
-  std::vector<void *> at = {a.q.at, a.k.at, a.v.at, a.o.at, a.lse};
-  for (void *x : {a.d_o.at, c.delta, a.dq.at, a.dk.at, a.dv.at})
-    if (c.backward) at.push_back(x);
-  return pd_cudnn_run(&made->plan, pd_stream, made->graph->operands, at, workspace);
+  auto tensor = [&](const attention_tensor &t) -> void * {
+    return static_cast<pd_bf16 *>(t.at) + first * t.batch;
+  };
+  auto rows = [&](void *at) -> void * { return static_cast<float *>(at) + first * c.of->heads * c.of->length; };
+  std::vector<void *> at = {tensor(a.q), tensor(a.k), tensor(a.v), tensor(a.o), rows(a.lse)};
+  if (c.backward)
+    for (void *x : {tensor(a.d_o), rows(c.delta), tensor(a.dq), tensor(a.dk), tensor(a.dv)}) at.push_back(x);
+  return at;
+}
+
+/* False: cuDNN refuses; made->error says why. */
+static bool run(Made *made, const pd_attention_call &c, void *workspace) {
+  for (int64_t first = 0; first < c.of->batch; first += made->each.samples) {
+    Slice *s = first + made->each.samples <= c.of->batch ? &made->each : &made->last;
+    if (!pd_cudnn_run(&s->plan, pd_stream, s->graph->operands, operands_from(c, first), workspace)) {
+      made->error = s->plan.error;
+      return false;
+    }
+  }
+  return true;
 }
 
 static std::string text_of(const pd_cudnn_engine &e) {
@@ -95,14 +156,11 @@ static std::unique_ptr<Made> start_planned(const pd_attention_call &c) {
     pd_counts.own_attentions++;
     return nullptr;
   }
-  auto made = std::make_unique<Made>();
-  made->graph = graph_of(c);
-  made->plan = pd_cudnn_plan_for(&made->graph->graph, engine);
-  std::string why = made->plan.error;
-  if (why.empty() && made->plan.workspace > p->workspace)
-    why =
-        "it needs " + std::to_string(made->plan.workspace) + " bytes of workspace, more than when it was measured";
-  if (why.empty() && !run(made.get(), c, c.workspace)) why = made->plan.error;
+  std::unique_ptr<Made> made = make(c, engine);
+  std::string why = made->error;
+  if (why.empty() && made->workspace() > p->workspace)
+    why = "it needs " + std::to_string(made->workspace()) + " bytes of workspace, more than when it was measured";
+  if (why.empty() && !run(made.get(), c, c.workspace)) why = made->error;
   if (!why.empty()) {
     refuse(c, why);
     return nullptr;
@@ -130,7 +188,7 @@ static void run_planned(const pd_attention_call &c) {
     c.own();
   else if (!run(made, c, c.workspace))
     pd_fail("cuDNN has computed %s, and refuses to do it again: %s", name_of(*c.of, c.backward).c_str(),
-            made->plan.error.c_str());
+            made->error.c_str());
 }
 
 /* ---- the fastest ---------------------------------------------------------------------------------- */
@@ -181,19 +239,17 @@ void pd_time_attentions(bool on) {
   timed_check.numbers = nullptr;
 }
 
-/* Why an engine may not be used; empty: it may. Leaves its plan in *made. */
+/* Why an engine may not be used, by its plans in *made; empty: it may. */
 static std::string try_engine(const pd_attention_call &c, const pd_cudnn_engine &engine, Made *made) {
   enum { RUNS = 8 };
-  made->graph = graph_of(c);
-  made->plan = pd_cudnn_plan_for(&made->graph->graph, engine);
-  if (!made->plan.error.empty()) return made->plan.error;
-  if (!made->plan.deterministic) return "it adds up in no fixed order";
-  if (made->plan.workspace > PD_ATTENTION_WORKSPACE) return "it needs too much workspace";
-  void *workspace = timed_workspace(made->plan.workspace);
-  if (made->plan.workspace && !workspace) return "the device has no memory for its workspace";
+  if (!made->error.empty()) return made->error;
+  if (!made->deterministic()) return "it adds up in no fixed order";
+  if (made->workspace() > PD_ATTENTION_WORKSPACE) return "it needs too much workspace";
+  void *workspace = timed_workspace(made->workspace());
+  if (made->workspace() && !workspace) return "the device has no memory for its workspace";
   uint64_t first = 0;
   for (int i = 0; i < RUNS; i++) {
-    if (!run(made, c, workspace)) return made->plan.error;
+    if (!run(made, c, workspace)) return made->error;
     uint64_t bits = pd_attention_bits(timed_check, c.a, c.backward);
     if (i > 0 && bits != first) return "it gave other bits when it ran again";
     first = bits;
@@ -213,7 +269,7 @@ static void fill(const pd_attention_call &c) {
 
 static void measure(const pd_attention_call &c, Measured *m) {
   enum { MOST = 6 };
-  std::vector<pd_cudnn_engine> engines = pd_attention_engines(graph_of(c).get(), c.backward);
+  std::vector<pd_cudnn_engine> engines = pd_attention_engines(graph_of(*c.of, c.backward).get(), c.backward);
   std::vector<std::unique_ptr<Made>> made;
   std::vector<pd_cudnn_engine> usable;
   if (engines.size() > MOST)
@@ -221,7 +277,7 @@ static void measure(const pd_attention_call &c, Measured *m) {
   fill(c);
   std::string why; /* what is wrong with the engine that should be the fastest */
   for (const pd_cudnn_engine &engine : engines) {
-    auto one = std::make_unique<Made>();
+    std::unique_ptr<Made> one = make(c, engine);
     std::string refused = try_engine(c, engine, one.get());
     if (!refused.empty()) {
       if (why.empty()) why = refused;
@@ -236,7 +292,7 @@ static void measure(const pd_attention_call &c, Measured *m) {
     return;
   }
   std::vector<std::function<void()>> runs = {c.own};
-  for (auto &one : made) runs.push_back([&one, &c] { run(one.get(), c, timed_workspace(one->plan.workspace)); });
+  for (auto &one : made) runs.push_back([&one, &c] { run(one.get(), c, timed_workspace(one->workspace())); });
   std::vector<double> seconds = pd_time_in_turns(runs);
   size_t best = 1;
   for (size_t i = 2; i < seconds.size(); i++)
@@ -244,7 +300,7 @@ static void measure(const pd_attention_call &c, Measured *m) {
   m->own_seconds = seconds[0];
   m->seconds = seconds[best];
   m->engine = usable[best - 1];
-  m->workspace = made[best - 1]->plan.workspace;
+  m->workspace = made[best - 1]->workspace();
   if (seconds[best] <= PD_FASTER * seconds[0]) m->made = std::move(made[best - 1]);
 }
 

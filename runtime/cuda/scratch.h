@@ -329,8 +329,11 @@ PD_PLANNED void *pd_attention_workspace(const struct pd_attention *a, bool backw
   return pd_scratch_begin(scratch) + pd_scratch_part(pd_attention_rows_bytes(a, backward));
 }
 
-/* The largest workspace that is considered: as cuDNN's for convolutions. */
+/* The limit of cuDNN's workspace, as for convolutions. An attention that needs more is computed in slices of samples.
+ * Tests of slices set a smaller limit. */
+#ifndef PD_ATTENTION_WORKSPACE
 #define PD_ATTENTION_WORKSPACE (256 * (int64_t)PD_MIB)
+#endif
 
 /* What plans know an attention by, for cuDNN: all that says which of its engines is the fastest. */
 enum { PD_ATTENTION_NAME = 160 };

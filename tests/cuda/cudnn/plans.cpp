@@ -69,6 +69,24 @@ static void expect_workspace(const Case &c, int arch, bool backward, int64_t byt
   if (bytes >= 0 && !good) printf("FAIL %s: a workspace of %lld bytes\n", c.model, (long long)bytes), failures++;
 }
 
+/* An engine of the large microbatch also makes plans of its slices, within the limit: of 8 samples, and of 7 as a rest. */
+static void expect_slices(const Case &c, const std::string &device) {
+  struct pd_attention a = describe(c);
+  auto all = pd_attention_backward_graph(a, device);
+  for (const pd_cudnn_engine &engine : pd_attention_engines(all.get(), true)) {
+    if (!pd_cudnn_plan_for(&all->graph, engine).error.empty()) continue;
+    for (int64_t samples : {8, 7}) {
+      a.batch = samples;
+      auto slice = pd_attention_backward_graph(a, device);
+      pd_cudnn_plan plan = pd_cudnn_plan_for(&slice->graph, engine);
+      bool good = plan.error.empty() && plan.workspace <= PD_ATTENTION_WORKSPACE;
+      printf("%s, %lld samples: engine %lld, workspace %lld %s\n", c.model, (long long)samples,
+             (long long)engine.id, (long long)plan.workspace, plan.error.c_str());
+      if (!good) printf("FAIL a slice\n"), failures++;
+    }
+  }
+}
+
 /* Graphs that are wrong in a way that cuDNN can see. */
 static void expect_refusals(const std::string &device) {
   struct pd_attention a = describe(cases[0]);
@@ -94,6 +112,7 @@ int main(int n, char **argument) {
   const std::string device = device_in_words(arch);
   for (const Case &c : cases)
     for (bool backward : {false, true}) expect_workspace(c, arch, backward, try_all(c, device, backward));
+  expect_slices(cases[1], device);
   expect_refusals(device);
   return failures > 0;
 }

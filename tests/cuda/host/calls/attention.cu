@@ -1,6 +1,6 @@
 /* Who computes attention: without a plan our own kernels; where algorithms are timed the fastest of cuDNN's engines that
- * are right and keep their bits; by a plan's numbers the same bits again, wherever rows stand; our own kernels where
- * cuDNN refuses. The stand-in's engines differ in the order of their sums, so that bits say which one it was. With an
+ * are right and keep their bits; by a plan's numbers the same bits again, wherever rows stand and whether samples come in
+ * slices; our own kernels where cuDNN refuses. The stand-in's engines differ in the order of their sums, so that bits say which one it was. With an
  * argument (mask, statistic, stride) the stand-in gets that wrong, and a program that has such a plan must not go on. */
 #include "test.h"
 
@@ -16,15 +16,26 @@ struct Case {
   bool causal;
   int64_t apart;
 };
-static const Case cases[] = {
-    {4, 4, 40, 32, true, 0}, {4, 2, 33, 16, true, 0}, {2, 1, 24, 8, false, 0}, {2, 2, 40, 64, false, 0}};
-enum { N = sizeof cases / sizeof *cases, SAMPLES = 2 };
+/* With SAMPLES=5 and PD_ATTENTION_WORKSPACE=20500 the backward passes of these are computed 2, 3, 5, 2 and 4 samples at a
+ * time: the fourth's five samples in slices of 2, 2 and 1, the last's begin at multiples of 16 bytes. */
+static const Case cases[] = {{4, 4, 40, 32, true, 0},
+                             {4, 2, 33, 16, true, 0},
+                             {2, 1, 24, 8, false, 0},
+                             {2, 2, 40, 64, false, 0},
+                             {1, 1, 33, 64, false, 0}};
+#ifndef SAMPLES
+#define SAMPLES 2
+#endif
+enum { N = sizeof cases / sizeof *cases };
 
-static struct pd_attention describe(const Case &c) {
+/* The stand-in's workspace of a backward pass, but for 12 bytes. */
+static int64_t sample_workspace(const Case &c) { return 2 * c.heads * c.length * c.size; }
+
+static struct pd_attention describe(const Case &c, int64_t samples) {
   struct pd_attention a;
   memset(&a, 0, sizeof a);
   int64_t row = (c.heads + 2 * c.kv_heads) * c.size + c.apart, o_row = c.heads * c.size + c.apart;
-  a.batch = SAMPLES, a.heads = c.heads, a.kv_heads = c.kv_heads, a.length = a.kv_length = c.length,
+  a.batch = samples, a.heads = c.heads, a.kv_heads = c.kv_heads, a.length = a.kv_length = c.length,
   a.size = c.size;
   a.causal = c.causal, a.scale = 1 / sqrtf((float)c.size);
   a.q = a.k = a.v = a.dq = a.dk = a.dv = {c.length * row, c.size, row};
@@ -48,14 +59,20 @@ static Floats with_gaps(const Floats &x, int64_t of, int64_t apart) {
   return y;
 }
 
+/* Numbers of one of SAMPLES samples, or of all: sample -1. */
+static Floats random_sample(int64_t numbers, int sample) {
+  Floats all = random_floats(SAMPLES * numbers);
+  if (sample < 0) return all;
+  return Floats(all.begin() + sample * numbers, all.begin() + (sample + 1) * numbers);
+}
+
 /* The results: o, lse and gradients, one behind the other. `workspace`: bytes that the plan has room for. */
-static Floats compute(const Case &c, int64_t workspace) {
-  static std::vector<struct pd_attention> kept(64); /* a program's objects stay where they are */
-  struct pd_attention a = describe(c);
+static Floats compute(const Case &c, int64_t workspace, int sample = -1) {
+  struct pd_attention a = describe(c, sample < 0 ? SAMPLES : 1);
   random_state = 1;
-  int64_t of = (c.heads + 2 * c.kv_heads) * c.size, o_of = c.heads * c.size, rows = SAMPLES * c.length;
-  Array qkv(PD_BF16, with_gaps(random_floats(rows * of), of, c.apart));
-  Array d_o(PD_BF16, with_gaps(random_floats(rows * o_of), o_of, c.apart));
+  int64_t of = (c.heads + 2 * c.kv_heads) * c.size, o_of = c.heads * c.size, rows = a.batch * c.length;
+  Array qkv(PD_BF16, with_gaps(random_sample(c.length * of, sample), of, c.apart));
+  Array d_o(PD_BF16, with_gaps(random_sample(c.length * o_of, sample), o_of, c.apart));
   Array o(PD_BF16, filled(rows * (o_of + c.apart), 7)), d(PD_BF16, filled(rows * (of + c.apart), 7));
   Array lse(PD_F32, filled(rows * c.heads, 7));
   int64_t k = c.heads * c.size, v = k + c.kv_heads * c.size;
@@ -159,7 +176,8 @@ static std::vector<Told> the_fastest_that_is_right_is_taken() {
     expect(t.of.workspace >= 12, "no workspace is told");
   }
   expect(told().empty(), "told twice");
-  expect(plan[0].name == "forward bf16 [2, 4, 40, 32] of [4, 40] causal", "what it is called");
+  expect(plan[0].name == "forward bf16 [" + std::to_string(SAMPLES) + ", 4, 40, 32] of [4, 40] causal",
+         "what it is called");
   return plan;
 }
 
@@ -168,6 +186,60 @@ static int64_t largest(const std::vector<Told> &plan) {
   for (const Told &t : plan) most = t.of.workspace > most ? t.of.workspace : most;
   return most;
 }
+
+/* ---- slices ---------------------------------------------------------------------------------------- */
+
+/* All results as they should be, from those of each sample computed alone. */
+static std::vector<Floats> one_by_one(std::vector<Told> plan) {
+  std::string samples = "[" + std::to_string(SAMPLES) + ",";
+  for (Told &t : plan) t.name.replace(t.name.find(samples), samples.size(), "[1,");
+  use(plan, device, VERSION);
+  std::vector<Floats> all;
+  for (const Case &c : cases) {
+    size_t parts[] = {(size_t)(c.length * c.heads * c.size), (size_t)(c.length * c.heads),
+                      (size_t)(c.length * (c.heads + 2 * c.kv_heads) * c.size)};
+    Floats together[3];
+    for (int sample = 0; sample < SAMPLES; sample++) {
+      Floats one = compute(c, largest(plan), sample);
+      auto from = one.begin();
+      for (int i = 0; i < 3; from += (ptrdiff_t)parts[i++])
+        together[i].insert(together[i].end(), from, from + (ptrdiff_t)parts[i]);
+    }
+    all.emplace_back();
+    for (const Floats &part : together) all.back().insert(all.back().end(), part.begin(), part.end());
+  }
+  return all;
+}
+
+/* What each backward pass is planned to need is what its largest slice does, and bits are those of no slices. */
+static void slices_have_the_same_bits(const std::vector<Told> &plan) {
+  static const int64_t samples[N] = {2, 3, 5, 2, 4};
+  for (size_t i = 0; i < N; i++) {
+    int64_t all = sample_workspace(cases[i]) * SAMPLES + 12, limit = PD_ATTENTION_WORKSPACE;
+    int64_t expected = all <= limit ? all : sample_workspace(cases[i]) * samples[i] + 12;
+    if (plan[2 * i + 1].of.workspace != expected)
+      pd_fail("case %zu: a workspace of %lld bytes, not %lld", i, (long long)plan[2 * i + 1].of.workspace,
+              (long long)expected);
+  }
+  std::vector<Floats> alone = one_by_one(plan);
+  use(plan, device, VERSION);
+  expect(compute_all(0, largest(plan)) == alone, "samples computed together have other bits");
+  expect(pd_counts.own_attentions == 0, "some were our own kernels'");
+}
+
+/* Slices of one sample need too much, or their rows' floats would begin at no multiples of 16 bytes. */
+static void what_has_no_slices_is_left(void) {
+  for (const Case &c : {Case{4, 4, 40, 96, true, 0}, Case{1, 1, 33, 128, true, 0}}) {
+    if (sample_workspace(c) * SAMPLES + 12 <= PD_ATTENTION_WORKSPACE) continue;
+    pd_time_attentions(true);
+    compute(c, 0);
+    std::vector<Told> plan = told();
+    pd_time_attentions(false);
+    expect(plan.size() == 1 && plan[0].name.find("forward") == 0, "a workspace over the limit is told");
+  }
+}
+
+/* ---- plans ----------------------------------------------------------------------------------------- */
 
 static void a_plan_says_who(const std::vector<Told> &plan, const std::vector<Floats> &own) {
   use(plan, device, VERSION);
@@ -232,6 +304,8 @@ int main(int n_arguments, char **argument) {
     pd_fail("a program goes on with what is wrong");
   }
   std::vector<Told> plan = the_fastest_that_is_right_is_taken();
+  slices_have_the_same_bits(plan);
+  what_has_no_slices_is_left();
   a_plan_says_who(plan, own);
   what_is_refused_is_counted(plan, own);
   return 0;
