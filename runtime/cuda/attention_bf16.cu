@@ -146,7 +146,8 @@ template <int D, int TILES, int KEYS, bool MASKED> static void launch_masked(con
   constexpr size_t SHARED = tile_bytes(ROWS + 2 * KEYS, D);
   static const bool ready = (allow_shared(forward<D, TILES, KEYS, MASKED>, SHARED), true);
   (void)ready;
-  dim3 grid((unsigned)(a.batch * a.heads), (unsigned)tiles_of(a.length, ROWS));
+  dim3 grid((unsigned)(a.batch * a.heads),
+            pd_grid_all(tiles_of(a.length, ROWS), "attention of a sequence so long"));
   PD_LAUNCH((forward<D, TILES, KEYS, MASKED>), grid, THREADS, SHARED, pd_stream, a);
 }
 

@@ -175,7 +175,8 @@ template <class B, bool MASKED> static void launch_masked(const attention &a) {
   static const bool ready = (allow_shared(backward<B, MASKED>, B::SHARED), true);
   (void)ready;
   int heads = B::OWNS_KEYS ? a.kv_heads : a.heads, n = B::OWNS_KEYS ? a.kv_length : a.length;
-  dim3 grid((unsigned)(a.batch * heads), (unsigned)tiles_of(n, B::OWN), B::PARTS);
+  dim3 grid((unsigned)(a.batch * heads), pd_grid_all(tiles_of(n, B::OWN), "attention of a sequence so long"),
+            B::PARTS);
   PD_LAUNCH((backward<B, MASKED>), grid, THREADS, B::SHARED, pd_stream, a);
 }
 

@@ -273,7 +273,8 @@ template <int D, int I, int J> static void launch_forward(const attention &a) {
   constexpr size_t SHARED = shared_bytes(D, OWN + 2 * KEYS, OWN, KEYS);
   static const bool ready = (allow_shared(forward<D, I, J>, SHARED), true);
   (void)ready;
-  dim3 grid((unsigned)(a.batch * a.heads), (unsigned)tiles_of(a.length, OWN));
+  dim3 grid((unsigned)(a.batch * a.heads),
+            pd_grid_all(tiles_of(a.length, OWN), "attention of a sequence so long"));
   PD_LAUNCH((forward<D, I, J>), grid, THREADS, SHARED, pd_stream, a);
 }
 
@@ -283,7 +284,7 @@ template <bool OWNS_KEYS, int D, int I> static void launch_backward(const attent
   static const bool ready = (allow_shared(backward<OWNS_KEYS, D, I>, SHARED), true);
   (void)ready;
   int heads = OWNS_KEYS ? a.kv_heads : a.heads, n = OWNS_KEYS ? a.kv_length : a.length;
-  dim3 grid((unsigned)(a.batch * heads), (unsigned)tiles_of(n, OWN));
+  dim3 grid((unsigned)(a.batch * heads), pd_grid_all(tiles_of(n, OWN), "attention of a sequence so long"));
   PD_LAUNCH((backward<OWNS_KEYS, D, I>), grid, THREADS, SHARED, pd_stream, a);
 }
 

@@ -172,32 +172,36 @@ static void unpack_weights(const struct pd_convolution_shape &s, char *scratch, 
   PD_LAUNCH(unpack, p.grid, THREADS, 0, pd_stream, pd_written(p.at), p.in, p.taps, p.n, s.accumulate, w);
 }
 
-/* N neighbouring channels a thread; blockIdx.y: a sample, of `elements`. */
+/* N neighbouring channels a thread; blockIdx.y: the first of a thread's samples, of `elements` each. */
 template <typename T, int N>
-static __global__ void __launch_bounds__(THREADS, 1) add_bias(pd_in bias, int channels, int elements, T *y) {
+static __global__ void __launch_bounds__(THREADS, 1)
+    add_bias(pd_in bias, int channels, int elements, int64_t samples, T *y) {
   int i = static_cast<int>(blockIdx.x * THREADS + threadIdx.x) * N;
   if (i >= elements) return;
-  T *at = y + static_cast<int64_t>(blockIdx.y) * elements + i;
-  float x[N];
-  pd_get(x, at);
-  for (int j = 0; j < N; j++) x[j] += pd_element(bias, i % channels + j);
-  pd_put(at, x);
+  for (int64_t sample = blockIdx.y; sample < samples; sample += gridDim.y) {
+    T *at = y + sample * elements + i;
+    float x[N];
+    pd_get(x, at);
+    for (int j = 0; j < N; j++) x[j] += pd_element(bias, i % channels + j);
+    pd_put(at, x);
+  }
 }
 
 static void add_bias_to(const struct pd_convolution_shape &s, pd_in bias, pd_out y) {
   int channels = static_cast<int>(s.out_channels);
   int64_t elements = pd_convolution_out(&s, 0) * pd_convolution_out(&s, 1) * channels;
-  if (elements > INT32_MAX || s.batch > 65535) pd_fail("a convolution's result is too large to add a bias to");
+  if (elements > INT32_MAX) pd_fail("a convolution's result is too large to add a bias to");
   pd_by_type(y.type, [&](auto example) {
     using T = decltype(example);
     enum { N = 16 / sizeof(T) };
     bool packed = channels % N == 0 && pd_aligned(y.at, 16);
     int n = static_cast<int>(elements), each = packed ? N : 1, blocks = (n / each + THREADS - 1) / THREADS;
-    dim3 grid(static_cast<unsigned>(blocks), static_cast<unsigned>(s.batch));
+    dim3 grid(static_cast<unsigned>(blocks), pd_grid_part(s.batch));
+    T *at = static_cast<T *>(y.at);
     if (packed)
-      PD_LAUNCH((add_bias<T, N>), grid, THREADS, 0, pd_stream, bias, channels, n, static_cast<T *>(y.at));
+      PD_LAUNCH((add_bias<T, N>), grid, THREADS, 0, pd_stream, bias, channels, n, s.batch, at);
     else
-      PD_LAUNCH((add_bias<T, 1>), grid, THREADS, 0, pd_stream, bias, channels, n, static_cast<T *>(y.at));
+      PD_LAUNCH((add_bias<T, 1>), grid, THREADS, 0, pd_stream, bias, channels, n, s.batch, at);
   });
 }
 

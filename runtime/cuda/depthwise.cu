@@ -89,7 +89,7 @@ static __global__ void __launch_bounds__(THREADS)
 
 static dim3 grid_of(int64_t pixels, int channels) {
   return dim3(static_cast<unsigned>((pixels + ROWS - 1) / ROWS),
-              static_cast<unsigned>((channels + LANES - 1) / LANES));
+              pd_grid_all((channels + LANES - 1) / LANES, "a depthwise convolution of so many channels"));
 }
 
 void pd_depthwise_forward(const struct pd_convolution_shape &s, pd_in x, pd_in w, pd_in bias, pd_out y) {
@@ -107,8 +107,8 @@ void pd_depthwise_backward(const struct pd_convolution_shape &s, pd_in dy, pd_in
 void pd_depthwise_weights(const struct pd_convolution_shape &s, pd_in x, pd_in dy, pd_out dw, char *scratch) {
   Geometry g = pd_geometry(s);
   int taps = g.kernel[0] * g.kernel[1], parts = static_cast<int>(pd_depthwise_parts(&s)), n = g.out * taps;
-  dim3 grid(static_cast<unsigned>((g.out + LANES - 1) / LANES), static_cast<unsigned>(taps),
-            static_cast<unsigned>(parts));
+  dim3 grid(static_cast<unsigned>((g.out + LANES - 1) / LANES),
+            pd_grid_all(taps, "a depthwise convolution of kernels so large"), static_cast<unsigned>(parts));
   float *partial = reinterpret_cast<float *>(scratch);
   PD_LAUNCH(depthwise_weights, grid, THREADS, 0, pd_stream, g, s.batch * g.out_height * g.out_width, x, dy,
             partial);

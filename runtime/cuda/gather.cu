@@ -228,7 +228,7 @@ void pd_gather_gradient_part(pd_out accumulator, const int32_t *index, pd_in gra
       packed(gradient.at, gradient.type, width, stride) && packed(accumulator.at, accumulator.type, width, width);
   int64_t panels = (width + 127) / 128;
   int shift = log_parts(rows, classes, panels);
-  dim3 grid(1u << shift, static_cast<unsigned>(panels));
+  dim3 grid(1u << shift, pd_grid_all(panels, "a gradient of rows so wide"));
   size_t bytes = static_cast<size_t>(classes * width * pd_size(accumulator.type));
   if (first) pd_cuda_check(cudaMemsetAsync(accumulator.at, 0, bytes, pd_stream), "zero a gradient");
   pd_by_type(gradient.type, [&](auto x) {

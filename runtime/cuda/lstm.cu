@@ -45,8 +45,18 @@ static __device__ int64_t length_of(const struct pd_lstm &l, const int32_t *leng
 }
 static __device__ float element_or_zero(const pd_in &x, int64_t i) { return x.at ? pd_element(x, i) : 0.0f; }
 
+/* A unit of the layer in a sample. Threads of a grid along x alone: along y it would be limited to 65535 samples. */
+struct Unit {
+  int64_t at, b, j; /* [batch][hidden] */
+};
+
+static __device__ Unit unit_of(int64_t hidden) {
+  int64_t at = static_cast<int64_t>(blockIdx.x) * THREADS + threadIdx.x;
+  return {at, at / hidden, at % hidden};
+}
+
 static dim3 grid_of(const struct pd_lstm *l) {
-  return dim3(static_cast<unsigned>((l->hidden + THREADS - 1) / THREADS), static_cast<unsigned>(l->batch));
+  return dim3(static_cast<unsigned>((l->batch * l->hidden + THREADS - 1) / THREADS));
 }
 
 /* ---- forward ------------------------------------------------------------------------------------ */
@@ -60,12 +70,11 @@ struct Forward {
   const float *z; /* what it adds to the gates; NULL where it is zero */
 };
 
-/* blockIdx.y: a sample; threads go over its units. */
 static __global__ void __launch_bounds__(THREADS, 1) cells_forward(Forward f, Step s) {
   const struct pd_lstm &l = f.l;
-  int64_t b = blockIdx.y, j = static_cast<int64_t>(blockIdx.x) * THREADS + threadIdx.x, hidden = l.hidden;
-  if (j >= hidden) return;
-  int64_t unit = b * hidden + j, at = (b * l.length + s.t) * hidden + j;
+  const auto [unit, b, j] = unit_of(l.hidden);
+  if (b >= l.batch) return;
+  int64_t hidden = l.hidden, at = (b * l.length + s.t) * hidden + j;
   int64_t row = 4 * (b * l.length + s.t) * hidden + j;
   float before =
       exists(l, s.before) ? pd_element(f.c, (b * l.length + s.before) * hidden + j) : element_or_zero(f.c0, unit);
@@ -90,9 +99,9 @@ static __global__ void __launch_bounds__(THREADS, 1) cells_forward(Forward f, St
 
 /* to[b][j] = from[b * stride + j], zeros where there is nothing to copy. */
 static __global__ void __launch_bounds__(THREADS)
-    copy_state(pd_in from, int64_t stride, int64_t hidden, pd_out to) {
-  int64_t b = blockIdx.y, j = static_cast<int64_t>(blockIdx.x) * THREADS + threadIdx.x;
-  if (j < hidden) pd_set_element(to, b * hidden + j, element_or_zero(from, b * stride + j));
+    copy_state(pd_in from, int64_t stride, int64_t batch, int64_t hidden, pd_out to) {
+  const auto [unit, b, j] = unit_of(hidden);
+  if (b < batch) pd_set_element(to, unit, element_or_zero(from, b * stride + j));
 }
 
 void pd_lstm_forward(const struct pd_lstm *l, pd_in x, pd_in w, pd_in h0, pd_in c0, const int32_t *lengths,
@@ -100,7 +109,7 @@ void pd_lstm_forward(const struct pd_lstm *l, pd_in x, pd_in w, pd_in h0, pd_in 
   char *z = pd_scratch_begin(scratch), *state = z + pd_lstm_gates_bytes(l), *rest = state + pd_lstm_state_bytes(l);
   const struct pd_matmul *product = product_of(pd_lstm_product(l));
   Forward f = {*l, lengths, x, c0, h, c, gates, pd_out_at(state, w.type), nullptr};
-  PD_LAUNCH(copy_state, grid_of(l), THREADS, 0, pd_stream, h0, l->hidden, l->hidden, f.state);
+  PD_LAUNCH(copy_state, grid_of(l), THREADS, 0, pd_stream, h0, l->hidden, l->batch, l->hidden, f.state);
   for (int64_t i = 0; i < l->length; i++) {
     if (i > 0 || h0.at) {
       pd_matmul(product, pd_written(f.state), w, nullptr, pd_out_at(z, PD_F32), rest);
@@ -109,9 +118,10 @@ void pd_lstm_forward(const struct pd_lstm *l, pd_in x, pd_in w, pd_in h0, pd_in 
     PD_LAUNCH(cells_forward, grid_of(l), THREADS, 0, pd_stream, f, step_of(l, i));
   }
   int64_t last = step_of(l, l->length - 1).t;
-  PD_LAUNCH(copy_state, grid_of(l), THREADS, 0, pd_stream, pd_written(f.state), l->hidden, l->hidden, h_n);
+  PD_LAUNCH(copy_state, grid_of(l), THREADS, 0, pd_stream, pd_written(f.state), l->hidden, l->batch, l->hidden,
+            h_n);
   PD_LAUNCH(copy_state, grid_of(l), THREADS, 0, pd_stream, pd_written(pd_moved(c, last * l->hidden)),
-            l->length * l->hidden, l->hidden, c_n);
+            l->length * l->hidden, l->batch, l->hidden, c_n);
 }
 
 /* ---- backward ----------------------------------------------------------------------------------- */
@@ -140,9 +150,9 @@ static __device__ float previous_h(const Backward &k, const Step &s, int64_t b, 
 
 static __global__ void __launch_bounds__(THREADS, 1) cells_backward(Backward k, Step s) {
   const struct pd_lstm &l = k.l;
-  int64_t b = blockIdx.y, j = static_cast<int64_t>(blockIdx.x) * THREADS + threadIdx.x, hidden = l.hidden;
-  if (j >= hidden) return;
-  int64_t unit = b * hidden + j, length = length_of(l, k.lengths, b), row = 4 * (b * l.length + s.t) * hidden + j;
+  const auto [unit, b, j] = unit_of(l.hidden);
+  if (b >= l.batch) return;
+  int64_t hidden = l.hidden, length = length_of(l, k.lengths, b), row = 4 * (b * l.length + s.t) * hidden + j;
   int64_t at = (b * l.length + s.t) * hidden + j;
   float dh = take_over(k, s, length, unit), d[4] = {};
   bool inside = s.t < length, starts = s.t == (l.reverse ? length - 1 : 0);
@@ -168,9 +178,8 @@ static __global__ void __launch_bounds__(THREADS, 1) cells_backward(Backward k, 
 
 /* s: the step that would come before all others. */
 static __global__ void __launch_bounds__(THREADS) pass_to_start(Backward k, Step s, pd_out dh0, pd_out dc0) {
-  int64_t b = blockIdx.y, j = static_cast<int64_t>(blockIdx.x) * THREADS + threadIdx.x;
-  int64_t unit = b * k.l.hidden + j;
-  if (j >= k.l.hidden) return;
+  const auto [unit, b, j] = unit_of(k.l.hidden);
+  if (b >= k.l.batch) return;
   pd_set_element(dh0, unit, take_over(k, s, length_of(k.l, k.lengths, b), unit));
   pd_set_element(dc0, unit, k.carried_c[unit]);
 }
@@ -196,9 +205,9 @@ void pd_lstm_backward(const struct pd_lstm *l, pd_in w, pd_in h0, pd_in c0, cons
                 nullptr,
                 reinterpret_cast<float *>(carried_h),
                 reinterpret_cast<float *>(carried_c)};
-  PD_LAUNCH(copy_state, grid_of(l), THREADS, 0, pd_stream, dh_n, l->hidden, l->hidden,
+  PD_LAUNCH(copy_state, grid_of(l), THREADS, 0, pd_stream, dh_n, l->hidden, l->batch, l->hidden,
             pd_out_at(carried_h, PD_F32));
-  PD_LAUNCH(copy_state, grid_of(l), THREADS, 0, pd_stream, dc_n, l->hidden, l->hidden,
+  PD_LAUNCH(copy_state, grid_of(l), THREADS, 0, pd_stream, dc_n, l->hidden, l->batch, l->hidden,
             pd_out_at(carried_c, PD_F32));
   for (int64_t i = l->length - 1; i >= 0; i--) {
     PD_LAUNCH(cells_backward, grid_of(l), THREADS, 0, pd_stream, k, step_of(l, i));

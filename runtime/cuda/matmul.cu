@@ -190,12 +190,11 @@ static const char *plan_product(const struct pd_matmul_shape &s, Plan *plan, uin
 
 enum { TILE = 64, DEPTH = 16, THREADS = 256, PER_THREAD = 4 };
 
-/* A tile of c; thread t has the sums of rows t / 16 + 16 i and columns t % 16 + 16 j. */
-static __global__ void __launch_bounds__(THREADS)
-    multiply(struct pd_matmul_shape s, pd_in a, pd_in b, pd_in bias, pd_out c) {
+/* A tile of product z's c; thread t has the sums of rows t / 16 + 16 i and columns t % 16 + 16 j. */
+static __device__ void multiply_tile(const struct pd_matmul_shape &s, const pd_in &a, const pd_in &b,
+                                     const pd_in &bias, const pd_out &c, int64_t m, int64_t n, int64_t z) {
   __shared__ float a_tile[DEPTH][TILE + 1], b_tile[DEPTH][TILE + 1];
   int t = threadIdx.x, row = t / 16, column = t % 16;
-  int64_t m = static_cast<int64_t>(blockIdx.x) * TILE, n = static_cast<int64_t>(blockIdx.y) * TILE, z = blockIdx.z;
   float sum[PER_THREAD][PER_THREAD] = {};
   for (int64_t k = 0; k < s.k; k += DEPTH) {
     for (int e = t; e < TILE * DEPTH; e += THREADS) {
@@ -221,13 +220,20 @@ static __global__ void __launch_bounds__(THREADS)
     }
 }
 
+/* blockIdx.x: a tile, tiles one below the other first; blockIdx.y: the first of a block's products. */
+static __global__ void __launch_bounds__(THREADS)
+    multiply(struct pd_matmul_shape s, int64_t down, pd_in a, pd_in b, pd_in bias, pd_out c) {
+  int64_t m = blockIdx.x % down * TILE, n = blockIdx.x / down * TILE;
+  for (int64_t z = blockIdx.y; z < s.batch; z += gridDim.y) multiply_tile(s, a, b, bias, c, m, n, z);
+}
+
 static void run_ours(const struct pd_matmul_shape &s, pd_in a, pd_in b, pd_in bias, pd_out c) {
   int64_t down = (s.m + TILE - 1) / TILE, across = (s.n + TILE - 1) / TILE;
-  if (across > 65535 || s.batch > 65535)
+  if (down * across > INT32_MAX)
     pd_fail("a product of %lld x [%lld, %lld] @ [%lld, %lld] with strides that cuBLASLt has not is too large",
             (long long)s.batch, (long long)s.m, (long long)s.k, (long long)s.k, (long long)s.n);
-  dim3 grid(static_cast<unsigned>(down), static_cast<unsigned>(across), static_cast<unsigned>(s.batch));
-  PD_LAUNCH(multiply, grid, THREADS, 0, pd_stream, s, a, b, bias, c);
+  dim3 grid(static_cast<unsigned>(down * across), pd_grid_part(s.batch));
+  PD_LAUNCH(multiply, grid, THREADS, 0, pd_stream, s, down, a, b, bias, c);
 }
 
 /* ---- with copied lines -------------------------------------------------------------------------- */
@@ -261,7 +267,8 @@ struct pd_matmul *pd_matmul_new(struct pd_matmul_shape shape) {
   return m;
 }
 
-/* to[i][j] = from[i][j] for lines of `length`; a warp a line, or some of it: blockIdx.y. */
+/* to[i][j] = from[i][j] for lines of `length`; a warp a line, or some of it: blockIdx.y. 64 lines fit PD_LINES_BYTES, so
+ * that these parts are far fewer than 65535. */
 static __global__ void __launch_bounds__(THREADS, 1)
     copy_lines(const pd_bf16 *__restrict__ from, int64_t apart, pd_bf16 *__restrict__ to, int64_t pitch,
                int64_t lines, int64_t length) {

@@ -149,8 +149,7 @@ static Pooling measured(const struct pd_pooling *p) {
 }
 
 static dim3 grid_for(const Pooling &p, int64_t elements, int n) {
-  int64_t blocks = (elements / n + THREADS - 1) / THREADS, samples = p.p.batch < 65535 ? p.p.batch : 65535;
-  return dim3(static_cast<unsigned>(blocks), static_cast<unsigned>(samples));
+  return dim3(static_cast<unsigned>((elements / n + THREADS - 1) / THREADS), pd_grid_part(p.p.batch));
 }
 
 static bool by_four(const struct pd_pooling *p, std::initializer_list<pd_in> operands) {

@@ -94,7 +94,8 @@ static void run_column_sums(const Work &work, int64_t matrices, int64_t rows, in
                             double *to) {
   const int64_t bands = pd_bands_of_sum(rows);
   auto kernel = add_bands<Pass, Work>;
-  dim3 grid(static_cast<unsigned>(matrices * bands), blocks(columns, THREADS));
+  dim3 grid(static_cast<unsigned>(matrices * bands),
+            pd_grid_all((columns + THREADS - 1) / THREADS, "the update of a matrix of so many columns"));
   PD_LAUNCH(kernel, grid, THREADS, 0, pd_stream, work, rows, columns, bands, parts);
   PD_LAUNCH(add_parts, blocks(matrices * columns, THREADS), THREADS, 0, pd_stream, parts, bands, columns,
             matrices * columns, to);

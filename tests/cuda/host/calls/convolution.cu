@@ -192,6 +192,20 @@ int main() {
                                        .stride = {1, 1},
                                        .padding = {2, 2},
                                        .dilation = {1, 1}};
+  /* more samples than a grid has blocks along y */
+  struct pd_convolution_shape many = {.kind = PD_CONVOLUTION,
+                                      .batch = 65537,
+                                      .in_channels = 1,
+                                      .out_channels = 1,
+                                      .groups = 1,
+                                      .height = 1,
+                                      .width = 1,
+                                      .bias = true,
+                                      .kernel = {1, 1},
+                                      .stride = {2, 2},
+                                      .padding = {0, 0},
+                                      .dilation = {1, 1}};
+  forward(many, PD_F32, PD_F32, PD_F32);
   check_counts(getenv("CUDNN_HOST_REFUSE"));
   check_tf32();
   for (int i = 0; i < 10; i++) {

@@ -167,5 +167,9 @@ int main() {
   }
   Layer wide = {.l = {2, 3, 300, false}, .starts = true, .lengths = {3, 1}};
   run(wide, PD_F32);
+  Layer many = {.l = {65537, 2, 3, false},
+                .starts = true,
+                .lengths = {}}; /* more samples than a grid has along y */
+  run(many, PD_F32);
   return 0;
 }
