@@ -53,15 +53,17 @@ static Problem random_problem() {
   return p;
 }
 
+/* rounded_first: allowed where the product and its bias are rounded to c's type before c is added. */
 struct Result {
-  std::vector<double> value, allowed;
+  std::vector<double> value, allowed, rounded_first;
 };
 
 /* tf32: the factors are rounded to 11 bits. */
 static Result reference(const Problem &p, const Array &a, const Array &b, const Array &bias, const Array &c,
                         bool tf32) {
   const struct pd_matmul_shape &s = p.s;
-  Result r = {std::vector<double>(c.host.begin(), c.host.end()), std::vector<double>(c.host.size())};
+  Result r = {std::vector<double>(c.host.begin(), c.host.end()), std::vector<double>(c.host.size()), {}};
+  r.rounded_first = r.allowed;
   double factor = (double)(s.k + 4) * 0x1p-23 + (tf32 ? 0x1p-10 : 0);
   for (int64_t z = 0; z < s.batch; z++)
     for (int64_t i = 0; i < s.m; i++)
@@ -78,6 +80,7 @@ static Result reference(const Problem &p, const Array &a, const Array &b, const 
         double other = p.bias != p.c ? rounding(PD_BF16) * fabs(add) : 0;
         r.value[at] = sum + add + before;
         r.allowed[at] = factor * (size + fabs(add) + fabs(before)) + rounding(p.c) * fabs(r.value[at]) + other;
+        r.rounded_first[at] = r.allowed[at] + (s.accumulate ? rounding(p.c) * fabs(sum + add) : 0);
       }
   return r;
 }
@@ -93,6 +96,17 @@ static bool is_the_librarys(const Problem &p) {
   const struct pd_matmul_shape &s = p.s;
   return p.a == p.b && (p.a == PD_BF16 || p.c == PD_F32) && has_lines(s.m, s.k, s.a_row, s.a_column) &&
          has_lines(s.k, s.n, s.b_row, s.b_column);
+}
+
+static int rounded_first; /* problems that only that explains */
+
+/* cuBLASLt 13.1 rounds the product to c's type before it adds c, for some products of few rows on an H100. Its manual
+ * does not say in which type they are added. */
+static void check(const char *what, const std::vector<float> &got, const Result &want) {
+  bool rounded = false;
+  for (size_t i = 0; i < got.size(); i++) rounded |= !(fabs(got[i] - want.value[i]) <= want.allowed[i]);
+  compare(what, got, want.value, want.rounded_first);
+  rounded_first += rounded;
 }
 
 static void run(const Problem &p, bool tf32) {
@@ -111,7 +125,7 @@ static void run(const Problem &p, bool tf32) {
   int64_t counted = pd_counts.own_products;
   pd_matmul(m, a.in(), b.in(), s.bias ? bias.in() : nullptr, c.out(), scratch.at());
   std::vector<float> first = c.fetch();
-  compare(what, first, want.value, want.allowed);
+  check(what, first, want);
   counted += !is_the_librarys(p);
   if (pd_counts.own_products != counted) pd_fail("%s: counted wrongly", what);
   if (s.accumulate) return;
@@ -146,5 +160,6 @@ int main() {
   if (!seed || !strcmp(seed, "0")) run(many, false); /* once: the stand-in takes 20 seconds */
   pd_allow_tf32 = true;
   for (int i = 0; i < 20; i++) run(random_problem(), true);
+  printf("%d of 320 products were rounded before they were added to c\n", rounded_first);
   return 0;
 }
