@@ -23,6 +23,7 @@ bool pd_device_start(char *why);
 void pd_device_finish(void);      /* frees both; no message is under way */
 const char *pd_device_name(void); /* for the log; NULL: the host */
 int pd_device_threads(void);      /* of this process, that share the work */
+int pd_host_threads(void);        /* of this process, that may share work of the host's own */
 
 /* Waits until the work asked for so far is done, while messages move on; `what` is for --timeout. */
 void pd_device_wait(const char *what);

@@ -1,10 +1,13 @@
 /* Initial weights: Philox 4x32-10, keyed by the run's seed and the parameter's name, counted by element,
  * so that they depend on neither the partition nor the order in which parameters are made. The normal
  * distribution's functions are written here in double with +, -, *, / alone: the same bits everywhere. */
+#include "device.h"
 #include "internal.h"
 #include "kernels/pd_math.h"
 
 #include <math.h>
+#include <pthread.h>
+#include <signal.h>
 #include <string.h>
 
 /* FNV-1a, 64 bits. */
@@ -66,6 +69,52 @@ static void make_run(const struct pd_parameter *p, uint64_t key, int64_t first, 
   }
 }
 
+/* ---- on all of the rank's threads ------------------------------------------------------------ */
+
+enum { ELEMENTS_A_THREAD = 1 << 18, MOST_THREADS = 64 }; /* a thread takes some 20 us to start; these, 5 ms */
+
+/* Elements [first, end) of what this rank holds of a parameter. */
+struct share {
+  const struct pd_parameter *p;
+  uint64_t key;
+  int64_t first, end;
+  float *to;
+};
+
+static void *make_share(void *share) {
+  const struct share *s = share;
+  const struct pd_parameter *p = s->p;
+  int64_t part = p->runs ? p->elements / p->runs : p->elements; /* elements that are neighbours in the whole, too */
+  for (int64_t i = s->first; i < s->end;) {
+    int64_t left = part - i % part, n = s->end - i < left ? s->end - i : left;
+    make_run(p, s->key, pd_whole_element(p, i), n, s->to + i);
+    i += n;
+  }
+  return NULL;
+}
+
+/* Each element depends on its place alone, so the number of threads changes no bit. Signals stay the main thread's. */
+static void make_all(const struct pd_parameter *p, uint64_t key, int64_t n, float *to) {
+  struct share share[MOST_THREADS];
+  pthread_t thread[MOST_THREADS];
+  bool started[MOST_THREADS] = {false};
+  sigset_t all, before;
+  int64_t wanted = n / ELEMENTS_A_THREAD, most = pd_host_threads();
+  most = most < MOST_THREADS ? most : MOST_THREADS;
+  int threads = (int)(wanted < 1 ? 1 : wanted < most ? wanted : most);
+  sigfillset(&all);
+  pthread_sigmask(SIG_BLOCK, &all, &before);
+  for (int i = 0; i < threads; i++) {
+    share[i] = (struct share){p, key, n * i / threads, n * (i + 1) / threads, to};
+    started[i] = i > 0 && pthread_create(&thread[i], NULL, make_share, &share[i]) == 0;
+  }
+  pthread_sigmask(SIG_SETMASK, &before, NULL);
+  for (int i = 0; i < threads; i++)
+    if (!started[i]) make_share(&share[i]);
+  for (int i = 1; i < threads; i++)
+    if (started[i]) pthread_join(thread[i], NULL);
+}
+
 void pd_initialise(const struct pd_parameter *p, uint64_t seed, float *to) {
   int64_t own = pd_own_elements(p);
   for (int64_t i = own; i < p->elements; i++) to[i] = 0;
@@ -74,8 +123,5 @@ void pd_initialise(const struct pd_parameter *p, uint64_t seed, float *to) {
     for (int64_t i = 0; i < own; i++) to[i] = value;
     return;
   }
-  uint64_t key = pd_mix(seed, hash_name(p->name));
-  int64_t part = p->runs ? p->elements / p->runs : p->elements;
-  for (int64_t first = 0; first < own; first += part)
-    make_run(p, key, pd_whole_element(p, first), own - first < part ? own - first : part, to + first);
+  make_all(p, pd_mix(seed, hash_name(p->name)), own, to);
 }

@@ -1,6 +1,7 @@
 /* Threads that are made once and wait for work; who has some does its part, too. One of several at a time has it shared. */
 #include "workers.h"
 
+#include "device.h"
 #include "pd_cuda.h"
 
 #include <atomic>
@@ -68,7 +69,7 @@ void pd_workers_share(int first, int end, const pd_shared_work &work) {
 }
 
 /* The processors that this rank is bound to, or, where it is bound to none, its share of all. */
-static int usual_threads() {
+int pd_host_threads(void) {
   cpu_set_t set;
   const char *wish = getenv("OMP_NUM_THREADS");
   if (wish && atoi(wish) > 0) return atoi(wish);
@@ -84,7 +85,7 @@ void pd_workers_start() {
   if (!workers.others.empty()) return;
   sigfillset(&all);
   pthread_sigmask(SIG_BLOCK, &all, &before);
-  for (int worker = 1; worker < usual_threads(); worker++) workers.others.emplace_back(serve, worker);
+  for (int worker = 1; worker < pd_host_threads(); worker++) workers.others.emplace_back(serve, worker);
   pthread_sigmask(SIG_SETMASK, &before, NULL);
 }
 

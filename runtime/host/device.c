@@ -102,6 +102,8 @@ void pd_device_finish(void) {
 
 const char *pd_device_name(void) { return NULL; }
 int pd_device_threads(void) { return omp_get_max_threads(); }
+
+int pd_host_threads(void) { return omp_get_max_threads(); }
 int pd_device_counts(struct pd_device_count to[PD_DEVICE_COUNTS]) { return (void)to, 0; }
 
 /* ---- work is done when it is asked for -------------------------------------------------------- */

@@ -145,7 +145,7 @@ def mode_checks():
         spilled = Program(f"modes.spilled_{update}.f32", "models/gpt_mini.pdm", "f32", 1,
                           ("-n", "1", "--schedule", "spilled", "--memory", "60MiB", "--update", update, *larger))
         found.append(Check("modes", spilled, (*train, "--spill", "host"), None, "c", tolerance,
-                           reference=Program("", "models/gpt_mini.pdm", "f32", 1, ("--stages", "1", *larger))))
+                           reference=Program("", "models/gpt_mini.pdm", "f32", 1, ("--schedule", "sequential", *larger))))
     dropout = ("--stages", "1", *SMALL_GPT, "-D", "p_drop=0.2")
     residual = ("--stages", "1", *SMALL_GPT, "--residual", "bf16")
     tensor = ("-n", "2", "--stages", "1", "--tensor", "2", "--schedule", "flush", *SMALL_GPT)
@@ -239,6 +239,7 @@ class Measure:
     batch: int
     pytorch: tuple = ()
     train: tuple = ()           # options beside data and steps
+    profile: bool = False       # whether its kernels are timed one by one, too
 
 
 # GPT-2 of 124 M parameters; one of 1.6 billion; and one that a processor can stand in for.
@@ -259,18 +260,19 @@ def measures(small=False):
     """In order of worth; the first is measured in every way."""
     gpt = SMALL_GPT2 if small else GPT2
 
-    def plain(part, precision, batch, pytorch=(), sizes=gpt, name="gpt2"):
-        return Measure(part, gpt_program(f"{name}.{precision}.{batch}", sizes, precision, batch), sizes, batch, pytorch)
+    def plain(part, precision, batch, pytorch=(), sizes=gpt, name="gpt2", profile=False):
+        return Measure(part, gpt_program(f"{name}.{precision}.{batch}", sizes, precision, batch), sizes, batch, pytorch, (),
+                       profile)
     if small:
-        return [plain("gpt2", "bf16", 2, ("eager", "compiled")), plain("batches", "bf16", 4)]
+        return [plain("gpt2", "bf16", 2, ("eager", "compiled"), profile=True), plain("batches", "bf16", 4)]
 
     def variant(name, *more, train=()):
         return Measure("variants", gpt_program(f"gpt2.bf16.32.{name}", gpt, "bf16", 32, more), gpt, 32, (), train)
     resnet = Program("resnet50.bf16.256", "models/resnet50.pdm", "bf16", 1,
                      ("--stages", "1", "--schedule", "sequential", "--microbatch", "256"))
-    return [plain("gpt2", "bf16", 32, ("eager", "compiled")), plain("batches", "bf16", 16),
+    return [plain("gpt2", "bf16", 32, ("eager", "compiled"), profile=True), plain("batches", "bf16", 16),
             plain("batches", "bf16", 8, ("compiled",)),
-            Measure("resnet50", resnet, RESNET50, 256, ("eager",)),
+            Measure("resnet50", resnet, RESNET50, 256, ("eager",), (), True),
             plain("xl", "bf16", 8, ("eager",), GPT2_XL, "gpt2_xl"),
             variant("residual", "-D", "p_drop=0", "--memory", "200GiB", "--residual", "bf16"),
             variant("dropout", "-D", "p_drop=0.1", "--memory", "200GiB"),

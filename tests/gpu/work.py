@@ -17,7 +17,8 @@ HERE = os.path.dirname(os.path.realpath(__file__))
 CHECK_SECONDS, WATCHED_SECONDS, MEASURE_SECONDS, TORCH_SECONDS = 60, 120, 90, 150
 UPDATES, WARM_UP = 20, 5
 AT_ONCE = 4 # checks that share the GPU
-MPI = {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1", "OMP_NUM_THREADS": "4"}
+MPI = {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
+SHARING = {**MPI, "OMP_NUM_THREADS": "4"} # checks that run beside others
 
 
 @dataclasses.dataclass
@@ -106,7 +107,7 @@ class Work:
                 if os.path.exists(path):
                     os.remove(path)
             options = ["--quiet", "--peak", "1e12", *one["train"], "--log", log, "--save", saved]
-            self.launch(one["program"], self.ranks[one["program"]], options, seconds, tool=tool)
+            self.launch(one["program"], self.ranks[one["program"]], options, seconds, SHARING, tool)
             compare, found = os.path.join(self.out, "compare"), []
             for kind, got, want, tolerance in [("tensors", saved, one["tensors"], one["tolerance"][0]),
                                                ("log", log, one["losses"], one["tolerance"][1])]:
@@ -248,22 +249,18 @@ class Work:
             return {"bytes_per_s": self.rate[0], "message": f"{self.rate[0] / 1e9:.0f} GB/s"}
         return Task("profile", "measurements", "memory bandwidth", action, MEASURE_SECONDS, (), True)
 
-    def profile(self):
+    def profile(self, folder):
         """The profile program's output, which `pdc profile --measured` reads."""
-        folder = os.path.basename(self.manifest["profile"])
-
         def action(seconds):
             printed = toolchain.run([self.program(folder, "profile")], seconds)
             printed = "".join(f"{line}\n" for line in printed.splitlines() if not line.startswith("pd: ")) # notes
             return {"printed": printed, "message": f"{len(printed.splitlines())} lines"}
-        return Task("profile", "measurements", "profile", action, MEASURE_SECONDS, (folder,), True)
+        return Task("profile", "measurements", folder, action, MEASURE_SECONDS, (folder,), True)
 
-    def kernel_times(self):
+    def kernel_times(self, folder):
         """The profile program's kernels with the share of the bandwidth that their bytes have, those first that take
         most of an update; products by cuBLASLt's first algorithm and by the fastest; attentions by our own kernels
         and by the fastest of cuDNN's engines that is right and deterministic."""
-        folder = os.path.basename(self.manifest["profile"])
-
         def action(seconds):
             said = toolchain.run([self.program(folder, "profile"), "--table"], seconds).splitlines()
             lines = [json.loads(line) for line in said if line.startswith("{")]
@@ -285,7 +282,7 @@ class Work:
                     "message": f"{len(kernels)} kernels, {total:.2f} ms in all; {len(slower)} products, cuBLASLt's first "
                                f"choice up to {100 * max(slower, default=0):.0f} % slower than its fastest"
                                + (f"; {times}" if times else "")}
-        return Task("profile", "measurements", "kernels", action, MEASURE_SECONDS, (folder,), True)
+        return Task("profile", "measurements", folder.replace("profile", "kernels"), action, MEASURE_SECONDS, (folder,), True)
 
     # ---- in order ----------------------------------------------------------------------------------------------
 
@@ -301,7 +298,7 @@ class Work:
                       for suffix, options in (("", ()), (" with CUDA graphs", ("--graphs",)))]
             found += [self.pytorch(first, how) for how in first["pytorch"]]
             found += [self.copy_rate(copied_bytes)]
-            found += [self.profile(), self.kernel_times()] if self.manifest["profile"] else []
+            found += [make(folder) for folder in self.manifest["profiles"] for make in (self.profile, self.kernel_times)]
         found += self.kernel_tests()
         found += [task for task in checks if not task.alone]
         found += self.generations()
