@@ -84,7 +84,8 @@ struct share {
 static void *make_share(void *share) {
   const struct share *s = share;
   const struct pd_parameter *p = s->p;
-  int64_t part = p->runs ? p->elements / p->runs : p->elements; /* elements that are neighbours in the whole, too */
+  int64_t part =
+      p->runs ? p->elements / p->runs : p->elements; /* elements that are neighbours in the whole, too */
   for (int64_t i = s->first; i < s->end;) {
     int64_t left = part - i % part, n = s->end - i < left ? s->end - i : left;
     make_run(p, s->key, pd_whole_element(p, i), n, s->to + i);

@@ -113,13 +113,27 @@ bool pd_read_tokens(const struct pd_array *a, int64_t first, int64_t n, int64_t 
   return true;
 }
 
+/* n neighbours. Bytes, of which images are, are converted many at a time. */
+static void read_row(const char *p, enum pd_element type, int64_t n, float *restrict to) {
+  const uint8_t *restrict byte = (const uint8_t *)p;
+  int bytes = pd_element_bytes(type);
+  switch (type) {
+  case PD_TYPE_U8:
+    for (int64_t i = 0; i < n; i++) to[i] = (float)byte[i];
+    break;
+  case PD_TYPE_F32: memcpy(to, p, sizeof *to * (size_t)n); break;
+  default:
+    for (int64_t i = 0; i < n; i++) to[i] = number_at(p + i * bytes, type);
+  }
+}
+
+static void scale_pixels(int64_t n, float *pixels) {
+  for (int64_t i = 0; i < n; i++) pixels[i] /= 255.0f;
+}
+
 void pd_read_numbers(const struct pd_array *a, int64_t first, int64_t n, float *to) {
-  int bytes = pd_element_bytes(a->type);
-  for (int64_t r = first; r < first + n; r++) {
-    const char *p = a->map + a->first + r * a->stride;
-    for (int64_t i = 0; i < a->row; i++, p += bytes) {
-      float x = number_at(p, a->type);
-      *to++ = a->pixels ? x / 255.0f : x;
-    }
+  for (int64_t r = first; r < first + n; r++, to += a->row) {
+    read_row(a->map + a->first + r * a->stride, a->type, a->row, to);
+    if (a->pixels) scale_pixels(a->row, to);
   }
 }
