@@ -122,22 +122,23 @@ struct either_transfer : pd_transfer {
   pd_transfer *part, *peers;
 };
 
-static pd_line *open_by(const pd_transport *by, MPI_Comm comm, int n, const int *ranks, pd_side side) {
+static pd_line *open_by(const pd_transport *by, MPI_Comm comm, int n, const int *ranks, pd_line_use use,
+                        pd_side side) {
   const cudaStream_t streams[PD_SIDES] = {pd_stream, pd_exchange_stream, pd_meeting_stream};
-  pd_line *line = by->open(comm, n, ranks, streams[side]);
+  pd_line *line = by->open(comm, n, ranks, use, streams[side]);
   line->by = by;
   return line;
 }
 
 pd_line *pd_line_open(MPI_Comm comm, int n, const int *ranks, pd_side side) {
-  return open_by(transport, comm, n, ranks, side);
+  return open_by(transport, comm, n, ranks, PD_OF_GROUP, side);
 }
 
 pd_line *pd_line_between(MPI_Comm comm, int peer, bool sends, pd_kind kind) {
   const int ranks[2] = {pd.rank < peer ? pd.rank : peer, pd.rank < peer ? peer : pd.rank};
-  if (!pd_peer_reached(peer)) return pd_line_open(comm, 2, ranks, PD_COMPUTING);
-  pd_line *line = open_by(&pd_peer_transport, comm, 2, ranks, PD_COMPUTING);
-  pd_peer_greet(line, peer, sends, kind);
+  const bool reached = pd_peer_reached(peer);
+  pd_line *line = open_by(reached ? &pd_peer_transport : transport, comm, 2, ranks, PD_OF_STAGES, PD_COMPUTING);
+  if (reached) pd_peer_greet(line, peer, sends, kind);
   return line;
 }
 

@@ -159,7 +159,7 @@ static bool advance_all(staged_transfer *t) {
 
 /* ---- lines and transfers --------------------------------------------------------------------- */
 
-static pd_line *staged_open(MPI_Comm comm, int n, const int *ranks, cudaStream_t side) {
+static pd_line *staged_open(MPI_Comm comm, int n, const int *ranks, pd_line_use, cudaStream_t side) {
   (void)n, (void)ranks;
   staged_line *l = new staged_line{};
   l->side = side;

@@ -113,9 +113,16 @@ static void connect(const nccl_line *l, const char *what) {
   free(message);
 }
 
-/* Lanes between two ranks share the device with computation while they wait for their peer: few blocks each. */
-static pd_line *nccl_open(MPI_Comm comm, int n, const int *ranks, cudaStream_t side) {
-  enum { BLOCKS_OF_TWO = 4 };
+/* The most blocks (CTAs) that kernels of a line occupy. Between two stages they wait for the peer beside passes, which need
+ * the multiprocessors: few. All ranks of a group come to an exchange at the same point of the program and need its bytes, so
+ * NCCL's own number holds: by topology, two channels for each NVLink between two ranks (NCCL's paths.cc), 32 on an H100.
+ * The environment's NCCL_MAX_CTAS wins. */
+static int most_blocks(pd_line_use use) {
+  enum { OF_STAGES = 4 };
+  return use == PD_OF_STAGES ? OF_STAGES : NCCL_CONFIG_UNDEF_INT;
+}
+
+static pd_line *nccl_open(MPI_Comm comm, int n, const int *ranks, pd_line_use use, cudaStream_t side) {
   nccl_line *l = new nccl_line{};
   l->side = side;
   l->stream = pd_message_stream();
@@ -125,7 +132,7 @@ static pd_line *nccl_open(MPI_Comm comm, int n, const int *ranks, cudaStream_t s
   memcpy(l->ranks, ranks, sizeof *ranks * (size_t)n);
   ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
   config.blocking = 0;
-  if (side != pd_exchange_stream) config.maxCTAs = BLOCKS_OF_TWO;
+  config.maxCTAs = most_blocks(use);
   *end_of_lines = l;
   end_of_lines = &l->next;
   ncclUniqueId id = agree_on_name(l, comm);

@@ -175,7 +175,7 @@ static cudaEvent_t shared_event() {
   return event;
 }
 
-static pd_line *peer_open(MPI_Comm comm, int, const int *ranks, cudaStream_t side) {
+static pd_line *peer_open(MPI_Comm comm, int, const int *ranks, pd_line_use, cudaStream_t side) {
   enum { TAG = 32767 };
   peer_line *l = new peer_line{};
   l->side = side;

@@ -21,9 +21,12 @@ struct pd_transfer {
   cudaStream_t side;
 };
 
+/* What a line is for: messages between two ranks of neighbouring stages, or what all ranks of a group exchange. */
+enum pd_line_use { PD_OF_STAGES, PD_OF_GROUP };
+
 /* transfer.h says what the functions do; open's last parameter is the side's stream. */
 struct pd_transport {
-  pd_line *(*open)(MPI_Comm comm, int n, const int *ranks, cudaStream_t side);
+  pd_line *(*open)(MPI_Comm comm, int n, const int *ranks, pd_line_use use, cudaStream_t side);
   pd_transfer *(*make)(int messages, size_t bytes);
   void (*post)(pd_transfer *t, pd_line *line, int n, const pd_message *message);
   bool (*passed)(pd_transfer *t);

@@ -318,8 +318,19 @@ ncclResult_t ncclGetUniqueId(ncclUniqueId *id) {
   return ncclSuccess;
 }
 
+/* CUDA_HOST_TRACE=1: what a communicator is given. */
+static void tell_config(int ranks, int rank, const ncclConfig_t *config) {
+  char most[32] = "any number of";
+  if (!getenv("CUDA_HOST_TRACE")) return;
+  if (config && config->maxCTAs != NCCL_CONFIG_UNDEF_INT) snprintf(most, sizeof most, "%d", config->maxCTAs);
+  fprintf(stderr, "cuda_host: rank %d of a communicator of %d: %s CTAs, %s\n", rank, ranks, most,
+          !config || config->blocking != 0 ? "blocking" : "nonblocking");
+}
+
 ncclResult_t ncclCommInitRankConfig(ncclComm_t *comm, int ranks, ncclUniqueId id, int rank, ncclConfig_t *config) {
   int device;
+  if (config && config->maxCTAs != NCCL_CONFIG_UNDEF_INT && config->maxCTAs <= 0) return ncclInvalidArgument;
+  tell_config(ranks, rank, config);
   if (ranks < 1 || rank < 0 || rank >= ranks) return ncclInvalidArgument;
   ncclComm *c = *comm = new ncclComm{id.internal, rank, ranks, !config || config->blocking != 0};
   c->peers.resize((size_t)ranks);
