@@ -62,6 +62,10 @@ void pd_agree(const char *why);
 PD_NORETURN void pd_leave_to_others(void);
 /* Before an end without exit, in a handler of a signal, too: what is half written goes, and locks. */
 void pd_leave_nothing(void);
+/* Around calls of libraries that return once other ranks have come: an alarm ends the process after --timeout and reports that
+ * it "waited WHAT". Nothing that waits in another way may come between. */
+void pd_watch_begin(const char *what);
+void pd_watch_end(void);
 void *pd_allocate(size_t bytes);      /* zeroed, 64-byte aligned; at start only */
 char *pd_copy_text(const char *text); /* likewise */
 

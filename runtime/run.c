@@ -31,29 +31,35 @@ double pd_seconds(void) {
 /* ---- failures -------------------------------------------------------------------------------- */
 
 static const char *volatile alarm_says; /* NULL: nothing more to say */
+static volatile sig_atomic_t rings;     /* before it is said */
 static bool failing;
 
 static void alarm_rang(int signal) {
   (void)signal;
   const char *text = alarm_says;
+  if (text && --rings > 0) return;
   pd_leave_nothing();
   if (text && write(STDERR_FILENO, text, strlen(text)) < 0) _exit(1);
   _exit(1);
 }
 
-/* MPI starts and ends in calls that wait for all ranks: an alarm watches --timeout there. Ranks that wait for
- * the same one give up one after another. */
-static void watch_all_ranks(const char *what) {
+/* Ranks that wait for the same one give up one after another. A process that was stopped meanwhile finds one alarm when it goes
+ * on, however long that was: several make the time. */
+void pd_watch_begin(const char *what) {
+  enum { RINGS = 4 };
   static char text[256];
   double seconds = pd_options.timeout + 0.2 * pd.self;
-  snprintf(text, sizeof text,
-           "pd: rank %d (stage %d): nothing came for %.0f s (--timeout): waited for all ranks %s\n", pd.self,
+  snprintf(text, sizeof text, "pd: rank %d (stage %d): nothing came for %.0f s (--timeout): waited %s\n", pd.self,
            pd.stage->stage, pd_options.timeout, what);
+  if (!alarm_says) signal(SIGALRM, alarm_rang);
   alarm_says = text;
-  signal(SIGALRM, alarm_rang);
-  struct itimerval timer = {.it_value = {(time_t)seconds, (suseconds_t)(fmod(seconds, 1) * 1e6)}};
-  setitimer(ITIMER_REAL, &timer, NULL);
+  rings = RINGS;
+  const double each = seconds / RINGS;
+  const struct timeval period = {(time_t)each, (suseconds_t)(fmod(each, 1) * 1e6)};
+  setitimer(ITIMER_REAL, &(struct itimerval){period, period}, NULL);
 }
+
+void pd_watch_end(void) { alarm(0); }
 
 /* Removes files that are half written, and the shared memory by which libomp knows that it is loaded once in a
  * process (its kmp_runtime.cpp names it). */
@@ -194,7 +200,7 @@ static int launched_rank(void) {
 
 static void start_mpi(int *argc, char ***argv) {
   int level;
-  watch_all_ranks("to start");
+  pd_watch_begin("for all ranks to start");
   avoid_forbidden_copies();
   if (MPI_Init_thread(argc, argv, MPI_THREAD_FUNNELED, &level) != MPI_SUCCESS) pd_fail("MPI cannot start");
   mpi_runs = true;
@@ -204,7 +210,7 @@ static void start_mpi(int *argc, char ***argv) {
   MPI_Comm_set_errhandler(MPI_COMM_WORLD, handler); /* the duplicates inherit it */
   prctl(PR_SET_TIMERSLACK, 1000UL);
   pd_comm_open(pd.stage->stage);
-  alarm(0);
+  pd_watch_end();
   sigaction(SIGBUS, &(struct sigaction){.sa_sigaction = bus_error, .sa_flags = SA_SIGINFO}, NULL);
 }
 
@@ -349,10 +355,10 @@ static void start_weights(void) {
 }
 
 static void finish_mpi(void) {
-  watch_all_ranks("to end");
+  pd_watch_begin("for all ranks to end");
   MPI_Finalize();
   mpi_runs = false;
-  alarm(0);
+  pd_watch_end();
 }
 
 static double total_peak(void) {

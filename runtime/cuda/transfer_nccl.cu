@@ -1,10 +1,13 @@
 /* Messages from device to device by NCCL. Every line is a communicator and a stream of its own: an operation
  * that waits for its peer keeps no other line's waiting, whatever order the ranks come to them in. Operations
  * take place in stream order, so that the host waits for none: posting makes the line's stream wait for the
- * side's, passing the side's for the line's. Communicators do not block the host (NCCL's user guide, "Fault
- * tolerance"): each call is polled until it is done, so that a peer that is gone becomes a message. All
- * connections are made at start, since a connection that is made later would keep the host waiting in the middle
- * of the run. */
+ * side's, passing the side's for the line's.
+ *
+ * Communicators block: a call returns when its work is enqueued. For one that does not block NCCL starts a thread at every
+ * ncclGroupEnd (group.cc of NCCL 2.28), and the attribute is fixed when the communicator is made. An alarm
+ * (pd_watch_begin) limits the time of calls that wait for other ranks: those that make a communicator, its connections
+ * and its end, and those of messages when NCCL's queues are full. All connections are made at start, since a connection that is made later would keep the host
+ * waiting in the middle of the run. */
 #include "transport.h"
 
 #include <nccl.h>
@@ -30,7 +33,7 @@ struct nccl_transfer : pd_transfer {
 static nccl_line *lines, **end_of_lines = &lines; /* in the order of their opening */
 static nccl_transfer *transfers;
 
-/* ---- calls that do not block ----------------------------------------------------------------- */
+/* ---- calls ------------------------------------------------------------------------------------- */
 
 /* A peer that is gone has told why, or the launcher will: its launch ends before this rank has a say. */
 [[noreturn]] static void nccl_failed(const nccl_line *l, ncclResult_t status, const char *what) {
@@ -38,15 +41,17 @@ static nccl_transfer *transfers;
   pd_fail("cannot %s: NCCL: %s (%s)", what, ncclGetErrorString(status), ncclGetLastError(l->comm));
 }
 
-/* Waits until a call on the line's communicator is done. Nothing else is progressed: no other call may come
- * between. */
-static void settle(const nccl_line *l, ncclResult_t status, const char *what) {
-  for (double start = pd_seconds(); status == ncclInProgress;) {
-    if (pd_seconds() - start > pd_options.timeout)
-      pd_fail("nothing came for %.0f s (--timeout): waited to %s", pd_options.timeout, what);
+/* Calls NCCL on the line's communicator. Where NCCL_COMM_BLOCKING=0 has it not block, the call ends here all the same. */
+template <typename Call> static void call(const nccl_line *l, const char *what, Call call_nccl) {
+  char waited[128];
+  snprintf(waited, sizeof waited, "to %s", what);
+  pd_watch_begin(waited);
+  ncclResult_t status = call_nccl();
+  while (status == ncclInProgress) {
     sched_yield();
     if (ncclCommGetAsyncError(l->comm, &status) != ncclSuccess) status = ncclInternalError;
   }
+  pd_watch_end();
   if (status != ncclSuccess) nccl_failed(l, status, what);
 }
 
@@ -57,8 +62,8 @@ static int number_of(const nccl_line *l, int rank) {
   return i;
 }
 
-/* The messages as one operation of NCCL's; those of no bytes are not sent. */
-static void enqueue(const nccl_line *l, int n, const pd_message *message, const char *what) {
+/* The group ends also where NCCL refuses a message: ncclCommAbort is not allowed within one. */
+static ncclResult_t group(const nccl_line *l, int n, const pd_message *message) {
   ncclResult_t status = ncclGroupStart();
   for (int i = 0; i < n && (status == ncclSuccess || status == ncclInProgress); i++) {
     const pd_message *m = &message[i];
@@ -67,9 +72,13 @@ static void enqueue(const nccl_line *l, int n, const pd_message *message, const 
     status = m->sent ? ncclSend(m->at, m->bytes, ncclUint8, peer, l->comm, l->stream)
                      : ncclRecv(m->at, m->bytes, ncclUint8, peer, l->comm, l->stream);
   }
-  ncclResult_t end = ncclGroupEnd(); /* also of a group that failed: nothing is aborted within one */
-  if (status != ncclSuccess && status != ncclInProgress) nccl_failed(l, status, what);
-  settle(l, end, what);
+  ncclResult_t end = ncclGroupEnd();
+  return status != ncclSuccess && status != ncclInProgress ? status : end;
+}
+
+/* The messages as one operation of NCCL's; those of no bytes are not sent. */
+static void enqueue(const nccl_line *l, int n, const pd_message *message, const char *what) {
+  call(l, what, [=] { return group(l, n, message); });
 }
 
 /* ---- opening --------------------------------------------------------------------------------- */
@@ -131,7 +140,7 @@ static pd_line *nccl_open(MPI_Comm comm, int n, const int *ranks, pd_line_use us
   l->ranks = (int *)pd_allocate(sizeof *ranks * (size_t)n);
   memcpy(l->ranks, ranks, sizeof *ranks * (size_t)n);
   ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
-  config.blocking = 0;
+  config.blocking = 1;
   config.maxCTAs = most_blocks(use);
   *end_of_lines = l;
   end_of_lines = &l->next;
@@ -140,7 +149,7 @@ static pd_line *nccl_open(MPI_Comm comm, int n, const int *ranks, pd_line_use us
   snprintf(what, sizeof what,
            n == 2 ? "open a line by NCCL between ranks %d and %d" : "open a line by NCCL among ranks %d ... %d",
            ranks[0], ranks[n - 1]);
-  settle(l, ncclCommInitRankConfig(&l->comm, n, id, number_of(l, l->self), &config), what);
+  call(l, what, [&] { return ncclCommInitRankConfig(&l->comm, n, id, number_of(l, l->self), &config); });
   connect(l, what);
   return l;
 }
@@ -202,7 +211,7 @@ static void nccl_finish() {
   }
   for (nccl_line *l = lines, *next; l; l = next) {
     next = l->next;
-    settle(l, ncclCommFinalize(l->comm), "end NCCL");
+    call(l, "end NCCL", [=] { return ncclCommFinalize(l->comm); });
     ncclCommDestroy(l->comm);
     pd_cuda_check(cudaStreamDestroy(l->stream), "give a stream back");
     free(l->ranks);

@@ -1,7 +1,8 @@
 /* NCCL's point-to-point messages, over a socket between each two processes of a communicator. What a program may
  * not rely on does not work here: a send is over only when its receive has taken it; operations take place in
  * stream order, a group's at once; a communicator that does not block is in progress for a while after each
- * call, and what was called has not been enqueued before that is over; a call meanwhile is an error. Two ranks
+ * call, and what was called has not been enqueued before that is over; a call meanwhile is an error. One that blocks
+ * returns from each call when its work is enqueued, or all ranks have come. Two ranks
  * on one device are refused. A peer that goes leaves ncclRemoteError behind, and what waits for it waits on. */
 #include "host.h"
 
@@ -13,7 +14,9 @@
 #include <cstring>
 #include <ctime>
 #include <deque>
+#include <csignal>
 #include <fcntl.h>
+#include <sched.h>
 #include <string>
 #include <sys/socket.h>
 #include <sys/un.h>
@@ -298,7 +301,11 @@ static ncclResult_t begin(ncclComm *c, std::function<void()> at_last) {
   c->at_last = std::move(at_last);
   c->polls = 1 + (int)cuda_host_random_below(4);
   ncclResult_t status = ncclInProgress;
-  while (c->blocks && status == ncclInProgress) status = poll(c);
+  while (c->blocks && status == ncclInProgress) {
+    if (c->stream) cudaStreamQuery(c->stream); /* a device moves by itself */
+    status = poll(c);
+    sched_yield();
+  }
   return status;
 }
 
@@ -327,10 +334,17 @@ static void tell_config(int ranks, int rank, const ncclConfig_t *config) {
           !config || config->blocking != 0 ? "blocking" : "nonblocking");
 }
 
+/* CUDA_HOST_NCCL_SILENT=RANK: that rank of a communicator stops before it comes. */
+static void be_silent(int rank) {
+  const char *silent = getenv("CUDA_HOST_NCCL_SILENT");
+  if (silent && atoi(silent) == rank) raise(SIGSTOP);
+}
+
 ncclResult_t ncclCommInitRankConfig(ncclComm_t *comm, int ranks, ncclUniqueId id, int rank, ncclConfig_t *config) {
   int device;
   if (config && config->maxCTAs != NCCL_CONFIG_UNDEF_INT && config->maxCTAs <= 0) return ncclInvalidArgument;
   tell_config(ranks, rank, config);
+  be_silent(rank);
   if (ranks < 1 || rank < 0 || rank >= ranks) return ncclInvalidArgument;
   ncclComm *c = *comm = new ncclComm{id.internal, rank, ranks, !config || config->blocking != 0};
   c->peers.resize((size_t)ranks);

@@ -1,5 +1,6 @@
-# configs.sh PDC: the blocks (CTAs) that each of NCCL's communicators is given: few between two stages, as many as NCCL
-# chooses within a stage, for replicas and for ranks that share layers, two of them, too.
+# configs.sh PDC: what each of NCCL's communicators is given. The blocks (CTAs): few between two stages, as many as NCCL
+# chooses within a stage, for replicas and for ranks that share layers, two of them, too. All communicators block: for
+# others NCCL starts a thread a group.
 pdc=$1
 . "$(dirname "$0")/../../launch.sh"
 target=cuda
@@ -19,13 +20,13 @@ given() {
 # Between two stages activations and gradients, for each two replicas; of a parameter that stages share one, of all that
 # have it; of a stage's replicas one, and one for the weights that owners send.
 build stages -n 2 --schedule flush --stages 2 --microbatch 1 $model &&
-  given stages 2 "2 2: 4 CTAs, nonblocking" "1 2: any number of CTAs, nonblocking"
+  given stages 2 "2 2: 4 CTAs, blocking" "1 2: any number of CTAs, blocking"
 build replicas -n 2 --schedule flush --stages 1 --replicas 2 --microbatch 1 $model &&
-  given replicas 2 "1 2: any number of CTAs, nonblocking"
+  given replicas 2 "1 2: any number of CTAs, blocking"
 build sharded -n 2 --schedule flush --stages 1 --replicas 2 --shard-optimizer --microbatch 1 $model &&
-  given sharded 2 "2 2: any number of CTAs, nonblocking"
+  given sharded 2 "2 2: any number of CTAs, blocking"
 build both -n 4 --schedule flush --stages 2 --replicas 2,2 --microbatch 1 $model &&
-  given both 4 "4 2: 4 CTAs, nonblocking" "2 2: any number of CTAs, nonblocking" "1 4: any number of CTAs, nonblocking"
+  given both 4 "4 2: 4 CTAs, blocking" "2 2: any number of CTAs, blocking" "1 4: any number of CTAs, blocking"
 build tensor -n 2 --schedule flush --stages 1 --tensor 2 --microbatch 1 $model &&
-  given tensor 2 "2 2: any number of CTAs, nonblocking"
+  given tensor 2 "2 2: any number of CTAs, blocking"
 exit $failed

@@ -12,6 +12,10 @@ for comm in peer nccl mpi; do
   refused "a number that is none, $comm" "1 (stage 1): step 1: the loss of microbatch [0-9]* is not finite" \
     device --data nan.npy t.npy --quiet --peak 1 --steps 3 --comm $comm
 done
+# NCCL's calls block while other ranks have not come: an alarm watches them.
+CUDA_HOST_NCCL_SILENT=1 refused "a rank that opens no line" \
+  "0 (stage 0): nothing came for 3 s (--timeout): waited to open a line by NCCL between ranks 0 and 1" \
+  device $data --steps 1 --comm nccl --timeout 3
 refused "transport" "0 (stage 0): --comm tcp: messages travel by peer copies, by nccl or by mpi" \
   device $data --steps 1 --comm tcp
 
