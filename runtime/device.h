@@ -25,6 +25,12 @@ const char *pd_device_name(void); /* for the log; NULL: the host */
 int pd_device_threads(void);      /* of this process, that share the work */
 int pd_host_threads(void);        /* of this process, that may share work of the host's own */
 
+/* The processors that this rank is bound to, "0-27,56-83", and by whom: "pd" (to those beside its device) or "launcher". */
+struct pd_binding {
+  const char *processors, *by;
+};
+const struct pd_binding *pd_device_binding(void); /* NULL: it is bound to none, or the device is the processors */
+
 /* Waits until the work asked for so far is done, while messages move on; `what` is for --timeout. */
 void pd_device_wait(const char *what);
 

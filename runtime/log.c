@@ -106,6 +106,8 @@ void pd_log_start(double all_ranks_peak) {
        s->schedule, (long long)s->batch, (long long)s->microbatch, (long long)s->microbatches,
        (long long)s->model_parameters, pd_device_threads(), (unsigned long long)pd.seed);
   if (pd_device_name()) line(",\"device\":\"%s\"", pd_device_name());
+  const struct pd_binding *binding = pd_device_binding();
+  if (binding) line(",\"processors\":\"%s\",\"bound_by\":\"%s\"", binding->processors, binding->by);
   if (pd_messages_travel()) line(",\"messages\":\"%s\"", pd_messages_travel());
   if (peak > 0)
     line(",\"peak_flops\":%.4g,\"peak_source\":\"%s\"", peak, pd_options.peak > 0 ? "given" : "measured");

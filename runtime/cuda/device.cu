@@ -2,6 +2,7 @@
 #include "internal.h"
 #include "pages.h"
 #include "pd_cuda.h"
+#include "processors.h"
 #include "spill.h"
 #include "workers.h"
 
@@ -132,6 +133,7 @@ static bool take_device(char *why) {
   if (status != cudaSuccess)
     return pd_refuse(why, "CUDA finds no GPU here: %s (nvidia-smi shows what the driver sees)",
                      cudaGetErrorString(status));
+  pd_processors_bind(number % n); /* before the device is opened: CUDA starts threads */
   status = cudaSetDevice(number % n);
   if (status == cudaSuccess) status = cudaGetDeviceProperties(&device, number % n);
   if (status != cudaSuccess) return refuse(status, "use this rank's GPU", why);

@@ -3,11 +3,11 @@
 
 #include "device.h"
 #include "pd_cuda.h"
+#include "processors.h"
 
 #include <atomic>
 #include <condition_variable>
 #include <mutex>
-#include <sched.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <thread>
@@ -68,15 +68,15 @@ void pd_workers_share(int first, int end, const pd_shared_work &work) {
   for (int i = first; i < end; i++) work(i, 0);
 }
 
-/* The processors that this rank is bound to, or, where it is bound to none, its share of all. */
+/* The processors that the launcher has bound this rank to, or, if that is all of them, its share; at most those beside
+ * its device. */
 int pd_host_threads(void) {
-  cpu_set_t set;
   const char *wish = getenv("OMP_NUM_THREADS");
   if (wish && atoi(wish) > 0) return atoi(wish);
-  const int all = static_cast<int>(sysconf(_SC_NPROCESSORS_ONLN));
-  const int mine = sched_getaffinity(0, sizeof set, &set) ? all : CPU_COUNT(&set);
-  const int share = mine < all ? mine : all / pd_ranks_here();
-  return share > 0 ? share : 1;
+  const int all = static_cast<int>(sysconf(_SC_NPROCESSORS_ONLN)), given = pd_processors_given();
+  const int share = given && given < all ? given : all / pd_ranks_here();
+  const int usable = pd_processors() && pd_processors() < share ? pd_processors() : share;
+  return usable > 0 ? usable : 1;
 }
 
 /* Signals are the main thread's. */

@@ -104,6 +104,7 @@ const char *pd_device_name(void) { return NULL; }
 int pd_device_threads(void) { return omp_get_max_threads(); }
 
 int pd_host_threads(void) { return omp_get_max_threads(); }
+const struct pd_binding *pd_device_binding(void) { return NULL; }
 int pd_device_counts(struct pd_device_count to[PD_DEVICE_COUNTS]) { return (void)to, 0; }
 
 /* ---- work is done when it is asked for -------------------------------------------------------- */

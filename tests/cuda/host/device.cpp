@@ -96,6 +96,8 @@ cudaError_t cudaDeviceGetAttribute(int *value, cudaDeviceAttr attribute, int dev
   return cudaSuccess;
 }
 
+const char *cuda_host_sysfs() { return getenv("CUDA_HOST_SYSFS") ? getenv("CUDA_HOST_SYSFS") : "/nowhere"; }
+
 cudaError_t cudaDeviceGetPCIBusId(char *id, int room, int device) {
   if (device < 0 || device >= device_count()) return cuda_host_error(cudaErrorInvalidDevice);
   snprintf(id, (size_t)room, "00000000:%02X:00.0", 1 + device);

@@ -141,6 +141,8 @@ cudaError_t cudaGetLastError(void);
 cudaError_t cudaPeekAtLastError(void);
 
 /* devices */
+/* CUDA_HOST_SYSFS=DIR: in the place of /sys; without it no device has processors beside it. */
+const char *cuda_host_sysfs();
 cudaError_t cudaGetDeviceCount(int *n);
 cudaError_t cudaSetDevice(int device);
 cudaError_t cudaGetDevice(int *device);
