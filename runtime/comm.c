@@ -172,15 +172,18 @@ static struct pd_line *line_to(enum route_kind kind, const struct route *l, enum
   return lines[kind][line][peer - pd_rank_of(l->stage, 0)];
 }
 
+/* `number`: the microbatch's of the pipeline. */
 static void post(enum route_kind kind, const struct route *l, struct pd_transfer *t, enum pd_kind line, int peer,
-                 int64_t slot) {
+                 int64_t slot, int64_t number) {
   const struct pd_channel *c = l->channel;
   size_t start = pd_channel_start(c);
   char *at = line == PD_VALIDATION ? in_arena(c, slot) : l->slot[slot];
   for (int i = 0; i < c->n_values; i++)
     messages[i] = (struct pd_message){peer, kind >= ACTIVATIONS_OUT, l->tag + i, at + c->values[i].offset - start,
                                       c->values[i].bytes};
+  pd_range_begin(l->work, number);
   pd_transfer_post(t, line_to(kind, l, line, peer), c->n_values, messages);
+  pd_range_end();
 }
 
 static enum pd_kind line_of(enum route_kind kind) {
@@ -193,7 +196,7 @@ static void post_microbatch(enum route_kind kind, struct route *l, int64_t k) {
   int64_t before = k - l->n_transfers;
   pd_wait_until(is_through, transfer_of(l, k), l->what, before > 0 ? pd_number(before) : -1,
                 sends ? "to be taken by" : "from", before > 0 ? peer_of(l, before) : -1);
-  post(kind, l, transfer_of(l, k), line_of(kind), peer_of(l, k), k % l->channel->slots);
+  post(kind, l, transfer_of(l, k), line_of(kind), peer_of(l, k), k % l->channel->slots, pd_number(k));
   l->posted = k;
 }
 
@@ -243,7 +246,9 @@ static void receive(enum route_kind kind, int64_t number) {
   double start = pd_seconds();
   int peer = peer_of(l, turn.k);
   struct pd_transfer *t = transfer_of(l, turn.k);
+  pd_range_begin(l->work, pd_number(turn.k));
   pd_wait_until(pd_options.trace ? is_through : has_passed, t, l->what, pd_number(turn.k), "from", peer);
+  pd_range_end();
   l->passed = turn.k;
   pd_transfer_passed(t); /* a trace shows how long a message is waited for: then the host does */
   pd_trace(l->work, number, peer, start, pd_seconds());
@@ -256,8 +261,10 @@ static void await_slot(const struct route *l, int64_t number, int64_t k) {
   double start = pd_seconds();
   int64_t before = k - c->slots;
   int peer = peer_of(l, before);
+  pd_range_begin(PD_WAIT, pd_number(k));
   if (pd_wait_until(has_passed, transfer_of(l, before), l->what, pd_number(before), "to be taken by", peer))
     pd_trace(PD_WAIT, number, peer, start, pd_seconds());
+  pd_range_end();
 }
 
 static bool validates; /* while microbatches of the training are in flight */
@@ -459,7 +466,7 @@ static void validation_transfer(enum route_kind kind, int64_t turn, int64_t slot
   if (!l->channel->n_values) return;
   int peer = peer_of(l, v);
   pd_wait_until(is_through, l->validation, what, pd_number(v), direction, peer);
-  post(kind, l, l->validation, PD_VALIDATION, peer, slot);
+  post(kind, l, l->validation, PD_VALIDATION, peer, slot, pd_number(v));
   pd_wait_until(has_passed, l->validation, what, pd_number(v), direction, peer);
 }
 

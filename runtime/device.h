@@ -74,6 +74,13 @@ void pd_exchange_bytes(void *a, void *b, size_t bytes);
 bool pd_same_bytes(const void *a, const void *b, size_t bytes);
 void pd_read_bytes(void *to, const void *from, size_t bytes);
 
+/* ---- for profilers ------------------------------------------------------------------------------------ */
+
+bool pd_device_profiled(void); /* a profiler looks on; without one the two below are not called */
+/* The host's work from a range's begin to its end has this name; ranges nest. */
+void pd_device_range_begin(const char *name);
+void pd_device_range_end(void);
+
 /* ---- what is slower than it was meant to be -------------------------------------------------------- */
 
 /* A kind of such work, by the log's name for it, and how often it was met since the start. */

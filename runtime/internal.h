@@ -128,6 +128,11 @@ void pd_trace_finish(void);
  * while it is awaited, PD_REDUCE, PD_EXCHANGE and PD_GATHER from being posted until complete. */
 void pd_trace(enum pd_work work, int64_t number, int peer, double start, double end);
 
+/* For a profiler, if one looks on: the host's work until pd_range_end has the name that it has in a trace. `number`: the
+ * pipeline's microbatch, or the update, from 1. */
+void pd_range_begin(enum pd_work work, int64_t number);
+void pd_range_end(void);
+
 /* The work that the stage program began last, for a failure's message: "backward of microbatch 3". */
 const char *pd_last_work(void);
 

@@ -82,15 +82,42 @@ static void keep(struct record r) {
     dropped++;
 }
 
+/* Passes of a validation have its name in front: their microbatches are numbered apart. */
+void pd_range_begin(enum pd_work work, int64_t number) {
+  if (!pd_device_profiled()) return;
+  char name[64];
+  bool validates = works[work].of_microbatch && !pd.training && !pd.stage->inference;
+  snprintf(name, sizeof name, "%s%s%s %lld", validates ? works[PD_VALIDATE].name : "", validates ? " " : "",
+           works[work].name, (long long)number);
+  pd_device_range_begin(name);
+}
+
+void pd_range_end(void) {
+  if (pd_device_profiled()) pd_device_range_end();
+}
+
+/* That of the last work, as pd_last_work counts it. */
+static int64_t last_work_number(void) {
+  if (!works[last_work].of_microbatch) return last_number;
+  return pd_number(pd_turn(last_number, goes_backward(last_work)).k);
+}
+
+static void begin_range(void) {
+  if (pd_device_profiled()) pd_range_begin(last_work, last_work_number());
+}
+
 bool pd_begin(enum pd_work work, int64_t k) {
   if (has_ended) {
     has_ended = false;
-    return pd_twice_again();
+    bool again = pd_twice_again();
+    if (again) begin_range();
+    return again;
   }
   if (work == PD_FORWARD) pd_sharp_microbatch_ends();
   last_work = work;
   last_number = work == PD_UPDATE ? k + 1 : k;
   pd_twice_begin(work, k);
+  if (!pd.emulate) begin_range();
   if (!records && !pd.emulate) return true;
   if (records) pd_device_wait("the device to end its work");
   struct record r = {.start = pd_seconds(), .number = k, .peer = -1, .work = (int16_t)work};
@@ -107,6 +134,7 @@ bool pd_begin(enum pd_work work, int64_t k) {
 
 void pd_end(void) {
   has_ended = true;
+  pd_range_end();
   if (records) pd_device_wait("the device to end its work");
   if (!n_open || --n_open >= MOST_OPEN || !pd.training) return;
   open_work[n_open].end = pd_seconds();
@@ -115,9 +143,8 @@ void pd_end(void) {
 
 const char *pd_last_work(void) {
   static char text[64];
-  int64_t number = last_number;
-  if (!number) return "the start";
-  if (works[last_work].of_microbatch) number = pd_number(pd_turn(number, goes_backward(last_work)).k);
+  if (!last_number) return "the start";
+  int64_t number = last_work_number();
   snprintf(text, sizeof text, "%s of %s %lld", works[last_work].category,
            works[last_work].of_microbatch ? "microbatch" : "step", (long long)number);
   return text;

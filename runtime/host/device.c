@@ -105,6 +105,9 @@ int pd_device_threads(void) { return omp_get_max_threads(); }
 
 int pd_host_threads(void) { return omp_get_max_threads(); }
 const struct pd_binding *pd_device_binding(void) { return NULL; }
+bool pd_device_profiled(void) { return false; }
+void pd_device_range_begin(const char *name) { (void)name; }
+void pd_device_range_end(void) {}
 int pd_device_counts(struct pd_device_count to[PD_DEVICE_COUNTS]) { return (void)to, 0; }
 
 /* ---- work is done when it is asked for -------------------------------------------------------- */

@@ -82,6 +82,33 @@ END
   [ "$(grep -c '"step"' emulated.jsonl)" = 3 ] || complain "--emulate logs no updates"
 }
 
+# A profiler sees passes, updates and messages by the names that a trace has: those of each rank, each once. Receives
+# have a range where they are posted and one where they are awaited; what a validation sends is not the training's.
+profile() {
+  head -c 200 text.txt >held_out.txt
+  model model 2 --schedule zb_h1
+  CUDA_HOST_PROFILE=$PWD/ranges launch 2 model --data text.txt --validation held_out.txt --steps 3 \
+    --trace trace.json || complain "a run with a profiler"
+  python3 - <<'END' || complain "ranges are not those of the trace"
+import json, collections
+events = [e for e in json.load(open("trace.json"))["traceEvents"] if e["ph"] == "X"]
+once = lambda name: name.split()[0] in ("F", "B", "W", "R", "update", "send")
+for rank in 0, 1:
+    ranges = [line.strip().split(" ", 1) for line in open("ranges.%d" % rank)]
+    assert all(domain == "pdc" for domain, _ in ranges), ranges[0]
+    names = [name for _, name in ranges]
+    mine = [e["name"] for e in events if e["pid"] == rank and not e["name"].split()[0] in ("reduce", "exchange", "gather",
+            "validate", "checkpoint", "audit", "wait")]
+    assert collections.Counter(filter(once, names)) == collections.Counter(filter(once, mine)), rank
+    received = {name for name in names if name.startswith("receive")}
+    assert received == {name for name in mine if name.startswith("receive")} and len(received) == 6, received
+    assert any(name.startswith("validate ") for name in names)
+END
+  CUDA_HOST_PROFILE=$PWD/audited launch 2 model --data text.txt --steps 3 --audit 2 || complain "--audit with a profiler"
+  grep -q "never ends" ranges.? audited.? && complain "a range never ends"
+  [ "$(grep -c "^pdc F 3$" audited.0)" = 2 ] || complain "a pass that is done twice has one range"
+}
+
 # One rank's norm stays on the device (find_scale), and the update is that of two stages, whose host knows it; so are what is
 # logged, and what is said of a gradient that is not finite, before its update is logged or in a checkpoint.
 clipping() {
