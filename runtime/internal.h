@@ -43,6 +43,7 @@ struct pd_options {
   int64_t pad;           /* the token behind what is shorter than its input */
   const char *stop_when; /* a rule; NULL: none */
   const char *spill;     /* where parts are that are not in memory; NULL: not given */
+  int64_t device;        /* the GPU, by CUDA's number; -1: not given */
   const char *comm;      /* how messages travel: "nccl" or "mpi"; NULL: what suits the devices */
   bool check_messages;
   bool evaluate, resume, resume_or_start, resume_anyway, checkpoint_optional, checkpoint_background, quiet,

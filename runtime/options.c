@@ -99,6 +99,8 @@ static const struct option options[] = {
     {"--spill", PATH, AT(spill), 0, "DIR",
      "keep what is not in memory in a file there, which is gone with the run; host: in a GPU's host's memory",
      SPILLED},
+    {"--device", COUNT, AT(device), 0, "N",
+     "on GPUs: the device, by CUDA's number (default: the rank's number on its machine)", ANY_RUN},
     {"--comm", PATH, AT(comm), 0, "WAY",
      "how messages travel: shared or mpi; between GPUs peer, nccl or mpi (default: what suits)", ANY_RUN},
     {"--timeout", SECONDS, AT(timeout), 0, "SECONDS", "a peer silent for so long is an error (default 300)",
@@ -306,8 +308,14 @@ static bool options_agree(struct pd_options *o, const struct option *training, c
 
 bool pd_parse_options(struct pd_options *o, int argc, char **argv, char *why) {
   const struct option *training = NULL;
-  *o = (struct pd_options){
-      .steps = -1, .seed = 1, .timeout = 300, .grace = 30, .tokens = 100, .temperature = 1, .top_p = 1};
+  *o = (struct pd_options){.steps = -1,
+                           .device = -1,
+                           .seed = 1,
+                           .timeout = 300,
+                           .grace = 30,
+                           .tokens = 100,
+                           .temperature = 1,
+                           .top_p = 1};
   for (int i = 1; i < argc; i++) {
     char *value;
     if (!strcmp(argv[i], "-h")) {

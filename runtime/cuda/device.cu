@@ -124,23 +124,38 @@ void pd_device_prepare(void) {
   setenv("CUDA_DEVICE_MAX_CONNECTIONS", "32", 0); /* the most there are */
 }
 
-/* Ranks of one machine take its devices in turn. */
-static bool take_device(char *why) {
-  int number = number_here(), n = 0;
-  cudaDeviceProp device;
+/* --device, or ranks of one machine take its devices in turn. */
+static bool choose_device(int number, int *device, char *why) {
+  int n = 0;
   cudaError_t status = cudaGetDeviceCount(&n);
   if (status == cudaSuccess && n == 0) status = cudaErrorNoDevice;
   if (status != cudaSuccess)
     return pd_refuse(why, "CUDA finds no GPU here: %s (nvidia-smi shows what the driver sees)",
                      cudaGetErrorString(status));
-  pd_processors_bind(number % n); /* before the device is opened: CUDA starts threads */
-  status = cudaSetDevice(number % n);
-  if (status == cudaSuccess) status = cudaGetDeviceProperties(&device, number % n);
+  const char *visible = getenv("CUDA_VISIBLE_DEVICES");
+  if (pd_options.device >= n)
+    return pd_refuse(why, "--device %lld: CUDA numbers the GPUs of %s from 0 to %d%s%s%s",
+                     (long long)pd_options.device, pd_this_machine().host, n - 1,
+                     visible ? " (CUDA_VISIBLE_DEVICES=" : "", visible ? visible : "", visible ? ")" : "");
+  *device = pd_options.device >= 0 ? static_cast<int>(pd_options.device) : number % n;
+  return true;
+}
+
+static bool take_device(char *why) {
+  int chosen;
+  cudaDeviceProp device;
+  if (!choose_device(number_here(), &chosen, why)) return false;
+  pd_processors_bind(chosen); /* before the device is opened: CUDA starts threads */
+  cudaError_t status = cudaSetDevice(chosen);
+  if (status == cudaSuccess) status = cudaGetDeviceProperties(&device, chosen);
   if (status != cudaSuccess) return refuse(status, "use this rank's GPU", why);
   snprintf(name, sizeof name, "%s", device.name);
   return device.major >= 8 || pd_refuse(why, "%s has compute capability %d.%d: programs need 8.0 or more", name,
                                         device.major, device.minor);
 }
+
+/* CUDA gives such a device a name with the instance's profile: "NVIDIA H100 80GB HBM3 MIG 1g.10gb". */
+bool pd_device_is_instance(void) { return strstr(name, " MIG ") != NULL; }
 
 static size_t free_at_start;
 

@@ -73,7 +73,8 @@ struct pd_machine {
   char host[HOST_NAME_MAX + 1], boot[40];
 };
 pd_machine pd_this_machine(void);
-int pd_ranks_here(void); /* so many of the launch's are on this one */
+int pd_ranks_here(void);          /* so many of the launch's are on this one */
+bool pd_device_is_instance(void); /* this rank's device is an instance of a divided GPU (MIG) */
 
 /* Device memory, pinned memory and events without times, which are given back at the end of the run. */
 void *pd_cuda_memory(size_t bytes);

@@ -28,50 +28,56 @@ void pd_order(cudaStream_t earlier, cudaStream_t later, cudaEvent_t event) {
 struct place {
   pd_machine machine;
   char device[32];
+  bool instance; /* the device is one of MIG's */
 };
 
 static place place_of_this() {
-  place here = {pd_this_machine(), ""};
+  place here = {pd_this_machine(), "", pd_device_is_instance()};
   int device;
   pd_cuda_check(cudaGetDevice(&device), "ask for the device");
   pd_cuda_check(cudaDeviceGetPCIBusId(here.device, sizeof here.device, device), "ask for the device's address");
   return here;
 }
 
-/* Two ranks on one device; false: there are none. NCCL counts parts of a device as one, too. */
-static bool find_sharing(int *a, int *b, place *where) {
+/* Why NCCL cannot serve the launch, in `text`; false: it can. Two ranks on one device it refuses, and two instances of a
+ * GPU are one to it, as their address is; of instances of several GPUs NVIDIA promises no more than the host's memory. */
+static bool find_obstacle(char *text, size_t room) {
   place here = place_of_this(), *all = (place *)pd_allocate(sizeof *all * (size_t)pd.everyone);
   MPI_Request request;
   MPI_Iallgather(&here, sizeof here, MPI_BYTE, all, sizeof here, MPI_BYTE, pd_comm_everyone, &request);
   pd_wait(1, &request, "all ranks to name their devices", -1, NULL, -1);
   bool found = false;
-  for (int i = 0; i < pd.everyone && !found; i++)
-    for (int j = i + 1; j < pd.everyone && !found; j++)
-      if (!strcmp(all[i].machine.boot, all[j].machine.boot) && !strcmp(all[i].device, all[j].device)) {
-        *a = i, *b = j, *where = all[i];
-        found = true;
-      }
+  for (int i = 0; i < pd.everyone && pd.everyone > 1 && !found; i++) {
+    found = all[i].instance;
+    if (found)
+      snprintf(text, room, "rank %d has a MIG instance of device %s of %s", i, all[i].device, all[i].machine.host);
+    for (int j = i + 1; j < pd.everyone && !found; j++) {
+      found = !strcmp(all[i].machine.boot, all[j].machine.boot) && !strcmp(all[i].device, all[j].device);
+      if (found)
+        snprintf(text, room, "ranks %d and %d share device %s of %s", i, j, all[i].device, all[i].machine.host);
+    }
+  }
   free(all);
   return found;
 }
 
 /* What --comm wants and there is not; true: nothing. */
-static bool check_wish(const char *wish, bool sharing, const char *shared, char *why) {
+static bool check_wish(const char *wish, bool hindered, const char *obstacle, char *why) {
   bool mpi = !strcmp(wish, "mpi"), peer = !strcmp(wish, "peer");
   if (!mpi && !peer && strcmp(wish, "nccl") != 0)
     return pd_refuse(why, "--comm %s: messages travel by peer copies, by nccl or by mpi: peer, nccl, mpi", wish);
-  if (sharing && !mpi && !peer)
-    return pd_refuse(why, "--comm nccl: %s, which NCCL cannot: use --comm mpi", shared);
+  if (hindered && !mpi && !peer)
+    return pd_refuse(why, "--comm nccl: %s, which NCCL cannot use: use --comm mpi", obstacle);
   if (peer && peers.others)
     return pd_refuse(why, "--comm peer: ranks %d and %d cannot copy to each other's GPU: %s", pd_self_of(peers.a),
                      pd_self_of(peers.b), pd_peers_why(&peers));
   return true;
 }
 
-static void tell_choice(const char *wish, bool sharing, const char *shared) {
+static void tell_choice(const char *wish, bool hindered, const char *obstacle) {
   bool base_needed = pd.stage->n_stages < 2 || peers.others || pd_shards() > 1;
-  if (!wish && sharing && base_needed)
-    pd_note("%s: messages travel through the host's memory, by MPI", shared);
+  if (!wish && hindered && base_needed)
+    pd_note("%s: messages travel through the host's memory, by MPI", obstacle);
   else if (!wish && peers.others && !pd_peers_apart(&peers))
     pd_note("ranks %d and %d do not copy to each other's GPU: %s", pd_self_of(peers.a), pd_self_of(peers.b),
             pd_peers_why(&peers));
@@ -88,22 +94,17 @@ static void tell_choice(const char *wish, bool sharing, const char *shared) {
 
 bool pd_transfers_start(char *why) {
   const char *wish = pd_options.comm;
-  char shared[256] = "";
-  int a = 0, b = 0;
-  place where;
-  bool sharing = find_sharing(&a, &b, &where), mpi = wish && !strcmp(wish, "mpi");
-  if (sharing)
-    snprintf(shared, sizeof shared, "ranks %d and %d share device %s of %s", a, b, where.device,
-             where.machine.host);
-  transport = sharing || mpi ? &pd_staged_transport : &pd_nccl_transport;
+  char obstacle[256] = "";
+  bool hindered = find_obstacle(obstacle, sizeof obstacle), mpi = wish && !strcmp(wish, "mpi");
+  transport = hindered || mpi ? &pd_staged_transport : &pd_nccl_transport;
   pd_exchange_stream = pd_message_stream();
   pd_meeting_stream = pd_message_stream();
   bool checked = pd_options.check_messages && pd.everyone > 1;
   peers = pd_peers_start(!checked && (!wish || !strcmp(wish, "peer")));
   if (checked && (transport == &pd_nccl_transport || (wish && !mpi)))
     return pd_refuse(why, "--check-messages needs --comm mpi: other messages do not pass through the host");
-  if (wish && !check_wish(wish, sharing, shared, why)) return false;
-  tell_choice(wish, sharing, shared);
+  if (wish && !check_wish(wish, hindered, obstacle, why)) return false;
+  tell_choice(wish, hindered, obstacle);
   return true;
 }
 

@@ -20,13 +20,14 @@
 struct offer {
   pd_machine machine;
   char device[32];
+  bool instance;      /* the device is one of MIG's */
   cudaError_t status; /* of what follows */
   cudaIpcMemHandle_t arena;
   cudaIpcEventHandle_t event;
 };
 
 /* What has come of a neighbour's offer; ERROR and more: an error of CUDA's. */
-enum { NONE, REACHED, ELSEWHERE, NO_ACCESS, ERROR };
+enum { NONE, REACHED, ELSEWHERE, NO_ACCESS, INSTANCES, ERROR };
 
 static bool tried;      /* all ranks have offered memory */
 static char **arena_of; /* by rank: its arena, where this rank sees it; NULL: not */
@@ -41,7 +42,7 @@ static bool are_neighbours(int a, int b) {
 }
 
 static offer offer_of_this(cudaEvent_t *event) {
-  offer mine = {pd_this_machine(), "", cudaSuccess, {}, {}};
+  offer mine = {pd_this_machine(), "", pd_device_is_instance(), cudaSuccess, {}, {}};
   int device;
   pd_cuda_check(cudaGetDevice(&device), "ask for the device");
   pd_cuda_check(cudaDeviceGetPCIBusId(mine.device, sizeof mine.device, device), "ask for the device's address");
@@ -67,6 +68,7 @@ static bool has_access(const char *device) {
 static int reach_out(int rank, const offer *o, const offer *mine) {
   cudaEvent_t event;
   if (strcmp(o->machine.boot, mine->machine.boot) != 0) return ELSEWHERE;
+  if (mine->instance || o->instance) return INSTANCES;
   if (mine->status != cudaSuccess || o->status != cudaSuccess)
     return ERROR + (int)(mine->status != cudaSuccess ? mine->status : o->status);
   if (!has_access(o->device)) return NO_ACCESS;
@@ -128,6 +130,7 @@ bool pd_peers_apart(const pd_peers *p) { return p->why == ELSEWHERE; }
 const char *pd_peers_why(const pd_peers *p) {
   if (p->why == ELSEWHERE) return "they are on different machines";
   if (p->why == NO_ACCESS) return "their GPUs have no peer access to each other (nvidia-smi topo -p2p w shows it)";
+  if (p->why == INSTANCES) return "MIG instances have no peer access";
   return cudaGetErrorString(static_cast<cudaError_t>(p->why - ERROR));
 }
 

@@ -87,6 +87,10 @@ static void note_slow_bf16(const struct pd_stage *s) {
 }
 
 bool pd_device_start(char *why) {
+  if (pd_options.device >= 0)
+    return pd_refuse(why,
+                     "--device %lld: this program runs on processors; pdc --target cuda makes programs for GPUs",
+                     (long long)pd_options.device);
   set_threads(pd.stage);
   note_slow_bf16(pd.stage);
   bool mapped = map_arena(pd.stage, why), shared = pd_shared_start(mapped ? why : (char[PD_WHY]){""});

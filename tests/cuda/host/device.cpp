@@ -9,7 +9,9 @@
 #include <unordered_map>
 #include <vector>
 
+/* CUDA_HOST_MIG=1: a process sees one device, an instance of the first GPU. */
 static int device_count() {
+  if (getenv("CUDA_HOST_MIG")) return 1;
   static const int n = getenv("CUDA_HOST_DEVICES") ? atoi(getenv("CUDA_HOST_DEVICES")) : 8;
   return n;
 }
@@ -17,7 +19,8 @@ static int device_count() {
 const cudaDeviceProp &cuda_host_properties() {
   static const cudaDeviceProp properties = [] {
     cudaDeviceProp p = {};
-    strcpy(p.name, "CUDA on the host, like H100");
+    strcpy(p.name,
+           getenv("CUDA_HOST_MIG") ? "CUDA on the host, like H100 MIG 1g.10gb" : "CUDA on the host, like H100");
     const char *memory = getenv("CUDA_HOST_MEMORY");
     p.totalGlobalMem = memory ? strtoull(memory, nullptr, 10) : 80ull << 30;
     p.sharedMemPerBlock = 48 << 10;

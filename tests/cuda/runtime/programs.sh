@@ -146,6 +146,35 @@ END
   [ -z "$(ls -d kept/step-* 2>/dev/null)" ] || complain "a checkpoint has it"
 }
 
+# --device, and the processors beside the device that a rank gets, which stand in a folder in the place of /sys.
+devices() {
+  model model 1 --schedule flush
+  export CUDA_HOST_DEVICES=3
+  says "rank 0 (stage 0): --device 3: CUDA numbers the GPUs of .* from 0 to 2$" --device 3
+  CUDA_VISIBLE_DEVICES=0,2,4 says "rank 0 (stage 0): --device 7: CUDA numbers the GPUs of .* from 0 to 2 (CUDA_VISIBLE_DEVICES=0,2,4)" --device 7
+  says "rank 0 (stage 0): --device needs a whole number, not '-1'" --device -1
+  mkdir -p sys/devices/system/cpu
+  cpus=$(taskset -cp $$ | sed 's/.*: //')
+  echo "$cpus" >sys/devices/system/cpu/online
+  first=${cpus%%[,-]*}
+  for device in 1 2; do mkdir -p sys/bus/pci/devices/0000:0$device:00.0; done
+  echo "$first" >sys/bus/pci/devices/0000:02:00.0/local_cpulist
+  echo "$cpus" >sys/bus/pci/devices/0000:01:00.0/local_cpulist
+  export CUDA_HOST_SYSFS=$PWD/sys
+  launch 1 model --data text.txt --steps 1 --device 1 --log log.jsonl || complain "--device 1"
+  launch 1 model --data text.txt --steps 1 --device=0 --log first.jsonl || complain "--device=0"
+  if [ "$first" != "$cpus" ]; then
+    grep -q "\"processors\":\"$first\",\"bound_by\":\"pd\"" log.jsonl || complain "not beside device 1: $(head -n 1 log.jsonl)"
+    mpirun="taskset -c $first $mpirun" launch 1 model --data text.txt --steps 1 --device 1 --log bound.jsonl || complain "bound"
+    grep -q "\"processors\":\"$first\",\"bound_by\":\"launcher\"" bound.jsonl ||
+      complain "what the launcher bound: $(head -n 1 bound.jsonl)"
+  fi
+  grep -q bound_by first.jsonl && complain "bound to all processors: $(head -n 1 first.jsonl)"
+  "$pdc" -n 1 --stages 1 --microbatch 1 --schedule flush $small -o c "$top/models/gpt_mini.pdm" || complain "C"
+  launch 1 c --data text.txt --steps 1 --device 0 2>said && complain "--device on processors"
+  grep -q -e "--device 0: this program runs on processors; pdc --target cuda makes programs for GPUs" said || { cat said >&2; complain "--device on processors"; }
+}
+
 failures() {
   model model 1 --schedule flush
   CUDA_HOST_DEVICES=0 says "rank 0 (stage 0): CUDA finds no GPU here: no CUDA-capable device"

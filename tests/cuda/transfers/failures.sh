@@ -36,6 +36,14 @@ CUDA_HOST_IPC=blind refused "copies that are lost" "1 (stage 1): what rank 0 cop
   device $data --steps 1
 refused "checksums" "0 (stage 0): --check-messages needs --comm mpi" \
   device $data --steps 1 --check-messages --comm peer
+# Instances of a divided GPU: neither copies nor NCCL.
+export CUDA_HOST_MIG=1
+went "MIG" mpi "rank 0 has a MIG instance of device 00000000:01:00.0 of .*: messages travel through the host's memory"
+refused "MIG by NCCL" "0 (stage 0): --comm nccl: rank 0 has a MIG instance of device .*, which NCCL cannot use: use --comm mpi" \
+  device $data --steps 1 --comm nccl
+refused "MIG by copies" "0 (stage 0): --comm peer: ranks 0 and 1 cannot copy to each other's GPU: MIG instances have no peer" \
+  device $data --steps 1 --comm peer
+unset CUDA_HOST_MIG
 export CUDA_HOST_DEVICES=1
 went "one device" "peer copies" ""
 refused "one device" "0 (stage 0): --comm nccl: ranks 0 and 1 share device 00000000:01:00.0 of .*: use --comm mpi" \
