@@ -599,10 +599,11 @@ static Names parameters(const Printer *p, bool second, const Names *values) {
   return list;
 }
 
-/* The second launch bound asks for one block a multiprocessor: without it ptxas spills registers to fit more. */
-static void print_head(Printer *p, const char *function, int threads, bool second) {
+/* The second launch bound, blocks a multiprocessor, limits a thread's registers. Without it ptxas spills to fit more blocks
+ * than are launched. */
+static void print_head(Printer *p, const char *function, int threads, int resident, bool second) {
   Names list = parameters(p, second, NULL);
-  text_add(p->out, "static __global__ void __launch_bounds__(%d, 1)\n", threads);
+  text_add(p->out, "static __global__ void __launch_bounds__(%d, %d)\n", threads, resident);
   text_list(p->out, (int)strlen(function) + 1, format("%s(", function), &list, ") {\n");
   p->indent = 2;
 }
@@ -641,7 +642,7 @@ static void print_sums(Printer *p, const char *function) {
     group = format("(blockIdx.x / %" PRId64 ")", blocks);
   Name total = unique_name(&p->taken, "total");
   text_comment(p->out, 0, format("The sums of %d tiles.", m->tiles));
-  print_head(p, format("%s_sums", function), SUMS_BLOCK * SUMS_BLOCK, true);
+  print_head(p, format("%s_sums", function), SUMS_BLOCK * SUMS_BLOCK, 1, true);
   print_line(p, "const int at = %s * %d + threadIdx.x;", block, SUMS_BLOCK);
   index_lines(p, "group", group, 0, p->shape->group_dims);
   char *first = grouped ? format("%s * (int64_t)%" PRId64 " + at", group, m->tiles * m->stride) : format("at");
@@ -679,7 +680,7 @@ void cuda_print_loop(Text *out, const StageKernels *stage, const Lowered *k, con
   const GpuLoop *m = k->gpu;
   Printer p = cuda_printer(out, stage, k);
   text_comment(out, 0, kernel_title(&p));
-  print_head(&p, function, m->x * m->y, false);
+  print_head(&p, function, m->x * m->y, m->resident, false);
   if (m->sums > 0)
     summed_lines(&p);
   else if (m->kind == MAP_ROWS)

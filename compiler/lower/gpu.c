@@ -16,7 +16,11 @@ enum {
   THREAD_ELEMENTS = 16,  /* of a row that a thread caches at most ... */
   THREAD_REGISTERS = 64, /* ... and of all that it caches */
   LOOP_THREADS = 512,    /* for rows too long to be cached */
-  RAGGED_COLUMNS = 512   /* of a row at least whose last elements are fewer than lie side by side */
+  RAGGED_COLUMNS = 512,  /* of a row at least whose last elements are fewer than lie side by side */
+  MULTIPROCESSORS = 132, /* an H100's */
+  PARTITIONS = 4,        /* of a multiprocessor: they share its warps evenly */
+  LANE_REGISTERS = 512,  /* of a partition, on compute capability 8.0 to 10.0: those that a lane's threads share */
+  RESIDENT_BLOCKS = 8    /* BLOCKS / MULTIPROCESSORS: more blocks of tiles are not launched */
 };
 
 static int64_t divide_up(int64_t a, int64_t b) { return (a + b - 1) / b; }
@@ -190,6 +194,33 @@ static void place_sums(const Lowered *l, GpuLoop *m) {
   m->stride = divide_up(m->sums, LANES) * LANES;
 }
 
+static bool is_expensive(const Lowered *l) {
+  for (int i = 0; i < l->kernel->terms.n; i++)
+    if (l->shape->live[i] && l->kernel->terms.at[i].kind == TERM_OP && l->kernel->terms.at[i].op->expensive)
+      return true;
+  return false;
+}
+
+/* A thread's registers that ptxas must not go below, lest it spill: what is kept from phase to phase and from row to row,
+ * and what an element's expressions need beside it. Compiled models of tests/cuda/nvcc have shown the numbers. */
+static int64_t registers_of(const Lowered *l, const GpuLoop *m) {
+  enum { FEWEST = 64, ELEMENT = 24, EXPENSIVE = 8 };
+  int64_t kept = m->sums_in_memory ? 0 : count_sums(l);
+  for (int i = 0; i < l->kernel->terms.n; i++)
+    kept += m->cached[i];
+  int64_t all = kept * m->vectors * m->vector + ELEMENT + (is_expensive(l) ? EXPENSIVE : 0);
+  return all > FEWEST ? all : FEWEST;
+}
+
+/* Blocks that a multiprocessor should hold at once: its share of the launch, as far as registers are enough. */
+static int resident_blocks(const Lowered *l, const GpuLoop *m) {
+  int64_t warps = divide_up(m->x * m->y, WARP), fit = LANE_REGISTERS / registers_of(l, m) * PARTITIONS / warps;
+  int64_t share = divide_up(m->blocks, MULTIPROCESSORS);
+  int64_t n = share < RESIDENT_BLOCKS ? share : RESIDENT_BLOCKS;
+  n = n < fit ? n : fit;
+  return n > 1 ? (int)n : 1;
+}
+
 static int64_t launch_blocks(const LoopShape *s, const GpuLoop *m) {
   if (m->sums > 0)
     return s->groups * m->tiles * m->column_blocks;
@@ -217,6 +248,7 @@ static void lower_loop(const StageKernels *stage, Lowered *l) {
   choose_cached(l, m);
   m->partials = s->groups * m->tiles * m->stride;
   m->blocks = launch_blocks(s, m);
+  m->resident = resident_blocks(l, m);
   m->total_blocks = divide_up(m->sums, SUMS_BLOCK);
   m->wide = !fits_int(stage, l, m->partials);
   l->scratch_bytes = m->in_scratch ? m->partials * 4 : 0;

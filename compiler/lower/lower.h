@@ -76,6 +76,7 @@ typedef struct GpuLoop {
   int64_t columns; /* ELEMENTS: threads a row */
   int64_t column_blocks; /* blocks that a row's columns are dealt to */
   int64_t blocks;        /* of the launch */
+  int resident;          /* blocks that a multiprocessor should hold at once, within its registers */
   bool *cached;          /* by term: a thread holds its elements from one phase to the next */
   int64_t *sum_at, sums; /* by store: where its sums stand among a tile's partial sums; their number */
   int64_t stride;        /* from one tile's partial sums to the next's */
