@@ -3,18 +3,6 @@
 
 #include <inttypes.h>
 
-/* Overloaded functions of CUDA's headers: a kernel of such a name could not be launched by its name. */
-/* clang-format off */
-static const char *const cuda_functions[] = {
-  "max", "min", "pow", "rsqrt", "cbrt", "rcbrt", "hypot", "norm", "rnorm", "norm3d", "norm4d", "exp2", "exp10",
-  "expm1", "log2", "log10", "log1p", "logb", "tan", "asin", "acos", "atan", "atan2", "sinh", "cosh", "asinh",
-  "acosh", "atanh", "sinpi", "cospi", "erfc", "erfinv", "erfcinv", "erfcx", "lgamma", "tgamma", "floor", "ceil",
-  "trunc", "round", "rint", "fabs", "fmin", "fmax", "fmod", "fdim", "fma", "modf", "frexp", "ldexp", "scalbn",
-  "remainder", "remquo", "signbit", "isnan", "isinf", "isfinite", "nan", "labs", "llabs", "clock", "malloc",
-  "free", "printf", NULL,
-};
-/* clang-format on */
-
 /* ---- the program that times kernels ------------------------------------------------------------- */
 
 static const char preamble[] =
@@ -98,7 +86,6 @@ const Dialect cuda_dialect = {
     .in_bf16 = "#define PD_FAST /* exp and sigmoid as cuda/pd_fast.h has them */\n\n",
     .caller = "pd_graph",
     .null = "nullptr",
-    .functions = cuda_functions,
     .now = "",
     .at = "pd_at(k);",
     .at_says_training = true,

@@ -533,7 +533,6 @@ char *emit_stage(const Graph *g, const Pieces *pieces, const Plan *plan, const L
             .identity = identity,
             .dialect = dialect_of(k),
             .plan_hash = plan_hash};
-  e.taken = dialect_names(e.dialect);
   if (p->chunks > 1)
     take_chunk_names(&e);
   name_members(&e);

@@ -15,7 +15,7 @@ static const char *const reserved_in_cuda[] = {
   "not", "not_eq", "nullptr", "operator", "or", "or_eq", "private", "protected", "public", "reinterpret_cast",
   "requires", "static_assert", "static_cast", "template", "this", "thread_local", "throw", "try", "typeid",
   "typename", "using", "virtual", "wchar_t", "xor", "xor_eq", "threadIdx", "blockIdx", "blockDim", "gridDim",
-  "warpSize", "dim3", "half", "std",
+  "warpSize", "dim3", "half", "std", "import", "module",
 };
 /* clang-format on */
 
@@ -32,20 +32,39 @@ static const char *const reserved[] = {
   "gradients_received_values", "gradients_sent_values", "work", "scratch", "first", "first_sample", "stage",
   "parameters", "groups", "tensors", "parts", "replicas", "planned_peak_bytes", "chunk", "microbatch", "pd",
   "w", "g", "s", "k", "t", "f", "b", "u", "in", "masters", "averages", "now",
+  "int8_t", "int16_t", "int32_t", "int64_t", "uint8_t", "uint16_t", "uint32_t", "uint64_t", "size_t", "memset",
   "algorithms", "attentions", "from", "end", "exchanged", "moments", "own_moments", "partial", "sum_lanes",
   "max_lanes", "lanes", "exp", "log", "tanh", "erf", "erfc", "sin", "cos", "sqrt", "abs", "y0", "y1", "yn", "j0",
   "j1", "jn", "gamma", "index", "div", "remove", "signal", "time", "read", "write", "open", "close", "select",
 };
 /* clang-format on */
 
-static bool is_reserved(const char *text) {
+static bool is_in(const ReservedNames *names, const char *text) {
+  for (size_t low = 0, high = names->n; low < high;) {
+    const size_t middle = low + (high - low) / 2;
+    const int order = strcmp(names->at[middle], text);
+    if (order == 0)
+      return true;
+    if (order < 0)
+      low = middle + 1;
+    else
+      high = middle;
+  }
+  return false;
+}
+
+static bool is_listed(const char *text) {
   for (size_t i = 0; i < sizeof reserved / sizeof *reserved; i++)
     if (!strcmp(reserved[i], text))
       return true;
   for (size_t i = 0; i < sizeof reserved_in_cuda / sizeof *reserved_in_cuda; i++)
     if (!strcmp(reserved_in_cuda[i], text))
       return true;
-  return !strncmp(text, "cuda", 4) || !strncmp(text, "pd_", 3) || !strncmp(text, "PD_", 3) ||
+  return is_in(&macros_of_headers, text);
+}
+
+static bool is_reserved(const char *text) {
+  return is_listed(text) || !strncmp(text, "cuda", 4) || !strncmp(text, "pd_", 3) || !strncmp(text, "PD_", 3) ||
          !strncmp(text, "MPI", 3);
 }
 
@@ -83,14 +102,40 @@ static bool is_taken(const Names *taken, Name name) {
   return false;
 }
 
-Name unique_name(Names *taken, const char *wanted) {
-  Name base = c_identifier(wanted), name = base;
+static Name numbered(Name base, int i) {
   size_t n = strlen(base);
   const char *separator = base[n - 1] == '_' || isdigit((unsigned char)base[n - 1]) ? "_" : "";
-  for (int i = 2; is_taken(taken, name); i++)
-    name = internf("%s%s%d", base, separator, i);
+  return i == 1 ? base : internf("%s%s%d", base, separator, i);
+}
+
+Name unique_name(Names *taken, const char *wanted) {
+  Name base = c_identifier(wanted), name = base;
+  for (int i = 2; is_taken(taken, name) || is_listed(name); i++) /* `dim` is followed by `dim2` and `dim4` */
+    name = numbered(base, i);
   push(taken, name);
   return name;
+}
+
+/* What programs derive from a kernel's name: a second kernel, and in timing programs functions and a table. */
+static const char *const derived[][2] = {{"", ""},     {"", "_sums"}, {"", "_rows"},
+                                         {"run_", ""}, {"fill_", ""}, {"at_", ""}};
+enum { N_DERIVED = sizeof derived / sizeof *derived };
+
+Name unique_kernel_name(Names *taken, const char *wanted) {
+  Name base = c_identifier(wanted), all[N_DERIVED];
+  if (is_in(&declared_by_headers, base))
+    base = internf("%s_", base);
+  bool free = false;
+  for (int i = 1; !free; i++) {
+    free = !is_listed(numbered(base, i)) && !is_in(&declared_by_headers, numbered(base, i));
+    for (int k = 0; k < N_DERIVED; k++) {
+      all[k] = internf("%s%s%s", derived[k][0], numbered(base, i), derived[k][1]);
+      free = free && !is_taken(taken, all[k]);
+    }
+  }
+  for (int k = 0; k < N_DERIVED; k++)
+    push(taken, all[k]);
+  return all[0];
 }
 
 char *comment_text(const char *text) {

@@ -12,9 +12,18 @@ enum { WIDTH = 110 }; /* columns of emitted lines */
 typedef Vec(Name) Names;
 Name c_identifier(const char *text); /* [A-Za-z0-9_], no keyword, no name of ours or the library's */
 Name unique_name(Names *taken, const char *wanted); /* sanitised, made unique, added to taken */
-char *comment_text(const char *text);               /* cannot end a comment */
-char *string_literal(const char *text);             /* quoted */
-char *float_literal(double x);                      /* "0.100000001f" */
+/* The same for a kernel or its object at file scope: no header declares the name, and what programs derive from it
+ * (run_NAME, NAME_sums) is free, too. */
+Name unique_kernel_name(Names *taken, const char *wanted);
+/* reserved.c: sorted names that headers declare at file scope, and lower-case macros, which are reserved everywhere. */
+typedef struct ReservedNames {
+  const char *const *at;
+  size_t n;
+} ReservedNames;
+extern const ReservedNames declared_by_headers, macros_of_headers;
+char *comment_text(const char *text);   /* cannot end a comment */
+char *string_literal(const char *text); /* quoted */
+char *float_literal(double x);          /* "0.100000001f" */
 char *double_literal(double x);
 char *dims_text(int rank, const int64_t *dim); /* "[4, 128, 256]" */
 /* head + items separated by ", " + tail, broken at WIDTH and continued `indent` columns in. */
@@ -44,17 +53,16 @@ typedef struct TimingDialect {
 typedef struct Dialect {
   const char *target; /* in the header comment; NULL: the processor at hand */
   const char *includes;
-  const char *in_bf16;          /* of programs in bf16, in front of the includes; NULL: nothing */
-  bool compound_literals;       /* a struct's value as an argument is (struct x){..}; else {..} */
-  const char *caller;           /* of passes, with their arguments; NULL: they are called directly */
-  const char *null;             /* a pointer that a library call is given */
-  const char *const *functions; /* which its headers declare: names that no kernel can have; ends with NULL */
-  const char *now;              /* what loops read of the current microbatch and of the run: a declaration ... */
-  const char *at;               /* ... the line that sets it before a pass ... */
-  bool at_says_training;        /* ... and must be there in validation, too ... */
-  const char *word[N_WORDS];    /* what stands for such a word: WORD_SAMPLE for the microbatch's first; NULL for
+  const char *in_bf16;       /* of programs in bf16, in front of the includes; NULL: nothing */
+  bool compound_literals;    /* a struct's value as an argument is (struct x){..}; else {..} */
+  const char *caller;        /* of passes, with their arguments; NULL: they are called directly */
+  const char *null;          /* a pointer that a library call is given */
+  const char *now;           /* what loops read of the current microbatch and of the run: a declaration ... */
+  const char *at;            /* ... the line that sets it before a pass ... */
+  bool at_says_training;     /* ... and must be there in validation, too ... */
+  const char *word[N_WORDS]; /* what stands for such a word: WORD_SAMPLE for the microbatch's first; NULL for
                                      indices and keys, which each loop has of its own */
-  bool takes_algorithms;        /* of products, from the plan */
+  bool takes_algorithms;     /* of products, from the plan */
   void (*print_loop)(Text *out, const StageKernels *k, const Lowered *kernel, const char *function);
   void (*print_loop_call)(Text *out, int indent, const StageKernels *k, const Lowered *kernel,
                           const char *function, const Names *arguments);
@@ -62,7 +70,6 @@ typedef struct Dialect {
 } Dialect;
 const Dialect *dialect_of(const StageKernels *k);
 const char *text_of_precision(const Dialect *d, Precision precision); /* in front of the includes */
-Names dialect_names(const Dialect *d);                                /* `functions` as a list of names */
 
 /* ---- Kernels of kind LOOP: static C functions (loops.c), CUDA kernels (cuda_loops.c) ----------- */
 

@@ -4,6 +4,7 @@
 #include "emit/print.h"
 #include "ops/op.h"
 
+#include <ctype.h>
 #include <inttypes.h>
 #include <math.h>
 #include <string.h>
@@ -37,7 +38,7 @@ static void collect(const StageKernels *k, const LoweredList *list, TimedKernels
   for (int i = 0; i < list->n; i++) {
     int j = find_timed(timed, &list->at[i]);
     if (j == timed->n)
-      push(timed, (Timed){k, &list->at[i], unique_name(taken, list->at[i].kernel->name), 0, 0});
+      push(timed, (Timed){k, &list->at[i], unique_kernel_name(taken, list->at[i].kernel->name), 0, 0});
     timed->at[j].count += timed->at[j].stage == k;
   }
 }
@@ -247,22 +248,46 @@ static void print_table(Text *out, const TimedKernels *timed, bool side_by_side)
   text_add(out, "};\n\n");
 }
 
-/* What the program's own texts call things. */
-static const char *const own_names[] = {"apart_tile", "at",           "before",      "constants",   "counts",
-                                        "fill",       "is_beside",    "kernels",     "measure",     "memory",
-                                        "now",        "pass",         "by_seconds",  "seconds_of",  "sizes",
-                                        "stage",      "start_others", "sums",        "turn",        "square_tile",
-                                        "tell_link",  "tell_rates",   "tell_update", "update_tile", "update_to",
-                                        "work_beside"};
+/* Every word of the text, but for comments and strings, is a name that no kernel can have. */
+static void take_words(Names *taken, const char *text) {
+  while (*text) {
+    const char *end = text;
+    if (!strncmp(text, "/*", 2)) {
+      end = strstr(text, "*/");
+    } else if (*text == '"') {
+      for (end++; *end && *end != '"'; end++)
+        end += *end == '\\';
+      end += *end == '"';
+    } else {
+      while (isalnum((unsigned char)*end) || *end == '_')
+        end++;
+      if (end > text)
+        push(taken, internf("%.*s", (int)(end - text), text));
+    }
+    text = end > text ? end : text + 1;
+  }
+}
+
+/* What the program's own texts call things: main(), main_loop and print_passes. */
+static const char own_names[] = "argc argv at counts kernels main memory now seconds_of sizes sums x";
 
 static TimedKernels distinct_kernels(const ProfileTask *task) {
   enum { MOST_OPERANDS = 64 };
+  const TimingDialect *dialect = &dialect_of(task->stages[0]->kernels)->timing;
+  const char *texts[] = {own_names,       dialect->preamble, dialect->now, dialect->measuring,
+                         dialect->before, dialect->each,     dialect->end};
   TimedKernels timed = {0};
-  Names taken = dialect_names(dialect_of(task->stages[0]->kernels));
+  Names taken = {0};
+  Text printed = {0};
+  dialect->print_beside(&printed, task, INT64_MAX);
+  dialect->print_start(&printed, task, INT64_MAX, true);
+  take_words(&taken, printed.at);
+  for (size_t i = 0; i < sizeof texts / sizeof *texts; i++)
+    take_words(&taken, texts[i]);
   for (int i = 0; i < MOST_OPERANDS; i++)
     push(&taken, internf("x%d", i));
-  for (size_t i = 0; i < sizeof own_names / sizeof *own_names; i++)
-    push(&taken, intern(own_names[i]));
+  for (int i = 0; i < task->n; i++)
+    take_words(&taken, format("fill_%d places_%d steps_%d", i, i, i));
   for (int i = 0; i < task->n; i++)
     for (PassKind pass = PASS_FORWARD; pass <= PASS_BACKWARD; pass++)
       collect(task->stages[i]->kernels, lowered_pass(task->stages[i], pass), &timed, &taken);

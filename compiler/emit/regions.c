@@ -569,7 +569,7 @@ void print_loops_and_objects(Emit *e) {
         known = e->functions.at[f].signature == k->kernel->signature;
       if (known)
         continue;
-      Name name = unique_name(&e->taken, k->kernel->name);
+      Name name = unique_kernel_name(&e->taken, k->kernel->name);
       push(&e->functions, (Function){k->kernel->signature, name});
       if (k->call)
         print_call_object(&e->out, k, name);

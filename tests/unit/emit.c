@@ -46,6 +46,42 @@ static void test_names_are_unique(void **state) {
       assert_true(taken.at[i] != taken.at[j]);
 }
 
+/* What a header declares is free within functions only, and no number makes a name that is not free. */
+static void test_names_of_headers(void **state) {
+  (void)state;
+  Names taken = {0};
+  assert_string_equal(unique_kernel_name(&taken, "ballot"), "ballot_");
+  assert_string_equal(unique_name(&taken, "ballot"), "ballot");
+  assert_string_equal(unique_name(&taken, "errno"), "errno_");
+  assert_string_equal(unique_kernel_name(&taken, "atan"), "atan_");
+  assert_string_equal(unique_kernel_name(&taken, "uint"), "uint_");
+  unique_name(&taken, "dim");
+  unique_name(&taken, "dim");
+  assert_string_equal(unique_name(&taken, "dim"), "dim4"); /* CUDA has dim3 */
+  const ReservedNames *lists[] = {&declared_by_headers, &macros_of_headers};
+  for (int i = 0; i < 2; i++)
+    for (size_t k = 1; k < lists[i]->n; k++)
+      assert_true(strcmp(lists[i]->at[k - 1], lists[i]->at[k]) < 0);
+}
+
+/* Timing programs put words before a kernel's name, and some kernels have a second one. */
+static void test_names_that_follow_from_kernels(void **state) {
+  (void)state;
+  static const char *const wanted[] = {"attn", "run_attn", "at_attn",     "attn_sums", "fill_at_x",
+                                       "x",    "at_x",     "x_sums_rows", "x_sums"};
+  static const char *const made[] = {"%s", "%s_sums", "%s_rows", "run_%s", "fill_%s", "at_%s"};
+  enum { N = sizeof wanted / sizeof *wanted, N_MADE = sizeof made / sizeof *made };
+  Names taken = {0}, all = {0};
+  for (int i = 0; i < N; i++) {
+    Name name = unique_kernel_name(&taken, wanted[i]);
+    for (int k = 0; k < N_MADE; k++)
+      push(&all, intern(format(made[k], name))); /* NOLINT: the formats are above */
+  }
+  for (int i = 0; i < all.n; i++)
+    for (int j = 0; j < i; j++)
+      assert_true(all.at[i] != all.at[j]);
+}
+
 static void test_comments_and_strings(void **state) {
   (void)state;
   for (int i = 0; i < N_HOSTILE; i++) {
@@ -106,6 +142,8 @@ int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(test_identifiers),
       cmocka_unit_test(test_names_are_unique),
+      cmocka_unit_test(test_names_of_headers),
+      cmocka_unit_test(test_names_that_follow_from_kernels),
       cmocka_unit_test(test_comments_and_strings),
       cmocka_unit_test(test_literals_read_back),
       cmocka_unit_test(test_lists_break_at_the_width),
