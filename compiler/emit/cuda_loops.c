@@ -88,6 +88,8 @@ static void assign(Printer *p, int store, const char *to, const char *value) {
 /* An element of a column's partial sums. */
 static char *partial_element(const Printer *p, int store, const char *j) {
   int64_t at = p->gpu->sum_at[store];
+  if (p->shape->columns == 1)
+    return at ? format("partial[sums + %" PRId64 "]", at) : format("partial[sums]");
   return format("partial[sums + %s%s]", at ? format("%" PRId64 " + ", at) : "", j);
 }
 
@@ -230,7 +232,7 @@ static void column_in_loop(Printer *p) {
   char *text = format("m * %d + threadIdx.x", m->x);
   bool exact = is_exact(p), reads = m->vector > 1 ? p->reads_first : p->reads_column;
   if (!exact || reads)
-    print_line(p, "const int %s = %s;", first_column(p),
+    print_line(p, "const %s %s = %s;", p->dialect->integer, first_column(p),
                m->vector > 1 ? format("(%s) * %d", text, m->vector) : text);
   if (!exact)
     print_line(p, "if (%s >= %" PRId64 ") break;", first_column(p), p->shape->columns);
@@ -363,6 +365,10 @@ static void index_lines(Printer *p, const char *name, const char *text, int firs
     unpack_index(p, name, first, end);
 }
 
+static char *wide_text(const char *text) {
+  return format(strchr(text, ' ') ? "(int64_t)(%s)" : "(int64_t)%s", text);
+}
+
 static const char *block_index(const Printer *p) { return p->gpu->wide ? "(int64_t)blockIdx.x" : "blockIdx.x"; }
 
 static int64_t all_elements(const Printer *p) { return p->shape->groups * p->shape->rows * p->gpu->columns; }
@@ -390,9 +396,9 @@ static void column_line(Printer *p) {
   int64_t blocks = m->column_blocks;
   const char *x = "threadIdx.x";
   if (blocks > 1)
-    x = format("(blockIdx.x %% %" PRId64 " * %d + threadIdx.x)", blocks, m->x);
+    x = format("(%s %% %" PRId64 " * %d + threadIdx.x)", block_index(p), blocks, m->x);
   if (m->vectors == 1 && p->shape->columns > 1)
-    print_line(p, "const int %s = %s;", first_column(p), times(x, m->vector));
+    print_line(p, "const %s %s = %s;", p->dialect->integer, first_column(p), times(x, m->vector));
 }
 
 static void rows_lines(Printer *p) {
@@ -506,12 +512,13 @@ static void block_lines(Printer *p) {
   const char *number = tile_text(p), *integer = p->dialect->integer;
   int64_t blocks = m->tiles * m->column_blocks;
   if (m->tiles > 1)
-    print_line(p, "const int tile = %s%s;", number, p->shape->groups > 1 ? format(" %% %d", m->tiles) : "");
+    print_line(p, "const %s tile = %s%s;", integer, number,
+               p->shape->groups > 1 ? format(" %% %d", m->tiles) : "");
   if (m->tiles > 1 && p->shape->groups == 1)
     number = "tile";
+  const bool cast = m->wide && strcmp(number, "tile") != 0;
   if (m->in_scratch)
-    print_line(p, "const %s sums = %s * %" PRId64 ";", integer, m->wide ? format("(int64_t)(%s)", number) : number,
-               m->stride);
+    print_line(p, "const %s sums = %s * %" PRId64 ";", integer, cast ? wide_text(number) : number, m->stride);
   const char *group = blocks > 1 ? format("blockIdx.x / %" PRId64, blocks) : "blockIdx.x";
   index_lines(p, "group", group, 0, p->shape->group_dims);
 }
@@ -643,7 +650,9 @@ static void print_sums(Printer *p, const char *function) {
   Name total = unique_name(&p->taken, "total");
   text_comment(p->out, 0, format("The sums of %d tiles.", m->tiles));
   print_head(p, format("%s_sums", function), SUMS_BLOCK * SUMS_BLOCK, 1, true);
-  print_line(p, "const int at = %s * %d + threadIdx.x;", block, SUMS_BLOCK);
+  if (m->wide)
+    block = wide_text(block);
+  print_line(p, "const %s at = %s * %d + threadIdx.x;", p->dialect->integer, block, SUMS_BLOCK);
   index_lines(p, "group", group, 0, p->shape->group_dims);
   char *first = grouped ? format("%s * (int64_t)%" PRId64 " + at", group, m->tiles * m->stride) : format("at");
   print_line(p, "const float %s = pd_add_tiles(partial, %d, %" PRId64 ", %s, at < %" PRId64 ");", total, m->tiles,

@@ -126,16 +126,33 @@ int64_t workspace_offset(const Emit *e, int buffer) {
   return offset - e->allocation->section[SECTION_WORKSPACE].offset;
 }
 
-char *array_text(const Emit *e, const Buffer *b) {
+/* "MICROBATCH * 128 * 256"; microbatch 0: the first size is a number. C multiplies these constants as int, but for a first
+ * number of 64 bits. */
+static char *product_text(int rank, const int64_t *dim, int64_t microbatch, bool fits) {
   Text out = {0};
-  bool batched = b->value >= 0 && e->g->values.at[b->value].shape.batched;
-  for (int i = 0; i < b->rank; i++) {
-    if (i == 0 && batched && b->dim[0] == e->k->microbatch)
+  for (int i = 0; i < rank; i++) {
+    if (i == 0 && microbatch && dim[0] == microbatch) {
       text_add(&out, "MICROBATCH");
-    else
-      text_add(&out, "%s%" PRId64, i ? " * " : "", b->dim[i]);
+    } else {
+      text_add(&out, "%s%" PRId64 "%s", i ? " * " : "", dim[i], fits || dim[i] > INT32_MAX ? "" : "LL");
+      fits = true;
+    }
   }
   return out.n ? out.at : format("1");
+}
+
+static bool fits_int(int rank, const int64_t *dim) { return product(dim, 0, rank) <= INT32_MAX; }
+
+static int64_t named_size(const Emit *e, const Buffer *b) {
+  return b->value >= 0 && e->g->values.at[b->value].shape.batched ? e->k->microbatch : 0;
+}
+
+char *array_text(const Emit *e, const Buffer *b) {
+  return product_text(b->rank, b->dim, named_size(e, b), fits_int(b->rank, b->dim));
+}
+
+char *array_comment(const Emit *e, const Buffer *b) {
+  return product_text(b->rank, b->dim, named_size(e, b), true);
 }
 
 const char *element_type(const Buffer *b) {
@@ -373,10 +390,8 @@ static void exchanged_struct(Emit *e) {
   for (int i = 0; i < e->allocation->exchanged.n; i++) {
     const Exchanged *x = &e->allocation->exchanged.at[i];
     const Param *p = &e->g->params.at[x->param];
-    text_add(&e->out, "  alignas(64) float %s_use_%d[", c_identifier(p->name), x->use + 1);
-    for (int d = 0; d < p->shape.rank; d++)
-      text_add(&e->out, "%s%" PRId64, d ? " * " : "", p->shape.dim[d]);
-    text_add(&e->out, "%s];\n", p->shape.rank ? "" : "1");
+    text_add(&e->out, "  alignas(64) float %s_use_%d[%s];\n", c_identifier(p->name), x->use + 1,
+             product_text(p->shape.rank, p->shape.dim, 0, fits_int(p->shape.rank, p->shape.dim)));
   }
   if (e->allocation->reduced_bytes > 0)
     text_add(&e->out, "  alignas(64) char reduced[%" PRId64 "]; /* a %s of each other replica's */\n",

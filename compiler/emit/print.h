@@ -152,8 +152,9 @@ typedef struct ChunkBuffers {
 ChunkBuffers reader_between(BufferKind kind, int chunk);
 void print_slot_constants(Emit *e);
 int64_t workspace_offset(const Emit *e, int buffer);
-char *array_text(const Emit *e, const Buffer *b); /* "MICROBATCH * 128 * 256" */
-const char *element_type(const Buffer *b);        /* "float" */
+char *array_text(const Emit *e, const Buffer *b);    /* "MICROBATCH * 128 * 256", of 64 bits where it has to be */
+char *array_comment(const Emit *e, const Buffer *b); /* the same for a person */
+const char *element_type(const Buffer *b);           /* "float" */
 bool has_masters(const Emit *e);
 bool is_sharded(const Emit *e); /* its replicas keep a part of the optimizer's state each */
 

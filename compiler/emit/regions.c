@@ -379,7 +379,7 @@ static void declare_locals(Text *out, Body *b) {
     const char *base = b->region >= 0 ? "work" : "arena->workspace";
     int64_t offset = b->region >= 0 ? e->allocation->buffer[buffer].offset : workspace_offset(e, buffer);
     char *place = offset == 0 ? format("%s", base) : format("(%s + %" PRId64 ")", base, offset);
-    text_add(out, "  %s *%s = (%s *)%s; /* [%s] */\n", type, b->text[buffer], type, place, array_text(e, x));
+    text_add(out, "  %s *%s = (%s *)%s; /* [%s] */\n", type, b->text[buffer], type, place, array_comment(e, x));
   }
   if (b->scratch)
     text_add(out, "  char *scratch = %s;\n", e->allocation->scratch_bytes > 0 ? "arena->scratch" : "NULL");

@@ -175,8 +175,10 @@ static void map_rows(const Lowered *l, GpuLoop *m) {
     deal_rows(s, m);
 }
 
+/* Indices go past the last element by a block's, a loop's step, or a tile's surplus of rows. */
 static bool fits_int(const StageKernels *stage, const Lowered *l, int64_t partials) {
-  bool fits = l->shape->elements + BLOCK < INT_MAX && partials < INT_MAX;
+  enum { PAST = 1 << 16 };
+  bool fits = l->shape->elements + PAST < INT_MAX && partials + PAST < INT_MAX;
   for (int i = 0; i < l->arguments.buffers.n; i++)
     fits = fits && stage->buffers.at[l->arguments.buffers.at[i]].elements < INT_MAX;
   return fits;

@@ -4,7 +4,7 @@
 # keywords of the compiler and its headers, and the words of emitted programs.
 # CASE: c, clang_cuda (against tests/cuda/host's headers) or nvcc (with HOST_COMPILER).
 . "${0%/*}/common.sh"
-host=$6
+. "$source/tests/emit/compiler.sh"
 
 # Reserved words of pdm.
 pdm='use|layer|model|train|cluster|param|buffer|input|target|loss|metric|output|return|if|else|for|in|and|or|not|true|false'
@@ -17,21 +17,6 @@ constexpr constinit co_await co_return co_yield decltype delete dynamic_cast exp
 namespace new noexcept not_eq nullptr operator or_eq override private protected public reinterpret_cast requires static_assert
 static_cast template this thread_local throw try typeid typename typeof_unqual using virtual wchar_t xor xor_eq std all any
 ballot float2 uint lerp exit rand round pow floor ceil fabs fma tan cbrt nan memcpy strlen'
-
-# compiler SOURCE [FLAG...]: checks the source; with -E it prints the preprocessed source.
-compiler() {
-  text=$1
-  shift
-  check=-fsyntax-only
-  [ "$1" != -E ] || check=
-  case $case in
-  c) "$cc" -std=gnu11 -fopenmp $check -Wall -Wextra -Wpedantic -Werror -I"$source/runtime" "$@" "$text" ;;
-  clang_cuda) "$cc" -x c++ -std=c++20 $check -Wall -Wextra -Werror -I"$source/tests/cuda/host/include" -I"$source/runtime" "$@" \
-    "$text" ;;
-  nvcc) "$cc" -ccbin "$host" -std=c++20 -arch=sm_90 -I"$source/runtime" ${check:+-cuda -o "$text.ii" -fdevice-syntax-only} \
-    "$@" "$text" ;;
-  esac
-}
 
 words() { grep -oE '\b[A-Za-z][A-Za-z0-9_]*\b' | grep '[a-z]' | LC_ALL=C sort -u; }
 
@@ -69,7 +54,6 @@ model() {
        END { print "  loss square(sum(v) - y);\n}\ntrain names { batch = 4; optimizer = sgd(lr = 0.1); pipeline = sequential; }" }' "$1"
 }
 
-case $case in c) target=c suffix=c ;; *) target=cuda suffix=cu ;; esac
 emit own --stages 1 "$source/models/mlp.pdm"
 known own/stage0.$suffix >names
 known own.$suffix >>names

@@ -76,7 +76,7 @@ static void print_all(const LoweredStage *stage) {
   const StageKernels *k = stage->kernels;
   Text loops = {0}, calls = {0}, table = {0};
   const Dialect *dialect = dialect_of(k);
-  Names signatures = {0}, taken = dialect_names(dialect);
+  Names signatures = {0}, taken = {0};
   bool cuda = backend_of(&k->target) == &backend_cuda;
   int n = 0;
   for (int l = 0; l < N_LISTS; l++)
@@ -86,7 +86,7 @@ static void print_all(const LoweredStage *stage) {
       for (int s = 0; s < signatures.n; s++) known |= signatures.at[s] == x->kernel->signature;
       if (known) continue;
       push(&signatures, x->kernel->signature);
-      Name name = unique_name(&taken, x->kernel->name);
+      Name name = unique_kernel_name(&taken, x->kernel->name);
       dialect->print_loop(&loops, k, x, name);
       print_call_of(&calls, k, x, name);
       print_entry(&table, k, x, name);
