@@ -305,9 +305,9 @@ class Work:
         found += [self.killed_rank()] if "ranks.pipeline.f32" in self.ranks else []
         if measures:
             found += [self.measure("graphs", first, " with CUDA graphs", "--graphs")]
-        for m in measures[1:]:
-            if m["part"] != "tuned":
-                found += [self.measure(m["part"], m), *(self.pytorch(m, how) for how in m["pytorch"])]
+        others = [m for m in measures[1:] if m["part"] != "tuned"]
+        found += [self.measure(m["part"], m) for m in others]
+        found += [self.pytorch(m, how) for m in others for how in m["pytorch"]]
         return found + [task for task in checks if task.alone]
 
 
