@@ -150,7 +150,7 @@ struct Toolchain {
   const char *suffix;            /* of sources: "c" */
   const char *(*compiler)(void); /* where --cc names none */
   const char *library;           /* the runtime that programs link: "libpd_runtime.a" */
-  const char *const *folders;    /* of the runtime's sources; ends with NULL */
+  const char *folders;           /* first word of its line of runtime/folders */
   /* Adds what follows the compiler's name in the command that makes a program of one source file; false after a
    * diagnostic. */
   bool (*add_command)(Strings *command, const Options *o, const char *source, const char *program);

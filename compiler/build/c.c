@@ -74,13 +74,11 @@ static char *first_line(char *printed) {
 
 static const char *compiler(void) { return PDC_CC; }
 
-static const char *const folders[] = {"", "data", "generate", "host", "kernels", NULL};
-
 const Toolchain c_toolchain = {
     .suffix = "c",
     .compiler = compiler,
     .library = "libpd_runtime.a",
-    .folders = folders,
+    .folders = "c",
     .add_command = add_command,
     .add_object = add_object,
     .version = first_line,

@@ -138,13 +138,11 @@ static char *last_line(char *printed) {
   return line ? line + 1 : printed;
 }
 
-static const char *const folders[] = {"", "data", "generate", "cuda", NULL};
-
 const Toolchain cuda_toolchain = {
     .suffix = "cu",
     .compiler = compiler,
     .library = "libpd_runtime_cuda.a",
-    .folders = folders,
+    .folders = "cuda",
     .add_command = add_command,
     .add_object = add_object,
     .expands_names = true,

@@ -33,12 +33,30 @@ static void add_files(Strings *files, const char *folder, const char *suffix) {
   qsort(files->at + first, (size_t)(files->n - first), sizeof *files->at, by_name);
 }
 
+/* Folders of the runtime with the target's sources: its line of runtime/folders. */
+static Strings folders_of(const Toolchain *t) {
+  Strings folders = {0};
+  const char *text = read_file(format("%s/folders", own_folder("runtime")), NULL);
+  const char *head = format("%s ", t->folders);
+  const char *line = text;
+  while (line && strncmp(line, head, strlen(head)) != 0) {
+    const char *end = strchr(line, '\n');
+    line = end ? end + 1 : NULL;
+  }
+  if (line)
+    add_words(&folders, format("%.*s", (int)(strcspn(line, "\n") - strlen(head)), line + strlen(head)));
+  for (int i = 0; i < folders.n; i++)
+    if (!strcmp(folders.at[i], "."))
+      folders.at[i] = "";
+  return folders;
+}
+
 static Strings sources_of(const Toolchain *t) {
-  Strings files = {0};
-  for (const char *const *folder = t->folders; *folder; folder++) {
-    add_files(&files, *folder, "c");
+  Strings files = {0}, folders = folders_of(t);
+  for (int i = 0; i < folders.n; i++) {
+    add_files(&files, folders.at[i], "c");
     if (strcmp(t->suffix, "c"))
-      add_files(&files, *folder, t->suffix);
+      add_files(&files, folders.at[i], t->suffix);
   }
   return files;
 }
@@ -70,8 +88,9 @@ static const char *key_of(const Options *o, const Toolchain *t) {
     text_add(&key, "%s\n", command.at[i]);
   add_processor(&key);
   Strings files = sources_of(t);
-  for (const char *const *folder = t->folders; *folder; folder++)
-    add_files(&files, *folder, "h");
+  Strings folders = folders_of(t);
+  for (int i = 0; i < folders.n; i++)
+    add_files(&files, folders.at[i], "h");
   add_files(&files, "optimizers", "h");
   for (int i = 0; i < files.n; i++) {
     size_t n = 0;
@@ -145,6 +164,10 @@ static bool compile_sources(const Options *o, const Toolchain *t, const char *fo
 
 static bool make_in(const Options *o, const Toolchain *t, const char *folder) {
   Strings sources = sources_of(t), archive = {0};
+  if (sources.n == 0) {
+    error_at(NO_SPAN, "PD0601", "cannot read '%s/folders', which lists the runtime's sources", own_folder("runtime"));
+    return false;
+  }
   push(&archive, "ar");
   push(&archive, "rcs");
   push(&archive, format("%s/%s", folder, t->library));

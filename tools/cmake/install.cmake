@@ -9,7 +9,7 @@ set(SHARE share/pdc)
 install(DIRECTORY stdlib_layers docs/diagnostics DESTINATION ${SHARE} FILES_MATCHING PATTERN "*.pdm" PATTERN "*.md")
 install(FILES docs/layers.md DESTINATION ${SHARE})
 install(DIRECTORY tools/editors DESTINATION ${SHARE})
-install(DIRECTORY runtime DESTINATION ${SHARE} FILES_MATCHING PATTERN "*.[ch]" PATTERN "*.cu")
+install(DIRECTORY runtime DESTINATION ${SHARE} FILES_MATCHING PATTERN "*.[ch]" PATTERN "*.cu" PATTERN folders)
 install(DIRECTORY models DESTINATION share/doc/pdc/examples FILES_MATCHING PATTERN "*.pdm")
 install(FILES README.md CHANGELOG.md DESTINATION share/doc/pdc)
 install(DIRECTORY docs DESTINATION share/doc/pdc FILES_MATCHING PATTERN "*.md" PATTERN "*.svg"
