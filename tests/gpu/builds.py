@@ -154,4 +154,3 @@ class Builds:
                 self.good(name)
             else:
                 self.report.add("builds", name, "not done", 0, "no time is left")
-        self.jobs.stop()

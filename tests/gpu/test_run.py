@@ -28,8 +28,8 @@ COUNTS = ("own_products", "plain_products", "other_algorithms", "separate_gelus"
           "refused_algorithms", "column_convolutions", "own_attentions", "late_kernels")
 
 
-def prepare(folder, only, *options):
-    command = [os.path.join(HERE, "prepare"), "--build", BUILD, "--only", only, *options, f"{folder}/{only}"]
+def prepare(folder, only, *options, folder_of=None):
+    command = [os.path.join(HERE, "prepare"), "--build", BUILD, "--only", only, *options, folder_of or f"{folder}/{only}"]
     done = subprocess.run(command, capture_output=True, text=True)
     if done.returncode:
         raise AssertionError(done.stdout + done.stderr)
@@ -61,7 +61,7 @@ class Sources(unittest.TestCase):
         compared = [test for test in cases.kernel_tests() if test.name in there]
         self.assertEqual(len(compared), 7)
         for test in compared:
-            self.assertEqual(set(test.runtime), there[test.name], test.name)
+            self.assertEqual(set(test.runtime), {f"cuda/{source}" for source in there[test.name]}, test.name)
 
 
 class Prepared(unittest.TestCase):
@@ -89,7 +89,8 @@ class Prepared(unittest.TestCase):
         for name in RIGHT[:4]:
             status, content, said = self.run_checks(name)
             self.assertEqual(status, 0, said)
-            self.assertEqual(self.states(content, "checks"), {name: "ok"})
+            killed = {"ranks.killed": "ok"} if name == "ranks.pipeline.f32" else {} # the same program, one rank of it killed
+            self.assertEqual(self.states(content, "checks"), {name: "ok", **killed})
             self.assertTrue(content["ok"])
             self.assertEqual(set(content["counts"][name]), set(COUNTS))
             for kind, n in content["counts"][name].items():
@@ -103,21 +104,38 @@ class Prepared(unittest.TestCase):
         self.assertEqual(content["counts"][name], dict.fromkeys(COUNTS, 0))
         for x in [*content["builds"], *content["measurements"]]:
             self.assertLessEqual({"name", "state", "seconds", "message"}, set(x))
-        self.assertLessEqual({"memory bandwidth", name, "kernels", f"{name} by PyTorch", f"{name} with CUDA graphs"},
-                             set(found), said)
-        for key in ("batch", "ms", "tokens_per_s", "mfu", "peak_flops", "planned_peak_bytes", "peak_bytes", "losses"):
+        by_pytorch = [f"{name} by PyTorch, {how}" for how in ("eager", "compiled")]
+        self.assertLessEqual({"memory bandwidth", name, f"{name}.profile", f"{name}.kernels", f"{name} with CUDA graphs",
+                              *by_pytorch}, set(found), said)
+        for key in ("batch", "ms", "mfu", "first", "last", "all_ms", "losses"):
             self.assertIn(key, found[name])
-        kernels = {k["kernel"]: k for k in found["kernels"]["kernels"]}
+        kernels = {k["kernel"]: k for k in found[f"{name}.kernels"]["kernels"]}
         self.assertGreater(kernels["attn"]["operations"], 0)
-        for product in found["kernels"]["products"]: # the profile program times cuBLASLt's algorithms
+        for product in found[f"{name}.kernels"]["products"]: # the profile program times cuBLASLt's algorithms
             self.assertGreaterEqual(product["first_seconds"], 0.95 * product["seconds"])
-        self.assertGreater(len(found["kernels"]["products"]), 5)
-        attentions = {a["attention"].split()[0]: a for a in found["kernels"]["attentions"]}
+        self.assertGreater(len(found[f"{name}.kernels"]["products"]), 5)
+        attentions = {a["attention"].split()[0]: a for a in found[f"{name}.kernels"]["attentions"]}
         self.assertEqual(set(attentions), {"forward", "backward"}) # by cuDNN's stand-in and by our own kernels
         for a in attentions.values():
             self.assertGreater(min(a["own_seconds"], a["cudnn_seconds"]), 0)
         self.assertGreater(kernels["ln_1"]["share_of_bandwidth"], 0)
-        self.assertIn(found[f"{name} by PyTorch"]["state"], ("missing", "failed")) # there is no GPU
+        for how in by_pytorch:
+            self.assertIn(found[how]["state"], ("missing", "failed")) # there is no GPU
+        self.check_tuned(name, found[f"{name}.profile"])
+
+    def check_tuned(self, name, profile):
+        """What was measured becomes another program, which is measured beside the first."""
+        self.assertNotIn("pd: ", profile["printed"])
+        result = os.path.join(self.folder, "result.json")
+        with open(result, "w") as file:
+            json.dump({"machine": {"architecture": "sm_90"}, "measurements": [profile]}, file)
+        folder = os.path.join(self.folder, "tuned")
+        prepare(self.folder, name, "--small", "--tuned", result, folder_of=folder)
+        with open(f"{folder}/programs/{name}.tuned/stage0.cu") as file:
+            self.assertIn("pd_use_algorithms(algorithms, ", file.read())
+        _, content, said = self.run_checks("tuned", "--parts", "gpt2,tuned")
+        names = [x["name"] for x in content["measurements"] if x["state"] == "ok"]
+        self.assertEqual(names, [name, f"{name}.tuned", f"{name}.tuned with CUDA graphs"], said)
 
     def test_a_wrong_number_fails(self):
         name = RIGHT[0]
@@ -134,8 +152,8 @@ class Prepared(unittest.TestCase):
         with changed(path, lambda right: right + "\nno_such_type x;\n"):
             status, content, _ = self.run_checks(name)
         self.assertEqual(status, 1)
-        self.assertEqual(self.states(content, "builds"), {name: "failed"})
-        self.assertIn("no_such_type", content["builds"][0]["message"])
+        self.assertEqual(self.states(content, "builds"), {"compare": "ok", name: "failed"})
+        self.assertIn("no_such_type", content["builds"][1]["message"])
         self.assertEqual(content["checks"], [])
 
     def test_a_missing_tool_is_no_failure(self):
@@ -148,7 +166,7 @@ class Prepared(unittest.TestCase):
     def test_time_that_runs_out_is_told(self):
         status, content, _ = self.run_checks(RIGHT[0], "--seconds", "1")
         self.assertEqual(status, 0) # nothing failed
-        self.assertEqual(self.states(content, "builds"), {RIGHT[0]: "not done"})
+        self.assertEqual(self.states(content, "checks"), {RIGHT[0]: "not done"})
 
 
 class Machines(unittest.TestCase):
@@ -218,8 +236,12 @@ class Reports(unittest.TestCase):
         self.run_module = importlib.util.module_from_spec(importlib.util.spec_from_loader("gpu_run", loader))
         loader.exec_module(self.run_module)
 
+    def work(self, m):
+        manifest = {"programs": [], "measures": [m]}
+        return self.run_module.work.Work(self.folder, None, None, manifest, self.folder)
+
     def state(self, seconds, action, most=10):
-        report = self.run_module.Report(self.folder, seconds)
+        report = self.run_module.Report(os.path.join(self.folder, "gpu.json"), seconds)
         with contextlib.redirect_stdout(io.StringIO()):
             report.attempt("checks", "one", action, most)
         return report.content["checks"][0]["state"], report.content["ok"]
@@ -230,7 +252,7 @@ class Reports(unittest.TestCase):
         return action
 
     def test_states(self):
-        run = self.run_module
+        run = toolchain
         self.assertEqual(self.state(60, lambda _: {}), ("ok", True))
         self.assertEqual(self.state(60, self.raising(run.Failed("x"))), ("failed", False))
         self.assertEqual(self.state(60, self.raising(run.Missing("x"))), ("missing", True))
@@ -240,16 +262,16 @@ class Reports(unittest.TestCase):
         self.assertEqual(self.state(1, lambda _: {}), ("not done", True))
 
     def test_pytorch_without_memory(self):
-        run, m = self.run_module, {"batch": 128, "precision": "bf16"}
+        run, m = toolchain, {"program": "gpt", "batch": 128, "precision": "bf16", "model": cases.GPT2}
         says = "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 12.27 GiB."
         for text, expected in ((says, run.NoMemory), ("No module named 'torch'", run.Missing), ("other", run.Failed)):
-            with unittest.mock.patch.object(run.toolchain, "run", side_effect=run.Failed(text)):
+            with unittest.mock.patch.object(toolchain, "run", side_effect=run.Failed(text)):
                 with self.assertRaises(expected):
-                    run.torch_gpt({"gpt": cases.GPT2}, m, 10)
+                    self.work(m).pytorch(m, "compiled").action(10)
 
-    def test_the_batches_that_matter_most_come_first(self):
-        self.assertEqual([m.batch for m in cases.measures()[:2]], [16, 32])
-        self.assertEqual({m.program.precision for m in cases.measures()[:2]}, {"bf16"})
+    def test_what_matters_most_comes_first(self):
+        first = cases.measures()[0]
+        self.assertEqual((first.batch, first.program.precision, first.model), (32, "bf16", cases.GPT2))
 
 
 class Cases(unittest.TestCase):

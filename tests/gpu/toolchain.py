@@ -6,6 +6,7 @@ import glob
 import importlib.util
 import os
 import shutil
+import signal
 import subprocess
 import tempfile
 
@@ -45,19 +46,41 @@ def own_environment(environment=None):
     return {**kept, **(environment or {})}
 
 
+running = set() # processes, each the first of a group of its own
+
+
+def stop(process):
+    """Kills a process and what it started."""
+    try:
+        os.killpg(process.pid, signal.SIGKILL)
+    except ProcessLookupError:
+        pass
+
+
+def stop_all():
+    for process in list(running):
+        stop(process)
+
+
 def run(command, seconds, cwd=None, environment=None):
     """What it printed, both streams together; Failed with the end of it otherwise."""
     try:
-        done = subprocess.run(command, cwd=cwd, env=own_environment(environment), timeout=max(seconds, 1),
-                              stdout=subprocess.PIPE, stderr=subprocess.STDOUT, errors="replace", text=True)
-    except subprocess.TimeoutExpired as late:
-        text = late.stdout.decode(errors="replace") if isinstance(late.stdout, bytes) else late.stdout or ""
-        raise Late(f"not done after {seconds:.0f} s: {tail(text)}") from None
+        process = subprocess.Popen(command, cwd=cwd, env=own_environment(environment), start_new_session=True,
+                                   stdout=subprocess.PIPE, stderr=subprocess.STDOUT, errors="replace", text=True)
     except OSError as cause:
         raise Failed(f"{command[0]}: {cause.strerror}") from None
-    if done.returncode != 0:
-        raise Failed(f"exit status {done.returncode}: {tail(done.stdout)}")
-    return done.stdout
+    running.add(process)
+    try:
+        printed, _ = process.communicate(timeout=max(seconds, 1))
+    except subprocess.TimeoutExpired:
+        stop(process)
+        printed, _ = process.communicate()
+        raise Late(f"not done after {seconds:.0f} s: {tail(printed)}") from None
+    finally:
+        running.discard(process)
+    if process.returncode != 0:
+        raise Failed(f"exit status {process.returncode}: {tail(printed)}")
+    return printed
 
 
 def tail(text, most=1500):
