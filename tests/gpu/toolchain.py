@@ -127,6 +127,13 @@ class Toolchain:
         self.lacks = set() # of cudnn and nccl
         self.includes = self.find_headers()
 
+    @functools.cached_property
+    def toolkit(self):
+        """nvcc's folder of headers and libraries, as it says itself: it may be called by a wrapper or a link."""
+        said = run([self.nvcc, "--dryrun", "-E", "-x", "cu", "/dev/null"], 60)
+        top = next((line.split("TOP=")[1] for line in said.splitlines() if "TOP=" in line), None)
+        return os.path.realpath(top or os.path.join(os.path.dirname(os.path.realpath(self.nvcc)), ".."))
+
     def find_mpi(self):
         """mpicc and mpirun: this machine's, or those that `prepare` brought; (None, None) without either."""
         own = find_tool("mpicc.openmpi", "mpicc")
@@ -157,8 +164,7 @@ class Toolchain:
 
     def find_headers(self):
         """Folders to add to nvcc's own. What of OPTIONAL has no header or no library is noted in `lacks`."""
-        own = [os.path.join(os.path.dirname(os.path.dirname(os.path.realpath(self.nvcc))), "include"), "/usr/include",
-               "/usr/local/include", "/usr/include/x86_64-linux-gnu"]
+        own = [os.path.join(self.toolkit, "include"), "/usr/include", "/usr/local/include", "/usr/include/x86_64-linux-gnu"]
         found = []
         for name, header in LIBRARIES.items():
             places = [f for f in [*own, *python_folders("include")] if os.path.exists(os.path.join(f, header))]
@@ -203,8 +209,7 @@ class Toolchain:
 
     def library_path(self, name):
         """The first that is found of the toolkit's, the system's and those of Python's packages, else None."""
-        cuda = os.path.dirname(os.path.dirname(os.path.realpath(self.nvcc)))
-        for folder in (f"{cuda}/lib64", f"{cuda}/lib", "/usr/lib/x86_64-linux-gnu", "/usr/lib64", "/usr/local/lib",
+        for folder in (f"{self.toolkit}/lib64", f"{self.toolkit}/lib", "/usr/lib/x86_64-linux-gnu", "/usr/lib64", "/usr/local/lib",
                        *python_folders("lib")):
             for path in sorted(glob.glob(f"{folder}/lib{name}.so*")):
                 return path

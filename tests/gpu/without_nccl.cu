@@ -3,7 +3,7 @@
 #include "transport.h"
 
 [[noreturn]] static void refuse() { pd_fail("this program was built without NCCL: use --comm mpi"); }
-static pd_line *open(MPI_Comm, int, const int *, cudaStream_t) { refuse(); }
+static pd_line *open(MPI_Comm, int, const int *, pd_line_use, cudaStream_t) { refuse(); }
 static pd_transfer *make(int, size_t) { return new pd_transfer{}; }
 static void post(pd_transfer *, pd_line *, int, const pd_message *) { refuse(); }
 static bool answer(pd_transfer *) { refuse(); }
