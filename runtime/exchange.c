@@ -1,6 +1,7 @@
 /* A batch's figures and gradients between its last backward and its update. For update t this rank
  *   reduces   adds up its accumulators and the other replicas' (reduce.c), in two rounds of messages: all of them, or
- *             where they share the optimizer's state those of the part that it updates;
+ *             where they share the optimizer's state those of the part that it updates. The last backward pass may begin
+ *             this, bucket after bucket, as it completes them;
  *   exchanges sends its uses of tied parameters to their other holders and posts their receives;
  *   combines  once those have passed, adds every parameter's uses from last to first;
  *   figures   adds up squares of the gradients that its stage owns and posts one sum over all ranks of these
@@ -23,14 +24,18 @@ enum state { IDLE, REDUCING, SPREADING, TIED, SQUARING, SUMMING, KNOWN };
 
 struct update {
   enum state state;
+  int complete, posted, gathered, spread; /* buckets, while REDUCING and SPREADING; each number is at most the one before */
+  double *bucket_posted;                  /* when its messages were */
   MPI_Request sum_request;
   double *mine, *all; /* squares (pd_square_at), then [figure][replica] sums: this rank's, all ranks' */
-  double posted;      /* when the state's messages were */
+  double posted_at;   /* when the state's messages were */
 };
 static struct update *updates;
 
 static struct pd_line *replicas_line, *ties_line; /* NULL: no such messages; replicas may do without */
-static struct pd_transfer **transfers;            /* by exchange set */
+/* By exchange set, so many each: bucket b of the set's batch has the one at b % TRANSFERS, and waits for it. */
+enum { TRANSFERS = 4 };
+static struct pd_transfer **transfers;
 static struct pd_message *messages;               /* of what is being posted */
 static int n_updates;                             /* in `updates`: t's is at t % n_updates */
 static int under_way; /* exchanged, not logged: so many at most, so that figures of batches ahead have room */
@@ -44,6 +49,8 @@ static bool in_progress;
 
 static struct update *update_of(int64_t t) { return &updates[t % n_updates]; }
 static bool tied_here(const struct pd_parameter *p, int use) { return p->uses[use].stage == pd.stage->stage; }
+static bool has_replicas(void) { return replicas_line || pd_replicas_shared(); }
+static int transfers_a_set(void) { return pd_buckets() < TRANSFERS ? pd_buckets() : TRANSFERS; }
 int pd_exchange_sets(void) { return pd.stage->exchange_sets > 0 ? pd.stage->exchange_sets : 1; }
 
 /* The stages that hold p: those of its uses, then its readers. Each of their ranks gets one message a use. */
@@ -154,8 +161,9 @@ static void open_lines(void) {
   if (room && pd_reduce_bytes() > bytes) bytes = pd_reduce_bytes();
   if (ties > room) room = ties;
   messages = pd_allocate(sizeof *messages * (size_t)room);
-  transfers = pd_allocate(sizeof *transfers * (size_t)pd_exchange_sets());
-  for (int i = 0; i < pd_exchange_sets(); i++) transfers[i] = pd_transfer_new(room, bytes);
+  int n = pd_exchange_sets() * transfers_a_set();
+  transfers = pd_allocate(sizeof *transfers * (size_t)n);
+  for (int i = 0; i < n; i++) transfers[i] = pd_transfer_new(room, bytes);
 }
 
 int pd_exchange_start(void) {
@@ -170,6 +178,7 @@ int pd_exchange_start(void) {
   for (int i = 0; i < n_updates; i++) {
     updates[i].mine = pd_allocate(sizeof(double) * (size_t)n_sums);
     updates[i].all = pd_allocate(sizeof(double) * (size_t)n_sums);
+    updates[i].bucket_posted = pd_allocate(sizeof(double) * (size_t)pd_buckets());
   }
   open_lines();
   pd_sums_start(under_way);
@@ -262,36 +271,100 @@ static void check_finite(int64_t t, const struct update *u) {
   pd_leave_to_others();
 }
 
-static struct pd_transfer *transfer_of(int64_t t) { return transfers[t % pd_exchange_sets()]; }
+static struct pd_transfer *transfer_of(int64_t t, int bucket) {
+  return transfers[t % pd_exchange_sets() * transfers_a_set() + bucket % transfers_a_set()];
+}
 
 static void enter(struct update *u, enum state state) {
   u->state = state;
-  if (state != SPREADING) u->posted = pd_seconds();
+  if (state != SPREADING) u->posted_at = pd_seconds();
+}
+
+/* ---- buckets --------------------------------------------------------------------------------- */
+
+static void post_bucket(int64_t t, struct update *u) {
+  int b = u->posted++;
+  u->bucket_posted[b] = pd_seconds();
+  if (replicas_line)
+    pd_transfer_post(transfer_of(t, b), replicas_line, pd_reduce_gather(t, b, messages), messages);
+  else
+    pd_replicas_ready(t, b);
+}
+
+static bool is_gathered(int64_t t, int b) {
+  return replicas_line ? pd_transfer_passed(transfer_of(t, b)) : pd_replicas_gathered(t, b);
+}
+
+static void spread_bucket(int64_t t, struct update *u) {
+  int n, b = u->gathered++;
+  if (!replicas_line)
+    pd_replicas_sum(t, b);
+  else if ((n = pd_reduce_spread(t, b, messages)))
+    pd_transfer_post(transfer_of(t, b), replicas_line, n, messages);
+}
+
+static bool is_spread(int64_t t, int b) {
+  return replicas_line ? pd_transfer_passed(transfer_of(t, b)) : pd_replicas_spread(t, b);
+}
+
+/* In a trace they follow one another. */
+static void end_bucket(int64_t t, struct update *u) {
+  static double last;
+  int b = u->spread++;
+  double start = u->bucket_posted[b] > last ? u->bucket_posted[b] : last;
+  last = pd_seconds();
+  pd_trace(PD_REDUCE, t, -1, start, last);
+}
+
+/* Not before the update before it, if that is still in the same state. */
+static bool may_go_on(int64_t t, enum state state) {
+  return t == pd_updates.logged || update_of(t - 1)->state > state;
+}
+
+/* Posts the buckets that are complete, adds up and spreads those that are gathered, each in their order. Where messages pass
+ * when they are posted, as on a device, all replicas so post them in one order. */
+static void move_buckets(int64_t t, struct update *u) {
+  bool gathers = may_go_on(t, REDUCING), spreads = may_go_on(t, SPREADING);
+  for (bool moved = true; moved;) {
+    moved = true;
+    if (gathers && u->gathered < u->posted && is_gathered(t, u->gathered))
+      spread_bucket(t, u);
+    else if (spreads && u->spread < u->gathered && is_spread(t, u->spread))
+      end_bucket(t, u);
+    else if (u->posted < u->complete && u->posted < u->spread + transfers_a_set())
+      post_bucket(t, u);
+    else
+      moved = false;
+  }
+}
+
+/* The first so many buckets of batch t are complete: what is asked for of them from now on is behind the work so far. */
+static void buckets_complete(int64_t t, int n) {
+  struct update *u = update_of(t);
+  if (u->state == IDLE) {
+    u->complete = u->posted = u->gathered = u->spread = 0;
+    enter(u, REDUCING);
+  }
+  if (n <= u->complete) return;
+  pd_sums_begin();
+  u->complete = n;
 }
 
 static void enter_tied(int64_t t, struct update *u) {
   int n = 0;
   for (int i = 0; i < pd.stage->n_parameters; i++)
     if (has_remote[i]) n += exchange_uses(&pd.stage->parameters[i], t, messages + n);
-  if (n) pd_transfer_post(transfer_of(t), ties_line, n, messages);
+  if (n) pd_transfer_post(transfer_of(t, 0), ties_line, n, messages);
   enter(u, TIED);
 }
 
+/* ---- from one state to the next ---------------------------------------------------------------- */
+
 /* Takes update t, whose state is complete, to the next one. */
 static void next_state(int64_t t, struct update *u) {
-  int n;
   switch (u->state) {
-  case REDUCING:
-    if (!replicas_line)
-      pd_replicas_sum(t);
-    else if ((n = pd_reduce_spread(t, messages)))
-      pd_transfer_post(transfer_of(t), replicas_line, n, messages);
-    enter(u, SPREADING);
-    break;
-  case SPREADING:
-    pd_trace(PD_REDUCE, t, -1, u->posted, pd_seconds());
-    enter_tied(t, u);
-    break;
+  case REDUCING: enter(u, SPREADING); break;
+  case SPREADING: enter_tied(t, u); break;
   case TIED:
     for (int i = 0; i < n_squares(); i++) u->mine[i] = 0;
     pd_combine(t);
@@ -302,7 +375,7 @@ static void next_state(int64_t t, struct update *u) {
     u->state = SUMMING;
     break;
   default:
-    pd_trace(PD_EXCHANGE, t, -1, u->posted, pd_seconds());
+    pd_trace(PD_EXCHANGE, t, -1, u->posted_at, pd_seconds());
     u->state = KNOWN;
     check_finite(t, u);
   }
@@ -317,9 +390,9 @@ static bool figures_are_known(int64_t t) {
 }
 
 static bool is_over(int64_t t, struct update *u) {
-  if (u->state < TIED && !replicas_line)
-    return u->state == REDUCING ? pd_replicas_gathered(t) : pd_replicas_spread(t);
-  if (u->state < SQUARING) return pd_transfer_passed(transfer_of(t));
+  if (u->state < TIED)
+    return t < pd_updates.exchanged && (u->state == REDUCING ? u->gathered : u->spread) == pd_buckets();
+  if (u->state < SQUARING) return pd_transfer_passed(transfer_of(t, 0));
   if (u->state == SQUARING) return figures_are_known(t) && pd_squares(t, u->mine);
   int done;
   MPI_Test(&u->sum_request, &done, MPI_STATUS_IGNORE);
@@ -331,16 +404,19 @@ static bool is_over(int64_t t, struct update *u) {
 static void advance(int64_t t) {
   struct update *u = update_of(t);
   while (u->state != IDLE && u->state != KNOWN) {
-    if (u->state < SUMMING && t > pd_updates.logged && update_of(t - 1)->state <= u->state) return;
+    if (u->state < TIED) move_buckets(t, u);
+    if (u->state < SUMMING && !may_go_on(t, u->state)) return;
     if (!is_over(t, u)) return;
     next_state(t, u);
   }
 }
 
+/* The last one's backward pass may still complete buckets. */
 void pd_exchange_progress(void) {
   if (in_progress) return; /* reporting a bad gradient progresses messages, too */
   in_progress = true;
   for (int64_t t = pd_updates.logged; t < pd_updates.exchanged; t++) advance(t);
+  if (n_updates && update_of(pd_updates.exchanged)->state == REDUCING) advance(pd_updates.exchanged);
   in_progress = false;
 }
 
@@ -380,17 +456,22 @@ void pd_exchange(int64_t t) {
     await(pd_updates.logged, KNOWN);
     pd_log_known();
   }
-  struct update *u = update_of(t);
   pd_updates.exchanged = t + 1;
-  pd_sums_begin();
-  if (replicas_line)
-    pd_transfer_post(transfer_of(t), replicas_line, pd_reduce_gather(t, messages), messages);
-  else if (pd_replicas_shared())
-    pd_replicas_ready(t);
-  if (replicas_line || pd_replicas_shared())
-    enter(u, REDUCING);
-  else
-    enter_tied(t, u);
+  if (has_replicas()) {
+    buckets_complete(t, pd_buckets());
+  } else {
+    pd_sums_begin();
+    enter_tied(t, update_of(t));
+  }
+  pd_exchange_progress();
+}
+
+/* Where something else must come first, pd_exchange begins with the bucket. */
+void pd_bucket_complete(int bucket) {
+  int64_t t = pd_batch_ending();
+  if (t != pd_updates.exchanged || !has_replicas() || pd_device_recording()) return;
+  if (t - pd_updates.done >= pd_exchange_sets() || t - pd_updates.logged >= under_way) return;
+  buckets_complete(t, bucket + 1);
   pd_exchange_progress();
 }
 

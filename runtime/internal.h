@@ -135,6 +135,7 @@ void pd_range_begin(enum pd_work work, int64_t number);
 void pd_range_end(void);
 
 /* The work that the stage program began last, for a failure's message: "backward of microbatch 3". */
+int64_t pd_batch_ending(void); /* the batch whose last backward pass goes on, once; -1: none */
 const char *pd_last_work(void);
 
 /* ---- data.c ---------------------------------------------------------------------------------- */
@@ -323,22 +324,25 @@ double pd_sum_of_squares(int64_t n, const float *x);
 
 /* ---- reduce.c -------------------------------------------------------------------------------- */
 
-/* The part of batch t's accumulators that this replica adds up where replicas see each other's. */
-struct pd_shard {
-  float *at;
-  size_t n;
+/* The buckets in which replicas exchange gradients: pd_stage.buckets, or all in one. */
+enum { PD_MAX_BUCKETS = 64 };
+int pd_buckets(void);
+/* The runs of an accumulator set that a replica adds up of a bucket, in floats. */
+struct pd_stretch {
+  size_t at, n;
 };
-struct pd_shard pd_shard(int64_t t, int replica);
-/* The sum of the replicas' accumulators of batch t, where they do not see each other's, in two rounds of messages: the
- * first brings everyone's share of this rank's shard, the second, once the first has passed, adds them up and spreads
- * the sum: of replicas that share the optimizer's state only of parameters that other stages hold, too. Each function
- * leaves a round's messages, at most pd_reduce_messages() (0: there are no others) of pd_reduce_bytes(), and how many. */
+int pd_runs_of_shard(int bucket, int replica, const struct pd_stretch **runs);
+/* The sum of a bucket of the replicas' accumulators of batch t, where they do not see each other's, in two rounds of
+ * messages: the first brings everyone's share of this rank's shard, the second, once the first has passed, adds them up and
+ * spreads the sum: of replicas that share the optimizer's state only of parameters that other stages hold, too. Each
+ * function leaves a round's messages, at most pd_reduce_messages() (0: there are no others) of pd_reduce_bytes(), and how
+ * many. */
 struct pd_message;
 void pd_reduce_start(void);
 int pd_reduce_messages(void);
 size_t pd_reduce_bytes(void);
-int pd_reduce_gather(int64_t t, struct pd_message *to);
-int pd_reduce_spread(int64_t t, struct pd_message *to);
+int pd_reduce_gather(int64_t t, int bucket, struct pd_message *to);
+int pd_reduce_spread(int64_t t, int bucket, struct pd_message *to);
 
 /* ---- exchange.c ------------------------------------------------------------------------------ */
 
@@ -430,6 +434,7 @@ void pd_twice_begin(enum pd_work work, int64_t turn);
 bool pd_twice_again(void);
 /* Whether a figure is of a pass that is being run twice: it is counted when both runs have been compared. */
 bool pd_twice_takes(int figure, const float *elements, int64_t n);
+bool pd_runs_twice(void); /* the pass that has begun */
 /* Memory for what update t writes at once, of pd_update_copy_bytes(), when it is to be run twice; else NULL. */
 char *pd_twice_copy(int64_t t);
 size_t pd_update_copy_bytes(void);      /* optimizer.c: for all that are run twice at once */

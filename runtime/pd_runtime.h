@@ -186,6 +186,11 @@ struct pd_spilled {
   const char *place;                             /* the directory, where --spill names none; NULL: it must */
 };
 
+struct pd_bucket_range { /* of an accumulator set: gradients that replicas exchange together */
+  int bucket;
+  size_t offset, bytes; /* multiples of 64 */
+};
+
 enum { PD_MAX_GROUPS = 24 };
 struct pd_group { /* of parameters that the optimizer has arguments of their own for */
   const char *pattern;
@@ -218,6 +223,9 @@ struct pd_stage {
   size_t reduced;    /* with replicas: in exchange set 0, (replicas - 1) shards of an accumulator set, each of
                           accumulators_stride / replicas bytes, rounded up to a multiple of 64; with `shards` the
                           gradients of as large a part as any replica has */
+  int buckets; /* that an exchange is in, each as soon as it is complete; 0: it is whole */
+  const struct pd_bucket_range *bucket_ranges; /* by bucket, then by place: all of an accumulator set */
+  int n_bucket_ranges;
   size_t moments, moments_stride;
   int n_moments;
   const struct pd_moment *own_moments; /* where some have shapes of their own: all, by parameter and number */
@@ -373,6 +381,9 @@ int64_t pd_first_sample(int64_t k);
  * of a loss is not finite, names step, rank and the first tensor that is not, and ends the launch. On a GPU the
  * elements are copied in the order of the work and added up later. */
 void pd_figure(int figure, int64_t k, const float *elements, int64_t n);
+/* In a backward pass: nothing behind here adds to the gradients of this bucket, nor of those before it. If the microbatch
+ * is its batch's last, starts their reduction among replicas. */
+void pd_bucket_complete(int bucket);
 /* Batch t's accumulators are complete: starts their reduction among replicas (replica 0's first, then the
  * others added in order), then of tied parameters to their other holders, then squares and figures of all. */
 void pd_exchange(int64_t t);

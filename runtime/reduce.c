@@ -1,7 +1,7 @@
-/* The sum of a stage's gradients over its replicas. What they accumulate is divided among them: replica r gets
- * everyone's shard r and adds them up, replica 0's first. Then it sends the sum back to all, unless it is the one that
- * updates these weights (shards.c), and no other stage needs it. Where all sums go back each moves 2 (w - 1) / w of a set,
- * out and in. The order of the additions does not depend on timing, nor on how shards are cut, so that all replicas come
+/* The sum of a stage's gradients over its replicas, a bucket of them (pd_stage.bucket_ranges) after the other, or all at
+ * once. What is in a bucket is divided among them: replica r gets everyone's shard r and adds them up, replica 0's first.
+ * Then it sends the sum back to all, unless it is the one that updates these weights (shards.c), and no other stage needs
+ * it. Where all sums go back each moves 2 (w - 1) / w of a set, out and in. The order of the additions does not depend on timing, nor on how shards are cut, so that all replicas come
  * to the same bits, in every run. Where replicas see each other's accumulators there are no messages, and all sums stand
  * everywhere: host/replicas.c.
  * No buffer is received into while it is being sent: a shard's sum comes back in the second round, once the
@@ -13,26 +13,27 @@
 
 enum { LINE = 16 }; /* floats */
 
-/* A run of floats in an accumulator set. */
-struct span {
-  size_t at, n;
-};
 /* In rising order, not touching. */
 struct spans {
-  struct span *span;
+  struct pd_stretch *span;
   int n;
   size_t floats; /* of all */
 };
 
-static struct spans *summed, *spread; /* by replica: what it adds up; what of that goes back to all */
-static size_t room;                   /* floats of a replica's shard, as received */
+static struct spans *summed, *spread; /* by bucket and replica: what it adds up; what of that goes back to all */
+static size_t room;                   /* floats of a replica's shards of all buckets, as received */
 
 static size_t to_lines(size_t floats) { return (floats + LINE - 1) / LINE * LINE; }
+
+int pd_buckets(void) { return pd.stage->buckets > 1 ? pd.stage->buckets : 1; }
+static struct spans *of(struct spans *all, int bucket, int replica) {
+  return &all[bucket * pd_replicas() + replica];
+}
 
 /* ---- shards --------------------------------------------------------------------------------------- */
 
 static int by_place(const void *a, const void *b) {
-  const struct span *x = a, *y = b;
+  const struct pd_stretch *x = a, *y = b;
   return (x->at > y->at) - (x->at < y->at);
 }
 
@@ -62,93 +63,142 @@ static struct spans shard_of_parts(int replica, bool (*taken)(const struct pd_pa
     for (int u = 0; u < p->n_uses && part.n && taken(p); u++)
       if (p->uses[u].stage == s->stage)
         all.span[all.n++] =
-            (struct span){p->uses[u].offset / sizeof(float) + (size_t)part.first, to_lines((size_t)part.n)};
+            (struct pd_stretch){p->uses[u].offset / sizeof(float) + (size_t)part.first, to_lines((size_t)part.n)};
   }
   join(&all);
   return all;
 }
 
-/* One run: the last shards may be shorter, or empty. */
-static struct span run_of_set(int replica, size_t *each) {
-  size_t all = pd.stage->accumulators_stride / sizeof(float), w = (size_t)pd_replicas();
-  *each = (all / LINE + w - 1) / w * LINE;
-  size_t first = (size_t)replica * *each, n = first < all ? all - first : 0;
-  return (struct span){first, n < *each ? n : *each};
-}
-
-struct pd_shard pd_shard(int64_t t, int replica) {
-  size_t each;
-  struct span run = run_of_set(replica, &each);
-  return (struct pd_shard){(float *)pd_accumulators(t) + run.at, run.n};
-}
-
-static struct spans shard_of_set(int replica) {
-  struct spans all = {pd_allocate(sizeof *all.span), 1, 0};
-  *all.span = run_of_set(replica, &all.floats);
+/* A bucket's runs. */
+static struct spans bucket_spans(int bucket) {
+  const struct pd_stage *s = pd.stage;
+  struct spans all = {pd_allocate(sizeof *all.span * (size_t)(s->n_bucket_ranges + 1)), 0, 0};
+  for (int i = 0; i < s->n_bucket_ranges; i++)
+    if (s->bucket_ranges[i].bucket == bucket)
+      all.span[all.n++] = (struct pd_stretch){s->bucket_ranges[i].offset / sizeof(float),
+                                        s->bucket_ranges[i].bytes / sizeof(float)};
+  if (pd_buckets() == 1) all.span[all.n++] = (struct pd_stretch){0, s->accumulators_stride / sizeof(float)};
+  join(&all);
   return all;
+}
+
+/* How many of the first so many lines a replica has when they are dealt one by one. */
+static size_t dealt(size_t lines, int replica) {
+  size_t w = (size_t)pd_replicas();
+  return (lines + w - 1 - (size_t)replica) / w;
+}
+
+/* `n` floats of a bucket, the first `skipped` left out. */
+static struct spans part_of_bucket(const struct spans *bucket, size_t skipped, size_t n) {
+  struct spans part = {pd_allocate(sizeof *part.span * (size_t)(bucket->n + 1)), 0, 0};
+  for (int i = 0; i < bucket->n && n; i++) {
+    struct pd_stretch s = bucket->span[i];
+    size_t left_out = skipped < s.n ? skipped : s.n, taken = s.n - left_out < n ? s.n - left_out : n;
+    skipped -= left_out;
+    n -= taken;
+    if (taken) part.span[part.n++] = (struct pd_stretch){s.at + left_out, taken};
+  }
+  join(&part);
+  return part;
+}
+
+/* A bucket's lines are dealt to the replicas as if one by one, all buckets' in one row: however they are cut, no replica
+ * has more of all than `room`, of which the compiler knows. Each has its own in one piece. */
+static void deal_bucket(int bucket, size_t *lines) {
+  const struct spans all = bucket_spans(bucket);
+  size_t end = *lines + all.floats / LINE, skipped = 0;
+  for (int r = 0; r < pd_replicas(); r++) {
+    size_t n = (dealt(end, r) - dealt(*lines, r)) * LINE;
+    *of(summed, bucket, r) = part_of_bucket(&all, skipped, n);
+    skipped += n;
+  }
+  *lines = end;
 }
 
 static bool any(const struct pd_parameter *p) { return p != NULL; }
 
 void pd_reduce_start(void) {
-  size_t w = (size_t)pd_replicas();
-  summed = pd_allocate(sizeof *summed * w);
-  spread = pd_allocate(sizeof *spread * w);
+  size_t n = (size_t)pd_buckets() * (size_t)pd_replicas(), lines = 0;
+  summed = pd_allocate(sizeof *summed * n);
+  spread = pd_allocate(sizeof *spread * n);
+  for (int b = 0; b < pd_buckets() && !pd.stage->shards; b++) deal_bucket(b, &lines);
+  for (int r = 0; r < pd_replicas() && pd.stage->shards; r++) *of(summed, 0, r) = shard_of_parts(r, any);
   for (int r = 0; r < pd_replicas(); r++) {
-    summed[r] = pd.stage->shards ? shard_of_parts(r, any) : shard_of_set(r);
-    spread[r] = pd.stage->shards ? shard_of_parts(r, pd_has_remote) : summed[r];
-    room = summed[r].floats > room ? summed[r].floats : room;
+    size_t floats = 0;
+    for (int b = 0; b < pd_buckets(); b++) {
+      *of(spread, b, r) = pd.stage->shards ? shard_of_parts(r, pd_has_remote) : *of(summed, b, r);
+      floats += of(summed, b, r)->floats;
+    }
+    room = floats > room ? floats : room;
   }
+}
+
+int pd_runs_of_shard(int bucket, int replica, const struct pd_stretch **runs) {
+  const struct spans *s = of(summed, bucket, replica);
+  *runs = s->span;
+  return s->n;
 }
 
 /* ---- messages -------------------------------------------------------------------------------------- */
 
-/* Where the shards of the other replicas are received: in the replicas' order. */
-static float *received(int64_t t) { return (float *)(pd.arena + pd.stage->reduced + pd_exchange_set(t)); }
+/* Where a bucket's shards of the other replicas are received: in the replicas' order, `room` apart. */
+static float *received(int64_t t, int bucket) {
+  float *at = (float *)(pd.arena + pd.stage->reduced + pd_exchange_set(t));
+  for (int b = 0; b < bucket; b++) at += of(summed, b, pd.replica)->floats;
+  return at;
+}
 static float *accumulated(int64_t t, size_t at) { return (float *)pd_accumulators(t) + at; }
 
 /* Of a round in which replicas send what of theirs is in each other's shards, or the other way round. */
-int pd_reduce_messages(void) {
+static int messages_of(int bucket) {
   int n = 0;
-  if (!pd.stage->accumulators_stride) return 0;
   for (int q = 0; q < pd_replicas(); q++)
-    if (q != pd.replica) n += summed[q].n + summed[pd.replica].n;
+    if (q != pd.replica) n += of(summed, bucket, q)->n + of(summed, bucket, pd.replica)->n;
   return n;
+}
+
+int pd_reduce_messages(void) {
+  int most = 0;
+  if (!pd.stage->accumulators_stride) return 0;
+  for (int b = 0; b < pd_buckets(); b++) most = messages_of(b) > most ? messages_of(b) : most;
+  return most;
 }
 
 size_t pd_reduce_bytes(void) {
   size_t most = 0;
-  for (int r = 0; r < pd_replicas(); r++)
-    for (int i = 0; i < summed[r].n; i++) most = summed[r].span[i].n > most ? summed[r].span[i].n : most;
+  for (int i = 0; i < pd_buckets() * pd_replicas(); i++)
+    for (int j = 0; j < summed[i].n; j++) most = summed[i].span[j].n > most ? summed[i].span[j].n : most;
   return most * sizeof(float);
 }
 
-static struct pd_message message(bool sent, int replica, int64_t t, int round, float *at, size_t floats) {
-  int tag = (int)(t % 1024) * 2 + round;
+enum { TAGS = 8192 }; /* above those of shards.c */
+
+static struct pd_message message(bool sent, int replica, int64_t t, int bucket, int round, float *at,
+                                 size_t floats) {
+  int tag = TAGS + (int)(t % 128) * 2 * PD_MAX_BUCKETS + 2 * bucket + round;
   return (struct pd_message){pd_rank_of(pd.stage->stage, replica), sent, tag, at, floats * sizeof(float)};
 }
 
-int pd_reduce_gather(int64_t t, struct pd_message *to) {
-  const struct spans *mine = &summed[pd.replica];
+int pd_reduce_gather(int64_t t, int bucket, struct pd_message *to) {
+  const struct spans *mine = of(summed, bucket, pd.replica);
   int n = 0;
   for (int i = 1; i < pd_replicas(); i++) { /* starting behind itself, so that not all send to one */
     int q = (pd.replica + i) % pd_replicas();
-    float *at = received(t) + (size_t)(q < pd.replica ? q : q - 1) * room;
+    const struct spans *theirs = of(summed, bucket, q);
+    float *at = received(t, bucket) + (size_t)(q < pd.replica ? q : q - 1) * room;
     for (int j = 0; j < mine->n; j++) {
-      to[n++] = message(false, q, t, 0, at, mine->span[j].n);
+      to[n++] = message(false, q, t, bucket, 0, at, mine->span[j].n);
       at += mine->span[j].n;
     }
-    for (int j = 0; j < summed[q].n; j++) {
-      const struct span *s = &summed[q].span[j];
-      to[n++] = message(true, q, t, 0, accumulated(t, s->at), s->n);
-    }
+    for (int j = 0; j < theirs->n; j++)
+      to[n++] = message(true, q, t, bucket, 0, accumulated(t, theirs->span[j].at), theirs->span[j].n);
   }
   return n;
 }
 
-int pd_reduce_spread(int64_t t, struct pd_message *to) {
-  const struct spans *mine = &summed[pd.replica], *back = &spread[pd.replica];
-  const float *others = received(t);
+int pd_reduce_spread(int64_t t, int bucket, struct pd_message *to) {
+  const struct spans *mine = of(summed, bucket, pd.replica), *back = of(spread, bucket, pd.replica);
+  const float *others = received(t, bucket);
   int n = 0;
   for (int j = 0; j < mine->n; j++) {
     pd_add_replicas(accumulated(t, mine->span[j].at), others, room, mine->span[j].n);
@@ -156,12 +206,11 @@ int pd_reduce_spread(int64_t t, struct pd_message *to) {
   }
   for (int i = 1; i < pd_replicas(); i++) {
     int q = (pd.replica + i) % pd_replicas();
-    for (int j = 0; j < spread[q].n; j++) {
-      const struct span *s = &spread[q].span[j];
-      to[n++] = message(false, q, t, 1, accumulated(t, s->at), s->n);
-    }
+    const struct spans *theirs = of(spread, bucket, q);
+    for (int j = 0; j < theirs->n; j++)
+      to[n++] = message(false, q, t, bucket, 1, accumulated(t, theirs->span[j].at), theirs->span[j].n);
     for (int j = 0; j < back->n; j++)
-      to[n++] = message(true, q, t, 1, accumulated(t, back->span[j].at), back->span[j].n);
+      to[n++] = message(true, q, t, bucket, 1, accumulated(t, back->span[j].at), back->span[j].n);
   }
   return n;
 }

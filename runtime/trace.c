@@ -141,6 +141,12 @@ void pd_end(void) {
   keep(open_work[n_open]);
 }
 
+int64_t pd_batch_ending(void) {
+  const int64_t own = pd_own_microbatches();
+  if (has_ended || last_work != PD_BACKWARD || pd_runs_twice() || last_number % own) return -1;
+  return last_number / own - 1;
+}
+
 const char *pd_last_work(void) {
   static char text[64];
   if (!last_number) return "the start";
@@ -222,7 +228,8 @@ static double aligned(int rank, double time) {
 static int64_t expected_records(void) {
   const struct pd_stage *s = pd.stage;
   int64_t turns = s->microbatches / s->replicas[s->stage] * (s->chunks > 1 ? s->chunks : 1);
-  int64_t updates = pd.steps - pd.first_step, most = MOST_RECORDS / pd.ranks, each = 10 * turns + 6;
+  int64_t updates = pd.steps - pd.first_step, most = MOST_RECORDS / pd.ranks;
+  int64_t each = 10 * turns + 5 + pd_buckets();
   if (s->spilled) each += 2 * s->n_parameters;
   each += s->microbatches / s->replicas[s->stage] * s->collectives;
   if (pd_twice_bytes()) each += 4 * (s->chunks > 1 ? s->chunks : 1);

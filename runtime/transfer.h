@@ -70,12 +70,12 @@ void pd_transfers_watch(void);
 /* ---- replicas that see each other's accumulators (host/replicas.c) ---------------------------------- */
 
 /* Whether the replicas of this stage add up gradients in place, without messages; the same at each of them. It has
- * these rounds then, for each batch in turn; both are over when every replica has done its part. */
+ * these rounds then, for each batch and bucket in turn; both are over when every replica has done its part. */
 bool pd_replicas_shared(void);
-void pd_replicas_ready(int64_t t);    /* this rank's gradients are complete */
-bool pd_replicas_gathered(int64_t t); /* everyone's are */
-void pd_replicas_sum(int64_t t);      /* this rank's shard becomes the sum, everywhere */
-bool pd_replicas_spread(int64_t t);   /* all shards are */
+void pd_replicas_ready(int64_t t, int bucket);    /* this rank's gradients are complete */
+bool pd_replicas_gathered(int64_t t, int bucket); /* everyone's are */
+void pd_replicas_sum(int64_t t, int bucket);      /* this rank's shard becomes the sum, everywhere */
+bool pd_replicas_spread(int64_t t, int bucket);   /* all shards are */
 
 /* ---- sums (host/sums.c, cuda/sums.cu) -------------------------------------------------------------- */
 

@@ -171,6 +171,8 @@ bool pd_twice_again(void) {
   return false;
 }
 
+bool pd_runs_twice(void) { return run != ONCE; }
+
 bool pd_twice_takes(int figure, const float *elements, int64_t n) {
   if (run == ONCE) return false;
   if (run == FIRST) return true;

@@ -341,6 +341,7 @@ Allocation *allocate(const LoweredStage *stage, const Program *p, const Train *t
   a->weights_bytes = structs(k, a, SECTION_WEIGHTS, BUFFER_WEIGHT, -1, p->versions).bytes;
   structs(k, a, SECTION_FROZEN, BUFFER_FROZEN, -1, 1);
   a->accumulators_bytes = structs(k, a, SECTION_GRADIENTS, BUFFER_ACCUMULATOR, -1, p->accumulators).bytes;
+  find_buckets(k, p, a);
   size_state(k, p, rule, a);
   moments(k, p, rule, a);
   section(a, SECTION_MASTERS, a->part_bytes, has_rounded_weights(k) && !p->forward_only);

@@ -77,6 +77,12 @@ static inline int64_t shard_bytes(int64_t bytes, int replicas) {
   return ((bytes + replicas - 1) / replicas + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT;
 }
 
+/* Gradients that replicas exchange together, behind a kernel of the backward pass of a batch's last microbatch. */
+typedef struct Bucket {
+  int behind; /* nothing behind this kernel touches them */
+  int64_t bytes;
+} Bucket;
+
 typedef struct Allocation {
   Location *buffer;        /* by buffer index */
   int64_t *frame;          /* by region: its frame's offset in the arena in forward ... */
@@ -94,7 +100,9 @@ typedef struct Allocation {
   Section chunk_section[SECTION_COUNT][MAX_CHUNKS]; /* inputs to gradients sent, saved to deferred: each chunk's */
   Vec(Exchanged) exchanged;                         /* in the first of the section's copies, here and below */
   int64_t reduced_offset, reduced_bytes;            /* the shards of the other replicas, one behind the other */
-  int64_t bytes;                                    /* the arena */
+  Vec(Bucket) buckets; /* in their order; none or one: gradients are exchanged whole */
+  int *bucket;         /* by buffer, of accumulators: the bucket it is in */
+  int64_t bytes;       /* the arena */
   int64_t resident_bytes; /* of it in memory at once, at most: all of it, unless the model spills */
   int64_t spilled_bytes;  /* of its blocks that come and go, all together; 0: none do */
   int64_t room;           /* bytes of memory that they have */
@@ -128,6 +136,13 @@ void allocation_live_range(const StageKernels *k, const Buffer *b, int *first, i
 bool gradients_stay(const StageKernels *k, int param);
 /* Of a rank whose model spills: fills resident_bytes, spilled_bytes and groups. */
 void allocate_spilled(const StageKernels *k, const Program *p, Allocation *a);
+
+/* ---- what replicas exchange (buckets.c) -------------------------------------------------------- */
+
+/* Fills buckets and bucket. Buckets close at Program.bucket bytes; memory does not depend on them. */
+void find_buckets(const StageKernels *k, const Program *p, Allocation *a);
+/* Each gradient is in a bucket, and complete where that is; else a bug. */
+void verify_buckets(const StageKernels *k, const Allocation *a);
 
 /* ---- an optimizer's state in parts (shards.c) -------------------------------------------------- */
 

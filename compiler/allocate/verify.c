@@ -107,6 +107,7 @@ void allocation_verify(const StageKernels *k, const Program *p, const Allocation
     add_buffer(k, p, a, i, &ranges);
   verify_saved(k, p, a);
   verify_late(k, p, a);
+  verify_buckets(k, a);
   for (int i = 0; i < a->n_moments; i++) {
     int64_t from = a->section[SECTION_MOMENTS].offset + i * a->part_bytes;
     push(&ranges, (ArenaRange){from, from + a->part_bytes, -1, -1, "moments", 0});

@@ -55,6 +55,8 @@ static const Option options[] = {
      "on, off or auto: rerun forward in backward"},
     {"--shard-optimizer", NULL, FLAG, AT(plan.shard_optimizer), NULL,
      "replicas keep and update a part of the optimizer's state each (else where memory asks for it)"},
+    {"--bucket", "SIZE", BYTES, AT(plan.bucket), NULL,
+     "gradients that replicas exchange at once, beside the rest of backward (default: 2MiB for each replica)"},
     {"--tensor", "N", DEGREE, AT(plan.tensor), NULL,
      "so many ranks share each layer: heads, hidden units; auto: as many of -n's as is fastest"},
     {"--sharding", "FILE", TEXT, AT(plan.sharding), NULL,
@@ -426,7 +428,7 @@ static bool is_among(const char *name, const char *const *names, size_t n) {
 static void check_show(Options *o, const bool *given) {
   static const char *const planning[] = {"-n",         "--stages", "--replicas",  "--split", "--microbatch",
                                          "--schedule", "--delay",  "--recompute", "--ahead", "--threads",
-                                         "--cluster",  "--memory", "--profile",   "--plan",  "--shard-optimizer",
+                                         "--cluster",  "--memory", "--profile",   "--plan",  "--shard-optimizer", "--bucket",
                                          "--tensor",   "--update"};
   static const char *const no_use[] = {"-o", "--generate",   "--compare", "--report",      "--emit",
                                        "-S", "--stop-after", "-###",      "-fsyntax-only", "-MD"};

@@ -517,6 +517,14 @@ static Names declared_parameters(const Emit *e, Pass pass) {
   return list;
 }
 
+/* Behind the kernel that completes a bucket of gradients. The pass's end says so of the last one by itself. */
+static void print_complete(Text *out, const Body *b, int kernel) {
+  const Allocation *a = b->e->allocation;
+  for (int i = 0; i < a->buckets.n && a->buckets.n > 1 && b->pass == PASS_BACKWARD; i++)
+    if (a->buckets.at[i].behind == kernel && kernel + 1 < b->e->k->backward.n)
+      text_add(out, "  pd_bucket_complete(%d);\n", i);
+}
+
 /* The calls of a pass, one line or more each. */
 static char *pass_calls(Emit *e, Body *b) {
   const Chunk *chunk = &e->k->chunks.at[b->chunk];
@@ -527,6 +535,7 @@ static char *pass_calls(Emit *e, Body *b) {
     if (region >= 0) {
       call_region(&calls, b, region);
       i = e->k->regions.at[region].end[b->pass];
+      print_complete(&calls, b, i - 1);
       heavy = 0;
       if (i < chunk->end[b->pass] && region_at(e, i, b->pass) < 0)
         text_add(&calls, "\n");
@@ -534,6 +543,7 @@ static char *pass_calls(Emit *e, Body *b) {
     }
     heavy += pass_kernels(e->k, b->pass)->at[i].kind == KERNEL_CALL;
     call_kernel(&calls, b, i++);
+    print_complete(&calls, b, i - 1);
     if (heavy == CALLS_BETWEEN_PROGRESS) {
       text_add(&calls, "  pd_progress();\n");
       heavy = 0;

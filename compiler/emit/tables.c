@@ -418,6 +418,35 @@ static void train_fields(Emit *e) {
   lr_fields(e);
 }
 
+static bool has_buckets(const Emit *e) { return e->allocation->buckets.n > 1; }
+
+/* The members of the gradients' struct from one on that are in the same bucket; bytes with what fills them up. */
+static void bucket_range(Emit *e, const Ints *members, int *i, int bucket) {
+  const Allocation *a = e->allocation;
+  const int first = members->at[*i];
+  int64_t bytes = 0;
+  for (; *i < members->n && a->bucket[members->at[*i]] == bucket; ++*i)
+    bytes += buffer_bytes(&e->k->buffers.at[members->at[*i]]);
+  text_add(&e->out, "  {.bucket = %d, .offset = offsetof(%s, %s), .bytes = %" PRId64 "},\n", bucket,
+           e->gradients_type, member_path(e, first), bytes);
+}
+
+static void bucket_table(Emit *e) {
+  const Ints members = allocation_members(e->k, BUFFER_ACCUMULATOR, -1);
+  if (!has_buckets(e))
+    return;
+  text_add(&e->out, "/* Gradients that replicas exchange together, in the order in which the backward pass of a "
+                    "batch's last\n * microbatch completes them. */\n"
+                    "static const struct pd_bucket_range bucket_ranges[] = {\n");
+  for (int bucket = 0; bucket < e->allocation->buckets.n; bucket++)
+    for (int i = 0; i < members.n;)
+      if (e->allocation->bucket[members.at[i]] == bucket)
+        bucket_range(e, &members, &i, bucket);
+      else
+        i++;
+  text_add(&e->out, "};\n\n");
+}
+
 /* Where each replica's part of the optimizer's state starts, and the last one's ends. */
 static void shard_field(Emit *e) {
   Names list = {0};
@@ -453,6 +482,11 @@ static void memory_fields(Emit *e) {
   text_add(&e->out, "  .exchange_sets = %d,\n", e->p->exchanges);
   if (l->reduced_bytes > 0)
     text_add(&e->out, "  .reduced = offsetof(struct arena, exchanged[0].reduced),\n");
+  if (has_buckets(e))
+    text_add(&e->out,
+             "  .buckets = %d, .bucket_ranges = bucket_ranges,\n"
+             "  .n_bucket_ranges = sizeof bucket_ranges / sizeof *bucket_ranges,\n",
+             l->buckets.n);
   if (l->own_moments.n)
     text_add(&e->out,
              "  .moments = offsetof(struct arena, %smoments), .n_moments = %d, .own_moments = own_moments,\n",
@@ -641,6 +675,7 @@ void print_tables(Emit *e) {
   generation_table(e);
   if (!e->p->forward_only)
     identity_tables(e);
+  bucket_table(e);
   int64_t elements = 0;
   for (int i = 0; i < e->g->params.n; i++)
     elements += e->g->params.at[i].buffer ? 0 : param_elements(e->g, &e->g->params.at[i]);

@@ -80,6 +80,12 @@ static void add_placement(Text *t, const Placement *at) {
     text_add(t, "\"backward\": true,\n  ");
 }
 
+/* Whether some stage may: what it has of gradients is not looked at. */
+static bool exchanges_in_buckets(const Pipeline *p) {
+  const ScheduleTraits traits = schedule_traits(p->schedule);
+  return traits.replicas && !traits.forward_only && !p->shard_optimizer && pipeline_ranks(p) > p->n_stages;
+}
+
 char *plan_json(const Graph *g, const Pieces *p, const Plan *plan) {
   Text t = {0};
   const Pipeline *l = &plan->pipeline;
@@ -110,6 +116,10 @@ char *plan_json(const Graph *g, const Pieces *p, const Plan *plan) {
   }
   if (l->shard_optimizer)
     text_add(&t, ",\n  \"shard_optimizer\": true");
+  if (exchanges_in_buckets(l)) {
+    text_add(&t, ",\n  ");
+    json_int(&t, "bucket_bytes", pipeline_bucket(l));
+  }
   if (g->shards) {
     text_add(&t, ",\n  ");
     json_int(&t, "tensor", g->shards);
@@ -218,6 +228,8 @@ static bool settings_fit(const PlanFile *f) {
     return not_for(f, "update");
   if (l->shard_optimizer && (!traits.replicas || traits.forward_only))
     return not_for(f, "shard_optimizer");
+  if (l->bucket && (!traits.replicas || traits.forward_only))
+    return not_for(f, "bucket_bytes");
   for (int i = 0; i < f->parts; i++)
     if (f->part[i].ahead > 1 && !traits.looks_ahead)
       return not_for(f, format("stages[%d].ahead", i));

@@ -7,6 +7,7 @@ Pipeline form_make(const Planner *r, int n_stages, const int *replicas) {
   Pipeline p = pipeline_make(r->form.schedule, n_stages, r->form.chunks);
   p.vertical_sync = r->form.vertical_sync;
   p.shard_optimizer = r->form.shard_optimizer;
+  p.bucket = r->form.bucket;
   if (r->form.first_part && n_stages == r->form.n_stages)
     p.first_part = alloc_copy(r->form.first_part, (size_t)(n_stages + 1) * sizeof *p.first_part);
   for (int i = 0; i < n_stages; i++) {

@@ -226,6 +226,8 @@ static bool read_settings(const JsonPlace *top, Pipeline *p) {
     return false;
   if (is_there(top, "shard_optimizer") && !json_get_bool(top, "shard_optimizer", &p->shard_optimizer))
     return false;
+  if (is_there(top, "bucket_bytes") && !json_get_int(top, "bucket_bytes", 1, (int64_t)1 << 53, &p->bucket))
+    return false;
   return !is_there(top, "vertical_sync") || json_get_bool(top, "vertical_sync", &p->vertical_sync);
 }
 
@@ -315,6 +317,7 @@ bool plan_file_read(const char *path, PlanUse use, PlanFile *out) {
                                      "adjacent",
                                      "backward",
                                      "shard_optimizer",
+                                     "bucket_bytes",
                                      "memory_bytes",
                                      "kept_percent",
                                      "page_bytes",

@@ -59,6 +59,7 @@ typedef struct Copies {
   int exchanges; /* sets of buffers for what replicas send each other */
   int weights;   /* versions */
   bool masters;  /* beside the versions */
+  bool buckets;  /* replicas exchange gradients beside the last backward pass of a batch */
   bool sharded;  /* replicas keep a part of moments and masters each, and update that */
   int accumulators;
   int saved; /* with recomputation: 1 */

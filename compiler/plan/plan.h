@@ -22,6 +22,7 @@ typedef struct StagePlan {
   double send_bytes;       /* activations to the next stage, a microbatch */
   double send_seconds;     /* what their message is on its way, its link shared with those at once */
   double exchange_seconds; /* its stage's replicas', of a batch; 0: there is one, or none trains */
+  double hidden_seconds;   /* of that as much as passes beside the last backward pass */
   Name spans, crosses; /* levels of a cluster: within which the stage's ranks are; that messages to the next part
                              cross. NULL: none was given, or there are no such */
   int64_t peak_bytes;  /* of one rank, all its chunks together, from its Allocation; chunks have the same */
@@ -94,6 +95,7 @@ typedef struct PlanRequest {
   int64_t microbatch;
   Recompute recompute;
   bool shard_optimizer; /* else where memory asks for it */
+  int64_t bucket;       /* --bucket; 0: pipeline_bucket() says it */
   int tensor;           /* ranks of a shard group (tensor/tensor.h); 0: a layer is not shared; TENSOR_AUTO */
   const char *sharding; /* --sharding FILE: layouts of parameters that are pinned; NULL: none */
   bool spread;          /* activations are split by positions (tensor/tensor.h): where memory asks for it */

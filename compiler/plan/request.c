@@ -325,6 +325,7 @@ static bool choose_schedule(Planner *r, const PlanRequest *q, const Plan *taken)
   ScheduleTraits traits = schedule_traits(name);
   r->form.chunks = !traits.chunks || traits.spills ? 1 : t->chunks > 0 ? (int)t->chunks : USUAL_CHUNKS;
   r->form.vertical_sync = t->vertical_sync && traits.every_round;
+  r->form.bucket = q->bucket;
   r->form.shard_optimizer = q->shard_optimizer && traits.replicas && !traits.forward_only;
   return schedule_can(r, q);
 }

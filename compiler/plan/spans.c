@@ -4,6 +4,7 @@
 #include <math.h>
 
 #include "base/base.h"
+#include "schedule/program.h"
 
 static int levels(int n) { return 32 - __builtin_clz((unsigned)n); }
 
@@ -97,16 +98,45 @@ static double reduce_seconds(const Spans *s, const Wiring *w, int first, int end
   return w->reduce_latency + (double)(s->gradients[end] - s->gradients[first]) * w->reduce;
 }
 
+SpanReduction span_reduction(const Spans *s, const Wiring *w, int first, int end, int64_t bucket) {
+  const Costs *c = s->c;
+  const double whole = reduce_seconds(s, w, first, end);
+  if (!bucket || !c->beside || whole <= 0)
+    return (SpanReduction){whole, 0};
+  const int64_t least = larger(bucket, (s->gradients[end] - s->gradients[first]) / MOST_BUCKETS);
+  double passed = 0, busy = 0, all = 0; /* of the backward pass; the link until then; it altogether */
+  int64_t bytes = 0;
+  for (int i = end - 1; i >= first; i--) {
+    passed += c->backward[i];
+    bytes += c->gradients[i];
+    if (bytes == 0 || (bytes < least && i > first))
+      continue;
+    const double seconds = w->reduce_latency + (double)bytes * w->reduce;
+    busy = fmax(busy, passed) + seconds;
+    all += seconds;
+    bytes = 0;
+  }
+  return (SpanReduction){all, all - fmax(busy - passed, 0)};
+}
+
 double span_seconds(const Spans *s, const Copies *at, int first, int end, bool recompute) {
   StageShare t = span_share(s, at, first, end, recompute);
   return fmax(t.work + t.finish, t.pace);
+}
+
+/* Of what replicas exchange in buckets, at least so much is behind the last backward pass: what the pass cannot hide, and what
+ * its last piece makes. */
+static double least_exposed(const Spans *s, const Wiring *w, int first, int end) {
+  const double all = reduce_seconds(s, w, first, end), last = reduce_seconds(s, w, first, first + 1);
+  const double backward = span_compute(s, first, end) - (s->forward[end] - s->forward[first]);
+  return s->c->beside ? fmax(fmin(all, last), all - backward) : all;
 }
 
 StageShare span_share(const Spans *s, const Copies *at, int first, int end, bool recompute) {
   const Costs *c = s->c;
   const Wiring *w = &at->wiring;
   double passage = span_passage(s, w, first, end, recompute), update = span_update(s, first, end) * c->share;
-  double reduce = reduce_seconds(s, w, first, end) * c->share;
+  double reduce = (at->buckets ? least_exposed(s, w, first, end) : reduce_seconds(s, w, first, end)) * c->share;
   if (at->sharded) { /* at least: half of the messages bring sums, and others carry the updated parts */
     update /= at->replicas;
     reduce /= 2;

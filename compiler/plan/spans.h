@@ -20,6 +20,13 @@ Spans spans_make(const Costs *c);
 /* Seconds of a microbatch of the stage of pieces [first, end) at a place: replicas share a batch's microbatches, each
  * does the whole update, and they exchange gradients. */
 double span_seconds(const Spans *s, const Copies *at, int first, int end, bool recompute);
+/* Of what replicas of the pieces [first, end) exchange, in buckets of at least so many bytes: seconds of all; how many of
+ * them pass beside the last backward pass, a bucket as soon as the pieces that it is of have gone backward. Where messages
+ * take the rank's own time nothing passes beside it. */
+typedef struct SpanReduction {
+  double all, hidden;
+} SpanReduction;
+SpanReduction span_reduction(const Spans *s, const Wiring *w, int first, int end, int64_t bucket);
 /* Bytes of a rank of it. */
 int64_t span_bytes(const Spans *s, const Copies *at, int first, int end, bool recompute);
 int64_t span_work(const Spans *s, int first, int end); /* of these: temporaries */

@@ -90,9 +90,16 @@ static StageTimes *part_times(const Planner *r, const Spans *spans, const Plan *
     const int first = programs[i].part;
     StageTimes *t = &times[first];
     t->reduce = place[first].reduce_latency + (double)gradients[i] * place[first].reduce;
+    if (programs[i].bucket) {
+      const Spans *own = spans + stage_kind(r, plan, i);
+      const StagePlan *s = &plan->stage[first];
+      const SpanReduction x = span_reduction(own, &place[first], s->first_piece, s->end_piece, programs[i].bucket);
+      t->reduce = x.all, t->hidden = x.hidden;
+    }
     if (programs[i].sharded)
       share_exchange(plan, &programs[i], &place[first], t);
     plan->stage[first].exchange_seconds = r->subject.inference ? 0 : t->reduce + t->gather;
+    plan->stage[first].hidden_seconds = t->hidden;
   }
   return times;
 }

@@ -5,6 +5,7 @@
  *     sharded                                     (or no such line)
  *     keeps 0 2                                   (likewise)
  *     at_home                                     (likewise)
+ *     bucket 4194304                              (likewise)
  *     loop "warm-up" "fill the pipeline" FORWARD SEND */
 #include "schedule/program.h"
 
@@ -71,6 +72,8 @@ void program_dump(const Program *p, FILE *out) {
     fputc('\n', out);
   if (p->at_home)
     fprintf(out, "  at_home\n");
+  if (p->bucket)
+    fprintf(out, "  bucket %lld\n", (long long)p->bucket);
   for (int c = 0; c < p->chunks; c++) {
     fprintf(out, "  slots");
     for (int i = 0; i < N_SLOTS; i++)
@@ -211,6 +214,10 @@ static Program read_one(Reader *r) {
     p.keeps = read_chunks(r);
   if (!r->failed && accept(r, "at_home")) {
     p.at_home = true;
+    end_of_line(r);
+  }
+  if (!r->failed && accept(r, "bucket")) {
+    p.bucket = number(r);
     end_of_line(r);
   }
   if (!r->failed && (p.chunks < 1 || p.chunks > MAX_CHUNKS))

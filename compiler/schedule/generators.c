@@ -109,6 +109,15 @@ static void set_lags(const Generator *g, const Pipeline *pipeline, const bool *e
   }
 }
 
+/* Replicas exchange what a batch's last turn completes while that turn goes on where the buffers for it are free then: where
+ * no update that uses them comes just behind it. Parts of the optimizer's state are ranges of the model's weights, which no
+ * bucket has of all replicas. */
+static void set_buckets(const Pipeline *pipeline, Program *p) {
+  const bool free = p->lag / program_turns(p) < p->exchanges;
+  if (p->replicas > 1 && p->chunks == 1 && !p->forward_only && !p->split_backward && !p->sharded && free)
+    p->bucket = pipeline_bucket(pipeline);
+}
+
 /* ---- copies --------------------------------------------------------------------------------------------- */
 
 /* The microbatches of one chunk between the oldest that has not gone backward and k. */
@@ -360,6 +369,7 @@ Program *generate(const Generator *g, const Pipeline *pipeline, const bool *exch
     set_lags(g, pipeline, exchanges, programs);
   for (int i = 0; i < d; i++) {
     bool recompute = pipeline->recompute[i] && programs[i].in_flight > 1;
+    set_buckets(pipeline, &programs[i]);
     if (programs[i].spills) {
       set_spilled_slots(&programs[i]);
       set_spilled_loops(&programs[i]);

@@ -334,6 +334,20 @@ static Accumulators *accumulators_of(Rank *r, int64_t batch) {
   return &r->accumulators[batch % r->p->accumulators];
 }
 
+/* The batch's last turn begins the exchange, bucket after bucket: it is due, its buffers are free, and no weights' gradients
+ * are still to come. */
+static Outcome check_buckets(Machine *m, Rank *r, int64_t batch) {
+  if (!r->p->bucket)
+    return WENT;
+  if (batch != r->exchanged)
+    return fail(m, r, "begins an exchange out of order, due", r->exchanged);
+  if (batch - r->updated >= r->p->exchanges)
+    return fail(m, r, "begins an exchange whose buffers are still to be used; updates done", r->updated);
+  if (r->p->split_backward)
+    return fail(m, r, "begins to exchange gradients that are not complete; weights' gradients done", r->weighted);
+  return WENT;
+}
+
 static Outcome do_backward(Machine *m, Rank *r) {
   int64_t k = r->step.number, batch = (k - 1) / r->p->period;
   Chunk *c = chunk_of(r);
@@ -347,6 +361,8 @@ static Outcome do_backward(Machine *m, Rank *r) {
   if (a->batch != batch)
     *a = (Accumulators){.batch = batch};
   a->backwards++;
+  if (a->backwards == program_turns(r->p) && check_buckets(m, r, batch) == FAILED)
+    return FAILED;
   *slot(r, &c->gradient_out, k) = *slot(r, &c->deferred, k) = k;
   r->backwarded++;
   work_on_turn(r, times_at(r, r->step.chunk)->backward);
@@ -399,9 +415,10 @@ static Outcome do_exchange(Machine *m, Rank *r) {
   if (batch - r->updated >= r->p->exchanges)
     return fail(m, r, "the exchange whose buffers it needs is still to be used; updates done", r->updated);
   Exchange *e = &m->exchange[r->p->stage][batch];
+  const StageTimes *times = times_at(r, 0);
   e->at = later(e->at, r->now);
   if (++e->ranks == r->p->replicas && r->p->replicas > 1)
-    e->at = later(e->at, batch > 0 ? e[-1].at : 0) + times_at(r, 0)->reduce;
+    e->at = later(e->at, (batch > 0 ? e[-1].at : 0) + times->hidden) + (times->reduce - times->hidden);
   r->exchanged++;
   return WENT;
 }

@@ -53,3 +53,12 @@ int pipeline_ranks(const Pipeline *p) {
     ranks += p->replicas[i];
   return ranks;
 }
+
+int64_t pipeline_bucket(const Pipeline *p) {
+  const int64_t most = 1 << 30;
+  int64_t bytes = 0;
+  for (int i = 0; i < p->n_stages; i++)
+    bytes = p->replicas[i] * ((int64_t)2 << 20) > bytes ? p->replicas[i] * ((int64_t)2 << 20) : bytes;
+  bytes = p->bucket ? p->bucket : bytes;
+  return bytes < most ? bytes : most;
+}

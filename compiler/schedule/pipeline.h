@@ -20,6 +20,7 @@ typedef struct Pipeline {
    * stage's only one, are what `recompute` says. */
   uint64_t keeps;
   bool shard_optimizer; /* replicas of a stage keep a part of the optimizer's state each, and update that alone */
+  int64_t bucket;       /* bytes of gradients that replicas exchange together, at least; 0: pipeline_bucket() says it */
   int64_t memory; /* where the model spills: bytes of a rank's arena that may be in memory; 0: as few as will do */
   int *kept;      /* percent of what blocks have of it for those that stay until they are used again */
   int64_t page;   /* bytes that come and go at once, of whatever is in them */
@@ -51,6 +52,8 @@ int pipeline_stage(const Pipeline *p, int part);
 static inline int pipeline_chunk(const Pipeline *p, int part) {
   return p->first_part ? part - p->first_part[pipeline_stage(p, part)] : chunk_of_part(p->n_stages, part);
 }
+/* Pipeline.bucket, or what is enough for messages of 2 MiB among the most replicas: far longer than their latency. */
+int64_t pipeline_bucket(const Pipeline *p);
 /* Gives each stage of a pipeline that spills so many parts. */
 void pipeline_set_parts(Pipeline *p, const int *parts);
 /* Other schedules' pipelines may have more parts than `keeps` has bits. */

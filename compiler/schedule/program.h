@@ -63,6 +63,8 @@ typedef struct Loop {
   Action action[MAX_ACTIONS];
 } Loop;
 
+enum { MOST_BUCKETS = 64 }; /* of an exchange: larger ones, where a stage has gradients for more */
+
 /* Copies of a chunk's buffers. Every number is at least 1. */
 typedef struct Slots {
   int saved;     /* what forward saves for backward: as many as are in flight; 1 with recomputation */
@@ -100,6 +102,8 @@ typedef struct Program {
   int64_t weights_lag;     /* turns by which DO_WEIGHTS follows DO_BACKWARD */
   int accumulators;        /* sets of gradient accumulators; batch t uses set t % accumulators */
   int exchanges;           /* exchanges that may be under way at once: sets of exchange buffers */
+  int64_t bucket;          /* of a batch's gradients so many bytes, at least, are exchanged as soon as the backward pass
+                            of its last turn has completed them; the rest at DO_EXCHANGE. 0: all are */
   Slots slots[MAX_CHUNKS]; /* by chunk */
   Loop loop[N_LOOPS];
 } Program;
@@ -210,10 +214,11 @@ const char *action_name(Action a);
 /* Of a part of the model (pipeline.h): seconds of one turn's forward, backward (with split_backward: without its
  * weights' gradients), recomputation, weights' gradients; of one message between this part and the next, either way.
  * Of a rank, at its first part: seconds of an update, of reducing a batch's gradients among replicas, of gathering the
- * parts of the weights that they updated (sharded); jitter, the relative standard deviation of work on turns, from numbers that are the same in every run. Arrays are by part. */
+ * parts of the weights that they updated (sharded); hidden, as much of reducing as passes beside the batch's last backward
+ * pass where links are free; jitter, the relative standard deviation of work on turns, from numbers that are the same in every run. Arrays are by part. */
 typedef struct StageTimes {
   double forward, backward, recompute, weights, send;
-  double update, reduce, gather, jitter;
+  double update, reduce, gather, jitter, hidden;
 } StageTimes;
 typedef struct Event {
   int stage, replica;

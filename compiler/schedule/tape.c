@@ -143,6 +143,12 @@ static double exchange_seconds(const Reader *r, uint32_t exchange) {
   return which < n ? times->reduce : times->gather;
 }
 
+/* Of a reduction what passes beside the backward pass. */
+static double hidden_seconds(const Reader *r, uint32_t exchange) {
+  const int n = r->layout->n_stages, which = (int)(exchange / (uint32_t)(r->layout->batches + 1));
+  return which < n ? r->times[r->programs[which].part].hidden : 0;
+}
+
 static bool end_batch(const Reader *r, RankClock *rank) {
   return !r->ended || r->ended(r->context, rank->stage, rank->replica, rank->ended++, rank->now);
 }
@@ -155,8 +161,8 @@ static bool take_other(const Reader *r, const Tick *t, RankClock *rank) {
   case TICK_MEET: rank->now = later(rank->now, *e); return true;
   case TICK_UPDATE: rank->now += r->times[r->programs[rank->stage].part].update; return end_batch(r, rank);
   case TICK_GATHER: *e = later(*e, rank->now); return true;
-  case TICK_FOLLOW: *e = later(*e, e[-1]); return true;
-  case TICK_REDUCE: *e += exchange_seconds(r, t->exchange); return true;
+  case TICK_FOLLOW: *e = later(*e, e[-1] + hidden_seconds(r, t->exchange)); return true;
+  case TICK_REDUCE: *e += exchange_seconds(r, t->exchange) - hidden_seconds(r, t->exchange); return true;
   case TICK_BEGIN: rank->began = rank->now; return true;
   case TICK_END: return end_batch(r, rank);
   }

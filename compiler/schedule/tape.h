@@ -10,8 +10,8 @@ typedef enum {
   TICK_MEET,   /* now = max(now, an exchange's value), for an update or what it brings */
   TICK_UPDATE, /* now += seconds of an update; then a batch has ended */
   TICK_GATHER, /* value = max(value, now): one rank of several */
-  TICK_FOLLOW, /* value = max(value, the one before): after the exchange before it */
-  TICK_REDUCE, /* value += seconds of the exchange */
+  TICK_FOLLOW, /* value = max(value, the one before + what is hidden of this one): after the exchange before it */
+  TICK_REDUCE, /* value += seconds of the exchange, but for what is hidden */
   TICK_BEGIN,  /* the rank has what its first turn needs */
   TICK_END     /* of the rank's next batch */
 } TickKind;

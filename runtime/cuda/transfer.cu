@@ -151,10 +151,10 @@ char *pd_line_slot(const pd_line *line, int cut, int64_t least, const pd_channel
 
 /* Nor do they read it there. */
 bool pd_replicas_shared() { return false; }
-void pd_replicas_ready(int64_t t) { (void)t; }
-bool pd_replicas_gathered(int64_t t) { return (void)t, true; }
-void pd_replicas_sum(int64_t t) { (void)t; }
-bool pd_replicas_spread(int64_t t) { return (void)t, true; }
+void pd_replicas_ready(int64_t t, int bucket) { (void)t, (void)bucket; }
+bool pd_replicas_gathered(int64_t t, int bucket) { return (void)t, (void)bucket, true; }
+void pd_replicas_sum(int64_t t, int bucket) { (void)t, (void)bucket; }
+bool pd_replicas_spread(int64_t t, int bucket) { return (void)t, (void)bucket, true; }
 
 pd_transfer *pd_transfer_new(int messages, size_t bytes) {
   either_transfer *t = static_cast<either_transfer *>(pd_allocate(sizeof *t));

@@ -55,7 +55,7 @@ static struct pd_reduction *reduction_of(char *at) {
 }
 
 static size_t boxes_bytes(void) {
-  size_t checksums = (size_t)pd_exchange_sets() * (size_t)pd_replicas();
+  size_t checksums = (size_t)pd_exchange_sets() * (size_t)pd_buckets() * (size_t)pd_replicas();
   size_t reduction = sizeof(struct pd_reduction) + sizeof(uint64_t) * checksums;
   return round_up(box_bytes * 2 * (size_t)most_replicas() + reduction, PAGE);
 }

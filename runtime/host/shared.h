@@ -29,11 +29,11 @@ struct pd_box {
 };
 _Static_assert(ATOMIC_LLONG_LOCK_FREE == 2, "counts work between processes");
 
-/* What a rank tells the other replicas of its stage: counts of batches, of which each has one writer. */
+/* What a rank tells the other replicas of its stage: counts of batches' buckets, of which each has one writer. */
 struct pd_reduction {
   alignas(64) _Atomic int64_t ready;  /* its gradients are complete ... */
   alignas(64) _Atomic int64_t summed; /* ... and its shard is the sum, in all replicas' accumulators */
-  /* --check-messages, by exchange set: checksums of each replica's shard as the gradients were complete; in this rank's
+  /* --check-messages, by exchange set and bucket: checksums of each replica's shard as the gradients were complete; in this rank's
    * place that of its sum. */
   alignas(64) uint64_t checksum[];
 };

@@ -1,0 +1,75 @@
+/* The order in which replicas exchange gradients. The backward pass of a batch's last microbatch completes them from the
+ * model's end to its beginning; those that are complete at the same place, or soon after each other, are one bucket. */
+#include "allocate/allocation.h"
+
+#include <stdlib.h>
+
+/* The end of the region that is printed as one call, for nothing can be printed within it. */
+static int end_of_call(const StageKernels *k, int kernel) {
+  const int r = k->backward.at[kernel].region;
+  return r >= 0 && k->regions.at[r].index >= 0 ? k->regions.at[r].end[PASS_BACKWARD] - 1 : kernel;
+}
+
+/* By buffer: the kernel of the backward pass behind which nothing touches it. One that this pass does not touch is complete
+ * before, and goes with the first that is. */
+static int *completed_behind(const StageKernels *k) {
+  int *last = alloc((size_t)(k->buffers.n + 1) * sizeof *last);
+  for (int i = 0; i < k->buffers.n; i++)
+    last[i] = end_of_call(k, 0);
+  for (int i = 0; i < k->backward.n; i++)
+    for (Access x = {0}; next_access(&k->backward.at[i], &x);)
+      last[x.place->buffer] = end_of_call(k, i);
+  return last;
+}
+
+typedef struct Completed {
+  int buffer, behind, member; /* member: its number in the struct of all accumulators */
+} Completed;
+
+static int by_time(const void *a, const void *b) {
+  const Completed *x = a, *y = b;
+  return x->behind != y->behind ? (x->behind > y->behind) - (x->behind < y->behind)
+                                : (x->member > y->member) - (x->member < y->member);
+}
+
+void find_buckets(const StageKernels *k, const Program *p, Allocation *a) {
+  const Ints members = allocation_members(k, BUFFER_ACCUMULATOR, -1);
+  const int64_t share = (a->accumulators_bytes + MOST_BUCKETS - 1) / MOST_BUCKETS;
+  const int64_t least = p->bucket > share ? p->bucket : share;
+  Completed *all = alloc((size_t)(members.n + 1) * sizeof *all);
+  a->bucket = alloc((size_t)(k->buffers.n + 1) * sizeof *a->bucket);
+  if (!p->bucket || members.n == 0 || k->backward.n == 0)
+    return;
+  ensure(k->chunks.n == 1 && k->weights.n == 0);
+  const int *behind = completed_behind(k);
+  for (int i = 0; i < members.n; i++)
+    all[i] = (Completed){members.at[i], behind[members.at[i]], i};
+  qsort(all, (size_t)members.n, sizeof *all, by_time);
+  Bucket bucket = {0};
+  for (int i = 0; i < members.n; i++) {
+    a->bucket[all[i].buffer] = a->buckets.n;
+    bucket.bytes += buffer_bytes(&k->buffers.at[all[i].buffer]);
+    bucket.behind = all[i].behind;
+    const bool last = i + 1 == members.n;
+    if (last || (bucket.bytes >= least && all[i + 1].behind > bucket.behind)) {
+      push(&a->buckets, bucket);
+      bucket = (Bucket){0};
+    }
+  }
+}
+
+void verify_buckets(const StageKernels *k, const Allocation *a) {
+  int64_t bytes = 0;
+  for (int b = 0; b < a->buckets.n; b++) {
+    if (b > 0 && a->buckets.at[b].behind <= a->buckets.at[b - 1].behind)
+      BUG("stage %d: bucket %d is complete before the one before it", k->stage, b);
+    bytes += a->buckets.at[b].bytes;
+  }
+  if (a->buckets.n && bytes != a->accumulators_bytes)
+    BUG("stage %d: buckets have %lld bytes of %lld", k->stage, (long long)bytes, (long long)a->accumulators_bytes);
+  for (int i = 0; i < k->buffers.n && a->buckets.n; i++)
+    for (int j = a->buckets.at[a->bucket[i]].behind + 1; j < k->backward.n; j++)
+      if (k->buffers.at[i].kind == BUFFER_ACCUMULATOR && kernel_touches(&k->backward.at[j], i))
+        BUG("stage %d: '%s' touches a gradient whose bucket %d is complete", k->stage, k->backward.at[j].name,
+            a->bucket[i]);
+}
