@@ -124,19 +124,18 @@ double span_seconds(const Spans *s, const Copies *at, int first, int end, bool r
   return fmax(t.work + t.finish, t.pace);
 }
 
-/* Of what replicas exchange in buckets, at least so much is behind the last backward pass: what the pass cannot hide, and what
- * its last piece makes. */
-static double least_exposed(const Spans *s, const Wiring *w, int first, int end) {
-  const double all = reduce_seconds(s, w, first, end), last = reduce_seconds(s, w, first, first + 1);
+/* Of what replicas exchange in buckets, what one backward pass cannot hide: no less than that is behind it, and with more
+ * pieces a stage takes no less time. */
+static double least_exposed(const Spans *s, const Copies *at, int first, int end, double reduce) {
   const double backward = span_compute(s, first, end) - (s->forward[end] - s->forward[first]);
-  return s->c->beside ? fmax(fmin(all, last), all - backward) : all;
+  return at->buckets && s->c->beside ? fmax(0, reduce - backward * s->c->share) : reduce;
 }
 
 StageShare span_share(const Spans *s, const Copies *at, int first, int end, bool recompute) {
   const Costs *c = s->c;
   const Wiring *w = &at->wiring;
   double passage = span_passage(s, w, first, end, recompute), update = span_update(s, first, end) * c->share;
-  double reduce = (at->buckets ? least_exposed(s, w, first, end) : reduce_seconds(s, w, first, end)) * c->share;
+  double reduce = reduce_seconds(s, w, first, end) * c->share;
   if (at->sharded) { /* at least: half of the messages bring sums, and others carry the updated parts */
     update /= at->replicas;
     reduce /= 2;
@@ -148,7 +147,7 @@ StageShare span_share(const Spans *s, const Copies *at, int first, int end, bool
   } else {
     t.pace = pace / at->replicas;
     t.message = c->fill * pace;
-    t.finish = update + reduce;
+    t.finish = update + least_exposed(s, at, first, end, reduce);
   }
   if (c->fill > 0) {
     double products = at->deferred > 0 ? s->products[end] - s->products[first] : 0;

@@ -189,6 +189,85 @@ static void test_allocations_of_every_schedule(void **state) {
         each_stage((Case){stages, schedules[s], 2, recompute, NULL, 0, NULL}, check_allocation);
 }
 
+/* ---- what replicas exchange ------------------------------------------------------------------------------ */
+
+static int early_buckets;
+static int64_t whole_bytes; /* of the arena without buckets; 0: not known yet */
+
+static int last_touch(const StageKernels *k, int buffer) {
+  int last = -1;
+  for (int i = 0; i < k->backward.n; i++)
+    last = kernel_touches(&k->backward.at[i], buffer) ? i : last;
+  return last;
+}
+
+/* A gradient's bucket is complete behind the last kernel that touches it, and within no block that is printed as one call. It
+ * closes at the first such place where it is large enough. */
+static void check_bucket(const StageKernels *k, const Program *p, const Allocation *a, int bucket) {
+  const int behind = a->buckets.at[bucket].behind, before = bucket ? a->buckets.at[bucket - 1].behind : -1;
+  int64_t bytes = 0, earlier = 0; /* all of it; what is complete before its last place */
+  int place = -1;
+  for (int r = 0; r < k->regions.n; r++)
+    assert_true(k->regions.at[r].index < 0 || behind < k->regions.at[r].first[PASS_BACKWARD] ||
+                behind >= k->regions.at[r].end[PASS_BACKWARD] - 1);
+  for (int i = 0; i < k->buffers.n; i++) {
+    if (k->buffers.at[i].kind != BUFFER_ACCUMULATOR || a->bucket[i] != bucket)
+      continue;
+    const int last = last_touch(k, i), region = k->backward.at[last].region;
+    const bool called = region >= 0 && k->regions.at[region].index >= 0;
+    const int complete = called ? k->regions.at[region].end[PASS_BACKWARD] - 1 : last;
+    assert_true(complete > before && complete <= behind);
+    bytes += buffer_bytes(&k->buffers.at[i]);
+    earlier += complete < behind ? buffer_bytes(&k->buffers.at[i]) : 0;
+    place = complete > place ? complete : place;
+  }
+  assert_int_equal(place, behind);
+  assert_int_equal(bytes, a->buckets.at[bucket].bytes);
+  assert_true(bucket + 1 == a->buckets.n || bytes >= p->bucket);
+  assert_true(earlier < p->bucket || a->buckets.n == MOST_BUCKETS);
+  early_buckets += behind + 1 < k->backward.n;
+}
+
+static void check_buckets(const StageKernels *k, const Program *p, const Allocation *a) {
+  allocation_verify(k, p, a);
+  assert_true(a->buckets.n > 0 && a->buckets.n <= MOST_BUCKETS);
+  for (int b = 0; b < a->buckets.n; b++)
+    check_bucket(k, p, a, b);
+  assert_int_equal(a->bytes, whole_bytes);
+}
+
+static void test_buckets_close_as_gradients_are_complete(void **state) {
+  (void)state;
+  for (int round = 0; round < 120; round++) {
+    Graph *g = model_build((ModelOptions){
+        .blocks = 1 + random_below(12), .skip = random_below(2), .tied = random_below(2), .batch = 12, .clip = 1});
+    Pieces pieces = cut(g);
+    const int stages = 1 + random_below(pieces.n < 3 ? pieces.n : 3), replicas = 2 + random_below(2);
+    Pipeline pipeline = pipeline_make(intern("flush"), stages, 1);
+    StagePlan stage[3];
+    for (int i = 0; i < stages; i++) {
+      stage[i] =
+          (StagePlan){.first_piece = pieces.n * i / stages, .end_piece = pieces.n * (i + 1) / stages};
+      pipeline.replicas[i] = replicas;
+    }
+    Plan plan = {.model = g->name, .pipeline = pipeline_at(&pipeline, 12, 2), .target = {.threads = 1}, .stage = stage};
+    for (int i = 0; i < stages; i++) {
+      StageKernels *k = fuse(g, &pieces, stage[i].first_piece, stage[i].end_piece, i, stages, 2, false, false,
+                             plan.target);
+      LoweredStage *l = lower(k);
+      for (int whole = 1; whole >= 0; whole--) {
+        plan.pipeline.bucket = whole ? (int64_t)1 << 30 : 1 + random_below(9000);
+        const Program *programs = schedule(&plan.pipeline, plan_exchanges(g, &pieces, &plan), NO_SPAN);
+        assert_int_equal(programs[i].bucket, plan.pipeline.bucket);
+        const Allocation *a = allocate(l, &programs[i], &g->train);
+        whole_bytes = whole ? a->bytes : whole_bytes;
+        check_buckets(k, &programs[i], a);
+      }
+    }
+  }
+  assert_true(early_buckets > 100);
+}
+
 /* Weights' gradients three microbatches behind. */
 static void split(Program *p) {
   p->split_backward = true;
@@ -411,6 +490,7 @@ int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(test_packed_ranges_do_not_overlap),
       cmocka_unit_test(test_ranges_of_different_times_share),
+      cmocka_unit_test(test_buckets_close_as_gradients_are_complete),
       cmocka_unit_test(test_allocations_of_every_schedule),
       cmocka_unit_test(test_moments_of_shapes_of_their_own),
       cmocka_unit_test(test_what_the_weights_pass_reads_lasts),

@@ -131,6 +131,7 @@ static Case random_case(void) {
                            .extra = (int64_t)below(20),
                            .recompute_off = policy != 1,
                            .recompute_on = policy != 0};
+    k.copies[i].buckets = below(2) && c->share * k.copies[i].replicas <= 1; /* each has a microbatch of a batch */
   }
   k.limit = below(4) ? 100 + (int64_t)below(600) : INT64_MAX;
   return k;
@@ -194,10 +195,12 @@ static Parts stage_parts(const Case *k, const Copies *at, int first, int end, bo
   const Wiring *w = &at->wiring;
   int64_t gradients = 0, shared;
   double extra = 0; /* on its way, but no work of a rank */
+  double backward = 0;
   Held held = held_by(k, first, end, &shared);
   Parts p = {.way = passage(k, w, first, end, recompute)};
   for (int i = first; i < end; i++) {
     gradients += c->gradients[i];
+    backward += c->backward[i];
     p.aside += at->deferred ? c->products[i] : 0; /* weights passes: backward is in two */
   }
   if (c->beside && first > 0 && w->in) {
@@ -214,7 +217,7 @@ static Parts stage_parts(const Case *k, const Copies *at, int first, int end, bo
   p.passes = p.way / at->replicas + at->beside;
   p.pace = pace / at->replicas;
   p.first = c->fill * pace;
-  p.update = update + reduce;
+  p.update = update + (at->buckets && c->beside ? fmax(0, reduce - c->share * backward) : reduce);
   if (c->overlapped) { /* all of it goes on side by side */
     p.passes = fmax(fmax(p.way / at->replicas + update, reduce), pace / at->replicas) + at->beside;
     p.update = p.pace = p.first = 0;
@@ -578,6 +581,49 @@ static void ranks_are_dealt_the_best_of_all_ways(void **unused) {
   assert_true(found > CASES / 5 && none > CASES / 10 && replicated > CASES / 20 && fewer > CASES / 20);
 }
 
+/* A bucket's messages begin when its last piece has gone backward and the link is free: all of them have passed behind the
+ * pass by the latest of what is left of any bucket on, less what the pass still does then. */
+static void exchanges_end_with_the_last_bucket(void **state) {
+  (void)state;
+  int hidden = 0, whole = 0;
+  for (int i = 0; i < CASES; i++) {
+    Case k = random_case();
+    Costs *c = &k.costs;
+    const Wiring w = some_wiring(false, false);
+    const Spans s = spans_make(c);
+    const int first = (int)below((uint64_t)c->n), end = first + 1 + (int)below((uint64_t)(c->n - first));
+    const int64_t bucket = below(4) ? 4 + (int64_t)below(20) : 0;
+    double starts[MAX_PIECES], takes[MAX_PIECES], pass = 0, all = 0, latest = 0;
+    int n = 0;
+    int64_t bytes = 0;
+    for (int p = end - 1; p >= first; p--) {
+      pass += c->backward[p];
+      bytes += c->gradients[p];
+      if (bytes == 0 || (bytes < bucket && p > first))
+        continue;
+      starts[n] = pass, takes[n++] = w.reduce_latency + (double)bytes * w.reduce;
+      bytes = 0;
+    }
+    for (int b = 0; b < n; b++) {
+      double behind = 0;
+      for (int later = b; later < n; later++)
+        behind += takes[later];
+      latest = fmax(latest, starts[b] + behind - pass);
+      all += takes[b];
+    }
+    const SpanReduction x = span_reduction(&s, &w, first, end, bucket);
+    if (bucket && c->beside && s.gradients[end] > s.gradients[first] && w.reduce + w.reduce_latency > 0) {
+      assert_true(close_to(x.all, all) && close_to(x.all - x.hidden, latest));
+      assert_true(x.hidden <= pass * (1 + 1e-12));
+      hidden += x.hidden > 0;
+    } else {
+      assert_true(x.hidden == 0);
+      whole++;
+    }
+  }
+  assert_true(hidden > CASES / 20 && whole > CASES / 10);
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(fastest_is_the_best_of_all),
@@ -585,6 +631,7 @@ int main(void) {
       cmocka_unit_test(pinned_keeps_the_cuts),
       cmocka_unit_test(equals_are_even),
       cmocka_unit_test(ranks_are_dealt_the_best_of_all_ways),
+      cmocka_unit_test(exchanges_end_with_the_last_bucket),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -294,6 +294,44 @@ static void test_predicted_times_of_replicas(void **state) {
   assert_near(simulate_schedule(make(pairs), times, 2, INFINITY), 8 * 3);
   pairs.schedule = "flush"; /* after the batch, with the pipeline's bubble of a microbatch */
   assert_near(simulate_schedule(make(pairs), times, 2, INFINITY), 8 * 3 + 2 * 3 + 4);
+  times[0].hidden = times[1].hidden = 1.5; /* of these beside the last backward pass */
+  assert_near(simulate_schedule(make(pairs), times, 2, INFINITY), 8 * 3 + 2 * 3 + 2.5);
+  times[0].reduce = 40, times[1].reduce = 0; /* one exchange after the other: what is hidden shortens none */
+  Case whole = {.schedule = "2bw", .stages = 1, .microbatches = 8, .replicas = "2"};
+  assert_near(simulate_schedule(make(whole), times, 1, INFINITY), 40);
+}
+
+/* The last turn begins the exchange wherever the machine finds that it may. */
+static void test_buckets_begin_where_buffers_are_free(void **state) {
+  (void)state;
+  static const char *const schedules[] = {"sequential", "gpipe", "flush", "2bw", "pipedream"};
+  static const char *const replicas[] = {"2", "4", "22", "12", "21", "131", "222", "32"};
+  int begin = 0, wait = 0;
+  for (size_t s = 0; s < sizeof schedules / sizeof *schedules; s++)
+    for (size_t r = 0; r < sizeof replicas / sizeof *replicas; r++)
+      for (int64_t m = 12; m <= 36; m += 12) {
+        Case c = {.schedule = schedules[s],
+                  .stages = (int)strlen(replicas[r]),
+                  .microbatches = s == 4 ? common_multiple(replicas[r][0] - '0', 6) : m,
+                  .vertical_sync = true,
+                  .replicas = replicas[r]};
+        Program *p = make(c);
+        char *why;
+        assert_non_null(p);
+        for (int i = 0; i < c.stages; i++) {
+          const int64_t bucket = p[i].bucket;
+          assert_true(p[i].replicas > 1 || !bucket);
+          if (p[i].replicas == 1)
+            continue;
+          p[i].bucket = 1;
+          if (verify_schedule(p, c.stages, 5, &why) != (bucket > 0))
+            fail_msg("%s: stage %d, bucket %d: %s", describe(c), i, (int)bucket, bucket ? why : "it may begin");
+          p[i].bucket = bucket;
+          begin += bucket > 0;
+          wait += !bucket;
+        }
+      }
+  assert_true(begin > 50 && wait > 10);
 }
 
 /* Work that varies costs where nobody has slack, and less with more in flight. */
@@ -399,6 +437,8 @@ static void some_times(unsigned *state, double jitter, int parts, StageTimes *ti
                             .reduce = some_seconds(state, 60),
                             .gather = some_seconds(state, 60),
                             .jitter = jitter};
+  for (int i = 0; i < parts; i++) /* no more than the pass takes beside which it is hidden */
+    times[i].hidden = fmin(times[i].reduce, times[i].backward) * random_below(state, 3) / 2;
 }
 
 /* One set of several says when all of them end their batches: rank i of its stage when ranks from i * sets on do. */
@@ -614,6 +654,7 @@ int main(void) {
       cmocka_unit_test(test_predicted_times),
       cmocka_unit_test(test_predicted_times_of_drained_schedules),
       cmocka_unit_test(test_predicted_times_of_replicas),
+      cmocka_unit_test(test_buckets_begin_where_buffers_are_free),
       cmocka_unit_test(test_jitter_costs),
       cmocka_unit_test(test_update_without_lag_stalls),
       cmocka_unit_test(test_parts_are_gathered_beside_the_next_batch),

@@ -219,6 +219,7 @@ static void one_stash_less(Program *p) { p[0].versions--; }
 static void stash_without_sync(Program *p) { p[0].delay++, p[0].versions++; }
 static void fewer_exchanges(Program *p) { p[3].exchanges--; }
 static void one_accumulator(Program *p) { p[3].accumulators--; }
+static void begins_early(Program *p) { p[0].bucket = 1; }
 static void replicas_without_lag(Program *p) {
   p[1].lag = 0;
   swap(&p[1], 1, DO_UPDATE, DO_EXCHANGE);
@@ -230,6 +231,7 @@ static void test_broken_programs_of_all_kinds_are_refused(void **state) {
              stream = plain("forward", 4, 4, 0, 0);
   const Case chunks = {.schedule = "interleaved", .stages = 4, .microbatches = 8, .chunks = 2};
   const Case replicas = {.schedule = "2bw", .stages = 3, .microbatches = 12, .replicas = "131"};
+  const Case parallel = {.schedule = "2bw", .stages = 1, .microbatches = 8, .replicas = "2"};
   const Case pairs = {.schedule = "2bw", .stages = 2, .microbatches = 8, .replicas = "22"};
   const Case stashed = plain("pipedream", 4, 1, 0, 0);
   const Case synchronous = {
@@ -303,6 +305,8 @@ static void test_broken_programs_of_all_kinds_are_refused(void **state) {
       {"slots that are full before gradients are taken", stages, returns_from_two_slots, "no rank can go on"},
       {"a part on two stages", stages, part_of_another, "is on 2 stages"},
       {"a stage that turns round before the last", stages, turns_round_early, "cursors"},
+      {"buckets whose buffers are in use", parallel, begins_early, "buffers are still to be used"},
+      {"buckets before weights' gradients", zb, begins_early, "gradients that are not complete"},
       {"one stage of replicas without lag", pairs, replicas_without_lag, "to validate"},
   };
   for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
