@@ -233,8 +233,10 @@ struct pd_stage {
   size_t meeting, meeting_bytes;       /* of a collective between its begin and its end; 0: none is in two */
   bool has_masters;
   size_t masters; /* the newest weights in f32, laid out like moments: weights are copies */
-  /* Where replicas share moments, masters and averages: replica r has its part of each, bytes shards[r] to shards[r + 1]
-   * of a struct of all, where one has no own shape; the stage's places are those of such a part. NULL: they do not */
+  /* Where replicas share moments, masters and averages, and one has no own shape: a struct of all is in cells, replica r
+   * has bytes shards[r] to shards[r + 1] of the first, and of each likewise, `replicas` + 1 numbers further; one of its
+   * parts behind the other. The stage's places are of so much. NULL: they do not */
+  int shard_cells; /* 0: one */
   const size_t *shards;
   size_t averages; /* of the newest weights over the updates, laid out like moments, too */
   double ema;      /* what an update leaves of them; 0: there are none */

@@ -50,8 +50,16 @@ static void join(struct spans *s) {
   s->n = n;
 }
 
-/* The uses of parameters that a replica updates a part of. */
-static struct spans shard_of_parts(int replica, bool (*taken)(const struct pd_parameter *p)) {
+/* That in which a place of an accumulator set is. */
+static int bucket_at(size_t offset) {
+  const struct pd_stage *s = pd.stage;
+  for (int i = 0; i < s->n_bucket_ranges; i++)
+    if (offset - s->bucket_ranges[i].offset < s->bucket_ranges[i].bytes) return s->bucket_ranges[i].bucket;
+  return 0;
+}
+
+/* Of a bucket the uses of parameters that a replica updates a part of. */
+static struct spans shard_of_parts(int bucket, int replica, bool (*taken)(const struct pd_parameter *p)) {
   const struct pd_stage *s = pd.stage;
   struct spans all = {0};
   int uses = 0;
@@ -61,7 +69,7 @@ static struct spans shard_of_parts(int replica, bool (*taken)(const struct pd_pa
     const struct pd_parameter *p = &s->parameters[i];
     struct pd_slice part = pd_part_of(p, replica);
     for (int u = 0; u < p->n_uses && part.n && taken(p); u++)
-      if (p->uses[u].stage == s->stage)
+      if (p->uses[u].stage == s->stage && bucket_at(p->uses[u].offset) == bucket)
         all.span[all.n++] =
             (struct pd_stretch){p->uses[u].offset / sizeof(float) + (size_t)part.first, to_lines((size_t)part.n)};
   }
@@ -122,11 +130,11 @@ void pd_reduce_start(void) {
   summed = pd_allocate(sizeof *summed * n);
   spread = pd_allocate(sizeof *spread * n);
   for (int b = 0; b < pd_buckets() && !pd.stage->shards; b++) deal_bucket(b, &lines);
-  for (int r = 0; r < pd_replicas() && pd.stage->shards; r++) *of(summed, 0, r) = shard_of_parts(r, any);
   for (int r = 0; r < pd_replicas(); r++) {
     size_t floats = 0;
     for (int b = 0; b < pd_buckets(); b++) {
-      *of(spread, b, r) = pd.stage->shards ? shard_of_parts(r, pd_has_remote) : *of(summed, b, r);
+      if (pd.stage->shards) *of(summed, b, r) = shard_of_parts(b, r, any);
+      *of(spread, b, r) = pd.stage->shards ? shard_of_parts(b, r, pd_has_remote) : *of(summed, b, r);
       floats += of(summed, b, r)->floats;
     }
     room = floats > room ? floats : room;

@@ -1,5 +1,5 @@
-/* The optimizer's state of a stage whose replicas share it (ZeRO stage 1): each keeps a range of moments, masters and
- * averages (pd_stage.shards), and updates the weights of that range alone. An update ends with the ranges going to the
+/* The optimizer's state of a stage whose replicas share it (ZeRO stage 1): each keeps ranges of moments, masters and
+ * averages (pd_stage.shards), and updates the weights of these ranges alone. An update ends with the ranges going to the
  * other replicas; their messages are awaited before a pass reads these weights.
  * Here is who has what, and how a whole is made of parts where files or validations need it. */
 #include "checksum.h"
@@ -26,10 +26,20 @@ static int64_t elements_before(size_t bytes, const struct pd_parameter *p) {
   return n < p->elements ? n : p->elements;
 }
 
+static int n_cells(void) { return pd.stage->shard_cells > 1 ? pd.stage->shard_cells : 1; }
+static const size_t *cell_at(int cell) { return pd.stage->shards + (size_t)cell * (size_t)(pd_replicas() + 1); }
+
+/* That of a parameter, which is in one alone. */
+static int cell_of(const struct pd_parameter *p) {
+  int cell = 0;
+  while (cell + 1 < n_cells() && cell_at(cell + 1)[0] <= state_of(p)) cell++;
+  return cell;
+}
+
 struct pd_slice pd_part_of(const struct pd_parameter *p, int replica) {
-  const size_t *shards = pd.stage->shards;
-  if (!shards || p->frozen) return (struct pd_slice){0, p->elements};
-  int64_t first = elements_before(shards[replica], p), end = elements_before(shards[replica + 1], p);
+  if (!pd.stage->shards || p->frozen) return (struct pd_slice){0, p->elements};
+  const size_t *cell = cell_at(cell_of(p));
+  int64_t first = elements_before(cell[replica], p), end = elements_before(cell[replica + 1], p);
   return (struct pd_slice){first, end - first};
 }
 
@@ -46,8 +56,16 @@ bool pd_is_split(const struct pd_parameter *p) {
   return split;
 }
 
+int64_t pd_state_offset(const struct pd_parameter *p) {
+  if (!pd.stage->shards) return (int64_t)state_of(p);
+  const int cell = cell_of(p);
+  int64_t before = 0; /* its parts of other cells */
+  for (int c = 0; c < cell; c++) before += (int64_t)(cell_at(c)[pd.replica + 1] - cell_at(c)[pd.replica]);
+  return before + (int64_t)state_of(p) - (int64_t)cell_at(cell)[pd.replica];
+}
+
 char *pd_state_at(size_t section, const struct pd_parameter *p) {
-  return pd.arena + section + state_of(p) - (pd.stage->shards ? pd.stage->shards[pd.replica] : 0);
+  return pd.arena + (int64_t)section + pd_state_offset(p);
 }
 
 /* A tensor that is like the parameter is divided as that is; one of another shape is with the whole parameter. */
@@ -71,25 +89,33 @@ static size_t weights_offset(size_t state) {
   return s->weights_stride; /* the end */
 }
 
+/* Bytes [from, end) of a struct of weights. */
+static void part_of_weights(int cell, int replica, size_t *from, size_t *end) {
+  *from = weights_offset(cell_at(cell)[replica]);
+  *end = cell_at(cell)[replica + 1] > cell_at(cell)[replica] ? weights_offset(cell_at(cell)[replica + 1]) : *from;
+}
+
 void pd_shards_start(void) {
   int n = pd_replicas();
-  size_t most = 0;
+  size_t most = 0, from, end;
   if (!pd.stage->shards) return;
   int *ranks = pd_allocate(sizeof *ranks * (size_t)n);
-  for (int r = 0; r < n; r++) {
-    size_t bytes = weights_offset(pd.stage->shards[r + 1]) - weights_offset(pd.stage->shards[r]);
-    most = bytes > most ? bytes : most;
-    ranks[r] = pd_rank_of(pd.stage->stage, r);
+  for (int r = 0; r < n; r++) ranks[r] = pd_rank_of(pd.stage->stage, r);
+  for (int i = 0; i < n * n_cells(); i++) {
+    part_of_weights(i / n, i % n, &from, &end);
+    most = end - from > most ? end - from : most;
   }
   line = pd_line_open(pd_comm_replicas, n, ranks, PD_COMPUTING);
-  transfer = pd_transfer_new(2 * (n - 1), most);
-  messages = pd_allocate(sizeof *messages * 2 * (size_t)(n - 1));
+  int most_messages = 2 * (n - 1) * n_cells();
+  transfer = pd_transfer_new(most_messages, most);
+  messages = pd_allocate(sizeof *messages * (size_t)most_messages);
   free(ranks);
 }
 
-static struct pd_message message(bool sent, int of, int peer, int64_t t) {
+static struct pd_message message(bool sent, int cell, int of, int peer, int64_t t) {
   const struct pd_stage *s = pd.stage;
-  size_t from = weights_offset(s->shards[of]), end = weights_offset(s->shards[of + 1]);
+  size_t from, end;
+  part_of_weights(cell, of, &from, &end);
   char *weights = pd.arena + s->weights + (size_t)(t % s->versions) * s->weights_stride;
   return (struct pd_message){pd_rank_of(s->stage, peer), sent, WEIGHTS_TAG + (int)(t % 1024), weights + from,
                              end - from};
@@ -100,8 +126,10 @@ void pd_share_weights(int64_t t) {
   int n = 0;
   for (int i = 1; i < pd_replicas(); i++) { /* starting behind itself, so that not all send to one */
     int q = (pd.replica + i) % pd_replicas();
-    messages[n++] = message(false, q, q, t);
-    messages[n++] = message(true, pd.replica, q, t);
+    for (int c = 0; c < n_cells(); c++) {
+      messages[n++] = message(false, c, q, q, t);
+      messages[n++] = message(true, c, pd.replica, q, t);
+    }
   }
   pd_transfer_post(transfer, line, n, messages);
   under_way = t;

@@ -121,7 +121,7 @@ static void exchanged(const StageKernels *k, const Program *program, Allocation 
   }
   int replicas = program->replicas;
   a->reduced_offset = a->bytes + bytes;
-  a->reduced_bytes = (replicas - 1) * (a->shard ? shard_gradient_bytes(k, a->shard, replicas)
+  a->reduced_bytes = (replicas - 1) * (a->shard ? shard_gradient_bytes(k, a->shard)
                                                 : shard_bytes(a->accumulators_bytes, replicas));
   section(a, SECTION_EXCHANGED, bytes + a->reduced_bytes, program->exchanges);
 }
@@ -287,10 +287,10 @@ static void size_state(const StageKernels *k, const Program *p, const UpdateRule
   a->part_bytes = a->moments_bytes = state_offsets(k)[k->buffers.n];
   if (!p->sharded)
     return;
-  a->shard = shard_state(k, rule, p->replicas);
+  a->shard = shard_state(k, p, rule, a);
   a->part_bytes = 0;
   for (int r = 0; r < p->replicas; r++)
-    a->part_bytes = a->shard[r + 1] - a->shard[r] > a->part_bytes ? a->shard[r + 1] - a->shard[r] : a->part_bytes;
+    a->part_bytes = shard_part(a->shard, r) > a->part_bytes ? shard_part(a->shard, r) : a->part_bytes;
 }
 
 /* The replica that keeps a parameter's moments: where they are not shared, 0 stands for all. */
@@ -341,7 +341,7 @@ Allocation *allocate(const LoweredStage *stage, const Program *p, const Train *t
   a->weights_bytes = structs(k, a, SECTION_WEIGHTS, BUFFER_WEIGHT, -1, p->versions).bytes;
   structs(k, a, SECTION_FROZEN, BUFFER_FROZEN, -1, 1);
   a->accumulators_bytes = structs(k, a, SECTION_GRADIENTS, BUFFER_ACCUMULATOR, -1, p->accumulators).bytes;
-  find_buckets(k, p, a);
+  find_buckets(k, p, rule, a);
   size_state(k, p, rule, a);
   moments(k, p, rule, a);
   section(a, SECTION_MASTERS, a->part_bytes, has_rounded_weights(k) && !p->forward_only);

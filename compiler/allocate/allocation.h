@@ -77,6 +77,13 @@ static inline int64_t shard_bytes(int64_t bytes, int replicas) {
   return ((bytes + replicas - 1) / replicas + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT;
 }
 
+/* How replicas divide a struct of all weights that are updated, in f32: it is in cells, one after the other, and each replica
+ * has a part of each. */
+typedef struct Shards {
+  int replicas, cells;
+  int64_t *at; /* replicas + 1 offsets of each cell's parts, cell after cell */
+} Shards;
+
 /* Gradients that replicas exchange together, behind a kernel of the backward pass of a batch's last microbatch. */
 typedef struct Bucket {
   int behind; /* nothing behind this kernel touches them */
@@ -90,7 +97,7 @@ typedef struct Allocation {
   int64_t weights_bytes, accumulators_bytes, saved_bytes; /* one copy */
   int64_t
       moments_bytes; /* one copy of a moment of all parameters, in their shapes; of masters and averages, too */
-  int64_t *shard; /* where replicas share that: replica r has its bytes from shard[r] to shard[r + 1]; else NULL */
+  Shards *shard;      /* where replicas share that; else NULL */
   int64_t part_bytes; /* of it in the arena: the largest part, or all of it */
   int n_moments;      /* of such moments; the others: */
   Vec(OwnMoment) own_moments;
@@ -140,7 +147,9 @@ void allocate_spilled(const StageKernels *k, const Program *p, Allocation *a);
 /* ---- what replicas exchange (buckets.c) -------------------------------------------------------- */
 
 /* Fills buckets and bucket. Buckets close at Program.bucket bytes; memory does not depend on them. */
-void find_buckets(const StageKernels *k, const Program *p, Allocation *a);
+void find_buckets(const StageKernels *k, const Program *p, const UpdateRule *rule, Allocation *a);
+/* What a bucket has at least, but for the last one. */
+int64_t least_bucket(const Program *p, const Allocation *a);
 /* Each gradient is in a bucket, and complete where that is; else a bug. */
 void verify_buckets(const StageKernels *k, const Allocation *a);
 
@@ -149,14 +158,17 @@ void verify_buckets(const StageKernels *k, const Allocation *a);
 /* The runtime works on parameters in tiles of so many elements (PD_TILE of runtime/internal.h); no tile is divided. */
 enum { SHARD_TILE = 16384 };
 /* Cuts the struct of all weights that are updated, in f32, into one part for each replica, as even as whole tiles let
- * them be, or, for a rule over whole tensors, whole parameters: replicas + 1 offsets into it. */
-int64_t *shard_state(const StageKernels *k, const UpdateRule *rule, int replicas);
+ * them be, or, for a rule over whole tensors, whole parameters. Weights whose gradients are exchanged together are a cell, which
+ * is cut by itself: so each replica has some of each bucket to add up. */
+Shards *shard_state(const StageKernels *k, const Program *p, const UpdateRule *rule, const Allocation *a);
+/* A replica's bytes of the struct. */
+int64_t shard_part(const Shards *s, int replica);
 /* The replica that a parameter's element belongs to; `state`: where the parameter stands in the struct. */
-int shard_of(const int64_t *shard, int64_t state, int64_t element);
+int shard_of(const Shards *s, int64_t state, int64_t element);
 /* By buffer index: where a weight stands in that struct. */
 int64_t *state_offsets(const StageKernels *k);
 /* Bytes of the gradients that belong to the part which has most of them: what a rank receives from each other. */
-int64_t shard_gradient_bytes(const StageKernels *k, const int64_t *shard, int replicas);
+int64_t shard_gradient_bytes(const StageKernels *k, const Shards *shard);
 
 /* ---- packing (pack.c) ------------------------------------------------------------------------ */
 

@@ -1,26 +1,9 @@
 /* The order in which replicas exchange gradients. The backward pass of a batch's last microbatch completes them from the
  * model's end to its beginning; those that are complete at the same place, or soon after each other, are one bucket. */
 #include "allocate/allocation.h"
+#include "optimizers/optimizer.h"
 
 #include <stdlib.h>
-
-/* The end of the region that is printed as one call, for nothing can be printed within it. */
-static int end_of_call(const StageKernels *k, int kernel) {
-  const int r = k->backward.at[kernel].region;
-  return r >= 0 && k->regions.at[r].index >= 0 ? k->regions.at[r].end[PASS_BACKWARD] - 1 : kernel;
-}
-
-/* By buffer: the kernel of the backward pass behind which nothing touches it. One that this pass does not touch is complete
- * before, and goes with the first that is. */
-static int *completed_behind(const StageKernels *k) {
-  int *last = alloc((size_t)(k->buffers.n + 1) * sizeof *last);
-  for (int i = 0; i < k->buffers.n; i++)
-    last[i] = end_of_call(k, 0);
-  for (int i = 0; i < k->backward.n; i++)
-    for (Access x = {0}; next_access(&k->backward.at[i], &x);)
-      last[x.place->buffer] = end_of_call(k, i);
-  return last;
-}
 
 typedef struct Completed {
   int buffer, behind, member; /* member: its number in the struct of all accumulators */
@@ -32,18 +15,22 @@ static int by_time(const void *a, const void *b) {
                                 : (x->member > y->member) - (x->member < y->member);
 }
 
-void find_buckets(const StageKernels *k, const Program *p, Allocation *a) {
-  const Ints members = allocation_members(k, BUFFER_ACCUMULATOR, -1);
+int64_t least_bucket(const Program *p, const Allocation *a) {
   const int64_t share = (a->accumulators_bytes + MOST_BUCKETS - 1) / MOST_BUCKETS;
-  const int64_t least = p->bucket > share ? p->bucket : share;
+  return p->bucket > share ? p->bucket : share;
+}
+
+/* Whole tensors divide a bucket among replicas too unevenly: what a rule over these needs is exchanged whole. */
+void find_buckets(const StageKernels *k, const Program *p, const UpdateRule *rule, Allocation *a) {
+  const Ints members = allocation_members(k, BUFFER_ACCUMULATOR, -1);
+  const int64_t least = least_bucket(p, a);
   Completed *all = alloc((size_t)(members.n + 1) * sizeof *all);
   a->bucket = alloc((size_t)(k->buffers.n + 1) * sizeof *a->bucket);
-  if (!p->bucket || members.n == 0 || k->backward.n == 0)
+  if (!p->bucket || members.n == 0 || (p->sharded && rule->whole_tensors))
     return;
-  ensure(k->chunks.n == 1 && k->weights.n == 0);
-  const int *behind = completed_behind(k);
+  ensure(k->chunks.n == 1 && !k->split);
   for (int i = 0; i < members.n; i++)
-    all[i] = (Completed){members.at[i], behind[members.at[i]], i};
+    all[i] = (Completed){members.at[i], k->buffers.at[members.at[i]].complete, i};
   qsort(all, (size_t)members.n, sizeof *all, by_time);
   Bucket bucket = {0};
   for (int i = 0; i < members.n; i++) {

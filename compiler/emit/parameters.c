@@ -287,9 +287,11 @@ void spilled_parameter_table(Emit *e) {
 static Name like_moment(const Emit *e, int moment, int weight, const char *member) {
   if (!is_sharded(e))
     return internf(".offset = offsetof(struct arena, moments[%d].%s)", moment, member);
-  int64_t state = state_offsets(e->k)[weight], *shard = e->allocation->shard;
+  const int64_t state = state_offsets(e->k)[weight];
+  const Shards *shard = e->allocation->shard;
+  ensure(shard->cells == 1); /* of a rule over whole tensors */
   return internf(".offset = offsetof(struct arena, moments[%d]) + offsetof(%s, %s) - %" PRId64, moment,
-                 e->state_type, member, shard[shard_of(shard, state, 0)]);
+                 e->state_type, member, shard->at[shard_of(shard, state, 0)]);
 }
 
 void moment_table(Emit *e) {

@@ -447,11 +447,14 @@ static void bucket_table(Emit *e) {
   text_add(&e->out, "};\n\n");
 }
 
-/* Where each replica's part of the optimizer's state starts, and the last one's ends. */
+/* Where each replica's part of the optimizer's state starts, and the last one's ends, cell after cell. */
 static void shard_field(Emit *e) {
+  const Shards *s = e->allocation->shard;
   Names list = {0};
-  for (int r = 0; r <= e->p->replicas; r++)
-    push(&list, internf("%" PRId64, e->allocation->shard[r]));
+  for (int i = 0; i < s->cells * (s->replicas + 1); i++)
+    push(&list, internf("%" PRId64, s->at[i]));
+  if (s->cells > 1)
+    text_add(&e->out, "  .shard_cells = %d,\n", s->cells);
   list_field(e, "shards", "size_t", &list, ",\n");
 }
 

@@ -97,6 +97,8 @@ StageKernels *fuse_part(const FuseFacts *facts, const Pieces *p, int first_piece
   find_region_ranges(k);
   if (named)
     find_like_regions(k);
+  /* Where the backward pass completes gradients. Requires regions. */
+  find_completions(k);
   push(&k->chunks, whole_chunk(&f));
   return k;
 }

@@ -187,6 +187,7 @@ const char *index_in(const char *path);
 /* "attn.c_attn" of "h.3.attn.c_attn" in region "h.3"; the path itself where it lies outside. */
 const char *relative(const char *path, const char *region);
 void find_region_ranges(StageKernels *k);
+void find_completions(StageKernels *k); /* Buffer.complete */
 
 /* ---- signatures.c */
 Name sign_kernel(const StageKernels *k, const Kernel *kernel); /* Kernel.signature */

@@ -50,6 +50,8 @@ typedef struct Buffer {
   bool backward;   /* SAVED .. TEMPORARY: made by backward */
   int first, last; /* SAVED .. TEMPORARY: first and last kernel using it, indices into the list of the
                            pass that makes it and into that of the last that reads it */
+  int complete;    /* ACCUMULATOR: a kernel of the backward pass behind which it does not touch it, and which ends what is
+                      printed as one call */
   bool late;       /* read by the weights pass */
   bool bf16;       /* its floats are stored in bf16 (--precision bf16); places count elements all the same */
 } Buffer;

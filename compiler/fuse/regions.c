@@ -52,3 +52,18 @@ void find_region_ranges(StageKernels *k) {
     }
   }
 }
+
+/* The end of the region that is printed as one call, for nothing can be printed within it. */
+static int end_of_call(const StageKernels *k, int kernel) {
+  const int r = k->backward.at[kernel].region;
+  return r >= 0 && k->regions.at[r].index >= 0 ? k->regions.at[r].end[PASS_BACKWARD] - 1 : kernel;
+}
+
+/* One that the pass does not touch is complete before, and goes with the first that it completes. */
+void find_completions(StageKernels *k) {
+  for (int i = 0; i < k->buffers.n && k->backward.n; i++)
+    k->buffers.at[i].complete = end_of_call(k, 0);
+  for (int i = 0; i < k->backward.n; i++)
+    for (Access a = {0}; next_access(&k->backward.at[i], &a);)
+      k->buffers.at[a.place->buffer].complete = end_of_call(k, i);
+}

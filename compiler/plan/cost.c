@@ -1,5 +1,6 @@
 /* What a stage keeps and where it stands, from its schedule and its place in the pipeline. */
 
+#include "optimizers/optimizer.h"
 #include "plan/planner.h"
 
 /* Costs.fill */
@@ -58,6 +59,8 @@ static void set_device(const Planner *r, const Placement *at, const Stand *stand
   c->extra = (r->limit - least) / r->form.chunks;
 }
 
+bool updates_whole(const Planner *r) { return r->g && update_rule(&r->g->train)->whole_tensors; }
+
 /* Of a stage whose pipeline is not known yet, but for the ranks behind it: an estimate, but for how far updates lag. */
 Copies copies_of_stage(const Planner *r, const Placement *at, const StageAhead *s) {
   const ScheduleTraits *traits = &r->traits;
@@ -73,7 +76,7 @@ Copies copies_of_stage(const Planner *r, const Placement *at, const StageAhead *
                                                : 1,
               .masters = r->target.precision == PRECISION_BF16 && !r->subject.inference,
               .sharded = r->form.shard_optimizer && s->replicas > 1,
-              .buckets = traits->drains && !r->form.shard_optimizer && s->replicas > 1,
+              .buckets = traits->drains && s->replicas > 1 && !(r->form.shard_optimizer && updates_whole(r)),
               .accumulators = lags ? 2 : 1,
               .saved = kept,
               .received = s->first ? 1 : kept + 1,
@@ -115,7 +118,7 @@ Copies *copies(const Planner *r, const Pipeline *form, const Placement *at, int6
                     .weights = p->versions,
                     .masters = r->target.precision == PRECISION_BF16 && !r->subject.inference,
                     .sharded = p->sharded,
-                    .buckets = p->bucket > 0,
+                    .buckets = p->bucket > 0 && !(p->sharded && updates_whole(r)),
                     .accumulators = p->accumulators,
                     .saved = slots->saved,
                     .received = slots->received,

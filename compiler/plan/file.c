@@ -83,7 +83,7 @@ static void add_placement(Text *t, const Placement *at) {
 /* Whether some stage may: what it has of gradients is not looked at. */
 static bool exchanges_in_buckets(const Pipeline *p) {
   const ScheduleTraits traits = schedule_traits(p->schedule);
-  return traits.replicas && !traits.forward_only && !p->shard_optimizer && pipeline_ranks(p) > p->n_stages;
+  return traits.replicas && !traits.forward_only && pipeline_ranks(p) > p->n_stages;
 }
 
 char *plan_json(const Graph *g, const Pieces *p, const Plan *plan) {

@@ -62,6 +62,14 @@ static void share_exchange(const Plan *plan, const Program *program, const Wirin
   times->gather = (w->reduce_latency + (double)weights * w->reduce) / 2;
 }
 
+static void set_hidden(const Spans *spans, const Program *program, Wiring w, const StagePlan *s, StageTimes *times) {
+  if (program->sharded)
+    w.reduce /= 2, w.reduce_latency /= 2;
+  const SpanReduction x = span_reduction(spans, &w, s->first_piece, s->end_piece, program->bucket);
+  times->reduce = x.all;
+  times->hidden = x.hidden;
+}
+
 /* By part. On CPUs whoever receives copies: a transfer is work of its core, and only the latency passes beside it. */
 static StageTimes *part_times(const Planner *r, const Spans *spans, const Plan *plan, const Program *programs) {
   const Pipeline *p = &plan->pipeline;
@@ -90,14 +98,10 @@ static StageTimes *part_times(const Planner *r, const Spans *spans, const Plan *
     const int first = programs[i].part;
     StageTimes *t = &times[first];
     t->reduce = place[first].reduce_latency + (double)gradients[i] * place[first].reduce;
-    if (programs[i].bucket) {
-      const Spans *own = spans + stage_kind(r, plan, i);
-      const StagePlan *s = &plan->stage[first];
-      const SpanReduction x = span_reduction(own, &place[first], s->first_piece, s->end_piece, programs[i].bucket);
-      t->reduce = x.all, t->hidden = x.hidden;
-    }
     if (programs[i].sharded)
       share_exchange(plan, &programs[i], &place[first], t);
+    if (programs[i].bucket && !(programs[i].sharded && updates_whole(r)))
+      set_hidden(spans + stage_kind(r, plan, i), &programs[i], place[first], &plan->stage[first], t);
     plan->stage[first].exchange_seconds = r->subject.inference ? 0 : t->reduce + t->gather;
     plan->stage[first].hidden_seconds = t->hidden;
   }

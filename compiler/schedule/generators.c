@@ -110,11 +110,10 @@ static void set_lags(const Generator *g, const Pipeline *pipeline, const bool *e
 }
 
 /* Replicas exchange what a batch's last turn completes while that turn goes on where the buffers for it are free then: where
- * no update that uses them comes just behind it. Parts of the optimizer's state are ranges of the model's weights, which no
- * bucket has of all replicas. */
+ * no update that uses them comes just behind it. */
 static void set_buckets(const Pipeline *pipeline, Program *p) {
   const bool free = p->lag / program_turns(p) < p->exchanges;
-  if (p->replicas > 1 && p->chunks == 1 && !p->forward_only && !p->split_backward && !p->sharded && free)
+  if (p->replicas > 1 && p->chunks == 1 && !p->forward_only && !p->split_backward && free)
     p->bucket = pipeline_bucket(pipeline);
 }
 

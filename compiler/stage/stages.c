@@ -24,11 +24,13 @@ typedef struct HeldKey {
 typedef struct AlikeKey {
   Signature structure;
   int64_t microbatch, recompute, split, target, precision, threads;
+  int64_t first, end; /* its pieces, where names matter, too: whether a block has an index decides where a bucket of gradients
+                         ends, and so what of the optimizer's state a replica has; else 0 */
 } AlikeKey;
 
 /* All that allocate() is given: a LoweredStage, and what it reads of a Program. Slots are by chunk, the rest 0. */
 typedef struct PeakKey {
-  int64_t lowered, replicas, versions, accumulators, exchanges, forward_only, sharded;
+  int64_t lowered, replicas, versions, accumulators, exchanges, forward_only, sharded, bucket;
   int64_t spilled; /* microbatches; 0: it does not */
   int64_t memory, kept, page, at_home;
   int64_t receives, sends; /* likewise: its first part and its last, from and to other ranks */
@@ -253,6 +255,8 @@ static const LoweredStage *lay_out_alike(Stages *s, const Rank *r) {
                   .target = (int64_t)(intptr_t)backend_of(&t),
                   .precision = t.precision,
                   .threads = t.threads};
+  if (r->program->sharded && r->program->bucket)
+    key.first = r->part->first, key.end = r->part->end;
   LoweredStage *l = table_find(&s->alike, &key);
   if (!l)
     table_add(&s->alike, &key, l = lay_out(s, r));
@@ -267,6 +271,7 @@ static PeakKey peak_key(const LoweredStage *l, const Program *p) {
                  .exchanges = p->exchanges,
                  .forward_only = p->forward_only,
                  .sharded = p->sharded,
+                 .bucket = p->sharded ? p->bucket : 0, /* else memory does not depend on it */
                  .spilled = p->spills ? p->period : 0,
                  .memory = p->memory,
                  .kept = p->kept,

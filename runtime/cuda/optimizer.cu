@@ -13,7 +13,8 @@
 /* A parameter as the kernel sees it; byte offsets as in struct pd_parameter. */
 enum class Kind { KEPT, TRAINED, AVERAGE };
 struct Entry {
-  size_t offset, state;
+  size_t offset;
+  int64_t state;
   size_t gradient;    /* of its last use */
   bool gradient_here; /* in the accumulator set, else in the exchange set */
   int step;           /* pd_step_of() */
@@ -39,7 +40,7 @@ struct Arrays {
 static Entry describe(const struct pd_parameter *p) {
   const struct pd_stage *s = pd.stage;
   Entry e = {.offset = p->offset,
-             .state = s->has_masters ? p->state : p->offset,
+             .state = pd_state_offset(p),
              .gradient = 0,
              .gradient_here = false,
              .step = pd_step_of(p),
@@ -179,13 +180,12 @@ static __global__ void __launch_bounds__(THREADS, 1)
 
 static Arrays arrays_of(const struct pd_update_arrays *u) {
   const struct pd_stage *s = pd.stage;
-  const size_t before = s->shards ? s->shards[pd.replica] : 0; /* what other replicas keep */
   return {.from = static_cast<const char *>(u->from),
           .gradient = static_cast<const char *>(u->gradient),
           .exchanged = pd.arena + pd_exchange_set(u->t),
           .to = static_cast<char *>(u->to),
-          .masters = s->has_masters ? pd.arena + s->masters - before : NULL,
-          .moments = pd.arena + s->moments - before,
+          .masters = s->has_masters ? pd.arena + s->masters : NULL,
+          .moments = pd.arena + s->moments,
           .moments_stride = s->moments_stride,
           .scale = pd_scale_of(u->t)};
 }
@@ -334,7 +334,7 @@ static __global__ void __launch_bounds__(THREADS, 1)
 }
 
 static char *averages(void) {
-  return pd.arena + pd.stage->averages - (pd.stage->shards ? pd.stage->shards[pd.replica] : 0);
+  return pd.arena + pd.stage->averages;
 }
 
 static void launch_average(const void *of) {

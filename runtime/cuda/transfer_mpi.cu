@@ -11,7 +11,8 @@
 #include <cstdlib>
 #include <cstring>
 
-enum { PIECE = 1 << 20, DEPTH = 4 }; /* bytes, the same at both ends; buffers of a message */
+enum { PIECE = 1 << 20, DEPTH = 4 }; /* bytes, the same at both ends; buffers of a message ... */
+enum { BUFFERS = 256 };              /* ... fewer where a transfer has so many messages: but one each */
 
 struct staged_line : pd_line {
   MPI_Comm comm;
@@ -180,6 +181,7 @@ static pd_transfer *staged_make(int messages, size_t bytes) {
   for (int i = 0; i < messages; i++) {
     staged_message *m = &t->message[i];
     m->depth = pieces < DEPTH ? (int)pieces : DEPTH;
+    if (m->depth > 1 && m->depth * messages > BUFFERS) m->depth = messages < BUFFERS ? BUFFERS / messages : 1;
     for (int j = 0; j < m->depth; j++) {
       piece *p = &m->ring[j];
       p->buffer = (char *)pd_cuda_pinned(buffer + (size_t)sum_bytes());

@@ -21,7 +21,7 @@ shared() {
   split=$([ $tensor = 1 ] || echo --tensor $tensor)
   [ "$stages" = 1 ] || split="$split --split $middle" # or the planner might cut elsewhere where updates take less time
   for way in whole shared; do
-    option=$([ $way = shared ] && echo --shard-optimizer)
+    option=$([ $way = shared ] && echo --shard-optimizer $bucket)
     $model $way --stages "$stages" $split --replicas "$replicas" $option "$@" || return
     rm -rf "$way.state"
     train_tiny "$ranks" $way --checkpoint $way.state --checkpoint-every 5 $run || return
@@ -58,7 +58,7 @@ train_again() {
     --save "$1.safetensors" $run || complain "$1 does not go on"
 }
 
-model=gpt middle="h[1]" run= tensor=1
+model=gpt middle="h[1]" run= tensor=1 bucket="--bucket 1" # each place that completes gradients is one
 case $2 in
 2bw)
   run="--check-messages --audit 2"
@@ -89,7 +89,10 @@ tensor) # each rank of a shard group keeps its part of the state of its part of 
   shared 2 --microbatch 3 --schedule 2bw -D ema=0.9
   resumes
   ;;
-pipedream) shared 2,2 --microbatch 3 --schedule pipedream -D batch=6 -D vertical_sync=true ;;
+pipedream)
+  bucket=
+  shared 2,2 --microbatch 3 --schedule pipedream -D batch=6 -D vertical_sync=true
+  ;;
 bf16)
   of_c=bf16
   shared 2 --microbatch 3 --schedule 2bw

@@ -393,24 +393,32 @@ static void share(Program *p) {
   p->sharded = true;
 }
 
-/* Every tile, or with a rule over whole tensors every weight, is in the part that has its middle, and in no other. */
+/* Every tile, or with a rule over whole tensors every weight, is in the part that has its middle in its cell, and in no
+ * other. */
 static void check_parts(const StageKernels *k, const Allocation *a, int replicas, bool whole) {
   const int64_t *offset = state_offsets(k), all = offset[k->buffers.n];
+  const Shards *s = a->shard;
   int64_t most = 0, gradients[3] = {0};
-  assert_int_equal(a->shard[0], 0);
-  assert_int_equal(a->shard[replicas], all);
+  assert_int_equal(s->replicas, replicas);
   assert_int_equal(a->moments_bytes, all);
+  for (int c = 0; c < s->cells; c++)
+    assert_int_equal(s->at[c * (replicas + 1)], c ? s->at[c * (replicas + 1) - 1] : 0);
+  assert_int_equal(s->at[s->cells * (replicas + 1) - 1], all);
   for (int r = 0; r < replicas; r++)
-    most = a->shard[r + 1] - a->shard[r] > most ? a->shard[r + 1] - a->shard[r] : most;
+    most = shard_part(s, r) > most ? shard_part(s, r) : most;
   assert_int_equal(a->part_bytes, most);
   for (int i = 0; i < k->buffers.n; i++) {
     const Buffer *b = &k->buffers.at[i];
     int64_t unit = whole ? b->elements : SHARD_TILE;
+    int c = 0;
+    while (b->kind == BUFFER_WEIGHT && s->at[c * (replicas + 1) + replicas] <= offset[i])
+      c++;
+    const int64_t *cell = s->at + (ptrdiff_t)c * (replicas + 1), cell_bytes = cell[replicas] - cell[0];
     for (int64_t first = 0; first < b->elements && b->kind == BUFFER_WEIGHT; first += unit) {
       int64_t n = b->elements - first < unit ? b->elements - first : unit, bytes = (4 * n + 63) / 64 * 64;
-      int64_t middle = offset[i] + 4 * first + bytes / 2, replica = middle * replicas / all;
-      assert_int_equal(shard_of(a->shard, offset[i], first), replica);
-      assert_int_equal(shard_of(a->shard, offset[i], first + n - 1), replica);
+      int64_t middle = offset[i] + 4 * first + bytes / 2 - cell[0], replica = middle * replicas / cell_bytes;
+      assert_int_equal(shard_of(s, offset[i], first), replica);
+      assert_int_equal(shard_of(s, offset[i], first + n - 1), replica);
       for (int j = 0; j < k->buffers.n; j++) /* each use has a gradient as large */
         gradients[replica] +=
             k->buffers.at[j].kind == BUFFER_ACCUMULATOR && k->buffers.at[j].param == b->param ? bytes : 0;
