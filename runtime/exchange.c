@@ -466,10 +466,12 @@ void pd_exchange(int64_t t) {
   pd_exchange_progress();
 }
 
-/* Where something else must come first, pd_exchange begins with the bucket. */
+/* Where something else must come first, pd_exchange begins with the bucket. In a run's first batch a device loads kernels,
+ * which may wait for all that it has to do, so for messages, too. */
 void pd_bucket_complete(int bucket) {
   int64_t t = pd_batch_ending();
   if (t != pd_updates.exchanged || !has_replicas() || pd_device_recording()) return;
+  if (pd_device_name() && t == pd.first_step) return;
   if (t - pd_updates.done >= pd_exchange_sets() || t - pd_updates.logged >= under_way) return;
   buckets_complete(t, bucket + 1);
   pd_exchange_progress();
