@@ -24,7 +24,7 @@ enum state { IDLE, REDUCING, SPREADING, TIED, SQUARING, SUMMING, KNOWN };
 
 struct update {
   enum state state;
-  int complete, posted, gathered, spread; /* buckets, while REDUCING and SPREADING; each number is at most the one before */
+  int complete, posted, gathered, spread; /* buckets, while REDUCING and SPREADING, ever fewer */
   double *bucket_posted;                  /* when its messages were */
   MPI_Request sum_request;
   double *mine, *all; /* squares (pd_square_at), then [figure][replica] sums: this rank's, all ranks' */
@@ -36,8 +36,8 @@ static struct pd_line *replicas_line, *ties_line; /* NULL: no such messages; rep
 /* By exchange set, so many each: bucket b of the set's batch has the one at b % TRANSFERS, and waits for it. */
 enum { TRANSFERS = 4 };
 static struct pd_transfer **transfers;
-static struct pd_message *messages;               /* of what is being posted */
-static int n_updates;                             /* in `updates`: t's is at t % n_updates */
+static struct pd_message *messages; /* of what is being posted */
+static int n_updates;               /* in `updates`: t's is at t % n_updates */
 static int under_way; /* exchanged, not logged: so many at most, so that figures of batches ahead have room */
 static int n_sums, most_replicas;
 static struct squares {

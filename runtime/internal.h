@@ -272,10 +272,10 @@ bool pd_is_split(const struct pd_parameter *p); /* several replicas have parts o
 /* Where element 0 of p is, or would be, in moments, masters or averages that start at `section`: a replica has its part
  * there. */
 char *pd_state_at(size_t section, const struct pd_parameter *p);
-int64_t pd_state_offset(const struct pd_parameter *p); /* from `section` on; negative where it would stand before it */
-void pd_shards_start(void);                       /* collective among replicas */
-void pd_shards_finish(void);                      /* waits until no part of the weights is under way */
-void pd_swap_part(float *a, float *b, int64_t n); /* of the arena */
+int64_t pd_state_offset(const struct pd_parameter *p); /* from `section` on; may be negative */
+void pd_shards_start(void);                            /* collective among replicas */
+void pd_shards_finish(void);                           /* waits until no part of the weights is under way */
+void pd_swap_part(float *a, float *b, int64_t n);      /* of the arena */
 /* Collective among replicas, each with what would be element 0 of its part: all of the tensor, on the first, until the
  * next call; NULL on the others, which send theirs. */
 const float *pd_whole(const struct pd_parameter *p, const float *at, int64_t elements);

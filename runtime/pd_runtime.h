@@ -223,7 +223,7 @@ struct pd_stage {
   size_t reduced;    /* with replicas: in exchange set 0, (replicas - 1) shards of an accumulator set, each of
                           accumulators_stride / replicas bytes, rounded up to a multiple of 64; with `shards` the
                           gradients of as large a part as any replica has */
-  int buckets; /* that an exchange is in, each as soon as it is complete; 0: it is whole */
+  int buckets;       /* that an exchange is in, each as soon as it is complete; 0: it is whole */
   const struct pd_bucket_range *bucket_ranges; /* by bucket, then by place: all of an accumulator set */
   int n_bucket_ranges;
   size_t moments, moments_stride;

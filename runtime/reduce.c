@@ -84,7 +84,7 @@ static struct spans bucket_spans(int bucket) {
   for (int i = 0; i < s->n_bucket_ranges; i++)
     if (s->bucket_ranges[i].bucket == bucket)
       all.span[all.n++] = (struct pd_stretch){s->bucket_ranges[i].offset / sizeof(float),
-                                        s->bucket_ranges[i].bytes / sizeof(float)};
+                                              s->bucket_ranges[i].bytes / sizeof(float)};
   if (pd_buckets() == 1) all.span[all.n++] = (struct pd_stretch){0, s->accumulators_stride / sizeof(float)};
   join(&all);
   return all;

@@ -121,8 +121,8 @@ static void exchanged(const StageKernels *k, const Program *program, Allocation 
   }
   int replicas = program->replicas;
   a->reduced_offset = a->bytes + bytes;
-  a->reduced_bytes = (replicas - 1) * (a->shard ? shard_gradient_bytes(k, a->shard)
-                                                : shard_bytes(a->accumulators_bytes, replicas));
+  a->reduced_bytes = (replicas - 1) *
+                     (a->shard ? shard_gradient_bytes(k, a->shard) : shard_bytes(a->accumulators_bytes, replicas));
   section(a, SECTION_EXCHANGED, bytes + a->reduced_bytes, program->exchanges);
 }
 

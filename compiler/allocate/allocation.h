@@ -96,7 +96,7 @@ typedef struct Allocation {
   int64_t *frame_backward; /* ... and in backward; -1 when the region has none */
   int64_t weights_bytes, accumulators_bytes, saved_bytes; /* one copy */
   int64_t
-      moments_bytes; /* one copy of a moment of all parameters, in their shapes; of masters and averages, too */
+      moments_bytes;  /* one copy of a moment of all parameters, in their shapes; of masters and averages, too */
   Shards *shard;      /* where replicas share that; else NULL */
   int64_t part_bytes; /* of it in the arena: the largest part, or all of it */
   int n_moments;      /* of such moments; the others: */
@@ -107,9 +107,9 @@ typedef struct Allocation {
   Section chunk_section[SECTION_COUNT][MAX_CHUNKS]; /* inputs to gradients sent, saved to deferred: each chunk's */
   Vec(Exchanged) exchanged;                         /* in the first of the section's copies, here and below */
   int64_t reduced_offset, reduced_bytes;            /* the shards of the other replicas, one behind the other */
-  Vec(Bucket) buckets; /* in their order; none or one: gradients are exchanged whole */
-  int *bucket;         /* by buffer, of accumulators: the bucket it is in */
-  int64_t bytes;       /* the arena */
+  Vec(Bucket) buckets;    /* in their order; none or one: gradients are exchanged whole */
+  int *bucket;            /* by buffer, of accumulators: the bucket it is in */
+  int64_t bytes;          /* the arena */
   int64_t resident_bytes; /* of it in memory at once, at most: all of it, unless the model spills */
   int64_t spilled_bytes;  /* of its blocks that come and go, all together; 0: none do */
   int64_t room;           /* bytes of memory that they have */

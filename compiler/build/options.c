@@ -428,8 +428,8 @@ static bool is_among(const char *name, const char *const *names, size_t n) {
 static void check_show(Options *o, const bool *given) {
   static const char *const planning[] = {"-n",         "--stages", "--replicas",  "--split", "--microbatch",
                                          "--schedule", "--delay",  "--recompute", "--ahead", "--threads",
-                                         "--cluster",  "--memory", "--profile",   "--plan",  "--shard-optimizer", "--bucket",
-                                         "--tensor",   "--update"};
+                                         "--cluster",  "--memory", "--profile",   "--plan",  "--shard-optimizer",
+                                         "--bucket",   "--tensor", "--update"};
   static const char *const no_use[] = {"-o", "--generate",   "--compare", "--report",      "--emit",
                                        "-S", "--stop-after", "-###",      "-fsyntax-only", "-MD"};
   static const char *const own[] = {"--depth", "--svg", "--dot"};

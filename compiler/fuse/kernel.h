@@ -50,8 +50,7 @@ typedef struct Buffer {
   bool backward;   /* SAVED .. TEMPORARY: made by backward */
   int first, last; /* SAVED .. TEMPORARY: first and last kernel using it, indices into the list of the
                            pass that makes it and into that of the last that reads it */
-  int complete;    /* ACCUMULATOR: a kernel of the backward pass behind which it does not touch it, and which ends what is
-                      printed as one call */
+  int complete;    /* ACCUMULATOR: backward adds to it up to this kernel, or in the call that ends there */
   bool late;       /* read by the weights pass */
   bool bf16;       /* its floats are stored in bf16 (--precision bf16); places count elements all the same */
 } Buffer;

@@ -62,7 +62,8 @@ static void share_exchange(const Plan *plan, const Program *program, const Wirin
   times->gather = (w->reduce_latency + (double)weights * w->reduce) / 2;
 }
 
-static void set_hidden(const Spans *spans, const Program *program, Wiring w, const StagePlan *s, StageTimes *times) {
+static void set_hidden(const Spans *spans, const Program *program, Wiring w, const StagePlan *s,
+                       StageTimes *times) {
   if (program->sharded)
     w.reduce /= 2, w.reduce_latency /= 2;
   const SpanReduction x = span_reduction(spans, &w, s->first_piece, s->end_piece, program->bucket);

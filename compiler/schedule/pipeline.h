@@ -20,7 +20,7 @@ typedef struct Pipeline {
    * stage's only one, are what `recompute` says. */
   uint64_t keeps;
   bool shard_optimizer; /* replicas of a stage keep a part of the optimizer's state each, and update that alone */
-  int64_t bucket;       /* bytes of gradients that replicas exchange together, at least; 0: pipeline_bucket() says it */
+  int64_t bucket; /* bytes of gradients that replicas exchange together, at least; 0: pipeline_bucket() says it */
   int64_t memory; /* where the model spills: bytes of a rank's arena that may be in memory; 0: as few as will do */
   int *kept;      /* percent of what blocks have of it for those that stay until they are used again */
   int64_t page;   /* bytes that come and go at once, of whatever is in them */

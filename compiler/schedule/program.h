@@ -102,8 +102,8 @@ typedef struct Program {
   int64_t weights_lag;     /* turns by which DO_WEIGHTS follows DO_BACKWARD */
   int accumulators;        /* sets of gradient accumulators; batch t uses set t % accumulators */
   int exchanges;           /* exchanges that may be under way at once: sets of exchange buffers */
-  int64_t bucket;          /* of a batch's gradients so many bytes, at least, are exchanged as soon as the backward pass
-                            of its last turn has completed them; the rest at DO_EXCHANGE. 0: all are */
+  int64_t bucket;          /* the batch's last DO_BACKWARD exchanges gradients as soon as it has completed so
+                            many bytes; DO_EXCHANGE does the rest. 0: all of it */
   Slots slots[MAX_CHUNKS]; /* by chunk */
   Loop loop[N_LOOPS];
 } Program;

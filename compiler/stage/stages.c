@@ -24,7 +24,8 @@ typedef struct HeldKey {
 typedef struct AlikeKey {
   Signature structure;
   int64_t microbatch, recompute, split, target, precision, threads;
-  int64_t first, end; /* its pieces, where names matter, too: whether a block has an index decides where a bucket of gradients
+  int64_t first,
+      end; /* its pieces, where names matter, too: whether a block has an index decides where a bucket of gradients
                          ends, and so what of the optimizer's state a replica has; else 0 */
 } AlikeKey;
 

@@ -333,9 +333,7 @@ static __global__ void __launch_bounds__(THREADS, 1)
     a[i] = copies ? w[i] : a[i] + rest * (w[i] - a[i]);
 }
 
-static char *averages(void) {
-  return pd.arena + pd.stage->averages;
-}
+static char *averages(void) { return pd.arena + pd.stage->averages; }
 
 static void launch_average(const void *of) {
   const auto *x = static_cast<const Launch<rules::given> *>(of);

@@ -246,14 +246,14 @@ static void test_buckets_close_as_gradients_are_complete(void **state) {
     Pipeline pipeline = pipeline_make(intern("flush"), stages, 1);
     StagePlan stage[3];
     for (int i = 0; i < stages; i++) {
-      stage[i] =
-          (StagePlan){.first_piece = pieces.n * i / stages, .end_piece = pieces.n * (i + 1) / stages};
+      stage[i] = (StagePlan){.first_piece = pieces.n * i / stages, .end_piece = pieces.n * (i + 1) / stages};
       pipeline.replicas[i] = replicas;
     }
-    Plan plan = {.model = g->name, .pipeline = pipeline_at(&pipeline, 12, 2), .target = {.threads = 1}, .stage = stage};
+    Plan plan = {
+        .model = g->name, .pipeline = pipeline_at(&pipeline, 12, 2), .target = {.threads = 1}, .stage = stage};
     for (int i = 0; i < stages; i++) {
-      StageKernels *k = fuse(g, &pieces, stage[i].first_piece, stage[i].end_piece, i, stages, 2, false, false,
-                             plan.target);
+      StageKernels *k =
+          fuse(g, &pieces, stage[i].first_piece, stage[i].end_piece, i, stages, 2, false, false, plan.target);
       LoweredStage *l = lower(k);
       for (int whole = 1; whole >= 0; whole--) {
         plan.pipeline.bucket = whole ? (int64_t)1 << 30 : 1 + random_below(9000);
