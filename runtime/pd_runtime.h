@@ -120,7 +120,8 @@ struct pd_tensor { /* a named buffer of a slot, for naming the first that is not
   int slots;
   int64_t elements;
   bool bf16;
-  int chunk; /* whose passes use it */
+  int chunk;      /* whose passes use it */
+  bool rewritten; /* by the backward pass, with something else */
 };
 
 enum { PD_EVERY_CHUNK = -1 };

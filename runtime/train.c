@@ -48,7 +48,7 @@ const char *pd_first_non_finite(int64_t k, bool evaluation) {
   for (int i = 0; i < s->n_tensors; i++) {
     const struct pd_tensor *x = &s->tensors[i];
     const char *at = pd.arena + x->offset + (size_t)(k % (x->slots ? x->slots : 1)) * x->stride;
-    if (all_finite(at, x->elements, x->bf16)) continue;
+    if (x->rewritten || all_finite(at, x->elements, x->bf16)) continue;
     snprintf(text, sizeof text, "'%s'", x->name);
     return text;
   }

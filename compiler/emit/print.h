@@ -177,6 +177,7 @@ typedef struct PassParameters {
   Ints kinds;
 } PassParameters;
 PassParameters pass_parameters(const Emit *e, Pass pass);
+bool backward_writes_saved(const Emit *e, int first, int end);
 bool pass_uses(const Emit *e, Pass pass, BufferKind kind);
 bool pass_reads_now(const Emit *e, Pass pass);
 

@@ -358,6 +358,16 @@ static void call_kernel(Text *out, Body *b, int at) {
   e->dialect->print_loop_call(out, 2, e->k, k, function, &list);
 }
 
+/* Whether the backward kernels [first, end) write what forward saved: a gradient takes the place of a value that nobody
+ * reads any longer (fuse/reuse.c). */
+bool backward_writes_saved(const Emit *e, int first, int end) {
+  for (int i = first; i < end; i++)
+    for (Access a = {0}; next_access(&e->k->backward.at[i], &a);)
+      if (a.write && e->k->buffers.at[a.place->buffer].kind == BUFFER_SAVED)
+        return true;
+  return false;
+}
+
 /* Whether the function writes through a buffer, so that it cannot be const. */
 static bool writes(const Body *b, int buffer) {
   const Region *r = &b->e->k->regions.at[b->region];
@@ -390,9 +400,11 @@ static void declare_locals(Text *out, Body *b) {
 enum { CALLS_BETWEEN_PROGRESS = 4 };
 
 /* What its kernels write of a region's struct is not const. */
-static bool struct_written(PassKind pass, BufferKind kind) {
+static bool struct_written(const Emit *e, int region, PassKind pass, BufferKind kind) {
+  const Region *r = &e->k->regions.at[region];
   return kind == BUFFER_ACCUMULATOR || ((kind == BUFFER_SAVED || kind == BUFFER_KEPT) && pass == PASS_FORWARD) ||
-         (kind == BUFFER_DEFERRED && pass == PASS_BACKWARD);
+         (kind == BUFFER_DEFERRED && pass == PASS_BACKWARD) ||
+         (kind == BUFFER_SAVED && pass == PASS_BACKWARD && backward_writes_saved(e, r->first[pass], r->end[pass]));
 }
 
 static Names region_parameters(const Body *b) {
@@ -403,7 +415,7 @@ static Names region_parameters(const Body *b) {
   for (size_t i = 0; i < sizeof region_structs / sizeof *region_structs; i++) {
     BufferKind kind = region_structs[i];
     if (b->uses[kind])
-      push(&list, internf("%s%s *%s", struct_written(b->pass, kind) ? "" : "const ",
+      push(&list, internf("%s%s *%s", struct_written(e, b->region, b->pass, kind) ? "" : "const ",
                           e->type[struct_of(kind)][b->region], base_of[kind]));
   }
   for (int i = 0; i < b->outside.n; i++) {
@@ -486,6 +498,9 @@ static Name pass_type(const Emit *e, Pass pass, BufferKind kind) {
   bool forward = kind == BUFFER_SAVED || kind == BUFFER_KEPT || kind == BUFFER_SENT;
   bool backward = kind == BUFFER_DEFERRED || kind == BUFFER_GRADIENT_SENT;
   bool written = forward ? pass.kind == PASS_FORWARD : backward && pass.kind == PASS_BACKWARD;
+  const Chunk *c = &e->k->chunks.at[pass.chunk];
+  written |= kind == BUFFER_SAVED && pass.kind == PASS_BACKWARD &&
+             backward_writes_saved(e, c->first[PASS_BACKWARD], c->end[PASS_BACKWARD]);
   return internf("%s%s", written ? "" : "const ", chunk_struct(e, kind, pass.chunk));
 }
 

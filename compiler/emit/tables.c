@@ -110,6 +110,15 @@ static Name slots_macro(const Emit *e, BufferKind kind, int chunk) {
   return intern(name);
 }
 
+/* Whether backward kernels write the buffer. */
+static bool is_rewritten(const Emit *e, int buffer) {
+  for (int i = 0; i < e->k->backward.n; i++)
+    for (Access a = {0}; next_access(&e->k->backward.at[i], &a);)
+      if (a.write && a.place->buffer == buffer)
+        return true;
+  return false;
+}
+
 static void tensor_line(Emit *e, int buffer) {
   const Buffer *b = &e->k->buffers.at[buffer];
   Names fields = {0};
@@ -124,6 +133,8 @@ static void tensor_line(Emit *e, int buffer) {
   }
   if (b->chunk > 0)
     push(&fields, internf(".chunk = %d", b->chunk));
+  if (b->kind == BUFFER_SAVED && is_rewritten(e, buffer))
+    push(&fields, intern(".rewritten = true"));
   text_list(&e->out, 3, "  {", &fields, "},\n");
 }
 
@@ -259,7 +270,9 @@ static void part_table(Emit *e) {
            part_macro);
   for (int c = 0; c < e->p->chunks; c++) {
     chunk_part_line(e, BUFFER_INPUT, SECTION_INPUTS, c, "1 << PD_FORWARD");
-    chunk_part_line(e, BUFFER_SAVED, SECTION_SAVED, c, forward);
+    const Chunk *chunk = &e->k->chunks.at[c];
+    bool both = backward_writes_saved(e, chunk->first[PASS_BACKWARD], chunk->end[PASS_BACKWARD]);
+    chunk_part_line(e, BUFFER_SAVED, SECTION_SAVED, c, both ? format("%s | 1 << PD_BACKWARD", forward) : forward);
     chunk_part_line(e, BUFFER_KEPT, SECTION_KEPT, c, forward);
     chunk_part_line(e, BUFFER_SENT, SECTION_SENT, c, "1 << PD_FORWARD");
     extra_slot_line(e, c);

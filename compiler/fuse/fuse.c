@@ -76,6 +76,8 @@ StageKernels *fuse_part(const FuseFacts *facts, const Pieces *p, int first_piece
   make_kernels(&f);
   /* Which buffers are in bf16. */
   choose_precision(&f);
+  /* Which results stand where an operand did. Requires all kernels, and precision. */
+  reuse_buffers(&f);
   /* Names and signatures of kernels. Requires precision, which signatures tell, and the backward pass whole. */
   if (named)
     name_kernels(&f);

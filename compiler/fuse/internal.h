@@ -174,6 +174,8 @@ void finish_loops(const Fuse *f, Direction d);
 void choose_precision(const Fuse *f);
 void verify_precision(const StageKernels *k); /* calls read and write what they can */
 void name_kernels(const Fuse *f);
+void reuse_buffers(const Fuse *f);
+bool *find_waiting(const StageKernels *k); /* by backward kernel: split_backward moves it to the weights pass */
 void split_backward(StageKernels *k);
 void overlap_collectives(StageKernels *k);
 void find_lifetimes(StageKernels *k);

@@ -43,6 +43,7 @@ typedef struct Buffer {
   int64_t dim[MAX_DIM]; /* with the microbatch axis first where batched; contiguous */
   int64_t elements;     /* product of dim */
   int value;            /* graph value; a TEMPORARY of which several are parts has the whole */
+  int then;             /* SAVED .. TEMPORARY: the last value that takes its place (reuse.c); -1: none does */
   int param, use;       /* WEIGHT, FROZEN, ACCUMULATOR */
   int figure;           /* FIGURE: its index in the graph */
   int region;      /* WEIGHT, FROZEN, ACCUMULATOR: region it belongs to; SAVED .. TEMPORARY: the region all its

@@ -167,6 +167,11 @@ static const char *own_path(const Fuse *f, const char *path, const char *region,
   return *own ? own : value_at(f, value)->name;
 }
 
+static Name described(const Fuse *f, const int *owner, int value) {
+  bool gradient = owner[value] >= 0;
+  return internf("%s%s", gradient ? "gradient of " : "", value_path(f, gradient ? owner[value] : value));
+}
+
 void name_buffers(const Fuse *f) {
   StageKernels *k = f->k;
   int *owner = gradient_owners(f);
@@ -183,7 +188,9 @@ void name_buffers(const Fuse *f) {
       path = value_path(f, value);
       own = own_path(f, path, region, value);
       prefix = gradient ? "d_" : "";
-      b->comment = gradient ? internf("gradient of %s", path) : intern(path);
+      b->comment = described(f, owner, b->value);
+      if (b->then >= 0)
+        b->comment = internf("%s, then %s", b->comment, described(f, owner, b->then));
     }
     Name name = identifier(format("%s%s", prefix, own));
     b->name = unique(&taken, name, b->kind * 4096 + b->region + 1, NULL);

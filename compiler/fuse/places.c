@@ -162,6 +162,7 @@ static int new_buffer(const Fuse *f, BufferKind kind, int value, int n, const in
               .rank = n,
               .type = type,
               .elements = 1,
+              .then = -1,
               .param = -1,
               .use = -1,
               .figure = -1,

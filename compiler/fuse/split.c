@@ -23,12 +23,20 @@ static bool can_wait(const StageKernels *k, const Kernel *kernel, const int *tou
   return waits;
 }
 
-void split_backward(StageKernels *k) {
+bool *find_waiting(const StageKernels *k) {
   const int *touches = count_touches(k);
+  bool *waits = alloc((size_t)k->backward.n + 1);
+  for (int i = 0; i < k->backward.n; i++)
+    waits[i] = can_wait(k, &k->backward.at[i], touches);
+  return waits;
+}
+
+void split_backward(StageKernels *k) {
+  const bool *waits = find_waiting(k);
   Kernels now = {0};
   for (int i = 0; i < k->backward.n; i++) {
     const Kernel *kernel = &k->backward.at[i];
-    if (!can_wait(k, kernel, touches)) {
+    if (!waits[i]) {
       push(&now, *kernel);
       continue;
     }

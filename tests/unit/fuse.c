@@ -232,10 +232,42 @@ static void check_split(const StageKernels *k) {
     assert_false(k->backward.at[i].kind == KERNEL_CALL && k->backward.at[i].accumulate);
 }
 
+/* By term: it is made of what stands at the place before the loop. */
+static bool *find_reads(const Kernel *kernel, const Place *place) {
+  bool *reads = alloc((size_t)kernel->terms.n + 1);
+  for (int i = 0; i < kernel->terms.n; i++) {
+    const Term *t = &kernel->terms.at[i];
+    reads[i] = t->kind == TERM_LOAD && t->place.buffer == place->buffer && t->place.offset == place->offset &&
+               !memcmp(t->place.stride, place->stride, sizeof place->stride[0] * (size_t)kernel->n_dims);
+    for (int j = 0; j < t->n_in; j++)
+      reads[i] |= reads[t->in[j]];
+  }
+  return reads;
+}
+
+/* Rows are executed here term by term; printed loops store an element before they go on to the next store and phase. So
+ * what is overwritten is read by no later store, and in no later phase. */
+static void check_overwritten(const Kernel *kernel) {
+  for (int i = 0; kernel->kind == KERNEL_LOOP && i < kernel->stores.n; i++) {
+    const Store *s = &kernel->stores.at[i];
+    if (s->accumulate)
+      continue;
+    const bool *reads = find_reads(kernel, &s->place);
+    for (int j = i + 1; j < kernel->stores.n; j++)
+      assert_false(kernel->stores.at[j].phase >= s->phase && reads[kernel->stores.at[j].term]);
+    for (int j = 0; j < kernel->terms.n; j++)
+      assert_false(kernel->terms.at[j].kind == TERM_LOAD && reads[j] &&
+                   kernel->terms.at[j].phases >> s->phase > 1);
+  }
+}
+
 static void check_stage(const Graph *g, const StageKernels *k, double **input, double **param, double **value) {
   Machine m = {k, alloc(sizeof(double *) * (size_t)k->buffers.n)};
   kernels_verify(k);
   check_split(k);
+  for (PassKind pass = 0; pass < PASS_KINDS; pass++)
+    for (int i = 0; i < pass_kernels(k, pass)->n; i++)
+      check_overwritten(&pass_kernels(k, pass)->at[i]);
   for (int i = 0; i < k->buffers.n; i++) {
     const Buffer *b = &k->buffers.at[i];
     m.memory[i] = alloc(sizeof(double) * (size_t)b->elements);
@@ -387,6 +419,33 @@ static void gpt(void **state) {
               (const char *[]){"n_layer=2", "n_head=2", "n_embd=8", "n_ctx=6", "vocab_size=11"}, 5);
 }
 
+/* Whether a loop writes a buffer where it reads it. */
+static bool works_in_place(const Kernel *kernel) {
+  for (int i = 0; kernel->kind == KERNEL_LOOP && i < kernel->stores.n; i++)
+    for (int j = 0; !kernel->stores.at[i].accumulate && j < kernel->terms.n; j++)
+      if (kernel->terms.at[j].kind == TERM_LOAD &&
+          kernel->terms.at[j].place.buffer == kernel->stores.at[i].place.buffer)
+        return true;
+  return false;
+}
+
+/* Logits and their gradient are one buffer: of 2 samples' 6 positions and 11 words there is no other. That no operand is
+ * lost that is still read is for the other tests, which execute the kernels. */
+static void in_place(void **state) {
+  (void)state;
+  Graph *g = compiled("models/gpt_mini.pdm",
+                      (const char *[]){"n_layer=2", "n_head=2", "n_embd=8", "n_ctx=6", "vocab_size=11"}, 5);
+  Pieces p = cut(g);
+  const StageKernels *k = fuse(g, &p, 0, p.n, 0, 1, 2, false, false, one_thread);
+  int logits = 0, loops = 0;
+  for (int i = 0; i < k->buffers.n; i++)
+    logits += k->buffers.at[i].elements == 2 * 6 * 11 && !is_parameter(k->buffers.at[i].kind);
+  for (int i = 0; i < k->backward.n; i++)
+    loops += works_in_place(&k->backward.at[i]);
+  assert_int_equal(logits, 1);
+  assert_true(loops > 1);
+}
+
 static void llama(void **state) {
   (void)state;
   check_model("models/llama_mini.pdm",
@@ -504,6 +563,6 @@ int main(void) {
                                      cmocka_unit_test(mlp),       cmocka_unit_test(golden),
                                      cmocka_unit_test(corners),   cmocka_unit_test(normalised),
                                      cmocka_unit_test(lifetimes), cmocka_unit_test(graphs),
-                                     cmocka_unit_test(merged)};
+                                     cmocka_unit_test(merged),    cmocka_unit_test(in_place)};
   return cmocka_run_group_tests(tests, NULL, NULL);
 }
