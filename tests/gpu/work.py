@@ -307,8 +307,8 @@ class Work:
             found += [self.measure("graphs", first, " with CUDA graphs", "--graphs")]
         others = [m for m in measures[1:] if m["part"] != "tuned"]
         found += [self.measure(m["part"], m) for m in others]
-        found += [self.pytorch(m, how) for m in others for how in m["pytorch"]]
-        return found + [task for task in checks if task.alone]
+        found += [task for task in checks if task.alone]
+        return found + [self.pytorch(m, how) for m in others for how in m["pytorch"]]
 
 
 PARTS = ("gpt2", "tuned", "pytorch", "profile", "kernels", "golden", "graphs", "models", "ranks", "peer", "nccl", "modes",
