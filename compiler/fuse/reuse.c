@@ -11,6 +11,7 @@ typedef struct Reuse {
   StageKernels *k;
   int *first, *last;
   int *region; /* that all uses are of, or SEVERAL */
+  bool *block; /* a region uses it that is one of several instances, "h.3" */
   bool *fixed; /* setup uses it */
   int *stands; /* the buffer in whose place it stands, or itself */
 } Reuse;
@@ -28,6 +29,7 @@ static void note_kernel(Reuse *r, const Kernel *kernel, int time) {
       r->first[b] = time;
     r->region[b] = r->last[b] == NEVER || r->region[b] == kernel->region ? kernel->region : SEVERAL;
     r->last[b] = time > r->last[b] ? time : r->last[b];
+    r->block[b] |= r->k->regions.at[kernel->region].index >= 0;
   }
 }
 
@@ -37,6 +39,7 @@ static Reuse find_uses(StageKernels *k) {
              .first = alloc(n * sizeof *r.first),
              .last = alloc(n * sizeof *r.last),
              .region = alloc(n * sizeof *r.region),
+             .block = alloc(n),
              .fixed = alloc(n),
              .stands = alloc(n * sizeof *r.stands)};
   for (int i = 0; i < k->buffers.n; i++) {
@@ -93,13 +96,16 @@ static bool reads_before(const Kernel *kernel, int store, int operand) {
   return true;
 }
 
-/* Both are the stage's own, alike, and leave memory of the same kind: of one region, or between regions. */
+/* Both are the stage's own, alike, and leave memory of the same kind: of one region, or between regions, but not of those of
+ * which there are many. Such blocks are alike as long as each has buffers of its own and its neighbours' in one pattern; the
+ * first and the last of a stage have other neighbours. */
 static bool alike(const Reuse *r, int operand, int result) {
   const Buffer *x = &r->k->buffers.at[operand], *y = &r->k->buffers.at[result];
   bool made_forward = r->first[operand] < r->k->forward.n && r->first[result] >= r->k->forward.n;
   return x->kind == BUFFER_TEMPORARY && y->kind == BUFFER_TEMPORARY && x->type == TYPE_F32 &&
          y->type == TYPE_F32 && x->bf16 == y->bf16 && x->elements == y->elements && !r->fixed[operand] &&
          !r->fixed[result] && r->region[operand] == r->region[result] &&
+         !(r->region[operand] == SEVERAL && (r->block[operand] || r->block[result])) &&
          !(made_forward && r->last[result] == WEIGHTS);
 }
 
