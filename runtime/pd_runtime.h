@@ -232,6 +232,7 @@ struct pd_stage {
   const struct pd_moment *own_moments; /* where some have shapes of their own: all, by parameter and number */
   size_t scratch;                      /* of a rule over whole tensors, as much as its row asked for; 0: none */
   size_t meeting, meeting_bytes;       /* of a collective between its begin and its end; 0: none is in two */
+  bool tf32;                           /* on GPUs: products round operands in f32 to 10 bits */
   bool has_masters;
   size_t masters; /* the newest weights in f32, laid out like moments: weights are copies */
   /* Where replicas share moments, masters and averages, and one has no own shape: a struct of all is in cells, replica r

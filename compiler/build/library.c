@@ -165,7 +165,8 @@ static bool compile_sources(const Options *o, const Toolchain *t, const char *fo
 static bool make_in(const Options *o, const Toolchain *t, const char *folder) {
   Strings sources = sources_of(t), archive = {0};
   if (sources.n == 0) {
-    error_at(NO_SPAN, "PD0601", "cannot read '%s/folders', which lists the runtime's sources", own_folder("runtime"));
+    error_at(NO_SPAN, "PD0601", "cannot read '%s/folders', which lists the runtime's sources",
+             own_folder("runtime"));
     return false;
   }
   push(&archive, "ar");

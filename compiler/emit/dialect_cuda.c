@@ -48,6 +48,8 @@ static const char measuring[] =
 
 static void print_start(Text *out, const ProfileTask *task, int64_t bytes, bool reads_now) {
   (void)reads_now;
+  if (task->stages[0]->kernels->target.precision == PRECISION_TF32)
+    text_add(out, "  pd_allow_tf32 = true;\n");
   if (task->stages[0]->kernels->graph->shards)
     text_add(out, "  static const struct pd_stage stage = {.tensor = SHARDS};\n  pd.stage = &stage;\n");
   text_add(

@@ -676,10 +676,8 @@ void print_setup(Emit *e) {
     print_algorithms(e);
   if (has_attentions)
     print_attentions(e);
-  text_add(&e->out,
-           "/* Before the first microbatch. */\nstatic void setup(void) {\n  arena = (struct arena "
-           "*)pd.arena;\n%s",
-           e->k->target.precision == PRECISION_TF32 ? "  pd_allow_tf32 = true;\n" : "");
+  text_add(&e->out, "/* Before the first microbatch. */\nstatic void setup(void) {\n  arena = (struct arena "
+                    "*)pd.arena;\n");
   if (has_algorithms)
     text_add(&e->out, "  pd_use_algorithms(algorithms, %d, %s, %" PRId64 ");\n", algorithms->of.n,
              string_literal(algorithms->library.device), algorithms->library.version);

@@ -515,6 +515,8 @@ static void memory_fields(Emit *e) {
   if (l->section[SECTION_MEETING].copies)
     text_add(&e->out, "  .meeting = offsetof(struct arena, meeting), .meeting_bytes = %" PRId64 ",\n",
              l->meeting_bytes);
+  if (e->k->target.precision == PRECISION_TF32)
+    text_add(&e->out, "  .tf32 = true,\n");
   if (has_masters(e))
     text_add(&e->out, "  .has_masters = true, .masters = offsetof(struct arena, masters),\n");
   if (is_sharded(e))

@@ -188,6 +188,7 @@ static bool get_arena(const struct pd_stage *s, char *why) {
 }
 
 bool pd_device_start(char *why) {
+  pd_allow_tf32 = pd.stage->tf32;
   if (!take_device(why)) return false;
   cudaError_t status = cudaStreamCreateWithFlags(&pd_stream, cudaStreamNonBlocking);
   if (status != cudaSuccess) return refuse(status, "make a stream", why);

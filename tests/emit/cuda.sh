@@ -84,13 +84,15 @@ a_person_can_read_gpt_mini() {
   contains g/stage0.cu '^  alignas(64) float h_1_x\[MICROBATCH \* 128 \* 256\];' # the residual stream
   lacks g/stage0.cu '^ *{[^.]'
   expect 0 "$pdc" -S --target cuda --precision tf32 -n 1 -o t "$source/models/gpt_mini.pdm"
-  contains t/stage0.cu '  pd_allow_tf32 = true;'
+  contains t/stage0.cu '  .tf32 = true,'
+  expect 0 "$pdc" profile -S --target cuda --precision tf32 -o t/profile.cu "$source/models/gpt_mini.pdm"
+  contains t/profile.cu '  pd_allow_tf32 = true;'
   lacks t/stage0.cu 'pd_bf16\|masters'
   expect 0 "$pdc" -S --target cuda -n 1 -D p_drop=0.1 -o d "$source/models/gpt_mini.pdm"
   contains d/stage0.cu '    pd_at(k);'
   awk '/^static void validate/ { validating = 1 } validating && /pd_at\(k\);/ { found = 1 } END { exit !found }' d/stage0.cu ||
     fail "validation leaves dropout as it is in training"
-  lacks d/stage0.cu 'first_sample = \|pd_allow_tf32'
+  lacks d/stage0.cu 'first_sample = \|tf32 = true'
 }
 
 # type NAME KIND: "bf16" or "f32" of gpt_mini's buffer.

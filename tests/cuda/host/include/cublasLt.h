@@ -41,6 +41,7 @@ typedef enum { CUBLASLT_ALGO_CAP_NUMERICAL_IMPL_FLAGS = 15 /* uint64_t */ } cubl
 #define CUBLASLT_NUMERICAL_IMPL_FLAGS_FMA (0x01ull << 0)
 #define CUBLASLT_NUMERICAL_IMPL_FLAGS_HMMA (0x02ull << 0)
 #define CUBLASLT_NUMERICAL_IMPL_FLAGS_TENSOR_OP_MASK (0xfeull << 0)
+#define CUBLASLT_NUMERICAL_IMPL_FLAGS_INPUT_TF32 (0x04ull << 16)
 typedef struct {
   cublasLtMatmulAlgo_t algo;
   size_t workspaceSize;
