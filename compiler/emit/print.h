@@ -197,6 +197,10 @@ void parameter_table(Emit *e);
 void spilled_parameter_table(Emit *e);
 void moment_table(Emit *e); /* all moments, by parameter, where some have shapes of their own */
 
+/* ---- tensors.c */
+int tensor_table(Emit *e); /* returns the number of its rows; 0: none is printed */
+void part_table(Emit *e);
+
 /* ---- tables.c */
 void print_tables(Emit *e);
 int stage_of_node(const Emit *e, int forward_node);
