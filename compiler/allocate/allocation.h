@@ -77,8 +77,8 @@ static inline int64_t shard_bytes(int64_t bytes, int replicas) {
   return ((bytes + replicas - 1) / replicas + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT;
 }
 
-/* How replicas divide a struct of all weights that are updated, in f32: it is in cells, one after the other, and each replica
- * has a part of each. */
+/* How replicas divide a struct of all updated weights in f32. The struct is a sequence of cells; each replica owns a part of
+ * every cell. */
 typedef struct Shards {
   int replicas, cells;
   int64_t *at; /* replicas + 1 offsets of each cell's parts, cell after cell */
@@ -144,11 +144,11 @@ bool gradients_stay(const StageKernels *k, int param);
 /* Of a rank whose model spills: fills resident_bytes, spilled_bytes and groups. */
 void allocate_spilled(const StageKernels *k, const Program *p, Allocation *a);
 
-/* ---- what replicas exchange (buckets.c) -------------------------------------------------------- */
+/* ---- buckets of gradients (buckets.c) ---------------------------------------------------------- */
 
 /* Fills buckets and bucket. Buckets close at Program.bucket bytes; memory does not depend on them. */
 void find_buckets(const StageKernels *k, const Program *p, const UpdateRule *rule, Allocation *a);
-/* What a bucket has at least, but for the last one. */
+/* Least bytes of every bucket but the last. */
 int64_t least_bucket(const Program *p, const Allocation *a);
 /* Each gradient is in a bucket, and complete where that is; else a bug. */
 void verify_buckets(const StageKernels *k, const Allocation *a);
@@ -157,9 +157,9 @@ void verify_buckets(const StageKernels *k, const Allocation *a);
 
 /* The runtime works on parameters in tiles of so many elements (PD_TILE of runtime/internal.h); no tile is divided. */
 enum { SHARD_TILE = 16384 };
-/* Cuts the struct of all weights that are updated, in f32, into one part for each replica, as even as whole tiles let
- * them be, or, for a rule over whole tensors, whole parameters. Weights whose gradients are exchanged together are a cell, which
- * is cut by itself: so each replica has some of each bucket to add up. */
+/* Cuts the struct of all updated weights in f32 into one part for each replica, as even as whole tiles allow; a rule over
+ * whole tensors needs whole parameters. Weights whose gradients are exchanged together form a cell, and each cell is cut by
+ * itself, so every replica adds up a part of each bucket. */
 Shards *shard_state(const StageKernels *k, const Program *p, const UpdateRule *rule, const Allocation *a);
 /* A replica's bytes of the struct. */
 int64_t shard_part(const Shards *s, int replica);

@@ -20,7 +20,7 @@ int64_t least_bucket(const Program *p, const Allocation *a) {
   return p->bucket > share ? p->bucket : share;
 }
 
-/* Whole tensors divide a bucket among replicas too unevenly: what a rule over these needs is exchanged whole. */
+/* A rule over whole tensors has no buckets: whole tensors divide a bucket among replicas too unevenly. */
 void find_buckets(const StageKernels *k, const Program *p, const UpdateRule *rule, Allocation *a) {
   const Ints members = allocation_members(k, BUFFER_ACCUMULATOR, -1);
   const int64_t least = least_bucket(p, a);

@@ -19,14 +19,15 @@ int64_t *state_offsets(const StageKernels *k) {
 
 static int64_t *cell_at(const Shards *s, int cell) { return s->at + (ptrdiff_t)cell * (s->replicas + 1); }
 
-/* What is not divided, [at, end) of the struct's bytes, goes where its middle is in the cell, which has `all`. */
+/* Gives bytes [at, end) of the struct, which stay together, to the replica that their middle falls to. all: bytes of the
+ * cell. */
 static void add_unit(int64_t *cell, int replicas, int64_t all, int64_t at, int64_t end) {
   int part = (int)((double)(at + end - 2 * cell[0]) / 2 * replicas / (double)all);
   for (int r = part + 1; r <= replicas; r++)
     cell[r] = end;
 }
 
-/* The last bucket that has a gradient of the weight; -1: none has. */
+/* The last bucket with a gradient of the weight; -1: no bucket has one. */
 static int bucket_of(const StageKernels *k, const Allocation *a, int weight) {
   int bucket = -1;
   for (int i = 0; i < k->buffers.n; i++) {

@@ -116,7 +116,7 @@ Name unique_name(Names *taken, const char *wanted) {
   return name;
 }
 
-/* What programs derive from a kernel's name: a second kernel, and in timing programs functions and a table. */
+/* Names that programs derive from a kernel's: a second kernel's, and in timing programs those of functions and a table. */
 static const char *const derived[][2] = {{"", ""},     {"", "_sums"}, {"", "_rows"},
                                          {"run_", ""}, {"fill_", ""}, {"at_", ""}};
 enum { N_DERIVED = sizeof derived / sizeof *derived };

@@ -268,7 +268,7 @@ static void take_words(Names *taken, const char *text) {
   }
 }
 
-/* What the program's own texts call things: main(), main_loop and print_passes. */
+/* Names in the program's own texts: main(), main_loop and print_passes. */
 static const char own_names[] = "argc argv at counts kernels main memory now seconds_of sizes sums x";
 
 static TimedKernels distinct_kernels(const ProfileTask *task) {

@@ -532,7 +532,7 @@ static Names declared_parameters(const Emit *e, Pass pass) {
   return list;
 }
 
-/* Behind the kernel that completes a bucket of gradients. The pass's end says so of the last one by itself. */
+/* Printed behind the kernel that completes a bucket of gradients; the end of the pass completes the last bucket. */
 static void print_complete(Text *out, const Body *b, int kernel) {
   const Allocation *a = b->e->allocation;
   for (int i = 0; i < a->buckets.n && a->buckets.n > 1 && b->pass == PASS_BACKWARD; i++)

@@ -1,5 +1,5 @@
-/* Tables of a stage program's tensors: where the runtime looks for values that are not finite or not the same twice, and
- * what --audit keeps for a pass that runs again. */
+/* Tables of a stage program's tensors: those that the runtime searches for a non-finite value or for a difference between
+ * two runs of a pass, and those that --audit keeps for the second run. */
 #include "emit/print.h"
 
 #include <ctype.h>

@@ -1,12 +1,12 @@
-/* A loop whose result takes the place of an operand that nobody reads later: both are one buffer, which the loop reads and
- * writes element by element. So the gradient of a model's logits needs no memory of its own. */
+/* Merges the result of a loop with an operand that no later kernel reads: both become one buffer, which the loop reads and
+ * writes element by element. The gradient of a model's logits, for example, needs no memory of its own. */
 #include "fuse/internal.h"
 
 #include <string.h>
 
 enum { NEVER = -1, WEIGHTS = INT32_MAX, SEVERAL = -2 };
 
-/* When kernels use a buffer: forward and backward one after the other; WEIGHTS: the weights pass does, too. */
+/* First and last kernel that use each buffer, numbered through forward and backward; WEIGHTS: the weights pass uses it. */
 typedef struct Reuse {
   StageKernels *k;
   int *first, *last;

@@ -203,8 +203,8 @@ static bool is_expensive(const Lowered *l) {
   return false;
 }
 
-/* A thread's registers that ptxas must not go below, lest it spill: what is kept from phase to phase and from row to row,
- * and what an element's expressions need beside it. Compiled models of tests/cuda/nvcc have shown the numbers. */
+/* Registers that a thread needs to run without spills: values kept from phase to phase and from row to row, and those of
+ * an element's expressions. The constants are measured: ptxas on the models of tests/cuda/nvcc. */
 static int64_t registers_of(const Lowered *l, const GpuLoop *m) {
   enum { FEWEST = 64, ELEMENT = 24, EXPENSIVE = 8 };
   int64_t kept = m->sums_in_memory ? 0 : count_sums(l);
@@ -214,7 +214,7 @@ static int64_t registers_of(const Lowered *l, const GpuLoop *m) {
   return all > FEWEST ? all : FEWEST;
 }
 
-/* Blocks that a multiprocessor should hold at once: its share of the launch, as far as registers are enough. */
+/* Blocks that a multiprocessor should hold at once: its share of the launch, limited by its registers. */
 static int resident_blocks(const Lowered *l, const GpuLoop *m) {
   int64_t warps = divide_up(m->x * m->y, WARP), fit = LANE_REGISTERS / registers_of(l, m) * PARTITIONS / warps;
   int64_t share = divide_up(m->blocks, MULTIPROCESSORS);

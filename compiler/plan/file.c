@@ -80,7 +80,7 @@ static void add_placement(Text *t, const Placement *at) {
     text_add(t, "\"backward\": true,\n  ");
 }
 
-/* Whether some stage may: what it has of gradients is not looked at. */
+/* Whether a stage may exchange in buckets, by its schedule and replicas. */
 static bool exchanges_in_buckets(const Pipeline *p) {
   const ScheduleTraits traits = schedule_traits(p->schedule);
   return traits.replicas && !traits.forward_only && pipeline_ranks(p) > p->n_stages;

@@ -22,7 +22,7 @@ typedef struct StagePlan {
   double send_bytes;       /* activations to the next stage, a microbatch */
   double send_seconds;     /* what their message is on its way, its link shared with those at once */
   double exchange_seconds; /* its stage's replicas', of a batch; 0: there is one, or none trains */
-  double hidden_seconds;   /* of that as much as passes beside the last backward pass */
+  double hidden_seconds;   /* the part of exchange_seconds that the last backward pass hides */
   Name spans, crosses; /* levels of a cluster: within which the stage's ranks are; that messages to the next part
                              cross. NULL: none was given, or there are no such */
   int64_t peak_bytes;  /* of one rank, all its chunks together, from its Allocation; chunks have the same */

@@ -198,7 +198,7 @@ int64_t largest_peak(const Plan *plan);
 /* ---- plan.c */
 /* Whether replicas may share the optimizer's state where memory asks for it: there may be some, and nobody said so. */
 bool planner_may_shard(const Planner *r);
-/* Whether updates take whole tensors: of these, replicas that share the optimizer's state exchange all gradients at once. */
+/* Whether updates take whole tensors. Replicas that share such an optimizer's state exchange all gradients at once. */
 bool updates_whole(const Planner *r);
 /* Nothing fits (plan NULL), or something is recomputed only to fit. */
 bool asks_for_memory(const Plan *plan, const PlanRequest *q);

@@ -124,8 +124,8 @@ double span_seconds(const Spans *s, const Copies *at, int first, int end, bool r
   return fmax(t.work + t.finish, t.pace);
 }
 
-/* Of what replicas exchange in buckets, what one backward pass cannot hide: no less than that is behind it, and with more
- * pieces a stage takes no less time. */
+/* A lower bound of the exchange's seconds that one backward pass cannot hide. It does not decrease as a stage gets more
+ * pieces. */
 static double least_exposed(const Spans *s, const Copies *at, int first, int end, double reduce) {
   const double backward = span_compute(s, first, end) - (s->forward[end] - s->forward[first]);
   return at->buckets && s->c->beside ? fmax(0, reduce - backward * s->c->share) : reduce;

@@ -20,9 +20,9 @@ Spans spans_make(const Costs *c);
 /* Seconds of a microbatch of the stage of pieces [first, end) at a place: replicas share a batch's microbatches, each
  * does the whole update, and they exchange gradients. */
 double span_seconds(const Spans *s, const Copies *at, int first, int end, bool recompute);
-/* Of what replicas of the pieces [first, end) exchange, in buckets of at least so many bytes: seconds of all; how many of
- * them pass beside the last backward pass, a bucket as soon as the pieces that it is of have gone backward. Where messages
- * take the rank's own time nothing passes beside it. */
+/* Seconds in which replicas of the pieces [first, end) exchange gradients, in buckets of at least `bucket` bytes. hidden:
+ * those beside the last backward pass. A bucket starts when its pieces have gone backward. On processors nothing is
+ * hidden, because messages take the rank's own time. */
 typedef struct SpanReduction {
   double all, hidden;
 } SpanReduction;

@@ -102,8 +102,8 @@ typedef struct Program {
   int64_t weights_lag;     /* turns by which DO_WEIGHTS follows DO_BACKWARD */
   int accumulators;        /* sets of gradient accumulators; batch t uses set t % accumulators */
   int exchanges;           /* exchanges that may be under way at once: sets of exchange buffers */
-  int64_t bucket;          /* the batch's last DO_BACKWARD exchanges gradients as soon as it has completed so
-                            many bytes; DO_EXCHANGE does the rest. 0: all of it */
+  int64_t bucket;          /* bytes: the batch's last DO_BACKWARD starts an exchange whenever it has completed
+                            that many; DO_EXCHANGE starts the last. 0: DO_EXCHANGE exchanges everything */
   Slots slots[MAX_CHUNKS]; /* by chunk */
   Loop loop[N_LOOPS];
 } Program;
@@ -214,8 +214,8 @@ const char *action_name(Action a);
 /* Of a part of the model (pipeline.h): seconds of one turn's forward, backward (with split_backward: without its
  * weights' gradients), recomputation, weights' gradients; of one message between this part and the next, either way.
  * Of a rank, at its first part: seconds of an update, of reducing a batch's gradients among replicas, of gathering the
- * parts of the weights that they updated (sharded); hidden, as much of reducing as passes beside the batch's last backward
- * pass where links are free; jitter, the relative standard deviation of work on turns, from numbers that are the same in every run. Arrays are by part. */
+ * parts of the weights that they updated (sharded); hidden, the part of reducing that a batch's last backward pass hides
+ * if links are free; jitter, the relative standard deviation of work on turns, from numbers that are the same in every run. Arrays are by part. */
 typedef struct StageTimes {
   double forward, backward, recompute, weights, send;
   double update, reduce, gather, jitter, hidden;

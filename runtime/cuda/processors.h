@@ -2,10 +2,10 @@
 #ifndef PD_PROCESSORS_H
 #define PD_PROCESSORS_H
 
-/* Binds the calling thread, and so those that it starts from now on, to the processors beside the device, unless the launcher
- * has bound this process to some. */
+/* Binds the calling thread, and the threads that it starts later, to the processors beside the device, unless the launcher
+ * has bound this process. */
 void pd_processors_bind(int device);
-int pd_processors_given(void); /* to this process at its start; 0: not known */
-int pd_processors(void);       /* of these, after binding; 0: not known */
+int pd_processors_given(void); /* number of processors of this process at its start; 0: not known */
+int pd_processors(void);       /* the same after binding */
 
 #endif

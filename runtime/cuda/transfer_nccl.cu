@@ -41,7 +41,7 @@ static nccl_transfer *transfers;
   pd_fail("cannot %s: NCCL: %s (%s)", what, ncclGetErrorString(status), ncclGetLastError(l->comm));
 }
 
-/* Calls NCCL on the line's communicator. Where NCCL_COMM_BLOCKING=0 has it not block, the call ends here all the same. */
+/* Calls NCCL on the line's communicator and waits for the call's end, also if NCCL_COMM_BLOCKING=0 lets it return early. */
 template <typename Call> static void call(const nccl_line *l, const char *what, Call call_nccl) {
   char waited[128];
   snprintf(waited, sizeof waited, "to %s", what);

@@ -21,7 +21,7 @@ struct pd_transfer {
   cudaStream_t side;
 };
 
-/* What a line is for: messages between two ranks of neighbouring stages, or what all ranks of a group exchange. */
+/* The use of a line: messages between two ranks of neighbouring stages, or exchanges of all ranks of a group. */
 enum pd_line_use { PD_OF_STAGES, PD_OF_GROUP };
 
 /* transfer.h says what the functions do; open's last parameter is the side's stream. */

@@ -113,7 +113,7 @@ bool pd_read_tokens(const struct pd_array *a, int64_t first, int64_t n, int64_t 
   return true;
 }
 
-/* n neighbours. Bytes, of which images are, are converted many at a time. */
+/* Converts n neighbouring elements. Bytes, the type of images, are converted by vector instructions. */
 static void read_row(const char *p, enum pd_element type, int64_t n, float *restrict to) {
   const uint8_t *restrict byte = (const uint8_t *)p;
   int bytes = pd_element_bytes(type);
