@@ -265,6 +265,16 @@ options_are_checked() {
                "--arch sm_75"; do
     expect 2 "$pdc" -S $wrong "$source/models/mlp.pdm"
   done
+  echo garbage >measured
+  expect 1 "$pdc" profile --target cuda --measured measured "$source/models/mlp.pdm"
+  contains err "printed 'garbage', which is no measurement .PD0604"
+  : >measured
+  expect 1 "$pdc" profile --target cuda --measured measured "$source/models/mlp.pdm"
+  contains err "did not measure .*PD0604"
+  expect 1 "$pdc" profile --target cuda --measured none "$source/models/mlp.pdm"
+  contains err "cannot read 'none': .*PD0601"
+  expect 2 "$pdc" --target cuda --measured measured "$source/models/mlp.pdm"
+  expect 2 "$pdc" profile -S --target cuda --measured measured "$source/models/mlp.pdm"
   for code in PD0609 PD0613; do
     expect 0 "$pdc" explain $code
   done
