@@ -165,7 +165,8 @@ class Work:
             if status == 0:
                 raise Failed("it ended with status 0 without its second rank")
             return {"message": f"ended {time.monotonic() - killed:.1f} s after its second rank was killed"}
-        return Task("ranks", "checks", "ranks.killed", action, CHECK_SECONDS, ("ranks.pipeline.f32",))
+        # Alone: it looks for a process of this program, which a check may run, too.
+        return Task("ranks", "checks", "ranks.killed", action, CHECK_SECONDS, ("ranks.pipeline.f32",), True)
 
     def kernel_tests(self):
         for test in self.manifest["kernels"]:
