@@ -9,6 +9,7 @@ import shutil
 import signal
 import subprocess
 import tempfile
+import threading
 
 LIBRARIES = {"cublasLt": "cublasLt.h", "cudnn": "cudnn.h", "nccl": "nccl.h"}
 # Programs do without these; of runtime/cuda, the sources that are left out where one is missing, and of tests/gpu the one
@@ -47,6 +48,8 @@ def own_environment(environment=None):
 
 
 running = set() # processes, each the first of a group of its own
+starting = threading.Lock()
+stopping = False # no process starts any more
 
 
 def stop(process):
@@ -58,18 +61,24 @@ def stop(process):
 
 
 def stop_all():
-    for process in list(running):
-        stop(process)
+    global stopping
+    with starting:
+        stopping = True
+        for process in running:
+            stop(process)
 
 
 def run(command, seconds, cwd=None, environment=None):
     """What it printed, both streams together; Failed with the end of it otherwise."""
-    try:
-        process = subprocess.Popen(command, cwd=cwd, env=own_environment(environment), start_new_session=True,
-                                   stdout=subprocess.PIPE, stderr=subprocess.STDOUT, errors="replace", text=True)
-    except OSError as cause:
-        raise Failed(f"{command[0]}: {cause.strerror}") from None
-    running.add(process)
+    with starting:
+        if stopping:
+            raise Late("this run ends")
+        try:
+            process = subprocess.Popen(command, cwd=cwd, env=own_environment(environment), start_new_session=True,
+                                       stdout=subprocess.PIPE, stderr=subprocess.STDOUT, errors="replace", text=True)
+        except OSError as cause:
+            raise Failed(f"{command[0]}: {cause.strerror}") from None
+        running.add(process)
     try:
         printed, _ = process.communicate(timeout=max(seconds, 1))
     except subprocess.TimeoutExpired:
@@ -77,7 +86,8 @@ def run(command, seconds, cwd=None, environment=None):
         printed, _ = process.communicate()
         raise Late(f"not done after {seconds:.0f} s: {tail(printed)}") from None
     finally:
-        running.discard(process)
+        with starting:
+            running.discard(process)
     if process.returncode != 0:
         raise Failed(f"exit status {process.returncode}: {tail(printed)}")
     return printed
