@@ -222,10 +222,13 @@ const char *cc_version(const Options *o, const Toolchain *t) {
 }
 
 static char *read_measured(const char *path) {
-  char *printed = read_file(path, NULL);
+  size_t n = 0;
+  char *printed = read_file(path, &n);
   if (!printed)
     error_at(NO_SPAN, "PD0601", "cannot read '%s': %s", path, strerror(errno));
-  return printed;
+  else if (strlen(printed) != n)
+    error_at(NO_SPAN, "PD0604", "'%s' is no output of a profiling program: it has a byte that is zero", path);
+  return printed && strlen(printed) == n ? printed : NULL;
 }
 
 char *cc_run(const Options *o, const char *text) {

@@ -341,6 +341,6 @@ char *emit_profile(const ProfileTask *task) {
   dialect->print_start(&out, task, bytes + 4096, now);
   text_add(&out, "%s%s%s%s    fflush(stdout);\n  }\n", setup.n ? setup.at : "", dialect->before, main_loop,
            dialect->each);
-  text_add(&out, "%s  return 0;\n}\n", dialect->end);
+  text_add(&out, "%s  if (argc == 1)\n    puts(\"end %s\");\n  return 0;\n}\n", dialect->end, task->target);
   return out.at;
 }

@@ -116,8 +116,24 @@ static bool read_line(const char *line, size_t n, Measurements *out) {
   return true;
 }
 
-static bool read_measurements(const char *printed, Measurements *out) {
-  for (const char *line = printed; *line;) {
+/* The output's last line says that it is whole, and for which target and precision; what stands before it, or NULL after a
+ * diagnostic. */
+static const char *without_end(const char *printed, const char *target) {
+  const char *end = format("end %s\n", target);
+  size_t n = strlen(printed), length = strlen(end);
+  bool whole =
+      n >= length && !strcmp(printed + n - length, end) && (n == length || printed[n - length - 1] == '\n');
+  if (whole)
+    return format("%.*s", (int)(n - length), printed);
+  Diagnostic *d =
+      error_at(NO_SPAN, "PD0604", "the profiling program's output does not end with the line 'end %s'", target);
+  help(d, "it is cut short, or of a program for another target or precision");
+  return NULL;
+}
+
+static bool read_measurements(const char *printed, const char *target, Measurements *out) {
+  printed = without_end(printed, target);
+  for (const char *line = printed; line && *line;) {
     size_t n = strcspn(line, "\n");
     if (!read_line(line, n, out)) {
       error_at(NO_SPAN, "PD0604", "the profiling program printed '%.*s', which is no measurement",
@@ -126,6 +142,8 @@ static bool read_measurements(const char *printed, Measurements *out) {
     }
     line += n + (line[n] == '\n');
   }
+  if (!printed)
+    return false;
   if ((!out->algorithms.n || out->cublaslt.device) && (!out->attentions.n || out->cudnn.device))
     return true;
   error_at(NO_SPAN, "PD0604", "the profiling program did not say whose algorithms it measured");
@@ -283,6 +301,7 @@ static bool prepare(Job *j, const Graph *g, const Pieces *p, const PlanRequest *
   }
   j->task = (ProfileTask){.stages = stages, .allocations = allocations, .n = n};
   j->task.link = request->spill && r->rates->host > 0;
+  j->task.target = profile_target(&r->target);
   choose_processes(r, &j->task);
   choose_update(g, &j->task);
   return true;
@@ -313,6 +332,23 @@ static bool print_table(const Job *job, const Timings *timings, FILE *out) {
   return profile_table(&t, out);
 }
 
+/* A GPU's program names its device. --measured's may be another than this machine's: then it is that of one GPU. False
+ * after a diagnostic: it is no device of --arch. */
+static bool name_machine(ProfileSignature *s, const Measurements *measured, const char *arch) {
+  const char *device = measured->cublaslt.device;
+  if (!device)
+    return true;
+  const DeviceKind *kind = kind_of_model(device);
+  if (arch && kind && kind->arch != (int)strtol(arch + strlen("sm_"), NULL, 10)) {
+    error_at(NO_SPAN, "PD0604", "the profiling program ran on '%s', of sm_%d, not of %s", device, kind->arch,
+             arch);
+    return false;
+  }
+  if (strncmp(s->machine, device, strlen(device)) != 0)
+    s->machine = internf("%s, 1 GPU", device);
+  return true;
+}
+
 bool profile_make(const Graph *g, const Pieces *p, const PlanRequest *request, const char *out_path,
                   ProfileRun run, void *context, FILE *table) {
   Job job;
@@ -322,10 +358,12 @@ bool profile_make(const Graph *g, const Pieces *p, const PlanRequest *request, c
   const Planner *r = &job.planner;
   char *printed = run(context, emit_profile(&job.task));
   Measurements measured = {0};
-  if (!printed || !read_measurements(printed, &measured))
+  if (!printed || !read_measurements(printed, job.task.target, &measured))
     return false;
   const Timings *timings = &measured.timings;
   Profile profile = {.file = intern(out_path), .signature = profile_signature(g, p, r->target, request->compiler)};
+  if (!name_machine(&profile.signature, &measured, request->arch))
+    return false;
   profile.update = timing_named(timings, "update");
   profile.apart = timing_named(timings, "apart");
   profile.norm = timing_named(timings, "norm");

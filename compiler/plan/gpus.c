@@ -42,11 +42,11 @@ static Rates rates(const DeviceKind *kind, const Target *t) {
                  .threads = 1};
 }
 
-/* As the driver names them. */
+/* As the driver names them; "": there is none. */
 static Name machine(void) {
   size_t n;
   Name model = model_of_machine(&n);
-  return internf("%s, %zu GPU%s", model ? model : "unknown", n, n == 1 ? "" : "s");
+  return n == 0 ? intern("") : internf("%s, %zu GPU%s", model ? model : "unknown", n, n == 1 ? "" : "s");
 }
 
 static Name library(void) { return intern(""); } /* the driver's and the toolkit's versions are the compiler's */

@@ -1,5 +1,7 @@
 /* From a request to a plan: chosen, or taken from a file and priced anew. */
 #include <math.h>
+#include <stdlib.h>
+#include <string.h>
 
 #include "plan/candidate.h"
 
@@ -9,6 +11,7 @@ static bool read_costs(Planner *r) {
     return true;
   const Profiled of = q->profiled ? *q->profiled : (Profiled){r->g, r->p};
   ProfileSignature now = profile_signature(of.g, of.p, r->target, q->compiler);
+  now.arch = q->arch ? (int)strtol(q->arch + strlen("sm_"), NULL, 10) : 0;
   r->profile = profile_read(q->profile, of.p, &now, q->cluster != NULL);
   if (r->profile && !r->profile->device && !r->target.workspaces)
     r->target.workspaces = profile_workspaces(r->profile);

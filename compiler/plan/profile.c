@@ -47,15 +47,14 @@ Name line_of(const char *path, const char *key) {
   return internf("%.*s", (int)strcspn(from, "\n"), from);
 }
 
-/* "cuda bf16" */
-static Name target_text(const Backend *b, const Target *target) {
-  return internf("%s %s", b->name, numbers_name(target));
+Name profile_target(const Target *target) {
+  return internf("%s %s", backend_of(target)->name, numbers_name(target));
 }
 
 ProfileSignature profile_signature(const Graph *g, const Pieces *p, Target target, const char *compiler) {
   const Backend *b = backend_of(&target);
   return (ProfileSignature){.model = model_hash(g, p),
-                            .target = target_text(b, &target),
+                            .target = profile_target(&target),
                             .machine = b->device->machine(),
                             .threads = target.threads,
                             .compiler = intern(compiler ? compiler : ""),
@@ -203,8 +202,12 @@ static bool read_signature(const JsonPlace *top, ProfileSignature *s) {
   if (!model || !target || !machine || !compiler || !library ||
       !json_get_int(&at, "threads", 1, 1 << 20, &threads))
     return false;
-  *s = (ProfileSignature){intern(model), intern(target),   intern(machine),
-                          (int)threads,  intern(compiler), intern(library)};
+  *s = (ProfileSignature){.model = intern(model),
+                          .target = intern(target),
+                          .machine = intern(machine),
+                          .threads = (int)threads,
+                          .compiler = intern(compiler),
+                          .library = intern(library)};
   return true;
 }
 
@@ -214,7 +217,7 @@ static bool target_of(Name text, Target *to) {
       *to = (Target){.backend = *b,
                      .precision = (Precision)(i / N_RESIDUALS),
                      .residual = (Residual)(i % N_RESIDUALS)};
-      if (text == target_text(*b, to))
+      if (text == profile_target(to))
         return true;
     }
   return false;
@@ -242,14 +245,18 @@ static bool find_device(int file, Profile *profile) {
 static bool applies(int file, const ProfileSignature *has, const ProfileSignature *now, bool elsewhere) {
   Diagnostic *d = NULL;
   Span where = {.file = file};
+  const DeviceKind *kind = kind_of_model(has->machine); /* of a GPU's profile */
   if (has->model != now->model)
     d = error_at(where, "PD0508", "the profile is of another model, or of other sizes of this one");
   else if (elsewhere)
     return true;
   else if (has->target != now->target)
     d = error_at(where, "PD0508", "the profile is of another target: '%s', not '%s'", has->target, now->target);
-  else if (has->machine != now->machine)
+  else if (*now->machine && has->machine != now->machine)
     d = error_at(where, "PD0508", "the profile is of another machine: '%s', not '%s'", has->machine, now->machine);
+  else if (!*now->machine && now->arch && kind && kind->arch != now->arch)
+    d = error_at(where, "PD0508", "the profile is of '%s', of sm_%d, not of sm_%d", has->machine, kind->arch,
+                 now->arch);
   else if (has->threads != now->threads)
     d = error_at(where, "PD0508", "the profile is of %d thread%s a rank, not %d", has->threads,
                  has->threads == 1 ? "" : "s", now->threads);

@@ -12,7 +12,8 @@
 typedef struct ProfileSignature {
   Name model;    /* SHA-256 of the nodes, their shapes and attributes, and the pieces */
   Name target;   /* "c f32", "cuda bf16" */
-  Name machine;  /* processor or GPU and how many */
+  Name machine;  /* processor or GPU and how many; "": this machine has no GPU, and `arch` is planned for */
+  int arch;      /* 90 of sm_90, 0: not asked for; no part of a file */
   int threads;   /* of one rank */
   Name compiler; /* version line of the compiler; "" when not known */
   Name library;  /* oneDNN's version; on GPUs "" */
@@ -50,6 +51,7 @@ typedef struct Profile {
   Rates rates;                    /* ... and its rates, from which seconds are scaled */
 } Profile;
 
+Name profile_target(const Target *target); /* "cuda bf16" */
 ProfileSignature profile_signature(const Graph *g, const Pieces *p, Target target, const char *compiler);
 char *profile_write(const Profile *profile, const Pieces *p); /* the file's text */
 /* NULL after a diagnostic that names what is wrong or differs. elsewhere: the plan is not for this machine, so that it

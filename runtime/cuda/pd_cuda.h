@@ -111,12 +111,12 @@ template <typename... P> inline void pd_graph(void (*pass)(P...), std::type_iden
 /* Blocks of a grid along y, of which CUDA has at most 65535 (2^31 - 1 along x). pd_grid_part: for a kernel whose blocks
  * loop over n in steps of gridDim.y. pd_grid_all: for a kernel that has a block for each of n; ends the launch above the
  * limit. */
-enum { PD_GRID_MOST = 65535 };
+constexpr int64_t PD_GRID_MOST = 65535;
 inline unsigned pd_grid_part(int64_t n) { return static_cast<unsigned>(n < PD_GRID_MOST ? n : PD_GRID_MOST); }
 inline unsigned pd_grid_all(int64_t n, const char *what) {
   if (n > PD_GRID_MOST)
     pd_fail("%s is too large for its kernel: a grid of %lld blocks along y, where CUDA has at most %d", what,
-            (long long)n, PD_GRID_MOST);
+            (long long)n, static_cast<int>(PD_GRID_MOST));
   return static_cast<unsigned>(n);
 }
 

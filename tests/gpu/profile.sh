@@ -18,7 +18,8 @@ measure() {
   "$pdc" profile -S --target cuda --precision "$precision" -o program/stage0.cu "$@" "$model" &&
     sh "$compile" program && program/stage0 >times && program/stage0 --table >table ||
     { complain "$model does not run"; return; }
-  sed '/_device \|^at_home \|^algorithm \|^library \|^attention \|^cudnn /d' times >kernels
+  [ "$(tail -n 1 times)" = "end cuda $precision" ] || complain "the output has no end"
+  sed '/^end /d; /_device \|^at_home \|^algorithm \|^library \|^attention \|^cudnn /d' times >kernels
   grep '_device ' times >link
   grep '^at_home ' times >home
   grep '^algorithm ' times >algorithms

@@ -43,7 +43,10 @@ class Report:
             self.content[kind].append(entry)
             if state == "failed":
                 self.content["ok"] = False
-            self.write()
+            try:
+                self.write()
+            except OSError as cause: # a full disk costs the file, not the run
+                print(f"cannot write {self.path}: {cause.strerror}", flush=True)
             if state != "ok" or kind != "builds":
                 last = message.strip().splitlines()[-1:] or [""]
                 print(f"{self.content['seconds']:6.1f} s  {state:9} {name:34} {last[0][:150]}", flush=True)

@@ -226,6 +226,46 @@ class Machines(unittest.TestCase):
             self.assertEqual(words[1:], ["--oversubscribe", "--bind-to", "none"] if more else [])
 
 
+class Mistakes(unittest.TestCase):
+    """Of whoever starts `prepare` or `run`."""
+
+    def setUp(self):
+        self.folder = tempfile.mkdtemp()
+        self.addCleanup(shutil.rmtree, self.folder)
+
+    def said(self, *command):
+        done = subprocess.run([os.path.join(HERE, command[0]), *command[1:]], capture_output=True, text=True)
+        self.assertNotIn("Traceback", done.stderr)
+        return done.returncode, done.stdout + done.stderr
+
+    def test_results_that_have_no_profile(self):
+        path = os.path.join(self.folder, "result.json")
+        entry = {"name": "gpt2.bf16.2.profile", "state": "not done"}
+        for text, expected in (("{", "is no result file"), ("{}", "is no result file"), (None, "cannot read"),
+                               (json.dumps({"machine": {}, "measurements": [entry]}), "has no result")):
+            if text is not None:
+                with open(path, "w") as file:
+                    file.write(text)
+            elif os.path.exists(path):
+                os.remove(path)
+            status, said = self.said("prepare", "--build", BUILD, "--build-only", "--small", "--only", "gpt2.bf16.2",
+                                     "--tuned", path, os.path.join(self.folder, "kit"))
+            self.assertEqual(status, 1)
+            self.assertIn(f"FAILED: tuned: ", said)
+            self.assertIn(expected, said)
+            self.assertTrue(os.path.exists(os.path.join(self.folder, "kit/manifest.json")))
+
+    def test_nothing_has_such_a_name(self):
+        status, said = self.said("prepare", "--build", BUILD, "--only", "none", os.path.join(self.folder, "kit"))
+        self.assertEqual((status, "no program has such a name" in said), (2, True))
+
+    def test_a_result_file_that_cannot_be_written(self):
+        kit = os.path.join(self.folder, "kit")
+        self.said("prepare", "--build", BUILD, "--only", "golden.pointwise.f32", kit)
+        done = subprocess.run([f"{kit}/run", "--json", "/none/such/file"], capture_output=True, text=True)
+        self.assertEqual((done.returncode, "cannot write" in done.stderr), (2, True))
+
+
 class Reports(unittest.TestCase):
     """What `run` says of outcomes that no machine here has."""
 

@@ -5,6 +5,7 @@ import functools
 import glob
 import importlib.util
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -190,7 +191,10 @@ class Toolchain:
     def architecture(self):
         """This machine's GPU's: sm_90."""
         text = run(["nvidia-smi", "--query-gpu=compute_cap", "--format=csv,noheader"], 30)
-        return "sm_" + text.split()[0].replace(".", "")
+        found = re.match(r"(\d+)\.(\d+)\s", text)
+        if not found:
+            raise Missing(f"nvidia-smi names no GPU: {tail(text, 200)}")
+        return f"sm_{found.group(1)}{found.group(2)}"
 
     @functools.cached_property
     def gpus(self):
