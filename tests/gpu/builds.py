@@ -10,7 +10,7 @@ BUILD_SECONDS = 300 # limit of one compiler run
 
 
 class Jobs:
-    """Jobs that start when those they depend on have ended; of those that may start, the one of least rank does."""
+    """Jobs with dependencies. A job may start when all that it depends on have ended; the least rank starts first."""
 
     def __init__(self, workers):
         self.ready, self.number, self.stopped = [], 0, False

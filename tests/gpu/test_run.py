@@ -124,7 +124,7 @@ class Prepared(unittest.TestCase):
         self.check_tuned(name, found[f"{name}.profile"])
 
     def check_tuned(self, name, profile):
-        """What was measured becomes another program, which is measured beside the first."""
+        """A profile becomes a tuned program, which is measured beside the first."""
         self.assertNotIn("pd: ", profile["printed"])
         result = os.path.join(self.folder, "result.json")
         with open(result, "w") as file:

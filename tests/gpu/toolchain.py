@@ -287,7 +287,7 @@ class Toolchain:
              *self.libraries(), *self.link_words(), "-lpthread", "-lm"], seconds)
 
     def link_words(self):
-        """What mpicc adds, as nvcc takes it: it splits words for the host compiler at commas."""
+        """mpicc's words for nvcc, which splits words for the host compiler at commas."""
         found = []
         for word in self.mpi_words[1]:
             if word.startswith("-Wl,"):

@@ -1,4 +1,4 @@
-"""What `run` does beside building: tasks in their order of worth, and the loop that works them off."""
+"""Tasks of `run`, in their order of worth, and the loop that works them off."""
 import concurrent.futures
 import dataclasses
 import json
