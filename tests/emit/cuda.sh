@@ -265,10 +265,13 @@ options_are_checked() {
                "--arch sm_75"; do
     expect 2 "$pdc" -S $wrong "$source/models/mlp.pdm"
   done
-  echo garbage >measured
+  printf 'garbage\nend cuda f32\n' >measured
   expect 1 "$pdc" profile --target cuda --measured measured "$source/models/mlp.pdm"
   contains err "printed 'garbage', which is no measurement .PD0604"
   : >measured
+  expect 1 "$pdc" profile --target cuda --measured measured "$source/models/mlp.pdm"
+  contains err "does not end with the line 'end cuda f32' .PD0604"
+  echo 'end cuda f32' >measured
   expect 1 "$pdc" profile --target cuda --measured measured "$source/models/mlp.pdm"
   contains err "did not measure .*PD0604"
   expect 1 "$pdc" profile --target cuda --measured none "$source/models/mlp.pdm"

@@ -22,8 +22,9 @@ static char *pretend_rates(void *context, const char *text) {
   const Best *best = context;
   int calls = 0;
   assert_non_null(strstr(text, "pd_memory_rate"));
-  return format("%sproducts %.17g\noperations %.17g\nmemory %.17g\n", pretend(&calls, text), best->products,
-                best->products, best->memory);
+  const char *printed = format("%sproducts %.17g\noperations %.17g\nmemory %.17g\n", pretend_kernels(&calls, text),
+                               best->products, best->products, best->memory);
+  return with_end(printed, text);
 }
 
 static char *table_of(Best best) {
@@ -143,9 +144,29 @@ static void a_program_that_fails_is_diagnosed(void **unused) {
   diagnostics_flush();
 }
 
-static char *print_nonsense(void *context, const char *text) {
-  (void)text;
-  return context;
+static char *print_nonsense(void *context, const char *text) { return with_end(context, text); }
+
+/* All of it but the last `context` bytes. */
+static char *print_cut_short(void *context, const char *text) {
+  int calls = 0;
+  char *all = pretend(&calls, text);
+  all[strlen(all) - *(const size_t *)context] = 0;
+  return all;
+}
+
+static char *print_of_bf16(void *context, const char *text) {
+  return format("%send c bf16\n", pretend_kernels(context, text));
+}
+
+static void outputs_without_their_end_are_refused(void **unused) {
+  (void)unused;
+  PlanRequest q = request();
+  int before = error_count(), calls = 0;
+  for (size_t cut = 1; cut < 40; cut++)
+    assert_false(profile_make(graph, &pieces, &q, "/tmp/never-written.json", print_cut_short, &cut, NULL));
+  assert_false(profile_make(graph, &pieces, &q, "/tmp/never-written.json", print_of_bf16, &calls, NULL));
+  assert_int_equal(error_count(), before + 40);
+  diagnostics_flush();
 }
 
 static void nonsense_is_no_measurement(void **unused) {
@@ -413,6 +434,7 @@ int main(void) {
       cmocka_unit_test(equal_blocks_cost_the_same),
       cmocka_unit_test(a_program_that_fails_is_diagnosed),
       cmocka_unit_test(nonsense_is_no_measurement),
+      cmocka_unit_test(outputs_without_their_end_are_refused),
       cmocka_unit_test(plans_use_measured_costs),
       cmocka_unit_test(updates_cost_what_was_measured),
       cmocka_unit_test(the_link_is_measured),

@@ -42,7 +42,16 @@ static void pretend_products(Text *t, const Kernel *k, int64_t b) {
   text_add(t, "attention 1 - 0 3e-05 4e-05 forward [1, 1]\n");
 }
 
-static char *pretend(void *context, const char *text) {
+/* With the line in which the program's output ends, by its text. */
+static char *with_end(const char *printed, const char *text) {
+  static const char head[] = "puts(\"end ";
+  const char *end = strstr(text, head);
+  assert_non_null(end);
+  end += strlen("puts(\"");
+  return format("%s%.*s\n", printed, (int)strcspn(end, "\""), end);
+}
+
+static char *pretend_kernels(void *context, const char *text) {
   const int64_t sizes[] = {1, 2, 3, 4, 6, 12};
   int *calls = context;
   (*calls)++;
@@ -61,6 +70,8 @@ static char *pretend(void *context, const char *text) {
   }
   return t.at;
 }
+
+static char *pretend(void *context, const char *text) { return with_end(pretend_kernels(context, text), text); }
 
 static PlanRequest request(void) {
   return (PlanRequest){
