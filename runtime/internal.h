@@ -333,11 +333,11 @@ struct pd_stretch {
   size_t at, n;
 };
 int pd_runs_of_shard(int bucket, int replica, const struct pd_stretch **runs);
-/* The sum of a bucket of the replicas' accumulators of batch t, where they do not see each other's, in two rounds of
- * messages: the first brings everyone's share of this rank's shard, the second, once the first has passed, adds them up and
- * spreads the sum: of replicas that share the optimizer's state only of parameters that other stages hold, too. Each
- * function leaves a round's messages, at most pd_reduce_messages() (0: there are no others) of pd_reduce_bytes(), and how
- * many. */
+/* Sums a bucket of the replicas' accumulators of batch t, without shared memory, in two rounds of messages. The first
+ * brings each replica's gradients of this rank's shard. The second, once the first has passed, adds them up and sends the
+ * sum back. Replicas that share the optimizer's state send back only parameters that other stages hold, too. Each function
+ * writes a round's messages to `to` and returns their number, at most pd_reduce_messages() of pd_reduce_bytes() each;
+ * pd_reduce_messages() is 0 without other replicas. */
 struct pd_message;
 void pd_reduce_start(void);
 int pd_reduce_messages(void);

@@ -20,8 +20,9 @@ struct spans {
   size_t floats; /* of all */
 };
 
-static struct spans *summed, *spread; /* by bucket and replica: what it adds up; what of that goes back to all */
-static size_t room;                   /* floats of a replica's shards of all buckets, as received */
+static struct spans *summed,
+    *spread;        /* by bucket and replica: gradients that it adds up; sums that it sends back */
+static size_t room; /* floats of a replica's shards of all buckets, as received */
 
 static size_t to_lines(size_t floats) { return (floats + LINE - 1) / LINE * LINE; }
 

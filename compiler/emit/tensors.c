@@ -130,7 +130,7 @@ static void chunk_part_line(Emit *e, BufferKind kind, SectionKind section, int c
   text_list(&e->out, 3, "  {", &fields, "},\n");
 }
 
-/* What a recomputation writes of what was sent. */
+/* The slot to which a recomputation writes values that were sent before. */
 static void extra_slot_line(Emit *e, int chunk) {
   const char *part = chunk_member(e, BUFFER_SENT, chunk), *slots = chunk_slots(e, BUFFER_SENT, chunk);
   if (e->allocation->chunk_section[SECTION_SENT][chunk].copies > e->p->slots[chunk].sent)

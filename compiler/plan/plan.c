@@ -164,12 +164,14 @@ bool asks_for_memory(const Plan *plan, const PlanRequest *q) {
   return any;
 }
 
-/* Said in vain. */
-static void tell_not_sharded(const Planner *r, const Plan *plan) {
-  if (!r->request->shard_optimizer || is_sharded(plan))
+/* Warns of options that replicas alone have a use for. */
+static void tell_no_replicas(const Planner *r, const Plan *plan) {
+  const bool shards = r->request->shard_optimizer && !is_sharded(plan);
+  if (!shards && !(r->request->bucket && form_is_plain(&plan->pipeline)))
     return;
-  Diagnostic *d =
-      warning_at(NO_SPAN, "PD0512", "--shard-optimizer: no stage has replicas that could share a state");
+  Diagnostic *d = warning_at(NO_SPAN, "PD0512", "%s",
+                             shards ? "--shard-optimizer: no stage has replicas that could share a state"
+                                    : "--bucket: no stage has replicas that exchange gradients");
   help(d, "'--replicas 2' runs every stage on two ranks");
 }
 
@@ -205,7 +207,7 @@ static Plan *tell(const Attempt *a, Plan **runners_up, int n) {
     runners_up[i] = a->runners_up[i];
   name_devices(r, a->plan);
   choose_algorithms(r, a->plan);
-  tell_not_sharded(r, a->plan);
+  tell_no_replicas(r, a->plan);
   tell_unused_ranks(r, a->plan);
   tell_scaled(r);
   if (!r->request->microbatch)

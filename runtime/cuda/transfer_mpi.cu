@@ -12,7 +12,7 @@
 #include <cstring>
 
 enum { PIECE = 1 << 20, DEPTH = 4 }; /* bytes, the same at both ends; buffers of a message ... */
-enum { BUFFERS = 256 };              /* ... fewer where a transfer has so many messages: but one each */
+enum { BUFFERS = 256 };              /* of a transfer: with more messages each has fewer, but at least one */
 
 struct staged_line : pd_line {
   MPI_Comm comm;

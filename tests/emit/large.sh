@@ -4,7 +4,7 @@
 . "${0%/*}/common.sh"
 . "$source/tests/emit/compiler.sh"
 
-# Prints the lines with an int that is no constant-sized loop's, of kernels with a buffer of more than 2^31 elements.
+# Prints lines with an int in kernels that have a buffer of more than 2^31 elements. An int that counts to a constant is left out.
 narrow_lines() {
   awk '/^static __global__/ { lines = ""; wide = 0; in_kernel = 1 }
        in_kernel {

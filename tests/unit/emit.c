@@ -46,7 +46,7 @@ static void test_names_are_unique(void **state) {
       assert_true(taken.at[i] != taken.at[j]);
 }
 
-/* What a header declares is free within functions only, and no number makes a name that is not free. */
+/* Names that headers declare are used within functions only. Numbering a name never gives such a name. */
 static void test_names_of_headers(void **state) {
   (void)state;
   Names taken = {0};

@@ -235,7 +235,7 @@ static void what_has_no_slices_is_left(void) {
     compute(c, 0);
     std::vector<Told> plan = told();
     pd_time_attentions(false);
-    expect(plan.size() == 1 && plan[0].name.find("forward") == 0, "a workspace over the limit is told");
+    expect(plan.size() == 1 && plan[0].name.find("forward") == 0, "a plan over the workspace limit is printed");
   }
 }
 
