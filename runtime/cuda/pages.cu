@@ -1,12 +1,17 @@
-/* Pages of memory that come to addresses of the arena and go: memory is got once, at the start, as so many pages, and each
- * is where it is needed. A page in which several blocks stand stays until the last of them has gone. */
+/* Device memory that moves between addresses of the arena. CUDA's driver takes as long to map 2 MiB as 128 MiB, so each block gets
+ * one piece of memory, of its own size. A free piece of another size is given back and allocated anew: the device's memory
+ * has pages, and no holes. A page in which several blocks stand is a piece of its own, and stays until the last of them has
+ * left. */
 #include "pages.h"
 
 #include "internal.h"
 #include "pd_cuda.h"
 #include "spill.h"
 
+#include <algorithm>
 #include <cuda.h>
+#include <iterator>
+#include <map>
 #include <vector>
 
 /* The driver's functions: found by name, so that programs which do not spill need no more of the driver than others. */
@@ -21,13 +26,17 @@ static struct {
   decltype(&cuMemSetAccess) allow;
 } driver;
 
+typedef CUmemGenericAllocationHandle Memory;
 struct Page {
   int standing; /* blocks that are in memory and stand in it, and what never leaves as one more */
-  CUmemGenericAllocationHandle memory;
+  int blocks;   /* that may stand in it */
+  size_t piece; /* pages of the piece of memory that begins here; 0: none does */
+  Memory memory;
 };
 
-static std::vector<Page> pages;                          /* of the arena, from its beginning */
-static std::vector<CUmemGenericAllocationHandle> unused; /* memory of no page */
+static std::vector<Page> pages;              /* of the arena, from its beginning */
+static std::multimap<size_t, Memory> unused; /* by its pages */
+static size_t n_unused;                      /* pages */
 static CUmemAllocationProp kind;
 
 static size_t page_bytes() { return pd.stage->spilled->page; }
@@ -98,73 +107,112 @@ static void find_lasting() {
   }
 }
 
-static void put(size_t page, CUmemGenericAllocationHandle memory) {
-  pages[page].memory = memory;
-  check(driver.map(address(page), page_bytes(), 0, memory, 0), "give memory to a page");
+static size_t first_page(size_t offset) { return offset / page_bytes(); }
+static size_t end_page(size_t offset, size_t bytes) { return (offset + bytes - 1) / page_bytes() + 1; }
+
+static void count_blocks() {
+  for (int i = 0; i < pd_spill_blocks.n; i++) {
+    const pd_block &b = pd_spill_blocks.at[i].block;
+    for (size_t page = first_page(b.offset); page < end_page(b.offset, b.bytes); page++) pages[page].blocks++;
+  }
 }
 
-static void allow(size_t first, size_t end) {
+static bool allocate(size_t n) {
+  Memory memory;
+  if (driver.create(&memory, n * page_bytes(), &kind, 0) != CUDA_SUCCESS) return false;
+  unused.emplace(n, memory);
+  n_unused += n;
+  return true;
+}
+
+static void release(std::multimap<size_t, Memory>::iterator piece) {
+  check(driver.release(piece->second), "give back memory");
+  n_unused -= piece->first;
+  unused.erase(piece);
+}
+
+/* Makes a piece of `n` pages of the largest ones. Another program could take the memory in between. */
+static void reshape(size_t n) {
+  size_t got = 0;
+  while (got < n) {
+    const auto largest = std::prev(unused.end());
+    got += largest->first;
+    release(largest);
+  }
+  if (!allocate(n) || (got > n && !allocate(got - n)))
+    pd_fail(
+        "%.1f MiB of %s's memory, which this stage had, could not be allocated anew: another program on this GPU "
+        "takes memory",
+        static_cast<double>(got * page_bytes()) / (1 << 20), pd_device_name());
+}
+
+static void put(size_t page, size_t n) {
   const CUmemAccessDesc access = {kind.location, CU_MEM_ACCESS_FLAGS_PROT_READWRITE};
-  if (first < end) check(driver.allow(address(first), (end - first) * page_bytes(), &access, 1), "open pages");
+  if (unused.find(n) == unused.end()) reshape(n);
+  const auto piece = unused.find(n);
+  pages[page].piece = n;
+  pages[page].memory = piece->second;
+  check(driver.map(address(page), n * page_bytes(), 0, piece->second, 0), "give memory to pages");
+  check(driver.allow(address(page), n * page_bytes(), &access, 1), "open pages");
+  n_unused -= n;
+  unused.erase(piece);
+}
+
+static void take(size_t page) {
+  Page &p = pages[page];
+  check(driver.unmap(address(page), p.piece * page_bytes()), "take pages' memory");
+  unused.emplace(p.piece, p.memory);
+  n_unused += p.piece;
+  p.piece = 0;
 }
 
 bool pd_pages_start(char *why) {
-  const size_t bytes = pd.stage->spilled->resident;
-  for (size_t got = 0; got < bytes; got += page_bytes()) {
-    CUmemGenericAllocationHandle memory;
-    if (driver.create(&memory, page_bytes(), &kind, 0) != CUDA_SUCCESS)
+  enum { PIECE = 64 << 20 }; /* so that a refusal says how much there is */
+  const size_t wanted = pd.stage->spilled->resident / page_bytes(), most = PIECE / page_bytes();
+  while (n_unused < wanted)
+    if (!allocate(std::min(wanted - n_unused, std::max<size_t>(most, 1))))
       return pd_refuse(why, "cannot get the %.1f MiB this stage was planned to use: %s has no more than %.1f free",
-                       static_cast<double>(bytes) / (1 << 20), pd_device_name(),
-                       static_cast<double>(got) / (1 << 20));
-    unused.push_back(memory);
-  }
+                       static_cast<double>(wanted * page_bytes()) / (1 << 20), pd_device_name(),
+                       static_cast<double>(n_unused * page_bytes()) / (1 << 20));
   find_lasting();
-  for (size_t page = 0; page < pages.size(); page++)
-    if (pages[page].standing) {
-      if (unused.empty()) pd_fail("internal: %zu bytes are planned, and more never leaves", bytes);
-      put(page, unused.back());
-      unused.pop_back();
-      allow(page, page + 1);
-    }
+  count_blocks();
+  for (size_t page = 0, end; page < pages.size(); page = end) {
+    for (end = page; end < pages.size() && pages[end].standing; end++)
+      ;
+    if (end - page > n_unused) pd_fail("internal: %zu pages are planned, and more never leave", wanted);
+    if (end > page) put(page, end - page);
+    end += end == page;
+  }
   return true;
 }
 
 /* ---- blocks ---------------------------------------------------------------------------------------- */
 
 bool pd_pages_give(size_t offset, size_t bytes) {
-  const size_t first = offset / page_bytes(), end = (offset + bytes - 1) / page_bytes() + 1;
-  size_t missing = 0, given = first;
-  for (size_t page = first; page < end; page++) missing += !pages[page].standing;
-  if (missing > unused.size()) return false;
-  for (size_t page = first; page < end; page++) { /* pages in a row are opened together */
-    if (pages[page].standing++) {
-      allow(given, page);
-      given = page + 1;
-      continue;
-    }
-    put(page, unused.back());
-    unused.pop_back();
+  const size_t end = end_page(offset, bytes);
+  size_t missing = 0;
+  for (size_t page = first_page(offset); page < end; page++) missing += !pages[page].standing;
+  if (missing > n_unused) return false;
+  for (size_t page = first_page(offset), next; page < end; page = next) {
+    next = page + 1;
+    if (pages[page].standing++) continue;
+    if (pages[page].blocks == 1)
+      while (next < end && pages[next].blocks == 1 && !pages[next].standing) pages[next++].standing++;
+    put(page, next - page);
   }
-  allow(given, end);
   return true;
 }
 
-static void take(size_t page) {
-  check(driver.unmap(address(page), page_bytes()), "take a page's memory");
-  unused.push_back(pages[page].memory);
-}
-
 void pd_pages_take(size_t offset, size_t bytes) {
-  for (size_t page = offset / page_bytes(); page <= (offset + bytes - 1) / page_bytes(); page++)
-    if (!--pages[page].standing) take(page);
+  for (size_t page = first_page(offset); page < end_page(offset, bytes); page++)
+    if (!--pages[page].standing && pages[page].piece) take(page);
 }
 
 void pd_pages_finish() {
   for (size_t page = 0; page < pages.size(); page++)
-    if (pages[page].standing) take(page);
-  for (CUmemGenericAllocationHandle memory : unused) check(driver.release(memory), "give back memory");
+    if (pages[page].piece) take(page);
+  while (!unused.empty()) release(unused.begin());
   check(driver.unreserve(reinterpret_cast<CUdeviceptr>(pd.arena), pages.size() * page_bytes()),
         "give back addresses");
   pages.clear();
-  unused.clear();
 }

@@ -268,6 +268,10 @@ def measures(small=False):
 
     def variant(name, *more, train=()):
         return Measure("variants", gpt_program(f"gpt2.bf16.32.{name}", gpt, "bf16", 32, more), gpt, 32, (), train)
+
+    def spilled(name, sizes, batch, memory):
+        options = ("-D", "p_drop=0", "-n", "1", "--schedule", "spilled", "--memory", memory)
+        return Measure("variants", gpt_program(name, sizes, "bf16", batch, options), sizes, batch, (), ("--spill", "host"))
     resnet = Program("resnet50.bf16.256", "models/resnet50.pdm", "bf16", 1,
                      ("--stages", "1", "--schedule", "sequential", "--microbatch", "256"))
     return [plain("gpt2", "bf16", 32, ("eager", "compiled"), profile=True), plain("batches", "bf16", 16),
@@ -276,8 +280,6 @@ def measures(small=False):
             plain("xl", "bf16", 8, ("eager",), GPT2_XL, "gpt2_xl"),
             variant("residual", "-D", "p_drop=0", "--memory", "200GiB", "--residual", "bf16"),
             variant("dropout", "-D", "p_drop=0.1", "--memory", "200GiB"),
-            Measure("variants", gpt_program("gpt2.bf16.16.spilled", gpt, "bf16", 16,
-                                            ("-D", "p_drop=0", "-n", "1", "--schedule", "spilled", "--memory", "2GiB")),
-                    gpt, 16, (), ("--spill", "host")),
+            spilled("gpt2.bf16.16.spilled", gpt, 16, "2GiB"), spilled("gpt2_xl.bf16.16.spilled", GPT2_XL, 16, "10GiB"),
             *(plain("batches", "bf16", batch) for batch in (64, 128)),
             *(plain("batches", precision, 8) for precision in ("tf32", "f32"))]

@@ -9,6 +9,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <fcntl.h>
 #include <map>
 #include <sys/mman.h>
 #include <unistd.h>
@@ -129,6 +130,8 @@ CUresult cuMemRelease(CUmemGenericAllocationHandle memory) {
   for (auto &[at, m] : mappings)
     if (m.memory == memory) cuda_host_die("cuMemRelease of memory that is still mapped: CUDA can, this cannot");
   cuda_host_take_memory(-(ptrdiff_t)found->second);
+  if (fallocate(file, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, (off_t)(memory - 1), (off_t)found->second))
+    cuda_host_die("a file of device memory keeps what is given back");
   memories.erase(found);
   return CUDA_SUCCESS;
 }
