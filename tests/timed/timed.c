@@ -79,7 +79,7 @@ static int run(char *program, char **argument) {
 
 int main(int argc, char **argv) {
   const double start = clock_seconds();
-  const char *name = basename(argv[0]), *file = getenv("PDC_TIMES");
+  const char *name = basename(argv[0]), *times = getenv("PDC_TIMES"), *file = times ? strdup(times) : NULL;
   if (strcmp(name, "timed") != 0) {
     char *program = next_on_path(name);
     if (!program) {
@@ -88,6 +88,7 @@ int main(int argc, char **argv) {
     }
     if (!file) return execv(program, argv), 127;
     argv[0] = program;
+    unsetenv("PDC_TIMES"); /* what it runs is part of it */
     int status = run(program, argv);
     append(file, name, kind_of(argv + 1), start);
     return status;
@@ -96,6 +97,7 @@ int main(int argc, char **argv) {
     fprintf(stderr, "usage: timed FILE COMMAND...\n");
     return 2;
   }
+  setenv("PDC_TIMES", argv[1], 1);
   int status = run(argv[2], argv + 2);
   append(argv[1], "test", "whole", start);
   return status;
