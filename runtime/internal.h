@@ -174,7 +174,7 @@ int64_t pd_sample(uint64_t seed, int64_t n, int64_t s);
 double pd_learning_rate(const struct pd_stage *s, int64_t t);
 
 /* What a group is updated with; 0: parameters in none. */
-double pd_group_rate(const struct pd_stage *s, int group, int64_t t);
+struct pd_rate pd_group_rate(const struct pd_stage *s, int group, int64_t t);
 const void *pd_group_arguments(const struct pd_stage *s, int group);
 
 /* Constants of an update: for each group, 0 too, those of parameters that do not decay, then of those that do. */
@@ -187,6 +187,8 @@ struct pd_update_arrays {
   int64_t t;
   const void *from;
   void *to, *gradient;
+  const void *
+      before; /* W(t - 1), where steps are damped (optimizers/pd_rate.h), which may be in the place of `to`; NULL */
   const void *step[PD_GROUP_STEPS];
   int n_steps;
   int first, end; /* of the parameters, those that are updated now: all, unless the model spills */
@@ -199,7 +201,7 @@ struct pd_tensor_update {
   const struct pd_parameter *parameter;
   const void *arguments; /* the parameter's group's */
   int64_t t;
-  double lr;
+  struct pd_rate rate;
   float scale; /* of the gradient */
   const float *from, *gradient;
   float *to, *moment[PD_MAX_MOMENTS]; /* NULL: the parameter has no such moment */
@@ -217,8 +219,8 @@ struct pd_optimizer {
   void (*tensor)(const struct pd_tensor_update *x); /* NULL: it goes by elements: */
   void (*start)(const struct pd_parameter *p);      /* makes what updates of a parameter use; NULL: nothing */
   enum pd_rule by_elements;
-  /* a struct step of an update at rate lr */
-  void (*constants)(const void *arguments, double lr, int64_t t, float scale, bool decays, void *to);
+  /* a struct step of an update */
+  void (*constants)(const void *arguments, struct pd_rate rate, int64_t t, float scale, bool decays, void *to);
 };
 
 /* The parameters held here that are not frozen, dealt into tiles that the optimizer's threads, or a device's
@@ -299,9 +301,15 @@ bool pd_next_updated(int group, int *first, int *end); /* all at once, unless th
 extern const struct pd_rules pd_rules;
 void pd_update_with(const struct pd_rules *rules, int64_t t, float scale, const void *from, void *to,
                     void *gradient);
+/* The last change of weights, of which a damped step takes a part back: in the working copies, as masters have one version. `before`
+ * may be where the new weights go. */
+struct pd_change {
+  const void *now, *before; /* before NULL: steps are not damped */
+  bool bf16;
+};
 /* elements.c: on the host, of arrays; step is a struct pd_<optimizer>_step. */
 typedef void pd_elements(int64_t n, const void *step, const float *from, float *to, const float *gradient,
-                         float *const *moment);
+                         float *const *moment, const struct pd_change *change);
 #define PD_DECLARE_ELEMENTS(rule, optimizer, moments) pd_elements pd_##rule##_elements;
 PD_ELEMENT_RULES(PD_DECLARE_ELEMENTS)
 /* Elements of a parameter in an update: what is updated, which are the masters where there are any, and the working copy beside
@@ -311,6 +319,7 @@ struct pd_updated {
   float *to, *moment[PD_MAX_MOMENTS];
   void *working; /* NULL: `to` is it */
   bool bf16;     /* the working copy */
+  struct pd_change change;
 };
 /* elements NULL: what has a gradient is updated already. */
 void pd_update_some(const struct pd_parameter *p, int64_t n, const struct pd_updated *r, pd_elements *elements,

@@ -9,9 +9,17 @@ int pd_n_tiles;
 
 double pd_learning_rate(const struct pd_stage *s, int64_t t) { return s->lr_schedule(s->lr_arguments, s->lr, t); }
 
-double pd_group_rate(const struct pd_stage *s, int group, int64_t t) {
+struct pd_rate pd_group_rate(const struct pd_stage *s, int group, int64_t t) {
   double lr = pd_learning_rate(s, t);
-  return group && s->groups[group - 1].lr != s->lr ? lr * (s->groups[group - 1].lr / s->lr) : lr;
+  if (group && s->groups[group - 1].lr != s->lr) lr *= s->groups[group - 1].lr / s->lr;
+  return (struct pd_rate){.lr = lr, .ahead = s->ahead, .damping = s->damping};
+}
+
+/* W(t - 1); NULL: no step takes a part of the last change back. */
+static const void *weights_before(int64_t t) {
+  const struct pd_stage *s = pd.stage;
+  if (!(s->damping > 0) || t == 0) return NULL;
+  return pd.arena + s->weights + (size_t)((t - 1) % s->versions) * s->weights_stride;
 }
 
 const void *pd_group_arguments(const struct pd_stage *s, int group) {
@@ -26,12 +34,13 @@ union step {
 };
 
 /* Here for both targets, so that both have the constants that one compiler with one set of flags makes of them. */
-#define OPTIMIZER(rule, optimizer, moments)                                                                       \
-  static void rule##_constants(const void *arguments, double lr, int64_t t, float scale, bool decays, void *to) { \
-    *(struct pd_##optimizer##_step *)to = pd_##optimizer##_constants(arguments, lr, t, scale, decays);            \
-  }                                                                                                               \
-  const struct pd_optimizer pd_##rule = {.name = #rule,                                                           \
-                                         .by_elements = PD_RULE_##rule,                                           \
+#define OPTIMIZER(rule, optimizer, moments)                                                                     \
+  static void rule##_constants(const void *arguments, struct pd_rate rate, int64_t t, float scale, bool decays, \
+                               void *to) {                                                                      \
+    *(struct pd_##optimizer##_step *)to = pd_##optimizer##_constants(arguments, rate, t, scale, decays);        \
+  }                                                                                                             \
+  const struct pd_optimizer pd_##rule = {.name = #rule,                                                         \
+                                         .by_elements = PD_RULE_##rule,                                         \
                                          .constants = rule##_constants};
 PD_ELEMENT_RULES(OPTIMIZER)
 
@@ -46,7 +55,7 @@ static void update_tensor(const struct pd_rules *rules, const struct pd_update_a
       .parameter = p,
       .arguments = pd_group_arguments(s, p->group),
       .t = u->t,
-      .lr = pd_group_rate(s, p->group, u->t),
+      .rate = pd_group_rate(s, p->group, u->t),
       .scale = scale,
       .from = (const float *)(s->has_masters ? master : (const char *)u->from + p->offset),
       .to = (float *)(s->has_masters ? master : (char *)u->to + p->offset),
@@ -70,8 +79,8 @@ static void update_elements(const struct pd_rules *rules, struct pd_update_array
   union step step[PD_GROUP_STEPS];
   u->n_steps = 2 * (s->n_groups + 1);
   for (int i = 0; i < u->n_steps; i++) {
-    double lr = pd_group_rate(s, i / 2, u->t);
-    s->optimizer->constants(pd_group_arguments(s, i / 2), lr, u->t, scale, i % 2, &step[i]);
+    const struct pd_rate rate = pd_group_rate(s, i / 2, u->t);
+    s->optimizer->constants(pd_group_arguments(s, i / 2), rate, u->t, scale, i % 2, &step[i]);
     u->step[i] = &step[i];
   }
   rules->by_elements[s->optimizer->by_elements](u);
@@ -79,7 +88,7 @@ static void update_elements(const struct pd_rules *rules, struct pd_update_array
 
 void pd_update_with(const struct pd_rules *rules, int64_t t, float scale, const void *from, void *to,
                     void *gradient) {
-  struct pd_update_arrays u = {.t = t, .from = from, .to = to, .gradient = gradient};
+  struct pd_update_arrays u = {.t = t, .from = from, .to = to, .gradient = gradient, .before = weights_before(t)};
   for (int group = 0; rules->next_group(group, &u.first, &u.end); group++) {
     if (pd.stage->optimizer->tensor)
       update_tensors(rules, &u, scale);

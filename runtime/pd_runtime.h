@@ -265,6 +265,7 @@ struct pd_stage {
   const struct pd_optimizer *optimizer;
   double lr, clip_norm;
   const void *arguments; /* the optimizer's: a struct pd_<optimizer>_arguments */
+  double ahead, damping; /* corrections of the gradients' delay (optimizers/pd_rate.h); 0: none */
   const struct pd_group *groups;
   int n_groups;
   pd_lr_schedule *lr_schedule;

@@ -6,8 +6,8 @@
 #include <math.h>
 #include <string.h>
 
-const char *const train_setting_names[] = {"batch",    "optimizer",     "lr_schedule", "clip_norm", "ema",
-                                           "pipeline", "vertical_sync", "chunks",      NULL};
+const char *const train_setting_names[] = {"batch",    "optimizer",        "lr_schedule",   "clip_norm", "ema",
+                                           "pipeline", "delay_correction", "vertical_sync", "chunks",    NULL};
 
 bool is_train_setting(Name name) {
   for (int i = 0; train_setting_names[i]; i++)
@@ -296,6 +296,38 @@ static void set_lr_schedule(Elaborator *e, const Frame *f, const Ast *a) {
     check_lr_schedule(t, a);
 }
 
+/* Why the optimizer cannot be corrected so; NULL: it can. */
+static const char *refuse_correction(const Train *t) {
+  const Optimizer *o = t->optimizer;
+  if (o->momentum < 0 || t->number[o->momentum] == 0)
+    return format("'%s'%s has no momentum that could be extrapolated", o->name,
+                  o->momentum < 0 ? "" : " as given");
+  if (t->correction.damping > 0 && update_rule(t)->whole_tensors)
+    return format("the steps of '%s' cannot be damped, because they depend on whole parameters", o->name);
+  return NULL;
+}
+
+static void set_delay_correction(Elaborator *e, const Frame *f, const Ast *a) {
+  static const char *const known[] = {"none", "auto", "extrapolate"};
+  Train *t = &e->g->train;
+  const Name name = function_name(a, known, 3, "correction of the delay");
+  if (!name)
+    return;
+  const bool given = !strcmp(name, "extrapolate");
+  t->correction = given ? (DelayCorrection){.ahead = 2} : (DelayCorrection){0};
+  if (!strcmp(name, "auto"))
+    t->correction = t->optimizer->correction;
+  const Argument list[] = {
+      {.name = "updates", .numbers = 1, .number = &t->correction.ahead, .bounds = not_negative},
+      {.name = "damping", .numbers = 1, .number = &t->correction.damping, .bounds = {.most = 1, .below = true}}};
+  read_arguments(e, f, a, name, list, given ? 2 : 0);
+  const char *refused = strcmp(name, "none") != 0 ? refuse_correction(t) : NULL;
+  if (refused)
+    help(error_at(a->span, "PD0416", "'delay_correction': %s", refused), "leave it out, or train with 'adamw'");
+  if (given)
+    t->correction_span = a->span;
+}
+
 static void set_pipeline(Elaborator *e, const Ast *a) {
   Name name = a->kind == AST_NAME || a->kind == AST_WORD ? a->name : intern(ast_text(a));
   e->g->train.pipeline_span = a->span;
@@ -341,6 +373,8 @@ static void set(Elaborator *e, Frame *f, Name name, const Ast *a) {
     set_lr_schedule(e, f, a);
   else if (strcmp(name, "pipeline") == 0)
     set_pipeline(e, a);
+  else if (strcmp(name, "delay_correction") == 0)
+    set_delay_correction(e, f, a);
   else if (strcmp(name, "vertical_sync") == 0)
     set_vertical_sync(e, f, a);
   else if (strcmp(name, "chunks") == 0)
@@ -379,8 +413,8 @@ static void check_setting(Ast *a, Table *first) {
     if (like)
       help(d, "one with a similar name exists: '%s'", like);
     else if (!advise(d, a->name))
-      help(d,
-           "the settings are batch, optimizer, lr_schedule, clip_norm, ema, pipeline, vertical_sync and chunks");
+      help(d, "the settings are batch, optimizer, lr_schedule, clip_norm, ema, pipeline, delay_correction, "
+              "vertical_sync and chunks");
   }
   const Ast *other = table_find(first, &a->name);
   if (other)
@@ -396,7 +430,8 @@ void train_settings(Elaborator *e) {
   e->g->train = (Train){.batch = 8,
                         .pipeline = intern("flush"),
                         .span = train ? train->span : e->model->span,
-                        .pipeline_span = NO_SPAN};
+                        .pipeline_span = NO_SPAN,
+                        .correction_span = NO_SPAN};
   e->g->train.pipeline_span = e->g->train.span;
   optimizer_set(&e->g->train, &optimizer_adamw);
   lr_schedule_set(&e->g->train, &lr_schedule_constant);

@@ -237,11 +237,21 @@ static void group_table(Emit *e) {
   text_add(&e->out, "};\n\n");
 }
 
+/* Where gradients are as old as the newest weights there is nothing to correct. */
+static void correction_field(Emit *e) {
+  const DelayCorrection c = e->g->train.correction;
+  const double delay = (double)e->p->delay;
+  if (delay > 0 && (c.ahead > 0 || c.damping > 0))
+    text_add(&e->out, "  .ahead = %s, .damping = %s, /* delay_correction */\n", double_literal(c.ahead * delay),
+             double_literal(c.damping));
+}
+
 static void train_fields(Emit *e) {
   const Train *t = &e->g->train;
   text_add(&e->out, "  .optimizer = &pd_%s, .lr = %s, .clip_norm = %s,\n", update_rule(t)->name,
            double_literal(t->lr), double_literal(t->clip_norm));
   arguments_field(e, 2, t->number, ",\n");
+  correction_field(e);
   if (t->groups.n)
     text_add(&e->out, "  .groups = groups, .n_groups = %d,\n", t->groups.n);
   lr_fields(e);

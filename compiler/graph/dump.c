@@ -140,6 +140,11 @@ static void put_average(Dump *d, const Train *t) {
     fprintf(d->out, "ema %.17g\n", t->ema);
 }
 
+static void put_correction(Dump *d, DelayCorrection c) {
+  if (c.ahead > 0 || c.damping > 0)
+    fprintf(d->out, "delay_correction %.17g %.17g\n", c.ahead, c.damping);
+}
+
 static void put_groups(Dump *d, const Train *t) {
   for (int i = 0; i < t->groups.n; i++) {
     const ParameterGroup *group = &t->groups.at[i];
@@ -177,6 +182,7 @@ static void put_train(Dump *d, const Train *t) {
   put_span(d, t->pipeline_span);
   fputs("\n", d->out);
   put_average(d, t);
+  put_correction(d, t->correction);
   put_groups(d, t);
 }
 

@@ -151,6 +151,11 @@ typedef struct ParameterGroup {
   Span span;
 } ParameterGroup;
 
+/* What makes up for gradients that are some updates old, by update of delay (runtime/optimizers/pd_rate.h). */
+typedef struct DelayCorrection {
+  double ahead, damping; /* both 0: nothing does */
+} DelayCorrection;
+
 typedef struct Train {
   int64_t batch; /* samples per weight update, over all replicas */
   const Optimizer *optimizer;
@@ -161,9 +166,11 @@ typedef struct Train {
   const LrSchedule *lr_schedule;
   double lr_number[MAX_LR_ARGUMENTS]; /* its arguments in order */
   double clip_norm;                   /* 0: no clipping */
-  Name pipeline;                      /* "2bw", "flush", ... */
-  bool vertical_sync;                 /* of pipedream */
-  int64_t chunks;                     /* of interleaved: parts of the model a rank holds; 0: not given */
+  DelayCorrection correction;
+  Span correction_span; /* of one that is asked for by numbers; else NO_SPAN */
+  Name pipeline;        /* "2bw", "flush", ... */
+  bool vertical_sync;   /* of pipedream */
+  int64_t chunks;       /* of interleaved: parts of the model a rank holds; 0: not given */
   Span span, pipeline_span;
 } Train;
 

@@ -426,7 +426,10 @@ static void read_line(Reader *r) {
     read_param(r, (Param){.frozen = true});
   else if (accept(r, "ema"))
     r->g->train.ema = read_real(r);
-  else if (accept(r, "group"))
+  else if (accept(r, "delay_correction")) {
+    r->g->train.correction.ahead = read_real(r);
+    r->g->train.correction.damping = read_real(r);
+  } else if (accept(r, "group"))
     read_group(r);
   else if (accept(r, "input"))
     read_input(r, false);
@@ -458,7 +461,7 @@ static void read_line(Reader *r) {
   } else
     fail(r,
          "a line that starts with 'scope', 'param', 'frozen', 'buffer', 'input', 'target', 'generation', 'train', "
-         "'ema', 'group', 'value', 'loss', 'metric', 'output' or a node");
+         "'ema', 'delay_correction', 'group', 'value', 'loss', 'metric', 'output' or a node");
 }
 
 /* Sources stand at the end but are needed by every span. */

@@ -51,4 +51,5 @@ const Optimizer optimizer_adafactor = {
           .bounds = {.most = HUGE_VAL}},
          {.name = "d", .numbers = 1, .field = {"d"}, .standard = {1}, .bounds = {.least = 1, .most = HUGE_VAL}},
          {.name = "weight_decay", .numbers = 1, .field = {"weight_decay"}, .bounds = {.most = HUGE_VAL}}},
+    .momentum = -1,
     .rule = &rule};

@@ -90,4 +90,6 @@ const Optimizer optimizer_muon = {
                   .standard = {1e-8},
                   .bounds = {.most = HUGE_VAL}}},
     .others = "adamw",
+    .correction = {2, 0},
+    .momentum = 1,
     .rule = &rule};

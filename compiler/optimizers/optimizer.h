@@ -56,6 +56,9 @@ struct Optimizer {
   const char *others;
   const UpdateRule *rule;
   const UpdateRule *(*choose)(const double *number); /* instead of `rule`, where arguments decide */
+  DelayCorrection correction; /* what `delay_correction = auto` is (tests/curves/delay.py) */
+  /* Which of Train.number is the share of the momentum before; -1: there is no momentum that could be extrapolated. */
+  int momentum;
 };
 
 extern const Optimizer *const all_optimizers[]; /* ends with NULL */

@@ -175,6 +175,16 @@ static void tell_no_replicas(const Planner *r, const Plan *plan) {
   help(d, "'--replicas 2' runs every stage on two ranks");
 }
 
+/* Warns of a correction that is asked for by numbers where no gradient is late. */
+static void tell_no_delay(const Planner *r, const Plan *plan) {
+  const Train *t = &r->g->train;
+  if (t->correction_span.file == NO_SPAN.file || r->g->inference || !r->traits.drains)
+    return;
+  help(warning_at(t->correction_span, "PD0417", "'delay_correction' has no effect: under '%s' no gradient is late",
+                  plan->pipeline.schedule),
+       "'delay_correction = auto' corrects delays where there are any");
+}
+
 /* A request that was planned, before anything is told of it. */
 typedef struct Attempt {
   Planner r;
@@ -208,6 +218,7 @@ static Plan *tell(const Attempt *a, Plan **runners_up, int n) {
   name_devices(r, a->plan);
   choose_algorithms(r, a->plan);
   tell_no_replicas(r, a->plan);
+  tell_no_delay(r, a->plan);
   tell_unused_ranks(r, a->plan);
   tell_scaled(r);
   if (!r->request->microbatch)

@@ -62,10 +62,11 @@ struct Arrays {
 
 void update_tile(const Arrays &a, int tile) {
   const pd_adamw_arguments arguments = {.beta1 = 0.9, .beta2 = 0.999, .eps = 1e-8, .weight_decay = 0.01};
-  const pd_adamw_step step = pd_adamw_constants(&arguments, 1e-3, 0, 1, true);
+  const pd_adamw_step step = pd_adamw_constants(&arguments, {.lr = 1e-3, .ahead = 0, .damping = 0}, 0, 1, true);
   const size_t first = static_cast<size_t>(tile) * PD_TILE;
   float *moment[] = {a.at[2] + first, a.at[3] + first};
-  pd_adamw_elements(PD_TILE, &step, a.at[0] + first, a.at[0] + first, a.at[1] + first, moment);
+  const pd_change unchanged = {NULL, NULL, false};
+  pd_adamw_elements(PD_TILE, &step, a.at[0] + first, a.at[0] + first, a.at[1] + first, moment, &unchanged);
 }
 
 double seconds_of_update(const Arrays &a) {

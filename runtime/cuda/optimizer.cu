@@ -30,8 +30,10 @@ static pd_tile *tiles;         /* on the device */
 /* What an update is given, in device memory. */
 struct Arrays {
   const char *from, *gradient, *exchanged;
+  const char *before;           /* pd_update_arrays' */
   char *to, *masters, *moments; /* masters NULL: none */
   size_t moments_stride;
+  float damping;
   const float *scale; /* of gradients; NULL: it is among a rule's constants */
 };
 
@@ -114,6 +116,7 @@ struct Run {
   float *to, *moment[PD_MAX_ELEMENT_MOMENTS];
   pd_bf16 *rounded; /* the working copy, where it is not `to` */
   float *copied;
+  const char *now, *before; /* struct pd_change's; NULL: the step is not damped */
 };
 
 template <class Rule> static __host__ __device__ Run run_of(const Entry &e, const pd_tile &c, const Arrays &a) {
@@ -128,15 +131,31 @@ template <class Rule> static __host__ __device__ Run run_of(const Entry &e, cons
   char *moments = a.moments + e.state + first;
   for (int i = 0; i < Rule::MOMENTS; i++)
     r.moment[i] = reinterpret_cast<float *>(moments + static_cast<size_t>(i) * a.moments_stride);
+  if (a.before && !Rule::GIVEN && e.kind == Kind::TRAINED) {
+    const size_t at = e.offset + static_cast<size_t>(c.first) * (e.bf16 ? sizeof(pd_bf16) : sizeof(float));
+    r.now = a.from + at, r.before = a.before + at;
+  }
   if (a.masters && e.bf16) r.rounded = reinterpret_cast<pd_bf16 *>(to) + c.first;
   if (a.masters && !e.bf16) r.copied = reinterpret_cast<float *>(to + first);
   return r;
 }
 
+/* What a damped step takes back of the last change; before anything is written, as on the host. */
+template <int N, class T> static __device__ void get_change(float (&change)[N], const Run &r, int i) {
+  float before[N];
+  pd_get(change, reinterpret_cast<const T *>(r.now) + i);
+  pd_get(before, reinterpret_cast<const T *>(r.before) + i);
+#pragma unroll
+  for (int j = 0; j < N; j++) change[j] = change[j] - before[j];
+}
+
 /* Elements [i, i + N). */
 template <int N, class Rule>
-static __device__ void update_some(const Entry &e, const Run &r, const typename Rule::Step &step, int i) {
-  float w[N], g[N] = {}, moment[PD_MAX_ELEMENT_MOMENTS][N] = {};
+static __device__ void update_some(const Entry &e, const Run &r, const typename Rule::Step &step, float damping,
+                                   int i) {
+  float w[N], g[N] = {}, moment[PD_MAX_ELEMENT_MOMENTS][N] = {}, change[N] = {};
+  if (r.before && e.bf16) get_change<N, pd_bf16>(change, r, i);
+  if (r.before && !e.bf16) get_change<N, float>(change, r, i);
   pd_get(w, r.from + i);
   if (e.kind != Kind::KEPT) pd_get(g, r.gradient + i);
   if (e.kind == Kind::TRAINED) {
@@ -148,6 +167,7 @@ static __device__ void update_some(const Entry &e, const Run &r, const typename 
 #pragma unroll
       for (int m = 0; m < PD_MAX_ELEMENT_MOMENTS; m++) of_one[m] = moment[m][j];
       w[j] = Rule::element(step, w[j], g[j], of_one);
+      if (r.before) w[j] = w[j] - damping * change[j];
 #pragma unroll
       for (int m = 0; m < PD_MAX_ELEMENT_MOMENTS; m++) moment[m][j] = of_one[m];
     }
@@ -174,8 +194,9 @@ static __global__ void __launch_bounds__(THREADS, 1)
   const typename Rule::Step step = rule.of(e.step, arrays.scale);
   int n = static_cast<int>(c.n), wide = n / WIDE * WIDE;
   for (int i = static_cast<int>(threadIdx.x) * WIDE; i < wide; i += THREADS * WIDE)
-    update_some<WIDE, Rule>(e, r, step, i);
-  for (int i = wide + static_cast<int>(threadIdx.x); i < n; i += THREADS) update_some<1, Rule>(e, r, step, i);
+    update_some<WIDE, Rule>(e, r, step, arrays.damping, i);
+  for (int i = wide + static_cast<int>(threadIdx.x); i < n; i += THREADS)
+    update_some<1, Rule>(e, r, step, arrays.damping, i);
 }
 
 static Arrays arrays_of(const struct pd_update_arrays *u) {
@@ -183,10 +204,12 @@ static Arrays arrays_of(const struct pd_update_arrays *u) {
   return {.from = static_cast<const char *>(u->from),
           .gradient = static_cast<const char *>(u->gradient),
           .exchanged = pd.arena + pd_exchange_set(u->t),
+          .before = static_cast<const char *>(u->before),
           .to = static_cast<char *>(u->to),
           .masters = s->has_masters ? pd.arena + s->masters : NULL,
           .moments = pd.arena + s->moments,
           .moments_stride = s->moments_stride,
+          .damping = static_cast<float>(s->damping),
           .scale = pd_scale_of(u->t)};
 }
 

@@ -36,6 +36,10 @@ static struct pd_updated run_of(const struct pd_update_arrays *u, const struct p
     r.to = (float *)to + c->first;
   }
   by_elements = by_elements && p->n_uses && pd_is_trained(p);
+  if (by_elements && u->before) {
+    const int64_t first = p->offset + c->first * (p->bf16 ? 2 : 4);
+    r.change = (struct pd_change){(const char *)u->from + first, (const char *)u->before + first, p->bf16};
+  }
   for (int i = 0; i < pd.stage->n_moments && by_elements; i++) r.moment[i] = pd_moment_at(p, i) + c->first;
   return r;
 }

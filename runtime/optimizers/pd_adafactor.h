@@ -7,6 +7,7 @@
 #define PD_ADAFACTOR_H
 
 #include "kernels/pd_math.h"
+#include "optimizers/pd_rate.h"
 #include "optimizers/pd_scratch.h"
 
 #include <float.h>
@@ -33,12 +34,14 @@ struct pd_adafactor_work {
   float *rate;
 };
 
-static inline struct pd_adafactor_step pd_adafactor_constants(const struct pd_adafactor_arguments *a, double lr,
-                                                              int64_t t, float scale, bool decays) {
+static inline struct pd_adafactor_step pd_adafactor_constants(const struct pd_adafactor_arguments *a,
+                                                              struct pd_rate rate, int64_t t, float scale,
+                                                              bool decays) {
+  const double lr = pd_step_rate(rate);
   double step = (double)(t + 1), fresh = pow(step, a->beta2_decay), relative = 1 / sqrt(step);
   struct pd_adafactor_step s = {
       .scale = scale,
-      .keep = decays ? (float)(1 - lr * a->weight_decay) : 1.0f,
+      .keep = decays ? (float)(1 - rate.lr * a->weight_decay) : 1.0f,
       .old = (float)(1 - fresh),
       .fresh = (float)fresh,
       .least_mean = (float)fmax(a->eps1, (double)FLT_MIN),

@@ -1,11 +1,12 @@
 /* You et al., "Large Batch Optimization for Deep Learning: Training BERT in 76 minutes" (ICLR 2020), algorithm 2, with
  * phi the identity: m = beta1 m + (1 - beta1) g; v = beta2 v + (1 - beta2) g g;
  * r = m / (1 - beta1^t) / (sqrt(v / (1 - beta2^t)) + eps) + decay w; w -= lr |w| / |r| r, over all of a parameter.
- * Where either norm is 0 their quotient is 1. */
+ * Where either norm is 0 their quotient is 1. Where the momentum is extrapolated, c g takes the place of c of m / (1 - beta1^t). */
 #ifndef PD_LAMB_H
 #define PD_LAMB_H
 
 #include "kernels/pd_math.h"
+#include "optimizers/pd_rate.h"
 #include "optimizers/pd_scratch.h"
 
 #include <stdbool.h>
@@ -14,7 +15,7 @@ struct pd_lamb_arguments {
   double beta1, beta2, eps, weight_decay;
 };
 struct pd_lamb_step {
-  float scale, decay, beta1, rest1, beta2, rest2, correct1, correct2, eps, lr;
+  float scale, decay, beta1, rest1, beta2, rest2, correct1, correct2, of_m, of_g, eps, lr;
 };
 /* An update of one parameter. */
 struct pd_lamb_work {
@@ -26,9 +27,9 @@ struct pd_lamb_work {
   float *rate;             /* lr |w| / |r| */
 };
 
-static inline struct pd_lamb_step pd_lamb_constants(const struct pd_lamb_arguments *a, double lr, int64_t t,
-                                                    float scale, bool decays) {
-  double step = (double)(t + 1);
+static inline struct pd_lamb_step pd_lamb_constants(const struct pd_lamb_arguments *a, struct pd_rate rate,
+                                                    int64_t t, float scale, bool decays) {
+  const double step = (double)(t + 1), c = pd_share_of_gradient(rate, a->beta1);
   struct pd_lamb_step s = {
       .scale = scale,
       .decay = decays ? (float)a->weight_decay : 0,
@@ -38,8 +39,10 @@ static inline struct pd_lamb_step pd_lamb_constants(const struct pd_lamb_argumen
       .rest2 = (float)(1 - a->beta2),
       .correct1 = (float)(1 - pow(a->beta1, step)),
       .correct2 = (float)(1 - pow(a->beta2, step)),
+      .of_m = (float)(1 - c),
+      .of_g = (float)c,
       .eps = (float)a->eps,
-      .lr = (float)lr,
+      .lr = (float)pd_step_rate(rate),
   };
   return s;
 }
@@ -62,7 +65,8 @@ PD_MATH double pd_lamb_weight(const struct pd_lamb_work *x, int64_t row, int64_t
 }
 
 PD_MATH float pd_lamb_direction(const struct pd_lamb_work *x, int64_t i) {
-  return x->m[i] / x->s.correct1 / (sqrtf(x->v[i] / x->s.correct2) + x->s.eps) + x->s.decay * x->from[i];
+  float m = x->s.of_m * (x->m[i] / x->s.correct1) + x->s.of_g * (x->gradient[i] * x->s.scale);
+  return m / (sqrtf(x->v[i] / x->s.correct2) + x->s.eps) + x->s.decay * x->from[i];
 }
 
 /* The new moments, and the square of the step that they give. */

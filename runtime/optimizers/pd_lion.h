@@ -1,9 +1,11 @@
 /* Lion with decoupled decay, before the step as in AdamW: w = w keep; w -= lr sign(beta1 m + (1 - beta1) g);
- * m = beta2 m + (1 - beta2) g. The sign of 0 is 0, that of NaN is NaN. */
+ * m = beta2 m + (1 - beta2) g. The sign of 0 is 0, that of NaN is NaN. Extrapolated by as
+ * much as m moves in an update, the direction is (1 - c) (beta1 m + (1 - beta1) g) + c g, with c of beta2. */
 #ifndef PD_LION_H
 #define PD_LION_H
 
 #include "kernels/pd_math.h"
+#include "optimizers/pd_rate.h"
 
 #include <stdbool.h>
 
@@ -14,17 +16,18 @@ struct pd_lion_step {
   float scale, keep, beta1, rest1, beta2, rest2, lr;
 };
 
-static inline struct pd_lion_step pd_lion_constants(const struct pd_lion_arguments *a, double lr, int64_t t,
-                                                    float scale, bool decays) {
+static inline struct pd_lion_step pd_lion_constants(const struct pd_lion_arguments *a, struct pd_rate rate,
+                                                    int64_t t, float scale, bool decays) {
+  const double beta1 = a->beta1 * (1 - pd_share_of_gradient(rate, a->beta2));
   (void)t;
   struct pd_lion_step s = {
       .scale = scale,
-      .keep = decays ? (float)(1 - lr * a->weight_decay) : 1.0f,
-      .beta1 = (float)a->beta1,
-      .rest1 = (float)(1 - a->beta1),
+      .keep = decays ? (float)(1 - rate.lr * a->weight_decay) : 1.0f,
+      .beta1 = (float)beta1,
+      .rest1 = (float)(1 - beta1),
       .beta2 = (float)a->beta2,
       .rest2 = (float)(1 - a->beta2),
-      .lr = (float)lr,
+      .lr = (float)pd_step_rate(rate),
   };
   return s;
 }

@@ -1,5 +1,6 @@
 /* Muon (Jordan et al., 2024) as torch.optim.Muon defines it with adjust_lr_fn = "match_rms_adamw", for hidden
- * matrices: m += (1 - momentum) (g - m); u = momentum m + (1 - momentum) g, or m without nesterov;
+ * matrices: m += (1 - momentum) (g - m); u = momentum m + (1 - momentum) g, or m without nesterov,
+ * extrapolated further by the share of g;
  * X = u / max(|u|, eps); so many times X = (a + b A + c A A) X with A = X X^T, which brings X's singular values near
  * 1; then w = w keep - lr 0.2 sqrt(max(rows, columns)) X. A matrix with more rows than columns is taken as its
  * transpose. The products are in pd_newton_schulz.h, of floats where PyTorch's are of bfloat16. Other parameters are
@@ -14,10 +15,9 @@ struct pd_muon_arguments {
   double weight_decay, momentum, nesterov, ns_a, ns_b, ns_c, eps, ns_steps, adamw_beta1, adamw_beta2, adamw_eps;
 };
 struct pd_muon_step {
-  float scale, keep, rest, a, b, c, rate;
+  float scale, keep, rest, newest, a, b, c, rate; /* newest: the share of g in u */
   double eps;
   int steps;
-  bool nesterov;
 };
 /* An update of one hidden matrix. */
 struct pd_muon_work {
@@ -38,28 +38,29 @@ struct pd_muon_other {
   float *to, *m, *v;
 };
 
-static inline struct pd_muon_step pd_muon_constants(const struct pd_muon_arguments *a, double lr, int64_t rows,
-                                                    int64_t columns, float scale, bool decays) {
+static inline struct pd_muon_step pd_muon_constants(const struct pd_muon_arguments *a, struct pd_rate rate,
+                                                    int64_t rows, int64_t columns, float scale, bool decays) {
+  const double newest = (a->nesterov != 0 ? 1 - a->momentum : 0) + pd_share_of_gradient(rate, a->momentum);
   struct pd_muon_step s = {
       .scale = scale,
-      .keep = decays ? (float)(1 - lr * a->weight_decay) : 1.0f,
+      .keep = decays ? (float)(1 - rate.lr * a->weight_decay) : 1.0f,
       .rest = (float)(1 - a->momentum),
+      .newest = newest < 1 ? (float)newest : 1,
       .a = (float)a->ns_a,
       .b = (float)a->ns_b,
       .c = (float)a->ns_c,
-      .rate = (float)(lr * 0.2 * sqrt((double)(rows > columns ? rows : columns))),
+      .rate = (float)(pd_step_rate(rate) * 0.2 * sqrt((double)(rows > columns ? rows : columns))),
       .eps = a->eps,
       .steps = (int)a->ns_steps,
-      .nesterov = a->nesterov != 0,
   };
   return s;
 }
 
-static inline struct pd_adamw_step pd_muon_others_constants(const struct pd_muon_arguments *a, double lr,
+static inline struct pd_adamw_step pd_muon_others_constants(const struct pd_muon_arguments *a, struct pd_rate rate,
                                                             int64_t t, float scale, bool decays) {
   struct pd_adamw_arguments adamw = {
       .beta1 = a->adamw_beta1, .beta2 = a->adamw_beta2, .eps = a->adamw_eps, .weight_decay = a->weight_decay};
-  return pd_adamw_constants(&adamw, lr, t, scale, decays);
+  return pd_adamw_constants(&adamw, rate, t, scale, decays);
 }
 
 /* Bytes of scratch memory for a hidden matrix, where products take so many; they start at `scratch`. */
@@ -84,7 +85,7 @@ PD_MATH double pd_muon_momentum(const struct pd_muon_work *x, int64_t row, int64
   (void)row;
   float g = x->gradient[i] * x->s.scale;
   float m = x->m[i] + x->s.rest * (g - x->m[i]);
-  float u = x->s.nesterov ? m + x->s.rest * (g - m) : m;
+  float u = x->s.newest > 0 ? m + x->s.newest * (g - m) : m;
   x->m[i] = m;
   x->x[i] = u;
   return (double)u * (double)u;

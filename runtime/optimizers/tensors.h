@@ -15,7 +15,7 @@
 static void adafactor_tensor(const struct pd_tensor_update *u) {
   const struct pd_parameter *p = u->parameter;
   struct pd_adafactor_work x = {};
-  x.s = pd_adafactor_constants((const struct pd_adafactor_arguments *)u->arguments, u->lr, u->t, u->scale,
+  x.s = pd_adafactor_constants((const struct pd_adafactor_arguments *)u->arguments, u->rate, u->t, u->scale,
                                p->decays);
   x.m = pd_as_matrices(p->rank, p->dim);
   x.from = u->from, x.to = u->to, x.gradient = u->gradient;
@@ -41,7 +41,7 @@ static void adafactor_tensor(const struct pd_tensor_update *u) {
 static void lamb_tensor(const struct pd_tensor_update *u) {
   const struct pd_parameter *p = u->parameter;
   struct pd_lamb_work x = {};
-  x.s = pd_lamb_constants((const struct pd_lamb_arguments *)u->arguments, u->lr, u->t, u->scale, p->decays);
+  x.s = pd_lamb_constants((const struct pd_lamb_arguments *)u->arguments, u->rate, u->t, u->scale, p->decays);
   x.from = u->from, x.to = u->to, x.gradient = u->gradient;
   x.m = u->moment[0], x.v = u->moment[1];
   pd_lamb_lay_out(&x, p->elements, u->scratch);
@@ -86,7 +86,8 @@ static void muon_start(const struct pd_parameter *p) {
 static void muon_other(const struct pd_tensor_update *u) {
   const struct pd_parameter *p = u->parameter;
   struct pd_muon_other x = {};
-  x.s = pd_muon_others_constants((const struct pd_muon_arguments *)u->arguments, u->lr, u->t, u->scale, p->decays);
+  x.s =
+      pd_muon_others_constants((const struct pd_muon_arguments *)u->arguments, u->rate, u->t, u->scale, p->decays);
   x.from = u->from, x.to = u->to, x.gradient = u->gradient;
   x.m = u->moment[0], x.v = u->moment[1];
   PD_MAP(pd_muon_others, x, 1, p->elements);
@@ -101,7 +102,7 @@ static void muon_tensor(const struct pd_tensor_update *u) {
   const struct newton_schulz *n = find_newton_schulz(p->dim[0], p->dim[1]);
   const float *no_bias = NULL;
   struct pd_muon_work x = {};
-  x.s = pd_muon_constants((const struct pd_muon_arguments *)u->arguments, u->lr, n->rows, n->columns, u->scale,
+  x.s = pd_muon_constants((const struct pd_muon_arguments *)u->arguments, u->rate, n->rows, n->columns, u->scale,
                           p->decays);
   x.from = u->from, x.to = u->to, x.gradient = u->gradient, x.m = u->moment[0];
   pd_muon_lay_out(&x, n->rows, n->columns, n->scratch, u->scratch);

@@ -4,7 +4,7 @@
   MODEL.GOLDEN.want.safetensors    the weights after them
 GOLDEN is BATCH.DELAYS: the samples of an update, and by how many updates the weights lag that its gradient is
 taken at (training.py): 8.0 without delay, 8.1 with one update of it, 2.2-1-0 with what `pipedream` gives three
-stages and microbatches of two. Stages begin at the pieces of CUTS. Samples are windows of text.txt in the order
+stages and microbatches of two. A `c` at the end: the delay is corrected (`delay_correction = auto`). Stages begin at the pieces of CUTS. Samples are windows of text.txt in the order
 of sampler.py with seed 1. What `run` passes to pdc says the same hyperparameters. Needs PyTorch; the files are
 committed, so that the tests do not."""
 import functools
@@ -61,10 +61,10 @@ def mlp(hidden, clip_norm):
 MODELS = {"gpt2": gpt2(16), "llama_mini": llama(16, 24), "mlp": mlp(16, 2.0),
           "small_gpt2": gpt2(8), "small_llama": llama(8, 12), "small_mlp": mlp(8, 0.0)}
 GOLDEN = {"gpt2": ["8.0", "8.1"], "llama_mini": ["8.0", "8.1"], "mlp": ["8.0", "8.1"],
-          "small_gpt2": ["12.0", "12.1", "2.0", "2.1", "2.2", "2.3", "4.3", "6.3"],
+          "small_gpt2": ["12.0", "12.1", "12.1c", "2.0", "2.1", "2.2", "2.3", "4.3", "6.3"],
           "small_llama": ["12.0", "12.1", "2.0", "2.1", "2.2", "2.3", "2.1-0", "2.2-0", "2.2-1-0", "2.3-2-1-0",
-                          "4.1-0", "4.3-1-0", "6.1-0", "6.3-1-0"],
-          "small_mlp": ["12.0", "12.1", "2.0", "2.1-0", "2.2-1-0", "2.3-2-1-0", "4.3-1-0", "6.1-0"]}
+                          "4.1-0", "4.3-1-0", "6.1-0", "6.3-1-0", "2.2-1-0c"],
+          "small_mlp": ["12.0", "12.1", "12.1c", "2.0", "2.1-0", "2.2-1-0", "2.3-2-1-0", "4.3-1-0", "6.1-0"]}
 
 
 def initial(shapes, seed):
@@ -116,8 +116,8 @@ def stages(name, n):
 
 
 def parse(golden):
-    """BATCH.DELAYS as a number and a list."""
-    batch, delays = golden.split(".")
+    """BATCH.DELAYS as a number and a list, whatever is behind them."""
+    batch, delays = golden.removesuffix("c").split(".")
     return int(batch), [int(delay) for delay in delays.split("-")]
 
 
@@ -137,7 +137,8 @@ def run(name, golden):
     """Losses and weights of the golden run."""
     model, weights, (batch, by_stage) = MODELS[name], start(name), parse(golden)
     return training.train(functools.partial(models.through, model.pieces), weights, model.optimizer_of(weights),
-                          batches(batch), UPDATES, model.rate_of, delays_of(name, by_stage), 2, model.clip_norm)
+                          batches(batch), UPDATES, model.rate_of, delays_of(name, by_stage), 2, model.clip_norm,
+                          corrects=golden.endswith("c"))
 
 
 def main():

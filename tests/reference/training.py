@@ -26,6 +26,28 @@ def learning_rate(t, lr, warmup=0, total=0, floor=0.0, kind="cosine"):
     return floor + 0.5 * (lr - floor) * (1 + math.cos(math.pi * done))
 
 
+class Correction:
+    """Makes up for gradients that are `delays[name]` updates old: the step's momentum is extrapolated by `updates` for each of
+    them, the step is longer by the share `damping`, and that share of the last change of the weights is taken back."""
+
+    def __init__(self, delays, updates=2.0, damping=0.5):
+        self.delays, self.updates, self.damping, self.before = delays, updates, damping, None
+
+    def direction(self, name, momentum, gradient, beta):
+        share = min(1.0, self.updates * self.delays[name] * (1 - beta) / beta)
+        return (1 - share) * momentum + share * gradient
+
+    def damping_of(self, name):
+        return self.damping if self.delays[name] else 0.0
+
+    def change(self, name, w):
+        """What is taken back."""
+        return self.damping_of(name) * (w - self.before[name]) if self.before else 0.0
+
+
+NO_CORRECTION = Correction(collections.defaultdict(int))
+
+
 class AdamW:
     """Decoupled decay of matrices only, bias-corrected moments; PyTorch's order of operations."""
 
@@ -34,7 +56,7 @@ class AdamW:
         self.m = {name: torch.zeros_like(w) for name, w in weights.items()}
         self.v = {name: torch.zeros_like(w) for name, w in weights.items()}
 
-    def step(self, weights, gradients, lr):
+    def step(self, weights, gradients, lr, correction=NO_CORRECTION):
         self.t += 1
         (beta1, beta2), new = self.betas, {}
         for name, w in weights.items():
@@ -43,7 +65,9 @@ class AdamW:
             v = self.v[name].mul_(beta2).addcmul_(g, g, value=1 - beta2)
             decay = self.weight_decay if w.dim() >= 2 else 0.0
             denominator = (v / (1 - beta2 ** self.t)).sqrt_().add_(self.eps)
-            new[name] = (w * (1 - lr * decay)).addcdiv_(m, denominator, value=-lr / (1 - beta1 ** self.t))
+            direction = correction.direction(name, m / (1 - beta1 ** self.t), g, beta1) / denominator
+            step = lr * (1 + correction.damping_of(name)) * direction
+            new[name] = w * (1 - lr * decay) - step - correction.change(name, w)
         return new
 
 
@@ -54,12 +78,14 @@ class SGD:
         self.momentum, self.weight_decay = momentum, weight_decay
         self.b = {name: torch.zeros_like(w) for name, w in weights.items()}
 
-    def step(self, weights, gradients, lr):
+    def step(self, weights, gradients, lr, correction=NO_CORRECTION):
         new = {}
         for name, w in weights.items():
             decay = self.weight_decay if w.dim() >= 2 else 0.0
-            b = self.b[name].mul_(self.momentum).add_(gradients[name] + decay * w)
-            new[name] = w - lr * b
+            g = gradients[name] + decay * w
+            b, rest = self.b[name].mul_(self.momentum).add_(g), 1 - self.momentum
+            direction = correction.direction(name, rest * b, g, self.momentum) / rest if self.momentum else b
+            new[name] = w - lr * (1 + correction.damping_of(name)) * direction - correction.change(name, w)
         return new
 
 
@@ -85,17 +111,20 @@ def clip(gradients, limit):
 
 
 def train(loss_of, weights, optimizer, batch_of, steps, rate_of, delay, microbatch, clip_norm=0.0,
-          observe=None):
+          observe=None, corrects=False):
     """`steps` updates from `weights`; batch_of(t) gives batch t; `delay` is one for all parameters or a
-    dictionary. Returns the losses and the final weights."""
+    dictionary; with `corrects` it is corrected. Returns the losses and the final weights."""
     delays = delay if isinstance(delay, dict) else dict.fromkeys(weights, delay)
+    correction = Correction(delays) if corrects else NO_CORRECTION
     versions, losses = collections.deque([weights], max(delays.values()) + 1), []
     for t in range(steps):
         newest = len(versions) - 1
         used = {name: versions[max(newest - delays[name], 0)][name] for name in weights}
         loss, gradients = gradient(loss_of, used, batch_of(t), microbatch)
         clip(gradients, clip_norm)
-        weights = optimizer.step(weights, gradients, rate_of(t))
+        before, weights = weights, optimizer.step(weights, gradients, rate_of(t), correction)
+        if corrects:
+            correction.before = before
         versions.append(weights)
         losses.append(loss)
         if observe:

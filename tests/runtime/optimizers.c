@@ -183,8 +183,9 @@ static void update(const Tried *tried, const struct pd_tensor_update *x) {
     return;
   }
   struct pd_nesterov_step step =
-      pd_nesterov_constants(&nesterov_arguments, x->lr, x->t, x->scale, x->parameter->decays);
-  pd_nesterov_elements(x->parameter->elements, &step, x->from, x->to, x->gradient, x->moment);
+      pd_nesterov_constants(&nesterov_arguments, x->rate, x->t, x->scale, x->parameter->decays);
+  pd_nesterov_elements(x->parameter->elements, &step, x->from, x->to, x->gradient, x->moment,
+                       &(struct pd_change){0});
 }
 
 /* Twenty updates, from one array to another in turn; the weights then are in `to`. */
@@ -203,7 +204,7 @@ static void run(const Tried *tried, const Case *c, float *to) {
     struct pd_tensor_update x = {.parameter = &p,
                                  .arguments = tried->arguments,
                                  .t = t,
-                                 .lr = rate(t),
+                                 .rate = {.lr = rate(t)},
                                  .scale = scale,
                                  .from = w[t % 2],
                                  .to = w[(t + 1) % 2],
@@ -276,15 +277,15 @@ static void muons_others_are_adamws(void **state) {
     struct pd_tensor_update x = {.parameter = &p,
                                  .arguments = &muon_arguments,
                                  .t = t,
-                                 .lr = rate(t),
+                                 .rate = {.lr = rate(t)},
                                  .scale = scale,
                                  .from = w[0],
                                  .to = w[0],
                                  .gradient = g,
                                  .moment = {moments[0], moments[1]}};
     pd_muon.tensor(&x);
-    struct pd_adamw_step step = pd_adamw_constants(&arguments, rate(t), t, scale, true);
-    pd_adamw_elements(N, &step, w[1], w[1], g, (float *const[]){moments[2], moments[3]});
+    struct pd_adamw_step step = pd_adamw_constants(&arguments, (struct pd_rate){.lr = rate(t)}, t, scale, true);
+    pd_adamw_elements(N, &step, w[1], w[1], g, (float *const[]){moments[2], moments[3]}, &(struct pd_change){0});
     assert_memory_equal(w[0], w[1], sizeof w[0]);
   }
 }
@@ -301,7 +302,7 @@ static void muon_without_gradients_decays(void **state) {
   for (int i = 0; i < 12; i++) w[i] = weight(i);
   struct pd_tensor_update x = {.parameter = &p,
                                .arguments = &arguments,
-                               .lr = 0.5,
+                               .rate = {.lr = 0.5},
                                .scale = 1,
                                .from = w,
                                .to = w,

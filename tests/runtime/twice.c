@@ -34,8 +34,8 @@ static void err_once(float *x, int64_t n) {
 }
 
 static void by_elements(int64_t n, const void *step, const float *from, float *to, const float *gradient,
-                        float *const *moment) {
-  pd_nesterov_elements(n, step, from, to, gradient, moment);
+                        float *const *moment, const struct pd_change *change) {
+  pd_nesterov_elements(n, step, from, to, gradient, moment, change);
   err_once(to, n);
 }
 
@@ -63,7 +63,8 @@ static void fill(void) {
 
 static void update_elements(bool in_place, char *copy) {
   struct pd_nesterov_step step[2];
-  for (int decays = 0; decays < 2; decays++) step[decays] = pd_nesterov_constants(&arguments, 0.1, 3, 1, decays);
+  for (int decays = 0; decays < 2; decays++)
+    step[decays] = pd_nesterov_constants(&arguments, (struct pd_rate){.lr = 0.1}, 3, 1, decays);
   struct pd_update_arrays u = {.t = 3,
                                .end = pd.stage->n_parameters,
                                .from = arena.weights[0],

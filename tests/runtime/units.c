@@ -206,12 +206,13 @@ static void adamw_follows_its_formula(void **state) {
   struct pd_adamw_arguments a = {.beta1 = 0.9, .beta2 = 0.95, .eps = 1e-8, .weight_decay = 0.1};
   float w[2][N], m[N] = {0}, v[N] = {0}, *const moments[] = {m, v};
   double x[N], dm[N] = {0}, dv[N] = {0};
+  const struct pd_change unchanged = {0};
   for (int i = 0; i < N; i++) x[i] = w[0][i] = sinf((float)i);
   for (int t = 0; t < 20; t++) {
     float g[N];
     for (int i = 0; i < N; i++) g[i] = cosf((float)(i * t));
-    struct pd_adamw_step step = pd_adamw_constants(&a, 0.01, t, 0.5f, true);
-    pd_adamw_elements(N, &step, w[t % 2], w[(t + 1) % 2], g, moments);
+    struct pd_adamw_step step = pd_adamw_constants(&a, (struct pd_rate){.lr = 0.01}, t, 0.5f, true);
+    pd_adamw_elements(N, &step, w[t % 2], w[(t + 1) % 2], g, moments, &unchanged);
     for (int i = 0; i < N; i++) { /* Loshchilov and Hutter, algorithm 2 */
       dm[i] = 0.9 * dm[i] + 0.1 * 0.5 * g[i];
       dv[i] = 0.95 * dv[i] + 0.05 * 0.25 * g[i] * g[i];
@@ -219,19 +220,20 @@ static void adamw_follows_its_formula(void **state) {
     }
   }
   for (int i = 0; i < N; i++) assert_true(fabs(x[i] - w[0][i]) < 1e-5);
-  assert_true(pd_adamw_constants(&a, 0.01, 0, 1, false).keep == 1);
+  assert_true(pd_adamw_constants(&a, (struct pd_rate){.lr = 0.01}, 0, 1, false).keep == 1);
 }
 
 static void sgd_follows_its_formula(void **state) {
+  const struct pd_change unchanged = {0};
   (void)state;
   float w[5] = {1, 2, 3, 4, 5}, u[5] = {0}, g[5] = {1, -1, 1, -1, 1}, *const moments[] = {u};
   struct pd_sgd_step step = {.scale = 2, .decay = 0.5f, .momentum = 0.5f, .lr = 0.25f};
-  pd_sgd_momentum_elements(5, &step, w, w, g, moments);
-  pd_sgd_momentum_elements(5, &step, w, w, g, moments);
+  pd_sgd_momentum_elements(5, &step, w, w, g, moments, &unchanged);
+  pd_sgd_momentum_elements(5, &step, w, w, g, moments, &unchanged);
   /* w0: u = 2.5, w = .375; u = 1.25 + 2.1875, w = .375 - .859375 */
   assert_true(w[0] == -0.484375f && u[0] == 3.4375f);
   float plain[5] = {1, 2, 3, 4, 5};
-  pd_sgd_elements(5, &step, plain, plain, g, NULL);
+  pd_sgd_elements(5, &step, plain, plain, g, NULL, &unchanged);
   assert_true(plain[0] == 0.375f && plain[1] == 2.25f);
 }
 
@@ -253,7 +255,7 @@ static void trusted(const struct pd_tensor_update *x) {
   for (int64_t r = 0; r < rows; r++) x->moment[1][r] += (float)(r + 1);
   for (int64_t i = 0; i < n; i++) {
     x->moment[0][i] += x->gradient[i];
-    x->to[i] = x->from[i] - (float)(x->lr * sqrt(sum[0] / sum[1])) * x->scale * x->gradient[i];
+    x->to[i] = x->from[i] - (float)(x->rate.lr * sqrt(sum[0] / sum[1])) * x->scale * x->gradient[i];
   }
 }
 

@@ -79,7 +79,7 @@ static Whole whole(const struct pd_tensor_update *x) {
           x->parameter->dim[0],
           x->parameter->dim[1],
           x->scale,
-          static_cast<float>(x->lr)};
+          static_cast<float>(x->rate.lr)};
 }
 
 static void whole_on_host(const struct pd_tensor_update *x) { update_whole(whole(x)); }
