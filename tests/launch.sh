@@ -4,6 +4,7 @@ set -u
 case $pdc in /*) ;; *) pdc=$PWD/$pdc ;; esac
 here=$(cd "$(dirname "$0")" && pwd)
 top=${here%/tests/*}
+. "$top/tests/sample.sh"
 work=$(mktemp -d)
 # Open MPI makes and removes a folder that all launches share otherwise: two tests at once got into each other's way.
 export OMPI_MCA_orte_tmpdir_base="$work"

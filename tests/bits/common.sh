@@ -1,5 +1,5 @@
 # Training runs by their bytes: losses, norms and final weights. In bf16 with of_c=bf16, also of the residual stream with residual=bf16; with EVERY=N of the runs that must
-# give the same bytes only each N-th, the SEED-th of the first N first.
+# give the same bytes only each N-th (taken, sample.sh).
 . "$(dirname "$0")/../launch.sh"
 model=$here/${model:-tied}.pdm
 head -c 1000 "$top/tests/reference/text.txt" >text
@@ -27,12 +27,7 @@ whole() {
   rm -rf "$whole"
 }
 
-# taken: whether the sample has the next run.
-count=0 skipped=$((${SEED:-0} % ${EVERY:-1}))
-taken() {
-  skipped=$((skipped + 1))
-  [ $((skipped % ${EVERY:-1})) = 0 ]
-}
+count=0
 
 # trained NAME RANKS OPTIONS...: gives the same bytes, where the sample has it.
 trained() { ! taken || compared "$@"; }

@@ -68,6 +68,7 @@ P
 for plan in "shared 2 8" "shared 3 4" "shared 5 2" "read 2 4" "read 3 4"; do
   set -- $plan
   for schedule in 2bw flush; do
+    taken || continue
     build one -n 1 --stages 1 --microbatch "$3" --schedule $schedule "$1.pdm" && run 1 one &&
       build many -n "$2" --stages "$2" --microbatch "$3" --schedule $schedule "$1.pdm" && run "$2" many ||
       { complain "$plan $schedule does not train"; continue; }
@@ -114,6 +115,7 @@ train root { $settings clip_norm = 0; pipeline = 2bw; }
 P
 for plan in "1 flush 0" "2 flush 0 --split fc2" "2 2bw 0 --split fc2" "3 2bw 0 --split fc2,fc3" \
   "3 2bw 1 --split fc2,fc3" "2 flush 1 --split fc2"; do
+  taken || continue
   set -- $plan
   ranks=$1 schedule=$2 clip=$3
   shift 3

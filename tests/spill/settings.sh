@@ -36,8 +36,9 @@ same() {
   fi
 }
 
-# setting NAME OPTIONS...: in few parts, in many, and in stages.
+# setting NAME OPTIONS...: in few parts, in many, and in stages, where the sample has it.
 setting() {
+  taken || return
   name=$1
   shift
   rm -f wanted

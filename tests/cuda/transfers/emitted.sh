@@ -10,6 +10,7 @@ head -c 1000 "$text" >held_out.txt
 # same DIR RANKS: one saved and logged result, whatever carries the messages.
 same() {
   for run in "nccl 1" "mpi 1" "peer 1" "nccl 2" "peer 2" "mpi 0"; do
+    [ "$run" = "nccl 1" ] || taken || continue
     name=$1.$(echo $run | tr ' ' .)
     CUDA_HOST_SEED=${run#* } launch "$2" "$1" --data "$text" --steps 4 --validation held_out.txt \
       --validate-every 2 --comm ${run% *} --log "$name.jsonl" --save "$name.safetensors" ||
