@@ -210,7 +210,7 @@ static bool sizes_fit(const Graph *g, const PlanFile *f) {
              (long long)f->microbatches, batch, microbatches, microbatch);
     return false;
   }
-  return true;
+  return statistics_suit(g, batch, microbatch, where, "'microbatch': ");
 }
 
 static bool not_for(const PlanFile *f, const char *setting) {

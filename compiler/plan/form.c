@@ -34,7 +34,8 @@ const char *replicas_text(const Pipeline *p) {
 }
 
 const char *ranks_text(const Pipeline *p) {
-  return form_is_plain(p) ? format("%d stages", p->n_stages) : format("replicas %s", replicas_text(p));
+  return form_is_plain(p) ? format("%d stage%s", p->n_stages, p->n_stages == 1 ? "" : "s")
+                          : format("replicas %s", replicas_text(p));
 }
 
 /* ---- tables by form --------------------------------------------------------------------------------- */

@@ -61,6 +61,7 @@ struct Planner {
   int *pinned;              /* by part: its first piece, under --split; else NULL */
   int *stage_starts;        /* by stage likewise, where the parts of each are left open; else NULL */
   double known;             /* seconds of a batch of a plan found before; 0: there is none */
+  int64_t least_microbatch; /* samples of which all statistics are over two values or more */
   int64_t limit, process;   /* bytes a device, of several kinds the largest's: of the arena; beside it */
   int n_kinds;              /* of devices, the slowest first: */
   const int64_t *limits;    /* bytes of each */
@@ -111,6 +112,17 @@ bool delay_suits(const Graph *g, const PlanRequest *q); /* else false after a di
 Plan *plan_open_schedule(const Graph *g, const Pieces *p, const PlanRequest *request, Plan **runners_up, int n);
 
 /* ---- statistics.c */
+/* Of a microbatch, over the fewest values: the node that adds them up, and how many a sample has. node -1: there is none. */
+typedef struct Statistic {
+  int node;
+  int64_t values;
+} Statistic;
+Statistic smallest_statistic(const Graph *g);
+int64_t least_microbatch(Statistic s); /* the samples of which it is over two values or more */
+void note_statistic(const Graph *g, Statistic s, Diagnostic *d); /* what asks for larger microbatches */
+/* Whether microbatches of b samples have no smaller statistic; false after a diagnostic. */
+bool statistics_suit(const Graph *g, int64_t batch, int64_t b, Span where, const char *prefix);
+void tell_small_statistics(const Planner *r); /* reports that only smaller microbatches are possible */
 /* Warns where the plan's microbatch, chosen among several, has an influence on the model's results. */
 void tell_chosen_microbatch(const Planner *r, const Plan *plan);
 

@@ -338,12 +338,14 @@ static bool check_microbatch(const Planner *r, int64_t b, const char *option) {
     return false;
   }
   if (b <= batch && batch % b == 0)
-    return true;
+    return statistics_suit(r->g, batch, b, NO_SPAN, format("%s: ", option));
   int64_t below = b > batch ? batch : b, above = b;
   while (batch % below != 0)
     below--;
   while (above < batch && batch % above != 0)
     above++;
+  if (below < r->least_microbatch)
+    below = above;
   Diagnostic *d = error_at(NO_SPAN, "PD0506", "%s: microbatches of %lld do not make up a batch of %lld", option,
                            (long long)b, (long long)batch);
   if (above > below && above <= batch)
@@ -374,6 +376,7 @@ bool planner_prepare(Planner *r, const Graph *g, const Pieces *p, const PlanRequ
                  .request = q,
                  .where = graph_file_span(g),
                  .target = q->target,
+                 .least_microbatch = least_microbatch(smallest_statistic(g)),
                  .bf16 = values_in_bf16(g, q->target.precision)};
   ensure(g->train.batch > 0 && p->n > 0);
   if (!choose_schedule(r, q, taken) || (!taken && !read_form(r, q)))
@@ -440,8 +443,8 @@ static void tell_uneven(const Planner *r, int64_t multiple) {
                  "'%s' with %s needs %s %lld microbatch%s %s, and a batch of %lld has no such parts",
                  r->form.schedule, form, how, (long long)multiple, multiple == 1 ? "" : "es", period,
                  (long long)batch);
-  int64_t whole = (batch + multiple - 1) / multiple * multiple;
-  if (batch % multiple == 0)
+  const int64_t parts = multiple * r->least_microbatch, whole = (batch + parts - 1) / parts * parts;
+  if (batch % parts == 0)
     help(d, "'--microbatch %lld' works", (long long)(batch / multiple));
   else
     help(d, "'-D batch=%lld' works", (long long)whole);
@@ -464,10 +467,10 @@ static void tell_too_few(const Planner *r, int64_t least) {
   int64_t fits = batch / least;
   while (fits > 0 && (batch % fits != 0 || !schedule_allows(&r->form, batch / fits)))
     fits--;
-  if (fits > 0)
+  if (fits >= r->least_microbatch)
     help(d, "'--microbatch %lld' works", (long long)fits);
   else
-    help(d, "'-D batch=%lld' works, and so do fewer stages", (long long)least);
+    help(d, "'-D batch=%lld' works, and so do fewer stages", (long long)(least * r->least_microbatch));
 }
 
 typedef Vec(int64_t) Divisors;
@@ -507,6 +510,8 @@ static void tell_no_form(const Planner *r) {
                r->form.schedule, r->ranks, r->free_stages && r->form.n_stages > 1 ? "up to " : "",
                r->form.n_stages, r->form.n_stages == 1 ? "" : "s", (long long)batch,
                b ? format(" in microbatches of %lld", (long long)b) : "");
+  if (r->least_microbatch > 1)
+    note_statistic(r->g, smallest_statistic(r->g), d);
   help(d, "fewer ranks, or a larger batch: its microbatches must be a multiple of every stage's replicas");
 }
 
@@ -525,7 +530,7 @@ void tell_microbatches(const Planner *r) {
 
 bool planner_microbatches(Planner *r) {
   int64_t batch = r->subject.batch, pinned = r->request->microbatch;
-  bool scheduled = false;
+  bool scheduled = false, too_small = false;
   Divisors all = divisors(batch);
   for (int i = 0; i < all.n; i++) {
     int64_t b = all.at[i];
@@ -533,11 +538,17 @@ bool planner_microbatches(Planner *r) {
                                     : r->free_depth || schedule_allows(&r->form, batch / b);
     if (!allowed || batch / b > MAX_MICROBATCHES || (pinned && b != pinned))
       continue;
+    if (b < r->least_microbatch) {
+      too_small = true;
+      continue;
+    }
     scheduled = true;
     if (!r->profile || profile_at(r->profile, b))
       push(&r->microbatches, b);
   }
-  if (!scheduled)
+  if (!scheduled && too_small)
+    tell_small_statistics(r);
+  else if (!scheduled)
     tell_microbatches(r);
   else if (r->microbatches.n == 0)
     tell_unmeasured(r);

@@ -254,11 +254,39 @@ END
   done
   expect 0 "$pdc" -S --plan pinned/plan.json -o again normed.pdm
   lacks err PD0509
-  expect 0 "$pdc" -S -D batch=1 -o single normed.pdm
-  lacks err PD0509
   expect 0 "$pdc" plan --stages 2 $gpt_small "$source/models/gpt_mini.pdm"
   lacks err PD0509
   expect 0 "$pdc" explain PD0509
+}
+
+statistics_of_one_value_are_refused() {
+  one=$source/tests/emit/batch_norm_one.pdm
+  expect 1 "$pdc" plan --microbatch 1 "$one"
+  contains err "--microbatch: microbatches of 1 sample have statistics over 1 value .PD0590"
+  contains err "note: 'bn' takes statistics over the values of a microbatch, 1 a sample"
+  contains err "help: '--microbatch 2' works"
+  expect 1 "$pdc" plan -D batch=1 "$one"
+  contains err "'flush' with 1 stage cannot split a batch of 1 into microbatches of 2 samples or more .PD0590"
+  contains err "help: '-D batch=2' works"
+  expect 1 "$pdc" plan --schedule 2bw --stages 4 "$one"
+  contains err "'2bw' with 4 stages cannot split a batch of 4 into microbatches of 2 samples or more .PD0590"
+  contains err "help: '-D batch=6' works"
+  for form in "--stages 4 -D batch=6" "--replicas 2,1" "--replicas 3,2 -D batch=12" "--schedule flush -n 5"; do
+    expect 0 "$pdc" plan --schedule 2bw $form "$one"
+    contains out "microbatch[es]* of [2-9]"
+    lacks out "microbatch 1 "
+  done
+  expect 1 "$pdc" plan --schedule 2bw --replicas 3,2 -D batch=6 "$one"
+  contains err "help: '-D batch=12' works"
+  expect 0 "$pdc" -S --microbatch 2 -o plan "$one"
+  sed 's/"microbatch": 2,/"microbatch": 1,/; s/"microbatches": 2/"microbatches": 4/' plan/plan.json >one.json
+  expect 1 "$pdc" plan --plan one.json "$one"
+  contains err "one.json: error: 'microbatch': microbatches of 1 sample have statistics over 1 value .PD0590"
+  expect 0 "$pdc" plan --infer --microbatch 1 "$one"
+  resnet="$source/models/resnet50.pdm"
+  expect 1 "$pdc" plan --microbatch 1 -D size=32 "$resnet"
+  contains err "'layer4.0.bn2' takes statistics over the values of a microbatch, 1 a sample"
+  expect 0 "$pdc" plan --microbatch 1 -D size=64 "$resnet"
 }
 
 ranks_of_no_use_are_told() {
