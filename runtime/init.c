@@ -116,13 +116,21 @@ static void make_all(const struct pd_parameter *p, uint64_t key, int64_t n, floa
     if (started[i]) pthread_join(thread[i], NULL);
 }
 
+/* Elements [0, own) of what this rank holds of a table that has such a row. */
+static void clear_zero_row(const struct pd_parameter *p, int64_t own, float *to) {
+  int64_t width = pd_whole_shape(p).dim[1];
+  for (int64_t i = 0; i < own; i++)
+    if (pd_whole_element(p, i) / width == p->zero_row) to[i] = 0;
+}
+
 void pd_initialise(const struct pd_parameter *p, uint64_t seed, float *to) {
   int64_t own = pd_own_elements(p);
   for (int64_t i = own; i < p->elements; i++) to[i] = 0;
   if (p->init == PD_ZEROS || p->init == PD_ONES || p->init == PD_CONSTANT) {
     float value = p->init == PD_ZEROS ? 0 : p->init == PD_ONES ? 1 : (float)p->init_value;
     for (int64_t i = 0; i < own; i++) to[i] = value;
-    return;
+  } else {
+    make_all(p, pd_mix(seed, hash_name(p->name)), own, to);
   }
-  make_all(p, pd_mix(seed, hash_name(p->name)), own, to);
+  if (p->has_zero_row) clear_zero_row(p, own, to);
 }

@@ -46,6 +46,8 @@ struct pd_parameter {
   int rank;
   enum pd_init init;
   double init_value; /* of PD_CONSTANT; PD_UNIFORM's bound, PD_NORMAL's deviation */
+  bool has_zero_row; /* of a table: that row of the whole parameter is zeros at the start, whatever `init` says */
+  int64_t zero_row;
   int64_t runs; /* the whole parameter is so many runs of elements, and each rank of the shard group has, in their
                         order, its part of each; 0: it has all. dim and elements are those of the rank's part */
   int split_axis;  /* of the parts */

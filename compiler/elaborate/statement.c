@@ -181,13 +181,6 @@ static Val initial_value(Elaborator *e, Frame *f, const Ast *a) {
 
 /* "stored = in_out": files hold the transposed matrix. */
 static bool stored_in_out(Elaborator *e, Frame *f, const Ast *option, const Param *p) {
-  if (!option || strcmp(option->name, "suffix") == 0)
-    return false;
-  if (strcmp(option->name, "stored") != 0) {
-    help(fail(f, option->span2, "PD0203", "a parameter has no option '%s'", option->name),
-         "its options are 'stored = in_out' and 'suffix = \"_l0\"'");
-    return false;
-  }
   Val v = evaluate(e, f, option->a);
   bool in_out = v.kind == VAL_WORD && strcmp(v.word, "in_out") == 0;
   if (!in_out && v.kind != VAL_POISON && !(v.kind == VAL_WORD && strcmp(v.word, "out_in") == 0))
@@ -197,6 +190,33 @@ static bool stored_in_out(Elaborator *e, Frame *f, const Ast *option, const Para
   fail(f, option->span, "PD0215", "only a matrix can be stored 'in_out', but '%s' has shape %s", p->name,
        shape_text(&p->shape));
   return false;
+}
+
+/* "zero_row = 0": that row of the table is zeros at the start; `none`: no row. */
+static int64_t zero_row(Elaborator *e, Frame *f, const Ast *option, const Param *p) {
+  Val v = evaluate(e, f, option->a);
+  int64_t row;
+  if (v.kind == VAL_POISON || (v.kind == VAL_WORD && strcmp(v.word, "none") == 0))
+    return -1;
+  if (!want_whole(e, f, v, option->a->span, "'zero_row'", &row))
+    return -1;
+  if (p->shape.rank == 2 && row >= 0 && row < p->shape.dim[0])
+    return row;
+  fail(f, option->span, "PD0215", "'zero_row' is a row of a matrix, but '%s' has shape %s and no row %lld",
+       p->name, shape_text(&p->shape), (long long)row);
+  return -1;
+}
+
+static void read_option(Elaborator *e, Frame *f, const Ast *option, Param *p) {
+  if (!option || strcmp(option->name, "suffix") == 0)
+    return;
+  if (strcmp(option->name, "stored") == 0)
+    p->stored_in_out = stored_in_out(e, f, option, p);
+  else if (strcmp(option->name, "zero_row") == 0)
+    p->zero_row = zero_row(e, f, option, p);
+  else
+    help(fail(f, option->span2, "PD0203", "a parameter has no option '%s'", option->name),
+         "its options are 'stored = in_out', 'suffix = \"_l0\"' and 'zero_row = 0'");
 }
 
 #define NAME_LETTERS "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_"
@@ -259,7 +279,7 @@ static Val param_new(Elaborator *e, Frame *f, const Ast *a, Name own, const Shap
   p->init = init.init;
   p->init_value = init.number;
   p->buffer = a->kind == AST_BUFFER;
-  p->stored_in_out = stored_in_out(e, f, a->b, p);
+  read_option(e, f, a->b, p);
   push(&f->instance->params, ((InstanceParam){own, param, f->instance->calls}));
   return val_tensor(e->g->params.at[param].value);
 }

@@ -102,6 +102,8 @@ static void add_init(const Param *p, Names *fields) {
   push(fields, internf(".init = %s", inits[p->init]));
   if (p->init != INIT_ZEROS && p->init != INIT_ONES)
     push(fields, internf(".init_value = %s", double_literal(p->init_value)));
+  if (p->zero_row >= 0)
+    push(fields, internf(".has_zero_row = true, .zero_row = %" PRId64, p->zero_row));
   if (p->layout.kind == LAYOUT_SPLIT)
     push(fields,
          internf(".runs = %" PRId64 ", .split_axis = %d", layout_runs(&p->shape, p->layout), p->layout.axis));

@@ -112,7 +112,8 @@ static Attr list_attr(const Shape *s) {
 int graph_param(Graph *g, Name name, Shape shape, int scope, Span span) {
   ensure(!shape.batched);
   int index = g->params.n;
-  push(&g->params, (Param){.name = name, .shape = shape, .init = INIT_ZEROS, .value = -1, .span = span});
+  push(&g->params,
+       (Param){.name = name, .shape = shape, .init = INIT_ZEROS, .zero_row = -1, .value = -1, .span = span});
   Attr attr[MAX_ATTR] = {{.number = index}};
   int node = graph_node(g, &op_param, NULL, 0, attr, scope, span);
   int value = graph_output(g, node, 0);

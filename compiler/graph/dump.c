@@ -206,6 +206,8 @@ static void put_declarations(Dump *d) {
     put_shape(d, &p->shape);
     fprintf(d->out, " %%%d %s %.17g %s", p->value, init_names[p->init], p->init_value,
             p->stored_in_out ? "in_out" : "out_in");
+    if (p->zero_row >= 0)
+      fprintf(d->out, " zero_row %lld", (long long)p->zero_row);
     if (p->group)
       fprintf(d->out, " group %d", p->group);
     if (p->hidden)

@@ -83,6 +83,7 @@ typedef struct Param {
   int64_t padding; /* rows of zeros behind its own in memory: its value's shape has them (layout/pad_rows.h) */
   InitKind init;
   double init_value;  /* the constant, the bound of uniform(-a, a), the deviation of normal(0, s) */
+  int64_t zero_row;   /* of a table: the row that is zeros at the start, whatever `init` says; -1: none */
   bool stored_in_out; /* files hold the transposed matrix (Hugging Face's GPT-2 linears) */
   bool buffer;        /* not trained: a running average (ops/statistics.c), which is its one use; in inference none
                          where it serves no output. What stands for its gradient is the microbatch's share in the average, summed like a gradient */

@@ -254,6 +254,7 @@ static void read_param(Reader *r, Param p) {
   p.stored_in_out = accept(r, "in_out");
   if (!p.stored_in_out)
     expect(r, "out_in");
+  p.zero_row = accept(r, "zero_row") ? read_int(r) : -1;
   if (accept(r, "group"))
     p.group = read_int(r);
   p.hidden = accept(r, "hidden");

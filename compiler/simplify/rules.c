@@ -149,6 +149,8 @@ static int rule_neg(Rewrite *w, int node) {
 
 static int rule_select(Rewrite *w, int node) {
   double condition;
+  if (input(w, node, 1) == input(w, node, 2))
+    return same_shape(w, node, 1);
   if (!is_number(w, node, input(w, node, 0), &condition))
     return -1;
   return same_shape(w, node, condition != 0 ? 1 : 2);

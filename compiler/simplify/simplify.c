@@ -71,13 +71,21 @@ static int find_equal(Share *s, int node) {
 
 /* ---- may one value stand for another? -------------------------------------------------------------- */
 
+/* Whether one of the first `most` operands is the value. */
+static bool reads(const Node *n, int most, int value) {
+  bool any = false;
+  for (int i = 0; i < most; i++)
+    any |= n->in[i] == value;
+  return any;
+}
+
 static void find_readers(Share *s) {
   const Graph *g = s->w->from;
   for (int i = 0; i < g->nodes.n; i++)
     for (int k = 0; k < g->nodes.at[i].n_in; k++) {
       int v = g->nodes.at[i].in[k];
       bool elsewhere = s->w->run[g->values.at[v].node] != s->w->run[i];
-      s->readers[v] += is_forward(g, i);
+      s->readers[v] += is_forward(g, i) && !reads(&g->nodes.at[i], k, v);
       *(is_forward(g, i) ? &s->read_elsewhere[v] : &s->read_later[v]) |= elsewhere;
     }
   for (int i = 0; i < g->figures.n; i++)
@@ -128,7 +136,7 @@ static Verdict judge(const Share *s, int node, int y, int x) {
   if (s->figure[y] && s->w->run_to.at[maker_of_x] != s->w->run[node])
     return REFUSED;
   const Node *copy = &to->nodes.at[s->w->node[node]];
-  if (s->standing.at[x].sole && copy->n_in > 0 && copy->in[0] == x)
+  if (s->standing.at[x].sole && reads(copy, copy->n_in, x))
     return INHERITS;
   return !s->read_elsewhere[y] || !has_gradient(from, y) ? ALLOWED : REFUSED;
 }
