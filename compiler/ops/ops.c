@@ -5,7 +5,7 @@
 
 /* clang-format off */
 const Op *const all_ops[] = {
-    &op_param, &op_input, &op_constant, &op_iota, &op_full,
+    &op_param, &op_input, &op_constant, &op_iota, &op_iota_part, &op_full,
     &op_add, &op_sub, &op_mul, &op_div, &op_neg, &op_square, &op_maximum, &op_minimum, &op_greater, &op_equal,
     &op_select, &op_exp, &op_expm1, &op_log, &op_log1p, &op_sigmoid, &op_tanh, &op_erf, &op_erfc, &op_sqrt, &op_rsqrt,
     &op_sin, &op_cos, &op_relu, &op_abs, &op_rounded,

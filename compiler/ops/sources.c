@@ -123,15 +123,49 @@ static bool number_of_iota(const Node *n, double *number) {
   return node_int(n, "n") == 1;
 }
 
+static bool divide_iota(const Graph *g, int node, int k, Layout split, Layout *layout) {
+  (void)g, (void)node;
+  layout[k] = split;
+  return split.blocks == 1;
+}
+
+static bool shape_iota_part(ShapeRule *r) {
+  return rule_result(r, (Shape){.rank = 1, .dim = {rule_int(r, "part")}});
+}
+
+static void meet_iota_part(const Graph *g, int node, int64_t batch, int ranks, const double *const *const *in,
+                           double *const *const *out) {
+  (void)in, (void)batch;
+  const int64_t part = node_int(&g->nodes.at[node], "part");
+  for (int rank = 0; rank < ranks; rank++)
+    for (int64_t i = 0; i < part; i++)
+      out[rank][0][i] = (double)(rank * part + i);
+}
+
 /* 0, 1 .. n - 1: [n], the same for all samples. */
 const Op op_iota = {
     .name = "iota",
     .signature = "iota(n)",
     .kind = OP_SOURCE,
     .attr = {{"n", ATTR_INT, true, 0}},
+    .divide = divide_iota,
+    .divided = &op_iota_part,
     .shape = shape_iota,
     .cost = cost_copy,
     .expression = "(float)$j",
     .constant = number_of_iota,
     .evaluate = evaluate_iota,
+};
+
+/* The numbers that a rank has of a shard group's 0, 1 .. n - 1. */
+const Op op_iota_part = {
+    .name = "iota_part",
+    .signature = "iota_part(n, part)",
+    .kind = OP_SOURCE,
+    .internal = true,
+    .attr = {{"n", ATTR_INT, true, 0}, {"part", ATTR_INT, false, 1}},
+    .shape = shape_iota_part,
+    .cost = cost_copy,
+    .expression = "(float)((int32_t)$j + (int32_t)$shard * ${part})",
+    .meet = meet_iota_part,
 };

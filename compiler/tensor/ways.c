@@ -86,16 +86,20 @@ static void find_blocks(Division *d) {
   }
 }
 
-/* What depends on no sample and on no weight, such as tables of angles, is small. */
+/* What depends on no sample and on no weight, such as tables of angles, is small. A source that can be made in parts, as a
+ * count of classes, is as its readers want it. */
 static void fix_tables(Division *d) {
   const Graph *g = d->g;
+  bool *is_table = alloc((size_t)g->values.n + 1);
   for (int i = 0; i < g->nodes.n; i++) {
     const Node *n = &g->nodes.at[i];
     bool table = n->op->source == SOURCE_NONE && !g->values.at[n->out[0]].shape.batched;
     for (int k = 0; k < n->n_in && table; k++)
-      table = d->fixed[n->in[k]] && !g->values.at[n->in[k]].shape.batched;
-    for (int k = 0; k < n->n_out && table; k++)
-      d->fixed[n->out[k]] = true;
+      table = is_table[n->in[k]];
+    for (int k = 0; k < n->n_out && table; k++) {
+      is_table[n->out[k]] = true;
+      d->fixed[n->out[k]] = n->n_in > 0 || !n->op->divided;
+    }
   }
 }
 
