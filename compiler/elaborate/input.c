@@ -82,7 +82,8 @@ static bool deal_arguments(Frame *f, const struct Origin *o, const Ast *call, co
   int n = count_arguments(o);
   for (int i = 0; i < n; i++)
     names[i] = o->argument[i].name;
-  for (int i = 0; i < call->list.n; i++) {
+  const int n_given = call->kind == AST_CALL ? call->list.n : 0;
+  for (int i = 0; i < n_given; i++) {
     const Ast *a = call->list.at[i];
     int which = a->name ? 0 : i;
     while (a->name && which < n && strcmp(names[which], a->name) != 0)
@@ -252,8 +253,10 @@ static bool evaluate_origin(Elaborator *e, Frame *f, Declared *d) {
   return o->kind == ORIGIN_IMAGE || check_result(e, f, d);
 }
 
-static bool is_call_of(const Ast *type, const char *name) {
-  return type->kind == AST_CALL && type->a->kind == AST_NAME && strcmp(type->a->name, name) == 0;
+/* "token" of "token(classes)", "image" of "image" and "image(mean = 0)"; "" of what names no type. */
+static Name type_name(const Ast *type) {
+  const Ast *name = type->kind == AST_CALL ? type->a : type;
+  return name->kind == AST_NAME ? name->name : "";
 }
 
 static void tell_types(Frame *f, const Ast *type) {
@@ -262,8 +265,7 @@ static void tell_types(Frame *f, const Ast *type) {
   Text known = {0};
   for (int i = 0; i < N_ORIGINS; i++)
     names[i] = origins[i].name;
-  bool named = type->kind == AST_CALL && type->a->kind == AST_NAME;
-  const char *like = named ? nearest(type->a->name, names, N_ORIGINS) : NULL;
+  const char *like = nearest(type_name(type), names, N_ORIGINS);
   if (like) {
     help(d, "one with a similar name exists: '%s'", like);
     return;
@@ -278,7 +280,8 @@ static bool evaluate_type(Elaborator *e, Frame *f, Declared *d) {
   const Ast *type = d->ast->a;
   if (!type || (type->kind == AST_NAME && strcmp(type->name, "f32") == 0))
     return true;
-  if (is_call_of(type, "token") && type->list.n == 1 && !type->list.at[0]->name) {
+  if (type->kind == AST_CALL && strcmp(type_name(type), "token") == 0 && type->list.n == 1 &&
+      !type->list.at[0]->name) {
     if (!want_size(e, f, evaluate(e, f, type->list.at[0]->a), type->list.at[0]->span, &d->classes))
       return false;
     if (d->classes <= INT32_MAX)
@@ -287,7 +290,7 @@ static bool evaluate_type(Elaborator *e, Frame *f, Declared *d) {
     return false;
   }
   for (int i = 0; i < N_ORIGINS; i++)
-    if (is_call_of(type, origins[i].name)) {
+    if (strcmp(type_name(type), origins[i].name) == 0) {
       d->origin = &origins[i];
       return evaluate_origin(e, f, d);
     }
