@@ -122,6 +122,19 @@ static bool open_without_targets(char *why) {
   return pd_without_targets;
 }
 
+/* What fills up a last microbatch counts in no mean of samples, but would in statistics of a microbatch. */
+static bool fills_microbatches(const char *path, char *why) {
+  const struct pd_stage *s = pd.stage;
+  const long long samples = pd_evaluation_data ? (long long)pd_dataset_samples(pd_evaluation_data) : 0;
+  if (!s->statistics || samples % s->microbatch == 0) return true;
+  return pd_refuse(
+      why,
+      "'%s' has %lld samples, which do not fill microbatches of %lld, and %s%s takes statistics of them "
+      "[PD0591]: use %lld samples, or build with a --microbatch that divides %lld",
+      path, samples, (long long)s->microbatch, *s->statistics ? "layer " : "the model", s->statistics,
+      samples - samples % s->microbatch, samples);
+}
+
 bool pd_data_start(char *why) {
   const struct pd_stage *s = pd.stage;
   const struct pd_options *o = &pd_options;
@@ -132,9 +145,11 @@ bool pd_data_start(char *why) {
     if (samples) needs[i].sample = pd_allocate(sizeof(float) * samples * (size_t)s->inputs[from].elements);
   }
   if (pd_only_evaluates())
-    return open_data(&pd_evaluation_data, o->data, o->n_data, why) || open_without_targets(why);
+    return (open_data(&pd_evaluation_data, o->data, o->n_data, why) || open_without_targets(why)) &&
+           (!o->n_data || fills_microbatches(o->data[0], why));
   return (!pd.steps || open_data(&pd_training_data, o->data, o->n_data, why)) &&
          open_data(&pd_evaluation_data, o->validation, o->n_validation, why) &&
+         (!o->n_validation || fills_microbatches(o->validation[0], why)) &&
          (!augments() || pd_augment_fits(&o->augment, s->inputs, s->n_inputs, why));
 }
 

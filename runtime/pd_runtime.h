@@ -279,6 +279,9 @@ struct pd_stage {
   int n_function; /* pairs */
   const char *const *settings;
   int n_settings;
+  /* The layer whose statistics of a microbatch evaluation computes, too: samples that fill one up would count. NULL: there is
+   * none; "": the model itself. */
+  const char *statistics;
   /* planned, for --emulate: of a microbatch, by chunk; weights: backward's part that PD_WEIGHTS does (0: none) */
   double forward_seconds[PD_MAX_CHUNKS], backward_seconds[PD_MAX_CHUNKS], weights_seconds[PD_MAX_CHUNKS];
   double update_seconds; /* of an update */

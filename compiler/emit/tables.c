@@ -408,9 +408,16 @@ static void generation_table(Emit *e) {
 }
 
 /* Inference has one loop and one part of the model a rank. */
+static void statistics_field(Emit *e) {
+  const int node = evaluated_statistic(e->g);
+  if (node >= 0)
+    text_add(&e->out, "  .statistics = %s,\n", string_literal(e->g->scopes.at[e->g->nodes.at[node].scope].path));
+}
+
 static void inference_fields(Emit *e) {
   if (e->g->n_outputs)
     text_add(&e->out, "  .predictions = predictions, .n_predictions = %d,\n", e->g->n_outputs);
+  statistics_field(e);
   text_add(&e->out, "  .forward_seconds = {%.6g}, .inference = true,\n",
            e->plan->stage[e->p->stage].forward_seconds);
 }
@@ -561,6 +568,7 @@ void print_tables(Emit *e) {
   } else {
     train_fields(e);
     identity_fields(e);
+    statistics_field(e);
     seconds_fields(e);
   }
   text_add(&e->out, "};\n\n");

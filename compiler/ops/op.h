@@ -109,6 +109,7 @@ struct Op {
   Reduction reduction; /* of OP_REDUCE */
   bool internal;       /* only the compiler makes it */
   bool varies;         /* a source that is made up, but is not the same for every microbatch */
+  bool of_microbatch;  /* a source that says how many samples a microbatch has */
   bool trains;         /* in inference its result is its first operand */
   bool averages;       /* its first operand is a buffer, which its derivative gives a share (grad_share), whether a
                           gradient reaches it or not */
@@ -225,6 +226,9 @@ extern const Op op_add, op_sub, op_mul, op_div, op_neg, op_square, op_maximum, o
     op_select, op_exp, op_expm1, op_log, op_log1p, op_sigmoid, op_tanh, op_erf, op_erfc, op_sqrt, op_rsqrt, op_sin,
     op_cos, op_relu, op_abs, op_rounded, op_dropout, op_dropout_part;
 extern const Op op_sum, op_max, op_sum_to;
+/* A forward node of a statistic over samples, or of their number, that losses, metrics or outputs depend on while nothing is
+ * trained; -1: there is none. */
+int evaluated_statistic(const Graph *g);
 extern const Op op_microbatch, op_running_average, op_share;
 extern const Op op_reshape, op_transpose, op_permute, op_slice, op_split, op_concat, op_pad, op_expand, op_detach;
 /* The view whose result's axis i is the operand's axis dims[i], and its attributes. */

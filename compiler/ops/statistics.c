@@ -20,6 +20,7 @@ const Op op_microbatch = {
     .name = "microbatch",
     .signature = "microbatch()",
     .kind = OP_SOURCE,
+    .of_microbatch = true,
     .shape = shape_number,
     .cost = cost_none,
     .expression = "(float)MICROBATCH",
@@ -122,3 +123,28 @@ const Op op_share = {
     .expression = "pd_share(${momentum}, $following)",
     .evaluate = evaluate_share,
 };
+
+/* ---- evaluation ------------------------------------------------------------------------------------------------- */
+
+static bool sums_samples(const Graph *g, const Node *n) {
+  return n->op->kind == OP_SUM_TO && g->values.at[n->in[0]].shape.batched &&
+         !g->values.at[n->out[0]].shape.batched;
+}
+
+int evaluated_statistic(const Graph *g) {
+  bool *needed = alloc((size_t)(g->values.n + 1) * sizeof *needed);
+  int first = -1;
+  for (int i = 0; i < g->figures.n; i++)
+    needed[g->figures.at[i].value] = true;
+  for (int i = g->n_forward - 1; i >= 0; i--) {
+    const Node *n = &g->nodes.at[i];
+    bool any = false;
+    for (int j = 0; j < n->n_out; j++)
+      any |= needed[n->out[j]];
+    if (any && (sums_samples(g, n) || n->op->of_microbatch))
+      first = i;
+    for (int j = 0; any && j < (n->op->trains ? 1 : n->n_in); j++)
+      needed[n->in[j]] = true;
+  }
+  return first;
+}

@@ -96,4 +96,34 @@ metered replicas 3 --stages 2 --replicas 1,2 --schedule flush
 grep -o '"accuracy":[^,]*\|"top5":[^,]*\|"validation_accuracy":[^,]*' flush.figures >one
 grep -o '"accuracy":[^,]*\|"top5":[^,]*\|"validation_accuracy":[^,]*' replicas.figures | cmp - one ||
   complain "replicas: other metrics"
+
+# ---- statistics of a microbatch ----------------------------------------------------------------------------
+# Samples that fill up the last microbatch would count in them: such data is refused. The counted samples of batch
+# norm's running averages are those of training alone, so that it takes any.
+cat >centred.pdm <<'P'
+use nn;
+layer centre(x) { return x - sum_to(x, [1, 128]) / (4 * microbatch()); }
+model centred(n_ctx = 4) {
+  input  tokens[n_ctx] : token(128);
+  target next[n_ctx]   : token(128);
+  param w[1] = ones;
+  x = bn: batch_norm(one_hot(unsqueeze(tokens), 128) * w);
+  loss cross_entropy(middle: centre(x), next);
+}
+train centred { batch = 4; optimizer = sgd(lr = 1e-9); }
+P
+sed 's/middle: centre(x)/x/' centred.pdm >normed.pdm
+# refused DIR PROGRAM OPTIONS...: with three samples in microbatches of two, not with four.
+refused() {
+  dir=$1
+  shift
+  $mpirun -n 1 "$dir/$@" held_out >refused.log 2>&1 && complain "$dir takes samples that do not fill its microbatches"
+  grep -q "has 3 samples, which do not fill microbatches of 2, and layer middle takes statistics of them .PD0591" refused.log ||
+    complain "$dir: $(head -n 3 refused.log)"
+  $mpirun -n 1 "$dir/$@" doubles >refused.log 2>&1 || complain "$dir: $(head -n 3 refused.log)"
+}
+build centred --stages 1 --microbatch 2 centred.pdm &&
+  refused centred train --data doubles --steps 1 --save centred.weights --validation
+build infers --stages 1 --microbatch 2 --infer centred.pdm && refused infers infer --init centred.weights --data
+"$pdc" --stages 2 --microbatch 2 --emit source normed.pdm | grep -q '[.]statistics' && complain "running averages take any samples"
 exit $failed
