@@ -1,6 +1,9 @@
 /* Every run of nodes computes for itself what costs nothing to compute again, so that this crosses no cut, but
  * what it is computed from does: views of parameters, forward views of all elements of a value, values that depend
- * on no input and no parameter; and of what every stage can load, views and pointwise values of inputs. */
+ * on no input and no parameter; and of what every stage can load, views and pointwise values of inputs. Of these the
+ * backward pass makes again what one of its calls reads and has more elements than its inputs, such as a mask that attention
+ * reads: else each layer that shares the mask would keep its own from the forward pass. */
+#include "ops/rules.h"
 #include "simplify/rewrite.h"
 #include "simplify/simplify.h"
 
@@ -12,14 +15,15 @@ typedef struct Copy {
 typedef struct Localise {
   Rewrite *w;
   bool *loose;        /* by node of from */
+  bool *made_again;   /* by node of from: not shared by backward nodes */
   Vec(Copy) * copies; /* by node of from */
 } Localise;
 
 static bool views_all(const Node *n) { return n->op->kind == OP_VIEW && (n->op->view_back || n->op->keeps_order); }
 
-static bool *find_loose(const Graph *g) {
+/* given: inputs and what is made from them in place. */
+static bool *find_loose(const Graph *g, bool *given) {
   bool *pinned = find_pinned(g), *loose = alloc(g->nodes.n + 1), *table = alloc(g->nodes.n + 1);
-  bool *given = alloc(g->nodes.n + 1); /* inputs and what is made from them in place */
   for (int i = 0; i < g->nodes.n; i++) {
     const Node *n = &g->nodes.at[i];
     bool all_tables = n->op->source == SOURCE_NONE, all_loose = n->op->kind == OP_VIEW;
@@ -38,6 +42,38 @@ static bool *find_loose(const Graph *g) {
   return loose;
 }
 
+/* By forward node that is given: elements of the inputs that it is made from, one that is read twice counted twice. */
+static int64_t *input_elements(const Graph *g, const bool *given) {
+  int64_t *elements = alloc((size_t)(g->nodes.n + 1) * sizeof *elements);
+  for (int i = 0; i < g->n_forward; i++) {
+    const Node *n = &g->nodes.at[i];
+    if (given[i] && n->op->source == SOURCE_INPUT)
+      elements[i] = shape_elements(out_shape(g, i, 0));
+    for (int k = 0; given[i] && k < n->n_in; k++)
+      elements[i] += elements[g->values.at[n->in[k]].node];
+  }
+  return elements;
+}
+
+static bool *find_made_again(const Graph *g, const bool *loose, const bool *given) {
+  const int64_t *elements = input_elements(g, given);
+  bool *again = alloc((size_t)g->nodes.n + 1);
+  for (int i = g->n_forward; i < g->nodes.n; i++) {
+    const Node *n = &g->nodes.at[i];
+    for (int k = 0; n->op->kind == OP_CALL && k < n->n_in; k++) {
+      int from = g->values.at[n->in[k]].node, last = from;
+      while (loose[last] && g->nodes.at[last].op->kind == OP_VIEW)
+        last = g->values.at[g->nodes.at[last].in[0]].node;
+      if (!is_forward(g, last) || !loose[last] || !given[last] || g->nodes.at[last].op->kind != OP_POINTWISE ||
+          shape_elements(out_shape(g, last, 0)) <= elements[last])
+        continue;
+      for (again[last] = true; from != last; from = g->values.at[g->nodes.at[from].in[0]].node)
+        again[from] = true;
+    }
+  }
+  return again;
+}
+
 static int input_for(Localise *l, int value, int like);
 
 static int *inputs_for(Localise *l, int node, int like) {
@@ -48,12 +84,13 @@ static int *inputs_for(Localise *l, int node, int like) {
   return in;
 }
 
-/* The copy of a loose node for the run of `like`; backward nodes share the forward one where there is one. */
+/* The copy of a loose node for the run of `like`; backward nodes share the forward one where there is one, but for what
+ * they make again. */
 static int copy_for(Localise *l, int node, int like) {
   bool backward = !is_forward(l->w->from, like);
   for (int i = 0; i < l->copies[node].n; i++) {
     Copy c = l->copies[node].at[i];
-    if (c.run == l->w->run[like] && (backward || !c.backward))
+    if (c.run == l->w->run[like] && (c.backward ? backward : !backward || !l->made_again[node]))
       return c.node;
   }
   int *in = inputs_for(l, node, like);
@@ -71,7 +108,9 @@ static int input_for(Localise *l, int value, int like) {
 }
 
 void localise(Graph *g) {
-  Localise l = {.w = rewrite_begin(g), .loose = find_loose(g)};
+  bool *given = alloc((size_t)g->nodes.n + 1);
+  Localise l = {.w = rewrite_begin(g), .loose = find_loose(g, given)};
+  l.made_again = find_made_again(g, l.loose, given);
   l.copies = alloc((g->nodes.n + 1) * sizeof *l.copies);
   for (int i = 0; i < g->nodes.n; i++)
     if (!l.loose[i]) {

@@ -289,6 +289,14 @@ statistics_of_one_value_are_refused() {
   expect 0 "$pdc" plan --microbatch 1 -D size=64 "$resnet"
 }
 
+shared_masks_are_not_kept() {
+  for target in c cuda; do
+    expect 0 "$pdc" --emit kernels --target $target --microbatch 4 -D layers=3 "$source/tests/emit/shared_mask.pdm"
+    contains out '^buffer [0-9]* temporary h*_*attn_mask '
+    lacks out '^buffer [0-9]* saved .*mask'
+  done
+}
+
 ranks_of_no_use_are_told() {
   expect 0 "$pdc" -S -n 11 --memory 1GiB -o eleven "$source/models/gpt_mini.pdm"
   contains err 'warning: of 11 ranks [0-9]* are used .PD0510'
