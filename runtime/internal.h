@@ -28,7 +28,7 @@ struct pd_options {
   int64_t audit;                                   /* every so many updates; 0: not */
   uint64_t seed;
   const char *save, *save_raw, *log, *checkpoint, *trace, *run, *tensorboard;
-  int token_bytes;            /* of --token-type; 0: not given */
+  int token_bytes;            /* a token's, of --token-type; 0: not given */
   const char *plan, *picture; /* where --run keeps copies of what pdc wrote of them; picture: of the model */
   double timeout;             /* seconds */
   double grace;               /* the same */
@@ -147,6 +147,8 @@ struct pd_dataset;
 struct pd_dataset *pd_dataset_open(char **paths, int n, const struct pd_input *inputs, int n_inputs, int64_t pad,
                                    int token_bytes, bool scan, char *why);
 const char *pd_data_path(const struct pd_input *inputs, int n, const char *argument); /* PATH of either */
+/* Puts the files that arguments of this option match, in order of their names, in the place of patterns. */
+bool pd_expand_files(const char *option, char ***list, int *n, char *why);
 int64_t pd_dataset_samples(const struct pd_dataset *d);
 /* Copies what the files hold for one sample of an input: elements int32 or float. A token out of range ends the
  * launch. */

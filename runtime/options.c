@@ -35,7 +35,8 @@ struct option {
 #define AT(member) offsetof(struct pd_options, member)
 static const struct option options[] = {
     {"--data", PATHS, AT(data), AT(n_data), "PATH...",
-     "text, .ids, llm.c or CIFAR-10 .bin, .npy, .npz, MNIST's idx; NAME=PATH for one input", OF_OTHERS},
+     "text, .ids, llm.c or CIFAR-10 .bin, .npy, .npz, MNIST's idx, or a pattern of names; NAME=PATH for one input",
+     OF_OTHERS},
     {"--validation", PATHS, AT(validation), AT(n_validation), "PATH...", "the same, held out", TRAINING},
     {"--validate-every", POSITIVE, AT(validate_every), 0, "K", "validate after every K updates, and at the end",
      TRAINING},
@@ -44,8 +45,9 @@ static const struct option options[] = {
      "of the images trained on, at random: flip, crop=PIXELS or flip,crop=PIXELS", TRAINING},
     {"--predict", PATHS, AT(predict), AT(n_predict), "[NAME=]PATH...",
      "write outputs of the model over --data, as .npy", INFERENCE},
-    {"--token-type", TOKENS, AT(token_bytes), 0, "u16|u32",
-     "what .bin files without a header hold, such as nanoGPT's", OF_OTHERS},
+    {"--token-type", TOKENS, AT(token_bytes), 0, "u8|u16|u32",
+     "what .bin files without a header hold, such as nanoGPT's; u8: bytes, also of texts for any model",
+     OF_OTHERS},
     {"--pad", COUNT, AT(pad), 0, "TOKEN", "what fills up lines shorter than their input (default 0)", OF_OTHERS},
     {"--steps", COUNT, AT(steps), 0, "N", "weight updates; 0: only --save and --validation", TRAINING},
     {"--prompt", TEXT, AT(prompt), 0, "TEXT", "to continue (default: standard input)", OF_GENERATE},
@@ -234,8 +236,8 @@ static bool parse_value(const struct option *o, const char *text, char *at, char
     return parse_augment(text, (struct pd_augment *)at) ||
            pd_refuse(why, "%s needs flip, crop=PIXELS or both with a comma, not '%s'", o->name, text);
   case TOKENS:
-    *(int *)at = !strcmp(text, "u16") ? 2 : !strcmp(text, "u32") ? 4 : 0;
-    return *(int *)at || pd_refuse(why, "%s needs u16 or u32, not '%s'", o->name, text);
+    *(int *)at = !strcmp(text, "u8") ? 1 : !strcmp(text, "u16") ? 2 : !strcmp(text, "u32") ? 4 : 0;
+    return *(int *)at || pd_refuse(why, "%s needs u8, u16 or u32, not '%s'", o->name, text);
   default:
     if (!*text) return pd_refuse(why, "%s needs a path", o->name);
     *(const char **)at = text;
@@ -348,5 +350,6 @@ bool pd_parse_options(struct pd_options *o, int argc, char **argv, char *why) {
   }
   if (o->run) place_in_run(o);
   o->resume |= o->resume_or_start;
-  return options_agree(o, training, why);
+  return pd_expand_files("--data", &o->data, &o->n_data, why) &&
+         pd_expand_files("--validation", &o->validation, &o->n_validation, why) && options_agree(o, training, why);
 }

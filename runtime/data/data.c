@@ -1,6 +1,6 @@
-/* Training data, memory-mapped. Token files (text, llm.c shards) given without names are one run of tokens, cut
- * into windows of context + 1 at a stride of context. All other files hold a sample a row, record or line: each
- * input has files of its own, read end to end. Derived inputs have none. */
+/* Training data, memory-mapped. Token files (text, llm.c shards, arrays of one axis) given without names are one run of
+ * tokens, cut into windows of context + 1 at a stride of context. All other files hold a sample a row, record or line:
+ * each input has files of its own, read end to end. Derived inputs have none. */
 #include "data/data.h"
 #include "internal.h"
 
@@ -8,6 +8,7 @@
 #include <string.h>
 #include <unistd.h>
 
+enum { BYTES = 256 }; /* a byte's values */
 enum format { TEXT, NUMBERS, SHARD, TOKENS, NPY, NPZ, IDX, CIFAR };
 
 struct part { /* of a column: one file, or one field of its records */
@@ -25,7 +26,7 @@ struct pd_dataset {
   const struct pd_input *inputs;
   int n_inputs;
   int64_t pad;
-  int token_bytes; /* of .bin files without a header; 0: there are none */
+  int token_bytes; /* of --token-type: in .bin files without a header; 1: also, texts may be read; 0: not given */
   bool named;      /* every file names its input */
   int64_t context; /* 0: no windows; else columns[0] is all inputs' */
   int64_t samples;
@@ -49,28 +50,45 @@ static bool ends_with(const char *text, const char *end) {
 
 static bool map_part(struct part *p, const char *path, char *why) {
   p->array.path = path;
-  if (!(p->array.map = pd_map_file(path, &p->array.size, why))) return false;
-  return p->array.size < 2 || memcmp(p->array.map, "\x1f\x8b", 2) ||
-         pd_refuse(why, "'%s' is compressed: gunzip it first", path);
+  return (p->array.map = pd_map_file(path, &p->array.size, why)) != NULL;
 }
 
-/* By name; .bin without llm.c's mark is what --token-type says, else CIFAR-10's where the model takes numbers. */
+/* By its mark, else by name; .bin without llm.c's mark is what --token-type says, else CIFAR-10's where the model takes
+ * numbers. */
 static enum format format_of(const struct pd_dataset *d, const struct part *p) {
   const char *path = p->array.path;
-  if (ends_with(path, ".npy")) return NPY;
+  if (ends_with(path, ".npy") || pd_is_npy(&p->array)) return NPY;
   if (ends_with(path, ".npz")) return NPZ;
   if (ends_with(path, "ubyte") || ends_with(path, ".idx")) return IDX;
   if (ends_with(path, ".ids")) return NUMBERS;
+  if (pd_is_shard(&p->array)) return SHARD;
   if (!ends_with(path, ".bin")) return TEXT;
-  if (d->token_bytes && !pd_is_shard(&p->array)) return TOKENS;
-  for (int i = 0; i < d->n_inputs && !pd_is_shard(&p->array); i++)
+  if (d->token_bytes) return TOKENS;
+  for (int i = 0; i < d->n_inputs; i++)
     if (has_files(d, i) && !d->inputs[i].token) return CIFAR;
   return SHARD;
+}
+
+/* --token-type says what a file is that does not say it itself. */
+static bool is_known(const struct pd_dataset *d, const struct part *p, char *why) {
+  enum format format = format_of(d, p);
+  bool typed = format == TOKENS || (format == TEXT && d->token_bytes == 1);
+  return typed || (format == NPZ && pd_is_zip(&p->array)) || pd_refuse_foreign(&p->array, why);
+}
+
+static bool bytes_suit(const struct pd_dataset *d, const struct part *p, const struct pd_input *in, char *why) {
+  return in->classes <= BYTES || d->token_bytes == 1 ||
+         pd_refuse(
+             why,
+             "'%s' is read as text, whose tokens are its bytes, %d kinds, but '%s' has %lld classes: give the "
+             "tokenizer's numbers as .npy, .ids or llm.c's .bin; --token-type u8 trains on bytes",
+             p->array.path, BYTES, in->name, (long long)in->classes);
 }
 
 static bool parse_tokens(const struct pd_dataset *d, struct part *p, enum format format, char *why) {
   if (format == SHARD) return pd_parse_shard(&p->array, why);
   if (format == TOKENS) return pd_parse_tokens(&p->array, d->token_bytes, why);
+  if (format == NPY) return pd_parse_npy(&p->array, why);
   pd_parse_bytes(&p->array);
   return true;
 }
@@ -79,6 +97,7 @@ static bool parse_tokens(const struct pd_dataset *d, struct part *p, enum format
 static bool open_lines(const struct pd_dataset *d, struct part *p, const struct pd_input *in, bool numbers,
                        char *why) {
   int64_t least = numbers || d->pad > '\n' ? d->pad : '\n';
+  if (!numbers && !bytes_suit(d, p, in, why)) return false;
   if (in->classes <= least)
     return pd_refuse(why, "'%s': '%s' has %lld classes; lines need the %s %lld, too", p->array.path, in->name,
                      (long long)in->classes, least == d->pad ? "token of --pad," : "newline,", (long long)least);
@@ -88,11 +107,8 @@ static bool open_lines(const struct pd_dataset *d, struct part *p, const struct 
   return pd_mark_lines(&p->array, in, &p->lines, why);
 }
 
-/* A file whose tokens are rows of this input's length. */
-static bool open_token_rows(const struct pd_dataset *d, struct part *p, const struct pd_input *in,
-                            enum format format, char *why) {
-  struct pd_array *a = &p->array;
-  if (!parse_tokens(d, p, format, why)) return false;
+/* Makes of an array's tokens rows of this input's length. */
+static bool cut_rows(struct pd_array *a, const struct pd_input *in, char *why) {
   if (a->rows % in->elements)
     return pd_refuse(why, "'%s' holds %lld tokens, no whole number of samples of %lld for '%s'", a->path,
                      (long long)a->rows, (long long)in->elements, in->name);
@@ -114,12 +130,16 @@ static bool open_member(const struct pd_dataset *d, struct part *p, const struct
   return pd_parse_npy(a, why);
 }
 
+/* Tokens end to end, as scripts that tokenize corpora write them. */
+static bool is_run(const struct pd_array *a) { return !a->rank && !pd_is_float(a->type); }
+
 /* A mapped file as samples of this input. */
 static bool open_part(const struct pd_dataset *d, struct part *p, const struct pd_input *in, char *why) {
   enum format format = format_of(d, p);
   if (format == TEXT || format == NUMBERS || format == SHARD || format == TOKENS) {
     if (!in->token) return pd_refuse(why, "'%s' holds tokens, but '%s' takes numbers", p->array.path, in->name);
-    if (format == SHARD || format == TOKENS) return open_token_rows(d, p, in, format, why);
+    if (format == SHARD || format == TOKENS)
+      return parse_tokens(d, p, format, why) && cut_rows(&p->array, in, why);
     return open_lines(d, p, in, format == NUMBERS, why);
   }
   bool ok = format == NPY   ? pd_parse_npy(&p->array, why)
@@ -127,6 +147,7 @@ static bool open_part(const struct pd_dataset *d, struct part *p, const struct p
             : format == IDX ? pd_parse_idx(&p->array, why)
                             : pd_parse_cifar(&p->array, in->token, why);
   if (in->origin == PD_IMAGE && p->array.type == PD_TYPE_U8) p->array.pixels = true;
+  if (ok && in->token && in->elements > 1 && is_run(&p->array)) return cut_rows(&p->array, in, why);
   return ok && pd_array_fits(&p->array, in, why);
 }
 
@@ -150,6 +171,8 @@ static bool open_windows(struct pd_dataset *d, char *why) {
                        "'%s' holds tokens, but '%s' takes numbers: give one .npy array or idx file for each of "
                        "the %d inputs and targets",
                        path, in->name, count_file_inputs(d));
+    for (int j = 0; j < c->n; j++)
+      if (format_of(d, &c->parts[j]) == TEXT && !bytes_suit(d, &c->parts[j], in, why)) return false;
     if (in->elements > d->context) d->context = in->elements;
   }
   d->samples = d->context ? (tokens - 1) / d->context : 0;
@@ -214,6 +237,25 @@ static void note_unused(const struct pd_dataset *d, const struct part *archive) 
   }
 }
 
+/* Whether arrays that are nothing but integers along one axis are tokens for windows: where sequences are read. As many
+ * as inputs, of which some are no sequences, are an array each. */
+static bool reads_runs(const struct pd_dataset *d, const struct column *files) {
+  int sequences = 0;
+  for (int i = 0; i < d->n_inputs; i++)
+    sequences += has_files(d, i) && d->inputs[i].token && d->inputs[i].elements > 1;
+  for (const struct part *p = files->parts; p < files->parts + files->n; p++) {
+    struct pd_array a = p->array;
+    char why[PD_WHY];
+    if (format_of(d, p) != NPY || !pd_parse_npy(&a, why) || !is_run(&a)) return false;
+  }
+  bool each = files->n > 1 && files->n == count_file_inputs(d);
+  if (each && sequences == files->n)
+    pd_note(
+        "the arrays have one axis: they are read as one run of tokens; name them, as in %s=PATH, for an array each",
+        d->inputs[0].name);
+  return sequences && (!each || sequences == files->n);
+}
+
 /* Files without names: token files, CIFAR-10's, archives, or an array or a text of numbers for each input. */
 static bool open_in_order(struct pd_dataset *d, char **paths, int n, char *why) {
   bool tokens = false, records = false, archives = false, arrays = false;
@@ -221,7 +263,7 @@ static bool open_in_order(struct pd_dataset *d, char **paths, int n, char *why) 
   struct column all = {0};
   for (int i = 0; i < n; i++) {
     struct part p = {0};
-    if (!map_part(&p, paths[i], why)) return false;
+    if (!map_part(&p, paths[i], why) || !is_known(d, &p, why)) return false;
     enum format format = format_of(d, &p);
     tokens |= format == TEXT || format == SHARD || format == TOKENS;
     records |= format == CIFAR;
@@ -233,7 +275,7 @@ static bool open_in_order(struct pd_dataset *d, char **paths, int n, char *why) 
   if (tokens + records + archives + arrays > 1)
     return pd_refuse(why, "'%s' and the others are of several kinds: name each one's input, as in %s=PATH",
                      paths[0], d->inputs[0].name);
-  if (tokens) {
+  if (tokens || reads_runs(d, &all)) {
     d->columns[0] = all;
     return open_windows(d, why);
   }
@@ -277,7 +319,7 @@ static bool open_by_name(struct pd_dataset *d, char **arguments, int n, char *wh
     if (!has_files(d, input))
       return pd_refuse(why, "'%s': the model computes '%s' from '%s': it takes no file", arguments[i],
                        d->inputs[input].name, d->inputs[d->inputs[input].from].name);
-    if (!map_part(&p, path, why)) return false;
+    if (!map_part(&p, path, why) || !is_known(d, &p, why)) return false;
     add_part(&d->columns[input], &p);
   }
   return open_columns(d, why);
@@ -348,7 +390,7 @@ struct pd_dataset *pd_dataset_open(char **paths, int n, const struct pd_input *i
   for (int i = 0; i < n && !d->named; i++)
     if (misnamed(d, paths[i], why)) return NULL;
   if (!(d->named ? open_by_name(d, paths, n, why) : open_in_order(d, paths, n, why))) return NULL;
-  if (token_bytes && !has_format(d, TOKENS))
+  if (token_bytes && !has_format(d, TOKENS) && (token_bytes > 1 || !has_format(d, TEXT)))
     pd_note("--token-type: no file is a .bin without a header; it changes nothing");
   if (scan && bytes_of(d) <= (size_t)1 << 30 && !scan_tokens(d, why)) return NULL;
   return d;

@@ -47,6 +47,7 @@ void pd_read_numbers(const struct pd_array *a, int64_t first, int64_t n, float *
 
 /* ---- npy.c, idx.c, cifar.c, shard.c ---------------------------------------------------------- */
 
+bool pd_is_npy(const struct pd_array *a);
 bool pd_parse_npy(struct pd_array *a, char *why);
 bool pd_parse_idx(struct pd_array *a, char *why);
 bool pd_parse_cifar(struct pd_array *a, bool label, char *why); /* its labels, else its images */
@@ -54,8 +55,14 @@ bool pd_parse_cifar(struct pd_array *a, bool label, char *why); /* its labels, e
 bool pd_is_shard(const struct pd_array *a);
 bool pd_parse_shard(struct pd_array *a, char *why);
 bool pd_parse_tokens(struct pd_array *a, int bytes,
-                     char *why);         /* little-endian, of 2 or 4 bytes, without a header */
+                     char *why);         /* little-endian, of 1, 2 or 4 bytes, without a header */
 void pd_parse_bytes(struct pd_array *a); /* a text, whose bytes are tokens */
+
+/* ---- foreign.c ------------------------------------------------------------------------------- */
+
+bool pd_is_zip(const struct pd_array *a);
+/* False for a file of a format that is known to be no data for pdc, with its name and what to do. */
+bool pd_refuse_foreign(const struct pd_array *a, char *why);
 
 /* ---- npz.c ----------------------------------------------------------------------------------- */
 

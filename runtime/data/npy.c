@@ -64,9 +64,11 @@ static size_t read_header(const struct pd_array *a, char *header, size_t room) {
   return start + length;
 }
 
+bool pd_is_npy(const struct pd_array *a) { return a->size >= 8 && !memcmp(a->map, "\x93NUMPY", 6); }
+
 bool pd_parse_npy(struct pd_array *a, char *why) {
   char header[1024];
-  if (a->size >= 8 && !memcmp(a->map, "\x93NUMPY", 6) && (a->map[6] < 1 || a->map[6] > 3))
+  if (pd_is_npy(a) && (a->map[6] < 1 || a->map[6] > 3))
     return pd_refuse(why, "'%s' is a .npy array of version %d; 1 to 3 are known", a->path,
                      (unsigned char)a->map[6]);
   a->first = read_header(a, header, sizeof header);

@@ -28,7 +28,7 @@ bool pd_parse_tokens(struct pd_array *a, int bytes, char *why) {
   if (a->size % (size_t)bytes)
     return pd_refuse(why, "'%s' is no whole number of tokens of %d bytes: it has %lld", a->path, bytes,
                      (long long)a->size);
-  set_tokens(a, bytes == 2 ? PD_TYPE_U16 : PD_TYPE_U32, 0);
+  set_tokens(a, bytes == 1 ? PD_TYPE_U8 : bytes == 2 ? PD_TYPE_U16 : PD_TYPE_U32, 0);
   return true;
 }
 

@@ -36,7 +36,7 @@ tiny_images() {
 train_tiny() {
   n=$1 dir=$2
   shift 2
-  launch "$n" "$dir" --data train.txt --validation validation.txt --validate-every 5 --steps 12 --seed 5 \
+  launch "$n" "$dir" --data train.txt --token-type u8 --validation validation.txt --validate-every 5 --steps 12 --seed 5 \
     --log "$dir.jsonl" --save "$dir.safetensors" "$@" || { complain "$dir does not train"; return 1; }
   figures "$dir.jsonl" >"$dir.figures"
   [ "$(grep -c '"loss"' "$dir.figures")" = 12 ] || complain "$dir: not twelve updates in the log"

@@ -54,7 +54,7 @@ resumes() {
 }
 
 train_again() {
-  launch $((2 * tensor)) "$1" --data train.txt --steps 12 --seed 5 --checkpoint "$1.again" --checkpoint-every 5 --resume \
+  launch $((2 * tensor)) "$1" --data train.txt --token-type u8 --steps 12 --seed 5 --checkpoint "$1.again" --checkpoint-every 5 --resume \
     --save "$1.safetensors" $run || complain "$1 does not go on"
 }
 

@@ -51,7 +51,7 @@ PY
 trained() {
   n=$1 dir=$2
   shift 2
-  launch "$n" "$dir" --data $data --steps 20 --seed 5 --log "$dir.jsonl" --save "$dir.safetensors" "$@" ||
+  launch "$n" "$dir" --data $data --token-type u8 --steps 20 --seed 5 --log "$dir.jsonl" --save "$dir.safetensors" "$@" ||
     { complain "$dir does not train"; return 1; }
   figures "$dir.jsonl" >"$dir.figures"
 }
@@ -124,13 +124,13 @@ uneven) # of a vocabulary that no number of ranks divides: files are the whole m
   gpt two --stages 2 --split "h[1]" --tensor 2 --sharding pins $tiny -D "$sgd" && trained 4 two && same shared2 two
   launch 2 shared2 --steps 0 --init two.safetensors --save again.safetensors &&
     cmp two.safetensors again.safetensors || complain "weights that are read and saved are others"
-  run="--data train.txt --seed 5 --checkpoint state"
+  run="--data train.txt --token-type u8 --seed 5 --checkpoint state"
   launch 4 two $run --steps 10 || complain "no checkpoint"
   for next in "2 shared2" "4 shared4" "1 whole"; do
     set -- $next
     cp -r state going
     cp two.jsonl goes.jsonl
-    launch $1 $2 --data train.txt --seed 5 --checkpoint going --steps 20 --resume --save goes.safetensors ||
+    launch $1 $2 --data train.txt --token-type u8 --seed 5 --checkpoint going --steps 20 --resume --save goes.safetensors ||
       complain "$2 does not go on from two"
     near whole goes
     [ $2 = shared2 ] && { cmp two.safetensors goes.safetensors || complain "resumed, other weights"; }
@@ -222,7 +222,7 @@ positions) # of activations that are split by them: as near; stages, cuts, recom
   shared 4 --schedule sequential --microbatch 4 -D n_ctx=64 -D n_embd=256 -D "$sgd"
   # Parts that are shown in several pieces, of several samples each.
   gpt one --stages 1 --schedule flush --tensor 2 --sharding pins --microbatch 4 -D n_ctx=288 -D n_embd=768 -D batch=4 \
-    -D "$sgd" && run="one --data $text --steps 2 --seed 5" || exit
+    -D "$sgd" && run="one --data $text --token-type u8 --steps 2 --seed 5" || exit
   launch 2 $run --save one.safetensors --comm shared && launch 2 $run --save other.safetensors --comm mpi &&
     cmp one.safetensors other.safetensors || complain "other weights by messages"
   of_c=bf16 of_losses=2e-3 of_weights=3e-2
@@ -308,12 +308,12 @@ files) # of 2 stages x 2 ranks under 2bw: resumed there to the byte, by a pipeli
   tiny="--stages 2 --split h[1] --schedule 2bw --microbatch 2"
   gpt whole -D "$sgd" $tiny && gpt parts -D "$sgd" --tensor 2 $tiny && trained 2 whole && trained 4 parts || exit
   near whole parts
-  run="--data train.txt --seed 5 --checkpoint state --checkpoint-every 10"
+  run="--data train.txt --token-type u8 --seed 5 --checkpoint state --checkpoint-every 10"
   launch 4 parts $run --steps 10 || complain "no checkpoint"
   cp -r state other
   launch 4 parts $run --steps 20 --resume --save again.safetensors || complain "does not go on"
   cmp parts.safetensors again.safetensors || complain "resumed, other weights"
-  launch 2 whole --data train.txt --seed 5 --checkpoint other --steps 20 --resume --save whole.safetensors ||
+  launch 2 whole --data train.txt --token-type u8 --seed 5 --checkpoint other --steps 20 --resume --save whole.safetensors ||
     complain "layers that were shared do not go on whole"
   near whole parts
   launch 4 parts --steps 0 --init parts.safetensors --save same.safetensors && cmp parts.safetensors same.safetensors ||
@@ -328,11 +328,11 @@ plans) # two stages, two replicas, two and four ranks a layer: near each other; 
   gpt s2r1t2 --stages 2 --split "h[1]" --tensor 2 -D "$sgd" $tiny
   for plan in s2r2t1 s1r2t2 s1r1t4; do trained 4 $plan && near s1r1t1 $plan; done
   for plan in s2r2t1 s1r2t2; do
-    launch 4 $plan --data train.txt --seed 5 --checkpoint state --steps 10 || complain "$plan: no checkpoint"
+    launch 4 $plan --data train.txt --token-type u8 --seed 5 --checkpoint state --steps 10 || complain "$plan: no checkpoint"
     for next in s2r2t1 s1r2t2 s1r1t4 s2r1t2; do
       cp -r state going
       cp $plan.jsonl goes.jsonl
-      launch 4 $next --data train.txt --seed 5 --checkpoint going --steps 20 --resume --save goes.safetensors ||
+      launch 4 $next --data train.txt --token-type u8 --seed 5 --checkpoint going --steps 20 --resume --save goes.safetensors ||
         complain "$next does not go on from $plan"
       near s1r1t1 goes
       [ $plan = $next ] && { cmp $plan.safetensors goes.safetensors || complain "$plan: resumed, other weights"; }
@@ -343,7 +343,7 @@ plans) # two stages, two replicas, two and four ranks a layer: near each other; 
   ;;
 killed) # one of two that meet in every pass: the other does not wait for it for ever
   gpt shared --stages 1 --schedule flush --microbatch 2 --tensor 2 || exit
-  launch 2 shared --data train.txt --steps 1000000 --seed 5 --log endless.jsonl 2>said &
+  launch 2 shared --data train.txt --token-type u8 --steps 1000000 --seed 5 --log endless.jsonl 2>said &
   running=$!
   while ! grep -q '"step"' endless.jsonl 2>/dev/null && kill -0 $running 2>/dev/null; do sleep 0.1; done
   for pid in $(pgrep -x stage0); do
@@ -399,7 +399,7 @@ refused)
   refuse PD0513 --tensor 2 -n 3
   refuse PD0513 --tensor 2 -D "optimizer=lamb()"
   gpt parts --stages 1 --tensor 2 --schedule flush --microbatch 2 || exit
-  launch 4 parts --data train.txt --steps 1 >said 2>&1 && complain "runs on four ranks"
+  launch 4 parts --data train.txt --token-type u8 --steps 1 >said 2>&1 && complain "runs on four ranks"
   grep -q 'use .mpirun -n 2' said || { cat said >&2; complain "does not say how many ranks it needs"; }
   refuse PD0603 --plan parts/plan.json
   ;;

@@ -104,6 +104,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
   struct pd_array a = {.path = "fuzz", .map = file, .size = size - 1};
   bool ok = true;
   *why = 0;
+  if (!pd_refuse_foreign(&a, why)) refused();
+  *why = 0;
   switch (data[0]) {
   case 'n': ok = pd_parse_npy(&a, why); break;
   case 'i': ok = pd_parse_idx(&a, why); break;

@@ -91,7 +91,7 @@ def small_options(model):
 
 
 SMALL_GPT = ("-D", "n_layer=2", "-D", "n_embd=64", "-D", "n_head=2", "-D", "n_ctx=64", "-D", "batch=4")
-TEXT = ("--data", "tests/reference/text.txt")
+TEXT = ("--data", "tests/reference/text.txt", "--token-type", "u8")
 IMAGES = ("--data", "image={images}/image.npy", "label={images}/label.npy")
 SGD = ("-D", "optimizer=sgd(lr = 1e-3, momentum = 0.9)", "-D", "lr_schedule=constant", "-D", "batch=16")
 

@@ -22,6 +22,12 @@ static const struct pd_input text_inputs[] = {{.name = "tokens", TOKENS(4, 256)}
                                               {.name = "next", .target = true, TOKENS(4, 256)},
                                               {.name = "label", .target = true, TOKENS(1, 256)}};
 
+static char *named(const char *name, const char *path) {
+  char *argument = malloc(strlen(name) + strlen(path) + 2);
+  sprintf(argument, "%s=%s", name, path);
+  return argument;
+}
+
 static char *write_shard(const char *name, const uint16_t *tokens, int32_t n, int32_t claimed, int32_t magic) {
   char bytes[1024 + 256] = {0};
   memcpy(bytes, (int32_t[]){magic, 1, claimed}, 12);
@@ -114,6 +120,8 @@ static void bad_data_is_named(void **state) {
       {write_npy("number.npy", "<f8", "(3, 1)", labels, 24), &label, 1,
        "floating-point numbers, but 'label' takes tokens"},
       {write_npy("one.npy", "<i8", "(3,)", labels, 24), text_inputs, 3,
+       "holds 3 tokens; one window of context 4 needs 5"},
+      {write_npy("real.npy", "<f4", "(6,)", labels, 24), text_inputs, 3,
        "3 inputs and targets, each needs one .npy"}};
   for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
     char why[PD_WHY] = "";
@@ -186,6 +194,107 @@ static void tokens_need_no_header(void **state) {
   assert_memory_equal(got, ((int32_t[]){6, 7}), 8);
 }
 
+/* What scripts that tokenize corpora write: one axis of integers, in several files. */
+static void arrays_of_one_axis_are_windows(void **state) {
+  (void)state;
+  char why[PD_WHY] = "";
+  int32_t got[4];
+  static const struct pd_input large[] = {{.name = "tokens", TOKENS(4, 50257)},
+                                          {.name = "next", .target = true, TOKENS(4, 50257)}};
+  uint16_t two[4] = {40000, 1, 2, 3};
+  uint32_t four[2] = {4, 5};
+  int32_t eight[3] = {6, 7, 50256};
+  char *paths[] = {write_npy("run0.npy", "<u2", "(4,)", two, 8), write_npy("run1", "<u4", "(2,)", four, 8),
+                   write_npy("run2.npy", "<i4", "(3,)", eight, 12)};
+  struct pd_dataset *d = pd_dataset_open(paths, 3, large, 2, 0, 0, true, why);
+  if (!d) fail_msg("%s", why);
+  assert_int_equal(pd_dataset_samples(d), 2);
+  pd_dataset_read(d, 0, 0, got);
+  assert_memory_equal(got, ((int32_t[]){40000, 1, 2, 3}), sizeof got);
+  pd_dataset_read(d, 1, 1, got);
+  assert_memory_equal(got, ((int32_t[]){5, 6, 7, 50256}), sizeof got);
+  assert_non_null(d = pd_dataset_open(paths, 2, large, 2, 0, 0, true, why)); /* as many as inputs */
+  assert_int_equal(pd_dataset_samples(d), 1);
+  char *rows[] = {named("tokens", paths[0]),
+                  named("next", write_npy("r.npy", "<i8", "(4,)", (int64_t[4]){1, 2, 3, 4}, 32))};
+  assert_non_null(d = pd_dataset_open(rows, 2, large, 2, 0, 0, true, why)); /* named: rows, not windows */
+  pd_dataset_read(d, 1, 0, got);
+  assert_memory_equal(got, ((int32_t[]){1, 2, 3, 4}), sizeof got);
+}
+
+/* Formats that would be read as text, by content, whatever their names; not what only begins like one. */
+static void foreign_formats_are_named(void **state) {
+  (void)state;
+  static const struct {
+    const char *bytes;
+    size_t n;
+    const char *name, *says;
+  } cases[] = {
+#define CASE(bytes, name, says) {bytes, sizeof bytes - 1, name, says}
+      CASE("PAR1abcdabcdPAR1", "p.parquet", "is a Parquet table: write its text"),
+      CASE("ARROW1\0\0abcd", "a.arrow", "is an Arrow table"),
+      CASE("\xff\xff\xff\xff\x08\0\0\0abcdefgh", "s.arrow", "is an Arrow stream"),
+      CASE("\xfd"
+           "7zXZ\0abc",
+           "t.txt.xz", "is compressed by xz: unxz it first"),
+      CASE("\x28\xb5\x2f\xfd"
+           "abc",
+           "t.zst", "is compressed by zstd"),
+      CASE("BZh91AY&SYabc", "t.bz2", "is compressed by bzip2: bunzip2"),
+      CASE("PK\3\4abcdefghijkl", "t.zip", "is a zip archive: unzip it first"),
+      CASE("PK\3\4\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\x0a\0\0\0w/data.pkl", "w.pt", "is a PyTorch file"),
+      CASE("\x80\x04N.", "t.pkl", "is a pickle"),
+      CASE("\x80\x02\x8a\x0al\xfc\x9c\x46\xf9 ", "old.pt", "is a PyTorch file"),
+      CASE("\x04\0\0\0\0\0\0\0{\"\"}", "w.safetensors", "is a safetensors file: --init reads"),
+      CASE("GGUF\3\0\0\0abcdefg", "w.gguf", "is a GGUF file"),
+      CASE("\x89HDF\r\n\x1a\nabc", "a.h5", "is an HDF5 file"),
+      CASE("%PDF-1.4", "b.pdf", "is a PDF document"),
+      CASE("\x89PNG\r\n\x1a\nabc", "i.png", "is a PNG image"),
+      CASE("\xff\xd8\xff\xe0"
+           "abc",
+           "i.jpg", "is a JPEG image"),
+      CASE("SQLite format 3\0abc", "d.db", "is an SQLite database"),
+      CASE("\x7f"
+           "ELFabc",
+           "program", "is a program"),
+      CASE("\xff\xfe\x41\0b\0c\0d\0e\0", "utf16.txt", "is a text in UTF-16"),
+      CASE("PAR1 is a mark", "par1.txt", NULL),
+      CASE("GGUF, explained", "gguf.txt", NULL),
+  };
+  for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+    char why[PD_WHY] = "", *path = write_bytes(cases[i].name, cases[i].bytes, cases[i].n);
+    struct pd_dataset *d = open_text(path, why);
+    if (!cases[i].says != (d != NULL)) fail_msg("%s: '%s'", cases[i].name, why);
+    if (cases[i].says && !strstr(why, cases[i].says)) fail_msg("expected '%s' in '%s'", cases[i].says, why);
+    *why = 0;
+    path = named("label", path);
+    if (cases[i].says &&
+        (pd_dataset_open(&path, 1, text_inputs + 2, 1, 0, 0, true, why) || !strstr(why, cases[i].says)))
+      fail_msg("by name: '%s' in '%s'", cases[i].says, why);
+  }
+  char why[PD_WHY] = "", tar[512] = "file", *path;
+  memcpy(tar + 257, "ustar", 5);
+  assert_null(open_text(path = write_bytes("t.tar", tar, sizeof tar), why));
+  assert_non_null(strstr(why, "is a tar archive: unpack it first"));
+  assert_non_null(pd_dataset_open(&path, 1, text_inputs, 3, 0, 1, true, why)); /* --token-type u8 */
+}
+
+/* A byte is no token of a model that has more than 256. */
+static void bytes_are_tokens_of_models_of_bytes(void **state) {
+  (void)state;
+  static const struct pd_input large[] = {{.name = "tokens", TOKENS(4, 32000)},
+                                          {.name = "next", .target = true, TOKENS(4, 32000)}};
+  char why[PD_WHY] = "", *path = write_bytes("text", "abcdefghijkl", 12), *by_name = named("tokens", path);
+  static const char says[] =
+      "is read as text, whose tokens are its bytes, 256 kinds, but 'tokens' has 32000 classes";
+  assert_null(pd_dataset_open(&path, 1, large, 2, 0, 0, true, why));
+  assert_non_null(strstr(why, says));
+  assert_non_null(strstr(why, "--token-type u8 trains on bytes"));
+  assert_null(pd_dataset_open(&by_name, 1, large, 1, 0, 0, true, why));
+  assert_non_null(strstr(why, says));
+  assert_non_null(pd_dataset_open(&path, 1, large, 2, 0, 1, true, why));
+}
+
 /* ---- idx ------------------------------------------------------------------------------------- */
 
 /* n bytes of data that count from 0, in `axes` axes. */
@@ -233,12 +342,6 @@ static char *write_cifar(const char *name, int records, int first) {
     for (int i = 0; i < RECORD - 1; i++) bytes[r * RECORD + 1 + i] = (unsigned char)(7 * i + r);
   }
   return write_bytes(name, bytes, (size_t)records * RECORD);
-}
-
-static char *named(const char *name, const char *path) {
-  char *argument = malloc(strlen(name) + strlen(path) + 2);
-  sprintf(argument, "%s=%s", name, path);
-  return argument;
 }
 
 static void cifar_records_give_image_and_label(void **state) {
@@ -470,14 +573,15 @@ static void only_images_are_changed(void **state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(text_is_cut_into_windows), cmocka_unit_test(files_are_laid_end_to_end),
-      cmocka_unit_test(bad_data_is_named),        cmocka_unit_test(arrays_are_read_by_row),
-      cmocka_unit_test(halves_are_read_exactly),  cmocka_unit_test(tokens_need_no_header),
-      cmocka_unit_test(idx_images_are_read),      cmocka_unit_test(cifar_records_give_image_and_label),
-      cmocka_unit_test(lines_are_padded),         cmocka_unit_test(named_files_are_rows),
-      cmocka_unit_test(lines_that_go_are_missed), cmocka_unit_test(broken_images_are_named),
-      cmocka_unit_test(broken_pairs_are_named),   cmocka_unit_test(images_are_cropped_and_mirrored),
-      cmocka_unit_test(only_images_are_changed),
+      cmocka_unit_test(text_is_cut_into_windows),  cmocka_unit_test(files_are_laid_end_to_end),
+      cmocka_unit_test(bad_data_is_named),         cmocka_unit_test(arrays_are_read_by_row),
+      cmocka_unit_test(halves_are_read_exactly),   cmocka_unit_test(tokens_need_no_header),
+      cmocka_unit_test(idx_images_are_read),       cmocka_unit_test(cifar_records_give_image_and_label),
+      cmocka_unit_test(lines_are_padded),          cmocka_unit_test(named_files_are_rows),
+      cmocka_unit_test(lines_that_go_are_missed),  cmocka_unit_test(broken_images_are_named),
+      cmocka_unit_test(broken_pairs_are_named),    cmocka_unit_test(images_are_cropped_and_mirrored),
+      cmocka_unit_test(only_images_are_changed),   cmocka_unit_test(arrays_of_one_axis_are_windows),
+      cmocka_unit_test(foreign_formats_are_named), cmocka_unit_test(bytes_are_tokens_of_models_of_bytes),
   };
   return run_in_folder(tests);
 }

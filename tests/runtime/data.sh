@@ -205,7 +205,14 @@ run 1 windows --data from.txt --steps 20 && mv windows.figures plain.figures
 run 1 windows --data from.bin --token-type u16 --steps 20 && cmp windows.figures plain.figures ||
   complain "tokens of two bytes"
 refused "'from.bin' is not an llm.c token file: .*; --token-type u16 reads" launch 1 windows --data from.bin --steps 1
-refused "--token-type needs u16 or u32, not 'u8'" launch 1 windows --data from.bin --token-type u8 --steps 1
+refused "--token-type needs u8, u16 or u32, not 'u7'" launch 1 windows --data from.bin --token-type u7 --steps 1
+half=$(($(wc -c <from.txt) / 2))
+head -c $half from.txt >shard.1.txt && tail -c +$((half + 1)) from.txt >shard.2.txt
+run 1 windows --data 'shard.*.txt' --validation 'shard.[2]*' --steps 20 && grep -v validation windows.figures >pattern.figures &&
+  cmp pattern.figures plain.figures || complain "a pattern of names"
+refused "--validation: no file matches 'none\*.bin'" launch 1 windows --data from.txt --validation 'none*.bin' --steps 1
+refused "'packed1.npz.copy' is a zip archive: unzip it first; archives of arrays must end in .npz" \
+  sh -c "cp packed1.npz packed1.npz.copy && $mpirun -n 1 windows/train --quiet --data packed1.npz.copy --steps 1"
 $mpirun -n 1 windows/train --data from.txt --token-type u16 --steps 1 --peak 1e9 >out 2>&1
 grep -q "note: --token-type: no file is a .bin without a header; it changes nothing" out || complain "--token-type for nothing"
 
