@@ -154,6 +154,10 @@ int64_t pd_dataset_samples(const struct pd_dataset *d);
  * launch. */
 void pd_dataset_read(const struct pd_dataset *d, int input, int64_t sample, void *to);
 
+/* ---- memory_room.c --------------------------------------------------------------------------- */
+
+int64_t pd_memory_room(void); /* bytes that this rank's share of the machine still has, about */
+
 /* ---- load.c ---------------------------------------------------------------------------------- */
 
 /* NULL: none. Evaluated are --validation's samples, and where nothing is trained --data's. */

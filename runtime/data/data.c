@@ -120,13 +120,28 @@ static bool cut_rows(struct pd_array *a, const struct pd_input *in, char *why) {
   return true;
 }
 
+/* Into this rank's memory: a file of megabytes can claim to have gigabytes. */
+static bool unpack_member(struct pd_array *a, const struct pd_npz_entry *e, char *why) {
+  enum { NOTED = 1 << 30 };
+  static const char way_out[] = "numpy.savez writes arrays that stay in the file";
+  double gib = (double)e->size / (1 << 30), room = (double)pd_memory_room() / (1 << 30);
+  if (gib > room)
+    return pd_refuse(why,
+                     "'%s': '%.*s' unpacks to %.1f GiB in every rank's memory, and this one has %.1f GiB left: %s",
+                     a->path, e->name_length, e->name, gib, room, way_out);
+  if (e->size > NOTED)
+    pd_note("'%s': '%.*s' takes %.1f GiB in every rank's memory: %s", a->path, e->name_length, e->name, gib,
+            way_out);
+  return pd_npz_unpack(a, e, pd_allocate(e->size + 1), why);
+}
+
 /* The archive's array of the input's name; the only one, where it can be no other input's. */
 static bool open_member(const struct pd_dataset *d, struct part *p, const struct pd_input *in, char *why) {
   struct pd_array *a = &p->array;
   struct pd_npz_entry e;
   if (!pd_npz_find(a, in->name, d->named || count_file_inputs(d) == 1, &e, why) || !pd_npz_open(a, &e, why))
     return false;
-  if (e.method == PD_NPZ_DEFLATED && !pd_npz_unpack(a, &e, pd_allocate(e.size + 1), why)) return false;
+  if (e.method == PD_NPZ_DEFLATED && !unpack_member(a, &e, why)) return false;
   return pd_parse_npy(a, why);
 }
 

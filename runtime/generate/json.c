@@ -124,11 +124,27 @@ static bool read_model(struct pd_tokenizer *t, const cJSON *model, int64_t class
 
 /* ---- before the model ------------------------------------------------------------------------ */
 
+/* By how much steps together can make a text longer: each works on what the one before it has made. */
+static bool grows_little(const struct pd_replacement *steps, int n, const char *separator, const char *kind,
+                         char *why) {
+  enum { MOST = 256 };
+  double times = separator ? (double)strlen(separator) : 1;
+  for (const struct pd_replacement *r = steps; r < steps + n; r++) {
+    double to = r->to ? (double)strlen(r->to) : 1, one = r->from ? to / (double)strlen(r->from)
+                                                         : r->to ? 1 + to
+                                                                 : 1;
+    if (one > 1) times *= one;
+  }
+  return times <= MOST ||
+         pd_refuse(why, "the steps of its %s make a text up to %.3g times as long; %d is the limit", kind, times,
+                   MOST);
+}
+
 static bool add_replacement(struct pd_replacement *steps, int *n, const char *from, const char *to,
                             const char *kind, char *why) {
   if (*n == PD_MAX_STEPS) return too_many(why, kind);
   steps[(*n)++] = (struct pd_replacement){from ? strdup(from) : NULL, to ? strdup(to) : NULL};
-  return true;
+  return grows_little(steps, *n, NULL, kind, why);
 }
 
 /* Replace with a text for its pattern. */
@@ -189,6 +205,7 @@ static bool read_metaspace(struct pd_tokenizer *t, const cJSON *step, char *why)
   if (t->n_splitters) return unknown_with(why, "pre_tokenizer", step, "another step before it");
   t->separator = strdup(separator);
   t->separates = flag(step, "split", true);
+  if (!grows_little(t->normalizer, t->n_normalizer, separator, "pre_tokenizer", why)) return false;
   return read_prepend(step, "pre_tokenizer", &t->prepend, why);
 }
 

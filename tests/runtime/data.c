@@ -7,6 +7,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 #include <cmocka.h>
@@ -277,6 +278,41 @@ static void foreign_formats_are_named(void **state) {
   assert_null(open_text(path = write_bytes("t.tar", tar, sizeof tar), why));
   assert_non_null(strstr(why, "is a tar archive: unpack it first"));
   assert_non_null(pd_dataset_open(&path, 1, text_inputs, 3, 0, 1, true, why)); /* --token-type u8 */
+}
+
+/* An archive of 130 KiB whose array claims to have 128 MiB, which deflate could be: more than there is. */
+static void large_arrays_are_counted(void **state) {
+  (void)state;
+  enum { PACKED = 131 << 10, LOCAL = 31, CLAIMED = 128 << 20 };
+  char *file = calloc(1, LOCAL + PACKED + 47 + 22), *entry = file + LOCAL + PACKED, *end = entry + 47,
+       why[PD_WHY] = "";
+  memcpy(file, "PK\3\4", 4);
+  file[26] = 1, file[30] = 'x';
+  memcpy(entry, "PK\1\2", 4);
+  memcpy(entry + 10, (uint16_t[]){8}, 2);
+  memcpy(entry + 20, (uint32_t[]){PACKED, CLAIMED}, 8);
+  entry[28] = 1, entry[46] = 'x';
+  memcpy(end, "PK\5\6", 4);
+  memcpy(end + 12, (uint32_t[]){47, LOCAL + PACKED}, 8);
+  char *path = write_bytes("bomb.npz", file, LOCAL + PACKED + 47 + 22);
+  free(file);
+  struct rlimit before, small;
+  long long pages = 0;
+  FILE *statm = fopen("/proc/self/statm", "r");
+  assert_int_equal(fscanf(statm, "%lld", &pages), 1);
+  fclose(statm);
+  assert_false(getrlimit(RLIMIT_AS, &before));
+  small = before;
+  small.rlim_cur = (rlim_t)(pages * sysconf(_SC_PAGESIZE) + CLAIMED / 2);
+  assert_false(setrlimit(RLIMIT_AS, &small));
+  static const struct pd_input input = {.name = "x", .rank = 1, .dim = {9}, .elements = 9};
+  struct pd_dataset *d = pd_dataset_open(&path, 1, &input, 1, 0, 0, true, why);
+  assert_false(setrlimit(RLIMIT_AS, &before));
+  assert_null(d);
+  if (!strstr(
+          why,
+          "bomb.npz': 'x' unpacks to 0.1 GiB in every rank's memory, and this one has 0.1 GiB left: numpy.savez"))
+    fail_msg("%s", why);
 }
 
 /* A byte is no token of a model that has more than 256. */
@@ -582,6 +618,7 @@ int main(void) {
       cmocka_unit_test(broken_pairs_are_named),    cmocka_unit_test(images_are_cropped_and_mirrored),
       cmocka_unit_test(only_images_are_changed),   cmocka_unit_test(arrays_of_one_axis_are_windows),
       cmocka_unit_test(foreign_formats_are_named), cmocka_unit_test(bytes_are_tokens_of_models_of_bytes),
+      cmocka_unit_test(large_arrays_are_counted),
   };
   return run_in_folder(tests);
 }

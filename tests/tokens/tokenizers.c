@@ -148,6 +148,8 @@ static void check_all(const char *folder, const char *name, const char *const *f
 
 /* What is not known is refused by its name, and what is damaged by what is wrong. */
 static void check_refused(void) {
+#define SEVENTEEN "17 characters ..."
+#define LONGER(x) "{\"type\":\"Replace\",\"pattern\":{\"String\":\"" x "\"},\"content\":\"" SEVENTEEN "\"}"
 #define MODEL "\"model\":{\"type\":\"BPE\",\"vocab\":{\"a\":0,\"b\":1,\"ab\":2},\"merges\":[\"a b\"]}"
   static const char *const cases[][2] = {
       {"", "not JSON"},
@@ -166,6 +168,13 @@ static void check_refused(void) {
       {"{" MODEL "}", "no decoder"},
       {"{" MODEL ",\"decoder\":{\"type\":\"CTC\"}}", "the decoder CTC"},
       {"{" MODEL ",\"normalizer\":{\"type\":\"NFKC\"}}", "the normalizer NFKC, which is not known"},
+      {"{" MODEL ",\"normalizer\":{\"type\":\"Sequence\",\"normalizers\":[" LONGER("a") "," LONGER("b") "]}}",
+       "the steps of its normalizer make a text up to 289 times as long; 256 is the limit"},
+      {"{" MODEL ",\"normalizer\":" LONGER(
+           "a") ",\"pre_tokenizer\":{\"type\":\"Metaspace\",\"replacement\":\"" SEVENTEEN "\"}}",
+       "the steps of its pre_tokenizer make a text up to 289 times as long"},
+      {"{" MODEL ",\"decoder\":{\"type\":\"Sequence\",\"decoders\":[" LONGER("a") "," LONGER("b") "]}}",
+       "the steps of its decoder make a text up to 289 times as long"},
       {"{" MODEL ",\"pre_tokenizer\":{\"type\":\"Whitespace\"}}",
        "the pre_tokenizer Whitespace, which is not known"},
       {"{" MODEL ",\"pre_tokenizer\":{\"type\":\"Split\",\"pattern\":{\"Regex\":\"x+\"}}}",
@@ -179,6 +188,8 @@ static void check_refused(void) {
       {"{" MODEL ",\"added_tokens\":[{\"id\":700,\"content\":\"x\"}]}", "the number 700, but the model has 600"},
   };
 #undef MODEL
+#undef LONGER
+#undef SEVENTEEN
   for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
     char why[PD_WHY] = "";
     struct pd_tokenizer *t = pd_tokenizer_new();
