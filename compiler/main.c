@@ -687,9 +687,5 @@ int main(int argc, char **argv) {
   }
   bool good = error_count() == 0 && run_command(&c);
   diagnostics_flush();
-  if (fflush(stdout) != 0 || ferror(stdout)) {
-    fprintf(stderr, "pdc: error: cannot write to standard output: %s\n", strerror(errno));
-    return 1;
-  }
-  return good && error_count() == 0 ? 0 : 1;
+  return output_status(good && error_count() == 0 ? 0 : 1);
 }

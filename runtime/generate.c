@@ -7,6 +7,7 @@
 
 #include "generate/sampling.h"
 #include "generate/tokenizer.h"
+#include "named_pipe.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -45,12 +46,15 @@ static bool read_numbers(const char *text, char *why) {
   }
 }
 
-/* All of a file, or of standard input. */
+/* All of a file, or of standard input; a device may have no end. */
 static bool read_stream(const char *path, char **text, size_t *bytes, char *why) {
+  enum { MOST = 256 << 20 };
+  if (path && pd_is_named_pipe(path))
+    return pd_refuse(why, "cannot read '%s': it is a named pipe: /dev/stdin reads a command's output", path);
   FILE *in = path ? fopen(path, "rb") : stdin;
   size_t room = 0;
   if (!in) return pd_refuse(why, "cannot read '%s': %s", path, strerror(errno));
-  for (size_t got = 1; got; *bytes += got) {
+  for (size_t got = 1; got && *bytes <= MOST; *bytes += got) {
     if (*bytes + 4096 > room) {
       room = 2 * room + 8192;
       *text = realloc(*text, room);
@@ -61,7 +65,8 @@ static bool read_stream(const char *path, char **text, size_t *bytes, char *why)
   bool ok = !ferror(in) || pd_refuse(why, "cannot read %s%s%s: %s", path ? "'" : "",
                                      path ? path : "standard input", path ? "'" : "", strerror(errno));
   if (path) fclose(in);
-  return ok;
+  return ok && (*bytes <= MOST || pd_refuse(why, "the prompt in %s%s%s has more than %d MiB", path ? "'" : "",
+                                            path ? path : "standard input", path ? "'" : "", MOST >> 20));
 }
 
 static bool encode_prompt(char *why) {
@@ -140,6 +145,10 @@ int64_t pd_generation_steps(void) { return 2 * capacity; }
 
 /* ---- printing, on rank 0 ----------------------------------------------------------------------------- */
 
+static void flush_output(void) {
+  if (fflush(stdout) || ferror(stdout)) pd_fail("cannot write to standard output: %s", strerror(errno));
+}
+
 /* Tokens of a sample up to its end; where nothing ends it, those known. */
 static int64_t printed_tokens(int64_t sample) {
   for (int64_t i = n_prompt; ends && i < known; i++)
@@ -169,7 +178,7 @@ static void end_text(struct pd_decoding *d) {
   size_t bytes = pd_options.token_numbers ? 0 : pd_tokenizer_decode_end(d, &text);
   if (bytes) fwrite(text, 1, bytes, stdout);
   fputs("\n", stdout);
-  if (fflush(stdout)) pd_fail("cannot write to standard output");
+  flush_output();
 }
 
 /* A single sample is printed as it grows, several one after the other at the end. */
@@ -182,8 +191,8 @@ static void print_new(void) {
   for (int64_t end = printed_tokens(0); done < end; done++) print_token(&d, done, all[done]);
   if (known == capacity || printed_tokens(0) < known)
     end_text(&d);
-  else if (fflush(stdout))
-    pd_fail("cannot write to standard output");
+  else
+    flush_output();
 }
 
 static void print_samples(void) {
@@ -228,9 +237,12 @@ static void finish(void) {
   if (known == generation()->context + 1 && known < n_prompt + pd_options.tokens)
     pd_note("the context of %lld tokens is full: --window goes on with its later half",
             (long long)generation()->context);
-  if (n_prompt < known)
-    pd_note("%lld tokens of prompt in %.2f s, %lld tokens in %.2f s: %.1f tokens/s", (long long)n_prompt,
-            prompted - started, (long long)n, now - prompted, (double)n / (now - prompted));
+  if (n_prompt == known) return;
+  int64_t computed = n_prompt - window_of(n_prompt - 1);
+  char of[64] = "";
+  if (computed < n_prompt) snprintf(of, sizeof of, ", the last of %lld,", (long long)n_prompt);
+  pd_note("%lld tokens of prompt%s in %.2f s, %lld tokens in %.2f s: %.1f tokens/s", (long long)computed, of,
+          prompted - started, (long long)n, now - prompted, (double)n / (now - prompted));
 }
 
 /* With a cache tokens are fed one by one, after the window has moved again from where it begins; without one all

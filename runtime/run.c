@@ -386,7 +386,7 @@ void pd_start(const struct pd_stage *stage, int argc, char **argv) {
   pd_agree(why);
   if (o->help) {
     if (!pd.self) pd_print_usage(stage);
-    fflush(stdout);
+    if (fflush(stdout) || ferror(stdout)) pd_fail("cannot write to standard output: %s", strerror(errno));
     finish_mpi();
     exit(0);
   }

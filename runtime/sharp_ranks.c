@@ -348,6 +348,7 @@ int pd_sharp_run(const struct pd_sharp_program *programs, int n, int ranks, int 
   start_mpi(&argc, &argv);
   if (options.help) {
     if (!rank) pd_sharp_usage(models, n, ranks);
+    if (fflush(stdout) || ferror(stdout)) fail("cannot write to standard output: %s", strerror(errno));
     MPI_Finalize();
     return 0;
   }

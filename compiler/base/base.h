@@ -59,6 +59,7 @@ typedef struct Text {
   size_t n, room;
 } Text;
 void text_add(Text *t, const char *pattern, ...) __attribute__((format(printf, 2, 3)));
+char *make_utf8(char *text);           /* '?' for bytes that are no UTF-8; returns the text (utf8.c) */
 const char *bytes_text(int64_t bytes); /* "13.0 GiB" */
 const char *with_commas(int64_t n);    /* "137,216" */
 
@@ -66,8 +67,11 @@ const char *with_commas(int64_t n);    /* "137,216" */
 
 /* The whole file, NUL-terminated, or NULL with errno set. */
 char *read_file(const char *path, size_t *length);
+const char *read_failure(int failed); /* strerror of read_file's errno */
 /* Writes beside, syncs, renames. False with errno set; an existing file is then as it was. */
 bool write_file(const char *path, const char *text, size_t length);
+/* The exit status: another one than 0, after a message, where standard output could not be written. */
+int output_status(int status);
 /* SHA-256 of the bytes as 64 hexadecimal digits, in the arena. */
 char *sha256_hex(const void *bytes, size_t length);
 

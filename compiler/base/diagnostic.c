@@ -229,7 +229,7 @@ static void print_text(const Diagnostic *d) {
 
 static void print_json_string(const char *text) {
   fputc('"', stderr);
-  for (const unsigned char *p = (const unsigned char *)text; *p; p++) {
+  for (const unsigned char *p = (const unsigned char *)make_utf8(format("%s", text)); *p; p++) {
     if (*p == '"' || *p == '\\')
       fprintf(stderr, "\\%c", *p);
     else if (*p < 32)

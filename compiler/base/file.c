@@ -1,5 +1,6 @@
 /* Whole files in and out, and SHA-256 (FIPS 180-4). */
 #include "base/base.h"
+#include "named_pipe.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -8,8 +9,17 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+enum { NAMED_PIPE = ESPIPE }; /* which nothing here sets otherwise */
+
+const char *read_failure(int failed) {
+  return failed == NAMED_PIPE ? "it is a named pipe: /dev/stdin reads a command's output" : strerror(failed);
+}
+
 char *read_file(const char *path, size_t *length) {
-  FILE *f = fopen(path, "rb");
+  const bool waits = pd_is_named_pipe(path);
+  FILE *f = waits ? NULL : fopen(path, "rb");
+  if (waits)
+    errno = NAMED_PIPE;
   if (!f)
     return NULL;
   enum { STREAM = 64 << 20 }; /* of a device or a pipe, which may have no end */
@@ -82,6 +92,13 @@ bool write_file(const char *path, const char *text, size_t length) {
     errno = failed;
   }
   return good;
+}
+
+int output_status(int status) {
+  if (fflush(stdout) == 0 && !ferror(stdout))
+    return status;
+  fprintf(stderr, "pdc: error: cannot write to standard output: %s\n", strerror(errno));
+  return status ? status : 1;
 }
 
 /* ---- SHA-256 ------------------------------------------------------------------------------- */

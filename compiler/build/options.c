@@ -258,10 +258,10 @@ static void set_special(Options *o, const Option *option, const char *value) {
     diagnostics_werror = true;
   } else if (!strcmp(option->name, "--version")) {
     print_version();
-    exit(0);
+    exit(output_status(0));
   } else {
     print_help();
-    exit(0);
+    exit(output_status(0));
   }
 }
 

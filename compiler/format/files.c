@@ -51,7 +51,7 @@ static bool format_file(const char *path, bool check, FILE *out) {
   size_t length = 0;
   char *text = read_file(path, &length);
   if (!text) {
-    error_at(NO_SPAN, "PD0601", "cannot read '%s': %s", path, strerror(errno));
+    error_at(NO_SPAN, "PD0601", "cannot read '%s': %s", path, read_failure(errno));
     return false;
   }
   char *result = format_text(path, text, length);

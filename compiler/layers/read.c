@@ -170,7 +170,7 @@ LayerGraph *layers_read(const char *path) {
   }
   in.file = source_add(path, in.text ? in.text : "");
   if (!in.text) {
-    error_at((Span){.file = in.file}, "PD0601", "cannot read the file: %s", strerror(cause));
+    error_at((Span){.file = in.file}, "PD0601", "cannot read the file: %s", read_failure(cause));
     return NULL;
   }
   LayerGraph *g = alloc(sizeof *g);

@@ -79,6 +79,7 @@ bool transport_waiting(Transport *t) {
 void transport_write(Transport *t, const cJSON *message) {
   char *text = cJSON_PrintUnformatted(message);
   ensure(text);
+  make_utf8(text); /* messages quote files and requests, which may hold any bytes */
   fprintf(t->out, "Content-Length: %zu\r\n\r\n%s", strlen(text), text);
   fflush(t->out);
   cJSON_free(text);

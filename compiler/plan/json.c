@@ -8,7 +8,7 @@
 
 void json_string(Text *t, const char *s) {
   text_add(t, "\"");
-  for (; *s; s++) {
+  for (s = make_utf8(format("%s", s)); *s; s++) {
     unsigned char c = (unsigned char)*s;
     if (c == '"' || c == '\\')
       text_add(t, "\\%c", c);
@@ -44,7 +44,7 @@ cJSON *json_load(const char *path, int *file) {
   if (!text) {
     int cause = errno;
     *file = source_add(path, "");
-    error_at((Span){.file = *file}, "PD0601", "cannot read the file: %s", strerror(cause));
+    error_at((Span){.file = *file}, "PD0601", "cannot read the file: %s", read_failure(cause));
     return NULL;
   }
   *file = source_add(path, text);

@@ -11,7 +11,7 @@ static const char *load(const char *path, int *file) {
   int cause = errno;
   *file = source_add(path, ""); /* long lines are not quoted */
   if (!text)
-    error_at((Span){.file = *file}, "PD0601", "cannot read the file: %s", strerror(cause));
+    error_at((Span){.file = *file}, "PD0601", "cannot read the file: %s", read_failure(cause));
   cJSON_InitHooks(NULL); /* malloc and free */
   return text;
 }

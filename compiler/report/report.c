@@ -55,12 +55,25 @@ static bool add_measured(const char *log, const char *trace, Text *t, bool *eval
   return true;
 }
 
+/* It becomes a part of the page as it stands, so it must be the run's own: a link may lead to any file. */
+static bool is_link(const char *path) {
+  struct stat st;
+  if (lstat(path, &st) != 0 || !S_ISLNK(st.st_mode))
+    return false;
+  help(error_at(NO_SPAN, "PD0601",
+                "cannot read '%s': it is a link, and a page holds only what is in the run's folder", path),
+       "copy the picture there, or remove the link");
+  return true;
+}
+
 /* The picture of the model that pdc has drawn; false after a diagnostic. */
 static bool add_picture(const char *path, Text *t) {
   size_t n;
+  if (path && is_link(path))
+    return false;
   const char *svg = path ? read_file(path, &n) : NULL;
   if (path && !svg) {
-    error_at(NO_SPAN, "PD0601", "cannot read '%s': %s", path, strerror(errno));
+    error_at(NO_SPAN, "PD0601", "cannot read '%s': %s", path, read_failure(errno));
     return false;
   }
   text_add(t, ",\n\"picture\":");

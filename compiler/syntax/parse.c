@@ -393,7 +393,7 @@ Ast *parse_file(const char *path) {
     return too_large(path);
   char *text = read_file(path, &length);
   if (!text) {
-    error_at(NO_SPAN, "PD0601", "cannot read '%s': %s", path, strerror(errno));
+    error_at(NO_SPAN, "PD0601", "cannot read '%s': %s", path, read_failure(errno));
     return NULL;
   }
   return parse_text(path, text, length, NULL);

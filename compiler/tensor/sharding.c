@@ -2,6 +2,7 @@
  * parameters can be edited and read back, and pin them. */
 #include "tensor/internal.h"
 
+#include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -137,7 +138,7 @@ bool sharding_read(Division *d, const char *path) {
   size_t length;
   const char *text = read_file(path, &length);
   if (!text) {
-    error_at(NO_SPAN, "PD0515", "cannot read '%s'", path);
+    error_at(NO_SPAN, "PD0515", "cannot read '%s': %s", path, read_failure(errno));
     return false;
   }
   int file = source_add(path, text), line = 1;

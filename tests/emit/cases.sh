@@ -352,6 +352,10 @@ failures_leave_the_directory_alone() {
   if [ -w /dev/full ]; then
     "$pdc" --emit plan $gpt_small "$source/models/gpt_mini.pdm" >/dev/full 2>err && fail "a full disk went unnoticed"
     contains err 'standard output'
+    for words in --help --version 'explain linear' 'completion bash' doctor; do
+      "$pdc" $words >/dev/full 2>err && fail "$words: a full disk went unnoticed"
+      contains err "cannot write to standard output"
+    done
   fi
 }
 

@@ -41,7 +41,7 @@ class Session:
     def write(self):
         self.request("shutdown", None)
         self.notify("exit", None)
-        with open(f"{here}/{self.name}.session", "w", encoding="utf-8") as f:
+        with open(f"{here}/{self.name}.session", "w", encoding="utf-8", errors="surrogateescape") as f:
             f.write("// Made by make_sessions.py\n" + "\n".join(self.lines) + "\n")
 
 
@@ -110,6 +110,7 @@ s.lines.insert(0, '{"jsonrpc":"2.0","id":"early","method":"textDocument/hover","
 s.lines.append("{")
 s.lines.append('[]')
 s.lines.append('{"jsonrpc":"2.0","id":7}')
+s.lines.append('{"jsonrpc":"2.0","id":8,"method":"\udcff\udcc3é"}')  # bytes that are no UTF-8
 s.request("textDocument/hover", {"textDocument": {"uri": "file:///nowhere.pdm"}, "position": {"line": 0, "character": 0}})
 s.request("textDocument/hover", None)
 s.request("textDocument/references", {})

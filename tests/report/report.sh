@@ -19,7 +19,7 @@ changed() {
 refused() {
   name=$1 code=$2
   shift 2
-  "$pdc" report "$name" >said 2>&1 && complain "$name is not refused"
+  timeout 20 "$pdc" report "$name" >said 2>&1 && complain "$name is not refused"
   for text in "[$code]" "$@"; do
     grep -qF -- "$text" said || complain "$name: '$text' is not in: $(cat said)"
   done
@@ -29,6 +29,18 @@ refused() {
 "$pdc" report whole || complain "pdc report"
 page whole/report.html log trace plan predicted picture
 "$pdc" report whole -o elsewhere.html && cmp whole/report.html elsewhere.html || complain "-o"
+
+# No named pipe, which may never end; no picture that is another file's.
+for part in log.jsonl trace.json plan.json model.svg; do
+  rm -rf less
+  cp -r whole less
+  rm -f less/report.html "less/$part"
+  mkfifo "less/$part"
+  refused less PD0601 "it is a named pipe"
+done
+rm less/model.svg
+ln -s ../whole/model.svg less/model.svg
+refused less PD0601 "cannot read 'less/model.svg': it is a link" "help: copy the picture there"
 
 # Any part may be missing.
 for part in log.jsonl trace.json plan.json model.svg; do
