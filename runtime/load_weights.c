@@ -152,18 +152,56 @@ static void merge(unsigned char *bytes, int n) {
   free(mine);
 }
 
+/* How many of the missing parameters the files hold behind this prefix of so many bytes. */
+static int behind_prefix(const struct pd_sources *s, const struct pd_entry *entries, const unsigned char *outcome,
+                         const char *prefix, int bytes) {
+  int found = 0;
+  for (int i = 0; i < pd.stage->n_model_parameters; i++) {
+    char name[PD_WHY];
+    if (outcome[i] != MISSING || !entries[i].name) continue;
+    snprintf(name, sizeof name, "%.*s%s", bytes, prefix, entries[i].name);
+    found += pd_sources_find(s, name) != NULL;
+  }
+  return found;
+}
+
+/* The rename that finds half of the missing parameters or more, where a prefix such as "model." or "module." is all that
+ * they lack. False: there is none. */
+static bool find_prefix(const struct pd_sources *s, const struct pd_entry *entries, const unsigned char *outcome,
+                        const char *first, int missing, char *to, size_t room) {
+  size_t n = strlen(first);
+  for (int i = 0; i < s->n; i++) {
+    const char *name = s->at[i].name;
+    size_t m = strlen(name);
+    if (m < n + 2 || name[m - n - 1] != '.' || strcmp(name + m - n, first)) continue;
+    int found = behind_prefix(s, entries, outcome, name, (int)(m - n));
+    if (2 * found < missing) continue;
+    snprintf(to, room, " (--rename '%.*s*=*' finds %d of them)", (int)(m - n), name, found);
+    return true;
+  }
+  return false;
+}
+
 /* Of rank 0: no parameter is missing, and every pattern of --init-partial names some. */
 static bool check_outcome(const struct pd_sources *s, const struct pd_entry *entries, const unsigned char *outcome,
                           char *why) {
   int n = pd.stage->n_model_parameters;
   struct names missing = {0};
   char files[400];
-  for (int i = 0; i < n; i++)
-    if (outcome[i] == MISSING && entries[i].name) add_name(&missing, entries[i].name);
+  const char *first = NULL;
+  for (int i = 0; i < n; i++) {
+    if (outcome[i] != MISSING || !entries[i].name) continue;
+    if (!first) first = entries[i].name;
+    add_name(&missing, entries[i].name);
+  }
   end_names(&missing);
   name_files(s, files, sizeof files);
-  if (missing.n)
-    return pd_refuse(why, "%s no tensor%s %s%s", files, missing.n == 1 ? "" : "s", missing.text, hint());
+  if (missing.n) {
+    char rename[PD_WHY / 4];
+    bool prefixed = find_prefix(s, entries, outcome, first, missing.n, rename, sizeof rename);
+    return pd_refuse(why, "%s no tensor%s %s%s", files, missing.n == 1 ? "" : "s", missing.text,
+                     prefixed ? rename : hint());
+  }
   for (int p = 0; p < pd_options.n_init_partial; p++) {
     const char *pattern = pd_options.init_partial[p];
     bool some = false;

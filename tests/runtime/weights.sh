@@ -100,6 +100,19 @@ wrong "two tensors of one name" "0 (stage 0): 'first' of 'whole.safetensors' and
 wrong "half a rename" "0 (stage 0): --rename needs OLD=NEW, not 'last='" "--init whole.safetensors --rename last="
 wrong "a rename without files" "0 (stage 0): --rename needs --init PATH" "--rename a=b"
 
+# Names behind a prefix, as wrappers of models write them.
+python3 - <<'P'
+raw = open("whole.safetensors", "rb").read()
+n = int.from_bytes(raw[:8], "little")
+header = raw[8:8 + n]
+for name in (b"first", b"shared", b"middle", b"last"):
+    header = header.replace(b'"%s"' % name, b'"model.%s"' % name)
+open("prefixed.safetensors", "wb").write(len(header).to_bytes(8, "little") + header + raw[8 + n:])
+P
+wrong "a prefix" "0 (stage 0): 'prefixed.safetensors' holds no tensors 'first', 'shared', 'middle', 'last' (--rename 'model.\*=\*' finds 4 of them)" \
+  "--init prefixed.safetensors"
+started "without the prefix" whole.safetensors --init prefixed.safetensors --rename 'model.*=*'
+
 # ---- fresh parameters ------------------------------------------------------------------------------------------
 # fresh NAME WANTED WEIGHTS OPTIONS...: rank 0 notes which parameters start fresh, and they are those of a run without --init.
 fresh() {
