@@ -59,9 +59,10 @@ typedef struct Text {
   size_t n, room;
 } Text;
 void text_add(Text *t, const char *pattern, ...) __attribute__((format(printf, 2, 3)));
-char *make_utf8(char *text);           /* '?' for bytes that are no UTF-8; returns the text (utf8.c) */
-const char *bytes_text(int64_t bytes); /* "13.0 GiB" */
-const char *with_commas(int64_t n);    /* "137,216" */
+char *make_utf8(char *text);                       /* '?' for bytes that are no UTF-8; returns the text (utf8.c) */
+size_t skip_mark(const char *text, size_t length); /* the bytes of the byte-order mark that it starts with */
+const char *bytes_text(int64_t bytes);             /* "13.0 GiB" */
+const char *with_commas(int64_t n);                /* "137,216" */
 
 /* ---- files (file.c) ----------------------------------------------------------------------- */
 

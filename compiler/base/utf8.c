@@ -1,6 +1,8 @@
 /* UTF-8 (Unicode 16, table 3-7), which JSON must be: names and texts of files may hold any bytes. */
 #include "base/base.h"
 
+#include <string.h>
+
 /* How many bytes the character has that starts there; 0: none does. */
 static int character_bytes(const unsigned char *s) {
   const int n = s[0] < 0x80 ? 1 : s[0] < 0xc2 ? 0 : s[0] < 0xe0 ? 2 : s[0] < 0xf0 ? 3 : s[0] < 0xf5 ? 4 : 0;
@@ -11,6 +13,10 @@ static int character_bytes(const unsigned char *s) {
              none =
                  (s[0] == 0xed && s[1] > 0x9f) || (s[0] == 0xf4 && s[1] > 0x8f); /* surrogates; beyond Unicode */
   return overlong || none ? 0 : n;
+}
+
+size_t skip_mark(const char *text, size_t length) {
+  return length >= 3 && !memcmp(text, "\xef\xbb\xbf", 3) ? 3 : 0;
 }
 
 char *make_utf8(char *text) {

@@ -25,9 +25,7 @@ static void check_defines(const Elaborator *e) {
     for (int k = 0; train_setting_names[k]; k++)
       push(&known, train_setting_names[k]);
     push(&known, "freeze");
-    const char *like = nearest(name, known.at, known.n);
-    if (like)
-      help(d, "one with a similar name exists: '%s'", like);
+    advise_setting(d, name, known.at, known.n);
   }
 }
 

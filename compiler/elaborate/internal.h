@@ -224,6 +224,8 @@ void warn_of_model(const Elaborator *e);       /* which has no errors */
 /* ---- train.c ------------------------------------------------------------------------------ */
 void train_settings(Elaborator *e);
 bool is_train_setting(Name name);
+/* Helps with a name that is no setting: one of the known ones that is like it, or what to write in its place. */
+void advise_setting(Diagnostic *d, Name name, const char *const *known, int n);
 const Ast *define_take(Elaborator *e, Name name); /* the -D expression, or NULL */
 
 /* The optimizer's arguments as a `group` has them: its own settings, and the optimizer's for the rest. */

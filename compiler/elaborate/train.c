@@ -400,6 +400,14 @@ static bool check_pattern(const Ast *a) {
   return true;
 }
 
+void advise_setting(Diagnostic *d, Name name, const char *const *known, int n) {
+  const char *like = nearest(name, known, n);
+  if (like)
+    help(d, "one with a similar name exists: '%s'", like);
+  else if (!advise(d, name))
+    help(d, "the settings are batch, optimizer, lr_schedule, clip_norm, ema, pipeline, vertical_sync and chunks");
+}
+
 /* `first`: the settings before it, by name. */
 static void check_setting(Ast *a, Table *first) {
   if (check_pattern(a))
@@ -409,12 +417,7 @@ static void check_setting(Ast *a, Table *first) {
     int n = 0;
     while (train_setting_names[n])
       n++;
-    const char *like = nearest(a->name, train_setting_names, n);
-    if (like)
-      help(d, "one with a similar name exists: '%s'", like);
-    else if (!advise(d, a->name))
-      help(d, "the settings are batch, optimizer, lr_schedule, clip_norm, ema, pipeline, delay_correction, "
-              "vertical_sync and chunks");
+    advise_setting(d, a->name, train_setting_names, n);
   }
   const Ast *other = table_find(first, &a->name);
   if (other)

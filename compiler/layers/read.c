@@ -164,9 +164,10 @@ LayerGraph *layers_read(const char *path) {
   LayerFile in = {.path = path};
   in.text = read_file(path, &in.length);
   int cause = errno;
-  if (in.text && !strncmp(in.text, "\xef\xbb\xbf", 3)) { /* UTF-8 begins with it */
-    in.text += 3;
-    in.length -= 3;
+  if (in.text) {
+    const size_t mark = skip_mark(in.text, in.length);
+    in.text += mark;
+    in.length -= mark;
   }
   in.file = source_add(path, in.text ? in.text : "");
   if (!in.text) {

@@ -348,6 +348,9 @@ static const Ast *too_deep(const Ast *a, int depth) {
 }
 
 static Ast *parse(const char *path, const char *text, size_t length, bool define, Tokens *tokens) {
+  const size_t mark = skip_mark(text, length);
+  text += mark;
+  length -= mark;
   Parse p = {.file = source_add(path, text),
              .line = 1,
              .column = 1,
