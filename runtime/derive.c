@@ -8,6 +8,13 @@ bool pd_is_derived(const struct pd_input *in) { return in->origin != PD_FILE && 
 
 bool pd_is_weight(const struct pd_input *in) { return in->origin == PD_COUNTED || in->origin == PD_CHOSEN; }
 
+int64_t pd_ignored(const struct pd_input *inputs, int n, int input) {
+  for (int i = 0; i < n; i++)
+    if (inputs[i].origin == PD_COUNTED && inputs[i].from == input && inputs[i].numbers[0] < 0)
+      return (int64_t)inputs[i].numbers[0];
+  return 0;
+}
+
 int pd_derived_from(const struct pd_input *inputs, int input) {
   int from = inputs[input].from;
   return inputs[input].origin == PD_CHOSEN ? inputs[from].from : from;

@@ -32,14 +32,14 @@ struct need {
 };
 static struct need *needs; /* by input */
 
-static void load_sample(const struct run *run, int input, int64_t number, int worker, void *to);
+static void load_raw(const struct run *run, int input, int64_t number, int worker, void *to);
 
 /* ---- counted positions --------------------------------------------------------------------------- */
 
 static void load_unscaled(const struct run *run, int input, int64_t number, void *to) {
   const struct pd_input *inputs = pd.stage->inputs;
   int32_t *source = needs[input].sample;
-  load_sample(run, pd_derived_from(inputs, input), number, 0, source);
+  load_raw(run, pd_derived_from(inputs, input), number, 0, source);
   pd_derive(inputs, input, source, run->seed, number, to);
 }
 
@@ -79,7 +79,8 @@ static void read_file(const struct run *run, int input, int64_t number, int work
   if (in->origin == PD_IMAGE) pd_normalise(in, to);
 }
 
-static void load_sample(const struct run *run, int input, int64_t number, int worker, void *to) {
+/* With the token below 0 that is not counted, where there is one. */
+static void load_raw(const struct run *run, int input, int64_t number, int worker, void *to) {
   const struct pd_input *in = &pd.stage->inputs[input];
   if (!pd_is_derived(in)) {
     read_file(run, input, number, worker, to);
@@ -88,6 +89,15 @@ static void load_sample(const struct run *run, int input, int64_t number, int wo
   float *weights = to, scale = pd_is_weight(in) ? scale_at(run, input, number, weights) : 1;
   load_unscaled(run, input, number, to);
   for (int64_t i = 0; pd_is_weight(in) && i < in->elements; i++) weights[i] *= scale;
+}
+
+/* What is not counted is any token to the layers: its weight is 0. */
+static void load_sample(const struct run *run, int input, int64_t number, int worker, void *to) {
+  const struct pd_input *in = &pd.stage->inputs[input];
+  int32_t *tokens = to;
+  load_raw(run, input, number, worker, to);
+  for (int64_t i = 0; in->token && i < in->elements; i++)
+    if (tokens[i] < 0) tokens[i] = 0;
 }
 
 /* ---- what stage programs call -------------------------------------------------------------------- */

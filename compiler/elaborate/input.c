@@ -7,6 +7,7 @@
 typedef enum {
   ARG_SOURCE,    /* an input or target of tokens, declared before: always the first */
   ARG_TOKEN,     /* one of the source's classes */
+  ARG_IGNORED,   /* one of them, or a number below 0, such as PyTorch's -100, which files may hold then */
   ARG_TOKENS,    /* a list of them, or one */
   ARG_SHARE,     /* from 0 to 1 */
   ARG_MEANS,     /* a number for every channel, or one for all */
@@ -39,7 +40,7 @@ static const struct Origin {
   {"present", ORIGIN_PRESENT, SAME_NUMBERS, false, "present(tokens, pad = 0)",
    {{"tokens", ARG_SOURCE, true, 0}, {"pad", ARG_TOKEN, false, 0}}},
   {"counted", ORIGIN_COUNTED, SAME_NUMBERS, true, "counted(tokens, ignore = 0)",
-   {{"tokens", ARG_SOURCE, true, 0}, {"ignore", ARG_TOKEN, false, 0}}},
+   {{"tokens", ARG_SOURCE, true, 0}, {"ignore", ARG_IGNORED, false, 0}}},
   {"shifted", ORIGIN_SHIFTED, SAME_TOKENS, false, "shifted(tokens, first)",
    {{"tokens", ARG_SOURCE, true, 0}, {"first", ARG_TOKEN, true, 0}}},
   {"segments", ORIGIN_SEGMENTS, TWO_CLASSES, false, "segments(tokens, separator, pad = 0)",
@@ -154,6 +155,19 @@ static bool read_token(Elaborator *e, Frame *f, Declared *d, const char *name, V
   return false;
 }
 
+static bool read_ignored(Elaborator *e, Frame *f, Declared *d, const char *name, Val v, Span where) {
+  const Input *from = &e->g->inputs.at[d->from];
+  if (v.kind != VAL_NUMBER || v.number >= 0 || v.number < INT32_MIN || v.number != floor(v.number))
+    return read_token(e, f, d, name, v, where);
+  push(&d->numbers, v.number);
+  if (from->origin == ORIGIN_FILE)
+    return true;
+  help(fail(f, where, "PD0208", "'%s' is %.15g, but '%s' has no file that could hold it", name, v.number,
+            from->name),
+       "count the tokens of '%s'", e->g->inputs.at[from->from].name);
+  return false;
+}
+
 static bool read_tokens(Elaborator *e, Frame *f, Declared *d, const char *name, Val v, Span where) {
   if (v.kind != VAL_LIST)
     return read_token(e, f, d, name, v, where);
@@ -204,6 +218,7 @@ static bool read_argument(Elaborator *e, Frame *f, Declared *d, const Argument *
   Span where = a ? a->span : d->ast->a->span;
   switch (to->kind) {
   case ARG_TOKEN: return read_token(e, f, d, to->name, v, where);
+  case ARG_IGNORED: return read_ignored(e, f, d, to->name, v, where);
   case ARG_TOKENS: return read_tokens(e, f, d, to->name, v, where);
   case ARG_SHARE: return read_share(e, f, d, to->name, v, where);
   default: return read_channels(e, f, d, to, v, where);

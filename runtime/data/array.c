@@ -98,15 +98,25 @@ static float number_at(const char *p, enum pd_element type) {
   }
 }
 
-bool pd_read_tokens(const struct pd_array *a, int64_t first, int64_t n, int64_t classes, int32_t *to, char *why) {
+static bool refuse_token(const struct pd_array *a, int64_t token, const char *p, int64_t classes, char *why) {
+  char counted[96] = "";
+  if (token < 0)
+    snprintf(counted, sizeof counted, "; weights of 'counted(TARGET, ignore = %lld)' leave it out",
+             (long long)token);
+  return pd_refuse(why, "'%s': token %lld at offset %lld is outside the model's %lld classes%s", a->path,
+                   (long long)token, (long long)(p - a->map), (long long)classes, counted);
+}
+
+bool pd_read_tokens(const struct pd_array *a, int64_t first, int64_t n, struct pd_token_range range, int32_t *to,
+                    char *why) {
   int bytes = pd_element_bytes(a->type);
   for (int64_t r = first; r < first + n; r++) {
     const char *p = a->map + a->first + r * a->stride;
     for (int64_t i = 0; i < a->row; i++, p += bytes) {
       int64_t token = integer_at(p, a->type);
-      if ((uint64_t)token >= (uint64_t)classes)
-        return pd_refuse(why, "'%s': token %lld at offset %lld is outside the model's %lld classes", a->path,
-                         (long long)token, (long long)(p - a->map), (long long)classes);
+      bool ignored = token < 0 && token == range.ignored;
+      if ((uint64_t)token >= (uint64_t)range.classes && !ignored)
+        return refuse_token(a, token, p, range.classes, why);
       if (to) *to++ = (int32_t)token;
     }
   }

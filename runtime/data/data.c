@@ -371,11 +371,16 @@ static bool has_format(const struct pd_dataset *d, enum format format) {
   return false;
 }
 
-static bool scan_column(const struct column *c, int64_t classes, char *why) {
+/* Of an input with files of its own: a window's tokens are those of all inputs. */
+static struct pd_token_range range_of(const struct pd_dataset *d, int input) {
+  return (struct pd_token_range){d->inputs[input].classes, pd_ignored(d->inputs, d->n_inputs, input)};
+}
+
+static bool scan_column(const struct column *c, struct pd_token_range range, char *why) {
   for (const struct part *p = c->parts; p < c->parts + c->n; p++) {
     if (p->lines.numbers) continue; /* compared when they were marked */
     int64_t values = p->array.type == PD_TYPE_U8 ? 1 << 8 : p->array.type == PD_TYPE_U16 ? 1 << 16 : INT64_MAX;
-    if (values > classes && !pd_read_tokens(&p->array, 0, p->array.rows, classes, NULL, why)) return false;
+    if (values > range.classes && !pd_read_tokens(&p->array, 0, p->array.rows, range, NULL, why)) return false;
   }
   return true;
 }
@@ -386,9 +391,9 @@ static bool scan_tokens(const struct pd_dataset *d, char *why) {
     const struct pd_input *in = &d->inputs[i];
     if (!in->token || !has_files(d, i)) continue;
     if (in->classes < least) least = in->classes;
-    if (!d->context && !scan_column(&d->columns[i], in->classes, why)) return false;
+    if (!d->context && !scan_column(&d->columns[i], range_of(d, i), why)) return false;
   }
-  return !d->context || scan_column(d->columns, least, why);
+  return !d->context || scan_column(d->columns, (struct pd_token_range){least, 0}, why);
 }
 
 struct pd_dataset *pd_dataset_open(char **paths, int n, const struct pd_input *inputs, int n_inputs, int64_t pad,
@@ -422,7 +427,8 @@ static bool read_run(const struct pd_dataset *d, int64_t first, int64_t n, int64
     int64_t here = p->first + p->array.rows - first;
     if (here <= 0) continue;
     if (here > n) here = n;
-    if (!pd_read_tokens(&p->array, first - p->first, here, classes, to, why)) return false;
+    if (!pd_read_tokens(&p->array, first - p->first, here, (struct pd_token_range){classes, 0}, to, why))
+      return false;
     first += here;
     to += here;
     n -= here;
@@ -442,7 +448,7 @@ static bool read_sample(const struct pd_dataset *d, int input, int64_t sample, v
   while (p->first > sample) p--;
   sample -= p->first;
   if (p->lines.n) return pd_read_line(&p->array, &p->lines, sample, in, d->pad, to, why);
-  if (in->token) return pd_read_tokens(&p->array, sample, 1, in->classes, to, why);
+  if (in->token) return pd_read_tokens(&p->array, sample, 1, range_of(d, input), to, why);
   pd_read_numbers(&p->array, sample, 1, to);
   return true;
 }

@@ -41,8 +41,13 @@ bool pd_is_float(enum pd_element type);
 /* Whether a row can be a sample of this input: tokens are integers, and the shapes are equal but for axes of
  * size 1, or one of them is flat. */
 bool pd_array_fits(const struct pd_array *a, const struct pd_input *in, char *why);
-/* Rows [first, first + n) as tokens, or into NULL only to compare them; false for one outside [0, classes). */
-bool pd_read_tokens(const struct pd_array *a, int64_t first, int64_t n, int64_t classes, int32_t *to, char *why);
+/* Tokens from 0 to below `classes`, and one below 0 that is not counted (derive.c); 0: none is. */
+struct pd_token_range {
+  int64_t classes, ignored;
+};
+/* Rows [first, first + n) as tokens, or into NULL only to compare them; false for one outside the range. */
+bool pd_read_tokens(const struct pd_array *a, int64_t first, int64_t n, struct pd_token_range range, int32_t *to,
+                    char *why);
 void pd_read_numbers(const struct pd_array *a, int64_t first, int64_t n, float *to);
 
 /* ---- npy.c, idx.c, cifar.c, shard.c ---------------------------------------------------------- */
@@ -123,6 +128,8 @@ void pd_normalise(const struct pd_input *in, float *pixels);
 
 bool pd_is_derived(const struct pd_input *in);
 bool pd_is_weight(const struct pd_input *in); /* of counted positions */
+/* The number below 0 that files of this input may hold, where another one of n counts all tokens but it; 0: none. */
+int64_t pd_ignored(const struct pd_input *inputs, int n, int input);
 /* The input whose tokens pd_derive is given. */
 int pd_derived_from(const struct pd_input *inputs, int input);
 /* One sample of a derived input from the tokens x of another; weights are 1 at counted positions, not yet

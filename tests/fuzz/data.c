@@ -67,17 +67,18 @@ static void read_rows(const struct pd_array *a) {
   struct pd_input in = {.name = "x", .token = true, .classes = CLASSES, .rank = a->rank, .elements = a->row};
   memcpy(in.dim, a->dim, sizeof in.dim);
   if (a->row < 1 || a->rows < 1) return;
+  const struct pd_token_range range = {CLASSES, -100};
   int32_t *tokens = malloc(sizeof *tokens * (size_t)a->row);
   float *numbers = malloc(sizeof *numbers * (size_t)a->row);
   bool integers = pd_array_fits(a, &in, why);
   if (!integers) refused();
   for (int64_t i = 0; i < a->rows; i++) {
-    if (integers && !pd_read_tokens(a, i, 1, CLASSES, tokens, why)) refused();
+    if (integers && !pd_read_tokens(a, i, 1, range, tokens, why)) refused();
     pd_read_numbers(a, i, 1, numbers);
   }
   change(a);
   for (int64_t i = 0; i < a->rows; i++) {
-    pd_read_tokens(a, i, 1, CLASSES, tokens, why);
+    pd_read_tokens(a, i, 1, range, tokens, why);
     pd_read_numbers(a, i, 1, numbers);
   }
   free(tokens);

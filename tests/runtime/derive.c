@@ -207,6 +207,35 @@ static void nothing_counted_gives_zeros(void **state) {
   assert_memory_equal(weight, ((float[4 *N]){0}), sizeof weight);
 }
 
+/* PyTorch's -100 in a file of targets: no position of it counts, and the layers see a token. */
+static void tokens_below_zero_are_not_counted(void **state) {
+  (void)state;
+  const struct pd_input with[] = {{.name = "labels", .target = true, TOKENS(2, 10)},
+                                  {.name = "weight", SEQUENCE(2), .origin = PD_COUNTED, NUMBERS(-100)},
+                                  {.name = "before", TOKENS(2, 10), .origin = PD_SHIFTED, NUMBERS(1)}};
+  static const struct pd_input without[] = {{.name = "labels", .target = true, TOKENS(2, 10)}};
+  char why[PD_WHY] = "";
+  char *path = write_npy("labels.npy", "<i8", "(4, 2)", (int64_t[]){-100, 2, 3, 4, 5, -100, -100, -100}, 64);
+  char *other = write_npy("other.npy", "<i4", "(4, 2)", (int32_t[]){-100, 2, 3, 4, 5, -1, 1, 1}, 32);
+  int32_t labels[8], before[8];
+  float weight[8];
+  start(with, 3, 4, &path, 1);
+  for (int64_t s = 0; s < 4; s++) {
+    pd_load_evaluation_sample(0, s, 0, labels + 2 * s);
+    pd_load_evaluation_sample(1, s, 0, weight + 2 * s);
+    pd_load_evaluation_sample(2, s, 0, before + 2 * s);
+  }
+  assert_memory_equal(labels, ((int32_t[]){0, 2, 3, 4, 5, 0, 0, 0}), sizeof labels);
+  assert_memory_equal(weight, ((float[]){0, 2, 2, 2, 2, 0, 0, 0}), sizeof weight);
+  assert_memory_equal(before, ((int32_t[]){1, 0, 1, 3, 1, 5, 1, 0}), sizeof before);
+  assert_null(pd_dataset_open(&other, 1, with, 3, 0, 0, true, why));
+  assert_non_null(strstr(why, "token -1 at offset 148 is outside the model's 10 classes"));
+  assert_null(pd_dataset_open(&path, 1, without, 1, 0, 0, true, why));
+  assert_non_null(strstr(why,
+                         "token -100 at offset 128 is outside the model's 10 classes; weights of 'counted(TARGET, "
+                         "ignore = -100)' leave it out"));
+}
+
 /* ---- images -------------------------------------------------------------------------------------- */
 
 enum { SIDE = 4, IMAGE = 2 * SIDE * SIDE };
@@ -303,10 +332,15 @@ static void broken_numbers_are_named(void **state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(inputs_follow_from_tokens),   cmocka_unit_test(corruption_is_berts),
-      cmocka_unit_test(weights_average_to_one),      cmocka_unit_test(validation_counts_the_whole_set),
-      cmocka_unit_test(nothing_counted_gives_zeros), cmocka_unit_test(images_are_normalised),
-      cmocka_unit_test(derived_inputs_take_no_file), cmocka_unit_test(broken_numbers_are_named),
+      cmocka_unit_test(inputs_follow_from_tokens),
+      cmocka_unit_test(corruption_is_berts),
+      cmocka_unit_test(weights_average_to_one),
+      cmocka_unit_test(validation_counts_the_whole_set),
+      cmocka_unit_test(tokens_below_zero_are_not_counted),
+      cmocka_unit_test(nothing_counted_gives_zeros),
+      cmocka_unit_test(images_are_normalised),
+      cmocka_unit_test(derived_inputs_take_no_file),
+      cmocka_unit_test(broken_numbers_are_named),
   };
   return run_in_folder(tests);
 }
