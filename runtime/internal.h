@@ -61,6 +61,7 @@ double pd_seconds(void); /* monotonic */
 void pd_agree(const char *why);
 /* Another rank reports what this one has seen too: keeps its messages moving until the launch ends. */
 PD_NORETURN void pd_leave_to_others(void);
+void pd_abort(void); /* ends all ranks with status 1; prints nothing */
 /* Before an end without exit, in a handler of a signal, too: what is half written goes, and locks. */
 void pd_leave_nothing(void);
 /* Around calls of libraries that return once other ranks have come: an alarm ends the process after --timeout and reports that

@@ -111,10 +111,10 @@ void pd_fail(const char *format, ...) {
   pd_leave_nothing();
   if (write(STDERR_FILENO, text, (size_t)n) < 0) _exit(1);
   alarm_says = NULL;
-  alarm(5); /* should MPI_Abort itself hang */
+  alarm(5); /* should the abort itself hang */
   if (mpi_runs && first) pd_signals_failed();
   pd_transfers_abort();
-  if (mpi_runs) MPI_Abort(MPI_COMM_WORLD, 1);
+  if (mpi_runs) pd_abort();
   _exit(1);
 }
 
@@ -137,7 +137,7 @@ void pd_leave_to_others(void) {
   pd_leave_nothing();
   alarm_says = NULL;
   alarm(5);
-  MPI_Abort(MPI_COMM_WORLD, 1);
+  pd_abort();
   _exit(1);
 }
 

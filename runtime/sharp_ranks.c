@@ -55,8 +55,8 @@ __attribute__((format(printf, 1, 2))) static _Noreturn void fail(const char *for
   fprintf(stderr, "pd: rank %d: %s\n", rank, text);
   fflush(NULL);
   kill_children(SIGKILL);
-  alarm(5); /* should MPI_Abort itself hang */
-  MPI_Abort(MPI_COMM_WORLD, 1);
+  alarm(5); /* should the abort itself hang */
+  pd_abort();
   _exit(1);
 }
 

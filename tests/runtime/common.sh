@@ -56,6 +56,7 @@ refused() {
   [ $status != 0 ] && [ $status != 124 ] || complain "$mistake: exit status $status"
   [ "$(grep -c '^pd: rank' err)" = 1 ] && grep -q "^pd: rank $message" err ||
     complain "$mistake: expected 'pd: rank $message' alone, not: $(cat err)"
+  grep -q MPI_ABORT err && complain "$mistake: the launcher speaks of itself: $(cat err)"
 }
 # outlives PROGRAM...: one of this folder's ranks still runs one of these.
 outlives() {
