@@ -281,6 +281,9 @@ static bool run_build(Compilation *c) {
                 .launcher = o->generate ? "generate"
                             : o->infer  ? "infer"
                                         : "train",
+                .arguments = o->generate ? "--init FILE --prompt TEXT"
+                             : o->infer  ? "--data PATH --init FILE"
+                                         : "--data PATH --steps N",
                 .toolchain = backend_of(&c->plan->target)->toolchain,
                 .n_stages = n,
                 .replicas = replicas,

@@ -71,6 +71,7 @@ typedef struct Options {
   int64_t samples;         /* --samples: so many at once; 0: not given */
   bool infer;              /* --infer: programs that run the model, without what trains it */
   const char *dependent;   /* -MT: what -MD's rule is for; NULL: the sources */
+  bool quiet;              /* a build does not say where it is */
   bool sources_only, time_passes, verify_each, verbose, dry_run, syntax_only, dependencies;
 } Options;
 
@@ -89,8 +90,9 @@ typedef struct Mpi {
 /* All of one build's texts. Paths of files are DIR/NAME. */
 typedef struct Output {
   const char *directory;
-  const char *model;    /* base name of the .pdm: names the dependency file */
-  const char *launcher; /* "train", "infer" */
+  const char *model;     /* base name of the .pdm: names the dependency file */
+  const char *launcher;  /* "train", "infer" */
+  const char *arguments; /* the least that it needs: "--data PATH" */
   const Toolchain *toolchain;
   int n_stages;
   const int *replicas; /* by stage: its ranks */
@@ -182,6 +184,8 @@ extern const Toolchain c_toolchain, cuda_toolchain;
 /* What --mpicc's wrapper or the one that pdc was built with says; one without wrapper for programs of one rank. NULL
  * after a diagnostic. Asked once. */
 const Mpi *mpi_of(const Options *o);
+/* mpirun of the MPI that the wrapper is of: mpicc.mpich's is mpirun.mpich. */
+const char *mpi_launcher(const Mpi *mpi);
 
 /* ---- the runtime (library.c) ----------------------------------------------------------------- */
 

@@ -101,12 +101,6 @@ static bool look_at_onednn(void) {
                      "this processor has no instructions for it: it is computed exactly, and slowly");
 }
 
-/* mpirun of the MPI that the wrapper is of: mpicc.mpich's is mpirun.mpich. */
-static const char *launcher_of(const Mpi *mpi) {
-  const char *name = strrchr(mpi->wrapper, '/'), *dot = strchr(name ? name : mpi->wrapper, '.');
-  return format("%.*smpirun%s", name ? (int)(name + 1 - mpi->wrapper) : 0, mpi->wrapper, dot ? dot : "");
-}
-
 static const Mpi *look_at_mpi(const Options *o) {
   static const char advice[] = "on Debian 'apt install libopenmpi-dev openmpi-bin'; '--mpicc CMD' names another";
   int mark = diagnostics_mark();
@@ -117,7 +111,7 @@ static const Mpi *look_at_mpi(const Options *o) {
     return NULL;
   }
   Strings ask = {0};
-  push(&ask, launcher_of(mpi));
+  push(&ask, mpi_launcher(mpi));
   push(&ask, "--version");
   char *version = command_output(&ask, "asking for MPI's version");
   if (!version) {
@@ -196,7 +190,7 @@ static bool build_example(const Options *o, const char *folder, const char *rank
 
 static bool train_example(const Mpi *mpi, const char *folder, const char *ranks) {
   const char *train = format("%s/build/train", folder), *text = format("%s/doctor.pdm", folder);
-  const char *launch[] = {mpi ? launcher_of(mpi) : "", "-n", ranks};
+  const char *launch[] = {mpi ? mpi_launcher(mpi) : "", "-n", ranks};
   const char *words[] = {train, "--data", text, "--steps", "3", "--quiet", "--timeout", "60", "--peak", "1e9"};
   Strings command = {0};
   if (mpi)

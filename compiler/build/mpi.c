@@ -49,3 +49,8 @@ const Mpi *mpi_of(const Options *o) {
   asked = wrapper;
   return known = mpi;
 }
+
+const char *mpi_launcher(const Mpi *mpi) {
+  const char *name = strrchr(mpi->wrapper, '/'), *dot = strchr(name ? name : mpi->wrapper, '.');
+  return format("%.*smpirun%s", name ? (int)(name + 1 - mpi->wrapper) : 0, mpi->wrapper, dot ? dot : "");
+}

@@ -89,6 +89,7 @@ static const Option options[] = {
     {"--verify-each", NULL, FLAG, AT(verify_each), NULL, "check every structure after the pass that makes it"},
     {"--cc", "CMD", TEXT, AT(cc), NULL, "compiler (default: the one pdc was built with; nvcc)"},
     {"--mpicc", "CMD", TEXT, AT(mpicc), NULL, "MPI's compiler wrapper (default: the one pdc was built with)"},
+    {"--quiet", NULL, FLAG, AT(quiet), NULL, "do not print where the programs are"},
     {"-v", NULL, FLAG, AT(verbose), NULL, "show commands"},
     {"-###", NULL, FLAG, AT(dry_run), NULL, "show commands, run none"},
     {"--diagnostics", "FORM", SPECIAL, 0, NULL, "text or json"},

@@ -309,6 +309,32 @@ static bool move_all(const Options *o, const Output *out, const Strings *made, c
          move(out, out->launcher);
 }
 
+/* As a shell reads it; control characters are not printed. */
+static const char *quoted(const char *path) {
+  static const char plain[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-+.,/:@%=";
+  char *text = format("%s", path);
+  for (char *c = text; *c; c++)
+    if ((unsigned char)*c < 32 || *c == 127)
+      *c = '?';
+  return path[strspn(path, plain)] ? format("'%s'", text) : text;
+}
+
+/* One line on standard output: where the programs are, and how they are run. */
+static void announce(const Options *o, const Output *out) {
+  int ranks = 0;
+  for (int i = 0; i < out->n_stages; i++)
+    ranks += out->replicas[i];
+  const char *directory = quoted(out->directory),
+             *program = quoted(format("%s/%s", out->directory, out->launcher));
+  if (o->sources_only)
+    printf("%s: %d source%s, not compiled\n", directory, out->n_stages, out->n_stages == 1 ? "" : "s");
+  else if (ranks == 1)
+    printf("%s: run %s %s\n", directory, program, out->arguments);
+  else
+    printf("%s: run %s -n %d --bind-to none %s %s\n", directory, mpi_launcher(mpi_of(o)), ranks, program,
+           out->arguments);
+}
+
 bool output_install(const Options *o, const Output *out) {
   Strings made = made_read(out->directory), wanted = names_of(o, out, &made), both = made;
   for (int i = 0; i < wanted.n; i++)
@@ -318,5 +344,7 @@ bool output_install(const Options *o, const Output *out) {
   remove_new(out);
   good = (fsync(out->lock) == 0 || errno == EINVAL || cannot_write(out->directory)) && good;
   close(out->lock);
+  if (good && !o->quiet)
+    announce(o, out);
   return good;
 }

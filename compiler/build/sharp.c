@@ -80,6 +80,7 @@ static Options options_of(const Options *o, int model, const char *name) {
   long processors = sysconf(_SC_NPROCESSORS_ONLN);
   one.input = o->models.at[model].input;
   one.output = format("%s/%s", o->output, name);
+  one.quiet = true; /* the launch of all is what counts */
   one.define = (Strings){0};
   add_all(&one.define, o->define.at, (size_t)o->define.n);
   add_all(&one.define, o->models.at[model].define.at, (size_t)o->models.at[model].define.n);
@@ -215,6 +216,7 @@ static bool write_ranks(const Options *o, const Strings *names, const ModelBuilt
   Output out = {.directory = o->output,
                 .model = base_name(o->output),
                 .launcher = "train",
+                .arguments = "--data PATH --steps N",
                 .toolchain = toolchain_of(o),
                 .n_stages = 1,
                 .replicas = &ranks,

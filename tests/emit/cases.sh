@@ -339,6 +339,9 @@ failures_leave_the_directory_alone() {
   contains err 'PD0605'
   [ "$(grep -c error err)" = 1 ] || fail "more than one error"
   expect 0 "$pdc" -S --stages 3 $gpt_small -o g "$source/models/gpt_mini.pdm"
+  [ "$(cat out)" = 'g: 3 sources, not compiled' ] || fail "it does not say where the sources are: $(cat out)"
+  expect 0 "$pdc" -S --quiet --stages 3 $gpt_small -o g "$source/models/gpt_mini.pdm"
+  [ ! -s out ] || fail "--quiet: $(cat out)"
   cp g/stage0.c before
   expect 1 "$pdc" --stages 99 $gpt_small -o g "$source/models/gpt_mini.pdm"
   cmp before g/stage0.c || fail "a refused request changed a file"

@@ -173,6 +173,9 @@ build one $one digits.pdm && build two $two digits.pdm && build still $one -D "o
   build pairs2 $two pairs.pdm && build masked1 $one masked.pdm && build masked2 $two masked.pdm &&
   build masked3 -n 2 --stages 2 --recompute on --microbatch 2 --schedule flush masked.pdm &&
   build level $one level.pdm && build windows $one windows.pdm || exit 1
+grep -qx "windows: run windows/train --data PATH --steps N" build.log || complain "how it is run: $(cat build.log)"
+build "two ranks" $two windows.pdm && grep -qx "'two ranks': run .*mpirun.* -n 2 --bind-to none 'two ranks/train' --data PATH --steps N" build.log ||
+  complain "how two ranks are run: $(cat build.log)"
 
 # ---- MNIST's files ---------------------------------------------------------------------------------------
 digits="--data train-images-idx3-ubyte train-labels-idx1-ubyte --validation t10k-images-idx3-ubyte t10k-labels-idx1-ubyte"
