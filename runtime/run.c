@@ -1,6 +1,7 @@
 /* The life of a rank: start, checks that all ranks make together, the end, and failures. */
 #define _GNU_SOURCE /* process_vm_readv */
 #include "internal.h"
+#include "launcher.h"
 #include "transfer.h"
 
 #include <cjson/cJSON.h>
@@ -192,10 +193,8 @@ static void avoid_forbidden_copies(void) {
 /* The rank in messages before MPI gives it (pd_comm_open): as the launcher's environment has it; else the stage's
  * first. */
 static int launched_rank(void) {
-  static const char *const names[] = {"OMPI_COMM_WORLD_RANK", "PMI_RANK", "PMIX_RANK", "SLURM_PROCID"};
-  for (size_t i = 0; i < sizeof names / sizeof *names; i++)
-    if (getenv(names[i])) return atoi(getenv(names[i]));
-  return pd_rank_of(pd.stage->stage, 0);
+  const char *number = pd_launched_as();
+  return number ? atoi(number) : pd_rank_of(pd.stage->stage, 0);
 }
 
 static void start_mpi(int *argc, char ***argv) {
@@ -379,6 +378,7 @@ void pd_start(const struct pd_stage *stage, int argc, char **argv) {
   pd_parse_options(o, argc, argv, why);
   snprintf(openmp_mark, sizeof openmp_mark, "/dev/shm/__KMP_REGISTERED_LIB_%d_%d", (int)getpid(), (int)getuid());
   pd_signals_prepare();
+  pd_end_with_launcher(pd_leave_nothing);
   cJSON_InitHooks(&(cJSON_Hooks){json_memory, free});
   pd_device_prepare();
   start_mpi(&argc, &argv);

@@ -4,6 +4,7 @@
 #define _GNU_SOURCE /* memfd_create, cpu_set_t */
 #include "pd_sharp.h"
 #include "internal.h"
+#include "launcher.h"
 #include "sharp_left.h"
 #include "sharp_options.h"
 #include "sharp_table.h"
@@ -345,6 +346,7 @@ int pd_sharp_run(const struct pd_sharp_program *programs, int n, int ranks, int 
   models = programs;
   n_models = n;
   bool good = pd_sharp_parse(&options, models, n, argc, argv, arguments, why);
+  pd_end_with_launcher(pd_unlock_all);
   start_mpi(&argc, &argv);
   if (options.help) {
     if (!rank) pd_sharp_usage(models, n, ranks);
