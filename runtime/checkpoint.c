@@ -258,6 +258,7 @@ static void start_thread(void) {
     copy_tensor(i, to);
     to += job.entries[i].elements;
   }
+  pd_audit_verify(job.note.step);
   sigset_t all, before; /* signals are the rank's own thread's */
   sigfillset(&all);
   pthread_sigmask(SIG_SETMASK, &all, &before);
@@ -331,6 +332,7 @@ static void send_parts(int64_t step) {
 void pd_checkpoint_write(int64_t step) {
   if (pd.replica || pd.shard) {
     send_parts(step);
+    pd_audit_verify(step);
     return;
   }
   await_thread();
@@ -341,6 +343,7 @@ void pd_checkpoint_write(int64_t step) {
     return;
   }
   write_shard();
+  pd_audit_verify(step); /* before a manifest has it */
   end_job();
 }
 

@@ -4,6 +4,7 @@
 #include <xxhash.h>
 
 uint64_t pd_checksum(const void *at, size_t n) { return XXH3_64bits(at, n); }
+uint64_t pd_seeded_checksum(const void *at, size_t n, uint64_t seed) { return XXH3_64bits_withSeed(at, n, seed); }
 
 struct pd_checksum *pd_checksum_start(void) {
   XXH3_state_t *state = XXH3_createState();
@@ -28,7 +29,7 @@ uint64_t pd_sampled_checksum(const void *at, size_t n) {
   uint64_t sum = n;
   for (size_t i = 0; i < PD_SAMPLES; i++) {
     size_t first = i + 1 < PD_SAMPLES ? i * apart : n - PD_SAMPLE;
-    sum = XXH3_64bits_withSeed(bytes + first, PD_SAMPLE, sum);
+    sum = pd_seeded_checksum(bytes + first, PD_SAMPLE, sum);
   }
   return sum;
 }

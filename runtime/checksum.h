@@ -10,6 +10,7 @@ extern "C" {
 #endif
 
 uint64_t pd_checksum(const void *at, size_t n);
+uint64_t pd_seeded_checksum(const void *at, size_t n, uint64_t seed); /* another for each seed */
 
 /* Of bytes that come one after the other. NULL: there is no memory. */
 struct pd_checksum;

@@ -435,11 +435,21 @@ bool pd_stopped_by_rule(void);
 
 /* ---- audit.c --------------------------------------------------------------------------------- */
 
-/* Nothing without --audit. Checksums of what the stage keeps from one update to the next, after so many updates; a
- * difference ends the launch and is named. */
+/* The arrays of a parameter that last from one update to the next; behind PD_ARRAY_WEIGHTS those of older versions. */
+enum { PD_ARRAY_MOMENTS, PD_ARRAY_MASTERS = PD_MAX_MOMENTS, PD_ARRAY_AVERAGES, PD_ARRAY_WEIGHTS };
+const char *pd_array_name(int array);
+/* Nothing without --audit. Checksums of these arrays after so many updates; a difference ends the launch and is named. */
 void pd_audit_start(void);
 void pd_audit_take(int64_t updates);
 void pd_audit_verify(int64_t updates);
+/* An update that is run twice gives checksums of its own copies, so that no bit changes unseen between the check and the
+ * use: of elements that it is about to overwrite, and of what it left. Any thread's; first: the first element's number
+ * within the parameter, a multiple of PD_TILE behind the part's first. */
+struct pd_written;
+void pd_audit_before(const struct pd_written *w, const void *copy, int parameter, int64_t first);
+void pd_audit_after(const struct pd_written *w, const void *copy, int parameter, int64_t first);
+/* All threads have ended: what they overwrote was what the update before left; the launch ends otherwise. */
+void pd_audit_settle(int64_t t);
 
 /* ---- twice.c --------------------------------------------------------------------------------- */
 
@@ -471,8 +481,8 @@ bool pd_differ(const void *at, const void *other, size_t bytes, size_t size, str
 /* What so many bytes take in a copy: all begin where words do. */
 static inline size_t pd_copy_step(size_t bytes) { return (bytes + 15) / 16 * 16; }
 
-struct pd_written { /* an array that an update writes: a parameter's "weights", say */
-  const char *what;
+struct pd_written { /* what an update writes of PD_ARRAY_WEIGHTS, say */
+  int array;
   void *at;
   size_t bytes;
   bool bf16;
@@ -485,7 +495,6 @@ void pd_update_twice(void (*update)(const void *of), const void *of, const struc
 /* Whether nothing was noted since the last call; else why not: the first that differs. The second ends the launch. */
 bool pd_updates_agree(int64_t t, char *why);
 void pd_check_agreement(int64_t t);
-const char *pd_moments_name(int i);
 /* A parameter by a rule over whole tensors, once where copy is NULL; by the stage's, as struct pd_rules has it. */
 void pd_update_tensor(void (*rule)(const struct pd_tensor_update *x), const struct pd_tensor_update *x,
                       char *copy);

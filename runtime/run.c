@@ -432,11 +432,14 @@ void pd_start(const struct pd_stage *stage, int argc, char **argv) {
   started = pd_seconds();
 }
 
-/* --save's files are of a training that is done. */
+/* --save's files are of a training that is done. Weights that changed since the last update are in no file without a
+ * failure. */
 static void save_weights(void) {
   if (pd_stopped_by()) return;
+  pd_audit_verify(pd_updates.done);
   if (pd_options.save) pd_save_weights(pd_options.save, false);
   if (pd_options.save_raw) pd_save_weights(pd_options.save_raw, true);
+  if (pd_options.save || pd_options.save_raw) pd_audit_verify(pd_updates.done);
 }
 
 /* The exit status: 0, or that of a training that was stopped by a signal. */

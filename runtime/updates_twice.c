@@ -27,7 +27,7 @@ bool pd_differ(const void *at, const void *other, size_t bytes, size_t size, str
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static struct {
   int parameter; /* the first in which anything differs; -1: none */
-  const char *what;
+  int array;
   struct pd_difference at;
 } difference = {.parameter = -1};
 
@@ -40,7 +40,7 @@ static void note(const struct pd_written *w, const char *other, int parameter, i
   if (difference.parameter < 0 || parameter < difference.parameter ||
       (parameter == difference.parameter && d.element < difference.at.element)) {
     difference.parameter = parameter;
-    difference.what = w->what;
+    difference.array = w->array;
     difference.at = d;
   }
   pthread_mutex_unlock(&lock);
@@ -55,13 +55,14 @@ bool pd_updates_agree(int64_t t, char *why) {
              why,
              "--audit: step %lld: the update, run twice, does not leave the same in the %s of '%s': element %lld "
              "has the bits %0*x, then %0*x: a processor or the memory of this host makes errors",
-             (long long)(t + 1), difference.what, pd.stage->parameters[parameter].name, (long long)d.element,
-             d.digits, d.first, d.digits, d.second);
+             (long long)(t + 1), pd_array_name(difference.array), pd.stage->parameters[parameter].name,
+             (long long)d.element, d.digits, d.first, d.digits, d.second);
 }
 
 void pd_check_agreement(int64_t t) {
   char why[PD_WHY];
   if (!pd_updates_agree(t, why)) pd_fail("%s", why);
+  pd_audit_settle(t);
 }
 
 /* ---- two updates --------------------------------------------------------------------------------- */
@@ -69,17 +70,20 @@ void pd_check_agreement(int64_t t) {
 void pd_update_twice(void (*update)(const void *of), const void *of, const struct pd_written *w, int n, char *copy,
                      int parameter, int64_t first_element) {
   char *other = copy;
-  for (int i = 0; i < n; other += pd_copy_step(w[i++].bytes)) pd_copy_bytes(other, w[i].at, w[i].bytes);
+  for (int i = 0; i < n; other += pd_copy_step(w[i++].bytes)) {
+    pd_copy_bytes(other, w[i].at, w[i].bytes);
+    pd_audit_before(&w[i], other, parameter, first_element);
+  }
   update(of);
   other = copy;
   for (int i = 0; i < n; other += pd_copy_step(w[i++].bytes)) pd_exchange_bytes(w[i].at, other, w[i].bytes);
   update(of);
   other = copy;
-  for (int i = 0; i < n; other += pd_copy_step(w[i++].bytes))
+  for (int i = 0; i < n; other += pd_copy_step(w[i++].bytes)) {
     if (!pd_same_bytes(w[i].at, other, w[i].bytes)) note(&w[i], other, parameter, first_element);
+    pd_audit_after(&w[i], other, parameter, first_element);
+  }
 }
-
-const char *pd_moments_name(int i) { return i ? "second moments" : "first moments"; }
 
 /* ---- whole tensors ------------------------------------------------------------------------------- */
 
@@ -96,8 +100,8 @@ static void update_tensor(const void *of) {
 void pd_update_tensor(void (*rule)(const struct pd_tensor_update *x), const struct pd_tensor_update *x,
                       char *copy) {
   const struct pd_parameter *p = x->parameter;
-  struct pd_written w[1 + PD_MAX_MOMENTS] = {
-      {pd.stage->has_masters ? "masters" : "weights", x->to, (size_t)p->elements * sizeof(float), false}};
+  struct pd_written w[1 + PD_MAX_MOMENTS] = {{pd.stage->has_masters ? PD_ARRAY_MASTERS : PD_ARRAY_WEIGHTS, x->to,
+                                              (size_t)p->elements * sizeof(float), false}};
   int n = 1;
   if (!copy) {
     rule(x);
@@ -105,7 +109,7 @@ void pd_update_tensor(void (*rule)(const struct pd_tensor_update *x), const stru
   }
   for (int i = 0; i < pd.stage->n_moments; i++)
     if (x->moment[i])
-      w[n++] = (struct pd_written){pd_moments_name(i), x->moment[i],
+      w[n++] = (struct pd_written){PD_ARRAY_MOMENTS + i, x->moment[i],
                                    (size_t)pd_moment_shape(p, i).elements * sizeof(float), false};
   pd_update_twice(update_tensor, &(struct tensor_update){rule, x}, w, n, copy, (int)(p - pd.stage->parameters), 0);
 }

@@ -249,11 +249,11 @@ template <class Rule> static int written_by(const Launch<Rule> &x, struct pd_wri
   const Run r = run_of<Rule>(e, pd_tiles[x.first], arrays_of(x.u));
   const size_t n = n_elements(x.first, x.end), bytes = n * sizeof(float);
   int written = 0;
-  to[written++] = {pd.stage->has_masters ? "masters" : "weights", r.to, bytes, false};
+  to[written++] = {pd.stage->has_masters ? PD_ARRAY_MASTERS : PD_ARRAY_WEIGHTS, r.to, bytes, false};
   for (int i = 0; i < Rule::MOMENTS && e.kind == Kind::TRAINED; i++)
-    to[written++] = {pd_moments_name(i), r.moment[i], bytes, false};
-  if (r.rounded) to[written++] = {"weights", r.rounded, n * sizeof(pd_bf16), true};
-  if (r.copied) to[written++] = {"weights", r.copied, bytes, false};
+    to[written++] = {PD_ARRAY_MOMENTS + i, r.moment[i], bytes, false};
+  if (r.rounded) to[written++] = {PD_ARRAY_WEIGHTS, r.rounded, n * sizeof(pd_bf16), true};
+  if (r.copied) to[written++] = {PD_ARRAY_WEIGHTS, r.copied, bytes, false};
   return written;
 }
 
@@ -373,7 +373,7 @@ static void average(const struct pd_update_arrays *u) {
   for (; copy && x.first < end; x.first = x.end) {
     const pd_tile &c = pd_tiles[x.first];
     x.end = end_of_some(x.first, end);
-    struct pd_written w = {"averages",
+    struct pd_written w = {PD_ARRAY_AVERAGES,
                            reinterpret_cast<float *>(averages() + described[c.parameter].state) + c.first,
                            n_elements(x.first, x.end) * sizeof(float), false};
     pd_update_twice(launch_average, &x, &w, 1, copy, c.parameter, c.first);

@@ -63,11 +63,12 @@ static void update_tile_twice(const struct tile_update *x, char *copy) {
   const struct pd_parameter *p = &pd.stage->parameters[c->parameter];
   const size_t bytes = (size_t)c->n * sizeof(float);
   const struct pd_updated r = run_of(x->u, c, x->elements);
-  struct pd_written w[2 + PD_MAX_MOMENTS] = {{r.working ? "masters" : "weights", r.to, bytes, false}};
+  struct pd_written w[2 + PD_MAX_MOMENTS] = {
+      {r.working ? PD_ARRAY_MASTERS : PD_ARRAY_WEIGHTS, r.to, bytes, false}};
   int n = 1;
   for (int i = 0; i < pd.stage->n_moments && x->elements && p->n_uses && !p->buffer; i++)
-    w[n++] = (struct pd_written){pd_moments_name(i), pd_moment_at(p, i) + c->first, bytes, false};
-  if (r.working) w[n++] = (struct pd_written){"weights", r.working, r.bf16 ? bytes / 2 : bytes, r.bf16};
+    w[n++] = (struct pd_written){PD_ARRAY_MOMENTS + i, pd_moment_at(p, i) + c->first, bytes, false};
+  if (r.working) w[n++] = (struct pd_written){PD_ARRAY_WEIGHTS, r.working, r.bf16 ? bytes / 2 : bytes, r.bf16};
   pd_update_twice(update_tile, x, w, n, copy, c->parameter, c->first);
 }
 
@@ -114,7 +115,7 @@ static void average_all(const struct pd_update_arrays *u) {
   for (int i = first; i < end; i++) {
     const struct pd_tile *c = &pd_tiles[i];
     struct tile_update x = {u, c, NULL};
-    struct pd_written w = {"averages", pd_average_at(&pd.stage->parameters[c->parameter]) + c->first,
+    struct pd_written w = {PD_ARRAY_AVERAGES, pd_average_at(&pd.stage->parameters[c->parameter]) + c->first,
                            (size_t)c->n * sizeof(float), false};
     if (copy)
       pd_update_twice(average_tile, &x, &w, 1, copy_of_thread(copy), c->parameter, c->first);

@@ -5,7 +5,9 @@
  * folders), thread (one is started), call (of MPI: it returns an error), late (a message is sent
  * 0.3 s later than it is asked for), lost (it is never sent), flip (one of its bits changes on the way), memory (at the
  * NUMBER-th message that is sent, a bit of the arena changes: PD_FAULT_AT bytes behind its start), compute (a bit of what
- * the NUMBER-th primitive of oneDNN has computed changes).
+ * the NUMBER-th primitive of oneDNN has computed changes), copied (a bit changes just before memory is copied), compared (just
+ * after memory was found the same as other memory); it is in the middle of that memory, or at PD_FAULT_AT. PD_FAULT_BYTES: copies
+ * and comparisons of so many bytes alone.
  * What is done is said on stderr: "fault: ...". */
 #define _GNU_SOURCE
 #include <mpi.h>
@@ -136,6 +138,46 @@ void *mmap(void *at, size_t bytes, int protection, int flags, int fd, off_t offs
   return map;
 }
 
+/* ---- what memory holds before and after an update ------------------------------------------------ */
+
+static bool is_size(size_t bytes) {
+  const char *only = getenv("PD_FAULT_BYTES");
+  return *what && (!only || strtoull(only, NULL, 10) == bytes);
+}
+
+static char *in_arena(const char *offset) {
+  const size_t huge = 2 << 20; /* where the arena begins in its mapping */
+  return arena + (huge - (uintptr_t)arena % huge) % huge + strtoull(offset, NULL, 10);
+}
+
+static void flip(const void *memory, size_t bytes) {
+  const char *at = getenv("PD_FAULT_AT");
+  *(at ? in_arena(at) : (char *)(uintptr_t)memory + bytes / 2) ^= 1;
+}
+
+/* The C library's own: a compiler would call memcpy for memmove, and looking up a function compares memory. */
+static void *(*volatile const move)(void *to, const void *from, size_t bytes) = memmove;
+
+void *memcpy(void *restrict to, const void *restrict from, size_t bytes) {
+  if (is_size(bytes) && is_it("copied", "memcpy", __builtin_return_address(0))) flip(from, bytes);
+  return move(to, from, bytes);
+}
+
+static int compare(const void *a, const void *b, size_t bytes, const void *caller) {
+  const unsigned char *x = a, *y = b;
+  for (size_t i = 0; i < bytes; i++)
+    if (x[i] != y[i]) return x[i] - y[i];
+  if (is_size(bytes) && is_it("compared", "memcmp", caller)) flip(a, bytes);
+  return 0;
+}
+
+int memcmp(const void *a, const void *b, size_t bytes) {
+  return compare(a, b, bytes, __builtin_return_address(0));
+}
+
+/* What clang calls where only equality is asked for. */
+int bcmp(const void *a, const void *b, size_t bytes) { return compare(a, b, bytes, __builtin_return_address(0)); }
+
 /* ---- files ----------------------------------------------------------------------------------- */
 
 size_t fwrite(const void *from, size_t size, size_t n, FILE *file) {
@@ -258,11 +300,8 @@ int MPI_Isend(const void *from, int n, MPI_Datatype type, int to, int tag, MPI_C
   const void *caller = __builtin_return_address(0);
   int size;
   PMPI_Type_size(type, &size);
-  if (arena && is_it("memory", "MPI_Isend", caller)) {
-    const size_t huge = 2 << 20; /* where the arena begins in its mapping */
-    arena += (huge - (uintptr_t)arena % huge) % huge;
-    arena[getenv("PD_FAULT_AT") ? atol(getenv("PD_FAULT_AT")) : 0] ^= 0x10;
-  }
+  if (arena && is_it("memory", "MPI_Isend", caller))
+    *in_arena(getenv("PD_FAULT_AT") ? getenv("PD_FAULT_AT") : "0") ^= 0x10;
   if (is_it("late", "MPI_Isend", caller)) nanosleep(&(struct timespec){0, 300000000}, NULL);
   if (is_it("lost", "MPI_Isend", caller)) {
     *request = MPI_REQUEST_NULL;
