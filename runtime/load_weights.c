@@ -273,6 +273,7 @@ void pd_load_weights(void) {
   pd_agree(why);
   pd_agree_on_files(mapped);
   keep_paths(&s);
+  pd_compare_configs(&s);
   unsigned char *used = pd_allocate((size_t)s.n), *outcome = pd_allocate((size_t)pd.stage->n_model_parameters);
   for (int i = 0; i < pd.stage->n_parameters && !*why; i++) {
     const struct pd_parameter *p = &pd.stage->parameters[i];

@@ -282,6 +282,9 @@ struct pd_stage {
   /* The layer whose statistics of a microbatch evaluation computes, too: samples that fill one up would count. NULL: there is
    * none; "": the model itself. */
   const char *statistics;
+  /* What the model computes, by fields of Hugging Face's config.json (config.c); names and values by turns. */
+  const char *const *traits;
+  int n_traits; /* pairs */
   /* planned, for --emulate: of a microbatch, by chunk; weights: backward's part that PD_WEIGHTS does (0: none) */
   double forward_seconds[PD_MAX_CHUNKS], backward_seconds[PD_MAX_CHUNKS], weights_seconds[PD_MAX_CHUNKS];
   double update_seconds; /* of an update */

@@ -51,5 +51,7 @@ bool pd_rename_check(const char *rename, char *why);
 void pd_sources_close(struct pd_sources *s);
 /* The source of that name, or NULL; with or without "transformer." in front. */
 const struct pd_source *pd_sources_find(const struct pd_sources *s, const char *name);
+/* On rank 0: warns of what config.json beside a file says otherwise than pd_stage.traits. */
+void pd_compare_configs(const struct pd_sources *s);
 
 #endif

@@ -27,6 +27,18 @@ void identity_tables(Emit *e) {
                  "}; /* of the training */\n\n");
 }
 
+void traits_table(Emit *e) {
+  const Settings *x = &e->identity->traits;
+  if (x->n)
+    print_settings(e, "static const char *const traits[] = {", x->at, x->n,
+                   "}; /* as Hugging Face's config.json has it */\n\n");
+}
+
+void traits_field(Emit *e) {
+  if (e->identity->traits.n)
+    text_add(&e->out, "  .traits = traits, .n_traits = %d,\n", e->identity->traits.n);
+}
+
 void identity_fields(Emit *e) {
   text_add(&e->out, "  .function = function, .n_function = %d, .settings = settings, .n_settings = %d,\n",
            e->identity->function.n, identity_of(e).settings.n);

@@ -28,7 +28,7 @@ static const char *const reserved[] = {
   "typeof", "bool", "true", "false", "NULL", "NAN", "INFINITY", "I", "linux", "unix", "main", "setup",
   "forward", "backward", "recompute", "forward_pass", "backward_pass", "weights_pass", "update", "validate",
   "version", "arena", "weights", "frozen", "gradients", "saved", "kept", "deferred", "received", "sent",
-  "function", "settings", "inputs", "tables", "figures", "gradients_received", "gradients_sent", "received_values", "sent_values",
+  "function", "settings", "traits", "inputs", "tables", "figures", "gradients_received", "gradients_sent", "received_values", "sent_values",
   "gradients_received_values", "gradients_sent_values", "work", "scratch", "first", "first_sample", "stage",
   "parameters", "groups", "tensors", "parts", "replicas", "planned_peak_bytes", "chunk", "microbatch", "pd",
   "w", "g", "s", "k", "t", "f", "b", "u", "in", "masters", "averages", "now",

@@ -188,6 +188,8 @@ void print_constant(Emit *e, const char *name, int64_t value, const char *commen
 /* ---- identity.c */
 void identity_tables(Emit *e);
 void identity_fields(Emit *e); /* of struct pd_stage */
+void traits_table(Emit *e);    /* nothing where the model has none, as below */
+void traits_field(Emit *e);
 
 /* ---- parameters.c */
 Name shape_fields(const Shape *shape); /* ".dim = {256, 768}, .rank = 2" */

@@ -418,6 +418,7 @@ static void inference_fields(Emit *e) {
   if (e->g->n_outputs)
     text_add(&e->out, "  .predictions = predictions, .n_predictions = %d,\n", e->g->n_outputs);
   statistics_field(e);
+  traits_field(e);
   text_add(&e->out, "  .forward_seconds = {%.6g}, .inference = true,\n",
            e->plan->stage[e->p->stage].forward_seconds);
 }
@@ -526,6 +527,7 @@ void print_tables(Emit *e) {
   generation_table(e);
   if (!e->p->forward_only)
     identity_tables(e);
+  traits_table(e);
   bucket_table(e);
   int64_t elements = 0;
   for (int i = 0; i < e->g->params.n; i++)
@@ -569,6 +571,7 @@ void print_tables(Emit *e) {
     train_fields(e);
     identity_fields(e);
     statistics_field(e);
+    traits_field(e);
     seconds_fields(e);
   }
   text_add(&e->out, "};\n\n");

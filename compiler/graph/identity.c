@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "graph/text.h"
+#include "graph/traits.h"
 #include "ops/op.h"
 #include "optimizers/lr_schedule.h"
 
@@ -225,5 +226,6 @@ Identity *graph_identity(const Graph *g) {
   Identity *to = alloc(sizeof *to);
   add_function(to, g);
   add_settings(to, g);
+  to->traits = graph_traits(g);
   return to;
 }

@@ -27,6 +27,37 @@ static void interpret_pointwise(const Graph *g, int node, int64_t batch, const d
   }
 }
 
+/* steps: nodes that may still be computed, for values that share operands many times over. */
+static bool element_of(const Graph *g, int value, int64_t index, double *x, int *steps) {
+  enum { MOST_OPERANDS = 3 };
+  const int node = g->values.at[value].node;
+  const Node *n = &g->nodes.at[node];
+  const Shape *s = out_shape(g, node, 0);
+  double operand[MOST_OPERANDS];
+  if ((*steps)-- <= 0 || n->n_out != 1 || n->n_in > MOST_OPERANDS || s->batched)
+    return false;
+  if (n->op == &op_iota) {
+    *x = (double)index;
+    return true;
+  }
+  if (n->op->constant)
+    return n->op->constant(n, x);
+  if (n->op->kind == OP_VIEW && n->op->keeps_order && shape_elements(s) == shape_elements(in_shape(g, node, 0)))
+    return element_of(g, n->in[0], index, x, steps);
+  if (n->op->kind != OP_POINTWISE || !n->op->fold)
+    return false;
+  for (int k = 0; k < n->n_in; k++)
+    if (!element_of(g, n->in[k], broadcast_index(s, in_shape(g, node, k), index), &operand[k], steps))
+      return false;
+  *x = n->op->fold(operand, n->attr);
+  return true;
+}
+
+bool interpret_element(const Graph *g, int value, int64_t index, double *x) {
+  int steps = 1000;
+  return element_of(g, value, index, x, &steps);
+}
+
 static double **room_for(const Graph *g, int64_t batch) {
   double **value = alloc((g->values.n + 1) * sizeof *value);
   for (int v = 0; v < g->values.n; v++)

@@ -311,6 +311,66 @@ ranks_of_no_use_are_told() {
   contains err 'PD0505'
 }
 
+# traits OPTIONS... MODEL: names and values of the source's table, in one line.
+traits() {
+  expect 0 "$pdc" --stages 1 --emit source "$@"
+  sed -n '/char \*const traits\[\] = {/,/}/p' out | tr -d '\n' | sed 's/.*= {//; s/}.*//; s/[",]//g; s/  */ /g'
+}
+has_traits() { # WANTED OPTIONS... MODEL
+  wanted=$1
+  shift
+  found=$(traits "$@")
+  [ "$found" = "$wanted" ] || fail "traits of $*: $found"
+}
+
+traits_are_the_graphs() {
+  llama="num_attention_heads 8 num_key_value_heads 2 head_dim 32 rms_norm_eps 1e-05 rotary_dim 32 rope_theta 10000 hidden_act silu"
+  has_traits "$llama tie_word_embeddings false" "$source/models/llama_mini.pdm"
+  has_traits "$llama tie_word_embeddings true" --infer -D tied=true "$source/models/llama_mini.pdm"
+  has_traits "$llama tie_word_embeddings true" --generate -D tied=true "$source/models/llama_mini.pdm"
+  has_traits "$llama tie_word_embeddings false" --tensor 2 "$source/models/llama_mini.pdm"
+  has_traits "num_attention_heads 4 num_key_value_heads 4 head_dim 64 layer_norm_eps 1e-05 hidden_act gelu_pytorch_tanh tie_word_embeddings true" \
+    "$source/models/gpt_mini.pdm"
+  has_traits "layer_norm_eps 1e-12 hidden_act gelu tie_word_embeddings true" "$source/models/bert.pdm"
+  for model in lenet resnet50 mlp gnmt8; do
+    has_traits "" "$source/models/$model.pdm"
+  done
+  # Written out: a norm by a root and a square, a rotation whose slow half is scaled, GPT-2's formula with tanh, no head.
+  cat >own.pdm <<'P'
+use llama;
+layer root_norm(x[.., width], eps = 1e-5) {
+  param weight[width] = ones;
+  c = x - mean(x);
+  return c / sqrt(eps + mean(square(c))) * weight;
+}
+layer rotated(x[heads, length, size]) {
+  half = size / 2;
+  f = exp(iota(half) * (-2 * log(500000) / size));
+  f = select(greater(iota(half), half / 2), f / 8, f);
+  angle = unsqueeze(iota(length)) * f;
+  a, b = split(x, 2);
+  return concat(a * cos(angle) - b * sin(angle), b * cos(angle) + a * sin(angle));
+}
+model own(n = 16, classes = 10) {
+  input x[6, n] : f32;
+  target y[6] : token(classes);
+  h = a: root_norm(x);
+  q = rotated(reshape(h, [1, 6, n]));
+  h = reshape(scaled_dot_product_attention(q, q, q, causal = true), [6, n]);
+  u = up: linear(h, 2 * n);
+  u = 0.5 * u * (1 + tanh(sqrt(2 / pi) * (u + 0.044715 * u * u * u)));
+  loss cross_entropy(out: linear(b: root_norm(u, eps = EPS), classes), y);
+}
+train own { batch = 4; optimizer = sgd(lr = 0.1); pipeline = flush; }
+P
+  sed 's/EPS/1e-5/' own.pdm >same.pdm
+  sed 's/EPS/1e-6/' own.pdm >differs.pdm
+  heads="num_attention_heads 1 num_key_value_heads 1 head_dim 16"
+  f="1 0.1939227 0.03760603 0.007292665 0.001414214 3.428102e-05 6.64787e-06 1.289173e-06"
+  has_traits "$heads layer_norm_eps 1e-05 rotary_dim 16 rope_frequencies $f hidden_act gelu_pytorch_tanh" same.pdm
+  has_traits "$heads rotary_dim 16 rope_frequencies $f hidden_act gelu_pytorch_tanh" differs.pdm
+}
+
 schedules_are_compared() {
   expect 0 "$pdc" plan --compare -n 4 $gpt_small "$source/models/gpt_mini.pdm"
   for row in 'sequential (naive)' 'data parallel' gpipe flush interleaved zb_h1 pipedream 2bw; do

@@ -57,6 +57,10 @@ static const struct pd_figure figures[] = {{.elements = WIDTH}};
 
 static const struct pd_lr_cosine_arguments cosine = {.warmup = 3, .total = 40, .floor = 0.001};
 static const struct pd_adamw_arguments adamw = {.beta1 = 0.9, .beta2 = 0.95, .eps = 1e-8};
+/* Of a Llama, though this model is none: what config.json says is compared with them (weights.sh). */
+static const char *const traits[] = {"num_attention_heads", "8",    "head_dim",   "32",    "rms_norm_eps", "1e-05",
+                                     "rotary_dim",          "32",   "rope_theta", "10000", "hidden_act",   "silu",
+                                     "tie_word_embeddings", "false"};
 static const struct pd_stage stage = {.model = "chain",
                                       .schedule = DELAY > 1 ? "pipedream"
                                                   : DELAY   ? "2bw"
@@ -71,6 +75,8 @@ static const struct pd_stage stage = {.model = "chain",
                                       .microbatches = M,
                                       .model_parameters = 4 * WIDTH,
                                       .n_model_parameters = 4,
+                                      .traits = traits,
+                                      .n_traits = sizeof traits / sizeof *traits / 2,
                                       .flops_per_sample = 1,
                                       .threads = 2,
                                       .planned_peak_bytes = planned,

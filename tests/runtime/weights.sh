@@ -59,6 +59,42 @@ started "a file over itself" whole.safetensors --init whole.safetensors --save r
 mkdir named && cp whole.safetensors named/model.safetensors
 started "a folder with a file" whole.safetensors --init named
 
+# config NAME JSON WARNING: of --init's folder with this config.json; no warning where it is empty.
+config() {
+  printf '%s' "$2" >named/config.json
+  one 0 --steps 0 --quiet --save read.safetensors --init named 2>err && cmp whole.safetensors read.safetensors || complain "$1"
+  [ "$(cat err)" = "${3:+pd: warning: 'named/config.json' $3}" ] || complain "$1: $(cat err)"
+}
+other="is of a model that computes something else:"
+llama='"model_type": "llama", "num_attention_heads": 8, "head_dim": 32, "rms_norm_eps": 1e-5, "hidden_act": "silu"'
+config "the same" "{$llama, \"rope_theta\": 10000.0, \"rope_scaling\": null, \"tie_word_embeddings\": false, \"hidden_size\": 256}"
+config "the same in other words" '{"architectures": ["X"], "n_head": 8, "activation_function": "swish", "rope_parameters": {"rope_type": "default", "rope_theta": 1e4}}'
+config "no config of a model" '{"rope_theta": 500000}'
+config "unknown values" "{\"model_type\": \"x\", \"hidden_act\": \"new\", \"rms_norm_eps\": \"1\", \"head_dim\": null, \"rope_scaling\": {\"type\": \"new\", \"factor\": 2}}"
+config "rope_theta" "{$llama, \"rope_theta\": 500000}" "$other rope_theta is 500000, the model's is 10000"
+config "rope_parameters" "{$llama, \"rope_parameters\": {\"rope_theta\": 500000}}" "$other rope_theta is 500000, the model's is 10000"
+config "every field" '{"model_type": "x", "n_head": 4, "head_dim": 64, "rms_norm_eps": 1e-6, "hidden_act": "gelu_new", "tie_word_embeddings": true}' \
+  "$other n_head is 4, the model's is 8; head_dim is 64, the model's is 32; rms_norm_eps is 1e-06, the model's is 1e-05; hidden_act is gelu_new, the model's is silu; tie_word_embeddings is true, the model's is false"
+config "layer norms" '{"model_type": "x", "layer_norm_epsilon": 1e-5}' "$other it has layer_norm_epsilon, the model has RMS norms"
+config "linear scaling" "{$llama, \"rope_scaling\": {\"type\": \"linear\", \"factor\": 4}}" \
+  "$other rope_scaling of type linear makes rotary frequency 1 of 16 0.25, the model's is 1"
+llama3=$(python3 - <<'P'
+import math # as _compute_llama3_parameters of transformers has it
+for i in range(16):
+    plain = 1e4 ** (-2 * i / 32)
+    length, low, high = 2 * math.pi / plain, 256 / 1.0, 256 / 4.0
+    smooth = (256 / length - 1) / (4 - 1)
+    scaled = plain / 8 if length > low else plain if length < high else (1 - smooth) * plain / 8 + smooth * plain
+    if scaled != plain:
+        print(f"{i + 1} of 16 {scaled:.5g}, the model's is {plain:.5g}")
+        break
+P
+)
+config "scaling of Llama 3.1" "{$llama, \"rope_scaling\": {\"rope_type\": \"llama3\", \"factor\": 8, \"low_freq_factor\": 1, \"high_freq_factor\": 4, \"original_max_position_embeddings\": 256}}" \
+  "$other rope_scaling of type llama3 makes rotary frequency $llama3"
+config "a damaged file" '{"model_type": ' "is not JSON, or cut short: it is not compared with the model"
+rm named/config.json read.safetensors
+
 # A training that starts from a checkpoint's weights is a new one: from the first update, without moments.
 two 1 --data x.npy t.npy --steps 3 --init fifth.safetensors --log file.log --quiet --peak 1 || complain "from a file"
 two 1 --data x.npy t.npy --steps 3 --init state/step-5 --log shards.log --quiet --peak 1 || complain "from shards"
