@@ -34,6 +34,7 @@ void pd_end_with_launcher(void (*act)(void)) {
   last_act = act;
   struct sigaction action = {.sa_handler = parent_ended, .sa_flags = SA_RESTART};
   sigemptyset(&action.sa_mask);
-  sigaction(SIGRTMAX, &action, NULL);
-  prctl(PR_SET_PDEATHSIG, (unsigned long)SIGRTMAX);
+  const int unused = SIGRTMAX - 1; /* the last one is Valgrind's */
+  sigaction(unused, &action, NULL);
+  prctl(PR_SET_PDEATHSIG, (unsigned long)unused);
 }
