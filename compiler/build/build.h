@@ -197,6 +197,16 @@ const char *library_path(const Options *o, const Toolchain *t);
 /* Compiles the library into the cache where it is not there; false after a diagnostic. */
 bool library_make(const Options *o, const Toolchain *t);
 
+/* ---- the user's cache (cache.c) --------------------------------------------------------------- */
+
+const char *cache_directory(void);         /* where the user's programs keep what can be made again */
+bool cache_cannot_write(const char *path); /* PD0605, of errno; false */
+/* Makes the folder where it is not there; false after a diagnostic, also where other users can write there. */
+bool cache_open(void);
+typedef enum { CACHE_LACKS, CACHE_HAS, CACHE_REFUSED } CacheEntry;
+/* Whether a folder of the cache has a file that only this user can have written; CACHE_REFUSED after a diagnostic. */
+CacheEntry cache_find(const char *folder, const char *file);
+
 const char *nvcc_path(void); /* of cuda.c; NULL where there is none */
 
 /* ---- several models (sharp.c) ------------------------------------------------------------------ */

@@ -84,8 +84,10 @@ static const char *key_of(const Options *o, const Toolchain *t) {
   Strings command = {0};
   if (!t->add_object(&command, o, "", ""))
     return NULL;
+  const char *own = format("-I%s", own_folder("runtime")); /* where pdc stands changes no byte */
   for (int i = 0; i < command.n; i++)
-    text_add(&key, "%s\n", command.at[i]);
+    if (strcmp(command.at[i], own))
+      text_add(&key, "%s\n", command.at[i]);
   add_processor(&key);
   Strings files = sources_of(t);
   Strings folders = folders_of(t);
@@ -100,16 +102,6 @@ static const char *key_of(const Options *o, const Toolchain *t) {
   return format("%.16s", sha256_hex(key.at, (size_t)key.n));
 }
 
-/* Where the user's programs keep what can be made again. */
-static const char *cache_directory(void) {
-  const char *cache = getenv("XDG_CACHE_HOME"), *home = getenv("HOME");
-  if (cache && *cache == '/')
-    return format("%s/pdc", cache);
-  if (home && *home == '/')
-    return format("%s/.cache/pdc", home);
-  return format("/tmp/pdc-%ld", (long)getuid());
-}
-
 bool in_build_folder(void) { return access(format("%s/CMakeCache.txt", own_prefix()), F_OK) == 0; }
 
 const char *library_path(const Options *o, const Toolchain *t) {
@@ -120,24 +112,6 @@ const char *library_path(const Options *o, const Toolchain *t) {
 }
 
 /* ---- making it ------------------------------------------------------------------------------- */
-
-static bool cannot_write(const char *path) {
-  Diagnostic *d = error_at(NO_SPAN, "PD0605", "cannot write '%s': %s", path, strerror(errno));
-  help(d, "the runtime is compiled there for this machine, once; XDG_CACHE_HOME names another folder");
-  return false;
-}
-
-/* The folder and those above it. */
-static bool make_folders(const char *path) {
-  char *part = format("%s", path);
-  for (char *slash = part + 1; (slash = strchr(slash, '/')); slash++) {
-    *slash = 0;
-    if (mkdir(part, 0777) != 0 && errno != EEXIST)
-      return cannot_write(part);
-    *slash = '/';
-  }
-  return mkdir(path, 0777) == 0 || errno == EEXIST || cannot_write(path);
-}
 
 static bool compile_sources(const Options *o, const Toolchain *t, const char *folder, const Strings *sources,
                             Strings *archive) {
@@ -184,20 +158,26 @@ static bool make_in(const Options *o, const Toolchain *t, const char *folder) {
 
 bool library_make(const Options *o, const Toolchain *t) {
   const char *path = library_path(o, t);
-  if (!path)
+  if (!path || !cache_open())
     return false;
-  if (access(path, R_OK) == 0)
-    return true;
   const char *to = format("%.*s", (int)(strrchr(path, '/') - path), path);
+  CacheEntry found = cache_find(to, t->library);
+  if (found != CACHE_LACKS)
+    return found == CACHE_HAS;
   char *folder = format("%s-XXXXXX", to);
-  if (!make_folders(cache_directory()))
-    return false;
   if (!mkdtemp(folder))
-    return cannot_write(folder);
+    return cache_cannot_write(folder);
   fprintf(stderr, "pdc: compiling the runtime for this machine, once, into '%s'\n", to);
-  bool good = make_in(o, t, folder) && chmod(folder, 0755) == 0;
+  const char *made = format("%s/%s", folder, t->library);
+  bool good =
+      make_in(o, t, folder) && (chmod(made, 0600) == 0 || cache_cannot_write(made)); /* whatever the umask is */
   /* Another pdc may have been faster: its library is as good. */
-  good = good && (rename(folder, to) == 0 || access(path, R_OK) == 0 || cannot_write(to));
+  if (good && rename(folder, to) != 0) {
+    int cause = errno;
+    found = cache_find(to, t->library);
+    errno = cause;
+    good = found == CACHE_HAS || (found == CACHE_LACKS && cache_cannot_write(to));
+  }
   if (access(folder, F_OK) == 0)
     remove_files(folder);
   return good;
