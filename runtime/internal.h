@@ -2,6 +2,7 @@
 #ifndef PD_INTERNAL_H
 #define PD_INTERNAL_H
 
+#include "beside.h"
 #include "data/data.h"
 #include "device.h"
 #include "pd_runtime.h"
@@ -627,25 +628,11 @@ struct pd_mapped pd_mapped_file(int i);
 bool pd_safetensors_open(const char *path, struct pd_safetensors *s, char *why); /* maps and parses */
 void pd_safetensors_close(struct pd_safetensors *s);
 
-/* A file written beside its path; closing syncs and renames it, or removes it when something went wrong.
- * Both leave errno behind. */
-struct pd_output {
-  struct pd_output *next; /* being written, too */
-  char path[4096], beside[4096 + 32];
-  FILE *file;
-};
-bool pd_output_open(struct pd_output *o, const char *path);
-bool pd_output_close(struct pd_output *o, bool ok);
-void pd_output_abandon(void); /* removes what is being written, in a handler of a signal, too */
 bool pd_copy_file(const char *from, const char *to, char *why);
 bool pd_writable(const char *path, char *why);         /* whether pd_output could write it */
 bool pd_make_directories(const char *path, char *why); /* it and those above it, where they are missing */
 bool pd_exists(const char *path);
 int64_t pd_disk_room(const char *path); /* bytes for files there; -1: not known */
-/* Waits until the disk has the name of a file, or of a folder, in the folder around it; false with errno. */
-bool pd_sync_folder_of(const char *path);
-/* Removes what processes that are gone left in a folder while they wrote NAME there (NULL: anything). */
-void pd_remove_left(const char *folder, const char *name);
 
 char *pd_weights_at(const struct pd_parameter *p, int64_t t); /* W(t) as passes read it */
 /* Writes the zeros behind parameters (pd_parameter.padding) in all versions, at the start. */

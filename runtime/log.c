@@ -32,10 +32,22 @@ static void line(const char *format, ...) {
   if (whole && fflush(log_file)) pd_fail("cannot write log '%s': %s", pd_options.log, strerror(errno));
 }
 
+/* Opens it to append. A link is followed if the user or root made it: one of another user would lead to any file of
+ * this user. */
+static int open_log(const char *path) {
+  /* To open a FIFO would wait for somebody who reads it. */
+  const int flags = O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | O_NONBLOCK;
+  struct stat st;
+  int fd = open(path, flags | O_NOFOLLOW, 0666);
+  if (fd >= 0 || errno != ELOOP || lstat(path, &st)) return fd;
+  if (st.st_uid == geteuid() || !st.st_uid) return open(path, flags, 0666);
+  errno = EPERM;
+  return -1;
+}
+
 bool pd_log_open(char *why) {
   if (pd.self || !pd_options.log) return true;
-  /* To open a FIFO would wait for somebody who reads it. */
-  int fd = open(pd_options.log, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | O_NONBLOCK, 0666);
+  int fd = open_log(pd_options.log);
   if (fd < 0 && errno == ENXIO)
     return pd_refuse(why, "cannot write log '%s': it is a FIFO or a socket that nobody reads", pd_options.log);
   if (fd >= 0 && !fcntl(fd, F_SETFL, O_APPEND)) log_file = fdopen(fd, "a");

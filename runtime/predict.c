@@ -105,7 +105,7 @@ void pd_predict_start(void) {
     MPI_Request request;
     MPI_Ibcast(beside, sizeof beside, MPI_CHAR, 0, pd_comm_control, &request);
     pd_wait(1, &request, "the name of a file to predict into", -1, NULL, -1);
-    f->fd = pd.rank ? open(beside, O_WRONLY | O_CLOEXEC) : fileno(f->out.file);
+    f->fd = pd.rank ? open(beside, O_WRONLY | O_CLOEXEC | O_NOFOLLOW) : fileno(f->out.file);
     if (f->fd < 0) pd_refuse(why, "cannot write '%s': %s", beside, strerror(errno));
     pd_agree(why);
   }

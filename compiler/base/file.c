@@ -1,9 +1,11 @@
 /* Whole files in and out, and SHA-256 (FIPS 180-4). */
 #include "base/base.h"
+#include "beside.h"
 #include "named_pipe.h"
 
 #include <errno.h>
 #include <fcntl.h>
+#include <limits.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -56,19 +58,22 @@ char *read_file(const char *path, size_t *length) {
   return kept;
 }
 
-/* Devices and pipes are written into: renaming a file over one would remove it. */
+/* Devices, pipes and open files such as /dev/stdout are written into: a file renamed over one would remove it. */
 static bool is_stream(const char *path) {
   struct stat st;
-  return stat(path, &st) == 0 && !S_ISREG(st.st_mode) && !S_ISDIR(st.st_mode);
+  return stat(path, &st) == 0 && !S_ISDIR(st.st_mode) && (!S_ISREG(st.st_mode) || pd_is_descriptor(path));
 }
 
-bool write_file(const char *path, const char *text, size_t length) {
-  const bool streams = is_stream(path);
-  const char *beside = streams ? path : format("%s.%ld.tmp", path, (long)getpid());
-  int fd = open(beside, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
+static bool write_into(const char *path, const char *text, size_t length) {
+  struct stat st;
+  int fd = open(path, O_WRONLY | O_APPEND | O_CLOEXEC);
   if (fd < 0)
     return false;
-  bool good = true;
+  bool good = fstat(fd, &st) == 0;
+  if (good && S_ISREG(st.st_mode) && !pd_is_descriptor(path)) { /* it was none a moment ago */
+    errno = EEXIST;
+    good = false;
+  }
   for (size_t done = 0; good && done < length;) {
     ssize_t n = write(fd, text + done, length - done);
     if (n > 0)
@@ -76,22 +81,21 @@ bool write_file(const char *path, const char *text, size_t length) {
     else if (n < 0 && errno != EINTR)
       good = false;
   }
-  good = good && (streams || fsync(fd) == 0);
-  int failed = good ? 0 : errno;
-  if (close(fd) != 0 && good) {
-    good = false;
-    failed = errno;
-  }
-  if (good && !streams && rename(beside, path) != 0) {
-    good = false;
-    failed = errno;
-  }
-  if (!good) {
-    if (!streams)
-      unlink(beside);
-    errno = failed;
-  }
+  int failed = errno;
+  if (close(fd) != 0 && good)
+    return false;
+  errno = failed;
   return good;
+}
+
+bool write_file(const char *path, const char *text, size_t length) {
+  if (is_stream(path))
+    return write_into(path, text, length);
+  struct pd_output o;
+  char folder[PATH_MAX];
+  const char *name = pd_folder_of(path, folder);
+  pd_remove_left(folder, name);
+  return pd_output_open(&o, path) && pd_output_close(&o, fwrite(text, 1, length, o.file) == length);
 }
 
 int output_status(int status) {

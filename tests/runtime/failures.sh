@@ -30,6 +30,8 @@ check "missing validation" "0 (stage 0): cannot read 'none'" two 1 $data --valid
 check "log in no directory" "0 (stage 0): cannot write log 'none/log': No such file" two 1 $data --steps 3 --log none/log
 check "save in no directory" "0 (stage 0): cannot write 'none/save': No such file" two 1 $data --steps 3 --save none/save
 check "save over a directory" "0 (stage 0): cannot write '/tmp': it is no regular file" two 1 $data --steps 3 --save /tmp
+ln -s /proc/self/fd/1 descriptor
+check "save over an open file" "0 (stage 0): cannot write 'descriptor': it is no regular file" two 1 $data --steps 3 --save descriptor
 check "missing weights" "0 (stage 0): cannot read 'none': No such file" two 1 $data --steps 3 --init none
 check "cut weights" "0 (stage 0): cannot read 'cut.safetensors': it is not a safetensors file" two 1 $data --steps 3 --init cut.safetensors
 check "damaged weights" "0 (stage 0): cannot read 'wrong_bytes.safetensors': tensor 'first' has 32 bytes" two 1 $data --steps 3 --init wrong_bytes.safetensors
@@ -84,6 +86,10 @@ check "validation that is not finite" "1 (stage 1): step 3: validation: the loss
 
 # Files that change or fill up during the run.
 check "log on a full disk" "0 (stage 0): cannot write log '/dev/full': No space left" two 1 $data --steps 3 --log /dev/full
+if [ "$(id -u)" = 0 ]; then # a link of another user
+  ln -s kept foreign && chown -h 65534 foreign
+  check "log by another user's link" "0 (stage 0): cannot write log 'foreign': Operation not permitted" two 1 $data --steps 3 --log foreign
+fi
 check "log over the data" "0 (stage 0): --log './x.npy' would write over a file that is read" two 1 $data --steps 3 --log ./x.npy
 check "save over the data" "0 (stage 0): --save './t.npy' would write over a file that is read" \
   two 1 --data x.npy t.npy --quiet --peak 1 --steps 3 --save ./t.npy
