@@ -40,6 +40,8 @@ bool pd_identity_check(const struct pd_manifest *then, char *why);
 
 /* Rank 0: the folder is there, or is made; false after filling `why`. */
 bool pd_checkpoint_folder(char *why);
+/* Rank 0: whether the step's writer, or who removed it, was ended in between. */
+bool pd_step_unfinished(int64_t step);
 /* Whether the file is the manifest's shard of this number; false after filling `why`. */
 bool pd_shard_verify(const struct pd_manifest *m, int shard, const char *path, char *why);
 

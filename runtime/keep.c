@@ -92,13 +92,19 @@ void pd_step_remove(int64_t step) {
   rmdir(path); /* unless it holds what is not ours */
 }
 
-/* `newest` is whole; newer steps, which a resumed training passed over, are not its own yet. */
+/* `newest` is whole; newer steps, which a resumed training passed over, are not its own yet. Older ones that are not whole
+ * were left by a run that ended while it wrote or removed them: this run commits steps in their order, and its lock on
+ * the folder keeps others out. */
 static void prune(int64_t newest) {
   const struct pd_options *o = &pd_options;
   int64_t *steps, kept = 0;
   int n = o->keep ? pd_list_steps(o->checkpoint, &steps) : -1;
   for (int i = 0; i < n; i++) {
-    if (steps[i] > newest || !is_whole(steps[i])) continue;
+    if (steps[i] > newest) continue;
+    if (!is_whole(steps[i])) {
+      if (pd_step_unfinished(steps[i])) pd_step_remove(steps[i]);
+      continue;
+    }
     bool stays = kept++ < o->keep || steps[i] == best.step || (o->keep_every && steps[i] % o->keep_every == 0);
     if (!stays) pd_step_remove(steps[i]);
   }

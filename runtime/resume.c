@@ -88,6 +88,11 @@ static struct found examine(int64_t step, char *why) {
   return pd_exists(path) ? examine_manifest(step, path, why) : examine_shards(step, why);
 }
 
+bool pd_step_unfinished(int64_t step) {
+  char why[PD_WHY];
+  return examine(step, why).standing == UNFINISHED;
+}
+
 /* ---- verifying, by all ranks ----------------------------------------------------------------- */
 
 /* Collective: the cause that the lowest rank with one has in `why`, on all ranks. */

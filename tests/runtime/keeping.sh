@@ -15,6 +15,17 @@ for how in "" --checkpoint-background; do
   cmp again.safetensors whole.safetensors || complain "$how: other weights"
   [ "$(steps state)" = "20 " ] || complain "--keep 1 $how: $(steps state)"
 done
+# What a kill leaves while a step is removed or written goes with the next step that is whole; newer ones stay, and so do
+# whole ones of versions without manifests.
+rm -rf state
+two 1 $data --steps 5 --checkpoint state --checkpoint-every 1 || complain "steps to be left"
+rm state/step-1/manifest.json state/step-2/manifest.json state/step-2/shard-0-of-2.safetensors state/step-3/*
+cp -r state/step-4 state/step-9 && rm state/step-9/manifest.json
+two 1 $data --steps 6 --checkpoint state --resume --keep 2 2>err || complain "going on beside steps that are left: $(cat err)"
+[ "$(steps state)" = "5 6 9 " ] || complain "steps that a kill left: $(steps state)"
+sed -i s/manifest/manifist/ state/step-5/*.safetensors && rm state/step-5/manifest.json
+two 1 $data --steps 7 --checkpoint state --resume --keep 1 2>err || complain "going on beside a step without manifest: $(cat err)"
+[ "$(steps state)" = "5 7 9 " ] || complain "a whole step without manifest: $(steps state)"
 # The copy is all tensors of the shard, in the log and in the planned peak: 4 parameters of 8 floats, one of them on
 # both ranks and owned by the first; two versions and two moments.
 grep -q '"planned_peak_bytes":\[257,258\],"checkpoint_copy_bytes":\[256,256\]}' log || complain "the copy: $(head -n 1 log)"
