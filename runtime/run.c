@@ -2,6 +2,7 @@
 #define _GNU_SOURCE /* process_vm_readv */
 #include "internal.h"
 #include "launcher.h"
+#include "openmp.h"
 #include "transfer.h"
 
 #include <cjson/cJSON.h>
@@ -62,14 +63,10 @@ void pd_watch_begin(const char *what) {
 
 void pd_watch_end(void) { alarm(0); }
 
-/* Removes files that are half written, and the shared memory by which libomp knows that it is loaded once in a
- * process (its kmp_runtime.cpp names it). */
-static char openmp_mark[64];
-
+/* Removes files that are half written. */
 void pd_leave_nothing(void) {
   pd_output_abandon();
   pd_unlock_all();
-  if (*openmp_mark) unlink(openmp_mark);
 }
 
 /* A mapped file that has become shorter; other errors keep their usual end, which comes when the handler returns.
@@ -376,7 +373,6 @@ void pd_start(const struct pd_stage *stage, int argc, char **argv) {
   pd = (struct pd_run){.stage = stage, .training = true};
   pd.rank = pd.self = launched_rank();
   pd_parse_options(o, argc, argv, why);
-  snprintf(openmp_mark, sizeof openmp_mark, "/dev/shm/__KMP_REGISTERED_LIB_%d_%d", (int)getpid(), (int)getuid());
   pd_signals_prepare();
   pd_end_with_launcher(pd_leave_nothing);
   cJSON_InitHooks(&(cJSON_Hooks){json_memory, free});
@@ -384,6 +380,8 @@ void pd_start(const struct pd_stage *stage, int argc, char **argv) {
   start_mpi(&argc, &argv);
   pd.replica = pd.rank - pd_rank_of(stage->stage, 0);
   pd_agree(why);
+  if (pd_openmp_ignored && !pd_openmp_is_blank(pd_openmp_ignored))
+    pd_warn("%s is no number of threads: it is ignored", pd_openmp_ignored);
   if (o->help) {
     if (!pd.self) pd_print_usage(stage);
     if (fflush(stdout) || ferror(stdout)) pd_fail("cannot write to standard output: %s", strerror(errno));

@@ -38,6 +38,7 @@ static bool add_command(Strings *c, const Options *o, const char *source, const 
   push(c, source);
   push(c, "-o");
   push(c, program);
+  push(c, "-Wl,-u,pd_openmp_ignored"); /* runtime/openmp.c, which nobody calls */
   push(c, library);
   push(c, "-lomp");
   push(c, "-ldnnl");

@@ -1,6 +1,7 @@
 /* `pdc doctor`: tries all that pdc needs of a machine, and says what is missing and how to get it. */
 #define _GNU_SOURCE
 #include "build/build.h"
+#include "openmp.h"
 
 #include <errno.h>
 #include <limits.h>
@@ -122,11 +123,20 @@ static const Mpi *look_at_mpi(const Options *o) {
   return mpi;
 }
 
+static void look_at_openmp(void) {
+  if (pd_openmp_ignored)
+    say(NOTE, "OpenMP", "pdc and its programs ignore it; unset it, or set a number", "'%s' is no setting",
+        pd_openmp_ignored);
+}
+
 static bool look_at_shared_memory(void) {
   struct statvfs fs;
   if (statvfs("/dev/shm", &fs) != 0)
     return say(NOTE, "shared memory", "MPI's messages within a machine may be slower", "/dev/shm: %s",
                strerror(errno));
+  if (access("/dev/shm", W_OK | X_OK) != 0)
+    return say(NOTE, "shared memory", "MPI's messages within a machine may be slower",
+               "/dev/shm cannot be written: %s", strerror(errno));
   int64_t bytes = (int64_t)fs.f_bavail * (int64_t)fs.f_frsize;
   bool small = bytes < 256 << 20;
   return say(small ? NOTE : FINE, "shared memory",
@@ -232,6 +242,7 @@ bool doctor(const Options *o) {
   good = look_at_compiler(o) && good;
   look_at_onednn();
   const Mpi *mpi = look_at_mpi(o);
+  look_at_openmp();
   look_at_shared_memory();
   look_at_cuda(o);
   int mark = diagnostics_mark();

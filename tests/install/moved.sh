@@ -45,7 +45,9 @@ grep -q '^missing *own files' said || complain "doctor: $(cat said)"
 
 "$installed" doctor >said || complain "doctor: $(cat said)"
 grep -q 'was built and trained on 2 ranks' said || complain "doctor: $(cat said)"
-"$installed" doctor --cc no-such-compiler >said && complain "doctor does not miss a compiler"
+OMP_NUM_THREADS=' ' "$installed" plan --stages 2 "$top/models/mlp.pdm" >plan.out 2>&1 || complain "a blank OMP_NUM_THREADS: $(cat plan.out)"
+OMP_NUM_THREADS= "$installed" doctor --cc no-such-compiler >said && complain "doctor does not miss a compiler"
 grep -q "^missing *C compiler *cannot run 'no-such-compiler'" said || complain "doctor: $(cat said)"
+grep -q "^note *OpenMP *'OMP_NUM_THREADS=' is no setting" said || complain "doctor does not see a blank setting: $(cat said)"
 "$installed" --version | head -n 1 | grep -qx "pdc [0-9.]*" || complain "--version"
 exit $failed

@@ -1,5 +1,5 @@
 # A rank with more threads than processors that it may run on says so at its start, whichever rank it is and with --quiet,
-# too; one that has enough of them does not.
+# too; one that has enough of them does not. What ends OpenMP's library ends no rank.
 . "$(dirname "$0")/common.sh"
 data="--data x.npy t.npy --quiet --peak 1 --steps 1"
 first=$(taskset -cp $$ | sed 's/.*: *\([0-9]*\).*/\1/')
@@ -25,5 +25,25 @@ if [ "$(env -u OMP_NUM_THREADS nproc)" -ge 2 ]; then
   timeout 600 $mpirun -n 1 "$programs/chain_2_0_0" $data : -n 1 taskset -c "$first" "$programs/chain_2_1_0" $data 2>err ||
     complain "a second rank that is bound: $(cat err)"
   says 2 1
+fi
+
+# What OpenMP's library would end a rank for: a setting that is blank means none, one that is no number is told, and
+# /dev/shm is not needed.
+for value in '' ' '; do
+  OMP_NUM_THREADS=$value one 0 $data 2>err || complain "OMP_NUM_THREADS='$value': $(cat err)"
+  [ ! -s err ] || complain "OMP_NUM_THREADS='$value': $(cat err)"
+done
+for value in 0 many 2,x; do
+  OMP_NUM_THREADS=$value one 0 $data 2>err || complain "OMP_NUM_THREADS='$value': $(cat err)"
+  [ "$(cat err)" = "pd: warning: OMP_NUM_THREADS=$value is no number of threads: it is ignored" ] ||
+    complain "OMP_NUM_THREADS='$value': $(cat err)"
+done
+if unshare -m mount -t tmpfs tmpfs /dev/shm 2>/dev/null; then
+  for how in ro size=4k; do
+    unshare -m sh -c 'mount -t tmpfs -o "$0" tmpfs /dev/shm; cat /dev/zero >/dev/shm/filled 2>&1; exec "$@"' $how \
+      timeout 600 $mpirun -n 1 "$programs/chain_1_0_0" $data >err 2>&1 || complain "/dev/shm, $how: $(cat err)"
+  done
+else
+  echo "no file system can be mounted here: a full /dev/shm is not tried"
 fi
 exit $failed
