@@ -35,6 +35,16 @@ END
 }
 model >m.pdm
 
+# What a symbolic link starts, and one in another folder to that one, is what the script starts.
+by_link() {
+  rm -rf links && mkdir links && ln -s -- ".$1" links/first && ln -s -- links/first -second || exit 1
+  for link in links/first ./-second "$PWD/-second"; do
+    expect 0 "$link" 'a b'
+    grep -qx 'ran a b' out || fail "by the link $link to $1: $(cat out)"
+  done
+  rm -r links ./-second
+}
+
 # Names, separated by '/', which none can have. Some would run a command that makes the file "injected".
 names="@x/-n/-o/--/-Wl,-x/-fplugin=.\\x.so/a b/ a/a /a'b/a\"b/a\\b/a\$(touch injected)b/a\`touch injected\`b/a;touch injected/a&touch injected&/a|b/\
 a>injected/a<b/a*b/a?b/[a]/{a,b}/~/#a/%s%n/a=b/a:b/a,b/!a/\$HOME/.a/..a/-/$(printf 'a\tb/\033[2J/\303\251/\377/a\nb')/$(printf '%0240d' 0)"
@@ -51,6 +61,7 @@ names_are_paths() {
       directory=$name
       [ -n "$how" ] || directory=$name.build
       expect 0 "./$directory/train" 'a b'
+      by_link "./$directory/train"
       contains out 'ran a b'
       [ "$(cd "./$directory" && echo * .[a-z]*)" = "app model.svg plan.json stage0 stage0.c train .pdc-files .pdc-programs" ] || fail "$directory: $(ls -A "./$directory")"
       rm -r "./$directory"
