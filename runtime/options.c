@@ -13,7 +13,6 @@ enum kind { FLAG, COUNT, POSITIVE, SEED, SECONDS, RATE, NUMBER, OUTPUT, AUGMENT,
 enum purpose {
   ANY_RUN,
   INFERENCE, /* of what infer alone does */
-  SPILLED,   /* of a model that comes and goes in parts */
   TRAINING,
   STATE /* of a training, which --evaluate reads, too */,
   OF_TRAIN /* programs */,
@@ -100,7 +99,7 @@ static const struct option options[] = {
      "end after a validation where this holds, as \"validation_loss > best * 1.1\"", TRAINING},
     {"--spill", PATH, AT(spill), 0, "DIR",
      "keep what is not in memory in a file there, which is gone with the run; host: in a GPU's host's memory",
-     SPILLED},
+     OF_TRAIN},
     {"--device", COUNT, AT(device), 0, "N",
      "on GPUs: the device, by CUDA's number (default: the rank's number on its machine)", ANY_RUN},
     {"--comm", PATH, AT(comm), 0, "WAY",
@@ -126,7 +125,6 @@ static bool belongs(const struct pd_stage *s, const struct option *o) {
   switch (o->purpose) {
   case ANY_RUN: return true;
   case INFERENCE: return s->inference && !s->generation;
-  case SPILLED: return s->spilled != NULL;
   case OF_GENERATE: return s->generation != NULL;
   case OF_OTHERS: return !s->generation;
   case SEEDED: return s->generation || !s->inference;
@@ -331,9 +329,6 @@ bool pd_parse_options(struct pd_options *o, int argc, char **argv, char *why) {
                        pd.stage->generation ? "generating" : "this program: pdc --generate makes one");
     if (!belongs(pd.stage, p) && p->purpose == INFERENCE)
       return pd_refuse(why, "%s is for programs that run the model alone: build them with pdc --infer", p->name);
-    if (!belongs(pd.stage, p) && p->purpose == SPILLED)
-      return pd_refuse(why, "%s is for programs whose model comes and goes: pdc --schedule spilled makes them",
-                       p->name);
     if (!belongs(pd.stage, p))
       return pd_refuse(why, "%s is for training: this program runs the model alone (pdc --infer)", p->name);
     if ((p->purpose == TRAINING || p->purpose == SEEDED) && !training) training = p;

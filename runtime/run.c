@@ -399,6 +399,7 @@ void pd_start(const struct pd_stage *stage, int argc, char **argv) {
   pd.seed = o->seed;
   pd.emulate = o->emulate;
   pd_sharp_enter();
+  if (o->spill && !stage->spilled) pd_note("--spill is not needed: all parts of rank %d are in memory", pd.rank);
   if (pd_device_start(why)) (stage->generation ? pd_generation_read : pd_data_start)(why);
   pd_agree(why);
   pd_transfers_start(why);

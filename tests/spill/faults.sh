@@ -32,9 +32,11 @@ says "cannot make a file in 'text': Not a directory" --spill text
 says "cannot make a file in '/proc': " --spill /proc
 says "checkpoint-background copies all of the state" --spill place --checkpoint there --checkpoint-background
 
-build whole -n 1 --schedule sequential --microbatch 2 -D width=64 "$top/tests/bits/tied.pdm"
-launch 1 whole --data text --steps 1 --spill place >out 2>&1 && complain "--spill is taken where nothing spills"
-grep -q "spill is for programs whose model comes and goes" out || complain "--spill where nothing spills: $(head -3 out)"
+# A model that fits in memory after all takes the place that it was built with, and needs none.
+build whole --schedule spilled --spill place --memory 1GiB --microbatch 2 -D width=64 "$top/tests/bits/tied.pdm"
+launch 1 whole --data text --steps 1 --spill place >out 2>&1 || complain "--spill where nothing spills: $(head -3 out)"
+$mpirun -n 1 whole/train --peak 1e9 --data text --steps 1 --spill nowhere >out 2>&1 || complain "--spill where nothing spills: $(head -3 out)"
+grep -q '^pd: note: --spill is not needed: all parts of rank 0 are in memory' out || complain "not that no place is needed: $(head -3 out)"
 
 # fault KIND TEXT OPTIONS...
 fault() {
