@@ -82,13 +82,27 @@ static void die_of(int number) {
   raise(number);
 }
 
-/* Open MPI's mpirun kills this rank soon after its SIGTERM: what is left of the time, else --grace. */
+/* Seconds between the SIGTERM and the SIGKILL of Open MPI's mpirun; 0: it did not start this rank. */
+static double mpirun_grace;
+
+static void find_mpirun_grace(void) {
+  static const char *const names[] = {"OMPI_MCA_odls_base_sigkill_timeout", "PRTE_MCA_odls_base_sigkill_timeout"};
+  mpirun_grace = getenv("OMPI_COMM_WORLD_RANK") ? 1 : 0; /* its default */
+  for (size_t i = 0; i < sizeof names / sizeof *names && mpirun_grace > 0; i++) {
+    const char *given = getenv(names[i]);
+    if (given && atof(given) > 0) mpirun_grace = atof(given);
+  }
+}
+
+/* How long a stop that mpirun asks for may take. */
+static double launcher_seconds(void) {
+  double seconds = mpirun_grace * 0.9;
+  return mpirun_grace > 0 && seconds < pd_options.grace ? seconds : pd_options.grace;
+}
+
 static double seconds_left(int number, const siginfo_t *info) {
-  const char *timeout = getenv("OMPI_MCA_odls_base_sigkill_timeout");
-  double seconds = timeout && atof(timeout) > 0 ? atof(timeout) : 1;
   bool launcher = number == SIGTERM && info->si_code <= 0 && info->si_pid == getppid();
-  if (!launcher || !getenv("OMPI_COMM_WORLD_RANK")) return pd_options.grace;
-  return seconds * 0.9 < pd_options.grace ? seconds * 0.9 : pd_options.grace;
+  return launcher ? launcher_seconds() : pd_options.grace;
 }
 
 static void start_timer(double seconds) {
@@ -131,6 +145,7 @@ static void handle(int number, void (*handler)(int, siginfo_t *, void *)) {
 
 void pd_signals_prepare(void) {
   struct sigevent event = {.sigev_notify = SIGEV_SIGNAL, .sigev_signo = SIGVTALRM};
+  find_mpirun_grace();
   signal(SIGXFSZ, SIG_IGN); /* a file too large is a write that fails */
   signal(SIGVTALRM, grace_is_over);
   if (timer_create(CLOCK_MONOTONIC, &event, &grace_timer)) pd_fail("cannot make a timer: %s", strerror(errno));
@@ -325,7 +340,27 @@ bool pd_goes_on(int64_t k) {
   return true;
 }
 
+/* Says once that a stop would be over before an update is, if the last two updates, with what is done between them, took
+ * so long: one alone may be the first, or have a validation behind it. */
+static void warn_of_long_updates(void) {
+  static double ended, before;
+  static bool said;
+  double now = pd_seconds(), seconds = ended > 0 ? now - ended : 0, shorter = seconds < before ? seconds : before;
+  ended = now;
+  before = seconds;
+  if (said || !pd_options.checkpoint || shorter <= launcher_seconds()) return;
+  said = true;
+  if (launcher_seconds() < pd_options.grace)
+    pd_warn("an update takes %.1f s, and mpirun kills ranks %g s after Ctrl-C or SIGTERM: no checkpoint would be "
+            "written; launch with 'mpirun --mca odls_base_sigkill_timeout %.0f', or stop with SIGUSR2 to mpirun",
+            shorter, mpirun_grace, 30 + 2 * shorter);
+  else
+    pd_warn("an update takes %.1f s, and a stop may take %g s: no checkpoint would be written; give --grace %.0f",
+            shorter, pd_options.grace, 30 + 2 * shorter);
+}
+
 bool pd_signals_at_update(int64_t t) {
+  warn_of_long_updates();
   pd_signals_poll(true);
   if (agreement.open && t + 1 >= agreement.update) await_settlement();
   bool asked = checkpoint_after && checkpoint_after == t + 1;

@@ -70,6 +70,23 @@ begin "$schedule" --checkpoint state
 kill -s TERM "$(ranks stage0)" "$(ranks stage1)" # to all at once, as a batch system does
 ends 75 "^pd: rank 0 (stage 0): SIGTERM: stopped after update [0-9]* of" "SIGTERM to all ranks"
 
+# Updates that take longer than mpirun, or --grace, leaves them are reported, once, where a checkpoint would be lost. (The
+# ranks alone hear of mpirun's time here.)
+# warns PATTERN OPTIONS...: six updates bring this warning alone ("": none).
+warns() {
+  pattern=$1
+  shift
+  $brief -n 2 "$schedule/train" --quiet --peak 1e9 --data train.txt --steps 6 --seed 5 "$@" 2>err || complain "long updates: $(cat err)"
+  [ "$(grep -c "^pd: warning: an update takes [0-9.]* s, and ${pattern:-no}" err)" = $((${#pattern} > 0)) ] &&
+    [ "$(grep -c 'an update takes' err)" = $((${#pattern} > 0)) ] || complain "long updates, $*: not '$pattern': $(cat err)"
+}
+brief=$mpirun
+warns "" --checkpoint unhurried
+warns "a stop may take 1e-05 s: no checkpoint would be written; give --grace 30" --checkpoint hurried --grace 0.00001
+brief="$mpirun -x OMPI_MCA_odls_base_sigkill_timeout=0.0001"
+warns "mpirun kills ranks 0.0001 s after Ctrl-C or SIGTERM" --checkpoint brief
+warns ""
+
 # A rank that is frozen: the others do not reach the end of the update.
 begin "$schedule" --checkpoint frozen --grace 1
 kill -s STOP "$(ranks stage1)"
