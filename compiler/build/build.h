@@ -179,6 +179,11 @@ bool can_compile(const Options *o, const Toolchain *t); /* may compile the runti
 void add_c_object(Strings *command, const Mpi *mpi, const char *source, const char *object);
 extern const Toolchain c_toolchain, cuda_toolchain;
 
+/* What keeps an overrun of memory from running other code; no bit depends on either (docs/architecture.md, "Hardening"). The
+ * second is the linker's. */
+#define STACK_PROTECTOR "-fstack-protector-strong"
+#define READ_ONLY_TABLES "-z,relro,-z,now"
+
 /* ---- MPI (mpi.c) ----------------------------------------------------------------------------- */
 
 /* What --mpicc's wrapper or the one that pdc was built with says; one without wrapper for programs of one rank. NULL

@@ -5,12 +5,14 @@
 
 /* The flags that make bits; nobody may change them. */
 static const char *const flags[] = {
-    "-std=gnu11", "-O3", "-march=native", "-ffp-contract=off", "-fno-math-errno", "-fopenmp", "-Wall", "-Wextra",
+    "-std=gnu11", "-O3",   "-march=native", "-ffp-contract=off", "-fno-math-errno",
+    "-fopenmp",   "-Wall", "-Wextra",       STACK_PROTECTOR,
 };
 
 /* The runtime's, as CMakeLists.txt has them. */
 static const char *const object_flags[] = {
-    "-std=gnu11", "-O3", "-DNDEBUG", "-fno-strict-aliasing", "-ffp-contract=off", "-fno-math-errno",
+    "-std=gnu11",      "-O3",           "-DNDEBUG", "-fno-strict-aliasing", "-ffp-contract=off",
+    "-fno-math-errno", STACK_PROTECTOR,
 };
 
 /* Debuggers find the source where it stands in the end, not where it was compiled. */
@@ -38,6 +40,7 @@ static bool add_command(Strings *c, const Options *o, const char *source, const 
   push(c, source);
   push(c, "-o");
   push(c, program);
+  push(c, "-Wl," READ_ONLY_TABLES);
   push(c, "-Wl,-u,pd_openmp_ignored"); /* runtime/openmp.c, which nobody calls */
   push(c, library);
   push(c, "-lomp");

@@ -5,7 +5,9 @@
 #include <string.h>
 #include <unistd.h>
 
-static const char *const flags[] = {"-ccbin", PDC_CUDA_HOST_COMPILER, "-std=c++20", "-O3", "-fmad=false"};
+static const char *const flags[] = {
+    "-ccbin", PDC_CUDA_HOST_COMPILER, "-std=c++20", "-O3", "-fmad=false", "-Xcompiler", STACK_PROTECTOR,
+};
 
 static bool is_program(const char *path) { return access(path, X_OK) == 0; }
 
@@ -73,6 +75,8 @@ static bool add_command(Strings *c, const Options *o, const char *source, const 
   push(c, source);
   push(c, "-o");
   push(c, program);
+  push(c, "-Xlinker");
+  push(c, READ_ONLY_TABLES);
   push(c, library);
   add_linked(c, &cuda);
   push(c, "-lcjson");

@@ -29,6 +29,14 @@ grep -q "similar name: 'layer_norm'" said || complain "explain: $(cat said)"
 "$installed" plan -n 4 --cluster dgx_a100 --target cuda "$top/models/gpt_mini.pdm" >plan.out 2>&1 ||
   complain "no clusters: $(cat plan.out)"
 
+# Tables of addresses are read-only once a program runs, and stacks are guarded (docs/architecture.md, "Hardening").
+for program in "$installed" moved/stage0; do
+  readelf -d "$program" | grep -q BIND_NOW && readelf -l "$program" | grep -q GNU_RELRO || complain "$program: tables stay writable"
+done
+nm -u moved/stage0 | grep -q __stack_chk_fail || complain "moved/stage0: stacks are not guarded"
+readelf -sW "$build/pdc" | grep -q __asan_init || nm -u "$build/pdc" | grep -q '__.*printf_chk' ||
+  complain "pdc: calls are not checked (_FORTIFY_SOURCE)"
+
 # Where the runtime cannot be kept, what to do is said.
 touch file
 XDG_CACHE_HOME=$work/file "$installed" -o nowhere "$top/models/mlp.pdm" >said 2>&1 && complain "a file for a cache"

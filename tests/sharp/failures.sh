@@ -47,8 +47,8 @@ says "--log 'log' is one place for 'tied' and '$wild'"
 launch_three --steps 9 --for nobody --seed 2 && complain "--for nobody"
 says "no model has this name"
 
-# One diverges: its launch has failed, and the others are what they are alone.
-launch_three --steps 9 --save '{model}.weights' && complain "a model that diverges is not noticed"
+# One diverges: its launch has failed, and the others are what they are alone. A place to spill to is taken, and not needed.
+launch_three --steps 9 --spill nowhere --save '{model}.weights' && complain "a model that diverges is not noticed"
 says "$wild: pd: rank 0 (stage 0): step .* is not finite"
 says "model '$wild' has failed; the others go on"
 says "$wild .*, failed"
