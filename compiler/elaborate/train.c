@@ -324,8 +324,8 @@ static void set_delay_correction(Elaborator *e, const Frame *f, const Ast *a) {
   const char *refused = strcmp(name, "none") != 0 ? refuse_correction(t) : NULL;
   if (refused)
     help(error_at(a->span, "PD0416", "'delay_correction': %s", refused), "leave it out, or train with 'adamw'");
-  if (given)
-    t->correction_span = a->span;
+  t->correction_given = given;
+  t->correction_span = a->span;
 }
 
 static void set_pipeline(Elaborator *e, const Ast *a) {
@@ -435,8 +435,7 @@ void train_settings(Elaborator *e) {
   e->g->train = (Train){.batch = 8,
                         .pipeline = intern("flush"),
                         .span = train ? train->span : e->model->span,
-                        .pipeline_span = NO_SPAN,
-                        .correction_span = NO_SPAN};
+                        .pipeline_span = NO_SPAN};
   e->g->train.pipeline_span = e->g->train.span;
   optimizer_set(&e->g->train, &optimizer_adamw);
   lr_schedule_set(&e->g->train, &lr_schedule_constant);

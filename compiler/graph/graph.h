@@ -168,10 +168,11 @@ typedef struct Train {
   double lr_number[MAX_LR_ARGUMENTS]; /* its arguments in order */
   double clip_norm;                   /* 0: no clipping */
   DelayCorrection correction;
-  Span correction_span; /* of one that is asked for by numbers; else NO_SPAN */
-  Name pipeline;        /* "2bw", "flush", ... */
-  bool vertical_sync;   /* of pipedream */
-  int64_t chunks;       /* of interleaved: parts of the model a rank holds; 0: not given */
+  bool correction_given; /* by numbers, at: */
+  Span correction_span;
+  Name pipeline;      /* "2bw", "flush", ... */
+  bool vertical_sync; /* of pipedream */
+  int64_t chunks;     /* of interleaved: parts of the model a rank holds; 0: not given */
   Span span, pipeline_span;
 } Train;
 

@@ -178,7 +178,7 @@ static void tell_no_replicas(const Planner *r, const Plan *plan) {
 /* Warns of a correction that is asked for by numbers where no gradient is late. */
 static void tell_no_delay(const Planner *r, const Plan *plan) {
   const Train *t = &r->g->train;
-  if (t->correction_span.file == NO_SPAN.file || r->g->inference || !r->traits.drains)
+  if (!t->correction_given || r->g->inference || !r->traits.drains)
     return;
   help(warning_at(t->correction_span, "PD0417", "'delay_correction' has no effect: under '%s' no gradient is late",
                   plan->pipeline.schedule),
