@@ -15,11 +15,13 @@ typedef struct State {
   int end, next; /* the place where the first of them ends, the state there */
 } State;
 
-/* None is beaten by another; the earliest to have updated first. */
+/* No state beats another; the one that has updated first stands first. However many there are, all are kept: a stage before
+ * them may need any. */
 typedef struct States {
   int n;
-  State state[4];
+  const State *state;
 } States;
+typedef Vec(State) OpenStates; /* of one stage and place, while they are found */
 
 typedef struct Search {
   const Costs *c;
@@ -231,21 +233,19 @@ static bool no_worse(const State *a, const State *b) {
   return a->squares <= b->squares;
 }
 
-static void keep(States *known, State new) {
-  enum { MOST = sizeof known->state / sizeof *known->state };
+static void keep(OpenStates *known, State new) {
   int n = 0, at;
   for (int i = 0; i < known->n; i++)
-    if (no_worse(&known->state[i], &new))
+    if (no_worse(&known->at[i], &new))
       return;
   for (int i = 0; i < known->n; i++)
-    if (!no_worse(&new, &known->state[i]))
-      known->state[n++] = known->state[i];
-  for (at = n; at > 0 && known->state[at - 1].at.late > new.at.late; at--)
-    if (at < MOST)
-      known->state[at] = known->state[at - 1];
-  if (at < MOST)
-    known->state[at] = new;
-  known->n = n < MOST ? n + 1 : MOST;
+    if (!no_worse(&new, &known->at[i]))
+      known->at[n++] = known->at[i];
+  known->n = n;
+  push(known, new);
+  for (at = n; at > 0 && known->at[at - 1].at.late > new.at.late; at--)
+    known->at[at] = known->at[at - 1];
+  known->at[at] = new;
 }
 
 /* Of a pipeline that never drains all that matters here is the value. */
@@ -273,16 +273,16 @@ static bool falls_short(const Search *s, const State *bar, const States *behind,
 /* Adds stage k from place i to j before the states at j, where none takes longer than `most`; something else comes up to
  * `bar`. False: nothing that ends later is better. again: it has to recompute, and what ends later, too. */
 static bool try_stage(const Search *s, int k, int i, int j, const States *behind, double most, const State *bar,
-                      bool *again, States *known) {
+                      bool *again, OpenStates *known) {
   int first = s->place[i], end = s->place[j];
   StageShare t;
   /* A state that is early only after a known one is late is beaten by it; what is put aside may be done later. */
-  double late = known->n > 0 ? fmin(bar->at.late, known->state[0].at.late) : bar->at.late;
+  double late = known->n > 0 ? fmin(bar->at.late, known->at[0].at.late) : bar->at.late;
   double least = least_seconds(s, k, first, end, *again);
   if (least > (s->at[k].deferred ? most : late))
     return false;
-  if (behind->n == 0 || behind->state[0].at.early > late || falls_short(s, bar, behind, least) ||
-      (known->n > 0 && falls_behind(s, known->state, behind, least)))
+  if (behind->n == 0 || behind->state[behind->n - 1].at.early > late || falls_short(s, bar, behind, least) ||
+      (known->n > 0 && falls_behind(s, known->at, behind, least)))
     return true;
   Fit how = fit(s, k, first, end, most, late, again, &t);
   if (how != FITS)
@@ -308,24 +308,27 @@ static State first_bar(const Search *s, int k, int i, double most) {
   return bar.at.late < most ? bar : none;
 }
 
-static void find_states(const Search *s, int k, int i, double most) {
-  static const States none = {.n = 1};
-  States *known = states_from(s, k, i);
+/* room: for the states, of no other use. */
+static void find_states(const Search *s, int k, int i, double most, OpenStates *room) {
+  static const State nothing;
+  static const States none = {1, &nothing};
   State bar = first_bar(s, k, i, most);
   bool again = !s->at[k].recompute_off;
-  *known = (States){0};
+  room->n = 0;
   for (int j = s->from[k + 1] > i ? s->from[k + 1] : i + 1; j <= s->to[k + 1]; j++)
-    if (!try_stage(s, k, i, j, k == s->stages - 1 ? &none : states_from(s, k + 1, j), most, &bar, &again, known))
+    if (!try_stage(s, k, i, j, k == s->stages - 1 ? &none : states_from(s, k + 1, j), most, &bar, &again, room))
       break;
+  *states_from(s, k, i) = (States){room->n, alloc_copy(room->at, (size_t)room->n * sizeof *room->at)};
 }
 
 /* The least possible value, if it is at most `most`; of those the one whose stages' times have the least sum of squares,
  * where the stages from each on take as little as they can. INFINITY when nothing fits. */
 static double least_value(Search *s, double most) {
+  OpenStates room = {0};
   make_tables(s, true);
   for (int k = s->stages - 1; k >= 0; k--)
     for (int i = s->from[k]; i <= s->to[k]; i++)
-      find_states(s, k, i, most);
+      find_states(s, k, i, most, &room);
   const States *all = states_from(s, 0, 0);
   for (int k = 0, at = 0, n = 0; k < s->stages && all->n > 0; k++) {
     const State *best = &states_from(s, k, at)->state[n];

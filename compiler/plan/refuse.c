@@ -108,6 +108,7 @@ static void find_advice(const Planner *r, Diagnostic *d) {
 }
 
 void tell_nothing_fits(const Planner *r, const Plan *best) {
+  ensure(best); /* without a limit every form has a partition, and its smallest plan is laid out */
   int64_t memory = 0;
   bool exact = false;
   const Refusal say = r->request->refusal;

@@ -90,9 +90,8 @@ static Wiring some_wiring(bool in, bool out) {
                   .reduce_latency = (double)below(3)};
 }
 
-static Case random_case(void) {
-  Case k = {.stages = 1 + (int)below(MAX_DEPTH)};
-  int n = k.stages + (int)below(MAX_PIECES - MAX_DEPTH + 1);
+static Case random_case_of(int stages, int n) {
+  Case k = {.stages = stages};
   uint64_t spread = below(3) ? 64 : 4; /* few different values: many ties */
   Costs *c = &k.costs;
   c->n = n;
@@ -135,6 +134,11 @@ static Case random_case(void) {
   }
   k.limit = below(4) ? 100 + (int64_t)below(600) : INT64_MAX;
   return k;
+}
+
+static Case random_case(void) {
+  const int stages = 1 + (int)below(MAX_DEPTH);
+  return random_case_of(stages, stages + (int)below(MAX_PIECES - MAX_DEPTH + 1));
 }
 
 /* ---- a stage, straight from the definition ---------------------------------------------------------- */
@@ -356,6 +360,39 @@ static void fastest_is_the_best_of_all(void **unused) {
     }
   }
   assert_true(fitting > CASES / 4 && refused > CASES / 20 && recomputing > CASES / 20);
+}
+
+/* Many pieces of a pipeline that drains: many ways to run the stages behind one are each the best before some stage. */
+static void fastest_keeps_every_state(void **unused) {
+  (void)unused;
+  enum { STAGES = 5, PIECES = 18, WIDE_CASES = 400 };
+  int draining = 0;
+  for (int i = 0; i < WIDE_CASES; i++) {
+    Case k = random_case_of(STAGES, PIECES);
+    Partition part;
+    if (k.costs.fill <= 0)
+      continue;
+    const Best best = best_of_all(&k);
+    Spans spans = spans_make(&k.costs);
+    assert_int_equal(partition_fastest(&spans, k.copies, STAGES, k.limit, INFINITY, &part), isfinite(best.value));
+    assert_true(!isfinite(best.value) || close_to(part.value, best.value));
+    draining++;
+  }
+  assert_true(draining > WIDE_CASES / 4);
+}
+
+/* Of many pieces a search at some of the cuts bounds the search at all of them, which finds at least the same. */
+static void fastest_of_many_pieces_is_found(void **unused) {
+  (void)unused;
+  enum { STAGES = 5, PIECES = 600, MANY_CASES = 24 };
+  for (int i = 0; i < MANY_CASES; i++) {
+    Case k = random_case_of(STAGES, PIECES);
+    Partition part;
+    Spans spans = spans_make(&k.costs);
+    assert_true(partition_fastest(&spans, k.copies, STAGES, INT64_MAX, INFINITY, &part));
+    k.limit = INT64_MAX;
+    check_partition(&k, &part);
+  }
 }
 
 static void smallest_is_the_least_of_all(void **unused) {
@@ -627,6 +664,8 @@ static void exchanges_end_with_the_last_bucket(void **state) {
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(fastest_is_the_best_of_all),
+      cmocka_unit_test(fastest_keeps_every_state),
+      cmocka_unit_test(fastest_of_many_pieces_is_found),
       cmocka_unit_test(smallest_is_the_least_of_all),
       cmocka_unit_test(pinned_keeps_the_cuts),
       cmocka_unit_test(equals_are_even),
