@@ -81,13 +81,16 @@ static const uint8_t *kinds_of_devices(const Cluster *c, const Kinds *k) {
   return kind;
 }
 
-/* What --memory says, or what the device holds, less what the process needs beside its arena. */
+/* What --memory says, or what the device holds, or a share of the machine that so many ranks have; less what the process
+ * needs beside its arena. */
+static int64_t arena_of(const Graph *g, const PlanRequest *q, const DeviceKind *kind, int ranks) {
+  const Device *target = backend_of(&q->target)->device;
+  int64_t bytes = q->memory ? q->memory : kind->memory ? kind->memory : target->memory(ranks * shards_of(g));
+  return bytes - target->process;
+}
+
 static int64_t memory_of(const Planner *r, const DeviceKind *kind) {
-  const PlanRequest *q = r->request;
-  int64_t bytes = q->memory      ? q->memory
-                  : kind->memory ? kind->memory
-                                 : backend_of(&q->target)->device->memory(r->ranks * shards_of(r->g));
-  return bytes - r->process;
+  return arena_of(r->g, r->request, kind, r->ranks);
 }
 
 static void set_link(Rates *rates, const Link *link) {
@@ -152,4 +155,24 @@ bool choose_devices(Planner *r) {
   else
     take_machine(r);
   return check_alike(r) && check_update(r) && check_precision(r);
+}
+
+/* ---- of a plan ------------------------------------------------------------------------------------- */
+
+int plan_device(const PlanRequest *q, const Plan *plan, int stage, int replica) {
+  if (q->cluster) {
+    const Topology t = topology_of(q->cluster, plan_ranks_asked(q, plan), 0, 0);
+    const Stand stand = stand_of(&plan->pipeline, &plan->placement, stage);
+    return device_of(&t, &plan->placement, &stand, replica, pipeline_ranks(&plan->pipeline));
+  }
+  for (int i = 0; i < stage; i++)
+    replica += plan->pipeline.replicas[i];
+  return replica;
+}
+
+int64_t plan_device_memory(const Graph *g, const PlanRequest *q, const Plan *plan, int device) {
+  bool assumed;
+  const DeviceKind *kind =
+      q->cluster ? cluster_kind(q->cluster, device) : backend_of(&q->target)->device->kind(q->arch, &assumed);
+  return arena_of(g, q, kind, plan_ranks_asked(q, plan));
 }

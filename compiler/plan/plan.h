@@ -146,6 +146,13 @@ bool tensor_degrees(const PlanRequest *q, TensorDegrees *degrees);
 int tensor_choose(const TensorDegrees *degrees);
 void tensor_compare(const TensorDegrees *degrees, FILE *out);
 
+/* ---- request.c, devices.c: where a plan's ranks are. Under --tensor a rank is a shard group, and a device is its devices. */
+int plan_ranks_asked(const PlanRequest *q, const Plan *plan); /* some may not be used */
+/* The device of a stage's replica: as the placement lays them out; without a cluster in order, stage 0's replicas first. */
+int plan_device(const PlanRequest *q, const Plan *plan, int stage, int replica);
+/* Bytes that the arena of each of its ranks may take. */
+int64_t plan_device_memory(const Graph *g, const PlanRequest *q, const Plan *plan, int device);
+
 /* Chooses, or takes request->plan and prices it anew; NULL after diagnostics. runners_up gets up to `n`
  * other plans, best first; those that were not found stay NULL. */
 Plan *plan_make(const Graph *g, const Pieces *p, const PlanRequest *request, Plan **runners_up, int n);

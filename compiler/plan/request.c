@@ -76,6 +76,11 @@ static int workers_of(const PlanRequest *q) {
   return cluster_devices(q->cluster);
 }
 
+int plan_ranks_asked(const PlanRequest *q, const Plan *plan) {
+  const int used = pipeline_ranks(&plan->pipeline), asked = workers_of(q);
+  return asked > used && !q->plan ? asked : used;
+}
+
 int64_t inference_batch(int64_t batch, const PlanRequest *q) {
   const int64_t most = (int64_t)1 << 40; /* what asks for more is refused for another reason */
   Ints replicas = {0};

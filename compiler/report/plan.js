@@ -2,6 +2,8 @@
 const ranks = stages.length ? Array.from({length: positions}, (_, i) => replicasOf(stages[firstPart(i)])) : [];
 const nRanks = ranks.reduce((a, b) => a + b, 0), nStages = ranks.length;
 const ms = (seconds) => (isNumber(seconds) ? (seconds * 1e3).toFixed(2) : "–");
+// Ranks of a shard group, which share the layers of one rank of the pipeline.
+const shards = plan.tensor > 1 ? plan.tensor : 1;
 const perSample = run.tokens_per_sample > 0 ? run.tokens_per_sample : 1;
 const unit = generates || run.tokens_per_sample > 0 ? "tokens" : "samples";
 
@@ -30,7 +32,8 @@ function planFigures() {
   addFigure(`${ms(seconds)} ms`, `${what}, predicted`);
   addFigure(figure(throughput(generates ? plan.microbatch : plan.batch, seconds)), `${unit} a second, predicted`);
   if (!generates) addFigure(percent(run.waiting), "of the ranks' time spent waiting");
-  addFigure(figure(nRanks), run.asked > nRanks ? `ranks used, of ${figure(run.asked)}` : "ranks");
+  const used = run.asked > nRanks * shards ? `ranks used, of ${figure(run.asked)}` : "ranks";
+  addFigure(figure(nRanks * shards), shards > 1 ? `${used}, ${shards} share each layer` : used);
   addFigure(bytes(Math.max(...stages.map((s) => s.peak_bytes))), "memory of the fullest rank");
   if (generates) addFigure(bytes(plan.cache_bytes_a_token), "of keys and values a token");
 }
@@ -130,6 +133,7 @@ function clusterHint() {
   }
   const named = list(kinds).filter((k) => k.name);
   if (named.length) words.push(`Devices: ${named.map((k) => k.name).join(", ")}.`);
+  if (shards > 1) words.push(`Each device stands for the ${shards} of a shard group, each rank for the group's ranks.`);
   words.push("A device shows its rank and, after S, its stage; a device without a rank has a dash.");
   return words.join(" ");
 }

@@ -92,7 +92,6 @@ bool page_write(const char *path, const char *page);
 void add_sweeps(const PlanPage *page, Text *out);
 
 /* ---- placement.c */
-int ranks_asked(const PlanPage *page); /* some may not be used */
 /* Adds the devices, which rank is on which of them, and by rank the bytes that it may take. */
 void add_placement(const PlanPage *page, Text *out);
 

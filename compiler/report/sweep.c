@@ -28,10 +28,13 @@ static double seconds_of(const Graph *g, const Plan *plan) {
   return seconds;
 }
 
+/* On the page all ranks count, those of a shard group each. */
+static int each_rank(const PlanPage *page, int ranks) { return ranks * (page->g->shards ? page->g->shards : 1); }
+
 static void add_planned(const PlanPage *page, const Plan *plan, Text *out) {
   const Pipeline *l = &plan->pipeline;
-  text_add(out, ",\"used\":%d,\"stages\":%d,\"microbatch\":%lld,\"seconds\":", pipeline_ranks(l), l->n_stages,
-           (long long)l->microbatch);
+  text_add(out, ",\"used\":%d,\"stages\":%d,\"microbatch\":%lld,\"seconds\":", each_rank(page, pipeline_ranks(l)),
+           l->n_stages, (long long)l->microbatch);
   json_double(out, seconds_of(page->g, plan));
   text_add(out, ",\"replicas\":[");
   for (int i = 0; i < l->n_stages; i++)
@@ -54,7 +57,7 @@ static void add_point(const PlanPage *page, int ranks, int64_t batch, bool chose
     plan = plan_make(&other, page->p, &q, NULL, 0);
     why = diagnostics_forget(mark);
   }
-  text_add(out, "{\"ranks\":%d,\"batch\":%lld", ranks, (long long)batch);
+  text_add(out, "{\"ranks\":%d,\"batch\":%lld", each_rank(page, ranks), (long long)batch);
   if (plan) {
     add_planned(page, plan, out);
   } else {
@@ -88,7 +91,8 @@ static Ints swept_ranks(const PlanPage *page, int asked) {
 
 static void add_by_ranks(const PlanPage *page, int asked, Text *out) {
   const Ints ranks = swept_ranks(page, asked);
-  text_add(out, ",\n\"asked\":%d,\"processors\":%ld,\"by_ranks\":[", asked, sysconf(_SC_NPROCESSORS_ONLN));
+  text_add(out, ",\n\"asked\":%d,\"processors\":%ld,\"by_ranks\":[", each_rank(page, asked),
+           sysconf(_SC_NPROCESSORS_ONLN));
   for (int i = 0; i < ranks.n; i++) {
     text_add(out, i ? ",\n" : "");
     add_point(page, ranks.at[i], page->g->train.batch, ranks.at[i] == asked, out);
@@ -112,7 +116,7 @@ static void add_by_batch(const PlanPage *page, int asked, Text *out) {
 }
 
 void add_sweeps(const PlanPage *page, Text *out) {
-  int asked = ranks_asked(page);
+  int asked = plan_ranks_asked(page->request, page->plan);
   add_by_ranks(page, asked, out);
   if (!page->g->generation.context)
     add_by_batch(page, asked, out);

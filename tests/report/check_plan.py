@@ -79,11 +79,14 @@ else:
 
 # ---- plans for other numbers of ranks and for other batches are those that pdc makes for them
 asked = data["asked"]
-most = max(asked, 16)
-assert [p["ranks"] for p in data["by_ranks"]] == sorted({asked, most, *(2 ** k for k in range(13) if 2 ** k <= most)})
+shards = plan.get("tensor", 1)  # ranks that share the layers of one rank of the pipeline
+groups = asked // shards
+most = max(groups, 16)
+assert [p["ranks"] for p in data["by_ranks"]] == \
+    [shards * n for n in sorted({groups, most, *(2 ** k for k in range(13) if 2 ** k <= most)})]
 schedule = () if not trains else ("--schedule", plan["schedule"])
 chosen = [p for p in data["by_ranks"] + data.get("by_batch", []) if p.get("chosen")]
-assert len(chosen) == (1 if generates else 2) and all(p["used"] == ranks for p in chosen), chosen
+assert len(chosen) == (1 if generates else 2) and all(p["used"] == ranks * shards for p in chosen), chosen
 
 
 def check(point, *more):
@@ -92,7 +95,7 @@ def check(point, *more):
         assert printed.returncode == 1 and point["why"] in printed.stderr.decode(), (point, printed.stderr)
     else:
         assert f"{point['seconds'] * 1e3:.2f}" == predicted_ms(printed), (point, printed.stdout)
-        assert sum(point["replicas"]) == point["used"] <= point["ranks"], point
+        assert shards * sum(point["replicas"]) == point["used"] <= point["ranks"], point
 
 
 if "--plan" not in options:

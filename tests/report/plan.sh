@@ -24,6 +24,15 @@ page usual -n 4 "$models/mlp.pdm"
   page generating -n 2 --generate -D n_layer=2 -D n_head=2 -D n_embd=16 -D n_ctx=16 "$models/gpt_mini.pdm"
   "$pdc" plan --emit plan --split after\ fc "$models/mlp.pdm" >two.json
 }
+# A shard group's ranks have as much of the machine's memory as the stages of a pipeline on as many ranks.
+page sharing -n 4 --tensor 2 -D n_layer=1 -D n_ctx=32 "$models/gpt_mini.pdm"
+"$pdc" plan --report -o apart.html -n 4 --stages 4 "$models/mlp.pdm" >said 2>&1 || complain "apart: $(cat said)"
+python3 - <<'P' || complain "the memory of shard groups"
+import json
+def limits(name):
+    return set(json.loads(open(name).read().split('id="data">')[1].split("</script>")[0])["limits"])
+assert limits("sharing.html") == limits("apart.html"), (limits("sharing.html"), limits("apart.html"))
+P
 page taken --plan two.json "$models/mlp.pdm"
 
 # Many ranks: the timeline has a row a stage; what takes long is left out, and told of.
