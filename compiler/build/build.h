@@ -38,7 +38,8 @@ typedef Vec(const char *) Strings;
 
 typedef struct Model { /* one of several */
   const char *input;
-  Strings define; /* those behind it; before the first model they are for all */
+  const char *name; /* --name behind it; NULL: made of its file and its definitions */
+  Strings define;   /* those behind it; before the first model they are for all */
 } Model;
 
 typedef struct Options {
@@ -58,7 +59,8 @@ typedef struct Options {
   PlanRequest plan;
   LayersRequest layers;
   Strings define, include;
-  bool sharp; /* --sharp: one launch for all of: */
+  const char *name; /* --name that no model stands before: a mistake */
+  bool sharp;       /* --sharp: one launch for all of: */
   Vec(Model) models;
   EmitWhat emit;
   const char *dump; /* -d: letters of passes */

@@ -17,10 +17,13 @@ static const Option options[] = {
      "output directory (default NAME.build, .infer, .generate); profile, report, plan --report: the file"},
     {"-n", "N", LEVELS, AT(plan.workers), NULL,
      "workers (ranks) to use; of a profile of layers also 4x2: by level"},
-    {"-D", "name=value", LIST, AT(define), NULL, "override a model attribute or train setting"},
+    {"-D", "name=value", LIST, AT(define), NULL,
+     "override an attribute of the model, a setting of its training or an argument of its optimizer"},
     {"-I", "DIR", LIST, AT(include), NULL, "where `use` looks"},
     {"--sharp", NULL, FLAG, AT(sharp), NULL,
      "several models, each with the -D behind it, in one launch whose -n N ranks take the next part of any"},
+    {"--name", "NAME", TEXT, AT(name), NULL,
+     "--sharp: name of the model before it (default: its file's name and its own -D)"},
     {"--infer", NULL, FLAG, AT(infer), NULL,
      "programs that run the model and do not train it: forward passes alone"},
     {"--generate", NULL, FLAG, AT(generate), NULL, "programs that continue texts or other sequences of tokens"},
@@ -506,6 +509,11 @@ static void check_models(Options *o) {
     usage("--sharp builds, and does nothing else");
   if (o->sharp && (o->emit != EMIT_NOTHING || o->stop_after || o->syntax_only || o->dry_run || o->dependencies))
     usage("--sharp builds all of several models: leave --emit, --stop-after, -fsyntax-only, -MD and -### out");
+  if (o->name)
+    usage("--name %s stands before the first model: it is for the model before it", o->name);
+  for (int i = 0; i < o->models.n && !o->sharp; i++)
+    if (o->models.at[i].name)
+      usage("--name is for '--sharp', where models have names");
   if (o->sharp || !o->models.n)
     return;
   if (o->models.n > 1 && o->command != COMMAND_FORMAT)
@@ -546,8 +554,11 @@ void options_read(Options *o, int argc, char **argv) {
         usage("%s needs an argument: %s", option->name, cli_argument(option));
       value = argv[++i];
     }
-    if (option->at == AT(define) && o->models.n)
-      push(&o->models.at[o->models.n - 1].define, value);
+    Model *model = o->models.n ? &o->models.at[o->models.n - 1] : NULL;
+    if (option->at == AT(define) && model)
+      push(&model->define, value);
+    else if (option->at == AT(name) && model)
+      model->name = value;
     else
       set_option(o, option, value);
     given[option - options] = true;

@@ -3,6 +3,7 @@
 #include "build/build.h"
 
 #include <errno.h>
+#include <limits.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -11,6 +12,7 @@
 #include <unistd.h>
 
 #include "plan/device.h"
+#include "plan/json.h"
 #include "sharp.h"
 
 /* ---- what cannot be combined ------------------------------------------------------------------- */
@@ -58,17 +60,57 @@ static const char *plain(const char *text) {
   return *name == '.' || *name == '-' ? format("_%s", name) : name;
 }
 
-/* "gpt", or with what is the model's own "gpt-lr=1e-3"; of equals the second is "gpt-2". */
-static const char *name_of(const Options *o, int model, const Strings *before) {
-  const Model *m = &o->models.at[model];
-  const char *name = base_name(m->input);
+/* Without the owner: "lr=1e-3" of "optimizer.lr=1e-3". */
+static const char *without_owner(const char *define) {
+  const size_t owner = strcspn(define, ".=");
+  return define[owner] == '.' ? define + owner + 1 : define;
+}
+
+static bool is_given(const Options *o, const char *name) {
+  for (int i = 0; i < o->models.n; i++)
+    if (o->models.at[i].name && !strcmp(o->models.at[i].name, name))
+      return true;
+  return false;
+}
+
+/* "gpt", or with the model's own definitions "gpt-lr=1e-3", if that is short; of equals the second is "gpt-2". */
+static const char *made_name(const Options *o, const Model *m, const Strings *before) {
+  enum { LONGEST = 40 };
+  const char *name = plain(base_name(m->input)), *longer = name;
   for (int i = 0; i < m->define.n; i++)
-    name = format("%s-%s", name, m->define.at[i]);
-  name = plain(name);
+    longer = format("%s-%s", longer, without_owner(m->define.at[i]));
+  longer = plain(longer);
+  if (strlen(longer) <= LONGEST)
+    name = longer;
   const char *free_name = name;
-  for (int n = 2; made_has(before, free_name); n++)
+  for (int n = 2; made_has(before, free_name) || is_given(o, free_name); n++)
     free_name = format("%s-%d", name, n);
   return free_name;
+}
+
+/* --name becomes a folder. */
+static bool check_name(const char *name, const Strings *before) {
+  const char *what = !*name                      ? "is empty"
+                     : strlen(name) > NAME_MAX   ? "is longer than a file's name may be"
+                     : strcmp(plain(name), name) ? "is no name of a folder"
+                     : made_has(before, name)    ? "is the name of another model, too"
+                                                 : NULL;
+  if (!what)
+    return true;
+  help(error_at(NO_SPAN, "PD0721", "--name '%s' %s", name, what),
+       "letters, digits and '-', '_', '.', '=', '+', different for each model, with a letter or digit first");
+  return false;
+}
+
+/* By model; false after a diagnostic. */
+static bool name_models(const Options *o, Strings *names) {
+  for (int i = 0; i < o->models.n; i++) {
+    const Model *m = &o->models.at[i];
+    if (m->name && !check_name(m->name, names))
+      return false;
+    push(names, m->name ? m->name : made_name(o, m, names));
+  }
+  return true;
 }
 
 /* ---- models ------------------------------------------------------------------------------------ */
@@ -198,14 +240,26 @@ static char *program_text(const Options *o, const Strings *names, const ModelBui
   return t.at;
 }
 
+static void add_model(const Options *o, int model, const char *name, const ModelBuilt *built, Text *t) {
+  const Strings *define = &o->models.at[model].define;
+  text_add(t,
+           "      {\"name\": \"%s\", \"update_seconds\": %.6g, \"parts\": %d, \"peak_bytes\": %lld, \"define\": [",
+           name, built->seconds, built->parts, (long long)built->bytes);
+  for (int i = 0; i < define->n; i++) {
+    text_add(t, i ? ", " : "");
+    json_string(t, define->at[i]);
+  }
+  text_add(t, "]}");
+}
+
 /* Predicted times and planned memory of the models, whose own plans are in their folders. */
 static char *plan_text(const Options *o, const Strings *names, const ModelBuilt *built) {
   Text t = {0};
   text_add(&t, "{\n  \"sharp\": {\n    \"ranks\": %d,\n    \"models\": [\n", o->plan.workers);
-  for (int i = 0; i < names->n; i++)
-    text_add(&t, "      {\"name\": \"%s\", \"update_seconds\": %.6g, \"parts\": %d, \"peak_bytes\": %lld}%s\n",
-             names->at[i], built[i].seconds, built[i].parts, (long long)built[i].bytes,
-             i + 1 < names->n ? "," : "");
+  for (int i = 0; i < names->n; i++) {
+    add_model(o, i, names->at[i], &built[i], &t);
+    text_add(&t, i + 1 < names->n ? ",\n" : "\n");
+  }
   text_add(&t, "    ]\n  }\n}\n");
   return t.at;
 }
@@ -233,7 +287,7 @@ static bool write_ranks(const Options *o, const Strings *names, const ModelBuilt
 bool sharp_build(const Options *given, BuildModel *build) {
   Options o = *given;
   Strings names = {0};
-  if (!can_build(&o))
+  if (!can_build(&o) || !name_models(&o, &names))
     return false;
   if (!o.output)
     o.output = "sharp.build";
@@ -244,10 +298,8 @@ bool sharp_build(const Options *given, BuildModel *build) {
     return false;
   }
   Build *all = alloc((size_t)o.models.n * sizeof *all);
-  for (int i = 0; i < o.models.n; i++) {
-    push(&names, name_of(&o, i, &names));
+  for (int i = 0; i < o.models.n; i++)
     all[i].options = options_of(&o, i, names.at[i]);
-  }
   const ModelBuilt *built = build_all(all, o.models.n, build);
   return built && fit_together(&o, built) && write_ranks(&o, &names, built);
 }

@@ -1,61 +1,9 @@
-/* Ast -> Graph: the model's attributes and body, what a model must have, -D. */
+/* Ast -> Graph: the model's attributes and body, what a model must have. */
 #include "elaborate/internal.h"
-
-#include <string.h>
-
-static void read_defines(Elaborator *e) {
-  for (int i = 0; i < e->options->n_define; i++) {
-    const Ast *a = parse_define(e->options->define[i]);
-    if (a)
-      push(&e->defines, ((Define){a->name, a, false}));
-  }
-}
-
-static void check_defines(const Elaborator *e) {
-  for (int i = 0; i < e->defines.n; i++) {
-    if (e->defines.at[i].used)
-      continue;
-    Name name = e->defines.at[i].name;
-    Diagnostic *d =
-        error_at(e->defines.at[i].ast->span2, "PD0216",
-                 "'%s' is no attribute of the model '%s' and no setting of its training", name, e->model->name);
-    Vec(const char *) known = {0};
-    for (int k = 0; k < e->model->list.n; k++)
-      push(&known, e->model->list.at[k]->name);
-    for (int k = 0; train_setting_names[k]; k++)
-      push(&known, train_setting_names[k]);
-    push(&known, "freeze");
-    advise_setting(d, name, known.at, known.n);
-  }
-}
-
-static bool is_attribute(const Elaborator *e, Name name) {
-  for (int i = 0; i < e->model->list.n; i++)
-    if (e->model->list.at[i]->name == name)
-      return true;
-  return false;
-}
-
-/* A model keeps the settings of its training where it is only run; -D of one is meant to do something. */
-static void warn_of_defines(const Elaborator *e) {
-  const char *option = e->options->generation ? "--generate" : "--infer";
-  for (int i = 0; i < e->defines.n; i++) {
-    Name name = e->defines.at[i].name;
-    bool batch = strcmp(name, "batch") == 0;
-    if (is_attribute(e, name) || (batch && !e->options->generation))
-      continue;
-    Diagnostic *d = warning_at(e->defines.at[i].ast->span2, "PD0820",
-                               "'%s' is a setting of training: '%s' does not ask it", name, option);
-    if (batch)
-      help(d, "'--samples B' makes so many continuations at once");
-    else
-      help(d, "leave it out");
-  }
-}
 
 static void bind_attributes(Elaborator *e, Frame *f) {
   for (int i = 0; i < e->model->list.n; i++) {
-    const Ast *formal = e->model->list.at[i], *define = define_take(e, formal->name);
+    const Ast *formal = e->model->list.at[i], *define = define_take(e, OWNER_MODEL, formal->name);
     if (formal->dims) {
       help(error_at(formal->span, "PD0111", "a model's arguments are numbers and the like; '%s' is none",
                     formal->name),
@@ -72,6 +20,8 @@ static void bind_attributes(Elaborator *e, Frame *f) {
            formal->name);
     variable_declare(f, formal->name, v, false, formal->span);
   }
+  e->attributes = alloc_copy(f->variables.at, (size_t)f->variables.n * sizeof *e->attributes);
+  e->n_attributes = f->variables.n;
 }
 
 static void check_model(const Elaborator *e) {

@@ -110,11 +110,8 @@ typedef struct Frame {
   Name result_hint; /* the variable a call is assigned to as a whole */
 } Frame;
 
-typedef struct Define {
-  Name name;
-  const Ast *ast;
-  bool used;
-} Define; /* AST_SETTING */
+/* What a name of -D can be of. */
+typedef enum { OWNER_MODEL, OWNER_TRAIN, OWNER_OPTIMIZER, OWNER_LR_SCHEDULE, N_OWNERS } DefineOwner;
 
 typedef struct Elaborator {
   Graph *g;
@@ -123,8 +120,10 @@ typedef struct Elaborator {
   Table layer_of;  /* by name */
   Vec(Name) files; /* loaded or being loaded: real paths */
   const Ast *model, *train;
-  bool incomplete; /* a used file could not be read: unknown names are no mistakes */
-  Vec(Define) defines;
+  bool incomplete;            /* a used file could not be read: unknown names are no mistakes */
+  Vec(const Ast *) defines;   /* AST_SETTING; text: what stands before the name and a point, or NULL */
+  const Variable *attributes; /* of the model, as given: `train` sees them */
+  int n_attributes;
   Table assignments; /* by statement */
   Table inputs;      /* and targets: their statements by name */
   Vec(Assignment *) assigned;
@@ -226,10 +225,18 @@ void train_settings(Elaborator *e);
 bool is_train_setting(Name name);
 /* Helps with a name that is no setting: one of the known ones that is like it, or what to write in its place. */
 void advise_setting(Diagnostic *d, Name name, const char *const *known, int n);
-const Ast *define_take(Elaborator *e, Name name); /* the -D expression, or NULL */
+/* Adds the names of the optimizer's or the schedule's arguments; of other owners none. */
+void train_argument_names(const Elaborator *e, DefineOwner owner, Words *names);
 
 /* The optimizer's arguments as a `group` has them: its own settings, and the optimizer's for the rest. */
 void read_group(Elaborator *e, const Ast *a, ParameterGroup *to);
+
+/* ---- defines.c: -D ------------------------------------------------------------------------ */
+void read_defines(Elaborator *e);
+const Ast *define_take(const Elaborator *e, DefineOwner owner,
+                       Name name);         /* the last expression for it, or NULL */
+void check_defines(const Elaborator *e);   /* each means one thing; once the settings are read */
+void warn_of_defines(const Elaborator *e); /* of what only training asks, where the model is only run */
 
 /* ---- patterns.c: which parameters `train` names, once the model has them all ---------------- */
 void read_frozen(Elaborator *e); /* of `freeze`, or of -D freeze=PATTERN in its place */

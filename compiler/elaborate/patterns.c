@@ -80,7 +80,7 @@ static void add_frozen(Elaborator *e, const Ast *a) {
 }
 
 void read_frozen(Elaborator *e) {
-  const Ast *define = define_take(e, intern("freeze"));
+  const Ast *define = define_take(e, OWNER_TRAIN, intern("freeze"));
   if (define)
     add_frozen(e, define);
   for (int i = 0; !define && e->train && i < e->train->list.n; i++)

@@ -16,16 +16,6 @@ bool is_train_setting(Name name) {
   return false;
 }
 
-const Ast *define_take(Elaborator *e, Name name) {
-  const Ast *last = NULL;
-  for (int i = 0; i < e->defines.n; i++)
-    if (e->defines.at[i].name == name) {
-      e->defines.at[i].used = true;
-      last = e->defines.at[i].ast->a;
-    }
-  return last;
-}
-
 /* ---- arguments of optimizers and schedules ------------------------------------------------- */
 
 typedef struct Argument {
@@ -139,6 +129,15 @@ static void read_arguments(Elaborator *e, const Frame *f, const Ast *call, Name 
   }
 }
 
+/* What -D says of arguments comes last, whatever else gives them. */
+static void read_defined(Elaborator *e, const Frame *f, DefineOwner owner, const Argument *list, int n) {
+  for (int i = 0; i < n; i++) {
+    const Ast *define = define_take(e, owner, intern(list[i].name));
+    if (define)
+      read_argument(e, f, &list[i], define);
+  }
+}
+
 /* The name of "adamw(...)" or "adamw"; NULL after a diagnostic. */
 static Name function_name(const Ast *a, const char *const *known, int n, const char *what) {
   Name name = a->kind == AST_NAME ? a->name : a->kind == AST_CALL && a->a->kind == AST_NAME ? a->a->name : NULL;
@@ -180,6 +179,46 @@ static int optimizer_arguments(const Optimizer *o, double *lr, double *number, c
   return n;
 }
 
+static void declare_attributes(const Elaborator *e, Frame *f) {
+  for (int i = 0; i < e->n_attributes; i++)
+    push(&f->variables, e->attributes[i]);
+}
+
+void train_argument_names(const Elaborator *e, DefineOwner owner, Words *names) {
+  Train t = e->g->train; /* which has room for the numbers */
+  const Ast *exceptions;
+  Argument list[MAX_ARGUMENTS];
+  int n = owner == OWNER_OPTIMIZER
+              ? optimizer_arguments(t.optimizer, &t.lr, t.number, &exceptions, &t.decay_all, list)
+              : 0;
+  for (int i = 0; i < n; i++)
+    push(names, list[i].name);
+  for (int i = 0; owner == OWNER_LR_SCHEDULE && i < lr_schedule_n_arguments(t.lr_schedule); i++)
+    push(names, t.lr_schedule->argument[i].name);
+}
+
+/* In a group the optimizer's arguments have names, too: one that an attribute has as well is refused where it is read. */
+static bool check_group_names(const Elaborator *e, const Ast *a, const Argument *list, int n) {
+  bool good = true;
+  for (int i = 0; a->kind == AST_NAME && i < n; i++)
+    for (int k = 0; k < e->n_attributes; k++)
+      if (e->attributes[k].name == a->name && !strcmp(list[i].name, a->name)) {
+        Diagnostic *d =
+            error_at(a->span, "PD0720",
+                     "'%s' means two things: it is an attribute of the model and an argument of the optimizer",
+                     a->name);
+        note_at(d, e->attributes[k].span, "the attribute is declared here");
+        help(d, "another name for the attribute");
+        good = false;
+      }
+  const Ast *kid[] = {a->a, a->b, a->c};
+  for (int i = 0; i < 3; i++)
+    good &= !kid[i] || check_group_names(e, kid[i], list, n);
+  for (int i = 0; i < a->list.n; i++)
+    good &= check_group_names(e, a->list.at[i], list, n);
+  return good;
+}
+
 /* A group's setting, named among these arguments; the same name within it is what holds outside of the group. */
 static void read_group_setting(Elaborator *e, const Frame *f, const Ast *group, int i, const Argument *list,
                                int n) {
@@ -217,21 +256,23 @@ void read_group(Elaborator *e, const Ast *a, ParameterGroup *to) {
   *to = (ParameterGroup){.pattern = intern(a->a->text), .lr = t->lr, .decay_all = t->decay_all, .span = a->span};
   memcpy(to->number, t->number, sizeof to->number);
   int n = optimizer_arguments(t->optimizer, &to->lr, to->number, NULL, &to->decay_all, list);
+  declare_attributes(e, &f);
   for (int i = 0; i < n; i++)
     if (list[i].numbers == 1)
       variable_declare(&f, intern(list[i].name),
                        list[i].truth ? val_bool(*list[i].number != 0) : val_number(*list[i].number), false,
                        a->span);
   for (int i = 0; i < a->list.n; i++)
-    read_group_setting(e, &f, a, i, list, n);
+    if (check_group_names(e, a->list.at[i]->a, list, n))
+      read_group_setting(e, &f, a, i, list, n);
 }
 
 /* ---- settings ------------------------------------------------------------------------------ */
 
-static void set_optimizer(Elaborator *e, const Frame *f, const Ast *a) {
+/* The one that `a` calls; false after a diagnostic. */
+static bool choose_optimizer(Elaborator *e, const Ast *a) {
   enum { MOST = 16 };
   const char *known[MOST];
-  Train *t = &e->g->train;
   int n = 0;
   for (; all_optimizers[n]; n++) {
     ensure(n < MOST);
@@ -239,40 +280,49 @@ static void set_optimizer(Elaborator *e, const Frame *f, const Ast *a) {
   }
   Name name = function_name(a, known, n, "optimizer");
   if (!name)
-    return;
-  const Optimizer *o = optimizer_find(name);
-  optimizer_set(t, o);
+    return false;
+  optimizer_set(&e->g->train, optimizer_find(name));
   e->optimizer = a;
+  return true;
+}
+
+/* a NULL: the standard one. */
+static void set_optimizer(Elaborator *e, const Frame *f, const Ast *a) {
+  Train *t = &e->g->train;
   Argument list[MAX_ARGUMENTS];
-  int arguments = optimizer_arguments(o, &t->lr, t->number, &e->exceptions, &t->decay_all, list);
-  read_arguments(e, f, a, name, list, arguments);
+  if (a && !choose_optimizer(e, a))
+    return;
+  int arguments = optimizer_arguments(t->optimizer, &t->lr, t->number, &e->exceptions, &t->decay_all, list);
+  if (a)
+    read_arguments(e, f, a, intern(t->optimizer->name), list, arguments);
+  read_defined(e, f, OWNER_OPTIMIZER, list, arguments);
 }
 
 /* What only all arguments together show: `t` has them. */
-static void check_lr_schedule(const Train *t, const Ast *a) {
+static void check_lr_schedule(const Train *t, Span at) {
   const LrSchedule *s = t->lr_schedule;
   for (int i = 0; i < lr_schedule_n_arguments(s); i++) {
     const LrArgument *argument = &s->argument[i];
     if (isnan(t->lr_number[i])) {
-      Diagnostic *d = error_at(a->span, "PD0402", "'%s' needs '%s', %s", s->name, argument->name, argument->means);
+      Diagnostic *d = error_at(at, "PD0402", "'%s' needs '%s', %s", s->name, argument->name, argument->means);
       help(d, "for example '%s'", s->example);
       return;
     }
     if (argument->at_most_lr && t->lr_number[i] > t->lr) {
-      error_at(a->span, "PD0402", "'%s' (%.15g) must be at most the optimizer's 'lr' (%.15g)", argument->name,
+      error_at(at, "PD0402", "'%s' (%.15g) must be at most the optimizer's 'lr' (%.15g)", argument->name,
                t->lr_number[i], t->lr);
       return;
     }
   }
   const char *refused = s->refuse ? s->refuse(t->lr_number) : NULL;
   if (refused)
-    error_at(a->span, "PD0402", "%s", refused);
+    error_at(at, "PD0402", "%s", refused);
 }
 
-static void set_lr_schedule(Elaborator *e, const Frame *f, const Ast *a) {
+/* The one that `a` calls; false after a diagnostic. */
+static bool choose_lr_schedule(Elaborator *e, const Ast *a) {
   enum { MOST = 16 };
   const char *known[MOST];
-  Train *t = &e->g->train;
   int n = 0;
   for (; all_lr_schedules[n]; n++) {
     ensure(n < MOST);
@@ -280,10 +330,18 @@ static void set_lr_schedule(Elaborator *e, const Frame *f, const Ast *a) {
   }
   Name name = function_name(a, known, n, "schedule of the learning rate");
   if (!name)
-    return;
-  const LrSchedule *s = lr_schedule_find(name);
-  lr_schedule_set(t, s);
+    return false;
+  lr_schedule_set(&e->g->train, lr_schedule_find(name));
+  return true;
+}
+
+/* a NULL: the standard one. */
+static void set_lr_schedule(Elaborator *e, const Frame *f, const Ast *a) {
+  Train *t = &e->g->train;
   Argument list[MAX_LR_ARGUMENTS];
+  if (a && !choose_lr_schedule(e, a))
+    return;
+  const LrSchedule *s = t->lr_schedule;
   int arguments = lr_schedule_n_arguments(s), errors = error_count();
   for (int i = 0; i < arguments; i++)
     list[i] = (Argument){.name = s->argument[i].name,
@@ -291,9 +349,11 @@ static void set_lr_schedule(Elaborator *e, const Frame *f, const Ast *a) {
                          .number = &t->lr_number[i],
                          .bounds = s->argument[i].bounds,
                          .whole = s->argument[i].whole};
-  read_arguments(e, f, a, name, list, arguments);
+  if (a)
+    read_arguments(e, f, a, intern(s->name), list, arguments);
+  read_defined(e, f, OWNER_LR_SCHEDULE, list, arguments);
   if (error_count() == errors)
-    check_lr_schedule(t, a);
+    check_lr_schedule(t, a ? a->span : t->span);
 }
 
 /* Why the optimizer cannot be corrected so; NULL: it can. */
@@ -365,12 +425,15 @@ static void set_chunks(Elaborator *e, Frame *f, const Ast *a) {
     error_at(a->span, "PD0402", "'chunks' must be from 1 to %d, but is %lld", MOST_INTERLEAVED, (long long)chunks);
 }
 
+/* a NULL: the setting is not given, but -D may say its arguments. */
 static void set(Elaborator *e, Frame *f, Name name, const Ast *a) {
   Train *t = &e->g->train;
   if (strcmp(name, "optimizer") == 0)
     set_optimizer(e, f, a);
   else if (strcmp(name, "lr_schedule") == 0)
     set_lr_schedule(e, f, a);
+  else if (!a)
+    return;
   else if (strcmp(name, "pipeline") == 0)
     set_pipeline(e, a);
   else if (strcmp(name, "delay_correction") == 0)
@@ -432,6 +495,7 @@ void train_settings(Elaborator *e) {
   const Ast *train = e->train;
   Instance nothing = {.path = intern("")};
   Frame f = {.instance = &nothing};
+  declare_attributes(e, &f);
   e->g->train = (Train){.batch = 8,
                         .pipeline = intern("flush"),
                         .span = train ? train->span : e->model->span,
@@ -453,10 +517,7 @@ void train_settings(Elaborator *e) {
     for (int i = 0; train && i < train->list.n; i++)
       if (train->list.at[i]->name == name && train->list.at[i]->kind == AST_SETTING)
         value = train->list.at[i]->a;
-    const Ast *define = define_take(e, name);
-    if (define)
-      value = define;
-    if (value)
-      set(e, &f, name, value);
+    const Ast *define = define_take(e, OWNER_TRAIN, name);
+    set(e, &f, name, define ? define : value);
   }
 }

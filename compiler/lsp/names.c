@@ -115,10 +115,24 @@ static void walk(Walk *w, const Ast *a) {
   }
 }
 
-static void walk_item(Walk *w, const Ast *a) {
+/* Names in settings are the model's attributes; the names of optimizers and schedules are the language's. */
+static void walk_training(Walk *w, const AstList *items, const Ast *a) {
+  mention(w, NAME_MODEL, a->name, a->span2, false, USE_KNOWN);
+  for (int i = 0; i < items->n; i++)
+    if (items->at[i]->kind == AST_MODEL && items->at[i]->name == a->name)
+      w->item = i;
+  for (int i = 0; i < a->list.n; i++) {
+    const Ast *setting = a->list.at[i];
+    walk(w, setting->a);
+    for (int k = 0; setting->kind == AST_GROUP && k < setting->list.n; k++)
+      walk(w, setting->list.at[k]->a);
+  }
+}
+
+static void walk_item(Walk *w, const AstList *items, const Ast *a) {
   switch (a->kind) {
   case AST_USE: mention(w, NAME_FILE, a->name, a->span2, false, USE_KNOWN); break;
-  case AST_TRAIN: mention(w, NAME_MODEL, a->name, a->span2, false, USE_KNOWN); break;
+  case AST_TRAIN: walk_training(w, items, a); break;
   case AST_LAYER:
   case AST_MODEL:
     mention(w, a->kind == AST_LAYER ? NAME_LAYER : NAME_MODEL, a->name, a->span2, true, USE_KNOWN);
@@ -156,7 +170,7 @@ Mentions mentions_of(const Ast *file, const AstList *layers) {
   Walk w = {0};
   for (int i = 0; i < file->list.n; i++) {
     w.item = i;
-    walk_item(&w, file->list.at[i]);
+    walk_item(&w, &file->list, file->list.at[i]);
   }
   for (int i = 0; i < w.found.n; i++)
     if (w.uses.at[i] != USE_KNOWN)

@@ -126,6 +126,7 @@ function modelTable(best) {
   const any = (f) => models.some(f);
   const columns = [
     ["model", (m) => m.name],
+    ...(any((m) => list(m.planned.define).length) ? [["settings", (m) => list(m.planned.define).join(", ")]] : []),
     ["ended", howItEnded],
     ["updates", (m) => figure(isNumber(m.left.step) ? m.left.step : last(m.log && m.log.step))],
     ["loss", (m) => figure(m.loss)],

@@ -51,7 +51,7 @@ typedef enum {
   AST_GROUP,   /* name ("device", "level"), text: its own name or NULL; list of AST_SETTING.
                   Of parameters: name ("group"), a: their pattern */
   AST_FREEZE,  /* name ("freeze"), a: a pattern */
-  AST_SETTING, /* name = a */
+  AST_SETTING, /* name = a. Of -D "optimizer.lr = a": text: "optimizer", else NULL */
   AST_FILE     /* list of items */
 } AstKind;
 
@@ -91,7 +91,7 @@ typedef Vec(Token) Tokens;
 
 /* Both give NULL after diagnostics. The file is registered as a source. */
 Ast *parse_file(const char *path);
-/* "name = expression", as given with -D: an AST_SETTING. */
+/* "name = expression" or "owner.name = expression", as given with -D: an AST_SETTING. */
 Ast *parse_define(const char *text);
 
 /* The same of a text that is at hand, as `path`'s. With `tokens` the list is filled with all that the text holds, as far

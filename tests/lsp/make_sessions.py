@@ -78,6 +78,10 @@ for word, nth, new in [("y = a", 0, "z"), ("size = 4", 0, "width"), ("size)", 0,
                        ("linear", 0, "mine"), ("y = a", 0, "x"), ("y = a", 0, "for"), ("y = a", 0, "1a"), ("twice", 0, "linear"), ("batch", 0, "b"), ("size = k", 0, "w")]:
     s.ask("rename", "tests/lsp/m.pdm", at(word, nth), newName=new)
 s.ask("formatting", "tests/lsp/m.pdm", "^^", options={"tabSize": 2, "insertSpaces": True})
+training = MODEL.replace("batch = 8", "batch = 2 * k")  # an attribute of the model, seen where it is trained
+s.change("tests/lsp/m.pdm", training)
+for what, more in [("hover", {}), ("definition", {}), ("rename", {"newName": "width"})]:
+    s.ask(what, "tests/lsp/m.pdm", at("k; opt", of=training), **more)
 s.write()
 
 s = Session("diagnostics")

@@ -4,8 +4,8 @@ pdc=$1
 level=-O0
 head -c 2000 "$top/tests/reference/text.txt" >text
 tied=$top/tests/bits/tied.pdm
-wild=tied-optimizer=sgd_lr_=_1e30_-clip_norm=0
-build models --sharp -n 2 "$tied" "$tied" -D width=64 "$tied" -D "optimizer=sgd(lr = 1e30)" -D clip_norm=0 || exit 1
+wild=wild
+build models --sharp -n 2 "$tied" "$tied" -D width=64 "$tied" -D "optimizer=sgd(lr = 1e30)" -D clip_norm=0 --name wild || exit 1
 $mpirun -n 2 models/train --quiet --data text --validation text --validate-every 2 --peak 1e9 --slice 0 --steps 9 \
   --run whole --for tied-width=64 --stop-when 'step >= 6' >said 2>&1
 grep -q "model '$wild' has failed" said || { cat said >&2; complain "the launch"; }

@@ -31,13 +31,24 @@ refused PD0712 -n 2 "$tied" "$tied" -D no_such=1
 refused PD0712 -n 2 "$tied" -D no_such=1 "$tied" -D nor_such=1 # built at once, told of one after the other
 [ "$(sed -n "s/.*'\(no[r]*_such\)' is no .*/\1/p; s/.*'refused.\(tied[^']*\)' cannot be built.*/\1/p" out | tr '\n' ' ')" = \
   "no_such nor_such tied-no_such=1 tied-nor_such=1 " ] || complain "two that cannot be built: $(cat out)"
+refused PD0721 -n 2 "$tied" --name one "$tied" -D width=64 --name one
+refused PD0721 -n 2 "$tied" --name a/b "$tied"
+# A search as docs/sharp.md begins with: short names, each model's -D in plan.json.
+"$pdc" -S --sharp -o search -n 2 "$tied" "$tied" -D lr=1e-3 "$tied" -D lr=3e-3 -D optimizer.weight_decay=0.2 --name fast \
+  "$tied" -D "optimizer=sgd(lr = 1e30)" -D clip_norm=0 >out 2>&1 || complain "a search over rates: $(cat out)"
+[ "$(sed -n 's/.*"name": "\([^"]*\)".*/\1/p' search/plan.json | tr '\n' ' ')" = "tied tied-lr=1e-3 fast tied-2 " ] ||
+  complain "names of a search: $(cat search/plan.json)"
+grep -qF '"define": ["lr=3e-3", "optimizer.weight_decay=0.2"]' search/plan.json || complain "definitions: $(cat search/plan.json)"
+grep -q 'lr = 0.003' search/fast/stage0.c || complain "-D lr=3e-3 is not in the program: $(grep -n 'lr = ' search/fast/stage0.c)"
+"$pdc" "$tied" --name one >out 2>&1 && complain "--name without --sharp is taken"
+says "is for '--sharp'"
 "$pdc" "$tied" "$tied" >out 2>&1 && complain "two models without --sharp are built"
 says "two models"
 
 level=-O0
-build three --sharp -n 2 --microbatch 2 "$tied" "$tied" -D "optimizer=sgd(lr = 1e30)" -D clip_norm=0 "$tied" -D width=64 ||
+build three --sharp -n 2 --microbatch 2 "$tied" "$tied" -D "optimizer=sgd(lr = 1e30)" -D clip_norm=0 --name wild "$tied" -D width=64 ||
   exit 1
-wild=tied-optimizer=sgd_lr_=_1e30_-clip_norm=0
+wild=wild
 
 # launch_three OPTIONS...
 launch_three() { $mpirun -n 2 three/train --data text --peak 1e9 --slice 0 "$@" >out 2>&1; }

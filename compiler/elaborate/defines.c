@@ -1,0 +1,130 @@
+/* -D: attributes of the model, settings of its training, and arguments of its optimizer and of the schedule of the learning
+ * rate. Each of the four has a name that may stand before the point, as in "optimizer.lr". */
+#include "elaborate/internal.h"
+#include "optimizers/lr_schedule.h"
+
+#include <string.h>
+
+typedef struct Owner {
+  const char *name;
+  const char *article, *member; /* what each of its names is, in messages */
+} Owner;
+
+static const Owner owners[] = {[OWNER_MODEL] = {"model", "an", "attribute of the model"},
+                               [OWNER_TRAIN] = {"train", "a", "setting of the training"},
+                               [OWNER_OPTIMIZER] = {"optimizer", "an", "argument of the optimizer"},
+                               [OWNER_LR_SCHEDULE] = {"lr_schedule", "an",
+                                                      "argument of the learning rate's schedule"}};
+
+void read_defines(Elaborator *e) {
+  for (int i = 0; i < e->options->n_define; i++) {
+    const Ast *a = parse_define(e->options->define[i]);
+    if (a)
+      push(&e->defines, a);
+  }
+}
+
+static void add_names(const Elaborator *e, DefineOwner owner, Words *names) {
+  for (int k = 0; owner == OWNER_MODEL && k < e->model->list.n; k++)
+    push(names, e->model->list.at[k]->name);
+  for (int k = 0; owner == OWNER_TRAIN && train_setting_names[k]; k++)
+    push(names, train_setting_names[k]);
+  if (owner == OWNER_TRAIN)
+    push(names, "freeze");
+  train_argument_names(e, owner, names);
+}
+
+static bool has_name(const Elaborator *e, DefineOwner owner, Name name) {
+  Words names = {0};
+  add_names(e, owner, &names);
+  for (int i = 0; i < names.n; i++)
+    if (!strcmp(names.at[i], name))
+      return true;
+  return false;
+}
+
+/* A name without an owner means one thing; where it has several meanings the first takes it, and check_defines() refuses it. */
+static bool is_for(const Elaborator *e, const Ast *a, DefineOwner owner) {
+  if (a->text)
+    return !strcmp(a->text, owners[owner].name);
+  for (int o = 0; o < (int)owner; o++)
+    if (has_name(e, (DefineOwner)o, a->name))
+      return false;
+  return true;
+}
+
+const Ast *define_take(const Elaborator *e, DefineOwner owner, Name name) {
+  const Ast *last = NULL;
+  for (int i = 0; i < e->defines.n; i++) {
+    const Ast *a = e->defines.at[i];
+    if (a->name == name && is_for(e, a, owner))
+      last = a->a;
+  }
+  return last;
+}
+
+static void tell_unknown(const Elaborator *e, const Ast *a) {
+  Words known = {0};
+  int owner = -1;
+  for (int o = 0; o < N_OWNERS; o++)
+    if (!a->text || !strcmp(a->text, owners[o].name)) {
+      add_names(e, (DefineOwner)o, &known);
+      owner = a->text ? o : owner;
+    }
+  Diagnostic *d =
+      owner >= 0 ? error_at(a->span2, "PD0216", "'%s' is no %s", a->name, owners[owner].member)
+      : a->text  ? error_at(a->span2, "PD0216", "there is no '%s' with settings", a->text)
+                 : error_at(a->span2, "PD0216",
+                            "'%s' is no attribute of the model '%s', no setting of its training and no argument of "
+                             "'%s' or '%s'",
+                            a->name, e->model->name, e->g->train.optimizer->name, e->g->train.lr_schedule->name);
+  if (owner < 0 && a->text)
+    help(d, "'model', 'train', 'optimizer' and 'lr_schedule' have some");
+  else
+    advise_setting(d, a->name, known.at, known.n);
+}
+
+/* Of all that the name could mean, with the names that mean one of them alone. */
+static void tell_ambiguous(const Ast *a, const bool *means) {
+  Text what = {0}, ways = {0};
+  for (int o = 0; o < N_OWNERS; o++)
+    if (means[o]) {
+      text_add(&what, "%s%s %s", what.n ? " and " : "", owners[o].article, owners[o].member);
+      text_add(&ways, "%s'-D %s.%s=...'", ways.n ? " or " : "", owners[o].name, a->name);
+    }
+  help(error_at(a->span2, "PD0720", "'%s' means two things: it is %s", a->name, what.at), "use %s", ways.at);
+}
+
+/* Where the model is only run, its training asks for nothing that an attribute is named like. */
+void check_defines(const Elaborator *e) {
+  for (int i = 0; i < e->defines.n; i++) {
+    const Ast *a = e->defines.at[i];
+    bool means[N_OWNERS] = {false};
+    int n = 0;
+    for (int o = 0; o < N_OWNERS; o++) {
+      means[o] = (!a->text || !strcmp(a->text, owners[o].name)) && has_name(e, (DefineOwner)o, a->name);
+      n += means[o];
+    }
+    if (n == 0)
+      tell_unknown(e, a);
+    if (n > 1 && !(e->g->inference && means[OWNER_MODEL]))
+      tell_ambiguous(a, means);
+  }
+}
+
+void warn_of_defines(const Elaborator *e) {
+  const char *option = e->options->generation ? "--generate" : "--infer";
+  for (int i = 0; i < e->defines.n; i++) {
+    const Ast *a = e->defines.at[i];
+    bool batch = strcmp(a->name, "batch") == 0;
+    bool of_model = (!a->text || !strcmp(a->text, "model")) && has_name(e, OWNER_MODEL, a->name);
+    if (of_model || (batch && !e->options->generation))
+      continue;
+    Diagnostic *d =
+        warning_at(a->span2, "PD0820", "'%s' is a setting of training: '%s' does not ask it", a->name, option);
+    if (batch)
+      help(d, "'--samples B' makes so many continuations at once");
+    else
+      help(d, "leave it out");
+  }
+}
