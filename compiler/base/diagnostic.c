@@ -34,6 +34,18 @@ static void find_lines(Source *s) {
     push(&s->lines, ++p);
 }
 
+const char *source_line_start(const char *text, int line) {
+  for (int file = sources.n - 1; file >= 0; file--) {
+    Source *s = &sources.at[file];
+    if (s->text != text)
+      continue;
+    if (!s->lines.n)
+      find_lines(s);
+    return line <= s->lines.n ? s->lines.at[line > 1 ? line - 1 : 0] : text + strlen(text);
+  }
+  return NULL;
+}
+
 /* The line without its newline; an empty one when the text has fewer lines. */
 static const char *source_line(int file, int line, int *length) {
   Source *s = &sources.at[file];

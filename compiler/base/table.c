@@ -4,7 +4,7 @@
 
 #include "base/base.h"
 
-enum { FIRST_ROOM = 64 };
+enum { FIRST_ROOM = 8 };
 
 /* FNV-1a over words. */
 static size_t hash(const Table *t, const char *key) {
@@ -49,4 +49,12 @@ void table_add(Table *t, const void *key, void *value) {
   if (2 * (t->n + 1) > t->room)
     grow(t);
   put(t, key, value);
+}
+
+void table_set(Table *t, const void *key, void *value) {
+  ensure(value);
+  if (table_find(t, key))
+    t->values[index_of(t, key)] = value;
+  else
+    table_add(t, key, value);
 }

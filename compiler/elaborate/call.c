@@ -173,14 +173,38 @@ Instance *instance_find(const Frame *f, Name name) {
 }
 
 bool instance_has_prefix(const Frame *f, Name prefix) {
-  size_t n = strlen(prefix);
-  for (int i = 0; i < f->instance->children.n; i++) {
-    const Instance *c = f->instance->children.at[i];
-    if (c->named_by != NAMED_BY_LAYER && c->seen == f->instance->calls && strncmp(c->name, prefix, n) == 0 &&
-        (!c->name[n] || c->name[n] == '.'))
+  const Stem *stem = f->instance->children.n ? table_find(&f->instance->by_stem, &prefix) : NULL;
+  for (int i = 0; stem && i < stem->n; i++)
+    if (stem->at[i]->named_by != NAMED_BY_LAYER && stem->at[i]->seen == f->instance->calls)
       return true;
-  }
   return false;
+}
+
+/* Notes a new child for each stem of its name. */
+static void add_stems(Instance *parent, Instance *child) {
+  for (size_t n = strcspn(child->name, ".");; n += 1 + strcspn(child->name + n + 1, ".")) {
+    const Name name = intern_n(child->name, n);
+    Stem *stem = table_find(&parent->by_stem, &name);
+    if (!stem) {
+      Stem none = {0};
+      stem = alloc_copy(&none, sizeof none);
+      table_add(&parent->by_stem, &name, stem);
+    }
+    push(stem, child);
+    if (!child->name[n])
+      return;
+  }
+}
+
+InstanceParam *instance_param(const Instance *i, Name name) {
+  const int place = table_number(&i->param_places, &name);
+  return place >= 0 ? &i->params.at[place] : NULL;
+}
+
+void instance_add_param(Instance *i, InstanceParam param) {
+  i->param_places.key_bytes = sizeof param.name;
+  table_set_number(&i->param_places, &param.name, i->params.n);
+  push(&i->params, param);
 }
 
 Name label_text(Elaborator *e, Frame *f, const Ast *label) {
@@ -229,9 +253,10 @@ static Instance *instance_new(Frame *f, Name name, const Layer *layer, Span span
                   .number = 1};
   i->path = parent->path[0] ? internf("%s.%s", parent->path, name) : name;
   if (!parent->children.n)
-    parent->by_name = (Table){.key_bytes = sizeof name};
+    parent->by_name = parent->by_stem = (Table){.key_bytes = sizeof name};
   push(&parent->children, i);
   table_add(&parent->by_name, &name, i);
+  add_stems(parent, i);
   return i;
 }
 
@@ -315,18 +340,11 @@ char *layer_signature(const Layer *l, bool defaults) {
   return defaults && t.n > WIDE ? layer_signature(l, false) : t.at;
 }
 
-static int formal_index(const Layer *l, Name name) {
-  for (int i = 0; i < l->ast->list.n; i++)
-    if (l->ast->list.at[i]->name == name)
-      return i;
-  return -1;
-}
-
 static bool match_arguments(Frame *f, const Layer *l, const Ast *call, const Val *args, Given *given) {
   int n = l->ast->list.n;
   for (int i = 0; i < call->list.n; i++) {
     const Ast *a = call->list.at[i];
-    int which = a->name ? formal_index(l, a->name) : i;
+    int which = a->name ? table_number(&l->formals, &a->name) : i;
     if (which >= 0 && which < n && !given[which].given) {
       given[which] = (Given){args[i], a->a->span, true};
       continue;

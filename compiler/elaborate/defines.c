@@ -18,9 +18,18 @@ static const Owner owners[] = {[OWNER_MODEL] = {"model", "an", "attribute of the
 
 void read_defines(Elaborator *e) {
   for (int i = 0; i < e->options->n_define; i++) {
-    const Ast *a = parse_define(e->options->define[i]);
-    if (a)
-      push(&e->defines, a);
+    Ast *a = parse_define(e->options->define[i]);
+    if (!a)
+      continue;
+    push(&e->defines, a);
+    e->defined.key_bytes = sizeof a->name;
+    AstList *same = table_find(&e->defined, &a->name);
+    if (!same) {
+      AstList none = {0};
+      same = alloc_copy(&none, sizeof none);
+      table_add(&e->defined, &a->name, same);
+    }
+    push(same, a);
   }
 }
 
@@ -36,6 +45,8 @@ static void add_names(const Elaborator *e, DefineOwner owner, Words *names) {
 
 static bool has_name(const Elaborator *e, DefineOwner owner, Name name) {
   Words names = {0};
+  if (owner == OWNER_MODEL)
+    return table_number(&e->formals, &name) >= 0;
   add_names(e, owner, &names);
   for (int i = 0; i < names.n; i++)
     if (!strcmp(names.at[i], name))
@@ -54,13 +65,11 @@ static bool is_for(const Elaborator *e, const Ast *a, DefineOwner owner) {
 }
 
 const Ast *define_take(const Elaborator *e, DefineOwner owner, Name name) {
-  const Ast *last = NULL;
-  for (int i = 0; i < e->defines.n; i++) {
-    const Ast *a = e->defines.at[i];
-    if (a->name == name && is_for(e, a, owner))
-      last = a->a;
-  }
-  return last;
+  const AstList *same = table_find(&e->defined, &name);
+  for (int i = same ? same->n - 1 : -1; i >= 0; i--)
+    if (is_for(e, same->at[i], owner))
+      return same->at[i]->a;
+  return NULL;
 }
 
 static void tell_unknown(const Elaborator *e, const Ast *a) {

@@ -102,6 +102,10 @@ bool attribute_value(Elaborator *e, const Frame *f, const OpAttr *attr, Val v, S
 /* ---- names and members --------------------------------------------------------------------- */
 
 Variable *variable_find(Frame *f, Name name) {
+  if (f->places.room) {
+    const int place = table_number(&f->places, &name);
+    return place >= 0 ? &f->variables.at[place] : NULL;
+  }
   for (int i = f->variables.n - 1; i >= 0; i--)
     if (f->variables.at[i].name == name)
       return &f->variables.at[i];
@@ -137,12 +141,12 @@ static Val unknown_name(const Elaborator *e, Frame *f, Name name, Span where) {
     return POISON;
   Diagnostic *d = fail(f, where, "PD0101", "unknown name '%s'", name);
   variable_declare(f, name, POISON, false, where); /* reported once */
-  for (int i = f->gone.n - 1; i >= 0; i--)
-    if (f->gone.at[i].name == name) {
-      note_at(d, f->gone.at[i].span, "one of this name ended with its block");
-      help(d, "parameters and counters end with their block; a variable that is assigned there lives on");
-      return POISON;
-    }
+  const Variable *gone = table_find(&f->gone, &name);
+  if (gone) {
+    note_at(d, gone->span, "one of this name ended with its block");
+    help(d, "parameters and counters end with their block; a variable that is assigned there lives on");
+    return POISON;
+  }
   if (advise(d, name))
     return POISON;
   Vec(const char *) known = {0};
@@ -181,14 +185,12 @@ static Val evaluate_name(Elaborator *e, Frame *f, const Ast *a) {
 static Val member_of(Elaborator *e, Frame *f, const Ast *a, Instance *of, Name member) {
   if (of->poisoned)
     return POISON;
-  for (int i = 0; i < of->params.n; i++) {
-    const InstanceParam *p = &of->params.at[i];
-    if (p->name == member)
-      return p->param < 0 ? POISON : val_tensor(e->g->params.at[p->param].value);
-  }
-  for (int i = 0; i < of->children.n; i++)
-    if (of->children.at[i]->name == member)
-      return (Val){.kind = VAL_INSTANCE, .instance = of->children.at[i]};
+  const InstanceParam *p = instance_param(of, member);
+  if (p)
+    return p->param < 0 ? POISON : val_tensor(e->g->params.at[p->param].value);
+  Instance *part = of->children.n ? table_find(&of->by_name, &member) : NULL;
+  if (part)
+    return (Val){.kind = VAL_INSTANCE, .instance = part};
   Diagnostic *d = fail(f, a->span2, "PD0105", "'%s' has no parameter or part named '%s'", of->path, member);
   note_at(d, of->span, "'%s' is this '%s'", of->path, of->layer->name);
   if (a->a->kind == AST_NAME)

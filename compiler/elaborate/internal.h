@@ -47,12 +47,15 @@ typedef struct Val {
 struct Layer {
   Name name;
   const Ast *ast;
+  Table formals;      /* their numbers, by name */
   bool standard;      /* in stdlib_layers: may wrap the primitive of its name */
   int may_own_params; /* -1 unknown yet, -2 being found out */
 };
 
 /* Where an instance has its name from. By the layer's name alone nothing reaches it: that is the layer. */
 typedef enum { NAMED_BY_LAYER, NAMED_BY_VARIABLE, NAMED_BY_LABEL } NamedBy;
+
+typedef Vec(Instance *) Stem;
 
 typedef struct InstanceParam {
   Name name;
@@ -75,8 +78,10 @@ struct Instance {
   bool poisoned;
   Vec(Instance *) children;
   Table by_name; /* of the children, which have different names */
+  Table by_stem; /* Stem: of the children, by what stands before a point of their names, and by the whole names */
   Vec(InstanceParam) params;
-  Val *attribute; /* by formal: what the first call gave */
+  Table param_places; /* of params, by name */
+  Val *attribute;     /* by formal: what the first call gave */
 };
 
 /* A statement that assigns tensors, with what it gave wherever it ran. */
@@ -92,6 +97,7 @@ typedef struct Variable {
   bool scoped; /* it ends with its block: parameters, counters of loops */
   Span span;
   Assignment *assignment; /* NULL: of a standard layer, or none */
+  int hidden; /* the place of the variable of this name that it stands in front of; -1: of none. Where places are kept */
 } Variable;
 
 /* One inlining of a layer, or the model. */
@@ -102,8 +108,9 @@ typedef struct Frame {
   int scope, depth;
   Span call;
   Vec(Variable) variables;
-  Vec(Variable) gone; /* variables of blocks that have ended, for advice */
-  bool doubtful;      /* something that could define names was skipped: unknown ones are no mistakes */
+  Table places;  /* by name: of the last variable, -1: there is none. Kept where there are many */
+  Table gone;    /* by name: Variable of a block that has ended, for advice */
+  bool doubtful; /* something that could define names was skipped: unknown ones are no mistakes */
   bool returned;
   Val result;
   Name counter;     /* of the innermost loop */
@@ -121,11 +128,15 @@ typedef struct Elaborator {
   Vec(Name) files; /* loaded or being loaded: real paths */
   const Ast *model, *train;
   bool incomplete;            /* a used file could not be read: unknown names are no mistakes */
-  Vec(const Ast *) defines;   /* AST_SETTING; text: what stands before the name and a point, or NULL */
+  AstList defines;            /* AST_SETTING; text: what stands before the name and a point, or NULL */
+  Table defined;              /* the same by name: AstList */
+  Table formals;              /* numbers of the model's attributes, by name */
   const Variable *attributes; /* of the model, as given: `train` sees them */
   int n_attributes;
-  Table assignments; /* by statement */
-  Table inputs;      /* and targets: their statements by name */
+  Table assignments;      /* by statement */
+  Table param_names;      /* of all parameters: their numbers */
+  Table inputs;           /* and targets: their statements by name */
+  Table metrics, outputs; /* their statements by name */
   Vec(Assignment *) assigned;
   AstList frozen;        /* patterns of parameters that `freeze` names: AST_STRING */
   const Ast *optimizer;  /* the setting's value; NULL: not given */
@@ -190,6 +201,8 @@ void warn_of_label(const Elaborator *e, const Frame *f, Name name, Span where);
 char *layer_signature(const Layer *l, bool defaults);
 Name label_text(Elaborator *e, Frame *f, const Ast *label); /* "h.0"; NULL after a diagnostic */
 bool instance_has_prefix(const Frame *f, Name prefix);
+InstanceParam *instance_param(const Instance *i, Name name); /* NULL: it has none of this name */
+void instance_add_param(Instance *i, InstanceParam param);
 
 /* ---- builtin.c: functions of compile-time values ------------------------------------------ */
 bool builtin_known(Name name);

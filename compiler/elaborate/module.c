@@ -25,25 +25,28 @@ bool find_callable(const Elaborator *e, const Frame *f, Name name, const Layer *
 
 /* ---- definitions --------------------------------------------------------------------------- */
 
-static void check_formals(const Ast *definition) {
+/* Their numbers, by name. */
+static Table check_formals(const Ast *definition) {
   Table first = {.key_bytes = sizeof(Name)};
   for (int i = 0; i < definition->list.n; i++) {
-    Ast *formal = definition->list.at[i];
-    const Ast *other = table_find(&first, &formal->name);
-    if (!other) {
-      table_add(&first, &formal->name, formal);
+    const Ast *formal = definition->list.at[i];
+    const int number = table_number(&first, &formal->name);
+    if (number < 0) {
+      table_set_number(&first, &formal->name, i);
       continue;
     }
+    const Ast *other = definition->list.at[number];
     Diagnostic *d = error_at(formal->span2, "PD0104", "'%s' already has an argument named '%s'", definition->name,
                              formal->name);
     note_at(d, other->span2, "the first one is here");
   }
+  return first;
 }
 
 static void define_layer(Elaborator *e, const Ast *a, bool standard) {
   const Op *op = op_find(a->name);
   const Layer *other = layer_find(e, a->name);
-  check_formals(a);
+  const Table formals = check_formals(a);
   if (other) {
     Diagnostic *d = error_at(a->span2, "PD0104", "a layer named '%s' is already defined", a->name);
     note_at(d, other->ast->span2, "the other one is here");
@@ -52,7 +55,7 @@ static void define_layer(Elaborator *e, const Ast *a, bool standard) {
     help(error_at(a->span2, "PD0104", "'%s' is built into the language", a->name), "give the layer another name");
   } else {
     Layer *l = alloc(sizeof *l);
-    *l = (Layer){.name = a->name, .ast = a, .standard = standard, .may_own_params = -1};
+    *l = (Layer){.name = a->name, .ast = a, .formals = formals, .standard = standard, .may_own_params = -1};
     push(&e->layers, l);
     e->layer_of.key_bytes = sizeof(Name);
     table_add(&e->layer_of, &l->name, l);
@@ -153,9 +156,11 @@ void load_module(Elaborator *e, const Ast *file, const char *path, bool main) {
     } else if (a->kind == AST_LAYER)
       define_layer(e, a, is_standard);
     else if (a->kind == AST_MODEL) {
-      check_formals(a);
-      if (main && only_one(e->model, a, "model"))
+      const Table formals = check_formals(a);
+      if (main && only_one(e->model, a, "model")) {
         e->model = a;
+        e->formals = formals;
+      }
     } else if (a->kind == AST_TRAIN && main && only_one(e->train, a, "training"))
       e->train = a;
   }

@@ -5,8 +5,26 @@
 
 /* ---- variables ----------------------------------------------------------------------------- */
 
+enum { MANY_VARIABLES = 16 }; /* of fewer the last of a name is found as fast by looking at all */
+
+static void keep_place(Frame *f, int place) {
+  Variable *v = &f->variables.at[place];
+  v->hidden = table_number(&f->places, &v->name);
+  table_set_number(&f->places, &v->name, place);
+}
+
+static void variable_push(Frame *f, Variable v) {
+  push(&f->variables, v);
+  if (f->variables.n < MANY_VARIABLES && !f->places.room)
+    return;
+  const int first = f->places.room ? f->variables.n - 1 : 0;
+  f->places.key_bytes = sizeof v.name;
+  for (int i = first; i < f->variables.n; i++)
+    keep_place(f, i);
+}
+
 void variable_declare(Frame *f, Name name, Val v, bool scoped, Span span) {
-  push(&f->variables, ((Variable){name, v, scoped, span, NULL}));
+  variable_push(f, (Variable){.name = name, .val = v, .scoped = scoped, .span = span});
 }
 
 void variable_set(Frame *f, Name name, Val v, Span span) {
@@ -22,25 +40,24 @@ void variable_set(Frame *f, Name name, Val v, Span span) {
 
 static void run_statement(Elaborator *e, Frame *f, const Ast *a);
 
-static void remember_gone(Frame *f, Variable v) {
-  for (int i = 0; i < f->gone.n; i++)
-    if (f->gone.at[i].name == v.name) {
-      f->gone.at[i] = v;
-      return;
-    }
-  push(&f->gone, v);
+static void remember_gone(Frame *f, const Variable *v) {
+  f->gone.key_bytes = sizeof v->name;
+  table_set(&f->gone, &v->name, alloc_copy(v, sizeof *v));
 }
 
 /* Parameters end with their block, assigned variables live on. */
 static void leave_block(Frame *f, int had) {
-  int kept = had;
-  for (int i = had; i < f->variables.n; i++) {
-    if (f->variables.at[i].scoped)
-      remember_gone(f, f->variables.at[i]);
+  const int n = f->variables.n;
+  for (int i = n - 1; i >= had && f->places.room; i--)
+    table_set_number(&f->places, &f->variables.at[i].name, f->variables.at[i].hidden);
+  f->variables.n = had;
+  for (int i = had; i < n; i++) {
+    const Variable v = f->variables.at[i];
+    if (v.scoped)
+      remember_gone(f, &v);
     else
-      f->variables.at[kept++] = f->variables.at[i];
+      variable_push(f, v);
   }
-  f->variables.n = kept;
 }
 
 static void run_inner(Elaborator *e, Frame *f, const Ast *block) {
@@ -267,20 +284,22 @@ static Val param_again(Elaborator *e, Frame *f, const Ast *a, InstanceParam *had
 
 static Val param_new(Elaborator *e, Frame *f, const Ast *a, Name own, const Shape *s, Val init) {
   Name name = f->instance->path[0] ? internf("%s.%s", f->instance->path, own) : own;
-  for (int i = 0; i < e->g->params.n; i++)
-    if (e->g->params.at[i].name == name) {
-      Diagnostic *d = fail(f, a->span2, "PD0106", "a parameter named '%s' already exists", name);
-      note_at(d, e->g->params.at[i].span, "the first one is here");
-      help(d, "the labels of the two instances give the same path: change one");
-      return POISON;
-    }
+  const int other = table_number(&e->param_names, &name);
+  if (other >= 0) {
+    Diagnostic *d = fail(f, a->span2, "PD0106", "a parameter named '%s' already exists", name);
+    note_at(d, e->g->params.at[other].span, "the first one is here");
+    help(d, "the labels of the two instances give the same path: change one");
+    return POISON;
+  }
   int param = graph_param(e->g, name, *s, f->scope, a->span);
   Param *p = &e->g->params.at[param];
   p->init = init.init;
   p->init_value = init.number;
   p->buffer = a->kind == AST_BUFFER;
   read_option(e, f, a->b, p);
-  push(&f->instance->params, ((InstanceParam){own, param, f->instance->calls}));
+  instance_add_param(f->instance, (InstanceParam){own, param, f->instance->calls});
+  e->param_names.key_bytes = sizeof name;
+  table_set_number(&e->param_names, &name, param);
   return val_tensor(e->g->params.at[param].value);
 }
 
@@ -289,16 +308,13 @@ static void run_param(Elaborator *e, Frame *f, const Ast *a) {
   bool shaped = evaluate_shape(e, f, a, &s);
   Val init = initial_value(e, f, a), v = POISON;
   Name name = param_name(e, f, a);
-  InstanceParam *had = NULL;
-  for (int i = 0; i < f->instance->params.n; i++)
-    if (f->instance->params.at[i].name == name)
-      had = &f->instance->params.at[i];
+  InstanceParam *had = name ? instance_param(f->instance, name) : NULL;
   if (had && shaped)
     v = param_again(e, f, a, had, &s);
   else if (!had && shaped && name && init.kind == VAL_INIT)
     v = param_new(e, f, a, name, &s, init);
   else if (!had)
-    push(&f->instance->params, ((InstanceParam){name ? name : a->name, -1, f->instance->calls}));
+    instance_add_param(f->instance, (InstanceParam){name ? name : a->name, -1, f->instance->calls});
   variable_declare(f, a->name, v, true, a->span);
 }
 
@@ -476,17 +492,24 @@ static void declared_again(Frame *f, const Ast *a, const char *what, Name name, 
   note_at(d, first, "the first one is here");
 }
 
+/* declared: the statements that have declared such, by name; else it is noted there. */
+static bool is_first(Frame *f, const Ast *a, const char *what, Name name, Table *declared) {
+  const Ast *first = table_find(declared, &name);
+  if (first) {
+    declared_again(f, a, what, name, first->span);
+    return false;
+  }
+  declared->key_bytes = sizeof name;
+  table_add(declared, &name, (void *)a);
+  return true;
+}
+
 static bool metric_name_is_free(Elaborator *e, Frame *f, const Ast *a, Name name) {
   if (is_log_field(name)) {
     fail(f, a->span2, "PD0104", "'%s' is a field that the log has of itself, and no name for a metric", name);
     return false;
   }
-  for (int i = e->g->n_losses; i < graph_n_logged(e->g); i++)
-    if (e->g->figures.at[i].metric == name) {
-      declared_again(f, a, "a metric", name, e->g->figures.at[i].span);
-      return false;
-    }
-  return true;
+  return is_first(f, a, "a metric", name, &e->metrics);
 }
 
 /* "of_mean = exp". NULL: no option, or after a diagnostic. */
@@ -522,15 +545,6 @@ static void run_metric(Elaborator *e, Frame *f, const Ast *a) {
     graph_metric(e->g, name, function, value, a->span);
 }
 
-static bool output_name_is_free(Elaborator *e, Frame *f, const Ast *a, Name name) {
-  for (int i = graph_n_logged(e->g); i < e->g->figures.n; i++)
-    if (e->g->figures.at[i].output == name) {
-      declared_again(f, a, "an output", name, e->g->figures.at[i].span);
-      return false;
-    }
-  return true;
-}
-
 /* A training checks an output and leaves it away. */
 static void run_output(Elaborator *e, Frame *f, const Ast *a) {
   if (!only_in_model(f, a, "'output'"))
@@ -544,7 +558,7 @@ static void run_output(Elaborator *e, Frame *f, const Ast *a) {
   Val v = a->a ? evaluate_right_side(e, f, a->a, name) : evaluate(e, f, named);
   if (a->a)
     name_value(e, f, v, name, before);
-  bool is_free = output_name_is_free(e, f, a, name);
+  bool is_free = is_first(f, a, "an output", name, &e->outputs);
   int value = want_output(e, f, v, a->a ? a->a : named);
   if (is_free && value >= 0)
     graph_output_figure(e->g, name, value, a->span);

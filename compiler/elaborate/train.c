@@ -181,7 +181,7 @@ static int optimizer_arguments(const Optimizer *o, double *lr, double *number, c
 
 static void declare_attributes(const Elaborator *e, Frame *f) {
   for (int i = 0; i < e->n_attributes; i++)
-    push(&f->variables, e->attributes[i]);
+    variable_declare(f, e->attributes[i].name, e->attributes[i].val, false, e->attributes[i].span);
 }
 
 void train_argument_names(const Elaborator *e, DefineOwner owner, Words *names) {

@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/table.h"
 #include "graph/text.h"
 #include "graph/traits.h"
 #include "ops/op.h"
@@ -20,9 +21,10 @@ typedef struct Part {
 typedef struct Survey {
   const Graph *g;
   Vec(Part) parts;
-  bool *counts; /* by node: a loss depends on it, and it is not there in training alone */
-  int *part;    /* by node */
-  int *local;   /* by value: its number in its part */
+  Table part_of; /* by name: its number */
+  bool *counts;  /* by node: a loss depends on it, and it is not there in training alone */
+  int *part;     /* by node */
+  int *local;    /* by value: its number in its part */
 } Survey;
 
 /* ---- parts ------------------------------------------------------------------------------------- */
@@ -35,17 +37,21 @@ static const char *part_name(const Graph *g, int scope) {
 }
 
 static int part_named(Survey *s, const char *name) {
-  for (int i = 0; i < s->parts.n; i++)
-    if (!strcmp(s->parts.at[i].name, name))
-      return i;
-  push(&s->parts, (Part){.name = intern(name)});
-  return s->parts.n - 1;
+  const Name key = intern(name);
+  int part = table_number(&s->part_of, &key);
+  if (part >= 0)
+    return part;
+  part = s->parts.n;
+  push(&s->parts, (Part){.name = key});
+  table_set_number(&s->part_of, &key, part);
+  return part;
 }
 
 /* The value itself, or what it is where nothing is trained. */
 static int value_behind(const Graph *g, int v) {
-  const Node *n = &g->nodes.at[g->values.at[v].node];
-  return n->op->trains ? value_behind(g, n->in[0]) : v;
+  while (g->nodes.at[g->values.at[v].node].op->trains)
+    v = g->nodes.at[g->values.at[v].node].in[0];
+  return v;
 }
 
 /* Marks what losses depend on; nodes come in topological order. */
@@ -131,6 +137,7 @@ static void add_node(Survey *s, int index) {
 
 static void add_function(Identity *to, const Graph *g) {
   Survey s = {.g = g,
+              .part_of.key_bytes = sizeof(Name),
               .counts = alloc((size_t)g->nodes.n * sizeof *s.counts),
               .part = alloc((size_t)g->nodes.n * sizeof *s.part),
               .local = alloc((size_t)g->values.n * sizeof *s.local)};
@@ -175,6 +182,11 @@ static const char *lr_schedule_text(const Train *t) {
 
 /* What the nodes of an operation that is there in training alone are given: dropout's probabilities, each once. */
 static void add_training_ops(Identity *to, const Graph *g) {
+  typedef struct Given {
+    Name op, arguments;
+  } Given;
+  Table given = {.key_bytes = sizeof(Given)}, texts = {.key_bytes = sizeof(Name)}; /* of these: Text, by the op */
+  Vec(Name) ops = {0};
   for (int i = 0; i < g->n_forward; i++) {
     const Node *n = &g->nodes.at[i];
     if (!n->op->trains)
@@ -183,17 +195,22 @@ static void add_training_ops(Identity *to, const Graph *g) {
     for (int k = 0; k < MAX_ATTR && n->op->attr[k].name; k++)
       if (n->op->attr[k].name[0] != '$' && n->op->attr[k].kind == ATTR_NUMBER)
         text_add(&t, "%s%s=%s", t.n ? " " : "", n->op->attr[k].name, number_text(n->attr[k].number));
-    bool known = !t.at;
-    for (int k = 0; k < to->settings.n && !known; k++)
-      known = !strcmp(to->settings.at[k].name, n->op->name) && strstr(to->settings.at[k].value, t.at);
-    Setting *before = NULL;
-    for (int k = 0; k < to->settings.n; k++)
-      if (!strcmp(to->settings.at[k].name, n->op->name))
-        before = &to->settings.at[k];
-    if (!known && before)
-      before->value = format("%s, %s", before->value, t.at);
-    else if (!known)
-      add(to, n->op->name, t.at);
+    const Given one = {intern(n->op->name), t.at ? intern(t.at) : NULL};
+    if (!t.at || table_find(&given, &one))
+      continue;
+    table_add(&given, &one, to);
+    Text *all = table_find(&texts, &one.op);
+    if (!all) {
+      all = alloc(sizeof *all);
+      *all = (Text){0};
+      table_add(&texts, &one.op, all);
+      push(&ops, one.op);
+    }
+    text_add(all, "%s%s", all->n ? ", " : "", t.at);
+  }
+  for (int i = 0; i < ops.n; i++) {
+    const Text *all = table_find(&texts, &ops.at[i]);
+    add(to, ops.at[i], all->at);
   }
 }
 

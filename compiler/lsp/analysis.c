@@ -45,8 +45,12 @@ Analysis analyse(const Documents *all, const Document *d) {
   a.layers = a.ast ? elaborate_layers(a.ast, &options) : layers_of_words(&a, &options);
   if (!a.ast || has_model(a.ast)) /* elaborate() tells them */
     diagnostics_forget(mark);
+  a.layer_of.key_bytes = sizeof(Name);
+  for (int i = 0; i < a.layers.n; i++)
+    if (!layer_seen(&a, a.layers.at[i]->name))
+      table_add(&a.layer_of, &a.layers.at[i]->name, a.layers.at[i]);
   if (a.ast)
-    a.mentions = mentions_of(a.ast, &a.layers);
+    a.mentions = mentions_of(a.ast, &a.layer_of);
   return a;
 }
 
@@ -62,19 +66,7 @@ const Mention *mention_at(const Analysis *a, Position at) {
   return found;
 }
 
-const Ast *layer_seen(const Analysis *a, Name name) {
-  for (int i = 0; i < a->layers.n; i++)
-    if (a->layers.at[i]->name == name)
-      return a->layers.at[i];
-  return NULL;
-}
-
-const char *source_of(const Analysis *a, int file, const char **path) {
-  *path = source_path(file);
-  const Document *d = document_of_path(a->documents, *path);
-  const char *text = d ? d->text : read_file(*path, NULL);
-  return text ? text : "";
-}
+const Ast *layer_seen(const Analysis *a, Name name) { return table_find(&a->layer_of, &name); }
 
 Name file_named(const Analysis *a, Name name) {
   const char *slash = strrchr(a->document->path, '/');
@@ -99,9 +91,7 @@ static const char *line_before(const char *text, const char *line) {
 }
 
 const char *layer_comment(const Ast *layer) {
-  const char *text = source_text(layer->span.file), *at = text, *first;
-  for (int i = 1; i < layer->span.line && *at; i++)
-    at += strcspn(at, "\n") + 1;
+  const char *text = source_text(layer->span.file), *at = source_line_start(text, layer->span.line), *first;
   for (first = at; (at = line_before(text, first)) && *at == '#';)
     first = at;
   Text t = {0};
@@ -144,10 +134,9 @@ static void tell(void *context, const Told *told) {
     const Remark *r = &told->remarks[i];
     if (r->is_help || r->span.file < 0 || r->span.line < 1)
       continue;
-    const char *path, *text = source_of(t->a, r->span.file, &path);
     cJSON *one = cJSON_CreateObject(), *place = cJSON_AddObjectToObject(one, "location");
-    cJSON_AddStringToObject(place, "uri", uri_of_path(path));
-    cJSON_AddItemToObject(place, "range", range_json(text, r->span));
+    cJSON_AddStringToObject(place, "uri", uri_of_path(source_path(r->span.file)));
+    cJSON_AddItemToObject(place, "range", range_json(source_text(r->span.file), r->span));
     cJSON_AddStringToObject(one, "message", r->text);
     cJSON_AddItemToArray(related, one);
   }

@@ -67,9 +67,16 @@ static Spot find_spot(const Tokens *words) {
   return p;
 }
 
-static void add(cJSON *list, const char *label, int kind, const char *detail, const char *comment) {
-  const cJSON *item;
-  cJSON_ArrayForEach(item, list) if (!strcmp(cJSON_GetObjectItem(item, "label")->valuestring, label)) return;
+typedef struct Items {
+  cJSON *list;
+  Table labels; /* by name, of those in the list */
+} Items;
+
+/* The first of a label stays. */
+static void add(Items *items, const char *label, int kind, const char *detail, const char *comment) {
+  const Name name = intern(label);
+  if (table_find(&items->labels, &name))
+    return;
   cJSON *one = cJSON_CreateObject();
   cJSON_AddStringToObject(one, "label", label);
   cJSON_AddNumberToObject(one, "kind", kind);
@@ -77,132 +84,136 @@ static void add(cJSON *list, const char *label, int kind, const char *detail, co
     cJSON_AddStringToObject(one, "detail", detail);
   if (comment && *comment)
     cJSON_AddStringToObject(one, "documentation", comment);
-  cJSON_AddItemToArray(list, one);
+  cJSON_AddItemToArray(items->list, one);
+  table_add(&items->labels, &name, one);
 }
 
-static void add_all(cJSON *list, const char *const *names, int kind) {
+static void add_all(Items *items, const char *const *names, int kind) {
   for (; *names; names++)
-    add(list, *names, kind, NULL, NULL);
+    add(items, *names, kind, NULL, NULL);
 }
 
 /* ---- settings ------------------------------------------------------------------------------------ */
 
-static void add_optimizer_arguments(cJSON *list, Name optimizer) {
+static void add_optimizer_arguments(Items *items, Name optimizer) {
   for (int i = 0; all_optimizers[i]; i++) {
     const Optimizer *o = all_optimizers[i];
     if (strcmp(o->name, optimizer))
       continue;
-    add(list, "lr", ITEM_PROPERTY, NULL, NULL);
+    add(items, "lr", ITEM_PROPERTY, NULL, NULL);
     for (int k = 0; k < MAX_OPTIMIZER_ARGUMENTS && o->argument[k].name; k++)
-      add(list, o->argument[k].name, ITEM_PROPERTY, NULL, NULL);
-    add(list, "decay", ITEM_PROPERTY, NULL, NULL);
+      add(items, o->argument[k].name, ITEM_PROPERTY, NULL, NULL);
+    add(items, "decay", ITEM_PROPERTY, NULL, NULL);
   }
   for (int i = 0; all_lr_schedules[i]; i++)
     for (int k = 0; k < MAX_LR_ARGUMENTS && !strcmp(all_lr_schedules[i]->name, optimizer) &&
                     all_lr_schedules[i]->argument[k].name;
          k++)
-      add(list, all_lr_schedules[i]->argument[k].name, ITEM_PROPERTY, NULL, NULL);
+      add(items, all_lr_schedules[i]->argument[k].name, ITEM_PROPERTY, NULL, NULL);
 }
 
-static void add_values(cJSON *list, const char *setting) {
+static void add_values(Items *items, const char *setting) {
   int n;
   const char *const *schedules = schedule_names(&n);
   for (int i = 0; !strcmp(setting, "pipeline") && i < n; i++)
     if (!schedule_traits(intern(schedules[i])).forward_only)
-      add(list, schedules[i], ITEM_VALUE, NULL, NULL);
+      add(items, schedules[i], ITEM_VALUE, NULL, NULL);
   for (int i = 0; !strcmp(setting, "optimizer") && all_optimizers[i]; i++)
-    add(list, all_optimizers[i]->name, ITEM_FUNCTION, NULL, NULL);
+    add(items, all_optimizers[i]->name, ITEM_FUNCTION, NULL, NULL);
   for (int i = 0; !strcmp(setting, "lr_schedule") && all_lr_schedules[i]; i++)
-    add(list, all_lr_schedules[i]->name, ITEM_FUNCTION, all_lr_schedules[i]->example, NULL);
+    add(items, all_lr_schedules[i]->name, ITEM_FUNCTION, all_lr_schedules[i]->example, NULL);
 }
 
-static void complete_training(cJSON *list, const Spot *p) {
+static void complete_training(Items *items, const Spot *p) {
   if (p->callee)
-    add_optimizer_arguments(list, p->callee);
+    add_optimizer_arguments(items, p->callee);
   else if (is(p, p->n - 1, "="))
-    add_values(list, p->tokens->at[p->n - 2].text);
+    add_values(items, p->tokens->at[p->n - 2].text);
   else if (is(p, p->n - 1, ";") || is(p, p->n - 1, "{") || is(p, p->n - 1, "}")) {
-    add_all(list, train_setting_names, ITEM_PROPERTY);
-    add(list, "freeze", ITEM_KEYWORD, NULL, NULL);
-    add(list, "group", ITEM_KEYWORD, NULL, NULL);
+    add_all(items, train_setting_names, ITEM_PROPERTY);
+    add(items, "freeze", ITEM_KEYWORD, NULL, NULL);
+    add(items, "group", ITEM_KEYWORD, NULL, NULL);
   }
 }
 
-static void complete_cluster(cJSON *list) {
+static void complete_cluster(Items *items) {
   static const char *const names[] = {"device",   "level",     "kind",      "memory",           "peak",
                                       "peak_f32", "peak_tf32", "peak_bf16", "memory_bandwidth", "efficiency",
                                       "count",    "bandwidth", "latency",   "devices",          "device_bandwidth",
                                       NULL};
-  add_all(list, names, ITEM_PROPERTY);
+  add_all(items, names, ITEM_PROPERTY);
 }
 
 /* ---- layers and models ---------------------------------------------------------------------------- */
 
 /* Those of a callee that the call does not give so far. */
-static void add_arguments(cJSON *list, const Analysis *a, const Spot *p) {
+static void add_arguments(Items *items, const Analysis *a, const Spot *p) {
   const Ast *layer = p->callee ? layer_seen(a, p->callee) : NULL;
+  Table given = {.key_bytes = sizeof(Name)};
+  for (int k = p->call; layer && k + 1 < p->n; k++) {
+    const Name name = intern(p->tokens->at[k].text);
+    if (is(p, k + 1, "="))
+      table_set(&given, &name, items);
+  }
   for (int i = 0; layer && i < layer->list.n; i++) {
     const Ast *formal = layer->list.at[i];
-    bool given = false;
-    for (int k = p->call; k + 1 < p->n; k++)
-      given |= is(p, k, formal->name) && is(p, k + 1, "=");
-    if (!given)
-      add(list, format("%s = ", formal->name), ITEM_PROPERTY, formal->a ? format("%s", ast_text(formal->a)) : NULL,
-          NULL);
+    if (!table_find(&given, &formal->name))
+      add(items, format("%s = ", formal->name), ITEM_PROPERTY,
+          formal->a ? format("%s", ast_text(formal->a)) : NULL, NULL);
   }
   for (int i = 0; p->callee && i < n_ops; i++)
     for (int k = 0; !strcmp(all_ops[i]->name, p->callee) && k < MAX_ATTR && all_ops[i]->attr[k].name; k++)
       if (all_ops[i]->attr[k].name[0] != '$')
-        add(list, format("%s = ", all_ops[i]->attr[k].name), ITEM_PROPERTY, all_ops[i]->signature, NULL);
+        add(items, format("%s = ", all_ops[i]->attr[k].name), ITEM_PROPERTY, all_ops[i]->signature, NULL);
 }
 
-static void add_callables(cJSON *list, const Analysis *a) {
+static void add_callables(Items *items, const Analysis *a) {
   for (int i = 0; i < a->layers.n; i++)
-    add(list, a->layers.at[i]->name, ITEM_FUNCTION, layer_text(a->layers.at[i]), layer_comment(a->layers.at[i]));
+    add(items, a->layers.at[i]->name, ITEM_FUNCTION, layer_text(a->layers.at[i]), layer_comment(a->layers.at[i]));
   for (int i = 0; i < n_ops; i++)
     if (!all_ops[i]->internal)
-      add(list, all_ops[i]->name, ITEM_FUNCTION, all_ops[i]->signature, NULL);
-  add_all(list, builtin_names, ITEM_FUNCTION);
+      add(items, all_ops[i]->name, ITEM_FUNCTION, all_ops[i]->signature, NULL);
+  add_all(items, builtin_names, ITEM_FUNCTION);
 }
 
 /* Names of the item that stand before: arguments, what is declared and assigned, labels. */
-static void add_names(cJSON *list, const Spot *p) {
+static void add_names(Items *items, const Spot *p) {
   for (int i = p->item_start + 2; i < p->n; i++)
     if (p->tokens->at[i].kind == TOKEN_NAME && !is(p, i - 1, ".") && !is(p, i + 1, "("))
-      add(list, p->tokens->at[i].text, ITEM_VARIABLE, NULL, NULL);
+      add(items, p->tokens->at[i].text, ITEM_VARIABLE, NULL, NULL);
 }
 
-static void complete_body(cJSON *list, const Analysis *a, const Spot *p) {
+static void complete_body(Items *items, const Analysis *a, const Spot *p) {
   static const char *const statements[] = {"if", "for", "require", "expect", NULL};
   static const char *const of_layers[] = {"param", "buffer", "return", NULL};
   static const char *const of_models[] = {"input", "target", "loss", "metric", "output", "param", "buffer", NULL};
   if (p->depth && (is(p, p->n - 1, ";") || is(p, p->n - 1, "{") || is(p, p->n - 1, "}"))) {
-    add_all(list, statements, ITEM_KEYWORD);
-    add_all(list, strcmp(p->item, "layer") ? of_models : of_layers, ITEM_KEYWORD);
+    add_all(items, statements, ITEM_KEYWORD);
+    add_all(items, strcmp(p->item, "layer") ? of_models : of_layers, ITEM_KEYWORD);
   }
-  add_arguments(list, a, p);
-  add_names(list, p);
-  add_callables(list, a);
+  add_arguments(items, a, p);
+  add_names(items, p);
+  add_callables(items, a);
 }
 
 cJSON *complete(const Analysis *a, Position at) {
-  static const char *const items[] = {"use", "layer", "model", "train", "cluster", NULL};
-  cJSON *list = cJSON_CreateArray();
+  static const char *const starts[] = {"use", "layer", "model", "train", "cluster", NULL};
+  Items all = {.list = cJSON_CreateArray(), .labels.key_bytes = sizeof(Name)};
   Tokens words = {0};
   leave_out_comments(&a->tokens, at, &words);
   Spot p = find_spot(&words);
   if (!p.item)
-    add_all(list, items, ITEM_KEYWORD);
+    add_all(&all, starts, ITEM_KEYWORD);
   else if (!strcmp(p.item, "use")) {
     Words files = {0};
     standard_files(&files);
     for (int i = 0; i < files.n; i++)
-      add(list, files.at[i], ITEM_MODULE, NULL, NULL);
+      add(&all, files.at[i], ITEM_MODULE, NULL, NULL);
   } else if (!strcmp(p.item, "train"))
-    complete_training(list, &p);
+    complete_training(&all, &p);
   else if (!strcmp(p.item, "cluster"))
-    complete_cluster(list);
+    complete_cluster(&all);
   else if (!is(&p, p.n - 1, "."))
-    complete_body(list, a, &p);
-  return list;
+    complete_body(&all, a, &p);
+  return all.list;
 }

@@ -83,6 +83,9 @@ void document_close(Documents *all, Document *d) {
 /* ---- places -------------------------------------------------------------------------------------- */
 
 static const char *line_start(const char *text, int line) {
+  const char *known = source_line_start(text, line);
+  if (known)
+    return known;
   for (; line > 1 && *text; line--) {
     text += strcspn(text, "\n");
     text += *text == '\n';

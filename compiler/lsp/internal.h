@@ -4,6 +4,7 @@
 
 #include <cjson/cJSON.h>
 
+#include "base/table.h"
 #include "elaborate/elaborate.h"
 #include "lsp/lsp.h"
 
@@ -75,7 +76,8 @@ typedef struct Analysis {
   const Documents *documents;
   Ast *ast; /* NULL: it does not parse */
   Tokens tokens;
-  AstList layers; /* all that it sees */
+  AstList layers; /* all that it sees, and ... */
+  Table layer_of; /* ... the first of each name */
   Mentions mentions;
 } Analysis;
 
@@ -87,11 +89,10 @@ const Mention *mention_at(const Analysis *a, Position at); /* NULL: no name stan
 const Ast *layer_seen(const Analysis *a, Name name);       /* NULL: there is none */
 /* The comment above a layer, without its signs, "" where there is none. */
 const char *layer_comment(const Ast *layer);
-const char *source_of(const Analysis *a, int file, const char **path); /* its text as it is now */
-Name file_named(const Analysis *a, Name name);                         /* the path that `use` finds; NULL */
+Name file_named(const Analysis *a, Name name); /* the path that `use` finds; NULL */
 
 /* ---- names.c */
-Mentions mentions_of(const Ast *file, const AstList *layers);
+Mentions mentions_of(const Ast *file, const Table *layer_of);
 
 /* ---- features: results of requests, NULL for null. `error` may be set instead, to why it is refused */
 cJSON *diagnostics_of(const Analysis *a);

@@ -143,37 +143,43 @@ static void walk_item(Walk *w, const AstList *items, const Ast *a) {
   }
 }
 
-static bool declared(const Mentions *all, NameKind kind, Name name, int item) {
-  for (int i = 0; i < all->n; i++)
-    if (all->at[i].declares && all->at[i].kind == kind && all->at[i].name == name && all->at[i].item == item)
-      return true;
-  return false;
+typedef struct Declared {
+  Name name;
+  int64_t kind, item;
+} Declared;
+
+static Table declarations(const Mentions *all) {
+  Table t = {.key_bytes = sizeof(Declared)};
+  for (int i = 0; i < all->n; i++) {
+    const Mention *m = &all->at[i];
+    if (m->declares)
+      table_set(&t, &(Declared){m->name, m->kind, m->item}, (void *)m);
+  }
+  return t;
 }
 
-static bool is_layer(const AstList *layers, Name name) {
-  for (int i = 0; i < layers->n; i++)
-    if (layers->at[i]->name == name)
-      return true;
-  return false;
+static bool is_declared(const Table *all, NameKind kind, const Mention *m) {
+  return table_find(all, &(Declared){m->name, kind, m->item});
 }
 
-static NameKind kind_of(const Mentions *all, const Mention *m, Use use, const AstList *layers) {
-  bool label = declared(all, NAME_LABEL, m->name, m->item);
+static NameKind kind_of(const Table *declared, const Mention *m, Use use, const Table *layer_of) {
+  bool label = is_declared(declared, NAME_LABEL, m);
   if (use == USE_BASE && label)
     return NAME_LABEL;
-  if (declared(all, NAME_VARIABLE, m->name, m->item))
+  if (is_declared(declared, NAME_VARIABLE, m))
     return NAME_VARIABLE;
-  return is_layer(layers, m->name) ? NAME_LAYER : label ? NAME_LABEL : NAME_UNKNOWN;
+  return table_find(layer_of, &m->name) ? NAME_LAYER : label ? NAME_LABEL : NAME_UNKNOWN;
 }
 
-Mentions mentions_of(const Ast *file, const AstList *layers) {
+Mentions mentions_of(const Ast *file, const Table *layer_of) {
   Walk w = {0};
   for (int i = 0; i < file->list.n; i++) {
     w.item = i;
     walk_item(&w, &file->list, file->list.at[i]);
   }
+  const Table declared = declarations(&w.found);
   for (int i = 0; i < w.found.n; i++)
     if (w.uses.at[i] != USE_KNOWN)
-      w.found.at[i].kind = kind_of(&w.found, &w.found.at[i], w.uses.at[i], layers);
+      w.found.at[i].kind = kind_of(&declared, &w.found.at[i], w.uses.at[i], layer_of);
   return w.found;
 }

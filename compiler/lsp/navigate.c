@@ -4,11 +4,10 @@
 #include "format/format.h"
 #include "lsp/internal.h"
 
-static cJSON *location(const Analysis *a, Span span) {
-  const char *path, *text = source_of(a, span.file, &path);
+static cJSON *location(Span span) {
   cJSON *place = cJSON_CreateObject();
-  cJSON_AddStringToObject(place, "uri", uri_of_path(path));
-  cJSON_AddItemToObject(place, "range", range_json(text, span));
+  cJSON_AddStringToObject(place, "uri", uri_of_path(source_path(span.file)));
+  cJSON_AddItemToObject(place, "range", range_json(source_text(span.file), span));
   return place;
 }
 
@@ -60,7 +59,7 @@ cJSON *definition(const Analysis *a, Position at) {
   const Mention *declared = layer || formal ? NULL : declaration(a, m);
   if (!layer && !formal && !declared)
     return NULL;
-  return location(a, layer ? layer->span2 : formal ? formal->span2 : declared->span);
+  return location(layer ? layer->span2 : formal ? formal->span2 : declared->span);
 }
 
 /* ---- rename ------------------------------------------------------------------------------------- */
