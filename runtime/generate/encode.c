@@ -138,27 +138,6 @@ static bool encode_part(struct encoding *e, const char *text, size_t bytes, bool
 
 /* ---- added tokens ---------------------------------------------------------------------------- */
 
-static const char *looked_for(const struct pd_added *a, bool normalized) {
-  return normalized ? a->normalized : a->normalized ? NULL : a->content;
-}
-
-/* The longest added token of that kind that the text starts with, or NULL. */
-static const struct pd_added *added_at(const struct pd_tokenizer *t, const char *text, size_t bytes,
-                                       bool normalized) {
-  const struct pd_added *found = NULL;
-  size_t longest = 0;
-  for (int i = 0; i < t->n_added; i++) {
-    const char *s = looked_for(&t->added[i], normalized);
-    if (!s || *s != *text) continue;
-    size_t n = strlen(s);
-    if (n > longest && n <= bytes && !memcmp(s, text, n)) {
-      longest = n;
-      found = &t->added[i];
-    }
-  }
-  return found;
-}
-
 static size_t spaces_before(const char *text, size_t from, size_t at) {
   for (size_t first; at > from; at = first) {
     for (first = at - 1; first > from && ((unsigned char)text[first] & 0xC0) == 0x80;) first--;
@@ -184,13 +163,13 @@ static bool find_added(struct encoding *e, const char *text, size_t bytes, bool 
                        encode_between *between) {
   size_t first = 0; /* what is before it is done */
   for (size_t at = 0; at < bytes;) {
-    const struct pd_added *a = added_at(e->t, text + at, bytes - at, normalized);
+    const struct pd_added *a = pd_added_at(e->t, text + at, bytes - at, normalized);
     if (!a) {
       at++;
       continue;
     }
     size_t start = a->left ? spaces_before(text, first, at) : at;
-    at += strlen(looked_for(a, normalized));
+    at += strlen(normalized ? a->normalized : a->content);
     if (start > first && !between(e, text + first, start - first, begins && !first)) return false;
     pd_tokens_add(&e->tokens, a->id);
     first = at = a->right ? spaces_behind(text, bytes, at) : at;

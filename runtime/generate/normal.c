@@ -112,15 +112,42 @@ static void add_decomposed(struct points *p, int32_t point) {
     add_point(p, point);
 }
 
-/* Neighbours of falling classes above 0 change places; those of equal ones do not. */
+struct mark {
+  int32_t point;
+  int class;
+};
+
+/* By rising classes; those of equal ones stay in order. `other` has room for half of them. */
+static void merge_sort(struct mark *mark, struct mark *other, size_t n) {
+  const size_t half = n / 2;
+  if (n < 2) return;
+  merge_sort(mark, other, half);
+  merge_sort(mark + half, other, n - half);
+  if (mark[half - 1].class <= mark[half].class) return;
+  memcpy(other, mark, half * sizeof *mark);
+  for (size_t to = 0, first = 0, second = half; first < half; to++)
+    mark[to] = second < n && mark[second].class < other[first].class ? mark[second++] : other[first++];
+}
+
+/* Runs of classes above 0, each by its classes. */
 static void put_in_order(struct points *p) {
-  for (size_t i = 1; i < p->n; i++) {
-    int32_t point = p->at[i];
-    int class = class_of(point);
-    size_t to = i;
-    for (; class && to > 0 && class_of(p->at[to - 1]) > class; to--) p->at[to] = p->at[to - 1];
-    p->at[to] = point;
+  struct mark *mark = NULL;
+  size_t room = 0;
+  for (size_t first = 0, end; first < p->n; first = end + 1) {
+    bool ordered = true;
+    int before = 0, class;
+    for (end = first; end < p->n && (class = class_of(p->at[end])) != 0; end++) {
+      ordered &= before <= class;
+      before = class;
+    }
+    const size_t n = end - first;
+    if (ordered) continue;
+    if (2 * n > room) mark = pd_grown(mark, (room = 4 * n) * sizeof *mark);
+    for (size_t i = 0; i < n; i++) mark[i] = (struct mark){p->at[first + i], class_of(p->at[first + i])};
+    merge_sort(mark, mark + n, n);
+    for (size_t i = 0; i < n; i++) p->at[first + i] = mark[i].point;
   }
+  free(mark);
 }
 
 /* Each character with the last one of class 0 before it, unless one between has its class or a higher one, or

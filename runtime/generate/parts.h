@@ -22,6 +22,16 @@ struct pd_added {
   bool special;     /* leaves no text when decoded */
 };
 
+/* Added tokens in the order of their texts' bytes, of equal texts in their own. */
+struct pd_looked_for {
+  struct pd_sought {
+    const char *text;
+    size_t bytes;
+    int added; /* its place */
+  } * at;
+  int n;
+};
+
 /* When the word separator is put before a text that does not begin with it. */
 enum pd_prepend { PD_NEVER, PD_ONCE, PD_ALWAYS }; /* once: where the whole text begins */
 
@@ -30,6 +40,8 @@ struct pd_tokenizer {
   struct pd_bpe bpe;
   struct pd_added *added;
   int n_added;
+  struct pd_looked_for looked_for[2]; /* in texts as they are, and in normalized ones */
+  int32_t *added_of;                  /* by id: the first added token's place + 1; 0: there is none */
   struct pd_replacement normalizer[PD_MAX_STEPS];
   int n_normalizer;
 
@@ -69,8 +81,11 @@ bool pd_tokenizer_add(struct pd_tokenizer *t, struct pd_added a, char *why);
 const struct pd_added *pd_added_of(const struct pd_tokenizer *t, int32_t id); /* or NULL */
 /* After GPT-2's two files: what they do not say, because it is so. */
 bool pd_tokenizer_complete_gpt2(struct pd_tokenizer *t, char *why);
-/* After parsing, in the end: which tokens are special, and which end a text. */
+/* After parsing, in the end: which tokens are special, which end a text, and where texts of added tokens are found. */
 void pd_tokenizer_complete(struct pd_tokenizer *t);
+
+/* The longest added token that the text starts with, of those with equal texts the first, or NULL. */
+const struct pd_added *pd_added_at(const struct pd_tokenizer *t, const char *text, size_t bytes, bool normalized);
 
 /* The character of GPT-2's alphabet that stands for a byte: below 0x200; and the byte of such a character, or
  * -1. */

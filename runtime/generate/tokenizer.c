@@ -21,9 +21,58 @@ bool pd_tokenizer_add(struct pd_tokenizer *t, struct pd_added a, char *why) {
 }
 
 const struct pd_added *pd_added_of(const struct pd_tokenizer *t, int32_t id) {
-  for (int i = 0; i < t->n_added; i++)
-    if (t->added[i].id == id) return &t->added[i];
-  return NULL;
+  return t->added_of[id] ? &t->added[t->added_of[id] - 1] : NULL;
+}
+
+static int by_text(const void *a, const void *b) {
+  const struct pd_sought *x = a, *y = b;
+  int order = strcmp(x->text, y->text);
+  return order ? order : (x->added > y->added) - (x->added < y->added);
+}
+
+/* A token that is looked for in normalized texts is not looked for in others. */
+static void look_for(struct pd_tokenizer *t, bool normalized) {
+  struct pd_looked_for *l = &t->looked_for[normalized];
+  l->at = pd_grown(NULL, sizeof *l->at * (size_t)t->n_added);
+  for (int i = 0; i < t->n_added; i++) {
+    const struct pd_added *a = &t->added[i];
+    const char *text = normalized ? a->normalized : a->normalized ? NULL : a->content;
+    if (text && *text) l->at[l->n++] = (struct pd_sought){text, strlen(text), i};
+  }
+  qsort(l->at, (size_t)l->n, sizeof *l->at, by_text);
+}
+
+/* The first from `first` to `end` whose byte number `at` is at least this one: all before that byte are equal. */
+static int first_from(const struct pd_looked_for *l, int first, int end, size_t at, int byte) {
+  while (first < end) {
+    int middle = first + (end - first) / 2;
+    if ((unsigned char)l->at[middle].text[at] < byte)
+      first = middle + 1;
+    else
+      end = middle;
+  }
+  return first;
+}
+
+const struct pd_added *pd_added_at(const struct pd_tokenizer *t, const char *text, size_t bytes, bool normalized) {
+  const struct pd_looked_for *l = &t->looked_for[normalized];
+  const struct pd_added *found = NULL;
+  int first = 0, end = l->n; /* those that begin with the `at` bytes so far */
+  for (size_t at = 0; first < end; at++) {
+    if (l->at[first].bytes == at && at > 0) found = &t->added[l->at[first].added];
+    if (at == bytes) break;
+    if (end - first == 1) { /* the rest at once */
+      const struct pd_sought *s = &l->at[first];
+      if (s->bytes > at && s->bytes <= bytes && !memcmp(s->text + at, text + at, s->bytes - at))
+        found = &t->added[s->added];
+      break;
+    }
+    const int byte = (unsigned char)text[at];
+    if (!byte) break; /* no token holds it */
+    first = first_from(l, first, end, at, byte);
+    end = first_from(l, first, end, at, byte + 1);
+  }
+  return found;
 }
 
 /* Neither tokenizer.json nor GPT-2's files say which token ends a text: these names are known. */
@@ -40,8 +89,13 @@ static bool names_an_end(const char *name) {
 
 void pd_tokenizer_complete(struct pd_tokenizer *t) {
   t->kind = memset(pd_grown(NULL, (size_t)t->bpe.n), 0, (size_t)t->bpe.n);
+  const size_t room = sizeof *t->added_of * (size_t)t->bpe.n;
+  t->added_of = memset(pd_grown(NULL, room), 0, room);
+  look_for(t, false);
+  look_for(t, true);
   for (int i = 0; i < t->n_added; i++) {
     const struct pd_added *a = &t->added[i];
+    if (!t->added_of[a->id]) t->added_of[a->id] = i + 1;
     if (a->special) t->kind[a->id] |= PD_SPECIAL;
     if (names_an_end(a->content)) t->kind[a->id] |= PD_ENDS;
   }
@@ -88,6 +142,9 @@ void pd_tokenizer_close(struct pd_tokenizer *t) {
     free(t->added[i].normalized);
   }
   free(t->added);
+  free(t->looked_for[0].at);
+  free(t->looked_for[1].at);
+  free(t->added_of);
   free_replacements(t->normalizer, t->n_normalizer);
   free_replacements(t->decoder, t->n_decoder);
   free(t->separator);

@@ -1,11 +1,13 @@
 /* Encoding and decoding against what PyPI's tokenizers made of the same texts (make_tokenizers.py).
  *   tokenizers FOLDER */
+#include "generate/normal.h"
 #include "generate/parts.h"
 #include "generate/unicode.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 enum { LINE = 1 << 16, CLASSES = 600 };
 static int failures;
@@ -223,6 +225,157 @@ static void check_bytes(void) {
   pd_tokenizer_close(t);
 }
 
+/* ---- many added tokens, long runs of marks ------------------------------------------------------- */
+
+static uint64_t random_state = 88172645463325252u;
+
+static unsigned below(unsigned n) {
+  random_state ^= random_state << 13;
+  random_state ^= random_state >> 7;
+  random_state ^= random_state << 17;
+  return (unsigned)((random_state >> 11) % n);
+}
+
+/* With n added tokens, of which number i has the text that `content` writes. */
+static struct pd_tokenizer *with_added(int n, void (*content)(int i, char *to)) {
+  static const char head[] =
+      "{\"model\":{\"vocab\":{\"a\":0,\"b\":1},\"merges\":[]},\"decoder\":{\"type\":\"Fuse\"},"
+      "\"added_tokens\":[";
+  char why[PD_WHY] = "", *text = pd_grown(NULL, sizeof head + 100 * (size_t)n + 8), *to = text;
+  to += sprintf(to, "%s", head);
+  for (int i = 0; i < n; i++) {
+    char one[32];
+    content(i, one);
+    to += sprintf(to, "%s{\"id\":%d,\"content\":\"%s\",\"normalized\":%s}", i ? "," : "", i + 2, one,
+                  i % 2 ? "true" : "false");
+  }
+  to += sprintf(to, "]}");
+  struct pd_tokenizer *t = pd_tokenizer_new();
+  if (!pd_tokenizer_parse_json(t, text, (size_t)(to - text), n + 2, why)) complain("added", n, why);
+  pd_tokenizer_complete(t);
+  free(text);
+  return t;
+}
+
+static void random_content(int i, char *to) {
+  (void)i;
+  int n = 2 + (int)below(5);
+  for (int k = 0; k < n; k++) *to++ = "ab"[below(2)];
+  *to = 0;
+}
+
+static void numbered_content(int i, char *to) { sprintf(to, "<%d>", i); }
+
+/* By looking at all, as it is defined. */
+static const struct pd_added *longest(const struct pd_tokenizer *t, const char *text, size_t bytes,
+                                      bool normalized) {
+  const struct pd_added *found = NULL;
+  size_t most = 0;
+  for (int i = 0; i < t->n_added; i++) {
+    const struct pd_added *a = &t->added[i];
+    const char *s = normalized ? a->normalized : a->normalized ? NULL : a->content;
+    size_t n = s ? strlen(s) : 0;
+    if (n > most && n <= bytes && !memcmp(s, text, n)) most = n, found = a;
+  }
+  return found;
+}
+
+static void check_added(void) {
+  for (int round = 0; round < 300; round++) {
+    struct pd_tokenizer *t = with_added(1 + (int)below(12), random_content);
+    char text[24];
+    for (size_t i = 0; i < sizeof text; i++) text[i] = "ab\0"[below(40) ? below(2) : 2];
+    for (size_t at = 0; at < sizeof text; at++)
+      for (int normalized = 0; normalized < 2; normalized++)
+        if (pd_added_at(t, text + at, sizeof text - at, normalized) !=
+            longest(t, text + at, sizeof text - at, normalized))
+          complain("added", round, "another token is found");
+    pd_tokenizer_close(t);
+  }
+}
+
+/* A letter with n marks below and above it in turn, of classes 220 and 230: those below come first. */
+static void check_marks(int n) {
+  size_t bytes = 1 + 2 * (size_t)n;
+  char *text = pd_grown(NULL, bytes);
+  text[0] = 'x';
+  for (int i = 0; i < n; i++) memcpy(text + 1 + 2 * i, i % 2 ? "\xCC\xA3" : "\xCC\x8D", 2);
+  char *composed = pd_composed(text, &bytes);
+  bool good = bytes == 1 + 2 * (size_t)n;
+  for (int i = 0; i < n && good; i++) good = !memcmp(composed + 1 + 2 * i, i < n / 2 ? "\xCC\xA3" : "\xCC\x8D", 2);
+  if (!good) complain("marks", n, "another order");
+  free(composed);
+  free(text);
+}
+
+/* A text that is n of n added tokens. */
+static void check_many_added(int n) {
+  struct pd_tokenizer *t = with_added(n, numbered_content);
+  char *text = pd_grown(NULL, 16 * (size_t)n), *to = text, why[PD_WHY] = "";
+  for (int i = 0; i < n; i++) to += sprintf(to, "<%d>", n - 1 - i);
+  int32_t *tokens;
+  int64_t got = pd_tokenizer_encode(t, text, (size_t)(to - text), &tokens, why);
+  bool good = got == n;
+  for (int i = 0; i < n && good; i++) good = tokens[i] == n + 1 - i;
+  if (!good) complain("added", n, "other tokens than those of the text");
+  free(tokens);
+  free(text);
+  pd_tokenizer_close(t);
+}
+
+/* Characters of the first planes that are no surrogates. */
+static int write_character(int i, char *to) {
+  int bytes = pd_utf8_write(0x3400 + i + (0x3400 + i >= 0xD800 ? 0x800 : 0), to);
+  to[bytes] = 0;
+  return bytes;
+}
+
+/* A vocabulary of n characters and n pairs of them, n merges, and a word that is all characters. */
+static void check_vocabulary(int n) {
+  char why[PD_WHY] = "", *json = pd_grown(NULL, 100 * (size_t)n + 200), *to = json;
+  char *word = pd_grown(NULL, 4 * (size_t)n + 1), *end = word;
+  to += sprintf(to, "{\"decoder\":{\"type\":\"Fuse\"},\"model\":{\"vocab\":{");
+  for (int i = 0; i < n; i++) {
+    char one[8], next[8];
+    end += write_character(i, end);
+    write_character(i, one);
+    write_character((i + 1) % n, next);
+    to += sprintf(to, "%s\"%s\":%d,\"%s%s\":%d", i ? "," : "", one, i, one, next, n + i);
+  }
+  to += sprintf(to, "},\"merges\":[");
+  for (int i = 0; i < n; i++) {
+    char one[8], next[8];
+    write_character(i, one);
+    write_character((i + 1) % n, next);
+    to += sprintf(to, "%s\"%s %s\"", i ? "," : "", one, next);
+  }
+  to += sprintf(to, "]}}");
+  struct pd_tokenizer *t = pd_tokenizer_new();
+  int32_t *tokens = NULL;
+  bool good = pd_tokenizer_parse_json(t, json, (size_t)(to - json), 2 * n, why);
+  pd_tokenizer_complete(t);
+  int64_t got = good ? pd_tokenizer_encode(t, word, (size_t)(end - word), &tokens, why) : -1;
+  if (got != n / 2 || tokens[0] != n) complain("vocabulary", n, *why ? why : "other tokens");
+  free(tokens);
+  free(json);
+  free(word);
+  pd_tokenizer_close(t);
+}
+
+static double processor_seconds(void check(int), int n) {
+  clock_t start = clock();
+  check(n);
+  return (double)(clock() - start) / CLOCKS_PER_SEC;
+}
+
+/* Eight times as much takes eight times as long, with room for caches and other processes; what goes by pairs takes 64. */
+static void check_growth(const char *what, void check(int), int n) {
+  double once = processor_seconds(check, n), more = processor_seconds(check, 8 * n);
+  if (more <= 24 * once + 0.2) return;
+  fprintf(stderr, "%d: %.3f s, %d: %.3f s\n", n, once, 8 * n, more);
+  complain(what, 0, "time grows faster than its size");
+}
+
 int main(int argc, char **argv) {
   static const char *const gpt2[] = {"gpt2.merges.txt", "gpt2.vocab.json"};
   static const char *const names[] = {"prefixed", "llama3", "qwen2",  "digits",  "llama2",
@@ -237,5 +390,9 @@ int main(int argc, char **argv) {
   }
   check_refused();
   check_bytes();
+  check_added();
+  check_growth("marks", check_marks, 5000);
+  check_growth("added", check_many_added, 6000);
+  check_growth("vocabulary", check_vocabulary, 6000);
   return failures != 0;
 }
