@@ -2,6 +2,8 @@
 #ifndef PDC_LAYERS_INTERNAL_H
 #define PDC_LAYERS_INTERNAL_H
 
+#include <stdlib.h>
+
 #include "layers/layers.h"
 
 /* A file while it is read. */
@@ -30,5 +32,16 @@ void layer_reads(Layer *reader, int input);
 /* False after a diagnostic: seconds and bytes are finite and not negative, and fewer than 2^53. `what`: "'forward'",
  * as the message calls it. */
 bool figure_is_possible(double x, Span where, const char *what);
+
+/* ---- contract.c */
+/* All steps in which a graph can be contracted, down to one layer; first where branches stand side by side, those without loss and
+ * the cheapest first. */
+Joints contraction_steps(const LayerGraph *g, int device);
+/* The graph after n of these steps, of which inputs alone count; group_of: by layer its place there. */
+LayerGraph *contracted_graph(const LayerGraph *g, int device, const Joint *joint, int n, int **group_of);
+
+/* ---- states.c */
+/* Those that so many of the steps leave, which must be few enough. */
+const States *states_after(const LayerGraph *graph, int device, Joints joints, int steps);
 
 #endif

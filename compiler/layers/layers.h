@@ -31,6 +31,15 @@ LayerGraph *layers_read(const char *path);
 
 /* ---- where a pipeline may be cut (states.c) --------------------------------------------------- */
 
+/* Two groups of layers that no state divides: one has none of `behind` without all of `before`, but there are also states
+ * with the one and without the other, which are left out. */
+typedef struct Joint {
+  Ints before, behind;
+  bool beside; /* neither reads the other: states with `behind` alone are left out, too */
+  bool exact;  /* none of those states may end a stage: what crosses there may not be sent */
+} Joint;
+typedef Vec(Joint) Joints;
+
 /* A state is what has been computed when a stage ends: a set of layers that holds all that its members read. As an
  * antichain it is written as its last layers, those that no other member needs. States begin
  * with the source that most layers depend on, and go on by adding a layer that reads a member, with what it needs: so
@@ -44,14 +53,26 @@ typedef struct States {
   const int *values;         /* how many values these are */
   const uint64_t *members;   /* bit `layer` of the `words` words at state * words */
   int words;
+  Joints joints;          /* what was contracted, so that there are few enough; mostly nothing */
+  int groups, contracted; /* of several layers each; layers in them */
 } States;
 
 enum { MOST_STATES = 8192 };
 
-/* device: an index of graph->devices. NULL after a diagnostic: there are more than MOST_STATES. */
+/* device: an index of graph->devices. Where there are more than MOST_STATES layers are contracted. */
 const States *states_find(const LayerGraph *graph, int device);
 bool state_contains(const States *s, int outer, int inner);
 bool state_has(const States *s, int state, int layer);
+/* Of those that were contracted to one, most seconds first: the largest, `most` of them; how many. */
+typedef struct ContractedGroup {
+  Name first, last;
+  int layers;
+  double seconds; /* forward and backward */
+} ContractedGroup;
+int states_largest_groups(const LayerGraph *graph, const States *s, int device, ContractedGroup *largest,
+                          int most);
+/* The fewest bytes that cross where a state divides what was contracted; INT64_MAX: none may (bound.c). */
+int64_t joint_least_output(const LayerGraph *graph, const Joint *joint);
 /* ---- in a row (chain.c) ------------------------------------------------------------------------ */
 
 /* The most states of which each contains the one before, among them the `n` states `with`, which do so; the last one

@@ -2,7 +2,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "layers/layers.h"
+#include "layers/internal.h"
 
 /* A state while they are searched for. */
 typedef struct Found {
@@ -12,8 +12,8 @@ typedef struct Found {
 } Found;
 
 typedef struct Search {
-  const LayerGraph *g;
-  int n, words;
+  const LayerGraph *g; /* perhaps contracted: its inputs alone count */
+  int n, words, source;
   Ints *readers;    /* by layer */
   uint64_t *mark;   /* by layer: a random number */
   bool *touched;    /* by layer: used by a step of the search */
@@ -150,7 +150,7 @@ static bool go_on(Search *s, int state) {
 }
 
 static bool search(Search *s) {
-  Found first = next_state(s, NULL, main_source(s));
+  Found first = next_state(s, NULL, s->source);
   bool few = keep(s, &first);
   for (int i = 0; i < s->found.n && few; i++)
     few = go_on(s, i);
@@ -201,6 +201,39 @@ static int by_compute(const void *a, const void *b) {
   return x->place - y->place;
 }
 
+static Search search_of(const LayerGraph *graph) {
+  int n = graph->layers.n;
+  Search s = {.g = graph, .n = n, .words = (n + 63) / 64};
+  s.readers = alloc((size_t)n * sizeof *s.readers);
+  s.mark = alloc((size_t)n * sizeof *s.mark);
+  s.slot = alloc(SLOTS * sizeof *s.slot);
+  s.touched = alloc((size_t)n);
+  for (int i = 0; i < n; i++) {
+    s.mark[i] = mix((uint64_t)i);
+    for (int k = 0; k < graph->layers.at[i].inputs.n; k++)
+      push(&s.readers[graph->layers.at[i].inputs.at[k]], i);
+  }
+  return s;
+}
+
+/* In the layers of the graph that was contracted. */
+static Search expanded(const Search *s, const LayerGraph *g, const int *group_of) {
+  Search out = search_of(g);
+  for (int i = 0; i < s->found.n; i++) {
+    Found f = s->found.at[i];
+    const uint64_t *groups = f.members;
+    f.members = alloc((size_t)out.words * sizeof *f.members);
+    f.count = 0;
+    for (int k = 0; k < out.n; k++)
+      if (has(groups, group_of[k])) {
+        set(f.members, k);
+        f.count++;
+      }
+    push(&out.found, f);
+  }
+  return out;
+}
+
 static const States *gather(const Search *s, int device) {
   Figures *all = alloc((size_t)s->found.n * sizeof *all);
   int n = 0;
@@ -222,29 +255,70 @@ static const States *gather(const Search *s, int device) {
     memcpy(members + (size_t)i * s->words, all[i].members, (size_t)s->words * sizeof *members);
   }
   States *out = alloc(sizeof *out);
-  *out = (States){n, compute, parameters, output, values, members, s->words};
+  *out = (States){.n = n,
+                  .compute = compute,
+                  .parameters = parameters,
+                  .output = output,
+                  .values = values,
+                  .members = members,
+                  .words = s->words};
+  return out;
+}
+
+/* Of the graph after so many steps. */
+static Search contracted(const LayerGraph *graph, int device, const Joints *joints, int steps, int source,
+                         int **group_of) {
+  Search s = search_of(contracted_graph(graph, device, joints->at, steps, group_of));
+  s.source = (*group_of)[source];
+  return s;
+}
+
+/* As few steps as leave few enough states: more steps leave fewer. */
+static int steps_needed(const LayerGraph *graph, int device, const Joints *joints, int source) {
+  int low = 0, high = joints->n;
+  while (high - low > 1) {
+    const int middle = low + (high - low) / 2;
+    ArenaMark mark = arena_mark();
+    int *group_of;
+    Search s = contracted(graph, device, joints, middle, source, &group_of);
+    if (search(&s))
+      high = middle;
+    else
+      low = middle;
+    arena_release(mark);
+  }
+  return high;
+}
+
+static void count_contracted(States *s, const int *group_of, int n) {
+  int *members = alloc((size_t)n * sizeof *members);
+  for (int i = 0; i < n; i++)
+    members[group_of[i]]++;
+  for (int i = 0; i < n; i++)
+    if (members[i] > 1) {
+      s->groups++;
+      s->contracted += members[i];
+    }
+}
+
+const States *states_after(const LayerGraph *graph, int device, Joints joints, int steps) {
+  const Search whole = search_of(graph);
+  int *group_of;
+  joints.n = steps;
+  Search s = contracted(graph, device, &joints, steps, main_source(&whole), &group_of);
+  ensure(search(&s));
+  const Search all = expanded(&s, graph, group_of);
+  States *out = alloc_copy(gather(&all, device), sizeof *out);
+  out->joints = joints;
+  count_contracted(out, group_of, graph->layers.n);
   return out;
 }
 
 const States *states_find(const LayerGraph *graph, int device) {
-  int n = graph->layers.n;
-  Search s = {.g = graph, .n = n, .words = (n + 63) / 64};
-  s.readers = alloc((size_t)n * sizeof *s.readers);
-  s.mark = alloc((size_t)n * sizeof *s.mark);
-  s.slot = alloc(SLOTS * sizeof *s.slot);
-  for (int i = 0; i < n; i++) {
-    s.mark[i] = mix((uint64_t)i);
-    for (int k = 0; k < graph->layers.at[i].inputs.n; k++)
-      push(&s.readers[graph->layers.at[i].inputs.at[k]], i);
-  }
-  s.touched = alloc((size_t)n);
-  if (!search(&s)) {
-    Diagnostic *d =
-        error_at((Span){.file = graph->file}, "PD0528",
-                 "the layers can be cut in more than %d ways: they have too many branches side by side",
-                 MOST_STATES);
-    help(d, "let a layer of the file be a whole branch");
-    return NULL;
-  }
-  return gather(&s, device);
+  Search s = search_of(graph);
+  s.source = main_source(&s);
+  if (search(&s))
+    return gather(&s, device);
+  const Joints joints = contraction_steps(graph, device);
+  return states_after(graph, device, joints, steps_needed(graph, device, &joints, s.source));
 }

@@ -55,6 +55,27 @@ static void tell_effort(const States *s, const Cluster *c) {
   help(d, "fewer layers, each several of the model, or fewer machines at a level");
 }
 
+/* What was contracted, the largest first, where that may make a plan slower. least: no plan takes less of the `seconds` of this one;
+ * both 0: that is not known. */
+static void tell_contracted(const LayerGraph *g, const States *s, int device, double seconds, double least) {
+  enum { SHOWN = 3 };
+  const bool exact = seconds > 0 && least >= seconds;
+  ContractedGroup largest[SHOWN];
+  const int n = exact ? 0 : states_largest_groups(g, s, device, largest, SHOWN);
+  if (n == 0)
+    return;
+  Diagnostic *d =
+      warning_at((Span){.file = g->file}, "PD0560",
+                 "there are more than %d ways to cut the profile: %d of %d layers are contracted to %d",
+                 MOST_STATES, s->contracted, g->layers.n, s->groups);
+  for (int i = 0; i < n; i++)
+    note_at(d, NO_SPAN, "no stage ends within the %d layers %s .. %s (%.3f ms)", largest[i].layers,
+            largest[i].first, largest[i].last, largest[i].seconds * 1e3);
+  if (seconds > 0)
+    note_at(d, NO_SPAN, "a plan that cuts there takes at most %.1f %% less time", (1 - least / seconds) * 100);
+  help(d, "to say what is never cut, let a layer of the file be a whole branch");
+}
+
 bool plan_layers(const LayersRequest *r, const PlanRequest *plan, bool json, FILE *out) {
   if (!check_request(r))
     return false;
@@ -64,6 +85,8 @@ bool plan_layers(const LayersRequest *r, const PlanRequest *plan, bool json, FIL
   if (!s)
     return false;
   const Cluster *cluster = r->cluster ? r->cluster : &r->levels;
+  if (!cluster->n || !r->model)
+    tell_contracted(g, s, device, 0, 0);
   if (!cluster->n) {
     layers_table(g, s, device, out);
     return true;
@@ -73,6 +96,8 @@ bool plan_layers(const LayersRequest *r, const PlanRequest *plan, bool json, FIL
   tell_effort(s, cluster);
   PipedreamPlan p = {
       g, s, cluster, r->transfers, pipedream_divide(s, cluster, r->transfers), g->devices.at[device]};
+  const double seconds = p.division->seconds;
+  tell_contracted(g, s, device, seconds, pipedream_least_seconds(g, s, cluster, r->transfers, seconds));
   if (json)
     pipedream_json(&p, out);
   else

@@ -30,6 +30,10 @@ struct Division {
  * levels count: their members, and what a machine sends a second, which is of no matter where there is one. transfers:
  * a stage also takes as long as its input or its output takes to be sent. */
 const Division *pipedream_divide(const States *s, const Cluster *c, bool transfers);
+/* Of a contracted profile (layers.h, Joint), whose division takes these seconds: no division of the whole one takes less than what is
+ * returned, which is at most as much. */
+double pipedream_least_seconds(const LayerGraph *g, const States *s, const Cluster *c, bool transfers,
+                               double seconds);
 /* About how long that takes on a machine of today, in seconds: with more than one level each state is a beginning. */
 double pipedream_effort(const States *s, const Cluster *c);
 /* The same model's seconds for data parallelism: one stage on all machines at every level. */
