@@ -87,9 +87,12 @@ static void tell_unknown(const Elaborator *e, const Ast *a) {
                             "'%s' is no attribute of the model '%s', no setting of its training and no argument of "
                              "'%s' or '%s'",
                             a->name, e->model->name, e->g->train.optimizer->name, e->g->train.lr_schedule->name);
-  if (owner < 0 && a->text)
+  const char *like = owner >= 0 ? nearest(a->name, known.at, known.n) : NULL;
+  if (like)
+    help(d, "one with a similar name exists: '%s'", like);
+  else if (owner < 0 && a->text)
     help(d, "'model', 'train', 'optimizer' and 'lr_schedule' have some");
-  else
+  else if (owner < 0)
     advise_setting(d, a->name, known.at, known.n);
 }
 

@@ -468,9 +468,8 @@ void advise_setting(Diagnostic *d, Name name, const char *const *known, int n) {
   if (like)
     help(d, "one with a similar name exists: '%s'", like);
   else if (!advise(d, name))
-    help(
-        d,
-        "the settings are batch, optimizer, lr_schedule, clip_norm, ema, pipeline, delay_correction, vertical_sync and chunks");
+    help(d, "the settings are batch, optimizer, lr_schedule, clip_norm, ema, pipeline, delay_correction, "
+            "vertical_sync and chunks");
 }
 
 /* `first`: the settings before it, by name. */
