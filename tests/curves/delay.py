@@ -166,7 +166,7 @@ def sgd(state, g, a, t, beta):
 
 
 def lion(state, g, a, t, beta, beta2=0.99):
-    direction = extrapolated(beta * state[0] + (1 - beta) * g, g, a, beta).sign()
+    direction = extrapolated(beta * state[0] + (1 - beta) * g, g, a, beta2).sign() # by what m moves in an update
     state[0].lerp_(g, 1 - beta2)
     return direction
 
@@ -220,7 +220,7 @@ GROUPS = { # in order of worth
     "gpt.adamw.beta95": runs_of((1, 2, 3), (1e-3, 2e-3, 4e-3), FEW),
     "llama.adamw": runs_of((1, 2), (1e-3, 2e-3, 4e-3, 6e-3), FEW),
     "gpt.sgd": runs_of((1, 2), (0.3, 1.0, 3.0), FEW),
-    "gpt.lion": runs_of((1, 2), (1e-4, 3e-4, 6e-4), FEW),
+    "gpt.lion": runs_of((1, 2), (1e-4, 3e-4, 6e-4), [*FEW, *corrections((0,), (-0.25, -0.5))]),
     "gpt.muon": runs_of((1, 2), (5e-3, 1e-2, 2e-2), FEW),
     "lstm.adamw": runs_of((1, 2), (2e-3, 4e-3, 8e-3), FEW),
     "gpt.adamw.stages4": runs_of((1, 2), (1e-3, 2e-3), BY_STAGE),
