@@ -33,13 +33,23 @@ static Plan *make(PlanRequest q) {
   return plan_make(graph, &pieces, &q, NULL, 0);
 }
 
-/* The request is refused with one diagnostic. */
-static void refused(PlanRequest q) {
+static void keep_code(void *code, const Told *told) {
+  if (!told->warning)
+    *(const char **)code = told->code;
+}
+
+/* The request is refused with one diagnostic, of this code. */
+static void refused_at(int line, const char *code, PlanRequest q) {
+  const char *got = "";
   int before = error_count();
   assert_null(make(q));
   assert_int_equal(error_count(), before + 1);
+  diagnostics_tell(keep_code, &got);
   diagnostics_flush();
+  if (strcmp(got, code) != 0)
+    fail_msg("line %d: refused by %s, not by %s", line, got, code);
 }
+#define refused(code, ...) refused_at(__LINE__, code, __VA_ARGS__)
 
 static int64_t largest(const Plan *plan) {
   int64_t most = 0;
@@ -78,21 +88,21 @@ static void pins_are_kept(void **unused) {
 
 static void impossible_requests_are_refused(void **unused) {
   (void)unused;
-  refused((PlanRequest){.split = "h[9]"});
-  refused((PlanRequest){.split = "h[3],h[1]"});
-  refused((PlanRequest){.split = "wte"});
-  refused((PlanRequest){.split = "h[3]", .stages = 3});
-  refused((PlanRequest){.workers = 2, .stages = 4});
-  refused((PlanRequest){.workers = 1000000000});
-  refused((PlanRequest){.workers = 1000000000, .replicas = "3"});
-  refused((PlanRequest){.microbatch = 5});
-  refused((PlanRequest){.microbatch = 24});
-  refused((PlanRequest){.schedule = "2bv"});
-  refused((PlanRequest){.stages = 4, .microbatch = 6}); /* two microbatches, three are needed */
-  refused((PlanRequest){.stages = 2, .schedule = "gpipe", .ahead = 2});
-  refused((PlanRequest){.stages = 2, .schedule = "interleaved", .ahead = 2});
-  refused((PlanRequest){.plan = "no such file"});
-  refused((PlanRequest){.profile = "no such file"});
+  refused("PD0502", (PlanRequest){.split = "h[9]"});
+  refused("PD0503", (PlanRequest){.split = "h[3],h[1]"});
+  refused("PD0503", (PlanRequest){.split = "wte"});
+  refused("PD0504", (PlanRequest){.split = "h[3]", .stages = 3});
+  refused("PD0504", (PlanRequest){.workers = 2, .stages = 4});
+  refused("PD0504", (PlanRequest){.workers = 1000000000});
+  refused("PD0504", (PlanRequest){.workers = 1000000000, .replicas = "3"});
+  refused("PD0506", (PlanRequest){.microbatch = 5});
+  refused("PD0506", (PlanRequest){.microbatch = 24});
+  refused("PD0702", (PlanRequest){.schedule = "2bv"});
+  refused("PD0701", (PlanRequest){.stages = 4, .microbatch = 6}); /* two microbatches, three are needed */
+  refused("PD0708", (PlanRequest){.stages = 2, .schedule = "gpipe", .ahead = 2});
+  refused("PD0708", (PlanRequest){.stages = 2, .schedule = "interleaved", .ahead = 2});
+  refused("PD0601", (PlanRequest){.plan = "no such file"});
+  refused("PD0601", (PlanRequest){.profile = "no such file"});
 }
 
 /* Microbatches are made smaller where 2bw needs more of them. */
@@ -101,7 +111,7 @@ static void two_versions_need_enough_microbatches(void **unused) {
   Plan *plan = make((PlanRequest){.stages = 5});
   assert_non_null(plan);
   assert_true(plan->pipeline.microbatches >= 4);
-  refused((PlanRequest){.stages = 14});
+  refused("PD0701", (PlanRequest){.stages = 14});
 }
 
 /* Of plans of one microbatch that take the same time one is shown; what is faster than the chosen plan, by less than half
@@ -152,16 +162,16 @@ static void replicas_are_kept(void **unused) {
       }
     }
   assert_int_equal(make((PlanRequest){.replicas = "2", .workers = 6})->pipeline.n_stages, 3);
-  refused((PlanRequest){.replicas = "2,x"});
-  refused((PlanRequest){.replicas = "2,0"});
-  refused((PlanRequest){.replicas = "2,1,"});
-  refused((PlanRequest){.replicas = "2,1", .stages = 3});
-  refused((PlanRequest){.replicas = "2,1", .workers = 4});
-  refused((PlanRequest){.replicas = "2", .workers = 5});
-  refused((PlanRequest){.replicas = "5,1"});
-  refused((PlanRequest){.replicas = "2,1", .microbatch = 4});
-  refused((PlanRequest){.replicas = "2,1", .schedule = "zb_h1"});
-  refused((PlanRequest){.replicas = "2,1", .schedule = "interleaved"});
+  refused("PD0504", (PlanRequest){.replicas = "2,x"});
+  refused("PD0504", (PlanRequest){.replicas = "2,0"});
+  refused("PD0504", (PlanRequest){.replicas = "2,1,"});
+  refused("PD0504", (PlanRequest){.replicas = "2,1", .stages = 3});
+  refused("PD0504", (PlanRequest){.replicas = "2,1", .workers = 4});
+  refused("PD0504", (PlanRequest){.replicas = "2", .workers = 5});
+  refused("PD0704", (PlanRequest){.replicas = "5,1"});
+  refused("PD0704", (PlanRequest){.replicas = "2,1", .microbatch = 4});
+  refused("PD0705", (PlanRequest){.replicas = "2,1", .schedule = "zb_h1"});
+  refused("PD0705", (PlanRequest){.replicas = "2,1", .schedule = "interleaved"});
 }
 
 /* All ways to give ranks to stages, each planned on its own: none is faster by more than what the choice lets
@@ -218,7 +228,7 @@ static void all_ways_to_use_the_ranks_are_considered(void **unused) {
   assert_true(ranks_of(plan) <= 5);
   plan = make((PlanRequest){.workers = 3, .schedule = "sequential"});
   assert_int_equal(plan->pipeline.n_stages, 3);
-  refused((PlanRequest){.workers = 4, .stages = 2, .schedule = "zb_h1"});
+  refused("PD0504", (PlanRequest){.workers = 4, .stages = 2, .schedule = "zb_h1"});
 }
 
 static void an_open_schedule_is_the_fastest(void **unused) {
@@ -235,14 +245,14 @@ static void an_open_schedule_is_the_fastest(void **unused) {
       assert_true(open->batch_seconds <= 1.006 * best);
       assert_true(delay == DELAY_ONE || strcmp(open->pipeline.schedule, "2bw"));
     }
-  refused((PlanRequest){.workers = 2, .delay = DELAY_ONE});
-  refused((PlanRequest){.workers = 2, .schedule = "auto", .memory = 1000});
+  refused("PD0511", (PlanRequest){.workers = 2, .delay = DELAY_ONE});
+  refused("PD0501", (PlanRequest){.workers = 2, .schedule = "auto", .memory = 1000});
 }
 
 static void pipedream_updates_after_every_round(void **unused) {
   (void)unused;
   PlanRequest q = {.stages = 3, .schedule = "pipedream"};
-  refused(q); /* clips, and has a tied parameter */
+  refused("PD0707", q); /* clips, and has a tied parameter */
   graph->train.vertical_sync = true;
   Plan *plan = make(q);
   assert_non_null(plan);
@@ -256,9 +266,9 @@ static void pipedream_updates_after_every_round(void **unused) {
   q.microbatch = 2;
   assert_int_equal(make(q)->pipeline.microbatch, 2);
   q.microbatch = 1;
-  refused(q);
+  refused("PD0704", q);
   q = (PlanRequest){.stages = 2}; /* 2bw, which is not the model's */
-  refused(q);
+  refused("PD0708", q);
   graph->train.vertical_sync = false;
 }
 
@@ -276,10 +286,10 @@ static void ranks_hold_several_chunks(void **unused) {
     for (int i = 0; i < plan->pipeline.n_stages * plan->pipeline.chunks; i++)
       assert_int_equal(plan->stage[i].peak_bytes, plan->stage[i % 3].peak_bytes);
   }
-  refused((PlanRequest){.stages = 2, .schedule = "flush"});
-  refused((PlanRequest){.stages = 5, .schedule = "interleaved"}); /* 12 samples in fives */
+  refused("PD0708", (PlanRequest){.stages = 2, .schedule = "flush"});
+  refused("PD0704", (PlanRequest){.stages = 5, .schedule = "interleaved"}); /* 12 samples in fives */
   graph->train.chunks = 8;
-  refused((PlanRequest){.stages = 4, .schedule = "interleaved"}); /* 32 parts of so few pieces */
+  refused("PD0505", (PlanRequest){.stages = 4, .schedule = "interleaved"}); /* 32 parts of so few pieces */
   graph->train.chunks = 0;
   assert_int_equal(make((PlanRequest){.stages = 1, .schedule = "interleaved"})->pipeline.chunks, 1);
 }
@@ -288,7 +298,7 @@ static void too_many_microbatches(void **unused) {
   (void)unused;
   int64_t batch = graph->train.batch;
   graph->train.batch = 2 * MAX_MICROBATCHES;
-  refused((PlanRequest){.microbatch = 1});
+  refused("PD0506", (PlanRequest){.microbatch = 1});
   Plan *plan = make((PlanRequest){0});
   assert_non_null(plan);
   assert_true(plan->pipeline.microbatches <= MAX_MICROBATCHES);
@@ -308,7 +318,7 @@ static void backward_in_two(void **unused) {
   }
   assert_true(weights > 0.2 * backward && weights < 0.8 * backward);
   assert_true(plan->batch_seconds < flush->batch_seconds);
-  refused((PlanRequest){.stages = 3, .schedule = "zb_h1", .recompute = RECOMPUTE_ON});
+  refused("PD0706", (PlanRequest){.stages = 3, .schedule = "zb_h1", .recompute = RECOMPUTE_ON});
 }
 
 static void one_ahead_takes_memory(void **unused) {
