@@ -58,3 +58,16 @@ void table_set(Table *t, const void *key, void *value) {
   else
     table_add(t, key, value);
 }
+
+int table_number(const Table *t, const void *key) {
+  const int *number = table_find(t, key);
+  return number ? *number : -1;
+}
+
+void table_set_number(Table *t, const void *key, int number) {
+  int *at = table_find(t, key);
+  if (at)
+    *at = number;
+  else
+    table_add(t, key, alloc_copy(&number, sizeof number));
+}

@@ -3,7 +3,6 @@
 #define PDC_TABLE_H
 
 #include <stddef.h>
-#include <stdint.h>
 
 typedef struct Table {
   size_t key_bytes; /* a multiple of 8, without bytes that no member has */
@@ -20,12 +19,7 @@ void table_add(Table *t, const void *key, void *value);
 void table_set(Table *t, const void *key, void *value);
 
 /* A table whose values are numbers from -1 on; -1 is also that of a key that has none. */
-static inline int table_number(const Table *t, const void *key) {
-  const intptr_t value = (intptr_t)table_find(t, key);
-  return value ? (int)(value - 2) : -1;
-}
-static inline void table_set_number(Table *t, const void *key, int number) {
-  table_set(t, key, (void *)(intptr_t)(number + 2)); /* NULL would be free */
-}
+int table_number(const Table *t, const void *key);
+void table_set_number(Table *t, const void *key, int number);
 
 #endif
