@@ -376,7 +376,7 @@ static void set_delay_correction(Elaborator *e, const Frame *f, const Ast *a) {
   const bool given = !strcmp(name, "extrapolate");
   t->correction = given ? (DelayCorrection){.ahead = 2} : (DelayCorrection){0};
   if (!strcmp(name, "auto"))
-    t->correction = t->optimizer->correction;
+    t->correction = t->optimizer->correction, t->correction.automatic = true;
   const Argument list[] = {
       {.name = "updates", .numbers = 1, .number = &t->correction.ahead, .bounds = not_negative},
       {.name = "damping", .numbers = 1, .number = &t->correction.damping, .bounds = {.most = 1, .below = true}}};

@@ -4,6 +4,7 @@
 #include "optimizers/lr_schedule.h"
 
 #include <inttypes.h>
+#include <math.h>
 #include <string.h>
 
 int stage_of_node(const Emit *e, int forward_node) {
@@ -237,13 +238,20 @@ static void group_table(Emit *e) {
   text_add(&e->out, "};\n\n");
 }
 
-/* Where gradients are as old as the newest weights there is nothing to correct. */
+/* Updates by which the momentum is extrapolated. */
+static double updates_ahead(DelayCorrection c, double delay) {
+  if (!c.automatic)
+    return c.ahead * delay;
+  return c.ahead > 0 ? fmax(c.ahead, delay) : 0;
+}
+
+/* Where gradients are as new as the newest weights there is nothing to correct. */
 static void correction_field(Emit *e) {
   const DelayCorrection c = e->g->train.correction;
   const double delay = (double)e->p->delay;
   if (delay > 0 && (c.ahead > 0 || c.damping > 0))
-    text_add(&e->out, "  .ahead = %s, .damping = %s, /* delay_correction */\n", double_literal(c.ahead * delay),
-             double_literal(c.damping));
+    text_add(&e->out, "  .ahead = %s, .damping = %s, /* delay_correction */\n",
+             double_literal(updates_ahead(c, delay)), double_literal(c.damping));
 }
 
 static void train_fields(Emit *e) {

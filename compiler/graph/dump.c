@@ -142,7 +142,7 @@ static void put_average(Dump *d, const Train *t) {
 
 static void put_correction(Dump *d, DelayCorrection c) {
   if (c.ahead > 0 || c.damping > 0)
-    fprintf(d->out, "delay_correction %.17g %.17g\n", c.ahead, c.damping);
+    fprintf(d->out, "delay_correction %.17g %.17g %d\n", c.ahead, c.damping, c.automatic);
 }
 
 static void put_groups(Dump *d, const Train *t) {

@@ -155,6 +155,7 @@ typedef struct ParameterGroup {
 /* What makes up for gradients that are some updates old, by update of delay (runtime/optimizers/pd_rate.h). */
 typedef struct DelayCorrection {
   double ahead, damping; /* both 0: nothing does */
+  bool automatic;        /* `ahead` is for one update of delay, and longer delays are extrapolated by themselves */
 } DelayCorrection;
 
 typedef struct Train {

@@ -430,6 +430,7 @@ static void read_line(Reader *r) {
   else if (accept(r, "delay_correction")) {
     r->g->train.correction.ahead = read_real(r);
     r->g->train.correction.damping = read_real(r);
+    r->g->train.correction.automatic = read_int(r) != 0;
   } else if (accept(r, "group"))
     read_group(r);
   else if (accept(r, "input"))

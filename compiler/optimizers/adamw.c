@@ -19,6 +19,6 @@ const Optimizer optimizer_adamw = {
                   .field = {"weight_decay"},
                   .standard = {0.01},
                   .bounds = {.most = HUGE_VAL}}},
-    .correction = {2, 0.5},
+    .correction = {.ahead = 2, .damping = 0.5},
     .momentum = 0,
     .rule = &rule};

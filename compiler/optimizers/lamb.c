@@ -28,6 +28,6 @@ const Optimizer optimizer_lamb = {
                   .field = {"weight_decay"},
                   .standard = {0.01},
                   .bounds = {.most = HUGE_VAL}}},
-    .correction = {2, 0},
+    .correction = {.ahead = 2},
     .momentum = 0,
     .rule = &rule};

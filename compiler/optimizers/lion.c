@@ -14,6 +14,6 @@ const Optimizer optimizer_lion = {
                   .standard = {0.9, 0.99},
                   .bounds = {.most = 1, .below = true}},
                  {.name = "weight_decay", .numbers = 1, .field = {"weight_decay"}, .bounds = {.most = HUGE_VAL}}},
-    .correction = {2, 0},
+    .correction = {.damping = 0.5},
     .momentum = 1,
     .rule = &rule};

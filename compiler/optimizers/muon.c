@@ -90,6 +90,6 @@ const Optimizer optimizer_muon = {
                   .standard = {1e-8},
                   .bounds = {.most = HUGE_VAL}}},
     .others = "adamw",
-    .correction = {2, 0},
+    .correction = {.ahead = 2},
     .momentum = 1,
     .rule = &rule};

@@ -14,6 +14,6 @@ const Optimizer optimizer_nesterov = {
                   .standard = {0.9},
                   .bounds = {.most = 1, .above = true, .below = true}},
                  {.name = "weight_decay", .numbers = 1, .field = {"weight_decay"}, .bounds = {.most = HUGE_VAL}}},
-    .correction = {2, 0.5},
+    .correction = {.ahead = 2, .damping = 0.5},
     .momentum = 0,
     .rule = &rule};

@@ -13,6 +13,6 @@ const Optimizer optimizer_sgd = {
     .lr = 1e-3,
     .argument = {{.name = "momentum", .numbers = 1, .field = {"momentum"}, .bounds = {.most = 1, .below = true}},
                  {.name = "weight_decay", .numbers = 1, .field = {"weight_decay"}, .bounds = {.most = HUGE_VAL}}},
-    .correction = {2, 0.5},
+    .correction = {.ahead = 2, .damping = 0.5},
     .momentum = 0,
     .choose = choose};

@@ -27,14 +27,15 @@ def learning_rate(t, lr, warmup=0, total=0, floor=0.0, kind="cosine"):
 
 
 class Correction:
-    """Makes up for gradients that are `delays[name]` updates old: the step's momentum is extrapolated by `updates` for each of
-    them, the step is longer by the share `damping`, and that share of the last change of the weights is taken back."""
+    """Makes up for gradients that are `delays[name]` updates old: the step's momentum is extrapolated by `updates`, or by as
+    many as they are late if these are more, the step is longer by the share `damping`, and that share of the last change of the weights is taken back."""
 
     def __init__(self, delays, updates=2.0, damping=0.5):
         self.delays, self.updates, self.damping, self.before = delays, updates, damping, None
 
     def direction(self, name, momentum, gradient, beta):
-        share = min(1.0, self.updates * self.delays[name] * (1 - beta) / beta)
+        updates = max(self.updates, self.delays[name]) if self.delays[name] else 0.0
+        share = min(1.0, updates * (1 - beta) / beta)
         return (1 - share) * momentum + share * gradient
 
     def damping_of(self, name):
