@@ -8,7 +8,6 @@ trap 'rm -rf "$work"' EXIT
 trap 'exit 1' HUP INT TERM
 cd "$work" || exit 1
 failed=0
-. "$(dirname "$0")/../sample.sh"
 complain() { echo "FAIL: $*"; failed=1; }
 
 # npy FILE SAMPLES BAD: 8 numbers a sample; number BAD is NaN.

@@ -1,5 +1,6 @@
 # Replicated stages: the bytes of one rank that adds gradients up in the replicas' order.
 . "$(dirname "$0")/common.sh"
+. "$(dirname "$0")/../sample.sh"
 data="--data x.npy t.npy --validation vx.npy vt.npy --validate-every 7 --quiet --peak 1e9 --timeout 300"
 for p in 2_0_12 2_1_12 2-2_0_12 2-2_1_12 3-1_0_12 3-1_1_12 1-2-1_0_12 1-2-1_1_12 1-3-1_0_12 1-3-1_1_12 \
          3-2-3_0_12 3-2-3_1_12 1-1-1_2_1 2-2_1_2 1-3_2_3 1-3-1_3_3; do
