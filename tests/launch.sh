@@ -41,11 +41,11 @@ build() {
   return 1
 }
 
-# launch N DIR OPTIONS...: trains with N ranks.
+# launch N DIR OPTIONS...: trains with N ranks. Two launches at once that share Open MPI's folder get into each other's way, too.
 launch() {
   ranks=$1 program=$2/train
   shift 2
-  $mpirun -n "$ranks" "$program" --quiet --peak 1e9 --timeout 300 "$@"
+  OMPI_MCA_orte_tmpdir_base=$(mktemp -d "$work/.ompi.XXXXXX") $mpirun -n "$ranks" "$program" --quiet --peak 1e9 --timeout 300 "$@"
 }
 
 # The figures of a log that must not depend on the plan: losses, metrics and norms, also of validations.
