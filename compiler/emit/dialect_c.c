@@ -79,11 +79,13 @@ static const char now[] =
  * the median. */
 static const char updating[] =
     "void UPDATE(int64_t n, const void *step, const float *from, float *to, const float *gradient,\n"
-    "            float *const *moment);\ndouble pd_sum_of_squares(int64_t n, const float *x);\n\n"
+    "            float *const *moment, const void *change);\n"
+    "double pd_sum_of_squares(int64_t n, const float *x);\n\n"
+    "static const void *const unchanged[3]; /* as long as struct pd_change: no step is damped */\n"
     "enum { TILE = 16384 }; /* of an update of the runtime */\n\n"
     "static void update_to(float *to, int64_t first, int64_t n) {\n  float *moment[2];\n"
     "  for (int i = 0; i < 2; i++) moment[i] = (float *)memory + (2 + (i < MOMENTS ? i : 0)) * ELEMENTS + first;\n"
-    "  float *w = (float *)memory + first;\n  UPDATE(n, constants, w, to + first, w + ELEMENTS, moment);\n}\n\n"
+    "  float *w = (float *)memory + first;\n  UPDATE(n, constants, w, to + first, w + ELEMENTS, moment, unchanged);\n}\n\n"
     "static void update_tile(int64_t first, int64_t n) { update_to((float *)memory, first, n); }\n\n"
     "static void apart_tile(int64_t first, int64_t n) {\n"
     "  update_to((float *)memory + (2 + MOMENTS) * ELEMENTS, first, n);\n}\n\n"
