@@ -1,8 +1,11 @@
 #!/bin/sh
 # The kit builds on a machine that has nvcc, g++, Python and CUDA's libraries, and neither clang, MPI, cJSON nor xxHash.
-#   bare.sh BUILD PYTHON PATTERNS     PATTERNS: programs to build, such as 'gpt2.bf16.32*,kernels.*'
-build=$1 patterns=$3
+#   bare.sh BUILD PYTHON PATTERNS...     PATTERNS: programs to build, such as 'gpt2.bf16.32*,kernels.*'; of several the day's
+build=$1
 python=$("$2" -c "import sys; print(sys.executable)") || exit 1
+shift 2
+shift $((${PDC_DAY:-0} % $#))
+patterns=$1
 here=$(cd "$(dirname "$0")" && pwd)
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
