@@ -152,7 +152,7 @@ void pd_audit_start(void) {
 
 /* The sum before, of what no update has written since: to take it anew would take what has changed meanwhile for right. */
 static const uint64_t *sum_before(const struct pd_parameter *p, int array, int64_t updates) {
-  if (summed != updates - 1) return NULL;
+  if (summed < 0 || summed != updates - 1) return NULL;
   if (array > PD_ARRAY_WEIGHTS) return sum_at(p, array - 1);
   return p->frozen ? sum_at(p, array) : NULL;
 }

@@ -356,34 +356,41 @@ static void set_lr_schedule(Elaborator *e, const Frame *f, const Ast *a) {
     check_lr_schedule(t, a ? a->span : t->span);
 }
 
-/* Why the optimizer cannot be corrected so; NULL: it can. */
-static const char *refuse_correction(const Train *t) {
+/* Refuses what the optimizer cannot do, once its arguments are what they should be. */
+static void check_correction(const Train *t, const Ast *a, bool automatic) {
   const Optimizer *o = t->optimizer;
-  if (o->momentum < 0 || t->number[o->momentum] == 0)
-    return format("'%s'%s has no momentum that could be extrapolated", o->name,
-                  o->momentum < 0 ? "" : " as given");
-  if (t->correction.damping > 0 && update_rule(t)->whole_tensors)
-    return format("the steps of '%s' cannot be damped, because they depend on whole parameters", o->name);
-  return NULL;
+  const bool keeps_momentum = o->momentum >= 0 && t->number[o->momentum] > 0;
+  if (t->correction.damping > 0 && update_rule(t)->whole_tensors) {
+    Diagnostic *d = error_at(a->span, "PD0416",
+                             "'delay_correction': the steps of '%s' depend on whole parameters and "
+                             "cannot be damped",
+                             o->name);
+    help(d, "leave out 'damping'");
+  } else if (!keeps_momentum && (t->correction.ahead > 0 || (automatic && o->momentum < 0))) {
+    Diagnostic *d =
+        error_at(a->span, "PD0416", "'delay_correction': '%s'%s has no momentum that could be extrapolated",
+                 o->name, o->momentum < 0 ? "" : " as given");
+    help(d, "use %s, or 'delay_correction = none'",
+         o->momentum < 0 ? "an optimizer with a momentum" : "a momentum above 0");
+  }
 }
 
 static void set_delay_correction(Elaborator *e, const Frame *f, const Ast *a) {
   static const char *const known[] = {"none", "auto", "extrapolate"};
+  static const Bounds updates = {.most = 1e6};
   Train *t = &e->g->train;
   const Name name = function_name(a, known, 3, "correction of the delay");
   if (!name)
     return;
-  const bool given = !strcmp(name, "extrapolate");
-  t->correction = given ? (DelayCorrection){.ahead = 2} : (DelayCorrection){0};
-  if (!strcmp(name, "auto"))
-    t->correction = t->optimizer->correction, t->correction.automatic = true;
+  const bool given = !strcmp(name, "extrapolate"), automatic = !strcmp(name, "auto");
+  t->correction = automatic ? t->optimizer->correction : (DelayCorrection){.ahead = given ? 2 : 0};
+  t->correction.automatic = automatic;
   const Argument list[] = {
-      {.name = "updates", .numbers = 1, .number = &t->correction.ahead, .bounds = not_negative},
+      {.name = "updates", .numbers = 1, .number = &t->correction.ahead, .bounds = updates},
       {.name = "damping", .numbers = 1, .number = &t->correction.damping, .bounds = {.most = 1, .below = true}}};
   read_arguments(e, f, a, name, list, given ? 2 : 0);
-  const char *refused = strcmp(name, "none") != 0 ? refuse_correction(t) : NULL;
-  if (refused)
-    help(error_at(a->span, "PD0416", "'delay_correction': %s", refused), "leave it out, or train with 'adamw'");
+  if (error_count() == 0)
+    check_correction(t, a, automatic);
   t->correction_given = given;
   t->correction_span = a->span;
 }

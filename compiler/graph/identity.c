@@ -227,7 +227,7 @@ static void add_settings(Identity *to, const Graph *g) {
   add(to, "ema", number_text(t->ema));
   if (t->correction.ahead > 0 || t->correction.damping > 0)
     add(to, "delay_correction",
-        format("%sahead=%s damping=%s", t->correction.automatic ? "auto " : "", number_text(t->correction.ahead),
+        format("%supdates=%s damping=%s", t->correction.automatic ? "auto " : "", number_text(t->correction.ahead),
                number_text(t->correction.damping)));
   for (int i = 0; i < t->groups.n; i++)
     add(to, format("group '%s'", t->groups.at[i].pattern),
