@@ -5,6 +5,7 @@
 #include "beside.h"
 #include "data/data.h"
 #include "device.h"
+#include "optimizers/elements.h"
 #include "pd_runtime.h"
 #include "why.h"
 
@@ -309,17 +310,6 @@ bool pd_next_updated(int group, int *first, int *end); /* all at once, unless th
 extern const struct pd_rules pd_rules;
 void pd_update_with(const struct pd_rules *rules, int64_t t, float scale, const void *from, void *to,
                     void *gradient);
-/* The last change of weights, of which a damped step takes a part back: in the working copies, as masters have one version. `before`
- * may be where the new weights go. */
-struct pd_change {
-  const void *now, *before; /* before NULL: steps are not damped */
-  bool bf16;
-};
-/* elements.c: on the host, of arrays; step is a struct pd_<optimizer>_step. */
-typedef void pd_elements(int64_t n, const void *step, const float *from, float *to, const float *gradient,
-                         float *const *moment, const struct pd_change *change);
-#define PD_DECLARE_ELEMENTS(rule, optimizer, moments) pd_elements pd_##rule##_elements;
-PD_ELEMENT_RULES(PD_DECLARE_ELEMENTS)
 /* Elements of a parameter in an update: what is updated, which are the masters where there are any, and the working copy beside
  * them. */
 struct pd_updated {
@@ -337,8 +327,6 @@ void pd_average_some(const struct pd_parameter *p, int64_t n, int64_t t, const f
 /* The host's: all tiles by such a rule, which is NULL where what has a gradient is updated already. copy: NULL, or
  * pd_twice_copy(). */
 void pd_update_tiles(const struct pd_update_arrays *u, pd_elements *elements, char *copy);
-/* The host's: the sum of squares of up to PD_TILE elements, in 16 lanes. */
-double pd_sum_of_squares(int64_t n, const float *x);
 
 /* ---- reduce.c -------------------------------------------------------------------------------- */
 

@@ -9,7 +9,7 @@ static const char preamble[] =
     "#define _GNU_SOURCE\n#include <math.h>\n#include <omp.h>\n#include <stdio.h>\n#include <stdlib.h>\n#include "
     "<signal.h>\n#include <string.h>\n#include <sys/mman.h>\n#include <sys/prctl.h>\n#include <time.h>\n#include "
     "<unistd.h>\n\n"
-    "#include \"kernels/pd_loops.h\"\n#include \"pd_runtime.h\"\n\n"
+    "#include \"kernels/pd_loops.h\"\n#include \"optimizers/elements.h\"\n#include \"pd_runtime.h\"\n\n"
     "static char *memory;\n\n"
     "/* Numbers that are evenly spread around the mean; which they are depends on the index alone. */\n"
     "__attribute__((unused)) static void fill_spread(char *at, int64_t n, float mean, float spread) {\n"
@@ -78,14 +78,11 @@ static const char now[] =
  * as many elements as the model has or the memory holds, each after a pass, which leaves the caches as it does in a run:
  * the median. */
 static const char updating[] =
-    "void UPDATE(int64_t n, const void *step, const float *from, float *to, const float *gradient,\n"
-    "            float *const *moment, const void *change);\n"
-    "double pd_sum_of_squares(int64_t n, const float *x);\n\n"
-    "static const void *const unchanged[3]; /* as long as struct pd_change: no step is damped */\n"
+    "static const struct pd_change unchanged; /* no step is damped */\n\n"
     "enum { TILE = 16384 }; /* of an update of the runtime */\n\n"
     "static void update_to(float *to, int64_t first, int64_t n) {\n  float *moment[2];\n"
     "  for (int i = 0; i < 2; i++) moment[i] = (float *)memory + (2 + (i < MOMENTS ? i : 0)) * ELEMENTS + first;\n"
-    "  float *w = (float *)memory + first;\n  UPDATE(n, constants, w, to + first, w + ELEMENTS, moment, unchanged);\n}\n\n"
+    "  float *w = (float *)memory + first;\n  UPDATE(n, constants, w, to + first, w + ELEMENTS, moment, &unchanged);\n}\n\n"
     "static void update_tile(int64_t first, int64_t n) { update_to((float *)memory, first, n); }\n\n"
     "static void apart_tile(int64_t first, int64_t n) {\n"
     "  update_to((float *)memory + (2 + MOMENTS) * ELEMENTS, first, n);\n}\n\n"
