@@ -96,7 +96,7 @@ static const Span NO_SPAN = {-1, 0, 0, 0, 0};
 int source_add(const char *path, const char *text);
 const char *source_path(int file);
 const char *source_text(int file);
-/* Where a line starts, the text's end if it has fewer lines; NULL: the text is no source's. Lines count from 1. */
+/* The start of line `line`, counted from 1, or the end of a text with fewer lines. NULL: the text is not of a source file. */
 const char *source_line_start(const char *text, int line);
 int source_count(void); /* for -MD: every text read so far, "<command line>" among them */
 

@@ -96,7 +96,7 @@ static void tell_unknown(const Elaborator *e, const Ast *a) {
     advise_setting(d, a->name, known.at, known.n);
 }
 
-/* Of all that the name could mean, with the names that mean one of them alone. */
+/* Lists the meanings of the name, and the longer name for each. */
 static void tell_ambiguous(const Ast *a, const bool *means) {
   Text what = {0}, ways = {0};
   for (int o = 0; o < N_OWNERS; o++)

@@ -127,7 +127,7 @@ typedef struct Elaborator {
   Table layer_of;  /* by name */
   Vec(Name) files; /* loaded or being loaded: real paths */
   const Ast *model, *train;
-  bool incomplete;            /* a used file could not be read: unknown names are no mistakes */
+  bool incomplete;            /* a used file could not be read, so unknown names are not reported */
   AstList defines;            /* AST_SETTING; text: what stands before the name and a point, or NULL */
   Table defined;              /* the same by name: AstList */
   Table formals;              /* numbers of the model's attributes, by name */

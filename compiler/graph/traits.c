@@ -70,7 +70,7 @@ static int beside_number(const Graph *g, const Node *n, double *x) {
 
 /* ---- norms --------------------------------------------------------------------------------------- */
 
-/* What a value is the mean of, along the last axis; -1: it is none. */
+/* The value whose mean along the last axis this one is; -1: it is not a mean. */
 static int mean_of(const Graph *g, int value) {
   double n;
   const Node *scaled = producer(g, value);

@@ -10,7 +10,7 @@ typedef struct Group {
   double compute;               /* seconds */
   int64_t parameters, output;   /* bytes; output: that other groups read */
   bool cut;                     /* all that others read may be sent */
-  bool wide; /* something stands beside each of its layers: neither needs it nor is needed by it */
+  bool wide;                    /* each of its layers has another layer that it neither needs nor serves */
 } Group;
 
 typedef struct Quotient {

@@ -116,8 +116,8 @@ static bool read_line(const char *line, size_t n, Measurements *out) {
   return true;
 }
 
-/* The output's last line says that it is whole, and for which target and precision; what stands before it, or NULL after a
- * diagnostic. */
+/* Checks the last line, which says that the output is complete and names its target and precision. Returns the text before that
+ * line; NULL after a diagnostic. */
 static const char *without_end(const char *printed, const char *target) {
   const char *end = format("end %s\n", target);
   size_t n = strlen(printed), length = strlen(end);

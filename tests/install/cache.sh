@@ -7,7 +7,7 @@ model=$top/models/mlp.pdm
 ! grep -q 'compiling the runtime' build.log || complain "the runtime is compiled anew for another place of pdc"
 folder=$(echo "$XDG_CACHE_HOME"/pdc/runtime-*)
 [ -d "$folder" ] || complain "not one runtime: $folder"
-# Whatever the umask was (moved.sh).
+# moved.sh sets a umask that would let others write.
 for entry in "${folder%/*}" "$folder" "$folder/libpd_runtime.a"; do
   find "$entry" -maxdepth 0 -perm /077 | grep -q . && complain "others may use '$entry'"
 done

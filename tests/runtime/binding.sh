@@ -1,5 +1,5 @@
 # A rank with more threads than processors that it may run on says so at its start, whichever rank it is and with --quiet,
-# too; one that has enough of them does not. What ends OpenMP's library ends no rank.
+# too; one that has enough of them does not. Settings that OpenMP's library aborts on do not end a rank.
 . "$(dirname "$0")/common.sh"
 data="--data x.npy t.npy --quiet --peak 1 --steps 1"
 first=$(taskset -cp $$ | sed 's/.*: *\([0-9]*\).*/\1/')
@@ -27,8 +27,8 @@ if [ "$(env -u OMP_NUM_THREADS nproc)" -ge 2 ]; then
   says 2 1
 fi
 
-# What OpenMP's library would end a rank for: a setting that is blank means none, one that is no number is told, and
-# /dev/shm is not needed.
+# OpenMP's library aborts on these. A blank setting means none, a setting that is not a number gets a warning, and /dev/shm is
+# not needed.
 for value in '' ' '; do
   OMP_NUM_THREADS=$value one 0 $data 2>err || complain "OMP_NUM_THREADS='$value': $(cat err)"
   [ ! -s err ] || complain "OMP_NUM_THREADS='$value': $(cat err)"
