@@ -87,6 +87,7 @@ static const char *shared_path(char path[PATH_MAX], const char *name) {
   return *name && !strchr(name, '/') && snprintf(path, PATH_MAX, "/dev/shm/%s", name) < PATH_MAX ? path : NULL;
 }
 
+// NOLINTNEXTLINE(readability-inconsistent-declaration-parameter-name): the header's names are reserved
 int shm_open(const char *name, int flags, mode_t mode) {
   char path[PATH_MAX];
   if (!strncmp(name, mark, sizeof mark - 1)) return open_registration(name, flags);
