@@ -11,8 +11,8 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "plan/device.h"
-#include "plan/json.h"
+#include "device/device.h"
+#include "base/json.h"
 #include "sharp.h"
 
 /* ---- what cannot be combined ------------------------------------------------------------------- */

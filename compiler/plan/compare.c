@@ -1,5 +1,5 @@
 /* Schedules beside each other: the one that is chosen where the user leaves it open, and a table of all. */
-#include "plan/planner.h"
+#include "plan/problem/planner.h"
 
 #include <string.h>
 

@@ -1,7 +1,7 @@
 /* Profiles of layers as a subject of the planner: what pieces of a chain of states cost, and the plans of them. */
 #include <math.h>
 
-#include "plan/candidate.h"
+#include "plan/search/candidate.h"
 #include "plan/layer_plan.h"
 
 /* ---- costs ---------------------------------------------------------------------------------------- */

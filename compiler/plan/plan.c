@@ -3,7 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "plan/candidate.h"
+#include "plan/search/candidate.h"
 
 static bool read_costs(Planner *r) {
   const PlanRequest *q = r->request;

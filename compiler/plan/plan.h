@@ -7,7 +7,7 @@
 #include "cluster/cluster.h"
 #include "cluster/placement.h"
 #include "cut/cut.h"
-#include "plan/attentions.h"
+#include "profile/attentions.h"
 #include "schedule/pipeline.h"
 #include "target/target.h"
 

@@ -11,7 +11,7 @@
 #include <unistd.h>
 
 #include "model.h"
-#include "plan/device.h"
+#include "device/device.h"
 #include "plan/plan.h"
 #include "schedule/program.h"
 
