@@ -2,6 +2,7 @@
 #ifndef PDC_MEASURE_H
 #define PDC_MEASURE_H
 
+#include "plan/request.h"
 #include "profile/profile.h"
 
 /* The text of the program that measures the model at the microbatches the request leaves open; NULL after

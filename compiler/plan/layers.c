@@ -1,8 +1,8 @@
 /* Profiles of layers as a subject of the planner: what pieces of a chain of states cost, and the plans of them. */
 #include <math.h>
 
-#include "plan/search/candidate.h"
-#include "plan/layer_plan.h"
+#include "plan/answer.h"
+#include "plan/layers.h"
 
 /* ---- costs ---------------------------------------------------------------------------------------- */
 

@@ -1,5 +1,5 @@
 /* The message for a request that no plan can satisfy: what is needed, where, and what would help. */
-#include "plan/problem/planner.h"
+#include "plan/answer.h"
 
 static int largest_stage(const Plan *plan) {
   int most = 0;

@@ -4,7 +4,7 @@
 #include <string.h>
 
 #include "ops/op.h"
-#include "plan/problem/planner.h"
+#include "base/json.h"
 
 /* ---- signature ---------------------------------------------------------------------------------- */
 

@@ -6,7 +6,7 @@
 #include "fuse/kernel.h"
 #include "profile/attentions.h"
 #include "device/device.h"
-#include "plan/plan.h"
+#include "cut/cut.h"
 
 /* A profile holds only for the model that it was made with; its seconds for its machine, and scaled for another. */
 typedef struct ProfileSignature {

@@ -10,7 +10,7 @@
 
 #include "base/base.h"
 #include "plan/search/replicate.h"
-#include "plan/problem/topology.h"
+#include "device/topology.h"
 #include "schedule/program.h"
 #include "random.h"
 

@@ -12,7 +12,7 @@
 
 #include "model.h"
 #include "device/device.h"
-#include "plan/plan.h"
+#include "plan/request.h"
 #include "schedule/program.h"
 
 extern const Device processors;

@@ -3,7 +3,7 @@
 
 #include "ops/op.h"
 #include "optimizers/optimizer.h"
-#include "plan/problem/planner.h"
+#include "plan/cost/cost.h"
 
 /* Members of the structs of weights and gradients stand at multiples of 64 bytes. */
 static int64_t padded(int64_t bytes) { return (bytes + 63) / 64 * 64; }

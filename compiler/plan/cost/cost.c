@@ -1,7 +1,7 @@
 /* What a stage keeps and where it stands, from its schedule and its place in the pipeline. */
 
 #include "optimizers/optimizer.h"
-#include "plan/problem/planner.h"
+#include "plan/cost/cost.h"
 
 /* Costs.fill */
 static double fill_of(const Planner *r, int64_t b) {
@@ -132,4 +132,12 @@ Copies *copies(const Planner *r, const Pipeline *form, const Placement *at, int6
     set_device(r, at, &stand, pipeline_ranks(form), &c[i]);
   }
   return c;
+}
+
+const char *costs_text(const Planner *r) {
+  const Profile *p = r->profile;
+  return !p                     ? intern("counted")
+         : r->request->profiled ? internf("profile %s of whole activations, scaled", p->file)
+         : !p->device           ? internf("profile %s", p->file)
+                                : internf("profile %s of a %s, scaled", p->file, p->device->name);
 }

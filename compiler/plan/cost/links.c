@@ -2,7 +2,7 @@
  * shared them with its like (topology.c); what all of them together bring over one link takes its time, too. */
 #include <math.h>
 
-#include "plan/problem/planner.h"
+#include "plan/cost/cost.h"
 
 /* Of what links a member of a group to the others, at one level: seconds of a batch each way. */
 typedef struct Busy {

@@ -4,7 +4,7 @@
 #include "ops/rules.h"
 #include "optimizers/optimizer.h"
 #include "pd_runtime.h"
-#include "plan/problem/planner.h"
+#include "plan/cost/cost.h"
 
 /* Whatever the microbatch: a product reads its weights, adds to its weights' gradients. */
 static double weight_traffic(const Graph *g, const Node *n, const OpCost *c, const Rates *rates) {

@@ -1,6 +1,6 @@
 /* The part of the backward pass that schedules may put off: products that make weights' gradients. */
 #include "ops/op.h"
-#include "plan/problem/planner.h"
+#include "plan/cost/cost.h"
 
 int root_value(const Graph *g, int value) {
   for (;;) {

@@ -1,6 +1,6 @@
 /* Programs of pipelines and their simulations. Searches ask for those of one form again and again, as they move its cuts:
  * each is made once, and kept until there are too many. */
-#include "plan/problem/forms.h"
+#include "plan/cost/cost.h"
 
 typedef struct Known {
   Program *programs;

@@ -3,8 +3,64 @@
 #define PDC_SPANS_H
 
 #include <math.h>
+#include <stdbool.h>
+#include <stdint.h>
 
-#include "plan/search/partition.h"
+#include "device/topology.h"
+#include "plan/cost/holdings.h"
+
+/* What pieces cost, at one microbatch size. Arrays by piece have n elements; those by cut have n + 1, the
+ * cut before piece i at i, and are 0 at both ends. Seconds are of one microbatch. */
+typedef struct Costs {
+  int n;
+  const double *forward, *backward;
+  const double *products;         /* the part of backward that makes weights' gradients by products */
+  const double *receive;          /* by cut: the later side takes the activations, links aside */
+  const double *receive_gradient; /* by cut: the earlier side takes the gradients, links aside */
+  const Holdings *holdings;       /* parameters of stages */
+  double share;                   /* of a batch that a microbatch is: of an update, which every batch has one of */
+  double exchange;                /* seconds a byte of parameters that other stages use as well, in an update */
+  const int64_t *gradients;       /* by piece: bytes of accumulators, one a use */
+  const int64_t *saved;           /* by piece: bytes saved from forward to backward */
+  const int64_t *inputs;          /* by piece: bytes of tokens and targets read */
+  const int64_t *deferred;        /* by piece: bytes that backward makes and those products read */
+  const int64_t *work;            /* by piece: bytes of temporaries; a stage has its largest piece's */
+  const int64_t *activations, *activation_gradients; /* by cut: bytes that cross, as they stand in memory */
+  const double *message;                             /* by cut: bytes of the activations that are sent */
+  const int64_t *cache; /* by piece: bytes of what calls keep between microbatches; NULL: nothing */
+  bool beside;          /* messages pass while both ends work; else receiving is work of the rank */
+  double fill; /* the part of a microbatch's way through a stage that other stages wait for in each microbatch's
+                      time: 1 / microbatches where the pipeline drains, 1 where it does nothing else, 0 where it never
+                      drains */
+  bool overlapped; /* gradients are reduced beside the next batch's work, not after the batch's */
+} Costs;
+
+/* How many copies a stage keeps at its place in the pipeline, and by how many ranks it is run. */
+typedef struct Copies {
+  int replicas;
+  int kind;      /* of device: which of several Spans hold */
+  int exchanges; /* sets of buffers for what replicas send each other */
+  int weights;   /* versions */
+  bool masters;  /* beside the versions */
+  bool buckets;  /* replicas exchange gradients beside the last backward pass of a batch */
+  bool sharded;  /* replicas keep a part of moments and masters each, and update that */
+  int accumulators;
+  int saved; /* with recomputation: 1 */
+  int received, sent, gradients, inputs;
+  int deferred;  /* 0 where backward is in one */
+  double beside; /* seconds of a microbatch that its rank works on other chunks */
+  Wiring wiring;
+  int64_t extra;                    /* bytes beside all that */
+  bool recompute_off, recompute_on; /* which it may do; at least one */
+} Copies;
+
+/* A stage of which what is behind it is known. */
+typedef struct StageAhead {
+  int64_t microbatches, in_flight; /* of a batch; of one of its ranks */
+  int replicas, behind;            /* ranks of it, of the stage behind; 0: it is the last */
+  int ranks_behind;                /* of all stages behind */
+  bool first;
+} StageAhead;
 
 typedef struct Spans {
   const Costs *c;
@@ -57,7 +113,7 @@ static inline StageEnd stage_end(const StageShare *s, StageEnd behind) {
   double late = fmax(fmax(passed, s->work) + s->finish, s->pace);
   return (StageEnd){passed + s->between, fmax(late, behind.late)};
 }
-/* A value (partition.h) that no partition into stages with these replicas undercuts, wherever it is cut; of ranks that hold
+/* A value (search/partition.h) that no partition into stages with these replicas undercuts, wherever it is cut; of ranks that hold
  * several chunks each no way to deal them. s: of the fastest kind of device. */
 double spans_least_value(const Spans *s, int stages, const int *replicas, int chunks);
 /* Seconds of a microbatch's way through the stage, there and back. */

@@ -1,7 +1,7 @@
 /* From a request to the devices that are planned for: their kinds, rates, memory, and the links between them. */
 #include <stdlib.h>
 
-#include "plan/problem/planner.h"
+#include "plan/problem/problem.h"
 
 static bool check_cluster(const Planner *r) {
   const Cluster *c = r->request->cluster;

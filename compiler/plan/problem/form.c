@@ -1,5 +1,5 @@
 /* Forms of a pipeline: so many stages with so many ranks each, before its microbatches are settled. */
-#include "plan/problem/forms.h"
+#include "plan/problem/problem.h"
 
 #include <string.h>
 
@@ -37,6 +37,9 @@ const char *ranks_text(const Pipeline *p) {
   return form_is_plain(p) ? format("%d stage%s", p->n_stages, p->n_stages == 1 ? "" : "s")
                           : format("replicas %s", replicas_text(p));
 }
+
+/* Where stages keep versions of their own, an update cannot wait for figures of other stages. */
+bool may_exchange(const Planner *r) { return !r->traits.every_round || r->form.vertical_sync; }
 
 /* ---- tables by form --------------------------------------------------------------------------------- */
 

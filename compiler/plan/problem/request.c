@@ -4,7 +4,7 @@
 #include <unistd.h>
 
 #include "fuse/kernel.h"
-#include "plan/problem/planner.h"
+#include "plan/problem/problem.h"
 
 Span graph_file_span(const Graph *g) {
   Span s = g->train.span;
@@ -370,19 +370,12 @@ static int choose_threads(const Planner *r) {
   return threads < 1 || !backend_of(&q->target)->device->has_threads ? 1 : threads;
 }
 
-bool planner_prepare(Planner *r, const Graph *g, const Pieces *p, const PlanRequest *q, const Plan *taken) {
-  *r = (Planner){.subject = model_subject(g, p),
-                 .prices = alloc(sizeof(Prices)),
-                 .timed_plans = timed_plans_new(),
-                 .known_forms = known_forms_new(),
-                 .best_partitions = best_partitions_new(),
-                 .g = g,
-                 .p = p,
-                 .request = q,
-                 .where = graph_file_span(g),
-                 .target = q->target,
-                 .least_microbatch = least_microbatch(smallest_statistic(g)),
-                 .bf16 = values_in_bf16(g, q->target.precision)};
+bool settle_request(Planner *r, const Graph *g, const Pieces *p, const Plan *taken) {
+  const PlanRequest *q = r->request;
+  r->g = g, r->p = p;
+  r->where = graph_file_span(g);
+  r->least_microbatch = least_microbatch(smallest_statistic(g));
+  r->bf16 = values_in_bf16(g, q->target.precision);
   ensure(g->train.batch > 0 && p->n > 0);
   if (!choose_schedule(r, q, taken) || (!taken && !read_form(r, q)))
     return false;
@@ -396,17 +389,10 @@ bool planner_prepare(Planner *r, const Graph *g, const Pieces *p, const PlanRequ
 }
 
 /* One rank a device, without threads that would be a model's. */
-bool planner_prepare_layers(Planner *r, const Subject *subject, const PlanRequest *q, const Cluster *levels) {
+bool settle_layers(Planner *r, const Cluster *levels) {
   enum { USUAL_CHUNKS = 2 };
-  *r = (Planner){.subject = *subject,
-                 .prices = alloc(sizeof(Prices)),
-                 .timed_plans = timed_plans_new(),
-                 .known_forms = known_forms_new(),
-                 .best_partitions = best_partitions_new(),
-                 .request = q,
-                 .schedule_span = NO_SPAN,
-                 .where = NO_SPAN,
-                 .target = q->target};
+  const PlanRequest *q = r->request;
+  r->schedule_span = r->where = NO_SPAN;
   Name name = r->form.schedule = intern(q->schedule ? q->schedule : "2bw");
   if (!schedule_named(name, NO_SPAN, "--schedule: "))
     return false;
@@ -430,6 +416,12 @@ bool planner_prepare_layers(Planner *r, const Subject *subject, const PlanReques
     r->topology.link[i].latency = levels->level[i].latency > 0 ? levels->level[i].latency : latency;
   push(&r->microbatches, 1);
   return true;
+}
+
+bool planner_may_shard(const Planner *r) {
+  const PlanRequest *q = r->request;
+  return !q->shard_optimizer && r->traits.replicas && !r->traits.forward_only &&
+         (r->free_replicas || !form_is_plain(&r->form));
 }
 
 /* With replicas, chunks or an update a round, microbatches must also go up evenly. */

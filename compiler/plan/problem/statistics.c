@@ -1,7 +1,7 @@
 /* Models whose results depend on the microbatch: batch normalisation computes a sample from the others of its
  * microbatch. So the planner's choice of a microbatch is a choice about the model, and one of a single value a statistic
  * leaves the mean alone, which makes every sample zero. */
-#include "plan/problem/planner.h"
+#include "plan/problem/problem.h"
 
 /* ---- values of a statistic ------------------------------------------------------------------------------- */
 

@@ -1,6 +1,6 @@
 /* What --tensor N cannot be asked for together with, said before the graph is divided; and what must have come of it. */
 #include "optimizers/optimizer.h"
-#include "plan/problem/planner.h"
+#include "plan/problem/problem.h"
 #include "tensor/tensor.h"
 
 static bool refuse(const char *what, const char *advice) {

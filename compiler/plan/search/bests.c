@@ -2,7 +2,7 @@
  * take, and each is cut once. */
 #include <math.h>
 
-#include "plan/problem/forms.h"
+#include "plan/search/search.h"
 #include "plan/cost/spans.h"
 
 typedef struct Best {

@@ -1,7 +1,7 @@
 /* Candidates: a form of a pipeline with microbatches of a size, from its partition to exact peaks. */
 #include <math.h>
 
-#include "plan/search/candidate.h"
+#include "plan/search/search.h"
 
 Candidate candidate_of(const Planner *r, const Pipeline *form, const Placement *at, int64_t b, const Spans *spans,
                        Recompute policy, const int *pinned, double bound) {
@@ -86,13 +86,6 @@ void find_peaks(const Planner *r, Plan *plan, int64_t *error) {
     for (int k = 0; k < pipeline_chunks(&plan->pipeline, i); k++)
       plan->stage[plan_part_of(plan, i, k)].peak_bytes = peak;
   }
-}
-
-int64_t largest_peak(const Plan *plan) {
-  int64_t most = 0;
-  for (int i = 0; i < plan_parts(plan); i++)
-    most = plan->stage[i].peak_bytes > most ? plan->stage[i].peak_bytes : most;
-  return most;
 }
 
 bool fits_exactly(const Planner *r, Candidate *c) {

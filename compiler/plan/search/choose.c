@@ -2,7 +2,7 @@
  * for those that are fastest, the fastest that fits. */
 #include <math.h>
 
-#include "plan/search/candidate.h"
+#include "plan/search/search.h"
 
 enum { MANY_RANKS = 32, VERY_MANY_RANKS = 128 };
 static const double CLOSE = 1.3; /* what takes so many times as long may become the fastest */

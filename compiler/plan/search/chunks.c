@@ -2,7 +2,7 @@
  * know of. It is asked again with what each part has beside it on its rank, until that changes nothing. */
 #include <math.h>
 
-#include "plan/search/candidate.h"
+#include "plan/search/search.h"
 
 static double part_seconds(const Candidate *c, const Partition *part, int i) {
   const Copies *at = &c->copies[i];

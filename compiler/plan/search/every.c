@@ -3,7 +3,7 @@
  * little, and what refine.c finds counts. */
 #include <math.h>
 
-#include "plan/search/candidate.h"
+#include "plan/search/search.h"
 
 typedef struct Every {
   const Planner *r;

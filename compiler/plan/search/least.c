@@ -1,7 +1,7 @@
 /* The least memory a device with which a plan is found, for the message that none is: planning is tried with more and less
  * of it, until 64 KiB lie between what is enough and what is not; for large problems, where that takes long, 1 %, and of
  * stages and replicas that are open the first that fit are as good as the fastest. */
-#include "plan/problem/planner.h"
+#include "plan/search/search.h"
 
 enum { STEP = 1 << 14, NEAR = 4 * STEP }; /* bytes */
 

@@ -2,7 +2,7 @@
  * pipeline that never drains best(s, i) = min over j of max(cost of pieces [i, j) as stage s, best(s + 1, j)). Of one
  * that drains it matters, too, when the stages behind are ready with their passes: states are pairs (spans.h:
  * StageEnd), and those stay that no other beats in both. */
-#include "plan/cost/spans.h"
+#include "plan/search/partition.h"
 
 #include <math.h>
 

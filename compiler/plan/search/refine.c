@@ -5,7 +5,7 @@
 #include <string.h>
 
 #include "base/table.h"
-#include "plan/search/candidate.h"
+#include "plan/search/search.h"
 
 /* A rank that was laid out: when it is asked for again that costs next to nothing. */
 typedef struct LaidRank {

@@ -7,14 +7,6 @@
 #include "plan/cost/spans.h"
 #include "schedule/program.h"
 
-/* A stage of which what is behind it is known. */
-typedef struct StageAhead {
-  int64_t microbatches, in_flight; /* of a batch; of one of its ranks */
-  int replicas, behind;            /* ranks of it, of the stage behind; 0: it is the last */
-  int ranks_behind;                /* of all stages behind */
-  bool first;
-} StageAhead;
-
 typedef struct Ways {
   const Spans *spans; /* by kind of device, the slowest first */
   int n_kinds;

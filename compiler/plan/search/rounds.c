@@ -3,7 +3,7 @@
  * can have, for each end of the first round's parts only the farthest end of the second's is kept. */
 #include <math.h>
 
-#include "plan/search/candidate.h"
+#include "plan/search/search.h"
 
 /* What a rank has beside the two parts. */
 typedef struct Beside {

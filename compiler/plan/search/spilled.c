@@ -1,181 +1,12 @@
 /* A model whose parts come and go, on one rank or as stages on several: for each size of microbatch the parts of each stage, and
- * the memory for what stays, whose simulated batch is shortest (spill_search.c); of these the fastest. Where stages start is
+ * the memory for what stays, whose simulated batch is shortest (offload/spill_search.c); of these the fastest. Where stages start is
  * changed step by step, from even shares of the work, for as long as the batch gets shorter. How much memory passes work in
  * is only estimated, and set right by laying out what was found. A stage that fits its rank is one part of it. */
 #include <math.h>
-#include <string.h>
 
-#include "ops/op.h"
-#include "optimizers/optimizer.h"
-#include "plan/search/candidate.h"
-#include "plan/offload/spilling.h"
+#include "plan/search/search.h"
 
 enum { MOST_TRIES = 16 }; /* of where stages start, for a size of microbatch */
-
-/* Seconds of a byte where no profile says it. Of a file: a gigabyte a second, which disks of laptops reach. Of what the host of a
- * GPU reads and writes in an update: 50 gigabytes a second, the share of a rank where eight have two sockets with eight channels
- * of DDR4-3200 each, 205 GB/s a socket. */
-static const double ASSUMED = 1e-9, ASSUMED_AT_HOME = 1 / 50e9;
-
-static int64_t page_of(const Planner *r) { return backend_of(&r->target)->device->page; }
-
-/* Into pinned memory of the device's host: that is where a GPU spills unless a directory is named. */
-bool spills_to_host(const Planner *r) {
-  return r->rates->host > 0 && (!r->request->spill || !strcmp(r->request->spill, "host"));
-}
-
-/* Whether the host may update parameters where they are at home. */
-static bool may_update_at_home(const Planner *r) {
-  return spills_to_host(r) && r->g && !update_rule(&r->g->train)->whole_tensors;
-}
-
-/* Plans come with what they need, or say why they cannot be. */
-bool check_update(const Planner *r) {
-  const bool asked = r->request->update == UPDATE_HOST || r->form.at_home;
-  Diagnostic *d = NULL;
-  if (r->request->update != UPDATE_FREE && !r->traits.spills) {
-    d = error_at(r->schedule_span, "PD0714", "--update: under '%s' parameters stay where they are updated",
-                 r->form.schedule);
-    help(d, "leave it out, or '--schedule spilled'");
-  } else if (r->request->update != UPDATE_FREE && r->rates->host <= 0) {
-    d = error_at(NO_SPAN, "PD0714",
-                 "--update: the target's ranks are processors, which update in their own memory");
-    help(d, "leave it out, or '--target cuda'");
-  } else if (asked && !spills_to_host(r)) {
-    d = error_at(NO_SPAN, "PD0714", "parameters are not updated on the host where %s",
-                 r->rates->host > 0 ? "a file has them, as '--spill' says" : "its memory is the ranks' own");
-    help(d, "'--spill host', or '--update device'");
-  } else if (asked && !may_update_at_home(r)) {
-    d = error_at(NO_SPAN, "PD0714", "'%s' looks at whole parameters, and is not made on the host",
-                 update_rule(&r->g->train)->name);
-    help(d, "'--update device', or an optimizer that goes by elements, such as 'adamw'");
-  }
-  return !d;
-}
-
-/* ---- the problem ------------------------------------------------------------------------------------------ */
-
-static Ints *readers_of_params(const Planner *r) {
-  Ints *readers = alloc((size_t)(r->g->params.n + 1) * sizeof *readers);
-  for (int k = 0; k < r->p->n; k++)
-    for (int m = 0; m < r->p->at[k].params.n; m++)
-      push(&readers[r->p->at[k].params.at[m]], k);
-  return readers;
-}
-
-static Ints uses_of_param(const Param *p, const int *piece) {
-  Ints uses = {0};
-  for (int k = 0; k < p->uses.n && k < p->gradients.n; k++)
-    if (p->gradients.at[k] >= 0)
-      push(&uses, piece[p->uses.at[k]]);
-  return uses;
-}
-
-/* Whether the profile has what the link to the host takes, of the device that is planned for. */
-static bool knows_link(const Planner *r) { return r->profile && r->profile->to_device > 0 && !r->profile->device; }
-static bool knows_place(const Planner *r) { return r->profile && r->profile->read > 0; }
-static bool knows_host(const Planner *r) { return knows_link(r) && r->profile->at_home > 0; }
-
-static SpillParam param_of(const Planner *r, int i, const Ints *readers, const int *piece) {
-  const Param *p = &r->g->params.at[i];
-  Held held = parameter_held(r, r->rates, i);
-  Ints uses = uses_of_param(p, piece);
-  bool masters = r->target.precision == PRECISION_BF16 && held.weights < held.masters;
-  const double at_home = knows_host(r) ? r->profile->at_home : ASSUMED_AT_HOME;
-  const int64_t updated = update_rule(&r->g->train)->traffic * held.masters + 2 * held.moments;
-  return (SpillParam){.frozen = p->frozen,
-                      .elements = shape_elements(&p->shape),
-                      .weights = held.weights + held.frozen,
-                      .gradient = held.masters,
-                      .state = held.moments + (masters ? held.masters : 0),
-                      .update = held.update,
-                      .square_at_home = at_home * (double)((uses.n + (uses.n > 1)) * held.masters),
-                      .update_at_home = at_home * (double)(updated + (masters ? held.weights : 0)),
-                      .n_readers = readers->n,
-                      .reader = readers->at,
-                      .n_uses = uses.n,
-                      .use = uses.at};
-}
-
-/* Where the device has memory of its own, all that moves crosses the link to its host's, each way beside the other; from and
- * to a file it takes what the file takes. */
-static void set_rates(const Planner *r, SpillProblem *p) {
-  const double sheet = r->rates->host > 0 ? 1 / r->rates->host : 0;
-  const bool link = knows_link(r), place = knows_place(r);
-  p->both_ways = spills_to_host(r);
-  p->read = link ? r->profile->to_device : sheet;
-  p->write = link ? r->profile->from_device : sheet;
-  if (p->both_ways)
-    return;
-  p->read = fmax(p->read, place ? r->profile->read : ASSUMED);
-  p->write = fmax(p->write, place ? r->profile->write : ASSUMED);
-}
-
-static SpillProblem problem_of(const Planner *r, int64_t b, bool at_home) {
-  const Costs *c = spans_at(r, b)->c;
-  const int *piece = piece_of_nodes(r->g, r->p);
-  const Ints *readers = readers_of_params(r);
-  SpillParam *param = alloc((size_t)(r->g->params.n + 1) * sizeof *param);
-  for (int i = 0; i < r->g->params.n; i++)
-    param[i] = param_of(r, i, &readers[i], piece);
-  SpillProblem problem = {.n = c->n,
-                          .forward = c->forward,
-                          .backward = c->backward,
-                          .receive = c->receive,
-                          .receive_gradient = c->receive_gradient,
-                          .saved = c->saved,
-                          .inputs = c->inputs,
-                          .work = c->work,
-                          .activations = c->activations,
-                          .returned = c->activation_gradients,
-                          .param = param,
-                          .n_params = r->g->params.n,
-                          .keeping = r->request->recompute == RECOMPUTE_ON    ? KEEP_NONE
-                                     : r->request->recompute == RECOMPUTE_OFF ? KEEP_ALL
-                                                                              : KEEP_FREE,
-                          .microbatches = r->subject.batch / b,
-                          .limit = r->limit,
-                          .page = page_of(r),
-                          .at_home = at_home};
-  set_rates(r, &problem);
-  return problem;
-}
-
-/* Those of a list that are in a stage, counted from its first. */
-static Ints pieces_within(const int *piece, int n, int first, int end) {
-  Ints within = {0};
-  for (int i = 0; i < n; i++)
-    if (piece[i] >= first && piece[i] < end)
-      push(&within, piece[i] - first);
-  return within;
-}
-
-/* Of the pieces of a stage alone. Where others use a parameter, too, they have their own copy of it. */
-static SpillProblem problem_of_stage(const Planner *r, int64_t b, int first, int end, bool at_home) {
-  SpillProblem p = problem_of(r, b, at_home);
-  SpillParam *param = alloc((size_t)(p.n_params + 1) * sizeof *param);
-  int n = 0;
-  if (first == 0 && end == p.n)
-    return p;
-  for (int i = 0; i < p.n_params; i++) {
-    SpillParam own = p.param[i];
-    Ints readers = pieces_within(own.reader, own.n_readers, first, end),
-         uses = pieces_within(own.use, own.n_uses, first, end);
-    own.shared = readers.n < own.n_readers;
-    own.reader = readers.at, own.n_readers = readers.n;
-    own.use = uses.at, own.n_uses = uses.n;
-    if (readers.n)
-      param[n++] = own;
-  }
-  p.hands_on = end < p.n;
-  p.n = end - first;
-  p.param = param, p.n_params = n;
-  p.forward += first, p.backward += first;
-  p.receive += first, p.receive_gradient += first;
-  p.saved += first, p.inputs += first, p.work += first;
-  p.activations += first, p.returned += first;
-  return p;
-}
 
 /* ---- plans ------------------------------------------------------------------------------------------------ */
 
@@ -210,7 +41,7 @@ static Pipeline form_of_stages(const Planner *r, const Stages *s) {
     }
   }
   form.memory = most > 1 ? r->limit : 0;
-  form.page = page_of(r);
+  form.page = spill_page(r);
   form.at_home = s->at_home && most > 1;
   return form;
 }
@@ -231,17 +62,6 @@ static Plan *plan_in_stages(const Planner *r, int64_t b, const Stages *s) {
   return plan;
 }
 
-static SpillChoice choice_of(const Plan *plan, int stage) {
-  SpillChoice c = {.parts = pipeline_chunks(&plan->pipeline, stage), .kept = plan->pipeline.kept[stage]};
-  const int first = plan_part_of(plan, stage, 0), base = plan->stage[first].first_piece;
-  for (int i = 0; i < c.parts; i++) {
-    const StagePlan *part = &plan->stage[first + i];
-    c.start[i] = part->first_piece - base, c.start[i + 1] = part->end_piece - base;
-    c.keeps[i] = !plan_recomputes(plan, first + i);
-  }
-  return c;
-}
-
 /* Bytes in memory of a stage's rank, from laying it out, where somebody does, else estimated. */
 static int64_t peak_of(const Planner *r, const Plan *plan, int stage) {
   if (r->request->peak)
@@ -259,62 +79,6 @@ static void set_peaks(const Planner *r, Plan *plan) {
   for (int i = 0; i < plan->pipeline.n_stages; i++)
     for (int k = 0; k < pipeline_chunks(&plan->pipeline, i); k++)
       plan->stage[plan_part_of(plan, i, k)].peak_bytes = peak_of(r, plan, i);
-}
-
-/* What a rank takes beside what the problem knows of: from laying it out with as little memory as works. */
-static int64_t bytes_beside(const Planner *r, const Plan *plan, int stage, const SpillProblem *p,
-                            const SpillChoice *c) {
-  SpillProblem least = *p;
-  Plan tight = *plan;
-  least.limit = least.beside = 0;
-  tight.pipeline.memory = 1;
-  int64_t known = spill_time(&least, c).least;
-  return r->request->peak ? peak_of(r, &tight, stage) - known : 0;
-}
-
-/* ---- times ------------------------------------------------------------------------------------------------ */
-
-static bool updates_meet(const Planner *r, const Plan *plan) {
-  const bool *exchanges = r->subject.exchanges(r, plan);
-  bool any = false;
-  for (int i = 0; i < plan->pipeline.n_stages; i++)
-    any |= exchanges[i];
-  return any;
-}
-
-/* With the plan's memory, or as much as works. */
-static void set_stage(const Planner *r, const Plan *plan, const Program *programs, int i, SpillStage *s) {
-  const Pipeline *l = &plan->pipeline;
-  const int first = plan_part_of(plan, i, 0), parts = pipeline_chunks(l, i);
-  const StagePlan *last = &plan->stage[first + parts - 1];
-  *s = (SpillStage){.choice = choice_of(plan, i), .in_flight = programs[i].in_flight, .send = last->send_seconds};
-  s->problem = problem_of_stage(r, l->microbatch, plan->stage[first].first_piece, last->end_piece, l->at_home);
-  s->problem.limit = l->memory;
-  if (parts == 1)
-    return;
-  s->problem.beside = bytes_beside(r, plan, i, &s->problem, &s->choice);
-  SpillTime time = spill_time(&s->problem, &s->choice);
-  if (isinf(time.seconds) && time.least > l->memory)
-    s->problem.limit = time.least;
-}
-
-static SpillStage *stages_of(const Planner *r, const Plan *plan) {
-  const int n = plan->pipeline.n_stages;
-  SpillStage *s = alloc((size_t)n * sizeof *s);
-  const Program *programs = planned_programs(r, &plan->pipeline, r->subject.exchanges(r, plan));
-  for (int i = 0; i < n; i++)
-    set_stage(r, plan, programs, i, &s[i]);
-  return s;
-}
-
-double spilled_seconds(const Planner *r, Plan *plan) {
-  const int n = plan->pipeline.n_stages;
-  SpillTime *time = alloc((size_t)n * sizeof *time);
-  const double seconds = spill_pipeline_seconds(stages_of(r, plan), n, updates_meet(r, plan), time);
-  for (int i = 0; i < n; i++)
-    for (int k = 0; k < pipeline_chunks(&plan->pipeline, i) && time[i].host > 0; k++)
-      plan->stage[plan_part_of(plan, i, k)].update_seconds = k ? 0 : time[i].host;
-  return seconds;
 }
 
 /* ---- the search ------------------------------------------------------------------------------------------- */
@@ -508,10 +272,10 @@ static const char *update_text(const Planner *r, const Plan *plan, double second
     return format(" The device updates, %s.", how);
   if (knows_host(r))
     return format(" The host updates, %s: %.1f ms of a batch at %.1f GB/s.", how, seconds * 1e3,
-                  1e-9 / r->profile->at_home);
+                  1e-9 / home_byte(r));
   return format(
       " The host updates, %s: %.1f ms of a batch at %.0f GB/s, assumed: 'pdc profile --spill host' measures.", how,
-      seconds * 1e3, 1e-9 / ASSUMED_AT_HOME);
+      seconds * 1e3, 1e-9 / home_byte(r));
 }
 
 /* What a batch would take with twice the memory, and stages that start where they do. */
@@ -533,7 +297,7 @@ static char *with_more(const Planner *r, const Plan *plan, SpillStage *s) {
 /* The longer of computing and moving, and of what the host takes to update. */
 static char *bound(const Planner *r, const Plan *plan) {
   const int n = plan->pipeline.n_stages;
-  SpillStage *s = stages_of(r, plan);
+  SpillStage *s = spill_stages_of(r, plan);
   SpillTime *time = alloc((size_t)n * sizeof *time);
   const double seconds = spill_pipeline_seconds(s, n, updates_meet(r, plan), time);
   double least = 1e-12, host = 0;

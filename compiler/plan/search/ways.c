@@ -2,7 +2,7 @@
 #include <math.h>
 #include <string.h>
 
-#include "plan/search/candidate.h"
+#include "plan/search/search.h"
 
 static const Placement neighbours;
 

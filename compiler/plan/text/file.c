@@ -1,8 +1,7 @@
 /* plan.json: written in one order, read back with every choice checked, so that a person may edit it. */
 #include <string.h>
 
-#include "plan/text/file.h"
-#include "plan/problem/planner.h"
+#include "plan/problem/problem.h"
 
 static void json_int(Text *t, const char *key, int64_t x) { text_add(t, "\"%s\": %lld", key, (long long)x); }
 

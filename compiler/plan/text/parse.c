@@ -1,7 +1,7 @@
 /* plan.json read without a model: what stands there and whether it is of the right kind. */
 #include <string.h>
 
-#include "plan/text/file.h"
+#include "plan/plan.h"
 #include "schedule/program.h"
 
 enum { MOST_THREADS = 4096, MOST_REPLICAS = 4096 };

@@ -3,7 +3,7 @@
 
 #include "ops/op.h"
 #include "optimizers/optimizer.h"
-#include "plan/problem/planner.h"
+#include "plan/cost/cost.h"
 
 enum { COLUMNS = 13 };
 
@@ -62,22 +62,6 @@ static void print_rows(const char *const *cell, int rows, const bool *left_out, 
     }
     fputc('\n', out);
   }
-}
-
-double plan_busy_seconds(const Plan *plan, int part) {
-  const StagePlan *s = &plan->stage[part];
-  double microbatches = (double)plan->pipeline.microbatches;
-  return microbatches * (s->forward_seconds * (plan_recomputes(plan, part) ? 2 : 1) + s->backward_seconds) +
-         s->update_seconds * plan->pipeline.replicas[plan_stage_of(plan, part)];
-}
-
-double plan_waiting(const Plan *plan) {
-  double busy = 0;
-  int ranks = pipeline_ranks(&plan->pipeline);
-  for (int i = 0; i < plan_parts(plan); i++)
-    busy += plan_busy_seconds(plan, i);
-  double share = plan->batch_seconds > 0 ? 1 - busy / (plan->batch_seconds * ranks) : 0;
-  return share > 0 ? share : 0;
 }
 
 /* What is not as in a plain pipeline, one line each. */

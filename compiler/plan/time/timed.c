@@ -2,10 +2,8 @@
 #include <math.h>
 
 #include "base/table.h"
-#include "plan/problem/planner.h"
-
-/* Where stages keep versions of their own, an update cannot wait for figures of other stages. */
-bool may_exchange(const Planner *r) { return !r->traits.every_round || r->form.vertical_sync; }
+#include "plan/time/time.h"
+#include "plan/offload/offload.h"
 
 bool schedulable(const Planner *r, const Plan *plan) {
   const bool *exchanges = r->subject.exchanges(r, plan);

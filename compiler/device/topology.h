@@ -1,11 +1,29 @@
-/* Private to compiler/plan: where ranks stand in a cluster, and what messages between them cross. */
+/* Where ranks stand in a cluster, and what messages between them cross. */
 #ifndef PDC_TOPOLOGY_H
 #define PDC_TOPOLOGY_H
 
 #include "cluster/cluster.h"
 #include "cluster/placement.h"
-#include "plan/search/partition.h"
 #include "schedule/pipeline.h"
+
+/* One level of links between ranks: seconds of a message, and of each of its bytes; of these at least device_byte where one
+ * device sends it, whatever else the link carries. 0: there is no such bound. */
+typedef struct Link {
+  double latency, byte, device_byte;
+} Link;
+/* Seconds of a byte of a message that shares its link with others, so many in all. */
+static inline double link_byte(const Link *link, double sharing) {
+  double shared = link->byte * sharing;
+  return shared > link->device_byte ? shared : link->device_byte;
+}
+
+/* Where the ranks of a stage stand among the others: struct Topology. */
+typedef struct Wiring {
+  const Link *in, *out;           /* what messages from the stage before and the one behind cross; NULL: nothing */
+  double in_sharing, out_sharing; /* so many of them at once share a link; at least 1 */
+  double reduce,
+      reduce_latency; /* seconds of a byte of gradients that replicas exchange, once a batch; of them all */
+} Wiring;
 
 typedef struct Topology {
   int n;                        /* levels, at least 1, innermost first */

@@ -2,7 +2,7 @@
  * group, then among groups, then go back, so that each link carries 2 (n - 1) / n of them for n members. */
 #include <math.h>
 
-#include "plan/problem/topology.h"
+#include "device/topology.h"
 
 static int ceil_div(int a, int b) { return (a + b - 1) / b; }
 static int least(int a, int b) { return a < b ? a : b; }

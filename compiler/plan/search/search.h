@@ -1,8 +1,44 @@
-/* Private to compiler/plan: plans under consideration. */
-#ifndef PDC_CANDIDATE_H
-#define PDC_CANDIDATE_H
+/* Private to compiler/plan: the search for a plan. prepare.c makes a planner of a request, choose.c asks the others for candidates
+ * and takes the fastest whose exact peaks fit; partition.h and replicate.h are the searches over plain numbers. Values are
+ * seconds of a microbatch (partition.h), bounds and times seconds of a batch. Nothing here says why there is no plan. */
+#ifndef PDC_PLAN_SEARCH_H
+#define PDC_PLAN_SEARCH_H
 
-#include "plan/problem/planner.h"
+#include "plan/offload/offload.h"
+#include "plan/search/partition.h"
+#include "plan/search/replicate.h"
+#include "plan/time/time.h"
+
+/* ---- prepare.c */
+/* A planner of a model, with nothing known yet. False after diagnostics. `taken` as for settle_request(). */
+bool planner_prepare(Planner *r, const Graph *g, const Pieces *p, const PlanRequest *request, const Plan *taken);
+/* The same of what is no model, as settle_layers(). */
+bool planner_prepare_layers(Planner *r, const Subject *subject, const PlanRequest *request, const Cluster *levels);
+
+/* ---- choose.c: without diagnostics */
+/* Why there is none. */
+typedef struct NoPlan {
+  bool no_microbatch;
+  const Plan *stalling; /* NULL, or one that its schedule does not take */
+  const Plan *miss;     /* NULL, or what comes nearest to fitting */
+} NoPlan;
+/* The plan to take; NULL with `none` filled. runners_up as for plan_make(). */
+Plan *plan_choose(const Planner *r, Plan **runners_up, int n, NoPlan *none);
+Plan *plan_fastest(const Planner *r); /* NULL when nothing fits */
+Plan *plan_any(const Planner *r);     /* some plan that fits, where plan_choose() finds one */
+/* Replaces the estimates by exact peaks; fills, by stage, by how much each rank's exceeded its estimate. */
+void find_peaks(const Planner *r, Plan *plan, int64_t *error);
+
+/* ---- least.c */
+/* A plan that the planner finds with so little memory a device that it finds none with 64 KiB less (exact), or with 1 %
+ * less, and that memory, the process's own with it; NULL: none was found. `miss`: what comes near. */
+const Plan *plan_of_least_memory(const Planner *r, const Plan *miss, int64_t *memory, bool *exact);
+
+/* ---- spilled.c: ranks whose parts come and go */
+/* The fastest that is found, of all microbatches. NULL with `none` filled. */
+Plan *plan_spilled(const Planner *r, NoPlan *none);
+
+/* ---- candidates: plans under consideration ---- */
 
 /* Cuts of several chunks if memory were no matter, which others start from. */
 typedef enum ChunkStart {
@@ -59,6 +95,7 @@ bool fits_exactly(const Planner *r, Candidate *c);
 void settle(const Planner *r, Candidate *c);
 
 /* ---- bests.c */
+BestPartitions *best_partitions_new(void);
 Partition partition_copy(const Partition *p, int parts);
 /* partition_fastest() of a candidate with as many parts as there are. */
 bool best_partition(const Planner *r, const Candidate *c, int64_t limit, double most, Partition *out);

@@ -4,7 +4,7 @@
 
 #include "cluster/cluster.h"
 #include "layers/layers.h"
-#include "plan/plan.h"
+#include "plan/request.h"
 
 typedef struct LayerProfile {
   const LayerGraph *graph;

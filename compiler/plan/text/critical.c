@@ -1,5 +1,5 @@
 /* What a plan's batch waits for most. */
-#include "plan/problem/planner.h"
+#include "plan/problem/problem.h"
 
 /* Of the ranks of a stage in a batch: seconds that they work, and that the narrower side of its cuts has messages on
  * its links, one way. */
