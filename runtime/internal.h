@@ -2,12 +2,12 @@
 #ifndef PD_INTERNAL_H
 #define PD_INTERNAL_H
 
-#include "beside.h"
+#include "shared/beside.h"
 #include "data/data.h"
 #include "device.h"
 #include "optimizers/elements.h"
 #include "pd_runtime.h"
-#include "why.h"
+#include "shared/why.h"
 
 #define OMPI_SKIP_MPICXX
 #include <mpi.h>

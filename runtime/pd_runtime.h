@@ -9,7 +9,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "lr_schedules.h"
+#include "update/lr_schedules.h"
 #include "optimizers/list.h"
 #include "pd_operand.h"
 

@@ -13,7 +13,7 @@
 
 #include "device/device.h"
 #include "base/json.h"
-#include "sharp.h"
+#include "sharp/sharp.h"
 
 /* ---- what cannot be combined ------------------------------------------------------------------- */
 

@@ -3,7 +3,7 @@
 #include "pages.h"
 #include "pd_cuda.h"
 #include "processors.h"
-#include "spill.h"
+#include "offload/spill.h"
 #include "workers.h"
 
 #include <stdlib.h>

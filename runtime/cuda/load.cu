@@ -2,7 +2,7 @@
 #include "data/data.h"
 #include "internal.h"
 #include "pd_cuda.h"
-#include "spill.h"
+#include "offload/spill.h"
 #include "workers.h"
 
 #include <stdlib.h>

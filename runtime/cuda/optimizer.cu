@@ -5,7 +5,7 @@
 #include "internal.h"
 #include "kernels/pd_math.h"
 #include "pd_elements.h"
-#include "spill.h"
+#include "offload/spill.h"
 
 #include <stdlib.h>
 #include <vector>

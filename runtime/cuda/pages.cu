@@ -6,7 +6,7 @@
 
 #include "internal.h"
 #include "pd_cuda.h"
-#include "spill.h"
+#include "offload/spill.h"
 
 #include <algorithm>
 #include <cuda.h>

@@ -3,7 +3,7 @@
 #include "spill_place.h"
 
 #include "internal.h"
-#include "spill_file.h"
+#include "offload/spill_file.h"
 
 #include <vector>
 

@@ -1,8 +1,8 @@
 /* What is added up between the ranks' messages, on a stream beside computation. No order depends on timing:
  * replicas are added by number, uses from last to first, squares by thread, then by tile, then by parameter. */
-#include "clip.h"
+#include "update/clip.h"
 #include "home.h"
-#include "spill.h"
+#include "offload/spill.h"
 #include "transport.h"
 
 #include <cstdlib>

@@ -6,7 +6,7 @@
  * copied in. */
 #include "transport.h"
 
-#include "checksum.h"
+#include "shared/checksum.h"
 
 #include <cstdlib>
 #include <cstring>

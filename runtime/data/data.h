@@ -4,7 +4,7 @@
 #define PD_DATA_H
 
 #include "pd_runtime.h"
-#include "why.h"
+#include "shared/why.h"
 
 #ifdef __cplusplus
 extern "C" {

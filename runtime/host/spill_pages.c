@@ -4,7 +4,7 @@
 #define _GNU_SOURCE /* mremap */
 #include "spill_pages.h"
 #include "internal.h"
-#include "moves.h"
+#include "shared/moves.h"
 
 #include <sys/mman.h>
 

@@ -1,5 +1,5 @@
 /* What is added up between the ranks' messages, by this process's threads. */
-#include "spill.h"
+#include "offload/spill.h"
 #include "host/sums.h"
 #include "internal.h"
 #include "transfer.h"

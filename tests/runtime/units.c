@@ -1,7 +1,7 @@
 /* The runtime's parts that need no peer: sample order, initial weights, rates, optimizers, safetensors. */
 #include "internal.h"
 #include "lr_goldens.h"
-#include "sources.h"
+#include "checkpoint/sources.h"
 
 #include <math.h>
 #include <setjmp.h>

@@ -18,7 +18,7 @@ static double weight_traffic(const Graph *g, const Node *n, const OpCost *c, con
   return bytes / rates->stream;
 }
 
-/* What the ranks of a shard group send each other, as runtime/tensor.c does: each gets an N-th of the others, adds it up or
+/* What the ranks of a shard group send each other, as runtime/messages/tensor.c does: each gets an N-th of the others, adds it up or
  * puts it in its place, and of sums once more to have all; of short sums at once all of theirs. */
 static double meeting_seconds(const Planner *r, int node, int64_t b, const Rates *rates) {
   const Graph *g = r->g;

@@ -4,7 +4,7 @@
 #define PDC_SPILLING_H
 
 #include "base/base.h"
-#include "moves.h"
+#include "shared/moves.h"
 
 /* What the command line says of what parts save. */
 typedef enum { KEEP_FREE, KEEP_NONE, KEEP_ALL } Keeping;
