@@ -2,6 +2,8 @@
  * host, or another length for who opened it a moment later; ranks that went on with such files would compute something
  * that no run of one rank computes, or wait for each other for ever. */
 #include "checkpoint/checkpoint.h"
+#include "data/load.h"
+#include "messages/messages.h"
 
 #include "shared/checksum.h"
 

@@ -7,6 +7,10 @@
  * parameters by name in all shards. Microbatches in flight are not stored: they are run again with the weights they
  * had. */
 #include "checkpoint/checkpoint.h"
+#include "data/load.h"
+#include "messages/messages.h"
+#include "update/update.h"
+#include "watch/watch.h"
 
 #include "shared/checksum.h"
 
@@ -19,8 +23,6 @@
 #include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
-
-int64_t pd_sample_base;
 
 void pd_step_path(char *to, int64_t step, const char *name) {
   int n = snprintf(to, PD_PATH, "%s/step-%lld%s%s", pd_options.checkpoint, (long long)step, name ? "/" : "",

@@ -1,10 +1,37 @@
-/* What checkpoint.c, commit.c and resume.c share: what a shard holds, where it is, what is told of it. */
+/* Checkpoints, and files that weights come from: what other folders call, then what the files of this one share. */
 #ifndef PD_CHECKPOINT_H
 #define PD_CHECKPOINT_H
 
-#include "internal.h"
+#include "run/run.h"
 #include "shared/manifest.h"
 #include "shared/safetensors.h"
+#include "update/update.h"
+
+/* ---- load_weights.c -------------------------------------------------------------------------- */
+
+void pd_load_weights(void);      /* collective: W(0) of every rank, from --init */
+const char *pd_init_path(int i); /* of the files from which it read; NULL behind the last */
+
+/* ---- agree.c --------------------------------------------------------------------------------- */
+
+/* Collective: ends the launch where a rank has mapped other files than rank 0, from number `first` on, by sizes and
+ * samples of their contents, or counts other samples. */
+void pd_agree_on_files(int first);
+void pd_agree_on_folder(void); /* where --checkpoint's is not the same for all ranks */
+
+/* ---- checkpoint.c, resume.c ------------------------------------------------------------------- */
+
+/* Collective: continues from the newest sound checkpoint in --checkpoint's directory: weights of all versions,
+ * moments, pd.first_step, pd_sample_base. False: there is none. */
+bool pd_resume(void);
+bool pd_checkpoint_check(char *why);    /* rank 0: the directory can be written */
+void pd_checkpoint_write(int64_t step); /* this rank's part of the state after `step` updates */
+/* By rank, the bytes that --checkpoint-background takes to copy the state; NULL: nothing is copied. */
+extern const int64_t *pd_checkpoint_copies;
+void pd_checkpoint_start(char *why); /* collective, before the run: room for them, on the disk and to copy */
+void pd_keep_validated(int64_t step, double loss);
+void pd_checkpoint_progress(void); /* what is left of those written: each rank now and then */
+void pd_checkpoint_finish(void);   /* and at the end, until nothing is left */
 
 /* ---- checkpoint.c ---------------------------------------------------------------------------- */
 

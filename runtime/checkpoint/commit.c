@@ -2,6 +2,8 @@
  * at different times and none waits here for another: who wrote a shard tells rank 0 in a message, and rank 0 looks
  * for such messages after each of its updates. */
 #include "checkpoint/checkpoint.h"
+#include "data/load.h"
+#include "messages/messages.h"
 #include "shared/checksum.h"
 
 #include <dirent.h>

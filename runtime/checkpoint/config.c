@@ -2,7 +2,7 @@
  * (pd_stage.traits), because weights of another function have the same names and shapes. A field that the file, the model or
  * this table does not know is not compared. */
 #include "checkpoint/sources.h"
-#include "internal.h"
+#include "run/run.h"
 
 #include <cjson/cJSON.h>
 #include <math.h>

@@ -1,6 +1,7 @@
 /* What a training is, for its checkpoints to say: what its model computes, its settings, its files. A checkpoint of
  * another function is refused, one of other settings or files is told. */
 #include "checkpoint/checkpoint.h"
+#include "data/load.h"
 
 #include "shared/checksum.h"
 

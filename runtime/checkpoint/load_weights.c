@@ -1,5 +1,7 @@
 /* W(0): fresh, or from --init's files. Every rank opens them all, and reads what it holds. */
-#include "internal.h"
+#include "checkpoint/checkpoint.h"
+#include "messages/messages.h"
+#include "update/update.h"
 #include "shared/pattern.h"
 #include "checkpoint/sources.h"
 

@@ -4,6 +4,9 @@
  * that each page comes from the disk once; where it finds damage, an older step is read over what was read. Steps that are
  * passed over are told with the reason. */
 #include "checkpoint/checkpoint.h"
+#include "data/load.h"
+#include "messages/messages.h"
+#include "update/update.h"
 
 #include "shared/checksum.h"
 #include "checkpoint/sources.h"

@@ -1,5 +1,7 @@
 /* A rank's GPU: which one, the arena on it, the stream of the work, and how its failures are reported. */
-#include "internal.h"
+#include "messages/messages.h"
+#include "run/upward.h"
+#include "update/update.h"
 #include "pages.h"
 #include "pd_cuda.h"
 #include "processors.h"

@@ -1,7 +1,7 @@
 /* What a GPU does with the values of the other ranks of its shard group: reduces them, puts them in place, behind the
  * messages that brought them. It is on the stream of the work, or, between a collective's begin and its end, on one beside
  * that. */
-#include "internal.h"
+#include "messages/messages.h"
 #include "pd_elements.h"
 #include "transfer.h"
 #include "transport.h"

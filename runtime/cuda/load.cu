@@ -1,6 +1,5 @@
 /* Numbers from the host to the arena and back: views, which wait; inputs and figures, which do not. */
 #include "data/data.h"
-#include "internal.h"
 #include "pd_cuda.h"
 #include "offload/spill.h"
 #include "workers.h"

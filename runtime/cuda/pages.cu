@@ -4,7 +4,7 @@
  * left. */
 #include "pages.h"
 
-#include "internal.h"
+#include "run/upward.h"
 #include "pd_cuda.h"
 #include "offload/spill.h"
 

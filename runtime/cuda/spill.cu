@@ -5,7 +5,6 @@
 #include "offload/spill.h"
 
 #include "home.h"
-#include "internal.h"
 #include "pages.h"
 #include "spill_place.h"
 

@@ -1,6 +1,9 @@
 /* What is added up between the ranks' messages, on a stream beside computation. No order depends on timing:
  * replicas are added by number, uses from last to first, squares by thread, then by tile, then by parameter. */
 #include "update/clip.h"
+#include "messages/messages.h"
+#include "run/upward.h"
+#include "update/update.h"
 #include "home.h"
 #include "offload/spill.h"
 #include "transport.h"

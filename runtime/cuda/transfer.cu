@@ -2,6 +2,7 @@
  * what neighbouring stages send each other. All else NCCL copies from device to device, but refuses two ranks on one
  * device; MPI needs copies in the host's memory. */
 #include "transport.h"
+#include "messages/messages.h"
 
 #include <cstdlib>
 #include <cstring>

@@ -5,6 +5,7 @@
  * copies are asked for, whether or not MPI has taken them; what is received, once all has arrived and is being
  * copied in. */
 #include "transport.h"
+#include "run/run.h"
 
 #include "shared/checksum.h"
 

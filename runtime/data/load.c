@@ -2,12 +2,20 @@
  * derived from others. Weights of counted positions are scaled by their number in the whole batch, so that the
  * mean over all positions, which losses are, is the mean over the counted ones; any rank that loads them counts
  * for itself. */
-#include "internal.h"
+#include "data/load.h"
 
 #include <stdlib.h>
 #include <string.h>
 
 struct pd_dataset *pd_training_data, *pd_evaluation_data;
+int64_t pd_sample_base;
+
+int64_t pd_evaluations(void) {
+  int64_t b = pd.stage->microbatch;
+  return (pd_dataset_samples(pd_evaluation_data) + b - 1) / b;
+}
+
+int64_t pd_own_evaluations(void) { return (pd_evaluations() + pd_replicas() - 1 - pd.replica) / pd_replicas(); }
 
 /* A row of samples with what random choices follow from. */
 struct run {

@@ -2,7 +2,7 @@
  * network permutes the smallest 4^h >= n; a result outside [0, n) is permuted again, which ends within
  * four rounds on average and keeps the map a permutation (Black and Rogaway, "Ciphers with Arbitrary
  * Finite Domains", 2002). */
-#include "internal.h"
+#include "data/load.h"
 
 /* A 64-bit mix: the finaliser of SplitMix64 (Steele, Lea, Flood, 2014). */
 static uint64_t mix(uint64_t x) {

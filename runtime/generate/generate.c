@@ -3,7 +3,8 @@
  * know, so the prompt, whose tokens are known, streams through the stages; a drawn token is broadcast by the rank
  * that has the logits, and all wait for it. Positions count within a window that begins at token 0 and, where
  * --window says so, moves on by half of the context whenever that is full. */
-#include "internal.h"
+#include "generate/generate.h"
+#include "messages/messages.h"
 
 #include "generate/sampling.h"
 #include "generate/tokenizer.h"

@@ -2,7 +2,6 @@
 #define _GNU_SOURCE /* sched_getaffinity */
 #include "device.h"
 #include "offload/spill.h"
-#include "internal.h"
 #include "shared.h"
 #include "kernels/pd_bf16.h"
 

@@ -1,6 +1,6 @@
 /* What a processor does with the values of the other ranks of its shard group: reduces them, puts them in place. */
 #define PD_KERNELS
-#include "internal.h"
+#include "messages/messages.h"
 #include "kernels/pd_bf16.h"
 #include "transfer.h"
 

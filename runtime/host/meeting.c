@@ -5,7 +5,7 @@
  * part of the arena lies in the memory that is shared. The next value waits there until all ranks have read the last one. */
 #define _GNU_SOURCE /* mremap */
 #define PD_KERNELS
-#include "internal.h"
+#include "messages/messages.h"
 #include "kernels/pd_bf16.h"
 #include "segment.h"
 #include "transfer.h"

@@ -3,6 +3,7 @@
  * owner alone, from when all replicas are ready until it says that it has summed. Accumulators of a batch are used
  * again only after all have said so. */
 #include "shared/checksum.h"
+#include "update/update.h"
 #include "shared.h"
 #include "sums.h"
 #include "transfer.h"

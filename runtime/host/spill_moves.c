@@ -4,7 +4,7 @@
 #define _GNU_SOURCE /* pthread_condattr_setclock */
 #include "offload/spill_file.h"
 #include "spill_pages.h"
-#include "internal.h"
+#include "offload/spill.h"
 
 #include <pthread.h>
 #include <signal.h>

@@ -3,7 +3,7 @@
  * at the ends once neighbours are not in memory either. */
 #define _GNU_SOURCE /* mremap */
 #include "spill_pages.h"
-#include "internal.h"
+#include "offload/spill.h"
 #include "shared/moves.h"
 
 #include <sys/mman.h>

@@ -2,7 +2,8 @@
  * through memory that the group shares, where it has some, else as messages over one line. One collective follows the
  * other. One that is begun and ended by two calls travels between the two, on a device beside the work. */
 #define PD_KERNELS
-#include "internal.h"
+#include "messages/messages.h"
+#include "run/upward.h"
 #include "kernels/pd_bf16.h"
 #include "transfer.h"
 

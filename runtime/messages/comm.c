@@ -6,7 +6,9 @@
  * relies on a message being buffered: sends are awaited only when their slot is needed again, receives are
  * posted before anything waits for them. The host waits for messages to pass (transfer.h), and before it uses a
  * transfer again, until its last messages are through: no further does it get ahead of a device. */
-#include "internal.h"
+#include "data/load.h"
+#include "messages/messages.h"
+#include "run/upward.h"
 #include "transfer.h"
 
 #include <sched.h>

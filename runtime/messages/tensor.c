@@ -5,7 +5,8 @@
  * the launch and on signals and add up figures, to which what is whole is contributed by the first pipeline alone; it
  * writes all files, of whole tensors. */
 #include "shared/checksum.h"
-#include "internal.h"
+#include "messages/messages.h"
+#include "update/update.h"
 #include "transfer.h"
 
 #include <stdlib.h>

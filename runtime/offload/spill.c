@@ -5,7 +5,9 @@
  * comes then, and stays until two others have. Where something else has had the memory, a validation, another model or
  * whoever looks, what should be there is read again. */
 #include "offload/spill.h"
-#include "internal.h"
+#include "run/upward.h"
+#include "sharp/turn.h"
+#include "update/update.h"
 #include "shared/moves.h"
 #include "transfer.h"
 

@@ -2,6 +2,7 @@
 #ifndef PD_SPILL_H
 #define PD_SPILL_H
 
+#include "run/upward.h"
 #include "shared/spilled.h"
 
 #ifdef __cplusplus
@@ -55,7 +56,6 @@ void pd_spill_place_finish(void); /* at the end: nothing is moved any more */
 
 /* Of a program whose model spills: its blocks, and the file. False after filling `why`. */
 bool pd_spill_start(char *why);
-bool pd_spills(void);
 bool pd_updates_at_home(void); /* groups are squared and updated by the device's host, where blocks are at home */
 /* Writes a block's name for messages to `to`, and returns it: "the weights of 'wte.weight'". */
 const char *pd_spill_name(const struct pd_spill_block *b, char *to, size_t n);
@@ -64,11 +64,10 @@ struct pd_spill_block *pd_spill_block_at(const void *at);
 /* Before the host reads an address of the arena, or `changes` what is there: has its block in memory, until two
  * others have been looked at. */
 void pd_spill_look(const void *at, bool changes);
-/* Groups of parameters whose gradients are to be added up and squared next, or which are to be updated: has them in memory,
- * one group after the other, of which so many are done. False behind the last; not all: behind the last whose gradients
+/* Groups of parameters whose gradients are to be added up and squared next: has them in memory, one group after the
+ * other, of which so many are done. False behind the last; not all: behind the last whose gradients
  * are complete before the ranks' messages. */
 bool pd_spill_next_squared(int done, bool all, int *first, int *end);
-bool pd_spill_next_updated(int done, int *first, int *end);
 
 #ifdef __cplusplus
 }

@@ -2,7 +2,7 @@
 #define _GNU_SOURCE /* O_TMPFILE */
 #include "offload/spill_file.h"
 #include "shared/checksum.h"
-#include "internal.h"
+#include "offload/spill.h"
 
 #include <errno.h>
 #include <fcntl.h>

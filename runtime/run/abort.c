@@ -1,5 +1,5 @@
 /* The end of a launch that has failed. */
-#include "internal.h"
+#include "run/run.h"
 
 /* Open MPI's MPI_Abort first prints eight lines about itself, which bury the message that says what failed; then it calls
  * this function, which other libraries do not have. */

@@ -1,5 +1,5 @@
 /* Files that are read whole; where files may be written. */
-#include "internal.h"
+#include "run/run.h"
 #include "shared/safetensors.h"
 
 #include <errno.h>

@@ -1,5 +1,5 @@
 /* Numbers that are not finite are never written: what is found here ends the run before it reaches a file. */
-#include "internal.h"
+#include "run/run.h"
 
 #include <string.h>
 

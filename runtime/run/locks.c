@@ -2,7 +2,7 @@
  * has it, locked as long as the run lasts. The kernel gives a lock back when its process ends, however it does; what
  * is left of a killed run is a file that locks nothing, and the next run takes it over. By rank 0. */
 #define _GNU_SOURCE /* realpath without a buffer */
-#include "internal.h"
+#include "run/run.h"
 
 #include <errno.h>
 #include <fcntl.h>

@@ -1,5 +1,5 @@
 /* How much memory a rank may still take, for those who ask for what a file claims to need. */
-#include "internal.h"
+#include "run/run.h"
 
 #include <stdio.h>
 #include <stdlib.h>

@@ -1,5 +1,5 @@
 /* The options of `train`, `infer` and `generate`. Every rank reads the same command line. */
-#include "internal.h"
+#include "run/upward.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -7,6 +7,9 @@
 #include <string.h>
 
 struct pd_options pd_options;
+bool pd_without_targets;
+
+bool pd_only_evaluates(void) { return pd.stage->inference || pd_options.evaluate; }
 
 enum kind { FLAG, COUNT, POSITIVE, SEED, SECONDS, RATE, NUMBER, OUTPUT, AUGMENT, TOKENS, PATH, TEXT, PATHS, LIST };
 /* What an option is for: TRAINING ones are refused where nothing is trained. */

@@ -1,6 +1,8 @@
 /* Who a rank is, and what the numbers mean that it counts by. A stage's ranks are its replicas, numbered
  * stage by stage; the pipeline's microbatches are dealt to a stage's replicas in turn. */
-#include "internal.h"
+#include "run/run.h"
+
+struct pd_updates pd_updates;
 
 int pd_replicas(void) { return pd.stage->replicas[pd.stage->stage]; }
 

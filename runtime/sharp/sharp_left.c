@@ -1,7 +1,7 @@
 /* What a launch of several models leaves when all have ended. */
 #define _GNU_SOURCE /* cpu_set_t */
 #include "sharp/sharp_left.h"
-#include "internal.h"
+#include "run/run.h"
 
 #include <errno.h>
 #include <math.h>

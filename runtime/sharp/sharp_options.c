@@ -1,6 +1,6 @@
 /* The command line of several models: most of it is theirs. */
 #include "sharp/sharp_options.h"
-#include "internal.h"
+#include "run/run.h"
 
 #include <fnmatch.h>
 #include <stdlib.h>

@@ -3,7 +3,7 @@
  * fails gives its rank to the next one; a rank that dies takes its models with it and ends the launch. */
 #define _GNU_SOURCE /* memfd_create, cpu_set_t */
 #include "pd_sharp.h"
-#include "internal.h"
+#include "run/run.h"
 #include "run/launcher.h"
 #include "sharp/sharp_left.h"
 #include "sharp/sharp_options.h"

@@ -2,7 +2,8 @@
  * has to do. A unit is a part of the model with all microbatches of a batch where parts come and go, else a
  * microbatch. */
 #define _GNU_SOURCE /* sched_setaffinity */
-#include "internal.h"
+#include "run/upward.h"
+#include "sharp/turn.h"
 #include "sharp/sharp_table.h"
 
 #include <dirent.h>

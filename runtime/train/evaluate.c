@@ -2,35 +2,30 @@
  * a run does that only evaluates. Microbatches are dealt to replicas as in training. A microbatch's elements are
  * added in order and in double by the rank that computes them, then the microbatches' sums in their order by
  * every rank: neither cuts nor replicas leave a trace. */
-#include "internal.h"
+#include "checkpoint/checkpoint.h"
+#include "data/load.h"
+#include "messages/messages.h"
+#include "run/upward.h"
+#include "sharp/turn.h"
+#include "train/train.h"
+#include "update/update.h"
 
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
 
-bool pd_without_targets;
-
 static double *sums, *all_sums; /* [microbatch][figure] */
 static double *means;           /* by figure */
 static double started;
 
-bool pd_only_evaluates(void) { return pd.stage->inference || pd_options.evaluate; }
-
 void pd_evaluation_pause(double paused) { started += paused; }
 
-static int64_t microbatches(void) { /* of all replicas */
-  int64_t b = pd.stage->microbatch;
-  return (pd_dataset_samples(pd_evaluation_data) + b - 1) / b;
-}
-
-int64_t pd_own_evaluations(void) { return (microbatches() + pd_replicas() - 1 - pd.replica) / pd_replicas(); }
-
-static int n_sums(void) { return (int)microbatches() * pd.stage->n_figures; }
+static int n_sums(void) { return (int)pd_evaluations() * pd.stage->n_figures; }
 
 /* The mean of a figure over all samples. */
 static double mean(int figure) {
   double sum = 0;
-  for (int64_t i = 0; i < microbatches(); i++) sum += all_sums[i * pd.stage->n_figures + figure];
+  for (int64_t i = 0; i < pd_evaluations(); i++) sum += all_sums[i * pd.stage->n_figures + figure];
   double samples = (double)pd_dataset_samples(pd_evaluation_data);
   return sum / (samples * (double)pd.stage->figures[figure].elements);
 }
@@ -80,7 +75,7 @@ bool pd_evaluation_next(int64_t v) {
     pd_read_averages(pd_updates.done, true);
   }
   if (v > 1) pd_sharp_microbatch_ends();
-  if (pd_number(v) <= microbatches()) return true;
+  if (pd_number(v) <= pd_evaluations()) return true;
   if (pd_without_targets || !pd.stage->n_figures) return false;
   know_means();
   pd.training = true;

@@ -1,6 +1,11 @@
 /* The log (JSON lines) and what a person sees while it runs; both by rank 0. */
 #define _GNU_SOURCE
-#include "internal.h"
+#include "checkpoint/checkpoint.h"
+#include "data/load.h"
+#include "messages/messages.h"
+#include "sharp/turn.h"
+#include "train/train.h"
+#include "watch/watch.h"
 #include "transfer.h"
 
 #include <errno.h>
@@ -317,31 +322,4 @@ void pd_log_finish(const struct pd_rank_end *of_rank, double seconds) {
     printf(" %.1f of %.1f MiB%s", (double)of_rank[r].peak_bytes / (1 << 20), (double)planned_peak(r) / (1 << 20),
            r + 1 < pd.ranks ? "," : "\n");
   fflush(stdout);
-}
-
-static void say(const char *kind, const char *format, va_list args) {
-  fprintf(stderr, "pd: %s: ", kind);
-  vfprintf(stderr, format, args);
-  fputc('\n', stderr);
-}
-
-void pd_note(const char *format, ...) {
-  if (pd.self || pd_options.quiet) return;
-  char *text;
-  va_list args;
-  va_start(args, format);
-  int n = vasprintf(&text, format, args);
-  va_end(args);
-  if (n < 0) return;
-  pd_make_plain(text);
-  fprintf(stderr, "pd: note: %s\n", text);
-  free(text);
-}
-
-void pd_warn(const char *format, ...) {
-  if (pd.self) return;
-  va_list args;
-  va_start(args, format);
-  say("warning", format, args);
-  va_end(args);
 }

@@ -1,7 +1,9 @@
 /* Where a run writes: every output is tried by rank 0 before the run, so that no hour of training ends at an unwritable
  * path; none is what the run reads, nor what another option writes. */
 #define _GNU_SOURCE /* realpath without a buffer */
-#include "internal.h"
+#include "checkpoint/checkpoint.h"
+#include "data/load.h"
+#include "train/train.h"
 #include "shared/manifest.h"
 
 #include <ctype.h>

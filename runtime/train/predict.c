@@ -3,7 +3,9 @@
  * write their microbatches' rows where they belong, so that neither cuts nor replicas show in it; at the end
  * every rank syncs what it wrote and rank 0 renames. All ranks must share the directory, as they do
  * --checkpoint's. */
-#include "internal.h"
+#include "data/load.h"
+#include "messages/messages.h"
+#include "train/train.h"
 
 #include <errno.h>
 #include <fcntl.h>

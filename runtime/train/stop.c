@@ -1,6 +1,8 @@
 /* --stop-when: after each validation all ranks judge the same rule over the same numbers, and where it holds agree on
  * the last update: this one, or in a pipeline the last of which any rank has begun the batch or awaits a message. */
-#include "internal.h"
+#include "messages/messages.h"
+#include "train/train.h"
+#include "update/update.h"
 #include "train/rule.h"
 
 #include <stdio.h>

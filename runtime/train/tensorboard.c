@@ -2,7 +2,7 @@
  * protocol buffers' wire format, of which scalars need few fields (tensorflow/core/util/event.proto,
  * framework/summary.proto). A record is written by one call when its update is logged: a run that ends in any
  * way leaves all of them whole. */
-#include "internal.h"
+#include "train/train.h"
 
 #include <errno.h>
 #include <fcntl.h>

@@ -1,7 +1,13 @@
 /* What a stage program calls for an update: its figures microbatch by microbatch, the factor of its gradients, its
  * line in the log, and what is due after it. What happens between ranks is exchange.c's. */
 #include "update/clip.h"
-#include "internal.h"
+#include "checkpoint/checkpoint.h"
+#include "data/load.h"
+#include "messages/messages.h"
+#include "run/upward.h"
+#include "train/train.h"
+#include "update/update.h"
+#include "watch/watch.h"
 #include "transfer.h"
 
 #include <math.h>

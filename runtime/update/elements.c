@@ -2,7 +2,7 @@
  * spills from a GPU the update where parameters are at home (cuda/home.cu). Compiled with -ffp-contract=off the bits depend on
  * the inputs alone, and are those of a GPU's kernels, which nvcc compiles with -fmad=false: additions, products, quotients and
  * roots are rounded to nearest on both. */
-#include "internal.h"
+#include "update/update.h"
 #include "kernels/pd_bf16.h"
 #include "kernels/pd_math.h"
 

@@ -12,13 +12,13 @@
  * posted in the order of the updates, as collective operations must be. On a device the first three are asked for
  * at once, in an order of their own, and the host waits for none of them. */
 #include "update/clip.h"
-#include "internal.h"
+#include "messages/messages.h"
+#include "run/upward.h"
+#include "update/update.h"
 #include "transfer.h"
 
 #include <math.h>
 #include <stdlib.h>
-
-struct pd_updates pd_updates;
 
 enum state { IDLE, REDUCING, SPREADING, TIED, SQUARING, SUMMING, KNOWN };
 

@@ -1,6 +1,7 @@
 /* Losses and metrics from a microbatch's elements to one sum each, added up in double and in order. A device's
  * work may be behind: elements are fetched, and added up as they arrive, in the order of the calls. */
-#include "internal.h"
+#include "messages/messages.h"
+#include "update/update.h"
 
 static struct pending {
   const float *elements;

@@ -2,7 +2,7 @@
  * so that they depend on neither the partition nor the order in which parameters are made. The normal
  * distribution's functions are written here in double with +, -, *, / alone: the same bits everywhere. */
 #include "device.h"
-#include "internal.h"
+#include "update/update.h"
 #include "kernels/pd_math.h"
 
 #include <math.h>

@@ -1,6 +1,6 @@
 /* The schedules' formulas, in double. All warm up by nanoGPT's rule, (t + 1) / (warmup + 1) of the rate while
  * t < warmup, and go on from there: u is the number of updates since. */
-#include "internal.h"
+#include "run/run.h"
 
 #include <math.h>
 

@@ -1,7 +1,10 @@
 /* The table of optimizers; an update's frame: how a stage's parameters are dealt into tiles,
  * where their gradients and moments stand, what a rule over whole tensors is given. What is done with every
  * element is the target's (host/optimizer.c, cuda/optimizer.cu). */
-#include "internal.h"
+#include "data/load.h"
+#include "run/upward.h"
+#include "update/update.h"
+#include "watch/watch.h"
 #include "offload/spill.h"
 
 struct pd_tile *pd_tiles;

@@ -6,7 +6,7 @@
  * everywhere: host/replicas.c.
  * No buffer is received into while it is being sent: a shard's sum comes back in the second round, once the
  * whole first round is through; sums are made in the rank's own shard, which the first round sends to nobody. */
-#include "internal.h"
+#include "update/update.h"
 #include "transfer.h"
 
 #include <stdlib.h>

@@ -3,7 +3,9 @@
  * other replicas; their messages are awaited before a pass reads these weights.
  * Here is who has what, and how a whole is made of parts where files or validations need it. */
 #include "shared/checksum.h"
-#include "internal.h"
+#include "messages/messages.h"
+#include "run/upward.h"
+#include "update/update.h"
 #include "transfer.h"
 
 #include <stdlib.h>

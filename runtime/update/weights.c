@@ -2,7 +2,8 @@
  * one once. Rank 0 writes, tensor by tensor, what the others send in pieces: of a stage's replicas the first, of
  * a tied parameter's stages its owner. */
 #include "shared/checksum.h"
-#include "internal.h"
+#include "messages/messages.h"
+#include "update/update.h"
 #include "shared/safetensors.h"
 
 #include <errno.h>

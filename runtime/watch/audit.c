@@ -5,7 +5,8 @@
  * about to overwrite, and of what its first run left, which the second has confirmed. A bit that flips while an update
  * is under way is in one of the two, or differs from it later. */
 #include "shared/checksum.h"
-#include "internal.h"
+#include "update/update.h"
+#include "watch/watch.h"
 
 #include <stdlib.h>
 

@@ -2,7 +2,13 @@
  * (--trace; "Trace Event Format", Google; read by Perfetto and pdc report). Nothing is written before the end: a
  * run that fails leaves an earlier file as it was. Also here: what --emulate sleeps for. */
 #define _GNU_SOURCE /* MAP_ANONYMOUS */
-#include "internal.h"
+#include "data/load.h"
+#include "generate/generate.h"
+#include "messages/messages.h"
+#include "run/upward.h"
+#include "sharp/turn.h"
+#include "update/update.h"
+#include "watch/watch.h"
 
 #include <errno.h>
 #include <stdlib.h>

@@ -6,7 +6,10 @@
  *   compares  both, and the pass is over.
  * Updates run twice likewise, in the same memory (updates_twice.c). Messages move on meanwhile: those that may be under
  * way are in other parts, or other slots of these. Figures are counted once, when they have been compared. */
-#include "internal.h"
+#include "messages/messages.h"
+#include "run/upward.h"
+#include "update/update.h"
+#include "watch/watch.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -1,7 +1,8 @@
 /* --audit K, of updates: in every K-th, what is updated at once (a tile or some, or under a rule over whole tensors a
  * parameter) is updated twice from the same memory, and both must write the same bits. Kept, exchanged and compared as
  * passes are (twice.c), in the same copy. Threads only note what differs; it is told when all have ended. */
-#include "internal.h"
+#include "update/update.h"
+#include "watch/watch.h"
 
 #include <pthread.h>
 #include <stdlib.h>

@@ -1,5 +1,7 @@
 /* The runtime's parts that need no peer: sample order, initial weights, rates, optimizers, safetensors. */
-#include "internal.h"
+#include "data/load.h"
+#include "run/upward.h"
+#include "update/update.h"
 #include "lr_goldens.h"
 #include "checkpoint/sources.h"
 

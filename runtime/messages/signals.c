@@ -6,7 +6,8 @@
  *     pd_updated), so no message is under way that nobody takes.
  * A stop makes it the run's last update: the programs' loops end there by themselves, as at the end of --steps.
  * Which rank is signalled does not matter, nor how many are. Rounds follow one another. */
-#include "internal.h"
+#include "messages/messages.h"
+#include "run/upward.h"
 
 #include <errno.h>
 #include <signal.h>

@@ -1,6 +1,7 @@
 /* --data's arguments, PATH or NAME=PATH each, where PATH may be a pattern that no shell has expanded: quoted, or behind
  * NAME=. */
-#include "internal.h"
+#include "data/load.h"
+#include "run/upward.h"
 
 #include <glob.h>
 #include <stdio.h>
