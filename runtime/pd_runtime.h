@@ -9,7 +9,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "update/lr_schedules.h"
+#include "optimizers/lr_schedules.h"
 #include "optimizers/list.h"
 #include "pd_operand.h"
 

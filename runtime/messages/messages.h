@@ -44,6 +44,20 @@ extern MPI_Comm pd_comm_everyone;
 void pd_tensor_open(MPI_Comm everyone, MPI_Comm *pipeline);
 void pd_tensor_start(void);                /* collective in a shard group, once messages can travel */
 void pd_collectives_start(MPI_Comm group); /* the same, of a group's own (collectives.c) */
+struct pd_shape {
+  int rank;
+  int64_t dim[PD_MAX_RANK], elements;
+};
+/* Of a parameter of which this rank has a part (tensor.c), or all: the whole one's shape; the number in it of an element
+ * of the part; the part of the whole. */
+struct pd_shape pd_whole_shape(const struct pd_parameter *p);
+int64_t pd_whole_element(const struct pd_parameter *p, int64_t i);
+/* Of a part, those that the whole one has, too: what is behind them is zeros. */
+int64_t pd_own_elements(const struct pd_parameter *p);
+void pd_take_own(const struct pd_parameter *p, const float *whole, float *own);
+/* Collective in a shard group, if they have parts of p: all of it, on the first, until the next call; NULL on the
+ * others. own: of this rank, on the host. */
+const float *pd_join(const struct pd_parameter *p, const float *own);
 
 /* ---- signals.c -------------------------------------------------------------------------------- */
 

@@ -6,7 +6,6 @@
  * writes all files, of whole tensors. */
 #include "shared/checksum.h"
 #include "messages/messages.h"
-#include "update/update.h"
 #include "transfer.h"
 
 #include <stdlib.h>

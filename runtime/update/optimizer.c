@@ -4,8 +4,7 @@
 #include "data/load.h"
 #include "run/upward.h"
 #include "update/update.h"
-#include "watch/watch.h"
-#include "offload/spill.h"
+#include "run/upward.h"
 
 struct pd_tile *pd_tiles;
 int pd_n_tiles;

@@ -3,8 +3,8 @@
 #ifndef PD_UPDATE_H
 #define PD_UPDATE_H
 
+#include "messages/messages.h"
 #include "optimizers/elements.h"
-#include "run/run.h"
 
 #ifdef __cplusplus
 extern "C" {
@@ -80,21 +80,13 @@ void pd_start_rule(void);         /* of the stage's optimizer, for its parameter
 static inline bool pd_is_trained(const struct pd_parameter *p) { return !p->buffer && !p->frozen; }
 /* Where parameter p's moment number i stands, and its shape; NULL: it has no such moment. */
 float *pd_moment_at(const struct pd_parameter *p, int i);
-struct pd_shape {
-  int rank;
-  int64_t dim[PD_MAX_RANK], elements;
-};
 struct pd_shape pd_moment_shape(const struct pd_parameter *p, int i);
-/* Of a parameter of which this rank has a part (tensor.c), or all: the whole one's shape; the number in it of an element
- * of the part; the part of the whole. */
-struct pd_shape pd_whole_shape(const struct pd_parameter *p);
-int64_t pd_whole_element(const struct pd_parameter *p, int64_t i);
-/* Of a part, those that the whole one has, too: what is behind them is zeros. */
-int64_t pd_own_elements(const struct pd_parameter *p);
-void pd_take_own(const struct pd_parameter *p, const float *whole, float *own);
-/* Collective in a shard group, if they have parts of p: all of it, on the first, until the next call; NULL on the
- * others. own: of this rank, on the host. */
-const float *pd_join(const struct pd_parameter *p, const float *own);
+/* Bytes of copies of what an update writes, where it is run twice (watch/twice.c): of all that are run twice at once, and of a
+ * tile. */
+size_t pd_update_copy_bytes(void);
+size_t pd_update_tile_copy_bytes(void);
+/* What so many bytes take in a copy: all begin where words do. */
+static inline size_t pd_copy_step(size_t bytes) { return (bytes + 15) / 16 * 16; }
 size_t pd_moments_bytes(void); /* from the stage's `moments` on, to clear */
 /* Where use `use` of parameter p has its gradient of batch t, whose accumulator set is `gradient`. */
 float *pd_use_at(const struct pd_parameter *p, int use, int64_t t, void *gradient);

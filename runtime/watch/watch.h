@@ -46,8 +46,6 @@ bool pd_twice_takes(int figure, const float *elements, int64_t n);
 bool pd_runs_twice(void); /* the pass that has begun */
 /* Memory for what update t writes at once, of pd_update_copy_bytes(), when it is to be run twice; else NULL. */
 char *pd_twice_copy(int64_t t);
-size_t pd_update_copy_bytes(void);      /* optimizer.c: for all that are run twice at once */
-size_t pd_update_tile_copy_bytes(void); /* for a tile */
 
 /* ---- updates_twice.c --------------------------------------------------------------------------- */
 
@@ -60,8 +58,6 @@ struct pd_difference {
 /* The first of elements of `size` bytes that is not the same at two places of the device, `other` being the first
  * run's; false: there is none. */
 bool pd_differ(const void *at, const void *other, size_t bytes, size_t size, struct pd_difference *d);
-/* What so many bytes take in a copy: all begin where words do. */
-static inline size_t pd_copy_step(size_t bytes) { return (bytes + 15) / 16 * 16; }
 
 struct pd_written { /* what an update writes of PD_ARRAY_WEIGHTS, say */
   int array;
