@@ -15,7 +15,8 @@ failed=0
 # Where compilers look for a linker first: lld, if the build found it.
 export COMPILER_PATH="${pdc%/*}/tests/linker"
 export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 OMP_NUM_THREADS="${OMP_NUM_THREADS:-1}"
-mpirun="timeout -k 5 900 mpirun --oversubscribe --bind-to none"
+ranks_launch=${pdc%/*}/tests/ranks/ranks_launch
+. "$top/tests/launcher.sh"
 
 complain() {
   echo "FAILED: $*" >&2

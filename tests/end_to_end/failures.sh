@@ -1,6 +1,7 @@
 # What a user can get wrong: one message with the cause, a failed launch in time, files as they were.
 #   failures.sh PDC
 pdc=$1
+launcher=mpirun
 . "$(dirname "$0")/common.sh"
 level=-O0
 echo "not to be lost" >kept

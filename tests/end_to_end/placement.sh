@@ -1,5 +1,6 @@
 # Ranks started in the order of devices that a plan names, by `train` and by `app`: the same bits.  placement.sh PDC
 pdc=$1
+launcher=mpirun
 . "$(dirname "$0")/common.sh"
 level=-O0
 form="-n 4 --stages 2 --replicas 2,2 --microbatch 2 --schedule 2bw"

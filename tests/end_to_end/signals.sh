@@ -3,6 +3,7 @@
 # the launch at once.  signals.sh PDC SCHEDULE...
 pdc=$1
 shift
+launcher=mpirun
 . "$(dirname "$0")/common.sh"
 level=-O0
 

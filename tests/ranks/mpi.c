@@ -331,6 +331,27 @@ int PMPI_Ibcast(void *at, int n, MPI_Datatype type, int root, MPI_Comm comm, MPI
   return begin(r, request);
 }
 
+/* ---- those that wait ---- */
+
+static int wait_for(MPI_Request request) {
+  if (request == MPI_REQUEST_NULL) return MPI_SUCCESS;
+  await((struct request *)(void *)request);
+  free((void *)request);
+  return MPI_SUCCESS;
+}
+
+int PMPI_Barrier(MPI_Comm comm) {
+  MPI_Request request;
+  PMPI_Ibarrier(comm, &request);
+  return wait_for(request);
+}
+
+int PMPI_Bcast(void *at, int n, MPI_Datatype type, int root, MPI_Comm comm) {
+  MPI_Request request;
+  PMPI_Ibcast(at, n, type, root, comm, &request);
+  return wait_for(request);
+}
+
 int PMPI_Igatherv(const void *from, int n, MPI_Datatype type, void *to, const int n_each[], const int at[],
                   MPI_Datatype each, int root, MPI_Comm comm, MPI_Request *request) {
   struct comm *c = comm_of(comm);
@@ -370,6 +391,8 @@ static void reduce(struct request *r) {
       REDUCE(double)
     } else if (r->type == MPI_FLOAT) {
       REDUCE(float)
+    } else if (r->type == MPI_UNSIGNED_CHAR) {
+      REDUCE(unsigned char)
     } else
       abort();
   }
@@ -399,7 +422,7 @@ int PMPI_Comm_split(MPI_Comm comm, int color, int key, MPI_Comm *to) {
   MPI_Request request;
   if (n_comms >= MOST_COMMS) abort();
   PMPI_Iallgather(&mine, sizeof mine, MPI_BYTE, all, sizeof mine, MPI_BYTE, comm, &request);
-  await((struct request *)(void *)request);
+  wait_for(request);
   for (int i = 0; i < from->n; i++)
     if (all[i].id > next_id) next_id = all[i].id;
   c->id = next_id++;
@@ -413,7 +436,6 @@ int PMPI_Comm_split(MPI_Comm comm, int color, int key, MPI_Comm *to) {
     c->n++;
   }
   free(all);
-  free((void *)request);
   *to = color == MPI_UNDEFINED ? MPI_COMM_NULL : (MPI_Comm)(void *)c;
   return MPI_SUCCESS;
 }
@@ -482,11 +504,14 @@ int PMPI_Init_thread(int *argc, char ***argv, int required, int *level) {
   return MPI_SUCCESS;
 }
 
+int PMPI_Init(int *argc, char ***argv) {
+  int level;
+  return PMPI_Init_thread(argc, argv, MPI_THREAD_SINGLE, &level);
+}
+
 int PMPI_Finalize(void) {
-  MPI_Request request;
   bool waits = true;
-  PMPI_Ibarrier(MPI_COMM_WORLD, &request);
-  await((struct request *)(void *)request);
+  PMPI_Barrier(MPI_COMM_WORLD);
   while (waits) {
     progress();
     waits = false;
@@ -513,6 +538,8 @@ ALSO(Test, MPI_Request *, int *, MPI_Status *);
 ALSO(Request_free, MPI_Request *);
 ALSO(Iallgather, const void *, int, MPI_Datatype, void *, int, MPI_Datatype, MPI_Comm, MPI_Request *);
 ALSO(Ibarrier, MPI_Comm, MPI_Request *);
+ALSO(Barrier, MPI_Comm);
+ALSO(Bcast, void *, int, MPI_Datatype, int, MPI_Comm);
 ALSO(Ibcast, void *, int, MPI_Datatype, int, MPI_Comm, MPI_Request *);
 ALSO(Igatherv, const void *, int, MPI_Datatype, void *, const int[], const int[], MPI_Datatype, int, MPI_Comm,
      MPI_Request *);
@@ -526,6 +553,7 @@ ALSO(Comm_get_attr, MPI_Comm, int, void *, int *);
 ALSO(Comm_create_errhandler, MPI_Comm_errhandler_function *, MPI_Errhandler *);
 ALSO(Comm_set_errhandler, MPI_Comm, MPI_Errhandler);
 ALSO(Error_string, int, char *, int *);
+ALSO(Init, int *, char ***);
 ALSO(Init_thread, int *, char ***, int, int *);
 ALSO(Type_size, MPI_Datatype, int *);
 ALSO(Finalize, void);

@@ -46,9 +46,10 @@ class Trainings:
     def command(self, case, options, inject=False):
         """The line of a launch."""
         ranks, programs = CASES[case][0], f"{self.folder}/{case}"
-        stages = ",".join(f"{programs}/stage{i}" for i, n in enumerate(ranks) for _ in range(n))
-        libraries = [self.copies["libfaults_inject"]] if inject else []
-        return [self.copies["ranks_launch"], ":".join([*libraries, self.copies["libranks_mpi"]]), stages, *options]
+        line = ["-x", f"LD_PRELOAD={self.copies['libfaults_inject']}"] if inject else []
+        for i, n in enumerate(ranks):
+            line += [":"] * (i > 0) + ["-n", str(n), f"{programs}/stage{i}", *options]
+        return [self.copies["ranks_launch"], *line]
 
     def checkpoint(self, state):
         """What pdc says of a folder of checkpoints, and the step that is gone on from (0: none)."""

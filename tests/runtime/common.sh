@@ -1,5 +1,8 @@
 # For scripts of this folder and of tests/cuda/transfers: where the programs are, how to launch them, data made anew.
-programs=$1 mpirun="$2 --bind-to none --oversubscribe"
+programs=$1 open_mpi=$2 ranks_launch=${1%/runtime}/ranks/ranks_launch
+top=$(cd "$(dirname "$0")" && pwd)
+top=${top%/tests/*}
+. "$top/tests/launcher.sh"
 export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 OMP_NUM_THREADS=1
 work=$(mktemp -d) || exit 1
 # Open MPI makes and removes a folder that all launches share otherwise: two tests at once got into each other's way.

@@ -1,4 +1,5 @@
 # What a user can get wrong: one message that names rank and cause, a failed launch, files as they were.
+launcher=mpirun
 . "$(dirname "$0")/common.sh"
 one 0 --steps 0 --save good.safetensors --quiet || exit 1
 head -c 100 good.safetensors >cut.safetensors

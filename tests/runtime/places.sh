@@ -1,5 +1,6 @@
 # Two runs in one place: the second is refused, with the first's process and host, and changes nothing; a killed run's
 # locks hold nobody up; nothing is left of a lock. What pdc made is never written over.
+launcher=mpirun
 . "$(dirname "$0")/common.sh"
 data="--data x.npy t.npy --quiet --peak 1"
 

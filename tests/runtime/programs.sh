@@ -94,7 +94,7 @@ done
 build many -n 3 --stages 3 --microbatch 2 --schedule flush shared.pdm && run 3 many || complain "three stages"
 # Messages of which MPI buffers nothing.
 launch=$mpirun
-mpirun="$mpirun --mca pml ob1 --mca btl self,vader --mca btl_vader_eager_limit 128"
+mpirun="$with_open_mpi --mca pml ob1 --mca btl self,vader --mca btl_vader_eager_limit 128"
 mv many.figures eager.figures
 run 3 many && cmp many.figures eager.figures || complain "messages without buffering"
 mpirun=$launch
