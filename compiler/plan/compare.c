@@ -57,8 +57,6 @@ bool plan_comparison(const Graph *g, const Pieces *p, const PlanRequest *request
 
 /* Of the schedules that are planned in no time and keep what the chosen one promises, or one update less. */
 static const Plan *worth_a_hint(const Graph *g, const Pieces *p, const PlanRequest *request, const Plan *plan) {
-  enum { FEW_WORKERS = 8 };
-  static const double WORTH = 0.95;
   const Plan *best = plan;
   int n;
   const char *const *name = schedule_names(&n);
@@ -70,13 +68,12 @@ static const Plan *worth_a_hint(const Graph *g, const Pieces *p, const PlanReque
     if (other && other->batch_seconds < best->batch_seconds)
       best = other;
   }
-  return best->batch_seconds <= WORTH * plan->batch_seconds ? best : NULL;
+  return best->batch_seconds <= WORTH_HINT * plan->batch_seconds ? best : NULL;
 }
 
 void plan_hint(const Graph *g, const Pieces *p, const PlanRequest *request, const Plan *plan, FILE *out) {
-  enum { MOST_WORKERS = 256, MOST_PIECES = 512 };
-  if (g->inference || request->plan || schedule_open(g, request) || request->workers > MOST_WORKERS ||
-      p->n > MOST_PIECES)
+  if (g->inference || request->plan || schedule_open(g, request) || request->workers > MOST_HINT_WORKERS ||
+      p->n > MOST_HINT_PIECES)
     return;
   const Plan *other = worth_a_hint(g, p, request, plan);
   if (!other)

@@ -208,7 +208,6 @@ static Plan *tell(const Attempt *a, Plan **runners_up, int n) {
 /* Of the plans with whole states and with shared ones the faster; the second are looked at only where memory is what
  * the first lack. Both compute the same. */
 Plan *plan_one(const Graph *g, const Pieces *p, const PlanRequest *request, Plan **runners_up, int n) {
-  static const double WORTH = 0.99, BESIDE = 1.05; /* refining makes up for so much */
   const Attempt whole = attempt(g, p, request, 0, n);
   if (!whole.ready || !planner_may_shard(&whole.r) || !asks_for_memory(whole.plan, request))
     return tell(&whole, runners_up, n);
@@ -216,10 +215,10 @@ Plan *plan_one(const Graph *g, const Pieces *p, const PlanRequest *request, Plan
   shares->shard_optimizer = true;
   int mark = diagnostics_mark();
   const double seconds = whole.plan ? whole.plan->batch_seconds : INFINITY;
-  const Attempt shared = attempt(g, p, shares, whole.plan ? BESIDE * seconds : 0, n);
+  const Attempt shared = attempt(g, p, shares, whole.plan ? BESIDE_WHOLE * seconds : 0, n);
   diagnostics_forget(mark); /* the same was said before */
   const Plan *other = shared.plan;
-  bool better = other && is_sharded(other) && other->batch_seconds < WORTH * seconds;
+  bool better = other && is_sharded(other) && other->batch_seconds < WORTH_STATES * seconds;
   return tell(better ? &shared : &whole, runners_up, n);
 }
 

@@ -25,7 +25,6 @@ static bool delay_suits(const Graph *g, const PlanRequest *q) {
 /* Of plans that are as fast, but for what no prediction can tell apart, the one that needs less memory; then the one
  * of the schedule that stands further down, as flush does below gpipe. */
 static bool better(const Plan *a, const Plan *b) {
-  static const double AS_FAST = 1.005;
   if (a->batch_seconds > AS_FAST * b->batch_seconds || AS_FAST * a->batch_seconds < b->batch_seconds)
     return a->batch_seconds < b->batch_seconds;
   return largest_peak(a) <= largest_peak(b);

@@ -7,6 +7,7 @@
 #include "base/table.h"
 #include "device/device.h"
 #include "device/topology.h"
+#include "plan/problem/budgets.h"
 #include "plan/request.h"
 #include "profile/profile.h"
 #include "schedule/program.h"

@@ -59,7 +59,6 @@ bool tensor_degrees(const PlanRequest *q, TensorDegrees *degrees) {
 }
 
 int tensor_choose(const TensorDegrees *degrees) {
-  static const double AS_FAST = 1.005;
   int best = -1;
   for (int i = 0; i < degrees->n; i++) {
     const Plan *plan = degrees->at[i].plan;
@@ -90,8 +89,7 @@ bool tensor_lacks_memory(const Graph *g, const PlanRequest *q, const Plan *plan)
 }
 
 bool tensor_is_better(const Plan *spread, const Plan *plan) {
-  static const double WORTH = 0.99;
-  return spread && (!plan || spread->batch_seconds < WORTH * plan->batch_seconds);
+  return spread && (!plan || spread->batch_seconds < WORTH_STATES * plan->batch_seconds);
 }
 
 /* ---- what came of it ------------------------------------------------------------------------------- */

@@ -4,9 +4,6 @@
 
 #include "plan/search/search.h"
 
-enum { MANY_RANKS = 32, VERY_MANY_RANKS = 128 };
-static const double CLOSE = 1.3; /* what takes so many times as long may become the fastest */
-
 typedef struct Choice {
   const Planner *r;
   Candidates candidates;
@@ -20,13 +17,12 @@ typedef struct Choice {
 
 /* Laying out many ranks or many pieces takes long, and of ways to use very many of them a few are as good as all. */
 static Choice choice_make(const Planner *r) {
-  enum { RANKS = 640, PIECES = 30000, LEAST = 6 };
-  int left = RANKS / r->ranks, by_pieces = PIECES / r->subject.n;
+  int left = BUDGET_LAYOUTS_RANKS / r->ranks, by_pieces = BUDGET_LAYOUTS_PIECES / r->subject.n;
   left = left < by_pieces ? left : by_pieces;
   return (Choice){.r = r,
-                  .left = left > LEAST ? left : LEAST,
+                  .left = left > LEAST_LAYOUTS ? left : LEAST_LAYOUTS,
                   .best = INFINITY,
-                  .close = r->ranks > MANY_RANKS ? 1.02 : CLOSE};
+                  .close = r->ranks > MANY_RANKS ? CLOSE_MANY_RANKS : CLOSE};
 }
 
 static double seconds(const Candidate *c) { return c->plan ? c->plan->batch_seconds : c->bound; }
@@ -56,9 +52,8 @@ static bool equal_plans(const Plan *a, const Plan *b) {
 
 /* Whether the one tells a reader nothing that the other does not: it is the same, or the stages that decide are. */
 static bool alike(const Plan *a, const Plan *b) {
-  static const double SAME = 1e-4;
   return equal_plans(a, b) || (a->pipeline.microbatch == b->pipeline.microbatch &&
-                               fabs(a->batch_seconds - b->batch_seconds) <= SAME * a->batch_seconds);
+                               fabs(a->batch_seconds - b->batch_seconds) <= SAME_SECONDS * a->batch_seconds);
 }
 
 /* With the time it would take if memory were no matter: settling it can only make it slower. */
@@ -127,13 +122,12 @@ static Plan *next_best(Choice *c) {
 
 /* Whether some plan may take clearly less: all ranks share the passes at best. */
 static bool may_gain(const Planner *r, double best) {
-  static const double WORTH = 1 - 2e-4;
   bool may = false;
   for (int i = 0; i < r->microbatches.n; i++) {
     const int64_t b = r->microbatches.at[i];
     const Spans *fastest = spans_at(r, b) + r->n_kinds - 1;
     const double passes = span_compute(fastest, 0, r->subject.n) / r->ranks;
-    may |= passes * turns_at_least(r, b) < WORTH * best;
+    may |= passes * turns_at_least(r, b) < WORTH_LAYOUT * best;
   }
   return may;
 }
@@ -152,7 +146,6 @@ static bool is_new(Plans *known, const Plan *plan) {
 /* A candidate that comes close to the fastest may overtake it once its cuts are moved; of those that cost little also
  * such as are not so close, for what the searches minimise is not all that is simulated. */
 static void refine_leaders(Choice *c) {
-  enum { MORE = 24, LITTLE = 60000 }; /* turns: a tenth of a second */
   const int LEADERS = c->close < 1.1 ? 2 : 6;
   double best = most_seconds(c->r);
   int refined[2] = {0, 0}; /* of chunks that rounds.c cut there are so many beside the others */
@@ -169,7 +162,7 @@ static void refine_leaders(Choice *c) {
     if (seconds(one) > (first ? CLOSE : c->close) * best || !is_new(&started, one->plan))
       continue;
     const int of = one->start == START_TOGETHER;
-    if (!first && refined[of]++ >= LEADERS && (refined[of] > MORE || turns[of] >= LITTLE)) {
+    if (!first && refined[of]++ >= LEADERS && (refined[of] > MORE_LEADERS || turns[of] >= LITTLE_TURNS)) {
       if (of)
         continue;
       return;
@@ -197,30 +190,27 @@ static Candidate *next_refined(Choice *c, Plans *known) {
 
 /* Where ranks hold several chunks: the best few from other cuts, then the best of these. */
 static void refine_chunks(Choice *c) {
-  enum { FEW = 4, TURNS = 1600000 };
   Plans known = {0};
   Candidate *one = leader(c, false);
   if (c->r->form.chunks == 1 || c->r->pinned || !one || !may_gain(c->r, seconds(one)))
     return;
-  for (int i = 0; i < FEW && (one = next_refined(c, &known)) != NULL; i++)
+  for (int i = 0; i < FEW_REFINED_CHUNKS && (one = next_refined(c, &known)) != NULL; i++)
     if (seconds(one) <= c->close * c->best)
-      refine_again(c->r, one, TURNS), push(&known, one->plan);
+      refine_again(c->r, one, BUDGET_AGAIN_CHUNKS), push(&known, one->plan);
   known.n = 0;
   if ((one = next_refined(c, &known)) != NULL)
-    refine_again(c->r, one, FEW * TURNS);
+    refine_again(c->r, one, FEW_REFINED_CHUNKS * BUDGET_AGAIN_CHUNKS);
 }
 
 /* The best two, with more effort, for as long as that makes them shorter. */
 static void refine_on(Choice *c) {
-  enum { BEST = 2, TURNS = 4000000 };
-  const double WORTH = 1 - 1e-3;
   Plans known = {0};
   Candidate *one = leader(c, false);
   if (c->r->form.chunks > 1 || c->r->pinned || !one || !may_gain(c->r, seconds(one)))
     return;
-  for (int i = 0; i < BEST && (one = next_refined(c, &known)) != NULL; i++) {
+  for (int i = 0; i < BEST_REFINED && (one = next_refined(c, &known)) != NULL; i++) {
     double before = INFINITY;
-    for (int64_t turns = 0; turns < TURNS && seconds(one) < WORTH * before;) {
+    for (int64_t turns = 0; turns < BUDGET_AGAIN && seconds(one) < WORTH_ANOTHER * before;) {
       before = seconds(one);
       turns += refine(c->r, one, EFFORT_THOROUGH);
     }
@@ -230,12 +220,11 @@ static void refine_on(Choice *c) {
 
 /* What is faster than all these, where so few plans are possible that they can be tried one by one. */
 static void try_every(Choice *c) {
-  enum { ROUNDS = 8, BUDGET = 1000000 };
   const Candidate *best = leader(c, false);
   const double most = fmin(most_seconds(c->r), best ? seconds(best) : INFINITY);
-  int64_t budget = may_gain(c->r, most) ? BUDGET : 0;
+  int64_t budget = may_gain(c->r, most) ? BUDGET_OF_ALL : 0;
   Candidate one;
-  for (int round = 0; round < ROUNDS && fastest_of_all(c->r, most, &budget, &one); round++) {
+  for (int round = 0; round < ROUNDS_OF_ALL && fastest_of_all(c->r, most, &budget, &one); round++) {
     if (!fits_exactly(c->r, &one))
       continue;
     one.settled = one.refined = true;
@@ -450,7 +439,6 @@ static bool better(const Plan *a, const Plan *b) {
 /* Of plans that are as fast as the fastest, but for what no prediction can tell apart, one without replicas
  * before others, then the one that needs least memory; the rest go back on the list. */
 static Plan *simplest(Choice *c, Plan *first) {
-  static const double AS_FAST = 1.005;
   double most = AS_FAST * first->batch_seconds;
   Plan *best = first;
   for (int i = 0; i < c->candidates.n; i++) {
@@ -481,7 +469,6 @@ static bool exchanges_aside(const Planner *r, const Plan *plan) {
  * keep their turn for exchanges, which is worth more. Nothing else of the plan changes, nor what is computed:
  * where weights are as old as a microbatch is long in flight (every_round), only the request says so. */
 static Plan *look_ahead(const Choice *c, Plan *plan, double *gain) {
-  static const double WORTH = 0.005;
   const Planner *r = c->r;
   Pipeline form = form_of(&plan->pipeline);
   int64_t b = plan->pipeline.microbatch;
@@ -503,7 +490,7 @@ static Plan *look_ahead(const Choice *c, Plan *plan, double *gain) {
     return plan;
   double before = uneven_seconds(r, plan), after = uneven_seconds(r, other.plan);
   *gain = 1 - after / before;
-  return *gain >= WORTH ? other.plan : plan;
+  return *gain >= WORTH_PLACES ? other.plan : plan;
 }
 
 /* Where the fastest ways that estimates allow did not fit when they were laid out. */

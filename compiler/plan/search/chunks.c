@@ -311,8 +311,7 @@ static Shift shift_from(const Candidate *c, int64_t limit, const Partition *part
 
 /* Whether it then fits. */
 static bool make_fit(const Candidate *c, int64_t limit, Partition *part) {
-  enum { STEPS = 16000 };
-  Shift s = shift_from(c, limit, part, STEPS / pipeline_parts(c->form));
+  Shift s = shift_from(c, limit, part, BUDGET_SHIFTS / pipeline_parts(c->form));
   while (shift_any(&s)) {
   }
   *part = s.part;
@@ -320,13 +319,12 @@ static bool make_fit(const Candidate *c, int64_t limit, Partition *part) {
 }
 
 bool chunks_repair(const Candidate *c, int64_t limit, int *start) {
-  enum { STEPS = 300 };
   const int parts = pipeline_parts(c->form);
   Partition part = {.start = alloc((size_t)(parts + 1) * sizeof *start), .recompute = alloc((size_t)parts)};
   for (int i = 0; i < parts; i++)
     part.start[i] = start[i];
   part.start[parts] = c->spans->c->n;
-  Shift s = shift_from(c, limit, &part, STEPS);
+  Shift s = shift_from(c, limit, &part, BUDGET_REPAIRS);
   s.until_it_fits = true;
   while (s.over > 0 && shift_any(&s)) {
   }

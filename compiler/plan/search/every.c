@@ -32,13 +32,12 @@ static void set_bar(Every *e) { e->bar = e->best / candidate_turns(e->r, &e->at)
 
 /* All parts are cut. */
 static bool is_better(Every *e, const Candidate *next, Partition *part) {
-  static const double WORTH = 1 - 1e-6;
   if (!candidate_partition(e->r, next, e->r->limit, part) ||
-      candidate_least_seconds(e->r, next, part) >= WORTH * e->best)
+      candidate_least_seconds(e->r, next, part) >= WORTH_EVERY * e->best)
     return false;
   e->left -= cost_of_simulation(e);
-  const Plan *plan = plan_of(e->r, next, part, WORTH * e->best);
-  return schedulable(e->r, plan) && plan->batch_seconds < WORTH * e->best;
+  const Plan *plan = plan_of(e->r, next, part, WORTH_EVERY * e->best);
+  return schedulable(e->r, plan) && plan->batch_seconds < WORTH_EVERY * e->best;
 }
 
 static void try_plan(Every *e) {

@@ -3,14 +3,9 @@
  * stages and replicas that are open the first that fit are as good as the fastest. */
 #include "plan/search/search.h"
 
-enum { STEP = 1 << 14, NEAR = 4 * STEP }; /* bytes */
+static int64_t to_steps(int64_t bytes) { return (bytes + MEMORY_STEP - 1) / MEMORY_STEP * MEMORY_STEP; }
 
-static int64_t to_steps(int64_t bytes) { return (bytes + STEP - 1) / STEP * STEP; }
-
-static bool is_large(const Planner *r) {
-  enum { LARGE = 2000 };
-  return (int64_t)r->ranks * r->subject.n >= LARGE;
-}
+static bool is_large(const Planner *r) { return (int64_t)r->ranks * r->subject.n >= LARGE_PROBLEM; }
 
 static const Plan *plan_sharing(const Planner *r, int64_t memory, bool shares) {
   PlanRequest changed = *r->request;
@@ -32,16 +27,15 @@ static const Plan *with_memory(const Planner *r, int64_t memory) {
 
 /* As near as what is enough and what is not shall come. */
 static int64_t nearness(const Planner *r, int64_t high) {
-  enum { PARTS = 100 };
-  return !is_large(r) || high / PARTS < NEAR ? NEAR : high / PARTS;
+  return !is_large(r) || high / MEMORY_PARTS < MEMORY_NEAR ? MEMORY_NEAR : high / MEMORY_PARTS;
 }
 
 const Plan *plan_of_least_memory(const Planner *r, const Plan *miss, int64_t *memory, bool *exact) {
-  enum { TRIES = 6 };
-  int64_t low = (r->limit + r->process) / STEP * STEP, high = to_steps(largest_peak(miss) + r->process);
+  int64_t low = (r->limit + r->process) / MEMORY_STEP * MEMORY_STEP,
+          high = to_steps(largest_peak(miss) + r->process);
   const Plan *best = NULL;
-  for (int i = 0; i < TRIES && !best; i++) {
-    high = high > low ? high : low + NEAR;
+  for (int i = 0; i < MEMORY_TRIES && !best; i++) {
+    high = high > low ? high : low + MEMORY_NEAR;
     best = with_memory(r, high);
     if (!best) {
       low = high;
@@ -60,6 +54,6 @@ const Plan *plan_of_least_memory(const Planner *r, const Plan *miss, int64_t *me
     }
   }
   *memory = high;
-  *exact = nearness(r, high) == NEAR;
+  *exact = nearness(r, high) == MEMORY_NEAR;
   return best;
 }

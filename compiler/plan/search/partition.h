@@ -3,6 +3,7 @@
 #define PDC_PARTITION_H
 
 #include "plan/cost/spans.h"
+#include "plan/problem/budgets.h"
 
 typedef struct Partition {
   int *start;      /* by stage, and n at the end: stages + 1 */

@@ -38,11 +38,10 @@ static int64_t turns_simulated(const Plan *plan) {
 /* Large pipelines are simulated less often, those whose ranks hold several chunks more often unless it takes long: no
  * programme that balances these is exact. */
 static int simulations(const Plan *plan, Effort effort) {
-  enum { MOST = 400, LEAST = 8, TURNS = 400000, OF_CHUNKS = 3, THOROUGH = 5 };
-  int times = plan->pipeline.chunks > 1 && plan->pipeline.microbatches <= LONG ? OF_CHUNKS : 1;
-  times *= effort == EFFORT_THOROUGH ? THOROUGH : 1;
-  int64_t n = TURNS / turns_simulated(plan);
-  return times * (n > MOST ? MOST : n < LEAST ? LEAST : (int)n);
+  int times = plan->pipeline.chunks > 1 && plan->pipeline.microbatches <= LONG ? TIMES_OF_CHUNKS : 1;
+  times *= effort == EFFORT_THOROUGH ? TIMES_THOROUGH : 1;
+  int64_t n = BUDGET_TURNS / turns_simulated(plan);
+  return times * (n > BUDGET_STEPS ? BUDGET_STEPS : n < LEAST_STEPS ? LEAST_STEPS : (int)n);
 }
 
 static int64_t turns_of(const Planner *r, const Candidate *c) { return r->subject.batch / c->microbatch; }
@@ -53,9 +52,9 @@ enum { NO_MATTER = -1 };
 
 /* Of ranks. Of models that are large only the last plan is laid out. */
 static int layouts(const Planner *r, const Plan *plan, Effort effort) {
-  enum { MOST = 200, PIECES = 20000, LARGE = 640, VERY_LARGE = 2000 };
-  const int by_pieces = PIECES / r->subject.n, plans = by_pieces < MOST ? by_pieces : MOST;
-  const int large = effort == EFFORT_THOROUGH ? VERY_LARGE : LARGE;
+  const int by_pieces = BUDGET_REFINE_PIECES / r->subject.n,
+            plans = by_pieces < MOST_REFINE_LAYOUTS ? by_pieces : MOST_REFINE_LAYOUTS;
+  const int large = effort == EFFORT_THOROUGH ? VERY_LARGE_MODEL : LARGE_MODEL;
   return !r->request->peak || r->subject.n > large ? NO_MATTER : plans * plan->pipeline.n_stages;
 }
 
@@ -121,8 +120,7 @@ static bool is_shorter(Climb *c, Candidate *next, double most) {
 
 /* Takes the form of `other`, cut at `start`, where that is simulated to be shorter. */
 static bool climbs(Climb *c, const Candidate *other, const int *start) {
-  static const double WORTH = 1e-6, WORTH_ANOTHER_FORM = 1e-3;
-  double worth = other == &c->at ? WORTH : WORTH_ANOTHER_FORM, most = (1 - worth) * c->at.plan->batch_seconds;
+  double worth = other == &c->at ? WORTH_CUT : WORTH_FORM, most = (1 - worth) * c->at.plan->batch_seconds;
   Candidate next = *other;
   next.pinned = start;
   if (c->left <= 0)
@@ -446,7 +444,6 @@ static void shake_cuts(const Climb *c, uint64_t *state, int *start) {
 /* A climb from cuts that are a step away from where it has led, if it leads farther. */
 static void climb_again(Climb *best, uint64_t *state) {
   enum { MOST_CHANGES = 3, TOGETHER = 2, FARTHEST = 4 };
-  static const double WORTH = 1e-5, NO_MORE_THAN = 1.3;
   Climb c = *best;
   if (any_below(state, 2)) /* farther, but with estimates alone */
     c.below = best->at.plan->batch_seconds;
@@ -463,7 +460,7 @@ static void climb_again(Climb *best, uint64_t *state) {
   best->left = c.left;
   best->layouts = c.layouts;
   best->turns = c.turns;
-  if (c.at.plan->batch_seconds < (1 - WORTH) * best->at.plan->batch_seconds && may_fit(best, &c.at)) {
+  if (c.at.plan->batch_seconds < (1 - WORTH_AGAIN) * best->at.plan->batch_seconds && may_fit(best, &c.at)) {
     best->at = c.at;
     best->start = c.start;
   }

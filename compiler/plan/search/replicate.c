@@ -10,6 +10,8 @@
  * cap: the search is repeated with higher caps until it finds something. */
 #include "plan/search/replicate.h"
 
+#include "plan/problem/budgets.h"
+
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -63,14 +65,7 @@ typedef struct Search {
   bool however_slow; /* labels are told apart by what they need alone, not by what they take */
 } Search;
 
-enum {
-  MOST_LABELS = 32,
-  FEW_LABELS = 24,
-  MANY_RANKS = 32,
-  MANY_PLACES = 320,
-  MOST_PLACES = 512,
-  PLACES_A_RANK = 4
-};
+enum { MOST_LABELS = 32, FEW_LABELS = 24, MANY_PLACES = 320, MOST_PLACES = 512, PLACES_A_RANK = 4 };
 
 static bool beats(const Search *s, const Label *a, const Label *b) {
   return (s->however_slow || (a->at.late <= b->at.late && a->at.early <= b->at.early)) &&

@@ -127,10 +127,10 @@ static bool pair_takes(Fewest *f, double most) {
 /* By how much the best is undercut where the second round starts there. */
 static bool try_middle(Fewest *f, int middle) {
   enum { BITS = 8 };
-  static const double WORTH = 1 - 1e-3, ENOUGH = 2; /* recomputation takes a third */
+  static const double ENOUGH = 2; /* recomputation takes a third */
   const Pair *p = &f->pair;
   double low = span_compute(p->c->spans, p->place[0], p->place[p->n - 1]) / p->c->form->n_stages;
-  double most = isinf(f->best) ? ENOUGH * low : f->best * WORTH;
+  double most = isinf(f->best) ? ENOUGH * low : f->best * WORTH_ROUND;
   f->pair.middle = middle;
   if (most <= low || !pair_takes(f, most))
     return false;
@@ -181,8 +181,8 @@ static Beside *beside_pair(const Candidate *c, const int *start, int round) {
 
 /* All pieces from first to end, or so many that lie evenly; two for each part at least. */
 static void choose_places(Pair *p, int first, int end) {
-  enum { PLACES = 128, A_PART = 4 };
-  const int least = A_PART * p->c->form->n_stages, most = least > PLACES ? least : PLACES;
+  enum { A_PART = 4 };
+  const int least = A_PART * p->c->form->n_stages, most = least > MOST_ROUND_PLACES ? least : MOST_ROUND_PLACES;
   const int step = (end - first + most - 1) / most;
   p->place = alloc((size_t)(most + 1) * sizeof *p->place);
   for (int i = first; i < end; i += step)

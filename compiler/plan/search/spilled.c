@@ -6,8 +6,6 @@
 
 #include "plan/search/search.h"
 
-enum { MOST_TRIES = 16 }; /* of where stages start, for a size of microbatch */
-
 /* ---- plans ------------------------------------------------------------------------------------------------ */
 
 /* Stages, and the parts of each. */
@@ -226,7 +224,7 @@ static bool is_shorter(const Plan *a, const Plan *b) { return a && (!b || a->bat
 
 /* From even stages on: one start is moved at a time, by fewer pieces each round. */
 static Plan *best_stages(const Planner *r, int64_t b, int n, Found *f) {
-  int tries = r->any_will_do ? 0 : MOST_TRIES, *start = even_stages(r, b, n);
+  int tries = r->any_will_do ? 0 : MOST_SPILLED_TRIES, *start = even_stages(r, b, n);
   Plan *best = plan_of_stages(r, b, start, n, NULL, f);
   for (int step = r->subject.n / (2 * n); step > 0 && tries > 0; step /= 2)
     for (int k = 0; k < 2 * (n - 1) && tries > 0; k++) {

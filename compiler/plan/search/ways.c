@@ -94,13 +94,12 @@ static bool partition_below(const Planner *r, const Candidate *c, int64_t limit,
  * best so far says. */
 static bool add_equal(const Planner *r, const Pipeline *form, const Placement *at, int64_t b, const Spans *spans,
                       Equals *e) {
-  static const double CLOSE = 1.5;
   const double microbatches = (double)r->subject.batch / (double)b;
   int first = e->candidates->n;
   Partition part;
   if (!add_form(r, e->candidates, form, at, b, spans, 0))
     return false;
-  if (partition_below(r, &e->candidates->at[first], r->limit, CLOSE * e->best / microbatches, &part)) {
+  if (partition_below(r, &e->candidates->at[first], r->limit, CLOSE_EQUAL * e->best / microbatches, &part)) {
     for (int i = first; i < e->candidates->n; i++)
       e->candidates->at[i].bound = part.value * microbatches * (1 - 1e-9);
     e->best = fmin(e->best, part.value * microbatches);
@@ -166,7 +165,6 @@ static bool same_form(const Candidate *c, const Placement *at, const Replication
 }
 
 static Ways ways_at(const Laid *laid, int64_t b, const Spans *spans) {
-  enum { MOST_FORMS = 8 };
   const Planner *r = laid->r;
   return (Ways){.spans = spans,
                 .n_kinds = r->n_kinds,
@@ -223,15 +221,13 @@ static double try_way(const Laid *laid, int64_t b, Spans *spans, const Replicati
 /* Where a layout shows that estimates were wrong, the search is made again with better ones; where they say that
  * nothing fits, once with more room, for they may be too large. What never fits is added for the message. */
 static void add_laid(const Laid *laid, int64_t b, Spans *spans, double *best, Candidates *candidates) {
-  enum { FEW_RANKS = 32 };
-  static const double AS_FAST = 1.006; /* choose.c may prefer what is simpler */
   const Planner *r = laid->r;
   const int64_t more_room = r->limit / 3 * 4;
-  const int rounds = r->ranks <= FEW_RANKS ? 6 : 2;
+  const int rounds = r->ranks <= MANY_RANKS ? 6 : 2;
   int first = candidates->n;
   Ways w = ways_at(laid, b, spans);
   for (int round = 0; round < rounds; round++) {
-    w.most = AS_FAST * *best / (double)w.microbatches;
+    w.most = AS_FAST_WAY * *best / (double)w.microbatches;
     Replications found = replicate(&w);
     add_found(laid, candidates, 0, b, spans, &found);
     double seconds = found.n > 0 ? try_way(laid, b, spans, &found.at[0]) : INFINITY;
