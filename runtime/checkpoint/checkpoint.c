@@ -276,7 +276,7 @@ static void start_thread(void) {
 
 static bool writes_shards(void) {
   const struct pd_options *o = &pd_options;
-  return o->checkpoint && !pd_only_evaluates() && pd.first_step < pd.steps && !pd.replica && !pd.shard;
+  return o->checkpoint && !pd_only_evaluates() && pd.first_step < pd.steps && !pd.replica && !pd.tensor_rank;
 }
 
 /* Floats of this rank's shard, once there are all versions. */
@@ -321,7 +321,7 @@ void pd_checkpoint_start(char *why) {
 
 /* What another rank writes of this one's state: the stage's first replica, in the first pipeline. */
 static void send_parts(int64_t step) {
-  bool sends = pd.replica ? pd.stage->shards != NULL : pd.shard != 0;
+  bool sends = pd.replica ? pd.stage->shards != NULL : pd.tensor_rank != 0;
   for (int i = 0; i < pd.stage->n_parameters && sends; i++) {
     const struct pd_parameter *p = &pd.stage->parameters[i];
     for (int j = 0; j < pd_n_kept() && p->owner == pd.stage->stage; j++) {
@@ -332,7 +332,7 @@ static void send_parts(int64_t step) {
 }
 
 void pd_checkpoint_write(int64_t step) {
-  if (pd.replica || pd.shard) {
+  if (pd.replica || pd.tensor_rank) {
     send_parts(step);
     pd_audit_verify(step);
     return;

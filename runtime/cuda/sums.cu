@@ -175,7 +175,7 @@ static bool finds_scale() {
   bool in_order = true;
   if (s->inference || s->optimizer->tensor || pd_spills()) return false;
   for (int i = 1; i < n_contributions; i++) in_order = in_order && contributed_at[i - 1] < contributed_at[i];
-  const bool all = pd.ranks == 1 && pd_shards() == 1 && in_order;
+  const bool all = pd.ranks == 1 && pd_tensor_degree() == 1 && in_order;
   return all || !(s->clip_norm > 0);
 }
 

@@ -36,7 +36,7 @@ static struct collective begun; /* by a call of its own; y.at NULL: none is */
 
 void pd_collectives_start(MPI_Comm group) {
   enum { MOST_BYTES = 1 << 30 }; /* more than any buffer between host and device has */
-  int n = pd_shards();
+  int n = pd_tensor_degree();
   meeting = pd_meeting_start(group);
   int *ranks = pd_allocate(sizeof *ranks * (size_t)n);
   for (int i = 0; i < n; i++) ranks[i] = i;
@@ -62,23 +62,23 @@ static void post(struct collective *c) {
 static bool has_passed(void *of) { return pd_transfer_passed(of); }
 
 /* The peers in an order that starts behind this rank, so that not all send to one first. */
-static int peer(int i) { return (pd.shard + i) % pd_shards(); }
+static int peer(int i) { return (pd.tensor_rank + i) % pd_tensor_degree(); }
 
 /* Parts in scratch memory start a cache line, whatever the type. */
 static int64_t lines(int64_t n) { return (n + 15) / 16 * 16; }
 
 /* Elements of rank r's part of a sum. */
 static int64_t length_of(const struct collective *c, int r) {
-  int64_t part = (c->n + pd_shards() - 1) / pd_shards(), left = c->n - r * part;
+  int64_t part = (c->n + pd_tensor_degree() - 1) / pd_tensor_degree(), left = c->n - r * part;
   return left < 0 ? 0 : left < part ? left : part;
 }
 
 /* Short ones: everyone sends all to everyone. Else each rank gets a part of everyone's, ... */
 static void send_summands(struct collective *c) {
   bool is_short = c->n <= PD_SHORT_SUM;
-  int64_t part = (c->n + pd_shards() - 1) / pd_shards(), size = pd_bytes_of(c->x.type);
-  int64_t own = is_short ? c->n : length_of(c, pd.shard), stride = lines(is_short ? c->n : part) * size;
-  for (int i = 1; i < pd_shards(); i++) {
+  int64_t part = (c->n + pd_tensor_degree() - 1) / pd_tensor_degree(), size = pd_bytes_of(c->x.type);
+  int64_t own = is_short ? c->n : length_of(c, pd.tensor_rank), stride = lines(is_short ? c->n : part) * size;
+  for (int i = 1; i < pd_tensor_degree(); i++) {
     int r = peer(i);
     add_message(r, false, c->room + r * stride, own * size);
     add_message(r, true, (const char *)c->x.at + (is_short ? 0 : r * part * size),
@@ -93,12 +93,13 @@ static void add_short(const struct collective *c) {
 
 /* ... reduces it, then all send theirs to all. */
 static void add_parts(struct collective *c) {
-  int64_t part = (c->n + pd_shards() - 1) / pd_shards(), own = pd.shard * part, out = pd_bytes_of(c->y.type);
-  int64_t length = length_of(c, pd.shard);
+  int64_t part = (c->n + pd_tensor_degree() - 1) / pd_tensor_degree(), own = pd.tensor_rank * part,
+          out = pd_bytes_of(c->y.type);
+  int64_t length = length_of(c, pd.tensor_rank);
   pd_out sum = pd_out_from(c->y, own);
   if (length)
     pd_reduce_group(c->side, c->how, pd_in_from(c->x, own), (pd_in){c->room, c->x.type}, lines(part), length, sum);
-  for (int i = 1; i < pd_shards(); i++) {
+  for (int i = 1; i < pd_tensor_degree(); i++) {
     int r = peer(i);
     add_message(r, false, (char *)c->y.at + r * part * out, length_of(c, r) * out);
     add_message(r, true, sum.at, length * out);
@@ -108,7 +109,7 @@ static void add_parts(struct collective *c) {
 
 static void send_part(struct collective *c) {
   int64_t bytes = c->n * pd_bytes_of(c->x.type);
-  for (int i = 1; i < pd_shards(); i++) {
+  for (int i = 1; i < pd_tensor_degree(); i++) {
     add_message(peer(i), false, c->room + peer(i) * bytes, bytes);
     add_message(peer(i), true, c->x.at, bytes);
   }
@@ -117,18 +118,18 @@ static void send_part(struct collective *c) {
 
 static void join_parts(const struct collective *c) {
   int64_t bytes = c->n * pd_bytes_of(c->x.type);
-  for (int r = 0; r < pd_shards(); r++)
-    pd_spread_part(c->side, r == pd.shard ? c->x : (pd_in){c->room + r * bytes, c->x.type}, c->runs, c->part, r,
-                   c->y);
+  for (int r = 0; r < pd_tensor_degree(); r++)
+    pd_spread_part(c->side, r == pd.tensor_rank ? c->x : (pd_in){c->room + r * bytes, c->x.type}, c->runs, c->part,
+                   r, c->y);
 }
 
 /* Each rank's part of the summands is packed for it, behind what the others send. */
 static void send_packed(struct collective *c) {
   int64_t size = pd_bytes_of(c->x.type), stride = lines(c->n) * size;
-  char *packed = c->room + pd_shards() * stride;
-  for (int r = 0; r < pd_shards(); r++)
+  char *packed = c->room + pd_tensor_degree() * stride;
+  for (int r = 0; r < pd_tensor_degree(); r++)
     pd_pack_part(c->side, c->x, c->runs, c->part, r, (pd_out){packed + r * stride, c->x.type});
-  for (int i = 1; i < pd_shards(); i++) {
+  for (int i = 1; i < pd_tensor_degree(); i++) {
     add_message(peer(i), false, c->room + peer(i) * stride, c->n * size);
     add_message(peer(i), true, packed + peer(i) * stride, c->n * size);
   }
@@ -137,7 +138,7 @@ static void send_packed(struct collective *c) {
 
 static void add_packed(const struct collective *c) {
   int64_t stride = lines(c->n), size = pd_bytes_of(c->x.type);
-  const char *packed = c->room + (pd_shards() + pd.shard) * stride * size;
+  const char *packed = c->room + (pd_tensor_degree() + pd.tensor_rank) * stride * size;
   pd_reduce_group(c->side, PD_GROUP_SUM, (pd_in){packed, c->x.type}, (pd_in){c->room, c->x.type}, stride, c->n,
                   c->y);
 }
@@ -205,12 +206,14 @@ void pd_reduce_scatter(pd_in x, int64_t runs, int64_t part, pd_out y, void *scra
 }
 
 void pd_take_part(pd_in x, int64_t runs, int64_t part, pd_out y) {
-  pd_pack_part(PD_COMPUTING, x, runs, part, pd.shard, y);
+  pd_pack_part(PD_COMPUTING, x, runs, part, pd.tensor_rank, y);
 }
 
 /* ---- in two ---------------------------------------------------------------------------------------- */
 
-static int64_t elements_of_x(const struct collective *c) { return c->n * (c->kind == SCATTER ? pd_shards() : 1); }
+static int64_t elements_of_x(const struct collective *c) {
+  return c->n * (c->kind == SCATTER ? pd_tensor_degree() : 1);
+}
 
 /* On a device messages have passed when they are posted: all rounds are asked for here, beside the work. */
 static void begin(struct collective c) {

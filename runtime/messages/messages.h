@@ -38,8 +38,8 @@ PD_NORETURN void pd_leave_to_others(void);
 
 /* ---- tensor.c: ranks that share layers ---------------------------------------------------------- */
 
-int pd_shards(void);      /* of a shard group; 1: nothing is shared */
-int pd_self_of(int rank); /* pd.self of a rank of this pipeline; negative numbers stay */
+int pd_tensor_degree(void); /* of a shard group; 1: nothing is shared */
+int pd_self_of(int rank);   /* pd.self of a rank of this pipeline; negative numbers stay */
 extern MPI_Comm pd_comm_everyone;
 void pd_tensor_open(MPI_Comm everyone, MPI_Comm *pipeline);
 void pd_tensor_start(void);                /* collective in a shard group, once messages can travel */

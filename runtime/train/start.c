@@ -90,7 +90,7 @@ static struct same *gather_same(const struct pd_stage *s, const struct pd_option
 }
 
 static bool check_launch(const struct same *all, char *why) {
-  int planned = pd_planned_ranks() * pd_shards();
+  int planned = pd_planned_ranks() * pd_tensor_degree();
   if (pd.everyone != planned)
     return pd_refuse(why, "launched with %d rank%s, but the plan has %d: use mpirun -n %d", pd.everyone,
                      pd.everyone == 1 ? "" : "s", planned, planned);
@@ -101,11 +101,12 @@ static bool check_launch(const struct same *all, char *why) {
                      "rank %d holds another plan (%.12s) than rank 0 (%.12s): build again and give every "
                      "rank the same directory",
                      r, all[r].plan, all[0].plan);
-    else if (all[r].stage != pd_stage_of(r / pd_shards()))
-      ok = pd_refuse(why,
-                     "rank %d runs the program of stage %d, not of stage %d: launch every rank with the "
-                     "directory's '%s'",
-                     r, all[r].stage, pd_stage_of(r / pd_shards()), pd.stage->inference ? "infer" : "train");
+    else if (all[r].stage != pd_stage_of(r / pd_tensor_degree()))
+      ok =
+          pd_refuse(why,
+                    "rank %d runs the program of stage %d, not of stage %d: launch every rank with the "
+                    "directory's '%s'",
+                    r, all[r].stage, pd_stage_of(r / pd_tensor_degree()), pd.stage->inference ? "infer" : "train");
     else if (all[r].steps != all[0].steps || all[r].validate_every != all[0].validate_every ||
              all[r].checkpoint_every != all[0].checkpoint_every || all[r].seed != all[0].seed ||
              all[r].names != all[0].names || all[r].flags != all[0].flags || all[r].crop != all[0].crop ||
@@ -226,8 +227,8 @@ void pd_start(const struct pd_stage *stage, int argc, char **argv) {
   if (complete) check_launch(all, why);
   pd_agree(why);
   free(all);
-  if (pd.shard) o->trace = o->log = o->tensorboard = NULL; /* the first pipeline's */
-  o->quiet |= pd.shard != 0;
+  if (pd.tensor_rank) o->trace = o->log = o->tensorboard = NULL; /* the first pipeline's */
+  o->quiet |= pd.tensor_rank != 0;
   pd.steps = o->steps;
   pd.seed = o->seed;
   pd.emulate = o->emulate;
@@ -302,7 +303,7 @@ int pd_finish(void) {
   double seconds = pd_seconds() - started;
   pd_train_catch_up();
   pd_checkpoint_finish();
-  pd_shards_finish();
+  pd_optimizer_shards_finish();
   pd_comm_finish();
   pd_predict_finish();
   save_weights();

@@ -102,7 +102,7 @@ static void count_squares(void) {
   for (int i = 0; i < s->n_parameters; i++) {
     const struct pd_parameter *p = &s->parameters[i];
     if (p->owner != s->stage) continue;
-    if (p->runs) mine[2 * p->order] = pd_shards();
+    if (p->runs) mine[2 * p->order] = pd_tensor_degree();
     if (pd_is_split(p)) mine[2 * p->order + 1] = (int)((p->elements + PD_TILE - 1) / PD_TILE);
   }
   MPI_Request request;
@@ -115,7 +115,7 @@ static void count_squares(void) {
                           i < n && most[2 * i + 1] ? most[2 * i + 1] : 1};
     first += x->parts * x->tiles;
   }
-  parts_sums = pd_allocate(sizeof *parts_sums * (size_t)pd_shards());
+  parts_sums = pd_allocate(sizeof *parts_sums * (size_t)pd_tensor_degree());
   free(mine);
   free(most);
 }
@@ -124,7 +124,7 @@ static int n_squares(void) { return squares_of[pd.stage->n_model_parameters].fir
 
 int pd_square_at(const struct pd_parameter *p, int64_t first) {
   const struct squares *x = &squares_of[p->order];
-  return x->first + (p->runs ? pd.shard * x->tiles : 0) + (x->tiles > 1 ? (int)(first / PD_TILE) : 0);
+  return x->first + (p->runs ? pd.tensor_rank * x->tiles : 0) + (x->tiles > 1 ? (int)(first / PD_TILE) : 0);
 }
 
 static struct pd_line *open_replicas_line(void) {
@@ -156,7 +156,7 @@ static void open_lines(void) {
   pd_reduce_start();
   int room = pd_replicas_shared() ? 0 : pd_reduce_messages();
   if (room) replicas_line = open_replicas_line();
-  pd_shards_start();
+  pd_optimizer_shards_start();
   ties_line = open_ties_line(ties > 0);
   if (room && pd_reduce_bytes() > bytes) bytes = pd_reduce_bytes();
   if (ties > room) room = ties;
@@ -193,7 +193,7 @@ static double *replicas_sums(double *sums, int figure) { return sums + n_squares
 void pd_add_figure(int figure, int64_t t, bool first, double sum) {
   if (t - pd_updates.logged >= n_updates) pd_fail("internal: %d batches' figures do not suffice", n_updates);
   double *mine = replicas_sums(update_of(t)->mine, figure) + pd.replica;
-  *mine = pd.shard ? 0 : (first ? 0 : *mine) + sum;
+  *mine = pd.tensor_rank ? 0 : (first ? 0 : *mine) + sum;
 }
 
 double pd_figure_sum(int figure, int64_t t) {
@@ -266,7 +266,7 @@ static void check_finite(int64_t t, const struct update *u) {
   while (squares_of[order + 1].first <= bad) order++;
   for (int i = 0; i < s->n_parameters; i++)
     if (s->parameters[i].order == order && s->parameters[i].owner == s->stage && !pd.replica &&
-        pd.shard == (s->parameters[i].runs ? (bad - squares_of[order].first) / squares_of[order].tiles : 0))
+        pd.tensor_rank == (s->parameters[i].runs ? (bad - squares_of[order].first) / squares_of[order].tiles : 0))
       pd_fail("step %lld: the gradient of '%s' is not finite", (long long)(t + 1), s->parameters[i].name);
   pd_leave_to_others();
 }

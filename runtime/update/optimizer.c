@@ -221,7 +221,7 @@ size_t pd_update_copy_bytes(void) {
 
 bool pd_in_norm(const struct pd_parameter *p) {
   return p->n_uses && p->owner == pd.stage->stage && (!pd.replica || pd.stage->shards) && !p->buffer &&
-         (p->runs || !pd.shard);
+         (p->runs || !pd.tensor_rank);
 }
 
 int64_t pd_following(int64_t first_sample) {

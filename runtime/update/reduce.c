@@ -1,6 +1,6 @@
 /* The sum of a stage's gradients over its replicas, a bucket of them (pd_stage.bucket_ranges) after the other, or all at
  * once. What is in a bucket is divided among them: replica r gets everyone's shard r and adds them up, replica 0's first.
- * Then it sends the sum back to all, unless it is the one that updates these weights (shards.c), and no other stage needs
+ * Then it sends the sum back to all, unless it is the one that updates these weights (optimizer_shards.c), and no other stage needs
  * it. Where all sums go back each moves 2 (w - 1) / w of a set, out and in. The order of the additions does not depend on timing, nor on how shards are cut, so that all replicas come
  * to the same bits, in every run. Where replicas see each other's accumulators there are no messages, and all sums stand
  * everywhere: host/replicas.c.
@@ -180,7 +180,7 @@ size_t pd_reduce_bytes(void) {
   return most * sizeof(float);
 }
 
-enum { TAGS = 8192 }; /* above those of shards.c */
+enum { TAGS = 8192 }; /* above those of optimizer_shards.c */
 
 static struct pd_message message(bool sent, int replica, int64_t t, int bucket, int round, float *at,
                                  size_t floats) {

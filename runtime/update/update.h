@@ -94,7 +94,7 @@ float *pd_use_at(const struct pd_parameter *p, int use, int64_t t, void *gradien
 float *pd_gradient_at(const struct pd_parameter *p, int64_t t, void *gradient);
 bool pd_in_norm(const struct pd_parameter *p); /* this rank contributes the squares of its gradient */
 
-/* ---- shards.c: replicas that share the optimizer's state ---------------------------------------- */
+/* ---- optimizer_shards.c: replicas that share the optimizer's state ---------------------------------------- */
 
 struct pd_slice {
   int64_t first, n; /* elements */
@@ -109,8 +109,8 @@ bool pd_is_split(const struct pd_parameter *p); /* several replicas have parts o
  * there. */
 char *pd_state_at(size_t section, const struct pd_parameter *p);
 int64_t pd_state_offset(const struct pd_parameter *p); /* from `section` on; may be negative */
-void pd_shards_start(void);                            /* collective among replicas */
-void pd_shards_finish(void);                           /* waits until no part of the weights is under way */
+void pd_optimizer_shards_start(void);                  /* collective among replicas */
+void pd_optimizer_shards_finish(void);                 /* waits until no part of the weights is under way */
 void pd_swap_part(float *a, float *b, int64_t n);      /* of the arena */
 /* Collective among replicas, each with what would be element 0 of its part: all of the tensor, on the first, until the
  * next call; NULL on the others, which send theirs. */

@@ -338,7 +338,7 @@ static void join_saved(void) {
 void pd_save_weights(const char *path, bool raw) {
   saves_raw = raw;
   const struct pd_stage *s = pd.stage;
-  if (pd.shard) {
+  if (pd.tensor_rank) {
     join_saved();
     return;
   }

@@ -97,7 +97,7 @@ static void part_of_weights(int cell, int replica, size_t *from, size_t *end) {
   *end = cell_at(cell)[replica + 1] > cell_at(cell)[replica] ? weights_offset(cell_at(cell)[replica + 1]) : *from;
 }
 
-void pd_shards_start(void) {
+void pd_optimizer_shards_start(void) {
   int n = pd_replicas();
   size_t most = 0, from, end;
   if (!pd.stage->shards) return;
@@ -155,7 +155,7 @@ static bool are_through(void *unused) {
   return pd_transfer_through(transfer);
 }
 
-void pd_shards_finish(void) {
+void pd_optimizer_shards_finish(void) {
   if (transfer) pd_wait_until(are_through, NULL, "the last weights' parts to be out", -1, NULL, -1);
 }
 
