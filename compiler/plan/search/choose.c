@@ -80,35 +80,46 @@ static bool is_first(const Choice *c, const Candidate *one) {
 
 static double close_enough(const Choice *c, const Candidate *one) { return is_first(c, one) ? CLOSE : c->close; }
 
+/* The fastest by what is known of them, of all or of those that were not refined; NULL when none is left. */
+static Candidate *least_seconds(const Choice *c, bool unrefined) {
+  Candidate *best = NULL;
+  for (int i = 0; i < c->candidates.n; i++) {
+    Candidate *one = &c->candidates.at[i];
+    if (!one->refused && !(unrefined && one->refined) && (!best || before(one, best)))
+      best = one;
+  }
+  return best;
+}
+
+/* Takes a candidate one step further, from a bound to a plan and from a plan to exact peaks, or refuses it. */
+static void advance(Choice *c, Candidate *one) {
+  const double close = close_enough(c, one);
+  one->or_not = isfinite(c->best);
+  if (one->or_not && (c->left == 0 || seconds(one) > close * c->best)) {
+    one->refused = true;
+    return;
+  }
+  one->most = close * c->best;
+  if (!one->plan) {
+    consider(c, one);
+    return;
+  }
+  settle(c->r, one);
+  c->left -= c->left > 0;
+  if (one->settled)
+    c->best = fmin(c->best, seconds(one));
+  if (one->refused && !one->or_not)
+    push(&c->smallest, *one);
+}
+
 /* The fastest candidate that fits, of all or of those that were not refined; NULL when none is left. */
 static Candidate *leader(Choice *c, bool unrefined) {
-  for (;;) {
-    Candidate *best = NULL;
-    for (int i = 0; i < c->candidates.n; i++) {
-      Candidate *one = &c->candidates.at[i];
-      if (!one->refused && !(unrefined && one->refined) && (!best || before(one, best)))
-        best = one;
-    }
-    if (!best || best->settled)
-      return best;
-    best->or_not = isfinite(c->best);
-    double close = close_enough(c, best);
-    if (best->or_not && (c->left == 0 || seconds(best) > close * c->best)) {
-      best->refused = true;
-      continue;
-    }
-    best->most = close * c->best;
-    if (!best->plan) {
-      consider(c, best);
-      continue;
-    }
-    settle(c->r, best);
-    c->left -= c->left > 0;
-    if (best->settled)
-      c->best = fmin(c->best, seconds(best));
-    if (best->refused && !best->or_not)
-      push(&c->smallest, *best);
+  Candidate *best = least_seconds(c, unrefined);
+  while (best && !best->settled) {
+    advance(c, best);
+    best = least_seconds(c, unrefined);
   }
+  return best;
 }
 
 /* The fastest, taken off the list. */
