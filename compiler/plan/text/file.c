@@ -3,80 +3,61 @@
 
 #include "plan/problem/problem.h"
 
-static void json_int(Text *t, const char *key, int64_t x) { text_add(t, "\"%s\": %lld", key, (long long)x); }
+/* A member and what stands before it: NEXT on its line, or a new LINE, of the file or of a stage. */
+static const char NEXT[] = ", ", LINE[] = ",\n  ", STAGE_LINE[] = ",\n      ";
+
+static void add_int(Text *t, const char *before, const char *key, int64_t x) {
+  text_add(t, "%s\"%s\": %lld", before, key, (long long)x);
+}
 
 /* n 0: the first of them, without brackets. */
-static void json_ints(Text *t, const char *key, const int *x, int n) {
-  text_add(t, n ? "\"%s\": [%d" : "\"%s\": %d", key, x[0]);
+static void add_ints(Text *t, const char *before, const char *key, const int *x, int n) {
+  text_add(t, n ? "%s\"%s\": [%d" : "%s\"%s\": %d", before, key, x[0]);
   for (int i = 1; i < n; i++)
     text_add(t, ", %d", x[i]);
   text_add(t, n ? "]" : "");
 }
 
-static void json_number(Text *t, const char *key, double x) {
-  text_add(t, "\"%s\": ", key);
+static void add_bool(Text *t, const char *before, const char *key, bool x) {
+  text_add(t, "%s\"%s\": %s", before, key, x ? "true" : "false");
+}
+
+static void add_number(Text *t, const char *before, const char *key, double x) {
+  text_add(t, "%s\"%s\": ", before, key);
   json_double(t, x);
 }
 
-static void json_text(Text *t, const char *key, const char *s) {
-  text_add(t, "\"%s\": ", key);
+static void add_text(Text *t, const char *before, const char *key, const char *s) {
+  text_add(t, "%s\"%s\": ", before, key);
   json_string(t, s);
 }
 
 static void write_stage(const Graph *g, const Pieces *p, const Plan *plan, int i, Text *t) {
   const StagePlan *s = &plan->stage[i];
   const Pipeline *l = &plan->pipeline;
-  int stage = plan_stage_of(plan, i);
-  text_add(t, "    { ");
-  json_text(t, "starts_at", p->at[s->first_piece].name);
-  text_add(t, ", \"recompute\": %s, ", plan_recomputes(plan, i) ? "true" : "false");
-  json_int(t, "replicas", l->replicas[stage]);
-  text_add(t, ", ");
-  json_int(t, "ahead", l->ahead[stage]);
-  text_add(t, ",\n      ");
-  json_text(t, "ends_with", piece_last_instance(g, p, s->end_piece - 1));
-  text_add(t, ", ");
-  json_int(t, "parameters", stage_parameters(g, p, s));
-  text_add(t, ",\n      ");
-  json_number(t, "forward_seconds", s->forward_seconds);
-  text_add(t, ", ");
-  json_number(t, "backward_seconds", s->backward_seconds);
-  text_add(t, ", ");
-  json_number(t, "weights_seconds", s->weights_seconds);
-  text_add(t, ", ");
-  json_number(t, "update_seconds", s->update_seconds);
-  text_add(t, ",\n      ");
-  json_number(t, "send_bytes", s->send_bytes);
-  text_add(t, ", ");
-  json_int(t, "peak_bytes", s->peak_bytes);
-  text_add(t, ", ");
-  json_int(t, "weight_bytes", s->weight_bytes);
-  text_add(t, ", ");
-  json_int(t, "gradient_bytes", s->gradient_bytes);
-  text_add(t, ", ");
-  json_int(t, "optimizer_bytes", s->optimizer_bytes);
-  if (g->generation.context) {
-    text_add(t, ", ");
-    json_int(t, "cache_bytes", s->cache_bytes);
-  }
-  if (s->spans) {
-    text_add(t, ",\n      ");
-    json_text(t, "spans", s->spans);
-  }
-  if (s->crosses) {
-    text_add(t, s->spans ? ", " : ",\n      ");
-    json_text(t, "crosses", s->crosses);
-  }
+  const int stage = plan_stage_of(plan, i);
+  add_text(t, "    { ", "starts_at", p->at[s->first_piece].name);
+  add_bool(t, NEXT, "recompute", plan_recomputes(plan, i));
+  add_int(t, NEXT, "replicas", l->replicas[stage]);
+  add_int(t, NEXT, "ahead", l->ahead[stage]);
+  add_text(t, STAGE_LINE, "ends_with", piece_last_instance(g, p, s->end_piece - 1));
+  add_int(t, NEXT, "parameters", stage_parameters(g, p, s));
+  add_number(t, STAGE_LINE, "forward_seconds", s->forward_seconds);
+  add_number(t, NEXT, "backward_seconds", s->backward_seconds);
+  add_number(t, NEXT, "weights_seconds", s->weights_seconds);
+  add_number(t, NEXT, "update_seconds", s->update_seconds);
+  add_number(t, STAGE_LINE, "send_bytes", s->send_bytes);
+  add_int(t, NEXT, "peak_bytes", s->peak_bytes);
+  add_int(t, NEXT, "weight_bytes", s->weight_bytes);
+  add_int(t, NEXT, "gradient_bytes", s->gradient_bytes);
+  add_int(t, NEXT, "optimizer_bytes", s->optimizer_bytes);
+  if (g->generation.context)
+    add_int(t, NEXT, "cache_bytes", s->cache_bytes);
+  if (s->spans)
+    add_text(t, STAGE_LINE, "spans", s->spans);
+  if (s->crosses)
+    add_text(t, s->spans ? NEXT : STAGE_LINE, "crosses", s->crosses);
   text_add(t, " }%s\n", i + 1 < plan_parts(plan) ? "," : "");
-}
-
-static void add_placement(Text *t, const Placement *at) {
-  if (at->adjacent) {
-    json_int(t, "adjacent", at->adjacent);
-    text_add(t, ",\n  ");
-  }
-  if (at->backward)
-    text_add(t, "\"backward\": true,\n  ");
 }
 
 /* Whether a stage may exchange in buckets, by its schedule and replicas. */
@@ -85,96 +66,91 @@ static bool exchanges_in_buckets(const Pipeline *p) {
   return traits.replicas && !traits.forward_only && pipeline_ranks(p) > p->n_stages;
 }
 
-char *plan_json(const Graph *g, const Pieces *p, const Plan *plan) {
-  Text t = {0};
+/* Of a model that spills. */
+static void write_memory(const Plan *plan, Text *t) {
   const Pipeline *l = &plan->pipeline;
-  text_add(&t, "{\n  ");
-  json_text(&t, "model", plan->model);
-  text_add(&t, ",\n  ");
-  json_text(&t, "schedule", l->schedule);
-  if (schedule_traits(l->schedule).every_round)
-    text_add(&t, ",\n  \"vertical_sync\": %s", l->vertical_sync ? "true" : "false");
-  if (schedule_traits(l->schedule).chunks) {
-    text_add(&t, ",\n  ");
-    int *chunks = alloc((size_t)l->n_stages * sizeof *chunks);
-    for (int i = 0; i < l->n_stages; i++)
-      chunks[i] = pipeline_chunks(l, i);
-    json_ints(&t, "chunks", chunks, l->first_part ? l->n_stages : 0);
-  }
-  if (l->memory) {
-    text_add(&t, ",\n  ");
-    json_int(&t, "memory_bytes", l->memory);
-    text_add(&t, ", ");
-    json_ints(&t, "kept_percent", l->kept, l->first_part ? l->n_stages : 0);
-    text_add(&t, ", ");
-    json_int(&t, "page_bytes", l->page);
-    if (backend_of(&plan->target)->device->has_arch) {
-      text_add(&t, ", ");
-      json_text(&t, "update", l->at_home ? "host" : "device");
-    }
-  }
+  add_int(t, LINE, "memory_bytes", l->memory);
+  add_ints(t, NEXT, "kept_percent", l->kept, l->first_part ? l->n_stages : 0);
+  add_int(t, NEXT, "page_bytes", l->page);
+  if (backend_of(&plan->target)->device->has_arch)
+    add_text(t, NEXT, "update", l->at_home ? "host" : "device");
+}
+
+static void write_pipeline(const Graph *g, const Plan *plan, Text *t) {
+  const Pipeline *l = &plan->pipeline;
+  const ScheduleTraits traits = schedule_traits(l->schedule);
+  int *chunks = alloc((size_t)l->n_stages * sizeof *chunks);
+  for (int i = 0; i < l->n_stages; i++)
+    chunks[i] = pipeline_chunks(l, i);
+  add_text(t, LINE, "schedule", l->schedule);
+  if (traits.every_round)
+    add_bool(t, LINE, "vertical_sync", l->vertical_sync);
+  if (traits.chunks)
+    add_ints(t, LINE, "chunks", chunks, l->first_part ? l->n_stages : 0);
+  if (l->memory)
+    write_memory(plan, t);
   if (l->shard_optimizer)
-    text_add(&t, ",\n  \"shard_optimizer\": true");
-  if (exchanges_in_buckets(l)) {
-    text_add(&t, ",\n  ");
-    json_int(&t, "bucket_bytes", pipeline_bucket(l));
-  }
-  if (g->shards) {
-    text_add(&t, ",\n  ");
-    json_int(&t, "tensor", g->shards);
-  }
+    add_bool(t, LINE, "shard_optimizer", true);
+  if (exchanges_in_buckets(l))
+    add_int(t, LINE, "bucket_bytes", pipeline_bucket(l));
+  if (g->shards)
+    add_int(t, LINE, "tensor", g->shards);
   if (g->spread)
-    text_add(&t, ",\n  \"activations_by_positions\": true");
-  text_add(&t, ",\n  ");
-  json_int(&t, "batch", l->batch);
-  text_add(&t, ",\n  ");
-  json_int(&t, "microbatch", l->microbatch);
-  text_add(&t, ",\n  ");
-  json_int(&t, "microbatches", l->microbatches);
-  text_add(&t, ",\n  ");
-  json_text(&t, "target", backend_of(&plan->target)->name);
-  text_add(&t, ", ");
-  json_text(&t, "precision", precision_name(plan->target.precision));
-  if (plan->target.residual != RESIDUAL_F32) {
-    text_add(&t, ", ");
-    json_text(&t, "residual", residual_name(plan->target.residual));
-  }
-  text_add(&t, ",\n  ");
-  json_int(&t, "threads", plan->target.threads);
-  text_add(&t, ",\n  \"stages\": [\n");
-  for (int i = 0; i < plan_parts(plan); i++)
-    write_stage(g, p, plan, i, &t);
-  text_add(&t, "  ],\n  ");
-  if (g->generation.context) {
-    json_number(&t, "cache_bytes_a_token", plan_cache_bytes_a_token(g, plan));
-    text_add(&t, ",\n  ");
-  }
-  json_number(&t, "batch_seconds", plan->batch_seconds);
-  text_add(&t, ",\n  ");
-  json_text(&t, "costs", plan->costs);
-  text_add(&t, ",\n  ");
-  if (plan->device) {
-    json_text(&t, "device", plan->device);
-    text_add(&t, plan->assumed ? ", \"assumed\": true,\n  " : ",\n  ");
-  }
-  if (plan->cluster) {
-    json_text(&t, "cluster", plan->cluster);
-    text_add(&t, ",\n  ");
-  }
-  add_placement(&t, &plan->placement);
+    add_bool(t, LINE, "activations_by_positions", true);
+  add_int(t, LINE, "batch", l->batch);
+  add_int(t, LINE, "microbatch", l->microbatch);
+  add_int(t, LINE, "microbatches", l->microbatches);
+}
+
+static void write_target(const Target *target, Text *t) {
+  add_text(t, LINE, "target", backend_of(target)->name);
+  add_text(t, NEXT, "precision", precision_name(target->precision));
+  if (target->residual != RESIDUAL_F32)
+    add_text(t, NEXT, "residual", residual_name(target->residual));
+  add_int(t, LINE, "threads", target->threads);
+}
+
+/* What the plan was made for and by; the library's members begin without a comma. */
+static void write_origin(const Plan *plan, Text *t) {
+  add_text(t, LINE, "costs", plan->costs);
+  if (plan->device)
+    add_text(t, LINE, "device", plan->device);
+  if (plan->device && plan->assumed)
+    add_bool(t, NEXT, "assumed", true);
+  if (plan->cluster)
+    add_text(t, LINE, "cluster", plan->cluster);
+  if (plan->placement.adjacent)
+    add_int(t, LINE, "adjacent", plan->placement.adjacent);
+  if (plan->placement.backward)
+    add_bool(t, LINE, "backward", true);
   if (plan->algorithms) {
-    product_library_write("cublaslt", &plan->algorithms->library, &t);
-    text_add(&t, ",\n");
-    algorithms_write(&plan->algorithms->of, false, 2, &t);
-    text_add(&t, ",\n  ");
+    text_add(t, "%s", LINE);
+    product_library_write("cublaslt", &plan->algorithms->library, t);
+    text_add(t, ",\n");
+    algorithms_write(&plan->algorithms->of, false, 2, t);
   }
   if (plan->attentions) {
-    product_library_write("cudnn", &plan->attentions->library, &t);
-    text_add(&t, ",\n");
-    attentions_write(&plan->attentions->of, false, 2, &t);
-    text_add(&t, ",\n  ");
+    text_add(t, "%s", LINE);
+    product_library_write("cudnn", &plan->attentions->library, t);
+    text_add(t, ",\n");
+    attentions_write(&plan->attentions->of, false, 2, t);
   }
-  json_text(&t, "why", plan->why ? plan->why : "");
+}
+
+char *plan_json(const Graph *g, const Pieces *p, const Plan *plan) {
+  Text t = {0};
+  add_text(&t, "{\n  ", "model", plan->model);
+  write_pipeline(g, plan, &t);
+  write_target(&plan->target, &t);
+  text_add(&t, "%s\"stages\": [\n", LINE);
+  for (int i = 0; i < plan_parts(plan); i++)
+    write_stage(g, p, plan, i, &t);
+  text_add(&t, "  ]");
+  if (g->generation.context)
+    add_number(&t, LINE, "cache_bytes_a_token", plan_cache_bytes_a_token(g, plan));
+  add_number(&t, LINE, "batch_seconds", plan->batch_seconds);
+  write_origin(plan, &t);
+  add_text(&t, LINE, "why", plan->why ? plan->why : "");
   text_add(&t, "\n}\n");
   return t.at;
 }
