@@ -45,63 +45,100 @@ static void warn_of_axis(const Frame *f, const Op *op, const Ast *argument, bool
   help(d, "'%s(x, %s)' takes one of the two for each element", op->by_element, text);
 }
 
+/* Arguments of a call on their way to operands and attributes. */
+typedef struct Sorting {
+  Frame *f;
+  const Op *op;
+  Operands *operands;
+  Attr *attr;
+  bool given[MAX_ATTR]; /* attributes */
+  int missing;          /* operands that are `none` */
+} Sorting;
+
+/* Whether an argument without a name is an operand, or several, or `none` in the place of one; then it is added. */
+static bool take_operand(Sorting *s, const Ast *a, Val v) {
+  const Op *op = s->op;
+  Operands *o = s->operands;
+  const bool wanting = o->n < op->min_in && v.kind == VAL_NUMBER && op->kind == OP_POINTWISE;
+  const bool none = v.kind == VAL_WORD && strcmp(v.word, "none") == 0;
+  if (v.kind == VAL_TENSOR || wanting) {
+    push(o, ((Operand){v, a->span}));
+    return true;
+  }
+  if (none && o->n >= op->min_in && o->n + s->missing < op->max_in) {
+    s->missing++;
+    return true;
+  }
+  if (op->max_in >= 0 || !list_of_tensors(v))
+    return false;
+  for (int k = 0; k < v.n; k++)
+    push(o, ((Operand){v.list[k], a->span}));
+  return true;
+}
+
+/* The attribute that an argument is; -1 after a diagnostic. */
+static int attribute_of(const Sorting *s, const Ast *a) {
+  const int which = a->name ? attribute_index(s->op, a->name) : next_attribute(s->op, s->given);
+  if (which >= 0 && !s->given[which])
+    return which;
+  Diagnostic *d = which >= 0 ? fail(s->f, a->span, "PD0206", "'%s' is given twice", a->name)
+                  : a->name  ? fail(s->f, a->span2, "PD0203", "'%s' has no attribute '%s'", s->op->name, a->name)
+                             : fail(s->f, a->span, "PD0204", "too many arguments for '%s'", s->op->name);
+  if (a->name && which < 0)
+    advise(d, a->name);
+  help(d, "its signature is '%s'", s->op->signature);
+  return -1;
+}
+
+/* False after a diagnostic: the value is none of this attribute's. */
+static bool take_attribute(Elaborator *e, Sorting *s, const Ast *a, Val v, int which) {
+  const Op *op = s->op;
+  s->given[which] = true;
+  const bool fits = attribute_value(e, s->f, &op->attr[which], v, a->a->span, &s->attr[which]);
+  if (!a->name && op->by_element)
+    warn_of_axis(s->f, op, a, fits);
+  if (!fits && op->attr[which].kind == ATTR_LIST && v.kind == VAL_NUMBER)
+    help(diagnostic_last(), "a list stands in brackets: '[%s]'", ast_text(a->a));
+  return fits;
+}
+
+static bool has_required(const Sorting *s, const Ast *call) {
+  for (int i = 0; i < MAX_ATTR && s->op->attr[i].name; i++)
+    if (s->op->attr[i].required && !s->given[i]) {
+      Diagnostic *d =
+          fail(s->f, call->span, "PD0205", "'%s' needs its attribute '%s'", s->op->name, s->op->attr[i].name);
+      help(d, "its signature is '%s'", s->op->signature);
+      return false;
+    }
+  return true;
+}
+
 /* Sorts the arguments into operands (tensors first, in order) and attributes. An operand that may be missing may
  * be `none`. */
 static bool sort_arguments(Elaborator *e, Frame *f, const Op *op, const Ast *call, const Val *args, Operands *o,
                            Attr *attr) {
-  bool given[MAX_ATTR] = {false}, good = true;
-  int missing = 0;
+  Sorting s = {.f = f, .op = op, .operands = o, .attr = attr};
+  bool good = true;
   for (int i = 0; i < MAX_ATTR && op->attr[i].name; i++)
     attr[i].number = op->attr[i].fallback;
   for (int i = 0; i < call->list.n; i++) {
     const Ast *a = call->list.at[i];
-    bool wanting = o->n < op->min_in && args[i].kind == VAL_NUMBER && op->kind == OP_POINTWISE;
-    if (!a->name && (args[i].kind == VAL_TENSOR || wanting)) {
-      push(o, ((Operand){args[i], a->span}));
+    if (!a->name && take_operand(&s, a, args[i]))
       continue;
-    }
-    bool none = args[i].kind == VAL_WORD && strcmp(args[i].word, "none") == 0;
-    if (!a->name && none && o->n >= op->min_in && o->n + missing < op->max_in) {
-      missing++;
-      continue;
-    }
-    if (!a->name && op->max_in < 0 && list_of_tensors(args[i])) {
-      for (int k = 0; k < args[i].n; k++)
-        push(o, ((Operand){args[i].list[k], a->span}));
-      continue;
-    }
     if (!a->name && o->n < op->min_in && op->kind == OP_POINTWISE) {
       fail(f, a->span, "PD0207", "an operand of '%s' must be a tensor or a number, but is %s", op->name,
            val_kind(e, args[i]));
       return false;
     }
-    int which = a->name ? attribute_index(op, a->name) : next_attribute(op, given);
-    if (which < 0 || given[which]) {
-      Diagnostic *d = which >= 0 ? fail(f, a->span, "PD0206", "'%s' is given twice", a->name)
-                      : a->name  ? fail(f, a->span2, "PD0203", "'%s' has no attribute '%s'", op->name, a->name)
-                                 : fail(f, a->span, "PD0204", "too many arguments for '%s'", op->name);
-      if (a->name && which < 0)
-        advise(d, a->name);
-      help(d, "its signature is '%s'", op->signature);
+    const int which = attribute_of(&s, a);
+    if (which < 0)
       return false;
-    }
-    given[which] = true;
-    bool fits = attribute_value(e, f, &op->attr[which], args[i], a->a->span, &attr[which]);
-    if (!a->name && op->by_element)
-      warn_of_axis(f, op, a, fits);
-    if (!fits && op->attr[which].kind == ATTR_LIST && args[i].kind == VAL_NUMBER)
-      help(diagnostic_last(), "a list stands in brackets: '[%s]'", ast_text(a->a));
+    const bool fits = take_attribute(e, &s, a, args[i], which);
     if (!fits && !a->name)
       return false;
     good = fits && good;
   }
-  for (int i = 0; i < MAX_ATTR && op->attr[i].name; i++)
-    if (good && op->attr[i].required && !given[i]) {
-      Diagnostic *d = fail(f, call->span, "PD0205", "'%s' needs its attribute '%s'", op->name, op->attr[i].name);
-      help(d, "its signature is '%s'", op->signature);
-      return false;
-    }
-  return good;
+  return good && has_required(&s, call);
 }
 
 /* Primitives reduce the last axis; another one is brought there and back. */
