@@ -53,20 +53,32 @@ static bool map_part(struct part *p, const char *path, char *why) {
   return (p->array.map = pd_map_file(path, &p->array.size, why)) != NULL;
 }
 
-/* By its mark, else by name; .bin without llm.c's mark is what --token-type says, else CIFAR-10's where the model takes
- * numbers. */
-static enum format format_of(const struct pd_dataset *d, const struct part *p) {
-  const char *path = p->array.path;
-  if (ends_with(path, ".npy") || pd_is_npy(&p->array)) return NPY;
-  if (ends_with(path, ".npz")) return NPZ;
-  if (ends_with(path, "ubyte") || ends_with(path, ".idx")) return IDX;
-  if (ends_with(path, ".ids")) return NUMBERS;
-  if (pd_is_shard(&p->array)) return SHARD;
-  if (!ends_with(path, ".bin")) return TEXT;
-  if (d->token_bytes) return TOKENS;
+static bool is_typed(const struct pd_dataset *d) { return d->token_bytes; }
+
+static bool takes_numbers(const struct pd_dataset *d) {
   for (int i = 0; i < d->n_inputs; i++)
-    if (has_files(d, i) && !d->inputs[i].token) return CIFAR;
-  return SHARD;
+    if (has_files(d, i) && !d->inputs[i].token) return true;
+  return false;
+}
+
+/* How a file's format is known: by its mark or its name, if the data set suits. The first row that fits says it. */
+static const struct sign {
+  const char *suffix;                        /* NULL: the name says nothing */
+  bool (*marked)(const struct pd_array *a);  /* NULL: the bytes say nothing */
+  bool (*suits)(const struct pd_dataset *d); /* NULL: any does */
+  enum format format;
+} signs[] = {{".npy", pd_is_npy, NULL, NPY},   {".npz", NULL, NULL, NPZ},
+             {"ubyte", NULL, NULL, IDX},       {".idx", NULL, NULL, IDX},
+             {".ids", NULL, NULL, NUMBERS},    {NULL, pd_is_shard, NULL, SHARD},
+             {".bin", NULL, is_typed, TOKENS}, {".bin", NULL, takes_numbers, CIFAR},
+             {".bin", NULL, NULL, SHARD},      {"", NULL, NULL, TEXT}};
+
+static enum format format_of(const struct pd_dataset *d, const struct part *p) {
+  const struct sign *s = signs;
+  for (;; s++) {
+    const bool fits = (s->suffix && ends_with(p->array.path, s->suffix)) || (s->marked && s->marked(&p->array));
+    if (fits && (!s->suits || s->suits(d))) return s->format;
+  }
 }
 
 /* --token-type says what a file is that does not say it itself. */
@@ -83,14 +95,6 @@ static bool bytes_suit(const struct pd_dataset *d, const struct part *p, const s
              "'%s' is read as text, whose tokens are its bytes, %d kinds, but '%s' has %lld classes: give the "
              "tokenizer's numbers as .npy, .ids or llm.c's .bin; --token-type u8 trains on bytes",
              p->array.path, BYTES, in->name, (long long)in->classes);
-}
-
-static bool parse_tokens(const struct pd_dataset *d, struct part *p, enum format format, char *why) {
-  if (format == SHARD) return pd_parse_shard(&p->array, why);
-  if (format == TOKENS) return pd_parse_tokens(&p->array, d->token_bytes, why);
-  if (format == NPY) return pd_parse_npy(&p->array, why);
-  pd_parse_bytes(&p->array);
-  return true;
 }
 
 /* A text of one sample a line: of bytes, the newline among them, or of numbers. */
@@ -148,19 +152,75 @@ static bool open_member(const struct pd_dataset *d, struct part *p, const struct
 /* Tokens end to end, as scripts that tokenize corpora write them. */
 static bool is_run(const struct pd_array *a) { return !a->rank && !pd_is_float(a->type); }
 
+/* ---- formats --------------------------------------------------------------------------------- */
+
+/* Files in order, without names, are all of one of these. */
+enum group { RUNS, RECORDS, ARCHIVES, ARRAYS, N_GROUPS };
+
+typedef bool open_file(const struct pd_dataset *d, struct part *p, const struct pd_input *in, char *why);
+
+static bool open_npy(const struct pd_dataset *d, struct part *p, const struct pd_input *in, char *why) {
+  (void)d, (void)in;
+  return pd_parse_npy(&p->array, why);
+}
+
+static bool open_idx(const struct pd_dataset *d, struct part *p, const struct pd_input *in, char *why) {
+  (void)d, (void)in;
+  return pd_parse_idx(&p->array, why);
+}
+
+static bool open_cifar(const struct pd_dataset *d, struct part *p, const struct pd_input *in, char *why) {
+  (void)d;
+  return pd_parse_cifar(&p->array, in->token, why);
+}
+
+static bool open_shard(const struct pd_dataset *d, struct part *p, const struct pd_input *in, char *why) {
+  (void)d, (void)in;
+  return pd_parse_shard(&p->array, why);
+}
+
+static bool open_tokens(const struct pd_dataset *d, struct part *p, const struct pd_input *in, char *why) {
+  (void)in;
+  return pd_parse_tokens(&p->array, d->token_bytes, why);
+}
+
+static bool open_bytes(const struct pd_dataset *d, struct part *p, const struct pd_input *in, char *why) {
+  (void)d, (void)in, (void)why;
+  pd_parse_bytes(&p->array);
+  return true;
+}
+
+static bool open_text(const struct pd_dataset *d, struct part *p, const struct pd_input *in, char *why) {
+  return open_lines(d, p, in, false, why);
+}
+
+static bool open_numbers(const struct pd_dataset *d, struct part *p, const struct pd_input *in, char *why) {
+  return open_lines(d, p, in, true, why);
+}
+
+/* What becomes of a file. Of tokens: no input of numbers takes it. */
+static const struct {
+  enum group group;
+  bool tokens;
+  bool cut;        /* tokens end to end, which are cut into rows */
+  open_file *open; /* as samples of an input */
+  open_file *run;  /* as a part of one run of tokens, for windows; NULL: it is none */
+} formats[] = {[NPY] = {ARRAYS, .open = open_npy, .run = open_npy},
+               [NPZ] = {ARCHIVES, .open = open_member},
+               [IDX] = {ARRAYS, .open = open_idx},
+               [CIFAR] = {RECORDS, .open = open_cifar},
+               [TEXT] = {RUNS, .tokens = true, .open = open_text, .run = open_bytes},
+               [NUMBERS] = {ARRAYS, .tokens = true, .open = open_numbers},
+               [SHARD] = {RUNS, .tokens = true, .cut = true, .open = open_shard, .run = open_shard},
+               [TOKENS] = {RUNS, .tokens = true, .cut = true, .open = open_tokens, .run = open_tokens}};
+
 /* A mapped file as samples of this input. */
 static bool open_part(const struct pd_dataset *d, struct part *p, const struct pd_input *in, char *why) {
-  enum format format = format_of(d, p);
-  if (format == TEXT || format == NUMBERS || format == SHARD || format == TOKENS) {
-    if (!in->token) return pd_refuse(why, "'%s' holds tokens, but '%s' takes numbers", p->array.path, in->name);
-    if (format == SHARD || format == TOKENS)
-      return parse_tokens(d, p, format, why) && cut_rows(&p->array, in, why);
-    return open_lines(d, p, in, format == NUMBERS, why);
-  }
-  bool ok = format == NPY   ? pd_parse_npy(&p->array, why)
-            : format == NPZ ? open_member(d, p, in, why)
-            : format == IDX ? pd_parse_idx(&p->array, why)
-                            : pd_parse_cifar(&p->array, in->token, why);
+  const enum format format = format_of(d, p);
+  if (formats[format].tokens && !in->token)
+    return pd_refuse(why, "'%s' holds tokens, but '%s' takes numbers", p->array.path, in->name);
+  bool ok = formats[format].open(d, p, in, why);
+  if (formats[format].tokens) return ok && (!formats[format].cut || cut_rows(&p->array, in, why));
   if (in->origin == PD_IMAGE && p->array.type == PD_TYPE_U8) p->array.pixels = true;
   if (ok && in->token && in->elements > 1 && is_run(&p->array)) return cut_rows(&p->array, in, why);
   return ok && pd_array_fits(&p->array, in, why);
@@ -173,7 +233,7 @@ static bool open_windows(struct pd_dataset *d, char *why) {
   int64_t tokens = 0;
   for (int i = 0; i < c->n; i++) {
     struct part *p = &c->parts[i];
-    if (!parse_tokens(d, p, format_of(d, p), why)) return false;
+    if (!formats[format_of(d, p)].run(d, p, NULL, why)) return false;
     p->first = tokens;
     tokens += p->array.rows;
   }
@@ -273,35 +333,32 @@ static bool reads_runs(const struct pd_dataset *d, const struct column *files) {
 
 /* Files without names: token files, CIFAR-10's, archives, or an array or a text of numbers for each input. */
 static bool open_in_order(struct pd_dataset *d, char **paths, int n, char *why) {
-  bool tokens = false, records = false, archives = false, arrays = false;
+  bool found[N_GROUPS] = {false};
   int wanted = count_file_inputs(d);
   struct column all = {0};
   for (int i = 0; i < n; i++) {
     struct part p = {0};
     if (!map_part(&p, paths[i], why) || !is_known(d, &p, why)) return false;
     enum format format = format_of(d, &p);
-    tokens |= format == TEXT || format == SHARD || format == TOKENS;
-    records |= format == CIFAR;
-    archives |= format == NPZ;
-    arrays |= format == NPY || format == IDX || format == NUMBERS;
+    found[formats[format].group] = true;
     if (format == NPZ) note_unused(d, &p);
     add_part(&all, &p);
   }
-  if (tokens + records + archives + arrays > 1)
+  if (found[RUNS] + found[RECORDS] + found[ARCHIVES] + found[ARRAYS] > 1)
     return pd_refuse(why, "'%s' and the others are of several kinds: name each one's input, as in %s=PATH",
                      paths[0], d->inputs[0].name);
-  if (tokens || reads_runs(d, &all)) {
+  if (found[RUNS] || reads_runs(d, &all)) {
     d->columns[0] = all;
     return open_windows(d, why);
   }
-  if (arrays && n != wanted)
+  if (found[ARRAYS] && n != wanted)
     return pd_refuse(why,
                      "the model has %d inputs and targets, each needs one .npy array or idx file in this order, "
                      "but %d %s given",
                      wanted, n, n == 1 ? "is" : "are");
   for (int i = 0, at = 0; i < d->n_inputs; i++) {
     if (!has_files(d, i)) continue;
-    bool each = records || archives; /* every file holds something of every input */
+    bool each = found[RECORDS] || found[ARCHIVES]; /* every file holds something of every input */
     for (int j = each ? 0 : at; j < (each ? n : at + 1); j++) add_part(&d->columns[i], &all.parts[j]);
     at++;
   }
