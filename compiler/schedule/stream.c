@@ -1,6 +1,8 @@
 /* A Program unrolled: the actions of one stage, one after the other, with their numbers. */
 #include "schedule/program.h"
 
+#include "shared/turns.h"
+
 static const char *const action_names[] = {
     [DO_RECEIVE] = "RECEIVE",
     [DO_FORWARD] = "FORWARD",
@@ -37,22 +39,18 @@ bool program_recomputes_chunk(const Program *p, int chunk) {
   return program_recomputes(p) && (!p->spills || program_reruns(p, chunk));
 }
 
-/* Groups of n_stages microbatches, each through all chunks: when a group's first comes back to this rank from
- * the last one, it has just sent the group's last (Narayanan et al. 2021, SC). Where parts come and go a batch is one
- * group, so that each comes once. */
+/* Microbatches that go through a chunk before the next one's turn. */
+static int64_t turns_together(const Program *p) { return p->spills ? p->period : p->n_stages; }
+
 Turn program_turn(const Program *p, int replica, int64_t turn, bool backward) {
-  if (p->chunks == 1)
-    return (Turn){0, (turn - 1) * p->replicas + replica + 1};
-  int64_t together = p->spills ? p->period : p->n_stages, group = together * p->chunks,
-          within = (turn - 1) % group;
-  int chunk = (int)(within / together);
-  return (Turn){backward ? p->chunks - 1 - chunk : chunk, (turn - 1) / group * together + within % together + 1};
+  const struct pd_turn t = pd_turn_of(turn, p->chunks, turns_together(p), backward);
+  return (Turn){t.chunk, p->chunks == 1 ? (t.k - 1) * p->replicas + replica + 1 : t.k};
 }
 
 Turn program_turn_after(const Program *p, Turn t, bool backward) {
   if (p->chunks == 1)
     return (Turn){0, t.microbatch + p->replicas};
-  const uint32_t together = (uint32_t)(p->spills ? p->period : p->n_stages);
+  const uint32_t together = (uint32_t)turns_together(p);
   if ((uint32_t)t.microbatch % together > 0)
     return (Turn){t.chunk, t.microbatch + 1};
   if (t.chunk == (backward ? 0 : p->chunks - 1))

@@ -31,8 +31,5 @@ int64_t pd_own_microbatches(void) { return pd.stage->microbatches / pd_replicas(
 int64_t pd_turns_together(void) { return pd.stage->spilled ? pd.stage->microbatches : pd.stage->n_stages; }
 
 struct pd_turn pd_turn(int64_t turn, bool backward) {
-  int64_t d = pd_turns_together(), chunks = pd.stage->chunks;
-  if (chunks == 1) return (struct pd_turn){0, turn};
-  int64_t group = (turn - 1) / (d * chunks), within = (turn - 1) % (d * chunks), chunk = within / d;
-  return (struct pd_turn){(int)(backward ? chunks - 1 - chunk : chunk), group * d + within % d + 1};
+  return pd_turn_of(turn, pd.stage->chunks, pd_turns_together(), backward);
 }

@@ -8,6 +8,7 @@
 #include "pd_runtime.h"
 #include "run/augment.h"
 #include "shared/beside.h"
+#include "shared/turns.h"
 #include "shared/why.h"
 
 #define OMPI_SKIP_MPICXX
@@ -97,10 +98,6 @@ int pd_stage_of(int rank);
 int64_t pd_number(int64_t k);                     /* the pipeline's number of this rank's microbatch k */
 int pd_rank_of_number(int stage, int64_t number); /* the replica that works on the pipeline's microbatch */
 int64_t pd_own_microbatches(void);                /* of a batch, this rank's */
-struct pd_turn {
-  int chunk;
-  int64_t k;
-};
 /* Which of its microbatches a rank's turn works on, and with which chunk (compiler/schedule/program.h). */
 struct pd_turn pd_turn(int64_t turn, bool backward);
 /* Microbatches that go through a chunk before the next chunk's turn, where there are several. */
@@ -153,11 +150,6 @@ bool pd_writable(const char *path, char *why);         /* whether pd_output coul
 bool pd_make_directories(const char *path, char *why); /* it and those above it, where they are missing */
 bool pd_exists(const char *path);
 int64_t pd_disk_room(const char *path); /* bytes for files there; -1: not known */
-
-/* For a profiler, if one looks on: the host's work until pd_range_end has the name that it has in a trace. `number`: the
- * pipeline's microbatch, or the update, from 1. */
-void pd_range_begin(enum pd_work work, int64_t number);
-void pd_range_end(void);
 
 #ifdef __cplusplus
 }

@@ -1,5 +1,5 @@
-/* Functions that folders call although folders above them have them: all calls that run up, each with its reason. Nothing else
- * makes circles among folders. */
+/* Functions that folders call although folders above them have them: all calls that run up, each with its reason. Another one
+ * is in pd_runtime.h: pd_figure, which counts the figures of a pass that ran twice once both runs agree (watch/twice.c). */
 #ifndef PD_RUN_UPWARD_H
 #define PD_RUN_UPWARD_H
 
@@ -38,6 +38,11 @@ void pd_trace_collective(double start); /* of the pass that runs, from then unti
 /* The work that the stage program began last, for a failure's message: "backward of microbatch 3". */
 int64_t pd_batch_ending(void); /* the batch whose last backward pass goes on, once; -1: none */
 const char *pd_last_work(void);
+
+/* For a profiler, if one looks on: the host's work until pd_range_end has the name that it has in a trace. `number`: the
+ * pipeline's microbatch, or the update, from 1. */
+void pd_range_begin(enum pd_work work, int64_t number);
+void pd_range_end(void);
 
 /* ---- offload/spill.c: updates go by groups where the model spills (update/optimizer.c) ---- */
 
