@@ -22,7 +22,8 @@ static int fd[MOST_RANKS][MOST_RANKS]; /* [a][b]: a's end of what leads to b */
 static pid_t child[MOST_RANKS];
 
 static void usage(const char *why) {
-  fprintf(stderr, "ranks_launch: %s\nusage: ranks_launch [-x NAME=VALUE] -n RANKS PROGRAM OPTIONS... [: ...]\n", why);
+  fprintf(stderr, "ranks_launch: %s\nusage: ranks_launch [-x NAME=VALUE] -n RANKS PROGRAM OPTIONS... [: ...]\n",
+          why);
   exit(2);
 }
 
@@ -57,7 +58,8 @@ static void preload(void) {
   ssize_t n = readlink("/proc/self/exe", path, sizeof path - 1);
   path[n < 0 ? 0 : n] = 0;
   char *slash = strrchr(path, '/');
-  if (!slash || asprintf(&all, "%s%s%.*s/libranks_mpi.so", first ? first : "", first ? ":" : "", (int)(slash - path), path) < 0)
+  if (!slash || asprintf(&all, "%s%s%.*s/libranks_mpi.so", first ? first : "", first ? ":" : "",
+                         (int)(slash - path), path) < 0)
     _exit(127);
   setenv("LD_PRELOAD", all, 1);
 }
