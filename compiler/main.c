@@ -20,7 +20,7 @@
 #include "lsp/lsp.h"
 #include "measure/measure.h"
 #include "pipedream/pipedream.h"
-#include "plan/device.h"
+#include "device/device.h"
 #include "report/report.h"
 #include "residual/residual.h"
 #include "show/show.h"

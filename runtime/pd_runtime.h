@@ -9,7 +9,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "lr_schedules.h"
+#include "optimizers/lr_schedules.h"
 #include "optimizers/list.h"
 #include "pd_operand.h"
 
@@ -296,13 +296,14 @@ struct pd_stage {
 /* Read-only for stage programs once pd_start has returned. */
 extern struct pd_run {
   const struct pd_stage *stage;
-  int rank, ranks; /* numbered stage by stage; of this rank's pipeline, where `shards` stand side by side */
+  int rank,
+      ranks; /* numbered stage by stage; of this rank's pipeline, where ranks of a shard group stand side by side */
   int self,
-      everyone;  /* the same of all pipelines' ranks, a rank's shards one after the other: who it is for people */
-  int place;     /* the launch's number for this rank: those of a machine mostly follow each other */
-  int replica;   /* among its stage's ranks */
-  int shard;     /* among the ranks that share its layers (tensor.c) */
-  int64_t steps; /* updates at the end of the run; microbatches are steps * stage->microbatches. A signal to stop
+      everyone; /* the same of all pipelines' ranks, those of a shard group one after the other: who it is for people */
+  int place;       /* the launch's number for this rank: those of a machine mostly follow each other */
+  int replica;     /* among its stage's ranks */
+  int tensor_rank; /* among the ranks that share its layers (messages/tensor.c) */
+  int64_t steps;   /* updates at the end of the run; microbatches are steps * stage->microbatches. A signal to stop
                          makes them fewer (signals.c) */
   int64_t first_step; /* updates done before the run (--resume): microbatches start behind theirs */
   uint64_t seed;
@@ -407,7 +408,7 @@ float pd_gradient_scale(int64_t t);
  * version) or two. gradient: batch t's accumulator set. Tied uses are summed from last to first. */
 void pd_update(int64_t t, float scale, const void *from, void *to, void *gradient);
 /* Where replicas share the optimizer's state, and pd_update made a part of W(t) alone: sends it to the others and posts the
- * receives of theirs (shards.c). */
+ * receives of theirs (update/optimizer_shards.c). */
 void pd_share_weights(int64_t t);
 /* Waits until W(t) is whole; t: it, or a version before it. */
 void pd_await_weights(int64_t t);

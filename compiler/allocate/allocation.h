@@ -12,7 +12,7 @@
 
 #include "lower/lower.h"
 #include "schedule/program.h"
-#include "spilled.h"
+#include "shared/spilled.h"
 
 enum { ALIGNMENT = 64 };
 

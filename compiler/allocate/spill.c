@@ -1,7 +1,7 @@
 /* Of a model that spills: the blocks of a rank's arena that come and go, and how much of it is in memory at
- * once, by runtime/moves.h. */
+ * once, by runtime/shared/moves.h. */
 #include "allocate/allocation.h"
-#include "moves.h"
+#include "shared/moves.h"
 
 #include <stdlib.h>
 

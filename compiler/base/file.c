@@ -1,7 +1,7 @@
 /* Whole files in and out, and SHA-256 (FIPS 180-4). */
 #include "base/base.h"
-#include "beside.h"
-#include "named_pipe.h"
+#include "shared/beside.h"
+#include "shared/named_pipe.h"
 
 #include <errno.h>
 #include <fcntl.h>

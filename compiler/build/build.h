@@ -4,7 +4,7 @@
 #define PDC_BUILD_H
 
 #include "pipedream/pipedream.h"
-#include "plan/plan.h"
+#include "plan/request.h"
 
 #include <sys/types.h>
 

@@ -41,7 +41,7 @@ static bool add_command(Strings *c, const Options *o, const char *source, const 
   push(c, "-o");
   push(c, program);
   push(c, "-Wl," READ_ONLY_TABLES);
-  push(c, "-Wl,-u,pd_openmp_ignored"); /* runtime/openmp.c, which nobody calls */
+  push(c, "-Wl,-u,pd_openmp_ignored"); /* runtime/shared/openmp.c, which nobody calls */
   push(c, library);
   push(c, "-lomp");
   push(c, "-ldnnl");

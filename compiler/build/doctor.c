@@ -1,7 +1,7 @@
 /* `pdc doctor`: tries all that pdc needs of a machine, and says what is missing and how to get it. */
 #define _GNU_SOURCE
 #include "build/build.h"
-#include "openmp.h"
+#include "shared/openmp.h"
 
 #include <errno.h>
 #include <limits.h>

@@ -8,7 +8,7 @@
 #include <unistd.h>
 
 #include "base/units.h"
-#include "plan/device.h"
+#include "device/device.h"
 #include "schedule/program.h"
 
 #define AT(member) offsetof(Options, member)

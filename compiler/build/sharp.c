@@ -11,9 +11,9 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "plan/device.h"
-#include "plan/json.h"
-#include "sharp.h"
+#include "device/device.h"
+#include "base/json.h"
+#include "sharp/sharp.h"
 
 /* ---- what cannot be combined ------------------------------------------------------------------- */
 

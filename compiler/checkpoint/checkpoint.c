@@ -8,8 +8,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "manifest.h"
-#include "safetensors.h"
+#include "shared/manifest.h"
+#include "shared/safetensors.h"
 
 /* ---- files ----------------------------------------------------------------------------------- */
 

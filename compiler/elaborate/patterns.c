@@ -3,7 +3,7 @@
 #include "elaborate/internal.h"
 #include "optimizers/hidden.h"
 #include "optimizers/optimizer.h"
-#include "pattern.h"
+#include "shared/pattern.h"
 #include "pd_runtime.h"
 
 #include <string.h>

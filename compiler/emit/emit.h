@@ -27,7 +27,7 @@ typedef struct ProfileTask {
   bool link;          /* on GPUs: also what copies to and from the host's memory take, and its updates */
 } ProfileTask;
 /* The text of a program that times every distinct kernel of the task's stages and prints lines "SIGNATURE SECONDS", on GPUs
- * each followed by the algorithms of its products (plan/algorithms.h), and at the end whose these are;
+ * each followed by the algorithms of its products (profile/algorithms.h), and at the end whose these are;
  * on processors also "update SECONDS" and "norm SECONDS", of an element, and with `rates` "products RATE" (operations a
  * second, in the target's precision), "operations RATE" (the same in f32) and "memory RATE" (bytes a second); on GPUs with `link` "to_device SECONDS" and
  * "from_device SECONDS", of a byte, both ways at once, and "at_home SECONDS", of one that the host reads or writes in an update.

@@ -1,5 +1,5 @@
 /* What a model computes, in the fields of the config.json that Hugging Face keeps beside weights: the runtime compares the two
- * when it loads weights (runtime/config.c). Derived from operations and their attributes, not from names. */
+ * when it loads weights (runtime/checkpoint/config.c). Derived from operations and their attributes, not from names. */
 #ifndef PDC_TRAITS_H
 #define PDC_TRAITS_H
 

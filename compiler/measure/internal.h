@@ -4,7 +4,7 @@
 
 #include "emit/emit.h"
 #include "measure/measure.h"
-#include "plan/planner.h"
+#include "plan/search/search.h"
 
 typedef struct Timing {
   Name signature; /* of a kernel, or what else was measured: "update" */

@@ -2,7 +2,8 @@
 #ifndef PDC_MEASURE_H
 #define PDC_MEASURE_H
 
-#include "plan/profile.h"
+#include "plan/request.h"
+#include "profile/profile.h"
 
 /* The text of the program that measures the model at the microbatches the request leaves open; NULL after
  * diagnostics. */

@@ -9,7 +9,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-#include "checksum.h"
+#include "shared/checksum.h"
 #include "measure/internal.h"
 
 enum { BLOCK = 8 << 20 };

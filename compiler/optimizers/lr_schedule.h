@@ -1,5 +1,5 @@
 /* The schedules of the learning rate that `train` may name: a row each of all_lr_schedules. What users write is here,
- * its arguments with what they may be; the formula is the runtime's, pd_lr_<name> (runtime/lr_schedules.h). */
+ * its arguments with what they may be; the formula is the runtime's, pd_lr_<name> (runtime/optimizers/lr_schedules.h). */
 #ifndef PDC_LR_SCHEDULE_H
 #define PDC_LR_SCHEDULE_H
 

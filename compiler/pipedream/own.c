@@ -3,7 +3,7 @@
 #include <string.h>
 
 #include "pipedream/pipedream.h"
-#include "plan/json.h"
+#include "base/json.h"
 
 /* ---- PipeDream's stages -------------------------------------------------------------------------- */
 

@@ -5,7 +5,7 @@
 
 #include "cluster/cluster.h"
 #include "layers/layers.h"
-#include "plan/layer_plan.h"
+#include "plan/layers.h"
 
 /* The layers of one state that another does not have, on so many machines of its level. Seconds are of a microbatch
  * at each of the stage's machines; several share them. */

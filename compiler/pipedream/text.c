@@ -1,6 +1,6 @@
 /* PipeDream's plans as JSON for programs. */
 #include "pipedream/pipedream.h"
-#include "plan/json.h"
+#include "base/json.h"
 
 static void add_number(Text *t, const char *key, double x) {
   text_add(t, ", \"%s\": ", key);

@@ -1,78 +1,7 @@
-/* Schedules beside each other: the one that is chosen where the user leaves it open, and a table of all. */
-#include "plan/planner.h"
+/* Schedules beside each other: a table of all, and a hint. */
+#include "plan/answer.h"
 
 #include <string.h>
-
-bool schedule_open(const Graph *g, const PlanRequest *q) {
-  const char *name = q->schedule ? q->schedule : g->train.pipeline;
-  return !g->inference && !q->plan && name && !strcmp(name, SCHEDULE_AUTO);
-}
-
-/* Weights' age in updates, at most: what a name of `delay` allows. */
-bool delay_allows(Delay delay, const char *schedule) {
-  ScheduleTraits traits = schedule_traits(schedule);
-  return !traits.forward_only && !traits.every_round && (delay != DELAY_NONE || !traits.two_versions);
-}
-
-bool delay_suits(const Graph *g, const PlanRequest *q) {
-  if (!q->delay || schedule_open(g, q))
-    return true;
-  Diagnostic *d = error_at(NO_SPAN, "PD0511", "--delay chooses among schedules, and the schedule is given");
-  help(d, "'--schedule auto' leaves it open");
-  return false;
-}
-
-/* Without a diagnostic; NULL with the first error in *why, unless that is NULL. */
-static Plan *try_schedule(const Graph *g, const Pieces *p, PlanRequest q, const char *schedule, const char **why) {
-  int mark = diagnostics_mark();
-  q.refusal = why ? SAY_LEAST : SAY_NOTHING;
-  q.schedule = schedule;
-  q.delay = DELAY_FREE;
-  if (q.recompute == RECOMPUTE_ON && !schedule_traits(schedule).recomputes)
-    q.recompute = RECOMPUTE_AUTO;
-  if (!schedule_traits(schedule).spills)
-    q.update = UPDATE_FREE;
-  Plan *plan = plan_make(g, p, &q, NULL, 0);
-  const char *error = diagnostics_forget(mark);
-  if (why)
-    *why = error;
-  return plan;
-}
-
-/* Of plans that are as fast, but for what no prediction can tell apart, the one that needs less memory; then the one
- * of the schedule that stands further down, as flush does below gpipe. */
-static bool better(const Plan *a, const Plan *b) {
-  static const double AS_FAST = 1.005;
-  if (a->batch_seconds > AS_FAST * b->batch_seconds || AS_FAST * a->batch_seconds < b->batch_seconds)
-    return a->batch_seconds < b->batch_seconds;
-  return largest_peak(a) <= largest_peak(b);
-}
-
-Plan *plan_open_schedule(const Graph *g, const Pieces *p, const PlanRequest *request, Plan **runners_up, int n) {
-  int names;
-  const char *const *name = schedule_names(&names);
-  const Plan *best = NULL;
-  Text tried = {0};
-  for (int i = 0; i < names; i++) {
-    if (!delay_allows(request->delay, name[i]) || (schedule_traits(name[i]).spills && !request->spill))
-      continue;
-    text_add(&tried, "%s%s", tried.n ? ", " : "", name[i]);
-    const Plan *plan = try_schedule(g, p, *request, name[i], NULL);
-    if (plan && (!best || better(plan, best)))
-      best = plan;
-  }
-  PlanRequest chosen = *request;
-  chosen.delay = DELAY_FREE;
-  chosen.schedule = best ? best->pipeline.schedule : "flush"; /* which needs least: it says why nothing runs */
-  if (!schedule_traits(chosen.schedule).spills)
-    chosen.update = UPDATE_FREE;
-  Plan *plan = plan_make(g, p, &chosen, runners_up, n);
-  if (plan)
-    plan->why = format("Of the schedules %s %s is the fastest. %s", tried.at, chosen.schedule, plan->why);
-  return plan;
-}
-
-/* ---- the table ------------------------------------------------------------------------------------ */
 
 const ComparedKind compared_kinds[N_COMPARED] = {
     {.label = "sequential (naive)", .schedule = "sequential"},
@@ -128,8 +57,6 @@ bool plan_comparison(const Graph *g, const Pieces *p, const PlanRequest *request
 
 /* Of the schedules that are planned in no time and keep what the chosen one promises, or one update less. */
 static const Plan *worth_a_hint(const Graph *g, const Pieces *p, const PlanRequest *request, const Plan *plan) {
-  enum { FEW_WORKERS = 8 };
-  static const double WORTH = 0.95;
   const Plan *best = plan;
   int n;
   const char *const *name = schedule_names(&n);
@@ -141,13 +68,12 @@ static const Plan *worth_a_hint(const Graph *g, const Pieces *p, const PlanReque
     if (other && other->batch_seconds < best->batch_seconds)
       best = other;
   }
-  return best->batch_seconds <= WORTH * plan->batch_seconds ? best : NULL;
+  return best->batch_seconds <= WORTH_HINT * plan->batch_seconds ? best : NULL;
 }
 
 void plan_hint(const Graph *g, const Pieces *p, const PlanRequest *request, const Plan *plan, FILE *out) {
-  enum { MOST_WORKERS = 256, MOST_PIECES = 512 };
-  if (g->inference || request->plan || schedule_open(g, request) || request->workers > MOST_WORKERS ||
-      p->n > MOST_PIECES)
+  if (g->inference || request->plan || schedule_open(g, request) || request->workers > MOST_HINT_WORKERS ||
+      p->n > MOST_HINT_PIECES)
     return;
   const Plan *other = worth_a_hint(g, p, request, plan);
   if (!other)

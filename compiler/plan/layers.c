@@ -1,8 +1,8 @@
 /* Profiles of layers as a subject of the planner: what pieces of a chain of states cost, and the plans of them. */
 #include <math.h>
 
-#include "plan/candidate.h"
-#include "plan/layer_plan.h"
+#include "plan/answer.h"
+#include "plan/layers.h"
 
 /* ---- costs ---------------------------------------------------------------------------------------- */
 
@@ -221,11 +221,10 @@ static bool leaves_open(const PlanRequest *q, const Planner *r, int ranks) {
 
 /* Whether it comes close to the best plan, and may overtake it when its cuts are moved. */
 static bool may_lead(const Planner *r, const Candidate *c, const Plan *best) {
-  const double CLOSE = 1.15;
   Partition part;
   if (!best)
     return true;
-  return plan_pace(c->plan) < CLOSE * plan_pace(best) && candidate_partition(r, c, INT64_MAX, &part) &&
+  return plan_pace(c->plan) < CLOSE_LAYERS * plan_pace(best) && candidate_partition(r, c, INT64_MAX, &part) &&
          part.value < plan_pace(best);
 }
 

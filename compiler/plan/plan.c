@@ -1,293 +1,66 @@
-/* From a request to a plan: chosen, or taken from a file and priced anew. */
-#include <math.h>
-#include <stdlib.h>
+/* From a request to a plan: of a file, under the schedule that it names, or under the fastest of those that it leaves open. */
 #include <string.h>
 
-#include "plan/candidate.h"
+#include "plan/answer.h"
 
-static bool read_costs(Planner *r) {
-  const PlanRequest *q = r->request;
-  if (!q->profile)
+bool schedule_open(const Graph *g, const PlanRequest *q) {
+  const char *name = q->schedule ? q->schedule : g->train.pipeline;
+  return !g->inference && !q->plan && name && !strcmp(name, SCHEDULE_AUTO);
+}
+
+/* Weights' age in updates, at most: what a name of `delay` allows. */
+bool delay_allows(Delay delay, const char *schedule) {
+  ScheduleTraits traits = schedule_traits(schedule);
+  return !traits.forward_only && !traits.every_round && (delay != DELAY_NONE || !traits.two_versions);
+}
+
+static bool delay_suits(const Graph *g, const PlanRequest *q) {
+  if (!q->delay || schedule_open(g, q))
     return true;
-  const Profiled of = q->profiled ? *q->profiled : (Profiled){r->g, r->p};
-  ProfileSignature now = profile_signature(of.g, of.p, r->target, q->compiler);
-  now.arch = q->arch ? (int)strtol(q->arch + strlen("sm_"), NULL, 10) : 0;
-  r->profile = profile_read(q->profile, of.p, &now, q->cluster != NULL);
-  if (r->profile && !r->profile->device && !r->target.workspaces)
-    r->target.workspaces = profile_workspaces(r->profile);
-  return r->profile != NULL;
-}
-
-const char *costs_text(const Planner *r) {
-  const Profile *p = r->profile;
-  return !p                     ? intern("counted")
-         : r->request->profiled ? internf("profile %s of whole activations, scaled", p->file)
-         : !p->device           ? internf("profile %s", p->file)
-                                : internf("profile %s of a %s, scaled", p->file, p->device->name);
-}
-
-/* Rates of data sheets are no measurements of the other device. */
-static void tell_scaled(const Planner *r) {
-  if (!r->profile || !r->profile->device)
-    return;
-  Diagnostic *d = warning_at(NO_SPAN, "PD0541", "seconds that were measured on '%s' are scaled to '%s'",
-                             r->profile->device->name, r->device->name);
-  note_at(d, NO_SPAN, "each piece by what its operations and bytes take by the rates of both");
-}
-
-/* The profile's, unless the plan's file has some, or they were measured on other devices. */
-static void choose_algorithms(const Planner *r, Plan *plan) {
-  if (r->profile && !r->profile->device && !plan->algorithms)
-    plan->algorithms = profile_algorithms(r->profile, plan->pipeline.microbatch);
-  if (r->profile && !r->profile->device && !plan->attentions)
-    plan->attentions = profile_attentions(r->profile, plan->pipeline.microbatch);
-}
-
-/* What the plan's ranks run on, for those who read it. */
-static void name_devices(const Planner *r, Plan *plan) {
-  const Cluster *c = r->request->cluster;
-  plan->spill = r->request->spill ? intern(r->request->spill) : NULL;
-  plan->cluster = c ? c->name : NULL;
-  plan->assumed = r->assumed;
-  plan->device = r->device->name;
-  if (!c)
-    return;
-  bool used[MOST_KINDS] = {false};
-  for (int i = 0; i < pipeline_ranks(&plan->pipeline); i++)
-    used[cluster_kind(c, i) - c->kind] = true;
-  Text all = {0};
-  for (int k = 0; k < c->n_kinds; k++)
-    if (used[k])
-      text_add(&all, "%s%s", all.n ? ", " : "", c->kind[k].name);
-  plan->device = intern(all.at);
-}
-
-/* What programs are made for is said by the command line, for plans from files, too: cuts suit one target. */
-static bool same_target(const Plan *plan, const PlanRequest *q) {
-  const Target *made = &plan->target, *asked = &q->target;
-  if (backend_of(made) == backend_of(asked) && made->precision == asked->precision &&
-      made->residual == asked->residual)
-    return true;
-  Diagnostic *d =
-      error_at(NO_SPAN, "PD0603",
-               "'%s' is a plan for '--target %s --precision %s', not for "
-               "'--target %s --precision %s'",
-               q->plan, backend_of(made)->name, numbers_name(made), backend_of(asked)->name, numbers_name(asked));
-  help(d, "ask for the same, or plan anew");
+  Diagnostic *d = error_at(NO_SPAN, "PD0511", "--delay chooses among schedules, and the schedule is given");
+  help(d, "'--schedule auto' leaves it open");
   return false;
 }
 
-/* A plan from a file keeps its choices, but for --update; its costs and bytes are those of today. */
-static Plan *take(const Graph *g, const Pieces *p, const PlanRequest *request) {
-  Plan *plan = plan_read(g, p, request->plan);
-  if (!plan)
-    return NULL;
-  if (!same_target(plan, request))
-    return NULL;
-  if (request->update != UPDATE_FREE && plan->pipeline.memory)
-    plan->pipeline.at_home = request->update == UPDATE_HOST;
-  Pipeline form = form_of(&plan->pipeline);
-  int64_t b = plan->pipeline.microbatch;
-  PlanRequest pinned = *request;
-  pinned.microbatch = b;
-  pinned.target.workspaces = plan->attentions ? attention_workspaces(&plan->attentions->of) : NULL;
-  pinned.target.threads = request->target.threads ? request->target.threads : plan->target.threads;
-  Planner r;
-  if (!planner_prepare(&r, g, p, &pinned, plan))
-    return NULL;
-  if (!read_costs(&r) || !planner_microbatches(&r))
-    return NULL;
-  const Spans *spans = spans_at(&r, b);
-  const Candidate c = candidate_of(&r, &form, &plan->placement, b, spans, RECOMPUTE_AUTO, NULL, 0);
-  for (int i = 0; i < form.n_stages; i++) /* with one microbatch in flight there is nothing to gain */
-    plan->pipeline.recompute[i] &= c.copies[plan_part_of(plan, i, 0)].recompute_on;
-  int *start = alloc((size_t)(plan_parts(plan) + 1) * sizeof *start);
-  for (int i = 0; i < plan_parts(plan); i++)
-    start[i] = plan->stage[i].first_piece, start[i + 1] = plan->stage[i].end_piece;
-  for (int i = 0; i < plan_parts(plan); i++)
-    plan->stage[i].peak_bytes =
-        chunks_bytes(&c, &(Partition){.start = start}, plan_stage_of(plan, i), plan_recomputes(plan, i));
-  plan->target = r.target;
-  plan->costs = costs_text(&r);
-  if (!schedulable(&r, plan)) {
-    schedule(&plan->pipeline, plan_exchanges(g, p, plan), NO_SPAN);
-    return NULL;
+/* Of plans that are as fast, but for what no prediction can tell apart, the one that needs less memory; then the one
+ * of the schedule that stands further down, as flush does below gpipe. */
+static bool better(const Plan *a, const Plan *b) {
+  if (a->batch_seconds > AS_FAST * b->batch_seconds || AS_FAST * a->batch_seconds < b->batch_seconds)
+    return a->batch_seconds < b->batch_seconds;
+  return largest_peak(a) <= largest_peak(b);
+}
+
+static Plan *plan_open_schedule(const Graph *g, const Pieces *p, const PlanRequest *request, Plan **runners_up,
+                                int n) {
+  int names;
+  const char *const *name = schedule_names(&names);
+  const Plan *best = NULL;
+  Text tried = {0};
+  for (int i = 0; i < names; i++) {
+    if (!delay_allows(request->delay, name[i]) || (schedule_traits(name[i]).spills && !request->spill))
+      continue;
+    text_add(&tried, "%s%s", tried.n ? ", " : "", name[i]);
+    const Plan *plan = try_schedule(g, p, *request, name[i], NULL);
+    if (plan && (!best || better(plan, best)))
+      best = plan;
   }
-  name_devices(&r, plan);
-  choose_algorithms(&r, plan);
-  price_plan(&r, plan, INFINITY);
-  find_peaks(&r, plan, alloc((size_t)form.n_stages * sizeof(int64_t)));
-  if (largest_peak(plan) <= r.limit)
-    return plan;
-  tell_nothing_fits(&r, plan);
-  return NULL;
-}
-
-static void tell_why_none(const Planner *r, const NoPlan *none) {
-  if (none->no_microbatch)
-    tell_microbatches(r);
-  else if (!none->miss && none->stalling) /* schedule() says why not */
-    schedule(&none->stalling->pipeline, plan_exchanges(r->g, r->p, none->stalling), r->schedule_span);
-  else
-    tell_nothing_fits(r, none->miss);
-}
-
-/* Ranks that would not shorten a batch stay free; whoever launches the programs must know. */
-static void tell_unused_ranks(const Planner *r, const Plan *plan) {
-  int used = pipeline_ranks(&plan->pipeline);
-  if (used == r->ranks)
-    return;
-  Diagnostic *d = warning_at(NO_SPAN, "PD0510", "of %d ranks %d are used", r->ranks, used);
-  if (r->free_replicas || r->free_depth)
-    note_at(d, NO_SPAN,
-            "more of them would take as long, or longer: a stage's ranks share a batch's microbatches evenly");
-  else
-    note_at(d, NO_SPAN, "'%s' runs every stage on one rank, and the model has only %d place%s to cut",
-            r->form.schedule, r->subject.n - 1, r->subject.n == 2 ? "" : "s");
-  help(d, "'mpirun -n %d' launches the programs", used);
-}
-
-bool planner_may_shard(const Planner *r) {
-  const PlanRequest *q = r->request;
-  return !q->shard_optimizer && r->traits.replicas && !r->traits.forward_only &&
-         (r->free_replicas || !form_is_plain(&r->form));
-}
-
-static bool is_sharded(const Plan *plan) {
-  return plan->pipeline.shard_optimizer && !form_is_plain(&plan->pipeline);
-}
-
-bool asks_for_memory(const Plan *plan, const PlanRequest *q) {
-  bool any = !plan;
-  for (int i = 0; plan && q->recompute == RECOMPUTE_AUTO && i < plan->pipeline.n_stages; i++)
-    any |= plan->pipeline.recompute[i];
-  return any;
-}
-
-/* Warns of options that replicas alone have a use for. */
-static void tell_no_replicas(const Planner *r, const Plan *plan) {
-  const bool shards = r->request->shard_optimizer && !is_sharded(plan);
-  if (!shards && !(r->request->bucket && form_is_plain(&plan->pipeline)))
-    return;
-  Diagnostic *d = warning_at(NO_SPAN, "PD0512", "%s",
-                             shards ? "--shard-optimizer: no stage has replicas that could share a state"
-                                    : "--bucket: no stage has replicas that exchange gradients");
-  help(d, "'--replicas 2' runs every stage on two ranks");
-}
-
-/* Warns of a correction that is asked for by numbers where no gradient is late. */
-static void tell_no_delay(const Planner *r, const Plan *plan) {
-  const Train *t = &r->g->train;
-  if (!t->correction_given || r->g->inference || !r->traits.drains)
-    return;
-  help(warning_at(t->correction_span, "PD0417", "'delay_correction' has no effect: under '%s' no gradient is late",
-                  plan->pipeline.schedule),
-       "'delay_correction = auto' corrects delays where there are any");
-}
-
-/* A request that was planned, before anything is told of it. */
-typedef struct Attempt {
-  Planner r;
-  NoPlan none;
-  bool ready; /* else diagnostics said why not */
-  Plan *plan;
-  Plan **runners_up;
-} Attempt;
-
-/* known: seconds of a batch; nothing slower is of use. 0: anything is. */
-static Attempt attempt(const Graph *g, const Pieces *p, const PlanRequest *request, double known, int n) {
-  Attempt a = {.runners_up = alloc((size_t)n * sizeof(Plan *))};
-  a.ready = planner_prepare(&a.r, g, p, request, NULL) && read_costs(&a.r) && planner_microbatches(&a.r);
-  if (!a.ready)
-    return a;
-  a.r.known = known;
-  a.plan = plan_choose(&a.r, a.runners_up, n, &a.none);
-  return a;
-}
-
-static Plan *tell(const Attempt *a, Plan **runners_up, int n) {
-  const Planner *r = &a->r;
-  if (!a->ready)
-    return NULL;
-  if (!a->plan) {
-    tell_why_none(r, &a->none);
-    return NULL;
-  }
-  for (int i = 0; i < n; i++)
-    runners_up[i] = a->runners_up[i];
-  name_devices(r, a->plan);
-  choose_algorithms(r, a->plan);
-  tell_no_replicas(r, a->plan);
-  tell_no_delay(r, a->plan);
-  tell_unused_ranks(r, a->plan);
-  tell_scaled(r);
-  if (!r->request->microbatch)
-    tell_chosen_microbatch(r, a->plan);
-  return a->plan;
-}
-
-/* Of the plans with whole states and with shared ones the faster; the second are looked at only where memory is what
- * the first lack. Both compute the same. */
-static Plan *plan_as_said(const Graph *g, const Pieces *p, const PlanRequest *request, Plan **runners_up, int n) {
-  static const double WORTH = 0.99, BESIDE = 1.05; /* refining makes up for so much */
-  const Attempt whole = attempt(g, p, request, 0, n);
-  if (!whole.ready || !planner_may_shard(&whole.r) || !asks_for_memory(whole.plan, request))
-    return tell(&whole, runners_up, n);
-  PlanRequest *shares = alloc_copy(request, sizeof *request);
-  shares->shard_optimizer = true;
-  int mark = diagnostics_mark();
-  const double seconds = whole.plan ? whole.plan->batch_seconds : INFINITY;
-  const Attempt shared = attempt(g, p, shares, whole.plan ? BESIDE * seconds : 0, n);
-  diagnostics_forget(mark); /* the same was said before */
-  const Plan *other = shared.plan;
-  bool better = other && is_sharded(other) && other->batch_seconds < WORTH * seconds;
-  return tell(better ? &shared : &whole, runners_up, n);
+  PlanRequest chosen = *request;
+  chosen.delay = DELAY_FREE;
+  chosen.schedule = best ? best->pipeline.schedule : "flush"; /* which needs least: it says why nothing runs */
+  if (!schedule_traits(chosen.schedule).spills)
+    chosen.update = UPDATE_FREE;
+  Plan *plan = plan_one(g, p, &chosen, runners_up, n);
+  if (plan)
+    plan->why = format("Of the schedules %s %s is the fastest. %s", tried.at, chosen.schedule, plan->why);
+  return plan;
 }
 
 Plan *plan_make(const Graph *g, const Pieces *p, const PlanRequest *request, Plan **runners_up, int n) {
   if (!delay_suits(g, request))
     return NULL;
   if (request->plan)
-    return take(g, p, request);
+    return plan_taken(g, p, request);
   if (schedule_open(g, request))
     return plan_open_schedule(g, p, request, runners_up, n);
-  return plan_as_said(g, p, request, runners_up, n);
-}
-
-int64_t plan_cache_bytes(const Plan *plan) {
-  int64_t bytes = 0;
-  for (int i = 0; i < plan_parts(plan); i++)
-    bytes += plan->stage[i].cache_bytes;
-  return bytes;
-}
-
-double plan_cache_bytes_a_token(const Graph *g, const Plan *plan) {
-  double tokens = (double)g->generation.context * (double)plan->pipeline.batch;
-  return tokens > 0 ? (double)plan_cache_bytes(plan) / tokens : 0;
-}
-
-void plan_verify(const Graph *g, const Pieces *p, const Plan *plan) {
-  const Pipeline *l = &plan->pipeline;
-  ensure(l->n_stages > 0 && l->batch == l->microbatch * l->microbatches);
-  ensure(l->batch == g->train.batch && schedule_known(l->schedule));
-  ScheduleTraits traits = schedule_traits(l->schedule);
-  ensure(l->chunks >= 1 && l->chunks <= MAX_CHUNKS);
-  ensure(l->chunks == 1 || traits.chunks);
-  ensure(!l->vertical_sync || traits.every_round);
-  ensure(!l->shard_optimizer || traits.replicas);
-  ensure(form_is_plain(l) || traits.replicas);
-  ensure(schedule_allows(l, l->microbatches));
-  for (int i = 0; i < l->n_stages; i++) {
-    ensure(l->replicas[i] >= 1 && (l->ahead[i] == 1 || (l->ahead[i] == 2 && traits.looks_ahead)));
-    ensure(!l->recompute[i] || traits.recomputes);
-  }
-  int parts = plan_parts(plan);
-  ensure(plan->stage[0].first_piece == 0 && plan->stage[parts - 1].end_piece == p->n);
-  for (int i = 0; i < parts; i++) {
-    const StagePlan *s = &plan->stage[i];
-    ensure(s->first_piece < s->end_piece);
-    ensure(i == 0 || s->first_piece == plan->stage[i - 1].end_piece);
-    ensure(s->forward_seconds >= 0 && s->backward_seconds >= 0 && s->update_seconds >= 0 &&
-           s->weights_seconds >= 0 && s->peak_bytes >= 0);
-  }
+  return plan_one(g, p, request, runners_up, n);
 }

@@ -1,5 +1,5 @@
 /* The message for a request that no plan can satisfy: what is needed, where, and what would help. */
-#include "plan/planner.h"
+#include "plan/answer.h"
 
 static int largest_stage(const Plan *plan) {
   int most = 0;
@@ -69,7 +69,6 @@ static Plan *spilling(const Planner *r) {
 }
 
 static void find_advice(const Planner *r, Diagnostic *d) {
-  enum { FEW = 8 }; /* stages: of more not every number is tried */
   PlanRequest q = *r->request;
   q.stages = r->form.n_stages;
   q.plan = NULL;
@@ -96,7 +95,7 @@ static void find_advice(const Planner *r, Diagnostic *d) {
   int most = own_memory && form_is_plain(&r->form) && !r->traits.spills ? 4 * n_stages : 0;
   if (cluster && most > cluster_devices(cluster))
     most = cluster_devices(cluster);
-  const int step = n_stages < FEW ? 1 : n_stages / (FEW / 2);
+  const int step = n_stages < FEW_STAGES ? 1 : n_stages / (FEW_STAGES / 2);
   for (int stages = n_stages + step; stages <= most; stages += step) {
     q.stages = stages;
     if ((plan = instead(r, q)) != NULL)

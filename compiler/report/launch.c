@@ -6,7 +6,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "sharp.h"
+#include "sharp/sharp.h"
 
 typedef struct Launch {
   const char *directory;

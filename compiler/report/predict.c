@@ -2,7 +2,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "plan/plan.h"
+#include "plan/request.h"
 #include "report/report.h"
 #include "schedule/program.h"
 

@@ -2,7 +2,7 @@
 #ifndef PDC_REPORT_H
 #define PDC_REPORT_H
 
-#include "plan/file.h"
+#include "plan/request.h"
 
 /* What ranks do, in the order in which the page lists it. Names are the trace's categories. */
 typedef enum {

@@ -1,8 +1,8 @@
-/* Blocks that come and go, when runtime/moves.h says, and whether a batch's work finds in them what it needs: that is said
+/* Blocks that come and go, when runtime/shared/moves.h says, and whether a batch's work finds in them what it needs: that is said
  * here once more, from what the passes compute. Every part has a parameter; one more is tied, used by the first part and
  * the last. Reading ahead takes what is at home when it begins, which is the worst that it can see. */
 #include "schedule/spill.h"
-#include "moves.h"
+#include "shared/moves.h"
 
 enum { NOTHING = -1 }; /* what a block holds whose bytes nobody has written */
 

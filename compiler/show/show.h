@@ -3,7 +3,7 @@
 #define PDC_SHOW_H
 
 #include "fuse/kernel.h"
-#include "plan/plan.h"
+#include "plan/request.h"
 
 /* Elements of the parameters and buffers that an instance declares, inner ones' included. */
 typedef struct Elements {

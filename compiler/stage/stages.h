@@ -6,7 +6,7 @@
 
 #include "allocate/allocation.h"
 #include "base/watch.h"
-#include "plan/plan.h"
+#include "plan/request.h"
 
 typedef struct Stages Stages;
 

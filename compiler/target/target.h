@@ -16,7 +16,7 @@ enum { N_RESIDUALS = RESIDUAL_BF16 + 1 };
 
 typedef struct Backend {
   const char *name;                  /* as --target and plan.json have it: "c" */
-  const struct Device *device;       /* plan/device.h: what a rank runs on, how fast that is */
+  const struct Device *device;       /* device/device.h: what a rank runs on, how fast that is */
   const struct Lowering *lowering;   /* lower/lower.h: how kernels are dealt to threads, what libraries take */
   const struct Dialect *dialect;     /* emit/print.h: how programs are printed */
   const struct Toolchain *toolchain; /* build/build.h: how they are compiled and linked */

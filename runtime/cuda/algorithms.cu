@@ -4,6 +4,7 @@
  * Sums that are split over k go through the workspace in a fixed order, never through c. What the library refuses here
  * is counted, and noted once. */
 #include "algorithms.h"
+#include "run/run.h"
 #include "measured.h"
 
 #include <algorithm>

@@ -3,6 +3,7 @@
  * it is done in one way on every stage of every plan. What cuDNN computes is held against plain loops before it is timed,
  * and again when a program first calls it: no mask, statistic or stride of another meaning goes unnoticed. */
 #include "attention_cudnn.h"
+#include "run/run.h"
 #include "attention_graph.h"
 #include "measured.h"
 #include "scratch.h"

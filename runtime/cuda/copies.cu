@@ -1,5 +1,5 @@
 /* Two runs of the same work (--audit) in a device's memory. */
-#include "internal.h"
+#include "run/run.h"
 #include "pd_cuda.h"
 
 enum { THREADS = 256, MOST_BLOCKS = 4096 };

@@ -1,9 +1,11 @@
 /* A rank's GPU: which one, the arena on it, the stream of the work, and how its failures are reported. */
-#include "internal.h"
+#include "messages/messages.h"
+#include "run/upward.h"
+#include "update/update.h"
 #include "pages.h"
 #include "pd_cuda.h"
 #include "processors.h"
-#include "spill.h"
+#include "offload/spill.h"
 #include "workers.h"
 
 #include <stdlib.h>
@@ -119,7 +121,7 @@ static int number_here(void) {
  * head of a queue keeps the streams behind it waiting, too, and a line has several streams, NCCL's own among
  * them. */
 void pd_device_prepare(void) {
-  if (pd_planned_ranks() * pd_shards() == 1) return;
+  if (pd_planned_ranks() * pd_tensor_degree() == 1) return;
   setenv("CUDA_MODULE_LOADING", "EAGER", 0);
   setenv("CUDA_DEVICE_MAX_CONNECTIONS", "32", 0); /* the most there are */
 }
@@ -255,7 +257,7 @@ static __global__ void __launch_bounds__(1) set_now(struct pd_now *to, struct pd
 
 void pd_at(int64_t k) {
   int64_t first = pd_first_sample(k);
-  struct pd_now now = {pd.seed, first, pd_following(first), pd.shard, pd.training};
+  struct pd_now now = {pd.seed, first, pd_following(first), pd.tensor_rank, pd.training};
   PD_LAUNCH(set_now, 1, 1, 0, pd_stream, const_cast<struct pd_now *>(pd_now), now);
 }
 

@@ -1,7 +1,7 @@
 /* What a GPU does with the values of the other ranks of its shard group: reduces them, puts them in place, behind the
  * messages that brought them. It is on the stream of the work, or, between a collective's begin and its end, on one beside
  * that. */
-#include "internal.h"
+#include "messages/messages.h"
 #include "pd_elements.h"
 #include "transfer.h"
 #include "transport.h"
@@ -36,18 +36,18 @@ static cudaStream_t stream_of(pd_side side) { return side == PD_MEETING ? pd_mee
 
 void pd_reduce_group(pd_side side, pd_group_operation how, pd_in own, pd_in others, int64_t stride, int64_t n,
                      pd_out to) {
-  PD_LAUNCH(reduce_group, blocks(n), THREADS, 0, stream_of(side), how, own, others, stride, n, to, pd_shards(),
-            pd.shard);
+  PD_LAUNCH(reduce_group, blocks(n), THREADS, 0, stream_of(side), how, own, others, stride, n, to,
+            pd_tensor_degree(), pd.tensor_rank);
 }
 
 void pd_spread_part(pd_side side, pd_in x, int64_t runs, int64_t part, int r, pd_out whole) {
   PD_LAUNCH(copy_runs, blocks(runs * part), THREADS, 0, stream_of(side), x, part, pd_moved(whole, r * part),
-            part * pd_shards(), part, runs * part);
+            part * pd_tensor_degree(), part, runs * part);
 }
 
 void pd_pack_part(pd_side side, pd_in whole, int64_t runs, int64_t part, int r, pd_out y) {
   PD_LAUNCH(copy_runs, blocks(runs * part), THREADS, 0, stream_of(side), pd_moved(whole, r * part),
-            part * pd_shards(), y, part, part, runs * part);
+            part * pd_tensor_degree(), y, part, part, runs * part);
 }
 
 static cudaEvent_t left, returned;

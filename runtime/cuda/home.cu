@@ -3,7 +3,8 @@
  * their block, and the work for copies to it. It is shared among workers (workers.h). */
 #include "home.h"
 
-#include "internal.h"
+#include "offload/spill.h"
+#include "update/update.h"
 #include "spill_place.h"
 #include "workers.h"
 

@@ -6,7 +6,7 @@
 #include <functional>
 
 #include "pd_cuda.h"
-#include "spilled.h"
+#include "shared/spilled.h"
 
 typedef std::function<void(int tile)> pd_home_work;
 

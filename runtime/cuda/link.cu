@@ -1,7 +1,7 @@
 /* What the link between a GPU's memory and its host's carries, for `pdc profile --spill`: as blocks of a model that spills
  * go over it (spill_host.cu), to and from pinned memory, in a stream each way, both ways at once. And what an update takes that
  * the host makes there (home.cu). */
-#include "internal.h"
+#include "update/update.h"
 #include "pd_cuda.h"
 #include "workers.h"
 

@@ -1,8 +1,7 @@
 /* Numbers from the host to the arena and back: views, which wait; inputs and figures, which do not. */
 #include "data/data.h"
-#include "internal.h"
 #include "pd_cuda.h"
-#include "spill.h"
+#include "offload/spill.h"
 #include "workers.h"
 
 #include <stdlib.h>

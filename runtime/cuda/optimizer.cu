@@ -2,10 +2,11 @@
  * optimizers/list.h, as on the host. With masters these are what is updated, and the working copies of the next
  * version are rounded from them; without, the next version is computed from the one before. */
 #include "home.h"
-#include "internal.h"
+#include "update/update.h"
+#include "watch/watch.h"
 #include "kernels/pd_math.h"
 #include "pd_elements.h"
-#include "spill.h"
+#include "offload/spill.h"
 
 #include <stdlib.h>
 #include <vector>

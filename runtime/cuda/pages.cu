@@ -4,9 +4,9 @@
  * left. */
 #include "pages.h"
 
-#include "internal.h"
+#include "run/upward.h"
 #include "pd_cuda.h"
-#include "spill.h"
+#include "offload/spill.h"
 
 #include <algorithm>
 #include <cuda.h>

@@ -1,6 +1,6 @@
 /* The rate that "mfu" compares with: the library's product of square matrices in the run's precision, of growing
  * sizes, as large GPUs are filled by large ones alone. */
-#include "internal.h"
+#include "run/run.h"
 #include "pd_elements.h"
 
 enum { SMALLEST = 128, LARGEST = 8192, RUNS = 8, THREADS = 256 };

@@ -4,7 +4,7 @@
  * touch first: it is that node's. */
 #include "processors.h"
 
-#include "internal.h"
+#include "run/run.h"
 #include "pd_cuda.h"
 
 #include <sched.h>

@@ -2,10 +2,9 @@
  * What is read gets its pages of the device's memory first (pages.h), and waits for those until blocks that have left give
  * theirs back, which they do once the device has done what it still had to do with them. The host asks and goes on;
  * computation waits by events for what it needs. */
-#include "spill.h"
+#include "offload/spill.h"
 
 #include "home.h"
-#include "internal.h"
 #include "pages.h"
 #include "spill_place.h"
 

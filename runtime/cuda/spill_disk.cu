@@ -2,8 +2,8 @@
  * and written by host functions in streams of their own, so that CUDA keeps the order; pieces pass through pinned memory. */
 #include "spill_place.h"
 
-#include "internal.h"
-#include "spill_file.h"
+#include "offload/spill.h"
+#include "offload/spill_file.h"
 
 #include <vector>
 

@@ -1,7 +1,7 @@
 /* Blocks at home in pinned memory of the host: a stream of copies each way. */
 #include "spill_place.h"
 
-#include "internal.h"
+#include "offload/spill.h"
 
 static char *home;
 static cudaStream_t in, out;

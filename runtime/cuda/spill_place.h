@@ -4,7 +4,7 @@
 #define PD_SPILL_PLACE_H
 
 #include "pd_cuda.h"
-#include "spill.h"
+#include "offload/spill.h"
 
 /* Of a block. */
 struct pd_spill_events {

@@ -1,8 +1,11 @@
 /* What is added up between the ranks' messages, on a stream beside computation. No order depends on timing:
  * replicas are added by number, uses from last to first, squares by thread, then by tile, then by parameter. */
-#include "clip.h"
+#include "update/clip.h"
+#include "messages/messages.h"
+#include "run/upward.h"
+#include "update/update.h"
 #include "home.h"
-#include "spill.h"
+#include "offload/spill.h"
 #include "transport.h"
 
 #include <cstdlib>
@@ -172,7 +175,7 @@ static bool finds_scale() {
   bool in_order = true;
   if (s->inference || s->optimizer->tensor || pd_spills()) return false;
   for (int i = 1; i < n_contributions; i++) in_order = in_order && contributed_at[i - 1] < contributed_at[i];
-  const bool all = pd.ranks == 1 && pd_shards() == 1 && in_order;
+  const bool all = pd.ranks == 1 && pd_tensor_degree() == 1 && in_order;
   return all || !(s->clip_norm > 0);
 }
 

@@ -1,6 +1,6 @@
 /* Rules over whole tensors (optimizers/tensors.h) on a device: a pass is a kernel, or two for a sum. Sums have
  * the order of optimizers/pd_scratch.h, and so the host's bits. */
-#include "internal.h"
+#include "update/update.h"
 #include "pd_cuda.h"
 
 enum { THREADS = PD_SUM_LANES };

@@ -2,6 +2,7 @@
  * what neighbouring stages send each other. All else NCCL copies from device to device, but refuses two ranks on one
  * device; MPI needs copies in the host's memory. */
 #include "transport.h"
+#include "messages/messages.h"
 
 #include <cstdlib>
 #include <cstring>
@@ -75,7 +76,7 @@ static bool check_wish(const char *wish, bool hindered, const char *obstacle, ch
 }
 
 static void tell_choice(const char *wish, bool hindered, const char *obstacle) {
-  bool base_needed = pd.stage->n_stages < 2 || peers.others || pd_shards() > 1;
+  bool base_needed = pd.stage->n_stages < 2 || peers.others || pd_tensor_degree() > 1;
   if (!wish && hindered && base_needed)
     pd_note("%s: messages travel through the host's memory, by MPI", obstacle);
   else if (!wish && peers.others && !pd_peers_apart(&peers))
@@ -86,7 +87,7 @@ static void tell_choice(const char *wish, bool hindered, const char *obstacle) {
     pd_note("--graphs is left out: between stages it needs --comm mpi");
     pd_options.graphs = false;
   }
-  if (pd_options.graphs && pd_shards() > 1) {
+  if (pd_options.graphs && pd_tensor_degree() > 1) {
     pd_note("--graphs is left out: ranks that share layers meet within a pass");
     pd_options.graphs = false;
   }
@@ -110,8 +111,8 @@ bool pd_transfers_start(char *why) {
 
 const char *pd_messages_travel() {
   static const char *const names[2][2] = {{"nccl", "mpi"}, {"peer copies, and nccl", "peer copies, and mpi"}};
-  if (pd.stage->n_stages < 2 && pd_shards() < 2) return NULL;
-  if (peers.reached && !peers.others && pd_shards() < 2) return "peer copies";
+  if (pd.stage->n_stages < 2 && pd_tensor_degree() < 2) return NULL;
+  if (peers.reached && !peers.others && pd_tensor_degree() < 2) return "peer copies";
   return names[peers.reached > 0][transport == &pd_staged_transport];
 }
 

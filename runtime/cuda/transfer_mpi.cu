@@ -5,8 +5,9 @@
  * copies are asked for, whether or not MPI has taken them; what is received, once all has arrived and is being
  * copied in. */
 #include "transport.h"
+#include "run/run.h"
 
-#include "checksum.h"
+#include "shared/checksum.h"
 
 #include <cstdlib>
 #include <cstring>

@@ -9,6 +9,8 @@
  * and its end, and those of messages when NCCL's queues are full. All connections are made at start, since a connection that is made later would keep the host
  * waiting in the middle of the run. */
 #include "transport.h"
+#include "messages/messages.h"
+#include "run/upward.h"
 
 #include <nccl.h>
 

@@ -10,6 +10,7 @@
  * posted at a time, neither records anew before the other has asked for its wait. Whatever a stream waits for has thus
  * been enqueued before: the host may wait for the device at any time. */
 #include "transport.h"
+#include "messages/messages.h"
 
 #include <cstdlib>
 #include <cstring>

@@ -2,7 +2,7 @@
 #ifndef PD_TRANSPORT_H
 #define PD_TRANSPORT_H
 
-#include "internal.h"
+#include "run/run.h"
 #include "transfer.h"
 
 #include "pd_cuda.h"

@@ -2,7 +2,7 @@
  * tokens, cut into windows of context + 1 at a stride of context. All other files hold a sample a row, record or line:
  * each input has files of its own, read end to end. Derived inputs have none. */
 #include "data/data.h"
-#include "internal.h"
+#include "data/load.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -3,8 +3,9 @@
 #ifndef PD_DATA_H
 #define PD_DATA_H
 
+#include "run/augment.h"
 #include "pd_runtime.h"
-#include "why.h"
+#include "shared/why.h"
 
 #ifdef __cplusplus
 extern "C" {
@@ -111,10 +112,6 @@ bool pd_read_line(const struct pd_array *text, const struct pd_lines *lines, int
 
 /* ---- augment.c ------------------------------------------------------------------------------- */
 
-struct pd_augment {
-  bool flip;
-  int64_t crop; /* pixels on each side; 0: none */
-};
 bool pd_is_image(const struct pd_input *in); /* [channels, height, width], of numbers */
 /* Whether these inputs have images and all are larger than `crop`. */
 bool pd_augment_fits(const struct pd_augment *a, const struct pd_input *inputs, int n, char *why);

@@ -1,5 +1,5 @@
 /* A tokenizer from its files. */
-#include "../internal.h"
+#include "run/run.h"
 #include "parts.h"
 
 #include <stdlib.h>

@@ -4,7 +4,7 @@
 #ifndef PD_TOKENIZER_H
 #define PD_TOKENIZER_H
 
-#include "../why.h"
+#include "shared/why.h"
 
 #include <stddef.h>
 #include <stdint.h>

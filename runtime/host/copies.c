@@ -1,5 +1,5 @@
 /* Two runs of the same work (--audit) in this process's memory. */
-#include "internal.h"
+#include "run/run.h"
 
 #include <string.h>
 

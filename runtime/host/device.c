@@ -1,8 +1,7 @@
 /* The C target's device: the processors and the memory of this process. The arena is used in place. */
 #define _GNU_SOURCE /* sched_getaffinity */
 #include "device.h"
-#include "spill.h"
-#include "internal.h"
+#include "offload/spill.h"
 #include "shared.h"
 #include "kernels/pd_bf16.h"
 

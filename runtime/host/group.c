@@ -1,6 +1,6 @@
 /* What a processor does with the values of the other ranks of its shard group: reduces them, puts them in place. */
 #define PD_KERNELS
-#include "internal.h"
+#include "messages/messages.h"
 #include "kernels/pd_bf16.h"
 #include "transfer.h"
 
@@ -8,14 +8,14 @@
 void pd_reduce_group(enum pd_side side, enum pd_group_operation how, pd_in own, pd_in others, int64_t stride,
                      int64_t n, pd_out to) {
   enum { BLOCK = 1024 };
-  int ranks = pd_shards();
+  int ranks = pd_tensor_degree();
   (void)side;
 #pragma omp parallel for schedule(static)
   for (int64_t first = 0; first < n; first += BLOCK) {
     float sum[BLOCK], more[BLOCK];
     int64_t m = n - first < BLOCK ? n - first : BLOCK;
     for (int r = 0; r < ranks; r++) {
-      pd_in x = r == pd.shard ? own : pd_in_from(others, r * stride);
+      pd_in x = r == pd.tensor_rank ? own : pd_in_from(others, r * stride);
       pd_read(r ? more : sum, x, first, m);
       if (!r) continue;
 #pragma omp simd
@@ -41,12 +41,12 @@ static void copy_runs(pd_in from, int64_t from_step, pd_out to, int64_t to_step,
 
 void pd_spread_part(enum pd_side side, pd_in x, int64_t runs, int64_t part, int r, pd_out whole) {
   (void)side;
-  copy_runs(x, part, pd_out_from(whole, r * part), part * pd_shards(), runs, part);
+  copy_runs(x, part, pd_out_from(whole, r * part), part * pd_tensor_degree(), runs, part);
 }
 
 void pd_pack_part(enum pd_side side, pd_in whole, int64_t runs, int64_t part, int r, pd_out y) {
   (void)side;
-  copy_runs(pd_in_from(whole, r * part), part * pd_shards(), y, part, runs, part);
+  copy_runs(pd_in_from(whole, r * part), part * pd_tensor_degree(), y, part, runs, part);
 }
 
 /* Work is done when it is asked for. */

@@ -5,7 +5,7 @@
  * part of the arena lies in the memory that is shared. The next value waits there until all ranks have read the last one. */
 #define _GNU_SOURCE /* mremap */
 #define PD_KERNELS
-#include "internal.h"
+#include "messages/messages.h"
 #include "kernels/pd_bf16.h"
 #include "segment.h"
 #include "transfer.h"
@@ -34,7 +34,7 @@ static int64_t own_bytes;   /* of the arena that are shared */
 
 /* The segment has the counts, pieces by turn and rank, then each rank's place for all of a value. */
 static size_t counts_and_pieces(void) {
-  size_t bytes = (size_t)pd_shards() * (sizeof(struct count) + 2 * (size_t)PIECE);
+  size_t bytes = (size_t)pd_tensor_degree() * (sizeof(struct count) + 2 * (size_t)PIECE);
   return (bytes + PAGE - 1) / PAGE * PAGE;
 }
 
@@ -42,9 +42,11 @@ static size_t place_bytes(void) {
   return pd.stage->meeting_bytes ? (pd.stage->meeting_bytes - PAGE) / PAGE * PAGE : 0;
 }
 
-static size_t segment_bytes(void) { return counts_and_pieces() + (size_t)pd_shards() * place_bytes(); }
+static size_t segment_bytes(void) { return counts_and_pieces() + (size_t)pd_tensor_degree() * place_bytes(); }
 
-static char *shown_by(int rank) { return (char *)(count + pd_shards()) + (turn % 2 * pd_shards() + rank) * PIECE; }
+static char *shown_by(int rank) {
+  return (char *)(count + pd_tensor_degree()) + (turn % 2 * pd_tensor_degree() + rank) * PIECE;
+}
 
 static char *all_shown_by(int rank) { return (char *)count + counts_and_pieces() + (size_t)rank * place_bytes(); }
 
@@ -56,7 +58,7 @@ static char *own_place(void) {
 
 static bool all_have_shown(void *unused) {
   (void)unused;
-  for (int r = 0; r < pd_shards(); r++)
+  for (int r = 0; r < pd_tensor_degree(); r++)
     if (atomic_load_explicit(&count[r].shown, memory_order_acquire) < turn) return false;
   return true;
 }
@@ -70,7 +72,7 @@ static void copy(char *place, pd_in x, int64_t n) {
 }
 
 /* What this rank has put into its next place, and the others into theirs, can be read until the turn after this one. */
-static void tell_all(void) { atomic_store_explicit(&count[pd.shard].shown, turn, memory_order_release); }
+static void tell_all(void) { atomic_store_explicit(&count[pd.tensor_rank].shown, turn, memory_order_release); }
 
 static void wait_for_all(void) {
   pd_wait_until(all_have_shown, NULL, "the other ranks of its shard group", -1, NULL, -1);
@@ -79,7 +81,7 @@ static void wait_for_all(void) {
 /* Elements of which a rank's are x, on all ranks. */
 static void show(pd_in x, int64_t n) {
   turn++;
-  copy(shown_by(pd.shard), x, n);
+  copy(shown_by(pd.tensor_rank), x, n);
   tell_all();
   wait_for_all();
 }
@@ -95,7 +97,7 @@ static void reduce(enum pd_group_operation how, pd_in x, int64_t n, pd_out y) {
 
 /* So many whole runs at a time, or pieces of one. */
 static void gather(pd_in x, int64_t runs, int64_t part, pd_out y) {
-  int64_t most = PIECE / pd_bytes_of(x.type), together = part < most ? most / part : 1, ranks = pd_shards();
+  int64_t most = PIECE / pd_bytes_of(x.type), together = part < most ? most / part : 1, ranks = pd_tensor_degree();
   for (int64_t run = 0; run < runs; run += together)
     for (int64_t i = 0; i < part; i += most) {
       int64_t k = runs - run < together ? runs - run : together, m = part - i < most ? part - i : most;
@@ -108,29 +110,29 @@ static void gather(pd_in x, int64_t runs, int64_t part, pd_out y) {
 
 /* Of each rank's part m elements from x on, in so many runs; behind one another, run by run and rank by rank. */
 static void show_parts(pd_in x, int64_t runs, int64_t part, int64_t m) {
-  int64_t all = runs * pd_shards();
+  int64_t all = runs * pd_tensor_degree();
   turn++;
   if (m == part)
-    copy(shown_by(pd.shard), x, all * m);
+    copy(shown_by(pd.tensor_rank), x, all * m);
   else
     for (int64_t i = 0; i < all; i++)
-      copy(shown_by(pd.shard) + i * m * pd_bytes_of(x.type), pd_in_from(x, i * part), m);
+      copy(shown_by(pd.tensor_rank) + i * m * pd_bytes_of(x.type), pd_in_from(x, i * part), m);
   tell_all();
   wait_for_all();
 }
 
 /* So many whole runs at a time, or pieces of all ranks' parts of one: each rank has as much to add up. */
 static void scatter(pd_in x, int64_t runs, int64_t part, pd_out y) {
-  int64_t ranks = pd_shards(), place = PIECE / pd_bytes_of(x.type), most = place / ranks;
+  int64_t ranks = pd_tensor_degree(), place = PIECE / pd_bytes_of(x.type), most = place / ranks;
   int64_t together = part < most ? most / part : 1;
   for (int64_t run = 0; run < runs; run += together)
     for (int64_t i = 0; i < part; i += most) {
       int64_t k = runs - run < together ? runs - run : together, m = part - i < most ? part - i : most;
       show_parts(pd_in_from(x, run * ranks * part + i), k, part, m);
       for (int64_t j = 0; j < k; j++) {
-        int64_t own = (j * ranks + pd.shard) * m;
+        int64_t own = (j * ranks + pd.tensor_rank) * m;
         pd_in shown = pd_in_from((pd_in){shown_by(0), x.type}, own);
-        pd_in mine = pd_in_from(x, ((run + j) * ranks + pd.shard) * part + i);
+        pd_in mine = pd_in_from(x, ((run + j) * ranks + pd.tensor_rank) * part + i);
         pd_reduce_group(PD_COMPUTING, PD_GROUP_SUM, mine, shown, place, m, pd_out_from(y, (run + j) * part + i));
       }
     }
@@ -140,7 +142,7 @@ static void scatter(pd_in x, int64_t runs, int64_t part, pd_out y) {
 
 static bool all_have_read(void *unused) {
   (void)unused;
-  for (int r = 0; r < pd_shards(); r++)
+  for (int r = 0; r < pd_tensor_degree(); r++)
     if (atomic_load_explicit(&count[r].read, memory_order_acquire) < whole) return false;
   return true;
 }
@@ -153,7 +155,7 @@ static void show_all(pd_in x, int64_t n) {
   tell_all();
 }
 
-static void has_read(void) { atomic_store_explicit(&count[pd.shard].read, whole, memory_order_release); }
+static void has_read(void) { atomic_store_explicit(&count[pd.tensor_rank].read, whole, memory_order_release); }
 
 static void reduce_shown(enum pd_group_operation how, pd_in x, int64_t n, pd_out y) {
   int64_t stride = (int64_t)place_bytes() / pd_bytes_of(x.type);
@@ -164,8 +166,8 @@ static void reduce_shown(enum pd_group_operation how, pd_in x, int64_t n, pd_out
 
 static void gather_shown(pd_in x, int64_t runs, int64_t part, pd_out y) {
   wait_for_all();
-  for (int r = 0; r < pd_shards(); r++)
-    pd_spread_part(PD_MEETING, r == pd.shard ? x : (pd_in){all_shown_by(r), x.type}, runs, part, r, y);
+  for (int r = 0; r < pd_tensor_degree(); r++)
+    pd_spread_part(PD_MEETING, r == pd.tensor_rank ? x : (pd_in){all_shown_by(r), x.type}, runs, part, r, y);
   has_read();
 }
 
@@ -173,7 +175,7 @@ static void scatter_shown(pd_in x, int64_t runs, int64_t part, pd_out y) {
   int64_t stride = (int64_t)place_bytes() / pd_bytes_of(x.type);
   wait_for_all();
   for (int64_t run = 0; run < runs; run++) {
-    int64_t own = (run * pd_shards() + pd.shard) * part;
+    int64_t own = (run * pd_tensor_degree() + pd.tensor_rank) * part;
     pd_in shown = pd_in_from((pd_in){all_shown_by(0), x.type}, own);
     pd_reduce_group(PD_MEETING, PD_GROUP_SUM, pd_in_from(x, own), shown, stride, part, pd_out_from(y, run * part));
   }
@@ -194,7 +196,7 @@ static bool all_have(MPI_Comm group, bool mine) {
 /* This rank's place moves from where the segment is mapped into the arena. */
 static void map_own_place(void) {
   size_t bytes = place_bytes();
-  char *from = (char *)count + counts_and_pieces() + (size_t)pd.shard * bytes;
+  char *from = (char *)count + counts_and_pieces() + (size_t)pd.tensor_rank * bytes;
   if (bytes && mremap(from, bytes, bytes, MREMAP_MAYMOVE | MREMAP_FIXED, own_place()) == MAP_FAILED)
     pd_fail("out of memory: cannot map what its shard group shares of the arena: %s", strerror(errno));
   own_bytes = (int64_t)bytes;
@@ -207,13 +209,13 @@ const struct pd_meeting *pd_meeting_start(MPI_Comm group) {
                                             reduce_shown, gather_shown, scatter_shown};
   bool mpi = pd_options.comm && !strcmp(pd_options.comm, "mpi");
   if (mpi || pd_options.check_messages) return NULL;
-  struct pd_offer offer = pd_offer_made(segment_bytes(), pd.shard == 0);
+  struct pd_offer offer = pd_offer_made(segment_bytes(), pd.tensor_rank == 0);
   MPI_Request request;
   MPI_Ibcast(&offer, sizeof offer, MPI_BYTE, 0, group, &request);
   pd_wait(1, &request, "its shard group's memory", -1, NULL, -1);
   count = (struct count *)pd_offer_map(&offer);
   bool shared = all_have(group, count != NULL);
-  if (pd.shard == 0 && offer.fd >= 0) close(offer.fd);
+  if (pd.tensor_rank == 0 && offer.fd >= 0) close(offer.fd);
   if (!shared && count) munmap(count, segment_bytes());
   if (!shared && pd_options.comm)
     pd_fail("--comm shared: the ranks of a shard group are not on one machine, or cannot map each other's memory");

@@ -2,7 +2,7 @@
  * (resident less shared, in /proc/self/statm; that is RssAnon), and the receive slots of its arena, although who
  * sends has mapped them, too. Sampled after every update, when the arena, which is never given back, and the
  * libraries' buffers are all in use. */
-#include "internal.h"
+#include "run/run.h"
 #include "shared.h"
 #include "transfer.h"
 

@@ -1,5 +1,6 @@
 /* An update of all parameters of a stage by this process's threads: a tile is one thread's (elements.c). */
-#include "internal.h"
+#include "update/update.h"
+#include "watch/watch.h"
 
 #include <omp.h>
 

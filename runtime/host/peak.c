@@ -1,6 +1,6 @@
 /* The rate that "mfu" compares with: the library's matmul at 1024 cubed, on this rank's threads while
  * all other ranks measure too. */
-#include "internal.h"
+#include "run/run.h"
 
 #include <sys/mman.h>
 

@@ -2,7 +2,8 @@
  * 0's first, and stores the sum in all of them. Nobody writes to what another reads: a shard is read and written by its
  * owner alone, from when all replicas are ready until it says that it has summed. Accumulators of a batch are used
  * again only after all have said so. */
-#include "checksum.h"
+#include "shared/checksum.h"
+#include "update/update.h"
 #include "shared.h"
 #include "sums.h"
 #include "transfer.h"

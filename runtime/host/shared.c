@@ -1,5 +1,7 @@
 /* Segments of shared memory: made, handed to who sends, and put where the arena has receive slots. */
 #include "shared.h"
+#include "messages/messages.h"
+#include "update/update.h"
 #include "segment.h"
 #include "transfer.h"
 

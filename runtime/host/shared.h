@@ -11,7 +11,7 @@
 #ifndef PD_SHARED_H
 #define PD_SHARED_H
 
-#include "internal.h"
+#include "run/run.h"
 
 #include <stdalign.h>
 #include <stdatomic.h>

@@ -2,9 +2,9 @@
  * their order, and those of a block in theirs: so what was written is read as it was written. What memory they
  * have is spill_pages.c's. */
 #define _GNU_SOURCE /* pthread_condattr_setclock */
-#include "spill_file.h"
+#include "offload/spill_file.h"
 #include "spill_pages.h"
-#include "internal.h"
+#include "offload/spill.h"
 
 #include <pthread.h>
 #include <signal.h>

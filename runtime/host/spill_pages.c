@@ -3,8 +3,8 @@
  * at the ends once neighbours are not in memory either. */
 #define _GNU_SOURCE /* mremap */
 #include "spill_pages.h"
-#include "internal.h"
-#include "moves.h"
+#include "offload/spill.h"
+#include "shared/moves.h"
 
 #include <sys/mman.h>
 

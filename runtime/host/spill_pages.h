@@ -4,7 +4,7 @@
 #ifndef PD_SPILL_PAGES_H
 #define PD_SPILL_PAGES_H
 
-#include "spill.h"
+#include "offload/spill.h"
 
 void pd_pages_start(void); /* once there are blocks */
 /* Before a block has contents, which are undefined: it takes pages that others have left, and what is missing comes as it

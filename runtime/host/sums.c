@@ -1,7 +1,8 @@
 /* What is added up between the ranks' messages, by this process's threads. */
-#include "spill.h"
+#include "offload/spill.h"
 #include "host/sums.h"
-#include "internal.h"
+#include "run/upward.h"
+#include "update/update.h"
 #include "transfer.h"
 
 #include <stdlib.h>

@@ -1,7 +1,7 @@
 /* Rules over whole tensors (optimizers/tensors.h) on the host: passes share their elements among threads, and
  * sums have the order of optimizers/pd_scratch.h. Compiled with -ffp-contract=off the bits depend on the inputs
  * alone. */
-#include "internal.h"
+#include "update/update.h"
 
 #include <string.h>
 

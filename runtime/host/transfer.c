@@ -1,7 +1,7 @@
 /* Messages straight between the ranks' arenas: through memory that both ranks see (shared.h), or by MPI. There is no
  * device beside the host: a transfer has passed when it is through. */
-#include "checksum.h"
-#include "internal.h"
+#include "shared/checksum.h"
+#include "messages/messages.h"
 #include "shared.h"
 #include "transfer.h"
 

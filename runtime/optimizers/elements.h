@@ -1,4 +1,4 @@
-/* Updates by rules over elements (list.h) on the host, of arrays: runtime/elements.c. Programs that `pdc profile` times include it,
+/* Updates by rules over elements (list.h) on the host, of arrays: runtime/update/elements.c. Programs that `pdc profile` times include it,
  * too. */
 #ifndef PD_OPTIMIZERS_ELEMENTS_H
 #define PD_OPTIMIZERS_ELEMENTS_H

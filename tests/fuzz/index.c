@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "sources.h"
+#include "checkpoint/sources.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
   struct pd_index x;

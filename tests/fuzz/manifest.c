@@ -6,8 +6,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "checksum.h"
-#include "manifest.h"
+#include "shared/checksum.h"
+#include "shared/manifest.h"
 
 static void check(const struct pd_manifest *m) {
   if (m->step < 0 || m->samples < 0 || m->n_shards < 1) abort();

@@ -1,7 +1,7 @@
 /* A plan.json that a person may have edited. */
 #include "fuzz.h"
 
-#include "plan/plan.h"
+#include "plan/request.h"
 
 static int run(const uint8_t *data, size_t size) {
   Plan *plan = plan_read(fuzz_graph(), fuzz_pieces(), fuzz_file(data, size));

@@ -1,7 +1,7 @@
 /* A profile, under the signature it states itself, so that reading goes on behind that. */
 #include "fuzz.h"
 
-#include "plan/profile.h"
+#include "profile/profile.h"
 
 static int run(const uint8_t *data, size_t size) {
   static ProfileSignature expected;

@@ -26,7 +26,7 @@ def sentences():
 
 
 def masked(words, number):
-    """What runtime/derive.c makes of the words of sample `number` of the run, and the positions it chose."""
+    """What runtime/data/derive.c makes of the words of sample `number` of the run, and the positions it chose."""
     tokens, chosen = words.copy(), numpy.zeros(len(words))
     for i, word in enumerate(words):
         r = [x >> 8 for x in harness.philox((i, TOKENS_INPUT, number, 0), harness.mix(harness.SEED, 0x6D61736B))]

@@ -527,7 +527,7 @@ int PMPI_Abort(MPI_Comm comm, int status) {
 
 int ompi_mpi_abort(MPI_Comm comm, int status) {
   return PMPI_Abort(comm, status);
-} /* Open MPI's own, runtime/abort.c */
+} /* Open MPI's own, runtime/run/abort.c */
 
 #define ALSO(name, ...) int MPI_##name(__VA_ARGS__) __attribute__((alias("PMPI_" #name)))
 ALSO(Isend, const void *, int, MPI_Datatype, int, int, MPI_Comm, MPI_Request *);

@@ -1,4 +1,4 @@
-"""The order of samples, as runtime/sampler.c defines it: a keyed Feistel permutation for each epoch."""
+"""The order of samples, as runtime/data/sampler.c defines it: a keyed Feistel permutation for each epoch."""
 import numpy
 
 MASK = (1 << 64) - 1

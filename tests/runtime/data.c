@@ -1,5 +1,5 @@
 /* Data files, format by format, and what images go through on their way. */
-#include "internal.h"
+#include "data/load.h"
 
 #include <math.h>
 #include <setjmp.h>

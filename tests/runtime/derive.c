@@ -1,5 +1,5 @@
 /* Inputs that the loader computes, weights of counted positions, images normalised: what stage programs get. */
-#include "internal.h"
+#include "data/load.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

@@ -1,7 +1,7 @@
 /* Optimizers against plain loops in float of what their papers and PyTorch say: twenty updates from the same
  * gradients, of a matrix, a vector, a number and filters, the rules over whole tensors with any number of
  * threads. */
-#include "internal.h"
+#include "update/update.h"
 
 #include <math.h>
 #include <omp.h>

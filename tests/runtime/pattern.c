@@ -8,7 +8,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "pattern.h"
+#include "shared/pattern.h"
 
 static void test_examples(void **state) {
   (void)state;

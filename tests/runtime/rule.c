@@ -1,4 +1,4 @@
-/* Rules of --stop-when (runtime/rule.c): what they mean, what is none, and random ones against C's own arithmetic. */
+/* Rules of --stop-when (runtime/train/rule.c): what they mean, what is none, and random ones against C's own arithmetic. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -9,7 +9,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "rule.h"
+#include "train/rule.h"
 
 static const struct pd_named_number numbers[] = {{"loss", 2}, {"best", 1.5}, {"since_best", 3}, {"nan", NAN}};
 enum { N = sizeof numbers / sizeof *numbers };

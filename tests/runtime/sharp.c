@@ -1,4 +1,4 @@
-/* Sharded-LRTF (runtime/sharp.c) by simulation: models with units of known lengths on ranks, against what the rule says,
+/* Sharded-LRTF (runtime/sharp/sharp.c) by simulation: models with units of known lengths on ranks, against what the rule says,
  * said here by plain loops, against the optimum where it is known, and against a bound that holds for every
  * schedule which lets no rank wait. */
 #include <setjmp.h>
@@ -10,7 +10,7 @@
 #include <math.h>
 #include <string.h>
 
-#include "sharp.h"
+#include "sharp/sharp.h"
 
 enum { MOST_MODELS = 9, MOST_RANKS = 4, MOST_UNITS = 12 };
 

@@ -1,6 +1,7 @@
 /* Updates that --audit runs twice: they leave what one run leaves, and a bit that either run gets wrong is found and named,
  * by elements in any number of threads, and by whole tensors. */
-#include "internal.h"
+#include "update/update.h"
+#include "watch/watch.h"
 
 #include <omp.h>
 #include <setjmp.h>

@@ -1,7 +1,9 @@
 /* The runtime's parts that need no peer: sample order, initial weights, rates, optimizers, safetensors. */
-#include "internal.h"
+#include "data/load.h"
+#include "run/upward.h"
+#include "update/update.h"
 #include "lr_goldens.h"
-#include "sources.h"
+#include "checkpoint/sources.h"
 
 #include <math.h>
 #include <setjmp.h>

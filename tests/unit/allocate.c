@@ -12,7 +12,7 @@
 
 #include "allocate/allocation.h"
 #include "model.h"
-#include "plan/plan.h"
+#include "plan/request.h"
 
 static uint32_t random_state = 1;
 

@@ -11,7 +11,7 @@
 #include <unistd.h>
 
 #include "cluster/cluster.h"
-#include "plan/device.h"
+#include "device/device.h"
 
 static bool near(double a, double b) { return fabs(a - b) <= 1e-9 * fabs(b); }
 

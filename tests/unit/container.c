@@ -10,7 +10,7 @@
 #include <sys/stat.h>
 
 #include "base/base.h"
-#include "plan/container.h"
+#include "device/container.h"
 
 static char root[] = "/tmp/pdc-groups-XXXXXX";
 

@@ -1,4 +1,4 @@
-/* When blocks come and go (runtime/moves.h): for random models, rooms and shares that stay, what a batch's steps use is in
+/* When blocks come and go (runtime/shared/moves.h): for random models, rooms and shares that stay, what a batch's steps use is in
  * memory with what it should hold, and no more is there than was promised. What steps do is said here once more, from what
  * blocks are; how much must be moved at least, for models small enough to try every choice. */
 #include <setjmp.h>
@@ -11,7 +11,7 @@
 #include <string.h>
 
 #include "base/base.h"
-#include "moves.h"
+#include "shared/moves.h"
 #include "random.h"
 
 enum { MOST_BLOCKS = 1000, STEADY = 1, BATCHES = 4 };

@@ -11,7 +11,7 @@
 
 #include "ops/call.h"
 #include "pd_runtime.h"
-#include "lr_schedules.h"
+#include "optimizers/lr_schedules.h"
 #include "optimizers/lr_schedule.h"
 
 typedef struct Rule {

@@ -9,8 +9,8 @@
 #include <string.h>
 
 #include "base/base.h"
-#include "plan/replicate.h"
-#include "plan/topology.h"
+#include "plan/search/replicate.h"
+#include "device/topology.h"
 #include "schedule/program.h"
 #include "random.h"
 

@@ -11,8 +11,8 @@
 #include <unistd.h>
 
 #include "model.h"
-#include "plan/device.h"
-#include "plan/plan.h"
+#include "device/device.h"
+#include "plan/request.h"
 #include "schedule/program.h"
 
 extern const Device processors;

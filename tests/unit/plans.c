@@ -13,7 +13,7 @@
 #include <string.h>
 
 #include "base/again.h"
-#include "plan/candidate.h"
+#include "plan/search/search.h"
 #include "random.h"
 
 enum { MAX_PIECES = 8, MAX_RANKS = 5 };

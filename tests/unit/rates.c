@@ -10,7 +10,7 @@
 
 #include "model.h"
 #include "ops/op.h"
-#include "plan/planner.h"
+#include "plan/cost/cost.h"
 
 extern const Device processors, gpus;
 

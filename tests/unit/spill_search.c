@@ -1,4 +1,4 @@
-/* Parts that come and go (compiler/plan/spilling.h): random models, few enough pieces that all cuts can be tried, with all
+/* Parts that come and go (compiler/plan/offload/spilling.h): random models, few enough pieces that all cuts can be tried, with all
  * shares of memory for what stays in steps of a tenth. And pipelines of them, with all the memory there is: their time is the
  * schedule's. */
 #include <setjmp.h>
@@ -10,7 +10,7 @@
 #include <math.h>
 #include <stdio.h>
 
-#include "plan/spilling.h"
+#include "plan/offload/spilling.h"
 #include "random.h"
 #include "schedule/program.h"
 

@@ -7,7 +7,7 @@
 #include <cmocka.h>
 #include <math.h>
 
-#include "plan/topology.h"
+#include "device/topology.h"
 
 /* Four servers of eight: 1 s a byte within one, 10 s between them. */
 static const Topology servers = {.n = 2, .link = {{0.5, 1}, {2, 10}}, .devices = {1, 8, 32}, .ranks = 32};

@@ -1,6 +1,9 @@
 /* What device.h promises, of a device: views, rounding, inputs that keep ahead, figures that come later,
  * pd_now. */
 #include "test.h"
+#include "data/load.h"
+#include "messages/messages.h"
+#include "update/update.h"
 
 #include "cuda/workers.h"
 

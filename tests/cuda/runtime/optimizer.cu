@@ -2,6 +2,9 @@
  * all kinds and sizes, with one version of the weights and with two, with masters and without; working copies are
  * their masters, rounded; the rules over whole tensors, and one written here, with moments of shapes of their own. */
 #include "optimizers/pd_newton_schulz.h"
+#include "messages/messages.h"
+#include "update/update.h"
+#include "watch/watch.h"
 #include "test.h"
 
 extern "C" {

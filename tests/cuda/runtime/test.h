@@ -2,7 +2,7 @@
 #ifndef TEST_H
 #define TEST_H
 
-#include "internal.h"
+#include "run/run.h"
 #include "pd_cuda.h"
 
 #include <cstdlib>

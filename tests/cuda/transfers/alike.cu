@@ -1,6 +1,7 @@
 /* Messages by MPI between two ranks that are alike, all of one tag, come in the order in which they were posted, whatever
  * their sizes, and whatever of the posts before is still being copied. */
 #include "../runtime/test.h"
+#include "messages/messages.h"
 
 #include "transfer.h"
 

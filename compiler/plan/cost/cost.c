@@ -1,0 +1,143 @@
+/* What a stage keeps and where it stands, from its schedule and its place in the pipeline. */
+
+#include "optimizers/optimizer.h"
+#include "plan/cost/cost.h"
+
+/* Costs.fill */
+static double fill_of(const Planner *r, int64_t b) {
+  const ScheduleTraits *traits = &r->traits;
+  if (traits->serial)
+    return 1;
+  return traits->drains ? (double)b / (double)r->subject.batch / r->form.chunks : 0;
+}
+
+/* Of each kind of device, the one after the other. */
+Spans *spans_at(const Planner *r, int64_t b) {
+  Prices *known = r->prices;
+  for (int i = 0; i < known->n; i++)
+    if (known->at[i].b == b)
+      return known->at[i].spans;
+  Spans *spans = alloc((size_t)r->n_kinds * sizeof *spans);
+  for (int kind = 0; kind < r->n_kinds; kind++) {
+    Costs *c = r->subject.price(r, b, kind);
+    c->fill = fill_of(r, b);
+    c->overlapped = !r->traits.drains;
+    spans[kind] = spans_make(c);
+  }
+  push(known, (Priced){b, spans});
+  return spans;
+}
+
+/* Programs of a plan of this pipeline; where its cuts are does not matter but for tied parameters, which are
+ * taken to be on several stages. */
+static Program *programs_of_form(const Planner *r, const Pipeline *form, int64_t b) {
+  bool *exchanges = alloc((size_t)form->n_stages);
+  for (int i = 1; i < form->n_stages; i++)
+    exchanges[i] = r->subject.tied;
+  Pipeline whole = pipeline_at(form, r->subject.batch, b);
+  if (!may_exchange(r))
+    exchanges = NULL;
+  return planned_programs(r, &whole, exchanges);
+}
+
+/* Whether a rank that keeps so many microbatches gains by keeping less of each. */
+static void set_recomputation(const Planner *r, Recompute recompute, int64_t in_flight, Copies *c) {
+  bool may = in_flight > 1 && r->traits.recomputes;
+  c->recompute_off = recompute != RECOMPUTE_ON || !may;
+  c->recompute_on = recompute != RECOMPUTE_OFF && may;
+}
+
+/* The slowest kind of device that the stage has, and what the smallest of them has less than the limit. */
+static void set_device(const Planner *r, const Placement *at, const Stand *stand, int used, Copies *c) {
+  unsigned kinds = r->n_kinds == 1 ? 1 : kinds_of(&r->topology, at, stand, used);
+  int64_t least = r->limit;
+  for (int kind = r->n_kinds - 1; kind >= 0; kind--)
+    if (kinds >> kind & 1) {
+      c->kind = kind; /* the first are the slowest */
+      least = r->limits[kind] < least ? r->limits[kind] : least;
+    }
+  c->extra = (r->limit - least) / r->form.chunks;
+}
+
+bool updates_whole(const Planner *r) { return r->g && update_rule(&r->g->train)->whole_tensors; }
+
+/* Of a stage whose pipeline is not known yet, but for the ranks behind it: an estimate, but for how far updates lag. */
+Copies copies_of_stage(const Planner *r, const Placement *at, const StageAhead *s) {
+  const ScheduleTraits *traits = &r->traits;
+  int64_t turns = s->microbatches / s->replicas, in_flight = s->in_flight;
+  if (traits->drains && in_flight > turns)
+    in_flight = turns;
+  bool lags = traits->two_versions && (s->replicas > 1 || r->subject.tied);
+  int kept = (int)in_flight;
+  Copies c = {.replicas = s->replicas,
+              .exchanges = 1,
+              .weights = traits->two_versions  ? 2
+                         : traits->every_round ? 1 + (int)((kept - 1 + turns - 1) / turns)
+                                               : 1,
+              .masters = r->target.precision == PRECISION_BF16 && !r->subject.inference,
+              .sharded = r->form.shard_optimizer && s->replicas > 1,
+              .buckets = traits->drains && s->replicas > 1 && !(r->form.shard_optimizer && updates_whole(r)),
+              .accumulators = lags ? 2 : 1,
+              .saved = kept,
+              .received = s->first ? 1 : kept + 1,
+              .sent = s->behind == 0 ? 1 : kept,
+              .gradients = s->first && s->behind == 0 ? 1 : 2,
+              .inputs = kept};
+  set_recomputation(r, r->request->recompute, in_flight, &c);
+  Stand self = {.first = s->ranks_behind, .replicas = s->replicas, .adjacent = s->replicas};
+  Stand behind = {.first = s->ranks_behind - s->behind, .replicas = s->behind, .adjacent = s->behind};
+  /* Who stands before is not known: taken to be the next rank. */
+  Stand before = {.first = s->ranks_behind + s->replicas, .replicas = 1, .adjacent = 1};
+  c.wiring = wiring_of(&r->topology, &self, s->first ? NULL : &before, s->behind ? &behind : NULL, 1);
+  set_device(r, at, &self, r->ranks, &c);
+  return c;
+}
+
+Wiring *wirings(const Planner *r, const Pipeline *form, const Placement *at) {
+  int parts = pipeline_parts(form), n = form->n_stages;
+  Wiring *p = alloc((size_t)parts * sizeof *p);
+  for (int i = 0; i < parts; i++) {
+    Stand self = stand_of(form, at, pipeline_stage(form, i)),
+          before = stand_of(form, at, pipeline_stage(form, (i + parts - 1) % parts)),
+          behind = stand_of(form, at, pipeline_stage(form, (i + 1) % parts));
+    p[i] = wiring_of(&r->topology, &self, i > 0 ? &before : NULL, i + 1 < parts ? &behind : NULL, n);
+  }
+  return p;
+}
+
+Copies *copies(const Planner *r, const Pipeline *form, const Placement *at, int64_t b, Recompute recompute) {
+  const Program *program = programs_of_form(r, form, b);
+  const Wiring *place = wirings(r, form, at);
+  Copies *c = alloc((size_t)pipeline_parts(form) * sizeof *c);
+  for (int i = 0; i < pipeline_parts(form); i++) {
+    int stage = pipeline_stage(form, i);
+    const Program *p = &program[stage];
+    const Slots *slots = &p->slots[pipeline_chunk(form, i)];
+    c[i] = (Copies){.replicas = p->replicas,
+                    .exchanges = p->exchanges,
+                    .weights = p->versions,
+                    .masters = r->target.precision == PRECISION_BF16 && !r->subject.inference,
+                    .sharded = p->sharded,
+                    .buckets = p->bucket > 0 && !(p->sharded && updates_whole(r)),
+                    .accumulators = p->accumulators,
+                    .saved = slots->saved,
+                    .received = slots->received,
+                    .sent = slots->sent,
+                    .gradients = slots->gradients,
+                    .inputs = slots->inputs,
+                    .deferred = p->split_backward ? slots->deferred : 0,
+                    .wiring = place[i]};
+    set_recomputation(r, recompute, p->in_flight, &c[i]);
+    Stand stand = stand_of(form, at, stage);
+    set_device(r, at, &stand, pipeline_ranks(form), &c[i]);
+  }
+  return c;
+}
+
+const char *costs_text(const Planner *r) {
+  const Profile *p = r->profile;
+  return !p                     ? intern("counted")
+         : r->request->profiled ? internf("profile %s of whole activations, scaled", p->file)
+         : !p->device           ? internf("profile %s", p->file)
+                                : internf("profile %s of a %s, scaled", p->file, p->device->name);
+}

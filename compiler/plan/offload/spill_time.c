@@ -1,0 +1,543 @@
+/* What a batch takes whose blocks come and go: steps compute, one after the other, and beside them a thread reads and
+ * writes, writing first, as runtime/host/spill_moves.c does. Steps wait for what they read, and for memory that is still to
+ * be written. Where a GPU's host updates it works beside all that, as runtime/cuda/home.cu does: it waits for gradients to come
+ * home, and what it has updated is read after that. */
+#include <math.h>
+
+#include "plan/offload/spilling.h"
+
+/* ---- the blocks ------------------------------------------------------------------------------------------ */
+
+typedef Vec(struct pd_block) Blocks;
+
+/* Those of parameters that come and go alike are one. */
+static void add(Blocks *blocks, int first, struct pd_block of, int64_t bytes) {
+  if (bytes <= 0)
+    return;
+  for (int i = first; i < blocks->n; i++) {
+    struct pd_block *b = &blocks->at[i];
+    if (b->kind == of.kind && b->parts == of.parts && b->group == of.group && b->added == of.added &&
+        b->shared == of.shared) {
+      b->bytes += (size_t)bytes;
+      return;
+    }
+  }
+  of.bytes = (size_t)bytes;
+  push(blocks, of);
+}
+
+static int part_of_piece(const SpillChoice *c, int piece) {
+  int part = 0;
+  while (c->start[part + 1] <= piece)
+    part++;
+  return part;
+}
+
+/* The first part that has one of the parameter's gradients; -1: other stages have. */
+static int first_part(const SpillParam *q, const SpillChoice *c) {
+  int piece = q->n_uses && !q->shared ? q->use[0] : -1;
+  for (int k = 1; k < q->n_uses && piece >= 0; k++)
+    piece = q->use[k] < piece ? q->use[k] : piece;
+  return piece < 0 ? -1 : part_of_piece(c, piece);
+}
+
+/* By parameter its group; -1: it is not updated. */
+static int *groups(const SpillProblem *p, const SpillChoice *c, int *n) {
+  int *group = alloc((size_t)(p->n_params + 1) * sizeof *group);
+  struct pd_grouping g = {0};
+  for (int i = 0; i < p->n_params; i++)
+    g.most = !p->param[i].frozen && p->param[i].elements > g.most ? p->param[i].elements : g.most;
+  for (int i = 0; i < p->n_params; i++) {
+    const SpillParam *q = &p->param[i];
+    group[i] = q->frozen ? -1 : pd_group_of(&g, q->elements, first_part(q, c));
+  }
+  *n = g.groups;
+  return group;
+}
+
+static void add_parameters(const SpillProblem *p, const SpillChoice *c, const int *group, Blocks *blocks) {
+  int first = 0, last = -1;
+  for (int i = 0; i < p->n_params; i++) {
+    const SpillParam *q = &p->param[i];
+    uint64_t parts = 0;
+    if (group[i] >= 0 && group[i] != last) /* those of another group are not alike */
+      first = blocks->n, last = group[i];
+    for (int k = 0; k < q->n_readers; k++)
+      parts |= (uint64_t)1 << part_of_piece(c, q->reader[k]);
+    struct pd_block b = {.kind = PD_BLOCK_WEIGHTS, .parts = parts, .shared = q->shared, .group = group[i]};
+    add(blocks, q->frozen ? 0 : first, b, q->weights);
+    if (q->frozen)
+      continue;
+    b.kind = PD_BLOCK_GRADIENT;
+    b.shared = false;
+    for (int k = 0; k < q->n_uses; k++) {
+      b.parts = (uint64_t)1 << part_of_piece(c, q->use[k]);
+      b.added = spill_at_home(p, c) && k + 1 < q->n_uses;
+      add(blocks, first, b, q->gradient);
+    }
+    add(blocks, first, (struct pd_block){.kind = PD_BLOCK_STATE, .group = group[i]}, q->state);
+  }
+}
+
+static void add_between(const SpillProblem *p, const SpillChoice *c, Blocks *blocks) {
+  for (int part = 1; part < c->parts; part++)
+    for (int slot = 0; slot < p->microbatches; slot++) {
+      struct pd_block b = {.kind = PD_BLOCK_ACTIVATIONS, .part = part, .slot = slot, .group = -1};
+      b.rereads = c->keeps[part - 1];
+      if ((b.bytes = (size_t)p->activations[c->start[part]]) > 0)
+        push(blocks, b);
+      b.kind = PD_BLOCK_RETURNED;
+      if ((b.bytes = (size_t)p->returned[c->start[part]]) > 0)
+        push(blocks, b);
+    }
+}
+
+static int64_t saved_by(const SpillProblem *p, const SpillChoice *c, int part) {
+  int64_t bytes = 0;
+  for (int k = c->start[part]; k < c->start[part + 1]; k++)
+    bytes += p->saved[k];
+  return bytes;
+}
+
+static void add_saved(const SpillProblem *p, const SpillChoice *c, Blocks *blocks) {
+  for (int part = 0; part < c->parts; part++)
+    for (int slot = 0; slot < p->microbatches && spill_keeps(p, c, part); slot++) {
+      struct pd_block b = {.kind = PD_BLOCK_SAVED, .part = part, .slot = slot, .group = -1};
+      if ((b.bytes = (size_t)saved_by(p, c, part)) > 0)
+        push(blocks, b);
+    }
+}
+
+/* Of a part that keeps what it saves, samples of a batch are in memory; of another those of a microbatch. */
+static int64_t inputs(const SpillProblem *p, const SpillChoice *c) {
+  int64_t bytes = 0;
+  for (int part = 0; part < c->parts; part++)
+    for (int k = c->start[part]; k < c->start[part + 1]; k++)
+      bytes += p->inputs[k] * (spill_keeps(p, c, part) ? p->microbatches : 1);
+  return bytes;
+}
+
+/* What passes of the largest part work in. */
+static int64_t workspace(const SpillProblem *p, const SpillChoice *c) {
+  int64_t most = 0;
+  for (int part = 0; part < c->parts; part++) {
+    int64_t saved = spill_keeps(p, c, part) ? 0 : saved_by(p, c, part), work = 0;
+    for (int k = c->start[part]; k < c->start[part + 1]; k++)
+      work = p->work[k] > work ? p->work[k] : work;
+    most = saved + work > most ? saved + work : most;
+  }
+  return most;
+}
+
+/* ---- seconds of steps ------------------------------------------------------------------------------------ */
+
+typedef struct StepTimes {
+  double *forward, *backward; /* by part */
+  double *square, *update;    /* by group; of a device an update with its squares */
+} StepTimes;
+
+static StepTimes step_times(const SpillProblem *p, const SpillChoice *c, const int *group, int n_groups) {
+  const bool at_home = spill_at_home(p, c);
+  StepTimes t = {alloc((size_t)c->parts * sizeof(double)), alloc((size_t)c->parts * sizeof(double)),
+                 alloc((size_t)(n_groups + 1) * sizeof(double)), alloc((size_t)(n_groups + 1) * sizeof(double))};
+  for (int part = 0; part < c->parts; part++) {
+    t.forward[part] = p->receive[c->start[part]];
+    for (int k = c->start[part]; k < c->start[part + 1]; k++)
+      t.forward[part] += p->forward[k], t.backward[part] += p->backward[k];
+    t.backward[part] += (spill_keeps(p, c, part) ? p->receive[c->start[part]] : t.forward[part]) +
+                        p->receive_gradient[c->start[part + 1]];
+  }
+  for (int i = 0; i < p->n_params; i++)
+    if (group[i] >= 0) {
+      const SpillParam *q = &p->param[i];
+      t.square[group[i]] += at_home ? q->square_at_home : 0;
+      t.update[group[i]] += at_home ? q->update_at_home : q->update;
+    }
+  return t;
+}
+
+static double step_seconds(const StepTimes *t, const struct pd_step *s) {
+  switch (s->kind) {
+  case PD_STEP_FORWARD: return t->forward[s->part];
+  case PD_STEP_BACKWARD: return t->backward[s->part];
+  case PD_STEP_SQUARE: return t->square[s->group];
+  case PD_STEP_UPDATE: return t->update[s->group];
+  default: return 0;
+  }
+}
+
+/* ---- the thread ------------------------------------------------------------------------------------------ */
+
+typedef struct Request {
+  int block;
+  int64_t needed; /* of reading: the step */
+  double at;
+} Request;
+typedef struct Queue {
+  Request *at; /* a ring */
+  int first, n, room;
+} Queue;
+
+typedef struct Transfers {
+  const SpillProblem *p;
+  const struct pd_holding *of;
+  Queue writes, reads;
+  double free_at[2], busy[2]; /* seconds; by whether it writes. Where the two take turns, both are those of both */
+  double *written;            /* by block; INFINITY: on its way */
+  int *awaited;               /* by step: blocks that are still to be read for it */
+  int64_t bytes_read, bytes_written;
+} Transfers;
+
+static void put(Queue *q, Request r) {
+  ensure(q->n < q->room);
+  q->at[(q->first + q->n++) % q->room] = r;
+}
+
+static Request next(Queue *q) {
+  Request r = q->at[q->first];
+  q->first = (q->first + 1) % q->room;
+  q->n--;
+  return r;
+}
+
+/* What is on its way out comes in again after that. */
+static double could_begin(const Transfers *t, bool writes) {
+  const Queue *q = writes ? &t->writes : &t->reads;
+  if (!q->n)
+    return INFINITY;
+  const Request *r = &q->at[q->first];
+  double begin = fmax(t->free_at[writes], r->at);
+  return writes ? begin : fmax(begin, t->written[r->block]);
+}
+
+/* One thing that the thread begins before `until`; false: it has none. */
+static bool transfer(Transfers *t, double until) {
+  double write = could_begin(t, true), read = could_begin(t, false);
+  bool writes = write <= read;
+  if (fmin(write, read) >= until)
+    return false;
+  Request r = next(writes ? &t->writes : &t->reads);
+  double bytes = (double)t->of->block[r.block].bytes, seconds = bytes * (writes ? t->p->write : t->p->read);
+  const double end = fmin(write, read) + seconds;
+  for (int way = 0; way < 2; way++)
+    if (way == writes || !t->p->both_ways)
+      t->free_at[way] = end, t->busy[way] += seconds;
+  *(writes ? &t->bytes_written : &t->bytes_read) += (int64_t)bytes;
+  if (writes)
+    t->written[r.block] = end;
+  else
+    t->awaited[r.needed]--;
+  return true;
+}
+
+/* ---- a rank's steps --------------------------------------------------------------------------------------- */
+
+typedef struct Run {
+  const SpillStage *stage;
+  Transfers t;
+  Blocks blocks;
+  struct pd_holding of;
+  struct pd_moves moves;
+  StepTimes times;
+  double now, began, compute;
+  double host, host_free; /* likewise of the host that updates: seconds; when it has done what it was given */
+  int64_t at;             /* steps done, of all batches */
+  bool fits;
+  SpillTime out;
+} Run;
+
+static double await_written(Run *r, int block, double now) {
+  while (isinf(r->t.written[block]) && transfer(&r->t, INFINITY))
+    ;
+  return fmax(now, isinf(r->t.written[block]) ? now : r->t.written[block]);
+}
+
+static void leave(Run *r, int64_t step) {
+  const int *block;
+  int n = pd_moves_at(&r->moves, PD_LEAVES, step, &block);
+  for (int i = 0; i < n; i++)
+    if (r->moves.changed[r->moves.first[PD_LEAVES][step] + i]) {
+      r->t.written[block[i]] = INFINITY;
+      put(&r->t.writes, (Request){block[i], 0, r->now});
+    }
+}
+
+/* Computation goes on meanwhile. What is read of such a block after it waits as for one that is written. */
+static void do_at_home(Run *r, const struct pd_step *s, double begin, double seconds) {
+  begin = fmax(begin, r->host_free);
+  for (int i = 0; i < r->blocks.n; i++)
+    if (pd_use_of(s, &r->blocks.at[i]) & PD_HOME)
+      begin = await_written(r, i, begin);
+  r->host += seconds;
+  r->host_free = begin + seconds;
+  for (int i = 0; i < r->blocks.n; i++)
+    if (pd_use_of(s, &r->blocks.at[i]) & PD_HOME)
+      r->t.written[i] = r->host_free;
+}
+
+/* Which does not compute before `ready`. */
+static void do_step(Run *r, int64_t step, const struct pd_step *s, double ready) {
+  const int *block;
+  int n = pd_moves_at(&r->moves, PD_DUE, step, &block);
+  double now = r->now;
+  for (int i = 0; i < n; i++)
+    now = await_written(r, block[i], now);
+  while (transfer(&r->t, now)) /* what it did meanwhile */
+    ;
+  n = pd_moves_at(&r->moves, PD_ASKED, step, &block);
+  for (int i = 0; i < n; i++) {
+    int64_t needed = r->moves.needed[r->moves.first[PD_ASKED][step] + i];
+    r->t.awaited[needed]++;
+    put(&r->t.reads, (Request){block[i], needed, now});
+  }
+  while (r->t.awaited[step] > 0 && transfer(&r->t, INFINITY))
+    now = r->t.awaited[step] > 0 ? now : fmax(now, r->t.free_at[false]);
+  double seconds = step_seconds(&r->times, s);
+  if (s->at_home) {
+    do_at_home(r, s, fmax(now, ready), seconds);
+    r->now = now;
+  } else {
+    r->compute += seconds;
+    r->now = fmax(now, ready) + seconds;
+  }
+  while (transfer(&r->t, r->now))
+    ;
+  leave(r, step);
+}
+
+static Queue queue_of(int room) { return (Queue){.at = alloc((size_t)room * sizeof(Request)), .room = room}; }
+
+/* ---- messages --------------------------------------------------------------------------------------------- */
+
+enum {
+  BATCHES = 3
+}; /* what stays from batch to batch is there in the last, and the thread has what it always has to do */
+enum { DOWN, UP, N_WAYS };
+static const double UNKNOWN = -1;
+
+/* Over a cut, one way: by microbatch of the run, when it was sent, and when its receiver took it, which then posts the next
+ * receive. */
+typedef struct Wire {
+  double *sent, *taken;
+  double seconds;
+  int slots; /* to send from */
+} Wire;
+
+typedef struct Line {
+  Run *run;
+  int n;
+  bool meets;
+  Wire *wire[N_WAYS]; /* by cut: behind stage i */
+  double *squared;    /* by stage and batch: when its gradients were added up */
+} Line;
+
+static double arrival(const Wire *w, int64_t k) {
+  double posted = k > 0 ? w->taken[k - 1] : 0;
+  return w->sent[k] < 0 || posted < 0 ? UNKNOWN : fmax(w->sent[k], posted) + w->seconds;
+}
+
+/* Whether all of them are known; then the rank is ready after them. */
+static bool after(double *ready, double time) {
+  *ready = fmax(*ready, time);
+  return time >= 0;
+}
+
+static bool after_message(double *ready, const Wire *w, int64_t k) { return after(ready, arrival(w, k)); }
+static bool after_slot(double *ready, const Wire *w, int64_t k) {
+  return k < w->slots || after(ready, arrival(w, k - w->slots));
+}
+
+/* What of a stage's step other stages have a part in. */
+typedef struct Role {
+  const Wire *takes, *fills; /* NULL: neither */
+  Wire *gives;               /* = fills */
+  int64_t k;                 /* microbatch of the run, from 0 */
+} Role;
+
+static Role role_of(const Line *l, int i, const struct pd_step *s, int64_t batch) {
+  const struct pd_batch *b = &l->run[i].of.batch;
+  const bool first = s->part == 0, last = s->part == b->parts - 1, turns = b->turns && last;
+  Role r = {.k = batch * b->microbatches + (s->slot + b->microbatches - 1) % b->microbatches};
+  if (s->kind == PD_STEP_FORWARD || (s->kind == PD_STEP_BACKWARD && turns))
+    r.takes = first && i > 0 ? &l->wire[DOWN][i - 1] : NULL;
+  if (s->kind == PD_STEP_FORWARD)
+    r.gives = last && i < l->n - 1 ? &l->wire[DOWN][i] : NULL;
+  if (s->kind == PD_STEP_BACKWARD) {
+    r.takes = last && i < l->n - 1 ? &l->wire[UP][i] : r.takes;
+    r.gives = first && i > 0 ? &l->wire[UP][i - 1] : NULL;
+  }
+  r.fills = r.gives;
+  return r;
+}
+
+/* Whether all stages have added up the batch's gradients, where updates wait for that. */
+static bool after_all(const Line *l, int64_t batch, double *ready) {
+  bool known = true;
+  for (int i = 0; i < l->n && l->meets; i++)
+    known &= l->run[i].of.batch.groups == 0 || after(ready, l->squared[i * BATCHES + batch]);
+  return known;
+}
+
+/* The step that comes next. A stage in one part goes on as under 1F1B. */
+static int64_t step_at(const Run *r, int64_t at) {
+  const struct pd_batch *b = &r->of.batch;
+  const int64_t m = b->microbatches, before = r->stage->in_flight - 1;
+  if (b->parts > 1 || b->turns || at < before || at >= 2 * m - before)
+    return at;
+  const int64_t pair = (at - before) / 2;
+  return (at - before) % 2 ? m + pair : before + pair;
+}
+
+/* The stage's next step; false: it waits for another stage. */
+static bool go_on(Line *l, int i) {
+  Run *r = &l->run[i];
+  const int64_t batch = r->at / r->moves.steps, step = step_at(r, r->at % r->moves.steps);
+  const struct pd_step s = pd_batch_step(&r->of.batch, step);
+  const Role role = role_of(l, i, &s, batch);
+  double ready = 0;
+  if ((role.takes && !after_message(&ready, role.takes, role.k)) ||
+      (role.fills && !after_slot(&ready, role.fills, role.k)) ||
+      (s.kind == PD_STEP_UPDATE && !after_all(l, batch, &ready)))
+    return false;
+  if (r->at % r->moves.steps == 0) {
+    r->began = r->now;
+    r->t.bytes_read = r->t.bytes_written = 0;
+    r->t.busy[false] = r->t.busy[true] = r->compute = r->host = 0;
+  }
+  if (role.takes)
+    role.takes->taken[role.k] = fmax(r->now, arrival(role.takes, role.k));
+  do_step(r, step, &s, ready);
+  if (role.gives)
+    role.gives->sent[role.k] = r->now;
+  if (step + 1 == pd_update_step(&r->of.batch, 0))
+    l->squared[i * BATCHES + batch] = fmax(r->now, r->of.batch.at_home ? r->host_free : 0);
+  r->at++;
+  return true;
+}
+
+/* ---- a pipeline ------------------------------------------------------------------------------------------- */
+
+static void prepare(Run *r, const SpillStage *stage) {
+  const SpillProblem *p = &stage->problem;
+  const SpillChoice *c = &stage->choice;
+  int n_groups;
+  const int *group = groups(p, c, &n_groups);
+  *r = (Run){.stage = stage};
+  add_parameters(p, c, group, &r->blocks);
+  add_between(p, c, &r->blocks);
+  add_saved(p, c, &r->blocks);
+  const int64_t beside = p->beside + workspace(p, c) + inputs(p, c), room = p->limit - beside;
+  r->of = (struct pd_holding){.block = r->blocks.at,
+                              .n = r->blocks.n,
+                              .batch = {.parts = c->parts,
+                                        .turns = !p->hands_on,
+                                        .microbatches = p->microbatches,
+                                        .groups = n_groups,
+                                        .at_home = spill_at_home(p, c)},
+                              .page = (size_t)p->page,
+                              .room = c->parts == 1 ? SIZE_MAX / 2
+                                      : room > 0    ? (size_t)room
+                                                    : 0,
+                              .kept = c->parts == 1 ? 100 : c->kept,
+                              .must_fit = true};
+  pd_moves_make(&r->of, alloc, &r->moves);
+  r->out = (SpillTime){.seconds = INFINITY, .least = beside + (int64_t)r->moves.most};
+  for (int i = 0; i < r->blocks.n; i++)
+    r->out.home += (int64_t)r->blocks.at[i].bytes;
+  r->times = step_times(p, c, group, n_groups);
+  r->fits = c->parts == 1 || (int64_t)r->moves.most <= room;
+}
+
+static void start(Run *r) {
+  r->t = (Transfers){.p = &r->stage->problem,
+                     .of = &r->of,
+                     .writes = queue_of(2 * r->of.n + 1),
+                     .reads = queue_of(2 * r->of.n + 1)};
+  r->t.written = alloc((size_t)(r->of.n + 1) * sizeof(double));
+  r->t.awaited = alloc((size_t)r->moves.steps * sizeof(int));
+}
+
+static double *unknown_times(int64_t n) {
+  double *at = alloc((size_t)(n + 1) * sizeof *at);
+  for (int64_t i = 0; i < n; i++)
+    at[i] = UNKNOWN;
+  return at;
+}
+
+enum { SLOTS = 2 }; /* one in use, one on its way */
+
+static int slots_to_send(const SpillStage *s) {
+  const SpillChoice *c = &s->choice;
+  return c->parts == 1 || c->keeps[c->parts - 1] ? (int)s->problem.microbatches : SLOTS;
+}
+
+/* To the stage before it: as schedules count them (schedule/generators.c). */
+static int slots_to_return(const SpillStage *s) {
+  const int64_t all = s->problem.microbatches, n = s[-1].in_flight,
+                before = s[-1].choice.parts > 1 || n > all ? all : n, more = before - s->in_flight + 1;
+  return s->choice.parts == 1 && more > SLOTS ? (int)more : SLOTS;
+}
+
+static void open_wires(Line *l, const SpillStage *stage) {
+  const int64_t messages = BATCHES * stage->problem.microbatches;
+  for (int way = 0; way < N_WAYS; way++) {
+    l->wire[way] = alloc((size_t)l->n * sizeof(Wire));
+    for (int i = 0; i + 1 < l->n; i++) {
+      l->wire[way][i] = (Wire){.sent = unknown_times(messages),
+                               .taken = unknown_times(messages),
+                               .seconds = stage[i].send,
+                               .slots = way == DOWN ? slots_to_send(&stage[i]) : slots_to_return(&stage[i + 1])};
+    }
+  }
+}
+
+/* Stages in turn, each until it waits. */
+static void run_all(Line *l) {
+  for (bool moved = true; moved;) {
+    moved = false;
+    for (int i = 0; i < l->n; i++)
+      while (l->run[i].at < BATCHES * l->run[i].moves.steps && go_on(l, i))
+        moved = true;
+  }
+}
+
+static void conclude(Run *r) {
+  ensure(r->at == BATCHES * r->moves.steps);
+  r->out.seconds = r->now - r->began;
+  r->out.compute = r->compute;
+  r->out.host = r->host;
+  r->out.transfer = fmax(r->t.busy[false], r->t.busy[true]);
+  r->out.read = r->t.bytes_read;
+  r->out.written = r->t.bytes_written;
+}
+
+double spill_pipeline_seconds(const SpillStage *stage, int n, bool meets, SpillTime *time) {
+  ArenaMark mark = arena_mark();
+  Line l = {.run = alloc((size_t)n * sizeof *l.run), .n = n, .meets = meets};
+  bool fit = true;
+  for (int i = 0; i < n; i++) {
+    prepare(&l.run[i], &stage[i]);
+    fit &= l.run[i].fits;
+  }
+  if (fit) {
+    open_wires(&l, stage);
+    l.squared = unknown_times((int64_t)n * BATCHES);
+    for (int i = 0; i < n; i++)
+      start(&l.run[i]);
+    run_all(&l);
+  }
+  for (int i = 0; i < n; i++) {
+    if (fit)
+      conclude(&l.run[i]);
+    time[i] = l.run[i].out;
+  }
+  arena_release(mark);
+  return time->seconds;
+}
+
+SpillTime spill_time(const SpillProblem *p, const SpillChoice *c) {
+  const SpillStage alone = {.problem = *p, .choice = *c, .in_flight = 1};
+  SpillTime time;
+  spill_pipeline_seconds(&alone, 1, false, &time);
+  return time;
+}

@@ -1,0 +1,239 @@
+/* A plan under one schedule: chosen, or taken from a file and priced anew. */
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "plan/answer.h"
+
+static bool read_costs(Planner *r) {
+  const PlanRequest *q = r->request;
+  if (!q->profile)
+    return true;
+  const Profiled of = q->profiled ? *q->profiled : (Profiled){r->g, r->p};
+  ProfileSignature now = profile_signature(of.g, of.p, r->target, q->compiler);
+  now.arch = q->arch ? (int)strtol(q->arch + strlen("sm_"), NULL, 10) : 0;
+  r->profile = profile_read(q->profile, of.p, &now, q->cluster != NULL);
+  if (r->profile && !r->profile->device && !r->target.workspaces)
+    r->target.workspaces = profile_workspaces(r->profile);
+  return r->profile != NULL;
+}
+
+/* Rates of data sheets are no measurements of the other device. */
+static void tell_scaled(const Planner *r) {
+  if (!r->profile || !r->profile->device)
+    return;
+  Diagnostic *d = warning_at(NO_SPAN, "PD0541", "seconds that were measured on '%s' are scaled to '%s'",
+                             r->profile->device->name, r->device->name);
+  note_at(d, NO_SPAN, "each piece by what its operations and bytes take by the rates of both");
+}
+
+/* The profile's, unless the plan's file has some, or they were measured on other devices. */
+static void choose_algorithms(const Planner *r, Plan *plan) {
+  if (r->profile && !r->profile->device && !plan->algorithms)
+    plan->algorithms = profile_algorithms(r->profile, plan->pipeline.microbatch);
+  if (r->profile && !r->profile->device && !plan->attentions)
+    plan->attentions = profile_attentions(r->profile, plan->pipeline.microbatch);
+}
+
+/* What the plan's ranks run on, for those who read it. */
+static void name_devices(const Planner *r, Plan *plan) {
+  const Cluster *c = r->request->cluster;
+  plan->spill = r->request->spill ? intern(r->request->spill) : NULL;
+  plan->cluster = c ? c->name : NULL;
+  plan->assumed = r->assumed;
+  plan->device = r->device->name;
+  if (!c)
+    return;
+  bool used[MOST_KINDS] = {false};
+  for (int i = 0; i < pipeline_ranks(&plan->pipeline); i++)
+    used[cluster_kind(c, i) - c->kind] = true;
+  Text all = {0};
+  for (int k = 0; k < c->n_kinds; k++)
+    if (used[k])
+      text_add(&all, "%s%s", all.n ? ", " : "", c->kind[k].name);
+  plan->device = intern(all.at);
+}
+
+/* What programs are made for is said by the command line, for plans from files, too: cuts suit one target. */
+static bool same_target(const Plan *plan, const PlanRequest *q) {
+  const Target *made = &plan->target, *asked = &q->target;
+  if (backend_of(made) == backend_of(asked) && made->precision == asked->precision &&
+      made->residual == asked->residual)
+    return true;
+  Diagnostic *d =
+      error_at(NO_SPAN, "PD0603",
+               "'%s' is a plan for '--target %s --precision %s', not for "
+               "'--target %s --precision %s'",
+               q->plan, backend_of(made)->name, numbers_name(made), backend_of(asked)->name, numbers_name(asked));
+  help(d, "ask for the same, or plan anew");
+  return false;
+}
+
+/* A plan from a file keeps its choices, but for --update; its costs and bytes are those of today. */
+Plan *plan_taken(const Graph *g, const Pieces *p, const PlanRequest *request) {
+  Plan *plan = plan_read(g, p, request->plan);
+  if (!plan)
+    return NULL;
+  if (!same_target(plan, request))
+    return NULL;
+  if (request->update != UPDATE_FREE && plan->pipeline.memory)
+    plan->pipeline.at_home = request->update == UPDATE_HOST;
+  Pipeline form = form_of(&plan->pipeline);
+  int64_t b = plan->pipeline.microbatch;
+  PlanRequest pinned = *request;
+  pinned.microbatch = b;
+  pinned.target.workspaces = plan->attentions ? attention_workspaces(&plan->attentions->of) : NULL;
+  pinned.target.threads = request->target.threads ? request->target.threads : plan->target.threads;
+  Planner r;
+  if (!planner_prepare(&r, g, p, &pinned, plan))
+    return NULL;
+  if (!read_costs(&r) || !planner_microbatches(&r))
+    return NULL;
+  const Spans *spans = spans_at(&r, b);
+  const Candidate c = candidate_of(&r, &form, &plan->placement, b, spans, RECOMPUTE_AUTO, NULL, 0);
+  for (int i = 0; i < form.n_stages; i++) /* with one microbatch in flight there is nothing to gain */
+    plan->pipeline.recompute[i] &= c.copies[plan_part_of(plan, i, 0)].recompute_on;
+  int *start = alloc((size_t)(plan_parts(plan) + 1) * sizeof *start);
+  for (int i = 0; i < plan_parts(plan); i++)
+    start[i] = plan->stage[i].first_piece, start[i + 1] = plan->stage[i].end_piece;
+  for (int i = 0; i < plan_parts(plan); i++)
+    plan->stage[i].peak_bytes =
+        chunks_bytes(&c, &(Partition){.start = start}, plan_stage_of(plan, i), plan_recomputes(plan, i));
+  plan->target = r.target;
+  plan->costs = costs_text(&r);
+  if (!schedulable(&r, plan)) {
+    schedule(&plan->pipeline, plan_exchanges(g, p, plan), NO_SPAN);
+    return NULL;
+  }
+  name_devices(&r, plan);
+  choose_algorithms(&r, plan);
+  price_plan(&r, plan, INFINITY);
+  find_peaks(&r, plan, alloc((size_t)form.n_stages * sizeof(int64_t)));
+  if (largest_peak(plan) <= r.limit)
+    return plan;
+  tell_nothing_fits(&r, plan);
+  return NULL;
+}
+
+static void tell_why_none(const Planner *r, const NoPlan *none) {
+  if (none->no_microbatch)
+    tell_microbatches(r);
+  else if (!none->miss && none->stalling) /* schedule() says why not */
+    schedule(&none->stalling->pipeline, plan_exchanges(r->g, r->p, none->stalling), r->schedule_span);
+  else
+    tell_nothing_fits(r, none->miss);
+}
+
+/* Ranks that would not shorten a batch stay free; whoever launches the programs must know. */
+static void tell_unused_ranks(const Planner *r, const Plan *plan) {
+  int used = pipeline_ranks(&plan->pipeline);
+  if (used == r->ranks)
+    return;
+  Diagnostic *d = warning_at(NO_SPAN, "PD0510", "of %d ranks %d are used", r->ranks, used);
+  if (r->free_replicas || r->free_depth)
+    note_at(d, NO_SPAN,
+            "more of them would take as long, or longer: a stage's ranks share a batch's microbatches evenly");
+  else
+    note_at(d, NO_SPAN, "'%s' runs every stage on one rank, and the model has only %d place%s to cut",
+            r->form.schedule, r->subject.n - 1, r->subject.n == 2 ? "" : "s");
+  help(d, "'mpirun -n %d' launches the programs", used);
+}
+
+static bool is_sharded(const Plan *plan) {
+  return plan->pipeline.shard_optimizer && !form_is_plain(&plan->pipeline);
+}
+
+/* Warns of options that replicas alone have a use for. */
+static void tell_no_replicas(const Planner *r, const Plan *plan) {
+  const bool shards = r->request->shard_optimizer && !is_sharded(plan);
+  if (!shards && !(r->request->bucket && form_is_plain(&plan->pipeline)))
+    return;
+  Diagnostic *d = warning_at(NO_SPAN, "PD0512", "%s",
+                             shards ? "--shard-optimizer: no stage has replicas that could share a state"
+                                    : "--bucket: no stage has replicas that exchange gradients");
+  help(d, "'--replicas 2' runs every stage on two ranks");
+}
+
+/* Warns of a correction that is asked for by numbers where no gradient is late. */
+static void tell_no_delay(const Planner *r, const Plan *plan) {
+  const Train *t = &r->g->train;
+  if (!t->correction_given || r->g->inference || !r->traits.drains)
+    return;
+  help(warning_at(t->correction_span, "PD0417", "'delay_correction' has no effect: under '%s' no gradient is late",
+                  plan->pipeline.schedule),
+       "'delay_correction = auto' corrects delays where there are any");
+}
+
+/* A request that was planned, before anything is told of it. */
+typedef struct Attempt {
+  Planner r;
+  NoPlan none;
+  bool ready; /* else diagnostics said why not */
+  Plan *plan;
+  Plan **runners_up;
+} Attempt;
+
+/* known: seconds of a batch; nothing slower is of use. 0: anything is. */
+static Attempt attempt(const Graph *g, const Pieces *p, const PlanRequest *request, double known, int n) {
+  Attempt a = {.runners_up = alloc((size_t)n * sizeof(Plan *))};
+  a.ready = planner_prepare(&a.r, g, p, request, NULL) && read_costs(&a.r) && planner_microbatches(&a.r);
+  if (!a.ready)
+    return a;
+  a.r.known = known;
+  a.plan = plan_choose(&a.r, a.runners_up, n, &a.none);
+  return a;
+}
+
+static Plan *tell(const Attempt *a, Plan **runners_up, int n) {
+  const Planner *r = &a->r;
+  if (!a->ready)
+    return NULL;
+  if (!a->plan) {
+    tell_why_none(r, &a->none);
+    return NULL;
+  }
+  for (int i = 0; i < n; i++)
+    runners_up[i] = a->runners_up[i];
+  name_devices(r, a->plan);
+  choose_algorithms(r, a->plan);
+  tell_no_replicas(r, a->plan);
+  tell_no_delay(r, a->plan);
+  tell_unused_ranks(r, a->plan);
+  tell_scaled(r);
+  if (!r->request->microbatch)
+    tell_chosen_microbatch(r, a->plan);
+  return a->plan;
+}
+
+/* Of the plans with whole states and with shared ones the faster; the second are looked at only where memory is what
+ * the first lack. Both compute the same. */
+Plan *plan_one(const Graph *g, const Pieces *p, const PlanRequest *request, Plan **runners_up, int n) {
+  const Attempt whole = attempt(g, p, request, 0, n);
+  if (!whole.ready || !planner_may_shard(&whole.r) || !asks_for_memory(whole.plan, request))
+    return tell(&whole, runners_up, n);
+  PlanRequest *shares = alloc_copy(request, sizeof *request);
+  shares->shard_optimizer = true;
+  int mark = diagnostics_mark();
+  const double seconds = whole.plan ? whole.plan->batch_seconds : INFINITY;
+  const Attempt shared = attempt(g, p, shares, whole.plan ? BESIDE_WHOLE * seconds : 0, n);
+  diagnostics_forget(mark); /* the same was said before */
+  const Plan *other = shared.plan;
+  bool better = other && is_sharded(other) && other->batch_seconds < WORTH_STATES * seconds;
+  return tell(better ? &shared : &whole, runners_up, n);
+}
+
+Plan *try_schedule(const Graph *g, const Pieces *p, PlanRequest q, const char *schedule, const char **why) {
+  int mark = diagnostics_mark();
+  q.refusal = why ? SAY_LEAST : SAY_NOTHING;
+  q.schedule = schedule;
+  q.delay = DELAY_FREE;
+  if (q.recompute == RECOMPUTE_ON && !schedule_traits(schedule).recomputes)
+    q.recompute = RECOMPUTE_AUTO;
+  if (!schedule_traits(schedule).spills)
+    q.update = UPDATE_FREE;
+  Plan *plan = plan_one(g, p, &q, NULL, 0);
+  const char *error = diagnostics_forget(mark);
+  if (why)
+    *why = error;
+  return plan;
+}

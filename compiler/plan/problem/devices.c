@@ -1,0 +1,178 @@
+/* From a request to the devices that are planned for: their kinds, rates, memory, and the links between them. */
+#include <stdlib.h>
+
+#include "plan/problem/problem.h"
+
+static bool check_cluster(const Planner *r) {
+  const Cluster *c = r->request->cluster;
+  int devices = cluster_devices(c);
+  const Backend *made_for = backend_of(&r->target);
+  if (c->kind[0].backend != made_for) {
+    Diagnostic *d =
+        error_at(NO_SPAN, "PD0538", "cluster '%s' is of '%s', and '--target %s' makes no programs for it", c->name,
+                 c->kind[0].name, made_for->name);
+    help(d, "'--target %s'", c->kind[0].backend->name);
+    return false;
+  }
+  if (r->ranks <= devices)
+    return true;
+  Diagnostic *d = error_at(NO_SPAN, "PD0538", "%d ranks, but cluster '%s' has %d device%s", r->ranks, c->name,
+                           devices, devices == 1 ? "" : "s");
+  help(d, "'-n %d' uses all of them", devices);
+  return false;
+}
+
+/* The first that has no such products, of a rank's. */
+static const DeviceKind *without_products(const Planner *r) {
+  const Cluster *c = r->request->cluster;
+  for (int i = 0; c && i < r->ranks; i++)
+    if (cluster_kind(c, i)->product[r->target.precision] <= 0)
+      return cluster_kind(c, i);
+  return r->device;
+}
+
+/* Whether the device multiplies operands of the precision asked for. */
+static bool check_precision(const Planner *r) {
+  Precision precision = r->target.precision;
+  if (r->device->product[precision] > 0)
+    return true;
+  const DeviceKind *kind = without_products(r);
+  Diagnostic *d = error_at(NO_SPAN, "PD0539", "'%s' has no products in %s, as far as is known", kind->name,
+                           precision_name(precision));
+  if (kind->product[PRECISION_F32] > 0)
+    help(d, "'--precision f32'");
+  help(d, "'peak_%s' in the 'device' of a cluster plans with such a figure", precision_name(precision));
+  return false;
+}
+
+/* ---- kinds ----------------------------------------------------------------------------------------- */
+
+typedef struct Kinds {
+  int n, number[MOST_KINDS]; /* the cluster's, of those that ranks have; the slowest first */
+} Kinds;
+
+static Kinds kinds_used(const Planner *r) {
+  const Cluster *c = r->request->cluster;
+  Kinds k = {0};
+  bool used[MOST_KINDS] = {false};
+  for (int i = 0; i < r->ranks; i++)
+    used[c->kind_of ? c->kind_of[i] : 0] = true;
+  for (int i = 0; i < c->n_kinds; i++) {
+    int at = k.n;
+    if (!used[i])
+      continue;
+    k.n++;
+    for (; at > 0 &&
+           c->kind[k.number[at - 1]].product[r->target.precision] > c->kind[i].product[r->target.precision];
+         at--)
+      k.number[at] = k.number[at - 1];
+    k.number[at] = i;
+  }
+  return k;
+}
+
+static const uint8_t *kinds_of_devices(const Cluster *c, const Kinds *k) {
+  int n = cluster_devices(c);
+  uint8_t *kind = alloc((size_t)n), place[MOST_KINDS] = {0};
+  for (int i = 0; i < k->n; i++)
+    place[k->number[i]] = (uint8_t)i;
+  for (int i = 0; i < n; i++)
+    kind[i] = place[c->kind_of[i]];
+  return kind;
+}
+
+/* What --memory says, or what the device holds, or a share of the machine that so many ranks have; less what the process
+ * needs beside its arena. */
+static int64_t arena_of(const Graph *g, const PlanRequest *q, const DeviceKind *kind, int ranks) {
+  const Device *target = backend_of(&q->target)->device;
+  int64_t bytes = q->memory ? q->memory : kind->memory ? kind->memory : target->memory(ranks * shards_of(g));
+  return bytes - target->process;
+}
+
+static int64_t memory_of(const Planner *r, const DeviceKind *kind) {
+  return arena_of(r->g, r->request, kind, r->ranks);
+}
+
+static void set_link(Rates *rates, const Link *link) {
+  rates->bandwidth = 1 / link->byte;
+  rates->latency = link->latency;
+}
+
+static void take_cluster(Planner *r) {
+  const PlanRequest *q = r->request;
+  const Cluster *c = q->cluster;
+  Kinds k = kinds_used(r);
+  DeviceKind least = cluster_least(c, r->ranks);
+  Rates *rates = alloc((size_t)k.n * sizeof *rates);
+  int64_t *limits = alloc((size_t)k.n * sizeof *limits);
+  r->device = alloc_copy(&least, sizeof least);
+  r->n_kinds = k.n;
+  for (int i = 0; i < k.n; i++) {
+    const DeviceKind *kind = &c->kind[k.number[i]];
+    rates[i] = device_rates(kind, &r->target);
+    limits[i] = memory_of(r, kind);
+    r->limit = limits[i] > r->limit ? limits[i] : r->limit;
+  }
+  r->rates = rates, r->limits = limits;
+  r->topology = topology_of(c, r->ranks, q->link_bytes_per_second, q->link_latency);
+  for (int i = 0; i < k.n; i++) /* of a shard group, which is within the innermost level */
+    set_link(&rates[i], &r->topology.link[0]);
+  r->topology.kind_of = k.n > 1 ? kinds_of_devices(c, &k) : NULL;
+}
+
+/* One machine, whose devices are alike. */
+static void take_machine(Planner *r) {
+  const PlanRequest *q = r->request;
+  r->device = backend_of(&q->target)->device->kind(q->arch, &r->assumed);
+  Rates rates = device_rates(r->device, &r->target);
+  double bandwidth = q->link_bytes_per_second > 0 ? q->link_bytes_per_second : rates.bandwidth;
+  Link link = {.latency = q->link_latency > 0 ? q->link_latency : rates.latency, .byte = 1 / bandwidth};
+  r->n_kinds = 1;
+  r->limit = memory_of(r, r->device);
+  set_link(&rates, &link);
+  r->rates = alloc_copy(&rates, sizeof rates);
+  r->limits = alloc_copy(&r->limit, sizeof r->limit);
+  r->topology = topology_flat(link, r->ranks);
+}
+
+/* Parts come and go on devices that are alike. */
+static bool check_alike(const Planner *r) {
+  if (!r->traits.spills || r->n_kinds == 1)
+    return true;
+  Diagnostic *d = error_at(r->schedule_span, "PD0710", "'%s' runs on devices of one kind, and these %d are of %d",
+                           r->form.schedule, r->ranks, r->n_kinds);
+  help(d, "fewer ranks, or another schedule: 'flush' or '2bw'");
+  return false;
+}
+
+bool choose_devices(Planner *r) {
+  const PlanRequest *q = r->request;
+  r->process = backend_of(&q->target)->device->process;
+  if (q->cluster && !check_cluster(r))
+    return false;
+  if (q->cluster)
+    take_cluster(r);
+  else
+    take_machine(r);
+  return check_alike(r) && check_update(r) && check_precision(r);
+}
+
+/* ---- of a plan ------------------------------------------------------------------------------------- */
+
+int plan_device(const PlanRequest *q, const Plan *plan, int stage, int replica) {
+  if (q->cluster) {
+    const Topology t = topology_of(q->cluster, plan_ranks_asked(q, plan), 0, 0);
+    const Stand stand = stand_of(&plan->pipeline, &plan->placement, stage);
+    return device_of(&t, &plan->placement, &stand, replica, pipeline_ranks(&plan->pipeline));
+  }
+  for (int i = 0; i < stage; i++)
+    replica += plan->pipeline.replicas[i];
+  return replica;
+}
+
+int64_t plan_device_memory(const Graph *g, const PlanRequest *q, const Plan *plan, int device) {
+  bool assumed;
+  const DeviceKind *kind =
+      q->cluster ? cluster_kind(q->cluster, device) : backend_of(&q->target)->device->kind(q->arch, &assumed);
+  return arena_of(g, q, kind, plan_ranks_asked(q, plan));
+}

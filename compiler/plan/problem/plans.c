@@ -1,0 +1,70 @@
+/* Facts about a plan that is made. */
+#include "plan/problem/problem.h"
+
+bool asks_for_memory(const Plan *plan, const PlanRequest *q) {
+  bool any = !plan;
+  for (int i = 0; plan && q->recompute == RECOMPUTE_AUTO && i < plan->pipeline.n_stages; i++)
+    any |= plan->pipeline.recompute[i];
+  return any;
+}
+
+int64_t plan_cache_bytes(const Plan *plan) {
+  int64_t bytes = 0;
+  for (int i = 0; i < plan_parts(plan); i++)
+    bytes += plan->stage[i].cache_bytes;
+  return bytes;
+}
+
+double plan_cache_bytes_a_token(const Graph *g, const Plan *plan) {
+  double tokens = (double)g->generation.context * (double)plan->pipeline.batch;
+  return tokens > 0 ? (double)plan_cache_bytes(plan) / tokens : 0;
+}
+
+void plan_verify(const Graph *g, const Pieces *p, const Plan *plan) {
+  const Pipeline *l = &plan->pipeline;
+  ensure(l->n_stages > 0 && l->batch == l->microbatch * l->microbatches);
+  ensure(l->batch == g->train.batch && schedule_known(l->schedule));
+  ScheduleTraits traits = schedule_traits(l->schedule);
+  ensure(l->chunks >= 1 && l->chunks <= MAX_CHUNKS);
+  ensure(l->chunks == 1 || traits.chunks);
+  ensure(!l->vertical_sync || traits.every_round);
+  ensure(!l->shard_optimizer || traits.replicas);
+  ensure(form_is_plain(l) || traits.replicas);
+  ensure(schedule_allows(l, l->microbatches));
+  for (int i = 0; i < l->n_stages; i++) {
+    ensure(l->replicas[i] >= 1 && (l->ahead[i] == 1 || (l->ahead[i] == 2 && traits.looks_ahead)));
+    ensure(!l->recompute[i] || traits.recomputes);
+  }
+  int parts = plan_parts(plan);
+  ensure(plan->stage[0].first_piece == 0 && plan->stage[parts - 1].end_piece == p->n);
+  for (int i = 0; i < parts; i++) {
+    const StagePlan *s = &plan->stage[i];
+    ensure(s->first_piece < s->end_piece);
+    ensure(i == 0 || s->first_piece == plan->stage[i - 1].end_piece);
+    ensure(s->forward_seconds >= 0 && s->backward_seconds >= 0 && s->update_seconds >= 0 &&
+           s->weights_seconds >= 0 && s->peak_bytes >= 0);
+  }
+}
+
+double plan_busy_seconds(const Plan *plan, int part) {
+  const StagePlan *s = &plan->stage[part];
+  double microbatches = (double)plan->pipeline.microbatches;
+  return microbatches * (s->forward_seconds * (plan_recomputes(plan, part) ? 2 : 1) + s->backward_seconds) +
+         s->update_seconds * plan->pipeline.replicas[plan_stage_of(plan, part)];
+}
+
+double plan_waiting(const Plan *plan) {
+  double busy = 0;
+  int ranks = pipeline_ranks(&plan->pipeline);
+  for (int i = 0; i < plan_parts(plan); i++)
+    busy += plan_busy_seconds(plan, i);
+  double share = plan->batch_seconds > 0 ? 1 - busy / (plan->batch_seconds * ranks) : 0;
+  return share > 0 ? share : 0;
+}
+
+int64_t largest_peak(const Plan *plan) {
+  int64_t most = 0;
+  for (int i = 0; i < plan_parts(plan); i++)
+    most = plan->stage[i].peak_bytes > most ? plan->stage[i].peak_bytes : most;
+  return most;
+}

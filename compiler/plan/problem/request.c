@@ -1,0 +1,553 @@
+/* From what the command line and the model say to a definite planning job. */
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "fuse/kernel.h"
+#include "plan/problem/problem.h"
+
+Span graph_file_span(const Graph *g) {
+  Span s = g->train.span;
+  s.line = s.column = s.end_line = s.end_column = 0;
+  return s;
+}
+
+/* ---- stages and ranks ---------------------------------------------------------------------------- */
+
+/* split: "h[3],h[6].ln_2"; the parts it makes, 0 after a diagnostic. Fills with which of them stages start, but for the
+ * first: names behind a '/'. */
+static int read_split(Planner *r, const char *split, Ints *stages) {
+  Vec(Name) names = {0};
+  for (const char *at = split;;) {
+    bool marked = *at == '/' && schedule_traits(r->form.schedule).spills;
+    at += marked;
+    size_t n = strcspn(at, ",");
+    push(&names, intern_n(at, n));
+    if (marked)
+      push(stages, names.n);
+    if (!at[n])
+      break;
+    at += n + 1;
+  }
+  r->pinned = alloc((size_t)(names.n + 1) * sizeof *r->pinned);
+  bool good = true;
+  for (int i = 0; i < names.n; i++) {
+    Name name = names.at[i];
+    int piece = r->subject.find(r, name);
+    if (piece == 0)
+      error_at(NO_SPAN, "PD0503", "--split: stage 0 starts at '%s' already", name);
+    if (piece > 0 && piece <= r->pinned[i])
+      error_at(NO_SPAN, "PD0503", "--split: '%s' does not come after what stage %d starts with", name, i);
+    good &= piece > 0 && piece > r->pinned[i];
+    r->pinned[i + 1] = piece < 0 ? r->pinned[i] : piece;
+  }
+  return good ? names.n + 1 : 0;
+}
+
+enum { MOST_REPLICAS = 4096, MOST_RANKS = 4096 };
+
+/* replicas: "2,1"; false when the text is anything else. */
+static bool parse_replicas(const char *text, Ints *out) {
+  for (const char *at = text;; at++) {
+    char *end;
+    long n = strtol(at, &end, 10);
+    if (end == at || n < 1 || n > MOST_REPLICAS || (*end && *end != ','))
+      return false;
+    push(out, (int)n);
+    at = end;
+    if (!*at)
+      return true;
+  }
+}
+
+/* The same; false after a diagnostic. */
+static bool read_replicas(const char *text, Ints *out) {
+  if (parse_replicas(text, out))
+    return true;
+  Diagnostic *d = error_at(NO_SPAN, "PD0504", "--replicas: '%s' is no list of ranks by stage", text);
+  help(d, "'--replicas 2,1' runs stage 0 on two ranks and stage 1 on one");
+  return false;
+}
+
+/* -n, or what stands for it: 0 where other options say how many ranks there are, or nothing does. */
+static int workers_of(const PlanRequest *q) {
+  if (q->workers || !q->cluster || q->stages || q->split || q->replicas || q->plan)
+    return q->workers;
+  return cluster_devices(q->cluster);
+}
+
+int plan_ranks_asked(const PlanRequest *q, const Plan *plan) {
+  const int used = pipeline_ranks(&plan->pipeline), asked = workers_of(q);
+  return asked > used && !q->plan ? asked : used;
+}
+
+int64_t inference_batch(int64_t batch, const PlanRequest *q) {
+  const int64_t most = (int64_t)1 << 40; /* what asks for more is refused for another reason */
+  Ints replicas = {0};
+  int64_t whole = 1;
+  if (q->replicas && !parse_replicas(q->replicas, &replicas))
+    return batch;
+  for (int i = 0; i < replicas.n && whole < most; i++)
+    whole = common_multiple(whole, replicas.at[i]);
+  if (q->microbatch && q->microbatch < most && whole < most)
+    whole *= q->microbatch;
+  if (whole >= most || batch % whole == 0)
+    return batch;
+  if (workers_of(q) > 0 && !q->replicas && whole * workers_of(q) < most)
+    whole *= workers_of(q);
+  return (batch + whole - 1) / whole * whole;
+}
+
+/* Of a model that spills. In "h[1],/h[2],h[3]" a stage starts at h[2], and the other names are of parts. Without such a
+ * mark all are parts of one rank's, or, of several ranks, stages, whose parts are open. 0 after a diagnostic. */
+static int split_stages(Planner *r, const PlanRequest *q, int parts, const Ints *marked) {
+  const int asked = q->stages ? q->stages : workers_of(q);
+  const int stages = asked ? asked : marked->n + 1, named = marked->n || stages == 1 ? marked->n + 1 : parts;
+  if (named != stages) {
+    Diagnostic *d = error_at(NO_SPAN, "PD0504", "--split names %d stage%s, and there are %d", named,
+                             named == 1 ? "" : "s", stages);
+    help(d, "'/' before a name says that a stage starts there: '--split h[1],/h[2],h[3]'");
+    return 0;
+  }
+  if (stages > 1 && !marked->n) {
+    r->stage_starts = r->pinned;
+    r->pinned = NULL;
+  } else if (stages > 1) {
+    int *of_stage = alloc((size_t)stages * sizeof *of_stage);
+    for (int i = 0; i < stages; i++)
+      of_stage[i] = (i < marked->n ? marked->at[i] : parts) - (i > 0 ? marked->at[i - 1] : 0);
+    r->form.n_stages = stages;
+    pipeline_set_parts(&r->form, of_stage);
+  } else {
+    r->form.chunks = parts;
+  }
+  return stages;
+}
+
+/* How many stages --split, --stages, --replicas and -n ask for; 0 after a diagnostic. */
+static int asked_stages(Planner *r, const PlanRequest *q, const Ints *replicas) {
+  int stages = q->stages, chunks = r->form.chunks;
+  if (q->split) {
+    Ints marked = {0};
+    int parts = read_split(r, q->split, &marked);
+    if (!parts)
+      return 0;
+    if (schedule_traits(r->form.schedule).spills)
+      return split_stages(r, q, parts, &marked);
+    if (parts % chunks != 0) {
+      error_at(NO_SPAN, "PD0504", "--split makes %d parts, which are not %d for each rank", parts, chunks);
+      return 0;
+    }
+    if (stages && parts != stages * chunks) {
+      error_at(NO_SPAN, "PD0504", "--split names %d stages and --stages %d", parts / chunks, stages);
+      return 0;
+    }
+    stages = parts / chunks;
+  }
+  if (replicas->n > 1 && stages && stages != replicas->n) {
+    error_at(NO_SPAN, "PD0504", "--replicas '%s' is for %d stages, but there are %d", q->replicas, replicas->n,
+             stages);
+    return 0;
+  }
+  if (stages || replicas->n > 1)
+    return stages ? stages : replicas->n;
+  if (replicas->n == 1)
+    return workers_of(q) >= replicas->at[0] ? workers_of(q) / replicas->at[0] : 1;
+  r->free_stages = true;
+  return workers_of(q) ? workers_of(q) : 1;
+}
+
+/* A serial schedule is asked for to have no two ranks busy at once; replicas take different microbatches, and
+ * continuations are one. */
+static bool may_replicate(const Planner *r) {
+  ScheduleTraits traits = schedule_traits(r->form.schedule);
+  return traits.replicas && !traits.serial && !(r->g && r->g->generation.context);
+}
+
+static bool check_parts(const Planner *r) {
+  int parts = pipeline_parts(&r->form);
+  if (parts <= r->subject.n)
+    return true;
+  Diagnostic *d = error_at(r->where, "PD0505", "%d stages, but the model has only %d place%s to cut", parts,
+                           r->subject.n - 1, r->subject.n == 2 ? "" : "s");
+  help(d, "'-n %d' or less", r->subject.n / r->form.chunks);
+  return false;
+}
+
+static bool check_ranks(const Planner *r, const PlanRequest *q) {
+  int ranks = pipeline_ranks(&r->form);
+  if (!form_is_plain(&r->form) && r->g && r->g->generation.context) {
+    Diagnostic *d = error_at(NO_SPAN, "PD0705", "'--generate' runs every stage on one rank, not on %s",
+                             replicas_text(&r->form));
+    help(d, "'--samples B' makes so many continuations at once, '--stages S' takes more ranks");
+    return false;
+  }
+  if (!form_is_plain(&r->form) && !schedule_traits(r->form.schedule).replicas) {
+    Diagnostic *d = error_at(r->schedule_span, "PD0705", "'%s' runs every stage on one rank, not on %s",
+                             r->form.schedule, replicas_text(&r->form));
+    help(d, "'flush' and '2bw' take replicas");
+    return false;
+  }
+  if (workers_of(q) && workers_of(q) != ranks && !r->free_replicas && !r->free_stages) {
+    Diagnostic *d = form_is_plain(&r->form)
+                        ? error_at(NO_SPAN, "PD0504", "%d workers for %d stages: every stage needs one of its own",
+                                   workers_of(q), ranks)
+                        : error_at(NO_SPAN, "PD0504", "%d workers for replicas %s, which are %d", workers_of(q),
+                                   replicas_text(&r->form), ranks);
+    help(d, "'-n %d' runs these stages", ranks);
+    return false;
+  }
+  return true;
+}
+
+/* A rank that is alone has nothing to interleave: it holds the model as one part, unless parts were asked for. */
+static bool settle_chunks(Planner *r, const PlanRequest *q, int positions) {
+  if (positions > 1 || r->form.chunks == 1 || schedule_traits(r->form.schedule).spills)
+    return true;
+  if (!q->split && !q->plan) {
+    r->form.chunks = 1;
+    return true;
+  }
+  Diagnostic *d =
+      error_at(r->schedule_span, "PD0708", "'%s' needs two stages or more, and there is one of %d chunks",
+               r->form.schedule, r->form.chunks);
+  help(d, "more parts, or 'chunks = 1'");
+  return false;
+}
+
+static bool read_form(Planner *r, const PlanRequest *q) {
+  Ints replicas = {0};
+  if (workers_of(q) > MOST_RANKS) {
+    error_at(NO_SPAN, "PD0504", "%d workers, and at most %d are planned for", workers_of(q), MOST_RANKS);
+    return false;
+  }
+  if (q->replicas && !read_replicas(q->replicas, &replicas))
+    return false;
+  int positions = asked_stages(r, q, &replicas);
+  if (!positions || !settle_chunks(r, q, positions))
+    return false;
+  while (replicas.n > 0 && replicas.n < positions)
+    push(&replicas, replicas.at[0]);
+  r->free_replicas = may_replicate(r) && !q->replicas && (r->free_stages || workers_of(q) > positions);
+  r->free_depth = r->free_stages && !r->free_replicas && !schedule_traits(r->form.schedule).serial;
+  if (r->free_stages && positions > r->subject.n / r->form.chunks)
+    positions = r->subject.n / r->form.chunks;
+  r->form = form_make(r, positions, replicas.at);
+  return check_parts(r) && check_ranks(r, q);
+}
+
+/* ---- schedule, microbatch, memory ------------------------------------------------------------------ */
+
+const char *inference_option(const Graph *g) { return g->generation.context ? "--generate" : "--infer"; }
+
+bool schedule_named(Name name, Span where, const char *prefix) {
+  if (schedule_known(name))
+    return true;
+  int n;
+  const char *const *names = schedule_names(&n);
+  Diagnostic *d = error_at(where, "PD0702", "%sunknown schedule '%s'", prefix, name);
+  const char *near = nearest(name, names, n);
+  Text all = {0};
+  for (int i = 0; i < n; i++)
+    text_add(&all, "%s'%s'", i ? ", " : "", names[i]);
+  if (near)
+    help(d, "a schedule with a similar name exists: '%s'", near);
+  else
+    help(d, "schedules are %s", all.at);
+  return false;
+}
+
+bool schedule_suits(const Graph *g, Name name, Span where, const char *prefix) {
+  bool forward_only = schedule_traits(name).forward_only;
+  if (g->shards && !schedule_traits(name).tensor) {
+    help(error_at(where, "PD0513", "--tensor: %s'%s' runs whole layers on each rank", prefix, name),
+         "all schedules share them whose ranks have all of their part in memory");
+    return false;
+  }
+  if (forward_only == g->inference)
+    return true;
+  if (forward_only)
+    help(error_at(where, "PD0801", "%s'%s' has no backward passes: it trains nothing", prefix, name),
+         "'--infer' builds a program that runs the model; it takes this schedule");
+  else
+    help(error_at(where, "PD0801", "%s'%s' is for training, and '%s' has no backward passes", prefix, name,
+                  inference_option(g)),
+         "leave it out: there is one schedule, 'forward'");
+  return false;
+}
+
+/* Whether the schedule can do what the command line asks of it. */
+static bool schedule_can(const Planner *r, const PlanRequest *q) {
+  Name name = r->form.schedule;
+  ScheduleTraits traits = schedule_traits(name);
+  if (q->recompute == RECOMPUTE_ON && !traits.recomputes) {
+    Diagnostic *d = error_at(r->schedule_span, "PD0706", "'%s' cannot recompute: its backward pass is %s", name,
+                             traits.forward_only ? "missing" : "in two");
+    help(d, "leave '--recompute on' out");
+    return false;
+  }
+  if (q->ahead > 1 && !traits.looks_ahead) {
+    Diagnostic *d =
+        error_at(r->schedule_span, "PD0708",
+                 "'--ahead %d' is not for '%s', which decides itself how many microbatches are in flight",
+                 q->ahead, name);
+    help(d, "leave it out%s", traits.forward_only ? "" : ", or '--schedule 2bw'");
+    return false;
+  }
+  return true;
+}
+
+/* A setting of the model that belongs to another schedule is a mistake, unless the model's own is that one and
+ * the command line asks for another. */
+static bool setting_belongs(const Planner *r, bool said, const char *setting, const char *owner) {
+  const Train *t = &r->g->train;
+  bool open = t->pipeline && !strcmp(t->pipeline, SCHEDULE_AUTO);
+  if (!said || open || !strcmp(r->form.schedule, owner) || (t->pipeline && !strcmp(t->pipeline, owner)))
+    return true;
+  Diagnostic *d = error_at(r->schedule_span, "PD0708", "'%s' is a setting of '%s', and the schedule is '%s'",
+                           setting, owner, r->form.schedule);
+  help(d, "leave it out, or 'pipeline = %s;'", owner);
+  return false;
+}
+
+static bool choose_schedule(Planner *r, const PlanRequest *q, const Plan *taken) {
+  enum { USUAL_CHUNKS = 2 };
+  const Train *t = &r->g->train;
+  r->schedule_span = q->schedule || taken || r->g->inference ? NO_SPAN : t->pipeline_span;
+  if (taken) {
+    r->form = form_of(&taken->pipeline);
+    return true;
+  }
+  const bool open = t->pipeline && !strcmp(t->pipeline, SCHEDULE_AUTO);
+  const char *usual = r->g->inference ? "forward" : t->pipeline && !open ? t->pipeline : "2bw";
+  Name name = r->form.schedule = intern(q->schedule ? q->schedule : usual);
+  const char *prefix = q->schedule ? "--schedule: " : "";
+  if (!schedule_named(name, r->schedule_span, prefix) || !schedule_suits(r->g, name, r->schedule_span, prefix))
+    return false;
+  if (!r->g->inference && (!setting_belongs(r, t->chunks > 0, "chunks", "interleaved") ||
+                           !setting_belongs(r, t->vertical_sync, "vertical_sync", "pipedream")))
+    return false;
+  ScheduleTraits traits = schedule_traits(name);
+  r->form.chunks = !traits.chunks || traits.spills ? 1 : t->chunks > 0 ? (int)t->chunks : USUAL_CHUNKS;
+  r->form.vertical_sync = t->vertical_sync && traits.every_round;
+  r->form.bucket = q->bucket;
+  r->form.shard_optimizer = q->shard_optimizer && traits.replicas && !traits.forward_only;
+  return schedule_can(r, q);
+}
+
+static bool check_microbatch(const Planner *r, int64_t b, const char *option) {
+  int64_t batch = r->subject.batch;
+  if (batch / b > MAX_MICROBATCHES) {
+    error_at(NO_SPAN, "PD0506", "%s: microbatches of %lld are %lld in a batch of %lld, and at most %d can be",
+             option, (long long)b, (long long)(batch / b), (long long)batch, MAX_MICROBATCHES);
+    return false;
+  }
+  if (b <= batch && batch % b == 0)
+    return statistics_suit(r->g, batch, b, NO_SPAN, format("%s: ", option));
+  int64_t below = b > batch ? batch : b, above = b;
+  while (batch % below != 0)
+    below--;
+  while (above < batch && batch % above != 0)
+    above++;
+  if (below < r->least_microbatch)
+    below = above;
+  Diagnostic *d = error_at(NO_SPAN, "PD0506", "%s: microbatches of %lld do not make up a batch of %lld", option,
+                           (long long)b, (long long)batch);
+  if (above > below && above <= batch)
+    help(d, "%lld or %lld divide it", (long long)below, (long long)above);
+  else
+    help(d, "%lld divides it", (long long)below);
+  return false;
+}
+
+/* A device of a cluster is one core. */
+static int choose_threads(const Planner *r) {
+  const PlanRequest *q = r->request;
+  long processors = sysconf(_SC_NPROCESSORS_ONLN);
+  int threads = q->target.threads ? q->target.threads
+                : q->cluster      ? 1
+                                  : (int)(processors / (r->ranks * shards_of(r->g)));
+  return threads < 1 || !backend_of(&q->target)->device->has_threads ? 1 : threads;
+}
+
+bool settle_request(Planner *r, const Graph *g, const Pieces *p, const Plan *taken) {
+  const PlanRequest *q = r->request;
+  r->g = g, r->p = p;
+  r->where = graph_file_span(g);
+  r->least_microbatch = least_microbatch(smallest_statistic(g));
+  r->bf16 = values_in_bf16(g, q->target.precision);
+  ensure(g->train.batch > 0 && p->n > 0);
+  if (!choose_schedule(r, q, taken) || (!taken && !read_form(r, q)))
+    return false;
+  r->traits = schedule_traits(r->form.schedule);
+  bool open = r->free_replicas || r->free_stages;
+  r->ranks = open && workers_of(q) ? workers_of(q) : pipeline_ranks(&r->form);
+  if (q->microbatch && !check_microbatch(r, q->microbatch, "--microbatch"))
+    return false;
+  r->target.threads = choose_threads(r);
+  return choose_devices(r);
+}
+
+/* One rank a device, without threads that would be a model's. */
+bool settle_layers(Planner *r, const Cluster *levels) {
+  enum { USUAL_CHUNKS = 2 };
+  const PlanRequest *q = r->request;
+  r->schedule_span = r->where = NO_SPAN;
+  Name name = r->form.schedule = intern(q->schedule ? q->schedule : "2bw");
+  if (!schedule_named(name, NO_SPAN, "--schedule: "))
+    return false;
+  r->traits = schedule_traits(name);
+  if (r->traits.forward_only) {
+    help(error_at(NO_SPAN, "PD0801", "--schedule: '%s' has no backward passes: it trains nothing", name),
+         "a profile of layers is planned for training");
+    return false;
+  }
+  r->form.chunks = r->traits.chunks && !r->traits.spills ? USUAL_CHUNKS : 1;
+  if (!schedule_can(r, q) || !read_form(r, q))
+    return false;
+  bool open = r->free_replicas || r->free_stages;
+  r->ranks = open && q->workers ? q->workers : pipeline_ranks(&r->form);
+  r->target.threads = choose_threads(r);
+  if (!choose_devices(r))
+    return false;
+  double latency = r->topology.link[0].latency;
+  r->topology = topology_of(levels, r->ranks, 0, 0);
+  for (int i = 0; i < levels->n; i++)
+    r->topology.link[i].latency = levels->level[i].latency > 0 ? levels->level[i].latency : latency;
+  push(&r->microbatches, 1);
+  return true;
+}
+
+bool planner_may_shard(const Planner *r) {
+  const PlanRequest *q = r->request;
+  return !q->shard_optimizer && r->traits.replicas && !r->traits.forward_only &&
+         (r->free_replicas || !form_is_plain(&r->form));
+}
+
+/* With replicas, chunks or an update a round, microbatches must also go up evenly. */
+static void tell_uneven(const Planner *r, int64_t multiple) {
+  int64_t batch = r->subject.batch, b = r->request->microbatch;
+  const char *form = ranks_text(&r->form);
+  const char *period = schedule_period(r->form.schedule);
+  const char *how = schedule_traits(r->form.schedule).every_round ? "exactly" : "a multiple of";
+  Diagnostic *d;
+  if (b)
+    d = error_at(r->schedule_span, "PD0704", "'%s' with %s needs %s %lld microbatch%s %s, has %lld",
+                 r->form.schedule, form, how, (long long)multiple, multiple == 1 ? "" : "es", period,
+                 (long long)(batch / b));
+  else
+    d = error_at(r->schedule_span, "PD0704",
+                 "'%s' with %s needs %s %lld microbatch%s %s, and a batch of %lld has no such parts",
+                 r->form.schedule, form, how, (long long)multiple, multiple == 1 ? "" : "es", period,
+                 (long long)batch);
+  const int64_t parts = multiple * r->least_microbatch, whole = (batch + parts - 1) / parts * parts;
+  if (batch % parts == 0)
+    help(d, "'--microbatch %lld' works", (long long)(batch / multiple));
+  else
+    help(d, "'-D batch=%lld' works", (long long)whole);
+}
+
+static void tell_too_few(const Planner *r, int64_t least) {
+  int64_t batch = r->subject.batch, b = r->request->microbatch;
+  const char *form = ranks_text(&r->form), *period = schedule_period(r->form.schedule);
+  Diagnostic *d;
+  if (b)
+    d = error_at(r->schedule_span, "PD0701", "'%s' with %s needs at least %lld microbatches %s, has %lld",
+                 r->form.schedule, form, (long long)least, period, (long long)(batch / b));
+  else
+    d = error_at(r->schedule_span, "PD0701",
+                 "'%s' with %s needs at least %lld microbatches %s, more than "
+                 "a batch of %lld has samples",
+                 r->form.schedule, form, (long long)least, period, (long long)batch);
+  if (b)
+    note_at(d, NO_SPAN, "a batch of %lld samples in microbatches of %lld", (long long)batch, (long long)b);
+  int64_t fits = batch / least;
+  while (fits > 0 && (batch % fits != 0 || !schedule_allows(&r->form, batch / fits)))
+    fits--;
+  if (fits >= r->least_microbatch)
+    help(d, "'--microbatch %lld' works", (long long)fits);
+  else
+    help(d, "'-D batch=%lld' works, and so do fewer stages", (long long)(least * r->least_microbatch));
+}
+
+typedef Vec(int64_t) Divisors;
+
+/* Rising. */
+static Divisors divisors(int64_t n) {
+  Divisors small = {0}, large = {0};
+  for (int64_t i = 1; i <= n / i; i++)
+    if (n % i == 0) {
+      push(&small, i);
+      if (i != n / i)
+        push(&large, n / i);
+    }
+  for (int i = large.n - 1; i >= 0; i--)
+    push(&small, large.at[i]);
+  return small;
+}
+
+static void tell_unmeasured(const Planner *r) {
+  int64_t pinned = r->request->microbatch;
+  Text sizes = {0};
+  for (int i = 0; i < r->profile->sizes.n; i++)
+    text_add(&sizes, "%s%lld", i ? ", " : "", (long long)r->profile->sizes.at[i].microbatch);
+  Diagnostic *d = error_at(NO_SPAN, "PD0507", "%s: no microbatch it measured can be used here (it has %s)",
+                           r->profile->file, sizes.at);
+  if (pinned)
+    help(d, "'pdc profile --microbatch %lld' measures what is asked for", (long long)pinned);
+  else
+    help(d, "'pdc profile -n %d' measures what %d stages can use", r->ranks, r->form.n_stages);
+}
+
+/* Of all numbers of stages and their replicas none uses the ranks. */
+static void tell_no_form(const Planner *r) {
+  int64_t batch = r->subject.batch, b = r->request->microbatch;
+  Diagnostic *d =
+      error_at(r->schedule_span, "PD0704", "'%s' has no way to use %d ranks in %s%d stage%s for a batch of %lld%s",
+               r->form.schedule, r->ranks, r->free_stages && r->form.n_stages > 1 ? "up to " : "",
+               r->form.n_stages, r->form.n_stages == 1 ? "" : "s", (long long)batch,
+               b ? format(" in microbatches of %lld", (long long)b) : "");
+  if (r->least_microbatch > 1)
+    note_statistic(r->g, smallest_statistic(r->g), d);
+  help(d, "fewer ranks, or a larger batch: its microbatches must be a multiple of every stage's replicas");
+}
+
+void tell_microbatches(const Planner *r) {
+  if (r->free_replicas && r->ranks > r->form.n_stages) {
+    tell_no_form(r);
+    return;
+  }
+  int64_t batch = r->subject.batch, pinned = r->request->microbatch, least, multiple;
+  schedule_needs(&r->form, &least, &multiple);
+  if ((pinned ? batch / pinned : batch) < least)
+    tell_too_few(r, least);
+  else
+    tell_uneven(r, multiple);
+}
+
+bool planner_microbatches(Planner *r) {
+  int64_t batch = r->subject.batch, pinned = r->request->microbatch;
+  bool scheduled = false, too_small = false;
+  Divisors all = divisors(batch);
+  for (int i = 0; i < all.n; i++) {
+    int64_t b = all.at[i];
+    bool allowed = r->free_replicas ? !r->traits.every_round || round_ranks(batch / b, 1) <= r->ranks
+                                    : r->free_depth || schedule_allows(&r->form, batch / b);
+    if (!allowed || batch / b > MAX_MICROBATCHES || (pinned && b != pinned))
+      continue;
+    if (b < r->least_microbatch) {
+      too_small = true;
+      continue;
+    }
+    scheduled = true;
+    if (!r->profile || profile_at(r->profile, b))
+      push(&r->microbatches, b);
+  }
+  if (!scheduled && too_small)
+    tell_small_statistics(r);
+  else if (!scheduled)
+    tell_microbatches(r);
+  else if (r->microbatches.n == 0)
+    tell_unmeasured(r);
+  return r->microbatches.n > 0;
+}

@@ -1,0 +1,39 @@
+/* Where the parameters of a model that is larger than memory are updated. */
+#include <string.h>
+
+#include "optimizers/optimizer.h"
+#include "plan/problem/problem.h"
+
+/* Into pinned memory of the device's host: that is where a GPU spills unless a directory is named. */
+bool spills_to_host(const Planner *r) {
+  return r->rates->host > 0 && (!r->request->spill || !strcmp(r->request->spill, "host"));
+}
+
+/* Whether the host may update parameters where they are at home. */
+bool may_update_at_home(const Planner *r) {
+  return spills_to_host(r) && r->g && !update_rule(&r->g->train)->whole_tensors;
+}
+
+/* Plans come with what they need, or say why they cannot be. */
+bool check_update(const Planner *r) {
+  const bool asked = r->request->update == UPDATE_HOST || r->form.at_home;
+  Diagnostic *d = NULL;
+  if (r->request->update != UPDATE_FREE && !r->traits.spills) {
+    d = error_at(r->schedule_span, "PD0714", "--update: under '%s' parameters stay where they are updated",
+                 r->form.schedule);
+    help(d, "leave it out, or '--schedule spilled'");
+  } else if (r->request->update != UPDATE_FREE && r->rates->host <= 0) {
+    d = error_at(NO_SPAN, "PD0714",
+                 "--update: the target's ranks are processors, which update in their own memory");
+    help(d, "leave it out, or '--target cuda'");
+  } else if (asked && !spills_to_host(r)) {
+    d = error_at(NO_SPAN, "PD0714", "parameters are not updated on the host where %s",
+                 r->rates->host > 0 ? "a file has them, as '--spill' says" : "its memory is the ranks' own");
+    help(d, "'--spill host', or '--update device'");
+  } else if (asked && !may_update_at_home(r)) {
+    d = error_at(NO_SPAN, "PD0714", "'%s' looks at whole parameters, and is not made on the host",
+                 update_rule(&r->g->train)->name);
+    help(d, "'--update device', or an optimizer that goes by elements, such as 'adamw'");
+  }
+  return !d;
+}

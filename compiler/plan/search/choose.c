@@ -1,0 +1,536 @@
+/* The choice of a plan: for every microbatch and policy of recomputation the best partition, exact peaks
+ * for those that are fastest, the fastest that fits. */
+#include <math.h>
+
+#include "plan/search/search.h"
+
+typedef struct Choice {
+  const Planner *r;
+  Candidates candidates;
+  Candidates smallest; /* of those that fit nowhere: for the refusal */
+  Vec(int64_t) microbatches;
+  const Plan *stalling; /* NULL, or one that its schedule does not take */
+  int left;             /* plans that may still be laid out once one is known to fit */
+  double best;          /* seconds of the fastest that is known to fit; INFINITY: none is */
+  double close;         /* what takes so many times as long is of no use */
+} Choice;
+
+/* Laying out many ranks or many pieces takes long, and of ways to use very many of them a few are as good as all. */
+static Choice choice_make(const Planner *r) {
+  int left = BUDGET_LAYOUTS_RANKS / r->ranks, by_pieces = BUDGET_LAYOUTS_PIECES / r->subject.n;
+  left = left < by_pieces ? left : by_pieces;
+  return (Choice){.r = r,
+                  .left = left > LEAST_LAYOUTS ? left : LEAST_LAYOUTS,
+                  .best = INFINITY,
+                  .close = r->ranks > MANY_RANKS ? CLOSE_MANY_RANKS : CLOSE};
+}
+
+static double seconds(const Candidate *c) { return c->plan ? c->plan->batch_seconds : c->bound; }
+
+/* Nothing slower is worth finding. */
+static double most_seconds(const Planner *r) { return r->known > 0 ? r->known : INFINITY; }
+
+static bool before(const Candidate *a, const Candidate *b) {
+  double x = seconds(a), y = seconds(b);
+  if (fabs(x - y) > 1e-9 * (x + y))
+    return x < y;
+  if (a->microbatch != b->microbatch)
+    return a->microbatch > b->microbatch;
+  return form_is_plain(a->form) && !form_is_plain(b->form);
+}
+
+static bool equal_plans(const Plan *a, const Plan *b) {
+  const Pipeline *x = &a->pipeline, *y = &b->pipeline;
+  bool equal = x->microbatch == y->microbatch && x->n_stages == y->n_stages &&
+               a->placement.adjacent == b->placement.adjacent && a->placement.backward == b->placement.backward;
+  for (int i = 0; equal && i < x->n_stages; i++)
+    equal &= x->recompute[i] == y->recompute[i] && x->replicas[i] == y->replicas[i] && x->ahead[i] == y->ahead[i];
+  for (int i = 0; equal && i < plan_parts(a); i++)
+    equal &= a->stage[i].first_piece == b->stage[i].first_piece;
+  return equal;
+}
+
+/* Whether the one tells a reader nothing that the other does not: it is the same, or the stages that decide are. */
+static bool alike(const Plan *a, const Plan *b) {
+  return equal_plans(a, b) || (a->pipeline.microbatch == b->pipeline.microbatch &&
+                               fabs(a->batch_seconds - b->batch_seconds) <= SAME_SECONDS * a->batch_seconds);
+}
+
+/* With the time it would take if memory were no matter: settling it can only make it slower. */
+static void consider(Choice *c, Candidate *candidate) {
+  if (!candidate_plan(c->r, candidate, INT64_MAX, &candidate->plan)) {
+    candidate->refused = true; /* slower than is of use */
+    return;
+  }
+  if (schedulable(c->r, candidate->plan))
+    return;
+  c->stalling = candidate->plan;
+  candidate->refused = true;
+}
+
+/* No other of its microbatch was laid out: how much that gains from moving its cuts is another matter for each. */
+static bool is_first(const Choice *c, const Candidate *one) {
+  bool first = c->r->ranks <= VERY_MANY_RANKS;
+  for (int i = 0; i < c->candidates.n; i++) {
+    const Candidate *other = &c->candidates.at[i];
+    first &= other == one || other->microbatch != one->microbatch || !(other->settled || other->refined);
+  }
+  return first;
+}
+
+static double close_enough(const Choice *c, const Candidate *one) { return is_first(c, one) ? CLOSE : c->close; }
+
+/* The fastest candidate that fits, of all or of those that were not refined; NULL when none is left. */
+static Candidate *leader(Choice *c, bool unrefined) {
+  for (;;) {
+    Candidate *best = NULL;
+    for (int i = 0; i < c->candidates.n; i++) {
+      Candidate *one = &c->candidates.at[i];
+      if (!one->refused && !(unrefined && one->refined) && (!best || before(one, best)))
+        best = one;
+    }
+    if (!best || best->settled)
+      return best;
+    best->or_not = isfinite(c->best);
+    double close = close_enough(c, best);
+    if (best->or_not && (c->left == 0 || seconds(best) > close * c->best)) {
+      best->refused = true;
+      continue;
+    }
+    best->most = close * c->best;
+    if (!best->plan) {
+      consider(c, best);
+      continue;
+    }
+    settle(c->r, best);
+    c->left -= c->left > 0;
+    if (best->settled)
+      c->best = fmin(c->best, seconds(best));
+    if (best->refused && !best->or_not)
+      push(&c->smallest, *best);
+  }
+}
+
+/* The fastest, taken off the list. */
+static Plan *next_best(Choice *c) {
+  Candidate *best = leader(c, false);
+  if (!best)
+    return NULL;
+  best->refused = true;
+  return best->plan;
+}
+
+/* Whether some plan may take clearly less: all ranks share the passes at best. */
+static bool may_gain(const Planner *r, double best) {
+  bool may = false;
+  for (int i = 0; i < r->microbatches.n; i++) {
+    const int64_t b = r->microbatches.at[i];
+    const Spans *fastest = spans_at(r, b) + r->n_kinds - 1;
+    const double passes = span_compute(fastest, 0, r->subject.n) / r->ranks;
+    may |= passes * turns_at_least(r, b) < WORTH_LAYOUT * best;
+  }
+  return may;
+}
+
+typedef Vec(const Plan *) Plans;
+
+/* Whether it is none of them; then it is added. */
+static bool is_new(Plans *known, const Plan *plan) {
+  for (int i = 0; i < known->n; i++)
+    if (equal_plans(known->at[i], plan))
+      return false;
+  push(known, plan);
+  return true;
+}
+
+/* A candidate that comes close to the fastest may overtake it once its cuts are moved; of those that cost little also
+ * such as are not so close, for what the searches minimise is not all that is simulated. */
+static void refine_leaders(Choice *c) {
+  const int LEADERS = c->close < 1.1 ? 2 : 6;
+  double best = most_seconds(c->r);
+  int refined[2] = {0, 0}; /* of chunks that rounds.c cut there are so many beside the others */
+  int64_t turns[2] = {0, 0};
+  Plans started = {0};
+  for (;;) {
+    Candidate *one = leader(c, true);
+    if (!one)
+      return;
+    bool first = is_first(c, one);
+    one->refined = true;
+    if (!may_gain(c->r, fmin(best, seconds(one))))
+      return;
+    if (seconds(one) > (first ? CLOSE : c->close) * best || !is_new(&started, one->plan))
+      continue;
+    const int of = one->start == START_TOGETHER;
+    if (!first && refined[of]++ >= LEADERS && (refined[of] > MORE_LEADERS || turns[of] >= LITTLE_TURNS)) {
+      if (of)
+        continue;
+      return;
+    }
+    turns[of] += refine(c->r, one, EFFORT_USUAL);
+    best = fmin(best, seconds(one));
+  }
+}
+
+/* The fastest that was refined, none of those known. */
+static Candidate *next_refined(Choice *c, Plans *known) {
+  Candidate *best = NULL;
+  for (int i = 0; i < c->candidates.n; i++) {
+    Candidate *one = &c->candidates.at[i];
+    bool is_known = !one->refined || !one->settled || one->refused;
+    for (int k = 0; k < known->n && !is_known; k++)
+      is_known = equal_plans(known->at[k], one->plan);
+    if (!is_known && (!best || before(one, best)))
+      best = one;
+  }
+  if (best)
+    push(known, best->plan);
+  return best;
+}
+
+/* Where ranks hold several chunks: the best few from other cuts, then the best of these. */
+static void refine_chunks(Choice *c) {
+  Plans known = {0};
+  Candidate *one = leader(c, false);
+  if (c->r->form.chunks == 1 || c->r->pinned || !one || !may_gain(c->r, seconds(one)))
+    return;
+  for (int i = 0; i < FEW_REFINED_CHUNKS && (one = next_refined(c, &known)) != NULL; i++)
+    if (seconds(one) <= c->close * c->best)
+      refine_again(c->r, one, BUDGET_AGAIN_CHUNKS), push(&known, one->plan);
+  known.n = 0;
+  if ((one = next_refined(c, &known)) != NULL)
+    refine_again(c->r, one, FEW_REFINED_CHUNKS * BUDGET_AGAIN_CHUNKS);
+}
+
+/* The best two, with more effort, for as long as that makes them shorter. */
+static void refine_on(Choice *c) {
+  Plans known = {0};
+  Candidate *one = leader(c, false);
+  if (c->r->form.chunks > 1 || c->r->pinned || !one || !may_gain(c->r, seconds(one)))
+    return;
+  for (int i = 0; i < BEST_REFINED && (one = next_refined(c, &known)) != NULL; i++) {
+    double before = INFINITY;
+    for (int64_t turns = 0; turns < BUDGET_AGAIN && seconds(one) < WORTH_ANOTHER * before;) {
+      before = seconds(one);
+      turns += refine(c->r, one, EFFORT_THOROUGH);
+    }
+    push(&known, one->plan);
+  }
+}
+
+/* What is faster than all these, where so few plans are possible that they can be tried one by one. */
+static void try_every(Choice *c) {
+  const Candidate *best = leader(c, false);
+  const double most = fmin(most_seconds(c->r), best ? seconds(best) : INFINITY);
+  int64_t budget = may_gain(c->r, most) ? BUDGET_OF_ALL : 0;
+  Candidate one;
+  for (int round = 0; round < ROUNDS_OF_ALL && fastest_of_all(c->r, most, &budget, &one); round++) {
+    if (!fits_exactly(c->r, &one))
+      continue;
+    one.settled = one.refined = true;
+    one.pinned = c->r->pinned;
+    push(&c->candidates, one);
+    return;
+  }
+}
+
+/* A pipeline of each depth up to the ranks that there are, one rank a stage. */
+static bool add_depths(Choice *c, int64_t b, const Spans *spans) {
+  const Planner *r = c->r;
+  bool any = false;
+  for (int stages = r->form.n_stages; stages > 0; stages--) {
+    Pipeline *form = alloc(sizeof *form);
+    *form = form_make(r, stages, NULL);
+    if (stages == 1)
+      form->chunks = 1; /* nothing to interleave */
+    any |= add_form(r, &c->candidates, form, &(Placement){0}, b, spans, 0);
+  }
+  return any;
+}
+
+/* They stay rising. */
+static void list_microbatch(Choice *c, int64_t b) {
+  int at = c->microbatches.n;
+  for (int i = 0; i < c->microbatches.n; i++)
+    if (c->microbatches.at[i] == b)
+      return;
+  push(&c->microbatches, b);
+  for (; at > 0 && c->microbatches.at[at - 1] > b; at--)
+    c->microbatches.at[at] = c->microbatches.at[at - 1];
+  c->microbatches.at[at] = b;
+}
+
+/* Replicas are open: the fastest with as many ranks for every stage says what other ways are worth a look. */
+static void list_ways(Choice *c) {
+  const Planner *r = c->r;
+  double best = most_seconds(r);
+  Equals equals = {&c->candidates, best};
+  for (int i = 0; i < r->microbatches.n; i++)
+    if (add_equals(r, r->microbatches.at[i], &equals))
+      list_microbatch(c, r->microbatches.at[i]);
+  const Candidate *equal = leader(c, false);
+  if (c->stalling && r->free_stages) {
+    for (int i = 0; i < r->microbatches.n; i++)
+      add_one_stage(r, r->microbatches.at[i], &c->candidates);
+    equal = leader(c, false);
+  }
+  if (equal)
+    best = fmin(best, seconds(equal));
+  for (int i = 0; i < r->microbatches.n && !(r->first_will_do && isfinite(best)); i++)
+    if (add_ways(r, r->microbatches.at[i], spans_at(r, r->microbatches.at[i]), &best, &c->candidates))
+      list_microbatch(c, r->microbatches.at[i]);
+}
+
+/* False when no microbatch will do. */
+static bool list_candidates(Choice *c) {
+  const Planner *r = c->r;
+  if (r->free_replicas)
+    list_ways(c);
+  for (int i = 0; i < r->microbatches.n && !r->free_replicas; i++) {
+    int64_t b = r->microbatches.at[i];
+    Spans *spans = spans_at(r, b);
+    if (r->free_depth ? add_depths(c, b, spans) : add_placements(r, &c->candidates, &r->form, b, spans))
+      list_microbatch(c, b);
+  }
+  return c->candidates.n > 0;
+}
+
+static double part_time(const Plan *plan, int part) {
+  const StagePlan *s = &plan->stage[part];
+  return (s->forward_seconds * (plan_recomputes(plan, part) ? 2 : 1) + s->backward_seconds) /
+         plan->pipeline.replicas[plan_stage_of(plan, part)];
+}
+
+static int slowest_part(const Plan *plan) {
+  int slowest = 0;
+  for (int i = 1; i < plan_parts(plan); i++)
+    if (part_time(plan, i) > part_time(plan, slowest))
+      slowest = i;
+  return slowest;
+}
+
+/* What the choice is compared with: the same form recomputing everywhere, and the chosen plan with one cut of its
+ * slowest stage moved by a piece. */
+static void list_neighbours(Choice *c, const Plan *chosen) {
+  const Planner *r = c->r;
+  const Spans *spans = spans_at(r, chosen->pipeline.microbatch);
+  Pipeline *form = alloc(sizeof *form);
+  *form = form_of(&chosen->pipeline);
+  int slowest = slowest_part(chosen), parts = plan_parts(chosen);
+  int64_t b = chosen->pipeline.microbatch;
+  if (r->request->recompute == RECOMPUTE_AUTO && form->n_stages > 1 && schedule_traits(form->schedule).recomputes)
+    push(&c->candidates, candidate_of(r, form, &chosen->placement, b, spans, RECOMPUTE_ON, r->pinned, 0));
+  for (int i = slowest; i <= slowest + 1 && !r->pinned; i++)
+    for (int step = -1; step <= 1 && i > 0 && i < parts; step += 2) {
+      int at = chosen->stage[i].first_piece + step;
+      int *start = alloc((size_t)parts * sizeof *start);
+      for (int k = 0; k < parts; k++)
+        start[k] = k == i ? at : chosen->stage[k].first_piece;
+      if (at <= start[i - 1] || at >= chosen->stage[i].end_piece)
+        continue;
+      push(&c->candidates, candidate_of(r, form, &chosen->placement, b, spans, r->request->recompute, start, 0));
+    }
+}
+
+static const char *ways_text(const Pipeline *p) {
+  return form_is_plain(p)   ? "a pipeline of one each"
+         : p->n_stages == 1 ? format("data parallelism, %s replicas of the whole model", replicas_text(p))
+                            : format("replicas %s by stage", replicas_text(p));
+}
+
+static char *why(const Choice *c, const Plan *plan, double gain) {
+  const Planner *r = c->r;
+  const Pipeline *p = &plan->pipeline;
+  int parts = plan_parts(plan), slowest = slowest_part(plan);
+  double sum = 0, most = part_time(plan, slowest);
+  for (int i = 0; i < parts; i++)
+    sum += part_time(plan, i);
+  Text t = {0};
+  if (parts > 1)
+    text_add(&t, "%s: the slowest %s, %d, works %.2f ms a microbatch, %.1f %% above the mean of all. ",
+             r->pinned ? "Cuts as asked" : format("Best of all ways to cut at %d places", r->subject.n - 1),
+             p->chunks > 1 ? "part" : "stage", slowest, most * 1e3, (most * parts / sum - 1) * 100);
+  if (r->free_replicas && r->ranks > 1)
+    text_add(&t, "Of all ways to use %d ranks%s: %s. ", r->ranks,
+             r->free_stages ? "" : format(" in %d stages", r->form.n_stages), ways_text(p));
+  text_add(&t, "Microbatch %lld", (long long)p->microbatch);
+  if (c->microbatches.n > 1) {
+    text_add(&t, " of");
+    for (int i = 0; i < c->microbatches.n; i++)
+      text_add(&t, " %lld", (long long)c->microbatches.at[i]);
+    text_add(&t, " gives the shortest batch that fits");
+  } else {
+    text_add(&t, r->request->microbatch ? " as asked" : " is the only one possible");
+  }
+  bool any = false;
+  for (int i = 0; i < p->n_stages; i++)
+    any |= p->recompute[i];
+  text_add(&t, "; %s.",
+           r->subject.inference                      ? "it fits"
+           : r->request->recompute != RECOMPUTE_AUTO ? "recomputation as asked"
+           : any                                     ? "recomputation where memory asks for it"
+                                                     : "everything fits without recomputation");
+  if (c->stalling && p->n_stages == 1 && r->free_stages)
+    text_add(&t, " Pipelines of several stages would stall, as updates wait for other stages [PD0707]: "
+                 "'vertical_sync = true' in the model runs them.");
+  if (!r->request->ahead && p->ahead[0] > 1 && gain <= 0)
+    text_add(&t, " One microbatch more in flight between stages hides messages.");
+  if (!r->request->ahead && p->ahead[0] > 1 && gain > 0)
+    text_add(&t,
+             " One microbatch more in flight between stages: where kernels take 2 %% more or less time than "
+             "planned a batch takes %.1f %% less.",
+             gain * 100);
+  return t.at;
+}
+
+/* The refused plan that comes nearest to fitting; NULL when none was laid out. */
+static const Plan *nearest_miss(const Choice *c) {
+  const Plan *best = NULL;
+  int64_t least = INT64_MAX;
+  for (int i = 0; i < c->smallest.n; i++) {
+    const Plan *plan = c->smallest.at[i].plan;
+    int64_t most = largest_peak(plan);
+    if (most < least)
+      least = most, best = plan;
+  }
+  return best;
+}
+
+static Plan *fastest(Choice *c) {
+  if (!list_candidates(c))
+    return NULL;
+  refine_leaders(c);
+  refine_chunks(c);
+  refine_on(c);
+  try_every(c);
+  return next_best(c);
+}
+
+Plan *plan_fastest(const Planner *r) {
+  NoPlan none;
+  if (r->traits.spills)
+    return plan_spilled(r, &none);
+  Choice c = choice_make(r);
+  return fastest(&c);
+}
+
+Plan *plan_any(const Planner *r) {
+  NoPlan none;
+  if (r->traits.spills) {
+    Planner any = *r;
+    any.any_will_do = true;
+    return plan_spilled(&any, &none);
+  }
+  Choice c = choice_make(r);
+  if (!list_candidates(&c))
+    return NULL;
+  if (!leader(&c, false))
+    try_every(&c);
+  return next_best(&c);
+}
+
+static bool better(const Plan *a, const Plan *b) {
+  bool plain = form_is_plain(&a->pipeline);
+  if (plain != form_is_plain(&b->pipeline))
+    return plain;
+  return largest_peak(a) < largest_peak(b);
+}
+
+/* Of plans that are as fast as the fastest, but for what no prediction can tell apart, one without replicas
+ * before others, then the one that needs least memory; the rest go back on the list. */
+static Plan *simplest(Choice *c, Plan *first) {
+  double most = AS_FAST * first->batch_seconds;
+  Plan *best = first;
+  for (int i = 0; i < c->candidates.n; i++) {
+    Candidate *other = &c->candidates.at[i];
+    if (!other->refused && !other->plan && other->bound <= most)
+      consider(c, other);
+    if (other->refused || seconds(other) > most)
+      continue;
+    if (!other->settled && c->left > 0) {
+      settle(c->r, other);
+      c->left--;
+    }
+    if (other->settled && seconds(other) <= most && better(other->plan, best))
+      best = other->plan;
+  }
+  for (int i = 0; i < c->candidates.n; i++)
+    if (c->candidates.at[i].settled)
+      c->candidates.at[i].refused = c->candidates.at[i].plan == best;
+  return best;
+}
+
+/* Whether some update has a turn for what it exchanges with other stages. */
+static bool exchanges_aside(const Planner *r, const Plan *plan) {
+  return planned_programs(r, &plan->pipeline, r->subject.exchanges(r, plan))->lag > 0;
+}
+
+/* One microbatch more in flight between neighbours, where it takes unevenness up and memory allows it, and updates
+ * keep their turn for exchanges, which is worth more. Nothing else of the plan changes, nor what is computed:
+ * where weights are as old as a microbatch is long in flight (every_round), only the request says so. */
+static Plan *look_ahead(const Choice *c, Plan *plan, double *gain) {
+  const Planner *r = c->r;
+  Pipeline form = form_of(&plan->pipeline);
+  int64_t b = plan->pipeline.microbatch;
+  int parts = plan_parts(plan);
+  ScheduleTraits traits = schedule_traits(form.schedule);
+  if (r->request->ahead || form.n_stages == 1 || form.ahead[0] > 1 || traits.drains || traits.every_round ||
+      !traits.looks_ahead)
+    return plan;
+  int *start = alloc((size_t)parts * sizeof *start);
+  for (int i = 0; i < parts; i++)
+    start[i] = plan->stage[i].first_piece;
+  for (int i = 0; i < form.n_stages - 1; i++)
+    form.ahead[i] = 2;
+  if (!schedule_allows(&form, plan->pipeline.microbatches))
+    return plan;
+  Candidate other = candidate_of(r, &form, &plan->placement, b, spans_at(r, b), r->request->recompute, start, 0);
+  settle(r, &other);
+  if (!other.settled || exchanges_aside(r, plan) > exchanges_aside(r, other.plan))
+    return plan;
+  double before = uneven_seconds(r, plan), after = uneven_seconds(r, other.plan);
+  *gain = 1 - after / before;
+  return *gain >= WORTH_PLACES ? other.plan : plan;
+}
+
+/* Where the fastest ways that estimates allow did not fit when they were laid out. */
+static Plan *however_slow(const Planner *r) {
+  Planner any = *r;
+  Prices none = {0};
+  any.any_will_do = true;
+  any.prices = alloc_copy(&none, sizeof none); /* corrected estimates would lead elsewhere */
+  return plan_any(&any);
+}
+
+Plan *plan_choose(const Planner *r, Plan **runners_up, int n, NoPlan *none) {
+  if (r->traits.spills)
+    return plan_spilled(r, none);
+  Choice c = choice_make(r);
+  Plan *plan = fastest(&c);
+  if (!plan && r->free_replicas && r->known <= 0 && c.smallest.n > 0 && (plan = however_slow(r)) != NULL) {
+    plan->why = why(&c, plan, 0);
+    return plan;
+  }
+  if (!plan) {
+    *none = (NoPlan){.no_microbatch = c.candidates.n == 0, .stalling = c.stalling, .miss = nearest_miss(&c)};
+    return NULL;
+  }
+  double gain = 0;
+  plan = look_ahead(&c, simplest(&c, plan), &gain);
+  plan->why = why(&c, plan, gain);
+  c.left = 3 * n; /* runners-up, however slow; some are alike */
+  c.close = INFINITY;
+  if (n > 0)
+    list_neighbours(&c, plan);
+  for (int found = 0; found < n;) {
+    Plan *other = next_best(&c);
+    if (!other)
+      break;
+    bool known = alike(plan, other);
+    for (int i = 0; i < found; i++)
+      known |= alike(runners_up[i], other);
+    if (!known)
+      runners_up[found++] = other;
+  }
+  return plan;
+}

@@ -1,0 +1,650 @@
+/* Exact partition of a list of pieces into contiguous stages, by dynamic programming over the stages from the last. Of a
+ * pipeline that never drains best(s, i) = min over j of max(cost of pieces [i, j) as stage s, best(s + 1, j)). Of one
+ * that drains it matters, too, when the stages behind are ready with their passes: states are pairs (spans.h:
+ * StageEnd), and those stay that no other beats in both. */
+#include "plan/search/partition.h"
+
+#include <math.h>
+
+#include "base/base.h"
+
+/* A way to run the stages from one on. */
+typedef struct State {
+  StageEnd at;
+  double squares;
+  int end, next; /* the place where the first of them ends, the state there */
+} State;
+
+/* No state beats another; the one that has updated first stands first. However many there are, all are kept: a stage before
+ * them may need any. */
+typedef struct States {
+  int n;
+  const State *state;
+} States;
+typedef Vec(State) OpenStates; /* of one stage and place, while they are found */
+
+typedef struct Search {
+  const Costs *c;
+  const Spans *spans; /* by kind of device */
+  const Copies *at;
+  int stages;
+  int64_t limit;
+  int places; /* where stages may start, and n: */
+  const int *place;
+  int *from, *to;  /* by stage, and behind the last: the places where it may start */
+  int *origin;     /* by stage: the first of these that tables have room for */
+  int **end;       /* by stage and place where it starts: the place where the best stage ends */
+  States **states; /* by stage and place where it starts */
+} Search;
+
+static int *end_from(const Search *s, int stage, int place) { return &s->end[stage][place - s->origin[stage]]; }
+
+static States *states_from(const Search *s, int stage, int place) {
+  return &s->states[stage][place - s->origin[stage]];
+}
+
+static StageShare share(const Search *s, int stage, int first, int end, bool recompute) {
+  StageShare t = span_share(s->spans + s->at[stage].kind, &s->at[stage], first, end, recompute);
+  t.work += s->at[stage].beside;
+  return t;
+}
+
+static int64_t bytes(const Search *s, int stage, int first, int end, bool recompute) {
+  return span_bytes(s->spans + s->at[stage].kind, &s->at[stage], first, end, recompute);
+}
+
+static bool is_limited(const Search *s) { return s->limit < INT64_MAX; }
+
+/* Of the stage as it would run: without recomputation where that may and does fit. False: it does not. */
+static bool share_that_fits(const Search *s, int stage, int first, int end, bool *recompute, StageShare *t) {
+  const Copies *at = &s->at[stage];
+  *recompute = !(at->recompute_off && bytes(s, stage, first, end, false) <= s->limit);
+  if (*recompute && !(at->recompute_on && bytes(s, stage, first, end, true) <= s->limit))
+    return false;
+  *t = share(s, stage, first, end, *recompute);
+  return true;
+}
+
+/* Of a stage that takes so many bytes: whether those that start earlier or end later, too, take more than there are. */
+static bool too_large(const Search *s, int stage, int first, int end, int64_t bytes) {
+  return span_least_bytes(s->spans + s->at[stage].kind, &s->at[stage], first, end, bytes) > s->limit;
+}
+
+static int64_t least_bytes(const Search *s, int stage, int first, int end, bool *recompute) {
+  int64_t off = s->at[stage].recompute_off ? bytes(s, stage, first, end, false) : INT64_MAX;
+  int64_t on = s->at[stage].recompute_on ? bytes(s, stage, first, end, true) : INT64_MAX;
+  *recompute = on < off;
+  return *recompute ? on : off;
+}
+
+/* ---- where stages may start --------------------------------------------------------------------------- */
+
+enum { COARSE = 256, FINER = 4 };
+
+/* All cuts, or so many that lie evenly. */
+static const int *choose_places(int n, int most, int *places) {
+  int step = (n + most - 1) / most, *place = alloc((size_t)(n + 1) * sizeof *place);
+  *places = 0;
+  for (int i = 0; i < n; i += step)
+    place[(*places)++] = i;
+  place[(*places)++] = n;
+  return place;
+}
+
+/* Stages may start wherever there is a piece for each. */
+static void widen(Search *s) {
+  for (int k = 0; k <= s->stages; k++) {
+    s->from[k] = k == s->stages ? s->places - 1 : k;
+    s->to[k] = k == 0 ? 0 : s->places - 1 - (s->stages - k);
+  }
+}
+
+static Search prepare(const Spans *spans, const Copies *at, int stages, int64_t limit, int most_places) {
+  Search s = {.c = spans->c, .spans = spans, .at = at, .stages = stages, .limit = limit};
+  s.place = choose_places(spans->c->n, most_places, &s.places);
+  s.from = alloc((size_t)(stages + 1) * sizeof(int));
+  s.to = alloc((size_t)(stages + 1) * sizeof(int));
+  widen(&s);
+  return s;
+}
+
+/* What a stage takes at least; no less with more pieces. `again`: it has to recompute. */
+static double least_seconds(const Search *s, int stage, int first, int end, bool again) {
+  const Copies *at = &s->at[stage];
+  const Spans *spans = s->spans + at->kind;
+  double passes = span_compute(spans, first, end);
+  if (again)
+    passes = passes + spans->forward[end] - spans->forward[first];
+  double update = s->c->overlapped ? holdings_update(s->c->holdings, first, end) * s->c->share : 0;
+  return passes / at->replicas + update + at->beside;
+}
+
+/* Whether a stage between two places may be so fast, and fit; those within it, too. */
+static bool in_time(const Search *s, int stage, int from, int to, double slowest) {
+  int first = s->place[from], end = s->place[to];
+  if (from >= to)
+    return true;
+  const Copies *at = &s->at[stage];
+  if (least_seconds(s, stage, first, end, !at->recompute_off) > slowest)
+    return false;
+  if (at->recompute_off &&
+      (!is_limited(s) || !too_large(s, stage, first, end, bytes(s, stage, first, end, false))))
+    return true;
+  return at->recompute_on && !too_large(s, stage, first, end, bytes(s, stage, first, end, true)) &&
+         least_seconds(s, stage, first, end, true) <= slowest;
+}
+
+/* The last place by which a stage from another one on may end. */
+static int reach(const Search *s, int stage, int from, double slowest) {
+  int low = from, high = s->to[stage + 1];
+  while (low < high) {
+    int middle = high - (high - low) / 2;
+    if (in_time(s, stage, from, middle, slowest))
+      low = middle;
+    else
+      high = middle - 1;
+  }
+  return low;
+}
+
+/* The first place from which a stage may start that ends there. */
+static int reach_back(const Search *s, int stage, int end, double slowest) {
+  int low = s->from[stage], high = end;
+  while (low < high) {
+    int middle = low + (high - low) / 2;
+    if (in_time(s, stage, middle, end, slowest))
+      high = middle;
+    else
+      low = middle + 1;
+  }
+  return low;
+}
+
+/* Leaves out where the stages before a start, or those from it on, cannot do all that they must in time, or do not fit.
+ * False: none is left. */
+static bool narrow(Search *s, double slowest) {
+  if (!isfinite(slowest) && !is_limited(s))
+    return true;
+  slowest *= 1 + 1e-9;
+  for (int k = 0; k < s->stages; k++)
+    s->to[k + 1] = reach(s, k, s->to[k], slowest);
+  for (int k = s->stages - 1; k >= 0; k--)
+    s->from[k] = reach_back(s, k, s->from[k + 1], slowest);
+  for (int k = 0; k <= s->stages; k++)
+    if (s->from[k] > s->to[k])
+      return false;
+  return true;
+}
+
+/* Tables for the places where stages may start now; of `states` only where they are wanted. */
+static void make_tables(Search *s, bool states) {
+  s->origin = alloc_copy(s->from, (size_t)(s->stages + 1) * sizeof(int));
+  s->end = alloc((size_t)s->stages * sizeof *s->end);
+  s->states = alloc((size_t)s->stages * sizeof *s->states);
+  for (int k = 0; k < s->stages; k++) {
+    size_t n = (size_t)(s->to[k] - s->from[k] + 1);
+    s->end[k] = alloc(n * sizeof **s->end);
+    s->states[k] = states ? alloc(n * sizeof **s->states) : NULL;
+  }
+}
+
+static void trace_back(const Search *s, Partition *out) {
+  for (int k = 0, at = 0; k < s->stages; k++) {
+    at = *end_from(s, k, at);
+    out->start[k + 1] = s->place[at];
+  }
+}
+
+/* ---- the fastest --------------------------------------------------------------------------------------- */
+
+typedef enum Fit { FITS, FITS_NOT, FITS_NO_MORE /* nor does any that ends later */ } Fit;
+
+static bool is_slow(const StageShare *t, double most, double late) {
+  return t->work > most || t->work - t->aside > late;
+}
+
+/* The share of a stage as it would run, if it works for `most` seconds at most and others wait for it `late` at most.
+ * again: those from there on to this end or a later one have to recompute; is brought up to date. */
+static Fit fit(const Search *s, int stage, int first, int end, double most, double late, bool *again,
+               StageShare *t) {
+  if (!*again) {
+    *t = share(s, stage, first, end, false);
+    if (is_slow(t, most, late))
+      return FITS_NOT;
+    if (!is_limited(s))
+      return FITS;
+    int64_t off = bytes(s, stage, first, end, false);
+    if (off <= s->limit)
+      return FITS;
+    *again = too_large(s, stage, first, end, off);
+    if (!s->at[stage].recompute_on)
+      return *again ? FITS_NO_MORE : FITS_NOT;
+  }
+  int64_t on = bytes(s, stage, first, end, true);
+  if (on > s->limit)
+    return too_large(s, stage, first, end, on) ? FITS_NO_MORE : FITS_NOT;
+  *t = share(s, stage, first, end, true);
+  return is_slow(t, most, late) ? FITS_NOT : FITS;
+}
+
+static bool no_worse(const State *a, const State *b) {
+  if (a->at.late != b->at.late || a->at.early != b->at.early)
+    return a->at.late <= b->at.late && a->at.early <= b->at.early;
+  return a->squares <= b->squares;
+}
+
+static void keep(OpenStates *known, State new) {
+  int n = 0, at;
+  for (int i = 0; i < known->n; i++)
+    if (no_worse(&known->at[i], &new))
+      return;
+  for (int i = 0; i < known->n; i++)
+    if (!no_worse(&new, &known->at[i]))
+      known->at[n++] = known->at[i];
+  known->n = n;
+  push(known, new);
+  for (at = n; at > 0 && known->at[at - 1].at.late > new.at.late; at--)
+    known->at[at] = known->at[at - 1];
+  known->at[at] = new;
+}
+
+/* Of a pipeline that never drains all that matters here is the value. */
+static State state_before(const Search *s, const StageShare *t, const State *behind, int end, int next) {
+  double seconds = s->c->fill > 0 ? fmax(t->work + t->finish, t->pace) : 0;
+  return (State){stage_end(t, behind->at), seconds * seconds + behind->squares, end, next};
+}
+
+/* Whether no way to run a stage that takes so many seconds at least before the only state behind it is better than a
+ * state. */
+static bool falls_behind(const Search *s, const State *state, const States *behind, double seconds) {
+  const State *next = &behind->state[0];
+  if (behind->n != 1 || state->at.late > next->at.late || state->at.early > next->at.early)
+    return false;
+  return state->at.late < next->at.late || s->c->fill <= 0 || state->squares <= seconds * seconds + next->squares;
+}
+
+/* Nor as good as a state that is still to be found. */
+static bool falls_short(const Search *s, const State *bar, const States *behind, double seconds) {
+  const State *next = &behind->state[0];
+  return falls_behind(s, bar, behind, seconds) &&
+         (bar->at.late < next->at.late || bar->squares < (s->c->fill > 0 ? seconds * seconds : 0) + next->squares);
+}
+
+/* Adds stage k from place i to j before the states at j, where none takes longer than `most`; something else comes up to
+ * `bar`. False: nothing that ends later is better. again: it has to recompute, and what ends later, too. */
+static bool try_stage(const Search *s, int k, int i, int j, const States *behind, double most, const State *bar,
+                      bool *again, OpenStates *known) {
+  int first = s->place[i], end = s->place[j];
+  StageShare t;
+  /* A state that is early only after a known one is late is beaten by it; what is put aside may be done later. */
+  double late = known->n > 0 ? fmin(bar->at.late, known->at[0].at.late) : bar->at.late;
+  double least = least_seconds(s, k, first, end, *again);
+  if (least > (s->at[k].deferred ? most : late))
+    return false;
+  if (behind->n == 0 || behind->state[behind->n - 1].at.early > late || falls_short(s, bar, behind, least) ||
+      (known->n > 0 && falls_behind(s, known->at, behind, least)))
+    return true;
+  Fit how = fit(s, k, first, end, most, late, again, &t);
+  if (how != FITS)
+    return how != FITS_NO_MORE;
+  for (int n = 0; n < behind->n; n++) {
+    State new = state_before(s, &t, &behind->state[n], j, n);
+    if (new.at.late <= most)
+      keep(known, new);
+  }
+  return true;
+}
+
+/* What stage k from place i comes up to where it ends as the one from the place before does best. */
+static State first_bar(const Search *s, int k, int i, double most) {
+  State none = {.at = {.early = INFINITY, .late = most}, .squares = INFINITY};
+  const States *before = i > s->from[k] ? states_from(s, k, i - 1) : NULL;
+  int end = before && before->n > 0 ? before->state[0].end : 0;
+  StageShare t;
+  bool recompute;
+  if (end <= i || k == s->stages - 1 || !share_that_fits(s, k, s->place[i], s->place[end], &recompute, &t))
+    return none;
+  State bar = state_before(s, &t, &states_from(s, k + 1, end)->state[0], end, 0);
+  return bar.at.late < most ? bar : none;
+}
+
+/* room: for the states, of no other use. */
+static void find_states(const Search *s, int k, int i, double most, OpenStates *room) {
+  static const State nothing;
+  static const States none = {1, &nothing};
+  State bar = first_bar(s, k, i, most);
+  bool again = !s->at[k].recompute_off;
+  room->n = 0;
+  for (int j = s->from[k + 1] > i ? s->from[k + 1] : i + 1; j <= s->to[k + 1]; j++)
+    if (!try_stage(s, k, i, j, k == s->stages - 1 ? &none : states_from(s, k + 1, j), most, &bar, &again, room))
+      break;
+  *states_from(s, k, i) = (States){room->n, alloc_copy(room->at, (size_t)room->n * sizeof *room->at)};
+}
+
+/* The least possible value, if it is at most `most`; of those the one whose stages' times have the least sum of squares,
+ * where the stages from each on take as little as they can. INFINITY when nothing fits. */
+static double least_value(Search *s, double most) {
+  OpenStates room = {0};
+  make_tables(s, true);
+  for (int k = s->stages - 1; k >= 0; k--)
+    for (int i = s->from[k]; i <= s->to[k]; i++)
+      find_states(s, k, i, most, &room);
+  const States *all = states_from(s, 0, 0);
+  for (int k = 0, at = 0, n = 0; k < s->stages && all->n > 0; k++) {
+    const State *best = &states_from(s, k, at)->state[n];
+    *end_from(s, k, at) = best->end;
+    at = best->end, n = best->next;
+  }
+  return all->n > 0 ? all->state[0].at.late : INFINITY;
+}
+
+/* The sum of squares of stage k from place i to j and those behind it, if none is slower than `slowest` and it is at most
+ * `most`; else INFINITY. False: nor is any that ends later. again: as for try_stage(). */
+static bool squares_at(const Search *s, int k, int i, int j, double slowest, double most, const double *after,
+                       bool *again, double *squares) {
+  int first = s->place[i], end = s->place[j];
+  double least = least_seconds(s, k, first, end, *again);
+  double behind = k < s->stages - 1 ? after[j] : 0;
+  StageShare t;
+  *squares = INFINITY;
+  if (least > slowest)
+    return false;
+  if (least * least + behind > most)
+    return true;
+  Fit how = fit(s, k, first, end, slowest, INFINITY, again, &t);
+  if (how == FITS)
+    *squares = t.work * t.work + behind;
+  return how != FITS_NO_MORE;
+}
+
+/* Where stage k from place i on should end, near which that of the place before does. */
+static double most_even_end(const Search *s, int k, int i, double slowest, int near, const double *after,
+                            int *at) {
+  double best = INFINITY, most = INFINITY, squares;
+  bool again = !s->at[k].recompute_off;
+  if (near > i && squares_at(s, k, i, near, slowest, most, after, &again, &squares))
+    most = squares;
+  again = !s->at[k].recompute_off;
+  for (int j = s->from[k + 1] > i ? s->from[k + 1] : i + 1; j <= s->to[k + 1]; j++) {
+    if (!squares_at(s, k, i, j, slowest, fmin(best, most), after, &again, &squares))
+      break;
+    if (squares < best)
+      best = squares, *at = j;
+  }
+  return best;
+}
+
+/* Among partitions no slower than `slowest` of a pipeline that never drains: the least sum of squares. */
+static void most_even(Search *s, double slowest) {
+  double *best = alloc((size_t)s->places * sizeof *best), *after = alloc((size_t)s->places * sizeof *after);
+  narrow(s, slowest);
+  for (int k = s->stages - 1; k >= 0; k--) {
+    int near = 0;
+    for (int i = s->from[k]; i <= s->to[k]; i++) {
+      int *end = end_from(s, k, i);
+      best[i] = most_even_end(s, k, i, slowest, near, after, end);
+      near = isfinite(best[i]) ? *end : 0;
+    }
+    double *swap = best;
+    best = after, after = swap;
+  }
+}
+
+/* Stage k of a partition, those behind it are there already. */
+static void add_stage(const StageShare *t, StageEnd *behind, Partition *out) {
+  double seconds = fmax(t->work + t->finish, t->pace);
+  *behind = stage_end(t, *behind);
+  out->slowest = seconds > out->slowest ? seconds : out->slowest;
+  out->value = behind->late;
+}
+
+static void fill_in(const Search *s, Partition *out) {
+  StageEnd behind = {0};
+  for (int k = s->stages - 1; k >= 0; k--) {
+    StageShare t;
+    ensure(share_that_fits(s, k, out->start[k], out->start[k + 1], &out->recompute[k], &t));
+    add_stage(&t, &behind, out);
+  }
+}
+
+static Partition room_for(int stages) {
+  return (Partition){.start = alloc((size_t)(stages + 1) * sizeof(int)), .recompute = alloc((size_t)stages)};
+}
+
+/* Searches at some of many cuts, and then at more of them, say how slow the best can be at most: few are left of all. */
+static double first_looks(const Spans *spans, const Copies *at, int stages, int64_t limit, double most) {
+  for (int places = COARSE; spans->c->n > 2 * places; places *= FINER) {
+    if (stages > places / 4)
+      continue;
+    Search coarse = prepare(spans, at, stages, limit, places);
+    if (narrow(&coarse, most))
+      most = fmin(most, least_value(&coarse, most));
+  }
+  return most;
+}
+
+/* What no partition undercuts, nor its stages beside what else their ranks do. */
+static double even_share(const Search *s) {
+  const Spans *fastest = s->spans;
+  int ranks = 0;
+  double beside = 0;
+  for (int k = 0; k < s->stages; k++) {
+    fastest = s->spans + s->at[k].kind > fastest ? s->spans + s->at[k].kind : fastest;
+    ranks += s->at[k].replicas;
+    beside += s->at[k].beside * s->at[k].replicas;
+  }
+  return (span_compute(fastest, 0, s->c->n) + beside) / ranks;
+}
+
+/* Nor these seconds, which are nearly the most so; at most `most`. */
+static double least_bar(Search *s, double most) {
+  enum { DOUBLINGS = 6, HALVINGS = 5 };
+  double low = even_share(s), high = low;
+  for (int i = 0; i < DOUBLINGS && high < most && !narrow(s, high); i++) {
+    low = high;
+    high = fmin(2 * high, most);
+    widen(s);
+  }
+  for (int i = 0; i < HALVINGS && high > low; i++) {
+    double middle = (low + high) / 2;
+    widen(s);
+    if (narrow(s, middle))
+      high = middle;
+    else
+      low = middle;
+  }
+  widen(s);
+  return low;
+}
+
+/* The largest stage from stage k on that starts at place i and ends at j, where those behind it have `behind` bytes at most. False:
+ * it is not below `most`, nor is any that ends later. */
+static bool largest_at(const Search *s, int k, int i, int j, int64_t behind, int64_t most, int64_t *largest) {
+  const Copies *at = &s->at[k];
+  int first = s->place[i], end = s->place[j];
+  bool recompute;
+  int64_t small = bytes(s, k, first, end, at->recompute_on);
+  if (span_least_bytes(s->spans + at->kind, at, first, end, small) >= most)
+    return false;
+  int64_t own = least_bytes(s, k, first, end, &recompute);
+  *largest = own > behind ? own : behind;
+  return true;
+}
+
+/* Where stage k from place i on ends, near which that of the place before does, for the least `most` bytes. */
+static int64_t least_largest_end(const Search *s, int k, int i, int near, const int64_t *after, int64_t most,
+                                 int *end) {
+  const bool last = k == s->stages - 1;
+  int64_t best = most, largest;
+  if (near > i && largest_at(s, k, i, near, last ? 0 : after[near], most, &largest) && largest < most)
+    best = largest + 1;
+  for (int j = s->from[k + 1] > i ? s->from[k + 1] : i + 1; j <= s->to[k + 1]; j++) {
+    if (!last && after[j] >= best)
+      continue;
+    if (!largest_at(s, k, i, j, last ? 0 : after[j], best, &largest))
+      break;
+    if (largest < best)
+      best = largest, *end = j;
+  }
+  return best;
+}
+
+/* The bytes of the partition whose largest stage is smallest, if they are below `most`. */
+static int64_t least_largest(const Search *s, int64_t most) {
+  int64_t *best = alloc((size_t)s->places * sizeof *best), *after = alloc((size_t)s->places * sizeof *after);
+  for (int k = s->stages - 1; k >= 0; k--) {
+    int near = 0;
+    for (int i = s->from[k]; i <= s->to[k]; i++) {
+      int *end = end_from(s, k, i);
+      best[i] = least_largest_end(s, k, i, near, after, most, end);
+      near = best[i] < most ? *end : 0;
+    }
+    int64_t *swap = best;
+    best = after, after = swap;
+  }
+  return after[0];
+}
+
+/* Whether stages that take about as long as each other do. */
+static bool even_fits(const Search *s) {
+  const Spans *spans = s->spans;
+  double whole = span_compute(spans, 0, s->c->n), taken = 0;
+  int ranks = 0, used = 0;
+  for (int k = 0; k < s->stages; k++)
+    ranks += s->at[k].replicas;
+  for (int k = 0, first = 0; k < s->stages; k++) {
+    int end = first + 1, last = s->c->n - (s->stages - 1 - k);
+    used += s->at[k].replicas;
+    taken = whole * used / ranks;
+    while (end < last && (k == s->stages - 1 || span_compute(spans, 0, end) < taken))
+      end++;
+    bool recompute;
+    if (least_bytes(s, k, first, end, &recompute) > s->limit)
+      return false;
+    first = end;
+  }
+  return true;
+}
+
+/* Whether some partition fits, however slow: quicker to find out than the best. */
+static bool any_fits(Search *s) {
+  if (s->limit == INT64_MAX || even_fits(s))
+    return true;
+  ArenaMark mark = arena_mark();
+  bool fits = false;
+  widen(s);
+  if (narrow(s, INFINITY)) {
+    make_tables(s, false);
+    fits = least_largest(s, s->limit + 1) <= s->limit;
+  }
+  arena_release(mark);
+  return fits;
+}
+
+/* The least value and its search. It is looked for below a bar that is raised until there is one: below a low bar there is
+ * little to look at. INFINITY: none is at most `most`. */
+static double raise_bar(const Spans *spans, const Copies *at, int stages, int64_t limit, double most, Search *s) {
+  static const double HIGHER[] = {1.05, 1.15, 1.4, 2, INFINITY};
+  enum { LATE = 1 };
+  *s = prepare(spans, at, stages, limit, spans->c->n);
+  const double filling = spans->c->fill * span_compute(spans, 0, spans->c->n) * (stages - 1) / stages;
+  const double least = least_bar(s, most) + filling;
+  double value = INFINITY, bar = 0;
+  for (int i = 0; !isfinite(value) && bar < most; i++) {
+    bar = fmin(isfinite(HIGHER[i]) ? HIGHER[i] * least : INFINITY, most);
+    if (i == LATE && !any_fits(s))
+      return INFINITY;
+    widen(s);
+    value = narrow(s, bar) ? least_value(s, bar) : INFINITY;
+  }
+  return value;
+}
+
+static bool search(const Spans *spans, const Copies *at, int stages, int64_t limit, double most, Partition *out) {
+  most = first_looks(spans, at, stages, limit, most);
+  Search s;
+  double value = raise_bar(spans, at, stages, limit, most, &s);
+  if (!isfinite(value))
+    return false;
+  if (spans->c->fill <= 0)
+    most_even(&s, value);
+  trace_back(&s, out);
+  fill_in(&s, out);
+  return true;
+}
+
+bool partition_fastest(const Spans *spans, const Copies *at, int stages, int64_t limit, double most,
+                       Partition *out) {
+  ensure(stages > 0 && stages <= spans->c->n);
+  *out = room_for(stages);
+  ArenaMark mark = arena_mark();
+  bool found = search(spans, at, stages, limit, most, out);
+  arena_release(mark);
+  return found;
+}
+
+bool partition_pinned(const Spans *spans, const Copies *at, int stages, const int *start, int64_t limit,
+                      Partition *out) {
+  Search s = {.c = spans->c, .spans = spans, .at = at, .stages = stages, .limit = limit};
+  bool fits = true;
+  *out = room_for(stages);
+  for (int k = 0; k <= stages; k++)
+    out->start[k] = k < stages ? start[k] : spans->c->n;
+  StageEnd behind = {0};
+  for (int k = stages - 1; k >= 0; k--) {
+    int first = out->start[k], end = out->start[k + 1];
+    StageShare t;
+    if (!share_that_fits(&s, k, first, end, &out->recompute[k], &t)) {
+      fits = false;
+      least_bytes(&s, k, first, end, &out->recompute[k]);
+      t = share(&s, k, first, end, out->recompute[k]);
+    }
+    add_stage(&t, &behind, out);
+  }
+  return fits;
+}
+
+/* At some of many cuts first, then at more of them, say how many bytes the best needs at most. */
+static int64_t search_smallest(const Spans *spans, const Copies *at, int stages, bool roughly, Partition *out) {
+  enum { FIRST = 64 };
+  const int n = spans->c->n;
+  int64_t largest = INT64_MAX;
+  Search s;
+  for (int places = FIRST;; places *= FINER) {
+    const bool all = places >= n / 2, last = all || (roughly && places >= COARSE);
+    if (!all && stages > places / 4)
+      continue;
+    s = prepare(spans, at, stages, largest, all ? n : places);
+    narrow(&s, INFINITY);
+    make_tables(&s, false);
+    largest = least_largest(&s, largest < INT64_MAX ? largest + 1 : largest);
+    if (last)
+      break;
+  }
+  trace_back(&s, out);
+  StageEnd behind = {0};
+  for (int k = stages - 1; k >= 0; k--) {
+    int first = out->start[k], end = out->start[k + 1];
+    least_bytes(&s, k, first, end, &out->recompute[k]);
+    StageShare t = share(&s, k, first, end, out->recompute[k]);
+    add_stage(&t, &behind, out);
+  }
+  return largest;
+}
+
+static int64_t smallest(const Spans *spans, const Copies *at, int stages, bool roughly, Partition *out) {
+  ensure(stages > 0 && stages <= spans->c->n);
+  *out = room_for(stages);
+  ArenaMark mark = arena_mark();
+  int64_t largest = search_smallest(spans, at, stages, roughly, out);
+  arena_release(mark);
+  return largest;
+}
+
+int64_t partition_smallest(const Spans *spans, const Copies *at, int stages, Partition *out) {
+  return smallest(spans, at, stages, false, out);
+}
+
+int64_t partition_small(const Spans *spans, const Copies *at, int stages, Partition *out) {
+  return smallest(spans, at, stages, true, out);
+}

@@ -1,0 +1,294 @@
+/* A plan as a table for people. */
+#include <string.h>
+
+#include "ops/op.h"
+#include "optimizers/optimizer.h"
+#include "plan/cost/cost.h"
+
+enum { COLUMNS = 13 };
+
+static const char *const heads[COLUMNS] = {"stage",  "instances", "parameters", "forward ms", "backward ms",
+                                           "sends",  "memory",    "weights",    "gradients",  "optimizer",
+                                           "caches", "the rest",  "recompute"};
+
+/* What is shown of plans for some programs only. */
+static const bool of_training[COLUMNS] = {[4] = true, [8] = true, [9] = true, [12] = true};
+static const bool of_caches[COLUMNS] = {[10] = true};
+
+static const char *instances(const Graph *g, const Pieces *p, const StagePlan *s) {
+  Name first = p->at[s->first_piece].name, last = piece_last_instance(g, p, s->end_piece - 1);
+  return first == last ? first : format("%s .. %s", first, last);
+}
+
+static void stage_row(const Graph *g, const Pieces *p, const Plan *plan, int i, const char **cell) {
+  const StagePlan *s = &plan->stage[i];
+  int64_t rest = s->peak_bytes - s->weight_bytes - s->gradient_bytes - s->optimizer_bytes - s->cache_bytes;
+  int c = 0;
+  int stage = plan_stage_of(plan, i), replicas = plan->pipeline.replicas[stage];
+  cell[c++] = replicas > 1                ? format("%d x%d", stage, replicas)
+              : plan->pipeline.chunks > 1 ? format("%d.%d", stage, pipeline_chunk(&plan->pipeline, i))
+                                          : format("%d", stage);
+  cell[c++] = instances(g, p, s);
+  cell[c++] = with_commas(stage_parameters(g, p, s));
+  cell[c++] = format("%.2f", s->forward_seconds * 1e3);
+  cell[c++] = format("%.2f", s->backward_seconds * 1e3);
+  cell[c++] = i + 1 < plan_parts(plan) ? bytes_text((int64_t)s->send_bytes) : "-";
+  cell[c++] = bytes_text(s->peak_bytes);
+  cell[c++] = bytes_text(s->weight_bytes);
+  cell[c++] = bytes_text(s->gradient_bytes);
+  cell[c++] = bytes_text(s->optimizer_bytes);
+  cell[c++] = bytes_text(s->cache_bytes);
+  cell[c++] = bytes_text(rest > 0 ? rest : 0);
+  cell[c++] = plan_recomputes(plan, i) ? "yes" : "no";
+  ensure(c == COLUMNS);
+}
+
+static void print_rows(const char *const *cell, int rows, const bool *left_out, FILE *out) {
+  int width[COLUMNS] = {0};
+  for (int i = 0; i < rows * COLUMNS; i++) {
+    int n = (int)strlen(cell[i]);
+    if (n > width[i % COLUMNS])
+      width[i % COLUMNS] = n;
+  }
+  for (int row = 0; row < rows; row++) {
+    for (int c = 0; c < COLUMNS; c++) {
+      if (left_out[c])
+        continue;
+      const char *text = cell[row * COLUMNS + c], *gap = c ? "  " : "";
+      if (c == 1)
+        fprintf(out, "%s%-*s", gap, width[c], text);
+      else
+        fprintf(out, "%s%*s", gap, width[c], text);
+    }
+    fputc('\n', out);
+  }
+}
+
+/* What is not as in a plain pipeline, one line each. */
+/* Stages whose ranks are within that level of the cluster, or cuts whose both sides are. */
+static int count_level(const Plan *plan, Name level, bool cuts) {
+  int n = 0;
+  for (int i = 0; i < plan_parts(plan); i++)
+    n += (cuts ? plan->stage[i].crosses : i < plan->pipeline.n_stages ? plan->stage[i].spans : NULL) == level;
+  return n;
+}
+
+/* "3 within a server, 1 within a rack": each level once. */
+static const char *levels_text(const Plan *plan, bool cuts) {
+  Text t = {0};
+  for (int i = 0; i < plan_parts(plan); i++) {
+    Name level = cuts ? plan->stage[i].crosses : plan->stage[i].spans;
+    bool known = !level;
+    for (int k = 0; k < i; k++)
+      known |= (cuts ? plan->stage[k].crosses : plan->stage[k].spans) == level;
+    if (!known)
+      text_add(&t, "%s%d within a %s", t.n ? ", " : "", count_level(plan, level, cuts), level);
+  }
+  return t.at;
+}
+
+static void print_placement(const Plan *plan, FILE *out) {
+  const Placement *at = &plan->placement;
+  const char *exchanges = levels_text(plan, false), *cuts = levels_text(plan, true);
+  if (!plan->cluster || (!exchanges && !cuts))
+    return;
+  fprintf(out, "placement: stage by stage");
+  if (at->adjacent)
+    fprintf(out, ", %d rank%s of each, over again", at->adjacent, at->adjacent == 1 ? "" : "s");
+  if (at->backward)
+    fprintf(out, ", from the last device on");
+  if (exchanges)
+    fprintf(out, "; stages exchange gradients: %s", exchanges);
+  if (cuts)
+    fprintf(out, "; cuts: %s", cuts);
+  fputc('\n', out);
+}
+
+/* What the ranks of a shard group share, and how often they wait for each other. */
+static void print_tensor(const Graph *g, FILE *out) {
+  int split = 0, meetings = 0;
+  int64_t elements = 0, all = 0;
+  if (!g->shards)
+    return;
+  for (int i = 0; i < g->params.n; i++) {
+    const Param *p = &g->params.at[i];
+    split += p->layout.kind == LAYOUT_SPLIT;
+    elements += p->layout.kind == LAYOUT_SPLIT ? param_elements(g, p) : 0;
+    all += param_elements(g, p);
+  }
+  for (int i = 0; i < g->nodes.n; i++)
+    meetings += g->nodes.at[i].op->collective > 0;
+  fprintf(
+      out,
+      "tensor: where one rank is planned below, %d share its layers: of %d of %d parameters (%.0f%% of all weights) "
+      "each has a part; %d collectives a microbatch\n",
+      g->shards, split, g->params.n, 100 * (double)elements / (double)all, meetings);
+  if (g->spread)
+    fprintf(out, "activations: between products each rank has its part of the positions, to save memory\n");
+}
+
+static void print_form(const Graph *g, const Plan *plan, FILE *out) {
+  const Pipeline *p = &plan->pipeline;
+  if (!form_is_plain(p))
+    fprintf(out, "ranks: %d, by stage %s\n", pipeline_ranks(p), replicas_text(p));
+  print_placement(plan, out);
+  if (p->first_part && p->chunks > 1)
+    fprintf(out, "chunks: %d parts of the model, those of a rank in a row; part S.C is rank S's chunk C\n",
+            plan_parts(plan));
+  else if (p->chunks > 1)
+    fprintf(out, "chunks: %d parts of the model on each rank; part S.C is rank S's chunk C\n", p->chunks);
+  print_tensor(g, out);
+  if (p->shard_optimizer)
+    fprintf(out, "sharded: replicas keep and update a part of the optimizer's state each\n");
+  if (p->vertical_sync)
+    fprintf(out, "vertical sync: a microbatch sees one version of all weights\n");
+  for (int i = 0; i < p->n_stages; i++)
+    if (p->ahead[i] > 1) {
+      fprintf(out, "ahead: one microbatch more in flight between stages hides transfers\n");
+      break;
+    }
+  fputc('\n', out);
+}
+
+/* Of each token that a context holds. */
+static void print_caches(const Graph *g, const Plan *plan, FILE *out) {
+  long long samples = plan->pipeline.batch;
+  fprintf(out, "\ncaches: %s of keys and values, %s a token: %lld sample%s of %lld\n",
+          bytes_text(plan_cache_bytes(plan)), bytes_text((int64_t)(plan_cache_bytes_a_token(g, plan) + 0.5)),
+          samples, samples == 1 ? "" : "s", (long long)g->generation.context);
+}
+
+/* A token goes through all stages before the next one is known. */
+static void predict_tokens(const Plan *plan, FILE *out) {
+  double seconds = 0;
+  for (int i = 0; i < plan_parts(plan); i++)
+    seconds += plan->stage[i].forward_seconds;
+  double rate = seconds > 0 ? (double)plan->pipeline.microbatch / seconds : 0;
+  fprintf(out, "\npredicted: %.2f ms a token of each sample, %.0f tokens/s, messages aside\n", seconds * 1e3,
+          rate);
+}
+
+static void predict_batches(const Graph *g, const Plan *plan, FILE *out) {
+  double per_second = plan->batch_seconds > 0 ? (double)plan->pipeline.batch / plan->batch_seconds : 0;
+  int64_t tokens = graph_tokens_per_sample(g);
+  fprintf(out, "\npredicted: %.2f ms a batch, ", plan->batch_seconds * 1e3);
+  if (tokens)
+    fprintf(out, "%.0f tokens/s", per_second * (double)tokens);
+  else
+    fprintf(out, "%.1f samples/s", per_second);
+  fprintf(out, ", %.1f %% of the workers' time spent waiting\n", plan_waiting(plan) * 100);
+}
+
+/* Which parameters an optimizer with two methods updates by which. */
+static void print_methods(const Graph *g, FILE *out) {
+  const Optimizer *o = g->train.optimizer;
+  Text matrices = {0};
+  int hidden = 0, others = 0;
+  int64_t elements = 0;
+  for (int i = 0; i < g->params.n; i++) {
+    const Param *p = &g->params.at[i];
+    hidden += p->hidden;
+    others += is_trained(p) && !p->hidden;
+    elements += p->hidden ? shape_elements(&p->shape) : 0;
+    if (is_trained(p) && !p->hidden && p->shape.rank == 2)
+      text_add(&matrices, "%s%s", matrices.n ? ", " : "", p->name);
+  }
+  fprintf(out, "optimizer: %s for %d hidden matri%s of %s weights, %s for %d other parameter%s", o->name, hidden,
+          hidden == 1 ? "x" : "ces", with_commas(elements), o->others, others, others == 1 ? "" : "s");
+  fprintf(out, "%s%s\n", matrices.n ? ", among them the matrices " : "", matrices.n ? matrices.at : "");
+}
+
+/* Which parameters have rows of zeros in memory behind their own. */
+static void print_padding(const Graph *g, FILE *out) {
+  for (int i = 0; i < g->params.n; i++) {
+    const Param *p = &g->params.at[i];
+    if (p->padding)
+      fprintf(out,
+              "padded: %s has %s rows in memory, %lld of zeros behind its own; so have rows of its products\n",
+              p->name, with_commas(p->shape.dim[0] + p->padding), (long long)p->padding);
+  }
+}
+
+static void print_algorithms(const Plan *plan, FILE *out) {
+  const Algorithms *a = plan->algorithms;
+  if (a)
+    fprintf(out, "products: %d by algorithms that were measured on %s with cuBLASLt %lld\n", a->of.n,
+            a->library.device, (long long)a->library.version);
+}
+
+static void print_attentions(const Plan *plan, FILE *out) {
+  const Attentions *a = plan->attentions;
+  int64_t most = 0;
+  for (int i = 0; a && i < a->of.n; i++)
+    most = a->of.at[i].workspace > most ? a->of.at[i].workspace : most;
+  if (a)
+    fprintf(out, "attention: %d by cuDNN %lld, measured on %s; its workspace takes %s\n", a->of.n,
+            (long long)a->library.version, a->library.device, bytes_text(most));
+}
+
+const char *plan_device_text(const Plan *plan) {
+  if (plan->assumed)
+    return format("device assumed: %s, in one server; '--arch' or '--cluster' say otherwise", plan->device);
+  const char *cluster = plan->cluster ? format(" of cluster %s", plan->cluster) : "";
+  return format("device %s%s", plan->device, cluster);
+}
+
+static void print_residual(const Plan *plan, FILE *out) {
+  if (plan->target.residual == RESIDUAL_BF16)
+    fprintf(out, "residual: sums of blocks and their gradients stand in bf16\n");
+}
+
+void plan_table(const Graph *g, const Pieces *p, const Plan *plan, FILE *out) {
+  const Pipeline *l = &plan->pipeline;
+  fprintf(out, "%s: %d stage%s, schedule %s, batch %lld in %lld microbatch%s of %lld, %s; costs %s; %s\n",
+          plan->model, l->n_stages, l->n_stages == 1 ? "" : "s", l->schedule, (long long)l->batch,
+          (long long)l->microbatches, l->microbatches == 1 ? "" : "es", (long long)l->microbatch,
+          backend_of(&plan->target)->device->rank_text(&plan->target), plan->costs, plan_device_text(plan));
+  print_form(g, plan, out);
+  int parts = plan_parts(plan);
+  const char **cell = alloc((size_t)(parts + 1) * COLUMNS * sizeof *cell);
+  memcpy(cell, heads, sizeof heads);
+  for (int i = 0; i < parts; i++)
+    stage_row(g, p, plan, i, cell + (size_t)(i + 1) * COLUMNS);
+  bool left_out[COLUMNS], caches = plan_cache_bytes(plan) > 0;
+  for (int c = 0; c < COLUMNS; c++)
+    left_out[c] = (g->inference && of_training[c]) || (!caches && of_caches[c]);
+  print_rows(cell, parts + 1, left_out, out);
+  if (caches)
+    print_caches(g, plan, out);
+  if (g->generation.context)
+    predict_tokens(plan, out);
+  else
+    predict_batches(g, plan, out);
+  print_padding(g, out);
+  print_residual(plan, out);
+  print_algorithms(plan, out);
+  print_attentions(plan, out);
+  if (g->train.optimizer->others && !g->inference)
+    print_methods(g, out);
+  if (plan->why && *plan->why)
+    fprintf(out, "why: %s\n", plan->why);
+}
+
+void plan_runner_up(const Pieces *p, const Plan *chosen, const Plan *other, FILE *out) {
+  int64_t most = 0;
+  Text cuts = {0}, again = {0};
+  for (int i = 0; i < plan_parts(other); i++) {
+    const StagePlan *s = &other->stage[i];
+    most = s->peak_bytes > most ? s->peak_bytes : most;
+    if (i > 0)
+      text_add(&cuts, "%s%s", cuts.n ? ", " : "", p->at[s->first_piece].name);
+    if (plan_recomputes(other, i))
+      text_add(&again, "%s%d", again.n ? ", " : "", i);
+  }
+  fprintf(out, "  %8.2f ms  %+5.1f %%  microbatch %-3lld  at most %-10s", other->batch_seconds * 1e3,
+          chosen->batch_seconds > 0 ? (other->batch_seconds / chosen->batch_seconds - 1) * 100 : 0,
+          (long long)other->pipeline.microbatch, bytes_text(most));
+  if (!form_is_plain(&other->pipeline))
+    fprintf(out, "  replicas %s", replicas_text(&other->pipeline));
+  if (cuts.n)
+    fprintf(out, "  cut at %s", cuts.at);
+  if (again.n)
+    fprintf(out, "  recomputing stage%s %s", strchr(again.at, ',') ? "s" : "", again.at);
+  fputc('\n', out);
+}

@@ -1,0 +1,230 @@
+/* config.json, which Hugging Face's libraries keep beside weights: its fields are compared with what the model computes
+ * (pd_stage.traits), because weights of another function have the same names and shapes. A field that the file, the model or
+ * this table does not know is not compared. */
+#include "checkpoint/sources.h"
+#include "run/run.h"
+
+#include <cjson/cJSON.h>
+#include <math.h>
+#include <stdarg.h>
+#include <stdlib.h>
+#include <string.h>
+
+struct comparison {
+  const cJSON *root;
+  char text[PD_WHY]; /* differences, each behind a semicolon */
+};
+
+__attribute__((format(printf, 2, 3))) static void differ(struct comparison *c, const char *format, ...) {
+  size_t n = strlen(c->text);
+  va_list args;
+  if (n) n += (size_t)snprintf(c->text + n, sizeof c->text - n, "; ");
+  if (n >= sizeof c->text) return;
+  va_start(args, format);
+  vsnprintf(c->text + n, sizeof c->text - n, format, args);
+  va_end(args);
+}
+
+/* The model's value; NULL: it has none, or none that is known. */
+static const char *trait(const char *name) {
+  for (int i = 0; i < pd.stage->n_traits; i++)
+    if (!strcmp(pd.stage->traits[2 * i], name)) return pd.stage->traits[2 * i + 1];
+  return NULL;
+}
+
+static const cJSON *field(const cJSON *of, const char *name) { return cJSON_GetObjectItemCaseSensitive(of, name); }
+
+static bool is_near(double x, double y) { return fabs(x - y) <= 1e-4 * fmax(fabs(x), fabs(y)); }
+
+/* ---- fields of one value --------------------------------------------------------------------------- */
+
+/* Names of activations that compute the same; the first is the model's. */
+static const char *const activations[][5] = {
+    {"silu", "swish"},
+    {"gelu", "gelu_python"},
+    {"gelu_pytorch_tanh", "gelu_new", "gelu_fast", "gelu_accurate"},
+    {"quick_gelu"},
+    {"relu"},
+};
+
+static const char *activation(const char *name) {
+  for (size_t i = 0; i < sizeof activations / sizeof *activations; i++)
+    for (int j = 0; j < 5 && activations[i][j]; j++)
+      if (!strcmp(name, activations[i][j])) return activations[i][0];
+  return NULL;
+}
+
+static void compare_number(struct comparison *c, const char *name, const cJSON *item, const char *own) {
+  if (cJSON_IsNumber(item) && !is_near(item->valuedouble, atof(own)))
+    differ(c, "%s is %.7g, the model's is %s", name, item->valuedouble, own);
+}
+
+static void compare_activation(struct comparison *c, const char *name, const cJSON *item, const char *own) {
+  const char *known = cJSON_IsString(item) ? activation(item->valuestring) : NULL;
+  if (known && strcmp(known, own)) differ(c, "%s is %s, the model's is %s", name, item->valuestring, own);
+}
+
+static void compare_bool(struct comparison *c, const char *name, const cJSON *item, const char *own) {
+  const char *text = cJSON_IsTrue(item) ? "true" : "false";
+  if (cJSON_IsBool(item) && strcmp(text, own)) differ(c, "%s is %s, the model's is %s", name, text, own);
+}
+
+static const struct {
+  const char *trait;
+  void (*compare)(struct comparison *c, const char *name, const cJSON *item, const char *own);
+  const char *names[3]; /* in files */
+} fields[] = {
+    {"num_attention_heads", compare_number, {"num_attention_heads", "n_head"}},
+    {"num_key_value_heads", compare_number, {"num_key_value_heads"}},
+    {"head_dim", compare_number, {"head_dim"}},
+    {"rms_norm_eps", compare_number, {"rms_norm_eps"}},
+    {"layer_norm_eps", compare_number, {"layer_norm_eps", "layer_norm_epsilon"}},
+    {"hidden_act", compare_activation, {"hidden_act", "activation_function", "hidden_activation"}},
+    {"tie_word_embeddings", compare_bool, {"tie_word_embeddings"}},
+};
+
+static void compare_fields(struct comparison *c) {
+  for (size_t i = 0; i < sizeof fields / sizeof *fields; i++)
+    for (int j = 0; j < 3 && fields[i].names[j] && trait(fields[i].trait); j++)
+      fields[i].compare(c, fields[i].names[j], field(c->root, fields[i].names[j]), trait(fields[i].trait));
+}
+
+static void compare_norms(struct comparison *c) {
+  static const char *const layer[] = {"layer_norm_eps", "layer_norm_epsilon"};
+  if (trait("layer_norm_eps") && !trait("rms_norm_eps") && cJSON_IsNumber(field(c->root, "rms_norm_eps")))
+    differ(c, "it has rms_norm_eps, the model has layer norms");
+  for (int i = 0; i < 2; i++)
+    if (trait("rms_norm_eps") && !trait("layer_norm_eps") && cJSON_IsNumber(field(c->root, layer[i])))
+      differ(c, "it has %s, the model has RMS norms", layer[i]);
+}
+
+/* ---- rotary positions ------------------------------------------------------------------------------ */
+
+/* What a file says of them; type NULL: it is not known here. */
+struct rope {
+  double theta, factor, low, high, context;
+  const char *type, *named; /* named: the field that has the type */
+};
+
+static double number(const cJSON *of, const char *name) {
+  const cJSON *item = field(of, name);
+  return cJSON_IsNumber(item) ? item->valuedouble : 0;
+}
+
+static const char *known_type(const cJSON *scaling) {
+  static const char *const types[] = {"default", "linear", "llama3"};
+  const cJSON *item = field(scaling, "rope_type");
+  if (!item) item = field(scaling, "type");
+  if (!item) return types[0];
+  for (int i = 0; i < 3; i++)
+    if (cJSON_IsString(item) && !strcmp(item->valuestring, types[i])) return types[i];
+  return NULL;
+}
+
+static struct rope read_rope(const cJSON *root) {
+  const char *named = "rope_parameters";
+  const cJSON *scaling = field(root, named);
+  if (!cJSON_IsObject(scaling)) scaling = field(root, named = "rope_scaling");
+  struct rope r = {.theta = number(scaling, "rope_theta"),
+                   .factor = number(scaling, "factor"),
+                   .low = number(scaling, "low_freq_factor"),
+                   .high = number(scaling, "high_freq_factor"),
+                   .context = number(scaling, "original_max_position_embeddings"),
+                   .type = cJSON_IsObject(scaling) ? known_type(scaling) : "default",
+                   .named = named};
+  if (!r.theta) r.theta = number(root, "rope_theta");
+  return r;
+}
+
+/* False: a number that the type needs is missing. */
+static bool is_complete(const struct rope *r) {
+  if (!r->type) return false;
+  if (!strcmp(r->type, "default")) return true;
+  if (!(r->factor > 0)) return false;
+  return strcmp(r->type, "llama3") || (r->low > 0 && r->high > r->low && r->context > 0);
+}
+
+/* As modeling_rope_utils.py of transformers has it. */
+static double frequency(const struct rope *r, double plain) {
+  if (!strcmp(r->type, "default")) return plain;
+  if (!strcmp(r->type, "linear")) return plain / r->factor;
+  const double waves = r->context * plain / (2 * acos(-1)); /* within the context */
+  if (waves <= r->low) return plain / r->factor;
+  if (waves >= r->high) return plain;
+  const double smooth = (waves - r->low) / (r->high - r->low);
+  return (1 - smooth) * plain / r->factor + smooth * plain;
+}
+
+/* The model's frequency i of n; its table's, or a power of its theta. */
+static double own_frequency(int i, int n) {
+  const char *at = trait("rope_frequencies");
+  if (!at) return pow(atof(trait("rope_theta")), -(double)i / n);
+  for (char *end; i > 0; i--, at = end) strtod(at, &end);
+  return strtod(at, NULL);
+}
+
+/* theta: the model's where it has one, for a difference there is told already. */
+static void compare_scaling(struct comparison *c, const struct rope *r, double theta, int n) {
+  for (int i = 0; i < n; i++) {
+    const double theirs = frequency(r, pow(theta, -(double)i / n)), own = own_frequency(i, n);
+    if (is_near(theirs, own)) continue;
+    differ(c, "%s of type %s makes rotary frequency %d of %d %.5g, the model's is %.5g", r->named, r->type, i + 1,
+           n, theirs, own);
+    return;
+  }
+}
+
+static void compare_rope(struct comparison *c) {
+  const char *dim = trait("rotary_dim"), *own = trait("rope_theta");
+  if (!dim) return;
+  const struct rope r = read_rope(c->root);
+  const double theta = own ? atof(own) : r.theta;
+  if (own && r.theta > 0 && !is_near(r.theta, theta))
+    differ(c, "rope_theta is %.9g, the model's is %s", r.theta, own);
+  if (theta > 0 && is_complete(&r)) compare_scaling(c, &r, theta, atoi(dim) / 2);
+}
+
+/* ---- files ----------------------------------------------------------------------------------------- */
+
+static void compare(const char *path, const cJSON *root) {
+  struct comparison c = {.root = root};
+  if (!cJSON_IsString(field(root, "model_type")) && !cJSON_IsArray(field(root, "architectures"))) return;
+  compare_fields(&c);
+  compare_norms(&c);
+  compare_rope(&c);
+  pd_make_plain(c.text);
+  if (*c.text) pd_warn("'%s' is of a model that computes something else: %s", path, c.text);
+}
+
+static void compare_file(const char *path) {
+  char why[PD_WHY];
+  size_t bytes;
+  char *text = pd_read_file(path, &bytes, why);
+  cJSON *root = text ? cJSON_ParseWithLength(text, bytes) : NULL;
+  if (!text)
+    pd_warn("%s: it is not compared with the model", why);
+  else if (!root)
+    pd_warn("'%s' is not JSON, or cut short: it is not compared with the model", path);
+  else
+    compare(path, root);
+  cJSON_Delete(root);
+  free(text);
+}
+
+/* Beside the file, in `to`; NULL: its path is too long. */
+static char *config_beside(const char *file, char *to, size_t room) {
+  const char *slash = strrchr(file, '/');
+  int n = snprintf(to, room, "%.*sconfig.json", slash ? (int)(slash + 1 - file) : 0, file);
+  return n >= 0 && (size_t)n < room ? to : NULL;
+}
+
+void pd_compare_configs(const struct pd_sources *s) {
+  enum { ROOM = 4096 };
+  char path[ROOM], before[ROOM] = "";
+  if (pd.self || !pd.stage->n_traits) return;
+  for (int f = 0; f < s->n_files; f++) {
+    if (!config_beside(s->file[f].path, path, sizeof path) || !strcmp(path, before)) continue;
+    strcpy(before, path);
+    if (pd_exists(path)) compare_file(path);
+  }
+}

@@ -1,0 +1,129 @@
+/* Which steps stay, on rank 0. With --keep N: the newest N, those that --keep-every divides, and the one with the lowest
+ * validation loss; all others go once a newer one is whole. Which is the best stands in DIR/best.json, so that it stays
+ * the best of a training that goes on. */
+#include "checkpoint/checkpoint.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+struct judged {
+  int64_t step; /* -1: none */
+  double loss;
+};
+static struct judged best = {.step = -1};
+static struct judged *waiting; /* validated, and perhaps not whole yet */
+static int n_waiting;
+static int64_t newest_whole = -1; /* of this run */
+
+static void best_path(char *to) {
+  if (snprintf(to, PD_PATH, "%s/%s", pd_options.checkpoint, PD_BEST_NAME) >= PD_PATH)
+    pd_fail("the path '%.100s...' is too long", pd_options.checkpoint);
+}
+
+static bool is_whole(int64_t step) {
+  char path[PD_PATH];
+  pd_step_path(path, step, PD_MANIFEST_NAME);
+  return pd_exists(path);
+}
+
+/* ---- the best -------------------------------------------------------------------------------- */
+
+void pd_keep_start(void) {
+  char path[PD_PATH], why[PD_WHY];
+  size_t bytes;
+  if (!pd.first_step) return; /* of a training that starts nothing is known */
+  best_path(path);
+  if (!pd_exists(path)) return;
+  struct pd_best found;
+  const char *text = pd_map_file(path, &bytes, why);
+  if (!text || !pd_best_parse(text, bytes, &found))
+    pd_warn("'%s' cannot be read: which step was the best is not known any more", path);
+  else if (found.step <= pd.first_step && is_whole(found.step))
+    best = (struct judged){found.step, found.loss};
+  if (text) pd_unmap_file(text, bytes);
+}
+
+static void write_best(void) {
+  char path[PD_PATH];
+  struct pd_output out;
+  best_path(path);
+  bool ok = pd_output_open(&out, path);
+  if (!ok || !pd_output_close(&out, fprintf(out.file, "{\"step\":%lld,\"validation_loss\":%.9g}\n",
+                                            (long long)best.step, best.loss) > 0))
+    pd_commit_failed("cannot write '%s': %s", path, strerror(errno));
+}
+
+/* Judges the steps up to the newest whole one. */
+static void judge(int64_t newest) {
+  int left = 0;
+  bool better = false;
+  for (int i = 0; i < n_waiting; i++) {
+    if (waiting[i].step > newest)
+      waiting[left++] = waiting[i];
+    else if (is_whole(waiting[i].step) && (best.step < 0 || waiting[i].loss < best.loss)) {
+      best = waiting[i];
+      better = true;
+    }
+  }
+  n_waiting = left;
+  if (better) write_best();
+}
+
+/* ---- removing -------------------------------------------------------------------------------- */
+
+void pd_step_remove(int64_t step) {
+  char path[PD_PATH];
+  pd_step_path(path, step, PD_MANIFEST_NAME);
+  if (!unlink(path)) pd_sync_folder_of(path); /* first: what is left is not whole any more */
+  pd_step_path(path, step, NULL);
+  DIR *dir = opendir(path);
+  for (struct dirent *d; dir && (d = readdir(dir));) {
+    int shard, shards, end = 0;
+    if (sscanf(d->d_name, "shard-%d-of-%d.safetensors%n", &shard, &shards, &end) != 2 || !end || d->d_name[end])
+      continue;
+    pd_step_path(path, step, d->d_name);
+    unlink(path);
+  }
+  if (dir) closedir(dir);
+  pd_step_path(path, step, NULL);
+  rmdir(path); /* unless it holds what is not ours */
+}
+
+/* `newest` is whole; newer steps, which a resumed training passed over, are not its own yet. Older ones that are not whole
+ * were left by a run that ended while it wrote or removed them: this run commits steps in their order, and its lock on
+ * the folder keeps others out. */
+static void prune(int64_t newest) {
+  const struct pd_options *o = &pd_options;
+  int64_t *steps, kept = 0;
+  int n = o->keep ? pd_list_steps(o->checkpoint, &steps) : -1;
+  for (int i = 0; i < n; i++) {
+    if (steps[i] > newest) continue;
+    if (!is_whole(steps[i])) {
+      if (pd_step_unfinished(steps[i])) pd_step_remove(steps[i]);
+      continue;
+    }
+    bool stays = kept++ < o->keep || steps[i] == best.step || (o->keep_every && steps[i] % o->keep_every == 0);
+    if (!stays) pd_step_remove(steps[i]);
+  }
+  if (n >= 0) free(steps);
+}
+
+void pd_keep_committed(int64_t step) {
+  newest_whole = step;
+  judge(step);
+  prune(step);
+}
+
+void pd_keep_validated(int64_t step, double loss) {
+  if (pd.self || !pd_options.checkpoint) return;
+  struct judged *grown = realloc(waiting, sizeof *grown * (size_t)(n_waiting + 1));
+  if (!grown) pd_fail("out of memory");
+  waiting = grown;
+  waiting[n_waiting++] = (struct judged){step, loss};
+  if (newest_whole < step) return;
+  judge(newest_whole);
+  prune(newest_whole);
+}

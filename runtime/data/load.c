@@ -1,0 +1,214 @@
+/* Loads a microbatch's inputs: samples read from files in the run's order, images changed and normalised, inputs
+ * derived from others. Weights of counted positions are scaled by their number in the whole batch, so that the
+ * mean over all positions, which losses are, is the mean over the counted ones; any rank that loads them counts
+ * for itself. */
+#include "data/load.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+struct pd_dataset *pd_training_data, *pd_evaluation_data;
+int64_t pd_sample_base;
+
+int64_t pd_evaluations(void) {
+  int64_t b = pd.stage->microbatch;
+  return (pd_dataset_samples(pd_evaluation_data) + b - 1) / b;
+}
+
+int64_t pd_own_evaluations(void) { return (pd_evaluations() + pd_replicas() - 1 - pd.replica) / pd_replicas(); }
+
+/* A row of samples with what random choices follow from. */
+struct run {
+  const struct pd_dataset *data;
+  uint64_t seed;
+  bool training; /* sample numbers count the run's; else the file's */
+};
+
+/* Validation makes the same random choices in every run. */
+static struct run training(void) { return (struct run){pd_training_data, pd.seed, true}; }
+static struct run validation(void) { return (struct run){pd_evaluation_data, 0, false}; }
+
+enum { BATCHES = 16 }; /* whose factors are remembered; those of others are counted again */
+struct scale {
+  int64_t batch;
+  float factor;
+}; /* batch: from 1; 0: none */
+
+struct need {
+  void *sample; /* of a derived input's source, of a changed image of each worker; else NULL */
+  struct scale scale[BATCHES], validation;
+};
+static struct need *needs; /* by input */
+
+static void load_raw(const struct run *run, int input, int64_t number, int worker, void *to);
+
+/* ---- counted positions --------------------------------------------------------------------------- */
+
+static void load_unscaled(const struct run *run, int input, int64_t number, void *to) {
+  const struct pd_input *inputs = pd.stage->inputs;
+  int32_t *source = needs[input].sample;
+  load_raw(run, pd_derived_from(inputs, input), number, 0, source);
+  pd_derive(inputs, input, source, run->seed, number, to);
+}
+
+/* samples * n / N over samples [first, first + samples), N of whose positions count; 0 when none does. */
+static float factor_of(const struct run *run, int input, int64_t first, int64_t samples, float *to) {
+  int64_t n = pd.stage->inputs[input].elements, counted = 0;
+  for (int64_t s = first; s < first + samples; s++) {
+    load_unscaled(run, input, s, to);
+    for (int64_t i = 0; i < n; i++) counted += to[i] != 0;
+  }
+  return counted ? (float)((double)samples * (double)n / (double)counted) : 0;
+}
+
+/* The factor of the batch that sample `number` is in; `to` is used on the way. */
+static float scale_at(const struct run *run, int input, int64_t number, float *to) {
+  int64_t batch = pd.stage->batch, t = run->training ? (number - pd_sample_base) / batch : 0;
+  struct scale *s = run->training ? &needs[input].scale[t % BATCHES] : &needs[input].validation;
+  if (s->batch == t + 1) return s->factor;
+  int64_t first = run->training ? pd_sample_base + t * batch : 0;
+  s->factor = factor_of(run, input, first, run->training ? batch : pd_dataset_samples(run->data), to);
+  s->batch = t + 1;
+  return s->factor;
+}
+
+/* ---- samples ------------------------------------------------------------------------------------- */
+
+static bool augments(void) { return pd_options.augment.flip || pd_options.augment.crop; }
+static bool is_augmented(const struct pd_input *in) { return augments() && pd_is_image(in); }
+
+static void read_file(const struct run *run, int input, int64_t number, int worker, void *to) {
+  const struct pd_input *in = &pd.stage->inputs[input];
+  bool changed = run->training && is_augmented(in);
+  float *image = changed ? (float *)needs[input].sample + worker * in->elements : NULL;
+  int64_t sample = run->training ? pd_sample(run->seed, pd_dataset_samples(run->data), number) : number;
+  pd_dataset_read(run->data, input, sample, changed ? image : to);
+  if (changed) pd_augment_image(&pd_options.augment, in, run->seed, number, image, to);
+  if (in->origin == PD_IMAGE) pd_normalise(in, to);
+}
+
+/* With the token below 0 that is not counted, where there is one. */
+static void load_raw(const struct run *run, int input, int64_t number, int worker, void *to) {
+  const struct pd_input *in = &pd.stage->inputs[input];
+  if (!pd_is_derived(in)) {
+    read_file(run, input, number, worker, to);
+    return;
+  }
+  float *weights = to, scale = pd_is_weight(in) ? scale_at(run, input, number, weights) : 1;
+  load_unscaled(run, input, number, to);
+  for (int64_t i = 0; pd_is_weight(in) && i < in->elements; i++) weights[i] *= scale;
+}
+
+/* What is not counted is any token to the layers: its weight is 0. */
+static void load_sample(const struct run *run, int input, int64_t number, int worker, void *to) {
+  const struct pd_input *in = &pd.stage->inputs[input];
+  int32_t *tokens = to;
+  load_raw(run, input, number, worker, to);
+  for (int64_t i = 0; in->token && i < in->elements; i++)
+    if (tokens[i] < 0) tokens[i] = 0;
+}
+
+/* ---- what stage programs call -------------------------------------------------------------------- */
+
+static bool open_data(struct pd_dataset **to, char **paths, int n, char *why) {
+  const struct pd_stage *s = pd.stage;
+  if (!n) return true;
+  *to =
+      pd_dataset_open(paths, n, s->inputs, s->n_inputs, pd_options.pad, pd_options.token_bytes, pd.rank == 0, why);
+  return *to != NULL;
+}
+
+/* For predictions alone, targets that no output depends on need no files: as if the model computed them. False,
+ * and `why` says what it said, where there is none or the files do not suit either. */
+static bool open_without_targets(char *why) {
+  const struct pd_stage *s = pd.stage;
+  char cause[PD_WHY];
+  bool any = false;
+  if (!pd_options.n_predict) return false;
+  struct pd_input *inputs = pd_allocate(sizeof *inputs * (size_t)s->n_inputs);
+  for (int i = 0; i < s->n_inputs; i++) {
+    inputs[i] = s->inputs[i];
+    if (inputs[i].predicts) continue;
+    any |= inputs[i].target && !pd_is_derived(&inputs[i]);
+    inputs[i].origin = PD_ABSENT;
+  }
+  pd_without_targets =
+      any &&
+      (pd_evaluation_data = pd_dataset_open(pd_options.data, pd_options.n_data, inputs, s->n_inputs,
+                                            pd_options.pad, pd_options.token_bytes, pd.rank == 0, cause)) != NULL;
+  if (pd_without_targets) *why = 0;
+  return pd_without_targets;
+}
+
+/* What fills up a last microbatch counts in no mean of samples, but would in statistics of a microbatch. */
+static bool fills_microbatches(const char *path, char *why) {
+  const struct pd_stage *s = pd.stage;
+  const long long samples = pd_evaluation_data ? (long long)pd_dataset_samples(pd_evaluation_data) : 0;
+  if (!s->statistics || samples % s->microbatch == 0) return true;
+  return pd_refuse(
+      why,
+      "'%s' has %lld samples, which do not fill microbatches of %lld, and %s%s takes statistics of them "
+      "[PD0591]: use %lld samples, or build with a --microbatch that divides %lld",
+      path, samples, (long long)s->microbatch, *s->statistics ? "layer " : "the model", s->statistics,
+      samples - samples % s->microbatch, samples);
+}
+
+bool pd_data_start(char *why) {
+  const struct pd_stage *s = pd.stage;
+  const struct pd_options *o = &pd_options;
+  needs = pd_allocate(sizeof *needs * (size_t)s->n_inputs);
+  for (int i = 0; i < s->n_inputs; i++) {
+    int from = pd_is_derived(&s->inputs[i]) ? pd_derived_from(s->inputs, i) : i;
+    const size_t samples = from != i ? 1 : is_augmented(&s->inputs[i]) ? (size_t)pd_load_workers() : 0;
+    if (samples) needs[i].sample = pd_allocate(sizeof(float) * samples * (size_t)s->inputs[from].elements);
+  }
+  if (pd_only_evaluates())
+    return (open_data(&pd_evaluation_data, o->data, o->n_data, why) || open_without_targets(why)) &&
+           (!o->n_data || fills_microbatches(o->data[0], why));
+  return (!pd.steps || open_data(&pd_training_data, o->data, o->n_data, why)) &&
+         open_data(&pd_evaluation_data, o->validation, o->n_validation, why) &&
+         (!o->n_validation || fills_microbatches(o->validation[0], why)) &&
+         (!augments() || pd_augment_fits(&o->augment, s->inputs, s->n_inputs, why));
+}
+
+int64_t pd_first_sample(int64_t k) { return pd_sample_base + (pd_number(k) - 1) * pd.stage->microbatch; }
+
+struct training_samples {
+  int input;
+  int64_t first;
+};
+
+static void load_training_sample(const void *of, int64_t i, int worker, void *to) {
+  const struct training_samples *s = of;
+  const struct run run = training();
+  if (pd_training_data)
+    load_sample(&run, s->input, s->first + i, worker, to);
+  else /* --emulate without data */
+    memset(to, 0, (size_t)pd.stage->inputs[s->input].elements * sizeof(float));
+}
+
+void pd_load(int input, int64_t k, void *to) {
+  const struct training_samples s = {input, pd_first_sample(k)};
+  pd_load_samples(input, to, pd_is_image(&pd.stage->inputs[input]), load_training_sample, &s);
+}
+
+int64_t pd_first_bad_row(int input, int64_t k, bool evaluation) {
+  const struct pd_input *in = &pd.stage->inputs[input];
+  struct pd_dataset *data = evaluation ? pd_evaluation_data : pd_training_data;
+  int64_t b = pd.stage->microbatch, samples = data ? pd_dataset_samples(data) : 0, bad = -1;
+  if (!data || in->token || pd_is_derived(in)) return -1;
+  float *x = pd_allocate(sizeof *x * (size_t)in->elements);
+  for (int64_t i = 0; i < b && bad < 0; i++) {
+    int64_t row = evaluation ? (pd_number(k) - 1) * b + i : pd_sample(pd.seed, samples, pd_first_sample(k) + i);
+    if (row >= samples) break;
+    pd_dataset_read(data, input, row, x);
+    if (pd_first_not_finite(x, in->elements) >= 0) bad = row;
+  }
+  free(x);
+  return bad;
+}
+
+void pd_load_evaluation_sample(int input, int64_t sample, int worker, void *to) {
+  struct run run = validation();
+  load_sample(&run, input, sample, worker, to);
+}

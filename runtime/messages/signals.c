@@ -1,0 +1,373 @@
+/* Signals that ask a training for something: SIGTERM, SIGINT and SIGUSR2 to stop, SIGUSR1 for a checkpoint. A handler
+ * notes what is asked for; then all ranks agree, in a round, on the update after which it is done:
+ *   - the rank that was signalled tells the others, and each says how far it must go: to the end of every batch that it
+ *     has begun or posted a receive of;
+ *   - the largest of these is the update. Until a rank knows it, it begins no batch behind its own (pd_goes_on,
+ *     pd_updated), so no message is under way that nobody takes.
+ * A stop makes it the run's last update: the programs' loops end there by themselves, as at the end of --steps.
+ * Which rank is signalled does not matter, nor how many are. Rounds follow one another. */
+#include "messages/messages.h"
+#include "run/upward.h"
+
+#include <errno.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+enum request { NOTHING, CHECKPOINT, STOP };
+/* Tags of messages between ranks, of one number: a round that the sender is in; it has told why the launch ends; it
+ * has waited for --timeout and asks who waits for whom; it waits for this rank (-1: for all). */
+enum told { ROUND, FAILED, ASKS, WAITS };
+
+static volatile sig_atomic_t wanted; /* an enum request that no round has taken up */
+static volatile sig_atomic_t came;   /* the signal that asked for the stop; 0: none did */
+static volatile sig_atomic_t interrupts;
+static volatile sig_atomic_t answered; /* by the training: it is between its start and its end */
+static volatile sig_atomic_t mute;     /* another rank has told why the launch ends */
+static timer_t grace_timer;
+static char out_of_grace[256];
+
+static struct {
+  bool open;
+  int64_t number;          /* rounds before it */
+  int64_t update;          /* as many updates this rank goes on for */
+  int64_t mine[3], all[3]; /* updates, request, signal */
+  MPI_Request request;
+} agreement;
+static int64_t newest = -1;      /* round that another rank is in, or was */
+static int64_t begun;            /* the last turn that went forward */
+static int64_t checkpoint_after; /* updates; 0: none is asked for */
+static int stopped_by;           /* the signal; 0: none */
+
+static const char *name_of(int number) {
+  return number == SIGTERM ? "SIGTERM" : number == SIGINT ? "SIGINT" : number == SIGUSR2 ? "SIGUSR2" : "a signal";
+}
+
+/* ---- handlers --------------------------------------------------------------------------------- */
+
+/* Appends to a line, in a handler, too. */
+static size_t append(char *line, size_t n, size_t room, const char *text) {
+  while (*text && n + 1 < room) line[n++] = *text++;
+  line[n] = 0;
+  return n;
+}
+
+static size_t append_number(char *line, size_t n, size_t room, long long x) {
+  char digits[24], *d = digits + sizeof digits - 1;
+  *d = 0;
+  do *--d = (char)('0' + x % 10);
+  while (x /= 10);
+  return append(line, n, room, d);
+}
+
+/* "pd: rank R (stage S): " ... */
+static void speak(const char *text, const char *more) {
+  char line[512];
+  size_t n = append(line, 0, sizeof line, "pd: rank ");
+  n = append_number(line, n, sizeof line, pd.self);
+  n = append(line, n, sizeof line, " (stage ");
+  n = append_number(line, n, sizeof line, pd.stage->stage);
+  n = append(line, n, sizeof line, "): ");
+  n = append(line, n, sizeof line, text);
+  n = append(line, n, sizeof line, more);
+  n = append(line, n, sizeof line, "\n");
+  if (!mute && write(STDERR_FILENO, line, n) < 0) _exit(1);
+}
+
+/* As the signal alone would have ended the process; nothing half written stays. */
+static void die_of(int number) {
+  pd_leave_nothing();
+  signal(number, SIG_DFL);
+  raise(number);
+}
+
+/* Seconds between the SIGTERM and the SIGKILL of Open MPI's mpirun; 0: it did not start this rank. */
+static double mpirun_grace;
+
+static void find_mpirun_grace(void) {
+  static const char *const names[] = {"OMPI_MCA_odls_base_sigkill_timeout", "PRTE_MCA_odls_base_sigkill_timeout"};
+  mpirun_grace = getenv("OMPI_COMM_WORLD_RANK") ? 1 : 0; /* its default */
+  for (size_t i = 0; i < sizeof names / sizeof *names && mpirun_grace > 0; i++) {
+    const char *given = getenv(names[i]);
+    if (given && atof(given) > 0) mpirun_grace = atof(given);
+  }
+}
+
+/* How long a stop that mpirun asks for may take. */
+static double launcher_seconds(void) {
+  double seconds = mpirun_grace * 0.9;
+  return mpirun_grace > 0 && seconds < pd_options.grace ? seconds : pd_options.grace;
+}
+
+static double seconds_left(int number, const siginfo_t *info) {
+  bool launcher = number == SIGTERM && info->si_code <= 0 && info->si_pid == getppid();
+  return launcher ? launcher_seconds() : pd_options.grace;
+}
+
+static void start_timer(double seconds) {
+  struct itimerspec at = {.it_value = {(time_t)seconds, (long)((seconds - (double)(time_t)seconds) * 1e9)}};
+  timer_settime(grace_timer, 0, &at, NULL);
+}
+
+static void grace_is_over(int number) {
+  (void)number;
+  if (!pd.self) speak(name_of(came), out_of_grace);
+  die_of(came ? came : SIGTERM);
+}
+
+static void stop(int number, siginfo_t *info, void *context) {
+  (void)context;
+  int error = errno;
+  bool launcher = info->si_code <= 0 && info->si_pid == getppid(); /* it says so itself */
+  interrupts += number == SIGINT;
+  if (!answered || mute || interrupts > 1) {
+    if (!launcher || number == SIGINT) speak("ended by ", name_of(number));
+    die_of(number);
+  } else if (!came) {
+    came = number;
+    wanted = STOP;
+    start_timer(seconds_left(number, info));
+  }
+  errno = error;
+}
+
+static void ask_for_checkpoint(int number) {
+  (void)number;
+  if (wanted == NOTHING) wanted = CHECKPOINT;
+}
+
+static void handle(int number, void (*handler)(int, siginfo_t *, void *)) {
+  struct sigaction action = {.sa_sigaction = handler, .sa_flags = SA_SIGINFO | SA_RESTART};
+  sigemptyset(&action.sa_mask);
+  sigaction(number, &action, NULL);
+}
+
+void pd_signals_prepare(void) {
+  struct sigevent event = {.sigev_notify = SIGEV_SIGNAL, .sigev_signo = SIGVTALRM};
+  find_mpirun_grace();
+  signal(SIGXFSZ, SIG_IGN); /* a file too large is a write that fails */
+  signal(SIGVTALRM, grace_is_over);
+  if (timer_create(CLOCK_MONOTONIC, &event, &grace_timer)) pd_fail("cannot make a timer: %s", strerror(errno));
+  snprintf(out_of_grace, sizeof out_of_grace,
+           ": the update under way was not done in the time there was (--grace, or mpirun's own "
+           "odls_base_sigkill_timeout): ended without it; checkpoints from before are kept");
+  handle(SIGTERM, stop);
+  handle(SIGINT, stop);
+  handle(SIGUSR2, stop);
+  signal(SIGUSR1, ask_for_checkpoint);
+}
+
+void pd_signals_mute(void) {
+  mute = 1;
+  if (came) die_of(came);
+}
+
+/* ---- rounds ------------------------------------------------------------------------------------ */
+
+static int64_t turns_of_batch(void) { return pd_own_microbatches() * pd.stage->chunks; }
+
+int64_t pd_updates_begun(void) {
+  int64_t turns = turns_of_batch(), last = begun > pd_turns_posted() ? begun : pd_turns_posted();
+  int64_t updates = (last + turns - 1) / turns;
+  return updates > pd_updates.done ? updates : pd_updates.done;
+}
+
+/* How many updates this rank cannot do without: no receive that it has posted stays without its message. */
+static int64_t least_updates(void) {
+  int64_t updates = pd_updates_begun();
+  if (updates == pd_updates.done) updates++;
+  return updates < pd.steps ? updates : pd.steps;
+}
+
+static void join(enum request request, int number) {
+  agreement.open = true;
+  agreement.update = least_updates();
+  agreement.mine[0] = agreement.update;
+  agreement.mine[1] = request;
+  agreement.mine[2] = number;
+  MPI_Iallreduce(agreement.mine, agreement.all, 3, MPI_INT64_T, MPI_MAX, pd_comm_signals, &agreement.request);
+}
+
+/* Tells every other rank. Nobody waits for these messages: they are eight bytes. */
+static void tell(enum told what, int64_t number) {
+  static int64_t numbers[64];
+  int64_t *place = &numbers[number % 64];
+  *place = number;
+  for (int r = 0; r < pd.everyone; r++) {
+    MPI_Request request;
+    if (r == pd.self) continue;
+    MPI_Isend(place, 1, MPI_INT64_T, r, what, pd_comm_signals, &request);
+    MPI_Request_free(&request);
+  }
+}
+
+void pd_signals_failed(void) {
+  if (pd_comm_signals != MPI_COMM_NULL && pd.everyone > 1) tell(FAILED, 0);
+}
+
+/* By rank, what it has told since this one asked: whom it waits for. */
+enum { UNHEARD = -2 };
+static int64_t *waits;
+
+static void answer(int asking) {
+  int64_t peer = pd_waiting_for();
+  MPI_Request request;
+  if (peer == UNHEARD) return;
+  MPI_Isend(&peer, 1, MPI_INT64_T, asking, WAITS, pd_comm_signals, &request);
+  for (int done = 0, turns = 0; !done && turns < 1000; turns++) MPI_Test(&request, &done, MPI_STATUS_IGNORE);
+}
+
+/* Takes what others have told; one that has failed ends the launch. */
+static void listen(void) {
+  for (;;) {
+    MPI_Status status;
+    MPI_Request request;
+    int there;
+    int64_t number = 0;
+    MPI_Iprobe(MPI_ANY_SOURCE, MPI_ANY_TAG, pd_comm_signals, &there, &status);
+    if (!there) return;
+    MPI_Irecv(&number, 1, MPI_INT64_T, status.MPI_SOURCE, status.MPI_TAG, pd_comm_signals, &request);
+    for (int done = 0; !done;) MPI_Test(&request, &done, MPI_STATUS_IGNORE);
+    if (status.MPI_TAG == FAILED) pd_leave_to_others();
+    if (status.MPI_TAG == ASKS) answer(status.MPI_SOURCE);
+    if (status.MPI_TAG == WAITS && waits) waits[status.MPI_SOURCE] = number;
+    if (status.MPI_TAG == ROUND && number > newest) newest = number;
+  }
+}
+
+static void settle(void) {
+  agreement.open = false;
+  agreement.number++;
+  if (agreement.all[1] == CHECKPOINT) {
+    checkpoint_after = agreement.all[0];
+    if (!pd_options.checkpoint) pd_note("SIGUSR1 asks for a checkpoint, but no --checkpoint DIR is given");
+  } else if (agreement.all[0] < pd.steps) {
+    pd.steps = agreement.all[0];
+    stopped_by = (int)agreement.all[2];
+    pd_note("%s: stopping after update %lld", name_of(stopped_by), (long long)pd.steps);
+  }
+}
+
+static bool is_settled(void *unused) {
+  (void)unused;
+  pd_signals_poll(true);
+  return !agreement.open;
+}
+
+/* Listens for so long; the launch ends here when another rank has told why. */
+static void listen_for(double seconds) {
+  for (double until = pd_seconds() + seconds; pd_seconds() < until;) {
+    listen();
+    nanosleep(&(struct timespec){0, 1000000}, NULL);
+  }
+}
+
+void pd_signals_await_turn(double seconds) {
+  if (pd_comm_signals != MPI_COMM_NULL && pd.everyone > 1)
+    listen_for(seconds);
+  else
+    nanosleep(&(struct timespec){(time_t)seconds, (long)((seconds - (double)(time_t)seconds) * 1e9)}, NULL);
+}
+
+/* A chain of ranks that wait for each other has an end, or comes back. */
+void pd_signals_ask(int peer, char *story, size_t room) {
+  size_t n = 0;
+  *story = 0;
+  if (pd_comm_signals == MPI_COMM_NULL || pd.everyone < 2) return;
+  waits = pd_allocate(sizeof *waits * (size_t)pd.everyone);
+  for (int r = 0; r < pd.everyone; r++) waits[r] = UNHEARD;
+  tell(ASKS, 0);
+  listen_for(0.5);
+  int at = peer;
+  for (int i = 0; at >= 0 && at != pd.self && i < pd.everyone && n < room; i++) {
+    int next = (int)waits[at];
+    if (next == UNHEARD) n += (size_t)snprintf(story + n, room - n, ", which does not answer");
+    if (next == -1) n += (size_t)snprintf(story + n, room - n, ", which waits for all ranks");
+    if (next >= 0) n += (size_t)snprintf(story + n, room - n, ", which waits for rank %d", next);
+    at = next;
+  }
+  if (peer >= 0 && at != -1) return;
+  for (int r = 0, silent = 0; r < pd.everyone && n < room; r++)
+    if (r != pd.self && waits[r] == UNHEARD)
+      n += (size_t)snprintf(story + n, room - n, "%s rank %d does not answer", silent++ ? "," : ";", r);
+}
+
+void pd_signals_poll(bool patient) {
+  if (patient && pd.everyone > 1) listen();
+  if (!answered) return;
+  if (!agreement.open && wanted && pd_updates.done < pd.steps) {
+    enum request request = (enum request)wanted;
+    wanted = NOTHING;
+    join(request, came);
+    tell(ROUND, agreement.number);
+  }
+  if (!agreement.open && newest >= agreement.number) join(NOTHING, 0);
+  int done = 0;
+  if (agreement.open) MPI_Test(&agreement.request, &done, MPI_STATUS_IGNORE);
+  if (done) settle();
+}
+
+static void await_settlement(void) {
+  pd_signals_poll(true);
+  if (agreement.open) pd_wait_until(is_settled, NULL, "all ranks to agree on where to stop", -1, NULL, -1);
+}
+
+/* ---- what the training asks --------------------------------------------------------------------- */
+
+void pd_signals_start(void) {
+  if (pd.stage->inference || pd_only_evaluates() || pd.first_step >= pd.steps) return;
+  begun = pd.first_step * turns_of_batch();
+  answered = 1;
+}
+
+void pd_signals_finish(void) {
+  if (agreement.open) await_settlement();
+  answered = 0;
+  start_timer(0);
+}
+
+int64_t pd_last_turn_to_post(int64_t last) {
+  int64_t own = agreement.open ? agreement.update * turns_of_batch() : last;
+  return own < last ? own : last;
+}
+
+bool pd_goes_on(int64_t k) {
+  pd_signals_poll(false);
+  if (agreement.open && k > agreement.update * turns_of_batch()) await_settlement();
+  if (k > pd.steps * turns_of_batch()) return false;
+  begun = k;
+  return true;
+}
+
+/* Says once that a stop would be over before an update is, if the last two updates, with what is done between them, took
+ * so long: one alone may be the first, or have a validation behind it. */
+static void warn_of_long_updates(void) {
+  static double ended, before;
+  static bool said;
+  double now = pd_seconds(), seconds = ended > 0 ? now - ended : 0, shorter = seconds < before ? seconds : before;
+  ended = now;
+  before = seconds;
+  if (said || !pd_options.checkpoint || shorter <= launcher_seconds()) return;
+  said = true;
+  if (launcher_seconds() < pd_options.grace)
+    pd_warn("an update takes %.1f s, and mpirun kills ranks %g s after Ctrl-C or SIGTERM: no checkpoint would be "
+            "written; launch with 'mpirun --mca odls_base_sigkill_timeout %.0f', or stop with SIGUSR2 to mpirun",
+            shorter, mpirun_grace, 30 + 2 * shorter);
+  else
+    pd_warn("an update takes %.1f s, and a stop may take %g s: no checkpoint would be written; give --grace %.0f",
+            shorter, pd_options.grace, 30 + 2 * shorter);
+}
+
+bool pd_signals_at_update(int64_t t) {
+  warn_of_long_updates();
+  pd_signals_poll(true);
+  if (agreement.open && t + 1 >= agreement.update) await_settlement();
+  bool asked = checkpoint_after && checkpoint_after == t + 1;
+  if (asked) checkpoint_after = 0;
+  return asked;
+}
+
+int pd_stopped_by(void) { return stopped_by; }
+const char *pd_stopped_by_name(void) { return stopped_by ? name_of(stopped_by) : NULL; }

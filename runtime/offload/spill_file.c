@@ -1,0 +1,81 @@
+/* The file of blocks that are not in memory. It has no name: nobody else finds it, and it is gone with the process. */
+#define _GNU_SOURCE /* O_TMPFILE */
+#include "offload/spill_file.h"
+#include "shared/checksum.h"
+#include "offload/spill.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+static int file = -1;
+static const char *directory;
+static int64_t moved;
+static char failure[PD_WHY];
+static int failing, failed; /* somebody says why, has said it */
+
+const char *pd_spill_file_place(void) { return directory; }
+const char *pd_spill_file_failure(void) { return __atomic_load_n(&failed, __ATOMIC_ACQUIRE) ? failure : NULL; }
+int64_t pd_spill_file_moved(void) { return __atomic_load_n(&moved, __ATOMIC_RELAXED); }
+
+static bool fail(const struct pd_spill_block *b, const char *what, const char *cause) {
+  char name[PD_WHY / 2];
+  if (__atomic_exchange_n(&failing, 1, __ATOMIC_RELAXED)) return false;
+  snprintf(failure, sizeof failure, "cannot %s %s %s the spill file in '%s': %s", what,
+           pd_spill_name(b, name, sizeof name), *what == 'r' ? "from" : "to", directory, cause);
+  __atomic_store_n(&failed, 1, __ATOMIC_RELEASE);
+  return false;
+}
+
+/* ---- start ----------------------------------------------------------------------------------------- */
+
+/* Without O_TMPFILE's help it has a name for an instant. */
+static int open_nameless(const char *place) {
+  int opened = open(place, O_TMPFILE | O_RDWR | O_EXCL | O_CLOEXEC, 0600);
+  if (opened >= 0 || (errno != EOPNOTSUPP && errno != EISDIR && errno != ENOENT && errno != EINVAL)) return opened;
+  char path[PD_WHY];
+  snprintf(path, sizeof path, "%s/.pd_spill_XXXXXX", place);
+  opened = mkostemp(path, O_CLOEXEC);
+  if (opened >= 0) unlink(path);
+  return opened;
+}
+
+bool pd_spill_file_make(const char *place, int64_t bytes, char *why) {
+  directory = place;
+  file = open_nameless(place);
+  if (file < 0) return pd_refuse(why, "--spill: cannot make a file in '%s': %s", place, strerror(errno));
+  int error = posix_fallocate(file, 0, bytes);
+  if (error)
+    return pd_refuse(why, "--spill: '%s' cannot take the %.1f MiB that come and go: %s", place,
+                     (double)bytes / (1 << 20), strerror(error));
+  return true;
+}
+
+/* ---- pieces of blocks ------------------------------------------------------------------------------- */
+
+bool pd_spill_file_read(const struct pd_spill_block *b, size_t at, void *to, size_t n, uint64_t checksum) {
+  for (size_t got = 0; got < n;) {
+    ssize_t more = pread(file, (char *)to + got, n - got, b->home + (off_t)(at + got));
+    if (more < 0 && errno == EINTR) continue;
+    if (more <= 0) return fail(b, "read", more < 0 ? strerror(errno) : "the file is shorter than it was");
+    got += (size_t)more;
+    __atomic_add_fetch(&moved, more, __ATOMIC_RELAXED);
+  }
+  return pd_checksum(to, n) == checksum ||
+         fail(b, "read", "it is not what was written there (its checksum differs)");
+}
+
+bool pd_spill_file_write(const struct pd_spill_block *b, size_t at, const void *from, size_t n,
+                         uint64_t *checksum) {
+  *checksum = pd_checksum(from, n);
+  for (size_t put = 0; put < n;) {
+    ssize_t more = pwrite(file, (const char *)from + put, n - put, b->home + (off_t)(at + put));
+    if (more < 0 && errno == EINTR) continue;
+    if (more <= 0) return fail(b, "write", strerror(more < 0 ? errno : ENOSPC));
+    put += (size_t)more;
+    __atomic_add_fetch(&moved, more, __ATOMIC_RELAXED);
+  }
+  return true;
+}

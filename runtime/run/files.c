@@ -1,0 +1,182 @@
+/* Files that are read whole; where files may be written. */
+#include "run/run.h"
+#include "shared/safetensors.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <sys/statvfs.h>
+#include <unistd.h>
+
+struct mapping {
+  struct mapping *next;
+  const char *at;
+  size_t size;
+  char *path;
+};
+static struct mapping *mappings; /* all files mapped now */
+
+static void note_mapping(const char *path, const char *at, size_t size) {
+  struct mapping *m = pd_allocate(sizeof *m);
+  *m = (struct mapping){mappings, at, size, pd_copy_text(path)};
+  mappings = m;
+}
+
+void pd_unmap_file(const void *at, size_t size) {
+  struct mapping **m = &mappings, *gone;
+  while (*m && (*m)->at != at) m = &(*m)->next;
+  gone = *m;
+  if (gone) {
+    *m = gone->next;
+    free(gone->path);
+    free(gone);
+  }
+  munmap((void *)at, size);
+}
+
+const char *pd_mapped_path(const void *address) {
+  const char *a = address;
+  for (const struct mapping *m = mappings; m; m = m->next)
+    if (a >= m->at && a < m->at + m->size) return m->path;
+  return NULL;
+}
+
+/* Opens a file to read; -1 after filling `why`. Only regular ones, and without waiting: to open a FIFO waits for
+ * somebody who writes there, longer than --timeout. */
+static int open_regular(const char *path, size_t *size, char *why) {
+  struct stat st;
+  int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+  bool ok = (fd >= 0 && !fstat(fd, &st)) || pd_refuse(why, "cannot read '%s': %s", path, strerror(errno));
+  ok = ok && (S_ISREG(st.st_mode) || pd_refuse(why, "cannot read '%s': it is not a regular file", path));
+  ok = ok && (st.st_size || pd_refuse(why, "cannot read '%s': it is empty", path));
+  if (ok) {
+    *size = (size_t)st.st_size;
+    return fd;
+  }
+  if (fd >= 0) close(fd);
+  return -1;
+}
+
+const char *pd_map_file(const char *path, size_t *size, char *why) {
+  int fd = open_regular(path, size, why);
+  if (fd < 0) return NULL;
+  const char *map = mmap(NULL, *size, PROT_READ, MAP_PRIVATE, fd, 0);
+  if (map == MAP_FAILED) {
+    pd_refuse(why, "cannot map '%s': %s", path, strerror(errno));
+    map = NULL;
+  } else
+    note_mapping(path, map, *size);
+  close(fd);
+  return map;
+}
+
+char *pd_read_file(const char *path, size_t *size, char *why) {
+  int fd = open_regular(path, size, why);
+  if (fd < 0) return NULL;
+  char *text = pd_allocate(*size);
+  ssize_t n = 1;
+  for (size_t done = 0; done < *size && n > 0;) {
+    n = read(fd, text + done, *size - done);
+    if (n > 0)
+      done += (size_t)n;
+    else if (n < 0 && errno == EINTR)
+      n = 1;
+  }
+  if (n < 0) pd_refuse(why, "cannot read '%s': %s", path, strerror(errno));
+  if (!n) pd_refuse(why, "cannot read '%s': it became shorter while it was read", path);
+  close(fd);
+  if (n > 0) return text;
+  free(text);
+  return NULL;
+}
+
+int pd_mapped_files(void) {
+  int n = 0;
+  for (const struct mapping *m = mappings; m; m = m->next) n++;
+  return n;
+}
+
+struct pd_mapped pd_mapped_file(int i) {
+  const struct mapping *m = mappings; /* the last one */
+  for (int behind = pd_mapped_files() - 1 - i; behind > 0; behind--) m = m->next;
+  return (struct pd_mapped){m->path, m->at, m->size};
+}
+
+bool pd_safetensors_open(const char *path, struct pd_safetensors *s, char *why) {
+  char cause[PD_WHY];
+  *s = (struct pd_safetensors){0};
+  size_t size;
+  const char *map = pd_map_file(path, &size, why);
+  if (!map) return false;
+  if (pd_safetensors_parse(map, size, s, cause)) {
+    s->map = map;
+    s->map_size = size;
+    return true;
+  }
+  pd_unmap_file(map, size);
+  return pd_refuse(why, "cannot read '%s': %.900s", path, cause);
+}
+
+void pd_safetensors_close(struct pd_safetensors *s) {
+  if (s->map) pd_unmap_file(s->map, s->map_size);
+  pd_safetensors_free(s);
+}
+
+/* ---- writing --------------------------------------------------------------------------------- */
+
+bool pd_copy_file(const char *from, const char *to, char *why) {
+  size_t size;
+  char *text = pd_read_file(from, &size, why);
+  if (!text) return false;
+  struct pd_output out;
+  bool ok = pd_output_open(&out, to) && fwrite(text, 1, size, out.file) == size;
+  free(text);
+  return pd_output_close(&out, ok) || pd_refuse(why, "cannot write '%s': %s", to, strerror(errno));
+}
+
+bool pd_exists(const char *path) {
+  struct stat st;
+  return !lstat(path, &st);
+}
+
+int64_t pd_disk_room(const char *path) {
+  struct statvfs st;
+  if (statvfs(path, &st)) return -1;
+  uint64_t blocks = st.f_bavail, most = INT64_MAX;
+  return blocks > most / (st.f_frsize ? st.f_frsize : 1) ? INT64_MAX : (int64_t)(blocks * st.f_frsize);
+}
+
+bool pd_writable(const char *path, char *why) {
+  struct stat st;
+  struct pd_output o;
+  char folder[PATH_MAX];
+  const char *name = pd_folder_of(path, folder);
+  if (!stat(path, &st) && (!S_ISREG(st.st_mode) || pd_is_descriptor(path)))
+    return pd_refuse(why, "cannot write '%s': it is no regular file", path);
+  pd_remove_left(folder, name);
+  if (!pd_output_open(&o, path)) return pd_refuse(why, "cannot write '%s': %s", path, strerror(errno));
+  pd_output_close(&o, false);
+  return true;
+}
+
+bool pd_make_directories(const char *path, char *why) {
+  char part[4096];
+  size_t n = strlen(path);
+  struct stat st;
+  if (n >= sizeof part) return pd_refuse(why, "the path '%.100s...' is too long", path);
+  for (size_t i = 1; i <= n; i++) {
+    if (path[i] && path[i] != '/') continue;
+    memcpy(part, path, i);
+    part[i] = 0;
+    if (!mkdir(part, 0777))
+      pd_sync_folder_of(part);
+    else if (errno != EEXIST)
+      return pd_refuse(why, "cannot make directory '%s': %s", part, strerror(errno));
+  }
+  return (!stat(path, &st) && S_ISDIR(st.st_mode)) || pd_refuse(why, "'%s' is not a directory", path);
+}

@@ -1,0 +1,28 @@
+/* Numbers that are not finite are never written: what is found here ends the run before it reaches a file. */
+#include "run/run.h"
+
+#include <string.h>
+
+int64_t pd_first_not_finite(const float *x, int64_t n) {
+  enum { BLOCK = 4096 };
+  const uint32_t exponent = 0x7f800000;
+  for (int64_t first = 0; first < n; first += BLOCK) {
+    int64_t end = first + BLOCK < n ? first + BLOCK : n, bad = 0;
+    for (int64_t i = first; i < end; i++) {
+      uint32_t bits;
+      memcpy(&bits, &x[i], sizeof bits);
+      bad += (bits & exponent) == exponent;
+    }
+    if (!bad) continue;
+    for (int64_t i = first; i < end; i++)
+      if (!__builtin_isfinite(x[i])) return i;
+  }
+  return -1;
+}
+
+void pd_check_finite(const char *name, int64_t first, const float *x, int64_t n, int64_t step, const char *path) {
+  int64_t bad = pd_first_not_finite(x, n);
+  if (bad < 0) return;
+  pd_fail("step %lld: '%s' is not finite (its element %lld is %g): '%s' is not written", (long long)step, name,
+          (long long)(first + bad), (double)x[bad], path);
+}

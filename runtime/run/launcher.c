@@ -1,0 +1,40 @@
+/* The launcher of a rank (mpirun, its daemon on another machine, srun), which is its parent: the rank's number, and an end
+ * of the rank when the launcher ends. MPI libraries notice that too, by a thread that waits for their connection; the
+ * kernel's signal needs neither that thread nor a rank that calls MPI. */
+#include "run/launcher.h"
+
+#include <signal.h>
+#include <stddef.h>
+#include <stdlib.h>
+#include <sys/prctl.h>
+#include <unistd.h>
+
+static pid_t launcher;
+static void (*last_act)(void);
+
+const char *pd_launched_as(void) {
+  static const char *const names[] = {"OMPI_COMM_WORLD_RANK", "PMI_RANK", "PMIX_RANK", "SLURM_PROCID"};
+  for (size_t i = 0; i < sizeof names / sizeof *names; i++)
+    if (getenv(names[i])) return getenv(names[i]);
+  return NULL;
+}
+
+/* The kernel sends the signal when the parent's thread that forked ends, too: mpirun starts many ranks by threads that it
+ * ends afterwards. */
+static void parent_ended(int number) {
+  (void)number;
+  if (getppid() == launcher) return;
+  last_act();
+  _exit(1);
+}
+
+void pd_end_with_launcher(void (*act)(void)) {
+  if (!pd_launched_as()) return;
+  launcher = getppid();
+  last_act = act;
+  struct sigaction action = {.sa_handler = parent_ended, .sa_flags = SA_RESTART};
+  sigemptyset(&action.sa_mask);
+  const int unused = SIGRTMAX - 1; /* the last one is Valgrind's */
+  sigaction(unused, &action, NULL);
+  prctl(PR_SET_PDEATHSIG, (unsigned long)unused);
+}

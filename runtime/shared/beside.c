@@ -1,0 +1,147 @@
+/* Files that are written beside their path, synced and renamed, and what killed processes left of them. */
+#define _GNU_SOURCE
+#include "shared/beside.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+/* ---- writing --------------------------------------------------------------------------------- */
+
+static struct pd_output *volatile being_written; /* the newest of them */
+/* Of changes of this list: a thread may write a checkpoint. Handlers of signals read it as it is. */
+static pthread_mutex_t writers = PTHREAD_MUTEX_INITIALIZER;
+
+void pd_output_abandon(void) {
+  for (const struct pd_output *o = being_written; o; o = o->next) unlink(o->beside);
+  being_written = NULL;
+}
+
+/* Takes it from the list; one that is not there stays away. */
+static void note_written(const struct pd_output *o) {
+  pthread_mutex_lock(&writers);
+  struct pd_output *before = being_written;
+  if (before == o)
+    being_written = o->next;
+  else
+    while (before && before->next != o) before = before->next;
+  if (before && before != o) before->next = o->next;
+  pthread_mutex_unlock(&writers);
+}
+
+/* A new file: what somebody else put under the name, a link above all, is not written. */
+bool pd_output_open(struct pd_output *o, const char *path) {
+  o->file = NULL;
+  errno = ENAMETOOLONG;
+  int n = snprintf(o->path, sizeof o->path, "%s", path);
+  if (n >= (int)sizeof o->path || snprintf(o->beside, sizeof o->beside, "%s.%d.new", path, (int)getpid()) < n)
+    return false;
+  o->file = fopen(o->beside, "wbxe");
+  if (!o->file && errno == EEXIST && !unlink(o->beside)) /* left by a killed process of the same number */
+    o->file = fopen(o->beside, "wbxe");
+  if (o->file) {
+    if (flock(fileno(o->file), LOCK_EX | LOCK_NB)) errno = 0; /* is_abandoned() does without */
+    pthread_mutex_lock(&writers);
+    o->next = being_written;
+    being_written = o;
+    pthread_mutex_unlock(&writers);
+  }
+  return o->file != NULL;
+}
+
+bool pd_output_close(struct pd_output *o, bool ok) {
+  int error = errno;
+  if (!o->file) return false;
+  if (ok && (fflush(o->file) || fsync(fileno(o->file)))) {
+    ok = false;
+    error = errno;
+  }
+  if (fclose(o->file) && ok) {
+    ok = false;
+    error = errno;
+  }
+  if (ok && (rename(o->beside, o->path) || !pd_sync_folder_of(o->path))) {
+    ok = false;
+    error = errno;
+  }
+  note_written(o);
+  if (!ok) unlink(o->beside);
+  errno = error;
+  return ok;
+}
+
+const char *pd_folder_of(const char *path, char *to) {
+  const char *slash = strrchr(path, '/');
+  snprintf(to, PATH_MAX, "%.*s", slash == path ? 1 : (int)(slash ? slash - path : 1), slash ? path : ".");
+  return slash ? slash + 1 : path;
+}
+
+/* Some file systems have nothing to sync in a folder, and say so. */
+bool pd_sync_folder_of(const char *path) {
+  char folder[PATH_MAX];
+  pd_folder_of(path, folder);
+  int fd = open(folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+  if (fd < 0) return true; /* a folder that may be written and not read */
+  bool ok = !fsync(fd) || errno == EINVAL || errno == ENOTSUP || errno == EROFS;
+  int error = errno;
+  close(fd);
+  errno = error;
+  return ok;
+}
+
+bool pd_is_descriptor(const char *path) {
+  char folder[PATH_MAX], target[PATH_MAX];
+  for (int links = 0; links < 8; links++) { /* /dev/stdout leads to /proc/self/fd/1 */
+    pd_folder_of(path, folder);
+    char *real = realpath(folder, NULL);
+    size_t n = real ? strlen(real) : 0;
+    bool is = n > 3 && !strncmp(real, "/proc/", 6) && !strcmp(real + n - 3, "/fd");
+    free(real);
+    ssize_t length = is ? -1 : readlink(path, target, sizeof target - 1);
+    if (length <= 0 || target[0] != '/') return is;
+    target[length] = 0;
+    path = target;
+  }
+  return false;
+}
+
+/* ---- what is left ---------------------------------------------------------------------------- */
+
+/* Whether nobody writes it any more: its writer holds a lock, which the kernel gives back when the process ends. Where
+ * files cannot be locked: whether no process of the writer's number runs here. */
+static bool is_abandoned(int folder, const char *name, pid_t writer) {
+  int fd = openat(folder, name, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOFOLLOW);
+  if (fd < 0) return false;
+  bool locked = flock(fd, LOCK_EX | LOCK_NB), held = locked && errno == EWOULDBLOCK;
+  close(fd);
+  return !locked || (!held && (writer == getpid() || (kill(writer, 0) && errno == ESRCH)));
+}
+
+/* Whether NAME is PREFIX.PID.new (of any prefix: NULL) of a process that has ended. */
+static bool is_left(int folder, const char *name, const char *prefix) {
+  size_t n = strlen(name), digits = 0;
+  if (n < 6 || strcmp(name + n - 4, ".new")) return false;
+  while (digits < n - 4 && name[n - 5 - digits] >= '0' && name[n - 5 - digits] <= '9') digits++;
+  const char *number = name + n - 4 - digits;
+  if (!digits || digits > 9 || number - name < 2 || number[-1] != '.') return false;
+  if (prefix && (strlen(prefix) != (size_t)(number - 1 - name) || strncmp(name, prefix, strlen(prefix))))
+    return false;
+  return is_abandoned(folder, name, (pid_t)atoi(number));
+}
+
+void pd_remove_left(const char *folder, const char *name) {
+  char path[PATH_MAX];
+  DIR *dir = opendir(folder);
+  for (struct dirent *d; dir && (d = readdir(dir));)
+    if (is_left(dirfd(dir), d->d_name, name) && snprintf(path, sizeof path, "%s/%s", folder, d->d_name) < PATH_MAX)
+      unlink(path);
+  if (dir) closedir(dir);
+}

@@ -1,0 +1,46 @@
+/* The safetensors format: eight bytes of header length, a JSON header, the tensors' bytes. No MPI here. */
+#ifndef PD_SAFETENSORS_H
+#define PD_SAFETENSORS_H
+
+#include "shared/why.h"
+
+#include <stddef.h>
+#include <stdint.h>
+
+enum { PD_TENSOR_RANK = 8 };
+enum pd_dtype { PD_DTYPE_F32, PD_DTYPE_F16, PD_DTYPE_BF16, PD_DTYPE_F64, PD_DTYPE_OTHER };
+
+struct pd_entry {
+  char *name;
+  enum pd_dtype dtype;
+  int rank;
+  int64_t dim[PD_TENSOR_RANK], elements;
+  const unsigned char *data, *end; /* not necessarily aligned */
+};
+
+struct pd_safetensors {
+  int n, n_metadata;
+  struct pd_entry *at;
+  char *(*metadata)[2]; /* names and values, as text */
+  const void *map;      /* of the file, when pd_safetensors_open read it */
+  size_t map_size;
+};
+
+/* Reads the header of a file's bytes, which must outlive the result. Every offset is checked, and what the format asks:
+ * tensors fill the file without holes and overlaps, and no name is there twice. */
+bool pd_safetensors_parse(const void *bytes, size_t size, struct pd_safetensors *to, char *why);
+void pd_safetensors_free(struct pd_safetensors *s);
+/* The entry of that name, or NULL. */
+const struct pd_entry *pd_safetensors_find(const struct pd_safetensors *s, const char *name);
+/* Element i as float; dtype is not PD_DTYPE_OTHER. */
+float pd_entry_float(const struct pd_entry *e, int64_t i);
+
+/* The metadata of that name, or "". */
+const char *pd_safetensors_metadata(const struct pd_safetensors *s, const char *name);
+
+/* Header of a file of F32 tensors laid one after another: malloc'd, its eight bytes of length included,
+ * a multiple of 8 bytes. Entries need name, rank, dim and elements. */
+unsigned char *pd_safetensors_header(const struct pd_entry *entries, int n, const char *const metadata[][2],
+                                     int n_metadata, size_t *bytes);
+
+#endif

@@ -1,0 +1,132 @@
+/* A model that is trained beside others: it works while it has a rank, and says after each unit how much it still
+ * has to do. A unit is a part of the model with all microbatches of a batch where parts come and go, else a
+ * microbatch. */
+#define _GNU_SOURCE /* sched_setaffinity */
+#include "run/upward.h"
+#include "sharp/turn.h"
+#include "sharp/sharp_table.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+static struct pd_sharp_table *table; /* NULL: the model is alone */
+static int me;
+static int rank = -1;              /* whose processors the threads are on; -1: any */
+static bool by_parts;              /* units are parts, and spill.c says when they end */
+static double busy_at_first = -1;  /* seconds of work before the first update; -1: it is not begun */
+static double busy_at_update;      /* when the last update ended */
+static int64_t updates_at_measure; /* those that were done then */
+
+/* ---- how much is left -------------------------------------------------------------------------- */
+
+static double planned_seconds(void) {
+  const struct pd_stage *s = pd.stage;
+  double seconds = 0;
+  for (int c = 0; c < s->chunks; c++) seconds += s->forward_seconds[c] + s->backward_seconds[c];
+  return seconds * (double)s->microbatches + s->update_seconds;
+}
+
+/* The updates to come, by the mean of those that are done, less what is done of the one under way; before the first by
+ * the plan alone, and where times are emulated, too: those are the plan's. */
+static double remaining_seconds(struct pd_sharp *s, double busy) {
+  if (pd_updates.done > updates_at_measure || busy_at_first < 0) {
+    if (busy_at_first < 0) busy_at_first = busy;
+    busy_at_update = busy;
+    updates_at_measure = pd_updates.done;
+  }
+  int64_t done = updates_at_measure - pd.first_step, to_do = pd.steps - updates_at_measure;
+  double planned = planned_seconds();
+  if (!done || pd.emulate) return (double)to_do * planned;
+  double each = (busy_at_update - busy_at_first) / (double)done;
+  double left = (double)to_do * each - (busy - busy_at_update);
+  if (planned > 0) pd_sharp_measure(s, me, each / planned);
+  return left > 0 ? left : 0;
+}
+
+static double busy_until(const struct pd_sharp *s, double now) {
+  const struct pd_sharp_model *m = &s->model[me];
+  return m->busy + (m->state == PD_SHARP_RUNS ? now - m->since : 0);
+}
+
+/* ---- a rank ------------------------------------------------------------------------------------ */
+
+/* All threads of the process go where the rank's processors are. */
+static void move_to(int to) {
+  if (rank == to || !table->bound) return;
+  rank = to;
+  DIR *tasks = opendir("/proc/self/task");
+  for (struct dirent *d; tasks && (d = readdir(tasks));)
+    if (*d->d_name != '.') sched_setaffinity(atoi(d->d_name), sizeof *table->cores, &table->cores[to]);
+  if (tasks) closedir(tasks);
+}
+
+/* read_ahead is called when the model is expected on a rank, which still has another. */
+static void await_rank(void (*read_ahead)(void)) {
+  double start = pd_seconds();
+  for (bool ahead = false;;) {
+    struct pd_sharp_model now = pd_sharp_lock(table)->model[me];
+    bool expected = pd_sharp_is_expected(&table->s, me);
+    pd_sharp_unlock(table);
+    if (now.state == PD_SHARP_RUNS) {
+      move_to(now.rank);
+      break;
+    }
+    if (expected && !ahead && read_ahead) {
+      read_ahead();
+      ahead = true;
+      continue;
+    }
+    pd_sharp_await_change(table, me, now.changes);
+  }
+  double waited = pd_seconds() - start;
+  pd_clock_pause(waited);
+  if (!pd.training) pd_evaluation_pause(waited);
+}
+
+void pd_sharp_enter(void) {
+  const char *given = getenv("PD_SHARP");
+  if (!given) return;
+  me = atoi(given);
+  table = pd_sharp_map(PD_SHARP_FD);
+  if (!table) pd_fail("cannot map what the launch shares: %s", strerror(errno));
+  close(PD_SHARP_FD);
+  table->result[me].steps = pd.steps;
+  pd_sharp_join(pd_sharp_lock(table), me, (double)pd.steps * planned_seconds(), pd_seconds());
+  pd_sharp_unlock(table);
+  await_rank(NULL);
+}
+
+void pd_sharp_in_parts(void) { by_parts = true; }
+
+bool pd_sharp_goes_on_after(void) {
+  if (!table) return true;
+  double now = pd_seconds();
+  struct pd_sharp *s = pd_sharp_lock(table);
+  bool goes_on = pd_sharp_look_ahead(s, me, remaining_seconds(s, busy_until(s, now)), now);
+  pd_sharp_unlock(table);
+  return goes_on;
+}
+
+void pd_sharp_part_ends(void (*read_ahead)(void)) {
+  if (!table) return;
+  double now = pd_seconds();
+  struct pd_sharp *s = pd_sharp_lock(table);
+  bool goes_on = pd_sharp_end_unit(s, me, remaining_seconds(s, busy_until(s, now)), now);
+  pd_sharp_unlock(table);
+  if (!goes_on) await_rank(read_ahead);
+}
+
+void pd_sharp_microbatch_ends(void) {
+  if (!by_parts) pd_sharp_part_ends(NULL);
+}
+
+void pd_sharp_tell(int64_t step, bool validation, double loss) {
+  if (!table) return;
+  struct pd_sharp_result *r = &table->result[me];
+  r->step = step;
+  r->steps = pd.steps;
+  *(validation ? &r->validation_loss : &r->loss) = loss;
+}

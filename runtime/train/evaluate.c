@@ -1,0 +1,124 @@
+/* The mean losses and metrics over files with the weights of one update: validation while training, and all that
+ * a run does that only evaluates. Microbatches are dealt to replicas as in training. A microbatch's elements are
+ * added in order and in double by the rank that computes them, then the microbatches' sums in their order by
+ * every rank: neither cuts nor replicas leave a trace. */
+#include "checkpoint/checkpoint.h"
+#include "data/load.h"
+#include "messages/messages.h"
+#include "run/upward.h"
+#include "sharp/turn.h"
+#include "train/train.h"
+#include "update/update.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+static double *sums, *all_sums; /* [microbatch][figure] */
+static double *means;           /* by figure */
+static double started;
+
+void pd_evaluation_pause(double paused) { started += paused; }
+
+static int n_sums(void) { return (int)pd_evaluations() * pd.stage->n_figures; }
+
+/* The mean of a figure over all samples. */
+static double mean(int figure) {
+  double sum = 0;
+  for (int64_t i = 0; i < pd_evaluations(); i++) sum += all_sums[i * pd.stage->n_figures + figure];
+  double samples = (double)pd_dataset_samples(pd_evaluation_data);
+  return sum / (samples * (double)pd.stage->figures[figure].elements);
+}
+
+/* All ranks learn the sums, so that none runs ahead and the figures can be logged in order: each has one
+ * contributor, the others add zero. */
+static void know_means(void) {
+  MPI_Request request;
+  pd_figures_fold(INT64_MAX);
+  MPI_Iallreduce(sums, all_sums, n_sums(), MPI_DOUBLE, MPI_SUM, pd_comm_control, &request);
+  pd_wait(1, &request, "all ranks to evaluate", -1, NULL, -1);
+  for (int i = 0; i < pd.stage->n_figures; i++) means[i] = mean(i);
+}
+
+/* Programs that train trace no passes here; those for inference trace theirs. */
+static void finish_evaluation(void) {
+  double end = pd_seconds();
+  if (!pd.stage->inference) pd_trace(PD_VALIDATE, pd_updates.done - 1, -1, started, end);
+  pd_log_evaluation(means, pd_dataset_samples(pd_evaluation_data), end - started);
+}
+
+static void finish_validation(void) {
+  int64_t t = pd_updates.done - 1;
+  if (!isfinite(pd_model_loss(means))) {
+    if (pd.rank) pd_leave_to_others();
+    pd_fail("step %lld: the validation loss is not finite", (long long)(t + 1));
+  }
+  double end = pd_seconds();
+  pd_trace(PD_VALIDATE, t, -1, started, end);
+  pd_log_validation(t, means, pd_dataset_samples(pd_evaluation_data), end - started);
+  pd_keep_validated(t + 1, pd_model_loss(means));
+  pd_clock_pause(pd_seconds() - started);
+  pd_stop_if_rule_holds(means);
+}
+
+bool pd_evaluation_next(int64_t v) {
+  if (v == 1) {
+    if (!sums) {
+      sums = pd_allocate(sizeof *sums * (size_t)n_sums());
+      all_sums = pd_allocate(sizeof *sums * (size_t)n_sums());
+      means = pd_allocate(sizeof *means * (size_t)pd.stage->n_figures);
+    }
+    memset(sums, 0, sizeof *sums * (size_t)n_sums());
+    pd_train_catch_up();
+    started = pd_seconds();
+    pd.training = pd.stage->inference; /* whose passes are the run's: a trace shows them */
+    pd_read_averages(pd_updates.done, true);
+  }
+  if (v > 1) pd_sharp_microbatch_ends();
+  if (pd_number(v) <= pd_evaluations()) return true;
+  if (pd_without_targets || !pd.stage->n_figures) return false;
+  know_means();
+  pd.training = true;
+  pd_read_averages(pd_updates.done, false);
+  if (pd_only_evaluates())
+    finish_evaluation();
+  else
+    finish_validation();
+  return false;
+}
+
+struct evaluation_samples {
+  int input;
+  int64_t first;
+};
+
+/* Behind the data's last sample comes the microbatch's first again; nobody counts it. */
+static void load_evaluation_sample(const void *of, int64_t i, int worker, void *to) {
+  const struct evaluation_samples *s = of;
+  const struct pd_input *in = &pd.stage->inputs[s->input];
+  const bool there = s->first + i < pd_dataset_samples(pd_evaluation_data);
+  if (pd_without_targets && !in->predicts)
+    memset(to, 0, (size_t)in->elements * sizeof(float));
+  else
+    pd_load_evaluation_sample(s->input, there ? s->first + i : s->first, worker, to);
+}
+
+void pd_evaluation_load(int input, int64_t v, void *to) {
+  const struct evaluation_samples s = {input, (pd_number(v) - 1) * pd.stage->microbatch};
+  pd_load_samples(input, to, pd_is_image(&pd.stage->inputs[input]), load_evaluation_sample, &s);
+}
+
+static void take_sum(int figure, int64_t v, double sum) {
+  char at[64] = "";
+  if (!pd_only_evaluates()) snprintf(at, sizeof at, "step %lld: validation: ", (long long)pd_updates.done);
+  if (figure < pd.stage->n_losses && !isfinite(sum))
+    pd_fail("%sthe loss of microbatch %lld is not finite; first tensor that is not: %s", at,
+            (long long)pd_number(v), pd_first_non_finite(v, true));
+  sums[(pd_number(v) - 1) * pd.stage->n_figures + figure] = sum;
+}
+
+void pd_evaluation_figure(int figure, int64_t v, const float *elements, int64_t n) {
+  if (pd_without_targets) return;
+  int64_t b = pd.stage->microbatch, left = pd_dataset_samples(pd_evaluation_data) - (pd_number(v) - 1) * b;
+  pd_add_up(figure, INT64_MAX, v, elements, left < b ? n / b * left : n, take_sum);
+}

@@ -1,0 +1,155 @@
+/* --predict: the model's outputs over all samples, as .npy arrays of f32 whose rows are in the samples' order.
+ * Rank 0 makes each file beside its path and at its whole size; the ranks of the stage that computes an output
+ * write their microbatches' rows where they belong, so that neither cuts nor replicas show in it; at the end
+ * every rank syncs what it wrote and rank 0 renames. All ranks must share the directory, as they do
+ * --checkpoint's. */
+#include "data/load.h"
+#include "messages/messages.h"
+#include "train/train.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+enum { HEADER = 128, PATH_ROOM = sizeof((struct pd_output *)0)->beside };
+
+static struct file {
+  const char *path;     /* NULL: it is not asked for */
+  struct pd_output out; /* on rank 0 */
+  int fd;               /* on the others; -1: not open */
+} * files;              /* by prediction */
+
+static int64_t row_bytes(const struct pd_prediction *p) { return p->elements * (int64_t)sizeof(float); }
+
+/* ---- what is asked for ------------------------------------------------------------------------ */
+
+/* The output that NAME=PATH names, or the only one; -1 after filling `why`. */
+static int asked_for(const char *argument, const char **path, char *why) {
+  const struct pd_stage *s = pd.stage;
+  const char *sign = strchr(argument, '=');
+  *path = sign ? sign + 1 : argument;
+  for (int i = 0; sign && i < s->n_predictions; i++)
+    if (strlen(s->predictions[i].name) == (size_t)(sign - argument) &&
+        !strncmp(s->predictions[i].name, argument, (size_t)(sign - argument)))
+      return i;
+  if (!sign && s->n_predictions == 1) return 0;
+  char names[512] = "";
+  for (int i = 0; i < s->n_predictions; i++) {
+    size_t n = strlen(names);
+    snprintf(names + n, sizeof names - n, "%s'%s'", i ? ", " : "", s->predictions[i].name);
+  }
+  if (!s->n_predictions)
+    pd_refuse(why, "--predict: the model has no 'output', as in 'output logits;'");
+  else if (sign)
+    pd_refuse(why, "--predict: '%s' names no output of the model: there is %s", argument, names);
+  else
+    pd_refuse(why, "--predict '%s': which output? NAME=PATH, with NAME one of %s", argument, names);
+  return -1;
+}
+
+bool pd_predict_options(char *why) {
+  const struct pd_options *o = &pd_options;
+  files = pd_allocate(sizeof *files * (size_t)(pd.stage->n_predictions + 1));
+  for (int i = 0; i < pd.stage->n_predictions; i++) files[i].fd = -1;
+  for (int i = 0; i < o->n_predict; i++) {
+    const char *path;
+    int asked = asked_for(o->predict[i], &path, why);
+    if (asked < 0) return false;
+    if (files[asked].path)
+      return pd_refuse(why, "--predict: the output '%s' is asked for twice", pd.stage->predictions[asked].name);
+    files[asked].path = path;
+  }
+  return true;
+}
+
+const char *pd_predict_path(int prediction) { return files[prediction].path; }
+
+/* ---- files ------------------------------------------------------------------------------------ */
+
+/* numpy.lib.format, version 1: what stands before the elements is a multiple of 64 bytes, here always HEADER. */
+static void write_header(char *to, const struct pd_prediction *p, int64_t samples) {
+  static const char magic[10] = {'\x93', 'N', 'U', 'M', 'P', 'Y', 1, 0, HEADER - 10, 0};
+  memset(to, ' ', HEADER);
+  memcpy(to, magic, sizeof magic);
+  int n = 10 + snprintf(to + 10, HEADER - 10, "{'descr': '<f4', 'fortran_order': False, 'shape': (%lld,",
+                        (long long)samples);
+  for (int i = 0; i < p->rank; i++)
+    n += snprintf(to + n, (size_t)(HEADER - n), "%s%lld", i ? ", " : " ", (long long)p->dim[i]);
+  n += snprintf(to + n, (size_t)(HEADER - n), "), }");
+  to[n] = ' ';
+  to[HEADER - 1] = '\n';
+}
+
+/* Its whole room is taken at once: a disk that is too small says so now. */
+static bool make_file(struct file *f, const struct pd_prediction *p, int64_t samples, char *why) {
+  char header[HEADER];
+  write_header(header, p, samples);
+  bool ok =
+      pd_output_open(&f->out, f->path) && fwrite(header, 1, HEADER, f->out.file) == HEADER && !fflush(f->out.file);
+  if (ok && samples) {
+    int error = posix_fallocate(fileno(f->out.file), 0, HEADER + samples * row_bytes(p));
+    ok = !error;
+    errno = error;
+  }
+  return ok || pd_refuse(why, "cannot write '%s': %s", f->path, strerror(errno));
+}
+
+void pd_predict_start(void) {
+  char why[PD_WHY] = "", beside[PATH_ROOM];
+  for (int i = 0; i < pd.stage->n_predictions; i++) {
+    struct file *f = &files[i];
+    if (!f->path) continue;
+    if (!pd.rank) make_file(f, &pd.stage->predictions[i], pd_dataset_samples(pd_evaluation_data), why);
+    pd_agree(why);
+    memcpy(beside, f->out.beside, sizeof beside);
+    MPI_Request request;
+    MPI_Ibcast(beside, sizeof beside, MPI_CHAR, 0, pd_comm_control, &request);
+    pd_wait(1, &request, "the name of a file to predict into", -1, NULL, -1);
+    f->fd = pd.rank ? open(beside, O_WRONLY | O_CLOEXEC | O_NOFOLLOW) : fileno(f->out.file);
+    if (f->fd < 0) pd_refuse(why, "cannot write '%s': %s", beside, strerror(errno));
+    pd_agree(why);
+  }
+}
+
+static bool write_all(int fd, const char *from, int64_t bytes, int64_t at) {
+  while (bytes > 0) {
+    ssize_t n = pwrite(fd, from, (size_t)bytes, at);
+    if (n < 0 && errno == EINTR) continue;
+    if (n <= 0) return false;
+    from += n;
+    at += n;
+    bytes -= n;
+  }
+  return true;
+}
+
+void pd_predict(int prediction, int64_t v, const float *rows) {
+  const struct file *f = &files[prediction];
+  const struct pd_prediction *p = &pd.stage->predictions[prediction];
+  if (!f->path) return;
+  int64_t b = pd.stage->microbatch, first = (pd_number(v) - 1) * b;
+  int64_t left = pd_dataset_samples(pd_evaluation_data) - first, n = left < b ? left : b;
+  const float *x = pd_view(rows, n * p->elements, false);
+  if (!write_all(f->fd, (const char *)x, n * row_bytes(p), HEADER + first * row_bytes(p)))
+    pd_fail("cannot write '%s': %s", f->path, strerror(errno));
+}
+
+void pd_predict_finish(void) {
+  char why[PD_WHY] = "";
+  for (int i = 0; i < pd.stage->n_predictions; i++)
+    if (files[i].path && fsync(files[i].fd) && !*why)
+      pd_refuse(why, "cannot write '%s': %s", files[i].path, strerror(errno));
+  pd_agree(why);
+  for (int i = 0; i < pd.stage->n_predictions; i++) {
+    struct file *f = &files[i];
+    if (!f->path) continue;
+    if (pd.rank)
+      close(f->fd);
+    else if (!pd_output_close(&f->out, true))
+      pd_fail("cannot write '%s': %s", f->path, strerror(errno));
+    else
+      pd_log_prediction(&pd.stage->predictions[i], pd_dataset_samples(pd_evaluation_data), f->path);
+  }
+}

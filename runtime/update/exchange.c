@@ -1,0 +1,490 @@
+/* A batch's figures and gradients between its last backward and its update. For update t this rank
+ *   reduces   adds up its accumulators and the other replicas' (reduce.c), in two rounds of messages: all of them, or
+ *             where they share the optimizer's state those of the part that it updates. The last backward pass may begin
+ *             this, bucket after bucket, as it completes them;
+ *   exchanges sends its uses of tied parameters to their other holders and posts their receives;
+ *   combines  once those have passed, adds every parameter's uses from last to first;
+ *   figures   adds up squares of the gradients that its stage owns and posts one sum over all ranks of these
+ *             squares and of the losses' and metrics' sums, a slot for each replica that may have computed one.
+ *             Each slot has one contributor, the others add zero, so the sum is exact and its order does not
+ *             matter.
+ * All of it moves on whenever messages are progressed. Several updates may be under way; their figures are
+ * posted in the order of the updates, as collective operations must be. On a device the first three are asked for
+ * at once, in an order of their own, and the host waits for none of them. */
+#include "update/clip.h"
+#include "messages/messages.h"
+#include "run/upward.h"
+#include "update/update.h"
+#include "transfer.h"
+
+#include <math.h>
+#include <stdlib.h>
+
+enum state { IDLE, REDUCING, SPREADING, TIED, SQUARING, SUMMING, KNOWN };
+
+struct update {
+  enum state state;
+  int complete, posted, gathered, spread; /* buckets, while REDUCING and SPREADING, ever fewer */
+  double *bucket_posted;                  /* when its messages were */
+  MPI_Request sum_request;
+  double *mine, *all; /* squares (pd_square_at), then [figure][replica] sums: this rank's, all ranks' */
+  double posted_at;   /* when the state's messages were */
+};
+static struct update *updates;
+
+static struct pd_line *replicas_line, *ties_line; /* NULL: no such messages; replicas may do without */
+/* By exchange set, so many each: bucket b of the set's batch has the one at b % TRANSFERS, and waits for it. */
+enum { TRANSFERS = 4 };
+static struct pd_transfer **transfers;
+static struct pd_message *messages; /* of what is being posted */
+static int n_updates;               /* in `updates`: t's is at t % n_updates */
+static int under_way; /* exchanged, not logged: so many at most, so that figures of batches ahead have room */
+static int n_sums, most_replicas;
+static struct squares {
+  int first, parts, tiles;
+} * squares_of;            /* by model parameter, and behind them how many there are: see count_squares() */
+static double *parts_sums; /* one parameter's */
+static bool *has_remote;   /* by parameter held here: it has a gradient, and another stage holds it, too */
+static bool in_progress;
+
+static struct update *update_of(int64_t t) { return &updates[t % n_updates]; }
+static bool tied_here(const struct pd_parameter *p, int use) { return p->uses[use].stage == pd.stage->stage; }
+static bool has_replicas(void) { return replicas_line || pd_replicas_shared(); }
+static int transfers_a_set(void) { return pd_buckets() < TRANSFERS ? pd_buckets() : TRANSFERS; }
+int pd_exchange_sets(void) { return pd.stage->exchange_sets > 0 ? pd.stage->exchange_sets : 1; }
+
+/* The stages that hold p: those of its uses, then its readers. Each of their ranks gets one message a use. */
+static int holder(const struct pd_parameter *p, int i) {
+  return i < p->n_uses ? p->uses[i].stage : p->readers[i - p->n_uses];
+}
+
+static bool named_before(const struct pd_parameter *p, int i) {
+  for (int j = 0; j < i; j++)
+    if (holder(p, j) == holder(p, i)) return true;
+  return false;
+}
+
+/* A stage has at most 3 max(w) microbatches in flight, all replicas together (docs/schedules.md: h is at most
+ * 2), or a batch: so far may two ranks be apart. */
+static int batches_apart(void) {
+  const struct pd_stage *s = pd.stage;
+  int64_t in_flight = 3 * (int64_t)s->n_stages * most_replicas;
+  return (int)((in_flight + s->microbatches - 1) / s->microbatches) + 1;
+}
+
+/* Fills has_remote; returns how many messages an exchange has at most and, in bytes, how large the largest is. */
+static int find_remote(size_t *bytes) {
+  const struct pd_stage *s = pd.stage;
+  int n = 0;
+  has_remote = pd_allocate(sizeof *has_remote * (size_t)s->n_parameters);
+  for (int i = 0; i < s->n_parameters; i++) {
+    const struct pd_parameter *p = &s->parameters[i];
+    size_t size = (size_t)p->elements * sizeof(float);
+    for (int j = 0; j < p->n_uses + p->n_readers; j++)
+      if (holder(p, j) != s->stage) has_remote[i] = p->n_uses > 0;
+    if (!has_remote[i]) continue;
+    if (s->spilled && !s->spilled->parameters[i].gradients_stay)
+      pd_fail("internal: '%s' is exchanged, and its gradients come and go", p->name);
+    n += p->n_uses * pd.ranks;
+    if (size > *bytes) *bytes = size;
+  }
+  return n;
+}
+
+bool pd_has_remote(const struct pd_parameter *p) { return has_remote[p - pd.stage->parameters]; }
+
+/* Collective: a parameter has one square; of a shard group whose ranks have parts of it one for each of them, and of each
+ * of these, where replicas share the state, one for each tile. */
+static void count_squares(void) {
+  const struct pd_stage *s = pd.stage;
+  int n = s->n_model_parameters;
+  int *mine = pd_allocate(2 * sizeof *mine * (size_t)n), *most = pd_allocate(2 * sizeof *most * (size_t)n);
+  for (int i = 0; i < s->n_parameters; i++) {
+    const struct pd_parameter *p = &s->parameters[i];
+    if (p->owner != s->stage) continue;
+    if (p->runs) mine[2 * p->order] = pd_tensor_degree();
+    if (pd_is_split(p)) mine[2 * p->order + 1] = (int)((p->elements + PD_TILE - 1) / PD_TILE);
+  }
+  MPI_Request request;
+  MPI_Iallreduce(mine, most, 2 * n, MPI_INT, MPI_MAX, pd_comm_control, &request);
+  pd_wait(1, &request, "all ranks to say what their replicas share", -1, NULL, -1);
+  squares_of = pd_allocate(sizeof *squares_of * (size_t)(n + 1));
+  for (int i = 0, first = 0; i <= n; i++) {
+    struct squares *x = &squares_of[i];
+    *x = (struct squares){first, i < n && most[2 * i] ? most[2 * i] : 1,
+                          i < n && most[2 * i + 1] ? most[2 * i + 1] : 1};
+    first += x->parts * x->tiles;
+  }
+  parts_sums = pd_allocate(sizeof *parts_sums * (size_t)pd_tensor_degree());
+  free(mine);
+  free(most);
+}
+
+static int n_squares(void) { return squares_of[pd.stage->n_model_parameters].first; }
+
+int pd_square_at(const struct pd_parameter *p, int64_t first) {
+  const struct squares *x = &squares_of[p->order];
+  return x->first + (p->runs ? pd.tensor_rank * x->tiles : 0) + (x->tiles > 1 ? (int)(first / PD_TILE) : 0);
+}
+
+static struct pd_line *open_replicas_line(void) {
+  int *ranks = pd_allocate(sizeof *ranks * (size_t)pd_replicas());
+  for (int r = 0; r < pd_replicas(); r++) ranks[r] = pd_rank_of(pd.stage->stage, r);
+  struct pd_line *line = pd_line_open(pd_comm_replicas, pd_replicas(), ranks, PD_EXCHANGING);
+  free(ranks);
+  return line;
+}
+
+/* One line among all ranks of all stages that hold a parameter with others. */
+static struct pd_line *open_ties_line(bool tied) {
+  int mine = tied, n = 0;
+  int *all = pd_allocate(sizeof *all * (size_t)pd.ranks), *ranks = pd_allocate(sizeof *ranks * (size_t)pd.ranks);
+  MPI_Request request;
+  MPI_Iallgather(&mine, 1, MPI_INT, all, 1, MPI_INT, pd_comm_control, &request);
+  pd_wait(1, &request, "all ranks to say what they share", -1, NULL, -1);
+  for (int r = 0; r < pd.ranks; r++)
+    if (all[r]) ranks[n++] = r;
+  struct pd_line *line = tied ? pd_line_open(pd_comm_ties, n, ranks, PD_EXCHANGING) : NULL;
+  free(all);
+  free(ranks);
+  return line;
+}
+
+static void open_lines(void) {
+  size_t bytes = 0;
+  int ties = find_remote(&bytes);
+  pd_reduce_start();
+  int room = pd_replicas_shared() ? 0 : pd_reduce_messages();
+  if (room) replicas_line = open_replicas_line();
+  pd_optimizer_shards_start();
+  ties_line = open_ties_line(ties > 0);
+  if (room && pd_reduce_bytes() > bytes) bytes = pd_reduce_bytes();
+  if (ties > room) room = ties;
+  messages = pd_allocate(sizeof *messages * (size_t)room);
+  int n = pd_exchange_sets() * transfers_a_set();
+  transfers = pd_allocate(sizeof *transfers * (size_t)n);
+  for (int i = 0; i < n; i++) transfers[i] = pd_transfer_new(room, bytes);
+}
+
+int pd_exchange_start(void) {
+  const struct pd_stage *s = pd.stage;
+  for (int i = 0; i < s->n_stages; i++)
+    if (s->replicas[i] > most_replicas) most_replicas = s->replicas[i];
+  count_squares();
+  n_sums = n_squares() + s->n_figures * most_replicas;
+  under_way = pd_exchange_sets() + 1 + batches_apart();
+  n_updates = under_way + 1 + batches_apart();
+  updates = pd_allocate(sizeof *updates * (size_t)n_updates);
+  for (int i = 0; i < n_updates; i++) {
+    updates[i].mine = pd_allocate(sizeof(double) * (size_t)n_sums);
+    updates[i].all = pd_allocate(sizeof(double) * (size_t)n_sums);
+    updates[i].bucket_posted = pd_allocate(sizeof(double) * (size_t)pd_buckets());
+  }
+  open_lines();
+  pd_sums_start(under_way);
+  pd_updates = (struct pd_updates){pd.first_step, pd.first_step, pd.first_step};
+  return under_way;
+}
+
+/* ---- figures --------------------------------------------------------------------------------- */
+
+static double *replicas_sums(double *sums, int figure) { return sums + n_squares() + figure * most_replicas; }
+
+void pd_add_figure(int figure, int64_t t, bool first, double sum) {
+  if (t - pd_updates.logged >= n_updates) pd_fail("internal: %d batches' figures do not suffice", n_updates);
+  double *mine = replicas_sums(update_of(t)->mine, figure) + pd.replica;
+  *mine = pd.tensor_rank ? 0 : (first ? 0 : *mine) + sum;
+}
+
+double pd_figure_sum(int figure, int64_t t) {
+  double sum = 0;
+  for (int r = 0; r < most_replicas; r++) sum += replicas_sums(update_of(t)->all, figure)[r];
+  return sum;
+}
+
+/* ---- gradients ------------------------------------------------------------------------------- */
+
+char *pd_accumulators(int64_t t) {
+  const struct pd_stage *s = pd.stage;
+  return pd.arena + s->accumulators + (size_t)(t % s->accumulator_sets) * s->accumulators_stride;
+}
+
+size_t pd_exchange_set(int64_t t) { return (size_t)(t % pd_exchange_sets()) * pd.stage->exchanged_stride; }
+
+static struct pd_message tied(const struct pd_parameter *p, int use, int64_t t, bool sent, int peer) {
+  enum { USES = 1024 }; /* tags a parameter */
+  float *gradient = pd_use_at(p, use, t, pd_accumulators(t));
+  return (struct pd_message){peer, sent, p->order * USES + use, gradient, (size_t)p->elements * sizeof *gradient};
+}
+
+/* Use `use` of p, summed over this stage's replicas, to those ranks of another stage that take it from this one:
+ * replica q takes it from replica q % w of the stage where the use stands. */
+static int send_use(const struct pd_parameter *p, int use, int64_t t, int stage, struct pd_message *to) {
+  int n = 0;
+  for (int q = pd.replica; q < pd.stage->replicas[stage]; q += pd_replicas())
+    to[n++] = tied(p, use, t, true, pd_rank_of(stage, q));
+  return n;
+}
+
+/* Parameter p's messages; every holder goes through its uses in the same order. */
+static int exchange_uses(const struct pd_parameter *p, int64_t t, struct pd_message *to) {
+  int n = 0;
+  for (int i = 0; i < p->n_uses; i++) {
+    if (!tied_here(p, i)) {
+      int from = p->uses[i].stage, replica = pd.replica % pd.stage->replicas[from];
+      to[n++] = tied(p, i, t, false, pd_rank_of(from, replica));
+      continue;
+    }
+    for (int j = 0; j < p->n_uses + p->n_readers; j++)
+      if (holder(p, j) != pd.stage->stage && !named_before(p, j)) n += send_use(p, i, t, holder(p, j), to + n);
+  }
+  return n;
+}
+
+/* ---- from exchange to figures ---------------------------------------------------------------- */
+
+/* In the order of one rank's sums, whoever has which tiles. */
+static double parameter_square(const double *all, const struct squares *x) {
+  for (int i = 0; i < x->parts; i++) parts_sums[i] = pd_add_squares(all + x->first + i * x->tiles, x->tiles);
+  return pd_add_squares(parts_sums, x->parts);
+}
+
+double pd_gradient_norm(int64_t t) {
+  double sum = 0;
+  for (int i = 0; i < pd.stage->n_model_parameters; i++)
+    sum += parameter_square(update_of(t)->all, &squares_of[i]);
+  return pd_mean_norm(sum, pd_loss_elements());
+}
+
+/* All ranks see the same figures; the rank that contributed the first bad one reports it. */
+static void check_finite(int64_t t, const struct update *u) {
+  const struct pd_stage *s = pd.stage;
+  int bad = 0;
+  while (bad < n_squares() && isfinite(u->all[bad])) bad++;
+  if (bad == n_squares()) return;
+  int order = 0;
+  while (squares_of[order + 1].first <= bad) order++;
+  for (int i = 0; i < s->n_parameters; i++)
+    if (s->parameters[i].order == order && s->parameters[i].owner == s->stage && !pd.replica &&
+        pd.tensor_rank == (s->parameters[i].runs ? (bad - squares_of[order].first) / squares_of[order].tiles : 0))
+      pd_fail("step %lld: the gradient of '%s' is not finite", (long long)(t + 1), s->parameters[i].name);
+  pd_leave_to_others();
+}
+
+static struct pd_transfer *transfer_of(int64_t t, int bucket) {
+  return transfers[t % pd_exchange_sets() * transfers_a_set() + bucket % transfers_a_set()];
+}
+
+static void enter(struct update *u, enum state state) {
+  u->state = state;
+  if (state != SPREADING) u->posted_at = pd_seconds();
+}
+
+/* ---- buckets --------------------------------------------------------------------------------- */
+
+static void post_bucket(int64_t t, struct update *u) {
+  int b = u->posted++;
+  u->bucket_posted[b] = pd_seconds();
+  if (replicas_line)
+    pd_transfer_post(transfer_of(t, b), replicas_line, pd_reduce_gather(t, b, messages), messages);
+  else
+    pd_replicas_ready(t, b);
+}
+
+static bool is_gathered(int64_t t, int b) {
+  return replicas_line ? pd_transfer_passed(transfer_of(t, b)) : pd_replicas_gathered(t, b);
+}
+
+static void spread_bucket(int64_t t, struct update *u) {
+  int n, b = u->gathered++;
+  if (!replicas_line)
+    pd_replicas_sum(t, b);
+  else if ((n = pd_reduce_spread(t, b, messages)))
+    pd_transfer_post(transfer_of(t, b), replicas_line, n, messages);
+}
+
+static bool is_spread(int64_t t, int b) {
+  return replicas_line ? pd_transfer_passed(transfer_of(t, b)) : pd_replicas_spread(t, b);
+}
+
+/* In a trace they follow one another. */
+static void end_bucket(int64_t t, struct update *u) {
+  static double last;
+  int b = u->spread++;
+  double start = u->bucket_posted[b] > last ? u->bucket_posted[b] : last;
+  last = pd_seconds();
+  pd_trace(PD_REDUCE, t, -1, start, last);
+}
+
+/* Not before the update before it, if that is still in the same state. */
+static bool may_go_on(int64_t t, enum state state) {
+  return t == pd_updates.logged || update_of(t - 1)->state > state;
+}
+
+/* Posts the buckets that are complete, adds up and spreads those that are gathered, each in their order. Where messages pass
+ * when they are posted, as on a device, all replicas so post them in one order. */
+static void move_buckets(int64_t t, struct update *u) {
+  bool gathers = may_go_on(t, REDUCING), spreads = may_go_on(t, SPREADING);
+  for (bool moved = true; moved;) {
+    moved = true;
+    if (gathers && u->gathered < u->posted && is_gathered(t, u->gathered))
+      spread_bucket(t, u);
+    else if (spreads && u->spread < u->gathered && is_spread(t, u->spread))
+      end_bucket(t, u);
+    else if (u->posted < u->complete && u->posted < u->spread + transfers_a_set())
+      post_bucket(t, u);
+    else
+      moved = false;
+  }
+}
+
+/* The first so many buckets of batch t are complete: what is asked for of them from now on is behind the work so far. */
+static void buckets_complete(int64_t t, int n) {
+  struct update *u = update_of(t);
+  if (u->state == IDLE) {
+    u->complete = u->posted = u->gathered = u->spread = 0;
+    enter(u, REDUCING);
+  }
+  if (n <= u->complete) return;
+  pd_sums_begin();
+  u->complete = n;
+}
+
+static void enter_tied(int64_t t, struct update *u) {
+  int n = 0;
+  for (int i = 0; i < pd.stage->n_parameters; i++)
+    if (has_remote[i]) n += exchange_uses(&pd.stage->parameters[i], t, messages + n);
+  if (n) pd_transfer_post(transfer_of(t, 0), ties_line, n, messages);
+  enter(u, TIED);
+}
+
+/* ---- from one state to the next ---------------------------------------------------------------- */
+
+/* Takes update t, whose state is complete, to the next one. */
+static void next_state(int64_t t, struct update *u) {
+  switch (u->state) {
+  case REDUCING: enter(u, SPREADING); break;
+  case SPREADING: enter_tied(t, u); break;
+  case TIED:
+    for (int i = 0; i < n_squares(); i++) u->mine[i] = 0;
+    pd_combine(t);
+    u->state = SQUARING;
+    break;
+  case SQUARING:
+    MPI_Iallreduce(u->mine, u->all, n_sums, MPI_DOUBLE, MPI_SUM, pd_comm_figures, &u->sum_request);
+    u->state = SUMMING;
+    break;
+  default:
+    pd_trace(PD_EXCHANGE, t, -1, u->posted_at, pd_seconds());
+    u->state = KNOWN;
+    check_finite(t, u);
+  }
+}
+
+/* A loss that is not finite ends the launch, once what came before it is known: that moves exchanges, too. */
+static bool figures_are_known(int64_t t) {
+  in_progress = false;
+  bool known = pd_figures_are_known(t);
+  in_progress = true;
+  return known;
+}
+
+static bool is_over(int64_t t, struct update *u) {
+  if (u->state < TIED)
+    return t < pd_updates.exchanged && (u->state == REDUCING ? u->gathered : u->spread) == pd_buckets();
+  if (u->state < SQUARING) return pd_transfer_passed(transfer_of(t, 0));
+  if (u->state == SQUARING) return figures_are_known(t) && pd_squares(t, u->mine);
+  int done;
+  MPI_Test(&u->sum_request, &done, MPI_STATUS_IGNORE);
+  return done;
+}
+
+/* Moves update t on as far as messages that have arrived allow, never past the one before: messages of tied
+ * parameters are told apart by their order alone. */
+static void advance(int64_t t) {
+  struct update *u = update_of(t);
+  while (u->state != IDLE && u->state != KNOWN) {
+    if (u->state < TIED) move_buckets(t, u);
+    if (u->state < SUMMING && !may_go_on(t, u->state)) return;
+    if (!is_over(t, u)) return;
+    next_state(t, u);
+  }
+}
+
+/* The last one's backward pass may still complete buckets. */
+void pd_exchange_progress(void) {
+  if (in_progress) return; /* reporting a bad gradient progresses messages, too */
+  in_progress = true;
+  for (int64_t t = pd_updates.logged; t < pd_updates.exchanged; t++) advance(t);
+  if (n_updates && update_of(pd_updates.exchanged)->state == REDUCING) advance(pd_updates.exchanged);
+  in_progress = false;
+}
+
+/* What is being waited for when an update is in this state, for messages. */
+struct leaving {
+  struct update *update;
+  enum state state;
+};
+
+static bool has_left(void *of) {
+  const struct leaving *l = of;
+  return l->update->state > l->state;
+}
+
+/* Waits until update t's state is at least `state`. */
+static void await(int64_t t, enum state state) {
+  static const char *const what[] = {[REDUCING] = "the other replicas' gradients of step",
+                                     [SPREADING] = "the replicas' sums of gradients of step",
+                                     [TIED] = "gradients of tied parameters for step",
+                                     [SQUARING] = "the device's gradients of step",
+                                     [SUMMING] = "all ranks' figures of step"};
+  pd_exchange_progress();
+  for (int64_t i = pd_updates.logged; i <= t; i++) {
+    struct leaving now = {update_of(i), IDLE};
+    while ((now.state = now.update->state) < state)
+      pd_wait_until(has_left, &now, what[now.state], i + 1, NULL, -1);
+  }
+}
+
+/* Where no update lags behind its batch the update itself may come first and posts the exchange. */
+void pd_exchange(int64_t t) {
+  if (t < pd_updates.exchanged) return;
+  if (t > pd_updates.exchanged || t - pd_updates.done >= pd_exchange_sets())
+    pd_fail("internal: exchange of update %lld, expected %lld, with %lld done", (long long)t,
+            (long long)pd_updates.exchanged, (long long)pd_updates.done);
+  while (t - pd_updates.logged >= under_way) {
+    await(pd_updates.logged, KNOWN);
+    pd_log_known();
+  }
+  pd_updates.exchanged = t + 1;
+  if (has_replicas()) {
+    buckets_complete(t, pd_buckets());
+  } else {
+    pd_sums_begin();
+    enter_tied(t, update_of(t));
+  }
+  pd_exchange_progress();
+}
+
+/* Where something else must come first, pd_exchange begins with the bucket. In a run's first batch a device loads kernels,
+ * which may wait for all that it has to do, so for messages, too. */
+void pd_bucket_complete(int bucket) {
+  int64_t t = pd_batch_ending();
+  if (t != pd_updates.exchanged || !has_replicas() || pd_device_recording()) return;
+  if (pd_device_name() && t == pd.first_step) return;
+  if (t - pd_updates.done >= pd_exchange_sets() || t - pd_updates.logged >= under_way) return;
+  buckets_complete(t, bucket + 1);
+  pd_exchange_progress();
+}
+
+void pd_exchange_await(int64_t t, bool known) {
+  await(t, known ? KNOWN : SQUARING);
+  pd_gradients_complete(t);
+}
+
+bool pd_exchange_known(int64_t t) { return update_of(t)->state == KNOWN; }
+
+void pd_exchange_forget(int64_t t) {
+  update_of(t)->state = IDLE;
+  pd_updates.logged = t + 1;
+}

@@ -1,0 +1,50 @@
+/* Losses and metrics from a microbatch's elements to one sum each, added up in double and in order. A device's
+ * work may be behind: elements are fetched, and added up as they arrive, in the order of the calls. */
+#include "messages/messages.h"
+#include "update/update.h"
+
+static struct pending {
+  const float *elements;
+  int64_t n, k, batch;
+  int figure;
+  pd_take_sum *take;
+} queue[PD_FETCHES];
+static int first, n_pending; /* in `queue`, which is a ring */
+static bool taking;          /* a sum that is not finite is reported before others, though that moves messages */
+
+static bool first_has_come(void *unused) {
+  (void)unused;
+  return !n_pending || pd_fetched(queue[first].elements);
+}
+
+static void take_first(void) {
+  struct pending p = queue[first];
+  double sum = 0;
+  for (int64_t i = 0; i < p.n; i++) sum += (double)p.elements[i];
+  first = (first + 1) % PD_FETCHES;
+  n_pending--;
+  taking = true;
+  p.take(p.figure, p.k, sum);
+  taking = false;
+}
+
+static void await_first(void) {
+  pd_wait_until(first_has_come, NULL, "the device's figures of microbatch", pd_number(queue[first].k), "of", -1);
+  if (n_pending) take_first(); /* while this waited, others may have taken them all */
+}
+
+void pd_add_up(int figure, int64_t batch, int64_t k, const float *elements, int64_t n, pd_take_sum *take) {
+  while (n_pending == PD_FETCHES) await_first();
+  queue[(first + n_pending) % PD_FETCHES] = (struct pending){pd_fetch(elements, n), n, k, batch, figure, take};
+  n_pending++;
+  pd_figures_are_known(batch);
+}
+
+bool pd_figures_are_known(int64_t batch) {
+  while (!taking && n_pending && first_has_come(NULL)) take_first();
+  return !n_pending || queue[first].batch > batch;
+}
+
+void pd_figures_fold(int64_t batch) {
+  while (!pd_figures_are_known(batch)) await_first();
+}

@@ -1,0 +1,136 @@
+/* Initial weights: Philox 4x32-10, keyed by the run's seed and the parameter's name, counted by element,
+ * so that they depend on neither the partition nor the order in which parameters are made. The normal
+ * distribution's functions are written here in double with +, -, *, / alone: the same bits everywhere. */
+#include "device.h"
+#include "update/update.h"
+#include "kernels/pd_math.h"
+
+#include <math.h>
+#include <pthread.h>
+#include <signal.h>
+#include <string.h>
+
+/* FNV-1a, 64 bits. */
+static uint64_t hash_name(const char *name) {
+  uint64_t h = 0xcbf29ce484222325u;
+  for (; *name; name++) h = (h ^ (unsigned char)*name) * 0x100000001b3u;
+  return h;
+}
+
+/* Natural logarithm of x in (0, 1]: x = m 2^e with m in [sqrt(1/2), sqrt(2)), log m = 2 atanh s with
+ * s = (m - 1) / (m + 1), |s| < 0.172; the series' first term left out is below 1e-18. */
+static double log_of(double x) {
+  int e;
+  double m = frexp(x, &e);
+  if (m < 0.70710678118654752) {
+    m *= 2;
+    e--;
+  }
+  double s = (m - 1) / (m + 1), s2 = s * s, sum = 0;
+  for (int k = 21; k >= 1; k -= 2) sum = sum * s2 + 1.0 / k;
+  return e * 0.69314718055994531 + 2 * s * sum;
+}
+
+/* sin and cos of 2 pi turn, turn in [0, 1): Taylor series about the nearest quarter turn, |x| <= pi / 4. */
+static void sin_cos(double turn, double *sine, double *cosine) {
+  int quarter = (int)(turn * 4 + 0.5);
+  double x = (turn - quarter * 0.25) * 6.2831853071795865, x2 = x * x, s = 0, c = 0;
+  for (int k = 17; k >= 1; k -= 2) s = 1 - s * x2 / ((k + 1) * (k + 2));
+  for (int k = 16; k >= 0; k -= 2) c = 1 - c * x2 / ((k + 1) * (k + 2));
+  s *= x;
+  double s4[] = {s, c, -s, -c};
+  *sine = s4[quarter & 3];
+  *cosine = s4[(quarter + 1) & 3];
+}
+
+/* Four elements from one Philox block. Uniforms have 24 bits; the logarithm's argument is never 0. */
+static void block(const struct pd_parameter *p, pd_random r, float *to) {
+  if (p->init == PD_UNIFORM) {
+    for (int i = 0; i < 4; i++) to[i] = (float)((2 * (double)pd_uniform(r.word[i]) - 1) * p->init_value);
+    return;
+  }
+  for (int i = 0; i < 4; i += 2) { /* Box and Muller, 1958 */
+    double u = ((double)(r.word[i] >> 8) + 0.5) * 0x1p-24, sine, cosine;
+    double radius = p->init_value * sqrt(-2 * log_of(u));
+    sin_cos((double)pd_uniform(r.word[i + 1]), &sine, &cosine);
+    to[i] = (float)(radius * cosine);
+    to[i + 1] = (float)(radius * sine);
+  }
+}
+
+/* Elements [first, first + n) of the whole parameter. */
+static void make_run(const struct pd_parameter *p, uint64_t key, int64_t first, int64_t n, float *to) {
+  for (int64_t i = first; i < first + n;) {
+    float four[4];
+    int64_t skipped = i % 4, left = first + n - i, taken = left < 4 - skipped ? left : 4 - skipped;
+    block(p, pd_philox((uint32_t)(i / 4), (uint32_t)((i / 4) >> 32), 0, 0, key), four);
+    memcpy(to + (i - first), four + skipped, sizeof(float) * (size_t)taken);
+    i += taken;
+  }
+}
+
+/* ---- on all of the rank's threads ------------------------------------------------------------ */
+
+enum { ELEMENTS_A_THREAD = 1 << 18, MOST_THREADS = 64 }; /* a thread takes some 20 us to start; these, 5 ms */
+
+/* Elements [first, end) of what this rank holds of a parameter. */
+struct share {
+  const struct pd_parameter *p;
+  uint64_t key;
+  int64_t first, end;
+  float *to;
+};
+
+static void *make_share(void *share) {
+  const struct share *s = share;
+  const struct pd_parameter *p = s->p;
+  int64_t part =
+      p->runs ? p->elements / p->runs : p->elements; /* elements that are neighbours in the whole, too */
+  for (int64_t i = s->first; i < s->end;) {
+    int64_t left = part - i % part, n = s->end - i < left ? s->end - i : left;
+    make_run(p, s->key, pd_whole_element(p, i), n, s->to + i);
+    i += n;
+  }
+  return NULL;
+}
+
+/* Each element depends on its place alone, so the number of threads changes no bit. Signals stay the main thread's. */
+static void make_all(const struct pd_parameter *p, uint64_t key, int64_t n, float *to) {
+  struct share share[MOST_THREADS];
+  pthread_t thread[MOST_THREADS];
+  bool started[MOST_THREADS] = {false};
+  sigset_t all, before;
+  int64_t wanted = n / ELEMENTS_A_THREAD, most = pd_host_threads();
+  most = most < MOST_THREADS ? most : MOST_THREADS;
+  int threads = (int)(wanted < 1 ? 1 : wanted < most ? wanted : most);
+  sigfillset(&all);
+  pthread_sigmask(SIG_BLOCK, &all, &before);
+  for (int i = 0; i < threads; i++) {
+    share[i] = (struct share){p, key, n * i / threads, n * (i + 1) / threads, to};
+    started[i] = i > 0 && pthread_create(&thread[i], NULL, make_share, &share[i]) == 0;
+  }
+  pthread_sigmask(SIG_SETMASK, &before, NULL);
+  for (int i = 0; i < threads; i++)
+    if (!started[i]) make_share(&share[i]);
+  for (int i = 1; i < threads; i++)
+    if (started[i]) pthread_join(thread[i], NULL);
+}
+
+/* Elements [0, own) of what this rank holds of a table that has such a row. */
+static void clear_zero_row(const struct pd_parameter *p, int64_t own, float *to) {
+  int64_t width = pd_whole_shape(p).dim[1];
+  for (int64_t i = 0; i < own; i++)
+    if (pd_whole_element(p, i) / width == p->zero_row) to[i] = 0;
+}
+
+void pd_initialise(const struct pd_parameter *p, uint64_t seed, float *to) {
+  int64_t own = pd_own_elements(p);
+  for (int64_t i = own; i < p->elements; i++) to[i] = 0;
+  if (p->init == PD_ZEROS || p->init == PD_ONES || p->init == PD_CONSTANT) {
+    float value = p->init == PD_ZEROS ? 0 : p->init == PD_ONES ? 1 : (float)p->init_value;
+    for (int64_t i = 0; i < own; i++) to[i] = value;
+  } else {
+    make_all(p, pd_mix(seed, hash_name(p->name)), own, to);
+  }
+  if (p->has_zero_row) clear_zero_row(p, own, to);
+}

@@ -1,0 +1,184 @@
+/* --audit K, of passes: in every K-th update all passes of one of this rank's microbatches, another one each time, run
+ * twice from the same memory, and what they wrote must be the same bits: nothing that a pass computes depends on more
+ * than what it reads. A pass is a loop over pd_begin and pd_end (pd_runtime.h); here pd_begin
+ *   keeps     what stands in the parts that the pass is going to write, and the pass runs;
+ *   exchanges what it wrote for what was kept, and the pass runs again;
+ *   compares  both, and the pass is over.
+ * Updates run twice likewise, in the same memory (updates_twice.c). Messages move on meanwhile: those that may be under
+ * way are in other parts, or other slots of these. Figures are counted once, when they have been compared. */
+#include "messages/messages.h"
+#include "run/upward.h"
+#include "update/update.h"
+#include "watch/watch.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+static char *kept;        /* as large as what any pass writes, or an update at once; NULL: they run once */
+static int64_t *all_kept; /* by rank, its bytes; NULL: passes run once on all ranks */
+
+static enum { ONCE, FIRST, SECOND } run;
+static struct {
+  enum pd_work work;
+  int64_t k, t;
+  int chunk;
+  double first_ended;
+} now; /* the pass that runs twice */
+
+static struct {
+  int figure;
+  const float *elements;
+  int64_t n;
+} * figures; /* which the pass has left, in its second run */
+static int n_figures;
+
+/* ---- parts ----------------------------------------------------------------------------------- */
+
+static bool is_written(const struct pd_part *p, enum pd_work work, int chunk) {
+  return (p->passes >> work & 1) && (p->chunk == chunk || p->chunk == PD_EVERY_CHUNK);
+}
+
+/* Where a part's bytes stand that the pass writes. */
+static char *part_at(const struct pd_part *p) {
+  int64_t slot = (p->by_batch ? now.t : now.k) % p->slots;
+  return pd.arena + p->offset + (size_t)slot * p->bytes;
+}
+
+/* Calls `each` for the parts that the pass writes and for the bytes of each that are kept. */
+static void for_parts(void (*each)(char *at, char *other, size_t bytes)) {
+  char *other = kept;
+  for (int i = 0; i < pd.stage->n_parts; i++) {
+    const struct pd_part *p = &pd.stage->parts[i];
+    if (!is_written(p, now.work, now.chunk)) continue;
+    each(part_at(p), other, p->bytes);
+    other += pd_copy_step(p->bytes);
+  }
+}
+
+static void keep(char *at, char *other, size_t bytes) { pd_copy_bytes(other, at, bytes); }
+static void exchange(char *at, char *other, size_t bytes) { pd_exchange_bytes(at, other, bytes); }
+
+static bool differs;
+static void compare(char *at, char *other, size_t bytes) { differs |= !pd_same_bytes(at, other, bytes); }
+
+/* The kept bytes of what stands at an address; NULL: the pass does not write it. */
+static const char *kept_of(const char *address) {
+  const char *other = kept;
+  for (int i = 0; i < pd.stage->n_parts; i++) {
+    const struct pd_part *p = &pd.stage->parts[i];
+    if (!is_written(p, now.work, now.chunk)) continue;
+    const char *at = part_at(p);
+    if (address >= at && address < at + p->bytes) return other + (address - at);
+    other += pd_copy_step(p->bytes);
+  }
+  return NULL;
+}
+
+/* ---- what differs ---------------------------------------------------------------------------- */
+
+/* Ends the launch if the elements, of `size` bytes each, are not the same. */
+static void check(const char *what, const char *name, const char *at, int64_t elements, size_t size) {
+  const char *other = kept_of(at);
+  struct pd_difference d;
+  if (!other || !pd_differ(at, other, (size_t)elements * size, size, &d)) return;
+  pd_fail(
+      "--audit: step %lld: %s, run twice, does not leave the same in %s'%s': its element %lld has the bits %0*x, "
+      "then %0*x: a processor or the memory of this host makes errors",
+      (long long)(now.t + 1), pd_last_work(), what, name, (long long)d.element, d.digits, d.first, d.digits,
+      d.second);
+}
+
+/* In the order in which the pass computes them, so that the first is the cause of the others. */
+static void name_what_differs(void) {
+  const struct pd_stage *s = pd.stage;
+  bool forward = now.work == PD_FORWARD || now.work == PD_RECOMPUTE;
+  for (int i = 0; i < s->n_tensors && forward; i++) {
+    const struct pd_tensor *x = &s->tensors[i];
+    if (x->chunk == now.chunk)
+      check("", x->name, pd.arena + x->offset + (size_t)(now.k % x->slots) * x->stride, x->elements,
+            x->bf16 ? 2 : sizeof(float));
+  }
+  for (int i = s->n_parameters - 1; i >= 0; i--)
+    for (int j = s->parameters[i].n_uses - 1; j >= 0; j--) {
+      const struct pd_parameter *p = &s->parameters[i];
+      if (p->uses[j].stage == s->stage)
+        check("the gradient of ", p->name, pd_accumulators(now.t) + p->uses[j].offset, p->elements, sizeof(float));
+    }
+  for (int i = 0; i < s->n_parts; i++)
+    if (is_written(&s->parts[i], now.work, now.chunk))
+      check("its ", s->parts[i].name, part_at(&s->parts[i]), (int64_t)(s->parts[i].bytes / sizeof(float)),
+            sizeof(float));
+}
+
+/* ---- the run --------------------------------------------------------------------------------- */
+
+static int64_t most_written(void) {
+  const struct pd_stage *s = pd.stage;
+  int64_t most = 0;
+  for (int work = PD_FORWARD; work <= PD_WEIGHTS; work++)
+    for (int chunk = 0; chunk < s->chunks; chunk++) {
+      int64_t bytes = 0;
+      for (int i = 0; i < s->n_parts; i++)
+        if (is_written(&s->parts[i], (enum pd_work)work, chunk)) bytes += (int64_t)pd_copy_step(s->parts[i].bytes);
+      if (bytes > most) most = bytes;
+    }
+  return most;
+}
+
+void pd_twice_start(void) {
+  if (!pd_options.audit || pd_only_evaluates() || pd_options.emulate) return;
+  const bool spills = pd.stage->spilled != NULL;
+  if (spills)
+    pd_warn("--audit: what comes and goes is verified each time, but neither passes nor updates are run twice");
+  if (spills && pd.ranks == 1) return;
+  int64_t mine = spills ? 0 : most_written(), update = spills ? 0 : (int64_t)pd_update_copy_bytes();
+  if (mine < update) mine = update;
+  all_kept = pd_allocate(sizeof *all_kept * (size_t)pd.ranks);
+  MPI_Request request;
+  MPI_Iallgather(&mine, 1, MPI_INT64_T, all_kept, 1, MPI_INT64_T, pd_comm_control, &request);
+  pd_wait(1, &request, "all ranks to say what --audit keeps", -1, NULL, -1);
+  if (spills) return;
+  kept = pd_copy_room((size_t)mine);
+  figures = pd_allocate(sizeof *figures * (size_t)pd.stage->n_figures);
+}
+
+const int64_t *pd_twice_bytes(void) { return all_kept; }
+
+char *pd_twice_copy(int64_t t) { return kept && (t + 1) % pd_options.audit == 0 ? kept : NULL; }
+
+void pd_twice_begin(enum pd_work work, int64_t turn) {
+  if (!kept || work > PD_WEIGHTS) return;
+  struct pd_turn of = pd_turn(turn, work != PD_FORWARD);
+  int64_t own = pd_own_microbatches(), t = (of.k - 1) / own;
+  if ((t + 1) % pd_options.audit || (of.k - 1) % own != t / pd_options.audit % own) return;
+  run = FIRST;
+  now.work = work, now.k = of.k, now.t = t, now.chunk = of.chunk;
+  n_figures = 0;
+  for_parts(keep);
+}
+
+bool pd_twice_again(void) {
+  if (run == FIRST) {
+    now.first_ended = pd_seconds();
+    for_parts(exchange);
+    run = SECOND;
+    return true;
+  }
+  if (run == ONCE) return false;
+  differs = false;
+  for_parts(compare);
+  if (differs) name_what_differs();
+  run = ONCE;
+  pd_trace(PD_AUDIT, now.t, -1, now.first_ended, pd_seconds());
+  for (int i = 0; i < n_figures; i++) pd_figure(figures[i].figure, now.k, figures[i].elements, figures[i].n);
+  return false;
+}
+
+bool pd_runs_twice(void) { return run != ONCE; }
+
+bool pd_twice_takes(int figure, const float *elements, int64_t n) {
+  if (run == ONCE) return false;
+  if (run == FIRST) return true;
+  figures[n_figures].figure = figure, figures[n_figures].elements = elements, figures[n_figures++].n = n;
+  return true;
+}

@@ -1,0 +1,121 @@
+/* --audit K, of updates: in every K-th, what is updated at once (a tile or some, or under a rule over whole tensors a
+ * parameter) is updated twice from the same memory, and both must write the same bits. Kept, exchanged and compared as
+ * passes are (twice.c), in the same copy. Threads only note what differs; it is told when all have ended. */
+#include "update/update.h"
+#include "watch/watch.h"
+
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* ---- what differs ------------------------------------------------------------------------------ */
+
+bool pd_differ(const void *at, const void *other, size_t bytes, size_t size, struct pd_difference *d) {
+  char *first = pd_allocate(2 * bytes), *second = first + bytes;
+  size_t i = 0;
+  pd_read_bytes(first, other, bytes);
+  pd_read_bytes(second, at, bytes);
+  while (i < bytes && !memcmp(first + i, second + i, size)) i += size;
+  *d = (struct pd_difference){.element = (int64_t)(i / size), .digits = (int)size * 2};
+  if (i < bytes) {
+    memcpy(&d->first, first + i, size);
+    memcpy(&d->second, second + i, size);
+  }
+  free(first);
+  return i < bytes;
+}
+
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static struct {
+  int parameter; /* the first in which anything differs; -1: none */
+  int array;
+  struct pd_difference at;
+} difference = {.parameter = -1};
+
+/* `other`: what the first update wrote. */
+static void note(const struct pd_written *w, const char *other, int parameter, int64_t first_element) {
+  struct pd_difference d;
+  if (!pd_differ(w->at, other, w->bytes, w->bf16 ? 2 : sizeof(float), &d)) return;
+  d.element += first_element;
+  pthread_mutex_lock(&lock);
+  if (difference.parameter < 0 || parameter < difference.parameter ||
+      (parameter == difference.parameter && d.element < difference.at.element)) {
+    difference.parameter = parameter;
+    difference.array = w->array;
+    difference.at = d;
+  }
+  pthread_mutex_unlock(&lock);
+}
+
+bool pd_updates_agree(int64_t t, char *why) {
+  const int parameter = difference.parameter;
+  const struct pd_difference d = difference.at;
+  difference.parameter = -1;
+  return parameter < 0 ||
+         pd_refuse(
+             why,
+             "--audit: step %lld: the update, run twice, does not leave the same in the %s of '%s': element %lld "
+             "has the bits %0*x, then %0*x: a processor or the memory of this host makes errors",
+             (long long)(t + 1), pd_array_name(difference.array), pd.stage->parameters[parameter].name,
+             (long long)d.element, d.digits, d.first, d.digits, d.second);
+}
+
+void pd_check_agreement(int64_t t) {
+  char why[PD_WHY];
+  if (!pd_updates_agree(t, why)) pd_fail("%s", why);
+  pd_audit_settle(t);
+}
+
+/* ---- two updates --------------------------------------------------------------------------------- */
+
+void pd_update_twice(void (*update)(const void *of), const void *of, const struct pd_written *w, int n, char *copy,
+                     int parameter, int64_t first_element) {
+  char *other = copy;
+  for (int i = 0; i < n; other += pd_copy_step(w[i++].bytes)) {
+    pd_copy_bytes(other, w[i].at, w[i].bytes);
+    pd_audit_before(&w[i], other, parameter, first_element);
+  }
+  update(of);
+  other = copy;
+  for (int i = 0; i < n; other += pd_copy_step(w[i++].bytes)) pd_exchange_bytes(w[i].at, other, w[i].bytes);
+  update(of);
+  other = copy;
+  for (int i = 0; i < n; other += pd_copy_step(w[i++].bytes)) {
+    if (!pd_same_bytes(w[i].at, other, w[i].bytes)) note(&w[i], other, parameter, first_element);
+    pd_audit_after(&w[i], other, parameter, first_element);
+  }
+}
+
+/* ---- whole tensors ------------------------------------------------------------------------------- */
+
+struct tensor_update {
+  void (*rule)(const struct pd_tensor_update *x);
+  const struct pd_tensor_update *x;
+};
+
+static void update_tensor(const void *of) {
+  const struct tensor_update *x = of;
+  x->rule(x->x);
+}
+
+void pd_update_tensor(void (*rule)(const struct pd_tensor_update *x), const struct pd_tensor_update *x,
+                      char *copy) {
+  const struct pd_parameter *p = x->parameter;
+  struct pd_written w[1 + PD_MAX_MOMENTS] = {{pd.stage->has_masters ? PD_ARRAY_MASTERS : PD_ARRAY_WEIGHTS, x->to,
+                                              (size_t)p->elements * sizeof(float), false}};
+  int n = 1;
+  if (!copy) {
+    rule(x);
+    return;
+  }
+  for (int i = 0; i < pd.stage->n_moments; i++)
+    if (x->moment[i])
+      w[n++] = (struct pd_written){PD_ARRAY_MOMENTS + i, x->moment[i],
+                                   (size_t)pd_moment_shape(p, i).elements * sizeof(float), false};
+  pd_update_twice(update_tensor, &(struct tensor_update){rule, x}, w, n, copy, (int)(p - pd.stage->parameters), 0);
+}
+
+void pd_update_by_tensors(const struct pd_tensor_update *x) {
+  pd_update_tensor(pd.stage->optimizer->tensor, x, pd_twice_copy(x->t));
+  pd_check_agreement(x->t);
+}
