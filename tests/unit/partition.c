@@ -9,6 +9,7 @@
 #include <string.h>
 
 #include "base/base.h"
+#include "plan/search/partition.h"
 #include "plan/search/replicate.h"
 #include "device/topology.h"
 #include "schedule/program.h"
