@@ -4,7 +4,6 @@
 #include "data/load.h"
 #include "run/upward.h"
 #include "update/update.h"
-#include "run/upward.h"
 
 struct pd_tile *pd_tiles;
 int pd_n_tiles;

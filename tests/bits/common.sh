@@ -19,11 +19,19 @@ bytes() {
   rm -f log weights
 }
 
-# whole NAME RANKS OPTIONS...: the run whose bytes are wanted of those that follow.
+# whole NAME RANKS OPTIONS...: the run whose bytes are wanted of those that follow. It is made when the first of them is.
 whole() {
-  whole=$1 ranks=$2 level=
+  whole=$1 whole_ranks=$2
   shift 2
-  build "$whole" -n "$ranks" "$@" "$model" && bytes "$whole" "$ranks"
+  whole_options=$*
+  rm -f "$whole.bytes"
+}
+
+make_whole() {
+  [ ! -f "$whole.bytes" ] || return 0
+  level=
+  # shellcheck disable=SC2086  # the options are words
+  build "$whole" -n "$whole_ranks" $whole_options "$model" && bytes "$whole" "$whole_ranks"
   rm -rf "$whole"
 }
 
@@ -37,6 +45,7 @@ trained() { ! taken || compared "$@"; }
 compared() {
   name=$1 n=$2
   shift 2
+  make_whole || return
   count=$((count + 1)) level=-O0
   [ $((count % 3)) = 0 ] && level=
   build "$name" -n "$n" "$@" "$model" && bytes "$name" "$n" || return

@@ -6,6 +6,7 @@ level=-O0 more_flags=-Wall,-Wextra,-Werror
 
 # bucketed REPLICAS OPTIONS...: builds with both, and compares all that a training leaves.
 bucketed() {
+  taken || return
   replicas=$1
   shift
   stages=$(echo "$replicas" | tr , '\n' | wc -l) all=$(echo "$replicas" | tr , + | sed 's/^/echo $((/; s/$/))/' | sh)

@@ -27,6 +27,7 @@ set -- "1 --stages 1 --schedule 2bw" "2 --stages 2 --recompute on --schedule flu
   "2 --stages 2 --schedule pipedream -D vertical_sync=true -D batch=2" "4 --replicas 2,2 --schedule 2bw" \
   "3 --replicas 1,2 --recompute on --schedule gpipe"
 for plan in "$@"; do
+  taken || continue
   set -- $plan
   name=small_$1
   ranks=$1

@@ -4,6 +4,7 @@
 # the other rank, too, up to 1.25 MiB, where memory is shared.
 pdc=$1
 . "$(dirname "$0")/../launch.sh"
+level=-O1 # memory is the same
 cat /usr/share/common-licenses/* >text.txt 2>/dev/null
 
 # watch SECONDS: the largest RssAnon + RssShmem, in KiB, of this folder's stage0 and stage1 until they end.
@@ -24,6 +25,7 @@ numbers() { sed -n "s/.*\"$1\":\[\([^]]*\)\].*/\1/p" log.jsonl | tr ',' '\n'; }
 
 for schedule in 2bw flush; do
   for recompute in off on; do
+    taken || continue
     rm -f held.0 held.1
     build gpt -n 2 --stages 2 --schedule $schedule --recompute $recompute --microbatch 1 \
       "$top/models/gpt_mini.pdm" || continue

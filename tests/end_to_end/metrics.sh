@@ -80,15 +80,16 @@ for schedule in flush 2bw; do
   cmp whole.safetensors plain.safetensors || complain "$schedule: metrics change weights"
   grep -q '"size":[0-9.]*,"accuracy":0[0-9.]*,"perplexity":[0-9.]*,"top5":[01]' whole.figures || complain "no metrics"
   for stages in 2 4; do
+    taken || continue
     metered "s$stages" $stages --stages $stages --schedule $schedule --recompute on && same whole "s$stages"
   done
   # The last stage holds the metrics alone: nothing comes back from it.
-  metered alone 2 --stages 2 --split accuracy --schedule $schedule && same whole alone
+  taken && metered alone 2 --stages 2 --split accuracy --schedule $schedule && same whole alone
 done
 gpt=metered.pdm
 metered flush 1 --schedule flush
 for schedule in gpipe zb_h1; do
-  metered $schedule 3 --stages 3 --schedule $schedule && same flush $schedule
+  taken && metered $schedule 3 --stages 3 --schedule $schedule && same flush $schedule
 done
 metered interleaved 2 --stages 2 --schedule interleaved -D chunks=2 && same flush interleaved
 # Of replicas each adds up its own microbatches: sums of shares with a finite binary fraction are exact.

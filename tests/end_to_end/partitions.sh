@@ -7,6 +7,7 @@ shift 3
 for stages in "$@"; do
   for recompute in off on; do
     name=${stages}_$recompute level=
+    [ "$name" = 1_off ] || taken || continue
     [ $recompute = off ] || level=-O0
     "tiny_$model" "$name" -n "$stages" --stages "$stages" --schedule "$schedule" --microbatch 1 \
       --recompute $recompute && train_tiny "$stages" "$name" || continue

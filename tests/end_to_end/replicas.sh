@@ -29,6 +29,7 @@ close() {
 
 replicated reference 1 "$reference"
 for replicas in "$@"; do
+  taken || continue
   replicated "r$replicas" "$replicas" "$schedule" ${synced:-} || continue
   close reference "r$replicas"
   mv "r$replicas.figures" before.figures && mv "r$replicas.safetensors" before.safetensors

@@ -36,6 +36,7 @@ case $schedule in
 gpipe | flush | sequential | zb_h1)
   make reference 1 --schedule sequential
   for stages in "$@"; do
+    taken || continue
     make "$schedule$stages" "$stages" --stages "$stages" --schedule "$schedule" && same reference "$schedule$stages"
   done
   # A batch of two microbatches, fewer than there may be stages.
@@ -45,6 +46,7 @@ gpipe | flush | sequential | zb_h1)
 interleaved)
   make reference 1 --schedule sequential
   for shape in "$@"; do # ranks x chunks
+    taken || continue
     ranks=${shape%x*} chunks=${shape#*x}
     make "$shape" "$ranks" --stages "$ranks" --schedule interleaved -D chunks="$chunks" && same reference "$shape"
   done
@@ -53,6 +55,7 @@ interleaved)
   make reference 1 --schedule 2bw
   for stages in "$@"; do
     for ahead in 1 2; do
+      taken || continue
       name=2bw${stages}_$ahead
       make "$name" "$stages" --stages "$stages" --schedule 2bw --ahead $ahead && same reference "$name"
     done
@@ -67,6 +70,7 @@ pipedream)
     for sync in false true; do
       # The embedding is tied to the head, on another stage.
       [ "$model $sync" = "gpt false" ] && continue
+      taken || continue
       name=pipedream${stages}_$sync
       pipedream "$name" "$stages" -D vertical_sync=$sync && same_again "$name" "$stages"
     done

@@ -12,8 +12,9 @@ gpt() {
 }
 
 # shared REPLICAS OPTIONS...: builds both ways on these replicas, each so many ranks as $tensor says, and compares all that a
-# training leaves.
+# training leaves; fails where the sample leaves it out.
 shared() {
+  taken || return 1
   replicas=$1
   shift
   stages=$(echo "$replicas" | tr , '\n' | wc -l) ranks=$(echo "$replicas" | tr , + | sed 's/^/echo $((/; s/$/))/' | sh)
@@ -32,6 +33,7 @@ shared() {
       cmp "$shard" "shared.state/step-$step/${shard##*/}" || complain "$*: another $shard on $replicas"
     done
   done
+  return 0
 }
 
 # Batch norm's averages are parameters, too.
@@ -62,8 +64,7 @@ model=gpt middle="h[1]" run= tensor=1 bucket="--bucket 1" # each place that comp
 case $2 in
 2bw)
   run="--check-messages --audit 2"
-  shared 2 --microbatch 3 --schedule 2bw
-  resumes
+  shared 2 --microbatch 3 --schedule 2bw && resumes
   run=
   shared 3 --microbatch 2 --schedule 2bw
   shared 2,2 --microbatch 1 --schedule 2bw
@@ -78,16 +79,14 @@ drained)
   ;;
 tensor) # each rank of a shard group keeps its part of the state of its part of a parameter
   tensor=2 run="--check-messages --audit 2"
-  shared 2 --microbatch 3 --schedule 2bw
-  resumes
+  shared 2 --microbatch 3 --schedule 2bw && resumes
   run="--comm mpi"
   shared 1,2 --microbatch 3 --schedule flush -D ema=0.9
   run=
   echo "wte.weight: axis 0" >pins # 643 classes: the last part has a row behind them
   shared 3 --microbatch 2 --schedule gpipe --sharding pins
   of_c=bf16
-  shared 2 --microbatch 3 --schedule 2bw -D ema=0.9
-  resumes
+  shared 2 --microbatch 3 --schedule 2bw -D ema=0.9 && resumes
   ;;
 pipedream)
   bucket=
@@ -95,20 +94,17 @@ pipedream)
   ;;
 bf16)
   of_c=bf16
-  shared 2 --microbatch 3 --schedule 2bw
-  resumes
+  shared 2 --microbatch 3 --schedule 2bw && resumes
   shared 2,3 --microbatch 1 --schedule flush -D ema=0.9
   ;;
 averages)
   run="--save-raw raw.safetensors"
-  shared 2 --microbatch 3 --schedule 2bw -D ema=0.9
-  resumes
+  shared 2 --microbatch 3 --schedule 2bw -D ema=0.9 && resumes
   ;;
 rules)
   shared 2 --microbatch 3 --schedule 2bw -D "optimizer=lamb(lr = 0.01)"
   shared 3 --microbatch 4 --schedule flush -D "optimizer=adafactor(lr = 0.01)"
-  shared 2 --microbatch 3 --schedule 2bw -D "optimizer=muon(lr = 0.01)"
-  resumes
+  shared 2 --microbatch 3 --schedule 2bw -D "optimizer=muon(lr = 0.01)" && resumes
   shared 2 --microbatch 3 --schedule 2bw -D "optimizer=sgd(lr = 0.01)"
   ;;
 images)
@@ -119,8 +115,7 @@ cuda)
   target=cuda run="--comm mpi"
   shared 2 --microbatch 3 --schedule 2bw
   precision=bf16 run=
-  shared 2 --microbatch 3 --schedule flush -D ema=0.9
-  resumes
+  shared 2 --microbatch 3 --schedule flush -D ema=0.9 && resumes
   tensor=2
   shared 2 --microbatch 3 --schedule 2bw
   ;;

@@ -1,8 +1,9 @@
 # Ranks that share layers train as one rank does, but for how sums round; and where stages, cuts, replicas' schedules and
 # files are concerned, to the bit:  tensor.sh PDC CASE
+# These models compute for longer than they compile, so that -O1 takes less time than -O0.
 pdc=$1
 . "$(dirname "$0")/common.sh"
-level=-O0 more_flags=-Wall,-Wextra,-Werror
+level=-O1 more_flags=-Wall,-Wextra,-Werror
 
 # bytes FILE N SHAPE MODULUS: an .npy of N numbers below MODULUS.
 bytes() {
@@ -65,6 +66,15 @@ shared() {
   $model shared$degree --stages 1 --tensor "$degree" ${pins:+--sharding "$pins"} "$@" && trained "$degree" shared$degree && near whole shared$degree
 }
 
+# calls DEGREE NAME...: the program that so many ranks share calls these functions.
+calls() {
+  degree=$1
+  shift
+  for call in "$@"; do
+    grep -q "$call(" shared$degree/stage0.c || complain "no $call in the programs of $degree ranks"
+  done
+}
+
 # A rule that does not make steps of the learning rate's size out of gradients that are nothing but rounding.
 sgd="optimizer=sgd(lr = 0.1, momentum = 0.9)"
 
@@ -98,18 +108,16 @@ gpt() {
 data=train.txt model=gpt
 case $2 in
 gpt)
-  shared 2 --schedule flush --microbatch 2 -D "$sgd"
-  shared 4 --schedule sequential --microbatch 4 -D "$sgd"
-  grep -q 'pd_all_reduce(' shared2/stage0.c || complain "nothing is added up in the programs"
+  taken && shared 2 --schedule flush --microbatch 2 -D "$sgd" && calls 2 pd_all_reduce
+  taken && shared 4 --schedule sequential --microbatch 4 -D "$sgd" && calls 4 pd_all_reduce
   ;;
 classes) # a tied embedding and head of which each rank has so many classes
   pins=pins
   echo "wte.weight: axis 0" >pins
-  shared 2 --schedule 2bw --microbatch 2 -D "$sgd" -D vocab_size=2048
-  shared 4 --schedule flush --microbatch 4 -D "$sgd" -D vocab_size=2048
-  for call in pd_all_reduce pd_all_reduce_max pd_gather_part pd_gather_gradient_part; do
-    grep -q "$call(" shared2/stage0.c || complain "no $call in the programs"
-  done
+  parts="pd_all_reduce pd_all_reduce_max pd_gather_part pd_gather_gradient_part"
+  taken && shared 2 --schedule 2bw --microbatch 2 -D "$sgd" -D vocab_size=2048 && calls 2 $parts
+  taken && shared 4 --schedule flush --microbatch 4 -D "$sgd" -D vocab_size=2048 && calls 4 $parts
+  taken || exit $failed
   many="--schedule flush --microbatch 4 --tensor 2 --sharding pins -D vocab_size=2048"
   gpt one --stages 1 $many && trained 2 one || exit
   gpt two --stages 2 --split "h[1]" $many && trained 4 two && same one two
@@ -118,8 +126,11 @@ uneven) # of a vocabulary that no number of ranks divides: files are the whole m
   pins=pins
   echo "wte.weight: axis 0" >pins
   tiny="--schedule flush --microbatch 2 -D vocab_size=2045"
-  shared 2 $tiny -D "$sgd"
-  shared 4 $tiny -D "$sgd"
+  gpt whole --stages 1 $tiny -D "$sgd" && trained 1 whole || exit
+  for degree in 2 4; do
+    gpt shared$degree --stages 1 --tensor $degree --sharding pins $tiny -D "$sgd" && trained $degree shared$degree &&
+      near whole shared$degree
+  done
   grep -q 'surplus = 3' shared2/stage0.c || complain "no rows behind the vocabulary's"
   gpt two --stages 2 --split "h[1]" --tensor 2 --sharding pins $tiny -D "$sgd" && trained 4 two && same shared2 two
   launch 2 shared2 --steps 0 --init two.safetensors --save again.safetensors &&
@@ -127,6 +138,7 @@ uneven) # of a vocabulary that no number of ranks divides: files are the whole m
   run="--data train.txt --token-type u8 --seed 5 --checkpoint state"
   launch 4 two $run --steps 10 || complain "no checkpoint"
   for next in "2 shared2" "4 shared4" "1 whole"; do
+    taken || continue
     set -- $next
     cp -r state going
     cp two.jsonl goes.jsonl
@@ -153,25 +165,25 @@ vgg)
   ;;
 images) # convolutions of every form between which channels are split; batch norms, whose averages are in the files, too
   model=tiny_images
-  shared 2 --schedule flush --microbatch 4 -D "optimizer=sgd(lr = 0.01)" -D clip_norm=0
-  shared 4 --schedule 2bw --microbatch 4 -D "optimizer=sgd(lr = 0.01)" -D clip_norm=0
+  taken && shared 2 --schedule flush --microbatch 4 -D "optimizer=sgd(lr = 0.01)" -D clip_norm=0
+  taken && shared 4 --schedule 2bw --microbatch 4 -D "optimizer=sgd(lr = 0.01)" -D clip_norm=0
   model=resnet data="image=image.npy label=label.npy"
   bytes image.npy 73728 24,3,32,32 256 && bytes label.npy 24 24,1 10
-  shared 2 --schedule flush --microbatch 8
-  shared 4 --schedule 2bw --microbatch 4
+  taken && shared 2 --schedule flush --microbatch 8
+  taken && shared 4 --schedule 2bw --microbatch 4
   ;;
 degrees) # four ranks a layer; heads of keys and values that they do not divide; every schedule that others leave out
   model=tiny_llama
-  shared 4 --schedule 2bw --microbatch 2 -D "$sgd"
-  shared 4 --schedule sequential --microbatch 4 -D "$sgd"
-  shared 2 --schedule 2bw --microbatch 4 -D "$sgd"
+  taken && shared 4 --schedule 2bw --microbatch 2 -D "$sgd"
+  taken && shared 4 --schedule sequential --microbatch 4 -D "$sgd"
+  taken && shared 2 --schedule 2bw --microbatch 4 -D "$sgd"
   model=bert data="words=words.npy is_random=relation.npy"
   bytes words.npy 384 24,16 128 && bytes relation.npy 24 24,1 2
-  shared 4 --schedule flush -D n_head=4
-  shared 2 --schedule 2bw --microbatch 4
+  taken && shared 4 --schedule flush -D n_head=4
+  taken && shared 2 --schedule 2bw --microbatch 4
   model=vgg data="image=image.npy label=label.npy"
   bytes image.npy 73728 24,3,32,32 256 && bytes label.npy 24 24,1 10
-  shared 4 --schedule 2bw --microbatch 4
+  taken && shared 4 --schedule 2bw --microbatch 4
   ;;
 every) # model, schedule and degree; the cases above are a sample, which ctest runs
   bytes words.npy 384 24,16 128 && bytes relation.npy 24 24,1 2
@@ -193,44 +205,43 @@ spread) # activations by positions of models with grouped heads, two inputs, two
   echo "activations: positions" >pins
   model=tiny_llama
   for way in "2 --schedule flush --microbatch 2" "4 --schedule 2bw --microbatch 4"; do
-    shared $way -D n_ctx=64 -D n_embd=128 -D hidden=192 -D "$sgd"
-    grep -q 'pd_reduce_scatter' shared${way%% *}/stage0.c || complain "llama: no parts of sums"
+    taken && shared $way -D n_ctx=64 -D n_embd=128 -D hidden=192 -D "$sgd" && calls ${way%% *} pd_reduce_scatter
   done
   model=bert data="words=words.npy is_random=relation.npy"
   bytes words.npy 1536 24,64 128 && bytes relation.npy 24 24,1 2
   for way in "2 --schedule flush" "4 --schedule sequential"; do
-    shared $way -D n_head=4 -D width=128 -D n_ctx=64 -D max_positions=64
-    grep -q 'pd_reduce_scatter' shared${way%% *}/stage0.c || complain "bert: no parts of sums"
+    taken && shared $way -D n_head=4 -D width=128 -D n_ctx=64 -D max_positions=64 && calls ${way%% *} pd_reduce_scatter
   done
   ;;
 positions) # of activations that are split by them: as near; stages, cuts, recomputation, ways to meet to the byte
   pins=pins
   echo "activations: positions" >pins
   tiny="--schedule flush --microbatch 2 -D n_ctx=64 -D n_embd=128"
-  shared 2 $tiny -D "$sgd"
-  for call in pd_reduce_scatter pd_all_gather; do
-    grep -q "$call(" shared2/stage0.c || complain "no $call in the programs"
-  done
+  shared 2 $tiny -D "$sgd" && calls 2 pd_reduce_scatter pd_all_gather || exit
   for way in "--split h[1]" "--split h[0].mlp --recompute on"; do
+    taken || continue
     gpt two --stages 2 $way --tensor 2 --sharding pins $tiny -D "$sgd" && trained 4 two && same shared2 two
   done
   for way in "--comm mpi" --check-messages; do
+    taken || continue
     cp -r shared2 others
     trained 2 others $way && same shared2 others
     rm -r others
   done
-  shared 4 --schedule sequential --microbatch 4 -D n_ctx=64 -D n_embd=256 -D "$sgd"
-  # Parts that are shown in several pieces, of several samples each.
-  gpt one --stages 1 --schedule flush --tensor 2 --sharding pins --microbatch 4 -D n_ctx=288 -D n_embd=768 -D batch=4 \
-    -D "$sgd" && run="one --data $text --token-type u8 --steps 2 --seed 5" || exit
-  launch 2 $run --save one.safetensors --comm shared && launch 2 $run --save other.safetensors --comm mpi &&
-    cmp one.safetensors other.safetensors || complain "other weights by messages"
+  if taken; then # parts that are shown in several pieces, of several samples each
+    gpt one --stages 1 --schedule flush --tensor 2 --sharding pins --microbatch 4 -D n_ctx=288 -D n_embd=768 -D batch=4 \
+      -D "$sgd" && run="one --data $text --token-type u8 --steps 2 --seed 5" || exit
+    launch 2 $run --save one.safetensors --comm shared && launch 2 $run --save other.safetensors --comm mpi &&
+      cmp one.safetensors other.safetensors || complain "other weights by messages"
+  fi
+  taken && shared 4 --schedule sequential --microbatch 4 -D n_ctx=64 -D n_embd=256 -D "$sgd"
   of_c=bf16 of_losses=2e-3 of_weights=3e-2
-  shared 2 $tiny -D "$sgd"
+  taken && shared 2 $tiny -D "$sgd"
   ;;
 bf16) # partial sums are rounded as products are, so that losses are as near as bf16 is to f32; stages, cuts to the byte
   of_c=bf16 of_losses=2e-3 of_weights=3e-2
   for kept in bf16 f32; do
+    taken || continue
     shared 2 --residual $kept --schedule flush --microbatch 2 -D "$sgd"
     gpt two --residual $kept --stages 2 --split "h[0].mlp" --schedule flush --recompute on --tensor 2 --microbatch 2 -D "$sgd" &&
       trained 4 two && same shared2 two
@@ -242,15 +253,18 @@ bits) # of stages, cuts, recomputation, schedules that read the same weights
   tiny="--tensor 2 --microbatch 2"
   gpt one --stages 1 --schedule flush $tiny && trained 2 one --validation validation.txt --validate-every 5 || exit
   for way in "--split h[1]" "--split h[0].mlp --recompute on" "--split h[1] --schedule gpipe"; do
+    taken || continue
     gpt two --stages 2 --schedule flush $tiny $way && trained 4 two --validation validation.txt --validate-every 5 &&
       same one two
   done
   # Through memory and by messages, of values that are shown in several pieces, too.
   for way in "--comm mpi" --check-messages; do
+    taken || continue
     cp -r one others
     trained 2 others $way --validation validation.txt --validate-every 5 && same one others
     rm -r others
   done
+  taken || exit $failed
   gpt one --stages 1 --schedule flush --tensor 4 --microbatch 8 -D n_ctx=144 && trained 4 one --comm shared || exit
   cp -r one others
   trained 4 others --comm mpi && same one others
@@ -274,6 +288,7 @@ os.execv(words[0], words)
 PY
   echo "activations: positions" >pins
   for way in "2 f32" "2 bf16" "4 f32 -D n_ctx=144" "2 f32 --sharding pins -D n_ctx=64 -D n_embd=128"; do
+    taken || continue
     set -- $way
     degree=$1 of_c=$2
     shift 2
@@ -291,6 +306,7 @@ schedules) # which drain give flush's bits; two chunks a rank and backward passe
   tiny="--tensor 2 --microbatch 2"
   gpt one --stages 1 --schedule flush $tiny && trained 2 one --validation validation.txt --validate-every 5 || exit
   for way in "--schedule zb_h1 --split h[1]" "--schedule interleaved -D chunks=2 --split h[0].mlp,h[1],h[1].mlp"; do
+    taken || continue
     gpt two --stages 2 $way $tiny && trained 4 two --validation validation.txt --validate-every 5 && same one two
   done
   stashes() { # RANKS OPTIONS...: of whole layers; twice as many share them
@@ -300,9 +316,9 @@ schedules) # which drain give flush's bits; two chunks a rank and backward passe
       tiny_llama parts --stages 2 --split "layers[1]" --schedule pipedream -D clip_norm=0 -D "$sgd" "$@" --tensor 2 &&
       trained $((2 * ranks)) parts && near whole parts
   }
-  stashes 2 --microbatch 8
-  stashes 2 --microbatch 8 -D vertical_sync=true
-  stashes 3 --replicas 1,2 --microbatch 4
+  taken && stashes 2 --microbatch 8
+  taken && stashes 2 --microbatch 8 -D vertical_sync=true
+  taken && stashes 3 --replicas 1,2 --microbatch 4
   ;;
 files) # of 2 stages x 2 ranks under 2bw: resumed there to the byte, by a pipeline of whole layers nearly so
   tiny="--stages 2 --split h[1] --schedule 2bw --microbatch 2"
@@ -330,6 +346,7 @@ plans) # two stages, two replicas, two and four ranks a layer: near each other; 
   for plan in s2r2t1 s1r2t2; do
     launch 4 $plan --data train.txt --token-type u8 --seed 5 --checkpoint state --steps 10 || complain "$plan: no checkpoint"
     for next in s2r2t1 s1r2t2 s1r1t4 s2r1t2; do
+      taken || continue
       cp -r state going
       cp $plan.jsonl goes.jsonl
       launch 4 $next --data train.txt --token-type u8 --seed 5 --checkpoint going --steps 20 --resume --save goes.safetensors ||
@@ -361,24 +378,29 @@ cuda) # on tests/cuda/host, in several orders of the streams: by NCCL, and by MP
   target=cuda
   gpt shared --stages 1 --schedule flush --microbatch 2 -D "$sgd" --tensor 2 &&
     CUDA_HOST_SEED=1 trained 2 shared && near whole shared || exit
-  target=c
-  gpt all --stages 1 --schedule flush --microbatch 2 -D "$sgd" -D vocab_size=1021 && trained 1 all || exit
-  target=cuda
-  echo "wte.weight: axis 0" >pins
-  gpt classes --stages 1 --schedule flush --microbatch 2 -D "$sgd" -D vocab_size=1021 --tensor 2 --sharding pins &&
-    CUDA_HOST_SEED=1 trained 2 classes && near all classes || exit
-  cp -r shared others
-  CUDA_HOST_SEED=2 trained 2 others --comm mpi && same shared others
-  wide="--stages 1 --schedule flush --microbatch 2 -D n_ctx=64 -D n_embd=128"
-  target=c
-  gpt joined $wide -D "$sgd" && trained 1 joined || exit
-  target=cuda
-  echo "activations: positions" >pins
-  gpt positions $wide -D "$sgd" --tensor 2 --sharding pins && CUDA_HOST_SEED=1 trained 2 positions &&
-    near joined positions || exit
-  grep -q 'pd_reduce_scatter(' positions/stage0.cu || complain "no parts of sums in the programs"
-  gpt two --stages 2 --split "h[1]" --schedule flush --microbatch 2 -D "$sgd" --tensor 2 &&
+  if taken; then
+    target=c
+    gpt all --stages 1 --schedule flush --microbatch 2 -D "$sgd" -D vocab_size=1021 && trained 1 all || exit
+    target=cuda
+    echo "wte.weight: axis 0" >pins
+    gpt classes --stages 1 --schedule flush --microbatch 2 -D "$sgd" -D vocab_size=1021 --tensor 2 --sharding pins &&
+      CUDA_HOST_SEED=1 trained 2 classes && near all classes || exit
+    cp -r shared others
+    CUDA_HOST_SEED=2 trained 2 others --comm mpi && same shared others
+  fi
+  if taken; then
+    wide="--stages 1 --schedule flush --microbatch 2 -D n_ctx=64 -D n_embd=128"
+    target=c
+    gpt joined $wide -D "$sgd" && trained 1 joined || exit
+    target=cuda
+    echo "activations: positions" >pins
+    gpt positions $wide -D "$sgd" --tensor 2 --sharding pins && CUDA_HOST_SEED=1 trained 2 positions &&
+      near joined positions || exit
+    grep -q 'pd_reduce_scatter(' positions/stage0.cu || complain "no parts of sums in the programs"
+  fi
+  taken && gpt two --stages 2 --split "h[1]" --schedule flush --microbatch 2 -D "$sgd" --tensor 2 &&
     CUDA_HOST_SEED=3 trained 4 two && same shared two
+  taken || exit $failed
   precision=bf16 of_losses=2e-3 of_weights=3e-2
   gpt narrow --stages 1 --schedule 2bw --microbatch 4 -D "$sgd" --tensor 2 && trained 2 narrow || exit
   target=c

@@ -18,6 +18,7 @@
 #include "graph/interpret.h"
 #include "layout/permutes.h"
 #include "simplify/simplify.h"
+#include "sample.h"
 
 static const Target one_thread = {.threads = 1};
 
@@ -336,6 +337,8 @@ static void check_types(const StageKernels *from, const Ints *sent, const StageK
 static void check_precision(const Graph *g, const Pieces *p, int64_t microbatch, bool split) {
   const Target gpu = {.backend = &backend_cuda, .precision = PRECISION_BF16, .threads = 1};
   for (int c = 1; c < p->n; c++) {
+    if (!taken())
+      continue;
     const StageKernels *a = fuse(g, p, 0, c, 0, 2, microbatch, false, split, gpu);
     const StageKernels *b = fuse(g, p, c, p->n, 1, 2, microbatch, false, split, gpu);
     kernels_verify(a);
@@ -356,6 +359,8 @@ static void check_cuts(const Graph *g, int64_t microbatch, bool split) {
   if (split)
     check_chunks(g, &p, microbatch, input, param, value);
   for (int c = 1; c < p.n; c++) {
+    if (!taken())
+      continue;
     check_stage(g, fuse(g, &p, 0, c, 0, 2, microbatch, false, split, one_thread), input, param, value);
     check_stage(g, fuse(g, &p, c, p.n, 1, 2, microbatch, false, split, one_thread), input, param, value);
   }
@@ -369,6 +374,8 @@ static void check_all_stages(const Graph *g, int64_t microbatch) {
   double **value = interpret(g, microbatch, (const double *const *)input, (const double *const *)param);
   for (int first = 0; first < p.n; first++)
     for (int end = first + 1; end <= p.n; end++) {
+      if (!taken())
+        continue;
       int stage = first > 0, n_stages = stage + 1 + (end < p.n);
       bool split = (first + end) % 2;
       check_stage(g, fuse(g, &p, first, end, stage, n_stages, microbatch, false, split, one_thread), input, param,

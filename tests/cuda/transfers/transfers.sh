@@ -3,17 +3,13 @@
 # share a device, and where some have peer access and others not.
 . "$(dirname "$0")/../../runtime/common.sh"
 comm=$3 seeds=$4
-# A sample takes one order of the streams, another one each day.
-if [ -n "${EVERY:-}" ]; then
-  set -- $seeds
-  shift $(((${SEED:-0} + ${PDC_DAY:-0}) % $#))
-  seeds=$1
-fi
+. "$top/tests/sample.sh"
 data="--data x.npy t.npy --validation vx.npy vt.npy --validate-every 7 --peak 1e9 --quiet --timeout 300"
 prefix=$programs/../cuda/transfers/device_
 
 # alike WHAT OPTIONS...: plan $p has the reference's results.
 alike() {
+  taken || return
   what="$p, $1"
   shift
   plan $p $data "$@" --steps 9 --log all.jsonl --save all.safetensors || complain "$what"
