@@ -113,7 +113,7 @@ void print_call(Text *out, int indent, const Dialect *dialect, const Lowered *k,
     case ARGUMENT_PLACE: push(&list, pointer(x, &c->outer, text, context)); break;
     case ARGUMENT_NULL: push(&list, intern(dialect->null)); break;
     case ARGUMENT_INT: push(&list, internf("%" PRId64, x->value)); break;
-    case ARGUMENT_SHARD: push(&list, internf("pd.shard * %" PRId64, x->value)); break;
+    case ARGUMENT_SHARD: push(&list, internf("pd.tensor_rank * %" PRId64, x->value)); break;
     case ARGUMENT_FIRST: push(&list, intern(first_round(k))); break;
     case ARGUMENT_SCRATCH: push(&list, intern("scratch")); break;
     }

@@ -154,7 +154,7 @@ const Dialect c_dialect = {
     .at = "first_sample = pd_first_sample(k);",
     .word = {[WORD_SAMPLE] = "first_sample",
              [WORD_FOLLOWING] = "pd_following(first_sample)",
-             [WORD_SHARD] = "pd.shard",
+             [WORD_SHARD] = "pd.tensor_rank",
              [WORD_SEED] = "pd.seed",
              [WORD_TRAINING] = "pd.training"},
     .print_loop = c_print_loop,
