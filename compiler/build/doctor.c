@@ -9,6 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/statvfs.h>
+#include <sys/utsname.h>
 #include <unistd.h>
 
 typedef enum { FINE, NOTE, MISSING } Verdict;
@@ -49,19 +50,26 @@ static const char *version_line(const char *text) {
 
 /* ---- what is there --------------------------------------------------------------------------- */
 
+/* The last of these sets of instructions that oneDNN uses here. */
 static const char *isa_name(void) {
-  switch (dnnl_get_effective_cpu_isa()) {
-  case dnnl_cpu_isa_sse41: return "SSE4.1";
-  case dnnl_cpu_isa_avx: return "AVX";
-  case dnnl_cpu_isa_avx2: return "AVX2";
-  case dnnl_cpu_isa_avx2_vnni: return "AVX2 with VNNI";
-  case dnnl_cpu_isa_avx512_mic:
-  case dnnl_cpu_isa_avx512_mic_4ops: return "AVX-512 of Xeon Phi";
-  case dnnl_cpu_isa_avx512_core: return "AVX-512";
-  case dnnl_cpu_isa_avx512_core_vnni: return "AVX-512 with VNNI";
-  case dnnl_cpu_isa_avx512_core_bf16: return "AVX-512 with bf16";
-  default: return "AMX, or what is newer than pdc";
-  }
+  static const struct {
+    unsigned bits;
+    const char *name;
+  } sets[] = {{dnnl_cpu_isa_sse41, "SSE4.1"},
+              {dnnl_cpu_isa_avx, "AVX"},
+              {dnnl_cpu_isa_avx2, "AVX2"},
+              {dnnl_cpu_isa_avx2_vnni, "AVX2 with VNNI"},
+              {dnnl_cpu_isa_avx512_core, "AVX-512"},
+              {dnnl_cpu_isa_avx512_core_vnni, "AVX-512 with VNNI"},
+              {dnnl_cpu_isa_avx512_core_bf16, "AVX-512 with bf16"},
+              {dnnl_cpu_isa_avx512_core_amx, "AVX-512 with AMX"}};
+  unsigned bits = dnnl_get_effective_cpu_isa();
+  struct utsname u;
+  const char *name = uname(&u) == 0 ? u.machine : "unknown";
+  for (size_t i = 0; i < sizeof sets / sizeof *sets; i++)
+    if ((bits & sets[i].bits) == sets[i].bits)
+      name = sets[i].name;
+  return name;
 }
 
 static const char *onednn_version(void) {
@@ -96,7 +104,7 @@ static bool look_at_compiler(const Options *o) {
 }
 
 static bool look_at_onednn(void) {
-  bool bf16 = dnnl_get_effective_cpu_isa() >= dnnl_cpu_isa_avx512_core_bf16;
+  bool bf16 = (dnnl_get_effective_cpu_isa() & dnnl_cpu_isa_avx512_core_bf16) == dnnl_cpu_isa_avx512_core_bf16;
   say(FINE, "oneDNN", NULL, "%s, %s", onednn_version(), isa_name());
   return bf16 || say(NOTE, "bf16", "'--precision f32' is faster here",
                      "this processor has no instructions for it: it is computed exactly, and slowly");
