@@ -328,6 +328,7 @@ struct pd_convolution *pd_convolution_new(struct pd_convolution_shape s) {
   } else {
     make_calls(c);
   }
+  pd_check_scratch(pd_convolution_scratch(c));
   return c;
 }
 

@@ -170,11 +170,9 @@ static void choose_types(struct pd_matmul *m) {
   for (int i = 0; i < 4; i++) all[i]->seen = bf16 ? all[i]->type : PD_F32;
 }
 
-static bool has_avx2(void) { return (dnnl_get_effective_cpu_isa() & dnnl_cpu_isa_avx2) == dnnl_cpu_isa_avx2; }
-
 static bool suits_tiles(const struct pd_matmul_shape *s) {
-  return !threads_leave_bits() && has_avx2() && s->batch == 1 && s->m >= LEAST_ROWS && s->n >= LEAST_COLUMNS &&
-         s->m * s->n * s->k >= LEAST_TILED;
+  bool large = s->m >= LEAST_ROWS && s->n >= LEAST_COLUMNS && s->m * s->n * s->k >= LEAST_TILED;
+  return s->batch == 1 && tiles_are_faster(large);
 }
 
 /* From one row, or column, to the next: as the caller has them, or in their copy. */
@@ -252,6 +250,7 @@ struct pd_matmul *pd_matmul_new(struct pd_matmul_shape s) {
   else
     plan_calls(m, &bytes);
   m->bytes = (size_t)bytes + copies_offset(m);
+  pd_check_scratch(m->bytes);
   return m;
 }
 

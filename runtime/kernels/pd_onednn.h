@@ -35,6 +35,17 @@ static inline bool has_bf16(void) {
   return (dnnl_get_effective_cpu_isa() & dnnl_cpu_isa_avx512_core_bf16) == dnnl_cpu_isa_avx512_core_bf16;
 }
 
+/* Whether the product of two matrices is made in tiles of our own: on x86 large ones where threads would change bits, if there
+ * is AVX2; on other processors all, which so have the same bits on all of their kind. */
+static inline bool tiles_are_faster(bool large) {
+#ifdef __x86_64__
+  return large && !threads_leave_bits() && (dnnl_get_effective_cpu_isa() & dnnl_cpu_isa_avx2) == dnnl_cpu_isa_avx2;
+#else
+  (void)large;
+  return true;
+#endif
+}
+
 /* Sums of a matmul that are longer may be dealt to threads, even where threads_leave_bits(): by a transposed `a` from 2048
  * on; since 3.0 by others from 20000 on (brgemm_matmul_utils.cpp: bwd_w_par_k_blk, is_huge_k). */
 static inline int64_t longest_sum(bool transposed) {
