@@ -1,6 +1,5 @@
-/* Which processors programs are compiled for: this machine's, or those that --march names. Scratch memory is planned for
- * what oneDNN may use on these. */
-#define _GNU_SOURCE
+/* Which processors programs are compiled for: this machine's, or those that --march names. Scratch memory is planned
+ * for the instructions that oneDNN may use there. */
 #include "build/build.h"
 
 #include <string.h>

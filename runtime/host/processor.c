@@ -1,5 +1,5 @@
-/* The instructions that a program was compiled with. On a processor that lacks one of them it ends with a message, before
- * any code that may use it, and oneDNN is held to them. */
+/* The instructions that a program was compiled with. On a processor that lacks one of them it ends with a message,
+ * before any code that may use it, and oneDNN is held to them. */
 #include "processor.h"
 
 #include "pd_runtime.h"

@@ -1,5 +1,5 @@
-/* oneDNN's version, and which instructions it may use: no more than the program was compiled with, so that a program for an older processor
- * has the same bits, and takes the memory that was planned, on a newer one. */
+/* oneDNN's version, and which instructions it may use: no more than the program was compiled with, so that a program for
+ * an older processor has the same bits, and takes the memory that was planned, on a newer one. */
 #define PD_KERNELS
 #include "pd_runtime.h"
 

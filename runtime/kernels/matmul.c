@@ -1,9 +1,9 @@
 /* pd_matmul: oneDNN's matmul primitive, kept to the forms whose implementation ("brg") is the fastest
  * and whose bits do not depend on the number of threads:
  * - operands dense, row-major or transposed; others are copied into scratch first;
- * - a transposed `a` with k >= 2048 would have k split among threads (bits then depend on their number), since oneDNN 3 also
- *   a very long k of any other, so such products are done in pieces of k, by shape alone, each added to c; in batches `a` is
- *   transposed first;
+ * - a transposed `a` with k >= 2048 would have k split among threads (bits then depend on their number), since oneDNN 3
+ *   also a very long k of any other, so such products are done in pieces of k, by shape alone, each added to c; in batches
+ *   `a` is transposed first;
  * - with a transposed `a`, results far wider than high are made in two parts: in one the library's blocks do not fit its
  *   processor's caches (768 x 3072 at k = 1024 twice as fast in two, on a Xeon with AVX-512; performance.md);
  * - where the processor has no such implementation, a product of two matrices is made in tiles of our own
