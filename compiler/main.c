@@ -688,7 +688,7 @@ int main(int argc, char **argv) {
     fprintf(stderr, "pdc: error: --stop-after: there is no pass '%s'\n", o->stop_after);
     return 2;
   }
-  bool good = error_count() == 0 && run_command(&c);
+  bool good = error_count() == 0 && march_prepare(o) && run_command(&c);
   diagnostics_flush();
   return output_status(good && error_count() == 0 ? 0 : 1);
 }

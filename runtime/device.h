@@ -22,8 +22,10 @@ void pd_device_prepare(void);
 bool pd_device_start(char *why);
 void pd_device_finish(void);      /* frees both; no message is under way */
 const char *pd_device_name(void); /* for the log; NULL: the host */
-int pd_device_threads(void);      /* of this process, that share the work */
-int pd_host_threads(void);        /* of this process, that may share work of the host's own */
+const char *
+pd_device_library(void);     /* that makes bits, with its version, for checkpoints to say; NULL: none is said */
+int pd_device_threads(void); /* of this process, that share the work */
+int pd_host_threads(void);   /* of this process, that may share work of the host's own */
 
 /* The processors that this rank is bound to, "0-27,56-83", and by whom: "pd" (to those beside its device) or "launcher". */
 struct pd_binding {

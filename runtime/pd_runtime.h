@@ -215,6 +215,7 @@ struct pd_stage {
   int threads;
   const int64_t *planned_peak_bytes; /* by rank */
   size_t arena_bytes;
+  size_t scratch_bytes; /* for any one kernel; 0: none needs any */
   /* arena bytes: */
   size_t weights, weights_stride;
   int versions;
@@ -465,6 +466,13 @@ void pd_predict(int prediction, int64_t v, const float *rows);
  * kernels/few_rows.c does it, which for up to PD_FEW_ROWS rows costs one reading of b: batch and a_column are 1, and
  * b_row or b_column is; nothing is accumulated. GPUs take no notice of few_rows and types, but of the operands'. */
 enum { PD_FEW_ROWS = 8 };
+/* The most that oneDNN may use, before any other call of its; and the room that kernels may ask for (0: any), beyond which
+ * they end the program. (kernels/limit.c) */
+enum pd_instructions { PD_SSE41, PD_AVX, PD_AVX2, PD_AVX512, PD_AVX512_BF16, PD_ALL_INSTRUCTIONS };
+void pd_limit_library(enum pd_instructions most);
+const char *pd_library_name(void); /* "oneDNN 3.7.2" */
+extern size_t pd_scratch_planned;
+void pd_check_scratch(size_t bytes);
 /* What becomes of a product's result, on GPUs alone: GELU, by its approximation with tanh, or the gradient of that.
  * Then batch is 1, nothing is accumulated, and c and `before` are of bf16 with the same strides. Or what is made beside it:
  * the sums over k of a, m of them, or of b, n. Then batch is 1, there is no bias, and sums are f32 side by side. */

@@ -69,6 +69,7 @@ typedef struct Options {
   const char *mpicc;       /* --mpicc: MPI's compiler wrapper; NULL: the one that pdc was built with */
   const char *cluster;     /* --cluster: what names it; NULL: none is given */
   const char *arch;        /* --arch: "sm_90"; NULL: this machine's */
+  const char *march;       /* --march: "x86-64-v3"; NULL: that of the build */
   bool generate, no_cache; /* --generate: programs that continue token sequences */
   int64_t samples;         /* --samples: so many at once; 0: not given */
   bool infer;              /* --infer: programs that run the model, without what trains it */
@@ -186,6 +187,13 @@ extern const Toolchain c_toolchain, cuda_toolchain;
 #define STACK_PROTECTOR "-fstack-protector-strong"
 #define READ_ONLY_TABLES "-z,relro,-z,now"
 
+/* ---- processors (march.c) --------------------------------------------------------------------- */
+
+/* The compiler's flag for --march's argument; NULL: for what pdc was built for, which is mostly this machine. */
+const char *march_flag(const char *march);
+/* Before anything is asked of oneDNN: has it plan for those processors; false after a diagnostic. */
+bool march_prepare(const Options *o);
+
 /* ---- MPI (mpi.c) ----------------------------------------------------------------------------- */
 
 /* What --mpicc's wrapper or the one that pdc was built with says; one without wrapper for programs of one rank. NULL
@@ -198,8 +206,10 @@ const char *mpi_launcher(const Mpi *mpi);
 
 /* pdc runs from a folder that CMake builds in, and is not installed. */
 bool in_build_folder(void);
-/* The library that programs link: the build folder's; of an installed pdc, and with --mpicc, that of the user's cache
- * for this machine's processor, compilers and MPI. NULL after a diagnostic. */
+/* Whether programs link the build folder's library: pdc runs from one, and is asked for no other MPI or processor. */
+bool links_build_folder(const Options *o);
+/* The library that programs link: the build folder's; else, that of the user's cache for this machine's processor or
+ * --march's, compilers and MPI. NULL after a diagnostic. */
 const char *library_path(const Options *o, const Toolchain *t);
 /* Compiles the library into the cache where it is not there; false after a diagnostic. */
 bool library_make(const Options *o, const Toolchain *t);

@@ -5,8 +5,7 @@
 
 /* The flags that make bits; nobody may change them. */
 static const char *const flags[] = {
-    "-std=gnu11", "-O3",   "-march=native", "-ffp-contract=off", "-fno-math-errno",
-    "-fopenmp",   "-Wall", "-Wextra",       STACK_PROTECTOR,
+    "-std=gnu11", "-O3", "-ffp-contract=off", "-fno-math-errno", "-fopenmp", "-Wall", "-Wextra", STACK_PROTECTOR,
 };
 
 /* The runtime's, as CMakeLists.txt has them. */
@@ -35,6 +34,7 @@ static bool add_command(Strings *c, const Options *o, const char *source, const 
   if (!library || !mpi)
     return false;
   add_all(c, flags, sizeof flags / sizeof *flags);
+  push(c, march_flag(o->march));
   add_place(c, source);
   push(c, format("-I%s", own_folder("runtime")));
   push(c, source);
@@ -43,6 +43,7 @@ static bool add_command(Strings *c, const Options *o, const char *source, const 
   push(c, "-Wl," READ_ONLY_TABLES);
   push(c, "-Wl,-u,pd_openmp_ignored"); /* runtime/shared/openmp.c, which nobody calls */
   push(c, library);
+  add_words(c, PDC_LIBRARY_LINK);
   push(c, "-lomp");
   push(c, "-ldnnl");
   push(c, "-lcjson");
@@ -53,6 +54,7 @@ static bool add_command(Strings *c, const Options *o, const char *source, const 
 void add_c_object(Strings *c, const Mpi *mpi, const char *source, const char *object) {
   add_all(c, object_flags, sizeof object_flags / sizeof *object_flags);
   push(c, format("-I%s", own_folder("runtime")));
+  add_words(c, PDC_LIBRARY_COMPILE);
   add_all(c, mpi->compile.at, (size_t)mpi->compile.n);
   push(c, "-c");
   push(c, source);
@@ -65,7 +67,7 @@ static bool add_object(Strings *c, const Options *o, const char *source, const c
   if (!mpi)
     return false;
   add_words(c, PDC_CC);
-  push(c, "-march=native");
+  push(c, march_flag(o->march));
   push(c, "-fopenmp");
   add_c_object(c, mpi, source, object);
   return true;

@@ -41,7 +41,7 @@ Strings compile_command(const Options *o, const Toolchain *t, const char *source
 }
 
 bool can_compile(const Options *o, const Toolchain *t) {
-  if (in_build_folder() && !o->mpicc)
+  if (links_build_folder(o))
     return !t->is_built || t->is_built();
   return (!t->is_found || t->is_found()) && library_make(o, t);
 }

@@ -2,13 +2,18 @@
 #define _GNU_SOURCE
 #include "build/build.h"
 #include "shared/openmp.h"
+#include "pd_runtime.h"
 
+#include <cjson/cJSON.h>
+#include <dlfcn.h>
 #include <errno.h>
+#include <gnu/libc-version.h>
 #include <limits.h>
 #include <oneapi/dnnl/dnnl.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/statvfs.h>
+#include <sys/utsname.h>
 #include <unistd.h>
 
 typedef enum { FINE, NOTE, MISSING } Verdict;
@@ -49,34 +54,47 @@ static const char *version_line(const char *text) {
 
 /* ---- what is there --------------------------------------------------------------------------- */
 
+/* The last of these sets of instructions that oneDNN uses here. */
 static const char *isa_name(void) {
-  switch (dnnl_get_effective_cpu_isa()) {
-  case dnnl_cpu_isa_sse41: return "SSE4.1";
-  case dnnl_cpu_isa_avx: return "AVX";
-  case dnnl_cpu_isa_avx2: return "AVX2";
-  case dnnl_cpu_isa_avx2_vnni: return "AVX2 with VNNI";
-  case dnnl_cpu_isa_avx512_mic:
-  case dnnl_cpu_isa_avx512_mic_4ops: return "AVX-512 of Xeon Phi";
-  case dnnl_cpu_isa_avx512_core: return "AVX-512";
-  case dnnl_cpu_isa_avx512_core_vnni: return "AVX-512 with VNNI";
-  case dnnl_cpu_isa_avx512_core_bf16: return "AVX-512 with bf16";
-  default: return "AMX, or what is newer than pdc";
-  }
-}
-
-static const char *onednn_version(void) {
-  const dnnl_version_t *v = dnnl_version();
-  return format("%d.%d.%d", v->major, v->minor, v->patch);
+  static const struct {
+    unsigned bits;
+    const char *name;
+  } sets[] = {{dnnl_cpu_isa_sse41, "SSE4.1"},
+              {dnnl_cpu_isa_avx, "AVX"},
+              {dnnl_cpu_isa_avx2, "AVX2"},
+              {dnnl_cpu_isa_avx2_vnni, "AVX2 with VNNI"},
+              {dnnl_cpu_isa_avx512_core, "AVX-512"},
+              {dnnl_cpu_isa_avx512_core_vnni, "AVX-512 with VNNI"},
+              {dnnl_cpu_isa_avx512_core_bf16, "AVX-512 with bf16"},
+              {dnnl_cpu_isa_avx512_core_amx, "AVX-512 with AMX"}};
+  unsigned bits = dnnl_get_effective_cpu_isa();
+  struct utsname u;
+  const char *name = uname(&u) == 0 ? u.machine : "unknown";
+  for (size_t i = 0; i < sizeof sets / sizeof *sets; i++)
+    if ((bits & sets[i].bits) == sets[i].bits)
+      name = sets[i].name;
+  return name;
 }
 
 void print_version(void) {
   const char *nvcc = nvcc_path();
   printf("pdc %s\n", PDC_VERSION);
   printf("files:  %s/share/pdc\n", own_prefix());
-  printf("oneDNN: %s, this processor: %s\n", onednn_version(), isa_name());
+  printf("oneDNN: %s, this processor: %s\n", strchr(pd_library_name(), ' ') + 1, isa_name());
   printf("C:      %s\n", PDC_CC);
   printf("MPI:    %s\n", *PDC_MPICC ? PDC_MPICC : "none: programs of one rank");
   printf("CUDA:   %s\n", nvcc ? nvcc : "none: sources only");
+}
+
+static void look_at_system(void) {
+  static const char key[] = "PRETTY_NAME=\"";
+  const char *text = read_file("/etc/os-release", NULL), *name = text ? strstr(text, key) : NULL;
+  struct utsname u;
+  const char *machine = uname(&u) == 0 ? u.machine : "unknown";
+  say(FINE, "system", NULL, "%s, %s, glibc %s",
+      name ? format("%.*s", (int)strcspn(name + sizeof key - 1, "\"\n"), name + sizeof key - 1)
+           : "no /etc/os-release",
+      machine, gnu_get_libc_version());
 }
 
 static bool look_at_files(void) {
@@ -96,8 +114,11 @@ static bool look_at_compiler(const Options *o) {
 }
 
 static bool look_at_onednn(void) {
-  bool bf16 = dnnl_get_effective_cpu_isa() >= dnnl_cpu_isa_avx512_core_bf16;
-  say(FINE, "oneDNN", NULL, "%s, %s", onednn_version(), isa_name());
+  unsigned runtime = dnnl_version()->cpu_runtime;
+  if (runtime != DNNL_RUNTIME_OMP && runtime != DNNL_RUNTIME_SEQ)
+    say(NOTE, "oneDNN", "install a build for OpenMP", "this one is built for threads that are not OpenMP's");
+  bool bf16 = (dnnl_get_effective_cpu_isa() & dnnl_cpu_isa_avx512_core_bf16) == dnnl_cpu_isa_avx512_core_bf16;
+  say(FINE, "oneDNN", NULL, "%s, %s", strchr(pd_library_name(), ' ') + 1, isa_name());
   return bf16 || say(NOTE, "bf16", "'--precision f32' is faster here",
                      "this processor has no instructions for it: it is computed exactly, and slowly");
 }
@@ -144,6 +165,31 @@ static bool look_at_shared_memory(void) {
              bytes_text(bytes));
 }
 
+/* The version that a library of GPUs' programs gives itself, in hundreds: 2.18.1 is 21801; 0: it is not found. */
+static int library_version(const char *file, const char *symbol, bool into) {
+  const char *nvcc = nvcc_path();
+  int cut = nvcc && strrchr(nvcc, '/') ? (int)(strrchr(nvcc, '/') - nvcc) : 0, version = 0;
+  void *library = dlopen(file, RTLD_LAZY | RTLD_LOCAL);
+  if (!library && cut)
+    library = dlopen(format("%.*s/../lib64/%s", cut, nvcc, file), RTLD_LAZY | RTLD_LOCAL);
+  void *found = library ? dlsym(library, symbol) : NULL;
+  if (found && into)
+    ((int (*)(int *))found)(&version);
+  else if (found)
+    version = (int)((size_t(*)(void))found)();
+  return version;
+}
+
+static void look_at_gpu_library(const char *what, int version, int least, const char *use) {
+  int major = version / 10000, minor = version / 100 % 100, patch = version % 100;
+  if (!version)
+    say(NOTE, what, use, "it is not found");
+  else if (version < least)
+    say(NOTE, what, use, "%d.%d.%d is older than %d.%d", major, minor, patch, least / 10000, least / 100 % 100);
+  else
+    say(FINE, what, NULL, "%d.%d.%d", major, minor, patch);
+}
+
 static bool look_at_cuda(const Options *o) {
   int mark = diagnostics_mark();
   if (!nvcc_path())
@@ -152,6 +198,10 @@ static bool look_at_cuda(const Options *o) {
   if (!version)
     return say_failure("CUDA", mark, "only '--target cuda' needs it");
   say(FINE, "CUDA", NULL, "%s: %s", nvcc_path(), version);
+  look_at_gpu_library("NCCL", library_version("libnccl.so.2", "ncclGetVersion", true), 21800,
+                      "programs of several GPUs then send by MPI: '--comm mpi'");
+  look_at_gpu_library("cuDNN", library_version("libcudnn.so.9", "cudnnGetVersion", false), 90000,
+                      "attention and convolutions then use pdc's own kernels");
   return access("/proc/driver/nvidia/version", R_OK) == 0
              ? say(FINE, "GPU", NULL, "NVIDIA's driver is loaded")
              : say(NOTE, "GPU", "programs for GPUs are compiled here, and run elsewhere",
@@ -238,9 +288,11 @@ static bool try_loop(const Options *o, const Mpi *mpi) {
 }
 
 bool doctor(const Options *o) {
+  look_at_system();
   bool good = look_at_files();
   good = look_at_compiler(o) && good;
   look_at_onednn();
+  say(FINE, "cJSON", NULL, "%s", cJSON_Version());
   const Mpi *mpi = look_at_mpi(o);
   look_at_openmp();
   look_at_shared_memory();

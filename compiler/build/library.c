@@ -104,8 +104,10 @@ static const char *key_of(const Options *o, const Toolchain *t) {
 
 bool in_build_folder(void) { return access(format("%s/CMakeCache.txt", own_prefix()), F_OK) == 0; }
 
+bool links_build_folder(const Options *o) { return in_build_folder() && !o->mpicc && !o->march; }
+
 const char *library_path(const Options *o, const Toolchain *t) {
-  if (in_build_folder() && !o->mpicc)
+  if (links_build_folder(o))
     return format("%s/%s", own_prefix(), t->library);
   const char *key = key_of(o, t);
   return key ? format("%s/runtime-%s/%s", cache_directory(), key, t->library) : NULL;

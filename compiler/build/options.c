@@ -32,6 +32,8 @@ static const Option options[] = {
     {"--target", "TARGET", TARGET, AT(plan.target.backend), NULL,
      "what programs are made for: processors or GPUs"},
     {"--arch", "ARCH", ARCH, AT(arch), NULL, "of the GPUs, as sm_90 (default: this machine's)"},
+    {"--march", "NAME", TEXT, AT(march), NULL,
+     "processors to make programs for, as x86-64-v3 (default: this machine's)"},
     {"--precision", "HOW", CHOICE, AT(plan.target.precision), "f32|tf32|bf16",
      "of products: f32, bf16, or on GPUs tf32"},
     {"--residual", "HOW", CHOICE, AT(plan.target.residual), "f32|bf16",
@@ -292,7 +294,11 @@ static void check_target(const Options *o) {
     d = error_at(NO_SPAN, "PD0613",
                  "'--arch' is for GPUs: programs for processors are for the machine they are "
                  "built on");
-    help(d, "'--target cuda'");
+    help(d, "'--target cuda', or '--march' for other processors");
+  } else if (device->has_arch && o->march) {
+    d = error_at(NO_SPAN, "PD0613", "'--march' is for processors: programs of '--target %s' are for GPUs",
+                 backend->name);
+    help(d, "'--arch'");
   }
 }
 

@@ -1,12 +1,12 @@
 /* Processors: what a core does in a second, for counting costs where nothing was measured. Only the ratios within
  * the row matter for where cuts fall; the whole for what is predicted. */
-#include <oneapi/dnnl/dnnl.h>
 #include <stdlib.h>
 #include <sys/utsname.h>
 #include <unistd.h>
 
 #include "device/container.h"
 #include "device/device.h"
+#include "pd_runtime.h"
 
 static const DeviceKind *kind(const char *arch, bool *assumed) {
   (void)arch;
@@ -52,10 +52,7 @@ static Name machine(void) {
   return internf("%s, %ld processors", model ? model : uname(&u) == 0 ? u.machine : "unknown", n);
 }
 
-static Name library(void) {
-  const dnnl_version_t *v = dnnl_version();
-  return internf("oneDNN %d.%d.%d", v->major, v->minor, v->patch);
-}
+static Name library(void) { return intern(pd_library_name()); }
 
 static const DeviceKind *kind_of_machine(Name machine) {
   (void)machine;

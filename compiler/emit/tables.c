@@ -308,6 +308,8 @@ static void shard_field(Emit *e) {
 static void memory_fields(Emit *e) {
   const Allocation *l = e->allocation;
   text_add(&e->out, "  .planned_peak_bytes = planned_peak_bytes, .arena_bytes = sizeof(struct arena),\n");
+  if (l->scratch_bytes > 0)
+    text_add(&e->out, "  .scratch_bytes = sizeof arena->scratch,\n");
   if (e->p->forward_only) {
     if (l->section[SECTION_WEIGHTS].copies)
       text_add(&e->out,

@@ -2,6 +2,7 @@
  * another function is refused, one of other settings or files is told. */
 #include "checkpoint/checkpoint.h"
 #include "data/load.h"
+#include "device.h"
 
 #include "shared/checksum.h"
 
@@ -22,6 +23,7 @@ static void add_settings(struct pd_pairs *to) {
   add_number(to, "batch", s->batch);
   add_number(to, "microbatch", s->microbatch);
   pd_pairs_add(to, "schedule", s->schedule);
+  if (pd_device_library()) pd_pairs_add(to, "library", pd_device_library());
   for (int i = 0; i < s->n_settings; i++) pd_pairs_add(to, s->settings[2 * i], s->settings[2 * i + 1]);
   pd_pairs_add(to, "--augment flip", o->augment.flip ? "given" : "not given");
   add_number(to, "--augment crop", o->augment.crop);

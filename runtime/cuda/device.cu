@@ -216,6 +216,7 @@ void pd_device_finish(void) {
 }
 
 const char *pd_device_name(void) { return name; }
+const char *pd_device_library(void) { return nullptr; }
 int pd_device_threads(void) { return pd_workers(); }
 
 int pd_device_counts(struct pd_device_count to[PD_DEVICE_COUNTS]) {

@@ -2,6 +2,7 @@
 #define _GNU_SOURCE /* sched_getaffinity */
 #include "device.h"
 #include "offload/spill.h"
+#include "processor.h"
 #include "shared.h"
 #include "kernels/pd_bf16.h"
 
@@ -12,7 +13,7 @@
 #include <string.h>
 #include <sys/mman.h>
 
-void pd_device_prepare(void) {}
+void pd_device_prepare(void) { pd_limit_to_compiled(); }
 bool pd_device_recording(void) { return false; }
 
 /* ---- start ----------------------------------------------------------------------------------- */
@@ -91,6 +92,7 @@ bool pd_device_start(char *why) {
                      "--device %lld: this program runs on processors; pdc --target cuda makes programs for GPUs",
                      (long long)pd_options.device);
   set_threads(pd.stage);
+  pd_scratch_planned = pd.stage->scratch_bytes;
   note_slow_bf16(pd.stage);
   bool mapped = map_arena(pd.stage, why), shared = pd_shared_start(mapped ? why : (char[PD_WHY]){""});
   if (mapped && pd_options.emulate && !pd.stage->spilled) touch_arena(pd.stage);
@@ -104,6 +106,7 @@ void pd_device_finish(void) {
 }
 
 const char *pd_device_name(void) { return NULL; }
+const char *pd_device_library(void) { return pd_library_name(); }
 int pd_device_threads(void) { return omp_get_max_threads(); }
 
 int pd_host_threads(void) { return omp_get_max_threads(); }

@@ -18,7 +18,6 @@
 #include "pd_onednn.h"
 
 #include <omp.h>
-#include <stdlib.h>
 #include <string.h>
 
 enum { PARTS = 8, MIN_CHANNELS = 32, MANY_WEIGHTS = 1 << 18, ALIGNMENT = 64 };
@@ -49,24 +48,22 @@ struct pd_convolution {
 
 static size_t aligned(size_t bytes) { return (bytes + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT; }
 
-static dnnl_memory_desc_t describe_images(enum pd_type type, int64_t batch, int64_t channels, int64_t height,
-                                          int64_t width) {
-  dnnl_memory_desc_t m;
-  dnnl_dims_t dim = {batch, channels, height, width};
-  check(dnnl_memory_desc_init_by_tag(&m, 4, dim, library_type(type), dnnl_nhwc), "describe images");
-  return m;
+static descriptor describe_images(enum pd_type type, int64_t batch, int64_t channels, int64_t height,
+                                  int64_t width) {
+  return by_tag(4, (int64_t[]){batch, channels, height, width}, type, dnnl_nhwc);
 }
 
-static void add_argument(struct call *call, int argument, const dnnl_memory_desc_t *d) {
+static void add_argument(struct call *call, int argument, descriptor_seen d) {
   call->argument[call->n] = argument;
   call->memory[call->n++] = memory(d);
 }
 
 static void make(struct call *call, dnnl_primitive_desc_t p) {
   check(dnnl_primitive_create(&call->primitive, p), "create a primitive");
-  const dnnl_memory_desc_t *scratch = dnnl_primitive_desc_query_md(p, dnnl_query_scratchpad_md, 0);
-  call->bytes = dnnl_memory_desc_get_size(scratch);
+  descriptor scratch = chosen(p, dnnl_query_scratchpad_md);
+  call->bytes = descriptor_bytes(scratch);
   call->scratch = memory(scratch);
+  descriptor_free(scratch);
   dnnl_primitive_desc_destroy(p);
 }
 
@@ -82,96 +79,89 @@ static void execute(const struct call *call, const void *const *at, void *scratc
 }
 
 /* Weights of `channels` output channels, with an axis of groups in front where there are several. */
-static dnnl_memory_desc_t describe_weights(const struct pd_convolution_shape *s, int64_t channels, bool packed) {
+static descriptor describe_weights(const struct pd_convolution_shape *s, int64_t channels, enum pd_type type,
+                                   bool packed) {
   int64_t g = s->groups;
-  dnnl_memory_desc_t m;
-  dnnl_dims_t whole = {channels, s->in_channels, s->kernel[0], s->kernel[1]};
-  dnnl_dims_t grouped = {g, channels / g, s->in_channels / g, s->kernel[0], s->kernel[1]};
+  int64_t whole[] = {channels, s->in_channels, s->kernel[0], s->kernel[1]};
+  int64_t grouped[] = {g, channels / g, s->in_channels / g, s->kernel[0], s->kernel[1]};
   dnnl_format_tag_t plain = g > 1 ? dnnl_goihw : dnnl_oihw;
-  check(dnnl_memory_desc_init_by_tag(&m, g > 1 ? 5 : 4, g > 1 ? grouped : whole, library_type(s->w_type),
-                                     packed ? dnnl_format_tag_any : plain),
-        "describe weights");
-  return m;
+  return by_tag(g > 1 ? 5 : 4, g > 1 ? grouped : whole, type, packed ? dnnl_format_tag_any : plain);
 }
 
-/* What a part's convolution is planned from: `batch` samples to `channels` output channels. */
-struct description {
-  dnnl_memory_desc_t x, w, y, bias;
-};
-
-static struct description describe(const struct pd_convolution *c, int64_t batch, int64_t channels) {
+/* Of `batch` samples to `channels` output channels. */
+static struct convolved describe(const struct pd_convolution *c, int64_t batch, int64_t channels) {
   const struct pd_convolution_shape *s = &c->shape;
-  struct description d = {.x = describe_images(s->x_type, batch, s->in_channels, s->height, s->width),
-                          .w = describe_weights(s, channels, true),
-                          .y = describe_images(s->y_type, batch, channels, c->out_height, c->out_width)};
-  dnnl_dims_t dim = {channels};
-  check(dnnl_memory_desc_init_by_tag(&d.bias, 1, dim, library_type(s->bias_type), dnnl_a), "describe a bias");
+  struct convolved d = {.x = describe_images(s->x_type, batch, s->in_channels, s->height, s->width),
+                        .w = describe_weights(s, channels, s->w_type, true),
+                        .bias = s->bias ? by_tag(1, &channels, s->bias_type, dnnl_a) : NULL,
+                        .y = describe_images(s->y_type, batch, channels, c->out_height, c->out_width)};
+  for (int i = 0; i < 2; i++) {
+    d.stride[i] = s->stride[i];
+    d.dilation[i] = s->dilation[i] - 1;
+    d.padding[i] = s->padding[i];
+  }
   return d;
 }
 
-/* Plans it, or its gradient; what is not done in these types is refused. */
-static dnnl_status_t plan(const struct pd_convolution_shape *s, const struct description *m,
+static void forget(struct convolved d) {
+  descriptor_free(d.x);
+  descriptor_free(d.w);
+  descriptor_free(d.bias);
+  descriptor_free(d.y);
+}
+
+/* Plans it, or its gradient; what is not done in these types is refused. channels: of the description's weights. */
+static dnnl_status_t plan(const struct pd_convolution_shape *s, const struct convolved *d, int64_t channels,
                           dnnl_primitive_desc_t *p) {
-  dnnl_dims_t dilation = {s->dilation[0] - 1, s->dilation[1] - 1};
-  const int64_t *stride = s->stride, *padding = s->padding;
-  dnnl_convolution_desc_t d;
   dnnl_primitive_desc_t forward = NULL;
   dnnl_primitive_attr_t attributes = attributes_new(false);
   /* A gradient of weights in floats is planned beside a convolution whose weights are like the images. */
-  dnnl_memory_desc_t w = m->w;
-  w.data_type = m->x.data_type;
-  dnnl_status_t status =
-      dnnl_dilated_convolution_forward_desc_init(&d, dnnl_forward_training, dnnl_convolution_direct, &m->x, &w,
-                                                 s->bias ? &m->bias : NULL, &m->y, stride, dilation, padding,
-                                                 padding);
-  if (status == dnnl_success) status = dnnl_primitive_desc_create(&forward, &d, attributes, engine, NULL);
+  struct convolved like_images = *d;
+  like_images.w = describe_weights(s, channels, s->x_type, true);
+  dnnl_status_t status = plan_convolution(&forward, &like_images, attributes);
   *p = forward;
   if (status == dnnl_success && s->kind != PD_CONVOLUTION) {
-    status =
-        s->kind == PD_CONVOLUTION_BACKWARD
-            ? dnnl_dilated_convolution_backward_data_desc_init(&d, dnnl_convolution_direct, &m->x, &m->w, &m->y,
-                                                               stride, dilation, padding, padding)
-            : dnnl_dilated_convolution_backward_weights_desc_init(&d, dnnl_convolution_direct, &m->x, &m->w, NULL,
-                                                                  &m->y, stride, dilation, padding, padding);
-    if (status == dnnl_success) status = dnnl_primitive_desc_create(p, &d, attributes, engine, forward);
+    status = s->kind == PD_CONVOLUTION_BACKWARD ? plan_convolution_backward(p, d, forward, attributes)
+                                                : plan_convolution_weights(p, d, forward, attributes);
     dnnl_primitive_desc_destroy(forward);
   }
+  descriptor_free(like_images.w);
   dnnl_primitive_attr_destroy(attributes);
   return status;
 }
 
 /* *packed is the layout of its weights. */
-static struct call part_new(const struct pd_convolution *c, int64_t batch, int64_t channels,
-                            dnnl_memory_desc_t *packed) {
+static struct call part_new(const struct pd_convolution *c, int64_t batch, int64_t channels, descriptor *packed) {
   const struct pd_convolution_shape *s = &c->shape;
-  struct description d = describe(c, batch, channels);
+  struct convolved d = describe(c, batch, channels);
   dnnl_primitive_desc_t p;
   struct call call = {0};
-  check(plan(s, &d, &p), "plan a convolution");
+  check(plan(s, &d, channels, &p), "plan a convolution");
   bool gradient = s->kind == PD_CONVOLUTION_WEIGHTS, back = s->kind == PD_CONVOLUTION_BACKWARD;
-  *packed = *dnnl_primitive_desc_query_md(p, gradient ? dnnl_query_diff_weights_md : dnnl_query_weights_md, 0);
-  add_argument(&call, back ? DNNL_ARG_DIFF_SRC : DNNL_ARG_SRC, &d.x);
-  add_argument(&call, gradient ? DNNL_ARG_DIFF_WEIGHTS : DNNL_ARG_WEIGHTS, packed);
-  add_argument(&call, s->kind == PD_CONVOLUTION ? DNNL_ARG_DST : DNNL_ARG_DIFF_DST, &d.y);
-  if (s->bias) add_argument(&call, DNNL_ARG_BIAS, &d.bias);
+  *packed = chosen(p, gradient ? dnnl_query_diff_weights_md : dnnl_query_weights_md);
+  add_argument(&call, back ? DNNL_ARG_DIFF_SRC : DNNL_ARG_SRC, d.x);
+  add_argument(&call, gradient ? DNNL_ARG_DIFF_WEIGHTS : DNNL_ARG_WEIGHTS, *packed);
+  add_argument(&call, s->kind == PD_CONVOLUTION ? DNNL_ARG_DST : DNNL_ARG_DIFF_DST, d.y);
+  if (s->bias) add_argument(&call, DNNL_ARG_BIAS, d.bias);
   make(&call, p);
+  forget(d);
   return call;
 }
 
 /* Between a part's weights in the library's layout and the files'. */
-static struct call reorder_new(const struct pd_convolution *c, int64_t channels,
-                               const dnnl_memory_desc_t *packed) {
+static struct call reorder_new(const struct pd_convolution *c, int64_t channels, descriptor_seen packed) {
   const struct pd_convolution_shape *s = &c->shape;
-  dnnl_memory_desc_t plain = describe_weights(s, channels, false);
+  descriptor plain = describe_weights(s, channels, s->w_type, false);
   bool gradient = s->kind == PD_CONVOLUTION_WEIGHTS;
-  const dnnl_memory_desc_t *from = gradient ? packed : &plain, *to = gradient ? &plain : packed;
+  descriptor_seen from = gradient ? packed : plain, to = gradient ? plain : packed;
   dnnl_primitive_attr_t attributes = attributes_new(s->accumulate);
   dnnl_primitive_desc_t p;
   struct call call = {0};
-  check(dnnl_reorder_primitive_desc_create(&p, from, engine, to, engine, attributes), "plan a rearrangement");
+  check(plan_reorder(&p, from, to, attributes), "plan a rearrangement");
   add_argument(&call, DNNL_ARG_FROM, from);
   add_argument(&call, DNNL_ARG_TO, to);
   make(&call, p);
+  descriptor_free(plain);
   dnnl_primitive_attr_destroy(attributes);
   return call;
 }
@@ -247,7 +237,7 @@ static void make_parts(struct pd_convolution *c) {
   const struct pd_convolution_shape *s = &c->shape;
   bool gradient = s->kind == PD_CONVOLUTION_WEIGHTS;
   int threads = omp_get_max_threads();
-  dnnl_memory_desc_t packed;
+  descriptor packed = NULL;
   c->parts = 1;
   if (gradient)
     choose_parts(c);
@@ -256,11 +246,15 @@ static void make_parts(struct pd_convolution *c) {
   int64_t samples = c->by_channels ? s->batch : s->batch / c->parts;
   int64_t channels = c->by_channels ? s->out_channels / c->parts : s->out_channels;
   if (gradient || !threads_leave_bits()) omp_set_num_threads(1);
-  for (int i = 0; i < c->parts; i++) c->part[i] = part_new(c, samples, channels, &packed);
+  for (int i = 0; i < c->parts; i++) {
+    descriptor_free(packed);
+    c->part[i] = part_new(c, samples, channels, &packed);
+  }
   omp_set_num_threads(threads);
-  c->weights = reorder_new(c, channels, &packed);
+  c->weights = reorder_new(c, channels, packed);
   c->library_bytes = aligned(c->part[0].bytes > c->weights.bytes ? c->part[0].bytes : c->weights.bytes);
-  c->packed_bytes = aligned(dnnl_memory_desc_get_size(&packed));
+  c->packed_bytes = aligned(descriptor_bytes(packed));
+  descriptor_free(packed);
   if (c->by_channels && c->parts > 1)
     c->slice_bytes =
         aligned((size_t)(s->batch * c->out_height * c->out_width * channels * pd_bytes_of(s->y_type)));
@@ -296,9 +290,11 @@ static bool is_done_as_it_is(const struct pd_convolution *c) {
   if (s->x_type == PD_F32 && s->w_type == PD_F32 && s->y_type == PD_F32) return s->bias_type == PD_F32;
   if (!has_bf16() || c->depthwise || s->x_type != PD_BF16 || s->y_type != PD_BF16) return false;
   if (s->w_type != (gradient ? PD_F32 : PD_BF16)) return false;
-  struct description d = describe(c, s->batch, s->out_channels);
+  struct convolved d = describe(c, s->batch, s->out_channels);
   dnnl_primitive_desc_t p;
-  if (plan(s, &d, &p) != dnnl_success) return false;
+  dnnl_status_t status = plan(s, &d, s->out_channels, &p);
+  forget(d);
+  if (status != dnnl_success) return false;
   dnnl_primitive_desc_destroy(p);
   return true;
 }
@@ -332,6 +328,7 @@ struct pd_convolution *pd_convolution_new(struct pd_convolution_shape s) {
   } else {
     make_calls(c);
   }
+  pd_check_scratch(pd_convolution_scratch(c));
   return c;
 }
 

@@ -1,8 +1,9 @@
 /* pd_matmul: oneDNN's matmul primitive, kept to the forms whose implementation ("brg") is the fastest
  * and whose bits do not depend on the number of threads:
  * - operands dense, row-major or transposed; others are copied into scratch first;
- * - a transposed `a` with k >= 2048 would have k split among threads (bits then depend on their number), so such
- *   products are done in pieces of k, by shape alone, each added to c; in batches `a` is transposed first;
+ * - a transposed `a` with k >= 2048 would have k split among threads (bits then depend on their number), since oneDNN 3
+ *   also a very long k of any other, so such products are done in pieces of k, by shape alone, each added to c; in batches
+ *   `a` is transposed first;
  * - with a transposed `a`, results far wider than high are made in two parts: in one the library's blocks do not fit its
  *   processor's caches (768 x 3072 at k = 1024 twice as fast in two, on a Xeon with AVX-512; performance.md);
  * - where the processor has no such implementation, a product of two matrices is made in tiles of our own
@@ -17,10 +18,9 @@
 #include "pd_onednn.h"
 
 #include <omp.h>
-#include <stdlib.h>
 #include <string.h>
 
-enum { PIECE = 1984, ALIGNMENT = 64, PARTS = 8, LEAST_ROWS = 16, LEAST_COLUMNS = 16, LEAST_TILED = 1 << 18 };
+enum { ALIGNMENT = 64, PARTS = 8, LEAST_ROWS = 16, LEAST_COLUMNS = 16, LEAST_TILED = 1 << 18 };
 
 /* A [batch][rows][columns] operand as the caller has it and as oneDNN sees it. */
 struct operand {
@@ -78,42 +78,39 @@ static void place(struct operand *o, bool never_transposed, int64_t *bytes) {
   take_scratch(o, bytes);
 }
 
-/* The descriptor of so many of its matrices, rows and columns. */
-static dnnl_memory_desc_t describe(const struct operand *o, int64_t batch, int64_t rows, int64_t columns) {
-  dnnl_memory_desc_t d;
-  dnnl_dims_t dim = {o->batch_stride == 0 ? 1 : batch, rows, columns};
-  dnnl_dims_t stride = {o->rows * o->columns, o->transposed ? 1 : o->columns, o->transposed ? o->rows : 1};
+/* The descriptor of its first matrices, rows and columns. */
+static descriptor describe(const struct operand *o, int64_t batch, int64_t rows, int64_t columns) {
+  int64_t dim[] = {o->batch_stride == 0 ? 1 : batch, rows, columns};
+  int64_t stride[] = {o->rows * o->columns, o->transposed ? 1 : o->columns, o->transposed ? o->rows : 1};
   int skip = o->batch == 1;
-  check(dnnl_memory_desc_init_by_strides(&d, 3 - skip, dim + skip, library_type(o->seen), stride + skip),
-        "describe a matrix");
-  return d;
+  return by_strides(3 - skip, dim + skip, o->seen, stride + skip);
+}
+
+static descriptor describe_bias(const struct pd_matmul *m) {
+  int64_t n = m->shape.n, dim[] = {1, 1, n}, stride[] = {n, n, 1};
+  int skip = m->shape.batch == 1;
+  return by_strides(3 - skip, dim + skip, m->bias.seen, stride + skip);
 }
 
 static struct call call_new(struct pd_matmul *m, const struct part *part, int64_t k, bool bias, bool accumulate) {
-  const struct pd_matmul_shape *s = &m->shape;
-  struct call call;
-  int64_t batch = part->matrices, rows = part->rows;
-  dnnl_memory_desc_t a = describe(&m->a, batch, rows, k), b = describe(&m->b, batch, k, s->n);
-  dnnl_memory_desc_t c = describe(&m->c, batch, rows, s->n), v;
-  dnnl_dims_t dim = {1, 1, s->n}, stride = {s->n, s->n, 1};
-  int skip = s->batch == 1;
-  check(dnnl_memory_desc_init_by_strides(&v, 3 - skip, dim + skip, library_type(m->bias.seen), stride + skip),
-        "describe a bias");
-
+  int64_t batch = part->matrices, rows = part->rows, n = m->shape.n;
+  descriptor a = describe(&m->a, batch, rows, k), b = describe(&m->b, batch, k, n);
+  descriptor c = describe(&m->c, batch, rows, n), v = bias ? describe_bias(m) : NULL;
   dnnl_primitive_attr_t attributes = attributes_new(accumulate);
-  dnnl_matmul_desc_t d;
   dnnl_primitive_desc_t p;
-  check(dnnl_matmul_desc_init(&d, &a, &b, bias ? &v : NULL, &c), "describe a matmul");
-  check(dnnl_primitive_desc_create(&p, &d, attributes, engine, NULL), "plan a matmul");
+  struct call call;
+  check(plan_matmul(&p, a, b, v, c, attributes), "plan a matmul");
   check(dnnl_primitive_create(&call.primitive, p), "create a matmul");
-  const dnnl_memory_desc_t *scratch = dnnl_primitive_desc_query_md(p, dnnl_query_scratchpad_md, 0);
-  size_t bytes = dnnl_memory_desc_get_size(scratch);
+  descriptor scratch = chosen(p, dnnl_query_scratchpad_md);
+  size_t bytes = descriptor_bytes(scratch);
   if (bytes > m->library_bytes) m->library_bytes = bytes;
-  call.a = memory(&a);
-  call.b = memory(&b);
-  call.c = memory(&c);
-  call.bias = bias ? memory(&v) : NULL;
+  call.a = memory(a);
+  call.b = memory(b);
+  call.c = memory(c);
+  call.bias = bias ? memory(v) : NULL;
   call.scratch = memory(scratch);
+  descriptor all[] = {a, b, c, v, scratch};
+  for (int i = 0; i < 5; i++) descriptor_free(all[i]);
   dnnl_primitive_desc_destroy(p);
   dnnl_primitive_attr_destroy(attributes);
   return call;
@@ -173,11 +170,9 @@ static void choose_types(struct pd_matmul *m) {
   for (int i = 0; i < 4; i++) all[i]->seen = bf16 ? all[i]->type : PD_F32;
 }
 
-static bool has_avx2(void) { return (dnnl_get_effective_cpu_isa() & dnnl_cpu_isa_avx2) == dnnl_cpu_isa_avx2; }
-
 static bool suits_tiles(const struct pd_matmul_shape *s) {
-  return !threads_leave_bits() && has_avx2() && s->batch == 1 && s->m >= LEAST_ROWS && s->n >= LEAST_COLUMNS &&
-         s->m * s->n * s->k >= LEAST_TILED;
+  bool large = s->m >= LEAST_ROWS && s->n >= LEAST_COLUMNS && s->m * s->n * s->k >= LEAST_TILED;
+  return s->batch == 1 && tiles_are_faster(large);
 }
 
 /* From one row, or column, to the next: as the caller has them, or in their copy. */
@@ -212,9 +207,10 @@ static void plan_calls(struct pd_matmul *m, int64_t *bytes) {
   const struct pd_matmul_shape *s = &m->shape;
   m->pieces = 1;
   m->piece = s->k;
-  place(&m->a, s->batch > 1 && s->k > PIECE, bytes);
-  if (m->a.transposed && s->k > PIECE) {
-    m->pieces = (int)((s->k + PIECE - 1) / PIECE);
+  place(&m->a, s->batch > 1 && s->k > longest_sum(true), bytes);
+  int64_t longest = longest_sum(m->a.transposed);
+  if (s->k > longest) {
+    m->pieces = (int)((s->k + longest - 1) / longest);
     m->piece = ((s->k + m->pieces - 1) / m->pieces + 63) / 64 * 64;
     m->pieces = (int)((s->k + m->piece - 1) / m->piece);
     m->c.seen = PD_F32; /* what pieces are added to */
@@ -254,6 +250,7 @@ struct pd_matmul *pd_matmul_new(struct pd_matmul_shape s) {
   else
     plan_calls(m, &bytes);
   m->bytes = (size_t)bytes + copies_offset(m);
+  pd_check_scratch(m->bytes);
   return m;
 }
 
@@ -337,8 +334,8 @@ static void execute_part(const struct pd_matmul *m, const struct part *part, con
   for (int i = 0; i < m->pieces; i++) {
     const struct call *call = i == 0 ? &part->first : i == m->pieces - 1 ? &part->last : &part->middle;
     int64_t k = i * m->piece;
-    execute(call, a + k * m->shape.m * pd_bytes_of(m->a.seen), b + k * m->shape.n * pd_bytes_of(m->b.seen), bias,
-            c, scratch);
+    execute(call, a + k * (m->a.transposed ? m->shape.m : 1) * pd_bytes_of(m->a.seen),
+            b + k * m->shape.n * pd_bytes_of(m->b.seen), bias, c, scratch);
   }
 }
 

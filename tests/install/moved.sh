@@ -53,6 +53,7 @@ grep -q '^missing *own files' said || complain "doctor: $(cat said)"
 
 "$installed" doctor >said || complain "doctor: $(cat said)"
 grep -q 'was built and trained on 2 ranks' said || complain "doctor: $(cat said)"
+grep -q '^ok *system .*glibc [0-9.]*$' said && grep -q '^ok *cJSON *[0-9.]*$' said || complain "doctor says no versions: $(cat said)"
 OMP_NUM_THREADS=' ' "$installed" plan --stages 2 "$top/models/mlp.pdm" >plan.out 2>&1 || complain "a blank OMP_NUM_THREADS: $(cat plan.out)"
 OMP_NUM_THREADS= "$installed" doctor --cc no-such-compiler >said && complain "doctor does not miss a compiler"
 grep -q "^missing *C compiler *cannot run 'no-such-compiler'" said || complain "doctor: $(cat said)"

@@ -135,6 +135,12 @@ int main(void) {
   test("long 3", shape(1, 48, 32, 4100, 0, 1, 48, 0, 32, 1, 0, 32, true, true, false));
   test("long, b transposed", shape(1, 48, 32, 2100, 0, 1, 48, 0, 1, 2100, 0, 32, false, true, false));
   test("long rows", shape(1, 48, 32, 4100, 0, 4100, 1, 0, 32, 1, 0, 32, false, false, false));
+  /* ... and that oneDNN 3 would split without a transposed operand */
+  test_typed("very long rows", shape(1, 48, 32, 20100, 0, 20100, 1, 0, 32, 1, 0, 32, true, true, false));
+  test_typed("very long rows, b transposed",
+             shape(1, 48, 32, 20100, 0, 20100, 1, 0, 1, 20100, 0, 32, false, false, false));
+  test_typed("very long rows in batches",
+             shape(2, 17, 33, 20100, 17 * 20100, 20100, 1, 20100 * 33, 33, 1, 17 * 33, 33, false, true, false));
   /* strides */
   test("a is a slice", shape(1, 50, 40, 30, 0, 90, 1, 0, 1, 30, 0, 40, true, false, false));
   test("c is a slice", shape(1, 50, 40, 30, 0, 30, 1, 0, 1, 30, 0, 120, true, false, false));

@@ -72,6 +72,19 @@ rm -r kept && cp -r state kept
 of_c=bf16 && build rounded --stages 1 net.pdm && of_c= || exit 1
 go rounded 2>err || complain "another precision: $(cat err)"
 grep -q "note: this training is not the one of the checkpoint: precision bf16, not f32$" err || complain "another precision: $(cat err)"
+cat >version.c <<'C'
+#include <oneapi/dnnl/dnnl.h>
+const dnnl_version_t *dnnl_version(void) {
+  static const dnnl_version_t other = {.major = 9, .minor = 8, .patch = 7};
+  return &other;
+}
+C
+clang -shared -fPIC version.c -o version.so || exit 1
+rm -r kept && cp -r state kept
+$mpirun -n 1 env LD_PRELOAD="$work/version.so" base/train --peak 1e9 --data text.txt --steps 4 --checkpoint kept --resume 2>err >out ||
+  complain "another oneDNN: $(cat err)"
+grep -q "note: this training is not the one of the checkpoint: library oneDNN 9.8.7, not oneDNN [0-9.]*$" err ||
+  complain "another oneDNN: $(cat err)"
 rm -r kept && cp -r state kept
 go base 2>err || complain "the same training: $(cat err)"
 [ -s err ] && complain "the same training: $(cat err)"

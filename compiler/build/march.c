@@ -1,0 +1,53 @@
+/* Which processors programs are compiled for: this machine's, or those that --march names. Scratch memory is planned
+ * for the instructions that oneDNN may use there. */
+#include "build/build.h"
+
+#include <string.h>
+
+#include "pd_runtime.h"
+
+/* Clang before 15 has no -march=native for Arm, and its -mcpu=native also says how to schedule. */
+#ifdef __aarch64__
+#define NATIVE "-mcpu=native"
+#else
+#define NATIVE "-march=native"
+#endif
+
+const char *march_flag(const char *march) {
+  if (!march)
+    march = PDC_MARCH;
+  return strcmp(march, "native") ? format("-march=%s", march) : NATIVE;
+}
+
+static bool defines(const char *macros, const char *name) {
+  return strstr(macros, format("#define %s 1\n", name));
+}
+
+/* As runtime/host/processor.c tells from the same macros. */
+static enum pd_instructions instructions_of(const char *macros) {
+  if (!defines(macros, "__x86_64__") || defines(macros, "__AMX_BF16__"))
+    return PD_ALL_INSTRUCTIONS;
+  if (defines(macros, "__AVX512BF16__"))
+    return PD_AVX512_BF16;
+  if (defines(macros, "__AVX512BW__") && defines(macros, "__AVX512VL__") && defines(macros, "__AVX512DQ__"))
+    return PD_AVX512;
+  return defines(macros, "__AVX2__") ? PD_AVX2 : defines(macros, "__AVX__") ? PD_AVX : PD_SSE41;
+}
+
+bool march_prepare(const Options *o) {
+  const char *march = o->march ? o->march : PDC_MARCH;
+  if (!strcmp(march, "native"))
+    return true;
+  static const char *const ask[] = {"-dM", "-E", "-x", "c", "/dev/null"};
+  Strings c = compiler_command(o, &c_toolchain);
+  push(&c, march_flag(march));
+  add_all(&c, ask, sizeof ask / sizeof *ask);
+  char *macros = command_output(&c, format("asking the compiler about '%s'", march_flag(march)));
+  if (!macros) {
+    help(diagnostic_last(),
+         "'--march' takes what the compiler's -march does: x86-64-v2, x86-64-v3, x86-64-v4, or a processor");
+    return false;
+  }
+  pd_limit_library(instructions_of(macros));
+  return true;
+}

@@ -1,0 +1,36 @@
+/* oneDNN's version, and which instructions it may use: no more than the program was compiled with, so that a program for
+ * an older processor has the same bits, and takes the memory that was planned, on a newer one. */
+#define PD_KERNELS
+#include "pd_runtime.h"
+
+#include <oneapi/dnnl/dnnl.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+size_t pd_scratch_planned;
+
+/* Before any other call of the library's. A setting of the user's stays: he may want less. */
+void pd_limit_library(enum pd_instructions most) {
+  static const dnnl_cpu_isa_t isa[] = {[PD_SSE41] = dnnl_cpu_isa_sse41,
+                                       [PD_AVX] = dnnl_cpu_isa_avx,
+                                       [PD_AVX2] = dnnl_cpu_isa_avx2,
+                                       [PD_AVX512] = dnnl_cpu_isa_avx512_core,
+                                       [PD_AVX512_BF16] = dnnl_cpu_isa_avx512_core_bf16};
+  if (most == PD_ALL_INSTRUCTIONS || getenv("ONEDNN_MAX_CPU_ISA") || getenv("DNNL_MAX_CPU_ISA")) return;
+  dnnl_set_max_cpu_isa(isa[most]);
+}
+
+const char *pd_library_name(void) {
+  static char name[64];
+  const dnnl_version_t *v = dnnl_version();
+  snprintf(name, sizeof name, "oneDNN %d.%d.%d", v->major, v->minor, v->patch);
+  return name;
+}
+
+void pd_check_scratch(size_t bytes) {
+  if (!pd_scratch_planned || bytes <= pd_scratch_planned) return;
+  pd_fail(
+      "%s needs %zu bytes of scratch memory on this processor, and the program has %zu: it was compiled for another "
+      "processor or version of oneDNN; compile it here, or for both with pdc --march",
+      pd_library_name(), bytes, pd_scratch_planned);
+}
