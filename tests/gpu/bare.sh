@@ -16,9 +16,9 @@ mkdir "$work/bin"
 for tool in g++ gcc as ld ar cat cp mv rm mkdir ls env sh bash sed grep uname dirname basename mktemp; do
   ln -s "$(command -v $tool)" "$work/bin/$tool" || exit 1
 done
-# nvcc's results are cached where ccache is installed. PATH is the bare one in it, too.
+# nvcc's results are cached where ccache is installed. PATH is the bare one in it, too. Device code is not optimised: it does not run.
 nvcc=$(command -v nvcc || echo /usr/local/cuda/bin/nvcc) ccache=$(command -v ccache || :)
-printf '#!/bin/sh\nexec %s "%s" "$@"\n' "$ccache" "$nvcc" >"$work/nvcc"
+printf '#!/bin/sh\nexec %s "%s" "$@" -Xptxas -O0 -Xcicc -O0\n' "$ccache" "$nvcc" >"$work/nvcc"
 chmod +x "$work/nvcc"
 build='exec env -i PATH="$1/bin" HOME="$2" CCACHE_BASEDIR="$1" NVCC="$1/nvcc" \
   "$3" "$1/kit/run" --build sm_90 --seconds 3000 --jobs "$4"'

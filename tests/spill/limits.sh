@@ -3,7 +3,7 @@
 # are updated by the device, or, with UPDATE=host, by several threads of the host. $place: where parts go; of cuda's next_place
 # changes it, unless parameters are updated there.
 target=${target:-c} place=$work update=
-[ "$target" = cuda ] && place=host update=${UPDATE:-device} && export CUDA_HOST_PAGE=4096
+[ "$target" = cuda ] && place=host update=${UPDATE:-device} && export CUDA_HOST_PAGE=4096 CUDA_HOST_LEVEL=-O0
 [ "$update" = host ] && export OMP_NUM_THREADS=3
 
 next_place() {

@@ -32,6 +32,7 @@ grep -q '^pd: this program was compiled for a processor with .*, and this one ha
 
 # Compiled for others: the same bits on all of them.
 for level in v2:Nehalem v3:Haswell; do
+  taken || continue
   cpu=${level#*:} level=x86-64-${level%:*}
   build_for "$level" --march "$level"
   emulator=
@@ -40,9 +41,11 @@ for level in v2:Nehalem v3:Haswell; do
   train "$level" "$level-there.safetensors" >said || complain "$level on a $cpu: $(cat said)"
   cmp "$level-here.safetensors" "$level-there.safetensors" || complain "$level: other bits on a $cpu"
 done
-emulator="$qemu -cpu Nehalem"
-train x86-64-v3 none.safetensors >said && complain "a program for AVX2 runs without"
-grep -q 'compiled for a processor with AVX2' said || complain "not that AVX2 is lacking: $(cat said)"
+if [ -d x86-64-v3 ]; then
+  emulator="$qemu -cpu Nehalem"
+  train x86-64-v3 none.safetensors >said && complain "a program for AVX2 runs without"
+  grep -q 'compiled for a processor with AVX2' said || complain "not that AVX2 is lacking: $(cat said)"
+fi
 
 "$pdc" --march no-such-processor -o nowhere "$model" >said 2>&1 && complain "an unknown processor"
 grep -q "help: '--march' takes what" said || complain "an unknown processor: $(cat said)"

@@ -3,6 +3,7 @@
 pdc=$1
 . "$(dirname "$0")/../../launch.sh"
 target=cuda
+export CUDA_HOST_LEVEL=-O0 # four updates: compiling takes most of the time
 model="-D n_layer=4 -D n_head=2 -D n_embd=32 -D n_ctx=16 -D vocab_size=128 -D clip_norm=1 $top/models/gpt_mini.pdm"
 text=$top/tests/reference/text.txt
 head -c 1000 "$text" >held_out.txt
