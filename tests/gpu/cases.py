@@ -15,7 +15,8 @@ TOLERANCE = {"f32": 1e-4, "bf16": 6e-2}
 LOSS_TOLERANCE = {"f32": 1e-4, "bf16": 2e-2}
 LARGER = {"golden.sequence.bf16": 2e-1} # a bias of queries: what is left of differences between like numbers
 UPDATES = 10
-NOT_GRADIENTS = {"inference", "padding"} # golden cases of infer, and of several updates
+NO_TRAINING = {"inference"} # golden cases that train nothing
+SEVERAL_UPDATES = {"padding"} # whose files are named like those of gradients
 
 
 @dataclasses.dataclass
@@ -68,21 +69,23 @@ def gradient_check(folder, case, precision, ranks=1, options=("--microbatch", "1
                  want, loss, (tolerance, LOSS_TOLERANCE[precision]))
 
 
-def updates_check(case, steps, microbatch, precision, data=None):
-    """Several updates: running averages (statistics), an optimizer (lion), parameters by patterns (with tune's data)."""
+def updates_check(case, steps, microbatch, precision, data=None, input_name="x", want=".0"):
+    """Several updates: running averages (statistics), an optimizer (lion), parameters by patterns (with tune's data), a
+    table with a padding row. Expected files are CASE + want + ".want.safetensors" and ".loss"."""
     at, of = f"tests/golden/{case}", f"tests/golden/{data or case}"
     program = Program(f"golden.{case}.{precision}", f"{at}.pdm", precision, 1,
                       ("--stages", "1", "--schedule", "flush", "--microbatch", str(microbatch)))
-    train = ("--data", f"{of}.x.npy", f"{of}.y.npy", "--init", f"{of}.init.safetensors", "--steps", str(steps))
-    return Check("golden", program, train, f"{at}.0.want.safetensors", f"{at}.0.loss",
+    train = ("--data", f"{of}.{input_name}.npy", f"{of}.y.npy", "--init", f"{of}.init.safetensors", "--steps", str(steps))
+    return Check("golden", program, train, f"{at}{want}.want.safetensors", f"{at}{want}.loss",
                  (TOLERANCE[precision], LOSS_TOLERANCE[precision]))
 
 
 def names_of(folder):
     """Cases with gradients of PyTorch's."""
-    return sorted(os.path.basename(path)[:-len(".loss")] for path in glob.glob(f"{TOP}/tests/{folder}/*.loss")
-                  if os.path.exists(path[:-len(".loss")] + ".pdm")
-                  and os.path.exists(path[:-len(".loss")] + ".want.safetensors"))
+    found = (os.path.basename(path)[:-len(".loss")] for path in glob.glob(f"{TOP}/tests/{folder}/*.loss")
+             if os.path.exists(path[:-len(".loss")] + ".pdm")
+             and os.path.exists(path[:-len(".loss")] + ".want.safetensors"))
+    return sorted(case for case in found if case not in SEVERAL_UPDATES)
 
 
 def small_options(model):
@@ -191,6 +194,7 @@ def checks():
               for case in (("statistics", 4, 3), ("lion", 6, 2))]
     found += [updates_check(case, 6, 3, precision, "tune") for precision in ("f32", "bf16")
               for case in ("frozen", "groups", "ema")]
+    found += [updates_check("padding", 3, 2, precision, input_name="ids", want="") for precision in ("f32", "bf16")]
     return found + training_checks() + rank_checks() + mode_checks() + sanitizer_checks()
 
 

@@ -320,11 +320,17 @@ class Cases(unittest.TestCase):
         for x in [*cases.checks(), *cases.measures()]:
             self.assertEqual(programs.setdefault(x.program.name, x.program), x.program)
 
+    def test_files_of_the_repository_exist(self):
+        for check in cases.checks():
+            for word in [check.program.model, check.tensors, check.losses, *check.train]:
+                if word and word.startswith("tests/"):
+                    self.assertTrue(os.path.exists(os.path.join(cases.TOP, word)), f"{check.program.name}: {word}")
+
     def test_every_golden_case_is_checked_in_both_precisions(self):
         names = {check.program.name for check in cases.checks()}
         folder = os.path.join(cases.TOP, "tests/golden")
         for file in os.listdir(folder):
-            if file.endswith(".pdm") and file[:-4] not in cases.NOT_GRADIENTS:
+            if file.endswith(".pdm") and file[:-4] not in cases.NO_TRAINING:
                 for precision in ("f32", "bf16"):
                     self.assertIn(f"golden.{file[:-4]}.{precision}", names)
 
