@@ -1,6 +1,6 @@
 """What updates that correct their delay are worth: a campaign in PyTorch, on one GPU or on processors.
 
-  delay.py TEXT [--out FILE.jsonl] [--seconds N] [--updates N] [--only PATTERN] [--list]
+  delay.py TEXT [--digits DIR] [--out FILE.jsonl] [--seconds N] [--updates N] [--only PATTERN] [--list]
 
 A group is one model under one optimizer. Its runs, which differ in seed, rate and correction, are trained side by side:
 parameters, gradients and moments have a first axis for the run. The delay is that of the 2bw schedule: the gradient of update t
@@ -10,10 +10,11 @@ is that of the weights before update t - 1. An update with the direction u of it
 
 where u is the optimizer's direction with the momentum m replaced by (1 - c) m + c g, and c = min(1, A (1 - beta) / beta):
 the momentum extrapolated by A updates. A = 0 and p = 0 are the published schedule. Groups named stagesN have the delays of
-pipedream on N stages, N - 1 updates for the first and none for the last; A is then an update of delay's. The models: nanoGPT's small Shakespeare GPT (4
-blocks of 128, context 64, batch 12), a Llama of the same sizes, an LSTM of 256. Rates fall by a cosine to a tenth after 100 updates,
-gradients are clipped at norm 1. Each line of FILE is a run: losses of training averaged over 50 updates at three times, and
-the loss over held-out windows."""
+pipedream on N stages, N - 1 updates for the first and none for the last; A is then per update of delay. Models of TEXT's
+bytes: nanoGPT's small Shakespeare GPT (4 blocks of 128, context 64, batch 12), a Llama of the same sizes, an LSTM of 256. LeNet
+(models/lenet.pdm) reads the files that `build/tests/data/digits DIR 10000 2000` writes. Rates fall by a cosine to a tenth after
+100 updates, gradients are clipped at norm 1. Each line of FILE is a run: losses of training averaged over 50 updates at three
+times, and the loss over held-out windows or images."""
 import argparse
 import fnmatch
 import itertools
@@ -131,7 +132,78 @@ def lstm(p, tokens):
     return linear(torch.stack(states, 2), p["head"], p["head.b"])
 
 
-MODELS = {"gpt": (gpt_shapes, gpt), "llama": (llama_shapes, llama), "lstm": (lstm_shapes, lstm)}
+IMAGES = 64 # of a batch
+
+
+def lenet_shapes():
+    return {"conv1.w": (6, 1, 5, 5), "conv1.b": (6,), "conv2.w": (16, 6, 5, 5), "conv2.b": (16,), "fc1.w": (120, 400),
+            "fc1.b": (120,), "fc2.w": (84, 120), "fc2.b": (84,), "fc3.w": (10, 84), "fc3.b": (10,)}
+
+
+def convolution(x, w, b, padding):
+    """A group of channels for each run: [batch, runs * channels, height, width]."""
+    y = torch.nn.functional.conv2d(x, w.flatten(0, 1), b.flatten(), padding=padding, groups=w.shape[0])
+    return torch.nn.functional.max_pool2d(torch.relu(y), 2)
+
+
+def lenet(p, images):
+    """Images [runs, batch, height, width] to logits [runs, batch, 1, classes]."""
+    x = convolution(images.transpose(0, 1), p["conv1.w"], p["conv1.b"], 2)
+    x = convolution(x, p["conv2.w"], p["conv2.b"], 0).view(images.shape[1], images.shape[0], 1, 400).transpose(0, 1)
+    x = torch.relu(linear(x, p["fc1.w"], p["fc1.b"]))
+    x = torch.relu(linear(x, p["fc2.w"], p["fc2.b"]))
+    return linear(x, p["fc3.w"], p["fc3.b"])
+
+
+MODELS = {"gpt": (gpt_shapes, gpt), "llama": (llama_shapes, llama), "lstm": (lstm_shapes, lstm), "lenet": (lenet_shapes, lenet)}
+
+
+# ---- data: samples of a batch, one batch for each run ------------------------------------------------------
+
+class Text:
+    """Windows of a text's bytes, drawn anew for each batch; the last tenth is held out."""
+    def __init__(self, path, device):
+        with open(path, "rb") as file:
+            text = file.read()
+        self.tokens, self.cut, self.device = torch.tensor(list(text), device=device), len(text) - len(text) // 10, device
+
+    def draw(self, generator):
+        first = torch.randint(self.cut - CONTEXT - 1, (BATCH,), generator=generator).to(self.device)
+        return self.windows(first)
+
+    def windows(self, first):
+        both = self.tokens[first[:, None] + torch.arange(CONTEXT + 1, device=self.device)]
+        return both[:, :-1].contiguous(), both[:, 1:].contiguous()
+
+    def held_out(self):
+        """120 x 12 windows in a row, the same for every run."""
+        ends = range(self.cut, len(self.tokens) - BATCH * CONTEXT - 1, BATCH * CONTEXT)
+        for first in itertools.islice(ends, 120):
+            yield self.windows(first + CONTEXT * torch.arange(BATCH, device=self.device))
+
+
+class Digits:
+    """MNIST's files: images scaled as models/lenet.pdm says, and their labels."""
+    def __init__(self, folder, device):
+        def read(name, head):
+            with open(f"{folder}/{name}-ubyte", "rb") as file:
+                return torch.frombuffer(bytearray(file.read()), dtype=torch.uint8)[head:]
+        self.device = device
+        self.sets = {}
+        for part in ("train", "t10k"):
+            labels = read(f"{part}-labels-idx1", 8).long()
+            images = (read(f"{part}-images-idx3", 16).view(len(labels), 28, 28) / 255.0 - 0.1307) / 0.3081
+            self.sets[part] = images.to(device), labels[:, None].to(device)
+
+    def draw(self, generator):
+        images, labels = self.sets["train"]
+        chosen = torch.randint(len(labels), (IMAGES,), generator=generator).to(self.device)
+        return images[chosen], labels[chosen]
+
+    def held_out(self):
+        images, labels = self.sets["t10k"]
+        for first in range(0, len(labels) - IMAGES + 1, IMAGES):
+            yield images[first:first + IMAGES], labels[first:first + IMAGES]
 
 
 def initial(name, shape, generator):
@@ -139,6 +211,9 @@ def initial(name, shape, generator):
         return torch.zeros(shape)
     if len(shape) == 1:
         return torch.ones(shape)
+    if name.startswith(("conv", "fc")):
+        bound = math.prod(shape[1:]) ** -0.5
+        return torch.empty(shape).uniform_(-bound, bound, generator=generator)
     if name in ("in.w", "state.w"):
         return torch.empty(shape).uniform_(-CELL ** -0.5, CELL ** -0.5, generator=generator)
     scale = 0.02 / math.sqrt(2 * BLOCKS) if name.endswith(("proj.w", "down.w")) else 0.01 if name == "wpe" else 0.02
@@ -222,7 +297,9 @@ GROUPS = { # in order of worth
     "gpt.sgd": runs_of((1, 2), (0.3, 1.0, 3.0), FEW),
     "gpt.lion": runs_of((1, 2), (1e-4, 3e-4, 6e-4), [*FEW, *corrections((0,), (-0.25, -0.5))]),
     "gpt.muon": runs_of((1, 2), (5e-3, 1e-2, 2e-2), FEW),
-    "lstm.adamw": runs_of((1, 2), (2e-3, 4e-3, 8e-3), FEW),
+    "lstm.adamw": runs_of((1, 2, 3), (2e-3, 4e-3, 8e-3), FEW),
+    "lenet.adamw": runs_of((1, 2, 3), (1e-3, 2e-3, 4e-3, 8e-3), FEW),
+    "lenet.sgd": runs_of((1, 2, 3), (0.1, 0.3, 1.0), FEW),
     "gpt.adamw.stages4": runs_of((1, 2), (1e-3, 2e-3), BY_STAGE),
     "gpt.adamw.stages8": runs_of((1, 2), (1e-3, 2e-3), BY_STAGE),
 }
@@ -230,12 +307,14 @@ GROUPS = { # in order of worth
 
 def delay_of(key, stages):
     """Updates between the version of a parameter that a pass reads and the newest, of the blocks dealt out to stages."""
+    if not stages:
+        return 1
     block = int(key.split(".")[0]) if key[0].isdigit() else 0 if key in ("wte", "wpe") else BLOCKS - 1
-    return stages - 1 - (block * (stages - 1) + (BLOCKS - 1) // 2) // (BLOCKS - 1) if stages else 1
+    return stages - 1 - (block * (stages - 1) + (BLOCKS - 1) // 2) // (BLOCKS - 1)
 
 
 class Group:
-    def __init__(self, name, text, device, updates):
+    def __init__(self, name, data, device, updates):
         model, optimizer, *more = name.split(".")
         self.runs, self.updates, self.device = GROUPS[name], updates, device
         shapes, self.model = MODELS[model]
@@ -252,11 +331,9 @@ class Group:
         self.older = {key: [w.clone() for _ in range(max(1, delay_of(key, self.stages)))] for key, w in self.weights.items()}
         self.read = {key: w.clone().requires_grad_() for key, w in self.weights.items()}
         self.state = {key: moments(optimizer, key, len(self.runs), w.shape[1:], device) for key, w in self.weights.items()}
-        self.tokens = torch.tensor(list(text), device=device)
-        self.cut = len(text) - len(text) // 10
         self.rate_share = torch.zeros((), device=device)
         self.t = torch.zeros((), device=device)
-        self.batch = torch.zeros(len(self.runs), BATCH, CONTEXT + 1, dtype=torch.long, device=device)
+        self.data, self.batch = data, None
         self.order = [torch.Generator().manual_seed(1000 + seed) for seed in self.seeds]
 
     def initial_weights(self, shapes):
@@ -266,9 +343,9 @@ class Group:
             drawn.append({key: initial(key, shape, generator) for key, shape in shapes.items()})
         return {key: torch.stack([drawn[i][key] for i in self.of_seed.tolist()]).to(self.device) for key in shapes}
 
-    def losses(self, p, both):
-        logits = self.model(p, both[..., :-1])
-        each = torch.nn.functional.cross_entropy(logits.flatten(0, -2).float(), both[..., 1:].flatten(), reduction="none")
+    def losses(self, p, inputs, targets):
+        logits = self.model(p, inputs)
+        each = torch.nn.functional.cross_entropy(logits.flatten(0, -2).float(), targets.flatten(), reduction="none")
         return each.view(len(self.runs), -1).mean(1)
 
     def column(self, values, like):
@@ -276,7 +353,7 @@ class Group:
 
     def update(self):
         """Reads self.batch, self.rate_share and self.t, changes weights and moments in place."""
-        losses = self.losses(self.read, self.batch)
+        losses = self.losses(self.read, *self.batch)
         keys = list(self.read)
         gradients = torch.autograd.grad(losses.sum(), [self.read[key] for key in keys])
         with torch.no_grad():
@@ -297,9 +374,11 @@ class Group:
         return losses.detach()
 
     def draw(self):
-        per_seed = torch.stack([torch.randint(self.cut - CONTEXT - 1, (BATCH,), generator=g) for g in self.order]).to(self.device)
-        first = per_seed[self.of_seed]
-        self.batch.copy_(self.tokens[first[..., None] + torch.arange(CONTEXT + 1, device=self.device)])
+        drawn = [self.data.draw(generator) for generator in self.order]
+        batch = [torch.stack([part[i] for part in drawn])[self.of_seed] for i in range(2)]
+        self.batch = self.batch or batch # a graph reads the same memory each time
+        for held, new in zip(self.batch, batch):
+            held.copy_(new)
 
     def set_time(self, t):
         progress = max(0.0, (t + 1 - WARM_UP) / max(1, self.updates - WARM_UP))
@@ -331,16 +410,10 @@ class Group:
         return step
 
     def held_out(self):
-        """Over 120 x 12 windows in a row, the same for every run."""
         total, n = torch.zeros(len(self.runs), device=self.device), 0
         with torch.no_grad():
-            for first in range(self.cut, len(self.tokens) - BATCH * CONTEXT - 1, BATCH * CONTEXT):
-                at = first + CONTEXT * torch.arange(BATCH, device=self.device)
-                both = self.tokens[at[:, None] + torch.arange(CONTEXT + 1, device=self.device)]
-                total += self.losses(self.weights, both.expand(len(self.runs), -1, -1))
-                n += 1
-                if n == 120:
-                    break
+            for n, batch in enumerate(self.data.held_out(), 1):
+                total += self.losses(self.weights, *(part.expand(len(self.runs), *part.shape) for part in batch))
         return total / n
 
     def train(self):
@@ -368,6 +441,7 @@ def report(name, group, losses, seconds):
 def main():
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("text")
+    parser.add_argument("--digits", metavar="DIR", help="for groups of lenet")
     parser.add_argument("--out", default="delay.jsonl")
     parser.add_argument("--seconds", type=float, default=math.inf, help="begins no group after this long")
     parser.add_argument("--updates", type=int, default=2000)
@@ -381,15 +455,18 @@ def main():
         return
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     torch.backends.cuda.matmul.allow_tf32 = True
-    with open(options.text, "rb") as file:
-        text = file.read()
+    texts, digits = Text(options.text, device), Digits(options.digits, device) if options.digits else None
     start = time.monotonic()
     for name in names:
         began = time.monotonic()
         if began - start > options.seconds:
             print(f"{name}: not begun, no time is left")
             continue
-        group = Group(name, text, device, options.updates)
+        data = digits if name.startswith("lenet") else texts
+        if not data:
+            print(f"{name}: not begun, no --digits")
+            continue
+        group = Group(name, data, device, options.updates)
         losses = group.train()
         lines = list(report(name, group, losses, time.monotonic() - began))
         with open(options.out, "a") as file:
