@@ -162,7 +162,7 @@ struct pd_moment {
   int rank;
 };
 
-/* Of a model that spills (docs/spilling.md): a part is one of the rank's chunks. */
+/* Of a model that spills (docs/guide/offload.md): a part is one of the rank's chunks. */
 struct pd_spilled_parameter {
   uint64_t parts;      /* that read it, part p as bit p */
   bool gradients_stay; /* in memory: other stages are sent them */

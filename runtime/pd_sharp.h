@@ -1,4 +1,4 @@
-/* What the program of a launch of several models calls (docs/sharp.md). Each model is a program of its own, which also
+/* What the program of a launch of several models calls (docs/guide/many-models.md). Each model is a program of its own, which also
  * trains alone. */
 #ifndef PD_SHARP_PROGRAM_H
 #define PD_SHARP_PROGRAM_H

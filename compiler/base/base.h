@@ -105,7 +105,7 @@ int source_count(void); /* for -MD: every text read so far, "<command line>" amo
 /* One root cause gives one Diagnostic. Notes and helps follow it. Printed to stderr, as text or as
  * JSON lines, sorted by position when flushed. Codes are "PD0102": 01 names and syntax of layers,
  * 00 lexical and syntax, 02 arguments and attributes, 03 shapes and types, 04 train settings,
- * 05 planning, 06 files and environment, 07 schedules. Each has a page in docs/diagnostics/. */
+ * 05 planning, 06 files and environment, 07 schedules. Each has a page in docs/reference/diagnostics/. */
 typedef struct Diagnostic Diagnostic;
 Diagnostic *error_at(Span where, const char *code, const char *pattern, ...) __attribute__((format(printf, 3, 4)));
 Diagnostic *warning_at(Span where, const char *code, const char *pattern, ...)
@@ -142,7 +142,7 @@ extern bool diagnostics_json, diagnostics_werror;
 /* The candidate nearest to `name` by edit distance, or NULL when none is near enough to suggest. */
 const char *nearest(const char *name, const char *const *candidates, int n);
 
-/* Prints the page docs/diagnostics/CODE.md; false when there is none. */
+/* Prints the page docs/reference/diagnostics/CODE.md; false when there is none. */
 bool explain(const char *code, FILE *out);
 
 /* A bug in pdc: prints the message with the command line that reproduces it, exits with 70. */

@@ -182,7 +182,7 @@ bool can_compile(const Options *o, const Toolchain *t); /* may compile the runti
 void add_c_object(Strings *command, const Mpi *mpi, const char *source, const char *object);
 extern const Toolchain c_toolchain, cuda_toolchain;
 
-/* What keeps an overrun of memory from running other code; no bit depends on either (docs/architecture.md, "Hardening"). The
+/* What keeps an overrun of memory from running other code; no bit depends on either (docs/internals/architecture.md, "Hardening"). The
  * second is the linker's. */
 #define STACK_PROTECTOR "-fstack-protector-strong"
 #define READ_ONLY_TABLES "-z,relro,-z,now"
@@ -241,7 +241,7 @@ bool sharp_build(const Options *o, BuildModel *build);
 
 /* Prints the page of a diagnostic, PD0301, or what a layer or a primitive does; false after a diagnostic. */
 bool explain_name(const char *name, FILE *out);
-Strings layer_names(void); /* layers' and primitives', as docs/layers.md has them */
+Strings layer_names(void); /* layers' and primitives', as docs/reference/layers.md has them */
 
 /* ---- manual and completions (manual.c) ------------------------------------------------------- */
 

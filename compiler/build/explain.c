@@ -1,4 +1,4 @@
-/* `pdc explain`: the page of a diagnostic, or what docs/layers.md says of a layer or a primitive. */
+/* `pdc explain`: the page of a diagnostic, or what docs/reference/layers.md says of a layer or a primitive. */
 #include "build/build.h"
 
 #include <string.h>

@@ -1,4 +1,4 @@
-/* Several models in one launch (docs/sharp.md): each is built into a folder of its own as it would be alone, for one
+/* Several models in one launch (docs/guide/many-models.md): each is built into a folder of its own as it would be alone, for one
  * rank; beside the folders stands the program of the ranks, which names them. */
 #include "build/build.h"
 

@@ -1,4 +1,4 @@
-/* The one style of .pdm files: `pdc fmt`. docs/editors.md says what it is. */
+/* The one style of .pdm files: `pdc fmt`. docs/guide/editors.md says what it is. */
 #ifndef PDC_FORMAT_H
 #define PDC_FORMAT_H
 

@@ -1,4 +1,4 @@
-/* Layers in JSON, as a person or a script of a few lines writes them from a profiler: docs/planner.md. */
+/* Layers in JSON, as a person or a script of a few lines writes them from a profiler: docs/internals/planner.md. */
 #include <string.h>
 
 #include <cjson/cJSON.h>

@@ -1,4 +1,4 @@
-/* Which names stand where in a file, and what each stands for (docs/language.md, "What a name stands for"). */
+/* Which names stand where in a file, and what each stands for (docs/reference/language.md, "What a name stands for"). */
 #include <string.h>
 
 #include "lsp/internal.h"

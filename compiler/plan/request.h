@@ -38,7 +38,7 @@ typedef struct PlanRequest {
   int stages;
   const char *split;    /* "h[3],h[6].ln_2": where stages 1.. start */
   const char *replicas; /* "2,1": by stage; one number: of all */
-  int ahead;            /* h of docs/schedules.md; 0: free */
+  int ahead;            /* h of docs/guide/schedules.md; 0: free */
   int64_t microbatch;
   Recompute recompute;
   bool shard_optimizer; /* else where memory asks for it */

@@ -1,4 +1,4 @@
-/* The page about a launch of several models (docs/sharp.md): its timeline, whose bars are models on ranks, and the log of
+/* The page about a launch of several models (docs/guide/many-models.md): its timeline, whose bars are models on ranks, and the log of
  * each model, which stands in a folder of the model's name. */
 #include "report/report.h"
 

@@ -1,5 +1,5 @@
 /* From a schedule's row to Programs: how many turns are in flight, how old weights are, how far updates lag,
- * how many copies everything needs, and the loops. Derivations and sources: docs/schedules.md. */
+ * how many copies everything needs, and the loops. Derivations and sources: docs/guide/schedules.md. */
 #include "schedule/generators.h"
 
 enum { GRADIENT_SLOTS = 2, SENT_SLOTS = 2 }; /* one in use, one on its way */

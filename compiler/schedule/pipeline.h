@@ -14,7 +14,7 @@ typedef struct Pipeline {
   bool vertical_sync;                      /* pipedream: one version a microbatch in the whole pipeline */
   int64_t batch, microbatch, microbatches; /* batch = microbatch * microbatches */
   int *replicas;
-  int *ahead;      /* h of docs/schedules.md: 1, or 2 where one more microbatch in flight hides a transfer */
+  int *ahead;      /* h of docs/guide/schedules.md: 1, or 2 where one more microbatch in flight hides a transfer */
   bool *recompute; /* its ranks, with all their chunks */
   /* ... but, where the model spills, these of them, part p as bit p: what they save comes and goes. The last part, and a
    * stage's only one, are what `recompute` says. */

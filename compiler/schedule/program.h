@@ -17,7 +17,7 @@
  * Where nothing goes backward (forward_only) loop 1 is all there is, and M microbatches are but a unit of time.
  * Replica r takes microbatches r + 1, r + 1 + replicas, ...; with chunks the microbatches go in groups of
  * n_stages (spilling: a batch's), each group through all chunks (forward from the first, backward from the last).
- * Where a stage spills (docs/spilling.md) its rank holds parts of the model in a row as its chunks, loop 0 has the forward
+ * Where a stage spills (docs/guide/offload.md) its rank holds parts of the model in a row as its chunks, loop 0 has the forward
  * turns, loop 2 the backward turns, and in_flight is one more than a batch's turns. Those of the model's last part are in
  * loop 1, each forward and at once backward.
  * Slots go by the rank's count of its own microbatches, (k - 1) / replicas + 1, modulo the number of slots,
@@ -84,7 +84,7 @@ typedef struct Program {
   bool per_batch;    /* loops run once a batch, drained in between; else once a run */
   bool sharded;      /* DO_UPDATE makes a part of the weights on each of the replicas, which send it to the
                               others: a forward pass with these weights waits for all parts */
-  bool spills;       /* its chunks' parameters, and what is between them, come and go: docs/spilling.md */
+  bool spills;       /* its chunks' parameters, and what is between them, come and go: docs/guide/offload.md */
   uint64_t keeps; /* ... bit c: chunk c's saved values, too, instead of being recomputed (not of the last); ... */
   int64_t memory; /* ... and so many bytes of the rank's arena are in memory, 0: as few as will do; ... */
   int kept;       /* ... percent of what blocks have of them is for those that stay until their next use */

@@ -1,4 +1,4 @@
-/* Groups of parameters whose squares and update are the host's, where blocks are at home in pinned memory (docs/spilling.md):
+/* Groups of parameters whose squares and update are the host's, where blocks are at home in pinned memory (docs/guide/offload.md):
  * what sums.cu and optimizer.cu ask of home.cu. */
 #ifndef PD_HOME_H
 #define PD_HOME_H

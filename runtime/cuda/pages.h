@@ -1,4 +1,4 @@
-/* The arena of a model that spills (docs/spilling.md): addresses for all of it, of which only some pages have memory, and
+/* The arena of a model that spills (docs/guide/offload.md): addresses for all of it, of which only some pages have memory, and
  * those change. Pages are CUDA's virtual memory management's, so every block always has the same address. */
 #ifndef PD_PAGES_H
 #define PD_PAGES_H

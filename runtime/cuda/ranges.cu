@@ -1,4 +1,4 @@
-/* Ranges of NVTX: the host's work by name, for Nsight Systems and other profilers (docs/cuda.md, "Profiling"). NVTX 3 is a
+/* Ranges of NVTX: the host's work by name, for Nsight Systems and other profilers (docs/guide/gpus.md, "Profiling"). NVTX 3 is a
  * header alone; without a profiler it has no domain. */
 #include "device.h"
 

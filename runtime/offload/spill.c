@@ -1,4 +1,4 @@
-/* Parts of a model that come and go (docs/spilling.md), wherever the arena is. A step of the batch, a turn or a group of parameters,
+/* Parts of a model that come and go (docs/guide/offload.md), wherever the arena is. A step of the batch, a turn or a group of parameters,
  * begins by waiting for its blocks, and asks for those that it is time to read; it ends by giving back those that leave.
  * Which blocks a step uses is spilled.h's formula, when they come and go is decided at the start (moves.h), and all moves
  * are made by whoever moves blocks (spill.h). Between steps the host may look at any parameter (pd_view and others): its block
@@ -333,7 +333,7 @@ static void ask_again(int64_t step) {
   as_planned = true;
 }
 
-/* A part's steps are a unit, with the squares behind them: after it another model may have the rank (docs/sharp.md), and
+/* A part's steps are a unit, with the squares behind them: after it another model may have the rank (docs/guide/many-models.md), and
  * this one's blocks give way to those of the other, which are read while the unit's last step computes. */
 static bool is_last_of_unit(const struct pd_step *s, const struct pd_step *next) {
   return next->kind != PD_STEP_SQUARE && (s->kind != next->kind || s->part != next->part);

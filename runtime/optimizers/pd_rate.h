@@ -1,4 +1,4 @@
-/* How far an update goes, and what makes up for gradients that are some updates old (docs/schedules.md, "Correcting the delay"). */
+/* How far an update goes, and what makes up for gradients that are some updates old (docs/guide/schedules.md, "Correcting the delay"). */
 #ifndef PD_RATE_H
 #define PD_RATE_H
 

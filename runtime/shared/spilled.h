@@ -1,4 +1,4 @@
-/* Spilled execution (docs/spilling.md): which blocks of memory each step of a batch works with. One formula, of
+/* Spilled execution (docs/guide/offload.md): which blocks of memory each step of a batch works with. One formula, of
  * which pdc plans the memory, by which it verifies the schedule, and by which a program promotes and demotes. A
  * model in parts goes forward part after part, each with all microbatches of the batch, but for the last part: that
  * takes each microbatch forward and at once backward. The others go backward likewise, from the last to the first. Behind

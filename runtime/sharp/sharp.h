@@ -1,4 +1,4 @@
-/* Several models in one launch (docs/sharp.md): ranks are shares of a machine's processors, models are processes
+/* Several models in one launch (docs/guide/many-models.md): ranks are shares of a machine's processors, models are processes
  * that wait for one, and a unit of work, a part of a batch, is what a model does before another may have its rank.
  * Who is next is chosen by Sharded-LRTF, longest remaining time first (Nagrecha and Kumar, "Hydra: A System for
  * Large Multi-Model Deep Learning", section 4.3). The state below stands in memory that all of them share, and

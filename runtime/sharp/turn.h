@@ -1,4 +1,4 @@
-/* What a model calls that is trained beside others (docs/sharp.md); alone it does nothing. */
+/* What a model calls that is trained beside others (docs/guide/many-models.md); alone it does nothing. */
 #ifndef PD_SHARP_TURN_H
 #define PD_SHARP_TURN_H
 
@@ -8,7 +8,7 @@
 extern "C" {
 #endif
 
-/* ---- sharp_turn.c: a model that is trained beside others (docs/sharp.md); alone it does nothing ---- */
+/* ---- sharp_turn.c: a model that is trained beside others (docs/guide/many-models.md); alone it does nothing ---- */
 
 /* At start, once pd.steps is known: returns when the model has a rank. */
 void pd_sharp_enter(void);

@@ -64,7 +64,7 @@ static bool named_before(const struct pd_parameter *p, int i) {
   return false;
 }
 
-/* A stage has at most 3 max(w) microbatches in flight, all replicas together (docs/schedules.md: h is at most
+/* A stage has at most 3 max(w) microbatches in flight, all replicas together (docs/guide/schedules.md: h is at most
  * 2), or a batch: so far may two ranks be apart. */
 static int batches_apart(void) {
   const struct pd_stage *s = pd.stage;

@@ -368,7 +368,7 @@ static int lane(FILE *f, int rank, struct lanes *l, double start, double end) {
   return GRADIENTS + i;
 }
 
-/* A pass of batch t uses W(t - (versions - 1)), or W(0) (docs/schedules.md). */
+/* A pass of batch t uses W(t - (versions - 1)), or W(0) (docs/guide/schedules.md). */
 static int64_t version_of(const struct record *r, const struct about *a) {
   int64_t version = (r->number - 1) / a->microbatches - (a->versions - 1);
   return version > 0 ? version : 0;

@@ -29,7 +29,7 @@ grep -q "similar name: 'layer_norm'" said || complain "explain: $(cat said)"
 "$installed" plan -n 4 --cluster dgx_a100 --target cuda "$top/models/gpt_mini.pdm" >plan.out 2>&1 ||
   complain "no clusters: $(cat plan.out)"
 
-# Tables of addresses are read-only once a program runs, and stacks are guarded (docs/architecture.md, "Hardening").
+# Tables of addresses are read-only once a program runs, and stacks are guarded (docs/internals/architecture.md, "Hardening").
 for program in "$installed" moved/stage0; do
   readelf -d "$program" | grep -q BIND_NOW && readelf -l "$program" | grep -q GNU_RELRO || complain "$program: tables stay writable"
 done

@@ -66,7 +66,7 @@ def passes(first, last, in_flight):
 
 
 def in_flight(replicas, ahead):
-    """Microbatches that a rank of each stage holds under 1F1B (docs/schedules.md)."""
+    """Microbatches that a rank of each stage holds under 1F1B (docs/guide/schedules.md)."""
     n = [1]
     for w, after in reversed(list(zip(replicas, replicas[1:]))):
         n.insert(0, -(-(n[0] * after + ahead * max(w, after)) // w))

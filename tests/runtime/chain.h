@@ -10,7 +10,7 @@
 enum { WIDTH = 8, B = 2, N = B * WIDTH };
 enum { HEAD = STAGE == 0, TAIL = STAGE == STAGES - 1, MIDDLE = STAGES == 1 || STAGE == 1 };
 
-/* Microbatches that a replica has in flight, from the last stage to the first (docs/schedules.md). */
+/* Microbatches that a replica has in flight, from the last stage to the first (docs/guide/schedules.md). */
 #define MAX(a, b) ((a) > (b) ? (a) : (b))
 #define FLIGHT(n, w, before) (((n) * (w) + MAX(w, before) - 1 + (before)) / (before))
 enum { N1 = STAGES == 3 ? FLIGHT(1, W2, W1) : 1, N0 = STAGES > 1 ? FLIGHT(N1, W1, W0) : 1 };

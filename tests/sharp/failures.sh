@@ -33,7 +33,7 @@ refused PD0712 -n 2 "$tied" -D no_such=1 "$tied" -D nor_such=1 # built at once, 
   "no_such nor_such tied-no_such=1 tied-nor_such=1 " ] || complain "two that cannot be built: $(cat out)"
 refused PD0721 -n 2 "$tied" --name one "$tied" -D width=64 --name one
 refused PD0721 -n 2 "$tied" --name a/b "$tied"
-# A search as docs/sharp.md begins with: short names, each model's -D in plan.json.
+# A search as docs/guide/many-models.md begins with: short names, each model's -D in plan.json.
 "$pdc" -S --sharp -o search -n 2 "$tied" "$tied" -D lr=1e-3 "$tied" -D lr=3e-3 -D optimizer.weight_decay=0.2 --name fast \
   "$tied" -D "optimizer=sgd(lr = 1e30)" -D clip_norm=0 >out 2>&1 || complain "a search over rates: $(cat out)"
 [ "$(sed -n 's/.*"name": "\([^"]*\)".*/\1/p' search/plan.json | tr '\n' ' ')" = "tied tied-lr=1e-3 fast tied-2 " ] ||

@@ -1,4 +1,4 @@
-/* The table of optimizers against what the runtime has under the same names, and against docs/language.md. */
+/* The table of optimizers against what the runtime has under the same names, and against docs/reference/language.md. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -134,7 +134,7 @@ static void test_muons_memory_is_of_hidden_matrices(void **state) {
 
 static void test_docs_say_arguments_and_bounds(void **state) {
   (void)state;
-  const char *docs = read_file("docs/language.md", NULL);
+  const char *docs = read_file("docs/reference/language.md", NULL);
   for (int i = 0; all_optimizers[i]; i++) {
     const Optimizer *o = all_optimizers[i];
     const char *row = strstr(docs, format("\n| `%s(", o->name));
@@ -184,7 +184,7 @@ static void test_lr_schedules_are_the_runtimes(void **state) {
 
 static void test_docs_say_lr_schedules(void **state) {
   (void)state;
-  const char *docs = read_file("docs/language.md", NULL);
+  const char *docs = read_file("docs/reference/language.md", NULL);
   for (int i = 0; all_lr_schedules[i]; i++) {
     const LrSchedule *s = all_lr_schedules[i];
     Text call = {0};

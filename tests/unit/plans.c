@@ -365,7 +365,7 @@ typedef struct Tally {
   double worst;
 } Tally;
 
-/* The plan is as fast as the best; after ties are broken within the half percent that docs/planner.md grants. */
+/* The plan is as fast as the best; after ties are broken within the half percent that docs/internals/planner.md grants. */
 static void solve(const Problem *k, Tally *t) {
   static const double EXACT = 1.001, TIES = 1.005;
   PlanRequest q;

@@ -1,4 +1,4 @@
-/* Schedules: every generated Program passes verify_schedule, trains as docs/schedules.md says when it is
+/* Schedules: every generated Program passes verify_schedule, trains as docs/guide/schedules.md says when it is
  * executed with numbers, takes the time that formulas give, and reads back as dumped. */
 #include "schedule/timing.h"
 #include "schedules.h"

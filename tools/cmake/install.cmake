@@ -6,8 +6,8 @@ include(CMakePackageConfigHelpers)
 
 install(TARGETS pdc RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})
 set(SHARE share/pdc)
-install(DIRECTORY stdlib_layers docs/diagnostics DESTINATION ${SHARE} FILES_MATCHING PATTERN "*.pdm" PATTERN "*.md")
-install(FILES docs/layers.md DESTINATION ${SHARE})
+install(DIRECTORY stdlib_layers docs/reference/diagnostics DESTINATION ${SHARE} FILES_MATCHING PATTERN "*.pdm" PATTERN "*.md")
+install(FILES docs/reference/layers.md DESTINATION ${SHARE})
 install(DIRECTORY tools/editors DESTINATION ${SHARE})
 install(DIRECTORY runtime DESTINATION ${SHARE} FILES_MATCHING PATTERN "*.[ch]" PATTERN "*.cu" PATTERN folders)
 install(DIRECTORY models DESTINATION share/doc/pdc/examples FILES_MATCHING PATTERN "*.pdm")
@@ -18,7 +18,7 @@ install(DIRECTORY docs DESTINATION share/doc/pdc FILES_MATCHING PATTERN "*.md" P
 # Manual pages and completions, which pdc prints.
 add_custom_command(OUTPUT share/man/man1/pdc.1
   COMMAND ${CMAKE_CURRENT_SOURCE_DIR}/tools/manuals $<TARGET_FILE:pdc> ${CMAKE_CURRENT_BINARY_DIR}/share
-  DEPENDS pdc pd_runtime tools/manuals docs/language.md COMMENT "Making manual pages" VERBATIM)
+  DEPENDS pdc pd_runtime tools/manuals docs/reference/language.md COMMENT "Making manual pages" VERBATIM)
 add_custom_target(manuals ALL DEPENDS share/man/man1/pdc.1)
 foreach(kind man bash-completion zsh fish)
   install(DIRECTORY ${CMAKE_CURRENT_BINARY_DIR}/share/${kind} DESTINATION share)

@@ -1,4 +1,4 @@
-# Spack's recipe of pdc, for a repository of one's own (docs/install.md, "Without root").
+# Spack's recipe of pdc, for a repository of one's own (docs/start/install.md, "Without root").
 from spack.package import *
 
 

@@ -60,7 +60,7 @@ static int64_t try_all(const Case &c, const std::string &device, bool backward) 
   return least;
 }
 
-/* What docs/cuda.md says of the workspaces. */
+/* What docs/guide/gpus.md says of the workspaces. */
 static void expect_workspace(const Case &c, int arch, bool backward, int64_t bytes) {
   int64_t scores = 2 * c.batch * c.heads * c.length * c.length;
   int64_t all_heads =
