@@ -5,6 +5,7 @@
 
 static const Generator generators[] = {
     {.name = "sequential",
+     .summary = "one microbatch in the whole pipeline at a time; newest weights",
      .staleness = NEWEST,
      .drains = true,
      .serial = true,
@@ -13,6 +14,7 @@ static const Generator generators[] = {
      .recomputes = true,
      .in_flight = in_flight_one},
     {.name = "gpipe",
+     .summary = "all forward passes of a batch, then all backward passes; newest weights",
      .staleness = NEWEST,
      .drains = true,
      .replicas = true,
@@ -20,6 +22,7 @@ static const Generator generators[] = {
      .recomputes = true,
      .in_flight = in_flight_all},
     {.name = "flush",
+     .summary = "1F1B, drained after every batch (PipeDream-Flush); newest weights",
      .staleness = NEWEST,
      .drains = true,
      .replicas = true,
@@ -27,18 +30,21 @@ static const Generator generators[] = {
      .recomputes = true,
      .in_flight = in_flight_1f1b},
     {.name = "2bw",
+     .summary = "1F1B, never drained (PipeDream-2BW); weights one update old",
      .staleness = ONE_OLD,
      .replicas = true,
      .tensor = true,
      .recomputes = true,
      .in_flight = in_flight_1f1b},
     {.name = "pipedream",
+     .summary = "1F1B, never drained, an update per round (PipeDream); older weights",
      .staleness = STASHED,
      .replicas = true,
      .tensor = true,
      .recomputes = true,
      .in_flight = in_flight_1f1b},
     {.name = "interleaved",
+     .summary = "1F1B over several chunks per rank, drained; newest weights",
      .staleness = NEWEST,
      .drains = true,
      .tensor = true,
@@ -46,6 +52,7 @@ static const Generator generators[] = {
      .recomputes = true,
      .in_flight = in_flight_interleaved},
     {.name = "spilled",
+     .summary = "offload: parts are loaded for a batch, one after the other; newest weights",
      .staleness = NEWEST,
      .drains = true,
      .chunks = true,
@@ -54,12 +61,18 @@ static const Generator generators[] = {
      .serial = true,
      .in_flight = in_flight_spilled},
     {.name = "zb_h1",
+     .summary = "1F1B with the backward pass in two, drained; newest weights",
      .staleness = NEWEST,
      .drains = true,
      .tensor = true,
      .split = true,
      .in_flight = in_flight_1f1b},
-    {.name = "forward", .staleness = NEWEST, .forward_only = true, .replicas = true, .in_flight = in_flight_one},
+    {.name = "forward",
+     .summary = "forward passes only: the schedule of inference and generation",
+     .staleness = NEWEST,
+     .forward_only = true,
+     .replicas = true,
+     .in_flight = in_flight_one},
 };
 enum { N_GENERATORS = sizeof generators / sizeof *generators };
 
@@ -77,6 +90,8 @@ const char *const *schedule_names(int *n) {
   *n = N_GENERATORS;
   return names;
 }
+
+const char *schedule_summary(const char *name) { return generator(name)->summary; }
 
 bool schedule_known(const char *name) { return generator(name) != NULL; }
 
