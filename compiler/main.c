@@ -114,8 +114,8 @@ static bool run_tensor(Compilation *c) {
   if ((request->tensor == 0 || request->tensor == 1) && !request->sharding)
     return true;
   if (c->options.sharp) {
-    help(error_at(NO_SPAN, "PD0513", "--tensor: '--sharp' gives whole layers to each rank"),
-         "leave one of the two out");
+    help(error_at(NO_SPAN, "PD0513", "--tensor: not with '--sharp', whose ranks hold whole layers"),
+         "leave one of the two options out");
     return false;
   }
   c->asked = *request;

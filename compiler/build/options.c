@@ -125,26 +125,23 @@ static void check_target(const Options *o) {
   const Backend *backend = backend_of(&target);
   const Device *device = backend->device;
   if (!device->has_threads && target.threads) {
-    d = error_at(NO_SPAN, "PD0613", "'--threads' is for processors: a rank of '--target %s' has a GPU of its own",
+    d = error_at(NO_SPAN, "PD0613", "'--threads' is for processors: with '--target %s' each rank has a GPU",
                  backend->name);
     help(d, "leave it out");
   } else if (!(device->precisions & 1u << target.precision)) {
-    d = error_at(NO_SPAN, "PD0613", "'--precision %s' is for GPUs: programs for processors compute in f32 or bf16",
+    d = error_at(NO_SPAN, "PD0613", "'--precision %s' is for GPUs; processors compute in f32 or bf16",
                  precision_name(target.precision));
     help(d, "'--target cuda'");
   } else if (target.residual != RESIDUAL_F32 && target.precision != PRECISION_BF16) {
     d = error_at(NO_SPAN, "PD0613",
-                 "'--residual %s' belongs to '--precision bf16': '--precision %s' has all sums in f32",
+                 "'--residual %s' needs '--precision bf16': with '--precision %s' the residual stream is f32",
                  residual_name(target.residual), precision_name(target.precision));
     help(d, "'--precision bf16'");
   } else if (!device->has_arch && o->arch) {
-    d = error_at(NO_SPAN, "PD0613",
-                 "'--arch' is for GPUs: programs for processors are for the machine they are "
-                 "built on");
-    help(d, "'--target cuda', or '--march' for other processors");
+    d = error_at(NO_SPAN, "PD0613", "'--arch' is for GPUs, and the target is processors");
+    help(d, "use '--target cuda', or '--march' for other processors");
   } else if (device->has_arch && o->march) {
-    d = error_at(NO_SPAN, "PD0613", "'--march' is for processors: programs of '--target %s' are for GPUs",
-                 backend->name);
+    d = error_at(NO_SPAN, "PD0613", "'--march' is for processors, and '--target %s' is for GPUs", backend->name);
     help(d, "'--arch'");
   }
 }
@@ -165,9 +162,9 @@ static void read_cluster(Options *o) {
   for (int i = 0; i < c->n_kinds && o->command == COMMAND_BUILD && o->emit == EMIT_NOTHING; i++)
     if (c->kind[i].arch && c->kind[i].arch < 80) {
       Diagnostic *d =
-          warning_at(NO_SPAN, "PD0538", "programs need GPUs from sm_80 on, and '%s' of cluster '%s' is sm_%d",
+          warning_at(NO_SPAN, "PD0538", "programs need GPUs of sm_80 or newer, and '%s' of cluster '%s' is sm_%d",
                      c->kind[i].name, c->name, c->kind[i].arch);
-      help(d, "'pdc plan' plans for them");
+      help(d, "'pdc plan' can plan for these GPUs");
     }
 }
 
