@@ -124,7 +124,8 @@ static bool look_at_onednn(void) {
 }
 
 static const Mpi *look_at_mpi(const Options *o) {
-  static const char advice[] = "on Debian 'apt install libopenmpi-dev openmpi-bin'; '--mpicc CMD' selects another wrapper";
+  static const char advice[] =
+      "on Debian 'apt install libopenmpi-dev openmpi-bin'; '--mpicc CMD' selects another wrapper";
   int mark = diagnostics_mark();
   const Mpi *mpi = mpi_of(o);
   if (!mpi || !mpi->wrapper) {
@@ -146,8 +147,8 @@ static const Mpi *look_at_mpi(const Options *o) {
 
 static void look_at_openmp(void) {
   if (pd_openmp_ignored)
-    say(NOTE, "OpenMP", "pdc and its programs ignore this value; unset the variable, or set a number", "'%s' is not a setting",
-        pd_openmp_ignored);
+    say(NOTE, "OpenMP", "pdc and its programs ignore this value; unset the variable, or set a number",
+        "'%s' is not a setting", pd_openmp_ignored);
 }
 
 static bool look_at_shared_memory(void) {
@@ -161,8 +162,8 @@ static bool look_at_shared_memory(void) {
   int64_t bytes = (int64_t)fs.f_bavail * (int64_t)fs.f_frsize;
   bool small = bytes < 256 << 20;
   return say(small ? NOTE : FINE, "shared memory",
-             "containers have 64 MiB by default; increase it with 'docker run --shm-size=2g'", "/dev/shm has %s free",
-             bytes_text(bytes));
+             "containers have 64 MiB by default; increase it with 'docker run --shm-size=2g'",
+             "/dev/shm has %s free", bytes_text(bytes));
 }
 
 /* The version that a library of GPUs' programs gives itself, in hundreds: 2.18.1 is 21801; 0: it is not found. */
@@ -193,7 +194,8 @@ static void look_at_gpu_library(const char *what, int version, int least, const 
 static bool look_at_cuda(const Options *o) {
   int mark = diagnostics_mark();
   if (!nvcc_path())
-    return say(NOTE, "CUDA", "only '--target cuda' needs CUDA; set CUDA_HOME or PATH if it is installed", "nvcc was not found");
+    return say(NOTE, "CUDA", "only '--target cuda' needs CUDA; set CUDA_HOME or PATH if it is installed",
+               "nvcc was not found");
   const char *version = cc_version(o, &cuda_toolchain);
   if (!version)
     return say_failure("CUDA", mark, "only '--target cuda' needs CUDA");

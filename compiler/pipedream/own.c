@@ -78,7 +78,8 @@ static void print_stages(const LayerProfile *l, const LayerPlan *p, FILE *out) {
 
 static void print_other(const Own *o, FILE *out) {
   if (!o->division) {
-    fprintf(out, "PipeDream's planner: skipped, because it would take minutes; run it with '--cost-model pipedream'\n");
+    fprintf(out,
+            "PipeDream's planner: skipped, because it would take minutes; run it with '--cost-model pipedream'\n");
     return;
   }
   fprintf(out, "PipeDream's planner: ranks by stage %s, %s ms a microbatch in its own model; ",
