@@ -295,10 +295,15 @@ static bool run_build(Compilation *c) {
     return o->sources_only || cc_stages(o, &out);
   if (!output_write(o, &out))
     return false;
-  if (o->sources_only || cc_stages(o, &out))
-    return output_install(o, &out);
-  output_abandon(&out);
-  return false;
+  if (!o->sources_only && !cc_stages(o, &out)) {
+    output_abandon(&out);
+    return false;
+  }
+  if (!output_install(o, &out))
+    return false;
+  if (!o->quiet)
+    plan_delay_hint(c->graph, c->plan, stderr);
+  return true;
 }
 
 /* ---- dumps and checks ------------------------------------------------------------------------ */
@@ -624,6 +629,7 @@ static bool print_plans(Compilation *c) {
   if (c->degrees.n)
     tensor_compare(&c->degrees, stdout);
   plan_hint(c->graph, &c->pieces, &o->plan, c->plan, stdout);
+  plan_delay_hint(c->graph, c->plan, stdout);
   return !o->report || write_plan_page(c);
 }
 
