@@ -76,12 +76,14 @@ void plan_delay_hint(const Graph *g, const Plan *plan, FILE *out) {
   const Train *t = &g->train;
   const ScheduleTraits traits = schedule_traits(plan->pipeline.schedule);
   const bool said = t->correction_span.line > 0, late = !traits.drains && !traits.forward_only;
-  if (g->inference || said || !late || (t->optimizer->correction.ahead == 0 && t->optimizer->correction.damping == 0))
+  if (g->inference || said || !late ||
+      (t->optimizer->correction.ahead == 0 && t->optimizer->correction.damping == 0))
     return;
-  fprintf(out,
-          "hint: '%s' computes gradients with old weights; 'delay_correction = auto;' in 'train %s' corrects updates for "
-          "that ('none' hides this hint)\n",
-          plan->pipeline.schedule, g->name);
+  fprintf(
+      out,
+      "hint: '%s' computes gradients with old weights; 'delay_correction = auto;' in 'train %s' corrects updates for "
+      "that ('none' hides this hint)\n",
+      plan->pipeline.schedule, g->name);
 }
 
 void plan_hint(const Graph *g, const Pieces *p, const PlanRequest *request, const Plan *plan, FILE *out) {
