@@ -114,8 +114,8 @@ static bool run_tensor(Compilation *c) {
   if ((request->tensor == 0 || request->tensor == 1) && !request->sharding)
     return true;
   if (c->options.sharp) {
-    help(error_at(NO_SPAN, "PD0513", "--tensor: '--sharp' gives whole layers to each rank"),
-         "leave one of the two out");
+    help(error_at(NO_SPAN, "PD0513", "--tensor: not with '--sharp', whose ranks hold whole layers"),
+         "leave one of the two options out");
     return false;
   }
   c->asked = *request;
@@ -670,7 +670,8 @@ static bool run_command(Compilation *c) {
   case COMMAND_REPORT: return report(o->input, o->output);
   case COMMAND_CHECKPOINT: return checkpoint_list(o->input, stdout);
   case COMMAND_DOCTOR: return doctor(o);
-  case COMMAND_COMPLETION: return print_completion(o->input);
+  case COMMAND_COMPLETION: return print_completion(o->files.at[0], o->files.n > 1 ? o->files.at[1] : NULL);
+  case COMMAND_HELP: print_help(o->files.n ? o->files.at[0] : NULL); return true;
   case COMMAND_PROFILE: return profile(c);
   case COMMAND_PLAN: return print_plans(c);
   case COMMAND_SHOW: return show(c);

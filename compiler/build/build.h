@@ -21,7 +21,8 @@ typedef enum {
   COMMAND_FORMAT,
   COMMAND_LSP,
   COMMAND_DOCTOR,
-  COMMAND_COMPLETION
+  COMMAND_COMPLETION,
+  COMMAND_HELP
 } Command;
 typedef enum {
   EMIT_NOTHING,
@@ -54,7 +55,7 @@ typedef struct Options {
   int depth;             /* show: of instances; 0: not given */
   const char *svg, *dot; /* show: files for pictures; NULL: none */
   bool check;            /* fmt: only say what differs */
-  Strings files;         /* fmt: all that are named */
+  Strings files;         /* fmt: files; completion, help: words */
   bool planned;          /* show: options ask for a plan */
   PlanRequest plan;
   LayersRequest layers;
@@ -243,11 +244,14 @@ bool sharp_build(const Options *o, BuildModel *build);
 bool explain_name(const char *name, FILE *out);
 Strings layer_names(void); /* layers' and primitives', as docs/reference/layers.md has them */
 
-/* ---- manual and completions (manual.c) ------------------------------------------------------- */
+/* ---- help, manuals, completions (help.c, manual.c, completion.c) ------------------------------------------------------- */
 
-/* Prints a shell's completion, bash, zsh or fish, or the manual page, man. */
-bool is_completion(const char *shell);
-bool print_completion(const char *shell);
+/* Prints a shell's completion (bash, zsh, fish), the reference (markdown), or a manual page (man): pdc's own, or with
+ * `name` that of a command. False after a failed write. */
+bool is_completion(const char *form);
+bool print_completion(const char *form, const char *name);
+/* pdc help: prints help about a command or a topic, with NULL the summary of pdc --help. */
+void print_help(const char *name);
 
 /* ---- this machine (doctor.c) ----------------------------------------------------------------- */
 

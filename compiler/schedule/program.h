@@ -156,6 +156,7 @@ static inline bool program_reruns(const Program *p, int chunk) {
  * NULL: none does. */
 Program *schedule(const Pipeline *pipeline, const bool *exchanges, Span where);
 const char *const *schedule_names(int *n);
+const char *schedule_summary(const char *name); /* one line for help, of a known schedule */
 bool schedule_known(const char *name);
 /* What a schedule leaves to the pipeline. */
 typedef struct ScheduleTraits {
