@@ -663,6 +663,13 @@ static bool build_model(const Options *o, ModelBuilt *built) {
   return true;
 }
 
+static bool tokenize_files(const Options *o) {
+  TokenizeRequest request = o->tokens;
+  request.files = o->files.at, request.n_files = o->files.n;
+  request.output = o->output, request.threads = o->plan.target.threads, request.quiet = o->quiet;
+  return tokenize(&request);
+}
+
 static bool run_command(Compilation *c) {
   const Options *o = &c->options;
   switch (o->command) {
@@ -673,6 +680,7 @@ static bool run_command(Compilation *c) {
   case COMMAND_COMPLETION: return print_completion(o->files.at[0], o->files.n > 1 ? o->files.at[1] : NULL);
   case COMMAND_HELP: print_help(o->files.n ? o->files.at[0] : NULL); return true;
   case COMMAND_PROFILE: return profile(c);
+  case COMMAND_TOKENIZE: return tokenize_files(o);
   case COMMAND_PLAN: return print_plans(c);
   case COMMAND_SHOW: return show(c);
   case COMMAND_LSP: return lsp_serve(STDIN_FILENO, stdout);

@@ -5,6 +5,7 @@
 
 #include "pipedream/pipedream.h"
 #include "plan/request.h"
+#include "tokenize/tokenize.h"
 
 #include <sys/types.h>
 
@@ -14,6 +15,7 @@ typedef enum {
   COMMAND_BUILD,
   COMMAND_PLAN,
   COMMAND_PROFILE,
+  COMMAND_TOKENIZE,
   COMMAND_EXPLAIN,
   COMMAND_REPORT,
   COMMAND_CHECKPOINT,
@@ -47,16 +49,17 @@ typedef struct Options {
   Command command;
   const char
       *input; /* the model; explain: the code; report, checkpoint: the directory; NULL: plan a profile of layers */
-  const char *output;    /* -o; NULL: named after the model */
-  bool compare;          /* plan: schedules beside each other */
-  bool report;           /* plan: also a page about it */
-  bool table;            /* profile: print kernels beside what the machine allows */
-  const char *measured;  /* profile: a file with the profiling program's output, or NULL: run it here */
-  int depth;             /* show: of instances; 0: not given */
-  const char *svg, *dot; /* show: files for pictures; NULL: none */
-  bool check;            /* fmt: only say what differs */
-  Strings files;         /* fmt: files; completion, help: words */
-  bool planned;          /* show: options ask for a plan */
+  const char *output;     /* -o; NULL: named after the model */
+  bool compare;           /* plan: schedules beside each other */
+  bool report;            /* plan: also a page about it */
+  bool table;             /* profile: print kernels beside what the machine allows */
+  const char *measured;   /* profile: a file with the profiling program's output, or NULL: run it here */
+  int depth;              /* show: of instances; 0: not given */
+  const char *svg, *dot;  /* show: files for pictures; NULL: none */
+  bool check;             /* fmt: only say what differs */
+  Strings files;          /* fmt, tokenize: files; completion, help: words */
+  TokenizeRequest tokens; /* tokenize: but for its files, output, threads and quiet */
+  bool planned;           /* show: options ask for a plan */
   PlanRequest plan;
   LayersRequest layers;
   Strings define, include;

@@ -108,8 +108,9 @@ static void encode(const struct pd_tokenizer *t, const char *field, Part *p) {
   char why[PD_WHY] = "";
   char *decoded = p->line ? text_of_line(p, field, why) : NULL;
   const char *text = p->line ? decoded : p->at;
+  p->bytes = decoded ? strlen(decoded) : p->line ? 0 : p->bytes;
   if (text)
-    p->n = pd_tokenizer_encode(t, text, p->line ? strlen(text) : p->bytes, &p->tokens, why);
+    p->n = pd_tokenizer_encode(t, text, p->bytes, &p->tokens, why);
   if (*why)
     refuse_part(p, why);
   free(decoded);
@@ -122,6 +123,7 @@ typedef struct Tokenizing {
   struct pd_tokenizer *tokenizer;
   int32_t end;
   int64_t documents, in_document; /* tokens of the one that is being written */
+  int64_t bytes;                  /* of texts, without what else a line of JSON has */
   double start, told;             /* seconds */
   Texts texts;
   TokenFiles files;
@@ -132,6 +134,7 @@ static bool add_part(Tokenizing *t, const Part *p, char *why) {
   const int n_prefix = pd_tokenizer_prefix(t->tokenizer, &prefix);
   if (p->n < 0)
     return pd_refuse(why, "%s", p->why);
+  t->bytes += (int64_t)p->bytes;
   t->in_document = p->first ? p->n : t->in_document + p->n;
   if (p->first && p->n > 0 && !files_add(&t->files, prefix, n_prefix, why))
     return false;
@@ -187,7 +190,7 @@ static void tell(const Tokenizing *t) {
     fprintf(stderr, "\r\033[K");
   printf("%s: %s tokens (uint%d) in %s document%s; %.2f bytes a token; %.2f million tokens/s\n", request->output,
          with_commas(t->files.n), 8 * t->files.bytes, with_commas(t->documents), t->documents == 1 ? "" : "s",
-         (double)t->texts.bytes / (double)t->files.n, (double)t->files.n / (seconds_now() - t->start) * 1e-6);
+         (double)t->bytes / (double)t->files.n, (double)t->files.n / (seconds_now() - t->start) * 1e-6);
 }
 
 bool tokenize(const TokenizeRequest *request) {
