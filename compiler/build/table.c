@@ -34,11 +34,11 @@ static const Option options[] = {
 
     /* data */
     {"--tokenizer", "PATH", TEXT, AT(tokens.tokenizer), NULL, GROUP_DATA, ON_TOKENIZE, 0,
-     "folder with tokenizer.json, that file, or \"vocab.json,merges.txt\" (default: bytes)"},
+     "folder with tokenizer.json, or \"vocab.json,merges.txt\" (default: bytes)"},
     {"--field", "NAME", TEXT, AT(tokens.field), NULL, GROUP_DATA, ON_TOKENIZE, 0,
      "member of each line of a .jsonl file that holds the text (default text)"},
     {"--end", "TOKEN", TEXT, AT(tokens.end), NULL, GROUP_DATA, ON_TOKENIZE, 0,
-     "token behind each document, or none (default: the tokenizer's end of text)"},
+     "token behind each document, or none (default: the end of text)"},
 
     /* pipeline */
     {"-n", "N", LEVELS, AT(plan.workers), NULL, GROUP_PIPELINE, ON_SHARP, 0,
