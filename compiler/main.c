@@ -250,6 +250,7 @@ static bool run_emit(Compilation *c) {
   static const char mark[] = "@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@";
   Text all = {0};
   text_add(&all, "%s", c->plan_json);
+  identity_add_delays(c->identity, &c->pieces, c->plan, c->programs);
   c->sources = alloc((size_t)n_stages(c) * sizeof *c->sources);
   for (int i = 0; i < n_stages(c); i++) {
     c->sources[i] = emit_stage(c->graph, &c->pieces, c->plan, c->lowered[i], &c->programs[i], c->allocations[i],
