@@ -5,6 +5,7 @@
 
 #include "pipedream/pipedream.h"
 #include "plan/request.h"
+#include "tokenize/tokenize.h"
 
 #include <sys/types.h>
 
@@ -14,6 +15,7 @@ typedef enum {
   COMMAND_BUILD,
   COMMAND_PLAN,
   COMMAND_PROFILE,
+  COMMAND_TOKENIZE,
   COMMAND_EXPLAIN,
   COMMAND_REPORT,
   COMMAND_CHECKPOINT,
@@ -55,7 +57,8 @@ typedef struct Options {
   int depth;             /* show: nesting depth; 0: not given */
   const char *svg, *dot; /* show: files for pictures; NULL: none */
   bool check;            /* fmt: report differences, change no file */
-  Strings files;         /* fmt: files; completion, help: words */
+  Strings files;         /* fmt, tokenize: files; completion, help: words */
+  TokenizeRequest tokens; /* tokenize: options other than files, output, threads and quiet */
   bool planned;          /* show: an option needs a plan */
   PlanRequest plan;
   LayersRequest layers;

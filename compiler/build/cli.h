@@ -9,6 +9,7 @@ typedef enum { FLAG, TEXT, ARCH, LIST, COUNT, DEGREE, LEVELS, RATES, BYTES, CHOI
 /* The headings of a command's help, in their order. */
 typedef enum {
   GROUP_MODEL,
+  GROUP_DATA,
   GROUP_PIPELINE,
   GROUP_MEMORY,
   GROUP_DEVICES,
@@ -27,15 +28,16 @@ enum {
   ON_PLAN = 1 << 4,
   ON_SHOW = 1 << 5,
   ON_PROFILE = 1 << 6,
-  ON_REPORT = 1 << 7,
-  ON_CHECKPOINT = 1 << 8,
-  ON_FORMAT = 1 << 9,
-  ON_LSP = 1 << 10,
-  ON_EXPLAIN = 1 << 11,
-  ON_DOCTOR = 1 << 12,
-  ON_COMPLETION = 1 << 13,
-  ON_HELP = 1 << 14,
-  ON_ALL = (1 << 15) - 1
+  ON_TOKENIZE = 1 << 7,
+  ON_REPORT = 1 << 8,
+  ON_CHECKPOINT = 1 << 9,
+  ON_FORMAT = 1 << 10,
+  ON_LSP = 1 << 11,
+  ON_EXPLAIN = 1 << 12,
+  ON_DOCTOR = 1 << 13,
+  ON_COMPLETION = 1 << 14,
+  ON_HELP = 1 << 15,
+  ON_ALL = (1 << 16) - 1
 };
 
 typedef struct Option {

@@ -187,7 +187,8 @@ static void set_option(Options *o, const Option *option, const char *value) {
   case ARCH: *(const char **)to = read_arch(option, value); break;
   case LIST: push((Strings *)to, value); break;
   case COUNT:
-    if (option->at == AT(plan.microbatch) || option->at == AT(layers.microbatches) || option->at == AT(samples))
+    if (option->at == AT(plan.microbatch) || option->at == AT(layers.microbatches) || option->at == AT(samples) ||
+        option->at == AT(tokens.shard))
       *(int64_t *)to = read_count(option, value);
     else
       *(int *)to = (int)read_count(option, value);
@@ -363,7 +364,9 @@ static void check_models(Options *o) {
 /* ---- arguments -------------------------------------------------------------------------------------- */
 
 /* Whether the words of a command line are several names, and not one model, code or directory. */
-static bool takes_words(Command c) { return c == COMMAND_FORMAT || c == COMMAND_COMPLETION || c == COMMAND_HELP; }
+static bool takes_words(Command c) {
+  return c == COMMAND_FORMAT || c == COMMAND_TOKENIZE || c == COMMAND_COMPLETION || c == COMMAND_HELP;
+}
 
 static void read_word(Options *o, const char *word) {
   if (takes_words(o->command)) {
@@ -429,6 +432,10 @@ static void check_input(const Options *o) {
   if (o->input || o->command == COMMAND_DOCTOR || o->command == COMMAND_LSP || takes_words(o->command)) {
     if (o->command == COMMAND_FORMAT && !o->files.n)
       usage("fmt needs files, or '-' for standard input");
+    if (o->command == COMMAND_TOKENIZE && !o->files.n)
+      usage("tokenize needs texts: files of text, or .jsonl files");
+    if (o->command == COMMAND_TOKENIZE && !o->output)
+      usage("tokenize needs -o FILE");
     return;
   }
   if (o->command == COMMAND_PLAN && o->plan.profile)

@@ -32,6 +32,14 @@ static const Option options[] = {
     {"--name", "NAME", TEXT, AT(name), NULL, GROUP_MODEL, ON_SHARP, ON_MODELS,
      "name of the model before this option (default: file name and own -D)"},
 
+    /* data */
+    {"--tokenizer", "PATH", TEXT, AT(tokens.tokenizer), NULL, GROUP_DATA, ON_TOKENIZE, 0,
+     "folder with tokenizer.json, or \"vocab.json,merges.txt\" (default: bytes)"},
+    {"--field", "NAME", TEXT, AT(tokens.field), NULL, GROUP_DATA, ON_TOKENIZE, 0,
+     "member of each line of a .jsonl file that holds the text (default text)"},
+    {"--end", "TOKEN", TEXT, AT(tokens.end), NULL, GROUP_DATA, ON_TOKENIZE, 0,
+     "token behind each document, or none (default: the end of text)"},
+
     /* pipeline */
     {"-n", "N", LEVELS, AT(plan.workers), NULL, GROUP_PIPELINE, ON_SHARP, 0,
      "number of ranks that share the models"},
@@ -96,6 +104,8 @@ static const Option options[] = {
      "--precision bf16: type of the residual stream, f32 or bf16 (default f32)"},
     {"--threads", "N", COUNT, AT(plan.target.threads), NULL, GROUP_DEVICES, ON_MODELS, 0,
      "threads per rank (default: processors / ranks)"},
+    {"--threads", "N", COUNT, AT(plan.target.threads), NULL, GROUP_DEVICES, ON_TOKENIZE, 0,
+     "threads (default: processors)"},
     {"--cluster", "CLUSTER", TEXT, AT(cluster), NULL, GROUP_DEVICES, ON_PLANS | ON_PROFILE, 0,
      "devices and links to plan for: a name such as dgx_a100, FILE or FILE:NAME"},
 
@@ -123,6 +133,9 @@ static const Option options[] = {
      "file to write (default NAME.profile.json; with -S NAME.profile.c or .cu)"},
     {"-o", "FILE", TEXT, AT(output), NULL, GROUP_OUTPUT, ON_REPORT, 0,
      "file to write (default RUN_DIR/report.html)"},
+    {"-o", "FILE", TEXT, AT(output), NULL, GROUP_OUTPUT, ON_TOKENIZE, 0, "file to write, in llm.c's format"},
+    {"--shard", "N", COUNT, AT(tokens.shard), NULL, GROUP_OUTPUT, ON_TOKENIZE, 0,
+     "most tokens of a file; -o x.bin then names x_000000.bin, x_000001.bin, ..."},
     {"--report", NULL, FLAG, AT(report), NULL, GROUP_OUTPUT, ON_PLAN, 0,
      "also write an HTML page about the plan, NAME.plan.html"},
     {"--depth", "N", COUNT, AT(depth), NULL, GROUP_OUTPUT, ON_SHOW, 0,
@@ -147,6 +160,7 @@ static const Option options[] = {
     {"--mpicc", "CMD", TEXT, AT(mpicc), NULL, GROUP_OUTPUT, ON_PROGRAMS | ON_PROFILE | ON_DOCTOR, 0,
      "MPI compiler wrapper (default: the wrapper of pdc's own build)"},
     {"--quiet", NULL, FLAG, AT(quiet), NULL, GROUP_OUTPUT, ON_PROGRAMS, 0, "do not print where the programs are"},
+    {"--quiet", NULL, FLAG, AT(quiet), NULL, GROUP_OUTPUT, ON_TOKENIZE, 0, "print no progress and no summary"},
 
     /* debugging */
     {"--emit", "WHAT", CHOICE, AT(emit), "|ast|graph|sharding|kernels|plan|schedule|schedule.svg|source",
@@ -165,7 +179,8 @@ static const Option options[] = {
     {"-v", NULL, FLAG, AT(verbose), NULL, GROUP_DEBUGGING, ON_PROGRAMS | ON_PROFILE, 0,
      "print the commands that run"},
     {"-###", NULL, FLAG, AT(dry_run), NULL, GROUP_DEBUGGING, ON_ONE, ON_SHARP, "print the commands and run none"},
-    {"--diagnostics", "FORM", SPECIAL, 0, "text|json", GROUP_DEBUGGING, ON_MODELS | ON_REPORT | ON_FORMAT, ON_ALL,
+    {"--diagnostics", "FORM", SPECIAL, 0, "text|json", GROUP_DEBUGGING,
+     ON_MODELS | ON_TOKENIZE | ON_REPORT | ON_FORMAT, ON_ALL,
      "form of errors and warnings: text or json (default text)"},
     {"-Werror", NULL, SPECIAL, 0, NULL, GROUP_DEBUGGING, ON_MODELS | ON_FORMAT, ON_ALL,
      "treat warnings as errors"},
@@ -221,6 +236,12 @@ static const CommandLine commands[] = {
      {"[options] MODEL.pdm", NULL},
      "measure the model's kernels on this machine",
      "'pdc plan --profile' and 'pdc build --profile' read the file."},
+    {"tokenize",
+     COMMAND_TOKENIZE,
+     0,
+     {"--tokenizer PATH -o FILE.bin TEXT...", NULL},
+     "turn texts into a file of tokens, which `train --data` reads",
+     "A text is one document. Each line of a .jsonl file is a JSON object with one document."},
     {"report",
      COMMAND_REPORT,
      0,
@@ -317,7 +338,8 @@ const char *cli_argument(const Option *o) {
 }
 
 const char *cli_group(OptionGroup group) {
-  static const char *const names[N_GROUPS] = {
-      "Model", "Pipeline", "Memory", "Devices", "Layer profiles (no model)", "Output", "Debugging"};
+  static const char *const names[N_GROUPS] = {"Model",  "Data",     "Pipeline",
+                                              "Memory", "Devices",  "Layer profiles (no model)",
+                                              "Output", "Debugging"};
   return names[group];
 }

@@ -1,4 +1,5 @@
 /* Schedules beside each other: a table of all, and a hint. */
+#include "optimizers/optimizer.h"
 #include "plan/answer.h"
 
 #include <string.h>
@@ -69,6 +70,20 @@ static const Plan *worth_a_hint(const Graph *g, const Pieces *p, const PlanReque
       best = other;
   }
   return best->batch_seconds <= WORTH_HINT * plan->batch_seconds ? best : NULL;
+}
+
+void plan_delay_hint(const Graph *g, const Plan *plan, FILE *out) {
+  const Train *t = &g->train;
+  const ScheduleTraits traits = schedule_traits(plan->pipeline.schedule);
+  const bool said = t->correction_span.line > 0, late = !traits.drains && !traits.forward_only;
+  if (g->inference || said || !late ||
+      (t->optimizer->correction.ahead == 0 && t->optimizer->correction.damping == 0))
+    return;
+  fprintf(
+      out,
+      "hint: '%s' computes gradients with old weights; 'delay_correction = auto;' in 'train %s' corrects updates for "
+      "that ('none' hides this hint)\n",
+      plan->pipeline.schedule, g->name);
 }
 
 void plan_hint(const Graph *g, const Pieces *p, const PlanRequest *request, const Plan *plan, FILE *out) {

@@ -76,6 +76,17 @@ typedef struct Slots {
   int deferred;  /* values of DO_BACKWARD for DO_WEIGHTS: weights_lag + 1 */
 } Slots;
 
+/* Offload (docs/guide/offload.md) of a stage larger than memory: its chunks are consecutive parts of the model. Their parameters,
+ * activations and gradients are resident only while they are used. */
+typedef struct Offload {
+  bool on;
+  uint64_t keeps;    /* bit c: chunk c keeps saved values instead of recomputing; never the last chunk */
+  int64_t memory;    /* bytes of the rank's arena that are resident; 0: as few as possible */
+  int pinned;        /* percent of the block budget that stays resident until the next use */
+  int64_t page;      /* bytes of the unit of transfer */
+  bool host_updates; /* the host updates the offloaded parameters */
+} Offload;
+
 typedef struct Program {
   int stage, n_stages; /* stages with ranks of their own */
   int replicas, chunks;
@@ -84,12 +95,7 @@ typedef struct Program {
   bool per_batch;    /* loops run once a batch, drained in between; else once a run */
   bool sharded;      /* ZeRO-1: DO_UPDATE updates a shard of the weights on each replica, which sends the shard to
                               all replicas; a forward pass waits for all shards of its weights */
-  bool spills;       /* offload of parameters and boundary values: docs/guide/offload.md */
-  uint64_t keeps;    /* offload: bit c: chunk c offloads saved values instead of recomputing (not the last) */
-  int64_t memory;    /* offload: resident bytes of the rank's arena; 0: the fewest possible */
-  int kept;          /* offload: percent of the block budget that stays resident until the next use */
-  int64_t page;      /* offload: bytes of the unit of transfer */
-  bool at_home;      /* offload: the host updates the offloaded parameters */
+  Offload offload;
   bool split_backward;     /* DO_WEIGHTS makes the gradients of weights that products need (zero-bubble) */
   int64_t in_flight;       /* n_i: most turns of one rank between their forward and backward passes */
   int64_t period;          /* M: microbatches an update, of all replicas */
@@ -119,22 +125,22 @@ Turn program_turn_after(const Program *p, Turn t, bool backward); /* of the same
 int64_t program_turns(const Program *p);                          /* of one rank, a batch */
 bool program_recomputes(const Program *p);
 bool program_recomputes_chunk(const Program *p, int chunk); /* under offload each chunk separately */
-static inline bool program_keeps(const Program *p, int chunk) { return p->keeps >> chunk & 1; }
+static inline bool program_keeps(const Program *p, int chunk) { return p->offload.keeps >> chunk & 1; }
 /* Under offload a rank's chunks are consecutive parts. */
 static inline int program_part(const Program *p, int chunk) {
-  return p->part + chunk * (p->spills ? 1 : p->n_stages);
+  return p->part + chunk * (p->offload.on ? 1 : p->n_stages);
 }
 /* -1: the part belongs to another stage. */
 static inline int program_chunk(const Program *p, int part) {
-  const int step = p->spills ? 1 : p->n_stages, from = part - p->part;
+  const int step = p->offload.on ? 1 : p->n_stages, from = part - p->part;
   return from >= 0 && from % step == 0 && from / step < p->chunks ? from / step : -1;
 }
 /* Whether the chunk receives its input from another rank; whether it sends its output to one. */
 static inline bool program_receives(const Program *p, int chunk) {
-  return program_part(p, chunk) > 0 && !(p->spills && chunk > 0);
+  return program_part(p, chunk) > 0 && !(p->offload.on && chunk > 0);
 }
 static inline bool program_sends(const Program *p, int chunk) {
-  return program_part(p, chunk) + 1 < p->parts && !(p->spills && chunk + 1 < p->chunks);
+  return program_part(p, chunk) + 1 < p->parts && !(p->offload.on && chunk + 1 < p->chunks);
 }
 static inline bool program_ends_model(const Program *p) { return program_part(p, p->chunks - 1) + 1 == p->parts; }
 /* Offload: whether the chunk's forward pass runs again before its backward pass. The model's last part never reruns,
