@@ -49,17 +49,17 @@ typedef struct Options {
   Command command;
   const char
       *input; /* the model; explain: the code; report, checkpoint: the directory; NULL: plan a profile of layers */
-  const char *output;    /* -o; NULL: named after the model */
-  bool compare;          /* plan: a table of all schedules */
-  bool report;           /* plan: also an HTML page */
-  bool table;            /* profile: print kernels and the machine's limits */
-  const char *measured;  /* profile: a file with the profiling program's output, or NULL: run it here */
-  int depth;             /* show: nesting depth; 0: not given */
-  const char *svg, *dot; /* show: files for pictures; NULL: none */
-  bool check;            /* fmt: report differences, change no file */
-  Strings files;         /* fmt, tokenize: files; completion, help: words */
+  const char *output;     /* -o; NULL: named after the model */
+  bool compare;           /* plan: a table of all schedules */
+  bool report;            /* plan: also an HTML page */
+  bool table;             /* profile: print kernels and the machine's limits */
+  const char *measured;   /* profile: a file with the profiling program's output, or NULL: run it here */
+  int depth;              /* show: nesting depth; 0: not given */
+  const char *svg, *dot;  /* show: files for pictures; NULL: none */
+  bool check;             /* fmt: report differences, change no file */
+  Strings files;          /* fmt, tokenize: files; completion, help: words */
   TokenizeRequest tokens; /* tokenize: options other than files, output, threads and quiet */
-  bool planned;          /* show: an option needs a plan */
+  bool planned;           /* show: an option needs a plan */
   PlanRequest plan;
   LayersRequest layers;
   Strings define, include;
