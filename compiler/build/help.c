@@ -128,8 +128,8 @@ static void print_data(void) {
          "from files:\n\n"
          "  train --data PATH...          text, tokens (.bin), images (IDX, CIFAR) or arrays (.npy, .npz)\n"
          "  train --data NAME=PATH...     a file for each input or target\n\n"
-         "A text is a sequence of bytes: tokens of a vocabulary of 256. Other vocabularies need a tokenizer,\n"
-         "which writes .bin or .npy. The order of samples depends on --seed alone, not on the ranks.\n"
+         "A text is a sequence of bytes: tokens of a vocabulary of 256. 'pdc tokenize' writes token files for\n"
+         "other vocabularies. The order of samples depends on --seed alone, not on the ranks.\n"
          "'NAME.build/train --help' lists the options of a training run.\n"
          "Read on: docs/guide/data.md, docs/reference/language.md\n");
 }
