@@ -5,6 +5,7 @@
 
 #include "pipedream/pipedream.h"
 #include "plan/request.h"
+#include "tokenize/tokenize.h"
 
 #include <sys/types.h>
 
@@ -14,6 +15,7 @@ typedef enum {
   COMMAND_BUILD,
   COMMAND_PLAN,
   COMMAND_PROFILE,
+  COMMAND_TOKENIZE,
   COMMAND_EXPLAIN,
   COMMAND_REPORT,
   COMMAND_CHECKPOINT,
@@ -21,7 +23,8 @@ typedef enum {
   COMMAND_FORMAT,
   COMMAND_LSP,
   COMMAND_DOCTOR,
-  COMMAND_COMPLETION
+  COMMAND_COMPLETION,
+  COMMAND_HELP
 } Command;
 typedef enum {
   EMIT_NOTHING,
@@ -46,16 +49,17 @@ typedef struct Options {
   Command command;
   const char
       *input; /* the model; explain: the code; report, checkpoint: the directory; NULL: plan a profile of layers */
-  const char *output;    /* -o; NULL: named after the model */
-  bool compare;          /* plan: schedules beside each other */
-  bool report;           /* plan: also a page about it */
-  bool table;            /* profile: print kernels beside what the machine allows */
-  const char *measured;  /* profile: a file with the profiling program's output, or NULL: run it here */
-  int depth;             /* show: of instances; 0: not given */
-  const char *svg, *dot; /* show: files for pictures; NULL: none */
-  bool check;            /* fmt: only say what differs */
-  Strings files;         /* fmt: all that are named */
-  bool planned;          /* show: options ask for a plan */
+  const char *output;     /* -o; NULL: named after the model */
+  bool compare;           /* plan: schedules beside each other */
+  bool report;            /* plan: also a page about it */
+  bool table;             /* profile: print kernels beside what the machine allows */
+  const char *measured;   /* profile: a file with the profiling program's output, or NULL: run it here */
+  int depth;              /* show: of instances; 0: not given */
+  const char *svg, *dot;  /* show: files for pictures; NULL: none */
+  bool check;             /* fmt: only say what differs */
+  Strings files;          /* fmt, tokenize: files; completion, help: words */
+  TokenizeRequest tokens; /* tokenize: but for its files, output, threads and quiet */
+  bool planned;           /* show: options ask for a plan */
   PlanRequest plan;
   LayersRequest layers;
   Strings define, include;
@@ -243,11 +247,14 @@ bool sharp_build(const Options *o, BuildModel *build);
 bool explain_name(const char *name, FILE *out);
 Strings layer_names(void); /* layers' and primitives', as docs/reference/layers.md has them */
 
-/* ---- manual and completions (manual.c) ------------------------------------------------------- */
+/* ---- help, manuals, completions (help.c, manual.c, completion.c) ------------------------------------------------------- */
 
-/* Prints a shell's completion, bash, zsh or fish, or the manual page, man. */
-bool is_completion(const char *shell);
-bool print_completion(const char *shell);
+/* Prints a shell's completion (bash, zsh, fish), the reference (markdown), or a manual page (man): pdc's own, or with
+ * `name` that of a command. False after a failed write. */
+bool is_completion(const char *form);
+bool print_completion(const char *form, const char *name);
+/* pdc help: prints help about a command or a topic, with NULL the summary of pdc --help. */
+void print_help(const char *name);
 
 /* ---- this machine (doctor.c) ----------------------------------------------------------------- */
 

@@ -146,7 +146,7 @@ static const Mpi *look_at_mpi(const Options *o) {
 
 static void look_at_openmp(void) {
   if (pd_openmp_ignored)
-    say(NOTE, "OpenMP", "pdc and its programs ignore it; unset it, or set a number", "'%s' is no setting",
+    say(NOTE, "OpenMP", "pdc and its programs ignore it; unset it, or set a number", "'%s' is not a setting",
         pd_openmp_ignored);
 }
 

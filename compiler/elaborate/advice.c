@@ -144,5 +144,5 @@ void advise_method(Elaborator *e, const Frame *f, Diagnostic *d, Name value, Nam
   const Layer *layer;
   const Op *op;
   if (!advise(d, method) && (find_callable(e, f, method, &layer, &op) || builtin_known(method)))
-    help(d, "values have no methods: '%s(%s, ...)' is a call", method, value);
+    help(d, "values have no methods: write '%s(%s, ...)'", method, value);
 }

@@ -34,4 +34,8 @@ typedef struct ProfileTask {
  * The last line is "end TARGET". */
 char *emit_profile(const ProfileTask *task);
 
+/* Adds a setting to those that checkpoints record, if cuts decide which weights a gradient is of: the first piece of each stage, and
+ * by how many updates its gradients are late. */
+void identity_add_delays(Identity *to, const Pieces *p, const Plan *plan, const Program *programs);
+
 #endif

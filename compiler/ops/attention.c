@@ -56,7 +56,7 @@ static bool check_mask(ShapeRule *r) {
   rule_underline(r, d);
   rule_origin(r, d, FORWARD_MASK, mask->rank - 1);
   if (mask->rank == 1 && mask->dim[0] == k->dim[1])
-    help(d, "'unsqueeze(mask, 0)' makes it the same for all queries");
+    help(d, "use 'unsqueeze(mask, 0)' for one mask for all queries");
   return false;
 }
 

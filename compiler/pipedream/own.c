@@ -202,10 +202,10 @@ static PlanRequest request_of(const PlanRequest *asked, const Cluster *cluster) 
 static void tell_unused(int machines, int used) {
   if (used == machines)
     return;
-  Diagnostic *d = warning_at(NO_SPAN, "PD0510", "of %d machines %d are used", machines, used);
+  Diagnostic *d = warning_at(NO_SPAN, "PD0510", "of %d machines, the plan uses only %d", machines, used);
   note_at(d, NO_SPAN,
-          "more of them would take as long, or longer: a stage's ranks share a batch's microbatches evenly");
-  help(d, "'--microbatches' says how many those are");
+          "more ranks would not make a batch faster: the ranks of a stage share its microbatches evenly");
+  help(d, "set the number of microbatches per batch with '--microbatches'");
 }
 
 static bool is_open(const PlanRequest *q) { return q->schedule && !strcmp(q->schedule, "auto"); }
@@ -213,14 +213,14 @@ static bool is_open(const PlanRequest *q) { return q->schedule && !strcmp(q->sch
 /* What asks about several schedules does not go with what names one. */
 static bool schedules_agree(const LayersRequest *r, const PlanRequest *q) {
   if (r->compare && (q->schedule || q->delay)) {
-    help(error_at(NO_SPAN, "PD0511", "--compare is of all schedules that train: it does not go with '%s'",
+    help(error_at(NO_SPAN, "PD0511", "--compare plans all training schedules and cannot be combined with '%s'",
                   q->schedule ? "--schedule" : "--delay"),
          "leave one of them out");
     return false;
   }
   if (q->delay && !is_open(q)) {
-    help(error_at(NO_SPAN, "PD0511", "--delay chooses among schedules, and the schedule is given"),
-         "'--schedule auto' leaves it open");
+    help(error_at(NO_SPAN, "PD0511", "--delay selects among schedules, but the schedule is fixed"),
+         "use '--schedule auto', or leave '--delay' out");
     return false;
   }
   return true;

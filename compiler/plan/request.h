@@ -131,4 +131,8 @@ bool plan_compare(const Graph *g, const Pieces *p, const PlanRequest *request, F
 /* A line, where another schedule is planned to be at least 5 % faster than the plan for this request. */
 void plan_hint(const Graph *g, const Pieces *p, const PlanRequest *request, const Plan *plan, FILE *out);
 
+/* Prints one line if the plan's schedule delays gradients, the model does not set `delay_correction`, and its optimizer has a
+ * correction. */
+void plan_delay_hint(const Graph *g, const Plan *plan, FILE *out);
+
 #endif

@@ -15,8 +15,9 @@ typedef enum {
  * it drains, a batch bounds them. */
 typedef struct Generator {
   const char *name;
-  bool forward_only; /* there are no backward passes and no updates */
-  bool drains;       /* at every batch */
+  const char *summary; /* one line for help: the order of passes, and the weights they read */
+  bool forward_only;   /* there are no backward passes and no updates */
+  bool drains;         /* at every batch */
   Staleness staleness;
   bool replicas;   /* stages may have several ranks */
   bool tensor;     /* each of them may be ranks that share its layers */

@@ -76,6 +76,17 @@ typedef struct Slots {
   int deferred;  /* what DO_BACKWARD makes for DO_WEIGHTS: weights_lag + 1 */
 } Slots;
 
+/* Of a stage that does not fit in memory (docs/guide/offload.md): its chunks are parts of the model in a row, and their parameters,
+ * activations and gradients are in memory only while they are used. */
+typedef struct Offload {
+  bool on;
+  uint64_t keeps;    /* bit c: chunk c's saved values are kept instead of recomputed; never the last chunk's */
+  int64_t memory;    /* bytes of the rank's arena that are resident; 0: as few as possible */
+  int pinned;        /* percent of the block budget that keeps blocks until their next use */
+  int64_t page;      /* bytes in which blocks are moved */
+  bool host_updates; /* the host updates parameters where their home is */
+} Offload;
+
 typedef struct Program {
   int stage, n_stages; /* among the stages that have ranks of their own */
   int replicas, chunks;
@@ -84,12 +95,7 @@ typedef struct Program {
   bool per_batch;    /* loops run once a batch, drained in between; else once a run */
   bool sharded;      /* DO_UPDATE makes a part of the weights on each of the replicas, which send it to the
                               others: a forward pass with these weights waits for all parts */
-  bool spills;       /* its chunks' parameters, and what is between them, come and go: docs/guide/offload.md */
-  uint64_t keeps; /* ... bit c: chunk c's saved values, too, instead of being recomputed (not of the last); ... */
-  int64_t memory; /* ... and so many bytes of the rank's arena are in memory, 0: as few as will do; ... */
-  int kept;       /* ... percent of what blocks have of them is for those that stay until their next use */
-  int64_t page;   /* ... they come and go in pages of so many bytes; ... */
-  bool at_home;   /* ... parameters are updated where they are at home, by the device's host */
+  Offload offload;
   bool split_backward;     /* DO_WEIGHTS makes the gradients of weights that products need (zero-bubble) */
   int64_t in_flight;       /* n_i: turns between their forward and their backward, at most, of one rank */
   int64_t period;          /* M: microbatches an update, of all replicas */
@@ -119,22 +125,22 @@ Turn program_turn_after(const Program *p, Turn t, bool backward); /* of the same
 int64_t program_turns(const Program *p);                          /* of one rank, a batch */
 bool program_recomputes(const Program *p);
 bool program_recomputes_chunk(const Program *p, int chunk); /* where it spills, each for itself */
-static inline bool program_keeps(const Program *p, int chunk) { return p->keeps >> chunk & 1; }
+static inline bool program_keeps(const Program *p, int chunk) { return p->offload.keeps >> chunk & 1; }
 /* Where a rank's chunks are parts in a row, the next part is the next chunk's. */
 static inline int program_part(const Program *p, int chunk) {
-  return p->part + chunk * (p->spills ? 1 : p->n_stages);
+  return p->part + chunk * (p->offload.on ? 1 : p->n_stages);
 }
 /* -1: another stage has it. */
 static inline int program_chunk(const Program *p, int part) {
-  const int step = p->spills ? 1 : p->n_stages, from = part - p->part;
+  const int step = p->offload.on ? 1 : p->n_stages, from = part - p->part;
   return from >= 0 && from % step == 0 && from / step < p->chunks ? from / step : -1;
 }
 /* Whether the chunk has its input from another rank, and hands what it makes to one. */
 static inline bool program_receives(const Program *p, int chunk) {
-  return program_part(p, chunk) > 0 && !(p->spills && chunk > 0);
+  return program_part(p, chunk) > 0 && !(p->offload.on && chunk > 0);
 }
 static inline bool program_sends(const Program *p, int chunk) {
-  return program_part(p, chunk) + 1 < p->parts && !(p->spills && chunk + 1 < p->chunks);
+  return program_part(p, chunk) + 1 < p->parts && !(p->offload.on && chunk + 1 < p->chunks);
 }
 static inline bool program_ends_model(const Program *p) { return program_part(p, p->chunks - 1) + 1 == p->parts; }
 /* Where the model spills: whether the chunk's forward pass runs again before its backward pass. That of the model's last
@@ -150,6 +156,7 @@ static inline bool program_reruns(const Program *p, int chunk) {
  * NULL: none does. */
 Program *schedule(const Pipeline *pipeline, const bool *exchanges, Span where);
 const char *const *schedule_names(int *n);
+const char *schedule_summary(const char *name); /* one line for help, of a known schedule */
 bool schedule_known(const char *name);
 /* What a schedule leaves to the pipeline. */
 typedef struct ScheduleTraits {
