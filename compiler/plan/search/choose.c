@@ -374,8 +374,8 @@ static const char *end_text(const Choice *c) {
     return format("Optimal within %.1f %% of predicted time: all ranks are busy.", within);
   if (c->end == END_COMPLETE)
     return format(
-        "Optimal within %.1f %% of predicted time: an exhaustive search found no faster plan (%lld compared, "
-        "all others excluded by bounds).",
+        "Optimal within %.1f %% of predicted time: an exhaustive search found no faster plan (%lld compared; "
+        "bounds exclude all other plans).",
         within, (long long)c->compared);
   return "The search ended at its budget, after local improvements; a faster plan may exist.";
 }
