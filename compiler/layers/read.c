@@ -156,7 +156,7 @@ static bool parse(const LayerFile *in, LayerGraph *out) {
   if (memmem(first, line, " -- ", 4))
     return pipedream_parse(in, out);
   Diagnostic *d = error_at(where, "PD0520", *first ? "this is no profile of layers" : "the file is empty");
-  help(d, "a profile of layers is PipeDream's graph.txt or JSON, as docs/internals/planner.md describes them");
+  help(d, "a profile of layers is PipeDream's graph.txt or JSON, as docs/guide/planning.md describes them");
   return false;
 }
 
