@@ -7,8 +7,8 @@ Blocks of a page, in their order, share a folder that has the repository's model
     ```pdm NAME                   written to NAME; if the repository has a file of this name, its text is compared
     <!-- run: COMMAND -->         a command that readers do not see
 
-A line "..." in an output stands for any lines, also none. With BLESS=1 outputs that differ are rewritten in the page, unless they
-have such a line. Other blocks are not run. CONTRIBUTING.md, "Examples in the documentation"."""
+A line "..." in an output stands for any lines, also none. With BLESS=1 outputs that differ, also in numbers, are rewritten in the page, unless
+they have such a line. Other blocks are not run. CONTRIBUTING.md, "Examples in the documentation"."""
 import os
 import re
 import shutil
@@ -116,8 +116,8 @@ def check_page(text, folder, top, environment):
                 faults.append(f"line {block.at}: '{command}' ended with status {status}:\n" + "\n".join(said[-30:]))
             elif "hidden" not in block.words and not matches(expected, said, "numbers-vary" in block.words):
                 faults.append(f"line {block.at}: '{command}' printed:\n" + "\n".join(said))
-                if "..." not in expected:
-                    rewrites.append((block.at + first, block.at + end, said))
+            if "hidden" not in block.words and "..." not in expected and said != expected:
+                rewrites.append((block.at + first, block.at + end, said))
     return faults, n, rewrites
 
 
