@@ -38,11 +38,18 @@ function find(query) {
     .map((one) => one.section);
 }
 
-// The text around the first word, with every word marked, as nodes.
-function excerpt(section, words) {
+// About 220 characters of a section, whole words, from shortly before the first word of the query.
+function around(section, words) {
   const at = words.map((word) => section.lower[2].indexOf(word)).filter((place) => place >= 0);
-  const start = Math.max(0, Math.min(...(at.length ? at : [0])) - 60);
-  const text = (start ? "... " : "") + section.text.slice(start, start + 220);
+  const near = Math.min(...(at.length ? at : [0])) - 60;
+  const start = near > 0 ? section.text.lastIndexOf(" ", near) + 1 : 0;
+  const end = section.text.indexOf(" ", start + 220);
+  return (start ? "... " : "") + section.text.slice(start, end < 0 ? undefined : end) + (end < 0 ? "" : " ...");
+}
+
+// around() with every word of the query marked, as nodes.
+function excerpt(section, words) {
+  const text = around(section, words);
   const escaped = words.map((word) => word.replace(/[.*+?^${}()|[\]\\]/g, "\\$&"));
   const line = document.createElement("p");
   text.split(new RegExp("(" + escaped.join("|") + ")", "i")).forEach((part, i) => {
