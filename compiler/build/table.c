@@ -19,7 +19,7 @@ static const Option options[] = {
      "set a model attribute, a training setting or an optimizer argument"},
     {"-I", "DIR", LIST, AT(include), NULL, GROUP_MODEL, ON_MODELS, 0,
      "another directory to search for `use` files"},
-    {"--infer", NULL, FLAG, AT(infer), NULL, GROUP_MODEL, ON_BUILD | ON_PLAN | ON_PROFILE,
+    {"--infer", NULL, FLAG, AT(infer), NULL, GROUP_MODEL, ON_BUILD | ON_PLAN | ON_SHOW | ON_PROFILE,
      ON_INFER | ON_GENERATE | ON_SHARP, "programs for inference: forward passes only"},
     {"--generate", NULL, FLAG, AT(generate), NULL, GROUP_MODEL, ON_BUILD | ON_PLAN | ON_PROFILE,
      ON_INFER | ON_GENERATE | ON_SHARP, "programs that continue token sequences"},

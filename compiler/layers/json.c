@@ -1,4 +1,4 @@
-/* Layers in JSON, as a person or a script of a few lines writes them from a profiler: docs/internals/planner.md. */
+/* Layers in JSON, as a person or a script of a few lines writes them from a profiler: docs/guide/planning.md. */
 #include <string.h>
 
 #include <cjson/cJSON.h>
@@ -109,7 +109,7 @@ static bool only(const Reader *r, const cJSON *object, const char *const *keys) 
     if (i < n && member(object, keys[i]) == m)
       continue;
     Diagnostic *d =
-        error_at(span_of(r, m), "PD0527", i < n ? "'%s' appears twice" : "'%s' means nothing here", m->string);
+        error_at(span_of(r, m), "PD0527", i < n ? "'%s' appears twice" : "'%s' is not a known member", m->string);
     const char *near = i < n ? NULL : nearest(m->string, keys, n);
     if (near)
       help(d, "did you mean '%s'?", near);

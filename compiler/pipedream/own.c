@@ -78,7 +78,8 @@ static void print_stages(const LayerProfile *l, const LayerPlan *p, FILE *out) {
 
 static void print_other(const Own *o, FILE *out) {
   if (!o->division) {
-    fprintf(out, "PipeDream's planner: not asked, it would take minutes; '--cost-model pipedream' does\n");
+    fprintf(out,
+            "PipeDream's planner: skipped, because it would take minutes; run it with '--cost-model pipedream'\n");
     return;
   }
   fprintf(out, "PipeDream's planner: ranks by stage %s, %s ms a microbatch in its own model; ",
@@ -112,7 +113,7 @@ static void print_own(const Own *o, FILE *out) {
   fprintf(out, "\npredicted: %s ms a microbatch, %s ms a batch, %.1f %% of the machines' time spent waiting\n",
           ms(pace), ms(plan->batch_seconds), plan_waiting(plan) * 100);
   if (pace > 0)
-    fprintf(out, "throughput: %.3f times that of one machine (%s ms, updates aside)\n", one / pace, ms(one));
+    fprintf(out, "throughput: %.3f times that of one machine (%s ms, without updates)\n", one / pace, ms(one));
   print_other(o, out);
 }
 

@@ -223,13 +223,13 @@ static const char *const items[] = {"use", "layer", "model", "train", "cluster",
 /* What other languages start an item with. */
 static const struct {
   const char *word, *advice;
-} foreign_items[] = {{"import", "'use NAME;' makes the layers of NAME.pdm known"},
-                     {"from", "'use NAME;' makes the layers of NAME.pdm known"},
-                     {"include", "'use NAME;' makes the layers of NAME.pdm known"},
-                     {"class", "'layer NAME(arguments) { ... }' defines a layer"},
-                     {"def", "'layer NAME(arguments) { ... }' defines a layer"},
-                     {"module", "'layer NAME(arguments) { ... }' defines a layer"},
-                     {"function", "'layer NAME(arguments) { ... }' defines a layer"}};
+} foreign_items[] = {{"import", "write 'use NAME;' to use the layers of NAME.pdm"},
+                     {"from", "write 'use NAME;' to use the layers of NAME.pdm"},
+                     {"include", "write 'use NAME;' to use the layers of NAME.pdm"},
+                     {"class", "define a layer with 'layer NAME(arguments) { ... }'"},
+                     {"def", "define a layer with 'layer NAME(arguments) { ... }'"},
+                     {"module", "define a layer with 'layer NAME(arguments) { ... }'"},
+                     {"function", "define a layer with 'layer NAME(arguments) { ... }'"}};
 
 /* Where an item should start, and none does. */
 static void advise_item(const Parse *p, Diagnostic *d) {

@@ -424,7 +424,22 @@ failures_leave_the_directory_alone() {
 
 options_are_checked() {
   expect 0 "$pdc" --help
-  contains out '--microbatch B'
+  contains out '--microbatch N'
+  expect 2 "$pdc" show --quiet x.pdm
+  contains err "--quiet is for 'pdc build', 'pdc infer', 'pdc generate' and 'pdc sharp', not for 'pdc show'"
+  contains err "help: 'pdc show --help' lists the options of this command"
+  expect 2 "$pdc" infer --bucket 1MiB x.pdm
+  contains err "--bucket is for 'pdc build', 'pdc plan' and 'pdc show', not for 'pdc infer'"
+  expect 2 "$pdc" --infer --bucket 1MiB x.pdm
+  contains err "not for 'pdc infer'"
+  expect 2 "$pdc" doctor --schedule 2bw
+  contains err "not for 'pdc doctor'"
+  for words in build infer 'plan --infer'; do
+    expect 0 "$pdc" $words --emit graph "$source/models/mlp.pdm"
+  done
+  expect 0 "$pdc" generate --emit graph "$source/models/gpt_mini.pdm"
+  expect 2 "$pdc" sharp -n 2 --emit graph "$source/models/mlp.pdm" "$source/models/mlp.pdm"
+  contains err "--sharp builds all of several models"
   expect 0 "$pdc" --version
   expect 2 "$pdc"
   expect 2 "$pdc" --stagse 2 x.pdm

@@ -374,8 +374,8 @@ static const char *end_text(const Choice *c) {
     return format("Optimal within %.1f %% of predicted time: all ranks are busy.", within);
   if (c->end == END_COMPLETE)
     return format(
-        "Optimal within %.1f %% of predicted time: an exhaustive search found no faster plan (%lld compared, "
-        "all others excluded by bounds).",
+        "Optimal within %.1f %% of predicted time: an exhaustive search found no faster plan (%lld compared; "
+        "bounds exclude all other plans).",
         within, (long long)c->compared);
   return "The search ended at its budget, after local improvements; a faster plan may exist.";
 }
@@ -418,11 +418,8 @@ static char *why(const Choice *c, const Plan *plan, double gain) {
   if (!r->request->ahead && p->ahead[0] > 1 && gain <= 0)
     text_add(&t, " One additional microbatch in flight between stages hides messages.");
   if (!r->request->ahead && p->ahead[0] > 1 && gain > 0)
-    text_add(
-        &t,
-        " One additional microbatch in flight between stages makes a batch %.1f %% faster if kernel times vary "
-        "by 2 %%.",
-        gain * 100);
+    text_add(&t, " One additional microbatch in flight between stages makes a batch %.1f %% faster%s.", gain * 100,
+             r->traits.drains ? "" : " if kernel times vary by 2 %");
   return t.at;
 }
 
@@ -508,7 +505,7 @@ static bool exchanges_aside(const Planner *r, const Plan *plan) {
   return planned_programs(r, &plan->pipeline, r->subject.exchanges(r, plan))->lag > 0;
 }
 
-/* One microbatch more in flight between neighbours, where it takes unevenness up and memory allows it, and updates
+/* One microbatch more in flight between neighbours, where that shortens a batch and memory allows it, and updates
  * keep their turn for exchanges, which is worth more. Nothing else of the plan changes, nor what is computed:
  * where weights are as old as a microbatch is long in flight (every_round), only the request says so. */
 static Plan *look_ahead(const Choice *c, Plan *plan, double *gain) {
@@ -517,8 +514,7 @@ static Plan *look_ahead(const Choice *c, Plan *plan, double *gain) {
   int64_t b = plan->pipeline.microbatch;
   int parts = plan_parts(plan);
   ScheduleTraits traits = schedule_traits(form.schedule);
-  if (r->request->ahead || form.n_stages == 1 || form.ahead[0] > 1 || traits.drains || traits.every_round ||
-      !traits.looks_ahead)
+  if (r->request->ahead || form.n_stages == 1 || form.ahead[0] > 1 || traits.every_round || !traits.looks_ahead)
     return plan;
   int *start = alloc((size_t)parts * sizeof *start);
   for (int i = 0; i < parts; i++)
@@ -531,7 +527,9 @@ static Plan *look_ahead(const Choice *c, Plan *plan, double *gain) {
   settle(r, &other);
   if (!other.settled || exchanges_aside(r, plan) > exchanges_aside(r, other.plan))
     return plan;
-  double before = uneven_seconds(r, plan), after = uneven_seconds(r, other.plan);
+  /* Where a pipeline drains, messages that wait lengthen every batch; else only unevenness makes them wait. */
+  double before = traits.drains ? plan->batch_seconds : uneven_seconds(r, plan),
+         after = traits.drains ? other.plan->batch_seconds : uneven_seconds(r, other.plan);
   *gain = 1 - after / before;
   return *gain >= WORTH_PLACES ? other.plan : plan;
 }
