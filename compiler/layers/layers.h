@@ -25,7 +25,7 @@ typedef struct LayerGraph {
 
 enum { MOST_LAYERS = 8192 };
 
-/* The graph in a file of PipeDream's or in JSON, told apart by what stands in it; docs/internals/planner.md describes both.
+/* The graph in a file of PipeDream's or in JSON, told apart by what stands in it; docs/guide/planning.md describes both.
  * NULL after diagnostics. */
 LayerGraph *layers_read(const char *path);
 

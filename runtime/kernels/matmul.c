@@ -5,7 +5,7 @@
  *   also a very long k of any other, so such products are done in pieces of k, by shape alone, each added to c; in batches
  *   `a` is transposed first;
  * - with a transposed `a`, results far wider than high are made in two parts: in one the library's blocks do not fit its
- *   processor's caches (768 x 3072 at k = 1024 twice as fast in two, on a Xeon with AVX-512; performance.md);
+ *   processor's caches (768 x 3072 at k = 1024 twice as fast in two, on a Xeon with AVX-512; docs/results/cpu.md);
  * - where the processor has no such implementation, a product of two matrices is made in tiles of our own
  *   (kernels/tiles.c), for the library is at half its speed where each thread makes a part of c; what is in batches or small
  *   is made in such parts, by shape alone, some of the batch or some of the rows.

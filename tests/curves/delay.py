@@ -1,6 +1,7 @@
 """What updates that correct their delay are worth: a campaign in PyTorch, on one GPU or on processors.
 
-  delay.py TEXT [--digits DIR] [--out FILE.jsonl] [--seconds N] [--updates N] [--only PATTERN] [--list]
+  delay.py TEXT [--digits DIR] [--out FILE.jsonl] [--seconds N] [--updates N] [--only PATTERN]
+           [--rates LIST] [--seeds LIST] [--few] [--list]
 
 A group is one model under one optimizer. Its runs, which differ in seed, rate and correction, are trained side by side:
 parameters, gradients and moments have a first axis for the run. The delay is that of the 2bw schedule: the gradient of update t
@@ -9,7 +10,8 @@ is that of the weights before update t - 1. An update with the direction u of it
   W(t + 1) = W(t) (1 - rate decay) - (1 - p) rate u + p (W(t) - W(t - 1))
 
 where u is the optimizer's direction with the momentum m replaced by (1 - c) m + c g, and c = min(1, A (1 - beta) / beta):
-the momentum extrapolated by A updates. A = 0 and p = 0 are the published schedule. Groups named stagesN have the delays of
+the momentum extrapolated by A updates. A = 0 and p = 0 are the published schedule. With a prediction s, gradients are those of
+W(t - 1) + s (W(t - 1) - W(t - 2)), the next weights as the last change foretells them. Groups named stagesN have the delays of
 pipedream on N stages, N - 1 updates for the first and none for the last; A is then per update of delay. Models of TEXT's
 bytes: nanoGPT's small Shakespeare GPT (4 blocks of 128, context 64, batch 12), a Llama of the same sizes, an LSTM of 256. LeNet
 (models/lenet.pdm) reads the files that `build/tests/data/digits DIR 10000 2000` writes. Rates fall by a cosine to a tenth after
@@ -265,6 +267,7 @@ def muon(state, g, a, t, beta):
     return newton_schulz(extrapolated(state[0] * (1 - beta), g, a, beta)) * math.sqrt(max(1, shape[0] / shape[1]))
 
 
+DECAY = {"adamw": 0.1, "sgd": 0.0, "lion": 0.1, "muon": 0.1} # of matrices, times the rate; rates of sgd are near 1
 OPTIMIZERS = {"adamw": (adamw, 0.9, 2), "sgd": (sgd, 0.9, 1), "lion": (lion, 0.9, 1), "muon": (muon, 0.95, 1)}
 
 
@@ -277,18 +280,20 @@ def moments(optimizer, name, runs, shape, device):
 
 # ---- groups of runs ------------------------------------------------------------------------------------
 
-PLAIN = (0, 0.0, 0.0)
+PLAIN, AUTO = (0, 0.0, 0.0, 0.0), (1, 2, -0.5, 0.0) # no delay; what `delay_correction = auto` is for AdamW and SGD
 
 
-def corrections(a_values, p_values):
-    return [(1, a, p) for a in a_values for p in p_values]
+def corrections(a_values, p_values, predictions=(0.0,)):
+    return [(1, a, p, s) for a in a_values for p in p_values for s in predictions]
 
 
 def runs_of(seeds, rates, ways):
-    return [{"seed": s, "rate": r, "delay": d, "A": a, "p": p} for s, r, (d, a, p) in itertools.product(seeds, rates, ways)]
+    return [{"seed": seed, "rate": rate, "delay": delay, "A": a, "p": p, "predict": s}
+            for seed, rate, (delay, a, p, s) in itertools.product(seeds, rates, ways)]
 
 
 FEW = [PLAIN, *corrections((0,), (0,)), *corrections((1, 2, 3), (0, -0.25, -0.5))]
+PREDICTED = corrections((0, 1, 2), (0, -0.5), (0.5, 1.0))
 BY_STAGE = [PLAIN, *corrections((0, 0.5, 1, 2), (0, -0.25, -0.5))]
 GROUPS = { # in order of worth
     "gpt.adamw": runs_of((1, 2, 3), (1e-3, 1.4e-3, 2e-3, 2.8e-3, 4e-3), FEW),
@@ -302,6 +307,7 @@ GROUPS = { # in order of worth
     "lenet.sgd": runs_of((1, 2, 3), (0.1, 0.3, 1.0), FEW),
     "gpt.adamw.stages4": runs_of((1, 2), (1e-3, 2e-3), BY_STAGE),
     "gpt.adamw.stages8": runs_of((1, 2), (1e-3, 2e-3), BY_STAGE),
+    "gpt.adamw.predicted": runs_of((1, 2), (1e-3, 2e-3), PREDICTED),
 }
 
 
@@ -314,9 +320,9 @@ def delay_of(key, stages):
 
 
 class Group:
-    def __init__(self, name, data, device, updates):
+    def __init__(self, name, runs, data, device, updates):
         model, optimizer, *more = name.split(".")
-        self.runs, self.updates, self.device = GROUPS[name], updates, device
+        self.runs, self.updates, self.device = runs, updates, device
         shapes, self.model = MODELS[model]
         self.direction, self.beta, _ = OPTIMIZERS[optimizer]
         options = "".join(more)
@@ -324,11 +330,12 @@ class Group:
             self.beta = float("0." + options.removeprefix("beta"))
         self.stages = int(options.removeprefix("stages")) if options.startswith("stages") else 0
         self.per_run = {key: torch.tensor([float(run[key]) for run in self.runs], device=device)
-                        for key in ("rate", "delay", "A", "p")}
+                        for key in ("rate", "delay", "A", "p", "predict")}
+        self.decay = DECAY[optimizer]
         self.seeds = sorted({run["seed"] for run in self.runs})
         self.of_seed = torch.tensor([self.seeds.index(run["seed"]) for run in self.runs], device=device)
         self.weights = self.initial_weights(shapes())
-        self.older = {key: [w.clone() for _ in range(max(1, delay_of(key, self.stages)))] for key, w in self.weights.items()}
+        self.older = {key: [w.clone() for _ in range(delay_of(key, self.stages) + 1)] for key, w in self.weights.items()}
         self.read = {key: w.clone().requires_grad_() for key, w in self.weights.items()}
         self.state = {key: moments(optimizer, key, len(self.runs), w.shape[1:], device) for key, w in self.weights.items()}
         self.rate_share = torch.zeros((), device=device)
@@ -364,13 +371,15 @@ class Group:
                 col = lambda values: self.column(values, w)
                 rate, p = col(self.per_run["rate"] * self.rate_share), col(self.per_run["p"])
                 u = self.direction(self.state[key], g * col(scale), col(self.per_run["A"]) * delay, self.t, self.beta)
-                decay = 0.1 if w.dim() > 2 else 0.0
+                decay = self.decay if w.dim() > 2 else 0.0
                 new = w * (1 - rate * decay) - (1 - p) * rate * u + p * (w - older[0])
                 for i in reversed(range(1, len(older))):
                     older[i].copy_(older[i - 1])
                 older[0].copy_(w)
                 w.copy_(new)
-                read.copy_(torch.where(col(self.per_run["delay"]) > 0, older[delay - 1], w) if delay else w)
+                if delay:
+                    late = older[delay - 1] + col(self.per_run["predict"]) * (older[delay - 1] - older[delay])
+                read.copy_(torch.where(col(self.per_run["delay"]) > 0, late, w) if delay else w)
         return losses.detach()
 
     def draw(self):
@@ -438,6 +447,13 @@ def report(name, group, losses, seconds):
                "held_out": round(held[i], 4), "seconds": round(seconds, 1)}
 
 
+def is_chosen(run, options):
+    few = (PLAIN, (1, 0, 0, 0.0), AUTO)
+    return (not options.rates or run["rate"] in map(float, options.rates.split(","))) and \
+        (not options.seeds or run["seed"] in map(int, options.seeds.split(","))) and \
+        (not options.few or (run["delay"], run["A"], run["p"], run["predict"]) in few)
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("text")
@@ -446,12 +462,16 @@ def main():
     parser.add_argument("--seconds", type=float, default=math.inf, help="begins no group after this long")
     parser.add_argument("--updates", type=int, default=2000)
     parser.add_argument("--only", default="*")
+    parser.add_argument("--rates", metavar="LIST", help="only these, such as 1e-3,2e-3")
+    parser.add_argument("--seeds", metavar="LIST", help="only these")
+    parser.add_argument("--few", action="store_true", help="no delay, delay, and `auto` alone")
     parser.add_argument("--list", action="store_true")
     options = parser.parse_args()
     names = [name for name in GROUPS if fnmatch.fnmatch(name, options.only)]
+    chosen = {name: [run for run in GROUPS[name] if is_chosen(run, options)] for name in names}
     if options.list:
         for name in names:
-            print(f"{name}: {len(GROUPS[name])} runs")
+            print(f"{name}: {len(chosen[name])} runs")
         return
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     torch.backends.cuda.matmul.allow_tf32 = True
@@ -466,7 +486,7 @@ def main():
         if not data:
             print(f"{name}: not begun, no --digits")
             continue
-        group = Group(name, data, device, options.updates)
+        group = Group(name, chosen[name], data, device, options.updates)
         losses = group.train()
         lines = list(report(name, group, losses, time.monotonic() - began))
         with open(options.out, "a") as file:
