@@ -118,6 +118,7 @@ static const CommandLine commands[] = {
     {"report", COMMAND_REPORT, "[-o FILE] RUN_DIR",
      "one HTML page about a run, or about models in one launch: RUN_DIR/report.html"},
     {"checkpoint", COMMAND_CHECKPOINT, "DIR", "a training's checkpoints, each verified"},
+    {"import", COMMAND_IMPORT, "[-o FILE] DIR", "a model from a Hugging Face folder's config.json and tensors"},
     {"fmt", COMMAND_FORMAT, "[--check] FILES", "write models in the one style; '-': standard input"},
     {"lsp", COMMAND_LSP, "", "a language server on standard input and output, for editors"},
     {"explain", COMMAND_EXPLAIN, "PD0301|LAYER", "a page about a diagnostic, or what a layer does"},
@@ -578,6 +579,7 @@ void options_read(Options *o, int argc, char **argv) {
     usage(o->command == COMMAND_EXPLAIN      ? "explain needs a code, such as PD0301, or a layer, such as linear"
           : o->command == COMMAND_REPORT     ? "report needs a run's directory"
           : o->command == COMMAND_CHECKPOINT ? "checkpoint needs a training's --checkpoint directory"
+          : o->command == COMMAND_IMPORT     ? "import needs a folder with config.json"
           : o->command == COMMAND_FORMAT     ? "fmt needs files, or '-' for standard input"
                                              : "no model given");
   if (o->command != COMMAND_FORMAT && o->command != COMMAND_LSP && o->command != COMMAND_DOCTOR)
