@@ -75,7 +75,7 @@ static const Field gemma2_fields[] = {COMMON_FIELDS,
                                       {0}};
 const Family family_gemma2 = {
     "gemma2", "A Gemma 2", "model.", "gemma", gemma2_fields, shapes, "sliding_window_size", derive_gemma2, attributes,
-    EMBEDDING "for i in 0..n_layer {\n$window_lines"
+    EMBEDDING "for i in 0..n_layer {\n${window_lines}"
               "x = ${root}layers[i]: gemma2_block(x, n_head, n_kv_head, hidden, base = $base, init = $init, "
               "head_size = head_size, scale = 1 / sqrt($attention_scale), "
               "[[attn_logit_softcapping: softcap = $attn_logit_softcapping, ]]"

@@ -35,7 +35,7 @@ static const char attributes[] = "n_layer = $num_hidden_layers, n_head = $num_at
   "[[tie_word_embeddings: logits = x @ ${root}embed_tokens.weight.T;\n]]"    \
   "[[!tie_word_embeddings: logits = lm_head: linear(x, vocab_size, bias = false, init = $init);\n]]"
 #define BLOCK(more)                                                                                 \
-  "for i in 0..n_layer {\n$window_lines"                                                            \
+  "for i in 0..n_layer {\n${window_lines}"                                                            \
   "x = ${root}layers[i]: llama_block(x, n_head, n_kv_head, hidden, base = $base, init = $init, "    \
   "[[heads_differ: head_size = head_size, ]][[scaling: scaling = $scaling, ]]" more                 \
   "[[window: window = $window, ]]eps = $rms_norm_eps);\n}\n"
