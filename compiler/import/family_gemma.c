@@ -61,7 +61,7 @@ static const Field gemma_fields[] = {COMMON_FIELDS,
 const Family family_gemma = {
     "gemma", "A Gemma", "model.", "gemma", gemma_fields, shapes, NULL, derive_gemma, attributes,
     EMBEDDING "for i in 0..n_layer {\n"
-              "x = ${root}layers[i]: gemma_block(x, n_head, n_kv_head, hidden, base = $base, init = $init, "
+              "x = ${root}layers[i]: gemma_block(x, n_head, n_kv_head, hidden, base = $base, [[init_differs: init = $init, ]]"
               "head_size = head_size, [[attention_bias: bias = true, ]]eps = $rms_norm_eps);\n}\n" HEAD};
 
 static const Field gemma2_fields[] = {COMMON_FIELDS,
@@ -76,7 +76,7 @@ static const Field gemma2_fields[] = {COMMON_FIELDS,
 const Family family_gemma2 = {
     "gemma2", "A Gemma 2", "model.", "gemma", gemma2_fields, shapes, "sliding_window_size", derive_gemma2, attributes,
     EMBEDDING "for i in 0..n_layer {\n${window_lines}"
-              "x = ${root}layers[i]: gemma2_block(x, n_head, n_kv_head, hidden, base = $base, init = $init, "
+              "x = ${root}layers[i]: gemma2_block(x, n_head, n_kv_head, hidden, base = $base, [[init_differs: init = $init, ]]"
               "head_size = head_size, scale = 1 / sqrt($attention_scale), "
               "[[attn_logit_softcapping: softcap = $attn_logit_softcapping, ]]"
               "[[attention_bias: bias = true, ]][[window: window = $window, ]]"

@@ -49,7 +49,7 @@ const Family family_gpt2 = {
     "x = ${root}wte: embedding(tokens, vocab_size, n_embd, init = $init) + positions[..n_ctx];\n"
     "x = dropout(x, p_drop);\n"
     "for i in 0..n_layer {\n"
-    "x = ${root}h[i]: transformer_block(x, n_head, causal = true, p_drop = p_drop, init = $init, "
+    "x = ${root}h[i]: transformer_block(x, n_head, causal = true, p_drop = p_drop, [[init_differs: init = $init, ]]"
     "stored = in_out);\n}\n"
     "x = ${root}ln_f: layer_norm(x);\n"
     "[[tie_word_embeddings: logits = x @ ${root}wte.weight.T;\n]]"
@@ -95,7 +95,7 @@ const Family family_gpt_neox = {
     "hidden = $intermediate_size, ",
     "x = ${root}embed_in: embedding(tokens, vocab_size, n_embd, init = $init);\n"
     "for i in 0..n_layer {\n"
-    "x = ${root}layers[i]: neox_block(x, n_head, hidden, rotary_size = $rotary_size, base = $base, init = $init, "
+    "x = ${root}layers[i]: neox_block(x, n_head, hidden, rotary_size = $rotary_size, base = $base, [[init_differs: init = $init, ]]"
     "[[scaling: scaling = $scaling, ]][[!attention_bias: bias = false, ]]"
     "[[!use_parallel_residual: parallel = false, ]]eps = $layer_norm_eps);\n}\n"
     "x = ${root}final_layer_norm: layer_norm(x, eps = $layer_norm_eps);\n"

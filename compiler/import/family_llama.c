@@ -36,7 +36,7 @@ static const char attributes[] = "n_layer = $num_hidden_layers, n_head = $num_at
   "[[!tie_word_embeddings: logits = lm_head: linear(x, vocab_size, bias = false, init = $init);\n]]"
 #define BLOCK(more)                                                                                 \
   "for i in 0..n_layer {\n${window_lines}"                                                            \
-  "x = ${root}layers[i]: llama_block(x, n_head, n_kv_head, hidden, base = $base, init = $init, "    \
+  "x = ${root}layers[i]: llama_block(x, n_head, n_kv_head, hidden, base = $base, [[init_differs: init = $init, ]]"    \
   "[[heads_differ: head_size = head_size, ]][[scaling: scaling = $scaling, ]]" more                 \
   "[[window: window = $window, ]]eps = $rms_norm_eps);\n}\n"
 
@@ -157,7 +157,7 @@ static const ShapeRule olmo2_shapes[] = {COMMON_SHAPES,
 const Family family_olmo2 = {
     "olmo2", "An OLMo 2", "model.", "llama", olmo2_fields, olmo2_shapes, NULL, derive_plain, attributes,
     EMBEDDING "for i in 0..n_layer {\n"
-              "x = ${root}layers[i]: olmo2_block(x, n_head, n_kv_head, hidden, base = $base, init = $init, "
+              "x = ${root}layers[i]: olmo2_block(x, n_head, n_kv_head, hidden, base = $base, [[init_differs: init = $init, ]]"
               "[[heads_differ: head_size = head_size, ]][[scaling: scaling = $scaling, ]]"
               "[[attention_bias: bias = true, ]]eps = $rms_norm_eps);\n}\n" HEAD};
 
@@ -190,5 +190,5 @@ const Family family_mixtral = {
     "top_k = $num_experts_per_tok, n_embd = $hidden_size, hidden = $intermediate_size, ",
     EMBEDDING "for i in 0..n_layer {\n"
               "x = ${root}layers[i]: mixtral_block(x, n_head, n_kv_head, hidden, n_expert, top_k, base = $base, "
-              "init = $init, [[heads_differ: head_size = head_size, ]][[scaling: scaling = $scaling, ]]"
+              "[[init_differs: init = $init, ]][[heads_differ: head_size = head_size, ]][[scaling: scaling = $scaling, ]]"
               "[[window: window = $window, ]]eps = $rms_norm_eps);\n}\n" HEAD};

@@ -39,7 +39,7 @@ const Family family_phi3 = {
     "n_embd = $hidden_size, hidden = $intermediate_size, ",
     "x = ${root}embed_tokens: embedding(tokens, vocab_size, n_embd, init = $init);\n"
     "for i in 0..n_layer {\n"
-    "x = ${root}layers[i]: phi3_block(x, n_head, n_kv_head, hidden, base = $base, init = $init, "
+    "x = ${root}layers[i]: phi3_block(x, n_head, n_kv_head, hidden, base = $base, [[init_differs: init = $init, ]]"
     "head_size = $head_dim, rotary_size = $rotary_size, [[window: window = $window, ]]eps = $rms_norm_eps);\n}\n"
     "x = ${root}norm: rms_norm(x, eps = $rms_norm_eps);\n"
     "[[tie_word_embeddings: logits = x @ ${root}embed_tokens.weight.T;\n]]"

@@ -162,8 +162,17 @@ static bool read_field(Import *m, const Field *f) {
   return true;
 }
 
+bool object_is_plain(const Import *m, const cJSON *object) {
+  for (const cJSON *item = object->child; item; item = item->next)
+    if (cJSON_GetObjectItemCaseSensitive(object, item->string) != item) {
+      error_at(place(m), "PD0603", "'%s' is there twice", make_utf8(format("%.200s", item->string)));
+      return false;
+    }
+  return true;
+}
+
 bool fields_read(Import *m) {
-  bool good = true;
+  bool good = object_is_plain(m, m->config);
   for (const cJSON *item = m->config->child; item; item = item->next)
     if (item->string && !cJSON_IsNull(item) && !find_field(m, item->string) && !is_harmless(m, item->string)) {
       refuse_unknown(m, make_utf8(format("%.200s", item->string)));
@@ -173,6 +182,8 @@ bool fields_read(Import *m) {
     good = read_field(m, f);
   const cJSON *init = cJSON_GetObjectItemCaseSensitive(m->config, "initializer_range");
   const bool given = cJSON_IsNumber(init) && init->valuedouble > 0 && isfinite(init->valuedouble);
-  set_known(m, "init", format("normal(%s)", given ? number_text(init->valuedouble) : "0.02"));
+  const char *deviation = given ? number_text(init->valuedouble) : "0.02";
+  set_known(m, "init", format("normal(%s)", deviation));
+  set_known(m, "init_differs", strcmp(deviation, "0.02") ? "true" : ""); /* from the layers' own */
   return good;
 }

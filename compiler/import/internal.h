@@ -85,6 +85,7 @@ struct Import {
 
 /* fields.c */
 bool fields_read(Import *m);
+bool object_is_plain(const Import *m, const cJSON *object); /* no member is there twice; else a diagnostic */
 const char *known(const Import *m, const char *name); /* "" where it is not known */
 bool is_known(const Import *m, const char *name);     /* and not false */
 double known_number(const Import *m, const char *name);

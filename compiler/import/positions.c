@@ -87,14 +87,23 @@ static bool read_object(Import *m, const Rope *r, bool scalings) {
   return false;
 }
 
+/* The one of rope_parameters and rope_scaling that is there, or neither. */
+static bool find_rope(const Import *m, Rope *r) {
+  const cJSON *parameters = member(m->config, "rope_parameters"), *scaling = member(m->config, "rope_scaling");
+  *r = parameters ? (Rope){"rope_parameters", parameters} : (Rope){"rope_scaling", scaling};
+  const bool both = parameters && scaling;
+  if (both || (r->object && !cJSON_IsObject(r->object)))
+    error_at((Span){.file = m->file}, "PD0603",
+             both ? "'%s' and 'rope_scaling' are both there" : "'%s' must be an object", r->field);
+  else
+    return !r->object || object_is_plain(m, r->object);
+  return false;
+}
+
 bool derive_rope(Import *m, double usual_theta, bool scalings) {
-  Rope r = {"rope_parameters", member(m->config, "rope_parameters")};
-  if (!r.object)
-    r = (Rope){"rope_scaling", member(m->config, "rope_scaling")};
-  if (r.object && !cJSON_IsObject(r.object)) {
-    error_at((Span){.file = m->file}, "PD0603", "'%s' must be an object", r.field);
+  Rope r;
+  if (!find_rope(m, &r))
     return false;
-  }
   set_known(m, "scaling", "");
   const cJSON *theta = member(r.object, "rope_theta"), *partial = member(r.object, "partial_rotary_factor");
   Rope top = {"config.json", m->config}, *from = theta ? &r : &top;
