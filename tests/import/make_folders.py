@@ -1,6 +1,6 @@
 """Writes Hugging Face folders of small random models, and what transformers computes by them: for each case below
-folders/CASE/ with config.json and safetensors, logits.npy, tokens.npy, next.npy, and losses, one line an update of SGD
-over all samples. Needs torch and transformers:
+folders/CASE/ with config.json and safetensors, logits.npy, tokens.npy, next.npy, losses, one line an update of SGD
+over all samples, and greedy, the tokens that the model continues PROMPT with. Needs torch and transformers:
     python3 make_folders.py [CASE...]
 """
 import os
@@ -11,7 +11,7 @@ import numpy as np
 import torch
 import transformers as hf
 
-SAMPLES, LENGTH, VOCAB, UPDATES = 3, 16, 61, 5
+SAMPLES, LENGTH, VOCAB, UPDATES, PROMPT = 3, 16, 61, 5, [7, 3, 52, 11, 30]
 RATE, MOMENTUM = 0.05, 0.9
 here = os.path.dirname(os.path.abspath(__file__))
 
@@ -61,6 +61,13 @@ def randomise(model, around):
         torch.nn.init.normal_(p, around if gain else 0.0, 0.2 if p.dim() == 1 else 0.3)
 
 
+def continued(model):
+    tokens = list(PROMPT)
+    while len(tokens) < LENGTH:
+        tokens.append(int(model(torch.tensor([tokens])).logits[0, -1].argmax()))
+    return tokens[len(PROMPT):]
+
+
 def losses(model, tokens, targets):
     optimizer = torch.optim.SGD(model.parameters(), lr=RATE, momentum=MOMENTUM)
     for _ in range(UPDATES):
@@ -93,6 +100,8 @@ def make(name):
     np.save(os.path.join(folder, "next.npy"), targets.numpy().astype(np.int32))
     with torch.no_grad():
         np.save(os.path.join(folder, "logits.npy"), model(tokens).logits.numpy().astype(np.float32))
+        with open(os.path.join(folder, "greedy"), "w") as out:
+            out.write(",".join(str(t) for t in continued(model)) + "\n")
     with open(os.path.join(folder, "losses"), "w") as out:
         out.writelines(f"{loss:.9g}\n" for loss in losses(model, tokens, targets))
 
