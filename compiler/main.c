@@ -115,8 +115,8 @@ static bool run_tensor(Compilation *c) {
   if ((request->tensor == 0 || request->tensor == 1) && !request->sharding)
     return true;
   if (c->options.sharp) {
-    help(error_at(NO_SPAN, "PD0513", "--tensor: '--sharp' gives whole layers to each rank"),
-         "leave one of the two out");
+    help(error_at(NO_SPAN, "PD0513", "--tensor: not with '--sharp', whose ranks hold whole layers"),
+         "leave one of the two options out");
     return false;
   }
   c->asked = *request;
@@ -251,6 +251,7 @@ static bool run_emit(Compilation *c) {
   static const char mark[] = "@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@";
   Text all = {0};
   text_add(&all, "%s", c->plan_json);
+  identity_add_delays(c->identity, &c->pieces, c->plan, c->programs);
   c->sources = alloc((size_t)n_stages(c) * sizeof *c->sources);
   for (int i = 0; i < n_stages(c); i++) {
     c->sources[i] = emit_stage(c->graph, &c->pieces, c->plan, c->lowered[i], &c->programs[i], c->allocations[i],
@@ -664,6 +665,13 @@ static bool build_model(const Options *o, ModelBuilt *built) {
   return true;
 }
 
+static bool tokenize_files(const Options *o) {
+  TokenizeRequest request = o->tokens;
+  request.files = o->files.at, request.n_files = o->files.n;
+  request.output = o->output, request.threads = o->plan.target.threads, request.quiet = o->quiet;
+  return tokenize(&request);
+}
+
 static bool run_command(Compilation *c) {
   const Options *o = &c->options;
   switch (o->command) {
@@ -671,8 +679,10 @@ static bool run_command(Compilation *c) {
   case COMMAND_REPORT: return report(o->input, o->output);
   case COMMAND_CHECKPOINT: return checkpoint_list(o->input, stdout);
   case COMMAND_DOCTOR: return doctor(o);
-  case COMMAND_COMPLETION: return print_completion(o->input);
+  case COMMAND_COMPLETION: return print_completion(o->files.at[0], o->files.n > 1 ? o->files.at[1] : NULL);
+  case COMMAND_HELP: print_help(o->files.n ? o->files.at[0] : NULL); return true;
   case COMMAND_PROFILE: return profile(c);
+  case COMMAND_TOKENIZE: return tokenize_files(o);
   case COMMAND_PLAN: return print_plans(c);
   case COMMAND_SHOW: return show(c);
   case COMMAND_LSP: return lsp_serve(STDIN_FILENO, stdout);

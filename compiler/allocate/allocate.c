@@ -24,7 +24,7 @@ Ints allocation_members(const StageKernels *k, BufferKind kind, int chunk) {
 
 bool allocation_saved_packed(const Program *p, int chunk) {
   return allocation_saved_slots(p, chunk) == 1 &&
-         (p->chunks == 1 || (p->spills ? !program_keeps(p, chunk) : program_recomputes(p)));
+         (p->chunks == 1 || (p->offload.on ? !program_keeps(p, chunk) : program_recomputes(p)));
 }
 
 /* When a pass of a chunk runs its kernel of this index: chunk after chunk, each one's passes in order. */
@@ -71,11 +71,11 @@ static int copies_of(const StageKernels *k, const Program *p, SectionKind kind, 
   /* What spills is sent where the rank's next part receives it, and its gradients likewise. Recomputation writes what was
    * sent once more, but never into a slot that a message may be using. */
   case SECTION_SENT:
-    if (p->spills)
+    if (p->offload.on)
       return program_sends(p, chunk) ? s->sent + program_reruns(p, chunk) : 0;
     return s->sent + (k->recompute ? 1 : 0);
   case SECTION_GRADIENTS_RECEIVED: return s->gradients;
-  case SECTION_GRADIENTS_SENT: return p->spills && !program_receives(p, chunk) ? 0 : s->returned;
+  case SECTION_GRADIENTS_SENT: return p->offload.on && !program_receives(p, chunk) ? 0 : s->returned;
   case SECTION_SAVED: return allocation_saved_packed(p, chunk) ? 0 : allocation_saved_slots(p, chunk);
   case SECTION_KEPT: return s->saved;
   case SECTION_DEFERRED: return s->deferred;
@@ -365,7 +365,7 @@ Allocation *allocate(const LoweredStage *stage, const Program *p, const Train *t
   a->meeting_bytes = largest_meeting(stage);
   section(a, SECTION_MEETING, a->meeting_bytes, 1);
   a->resident_bytes = a->bytes;
-  if (p->spills)
+  if (p->offload.on)
     allocate_spilled(k, p, a);
   return a;
 }

@@ -71,22 +71,22 @@ typedef struct OwnMoment {
   Shape shape;
 } OwnMoment;
 
-/* With replicas a rank receives the other replicas' copies of one shard of an accumulator set of `bytes`, to add
- * them up: bytes of a shard, the last of which may be shorter. */
+/* Each replica receives one shard of an accumulator set of `bytes` from every replica, to reduce it: bytes of a shard;
+ * the last shard may be shorter. */
 static inline int64_t shard_bytes(int64_t bytes, int replicas) {
   return ((bytes + replicas - 1) / replicas + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT;
 }
 
-/* How replicas divide a struct of all updated weights in f32. The struct is a sequence of cells; each replica owns a part of
+/* Shards of a struct of all updated weights in f32. The struct is a sequence of cells; each replica owns a shard of
  * every cell. */
 typedef struct Shards {
   int replicas, cells;
   int64_t *at; /* replicas + 1 offsets of each cell's parts, cell after cell */
 } Shards;
 
-/* Gradients that replicas exchange together, behind a kernel of the backward pass of a batch's last microbatch. */
+/* Gradients that replicas exchange in one message, after a kernel of the backward pass of a batch's last microbatch. */
 typedef struct Bucket {
-  int behind; /* nothing behind this kernel touches them */
+  int behind; /* no later kernel uses the gradients */
   int64_t bytes;
 } Bucket;
 
@@ -97,38 +97,38 @@ typedef struct Allocation {
   int64_t weights_bytes, accumulators_bytes, saved_bytes; /* one copy */
   int64_t
       moments_bytes;  /* one copy of a moment of all parameters, in their shapes; of masters and averages, too */
-  Shards *shard;      /* where replicas share that; else NULL */
-  int64_t part_bytes; /* of it in the arena: the largest part, or all of it */
-  int n_moments;      /* of such moments; the others: */
+  Shards *shard;      /* NULL: the optimizer state is not sharded */
+  int64_t part_bytes; /* bytes of the state in the arena: the largest shard, or the whole state */
+  int n_moments;      /* moments in the parameters' shapes; own_moments have their own shapes */
   Vec(OwnMoment) own_moments;
   int64_t scratch_offset, scratch_bytes; /* the largest kernel's */
-  int64_t meeting_bytes;                 /* the largest of a collective in two; one follows the other */
+  int64_t meeting_bytes;                 /* largest buffer of a collective in two parts, which run in sequence */
   Section section[SECTION_COUNT];        /* with several chunks, where each has its own: all of them as one copy */
   Section chunk_section[SECTION_COUNT][MAX_CHUNKS]; /* inputs to gradients sent, saved to deferred: each chunk's */
   Vec(Exchanged) exchanged;                         /* in the first of the section's copies, here and below */
-  int64_t reduced_offset, reduced_bytes;            /* the shards of the other replicas, one behind the other */
+  int64_t reduced_offset, reduced_bytes;            /* shards received from the other replicas, in sequence */
   Vec(Bucket) buckets;    /* in their order; none or one: gradients are exchanged whole */
   int *bucket;            /* by buffer, of accumulators: the bucket it is in */
   int64_t bytes;          /* the arena */
-  int64_t resident_bytes; /* of it in memory at once, at most: all of it, unless the model spills */
-  int64_t spilled_bytes;  /* of its blocks that come and go, all together; 0: none do */
-  int64_t room;           /* bytes of memory that they have */
-  int groups;             /* of parameters that are updated together, where it spills */
+  int64_t resident_bytes; /* most resident bytes of the arena; under offload less than `bytes` */
+  int64_t spilled_bytes;  /* offload: bytes of all offloaded blocks; 0: none */
+  int64_t room;           /* offload: resident bytes for those blocks */
+  int groups;             /* offload: groups of parameters that are updated together */
 } Allocation;
 
 Allocation *allocate(const LoweredStage *stage, const Program *p, const Train *train);
 void allocation_dump(const StageKernels *k, const Allocation *a, FILE *out);
-/* Nothing overlaps what is live at the same time; else a bug. */
+/* BUG() if buffers overlap that are live at the same time. */
 void allocation_verify(const StageKernels *k, const Program *p, const Allocation *a);
 
-/* The member order of the structs: buffers of this kind by region, those of no region last. chunk -1: of all. */
+/* Members of a struct in order: buffers of this kind by region, then buffers without a region. chunk -1: all chunks. */
 Ints allocation_members(const StageKernels *k, BufferKind kind, int chunk);
-/* Slots of what backward reads last, and of nothing later: none waits for the weights pass. */
+/* Slots of values that backward reads last; no slot waits for the weights pass. */
 static inline int allocation_saved_slots(const Program *p, int chunk) {
   int saved = p->slots[chunk].saved;
   return saved < p->in_flight ? saved : (int)p->in_flight;
 }
-/* Whether these values of a chunk stand in the workspace. */
+/* Whether these values of a chunk are in the workspace. */
 bool allocation_saved_packed(const Program *p, int chunk);
 static inline int64_t buffer_bytes(const Buffer *b) {
   return (b->elements * element_bytes(b) + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT;
@@ -137,42 +137,42 @@ static inline int64_t buffer_bytes(const Buffer *b) {
  * pass one after the other. */
 void allocation_live_range(const StageKernels *k, const Buffer *b, int *first, int *last);
 
-/* ---- what comes and goes (spill.c) ------------------------------------------------------------ */
+/* ---- offload (spill.c) ------------------------------------------------------------ */
 
-/* Whether gradients of a parameter's uses never leave memory: other stages use it, too, and are sent them. */
+/* Whether the gradients of a parameter stay resident, because they are sent to other stages that use the parameter. */
 bool gradients_stay(const StageKernels *k, int param);
-/* Of a rank whose model spills: fills resident_bytes, spilled_bytes and groups. */
+/* For a rank with offload: fills resident_bytes, spilled_bytes and groups. */
 void allocate_spilled(const StageKernels *k, const Program *p, Allocation *a);
 
 /* ---- buckets of gradients (buckets.c) ---------------------------------------------------------- */
 
 /* Fills buckets and bucket. Buckets close at Program.bucket bytes; memory does not depend on them. */
 void find_buckets(const StageKernels *k, const Program *p, const UpdateRule *rule, Allocation *a);
-/* Least bytes of every bucket but the last. */
+/* Least bytes of every bucket except the last. */
 int64_t least_bucket(const Program *p, const Allocation *a);
-/* Each gradient is in a bucket, and complete where that is; else a bug. */
+/* BUG() if a gradient is in no bucket, or not complete at its bucket. */
 void verify_buckets(const StageKernels *k, const Allocation *a);
 
-/* ---- an optimizer's state in parts (shards.c) -------------------------------------------------- */
+/* ---- optimizer shards (shards.c) -------------------------------------------------- */
 
-/* The runtime works on parameters in tiles of so many elements (PD_TILE of runtime/internal.h); no tile is divided. */
+/* Elements of the runtime's tiles of parameters (PD_TILE of runtime/internal.h); shards contain whole tiles. */
 enum { SHARD_TILE = 16384 };
-/* Cuts the struct of all updated weights in f32 into one part for each replica, as even as whole tiles allow; a rule over
- * whole tensors needs whole parameters. Weights whose gradients are exchanged together form a cell, and each cell is cut by
- * itself, so every replica adds up a part of each bucket. */
+/* Divides the struct of all updated weights in f32 into one shard per replica, as evenly as whole tiles allow; a rule over
+ * whole tensors needs whole parameters. Weights of one bucket form a cell, and each cell is divided separately, so every
+ * replica reduces a shard of each bucket. */
 Shards *shard_state(const StageKernels *k, const Program *p, const UpdateRule *rule, const Allocation *a);
-/* A replica's bytes of the struct. */
+/* Bytes of a replica's shard. */
 int64_t shard_part(const Shards *s, int replica);
-/* The replica that a parameter's element belongs to; `state`: where the parameter stands in the struct. */
+/* The replica that owns a parameter's element; `state`: the parameter's offset in the struct. */
 int shard_of(const Shards *s, int64_t state, int64_t element);
-/* By buffer index: where a weight stands in that struct. */
+/* By buffer index: the weight's offset in that struct. */
 int64_t *state_offsets(const StageKernels *k);
-/* Bytes of the gradients that belong to the part which has most of them: what a rank receives from each other. */
+/* Bytes of the gradients of the largest shard: the message that a rank receives from each other replica. */
 int64_t shard_gradient_bytes(const StageKernels *k, const Shards *shard);
 
 /* ---- packing (pack.c) ------------------------------------------------------------------------ */
 
-/* Bytes that are needed from one time to another. */
+/* Bytes with their live range. */
 typedef struct LiveRange {
   int64_t bytes;   /* a multiple of ALIGNMENT */
   int first, last; /* live in [first, last], in any unit of time */

@@ -161,7 +161,7 @@ void allocate_spilled(const StageKernels *k, const Program *p, Allocation *a) {
   add_between(k, p, a, &blocks);
   add_saved(k, p, a, &blocks);
   qsort(blocks.at, (size_t)blocks.n, sizeof *blocks.at, by_offset);
-  blocks.n = pd_join_blocks(blocks.at, blocks.n, (size_t)p->page);
+  blocks.n = pd_join_blocks(blocks.at, blocks.n, (size_t)p->offload.page);
   for (SectionKind kind = SECTION_WEIGHTS; kind <= SECTION_AVERAGES; kind++)
     a->spilled_bytes += a->section[kind].bytes * a->section[kind].copies;
   for (int part = 0; part < k->chunks.n; part++) {
@@ -171,20 +171,21 @@ void allocate_spilled(const StageKernels *k, const Program *p, Allocation *a) {
     a->spilled_bytes += part + 1 < k->chunks.n ? returned->bytes * returned->copies : 0;
   }
   a->spilled_bytes += a->section[SECTION_SAVED].bytes;
-  int64_t beside = bytes_beside(&blocks, a->bytes, p->page);
-  a->room = p->memory > beside ? p->memory - beside : 0;
+  int64_t beside = bytes_beside(&blocks, a->bytes, p->offload.page);
+  a->room = p->offload.memory > beside ? p->offload.memory - beside : 0;
   struct pd_holding of = {.block = blocks.at,
                           .n = blocks.n,
                           .batch = {.parts = p->chunks,
                                     .turns = program_ends_model(p),
                                     .microbatches = p->period,
                                     .groups = a->groups,
-                                    .at_home = p->at_home},
-                          .page = (size_t)p->page,
+                                    .at_home = p->offload.host_updates},
+                          .page = (size_t)p->offload.page,
                           .room = (size_t)a->room,
-                          .kept = p->kept};
+                          .kept = p->offload.pinned};
   struct pd_moves moves;
   pd_moves_make(&of, alloc, &moves);
-  int64_t all = (a->bytes + p->page - 1) / p->page * p->page, most = beside + (int64_t)moves.most;
+  int64_t all = (a->bytes + p->offload.page - 1) / p->offload.page * p->offload.page,
+          most = beside + (int64_t)moves.most;
   a->resident_bytes = most < all ? most : all;
 }

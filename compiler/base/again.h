@@ -1,10 +1,10 @@
-/* For who compiles one file after the other in a process, as fuzzers do: this folder's state as it is at one time, and the
- * way back to it. What was taken, named, read and told in between is gone. */
+/* For processes that compile several files in turn, such as fuzzers: saves this folder's state and restores it. Memory,
+ * names, sources and diagnostics since the save are lost. */
 #ifndef PDC_AGAIN_H
 #define PDC_AGAIN_H
 
-void base_keep(void);    /* once, when what all files share has been made */
-void base_restart(void); /* as it was then */
+void base_keep(void);    /* call once, after the setup that all files share */
+void base_restart(void); /* back to the saved state */
 
 /* The parts: first names and diagnostics, whose tables stand in the arena. */
 void arena_keep(void);

@@ -1,5 +1,5 @@
-/* What every pass stands on: one arena, interned names, vectors, source spans, diagnostics.
- * Memory is taken from one arena that lives as long as the process; nothing is freed one by one. */
+/* Shared by all passes: the arena, interned names, vectors, source spans, diagnostics.
+ * Memory comes from one arena that lives as long as the process; there is no free(). */
 #ifndef PDC_BASE_H
 #define PDC_BASE_H
 
@@ -15,8 +15,8 @@
 void *alloc(size_t bytes);
 void *alloc_copy(const void *from, size_t bytes);
 
-/* A place in the arena. Releasing it gives back all that was taken since, for searches that try many things and keep
- * a number: none of it may be in use any more. Names last. The arena in use must be the same as at the mark. */
+/* A place in the arena. Releasing the mark frees all memory allocated since, for searches that try many plans and keep
+ * a number; the caller must not use that memory again. Names survive. The arena in use must be that of the mark. */
 typedef struct ArenaMark {
   char *unused;
   size_t unused_bytes;
@@ -25,11 +25,11 @@ typedef struct ArenaMark {
 ArenaMark arena_mark(void);
 void arena_release(ArenaMark mark);
 
-/* Another arena, for work whose result is small: alloc() takes from the one in use, until the one that was in use before
- * is used again. NULL: the one that lasts as long as the process, where tables that outlive the work have to grow. */
+/* Another arena, for work with a small result: alloc() allocates in the arena in use. NULL: the arena of the process,
+ * for tables that outlive the work. */
 typedef struct Arena Arena;
 Arena *arena_new(void);
-Arena *arena_use(Arena *a); /* returns the one that was in use */
+Arena *arena_use(Arena *a); /* returns the arena in use before */
 
 /* Equal interned names are equal pointers; compare them with ==. */
 typedef const char *Name;
@@ -59,8 +59,8 @@ typedef struct Text {
   size_t n, room;
 } Text;
 void text_add(Text *t, const char *pattern, ...) __attribute__((format(printf, 2, 3)));
-char *make_utf8(char *text);                       /* '?' for bytes that are no UTF-8; returns the text (utf8.c) */
-size_t skip_mark(const char *text, size_t length); /* the bytes of the byte-order mark that it starts with */
+char *make_utf8(char *text);                       /* replaces invalid UTF-8 by '?'; returns the text (utf8.c) */
+size_t skip_mark(const char *text, size_t length); /* bytes of the byte-order mark at the start of the text */
 const char *bytes_text(int64_t bytes);             /* "13.0 GiB" */
 const char *with_commas(int64_t n);                /* "137,216" */
 
@@ -69,16 +69,16 @@ const char *with_commas(int64_t n);                /* "137,216" */
 /* The whole file, NUL-terminated, or NULL with errno set. */
 char *read_file(const char *path, size_t *length);
 const char *read_failure(int failed); /* strerror of read_file's errno */
-/* Writes beside, syncs, renames. False with errno set; an existing file is then as it was. */
+/* Writes a temporary file, syncs, renames. False with errno set; an existing file is then unchanged. */
 bool write_file(const char *path, const char *text, size_t length);
-/* The exit status: another one than 0, after a message, where standard output could not be written. */
+/* The exit status; not 0, after a message, if standard output could not be written. */
 int output_status(int status);
 /* SHA-256 of the bytes as 64 hexadecimal digits, in the arena. */
 char *sha256_hex(const void *bytes, size_t length);
 
 /* ---- pdc's own files (places.c) ------------------------------------------------------------ */
 
-/* The folder that pdc was installed in, as /usr, or the build folder that it runs from. */
+/* The installation prefix, such as /usr, or the build folder that pdc runs from. */
 const char *own_prefix(void);
 /* PREFIX/share/pdc/NAME without symbolic links: "stdlib_layers", "runtime", "diagnostics". In the arena. */
 const char *own_folder(const char *name);
@@ -98,7 +98,7 @@ const char *source_path(int file);
 const char *source_text(int file);
 /* The start of line `line`, counted from 1, or the end of a text with fewer lines. NULL: the text is not of a source file. */
 const char *source_line_start(const char *text, int line);
-int source_count(void); /* for -MD: every text read so far, "<command line>" among them */
+int source_count(void); /* for -MD: number of texts read, "<command line>" included */
 
 /* ---- diagnostics (diagnostic.c) ----------------------------------------------------------- */
 
@@ -113,17 +113,17 @@ Diagnostic *warning_at(Span where, const char *code, const char *pattern, ...)
 void underline(Diagnostic *d, Span also); /* '~' under a second place on the error's line */
 void note_at(Diagnostic *d, Span where, const char *pattern, ...) __attribute__((format(printf, 3, 4)));
 void help(Diagnostic *d, const char *pattern, ...) __attribute__((format(printf, 2, 3)));
-/* The one reported last, to which a caller may add notes; NULL when none is pending. */
+/* The last reported diagnostic, for a caller's notes; NULL: none is pending. */
 Diagnostic *diagnostic_last(void);
-/* Moves it to another place; returns where it was. What was underlined there is dropped. */
+/* Moves the diagnostic to another place, without its underlines; returns the old place. */
 Span diagnostic_move(Diagnostic *d, Span where);
-enum { MOST_ERRORS = 20 }; /* told at once; what finds more of them may stop */
+enum { MOST_ERRORS = 20 }; /* reported together; a pass with more errors may stop */
 int error_count(void);     /* with -Werror warnings count */
-/* What was told since the mark is not told, for who tries what may fail; NULL or the first error of it. */
+/* Drops all diagnostics since the mark, for callers that try alternatives; returns the first error, or NULL. */
 int diagnostics_mark(void);
 const char *diagnostics_forget(int mark);
 void diagnostics_flush(void);
-/* Hands all of them to `read` instead of printing them, in their order and each once; none is left. */
+/* Passes all diagnostics to `read` instead of printing them, each once and in order; none is pending afterwards. */
 typedef struct Remark {
   bool is_help;
   Span span;
@@ -139,7 +139,7 @@ typedef struct Told {
 void diagnostics_tell(void (*read)(void *context, const Told *told), void *context);
 extern bool diagnostics_json, diagnostics_werror;
 
-/* The candidate nearest to `name` by edit distance, or NULL when none is near enough to suggest. */
+/* The candidate nearest to `name` by edit distance; NULL: no candidate is near enough to suggest. */
 const char *nearest(const char *name, const char *const *candidates, int n);
 
 /* Prints the page docs/reference/diagnostics/CODE.md; false when there is none. */

@@ -51,11 +51,11 @@ cJSON *json_load(const char *path, int *file) {
   const char *end = NULL;
   cJSON *root = cJSON_ParseWithLengthOpts(text, n + 1, &end, true);
   if (!root) {
-    error_at(place_of(*file, text, end ? end : text), "PD0602", "this is not JSON from here on");
+    error_at(place_of(*file, text, end ? end : text), "PD0602", "invalid JSON from this place on");
     return NULL;
   }
   if (!cJSON_IsObject(root)) {
-    error_at((Span){.file = *file}, "PD0602", "the file must hold one JSON object");
+    error_at((Span){.file = *file}, "PD0602", "the file must contain one JSON object");
     return NULL;
   }
   return root;
@@ -150,7 +150,7 @@ bool json_only(const JsonPlace *at, const char *const *keys) {
       i++;
     if (i < n)
       continue;
-    Diagnostic *d = complain(at, m->string, "means nothing here");
+    Diagnostic *d = complain(at, m->string, "is not a known member");
     const char *near = nearest(m->string, keys, n);
     if (near)
       help(d, "did you mean '%s'?", near);

@@ -1,10 +1,11 @@
-/* The command line, and everything that happens outside pdc's memory: files of the output directory, the C
- * compiler, the profiling run. */
+/* The command line, and all work outside pdc's memory: files of the output directory, the C compiler, the profiling
+ * run. */
 #ifndef PDC_BUILD_H
 #define PDC_BUILD_H
 
 #include "pipedream/pipedream.h"
 #include "plan/request.h"
+#include "tokenize/tokenize.h"
 
 #include <sys/types.h>
 
@@ -14,6 +15,7 @@ typedef enum {
   COMMAND_BUILD,
   COMMAND_PLAN,
   COMMAND_PROFILE,
+  COMMAND_TOKENIZE,
   COMMAND_EXPLAIN,
   COMMAND_REPORT,
   COMMAND_CHECKPOINT,
@@ -22,7 +24,8 @@ typedef enum {
   COMMAND_IMPORT,
   COMMAND_LSP,
   COMMAND_DOCTOR,
-  COMMAND_COMPLETION
+  COMMAND_COMPLETION,
+  COMMAND_HELP
 } Command;
 typedef enum {
   EMIT_NOTHING,
@@ -39,28 +42,29 @@ typedef Vec(const char *) Strings;
 
 typedef struct Model { /* one of several */
   const char *input;
-  const char *name; /* --name behind it; NULL: made of its file and its definitions */
-  Strings define;   /* those behind it; before the first model they are for all */
+  const char *name; /* --name after the model; NULL: derived from its file and its definitions */
+  Strings define;   /* -D after the model; -D before the first model are for all */
 } Model;
 
 typedef struct Options {
   Command command;
   const char
       *input; /* the model; explain: the code; report, checkpoint: the directory; NULL: plan a profile of layers */
-  const char *output;    /* -o; NULL: named after the model */
-  bool compare;          /* plan: schedules beside each other */
-  bool report;           /* plan: also a page about it */
-  bool table;            /* profile: print kernels beside what the machine allows */
-  const char *measured;  /* profile: a file with the profiling program's output, or NULL: run it here */
-  int depth;             /* show: of instances; 0: not given */
-  const char *svg, *dot; /* show: files for pictures; NULL: none */
-  bool check;            /* fmt: only say what differs */
-  Strings files;         /* fmt: all that are named */
-  bool planned;          /* show: options ask for a plan */
+  const char *output;     /* -o; NULL: named after the model */
+  bool compare;           /* plan: a table of all schedules */
+  bool report;            /* plan: also an HTML page */
+  bool table;             /* profile: print kernels and the machine's limits */
+  const char *measured;   /* profile: a file with the profiling program's output, or NULL: run it here */
+  int depth;              /* show: nesting depth; 0: not given */
+  const char *svg, *dot;  /* show: files for pictures; NULL: none */
+  bool check;             /* fmt: report differences, change no file */
+  Strings files;          /* fmt, tokenize: files; completion, help: words */
+  TokenizeRequest tokens; /* tokenize, but for its files, output, threads and quiet */
+  bool planned;           /* show: an option needs a plan */
   PlanRequest plan;
   LayersRequest layers;
   Strings define, include;
-  const char *name; /* --name that no model stands before: a mistake */
+  const char *name; /* --name before the first model: an error */
   bool sharp;       /* --sharp: one launch for all of: */
   Vec(Model) models;
   EmitWhat emit;
@@ -68,19 +72,19 @@ typedef struct Options {
   const char *stop_after;
   const char *cc;          /* --cc: may hold arguments, separated by spaces; NULL: the target's own */
   const char *mpicc;       /* --mpicc: MPI's compiler wrapper; NULL: the one that pdc was built with */
-  const char *cluster;     /* --cluster: what names it; NULL: none is given */
+  const char *cluster;     /* --cluster: name or file; NULL: none */
   const char *arch;        /* --arch: "sm_90"; NULL: this machine's */
   const char *march;       /* --march: "x86-64-v3"; NULL: that of the build */
   bool generate, no_cache; /* --generate: programs that continue token sequences */
-  int64_t samples;         /* --samples: so many at once; 0: not given */
-  bool infer;              /* --infer: programs that run the model, without what trains it */
-  const char *dependent;   /* -MT: what -MD's rule is for; NULL: the sources */
-  bool quiet;              /* a build does not say where it is */
+  int64_t samples;         /* --samples: sequences at the same time; 0: not given */
+  bool infer;              /* --infer: programs for inference */
+  const char *dependent;   /* -MT: target of -MD's rule; NULL: the sources */
+  bool quiet;              /* print no message after a build */
   bool sources_only, time_passes, verify_each, verbose, dry_run, syntax_only, dependencies;
 } Options;
 
-/* Fills options, or ends the process: 0 after --help and --version, 2 with a usage message. What is known
- * but not in this version is a diagnostic. */
+/* Fills options, or ends the process: status 0 after --help and --version, 2 after a usage error. Some errors are
+ * diagnostics: check error_count(). */
 void options_read(Options *o, int argc, char **argv);
 
 /* ---- the output directory (output.c) --------------------------------------------------------- */
@@ -96,55 +100,55 @@ typedef struct Output {
   const char *directory;
   const char *model;     /* base name of the .pdm: names the dependency file */
   const char *launcher;  /* "train", "infer" */
-  const char *arguments; /* the least that it needs: "--data PATH" */
+  const char *arguments; /* required arguments, for messages: "--data PATH" */
   const Toolchain *toolchain;
   int n_stages;
-  const int *replicas; /* by stage: its ranks */
+  const int *replicas; /* ranks by stage */
   Placement placement;
   char **source; /* by stage */
   const char *plan_json;
   const char *picture; /* of the model and its stages, SVG; NULL: none */
-  int lock;            /* while it is built: the directory, opened */
-  bool made_directory; /* it was not there */
+  int lock;            /* file descriptor of the locked directory */
+  bool made_directory; /* pdc created the directory */
 } Output;
 
 const char *source_name(const Toolchain *t, int stage); /* "stage0.c" */
 const char *program_name(int stage);                    /* "stage0" */
-/* Where a build stands until all of it is there, DIR/.pdc-new; and a file of it. */
+/* The directory of an unfinished build, DIR/.pdc-new; and a file in it. */
 const char *new_directory(const Output *out);
 const char *in_new(const Output *out, const char *name);
 const char *output_directory(const Options *o); /* -o, else NAME.build, with --infer NAME.infer */
 const char *base_name(const char *path);        /* "models/gpt.pdm": "gpt" */
-/* Writes sources, plan.json, model.svg, app, train and with -MD the dependency file, all of them beside their places; false after
- * a diagnostic, for one where DIR has files of these names that pdc did not make, or while another pdc builds there.
- * After true one of the next two ends it. */
+/* Writes sources, plan.json, model.svg, app, train and with -MD the dependency file into DIR/.pdc-new. False after a
+ * diagnostic, such as for files of these names that pdc did not create, or if another pdc builds in DIR.
+ * After true, the caller must call output_install() or output_abandon(). */
 bool output_write(const Options *o, Output *out);
-/* Moves all into place, stage programs too unless `o` wants sources only, and removes what an earlier build made and
- * this one did not; false after a diagnostic, the directory then may lack `train`. */
+/* Moves all files to DIR, with stage programs unless `o` wants sources only, and removes files of earlier builds that this
+ * build lacks. False after a diagnostic; DIR may then lack `train`. */
 bool output_install(const Options *o, const Output *out);
 /* Removes a folder of files. */
 void remove_files(const char *folder);
-/* Removes what was written; the directory is as before. */
+/* Removes the unfinished build; DIR is unchanged. */
 void output_abandon(const Output *out);
 
-/* ---- what pdc made there (made.c) ------------------------------------------------------------ */
+/* ---- pdc's files in the output directory (made.c) ------------------------------------------------------------ */
 
-Strings made_read(const char *directory); /* the names that DIR/.pdc-files lists; none where there is no list */
+Strings made_read(const char *directory);                    /* names in DIR/.pdc-files; empty without the file */
 bool made_write(const char *directory, const Strings *made); /* false after a diagnostic */
 bool made_has(const Strings *made, const char *name);
 void made_add(Strings *made, const char *name);
-/* Whether none of the names wanted stands there without being listed; false after a diagnostic. */
+/* Whether every wanted name that exists is listed; false after a diagnostic. */
 bool made_spares(const char *directory, const Strings *made, const Strings *wanted);
 
-/* ---- programs that need not be made again (reuse.c) ------------------------------------------ */
+/* ---- reuse of compiled programs (reuse.c) ------------------------------------------ */
 
 #define reuse_list ".pdc-programs" /* in DIR */
 bool reuse_list_exists(const Output *out);
-/* What all programs of a build are made of beside their sources and commands: the compiler, the runtime's library and
- * headers, the processor. NULL: it cannot be told, and nothing is taken over. */
+/* Identity of the common inputs of all programs of a build: compiler, runtime library and headers, processor. NULL:
+ * unknown, so no program is reused. */
 const char *reuse_origin(const Options *o, const Output *out);
-/* Puts DIR's program of this stage into the new build, if the list says that it was made of the same and it has not
- * changed since; else false. */
+/* Copies DIR's program of this stage into the new build if its inputs are the same and the program is unchanged;
+ * else false. */
 bool reuse_program(const Options *o, const Output *out, const char *origin, int stage);
 bool reuse_write(const Options *o, const Output *out,
                  const char *origin); /* the list of the new build's programs; false after a diagnostic */
@@ -154,7 +158,7 @@ bool reuse_write(const Options *o, const Output *out,
 /* How a target's programs are compiled and linked. */
 struct Toolchain {
   const char *suffix;            /* of sources: "c" */
-  const char *(*compiler)(void); /* where --cc names none */
+  const char *(*compiler)(void); /* without --cc */
   const char *library;           /* the runtime that programs link: "libpd_runtime.a" */
   const char *folders;           /* first word of its line of runtime/folders */
   /* Adds what follows the compiler's name in the command that makes a program of one source file; false after a
@@ -162,116 +166,120 @@ struct Toolchain {
   bool (*add_command)(Strings *command, const Options *o, const char *source, const char *program);
   /* Adds the command that makes an object file of a source of the runtime; false after a diagnostic. */
   bool (*add_object)(Strings *command, const Options *o, const char *source, const char *object);
-  bool expands_names; /* it hands absolute paths to a shell, which runs what stands in them */
-  /* Whether what it takes is there: the library of a build folder; elsewhere the compiler. False after a diagnostic;
-   * NULL: always. */
+  bool expands_names; /* it passes absolute paths to a shell, which expands them */
+  /* Whether the runtime library of a build folder, or the compiler, exists. False after a diagnostic; NULL: always
+   * true. */
   bool (*is_built)(void), (*is_found)(void);
-  char *(*version)(char *printed); /* the line of what its --version prints that says which it is */
+  char *(*version)(char *printed); /* the version line in the output of --version */
 };
 const Toolchain *toolchain_of(const Options *o); /* of --target */
 
-/* A file's name as programs must be given it, so that none takes it for an option or a list of arguments: "./-n.c". */
+/* A file name that no program takes for an option or a list of arguments, such as "./-n.c". */
 const char *as_path(const char *name);
-void add_words(Strings *command, const char *words); /* that spaces separate */
+void add_words(Strings *command, const char *words); /* words separated by spaces */
 void add_all(Strings *command, const char *const *words, size_t n);
-/* The compiler's name and what --cc says with it. */
+/* The compiler's name and the arguments of --cc. */
 Strings compiler_command(const Options *o, const Toolchain *t);
-/* What makes a program of one source file. */
+/* The command that compiles and links one source file. */
 Strings compile_command(const Options *o, const Toolchain *t, const char *source, const char *program);
-bool can_compile(const Options *o, const Toolchain *t); /* may compile the runtime; false after a diagnostic */
-/* Of c.c, for what both targets' runtimes have in C: what follows the compiler's name. */
+bool can_compile(const Options *o,
+                 const Toolchain *t); /* may compile the runtime library; false after a diagnostic */
+/* Adds the arguments that compile a C source of either target's runtime (c.c). */
 void add_c_object(Strings *command, const Mpi *mpi, const char *source, const char *object);
 extern const Toolchain c_toolchain, cuda_toolchain;
 
-/* What keeps an overrun of memory from running other code; no bit depends on either (docs/internals/architecture.md, "Hardening"). The
+/* Flags against exploitation of buffer overruns; no result depends on them (docs/internals/architecture.md, "Hardening"). The
  * second is the linker's. */
 #define STACK_PROTECTOR "-fstack-protector-strong"
 #define READ_ONLY_TABLES "-z,relro,-z,now"
 
 /* ---- processors (march.c) --------------------------------------------------------------------- */
 
-/* The compiler's flag for --march's argument; NULL: for what pdc was built for, which is mostly this machine. */
+/* The compiler's flag for --march's argument; NULL: the processor that pdc was built for. */
 const char *march_flag(const char *march);
-/* Before anything is asked of oneDNN: has it plan for those processors; false after a diagnostic. */
+/* Makes oneDNN plan for those processors; call before any use of oneDNN. False after a diagnostic. */
 bool march_prepare(const Options *o);
 
 /* ---- MPI (mpi.c) ----------------------------------------------------------------------------- */
 
-/* What --mpicc's wrapper or the one that pdc was built with says; one without wrapper for programs of one rank. NULL
- * after a diagnostic. Asked once. */
+/* MPI by the wrapper of --mpicc or of pdc's own build; without a wrapper for programs of one rank. NULL after a
+ * diagnostic. Cached. */
 const Mpi *mpi_of(const Options *o);
-/* mpirun of the MPI that the wrapper is of: mpicc.mpich's is mpirun.mpich. */
+/* mpirun of the wrapper's MPI: mpirun.mpich for mpicc.mpich. */
 const char *mpi_launcher(const Mpi *mpi);
 
 /* ---- the runtime (library.c) ----------------------------------------------------------------- */
 
-/* pdc runs from a folder that CMake builds in, and is not installed. */
+/* Whether pdc runs from a CMake build folder and is not installed. */
 bool in_build_folder(void);
-/* Whether programs link the build folder's library: pdc runs from one, and is asked for no other MPI or processor. */
+/* Whether programs link the build folder's library: pdc runs from it, without --mpicc and --march. */
 bool links_build_folder(const Options *o);
-/* The library that programs link: the build folder's; else, that of the user's cache for this machine's processor or
- * --march's, compilers and MPI. NULL after a diagnostic. */
+/* The library that programs link: the build folder's, else that of the user's cache for the processor, compilers and
+ * MPI. NULL after a diagnostic. */
 const char *library_path(const Options *o, const Toolchain *t);
-/* Compiles the library into the cache where it is not there; false after a diagnostic. */
+/* Compiles the library into the cache if it is missing; false after a diagnostic. */
 bool library_make(const Options *o, const Toolchain *t);
 
 /* ---- the user's cache (cache.c) --------------------------------------------------------------- */
 
-const char *cache_directory(void);         /* where the user's programs keep what can be made again */
-bool cache_cannot_write(const char *path); /* PD0605, of errno; false */
-/* Makes the folder where it is not there; false after a diagnostic, also where other users can write there. */
+const char *cache_directory(void);         /* the user's cache */
+bool cache_cannot_write(const char *path); /* reports PD0605 with errno; false */
+/* Creates the cache if it is missing; false after a diagnostic, also if other users can write there. */
 bool cache_open(void);
 typedef enum { CACHE_LACKS, CACHE_HAS, CACHE_REFUSED } CacheEntry;
-/* Whether a folder of the cache has a file that only this user can have written; CACHE_REFUSED after a diagnostic. */
+/* Whether a folder of the cache has a file that only this user can write; CACHE_REFUSED after a diagnostic. */
 CacheEntry cache_find(const char *folder, const char *file);
 
-const char *nvcc_path(void); /* of cuda.c; NULL where there is none */
+const char *nvcc_path(void); /* in cuda.c; NULL: nvcc was not found */
 
 /* ---- several models (sharp.c) ------------------------------------------------------------------ */
 
 typedef struct ModelBuilt {
-  double seconds; /* of an update, predicted */
-  int64_t bytes;  /* of its process */
+  double seconds; /* predicted seconds per update */
+  int64_t bytes;  /* memory of its process, in bytes */
   int parts;
 } ModelBuilt;
 typedef bool BuildModel(const Options *o, ModelBuilt *built); /* one; false after diagnostics */
-/* Builds all of o->models, and the program of the ranks that they take turns on; false after diagnostics. */
+/* Builds all of o->models, and the program of the ranks that run them in turn; false after diagnostics. */
 bool sharp_build(const Options *o, BuildModel *build);
 
 /* ---- pages (explain.c) ------------------------------------------------------------------------ */
 
-/* Prints the page of a diagnostic, PD0301, or what a layer or a primitive does; false after a diagnostic. */
+/* Prints the page of a diagnostic such as PD0301, or of a layer or primitive; false after a diagnostic. */
 bool explain_name(const char *name, FILE *out);
-Strings layer_names(void); /* layers' and primitives', as docs/reference/layers.md has them */
+Strings layer_names(void); /* names of layers and primitives in docs/reference/layers.md */
 
-/* ---- manual and completions (manual.c) ------------------------------------------------------- */
+/* ---- help, manuals, completions (help.c, manual.c, completion.c) ------------------------------------------------------- */
 
-/* Prints a shell's completion, bash, zsh or fish, or the manual page, man. */
-bool is_completion(const char *shell);
-bool print_completion(const char *shell);
+/* Prints a shell's completion (bash, zsh, fish), the reference (markdown), or a manual page (man): pdc's own, or with
+ * `name` that of a command. False after a failed write. */
+bool is_completion(const char *form);
+bool print_completion(const char *form, const char *name);
+/* pdc help: prints help about a command or a topic, with NULL the summary of pdc --help. */
+void print_help(const char *name);
 
 /* ---- this machine (doctor.c) ----------------------------------------------------------------- */
 
-/* Prints what was found of all that pdc needs and tries it, a small model from text to training included; false where
- * models cannot be built. */
+/* Checks the requirements of pdc, then builds and trains a small model, and prints the results; false if models cannot
+ * be built. */
 bool doctor(const Options *o);
-void print_version(void); /* pdc's, and what it stands on */
+void print_version(void); /* versions of pdc and of its libraries */
 
 /* ---- running compilers (cc.c) ---------------------------------------------------------------- */
 
-/* Compiles the stages, beside their places, several at a time, but for those whose programs DIR has already; false after
+/* Compiles the stages in DIR/.pdc-new, several at a time, except for programs that DIR already has; false after
  * diagnostics. With -### prints the commands only. */
 bool cc_stages(const Options *o, const Output *out);
-int cc_at_once(void); /* programs that are made at a time */
-/* Starts a command without a shell; `out`: where its standard output goes, -1: unchanged. -1 after a diagnostic. */
+int cc_at_once(void); /* number of simultaneous compilations */
+/* Starts a command without a shell. `out`: file descriptor for its standard output, -1: unchanged. -1 after a diagnostic. */
 pid_t command_start(const Strings *command, int out);
-/* Waits for it; false after a diagnostic, in which `what` failed, unless it ended with 0. */
+/* Waits for the process. False after a diagnostic about `what`, if the exit status is not 0. */
 bool command_finish(pid_t pid, const char *what);
 /* All of its standard output; NULL after a diagnostic. */
 char *command_output(const Strings *command, const char *what);
-/* The line of the compiler's --version that says which it is; NULL after a diagnostic. */
+/* The version line in the output of the compiler's --version; NULL after a diagnostic. */
 const char *cc_version(const Options *o, const Toolchain *t);
-/* Compiles and runs the profiling program; its output, or with --measured that file. NULL after a diagnostic. */
+/* Compiles and runs the profiling program; returns its output, or with --measured the file's text. NULL after a diagnostic. */
 char *cc_run(const Options *o, const char *text);
 
 #endif

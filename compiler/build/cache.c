@@ -45,8 +45,8 @@ static bool is_own(const char *path, mode_t type) {
   const char *why = distrust(&st, type);
   if (!why)
     return true;
-  Diagnostic *d = error_at(NO_SPAN, "PD0640", "the cache's '%s' is not used: %s", path, why);
-  help(d, "remove it; pdc makes it again");
+  Diagnostic *d = error_at(NO_SPAN, "PD0640", "pdc does not use '%s' from its cache: %s", path, why);
+  help(d, "remove the file or folder; pdc creates it again");
   help(d, advice);
   return false;
 }

@@ -65,7 +65,7 @@ bool command_finish(pid_t pid, const char *what) {
   if (WIFEXITED(status) && WEXITSTATUS(status) == 0)
     return true;
   if (WIFSIGNALED(status))
-    error_at(NO_SPAN, "PD0606", "%s was ended by signal %d", what, WTERMSIG(status));
+    error_at(NO_SPAN, "PD0606", "%s was killed by signal %d", what, WTERMSIG(status));
   else
     error_at(NO_SPAN, "PD0606", "%s failed with exit status %d", what, WEXITSTATUS(status));
   return false;
@@ -84,7 +84,7 @@ static char *make_temporary(void) {
   char *directory = format("%s/pdc-XXXXXX", parent);
   if (mkdtemp(directory))
     return directory;
-  error_at(NO_SPAN, "PD0605", "cannot make a temporary directory '%s': %s", directory, strerror(errno));
+  error_at(NO_SPAN, "PD0605", "cannot create a temporary directory '%s': %s", directory, strerror(errno));
   return NULL;
 }
 
@@ -185,8 +185,7 @@ bool cc_stages(const Options *o, const Output *out) {
   bool good =
       leave_directory(out, directory, directory && compile_all(o, out, directory, in_place ? origin : NULL));
   if (!good && diagnostic_last())
-    help(diagnostic_last(), "'-S' writes the sources and compiles nothing; what was in '%s' before is unchanged",
-         out->directory);
+    help(diagnostic_last(), "'-S' writes the sources and compiles nothing; '%s' is unchanged", out->directory);
   for (int i = 0; i < out->n_stages && good; i++)
     good = sync_program(in_new(out, program_name(i)));
   return good && reuse_write(o, out, origin ? origin : reuse_origin(o, out));
@@ -227,7 +226,7 @@ static char *read_measured(const char *path) {
   if (!printed)
     error_at(NO_SPAN, "PD0601", "cannot read '%s': %s", path, strerror(errno));
   else if (strlen(printed) != n)
-    error_at(NO_SPAN, "PD0604", "'%s' is no output of a profiling program: it has a byte that is zero", path);
+    error_at(NO_SPAN, "PD0604", "'%s' is not the output of a profiling program: it contains a zero byte", path);
   return printed && strlen(printed) == n ? printed : NULL;
 }
 

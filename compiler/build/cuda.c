@@ -112,22 +112,21 @@ static bool is_built(void) {
   if (PDC_WITH_CUDA && access(format("%s/%s", prefix, cuda_toolchain.library), R_OK) == 0)
     return true;
   if (PDC_WITH_CUDA) {
-    help(error_at(NO_SPAN, "PD0609", "what programs for GPUs are linked with is not built"),
-         "'cmake --build %s --target pd_runtime_cuda' builds it; '-S' stops after writing programs", prefix);
+    help(error_at(NO_SPAN, "PD0609", "the runtime library for GPUs is not built"),
+         "build it with 'cmake --build %s --target pd_runtime_cuda', or use '-S' to write sources only", prefix);
     return false;
   }
-  Diagnostic *d = error_at(NO_SPAN, "PD0609",
-                           "this pdc was built without CUDA: it writes programs for GPUs, but "
-                           "has nothing to link them with");
-  help(d, "'-S' stops after writing them; CMake builds what they need where it finds nvcc and NCCL");
+  Diagnostic *d =
+      error_at(NO_SPAN, "PD0609", "this pdc was built without CUDA: it has no runtime library for GPUs");
+  help(d, "use '-S' to write sources only, or build pdc on a machine with nvcc and NCCL");
   return false;
 }
 
 static bool is_found(void) {
   if (nvcc_path())
     return true;
-  help(error_at(NO_SPAN, "PD0609", "nvcc, which compiles programs for GPUs, is not found"),
-       "it comes with the CUDA Toolkit; CUDA_HOME or PATH say where it is; '-S' stops after writing programs");
+  help(error_at(NO_SPAN, "PD0609", "nvcc was not found; it compiles the programs for GPUs"),
+       "install the CUDA Toolkit, or set CUDA_HOME or PATH; '-S' writes sources only");
   return false;
 }
 

@@ -116,19 +116,20 @@ static bool look_at_compiler(const Options *o) {
 static bool look_at_onednn(void) {
   unsigned runtime = dnnl_version()->cpu_runtime;
   if (runtime != DNNL_RUNTIME_OMP && runtime != DNNL_RUNTIME_SEQ)
-    say(NOTE, "oneDNN", "install a build for OpenMP", "this one is built for threads that are not OpenMP's");
+    say(NOTE, "oneDNN", "install oneDNN built for OpenMP", "this oneDNN does not use OpenMP threads");
   bool bf16 = (dnnl_get_effective_cpu_isa() & dnnl_cpu_isa_avx512_core_bf16) == dnnl_cpu_isa_avx512_core_bf16;
   say(FINE, "oneDNN", NULL, "%s, %s", strchr(pd_library_name(), ' ') + 1, isa_name());
   return bf16 || say(NOTE, "bf16", "'--precision f32' is faster here",
-                     "this processor has no instructions for it: it is computed exactly, and slowly");
+                     "this processor has no bf16 instructions: results are exact, but slow");
 }
 
 static const Mpi *look_at_mpi(const Options *o) {
-  static const char advice[] = "on Debian 'apt install libopenmpi-dev openmpi-bin'; '--mpicc CMD' names another";
+  static const char advice[] =
+      "on Debian 'apt install libopenmpi-dev openmpi-bin'; '--mpicc CMD' selects another wrapper";
   int mark = diagnostics_mark();
   const Mpi *mpi = mpi_of(o);
   if (!mpi || !mpi->wrapper) {
-    mpi ? say(NOTE, "MPI", advice, "pdc was built without: programs have one rank")
+    mpi ? say(NOTE, "MPI", advice, "pdc was built without MPI: programs have one rank")
         : say_failure("MPI", mark, advice);
     return NULL;
   }
@@ -146,8 +147,8 @@ static const Mpi *look_at_mpi(const Options *o) {
 
 static void look_at_openmp(void) {
   if (pd_openmp_ignored)
-    say(NOTE, "OpenMP", "pdc and its programs ignore it; unset it, or set a number", "'%s' is no setting",
-        pd_openmp_ignored);
+    say(NOTE, "OpenMP", "pdc and its programs ignore this value; unset the variable, or set a number",
+        "'%s' is not a setting", pd_openmp_ignored);
 }
 
 static bool look_at_shared_memory(void) {
@@ -161,8 +162,8 @@ static bool look_at_shared_memory(void) {
   int64_t bytes = (int64_t)fs.f_bavail * (int64_t)fs.f_frsize;
   bool small = bytes < 256 << 20;
   return say(small ? NOTE : FINE, "shared memory",
-             "containers have 64 MiB unless told: 'docker run --shm-size=2g'", "/dev/shm has %s free",
-             bytes_text(bytes));
+             "containers have 64 MiB by default; increase it with 'docker run --shm-size=2g'",
+             "/dev/shm has %s free", bytes_text(bytes));
 }
 
 /* The version that a library of GPUs' programs gives itself, in hundreds: 2.18.1 is 21801; 0: it is not found. */
@@ -183,7 +184,7 @@ static int library_version(const char *file, const char *symbol, bool into) {
 static void look_at_gpu_library(const char *what, int version, int least, const char *use) {
   int major = version / 10000, minor = version / 100 % 100, patch = version % 100;
   if (!version)
-    say(NOTE, what, use, "it is not found");
+    say(NOTE, what, use, "not found");
   else if (version < least)
     say(NOTE, what, use, "%d.%d.%d is older than %d.%d", major, minor, patch, least / 10000, least / 100 % 100);
   else
@@ -193,19 +194,20 @@ static void look_at_gpu_library(const char *what, int version, int least, const 
 static bool look_at_cuda(const Options *o) {
   int mark = diagnostics_mark();
   if (!nvcc_path())
-    return say(NOTE, "CUDA", "only '--target cuda' needs it; CUDA_HOME or PATH say where it is", "no nvcc");
+    return say(NOTE, "CUDA", "only '--target cuda' needs CUDA; set CUDA_HOME or PATH if it is installed",
+               "nvcc was not found");
   const char *version = cc_version(o, &cuda_toolchain);
   if (!version)
-    return say_failure("CUDA", mark, "only '--target cuda' needs it");
+    return say_failure("CUDA", mark, "only '--target cuda' needs CUDA");
   say(FINE, "CUDA", NULL, "%s: %s", nvcc_path(), version);
   look_at_gpu_library("NCCL", library_version("libnccl.so.2", "ncclGetVersion", true), 21800,
-                      "programs of several GPUs then send by MPI: '--comm mpi'");
+                      "without NCCL, programs for several GPUs send messages by MPI: '--comm mpi'");
   look_at_gpu_library("cuDNN", library_version("libcudnn.so.9", "cudnnGetVersion", false), 90000,
-                      "attention and convolutions then use pdc's own kernels");
+                      "without cuDNN, attention and convolutions use pdc's own kernels");
   return access("/proc/driver/nvidia/version", R_OK) == 0
              ? say(FINE, "GPU", NULL, "NVIDIA's driver is loaded")
-             : say(NOTE, "GPU", "programs for GPUs are compiled here, and run elsewhere",
-                   "no driver of NVIDIA's is loaded");
+             : say(NOTE, "GPU", "pdc can compile programs for GPUs here, but not run them",
+                   "NVIDIA's driver is not loaded");
 }
 
 /* ---- the whole loop -------------------------------------------------------------------------- */
@@ -270,7 +272,7 @@ static bool try_loop(const Options *o, const Mpi *mpi) {
   const char *parent = getenv("TMPDIR");
   char *folder = format("%s/pdc-doctor-XXXXXX", parent && *parent ? parent : "/tmp");
   if (!mkdtemp(folder))
-    return say(MISSING, what, "TMPDIR names another folder", "cannot make '%s': %s", folder, strerror(errno));
+    return say(MISSING, what, "set TMPDIR to another folder", "cannot make '%s': %s", folder, strerror(errno));
   int mark = diagnostics_mark();
   bool good = write_file(format("%s/doctor.pdm", folder), model, sizeof model - 1) &&
               build_example(o, folder, ranks) && train_example(mpi, folder, ranks);
@@ -279,7 +281,7 @@ static bool try_loop(const Options *o, const Mpi *mpi) {
     diagnostics_forget(mark);
     say(FINE, what, NULL, "was built and trained on %s rank%s", ranks, mpi ? "s" : "");
   } else {
-    say_failure(what, mark, "what it said:");
+    say_failure(what, mark, "its output:");
     printf("%s", log ? log : "");
   }
   remove_files(format("%s/build", folder));

@@ -40,6 +40,6 @@ bool explain_name(const char *name, FILE *out) {
   const char *like = nearest(name, names.at, names.n);
   Diagnostic *d = error_at(NO_SPAN, "PD0608", "there is no diagnostic, layer or primitive '%s'", name);
   if (like)
-    help(d, "a layer or primitive has a similar name: '%s'", like);
+    help(d, "did you mean '%s'?", like);
   return false;
 }

@@ -67,10 +67,9 @@ bool made_spares(const char *directory, const Strings *made, const Strings *want
   if (!n)
     return true;
   Diagnostic *d =
-      n == 1 ? error_at(NO_SPAN, "PD0614", "'%s' is there already, and pdc did not make it", first)
+      n == 1 ? error_at(NO_SPAN, "PD0614", "'%s' exists already, and pdc did not create it", first)
              : error_at(NO_SPAN, "PD0614",
-                        "'%s' and %d more that would be written are there already, and pdc did not make them",
-                        first, n - 1);
-  help(d, "'-o DIR' names another directory; what is there may be moved or removed");
+                        "'%s' and %d more output files exist already, and pdc did not create them", first, n - 1);
+  help(d, "choose another directory with '-o DIR', or move the files away");
   return false;
 }

@@ -45,7 +45,7 @@ bool march_prepare(const Options *o) {
   char *macros = command_output(&c, format("asking the compiler about '%s'", march_flag(march)));
   if (!macros) {
     help(diagnostic_last(),
-         "'--march' takes what the compiler's -march does: x86-64-v2, x86-64-v3, x86-64-v4, or a processor");
+         "'--march' takes the values of the compiler's -march: x86-64-v2, x86-64-v3, x86-64-v4, or a processor");
     return false;
   }
   pd_limit_library(instructions_of(macros));

@@ -42,8 +42,9 @@ const Mpi *mpi_of(const Options *o) {
   if (!mpi->wrapper) {
     push(&mpi->compile, format("-I%s/single", own_folder("runtime")));
   } else if (!ask(wrapper, mpi)) {
-    help(diagnostic_last(), "stages exchange messages by MPI: on Debian 'apt install libopenmpi-dev openmpi-bin'; "
-                            "'--mpicc CMD' names another wrapper, 'pdc doctor' says what is there");
+    help(
+        diagnostic_last(),
+        "install MPI (on Debian 'apt install libopenmpi-dev openmpi-bin'), or choose a wrapper with '--mpicc CMD'; 'pdc doctor' checks this machine");
     return NULL;
   }
   asked = wrapper;

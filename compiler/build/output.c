@@ -221,8 +221,8 @@ static bool lock(Output *out) {
     return true;
   close(out->lock);
   out->lock = -1;
-  help(error_at(NO_SPAN, "PD0615", "another pdc is building in '%s'", out->directory),
-       "wait until it is done, or name another directory with '-o DIR'");
+  help(error_at(NO_SPAN, "PD0615", "another pdc process is building in '%s'", out->directory),
+       "wait until the other process ends, or choose another directory with '-o DIR'");
   return false;
 }
 
@@ -233,7 +233,7 @@ static bool can_write_dependencies(const Options *o, const Output *out) {
   for (int i = 0; i < source_count() && o->dependencies; i++)
     good = good && !strchr(source_path(i), '\n');
   if (!good)
-    error_at(NO_SPAN, "PD0616", "-MD: a rule for make cannot name a file with a line break in its name");
+    error_at(NO_SPAN, "PD0616", "-MD: a make rule cannot contain a file name with a line break");
   return good;
 }
 

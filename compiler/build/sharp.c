@@ -25,27 +25,27 @@ static bool refuse(const char *advice, const char *what) {
 static bool can_build(const Options *o) {
   const PlanRequest *p = &o->plan;
   if (o->generate || o->infer)
-    return refuse("build each model by itself",
-                  format("trains, and '--%s' does not", o->generate ? "generate" : "infer"));
+    return refuse("build each model separately", format("is for training and cannot be combined with '--%s'",
+                                                        o->generate ? "generate" : "infer"));
   if (!backend_of(&p->target)->device->has_threads)
-    return refuse("'--target c'",
-                  "is for processors: its ranks reach the state of every model in the machine's memory");
+    return refuse("'--target c'", "is for processors only");
   if (p->schedule && strcmp(p->schedule, "sequential") && strcmp(p->schedule, "spilled"))
-    return refuse("leave '--schedule' out, or 'sequential' or 'spilled'",
-                  format("trains each model on one rank at a time, not by '%s'", p->schedule));
+    return refuse("leave '--schedule' out, or use 'sequential' or 'spilled'",
+                  format("trains each model on one rank at a time and cannot use schedule '%s'", p->schedule));
   if (p->stages > 1 || p->replicas || p->plan)
-    return refuse("'-n N' is the number of ranks that all models share",
-                  "leaves every model on one rank at a time: '--stages', '--replicas' and '--plan' say otherwise");
+    return refuse("use '-n N' alone: the number of ranks that all models share",
+                  "trains each model on one rank at a time and cannot use '--stages', '--replicas' or '--plan'");
   if (!p->workers)
-    return refuse("'-n 2'", "needs the number of ranks that take turns");
+    return refuse("'-n 2'", "needs the number of ranks");
   if (o->models.n < 2)
-    return refuse("pdc --sharp -n 2 a.pdm b.pdm, or pdc --sharp -n 2 a.pdm -D lr=1e-3 a.pdm -D lr=3e-3",
-                  "needs two models or more");
+    return refuse("pdc sharp -n 2 a.pdm b.pdm, or pdc sharp -n 2 a.pdm -D lr=1e-3 a.pdm -D lr=3e-3",
+                  "needs at least two models");
   if (o->models.n > PD_SHARP_MODELS)
-    return refuse("more launches", format("takes %d models at most, not %d", PD_SHARP_MODELS, o->models.n));
+    return refuse("use several launches", format("takes at most %d models, not %d", PD_SHARP_MODELS, o->models.n));
   if (p->workers > o->models.n)
     return refuse(format("'-n %d'", o->models.n),
-                  format("has %d ranks for %d models, and a model is on one at a time", p->workers, o->models.n));
+                  format("has %d ranks for %d models; each model uses one rank at a time", p->workers,
+                         o->models.n));
   return true;
 }
 
@@ -92,13 +92,14 @@ static const char *made_name(const Options *o, const Model *m, const Strings *be
 static bool check_name(const char *name, const Strings *before) {
   const char *what = !*name                      ? "is empty"
                      : strlen(name) > NAME_MAX   ? "is longer than a file's name may be"
-                     : strcmp(plain(name), name) ? "is no name of a folder"
-                     : made_has(before, name)    ? "is the name of another model, too"
+                     : strcmp(plain(name), name) ? "cannot be the name of a folder"
+                     : made_has(before, name)    ? "is also the name of another model"
                                                  : NULL;
   if (!what)
     return true;
-  help(error_at(NO_SPAN, "PD0721", "--name '%s' %s", name, what),
-       "letters, digits and '-', '_', '.', '=', '+', different for each model, with a letter or digit first");
+  help(
+      error_at(NO_SPAN, "PD0721", "--name '%s' %s", name, what),
+      "a name starts with a letter or digit, followed by letters, digits, '-', '_', '.', '=' and '+'; each model needs another name");
   return false;
 }
 
@@ -170,8 +171,8 @@ static bool finish_build(Build *b) {
   fclose(b->said);
   if (status == 0)
     return true;
-  error_at(NO_SPAN, "PD0712", "'%s' cannot be built, and nothing is launched without it%s", b->options.output,
-           WIFSIGNALED(status) ? format(": signal %d ended that", WTERMSIG(status)) : "");
+  error_at(NO_SPAN, "PD0712", "the build of '%s' failed, and a launch needs all models%s", b->options.output,
+           WIFSIGNALED(status) ? format(": signal %d ended the build", WTERMSIG(status)) : "");
   return false;
 }
 
@@ -210,9 +211,9 @@ static bool fit_together(const Options *o, const ModelBuilt *built) {
   if (all <= room)
     return true;
   Diagnostic *d =
-      error_at(NO_SPAN, "PD0713", "the %d models take %.1f GiB together, and this machine gives %.1f GiB",
+      error_at(NO_SPAN, "PD0713", "the %d models need %.1f GiB together, and this machine has %.1f GiB available",
                o->models.n, (double)all / (1 << 30), (double)room / (1 << 30));
-  help(d, "fewer models, or '--spill DIR --memory SIZE': each is in memory only while it has its turn");
+  help(d, "use fewer models, or '--spill DIR --memory SIZE': each model is then resident only during its turn");
   return false;
 }
 

@@ -195,7 +195,7 @@ bool checkpoint_list(const char *directory, FILE *out) {
   if (pd_find_misnamed_step(directory, misnamed, sizeof misnamed))
     error_at(NO_SPAN, "PD0621", "'%s': " PD_MISNAMED, misnamed);
   if (newest < 0)
-    error_at(NO_SPAN, "PD0620", "'%s' holds no checkpoint that a training can go on from", directory);
+    error_at(NO_SPAN, "PD0620", "'%s' holds no complete checkpoint to resume from", directory);
   else
     fprintf(out, "--resume goes on from step %lld\n", (long long)newest);
   return error_count() == 0;

@@ -96,13 +96,13 @@ static void tell_unknown(const Ast *a, const char *what, const char *const *name
   for (int i = 0; i < n; i++)
     text_add(&all, "%s%s", i == 0 ? "" : i == n - 1 ? " and " : ", ", names[i]);
   if (like)
-    help(d, "one with a similar name exists: '%s'", like);
+    help(d, "did you mean '%s'?", like);
   else
     help(d, "there are %s", all.at);
 }
 
 static void tell_twice(const Ast *again, Span where, const char *what, Span first) {
-  note_at(error_at(where, "PD0535", "%s '%s' is given twice", what, again->text ? again->text : again->name),
+  note_at(error_at(where, "PD0535", "%s '%s' is defined twice", what, again->text ? again->text : again->name),
           first, "the first one is here");
 }
 
@@ -166,10 +166,10 @@ static const DataSheet *sheet_of_kind(const Ast *kind, Name name) {
     return known;
   int n;
   const char *const *words = kind_words(&n);
-  Diagnostic *d = error_at(kind->span, "PD0534", "no kind of device is called '%s'", ast_text(kind));
+  Diagnostic *d = error_at(kind->span, "PD0534", "unknown device kind '%s'", ast_text(kind));
   const char *like = kind->kind == AST_NAME ? nearest(kind->name, words, n) : NULL;
   if (like)
-    help(d, "one with a similar name exists: '%s'", like);
+    help(d, "did you mean '%s'?", like);
   Text all = {0}, longer = {0};
   for (int i = 0; i < n; i++) {
     text_add(&all, "%s%s", i == 0 ? "" : i == n - 1 ? " and " : ", ", words[i]);
@@ -177,8 +177,8 @@ static const DataSheet *sheet_of_kind(const Ast *kind, Name name) {
       text_add(&longer, "%s'%s'", longer.n ? " or " : "", words[i]);
   }
   if (longer.n)
-    help(d, "which one: %s", longer.at);
-  help(d, "there are %s; others are described by 'memory', 'memory_bandwidth' and 'peak'", all.at);
+    help(d, "use one of %s", longer.at);
+  help(d, "known kinds are %s; describe other devices by 'memory', 'memory_bandwidth' and 'peak'", all.at);
   return NULL;
 }
 
@@ -203,11 +203,12 @@ static DeviceKind read_device(const Ast *group) {
   bool memory = device_number(&s, "memory", &sheet.memory);
   bool bandwidth = device_number(&s, "memory_bandwidth", &sheet.memory_bandwidth), peak = read_peaks(&s, &sheet);
   if (!kind && (!memory || !bandwidth || !peak))
-    help(error_at(group->span, "PD0532", "'%s' has no '%s', and no 'kind' that says it", group_text(group),
+    help(error_at(group->span, "PD0532", "'%s' has no '%s', and no 'kind' to take the value from",
+                  group_text(group),
                   !memory      ? "memory"
                   : !bandwidth ? "memory_bandwidth"
                                : "peak"),
-         "'kind = a100_80gb;', or all of 'memory', 'memory_bandwidth' and 'peak'");
+         "set 'kind = a100_80gb;', or all of 'memory', 'memory_bandwidth' and 'peak'");
   if (device_number(&s, "efficiency", &efficiency))
     for (int p = 0; p < N_PRECISIONS; p++)
       sheet.share[p] = efficiency;
@@ -227,7 +228,7 @@ typedef struct Maker {
 } Maker;
 
 static void too_many(const Ast *at, const char *what, int most) {
-  error_at(at->span, "PD0537", "a cluster has %d %s at most", most, what);
+  error_at(at->span, "PD0537", "a cluster has at most %d %s", most, what);
 }
 
 /* Whether a group of the same name is there: two without a name are, too. */
@@ -278,8 +279,8 @@ static void add_level(Maker *m, const Ast *group) {
   given(&s, level_settings, N_LEVEL_SETTINGS, "device_bandwidth", &device_bandwidth);
   const Ast *devices = given(&s, level_settings, N_LEVEL_SETTINGS, "devices", &unused);
   if (devices && m->devices)
-    note_at(error_at(devices->span, "PD0536", "'devices' stands at one level, where members differ"),
-            m->devices->span, "the first list is here");
+    note_at(error_at(devices->span, "PD0536", "only one level can have 'devices'"), m->devices->span,
+            "the first list is here");
   else if (devices) {
     m->devices = devices;
     m->mixed = c->n;
@@ -301,7 +302,7 @@ static int read_member(const Maker *m, const Ast *a, int *kind) {
   if (a->kind == AST_BINARY && !strcmp(a->name, "*") && a->a->kind == AST_NUMBER) {
     double x = a->a->number;
     if (x != floor(x) || x < 1 || x > MOST_MACHINES) {
-      error_at(a->a->span, "PD0536", "'%s' is no number of members", ast_text(a->a));
+      error_at(a->a->span, "PD0536", "'%s' is not a valid number of members", ast_text(a->a));
       return -1;
     }
     times = (int)x;
@@ -315,12 +316,12 @@ static int read_member(const Maker *m, const Ast *a, int *kind) {
       return times;
     }
   }
-  Diagnostic *d = error_at(name->span, "PD0534", "no 'device' of this cluster is called '%s'", ast_text(name));
+  Diagnostic *d = error_at(name->span, "PD0534", "this cluster has no 'device' named '%s'", ast_text(name));
   const char *like = name->kind == AST_NAME ? nearest(name->name, names, m->c->n_kinds) : NULL;
   if (like)
-    help(d, "one with a similar name exists: '%s'", like);
+    help(d, "did you mean '%s'?", like);
   else
-    help(d, "'device %s { ... }' describes it; 'devices' lists such names, or '4 * %s'",
+    help(d, "add 'device %s { ... }'; 'devices' lists such names, or '4 * %s'",
          name->kind == AST_NAME ? name->name : "fast", name->kind == AST_NAME ? name->name : "fast");
   return -1;
 }
@@ -332,7 +333,7 @@ static const uint8_t *read_members(const Maker *m, bool *used) {
   int64_t members = 0;
   bool good = true;
   if (m->devices->kind != AST_LIST) {
-    help(error_at(m->devices->span, "PD0536", "'devices' is a list of the names of devices, not '%s'",
+    help(error_at(m->devices->span, "PD0536", "'devices' must be a list of device names, not '%s'",
                   ast_text(m->devices)),
          "for example 'devices = [fast, fast, slow, slow];', or '[2 * fast, 2 * slow]'");
     return NULL;
@@ -363,7 +364,7 @@ static void deal_kinds(const Maker *m, int devices) {
     return;
   for (int k = 0; k < m->c->n_kinds; k++)
     if (!used[k])
-      note_at(error_at(m->device[k]->span, "PD0536", "'%s' is in no list", group_text(m->device[k])),
+      note_at(error_at(m->device[k]->span, "PD0536", "no 'devices' list contains '%s'", group_text(m->device[k])),
               m->devices->span, "the list of devices is here");
   uint8_t *kind_of = alloc((size_t)devices);
   int below = 1;
@@ -393,8 +394,7 @@ static bool same_backend(const Maker *m) {
   const Cluster *c = m->c;
   for (int k = 1; k < c->n_kinds; k++)
     if (c->kind[k].backend != c->kind[0].backend) {
-      note_at(error_at(m->device[k]->span, "PD0538",
-                       "processors and GPUs in one cluster: programs are for one target"),
+      note_at(error_at(m->device[k]->span, "PD0538", "a cluster cannot mix processors and GPUs"),
               m->device[0]->span, "the first kind is here");
       return false;
     }
@@ -414,14 +414,14 @@ static void check(Maker *m) {
   for (int i = 0; i < c->n; i++)
     devices *= c->level[i].count;
   if (devices > MOST_DEVICES)
-    error_at(m->block->span, "PD0537", "cluster '%s' has %lld devices, and at most %d are planned for",
+    error_at(m->block->span, "PD0537", "cluster '%s' has %lld devices; the planner supports at most %d",
              m->block->name, (long long)devices, MOST_DEVICES);
   else if (m->devices)
     deal_kinds(m, (int)devices);
   else if (c->n_kinds > 1)
-    help(error_at(m->device[1]->span, "PD0536", "there are %d kinds of devices, and no level says where which is",
-                  c->n_kinds),
-         "'devices = [%s, %s];' in the level whose members differ",
+    help(error_at(m->device[1]->span, "PD0536",
+                  "there are %d kinds of devices, and no level lists their places in 'devices'", c->n_kinds),
+         "add 'devices = [%s, %s];' to the level with different members",
          m->device[0]->text ? m->device[0]->text : "fast", m->device[1]->text ? m->device[1]->text : "slow");
 }
 

@@ -27,7 +27,7 @@ static bool find_blocks(const Ast *file, Blocks *blocks) {
       continue;
     for (int k = 0; k < blocks->n; k++)
       if (blocks->at[k]->name == a->name) {
-        note_at(error_at(a->span2, "PD0535", "the cluster '%s' is given twice", a->name), blocks->at[k]->span2,
+        note_at(error_at(a->span2, "PD0535", "cluster '%s' is defined twice", a->name), blocks->at[k]->span2,
                 "the first one is here");
         return false;
       }
@@ -48,17 +48,17 @@ static void tell_no_name(const Blocks *blocks, const char *name, const char *pat
   Vec(const char *) names = {0};
   for (int i = 0; i < blocks->n; i++)
     push(&names, blocks->at[i]->name);
-  Diagnostic *d = standard ? error_at(NO_SPAN, "PD0530", "--cluster: no cluster called '%s' comes with pdc", name)
-                           : error_at(where, "PD0530", "--cluster: there is no cluster '%s' here", name);
+  Diagnostic *d = standard ? error_at(NO_SPAN, "PD0530", "--cluster: pdc has no cluster '%s'", name)
+                           : error_at(where, "PD0530", "--cluster: this file has no cluster '%s'", name);
   const char *like = nearest(name, names.at, names.n);
   if (like)
-    help(d, "one with a similar name exists: '%s'", like);
+    help(d, "did you mean '%s'?", like);
   else
     help(d, "there are %s", names_of(blocks));
   if (standard && access(name, R_OK) == 0)
-    help(d, "'--cluster ./%s' reads the file", name);
+    help(d, "to read a file, write '--cluster ./%s'", name);
   else if (standard)
-    help(d, "'--cluster FILE.pdm' reads one of your own");
+    help(d, "to read your own cluster, write '--cluster FILE.pdm'");
 }
 
 /* name NULL: the only one. */
@@ -71,13 +71,14 @@ static const Cluster *read_from(const char *path, const char *name) {
   if (!name && blocks.n == 1)
     return cluster_make(blocks.at[0]);
   if (!name && blocks.n == 0) {
-    help(error_at(where, "PD0530", "--cluster: this file describes no cluster"), "'cluster NAME { ... }' does");
+    help(error_at(where, "PD0530", "--cluster: this file contains no cluster"),
+         "a cluster is written 'cluster NAME { ... }'");
     return NULL;
   }
   if (!name) {
     Diagnostic *d =
-        error_at(where, "PD0530", "--cluster: this file describes %d clusters: %s", blocks.n, names_of(&blocks));
-    help(d, "'--cluster %s:%s' takes one of them", path, blocks.at[0]->name);
+        error_at(where, "PD0530", "--cluster: this file contains %d clusters: %s", blocks.n, names_of(&blocks));
+    help(d, "choose one, such as '--cluster %s:%s'", path, blocks.at[0]->name);
     return NULL;
   }
   for (int i = 0; i < blocks.n; i++)

@@ -52,11 +52,11 @@ static bool find_instance(const Graph *g, Name path, int *first, int *end) {
 static void tell_obstacle(Diagnostic *d, const Graph *g, int first) {
   int value = first > 0 ? find_obstacle(g, first) : -1;
   if (value < 0) {
-    note_at(d, NO_SPAN,
-            first < 0
-                ? "it computes nothing itself: views and constants are made where they are read, GELU with a "
-                  "product's result on GPUs"
-                : "what is computed before or after that is no stage of its own");
+    note_at(
+        d, NO_SPAN,
+        first < 0
+            ? "this place computes nothing: views and constants belong to their readers, and on GPUs GELU to a matrix product"
+            : "a cut there would leave a stage without computation");
     return;
   }
   const Value *v = &g->values.at[value];

@@ -200,19 +200,19 @@ static void keep_positions(Graph *g, const Sequence *s) {
 
 static void tell_no_cache(const Graph *g, const Sequence *s, int because) {
   const Value *v = &g->values.at[because];
-  Diagnostic *d = warning_at(NO_SPAN, "PD0813", "--generate: every token takes a pass over all %lld positions",
+  Diagnostic *d = warning_at(NO_SPAN, "PD0813", "--generate: every token needs a pass over all %lld positions",
                              (long long)s->context);
-  note_at(d, v->span, "'%s' here needs other positions than its own in a way that no cache holds",
+  note_at(d, v->span, "this '%s' reads other positions, and no cache can hold those values",
           g->nodes.at[v->node].op->name);
-  help(d, "causal 'scaled_dot_product_attention' without a mask is what keys and values are cached for");
+  help(d, "keys and values are cached for causal 'scaled_dot_product_attention' without a mask");
 }
 
 static void tell_not_causal(const Graph *g, int value) {
   const Value *v = &g->values.at[value];
-  Diagnostic *d = warning_at(NO_SPAN, "PD0814",
-                             "--generate: a position may see those behind it, where there are no tokens yet");
-  note_at(d, v->span, "'%s' here is not known to leave them out", g->nodes.at[v->node].op->name);
-  help(d, "positions behind the last token hold token 0");
+  Diagnostic *d =
+      warning_at(NO_SPAN, "PD0814", "--generate: a position may read later positions, which have no tokens yet");
+  note_at(d, v->span, "this '%s' may read later positions", g->nodes.at[v->node].op->name);
+  help(d, "positions after the last token contain token 0");
 }
 
 bool decode(Graph *g, int64_t samples, bool caches) {

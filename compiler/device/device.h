@@ -1,4 +1,4 @@
-/* What a rank of a target runs on, for planning: processors (processors.c), GPUs (gpus.c). */
+/* Devices of ranks, for planning: processors (processors.c), GPUs (gpus.c). */
 #ifndef PDC_DEVICE_H
 #define PDC_DEVICE_H
 
@@ -7,46 +7,46 @@
 
 #include "cluster/cluster.h"
 
-/* What a rank's device does in a second: operations, bytes; and seconds before a call or a loop does anything. */
+/* Rates of a rank's device, in operations/s and bytes/s; call and loop: overhead in seconds. */
 typedef struct Rates {
-  double product;   /* operations of products: multiplies and adds */
+  double product;   /* matrix products: multiplies and adds */
   double pointwise; /* operations in fused loops */
-  double inside;    /* operations in calls beside their products */
-  double copy;      /* bytes of calls that move rows */
+  double inside;    /* operations in calls, without their products */
+  double copy;      /* bytes of calls that copy rows */
   double stream;    /* bytes of long streams: optimizer, weights */
   double call, loop;
   double bandwidth, latency; /* of a message to another rank: bytes a second, seconds */
   bool beside;               /* messages travel while both ends work */
-  bool spares;               /* products that need not be done are not (OpCost.spared) */
-  double host; /* bytes a second, each way, to pinned memory of its host; 0: its memory is the host's */
-  int threads; /* that share a rank's work */
+  bool spares;               /* unneeded products are skipped (OpCost.spared) */
+  double host;               /* bytes/s in each direction to pinned host memory; 0: the device uses host memory */
+  int threads;               /* per rank */
 } Rates;
 
 typedef struct Device {
-  bool has_threads;    /* a rank's work is shared by several threads, --threads says how many; else by one */
-  bool has_arch;       /* --arch says which device; else the machine's own */
+  bool has_threads;    /* several threads share a rank's work (--threads); else one thread */
+  bool has_arch;       /* --arch selects the device; else the machine's own */
   unsigned precisions; /* 1u << Precision each */
-  /* What is planned for where no cluster says it. arch: "sm_80", "sm_90"; NULL: this machine's. *assumed: nothing says
-   * which it is, so it is the newest known. */
+  /* The device to plan for without a cluster. arch: "sm_90"; NULL: this machine's. *assumed: the device is unknown,
+   * and the newest known kind is used. */
   const DeviceKind *(*kind)(const char *arch, bool *assumed);
   Rates (*rates)(const DeviceKind *kind, const Target *t); /* of a kind of this target */
-  int64_t (*memory)(int ranks); /* bytes a rank's process may take when nobody says; NULL: every kind does */
-  int64_t process;              /* of those, what it needs beside its arena */
-  int64_t page;                 /* bytes of its memory that come and go at once, where a model spills */
-  /* The machine and the library as profiles name them, whose measurements hold for no other. */
+  int64_t (*memory)(int ranks); /* default memory limit of a rank's process, in bytes; NULL: DeviceKind has it */
+  int64_t process;              /* bytes of the limit that the process needs beside its arena */
+  int64_t page;                 /* offload: bytes of the unit of allocation */
+  /* Names of the machine and the library in profiles; a profile is valid for these only. */
   Name (*machine)(void);
   Name (*library)(void);
-  /* The kind of device of a machine that is named so; NULL: its figures are not known. */
+  /* The kind of device of a machine's name; NULL: unknown. */
   const DeviceKind *(*kind_of_machine)(Name machine);
-  char *(*rank_text)(const Target *t); /* what a rank runs on, for people: "2 threads a rank" */
+  char *(*rank_text)(const Target *t); /* for messages: "2 threads a rank" */
 } Device;
 
-/* Where the target's products have no rate on the kind its `product` is 0. Messages are those within a server. */
+/* `product` is 0 if the device has no rate for the precision. Messages: within a server. */
 static inline Rates device_rates(const DeviceKind *kind, const Target *t) {
   return backend_of(t)->device->rates(kind, t);
 }
 
-/* What follows a key and its colon in a file of such lines; NULL: nothing. */
+/* The value of the line "key: value" of a file; NULL: no such line. */
 Name line_of(const char *path, const char *key);
 
 #endif

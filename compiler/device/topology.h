@@ -1,4 +1,4 @@
-/* Where ranks stand in a cluster, and what messages between them cross. */
+/* Places of ranks in a cluster, and the links between them. */
 #ifndef PDC_TOPOLOGY_H
 #define PDC_TOPOLOGY_H
 
@@ -6,32 +6,31 @@
 #include "cluster/placement.h"
 #include "schedule/pipeline.h"
 
-/* One level of links between ranks: seconds of a message, and of each of its bytes; of these at least device_byte where one
- * device sends it, whatever else the link carries. 0: there is no such bound. */
+/* One level of links between ranks: seconds per message, and seconds per byte. device_byte: lower bound of the seconds per
+ * byte of one device; 0: no bound. */
 typedef struct Link {
   double latency, byte, device_byte;
 } Link;
-/* Seconds of a byte of a message that shares its link with others, so many in all. */
+/* Seconds per byte of a message if `sharing` messages share the link. */
 static inline double link_byte(const Link *link, double sharing) {
   double shared = link->byte * sharing;
   return shared > link->device_byte ? shared : link->device_byte;
 }
 
-/* Where the ranks of a stage stand among the others: struct Topology. */
+/* The links of a stage's ranks in a Topology. */
 typedef struct Wiring {
-  const Link *in, *out;           /* what messages from the stage before and the one behind cross; NULL: nothing */
-  double in_sharing, out_sharing; /* so many of them at once share a link; at least 1 */
-  double reduce,
-      reduce_latency; /* seconds of a byte of gradients that replicas exchange, once a batch; of them all */
+  const Link *in, *out;           /* links to the stages before and behind; NULL: no such stage */
+  double in_sharing, out_sharing; /* number of messages that share the link; at least 1 */
+  double reduce, reduce_latency;  /* gradient exchange of the replicas: seconds per byte, and seconds per batch */
 } Wiring;
 
 typedef struct Topology {
   int n;                        /* levels, at least 1, innermost first */
   Link link[MOST_LEVELS];       /* between the members of a group */
-  int devices[MOST_LEVELS + 1]; /* of a member at each level, 1 at first; of all at [n] */
-  int ranks;                    /* devices that may be used */
+  int devices[MOST_LEVELS + 1]; /* devices per member at each level, 1 at [0]; all devices at [n] */
+  int ranks;                    /* usable devices */
   const uint8_t *kind_of;       /* by device; NULL: all are alike */
-  bool beside;                  /* exchanges of different stages pass at once, sharing links */
+  bool beside;                  /* exchanges of several stages run at the same time and share links */
 } Topology;
 
 /* The ranks of one stage: `adjacent` of them from place `first` on, again after each `stride` places. */
@@ -39,24 +38,24 @@ typedef struct Stand {
   int first, replicas, adjacent, stride;
 } Stand;
 
-/* One level; its devices are alike, and as many as there are ranks. */
+/* One level of `ranks` equal devices. */
 Topology topology_flat(Link link, int ranks);
 Topology topology_of(const Cluster *c, int ranks, double bandwidth,
-                     double latency); /* these, if given, at all levels */
+                     double latency); /* bandwidth and latency, if above 0, override all levels */
 Stand stand_of(const Pipeline *p, const Placement *at, int stage);
-/* Before and behind: NULL at the ends. stages: of the whole pipeline, which exchange at once. */
+/* before, behind: NULL at the ends. stages: number of stages that exchange at the same time. */
 Wiring wiring_of(const Topology *t, const Stand *stage, const Stand *before, const Stand *behind, int stages);
-/* The level that ranks of both stages lie within: an index of link. */
+/* The innermost level that contains the ranks of both stages: an index of link. */
 int level_between(const Topology *t, const Stand *a, const Stand *b);
-int level_of_places(const Topology *t, int a, int b);     /* the innermost whose groups hold both places */
-int level_spanned(const Topology *t, const Stand *stage); /* the same of the ranks of one; 0 where it is alone */
-/* Members of a group of this level among which gradients of the stage are reduced: below 2, none are. */
+int level_of_places(const Topology *t, int a, int b); /* the innermost level with a group that holds both places */
+int level_spanned(const Topology *t, const Stand *stage); /* the same for the ranks of one stage; 0 for one rank */
+/* Members of a group of this level that reduce the stage's gradients; below 2: no reduction. */
 int members_that_reduce(const Topology *t, const Stand *stage, int level);
 int place_of_replica(const Stand *stage,
                      int replica); /* places count from the last device on, or from the first: device_of() */
-/* The device of a stage's rank, of so many ranks that are used. */
+/* The device of a stage's rank; used: number of used ranks. */
 int device_of(const Topology *t, const Placement *at, const Stand *stage, int replica, int used);
-/* Kinds of devices that a stage has: bits. */
+/* Bit mask of the kinds of devices of a stage. */
 unsigned kinds_of(const Topology *t, const Placement *at, const Stand *stage, int used);
 
 #endif

@@ -40,9 +40,9 @@ static void warn_of_axis(const Frame *f, const Op *op, const Ast *argument, bool
   if (fits) {
     d = warning_at(argument->span, "PD0219", "the second argument of '%s' is its %s", op->name, axis);
     note_calls(f, d);
-    help(d, "with its name it is not taken for something else: '%s(x, %s = %s)'", op->name, axis, text);
+    help(d, "name the argument to make that clear: '%s(x, %s = %s)'", op->name, axis, text);
   }
-  help(d, "'%s(x, %s)' takes one of the two for each element", op->by_element, text);
+  help(d, "for the elementwise choice write '%s(x, %s)'", op->by_element, text);
 }
 
 /* Arguments of a call on their way to operands and attributes. */
@@ -98,7 +98,7 @@ static bool take_attribute(Elaborator *e, Sorting *s, const Ast *a, Val v, int w
   if (!a->name && op->by_element)
     warn_of_axis(s->f, op, a, fits);
   if (!fits && op->attr[which].kind == ATTR_LIST && v.kind == VAL_NUMBER)
-    help(diagnostic_last(), "a list stands in brackets: '[%s]'", ast_text(a->a));
+    help(diagnostic_last(), "write a list in brackets: '[%s]'", ast_text(a->a));
   return fits;
 }
 
@@ -272,11 +272,11 @@ void warn_of_label(const Elaborator *e, const Frame *f, Name name, Span where) {
   const Instance *i = instance_made(f, name);
   if (!i || i->named_by != NAMED_BY_LABEL || i->poisoned)
     return;
-  Diagnostic *d = warning_at(where, "PD0114", "'%s' is the %s here, not the instance that has it for a label",
-                             name, layer_find(e, name) ? "layer" : "operation");
+  Diagnostic *d = warning_at(where, "PD0114", "'%s' means the %s here, not the instance with the same label", name,
+                             layer_find(e, name) ? "layer" : "operation");
   note_calls(f, d);
   note_at(d, i->span, "the instance is made here");
-  help(d, "a label that is no layer's name would reach it: '%s_0: ...'", name);
+  help(d, "to refer to the instance, use a label that differs from all layers' names: '%s_0: ...'", name);
 }
 
 static Instance *instance_new(Frame *f, Name name, const Layer *layer, Span span) {
@@ -304,13 +304,13 @@ static Instance *duplicate(const Elaborator *e, Frame *f, Name name, const Ast *
   note_at(d, other->span, "the first one is here");
   Name stem = intern_n(name, strcspn(name, "."));
   if (label && layer_find(e, name))
-    help(d, "give it another label");
+    help(d, "use another label");
   else if (label)
-    help(d, "give it another label; calling '%s(...)' shares the first one's parameters", name);
+    help(d, "use another label, or call '%s(...)' to share the first instance's parameters", name);
   else if (f->counter)
-    help(d, "a label with the counter names each: '%s[%s]: %s'", stem, f->counter, ast_text(call));
+    help(d, "use a label with the loop counter: '%s[%s]: %s'", stem, f->counter, ast_text(call));
   else
-    help(d, "a label names it: '%s_2: %s'", stem, ast_text(call));
+    help(d, "use a label: '%s_2: %s'", stem, ast_text(call));
   return NULL;
 }
 
@@ -398,7 +398,7 @@ static bool match_arguments(Frame *f, const Layer *l, const Ast *call, const Val
         names[k] = l->ast->list.at[k]->name;
       const char *like = nearest(a->name, names, n);
       if (like)
-        help(d, "one with a similar name exists: '%s'", like);
+        help(d, "did you mean '%s'?", like);
     }
     if (a->name && which < 0)
       advise(d, a->name);
@@ -439,7 +439,7 @@ static bool bind_dims(Elaborator *e, Frame *inner, const Ast *formal, const Give
     const Ast *dim = formal->list.at[i];
     int axis = s.rank - n + i;
     if (dim->kind == AST_RANGE) {
-      help(fail(inner, dim->span, "PD0321", "'..' can only stand first in a signature"), "write 'x[.., width]'");
+      help(fail(inner, dim->span, "PD0321", "'..' must be the first size of a signature"), "write 'x[.., width]'");
       return false;
     }
     int64_t wanted;
@@ -494,8 +494,8 @@ static bool too_deep(Elaborator *e, const Frame *f, const Layer *layer, Span whe
   if (f->depth < MAX_INLINED && e->g->scopes.n < MAX_SCOPES)
     return false;
   if (f->depth >= MAX_INLINED)
-    error_at(where, "PD0211", "'%s' is called through more than %d layers: does one call itself?", layer->name,
-             MAX_INLINED);
+    error_at(where, "PD0211", "'%s' is called through more than %d layers; check for a layer that calls itself",
+             layer->name, MAX_INLINED);
   else
     error_at(where, "PD0211", "the model has more than %d calls of layers", MAX_SCOPES);
   return true;
@@ -566,7 +566,7 @@ static Val call_layer(Elaborator *e, Frame *f, const Layer *layer, const Ast *ca
 }
 
 static Val unlabelled(Frame *f, const Ast *label, const char *what) {
-  help(fail(f, label->span, "PD0107", "a label names an instance of a layer, but %s is none", what),
+  help(fail(f, label->span, "PD0107", "only instances of layers can have a label, and %s is not a layer", what),
        "leave the label out");
   return POISON;
 }

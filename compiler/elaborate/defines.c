@@ -81,17 +81,19 @@ static void tell_unknown(const Elaborator *e, const Ast *a) {
       owner = a->text ? o : owner;
     }
   Diagnostic *d =
-      owner >= 0 ? error_at(a->span2, "PD0216", "'%s' is no %s", a->name, owners[owner].member)
-      : a->text  ? error_at(a->span2, "PD0216", "there is no '%s' with settings", a->text)
-                 : error_at(a->span2, "PD0216",
-                            "'%s' is no attribute of the model '%s', no setting of its training and no argument of "
-                             "'%s' or '%s'",
-                            a->name, e->model->name, e->g->train.optimizer->name, e->g->train.lr_schedule->name);
+      owner >= 0
+          ? error_at(a->span2, "PD0216", "'%s' is not %s %s", a->name, owners[owner].article, owners[owner].member)
+      : a->text
+          ? error_at(a->span2, "PD0216", "'%s' has no settings", a->text)
+          : error_at(
+                a->span2, "PD0216",
+                "'%s' is not an attribute of the model '%s', a training setting or an argument of '%s' or '%s'",
+                a->name, e->model->name, e->g->train.optimizer->name, e->g->train.lr_schedule->name);
   const char *like = owner >= 0 ? nearest(a->name, known.at, known.n) : NULL;
   if (like)
-    help(d, "one with a similar name exists: '%s'", like);
+    help(d, "did you mean '%s'?", like);
   else if (owner < 0 && a->text)
-    help(d, "'model', 'train', 'optimizer' and 'lr_schedule' have some");
+    help(d, "use 'model', 'train', 'optimizer' or 'lr_schedule'");
   else if (owner < 0)
     advise_setting(d, a->name, known.at, known.n);
 }
@@ -104,7 +106,7 @@ static void tell_ambiguous(const Ast *a, const bool *means) {
       text_add(&what, "%s%s %s", what.n ? " and " : "", owners[o].article, owners[o].member);
       text_add(&ways, "%s'-D %s.%s=...'", ways.n ? " or " : "", owners[o].name, a->name);
     }
-  help(error_at(a->span2, "PD0720", "'%s' means two things: it is %s", a->name, what.at), "use %s", ways.at);
+  help(error_at(a->span2, "PD0720", "'%s' is ambiguous: it is %s", a->name, what.at), "use %s", ways.at);
 }
 
 /* Where the model is only run, its training asks for nothing that an attribute is named like. */
@@ -133,9 +135,9 @@ void warn_of_defines(const Elaborator *e) {
     if (of_model || (batch && !e->options->generation))
       continue;
     Diagnostic *d =
-        warning_at(a->span2, "PD0820", "'%s' is a setting of training: '%s' does not ask it", a->name, option);
+        warning_at(a->span2, "PD0820", "'%s' is a training setting and has no effect with '%s'", a->name, option);
     if (batch)
-      help(d, "'--samples B' makes so many continuations at once");
+      help(d, "use '--samples N' for the number of sequences generated at the same time");
     else
       help(d, "leave it out");
   }

@@ -5,9 +5,9 @@ static void bind_attributes(Elaborator *e, Frame *f) {
   for (int i = 0; i < e->model->list.n; i++) {
     const Ast *formal = e->model->list.at[i], *define = define_take(e, OWNER_MODEL, formal->name);
     if (formal->dims) {
-      help(error_at(formal->span, "PD0111", "a model's arguments are numbers and the like; '%s' is none",
+      help(error_at(formal->span, "PD0111", "'%s' is a tensor; a model's arguments are numbers, strings and lists",
                     formal->name),
-           "tensors come in by a declaration: 'input %s[...];'", formal->name);
+           "declare a tensor as an input: 'input %s[...];'", formal->name);
       variable_declare(f, formal->name, POISON, false, formal->span);
       continue;
     }
@@ -16,8 +16,7 @@ static void bind_attributes(Elaborator *e, Frame *f) {
       v = evaluate(e, f, define ? define : formal->a);
     else
       help(error_at(formal->span, "PD0205", "the model's attribute '%s' has no value", formal->name),
-           "give it a default, '%s = ...', or a value on the command line, '-D %s=...'", formal->name,
-           formal->name);
+           "set a default, '%s = ...', or a value on the command line, '-D %s=...'", formal->name, formal->name);
     variable_declare(f, formal->name, v, false, formal->span);
   }
   e->attributes = alloc_copy(f->variables.at, (size_t)f->variables.n * sizeof *e->attributes);
@@ -35,11 +34,11 @@ static void check_model(const Elaborator *e) {
     return;
   if (e->g->n_losses == 0)
     help(error_at(e->model->span, "PD0110", "the model '%s' has no loss", e->model->name),
-         "end it with 'loss cross_entropy(logits, next);' or the like");
+         "end the model with a loss such as 'loss cross_entropy(logits, next);'");
   else if (e->g->params.n == 0)
     help(error_at(e->model->span, "PD0110", "the model '%s' has no parameters: there is nothing to train",
                   e->model->name),
-         "layers such as 'linear' have some; 'param' declares one");
+         "use layers with parameters, such as 'linear', or declare one with 'param'");
 }
 
 /* A buffer is read by one running_average, as what that averages into. */
@@ -53,15 +52,15 @@ static void check_buffer(const Graph *g, const Param *p) {
       continue;
     }
     Diagnostic *d = error_at(g->values.at[n->out[0]].span, "PD0340",
-                             averages ? "the buffer '%s' is averaged into a second time"
-                                      : "the buffer '%s' is read by something else than a running average",
+                             averages ? "two running averages use the buffer '%s'"
+                                      : "only 'running_average' can read the buffer '%s'",
                              p->name);
-    note_at(d, p->span, "it is declared here");
+    note_at(d, p->span, "the declaration is here");
     return;
   }
   if (!averaged)
-    help(error_at(p->span, "PD0340", "nothing averages into the buffer '%s'", p->name),
-         "'running_average(%s, statistic, value)' does, and gives in validation what it holds", p->name);
+    help(error_at(p->span, "PD0340", "no 'running_average' uses the buffer '%s'", p->name),
+         "call 'running_average(%s, statistic, value)'; validation reads the buffer", p->name);
 }
 
 Graph *elaborate(const Ast *file, const ElaborateOptions *options) {
@@ -71,8 +70,8 @@ Graph *elaborate(const Ast *file, const ElaborateOptions *options) {
   load_module(&e, file, path, true);
   read_defines(&e);
   if (!e.model) {
-    help(error_at((Span){file->span.file, 0, 0, 0, 0}, "PD0109", "the file describes no model"),
-         "'model NAME(...) { ... }' does; files with layers only are for 'use'");
+    help(error_at((Span){file->span.file, 0, 0, 0, 0}, "PD0109", "the file contains no model"),
+         "add 'model NAME(...) { ... }'; a file with layers only is read by 'use'");
     return NULL;
   }
   e.g = graph_new(e.model->name);

@@ -1,35 +1,36 @@
 /* Ast -> Graph: inlines layers, runs `if` and `for`, evaluates what is known at compile time, names
- * parameters and checks types. A wrong value is diagnosed once and poisons what depends on it, so that
- * elaboration goes on to the next mistake. */
+ * parameters and checks types. An invalid value is diagnosed once and poisons all values that depend on it, so
+ * elaboration continues to the next mistake. */
 #ifndef PDC_ELABORATE_H
 #define PDC_ELABORATE_H
 
 #include "graph/graph.h"
 #include "syntax/ast.h"
 
-/* What a model has at one place of its file, for editors. Found also in one with mistakes. */
+/* The value at one place of a model's file, for editors. Also works in a file with mistakes. */
 typedef struct Look {
-  int line, column; /* given: in the first source that is elaborated; columns count bytes, both from 1 */
-  Span span;        /* of the smallest expression there; line 0: there is none */
-  const char *text; /* what it is where it is evaluated first: "a tensor of shape [3, 4]" */
+  int line, column; /* input: in the first source; lines and columns (bytes) count from 1 */
+  Span span;        /* the smallest expression at that place; line 0: none */
+  const char *text; /* the kind of its first value: "a tensor of shape [3, 4]" */
 } Look;
 
 typedef struct ElaborateOptions {
-  const char *const *include; /* -I: where `use` looks after the file's own folder and before stdlib_layers */
+  const char *const
+      *include; /* -I: folders that `use` searches after the file's own folder and before stdlib_layers */
   int n_include;
   const char *const *define; /* -D: "name=expression", overrides of model attributes and train settings */
   int n_define;
   bool inference;                                /* Graph.inference */
-  bool generation;                               /* that of pdc --generate, whose batch is --samples */
-  Look *look;                                    /* NULL: nobody looks */
-  Ast *(*read)(void *context, const char *path); /* how used files are parsed; NULL: parse_file() */
+  bool generation;                               /* for pdc generate, whose batch is --samples */
+  Look *look;                                    /* NULL: not needed */
+  Ast *(*read)(void *context, const char *path); /* parses used files; NULL: parse_file() */
   void *read_context;
 } ElaborateOptions;
 
 /* The forward graph of the file's model with its train settings; NULL after diagnostics. */
 Graph *elaborate(const Ast *file, const ElaborateOptions *options);
 
-/* The layers that the file sees, its own and those of files that it uses, as AST_LAYER. What is wrong with them is told. */
+/* The layers visible in the file, its own and those of used files, as AST_LAYER. Reports diagnostics about them. */
 AstList elaborate_layers(const Ast *file, const ElaborateOptions *options);
 /* "linear(x[.., in_features], out_features, bias = true)" */
 char *layer_text(const Ast *layer);

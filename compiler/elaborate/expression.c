@@ -143,8 +143,9 @@ static Val unknown_name(const Elaborator *e, Frame *f, Name name, Span where) {
   variable_declare(f, name, POISON, false, where); /* reported once */
   const Variable *gone = table_find(&f->gone, &name);
   if (gone) {
-    note_at(d, gone->span, "one of this name ended with its block");
-    help(d, "parameters and counters end with their block; a variable that is assigned there lives on");
+    note_at(d, gone->span, "this name is valid only within its block");
+    help(d,
+         "parameters and counters are valid within their block; assign the value to a variable to use it later");
     return POISON;
   }
   if (advise(d, name))
@@ -159,7 +160,7 @@ static Val unknown_name(const Elaborator *e, Frame *f, Name name, Span where) {
     push(&known, e->layers.at[i]->name);
   const char *like = nearest(name, known.at, known.n);
   if (like)
-    help(d, "a similar name exists: '%s'", like);
+    help(d, "did you mean '%s'?", like);
   return POISON;
 }
 
@@ -204,7 +205,7 @@ static Val member_of(Elaborator *e, Frame *f, const Ast *a, Instance *of, Name m
   for (int i = 0; i < known.n && i < 12; i++)
     text_add(&t, "%s'%s'", i ? ", " : "", known.at[i]);
   if (known.n)
-    help(d, "it has %s", t.at);
+    help(d, "it has the members %s", t.at);
   return POISON;
 }
 
@@ -253,10 +254,9 @@ static Val evaluate_member(Elaborator *e, Frame *f, const Ast *a) {
   if (v.kind == VAL_TENSOR)
     advise_method(e, f, d, a->a->kind == AST_NAME ? a->a->name : "x", a->name);
   if (v.kind == VAL_TENSOR)
-    help(d, "a tensor has '.T'; parameters are reached through instances: 'wte.weight'");
+    help(d, "a tensor has only '.T'; write the instance to name a parameter: 'wte.weight'");
   if (v.kind == VAL_LAYER && v.layer)
-    help(d, "an instance of it is reached by its label or its variable: 'label: %s(...)', then 'label.%s'", v.word,
-         a->name);
+    help(d, "name an instance by its label: 'label: %s(...)', then 'label.%s'", v.word, a->name);
   return POISON;
 }
 
@@ -280,7 +280,7 @@ static Val index_list(Elaborator *e, Frame *f, const Ast *a, Val v) {
   if (to < 0)
     to += v.n;
   if (from < 0 || (!range && from >= v.n) || from > to || to > v.n) {
-    fail(f, s->span, "PD0214", "the list has %d elements: there is no '%s'", v.n, ast_text(s));
+    fail(f, s->span, "PD0214", "the list has %d elements, and the index is '%s'", v.n, ast_text(s));
     return POISON;
   }
   return range ? val_list(VAL_LIST, v.list + from, (int)(to - from)) : v.list[from];
@@ -323,8 +323,8 @@ static Val index_tensor(Elaborator *e, Frame *f, const Ast *a, int x) {
     if (sub->kind != AST_RANGE || sub->a || sub->b)
       continue;
     if (rest >= 0) {
-      help(fail(f, sub->span, "PD0321", "only one '..' can stand for any number of axes"),
-           "'0..' is one whole axis");
+      help(fail(f, sub->span, "PD0321", "a subscript can contain '..' once only"),
+           "write '0..' for one whole axis");
       return POISON;
     }
     rest = i;
@@ -463,8 +463,8 @@ static Val evaluate_list(Elaborator *e, Frame *f, const Ast *a) {
 static Val only_one(const Elaborator *e, const Frame *f, const Ast *a, Val v) {
   if (v.kind != VAL_SEVERAL)
     return v;
-  help(fail(f, a->span, "PD0212", "this gives %s where one is needed", val_kind(e, v)),
-       "assign them first: 'a, b = ...'");
+  help(fail(f, a->span, "PD0212", "this gives %s where one value is needed", val_kind(e, v)),
+       "assign the values first: 'a, b = ...'");
   return POISON;
 }
 

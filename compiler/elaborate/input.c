@@ -98,7 +98,7 @@ static bool deal_arguments(Frame *f, const struct Origin *o, const Ast *call, co
                               : fail(f, a->span, "PD0204", "too many arguments for '%s'", o->name);
     const char *like = a->name && which >= n ? nearest(a->name, names, n) : NULL;
     if (like)
-      help(d, "one with a similar name exists: '%s'", like);
+      help(d, "did you mean '%s'?", like);
     help(d, "its signature is '%s'", o->signature);
     return false;
   }
@@ -132,8 +132,9 @@ static bool read_source(Elaborator *e, Frame *f, Declared *d, const Ast *a) {
     return false;
   }
   if (o->kind == ORIGIN_CHOSEN && e->g->inputs.at[d->from].origin != ORIGIN_MASKED) {
-    help(fail(f, a->span, "PD0217", "'chosen' needs an input that 'masked' computes, but '%s' is none", x->name),
-         "'counted(tokens, ignore)' counts the positions of any tokens but one");
+    help(fail(f, a->span, "PD0217",
+              "'chosen' needs an input that 'masked' computes, and '%s' is not computed by 'masked'", x->name),
+         "use 'counted(tokens, ignore)' to count all positions without the token 'ignore'");
     return false;
   }
   if (o->any_rank || x->shape.rank == 1)
@@ -162,8 +163,8 @@ static bool read_ignored(Elaborator *e, Frame *f, Declared *d, const char *name,
   push(&d->numbers, v.number);
   if (from->origin == ORIGIN_FILE)
     return true;
-  help(fail(f, where, "PD0208", "'%s' is %.15g, but '%s' has no file that could hold it", name, v.number,
-            from->name),
+  help(fail(f, where, "PD0208", "'%s' is %.15g, but '%s' is computed and no file can contain that token", name,
+            v.number, from->name),
        "count the tokens of '%s'", e->g->inputs.at[from->from].name);
   return false;
 }
@@ -275,20 +276,20 @@ static Name type_name(const Ast *type) {
 }
 
 static void tell_types(Frame *f, const Ast *type) {
-  Diagnostic *d = fail(f, type->span, "PD0111", "'%s' is no type of an input", ast_text(type));
+  Diagnostic *d = fail(f, type->span, "PD0111", "'%s' is not a type of an input", ast_text(type));
   const char *names[N_ORIGINS];
   Text known = {0};
   for (int i = 0; i < N_ORIGINS; i++)
     names[i] = origins[i].name;
   const char *like = nearest(type_name(type), names, N_ORIGINS);
   if (like) {
-    help(d, "one with a similar name exists: '%s'", like);
+    help(d, "did you mean '%s'?", like);
     return;
   }
   help(d, "types are 'token(classes)', 'f32' and 'image(mean, std)'");
   for (int i = 1; i < N_ORIGINS; i++)
     text_add(&known, "%s'%s'", i == 1 ? "" : i + 1 == N_ORIGINS ? " and " : ", ", names[i]);
-  help(d, "%s compute an input from another", known.at);
+  help(d, "these compute an input from another: %s", known.at);
 }
 
 static bool evaluate_type(Elaborator *e, Frame *f, Declared *d) {

@@ -49,10 +49,10 @@ static void define_layer(Elaborator *e, const Ast *a, bool standard) {
   const Table formals = check_formals(a);
   if (other) {
     Diagnostic *d = error_at(a->span2, "PD0104", "a layer named '%s' is already defined", a->name);
-    note_at(d, other->ast->span2, "the other one is here");
-    help(d, "layers have one name space over all used files: give this one another name");
+    note_at(d, other->ast->span2, "the other layer is here");
+    help(d, "layers of all used files share one name space; rename this layer");
   } else if (builtin_known(a->name) || predefined(a->name, &(Val){0}) || (op && !op->internal && !standard)) {
-    help(error_at(a->span2, "PD0104", "'%s' is built into the language", a->name), "give the layer another name");
+    help(error_at(a->span2, "PD0104", "'%s' is built into the language", a->name), "rename the layer");
   } else {
     Layer *l = alloc(sizeof *l);
     *l = (Layer){.name = a->name, .ast = a, .formals = formals, .standard = standard, .may_own_params = -1};
@@ -65,7 +65,7 @@ static void define_layer(Elaborator *e, const Ast *a, bool standard) {
 static bool only_one(const Ast *had, const Ast *a, const char *what) {
   if (!had)
     return true;
-  note_at(error_at(a->span2, "PD0109", "a file describes one %s, and this is the second", what), had->span2,
+  note_at(error_at(a->span2, "PD0109", "a file contains one %s, and this is the second", what), had->span2,
           "the first one is here");
   return false;
 }
@@ -119,13 +119,13 @@ static void use_module(Elaborator *e, const Ast *use, const char *user) {
   char *path = find_module(e, user, use->name);
   if (!path) {
     e->incomplete = true;
-    Diagnostic *d = error_at(use->span2, "PD0108", "there is no file '%s.pdm' to use", use->name);
+    Diagnostic *d = error_at(use->span2, "PD0108", "cannot find '%s.pdm'", use->name);
     Words names = {0};
     standard_files(&names);
     const char *like = nearest(use->name, names.at, names.n);
     if (like)
-      help(d, "a standard file with a similar name exists: '%s'", like);
-    help(d, "it is looked for beside '%s', in the folders given with -I and in %s", user, standard_directory());
+      help(d, "did you mean the standard file '%s'?", like);
+    help(d, "searched: the folder of '%s', the folders of -I, and %s", user, standard_directory());
     return;
   }
   Name real = intern(real_path(path));
@@ -222,7 +222,7 @@ void suggest_callable(const Elaborator *e, const Frame *f, Diagnostic *d, Name n
   Name snake = snake_case(name);
   const char *module = standard_module_of(snake);
   if (layer_find(e, snake) && snake != name) {
-    help(d, "layers are written in small letters: '%s'", snake);
+    help(d, "layers have lower-case names: '%s'", snake);
     return;
   }
   if (module) {
@@ -233,7 +233,7 @@ void suggest_callable(const Elaborator *e, const Frame *f, Diagnostic *d, Name n
   if (advise(d, name))
     return;
   if (input_origin(name)) {
-    help(d, "it stands where an input's type does: 'input x[..] : %s;'", input_origin(name));
+    help(d, "use it as the type of an input: 'input x[..] : %s;'", input_origin(name));
     return;
   }
   Words names = {0};

@@ -114,9 +114,11 @@ static void check_group(const Train *t, const ParameterGroup *group) {
     error_at(group->span, "PD0412", "this group is updated by '%s', but the optimizer's other parameters by '%s'",
              update_rule(&as_group)->name, update_rule(t)->name);
   if (t->lr == 0 && group->lr != 0)
-    help(error_at(group->span, "PD0413",
-                  "this group has a learning rate, but the optimizer's, whose schedule it follows, is 0"),
-         "'freeze' keeps the other parameters as they are");
+    help(
+        error_at(
+            group->span, "PD0413",
+            "this group has a learning rate, but the optimizer's learning rate is 0, and groups follow the optimizer's schedule"),
+        "set the optimizer's learning rate above 0; use 'freeze' for parameters that must not change");
 }
 
 static bool in_group(const Param *p, const ParameterGroup *group) {
@@ -140,8 +142,9 @@ static void check_overlap(const Graph *g, int first, int second) {
   if (!shared || (special && left))
     return;
   Diagnostic *d = warning_at(b->span, "PD0414",
-                             "'%s' is in this group and in an earlier one, whose settings it has", shared->name);
-  note_at(d, a->span, "the earlier one is here");
+                             "'%s' is in this group and in an earlier group; the earlier group's settings apply",
+                             shared->name);
+  note_at(d, a->span, "the earlier group is here");
 }
 
 static void check_trained(const Graph *g, const ParameterGroup *group) {
@@ -203,10 +206,11 @@ void find_hidden(Elaborator *e) {
   }
   if (any)
     return;
-  Diagnostic *d = warning_at(e->optimizer->span, "PD0415",
-                             "'%s' updates no hidden matrix: '%s' updates all parameters", o->name, o->others);
+  Diagnostic *d =
+      warning_at(e->optimizer->span, "PD0415",
+                 "the model has no hidden matrix for '%s': '%s' updates all parameters", o->name, o->others);
   if (excepted)
-    help(d, "'%s' is one, but '%s' names it", excepted->name, o->others);
+    help(d, "'%s' is a hidden matrix, but '%s' excludes it", excepted->name, o->others);
   else
-    help(d, "a hidden matrix has two axes and is multiplied, and so is what comes of it, on its way to a loss");
+    help(d, "a hidden matrix has two axes, and at least one more matrix product follows it before the loss");
 }

@@ -70,7 +70,7 @@ static void run_inner(Elaborator *e, Frame *f, const Ast *block) {
 static bool exhausted(Elaborator *e, const Frame *f, const Ast *a) {
   if (error_count() - e->errors >= MOST_ERRORS && e->statements <= MAX_STATEMENTS) {
     if (diagnostic_last())
-      help(diagnostic_last(), "after so many errors the rest is not read");
+      help(diagnostic_last(), "too many errors: pdc does not read further");
     e->statements = MAX_STATEMENTS + 1;
   }
   if (e->statements <= MAX_STATEMENTS && e->statements++ == MAX_STATEMENTS)
@@ -90,7 +90,7 @@ void run_block(Elaborator *e, Frame *f, const Ast *block) {
     if (!f->returned)
       continue;
     if (block->list.at[i]->kind == AST_RETURN && i + 1 < block->list.n)
-      fail(f, block->list.at[i + 1]->span, "PD0112", "nothing after 'return' is reached");
+      fail(f, block->list.at[i + 1]->span, "PD0112", "statements after 'return' have no effect");
     return;
   }
 }
@@ -130,7 +130,7 @@ static void run_assign(Elaborator *e, Frame *f, const Ast *a) {
     for (int i = 0; i < n; i++)
       underline(d, a->list.at[i]->span);
     if (n == 1)
-      help(d, "each has a variable of its own: 'a, b = ...'");
+      help(d, "use one variable per value: 'a, b = ...'");
     v = POISON;
   }
   Assignment *assignment = assignment_note(e, f, a, v);
@@ -155,7 +155,7 @@ bool evaluate_shape(Elaborator *e, Frame *f, const Ast *a, Shape *s) {
   for (int i = 0; i < a->list.n; i++) {
     const Ast *dim = a->list.at[i];
     if (dim->kind == AST_RANGE) {
-      fail(f, dim->span, "PD0321", "'..' stands in signatures and slices; a declaration gives every size");
+      fail(f, dim->span, "PD0321", "'..' is for signatures and slices; a declaration needs every size");
       return false;
     }
     bool sized = want_size(e, f, evaluate(e, f, dim), dim->span, &s->dim[s->rank++]);
@@ -174,7 +174,7 @@ bool evaluate_shape(Elaborator *e, Frame *f, const Ast *a, Shape *s) {
 bool only_in_model(Frame *f, const Ast *a, const char *what) {
   if (!f->caller)
     return true;
-  fail(f, a->span, "PD0111", "%s stands in the model, not in a layer", what);
+  fail(f, a->span, "PD0111", "%s belongs in the model, not in a layer", what);
   return false;
 }
 
@@ -191,7 +191,7 @@ static Val initial_value(Elaborator *e, Frame *f, const Ast *a) {
     init = (Val){.kind = VAL_INIT, .init = INIT_CONSTANT, .number = init.number};
   if (init.kind == VAL_INIT || init.kind == VAL_POISON)
     return init;
-  help(fail(f, a->a->span, "PD0215", "this is no initial value, but %s", val_kind(e, init)),
+  help(fail(f, a->a->span, "PD0215", "an initial value is expected, but this is %s", val_kind(e, init)),
        "initial values are zeros, ones, constant(c), uniform(bound) and normal(deviation)");
   return POISON;
 }
@@ -261,7 +261,7 @@ static Val param_again(Elaborator *e, Frame *f, const Ast *a, InstanceParam *had
   if (had->call == f->instance->calls) {
     Diagnostic *d = fail(f, a->span2, "PD0106", "a parameter named '%s' is already declared here", p->name);
     note_at(d, p->span, "the first one is here");
-    help(d, "a layer that holds it, called with a label such as 'part[i]: ...', gives each its own");
+    help(d, "declare the parameter in a layer and call that layer with a label such as 'part[i]: ...'");
     return POISON;
   }
   had->call = f->instance->calls;
@@ -270,7 +270,7 @@ static Val param_again(Elaborator *e, Frame *f, const Ast *a, InstanceParam *had
         fail(f, a->span, "PD0340", "'%s' keeps statistics in the buffer '%s' and cannot be called again",
              f->instance->path, p->name);
     note_at(d, f->instance->span, "the first call is here");
-    help(d, "statistics are of one value: another label makes an instance with buffers of its own");
+    help(d, "use another label: an instance with buffers of its own");
     return POISON;
   }
   if (shape_equal(&p->shape, s))
@@ -288,7 +288,7 @@ static Val param_new(Elaborator *e, Frame *f, const Ast *a, Name own, const Shap
   if (other >= 0) {
     Diagnostic *d = fail(f, a->span2, "PD0106", "a parameter named '%s' already exists", name);
     note_at(d, e->g->params.at[other].span, "the first one is here");
-    help(d, "the labels of the two instances give the same path: change one");
+    help(d, "change one of the two labels: both instances have the same path");
     return POISON;
   }
   int param = graph_param(e->g, name, *s, f->scope, a->span);
@@ -411,8 +411,7 @@ static void run_for(Elaborator *e, Frame *f, const Ast *a) {
 
 static void run_return(Elaborator *e, Frame *f, const Ast *a) {
   if (!f->caller) {
-    help(fail(f, a->span2, "PD0111", "'return' stands in a layer; a model ends with its loss"),
-         "write 'loss ...;'");
+    help(fail(f, a->span2, "PD0111", "'return' is for layers; a model ends with its loss"), "write 'loss ...;'");
     return;
   }
   Val all = {.kind = VAL_SEVERAL, .n = a->list.n, .list = alloc((size_t)a->list.n * sizeof(Val))};
@@ -435,8 +434,8 @@ static int want_figure(Elaborator *e, Frame *f, Val v, const Ast *a, const char 
            : x                        ? " that is the same for all samples"
                                       : "");
   if (x && x->type == TYPE_F32)
-    help(d, "added to numbers of each sample it counts in their mean: '%s%s %s + penalty;'", what,
-         *what == 'm' ? " NAME =" : "", example);
+    help(d, "add the value to numbers of each sample: '%s%s %s + penalty;'", what, *what == 'm' ? " NAME =" : "",
+         example);
   else
     help(d, "'%s' takes the mean over all elements of a value such as '%s'", what, example);
   return -1;
@@ -488,7 +487,7 @@ static Name figure_name(Elaborator *e, Frame *f, const Ast *a) {
 static void declared_again(Frame *f, const Ast *a, const char *what, Name name, Span first) {
   Diagnostic *d = fail(f, a->span2, "PD0104", "%s named '%s' is already declared", what, name);
   if (f->counter && !a->list.n)
-    help(d, "with the counter each has a name: '%s[%s]'", name, f->counter);
+    help(d, "use the loop counter in the name: '%s[%s]'", name, f->counter);
   note_at(d, first, "the first one is here");
 }
 
@@ -506,7 +505,7 @@ static bool is_first(Frame *f, const Ast *a, const char *what, Name name, Table 
 
 static bool metric_name_is_free(Elaborator *e, Frame *f, const Ast *a, Name name) {
   if (is_log_field(name)) {
-    fail(f, a->span2, "PD0104", "'%s' is a field that the log has of itself, and no name for a metric", name);
+    fail(f, a->span2, "PD0104", "'%s' is a field of every log and cannot name a metric", name);
     return false;
   }
   return is_first(f, a, "a metric", name, &e->metrics);
@@ -517,7 +516,8 @@ static Name of_mean(Elaborator *e, Frame *f, const Ast *option) {
   if (!option)
     return NULL;
   if (strcmp(option->name, "of_mean") != 0) {
-    help(fail(f, option->span2, "PD0203", "a metric has no option '%s'", option->name), "'of_mean = exp' is one");
+    help(fail(f, option->span2, "PD0203", "a metric has no option '%s'", option->name),
+         "the option is 'of_mean = exp' or 'of_mean = sqrt'");
     return NULL;
   }
   Val v = evaluate(e, f, option->a);
@@ -525,7 +525,7 @@ static Name of_mean(Elaborator *e, Frame *f, const Ast *option) {
   if (known)
     return v.word;
   if (v.kind != VAL_POISON)
-    fail(f, option->a->span, "PD0207", "of the mean 'exp' or 'sqrt' can be logged, not %s", val_kind(e, v));
+    fail(f, option->a->span, "PD0207", "'of_mean' must be 'exp' or 'sqrt', not %s", val_kind(e, v));
   return NULL;
 }
 

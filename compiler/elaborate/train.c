@@ -50,7 +50,7 @@ static void read_several(Elaborator *e, const Frame *f, const Argument *to, cons
     Text example = {0};
     for (int i = 0; i < to->numbers; i++)
       text_add(&example, "%s%g", i ? ", " : "", to->example[i]);
-    help(error_at(a->span, "PD0402", "'%s' are %s numbers", to->name, to->numbers == 2 ? "two" : "three"),
+    help(error_at(a->span, "PD0402", "'%s' needs %s numbers", to->name, to->numbers == 2 ? "two" : "three"),
          "for example '%s = (%s)'", to->name, example.at);
     return;
   }
@@ -64,8 +64,8 @@ static void read_decay(bool *decay_all, const Ast *a) {
     *decay_all = all;
     return;
   }
-  help(error_at(a->span, "PD0402", "'decay' is 'matrices' or 'all', not '%s'", ast_text(a)),
-       "'matrices' decays parameters of rank two and more, 'all' every one");
+  help(error_at(a->span, "PD0402", "'decay' must be 'matrices' or 'all', not '%s'", ast_text(a)),
+       "'matrices' decays parameters of two or more axes, 'all' decays every parameter");
 }
 
 static void read_pattern(const Argument *to, const Ast *a) {
@@ -124,7 +124,7 @@ static void read_arguments(Elaborator *e, const Frame *f, const Ast *call, Name 
                               : error_at(a->span, "PD0204", "too many arguments for '%s'", name);
     const char *like = a->name && which >= n ? nearest(a->name, names, n) : NULL;
     if (like)
-      help(d, "one with a similar name exists: '%s'", like);
+      help(d, "did you mean '%s'?", like);
     help(d, "its signature is '%s(%s)'", name, n ? signature.at : "");
   }
 }
@@ -151,7 +151,7 @@ static Name function_name(const Ast *a, const char *const *known, int n, const c
                            name ? name : ast_text(a));
   const char *like = name ? nearest(name, known, n) : NULL;
   if (like)
-    help(d, "one with a similar name exists: '%s'", like);
+    help(d, "did you mean '%s'?", like);
   help(d, "there are %s", t.at);
   return NULL;
 }
@@ -205,10 +205,10 @@ static bool check_group_names(const Elaborator *e, const Ast *a, const Argument 
       if (e->attributes[k].name == a->name && !strcmp(list[i].name, a->name)) {
         Diagnostic *d =
             error_at(a->span, "PD0720",
-                     "'%s' means two things: it is an attribute of the model and an argument of the optimizer",
+                     "'%s' is ambiguous: it is an attribute of the model and an argument of the optimizer",
                      a->name);
         note_at(d, e->attributes[k].span, "the attribute is declared here");
-        help(d, "another name for the attribute");
+        help(d, "rename the attribute");
         good = false;
       }
   const Ast *kid[] = {a->a, a->b, a->c};
@@ -227,7 +227,7 @@ static void read_group_setting(Elaborator *e, const Frame *f, const Ast *group, 
   for (int k = 0; k < i; k++)
     if (group->list.at[k]->name == a->name) {
       note_at(error_at(a->span2, "PD0403", "'%s' is set twice", a->name), group->list.at[k]->span2,
-              "the first time is here");
+              "the first setting is here");
       return;
     }
   for (int k = 0; k < n; k++) {
@@ -237,15 +237,15 @@ static void read_group_setting(Elaborator *e, const Frame *f, const Ast *group, 
       return;
     }
   }
-  Diagnostic *d = error_at(a->span2, "PD0401", "there is no setting '%s' of a group", a->name);
+  Diagnostic *d = error_at(a->span2, "PD0401", "a group has no setting '%s'", a->name);
   const char *like = nearest(a->name, names, n);
   const char *others = e->g->train.optimizer->others;
   if (like)
-    help(d, "one with a similar name exists: '%s'", like);
+    help(d, "did you mean '%s'?", like);
   else if (others && !strcmp(a->name, others))
-    help(d, "'%s' is the optimizer's alone: one pattern for all groups", others);
+    help(d, "'%s' belongs to the optimizer: one pattern for all groups", others);
   else
-    help(d, "a group has the arguments of the optimizer");
+    help(d, "the settings of a group are the arguments of the optimizer");
 }
 
 void read_group(Elaborator *e, const Ast *a, ParameterGroup *to) {
@@ -367,9 +367,8 @@ static void check_correction(const Train *t, const Ast *a, bool automatic) {
                              o->name);
     help(d, "leave out 'damping'");
   } else if (!keeps_momentum && (t->correction.ahead > 0 || (automatic && o->momentum < 0))) {
-    Diagnostic *d =
-        error_at(a->span, "PD0416", "'delay_correction': '%s'%s has no momentum that could be extrapolated",
-                 o->name, o->momentum < 0 ? "" : " as given");
+    Diagnostic *d = error_at(a->span, "PD0416", "'delay_correction': '%s'%s has no momentum to extrapolate",
+                             o->name, o->momentum < 0 ? "" : " as given");
     help(d, "use %s, or 'delay_correction = none'",
          o->momentum < 0 ? "an optimizer with a momentum" : "a momentum above 0");
   }
@@ -464,16 +463,17 @@ static bool check_pattern(const Ast *a) {
     return true;
   if (a->kind == AST_SETTING && !freeze && !group)
     return false;
-  Diagnostic *d = a->kind == AST_SETTING ? error_at(a->span2, "PD0401", "'%s' is no setting", a->name)
-                                         : error_at(a->span2, "PD0401", "'%s' takes no pattern", a->name);
-  help(d, "'freeze \"PATTERN\";' freezes parameters, 'group \"PATTERN\" { ... }' has settings for some");
+  Diagnostic *d = a->kind == AST_SETTING
+                      ? error_at(a->span2, "PD0401", "'%s' is not a setting", a->name)
+                      : error_at(a->span2, "PD0401", "the setting '%s' has no pattern", a->name);
+  help(d, "only 'freeze \"PATTERN\";' and 'group \"PATTERN\" { ... }' have patterns");
   return true;
 }
 
 void advise_setting(Diagnostic *d, Name name, const char *const *known, int n) {
   const char *like = nearest(name, known, n);
   if (like)
-    help(d, "one with a similar name exists: '%s'", like);
+    help(d, "did you mean '%s'?", like);
   else if (!advise(d, name))
     help(d, "the settings are batch, optimizer, lr_schedule, clip_norm, ema, pipeline, delay_correction, "
             "vertical_sync and chunks");
@@ -484,7 +484,7 @@ static void check_setting(Ast *a, Table *first) {
   if (check_pattern(a))
     return;
   if (!is_train_setting(a->name)) {
-    Diagnostic *d = error_at(a->span2, "PD0401", "there is no setting '%s'", a->name);
+    Diagnostic *d = error_at(a->span2, "PD0401", "unknown setting '%s'", a->name);
     int n = 0;
     while (train_setting_names[n])
       n++;
@@ -492,7 +492,7 @@ static void check_setting(Ast *a, Table *first) {
   }
   const Ast *other = table_find(first, &a->name);
   if (other)
-    note_at(error_at(a->span2, "PD0403", "'%s' is set twice", a->name), other->span2, "the first time is here");
+    note_at(error_at(a->span2, "PD0403", "'%s' is set twice", a->name), other->span2, "the first setting is here");
   else
     table_add(first, &a->name, a);
 }

@@ -163,15 +163,14 @@ static Val compare(const Ast *at, Val a, Val b) {
 /* Whether so many bytes more may be taken for values that a model makes while it is read. */
 static bool may_build(Elaborator *e, const Frame *f, const Ast *at, size_t bytes) {
   if (e->built <= MAX_BUILT && (e->built += (int64_t)bytes) > MAX_BUILT)
-    fail(f, at->span2, "PD0220", "the lists and texts that the model makes take more than %s",
-         bytes_text(MAX_BUILT));
+    fail(f, at->span2, "PD0220", "the model's lists and texts need more than %s", bytes_text(MAX_BUILT));
   return e->built <= MAX_BUILT;
 }
 
 static bool may_join(Elaborator *e, const Frame *f, const Ast *at, size_t length) {
   if (length <= MAX_TEXT)
     return may_build(e, f, at, length);
-  fail(f, at->span2, "PD0220", "a text of %zu characters is too long: %d are the most", length, MAX_TEXT);
+  fail(f, at->span2, "PD0220", "a text of %zu characters is too long: the limit is %d", length, MAX_TEXT);
   return false;
 }
 

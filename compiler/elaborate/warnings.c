@@ -63,7 +63,7 @@ static void warn_of_unread(const Assignment *a) {
   for (int i = 0; i < n; i++)
     text_add(&names, "%s'%s'", i == 0 ? "" : i + 1 < n ? ", " : " or ", a->ast->list.at[i]->name);
   Diagnostic *d = warning_at(a->ast->list.at[0]->span, "PD0341", "nothing reads %s", names.at);
-  help(d, "use it below, or leave the line out");
+  help(d, "use the value, or remove the line");
 }
 
 /* ---- what depends on what ------------------------------------------------------------------ */
@@ -204,12 +204,12 @@ static void warn_of_losses(const Check *c) {
     if (c->facts[loss->value].trained)
       continue;
     Barrier b = barrier_behind_loss(c, loss->value);
-    Diagnostic *d = warning_at(loss->span, "PD0343", "this loss trains nothing: %s",
-                               b.node < 0 ? "it depends on no parameter that is trained"
-                                          : "its gradient comes to no parameter");
+    Diagnostic *d = warning_at(loss->span, "PD0343", "this loss trains no parameter: %s",
+                               b.node < 0 ? "it does not depend on a trained parameter"
+                                          : "its gradient does not reach a parameter");
     if (b.node >= 0)
       note_at(d, barrier_span(c->g, b), "%s", barrier_text(c->g, b));
-    help(d, "'metric NAME = ...;' logs a figure that trains nothing");
+    help(d, "use 'metric NAME = ...;' to log a value without training on it");
   }
 }
 
@@ -306,7 +306,7 @@ static void warn_of_inputs(const Graph *g) {
     Diagnostic *d =
         warning_at(in->span, "PD0345", "nothing reads the %s '%s'", in->target ? "target" : "input", in->name);
     if (in->from < 0)
-      help(d, "'--data' has to name a file for it all the same");
+      help(d, "'--data' still needs a file for it; remove the declaration");
   }
 }
 

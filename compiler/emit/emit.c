@@ -25,7 +25,7 @@ static void training_constants(Emit *e) {
                               p->period, p->replicas)
                      : "of a batch: an update");
   if (p->chunks > 1) {
-    if (!p->spills)
+    if (!p->offload.on)
       print_constant(e, "STAGES", p->n_stages, "ranks of the pipeline");
     print_constant(e, "CHUNKS", p->chunks, "parts of the model here; a microbatch's way through one is a turn");
     text_add(&e->out, "  TURNS = MICROBATCHES * CHUNKS, /* of a batch */\n");
@@ -182,7 +182,7 @@ static bool has_weights_pass(const Emit *e) { return e->k->weights.n > 0; }
  * there unless parts come and go. */
 static void print_work(Emit *e, int indent, Pass pass, bool recomputing) {
   bool forward = pass.kind == PASS_FORWARD && !recomputing;
-  if (forward || (recomputing && e->p->spills))
+  if (forward || (recomputing && e->p->offload.on))
     print_loads(e, indent, pass.chunk, format("%s_load", work_prefix(e)), "k");
   if (pass_reads_now(e, pass))
     text_add(&e->out, "%*s%s\n", indent, "", e->dialect->at);
@@ -224,7 +224,7 @@ static void print_work_of_turn(Emit *e, const Work *w, const char *await) {
     text_add(&e->out, "}\n\n");
   }
   bool backward = w->kind != PASS_FORWARD || w->recomputing;
-  if (w->recomputing && e->p->keeps)
+  if (w->recomputing && e->p->offload.keeps)
     await = format("%s  if (KEEPS >> (CHUNKS - 1 - chunk(turn)) & 1)\n    return;\n", await);
   text_add(&e->out,
            "static void %s(int64_t turn) {\n%s  while (pd_begin(%s, turn)) {\n"
@@ -252,10 +252,10 @@ static const char spilled_turn_functions[] =
 
 /* Whether there are messages to other ranks: activations, or gradients. */
 static bool sends_activations(const Emit *e) {
-  return e->k->sent.n > 0 && (!e->p->spills || e->p->stage < e->p->n_stages - 1);
+  return e->k->sent.n > 0 && (!e->p->offload.on || e->p->stage < e->p->n_stages - 1);
 }
 static bool sends_gradients(const Emit *e) {
-  return e->k->gradients_sent.n > 0 && (!e->p->spills || e->p->stage > 0);
+  return e->k->gradients_sent.n > 0 && (!e->p->offload.on || e->p->stage > 0);
 }
 
 static void print_microbatch(Emit *e) {
@@ -275,13 +275,13 @@ static void print_microbatch(Emit *e) {
   bool several = e->p->chunks > 1;
   if (!e->p->forward_only)
     print_version(e);
-  if (e->p->keeps && program_recomputes(e->p))
+  if (e->p->offload.keeps && program_recomputes(e->p))
     text_add(&e->out,
              "static const uint64_t KEEPS = UINT64_C(0x%" PRIx64
              "); /* bit c: what chunk c saves is not recomputed */\n\n",
-             e->p->keeps);
+             e->p->offload.keeps);
   if (several)
-    text_add(&e->out, "%s", e->p->spills ? spilled_turn_functions : turn_functions);
+    text_add(&e->out, "%s", e->p->offload.on ? spilled_turn_functions : turn_functions);
   if (!e->p->forward_only)
     text_add(&e->out, "/* Work is begun once, or twice where --audit compares what it wrote. */\n\n");
   for (size_t i = 0; i < sizeof all / sizeof *all; i++) {
@@ -309,7 +309,7 @@ static void print_validate(Emit *e) {
            uses_weights(e, PASS_FORWARD) ? "const struct weights *w, " : "");
   for (int c = 0; c < e->p->chunks; c++) {
     const char *turn = several ? format("(v - 1) * CHUNKS + %d", c + 1) : "v";
-    if (e->p->spills)
+    if (e->p->offload.on)
       text_add(&e->out, "    pd_promote(PD_VALIDATE, %d);\n", c + 1);
     if (chunk_buffers(e->k, &e->k->received, c).n && !is_between(e, BUFFER_RECEIVED, c))
       text_add(&e->out, "    pd_evaluation_receive(%s, k %% %s);\n", turn, chunk_slots(e, BUFFER_RECEIVED, c));
@@ -318,7 +318,7 @@ static void print_validate(Emit *e) {
       text_add(&e->out, "    %s\n", e->dialect->at);
     print_call_pass(e, 4, (Pass){PASS_FORWARD, c}, "w", FOR_VALIDATION);
     print_figures(e, 4, c, "pd_evaluation_figure", "v");
-    if (e->p->spills)
+    if (e->p->offload.on)
       text_add(&e->out, "    pd_demote(PD_VALIDATE, %d);\n", c + 1);
     if (chunk_buffers(e->k, &e->k->sent, c).n && !is_between(e, BUFFER_SENT, c))
       text_add(&e->out, "    pd_evaluation_send(%s, k %% %s);\n", turn, chunk_slots(e, BUFFER_SENT, c));

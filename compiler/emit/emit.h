@@ -1,5 +1,5 @@
-/* Prints one stage's program in C or CUDA. What runs how, in which order and where is in what it is given; its own
- * are the names and which lines become a function. */
+/* Prints one stage's program in C or CUDA. The arguments fix kernels, order and places; emit chooses names and
+ * functions. */
 #ifndef PDC_EMIT_H
 #define PDC_EMIT_H
 
@@ -7,24 +7,24 @@
 #include "graph/identity.h"
 #include "plan/plan.h"
 
-/* The text of stage<i>.c or stage<i>.cu, deterministic to the byte. plan_hash: what the program tells the other
- * stages' about itself, 64 characters. identity: of the model's training. */
+/* The text of stage<i>.c or stage<i>.cu, deterministic to the byte. plan_hash: 64 characters that the programs of all
+ * stages compare. identity: of the model's training. */
 char *emit_stage(const Graph *g, const Pieces *pieces, const Plan *plan, const LoweredStage *lowered,
                  const Program *p, const Allocation *allocation, const Identity *identity, const char *plan_hash);
-/* What `pdc profile` measures. */
+/* Measurements of `pdc profile`. */
 typedef struct ProfileTask {
-  const LoweredStage *const *stages;    /* the whole model as one stage, at a microbatch each */
-  const Allocation *const *allocations; /* theirs */
+  const LoweredStage *const *stages;    /* the whole model as one stage, one entry per microbatch */
+  const Allocation *const *allocations; /* of `stages` */
   int n;
-  int processes; /* so many do the same at once, as the ranks of a run do */
-  int64_t room;  /* bytes that each of them may take */
-  /* The update of so many elements by a rule of the runtime that goes by elements; NULL: it is not measured. */
+  int processes; /* simultaneous processes, such as the ranks of a run */
+  int64_t room;  /* memory limit of each process, in bytes */
+  /* An elementwise update rule of the runtime, measured on `elements` elements; NULL: not measured. */
   const char *rule;
   int n_moments;
   int64_t elements;
   const char *target; /* profile_target(): "cuda bf16" */
-  bool rates;         /* on processors: also what the processor does at best */
-  bool link;          /* on GPUs: also what copies to and from the host's memory take, and its updates */
+  bool rates;         /* on processors: also measure the peak rates */
+  bool link;          /* on GPUs: also measure copies to and from the host, and updates on the host */
 } ProfileTask;
 /* The text of a program that times every distinct kernel of the task's stages and prints lines "SIGNATURE SECONDS", on GPUs
  * each followed by the algorithms of its products (profile/algorithms.h), and at the end whose these are;
@@ -33,5 +33,9 @@ typedef struct ProfileTask {
  * "from_device SECONDS", of a byte, both ways at once, and "at_home SECONDS", of one that the host reads or writes in an update.
  * The last line is "end TARGET". */
 char *emit_profile(const ProfileTask *task);
+
+/* Adds a setting to those that checkpoints record, if cuts decide which weights a gradient is of: the first piece of each stage, and
+ * by how many updates its gradients are late. */
+void identity_add_delays(Identity *to, const Pieces *p, const Plan *plan, const Program *programs);
 
 #endif

@@ -147,12 +147,12 @@ void print_header(Emit *e) {
     header_entry(e, "Target", format("%s; %s", e->dialect->target, precision_words(&e->k->target)));
   header_entry(e, "Weights", version_words(e));
   header_entry(e, "Planned", planned_words(e, forward, backward, update));
-  if (e->p->spills)
+  if (e->p->offload.on)
     header_entry(e, "Memory",
                  format("%s at once: of the %s below that are parts', and what is between them, one part's "
                         "and the next one's, the rest where --spill says",
                         bytes_text(e->allocation->resident_bytes), bytes_text(e->allocation->spilled_bytes)));
-  header_entry(e, e->p->spills ? "Addresses" : "Memory",
+  header_entry(e, e->p->offload.on ? "Addresses" : "Memory",
                format("%s: %s", bytes_text(e->allocation->bytes), sections_text(e)));
   if (padding_words(e))
     header_entry(e, "Padding", comment_text(padding_words(e)));

@@ -19,6 +19,18 @@ static Identity identity_of(const Emit *e) {
   return x;
 }
 
+void identity_add_delays(Identity *to, const Pieces *p, const Plan *plan, const Program *programs) {
+  Text text = {0};
+  bool by_stage = programs[0].delay > 1;
+  for (int i = 0; i < plan->pipeline.n_stages; i++) {
+    const int first = plan->stage[plan_part_of(plan, i, 0)].first_piece;
+    text_add(&text, "%s%s %lld", i ? ", " : "", p->at[first].name, (long long)programs[i].delay);
+    by_stage |= programs[i].delay != programs[0].delay;
+  }
+  if (by_stage)
+    push(&to->settings, (Setting){"delays of gradients", text.at});
+}
+
 void identity_tables(Emit *e) {
   const Identity x = identity_of(e);
   print_settings(e, "static const char *const function[] = {", x.function.at, x.function.n,

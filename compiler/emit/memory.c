@@ -348,9 +348,9 @@ static char *flat_body(const Emit *e, BufferKind kind, int chunk) {
 bool is_between(const Emit *e, BufferKind kind, int chunk) {
   switch (kind) {
   case BUFFER_RECEIVED:
-  case BUFFER_GRADIENT_SENT: return e->p->spills && !program_receives(e->p, chunk);
+  case BUFFER_GRADIENT_SENT: return e->p->offload.on && !program_receives(e->p, chunk);
   case BUFFER_SENT:
-  case BUFFER_GRADIENT_RECEIVED: return e->p->spills && !program_sends(e->p, chunk);
+  case BUFFER_GRADIENT_RECEIVED: return e->p->offload.on && !program_sends(e->p, chunk);
   default: return false;
   }
 }
@@ -524,7 +524,7 @@ static Parts arena_parts(const Emit *e) {
 static void print_arena(Emit *e) {
   Parts parts = arena_parts(e);
   int64_t bytes = e->allocation->bytes;
-  if (e->p->spills)
+  if (e->p->offload.on)
     text_add(
         &e->out,
         "/* Where everything is when it is in memory, %s of it at once. Weights, gradients and what the optimizer\n"

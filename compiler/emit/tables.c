@@ -119,7 +119,7 @@ static void list_channels(const Emit *e, Channel *channel) {
 /* What of a chunk travels to or from another rank. */
 static Ints channel_buffers(const Emit *e, const Channel *channel, int chunk) {
   const bool before = channel->kind == BUFFER_RECEIVED || channel->kind == BUFFER_GRADIENT_SENT;
-  if (e->p->spills && !(before ? program_receives : program_sends)(e->p, chunk))
+  if (e->p->offload.on && !(before ? program_receives : program_sends)(e->p, chunk))
     return (Ints){0};
   return chunk_buffers(e->k, channel->buffers, chunk);
 }
@@ -496,8 +496,8 @@ static void spilled_table(Emit *e) {
       e->allocation->section[SECTION_WORKSPACE].copies
           ? "  .workspace = offsetof(struct arena, workspace), .workspace_bytes = sizeof arena->workspace,\n"
           : "",
-      e->p->page, e->allocation->room, e->allocation->resident_bytes, e->p->kept,
-      e->p->at_home ? ", .at_home = true" : "",
+      e->p->offload.page, e->allocation->room, e->allocation->resident_bytes, e->p->offload.pinned,
+      e->p->offload.host_updates ? ", .at_home = true" : "",
       e->plan->spill ? format(",\n  .place = %s", string_literal(e->plan->spill)) : "");
 }
 
@@ -526,7 +526,7 @@ void print_tables(Emit *e) {
   if (!e->p->forward_only)
     part_table(e);
   list_channels(e, channel);
-  if (e->p->spills)
+  if (e->p->offload.on)
     spilled_table(e);
   for (int i = 0; i < N_CHANNELS; i++)
     for (int c = 0; c < e->p->chunks; c++)
@@ -568,7 +568,7 @@ void print_tables(Emit *e) {
   text_add(&e->out, "  .chunks = %d,\n", e->p->chunks);
   for (int i = 0; i < N_CHANNELS; i++)
     channel_field(e, &channel[i]);
-  if (e->p->spills)
+  if (e->p->offload.on)
     text_add(&e->out, "  .spilled = &spilled,\n");
   if (e->g->generation.context)
     text_add(&e->out, "  .generation = &generation,\n");

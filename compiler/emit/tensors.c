@@ -91,7 +91,7 @@ static Ints named_tensors(const Emit *e) {
       if (b->type == TYPE_F32 &&
           (at < 0   ? b->kind == BUFFER_RECEIVED
            : at < n ? saved && b->first == at
-                    : b->kind == BUFFER_SENT && (!e->p->spills || program_sends(e->p, b->chunk))))
+                    : b->kind == BUFFER_SENT && (!e->p->offload.on || program_sends(e->p, b->chunk))))
         push(&tensors, i);
     }
   return tensors;

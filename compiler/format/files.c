@@ -22,7 +22,7 @@ static char *read_all(FILE *in) {
 static bool format_input(bool check, FILE *out) {
   char *text = read_all(stdin);
   if (!text)
-    error_at(NO_SPAN, "PD0001", "standard input holds a NUL byte: it is no text");
+    error_at(NO_SPAN, "PD0001", "standard input contains a NUL byte and is not text");
   char *result = text ? format_text("<standard input>", text, strlen(text)) : NULL;
   if (!result)
     return false;

@@ -40,7 +40,7 @@ static bool operand_count_fits(const Op *op, int n_in, Span span) {
       error_at(span, "PD0201", "'%s' does not take %d operand%s", op->name, n_in, n_in == 1 ? "" : "s");
   help(d, "its signature is '%s'", op->signature);
   if (op->by_element && n_in == 2)
-    help(d, "'%s(a, b)' takes one of the two for each element", op->by_element);
+    help(d, "for the elementwise choice write '%s(a, b)'", op->by_element);
   return false;
 }
 

@@ -18,9 +18,9 @@ typedef struct Shape {
   int64_t dim[MAX_RANK]; /* without the microbatch axis */
 } Shape;
 
-/* What a rank of a shard group (tensor/tensor.h) has of a value: all of it; of an axis, seen as so many blocks, its
- * part of each, blocks and parts all alike; or a summand of each element, which over the group's ranks add up to it; or
- * a bound of each element, of which over the group's ranks it is the largest. */
+/* Share of a value on a rank of a shard group (tensor/tensor.h): the whole value; an equal part of each of `blocks` equal
+ * blocks of an axis; a summand of each element, to be added over the group's ranks; or a bound of each element, with the
+ * largest over the group's ranks as the value. */
 typedef enum { LAYOUT_WHOLE, LAYOUT_SPLIT, LAYOUT_PARTIAL, LAYOUT_BOUND } LayoutKind;
 typedef struct Layout {
   LayoutKind kind;
@@ -32,7 +32,7 @@ typedef struct Op Op;
 typedef struct Optimizer Optimizer;   /* optimizers/optimizer.h */
 typedef struct LrSchedule LrSchedule; /* optimizers/lr_schedule.h */
 
-/* An attribute's value; which member counts is said by the op's list of attributes (op.h). */
+/* An attribute's value; the op's list of attributes (op.h) defines the valid member. */
 typedef struct Attr {
   double number; /* numbers, integers (exact), booleans (0 or 1) */
   int n;         /* lists: a shape, a permutation, sizes of a split */
@@ -72,7 +72,7 @@ typedef struct Scope {
   Name path, layer;
   int parent;    /* -1 for the model, which is scope 0 */
   Span span;     /* the call */
-  bool standard; /* of a standard layer: what is wrong in it is told of its call. Not in dumps */
+  bool standard; /* of a standard layer: diagnostics point to its call. Not in dumps */
 } Scope;
 
 typedef enum { INIT_ZEROS, INIT_ONES, INIT_CONSTANT, INIT_UNIFORM, INIT_NORMAL } InitKind;
@@ -133,7 +133,7 @@ typedef struct Input {
   Vec(double) numbers;
 } Input;
 
-/* What a run shows of each microbatch. Of losses and metrics `value` holds one number for each of its elements,
+/* Results of each microbatch. Of losses and metrics `value` holds one number for each of its elements,
  * and the mean over the batch is logged. Losses add up to the model's loss; a metric has no gradient. An output,
  * which inference alone has, is written as it is. */
 typedef struct Figure {

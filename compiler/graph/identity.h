@@ -1,5 +1,5 @@
 /* What a training is, whatever its plan: what the model computes, and how it is trained. Checkpoints keep it, so that
- * none is resumed as something else (docs/internals/runtime.md, "Going on"). */
+ * none is resumed as something else (docs/guide/training.md, "Checkpoints"). */
 #ifndef PDC_IDENTITY_H
 #define PDC_IDENTITY_H
 

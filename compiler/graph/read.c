@@ -24,7 +24,7 @@ static void fail(Reader *r, const char *expected) {
   int column = (int)(r->at - r->line_start) + 1;
   Span here = {r->file, r->line, column, r->line, column + 1};
   const char *what = strcmp(expected, "'\n'") ? expected : "the end of the line";
-  error_at(here, "PD0610", "this is no graph that pdc has written: expected %s", what);
+  error_at(here, "PD0610", "this is not a graph written by pdc: expected %s", what);
   r->failed = true;
 }
 
@@ -108,7 +108,7 @@ static int read_choice(Reader *r, const char *const *names) {
   for (int i = 0; names[i]; i++)
     if (accept(r, names[i]))
       return i;
-  fail(r, format("'%s' or another of its kind", names[0]));
+  fail(r, format("'%s' or a similar word", names[0]));
   return 0;
 }
 

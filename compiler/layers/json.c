@@ -109,7 +109,7 @@ static bool only(const Reader *r, const cJSON *object, const char *const *keys) 
     if (i < n && member(object, keys[i]) == m)
       continue;
     Diagnostic *d =
-        error_at(span_of(r, m), "PD0527", i < n ? "'%s' stands here twice" : "'%s' means nothing here", m->string);
+        error_at(span_of(r, m), "PD0527", i < n ? "'%s' appears twice" : "'%s' is not a known member", m->string);
     const char *near = i < n ? NULL : nearest(m->string, keys, n);
     if (near)
       help(d, "did you mean '%s'?", near);
@@ -287,7 +287,7 @@ static bool resolve_inputs(Reader *r, int layer) {
     if (input < 0 && !strcmp(m->valuestring, "input"))
       input = from->enters;
     if (input < 0) {
-      error_at(span_of(r, m), "PD0525", "there is no layer '%s'", m->valuestring);
+      error_at(span_of(r, m), "PD0525", "unknown layer '%s'", m->valuestring);
       return false;
     }
     layer_reads(l, input);
@@ -304,11 +304,11 @@ static bool no_json(const Reader *r, const char *at) {
   const char *number = at + (*at == '-');
   Span where = span_at(r, at, 1);
   if (!strncmp(number, "NaN", 3))
-    error_at(where, "PD0523", "a figure is not a number");
+    error_at(where, "PD0523", "a number is NaN");
   else if (!strncmp(number, "Infinity", 8))
-    error_at(where, "PD0523", "a figure is infinite");
+    error_at(where, "PD0523", "a number is infinite");
   else
-    error_at(where, "PD0602", "this is not JSON from here on");
+    error_at(where, "PD0602", "invalid JSON from this place on");
   return false;
 }
 
@@ -325,9 +325,9 @@ bool json_parse(const LayerFile *in, LayerGraph *out) {
   const cJSON *layers = member(root, "layers");
   if (!layers) {
     Diagnostic *d =
-        error_at((Span){.file = in->file}, "PD0520", "this is no profile of layers: it has no 'layers'");
+        error_at((Span){.file = in->file}, "PD0520", "this is not a layer profile: 'layers' is missing");
     if (member(root, "signature"))
-      help(d, "a profile that pdc made is of a model: name its .pdm, too");
+      help(d, "a profile written by 'pdc profile' needs its model: add the .pdm file");
     return false;
   }
   if (!only(&r, root, keys) || (member(root, "name") && !read_name(&r, root, &name)) ||

@@ -38,7 +38,7 @@ static bool read_number(const Line *l, const char *at, const char *end, const ch
   char *text = format("%.*s", (int)(end - at), at), *rest;
   *out = strtod(text, &rest);
   if (rest == text || *rest) {
-    error_at(span_of(l, at, end), "PD0521", "'%s' is no number", key);
+    error_at(span_of(l, at, end), "PD0521", "'%s' is not a number", key);
     return false;
   }
   return figure_is_possible(*out, span_of(l, at, end), format("'%s'", key));
@@ -47,7 +47,7 @@ static bool read_number(const Line *l, const char *at, const char *end, const ch
 /* "[6291456.0; 131072.0]": a layer of several outputs; their sum. */
 static bool read_list(const Line *l, const char *at, const char *end, const char *key, double *out) {
   if (end[-1] != ']') {
-    error_at(span_of(l, at, end), "PD0521", "the list of '%s' has no end", key);
+    error_at(span_of(l, at, end), "PD0521", "the list of '%s' is not closed", key);
     return false;
   }
   *out = 0;
@@ -92,8 +92,9 @@ static bool read_layer(const Line *l, LayerGraph *g, LayerNames *names) {
   if (!kind_end && name) /* without that figure, which is told of below */
     kind_end = find(name, l->end, mark);
   if (!kind_end || name_end == l->at) {
-    Diagnostic *d = error_at(span_of(l, l->at, l->end), "PD0521", "this is no line of PipeDream's profiles");
-    help(d, "a layer is 'ID -- NAME -- forward_compute_time=MS, ...', an edge a tab and 'ID -- ID'");
+    Diagnostic *d =
+        error_at(span_of(l, l->at, l->end), "PD0521", "this line is not in the format of PipeDream's profiles");
+    help(d, "write a layer as 'ID -- NAME -- forward_compute_time=MS, ...', an edge as a tab and 'ID -- ID'");
     return false;
   }
   const char *at = kind_end + strlen(mark), *end = find(at, l->end, mark);
@@ -122,8 +123,9 @@ static bool read_edge(const Line *l, Edges *edges) {
   const char *from = l->at + 1, *from_end = find(from, l->end, " -- ");
   const char *to = from_end ? from_end + 4 : NULL;
   if (!to || from == from_end || to == l->end || find(to, l->end, " -- ")) {
-    Diagnostic *d = error_at(span_of(l, l->at, l->end), "PD0521", "this is no edge of PipeDream's profiles");
-    help(d, "an edge is a tab and 'ID -- ID'");
+    Diagnostic *d =
+        error_at(span_of(l, l->at, l->end), "PD0521", "this edge is not in the format of PipeDream's profiles");
+    help(d, "write an edge as a tab and 'ID -- ID'");
     return false;
   }
   push(edges, ((Edge){intern_n(from, (size_t)(from_end - from)), intern_n(to, (size_t)(l->end - to)),
@@ -158,8 +160,7 @@ static bool add_edges(LayerGraph *g, const LayerNames *names, const Edges *edges
     const Edge *e = &edges->at[i];
     int from = layer_named(g, names, e->from), to = layer_named(g, names, e->to);
     if (from < 0 || to < 0)
-      error_at(from < 0 ? e->where_from : e->where_to, "PD0525", "there is no layer '%s'",
-               from < 0 ? e->from : e->to);
+      error_at(from < 0 ? e->where_from : e->where_to, "PD0525", "unknown layer '%s'", from < 0 ? e->from : e->to);
     else
       layer_reads(&g->layers.at[to], from);
   }

@@ -27,13 +27,13 @@ bool layer_add(LayerGraph *g, LayerNames *names, const Layer *layer) {
   }
   int before = layer_named(g, names, layer->name);
   if (before >= 0) {
-    Diagnostic *d = error_at(layer->where, "PD0524", "there are two layers '%s'", layer->name);
+    Diagnostic *d = error_at(layer->where, "PD0524", "layer '%s' is defined twice", layer->name);
     note_at(d, g->layers.at[before].where, "the first one is here");
     return false;
   }
   if (g->layers.n == MOST_LAYERS) {
     Diagnostic *d = error_at(layer->where, "PD0528", "there are more than %d layers", MOST_LAYERS);
-    help(d, "let a layer of the file be several of the model");
+    help(d, "combine several layers of the model into one layer of the file");
     return false;
   }
   names->slot[name_slot(g, names, layer->name)] = g->layers.n + 1;
@@ -110,7 +110,7 @@ static void report_cycle(const LayerGraph *g, const int *order, int sorted) {
   for (int i = first; i < path.n && i < first + SHOWN; i++)
     text_add(&t, "'%s', which reads ", g->layers.at[path.at[i]].name);
   text_add(&t, path.n - first > SHOWN ? "..." : "'%s'", g->layers.at[at].name);
-  error_at(g->layers.at[at].where, "PD0526", "a layer reads what is computed from it: %s", t.at);
+  error_at(g->layers.at[at].where, "PD0526", "these layers depend on each other in a cycle: %s", t.at);
 }
 
 /* Puts layers into topological order; false after a diagnostic. */
@@ -147,7 +147,7 @@ static bool parse(const LayerFile *in, LayerGraph *out) {
   const char *first = in->text + strspn(in->text, " \t\r\n");
   Span where = {.file = in->file};
   if (strlen(in->text) != in->length) {
-    error_at(where, "PD0520", "this is no text: it has a byte 0");
+    error_at(where, "PD0520", "the file contains a NUL byte and is not text");
     return false;
   }
   if (*first == '{')
@@ -155,8 +155,8 @@ static bool parse(const LayerFile *in, LayerGraph *out) {
   size_t line = strcspn(first, "\n");
   if (memmem(first, line, " -- ", 4))
     return pipedream_parse(in, out);
-  Diagnostic *d = error_at(where, "PD0520", *first ? "this is no profile of layers" : "the file is empty");
-  help(d, "a profile of layers is PipeDream's graph.txt or JSON, as docs/internals/planner.md describes them");
+  Diagnostic *d = error_at(where, "PD0520", *first ? "this is not a layer profile" : "the file is empty");
+  help(d, "a layer profile is PipeDream's graph.txt, or JSON as in docs/internals/planner.md");
   return false;
 }
 

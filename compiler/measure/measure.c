@@ -127,7 +127,7 @@ static const char *without_end(const char *printed, const char *target) {
     return format("%.*s", (int)(n - length), printed);
   Diagnostic *d =
       error_at(NO_SPAN, "PD0604", "the profiling program's output does not end with the line 'end %s'", target);
-  help(d, "it is cut short, or of a program for another target or precision");
+  help(d, "the output is incomplete, or the program is for another target or precision");
   return NULL;
 }
 
@@ -136,7 +136,7 @@ static bool read_measurements(const char *printed, const char *target, Measureme
   for (const char *line = printed; line && *line;) {
     size_t n = strcspn(line, "\n");
     if (!read_line(line, n, out)) {
-      error_at(NO_SPAN, "PD0604", "the profiling program printed '%.*s', which is no measurement",
+      error_at(NO_SPAN, "PD0604", "the profiling program printed '%.*s', which is not a measurement",
                (int)(n < 80 ? n : 80), line);
       return false;
     }
@@ -146,7 +146,7 @@ static bool read_measurements(const char *printed, const char *target, Measureme
     return false;
   if ((!out->algorithms.n || out->cublaslt.device) && (!out->attentions.n || out->cudnn.device))
     return true;
-  error_at(NO_SPAN, "PD0604", "the profiling program did not say whose algorithms it measured");
+  error_at(NO_SPAN, "PD0604", "the profiling program did not print the version of the library that it measured");
   return false;
 }
 
@@ -340,7 +340,7 @@ static bool name_machine(ProfileSignature *s, const Measurements *measured, cons
     return true;
   const DeviceKind *kind = kind_of_model(device);
   if (arch && kind && kind->arch != (int)strtol(arch + strlen("sm_"), NULL, 10)) {
-    error_at(NO_SPAN, "PD0604", "the profiling program ran on '%s', of sm_%d, not of %s", device, kind->arch,
+    error_at(NO_SPAN, "PD0604", "the profiling program ran on '%s', which is sm_%d, not %s", device, kind->arch,
              arch);
     return false;
   }

@@ -56,7 +56,7 @@ static bool check_mask(ShapeRule *r) {
   rule_underline(r, d);
   rule_origin(r, d, FORWARD_MASK, mask->rank - 1);
   if (mask->rank == 1 && mask->dim[0] == k->dim[1])
-    help(d, "'unsqueeze(mask, 0)' makes it the same for all queries");
+    help(d, "use 'unsqueeze(mask, 0)' for one mask for all queries");
   return false;
 }
 
@@ -66,18 +66,18 @@ static bool shape_attention(ShapeRule *r) {
   if (!rule_all_f32(r))
     return false;
   if (q->rank != 3 || k->rank != 3 || v->rank != 3)
-    return attention_fails(r, "needs [heads, length, size] of each sample", 0, -1);
+    return attention_fails(r, "needs [heads, length, size] per sample", 0, -1);
   if (q->batched != k->batched || q->batched != v->batched)
-    return attention_fails(r, "needs three values of each sample", 0, -1);
+    return attention_fails(r, "needs three values per sample", 0, -1);
   if (!shape_equal(k, v))
-    return attention_fails(r, "needs keys and values of one shape", 2, 0);
+    return attention_fails(r, "needs keys and values of the same shape", 2, 0);
   if (q->dim[2] != k->dim[2])
-    return attention_fails(r, "needs queries and keys of one size", 1, 2);
+    return attention_fails(r, "needs queries and keys of the same size", 1, 2);
   if (q->dim[0] % k->dim[0])
     return attention_fails(r, "needs key heads that divide the query heads", 1, 0);
   bool causal = rule_int(r, "causal") != 0;
   if (causal && q->dim[1] != k->dim[1])
-    return attention_fails(r, "with a causal mask needs as many keys as queries", 1, 1);
+    return attention_fails(r, "with a causal mask needs the same number of keys and queries", 1, 1);
   if (r->n_in > FORWARD_MASK && !check_mask(r))
     return false;
   Attr *scale = rule_attr(r, "scale");

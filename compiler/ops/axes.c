@@ -138,10 +138,10 @@ static bool shape_permute(ShapeRule *r) {
   Shape asked = {.rank = dims->n < MAX_RANK ? dims->n : MAX_RANK};
   for (int i = 0; i < asked.rank; i++)
     asked.dim[i] = dims->list[i];
-  Diagnostic *d = error_at(r->span, "PD0303", "'permute' needs every axis of %s once, but is asked for %s",
-                           shape_text(x), shape_text(&asked));
+  Diagnostic *d = error_at(r->span, "PD0303", "'permute' needs every axis of %s once, not %s", shape_text(x),
+                           shape_text(&asked));
   rule_underline(r, d);
-  note_at(d, rule_value(r, 0)->span, "its %d axes come from here", x->rank);
+  note_at(d, rule_value(r, 0)->span, "the value with %d axes comes from here", x->rank);
   return false;
 }
 

@@ -9,18 +9,18 @@ static bool concat_fails(ShapeRule *r, int i, int axis, int clash) {
   Diagnostic *d;
   if (x->rank != first->rank || clash >= 0) {
     d = error_at(r->span, "PD0307", "'concat' along axis %d needs %s, but has %s and %s", axis,
-                 x->rank != first->rank ? "values of equally many axes" : "equal sizes on all other axes",
+                 x->rank != first->rank ? "values with the same number of axes" : "equal sizes on all other axes",
                  shape_text(first), shape_text(x));
     rule_underline(r, d);
     rule_origin(r, d, i, clash);
     return false;
   }
   int same = x->batched ? 0 : i;
-  d = error_at(r->span, "PD0307", "'concat' joins what each sample has of its own, but %s is the same for all",
+  d = error_at(r->span, "PD0307", "'concat' needs a value per sample, but %s is the same for all samples",
                rule_operand(r, same));
   rule_underline(r, d);
-  note_at(d, rule_value(r, same)->span, "it comes from here");
-  help(d, "'x + 0 * y' repeats it for every sample, where y is a number that each sample has");
+  note_at(d, rule_value(r, same)->span, "the value comes from here");
+  help(d, "write 'x + 0 * y' to repeat x for every sample, where y is one number per sample");
   return false;
 }
 
@@ -108,9 +108,9 @@ static bool shape_pad(ShapeRule *r) {
   int axis = (int)rule_int(r, "axis");
   int64_t before = rule_int(r, "before"), after = rule_int(r, "after");
   if (before < 0 || after < 0) {
-    Diagnostic *d = error_at(r->span, "PD0305", "'pad' adds elements, but is asked for %lld before and %lld after",
+    Diagnostic *d = error_at(r->span, "PD0305", "'pad' cannot remove elements: %lld before and %lld after",
                              (long long)before, (long long)after);
-    help(d, "'slice' takes elements away");
+    help(d, "use a slice to remove elements: 'x[1..3]'");
     return false;
   }
   return rule_result(r, shape_with(*x, axis, before + x->dim[axis] + after));

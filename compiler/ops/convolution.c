@@ -74,8 +74,7 @@ static bool kernel_fits(ShapeRule *r, int axis) {
     return true;
   Diagnostic *d =
       error_at(r->span, "PD0330",
-               "the kernel of 'convolution' covers %lld pixels of %s, but the image"
-               " has %lld%s",
+               "the kernel of 'convolution' covers %lld pixels of %s, but the image has only %lld%s",
                (long long)extent, axis ? "width" : "height", (long long)room, padding ? " with its padding" : "");
   rule_underline(r, d);
   rule_origin(r, d, 0, axis);

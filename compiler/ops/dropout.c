@@ -13,9 +13,9 @@ static bool shape_dropout(ShapeRule *r) {
   }
   if (!rule_shape(r, 0)->batched) {
     Diagnostic *d =
-        error_at(r->span, "PD0311", "'dropout' needs a value of each sample, but %s is the same for all",
+        error_at(r->span, "PD0311", "'dropout' needs a value per sample, but %s is the same for all samples",
                  rule_operand(r, 0));
-    note_at(d, rule_value(r, 0)->span, "it comes from here");
+    note_at(d, rule_value(r, 0)->span, "the value comes from here");
     return false;
   }
   Attr *key = rule_attr(r, "$key");

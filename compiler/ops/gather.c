@@ -10,7 +10,8 @@ static bool shape_gather(ShapeRule *r) {
   const Value *table = rule_value(r, 0), *tokens = rule_value(r, 1);
   if (table->shape.rank != 2 || table->shape.batched || tokens->shape.rank >= MAX_RANK) {
     Diagnostic *d =
-        error_at(r->span, "PD0309", "'gather' needs a table [classes, width] that is no sample's, but has %s",
+        error_at(r->span, "PD0309",
+                 "'gather' needs a table [classes, width] that does not depend on the sample, but has %s",
                  shape_text(&table->shape));
     rule_underline(r, d);
     note_at(d, table->span, "the table comes from here");
@@ -290,7 +291,7 @@ static bool shape_one_hot(ShapeRule *r) {
   if (classes->number == 0)
     classes->number = (double)tokens->classes;
   if (classes->number < (double)tokens->classes) {
-    Diagnostic *d = error_at(r->span, "PD0309", "'one_hot' to %lld classes has tokens of %lld",
+    Diagnostic *d = error_at(r->span, "PD0309", "'one_hot' has %lld classes, but its tokens have %lld",
                              (long long)classes->number, (long long)tokens->classes);
     rule_underline(r, d);
     note_at(d, tokens->span, "the tokens come from here");

@@ -60,7 +60,7 @@ static bool check_lengths(ShapeRule *r, int operand, int64_t steps) {
   if (!rule_token(r, operand))
     return false;
   if (!v->shape.batched || shape_elements(&v->shape) != 1)
-    return lstm_fails(r, operand, v->shape.rank - 1, "one length of each sample");
+    return lstm_fails(r, operand, v->shape.rank - 1, "one length per sample");
   if (v->classes <= steps + 1)
     return true;
   Diagnostic *d = error_at(r->span, "PD0316", "'lstm' has %lld steps, but '%s' may hold lengths up to %lld",
@@ -75,7 +75,7 @@ static bool shape_lstm(ShapeRule *r) {
     return false;
   const Shape *gates = rule_shape(r, 0), *weight = rule_shape(r, 1);
   if (weight->rank != 2 || weight->batched || weight->dim[0] != GATES * weight->dim[1])
-    return lstm_fails(r, 1, weight->rank - 1, "a weight [4 hidden, hidden] that is no sample's");
+    return lstm_fails(r, 1, weight->rank - 1, "a weight [4 hidden, hidden], the same for all samples");
   int64_t hidden = weight->dim[1];
   if (gates->rank != 2 || !gates->batched || gates->dim[1] != GATES * hidden)
     return lstm_fails(r, 0, gates->rank - 1,

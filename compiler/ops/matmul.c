@@ -23,7 +23,8 @@ static bool shape_matmul(ShapeRule *r) {
   if (b->rank < 2 || a->rank < (matmul_is_weight(b) ? 1 : 2))
     return matmul_fails(r, -1, -1, "multiplies matrices");
   if (a->dim[a->rank - 1] != b->dim[b->rank - 2])
-    return matmul_fails(r, a->rank - 1, b->rank - 2, "needs as many columns on the left as rows on the right");
+    return matmul_fails(r, a->rank - 1, b->rank - 2,
+                        "needs the same number of columns on the left and rows on the right");
   if (!matmul_is_weight(b)) {
     if (a->batched != b->batched)
       return matmul_fails(r, -1, -1,

@@ -77,11 +77,11 @@ static bool window_fits(ShapeRule *r, int axis) {
   Diagnostic *d =
       padding >= kernel
           ? error_at(r->span, "PD0331",
-                     "a window of '%s' would hold nothing but padding: its %s is %lld, the"
-                     " padding %lld",
-                     r->op->name, what, (long long)kernel, (long long)padding)
-          : error_at(r->span, "PD0331", "the window of '%s' covers %lld pixels of %s, but the image has %lld%s",
-                     r->op->name, (long long)kernel, what, (long long)room, padding ? " with its padding" : "");
+                     "a window of '%s' would contain only padding: its %s is %lld, the padding %lld", r->op->name,
+                     what, (long long)kernel, (long long)padding)
+          : error_at(r->span, "PD0331",
+                     "the window of '%s' covers %lld pixels of %s, but the image has only %lld%s", r->op->name,
+                     (long long)kernel, what, (long long)room, padding ? " with its padding" : "");
   rule_underline(r, d);
   if (padding < kernel)
     rule_origin(r, d, 0, axis);

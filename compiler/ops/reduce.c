@@ -10,10 +10,10 @@ static bool shape_reduce(ShapeRule *r) {
     return false;
   int axis = (int)rule_int(r, "axis");
   if (axis != x->rank - 1) {
-    Diagnostic *d = error_at(r->span, "PD0303", "'%s' works along the last axis, but is asked for axis %d of %s",
+    Diagnostic *d = error_at(r->span, "PD0303", "'%s' works along the last axis only, not along axis %d of %s",
                              r->op->name, axis, shape_text(x));
     rule_underline(r, d);
-    help(d, "'transpose(x, %d, -1)' makes it the last", axis);
+    help(d, "use 'transpose(x, %d, -1)' to make it the last axis", axis);
     return false;
   }
   return rule_result(r, shape_with(*x, axis, 1));
@@ -108,7 +108,7 @@ static bool shape_sum_to(ShapeRule *r) {
   Diagnostic *d = error_at(r->span, "PD0301", "'sum_to' cannot sum %s to %s", shape_text(x), shape_text(&to));
   rule_underline(r, d);
   note_at(d, rule_value(r, 0)->span, "the value comes from here");
-  help(d, "each axis of the sum, from the right, keeps its size or has size 1");
+  help(d, "compared from the right, each axis of the sum must keep its size or have size 1");
   return false;
 }
 

@@ -101,7 +101,7 @@ bool rule_f32(ShapeRule *r, int i) {
                            op_spelling(r->op), i + 1, rule_operand(r, i));
   rule_underline(r, d);
   note_at(d, rule_value(r, i)->span, "the tokens come from here");
-  help(d, "'embedding' or 'one_hot' turns tokens into numbers");
+  help(d, "use 'embedding' or 'one_hot' to turn tokens into numbers");
   return false;
 }
 
@@ -130,8 +130,8 @@ bool rule_axis(ShapeRule *r, const char *attr, int rank) {
                              (long long)axis, shape_text(rule_shape(r, 0)));
     rule_underline(r, d);
     if (rank)
-      help(d, "axes count from 0 to %d, or from the right from -1 to -%d; the microbatch is not one of them",
-           rank - 1, rank);
+      help(d, "axes count from 0 to %d, or from the right from -1 to -%d; the microbatch does not count", rank - 1,
+           rank);
     return false;
   }
   a->number = (double)(axis < 0 ? axis + rank : axis);
@@ -141,8 +141,8 @@ bool rule_axis(ShapeRule *r, const char *attr, int rank) {
 bool rule_sizes(ShapeRule *r, const char *attr, Shape *s) {
   const Attr *a = rule_attr(r, attr);
   if (a->n > MAX_RANK) {
-    error_at(r->span, "PD0310", "a shape has at most %d axes, but '%s' is asked for %d", MAX_RANK,
-             op_spelling(r->op), a->n);
+    error_at(r->span, "PD0310", "a shape has at most %d axes, but this '%s' has %d", MAX_RANK, op_spelling(r->op),
+             a->n);
     return false;
   }
   s->rank = a->n;

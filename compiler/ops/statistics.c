@@ -44,11 +44,10 @@ static bool shape_running_average(ShapeRule *r) {
     return false;
   }
   if (!is_buffer(r, 0)) {
-    Diagnostic *d =
-        error_at(r->span, "PD0340", "'running_average' keeps its average in a buffer, but '%s' is none",
-                 rule_value(r, 0)->name);
-    note_at(d, rule_value(r, 0)->span, "it comes from here");
-    help(d, "'buffer %s[...] = zeros;' declares one", rule_value(r, 0)->name);
+    Diagnostic *d = error_at(r->span, "PD0340", "'running_average' needs a buffer, and '%s' is not a buffer",
+                             rule_value(r, 0)->name);
+    note_at(d, rule_value(r, 0)->span, "the value comes from here");
+    help(d, "declare a buffer: 'buffer %s[...] = zeros;'", rule_value(r, 0)->name);
     return false;
   }
   for (int i = 1; i < 3; i++) {
@@ -63,7 +62,7 @@ static bool shape_running_average(ShapeRule *r) {
     rule_underline(r, d);
     note_at(d, rule_value(r, i)->span, "the %s comes from here", names[i]);
     if (*each)
-      help(d, "'sum_to' sums over the samples of a microbatch");
+      help(d, "use 'sum_to' to sum over the samples of a microbatch");
     return false;
   }
   return rule_result(r, *rule_shape(r, 0));

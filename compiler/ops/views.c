@@ -51,7 +51,7 @@ static bool reshape_fails(ShapeRule *r, const char *why) {
   Diagnostic *d = error_at(r->span, "PD0304", "'reshape' cannot make %s into %s%s", rule_operand(r, 0),
                            shape_text(&asked), why);
   rule_underline(r, d);
-  note_at(d, rule_value(r, 0)->span, "its %lld elements a sample come from here",
+  note_at(d, rule_value(r, 0)->span, "the value with %lld elements per sample comes from here",
           (long long)shape_elements(rule_shape(r, 0)));
   return false;
 }

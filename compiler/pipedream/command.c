@@ -15,9 +15,12 @@ static int find_device(const LayerGraph *g, const char *name) {
   Diagnostic *d = error_at((Span){.file = g->file}, "PD0529", "the profile has no device '%s'", name);
   const char *near = g->devices.at[0] ? nearest(name, g->devices.at, g->devices.n) : NULL;
   if (near)
-    help(d, "it has '%s'", near);
+    help(d, "did you mean '%s'?", near);
   else
-    help(d, g->devices.at[0] ? "its first one is '%s'" : "it names none: leave '--device' out", g->devices.at[0]);
+    help(d,
+         g->devices.at[0] ? "the first device of the profile is '%s'"
+                          : "the profile has one unnamed device: leave '--device' out",
+         g->devices.at[0]);
   return -1;
 }
 
@@ -25,23 +28,22 @@ static int find_device(const LayerGraph *g, const char *name) {
 static bool check_request(const LayersRequest *r) {
   const Cluster *c = &r->levels;
   if (r->cluster && (c->n || r->n_bandwidths))
-    return refuse("'--cluster' says how many machines there are, and what connects them",
-                  "leave '-n' and '--bandwidth' out");
+    return refuse("'--cluster' already defines the machines and their links", "leave '-n' and '--bandwidth' out");
   if (!r->cluster && !c->n && (r->model || r->n_bandwidths || r->transfers))
-    return refuse("no machines are given", "'-n 4', or '-n 4x2' for two groups of four, or '--cluster'");
+    return refuse("the number of machines is missing",
+                  "add '-n 4', or '-n 4x2' for two groups of four, or '--cluster'");
   for (int i = 0; i < c->n; i++)
     if (c->level[i].count > MOST_MACHINES)
       return refuse(format("%d machines at one level", c->level[i].count),
-                    format("%d at most; groups of them make another level: '-n 8x512'", MOST_MACHINES));
+                    format("use at most %d, or more levels: '-n 8x512'", MOST_MACHINES));
   if (r->cluster)
     return true;
   bool alone = c->n == 1 && c->level[0].count == 1, ours = r->model == MODEL_NONE && c->n == 1;
   if (!((alone || ours) && !r->n_bandwidths) && c->n != r->n_bandwidths)
-    return refuse(format("'-n' has %d level%s of machines, '--bandwidth' is given for %d", c->n,
-                         c->n == 1 ? "" : "s", r->n_bandwidths),
-                  c->n < 2 ? "'-n 4 --bandwidth 8e9'"
-                           : "'-n 4x2 --bandwidth 8e9,1.25e9': between the machines of a "
-                             "group, then between groups");
+    return refuse(format("'-n' has %d level%s of machines, and '--bandwidth' has %d", c->n, c->n == 1 ? "" : "s",
+                         r->n_bandwidths),
+                  c->n < 2 ? "for example '-n 4 --bandwidth 8e9'"
+                           : "for example '-n 4x2 --bandwidth 8e9,1.25e9': within a group, then between groups");
   return true;
 }
 
@@ -52,7 +54,7 @@ static void tell_effort(const States *s, const Cluster *c) {
   Diagnostic *d =
       warning_at(NO_SPAN, "PD0552", "%d places to cut and %d machines: planning may take %.0f minute%s", s->n - 1,
                  cluster_devices(c), seconds / 60 + 1, seconds < 60 ? "" : "s");
-  help(d, "fewer layers, each several of the model, or fewer machines at a level");
+  help(d, "combine several layers of the model into one, or use fewer machines per level");
 }
 
 /* What was contracted, the largest first, where that may make a plan slower. least: no plan takes less of the `seconds` of this one;
@@ -64,16 +66,15 @@ static void tell_contracted(const LayerGraph *g, const States *s, int device, do
   const int n = exact ? 0 : states_largest_groups(g, s, device, largest, SHOWN);
   if (n == 0)
     return;
-  Diagnostic *d =
-      warning_at((Span){.file = g->file}, "PD0560",
-                 "there are more than %d ways to cut the profile: %d of %d layers are contracted to %d",
-                 MOST_STATES, s->contracted, g->layers.n, s->groups);
+  Diagnostic *d = warning_at((Span){.file = g->file}, "PD0560",
+                             "the profile can be cut in more than %d ways: %d of %d layers are merged into %d",
+                             MOST_STATES, s->contracted, g->layers.n, s->groups);
   for (int i = 0; i < n; i++)
     note_at(d, NO_SPAN, "no stage ends within the %d layers %s .. %s (%.3f ms)", largest[i].layers,
             largest[i].first, largest[i].last, largest[i].seconds * 1e3);
   if (seconds > 0)
-    note_at(d, NO_SPAN, "a plan that cuts there takes at most %.1f %% less time", (1 - least / seconds) * 100);
-  help(d, "to say what is never cut, let a layer of the file be a whole branch");
+    note_at(d, NO_SPAN, "a plan with cuts there would be at most %.1f %% faster", (1 - least / seconds) * 100);
+  help(d, "to avoid this, combine whole branches into one layer of the file");
 }
 
 bool plan_layers(const LayersRequest *r, const PlanRequest *plan, bool json, FILE *out) {

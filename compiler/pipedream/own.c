@@ -78,7 +78,8 @@ static void print_stages(const LayerProfile *l, const LayerPlan *p, FILE *out) {
 
 static void print_other(const Own *o, FILE *out) {
   if (!o->division) {
-    fprintf(out, "PipeDream's planner: not asked, it would take minutes; '--cost-model pipedream' does\n");
+    fprintf(out,
+            "PipeDream's planner: skipped, because it would take minutes; run it with '--cost-model pipedream'\n");
     return;
   }
   fprintf(out, "PipeDream's planner: ranks by stage %s, %s ms a microbatch in its own model; ",
@@ -112,7 +113,7 @@ static void print_own(const Own *o, FILE *out) {
   fprintf(out, "\npredicted: %s ms a microbatch, %s ms a batch, %.1f %% of the machines' time spent waiting\n",
           ms(pace), ms(plan->batch_seconds), plan_waiting(plan) * 100);
   if (pace > 0)
-    fprintf(out, "throughput: %.3f times that of one machine (%s ms, updates aside)\n", one / pace, ms(one));
+    fprintf(out, "throughput: %.3f times that of one machine (%s ms, without updates)\n", one / pace, ms(one));
   print_other(o, out);
 }
 
@@ -202,10 +203,10 @@ static PlanRequest request_of(const PlanRequest *asked, const Cluster *cluster) 
 static void tell_unused(int machines, int used) {
   if (used == machines)
     return;
-  Diagnostic *d = warning_at(NO_SPAN, "PD0510", "of %d machines %d are used", machines, used);
+  Diagnostic *d = warning_at(NO_SPAN, "PD0510", "of %d machines, the plan uses only %d", machines, used);
   note_at(d, NO_SPAN,
-          "more of them would take as long, or longer: a stage's ranks share a batch's microbatches evenly");
-  help(d, "'--microbatches' says how many those are");
+          "more ranks would not make a batch faster: the ranks of a stage share its microbatches evenly");
+  help(d, "set the number of microbatches per batch with '--microbatches'");
 }
 
 static bool is_open(const PlanRequest *q) { return q->schedule && !strcmp(q->schedule, "auto"); }
@@ -213,14 +214,14 @@ static bool is_open(const PlanRequest *q) { return q->schedule && !strcmp(q->sch
 /* What asks about several schedules does not go with what names one. */
 static bool schedules_agree(const LayersRequest *r, const PlanRequest *q) {
   if (r->compare && (q->schedule || q->delay)) {
-    help(error_at(NO_SPAN, "PD0511", "--compare is of all schedules that train: it does not go with '%s'",
+    help(error_at(NO_SPAN, "PD0511", "--compare plans all training schedules and cannot be combined with '%s'",
                   q->schedule ? "--schedule" : "--delay"),
          "leave one of them out");
     return false;
   }
   if (q->delay && !is_open(q)) {
-    help(error_at(NO_SPAN, "PD0511", "--delay chooses among schedules, and the schedule is given"),
-         "'--schedule auto' leaves it open");
+    help(error_at(NO_SPAN, "PD0511", "--delay selects among schedules, but the schedule is fixed"),
+         "use '--schedule auto', or leave '--delay' out");
     return false;
   }
   return true;

@@ -141,8 +141,8 @@ static void print_end(const PipedreamPlan *p, FILE *out) {
   const PipeStage *s = &d->stage[slowest];
   double one = p->states->compute[p->states->n - 1], parallel = pipedream_data_parallel(p->states, p->cluster);
   const char *why = s->seconds <= s->compute + s->exchange ? "compute and exchange"
-                    : s->seconds <= s->receive             ? "what it receives"
-                                                           : "what it sends";
+                    : s->seconds <= s->receive             ? "receiving messages"
+                                                           : "sending messages";
   fprintf(out, "\nslowest: stage %d, %s ms a microbatch: %s\n", slowest, ms(d->seconds), why);
   if (d->seconds > 0)
     fprintf(out,

@@ -44,7 +44,7 @@ bool plan_comparison(const Graph *g, const Pieces *p, const PlanRequest *request
   for (int i = 0; i < N_COMPARED; i++) {
     if (quick && takes_long(compared_kinds[i].schedule))
       rows[i] = (ComparedSchedule){.label = compared_kinds[i].label,
-                                   .why = "left out: it takes long with so many ranks"};
+                                   .why = "left out: planning takes too long with this many ranks"};
     else
       rows[i] = compare_one(g, p, request, i);
     double seconds = rows[i].plan ? rows[i].plan->batch_seconds : 0;
@@ -76,12 +76,14 @@ void plan_delay_hint(const Graph *g, const Plan *plan, FILE *out) {
   const Train *t = &g->train;
   const ScheduleTraits traits = schedule_traits(plan->pipeline.schedule);
   const bool said = t->correction_span.line > 0, late = !traits.drains && !traits.forward_only;
-  if (g->inference || said || !late || (t->optimizer->correction.ahead == 0 && t->optimizer->correction.damping == 0))
+  if (g->inference || said || !late ||
+      (t->optimizer->correction.ahead == 0 && t->optimizer->correction.damping == 0))
     return;
-  fprintf(out,
-          "hint: '%s' computes gradients with old weights; 'delay_correction = auto;' in 'train %s' corrects updates for "
-          "that ('none' hides this hint)\n",
-          plan->pipeline.schedule, g->name);
+  fprintf(
+      out,
+      "hint: '%s' computes gradients with old weights; 'delay_correction = auto;' in 'train %s' corrects updates for "
+      "that ('none' hides this hint)\n",
+      plan->pipeline.schedule, g->name);
 }
 
 void plan_hint(const Graph *g, const Pieces *p, const PlanRequest *request, const Plan *plan, FILE *out) {
@@ -93,10 +95,9 @@ void plan_hint(const Graph *g, const Pieces *p, const PlanRequest *request, cons
     return;
   bool older = schedule_traits(other->pipeline.schedule).two_versions &&
                !schedule_traits(plan->pipeline.schedule).two_versions;
-  fprintf(out, "hint: '--schedule %s' takes %.2f ms a batch, %.1f %% less%s ('--compare' shows all)\n",
+  fprintf(out, "hint: '--schedule %s' takes %.2f ms per batch, %.1f %% less%s ('--compare' shows all schedules)\n",
           other->pipeline.schedule, other->batch_seconds * 1e3,
-          (1 - other->batch_seconds / plan->batch_seconds) * 100,
-          older ? ", with gradients of weights one update old" : "");
+          (1 - other->batch_seconds / plan->batch_seconds) * 100, older ? ", with weights one update old" : "");
 }
 
 static void print_row(const ComparedSchedule *row, FILE *out) {
@@ -119,8 +120,9 @@ static bool may_compare(const Graph *g, const PlanRequest *request) {
                                          : NULL;
   if (!option && !g->inference)
     return true;
-  Diagnostic *d = error_at(NO_SPAN, "PD0511", "--compare is of all schedules that train: it does not go with '%s'",
-                           option ? option : "--infer");
+  Diagnostic *d =
+      error_at(NO_SPAN, "PD0511", "--compare plans all training schedules and cannot be combined with '%s'",
+               option ? option : "--infer");
   help(d, "leave one of them out");
   return false;
 }

@@ -116,7 +116,7 @@ static int find(const Planner *r, Name name) {
   const char *near = nearest(name, names, g->layers.n);
   Diagnostic *d = error_at(NO_SPAN, "PD0503", "--split: the profile has no layer '%s'", name);
   if (near)
-    help(d, "it has '%s'", near);
+    help(d, "did you mean '%s'?", near);
   return -1;
 }
 
@@ -270,26 +270,25 @@ static void simulate_other(const Job *job, const Row *row, int64_t asked, const 
 /* ---- what is wrong ----------------------------------------------------------------------------------- */
 
 static void tell_no_form(const Planner *r, int64_t asked) {
-  Diagnostic *d =
-      error_at(NO_SPAN, "PD0550", "'%s' has no way to run this on %d machine%s with %lld microbatch%s %s",
-               r->form.schedule, r->ranks, r->ranks == 1 ? "" : "s", (long long)r->subject.batch,
-               r->subject.batch == 1 ? "" : "es", schedule_period(r->form.schedule));
+  Diagnostic *d = error_at(NO_SPAN, "PD0550", "'%s' cannot run on %d machine%s with %lld microbatch%s %s",
+                           r->form.schedule, r->ranks, r->ranks == 1 ? "" : "s", (long long)r->subject.batch,
+                           r->subject.batch == 1 ? "" : "es", schedule_period(r->form.schedule));
   int64_t least, multiple;
   schedule_needs(&r->form, &least, &multiple);
   if (r->traits.every_round && asked)
-    help(d, "leave '--microbatches' out: it is the least common multiple of the stages' ranks");
+    help(d, "leave '--microbatches' out: the default is the least common multiple of the stages' ranks");
   else
     help(d, "'--microbatches %lld'", (long long)least);
 }
 
 static void tell_nothing_fits_layers(const Planner *r, const Plan *miss) {
-  Diagnostic *d = error_at(NO_SPAN, "PD0551", "no plan fits %d machine%s of %s", r->ranks,
+  Diagnostic *d = error_at(NO_SPAN, "PD0551", "no plan fits into %d machine%s with %s", r->ranks,
                            r->ranks == 1 ? "" : "s", bytes_text(r->limit));
   if (miss)
-    note_at(d, NO_SPAN, "what comes nearest needs %s", bytes_text(largest_peak(miss)));
-  help(d, r->request->recompute == RECOMPUTE_OFF ? "'--recompute auto', or more machines"
-          : r->traits.drains                     ? "more machines, or '--memory' if they have more"
-                                                 : "more machines, or '--schedule flush', which keeps less");
+    note_at(d, NO_SPAN, "the smallest plan needs %s", bytes_text(largest_peak(miss)));
+  help(d, r->request->recompute == RECOMPUTE_OFF ? "use '--recompute auto' or more machines"
+          : r->traits.drains ? "use more machines, or a larger '--memory' if the machines have more"
+                             : "use more machines, or '--schedule flush', which needs less memory");
 }
 
 bool layer_plans_make(const LayerProfile *l, const PlanRequest *request, const Cluster *levels,

@@ -22,9 +22,9 @@ static bool read_costs(Planner *r) {
 static void tell_scaled(const Planner *r) {
   if (!r->profile || !r->profile->device)
     return;
-  Diagnostic *d = warning_at(NO_SPAN, "PD0541", "seconds that were measured on '%s' are scaled to '%s'",
+  Diagnostic *d = warning_at(NO_SPAN, "PD0541", "times measured on '%s' are scaled to '%s'",
                              r->profile->device->name, r->device->name);
-  note_at(d, NO_SPAN, "each piece by what its operations and bytes take by the rates of both");
+  note_at(d, NO_SPAN, "each piece is scaled by the two devices' rates for its operations and bytes");
 }
 
 /* The profile's, unless the plan's file has some, or they were measured on other devices. */
@@ -62,10 +62,9 @@ static bool same_target(const Plan *plan, const PlanRequest *q) {
     return true;
   Diagnostic *d =
       error_at(NO_SPAN, "PD0603",
-               "'%s' is a plan for '--target %s --precision %s', not for "
-               "'--target %s --precision %s'",
-               q->plan, backend_of(made)->name, numbers_name(made), backend_of(asked)->name, numbers_name(asked));
-  help(d, "ask for the same, or plan anew");
+               "the plan '%s' is for '--target %s --precision %s', not for '--target %s --precision %s'", q->plan,
+               backend_of(made)->name, numbers_name(made), backend_of(asked)->name, numbers_name(asked));
+  help(d, "use the options of the plan, or plan again");
   return false;
 }
 
@@ -129,14 +128,14 @@ static void tell_unused_ranks(const Planner *r, const Plan *plan) {
   int used = pipeline_ranks(&plan->pipeline);
   if (used == r->ranks)
     return;
-  Diagnostic *d = warning_at(NO_SPAN, "PD0510", "of %d ranks %d are used", r->ranks, used);
+  Diagnostic *d = warning_at(NO_SPAN, "PD0510", "of %d ranks, the plan uses only %d", r->ranks, used);
   if (r->free_replicas || r->free_depth)
     note_at(d, NO_SPAN,
-            "more of them would take as long, or longer: a stage's ranks share a batch's microbatches evenly");
+            "more ranks would not make a batch faster: the ranks of a stage share its microbatches evenly");
   else
-    note_at(d, NO_SPAN, "'%s' runs every stage on one rank, and the model has only %d place%s to cut",
+    note_at(d, NO_SPAN, "'%s' runs each stage on one rank, and the model can be cut at only %d place%s",
             r->form.schedule, r->subject.n - 1, r->subject.n == 2 ? "" : "s");
-  help(d, "'mpirun -n %d' launches the programs", used);
+  help(d, "launch the programs with 'mpirun -n %d'", used);
 }
 
 static bool is_sharded(const Plan *plan) {
@@ -149,9 +148,9 @@ static void tell_no_replicas(const Planner *r, const Plan *plan) {
   if (!shards && !(r->request->bucket && form_is_plain(&plan->pipeline)))
     return;
   Diagnostic *d = warning_at(NO_SPAN, "PD0512", "%s",
-                             shards ? "--shard-optimizer: no stage has replicas that could share a state"
-                                    : "--bucket: no stage has replicas that exchange gradients");
-  help(d, "'--replicas 2' runs every stage on two ranks");
+                             shards ? "--shard-optimizer has no effect: no stage has replicas"
+                                    : "--bucket has no effect: no stage has replicas that exchange gradients");
+  help(d, "use '--replicas 2' to run every stage on two ranks");
 }
 
 /* Warns of a correction that is asked for by numbers where no gradient is late. */
@@ -159,9 +158,9 @@ static void tell_no_delay(const Planner *r, const Plan *plan) {
   const Train *t = &r->g->train;
   if (!t->correction_given || r->g->inference || !r->traits.drains)
     return;
-  help(warning_at(t->correction_span, "PD0417", "'delay_correction' has no effect: under '%s' no gradient is late",
-                  plan->pipeline.schedule),
-       "'delay_correction = auto' corrects delays where there are any");
+  help(warning_at(t->correction_span, "PD0417",
+                  "'delay_correction' has no effect: schedule '%s' has no weight delay", plan->pipeline.schedule),
+       "use 'delay_correction = auto', which is off for schedules without delay");
 }
 
 /* A request that was planned, before anything is told of it. */

@@ -17,8 +17,8 @@ bool delay_allows(Delay delay, const char *schedule) {
 static bool delay_suits(const Graph *g, const PlanRequest *q) {
   if (!q->delay || schedule_open(g, q))
     return true;
-  Diagnostic *d = error_at(NO_SPAN, "PD0511", "--delay chooses among schedules, and the schedule is given");
-  help(d, "'--schedule auto' leaves it open");
+  Diagnostic *d = error_at(NO_SPAN, "PD0511", "--delay selects among schedules, but the schedule is fixed");
+  help(d, "use '--schedule auto', or leave '--delay' out");
   return false;
 }
 
@@ -51,7 +51,8 @@ static Plan *plan_open_schedule(const Graph *g, const Pieces *p, const PlanReque
     chosen.update = UPDATE_FREE;
   Plan *plan = plan_one(g, p, &chosen, runners_up, n);
   if (plan)
-    plan->why = format("Of the schedules %s %s is the fastest. %s", tried.at, chosen.schedule, plan->why);
+    plan->why = format("Schedule %s: the fastest plan found among the schedules %s. %s", chosen.schedule, tried.at,
+                       plan->why);
   return plan;
 }
 

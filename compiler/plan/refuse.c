@@ -33,7 +33,7 @@ static Plan *instead(const Planner *r, PlanRequest changed) {
 
 static void advise(const Planner *r, Diagnostic *d, const char *what, const Plan *plan) {
   int worst = largest_stage(plan);
-  help(d, "%s works: at most %s, on stage %d", what, bytes_text(plan->stage[worst].peak_bytes + r->process),
+  help(d, "use %s: at most %s, on stage %d", what, bytes_text(plan->stage[worst].peak_bytes + r->process),
        plan_stage_of(plan, worst));
 }
 
@@ -103,7 +103,7 @@ static void find_advice(const Planner *r, Diagnostic *d) {
   }
   if ((plan = draining(r)) != NULL)
     return advise(r, d, "'--schedule flush', which keeps one version of the weights,", plan);
-  help(d, "a smaller model%s, or devices with more memory", generates ? " or fewer '--samples'" : " or batch");
+  help(d, "use a smaller model%s, or devices with more memory", generates ? " or fewer '--samples'" : " or batch");
 }
 
 void tell_nothing_fits(const Planner *r, const Plan *best) {
@@ -116,9 +116,10 @@ void tell_nothing_fits(const Planner *r, const Plan *best) {
   best = least ? least : best;
   int worst = largest_stage(best);
   const StagePlan *s = &best->stage[worst];
-  Diagnostic *d = error_at(r->where, "PD0501", "no plan fits %d device%s of %s; the best needs %s on stage %d",
-                           r->ranks, r->ranks == 1 ? "" : "s", bytes_text(r->limit + r->process),
-                           bytes_text(least ? memory : s->peak_bytes + r->process), plan_stage_of(best, worst));
+  Diagnostic *d =
+      error_at(r->where, "PD0501", "no plan fits into %d device%s with %s; the smallest needs %s on stage %d",
+               r->ranks, r->ranks == 1 ? "" : "s", bytes_text(r->limit + r->process),
+               bytes_text(least ? memory : s->peak_bytes + r->process), plan_stage_of(best, worst));
   int64_t rest = s->peak_bytes - s->weight_bytes - s->gradient_bytes - s->optimizer_bytes;
   const char *trains = r->g->inference ? ""
                                        : format(", gradients %s, optimizer %s", bytes_text(s->gradient_bytes),
@@ -129,16 +130,16 @@ void tell_nothing_fits(const Planner *r, const Plan *best) {
           bytes_text(rest > 0 ? rest : 0), (long long)best->pipeline.microbatch,
           plan_recomputes(best, worst) ? " with recomputation" : "");
   if (r->process)
-    note_at(d, NO_SPAN, "%s of that are the process's own, whatever the model: MPI's and the libraries'",
-            bytes_text(r->process));
+    note_at(d, NO_SPAN, "%s of that is the process's own, for MPI and libraries", bytes_text(r->process));
   if (least)
-    help(d, "'--memory %lldKiB' is %s", (long long)memory / 1024, exact ? "the least that is enough" : "enough");
+    help(d, "'--memory %lldKiB' is %s", (long long)memory / 1024,
+         exact ? "the smallest sufficient limit" : "enough");
   if (say != SAY_ADVICE)
     return;
   find_advice(r, d);
   const Plan *parts = spilling(r);
   if (parts)
-    help(d, "'--schedule spilled%s' works, in %d parts that come and go: at most %s",
+    help(d, "use '--schedule spilled%s', with %d offloaded parts: at most %s",
          r->rates->host > 0 ? "" : " --spill DIR", plan_parts(parts),
          bytes_text(largest_peak(parts) + r->process));
 }

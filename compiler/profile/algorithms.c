@@ -110,7 +110,7 @@ static bool read_one(const JsonPlace *at, bool times, Algorithm *a) {
   if (!good)
     return false;
   a->product = intern(product);
-  return keeps_order(a) || complain(at, "reduction", "is neither 0 nor 2: other sums have no fixed order");
+  return keeps_order(a) || complain(at, "reduction", "must be 0 or 2: other reductions are not deterministic");
 }
 
 bool algorithms_read(const JsonPlace *at, bool times, AlgorithmList *out) {
@@ -122,7 +122,7 @@ bool algorithms_read(const JsonPlace *at, bool times, AlgorithmList *out) {
       return false;
     for (int k = 0; k < out->n; k++)
       if (out->at[k].product == a.product)
-        return complain(&place, "product", "stands there twice");
+        return complain(&place, "product", "appears twice");
     push(out, a);
   }
   return list != NULL;

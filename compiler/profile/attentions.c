@@ -92,12 +92,12 @@ static bool read_knobs(const JsonPlace *at, Attention *a) {
   if (!list)
     return false;
   if (n % 2 || n > 2 * MOST_KNOBS)
-    return complain(at, "knobs", "is not a list of at most four types, each with its value");
+    return complain(at, "knobs", "must be a list of at most four pairs of type and value");
   for (int i = 0; i < n; i++) {
     const cJSON *item = cJSON_GetArrayItem(list, i);
     if (!cJSON_IsNumber(item) || !(item->valuedouble >= 0 && item->valuedouble <= (double)LARGEST_NUMBER) ||
         item->valuedouble != floor(item->valuedouble))
-      return complain(at, "knobs", "has what is no whole number below 2^31");
+      return complain(at, "knobs", "must contain whole numbers below 2^31 only");
     a->knobs[i] = (int64_t)item->valuedouble;
   }
   a->n_knobs = n / 2;
@@ -127,7 +127,7 @@ bool attentions_read(const JsonPlace *at, bool times, AttentionList *out) {
       return false;
     for (int k = 0; k < out->n; k++)
       if (out->at[k].attention == a.attention)
-        return complain(&place, "attention", "stands there twice");
+        return complain(&place, "attention", "appears twice");
     push(out, a);
   }
   return list != NULL;

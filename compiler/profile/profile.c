@@ -230,10 +230,10 @@ static bool find_device(int file, Profile *profile) {
   if (target_of(s->target, &target))
     profile->device = backend_of(&target)->device->kind_of_machine(s->machine);
   if (!profile->device || profile->device->product[target.precision] <= 0) {
-    Diagnostic *d = error_at((Span){.file = file}, "PD0540",
-                             "what the profile was measured on, '%s' in '%s', has no known rates to scale from",
-                             s->machine, s->target);
-    help(d, "leave '--profile' out: costs are counted");
+    Diagnostic *d =
+        error_at((Span){.file = file}, "PD0540",
+                 "the profile cannot be scaled: the rates of '%s' in '%s' are unknown", s->machine, s->target);
+    help(d, "leave '--profile' out to use estimated costs");
     return false;
   }
   target.threads = s->threads;
@@ -247,28 +247,29 @@ static bool applies(int file, const ProfileSignature *has, const ProfileSignatur
   Span where = {.file = file};
   const DeviceKind *kind = kind_of_model(has->machine); /* of a GPU's profile */
   if (has->model != now->model)
-    d = error_at(where, "PD0508", "the profile is of another model, or of other sizes of this one");
+    d = error_at(where, "PD0508", "the profile is for another model, or for other sizes of this model");
   else if (elsewhere)
     return true;
   else if (has->target != now->target)
-    d = error_at(where, "PD0508", "the profile is of another target: '%s', not '%s'", has->target, now->target);
+    d = error_at(where, "PD0508", "the profile is for target '%s', not '%s'", has->target, now->target);
   else if (*now->machine && has->machine != now->machine)
-    d = error_at(where, "PD0508", "the profile is of another machine: '%s', not '%s'", has->machine, now->machine);
+    d = error_at(where, "PD0508", "the profile was measured on '%s', not on '%s'", has->machine, now->machine);
   else if (!*now->machine && now->arch && kind && kind->arch != now->arch)
-    d = error_at(where, "PD0508", "the profile is of '%s', of sm_%d, not of sm_%d", has->machine, kind->arch,
-                 now->arch);
+    d = error_at(where, "PD0508", "the profile was measured on '%s' of sm_%d, not of sm_%d", has->machine,
+                 kind->arch, now->arch);
   else if (has->threads != now->threads)
-    d = error_at(where, "PD0508", "the profile is of %d thread%s a rank, not %d", has->threads,
+    d = error_at(where, "PD0508", "the profile is for %d thread%s per rank, not %d", has->threads,
                  has->threads == 1 ? "" : "s", now->threads);
   else if (*has->compiler && *now->compiler && has->compiler != now->compiler)
-    d = error_at(where, "PD0508", "the profile is of another compiler: '%s', not '%s'", has->compiler,
+    d = error_at(where, "PD0508", "the profile was measured with compiler '%s', not '%s'", has->compiler,
                  now->compiler);
   else if (has->library != now->library)
-    d = error_at(where, "PD0508", "the profile is of another library: '%s', not '%s'", has->library, now->library);
+    d = error_at(where, "PD0508", "the profile was measured with library '%s', not '%s'", has->library,
+                 now->library);
   if (d)
-    help(d, "'pdc profile' with the same model, -D and -n measures anew");
+    help(d, "run 'pdc profile' with the same model, -D and -n");
   if (d && has->model == now->model)
-    help(d, "with '--cluster' it is scaled to the devices that this says");
+    help(d, "add '--cluster' to scale the profile to other devices");
   return d == NULL;
 }
 
@@ -284,7 +285,7 @@ static bool read_piece_group(const JsonPlace *at, const Pieces *p, bool *covered
     return false;
   bool has_products = cJSON_GetObjectItemCaseSensitive(at->object, "weights_ms") != NULL;
   if (has_products && (!json_get_seconds(at, "weights_ms", &products) || products > backward)) {
-    error_at((Span){.file = at->file}, "PD0603", "'%s.weights_ms' is no part of 'backward_ms'", at->path);
+    error_at((Span){.file = at->file}, "PD0603", "'%s.weights_ms' is larger than 'backward_ms'", at->path);
     return false;
   }
   if (!has_products)
@@ -299,7 +300,7 @@ static bool read_piece_group(const JsonPlace *at, const Pieces *p, bool *covered
     int piece = cJSON_IsString(name) ? piece_find(p, name->valuestring) : -1;
     if (piece < 0 || covered[piece]) {
       error_at((Span){.file = at->file}, "PD0603", "'%s.names' has %s", at->path,
-               piece < 0 ? "what is no piece of the model" : format("'%s' twice", p->at[piece].name));
+               piece < 0 ? "an entry that is not a piece of the model" : format("'%s' twice", p->at[piece].name));
       return false;
     }
     covered[piece] = true;
@@ -336,7 +337,8 @@ static bool read_algorithms(const JsonPlace *at, const Profile *profile, Measure
     return true;
   if (profile->cublaslt.device)
     return algorithms_read(at, true, &m->algorithms);
-  error_at((Span){.file = at->file}, "PD0603", "'cublaslt' is missing: whose '%s.algorithms' are", at->path);
+  error_at((Span){.file = at->file}, "PD0603",
+           "'cublaslt' is missing: the version of the library that '%s.algorithms' belong to", at->path);
   return false;
 }
 
@@ -345,7 +347,8 @@ static bool read_attentions(const JsonPlace *at, const Profile *profile, Measure
     return true;
   if (profile->cudnn.device)
     return attentions_read(at, true, &m->attentions);
-  error_at((Span){.file = at->file}, "PD0603", "'cudnn' is missing: whose '%s.attentions' are", at->path);
+  error_at((Span){.file = at->file}, "PD0603",
+           "'cudnn' is missing: the version of the library that '%s.attentions' belong to", at->path);
   return false;
 }
 
@@ -371,7 +374,7 @@ static bool read_size(const JsonPlace *at, const Pieces *p, Profile *profile) {
       return false;
     }
   if (profile_at(profile, m.microbatch)) {
-    error_at((Span){.file = at->file}, "PD0603", "'%s.microbatch': %lld stands there twice", at->path,
+    error_at((Span){.file = at->file}, "PD0603", "'%s.microbatch': %lld appears twice", at->path,
              (long long)m.microbatch);
     return false;
   }
@@ -410,7 +413,7 @@ static bool read_rates(const JsonPlace *top, const char *member, const char *con
     if (!json_get_seconds(&at, keys[i], &rate))
       return false;
     if (rate <= 0) {
-      error_at((Span){.file = at.file}, "PD0603", "'%s': nothing is read or written in no time", member);
+      error_at((Span){.file = at.file}, "PD0603", "'%s' must be above 0", member);
       return false;
     }
     *to[i] = 1 / rate;

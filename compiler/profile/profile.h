@@ -1,5 +1,5 @@
-/* Measured costs: what each distinct kernel of a model takes on this machine, kept as text with a
- * signature that proves it applies. */
+/* Measured costs: the time of each distinct kernel of a model on this machine, stored as text with a signature of its
+ * validity. */
 #ifndef PDC_PROFILE_H
 #define PDC_PROFILE_H
 
@@ -8,14 +8,14 @@
 #include "device/device.h"
 #include "cut/cut.h"
 
-/* A profile holds only for the model that it was made with; its seconds for its machine, and scaled for another. */
+/* A profile is valid for one model. Its times are valid for its machine, and can be scaled to another. */
 typedef struct ProfileSignature {
   Name model;    /* SHA-256 of the nodes, their shapes and attributes, and the pieces */
   Name target;   /* "c f32", "cuda bf16" */
-  Name machine;  /* processor or GPU and how many; "": this machine has no GPU, and `arch` is planned for */
-  int arch;      /* 90 of sm_90, 0: not asked for; no part of a file */
-  int threads;   /* of one rank */
-  Name compiler; /* version line of the compiler; "" when not known */
+  Name machine;  /* processor or GPU and their number; "": this machine has no GPU; plan for `arch` */
+  int arch;      /* 90: sm_90; 0: no --arch; not in the file */
+  int threads;   /* per rank */
+  Name compiler; /* version line of the compiler; "": unknown */
   Name library;  /* oneDNN's version; on GPUs "" */
 } ProfileSignature;
 
@@ -27,41 +27,39 @@ typedef struct MeasuredKernel {
 
 typedef struct MeasuredSize {
   int64_t microbatch;
-  double *forward, *backward; /* by piece: seconds of a microbatch */
-  double *products; /* by piece: the part of backward that makes weights' gradients by products; NULL: not known */
+  double *forward, *backward; /* by piece: seconds per microbatch */
+  double *products;           /* by piece: share of backward for weight gradients by products; NULL: unknown */
   Vec(MeasuredKernel) kernels;
-  AlgorithmList algorithms; /* of the kernels' products, on GPUs */
-  AttentionList attentions; /* that cuDNN computes */
+  AlgorithmList algorithms; /* of matrix products, on GPUs */
+  AttentionList attentions; /* of attention by cuDNN */
 } MeasuredSize;
 
 typedef struct Profile {
   Name file;
   ProfileSignature signature;
-  double update,
-      apart;   /* seconds of an element, 0: not measured. Of the optimizer's rule, and where it writes another
-                           version of the weights; */
-  double norm; /* of the gradient's squares */
-  double read,
-      write; /* seconds of a byte that a model which spills reads and writes at its place; 0: not measured */
-  double to_device, from_device;  /* likewise, of one that is copied over the link between a GPU and its host */
-  double at_home;                 /* likewise, of one that this host reads or writes in an update */
-  ProductLibrary cublaslt, cudnn; /* whose algorithms and attentions those are */
+  double update, apart; /* optimizer update, in seconds per element; apart: with another version of the weights;
+                           0: not measured */
+  double norm;          /* squares of the gradient, in seconds per element */
+  double read, write;   /* offload: seconds per byte read and written; 0: not measured */
+  double to_device, from_device;  /* offload: seconds per byte copied between a GPU and its host */
+  double at_home;                 /* offload: seconds per byte that the host reads or writes in an update */
+  ProductLibrary cublaslt, cudnn; /* libraries of those algorithms and attentions */
   Vec(MeasuredSize) sizes;        /* by rising microbatch */
-  const DeviceKind *device;       /* what they were measured on, where it is not what is planned for ... */
-  Rates rates;                    /* ... and its rates, from which seconds are scaled */
+  const DeviceKind *device;       /* the measured device, if it is not the planned one */
+  Rates rates;                    /* rates of that device, for scaling */
 } Profile;
 
 Name profile_target(const Target *target); /* "cuda bf16" */
 ProfileSignature profile_signature(const Graph *g, const Pieces *p, Target target, const char *compiler);
 char *profile_write(const Profile *profile, const Pieces *p); /* the file's text */
-/* NULL after a diagnostic that names what is wrong or differs. elsewhere: the plan is not for this machine, so that it
- * is enough if the model is the same. */
+/* NULL after a diagnostic about the mistake or the difference. elsewhere: the plan is for another machine, so only the
+ * model must be the same. */
 const Profile *profile_read(const char *path, const Pieces *p, const ProfileSignature *expected, bool elsewhere);
-/* The measurements at a microbatch; NULL when there are none. */
+/* The measurements at a microbatch; NULL: not measured. */
 const MeasuredSize *profile_at(const Profile *profile, int64_t microbatch);
-/* The algorithms of products at a microbatch; NULL when none were measured. */
+/* The algorithms of products at a microbatch; NULL: not measured. */
 const Algorithms *profile_algorithms(const Profile *profile, int64_t microbatch);
-/* Likewise of attentions; and the workspaces that they take at all microbatches. */
+/* The algorithms of attention at a microbatch; and their workspaces at all microbatches. */
 const Attentions *profile_attentions(const Profile *profile, int64_t microbatch);
 const Workspaces *profile_workspaces(const Profile *profile);
 

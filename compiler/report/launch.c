@@ -41,9 +41,9 @@ static bool read_names(Launch *l, const JsonPlace *at) {
     if (!name)
       return false;
     if (!is_name(name) || l->names.n == PD_SHARP_MODELS) {
-      error_at((Span){.file = at->file}, "PD0612", "'%s' is not what a launch of several models lists: %s",
-               model.path,
-               is_name(name) ? format("it has at most %d", PD_SHARP_MODELS) : "its name is that of no folder");
+      error_at((Span){.file = at->file}, "PD0612", "'%s' is not a valid list of models: %s", model.path,
+               is_name(name) ? format("it has at most %d", PD_SHARP_MODELS)
+                             : "the name cannot be the name of a folder");
       return false;
     }
     push(&l->names, name);
@@ -66,8 +66,8 @@ static bool read_part(Launch *l, const char *file, const char *key, int *number,
   *part = cJSON_GetObjectItemCaseSensitive(*whole, key);
   if (cJSON_IsObject(*part))
     return read_names(l, &(JsonPlace){*number, key, *part});
-  error_at((Span){.file = *number}, "PD0612", "this is of no launch of several models: it has no object '%s'",
-           key);
+  error_at((Span){.file = *number}, "PD0612",
+           "this is not from a launch of several models: the object '%s' is missing", key);
   return false;
 }
 

@@ -19,7 +19,7 @@ static bool goes_up(PlanFile *f) {
   const bool even = p->first_part ? f->parts == pipeline_parts(p) : f->parts % p->chunks == 0;
   if (f->parts > MOST_STAGES || !even || p->batch % p->microbatch != 0) {
     error_at(where, "PD0603",
-             "%d 'stages' in %d 'chunks', or microbatches of %lld in a batch of %lld: that does not go up",
+             "%d 'stages' in %d 'chunks', or microbatches of %lld in a batch of %lld, do not divide evenly",
              f->parts, p->chunks, (long long)p->microbatch, (long long)p->batch);
     return false;
   }
@@ -29,7 +29,7 @@ static bool goes_up(PlanFile *f) {
   for (int i = 0; i < p->n_stages; i++)
     ranks += p->replicas[i];
   if (ranks > MOST_RANKS)
-    error_at(where, "PD0603", "'stages' have %lld replicas together: at most %d ranks can run", (long long)ranks,
+    error_at(where, "PD0603", "'stages' have %lld replicas together; the limit is %d ranks", (long long)ranks,
              MOST_RANKS);
   return ranks <= MOST_RANKS;
 }

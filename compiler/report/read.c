@@ -189,9 +189,9 @@ char *read_log(const char *path, bool *evaluates) {
       bool good = cJSON_IsObject(line) && read_line(line, &log);
       Span where = {file, number, (int)(end - at) + 1, number, (int)(end - at) + 2};
       if (!line && whole)
-        error_at(where, "PD0602", "this is not JSON from here on");
+        error_at(where, "PD0602", "invalid JSON from this place on");
       else if (line && !good)
-        error_at((Span){file, number, 1, number, 2}, "PD0612", "this is no line that 'train --log' writes");
+        error_at((Span){file, number, 1, number, 2}, "PD0612", "this line was not written by 'train --log'");
       cJSON_Delete(line);
       if (!good && (line || whole))
         return NULL;
@@ -237,7 +237,7 @@ static bool read_bar(TraceReader *r, const cJSON *event, int rank, double start)
   if (work < 0)
     return true; /* another tool's */
   if (!(length >= 0))
-    return complain(r, "has no 'dur', zero or more");
+    return complain(r, "needs a 'dur' of at least 0");
   double number = argument(event, "microbatch", -1), chunk = argument(event, "chunk", 0);
   if (number < 0)
     number = argument(event, "update", 0);
@@ -272,15 +272,15 @@ static bool read_arrow(TraceReader *r, const cJSON *event, int rank, double time
 static bool read_event(TraceReader *r, const cJSON *event) {
   const cJSON *phase = cJSON_GetObjectItemCaseSensitive(event, "ph");
   if (!cJSON_IsObject(event) || !cJSON_IsString(phase) || strlen(phase->valuestring) != 1)
-    return complain(r, "is no event: it has no 'ph' of one letter");
+    return complain(r, "is not an event: 'ph' must be one letter");
   char ph = phase->valuestring[0];
   if (!strchr("MXsf", ph))
     return true;
   double rank = number_or_nan(event, "pid"), time = number_or_nan(event, "ts");
   if (!(rank >= 0 && rank < MOST_RANKS && rank == floor(rank)))
-    return complain(r, format("has no 'pid' from 0 to %d", MOST_RANKS - 1));
+    return complain(r, format("needs a 'pid' from 0 to %d", MOST_RANKS - 1));
   if (ph != 'M' && !(fabs(time) < 1e15))
-    return complain(r, "has no 'ts' in microseconds");
+    return complain(r, "needs a 'ts' in microseconds");
   if (rank >= r->t->ranks && ph != 's' && ph != 'f')
     r->t->ranks = (int)rank + 1;
   switch (ph) {
@@ -320,7 +320,7 @@ static bool not_json(int file, const char *text, const char *at) {
     if (*p == '\n')
       line++, start = p + 1;
   int column = (int)(at - start) + 1;
-  error_at((Span){file, line, column, line, column + 1}, "PD0602", "this is not JSON from here on");
+  error_at((Span){file, line, column, line, column + 1}, "PD0602", "invalid JSON from this place on");
   return false;
 }
 
@@ -382,7 +382,7 @@ Timeline *read_trace(const char *path) {
   if (list && *list == ':')
     list = skip_space(list + 1);
   if (!list || *list != '[') {
-    error_at((Span){.file = r.file}, "PD0612", "this is no trace: it has no list 'traceEvents'");
+    error_at((Span){.file = r.file}, "PD0612", "this is not a trace: the list 'traceEvents' is missing");
     return NULL;
   }
   const char *after = read_events(&r, text, list);

@@ -61,7 +61,7 @@ static bool is_link(const char *path) {
   if (lstat(path, &st) != 0 || !S_ISLNK(st.st_mode))
     return false;
   help(error_at(NO_SPAN, "PD0601",
-                "cannot read '%s': it is a link, and a page holds only what is in the run's folder", path),
+                "cannot read '%s': it is a link, and a report contains only files of the run's folder", path),
        "copy the picture there, or remove the link");
   return true;
 }
@@ -93,7 +93,7 @@ bool report(const char *directory, const char *output) {
   if (!log && !trace && !plan) {
     Diagnostic *d =
         error_at(NO_SPAN, "PD0611", "'%s' holds no run: no log.jsonl, trace.json or plan.json", directory);
-    help(d, "'train --run DIR' and 'infer --run DIR' leave them in DIR");
+    help(d, "use the DIR of 'train --run DIR' or 'infer --run DIR'");
     return false;
   }
   Text data = {0};

@@ -1,10 +1,10 @@
-/* `pdc report`: what a training run left, as one HTML page that needs nothing else. */
+/* `pdc report`: the logs of a run as one self-contained HTML page. */
 #ifndef PDC_REPORT_H
 #define PDC_REPORT_H
 
 #include "plan/request.h"
 
-/* What ranks do, in the order in which the page lists it. Names are the trace's categories. */
+/* Kinds of work, in the order of the page. Names are the trace's categories. */
 typedef enum {
   WORK_FORWARD,
   WORK_BACKWARD,
@@ -24,9 +24,9 @@ typedef enum {
 
 typedef struct Bar {
   Work work;
-  int rank, chunk, peer;    /* peer -1: none or all */
-  int64_t number, version;  /* microbatch or update, from 1; version -1: not known */
-  double start, end, bytes; /* seconds; bytes -1: not known */
+  int rank, chunk, peer;    /* peer -1: no rank, or all ranks */
+  int64_t number, version;  /* microbatch or update, from 1; version -1: unknown */
+  double start, end, bytes; /* seconds; bytes -1: unknown */
 } Bar;
 
 typedef struct Arrow {
@@ -38,21 +38,21 @@ typedef struct Arrow {
 typedef struct Timeline {
   int ranks;
   const char **name; /* by rank */
-  Vec(Bar) bars;     /* of one rank in order of their ends */
+  Vec(Bar) bars;     /* bars of one rank are in order of their ends */
   Vec(Arrow) arrows;
-  int64_t dropped; /* events the run had no room for */
-  double from, to; /* seconds: the part to draw; both 0: all of it */
+  int64_t dropped; /* events that the run dropped */
+  double from, to; /* range to draw, in seconds; both 0: everything */
 } Timeline;
 
 enum { MOST_RANKS = 4096 };
 
-/* What the page about a plan is made of. */
+/* Contents of the page about a plan. */
 typedef struct PlanPage {
   const Graph *g;
   const Pieces *p;
-  const PlanRequest *request; /* that led to the plan */
+  const PlanRequest *request; /* the plan's request */
   const Plan *plan;
-  Plan *const *runners_up; /* NULL among them are passed over */
+  Plan *const *runners_up; /* NULL entries are skipped */
   int n_runners_up;
   const char *picture; /* SVG of the model with the plan's stages; NULL: none */
 } PlanPage;
@@ -83,7 +83,7 @@ Timeline *predict_plan(const Graph *g, const Pieces *p, const Plan *plan, bool f
 /* Of a run, of a plan, or of a launch of several models: `title` is plain text, `data` JSON. */
 typedef enum { PAGE_OF_RUN, PAGE_OF_PLAN, PAGE_OF_LAUNCH } PageKind;
 char *page_make(PageKind kind, const char *title, const char *data);
-/* Writes it; false after a diagnostic, and then nothing is left of it. */
+/* Writes the page; false after a diagnostic, without a file. */
 bool page_write(const char *path, const char *page);
 
 /* ---- sweep.c */
@@ -92,23 +92,23 @@ bool page_write(const char *path, const char *page);
 void add_sweeps(const PlanPage *page, Text *out);
 
 /* ---- placement.c */
-/* Adds the devices, which rank is on which of them, and by rank the bytes that it may take. */
+/* Adds the devices, the ranks on them, and each rank's memory limit. */
 void add_placement(const PlanPage *page, Text *out);
 
 /* ---- plan_page.c */
-PlanRequest plan_anew(const PlanPage *page); /* the request; where it is a file's plan, for as many ranks */
+PlanRequest plan_anew(const PlanPage *page); /* the request; for a plan from a file, with the plan's ranks */
 /* Writes the page about a plan that was not run to `output`; false after diagnostics. */
 bool plan_page(const PlanPage *page, const char *output);
 
 /* ---- launch.c */
-/* Whether DIRECTORY is of several models in one launch, by its plan.json or a timeline.json. */
+/* Whether DIRECTORY is a launch of several models, by its plan.json or timeline.json. */
 bool is_launch(const char *directory);
-/* Writes the page about them, from those files and DIRECTORY/MODEL/log.jsonl, those that are there; false after
+/* Writes the page about the models, from those files and DIRECTORY/MODEL/log.jsonl, each if it exists; false after
  * diagnostics. */
 bool launch_page(const char *directory, const char *output);
 
 /* ---- report.c */
-/* Writes the page about DIRECTORY's log.jsonl, trace.json, plan.json and model.svg, those that are there, or about its
+/* Writes the page about DIRECTORY's log.jsonl, trace.json, plan.json and model.svg, each if it exists, or about its
  * several models, to `output` (NULL: DIRECTORY/report.html); false after diagnostics. */
 bool report(const char *directory, const char *output);
 

@@ -23,12 +23,23 @@ typedef struct Field {
 #define FIELD(kind, name) \
   { #name, kind, offsetof(Program, name) }
 static const Field fields[] = {
-    FIELD(FIELD_INT, replicas),      FIELD(FIELD_INT, chunks),     FIELD(FIELD_BOOL, split_backward),
-    FIELD(FIELD_BOOL, forward_only), FIELD(FIELD_BOOL, per_batch), FIELD(FIELD_INT64, in_flight),
-    FIELD(FIELD_INT64, period),      FIELD(FIELD_INT64, delay),    FIELD(FIELD_INT, versions),
-    FIELD(FIELD_BOOL, waits),        FIELD(FIELD_INT64, lag),      FIELD(FIELD_INT64, weights_lag),
-    FIELD(FIELD_INT, accumulators),  FIELD(FIELD_INT, exchanges),  FIELD(FIELD_BOOL, spills),
-    FIELD(FIELD_INT, part),          FIELD(FIELD_INT, parts),
+    FIELD(FIELD_INT, replicas),
+    FIELD(FIELD_INT, chunks),
+    FIELD(FIELD_BOOL, split_backward),
+    FIELD(FIELD_BOOL, forward_only),
+    FIELD(FIELD_BOOL, per_batch),
+    FIELD(FIELD_INT64, in_flight),
+    FIELD(FIELD_INT64, period),
+    FIELD(FIELD_INT64, delay),
+    FIELD(FIELD_INT, versions),
+    FIELD(FIELD_BOOL, waits),
+    FIELD(FIELD_INT64, lag),
+    FIELD(FIELD_INT64, weights_lag),
+    FIELD(FIELD_INT, accumulators),
+    FIELD(FIELD_INT, exchanges),
+    {"spills", FIELD_BOOL, offsetof(Program, offload.on)},
+    FIELD(FIELD_INT, part),
+    FIELD(FIELD_INT, parts),
 };
 enum { N_FIELDS = sizeof fields / sizeof *fields };
 
@@ -63,14 +74,14 @@ void program_dump(const Program *p, FILE *out) {
     fprintf(out, "  %s %lld\n", fields[i].name, (long long)field_get(p, &fields[i]));
   if (p->sharded)
     fprintf(out, "  sharded\n");
-  if (p->keeps)
+  if (p->offload.keeps)
     fprintf(out, "  keeps");
   for (int c = 0; c < MAX_CHUNKS; c++)
     if (program_keeps(p, c))
       fprintf(out, " %d", c);
-  if (p->keeps)
+  if (p->offload.keeps)
     fputc('\n', out);
-  if (p->at_home)
+  if (p->offload.host_updates)
     fprintf(out, "  at_home\n");
   if (p->bucket)
     fprintf(out, "  bucket %lld\n", (long long)p->bucket);
@@ -211,9 +222,9 @@ static Program read_one(Reader *r) {
     end_of_line(r);
   }
   if (!r->failed && accept(r, "keeps"))
-    p.keeps = read_chunks(r);
+    p.offload.keeps = read_chunks(r);
   if (!r->failed && accept(r, "at_home")) {
-    p.at_home = true;
+    p.offload.host_updates = true;
     end_of_line(r);
   }
   if (!r->failed && accept(r, "bucket")) {

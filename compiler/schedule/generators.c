@@ -347,18 +347,18 @@ Program *generate(const Generator *g, const Pipeline *pipeline, const bool *exch
                    .forward_only = g->forward_only,
                    .per_batch = g->drains,
                    .sharded = pipeline->shard_optimizer && pipeline->replicas[i] > 1,
-                   .spills = g->spills && pipeline_chunks(pipeline, i) > 1,
-                   .keeps = g->spills ? chunks_that_keep(pipeline, i) : 0,
-                   .memory = pipeline->memory,
-                   .kept = pipeline->kept[i],
-                   .page = pipeline->page,
-                   .at_home = pipeline->at_home && g->spills && pipeline_chunks(pipeline, i) > 1,
+                   .offload.on = g->spills && pipeline_chunks(pipeline, i) > 1,
+                   .offload.keeps = g->spills ? chunks_that_keep(pipeline, i) : 0,
+                   .offload.memory = pipeline->memory,
+                   .offload.pinned = pipeline->kept[i],
+                   .offload.page = pipeline->page,
+                   .offload.host_updates = pipeline->at_home && g->spills && pipeline_chunks(pipeline, i) > 1,
                    .split_backward = g->split,
                    .in_flight = in_flight[i],
                    .period = pipeline->microbatches,
                    .accumulators = 1,
                    .exchanges = 1};
-    if (g->drains && !p->spills)
+    if (g->drains && !p->offload.on)
       p->in_flight = least(p->in_flight, program_turns(p));
     /* Qi et al. 2024, ZB-H1: stage i keeps i turns less in flight than stage 0, and as many more until here. */
     p->weights_lag = g->split ? least(i, program_turns(p) - 1) : 0;
@@ -369,7 +369,7 @@ Program *generate(const Generator *g, const Pipeline *pipeline, const bool *exch
   for (int i = 0; i < d; i++) {
     bool recompute = pipeline->recompute[i] && programs[i].in_flight > 1;
     set_buckets(pipeline, &programs[i]);
-    if (programs[i].spills) {
+    if (programs[i].offload.on) {
       set_spilled_slots(&programs[i]);
       set_spilled_loops(&programs[i]);
     } else if (g->forward_only) {

@@ -1,4 +1,4 @@
-/* What the files of the generators share. */
+/* Shared by the generators. */
 #ifndef PDC_GENERATORS_H
 #define PDC_GENERATORS_H
 
@@ -15,13 +15,14 @@ typedef enum {
  * it drains, a batch bounds them. */
 typedef struct Generator {
   const char *name;
-  bool forward_only; /* there are no backward passes and no updates */
-  bool drains;       /* at every batch */
+  const char *summary; /* one line for help: the order of passes, and the weights they read */
+  bool forward_only;   /* inference: no backward passes and no updates */
+  bool drains;         /* at every batch */
   Staleness staleness;
   bool replicas;   /* stages may have several ranks */
-  bool tensor;     /* each of them may be ranks that share its layers */
+  bool tensor;     /* stages support tensor parallelism */
   bool chunks;     /* ranks hold several chunks */
-  bool spills;     /* ranks' chunks come and go */
+  bool spills;     /* offload of the ranks' chunks */
   bool split;      /* backward is in two: DO_WEIGHTS */
   bool recomputes; /* stages may recompute */
   bool serial;     /* no two ranks of a pipeline are busy at once */

@@ -289,12 +289,12 @@ static Outcome do_recompute(Machine *m, Rank *r) {
   Chunk *c = chunk_of(r);
   if (!in_turn(r, r->backwarded, true) || r->backwarded >= r->forwarded)
     return fail(m, r, "recomputed out of order; turns done", r->backwarded);
-  if (r->p->spills) /* loads them again */
+  if (r->p->offload.on) /* loads them again */
     *slot(r, &c->inputs, k) = k;
   if (check_version(m, r) == FAILED || check_received(m, r) == FAILED || check_spilled(m, r) == FAILED ||
       check_held(m, r, &c->inputs, "inputs") == FAILED)
     return FAILED;
-  if (r->p->spills) /* what was sent is made again beside its slots */
+  if (r->p->offload.on) /* what was sent is made again beside its slots */
     c->again = k;
   else if (gets(r, UP) && *slot(r, &c->sent, k) != k)
     return fail(m, r, "overwrites the activations to send of microbatch", *slot(r, &c->sent, k));
@@ -311,7 +311,7 @@ static Outcome check_reads(Machine *m, Rank *r) {
     return FAILED;
   if (!gets(r, UP))
     return WENT;
-  if (r->p->spills && program_reruns(r->p, r->step.chunk)) {
+  if (r->p->offload.on && program_reruns(r->p, r->step.chunk)) {
     if (c->again != r->step.number)
       return fail(m, r, "what was sent has not been made again, but that of microbatch", c->again);
   } else if (check_held(m, r, &c->sent, "sent activations") == FAILED) {
@@ -646,7 +646,7 @@ static void rank_start(Machine *m, Rank *r, const Program *p, int replica, const
   r->accumulators = alloc((size_t)p->accumulators * sizeof *r->accumulators);
   for (int a = 0; a < p->accumulators; a++)
     r->accumulators[a].batch = -1;
-  if (p->spills)
+  if (p->offload.on)
     r->spill = spill_start(p);
   r->over = !stream_next(&r->stream, &r->step);
 }

@@ -1,10 +1,10 @@
-/* A Program: the order in which the ranks of one stage work, as loops over cursors, and the numbers of
- * everything that must be kept meanwhile. Generators (one a schedule) make it, verify_schedule checks
- * all ranks' Programs together by simulation, allocate sizes buffers from it, emit prints it. None of
- * those three knows schedules by name.
+/* A Program: the order of work of one stage's ranks, as loops over cursors, and the numbers of buffers.
+ * A generator per schedule creates it, verify_schedule checks all ranks' Programs together by simulation,
+ * allocate sizes buffers from it, emit prints it. verify_schedule, allocate and emit do not know
+ * schedules by name.
  *
- * A stage has `replicas` ranks, and its part of the model is in `chunks` parts, of which none is next to
- * another (interleaved schedules; everywhere else there is one). One forward pass of one chunk by one
+ * A stage has `replicas` ranks. Its share of the model has `chunks` parts, not adjacent (interleaved
+ * schedules), else one part. One forward pass of one chunk by one
  * microbatch is a turn. Each rank counts its turns from 1; f is the next to go forward, b the next to go
  * backward, w the next whose weights' gradients are due (where the backward pass is in two); K is the
  * number of turns of the scope: of one batch (per_batch) or of the whole run. M = `period` microbatches of
@@ -14,12 +14,12 @@
  *   loop 2 (drain)         while b <= K
  *   loop 3 (weights)       while w <= K
  * then the updates still due (while u < updates of the scope). A loop that is never entered has no actions.
- * Where nothing goes backward (forward_only) loop 1 is all there is, and M microbatches are but a unit of time.
+ * Without backward passes (forward_only) there is only loop 1, and M microbatches are a unit of time.
  * Replica r takes microbatches r + 1, r + 1 + replicas, ...; with chunks the microbatches go in groups of
  * n_stages (spilling: a batch's), each group through all chunks (forward from the first, backward from the last).
- * Where a stage spills (docs/guide/offload.md) its rank holds parts of the model in a row as its chunks, loop 0 has the forward
- * turns, loop 2 the backward turns, and in_flight is one more than a batch's turns. Those of the model's last part are in
- * loop 1, each forward and at once backward.
+ * Under offload (docs/guide/offload.md) a rank's chunks are consecutive parts of the model, loop 0 has the forward turns,
+ * loop 2 the backward turns, and in_flight is the number of a batch's turns plus 1. Turns of the model's last part are in
+ * loop 1: forward, then directly backward.
  * Slots go by the rank's count of its own microbatches, (k - 1) / replicas + 1, modulo the number of slots,
  * for each chunk apart; batches and updates by theirs, from 0. */
 #ifndef PDC_PROGRAM_H
@@ -33,7 +33,7 @@ typedef enum {
   DO_SEND,             /* post f's activations to the next stage; then f += 1 (also at the last stage) */
   DO_RECEIVE_GRADIENT, /* wait for turn b's gradients from the next stage */
   DO_RECOMPUTE,        /* rerun b's forward from what was received, unless the chunk keeps what it saved */
-  DO_BACKWARD,         /* compute b; the batch's first overwrites the accumulators, the others add */
+  DO_BACKWARD,         /* compute b; the batch's first turn overwrites the accumulators, later turns add */
   DO_SEND_GRADIENT,    /* post b's gradients to the stage before; then b += 1 (also at the first stage) */
   DO_WEIGHTS,          /* when b - w > weights_lag, and in loop 3: compute turn w's weights' gradients, those
                           that DO_BACKWARD left; then w += 1 */
@@ -43,18 +43,18 @@ typedef enum {
                           (replicas, tied parameters, squares for the norm). With lag 0 it comes just
                           before the update that needs it; with a lag just after the update that frees
                           what it overwrites */
-  DO_PROMOTE,          /* spilling: wait until the blocks are in memory that the turn works with (in loop 0 f, in
-                          loop 2 b), and begin to read those of the next one */
-  DO_DEMOTE /* spilling: begin to write what the turn changed and the next one does not need, and to give
-                          its memory back */
+  DO_PROMOTE,          /* offload: wait until the blocks of the turn are resident (loop 0: f, loop 2: b), and start
+                          prefetching the blocks of the next turn */
+  DO_DEMOTE            /* offload: start writing the changed blocks that the next turn does not need, and free
+                          their memory */
 } Action;
 
 enum {
   MAX_ACTIONS = 12,
   N_ACTIONS = DO_DEMOTE + 1,
   N_LOOPS = 4,
-  MAX_CHUNKS = 64,           /* parts of a model that spills */
-  MOST_INTERLEAVED = 8,      /* of a rank where several ranks take turns */
+  MAX_CHUNKS = 64,           /* parts of an offloaded model */
+  MOST_INTERLEAVED = 8,      /* chunks of a rank under interleaved schedules */
   MAX_MICROBATCHES = 1 << 19 /* of a batch */
 };
 typedef struct Loop {
@@ -63,45 +63,51 @@ typedef struct Loop {
   Action action[MAX_ACTIONS];
 } Loop;
 
-enum { MOST_BUCKETS = 64 }; /* of an exchange: larger ones, where a stage has gradients for more */
+enum { MOST_BUCKETS = 64 }; /* per exchange; buckets grow if a stage has more gradients */
 
 /* Copies of a chunk's buffers. Every number is at least 1. */
 typedef struct Slots {
-  int saved;     /* what forward saves for backward: as many as are in flight; 1 with recomputation */
-  int received;  /* activations received: in flight, and one being received ahead */
-  int sent;      /* activations sent: in flight, for the backward may read them */
+  int saved;     /* activations saved for backward: turns in flight; 1 with recomputation */
+  int received;  /* activations received: turns in flight, and one received ahead */
+  int sent;      /* activations sent: turns in flight, because backward may read them */
   int gradients; /* gradients received: 2 */
   int returned;  /* gradients sent: 2 */
-  int inputs;    /* tokens and targets: in flight */
-  int deferred;  /* what DO_BACKWARD makes for DO_WEIGHTS: weights_lag + 1 */
+  int inputs;    /* tokens and targets: turns in flight */
+  int deferred;  /* values of DO_BACKWARD for DO_WEIGHTS: weights_lag + 1 */
 } Slots;
 
+/* Of a stage that does not fit in memory (docs/guide/offload.md): its chunks are parts of the model in a row, and their parameters,
+ * activations and gradients are in memory only while they are used. */
+typedef struct Offload {
+  bool on;
+  uint64_t keeps;    /* bit c: chunk c's saved values are kept instead of recomputed; never the last chunk's */
+  int64_t memory;    /* bytes of the rank's arena that are resident; 0: as few as possible */
+  int pinned;        /* percent of the block budget that keeps blocks until their next use */
+  int64_t page;      /* bytes in which blocks are moved */
+  bool host_updates; /* the host updates parameters where their home is */
+} Offload;
+
 typedef struct Program {
-  int stage, n_stages; /* among the stages that have ranks of their own */
+  int stage, n_stages; /* stages with ranks of their own */
   int replicas, chunks;
-  int part, parts;   /* of the model, its first chunk, and all */
+  int part, parts;   /* its first part of the model, and the number of all parts */
   bool forward_only; /* the one loop receives, computes and sends: a turn ends with its DO_SEND */
   bool per_batch;    /* loops run once a batch, drained in between; else once a run */
-  bool sharded;      /* DO_UPDATE makes a part of the weights on each of the replicas, which send it to the
-                              others: a forward pass with these weights waits for all parts */
-  bool spills;       /* its chunks' parameters, and what is between them, come and go: docs/guide/offload.md */
-  uint64_t keeps; /* ... bit c: chunk c's saved values, too, instead of being recomputed (not of the last); ... */
-  int64_t memory; /* ... and so many bytes of the rank's arena are in memory, 0: as few as will do; ... */
-  int kept;       /* ... percent of what blocks have of them is for those that stay until their next use */
-  int64_t page;   /* ... they come and go in pages of so many bytes; ... */
-  bool at_home;   /* ... parameters are updated where they are at home, by the device's host */
+  bool sharded;      /* ZeRO-1: DO_UPDATE updates a shard of the weights on each replica, which sends the shard to
+                              all replicas; a forward pass waits for all shards of its weights */
+  Offload offload;
   bool split_backward;     /* DO_WEIGHTS makes the gradients of weights that products need (zero-bubble) */
-  int64_t in_flight;       /* n_i: turns between their forward and their backward, at most, of one rank */
+  int64_t in_flight;       /* n_i: most turns of one rank between their forward and backward passes */
   int64_t period;          /* M: microbatches an update, of all replicas */
   int64_t delay;           /* microbatch k (of the run) uses weight version max((k - 1) / M - delay, 0) */
   int versions;            /* buffers of weights; version v lives in buffer v % versions */
-  bool waits;              /* its update waits for gradients or squares of other stages, too; with replicas
-                            it waits for the other ranks' of its stage anyway */
-  int64_t lag;             /* turns between a batch's last and its update, while what some rank waits for is
-                            on its way; 0 where the schedule drains anyway */
+  bool waits;              /* its update waits for gradients or squares of other stages; with replicas
+                            it always waits for the ranks of its stage */
+  int64_t lag;             /* turns between a batch's last turn and its update, which hide the exchange;
+                            0 if the schedule drains */
   int64_t weights_lag;     /* turns by which DO_WEIGHTS follows DO_BACKWARD */
   int accumulators;        /* sets of gradient accumulators; batch t uses set t % accumulators */
-  int exchanges;           /* exchanges that may be under way at once: sets of exchange buffers */
+  int exchanges;           /* most simultaneous exchanges: sets of exchange buffers */
   int64_t bucket;          /* bytes: the batch's last DO_BACKWARD starts an exchange whenever it has completed
                             that many; DO_EXCHANGE starts the last. 0: DO_EXCHANGE exchanges everything */
   Slots slots[MAX_CHUNKS]; /* by chunk */
@@ -118,68 +124,69 @@ Turn program_turn(const Program *p, int replica, int64_t turn, bool backward);
 Turn program_turn_after(const Program *p, Turn t, bool backward); /* of the same rank */
 int64_t program_turns(const Program *p);                          /* of one rank, a batch */
 bool program_recomputes(const Program *p);
-bool program_recomputes_chunk(const Program *p, int chunk); /* where it spills, each for itself */
-static inline bool program_keeps(const Program *p, int chunk) { return p->keeps >> chunk & 1; }
-/* Where a rank's chunks are parts in a row, the next part is the next chunk's. */
+bool program_recomputes_chunk(const Program *p, int chunk); /* under offload each chunk separately */
+static inline bool program_keeps(const Program *p, int chunk) { return p->offload.keeps >> chunk & 1; }
+/* Under offload a rank's chunks are consecutive parts. */
 static inline int program_part(const Program *p, int chunk) {
-  return p->part + chunk * (p->spills ? 1 : p->n_stages);
+  return p->part + chunk * (p->offload.on ? 1 : p->n_stages);
 }
-/* -1: another stage has it. */
+/* -1: the part belongs to another stage. */
 static inline int program_chunk(const Program *p, int part) {
-  const int step = p->spills ? 1 : p->n_stages, from = part - p->part;
+  const int step = p->offload.on ? 1 : p->n_stages, from = part - p->part;
   return from >= 0 && from % step == 0 && from / step < p->chunks ? from / step : -1;
 }
-/* Whether the chunk has its input from another rank, and hands what it makes to one. */
+/* Whether the chunk receives its input from another rank; whether it sends its output to one. */
 static inline bool program_receives(const Program *p, int chunk) {
-  return program_part(p, chunk) > 0 && !(p->spills && chunk > 0);
+  return program_part(p, chunk) > 0 && !(p->offload.on && chunk > 0);
 }
 static inline bool program_sends(const Program *p, int chunk) {
-  return program_part(p, chunk) + 1 < p->parts && !(p->spills && chunk + 1 < p->chunks);
+  return program_part(p, chunk) + 1 < p->parts && !(p->offload.on && chunk + 1 < p->chunks);
 }
 static inline bool program_ends_model(const Program *p) { return program_part(p, p->chunks - 1) + 1 == p->parts; }
-/* Where the model spills: whether the chunk's forward pass runs again before its backward pass. That of the model's last
- * part has just run. */
+/* Offload: whether the chunk's forward pass runs again before its backward pass. The model's last part never reruns,
+ * because its forward pass comes directly before. */
 static inline bool program_reruns(const Program *p, int chunk) {
   return !program_keeps(p, chunk) && !(program_ends_model(p) && chunk == p->chunks - 1);
 }
 
 /* ---- generators (schedule.c, generators.c) ---------------------------------------------------------------- */
 
-/* One Program a stage; NULL after diagnostics (too few microbatches for 2bw, say). `exchanges`: for
+/* One Program per stage; NULL after diagnostics, such as too few microbatches for 2bw. `exchanges`: for
  * each stage whether its update waits for gradients or squares of lower stages (clipping, ties);
- * NULL: none does. */
+ * NULL: no stage waits. */
 Program *schedule(const Pipeline *pipeline, const bool *exchanges, Span where);
 const char *const *schedule_names(int *n);
+const char *schedule_summary(const char *name); /* one line for help, of a known schedule */
 bool schedule_known(const char *name);
-/* What a schedule leaves to the pipeline. */
+/* Properties of a schedule. */
 typedef struct ScheduleTraits {
-  bool forward_only; /* what inference takes, and training does not */
+  bool forward_only; /* for inference only */
   bool drains;       /* at every batch */
   bool replicas;     /* stages may have several ranks */
   bool chunks;       /* ranks hold several chunks */
-  bool split;        /* backward is in two: gradients of weights have a pass of their own */
+  bool split;        /* the backward pass is in two: weight gradients have a pass of their own */
   bool recomputes;   /* stages may recompute */
   bool tensor;       /* ranks may share layers (tensor/tensor.h) */
-  bool looks_ahead;  /* one microbatch more may be in flight between stages: Pipeline.ahead */
-  bool spills;       /* ranks hold their stage in as many parts as memory asks for */
+  bool looks_ahead;  /* supports one additional microbatch in flight: Pipeline.ahead */
+  bool spills;       /* offload: a stage has as many parts as its memory needs */
   bool serial;       /* no two ranks of a pipeline are busy at once */
-  bool two_versions; /* of the weights, so that M must suffice for what is in flight */
-  bool every_round;  /* it updates after each round of the replicas: M is the least common multiple of theirs */
+  bool two_versions; /* two weight versions, so M must be at least the microbatches in flight */
+  bool every_round;  /* an update after each round of the replicas: M is their least common multiple */
   const struct Generator *generator; /* for stage_in_flight() */
 } ScheduleTraits;
-ScheduleTraits schedule_traits(const char *name); /* of a known one */
-const char *schedule_period(const char *name);    /* what M microbatches make: "an update", "a batch" */
-int64_t common_multiple(int64_t a, int64_t b);    /* the least: of replicas, a round of them */
-/* The fewest ranks of further stages that make `round` the least common multiple of all stages' replicas, where it is `done`
- * of those that are there; 0: none are needed. `done` divides `round`. */
+ScheduleTraits schedule_traits(const char *name); /* of a known schedule */
+const char *schedule_period(const char *name);    /* the unit of M microbatches: "per update", "per batch" */
+int64_t common_multiple(int64_t a, int64_t b);    /* the least common multiple */
+/* The fewest ranks of additional stages with which the least common multiple of all replicas grows from `done` to `round`;
+ * 0: no additional stage is needed. `done` divides `round`. */
 int64_t round_ranks(int64_t round, int64_t done);
 /* Turns in flight of a stage with `replicas` ranks before one with `next` ranks that have `queue` microbatches in
  * flight together; next 0: it is the last. Not of schedules with chunks. */
 int64_t stage_in_flight(const ScheduleTraits *traits, int replicas, int ahead, int next, int64_t queue,
                         int64_t microbatches);
-/* M must be at least `least` and a multiple of `multiple`, whatever it is in the pipeline. */
+/* Bounds of M, independent of the pipeline's own M: at least `least`, a multiple of `multiple`. */
 void schedule_needs(const Pipeline *pipeline, int64_t *least, int64_t *multiple);
-/* Whether the schedule runs the pipeline with so many microbatches an update. */
+/* Whether the schedule runs the pipeline with this number of microbatches per update. */
 bool schedule_allows(const Pipeline *pipeline, int64_t microbatches);
 
 /* ---- a stage's stream of actions (stream.c) ---------------------------------------------------- */
@@ -190,7 +197,7 @@ typedef struct Step {
   int64_t number; /* the microbatch's in the run, from 1; of DO_UPDATE and DO_EXCHANGE the batch's, from 0 */
 } Step;
 
-/* Where a rank is in its program; start with {.program = p, .replica = r, .batches = n}. */
+/* A rank's position in its program; start with {.program = p, .replica = r, .batches = n}. */
 typedef struct Stream {
   const Program *program;
   int replica;
@@ -226,8 +233,7 @@ typedef struct Event {
   int64_t version;   /* of the weights: used; by DO_UPDATE made; of DO_EXCHANGE the batch */
   double start, end; /* seconds; waiting for what the step needs lies before start */
 } Event;
-typedef bool (*Trace)(void *context,
-                      const Event *event); /* false: enough, the run ends here and counts as right */
+typedef bool (*Trace)(void *context, const Event *event); /* false: end the run here, as correct */
 
 /* Runs all ranks' programs together for `batches` updates under rendezvous (no buffering beyond the slots above;
  * a rank has one receive a way posted) and checks: every send meets its receive in order, no deadlock, no slot
@@ -237,13 +243,13 @@ typedef bool (*Trace)(void *context,
  * the reason in `why`. times NULL: all zero. trace NULL: none; else called for every step in each rank's order. */
 bool run_schedule(const Program *programs, const StageTimes *times, int n_stages, int64_t batches, Trace trace,
                   void *context, char **why);
-/* The same without times, and all ranks meet after every update, as they do to validate. */
+/* The same without times, with a barrier after every update, as for validation. */
 bool verify_schedule(const Program *programs, int n_stages, int64_t batches, char **why);
 
 /* ---- pictures (picture.c) ----------------------------------------------------------------------- */
 
-/* A few batches of the pipeline for people, a forward taking one unit of time and a backward two: as text, a
- * column a rank; as SVG in the style of the papers' figures, a row a rank. */
+/* A few batches of the pipeline, with one unit of time per forward and two per backward pass: as text, a
+ * column per rank; as SVG in the style of the papers' figures, a row per rank. */
 void schedule_text(const Program *programs, int n_stages, FILE *out);
 void schedule_svg(const char *title, const Program *programs, int n_stages, FILE *out);
 
@@ -252,12 +258,12 @@ void schedule_svg(const char *title, const Program *programs, int n_stages, FILE
 /* Predicted seconds of one batch in the steady state, from running with these costs; INFINITY as soon as it is known to
  * take longer than `most`. */
 double simulate_schedule(const Program *programs, const StageTimes *times, int n_stages, double most);
-/* The same with many times: what does not depend on these, which is most of it, is found out once, and kept in the arena that
- * is in use now. Programs must last. */
+/* The same for many sets of times: the part that does not depend on times is computed once and stored in the arena in
+ * use. Programs must outlive the simulation. */
 typedef struct Simulation Simulation;
 Simulation *simulation_new(const Program *programs, int n_stages);
 double simulate(Simulation *s, const StageTimes *times, double most);
-int64_t simulation_bytes(const Simulation *s); /* that it has taken, about */
+int64_t simulation_bytes(const Simulation *s); /* approximate memory of the simulation */
 /* The same where work on turns varies with this relative standard deviation: a schedule without slack pays for
  * the slower of neighbours each time. The same numbers in every run. */
 double simulate_schedule_jitter(const Program *programs, const StageTimes *times, int n_stages, double jitter);

@@ -5,6 +5,7 @@
 
 static const Generator generators[] = {
     {.name = "sequential",
+     .summary = "one microbatch in the whole pipeline at a time; newest weights",
      .staleness = NEWEST,
      .drains = true,
      .serial = true,
@@ -13,6 +14,7 @@ static const Generator generators[] = {
      .recomputes = true,
      .in_flight = in_flight_one},
     {.name = "gpipe",
+     .summary = "all forward passes of a batch, then all backward passes; newest weights",
      .staleness = NEWEST,
      .drains = true,
      .replicas = true,
@@ -20,6 +22,7 @@ static const Generator generators[] = {
      .recomputes = true,
      .in_flight = in_flight_all},
     {.name = "flush",
+     .summary = "1F1B, drained after every batch (PipeDream-Flush); newest weights",
      .staleness = NEWEST,
      .drains = true,
      .replicas = true,
@@ -27,18 +30,21 @@ static const Generator generators[] = {
      .recomputes = true,
      .in_flight = in_flight_1f1b},
     {.name = "2bw",
+     .summary = "1F1B, never drained (PipeDream-2BW); weights one update old",
      .staleness = ONE_OLD,
      .replicas = true,
      .tensor = true,
      .recomputes = true,
      .in_flight = in_flight_1f1b},
     {.name = "pipedream",
+     .summary = "1F1B, never drained, an update per round (PipeDream); older weights",
      .staleness = STASHED,
      .replicas = true,
      .tensor = true,
      .recomputes = true,
      .in_flight = in_flight_1f1b},
     {.name = "interleaved",
+     .summary = "1F1B over several chunks per rank, drained; newest weights",
      .staleness = NEWEST,
      .drains = true,
      .tensor = true,
@@ -46,6 +52,7 @@ static const Generator generators[] = {
      .recomputes = true,
      .in_flight = in_flight_interleaved},
     {.name = "spilled",
+     .summary = "offload: parts are loaded for a batch, one after the other; newest weights",
      .staleness = NEWEST,
      .drains = true,
      .chunks = true,
@@ -54,12 +61,18 @@ static const Generator generators[] = {
      .serial = true,
      .in_flight = in_flight_spilled},
     {.name = "zb_h1",
+     .summary = "1F1B with the backward pass in two, drained; newest weights",
      .staleness = NEWEST,
      .drains = true,
      .tensor = true,
      .split = true,
      .in_flight = in_flight_1f1b},
-    {.name = "forward", .staleness = NEWEST, .forward_only = true, .replicas = true, .in_flight = in_flight_one},
+    {.name = "forward",
+     .summary = "forward passes only: the schedule of inference and generation",
+     .staleness = NEWEST,
+     .forward_only = true,
+     .replicas = true,
+     .in_flight = in_flight_one},
 };
 enum { N_GENERATORS = sizeof generators / sizeof *generators };
 
@@ -78,10 +91,12 @@ const char *const *schedule_names(int *n) {
   return names;
 }
 
+const char *schedule_summary(const char *name) { return generator(name)->summary; }
+
 bool schedule_known(const char *name) { return generator(name) != NULL; }
 
 const char *schedule_period(const char *name) {
-  return schedule_traits(name).forward_only ? "a batch" : "an update";
+  return schedule_traits(name).forward_only ? "per batch" : "per update";
 }
 
 ScheduleTraits schedule_traits(const char *name) {
@@ -183,11 +198,11 @@ static void tell_needs(Diagnostic *d, const Pipeline *p, int64_t least, int64_t 
           (long long)p->microbatch);
   for (int64_t n = least; n <= p->batch; n += multiple)
     if (p->batch % n == 0) {
-      help(d, "'--microbatch %lld'%s, a larger batch, or fewer stages", (long long)(p->batch / n),
+      help(d, "use '--microbatch %lld'%s, a larger batch, or fewer stages", (long long)(p->batch / n),
            multiple == 1 ? " or less" : "");
       return;
     }
-  help(d, "a batch that is larger or divides, or fewer stages");
+  help(d, "use a batch that is larger or divisible, or fewer stages");
 }
 
 static bool microbatches_suffice(const Pipeline *p, Span where) {
@@ -213,9 +228,9 @@ static bool microbatches_suffice(const Pipeline *p, Span where) {
 static bool replicas_allowed(const Generator *g, const Pipeline *p, Span where) {
   for (int i = 0; i < p->n_stages; i++)
     if (!g->replicas && p->replicas[i] > 1) {
-      Diagnostic *d = error_at(where, "PD0705", "'%s' cannot have replicated stages: stage %d has %d replicas",
-                               g->name, i, p->replicas[i]);
-      help(d, "one replica of every stage, or another schedule: 'flush' or '2bw'");
+      Diagnostic *d = error_at(where, "PD0705", "'%s' does not support replicas, but stage %d has %d", g->name, i,
+                               p->replicas[i]);
+      help(d, "use one replica per stage, or the schedule 'flush' or '2bw'");
       return false;
     }
   return true;
@@ -227,23 +242,24 @@ static int most_chunks(const Generator *g) { return g->spills ? MAX_CHUNKS : g->
 static bool chunks_allowed(const Generator *g, const Pipeline *p, Span where) {
   const int chunks = g->spills ? pipeline_parts(p) : p->chunks, limit = most_chunks(g);
   if (p->first_part && !g->spills) {
-    error_at(where, "PD0708", "'%s' takes as many chunks on every rank", g->name);
+    error_at(where, "PD0708", "'%s' needs the same number of chunks on every rank", g->name);
     return false;
   }
   if (chunks <= limit)
     return true;
-  Diagnostic *d = error_at(where, "PD0708", "'%s' takes at most %d chunk%s%s, has %d", g->name, limit,
+  Diagnostic *d = error_at(where, "PD0708", "'%s' supports at most %d chunk%s%s, not %d", g->name, limit,
                            limit == 1 ? "" : "s", g->spills ? "" : " a rank", chunks);
   if (!g->chunks)
-    help(d, "'interleaved' is the schedule whose ranks hold several chunks");
+    help(d, "use the schedule 'interleaved' for several chunks per rank");
   return false;
 }
 
 static bool recomputation_allowed(const Generator *g, const Pipeline *p, Span where) {
   for (int i = 0; i < p->n_stages; i++)
     if (p->recompute[i] && !g->recomputes) {
-      Diagnostic *d = error_at(where, "PD0706", "'%s' cannot recompute, as stage %d should", g->name, i);
-      help(d, "'--recompute off', or another schedule: 'flush' or '2bw'");
+      Diagnostic *d =
+          error_at(where, "PD0706", "'%s' does not support recomputation, but stage %d recomputes", g->name, i);
+      help(d, "use '--recompute off', or the schedule 'flush' or '2bw'");
       return false;
     }
   return true;
@@ -253,11 +269,11 @@ static bool recomputation_allowed(const Generator *g, const Pipeline *p, Span wh
 static bool exchanges_allowed(const Generator *g, const Pipeline *p, const bool *exchanges, Span where) {
   for (int i = 0; i < p->n_stages; i++)
     if (g->staleness == STASHED && !p->vertical_sync && exchanges[i]) {
-      Diagnostic *d = error_at(where, "PD0707",
-                               "'%s' would stall: stage %d's update waits for gradients of "
-                               "earlier stages (clipping by the global norm, or a parameter that both use)",
-                               g->name, i);
-      help(d, "'vertical_sync = true': all stages then use weights of the same age, and the update has time");
+      Diagnostic *d = error_at(
+          where, "PD0707",
+          "'%s' would deadlock: the update of stage %d waits for gradients of earlier stages (global norm clipping, or a shared parameter)",
+          g->name, i);
+      help(d, "set 'vertical_sync = true': all stages then use weights of the same version");
       return false;
     }
   return true;
@@ -271,7 +287,7 @@ Program *schedule(const Pipeline *p, const bool *exchanges, Span where) {
     Diagnostic *d = error_at(where, "PD0702", "unknown schedule '%s'", p->schedule);
     const char *near = nearest(p->schedule, names, n);
     if (near)
-      help(d, "a schedule with a similar name exists: '%s'", near);
+      help(d, "did you mean '%s'?", near);
     return NULL;
   }
   ensure(p->n_stages > 0 && p->microbatches > 0);

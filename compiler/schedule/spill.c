@@ -80,8 +80,11 @@ Spill *spill_start(const Program *p) {
   Spill *s = alloc(sizeof *s);
   int n = p->chunks;
   *s = (Spill){.p = p, .parts = n};
-  s->batch = (struct pd_batch){
-      .parts = n, .turns = program_ends_model(p), .microbatches = p->period, .groups = n, .at_home = p->at_home};
+  s->batch = (struct pd_batch){.parts = n,
+                               .turns = program_ends_model(p),
+                               .microbatches = p->period,
+                               .groups = n,
+                               .at_home = p->offload.host_updates};
   s->all = alloc((size_t)(3 * n + 4 + 3 * n * p->period) * sizeof(Piece));
   uint64_t last = (uint64_t)1 << (n - 1);
   s->weights = &s->all[s->n];

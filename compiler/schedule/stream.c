@@ -36,11 +36,11 @@ bool program_recomputes(const Program *p) {
 }
 
 bool program_recomputes_chunk(const Program *p, int chunk) {
-  return program_recomputes(p) && (!p->spills || program_reruns(p, chunk));
+  return program_recomputes(p) && (!p->offload.on || program_reruns(p, chunk));
 }
 
 /* Microbatches that go through a chunk before the next one's turn. */
-static int64_t turns_together(const Program *p) { return p->spills ? p->period : p->n_stages; }
+static int64_t turns_together(const Program *p) { return p->offload.on ? p->period : p->n_stages; }
 
 Turn program_turn(const Program *p, int replica, int64_t turn, bool backward) {
   const struct pd_turn t = pd_turn_of(turn, p->chunks, turns_together(p), backward);
@@ -91,7 +91,7 @@ static bool sizes_in_range(const Program *p, char **why) {
 static bool turns_come_out(const Program *p, char **why) {
   if (p->chunks > 1 && p->replicas > 1)
     return *why = format("stage %d has both chunks and replicas", p->stage), false;
-  int64_t group = p->chunks > 1 && !p->spills ? p->n_stages : p->replicas;
+  int64_t group = p->chunks > 1 && !p->offload.on ? p->n_stages : p->replicas;
   if (p->period % group)
     return *why = format("stage %d: %lld microbatches an update are no multiple of %lld", p->stage,
                          (long long)p->period, (long long)group),
@@ -101,7 +101,7 @@ static bool turns_come_out(const Program *p, char **why) {
 
 static bool loop_may_be_empty(const Program *p, int loop) {
   static const int steady = 1, weights = 3;
-  if (p->spills && loop == steady)
+  if (p->offload.on && loop == steady)
     return !program_ends_model(p) && p->in_flight > program_turns(p);
   return loop == weights ? !p->split_backward || p->weights_lag == 0 : loop != steady && p->in_flight == 1;
 }
@@ -122,7 +122,7 @@ static bool forward_loop(const Program *p, char **why) {
 
 /* What is between two parts is kept for all microbatches of a batch, and what a part saves that keeps it. */
 static bool slots_suffice(const Program *p, char **why) {
-  for (int c = 0; c < p->chunks && p->spills; c++)
+  for (int c = 0; c < p->chunks && p->offload.on; c++)
     if ((c > 0 && p->slots[c].received < p->period) || (c + 1 < p->chunks && p->slots[c].gradients < p->period))
       return *why = format("part %d: fewer slots between parts than the %lld microbatches of a batch", c,
                            (long long)p->period),
@@ -131,13 +131,13 @@ static bool slots_suffice(const Program *p, char **why) {
       return *why = format("part %d: fewer slots for what it keeps than the %lld microbatches of a batch", c,
                            (long long)p->period),
              false;
-  if (p->keeps && !p->spills)
+  if (p->offload.keeps && !p->offload.on)
     return *why = format("stage %d: only what spills keeps some parts' saved values", p->stage), false;
-  if (p->at_home && !p->spills)
+  if (p->offload.host_updates && !p->offload.on)
     return *why = format("stage %d: only what spills is updated at home", p->stage), false;
   if (program_ends_model(p) && program_keeps(p, p->chunks - 1))
     return *why = format("part %d: the last one goes backward at once, and keeps nothing", p->chunks - 1), false;
-  if (p->spills && (p->chunks < 2 || p->replicas > 1 || !p->per_batch))
+  if (p->offload.on && (p->chunks < 2 || p->replicas > 1 || !p->per_batch))
     return *why = format("stage %d: parts come and go on one rank, which drains", p->stage), false;
   return true;
 }

@@ -111,7 +111,7 @@ static int cut_to(const Run *c, const Rank *r, int way, int chunk) {
 
 /* Whether some turn of a rank with several chunks has a message that way. */
 static bool has_messages(const Program *p, int way) {
-  return p->chunks > 1 && (!p->spills || (way == DOWN ? p->stage > 0 : p->stage < p->n_stages - 1));
+  return p->chunks > 1 && (!p->offload.on || (way == DOWN ? p->stage > 0 : p->stage < p->n_stages - 1));
 }
 
 static void post_next(Run *c, Rank *r, int way) {

@@ -1,6 +1,6 @@
-/* What the ranks of a planned stage run and hold: fuse, lower, schedule and allocate in a row, for the plan that
- * was chosen and, through stages_peak(), for every plan that the planner considers. A folder of its own, between
- * those four and main: the planner asks for a number only (plan.h's StagePeak) and needs none of them for it. */
+/* Kernels and memory of a planned stage's ranks: runs fuse, lower, schedule and allocate, for the chosen plan and, through
+ * stages_peak(), for every plan that the planner considers. The planner calls it only through StagePeak (request.h) and
+ * does not depend on those four folders. */
 #ifndef PDC_STAGES_H
 #define PDC_STAGES_H
 
@@ -13,20 +13,20 @@ typedef struct Stages Stages;
 Stages *stages_new(const Graph *g, const Pieces *p);
 /* NULL after diagnostics. */
 Program *stages_schedule(Stages *s, const Plan *plan);
-/* The kernels of a rank, all its chunks together. Plans share most of their parts: each is fused once. */
+/* The kernels of a rank, with all its chunks. Plans share most parts; each part is fused once. */
 StageKernels *stages_fuse(Stages *s, const Plan *plan, const Program *programs, int stage);
-/* The same, lowered: once, too. */
+/* The lowered kernels; each part is lowered once. */
 LoweredStage *stages_lower(Stages *s, const StageKernels *k);
 Allocation *stages_allocate(Stages *s, const LoweredStage *stage, const Program *program);
-/* A StagePeak; the context is a Stages. Ranks of equal structure (signature.h) are laid out once, and of many repeated
- * blocks (repeats.h) only a few. */
+/* A StagePeak; the context is a Stages. Ranks of equal structure (signature.h) are laid out once, and only a few of many
+ * repeated blocks (repeats.h). */
 int64_t stages_peak(void *stages, const Plan *plan, int stage);
-/* Whether all the plan's peaks are what laying out its ranks whole gives. Where not, all ranks are laid out whole from
- * then on, and the plan should be made again. */
+/* Whether all peaks of the plan equal those of a full layout. If not, all later layouts are full, and the caller should
+ * plan again. */
 bool stages_confirm(Stages *s, const Plan *plan);
 
-/* What all that took so far. Runs of fuse are parts of models; those of sign ranks whose peaks were asked for,
- * cached where a rank of equal structure was known. */
+/* Times so far. Runs of fuse count parts of models; runs of sign count ranks, cached if a rank of equal structure was
+ * known. */
 typedef struct StagesWatch {
   Watch sign, fuse, lower, schedule, allocate;
 } StagesWatch;

@@ -113,14 +113,14 @@ Ast *parse_label(Parse *p, Ast *label, Ast *call) {
   n->b = call;
   if (!is_label(label)) {
     parse_erred(p);
-    help(error_at(label->span, "PD0007", "a label is a name, with or without indices"),
-         label->kind == AST_NUMBER ? "for example 'h[0]: linear(x, 10)'; a slice is written with '..': 'x[0..3]'"
+    help(error_at(label->span, "PD0007", "a label must be a name, with or without indices"),
+         label->kind == AST_NUMBER ? "for example 'h[0]: linear(x, 10)'; write a slice with '..': 'x[0..3]'"
                                    : "for example 'h[i]: linear(x, 10)'");
   } else if (call->kind != AST_CALL) {
     parse_erred(p);
-    Diagnostic *d = error_at(call->span, "PD0007", "a label names a call, and this is none");
+    Diagnostic *d = error_at(call->span, "PD0007", "a label needs a call after it");
     underline(d, label->span);
-    help(d, "a slice is written with '..': 'x[0..3]'");
+    help(d, "write a slice with '..': 'x[0..3]'");
   }
   return n;
 }
@@ -131,16 +131,16 @@ Ast *parse_call(Parse *p, Ast *callee, AstList arguments, Span close) {
   n->list = arguments;
   if (callee->kind != AST_NAME && callee->kind != AST_MEMBER && callee->kind != AST_INDEX) {
     parse_erred(p);
-    help(error_at(callee->span, "PD0008", "only layers, operations and instances can be called, by their names"),
-         "a layer is called with its input and its sizes at once: 'linear(x, 10)'");
+    help(error_at(callee->span, "PD0008", "only layers, operations and instances can be called"),
+         "call a layer with its input and its sizes: 'linear(x, 10)'");
   }
   for (int i = 1; i < arguments.n; i++)
     if (!arguments.at[i]->name && arguments.at[i - 1]->name) {
       parse_erred(p);
       Diagnostic *d =
-          error_at(arguments.at[i]->span, "PD0009", "an argument without a name stands after one with a name");
+          error_at(arguments.at[i]->span, "PD0009", "an argument without a name follows a named argument");
       underline(d, arguments.at[i - 1]->span);
-      help(d, "put it before '%s = ...', or give its name too", arguments.at[i - 1]->name);
+      help(d, "move it before '%s = ...', or name it", arguments.at[i - 1]->name);
       break;
     }
   return n;
@@ -155,13 +155,14 @@ Ast *parse_assign(Parse *p, AstList targets, Ast *value) {
   for (int i = 0; i < targets.n; i++)
     if (targets.at[i]->kind != AST_NAME) {
       parse_erred(p);
-      Diagnostic *d = error_at(targets.at[i]->span, "PD0005", "only a variable can stand on the left of '='");
+      Diagnostic *d = error_at(targets.at[i]->span, "PD0005", "the left side of '=' must be a variable");
       if (targets.at[i]->kind == AST_MEMBER)
-        help(d, "a label names an instance: '%s: linear(x, 64)'", targets.at[i]->name);
+        help(d, "to name an instance, use a label: '%s: linear(x, 64)'", targets.at[i]->name);
       if (targets.at[i]->kind == AST_INDEX)
-        help(d, "variables hold whole values; to name an instance, write 'x = %s: ...'", ast_text(targets.at[i]));
+        help(d, "a variable holds a whole value; to name an instance, write 'x = %s: ...'",
+             ast_text(targets.at[i]));
       if (targets.at[i]->kind == AST_BINARY && strchr("=<>!", targets.at[i]->name[0]))
-        help(d, "'==' compares and '=' assigns");
+        help(d, "use '==' to compare and '=' to assign");
     }
   return n;
 }

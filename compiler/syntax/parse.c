@@ -107,7 +107,7 @@ int parse_bracket(Parse *p, char c, const Span *where) {
   if (strchr("([{", c)) {
     push(&p->open, ((Bracket){c, *where}));
     if (p->open.n == MAX_BRACKETS && parse_erred(p))
-      error_at(*where, "PD0010", "this is nested too deeply");
+      error_at(*where, "PD0010", "too many nested expressions or blocks");
     if (p->open.n >= MAX_BRACKETS)
       return END;
   } else if (strchr(")]}", c)) {
@@ -128,7 +128,7 @@ Name parse_name(Parse *p, const char *text, int length, Span where) {
   if (length <= LONGEST)
     return intern_n(text, (size_t)length);
   if (parse_erred(p))
-    error_at(where, "PD0115", "this name has %d characters; %d are the most", length, LONGEST);
+    error_at(where, "PD0115", "this name has %d characters; the limit is %d", length, LONGEST);
   return intern_n(text, LONGEST);
 }
 
@@ -136,8 +136,8 @@ void parse_bad_string(Parse *p, Span where) {
   p->bad_line = where.line;
   if (!parse_erred(p))
     return;
-  help(error_at(where, "PD0002", "this string does not end on its line"),
-       "close it with '\"'; only \\\" and \\\\ are escapes");
+  help(error_at(where, "PD0002", "this string is not closed on its line"),
+       "close it with '\"'; the only escapes are \\\" and \\\\");
 }
 
 void parse_bad_character(Parse *p, const char *text, Span where) {
@@ -147,15 +147,15 @@ void parse_bad_character(Parse *p, const char *text, Span where) {
   unsigned char c = (unsigned char)text[0];
   Diagnostic *d;
   if (c < 32 || c >= 127)
-    d = error_at(where, "PD0001", "this character is no part of the language outside comments");
+    d = error_at(where, "PD0001", "this character is allowed in comments only");
   else
-    d = error_at(where, "PD0001", "'%c' is no part of the language", c);
+    d = error_at(where, "PD0001", "unexpected character '%c'", c);
   if (c == '&' || c == '|')
     help(d, "write '%s'", c == '&' ? "and" : "or");
   if (c == '!')
     help(d, "write 'not'");
   if (c == '\'')
-    help(d, "strings stand between double quotes");
+    help(d, "write strings in double quotes");
 }
 
 /* ---- syntax errors ------------------------------------------------------------------------- */
@@ -223,13 +223,13 @@ static const char *const items[] = {"use", "layer", "model", "train", "cluster",
 /* What other languages start an item with. */
 static const struct {
   const char *word, *advice;
-} foreign_items[] = {{"import", "'use NAME;' makes the layers of NAME.pdm known"},
-                     {"from", "'use NAME;' makes the layers of NAME.pdm known"},
-                     {"include", "'use NAME;' makes the layers of NAME.pdm known"},
-                     {"class", "'layer NAME(arguments) { ... }' defines a layer"},
-                     {"def", "'layer NAME(arguments) { ... }' defines a layer"},
-                     {"module", "'layer NAME(arguments) { ... }' defines a layer"},
-                     {"function", "'layer NAME(arguments) { ... }' defines a layer"}};
+} foreign_items[] = {{"import", "write 'use NAME;' to use the layers of NAME.pdm"},
+                     {"from", "write 'use NAME;' to use the layers of NAME.pdm"},
+                     {"include", "write 'use NAME;' to use the layers of NAME.pdm"},
+                     {"class", "define a layer with 'layer NAME(arguments) { ... }'"},
+                     {"def", "define a layer with 'layer NAME(arguments) { ... }'"},
+                     {"module", "define a layer with 'layer NAME(arguments) { ... }'"},
+                     {"function", "define a layer with 'layer NAME(arguments) { ... }'"}};
 
 /* Where an item should start, and none does. */
 static void advise_item(const Parse *p, Diagnostic *d) {
@@ -245,7 +245,7 @@ static void advise_item(const Parse *p, Diagnostic *d) {
   enum { N_ITEMS = sizeof items / sizeof *items - 1 };
   like = like ? like : nearest(p->text, items, N_ITEMS);
   if (like)
-    help(d, "a word with a similar name starts one: '%s'", like);
+    help(d, "did you mean '%s'?", like);
 }
 
 /* A name behind a number. */
@@ -258,9 +258,9 @@ static void advise_unit(const Parse *p, Diagnostic *d) {
       like = names[i];
   like = like ? like : nearest(p->text, names, n);
   if (like)
-    help(d, "a unit with a similar name exists: '%s'", like);
+    help(d, "did you mean '%s'?", like);
   else
-    help(d, "a number with a unit is written as '16 GiB', '25 Gbit/s', '5 us' or '125 TFLOPS'");
+    help(d, "write a number with a unit, such as '16 GiB', '25 Gbit/s', '5 us' or '125 TFLOPS'");
 }
 
 void parse_unexpected(Parse *p, const char *const *expected, int n) {
@@ -283,52 +283,52 @@ void parse_unexpected(Parse *p, const char *const *expected, int n) {
                  : p->open.n && (end || next_item) ? p->open.at[p->open.n - 1]
                                                    : (Bracket){0};
   if (open.open)
-    note_at(d, open.span, "this '%c' is not closed before", open.open);
+    note_at(d, open.span, "this '%c' is not closed", open.open);
   if (has(expected, n, "'layer'") && !has(expected, n, "a name") && !end)
     advise_item(p, d);
   bool value = has(expected, n, "a number");
   if (strcmp(p->text, ":") == 0 && has(expected, n, "'['") && !value)
-    help(d, "the shape comes first: '%s[1] : ...' has one number a sample", p->text_before);
+    help(d, "write the shape first: '%s[1] : ...' is one number per sample", p->text_before);
   if (strcmp(p->text, ":") == 0 && value)
-    help(d, "a slice is written with '..': 'x[.., 0]', 'x[0..3]'");
+    help(d, "write a slice with '..': 'x[.., 0]', 'x[0..3]'");
   if (strcmp(p->text, "=") == 0 && value && strlen(p->text_before) == 1 && strchr("+-*/", p->text_before[0]))
-    help(d, "'%s=' is written out: 'x = x %s ...'", p->text_before, p->text_before);
+    help(d, "there is no '%s='; write 'x = x %s ...'", p->text_before, p->text_before);
   else if (strcmp(p->text, "=") == 0 && has(expected, n, "'{'") && !has(expected, n, "';'"))
-    help(d, "'==' compares; what a condition or a loop runs stands in braces: 'for i in 0..n { ... }'");
+    help(d, "use '==' to compare, and braces for a block: 'for i in 0..n { ... }'");
   else if (strcmp(p->text, "=") == 0 && has(expected, n, "'=='"))
-    help(d, "'=' assigns; '==' compares");
+    help(d, "use '=' to assign and '==' to compare");
   if (strcmp(p->text, "*") == 0 && value && strcmp(p->text_before, "*") == 0)
-    help(d, "'pow(x, n)' is a power");
+    help(d, "write a power as 'pow(x, n)'");
   if (isdigit((unsigned char)p->text_before[0]) && isalpha((unsigned char)p->text[0]) &&
       p->now.line == p->before.end_line && has(expected, n, "';'") && !value)
     advise_unit(p, d);
   if (strcmp(p->text, "if") == 0 && has(expected, n, "';'"))
-    help(d, "a statement chooses: 'if c { y = a; } else { y = b; }'");
+    help(d, "use an if statement: 'if c { y = a; } else { y = b; }'");
   if (strcmp(p->text, "param") == 0 && value) {
-    help(d, "a statement declares a parameter: 'param w[8, 8] = normal(0.02);'");
+    help(d, "declare a parameter by a statement: 'param w[8, 8] = normal(0.02);'");
     return;
   }
   if (strcmp(p->text, "{") == 0 && strcmp(p->text_before, "train") == 0)
-    help(d, "the name of the model comes first: 'train NAME { ... }'");
+    help(d, "write the model's name first: 'train NAME { ... }'");
   if (strcmp(p->text, ".") == 0 && has(expected, n, "a number"))
-    help(d, "a number needs a digit before its point: 0.5");
+    help(d, "write a digit before the decimal point: 0.5");
   if (strcmp(p->text, "..") == 0 && has(expected, n, "'+'"))
-    help(d, "ranges stand in 'for' and in slices only");
+    help(d, "ranges are for 'for' and slices only");
   static const char *const reserved[] = {"param", "loss", "return", "if",   "else",  "for", "in",
                                          "and",   "or",   "not",    "true", "false", NULL};
   if (one_of(p->text, reserved) && has(expected, n, "a name") && !has(expected, n, "'param'"))
-    help(d, "'%s' is a word of the language; names must differ from those", p->text);
+    help(d, "'%s' is a reserved word and cannot be a name", p->text);
 }
 
 void parse_reserved(Parse *p, Span where, const char *word, const char *advice) {
   if (parse_erred(p))
-    help(error_at(where, "PD0004", "'%s' is a word of the language and cannot be assigned", word), "%s", advice);
+    help(error_at(where, "PD0004", "'%s' is a reserved word and cannot be assigned", word), "%s", advice);
 }
 
 void parse_unnamed_metric(Parse *p, Span where, const char *layer) {
   if (parse_erred(p))
     help(error_at(where, "PD0003", "expected a name for the metric, and '='"),
-         "the name is the log's: 'metric %s = %s(...);'", layer, layer);
+         "the log uses the name: 'metric %s = %s(...);'", layer, layer);
 }
 
 /* ---- driver -------------------------------------------------------------------------------- */
@@ -360,7 +360,7 @@ static Ast *parse(const char *path, const char *text, size_t length, bool define
              .tokens = tokens};
   p.now = p.before = (Span){p.file, 1, 1, 1, 1};
   if (strlen(text) != length) {
-    error_at((Span){p.file, 0, 0, 0, 0}, "PD0001", "the file holds a NUL byte: it is no text");
+    error_at((Span){p.file, 0, 0, 0, 0}, "PD0001", "the file contains a NUL byte and is not text");
     return NULL;
   }
   yyscan_t scanner;
@@ -372,20 +372,20 @@ static Ast *parse(const char *path, const char *text, size_t length, bool define
   if (failed || p.errors) {
     ensure(p.errors > 0);
     if (p.given_up)
-      help(diagnostic_last(), "after so many errors the rest is not read");
+      help(diagnostic_last(), "too many errors: pdc does not read further");
     return NULL;
   }
   const Ast *deep = too_deep(p.result, 0);
   if (!deep)
     return p.result;
-  error_at(deep->span, "PD0010", "this is nested too deeply");
+  error_at(deep->span, "PD0010", "too many nested expressions or blocks");
   return NULL;
 }
 
 enum { MOST_BYTES = 1 << 24 };
 
 static Ast *too_large(const char *path) {
-  error_at(NO_SPAN, "PD0601", "'%s' is larger than 16 MiB: it is no model description", path);
+  error_at(NO_SPAN, "PD0601", "'%s' is larger than 16 MiB, the limit of a model file", path);
   return NULL;
 }
 

@@ -339,9 +339,9 @@ static void tell_no_way(const Division *d, int node) {
   Span span = n->span;
   for (int s = n->scope; s > 0 && d->g->scopes.at[s].standard; s = d->g->scopes.at[s].parent)
     span = d->g->scopes.at[s].span;
-  help(error_at(span, "PD0515", "--sharding: '%s' cannot compute '%s' of parameters that are split so",
+  help(error_at(span, "PD0515", "--sharding: '%s' cannot compute '%s' with these layouts of its parameters",
                 *where ? where : d->g->name, n->op->name),
-       "'--emit sharding' prints layouts that go together");
+       "use layouts that '--emit sharding' prints");
 }
 
 static size_t most_operands(const Graph *g) {

@@ -69,7 +69,7 @@ static const Param *find_param(const Graph *g, const char *name, Span where) {
   Diagnostic *d = error_at(where, "PD0515", "'%s' has no parameter '%s'", g->name, name);
   const char *near = nearest(name, names, g->params.n);
   if (near)
-    help(d, "there is '%s'", near);
+    help(d, "did you mean '%s'?", near);
   return NULL;
 }
 
@@ -93,14 +93,14 @@ static bool check_layout(const Division *d, const Param *p, Layout l, Span where
   if (l.kind == LAYOUT_WHOLE)
     return true;
   if (l.axis < 0 || l.axis >= p->shape.rank || l.blocks < 1 || layout_id(d, l) < 0) {
-    error_at(where, "PD0515", "'%s', of shape %s, is not seen as %s", p->name, shape_text(&p->shape),
+    error_at(where, "PD0515", "'%s' of shape %s cannot have the layout %s", p->name, shape_text(&p->shape),
              layout_text(l));
     return false;
   }
   if (layout_fits(d, p->value, (LayoutId)layout_id(d, l)))
     return true;
-  error_at(where, "PD0515", "%s of '%s', of shape %s, has no %d equal parts", layout_text(l), p->name,
-           shape_text(&p->shape), d->ranks);
+  error_at(where, "PD0515", "%s of '%s', of shape %s, is not divisible into %d equal parts", layout_text(l),
+           p->name, shape_text(&p->shape), d->ranks);
   return false;
 }
 
@@ -123,8 +123,8 @@ static bool read_line(Division *d, const char *from, const char *to, Span where)
   if (!strcmp(trimmed(from, to), by_positions_line))
     return d->spread = true;
   if (!colon || !read_layout(trimmed(colon + 1, to), &layout)) {
-    help(error_at(where, "PD0515", "not a parameter and its layout"),
-         "'NAME: whole', 'NAME: axis 1' or 'NAME: axis 1 of 3 blocks'");
+    help(error_at(where, "PD0515", "this line is not a parameter and its layout"),
+         "write 'NAME: whole', 'NAME: axis 1' or 'NAME: axis 1 of 3 blocks'");
     return false;
   }
   const Param *p = find_param(d->g, trimmed(from, colon), where);

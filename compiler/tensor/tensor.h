@@ -1,8 +1,7 @@
-/* Tensor parallelism: a Graph for the ranks of a shard group, each of which has a part of what one rank had. Every
- * value is whole on every rank, split along an axis, or a partial sum (Layout); where a reader needs it otherwise than
- * it is made stands a collective. Nobody annotates: the assignment is the cheapest that a dynamic programme finds, by
- * work, bytes that collectives move, and bytes of weights; where memory is short, also bytes that are kept. It depends on
- * the model, the number of ranks and that alone, as all bits do then. */
+/* Tensor parallelism: a Graph for the ranks of a shard group. Every value is whole on every rank, split along an axis, or a partial
+ * sum (Layout); a collective converts a value where a reader needs another layout. A dynamic programme finds the cheapest
+ * assignment by work, bytes of collectives and bytes of weights; if memory is short, also by saved bytes. The assignment,
+ * and thereby all bits, depend only on the model, the number of ranks and whether memory is short. */
 #ifndef PDC_TENSOR_H
 #define PDC_TENSOR_H
 
@@ -10,13 +9,13 @@
 
 enum { MOST_SHARDS = 64 };
 
-/* Makes g the graph that each of `ranks` ranks runs: shapes are those of its parts. What no rule can divide, or what
- * does not divide evenly, all of them compute. sharding: a file whose lines, as sharding_print() writes them, pin the
- * layouts of parameters; NULL: none is pinned. spread: memory is short, so that what forward passes keep for backward ones
- * counts, too; a line of the file can say that as well. False after diagnostics [PD0515]. */
+/* Turns g into the graph of each of `ranks` ranks, with the shapes of its parts. All ranks compute values that no rule can
+ * divide evenly. sharding: a file in the form of sharding_print() that pins layouts of parameters; NULL: none.
+ * spread: memory is short, so saved activations count as well; a line of the file can also set this.
+ * False after diagnostics [PD0515]. */
 bool tensor(Graph *g, int ranks, const char *sharding, bool spread);
 
-/* What each parameter of a divided graph is split along; as comments where ranks meet. */
+/* Prints the layout of each parameter of a divided graph; collectives as comments. */
 void sharding_print(const Graph *g, FILE *out);
 
 #endif

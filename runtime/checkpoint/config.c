@@ -3,6 +3,7 @@
  * this table does not know is not compared. */
 #include "checkpoint/sources.h"
 #include "run/run.h"
+#include "shared/read_file.h"
 
 #include <cjson/cJSON.h>
 #include <math.h>

@@ -1,6 +1,7 @@
 #include "checkpoint/sources.h"
 
 #include "checkpoint/checkpoint.h"
+#include "shared/read_file.h"
 
 #include <dirent.h>
 #include <errno.h>

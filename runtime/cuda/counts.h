@@ -1,4 +1,4 @@
-/* What is slower than it was meant to be, counted for the log's last line (docs/internals/runtime.md, "Log"). Kernels and
+/* What is slower than it was meant to be, counted for the log's last line (docs/reference/log.md, "End"). Kernels and
  * libraries do it without a word, and results are right all the same. */
 #ifndef PD_COUNTS_H
 #define PD_COUNTS_H

@@ -7,7 +7,7 @@
 #include "messages/messages.h"
 
 #include "generate/sampling.h"
-#include "generate/tokenizer.h"
+#include "tokens/tokenizer.h"
 #include "shared/named_pipe.h"
 
 #include <errno.h>

@@ -1,5 +1,6 @@
 /* Files that are read whole; where files may be written. */
 #include "run/run.h"
+#include "shared/read_file.h"
 #include "shared/safetensors.h"
 
 #include <errno.h>
@@ -46,24 +47,8 @@ const char *pd_mapped_path(const void *address) {
   return NULL;
 }
 
-/* Opens a file to read; -1 after filling `why`. Only regular ones, and without waiting: to open a FIFO waits for
- * somebody who writes there, longer than --timeout. */
-static int open_regular(const char *path, size_t *size, char *why) {
-  struct stat st;
-  int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
-  bool ok = (fd >= 0 && !fstat(fd, &st)) || pd_refuse(why, "cannot read '%s': %s", path, strerror(errno));
-  ok = ok && (S_ISREG(st.st_mode) || pd_refuse(why, "cannot read '%s': it is not a regular file", path));
-  ok = ok && (st.st_size || pd_refuse(why, "cannot read '%s': it is empty", path));
-  if (ok) {
-    *size = (size_t)st.st_size;
-    return fd;
-  }
-  if (fd >= 0) close(fd);
-  return -1;
-}
-
 const char *pd_map_file(const char *path, size_t *size, char *why) {
-  int fd = open_regular(path, size, why);
+  int fd = pd_open_regular(path, size, why);
   if (fd < 0) return NULL;
   const char *map = mmap(NULL, *size, PROT_READ, MAP_PRIVATE, fd, 0);
   if (map == MAP_FAILED) {
@@ -73,26 +58,6 @@ const char *pd_map_file(const char *path, size_t *size, char *why) {
     note_mapping(path, map, *size);
   close(fd);
   return map;
-}
-
-char *pd_read_file(const char *path, size_t *size, char *why) {
-  int fd = open_regular(path, size, why);
-  if (fd < 0) return NULL;
-  char *text = pd_allocate(*size);
-  ssize_t n = 1;
-  for (size_t done = 0; done < *size && n > 0;) {
-    n = read(fd, text + done, *size - done);
-    if (n > 0)
-      done += (size_t)n;
-    else if (n < 0 && errno == EINTR)
-      n = 1;
-  }
-  if (n < 0) pd_refuse(why, "cannot read '%s': %s", path, strerror(errno));
-  if (!n) pd_refuse(why, "cannot read '%s': it became shorter while it was read", path);
-  close(fd);
-  if (n > 0) return text;
-  free(text);
-  return NULL;
 }
 
 int pd_mapped_files(void) {

@@ -132,8 +132,6 @@ struct pd_entry;
  * read again after it was checked. NULL after filling `why`. */
 const char *pd_map_file(const char *path, size_t *size, char *why);
 void pd_unmap_file(const void *at, size_t size);
-/* A copy of them, malloc'd, for parsers that look twice. */
-char *pd_read_file(const char *path, size_t *size, char *why);
 const char *pd_mapped_path(const void *address); /* the mapped file that it lies in, or NULL */
 /* The files that are mapped now, in the order in which they were. */
 struct pd_mapped {

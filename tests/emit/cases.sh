@@ -247,7 +247,7 @@ model normed(width = 8) {
 train normed { batch = 16; optimizer = sgd(lr = 0.1); }
 END
   expect 0 "$pdc" plan --stages 2 normed.pdm
-  contains err "warning: the planner chose microbatches of [0-9]* samples, and 'h.0.bn' takes statistics.*PD0509"
+  contains err "warning: the planner chose microbatches of [0-9]* samples, and 'h.0.bn' computes statistics.*PD0509"
   for microbatch in 4 16; do
     expect 0 "$pdc" -S --stages 2 --microbatch $microbatch -o pinned normed.pdm
     lacks err PD0509
@@ -263,21 +263,21 @@ statistics_of_one_value_are_refused() {
   one=$source/tests/emit/batch_norm_one.pdm
   expect 1 "$pdc" plan --microbatch 1 "$one"
   contains err "--microbatch: microbatches of 1 sample have statistics over 1 value .PD0590"
-  contains err "note: 'bn' takes statistics over the values of a microbatch, 1 a sample"
-  contains err "help: '--microbatch 2' works"
+  contains err "note: 'bn' computes statistics over the values of a microbatch, 1 per sample"
+  contains err "help: use '--microbatch 2'"
   expect 1 "$pdc" plan -D batch=1 "$one"
   contains err "'flush' with 1 stage cannot split a batch of 1 into microbatches of 2 samples or more .PD0590"
-  contains err "help: '-D batch=2' works"
+  contains err "help: use '-D batch=2'"
   expect 1 "$pdc" plan --schedule 2bw --stages 4 "$one"
   contains err "'2bw' with 4 stages cannot split a batch of 4 into microbatches of 2 samples or more .PD0590"
-  contains err "help: '-D batch=6' works"
+  contains err "help: use '-D batch=6'"
   for form in "--stages 4 -D batch=6" "--replicas 2,1" "--replicas 3,2 -D batch=12" "--schedule flush -n 5"; do
     expect 0 "$pdc" plan --schedule 2bw $form "$one"
     contains out "microbatch[es]* of [2-9]"
     lacks out "microbatch 1 "
   done
   expect 1 "$pdc" plan --schedule 2bw --replicas 3,2 -D batch=6 "$one"
-  contains err "help: '-D batch=12' works"
+  contains err "help: use '-D batch=12'"
   expect 0 "$pdc" -S --microbatch 2 -o plan "$one"
   sed 's/"microbatch": 2,/"microbatch": 1,/; s/"microbatches": 2/"microbatches": 4/' plan/plan.json >one.json
   expect 1 "$pdc" plan --plan one.json "$one"
@@ -285,7 +285,7 @@ statistics_of_one_value_are_refused() {
   expect 0 "$pdc" plan --infer --microbatch 1 "$one"
   resnet="$source/models/resnet50.pdm"
   expect 1 "$pdc" plan --microbatch 1 -D size=32 "$resnet"
-  contains err "'layer4.0.bn2' takes statistics over the values of a microbatch, 1 a sample"
+  contains err "'layer4.0.bn2' computes statistics over the values of a microbatch, 1 per sample"
   expect 0 "$pdc" plan --microbatch 1 -D size=64 "$resnet"
 }
 
@@ -299,14 +299,14 @@ shared_masks_are_not_kept() {
 
 ranks_of_no_use_are_told() {
   expect 0 "$pdc" -S -n 11 --memory 1GiB -o eleven "$source/models/gpt_mini.pdm"
-  contains err 'warning: of 11 ranks [0-9]* are used .PD0510'
-  used=$(sed -n 's/.*of 11 ranks \([0-9]*\) are used.*/\1/p' err)
-  contains err "'mpirun -n $used' launches"
+  contains err 'warning: of 11 ranks, the plan uses only [0-9]* .PD0510'
+  used=$(sed -n 's/.*of 11 ranks, the plan uses only \([0-9]*\).*/\1/p' err)
+  contains err "launch the programs with 'mpirun -n $used'"
   expect 0 "$pdc" -S -n 4 --memory 1GiB -o four "$source/models/gpt_mini.pdm"
   lacks err PD0510
   expect 0 "$pdc" plan -n 16 --schedule sequential "$source/models/mlp.pdm"
-  contains err 'warning: of 16 ranks [0-9]* are used .PD0510'
-  contains err 'the model has only [0-9]* places to cut'
+  contains err 'warning: of 16 ranks, the plan uses only [0-9]* .PD0510'
+  contains err 'the model can be cut at only [0-9]* places'
   expect 1 "$pdc" plan --stages 16 --schedule sequential "$source/models/mlp.pdm"
   contains err 'PD0505'
 }
@@ -377,14 +377,14 @@ schedules_are_compared() {
     contains out "^$row.* stage [0-3], [0-9]* %  *[0-9,]*$"
   done
   expect 0 "$pdc" plan --schedule auto -n 4 $gpt_small "$source/models/gpt_mini.pdm"
-  contains out '^why: Of the schedules sequential, gpipe, flush, 2bw, interleaved, zb_h1 [a-z0-9_]* is the fastest'
+  contains out '^why: Schedule [a-z0-9_]*: the fastest plan found among the schedules sequential, gpipe, flush, 2bw, interleaved, zb_h1.'
   expect 0 "$pdc" plan --schedule auto --delay 0 -n 4 $gpt_small "$source/models/gpt_mini.pdm"
   lacks out 2bw
   sed 's/pipeline *= 2bw;/pipeline = auto;/' "$source/models/lenet.pdm" >open.pdm
   expect 0 "$pdc" -S -n 2 -o open open.pdm
   expect 0 "$pdc" -S --plan open/plan.json -o again open.pdm
   expect 0 "$pdc" plan --schedule gpipe -n 4 "$source/models/gpt_mini.pdm"
-  contains out "^hint: '--schedule 2bw' takes .* less, with gradients of weights one update old"
+  contains out "^hint: '--schedule 2bw' takes .* less, with weights one update old"
   expect 0 "$pdc" plan --schedule 2bw -n 4 "$source/models/gpt_mini.pdm"
   lacks out '^hint:'
   expect 1 "$pdc" plan --compare --schedule 2bw "$source/models/gpt_mini.pdm"
@@ -424,7 +424,22 @@ failures_leave_the_directory_alone() {
 
 options_are_checked() {
   expect 0 "$pdc" --help
-  contains out '--microbatch B'
+  contains out '--microbatch N'
+  expect 2 "$pdc" show --quiet x.pdm
+  contains err "--quiet is for 'pdc build', 'pdc infer', 'pdc generate' and 'pdc sharp', not for 'pdc show'"
+  contains err "help: 'pdc show --help' lists the options of this command"
+  expect 2 "$pdc" infer --bucket 1MiB x.pdm
+  contains err "--bucket is for 'pdc build', 'pdc plan' and 'pdc show', not for 'pdc infer'"
+  expect 2 "$pdc" --infer --bucket 1MiB x.pdm
+  contains err "not for 'pdc infer'"
+  expect 2 "$pdc" doctor --schedule 2bw
+  contains err "not for 'pdc doctor'"
+  for words in build infer 'plan --infer'; do
+    expect 0 "$pdc" $words --emit graph "$source/models/mlp.pdm"
+  done
+  expect 0 "$pdc" generate --emit graph "$source/models/gpt_mini.pdm"
+  expect 2 "$pdc" sharp -n 2 --emit graph "$source/models/mlp.pdm" "$source/models/mlp.pdm"
+  contains err "--sharp builds all of several models"
   expect 0 "$pdc" --version
   expect 2 "$pdc"
   expect 2 "$pdc" --stagse 2 x.pdm

@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "generate/parts.h"
+#include "tokens/parts.h"
 
 enum { CLASSES = 1000, MOST = 2000 };
 

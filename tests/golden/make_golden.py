@@ -267,6 +267,41 @@ def activations():
     case.write(loss)
 
 
+def extras():
+    case = Case("extras", 4, 4, {
+        "given.weight": (16, 560), "probe.weight": (16, 560), "slope.weight": (1,), "slopes.weight": (4,),
+        "groups.weight": (4,), "groups.bias": (4,), "image.weight": (8,), "image.bias": (8,), "learned.weight": (4,),
+        "learned.bias": (4,), "signal.weight": (4, 4, 3), "signal.bias": (4,), "wide.weight": (4, 2, 5), "wide.bias": (4,),
+        "narrow.weight": (4, 4, 4)})
+
+    def loss(w, tokens):
+        g, p = w["given.weight"][tokens].split(20, -1), w["probe.weight"][tokens].split(20, -1)
+        conv = lambda name, x, **options: F.conv1d(x, w[name + ".weight"], w.get(name + ".bias"), **options)
+        image = F.group_norm(g[15].reshape(4, 8, 2, 5), 4, w["image.weight"], w["image.bias"], 1e-3)
+        results = [
+            g[0].logsumexp(-1, keepdim=True), g[1].log_softmax(-1), g[2].clamp(-0.5, 0.75), g[3].clamp(min=0.25),
+            F.hardtanh(g[4]), F.relu6(4 * g[5]), F.hardsigmoid(2 * g[6]), F.hardswish(2 * g[7]), F.mish(g[8]),
+            F.softsign(g[9]), F.logsigmoid(20 * g[10]), F.selu(g[11]), F.prelu(g[12], w["slope.weight"]),
+            F.prelu(g[13], w["slopes.weight"]), F.group_norm(g[14], 2, w["groups.weight"], w["groups.bias"]),
+            image.reshape(4, 4, 20), F.instance_norm(g[16]),
+            F.instance_norm(g[17], weight=w["learned.weight"], bias=w["learned.bias"]), F.normalize(g[18], dim=-1),
+            F.cosine_similarity(g[19], g[20], dim=-1)[..., None], conv("signal", g[21], padding=1),
+            F.pad(conv("wide", g[22], stride=2, padding=2, dilation=2, groups=2), (0, 12)),
+            F.pad(conv("narrow", g[23]), (0, 3)), g[24]]
+        total = sum(a * b for a, b in zip(p, results)).mean()
+        target, chance = p[24].detach(), p[25].sigmoid()
+        total = total + F.l1_loss(g[25], target) + F.huber_loss(g[25], target, delta=0.6)
+        total = total + F.smooth_l1_loss(g[26], target) + F.smooth_l1_loss(g[26], target, beta=0.3)
+        with_logits = F.binary_cross_entropy_with_logits
+        total = total + with_logits(30 * g[27], chance)
+        total = total + with_logits(g[27], chance, pos_weight=torch.tensor(2.5, dtype=torch.double))
+        logs = g[27].log_softmax(-1)
+        total = total + F.kl_div(logs, p[26].relu(), reduction="mean")
+        return total + F.kl_div(logs, p[27].log_softmax(-1), reduction="mean", log_target=True)
+
+    case.write(loss)
+
+
 def sequence():
     case = Case("sequence", 4, 6, {
         "given.weight": (24, 28), "probe.weight": (24, 40), "table.weight": (24, 12),
@@ -479,6 +514,6 @@ def pooling():
 
 
 if __name__ == "__main__":
-    for make in (pointwise, powers, shapes, products, expanded, attention, layers, activations, sequence, blocks,
+    for make in (pointwise, powers, shapes, products, expanded, attention, layers, activations, extras, sequence, blocks,
                  lstms, convolution, pooling):
         make()

@@ -8,7 +8,7 @@ from toolchain import Failed, Late, Missing, NoMemory
 
 # not done: no time was left; missing: this machine lacks a tool, library or GPU; no memory: the GPU has too little.
 STATES = ("ok", "failed", "not done", "missing", "no memory")
-# Counters of the log's last line (docs/internals/runtime.md, "Log"): work that ran slower than it was compiled for.
+# Counters of the log's last line (docs/reference/log.md, "End"): work that ran slower than it was compiled for.
 COUNTS = ("own_products", "plain_products", "other_algorithms", "separate_gelus", "separate_sums",
           "refused_algorithms", "column_convolutions", "own_attentions", "late_kernels")
 

@@ -16,7 +16,7 @@ done
 entry=planted/pdc/${folder##*/}
 refused() {
   XDG_CACHE_HOME=$work/planted "$installed" -o nowhere "$model" >said 2>&1 && complain "'$1' is used although $2"
-  grep -q "the cache's '$work/$1' is not used: .*$2.*PD0640" said || complain "$1, $2: $(head -n 3 said)"
+  grep -q "pdc does not use '$work/$1' from its cache: .*$2.*PD0640" said || complain "$1, $2: $(head -n 3 said)"
   grep -q 'help: .*XDG_CACHE_HOME' said || complain "no way out: $(cat said)"
 }
 plant() {

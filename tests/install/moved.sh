@@ -57,6 +57,6 @@ grep -q '^ok *system .*glibc [0-9.]*$' said && grep -q '^ok *cJSON *[0-9.]*$' sa
 OMP_NUM_THREADS=' ' "$installed" plan --stages 2 "$top/models/mlp.pdm" >plan.out 2>&1 || complain "a blank OMP_NUM_THREADS: $(cat plan.out)"
 OMP_NUM_THREADS= "$installed" doctor --cc no-such-compiler >said && complain "doctor does not miss a compiler"
 grep -q "^missing *C compiler *cannot run 'no-such-compiler'" said || complain "doctor: $(cat said)"
-grep -q "^note *OpenMP *'OMP_NUM_THREADS=' is no setting" said || complain "doctor does not see a blank setting: $(cat said)"
+grep -q "^note *OpenMP *'OMP_NUM_THREADS=' is not a setting" said || complain "doctor does not see a blank setting: $(cat said)"
 "$installed" --version | head -n 1 | grep -qx "pdc [0-9.]*" || complain "--version"
 exit $failed

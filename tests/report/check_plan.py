@@ -34,7 +34,7 @@ assert plan == json.loads(said("--emit", "plan").stdout), "the plan"
 seconds = sum(s["forward_seconds"] for s in plan["stages"]) if generates else plan["batch_seconds"]
 assert predicted_ms(table) == f"{seconds * 1e3:.2f}", "the predicted time"
 if not generates:
-    waiting = re.search(rb"([0-9.]+) % of the workers' time", table.stdout)[1].decode()
+    waiting = re.search(rb"([0-9.]+) % of the ranks' time", table.stdout)[1].decode()
     assert waiting == f"{100 * data['waiting']:.1f}", "the share of waiting"
 runners_up = re.findall(rb"^ +([0-9.]+) ms +[-+0-9.]+ %  microbatch (\d+)", table.stdout, re.M)
 assert [(f"{r['seconds'] * 1e3:.2f}", str(r["microbatch"])) for r in data["runners_up"]] == \

@@ -66,7 +66,7 @@ refused broken PD0612 "'dur'"
 changed broken timeline.json 's/"ph":"X","name":"tied"/"ph":"X","name":"tide"/'
 refused broken PD0612 "no 'name' of a model"
 changed broken plan.json 's/"name": "tied"/"name": "..\/whole\/tied"/'
-refused broken PD0612 "its name is that of no folder"
+refused broken PD0612 "the name cannot be the name of a folder"
 changed broken plan.json 's/"sharp"/"flat"/'
 refused broken PD0612 "no object 'sharp'"
 changed broken tied/log.jsonl '2s/.*/[1, 2]/'

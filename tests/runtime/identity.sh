@@ -88,4 +88,10 @@ grep -q "note: this training is not the one of the checkpoint: library oneDNN 9.
 rm -r kept && cp -r state kept
 go base 2>err || complain "the same training: $(cat err)"
 [ -s err ] && complain "the same training: $(cat err)"
+
+# Cuts decide the delays of pipedream's stages, and of no other schedule's: they are among the settings that are compared.
+"$pdc" -S --quiet -o late --stages 3 --schedule pipedream -D vertical_sync=true net.pdm || complain "pipedream is refused"
+grep -q '"delays of gradients", "[^"]* 2, [^"]* 2, [^"]* 2"' late/stage0.c || complain "pipedream's delays are not recorded"
+"$pdc" -S --quiet -o once --stages 3 --schedule 2bw net.pdm || complain "2bw is refused"
+grep -q "delays of gradients" once/stage0.c && complain "2bw's delays are recorded, which no cut changes"
 exit $failed

@@ -10,7 +10,7 @@ options="--quiet --peak 1e9 --timeout 60 --data text.txt --seed 3 --steps 300 --
 export OMPI_MCA_mpi_yield_when_idle=1 # ranks share processors
 $mpirun -n 2 two/train $options usual.safetensors || complain "mpirun"
 
-# docs/internals/runtime.md says what Slurm 22.05's srun may do when all ranks have ended: wait for itself. Then it is ended here.
+# docs/guide/clusters.md says what Slurm 22.05's srun may do when all ranks have ended: wait for itself. Then it is ended here.
 export PD_PLAN=two/plan.json
 salloc -Q -N 2 sh -c "srun -n 1 two/stage0 $options step.safetensors : -n 1 two/stage1 $options step.safetensors; echo \$? >status" &
 left=600

@@ -29,7 +29,7 @@ printf '0 two/stage0 %s --steps 300 --save steps.safetensors\n1 two/stage1 %s --
 PD_PLAN=two/plan.json timeout 300 srun -n 2 --multi-prog programs || complain "srun --multi-prog"
 cmp usual.safetensors steps.safetensors || complain "srun --multi-prog: other weights"
 
-# docs/internals/runtime.md's job, preempted in the middle: it ends with a checkpoint, and goes on when the other job is done.
+# docs/guide/clusters.md's job, preempted in the middle: it ends with a checkpoint, and goes on when the other job is done.
 cat >job.sh <<END
 #!/bin/sh
 #SBATCH --partition=low --ntasks=2 --requeue --open-mode=append --output=job.out

@@ -1,8 +1,8 @@
 /* Encoding and decoding against what PyPI's tokenizers made of the same texts (make_tokenizers.py).
  *   tokenizers FOLDER */
-#include "generate/normal.h"
-#include "generate/parts.h"
-#include "generate/unicode.h"
+#include "tokens/normal.h"
+#include "tokens/parts.h"
+#include "tokens/unicode.h"
 
 #include <stdio.h>
 #include <stdlib.h>

@@ -148,12 +148,14 @@ static void demotes_early(Program *p) { swap(p, 2, DO_BACKWARD, DO_DEMOTE); }
 static void never_recomputes(Program *p) { omit(p, 2, DO_RECOMPUTE); }
 static void promotes_at_once(Program *p) { p->loop[1] = (Loop){.n = 1, .action = {DO_PROMOTE}}; }
 static void fewer_kept(Program *p) { p->slots[0].saved--; }
-static void keeps_another(Program *p) { p->keeps |= 2; }
-static void last_keeps(Program *p) { p->keeps |= 4, p->slots[2].saved = p->slots[2].inputs = (int)p->period; }
+static void keeps_another(Program *p) { p->offload.keeps |= 2; }
+static void last_keeps(Program *p) {
+  p->offload.keeps |= 4, p->slots[2].saved = p->slots[2].inputs = (int)p->period;
+}
 static void last_goes_backward_later(Program *p) { p->in_flight = program_turns(p); }
 static void last_is_not_promoted(Program *p) { omit(p, 1, DO_PROMOTE); }
 static void last_is_demoted_between(Program *p) { swap(p, 1, DO_BACKWARD, DO_DEMOTE); }
-static void updates_at_home(Program *p) { p->at_home = true; }
+static void updates_at_home(Program *p) { p->offload.host_updates = true; }
 static void fewer_between_parts(Program *p) { p->slots[1].received--; }
 static void fewer_received_from_a_stage(Program *p) { p[1].slots[0].received--; }
 static void fewer_sent_to_a_stage(Program *p) { p[0].slots[1].sent--; }
@@ -326,7 +328,7 @@ static void test_no_copy_is_spare(void **state) {
     Slots *s = &p->slots[chunk];
     int *copies[] = {&s->saved, &s->received, &s->sent, &s->inputs, &s->deferred, &p->accumulators, &p->exchanges};
     int *one = copies[random_below(&random, sizeof copies / sizeof *copies)];
-    if (--*one == 0 || (one == &s->sent && p->spills && program_reruns(p, chunk)))
+    if (--*one == 0 || (one == &s->sent && p->offload.on && program_reruns(p, chunk)))
       continue;
     char *why;
     if (verify_schedule(programs, c.stages, batches_of(programs), &why))

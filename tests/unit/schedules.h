@@ -197,7 +197,7 @@ static double *weight(Worker *w, int chunk, int64_t version) {
 
 static int64_t own(const Worker *w, int64_t k) { return (k - 1) / w->p->replicas + 1; }
 static int part_held(const Worker *w, int chunk) {
-  return w->p->spills ? w->p->part + chunk : w->p->part + chunk * w->p->n_stages;
+  return w->p->offload.on ? w->p->part + chunk : w->p->part + chunk * w->p->n_stages;
 }
 static int last_part(const Program *p) { return p->parts - 1; }
 
@@ -210,9 +210,9 @@ static void forward(Worker *w, int64_t k) {
   Memory *m = &w->memory[w->step.chunk];
   const Slots *s = &w->p->slots[w->step.chunk];
   int part = part_held(w, w->step.chunk);
-  double in = part == 0                           ? sample_x(k)
-              : w->p->spills && w->step.chunk > 0 ? down[part - 1][k]
-                                                  : m->received[own(w, k) % s->received];
+  double in = part == 0                               ? sample_x(k)
+              : w->p->offload.on && w->step.chunk > 0 ? down[part - 1][k]
+                                                      : m->received[own(w, k) % s->received];
   m->saved[own(w, k) % s->saved] = in;
   double result = in * *weight(w, w->step.chunk, program_version(w->p, k));
   m->saved_result[own(w, k) % s->saved] = m->sent[own(w, k) % s->sent] = result;
@@ -231,9 +231,9 @@ static void backward(Worker *w, int64_t k) {
   Memory *m = &w->memory[chunk];
   const Slots *s = &p->slots[chunk];
   int part = part_held(w, chunk);
-  double gradient = part == last_part(p)                 ? m->saved_result[own(w, k) % s->saved] - sample_y(k)
-                    : p->spills && chunk + 1 < p->chunks ? up[part + 1][k]
-                                                         : m->gradient_received[own(w, k) % s->gradients];
+  double gradient = part == last_part(p)                     ? m->saved_result[own(w, k) % s->saved] - sample_y(k)
+                    : p->offload.on && chunk + 1 < p->chunks ? up[part + 1][k]
+                                                             : m->gradient_received[own(w, k) % s->gradients];
   m->deferred[own(w, k) % s->deferred] = gradient;
   if (!p->split_backward)
     add_weight_gradient(w, k, gradient);

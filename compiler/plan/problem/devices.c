@@ -9,8 +9,8 @@ static bool check_cluster(const Planner *r) {
   const Backend *made_for = backend_of(&r->target);
   if (c->kind[0].backend != made_for) {
     Diagnostic *d =
-        error_at(NO_SPAN, "PD0538", "cluster '%s' is of '%s', and '--target %s' makes no programs for it", c->name,
-                 c->kind[0].name, made_for->name);
+        error_at(NO_SPAN, "PD0538", "cluster '%s' has devices '%s', and '--target %s' does not support them",
+                 c->name, c->kind[0].name, made_for->name);
     help(d, "'--target %s'", c->kind[0].backend->name);
     return false;
   }
@@ -37,11 +37,11 @@ static bool check_precision(const Planner *r) {
   if (r->device->product[precision] > 0)
     return true;
   const DeviceKind *kind = without_products(r);
-  Diagnostic *d = error_at(NO_SPAN, "PD0539", "'%s' has no products in %s, as far as is known", kind->name,
+  Diagnostic *d = error_at(NO_SPAN, "PD0539", "the rate of '%s' for matrix products in %s is unknown", kind->name,
                            precision_name(precision));
   if (kind->product[PRECISION_F32] > 0)
     help(d, "'--precision f32'");
-  help(d, "'peak_%s' in the 'device' of a cluster plans with such a figure", precision_name(precision));
+  help(d, "set 'peak_%s' in the 'device' of a cluster", precision_name(precision));
   return false;
 }
 
@@ -139,9 +139,10 @@ static void take_machine(Planner *r) {
 static bool check_alike(const Planner *r) {
   if (!r->traits.spills || r->n_kinds == 1)
     return true;
-  Diagnostic *d = error_at(r->schedule_span, "PD0710", "'%s' runs on devices of one kind, and these %d are of %d",
+  Diagnostic *d = error_at(r->schedule_span, "PD0710",
+                           "'%s' runs on devices of one kind, but these %d devices are of %d kinds",
                            r->form.schedule, r->ranks, r->n_kinds);
-  help(d, "fewer ranks, or another schedule: 'flush' or '2bw'");
+  help(d, "use fewer ranks, or the schedule 'flush' or '2bw'");
   return false;
 }
 

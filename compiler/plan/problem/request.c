@@ -35,9 +35,9 @@ static int read_split(Planner *r, const char *split, Ints *stages) {
     Name name = names.at[i];
     int piece = r->subject.find(r, name);
     if (piece == 0)
-      error_at(NO_SPAN, "PD0503", "--split: stage 0 starts at '%s' already", name);
+      error_at(NO_SPAN, "PD0503", "--split: '%s' is the start of stage 0, which needs no entry", name);
     if (piece > 0 && piece <= r->pinned[i])
-      error_at(NO_SPAN, "PD0503", "--split: '%s' does not come after what stage %d starts with", name, i);
+      error_at(NO_SPAN, "PD0503", "--split: '%s' is not after the start of stage %d", name, i);
     good &= piece > 0 && piece > r->pinned[i];
     r->pinned[i + 1] = piece < 0 ? r->pinned[i] : piece;
   }
@@ -64,7 +64,7 @@ static bool parse_replicas(const char *text, Ints *out) {
 static bool read_replicas(const char *text, Ints *out) {
   if (parse_replicas(text, out))
     return true;
-  Diagnostic *d = error_at(NO_SPAN, "PD0504", "--replicas: '%s' is no list of ranks by stage", text);
+  Diagnostic *d = error_at(NO_SPAN, "PD0504", "--replicas: '%s' is not a list of ranks per stage", text);
   help(d, "'--replicas 2,1' runs stage 0 on two ranks and stage 1 on one");
   return false;
 }
@@ -104,9 +104,9 @@ static int split_stages(Planner *r, const PlanRequest *q, int parts, const Ints 
   const int asked = q->stages ? q->stages : workers_of(q);
   const int stages = asked ? asked : marked->n + 1, named = marked->n || stages == 1 ? marked->n + 1 : parts;
   if (named != stages) {
-    Diagnostic *d = error_at(NO_SPAN, "PD0504", "--split names %d stage%s, and there are %d", named,
+    Diagnostic *d = error_at(NO_SPAN, "PD0504", "--split names %d stage%s, but the pipeline has %d", named,
                              named == 1 ? "" : "s", stages);
-    help(d, "'/' before a name says that a stage starts there: '--split h[1],/h[2],h[3]'");
+    help(d, "mark the start of a stage with '/': '--split h[1],/h[2],h[3]'");
     return 0;
   }
   if (stages > 1 && !marked->n) {
@@ -135,18 +135,18 @@ static int asked_stages(Planner *r, const PlanRequest *q, const Ints *replicas) 
     if (schedule_traits(r->form.schedule).spills)
       return split_stages(r, q, parts, &marked);
     if (parts % chunks != 0) {
-      error_at(NO_SPAN, "PD0504", "--split makes %d parts, which are not %d for each rank", parts, chunks);
+      error_at(NO_SPAN, "PD0504", "--split makes %d parts, which is not a multiple of %d per rank", parts, chunks);
       return 0;
     }
     if (stages && parts != stages * chunks) {
-      error_at(NO_SPAN, "PD0504", "--split names %d stages and --stages %d", parts / chunks, stages);
+      error_at(NO_SPAN, "PD0504", "--split names %d stages, but --stages is %d", parts / chunks, stages);
       return 0;
     }
     stages = parts / chunks;
   }
   if (replicas->n > 1 && stages && stages != replicas->n) {
-    error_at(NO_SPAN, "PD0504", "--replicas '%s' is for %d stages, but there are %d", q->replicas, replicas->n,
-             stages);
+    error_at(NO_SPAN, "PD0504", "--replicas '%s' is for %d stages, but the pipeline has %d", q->replicas,
+             replicas->n, stages);
     return 0;
   }
   if (stages || replicas->n > 1)
@@ -168,33 +168,33 @@ static bool check_parts(const Planner *r) {
   int parts = pipeline_parts(&r->form);
   if (parts <= r->subject.n)
     return true;
-  Diagnostic *d = error_at(r->where, "PD0505", "%d stages, but the model has only %d place%s to cut", parts,
-                           r->subject.n - 1, r->subject.n == 2 ? "" : "s");
-  help(d, "'-n %d' or less", r->subject.n / r->form.chunks);
+  Diagnostic *d = error_at(r->where, "PD0505", "%d stages are too many: the model has only %d place%s to cut",
+                           parts, r->subject.n - 1, r->subject.n == 2 ? "" : "s");
+  help(d, "use '-n %d' or less", r->subject.n / r->form.chunks);
   return false;
 }
 
 static bool check_ranks(const Planner *r, const PlanRequest *q) {
   int ranks = pipeline_ranks(&r->form);
   if (!form_is_plain(&r->form) && r->g && r->g->generation.context) {
-    Diagnostic *d = error_at(NO_SPAN, "PD0705", "'--generate' runs every stage on one rank, not on %s",
+    Diagnostic *d = error_at(NO_SPAN, "PD0705", "'--generate' runs each stage on one rank, not on %s",
                              replicas_text(&r->form));
-    help(d, "'--samples B' makes so many continuations at once, '--stages S' takes more ranks");
+    help(d, "use '--samples N' for more sequences at the same time, or '--stages N' for more ranks");
     return false;
   }
   if (!form_is_plain(&r->form) && !schedule_traits(r->form.schedule).replicas) {
-    Diagnostic *d = error_at(r->schedule_span, "PD0705", "'%s' runs every stage on one rank, not on %s",
+    Diagnostic *d = error_at(r->schedule_span, "PD0705", "'%s' runs each stage on one rank, not on %s",
                              r->form.schedule, replicas_text(&r->form));
-    help(d, "'flush' and '2bw' take replicas");
+    help(d, "use the schedule 'flush' or '2bw', which support replicas");
     return false;
   }
   if (workers_of(q) && workers_of(q) != ranks && !r->free_replicas && !r->free_stages) {
     Diagnostic *d = form_is_plain(&r->form)
-                        ? error_at(NO_SPAN, "PD0504", "%d workers for %d stages: every stage needs one of its own",
+                        ? error_at(NO_SPAN, "PD0504", "-n %d is less than %d stages: each stage needs a rank",
                                    workers_of(q), ranks)
-                        : error_at(NO_SPAN, "PD0504", "%d workers for replicas %s, which are %d", workers_of(q),
-                                   replicas_text(&r->form), ranks);
-    help(d, "'-n %d' runs these stages", ranks);
+                        : error_at(NO_SPAN, "PD0504", "-n %d does not match the replicas %s, which need %d ranks",
+                                   workers_of(q), replicas_text(&r->form), ranks);
+    help(d, "use '-n %d'", ranks);
     return false;
   }
   return true;
@@ -208,17 +208,17 @@ static bool settle_chunks(Planner *r, const PlanRequest *q, int positions) {
     r->form.chunks = 1;
     return true;
   }
-  Diagnostic *d =
-      error_at(r->schedule_span, "PD0708", "'%s' needs two stages or more, and there is one of %d chunks",
-               r->form.schedule, r->form.chunks);
-  help(d, "more parts, or 'chunks = 1'");
+  Diagnostic *d = error_at(r->schedule_span, "PD0708",
+                           "'%s' needs at least two stages, but the pipeline has one stage of %d chunks",
+                           r->form.schedule, r->form.chunks);
+  help(d, "use more parts, or 'chunks = 1'");
   return false;
 }
 
 static bool read_form(Planner *r, const PlanRequest *q) {
   Ints replicas = {0};
   if (workers_of(q) > MOST_RANKS) {
-    error_at(NO_SPAN, "PD0504", "%d workers, and at most %d are planned for", workers_of(q), MOST_RANKS);
+    error_at(NO_SPAN, "PD0504", "-n %d: the planner supports at most %d ranks", workers_of(q), MOST_RANKS);
     return false;
   }
   if (q->replicas && !read_replicas(q->replicas, &replicas))
@@ -251,28 +251,28 @@ bool schedule_named(Name name, Span where, const char *prefix) {
   for (int i = 0; i < n; i++)
     text_add(&all, "%s'%s'", i ? ", " : "", names[i]);
   if (near)
-    help(d, "a schedule with a similar name exists: '%s'", near);
+    help(d, "did you mean '%s'?", near);
   else
-    help(d, "schedules are %s", all.at);
+    help(d, "the schedules are %s", all.at);
   return false;
 }
 
 bool schedule_suits(const Graph *g, Name name, Span where, const char *prefix) {
   bool forward_only = schedule_traits(name).forward_only;
   if (g->shards && !schedule_traits(name).tensor) {
-    help(error_at(where, "PD0513", "--tensor: %s'%s' runs whole layers on each rank", prefix, name),
-         "all schedules share them whose ranks have all of their part in memory");
+    help(error_at(where, "PD0513", "--tensor: %s'%s' does not support tensor parallelism", prefix, name),
+         "use a schedule with resident parameters, such as '2bw' or 'flush'");
     return false;
   }
   if (forward_only == g->inference)
     return true;
   if (forward_only)
-    help(error_at(where, "PD0801", "%s'%s' has no backward passes: it trains nothing", prefix, name),
-         "'--infer' builds a program that runs the model; it takes this schedule");
+    help(error_at(where, "PD0801", "%s'%s' has no backward passes and cannot train", prefix, name),
+         "use '--infer' to build programs for inference with this schedule");
   else
-    help(error_at(where, "PD0801", "%s'%s' is for training, and '%s' has no backward passes", prefix, name,
+    help(error_at(where, "PD0801", "%s'%s' is for training and cannot be used with '%s'", prefix, name,
                   inference_option(g)),
-         "leave it out: there is one schedule, 'forward'");
+         "leave '--schedule' out: the only schedule for inference is 'forward'");
   return false;
 }
 
@@ -281,16 +281,16 @@ static bool schedule_can(const Planner *r, const PlanRequest *q) {
   Name name = r->form.schedule;
   ScheduleTraits traits = schedule_traits(name);
   if (q->recompute == RECOMPUTE_ON && !traits.recomputes) {
-    Diagnostic *d = error_at(r->schedule_span, "PD0706", "'%s' cannot recompute: its backward pass is %s", name,
-                             traits.forward_only ? "missing" : "in two");
+    Diagnostic *d =
+        error_at(r->schedule_span, "PD0706", "'%s' does not support recomputation: its backward pass is %s", name,
+                 traits.forward_only ? "missing" : "in two");
     help(d, "leave '--recompute on' out");
     return false;
   }
   if (q->ahead > 1 && !traits.looks_ahead) {
     Diagnostic *d =
         error_at(r->schedule_span, "PD0708",
-                 "'--ahead %d' is not for '%s', which decides itself how many microbatches are in flight",
-                 q->ahead, name);
+                 "'--ahead %d' is not for '%s', which fixes the number of microbatches in flight", q->ahead, name);
     help(d, "leave it out%s", traits.forward_only ? "" : ", or '--schedule 2bw'");
     return false;
   }
@@ -304,9 +304,10 @@ static bool setting_belongs(const Planner *r, bool said, const char *setting, co
   bool open = t->pipeline && !strcmp(t->pipeline, SCHEDULE_AUTO);
   if (!said || open || !strcmp(r->form.schedule, owner) || (t->pipeline && !strcmp(t->pipeline, owner)))
     return true;
-  Diagnostic *d = error_at(r->schedule_span, "PD0708", "'%s' is a setting of '%s', and the schedule is '%s'",
-                           setting, owner, r->form.schedule);
-  help(d, "leave it out, or 'pipeline = %s;'", owner);
+  Diagnostic *d =
+      error_at(r->schedule_span, "PD0708", "'%s' is a setting of the schedule '%s', but the schedule is '%s'",
+               setting, owner, r->form.schedule);
+  help(d, "leave the setting out, or use 'pipeline = %s;'", owner);
   return false;
 }
 
@@ -338,7 +339,7 @@ static bool choose_schedule(Planner *r, const PlanRequest *q, const Plan *taken)
 static bool check_microbatch(const Planner *r, int64_t b, const char *option) {
   int64_t batch = r->subject.batch;
   if (batch / b > MAX_MICROBATCHES) {
-    error_at(NO_SPAN, "PD0506", "%s: microbatches of %lld are %lld in a batch of %lld, and at most %d can be",
+    error_at(NO_SPAN, "PD0506", "%s: microbatches of %lld samples are %lld in a batch of %lld; the limit is %d",
              option, (long long)b, (long long)(batch / b), (long long)batch, MAX_MICROBATCHES);
     return false;
   }
@@ -351,12 +352,12 @@ static bool check_microbatch(const Planner *r, int64_t b, const char *option) {
     above++;
   if (below < r->least_microbatch)
     below = above;
-  Diagnostic *d = error_at(NO_SPAN, "PD0506", "%s: microbatches of %lld do not make up a batch of %lld", option,
-                           (long long)b, (long long)batch);
+  Diagnostic *d = error_at(NO_SPAN, "PD0506", "%s: a microbatch of %lld samples does not divide the batch of %lld",
+                           option, (long long)b, (long long)batch);
   if (above > below && above <= batch)
-    help(d, "%lld or %lld divide it", (long long)below, (long long)above);
+    help(d, "use %lld or %lld", (long long)below, (long long)above);
   else
-    help(d, "%lld divides it", (long long)below);
+    help(d, "use %lld", (long long)below);
   return false;
 }
 
@@ -398,8 +399,8 @@ bool settle_layers(Planner *r, const Cluster *levels) {
     return false;
   r->traits = schedule_traits(name);
   if (r->traits.forward_only) {
-    help(error_at(NO_SPAN, "PD0801", "--schedule: '%s' has no backward passes: it trains nothing", name),
-         "a profile of layers is planned for training");
+    help(error_at(NO_SPAN, "PD0801", "--schedule: '%s' has no backward passes and cannot train", name),
+         "layer profiles are planned for training; use another schedule");
     return false;
   }
   r->form.chunks = r->traits.chunks && !r->traits.spills ? USUAL_CHUNKS : 1;
@@ -437,14 +438,14 @@ static void tell_uneven(const Planner *r, int64_t multiple) {
                  (long long)(batch / b));
   else
     d = error_at(r->schedule_span, "PD0704",
-                 "'%s' with %s needs %s %lld microbatch%s %s, and a batch of %lld has no such parts",
+                 "'%s' with %s needs %s %lld microbatch%s %s, and a batch of %lld cannot be divided into them",
                  r->form.schedule, form, how, (long long)multiple, multiple == 1 ? "" : "es", period,
                  (long long)batch);
   const int64_t parts = multiple * r->least_microbatch, whole = (batch + parts - 1) / parts * parts;
   if (batch % parts == 0)
-    help(d, "'--microbatch %lld' works", (long long)(batch / multiple));
+    help(d, "use '--microbatch %lld'", (long long)(batch / multiple));
   else
-    help(d, "'-D batch=%lld' works", (long long)whole);
+    help(d, "use '-D batch=%lld'", (long long)whole);
 }
 
 static void tell_too_few(const Planner *r, int64_t least) {
@@ -465,9 +466,9 @@ static void tell_too_few(const Planner *r, int64_t least) {
   while (fits > 0 && (batch % fits != 0 || !schedule_allows(&r->form, batch / fits)))
     fits--;
   if (fits >= r->least_microbatch)
-    help(d, "'--microbatch %lld' works", (long long)fits);
+    help(d, "use '--microbatch %lld'", (long long)fits);
   else
-    help(d, "'-D batch=%lld' works, and so do fewer stages", (long long)(least * r->least_microbatch));
+    help(d, "use '-D batch=%lld', or fewer stages", (long long)(least * r->least_microbatch));
 }
 
 typedef Vec(int64_t) Divisors;
@@ -491,25 +492,25 @@ static void tell_unmeasured(const Planner *r) {
   Text sizes = {0};
   for (int i = 0; i < r->profile->sizes.n; i++)
     text_add(&sizes, "%s%lld", i ? ", " : "", (long long)r->profile->sizes.at[i].microbatch);
-  Diagnostic *d = error_at(NO_SPAN, "PD0507", "%s: no microbatch it measured can be used here (it has %s)",
+  Diagnostic *d = error_at(NO_SPAN, "PD0507", "%s: no measured microbatch can be used here (the profile has %s)",
                            r->profile->file, sizes.at);
   if (pinned)
-    help(d, "'pdc profile --microbatch %lld' measures what is asked for", (long long)pinned);
+    help(d, "measure it with 'pdc profile --microbatch %lld'", (long long)pinned);
   else
-    help(d, "'pdc profile -n %d' measures what %d stages can use", r->ranks, r->form.n_stages);
+    help(d, "measure with 'pdc profile -n %d', for %d stages", r->ranks, r->form.n_stages);
 }
 
 /* Of all numbers of stages and their replicas none uses the ranks. */
 static void tell_no_form(const Planner *r) {
   int64_t batch = r->subject.batch, b = r->request->microbatch;
   Diagnostic *d =
-      error_at(r->schedule_span, "PD0704", "'%s' has no way to use %d ranks in %s%d stage%s for a batch of %lld%s",
+      error_at(r->schedule_span, "PD0704", "'%s' cannot use %d ranks in %s%d stage%s for a batch of %lld%s",
                r->form.schedule, r->ranks, r->free_stages && r->form.n_stages > 1 ? "up to " : "",
                r->form.n_stages, r->form.n_stages == 1 ? "" : "s", (long long)batch,
                b ? format(" in microbatches of %lld", (long long)b) : "");
   if (r->least_microbatch > 1)
     note_statistic(r->g, smallest_statistic(r->g), d);
-  help(d, "fewer ranks, or a larger batch: its microbatches must be a multiple of every stage's replicas");
+  help(d, "use fewer ranks or a larger batch: the microbatches must be a multiple of every stage's replicas");
 }
 
 void tell_microbatches(const Planner *r) {

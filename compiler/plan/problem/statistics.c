@@ -84,7 +84,7 @@ static const char *layer_text(const Graph *g, int node) {
 
 void note_statistic(const Graph *g, Statistic s, Diagnostic *d) {
   note_at(d, g->scopes.at[g->nodes.at[s.node].scope].span,
-          "%s takes statistics over the values of a microbatch, %lld a sample, and needs 2 or more",
+          "%s computes statistics over the values of a microbatch, %lld per sample, and needs at least 2",
           layer_text(g, s.node), (long long)s.values);
 }
 
@@ -100,9 +100,9 @@ bool statistics_suit(const Graph *g, int64_t batch, int64_t b, Span where, const
   while (works <= batch && batch % works != 0)
     works++;
   if (works <= batch)
-    help(d, "'--microbatch %lld' works", (long long)works);
+    help(d, "use '--microbatch %lld'", (long long)works);
   else
-    help(d, "'-D batch=%lld' works", (long long)least_microbatch(s));
+    help(d, "use '-D batch=%lld'", (long long)least_microbatch(s));
   return false;
 }
 
@@ -116,7 +116,7 @@ void tell_small_statistics(const Planner *r) {
   int64_t least, multiple;
   schedule_needs(&r->form, &least, &multiple);
   const int64_t whole = (least + multiple - 1) / multiple * multiple * r->least_microbatch;
-  help(d, "'-D batch=%lld' works, and so may fewer ranks", (long long)((batch + whole - 1) / whole * whole));
+  help(d, "use '-D batch=%lld'; fewer ranks may also work", (long long)((batch + whole - 1) / whole * whole));
 }
 
 /* ---- a choice about the model ------------------------------------------------------------------------------ */
@@ -145,11 +145,11 @@ void tell_chosen_microbatch(const Planner *r, const Plan *plan) {
   int node = r->microbatches.n > 1 ? reader_of_statistics(r->g) : -1;
   if (node < 0)
     return;
-  Diagnostic *d = warning_at(NO_SPAN, "PD0509",
-                             "the planner chose microbatches of %lld samples, and %s takes statistics "
-                             "over a microbatch",
-                             (long long)plan->pipeline.microbatch, layer_text(r->g, node));
+  Diagnostic *d =
+      warning_at(NO_SPAN, "PD0509",
+                 "the planner chose microbatches of %lld samples, and %s computes statistics over a microbatch",
+                 (long long)plan->pipeline.microbatch, layer_text(r->g, node));
   note_at(d, NO_SPAN,
-          "with other stages, another profile or other memory it may choose others, which train another model");
-  help(d, "'--microbatch %lld' keeps them", (long long)plan->pipeline.microbatch);
+          "results depend on this choice: other stages, another profile or other memory may change it");
+  help(d, "fix the choice with '--microbatch %lld'", (long long)plan->pipeline.microbatch);
 }

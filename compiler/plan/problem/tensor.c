@@ -9,34 +9,35 @@ static bool refuse(const char *what, const char *advice) {
   return false;
 }
 
-static const char *without = "leave one of the two out";
+static const char *without = "leave one of the two options out";
 
 bool tensor_suits(const Graph *g, const PlanRequest *q, bool builds) {
   if (q->tensor < 2)
-    return refuse("'--sharding' splits what ranks share", "'--tensor 2' has two ranks share each layer");
+    return refuse("'--sharding' needs a tensor-parallel degree", "add '--tensor 2' for two ranks per layer");
   if (q->tensor > MOST_SHARDS)
-    return refuse(format("%d ranks are more than share a layer: %d at most", q->tensor, MOST_SHARDS),
-                  "'--stages' and '--replicas' take more ranks");
+    return refuse(format("the degree %d is too large: the limit is %d", q->tensor, MOST_SHARDS),
+                  "use more ranks by '--stages' or '--replicas'");
   if (g->inference)
-    return refuse(format("'%s' makes programs whose ranks have whole layers", inference_option(g)), without);
+    return refuse(format("not with '%s', whose ranks hold whole layers", inference_option(g)), without);
   if (update_rule(&g->train)->whole_tensors)
-    return refuse(format("'%s' looks at whole tensors, of which a rank would have parts",
-                         g->train.optimizer->name),
-                  "adamw, sgd, nesterov and lion go element by element");
+    return refuse(format("'%s' needs whole tensors, and each rank would hold a part", g->train.optimizer->name),
+                  "use adamw, sgd, nesterov or lion, which update each element independently");
   if (builds && q->cluster)
-    return refuse("launches on a '--cluster' are of ranks that have whole layers", "'pdc plan' plans for one");
+    return refuse("programs for a '--cluster' do not support tensor parallelism",
+                  "'pdc plan' can plan for a cluster");
   return true;
 }
 
 bool tensor_group(PlanRequest *q) {
   if (q->workers % q->tensor)
-    return refuse(format("-n %d ranks are no groups of %d", q->workers, q->tensor), "a multiple works");
+    return refuse(format("-n %d is not divisible by --tensor %d", q->workers, q->tensor),
+                  "use a multiple of the tensor-parallel degree");
   q->workers /= q->tensor;
   const Cluster *groups = q->cluster ? cluster_grouped(q->cluster, q->tensor) : NULL;
   if (q->cluster && !groups)
-    return refuse(format("the %d devices of a '%s' are no groups of %d that are alike", q->cluster->level[0].count,
-                         q->cluster->level[0].name, q->tensor),
-                  "a group's ranks stand at the innermost level");
+    return refuse(format("the %d devices of a '%s' cannot be divided into groups of %d equal devices",
+                         q->cluster->level[0].count, q->cluster->level[0].name, q->tensor),
+                  "the ranks of a group must share the innermost level");
   q->cluster = groups;
   return true;
 }
@@ -46,12 +47,12 @@ bool tensor_group(PlanRequest *q) {
 bool tensor_degrees(const PlanRequest *q, TensorDegrees *degrees) {
   int ranks = q->workers ? q->workers : q->cluster ? cluster_devices(q->cluster) : 0;
   if (!ranks)
-    return refuse("'auto' divides the ranks that '-n' says, and there is none", "'-n 4' divides four");
+    return refuse("'auto' needs the number of ranks", "add '-n 4'");
   if (q->sharding || q->plan || q->profile)
-    return refuse(format("'%s' is of one number of ranks a layer", q->sharding ? "--sharding"
+    return refuse(format("'%s' is for one tensor-parallel degree", q->sharding ? "--sharding"
                                                                    : q->plan   ? "--plan"
                                                                                : "--profile"),
-                  "give that number instead of 'auto'");
+                  "use that number instead of 'auto'");
   for (int n = 1; n <= ranks && n <= MOST_SHARDS; n++)
     if (ranks % n == 0)
       push(degrees, (TensorDegree){.shards = n});
@@ -109,10 +110,10 @@ bool tensor_divides(const Graph *g) {
     if (g->params.at[i].layout.kind == LAYOUT_SPLIT)
       return true;
   Diagnostic *d = error_at(graph_file_span(g), "PD0514",
-                           "--tensor %d: no parameter of '%s' is worth splitting, or divides into %d parts",
+                           "--tensor %d: no parameter of '%s' is large enough and divisible into %d parts",
                            g->shards, g->name, g->shards);
   if (p)
     note_at(d, p->span, "the largest, '%s', has shape %s", p->name, shape_text(&p->shape));
-  help(d, "numbers of heads and of hidden units that %d divides can be shared", g->shards);
+  help(d, "use numbers of heads and hidden units that are divisible by %d", g->shards);
   return false;
 }

@@ -19,21 +19,21 @@ bool check_update(const Planner *r) {
   const bool asked = r->request->update == UPDATE_HOST || r->form.at_home;
   Diagnostic *d = NULL;
   if (r->request->update != UPDATE_FREE && !r->traits.spills) {
-    d = error_at(r->schedule_span, "PD0714", "--update: under '%s' parameters stay where they are updated",
+    d = error_at(r->schedule_span, "PD0714", "--update: with schedule '%s' all parameters are resident",
                  r->form.schedule);
-    help(d, "leave it out, or '--schedule spilled'");
+    help(d, "leave '--update' out, or use '--schedule spilled'");
   } else if (r->request->update != UPDATE_FREE && r->rates->host <= 0) {
-    d = error_at(NO_SPAN, "PD0714",
-                 "--update: the target's ranks are processors, which update in their own memory");
-    help(d, "leave it out, or '--target cuda'");
+    d = error_at(NO_SPAN, "PD0714", "--update: processors update parameters in their own memory");
+    help(d, "leave '--update' out, or use '--target cuda'");
   } else if (asked && !spills_to_host(r)) {
-    d = error_at(NO_SPAN, "PD0714", "parameters are not updated on the host where %s",
-                 r->rates->host > 0 ? "a file has them, as '--spill' says" : "its memory is the ranks' own");
-    help(d, "'--spill host', or '--update device'");
+    d = error_at(NO_SPAN, "PD0714", "--update host: %s",
+                 r->rates->host > 0 ? "'--spill' keeps the parameters in files"
+                                    : "the host's memory is the ranks' own memory");
+    help(d, "use '--spill host', or '--update device'");
   } else if (asked && !may_update_at_home(r)) {
-    d = error_at(NO_SPAN, "PD0714", "'%s' looks at whole parameters, and is not made on the host",
+    d = error_at(NO_SPAN, "PD0714", "'%s' needs whole parameters and cannot run on the host",
                  update_rule(&r->g->train)->name);
-    help(d, "'--update device', or an optimizer that goes by elements, such as 'adamw'");
+    help(d, "use '--update device', or an elementwise optimizer such as 'adamw'");
   }
   return !d;
 }

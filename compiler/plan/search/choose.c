@@ -4,6 +4,13 @@
 
 #include "plan/search/search.h"
 
+/* What ended the search, for the plan's `why`. */
+typedef enum {
+  END_BUDGET,   /* a faster plan may exist */
+  END_COMPLETE, /* the exhaustive search compared all plans */
+  END_BOUND     /* no plan can be faster: all ranks are busy */
+} SearchEnd;
+
 typedef struct Choice {
   const Planner *r;
   Candidates candidates;
@@ -13,6 +20,8 @@ typedef struct Choice {
   int left;             /* plans that may still be laid out once one is known to fit */
   double best;          /* seconds of the fastest that is known to fit; INFINITY: none is */
   double close;         /* what takes so many times as long is of no use */
+  SearchEnd end;
+  int64_t compared; /* plans that the exhaustive search compared */
 } Choice;
 
 /* Laying out many ranks or many pieces takes long, and of ways to use very many of them a few are as good as all. */
@@ -233,15 +242,24 @@ static void refine_on(Choice *c) {
 static void try_every(Choice *c) {
   const Candidate *best = leader(c, false);
   const double most = fmin(most_seconds(c->r), best ? seconds(best) : INFINITY);
-  int64_t budget = may_gain(c->r, most) ? BUDGET_OF_ALL : 0;
-  Candidate one;
-  for (int round = 0; round < ROUNDS_OF_ALL && fastest_of_all(c->r, most, &budget, &one); round++) {
-    if (!fits_exactly(c->r, &one))
-      continue;
-    one.settled = one.refined = true;
-    one.pinned = c->r->pinned;
-    push(&c->candidates, one);
+  if (!may_gain(c->r, most)) {
+    c->end = END_BOUND;
     return;
+  }
+  int64_t budget = BUDGET_OF_ALL;
+  for (int round = 0; round < ROUNDS_OF_ALL; round++) {
+    Candidate one;
+    const bool found = fastest_of_all(c->r, most, &budget, &c->compared, &one),
+               fits = found && fits_exactly(c->r, &one);
+    if (fits) {
+      one.settled = one.refined = true;
+      one.pinned = c->r->pinned;
+      push(&c->candidates, one);
+    }
+    if (!found || fits) {
+      c->end = budget > 0 ? END_COMPLETE : END_BUDGET;
+      return;
+    }
   }
 }
 
@@ -344,9 +362,22 @@ static void list_neighbours(Choice *c, const Plan *chosen) {
 }
 
 static const char *ways_text(const Pipeline *p) {
-  return form_is_plain(p)   ? "a pipeline of one each"
-         : p->n_stages == 1 ? format("data parallelism, %s replicas of the whole model", replicas_text(p))
+  return form_is_plain(p)   ? "one rank per stage"
+         : p->n_stages == 1 ? format("data parallelism with %s replicas of the whole model", replicas_text(p))
                             : format("replicas %s by stage", replicas_text(p));
+}
+
+/* What ended the search. Simpler plans win within AS_FAST, so that is all that optimality means. */
+static const char *end_text(const Choice *c) {
+  const double within = 100 * (AS_FAST - 1);
+  if (c->end == END_BOUND)
+    return format("Optimal within %.1f %% of predicted time: all ranks are busy.", within);
+  if (c->end == END_COMPLETE)
+    return format(
+        "Optimal within %.1f %% of predicted time: an exhaustive search found no faster plan (%lld compared; "
+        "bounds exclude all other plans).",
+        within, (long long)c->compared);
+  return "The search ended at its budget, after local improvements; a faster plan may exist.";
 }
 
 static char *why(const Choice *c, const Plan *plan, double gain) {
@@ -359,38 +390,36 @@ static char *why(const Choice *c, const Plan *plan, double gain) {
   Text t = {0};
   if (parts > 1)
     text_add(&t, "%s: the slowest %s, %d, works %.2f ms a microbatch, %.1f %% above the mean of all. ",
-             r->pinned ? "Cuts as asked" : format("Best of all ways to cut at %d places", r->subject.n - 1),
+             r->pinned ? "Cuts as requested" : format("Cuts chosen among %d places", r->subject.n - 1),
              p->chunks > 1 ? "part" : "stage", slowest, most * 1e3, (most * parts / sum - 1) * 100);
   if (r->free_replicas && r->ranks > 1)
-    text_add(&t, "Of all ways to use %d ranks%s: %s. ", r->ranks,
-             r->free_stages ? "" : format(" in %d stages", r->form.n_stages), ways_text(p));
+    text_add(&t, "%d ranks%s: %s. ", r->ranks, r->free_stages ? "" : format(" in %d stages", r->form.n_stages),
+             ways_text(p));
   text_add(&t, "Microbatch %lld", (long long)p->microbatch);
   if (c->microbatches.n > 1) {
-    text_add(&t, " of");
+    text_add(&t, " chosen among");
     for (int i = 0; i < c->microbatches.n; i++)
       text_add(&t, " %lld", (long long)c->microbatches.at[i]);
-    text_add(&t, " gives the shortest batch that fits");
   } else {
-    text_add(&t, r->request->microbatch ? " as asked" : " is the only one possible");
+    text_add(&t, r->request->microbatch ? " as requested" : " is the only possible size");
   }
   bool any = false;
   for (int i = 0; i < p->n_stages; i++)
     any |= p->recompute[i];
   text_add(&t, "; %s.",
-           r->subject.inference                      ? "it fits"
-           : r->request->recompute != RECOMPUTE_AUTO ? "recomputation as asked"
-           : any                                     ? "recomputation where memory asks for it"
-                                                     : "everything fits without recomputation");
+           r->subject.inference                      ? "all stages fit"
+           : r->request->recompute != RECOMPUTE_AUTO ? "recomputation as requested"
+           : any                                     ? "recomputation only in stages that do not fit without it"
+                                                     : "all stages fit without recomputation");
+  text_add(&t, " %s", end_text(c));
   if (c->stalling && p->n_stages == 1 && r->free_stages)
-    text_add(&t, " Pipelines of several stages would stall, as updates wait for other stages [PD0707]: "
-                 "'vertical_sync = true' in the model runs them.");
+    text_add(&t, " Pipelines of several stages would deadlock, because updates wait for other stages [PD0707]; "
+                 "'vertical_sync = true' in the model allows them.");
   if (!r->request->ahead && p->ahead[0] > 1 && gain <= 0)
-    text_add(&t, " One microbatch more in flight between stages hides messages.");
+    text_add(&t, " One additional microbatch in flight between stages hides messages.");
   if (!r->request->ahead && p->ahead[0] > 1 && gain > 0)
-    text_add(&t,
-             " One microbatch more in flight between stages: where kernels take 2 %% more or less time than "
-             "planned a batch takes %.1f %% less.",
-             gain * 100);
+    text_add(&t, " One additional microbatch in flight between stages makes a batch %.1f %% faster%s.", gain * 100,
+             r->traits.drains ? "" : " if kernel times vary by 2 %");
   return t.at;
 }
 
@@ -476,7 +505,7 @@ static bool exchanges_aside(const Planner *r, const Plan *plan) {
   return planned_programs(r, &plan->pipeline, r->subject.exchanges(r, plan))->lag > 0;
 }
 
-/* One microbatch more in flight between neighbours, where it takes unevenness up and memory allows it, and updates
+/* One microbatch more in flight between neighbours, where that shortens a batch and memory allows it, and updates
  * keep their turn for exchanges, which is worth more. Nothing else of the plan changes, nor what is computed:
  * where weights are as old as a microbatch is long in flight (every_round), only the request says so. */
 static Plan *look_ahead(const Choice *c, Plan *plan, double *gain) {
@@ -485,8 +514,7 @@ static Plan *look_ahead(const Choice *c, Plan *plan, double *gain) {
   int64_t b = plan->pipeline.microbatch;
   int parts = plan_parts(plan);
   ScheduleTraits traits = schedule_traits(form.schedule);
-  if (r->request->ahead || form.n_stages == 1 || form.ahead[0] > 1 || traits.drains || traits.every_round ||
-      !traits.looks_ahead)
+  if (r->request->ahead || form.n_stages == 1 || form.ahead[0] > 1 || traits.every_round || !traits.looks_ahead)
     return plan;
   int *start = alloc((size_t)parts * sizeof *start);
   for (int i = 0; i < parts; i++)
@@ -499,7 +527,9 @@ static Plan *look_ahead(const Choice *c, Plan *plan, double *gain) {
   settle(r, &other);
   if (!other.settled || exchanges_aside(r, plan) > exchanges_aside(r, other.plan))
     return plan;
-  double before = uneven_seconds(r, plan), after = uneven_seconds(r, other.plan);
+  /* Where a pipeline drains, messages that wait lengthen every batch; else only unevenness makes them wait. */
+  double before = traits.drains ? plan->batch_seconds : uneven_seconds(r, plan),
+         after = traits.drains ? other.plan->batch_seconds : uneven_seconds(r, other.plan);
   *gain = 1 - after / before;
   return *gain >= WORTH_PLACES ? other.plan : plan;
 }

@@ -7,8 +7,9 @@
 
 typedef struct Every {
   const Planner *r;
-  double best;  /* seconds of a batch: what does not take less is of no use */
-  int64_t left; /* of the budget, in about 50 ns */
+  double best;      /* seconds of a batch: what does not take less is of no use */
+  int64_t left;     /* of the budget, in about 50 ns */
+  int64_t compared; /* whole plans, by bounds or by simulation */
   bool found;
   Candidate fastest; /* if so */
 
@@ -44,6 +45,7 @@ static void try_plan(Every *e) {
   Candidate next = e->at;
   Partition part;
   next.pinned = e->start;
+  e->compared++;
   ArenaMark mark = arena_mark();
   bool better = is_better(e, &next, &part);
   arena_release(mark);
@@ -156,7 +158,7 @@ static void try_replicas(Every *e, int64_t b, int *replicas, int stages, int lef
     }
 }
 
-bool fastest_of_all(const Planner *r, double most, int64_t *budget, Candidate *out) {
+bool fastest_of_all(const Planner *r, double most, int64_t *budget, int64_t *compared, Candidate *out) {
   const int parts = r->form.n_stages * r->form.chunks;
   Every e = {.r = r,
              .best = most,
@@ -176,6 +178,7 @@ bool fastest_of_all(const Planner *r, double most, int64_t *budget, Candidate *o
       try_placements(&e, b, &r->form);
   }
   *budget = e.left;
+  *compared += e.compared;
   *out = e.fastest;
   return e.found;
 }

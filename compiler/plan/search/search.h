@@ -139,7 +139,7 @@ void add_one_stage(const Planner *r, int64_t b, Candidates *candidates);
 /* ---- every.c */
 /* Where there are so few plans that all can be tried: the fastest that fits by estimated bytes and whose batch takes less
  * than `most` seconds. False: there is none, or the budget, in about 50 ns, is spent. */
-bool fastest_of_all(const Planner *r, double most, int64_t *budget, Candidate *out);
+bool fastest_of_all(const Planner *r, double most, int64_t *budget, int64_t *compared, Candidate *out);
 
 /* ---- refine.c */
 /* How long is searched; thorough: more is simulated, and plans of larger models are laid out on the way. */

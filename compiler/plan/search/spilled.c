@@ -253,27 +253,27 @@ static Plan *best_of(const Planner *r, int64_t b, Found *f) {
 static char *rates_text(const Planner *r, const SpillProblem *p, const SpillTime *time) {
   const char *home = bytes_text(time->home);
   if (p->both_ways && !knows_link(r))
-    return format("%.0f GB/s each way, to %s of the host's memory, which is pinned", 1e-9 / p->read, home);
+    return format("%.0f GB/s in each direction, to %s of pinned host memory", 1e-9 / p->read, home);
   if (p->both_ways)
-    return format("%.2f and %.2f GB/s, both at once, to %s of the host's memory, which is pinned", 1e-9 / p->read,
+    return format("%.2f and %.2f GB/s at the same time, to %s of pinned host memory", 1e-9 / p->read,
                   1e-9 / p->write, home);
   return format("%.2f and %.2f GB/s%s", 1e-9 / p->read, 1e-9 / p->write,
-                knows_place(r) ? "" : ", assumed: 'pdc profile --spill DIR' measures");
+                knows_place(r) ? "" : " (assumed; measure with 'pdc profile --spill DIR')");
 }
 
 /* Where parameters are updated, if that may be either. */
 static const char *update_text(const Planner *r, const Plan *plan, double seconds) {
   if (!may_update_at_home(r))
     return "";
-  const char *how = r->request->update != UPDATE_FREE || r->request->plan ? "as asked" : "which is faster";
+  const char *how = r->request->update != UPDATE_FREE || r->request->plan ? "as requested" : "which is faster";
   if (!plan->pipeline.at_home)
     return format(" The device updates, %s.", how);
   if (knows_host(r))
     return format(" The host updates, %s: %.1f ms of a batch at %.1f GB/s.", how, seconds * 1e3,
                   1e-9 / home_byte(r));
   return format(
-      " The host updates, %s: %.1f ms of a batch at %.0f GB/s, assumed: 'pdc profile --spill host' measures.", how,
-      seconds * 1e3, 1e-9 / home_byte(r));
+      " The host updates, %s: %.1f ms of a batch at %.0f GB/s (assumed; measure with 'pdc profile --spill host').",
+      how, seconds * 1e3, 1e-9 / home_byte(r));
 }
 
 /* What a batch would take with twice the memory, and stages that start where they do. */
@@ -289,7 +289,8 @@ static char *with_more(const Planner *r, const Plan *plan, SpillStage *s) {
   if (!found)
     return "";
   double seconds = spill_pipeline_seconds(s, n, updates_meet(r, plan), twice);
-  return format(" With %s it would be %.1f ms.", bytes_text(2 * (r->limit + r->process)), seconds * 1e3);
+  return format(" With %s of memory a batch would take %.1f ms.", bytes_text(2 * (r->limit + r->process)),
+                seconds * 1e3);
 }
 
 /* The longer of computing and moving, and of what the host takes to update. */
@@ -305,17 +306,18 @@ static char *bound(const Planner *r, const Plan *plan) {
     all.home += time[i].home, all.read += time[i].read, all.written += time[i].written;
     least = fmax(least, fmax(time[i].compute, fmax(time[i].transfer, time[i].host)));
     host = fmax(host, time[i].host);
-    text_add(&each, n == 1 ? "Computing takes %.1f ms of a batch, moving %.1f ms" : "%.1f and %.1f ms",
+    text_add(&each, n == 1 ? "Computation takes %.1f ms of a batch, transfers %.1f ms" : "%.1f and %.1f ms",
              time[i].compute * 1e3, time[i].transfer * 1e3);
     if (i + 1 < n)
       text_add(&each, ", ");
   }
   return format(
-      " %s%s: %s are read and %s written, at %s.%s No batch is shorter than the %s, and this one takes %.3f of "
-      "it.%s",
-      n > 1 ? "Computing and moving take, stage by stage, " : "", each.at, bytes_text(all.read),
-      bytes_text(all.written), rates_text(r, &s->problem, &all), update_text(r, plan, host),
-      n > 1 || host > 0 ? "longest of these" : "longer of both", seconds / least, with_more(r, plan, s));
+      " %s%s: %s are read and %s written, at %s.%s Lower bound of a batch: the %s; this plan takes %.3f times the "
+      "bound.%s",
+      n > 1 ? "Computation and transfers by stage: " : "", each.at, bytes_text(all.read), bytes_text(all.written),
+      rates_text(r, &s->problem, &all), update_text(r, plan, host),
+      n > 1 || host > 0 ? "longest of these times" : "longer of both times", seconds / least,
+      with_more(r, plan, s));
 }
 
 /* By stage. */
@@ -329,15 +331,14 @@ static char *shares_text(const Pipeline *p) {
 static char *why(const Planner *r, const Plan *plan) {
   int parts = plan_parts(plan);
   if (parts == plan->pipeline.n_stages)
-    return format("Everything fits %s at microbatch %lld: nothing has to come and go.",
+    return format("All parts fit into %s at microbatch %lld: everything is resident, without offload.",
                   bytes_text(r->limit + r->process), (long long)plan->pipeline.microbatch);
-  return format(
-      "%s %d parts%s in %s of %s; %s %% of what blocks have is for those that stay. Microbatch %lld%s.%s",
-      r->pinned ? "The asked for" : "The fastest found:", parts,
-      plan->pipeline.n_stages > 1 ? format(" on %d ranks", plan->pipeline.n_stages) : "",
-      bytes_text(largest_peak(plan) + r->process), bytes_text(r->limit + r->process), shares_text(&plan->pipeline),
-      (long long)plan->pipeline.microbatch,
-      r->request->microbatch ? " as asked" : " gives the shortest batch that fits", bound(r, plan));
+  return format("%s %d parts%s use %s of %s; %s %% of the block budget is resident. Microbatch %lld%s.%s",
+                r->pinned ? "As requested," : "The fastest plan found by local search:", parts,
+                plan->pipeline.n_stages > 1 ? format(" on %d ranks", plan->pipeline.n_stages) : "",
+                bytes_text(largest_peak(plan) + r->process), bytes_text(r->limit + r->process),
+                shares_text(&plan->pipeline), (long long)plan->pipeline.microbatch,
+                r->request->microbatch ? " as requested" : " is the fastest size found", bound(r, plan));
 }
 
 static void take_shorter(Found *f, Plan *plan) {

@@ -163,25 +163,25 @@ static bool sizes_fit(const Graph *g, const PlanFile *f) {
   long long batch = l->batch, microbatch = l->microbatch, microbatches = l->microbatches;
   if (l->batch != g->train.batch) {
     Diagnostic *d = error_at(where, "PD0603", "'batch' is %lld, but %s %lld", batch,
-                             g->generation.context ? "there are so many samples:"
+                             g->generation.context ? "the number of samples is"
                              : g->inference        ? "the model runs with"
                                                    : "the model trains with",
                              (long long)g->train.batch);
-    help(d, "'%s%lld', or a plan for this batch", g->generation.context ? "--samples " : "-D batch=", batch);
+    help(d, "use '%s%lld', or a plan for this batch", g->generation.context ? "--samples " : "-D batch=", batch);
     return false;
   }
   if (l->batch % l->microbatch != 0) {
-    error_at(where, "PD0603", "'microbatch': microbatches of %lld do not make up a batch of %lld", microbatch,
-             batch);
+    error_at(where, "PD0603", "'microbatch': a microbatch of %lld samples does not divide the batch of %lld",
+             microbatch, batch);
     return false;
   }
   if (g->generation.context && microbatches > 1) {
-    error_at(where, "PD0603", "'microbatch' is %lld, but the %lld samples of '--generate' go in step", microbatch,
-             batch);
+    error_at(where, "PD0603", "'microbatch' is %lld, but '--generate' runs all %lld samples as one microbatch",
+             microbatch, batch);
     return false;
   }
   if (f->microbatches && f->microbatches != l->microbatches) {
-    error_at(where, "PD0603", "'microbatches' is %lld, but a batch of %lld has %lld of %lld",
+    error_at(where, "PD0603", "'microbatches' is %lld, but a batch of %lld has %lld microbatches of %lld",
              (long long)f->microbatches, batch, microbatches, microbatch);
     return false;
   }
@@ -210,7 +210,7 @@ static bool settings_fit(const PlanFile *f) {
       return not_for(f, format("stages[%d].ahead", i));
   const char *of_gpus = f->plan.algorithms ? "algorithms" : f->plan.attentions ? "attentions" : NULL;
   if (of_gpus && !backend_of(&f->plan.target)->device->has_arch) {
-    error_at((Span){.file = f->file}, "PD0603", "'%s' are for GPUs, and the plan for '--target %s'", of_gpus,
+    error_at((Span){.file = f->file}, "PD0603", "'%s' are for GPUs, but the plan is for '--target %s'", of_gpus,
              backend_of(&f->plan.target)->name);
     return false;
   }
@@ -220,17 +220,18 @@ static bool settings_fit(const PlanFile *f) {
 static bool parts_fit(const Pieces *p, const PlanFile *f) {
   Span where = {.file = f->file};
   if (f->parts > p->n || f->parts > MOST_STAGES) {
-    error_at(where, "PD0603", "'stages' lists %d, but the model has only %d place%s to cut", f->parts, p->n - 1,
-             p->n == 2 ? "" : "s");
+    error_at(where, "PD0603", "'stages' lists %d stages, but the model has only %d place%s to cut", f->parts,
+             p->n - 1, p->n == 2 ? "" : "s");
     return false;
   }
   const Pipeline *l = &f->plan.pipeline;
   if (l->first_part && f->parts != pipeline_parts(l)) {
-    error_at(where, "PD0603", "'stages' lists %d, and 'chunks' are %d", f->parts, pipeline_parts(l));
+    error_at(where, "PD0603", "'stages' lists %d stages, but 'chunks' lists %d", f->parts, pipeline_parts(l));
     return false;
   }
   if (!l->first_part && f->parts % l->chunks != 0) {
-    error_at(where, "PD0603", "'stages' lists %d, which are not %d for each rank", f->parts, l->chunks);
+    error_at(where, "PD0603", "'stages' lists %d stages, which is not a multiple of %d per rank", f->parts,
+             l->chunks);
     return false;
   }
   return true;
@@ -246,12 +247,12 @@ static bool find_pieces(const Graph *g, const Pieces *p, PlanFile *f) {
     if (s[i].first_piece < 0)
       return false;
     if (i == 0 && s->first_piece != 0) {
-      Diagnostic *d = error_at(where, "PD0603", "'%s': stage 0 starts with the model", what);
+      Diagnostic *d = error_at(where, "PD0603", "'%s': stage 0 must start at the start of the model", what);
       help(d, "that is '%s'", p->at[0].name);
       return false;
     }
     if (i > 0 && s[i].first_piece <= s[i - 1].first_piece) {
-      error_at(where, "PD0603", "'%s': '%s' does not come after what the stage before starts with", what, start);
+      error_at(where, "PD0603", "'%s': '%s' is not after the start of the stage before", what, start);
       return false;
     }
     if (i > 0)
@@ -265,7 +266,8 @@ static bool recomputation_fits(const PlanFile *f) {
   const Pipeline *l = &f->plan.pipeline;
   for (int i = 0; i < l->n_stages; i++)
     if (l->recompute[i] && !schedule_traits(l->schedule).recomputes) {
-      error_at((Span){.file = f->file}, "PD0706", "'stages[%d].recompute': '%s' cannot recompute", i, l->schedule);
+      error_at((Span){.file = f->file}, "PD0706", "'stages[%d].recompute': '%s' does not support recomputation", i,
+               l->schedule);
       return false;
     }
   return true;
@@ -277,12 +279,12 @@ static bool ranks_fit(const Graph *g, const PlanFile *f) {
   const Pipeline *l = &f->plan.pipeline;
   bool generates = g->generation.context > 0;
   if (!form_is_plain(l) && (generates || !schedule_traits(l->schedule).replicas)) {
-    error_at(where, "PD0705", "'replicas': '%s' runs every stage on one rank, not on %s",
+    error_at(where, "PD0705", "'replicas': '%s' runs each stage on one rank, not on %s",
              generates ? inference_option(g) : l->schedule, replicas_text(l));
     return false;
   }
   if (l->n_stages == 1 && l->chunks > 1 && !schedule_traits(l->schedule).spills) {
-    error_at(where, "PD0708", "'chunks': '%s' needs two stages or more, and there is one of %d chunks",
+    error_at(where, "PD0708", "'chunks': '%s' needs at least two stages, but the plan has one stage of %d chunks",
              l->schedule, l->chunks);
     return false;
   }
@@ -311,15 +313,15 @@ Plan *plan_read(const Graph *g, const Pieces *p, const char *path) {
     return NULL;
   }
   if (f.tensor != g->shards) {
-    help(error_at(where, "PD0603", "'tensor': the plan is for layers shared by %d rank%s, not %d",
+    help(error_at(where, "PD0603", "'tensor': the plan has a tensor-parallel degree of %d rank%s, not %d",
                   f.tensor ? (int)f.tensor : 1, f.tensor ? "s" : "", g->shards ? g->shards : 1),
-         f.tensor ? "'--tensor %d' shares them" : "leave '--tensor' out", (int)f.tensor);
+         f.tensor ? "use '--tensor %d'" : "leave '--tensor' out", (int)f.tensor);
     return NULL;
   }
   if (f.spread != g->spread) {
     help(error_at(where, "PD0603", "'activations_by_positions': the plan is for activations that are %s",
                   f.spread ? "split by positions" : "not split by positions"),
-         "a line 'activations: positions' of '--sharding FILE' splits them");
+         "add the line 'activations: positions' to the file of '--sharding FILE'");
     return NULL;
   }
   Name schedule = f.plan.pipeline.schedule;

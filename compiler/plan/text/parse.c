@@ -159,7 +159,8 @@ static bool read_page(const JsonPlace *top, int64_t *page) {
     return false;
   if ((*page & (*page - 1)) == 0)
     return true;
-  error_at((Span){.file = top->file}, "PD0603", "'page_bytes' is %lld: a power of two", (long long)*page);
+  error_at((Span){.file = top->file}, "PD0603", "'page_bytes' is %lld, but must be a power of two",
+           (long long)*page);
   return false;
 }
 
@@ -177,7 +178,8 @@ static bool read_by_stage(const JsonPlace *top, const char *key, int64_t least, 
   const cJSON *there = cJSON_GetObjectItemCaseSensitive(top->object, key);
   const int n = cJSON_IsArray(there) ? cJSON_GetArraySize(there) : 1;
   if (n < 1 || n > MAX_CHUNKS) {
-    error_at((Span){.file = top->file}, "PD0603", "'%s' lists %d: at most %d stages spill", key, n, MAX_CHUNKS);
+    error_at((Span){.file = top->file}, "PD0603", "'%s' lists %d stages, but at most %d can offload", key, n,
+             MAX_CHUNKS);
     return false;
   }
   for (int i = 0; i < n; i++) {
@@ -185,7 +187,7 @@ static bool read_by_stage(const JsonPlace *top, const char *key, int64_t least, 
     if (item && (!cJSON_IsNumber(item) || item->valuedouble < (double)least || item->valuedouble > (double)most ||
                  item->valuedouble != (double)(int)item->valuedouble)) {
       error_at((Span){.file = top->file}, "PD0603",
-               "'%s': a whole number from %lld to %lld, or one for each stage", key, (long long)least,
+               "'%s' must be a whole number from %lld to %lld, or one per stage", key, (long long)least,
                (long long)most);
       return false;
     }
@@ -201,7 +203,7 @@ static bool read_chunks(const JsonPlace *top, Pipeline *p) {
   if (!read_by_stage(top, "chunks", 1, MAX_CHUNKS, &chunks) || !read_by_stage(top, "kept_percent", 0, 100, &kept))
     return false;
   if (kept.n != 1 && kept.n != chunks.n) {
-    error_at((Span){.file = top->file}, "PD0603", "'kept_percent' is of %d stages, and 'chunks' of %d", kept.n,
+    error_at((Span){.file = top->file}, "PD0603", "'kept_percent' lists %d stages, but 'chunks' lists %d", kept.n,
              chunks.n);
     return false;
   }
@@ -241,8 +243,9 @@ static bool read_placement(const JsonPlace *top, const PlanFile *f, Placement *o
   out->adjacent = (int)adjacent;
   for (int i = 0; adjacent && i < f->parts; i++)
     if (f->part[i].replicas != f->part[0].replicas || f->part[i].replicas % adjacent != 0) {
-      error_at((Span){.file = top->file}, "PD0603", "'adjacent' is %d, but stage %d has %d ranks, and stage 0 %d",
-               (int)adjacent, i, f->part[i].replicas, f->part[0].replicas);
+      error_at((Span){.file = top->file}, "PD0603",
+               "'adjacent' is %d, but stage %d has %d ranks and stage 0 has %d", (int)adjacent, i,
+               f->part[i].replicas, f->part[0].replicas);
       return false;
     }
   return true;
@@ -367,8 +370,8 @@ bool plan_file_stages(PlanFile *f) {
     const int first_part = plan_part_of(&f->plan, stage, 0);
     const PartInFile *part = &f->part[i], *first = &f->part[first_part];
     if (part->replicas != first->replicas || part->ahead != first->ahead) {
-      error_at(where, "PD0603", "'stages[%d]': part %d is on the ranks of part %d, of other number", i, i,
-               first_part);
+      error_at(where, "PD0603", "'stages[%d]': part %d is on the ranks of part %d and must have the same number",
+               i, i, first_part);
       return false;
     }
     if (spills && i < MAX_CHUNKS && to->chunks > 1 && (!part->recompute || i + 1 == f->parts))

@@ -92,11 +92,11 @@ static void print_placement(const Plan *plan, FILE *out) {
   const char *exchanges = levels_text(plan, false), *cuts = levels_text(plan, true);
   if (!plan->cluster || (!exchanges && !cuts))
     return;
-  fprintf(out, "placement: stage by stage");
+  fprintf(out, "placement: stages in order");
   if (at->adjacent)
-    fprintf(out, ", %d rank%s of each, over again", at->adjacent, at->adjacent == 1 ? "" : "s");
+    fprintf(out, ", %d rank%s of each stage at a time, repeated", at->adjacent, at->adjacent == 1 ? "" : "s");
   if (at->backward)
-    fprintf(out, ", from the last device on");
+    fprintf(out, ", starting at the last device");
   if (exchanges)
     fprintf(out, "; stages exchange gradients: %s", exchanges);
   if (cuts)
@@ -120,11 +120,11 @@ static void print_tensor(const Graph *g, FILE *out) {
     meetings += g->nodes.at[i].op->collective > 0;
   fprintf(
       out,
-      "tensor: where one rank is planned below, %d share its layers: of %d of %d parameters (%.0f%% of all weights) "
-      "each has a part; %d collectives a microbatch\n",
+      "tensor: each rank below is a group of %d ranks that share its layers; %d of %d parameters are split (%.0f%% of "
+      "all weights); %d collectives per microbatch\n",
       g->shards, split, g->params.n, 100 * (double)elements / (double)all, meetings);
   if (g->spread)
-    fprintf(out, "activations: between products each rank has its part of the positions, to save memory\n");
+    fprintf(out, "activations: split by positions between matrix products, to save memory\n");
 }
 
 static void print_form(const Graph *g, const Plan *plan, FILE *out) {
@@ -133,18 +133,18 @@ static void print_form(const Graph *g, const Plan *plan, FILE *out) {
     fprintf(out, "ranks: %d, by stage %s\n", pipeline_ranks(p), replicas_text(p));
   print_placement(plan, out);
   if (p->first_part && p->chunks > 1)
-    fprintf(out, "chunks: %d parts of the model, those of a rank in a row; part S.C is rank S's chunk C\n",
+    fprintf(out, "chunks: %d parts of the model, consecutive parts on each rank; part S.C is chunk C of rank S\n",
             plan_parts(plan));
   else if (p->chunks > 1)
-    fprintf(out, "chunks: %d parts of the model on each rank; part S.C is rank S's chunk C\n", p->chunks);
+    fprintf(out, "chunks: %d parts of the model per rank; part S.C is chunk C of rank S\n", p->chunks);
   print_tensor(g, out);
   if (p->shard_optimizer)
-    fprintf(out, "sharded: replicas keep and update a part of the optimizer's state each\n");
+    fprintf(out, "sharded: each replica stores and updates a shard of the optimizer state\n");
   if (p->vertical_sync)
-    fprintf(out, "vertical sync: a microbatch sees one version of all weights\n");
+    fprintf(out, "vertical sync: a microbatch reads one version of all weights\n");
   for (int i = 0; i < p->n_stages; i++)
     if (p->ahead[i] > 1) {
-      fprintf(out, "ahead: one microbatch more in flight between stages hides transfers\n");
+      fprintf(out, "ahead: one additional microbatch in flight between stages hides transfers\n");
       break;
     }
   fputc('\n', out);
@@ -153,7 +153,7 @@ static void print_form(const Graph *g, const Plan *plan, FILE *out) {
 /* Of each token that a context holds. */
 static void print_caches(const Graph *g, const Plan *plan, FILE *out) {
   long long samples = plan->pipeline.batch;
-  fprintf(out, "\ncaches: %s of keys and values, %s a token: %lld sample%s of %lld\n",
+  fprintf(out, "\ncaches: %s of keys and values, %s per token: %lld sample%s of %lld tokens\n",
           bytes_text(plan_cache_bytes(plan)), bytes_text((int64_t)(plan_cache_bytes_a_token(g, plan) + 0.5)),
           samples, samples == 1 ? "" : "s", (long long)g->generation.context);
 }
@@ -164,7 +164,7 @@ static void predict_tokens(const Plan *plan, FILE *out) {
   for (int i = 0; i < plan_parts(plan); i++)
     seconds += plan->stage[i].forward_seconds;
   double rate = seconds > 0 ? (double)plan->pipeline.microbatch / seconds : 0;
-  fprintf(out, "\npredicted: %.2f ms a token of each sample, %.0f tokens/s, messages aside\n", seconds * 1e3,
+  fprintf(out, "\npredicted: %.2f ms per token of each sample, %.0f tokens/s, without messages\n", seconds * 1e3,
           rate);
 }
 
@@ -176,7 +176,7 @@ static void predict_batches(const Graph *g, const Plan *plan, FILE *out) {
     fprintf(out, "%.0f tokens/s", per_second * (double)tokens);
   else
     fprintf(out, "%.1f samples/s", per_second);
-  fprintf(out, ", %.1f %% of the workers' time spent waiting\n", plan_waiting(plan) * 100);
+  fprintf(out, ", %.1f %% of the ranks' time spent waiting\n", plan_waiting(plan) * 100);
 }
 
 /* Which parameters an optimizer with two methods updates by which. */
@@ -203,8 +203,7 @@ static void print_padding(const Graph *g, FILE *out) {
   for (int i = 0; i < g->params.n; i++) {
     const Param *p = &g->params.at[i];
     if (p->padding)
-      fprintf(out,
-              "padded: %s has %s rows in memory, %lld of zeros behind its own; so have rows of its products\n",
+      fprintf(out, "padded: %s has %s rows in memory, %lld of them zeros; its products are padded the same way\n",
               p->name, with_commas(p->shape.dim[0] + p->padding), (long long)p->padding);
   }
 }
@@ -212,8 +211,8 @@ static void print_padding(const Graph *g, FILE *out) {
 static void print_algorithms(const Plan *plan, FILE *out) {
   const Algorithms *a = plan->algorithms;
   if (a)
-    fprintf(out, "products: %d by algorithms that were measured on %s with cuBLASLt %lld\n", a->of.n,
-            a->library.device, (long long)a->library.version);
+    fprintf(out, "products: %d with algorithms measured on %s with cuBLASLt %lld\n", a->of.n, a->library.device,
+            (long long)a->library.version);
 }
 
 static void print_attentions(const Plan *plan, FILE *out) {
@@ -222,20 +221,20 @@ static void print_attentions(const Plan *plan, FILE *out) {
   for (int i = 0; a && i < a->of.n; i++)
     most = a->of.at[i].workspace > most ? a->of.at[i].workspace : most;
   if (a)
-    fprintf(out, "attention: %d by cuDNN %lld, measured on %s; its workspace takes %s\n", a->of.n,
+    fprintf(out, "attention: %d by cuDNN %lld, measured on %s, with a workspace of %s\n", a->of.n,
             (long long)a->library.version, a->library.device, bytes_text(most));
 }
 
 const char *plan_device_text(const Plan *plan) {
   if (plan->assumed)
-    return format("device assumed: %s, in one server; '--arch' or '--cluster' say otherwise", plan->device);
+    return format("device assumed: %s, in one server; change it with '--arch' or '--cluster'", plan->device);
   const char *cluster = plan->cluster ? format(" of cluster %s", plan->cluster) : "";
   return format("device %s%s", plan->device, cluster);
 }
 
 static void print_residual(const Plan *plan, FILE *out) {
   if (plan->target.residual == RESIDUAL_BF16)
-    fprintf(out, "residual: sums of blocks and their gradients stand in bf16\n");
+    fprintf(out, "residual: the residual stream and its gradients are bf16\n");
 }
 
 void plan_table(const Graph *g, const Pieces *p, const Plan *plan, FILE *out) {

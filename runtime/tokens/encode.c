@@ -208,3 +208,32 @@ int64_t pd_tokenizer_encode(const struct pd_tokenizer *t, const char *text, size
   *tokens = NULL;
   return -1;
 }
+
+/* ---- parts of a text ---------------------------------------------------------------------------- */
+
+static bool is_letter(char c) { return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z'); }
+static bool is_printed(char c) { return c > ' ' && c < 127; }
+
+/* Whether one of the splitters ends a word between the newline and the letter of this text. */
+static bool splits_behind_newline(const struct pd_tokenizer *t, const char *text, size_t bytes) {
+  for (int i = 0; i < t->n_splitters; i++)
+    for (size_t at = 0; at < bytes; at += t->splitter[i].word(&t->splitter[i], text + at, bytes - at))
+      if (at == bytes - 1) return true;
+  return false;
+}
+
+bool pd_ends_words_at_newlines(const struct pd_tokenizer *t) {
+  static const char *const samples[] = {"a\nb", ".\nb", "1\nB", "'\ns", "<\nZ"};
+  bool ends = !t->separator && !t->space_first;
+  for (int i = 0; i < t->n_normalizer; i++)
+    ends &= t->normalizer[i].from || !t->normalizer[i].to; /* none is put in front */
+  for (int i = 0; i < t->n_normalizer; i++) ends &= !t->normalizer[i].from || !strchr(t->normalizer[i].from, '\n');
+  for (int i = 0; i < t->n_added; i++) ends &= !strchr(t->added[i].content, '\n');
+  for (size_t i = 0; i < sizeof samples / sizeof *samples; i++) ends &= splits_behind_newline(t, samples[i], 3);
+  return ends;
+}
+
+bool pd_tokenizer_parts(const struct pd_tokenizer *t, const char *text, size_t bytes, size_t at) {
+  return at >= 2 && at < bytes && text[at - 1] == '\n' && is_printed(text[at - 2]) && is_letter(text[at]) &&
+         (t->bytes || t->newlines_end_words);
+}

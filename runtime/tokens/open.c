@@ -1,6 +1,6 @@
 /* A tokenizer from its files. */
-#include "run/run.h"
 #include "parts.h"
+#include "shared/read_file.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -63,6 +63,8 @@ struct pd_tokenizer {
   char *decode_separator; /* Metaspace: it becomes a space, or nothing in the first token: */
   bool drop_separator;
 
+  bool newlines_end_words; /* no word and no added token goes beyond a newline that a letter follows */
+
   int32_t prefix[PD_MAX_PREFIX]; /* tokens before every text */
   int n_prefix;
   unsigned char *kind; /* by id, of enum pd_kind */
@@ -78,6 +80,7 @@ bool pd_tokenizer_parse_vocabulary(struct pd_tokenizer *t, const char *text, siz
 bool pd_tokenizer_parse_merges(struct pd_tokenizer *t, const char *text, size_t bytes, char *why);
 /* Takes an added token, whose texts are then the tokenizer's: there must be room in `added`. */
 bool pd_tokenizer_add(struct pd_tokenizer *t, struct pd_added a, char *why);
+bool pd_ends_words_at_newlines(const struct pd_tokenizer *t);                 /* found by trying */
 const struct pd_added *pd_added_of(const struct pd_tokenizer *t, int32_t id); /* or NULL */
 /* After GPT-2's two files: what they do not say, because it is so. */
 bool pd_tokenizer_complete_gpt2(struct pd_tokenizer *t, char *why);

@@ -75,19 +75,23 @@ const struct pd_added *pd_added_at(const struct pd_tokenizer *t, const char *tex
   return found;
 }
 
-/* Neither tokenizer.json nor GPT-2's files say which token ends a text: these names are known. */
+/* Neither tokenizer.json nor GPT-2's files say which token ends a text: these names are known, those of whole texts first. */
+static const char *const ends[] = {
+    "<|endoftext|>", "</s>",       "<|end_of_text|>", /* GPT-2, Llama 1 and 2, Llama 3 */
+    "<eos>",         "[EOS]",                         /* Gemma */
+    "<|eot_id|>",    "<|im_end|>", "<end_of_turn>",   /* the end of a turn: Llama 3, Qwen, Gemma */
+    "<|end|>",
+};
+enum { N_ENDS = sizeof ends / sizeof *ends };
+
 static bool names_an_end(const char *name) {
-  static const char *const names[] = {
-      "<|endoftext|>", "</s>",       "<|end_of_text|>", /* GPT-2, Llama 1 and 2, Llama 3 */
-      "<|eot_id|>",    "<|im_end|>", "<end_of_turn>",   /* the end of a turn: Llama 3, Qwen, Gemma */
-      "<eos>",         "<|end|>",    "[EOS]",
-  };
-  for (size_t i = 0; i < sizeof names / sizeof *names; i++)
-    if (!strcmp(name, names[i])) return true;
+  for (size_t i = 0; i < N_ENDS; i++)
+    if (!strcmp(name, ends[i])) return true;
   return false;
 }
 
 void pd_tokenizer_complete(struct pd_tokenizer *t) {
+  t->newlines_end_words = pd_ends_words_at_newlines(t);
   t->kind = memset(pd_grown(NULL, (size_t)t->bpe.n), 0, (size_t)t->bpe.n);
   const size_t room = sizeof *t->added_of * (size_t)t->bpe.n;
   t->added_of = memset(pd_grown(NULL, room), 0, room);
@@ -103,6 +107,27 @@ void pd_tokenizer_complete(struct pd_tokenizer *t) {
 
 bool pd_tokenizer_ends(const struct pd_tokenizer *t, int32_t token) {
   return t->kind && token >= 0 && token < t->bpe.n && (t->kind[token] & PD_ENDS);
+}
+
+int64_t pd_tokenizer_size(const struct pd_tokenizer *t) {
+  int64_t size = t->bytes ? 256 : 0;
+  for (int64_t i = 0; i < t->bpe.n; i++)
+    if (t->bpe.text[i]) size = i + 1;
+  for (int i = 0; i < t->n_added; i++)
+    if (t->added[i].id >= size) size = t->added[i].id + 1;
+  return size;
+}
+
+int32_t pd_tokenizer_token(const struct pd_tokenizer *t, const char *text) {
+  for (int i = 0; i < t->n_added; i++)
+    if (!strcmp(t->added[i].content, text)) return t->added[i].id;
+  return t->bytes ? -1 : pd_bpe_find(&t->bpe, text, strlen(text));
+}
+
+int32_t pd_tokenizer_end(const struct pd_tokenizer *t) {
+  int32_t end = -1;
+  for (size_t i = 0; i < N_ENDS && end < 0; i++) end = pd_tokenizer_token(t, ends[i]);
+  return end;
 }
 
 int pd_tokenizer_prefix(const struct pd_tokenizer *t, const int32_t **tokens) {

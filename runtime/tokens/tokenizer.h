@@ -33,6 +33,16 @@ int64_t pd_tokenizer_encode(const struct pd_tokenizer *t, const char *text, size
  * are not among those that pd_tokenizer_encode gives. */
 int pd_tokenizer_prefix(const struct pd_tokenizer *t, const int32_t **tokens);
 
+/* One more than its largest token. */
+int64_t pd_tokenizer_size(const struct pd_tokenizer *t);
+/* The token whose text this is, as "<|endoftext|>"; -1: there is none. */
+int32_t pd_tokenizer_token(const struct pd_tokenizer *t, const char *text);
+/* The token that ends a text: the first known name among its special tokens, names of whole texts before those of turns; -1: none. */
+int32_t pd_tokenizer_end(const struct pd_tokenizer *t);
+/* Whether text[at] begins a part whose tokens do not depend on the text before it, and the text before does not depend on it.
+ * Only places behind a newline between other characters are found. */
+bool pd_tokenizer_parts(const struct pd_tokenizer *t, const char *text, size_t bytes, size_t at);
+
 /* Whether generating ends at this token: "<|endoftext|>", "</s>" and others known by name (tokenizer.c). */
 bool pd_tokenizer_ends(const struct pd_tokenizer *t, int32_t token);
 

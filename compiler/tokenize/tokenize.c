@@ -1,0 +1,214 @@
+#include "tokenize/tokenize.h"
+
+#include <cjson/cJSON.h>
+#include <inttypes.h>
+#include <omp.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/watch.h"
+#include "tokenize/internal.h"
+
+enum { MOST_TOKENS = 1 << 22 }; /* of a vocabulary */
+
+/* ---- the tokenizer ------------------------------------------------------------------------------- */
+
+static bool is_there(const char *path) { return access(path, R_OK) == 0; }
+
+/* Its files: of a folder tokenizer.json, or else GPT-2's two. */
+static int tokenizer_files(const char *name, char *path[2]) {
+  struct stat st;
+  const char *comma = strchr(name, ',');
+  if (stat(name, &st) == 0 && S_ISDIR(st.st_mode)) {
+    path[0] = format("%s/tokenizer.json", name);
+    if (is_there(path[0]) || !is_there(format("%s/merges.txt", name)))
+      return 1;
+    path[0] = format("%s/vocab.json", name), path[1] = format("%s/merges.txt", name);
+    return 2;
+  }
+  path[0] = comma ? format("%.*s", (int)(comma - name), name) : format("%s", name);
+  path[1] = comma ? format("%s", comma + 1) : NULL;
+  return comma ? 2 : 1;
+}
+
+/* eos_token of the folder's tokenizer_config.json; NULL: it says none. */
+static const char *end_of_config(const char *folder) {
+  cJSON *config = cJSON_Parse(read_file(format("%s/tokenizer_config.json", folder), NULL));
+  const cJSON *end = cJSON_GetObjectItemCaseSensitive(config, "eos_token");
+  if (cJSON_IsObject(end))
+    end = cJSON_GetObjectItemCaseSensitive(end, "content");
+  const char *name = cJSON_IsString(end) ? format("%s", end->valuestring) : NULL;
+  cJSON_Delete(config);
+  return name;
+}
+
+/* The token behind each document into *end; -1: none. */
+static bool find_end(const TokenizeRequest *request, const struct pd_tokenizer *t, int32_t *end, char *why) {
+  const char *name = request->end;
+  if (!name && request->tokenizer)
+    name = end_of_config(request->tokenizer);
+  *end = name ? pd_tokenizer_token(t, name) : pd_tokenizer_end(t);
+  if (name && !strcmp(name, "none"))
+    return true;
+  if (name && *end < 0)
+    return pd_refuse(why, "the tokenizer has no token '%s' to end documents with", name);
+  return *end >= 0 || !request->tokenizer || pd_refuse(why, "the tokenizer names no token that ends a text");
+}
+
+/* ---- parts --------------------------------------------------------------------------------------- */
+
+/* Whether a string of this JSON has a zero character, where the parser would end it. */
+static bool has_zero(const Part *p) {
+  for (size_t i = 0; i + 6 <= p->bytes; i++)
+    if (p->at[i] == '\\') {
+      if (!memcmp(p->at + i + 1, "u0000", 5))
+        return true;
+      i++;
+    }
+  return false;
+}
+
+/* The text of a line of JSON, to be freed. NULL after filling `why`; with an empty `why`: the line is blank. */
+static char *text_of_line(const Part *p, const char *field, char *why) {
+  size_t blank = 0;
+  while (blank < p->bytes && strchr(" \t\r", p->at[blank]))
+    blank++;
+  if (blank == p->bytes)
+    return NULL;
+  const char *end = NULL;
+  cJSON *line = cJSON_ParseWithLengthOpts(p->at, p->bytes, &end, false);
+  const cJSON *text = cJSON_GetObjectItemCaseSensitive(line, field);
+  char *copy = NULL;
+  if (!line)
+    pd_refuse(why, "it is not JSON%s%.20s%s", end ? " at '" : "", end ? end : "", end ? "'" : "");
+  else if (!cJSON_IsString(text))
+    pd_refuse(why, "it has no text '%s'", field);
+  else if (has_zero(p))
+    pd_refuse(why, "it holds a zero character, \\u0000");
+  else
+    copy = strdup(text->valuestring);
+  cJSON_Delete(line);
+  return copy;
+}
+
+static void refuse_part(Part *p, const char *cause) {
+  char why[PD_WHY] = "";
+  if (p->line)
+    pd_refuse(why, "'%s': line %" PRId64 ": %s", p->path, p->line, cause);
+  else
+    pd_refuse(why, "'%s': %s", p->path, cause);
+  p->n = -1;
+  p->why = strdup(why);
+}
+
+/* Runs on several threads: nothing of the arena. */
+static void encode(const struct pd_tokenizer *t, const char *field, Part *p) {
+  char why[PD_WHY] = "";
+  char *decoded = p->line ? text_of_line(p, field, why) : NULL;
+  const char *text = p->line ? decoded : p->at;
+  p->bytes = decoded ? strlen(decoded) : p->line ? 0 : p->bytes;
+  if (text)
+    p->n = pd_tokenizer_encode(t, text, p->bytes, &p->tokens, why);
+  if (*why)
+    refuse_part(p, why);
+  free(decoded);
+}
+
+/* ---- all together -------------------------------------------------------------------------------- */
+
+typedef struct Tokenizing {
+  const TokenizeRequest *request;
+  struct pd_tokenizer *tokenizer;
+  int32_t end;
+  int64_t documents, in_document; /* tokens of the one that is being written */
+  int64_t bytes;                  /* of texts, without what else a line of JSON has */
+  double start, told;             /* seconds */
+  Texts texts;
+  TokenFiles files;
+} Tokenizing;
+
+static bool add_part(Tokenizing *t, const Part *p, char *why) {
+  const int32_t *prefix;
+  const int n_prefix = pd_tokenizer_prefix(t->tokenizer, &prefix);
+  if (p->n < 0)
+    return pd_refuse(why, "%s", p->why);
+  t->bytes += (int64_t)p->bytes;
+  t->in_document = p->first ? p->n : t->in_document + p->n;
+  if (p->first && p->n > 0 && !files_add(&t->files, prefix, n_prefix, why))
+    return false;
+  if (!files_add(&t->files, p->tokens, p->n, why))
+    return false;
+  if (!p->last || t->in_document == 0)
+    return true;
+  t->documents++;
+  return t->end < 0 || files_add(&t->files, &t->end, 1, why);
+}
+
+static void tell_progress(Tokenizing *t) {
+  const double now = seconds_now();
+  if (t->request->quiet || !isatty(STDERR_FILENO) || now < t->told + 1)
+    return;
+  t->told = now;
+  fprintf(stderr, "\r%3.0f %%, %s tokens, %.2f million a second ",
+          100.0 * (double)t->texts.bytes / (double)t->texts.all, with_commas(t->files.n),
+          (double)t->files.n / (now - t->start) * 1e-6);
+}
+
+static bool write_all(Tokenizing *t, char *why) {
+  const TokenizeRequest *request = t->request;
+  const int threads = request->threads ? request->threads : omp_get_num_procs();
+  const char *field = request->field ? request->field : "text";
+  Batch *b = alloc(sizeof *b);
+  bool good = true;
+  do {
+    good = texts_next(&t->texts, b, why);
+    /* The parts' order in the file is theirs here, whichever thread encodes them. */
+#pragma omp parallel for schedule(dynamic) num_threads(threads)
+    for (int i = 0; i < b->n; i++)
+      encode(t->tokenizer, field, &b->part[i]);
+    for (int i = 0; i < b->n && good; i++)
+      good = add_part(t, &b->part[i], why);
+    const bool ended = b->n == 0;
+    batch_free(b);
+    tell_progress(t);
+    if (ended)
+      break;
+  } while (good);
+  texts_close(&t->texts);
+  if (good && t->files.n == 0)
+    good = pd_refuse(why, "the files hold no text");
+  return files_close(&t->files, good, why) && good;
+}
+
+static void tell(const Tokenizing *t) {
+  const TokenizeRequest *request = t->request;
+  if (request->quiet)
+    return;
+  if (t->told > 0)
+    fprintf(stderr, "\r\033[K");
+  printf("%s: %s tokens (uint%d) in %s document%s; %.2f bytes a token; %.2f million tokens/s\n", request->output,
+         with_commas(t->files.n), 8 * t->files.bytes, with_commas(t->documents), t->documents == 1 ? "" : "s",
+         (double)t->bytes / (double)t->files.n, (double)t->files.n / (seconds_now() - t->start) * 1e-6);
+}
+
+bool tokenize(const TokenizeRequest *request) {
+  char why[PD_WHY] = "", *path[2] = {NULL, NULL};
+  Tokenizing t = {.request = request, .start = seconds_now(), .files.request = request};
+  const int n = request->tokenizer ? tokenizer_files(request->tokenizer, path) : 0;
+  t.tokenizer = pd_tokenizer_open(path, n, n ? MOST_TOKENS : 256, why);
+  bool good = t.tokenizer && find_end(request, t.tokenizer, &t.end, why) &&
+              texts_open(&t.texts, request, t.tokenizer, why);
+  if (good) {
+    t.files.bytes = pd_tokenizer_size(t.tokenizer) <= 65536 ? 2 : 4;
+    good = write_all(&t, why);
+  }
+  pd_tokenizer_close(t.tokenizer);
+  if (!good) {
+    error_at(NO_SPAN, "PD0660", "%s", why);
+    return false;
+  }
+  tell(&t);
+  return true;
+}
