@@ -13,38 +13,7 @@
 
 #define AT(member) offsetof(Options, member)
 
-<<<<<<< HEAD
-static const CommandLine commands[] = {
-    {"", COMMAND_BUILD, "[options] model.pdm", "build stage programs"},
-    {"", COMMAND_BUILD, "--sharp -n N [options] models", "build one launch for several models"},
-    {"plan", COMMAND_PLAN, "[options] model.pdm", "print the plan and the runners-up, build nothing"},
-    {"plan", COMMAND_PLAN, "--profile FILE [options]", "plan a profile of layers, without a model"},
-    {"show", COMMAND_SHOW, "[options] model.pdm", "the model's instances as a table or a picture"},
-    {"profile", COMMAND_PROFILE, "[options] model.pdm", "measure this model on this machine: NAME.profile.json"},
-    {"report", COMMAND_REPORT, "[-o FILE] RUN_DIR",
-     "one HTML page about a run, or about models in one launch: RUN_DIR/report.html"},
-    {"checkpoint", COMMAND_CHECKPOINT, "DIR", "a training's checkpoints, each verified"},
-    {"import", COMMAND_IMPORT, "[-o FILE] DIR", "a model from a Hugging Face folder's config.json and tensors"},
-    {"fmt", COMMAND_FORMAT, "[--check] FILES", "write models in the one style; '-': standard input"},
-    {"lsp", COMMAND_LSP, "", "a language server on standard input and output, for editors"},
-    {"explain", COMMAND_EXPLAIN, "PD0301|LAYER", "a page about a diagnostic, or what a layer does"},
-    {"doctor", COMMAND_DOCTOR, "", "what this machine has of what pdc needs"},
-    {"completion", COMMAND_COMPLETION, "bash|zsh|fish|man", "for a shell, or the manual page"},
-};
-enum { N_COMMANDS = sizeof commands / sizeof *commands };
-
-const Option *cli_options(int *n) {
-  *n = N_OPTIONS;
-  return options;
-}
-
-const CommandLine *cli_commands(int *n) {
-  *n = N_COMMANDS;
-  return commands;
-}
-=======
 static const CommandLine *command; /* the first word names it; NULL: none does */
->>>>>>> main
 
 __attribute__((format(printf, 1, 2))) _Noreturn static void usage(const char *format_, ...) {
   va_list args;
@@ -473,6 +442,7 @@ static void check_input(const Options *o) {
     return;
   usage(o->command == COMMAND_EXPLAIN      ? "explain needs a code such as PD0301, or a layer such as linear"
         : o->command == COMMAND_REPORT     ? "report needs the directory of a run"
+        : o->command == COMMAND_IMPORT     ? "import needs a folder with config.json"
         : o->command == COMMAND_CHECKPOINT ? "checkpoint needs the directory of `train --checkpoint`"
                                            : "no model given");
 }
@@ -496,25 +466,10 @@ void options_read(Options *o, int argc, char **argv) {
       i = read_option(o, argc, argv, i, given);
   check_generate(o);
   check_models(o);
-<<<<<<< HEAD
-  if (o->command == COMMAND_DOCTOR && o->input)
-    usage("doctor looks at this machine, and takes no file");
-  bool without = o->command == COMMAND_DOCTOR || o->command == COMMAND_LSP ||
-                 (o->command == COMMAND_FORMAT && o->files.n) || (o->command == COMMAND_PLAN && o->plan.profile);
-  if (!o->input && !without)
-    usage(o->command == COMMAND_EXPLAIN      ? "explain needs a code, such as PD0301, or a layer, such as linear"
-          : o->command == COMMAND_REPORT     ? "report needs a run's directory"
-          : o->command == COMMAND_CHECKPOINT ? "checkpoint needs a training's --checkpoint directory"
-          : o->command == COMMAND_IMPORT     ? "import needs a folder with config.json"
-          : o->command == COMMAND_FORMAT     ? "fmt needs files, or '-' for standard input"
-                                             : "no model given");
-  if (o->command != COMMAND_FORMAT && o->command != COMMAND_LSP && o->command != COMMAND_DOCTOR)
-=======
   check_owners(command_meant(o), given);
   check_words(o);
   check_input(o);
   if (o->input || o->command == COMMAND_PLAN)
->>>>>>> main
     check_layers(o, given);
   o->layers.compare = o->compare;
   if (o->dependent && !o->dependencies)
