@@ -3,22 +3,17 @@
 
 #include "import/internal.h"
 
-#define COMMON_FIELDS                                                             \
-  {"vocab_size", FIELD_COUNT, NULL, NULL},                                        \
-      {"hidden_size", FIELD_COUNT, NULL, NULL},                                   \
-      {"intermediate_size", FIELD_COUNT, NULL, NULL},                             \
-      {"num_hidden_layers", FIELD_COUNT, NULL, NULL},                             \
-      {"num_attention_heads", FIELD_COUNT, NULL, NULL},                           \
-      {"num_key_value_heads", FIELD_COUNT, NULL, NULL},                           \
-      {"head_dim", FIELD_COUNT, "256", NULL},                                     \
-      {"max_position_embeddings", FIELD_COUNT, "8192", NULL},                     \
-      {"rms_norm_eps", FIELD_NUMBER, "1e-6", NULL},                               \
-      {"tie_word_embeddings", FIELD_FLAG, "true", NULL},                          \
-      {"attention_bias", FIELD_FLAG, "false", NULL},                              \
-      {"use_bidirectional_attention", FIELD_FLAG, "false", "false"},              \
-      {"rope_theta", FIELD_OTHER, NULL, NULL},                                    \
-      {"rope_scaling", FIELD_OTHER, NULL, NULL},                                  \
-      {"rope_parameters", FIELD_OTHER, NULL, NULL}
+#define COMMON_FIELDS                                                                                         \
+  {"vocab_size", FIELD_COUNT, NULL, NULL}, {"hidden_size", FIELD_COUNT, NULL, NULL},                          \
+      {"intermediate_size", FIELD_COUNT, NULL, NULL}, {"num_hidden_layers", FIELD_COUNT, NULL, NULL},         \
+      {"num_attention_heads", FIELD_COUNT, NULL, NULL}, {"num_key_value_heads", FIELD_COUNT, NULL, NULL},     \
+      {"head_dim", FIELD_COUNT, "256", NULL}, {"max_position_embeddings", FIELD_COUNT, "8192", NULL},         \
+      {"rms_norm_eps", FIELD_NUMBER, "1e-6", NULL}, {"tie_word_embeddings", FIELD_FLAG, "true", NULL},        \
+      {"attention_bias", FIELD_FLAG, "false", NULL},                                                          \
+      {"use_bidirectional_attention", FIELD_FLAG, "false", "false"}, {"rope_theta", FIELD_OTHER, NULL, NULL}, \
+      {"rope_scaling", FIELD_OTHER, NULL, NULL}, {                                                            \
+    "rope_parameters", FIELD_OTHER, NULL, NULL                                                                \
+  }
 
 static const ShapeRule shapes[] = {{"vocab_size", "embed_tokens.weight", 0, NULL},
                                    {"hidden_size", "embed_tokens.weight", 1, NULL},
@@ -34,12 +29,12 @@ static const char attributes[] = "n_layer = $num_hidden_layers, n_head = $num_at
                                  "n_kv_head = $num_key_value_heads, head_size = $head_dim, n_embd = $hidden_size, "
                                  "hidden = $intermediate_size, ";
 
-#define EMBEDDING                                                                      \
-  "x = ${root}embed_tokens: embedding(tokens, vocab_size, n_embd, init = $init);\n"    \
+#define EMBEDDING                                                                   \
+  "x = ${root}embed_tokens: embedding(tokens, vocab_size, n_embd, init = $init);\n" \
   "x = sqrt(n_embd) * x;\n"
-#define HEAD                                                                                          \
-  "x = ${root}norm: gemma_rms_norm(x, eps = $rms_norm_eps);\n"                                        \
-  "[[tie_word_embeddings: logits = x @ ${root}embed_tokens.weight.T;\n]]"                             \
+#define HEAD                                                              \
+  "x = ${root}norm: gemma_rms_norm(x, eps = $rms_norm_eps);\n"            \
+  "[[tie_word_embeddings: logits = x @ ${root}embed_tokens.weight.T;\n]]" \
   "[[!tie_word_embeddings: logits = lm_head: linear(x, vocab_size, bias = false, init = $init);\n]]"
 
 static const double usual_theta = 10000;
@@ -59,10 +54,19 @@ static const Field gemma_fields[] = {COMMON_FIELDS,
                                      {"hidden_activation", FIELD_WORD, "gelu_pytorch_tanh", "gelu_pytorch_tanh"},
                                      {0}};
 const Family family_gemma = {
-    "gemma", "A Gemma", "model.", "gemma", gemma_fields, shapes, NULL, derive_gemma, attributes,
-    EMBEDDING "for i in 0..n_layer {\n"
-              "x = ${root}layers[i]: gemma_block(x, n_head, n_kv_head, hidden, base = $base, [[init_differs: init = $init, ]]"
-              "head_size = head_size, [[attention_bias: bias = true, ]]eps = $rms_norm_eps);\n}\n" HEAD};
+    "gemma",
+    "A Gemma",
+    "model.",
+    "gemma",
+    gemma_fields,
+    shapes,
+    NULL,
+    derive_gemma,
+    attributes,
+    EMBEDDING
+    "for i in 0..n_layer {\n"
+    "x = ${root}layers[i]: gemma_block(x, n_head, n_kv_head, hidden, base = $base, [[init_differs: init = $init, ]]"
+    "head_size = head_size, [[attention_bias: bias = true, ]]eps = $rms_norm_eps);\n}\n" HEAD};
 
 static const Field gemma2_fields[] = {COMMON_FIELDS,
                                       {"hidden_act", FIELD_WORD, "gelu_pytorch_tanh", "gelu|gelu_pytorch_tanh"},
@@ -74,12 +78,21 @@ static const Field gemma2_fields[] = {COMMON_FIELDS,
                                       {"layer_types", FIELD_OTHER, NULL, NULL},
                                       {0}};
 const Family family_gemma2 = {
-    "gemma2", "A Gemma 2", "model.", "gemma", gemma2_fields, shapes, "sliding_window_size", derive_gemma2, attributes,
-    EMBEDDING "for i in 0..n_layer {\n${window_lines}"
-              "x = ${root}layers[i]: gemma2_block(x, n_head, n_kv_head, hidden, base = $base, [[init_differs: init = $init, ]]"
-              "head_size = head_size, scale = 1 / sqrt($attention_scale), "
-              "[[attn_logit_softcapping: softcap = $attn_logit_softcapping, ]]"
-              "[[attention_bias: bias = true, ]][[window: window = $window, ]]"
-              "eps = $rms_norm_eps);\n}\n" HEAD
-              "[[final_logit_softcapping: logits = $final_logit_softcapping * tanh(logits / "
-              "$final_logit_softcapping);\n]]"};
+    "gemma2",
+    "A Gemma 2",
+    "model.",
+    "gemma",
+    gemma2_fields,
+    shapes,
+    "sliding_window_size",
+    derive_gemma2,
+    attributes,
+    EMBEDDING
+    "for i in 0..n_layer {\n${window_lines}"
+    "x = ${root}layers[i]: gemma2_block(x, n_head, n_kv_head, hidden, base = $base, [[init_differs: init = $init, ]]"
+    "head_size = head_size, scale = 1 / sqrt($attention_scale), "
+    "[[attn_logit_softcapping: softcap = $attn_logit_softcapping, ]]"
+    "[[attention_bias: bias = true, ]][[window: window = $window, ]]"
+    "eps = $rms_norm_eps);\n}\n" HEAD
+    "[[final_logit_softcapping: logits = $final_logit_softcapping * tanh(logits / "
+    "$final_logit_softcapping);\n]]"};

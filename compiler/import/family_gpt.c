@@ -41,10 +41,16 @@ static bool derive_gpt2(Import *m) {
 }
 
 const Family family_gpt2 = {
-    "gpt2", "A GPT-2", "transformer.", "transformer", gpt2_fields, gpt2_shapes,
+    "gpt2",
+    "A GPT-2",
+    "transformer.",
+    "transformer",
+    gpt2_fields,
+    gpt2_shapes,
     "reorder_and_upcast_attn|summary_activation|summary_first_dropout|summary_proj_to_labels|summary_type|"
     "summary_use_proj",
-    derive_gpt2, "n_layer = $n_layer, n_head = $n_head, n_embd = $n_embd, n_positions = $n_positions, p_drop = 0, ",
+    derive_gpt2,
+    "n_layer = $n_layer, n_head = $n_head, n_embd = $n_embd, n_positions = $n_positions, p_drop = 0, ",
     "positions = ${root}wpe: position_embedding(n_positions, n_embd, init = $init);\n"
     "x = ${root}wte: embedding(tokens, vocab_size, n_embd, init = $init) + positions[..n_ctx];\n"
     "x = dropout(x, p_drop);\n"
@@ -74,14 +80,14 @@ static const Field neox_fields[] = {{"vocab_size", FIELD_COUNT, NULL, NULL},
                                     {"rope_scaling", FIELD_OTHER, NULL, NULL},
                                     {"rope_parameters", FIELD_OTHER, NULL, NULL},
                                     {0}};
-static const ShapeRule neox_shapes[] = {
-    {"vocab_size", "embed_in.weight", 0, NULL},
-    {"hidden_size", "embed_in.weight", 1, NULL},
-    {"num_hidden_layers", "layers.", COUNT_LAYERS, NULL},
-    {"intermediate_size", "layers.0.mlp.dense_h_to_4h.weight", 0, NULL},
-    {"attention_bias", "layers.0.attention.query_key_value.bias", IS_THERE, NULL},
-    {"tie_word_embeddings", "/embed_out.weight", IS_NOT_THERE, NULL},
-    {0}};
+static const ShapeRule neox_shapes[] = {{"vocab_size", "embed_in.weight", 0, NULL},
+                                        {"hidden_size", "embed_in.weight", 1, NULL},
+                                        {"num_hidden_layers", "layers.", COUNT_LAYERS, NULL},
+                                        {"intermediate_size", "layers.0.mlp.dense_h_to_4h.weight", 0, NULL},
+                                        {"attention_bias", "layers.0.attention.query_key_value.bias", IS_THERE,
+                                         NULL},
+                                        {"tie_word_embeddings", "/embed_out.weight", IS_NOT_THERE, NULL},
+                                        {0}};
 
 static bool derive_neox(Import *m) {
   set_known(m, "partial_rotary_factor", known(m, "rotary_pct"));
@@ -90,7 +96,14 @@ static bool derive_neox(Import *m) {
 }
 
 const Family family_gpt_neox = {
-    "gpt_neox", "A GPT-NeoX", "gpt_neox.", "neox", neox_fields, neox_shapes, NULL, derive_neox,
+    "gpt_neox",
+    "A GPT-NeoX",
+    "gpt_neox.",
+    "neox",
+    neox_fields,
+    neox_shapes,
+    NULL,
+    derive_neox,
     "n_layer = $num_hidden_layers, n_head = $num_attention_heads, n_embd = $hidden_size, "
     "hidden = $intermediate_size, ",
     "x = ${root}embed_in: embedding(tokens, vocab_size, n_embd, init = $init);\n"

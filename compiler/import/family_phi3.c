@@ -34,7 +34,14 @@ static bool derive(Import *m) {
 }
 
 const Family family_phi3 = {
-    "phi3", "A Phi-3", "model.", "phi3", fields, shapes, "original_max_position_embeddings", derive,
+    "phi3",
+    "A Phi-3",
+    "model.",
+    "phi3",
+    fields,
+    shapes,
+    "original_max_position_embeddings",
+    derive,
     "n_layer = $num_hidden_layers, n_head = $num_attention_heads, n_kv_head = $num_key_value_heads, "
     "n_embd = $hidden_size, hidden = $intermediate_size, ",
     "x = ${root}embed_tokens: embedding(tokens, vocab_size, n_embd, init = $init);\n"

@@ -7,22 +7,80 @@
 
 /* Fields that say nothing of what a model computes from tokens while it is evaluated: names, files, tokens' numbers, dropout,
  * generation, classification heads. */
-static const char *const harmless[] = {
-    "_name_or_path", "architectures", "auto_map", "model_type", "transformers_version", "torch_dtype", "dtype",
-    "transformers.js_config", "_attn_implementation", "_attn_implementation_autoset", "attn_implementation",
-    "bos_token_id", "eos_token_id", "pad_token_id", "sep_token_id", "cls_token_id", "mask_token_id",
-    "decoder_start_token_id", "prefix", "tokenizer_class", "use_cache", "cache_implementation",
-    "output_attentions", "output_hidden_states", "return_dict", "torchscript", "use_bfloat16",
-    "gradient_checkpointing", "pretraining_tp", "is_decoder", "is_llama_config", "task_specific_params",
-    "problem_type", "id2label", "label2id", "num_labels", "finetuning_task", "chunk_size_feed_forward",
-    "attention_dropout", "hidden_dropout", "attn_pdrop", "embd_pdrop", "resid_pdrop", "classifier_dropout",
-    "classifier_dropout_prob", "attention_probs_dropout_prob", "hidden_dropout_prob", "temperature", "top_k",
-    "top_p", "typical_p", "max_length", "min_length", "max_new_tokens", "do_sample", "num_beams",
-    "num_beam_groups", "num_return_sequences", "early_stopping", "length_penalty", "repetition_penalty",
-    "diversity_penalty", "no_repeat_ngram_size", "encoder_no_repeat_ngram_size", "bad_words_ids",
-    "forced_bos_token_id", "forced_eos_token_id", "remove_invalid_values", "exponential_decay_length_penalty",
-    "suppress_tokens", "begin_suppress_tokens", "output_scores", "return_dict_in_generate",
-    "initializer_range"};
+static const char *const harmless[] = {"_name_or_path",
+                                       "architectures",
+                                       "auto_map",
+                                       "model_type",
+                                       "transformers_version",
+                                       "torch_dtype",
+                                       "dtype",
+                                       "transformers.js_config",
+                                       "_attn_implementation",
+                                       "_attn_implementation_autoset",
+                                       "attn_implementation",
+                                       "bos_token_id",
+                                       "eos_token_id",
+                                       "pad_token_id",
+                                       "sep_token_id",
+                                       "cls_token_id",
+                                       "mask_token_id",
+                                       "decoder_start_token_id",
+                                       "prefix",
+                                       "tokenizer_class",
+                                       "use_cache",
+                                       "cache_implementation",
+                                       "output_attentions",
+                                       "output_hidden_states",
+                                       "return_dict",
+                                       "torchscript",
+                                       "use_bfloat16",
+                                       "gradient_checkpointing",
+                                       "pretraining_tp",
+                                       "is_decoder",
+                                       "is_llama_config",
+                                       "task_specific_params",
+                                       "problem_type",
+                                       "id2label",
+                                       "label2id",
+                                       "num_labels",
+                                       "finetuning_task",
+                                       "chunk_size_feed_forward",
+                                       "attention_dropout",
+                                       "hidden_dropout",
+                                       "attn_pdrop",
+                                       "embd_pdrop",
+                                       "resid_pdrop",
+                                       "classifier_dropout",
+                                       "classifier_dropout_prob",
+                                       "attention_probs_dropout_prob",
+                                       "hidden_dropout_prob",
+                                       "temperature",
+                                       "top_k",
+                                       "top_p",
+                                       "typical_p",
+                                       "max_length",
+                                       "min_length",
+                                       "max_new_tokens",
+                                       "do_sample",
+                                       "num_beams",
+                                       "num_beam_groups",
+                                       "num_return_sequences",
+                                       "early_stopping",
+                                       "length_penalty",
+                                       "repetition_penalty",
+                                       "diversity_penalty",
+                                       "no_repeat_ngram_size",
+                                       "encoder_no_repeat_ngram_size",
+                                       "bad_words_ids",
+                                       "forced_bos_token_id",
+                                       "forced_eos_token_id",
+                                       "remove_invalid_values",
+                                       "exponential_decay_length_penalty",
+                                       "suppress_tokens",
+                                       "begin_suppress_tokens",
+                                       "output_scores",
+                                       "return_dict_in_generate",
+                                       "initializer_range"};
 
 static bool is_among(const char *name, const char *list) {
   const size_t n = strlen(name);
@@ -82,16 +140,17 @@ const char *number_text(double x) {
 static Span place(const Import *m) { return (Span){.file = m->file}; }
 
 Diagnostic *refuse_field(const Import *m, const char *field, const char *value, const char *computed) {
-  Diagnostic *d = error_at(place(m), "PD0652", "'%s' is %.200s, which the layers for '%s' do not compute", field, value,
-                           m->family->model_type);
+  Diagnostic *d = error_at(place(m), "PD0652", "'%s' is %.200s, which the layers for '%s' do not compute", field,
+                           value, m->family->model_type);
   if (computed)
     help(d, "known: %s", computed);
   return d;
 }
 
 Diagnostic *refuse_unknown(const Import *m, const char *field) {
-  Diagnostic *d = error_at(place(m), "PD0651", "field '%.200s' of a '%s' model is not known, and may change its results",
-                           field, m->family->model_type);
+  Diagnostic *d =
+      error_at(place(m), "PD0651", "field '%.200s' of a '%s' model is not known, and may change its results",
+               field, m->family->model_type);
   help(d, "if it changes no result, remove it from config.json, or set it to null");
   return d;
 }
@@ -182,7 +241,7 @@ bool fields_read(Import *m) {
     good = read_field(m, f);
   const cJSON *init = cJSON_GetObjectItemCaseSensitive(m->config, "initializer_range");
   const bool given = cJSON_IsNumber(init) && init->valuedouble > 0 && isfinite(init->valuedouble);
-  const char *deviation = given ? number_text(init->valuedouble) : "0.02";
+  const char *deviation = given ? format("%.4g", init->valuedouble) : "0.02"; /* of fresh weights only */
   set_known(m, "init", format("normal(%s)", deviation));
   set_known(m, "init_differs", strcmp(deviation, "0.02") ? "true" : ""); /* from the layers' own */
   return good;

@@ -6,9 +6,9 @@
 #include "format/format.h"
 #include "import/internal.h"
 
-static const Family *const families[] = {&family_llama, &family_mistral, &family_mixtral, &family_qwen2,
-                                         &family_qwen3, &family_olmo2,   &family_phi3,    &family_gemma,
-                                         &family_gemma2, &family_gpt2,   &family_gpt_neox};
+static const Family *const families[] = {&family_llama,  &family_mistral, &family_mixtral, &family_qwen2,
+                                         &family_qwen3,  &family_olmo2,   &family_phi3,    &family_gemma,
+                                         &family_gemma2, &family_gpt2,    &family_gpt_neox};
 enum { N_FAMILIES = sizeof families / sizeof *families };
 
 /* What all models have before and behind the family's part. */

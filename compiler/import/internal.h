@@ -32,7 +32,7 @@ enum { COUNT_LAYERS = -1, IS_THERE = -2, IS_NOT_THERE = -3 };
 /* What a tensor says of a field. `tensor` is a name behind the family's root, or a whole name where it starts with '/'. */
 typedef struct ShapeRule {
   const char *field, *tensor;
-  int axis;        /* whose size it is; COUNT_LAYERS: the number of N in tensor + "N."; IS_THERE: a flag; IS_NOT_THERE */
+  int axis; /* whose size it is; COUNT_LAYERS: the number of N in tensor + "N."; IS_THERE: a flag; IS_NOT_THERE */
   const char *per; /* the field by which the size is divided; NULL: none */
 } ShapeRule;
 
@@ -40,18 +40,18 @@ typedef struct Import Import;
 
 typedef struct Family {
   const char *model_type, *title;
-  const char *root;        /* prefix of names, "model."; folders of the model without its head lack it */
-  const char *use;         /* file of layers */
-  const Field *fields;     /* ends with a name of NULL; so do: */
-  const ShapeRule *shapes; /* in this order */
-  const char *harmless;    /* fields that change no result, besides those of every family: "a|b"; NULL: none */
+  const char *root;          /* prefix of names, "model."; folders of the model without its head lack it */
+  const char *use;           /* file of layers */
+  const Field *fields;       /* ends with a name of NULL; so do: */
+  const ShapeRule *shapes;   /* in this order */
+  const char *harmless;      /* fields that change no result, besides those of every family: "a|b"; NULL: none */
   bool (*derive)(Import *m); /* values that are more than a field; false after a diagnostic */
   const char *attributes;    /* template of the model's first attributes */
   const char *body;          /* template from the tokens to `logits` */
 } Family;
 
-extern const Family family_llama, family_mistral, family_qwen2, family_qwen3, family_olmo2, family_gpt2, family_gpt_neox,
-    family_gemma, family_gemma2, family_phi3, family_mixtral;
+extern const Family family_llama, family_mistral, family_qwen2, family_qwen3, family_olmo2, family_gpt2,
+    family_gpt_neox, family_gemma, family_gemma2, family_phi3, family_mixtral;
 
 /* ---- tensors (tensors.c) ------------------------------------------------------------------------- */
 
@@ -86,8 +86,8 @@ struct Import {
 /* fields.c */
 bool fields_read(Import *m);
 bool object_is_plain(const Import *m, const cJSON *object); /* no member is there twice; else a diagnostic */
-const char *known(const Import *m, const char *name); /* "" where it is not known */
-bool is_known(const Import *m, const char *name);     /* and not false */
+const char *known(const Import *m, const char *name);       /* "" where it is not known */
+bool is_known(const Import *m, const char *name);           /* and not false */
 double known_number(const Import *m, const char *name);
 void set_known(Import *m, const char *name, const char *text);
 const char *number_text(double x);
@@ -95,7 +95,7 @@ Diagnostic *refuse_field(const Import *m, const char *field, const char *value, 
 Diagnostic *refuse_unknown(const Import *m, const char *field);
 
 /* shapes.c */
-bool shapes_apply(Import *m);                    /* what tensors say takes the place of what config.json says */
+bool shapes_apply(Import *m); /* what tensors say takes the place of what config.json says */
 bool shapes_compare(const Import *m, const char *text); /* the model's parameters are the tensors */
 
 /* positions.c: what families' `derive` is made of */

@@ -39,8 +39,9 @@ static bool only_members(const Import *m, const Rope *r, const char *const *name
 }
 
 static bool read_linear(Import *m, const Rope *r) {
-  static const char *const names[] = {"rope_type", "type", "rope_theta", "partial_rotary_factor", "factor",
-                                      "original_max_position_embeddings"};
+  static const char *const names[] = {"rope_type",  "type",
+                                      "rope_theta", "partial_rotary_factor",
+                                      "factor",     "original_max_position_embeddings"};
   const double factor = positive(m, r, "factor");
   if (!factor || !only_members(m, r, names, 6))
     return false;
@@ -49,8 +50,10 @@ static bool read_linear(Import *m, const Rope *r) {
 }
 
 static bool read_llama3(Import *m, const Rope *r) {
-  static const char *const names[] = {"rope_type", "type", "rope_theta", "partial_rotary_factor", "factor",
-                                      "low_freq_factor", "high_freq_factor", "original_max_position_embeddings"};
+  static const char *const names[] = {"rope_type",        "type",
+                                      "rope_theta",       "partial_rotary_factor",
+                                      "factor",           "low_freq_factor",
+                                      "high_freq_factor", "original_max_position_embeddings"};
   double x[4];
   for (int i = 0; i < 4; i++)
     if (!(x[i] = positive(m, r, names[4 + i])))
@@ -62,7 +65,8 @@ static bool read_llama3(Import *m, const Rope *r) {
     return false;
   }
   set_known(m, "scaling",
-            format("[%s, %s, %s, %s]", number_text(x[0]), number_text(x[1]), number_text(x[2]), number_text(x[3])));
+            format("[%s, %s, %s, %s]", number_text(x[0]), number_text(x[1]), number_text(x[2]),
+                   number_text(x[3])));
   return true;
 }
 

@@ -78,8 +78,9 @@ bool shapes_apply(Import *m) {
       continue;
     if (strpbrk(found, ".e") && r->axis >= 0) {
       error_at(place(m), "PD0653", "tensor '%s' has %lld rows, which '%s' (%s) does not divide",
-               full_name(m, r->tensor), (long long)tensors_find(&m->tensors, full_name(m, r->tensor))->dim[r->axis],
-               r->per, known(m, r->per));
+               full_name(m, r->tensor),
+               (long long)tensors_find(&m->tensors, full_name(m, r->tensor))->dim[r->axis], r->per,
+               known(m, r->per));
       return false;
     }
     if (is_given(m, r->field) || r->axis == IS_NOT_THERE)
@@ -93,8 +94,9 @@ bool shapes_apply(Import *m) {
 /* ---- parameters ---------------------------------------------------------------------------------- */
 
 /* Tensors that no weight is in: masks, rotary frequencies and counts that older versions of transformers saved. */
-static const char without_weights[] = "*.rotary_emb.inv_freq | *.attn.bias | *.attn.masked_bias | *.attention.bias | "
-                                      "*.attention.masked_bias";
+static const char without_weights[] =
+    "*.rotary_emb.inv_freq | *.attn.bias | *.attn.masked_bias | *.attention.bias | "
+    "*.attention.masked_bias";
 
 static bool is_weight(const char *name) {
   struct pd_range one;
@@ -130,8 +132,9 @@ static bool compare_one(const Import *m, const Param *p, const Tensor *t) {
 static void tell_missing(const Import *m, int missing, const char *first) {
   if (!missing)
     return;
-  Diagnostic *d = warning_at(place(m), "PD0654", "the folder has no tensor for %d parameter%s of the model, as '%s'",
-                             missing, missing == 1 ? "" : "s", first);
+  Diagnostic *d =
+      warning_at(place(m), "PD0654", "the folder has no tensor for %d parameter%s of the model, as '%s'", missing,
+                 missing == 1 ? "" : "s", first);
   help(d, "'--init-partial %s' starts it fresh", first);
 }
 

@@ -34,7 +34,8 @@ static const void *map_file(const char *path, size_t *bytes, char *why) {
 }
 
 static bool refuse_file(const char *path, const char *why) {
-  error_at((Span){.file = source_add(path, "")}, "PD0601", "cannot read the file: %s", make_utf8(format("%s", why)));
+  error_at((Span){.file = source_add(path, "")}, "PD0601", "cannot read the file: %s",
+           make_utf8(format("%s", why)));
   return false;
 }
 
@@ -86,7 +87,8 @@ static bool add_indexed(const char *folder, const char *path, Tensors *to) {
 }
 
 bool tensors_read(const char *folder, Tensors *to) {
-  const char *index = format("%s/model.safetensors.index.json", folder), *whole = format("%s/model.safetensors", folder);
+  const char *index = format("%s/model.safetensors.index.json", folder),
+             *whole = format("%s/model.safetensors", folder);
   if (access(index, F_OK) == 0) {
     if (!add_indexed(folder, index, to))
       return false;
