@@ -69,7 +69,7 @@ static void set_context(Import *m) {
   set_known(m, "n_ctx", number_text(positions < MOST ? positions : MOST));
 }
 
-static const char *fill(Import *m) {
+static char *fill(Import *m) {
   Text all = {0};
   set_known(m, "model_type", m->family->model_type);
   set_known(m, "title", m->family->title);
@@ -82,22 +82,27 @@ static const char *fill(Import *m) {
   return format_text(format("%s.pdm", m->family->model_type), all.at, all.n);
 }
 
+char *import_config(const char *path, Tensors tensors) {
+  Import m = {.tensors = tensors};
+  m.config = json_load(path, &m.file);
+  if (!m.config || !(m.family = find_family(&m)))
+    return NULL;
+  m.root = find_root(&m);
+  if (!fields_read(&m) || !shapes_apply(&m) || !m.family->derive(&m))
+    return NULL;
+  char *text = fill(&m);
+  return text && shapes_compare(&m, text) ? text : NULL;
+}
+
 char *import_text(const char *folder) {
-  Import m = {.folder = folder};
+  Tensors tensors = {0};
   struct stat st;
   if (stat(folder, &st) != 0 || !S_ISDIR(st.st_mode)) {
     Diagnostic *d = error_at((Span){.file = source_add(folder, "")}, "PD0601", "this is not a folder");
     help(d, "'pdc import' takes a folder with config.json");
     return NULL;
   }
-  m.config = json_load(format("%s/config.json", folder), &m.file);
-  if (!m.config || !(m.family = find_family(&m)) || !tensors_read(folder, &m.tensors))
-    return NULL;
-  m.root = find_root(&m);
-  if (!fields_read(&m) || !shapes_apply(&m) || !m.family->derive(&m))
-    return NULL;
-  const char *text = fill(&m);
-  return text && shapes_compare(&m, text) ? format("%s", text) : NULL;
+  return tensors_read(folder, &tensors) ? import_config(format("%s/config.json", folder), tensors) : NULL;
 }
 
 bool import_folder(const char *folder, const char *output) {

@@ -63,6 +63,7 @@ typedef struct Tensor {
 } Tensor;
 typedef Vec(Tensor) Tensors;
 
+void tensors_sort(Tensors *all);
 /* Headers of the folder's safetensors, sorted by name; none where the folder has no weights. False after a diagnostic. */
 bool tensors_read(const char *folder, Tensors *to);
 const Tensor *tensors_find(const Tensors *all, const char *name); /* NULL: there is none */
@@ -74,7 +75,6 @@ typedef struct Known { /* a name of templates and its text, as .pdm has it; "" a
 } Known;
 
 struct Import {
-  const char *folder;
   const Family *family;
   const cJSON *config;
   int file; /* of config.json, for diagnostics */
@@ -82,6 +82,9 @@ struct Import {
   const char *root;
   Vec(Known) known;
 };
+
+/* import.c: the model of a config.json and tensors; NULL after diagnostics. */
+char *import_config(const char *path, Tensors tensors);
 
 /* fields.c */
 bool fields_read(Import *m);

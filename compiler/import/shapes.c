@@ -55,7 +55,7 @@ static bool is_given(const Import *m, const char *field) {
 /* A head beside tied weights: the same bytes under a second name, or another head. */
 static bool is_same(const Tensor *a, const Tensor *b) {
   const ptrdiff_t bytes = a->end - a->data;
-  return b->end - b->data == bytes && !memcmp(a->data, b->data, (size_t)bytes);
+  return b->end - b->data == bytes && (!bytes || !memcmp(a->data, b->data, (size_t)bytes));
 }
 
 static bool is_second_name(const Import *m, const ShapeRule *r) {

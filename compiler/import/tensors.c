@@ -86,6 +86,11 @@ static bool add_indexed(const char *folder, const char *path, Tensors *to) {
   return true;
 }
 
+void tensors_sort(Tensors *all) {
+  if (all->n)
+    qsort(all->at, (size_t)all->n, sizeof *all->at, by_name);
+}
+
 bool tensors_read(const char *folder, Tensors *to) {
   const char *index = format("%s/model.safetensors.index.json", folder),
              *whole = format("%s/model.safetensors", folder);
@@ -95,8 +100,7 @@ bool tensors_read(const char *folder, Tensors *to) {
   } else if (access(whole, F_OK) == 0 && !add_file(whole, to)) {
     return false;
   }
-  if (to->n)
-    qsort(to->at, (size_t)to->n, sizeof *to->at, by_name);
+  tensors_sort(to);
   for (int i = 1; i < to->n; i++)
     if (!strcmp(to->at[i - 1].name, to->at[i].name))
       return refuse_file(folder, format("tensor '%.200s' is in two files", to->at[i].name));
