@@ -52,22 +52,24 @@ static void compare(int first, const struct seen *mine, const struct seen *of_fi
   for (int i = 0; i < digest->files && i < my_digest->files; i++) {
     const char *path = pd_mapped_file(first + i).path;
     if (mine[i].bytes != of_first[i].bytes) {
-      pd_refuse(why, "'%s' has %lld bytes here, and %lld for rank 0: every rank needs the same file", path,
-                (long long)mine[i].bytes, (long long)of_first[i].bytes);
+      pd_refuse(why, "'%s' has %lld bytes on this rank, but %lld on rank 0. help: give every rank the same file",
+                path, (long long)mine[i].bytes, (long long)of_first[i].bytes);
       return;
     }
     if (mine[i].sample != of_first[i].sample) {
-      pd_refuse(why, "'%s' holds something else here than for rank 0: every rank needs the same file", path);
+      pd_refuse(why, "the content of '%s' differs from rank 0's. help: give every rank the same file", path);
       return;
     }
   }
   if (my_digest->files != digest->files)
-    pd_refuse(why, "this rank reads %lld files, rank 0 %lld", (long long)my_digest->files,
-              (long long)digest->files);
+    pd_refuse(why, "this rank reads %lld files, but rank 0 reads %lld. help: give every rank the same files",
+              (long long)my_digest->files, (long long)digest->files);
   else if (my_digest->training != digest->training || my_digest->evaluation != digest->evaluation)
-    pd_refuse(why, "this rank finds %lld samples (%lld to validate), rank 0 %lld (%lld)",
-              (long long)my_digest->training, (long long)my_digest->evaluation, (long long)digest->training,
-              (long long)digest->evaluation);
+    pd_refuse(
+        why,
+        "this rank finds %lld samples (%lld for validation), but rank 0 finds %lld (%lld). help: give every rank the same files",
+        (long long)my_digest->training, (long long)my_digest->evaluation, (long long)digest->training,
+        (long long)digest->evaluation);
 }
 
 void pd_agree_on_files(int first) {
@@ -106,10 +108,10 @@ static void check_token(const char *path, uint64_t number, char *why) {
   uint64_t found = 0;
   int fd = open(path, O_RDONLY | O_CLOEXEC);
   if (fd < 0 || read(fd, &found, sizeof found) != sizeof found || found != number)
-    pd_refuse(why,
-              "'%s' is not the folder that rank 0 has under this name: '%s', which rank 0 wrote, is not there; "
-              "--checkpoint needs a folder that all ranks share",
-              pd_options.checkpoint, path);
+    pd_refuse(
+        why,
+        "'%s' is not the same directory as on rank 0: it lacks '%s', which rank 0 wrote. help: use a directory that all ranks share",
+        pd_options.checkpoint, path);
   if (fd >= 0) close(fd);
 }
 

@@ -313,7 +313,7 @@ void pd_checkpoint_start(char *why) {
   if (!all) return;
   int64_t room = pd.self ? -1 : pd_disk_room(pd_options.checkpoint);
   if (room >= 0 && room < all)
-    pd_commit_refuse(why, "'%.200s' has room for %.1f MiB, and a checkpoint takes %.1f MiB", pd_options.checkpoint,
+    pd_commit_refuse(why, "'%.200s' has room for %.1f MiB, but a checkpoint takes %.1f MiB", pd_options.checkpoint,
                      (double)room / (1 << 20), (double)all / (1 << 20));
   if (!pd.self) pd_keep_start();
   if (pd_options.checkpoint_background) make_copies();

@@ -81,7 +81,7 @@ void pd_commit_failed(const char *format, ...) {
   vsnprintf(why, sizeof why, format, args);
   va_end(args);
   if (!pd_options.checkpoint_optional) pd_fail("%s", why);
-  pd_warn("%s; the training goes on (--checkpoint-optional)", why);
+  pd_warn("%s; training continues (--checkpoint-optional)", why);
 }
 
 void pd_commit_refuse(char *why, const char *format, ...) {
@@ -102,8 +102,8 @@ static bool has_all(const struct pending *p) {
   while (stage < n && !*p->note[stage].why) stage++;
   if (stage == n) return true;
   pd_step_remove(p->step);
-  pd_commit_failed("no checkpoint of step %lld: rank %d: %.800s", (long long)p->step, pd_rank_of(stage, 0),
-                   p->note[stage].why);
+  pd_commit_failed("cannot write the checkpoint of step %lld: rank %d: %.800s", (long long)p->step,
+                   pd_rank_of(stage, 0), p->note[stage].why);
   return false;
 }
 
@@ -139,12 +139,11 @@ static void check_notes(const struct pending *p) {
     const struct pd_shard_note *note = &p->note[i];
     if (note->checksum != checksum_of(note))
       pd_fail(
-          "what rank %d said of its shard of step %lld came with another checksum: a link, or the memory of this host "
-          "or that rank's, changes bits",
+          "the description of rank %d's shard of step %lld arrived with a different checksum: a link, or the memory of either host, corrupts data",
           pd_rank_of(i, 0), (long long)p->step);
     if (note->step != p->step)
       pd_fail(
-          "what rank %d said of its shard of step %lld did not come, but that of step %lld: a message was lost",
+          "the description of rank %d's shard of step %lld did not arrive, but the description of step %lld did: a message was lost",
           pd_rank_of(i, 0), (long long)p->step, (long long)note->step);
   }
 }

@@ -56,17 +56,17 @@ static const char *activation(const char *name) {
 
 static void compare_number(struct comparison *c, const char *name, const cJSON *item, const char *own) {
   if (cJSON_IsNumber(item) && !is_near(item->valuedouble, atof(own)))
-    differ(c, "%s is %.7g, the model's is %s", name, item->valuedouble, own);
+    differ(c, "%s is %.7g, but the model has %s", name, item->valuedouble, own);
 }
 
 static void compare_activation(struct comparison *c, const char *name, const cJSON *item, const char *own) {
   const char *known = cJSON_IsString(item) ? activation(item->valuestring) : NULL;
-  if (known && strcmp(known, own)) differ(c, "%s is %s, the model's is %s", name, item->valuestring, own);
+  if (known && strcmp(known, own)) differ(c, "%s is %s, but the model has %s", name, item->valuestring, own);
 }
 
 static void compare_bool(struct comparison *c, const char *name, const cJSON *item, const char *own) {
   const char *text = cJSON_IsTrue(item) ? "true" : "false";
-  if (cJSON_IsBool(item) && strcmp(text, own)) differ(c, "%s is %s, the model's is %s", name, text, own);
+  if (cJSON_IsBool(item) && strcmp(text, own)) differ(c, "%s is %s, but the model has %s", name, text, own);
 }
 
 static const struct {
@@ -92,10 +92,10 @@ static void compare_fields(struct comparison *c) {
 static void compare_norms(struct comparison *c) {
   static const char *const layer[] = {"layer_norm_eps", "layer_norm_epsilon"};
   if (trait("layer_norm_eps") && !trait("rms_norm_eps") && cJSON_IsNumber(field(c->root, "rms_norm_eps")))
-    differ(c, "it has rms_norm_eps, the model has layer norms");
+    differ(c, "it has rms_norm_eps, but the model has layer norms");
   for (int i = 0; i < 2; i++)
     if (trait("rms_norm_eps") && !trait("layer_norm_eps") && cJSON_IsNumber(field(c->root, layer[i])))
-      differ(c, "it has %s, the model has RMS norms", layer[i]);
+      differ(c, "it has %s, but the model has RMS norms", layer[i]);
 }
 
 /* ---- rotary positions ------------------------------------------------------------------------------ */
@@ -168,8 +168,8 @@ static void compare_scaling(struct comparison *c, const struct rope *r, double t
   for (int i = 0; i < n; i++) {
     const double theirs = frequency(r, pow(theta, -(double)i / n)), own = own_frequency(i, n);
     if (is_near(theirs, own)) continue;
-    differ(c, "%s of type %s makes rotary frequency %d of %d %.5g, the model's is %.5g", r->named, r->type, i + 1,
-           n, theirs, own);
+    differ(c, "%s of type %s gives rotary frequency %d of %d the value %.5g, but the model has %.5g", r->named,
+           r->type, i + 1, n, theirs, own);
     return;
   }
 }
@@ -180,7 +180,7 @@ static void compare_rope(struct comparison *c) {
   const struct rope r = read_rope(c->root);
   const double theta = own ? atof(own) : r.theta;
   if (own && r.theta > 0 && !is_near(r.theta, theta))
-    differ(c, "rope_theta is %.9g, the model's is %s", r.theta, own);
+    differ(c, "rope_theta is %.9g, but the model has %s", r.theta, own);
   if (theta > 0 && is_complete(&r)) compare_scaling(c, &r, theta, atoi(dim) / 2);
 }
 
@@ -193,7 +193,7 @@ static void compare(const char *path, const cJSON *root) {
   compare_norms(&c);
   compare_rope(&c);
   pd_make_plain(c.text);
-  if (*c.text) pd_warn("'%s' is of a model that computes something else: %s", path, c.text);
+  if (*c.text) pd_warn("'%s' describes a different computation than the model: %s", path, c.text);
 }
 
 static void compare_file(const char *path) {
@@ -202,9 +202,9 @@ static void compare_file(const char *path) {
   char *text = pd_read_file(path, &bytes, why);
   cJSON *root = text ? cJSON_ParseWithLength(text, bytes) : NULL;
   if (!text)
-    pd_warn("%s: it is not compared with the model", why);
+    pd_warn("%s: the file is not compared with the model", why);
   else if (!root)
-    pd_warn("'%s' is not JSON, or cut short: it is not compared with the model", path);
+    pd_warn("'%s' is not JSON, or it is cut short: the file is not compared with the model", path);
   else
     compare(path, root);
   cJSON_Delete(root);

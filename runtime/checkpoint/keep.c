@@ -40,7 +40,7 @@ void pd_keep_start(void) {
   struct pd_best found;
   const char *text = pd_map_file(path, &bytes, why);
   if (!text || !pd_best_parse(text, bytes, &found))
-    pd_warn("'%s' cannot be read: which step was the best is not known any more", path);
+    pd_warn("'%s' cannot be read: the best step so far is unknown", path);
   else if (found.step <= pd.first_step && is_whole(found.step))
     best = (struct judged){found.step, found.loss};
   if (text) pd_unmap_file(text, bytes);

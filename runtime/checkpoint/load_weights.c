@@ -73,17 +73,17 @@ static bool has_shape(const struct pd_entry *e, int rank, const int64_t *dim) {
 }
 
 static const char *hint(void) {
-  return pd.stage->inference ? "" : " (--init-partial PATTERN: what may start fresh)";
+  return pd.stage->inference ? "" : ". help: let parameters start fresh with --init-partial PATTERN";
 }
 
-#define TRANSPOSED " (a layer that takes 'stored = in_out' reads it transposed, as Hugging Face's GPT-2 has it)"
+#define TRANSPOSED ". help: for transposed weights, as in Hugging Face's GPT-2, give the layer 'stored = in_out'"
 
 static bool refuse_shape(const char *path, const struct pd_entry *e, int rank, const int64_t *dim, char *why) {
   char found[160], needed[160];
   print_shape(found, sizeof found, e->rank, e->dim);
   print_shape(needed, sizeof needed, rank, dim);
   bool transposed = rank == 2 && e->rank == 2 && e->dim[0] == dim[1] && e->dim[1] == dim[0];
-  return pd_refuse(why, "'%s': tensor '%s' has shape %s, the model needs %s%s", path, e->name, found, needed,
+  return pd_refuse(why, "'%s': tensor '%s' has shape %s, but the model needs %s%s", path, e->name, found, needed,
                    transposed ? TRANSPOSED : hint());
 }
 
@@ -141,7 +141,7 @@ static void name_files(const struct pd_sources *s, char *to, size_t room) {
   if (s->n_files == 1)
     snprintf(to, room, "'%.300s' holds", s->file[0].path);
   else
-    snprintf(to, room, "the %d files of --init hold", s->n_files);
+    snprintf(to, room, "the %d --init files hold", s->n_files);
 }
 
 /* The largest on any rank of each of n bytes. */
@@ -178,7 +178,7 @@ static bool find_prefix(const struct pd_sources *s, const struct pd_entry *entri
     if (m < n + 2 || name[m - n - 1] != '.' || strcmp(name + m - n, first)) continue;
     int found = behind_prefix(s, entries, outcome, name, (int)(m - n));
     if (2 * found < missing) continue;
-    snprintf(to, room, " (--rename '%.*s*=*' finds %d of them)", (int)(m - n), name, found);
+    snprintf(to, room, ". help: --rename '%.*s*=*' finds %d of them", (int)(m - n), name, found);
     return true;
   }
   return false;
@@ -230,7 +230,7 @@ static void note_fresh(const struct pd_sources *s, const struct pd_entry *entrie
     fprintf(to, " (of shape %s in the file)", shape);
   }
   fclose(to);
-  pd_note(fresh ? "%d parameter%s start%s fresh: %s" : "no parameter starts fresh: the files of --init hold all",
+  pd_note(fresh ? "%d parameter%s start%s fresh: %s" : "no parameter starts fresh: the --init files hold all",
           fresh, fresh == 1 ? "" : "s", fresh == 1 ? "s" : "", names);
   free(names);
 }

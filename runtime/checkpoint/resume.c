@@ -38,7 +38,7 @@ static struct found examine_manifest(int64_t step, const char *path, char *why) 
   if (!pd_manifest_parse(text, bytes, &m, cause))
     pd_refuse(why, "'%s': %.900s", path, cause);
   else if (m.step != step)
-    pd_refuse(why, "'%s' is of step %lld: the folder was renamed", path, (long long)m.step);
+    pd_refuse(why, "'%s' holds step %lld: the directory was renamed", path, (long long)m.step);
   else
     f.standing = SOUND; /* if its shards are */
   f.shards = m.n_shards;
@@ -74,10 +74,10 @@ static struct found examine_shards(int64_t step, char *why) {
   if (*pd_safetensors_metadata(&shard, PD_MANIFEST_MARK))
     f.standing = UNFINISHED;
   else if (written != step)
-    pd_refuse(why, "'%s' is of step '%.40s': the folder was renamed", path,
+    pd_refuse(why, "'%s' holds step '%.40s': the directory was renamed", path,
               pd_safetensors_metadata(&shard, "step"));
   else if (samples < step)
-    pd_refuse(why, "'%s': its 'samples' are '%.40s', which %lld updates cannot have seen", path,
+    pd_refuse(why, "'%s': its 'samples' are '%.40s', which does not match %lld updates", path,
               pd_safetensors_metadata(&shard, "samples"), (long long)step);
   else
     f.standing = PLAIN;
@@ -135,7 +135,7 @@ static bool read_manifest(const struct found *f, char *why) {
   const char *text = pd_map_file(path, &bytes, why);
   if (!text) return false;
   bool ok = pd_checksum(text, bytes) == f->manifest ||
-            pd_refuse(why, "'%s' is another file for rank %d than for rank 0", path, pd.rank);
+            pd_refuse(why, "'%s' on rank %d differs from the file on rank 0", path, pd.rank);
   if (ok)
     ok = pd_manifest_parse(text, bytes, &share.manifest, cause) || pd_refuse(why, "'%s': %.900s", path, cause);
   pd_unmap_file(text, bytes);
@@ -205,9 +205,9 @@ static void tell_passed(const struct found *f, const char *why) {
   char path[PD_PATH];
   pd_step_path(path, f->step, NULL);
   if (f->standing == UNFINISHED)
-    pd_note("'%s' was not finished: it is passed over", path);
+    pd_note("'%s' is skipped: it was not finished", path);
   else
-    pd_warn("'%s' is passed over: %s", path, why);
+    pd_warn("'%s' is skipped: %s", path, why);
 }
 
 /* Rank 0: the steps that are there, from the newest, and how many of them were looked at. */
@@ -222,7 +222,7 @@ static void list_steps(struct steps *s) {
   if (pd.rank) return;
   s->n = pd_list_steps(pd_options.checkpoint, &s->at);
   if (pd_find_misnamed_step(pd_options.checkpoint, misnamed, sizeof misnamed))
-    pd_warn("'%s' is passed over: " PD_MISNAMED, misnamed);
+    pd_warn("'%s' is skipped: " PD_MISNAMED, misnamed);
 }
 
 /* `why`: what is wrong with the newest step that is damaged. */
@@ -257,7 +257,8 @@ bool pd_checkpoint_folder(char *why) {
   const struct pd_options *o = &pd_options;
   if (o->resume && !o->resume_or_start && !pd_exists(o->checkpoint))
     return pd_refuse(
-        why, "'%s' does not exist: there is nothing to go on from (--resume-or-start starts a training then)",
+        why,
+        "'%s' does not exist: there is no checkpoint to resume. help: start without a checkpoint with --resume-or-start",
         o->checkpoint);
   return pd_make_directories(o->checkpoint, why);
 }
@@ -273,7 +274,7 @@ bool pd_checkpoint_check(char *why) {
   for (int i = 0; i < n && ok && !pd_options.resume; i++) {
     char cause[PD_WHY];
     if (examine(steps[i], cause).standing == UNFINISHED) continue;
-    ok = pd_refuse(why, "'%s' holds a checkpoint of step %lld: give --resume or another directory",
+    ok = pd_refuse(why, "'%s' holds a checkpoint of step %lld. help: give --resume or another directory",
                    pd_options.checkpoint, (long long)steps[i]);
   }
   for (int i = 0; i < n && ok; i++) {
@@ -293,26 +294,27 @@ static bool check_shards(const struct pd_safetensors *shards, int n, int64_t ste
   for (int i = 1; i < n; i++)
     for (size_t j = 0; j < sizeof names / sizeof *names; j++)
       if (strcmp(pd_safetensors_metadata(&shards[i], names[j]), pd_safetensors_metadata(&shards[0], names[j])))
-        return pd_refuse(why, "the shards of step %lld in '%s' are of different runs", (long long)step,
+        return pd_refuse(why, "the shards of step %lld in '%s' come from different runs", (long long)step,
                          pd_options.checkpoint);
   const char *model = pd_safetensors_metadata(&shards[0], "model");
   if (strcmp(model, pd.stage->model))
     return pd_refuse(why, "the checkpoint in '%s' is of the model '%.200s'", pd_options.checkpoint, model);
   const char *optimizer = pd_safetensors_metadata(&shards[0], "optimizer"); /* "": of an older version */
   if (*optimizer && strcmp(optimizer, pd.stage->optimizer->name))
-    return pd_refuse(why,
-                     "the checkpoint in '%s' is of the optimizer '%.200s', not '%s': moments do not mean the same",
-                     pd_options.checkpoint, optimizer, pd.stage->optimizer->name);
+    return pd_refuse(
+        why, "the checkpoint in '%s' is of the optimizer '%.200s', not '%s': their states are not compatible",
+        pd_options.checkpoint, optimizer, pd.stage->optimizer->name);
   uint64_t seed = strtoull(pd_safetensors_metadata(&shards[0], "seed"), NULL, 10);
   if (seed != pd.seed && !pd_only_evaluates())
-    return pd_refuse(why, "the checkpoint in '%s' was made with --seed %llu", pd_options.checkpoint,
-                     (unsigned long long)seed);
+    return pd_refuse(why, "the checkpoint in '%s' was made with --seed %llu. help: use this seed",
+                     pd_options.checkpoint, (unsigned long long)seed);
   if (step > pd.steps && !pd_only_evaluates())
-    return pd_refuse(why, "the checkpoint in '%s' is of step %lld, beyond --steps %lld", pd_options.checkpoint,
-                     (long long)step, (long long)pd.steps);
+    return pd_refuse(why,
+                     "the checkpoint in '%s' is of step %lld, beyond --steps %lld. help: use a larger --steps",
+                     pd_options.checkpoint, (long long)step, (long long)pd.steps);
   int64_t seen;
   if (__builtin_mul_overflow(step, pd.stage->batch, &seen) || seen > INT64_MAX / 4)
-    return pd_refuse(why, "step %lld of %lld samples each is more than can be counted", (long long)step,
+    return pd_refuse(why, "step %lld of %lld samples each exceeds the largest sample count", (long long)step,
                      (long long)pd.stage->batch);
   pd_sample_base = metadata_count(&shards[0], "samples") - seen;
   return true;
@@ -376,7 +378,8 @@ static bool read_parameter(const struct pd_safetensors *shards, int n, const str
     bool same = e->rank == x.shape.rank && e->dtype == PD_DTYPE_F32;
     for (int j = 0; same && j < x.shape.rank; j++) same = e->dim[j] == x.shape.dim[j];
     if (!same)
-      return pd_refuse(why, "the checkpoint of step %lld in '%s' is of another model: '%s' has another shape",
+      return pd_refuse(why,
+                       "the checkpoint of step %lld in '%s' is of a different model: the shape of '%s' differs",
                        (long long)step, pd_options.checkpoint, p->name);
     fill(&x, step, (const float *)e->data);
   }
@@ -404,7 +407,7 @@ static void check_all_used(const struct pd_safetensors *shards, int n, char *why
   if (held != used)
     pd_refuse(
         why,
-        "the checkpoint in '%s' is of another model or optimizer, froze others or averaged: %lld tensors instead of %lld",
+        "the checkpoint in '%s' has %lld tensors instead of %lld: its model, optimizer, frozen parameters or averaging differ",
         pd_options.checkpoint, (long long)held, (long long)used);
 }
 
@@ -452,18 +455,18 @@ static void tell_none(char *why) {
   char cause[PD_WHY];
   memcpy(cause, why, sizeof cause);
   if (*why)
-    pd_refuse(why, "'%.200s' holds no sound checkpoint; of the newest: %.700s", pd_options.checkpoint, cause);
+    pd_refuse(why, "'%.200s' holds no valid checkpoint; the newest: %.700s", pd_options.checkpoint, cause);
   else if (pd_options.evaluate)
     pd_refuse(why, "'%s' holds no complete checkpoint", pd_options.checkpoint);
   pd_agree(why);
-  pd_note("'%s' holds no complete checkpoint: starting from the first update", pd_options.checkpoint);
+  pd_note("'%s' holds no complete checkpoint: starting with the first update", pd_options.checkpoint);
 }
 
 /* Reads a step and verifies it meanwhile; false: it is damaged, for this cause. Collective. */
 static bool take(const struct found *f, char *cause) {
   if (f->standing == PLAIN) {
-    pd_note("step %lld in '%s' has no manifest, as earlier versions wrote none: it cannot be verified",
-            (long long)f->step, pd_options.checkpoint);
+    pd_note("step %lld in '%s' cannot be verified: it has no manifest, as in earlier versions", (long long)f->step,
+            pd_options.checkpoint);
     read_step(f);
     return true;
   }

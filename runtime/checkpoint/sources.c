@@ -52,7 +52,7 @@ static bool add_indexed(struct pd_sources *s, const char *path, char *why) {
   for (int i = 0; i < x.n && ok; i++) {
     const struct pd_source_file *f = &s->file[first + x.at[i].file];
     ok = pd_safetensors_find(&f->content, x.at[i].name) ||
-         pd_refuse(why, "'%s': tensor '%.200s' should be in '%s', which does not hold it", path, x.at[i].name,
+         pd_refuse(why, "'%s': tensor '%.200s' is not in '%s', where the index places it", path, x.at[i].name,
                    f->path);
   }
   pd_index_free(&x);
@@ -101,7 +101,7 @@ static bool is_of_step(const char *folder, int64_t step) {
 static bool verify_step(const char *folder, const struct pd_manifest *m, char *why) {
   char path[PATH_MAX], name[64];
   if (!is_of_step(folder, m->step))
-    return pd_refuse(why, "'%s': its manifest is of step %lld: the folder was renamed", folder,
+    return pd_refuse(why, "'%s': its manifest is of step %lld: the directory was renamed", folder,
                      (long long)m->step);
   for (int i = pd.rank; i < m->n_shards; i += pd.ranks) {
     snprintf(name, sizeof name, "/shard-%d-of-%d.safetensors", i, m->n_shards);
@@ -144,7 +144,7 @@ static bool add_folder(struct pd_sources *s, const char *folder, char *why) {
   if (shards < 0) return false;
   if (!shards)
     return pd_refuse(why,
-                     "'%s' is a folder without model.safetensors, its index or the shards of a checkpoint's step",
+                     "the directory '%s' holds no model.safetensors, no index and no shards of a checkpoint step",
                      folder);
   ok = true; /* of an incomplete step the file that is missing is told */
   for (int i = 0; i < shards && ok; i++) {
@@ -152,9 +152,9 @@ static bool add_folder(struct pd_sources *s, const char *folder, char *why) {
     ok = join(path, folder, strlen(folder), name, why) && add_file(s, path, why);
   }
   if (ok && !has_manifest && *pd_safetensors_metadata(&s->file[s->n_files - 1].content, PD_MANIFEST_MARK))
-    return pd_refuse(why, "the step in '%s' was not finished: it has no " PD_MANIFEST_NAME, folder);
+    return pd_refuse(why, "the step in '%s' was not finished: it lacks " PD_MANIFEST_NAME, folder);
   if (ok && !has_manifest)
-    pd_note("the step in '%s' has no manifest, as earlier versions wrote none: it cannot be verified", folder);
+    pd_note("the step in '%s' cannot be verified: it has no manifest, as in earlier versions", folder);
   return ok;
 }
 
@@ -211,7 +211,7 @@ static bool check_names(const struct pd_sources *s, char *why) {
     if (strcmp(a->name, b->name)) continue;
     const char *first = s->file[a->file].path, *second = s->file[b->file].path;
     if (strcmp(a->entry->name, b->entry->name))
-      return pd_refuse(why, "'%.150s' of '%.250s' and '%.150s' of '%.250s' are both to be '%.100s'",
+      return pd_refuse(why, "--rename gives '%.150s' of '%.250s' and '%.150s' of '%.250s' the same name '%.100s'",
                        a->entry->name, first, b->entry->name, second, a->name);
     if (a->file == b->file) return pd_refuse(why, "'%s' holds tensor '%.200s' twice", first, a->entry->name);
     return pd_refuse(why, "tensor '%.200s' is in two files: '%.300s' and '%.300s'", a->name, first, second);

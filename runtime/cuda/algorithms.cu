@@ -118,8 +118,7 @@ void pd_use_algorithms(const struct pd_algorithm *of, int n, const char *device,
   planned = {of, n, here != device || version_here != version, false};
   if (!planned.elsewhere) return;
   pd_note(
-      "the plan's algorithms for products are of cuBLASLt %lld on '%s', and this is %lld on '%s': they are the "
-      "library's own choice",
+      "the plan's matrix product algorithms are for cuBLASLt %lld on '%s', but this is %lld on '%s': the library chooses its own",
       (long long)version, device, (long long)version_here, here.c_str());
   planned.noted = true;
 }
@@ -131,7 +130,7 @@ static bool take_planned(const pd_lt_product &p, cublasLtMatmulAlgo_t *to) {
   if (!planned.elsewhere && make(p, *a, to)) return true;
   pd_counts.other_algorithms++;
   if (!planned.noted)
-    pd_note("cuBLASLt refuses the plan's algorithm for products of %s, which is its own choice now", a->product);
+    pd_note("cuBLASLt refuses the plan's algorithm for products of %s and chooses its own", a->product);
   planned.noted = true;
   return false;
 }
@@ -237,7 +236,7 @@ bool pd_choose_algorithm(const pd_lt_product &p, const pd_lt_run &run, cublasLtM
   }
   if (p.on_tensor_cores && !uses_tensor_cores(*algorithm)) {
     pd_counts.plain_products++;
-    pd_note("products of %s are not on tensor cores, and slow: cuBLASLt has no other algorithm", p.name.c_str());
+    pd_note("products of %s are slow, without tensor cores: cuBLASLt has no other algorithm", p.name.c_str());
   }
   return true;
 }

@@ -25,7 +25,7 @@ static attention describe(const struct pd_attention *p, const pd_in &q, const pd
                           const pd_in &lse, const pd_in &mask) {
   int64_t heads = p->batch * p->heads;
   if (heads > INT_MAX || p->length > INT_MAX / 2 || p->kv_length > INT_MAX / 2 || p->size > 256)
-    pd_fail("attention of %lld heads, length %lld and %lld, size %lld is larger than its kernels for GPUs can do",
+    pd_fail("attention of %lld heads, length %lld and %lld, size %lld exceeds the limits of the GPU kernels",
             (long long)heads, (long long)p->length, (long long)p->kv_length, (long long)p->size);
   attention a = {};
   a.batch = (int)p->batch, a.heads = (int)p->heads, a.kv_heads = (int)p->kv_heads;

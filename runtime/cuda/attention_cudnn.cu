@@ -134,13 +134,13 @@ void pd_use_attentions(const struct pd_planned_attention *of, int n, const char 
   if (planned.elsewhere.empty()) pd_cudnn_start(&planned.elsewhere);
   if (planned.elsewhere.empty() && !running.numbers) running.numbers = pd_cuda_memory(PD_ATTENTION_NUMBERS);
   if (!planned.elsewhere.empty())
-    pd_note("the plan's attentions are cuDNN %lld's on '%s', but %s: kernels of ours compute them",
+    pd_note("the plan computes attention with cuDNN %lld on '%s', but %s: pdc's kernels compute it",
             (long long)version, device, planned.elsewhere.c_str());
 }
 
 static void refuse(const pd_attention_call &c, const std::string &why) {
   pd_counts.own_attentions++;
-  pd_note("the plan has cuDNN compute %s, but kernels of ours do: %s", name_of(*c.of, c.backward).c_str(),
+  pd_note("the plan computes %s with cuDNN, but pdc's kernels compute it: %s", name_of(*c.of, c.backward).c_str(),
           why.c_str());
 }
 
@@ -160,7 +160,8 @@ static std::unique_ptr<Made> start_planned(const pd_attention_call &c) {
   std::unique_ptr<Made> made = make(c, engine);
   std::string why = made->error;
   if (why.empty() && made->workspace() > p->workspace)
-    why = "it needs " + std::to_string(made->workspace()) + " bytes of workspace, more than when it was measured";
+    why =
+        "it needs " + std::to_string(made->workspace()) + " bytes of workspace, more than it needed when measured";
   if (why.empty() && !run(made.get(), c, c.workspace)) why = made->error;
   if (!why.empty()) {
     refuse(c, why);
@@ -168,10 +169,9 @@ static std::unique_ptr<Made> start_planned(const pd_attention_call &c) {
   }
   float error = pd_attention_error(running, c.a, c.backward);
   if (!(error <= 1))
-    pd_fail(
-        "cuDNN computes %s wrongly by %s: off by %g times what rounding explains. Plan without '\"attentions\"', and "
-        "kernels of ours compute it",
-        name.c_str(), text_of(engine).c_str(), static_cast<double>(error));
+    pd_fail("cuDNN computes %s wrongly by %s: the error is %g times the rounding bound. help: plan without "
+            "'\"attentions\"', so that pdc's kernels compute it",
+            name.c_str(), text_of(engine).c_str(), static_cast<double>(error));
   return made;
 }
 
@@ -188,8 +188,7 @@ static void run_planned(const pd_attention_call &c) {
   if (!made)
     c.own();
   else if (!run(made, c, c.workspace))
-    pd_fail("cuDNN has computed %s, and refuses to do it again: %s", name_of(*c.of, c.backward).c_str(),
-            made->error.c_str());
+    pd_fail("cuDNN computed %s once and now refuses: %s", name_of(*c.of, c.backward).c_str(), made->error.c_str());
 }
 
 /* ---- the fastest ---------------------------------------------------------------------------------- */
@@ -252,14 +251,14 @@ static std::string try_engine(const pd_attention_call &c, const pd_cudnn_engine 
   for (int i = 0; i < RUNS; i++) {
     if (!run(made, c, workspace)) return made->error;
     uint64_t bits = pd_attention_bits(timed_check, c.a, c.backward);
-    if (i > 0 && bits != first) return "it gave other bits when it ran again";
+    if (i > 0 && bits != first) return "two runs gave different bits";
     first = bits;
   }
   float error = pd_attention_error(timed_check, c.a, c.backward);
   if (error <= 1) return "";
-  pd_note("cuDNN computes %s wrongly by %s: off by %g times what rounding explains; it is not used",
+  pd_note("cuDNN computes %s wrongly by %s: the error is %g times the rounding bound. This engine is not used",
           name_of(*c.of, c.backward).c_str(), text_of(engine).c_str(), static_cast<double>(error));
-  return "it is wrong";
+  return "its result is wrong";
 }
 
 /* Operands that are worth a look: for the backward pass o and lse are those of q, k and v. */
@@ -288,8 +287,7 @@ static void measure(const pd_attention_call &c, Measured *m) {
     usable.push_back(engine);
   }
   if (made.empty()) {
-    pd_note("cuDNN is not considered for %s: %s", m->name.c_str(),
-            why.empty() ? "it lists no engine" : why.c_str());
+    pd_note("cuDNN is not used for %s: %s", m->name.c_str(), why.empty() ? "it lists no engine" : why.c_str());
     return;
   }
   std::vector<std::function<void()>> runs = {c.own};

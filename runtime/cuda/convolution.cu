@@ -45,7 +45,7 @@ Geometry pd_geometry(const struct pd_convolution_shape &s) {
     g.dilation[i] = static_cast<int>(s.dilation[i]);
   }
   if (image > INT32_MAX || s.batch * s.height * s.width > INT32_MAX || s.out_channels > INT32_MAX)
-    pd_fail("images of %lld x [%lld, %lld, %lld] are too large to convolve", (long long)s.batch,
+    pd_fail("images of %lld x [%lld, %lld, %lld] are too large for a convolution", (long long)s.batch,
             (long long)s.height, (long long)s.width, (long long)s.in_channels);
   return g;
 }
@@ -55,7 +55,7 @@ static bool library_starts() {
   static bool asked, starts;
   std::string why;
   if (!asked && !(starts = pd_cudnn_start(&why)))
-    pd_note("convolutions are products of columns, which is slower than cuDNN: %s", why.c_str());
+    pd_note("convolutions run as matrix products of columns, slower than cuDNN: %s", why.c_str());
   asked = true;
   return starts;
 }
@@ -102,8 +102,8 @@ static void count_columns(const struct pd_convolution_shape &s, Plan *p) {
   pd_counts.column_convolutions++;
   if (!p->graph) return; /* what is missing has been noted */
   const std::string &why = p->graph->graph.error;
-  pd_note("convolutions %s are products of columns: cuDNN has no engine for them%s%s", name_of(s).c_str(),
-          why.empty() ? "" : ": ", why.c_str());
+  pd_note("convolutions %s run as matrix products of columns: cuDNN has no engine for them%s%s",
+          name_of(s).c_str(), why.empty() ? "" : ": ", why.c_str());
 }
 
 /* By the first engine that the library does not refuse to run, on the graph's operands; false where it refuses all. */
@@ -153,7 +153,7 @@ struct Packed {
 static Packed packed_at(const struct pd_convolution_shape &s, char *scratch, pd_type type) {
   int in = static_cast<int>(s.in_channels), taps = static_cast<int>(s.kernel[0] * s.kernel[1]);
   int64_t n = s.out_channels * pd_convolution_column(&s);
-  if (n > INT32_MAX) pd_fail("%lld weights of a convolution are too many", (long long)n);
+  if (n > INT32_MAX) pd_fail("a convolution has %lld weights: too many", (long long)n);
   dim3 grid(static_cast<unsigned>((n + THREADS - 1) / THREADS));
   return {pd_out_at(scratch, type), in, taps, static_cast<int>(n), grid};
 }

@@ -132,7 +132,7 @@ static bool choose_device(int number, int *device, char *why) {
   cudaError_t status = cudaGetDeviceCount(&n);
   if (status == cudaSuccess && n == 0) status = cudaErrorNoDevice;
   if (status != cudaSuccess)
-    return pd_refuse(why, "CUDA finds no GPU here: %s (nvidia-smi shows what the driver sees)",
+    return pd_refuse(why, "CUDA finds no GPU on this machine: %s. help: nvidia-smi lists the driver's devices",
                      cudaGetErrorString(status));
   const char *visible = getenv("CUDA_VISIBLE_DEVICES");
   if (pd_options.device >= n)
@@ -152,7 +152,7 @@ static bool take_device(char *why) {
   if (status == cudaSuccess) status = cudaGetDeviceProperties(&device, chosen);
   if (status != cudaSuccess) return refuse(status, "use this rank's GPU", why);
   snprintf(name, sizeof name, "%s", device.name);
-  return device.major >= 8 || pd_refuse(why, "%s has compute capability %d.%d: programs need 8.0 or more", name,
+  return device.major >= 8 || pd_refuse(why, "%s has compute capability %d.%d: programs need at least 8.0", name,
                                         device.major, device.minor);
 }
 
@@ -176,7 +176,7 @@ static bool get_arena(const struct pd_stage *s, char *why) {
   if (s->spilled) return pd_pages_reserve(why) && pd_spill_start(why);
   if (status == cudaSuccess) status = cudaMalloc(&arena, allocated_bytes(s));
   if (status == cudaErrorMemoryAllocation)
-    return pd_refuse(why, "cannot get the %.1f MiB this stage was planned to use: of %s's %.1f MiB, %.1f are free",
+    return pd_refuse(why, "cannot get the %.1f MiB that the plan gives this stage: %s has %.1f MiB and %.1f free",
                      (double)s->arena_bytes / (1 << 20), name, (double)all / (1 << 20),
                      (double)free_at_start / (1 << 20));
   if (status != cudaSuccess) return refuse(status, "get this stage's memory", why);

@@ -34,9 +34,9 @@ static void make_copies() {
 bool pd_home_start(bool pinned, char *why) {
   if (!pd_updates_at_home()) return true;
   if (!pinned)
-    return pd_refuse(why,
-                     "--spill: these programs update parameters on the host, in its memory: leave it out, or make "
-                     "programs by 'pdc --update device'");
+    return pd_refuse(
+        why,
+        "--spill has no effect: these programs update parameters in host memory. help: leave out --spill, or build with 'pdc --update device'");
   for (int i = 0; i < pd_spill_blocks.n; i++)
     while (static_cast<int>(done.size()) <= pd_spill_blocks.at[i].block.group) done.push_back(pd_cuda_event());
   make_copies();
@@ -55,7 +55,7 @@ void pd_home_finish() {
 
 char *pd_home_at(const void *at) {
   const pd_spill_block *b = pd_spill_block_at(at);
-  if (!b) pd_fail("internal: what the host is to work on never comes and goes");
+  if (!b) pd_fail("internal: blocks that the host updates are never offloaded");
   return pd_spill_pinned(b) + (static_cast<const char *>(at) - pd.arena - b->block.offset);
 }
 

@@ -230,8 +230,9 @@ static __global__ void __launch_bounds__(THREADS)
 static void run_ours(const struct pd_matmul_shape &s, pd_in a, pd_in b, pd_in bias, pd_out c) {
   int64_t down = (s.m + TILE - 1) / TILE, across = (s.n + TILE - 1) / TILE;
   if (down * across > INT32_MAX)
-    pd_fail("a product of %lld x [%lld, %lld] @ [%lld, %lld] with strides that cuBLASLt has not is too large",
-            (long long)s.batch, (long long)s.m, (long long)s.k, (long long)s.k, (long long)s.n);
+    pd_fail(
+        "a product of %lld x [%lld, %lld] @ [%lld, %lld] with strides that cuBLASLt does not support is too large",
+        (long long)s.batch, (long long)s.m, (long long)s.k, (long long)s.k, (long long)s.n);
   dim3 grid(static_cast<unsigned>(down * across), pd_grid_part(s.batch));
   PD_LAUNCH(multiply, grid, THREADS, 0, pd_stream, s, down, a, b, bias, c);
 }
@@ -332,7 +333,7 @@ static void count_own(const struct pd_matmul *m, const char *lacks) {
   if (m->counted) return;
   m->counted = true;
   pd_counts.own_products++;
-  pd_note("products of %lld x [%lld, %lld] @ [%lld, %lld] are not on tensor cores, and slow: cuBLASLt has %s",
+  pd_note("products of %lld x [%lld, %lld] @ [%lld, %lld] are slow, without tensor cores: cuBLASLt has %s",
           (long long)s.batch, (long long)s.m, (long long)s.k, (long long)s.k, (long long)s.n, lacks);
 }
 
@@ -506,7 +507,7 @@ static void count_separate(const struct pd_matmul *m, bool able, const char *lac
   if (!first) return;
   ++*separate;
   if (able)
-    pd_note("a kernel of ours %s [%lld, %lld] @ [%lld, %lld]: cuBLASLt has %s",
+    pd_note("a separate kernel %s [%lld, %lld] @ [%lld, %lld]: cuBLASLt has %s",
             with_gelu(s) ? "applies GELU, or its gradient, to" : "adds up a factor of", (long long)s.m,
             (long long)s.k, (long long)s.k, (long long)s.n, lacks);
 }

@@ -79,13 +79,12 @@ bool pd_pages_reserve(char *why) {
   kind.type = CU_MEM_ALLOCATION_TYPE_PINNED;
   kind.location = {.type = CU_MEM_LOCATION_TYPE_DEVICE, .id = device};
   if (!find_functions())
-    return pd_refuse(why,
-                     "this machine's CUDA driver cannot move memory between addresses, which parts that come and "
-                     "go need: it is older than CUDA 12's");
+    return pd_refuse(
+        why,
+        "this machine's CUDA driver cannot remap memory, which offload needs. help: install a driver for CUDA 12 or newer");
   check(driver.granularity(&least, &kind, CU_MEM_ALLOC_GRANULARITY_MINIMUM), "ask for the size of pages");
   if (page_bytes() % least)
-    return pd_refuse(why, "this GPU's memory comes in pages of %zu bytes, and the plan counts with %zu", least,
-                     page_bytes());
+    return pd_refuse(why, "this GPU has memory pages of %zu bytes, but the plan expects %zu", least, page_bytes());
   pages.resize((pd.stage->arena_bytes + page_bytes() - 1) / page_bytes());
   check(driver.reserve(&arena, pages.size() * page_bytes(), 0, 0, 0), "reserve addresses");
   pd.arena = reinterpret_cast<char *>(arena);
@@ -140,10 +139,8 @@ static void reshape(size_t n) {
     release(largest);
   }
   if (!allocate(n) || (got > n && !allocate(got - n)))
-    pd_fail(
-        "%.1f MiB of %s's memory, which this stage had, could not be allocated anew: another program on this GPU "
-        "takes memory",
-        static_cast<double>(got * page_bytes()) / (1 << 20), pd_device_name());
+    pd_fail("cannot allocate the %.1f MiB that this stage freed on %s: another program on this GPU uses memory",
+            static_cast<double>(got * page_bytes()) / (1 << 20), pd_device_name());
 }
 
 static void put(size_t page, size_t n) {
@@ -171,7 +168,7 @@ bool pd_pages_start(char *why) {
   const size_t wanted = pd.stage->spilled->resident / page_bytes(), most = PIECE / page_bytes();
   while (n_unused < wanted)
     if (!allocate(std::min(wanted - n_unused, std::max<size_t>(most, 1))))
-      return pd_refuse(why, "cannot get the %.1f MiB this stage was planned to use: %s has no more than %.1f free",
+      return pd_refuse(why, "cannot get the %.1f MiB that the plan gives this stage: %s has %.1f MiB free",
                        static_cast<double>(wanted * page_bytes()) / (1 << 20), pd_device_name(),
                        static_cast<double>(n_unused * page_bytes()) / (1 << 20));
   find_lasting();
@@ -179,7 +176,7 @@ bool pd_pages_start(char *why) {
   for (size_t page = 0, end; page < pages.size(); page = end) {
     for (end = page; end < pages.size() && pages[end].standing; end++)
       ;
-    if (end - page > n_unused) pd_fail("internal: %zu pages are planned, and more never leave", wanted);
+    if (end - page > n_unused) pd_fail("internal: %zu pages are planned, but more are always resident", wanted);
     if (end > page) put(page, end - page);
     end += end == page;
   }

@@ -115,7 +115,7 @@ constexpr int64_t PD_GRID_MOST = 65535;
 inline unsigned pd_grid_part(int64_t n) { return static_cast<unsigned>(n < PD_GRID_MOST ? n : PD_GRID_MOST); }
 inline unsigned pd_grid_all(int64_t n, const char *what) {
   if (n > PD_GRID_MOST)
-    pd_fail("%s is too large for its kernel: a grid of %lld blocks along y, where CUDA has at most %d", what,
+    pd_fail("%s is too large for its kernel: a grid of %lld blocks along y, but CUDA allows %d", what,
             (long long)n, static_cast<int>(PD_GRID_MOST));
   return static_cast<unsigned>(n);
 }

@@ -93,7 +93,7 @@ static void take_pages_of_done() {
 
 /* Of the block that has been leaving longest. */
 static void await_pages() {
-  if (leaving.empty()) pd_fail("internal: the planned memory does not suffice for what comes");
+  if (leaving.empty()) pd_fail("internal: the planned memory cannot hold the next block");
   pd_spill_block *b = leaving.front();
   const pd_spill_events &e = of(b).events;
   for (cudaEvent_t event : {e.used, e.arrived, e.gone}) await(b, event, "to leave the GPU");
@@ -180,7 +180,7 @@ void pd_spill_await(struct pd_spill_block *b) {
 
 char *pd_spill_begin_at_home(pd_spill_block *b, cudaStream_t stream) {
   const Moving &m = of(b);
-  if (b->here) pd_fail("internal: a block is in memory while it is changed at home");
+  if (b->here) pd_fail("internal: a block is resident while its host copy changes");
   for (cudaEvent_t event : {m.events.used, m.events.arrived, m.events.gone}) pd_spill_order(stream, event);
   return pd_spill_pinned(b);
 }

@@ -66,9 +66,9 @@ static bool find_obstacle(char *text, size_t room) {
 static bool check_wish(const char *wish, bool hindered, const char *obstacle, char *why) {
   bool mpi = !strcmp(wish, "mpi"), peer = !strcmp(wish, "peer");
   if (!mpi && !peer && strcmp(wish, "nccl") != 0)
-    return pd_refuse(why, "--comm %s: messages travel by peer copies, by nccl or by mpi: peer, nccl, mpi", wish);
+    return pd_refuse(why, "--comm %s is not a transport between GPUs. help: use peer, nccl or mpi", wish);
   if (hindered && !mpi && !peer)
-    return pd_refuse(why, "--comm nccl: %s, which NCCL cannot use: use --comm mpi", obstacle);
+    return pd_refuse(why, "--comm nccl: %s, which NCCL does not support. help: use --comm mpi", obstacle);
   if (peer && peers.others)
     return pd_refuse(why, "--comm peer: ranks %d and %d cannot copy to each other's GPU: %s", pd_self_of(peers.a),
                      pd_self_of(peers.b), pd_peers_why(&peers));
@@ -78,17 +78,17 @@ static bool check_wish(const char *wish, bool hindered, const char *obstacle, ch
 static void tell_choice(const char *wish, bool hindered, const char *obstacle) {
   bool base_needed = pd.stage->n_stages < 2 || peers.others || pd_tensor_degree() > 1;
   if (!wish && hindered && base_needed)
-    pd_note("%s: messages travel through the host's memory, by MPI", obstacle);
+    pd_note("%s: messages go through host memory, by MPI", obstacle);
   else if (!wish && peers.others && !pd_peers_apart(&peers))
-    pd_note("ranks %d and %d do not copy to each other's GPU: %s", pd_self_of(peers.a), pd_self_of(peers.b),
+    pd_note("ranks %d and %d use no peer copies: %s", pd_self_of(peers.a), pd_self_of(peers.b),
             pd_peers_why(&peers));
   if (pd_options.graphs && transport == &pd_nccl_transport && pd.stage->n_stages > 1) {
     /* Making a graph may wait for all that the device has to do, so for a peer that does the same. */
-    pd_note("--graphs is left out: between stages it needs --comm mpi");
+    pd_warn("--graphs is ignored: between stages it needs --comm mpi");
     pd_options.graphs = false;
   }
   if (pd_options.graphs && pd_tensor_degree() > 1) {
-    pd_note("--graphs is left out: ranks that share layers meet within a pass");
+    pd_warn("--graphs is ignored: tensor-parallel ranks communicate within a pass");
     pd_options.graphs = false;
   }
 }
@@ -103,7 +103,7 @@ bool pd_transfers_start(char *why) {
   bool checked = pd_options.check_messages && pd.everyone > 1;
   peers = pd_peers_start(!checked && (!wish || !strcmp(wish, "peer")));
   if (checked && (transport == &pd_nccl_transport || (wish && !mpi)))
-    return pd_refuse(why, "--check-messages needs --comm mpi: other messages do not pass through the host");
+    return pd_refuse(why, "--check-messages needs --comm mpi: the other transports bypass the host");
   if (wish && !check_wish(wish, hindered, obstacle, why)) return false;
   tell_choice(wish, hindered, obstacle);
   return true;

@@ -78,8 +78,7 @@ static void compare_sum(const piece *p) {
   memcpy(&sum, p->buffer + p->bytes, sizeof sum);
   if (sum != pd_checksum(p->buffer, (size_t)p->bytes))
     pd_fail(
-        "--check-messages: the %d bytes that rank %d sent came with another checksum (message %d): a link, or the "
-        "memory of this host or that rank's, changes bits",
+        "--check-messages: %d bytes from rank %d arrived with a different checksum (message %d): a link, or the memory of either host, corrupts data",
         p->bytes, p->peer, p->tag);
 }
 

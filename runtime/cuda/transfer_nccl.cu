@@ -60,7 +60,7 @@ template <typename Call> static void call(const nccl_line *l, const char *what, 
 static int number_of(const nccl_line *l, int rank) {
   int i = 0;
   while (i < l->n && l->ranks[i] != rank) i++;
-  if (i == l->n) pd_fail("internal: a message to rank %d on a line that it is not on", rank);
+  if (i == l->n) pd_fail("internal: a message to rank %d, which is not on this line", rank);
   return i;
 }
 

@@ -323,15 +323,15 @@ void pd_peer_greet(pd_line *line, int peer, bool sends, pd_kind kind) {
   pd_cuda_check(cudaMemcpyAsync(at, seen, sizeof *seen, cudaMemcpyHostToDevice, line->side), "copy to the device");
   pd_message message = {peer, sends, TAG, at, sizeof word};
   peer_post(t, line, 1, &message);
-  pd_wait_until(has_passed, t, what, -1, sends ? "to be taken by" : "from", peer);
+  pd_wait_until(has_passed, t, what, -1, sends ? "to be received by" : "from", peer);
   if (!sends)
     pd_cuda_check(cudaMemcpyAsync(seen, at, sizeof *seen, cudaMemcpyDeviceToHost, line->side), "copy to the host");
   pd_device_wait(what);
-  pd_wait_until(is_through, t, what, -1, sends ? "to be taken by" : "from", peer);
+  pd_wait_until(is_through, t, what, -1, sends ? "to be received by" : "from", peer);
   if (*seen != word)
-    pd_fail("what rank %d copied to this rank's GPU is not there: peer access between the two does not work: use "
-            "--comm nccl, or --comm mpi",
-            pd_self_of(peer));
+    pd_fail(
+        "the data that rank %d copied to this rank's GPU did not arrive: peer access between the two GPUs does not work. help: use --comm nccl or --comm mpi",
+        pd_self_of(peer));
 }
 
 /* ---- the end --------------------------------------------------------------------------------------- */

@@ -42,7 +42,8 @@ bool pd_array_fits(const struct pd_array *a, const struct pd_input *in, char *wh
   if (!same_shape(a, in)) {
     print_shape(has, sizeof has, a->rank, a->dim);
     print_shape(takes, sizeof takes, in->rank, in->dim);
-    return pd_refuse(why, "'%s' holds samples of shape %s, but '%s' takes %s", a->path, has, in->name, takes);
+    return pd_refuse(why, "'%s' holds samples of shape %s, but '%s' takes shape %s", a->path, has, in->name,
+                     takes);
   }
   if (in->token && pd_is_float(a->type))
     return pd_refuse(why, "'%s' holds floating-point numbers, but '%s' takes tokens", a->path, in->name);
@@ -101,7 +102,7 @@ static float number_at(const char *p, enum pd_element type) {
 static bool refuse_token(const struct pd_array *a, int64_t token, const char *p, int64_t classes, char *why) {
   char counted[96] = "";
   if (token < 0)
-    snprintf(counted, sizeof counted, "; weights of 'counted(TARGET, ignore = %lld)' leave it out",
+    snprintf(counted, sizeof counted, ". help: mask it with weights of 'counted(TARGET, ignore = %lld)'",
              (long long)token);
   return pd_refuse(why, "'%s': token %lld at offset %lld is outside the model's %lld classes%s", a->path,
                    (long long)token, (long long)(p - a->map), (long long)classes, counted);

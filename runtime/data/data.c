@@ -92,8 +92,7 @@ static bool bytes_suit(const struct pd_dataset *d, const struct part *p, const s
   return in->classes <= BYTES || d->token_bytes == 1 ||
          pd_refuse(
              why,
-             "'%s' is read as text, whose tokens are its bytes, %d kinds, but '%s' has %lld classes: give the "
-             "tokenizer's numbers as .npy, .ids or llm.c's .bin; --token-type u8 trains on bytes",
+             "'%s' is text, whose tokens are the %d byte values, but '%s' has %lld classes. help: give token numbers as .npy, .ids or llm.c's .bin, or train on bytes with --token-type u8",
              p->array.path, BYTES, in->name, (long long)in->classes);
 }
 
@@ -103,7 +102,7 @@ static bool open_lines(const struct pd_dataset *d, struct part *p, const struct 
   int64_t least = numbers || d->pad > '\n' ? d->pad : '\n';
   if (!numbers && !bytes_suit(d, p, in, why)) return false;
   if (in->classes <= least)
-    return pd_refuse(why, "'%s': '%s' has %lld classes; lines need the %s %lld, too", p->array.path, in->name,
+    return pd_refuse(why, "'%s': '%s' has %lld classes, but lines also need the %s %lld", p->array.path, in->name,
                      (long long)in->classes, least == d->pad ? "token of --pad," : "newline,", (long long)least);
   pd_parse_bytes(&p->array);
   p->lines = (struct pd_lines){.n = pd_count_lines(&p->array), .numbers = numbers};
@@ -114,8 +113,8 @@ static bool open_lines(const struct pd_dataset *d, struct part *p, const struct 
 /* Makes of an array's tokens rows of this input's length. */
 static bool cut_rows(struct pd_array *a, const struct pd_input *in, char *why) {
   if (a->rows % in->elements)
-    return pd_refuse(why, "'%s' holds %lld tokens, no whole number of samples of %lld for '%s'", a->path,
-                     (long long)a->rows, (long long)in->elements, in->name);
+    return pd_refuse(why, "'%s' holds %lld tokens, which is not a multiple of the %lld tokens of a sample of '%s'",
+                     a->path, (long long)a->rows, (long long)in->elements, in->name);
   a->rows /= in->elements;
   a->row = in->elements;
   a->stride *= in->elements;
@@ -127,14 +126,14 @@ static bool cut_rows(struct pd_array *a, const struct pd_input *in, char *why) {
 /* Into this rank's memory: a file of megabytes can claim to have gigabytes. */
 static bool unpack_member(struct pd_array *a, const struct pd_npz_entry *e, char *why) {
   enum { NOTED = 1 << 30 };
-  static const char way_out[] = "numpy.savez writes arrays that stay in the file";
+  static const char way_out[] = "help: numpy.savez writes arrays that are read without unpacking";
   double gib = (double)e->size / (1 << 30), room = (double)pd_memory_room() / (1 << 30);
   if (gib > room)
-    return pd_refuse(why,
-                     "'%s': '%.*s' unpacks to %.1f GiB in every rank's memory, and this one has %.1f GiB left: %s",
-                     a->path, e->name_length, e->name, gib, room, way_out);
+    return pd_refuse(
+        why, "'%s': '%.*s' unpacks to %.1f GiB in every rank's memory, but this rank has %.1f GiB left. %s",
+        a->path, e->name_length, e->name, gib, room, way_out);
   if (e->size > NOTED)
-    pd_note("'%s': '%.*s' takes %.1f GiB in every rank's memory: %s", a->path, e->name_length, e->name, gib,
+    pd_note("'%s': '%.*s' takes %.1f GiB in every rank's memory. %s", a->path, e->name_length, e->name, gib,
             way_out);
   return pd_npz_unpack(a, e, pd_allocate(e->size + 1), why);
 }
@@ -242,18 +241,18 @@ static bool open_windows(struct pd_dataset *d, char *why) {
     const struct pd_input *in = &d->inputs[i];
     if (!has_files(d, i)) continue;
     if (!in->token)
-      return pd_refuse(why,
-                       "'%s' holds tokens, but '%s' takes numbers: give one .npy array or idx file for each of "
-                       "the %d inputs and targets",
-                       path, in->name, count_file_inputs(d));
+      return pd_refuse(
+          why,
+          "'%s' holds tokens, but '%s' takes numbers. help: give one .npy array or idx file for each of the %d inputs and targets",
+          path, in->name, count_file_inputs(d));
     for (int j = 0; j < c->n; j++)
       if (format_of(d, &c->parts[j]) == TEXT && !bytes_suit(d, &c->parts[j], in, why)) return false;
     if (in->elements > d->context) d->context = in->elements;
   }
   d->samples = d->context ? (tokens - 1) / d->context : 0;
   if (d->samples < 1)
-    return pd_refuse(why, "'%s'%s hold%s %lld tokens; one window of context %lld needs %lld", path,
-                     c->n > 1 ? " and the others" : "", c->n > 1 ? "" : "s", (long long)tokens,
+    return pd_refuse(why, "'%s'%s hold%s %lld tokens, but one window of context %lld needs %lld", path,
+                     c->n > 1 ? " and the other files" : "", c->n > 1 ? "" : "s", (long long)tokens,
                      (long long)d->context, (long long)d->context + 1);
   return true;
 }
@@ -274,7 +273,7 @@ static bool open_columns(struct pd_dataset *d, char *why) {
     int64_t samples = 0;
     if (!has_files(d, i)) continue;
     if (!c->n)
-      return pd_refuse(why, "there is no file for '%s': give %s=PATH", d->inputs[i].name, d->inputs[i].name);
+      return pd_refuse(why, "there is no file for '%s'. help: give %s=PATH", d->inputs[i].name, d->inputs[i].name);
     for (struct part *p = c->parts; p < c->parts + c->n; p++) {
       if (!open_part(d, p, &d->inputs[i], why)) return false;
       p->first = samples;
@@ -287,12 +286,12 @@ static bool open_columns(struct pd_dataset *d, char *why) {
                        d->inputs[first - d->columns].name);
     if (c != first && samples != d->samples)
       return pd_refuse(why, "'%s'%s hold%s %lld samples, but '%s'%s %lld", c->parts[0].array.path,
-                       c->n > 1 ? " and the others" : "", c->n > 1 ? "" : "s", (long long)samples,
-                       first->parts[0].array.path, first->n > 1 ? " and the others hold" : " holds",
+                       c->n > 1 ? " and the other files" : "", c->n > 1 ? "" : "s", (long long)samples,
+                       first->parts[0].array.path, first->n > 1 ? " and the other files hold" : " holds",
                        (long long)d->samples);
     d->samples = samples;
   }
-  return d->samples > 0 || pd_refuse(why, "'%s' holds no sample", first->parts[0].array.path);
+  return d->samples > 0 || pd_refuse(why, "'%s' holds no samples", first->parts[0].array.path);
 }
 
 /* Notes the arrays of an archive that no input reads. */
@@ -307,7 +306,7 @@ static void note_unused(const struct pd_dataset *d, const struct part *archive) 
       used |= has_files(d, i) && strlen(d->inputs[i].name) == (size_t)all[e].name_length &&
               !memcmp(d->inputs[i].name, all[e].name, (size_t)all[e].name_length);
     if (!used && (n > 1 || count_file_inputs(d) > 1))
-      pd_note("'%s': no input or target is named '%.*s'; the array is not read", archive->array.path,
+      pd_note("'%s': the array '%.*s' is ignored: no input or target has this name", archive->array.path,
               all[e].name_length, all[e].name);
   }
 }
@@ -326,7 +325,7 @@ static bool reads_runs(const struct pd_dataset *d, const struct column *files) {
   bool each = files->n > 1 && files->n == count_file_inputs(d);
   if (each && sequences == files->n)
     pd_note(
-        "the arrays have one axis: they are read as one run of tokens; name them, as in %s=PATH, for an array each",
+        "the arrays have one axis and are read as one run of tokens. help: for one array per input, name the inputs, as in %s=PATH",
         d->inputs[0].name);
   return sequences && (!each || sequences == files->n);
 }
@@ -345,17 +344,18 @@ static bool open_in_order(struct pd_dataset *d, char **paths, int n, char *why) 
     add_part(&all, &p);
   }
   if (found[RUNS] + found[RECORDS] + found[ARCHIVES] + found[ARRAYS] > 1)
-    return pd_refuse(why, "'%s' and the others are of several kinds: name each one's input, as in %s=PATH",
+    return pd_refuse(why,
+                     "'%s' and the other files have several formats. help: name each file's input, as in %s=PATH",
                      paths[0], d->inputs[0].name);
   if (found[RUNS] || reads_runs(d, &all)) {
     d->columns[0] = all;
     return open_windows(d, why);
   }
   if (found[ARRAYS] && n != wanted)
-    return pd_refuse(why,
-                     "the model has %d inputs and targets, each needs one .npy array or idx file in this order, "
-                     "but %d %s given",
-                     wanted, n, n == 1 ? "is" : "are");
+    return pd_refuse(
+        why,
+        "the model has %d inputs and targets and needs one .npy array or idx file for each, in this order, but %d %s given",
+        wanted, n, n == 1 ? "is" : "are");
   for (int i = 0, at = 0; i < d->n_inputs; i++) {
     if (!has_files(d, i)) continue;
     bool each = found[RECORDS] || found[ARCHIVES]; /* every file holds something of every input */
@@ -387,9 +387,12 @@ static bool open_by_name(struct pd_dataset *d, char **arguments, int n, char *wh
     struct part p = {0};
     int input = named_input(d, arguments[i], &path);
     if (input < 0)
-      return pd_refuse(why, "'%s' names no input or target of the model, as other files do", arguments[i]);
+      return pd_refuse(
+          why,
+          "'%s' names no input or target of the model, but other files do. help: name the input of every file",
+          arguments[i]);
     if (!has_files(d, input))
-      return pd_refuse(why, "'%s': the model computes '%s' from '%s': it takes no file", arguments[i],
+      return pd_refuse(why, "'%s': '%s' takes no file: the model computes it from '%s'", arguments[i],
                        d->inputs[input].name, d->inputs[d->inputs[input].from].name);
     if (!map_part(&p, path, why) || !is_known(d, &p, why)) return false;
     add_part(&d->columns[input], &p);
@@ -401,8 +404,10 @@ static bool open_by_name(struct pd_dataset *d, char **arguments, int n, char *wh
 static bool misnamed(const struct pd_dataset *d, const char *argument, char *why) {
   const char *sign = strchr(argument, '=');
   if (!sign || !access(argument, F_OK)) return false;
-  pd_refuse(why, "cannot read '%s': there is no such file, and no input or target '%.*s' (the first is '%s')",
-            argument, (int)(sign - argument), argument, d->inputs[0].name);
+  pd_refuse(
+      why,
+      "cannot read '%s': there is no such file, and no input or target has the name '%.*s' (the first is '%s')",
+      argument, (int)(sign - argument), argument, d->inputs[0].name);
   return true;
 }
 
@@ -425,6 +430,13 @@ static bool has_format(const struct pd_dataset *d, enum format format) {
   for (const struct column *c = d->columns; c < d->columns + d->n_inputs; c++)
     for (int i = 0; i < c->n; i++)
       if (format_of(d, &c->parts[i]) == format) return true;
+  return false;
+}
+
+static bool has_lines(const struct pd_dataset *d) {
+  for (const struct column *c = d->columns; c < d->columns + d->n_inputs; c++)
+    for (int i = 0; i < c->n; i++)
+      if (c->parts[i].lines.marks) return true;
   return false;
 }
 
@@ -468,7 +480,8 @@ struct pd_dataset *pd_dataset_open(char **paths, int n, const struct pd_input *i
     if (misnamed(d, paths[i], why)) return NULL;
   if (!(d->named ? open_by_name(d, paths, n, why) : open_in_order(d, paths, n, why))) return NULL;
   if (token_bytes && !has_format(d, TOKENS) && (token_bytes > 1 || !has_format(d, TEXT)))
-    pd_note("--token-type: no file is a .bin without a header; it changes nothing");
+    pd_warn("--token-type has no effect on '%s': no data file is a .bin without a header", paths[0]);
+  if (pad && !has_lines(d)) pd_warn("--pad has no effect on '%s': no data file is read line by line", paths[0]);
   if (scan && bytes_of(d) <= (size_t)1 << 30 && !scan_tokens(d, why)) return NULL;
   return d;
 }

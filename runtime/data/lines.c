@@ -33,14 +33,14 @@ struct line {
 };
 
 static bool refuse_lost(const struct pd_array *text, int64_t line, char *why) {
-  return pd_refuse(why, "'%s' was changed while it was in use: it has no line %lld any more", text->path,
+  return pd_refuse(why, "'%s' was changed while it was in use: line %lld is gone", text->path,
                    (long long)line + 1);
 }
 
 static bool refuse_length(const struct line *l, char *why) {
-  return pd_refuse(why, "'%s': line %lld, at offset %lld, has more tokens than the %lld of '%s'", l->text->path,
-                   (long long)l->number + 1, (long long)(l->at - l->text->map), (long long)l->in->elements,
-                   l->in->name);
+  return pd_refuse(why, "'%s': line %lld, at offset %lld, has more tokens than the %lld of a sample of '%s'",
+                   l->text->path, (long long)l->number + 1, (long long)(l->at - l->text->map),
+                   (long long)l->in->elements, l->in->name);
 }
 
 static bool refuse_token(const struct line *l, const char *at, int64_t token, char *why) {
@@ -73,7 +73,7 @@ static bool take_numbers(const struct line *l, int32_t *to, int64_t *n, char *wh
     for (unsigned digit; at < l->end && (digit = (unsigned char)*at - (unsigned)'0') <= 9; at++)
       if (token <= INT32_MAX) token = 10 * token + digit;
     if (at < l->end && !is_blank(*at))
-      return pd_refuse(why, "'%s': line %lld: no token, which is a whole number, at offset %lld", l->text->path,
+      return pd_refuse(why, "'%s': line %lld: the token at offset %lld is not a whole number", l->text->path,
                        (long long)l->number + 1, (long long)(start - l->text->map));
     if (token >= l->in->classes) return refuse_token(l, start, token, why);
     if (*n == l->in->elements) return refuse_length(l, why);

@@ -147,8 +147,7 @@ static bool fills_microbatches(const char *path, char *why) {
   if (!s->statistics || samples % s->microbatch == 0) return true;
   return pd_refuse(
       why,
-      "'%s' has %lld samples, which do not fill microbatches of %lld, and %s%s takes statistics of them "
-      "[PD0591]: use %lld samples, or build with a --microbatch that divides %lld",
+      "'%s' has %lld samples, which is not a multiple of the microbatch of %lld, but %s%s takes statistics over whole microbatches [PD0591]. help: use %lld samples, or build with a --microbatch that divides %lld",
       path, samples, (long long)s->microbatch, *s->statistics ? "layer " : "the model", s->statistics,
       samples - samples % s->microbatch, samples);
 }

@@ -69,7 +69,7 @@ bool pd_is_npy(const struct pd_array *a) { return a->size >= 8 && !memcmp(a->map
 bool pd_parse_npy(struct pd_array *a, char *why) {
   char header[1024];
   if (pd_is_npy(a) && (a->map[6] < 1 || a->map[6] > 3))
-    return pd_refuse(why, "'%s' is a .npy array of version %d; 1 to 3 are known", a->path,
+    return pd_refuse(why, "'%s' is a .npy array of version %d: only versions 1 to 3 are supported", a->path,
                      (unsigned char)a->map[6]);
   a->first = read_header(a, header, sizeof header);
   if (!a->first) return pd_refuse(why, "'%s' is not a .npy array", a->path);
@@ -78,10 +78,10 @@ bool pd_parse_npy(struct pd_array *a, char *why) {
   int rank = 0;
   int64_t dim[PD_MAX_RANK + 1], elements;
   if (!descr || !order || !shape || !parse_shape(shape, &rank, dim))
-    return pd_refuse(why, "'%s' is not a .npy array that can be read: %.200s", a->path, header);
+    return pd_refuse(why, "'%s' has an unsupported .npy header: %.200s", a->path, header);
   if (!parse_type(descr, &a->type))
-    return pd_refuse(why, "'%s' holds elements of type %.*s; f2, f4, f8, i4, i8, u1, u2 and u4 are known", a->path,
-                     type_length(descr), descr);
+    return pd_refuse(why, "'%s' holds elements of type %.*s: only f2, f4, f8, i4, i8, u1, u2 and u4 are supported",
+                     a->path, type_length(descr), descr);
   if (rank < 1 || strncmp(order, "False", 5) != 0)
     return pd_refuse(why, "'%s' must hold samples along its first axis, in C order", a->path);
   a->rows = dim[0];

@@ -38,19 +38,18 @@ bool pd_parse_shard(struct pd_array *a, char *why) {
   if (!pd_is_shard(a))
     return pd_refuse(
         why,
-        "'%s' is not an llm.c token file: it does not start with %d; --token-type u16 reads tokens without a "
-        "header, such as nanoGPT's",
+        "'%s' is not an llm.c token file: it does not start with %d. help: read tokens without a header, such as nanoGPT's, with --token-type u16",
         a->path, GPT2);
   int version = word(a, 0) == GPT2 ? 1 : 7;
   if (word(a, 1) != version)
-    return pd_refuse(why, "'%s' is an llm.c token file of version %d; version %d is known", a->path, word(a, 1),
-                     version);
+    return pd_refuse(why, "'%s' is an llm.c token file of version %d: only version %d is supported", a->path,
+                     word(a, 1), version);
   if (a->size < HEADER)
     return pd_refuse(why, "'%s' is cut short at offset %lld, within its header of %d bytes", a->path,
                      (long long)a->size, HEADER);
   set_tokens(a, version == 1 ? PD_TYPE_U16 : PD_TYPE_U32, HEADER);
   if (word(a, 2) != a->rows || (a->size - HEADER) % (size_t)a->stride)
-    return pd_refuse(why, "'%s' is cut short or damaged: its header says %d tokens, its size %lld", a->path,
-                     word(a, 2), (long long)a->rows);
+    return pd_refuse(why, "'%s' is cut short or damaged: its header says %d tokens, but its size is for %lld",
+                     a->path, word(a, 2), (long long)a->rows);
   return true;
 }

@@ -39,7 +39,7 @@ static bool read_numbers(const char *text, char *why) {
     char *end;
     long long token = strtoll(at, &end, 10);
     if (end == at || (*end && *end != ',') || token < 0 || token >= generation()->classes)
-      return pd_refuse(why, "--prompt-tokens needs numbers from 0 to %lld with commas between, not '%s'",
+      return pd_refuse(why, "--prompt-tokens needs numbers from 0 to %lld, separated by commas, not '%s'",
                        (long long)generation()->classes - 1, at);
     prompt[n_prompt++] = (int32_t)token;
     if (!*end) return true;
@@ -51,7 +51,9 @@ static bool read_numbers(const char *text, char *why) {
 static bool read_stream(const char *path, char **text, size_t *bytes, char *why) {
   enum { MOST = 256 << 20 };
   if (path && pd_is_named_pipe(path))
-    return pd_refuse(why, "cannot read '%s': it is a named pipe: /dev/stdin reads a command's output", path);
+    return pd_refuse(
+        why, "cannot read '%s': it is a named pipe. help: pass a command's output to --prompt-file /dev/stdin",
+        path);
   FILE *in = path ? fopen(path, "rb") : stdin;
   size_t room = 0;
   if (!in) return pd_refuse(why, "cannot read '%s': %s", path, strerror(errno));
@@ -91,10 +93,12 @@ static bool encode_prompt(char *why) {
 
 static bool check_prompt(char *why) {
   int64_t context = generation()->context;
-  if (!n_prompt) return pd_refuse(why, "the prompt is empty: give --prompt TEXT, or text on standard input");
+  if (!n_prompt) return pd_refuse(why, "the prompt is empty. help: give --prompt TEXT, or text on standard input");
   if (n_prompt > context && !pd_options.window)
-    return pd_refuse(why, "the prompt has %lld tokens, and the model's context %lld: --window drops its beginning",
-                     (long long)n_prompt, (long long)context);
+    return pd_refuse(
+        why,
+        "the prompt has %lld tokens, but the model's context has %lld. help: drop the beginning of the prompt with --window",
+        (long long)n_prompt, (long long)context);
   return true;
 }
 
@@ -105,13 +109,12 @@ bool pd_generation_read(char *why) {
   if (text && !o->n_tokenizer && generation()->classes != 256)
     return pd_refuse(
         why,
-        "the model has %lld tokens, which are no bytes: --tokenizer FILE... says what they are, or use "
-        "--prompt-tokens and --output tokens",
+        "the model has %lld tokens, more than the 256 bytes. help: give --tokenizer FILE..., or use --prompt-tokens and --output tokens",
         (long long)generation()->classes);
   if (text && !(tokenizer = pd_tokenizer_open(o->tokenizer, o->n_tokenizer, generation()->classes, why)))
     return false;
   if (o->stop && !tokenizer)
-    return pd_refuse(why, "--stop needs --tokenizer: it knows the token that ends a text");
+    return pd_refuse(why, "--stop needs --tokenizer, which defines the end-of-text token");
   return (o->prompt_tokens ? read_numbers(o->prompt_tokens, why) : encode_prompt(why)) && check_prompt(why);
 }
 
@@ -236,7 +239,7 @@ static void finish(void) {
   int64_t n = (known - n_prompt) * samples();
   if (pd.rank) return;
   if (known == generation()->context + 1 && known < n_prompt + pd_options.tokens)
-    pd_note("the context of %lld tokens is full: --window goes on with its later half",
+    pd_note("the context of %lld tokens is full. help: continue with its newer half with --window",
             (long long)generation()->context);
   if (n_prompt == known) return;
   int64_t computed = n_prompt - window_of(n_prompt - 1);
@@ -297,7 +300,7 @@ void pd_generation_logits(int figure, int64_t k, const float *logits, int64_t n)
   for (int64_t b = 0; b < samples(); b++) {
     const float *of_sample = pd_view(logits + b * (n / samples()) + row * width, generation()->classes, false);
     int64_t token = pd_choose_token(of_sample, generation()->classes, &how, pd.seed, b, known, order);
-    if (token < 0) pd_fail("the logits of token %lld are not finite", (long long)known);
+    if (token < 0) pd_fail("the logits of token %lld are non-finite", (long long)known);
     drawn[b] = (int32_t)token;
   }
 }

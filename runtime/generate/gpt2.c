@@ -45,7 +45,7 @@ bool pd_tokenizer_parse_merges(struct pd_tokenizer *t, const char *text, size_t 
     const char *space = memchr(line, ' ', n);
     if (!space ||
         !pd_bpe_add_merge(&t->bpe, line, (size_t)(space - line), space + 1, n - (size_t)(space + 1 - line)))
-      return pd_refuse(why, "its line %zu is not of two tokens that make a third", number);
+      return pd_refuse(why, "its line %zu is not a pair of tokens whose merge is a token", number);
   }
   return true;
 }

@@ -34,15 +34,15 @@ static const char *type_of(const cJSON *step) {
 }
 
 static bool unknown(char *why, const char *kind, const cJSON *step) {
-  return pd_refuse(why, "it has the %s %.100s, which is not known", kind, type_of(step));
+  return pd_refuse(why, "its %s %.100s is not supported", kind, type_of(step));
 }
 
 static bool unknown_with(char *why, const char *kind, const cJSON *step, const char *what) {
-  return pd_refuse(why, "it has the %s %.100s with %s, which is not known", kind, type_of(step), what);
+  return pd_refuse(why, "its %s %.100s with %s is not supported", kind, type_of(step), what);
 }
 
 static bool too_many(char *why, const char *kind) {
-  return pd_refuse(why, "it has more than %d steps of its %s, which is not known", PD_MAX_STEPS, kind);
+  return pd_refuse(why, "it has more than %d steps in its %s", PD_MAX_STEPS, kind);
 }
 
 /* A step, or in turn those of a Sequence, whose member `list` has them. */
@@ -61,7 +61,7 @@ static bool each_step(struct pd_tokenizer *t, const cJSON *step, const char *lis
 /* ---- model ----------------------------------------------------------------------------------- */
 
 static bool read_vocabulary(struct pd_tokenizer *t, const cJSON *vocabulary, int64_t classes, char *why) {
-  if (!cJSON_IsObject(vocabulary)) return pd_refuse(why, "it has no vocabulary of tokens and their numbers");
+  if (!cJSON_IsObject(vocabulary)) return pd_refuse(why, "it has no vocabulary");
   pd_bpe_start(&t->bpe, classes);
   const cJSON *item;
   cJSON_ArrayForEach(item, vocabulary) {
@@ -71,7 +71,7 @@ static bool read_vocabulary(struct pd_tokenizer *t, const cJSON *vocabulary, int
       return pd_refuse(why, "its token '%.100s' has the number %d, but the model has %lld tokens", item->string,
                        id, (long long)classes);
     if (!pd_bpe_add_token(&t->bpe, item->string, strlen(item->string), id))
-      return pd_refuse(why, "its token '%.100s' or the number %d is there twice", item->string, id);
+      return pd_refuse(why, "its vocabulary has token '%.100s' or number %d twice", item->string, id);
   }
   return true;
 }
@@ -79,7 +79,7 @@ static bool read_vocabulary(struct pd_tokenizer *t, const cJSON *vocabulary, int
 bool pd_tokenizer_parse_vocabulary(struct pd_tokenizer *t, const char *text, size_t bytes, int64_t classes,
                                    char *why) {
   cJSON *root = cJSON_ParseWithLength(text, bytes);
-  bool ok = root ? read_vocabulary(t, root, classes, why) : pd_refuse(why, "it is not JSON, or cut short");
+  bool ok = root ? read_vocabulary(t, root, classes, why) : pd_refuse(why, "it is not JSON, or it is cut short");
   cJSON_Delete(root);
   return ok;
 }
@@ -97,7 +97,7 @@ static bool read_merge(struct pd_bpe *b, const cJSON *merge) {
 static bool read_model(struct pd_tokenizer *t, const cJSON *model, int64_t classes, char *why) {
   static const char *const affixes[] = {"continuing_subword_prefix", "end_of_word_suffix"};
   const cJSON *merges = member(model, "merges"), *merge;
-  if (!cJSON_IsObject(model)) return pd_refuse(why, "it is not a tokenizer.json: it has no model");
+  if (!cJSON_IsObject(model)) return pd_refuse(why, "it is not a tokenizer.json: the field model is missing");
   if (strcmp(type_of(model), "BPE") && (member(model, "type") || !merges)) return unknown(why, "model", model);
   if (!cJSON_IsArray(merges)) return pd_refuse(why, "it has no merges");
   for (int i = 0; i < 2; i++)
@@ -110,7 +110,7 @@ static bool read_model(struct pd_tokenizer *t, const cJSON *model, int64_t class
   int64_t i = 0;
   cJSON_ArrayForEach(merge, merges) {
     if (!read_merge(&t->bpe, merge))
-      return pd_refuse(why, "its merge number %lld is not of two tokens that make a third", (long long)i);
+      return pd_refuse(why, "its merge %lld is not a pair of tokens whose merge is a token", (long long)i);
     i++;
   }
   const char *unk = text_of(model, "unk_token");
@@ -136,7 +136,7 @@ static bool grows_little(const struct pd_replacement *steps, int n, const char *
     if (one > 1) times *= one;
   }
   return times <= MOST ||
-         pd_refuse(why, "the steps of its %s make a text up to %.3g times as long; %d is the limit", kind, times,
+         pd_refuse(why, "the steps of its %s lengthen a text by up to %.3g times: the limit is %d", kind, times,
                    MOST);
 }
 
@@ -222,7 +222,7 @@ static bool read_pre_tokenizer(struct pd_tokenizer *t, const cJSON *step, char *
 
 static bool read_added(struct pd_tokenizer *t, const cJSON *list, char *why) {
   const cJSON *item;
-  if (list && !cJSON_IsArray(list)) return pd_refuse(why, "its added_tokens are no list");
+  if (list && !cJSON_IsArray(list)) return pd_refuse(why, "its added_tokens is not a list");
   t->added = calloc((size_t)cJSON_GetArraySize(list) + 1, sizeof *t->added);
   if (!t->added) return pd_refuse(why, "out of memory");
   cJSON_ArrayForEach(item, list) {
@@ -234,7 +234,7 @@ static bool read_added(struct pd_tokenizer *t, const cJSON *list, char *why) {
     if (!content || !*content || a.id < 0)
       return pd_refuse(why, "one of its added_tokens has no content or number");
     if (flag(item, "single_word", false))
-      return pd_refuse(why, "its added token '%.100s' is a single_word, which is not known", content);
+      return pd_refuse(why, "its added token '%.100s' has single_word, which is not supported", content);
     a.content = strdup(content);
     if (flag(item, "normalized", !a.special)) {
       size_t bytes = strlen(content);
@@ -312,13 +312,13 @@ static bool read_all(struct pd_tokenizer *t, const cJSON *root, int64_t classes,
       !read_added(t, member(root, "added_tokens"), why) ||
       !each_step(t, member(root, "post_processor"), "processors", read_post_processor, why))
     return false;
-  if (!cJSON_IsObject(decoder)) return pd_refuse(why, "it has no decoder, which is not known");
+  if (!cJSON_IsObject(decoder)) return pd_refuse(why, "it has no decoder");
   return each_step(t, decoder, "decoders", read_decoder, why);
 }
 
 bool pd_tokenizer_parse_json(struct pd_tokenizer *t, const char *text, size_t bytes, int64_t classes, char *why) {
   cJSON *root = cJSON_ParseWithLength(text, bytes);
-  bool ok = root ? read_all(t, root, classes, why) : pd_refuse(why, "it is not JSON, or cut short");
+  bool ok = root ? read_all(t, root, classes, why) : pd_refuse(why, "it is not JSON, or it is cut short");
   cJSON_Delete(root);
   return ok;
 }

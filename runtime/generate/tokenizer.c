@@ -15,8 +15,8 @@ bool pd_tokenizer_add(struct pd_tokenizer *t, struct pd_added a, char *why) {
   int32_t known = pd_bpe_find(&t->bpe, a.content, strlen(a.content));
   const char *text = t->bpe.text[a.id];
   if ((known >= 0 && known != a.id) || (text && strcmp(text, a.content)))
-    return pd_refuse(why, "its added token '%.100s' has the number %d, but the vocabulary says otherwise",
-                     a.content, a.id);
+    return pd_refuse(why, "its added token '%.100s' has number %d, which contradicts the vocabulary", a.content,
+                     a.id);
   return true;
 }
 

@@ -35,7 +35,7 @@ char *pd_map_arena(size_t bytes) { return map_bytes(bytes, 0); }
 static bool map_arena(const struct pd_stage *s, char *why) {
   pd.arena = map_bytes(s->arena_bytes, s->spilled ? MAP_NORESERVE : 0);
   if (!pd.arena)
-    return pd_refuse(why, "cannot get the %.1f MiB this stage was planned to use: %s",
+    return pd_refuse(why, "cannot get the %.1f MiB that the plan gives this stage: %s",
                      (double)s->arena_bytes / (1 << 20), strerror(errno));
   return true;
 }
@@ -47,10 +47,10 @@ static void touch_arena(const struct pd_stage *s) {
 
 /* Each rank sees its own binding, and any may be alone with it: who is bound tells. */
 static void warn_of_binding(int threads, int processors) {
-  fprintf(stderr,
-          "pd: warning: rank %d runs %d threads on %d processor%s, to which it is bound: launch with mpirun "
-          "--bind-to none, or --map-by slot:PE=%d\n",
-          pd.rank, threads, processors, processors == 1 ? "" : "s", threads);
+  fprintf(
+      stderr,
+      "pd: warning: rank %d runs %d threads but is bound to %d processor%s. help: launch with mpirun --bind-to none, or --map-by slot:PE=%d\n",
+      pd.rank, threads, processors, processors == 1 ? "" : "s", threads);
 }
 
 /* Scratch memory is planned for s->threads threads: fewer may run, more may not. */
@@ -59,9 +59,9 @@ static void set_threads(const struct pd_stage *s) {
   const char *wish = getenv("OMP_NUM_THREADS");
   if (wish && atoi(wish) > 0) threads = atoi(wish);
   if (threads > planned) {
-    pd_note("OMP_NUM_THREADS is %d, but the plan's scratch memory is for %d: using %d (pdc --threads %d "
-            "plans for more)",
-            threads, planned, planned, threads);
+    pd_note(
+        "OMP_NUM_THREADS is %d, but the plan has scratch memory for %d threads: using %d. help: plan with pdc --threads %d",
+        threads, planned, planned, threads);
     threads = planned;
   }
   omp_set_dynamic(0);
@@ -83,14 +83,19 @@ static void note_slow_bf16(const struct pd_stage *s) {
   bool bf16 = false;
   for (int i = 0; i < s->n_parameters; i++) bf16 |= s->parameters[i].bf16;
   if (bf16 && !pd.rank && !has_bf16_instructions())
-    pd_note("this processor has no instructions for bf16: it saves memory, and products take longer than in f32");
+    pd_note(
+        "this processor has no bf16 instructions: bf16 saves memory, but matrix products are slower than in f32");
 }
 
 bool pd_device_start(char *why) {
   if (pd_options.device >= 0)
-    return pd_refuse(why,
-                     "--device %lld: this program runs on processors; pdc --target cuda makes programs for GPUs",
-                     (long long)pd_options.device);
+    return pd_refuse(
+        why,
+        "--device %lld has no effect: this program runs on the CPU. help: build for GPUs with pdc --target cuda",
+        (long long)pd_options.device);
+  if (pd_options.graphs)
+    return pd_refuse(
+        why, "--graphs has no effect: this program runs on the CPU. help: build for GPUs with pdc --target cuda");
   set_threads(pd.stage);
   pd_scratch_planned = pd.stage->scratch_bytes;
   note_slow_bf16(pd.stage);

@@ -198,7 +198,7 @@ static void map_own_place(void) {
   size_t bytes = place_bytes();
   char *from = (char *)count + counts_and_pieces() + (size_t)pd.tensor_rank * bytes;
   if (bytes && mremap(from, bytes, bytes, MREMAP_MAYMOVE | MREMAP_FIXED, own_place()) == MAP_FAILED)
-    pd_fail("out of memory: cannot map what its shard group shares of the arena: %s", strerror(errno));
+    pd_fail("out of memory: cannot map the shard group's shared arena: %s", strerror(errno));
   own_bytes = (int64_t)bytes;
 }
 
@@ -218,7 +218,8 @@ const struct pd_meeting *pd_meeting_start(MPI_Comm group) {
   if (pd.tensor_rank == 0 && offer.fd >= 0) close(offer.fd);
   if (!shared && count) munmap(count, segment_bytes());
   if (!shared && pd_options.comm)
-    pd_fail("--comm shared: the ranks of a shard group are not on one machine, or cannot map each other's memory");
+    pd_fail(
+        "--comm shared: the ranks of a shard group are on several machines, or cannot map each other's memory. help: use --comm mpi");
   if (shared && pd.arena) map_own_place();
   return shared ? &meeting : NULL;
 }

@@ -40,8 +40,7 @@ static void differ(int replica, int64_t t, int bucket, int owner) {
   size_t floats = 0;
   for (int i = 0, n = pd_runs_of_shard(bucket, owner, &run); i < n; i++) floats += run[i].n;
   pd_fail(
-      "--check-messages: step %lld: %zu bytes of gradients of rank %d have another checksum than it left: the memory "
-      "of this machine changes bits",
+      "--check-messages: step %lld: the checksum of %zu bytes of gradients from rank %d differs: this machine's memory corrupts data",
       (long long)t + 1, floats * sizeof(float), pd_rank_of(pd.stage->stage, replica));
 }
 

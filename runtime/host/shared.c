@@ -116,7 +116,7 @@ uint64_t pd_shared_offset(const char *at) {
   size_t offset = (size_t)(at - pd.arena);
   for (int i = 0; i < n_ranges; i++)
     if (offset >= range[i].first && offset < range[i].end) return range[i].at + offset - range[i].first;
-  pd_fail("internal: a message is received outside the memory that is shared");
+  pd_fail("internal: a message is received outside the shared memory");
 }
 
 int64_t pd_shared_bytes(void) {
@@ -143,7 +143,7 @@ static bool map_segment(int fd) {
   for (int i = 0; i < n_ranges; i++)
     if (mmap(pd.arena + range[i].first, range[i].end - range[i].first, PROT_READ | PROT_WRITE,
              MAP_SHARED | MAP_FIXED, fd, (off_t)range[i].at) == MAP_FAILED)
-      pd_fail("out of memory: cannot map what is shared of the arena: %s", strerror(errno));
+      pd_fail("out of memory: cannot map the shared part of the arena: %s", strerror(errno));
   segment = at;
   for (int gradients = 0; gradients < 2; gradients++)
     for (int r = 0; r < most_replicas(); r++) describe_slots(gradients, box_of(segment, gradients, r));
@@ -255,8 +255,7 @@ bool pd_shared_start(char *why) {
   const char *wish = pd_options.comm;
   bool shared = wish && !strcmp(wish, "shared"), mpi = wish && !strcmp(wish, "mpi");
   if (wish && !shared && !mpi)
-    return pd_refuse(why, "--comm %s: between processors messages travel by shared memory or by mpi: shared, mpi",
-                     wish);
+    return pd_refuse(why, "--comm %s is not a transport between processors. help: use shared or mpi", wish);
   if (pd.ranks < 2) return true;
   how = "mpi";
   if (mpi) return true;
@@ -276,8 +275,7 @@ bool pd_shared_start(char *why) {
   if (shared && all[0])
     return pd_refuse(
         why,
-        "--comm shared: %lld of %lld pairs of neighbours and replicas are not on one machine, or cannot map each "
-        "other's memory",
+        "--comm shared: %lld of %lld pairs of communicating ranks are on different machines, or cannot map each other's memory. help: use --comm mpi",
         (long long)all[0], (long long)(all[0] + all[1]));
   return true;
 }

@@ -109,7 +109,7 @@ bool pd_spill_place_start(const char *place, int64_t bytes, char *why) {
   room = 2 * pd_spill_blocks.n + 1;
   for (int i = 0; i < N_QUEUES; i++) queue[i].at = pd_allocate(sizeof *queue[i].at * (size_t)room);
   pd_pages_start();
-  if (!start_thread()) return pd_refuse(why, "--spill: cannot start the thread that reads and writes");
+  if (!start_thread()) return pd_refuse(why, "--spill: cannot start the offload thread");
   return true;
 }
 
@@ -119,7 +119,7 @@ static void put(struct pd_spill_block *b, enum pd_spill_request what, int into) 
   struct queue *q = &queue[into];
   if (q->n == room) {
     pthread_mutex_unlock(&lock);
-    pd_fail("internal: %d requests to the spill file do not suffice", room);
+    pd_fail("internal: room for %d requests to the spill file is not enough", room);
   }
   b->pending[into]++;
   q->at[(q->first + q->n++) % room] = (struct request){b, what};
@@ -167,7 +167,7 @@ static void give_up(double waited) {
   bool writes = now && now->what == PD_SPILL_WRITE;
   pd_spill_name(now ? now->block : pd_spill_blocks.at, name, sizeof name);
   pthread_mutex_unlock(&lock);
-  pd_fail("the spill file in '%s' gave no sign for %.0f s (--timeout): waited to %s %s", pd_spill_file_place(),
+  pd_fail("the spill file in '%s' did not respond for %.0f s (--timeout): waited to %s %s", pd_spill_file_place(),
           waited, writes ? "write" : "read", name);
 }
 

@@ -76,7 +76,7 @@ static void move_chunk(int from, int to) {
   madvise(address[from], chunk, MADV_DONTNEED);
   if (mmap(address[to], chunk, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED, -1,
            0) == MAP_FAILED)
-    pd_fail("cannot get %zu bytes of memory for what comes from the spill file", chunk);
+    pd_fail("cannot get %zu bytes of memory for blocks of the spill file", chunk);
   madvise(address[to], chunk, MADV_NOHUGEPAGE);
 }
 

@@ -43,7 +43,7 @@ bool pd_transfers_start(char *why) {
   int *most, known = 0;
   if (pd_options.check_messages) MPI_Comm_get_attr(MPI_COMM_WORLD, MPI_TAG_UB, &most, &known);
   if (pd_options.check_messages && (!known || *most < 2 * SUM_TAG))
-    return pd_refuse(why, "--check-messages: this MPI has too few tags for checksums");
+    return pd_refuse(why, "--check-messages: this MPI library has too few message tags for checksums");
   return true;
 }
 
@@ -82,9 +82,9 @@ struct pd_transfer *pd_transfer_new(int messages, size_t bytes) {
 }
 
 static void differ(const struct pd_message *m) {
-  pd_fail("--check-messages: the %zu bytes that rank %d sent came with another checksum (message %d): a link, "
-          "or the memory of this host or that rank's, changes bits",
-          m->bytes, m->peer, m->tag);
+  pd_fail(
+      "--check-messages: %zu bytes from rank %d arrived with a different checksum (message %d): a link, or the memory of either host, corrupts data",
+      m->bytes, m->peer, m->tag);
 }
 
 /* ---- by MPI ------------------------------------------------------------------------------------- */
@@ -95,7 +95,7 @@ static MPI_Datatype type(const struct pd_message *m) { return unit(m) == 2 ? MPI
 
 static int count(const struct pd_message *m) {
   size_t n = m->bytes / (size_t)unit(m);
-  if (n > INT32_MAX) pd_fail("a message of %zu bytes is larger than MPI can count", m->bytes);
+  if (n > INT32_MAX) pd_fail("a message of %zu bytes exceeds MPI's largest message", m->bytes);
   return (int)n;
 }
 
@@ -181,7 +181,7 @@ static void post_shared(struct pd_transfer *t, struct pd_line *line, int n, cons
     return;
   }
   if (atomic_load_explicit(&box->sent, memory_order_acquire) != t->number - 1)
-    pd_fail("internal: receive %lld is posted before the one before has come", (long long)t->number);
+    pd_fail("internal: receive %lld is posted before the previous one has arrived", (long long)t->number);
   for (int i = 0; i < n; i++)
     box->value[i] = (struct pd_placed){pd_shared_offset(message[i].at), message[i].bytes, 0};
   atomic_store_explicit(&box->posted, t->number, memory_order_release);

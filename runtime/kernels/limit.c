@@ -30,7 +30,6 @@ const char *pd_library_name(void) {
 void pd_check_scratch(size_t bytes) {
   if (!pd_scratch_planned || bytes <= pd_scratch_planned) return;
   pd_fail(
-      "%s needs %zu bytes of scratch memory on this processor, and the program has %zu: it was compiled for another "
-      "processor or version of oneDNN; compile it here, or for both with pdc --march",
+      "%s needs %zu bytes of scratch memory on this processor, but the program has %zu: it was compiled for another processor or oneDNN version. help: compile on this machine, or for both processors with pdc --march",
       pd_library_name(), bytes, pd_scratch_planned);
 }

@@ -13,7 +13,7 @@ static const int64_t READ = INT64_C(256) << 20; /* bytes: more than caches hold 
 
 static float *numbers(size_t bytes) {
   float *x = aligned_alloc(ALIGNMENT, bytes);
-  if (!x) pd_fail("no memory to measure rates: %zu bytes", bytes);
+  if (!x) pd_fail("out of memory: cannot get %zu bytes to measure rates", bytes);
 #pragma omp parallel for schedule(static)
   for (size_t i = 0; i < bytes / sizeof *x; i++) x[i] = 0;
   return x;

@@ -197,7 +197,7 @@ static void post_microbatch(enum route_kind kind, struct route *l, int64_t k) {
   bool sends = kind >= ACTIVATIONS_OUT;
   int64_t before = k - l->n_transfers;
   pd_wait_until(is_through, transfer_of(l, k), l->what, before > 0 ? pd_number(before) : -1,
-                sends ? "to be taken by" : "from", before > 0 ? peer_of(l, before) : -1);
+                sends ? "to be received by" : "from", before > 0 ? peer_of(l, before) : -1);
   post(kind, l, transfer_of(l, k), line_of(kind), peer_of(l, k), k % l->channel->slots, pd_number(k));
   l->posted = k;
 }
@@ -264,7 +264,7 @@ static void await_slot(const struct route *l, int64_t number, int64_t k) {
   int64_t before = k - c->slots;
   int peer = peer_of(l, before);
   pd_range_begin(PD_WAIT, pd_number(k));
-  if (pd_wait_until(has_passed, transfer_of(l, before), l->what, pd_number(before), "to be taken by", peer))
+  if (pd_wait_until(has_passed, transfer_of(l, before), l->what, pd_number(before), "to be received by", peer))
     pd_trace(PD_WAIT, number, peer, start, pd_seconds());
   pd_range_end();
 }
@@ -332,7 +332,8 @@ static void open_route(enum route_kind kind, int chunk) {
                                                      PD_SEND_ACTIVATIONS, PD_SEND_GRADIENTS}[kind],
                       .stage = (other + s->n_stages) % s->n_stages,
                       .tag = (cut * 2 + gradients) * VALUES};
-  if (l->channel->n_values > VALUES) pd_fail("%d values cross one cut: more than have tags", l->channel->n_values);
+  if (l->channel->n_values > VALUES)
+    pd_fail("%d values cross one cut: more than there are message tags", l->channel->n_values);
 }
 
 /* Largest value of a channel, in bytes. */
@@ -453,7 +454,7 @@ static bool all_are_through(void *unused) {
 }
 
 void pd_comm_finish(void) {
-  pd_wait_until(all_are_through, NULL, "the last messages to be taken", -1, NULL, -1);
+  pd_wait_until(all_are_through, NULL, "the last messages to be received", -1, NULL, -1);
   pd_sums_finish();
   pd_transfers_finish();
 }
@@ -464,7 +465,7 @@ static void validation_transfer(enum route_kind kind, int64_t turn, int64_t slot
   static const char what[] = "activations of validation microbatch";
   int64_t v = (turn - 1) / pd.stage->chunks + 1;
   const struct route *l = &routes[kind][(turn - 1) % pd.stage->chunks];
-  const char *direction = kind == ACTIVATIONS_IN ? "from" : "to be taken by";
+  const char *direction = kind == ACTIVATIONS_IN ? "from" : "to be received by";
   if (!l->channel->n_values) return;
   int peer = peer_of(l, v);
   pd_wait_until(is_through, l->validation, what, pd_number(v), direction, peer);

@@ -150,9 +150,9 @@ void pd_signals_prepare(void) {
   signal(SIGXFSZ, SIG_IGN); /* a file too large is a write that fails */
   signal(SIGVTALRM, grace_is_over);
   if (timer_create(CLOCK_MONOTONIC, &event, &grace_timer)) pd_fail("cannot make a timer: %s", strerror(errno));
-  snprintf(out_of_grace, sizeof out_of_grace,
-           ": the update under way was not done in the time there was (--grace, or mpirun's own "
-           "odls_base_sigkill_timeout): ended without it; checkpoints from before are kept");
+  snprintf(
+      out_of_grace, sizeof out_of_grace,
+      ": the current update did not end within the grace period (--grace, or mpirun's odls_base_sigkill_timeout): stopped without it; earlier checkpoints are kept");
   handle(SIGTERM, stop);
   handle(SIGINT, stop);
   handle(SIGUSR2, stop);
@@ -242,7 +242,8 @@ static void settle(void) {
   agreement.number++;
   if (agreement.all[1] == CHECKPOINT) {
     checkpoint_after = agreement.all[0];
-    if (!pd_options.checkpoint) pd_note("SIGUSR1 asks for a checkpoint, but no --checkpoint DIR is given");
+    if (!pd_options.checkpoint)
+      pd_note("SIGUSR1 is ignored: it requests a checkpoint, but --checkpoint DIR was not given");
   } else if (agreement.all[0] < pd.steps) {
     pd.steps = agreement.all[0];
     stopped_by = (int)agreement.all[2];
@@ -352,12 +353,13 @@ static void warn_of_long_updates(void) {
   if (said || !pd_options.checkpoint || shorter <= launcher_seconds()) return;
   said = true;
   if (launcher_seconds() < pd_options.grace)
-    pd_warn("an update takes %.1f s, and mpirun kills ranks %g s after Ctrl-C or SIGTERM: no checkpoint would be "
-            "written; launch with 'mpirun --mca odls_base_sigkill_timeout %.0f', or stop with SIGUSR2 to mpirun",
-            shorter, mpirun_grace, 30 + 2 * shorter);
+    pd_warn(
+        "an update takes %.1f s, but mpirun kills ranks %g s after Ctrl-C or SIGTERM: no checkpoint would be written. help: launch with 'mpirun --mca odls_base_sigkill_timeout %.0f', or stop with SIGUSR2 to mpirun",
+        shorter, mpirun_grace, 30 + 2 * shorter);
   else
-    pd_warn("an update takes %.1f s, and a stop may take %g s: no checkpoint would be written; give --grace %.0f",
-            shorter, pd_options.grace, 30 + 2 * shorter);
+    pd_warn(
+        "an update takes %.1f s, but the grace period is %g s: a stop would write no checkpoint. help: use --grace %.0f",
+        shorter, pd_options.grace, 30 + 2 * shorter);
 }
 
 bool pd_signals_at_update(int64_t t) {

@@ -83,7 +83,7 @@ static void pass_on(float *part, int64_t n, int from) {
   enum { TAG = 2, MOST = INT32_MAX };
   uint64_t sum = 0, own = 0;
   MPI_Request request[2] = {MPI_REQUEST_NULL, MPI_REQUEST_NULL};
-  if (n > MOST) pd_fail("internal: %lld elements are more than one message has", (long long)n);
+  if (n > MOST) pd_fail("internal: %lld elements exceed one message", (long long)n);
   if (pd.tensor_rank) {
     if (pd_options.check_messages) sum = pd_checksum(part, (size_t)n * sizeof *part);
     MPI_Isend(part, (int)n, MPI_FLOAT, 0, TAG, comm_group, &request[0]);
@@ -96,8 +96,7 @@ static void pass_on(float *part, int64_t n, int from) {
   if (pd_options.check_messages) own = pd_checksum(part, (size_t)n * sizeof *part);
   if (own != sum)
     pd_fail(
-        "--check-messages: the %lld elements that rank %d sent came with another checksum: a link, or the memory "
-        "of this host or that rank's, changes bits",
+        "--check-messages: %lld elements from rank %d arrived with a different checksum: a link, or the memory of either host, corrupts data",
         (long long)n, pd.self - pd.tensor_rank + from);
 }
 

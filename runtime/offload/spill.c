@@ -171,9 +171,11 @@ bool pd_spill_start(char *why) {
   if (!s || pd.emulate) return true;
   const char *place = pd_options.spill ? pd_options.spill : s->place ? s->place : pd_spill_usual_place();
   if (!place)
-    return pd_refuse(why, "--spill DIR is missing: where parts of the model are kept that are not in memory");
+    return pd_refuse(why, "--spill DIR, the offload directory, is missing: the plan offloads parameters");
   if (pd_options.checkpoint_background)
-    return pd_refuse(why, "--checkpoint-background copies all of the state, and parts of it are not in memory");
+    return pd_refuse(
+        why,
+        "--checkpoint-background needs all of the state resident, but the plan offloads part of it. help: leave out --checkpoint-background");
   make_groups();
   blocks = pd_allocate(sizeof *blocks * (size_t)most_blocks());
   for (int i = 0; i < N_BETWEEN; i++) first_between[i] = pd_allocate(sizeof **first_between * (size_t)parts());

@@ -45,10 +45,10 @@ static int open_nameless(const char *place) {
 bool pd_spill_file_make(const char *place, int64_t bytes, char *why) {
   directory = place;
   file = open_nameless(place);
-  if (file < 0) return pd_refuse(why, "--spill: cannot make a file in '%s': %s", place, strerror(errno));
+  if (file < 0) return pd_refuse(why, "--spill: cannot create a file in '%s': %s", place, strerror(errno));
   int error = posix_fallocate(file, 0, bytes);
   if (error)
-    return pd_refuse(why, "--spill: '%s' cannot take the %.1f MiB that come and go: %s", place,
+    return pd_refuse(why, "--spill: '%s' has no room for the %.1f MiB of offloaded blocks: %s", place,
                      (double)bytes / (1 << 20), strerror(error));
   return true;
 }
@@ -63,8 +63,7 @@ bool pd_spill_file_read(const struct pd_spill_block *b, size_t at, void *to, siz
     got += (size_t)more;
     __atomic_add_fetch(&moved, more, __ATOMIC_RELAXED);
   }
-  return pd_checksum(to, n) == checksum ||
-         fail(b, "read", "it is not what was written there (its checksum differs)");
+  return pd_checksum(to, n) == checksum || fail(b, "read", "the data differs from what was written (checksum)");
 }
 
 bool pd_spill_file_write(const struct pd_spill_block *b, size_t at, const void *from, size_t n,

@@ -78,8 +78,9 @@ static bool refuse_held(const char *option, const char *path, const char *lock, 
   if (fd >= 0 && read(fd, text, sizeof text - 1) < 0) *text = 0;
   if (fd >= 0) close(fd);
   if (sscanf(text, "process %lld on host %299s", &process, host) == 2)
-    return pd_refuse(why, "%s '%s': another run writes it: process %lld on host %s", option, path, process, host);
-  return pd_refuse(why, "%s '%s': another run writes it ('%s' is locked)", option, path, lock);
+    return pd_refuse(why, "%s '%s' is in use by another run: process %lld on host %s", option, path, process,
+                     host);
+  return pd_refuse(why, "%s '%s' is in use by another run ('%s' is locked)", option, path, lock);
 }
 
 static void hold(int fd, char *path) {
@@ -113,11 +114,11 @@ bool pd_lock(const char *option, const char *path, bool folder, char *why) {
   if (errno == EWOULDBLOCK)
     ok = refuse_held(option, path, lock, why);
   else if (errno == ENOLCK || errno == EOPNOTSUPP || errno == ENOSYS)
-    pd_note("%s '%s': its file system knows no locks (%s): that no other run writes it is not checked", option,
-            path, strerror(errno));
+    pd_note("%s '%s' cannot be locked against other runs: its file system has no locks (%s)", option, path,
+            strerror(errno));
   else
     ok = pd_refuse(why, "%s '%s': cannot lock '%s': %s", option, path, lock,
-                   errno == EEXIST ? "a file that is no lock has this name" : strerror(errno));
+                   errno == EEXIST ? "this name belongs to another kind of file" : strerror(errno));
   free(lock);
   return ok;
 }

@@ -188,9 +188,9 @@ static bool parse_shards(const cJSON *list, struct pd_manifest *to) {
 static bool parse_root(const cJSON *root, struct pd_manifest *to, char *why) {
   int64_t format = 0;
   char *seed = NULL;
-  if (!count_of(root, "format", &format)) return pd_refuse(why, "it is no manifest of a checkpoint");
+  if (!count_of(root, "format", &format)) return pd_refuse(why, "it is not a checkpoint manifest");
   if (format != PD_MANIFEST_FORMAT)
-    return pd_refuse(why, "it is of format %lld, and this version reads format %d", (long long)format,
+    return pd_refuse(why, "it has format %lld, but this version reads format %d", (long long)format,
                      PD_MANIFEST_FORMAT);
   bool ok = text_of(root, "model", &to->model) && count_of(root, "step", &to->step) &&
             count_of(root, "samples", &to->samples) && text_of(root, "seed", &seed) &&
@@ -200,7 +200,7 @@ static bool parse_root(const cJSON *root, struct pd_manifest *to, char *why) {
             parse_files(cJSON_GetObjectItemCaseSensitive(root, "files"), to) &&
             parse_shards(cJSON_GetObjectItemCaseSensitive(root, "shards"), to);
   free(seed);
-  return ok || pd_refuse(why, "it lacks something of a manifest");
+  return ok || pd_refuse(why, "a field of the manifest is missing or invalid");
 }
 
 /* Whether the text ends with its own checksum. */
@@ -218,7 +218,7 @@ static bool is_sealed(const char *text, size_t bytes) {
 
 bool pd_manifest_parse(const char *text, size_t bytes, struct pd_manifest *to, char *why) {
   *to = (struct pd_manifest){0};
-  if (!is_sealed(text, bytes)) return pd_refuse(why, "it is damaged: its checksum is another");
+  if (!is_sealed(text, bytes)) return pd_refuse(why, "it is damaged: its checksum does not match");
   cJSON *root = cJSON_ParseWithLength(text, bytes);
   bool ok = parse_root(root, to, why);
   cJSON_Delete(root);
@@ -287,9 +287,9 @@ static void end_ahead(struct ahead *a) {
 
 bool pd_shard_check_header(const struct pd_shard_sum *sum, const void *at, size_t bytes, char *why) {
   if (bytes != (size_t)sum->bytes)
-    return pd_refuse(why, "it has %zu bytes, not the %lld that were written", bytes, (long long)sum->bytes);
+    return pd_refuse(why, "it has %zu bytes, but %lld bytes were written", bytes, (long long)sum->bytes);
   return pd_checksum(at, (size_t)sum->header_bytes) == sum->header ||
-         pd_refuse(why, "its header is not the one that was written (checksum)");
+         pd_refuse(why, "its header is damaged: the checksum differs from the manifest's");
 }
 
 bool pd_shard_check_payload(const struct pd_shard_sum *sum, const void *at, char *why) {
@@ -298,7 +298,7 @@ bool pd_shard_check_payload(const struct pd_shard_sum *sum, const void *at, char
   start_ahead(&ahead, at, bytes);
   bool same = pd_checksum((const char *)at + header, bytes - header) == sum->payload;
   end_ahead(&ahead);
-  return same || pd_refuse(why, "its tensors are not those that were written (checksum)");
+  return same || pd_refuse(why, "its tensors are damaged: the checksum differs from the manifest's");
 }
 
 bool pd_shard_check(const struct pd_shard_sum *sum, const void *at, size_t bytes, char *why) {

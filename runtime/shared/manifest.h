@@ -74,6 +74,6 @@ int pd_list_steps(const char *directory, int64_t **to);
 /* The path of one that a name as step-020 or a number beyond all keeps from being listed, in `to` of `size` bytes;
  * false: there is none. */
 bool pd_find_misnamed_step(const char *directory, char *to, size_t size);
-#define PD_MISNAMED "its name is no step's, as step-20 is: the folder was renamed"
+#define PD_MISNAMED "the directory was renamed: its name is not that of a step, such as step-20"
 
 #endif

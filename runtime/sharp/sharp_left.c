@@ -33,7 +33,7 @@ bool pd_sharp_keep_plan(const char *run, char *why) {
   char to[4096];
   if (!from) return true; /* started without its launcher */
   if (snprintf(to, sizeof to, "%s/plan.json", run) >= (int)sizeof to)
-    return pd_refuse(why, "--run '%s' is too long a path", run);
+    return pd_refuse(why, "the path of --run '%s' is too long", run);
   return pd_copy_file(from, to, why);
 }
 

@@ -91,8 +91,10 @@ static bool check_outputs(const struct pd_sharp_program *models, int n, char ***
       for (int j = 0; j < i; j++) {
         const char *a = value_of(arguments[i], outputs[o]), *b = value_of(arguments[j], outputs[o]);
         if (a && b && !strcmp(a, b) && strncmp(a, "/dev/", 5))
-          return pd_refuse(why, "%s '%s' is one place for '%s' and '%s': {model} in it is the model's name",
-                           outputs[o], a, models[j].name, models[i].name);
+          return pd_refuse(
+              why,
+              "%s '%s' is the same path for '%s' and '%s'. help: use {model}, which stands for the model's name",
+              outputs[o], a, models[j].name, models[i].name);
       }
   return true;
 }
@@ -103,7 +105,7 @@ static bool read_seconds(const char *option, const char *text, double least, dou
   char *end;
   double seconds = text ? strtod(text, &end) : -1;
   if (!text || end == text || *end || !(seconds >= least && seconds < 1e9))
-    return pd_refuse(why, "%s needs seconds, not '%s'", option, text ? text : "");
+    return pd_refuse(why, "%s needs a number of seconds, not '%s'", option, text ? text : "");
   *to = seconds;
   return true;
 }

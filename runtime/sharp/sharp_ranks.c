@@ -80,7 +80,8 @@ struct offer {
 
 static int make_memory(void) {
   int fd = memfd_create("pd_sharp", MFD_CLOEXEC);
-  if (fd < 0 || ftruncate(fd, sizeof(struct pd_sharp_table)) != 0) fail("no memory to share: %s", strerror(errno));
+  if (fd < 0 || ftruncate(fd, sizeof(struct pd_sharp_table)) != 0)
+    fail("cannot create shared memory: %s", strerror(errno));
   return fd;
 }
 
@@ -93,12 +94,12 @@ static void share(void) {
   MPI_Iallgather(&mine, sizeof mine, MPI_BYTE, all, sizeof mine, MPI_BYTE, MPI_COMM_WORLD, &request);
   await_all(&request, "meet");
   if (strcmp(all[0].host, mine.host))
-    fail("several models share the memory of one machine: this is '%s', and rank 0 is on '%s'", mine.host,
+    fail("several models in one launch need one machine, but this rank is on '%s' and rank 0 on '%s'", mine.host,
          all[0].host);
   snprintf(path, sizeof path, "/proc/%d/fd/%d", (int)all[0].pid, (int)all[0].fd);
   table_fd = rank ? open(path, O_RDWR | O_CLOEXEC) : mine.fd;
   table = table_fd < 0 ? NULL : pd_sharp_map(table_fd);
-  if (!table) fail("cannot map what rank 0 shares: %s", strerror(errno));
+  if (!table) fail("cannot map rank 0's shared memory: %s", strerror(errno));
   free(all);
 }
 
@@ -263,10 +264,10 @@ static void see_end(int model, int status) {
   pd_sharp_unlock(table);
   if (pd_sharp_is_good(status) || pd_sharp_was_stopped(status)) return;
   if (WIFSIGNALED(status))
-    fprintf(stderr, "pd: model '%s' was ended by signal %d; the others go on\n", models[model].name,
+    fprintf(stderr, "pd: model '%s' was ended by signal %d; the other models continue\n", models[model].name,
             WTERMSIG(status));
   else
-    fprintf(stderr, "pd: model '%s' has failed; the others go on\n", models[model].name);
+    fprintf(stderr, "pd: model '%s' failed; the other models continue\n", models[model].name);
 }
 
 static void look_after_models(void) {
@@ -283,7 +284,7 @@ static void look_after_models(void) {
 static void look_for_ranks(void) {
   for (int r = 0; r < n_ranks; r++)
     if (!table->leaves[r] && kill(table->pid[r], 0) != 0 && errno == ESRCH)
-      fail("rank %d is gone, and its models with it", r);
+      fail("rank %d and its models have ended unexpectedly", r);
 }
 
 static bool all_ended(void) {

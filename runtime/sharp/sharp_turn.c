@@ -91,7 +91,7 @@ void pd_sharp_enter(void) {
   if (!given) return;
   me = atoi(given);
   table = pd_sharp_map(PD_SHARP_FD);
-  if (!table) pd_fail("cannot map what the launch shares: %s", strerror(errno));
+  if (!table) pd_fail("cannot map the launch's shared memory: %s", strerror(errno));
   close(PD_SHARP_FD);
   table->result[me].steps = pd.steps;
   pd_sharp_join(pd_sharp_lock(table), me, (double)pd.steps * planned_seconds(), pd_seconds());

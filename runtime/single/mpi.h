@@ -52,7 +52,8 @@ static inline int MPI_Init_thread(int *argc, char ***argv, int required, int *pr
   for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
     const char *ranks = getenv(sizes[i]);
     if (!ranks || atoi(ranks) <= 1) continue;
-    fprintf(stderr, "pd: this program was built without MPI and runs as one rank, but the launch has %s\n", ranks);
+    fprintf(stderr, "pd: this program was built without MPI and runs as one rank, but the launch has %s ranks\n",
+            ranks);
     return MPI_ERR_OTHER;
   }
   *provided = required;

@@ -51,7 +51,7 @@ static void finish_validation(void) {
   int64_t t = pd_updates.done - 1;
   if (!isfinite(pd_model_loss(means))) {
     if (pd.rank) pd_leave_to_others();
-    pd_fail("step %lld: the validation loss is not finite", (long long)(t + 1));
+    pd_fail("step %lld: the validation loss is non-finite", (long long)(t + 1));
   }
   double end = pd_seconds();
   pd_trace(PD_VALIDATE, t, -1, started, end);
@@ -112,7 +112,7 @@ static void take_sum(int figure, int64_t v, double sum) {
   char at[64] = "";
   if (!pd_only_evaluates()) snprintf(at, sizeof at, "step %lld: validation: ", (long long)pd_updates.done);
   if (figure < pd.stage->n_losses && !isfinite(sum))
-    pd_fail("%sthe loss of microbatch %lld is not finite; first tensor that is not: %s", at,
+    pd_fail("%sthe loss of microbatch %lld is non-finite; first non-finite tensor: %s", at,
             (long long)pd_number(v), pd_first_non_finite(v, true));
   sums[(pd_number(v) - 1) * pd.stage->n_figures + figure] = sum;
 }

@@ -54,7 +54,7 @@ bool pd_log_open(char *why) {
   if (pd.self || !pd_options.log) return true;
   int fd = open_log(pd_options.log);
   if (fd < 0 && errno == ENXIO)
-    return pd_refuse(why, "cannot write log '%s': it is a FIFO or a socket that nobody reads", pd_options.log);
+    return pd_refuse(why, "cannot write log '%s': it is a FIFO or a socket without a reader", pd_options.log);
   if (fd >= 0 && !fcntl(fd, F_SETFL, O_APPEND)) log_file = fdopen(fd, "a");
   return log_file || pd_refuse(why, "cannot write log '%s': %s", pd_options.log, strerror(errno));
 }

@@ -50,7 +50,8 @@ static bool spares_inputs(struct named x, char *why) {
   bool read = is_text(x.path) || (!replaces && is_weights(x.path));
   for (int i = 0; i < o->n_data; i++) read |= is_data(x.path, o->data[i]);
   for (int i = 0; i < o->n_validation; i++) read |= is_data(x.path, o->validation[i]);
-  return !read || pd_refuse(why, "%s '%s' would write over a file that is read", x.option, x.path);
+  return !read ||
+         pd_refuse(why, "%s '%s' would overwrite an input file. help: choose another path", x.option, x.path);
 }
 
 /* ---- what is written ------------------------------------------------------------------------- */
@@ -94,7 +95,9 @@ static bool spares_build(struct named x, char *why) {
   *strrchr(program, '/') = 0;
   made = own || (made && folder_of(x.path, folder, sizeof folder) && same_file(folder, *program ? program : "/"));
   free(program);
-  return !made || pd_refuse(why, "%s '%s' would write over a file that pdc made", x.option, x.path);
+  return !made ||
+         pd_refuse(why, "%s '%s' would overwrite a file of the program that pdc built. help: choose another path",
+                   x.option, x.path);
 }
 
 /* Whether this is the name of a checkpoint's file within its step's folder. */
@@ -135,10 +138,12 @@ static bool spares_state(struct named x, char *why) {
   char folder[4096];
   size_t n = strlen(name);
   if (n >= sizeof lock - 1 && !strcmp(name + n - (sizeof lock - 1), lock))
-    return pd_refuse(why, "%s '%s' has a name that locks have", x.option, x.path);
+    return pd_refuse(why, "%s '%s' has the name of a lock file. help: choose a name without .lock", x.option,
+                     x.path);
   if (!folder_of(x.path, folder, sizeof folder)) return true; /* opening it says so */
   bool is = (is_of_step(name) && is_step(folder)) || (!strcmp(name, PD_BEST_NAME) && holds_steps(folder));
-  return !is || pd_refuse(why, "%s '%s' would write over a file of a checkpoint", x.option, x.path);
+  return !is || pd_refuse(why, "%s '%s' would overwrite a file of a checkpoint. help: choose another path",
+                          x.option, x.path);
 }
 
 /* All files that options name for writing; the log is the first, if there is one. */
@@ -171,8 +176,9 @@ static bool check_files(char *why) {
     ok = spares_inputs(x[i], why) && spares_build(x[i], why) && spares_state(x[i], why);
     for (int j = 0; j < i && ok; j++)
       if (same_place(x[j].path, x[i].path))
-        ok = pd_refuse(why, "two outputs cannot both be '%s': of %s and of %s", x[i].path, x[j].option,
-                       x[i].option);
+        ok =
+            pd_refuse(why, "two outputs cannot both be '%s': %s and %s. help: choose another path for one of them",
+                      x[i].path, x[j].option, x[i].option);
     if (ok && x[i].path != pd_options.log) ok = pd_writable(x[i].path, why);
   }
   for (int i = 0; i < n && ok; i++)

@@ -41,11 +41,12 @@ static int asked_for(const char *argument, const char **path, char *why) {
     snprintf(names + n, sizeof names - n, "%s'%s'", i ? ", " : "", s->predictions[i].name);
   }
   if (!s->n_predictions)
-    pd_refuse(why, "--predict: the model has no 'output', as in 'output logits;'");
+    pd_refuse(why, "--predict: the model declares no output. help: declare one, such as 'output logits;'");
   else if (sign)
-    pd_refuse(why, "--predict: '%s' names no output of the model: there is %s", argument, names);
+    pd_refuse(why, "--predict: '%s' names no output of the model. help: use one of %s", argument, names);
   else
-    pd_refuse(why, "--predict '%s': which output? NAME=PATH, with NAME one of %s", argument, names);
+    pd_refuse(why, "--predict '%s': the model has several outputs. help: use NAME=PATH, where NAME is one of %s",
+              argument, names);
   return -1;
 }
 
@@ -58,7 +59,7 @@ bool pd_predict_options(char *why) {
     int asked = asked_for(o->predict[i], &path, why);
     if (asked < 0) return false;
     if (files[asked].path)
-      return pd_refuse(why, "--predict: the output '%s' is asked for twice", pd.stage->predictions[asked].name);
+      return pd_refuse(why, "--predict: the output '%s' is given twice", pd.stage->predictions[asked].name);
     files[asked].path = path;
   }
   return true;

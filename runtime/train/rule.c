@@ -16,7 +16,7 @@ struct reader {
 };
 
 static void refuse(struct reader *r, const char *wanted) {
-  if (!*r->why) pd_refuse(r->why, "'%s' is no rule: %s at '%s'", r->text, wanted, r->at);
+  if (!*r->why) pd_refuse(r->why, "'%s' is not a rule: %s at '%s'", r->text, wanted, r->at);
 }
 
 /* Skips spaces; then this sign or word, if it is there. */
@@ -40,14 +40,14 @@ static double read_name(struct reader *r) {
       r->at += length;
       return r->numbers[i].value;
     }
-  refuse(r, length ? "there is no such number" : "a number is missing");
+  refuse(r, length ? "unknown number" : "a number is missing");
   return NAN;
 }
 
 static double read_factor(struct reader *r) {
   double x = NAN;
   if (++r->depth > MOST_NESTED) {
-    refuse(r, "too deep");
+    refuse(r, "too many nested parentheses");
   } else if (take(r, "-")) {
     x = -read_factor(r);
   } else if (take(r, "(")) {

@@ -32,7 +32,7 @@ static void append(struct bytes *b, const void *from, size_t n) {
   if (b->n + n > b->room) {
     b->room = 2 * (b->n + n);
     b->at = realloc(b->at, b->room);
-    if (!b->at) pd_fail("out of memory for an event of TensorBoard");
+    if (!b->at) pd_fail("out of memory for a TensorBoard event");
   }
   memcpy(b->at + b->n, from, n);
   b->n += n;

@@ -74,7 +74,7 @@ static void await_figures(int64_t end) {
 static void take_sum(int figure, int64_t k, double sum) {
   if (!isfinite(sum) && figure < pd.stage->n_losses) {
     await_figures(batch_of(k) < pd_updates.done ? batch_of(k) : pd_updates.done);
-    pd_fail("step %lld: the loss of microbatch %lld is not finite; first tensor that is not: %s",
+    pd_fail("step %lld: the loss of microbatch %lld is non-finite; first non-finite tensor: %s",
             (long long)(batch_of(k) + 1), (long long)pd_number(k), pd_first_non_finite(k, false));
   }
   pd_add_figure(figure, batch_of(k), (k - 1) % pd_own_microbatches() == 0, sum);

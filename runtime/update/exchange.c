@@ -84,7 +84,7 @@ static int find_remote(size_t *bytes) {
       if (holder(p, j) != s->stage) has_remote[i] = p->n_uses > 0;
     if (!has_remote[i]) continue;
     if (s->spilled && !s->spilled->parameters[i].gradients_stay)
-      pd_fail("internal: '%s' is exchanged, and its gradients come and go", p->name);
+      pd_fail("internal: '%s' is exchanged, but its gradients are offloaded", p->name);
     n += p->n_uses * pd.ranks;
     if (size > *bytes) *bytes = size;
   }
@@ -107,7 +107,7 @@ static void count_squares(void) {
   }
   MPI_Request request;
   MPI_Iallreduce(mine, most, 2 * n, MPI_INT, MPI_MAX, pd_comm_control, &request);
-  pd_wait(1, &request, "all ranks to say what their replicas share", -1, NULL, -1);
+  pd_wait(1, &request, "all ranks to exchange what their replicas share", -1, NULL, -1);
   squares_of = pd_allocate(sizeof *squares_of * (size_t)(n + 1));
   for (int i = 0, first = 0; i <= n; i++) {
     struct squares *x = &squares_of[i];
@@ -141,7 +141,7 @@ static struct pd_line *open_ties_line(bool tied) {
   int *all = pd_allocate(sizeof *all * (size_t)pd.ranks), *ranks = pd_allocate(sizeof *ranks * (size_t)pd.ranks);
   MPI_Request request;
   MPI_Iallgather(&mine, 1, MPI_INT, all, 1, MPI_INT, pd_comm_control, &request);
-  pd_wait(1, &request, "all ranks to say what they share", -1, NULL, -1);
+  pd_wait(1, &request, "all ranks to exchange what they share", -1, NULL, -1);
   for (int r = 0; r < pd.ranks; r++)
     if (all[r]) ranks[n++] = r;
   struct pd_line *line = tied ? pd_line_open(pd_comm_ties, n, ranks, PD_EXCHANGING) : NULL;
@@ -191,7 +191,8 @@ int pd_exchange_start(void) {
 static double *replicas_sums(double *sums, int figure) { return sums + n_squares() + figure * most_replicas; }
 
 void pd_add_figure(int figure, int64_t t, bool first, double sum) {
-  if (t - pd_updates.logged >= n_updates) pd_fail("internal: %d batches' figures do not suffice", n_updates);
+  if (t - pd_updates.logged >= n_updates)
+    pd_fail("internal: room for the figures of %d batches is not enough", n_updates);
   double *mine = replicas_sums(update_of(t)->mine, figure) + pd.replica;
   *mine = pd.tensor_rank ? 0 : (first ? 0 : *mine) + sum;
 }
@@ -267,7 +268,8 @@ static void check_finite(int64_t t, const struct update *u) {
   for (int i = 0; i < s->n_parameters; i++)
     if (s->parameters[i].order == order && s->parameters[i].owner == s->stage && !pd.replica &&
         pd.tensor_rank == (s->parameters[i].runs ? (bad - squares_of[order].first) / squares_of[order].tiles : 0))
-      pd_fail("step %lld: the gradient of '%s' is not finite", (long long)(t + 1), s->parameters[i].name);
+      pd_fail("step %lld: the gradient of '%s' is non-finite. help: lower the learning rate, or clip gradients",
+              (long long)(t + 1), s->parameters[i].name);
   pd_leave_to_others();
 }
 

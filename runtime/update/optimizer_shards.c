@@ -186,11 +186,11 @@ static void pass(bool sent, int peer, float *at, int64_t n) {
     MPI_Irecv(at, (int)n, MPI_FLOAT, rank, STATE_TAG, pd_comm_replicas, &request[0]);
     MPI_Irecv(&theirs, 1, MPI_UINT64_T, rank, STATE_TAG + 1, pd_comm_replicas, &request[1]);
   }
-  pd_wait(2, request, "a replica's part of the state", -1, sent ? "to be taken by" : "from", rank);
+  pd_wait(2, request, "a replica's part of the state", -1, sent ? "to be received by" : "from", rank);
   if (!sent && pd_options.check_messages && theirs != pd_checksum(at, (size_t)n * sizeof *at))
-    pd_fail("--check-messages: the part of the state that rank %d sent came with another checksum: a link, or the "
-            "memory of this host or that rank's, changes bits",
-            rank);
+    pd_fail(
+        "--check-messages: the optimizer state from rank %d arrived with a different checksum: a link, or the memory of either host, corrupts data",
+        rank);
 }
 
 const float *pd_whole(const struct pd_parameter *p, const float *at, int64_t elements) {

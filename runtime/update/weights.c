@@ -246,7 +246,7 @@ static bool takes_part(const struct pd_parameter *p) {
 static const struct pd_parameter *parameter_of_order(int order) {
   for (int i = 0; i < pd.stage->n_parameters; i++)
     if (pd.stage->parameters[i].order == order) return &pd.stage->parameters[i];
-  pd_fail("internal: parameter %d is not held here", order);
+  pd_fail("internal: this rank does not hold parameter %d", order);
 }
 
 /* What no update changes stands as it was read, finite or not. */
@@ -272,8 +272,7 @@ static void compare_sum(const float *piece, int64_t n, int writer) {
   memcpy(&sum, piece + n, sizeof sum);
   if (sum != pd_checksum(piece, (size_t)n * sizeof *piece))
     pd_fail(
-        "--check-messages: the weights that rank %d sent came with another checksum: a link, or the memory of this "
-        "host or that rank's, changes bits",
+        "--check-messages: the weights from rank %d arrived with a different checksum: a link, or the memory of either host, corrupts data",
         writer);
 }
 
@@ -287,7 +286,7 @@ static void send_pieces(const struct pd_parameter *p, float *piece) {
     check_piece(p, first, piece, n);
     add_sum(piece, n);
     MPI_Isend(piece, (int)n + sum_floats(), MPI_FLOAT, 0, p->order, pd_comm_control, &request);
-    pd_wait(1, &request, "weights", -1, "to be taken by", 0);
+    pd_wait(1, &request, "weights", -1, "to be received by", 0);
   }
 }
 

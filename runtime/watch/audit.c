@@ -85,9 +85,10 @@ static uint64_t sum_of(const struct array *a) {
 }
 
 static _Noreturn void tell(const struct pd_parameter *p, int array, int64_t updates) {
-  pd_fail("--audit: step %lld: %s%s of '%s' are not what update %lld left: this host's memory changes bits",
-          (long long)(updates + 1), array < N_ARRAYS ? "the " : "an older version of the ", pd_array_name(array),
-          p->name, (long long)updates);
+  pd_fail(
+      "--audit: step %lld: %s%s of '%s' changed after update %lld: this host's memory corrupts data. help: test this host's memory",
+      (long long)(updates + 1), array < N_ARRAYS ? "the " : "an older version of the ", pd_array_name(array),
+      p->name, (long long)updates);
 }
 
 /* ---- what an update gives -------------------------------------------------------------------------- */

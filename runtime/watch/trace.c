@@ -187,7 +187,7 @@ static void exchange_one(double *x, int peer, bool sends) {
     MPI_Isend(x, 1, MPI_DOUBLE, peer, 1, pd_comm_control, &request);
   else
     MPI_Irecv(x, 1, MPI_DOUBLE, peer, 1, pd_comm_control, &request);
-  pd_wait(1, &request, "the clock of the trace", -1, sends ? "to be taken by" : "from", peer);
+  pd_wait(1, &request, "the clock of the trace", -1, sends ? "to be received by" : "from", peer);
 }
 
 /* The peer's time lies between asking and hearing: the fastest of many rounds bounds it best. A difference that
@@ -481,7 +481,7 @@ void pd_trace_finish(void) {
   pd_wait(1, &request, "all ranks to end their trace", -1, NULL, -1);
   if (pd.rank) {
     MPI_Isend(records, (int)(n_records * (int64_t)sizeof *records), MPI_BYTE, 0, 2, pd_comm_control, &request);
-    pd_wait(1, &request, "events of the trace", -1, "to be taken by", 0);
+    pd_wait(1, &request, "events of the trace", -1, "to be received by", 0);
   } else {
     struct pd_output o;
     bool ok = pd_output_open(&o, pd_options.trace) && write_file(o.file, all);
@@ -489,7 +489,7 @@ void pd_trace_finish(void) {
     int64_t lost = 0;
     for (int rank = 0; rank < pd.ranks; rank++) lost += all[rank].dropped;
     if (lost)
-      pd_note("the trace holds the first %d events; %lld later ones are left out", MOST_RECORDS, (long long)lost);
+      pd_note("the trace holds the first %d events and drops %lld later events", MOST_RECORDS, (long long)lost);
   }
   free(all);
 }

@@ -82,8 +82,7 @@ static void check(const char *what, const char *name, const char *at, int64_t el
   struct pd_difference d;
   if (!other || !pd_differ(at, other, (size_t)elements * size, size, &d)) return;
   pd_fail(
-      "--audit: step %lld: %s, run twice, does not leave the same in %s'%s': its element %lld has the bits %0*x, "
-      "then %0*x: a processor or the memory of this host makes errors",
+      "--audit: step %lld: two runs of %s differ in %s'%s': element %lld has bits %0*x, then %0*x: a processor or the memory of this host makes errors. help: test this host's hardware",
       (long long)(now.t + 1), pd_last_work(), what, name, (long long)d.element, d.digits, d.first, d.digits,
       d.second);
 }
@@ -129,14 +128,15 @@ void pd_twice_start(void) {
   if (!pd_options.audit || pd_only_evaluates() || pd_options.emulate) return;
   const bool spills = pd.stage->spilled != NULL;
   if (spills)
-    pd_warn("--audit: what comes and goes is verified each time, but neither passes nor updates are run twice");
+    pd_warn(
+        "--audit verifies offloaded blocks at each transfer, but repeats no pass and no update: the model is offloaded");
   if (spills && pd.ranks == 1) return;
   int64_t mine = spills ? 0 : most_written(), update = spills ? 0 : (int64_t)pd_update_copy_bytes();
   if (mine < update) mine = update;
   all_kept = pd_allocate(sizeof *all_kept * (size_t)pd.ranks);
   MPI_Request request;
   MPI_Iallgather(&mine, 1, MPI_INT64_T, all_kept, 1, MPI_INT64_T, pd_comm_control, &request);
-  pd_wait(1, &request, "all ranks to say what --audit keeps", -1, NULL, -1);
+  pd_wait(1, &request, "all ranks to exchange the sizes that --audit keeps", -1, NULL, -1);
   if (spills) return;
   kept = pd_copy_room((size_t)mine);
   figures = pd_allocate(sizeof *figures * (size_t)pd.stage->n_figures);

@@ -54,8 +54,7 @@ bool pd_updates_agree(int64_t t, char *why) {
   return parameter < 0 ||
          pd_refuse(
              why,
-             "--audit: step %lld: the update, run twice, does not leave the same in the %s of '%s': element %lld "
-             "has the bits %0*x, then %0*x: a processor or the memory of this host makes errors",
+             "--audit: step %lld: two runs of the update differ in the %s of '%s': element %lld has bits %0*x, then %0*x: a processor or the memory of this host makes errors. help: test this host's hardware",
              (long long)(t + 1), pd_array_name(difference.array), pd.stage->parameters[parameter].name,
              (long long)d.element, d.digits, d.first, d.digits, d.second);
 }

@@ -37,7 +37,7 @@ grep -q stopped_by log && complain "a rule that never holds is said to have stop
 
 # What is no rule is refused before anything is computed.
 launch 1 one --data text --validation text --steps 5 --stop-when "accuracy > 1" >out 2>&1 && complain "a rule over nothing"
-grep -q "stop-when: 'accuracy > 1' is no rule: there is no such number at 'accuracy > 1'; numbers are step, validation_loss, best," out ||
+grep -q "stop-when: 'accuracy > 1' is not a rule: unknown number at 'accuracy > 1'; numbers are step, validation_loss, best," out ||
   complain "says something else: $(head -3 out)"
 launch 1 one --data text --steps 5 --stop-when "step > 1" >out 2>&1 && complain "a rule without validations"
 grep -q "stop-when needs --validation" out || complain "says something else: $(head -3 out)"

@@ -76,7 +76,7 @@ for d in 0 1; do
     grep -q '"first_step":20' again.jsonl || complain "delay $d: an incomplete checkpoint is used"
   done
 done
-refused "--resume without a folder" "0 (stage 0): 'empty' does not exist: there is nothing to go on from" \
+refused "--resume without a folder" "0 (stage 0): 'empty' does not exist: there is no checkpoint to resume" \
   two 0 $data --steps 3 --checkpoint empty --resume
 [ -e empty ] && complain "--resume makes a folder"
 two 0 $data --steps 3 --checkpoint empty --resume-or-start 2>notes || complain "--resume-or-start without a folder"

@@ -57,7 +57,7 @@ sed 's/"update": "device"/"update": "there"/' plan.json >odd.json
 "$pdc" --emit plan --target cuda --plan odd.json $small "$model" 2>&1 | grep -q "there is no update 'there' .PD0603" ||
   complain "another place is taken"
 launch 1 host --data text --steps 1 --spill "$work" >out 2>&1 && complain "a file is taken for what the host updates"
-grep -q "update parameters on the host, in its memory" out || complain "--spill DIR: $(cat out)"
+grep -q "update parameters in host memory" out || complain "--spill DIR: $(cat out)"
 
 # train PROGRAM STEPS OPTIONS...: by three threads of the host, or one.
 train() {
