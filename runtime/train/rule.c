@@ -16,7 +16,7 @@ struct reader {
 };
 
 static void refuse(struct reader *r, const char *wanted) {
-  if (!*r->why) pd_refuse(r->why, "'%s' is not a rule: %s at '%s'", r->text, wanted, r->at);
+  if (!*r->why) pd_refuse(r->why, "'%.300s' is not a rule: %s at '%.100s'", r->text, wanted, r->at);
 }
 
 /* Skips spaces; then this sign or word, if it is there. */

@@ -162,7 +162,7 @@ cmp log kept_log || complain "the log of a training that does not go on has chan
 grep -q "PD0620" err || complain "pdc: $(cat err)"
 "$pdc" checkpoint absent 2>err && complain "pdc lists a directory that is not there"
 grep -q "cannot read the directory 'absent': No such file or directory.*PD0620" err || complain "absent: $(cat err)"
-refused "no --resume" "0 (stage 0): 'state' holds a checkpoint of step 20: give --resume or another directory" \
+refused "no --resume" "0 (stage 0): 'state' holds a checkpoint of step 20. help: give --resume or another directory" \
   one 1 $data --steps 24 --checkpoint state
 
 # What killed processes left half written is removed by the next run, also where another process has their number now;

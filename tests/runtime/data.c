@@ -112,7 +112,7 @@ static void bad_data_is_named(void **state) {
                {write_npy("columns.npy", "<f4", "(1, 2, 3), 'fortran_order': True", labels, 24), &number, 1,
                 "has an unsupported .npy header"},
                {write_columns(), &number, 1, "must hold samples along its first axis, in C order"},
-               {write_npy("c8.npy", "<c8", "(3,)", labels, 24), &label, 1, "elements of type '<c8'; f2"},
+               {write_npy("c8.npy", "<c8", "(3,)", labels, 24), &label, 1, "elements of type '<c8': only f2"},
                {write_npy("shape.npy", "<f4", "(1, 4)", labels, 24), &number, 1,
                 "holds samples of shape [4], but 'x' takes [2, 3]"},
                {write_npy("long.npy", "<f4", "(9, 2, 3)", labels, 24), &number, 1,
@@ -242,12 +242,12 @@ static void foreign_formats_are_named(void **state) {
       CASE("\x28\xb5\x2f\xfd"
            "abc",
            "t.zst", "is compressed by zstd"),
-      CASE("BZh91AY&SYabc", "t.bz2", "is compressed by bzip2: bunzip2"),
+      CASE("BZh91AY&SYabc", "t.bz2", "is compressed by bzip2. help: unpack the file with bunzip2"),
       CASE("PK\3\4abcdefghijkl", "t.zip", "is a zip archive. help: unzip the file first"),
       CASE("PK\3\4\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\x0a\0\0\0w/data.pkl", "w.pt", "is a PyTorch file"),
       CASE("\x80\x04N.", "t.pkl", "is a pickle"),
       CASE("\x80\x02\x8a\x0al\xfc\x9c\x46\xf9 ", "old.pt", "is a PyTorch file"),
-      CASE("\x04\0\0\0\0\0\0\0{\"\"}", "w.safetensors", "is a safetensors file: --init reads"),
+      CASE("\x04\0\0\0\0\0\0\0{\"\"}", "w.safetensors", "is a safetensors file. help: read weights with --init"),
       CASE("GGUF\3\0\0\0abcdefg", "w.gguf", "is a GGUF file"),
       CASE("\x89HDF\r\n\x1a\nabc", "a.h5", "is an HDF5 file"),
       CASE("%PDF-1.4", "b.pdf", "is a PDF document"),
@@ -482,7 +482,7 @@ static void broken_images_are_named(void **state) {
           write_idx("a-ubyte", 3, (int[]){3, 4, 5}, 59), labels, NULL);
   refuses(in, 2, "3 samples of 20 bytes, but more follow at offset 76",
           write_idx("a-ubyte", 3, (int[]){3, 4, 5}, 61), labels, NULL);
-  refuses(in, 2, "holds samples of shape [5, 4], but 'image' takes [1, 4, 5]",
+  refuses(in, 2, "holds samples of shape [5, 4], but 'image' takes shape [1, 4, 5]",
           write_idx("a-ubyte", 3, (int[]){3, 5, 4}, 60), labels, NULL);
   refuses(in, 2, "holds 2 samples, but", good, write_idx("b-ubyte", 1, (int[]){2}, 2), NULL);
   refuses(in, 2, "token 10 at offset 18 is outside the model's 10 classes",
@@ -492,7 +492,7 @@ static void broken_images_are_named(void **state) {
   refuses(in, 2, "have several formats. help: name each file's input, as in image=PATH", good,
           write_bytes("text", "abc", 3), NULL);
   refuses(in, 2, "needs one .npy array or idx file for each, in this order, but 1 is given", good, NULL, NULL);
-  refuses(in, 2, "shape [3, 32, 32], but 'image' takes [1, 4, 5]", write_cifar("c.bin", 1, 0), NULL, NULL);
+  refuses(in, 2, "shape [3, 32, 32], but 'image' takes shape [1, 4, 5]", write_cifar("c.bin", 1, 0), NULL, NULL);
   in = cifar_inputs;
   refuses(in, 2, "records have 3073 bytes, but the record at offset 0 has 3", write_bytes("c.bin", "abc", 3), NULL,
           NULL);
@@ -537,8 +537,8 @@ static void broken_pairs_are_named(void **state) {
   char *next = named("next", write_bytes("to.txt", "a\nb", 3));
   const struct pd_input *in = pair_inputs;
   uint16_t tokens[5] = {0};
-  refuses(in + 1, 2, "line 2, at offset 4, has more tokens than the 4 of 'before'", named("before", from), next,
-          NULL);
+  refuses(in + 1, 2, "line 2, at offset 4, has more tokens than the 4 of a sample of 'before'",
+          named("before", from), next, NULL);
   refuses(in + 1, 2, "holds 2 samples, but", named("before", write_bytes("one.txt", "a", 1)), next, NULL);
   refuses(in + 1, 2, "there is no file for 'before': give before=PATH", next, NULL, NULL);
   refuses(in + 1, 2, "names no input or target of the model", next, named("bfore", from), NULL);

@@ -198,7 +198,7 @@ grep -q "note: 'packed1.npz': the array 'notes' is ignored: no input or target h
 refused "'other.npz' has no array 'image', but a, b" launch 1 one --data other.npz --steps 1
 refused "'label.npz' has no array 'image', but arr_0" launch 1 one --data label.npz --steps 1
 refused "'uneven.npz' holds 95 samples of 'label', but 96 of 'image'" launch 1 one --data uneven.npz --steps 1
-refused "'bzip2.npz': 'image' is packed by method 12; stored and deflated" launch 1 one --data bzip2.npz --steps 1
+refused "'bzip2.npz': 'image' is packed by method 12: only stored and deflated" launch 1 one --data bzip2.npz --steps 1
 refused "'cut.npz' is not a .npz archive, or is cut short" launch 1 one --data cut.npz --steps 1
 refused "'damaged.npz' is damaged: 'image' cannot be unpacked" launch 1 one --data damaged.npz --steps 1
 refused "'stored.npz' and the other files have several formats" launch 1 one --data stored.npz label.npy --steps 1

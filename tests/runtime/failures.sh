@@ -49,10 +49,10 @@ check "log to a FIFO" "0 (stage 0): cannot write log 'pipe.json': it is a FIFO o
 check "save to a FIFO" "0 (stage 0): cannot write 'pipe.json': it is not a regular file" \
   two 1 --data x.npy t.npy --quiet --peak 1 --steps 3 --save pipe.json
 check "weight of another name" "0 (stage 0): 'missing.safetensors' holds no tensor 'shared'" two 1 $data --steps 3 --init missing.safetensors
-check "weights of another shape" "0 (stage 0): 'shape.safetensors': tensor 'first' has shape \[2, 4\], the model needs \[8\]" two 1 $data --steps 3 --init shape.safetensors
-check "too few ranks" "0 (stage 0): launched with 1 rank, but the plan has 2: use mpirun -n 2" \
+check "weights of another shape" "0 (stage 0): 'shape.safetensors': tensor 'first' has shape \[2, 4\], but the model needs \[8\]" two 1 $data --steps 3 --init shape.safetensors
+check "too few ranks" "0 (stage 0): launched with 1 rank, but the plan has 2. help: use mpirun -n 2" \
   $mpirun -n 1 "$programs/chain_2_0_1" $data --steps 3
-check "too many ranks" "0 (stage 0): launched with 2 ranks, but the plan has 1: use mpirun -n 1" \
+check "too many ranks" "0 (stage 0): launched with 2 ranks, but the plan has 1. help: use mpirun -n 1" \
   $mpirun -n 2 "$programs/chain_1_0_1" $data --steps 3
 check "another plan" "0 (stage 0): the plan of rank 1 (.*) differs from the plan of rank 0" \
   $mpirun -n 1 "$programs/chain_2_0_1" $data --steps 3 : -n 1 "$programs/chain_2_1_0" $data --steps 3
@@ -61,7 +61,7 @@ check "one stage twice" "0 (stage 0): rank 1 runs the program of stage 0, not of
 check "other options" "0 (stage 0): the options of rank 1 differ from the options of rank 0" \
   $mpirun -n 1 "$programs/chain_2_0_1" $data --steps 3 : -n 1 "$programs/chain_2_1_1" $data --steps 4
 
-check "too few ranks for replicas" "0 (stage 0): launched with 3 ranks, but the plan has 4: use mpirun -n 4" \
+check "too few ranks for replicas" "0 (stage 0): launched with 3 ranks, but the plan has 4. help: use mpirun -n 4" \
   timeout 600 $mpirun -n 2 "$programs/replicas_2-2_1_12_0" $data --steps 3 : -n 1 "$programs/replicas_2-2_1_12_1" $data --steps 3
 check "replicas of another stage" "0 (stage 0): rank 1 runs the program of stage 1, not of stage 0" \
   timeout 600 $mpirun -n 1 "$programs/replicas_2-2_1_12_0" $data --steps 3 : -n 3 "$programs/replicas_2-2_1_12_1" $data --steps 3
@@ -70,7 +70,7 @@ check "run below a file" "0 (stage 0): cannot create directory 'kept/run': Not a
 check "trace in no directory" "0 (stage 0): cannot write 'none/trace': No such file" two 1 $data --steps 3 --trace none/trace
 
 two 1 $data --save other --log other.log --checkpoint state --steps 5 || exit 1
-check "checkpoint there already" "0 (stage 0): 'state' holds a checkpoint of step 5: give --resume" two 1 $data --checkpoint state --steps 9
+check "checkpoint there already" "0 (stage 0): 'state' holds a checkpoint of step 5. help: give --resume" two 1 $data --checkpoint state --steps 9
 check "checkpoint newer than the end" "0 (stage 0): the checkpoint in 'state' is of step 5, beyond --steps 3" two 1 $data --checkpoint state --resume --steps 3
 cp -r state piped_state && rm piped_state/step-5/shard-0-of-2.safetensors && mkfifo piped_state/step-5/shard-0-of-2.safetensors
 check "checkpoint with a FIFO" "0 (stage 0): 'piped_state' holds no valid checkpoint; the newest: cannot read '.*shard-0-of-2.safetensors': it is not a regular file" \

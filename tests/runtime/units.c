@@ -398,7 +398,7 @@ static void damaged_safetensors_are_refused(void **state) {
   } cases[] = {
       {"[]", "not a JSON object"},
       {"{\"__metadata__\":{\"a\":1}}", "not a map of strings"},
-      {"{\"__metadata__\":{},\"__metadata__\":{}}", "come twice"},
+      {"{\"__metadata__\":{},\"__metadata__\":{}}", "__metadata__ twice"},
       {"{\"a\":3}", "has an invalid entry"},
       {"{\"a\":{\"dtype\":\"F32\",\"shape\":[1]}}", "outside the file"},
       {"{\"a\":{\"dtype\":\"F32\",\"shape\":[-1],\"data_offsets\":[0,4]}}", "has an invalid entry"},
@@ -441,8 +441,8 @@ static void indices_are_read(void **state) {
   assert_int_equal(x.at[2].file, x.at[0].file);
   pd_index_free(&x);
   for (size_t cut = 0; cut < sizeof index - 1; cut++) assert_false(pd_index_parse(index, cut, &x, why));
-  static const char *const cases[][2] = {{"[]", "no \"weight_map\""},
-                                         {"{\"weight_map\":[]}", "no \"weight_map\""},
+  static const char *const cases[][2] = {{"[]", "lacks \"weight_map\""},
+                                         {"{\"weight_map\":[]}", "lacks \"weight_map\""},
                                          {"{\"weight_map\":{}}", "is empty"},
                                          {"{\"weight_map\":{\"a\":1}}",
                                           "it names for tensor 'a' is not in the same directory"},
@@ -541,7 +541,7 @@ static void options_are_read(void **state) {
     const char *a, *b, *says;
   } cases[] = {{"--dtaa", "x", "unknown option '--dtaa'"},  {"--steps", "-3", "whole number, not '-3'"},
                {"--steps", "3x", "whole number, not '3x'"}, {"--seed", "-1", "whole number, not '-1'"},
-               {"--data", "--quiet", "needs a path"},       {"--timeout", "0", "needs seconds"},
+               {"--data", "--quiet", "needs a path"},       {"--timeout", "0", "needs a number of seconds"},
                {"--quiet=1", "--quiet", "takes no value"},  {"--validate-every", "3", "needs --validation"},
                {"--quiet", "--save", "needs a value"},      {"--peak", "fast", "operations per second"},
                {"--augment", "flip,", "needs flip, crop"},  {"--augment", "crop=0", "needs flip, crop"},
