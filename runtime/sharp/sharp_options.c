@@ -16,22 +16,20 @@ static void *allocate(size_t bytes) {
 
 void pd_sharp_usage(const struct pd_sharp_program *models, int n, int ranks) {
   printf("usage: mpirun -n %d train [options] [--for MODEL options]...\n"
-         "trains %d models on %d rank%s, which take the next part of any: ",
+         "Train %d models on %d rank%s, which take turns among the models: ",
          ranks, n, ranks, ranks == 1 ? "" : "s");
   for (int i = 0; i < n; i++) printf("%s%s", i ? ", " : "", models[i].name);
-  printf(
-      "\n\n"
-      "  --for MODEL          what follows is for that model alone; * and ? stand for any of its name\n"
-      "  --run DIR            write the timeline and the plan there, and each model's log, trace and plan into a\n"
-      "                       folder of its name: pdc report DIR makes a page of them\n"
-      "  --timeline FILE      which model was on which rank when, as a Chrome trace\n"
-      "  --slice SECONDS      a model keeps its rank for so long at least (default 0.1)\n"
-      "  --timeout SECONDS    a rank silent for so long is an error (default 300); models have it, too\n"
-      "  --quiet              no progress and no notes\n"
-      "  --help               print this\n\n"
-      "All other options are the models', as '%s --help' has them. {model} in one is the model's name: what they\n"
-      "write must not be one file, so '--log {model}.jsonl'.\n",
-      models[0].program);
+  printf("\n\nOptions of the launch:\n"
+         "  --for MODEL          apply the following options to this model only; * and ? are wildcards\n"
+         "  --run DIR            directory for timeline and plan, and for each model's log, trace and plan\n"
+         "  --timeline FILE      Chrome trace of the model on each rank over time\n"
+         "  --slice SECONDS      shortest time that a model keeps its rank, in seconds (default 0.1)\n"
+         "  --timeout SECONDS    longest wait for a rank, in seconds; also for the models (default 300)\n"
+         "  --quiet              print warnings and errors only, no progress and no notes\n"
+         "  --help               print this help\n\n"
+         "All other options apply to the models: see '%s --help'. {model} in an option stands for the\n"
+         "model's name. Models need different output files, such as '--log {model}.jsonl'.\n",
+         models[0].program);
 }
 
 /* ---- one model's arguments --------------------------------------------------------------------- */
