@@ -1,4 +1,4 @@
-/* Files that are read whole; where files may be written. */
+/* Reading of whole files, and checks of output paths. */
 #include "run/run.h"
 #include "shared/safetensors.h"
 
@@ -19,7 +19,7 @@ struct mapping {
   size_t size;
   char *path;
 };
-static struct mapping *mappings; /* all files mapped now */
+static struct mapping *mappings; /* all mapped files */
 
 static void note_mapping(const char *path, const char *at, size_t size) {
   struct mapping *m = pd_allocate(sizeof *m);
@@ -46,8 +46,7 @@ const char *pd_mapped_path(const void *address) {
   return NULL;
 }
 
-/* Opens a file to read; -1 after filling `why`. Only regular ones, and without waiting: to open a FIFO waits for
- * somebody who writes there, longer than --timeout. */
+/* Opens a file for reading; -1 after filling `why`. Does not block: opening a FIFO would wait for a writer, beyond --timeout. */
 static int open_regular(const char *path, size_t *size, char *why) {
   struct stat st;
   int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);

@@ -1,4 +1,4 @@
-/* Numbers that are not finite are never written: what is found here ends the run before it reaches a file. */
+/* Non-finite numbers are never written: these checks end the run before they reach a file. */
 #include "run/run.h"
 
 #include <string.h>

@@ -1,4 +1,4 @@
-/* The life of a run: its start, with checks that all ranks make together, and its end. */
+/* Start and end of a run, with the checks that all ranks make together. */
 #include "checkpoint/checkpoint.h"
 #include "data/load.h"
 #include "generate/generate.h"
@@ -20,7 +20,7 @@
 
 static double started;
 
-/* cJSON leaves out what it has no memory for, and says so in results that few look at: a file would lack it. */
+/* Ends the launch without memory, because cJSON would silently drop members. */
 static void *json_memory(size_t bytes) {
   void *p = malloc(bytes);
   if (!p) pd_fail("out of memory: cannot get %zu bytes", bytes);
@@ -29,8 +29,7 @@ static void *json_memory(size_t bytes) {
 
 /* ---- start ----------------------------------------------------------------------------------- */
 
-/* The rank in messages before MPI gives it (pd_comm_open): as the launcher's environment has it; else the stage's
- * first. */
+/* The rank for messages before MPI is open (pd_comm_open): from the launcher's environment, else the stage's first rank. */
 static int launched_rank(void) {
   const char *number = pd_launched_as();
   return number ? atoi(number) : pd_rank_of(pd.stage->stage, 0);
@@ -44,11 +43,11 @@ static void start_mpi(int *argc, char ***argv) {
   pd_catch_bus_errors();
 }
 
-/* What must be the same on every rank, gathered as one record a rank. */
+/* Values that must be equal on all ranks; one record per rank is gathered. */
 struct same {
   char plan[128];
   int64_t steps, validate_every, checkpoint_every, crop, pad, audit;
-  uint64_t seed, names; /* names: a hash of patterns that are */
+  uint64_t seed, names; /* names: hash of texts and patterns */
   int32_t stage, flags;
   int32_t offloads; /* whether the stage offloads */
 };
@@ -166,7 +165,7 @@ static void copy_file(const char *from, const char *to) {
   if (!pd_copy_file(from, to, why)) pd_fail("%s", why);
 }
 
-/* --run's copies of the plan, which the launcher names in PD_PLAN, and of the model's picture, if it is beside it. */
+/* Copies the plan, whose path the launcher passes in PD_PLAN, and the model's picture next to it, if any, to --run's directory. */
 static void keep_plan(void) {
   const char *from = getenv("PD_PLAN");
   if (pd.self || !pd_options.plan) return;
@@ -276,8 +275,7 @@ void pd_start(const struct pd_stage *stage, int argc, char **argv) {
   started = pd_seconds();
 }
 
-/* --save's files are of a training that is done. Weights that changed since the last update are in no file without a
- * failure. */
+/* Writes --save's files of a completed training, and audits the weights before and after. */
 static void save_weights(void) {
   if (pd_stopped_by()) return;
   pd_audit_verify(pd_updates.done);
@@ -286,9 +284,12 @@ static void save_weights(void) {
   if (pd_options.save || pd_options.save_raw) pd_audit_verify(pd_updates.done);
 }
 
-/* The exit status: 0, or that of a training that was stopped by a signal. */
+/* The exit status: 0, or the status of a training that a signal stopped. */
 static int say_how_it_ends(void) {
-  enum { TRY_AGAIN = 75, SIGNALLED = 128 }; /* sysexits.h's EX_TEMPFAIL: --resume goes on; the shell's */
+  enum {
+    TRY_AGAIN = 75,
+    SIGNALLED = 128
+  }; /* EX_TEMPFAIL of sysexits.h: --resume can continue; the shell's status of a signal */
   if (!pd_stopped_by()) return 0;
   if (!pd.self && pd_options.checkpoint)
     fprintf(
