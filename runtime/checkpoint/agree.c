@@ -1,6 +1,5 @@
-/* Whether all ranks read the same. Options are compared as texts (run.c), but the same path may be another file on another
- * host, or another length for who opened it a moment later; ranks that went on with such files would compute something
- * that no run of one rank computes, or wait for each other for ever. */
+/* Checks that all ranks read the same files. Options are compared as text (start.c), but a path may be a different file on another host, or have
+ * a different length a moment later; with such files ranks would compute results that no single rank computes, or deadlock. */
 #include "checkpoint/checkpoint.h"
 #include "data/load.h"
 #include "messages/messages.h"
@@ -21,10 +20,10 @@ struct seen {
   uint64_t sample;
 };
 
-/* What all ranks must have alike; a digest decides, details are asked for when it differs. */
+/* A digest that must be equal on all ranks; details are exchanged only if it differs. */
 struct digest {
   int64_t files, training, evaluation; /* how many; samples */
-  uint64_t content;                    /* of the files' struct seen, in the order in which they were opened */
+  uint64_t content;                    /* of the files' struct seen, in the order of opening */
 };
 
 static struct seen *look(int first, int n) {
@@ -46,7 +45,7 @@ static bool all_alike(const struct digest *mine, const struct digest *of_first) 
   return all;
 }
 
-/* This rank's files against rank 0's. */
+/* Compares this rank's files with rank 0's. */
 static void compare(int first, const struct seen *mine, const struct seen *of_first,
                     const struct digest *my_digest, const struct digest *digest, char *why) {
   for (int i = 0; i < digest->files && i < my_digest->files; i++) {

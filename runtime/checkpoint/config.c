@@ -1,6 +1,5 @@
-/* config.json, which Hugging Face's libraries keep beside weights: its fields are compared with what the model computes
- * (pd_stage.traits), because weights of another function have the same names and shapes. A field that the file, the model or
- * this table does not know is not compared. */
+/* Compares config.json, which Hugging Face's libraries store with weights, with the model (pd_stage.traits), because weights of a different
+ * computation may have the same names and shapes. Fields that the file, the model or this table lacks are not compared. */
 #include "checkpoint/sources.h"
 #include "run/run.h"
 
@@ -12,7 +11,7 @@
 
 struct comparison {
   const cJSON *root;
-  char text[PD_WHY]; /* differences, each behind a semicolon */
+  char text[PD_WHY]; /* differences, separated by semicolons */
 };
 
 __attribute__((format(printf, 2, 3))) static void differ(struct comparison *c, const char *format, ...) {
@@ -25,7 +24,7 @@ __attribute__((format(printf, 2, 3))) static void differ(struct comparison *c, c
   va_end(args);
 }
 
-/* The model's value; NULL: it has none, or none that is known. */
+/* The model's value; NULL: none or unknown. */
 static const char *trait(const char *name) {
   for (int i = 0; i < pd.stage->n_traits; i++)
     if (!strcmp(pd.stage->traits[2 * i], name)) return pd.stage->traits[2 * i + 1];
@@ -38,7 +37,7 @@ static bool is_near(double x, double y) { return fabs(x - y) <= 1e-4 * fmax(fabs
 
 /* ---- fields of one value --------------------------------------------------------------------------- */
 
-/* Names of activations that compute the same; the first is the model's. */
+/* Synonyms of activations; the first is the model's name. */
 static const char *const activations[][5] = {
     {"silu", "swish"},
     {"gelu", "gelu_python"},
@@ -100,10 +99,10 @@ static void compare_norms(struct comparison *c) {
 
 /* ---- rotary positions ------------------------------------------------------------------------------ */
 
-/* What a file says of them; type NULL: it is not known here. */
+/* The rotary positions of a file; type NULL: unknown type. */
 struct rope {
   double theta, factor, low, high, context;
-  const char *type, *named; /* named: the field that has the type */
+  const char *type, *named; /* named: name of the field with the type */
 };
 
 static double number(const cJSON *of, const char *name) {
@@ -136,7 +135,7 @@ static struct rope read_rope(const cJSON *root) {
   return r;
 }
 
-/* False: a number that the type needs is missing. */
+/* False: the type is unknown or lacks a number. */
 static bool is_complete(const struct rope *r) {
   if (!r->type) return false;
   if (!strcmp(r->type, "default")) return true;
@@ -155,7 +154,7 @@ static double frequency(const struct rope *r, double plain) {
   return (1 - smooth) * plain / r->factor + smooth * plain;
 }
 
-/* The model's frequency i of n; its table's, or a power of its theta. */
+/* The model's frequency i of n, from its table or as a power of theta. */
 static double own_frequency(int i, int n) {
   const char *at = trait("rope_frequencies");
   if (!at) return pow(atof(trait("rope_theta")), -(double)i / n);
@@ -163,7 +162,7 @@ static double own_frequency(int i, int n) {
   return strtod(at, NULL);
 }
 
-/* theta: the model's where it has one, for a difference there is told already. */
+/* theta: the model's, if any, because a difference of theta is reported separately. */
 static void compare_scaling(struct comparison *c, const struct rope *r, double theta, int n) {
   for (int i = 0; i < n; i++) {
     const double theirs = frequency(r, pow(theta, -(double)i / n)), own = own_frequency(i, n);
@@ -211,7 +210,7 @@ static void compare_file(const char *path) {
   free(text);
 }
 
-/* Beside the file, in `to`; NULL: its path is too long. */
+/* The path of config.json next to the file, in `to`; NULL: the path is too long. */
 static char *config_beside(const char *file, char *to, size_t room) {
   const char *slash = strrchr(file, '/');
   int n = snprintf(to, room, "%.*sconfig.json", slash ? (int)(slash + 1 - file) : 0, file);

@@ -1,5 +1,5 @@
-/* What a training is, for its checkpoints to say: what its model computes, its settings, its files. A checkpoint of
- * another function is refused, one of other settings or files is told. */
+/* The identity of a training, which checkpoints record: the model's computation, settings and files. A checkpoint of a different computation is
+ * refused; different settings or files are noted. */
 #include "checkpoint/checkpoint.h"
 #include "data/load.h"
 #include "device.h"
@@ -16,7 +16,7 @@ static void add_number(struct pd_pairs *p, const char *name, int64_t n) {
   pd_pairs_add(p, name, text);
 }
 
-/* What the compiler knows of it, what the plan chose that changes bits, and the command line's. */
+/* Settings of the compiler, of the plan where they change bits, and of the command line. */
 static void add_settings(struct pd_pairs *to) {
   const struct pd_stage *s = pd.stage;
   const struct pd_options *o = &pd_options;
@@ -31,7 +31,7 @@ static void add_settings(struct pd_pairs *to) {
   add_number(to, "--token-type", o->token_bytes);
 }
 
-/* The data files are the first that were mapped, in the order of the options. */
+/* Data files are mapped first, in the order of options. */
 static void add_files(struct pd_manifest *to) {
   const struct pd_options *o = &pd_options;
   int n = o->n_data + o->n_validation < pd_mapped_files() ? o->n_data + o->n_validation : pd_mapped_files();
@@ -61,7 +61,7 @@ const struct pd_manifest *pd_identity(void) {
 
 /* ---- comparing ------------------------------------------------------------------------------- */
 
-/* A list for a message, of which the end may be cut off. */
+/* A list for a message; its end may be cut off. */
 struct list {
   char text[PD_WHY / 2];
   int n;
@@ -81,7 +81,7 @@ static void add_to(struct list *l, const char *format, ...) {
   va_end(args);
 }
 
-/* What pairs say differently, by name. `only`: names alone are told. */
+/* Adds the differences between pairs, by name. `only`: names without values. */
 static void compare_pairs(const struct pd_pairs *then, const struct pd_pairs *now, bool only, struct list *to) {
   for (int i = 0; i < now->n; i++) {
     const char *before = pd_pair_value(then, now->at[i].name), *value = now->at[i].value;

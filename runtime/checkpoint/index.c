@@ -1,19 +1,19 @@
-/* model.safetensors.index.json: {"metadata": ..., "weight_map": {"NAME": "FILE", ...}}, as Hugging Face's
- * libraries write it beside the files of a model that was saved in several. */
+/* model.safetensors.index.json: {"metadata": ..., "weight_map": {"NAME": "FILE", ...}}, as Hugging Face's libraries write
+ * it for a model in several files. */
 #include "checkpoint/sources.h"
 
 #include <cjson/cJSON.h>
 #include <stdlib.h>
 #include <string.h>
 
-/* A file beside the index has neither a folder nor a control character in its name. */
+/* File names must have neither a folder nor control characters. */
 static bool is_plain(const char *name) {
   for (const char *c = name; *c; c++)
     if (*c == '/' || (unsigned char)*c < ' ') return false;
   return *name && strcmp(name, ".") && strcmp(name, "..");
 }
 
-/* The number of that file, which is added when it is new. */
+/* The index of the file, which is added if new. */
 static int file_number(struct pd_index *x, const char *name) {
   for (int i = x->n_files - 1; i >= 0; i--)
     if (!strcmp(x->files[i], name)) return i;

@@ -1,8 +1,6 @@
-/* Going on from a checkpoint. Of the steps in --checkpoint's folder the newest sound one is taken: one whose shards are
- * what its manifest says. All ranks verify together, each some of the shards, and read what they hold by name, so that
- * any plan goes on from any other's checkpoint. A thread verifies what is behind the headers while the tensors are read, so
- * that each page comes from the disk once; where it finds damage, an older step is read over what was read. Steps that are
- * passed over are told with the reason. */
+/* Resuming from a checkpoint: the newest valid step in --checkpoint's folder, whose shards match its manifest. Ranks share the verification of
+ * shards and read their tensors by name, so that any plan resumes any plan's checkpoint. A thread verifies payloads while tensors are read,
+ * so that each page is read from disk once; after a failure an older step is read instead. Skipped steps are reported with the reason. */
 #include "checkpoint/checkpoint.h"
 #include "data/load.h"
 #include "messages/messages.h"
@@ -17,7 +15,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* What is known of a step. PLAIN: an earlier version wrote it, without a manifest: its shards are all there. */
+/* The state of a step. PLAIN: written by an earlier version without a manifest; all shards are present. */
 enum standing { NONE, UNFINISHED, DAMAGED, PLAIN, SOUND };
 struct found {
   int64_t step;
@@ -40,14 +38,14 @@ static struct found examine_manifest(int64_t step, const char *path, char *why) 
   else if (m.step != step)
     pd_refuse(why, "'%s' holds step %lld: the directory was renamed", path, (long long)m.step);
   else
-    f.standing = SOUND; /* if its shards are */
+    f.standing = SOUND; /* if all shards verify */
   f.shards = m.n_shards;
   pd_manifest_free(&m);
   pd_unmap_file(text, bytes);
   return f;
 }
 
-/* A whole number in a shard's metadata; -1: it is none that a training can reach. */
+/* A whole number in a shard's metadata; -1: invalid. */
 static int64_t metadata_count(const struct pd_safetensors *shard, const char *name) {
   const char *text = pd_safetensors_metadata(shard, name);
   char *end;
@@ -56,7 +54,7 @@ static int64_t metadata_count(const struct pd_safetensors *shard, const char *na
   return *text < '0' || *text > '9' || *end || errno || n > (int64_t)1 << 53 ? -1 : n;
 }
 
-/* Of a step without a manifest. */
+/* Checks a step without a manifest. */
 static struct found examine_shards(int64_t step, char *why) {
   struct found f = {.step = step, .standing = DAMAGED};
   struct pd_safetensors shard;
@@ -98,7 +96,7 @@ bool pd_step_unfinished(int64_t step) {
 
 /* ---- verifying, by all ranks ----------------------------------------------------------------- */
 
-/* Collective: the cause that the lowest rank with one has in `why`, on all ranks. */
+/* Collective: copies `why` of the lowest rank with a cause to all ranks. */
 static void share_cause(char *why) {
   int mine = *why ? pd.rank : pd.ranks, first;
   MPI_Request request;
@@ -122,7 +120,7 @@ bool pd_shard_verify(const struct pd_manifest *m, int shard, const char *path, c
 /* This rank's share of a step's shards. */
 static struct share {
   struct pd_manifest manifest;
-  struct pd_mapped *file; /* by shard; at NULL: another rank's */
+  struct pd_mapped *file; /* by shard; at NULL: another rank verifies it */
   pthread_t thread;
   bool runs;
   char why[PD_WHY]; /* the thread's */
@@ -144,7 +142,7 @@ static bool read_manifest(const struct found *f, char *why) {
 
 static void shard_path(char *to, int i) { pd_shard_path(to, share.manifest.step, i, share.manifest.n_shards); }
 
-/* Maps this rank's share, of the manifest that rank 0 has seen, too, and verifies sizes and headers. */
+/* Maps this rank's share of the shards, with the same manifest as rank 0, and verifies sizes and headers. */
 static bool open_share(const struct found *f, char *why) {
   char path[PD_PATH], cause[PD_WHY];
   share = (struct share){0};
@@ -181,8 +179,7 @@ static void *verify_payloads(void *unused) {
 }
 
 static void start_verifying(void) {
-  sigset_t others,
-      before; /* signals are for the thread that was there, but for that of a file that became shorter */
+  sigset_t others, before; /* the main thread handles all signals except the one of a file that became shorter */
   sigfillset(&others);
   sigdelset(&others, SIGBUS);
   pthread_sigmask(SIG_SETMASK, &others, &before);
@@ -190,7 +187,7 @@ static void start_verifying(void) {
   pthread_sigmask(SIG_SETMASK, &before, NULL);
 }
 
-/* Collective: waits for all shares; the cause that one is not sound in `why`. */
+/* Collective: waits for all shares; `why` has the cause if one is invalid. */
 static void end_verifying(char *why) {
   if (share.runs)
     pthread_join(share.thread, NULL);
@@ -210,7 +207,7 @@ static void tell_passed(const struct found *f, const char *why) {
     pd_warn("'%s' is skipped: %s", path, why);
 }
 
-/* Rank 0: the steps that are there, from the newest, and how many of them were looked at. */
+/* Rank 0: the existing steps, newest first, and the number examined. */
 struct steps {
   int64_t *at;
   int n, seen;
@@ -225,14 +222,13 @@ static void list_steps(struct steps *s) {
     pd_warn("'%s' is skipped: " PD_MISNAMED, misnamed);
 }
 
-/* `why`: what is wrong with the newest step that is damaged. */
+/* `why`: cause of the newest damaged step. */
 static void pass_over(const struct found *f, const char *cause, char *why) {
   tell_passed(f, cause);
   if (!*why) memcpy(why, cause, PD_WHY);
 }
 
-/* Collective: the next step whose manifest and headers are sound, and this rank's share of it opened; NONE: there is
- * none. */
+/* Collective: finds the next step with valid manifest and headers, and opens this rank's share; NONE: no step. */
 static struct found choose(struct steps *s, char *why) {
   for (;;) {
     char cause[PD_WHY] = "";
@@ -299,7 +295,7 @@ static bool check_shards(const struct pd_safetensors *shards, int n, int64_t ste
   const char *model = pd_safetensors_metadata(&shards[0], "model");
   if (strcmp(model, pd.stage->model))
     return pd_refuse(why, "the checkpoint in '%s' is of the model '%.200s'", pd_options.checkpoint, model);
-  const char *optimizer = pd_safetensors_metadata(&shards[0], "optimizer"); /* "": of an older version */
+  const char *optimizer = pd_safetensors_metadata(&shards[0], "optimizer"); /* "": written by an older version */
   if (*optimizer && strcmp(optimizer, pd.stage->optimizer->name))
     return pd_refuse(
         why, "the checkpoint in '%s' is of the optimizer '%.200s', not '%s': their states are not compatible",
@@ -329,7 +325,7 @@ static const struct pd_entry *find(const struct pd_safetensors *shards, int n, c
   return e;
 }
 
-/* [part.first, part.first + part.n) of what this rank of a shard group has of a tensor. */
+/* Elements [part.first, part.first + part.n) of this rank's part of a tensor. */
 static void take_part(const struct pd_parameter *p, const float *data, struct pd_slice part, float *to) {
   if (part.n == p->elements) {
     pd_take_own(p, data, to);
@@ -341,7 +337,7 @@ static void take_part(const struct pd_parameter *p, const float *data, struct pd
   free(own);
 }
 
-/* All of a tensor, or what this replica and this rank of a shard group have of it. */
+/* Reads a whole tensor, or this replica's and rank's part. */
 static void fill(const struct pd_kept *x, int64_t step, const float *data) {
   if (x->newest) {
     float *to = pd_fill_newest(x->newest, step);
@@ -392,8 +388,8 @@ static int n_moments(const struct pd_parameter *p) {
   return n;
 }
 
-/* A checkpoint of a larger model, or of an optimizer with more moments, holds every tensor that is looked for
- * and others besides. Collective. */
+/* Collective: counts tensors, because a checkpoint of a larger model, or of an optimizer with more moments, has all required tensors and
+ * more. */
 static void check_all_used(const struct pd_safetensors *shards, int n, char *why) {
   int64_t mine = 0, used, held = 0;
   for (int i = 0; i < pd.stage->n_parameters; i++)
@@ -411,7 +407,7 @@ static void check_all_used(const struct pd_safetensors *shards, int n, char *why
         pd_options.checkpoint, (long long)held, (long long)used);
 }
 
-/* Collective: rank 0 compares what the checkpoint's manifest says with this training. */
+/* Collective: rank 0 compares the checkpoint's manifest with this training. */
 static void check_identity(const struct found *f) {
   char why[PD_WHY] = "", path[PD_PATH];
   struct pd_manifest m;
@@ -450,7 +446,7 @@ static void read_step(const struct found *f) {
   free(shards);
 }
 
-/* No step is sound: ends the launch, or starts from the first update where none was ever finished. */
+/* Without a valid step: ends the launch, or starts with the first update if no step was ever complete. */
 static void tell_none(char *why) {
   char cause[PD_WHY];
   memcpy(cause, why, sizeof cause);
@@ -462,7 +458,7 @@ static void tell_none(char *why) {
   pd_note("'%s' holds no complete checkpoint: starting with the first update", pd_options.checkpoint);
 }
 
-/* Reads a step and verifies it meanwhile; false: it is damaged, for this cause. Collective. */
+/* Collective: reads a step and verifies it concurrently; false with the cause if the step is damaged. */
 static bool take(const struct found *f, char *cause) {
   if (f->standing == PLAIN) {
     pd_note("step %lld in '%s' cannot be verified: it has no manifest, as in earlier versions", (long long)f->step,

@@ -338,18 +338,18 @@ static bool is_last_of_unit(const struct pd_step *s, const struct pd_step *next)
   return next->kind != PD_STEP_SQUARE && (s->kind != next->kind || s->part != next->part);
 }
 
-/* What passes work in: a model that waits for its turn needs none of it. */
+/* Memory that passes work in, which a waiting model does not need. */
 static void give_back_workspace(void) {
   const struct pd_spilled *s = pd.stage->spilled;
   pd_spill_unused(s->workspace, s->workspace + s->workspace_bytes);
 }
 
 static bool goes_on = true;
-static struct pd_step after; /* the unit that ends */
+static struct pd_step after; /* the unit that just ended */
 
 static void read_ahead(void) { for_blocks(&after, fetch); }
 
-/* Traced, it shows how long: then the host waits where the device would. */
+/* With a trace the host waits in place of the device, to record the time. */
 static void await_blocks(const struct pd_step *now) {
   double start = pd_seconds();
   for_blocks(now, take);
@@ -405,11 +405,11 @@ static void end_step(int64_t i) {
   end_turn(&now, &next);
 }
 
-/* Parts of a validation, between batches: neighbours are in memory together. */
+/* Parts of a validation, between batches: two adjacent parts are resident. */
 static void validation_steps(int64_t part, struct pd_step *now, struct pd_step *next) {
   *now = (struct pd_step){.kind = PD_STEP_VALIDATE, .part = (int)part - 1};
   *next = (struct pd_step){.kind = PD_STEP_VALIDATE, .part = (int)part};
-  if (part == parts()) *next = pd_batch_step(&batch, 0); /* another may follow, or the next batch */
+  if (part == parts()) *next = pd_batch_step(&batch, 0); /* another validation may follow, or the next batch */
 }
 
 static void begin_validation(int64_t part) {
@@ -430,7 +430,7 @@ static void end_validation(int64_t part) {
   end_turn(&now, &next);
 }
 
-/* The first backward turns are of the last part: where that is the model's, its forward turns have no steps of their own. */
+/* The first backward turns are of the last part. If that is the model's last part, its forward turns have no separate steps. */
 static int64_t step_of(enum pd_work work, int64_t turn) {
   const int64_t i = (turn - 1) % (batch.parts * batch.microbatches), unit = i / batch.microbatches;
   return batch.unit[unit + (work == PD_BACKWARD ? pd_forward_units(&batch) : 0)] + i % batch.microbatches;
@@ -454,7 +454,7 @@ void pd_demote(enum pd_work work, int64_t turn) {
   if (work == PD_BACKWARD) pd_combine_ready(pd_updates.exchanged);
 }
 
-/* The group that was worked on, if one was, ends its step. */
+/* Ends the step of the previous group, if any. */
 static struct pd_step next_group(int done) {
   if (done > 0) end_step(reached);
   return pd_batch_step(&batch, reached);

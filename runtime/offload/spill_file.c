@@ -1,4 +1,4 @@
-/* The file of blocks that are not in memory. It has no name: nobody else finds it, and it is gone with the process. */
+/* The file of offloaded blocks. It has no name, so that no other process opens it, and it disappears with the process. */
 #define _GNU_SOURCE /* O_TMPFILE */
 #include "offload/spill_file.h"
 #include "shared/checksum.h"
@@ -14,7 +14,7 @@ static int file = -1;
 static const char *directory;
 static int64_t moved;
 static char failure[PD_WHY];
-static int failing, failed; /* somebody says why, has said it */
+static int failing, failed; /* a thread writes, has written `failure` */
 
 const char *pd_spill_file_place(void) { return directory; }
 const char *pd_spill_file_failure(void) { return __atomic_load_n(&failed, __ATOMIC_ACQUIRE) ? failure : NULL; }
@@ -31,7 +31,7 @@ static bool fail(const struct pd_spill_block *b, const char *what, const char *c
 
 /* ---- start ----------------------------------------------------------------------------------------- */
 
-/* Without O_TMPFILE's help it has a name for an instant. */
+/* Without O_TMPFILE the file has a name briefly. */
 static int open_nameless(const char *place) {
   int opened = open(place, O_TMPFILE | O_RDWR | O_EXCL | O_CLOEXEC, 0600);
   if (opened >= 0 || (errno != EOPNOTSUPP && errno != EISDIR && errno != ENOENT && errno != EINVAL)) return opened;

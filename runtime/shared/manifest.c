@@ -14,7 +14,7 @@
 #include <string.h>
 #include <sys/mman.h>
 
-/* The last member of the text: the checksum of all that stands before it. */
+/* The last member of the text: the checksum of all text before it. */
 static const char mark[] = ",\n\"checksum\": \"";
 enum { MARK = sizeof mark - 1, DIGITS = 16, MOST_SHARDS = 1 << 16 };
 
@@ -105,7 +105,7 @@ char *pd_manifest_print(const struct pd_manifest *m) {
   cJSON_AddStringToObject(root, "model", m->model);
   cJSON_AddNumberToObject(root, "step", (double)m->step);
   cJSON_AddNumberToObject(root, "samples", (double)m->samples);
-  cJSON_AddStringToObject(root, "seed", seed); /* of 64 bits, which JSON's numbers do not hold */
+  cJSON_AddStringToObject(root, "seed", seed); /* 64 bits, which JSON numbers cannot hold */
   cJSON_AddStringToObject(root, "optimizer", m->optimizer);
   cJSON_AddStringToObject(root, "plan", m->plan);
   cJSON_AddStringToObject(root, "written", m->written);
@@ -120,7 +120,7 @@ char *pd_manifest_print(const struct pd_manifest *m) {
 
 /* ---- parsing --------------------------------------------------------------------------------- */
 
-/* The member of that name, when it is a text, copied. */
+/* Copies the member with this name if it is a string. */
 static bool text_of(const cJSON *in, const char *name, char **to) {
   const cJSON *item = cJSON_GetObjectItemCaseSensitive(in, name);
   *to = cJSON_IsString(item) ? strdup(item->valuestring) : NULL;
@@ -203,7 +203,7 @@ static bool parse_root(const cJSON *root, struct pd_manifest *to, char *why) {
   return ok || pd_refuse(why, "a field of the manifest is missing or invalid");
 }
 
-/* Whether the text ends with its own checksum. */
+/* True if the text ends with its correct checksum. */
 static bool is_sealed(const char *text, size_t bytes) {
   static const char end[] = "\"\n}\n";
   const size_t tail = MARK + DIGITS + sizeof end - 1;
@@ -251,8 +251,8 @@ bool pd_best_parse(const char *text, size_t bytes, struct pd_best *to) {
 
 /* ---- files ----------------------------------------------------------------------------------- */
 
-/* A mapped file whose pages a thread brings into memory ahead of who reads them: the disk and the processor work at
- * once, and pages are mapped many at a time. Of other memory, and where the kernel has no such call, nothing happens. */
+/* Reads ahead in a mapped file by a thread, so that disk and processor work concurrently and pages are mapped in groups. No effect on other
+ * memory, or on kernels without the call. */
 struct ahead {
   char *at;
   size_t bytes;
@@ -274,7 +274,7 @@ static void *populate(void *of) {
 
 static void start_ahead(struct ahead *a, const void *at, size_t bytes) {
   *a = (struct ahead){.at = (char *)at, .bytes = bytes};
-  sigset_t all, before; /* signals are for the thread that was there */
+  sigset_t all, before; /* the main thread handles signals */
   sigfillset(&all);
   pthread_sigmask(SIG_SETMASK, &all, &before);
   a->runs = !pthread_create(&a->thread, NULL, populate, a);
@@ -310,7 +310,7 @@ static int newest_first(const void *a, const void *b) {
   return (*x < *y) - (*x > *y);
 }
 
-/* The digits of "step-" and digits; NULL: it is no such name. */
+/* The digits of "step-DIGITS"; NULL: another name. */
 static const char *step_digits(const char *name) {
   static const char prefix[] = "step-";
   if (strncmp(name, prefix, sizeof prefix - 1)) return NULL;
@@ -318,7 +318,7 @@ static const char *step_digits(const char *name) {
   return *digits && !digits[strspn(digits, "0123456789")] ? digits : NULL;
 }
 
-/* N of "step-N" as it is written: without a sign, blanks or zeros in front; -1: it is no such name. */
+/* N of "step-N" in canonical form, without sign, blanks or leading zeros; -1: another name. */
 static int64_t step_of(const char *name) {
   const char *digits = step_digits(name);
   if (!digits || (*digits == '0' && digits[1])) return -1;

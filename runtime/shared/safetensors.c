@@ -105,8 +105,7 @@ static int by_name(const void *a, const void *b) {
   return strcmp((*(const struct pd_entry *const *)a)->name, (*(const struct pd_entry *const *)b)->name);
 }
 
-/* In the order of their places, tensors follow each other from the first byte to the last: no two overlap, and no byte
- * is without a tensor. */
+/* Checks that tensors, sorted by offset, cover all bytes without overlaps and gaps. */
 static bool check_places(const struct pd_entry *const *at, int n, const unsigned char *data,
                          const unsigned char *end, char *why) {
   for (int i = 0; i < n; data = at[i++]->end) {
@@ -135,7 +134,7 @@ static bool check_all(const struct pd_safetensors *s, const unsigned char *data,
   return ok;
 }
 
-/* The header's object, behind which blanks may stand. */
+/* Parses the header's object, which blanks may follow. */
 static cJSON *parse_json(const char *header, size_t length) {
   const char *end = header + length, *rest;
   cJSON *root = *header == '{' ? cJSON_ParseWithLengthOpts(header, length, &rest, false) : NULL;
@@ -152,7 +151,7 @@ bool pd_safetensors_parse(const void *bytes, size_t size, struct pd_safetensors 
   for (int i = 0; size >= 8 && i < 8; i++) length |= (uint64_t)u[i] << 8 * i;
   if (size < 8 || length < 2 || length > size - 8 || length > 100000000)
     return pd_refuse(why, "it is not a safetensors file, or it is cut short");
-  char *header = malloc(length); /* a copy: the parser looks twice, and a mapped file may change meanwhile */
+  char *header = malloc(length); /* a copy, because the parser reads twice and a mapped file may change */
   if (!header) return pd_refuse(why, "out of memory");
   memcpy(header, u + 8, length);
   cJSON *root = parse_json(header, length);
