@@ -1,4 +1,4 @@
-/* Elements of mapped arrays, whose rows may lie unaligned. */
+/* Elements of mapped arrays; rows may be unaligned. */
 #include "data/data.h"
 
 #include <stdio.h>
@@ -70,7 +70,7 @@ static int64_t integer_at(const char *p, enum pd_element type) {
   }
 }
 
-/* IEEE 754's binary16: exact, denormals, infinities and NaN, too. */
+/* IEEE 754's binary16, exact, including denormals, infinities and NaN. */
 static float half_to_float(uint16_t h) {
   uint32_t sign = (uint32_t)(h & 0x8000) << 16, bits = (uint32_t)(h & 0x7fff) << 13;
   float f;
@@ -124,7 +124,7 @@ bool pd_read_tokens(const struct pd_array *a, int64_t first, int64_t n, struct p
   return true;
 }
 
-/* Converts n neighbouring elements. Bytes, the type of images, are converted by vector instructions. */
+/* Converts n adjacent elements. Vector instructions convert bytes, the type of images. */
 static void read_row(const char *p, enum pd_element type, int64_t n, float *restrict to) {
   const uint8_t *restrict byte = (const uint8_t *)p;
   int bytes = pd_element_bytes(type);

@@ -1,6 +1,6 @@
-/* Training data, memory-mapped. Token files (text, llm.c shards, arrays of one axis) given without names are one run of
- * tokens, cut into windows of context + 1 at a stride of context. All other files hold a sample a row, record or line:
- * each input has files of its own, read end to end. Derived inputs have none. */
+/* Memory-mapped data sets. Token files (text, llm.c shards, arrays of one axis) without names are one run of tokens, divided into windows of
+ * context + 1 tokens at a stride of context. All other files have one sample per row, record or line: each input has its own files, read
+ * consecutively. Derived inputs have no files. */
 #include "data/data.h"
 #include "data/load.h"
 
@@ -11,13 +11,13 @@
 enum { BYTES = 256 }; /* a byte's values */
 enum format { TEXT, NUMBERS, SHARD, TOKENS, NPY, NPZ, IDX, CIFAR };
 
-struct part { /* of a column: one file, or one field of its records */
+struct part { /* of a column: a file, or a field of its records */
   struct pd_array array;
-  struct pd_lines lines; /* n 0: the array's rows are the samples */
-  int64_t first;         /* samples of the parts before; of windows: tokens */
+  struct pd_lines lines; /* n 0: rows of the array are samples */
+  int64_t first;         /* samples of earlier parts; for windows: tokens */
 };
 
-struct column { /* an input's files; a derived one has none */
+struct column { /* files of an input; none for derived inputs */
   struct part *parts;
   int n;
 };
@@ -26,9 +26,9 @@ struct pd_dataset {
   const struct pd_input *inputs;
   int n_inputs;
   int64_t pad;
-  int token_bytes; /* of --token-type: in .bin files without a header; 1: also, texts may be read; 0: not given */
+  int token_bytes; /* --token-type: bytes per token of .bin files without a header; 1 also allows texts; 0: not given */
   bool named;      /* every file names its input */
-  int64_t context; /* 0: no windows; else columns[0] is all inputs' */
+  int64_t context; /* 0: no windows; else columns[0] is for all inputs */
   int64_t samples;
   struct column *columns;
 };
@@ -61,10 +61,10 @@ static bool takes_numbers(const struct pd_dataset *d) {
   return false;
 }
 
-/* How a file's format is known: by its mark or its name, if the data set suits. The first row that fits says it. */
+/* Detection of a file's format by its mark or name, and the data set. The first matching row wins. */
 static const struct sign {
-  const char *suffix;                        /* NULL: the name says nothing */
-  bool (*marked)(const struct pd_array *a);  /* NULL: the bytes say nothing */
+  const char *suffix;                        /* NULL: any name */
+  bool (*marked)(const struct pd_array *a);  /* NULL: any bytes */
   bool (*suits)(const struct pd_dataset *d); /* NULL: any does */
   enum format format;
 } signs[] = {{".npy", pd_is_npy, NULL, NPY},   {".npz", NULL, NULL, NPZ},
@@ -81,7 +81,7 @@ static enum format format_of(const struct pd_dataset *d, const struct part *p) {
   }
 }
 
-/* --token-type says what a file is that does not say it itself. */
+/* --token-type gives the type of a file without a header. */
 static bool is_known(const struct pd_dataset *d, const struct part *p, char *why) {
   enum format format = format_of(d, p);
   bool typed = format == TOKENS || (format == TEXT && d->token_bytes == 1);
@@ -96,7 +96,7 @@ static bool bytes_suit(const struct pd_dataset *d, const struct part *p, const s
              p->array.path, BYTES, in->name, (long long)in->classes);
 }
 
-/* A text of one sample a line: of bytes, the newline among them, or of numbers. */
+/* A text with one sample per line: bytes including the newline, or numbers. */
 static bool open_lines(const struct pd_dataset *d, struct part *p, const struct pd_input *in, bool numbers,
                        char *why) {
   int64_t least = numbers || d->pad > '\n' ? d->pad : '\n';
@@ -110,7 +110,7 @@ static bool open_lines(const struct pd_dataset *d, struct part *p, const struct 
   return pd_mark_lines(&p->array, in, &p->lines, why);
 }
 
-/* Makes of an array's tokens rows of this input's length. */
+/* Divides an array's tokens into rows of this input's length. */
 static bool cut_rows(struct pd_array *a, const struct pd_input *in, char *why) {
   if (a->rows % in->elements)
     return pd_refuse(why, "'%s' holds %lld tokens, which is not a multiple of the %lld tokens of a sample of '%s'",
@@ -123,7 +123,7 @@ static bool cut_rows(struct pd_array *a, const struct pd_input *in, char *why) {
   return true;
 }
 
-/* Into this rank's memory: a file of megabytes can claim to have gigabytes. */
+/* Unpacks into this rank's memory, after a check of the size that the file claims. */
 static bool unpack_member(struct pd_array *a, const struct pd_npz_entry *e, char *why) {
   enum { NOTED = 1 << 30 };
   static const char way_out[] = "help: numpy.savez writes arrays that are read without unpacking";
@@ -138,7 +138,7 @@ static bool unpack_member(struct pd_array *a, const struct pd_npz_entry *e, char
   return pd_npz_unpack(a, e, pd_allocate(e->size + 1), why);
 }
 
-/* The archive's array of the input's name; the only one, where it can be no other input's. */
+/* The archive's array with the input's name, or the only array if the model has one input. */
 static bool open_member(const struct pd_dataset *d, struct part *p, const struct pd_input *in, char *why) {
   struct pd_array *a = &p->array;
   struct pd_npz_entry e;
@@ -148,12 +148,12 @@ static bool open_member(const struct pd_dataset *d, struct part *p, const struct
   return pd_parse_npy(a, why);
 }
 
-/* Tokens end to end, as scripts that tokenize corpora write them. */
+/* True for a run of tokens, as tokenizing scripts write it. */
 static bool is_run(const struct pd_array *a) { return !a->rank && !pd_is_float(a->type); }
 
 /* ---- formats --------------------------------------------------------------------------------- */
 
-/* Files in order, without names, are all of one of these. */
+/* Files without names are all in one of these groups. */
 enum group { RUNS, RECORDS, ARCHIVES, ARRAYS, N_GROUPS };
 
 typedef bool open_file(const struct pd_dataset *d, struct part *p, const struct pd_input *in, char *why);
@@ -197,13 +197,13 @@ static bool open_numbers(const struct pd_dataset *d, struct part *p, const struc
   return open_lines(d, p, in, true, why);
 }
 
-/* What becomes of a file. Of tokens: no input of numbers takes it. */
+/* Use of a file of a format. tokens: not for inputs of numbers. */
 static const struct {
   enum group group;
   bool tokens;
-  bool cut;        /* tokens end to end, which are cut into rows */
+  bool cut;        /* a run of tokens, divided into rows */
   open_file *open; /* as samples of an input */
-  open_file *run;  /* as a part of one run of tokens, for windows; NULL: it is none */
+  open_file *run;  /* as a part of a run of tokens, for windows; NULL: not a run */
 } formats[] = {[NPY] = {ARRAYS, .open = open_npy, .run = open_npy},
                [NPZ] = {ARCHIVES, .open = open_member},
                [IDX] = {ARRAYS, .open = open_idx},
@@ -213,7 +213,7 @@ static const struct {
                [SHARD] = {RUNS, .tokens = true, .cut = true, .open = open_shard, .run = open_shard},
                [TOKENS] = {RUNS, .tokens = true, .cut = true, .open = open_tokens, .run = open_tokens}};
 
-/* A mapped file as samples of this input. */
+/* Opens a mapped file as samples of this input. */
 static bool open_part(const struct pd_dataset *d, struct part *p, const struct pd_input *in, char *why) {
   const enum format format = format_of(d, p);
   if (formats[format].tokens && !in->token)
@@ -265,7 +265,7 @@ static void add_part(struct column *c, const struct part *p) {
   c->parts[c->n++] = *p;
 }
 
-/* Opens every column's files; all columns must hold as many samples. */
+/* Opens all columns' files, which must have equal numbers of samples. */
 static bool open_columns(struct pd_dataset *d, char *why) {
   const struct column *first = NULL;
   for (int i = 0; i < d->n_inputs; i++) {
@@ -311,8 +311,8 @@ static void note_unused(const struct pd_dataset *d, const struct part *archive) 
   }
 }
 
-/* Whether arrays that are nothing but integers along one axis are tokens for windows: where sequences are read. As many
- * as inputs, of which some are no sequences, are an array each. */
+/* True if integer arrays of one axis are a run of tokens for windows: the model reads sequences. Arrays for all inputs, some of which are not
+ * sequences, are separate instead. */
 static bool reads_runs(const struct pd_dataset *d, const struct column *files) {
   int sequences = 0;
   for (int i = 0; i < d->n_inputs; i++)
@@ -330,7 +330,7 @@ static bool reads_runs(const struct pd_dataset *d, const struct column *files) {
   return sequences && (!each || sequences == files->n);
 }
 
-/* Files without names: token files, CIFAR-10's, archives, or an array or a text of numbers for each input. */
+/* Opens files without names: token files, CIFAR-10 files, archives, or an array or a text of numbers per input. */
 static bool open_in_order(struct pd_dataset *d, char **paths, int n, char *why) {
   bool found[N_GROUPS] = {false};
   int wanted = count_file_inputs(d);
@@ -358,7 +358,7 @@ static bool open_in_order(struct pd_dataset *d, char **paths, int n, char *why) 
         wanted, n, n == 1 ? "is" : "are");
   for (int i = 0, at = 0; i < d->n_inputs; i++) {
     if (!has_files(d, i)) continue;
-    bool each = found[RECORDS] || found[ARCHIVES]; /* every file holds something of every input */
+    bool each = found[RECORDS] || found[ARCHIVES]; /* every file has data of every input */
     for (int j = each ? 0 : at; j < (each ? n : at + 1); j++) add_part(&d->columns[i], &all.parts[j]);
     at++;
   }
@@ -368,7 +368,7 @@ static bool open_in_order(struct pd_dataset *d, char **paths, int n, char *why) 
 
 /* ---- names ----------------------------------------------------------------------------------- */
 
-/* The input that NAME=PATH names, or -1; *path: what follows. */
+/* The input of NAME=PATH, or -1; *path: PATH. */
 static int named_input(const struct pd_dataset *d, const char *argument, const char **path) {
   const char *sign = strchr(argument, '=');
   for (int i = 0; sign && i < d->n_inputs; i++) {
@@ -400,7 +400,7 @@ static bool open_by_name(struct pd_dataset *d, char **arguments, int n, char *wh
   return open_columns(d, why);
 }
 
-/* Whether a path looks like NAME=PATH with a name that no input has. */
+/* True if the argument looks like NAME=PATH with an unknown name. */
 static bool misnamed(const struct pd_dataset *d, const char *argument, char *why) {
   const char *sign = strchr(argument, '=');
   if (!sign || !access(argument, F_OK)) return false;
@@ -440,14 +440,14 @@ static bool has_lines(const struct pd_dataset *d) {
   return false;
 }
 
-/* Of an input with files of its own: a window's tokens are those of all inputs. */
+/* The valid tokens of an input with its own files; the tokens of a window are for all inputs. */
 static struct pd_token_range range_of(const struct pd_dataset *d, int input) {
   return (struct pd_token_range){d->inputs[input].classes, pd_ignored(d->inputs, d->n_inputs, input)};
 }
 
 static bool scan_column(const struct column *c, struct pd_token_range range, char *why) {
   for (const struct part *p = c->parts; p < c->parts + c->n; p++) {
-    if (p->lines.numbers) continue; /* compared when they were marked */
+    if (p->lines.numbers) continue; /* checked during marking */
     int64_t values = p->array.type == PD_TYPE_U8 ? 1 << 8 : p->array.type == PD_TYPE_U16 ? 1 << 16 : INT64_MAX;
     if (values > range.classes && !pd_read_tokens(&p->array, 0, p->array.rows, range, NULL, why)) return false;
   }
@@ -455,7 +455,7 @@ static bool scan_column(const struct column *c, struct pd_token_range range, cha
 }
 
 static bool scan_tokens(const struct pd_dataset *d, char *why) {
-  int64_t least = INT64_MAX; /* every token of windows can reach every input */
+  int64_t least = INT64_MAX; /* each token of windows can be in each input */
   for (int i = 0; i < d->n_inputs; i++) {
     const struct pd_input *in = &d->inputs[i];
     if (!in->token || !has_files(d, i)) continue;
@@ -490,7 +490,7 @@ struct pd_dataset *pd_dataset_open(char **paths, int n, const struct pd_input *i
 
 int64_t pd_dataset_samples(const struct pd_dataset *d) { return d->samples; }
 
-/* Tokens [first, first + n) of all files laid end to end. */
+/* Tokens [first, first + n) of all files in sequence. */
 static bool read_run(const struct pd_dataset *d, int64_t first, int64_t n, int64_t classes, int32_t *to,
                      char *why) {
   for (const struct part *p = d->columns[0].parts; n > 0; p++) {

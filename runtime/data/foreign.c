@@ -1,5 +1,5 @@
-/* Files of formats that cannot be read, known by their first bytes: without this list every one of them would be a
- * text. Short marks, and those that a text might start with, need a second sign. */
+/* Unsupported file formats by their first bytes; without this list such files would be read as text. Short marks, and marks that may start a text,
+ * need a second check. */
 #include "data/data.h"
 
 #include <string.h>
@@ -22,7 +22,7 @@ static bool ends_with_stop(const struct pd_array *a) { /* a pickle's last operat
   return a->size > 3 && a->map[1] >= 2 && a->map[1] <= 5 && a->map[a->size - 1] == '.';
 }
 
-/* The header, JSON, has its length in front. */
+/* The length of the JSON header comes first. */
 static bool is_safetensors(const struct pd_array *a) {
   uint64_t n = number(a, 0, 8);
   return a->size > 10 && n >= 2 && n <= a->size - 8 && a->map[8] == '{' &&

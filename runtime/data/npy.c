@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* The text behind 'key': in the header's dictionary, or NULL, also where the key stands there twice. */
+/* The text after 'key': in the header's dictionary; NULL if the key is missing or duplicate. */
 static const char *field(const char *header, const char *key) {
   const char *p = strstr(header, key);
   if (!p || strstr(p + 1, key)) return NULL;
@@ -30,7 +30,7 @@ static bool parse_shape(const char *text, int *rank, int64_t *dim) {
   return true;
 }
 
-/* How much of a description to tell: a type in quotes, or the beginning of a list of them. */
+/* Length of a type description for messages: a quoted type, or the start of a list. */
 static int type_length(const char *text) {
   enum { MOST = 16 };
   int n = (int)strnlen(text, MOST);
@@ -52,7 +52,7 @@ static bool parse_type(const char *text, enum pd_element *type) {
   return false;
 }
 
-/* Copies the header's dictionary to `header`; returns the offset of the elements, 0 when there is none. */
+/* Copies the header's dictionary to `header`; returns the offset of the elements; 0: no header. */
 static size_t read_header(const struct pd_array *a, char *header, size_t room) {
   const unsigned char *u = (const unsigned char *)a->map;
   if (a->size < 12 || memcmp(u, "\x93NUMPY", 6)) return 0;

@@ -1,6 +1,5 @@
-/* Tokens: texts, files of nothing but tokens, such as nanoGPT's, and llm.c's shards: 256 int32 of header (magic,
- * version, count), then the tokens. GPT-2's are uint16, version 1; Llama 3's have a magic of their own, version 7
- * and uint32. */
+/* Token files: texts, tokens without a header as nanoGPT's, and llm.c's shards: 256 int32 of header (magic, version, count), then tokens. GPT-2's
+ * are uint16, version 1; Llama 3's have another magic, version 7 and uint32. */
 #include "data/data.h"
 
 #include <string.h>

@@ -1,4 +1,4 @@
-/* The C target's device: the processors and the memory of this process. The arena is used in place. */
+/* The device of the C target: this process's processors and memory. The arena is used in place. */
 #define _GNU_SOURCE /* sched_getaffinity */
 #include "device.h"
 #include "offload/spill.h"
@@ -18,7 +18,7 @@ bool pd_device_recording(void) { return false; }
 
 /* ---- start ----------------------------------------------------------------------------------- */
 
-/* flags: of mmap, beside the usual ones. */
+/* flags: additional mmap flags. */
 static char *map_bytes(size_t bytes, int flags) {
   enum { HUGE = 2 << 20 };
   size_t whole = bytes ? (bytes + HUGE - 1) / HUGE * HUGE : HUGE;
@@ -31,7 +31,7 @@ static char *map_bytes(size_t bytes, int flags) {
 
 char *pd_map_arena(size_t bytes) { return map_bytes(bytes, 0); }
 
-/* Addresses of parts that are not in memory are no promise to use it. */
+/* With offload, reserves addresses without committing memory. */
 static bool map_arena(const struct pd_stage *s, char *why) {
   pd.arena = map_bytes(s->arena_bytes, s->spilled ? MAP_NORESERVE : 0);
   if (!pd.arena)
@@ -40,12 +40,12 @@ static bool map_arena(const struct pd_stage *s, char *why) {
   return true;
 }
 
-/* What the passes would touch. */
+/* Touches the memory that passes would use. */
 static void touch_arena(const struct pd_stage *s) {
   for (size_t i = 0; i < s->arena_bytes; i += 4096) *(volatile char *)(pd.arena + i) = 0;
 }
 
-/* Each rank sees its own binding, and any may be alone with it: who is bound tells. */
+/* Every rank may warn, because bindings differ by rank. */
 static void warn_of_binding(int threads, int processors) {
   fprintf(
       stderr,
@@ -53,7 +53,7 @@ static void warn_of_binding(int threads, int processors) {
       pd.rank, threads, processors, processors == 1 ? "" : "s", threads);
 }
 
-/* Scratch memory is planned for s->threads threads: fewer may run, more may not. */
+/* Scratch memory is planned for s->threads threads: at most as many may run. */
 static void set_threads(const struct pd_stage *s) {
   int planned = s->threads > 0 ? s->threads : 1, threads = planned;
   const char *wish = getenv("OMP_NUM_THREADS");
@@ -125,7 +125,7 @@ int pd_device_counts(struct pd_device_count to[PD_DEVICE_COUNTS]) { return (void
 
 void pd_device_wait(const char *what) { (void)what; }
 
-/* Floats of bf16 numbers, for as long as the caller needs them. */
+/* Buffer of floats for bf16 numbers. */
 static float *floats;
 static int64_t n_floats;
 
@@ -167,7 +167,7 @@ void pd_round(void *to, const float *from, int64_t n, bool bf16) {
 
 int pd_load_workers(void) { return omp_get_max_threads(); }
 
-/* Of what memory holds in bf16 each sample is written as floats first, a sample a worker. */
+/* For bf16 inputs, each worker writes a sample as floats first. */
 void pd_load_samples(int input, void *to, bool shared, pd_load_sample *load, const void *context) {
   static float *samples;
   static int64_t room; /* floats in them */

@@ -1,4 +1,4 @@
-/* What a launch of several models leaves when all have ended. */
+/* The results of a launch of several models. */
 #define _GNU_SOURCE /* cpu_set_t */
 #include "sharp/sharp_left.h"
 #include "run/run.h"
@@ -11,7 +11,7 @@
 
 /* ---- how models end ---------------------------------------------------------------------------- */
 
-enum { SIGNALLED = 128 }; /* above it an exit status is a signal's number, as pd_finish returns it */
+enum { SIGNALLED = 128 }; /* base of exit statuses for signals, as pd_finish returns them */
 
 bool pd_sharp_is_good(int status) { return WIFEXITED(status) && !WEXITSTATUS(status); }
 

@@ -1,4 +1,4 @@
-/* The command line of several models: most of it is theirs. */
+/* The command line of several models; most options are for the models. */
 #include "sharp/sharp_options.h"
 #include "run/run.h"
 
@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* A launch has no tables of a stage: memory is taken as it comes. */
+/* Allocates without the runtime's tables of a stage. */
 static void *allocate(size_t bytes) {
   void *p = calloc(1, bytes);
   if (p) return p;
@@ -34,7 +34,7 @@ void pd_sharp_usage(const struct pd_sharp_program *models, int n, int ranks) {
 
 /* ---- one model's arguments --------------------------------------------------------------------- */
 
-/* The text with the model's name for each {model}. */
+/* The text with each {model} replaced by the model's name. */
 static char *fill_in(const char *text, const char *name) {
   static const char mark[] = "{model}";
   int marks = 0;
@@ -69,7 +69,7 @@ static char **arguments_of(const struct pd_sharp_program *model, const char *run
   return all;
 }
 
-/* The value that an option has in the end; NULL: none. */
+/* The final value of an option; NULL: none. */
 static const char *value_of(char **arguments, const char *option) {
   const char *value = NULL;
   size_t n = strlen(option);
@@ -121,14 +121,14 @@ static bool meets_a_model(const struct pd_sharp_program *models, int n, const ch
   return false;
 }
 
-/* Takes the option argv[*i] where it is the launch's own; *taken says whether. */
+/* Parses the option argv[*i] if it belongs to the launch, which sets *taken. */
 static bool take(struct pd_sharp_options *o, int argc, char **argv, int *i, bool *taken, char *why) {
   const char *a = argv[*i];
   *taken = true;
   if (!strcmp(a, "--slice")) return read_seconds(a, ++*i < argc ? argv[*i] : NULL, 0, &o->slice, why);
   if (!strcmp(a, "--timeline")) return read_path(a, ++*i < argc ? argv[*i] : NULL, &o->timeline, why);
   if (!strcmp(a, "--run")) return read_path(a, ++*i < argc ? argv[*i] : NULL, &o->run, why);
-  *taken = false; /* these are for the models, too */
+  *taken = false; /* these options are also for the models */
   if (!strcmp(a, "--timeout")) return read_seconds(a, *i + 1 < argc ? argv[*i + 1] : NULL, 1e-3, &o->timeout, why);
   o->quiet |= !strcmp(a, "--quiet");
   o->help |= !strcmp(a, "--help") || !strcmp(a, "-h");
