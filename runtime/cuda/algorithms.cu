@@ -1,8 +1,6 @@
-/* Which of cuBLASLt's algorithms does a product: the one that the plan says, where `pdc profile` has measured such
- * products on this GPU with this version of the library; else the first that the library's heuristic lists. A plan
- * says it by the product's sizes and types alone, so that a product has the same bits on every stage of every plan.
- * Sums that are split over k go through the workspace in a fixed order, never through c. What the library refuses here
- * is counted, and noted once. */
+/* The choice of cuBLASLt algorithms: the plan's, if `pdc profile` has measured such products on this GPU with this library version; else the first of the
+ * library's heuristic. Plans select algorithms by a product's sizes and types alone, so that a product is bit-identical on every stage of every plan. Sums
+ * split over k use the workspace in a fixed order, never c. Algorithms that the library refuses are counted, and noted once. */
 #include "algorithms.h"
 #include "run/run.h"
 #include "measured.h"
@@ -36,7 +34,7 @@ static const struct {
 static bool get(const cublasLtMatmulAlgo_t &from, cublasLtMatmulAlgoConfigAttributes_t which, uint32_t *to,
                 size_t bytes) {
   size_t written;
-  *to = 0; /* of which two bytes may be all that is written */
+  *to = 0; /* the library may write only two of its bytes */
   return cublasLtMatmulAlgoConfigGetAttribute(&from, which, to, bytes, &written) == CUBLAS_STATUS_SUCCESS;
 }
 
@@ -46,13 +44,13 @@ static bool describe(const cublasLtMatmulAlgo_t &from, pd_algorithm *to) {
   return good;
 }
 
-/* False: the library has no such algorithm for the product, here. */
+/* False: the library does not support this algorithm for the product. */
 static bool make(const pd_lt_product &p, const pd_algorithm &from, cublasLtMatmulAlgo_t *to) {
   cublasLtMatmulHeuristicResult_t found = {};
   bool good = cublasLtMatmulAlgoInit(p.library, p.compute, CUDA_R_32F, p.factors, p.factors, p.result, p.result,
                                      static_cast<int>(from.id), to) == CUBLAS_STATUS_SUCCESS;
   for (const auto &x : attributes) {
-    uint32_t number = 0; /* not every algorithm has every attribute: they are left alone where they are right */
+    uint32_t number = 0; /* sets only attributes with other values, because algorithms lack some attributes */
     if (!good || (get(*to, x.which, &number, x.bytes) && number == from.*x.number)) continue;
     good = cublasLtMatmulAlgoConfigSetAttribute(to, x.which, &(from.*x.number), x.bytes) == CUBLAS_STATUS_SUCCESS;
   }
@@ -61,12 +59,12 @@ static bool make(const pd_lt_product &p, const pd_algorithm &from, cublasLtMatmu
   return good && found.state == CUBLAS_STATUS_SUCCESS && found.workspaceSize <= p.workspace;
 }
 
-/* Whether it adds up in an order that depends on nothing but the product. */
+/* True if the order of additions depends only on the product. */
 static bool keeps_order(const pd_algorithm &a) {
   return a.reduction == CUBLASLT_REDUCTION_SCHEME_NONE || a.reduction == CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE;
 }
 
-/* Operands in TF32 are tensor cores' alone: on an H200 cuBLASLt 13.1 names no tensor operation for such products, which
+/* TF32 operands always use tensor cores: on an H200 cuBLASLt 13.1 names no tensor operation for such products, which
  * run three times as fast as those in f32. An algorithm without flags counts as one that uses them. */
 static bool uses_tensor_cores(const cublasLtMatmulAlgo_t &algorithm) {
   uint64_t flags;
@@ -84,7 +82,7 @@ static void prefer(cublasLtMatmulPreference_t preference, cublasLtMatmulPreferen
   check(cublasLtMatmulPreferenceSetAttribute(preference, which, &value, sizeof value), "plan a product");
 }
 
-/* Fills `list` with up to `most`, the one that should be fastest first; returns how many. */
+/* Fills `list` with up to `most` algorithms, expected fastest first; returns their number. */
 static int list_algorithms(const pd_lt_product &p, int most, cublasLtMatmulHeuristicResult_t *list) {
   cublasLtMatmulPreference_t preference;
   int n = 0, good = 0;
@@ -108,7 +106,7 @@ static int list_algorithms(const pd_lt_product &p, int most, cublasLtMatmulHeuri
 static struct {
   const pd_algorithm *of;
   int n;
-  bool elsewhere; /* measured on another device, or with another version: these say nothing here */
+  bool elsewhere; /* measured on another device or version, and ignored */
   bool noted;
 } planned;
 
@@ -141,7 +139,7 @@ struct Measured {
   std::string product;
   pd_algorithm algorithm;
   double seconds,
-      first_seconds; /* of one product; by the algorithm that is listed first; 0: none was better than that */
+      first_seconds; /* seconds of one product, and with the first listed algorithm; 0: none is better */
 };
 
 static bool timing;
@@ -152,7 +150,7 @@ void pd_time_algorithms(bool on) { timing = on; }
 /* What is timed. */
 struct Candidate {
   cublasLtMatmulAlgo_t algorithm;
-  pd_algorithm numbers; /* which make it; of what is listed first, as it is, none */
+  pd_algorithm numbers; /* parameters; none for the first listed algorithm */
   double seconds;
 };
 
@@ -164,7 +162,7 @@ static void time_all(const pd_lt_run &run, std::vector<Candidate> *candidates) {
   for (size_t i = 0; i < seconds.size(); i++) (*candidates)[i].seconds = seconds[i];
 }
 
-/* What is listed first, as it is, and each that is listed and may be used, as a plan would say it. */
+/* Candidates: the first listed algorithm unchanged, and each usable one as a plan would set it. */
 static std::vector<Candidate> candidates_of(const pd_lt_product &p) {
   enum { MOST = 8 };
   cublasLtMatmulHeuristicResult_t list[MOST] = {};
@@ -180,8 +178,7 @@ static std::vector<Candidate> candidates_of(const pd_lt_product &p) {
   return candidates;
 }
 
-/* One is taken in place of the first that may be used where it is faster by more than measurements differ; none, where what
- * is listed first is faster as it is. */
+/* Replaces the first usable algorithm only by one that is faster beyond the noise; keeps the first listed one if it is the fastest. */
 static void measure(const pd_lt_product &p, const pd_lt_run &run, Measured *best) {
   std::vector<Candidate> candidates = candidates_of(p);
   if (candidates.size() < 2) return;

@@ -1,7 +1,6 @@
-/* Who computes attention: our own kernels, or cuDNN by one of its engines, where `pdc profile` has found that to be faster
- * on this GPU with this version of the library, and a plan says so. A plan knows an attention by its sizes alone, so that
- * it is done in one way on every stage of every plan. What cuDNN computes is held against plain loops before it is timed,
- * and again when a program first calls it: no mask, statistic or stride of another meaning goes unnoticed. */
+/* The choice between pdc's attention kernels and cuDNN's engines: cuDNN if planned, because `pdc profile` measured it faster on this GPU with this library
+ * version. Plans select an engine by the attention's sizes alone, so that attention is bit-identical on every stage of every plan. Results of cuDNN are
+ * compared with plain loops before timing, and again at a program's first call, to detect a different meaning of masks, statistics or strides. */
 #include "attention_cudnn.h"
 #include "run/run.h"
 #include "attention_graph.h"
@@ -50,8 +49,8 @@ static Slice slice_of(const pd_attention_call &c, int64_t samples, const pd_cudn
   return s;
 }
 
-/* A number of samples whose workspace should be small enough, as `samples` need `workspace` bytes; 0: there is none. The
- * batch is dealt evenly. Each slice begins at a multiple of 16 bytes in lse and delta, as cuDNN's operands must. */
+/* The number of samples per slice, given that `samples` need `workspace` bytes; 0: none. Slices are even, and begin at multiples of 16 bytes in lse and delta, as
+ * cuDNN requires. */
 static int64_t fewer_samples(const struct pd_attention &of, int64_t samples, int64_t workspace) {
   int64_t row_floats = of.heads * of.length, unit = row_floats % 4 == 0 ? 1 : row_floats % 2 == 0 ? 2 : 4;
   int64_t most = std::min(samples - 1, samples * PD_ATTENTION_WORKSPACE / workspace) / unit * unit;
@@ -60,7 +59,7 @@ static int64_t fewer_samples(const struct pd_attention &of, int64_t samples, int
   return (even + unit - 1) / unit * unit;
 }
 
-/* Depends on sizes, engine, GPU and cuDNN's version alone: a program makes the slices that were measured. */
+/* Depends only on sizes, engine, GPU and cuDNN's version, so that programs use the measured slices. */
 static std::unique_ptr<Made> make(const pd_attention_call &c, const pd_cudnn_engine &engine) {
   auto made = std::make_unique<Made>();
   int64_t batch = c.of->batch, workspace = 0;
@@ -109,17 +108,17 @@ static std::string text_of(const pd_cudnn_engine &e) {
 
 /* ---- the plan's ----------------------------------------------------------------------------------- */
 
-/* Of a call in the program, kept by what it is of. */
+/* A call of the program, by its sizes. */
 struct Known {
   struct pd_attention of;
   bool backward;
-  std::unique_ptr<Made> made; /* NULL: our own kernels do it */
+  std::unique_ptr<Made> made; /* NULL: pdc's kernels */
 };
 
 static struct {
   const struct pd_planned_attention *of;
   int n;
-  std::string elsewhere; /* why these say nothing here; empty: they do */
+  std::string elsewhere; /* cause why the plan's engines are not used; empty: used */
   std::vector<Known> known;
 } planned;
 
@@ -144,7 +143,7 @@ static void refuse(const pd_attention_call &c, const std::string &why) {
           why.c_str());
 }
 
-/* Makes what the plan says and runs it once; NULL: that cannot be, or the plan says nothing. */
+/* Creates the plan's engine and runs it once; NULL: not possible, or not planned. */
 static std::unique_ptr<Made> start_planned(const pd_attention_call &c) {
   const std::string name = name_of(*c.of, c.backward);
   const struct pd_planned_attention *end = planned.of + planned.n;
@@ -198,13 +197,13 @@ struct Measured {
   pd_cudnn_engine engine; /* cuDNN's fastest */
   int64_t workspace;
   double seconds, own_seconds; /* 0: cuDNN has no engine that may be used */
-  std::unique_ptr<Made> made;  /* NULL: our own kernels are the fastest */
+  std::unique_ptr<Made> made;  /* NULL: pdc's kernels are the fastest */
 };
 
 static bool timing;
 static std::vector<Measured *> measured, untold;
 
-/* The program that measures has planned none: the largest yet. */
+/* The measuring program has no planned workspace: grows to the largest need. */
 static struct {
   void *at;
   int64_t bytes;
@@ -216,7 +215,7 @@ static void free_timed() {
   timed = {nullptr, 0};
 }
 
-/* NULL: the device has no so much. */
+/* NULL: not enough device memory. */
 static void *timed_workspace(int64_t bytes) {
   if (bytes <= timed.bytes) return timed.at;
   free_timed();
@@ -239,7 +238,7 @@ void pd_time_attentions(bool on) {
   timed_check.numbers = nullptr;
 }
 
-/* Why an engine may not be used, by its plans in *made; empty: it may. */
+/* The reason against an engine, by its plans in *made; empty: usable. */
 static std::string try_engine(const pd_attention_call &c, const pd_cudnn_engine &engine, Made *made) {
   enum { RUNS = 8 };
   if (!made->error.empty()) return made->error;
@@ -261,7 +260,7 @@ static std::string try_engine(const pd_attention_call &c, const pd_cudnn_engine 
   return "its result is wrong";
 }
 
-/* Operands that are worth a look: for the backward pass o and lse are those of q, k and v. */
+/* Fills meaningful operands: for the backward pass o and lse belong to q, k and v. */
 static void fill(const pd_attention_call &c) {
   pd_attention_fill(c.a, c.backward);
   if (c.backward) attention_forward_bf16(c.a);
@@ -275,7 +274,7 @@ static void measure(const pd_attention_call &c, Measured *m) {
   if (engines.size() > MOST)
     engines.erase(engines.begin() + MOST - 1, engines.end() - 1); /* the last may be unlisted */
   fill(c);
-  std::string why; /* what is wrong with the engine that should be the fastest */
+  std::string why; /* the reason against the engine expected to be fastest */
   for (const pd_cudnn_engine &engine : engines) {
     std::unique_ptr<Made> one = make(c, engine);
     std::string refused = try_engine(c, engine, one.get());
@@ -303,7 +302,7 @@ static void measure(const pd_attention_call &c, Measured *m) {
   if (seconds[best] <= PD_FASTER * seconds[0]) m->made = std::move(made[best - 1]);
 }
 
-/* A name's is known by the first call of it, whose strides stand for all. */
+/* Results are kept by name; the first call's strides represent all. */
 static void run_fastest(const pd_attention_call &c) {
   const std::string name = name_of(*c.of, c.backward);
   auto same = [&](const Measured *m) { return m->name == name; };

@@ -1,8 +1,7 @@
-/* pd_convolution: a matrix product for 1x1 kernels, kernels of ours for depthwise ones, columns for other groups,
- * and cuDNN for the rest, as graphs of one operation (convolution_graph.cu). It is given images by channels, and weights
- * likewise, rearranged in scratch at every call. Where it has no engine that may be used, is not there, or operands are of
- * several types, columns do it. bfloat16 weight gradients come from cuDNN rounded to bfloat16, once a microbatch, and are
- * added up in float. */
+/* pd_convolution: a matrix product for 1x1 kernels, pdc's kernels for depthwise ones, columns for other grouped ones, and cuDNN for all others, as
+ * graphs of one operation (convolution_graph.cu). cuDNN gets images and weights by channels; each call rearranges weights in scratch. Columns also replace cuDNN
+ * if it is missing, has no usable engine, or operand types differ. cuDNN returns bf16 weight gradients rounded to bf16, once per microbatch, which are added up
+ * in float. */
 #include "convolution.h"
 #include "convolution_graph.h"
 
@@ -60,7 +59,7 @@ static bool library_starts() {
   return starts;
 }
 
-/* The library is opened here: no pass, which may be captured as a graph, allocates anything. */
+/* Opens the library at start, because passes, which may be captured as graphs, must not allocate. */
 struct pd_convolution *pd_convolution_new(struct pd_convolution_shape shape) {
   struct pd_convolution *c = new struct pd_convolution();
   c->shape = shape;
@@ -74,7 +73,7 @@ struct pd_convolution *pd_convolution_new(struct pd_convolution_shape shape) {
 
 /* ---- by cuDNN ----------------------------------------------------------------------------------- */
 
-/* The plan for these operands: NULL where columns do it. w: of weights or their gradient. */
+/* The plan for these operands; NULL: use columns. w: type of weights or their gradient. */
 static Plan *plan_for(const struct pd_convolution *c, pd_type x, pd_type y, pd_type w) {
   const struct pd_convolution_shape &s = c->shape;
   bool gradient = s.kind == PD_CONVOLUTION_WEIGHTS; /* is unpacked into any type */
@@ -95,18 +94,18 @@ static std::string name_of(const struct pd_convolution_shape &s) {
   return name;
 }
 
-/* Once for each call in the program and type: cuDNN has nothing that may be used, or refuses to run all of it. */
+/* Notes, once per call and type, that cuDNN has no usable engine or refuses to run all of them. */
 static void count_columns(const struct pd_convolution_shape &s, Plan *p) {
   if (p->counted) return;
   p->counted = true;
   pd_counts.column_convolutions++;
-  if (!p->graph) return; /* what is missing has been noted */
+  if (!p->graph) return; /* the missing library has been noted */
   const std::string &why = p->graph->graph.error;
   pd_note("convolutions %s run as matrix products of columns: cuDNN has no engine for them%s%s",
           name_of(s).c_str(), why.empty() ? "" : ": ", why.c_str());
 }
 
-/* By the first engine that the library does not refuse to run, on the graph's operands; false where it refuses all. */
+/* Runs the first engine that the library accepts, on the graph's operands; false if it refuses all. */
 static bool by_library(const struct pd_convolution_shape &s, Plan *p, const std::vector<void *> &at,
                        void *workspace) {
   while (p->has) {
@@ -143,7 +142,7 @@ static __global__ void __launch_bounds__(THREADS)
   pd_set_element(w, i, add ? pd_element(w, i) + value : value);
 }
 
-/* Weights as cuDNN wants them, at the beginning of scratch. */
+/* Weights in cuDNN's layout, at the start of scratch. */
 struct Packed {
   pd_out at;
   int in, taps, n;
@@ -207,7 +206,7 @@ static void add_bias_to(const struct pd_convolution_shape &s, pd_in bias, pd_out
 
 /* ---- calls -------------------------------------------------------------------------------------- */
 
-/* cuDNN is told of what it only reads as of what it writes. */
+/* cuDNN's interface has no const operands. */
 static void *read_at(pd_in x) { return const_cast<void *>(x.at); }
 
 static bool forward_by_library(const struct pd_convolution_shape &s, Plan *p, pd_in x, pd_in w, pd_out y,

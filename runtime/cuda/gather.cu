@@ -58,7 +58,7 @@ void pd_gather(pd_in table, const int32_t *index, int64_t rows, int64_t width, p
 
 /* ---- backward ----------------------------------------------------------------------------------- */
 
-/* What a block has collected: n rows and the classes they go to, by their number among the block's. */
+/* The rows that a block has collected, with their classes as indices among the block's. */
 struct Round {
   int row[ROUND], label[ROUND];
   int sorted_row[ROUND], sorted_label[ROUND];
@@ -77,8 +77,7 @@ static __device__ Columns columns_of(int64_t width) {
   return {first, static_cast<int>(left < 0 ? 0 : left < 4 ? left : 4)};
 }
 
-/* Appends those of the next STEP indices whose classes, numbered from first_row on, are among the rank's own and the
- * block's, in order; returns the new number. */
+/* Appends, in order, those of the next STEP indices whose classes belong to the rank (from first_row) and the block; returns the new count. */
 static __device__ int collect(Round &r, int n, const int32_t *index, int64_t begin, int64_t rows, int shift,
                               int64_t own_rows, int64_t first_row) {
   int lane = threadIdx.x % 32, warp = threadIdx.x / 32, label[4], own = 0;

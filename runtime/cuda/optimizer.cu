@@ -1,6 +1,5 @@
-/* One launch updates all parameters of a stage: a block a tile (pd_tiles), each element by its rule in
- * optimizers/list.h, as on the host. With masters these are what is updated, and the working copies of the next
- * version are rounded from them; without, the next version is computed from the one before. */
+/* One launch updates all parameters of a stage, one block per tile (pd_tiles), by the elementwise rules of optimizers/list.h, as on the host. With masters, the update
+ * changes the masters and rounds the next version's working copies from them; without, it computes the next version from the previous one. */
 #include "home.h"
 #include "update/update.h"
 #include "watch/watch.h"
@@ -21,7 +20,7 @@ struct Entry {
   int step;           /* pd_step_of() */
   bool bf16;
   Kind kind;
-  float left; /* of an average: what a batch leaves of the old one */
+  float left; /* decay of an average per batch */
 };
 
 static const Entry *described; /* by parameter held here */
@@ -81,7 +80,7 @@ void pd_optimizer_start(void) {
 
 /* ---- rules ----------------------------------------------------------------------------------------- */
 
-/* of(): a parameter's constants, with a scale that the device has found where there is one (sums.cu). */
+/* of(): a parameter's constants, with the device's gradient scale, if any (sums.cu). */
 #define RULE(rule, optimizer, moments)                                                          \
   struct rule {                                                                                 \
     enum { MOMENTS = moments, GIVEN = false };                                                  \
@@ -141,7 +140,7 @@ template <class Rule> static __host__ __device__ Run run_of(const Entry &e, cons
   return r;
 }
 
-/* What a damped step takes back of the last change; before anything is written, as on the host. */
+/* The part of the last change that a damped step takes back, computed before any write, as on the host. */
 template <int N, class T> static __device__ void get_change(float (&change)[N], const Run &r, int i) {
   float before[N];
   pd_get(change, reinterpret_cast<const T *>(r.now) + i);
@@ -189,8 +188,7 @@ static __global__ void __launch_bounds__(THREADS, 1)
     update_all(int first, const pd_tile *tiles, const Entry *entries, Arrays arrays, Rule rule) {
   const pd_tile c = tiles[first + static_cast<int>(blockIdx.x)];
   Entry e = entries[c.parameter];
-  if (arrays.scale && !isfinite(*arrays.scale))
-    e.kind = Kind::KEPT; /* the launch ends, and is to say what came first */
+  if (arrays.scale && !isfinite(*arrays.scale)) e.kind = Kind::KEPT; /* the launch ends with the first cause */
   const Run r = run_of<Rule>(e, c, arrays);
   const typename Rule::Step step = rule.of(e.step, arrays.scale);
   int n = static_cast<int>(c.n), wide = n / WIDE * WIDE;

@@ -1,7 +1,6 @@
-/* Device memory that moves between addresses of the arena. CUDA's driver takes as long to map 2 MiB as 128 MiB, so each block gets
- * one piece of memory, of its own size. A free piece of another size is given back and allocated anew: the device's memory
- * has pages, and no holes. A page in which several blocks stand is a piece of its own, and stays until the last of them has
- * left. */
+/* Device memory that is remapped between addresses of the arena. CUDA's driver needs the same time to map 2 MiB and 128 MiB, so each block gets one piece of memory of its
+ * size. A free piece of another size is freed and allocated again; device memory is paged and does not fragment. A page shared by several blocks is a separate piece,
+ * mapped until the last of the blocks is released. */
 #include "pages.h"
 
 #include "run/upward.h"
@@ -14,7 +13,7 @@
 #include <map>
 #include <vector>
 
-/* The driver's functions: found by name, so that programs which do not spill need no more of the driver than others. */
+/* The driver's functions, looked up by name, so that programs without offload do not depend on them. */
 static struct {
   decltype(&cuMemGetAllocationGranularity) granularity;
   decltype(&cuMemAddressReserve) reserve;
@@ -28,9 +27,9 @@ static struct {
 
 typedef CUmemGenericAllocationHandle Memory;
 struct Page {
-  int standing; /* blocks that are in memory and stand in it, and what never leaves as one more */
+  int standing; /* resident blocks in the page, plus one for always resident data */
   int blocks;   /* that may stand in it */
-  size_t piece; /* pages of the piece of memory that begins here; 0: none does */
+  size_t piece; /* pages of the piece of memory that starts here; 0: none */
   Memory memory;
 };
 
@@ -91,7 +90,7 @@ bool pd_pages_reserve(char *why) {
   return true;
 }
 
-/* As pdc's allocate/spill.c counts: pages have something that never leaves, unless blocks in a row cover them. */
+/* As pdc's allocate/spill.c counts: pages are always resident unless consecutive blocks cover them. */
 static void find_lasting() {
   enum { ALIGNMENT = 64 };
   const pd_spill_block *block = pd_spill_blocks.at;
@@ -130,7 +129,7 @@ static void release(std::multimap<size_t, Memory>::iterator piece) {
   unused.erase(piece);
 }
 
-/* Makes a piece of `n` pages of the largest ones. Another program could take the memory in between. */
+/* Combines the largest free pieces into a piece of `n` pages. Another program may allocate the memory in between. */
 static void reshape(size_t n) {
   size_t got = 0;
   while (got < n) {

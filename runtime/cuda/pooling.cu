@@ -1,6 +1,5 @@
-/* pd_pooling: a thread has one pixel and some channels of what is made. The backward pass gathers: an element of
- * dx adds up what the windows that hold it give, in the windows' order, so nothing is added atomically; a window
- * of the maximum gives to its first equal position, which is found again instead of kept. */
+/* pd_pooling: a thread computes one pixel and some channels of the result. The backward pass gathers: an element of dx sums the gradients of its windows in order, without
+ * atomics. A window of the maximum passes its gradient to the first equal position, which is recomputed instead of stored. */
 #include "pd_elements.h"
 
 enum { THREADS = 256 };

@@ -1,4 +1,4 @@
-/* Blocks at home in pinned memory of the host: a stream of copies each way. */
+/* Offload to pinned host memory: one stream of copies per direction. */
 #include "spill_place.h"
 
 #include "offload/spill.h"

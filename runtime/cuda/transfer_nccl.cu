@@ -1,7 +1,5 @@
-/* Messages from device to device by NCCL. Every line is a communicator and a stream of its own: an operation
- * that waits for its peer keeps no other line's waiting, whatever order the ranks come to them in. Operations
- * take place in stream order, so that the host waits for none: posting makes the line's stream wait for the
- * side's, passing the side's for the line's.
+/* Messages from device to device by NCCL. Every line has its own communicator and stream, so that an operation that waits for its peer does not block other lines, in any order of ranks.
+ * Operations run in stream order without host waits: a post makes the line's stream wait for the side's stream, passing makes the side's stream wait for the line's.
  *
  * Communicators block: a call returns when its work is enqueued. For one that does not block NCCL starts a thread at every
  * ncclGroupEnd (group.cc of NCCL 2.28), and the attribute is fixed when the communicator is made. An alarm
@@ -21,8 +19,8 @@
 struct nccl_line : pd_line {
   ncclComm_t comm;
   cudaStream_t stream;
-  int self;      /* this rank, as the others' numbers are */
-  int n, *ranks; /* a rank's number in the communicator is its place here */
+  int self;      /* this rank, in the numbering of ranks */
+  int n, *ranks; /* a rank's index here is its number in the communicator */
   nccl_line *next;
 };
 
@@ -32,12 +30,12 @@ struct nccl_transfer : pd_transfer {
   nccl_transfer *next;
 };
 
-static nccl_line *lines, **end_of_lines = &lines; /* in the order of their opening */
+static nccl_line *lines, **end_of_lines = &lines; /* in order of opening */
 static nccl_transfer *transfers;
 
 /* ---- calls ------------------------------------------------------------------------------------- */
 
-/* A peer that is gone has told why, or the launcher will: its launch ends before this rank has a say. */
+/* A peer that ended has reported the cause, or the launcher will; the launch ends before this rank reports. */
 [[noreturn]] static void nccl_failed(const nccl_line *l, ncclResult_t status, const char *what) {
   if (status == ncclRemoteError) pd_signals_await_turn(5);
   pd_fail("cannot %s: NCCL: %s (%s)", what, ncclGetErrorString(status), ncclGetLastError(l->comm));
@@ -78,14 +76,14 @@ static ncclResult_t group(const nccl_line *l, int n, const pd_message *message) 
   return status != ncclSuccess && status != ncclInProgress ? status : end;
 }
 
-/* The messages as one operation of NCCL's; those of no bytes are not sent. */
+/* Runs the messages as one NCCL operation; empty messages are not sent. */
 static void enqueue(const nccl_line *l, int n, const pd_message *message, const char *what) {
   call(l, what, [=] { return group(l, n, message); });
 }
 
 /* ---- opening --------------------------------------------------------------------------------- */
 
-/* The line's first rank makes up its name, the others are told by MPI. */
+/* The line's first rank creates the communicator's id and sends it by MPI. */
 static ncclUniqueId agree_on_name(const nccl_line *l, MPI_Comm comm) {
   enum { TAG = 32767 };
   ncclUniqueId id = {};
