@@ -166,8 +166,8 @@ static void make_tables() {
   make_contributions();
 }
 
-/* Clipping needs all squares, which one rank has alone without a pipeline or replicas; without clipping no squares are needed. Whole-tensor rules get the scale from the host, and
- * with offload computation waits for the sums anyway. */
+/* Clipping needs all squares, which the device has only in a run of one rank; without clipping no squares are needed. Whole-tensor rules get the scale from the host,
+ * and with offload computation waits for the sums anyway. */
 static bool finds_scale() {
   const pd_stage *s = pd.stage;
   bool in_order = true;

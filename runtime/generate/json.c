@@ -1,5 +1,5 @@
-/* Hugging Face's tokenizer.json: the steps of a text's way to tokens, an object each with its "type". A step that
- * is not known is refused by its name: leaving it out would give other tokens without a word. */
+/* Hugging Face's tokenizer.json: the steps of encoding, one object each with its "type". An unknown step is refused by name, because ignoring it would silently give
+ * different tokens. */
 #include "parts.h"
 
 #include <cjson/cJSON.h>
@@ -27,7 +27,7 @@ static int32_t number(const cJSON *item) {
   return x >= 0 && x < 0x1p31 && x == floor(x) ? (int32_t)x : -1;
 }
 
-/* The type of a step, for messages, too. */
+/* The type of a step, also for messages. */
 static const char *type_of(const cJSON *step) {
   const char *type = text_of(step, "type");
   return type ? type : "without a type";
@@ -45,7 +45,7 @@ static bool too_many(char *why, const char *kind) {
   return pd_refuse(why, "it has more than %d steps in its %s", PD_MAX_STEPS, kind);
 }
 
-/* A step, or in turn those of a Sequence, whose member `list` has them. */
+/* Calls `read` for a step, or for each step in `list` of a Sequence. */
 typedef bool read_step(struct pd_tokenizer *t, const cJSON *step, char *why);
 
 static bool each_step(struct pd_tokenizer *t, const cJSON *step, const char *list, read_step *read, char *why) {
@@ -124,7 +124,7 @@ static bool read_model(struct pd_tokenizer *t, const cJSON *model, int64_t class
 
 /* ---- before the model ------------------------------------------------------------------------ */
 
-/* By how much steps together can make a text longer: each works on what the one before it has made. */
+/* The largest factor by which consecutive steps can lengthen a text. */
 static bool grows_little(const struct pd_replacement *steps, int n, const char *separator, const char *kind,
                          char *why) {
   enum { MOST = 256 };
@@ -185,7 +185,7 @@ static bool read_byte_level(struct pd_tokenizer *t, const cJSON *step, char *why
   return !flag(step, "use_regex", true) || add_splitter(t, &pd_gpt2_splitter, why);
 }
 
-/* Of a Metaspace: whether the separator is put before a text; older files have a flag. */
+/* Metaspace's scheme of prepending the separator; older files have a flag. */
 static bool read_prepend(const cJSON *step, const char *kind, enum pd_prepend *to, char *why) {
   static const char *const names[] = {"never", "first", "always"};
   const char *scheme = text_of(step, "prepend_scheme");
@@ -247,7 +247,7 @@ static bool read_added(struct pd_tokenizer *t, const cJSON *list, char *why) {
 
 /* ---- behind it ------------------------------------------------------------------------------- */
 
-/* What TemplateProcessing puts before a single text. */
+/* The tokens that TemplateProcessing puts before a single text. */
 static bool read_template(struct pd_tokenizer *t, const cJSON *step, char *why) {
   const cJSON *piece, *id;
   cJSON_ArrayForEach(piece, member(step, "single")) {
@@ -271,7 +271,7 @@ static bool read_post_processor(struct pd_tokenizer *t, const cJSON *step, char 
   return unknown(why, "post_processor", step);
 }
 
-/* The first space of the text, whose tokens are one text by now. */
+/* Strips the first space of the text, after tokens were joined. */
 static bool read_strip(struct pd_tokenizer *t, const cJSON *step, bool fused, char *why) {
   const char *content = text_of(step, "content");
   int32_t start = number(member(step, "start")), stop = number(member(step, "stop"));

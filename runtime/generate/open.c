@@ -1,11 +1,11 @@
-/* A tokenizer from its files. */
+/* Opens a tokenizer's files. */
 #include "run/run.h"
 #include "parts.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-/* Reads a file, and hands its bytes to one of the parsers below; what that refuses gets the file's name. */
+/* Reads a file and parses it by one of the parsers below; adds the path to a refusal. */
 typedef bool parse(struct pd_tokenizer *t, const char *text, size_t bytes, int64_t classes, char *why);
 
 static bool read_file(struct pd_tokenizer *t, const char *path, parse *parse, int64_t classes, char *why) {
