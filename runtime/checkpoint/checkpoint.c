@@ -34,7 +34,7 @@ void pd_shard_path(char *to, int64_t step, int shard, int shards) {
   pd_step_path(to, step, name);
 }
 
-/* ---- what a shard holds ---------------------------------------------------------------------- */
+/* ---- contents of a shard --------------------------------------------------------------------- */
 
 int pd_n_kept(void) { return pd.stage->versions + pd.stage->n_moments + (pd.stage->ema > 0); }
 

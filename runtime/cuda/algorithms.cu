@@ -15,7 +15,7 @@ static void check(cublasStatus_t status, const char *what) {
 
 /* ---- an algorithm in numbers ---------------------------------------------------------------------- */
 
-/* All but its id, which it is made by. */
+/* All attributes except the id. */
 static const struct {
   cublasLtMatmulAlgoConfigAttributes_t which;
   uint32_t pd_algorithm::*number;

@@ -31,7 +31,7 @@ static bool refuse(cudaError_t status, const char *what, char *why) {
   return pd_refuse(why, "CUDA cannot %s: %s", what, cudaGetErrorString(status));
 }
 
-/* ---- what is held until the end ---------------------------------------------------------------- */
+/* ---- resources held until the end -------------------------------------------------------------- */
 
 struct Held {
   enum { MEMORY, PINNED, EVENT } kind;

@@ -27,7 +27,7 @@ static const Entry *described; /* by parameter held here */
 static Entry *entries;         /* the same on the device */
 static pd_tile *tiles;         /* on the device */
 
-/* What an update is given, in device memory. */
+/* The arguments of an update, in device memory. */
 struct Arrays {
   const char *from, *gradient, *exchanged;
   const char *before;           /* pd_update_arrays' */
@@ -97,7 +97,7 @@ void pd_optimizer_start(void) {
   };
 namespace rules {
 PD_ELEMENT_RULES(RULE)
-/* What has a gradient is updated already. */
+/* Parameters with a gradient are updated already. */
 struct given {
   enum { MOMENTS = 0, GIVEN = true };
   struct Step {};
@@ -242,7 +242,7 @@ static size_t n_elements(int first, int end) {
   return n;
 }
 
-/* What an update of these tiles of one parameter writes. */
+/* The arrays that an update of these tiles of a parameter writes. */
 template <class Rule> static int written_by(const Launch<Rule> &x, struct pd_written *to) {
   const Entry &e = described[pd_tiles[x.first].parameter];
   const Run r = run_of<Rule>(e, pd_tiles[x.first], arrays_of(x.u));
@@ -270,7 +270,7 @@ template <class Rule> static void update(const struct pd_update_arrays *u, const
   pd_check_agreement(u->t);
 }
 
-/* ---- updates that the host makes where parameters are at home ---------------------------------------------- */
+/* ---- updates by the host of offloaded parameters ----------------------------------------------------------- */
 
 /* As host/optimizer.c has it, of one version. */
 static struct pd_updated run_at_home(int64_t t, const pd_tile &c) {

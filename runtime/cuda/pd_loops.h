@@ -1,5 +1,4 @@
-/* What emitted loops are made of on a GPU: elements of a row side by side, and sums and maxima over threads in an
- * order that depends on a block's shape alone. A block is X threads along the columns by Y rows. */
+/* Building blocks of emitted loops on a GPU: adjacent elements of a row, and sums and maxima over threads in an order that depends only on the block's shape. A block is X threads along the columns by Y rows. */
 #ifndef PD_LOOPS_H
 #define PD_LOOPS_H
 

@@ -66,7 +66,7 @@ inline __device__ void pd_ldmatrix_transposed(uint32_t x[4], const pd_bf16 *row)
 }
 
 template <int BYTES> inline __device__ void pd_copy_async(void *shared, const void *global, bool valid) {
-  int bytes = valid ? BYTES : 0; /* the rest is filled with zeros */
+  int bytes = valid ? BYTES : 0; /* remaining bytes are zeros */
   if constexpr (BYTES == 16)
     asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(pd_shared_address(shared)), "l"(global),
                  "r"(bytes)

@@ -72,7 +72,7 @@ static void await(const pd_spill_block *b, cudaEvent_t event, const char *what) 
   if (place->failure()) pd_fail("%s", place->failure());
 }
 
-/* ---- what leaves ------------------------------------------------------------------------------------- */
+/* ---- leaving blocks ---------------------------------------------------------------------------------- */
 
 static bool is_done(const pd_spill_block *b) {
   const pd_spill_events &e = of(b).events;
@@ -112,7 +112,7 @@ static void leave(pd_spill_block *b, bool changed) {
   leaving.push_back(b);
 }
 
-/* ---- what comes --------------------------------------------------------------------------------------- */
+/* ---- arriving blocks ---------------------------------------------------------------------------------- */
 
 /* Zeros the block if it has no offloaded copy yet, in the order of computation. */
 static void begin_copy(pd_spill_block *b) {
@@ -174,7 +174,7 @@ void pd_spill_await(struct pd_spill_block *b) {
   pd_spill_order(pd_stream, m.events.gone);
 }
 
-/* ---- what the host works on at home --------------------------------------------------------------------- */
+/* ---- work of the host on offloaded blocks --------------------------------------------------------------- */
 
 char *pd_spill_begin_at_home(pd_spill_block *b, cudaStream_t stream) {
   const Moving &m = of(b);

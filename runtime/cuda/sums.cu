@@ -218,7 +218,7 @@ static void combine_tiles(int64_t t, int first, int end, cudaStream_t stream) {
               (char *)pd_accumulators(t), pd.arena + pd_exchange_set(t), tile_squares);
 }
 
-/* ---- what the host adds up where gradients are at home ------------------------------------------ */
+/* ---- sums by the host of offloaded gradients ---------------------------------------------------- */
 
 /* The host's equivalent of combine() for a tile. */
 static double combine_tile_at_home(int64_t t, int tile) {

@@ -5,16 +5,15 @@
  *   sender    lets the line's stream wait for that event and for its own work, copies, records an event of its own,
  *             and tells the receiver so
  *   receiver  lets what comes after wait for the sender's event
- * A wait is for what an event was recorded for last, so each end is told before it waits; and as a line has one receive
- * posted at a time, neither records anew before the other has asked for its wait. Whatever a stream waits for has thus
- * been enqueued before: the host may wait for the device at any time. */
+ * A wait refers to the event's last record, so each end gets a message before it waits. A line has one
+ * posted receive at a time, so neither end records again before the opposite end has enqueued its wait. Every wait thus refers to work that is already enqueued: the host may wait for the device at any time. */
 #include "transport.h"
 #include "messages/messages.h"
 
 #include <cstdlib>
 #include <cstring>
 
-/* ---- whose memory can be written ---------------------------------------------------------------- */
+/* ---- ranks with writable memory ----------------------------------------------------------------- */
 
 /* The description of a rank's memory for other ranks. */
 struct offer {

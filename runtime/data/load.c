@@ -107,7 +107,7 @@ static void load_sample(const struct run *run, int input, int64_t number, int wo
     if (tokens[i] < 0) tokens[i] = 0;
 }
 
-/* ---- what stage programs call -------------------------------------------------------------------- */
+/* ---- calls of stage programs --------------------------------------------------------------------- */
 
 static bool open_data(struct pd_dataset **to, char **paths, int n, char *why) {
   const struct pd_stage *s = pd.stage;

@@ -25,7 +25,7 @@ void pd_parse_bytes(struct pd_array *a) { set_tokens(a, PD_TYPE_U8, 0); }
 
 bool pd_parse_tokens(struct pd_array *a, int bytes, char *why) {
   if (a->size % (size_t)bytes)
-    return pd_refuse(why, "'%s' is no whole number of tokens of %d bytes: it has %lld", a->path, bytes,
+    return pd_refuse(why, "'%s' is not a whole number of tokens of %d bytes: it has %lld bytes", a->path, bytes,
                      (long long)a->size);
   set_tokens(a, bytes == 1 ? PD_TYPE_U8 : bytes == 2 ? PD_TYPE_U16 : PD_TYPE_U32, 0);
   return true;

@@ -30,7 +30,7 @@ static bool replicas_shared;
 
 const char *pd_messages_travel(void) { return how; }
 
-/* ---- what is where --------------------------------------------------------------------------- */
+/* ---- layout ---------------------------------------------------------------------------------- */
 
 static size_t round_up(size_t n, size_t to) { return (n + to - 1) / to * to; }
 
@@ -159,7 +159,7 @@ static struct pd_offer offer_segment(void) {
   return o;
 }
 
-/* ---- the others' ------------------------------------------------------------------------------ */
+/* ---- segments of other ranks ------------------------------------------------------------------ */
 
 static bool sends_to(int rank) {
   const struct pd_stage *s = pd.stage;

@@ -1,5 +1,5 @@
-/* Operands of register tiles, packed: as floats, or in `pairs` as words of two numbers in bf16 that are neighbours along
- * the sum (pd_vector.h). A word is handed on as a float and never computed with. */
+/* Packed operands of register tiles: floats, or with `pairs` words of two bf16 numbers that are adjacent along the sum (pd_vector.h). A word is passed as a float but never used in
+ * arithmetic. */
 #ifndef PD_KERNELS_WORDS_H
 #define PD_KERNELS_WORDS_H
 
@@ -10,7 +10,7 @@
 
 #define INLINE static inline __attribute__((always_inline))
 
-/* How many words so many numbers are. */
+/* The number of words for a number of values. */
 static inline int64_t words(bool pairs, int64_t n) { return pairs ? (n + 1) / 2 : n; }
 
 /* Sixteen words of a row, from word i on. */

@@ -105,7 +105,7 @@ struct pd_winograd *pd_winograd_new(const struct pd_convolution_shape *s) {
   return w;
 }
 
-/* Floats of all points of the weights, and of so many tiles of x and of y. */
+/* Floats of all points of the weights, and of some tiles of x and of y. */
 static int64_t weight_floats(const struct pd_winograd *w) { return POINTS * w->in * w->out; }
 static int64_t tile_floats(const struct pd_winograd *w, const struct images *image) {
   return POINTS * w->at_once * image->channels;

@@ -314,7 +314,7 @@ static void await_settlement(void) {
   if (agreement.open) pd_wait_until(is_settled, NULL, "all ranks to agree on where to stop", -1, NULL, -1);
 }
 
-/* ---- what the training asks --------------------------------------------------------------------- */
+/* ---- queries of the training -------------------------------------------------------------------- */
 
 void pd_signals_start(void) {
   if (pd.stage->inference || pd_only_evaluates() || pd.first_step >= pd.steps) return;

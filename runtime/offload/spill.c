@@ -205,7 +205,7 @@ const char *pd_spill_name(const struct pd_spill_block *b, char *to, size_t n) {
   return to;
 }
 
-/* ---- what is in memory for steps ---------------------------------------------------------------- */
+/* ---- blocks resident for steps ------------------------------------------------------------------ */
 
 static void leave(struct pd_spill_block *b) {
   if (b->held) held_bytes -= paged(b);

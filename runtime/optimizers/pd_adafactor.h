@@ -17,11 +17,11 @@ struct pd_adafactor_arguments {
   double beta2_decay, eps1, eps2, d, weight_decay;
 };
 struct pd_adafactor_step {
-  float scale, keep, old, fresh; /* of a moment: what is kept, and how much of the new one is taken */
+  float scale, keep, old, fresh; /* of a moment: shares of the old and the new value */
   float least_mean, least;       /* eps1, eps1^2 */
   double eps2, d, lr;
 };
-/* An update of one parameter. Its moments: R and C, or v; the others are NULL. */
+/* An update of one parameter. Its moments: R and C, or v; unused ones are NULL. */
 struct pd_adafactor_work {
   struct pd_adafactor_step s;
   struct pd_matrices m;

@@ -186,7 +186,7 @@ static void tokens_need_no_header(void **state) {
   assert_memory_equal(got, ((int32_t[]){9, 8, 7, 6}), sizeof got);
   path = write_bytes("odd.bin", two, 17);
   assert_null(pd_dataset_open(&path, 1, text_inputs, 3, 0, 2, true, why));
-  assert_non_null(strstr(why, "no whole number of tokens of 2 bytes: it has 17"));
+  assert_non_null(strstr(why, "not a whole number of tokens of 2 bytes: it has 17 bytes"));
   path = write_bytes("rows.bin", two, 16);
   char *named[2] = {malloc(strlen(path) + 8), malloc(strlen(other) + 8)};
   sprintf(named[0], "tokens=%s", path);
