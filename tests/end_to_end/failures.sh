@@ -1,4 +1,4 @@
-# What a user can get wrong: one message with the cause, a failed launch in time, files as they were.
+# Errors of users: one message with the cause, a failed launch in time, unchanged files.
 #   failures.sh PDC
 pdc=$1
 launcher=mpirun

@@ -1,5 +1,5 @@
-# What is not finite is never written, neither to a checkpoint nor to --save: not the weights of the last update, whose
-# loss nobody computes any more, nor running averages, which no training reads.  finite.sh PDC
+# Non-finite numbers are never written to checkpoints or --save's files: neither weights of the last update, whose loss
+# is not computed, nor running averages, which training does not read.  finite.sh PDC
 pdc=$1
 . "$(dirname "$0")/common.sh"
 level=-O0

@@ -1,4 +1,4 @@
-# What `metric` logs, and that it changes nothing else:  metrics.sh PDC
+# Logs of `metric`, which changes no other result:  metrics.sh PDC
 pdc=$1
 . "$(dirname "$0")/common.sh"
 level=-O0 more_flags=-Wall,-Wextra,-Werror

@@ -1,4 +1,4 @@
-# What --predict refuses, and how its failures are told; nothing half written is left:  predictions.sh PDC
+# Refusals and failures of --predict, which leave no incomplete file:  predictions.sh PDC
 pdc=$1
 . "$(dirname "$0")/common.sh"
 level=-O0 more_flags=-Wall,-Wextra,-Werror

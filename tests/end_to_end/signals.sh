@@ -1,6 +1,6 @@
-# Signals to a training: SIGUSR1 brings a checkpoint, SIGUSR2, SIGTERM and SIGINT an end after the update under way, with
-# a status of its own, whichever rank gets them; what goes on from there has the bits of a run never stopped. Others end
-# the launch at once.  signals.sh PDC SCHEDULE...
+# Signals to any rank of a training: SIGUSR1 writes a checkpoint; SIGUSR2, SIGTERM and SIGINT stop after the current update
+# with a separate exit status. Resumed runs are bit-identical to uninterrupted ones. All other signals end the launch at
+# once.  signals.sh PDC SCHEDULE...
 pdc=$1
 shift
 launcher=mpirun

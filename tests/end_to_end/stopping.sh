@@ -1,6 +1,6 @@
 #!/bin/sh
-# --stop-when: a training ends after a validation where the rule holds, on every rank and with the bits of one that was
-# given so many steps; in a pipeline after the batches of which messages are under way or awaited.   stopping.sh PDC
+# --stop-when: a training ends on all ranks after a validation that meets the rule, bit-identical to a training with this
+# number of --steps; in a pipeline after the batches whose messages are in flight or awaited.   stopping.sh PDC
 pdc=$1
 . "$(dirname "$0")/../launch.sh"
 head -c 2000 "$top/tests/reference/text.txt" >text

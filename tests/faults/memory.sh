@@ -1,5 +1,5 @@
-# A bit that changes in memory between two updates is found by --audit before the next one, and named; nothing is found
-# where nothing changes, and no bit of the training depends on it. A checkpoint's lost message is found, too.
+# --audit reports a bit that flips in memory between two updates before the next update. Without flips it reports nothing, and
+# results do not depend on it. A lost message of a checkpoint is reported, too.
 #   memory.sh PDC INJECT
 pdc=$1 inject=$(realpath "$2")
 . "$(dirname "$0")/../launch.sh"

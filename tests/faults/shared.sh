@@ -1,5 +1,5 @@
-# A bit that changes in memory that ranks share, between what the sender wrote and the receiver reads, is found by
-# --check-messages before anybody uses it: in activations, gradients, and what replicas add up.  shared.sh PDC
+# --check-messages reports a bit that flips in shared memory between the sender's write and the receiver's read, before use:
+# in activations, gradients, and sums of replicas.  shared.sh PDC
 pdc=$1
 . "$(dirname "$0")/../launch.sh"
 level=-O0 more_flags=-Xlinker,--wrap=pd_checksum,$here/checksums.c

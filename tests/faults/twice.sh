@@ -1,5 +1,5 @@
 # Passes and updates that --audit runs twice leave the same results, under every schedule, with dropout, recomputation, replicas and
-# running averages, by rules of elements and of whole tensors; a bit that one run of them computes otherwise is found and named.
+# running averages, by elementwise and whole-tensor rules; a wrong bit in one run is reported.
 #   twice.sh PDC INJECT [cuda]      # or on tests/cuda/host
 pdc=$1 inject=$(realpath "$2") target=${3:-c}
 . "$(dirname "$0")/../launch.sh"

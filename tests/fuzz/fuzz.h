@@ -1,5 +1,5 @@
-/* Fuzz targets: what reads a user's file gets bytes. A diagnostic is a right answer; a signal, a
- * sanitizer's report, BUG() and any other exit are not. */
+/* Fuzz targets: readers of users' files get arbitrary bytes. A diagnostic is a correct result; a signal, a sanitizer's report, BUG() and any other exit are
+ * failures. */
 #ifndef PDC_FUZZ_H
 #define PDC_FUZZ_H
 

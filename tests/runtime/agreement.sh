@@ -1,4 +1,4 @@
-# Ranks that do not see the same files: told at the start, with the rank and the file.
+# Ranks with different files fail at start with a message that names rank and file.
 . "$(dirname "$0")/common.sh"
 mkdir there
 cp ./*.npy there

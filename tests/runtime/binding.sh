@@ -1,5 +1,5 @@
-# A rank with more threads than processors that it may run on says so at its start, whichever rank it is and with --quiet,
-# too; one that has enough of them does not. Settings that OpenMP's library aborts on do not end a rank.
+# Every rank with more threads than processors warns at start, also with --quiet; a rank with enough processors does not.
+# Settings that OpenMP's library aborts on do not end a rank.
 launcher=mpirun
 . "$(dirname "$0")/common.sh"
 data="--data x.npy t.npy --quiet --peak 1 --steps 1"

@@ -1,4 +1,4 @@
-# One stage and two give the same bytes, flush and 2BW, clipped and tied; what is written reads back.
+# One stage and two give the same bytes, flush and 2BW, clipped and tied; written files read back.
 . "$(dirname "$0")/common.sh"
 data="--data x.npy t.npy --validation vx.npy vt.npy --validate-every 7 --quiet --peak 1e9"
 for d in 0 1; do

@@ -1,4 +1,4 @@
-# Checkpoints that rotted, were renamed or were never finished: each is named, and the newest sound one taken.
+# Damaged, renamed and incomplete checkpoints: each is reported, and the newest valid one is used.
 . "$(dirname "$0")/common.sh"
 pdc=$3
 data="--data x.npy t.npy --quiet --peak 1e9"

@@ -1,4 +1,4 @@
-/* Data files, format by format, and what images go through on their way. */
+/* Data files, format by format, and the augmentation and normalisation of images. */
 #include "data/load.h"
 
 #include <math.h>

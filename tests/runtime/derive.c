@@ -1,4 +1,4 @@
-/* Inputs that the loader computes, weights of counted positions, images normalised: what stage programs get. */
+/* Inputs for stage programs: derived inputs, weights of counted positions, normalised images. */
 #include "data/load.h"
 
 #include <setjmp.h>

@@ -1,4 +1,4 @@
-# What a user can get wrong: one message that names rank and cause, a failed launch, files as they were.
+# Errors of users: one message with rank and cause, a failed launch, unchanged files.
 launcher=mpirun
 . "$(dirname "$0")/common.sh"
 one 0 --steps 0 --save good.safetensors --quiet || exit 1

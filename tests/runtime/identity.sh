@@ -1,6 +1,6 @@
-# What a checkpoint says of its model and its training:  identity.sh PDC
-# The digest of the function is the same for every plan and target, and another one for another function; a checkpoint of
-# another function is refused, other settings and other data are noted.
+# The identity of model and training in a checkpoint:  identity.sh PDC
+# The digest of the computation is equal for all plans and targets, and differs for other computations. A checkpoint of
+# another computation is refused; other settings and other data are noted.
 pdc=$1
 . "$(dirname "$0")/../launch.sh"
 level=-O0

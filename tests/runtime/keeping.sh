@@ -1,4 +1,4 @@
-# Which checkpoints stay, what happens where none can be written, and those written while training goes on.
+# Retention of checkpoints, failed writes, and checkpoints written in the background.
 . "$(dirname "$0")/common.sh"
 pdc=$3
 data="--data x.npy t.npy --quiet --peak 1e9"

@@ -1,5 +1,5 @@
-# Two runs in one place: the second is refused, with the first's process and host, and changes nothing; a killed run's
-# locks hold nobody up; nothing is left of a lock. What pdc made is never written over.
+# Two runs with the same outputs: the second is refused with the first's process and host, and changes no file. Locks of a
+# killed run do not block; no lock file remains. Files that pdc built are never overwritten.
 launcher=mpirun
 . "$(dirname "$0")/common.sh"
 data="--data x.npy t.npy --quiet --peak 1"

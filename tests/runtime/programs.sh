@@ -1,4 +1,4 @@
-# Compiled models in trouble, and in shapes that exchanges between stages must bear:  programs.sh PDC LATE
+# Failures of compiled models, and models with unusual exchanges between stages:  programs.sh PDC LATE
 # LATE: late.c, built.
 pdc=$1 late=$2
 . "$(dirname "$0")/../launch.sh"

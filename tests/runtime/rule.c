@@ -1,4 +1,4 @@
-/* Rules of --stop-when (runtime/train/rule.c): what they mean, what is none, and random ones against C's own arithmetic. */
+/* Rules of --stop-when (runtime/train/rule.c): values, errors, and random rules against C's arithmetic. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

@@ -1,4 +1,4 @@
-# Weights to start from: several files, indices, shards of checkpoints, and what can be wrong with them.
+# Initial weights from several files, indices and shards of checkpoints, and their errors.
 . "$(dirname "$0")/common.sh"
 one 0 --steps 0 --save whole.safetensors --quiet || exit 1
 two 1 --data x.npy t.npy --steps 5 --checkpoint state --save fifth.safetensors --quiet --peak 1 || exit 1

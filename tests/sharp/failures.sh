@@ -1,6 +1,6 @@
 #!/bin/sh
-# A model that fails, or is killed, ends alone, and the others have their own bits; a rank that dies ends the launch and
-# leaves no process; what cannot be combined is said before anything is computed.   failures.sh PDC
+# A model that fails or is killed ends alone, and all other models keep their bits. A rank that dies ends the launch and leaves
+# no process. Impossible combinations are refused before any computation.   failures.sh PDC
 pdc=$1
 . "$(dirname "$0")/../launch.sh"
 head -c 2000 "$top/tests/reference/text.txt" >text

@@ -1,5 +1,5 @@
 #!/bin/sh
-# A place that is missing, full, slow or rotten ends the run, which says so, and nothing is left there.
+# A missing, full, slow or corrupting offload place ends the run with a message, and no file remains there.
 # faults.sh PDC INJECT [TARGET]
 pdc=$1 inject=$2 target=${3:-c}
 . "$(dirname "$0")/../launch.sh"

@@ -1,6 +1,6 @@
 #!/bin/sh
-# Where parameters are updated that spill from a GPU: the planner takes what is faster, --update and plans say it, what cannot be
-# is refused, and a training goes on from either way to the other.   update.sh PDC
+# The place of updates with offload from a GPU: the planner chooses the faster, --update and plans override it, impossible
+# choices are refused, and a training can resume with the other place.   update.sh PDC
 pdc=$1 target=cuda
 . "$(dirname "$0")/../launch.sh"
 . "$top/tests/spill/limits.sh"

@@ -1,4 +1,4 @@
-/* What tests of profiles share: a model, and kernels that take as long as is pretended. */
+/* Shared by tests of profiles: a model, and kernels with simulated times. */
 #ifndef PROFILES_H
 #define PROFILES_H
 

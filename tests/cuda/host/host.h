@@ -1,4 +1,4 @@
-/* Inside the machine: what its files and the libraries' stand-ins (cuBLASLt, cuDNN, NCCL) share. */
+/* Internals of the emulated machine, shared by its files and the emulated libraries (cuBLASLt, cuDNN, NCCL). */
 #ifndef CUDA_HOST_H
 #define CUDA_HOST_H
 
