@@ -41,7 +41,7 @@ static bool all_alike(const struct digest *mine, const struct digest *of_first) 
   int alike = !memcmp(mine, of_first, sizeof *mine), all;
   MPI_Request request;
   MPI_Iallreduce(&alike, &all, 1, MPI_INT, MPI_MIN, pd_comm_everyone, &request);
-  pd_wait(1, &request, "all ranks to compare what they read", -1, NULL, -1);
+  pd_wait(1, &request, "all ranks to compare their files", -1, NULL, -1);
   return all;
 }
 
@@ -82,13 +82,13 @@ void pd_agree_on_files(int first) {
                 of_first = digest;
   MPI_Request request;
   MPI_Ibcast(&of_first, sizeof of_first, MPI_BYTE, 0, pd_comm_everyone, &request);
-  pd_wait(1, &request, "what rank 0 reads", -1, NULL, -1);
+  pd_wait(1, &request, "rank 0's list of files", -1, NULL, -1);
   if (!all_alike(&digest, &of_first)) {
     size_t bytes = sizeof *mine * (size_t)of_first.files;
     struct seen *theirs = pd_allocate(bytes);
     if (!pd.self) memcpy(theirs, mine, bytes);
     MPI_Ibcast(theirs, (int)bytes, MPI_BYTE, 0, pd_comm_everyone, &request);
-    pd_wait(1, &request, "what rank 0 reads", -1, NULL, -1);
+    pd_wait(1, &request, "rank 0's list of files", -1, NULL, -1);
     compare(first, mine, theirs, &digest, &of_first, why);
     free(theirs);
     pd_agree(why);
@@ -130,7 +130,7 @@ void pd_agree_on_folder(void) {
   pd_agree(why);
   MPI_Request request;
   MPI_Ibcast(&token, sizeof token, MPI_BYTE, 0, pd_comm_everyone, &request);
-  pd_wait(1, &request, "what rank 0 wrote", -1, NULL, -1);
+  pd_wait(1, &request, "rank 0's test file", -1, NULL, -1);
   snprintf(path, sizeof path, "%s/shared.%lld.new", pd_options.checkpoint, (long long)token.pid);
   check_token(path, token.number, why);
   pd_agree(why);

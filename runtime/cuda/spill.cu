@@ -58,7 +58,7 @@ bool pd_spill_place_start(const char *where, int64_t bytes, char *why) {
 /* The device has finished computation; copies may be in flight. */
 void pd_spill_place_finish(void) {
   for (const Moving &m : moving)
-    for (cudaEvent_t event : {m.events.arrived, m.events.gone}) pd_cuda_await(event, "blocks to come and go");
+    for (cudaEvent_t event : {m.events.arrived, m.events.gone}) pd_cuda_await(event, "blocks to be moved");
   pd_home_finish();
   if (place) place->finish();
   place = NULL;

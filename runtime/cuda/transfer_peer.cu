@@ -345,7 +345,7 @@ static void peer_finish() {
     if (arena_of[r]) pd_cuda_check(cudaIpcCloseMemHandle(arena_of[r]), "let go of another rank's memory");
   MPI_Request request;
   MPI_Ibarrier(pd_comm_control, &request);
-  pd_wait(1, &request, "all ranks to let go of each other's memory", -1, NULL, -1);
+  pd_wait(1, &request, "all ranks to unmap each other's memory", -1, NULL, -1);
   for (peer_line *l = lines, *next; l; l = next) {
     next = l->next;
     pd_cuda_check(cudaEventDestroy(l->mine), "give an event back");

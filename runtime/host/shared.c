@@ -224,7 +224,7 @@ static void agree_on_replicas(void) {
     if (r != pd.rank && adds_up_with(r) && !others[r]) mine = 0;
   MPI_Request request;
   MPI_Iallgather(&mine, 1, MPI_INT, all, 1, MPI_INT, pd_comm_control, &request);
-  pd_wait(1, &request, "all replicas to say what they see", -1, NULL, -1);
+  pd_wait(1, &request, "all replicas to exchange their mappings", -1, NULL, -1);
   replicas_shared = pd_replicas() > 1 && pd.stage->accumulators_stride > 0;
   for (int q = 0; q < pd_replicas(); q++) replicas_shared &= all[pd_rank_of(pd.stage->stage, q)];
   free(all);

@@ -354,7 +354,7 @@ static void await_blocks(const struct pd_step *now) {
   double start = pd_seconds();
   for_blocks(now, take);
   if (!pd_options.trace || !pd.training) return;
-  pd_device_wait("blocks to come");
+  pd_device_wait("blocks to arrive");
   pd_trace(PD_BLOCKS, pd_updates.done, -1, start, pd_seconds());
 }
 

@@ -105,7 +105,7 @@ static void count_squares(void) {
   }
   MPI_Request request;
   MPI_Iallreduce(mine, most, 2 * n, MPI_INT, MPI_MAX, pd_comm_control, &request);
-  pd_wait(1, &request, "all ranks to exchange what their replicas share", -1, NULL, -1);
+  pd_wait(1, &request, "all ranks to exchange their replicas' shares", -1, NULL, -1);
   squares_of = pd_allocate(sizeof *squares_of * (size_t)(n + 1));
   for (int i = 0, first = 0; i <= n; i++) {
     struct squares *x = &squares_of[i];
@@ -139,7 +139,7 @@ static struct pd_line *open_ties_line(bool tied) {
   int *all = pd_allocate(sizeof *all * (size_t)pd.ranks), *ranks = pd_allocate(sizeof *ranks * (size_t)pd.ranks);
   MPI_Request request;
   MPI_Iallgather(&mine, 1, MPI_INT, all, 1, MPI_INT, pd_comm_control, &request);
-  pd_wait(1, &request, "all ranks to exchange what they share", -1, NULL, -1);
+  pd_wait(1, &request, "all ranks to exchange their shared parameters", -1, NULL, -1);
   for (int r = 0; r < pd.ranks; r++)
     if (all[r]) ranks[n++] = r;
   struct pd_line *line = tied ? pd_line_open(pd_comm_ties, n, ranks, PD_EXCHANGING) : NULL;

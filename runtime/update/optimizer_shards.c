@@ -156,7 +156,7 @@ static bool are_through(void *unused) {
 }
 
 void pd_optimizer_shards_finish(void) {
-  if (transfer) pd_wait_until(are_through, NULL, "the last weights' parts to be out", -1, NULL, -1);
+  if (transfer) pd_wait_until(are_through, NULL, "the last parts of the weights to be sent", -1, NULL, -1);
 }
 
 /* ---- averages in the place of the newest weights ------------------------------------------------- */
