@@ -1,8 +1,9 @@
-/* The device that holds a stage's arena and works on it. Two folders implement this interface; a program links one of them:
+/* The device that holds a stage's arena and works on it. Two folders implement this interface; a program links one
+ * of them:
  *   host/ the arena is memory of this process, and work is complete when its call returns;
  *   cuda/ the arena is device memory, inaccessible to the host, and work is enqueued on a stream.
- * All other code treats addresses in the arena as opaque: the host reads and writes the arena only by the functions below.
- * `bf16`: the arena holds bfloat16; the host always sees floats. */
+ * All other code treats addresses in the arena as opaque: the host reads and writes the arena only by the
+ * functions below. `bf16`: the arena holds bfloat16; the host always sees floats. */
 #ifndef PD_DEVICE_H
 #define PD_DEVICE_H
 
@@ -17,8 +18,8 @@ extern "C" {
 /* Sets environment variables that the device needs before MPI or any library opens it. */
 void pd_device_prepare(void);
 
-/* Collective. Opens this rank's device and allocates the stage's arena_bytes in pd.arena. Moments are zero; the other contents
- * are undefined. False after filling `why`. */
+/* Collective. Opens this rank's device and allocates the stage's arena_bytes in pd.arena. Moments are zero; the
+ * other contents are undefined. False after filling `why`. */
 bool pd_device_start(char *why);
 void pd_device_finish(void);      /* frees both; no message may be in flight */
 const char *pd_device_name(void); /* for the log; NULL: the host */
@@ -27,8 +28,8 @@ pd_device_library(void);     /* library and version that determine bits, recorde
 int pd_device_threads(void); /* threads of this process that share the work */
 int pd_host_threads(void);   /* threads of this process for work of the host */
 
-/* The processors that this rank is bound to, such as "0-27,56-83", and the binder: "pd" (processors near the device) or
- * "launcher". */
+/* The processors that this rank is bound to, such as "0-27,56-83", and the binder: "pd" (processors near the
+ * device) or "launcher". */
 struct pd_binding {
   const char *processors, *by;
 };
@@ -45,7 +46,8 @@ bool pd_device_recording(void);
 
 /* n numbers at an address in the arena, valid until the next call of pd_view or pd_fill. */
 const float *pd_view(const void *at, int64_t n, bool bf16);
-/* pd_fill returns room for n floats; pd_filled then stores them at the address, rounded if bf16. Same arguments in both. */
+/* pd_fill returns room for n floats; pd_filled then stores them at the address, rounded if bf16. Same arguments in
+ * both. */
 float *pd_fill(void *at, int64_t n, bool bf16);
 void pd_filled(void *at, int64_t n, bool bf16);
 /* Copies n floats within the arena, rounded if bf16. */
@@ -53,16 +55,16 @@ void pd_round(void *to, const float *from, int64_t n, bool bf16);
 
 /* ---- the host runs ahead of the device ------------------------------------------------------------- */
 
-/* Writes sample i of a microbatch to `to`, as floats or int32_t tokens. `worker`, in [0, pd_load_workers()), differs between
- * concurrent threads. */
+/* Writes sample i of a microbatch to `to`, as floats or int32_t tokens. `worker`, in [0, pd_load_workers()),
+ * differs between concurrent threads. */
 typedef void pd_load_sample(const void *context, int64_t i, int worker, void *to);
-/* Loads a microbatch of input `input` to `to`, for work enqueued afterwards: calls `load` for each sample, in any order, on
- * several threads if `shared`. */
+/* Loads a microbatch of input `input` to `to`, for work enqueued afterwards: calls `load` for each sample, in any
+ * order, on several threads if `shared`. */
 void pd_load_samples(int input, void *to, bool shared, pd_load_sample *load, const void *context);
 int pd_load_workers(void);
 
-/* Copies n floats of the arena after the work enqueued so far; readable once pd_fetched returns true. Copies complete in order;
- * the last PD_FETCHES stay valid. */
+/* Copies n floats of the arena after the work enqueued so far; readable once pd_fetched returns true. Copies
+ * complete in order; the last PD_FETCHES stay valid. */
 enum { PD_FETCHES = 64 };
 const float *pd_fetch(const float *from, int64_t n);
 bool pd_fetched(const float *fetch);

@@ -1,5 +1,5 @@
-/* Operands of library calls: address and element type. Programs pass plain pointers, which convert implicitly in C++ and by the
- * macros of pd_calls.h in C. */
+/* Operands of library calls: address and element type. Programs pass plain pointers, which convert implicitly in
+ * C++ and by the macros of pd_calls.h in C. */
 #ifndef PD_OPERAND_H
 #define PD_OPERAND_H
 

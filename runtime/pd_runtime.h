@@ -1,6 +1,7 @@
-/* The interface of a stage program. A stage program is one rank of an MPI job: it describes itself in a `struct pd_stage`,
- * calls pd_start, runs its loops and calls pd_finish. A failure caused by the user ends the whole launch with one message
- * "pd: rank R (stage S): cause" and exit status 1. Units: bytes, seconds, elements, where a name says so. */
+/* The interface of a stage program. A stage program is one rank of an MPI job: it describes itself in a `struct
+ * pd_stage`, calls pd_start, runs its loops and calls pd_finish. A failure caused by the user ends the whole
+ * launch with one message "pd: rank R (stage S): cause" and exit status 1. Units: bytes, seconds, elements, where
+ * a name says so. */
 #ifndef PD_RUNTIME_H
 #define PD_RUNTIME_H
 
@@ -34,9 +35,9 @@ enum pd_init { PD_ZEROS, PD_ONES, PD_CONSTANT, PD_UNIFORM, PD_NORMAL };
 /* One use of a parameter that has a gradient, on this stage or another, in the parameter's order of uses. */
 struct pd_use {
   int stage; /* that computes the use's gradient */
-  size_t
-      offset; /* use on this stage: bytes into an accumulator set; on another stage: bytes into the arena, of exchange set 0.
-                  * Update t receives the gradient in exchange set t % exchange_sets; sets are exchanged_stride apart */
+  /* Use on this stage: bytes into an accumulator set. On another stage: bytes into the arena, of exchange set 0; update
+   * t receives the gradient in exchange set t % exchange_sets, and sets are exchanged_stride apart. */
+  size_t offset;
 };
 
 struct pd_parameter {
@@ -61,9 +62,8 @@ struct pd_parameter {
   float momentum;     /* buffers only */
   int64_t elements;
   int64_t padding; /* zeros after the elements in every copy; no update writes them, no file holds them */
-  size_t
-      offset; /* bytes into a weights struct and, without masters, a moments struct; frozen: into the struct of frozen
-                    * parameters */
+  /* Bytes into a weights struct and, without masters, a moments struct; frozen: into the struct of frozen ones. */
+  size_t offset;
   size_t state; /* with masters: bytes into the masters and each moments struct */
   bool bf16;    /* working copies are bfloat16; the stage then has masters, except of frozen parameters */
   bool frozen;  /* never updated: one copy for all versions, no master, no moments */
@@ -73,8 +73,8 @@ struct pd_parameter {
   const int *readers; /* stages that hold the parameter but compute no gradient of it */
 };
 
-/* The source of an input's samples: a file, or the tokens x[n] of the same sample of another input (derive.c). Brackets list
- * the contents of `numbers`. */
+/* The source of an input's samples: a file, or the tokens x[n] of the same sample of another input (derive.c).
+ * Brackets list the contents of `numbers`. */
 enum pd_origin {
   PD_FILE,     /* as stored */
   PD_IMAGE,    /* (pixel - mean) / deviation [the channels' means, then their deviations] */
@@ -227,9 +227,9 @@ struct pd_stage {
   int accumulator_sets;
   size_t exchanged, exchanged_stride;
   int exchange_sets; /* receive gradients of uses on other stages */
-  size_t
-      reduced; /* with replicas: in exchange set 0, (replicas - 1) shards of an accumulator set, each of accumulators_stride /
-                     * replicas bytes, rounded up to a multiple of 64; with `shards`, as large as the largest replica's part */
+  /* With replicas: in exchange set 0, (replicas - 1) shards of an accumulator set, each of accumulators_stride / replicas
+   * bytes, rounded up to a multiple of 64; with `shards`, as large as the largest replica's part. */
+  size_t reduced;
   int buckets; /* buckets of an exchange, each reduced once complete; 0: no buckets */
   const struct pd_bucket_range *bucket_ranges; /* cover an accumulator set, by bucket, then by offset */
   int n_bucket_ranges;
@@ -242,9 +242,9 @@ struct pd_stage {
   bool tf32;                     /* GPUs: matrix products round f32 operands to 10 bits of mantissa */
   bool has_masters;
   size_t masters; /* the newest weights in f32, laid out like moments; weights are copies of them */
-  /* Optimizer state sharding: a struct of moments, masters or averages is divided into cells. Replica r holds bytes shards[r]
-   * to shards[r + 1] of cell 0; cell c starts `c * (replicas + 1)` entries further. The parts of a replica are contiguous, and
-   * the stage has room for them alone. NULL: not sharded. */
+  /* Optimizer state sharding: a struct of moments, masters or averages is divided into cells. Replica r holds
+   * bytes shards[r] to shards[r + 1] of cell 0; cell c starts `c * (replicas + 1)` entries further. The parts of a
+   * replica are contiguous, and the stage has room for them alone. NULL: not sharded. */
   int shard_cells; /* 0 means 1 */
   const size_t *shards;
   size_t averages; /* exponential moving averages of the newest weights, laid out like moments */
@@ -278,19 +278,20 @@ struct pd_stage {
   pd_lr_schedule *lr_schedule;
   const void *lr_arguments; /* a struct pd_lr_<schedule>_arguments */
   int64_t lr_total;         /* updates after which the schedule ends; 0: never */
-  /* Identity of the training, independent of the plan, which checkpoints record and --resume compares: a digest for each part
-   * of the model, and the settings. Names and values alternate. NULL: unknown. */
+  /* Identity of the training, independent of the plan, which checkpoints record and --resume compares: a digest
+   * for each part of the model, and the settings. Names and values alternate. NULL: unknown. */
   const char *const *function;
   int n_function; /* pairs */
   const char *const *settings;
   int n_settings;
-  /* The layer that takes statistics over a microbatch during evaluation, where padding samples would count. NULL: no such
-   * layer; "": the model itself. */
+  /* The layer that takes statistics over a microbatch during evaluation, where padding samples would count. NULL:
+   * no such layer; "": the model itself. */
   const char *statistics;
   /* The model as fields of Hugging Face's config.json (config.c); names and values alternate. */
   const char *const *traits;
   int n_traits; /* pairs */
-  /* planned times of a microbatch for --emulate, by chunk; weights: the part of backward in PD_WEIGHTS (0: none) */
+  /* planned times of a microbatch for --emulate, by chunk; weights: the part of backward in PD_WEIGHTS (0:
+   * none) */
   double forward_seconds[PD_MAX_CHUNKS], backward_seconds[PD_MAX_CHUNKS], weights_seconds[PD_MAX_CHUNKS];
   double update_seconds; /* planned time of an update */
   bool inference;        /* forward passes only: the program cannot train */
@@ -301,16 +302,15 @@ struct pd_stage {
 /* Read-only for stage programs once pd_start has returned. */
 extern struct pd_run {
   const struct pd_stage *stage;
-  int rank,
-      ranks; /* within this rank's pipeline, stage by stage; the ranks of a shard group are in parallel pipelines */
-  int self,
-      everyone;    /* within the launch, where ranks of a shard group are adjacent: the rank that messages name */
+  /* Within this rank's pipeline, stage by stage; the ranks of a shard group are in parallel pipelines. */
+  int rank, ranks;
+  /* Within the launch, where ranks of a shard group are adjacent; messages name `self`. */
+  int self, everyone;
   int place;       /* rank number of the launcher; mostly contiguous on a machine */
   int replica;     /* index among the replicas of its stage */
   int tensor_rank; /* index in its shard group (messages/tensor.c) */
-  int64_t
-      steps; /* number of updates at the end of the run, lowered by a stop signal (signals.c); the number of microbatches is
-                    * steps * stage->microbatches */
+  /* Updates at the end of the run, lowered by a stop signal (signals.c); microbatches are steps * stage->microbatches. */
+  int64_t steps;
   int64_t first_step; /* updates before this run (--resume); microbatches continue after theirs */
   uint64_t seed;
   bool emulate;  /* sleep for planned times instead of computing */
@@ -319,12 +319,12 @@ extern struct pd_run {
   char *arena;   /* the stage's arena_bytes, page aligned and zero; on a GPU see device.h */
 } pd;
 
-/* CPU: maps `bytes` of zeros as an arena, in huge pages where available, because the whole arena is used. NULL with errno set
- * if memory is short. */
+/* CPU: maps `bytes` of zeros as an arena, in huge pages where available, because the whole arena is used. NULL
+ * with errno set if memory is short. */
 char *pd_map_arena(size_t bytes);
 
-/* Reads options, starts MPI, checks that all ranks have the same plan, opens data, maps the arena, puts initial weights into
- * version 0 and writes the first line of the log. */
+/* Reads options, starts MPI, checks that all ranks have the same plan, opens data, maps the arena, puts initial
+ * weights into version 0 and writes the first line of the log. */
 void pd_start(const struct pd_stage *stage, int argc, char **argv);
 /* Writes the last log line and --save's file, and ends MPI; returns the exit status of main. */
 int pd_finish(void);
@@ -356,18 +356,19 @@ enum pd_work { /* kinds of work in --trace; the stage program does the first fiv
                PD_MEET,
                PD_MEET_BACKWARD
 };
-/* while (pd_begin(work, k)) { work; pd_end(); } runs the work on microbatch k (PD_UPDATE: update k). The loop runs once; twice
- * where --audit compares results; not at all with --emulate, where pd_begin sleeps for the planned time. With chunks, k counts
- * turns, except for PD_UPDATE. */
+/* while (pd_begin(work, k)) { work; pd_end(); } runs the work on microbatch k (PD_UPDATE: update k). The loop runs
+ * once; twice where --audit compares results; not at all with --emulate, where pd_begin sleeps for the planned
+ * time. With chunks, k counts turns, except for PD_UPDATE. */
 bool pd_begin(enum pd_work work, int64_t k);
 void pd_end(void);
 
 /* ---- messages between stages (comm.c) --------------------------------------------------------- */
-/* k counts this rank's microbatches of the run from 1. Microbatch k of a replica has the pipeline's number
- * (k - 1) * replicas + replica + 1; its neighbour in another stage is replica (number - 1) % replicas. Its slot is k % slots.
- * With chunks, k counts turns (compiler/schedule/program.h): forward turns in the functions on activations, backward turns in
- * those on gradients. Receives are posted as soon as microbatch k has arrived, so that transfers overlap with computation.
- * Sending returns immediately; pd_await_..._slot waits until the slot's last message is out, before the slot is written again. */
+/* k counts this rank's microbatches of the run from 1. Microbatch k of a replica has the pipeline's number (k - 1)
+ * * replicas + replica + 1; its neighbour in another stage is replica (number - 1) % replicas. Its slot is k %
+ * slots. With chunks, k counts turns (compiler/schedule/program.h): forward turns in the functions on activations,
+ * backward turns in those on gradients. Receives are posted as soon as microbatch k has arrived, so that transfers
+ * overlap with computation. Sending returns immediately; pd_await_..._slot waits until the slot's last message is
+ * out, before the slot is written again. */
 void pd_receive_activations(int64_t k);
 void pd_send_activations(int64_t k);
 void pd_receive_gradients(int64_t k);
@@ -375,16 +376,17 @@ void pd_send_gradients(int64_t k);
 /* Wait until the send slots of microbatch k are free. */
 void pd_await_activations_slot(int64_t k);
 void pd_await_gradients_slot(int64_t k);
-/* Return the send slot of microbatch k of a chunk, once it is free: in the arena, or in the memory of a receiver on the same
- * machine, with the same layout. Values of validation and of recomputation are always in the arena. */
+/* Return the send slot of microbatch k of a chunk, once it is free: in the arena, or in the memory of a receiver
+ * on the same machine, with the same layout. Values of validation and of recomputation are always in the arena. */
 void *pd_activations_slot(int chunk, int64_t k);
 void *pd_gradients_slot(int chunk, int64_t k);
 
 /* ---- offload (spill.c) ------------------------------------------------------------ */
-/* pd_promote, before a turn's work (PD_FORWARD; PD_BACKWARD with its forward pass; PD_VALIDATE, where `turn` is the part,
- * from 1), waits until the turn's blocks are resident and prefetches those of the next turn. pd_demote, after the work, writes
- * blocks that changed and are not needed next. After a part's last backward turn of a batch pd_demote also adds up complete
- * gradients and their squares. A failed write or a checksum mismatch ends the launch. */
+/* pd_promote, before a turn's work (PD_FORWARD; PD_BACKWARD with its forward pass; PD_VALIDATE, where `turn` is
+ * the part, from 1), waits until the turn's blocks are resident and prefetches those of the next turn. pd_demote,
+ * after the work, writes blocks that changed and are not needed next. After a part's last backward turn of a batch
+ * pd_demote also adds up complete gradients and their squares. A failed write or a checksum mismatch ends the
+ * launch. */
 void pd_promote(enum pd_work work, int64_t turn);
 void pd_demote(enum pd_work work, int64_t turn);
 
@@ -395,39 +397,40 @@ void pd_load(int input, int64_t k, void *to);
 int64_t pd_first_sample(int64_t k);
 
 /* ---- figures, gradients, updates (train.c, exchange.c, optimizer.c) ----------------------------- */
-/* Adds up the elements of a figure (index into stage->figures) for microbatch k, in double and in order. A non-finite loss
- * ends the launch with step, rank and first non-finite tensor. On a GPU the elements are copied in stream order and added up
- * later. */
+/* Adds up the elements of a figure (index into stage->figures) for microbatch k, in double and in order. A
+ * non-finite loss ends the launch with step, rank and first non-finite tensor. On a GPU the elements are copied in
+ * stream order and added up later. */
 void pd_figure(int figure, int64_t k, const float *elements, int64_t n);
-/* Declares, in a backward pass, the gradients of buckets up to this one complete. In the last microbatch of a batch, starts
- * their reduction among replicas. */
+/* Declares, in a backward pass, the gradients of buckets up to this one complete. In the last microbatch of a
+ * batch, starts their reduction among replicas. */
 void pd_bucket_complete(int bucket);
-/* Declares the accumulators of batch t complete. Starts their reduction among replicas, in the order of replicas, then the
- * exchange of tied parameters between stages, then the sums of squares and figures. */
+/* Declares the accumulators of batch t complete. Starts their reduction among replicas, in the order of replicas,
+ * then the exchange of tied parameters between stages, then the sums of squares and figures. */
 void pd_exchange(int64_t t);
 /* Waits for the gradients of update t; returns their factor 1 / N_t, reduced by clipping to clip_norm if set. */
 float pd_gradient_scale(int64_t t);
-/* W(t+1) = optimizer(W(t), scale * gradient of batch t). from and to are one weights struct (one version) or two. gradient:
- * the accumulator set of batch t. Tied uses are summed from last to first. */
+/* W(t+1) = optimizer(W(t), scale * gradient of batch t). from and to are one weights struct (one version) or two.
+ * gradient: the accumulator set of batch t. Tied uses are summed from last to first. */
 void pd_update(int64_t t, float scale, const void *from, void *to, void *gradient);
-/* Optimizer state sharding: sends this replica's part of W(t), which pd_update computed, to the other replicas and posts the
- * receives of their parts (update/optimizer_shards.c). */
+/* Optimizer state sharding: sends this replica's part of W(t), which pd_update computed, to the other replicas and
+ * posts the receives of their parts (update/optimizer_shards.c). */
 void pd_share_weights(int64_t t);
 /* Waits until all parts of W(t) have arrived; t may also be an earlier version. */
 void pd_await_weights(int64_t t);
-/* Number of microbatches of the batch, over all replicas, after the one that starts with this sample. The weights of pd_share
- * depend on it (pd_math.h). */
+/* Number of microbatches of the batch, over all replicas, after the one that starts with this sample. The weights
+ * of pd_share depend on it (pd_math.h). */
 int64_t pd_following(int64_t first_sample);
-/* True if this rank has a microbatch k (with chunks: turn k) to run, from 1. Waits while ranks agree on the last update. */
+/* True if this rank has a microbatch k (with chunks: turn k) to run, from 1. Waits while ranks agree on the last
+ * update. */
 bool pd_goes_on(int64_t k);
-/* After update t: writes log lines and progress of updates whose figures have arrived. True if a validation of the new
- * weights is due. */
+/* After update t: writes log lines and progress of updates whose figures have arrived. True if a validation of the
+ * new weights is due. */
 bool pd_updated(int64_t t);
 
 /* ---- generation (generate.c) --------------------------------------------------------------------- */
-/* for (k = 1; pd_generation_next(k); k++) { receive, load, forward, logits, send }: each step feeds the next token of every
- * sample or, without caches, all positions. Past the prompt a token is sampled from the logits, and the next step waits for
- * this token. */
+/* for (k = 1; pd_generation_next(k); k++) { receive, load, forward, logits, send }: each step feeds the next token
+ * of every sample or, without caches, all positions. Past the prompt a token is sampled from the logits, and the
+ * next step waits for this token. */
 struct pd_generation {
   int64_t context, classes; /* positions; tokens that may be sampled */
   int64_t logits;           /* per row, of which the first `classes` count */
@@ -440,12 +443,13 @@ void pd_generation_load(int input, int64_t k, void *to);
 void pd_generation_logits(int figure, int64_t k, const float *logits, int64_t n);
 
 /* ---- evaluation (evaluate.c) ------------------------------------------------------------------- */
-/* Losses and metrics over all evaluation samples, each once and in order. Validation during training:
- * for (v = 1; pd_evaluation_next(v); v++) { pd_evaluation_receive(v, slot); load, forward, pd_evaluation_send(v, slot); }.
- * v counts this rank's microbatches, and turns in receive and send: chunk c of microbatch v is turn (v - 1) * chunks + c + 1.
- * An incomplete last microbatch is padded with its first sample, which is not counted. slot: a slot of the chunk's channel
- * that no microbatch in flight and no posted receive uses; a sent slot is free when pd_evaluation_send returns. Inference
- * programs use pd_receive_activations(v) and pd_send_activations(v) instead. */
+/* Losses and metrics over all evaluation samples, each once and in order. Validation during training: for (v = 1;
+ * pd_evaluation_next(v); v++) { pd_evaluation_receive(v, slot); load, forward, pd_evaluation_send(v, slot); }. v
+ * counts this rank's microbatches, and turns in receive and send: chunk c of microbatch v is turn (v - 1) * chunks
+ * + c + 1. An incomplete last microbatch is padded with its first sample, which is not counted. slot: a slot of
+ * the chunk's channel that no microbatch in flight and no posted receive uses; a sent slot is free when
+ * pd_evaluation_send returns. Inference programs use pd_receive_activations(v) and pd_send_activations(v)
+ * instead. */
 bool pd_evaluation_next(int64_t v);
 void pd_evaluation_load(int input, int64_t v, void *to);
 void pd_evaluation_receive(int64_t v, int64_t slot);
@@ -459,21 +463,22 @@ void pd_predict(int prediction, int64_t v, const float *rows);
 #endif
 
 /* ---- library calls (kernels/matmul.c) ------------------------------------------------------------ */
-/* c[m, n] = a @ b (+ bias[n]) for each of `batch` matrices, by oneDNN, with sums in f32 and scratch memory of the caller.
- * Strides are in elements. accumulate: adds to c. An object is created once at start, for fixed operand types, and run many
- * times. few_rows: kernels/few_rows.c computes the product and reads b once, for up to PD_FEW_ROWS rows; batch, a_column and
- * one of b_row and b_column are 1, and accumulate is false. GPUs ignore few_rows, and use the operands' types. */
+/* c[m, n] = a @ b (+ bias[n]) for each of `batch` matrices, by oneDNN, with sums in f32 and scratch memory of the
+ * caller. Strides are in elements. accumulate: adds to c. An object is created once at start, for fixed operand
+ * types, and run many times. few_rows: kernels/few_rows.c computes the product and reads b once, for up to
+ * PD_FEW_ROWS rows; batch, a_column and one of b_row and b_column are 1, and accumulate is false. GPUs ignore
+ * few_rows, and use the operands' types. */
 enum { PD_FEW_ROWS = 8 };
-/* Limits oneDNN's instruction set; must precede its first use. pd_scratch_planned: scratch memory of kernels in bytes (0: no
- * limit); a kernel that needs more ends the program (kernels/limit.c). */
+/* Limits oneDNN's instruction set; must precede its first use. pd_scratch_planned: scratch memory of kernels in
+ * bytes (0: no limit); a kernel that needs more ends the program (kernels/limit.c). */
 enum pd_instructions { PD_SSE41, PD_AVX, PD_AVX2, PD_AVX512, PD_AVX512_BF16, PD_ALL_INSTRUCTIONS };
 void pd_limit_library(enum pd_instructions most);
 const char *pd_library_name(void); /* "oneDNN 3.7.2" */
 extern size_t pd_scratch_planned;
 void pd_check_scratch(size_t bytes);
-/* Epilogue of a product, on GPUs only. GELU, in its tanh approximation, or its gradient: batch is 1, accumulate is false, and
- * c and `before` are bf16 with equal strides. Sums over k, of the m rows of a or the n columns of b: batch is 1, there is no
- * bias, and the sums are contiguous f32. */
+/* Epilogue of a product, on GPUs only. GELU, in its tanh approximation, or its gradient: batch is 1, accumulate is
+ * false, and c and `before` are bf16 with equal strides. Sums over k, of the m rows of a or the n columns of b:
+ * batch is 1, there is no bias, and the sums are contiguous f32. */
 enum pd_epilogue { PD_PLAIN, PD_GELU, PD_GELU_GRADIENT, PD_SUMS_OF_A, PD_SUMS_OF_B };
 struct pd_matmul_shape {
   int64_t batch, m, n, k;
@@ -497,16 +502,17 @@ void pd_matmul_gelu_gradient(const struct pd_matmul *m, pd_in a, pd_in b, pd_in 
 void pd_matmul_sums(const struct pd_matmul *m, pd_in a, pd_in b, pd_out c, float *sums, void *scratch);
 
 /* ---- rates (kernels/rates.c) ------------------------------------------------------------------- */
-/* CPU, with the threads of loops: operations per second of 1024 x 1024 matrix products of this type, and bytes per second of
- * memory reads. Best of several rounds; about half a second each. */
+/* CPU, with the threads of loops: operations per second of 1024 x 1024 matrix products of this type, and bytes per
+ * second of memory reads. Best of several rounds; about half a second each. */
 double pd_product_rate(enum pd_type type);
 double pd_memory_rate(void);
 
 /* ---- convolution (kernels/convolution.c) ----------------------------------------------------------- */
 /* Images are [batch][height][width][channels], dense, f32; weights [out][in / groups][kernel 0][kernel 1], as
  * files hold them; output channel o sees the input channels of group o / (out / groups). A result has (size + 2
- * padding - dilation (kernel - 1) - 1) / stride + 1 pixels along an axis; pairs are height and width. `bias` is for
- * PD_CONVOLUTION, `accumulate` (adds to dw) for PD_CONVOLUTION_WEIGHTS. Results are bit-identical for any number of threads. */
+ * padding - dilation (kernel - 1) - 1) / stride + 1 pixels along an axis; pairs are height and width. `bias` is
+ * for PD_CONVOLUTION, `accumulate` (adds to dw) for PD_CONVOLUTION_WEIGHTS. Results are bit-identical for any
+ * number of threads. */
 enum pd_convolution_kind { PD_CONVOLUTION, PD_CONVOLUTION_BACKWARD, PD_CONVOLUTION_WEIGHTS };
 struct pd_convolution_shape {
   enum pd_convolution_kind kind;
@@ -524,10 +530,10 @@ void pd_convolution_backward(const struct pd_convolution *c, pd_in dy, pd_in w, 
 void pd_convolution_weights(const struct pd_convolution *c, pd_in x, pd_in dy, pd_out dw, void *scratch);
 
 /* ---- pooling (kernels/pooling.c) ------------------------------------------------------------------- */
-/* Pooling of images as above. Every window holds a pixel of x. `out` is (size + 2 padding - kernel) / stride + 1, rounded by
- * the caller. count_padding: averages count the zeros of the padding. adaptive: window i along an axis is
- * [floor(i size / out), ceil((i + 1) size / out)); kernel, stride and padding are ignored. The first of several equal maxima
- * gets the gradient. Only the backward pass of maximum pooling reads x and y. */
+/* Pooling of images as above. Every window holds a pixel of x. `out` is (size + 2 padding - kernel) / stride + 1,
+ * rounded by the caller. count_padding: averages count the zeros of the padding. adaptive: window i along an axis
+ * is [floor(i size / out), ceil((i + 1) size / out)); kernel, stride and padding are ignored. The first of several
+ * equal maxima gets the gradient. Only the backward pass of maximum pooling reads x and y. */
 struct pd_pooling {
   int64_t batch, channels, height, width; /* of x */
   bool maximum, count_padding, adaptive;
@@ -557,8 +563,9 @@ void pd_attention_forward(const struct pd_attention *a, pd_in q, pd_in k, pd_in 
                           void *scratch);
 void pd_attention_backward(const struct pd_attention *a, pd_in q, pd_in k, pd_in v, pd_in o, pd_in lse, pd_in d_o,
                            pd_out dq, pd_out dk, pd_out dv, void *scratch);
-/* Attention with a mask (`masked` is true): kv_length contiguous floats per row, added to the scaled scores of all heads. An
- * element of at most PD_ATTENTION_HIDDEN hides its key; a row without visible keys gives zeros and zero gradients. */
+/* Attention with a mask (`masked` is true): kv_length contiguous floats per row, added to the scaled scores of all
+ * heads. An element of at most PD_ATTENTION_HIDDEN hides its key; a row without visible keys gives zeros and zero
+ * gradients. */
 #define PD_ATTENTION_HIDDEN (-10000.0f)
 void pd_masked_attention_forward(const struct pd_attention *a, pd_in q, pd_in k, pd_in v, pd_in mask, pd_out o,
                                  pd_out lse, void *scratch);
@@ -566,8 +573,8 @@ void pd_masked_attention_backward(const struct pd_attention *a, pd_in q, pd_in k
                                   pd_in d_o, pd_in mask, pd_out dq, pd_out dk, pd_out dv, void *scratch);
 
 /* ---- attention from a cache (kernels/cached_attention.c) --------------------------------------------- */
-/* One position per sample: k and v, [batch][kv_heads][size], are stored as row position[sample] of the caches, dense
- * [batch][kv_heads][context][size]; q, [batch][heads][size], attends to the rows up to and including it. */
+/* One position per sample: k and v, [batch][kv_heads][size], are stored as row position[sample] of the caches,
+ * dense [batch][kv_heads][context][size]; q, [batch][heads][size], attends to the rows up to and including it. */
 struct pd_cached_attention {
   int64_t batch, heads, kv_heads, context, size;
   float scale;
@@ -580,27 +587,29 @@ void pd_cached_attention(const struct pd_cached_attention *a, pd_in q, pd_in k, 
 
 /* ---- LSTM (kernels/lstm.c) ------------------------------------------------------------------------- */
 /* The recurrence of one layer in one direction; all arrays are dense. x: [batch][length][4 hidden], the input's
- * product plus biases for the gates i, f, g, o; w: [4 hidden][hidden]; h0 and c0: [batch][hidden], the initial state, NULL for
- * zeros; lengths: [batch], the number of steps of each sample, or NULL. After the last step h is zero and the state is kept. */
+ * product plus biases for the gates i, f, g, o; w: [4 hidden][hidden]; h0 and c0: [batch][hidden], the initial
+ * state, NULL for zeros; lengths: [batch], the number of steps of each sample, or NULL. After the last step h is
+ * zero and the state is kept. */
 struct pd_lstm {
   int64_t batch, length, hidden;
   bool reverse; /* from a sample's last step to its first */
 };
 size_t pd_lstm_scratch(const struct pd_lstm *l); /* bytes */
 size_t pd_lstm_backward_scratch(const struct pd_lstm *l);
-/* h: [batch][length][hidden]; h_n, c_n: [batch][hidden], the final state. For the backward pass: c, shaped like h, the cell
- * states, and gates, shaped like x, after the activation functions. */
+/* h: [batch][length][hidden]; h_n, c_n: [batch][hidden], the final state. For the backward pass: c, shaped like h,
+ * the cell states, and gates, shaped like x, after the activation functions. */
 void pd_lstm_forward(const struct pd_lstm *l, pd_in x, pd_in w, pd_in h0, pd_in c0, const int32_t *lengths,
                      pd_out h, pd_out h_n, pd_out c_n, pd_out c, pd_out gates, void *scratch);
-/* In: the gradients dh, dh_n and dc_n (NULL for zeros). Out: d_gates, the gradient of x; dh0 and dc0, both or neither NULL;
- * previous, shaped like h, the state h before each step: the gradient of w is d_gates^T @ previous. */
+/* In: the gradients dh, dh_n and dc_n (NULL for zeros). Out: d_gates, the gradient of x; dh0 and dc0, both or
+ * neither NULL; previous, shaped like h, the state h before each step: the gradient of w is d_gates^T @
+ * previous. */
 void pd_lstm_backward(const struct pd_lstm *l, pd_in w, pd_in h0, pd_in c0, const int32_t *lengths, pd_in h,
                       pd_in c, pd_in gates, pd_in dh, pd_in dh_n, pd_in dc_n, pd_out d_gates, pd_out previous,
                       pd_out dh0, pd_out dc0, void *scratch);
 
 /* ---- collectives of a shard group (collectives.c) ---------------------------------------- */
-/* All ranks make the same calls in the same order. y[i] is the sum of x[i] in the order of ranks, bit-identical on all ranks.
- * scratch: pd_all_reduce_scratch bytes. */
+/* All ranks make the same calls in the same order. y[i] is the sum of x[i] in the order of ranks, bit-identical on
+ * all ranks. scratch: pd_all_reduce_scratch bytes. */
 #ifdef __cplusplus
 extern "C" {
 #endif
@@ -615,9 +624,11 @@ pd_all_reduce_scratch(int64_t n, int ranks) { /* one part of x per rank, in cach
   int64_t part = n <= PD_SHORT_SUM ? n : (n + ranks - 1) / ranks;
   return (part + 15) / 16 * 16 * ranks * (int64_t)sizeof(float);
 }
-/* y is the whole value: `runs` runs, each of `part` elements of every rank; x is this rank's part. scratch: the size of y. */
+/* y is the whole value: `runs` runs, each of `part` elements of every rank; x is this rank's part. scratch: the
+ * size of y. */
 void pd_all_gather(pd_in x, int64_t runs, int64_t part, pd_out y, void *scratch);
-/* y is this rank's part of the sum of x over ranks, bit-identical to pd_all_reduce. scratch: pd_reduce_scatter_scratch bytes. */
+/* y is this rank's part of the sum of x over ranks, bit-identical to pd_all_reduce. scratch:
+ * pd_reduce_scatter_scratch bytes. */
 void pd_reduce_scatter(pd_in x, int64_t runs, int64_t part, pd_out y, void *scratch);
 static inline int64_t pd_reduce_scatter_scratch(int64_t n,
                                                 int ranks) { /* n: of y; parts sent and received, in cache lines */
@@ -625,8 +636,8 @@ static inline int64_t pd_reduce_scatter_scratch(int64_t n,
 }
 /* y is this rank's part of the whole value x; sends no message. */
 void pd_take_part(pd_in x, int64_t runs, int64_t part, pd_out y);
-/* The collectives in two calls. Between begin and end the caller must not change x or use y, and no other collective of the
- * group may start. */
+/* The collectives in two calls. Between begin and end the caller must not change x or use y, and no other
+ * collective of the group may start. */
 void pd_all_reduce_begin(pd_in x, int64_t n, pd_out y);
 void pd_all_reduce_max_begin(pd_in x, int64_t n, pd_out y);
 void pd_all_gather_begin(pd_in x, int64_t runs, int64_t part, pd_out y);
@@ -647,8 +658,8 @@ void pd_gather(pd_in table, const int32_t *index, int64_t rows, int64_t width, p
 /* accumulator[index[r]] += gradient[r], rows in order; first: zeroes all `classes` rows before. */
 void pd_gather_gradient(pd_out accumulator, const int32_t *index, pd_in gradient, int64_t rows, int64_t width,
                         int64_t stride, int64_t classes, bool first);
-/* Rows of a table split over a shard group: this rank holds `own` rows from `first_row`. out[r] is zero if another rank holds
- * the row; the accumulator covers this rank's rows. */
+/* Rows of a table split over a shard group: this rank holds `own` rows from `first_row`. out[r] is zero if another
+ * rank holds the row; the accumulator covers this rank's rows. */
 void pd_gather_part(pd_in table, const int32_t *index, int64_t rows, int64_t width, pd_out out, int64_t stride,
                     int64_t own, int64_t first_row);
 void pd_gather_gradient_part(pd_out accumulator, const int32_t *index, pd_in gradient, int64_t rows, int64_t width,

@@ -1,5 +1,6 @@
-/* Checks that all ranks read the same files. Options are compared as text (start.c), but a path may be a different file on another host, or have
- * a different length a moment later; with such files ranks would compute results that no single rank computes, or deadlock. */
+/* Checks that all ranks read the same files. Options are compared as text (start.c), but a path may be a different
+ * file on another host, or have a different length a moment later; with such files ranks would compute results
+ * that no single rank computes, or deadlock. */
 #include "checkpoint/checkpoint.h"
 #include "data/load.h"
 #include "messages/messages.h"
@@ -66,7 +67,8 @@ static void compare(int first, const struct seen *mine, const struct seen *of_fi
   else if (my_digest->training != digest->training || my_digest->evaluation != digest->evaluation)
     pd_refuse(
         why,
-        "this rank finds %lld samples (%lld for validation), but rank 0 finds %lld (%lld). help: give every rank the same files",
+        "this rank finds %lld samples (%lld for validation), but rank 0 finds %lld (%lld). help: give every rank "
+        "the same files",
         (long long)my_digest->training, (long long)my_digest->evaluation, (long long)digest->training,
         (long long)digest->evaluation);
 }
@@ -109,7 +111,8 @@ static void check_token(const char *path, uint64_t number, char *why) {
   if (fd < 0 || read(fd, &found, sizeof found) != sizeof found || found != number)
     pd_refuse(
         why,
-        "'%s' is not the same directory as on rank 0: it lacks '%s', which rank 0 wrote. help: use a directory that all ranks share",
+        "'%s' is not the same directory as on rank 0: it lacks '%s', which rank 0 wrote. help: use a directory "
+        "that all ranks share",
         pd_options.checkpoint, path);
   if (fd >= 0) close(fd);
 }

@@ -1,9 +1,10 @@
-/* Checkpoints: DIR/step-N/shard-R-of-S.safetensors, one shard per stage, written by the stage's first replica under a temporary name and
- * renamed, then the manifest of the step (commit.c). A shard has, for each parameter that its stage owns, weights.NAME (W(t) after t = N
- * updates), the older versions that microbatches may still use, previous.NAME (W(t - 1)), previous2.NAME (W(t - 2)), ..., and moment1.NAME,
- * moment2.NAME, and average.NAME with `ema`. Elements are floats in the order of memory: the newest weights are masters, if any; older ones
- * are working copies, which floats represent exactly. Any plan finds its parameters by name in all shards. Microbatches in flight are not
- * stored: they run again with the weights that they used. */
+/* Checkpoints: DIR/step-N/shard-R-of-S.safetensors, one shard per stage, written by the stage's first replica
+ * under a temporary name and renamed, then the manifest of the step (commit.c). A shard has, for each parameter
+ * that its stage owns, weights.NAME (W(t) after t = N updates), the older versions that microbatches may still
+ * use, previous.NAME (W(t - 1)), previous2.NAME (W(t - 2)), ..., and moment1.NAME, moment2.NAME, and average.NAME
+ * with `ema`. Elements are floats in the order of memory: the newest weights are masters, if any; older ones are
+ * working copies, which floats represent exactly. Any plan finds its parameters by name in all shards.
+ * Microbatches in flight are not stored: they run again with the weights that they used. */
 #include "checkpoint/checkpoint.h"
 #include "data/load.h"
 #include "messages/messages.h"
@@ -103,8 +104,8 @@ static int collect(int64_t step, struct pd_entry *entries, struct pd_kept *tenso
 
 /* ---- a shard on its way to the disk ------------------------------------------------------------ */
 
-/* With --checkpoint-background a thread writes a copy of the tensors during training. The thread uses only this struct and files.c, because
- * messages and failures belong to the main thread. */
+/* With --checkpoint-background a thread writes a copy of the tensors during training. The thread uses only this
+ * struct and files.c, because messages and failures belong to the main thread. */
 static struct job {
   char folder[PD_PATH], manifest[PD_PATH], path[PD_PATH];
   struct pd_shard_note note;
@@ -126,7 +127,8 @@ static bool prepare_folder(void) {
   return !unlink(job.manifest) || errno == ENOENT;
 }
 
-/* Joins a tensor on the first of the replicas and of the shard group that have parts of it; NULL on all other ranks. */
+/* Joins a tensor on the first of the replicas and of the shard group that have parts of it; NULL on all other
+ * ranks. */
 static const float *join(const struct pd_kept *x, int64_t step) {
   int64_t n = x->of->runs ? x->of->elements : x->shape.elements;
   const float *own;

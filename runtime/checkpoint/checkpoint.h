@@ -1,4 +1,5 @@
-/* Checkpoints and weight files: first the interface for other folders, then the declarations that this folder's files share. */
+/* Checkpoints and weight files: first the interface for other folders, then the declarations that this folder's
+ * files share. */
 #ifndef PD_CHECKPOINT_H
 #define PD_CHECKPOINT_H
 
@@ -14,8 +15,8 @@ const char *pd_init_path(int i); /* path of the ith file that was read; NULL aft
 
 /* ---- agree.c --------------------------------------------------------------------------------- */
 
-/* Collective. Ends the launch if the mapped files of a rank, from number `first`, differ from rank 0's in size or sampled
- * contents, or if sample counts differ. */
+/* Collective. Ends the launch if the mapped files of a rank, from number `first`, differ from rank 0's in size or
+ * sampled contents, or if sample counts differ. */
 void pd_agree_on_files(int first);
 void pd_agree_on_folder(void); /* collective: ends the launch unless all ranks share --checkpoint's directory */
 
@@ -41,7 +42,8 @@ enum { PD_PATH = 4096, PD_KIND = 24 };
 void pd_step_path(char *to, int64_t step, const char *name);
 void pd_shard_path(char *to, int64_t step, int shard, int shards);
 
-/* Tensor i of pd_n_kept() of a parameter: the prefix of its name, and its place; newest and at are NULL if absent. */
+/* Tensor i of pd_n_kept() of a parameter: the prefix of its name, and its place; newest and at are NULL if
+ * absent. */
 struct pd_kept {
   char kind[PD_KIND], *at;
   const struct pd_parameter *newest; /* the newest weights of this parameter */
@@ -59,8 +61,8 @@ char *pd_kept_name(const char *kind, const char *name); /* KIND.NAME, to be free
 
 /* The common part of this run's manifests: model, optimizer, plan, seed, function, settings, files. */
 const struct pd_manifest *pd_identity(void);
-/* Rank 0: compares a checkpoint's manifest with this training and notes different settings. False after filling `why` if the
- * model computes something else and --resume-anyway is not given. */
+/* Rank 0: compares a checkpoint's manifest with this training and notes different settings. False after filling
+ * `why` if the model computes something else and --resume-anyway is not given. */
 bool pd_identity_check(const struct pd_manifest *then, char *why);
 
 /* ---- resume.c -------------------------------------------------------------------------------- */

@@ -1,5 +1,6 @@
-/* Completion of checkpoints: once all shards of a step are on disk, rank 0 writes the manifest. Ranks reach an update at different times and do
- * not wait for each other: each rank that wrote a shard sends a message, and rank 0 checks for messages after each of its updates. */
+/* Completion of checkpoints: once all shards of a step are on disk, rank 0 writes the manifest. Ranks reach an
+ * update at different times and do not wait for each other: each rank that wrote a shard sends a message, and rank
+ * 0 checks for messages after each of its updates. */
 #include "checkpoint/checkpoint.h"
 #include "data/load.h"
 #include "messages/messages.h"
@@ -137,12 +138,13 @@ static void check_notes(const struct pending *p) {
   for (int i = 1; i < pd.stage->n_stages; i++) {
     const struct pd_shard_note *note = &p->note[i];
     if (note->checksum != checksum_of(note))
-      pd_fail(
-          "the description of rank %d's shard of step %lld arrived with a different checksum: a link, or the memory of either host, corrupts data",
-          pd_rank_of(i, 0), (long long)p->step);
+      pd_fail("the description of rank %d's shard of step %lld arrived with a different checksum: a link, or the "
+              "memory of either host, corrupts data",
+              pd_rank_of(i, 0), (long long)p->step);
     if (note->step != p->step)
       pd_fail(
-          "the description of rank %d's shard of step %lld did not arrive, but the description of step %lld did: a message was lost",
+          "the description of rank %d's shard of step %lld did not arrive, but the description of step %lld did: "
+          "a message was lost",
           pd_rank_of(i, 0), (long long)p->step, (long long)note->step);
   }
 }

@@ -1,5 +1,6 @@
-/* Compares config.json, which Hugging Face's libraries store with weights, with the model (pd_stage.traits), because weights of a different
- * computation may have the same names and shapes. Fields that the file, the model or this table lacks are not compared. */
+/* Compares config.json, which Hugging Face's libraries store with weights, with the model (pd_stage.traits),
+ * because weights of a different computation may have the same names and shapes. Fields that the file, the model
+ * or this table lacks are not compared. */
 #include "checkpoint/sources.h"
 #include "run/run.h"
 

@@ -1,5 +1,5 @@
-/* The identity of a training, which checkpoints record: the model's computation, settings and files. A checkpoint of a different computation is
- * refused; different settings or files are noted. */
+/* The identity of a training, which checkpoints record: the model's computation, settings and files. A checkpoint
+ * of a different computation is refused; different settings or files are noted. */
 #include "checkpoint/checkpoint.h"
 #include "data/load.h"
 #include "device.h"
@@ -121,7 +121,8 @@ bool pd_identity_check(const struct pd_manifest *then, char *why) {
   if (function.n && !pd_options.resume_anyway)
     return pd_refuse(
         why,
-        "the checkpoint of step %lld in '%.200s' is of a different computation, in %d part%s: %s. help: continue all the same with --resume-anyway",
+        "the checkpoint of step %lld in '%.200s' is of a different computation, in %d part%s: %s. help: continue "
+        "all the same with --resume-anyway",
         (long long)then->step, pd_options.checkpoint, function.n, function.n == 1 ? "" : "s", function.text);
   if (function.n)
     pd_warn("--resume-anyway: the checkpoint is of a different computation, in %d part%s: %s", function.n,

@@ -1,5 +1,5 @@
-/* model.safetensors.index.json: {"metadata": ..., "weight_map": {"NAME": "FILE", ...}}, as Hugging Face's libraries write
- * it for a model in several files. */
+/* model.safetensors.index.json: {"metadata": ..., "weight_map": {"NAME": "FILE", ...}}, as Hugging Face's
+ * libraries write it for a model in several files. */
 #include "checkpoint/sources.h"
 
 #include <cjson/cJSON.h>

@@ -1,5 +1,6 @@
-/* Retention of checkpoints, on rank 0. --keep N keeps the newest N, the multiples of --keep-every, and the step with the lowest validation loss;
- * all other steps are removed once a newer one is complete. DIR/best.json records the best step for resumed trainings. */
+/* Retention of checkpoints, on rank 0. --keep N keeps the newest N, the multiples of --keep-every, and the step
+ * with the lowest validation loss; all other steps are removed once a newer one is complete. DIR/best.json records
+ * the best step for resumed trainings. */
 #include "checkpoint/checkpoint.h"
 
 #include <dirent.h>
@@ -91,8 +92,9 @@ void pd_step_remove(int64_t step) {
   rmdir(path); /* fails if the folder has foreign files */
 }
 
-/* `newest` is complete; a resumed training skipped newer steps. Older incomplete steps are remains of a run that ended while writing or
- * removing them: this run commits steps in order, and its lock on the folder excludes other runs. */
+/* `newest` is complete; a resumed training skipped newer steps. Older incomplete steps are remains of a run that
+ * ended while writing or removing them: this run commits steps in order, and its lock on the folder excludes other
+ * runs. */
 static void prune(int64_t newest) {
   const struct pd_options *o = &pd_options;
   int64_t *steps, kept = 0;

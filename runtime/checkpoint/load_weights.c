@@ -19,8 +19,8 @@ static void keep_paths(const struct pd_sources *s) {
 
 /* ---- one parameter --------------------------------------------------------------------------- */
 
-/* The outcome of a parameter, by order of declaration, equal on all ranks that hold it. FRESH: in no file; RESHAPED: with another shape; both
- * start fresh by --init-partial. */
+/* The outcome of a parameter, by order of declaration, equal on all ranks that hold it. FRESH: in no file;
+ * RESHAPED: with another shape; both start fresh by --init-partial. */
 enum outcome { NOT_HERE, READ, FRESH, RESHAPED, MISSING };
 
 static bool may_start_fresh(const char *name) {
@@ -167,7 +167,8 @@ static int behind_prefix(const struct pd_sources *s, const struct pd_entry *entr
   return found;
 }
 
-/* Finds a --rename that resolves at least half of the missing parameters by a prefix such as "model." or "module.". False: none. */
+/* Finds a --rename that resolves at least half of the missing parameters by a prefix such as "model." or
+ * "module.". False: none. */
 static bool find_prefix(const struct pd_sources *s, const struct pd_entry *entries, const unsigned char *outcome,
                         const char *first, int missing, char *to, size_t room) {
   size_t n = strlen(first);

@@ -1,6 +1,7 @@
-/* Resuming from a checkpoint: the newest valid step in --checkpoint's folder, whose shards match its manifest. Ranks share the verification of
- * shards and read their tensors by name, so that any plan resumes any plan's checkpoint. A thread verifies payloads while tensors are read,
- * so that each page is read from disk once; after a failure an older step is read instead. Skipped steps are reported with the reason. */
+/* Resuming from a checkpoint: the newest valid step in --checkpoint's folder, whose shards match its manifest.
+ * Ranks share the verification of shards and read their tensors by name, so that any plan resumes any plan's
+ * checkpoint. A thread verifies payloads while tensors are read, so that each page is read from disk once; after a
+ * failure an older step is read instead. Skipped steps are reported with the reason. */
 #include "checkpoint/checkpoint.h"
 #include "data/load.h"
 #include "messages/messages.h"
@@ -254,7 +255,8 @@ bool pd_checkpoint_folder(char *why) {
   if (o->resume && !o->resume_or_start && !pd_exists(o->checkpoint))
     return pd_refuse(
         why,
-        "'%s' does not exist: there is no checkpoint to resume. help: start without a checkpoint with --resume-or-start",
+        "'%s' does not exist: there is no checkpoint to resume. help: start without a checkpoint with "
+        "--resume-or-start",
         o->checkpoint);
   return pd_make_directories(o->checkpoint, why);
 }
@@ -388,8 +390,8 @@ static int n_moments(const struct pd_parameter *p) {
   return n;
 }
 
-/* Collective: counts tensors, because a checkpoint of a larger model, or of an optimizer with more moments, has all required tensors and
- * more. */
+/* Collective: counts tensors, because a checkpoint of a larger model, or of an optimizer with more moments, has
+ * all required tensors and more. */
 static void check_all_used(const struct pd_safetensors *shards, int n, char *why) {
   int64_t mine = 0, used, held = 0;
   for (int i = 0; i < pd.stage->n_parameters; i++)
@@ -403,7 +405,8 @@ static void check_all_used(const struct pd_safetensors *shards, int n, char *why
   if (held != used)
     pd_refuse(
         why,
-        "the checkpoint in '%s' has %lld tensors instead of %lld: its model, optimizer, frozen parameters or averaging differ",
+        "the checkpoint in '%s' has %lld tensors instead of %lld: its model, optimizer, frozen parameters or "
+        "averaging differ",
         pd_options.checkpoint, (long long)held, (long long)used);
 }
 

@@ -110,7 +110,8 @@ static bool verify_step(const char *folder, const struct pd_manifest *m, char *w
   return true;
 }
 
-/* The number of shards to read from a step's folder; -1 after filling `why`. Steps of earlier versions have no manifest. */
+/* The number of shards to read from a step's folder; -1 after filling `why`. Steps of earlier versions have no
+ * manifest. */
 static int verified_shards(const char *folder, bool *has_manifest, char *why) {
   char path[PATH_MAX], cause[PD_WHY];
   struct pd_manifest m;

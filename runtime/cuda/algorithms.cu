@@ -1,6 +1,7 @@
-/* The choice of cuBLASLt algorithms: the plan's, if `pdc profile` has measured such products on this GPU with this library version; else the first of the
- * library's heuristic. Plans select algorithms by a product's sizes and types alone, so that a product is bit-identical on every stage of every plan. Sums
- * split over k use the workspace in a fixed order, never c. Algorithms that the library refuses are counted, and noted once. */
+/* The choice of cuBLASLt algorithms: the plan's, if `pdc profile` has measured such products on this GPU with this
+ * library version; else the first of the library's heuristic. Plans select algorithms by a product's sizes and
+ * types alone, so that a product is bit-identical on every stage of every plan. Sums split over k use the
+ * workspace in a fixed order, never c. Algorithms that the library refuses are counted, and noted once. */
 #include "algorithms.h"
 #include "run/run.h"
 #include "measured.h"
@@ -64,8 +65,8 @@ static bool keeps_order(const pd_algorithm &a) {
   return a.reduction == CUBLASLT_REDUCTION_SCHEME_NONE || a.reduction == CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE;
 }
 
-/* TF32 operands always use tensor cores: on an H200 cuBLASLt 13.1 names no tensor operation for such products, which
- * run three times as fast as those in f32. An algorithm without flags counts as one that uses them. */
+/* TF32 operands always use tensor cores: on an H200 cuBLASLt 13.1 names no tensor operation for such products,
+ * which run three times as fast as those in f32. An algorithm without flags counts as one that uses them. */
 static bool uses_tensor_cores(const cublasLtMatmulAlgo_t &algorithm) {
   uint64_t flags;
   size_t written;
@@ -116,7 +117,8 @@ void pd_use_algorithms(const struct pd_algorithm *of, int n, const char *device,
   planned = {of, n, here != device || version_here != version, false};
   if (!planned.elsewhere) return;
   pd_note(
-      "the plan's matrix product algorithms are for cuBLASLt %lld on '%s', but this is %lld on '%s': the library chooses its own",
+      "the plan's matrix product algorithms are for cuBLASLt %lld on '%s', but this is %lld on '%s': the library "
+      "chooses its own",
       (long long)version, device, (long long)version_here, here.c_str());
   planned.noted = true;
 }
@@ -178,7 +180,8 @@ static std::vector<Candidate> candidates_of(const pd_lt_product &p) {
   return candidates;
 }
 
-/* Replaces the first usable algorithm only by one that is faster beyond the noise; keeps the first listed one if it is the fastest. */
+/* Replaces the first usable algorithm only by one that is faster beyond the noise; keeps the first listed one if
+ * it is the fastest. */
 static void measure(const pd_lt_product &p, const pd_lt_run &run, Measured *best) {
   std::vector<Candidate> candidates = candidates_of(p);
   if (candidates.size() < 2) return;

@@ -1,5 +1,6 @@
-/* Scaled dot-product attention on a GPU: the choice of kernels. bf16 tensors with rows of multiples of 16 bytes use tensor cores; all other tensors, mainly
- * floats, use fused multiply-adds. Visibility, masks and rows without keys are as in kernels/attention.c. */
+/* Scaled dot-product attention on a GPU: the choice of kernels. bf16 tensors with rows of multiples of 16 bytes
+ * use tensor cores; all other tensors, mainly floats, use fused multiply-adds. Visibility, masks and rows without
+ * keys are as in kernels/attention.c. */
 #include "attention_cudnn.h"
 #include "pd_elements.h"
 #include "scratch.h"

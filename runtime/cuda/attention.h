@@ -53,8 +53,8 @@ inline __device__ const float *mask_of(const attention &a, int sample, int row) 
   return a.mask + sample * a.mask_batch + row * a.mask_row;
 }
 
-/* The first key after which a mask for all rows hides every key; otherwise the number of keys. All `threads` threads of the block search
- * together and overwrite `shared` (a word per warp). */
+/* The first key after which a mask for all rows hides every key; otherwise the number of keys. All `threads`
+ * threads of the block search together and overwrite `shared` (a word per warp). */
 inline __device__ int visible_keys(const attention &a, int sample, int threads, int *shared) {
   if (!a.mask || a.mask_row) return a.kv_length;
   int seen = 0;
@@ -68,8 +68,9 @@ inline __device__ int visible_keys(const attention &a, int sample, int threads, 
   return seen;
 }
 
-/* A block's work in the backward pass: rows of q and d_o, or of k and v, from `own`, with `steps` tiles of the opposite side, which are
- * rows begin .. end of each head. With causal attention, blocks with the longest work start first. */
+/* A block's work in the backward pass: rows of q and d_o, or of k and v, from `own`, with `steps` tiles of the
+ * opposite side, which are rows begin .. end of each head. With causal attention, blocks with the longest work
+ * start first. */
 struct attention_work {
   int sample, kv, head, own, begin, end, steps;
 };

@@ -58,8 +58,8 @@ static __device__ void load_stage(const attention &a, const attention_work &w, a
   }
 }
 
-/* Replaces products by probabilities. The lane's first element is (own, streamed); of_row: its row's values. EDGE: elements of the warp may be hidden; without,
- * none is checked. */
+/* Replaces products by probabilities. The lane's first element is (own, streamed); of_row: its row's values. EDGE:
+ * elements of the warp may be hidden; without, none is checked. */
 template <class B, bool MASKED, bool EDGE>
 static __device__ void probabilities(const attention &a, Sums<B::TILES, B::STREAM> &s, int sample, int own,
                                      int streamed, const attention_row *of_row) {
@@ -115,7 +115,8 @@ static __device__ void step_through(const attention &a, const pd_bf16 *own, cons
   accumulate<TILES, STREAM, COLUMNS, D>(first, operand, stage + column);
 }
 
-/* True if the query rows see no key, or not all keys, of a warp with rows from `own` and a tile with rows from `streamed`. */
+/* True if the query rows see no key, or not all keys, of a warp with rows from `own` and a tile with rows from
+ * `streamed`. */
 template <class B> static __device__ bool none_seen(const attention &a, int own, int streamed) {
   return a.causal && (B::OWNS_KEYS ? streamed + B::STREAM <= own : own + 16 * B::TILES <= streamed);
 }

@@ -1,9 +1,10 @@
-/* Verification of attention by plain loops: a warp recomputes one row of the results in floats, with error bounds from the rounding of a tensor core kernel:
+/* Verification of attention by plain loops: a warp recomputes one row of the results in floats, with error bounds
+ * from the rounding of a tensor core kernel:
  *
- * - Products of q and k are exact, their sums are floats: a score is off by at most (size + 2) 2^-24 times the sum of the
- *   magnitudes, and a weight p by as much, relatively; exponentials of GPUs' own instructions are good to 2^-21.
- * - p, and in the backward pass ds, is rounded to bf16, by 2^-8 relatively, before it is multiplied, and so is the result;
- *   with grouped heads those of each query head, too. One step of 2^-8 for each, of the sum of magnitudes.
+ * - Products of q and k are exact, their sums are floats: a score is off by at most (size + 2) 2^-24 times the sum
+ *   of the magnitudes, and a weight p relatively by the same; exponentials of GPU instructions are good to 2^-21.
+ * - p, and in the backward pass ds, is rounded to bf16, by 2^-8 relatively, before it is multiplied, and so is the
+ *   result; with grouped heads also those of each query head. One step of 2^-8 for each, of the sum of magnitudes.
  * - dp - delta is a difference of sums: off by (size + 2) 2^-24 of their magnitudes.
  * The check of gradients relies on lse, which is checked after the forward pass. */
 #include "attention_cudnn.h"
@@ -44,7 +45,8 @@ static __device__ Dot dot(const pd_bf16 *x, const pd_bf16 *y, int n) {
   return d;
 }
 
-/* A row of results under construction: a lane has columns lane, lane + 32 .. of it, and of the magnitudes' sums. */
+/* A row of results under construction: a lane has columns lane, lane + 32 .. of it, and of the magnitudes'
+ * sums. */
 struct Columns {
   float value[MOST_COLUMNS], size[MOST_COLUMNS], uncertain[MOST_COLUMNS];
 };
@@ -70,7 +72,8 @@ static __device__ Columns no_columns() {
   return c;
 }
 
-/* The difference relative to its bound; infinite for a NaN in place of a number. Rows with non-finite operands are not compared. */
+/* The difference relative to its bound; infinite for a NaN in place of a number. Rows with non-finite operands are
+ * not compared. */
 static __device__ float share(float got, float expected, float bound) {
   float off = fabsf(got - expected) / fmaxf(bound, 1e-30f);
   if (!(fabsf(expected) < INFINITY) || !(bound < INFINITY)) return 0;

@@ -1,6 +1,7 @@
-/* The choice between pdc's attention kernels and cuDNN's engines: cuDNN if planned, because `pdc profile` measured it faster on this GPU with this library
- * version. Plans select an engine by the attention's sizes alone, so that attention is bit-identical on every stage of every plan. Results of cuDNN are
- * compared with plain loops before timing, and again at a program's first call, to detect a different meaning of masks, statistics or strides. */
+/* The choice between pdc's attention kernels and cuDNN's engines: cuDNN if planned, because `pdc profile` measured
+ * it faster on this GPU with this library version. Plans select an engine by the attention's sizes alone, so that
+ * attention is bit-identical on every stage of every plan. Results of cuDNN are compared with plain loops before
+ * timing, and again at a program's first call, to detect a different meaning of masks, statistics or strides. */
 #include "attention_cudnn.h"
 #include "run/run.h"
 #include "attention_graph.h"
@@ -49,8 +50,8 @@ static Slice slice_of(const pd_attention_call &c, int64_t samples, const pd_cudn
   return s;
 }
 
-/* The number of samples per slice, given that `samples` need `workspace` bytes; 0: none. Slices are even, and begin at multiples of 16 bytes in lse and delta, as
- * cuDNN requires. */
+/* The number of samples per slice, given that `samples` need `workspace` bytes; 0: none. Slices are even, and
+ * begin at multiples of 16 bytes in lse and delta, as cuDNN requires. */
 static int64_t fewer_samples(const struct pd_attention &of, int64_t samples, int64_t workspace) {
   int64_t row_floats = of.heads * of.length, unit = row_floats % 4 == 0 ? 1 : row_floats % 2 == 0 ? 2 : 4;
   int64_t most = std::min(samples - 1, samples * PD_ATTENTION_WORKSPACE / workspace) / unit * unit;

@@ -1,6 +1,7 @@
-/* Attention by fused multiply-adds in f32, of tensors of either type with any strides, for tensors without tensor core support. The scheme is that of attention_bf16.cu and attention_bf16_backward.cu. A block is 8 x 16 threads; thread
- * (y, x) owns rows y + 8 i of the tile that stays and holds the products with rows x + 16 j of the tile that
- * streams past. 16 neighbouring lanes hold a row, so maxima, sums and the exchange of probabilities stay in a
+/* Attention by fused multiply-adds in f32, of tensors of either type with any strides, for tensors without tensor
+ * core support. The scheme is that of attention_bf16.cu and attention_bf16_backward.cu. A block is 8 x 16 threads;
+ * thread (y, x) owns rows y + 8 i of the tile that stays and holds the products with rows x + 16 j of the tile
+ * that streams past. 16 neighbouring lanes hold a row, so maxima, sums and the exchange of probabilities stay in a
  * warp.
  *
  * Rows of shared memory are padded by 16 bytes: 8 rows at one column lie in 8 different groups of 4 banks. For 4
@@ -195,8 +196,8 @@ template <int D, int I, int J> static __global__ __launch_bounds__(THREADS, 1) v
   store<I, D>(o, a.o, sample, head, first, a.length, a.size, 1.0f);
 }
 
-/* Replaces the thread's products, of rows from `own` and `streamed`, by probabilities; rows: values of the query rows. Rows after the last repeat it, but see no
- * key. */
+/* Replaces the thread's products, of rows from `own` and `streamed`, by probabilities; rows: values of the query
+ * rows. Rows after the last repeat it, but see no key. */
 template <bool OWNS_KEYS, int I, int J>
 static __device__ void probabilities(const attention &a, float p[I][J], int sample, int own, int streamed,
                                      const attention_row *rows) {

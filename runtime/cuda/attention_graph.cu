@@ -1,6 +1,7 @@
-/* Attention as a cuDNN graph of its operations, which the library's engines recognize. Scores and derived values stay in an engine's registers, except in this form
- * of the backward pass: ds, the gradient of scores, is one tensor that two products read. An engine that keeps ds in the workspace adds up dq in a fixed order.
- * The other form, with dq as a tensor of floats, adds from many blocks in any order and is not deterministic. */
+/* Attention as a cuDNN graph of its operations, which the library's engines recognize. Scores and derived values
+ * stay in an engine's registers, except in this form of the backward pass: ds, the gradient of scores, is one
+ * tensor that two products read. An engine that keeps ds in the workspace adds up dq in a fixed order. The other
+ * form, with dq as a tensor of floats, adds from many blocks in any order and is not deterministic. */
 #include "attention_graph.h"
 
 #include <algorithm>
@@ -124,7 +125,8 @@ static bool has_too_many_knobs(const pd_cudnn_engine &e) {
 }
 
 std::vector<pd_cudnn_engine> pd_attention_engines(pd_attention_graph *g, bool backward) {
-  /* On GPUs of compute capability 10: adds up dq in a fixed order without the scores' gradients in the workspace. */
+  /* On GPUs of compute capability 10: adds up dq in a fixed order without the scores' gradients in the
+   * workspace. */
   enum { STAGES = 14, KERNEL_CONFIGURATION = 24 };
   const pd_cudnn_engine ordered = {5, 2, {{STAGES, 2}, {KERNEL_CONFIGURATION, 31}}};
   std::vector<pd_cudnn_engine> engines = pd_cudnn_engines(&g->graph);

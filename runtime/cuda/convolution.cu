@@ -1,7 +1,8 @@
-/* pd_convolution: a matrix product for 1x1 kernels, pdc's kernels for depthwise ones, columns for other grouped ones, and cuDNN for all others, as
- * graphs of one operation (convolution_graph.cu). cuDNN gets images and weights by channels; each call rearranges weights in scratch. Columns also replace cuDNN
- * if it is missing, has no usable engine, or operand types differ. cuDNN returns bf16 weight gradients rounded to bf16, once per microbatch, which are added up
- * in float. */
+/* pd_convolution: a matrix product for 1x1 kernels, pdc's kernels for depthwise ones, columns for other grouped
+ * ones, and cuDNN for all others, as graphs of one operation (convolution_graph.cu). cuDNN gets images and weights
+ * by channels; each call rearranges weights in scratch. Columns also replace cuDNN if it is missing, has no usable
+ * engine, or operand types differ. cuDNN returns bf16 weight gradients rounded to bf16, once per microbatch, which
+ * are added up in float. */
 #include "convolution.h"
 #include "convolution_graph.h"
 

@@ -1,5 +1,5 @@
-/* Three implementations of convolutions, besides 1x1 kernels as matrix products: cuDNN (convolution.cu), columns and a matrix product
- * (columns.cu), and a direct kernel for depthwise convolutions (depthwise.cu). */
+/* Three implementations of convolutions, besides 1x1 kernels as matrix products: cuDNN (convolution.cu), columns
+ * and a matrix product (columns.cu), and a direct kernel for depthwise convolutions (depthwise.cu). */
 #ifndef PD_CUDA_CONVOLUTION_H
 #define PD_CUDA_CONVOLUTION_H
 

@@ -1,6 +1,7 @@
-/* A convolution as a cuDNN graph of one operation: images by channels, [batch][height][width][channels] in memory, weights [out][kernel 0][kernel 1][in], in one
- * type, with sums in float. The graph and the device determine the engine: the first, among the library's heuristics and then its fallbacks, that is
- * deterministic, does not round unnecessarily, and fits the planned workspace. */
+/* A convolution as a cuDNN graph of one operation: images by channels, [batch][height][width][channels] in memory,
+ * weights [out][kernel 0][kernel 1][in], in one type, with sums in float. The graph and the device determine the
+ * engine: the first, among the library's heuristics and then its fallbacks, that is deterministic, does not round
+ * unnecessarily, and fits the planned workspace. */
 #include "convolution_graph.h"
 #include "scratch.h"
 

@@ -1,4 +1,5 @@
-/* Counts of fallbacks to slower kernels, for the log's last line (docs/internals/runtime.md, "Log"). Results are correct in any case. */
+/* Counts of fallbacks to slower kernels, for the log's last line (docs/internals/runtime.md, "Log"). Results are
+ * correct in any case. */
 #ifndef PD_COUNTS_H
 #define PD_COUNTS_H
 

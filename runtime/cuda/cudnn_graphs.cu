@@ -86,7 +86,8 @@ int64_t pd_cudnn_version(std::string *why) {
   return 0;
 }
 
-/* "cuDNN cannot WHAT: STATUS: REASON". cuDNN returns one line per function that passes the failure on, the origin first. */
+/* "cuDNN cannot WHAT: STATUS: REASON". cuDNN returns one line per function that passes the failure on, the origin
+ * first. */
 static std::string complaint(const char *what, cudnnStatus_t status) {
   char words[4096] = {0};
   library.cudnnGetLastErrorString_(words, sizeof words);
@@ -99,7 +100,8 @@ static std::string complaint(const char *what, cudnnStatus_t status) {
 
 /* ---- descriptors ---------------------------------------------------------------------------------- */
 
-/* A cuDNN descriptor, destroyed with this object. The first failure is kept in *error, and later calls do nothing. */
+/* A cuDNN descriptor, destroyed with this object. The first failure is kept in *error, and later calls do
+ * nothing. */
 struct Descriptor {
   cudnnBackendDescriptor_t at = nullptr;
   std::string *error;
@@ -390,7 +392,8 @@ static void aim(const pd_cudnn_graph &g, Descriptor *d, int by_handle, cudnnBack
   else if (by_handle && open_handle(d->error))
     d->set(static_cast<cudnnBackendAttributeName_t>(by_handle), CUDNN_TYPE_HANDLE, 1, &library.handle);
 }
-/* These attributes are deprecated in favour of described devices, which cannot create runnable plans before version 9.8. */
+/* These attributes are deprecated in favour of described devices, which cannot create runnable plans before
+ * version 9.8. */
 enum { OPERATIONGRAPH_HANDLE = 800, EXECUTION_PLAN_HANDLE = 400 };
 
 static void build(pd_cudnn_graph *g) {

@@ -1,7 +1,7 @@
-/* cuDNN's graphs of operations: products, convolutions, element by element, sums along rows, all of tensors of four
- * dimensions. These functions build a graph, list cuDNN's engines for it, and turn an engine
- * into a plan that runs. cuDNN is loaded on first use: programs are not linked with it. Only runs need a GPU: plans can be created
- * for a device described by JSON, as tests do.
+/* cuDNN's graphs of operations: products, convolutions, element by element, sums along rows, all of tensors of
+ * four dimensions. These functions build a graph, list cuDNN's engines for it, and turn an engine
+ * into a plan that runs. cuDNN is loaded on first use: programs are not linked with it. Only runs need a GPU:
+ * plans can be created for a device described by JSON, as tests do.
  *
  * `error` of a graph or a plan has cuDNN's message, or is empty. */
 #ifndef PD_CUDNN_GRAPHS_H
@@ -16,7 +16,8 @@
 
 /* The version, 91900 for 9.19.0; 0: not available, with the cause in `why`. */
 int64_t pd_cudnn_version(std::string *why);
-/* Initialises cuDNN for this process's device, with memory: before messages start, or at the first plan. False after filling `why`. */
+/* Initialises cuDNN for this process's device, with memory: before messages start, or at the first plan. False
+ * after filling `why`. */
 bool pd_cudnn_start(std::string *why);
 
 /* ---- graphs --------------------------------------------------------------------------------------- */
@@ -29,7 +30,8 @@ struct pd_cudnn_shape {
 };
 pd_cudnn_shape pd_cudnn_dense(int64_t samples, int64_t heads, int64_t rows, int64_t columns);
 pd_cudnn_shape pd_cudnn_transposed(pd_cudnn_shape s); /* rows and columns swapped, in the same memory */
-/* Images, or a convolution's weights, by channels: [image][channel][row][column] in memory where the channels of a pixel are adjacent. */
+/* Images, or a convolution's weights, by channels: [image][channel][row][column] in memory where the channels of a
+ * pixel are adjacent. */
 pd_cudnn_shape pd_cudnn_by_channels(int64_t images, int64_t channels, int64_t rows, int64_t columns);
 
 enum pd_cudnn_pointwise {
@@ -95,22 +97,24 @@ struct pd_cudnn_engine {
   bool operator==(const pd_cudnn_engine &other) const;
 };
 
-/* Unique engines of cuDNN's heuristics, expected fastest first, optionally followed by fallback engines. Empty: none, or an error. */
+/* Unique engines of cuDNN's heuristics, expected fastest first, optionally followed by fallback engines. Empty:
+ * none, or an error. */
 std::vector<pd_cudnn_engine> pd_cudnn_engines(pd_cudnn_graph *graph, bool with_fallback = false);
 
 struct pd_cudnn_plan {
   struct Made;
   std::shared_ptr<Made> made;
   int64_t workspace = 0; /* bytes */
-  /* As cuDNN says of the engine: sums are made in one order; by tensor cores; factors or sums are rounded to fewer bits
-   * than the graph says, which tensor cores do to floats. */
+  /* As cuDNN says of the engine: sums are made in one order; by tensor cores; factors or sums are rounded to fewer
+   * bits than the graph says, which tensor cores do to floats. */
   bool deterministic = false, tensor_cores = false, rounds = false;
   std::string error;
   bool not_supported = false; /* this engine does not support the graph; another one may */
 };
 pd_cudnn_plan pd_cudnn_plan_for(pd_cudnn_graph *graph, const pd_cudnn_engine &engine);
 
-/* Enqueues the plan on the stream (a cudaStream_t): at[i] is tensor[i]'s memory. False: cuDNN refused, with the cause in plan->error. */
+/* Enqueues the plan on the stream (a cudaStream_t): at[i] is tensor[i]'s memory. False: cuDNN refused, with the
+ * cause in plan->error. */
 bool pd_cudnn_run(pd_cudnn_plan *plan, void *stream, const std::vector<int> &tensor, const std::vector<void *> &at,
                   void *workspace);
 

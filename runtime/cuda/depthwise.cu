@@ -1,5 +1,6 @@
-/* Convolutions with separate kernels per channel (groups == in channels), which have too few products per byte for matrix products. Neighbouring threads have neighbouring channels. The weight gradient is summed in
- * parts of the pixels, whose number follows from the shape, and the parts in order. */
+/* Convolutions with separate kernels per channel (groups == in channels), which have too few products per byte for
+ * matrix products. Neighbouring threads have neighbouring channels. The weight gradient is summed in parts of the
+ * pixels, whose number follows from the shape, and the parts in order. */
 #include "convolution.h"
 
 enum { LANES = 32, ROWS = 8, THREADS = LANES * ROWS };

@@ -115,9 +115,10 @@ static int number_here(void) {
   return number;
 }
 
-/* With several ranks, kernels are loaded at start: loading may wait for all running work (CUDA's programming guide, "Lazy Loading"), including a message from a peer
- * that waits for this rank. For the same reason streams must not share the device's work queues, 8 by default: a wait at the head of a queue blocks all its
- * streams, and a line has several streams, including NCCL's. */
+/* With several ranks, kernels are loaded at start: loading may wait for all running work (CUDA's programming
+ * guide, "Lazy Loading"), including a message from a peer that waits for this rank. For the same reason streams
+ * must not share the device's work queues, 8 by default: a wait at the head of a queue blocks all its streams, and
+ * a line has several streams, including NCCL's. */
 void pd_device_prepare(void) {
   if (pd_planned_ranks() * pd_tensor_degree() == 1) return;
   setenv("CUDA_MODULE_LOADING", "EAGER", 0);
@@ -159,8 +160,8 @@ bool pd_device_is_instance(void) { return strstr(name, " MIG ") != NULL; }
 
 static size_t free_at_start;
 
-/* Other processes map whole pieces of 2 MiB (transfer_peer.cu), which may contain other memory (CUDA's programming guide, "Interprocess Communication"): with
- * several ranks the arena has whole pieces. */
+/* Other processes map whole pieces of 2 MiB (transfer_peer.cu), which may contain other memory (CUDA's programming
+ * guide, "Interprocess Communication"): with several ranks the arena has whole pieces. */
 static size_t allocated_bytes(const struct pd_stage *s) {
   enum { WHOLE = 2 << 20 };
   size_t bytes = s->arena_bytes ? s->arena_bytes : 1;
@@ -269,8 +270,8 @@ static void look_at_memory(void) {
   if (cudaMemGetInfo(&left, &all) == cudaSuccess && left < least_free) least_free = left;
 }
 
-/* Memory grows in the first updates, when libraries and kernels are loaded, and is freed only at the end. Later samples are rare, because the driver's query is
- * slow. */
+/* Memory grows in the first updates, when libraries and kernels are loaded, and is freed only at the end. Later
+ * samples are rare, because the driver's query is slow. */
 void pd_memory_sample(void) {
   static int64_t samples;
   samples++;

@@ -1,5 +1,6 @@
-/* Passes as CUDA graphs (--graphs): a pass enqueues the same work for the same arguments, so it is recorded once per arguments and then launched as a
- * graph. The first call with some arguments is not recorded, because it loads kernels and libraries choose algorithms. */
+/* Passes as CUDA graphs (--graphs): a pass enqueues the same work for the same arguments, so it is recorded once
+ * per arguments and then launched as a graph. The first call with some arguments is not recorded, because it loads
+ * kernels and libraries choose algorithms. */
 #include "run/run.h"
 #include "pd_cuda.h"
 

@@ -1,5 +1,5 @@
-/* Operations on values of a shard group on a GPU: reduction, and copies to their places, after the messages. They run on the stream of work or, between a
- * collective's begin and end, on a separate stream. */
+/* Operations on values of a shard group on a GPU: reduction, and copies to their places, after the messages. They
+ * run on the stream of work or, between a collective's begin and end, on a separate stream. */
 #include "messages/messages.h"
 #include "pd_elements.h"
 #include "transfer.h"

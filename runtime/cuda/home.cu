@@ -1,5 +1,6 @@
-/* Work of a GPU's host on offloaded blocks in pinned memory, concurrently with the device: host functions on a separate stream, so that CUDA orders them. Copies to the
- * device wait for the work on their block, and work waits for copies to the host. Worker threads share the work (workers.h). */
+/* Work of a GPU's host on offloaded blocks in pinned memory, concurrently with the device: host functions on a
+ * separate stream, so that CUDA orders them. Copies to the device wait for the work on their block, and work waits
+ * for copies to the host. Worker threads share the work (workers.h). */
 #include "home.h"
 
 #include "offload/spill.h"
@@ -34,8 +35,8 @@ bool pd_home_start(bool pinned, char *why) {
   if (!pd_updates_at_home()) return true;
   if (!pinned)
     return pd_refuse(
-        why,
-        "--spill has no effect: these programs update parameters in host memory. help: leave out --spill, or build with 'pdc --update device'");
+        why, "--spill has no effect: these programs update parameters in host memory. help: leave out --spill, or "
+             "build with 'pdc --update device'");
   for (int i = 0; i < pd_spill_blocks.n; i++)
     while (static_cast<int>(done.size()) <= pd_spill_blocks.at[i].block.group) done.push_back(pd_cuda_event());
   make_copies();

@@ -1,5 +1,6 @@
-/* Measures the link between a GPU's memory and its host's for `pdc profile --spill`, as offload uses it (spill_host.cu): copies to and from pinned memory, in one stream
- * per direction, both at once. Also measures an update by the host (home.cu). */
+/* Measures the link between a GPU's memory and its host's for `pdc profile --spill`, as offload uses it
+ * (spill_host.cu): copies to and from pinned memory, in one stream per direction, both at once. Also measures an
+ * update by the host (home.cu). */
 #include "update/update.h"
 #include "pd_cuda.h"
 #include "workers.h"

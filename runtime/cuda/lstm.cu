@@ -1,8 +1,7 @@
 /* The recurrence of an LSTM layer: a step is a product of the state with w by pd_matmul and a kernel for the
- * cells. cuDNN's
- * recurrent networks also multiply the input, which is already done for all steps, so they are not used. Products read the state in the type of w; sums and states that are passed on are float.
- * Samples that
- * end early keep their state and contribute zero to gradients. */
+ * cells. cuDNN's recurrent networks also multiply the input, which is already done for all steps, so they are not
+ * used. Products read the state in the type of w; sums and states that are passed on are float. Samples that end
+ * early keep their state and contribute zero to gradients. */
 #include "kernels/pd_math.h"
 #include "pd_elements.h"
 #include "scratch.h"
@@ -46,7 +45,8 @@ static __device__ int64_t length_of(const struct pd_lstm &l, const int32_t *leng
 }
 static __device__ float element_or_zero(const pd_in &x, int64_t i) { return x.at ? pd_element(x, i) : 0.0f; }
 
-/* A unit of the layer in a sample. Threads of a grid along x alone: along y it would be limited to 65535 samples. */
+/* A unit of the layer in a sample. Threads of a grid along x alone: along y it would be limited to 65535
+ * samples. */
 struct Unit {
   int64_t at, b, j; /* [batch][hidden] */
 };

@@ -1,7 +1,9 @@
-/* pd_matmul by cuBLASLt, which uses column-major matrices and therefore computes c^T = b^T a^T. An algorithm is chosen once per object, operand types and alignment
- * (algorithms.cu). A kernel of pdc, noted and counted, computes products that the library does not support: operands without an axis of stride 1 or with overlapping
- * rows, factors of two types. bf16 rows at odd addresses, which the library multiplies slowly, are copied first (scratch.h). The library's epilogues apply GELU or its
- * gradient and sum a factor; without an algorithm for them, a separate kernel follows the product, which is also counted. */
+/* pd_matmul by cuBLASLt, which uses column-major matrices and therefore computes c^T = b^T a^T. An algorithm is
+ * chosen once per object, operand types and alignment (algorithms.cu). A kernel of pdc, noted and counted,
+ * computes products that the library does not support: operands without an axis of stride 1 or with overlapping
+ * rows, factors of two types. bf16 rows at odd addresses, which the library multiplies slowly, are copied first
+ * (scratch.h). The library's epilogues apply GELU or its gradient and sum a factor; without an algorithm for them,
+ * a separate kernel follows the product, which is also counted. */
 #include "algorithms.h"
 #include "pd_elements.h"
 #include "pd_fast.h"
@@ -87,8 +89,8 @@ static void set(const struct pd_matmul_shape &s, cublasLtMatmulDesc_t product,
 
 static const char LACKS_STRIDES[] = "no such strides", LACKS_ALGORITHM[] = "no algorithm for it";
 
-/* The operands of a call. The bias, or sums of a factor in its place, has c's type; before: GELU's input, with c's rows. The choice of algorithms may depend on the
- * alignment of both. */
+/* The operands of a call. The bias, or sums of a factor in its place, has c's type; before: GELU's input, with c's
+ * rows. The choice of algorithms may depend on the alignment of both. */
 struct Operands {
   pd_in a, b;
   const void *bias, *before;
@@ -134,8 +136,8 @@ static void run_product(const struct pd_matmul_shape &s, const Plan &plan, const
 
 static const char *type_name(pd_type type) { return type == PD_BF16 ? "bf16" : "f32"; }
 
-/* "bf16 [128, 768] @ [768, 3072] by columns to bf16, bias, gelu, at 16 bytes". Has sizes and layouts, but not strides
- * between rows, which may depend on the cuts of a model. */
+/* "bf16 [128, 768] @ [768, 3072] by columns to bf16, bias, gelu, at 16 bytes". Has sizes and layouts, but not
+ * strides between rows, which may depend on the cuts of a model. */
 static std::string product_name(const struct pd_matmul_shape &s, const Columns &a, const Columns &b, bool tf32,
                                 const Operands &o, uint32_t alignment) {
   static const char *const epilogues[] = {"", ", gelu", ", its gradient", ", rows added up", ", columns added up"};
@@ -264,8 +266,8 @@ struct pd_matmul *pd_matmul_new(struct pd_matmul_shape shape) {
   return m;
 }
 
-/* to[i][j] = from[i][j] for lines of `length`; a warp a line, or some of it: blockIdx.y. 64 lines fit PD_LINES_BYTES, so
- * that these parts are far fewer than 65535. */
+/* to[i][j] = from[i][j] for lines of `length`; a warp a line, or some of it: blockIdx.y. 64 lines fit
+ * PD_LINES_BYTES, so that these parts are far fewer than 65535. */
 static __global__ void __launch_bounds__(THREADS, 1)
     copy_lines(const pd_bf16 *__restrict__ from, int64_t apart, pd_bf16 *__restrict__ to, int64_t pitch,
                int64_t lines, int64_t length) {
@@ -404,8 +406,8 @@ template <bool GRADIENT> static void launch_gelu(const struct pd_matmul_shape &s
 
 enum { SUM_ROWS = THREADS / 32 }; /* of a tile at a time */
 
-/* Of steps [blockIdx.y * steps, ..) of k, N columns side by side a thread, whose column steps are `apart` elements from
- * one to the next, columns `beside`. Threads of a warp have columns, warps every SUM_ROWS-th step. */
+/* Of steps [blockIdx.y * steps, ..) of k, N columns side by side a thread, whose column steps are `apart` elements
+ * from one to the next, columns `beside`. Threads of a warp have columns, warps every SUM_ROWS-th step. */
 template <int N, typename T>
 static __global__ void __launch_bounds__(THREADS) add_up(const T *__restrict__ x, int64_t apart, int64_t beside,
                                                          int64_t n, int64_t k, int64_t steps, float *tiles) {
@@ -474,7 +476,8 @@ static void launch_sums(const struct pd_matmul_shape &s, pd_in x, float *sums, f
 
 /* ---- epilogues by cuBLASLt ---------------------------------------------------------------------- */
 
-/* Hopper and later: on older GPUs cuBLASLt applies GELU by a second kernel that is slower than pdc's, and chooses slower products for sums of a factor. */
+/* Hopper and later: on older GPUs cuBLASLt applies GELU by a second kernel that is slower than pdc's, and chooses
+ * slower products for sums of a factor. */
 static bool has_epilogues() {
   int device, major;
   pd_cuda_check(cudaGetDevice(&device), "ask for the device");
@@ -482,8 +485,8 @@ static bool has_epilogues() {
   return major >= 9;
 }
 
-/* The reason against cuBLASLt's epilogues for these operands. GELU's input needs rows and an address of multiples of 16 bytes (cuBLAS library,
- * cublasLtMatmulDescAttributes_t). Sums have c's type. */
+/* The reason against cuBLASLt's epilogues for these operands. GELU's input needs rows and an address of multiples
+ * of 16 bytes (cuBLAS library, cublasLtMatmulDescAttributes_t). Sums have c's type. */
 static bool suits_epilogue(const struct pd_matmul *m, const Operands &o) {
   const struct pd_matmul_shape &s = m->shape;
   bool factors = o.a.type == PD_BF16 && o.b.type == PD_BF16;
@@ -494,7 +497,8 @@ static bool suits_epilogue(const struct pd_matmul *m, const Operands &o) {
   return fits;
 }
 
-/* Counts once per call in the program; of accumulating calls, which have two objects, the one that does not accumulate. */
+/* Counts once per call in the program; of accumulating calls, which have two objects, the one that does not
+ * accumulate. */
 static void count_separate(const struct pd_matmul *m, bool able, const char *lacks, int64_t *separate) {
   const struct pd_matmul_shape &s = m->shape;
   bool first = !m->counted && !s.accumulate;

@@ -1,5 +1,6 @@
-/* One launch updates all parameters of a stage, one block per tile (pd_tiles), by the elementwise rules of optimizers/list.h, as on the host. With masters, the update
- * changes the masters and rounds the next version's working copies from them; without, it computes the next version from the previous one. */
+/* One launch updates all parameters of a stage, one block per tile (pd_tiles), by the elementwise rules of
+ * optimizers/list.h, as on the host. With masters, the update changes the masters and rounds the next version's
+ * working copies from them; without, it computes the next version from the previous one. */
 #include "home.h"
 #include "update/update.h"
 #include "watch/watch.h"

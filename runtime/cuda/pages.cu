@@ -1,6 +1,7 @@
-/* Device memory that is remapped between addresses of the arena. CUDA's driver needs the same time to map 2 MiB and 128 MiB, so each block gets one piece of memory of its
- * size. A free piece of another size is freed and allocated again; device memory is paged and does not fragment. A page shared by several blocks is a separate piece,
- * mapped until the last of the blocks is released. */
+/* Device memory that is remapped between addresses of the arena. CUDA's driver needs the same time to map 2 MiB
+ * and 128 MiB, so each block gets one piece of memory of its size. A free piece of another size is freed and
+ * allocated again; device memory is paged and does not fragment. A page shared by several blocks is a separate
+ * piece, mapped until the last of the blocks is released. */
 #include "pages.h"
 
 #include "run/upward.h"
@@ -80,7 +81,8 @@ bool pd_pages_reserve(char *why) {
   if (!find_functions())
     return pd_refuse(
         why,
-        "this machine's CUDA driver cannot remap memory, which offload needs. help: install a driver for CUDA 12 or newer");
+        "this machine's CUDA driver cannot remap memory, which offload needs. help: install a driver for CUDA 12 "
+        "or newer");
   check(driver.granularity(&least, &kind, CU_MEM_ALLOC_GRANULARITY_MINIMUM), "ask for the size of pages");
   if (page_bytes() % least)
     return pd_refuse(why, "this GPU has memory pages of %zu bytes, but the plan expects %zu", least, page_bytes());
@@ -129,7 +131,8 @@ static void release(std::multimap<size_t, Memory>::iterator piece) {
   unused.erase(piece);
 }
 
-/* Combines the largest free pieces into a piece of `n` pages. Another program may allocate the memory in between. */
+/* Combines the largest free pieces into a piece of `n` pages. Another program may allocate the memory in
+ * between. */
 static void reshape(size_t n) {
   size_t got = 0;
   while (got < n) {

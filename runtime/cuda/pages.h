@@ -1,5 +1,5 @@
-/* The arena with offload (docs/guide/offload.md): addresses for the whole arena, with memory only for the pages of resident blocks, by
- * CUDA's virtual memory management. Blocks keep their addresses. */
+/* The arena with offload (docs/guide/offload.md): addresses for the whole arena, with memory only for the pages of
+ * resident blocks, by CUDA's virtual memory management. Blocks keep their addresses. */
 #ifndef PD_PAGES_H
 #define PD_PAGES_H
 

@@ -6,8 +6,8 @@
  * A lane's place: group = lane / 4, pair = 2 * (lane % 4). A register holds two bf16, the lower column first.
  *   a[0] (group, pair)  a[1] (group + 8, pair)  a[2] (group, pair + 8)  a[3] (group + 8, pair + 8)  of A, 16 x 16
  *   b[0] (pair, group)  b[1] (pair + 8, group)  two rows of one column                              of B, 16 x 8
- *   d[0], d[1] (group, pair and pair + 1)  d[2], d[3] (group + 8, pair and pair + 1)         of D, 16 x 8 floats
- * */
+ *   d[0], d[1] (group, pair and pair + 1)  d[2], d[3] (group + 8, pair and pair + 1)         of D, 16 x 8
+ * floats */
 #ifndef PD_MMA_H
 #define PD_MMA_H
 

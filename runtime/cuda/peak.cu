@@ -1,4 +1,5 @@
-/* The rate that "mfu" compares with: the library's product of square matrices in the run's precision, of growing sizes, because only large products fill large GPUs. */
+/* The rate that "mfu" compares with: the library's product of square matrices in the run's precision, of growing
+ * sizes, because only large products fill large GPUs. */
 #include "run/run.h"
 #include "pd_elements.h"
 

@@ -1,5 +1,6 @@
-/* pd_pooling: a thread computes one pixel and some channels of the result. The backward pass gathers: an element of dx sums the gradients of its windows in order, without
- * atomics. A window of the maximum passes its gradient to the first equal position, which is recomputed instead of stored. */
+/* pd_pooling: a thread computes one pixel and some channels of the result. The backward pass gathers: an element
+ * of dx sums the gradients of its windows in order, without atomics. A window of the maximum passes its gradient
+ * to the first equal position, which is recomputed instead of stored. */
 #include "pd_elements.h"
 
 enum { THREADS = 256 };

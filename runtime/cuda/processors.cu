@@ -1,6 +1,7 @@
-/* The processors of a rank: those near its GPU, as Linux lists them (local_cpulist of a PCI device; sysfs-bus-pci in
- * the kernel's Documentation/ABI/testing). The polling thread, workers (workers.cu) and threads of CUDA and NCCL are started by
- * the calling thread or its threads and inherit its processors. Memory that they touch first is on the same node. */
+/* The processors of a rank: those near its GPU, as Linux lists them (local_cpulist of a PCI device; sysfs-bus-pci
+ * in the kernel's Documentation/ABI/testing). The polling thread, workers (workers.cu) and threads of CUDA and
+ * NCCL are started by the calling thread or its threads and inherit its processors. Memory that they touch first
+ * is on the same node. */
 #include "processors.h"
 
 #include "run/run.h"

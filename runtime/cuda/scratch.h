@@ -1,5 +1,6 @@
-/* Bytes of scratch memory of library calls on a GPU, from their shapes alone. The compiler plans and the calls use them by these functions. Parts are aligned to
- * PD_SCRATCH_UNIT, as cuBLASLt requires of its workspace; one more unit is planned to align the first part. */
+/* Bytes of scratch memory of library calls on a GPU, from their shapes alone. The compiler plans and the calls use
+ * them by these functions. Parts are aligned to PD_SCRATCH_UNIT, as cuBLASLt requires of its workspace; one more
+ * unit is planned to align the first part. */
 #ifndef PD_SCRATCH_H
 #define PD_SCRATCH_H
 
@@ -29,9 +30,10 @@ PD_PLANNED int64_t pd_matmul_workspace(const struct pd_matmul_shape *s) {
   return pd_scratch_part(pd_scratch_smaller(32 * PD_MIB, PD_MIB + 64 * s->batch * s->m * s->n));
 }
 
-/* Rows of bfloat16 that are not aligned to 16 bytes, such as those of a vocabulary of 50257, prevent the library's fast kernels. In a large product one such operand is copied to or from rows that do, some lines
- * at a time: lines are rows of c or of a, which are done one after another, or steps of k, which are added up.
- * Tests make copies of smaller products with less room. */
+/* Rows of bfloat16 that are not aligned to 16 bytes, such as those of a vocabulary of 50257, prevent the library's
+ * fast kernels. In a large product one such operand is copied to or from rows that do, some lines at a time: lines
+ * are rows of c or of a, which are done one after another, or steps of k, which are added up. Tests make copies of
+ * smaller products with less room. */
 #ifndef PD_LINES_BYTES
 #define PD_LINES_BYTES (256 * (int64_t)PD_MIB)
 #define PD_LINES_PRODUCTS ((int64_t)1 << 32)
@@ -94,7 +96,8 @@ PD_PLANNED int64_t pd_lines_bytes(const struct pd_lines *l) {
   return l->operand == PD_NO_OPERAND ? 0 : pd_scratch_part(pd_scratch_smaller(l->at_once, l->n) * l->pitch * 2);
 }
 
-/* Sums over k of a factor by pdc's kernel: first over tiles of k, with about a thousand blocks of some columns each, then over tiles. */
+/* Sums over k of a factor by pdc's kernel: first over tiles of k, with about a thousand blocks of some columns
+ * each, then over tiles. */
 enum { PD_SUM_COLUMNS = 256, PD_SUM_BLOCKS = 1024, PD_SUM_FEWEST = 64 };
 PD_PLANNED bool pd_matmul_sums_factor(const struct pd_matmul_shape *s) {
   return s->epilogue == PD_SUMS_OF_A || s->epilogue == PD_SUMS_OF_B;
@@ -326,8 +329,8 @@ PD_PLANNED void *pd_attention_workspace(const struct pd_attention *a, bool backw
   return pd_scratch_begin(scratch) + pd_scratch_part(pd_attention_rows_bytes(a, backward));
 }
 
-/* The limit of cuDNN's workspace, as for convolutions. An attention that needs more is computed in slices of samples.
- * Tests of slices set a smaller limit. */
+/* The limit of cuDNN's workspace, as for convolutions. An attention that needs more is computed in slices of
+ * samples. Tests of slices set a smaller limit. */
 #ifndef PD_ATTENTION_WORKSPACE
 #define PD_ATTENTION_WORKSPACE (256 * (int64_t)PD_MIB)
 #endif

@@ -1,5 +1,7 @@
-/* The mover of offloaded blocks on a GPU, from and to their place (spill_place.h), in separate streams. A block gets pages of device memory before it is read (pages.h), after
- * leaving blocks have released theirs, which requires the device to finish its work on them. The host enqueues requests without waiting; computation waits by events. */
+/* The mover of offloaded blocks on a GPU, from and to their place (spill_place.h), in separate streams. A block
+ * gets pages of device memory before it is read (pages.h), after leaving blocks have released theirs, which
+ * requires the device to finish its work on them. The host enqueues requests without waiting; computation waits by
+ * events. */
 #include "offload/spill.h"
 
 #include "home.h"
@@ -136,7 +138,8 @@ static void begin_copies() {
   }
 }
 
-/* A block that is still leaving stays resident: its contents equal the offloaded copy, unless the host has changed that copy. */
+/* A block that is still leaving stays resident: its contents equal the offloaded copy, unless the host has changed
+ * that copy. */
 static void come(pd_spill_block *b, bool room) {
   Moving &m = of(b);
   m.room = room;

@@ -1,5 +1,5 @@
-/* Offload to a file, in pieces: a piece is read or written while the previous one is copied. Host functions in separate streams access the file, so that CUDA orders them; pieces
- * go through pinned memory. */
+/* Offload to a file, in pieces: a piece is read or written while the previous one is copied. Host functions in
+ * separate streams access the file, so that CUDA orders them; pieces go through pinned memory. */
 #include "spill_place.h"
 
 #include "offload/spill.h"

@@ -1,5 +1,5 @@
-/* Private to spill.cu: the offload place of a GPU's blocks, pinned host memory (spill_host.cu) or a file (spill_disk.cu). Requests are
- * enqueued. */
+/* Private to spill.cu: the offload place of a GPU's blocks, pinned host memory (spill_host.cu) or a file
+ * (spill_disk.cu). Requests are enqueued. */
 #ifndef PD_SPILL_PLACE_H
 #define PD_SPILL_PLACE_H
 
@@ -31,8 +31,8 @@ cudaStream_t pd_spill_stream();
 void pd_spill_record(cudaEvent_t event, cudaStream_t stream);
 void pd_spill_order(cudaStream_t stream, cudaEvent_t behind);
 
-/* For a block that is offloaded: its address in pinned memory, for work enqueued in the stream after its copies. pd_spill_end_at_home
- * records `done` after the work; the copy in device memory is then stale. */
+/* For a block that is offloaded: its address in pinned memory, for work enqueued in the stream after its copies.
+ * pd_spill_end_at_home records `done` after the work; the copy in device memory is then stale. */
 char *pd_spill_begin_at_home(pd_spill_block *b, cudaStream_t stream);
 void pd_spill_end_at_home(pd_spill_block *b, cudaEvent_t done);
 char *pd_spill_pinned(const pd_spill_block *b); /* spill_host.cu */

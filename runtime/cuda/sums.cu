@@ -1,5 +1,5 @@
-/* Sums between the ranks' messages, on a stream parallel to computation. All orders are independent of timing: replicas by number, uses from last to first, squares by thread, then
- * by tile, then by parameter. */
+/* Sums between the ranks' messages, on a stream parallel to computation. All orders are independent of timing:
+ * replicas by number, uses from last to first, squares by thread, then by tile, then by parameter. */
 #include "update/clip.h"
 #include "messages/messages.h"
 #include "run/upward.h"
@@ -166,8 +166,9 @@ static void make_tables() {
   make_contributions();
 }
 
-/* Clipping needs all squares, which the device has only in a run of one rank; without clipping no squares are needed. Whole-tensor rules get the scale from the host,
- * and with offload computation waits for the sums anyway. */
+/* Clipping needs all squares, which the device has only in a run of one rank; without clipping no squares are
+ * needed. Whole-tensor rules get the scale from the host, and with offload computation waits for the sums
+ * anyway. */
 static bool finds_scale() {
   const pd_stage *s = pd.stage;
   bool in_order = true;

@@ -1,4 +1,5 @@
-/* Whole-tensor update rules (optimizers/tensors.h) on a device: a pass is one kernel, a sum two. Sums have the order of optimizers/pd_scratch.h and are bit-identical to the host's. */
+/* Whole-tensor update rules (optimizers/tensors.h) on a device: a pass is one kernel, a sum two. Sums have the
+ * order of optimizers/pd_scratch.h and are bit-identical to the host's. */
 #include "update/update.h"
 #include "pd_cuda.h"
 

@@ -1,5 +1,6 @@
-/* The choice of transports for device memory. Copy engines write messages between neighbouring stages to GPUs on the same machine, where possible. NCCL copies all other messages from
- * device to device, but does not support two ranks on one device; MPI needs copies in host memory. */
+/* The choice of transports for device memory. Copy engines write messages between neighbouring stages to GPUs on
+ * the same machine, where possible. NCCL copies all other messages from device to device, but does not support two
+ * ranks on one device; MPI needs copies in host memory. */
 #include "transport.h"
 #include "messages/messages.h"
 
@@ -39,8 +40,8 @@ static place place_of_this() {
   return here;
 }
 
-/* The reason against NCCL, in `text`; false: none. NCCL refuses two ranks on one device, and two MIG instances of a GPU have the same address. Between instances of several GPUs NVIDIA
- * guarantees only host memory. */
+/* The reason against NCCL, in `text`; false: none. NCCL refuses two ranks on one device, and two MIG instances of
+ * a GPU have the same address. Between instances of several GPUs NVIDIA guarantees only host memory. */
 static bool find_obstacle(char *text, size_t room) {
   place here = place_of_this(), *all = (place *)pd_allocate(sizeof *all * (size_t)pd.everyone);
   MPI_Request request;

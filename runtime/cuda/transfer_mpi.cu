@@ -1,6 +1,8 @@
-/* Messages by MPI, staged in host memory. A message moves in pieces through a few pinned buffers: a sent piece is copied to the host, then given to MPI; a received piece comes from MPI,
- * then is copied to the device. Pieces overlap with each other and with computation: copies run in streams of the line, and the host advances pieces with messages. A send has
- * passed once all its copies are enqueued; a receive, once all pieces have arrived and their copies are enqueued. */
+/* Messages by MPI, staged in host memory. A message moves in pieces through a few pinned buffers: a sent piece is
+ * copied to the host, then given to MPI; a received piece comes from MPI, then is copied to the device. Pieces
+ * overlap with each other and with computation: copies run in streams of the line, and the host advances pieces
+ * with messages. A send has passed once all its copies are enqueued; a receive, once all pieces have arrived and
+ * their copies are enqueued. */
 #include "transport.h"
 #include "run/run.h"
 
@@ -75,7 +77,8 @@ static void compare_sum(const piece *p) {
   memcpy(&sum, p->buffer + p->bytes, sizeof sum);
   if (sum != pd_checksum(p->buffer, (size_t)p->bytes))
     pd_fail(
-        "--check-messages: %d bytes from rank %d arrived with a different checksum (message %d): a link, or the memory of either host, corrupts data",
+        "--check-messages: %d bytes from rank %d arrived with a different checksum (message %d): a link, or the "
+        "memory of either host, corrupts data",
         p->bytes, p->peer, p->tag);
 }
 
@@ -198,8 +201,9 @@ static void comes_before(staged_message *m, int64_t *latest, const staged_messag
   m->end_before = end;
 }
 
-/* MPI matches messages with equal line, peer, direction and tag by order. Finds the last posted one that still has pieces to give to MPI: a place's current message, or its previous
- * send, which is being copied. Pieces of a place keep their order. */
+/* MPI matches messages with equal line, peer, direction and tag by order. Finds the last posted one that still has
+ * pieces to give to MPI: a place's current message, or its previous send, which is being copied. Pieces of a place
+ * keep their order. */
 static void find_before(staged_message *m) {
   int64_t latest = 0;
   m->before = NULL;

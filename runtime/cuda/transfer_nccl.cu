@@ -1,11 +1,13 @@
-/* Messages from device to device by NCCL. Every line has its own communicator and stream, so that an operation that waits for its peer does not block other lines, in any order of ranks.
- * Operations run in stream order without host waits: a post makes the line's stream wait for the side's stream, passing makes the side's stream wait for the line's.
+/* Messages from device to device by NCCL. Every line has its own communicator and stream, so that an operation
+ * that waits for its peer does not block other lines, in any order of ranks. Operations run in stream order
+ * without host waits: a post makes the line's stream wait for the side's stream, passing makes the side's stream
+ * wait for the line's.
  *
- * Communicators block: a call returns when its work is enqueued. For one that does not block NCCL starts a thread at every
- * ncclGroupEnd (group.cc of NCCL 2.28), and the attribute is fixed when the communicator is made. An alarm
- * (pd_watch_begin) limits the time of calls that wait for other ranks: those that make a communicator, its connections
- * and its end, and those of messages when NCCL's queues are full. All connections are made at start, since a connection that is made later would keep the host
- * waiting in the middle of the run. */
+ * Communicators block: a call returns when its work is enqueued. For one that does not block NCCL starts a thread
+ * at every ncclGroupEnd (group.cc of NCCL 2.28), and the attribute is fixed when the communicator is made. An
+ * alarm (pd_watch_begin) limits the time of calls that wait for other ranks: those that make a communicator, its
+ * connections and its end, and those of messages when NCCL's queues are full. All connections are made at start,
+ * since a connection that is made later would keep the host waiting in the middle of the run. */
 #include "transport.h"
 #include "messages/messages.h"
 #include "run/upward.h"
@@ -41,7 +43,8 @@ static nccl_transfer *transfers;
   pd_fail("cannot %s: NCCL: %s (%s)", what, ncclGetErrorString(status), ncclGetLastError(l->comm));
 }
 
-/* Calls NCCL on the line's communicator and waits for the call's end, also if NCCL_COMM_BLOCKING=0 lets it return early. */
+/* Calls NCCL on the line's communicator and waits for the call's end, also if NCCL_COMM_BLOCKING=0 lets it return
+ * early. */
 template <typename Call> static void call(const nccl_line *l, const char *what, Call call_nccl) {
   char waited[128];
   snprintf(waited, sizeof waited, "to %s", what);
@@ -122,10 +125,10 @@ static void connect(const nccl_line *l, const char *what) {
   free(message);
 }
 
-/* The most blocks (CTAs) that kernels of a line occupy. Between two stages they wait for the peer beside passes, which need
- * the multiprocessors: few. All ranks of a group come to an exchange at the same point of the program and need its bytes, so
- * NCCL's own number holds: by topology, two channels for each NVLink between two ranks (NCCL's paths.cc), 32 on an H100.
- * The environment's NCCL_MAX_CTAS wins. */
+/* The most blocks (CTAs) that kernels of a line occupy. Between two stages they wait for the peer beside passes,
+ * which need the multiprocessors: few. All ranks of a group come to an exchange at the same point of the program
+ * and need its bytes, so NCCL's own number holds: by topology, two channels for each NVLink between two ranks
+ * (NCCL's paths.cc), 32 on an H100. The environment's NCCL_MAX_CTAS wins. */
 static int most_blocks(pd_line_use use) {
   enum { OF_STAGES = 4 };
   return use == PD_OF_STAGES ? OF_STAGES : NCCL_CONFIG_UNDEF_INT;

@@ -1,12 +1,13 @@
-/* Messages between GPUs of one machine by their copy engines: a rank maps the arenas of its neighbours (CUDA's programming guide, "Interprocess
- * Communication") and copies its messages to the receiver's memory, in a stream of the line. No kernel waits on the device for another rank, as NCCL's do.
- *   receiver  tells, by MPI, where the messages go, once it has recorded an event of its own behind all that still uses
- *             the memory
- *   sender    lets the line's stream wait for that event and for its own work, copies, records an event of its own,
- *             and tells the receiver so
- *   receiver  lets what comes after wait for the sender's event
+/* Messages between GPUs of one machine by their copy engines: a rank maps the arenas of its neighbours (CUDA's
+ * programming guide, "Interprocess Communication") and copies its messages to the receiver's memory, in a stream
+ * of the line. No kernel waits on the device for another rank, as NCCL's do.
+ *   receiver  records an event after all work that still uses the memory, and sends the addresses by MPI
+ *   sender    makes the line's stream wait for this event and for its own work, copies, records an event, and
+ *             informs the receiver by MPI
+ *   receiver  makes later work wait for the sender's event
  * A wait refers to the event's last record, so each end gets a message before it waits. A line has one
- * posted receive at a time, so neither end records again before the opposite end has enqueued its wait. Every wait thus refers to work that is already enqueued: the host may wait for the device at any time. */
+ * posted receive at a time, so neither end records again before the opposite end has enqueued its wait. Every
+ * wait thus refers to work that is already enqueued: the host may wait for the device at any time. */
 #include "transport.h"
 #include "messages/messages.h"
 
@@ -141,13 +142,13 @@ struct peer_line : pd_line {
   MPI_Comm comm;
   int peer;
   cudaStream_t stream;
-  cudaEvent_t mine,
-      theirs; /* recorded by this end: memory may be written (receiver), is written (sender); the other end's event */
+  cudaEvent_t mine;   /* recorded by this end: memory may be written (receiver), is written (sender) */
+  cudaEvent_t theirs; /* the same of the opposite end */
   peer_line *next;
 };
 
-/* The tags of the two words between the ends are the transfer's first, and this far behind it: chunks may send both ways
- * under one tag. */
+/* The tags of the two words between the ends are the transfer's first, and this far behind it: chunks may send
+ * both ways under one tag. */
 enum { COPIED = 1 };
 
 /* The place of a message in the receiver's arena. */
@@ -308,7 +309,8 @@ static char *slot_for(pd_kind kind) {
   return pd.arena + pd_channel_start(in);
 }
 
-/* On some machines copies to another GPU succeed without effect, for example with an IOMMU between them, so the first message of a line is checked. */
+/* On some machines copies to another GPU succeed without effect, for example with an IOMMU between them, so the
+ * first message of a line is checked. */
 void pd_peer_greet(pd_line *line, int peer, bool sends, pd_kind kind) {
   static const char what[] = "a first message between two GPUs";
   static peer_transfer *t;
@@ -327,7 +329,8 @@ void pd_peer_greet(pd_line *line, int peer, bool sends, pd_kind kind) {
   pd_wait_until(is_through, t, what, -1, sends ? "to be received by" : "from", peer);
   if (*seen != word)
     pd_fail(
-        "the data that rank %d copied to this rank's GPU did not arrive: peer access between the two GPUs does not work. help: use --comm nccl or --comm mpi",
+        "the data that rank %d copied to this rank's GPU did not arrive: peer access between the two GPUs does "
+        "not work. help: use --comm nccl or --comm mpi",
         pd_self_of(peer));
 }
 

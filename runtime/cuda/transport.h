@@ -40,7 +40,8 @@ extern const pd_transport pd_nccl_transport, pd_staged_transport, pd_peer_transp
 
 /* ---- transfer_peer.cu: to ranks of neighbouring stages whose GPU's memory this one can write ------------- */
 
-/* Pairs of such ranks: the number with peer access, the number without, and a pair without, with its cause for a message. */
+/* Pairs of such ranks: the number with peer access, the number without, and a pair without, with its cause for a
+ * message. */
 struct pd_peers {
   int reached, others;
   int a, b, why;

@@ -68,7 +68,8 @@ void pd_workers_share(int first, int end, const pd_shared_work &work) {
   for (int i = first; i < end; i++) work(i, 0);
 }
 
-/* The processors that the launcher bound this rank to or, without a binding, its share; at most those near its device. */
+/* The processors that the launcher bound this rank to or, without a binding, its share; at most those near its
+ * device. */
 int pd_host_threads(void) {
   const char *wish = getenv("OMP_NUM_THREADS");
   if (wish && atoi(wish) > 0) return atoi(wish);

@@ -1,6 +1,6 @@
-/* Augmentation and normalisation of images. A training image is padded with zeros and cropped, then mirrored or not. Philox, keyed by the run's
- * seed and counted by the sample's global index, makes the choices, independent of the plan; all images of a sample get the same. Then each
- * channel is normalised. */
+/* Augmentation and normalisation of images. A training image is padded with zeros and cropped, then mirrored or
+ * not. Philox, keyed by the run's seed and counted by the sample's global index, makes the choices, independent of
+ * the plan; all images of a sample get the same. Then each channel is normalised. */
 #include "data/data.h"
 #include "kernels/pd_math.h"
 

@@ -9,7 +9,8 @@ bool pd_parse_cifar(struct pd_array *a, bool label, char *why) {
   if (rest)
     return pd_refuse(
         why,
-        "'%s' is neither an llm.c token file nor a CIFAR-10 file: records have %d bytes, but the record at offset %lld has %lld",
+        "'%s' is neither an llm.c token file nor a CIFAR-10 file: records have %d bytes, but the record at "
+        "offset %lld has %lld",
         a->path, RECORD, (long long)(a->size - rest), (long long)rest);
   a->type = PD_TYPE_U8;
   a->first = label ? 0 : 1;

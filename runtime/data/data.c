@@ -1,6 +1,6 @@
-/* Memory-mapped data sets. Token files (text, llm.c shards, arrays of one axis) without names are one run of tokens, divided into windows of
- * context + 1 tokens at a stride of context. All other files have one sample per row, record or line: each input has its own files, read
- * consecutively. Derived inputs have no files. */
+/* Memory-mapped data sets. Token files (text, llm.c shards, arrays of one axis) without names are one run of
+ * tokens, divided into windows of context + 1 tokens at a stride of context. All other files have one sample per
+ * row, record or line: each input has its own files, read consecutively. Derived inputs have no files. */
 #include "data/data.h"
 #include "data/load.h"
 
@@ -26,7 +26,7 @@ struct pd_dataset {
   const struct pd_input *inputs;
   int n_inputs;
   int64_t pad;
-  int token_bytes; /* --token-type: bytes per token of .bin files without a header; 1 also allows texts; 0: not given */
+  int token_bytes; /* of --token-type, for .bin files without a header; 1 also allows texts; 0: not given */
   bool named;      /* every file names its input */
   int64_t context; /* 0: no windows; else columns[0] is for all inputs */
   int64_t samples;
@@ -92,7 +92,8 @@ static bool bytes_suit(const struct pd_dataset *d, const struct part *p, const s
   return in->classes <= BYTES || d->token_bytes == 1 ||
          pd_refuse(
              why,
-             "'%s' is text, whose tokens are the %d byte values, but '%s' has %lld classes. help: give token numbers as .npy, .ids or llm.c's .bin, or train on bytes with --token-type u8",
+             "'%s' is text, whose tokens are the %d byte values, but '%s' has %lld classes. help: give token "
+             "numbers as .npy, .ids or llm.c's .bin, or train on bytes with --token-type u8",
              p->array.path, BYTES, in->name, (long long)in->classes);
 }
 
@@ -243,7 +244,8 @@ static bool open_windows(struct pd_dataset *d, char *why) {
     if (!in->token)
       return pd_refuse(
           why,
-          "'%s' holds tokens, but '%s' takes numbers. help: give one .npy array or idx file for each of the %d inputs and targets",
+          "'%s' holds tokens, but '%s' takes numbers. help: give one .npy array or idx file for each of the %d "
+          "inputs and targets",
           path, in->name, count_file_inputs(d));
     for (int j = 0; j < c->n; j++)
       if (format_of(d, &c->parts[j]) == TEXT && !bytes_suit(d, &c->parts[j], in, why)) return false;
@@ -311,8 +313,8 @@ static void note_unused(const struct pd_dataset *d, const struct part *archive) 
   }
 }
 
-/* True if integer arrays of one axis are a run of tokens for windows: the model reads sequences. Arrays for all inputs, some of which are not
- * sequences, are separate instead. */
+/* True if integer arrays of one axis are a run of tokens for windows: the model reads sequences. Arrays for all
+ * inputs, some of which are not sequences, are separate instead. */
 static bool reads_runs(const struct pd_dataset *d, const struct column *files) {
   int sequences = 0;
   for (int i = 0; i < d->n_inputs; i++)
@@ -324,9 +326,9 @@ static bool reads_runs(const struct pd_dataset *d, const struct column *files) {
   }
   bool each = files->n > 1 && files->n == count_file_inputs(d);
   if (each && sequences == files->n)
-    pd_note(
-        "the arrays have one axis and are read as one run of tokens. help: for one array per input, name the inputs, as in %s=PATH",
-        d->inputs[0].name);
+    pd_note("the arrays have one axis and are read as one run of tokens. help: for one array per input, name the "
+            "inputs, as in %s=PATH",
+            d->inputs[0].name);
   return sequences && (!each || sequences == files->n);
 }
 
@@ -354,7 +356,8 @@ static bool open_in_order(struct pd_dataset *d, char **paths, int n, char *why) 
   if (found[ARRAYS] && n != wanted)
     return pd_refuse(
         why,
-        "the model has %d inputs and targets and needs one .npy array or idx file for each, in this order, but %d %s given",
+        "the model has %d inputs and targets and needs one .npy array or idx file for each, in this order, but "
+        "%d %s given",
         wanted, n, n == 1 ? "is" : "are");
   for (int i = 0, at = 0; i < d->n_inputs; i++) {
     if (!has_files(d, i)) continue;

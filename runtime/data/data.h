@@ -1,5 +1,5 @@
-/* Parsers of data files, one per format. A parser gets a mapped file and refuses an invalid one in `why`, with path and byte
- * offset. Parsers do not allocate memory and are independent of ranks. */
+/* Parsers of data files, one per format. A parser gets a mapped file and refuses an invalid one in `why`, with
+ * path and byte offset. Parsers do not allocate memory and are independent of ranks. */
 #ifndef PD_DATA_H
 #define PD_DATA_H
 
@@ -39,14 +39,15 @@ struct pd_array {
 
 int pd_element_bytes(enum pd_element type);
 bool pd_is_float(enum pd_element type);
-/* True if a row can be a sample of this input: tokens are integers, and the shapes are equal except for axes of size 1, or one
- * shape is flat. */
+/* True if a row can be a sample of this input: tokens are integers, and the shapes are equal except for axes of
+ * size 1, or one shape is flat. */
 bool pd_array_fits(const struct pd_array *a, const struct pd_input *in, char *why);
 /* Valid tokens: [0, classes), and one negative token that is not counted (derive.c); ignored 0: none. */
 struct pd_token_range {
   int64_t classes, ignored;
 };
-/* Reads rows [first, first + n) as tokens, or with `to` NULL only checks them; false for a token outside the range. */
+/* Reads rows [first, first + n) as tokens, or with `to` NULL only checks them; false for a token outside the
+ * range. */
 bool pd_read_tokens(const struct pd_array *a, int64_t first, int64_t n, struct pd_token_range range, int32_t *to,
                     char *why);
 void pd_read_numbers(const struct pd_array *a, int64_t first, int64_t n, float *to);
@@ -125,12 +126,13 @@ void pd_normalise(const struct pd_input *in, float *pixels);
 
 bool pd_is_derived(const struct pd_input *in);
 bool pd_is_weight(const struct pd_input *in); /* a weight of counted positions */
-/* The negative token that files of this input may hold, because another input counts all tokens except it; 0: none. */
+/* The negative token that files of this input may hold, because another input counts all tokens except it; 0:
+ * none. */
 int64_t pd_ignored(const struct pd_input *inputs, int n, int input);
 /* The source input of pd_derive. */
 int pd_derived_from(const struct pd_input *inputs, int input);
-/* Computes a sample of a derived input from the tokens x of its source; weights are 1 at counted positions, unscaled. seed and
- * sample determine random choices. */
+/* Computes a sample of a derived input from the tokens x of its source; weights are 1 at counted positions,
+ * unscaled. seed and sample determine random choices. */
 void pd_derive(const struct pd_input *inputs, int input, const int32_t *x, uint64_t seed, int64_t sample,
                void *to);
 

@@ -1,4 +1,5 @@
-/* Arguments of --data, each PATH or NAME=PATH, where PATH may be a pattern that the shell did not expand: quoted, or after NAME=. */
+/* Arguments of --data, each PATH or NAME=PATH, where PATH may be a pattern that the shell did not expand: quoted,
+ * or after NAME=. */
 #include "data/load.h"
 #include "run/upward.h"
 

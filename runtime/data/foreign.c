@@ -1,5 +1,5 @@
-/* Unsupported file formats by their first bytes; without this list such files would be read as text. Short marks, and marks that may start a text,
- * need a second check. */
+/* Unsupported file formats by their first bytes; without this list such files would be read as text. Short marks,
+ * and marks that may start a text, need a second check. */
 #include "data/data.h"
 
 #include <string.h>

@@ -53,8 +53,8 @@ static void fill_quick(struct code *c) {
     }
 }
 
-/* Builds a code from the length of each symbol's code, 0 for none; false if the lengths are not a prefix code. Only a code with a single word may
- * be incomplete. */
+/* Builds a code from the length of each symbol's code, 0 for none; false if the lengths are not a prefix code.
+ * Only a code with a single word may be incomplete. */
 static bool make_code(struct code *c, const unsigned char *length, int n) {
   unsigned at[LONGEST + 2] = {0};
   int left = 1, used = 0;

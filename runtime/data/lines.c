@@ -1,11 +1,11 @@
-/* Texts with one sample per line. Bytes: the newline is the last token, optional in the last line. Numbers: tokens are decimal numbers,
- * separated by blanks; a line may be empty. */
+/* Texts with one sample per line. Bytes: the newline is the last token, optional in the last line. Numbers: tokens
+ * are decimal numbers, separated by blanks; a line may be empty. */
 #include "data/data.h"
 
 #include <string.h>
 
-/* Another process may write to a mapped file, so results of one pass may be wrong in the next. Each pass therefore stays within the map for any
- * contents: `at` and results are at most `end`. */
+/* Another process may write to a mapped file, so results of one pass may be wrong in the next. Each pass therefore
+ * stays within the map for any contents: `at` and results are at most `end`. */
 
 static const char *line_end(const char *at, const char *end) { /* newline of the line, or end of the file */
   const char *newline = memchr(at, '\n', (size_t)(end - at));

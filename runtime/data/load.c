@@ -1,6 +1,6 @@
-/* Loads a microbatch's inputs: samples from files in the run's order, augmented and normalised images, derived inputs. Weights of counted positions
- * are scaled by their number in the whole batch, so that a loss's mean over all positions is the mean over counted ones; each rank that loads
- * such weights counts the batch itself. */
+/* Loads a microbatch's inputs: samples from files in the run's order, augmented and normalised images, derived
+ * inputs. Weights of counted positions are scaled by their number in the whole batch, so that a loss's mean over
+ * all positions is the mean over counted ones; each rank that loads such weights counts the batch itself. */
 #include "data/load.h"
 
 #include <stdlib.h>
@@ -117,8 +117,8 @@ static bool open_data(struct pd_dataset **to, char **paths, int n, char *why) {
   return *to != NULL;
 }
 
-/* For --predict, targets that no output depends on need no files. False, with `why` unchanged, if there are no such targets or the files do not fit
- * either. */
+/* For --predict, targets that no output depends on need no files. False, with `why` unchanged, if there are no
+ * such targets or the files do not fit either. */
 static bool open_without_targets(char *why) {
   const struct pd_stage *s = pd.stage;
   char cause[PD_WHY];
@@ -146,7 +146,8 @@ static bool fills_microbatches(const char *path, char *why) {
   if (!s->statistics || samples % s->microbatch == 0) return true;
   return pd_refuse(
       why,
-      "'%s' has %lld samples, which is not a multiple of the microbatch of %lld, but %s%s takes statistics over whole microbatches [PD0591]. help: use %lld samples, or build with a --microbatch that divides %lld",
+      "'%s' has %lld samples, which is not a multiple of the microbatch of %lld, but %s%s takes statistics over "
+      "whole microbatches [PD0591]. help: use %lld samples, or build with a --microbatch that divides %lld",
       path, samples, (long long)s->microbatch, *s->statistics ? "layer " : "the model", s->statistics,
       samples - samples % s->microbatch, samples);
 }

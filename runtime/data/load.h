@@ -1,5 +1,5 @@
-/* The inputs of microbatches: sample files, their order, and their ranks. data.h has the file formats. Sizes are samples, or
- * elements of a sample. */
+/* The inputs of microbatches: sample files, their order, and their ranks. data.h has the file formats. Sizes are
+ * samples, or elements of a sample. */
 #ifndef PD_DATA_LOAD_H
 #define PD_DATA_LOAD_H
 
@@ -13,8 +13,8 @@ extern "C" {
 /* ---- data.c ---------------------------------------------------------------------------------- */
 
 struct pd_dataset;
-/* Opens and checks the files for these inputs, each PATH or NAME=PATH; NULL after filling `why`. With `scan`, checks all tokens
- * of files of up to 1 GiB in total; larger files are checked as they are read. */
+/* Opens and checks the files for these inputs, each PATH or NAME=PATH; NULL after filling `why`. With `scan`,
+ * checks all tokens of files of up to 1 GiB in total; larger files are checked as they are read. */
 struct pd_dataset *pd_dataset_open(char **paths, int n, const struct pd_input *inputs, int n_inputs, int64_t pad,
                                    int token_bytes, bool scan, char *why);
 const char *pd_data_path(const struct pd_input *inputs, int n,
@@ -30,7 +30,8 @@ extern struct pd_dataset *pd_training_data, *pd_evaluation_data;
 bool pd_data_start(char *why);
 /* One sample of an input, read or derived. */
 void pd_load_evaluation_sample(int input, int64_t sample, int worker, void *to);
-/* The first row of the input's file with a non-finite number in microbatch k of training or evaluation; -1: none. */
+/* The first row of the input's file with a non-finite number in microbatch k of training or evaluation; -1:
+ * none. */
 int64_t pd_first_bad_row(int input, int64_t k, bool evaluation);
 
 extern int64_t pd_sample_base;    /* first sample of this run minus the first sample of its first batch */

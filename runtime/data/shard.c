@@ -1,5 +1,6 @@
-/* Token files: texts, tokens without a header as nanoGPT's, and llm.c's shards: 256 int32 of header (magic, version, count), then tokens. GPT-2's
- * are uint16, version 1; Llama 3's have another magic, version 7 and uint32. */
+/* Token files: texts, tokens without a header as nanoGPT's, and llm.c's shards: 256 int32 of header (magic,
+ * version, count), then tokens. GPT-2's are uint16, version 1; Llama 3's have another magic, version 7 and
+ * uint32. */
 #include "data/data.h"
 
 #include <string.h>
@@ -37,7 +38,8 @@ bool pd_parse_shard(struct pd_array *a, char *why) {
   if (!pd_is_shard(a))
     return pd_refuse(
         why,
-        "'%s' is not an llm.c token file: it does not start with %d. help: read tokens without a header, such as nanoGPT's, with --token-type u16",
+        "'%s' is not an llm.c token file: it does not start with %d. help: read tokens without a header, such as "
+        "nanoGPT's, with --token-type u16",
         a->path, GPT2);
   int version = word(a, 0) == GPT2 ? 1 : 7;
   if (word(a, 1) != version)

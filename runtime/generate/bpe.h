@@ -1,6 +1,6 @@
 /* A vocabulary and its merges: words to tokens by byte-pair encoding (Sennrich et al. 2016). The symbols of a word
- * start as its characters. The neighbours whose merge has the lowest rank, the first of equals, are merged until no neighbours have a
- * merge. */
+ * start as its characters. The neighbours whose merge has the lowest rank, the first of equals, are merged until
+ * no neighbours have a merge. */
 #ifndef PD_BPE_H
 #define PD_BPE_H
 

@@ -1,6 +1,7 @@
-/* Text generation: the prompt, the input of each step, sampled tokens and output. All samples have the same prompt and position. Inputs follow from numbers that all ranks
- * know, so the prompt streams through the stages. The rank with the logits broadcasts a sampled token, for which all ranks wait. Positions count within a window that starts
- * at token 0; with --window it moves by half of the context whenever the context is full. */
+/* Text generation: the prompt, the input of each step, sampled tokens and output. All samples have the same prompt
+ * and position. Inputs follow from numbers that all ranks know, so the prompt streams through the stages. The rank
+ * with the logits broadcasts a sampled token, for which all ranks wait. Positions count within a window that
+ * starts at token 0; with --window it moves by half of the context whenever the context is full. */
 #include "generate/generate.h"
 #include "messages/messages.h"
 
@@ -95,7 +96,8 @@ static bool check_prompt(char *why) {
   if (n_prompt > context && !pd_options.window)
     return pd_refuse(
         why,
-        "the prompt has %lld tokens, but the model's context has %lld. help: drop the beginning of the prompt with --window",
+        "the prompt has %lld tokens, but the model's context has %lld. help: drop the beginning of the prompt "
+        "with --window",
         (long long)n_prompt, (long long)context);
   return true;
 }
@@ -105,10 +107,10 @@ bool pd_generation_read(char *why) {
   bool text = !o->prompt_tokens || !o->token_numbers;
   if (pd.rank) return true;
   if (text && !o->n_tokenizer && generation()->classes != 256)
-    return pd_refuse(
-        why,
-        "the model has %lld tokens, more than the 256 bytes. help: give --tokenizer FILE..., or use --prompt-tokens and --output tokens",
-        (long long)generation()->classes);
+    return pd_refuse(why,
+                     "the model has %lld tokens, more than the 256 bytes. help: give --tokenizer FILE..., or use "
+                     "--prompt-tokens and --output tokens",
+                     (long long)generation()->classes);
   if (text && !(tokenizer = pd_tokenizer_open(o->tokenizer, o->n_tokenizer, generation()->classes, why)))
     return false;
   if (o->stop && !tokenizer)
@@ -247,7 +249,8 @@ static void finish(void) {
           prompted - started, (long long)n, now - prompted, (double)n / (now - prompted));
 }
 
-/* With a cache, tokens are fed one by one, again from the window's start after it moves; without, the whole window at once. */
+/* With a cache, tokens are fed one by one, again from the window's start after it moves; without, the whole window
+ * at once. */
 bool pd_generation_next(int64_t k) {
   if (k == 1) {
     started = prompted = pd_seconds();

@@ -4,7 +4,8 @@
 
 #include <string.h>
 
-/* GPT-2's bytes_to_unicode: printable bytes map to themselves; bytes 0 to 0x20, 0x7F to 0xA0 and 0xAD map, in this order, to 0x100 to 0x143. */
+/* GPT-2's bytes_to_unicode: printable bytes map to themselves; bytes 0 to 0x20, 0x7F to 0xA0 and 0xAD map, in this
+ * order, to 0x100 to 0x143. */
 static bool prints(int byte) {
   return (byte >= '!' && byte <= '~') || (byte >= 0xA1 && byte <= 0xAC) || byte >= 0xAE;
 }

@@ -1,5 +1,5 @@
-/* Hugging Face's tokenizer.json: the steps of encoding, one object each with its "type". An unknown step is refused by name, because ignoring it would silently give
- * different tokens. */
+/* Hugging Face's tokenizer.json: the steps of encoding, one object each with its "type". An unknown step is
+ * refused by name, because ignoring it would silently give different tokens. */
 #include "parts.h"
 
 #include <cjson/cJSON.h>

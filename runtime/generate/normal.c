@@ -1,5 +1,5 @@
-/* Normalization form C (Unicode 16, section 3.11): characters are decomposed, those of a combining class put in the
- * order of their classes, and composed again. */
+/* Normalization form C (Unicode 16, section 3.11): characters are decomposed, those of a combining class put in
+ * the order of their classes, and composed again. */
 #include "normal.h"
 
 #include "bpe.h"
@@ -150,7 +150,8 @@ static void put_in_order(struct points *p) {
   free(mark);
 }
 
-/* Composes each character with the last preceding one of class 0, unless a character between them has class 0, its class or a higher class. */
+/* Composes each character with the last preceding one of class 0, unless a character between them has class 0, its
+ * class or a higher class. */
 static void compose(struct points *p) {
   size_t n = 0, starter = p->n; /* none yet */
   int before = 0;               /* class of the last character kept after the starter */

@@ -4,8 +4,8 @@
 
 #include <stddef.h>
 
-/* The text with composed characters, as by the Python package tokenizers: malloc'd, of *bytes bytes and a terminating zero. Invalid
- * bytes are kept. */
+/* The text with composed characters, as by the Python package tokenizers: malloc'd, of *bytes bytes and a
+ * terminating zero. Invalid bytes are kept. */
 char *pd_composed(const char *text, size_t *bytes);
 
 #endif

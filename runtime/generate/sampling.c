@@ -1,5 +1,5 @@
-/* A heap of token numbers gives the most probable tokens in order, and only as many as top-k and top-p keep, so that the vocabulary is not sorted for each token. Logits are not
- * changed; probabilities are in double. */
+/* A heap of token numbers gives the most probable tokens in order, and only as many as top-k and top-p keep, so
+ * that the vocabulary is not sorted for each token. Logits are not changed; probabilities are in double. */
 #include "sampling.h"
 
 #include "../kernels/pd_math.h"

@@ -15,9 +15,9 @@ struct pd_sampling {
   float top_p;       /* then keep the most probable tokens up to a total probability of p; 1: all */
 };
 
-/* Chooses a token in [0, n) from n logits; the lowest of equals at temperature 0. The random number is Philox's, keyed by seed and
- * counted by sample and position, so that the choice depends only on these and the logits. -1: a logit is NaN or +inf, or all are
- * -inf. `order`: room for n numbers. */
+/* Chooses a token in [0, n) from n logits; the lowest of equals at temperature 0. The random number is Philox's,
+ * keyed by seed and counted by sample and position, so that the choice depends only on these and the logits. -1: a
+ * logit is NaN or +inf, or all are -inf. `order`: room for n numbers. */
 int64_t pd_choose_token(const float *logits, int64_t n, const struct pd_sampling *s, uint64_t seed, int64_t sample,
                         int64_t position, int32_t *order);
 

@@ -1,5 +1,5 @@
-/* Splits text into words before merging: hand-written versions of the regular expressions of byte-pair tokenizers. Characters are
- * Unicode; invalid bytes are neither letters, numbers nor spaces. */
+/* Splits text into words before merging: hand-written versions of the regular expressions of byte-pair tokenizers.
+ * Characters are Unicode; invalid bytes are neither letters, numbers nor spaces. */
 #ifndef PD_SPLIT_H
 #define PD_SPLIT_H
 

@@ -49,7 +49,8 @@ static void touch_arena(const struct pd_stage *s) {
 static void warn_of_binding(int threads, int processors) {
   fprintf(
       stderr,
-      "pd: warning: rank %d runs %d threads but is bound to %d processor%s. help: launch with mpirun --bind-to none, or --map-by slot:PE=%d\n",
+      "pd: warning: rank %d runs %d threads but is bound to %d processor%s. help: launch with mpirun --bind-to "
+      "none, or --map-by slot:PE=%d\n",
       pd.rank, threads, processors, processors == 1 ? "" : "s", threads);
 }
 
@@ -59,9 +60,9 @@ static void set_threads(const struct pd_stage *s) {
   const char *wish = getenv("OMP_NUM_THREADS");
   if (wish && atoi(wish) > 0) threads = atoi(wish);
   if (threads > planned) {
-    pd_note(
-        "OMP_NUM_THREADS is %d, but the plan has scratch memory for %d threads: using %d. help: plan with pdc --threads %d",
-        threads, planned, planned, threads);
+    pd_note("OMP_NUM_THREADS is %d, but the plan has scratch memory for %d threads: using %d. help: plan with pdc "
+            "--threads %d",
+            threads, planned, planned, threads);
     threads = planned;
   }
   omp_set_dynamic(0);

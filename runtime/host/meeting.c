@@ -1,7 +1,8 @@
-/* Collectives of a shard group on one machine, by shared memory. Each rank exposes one piece of its value at a time and continues once all ranks
- * have: it reads the pieces of all ranks and stores the result in its own memory, sums in the order of ranks. Pieces alternate between two
- * places: a rank that exposes the next piece has read the previous ones. Between a collective's begin and end the whole value is exposed, in a
- * place of the planned size in the shared part of the arena; the next value waits until all ranks have read the last one. */
+/* Collectives of a shard group on one machine, by shared memory. Each rank exposes one piece of its value at a
+ * time and continues once all ranks have: it reads the pieces of all ranks and stores the result in its own
+ * memory, sums in the order of ranks. Pieces alternate between two places: a rank that exposes the next piece has
+ * read the previous ones. Between a collective's begin and end the whole value is exposed, in a place of the
+ * planned size in the shared part of the arena; the next value waits until all ranks have read the last one. */
 #define _GNU_SOURCE /* mremap */
 #define PD_KERNELS
 #include "messages/messages.h"
@@ -215,7 +216,8 @@ const struct pd_meeting *pd_meeting_start(MPI_Comm group) {
   if (!shared && count) munmap(count, segment_bytes());
   if (!shared && pd_options.comm)
     pd_fail(
-        "--comm shared: the ranks of a shard group are on several machines, or cannot map each other's memory. help: use --comm mpi");
+        "--comm shared: the ranks of a shard group are on several machines, or cannot map each other's memory. "
+        "help: use --comm mpi");
   if (shared && pd.arena) map_own_place();
   return shared ? &meeting : NULL;
 }

@@ -1,6 +1,6 @@
-/* Measured memory: anonymous resident memory (resident minus shared in /proc/self/statm, RssAnon), without mapped files and other ranks' shared memory,
- * plus the receive slots of the arena, although senders also map them. Sampled after every update, when the whole arena and the libraries'
- * buffers are in use. */
+/* Measured memory: anonymous resident memory (resident minus shared in /proc/self/statm, RssAnon), without mapped
+ * files and other ranks' shared memory, plus the receive slots of the arena, although senders also map them.
+ * Sampled after every update, when the whole arena and the libraries' buffers are in use. */
 #include "run/run.h"
 #include "shared.h"
 #include "transfer.h"

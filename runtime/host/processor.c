@@ -1,5 +1,5 @@
-/* The instruction sets that a program was compiled with. On a processor without one of them the program ends with a message, before any code uses it.
- * oneDNN is limited to them. */
+/* The instruction sets that a program was compiled with. On a processor without one of them the program ends with
+ * a message, before any code uses it. oneDNN is limited to them. */
 #include "processor.h"
 
 #include "pd_runtime.h"

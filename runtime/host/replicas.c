@@ -1,6 +1,7 @@
-/* The sum of gradients over replicas with shared accumulators: each replica adds up its shard of all replicas' buckets, in the order of replicas, and
- * stores the sum in all of them. There are no conflicts: only the owner reads and writes a shard, from the time when all replicas are ready until
- * it reports the sum. Accumulators of a batch are reused only after all reports. */
+/* The sum of gradients over replicas with shared accumulators: each replica adds up its shard of all replicas'
+ * buckets, in the order of replicas, and stores the sum in all of them. There are no conflicts: only the owner
+ * reads and writes a shard, from the time when all replicas are ready until it reports the sum. Accumulators of a
+ * batch are reused only after all reports. */
 #include "shared/checksum.h"
 #include "update/update.h"
 #include "shared.h"
@@ -39,7 +40,8 @@ static void differ(int replica, int64_t t, int bucket, int owner) {
   size_t floats = 0;
   for (int i = 0, n = pd_runs_of_shard(bucket, owner, &run); i < n; i++) floats += run[i].n;
   pd_fail(
-      "--check-messages: step %lld: the checksum of %zu bytes of gradients from rank %d differs: this machine's memory corrupts data",
+      "--check-messages: step %lld: the checksum of %zu bytes of gradients from rank %d differs: this machine's "
+      "memory corrupts data",
       (long long)t + 1, floats * sizeof(float), pd_rank_of(pd.stage->stage, replica));
 }
 
@@ -53,8 +55,8 @@ static uint64_t checksum_of(int replica, int64_t t, int bucket, int owner) {
   return sum;
 }
 
-/* The place of `from`'s checksum of `owner`'s shard. The next writer is a batch with the same exchange set, whose sum waits for gradients of ranks
- * that have finished this batch. */
+/* The place of `from`'s checksum of `owner`'s shard. The next writer is a batch with the same exchange set, whose
+ * sum waits for gradients of ranks that have finished this batch. */
 static uint64_t *checksum(int from, int owner, int64_t t, int bucket) {
   size_t set = (size_t)(t % pd_exchange_sets()) * (size_t)pd_buckets() + (size_t)bucket;
   return &pd_reduction_of(from)->checksum[set * (size_t)pd_replicas() + (size_t)owner];

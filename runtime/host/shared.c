@@ -13,7 +13,8 @@
 
 enum { PAGE = 4096, N_RANGES = 3 };
 
-/* Pages of the arena that belong to the segment: received activations, received gradients, accumulators; adjacent ranges are joined. */
+/* Pages of the arena that belong to the segment: received activations, received gradients, accumulators; adjacent
+ * ranges are joined. */
 struct range {
   size_t first, end; /* in the arena */
   size_t at;         /* in the segment */
@@ -211,8 +212,8 @@ struct pd_reduction *pd_reduction_of(int replica) {
   return reduction_of(segment_of(replica));
 }
 
-/* Replicas run the same program, so offsets are equal in their segments. Of its own segment this rank maps only the boxes: the other pages are in the
- * arena. */
+/* Replicas run the same program, so offsets are equal in their segments. Of its own segment this rank maps only
+ * the boxes: the other pages are in the arena. */
 char *pd_shared_at(int replica, char *at) {
   return replica == pd.replica ? at : segment_of(replica) + pd_shared_offset(at);
 }
@@ -274,7 +275,8 @@ bool pd_shared_start(char *why) {
   if (shared && all[0])
     return pd_refuse(
         why,
-        "--comm shared: %lld of %lld pairs of communicating ranks are on different machines, or cannot map each other's memory. help: use --comm mpi",
+        "--comm shared: %lld of %lld pairs of communicating ranks are on different machines, or cannot map each "
+        "other's memory. help: use --comm mpi",
         (long long)all[0], (long long)(all[0] + all[1]));
   return true;
 }

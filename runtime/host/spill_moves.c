@@ -1,5 +1,6 @@
-/* The mover of blocks on processors: a thread that reads and writes the file (spill_file.h) during computation. Writes have priority, because they free
- * memory for reads; requests of a kind run in order, and requests of a block too, so that reads follow writes. spill_pages.c manages memory. */
+/* The mover of blocks on processors: a thread that reads and writes the file (spill_file.h) during computation.
+ * Writes have priority, because they free memory for reads; requests of a kind run in order, and requests of a
+ * block too, so that reads follow writes. spill_pages.c manages memory. */
 #define _GNU_SOURCE /* pthread_condattr_setclock */
 #include "offload/spill_file.h"
 #include "spill_pages.h"

@@ -1,6 +1,6 @@
-/* A block has whole chunks of pages from its first whole page, remaining pages after them, and pages at both ends that it may share with adjacent
- * blocks. Chunks are moved between blocks (mremap). All other pages are returned to the kernel; shared ones once the adjacent block is not
- * resident either. */
+/* A block has whole chunks of pages from its first whole page, remaining pages after them, and pages at both ends
+ * that it may share with adjacent blocks. Chunks are moved between blocks (mremap). All other pages are returned
+ * to the kernel; shared ones once the adjacent block is not resident either. */
 #define _GNU_SOURCE /* mremap */
 #include "spill_pages.h"
 #include "offload/spill.h"
@@ -104,7 +104,8 @@ void pd_pages_take(const struct pd_spill_block *b) {
 
 /* ---- pages at the ends ------------------------------------------------------------------------- */
 
-/* True if the adjacent block does not need its bytes in a shared page: it is neither resident nor being read, and only padding is between. */
+/* True if the adjacent block does not need its bytes in a shared page: it is neither resident nor being read, and
+ * only padding is between. */
 static bool is_free(const struct pd_spill_block *neighbour, size_t between) {
   enum { ALIGNMENT = 64 };
   return !neighbour->here && !neighbour->pending[0] && !neighbour->pending[1] && between < ALIGNMENT;

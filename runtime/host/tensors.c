@@ -1,5 +1,5 @@
-/* Whole-tensor update rules (optimizers/tensors.h) on the host: threads share the elements of passes; sums have the order of optimizers/pd_scratch.h. With
- * -ffp-contract=off the bits depend only on the inputs. */
+/* Whole-tensor update rules (optimizers/tensors.h) on the host: threads share the elements of passes; sums have
+ * the order of optimizers/pd_scratch.h. With -ffp-contract=off the bits depend only on the inputs. */
 #include "update/update.h"
 
 #include <string.h>
@@ -11,7 +11,8 @@ static double sum_of_lanes(double *lane) {
   return lane[0];
 }
 
-/* The sum of n elements from `first` of one row. The loop has a private copy of the work, which its stores cannot change. */
+/* The sum of n elements from `first` of one row. The loop has a private copy of the work, which its stores cannot
+ * change. */
 #define ADD_UP(f, work, row, first, n, sum)                                                      \
   do {                                                                                           \
     const __typeof__(work) own = work;                                                           \

@@ -1,4 +1,5 @@
-/* Messages directly between the ranks' arenas, by shared memory (shared.h) or MPI. Without a device, a transfer has passed when it is through. */
+/* Messages directly between the ranks' arenas, by shared memory (shared.h) or MPI. Without a device, a transfer
+ * has passed when it is through. */
 #include "shared/checksum.h"
 #include "messages/messages.h"
 #include "shared.h"
@@ -14,7 +15,8 @@ struct pd_line {
   struct pd_share share;
   int64_t posted; /* transfers, at this end */
 };
-/* With --check-messages a second message with the checksum follows each message; received bytes are verified before use. */
+/* With --check-messages a second message with the checksum follows each message; received bytes are verified
+ * before use. */
 struct check {
   struct pd_message message;
   uint64_t sum; /* of what is sent */
@@ -81,7 +83,8 @@ struct pd_transfer *pd_transfer_new(int messages, size_t bytes) {
 
 static void differ(const struct pd_message *m) {
   pd_fail(
-      "--check-messages: %zu bytes from rank %d arrived with a different checksum (message %d): a link, or the memory of either host, corrupts data",
+      "--check-messages: %zu bytes from rank %d arrived with a different checksum (message %d): a link, or the "
+      "memory of either host, corrupts data",
       m->bytes, m->peer, m->tag);
 }
 
@@ -129,8 +132,8 @@ char *pd_line_slot(const struct pd_line *line, int cut, int64_t least, const str
   return alike ? line->share.segment + slot : NULL;
 }
 
-/* Values that passes wrote to the receiver's slots need no copy. A release alone does not order non-temporal stores of passes and their threads on every
- * processor; the fence does. */
+/* Values that passes wrote to the receiver's slots need no copy. A release alone does not order non-temporal
+ * stores of passes and their threads on every processor; the fence does. */
 static void put(const struct pd_transfer *t) {
   const struct pd_share *s = &t->line->share;
   for (int i = 0; i < t->n_messages; i++) {

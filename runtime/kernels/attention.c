@@ -1,12 +1,12 @@
-/* Scaled dot-product attention in blocks, after Dao et al., "FlashAttention" (NeurIPS 2022): forward
- * with the softmax computed online, backward from the saved logarithms of the sums. Row i sees the keys
- * j <= i when causal (as in PyTorch, also where the lengths differ); blocks beyond are never computed. A mask
- * is added to the scores of a block of rows; it is -inf where a row sees no key.
- * One thread does a whole (sample, key head), query heads of a group in order, so that bits do not
- * depend on the number of threads. All products run in one register tile of ROWS x COLUMNS, whose
- * operands are packed, padded by zeros, into the thread's part of scratch. Where the processor multiplies bf16, operands in
- * bf16 are packed as words of two numbers that are neighbours in the sum (`pairs`); probabilities and the gradients of
- * scores are rounded for that, as in PyTorch's kernels, and sums are floats. */
+/* Scaled dot-product attention in blocks, after Dao et al., "FlashAttention" (NeurIPS 2022): forward with the
+ * softmax computed online, backward from the saved logarithms of the sums. Row i sees the keys j <= i when causal
+ * (as in PyTorch, also where the lengths differ); blocks beyond are never computed. A mask is added to the scores
+ * of a block of rows; it is -inf where a row sees no key. One thread does a whole (sample, key head), query heads
+ * of a group in order, so that bits do not depend on the number of threads. All products run in one register tile
+ * of ROWS x COLUMNS, whose operands are packed, padded by zeros, into the thread's part of scratch. Where the
+ * processor multiplies bf16, operands in bf16 are packed as words of two numbers that are neighbours in the sum
+ * (`pairs`); probabilities and the gradients of scores are rounded for that, as in PyTorch's kernels, and sums are
+ * floats. */
 #define PD_KERNELS
 #include "kernels/pd_words.h"
 #include "pd_runtime.h"
@@ -102,7 +102,8 @@ struct space {
   float *k_transposed, *v_transposed, *k, *v, *dk, *dv; /* of the whole key head */
   float *q, *o, *d_o, *dq;                              /* [BLOCK][size] */
   float *p, *ds;                                        /* scores, then probabilities; gradients of scores */
-  /* Of pairs, in the room that words leave: words of two rows of q and d_o, as p and ds have them, and of two keys of ds. */
+  /* Of pairs, in the room that words leave: words of two rows of q and d_o, as p and ds have them, and of two keys
+   * of ds. */
   float *q_rows, *d_o_rows, *ds_keys;
   float *max, *sum, *delta, *lse; /* [BLOCK] */
   float *mask;                    /* of a block: [BLOCK][keys], or [keys] for all rows; NULL: none */
@@ -180,7 +181,8 @@ static void pack_mask(const struct pd_attention *a, struct space *s, pd_in mask,
   }
 }
 
-/* Sixteen products of a row with keys, of which `seen` count, become scores, -inf for keys that it does not see. */
+/* Sixteen products of a row with keys, of which `seen` count, become scores, -inf for keys that it does not
+ * see. */
 static inline void score(float *p, int64_t seen, float scale, const float *mask) {
   int count = (int)smaller(seen, PD_LANES);
   if (mask)
@@ -189,8 +191,9 @@ static inline void score(float *p, int64_t seen, float scale, const float *mask)
     for (int l = 0; l < PD_LANES; l++) p[l] = l < count ? p[l] * scale : -INFINITY;
 }
 
-/* One row's products with n keys (a multiple of PD_LANES): replaces p by exp(score - max), raises the row's maximum, and returns the factor for
- * earlier sums. Loops over lanes have a constant length, without remainders. */
+/* One row's products with n keys (a multiple of PD_LANES): replaces p by exp(score - max), raises the row's
+ * maximum, and returns the factor for earlier sums. Loops over lanes have a constant length, without
+ * remainders. */
 static float soften(float *p, int64_t n, int64_t seen, float scale, const float *mask, float *row_max,
                     float *row_sum) {
   float lane[PD_LANES];
@@ -348,7 +351,8 @@ INLINE void backward_scores(bool pairs, const struct pd_attention *a, struct spa
   }
 }
 
-/* Adds the contributions of query rows begin .. end for keys key .. key + keys to dk and dv from row j of the key block. */
+/* Adds the contributions of query rows begin .. end for keys key .. key + keys to dk and dv from row j of the key
+ * block. */
 INLINE void add_to_keys(bool pairs, const struct pd_attention *a, struct space *s, int64_t key, int64_t j,
                         int64_t begin, int64_t end) {
   const int64_t from = words(pairs, begin), k = words(pairs, end - begin);

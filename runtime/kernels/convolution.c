@@ -1,13 +1,17 @@
 /* pd_convolution: oneDNN's convolution over channels-last images ("nhwc"), whose implementations ("brgconv",
- * "jit:avx512_core" and theirs for 1x1 kernels) take such images directly and choose only
- * the layout of weights, which memory holds as files do and each call rearranges in scratch.
- * - A 1x1 kernel without padding is a matrix product of the pixels, pd_matmul; with a stride, of a copy of the pixels that the kernel reads.
+ * "jit:avx512_core" and theirs for 1x1 kernels) take such images directly and choose only the layout of weights,
+ * which memory holds as files do and each call rearranges in scratch.
+ * - A 1x1 kernel without padding is a matrix product of the pixels, pd_matmul; with a stride, of a copy of the
+ *   pixels that the kernel reads.
  * - A 3x3 kernel of stride 1 between floats of many channels runs in kernels/winograd.c.
- * - Bits of a weight gradient depend on how oneDNN deals samples to threads. So it is computed in parts by one thread each, where the shape alone
- *   determines the parts: groups of samples, added in order; or, for weights too large for copies of their gradient, groups of output channels,
- *   after copying their gradient. Grouped convolutions have few weights: their parts are always samples.
- * - bf16 is used directly where oneDNN supports it; otherwise operands are converted to floats in scratch, and back.
- * - On processors where bits depend on the number of threads, images are also computed in parts of samples, one thread each. */
+ * - Bits of a weight gradient depend on how oneDNN deals samples to threads. So it is computed in parts by one
+ *   thread each, where the shape alone determines the parts: groups of samples, added in order; or, for weights too
+ *   large for copies of their gradient, groups of output channels, after copying their gradient. Grouped
+ *   convolutions have few weights: their parts are always samples.
+ * - bf16 is used directly where oneDNN supports it; otherwise operands are converted to floats in scratch, and
+ *   back.
+ * - On processors where bits depend on the number of threads, images are also computed in parts of samples, one
+ *   thread each. */
 #define PD_KERNELS
 #include "kernels/pd_bf16.h"
 #include "kernels/pd_vector.h"
@@ -223,7 +227,8 @@ static bool is_product(const struct pd_convolution_shape *s) {
   return !strided || s->kind != PD_CONVOLUTION || s->in_channels * s->out_channels >= MANY_WEIGHTS;
 }
 
-/* oneDNN has gradients of depthwise kernels up to 3x3; larger ones would use its path for groups, at a tenth of the rate. */
+/* oneDNN has gradients of depthwise kernels up to 3x3; larger ones would use its path for groups, at a tenth of
+ * the rate. */
 static bool is_depthwise_gradient(const struct pd_convolution_shape *s) {
   bool depthwise = s->groups > 1 && s->groups == s->in_channels && s->groups == s->out_channels;
   return s->kind == PD_CONVOLUTION_WEIGHTS && depthwise && (s->kernel[0] > 3 || s->kernel[1] > 3);

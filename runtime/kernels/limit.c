@@ -1,5 +1,5 @@
-/* oneDNN's version and instruction set: at most the program's, so that a program for an older processor has the same bits and the planned memory on a
- * newer one. */
+/* oneDNN's version and instruction set: at most the program's, so that a program for an older processor has the
+ * same bits and the planned memory on a newer one. */
 #define PD_KERNELS
 #include "pd_runtime.h"
 
@@ -29,7 +29,8 @@ const char *pd_library_name(void) {
 
 void pd_check_scratch(size_t bytes) {
   if (!pd_scratch_planned || bytes <= pd_scratch_planned) return;
-  pd_fail(
-      "%s needs %zu bytes of scratch memory on this processor, but the program has %zu: it was compiled for another processor or oneDNN version. help: compile on this machine, or for both processors with pdc --march",
-      pd_library_name(), bytes, pd_scratch_planned);
+  pd_fail("%s needs %zu bytes of scratch memory on this processor, but the program has %zu: it was compiled for "
+          "another processor or oneDNN version. help: compile on this machine, or for both processors with pdc "
+          "--march",
+          pd_library_name(), bytes, pd_scratch_planned);
 }

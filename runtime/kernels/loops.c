@@ -1,5 +1,5 @@
-/* Functions of emitted loops. Inlined with each loop's constants they would be unrolled to thousands of instructions, which take clang seconds to schedule
- * and run no faster. */
+/* Functions of emitted loops. Inlined with each loop's constants they would be unrolled to thousands of
+ * instructions, which take clang seconds to schedule and run no faster. */
 #include "kernels/pd_loops.h"
 
 void pd_sum_tiles(bool first, float *to, float *partial, int64_t n, int64_t stride, int tiles) {

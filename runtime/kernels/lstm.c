@@ -1,14 +1,11 @@
-/* The recurrence of an LSTM layer (Hochreiter and Schmidhuber, "Long Short-Term Memory", 1997, with forget
- * gates): the
- * contribution of the input to the gates is computed for all steps before. A step multiplies the state of all samples by w, in register tiles, and
- * computes the cells from the tile's sums.
- * w is packed once a call, a panel for each block of units; threads share the blocks, and every sum runs
- * over k in order, so that bits do not depend on the number of threads.
- * Samples that
- * end early keep their state, as a copy, and contribute zero to gradients.
- * Where the processor multiplies bf16, the state, the gradients of gates and w are packed as words of two numbers (`pairs`):
- * the state that a step reads is
- * then rounded, like the layer's result and as in PyTorch; cells and sums are floats. */
+/* The recurrence of an LSTM layer (Hochreiter and Schmidhuber, "Long Short-Term Memory", 1997, with forget gates):
+ * the contribution of the input to the gates is computed for all steps before. A step multiplies the state of all
+ * samples by w, in register tiles, and computes the cells from the tile's sums. w is packed once a call, a panel
+ * for each block of units; threads share the blocks, and every sum runs over k in order, so that bits do not
+ * depend on the number of threads. Samples that end early keep their state, as a copy, and contribute zero to
+ * gradients. Where the processor multiplies bf16, the state, the gradients of gates and w are packed as words of
+ * two numbers (`pairs`): the state that a step reads is then rounded, like the layer's result and as in PyTorch;
+ * cells and sums are floats. */
 #define PD_KERNELS
 #include "kernels/pd_words.h"
 #include "pd_runtime.h"
@@ -72,8 +69,8 @@ static void zero(pd_out to, int64_t at, int64_t n) {
 
 /* ---- forward ---------------------------------------------------------------------------------- */
 
-/* One block's panel: to[part][words of k][gate of the part][unit] = w[gate][first + unit][k], zeros for units from `hidden`
- * on. */
+/* One block's panel: to[part][words of k][gate of the part][unit] = w[gate][first + unit][k], zeros for units from
+ * `hidden` on. */
 static void pack_forward(bool pairs, const Lstm *l, float *to, pd_in w, int64_t first) {
   int64_t hidden = l->hidden;
   for (int64_t gate = 0; gate < GATES; gate++) {
@@ -208,7 +205,8 @@ static void block_forward(const struct pd_lstm_step *s, int64_t first, const flo
   }
 }
 
-/* True if the processor multiplies bf16. Scratch memory is sized for floats, because pdc, which plans it, is compiled for any processor. */
+/* True if the processor multiplies bf16. Scratch memory is sized for floats, because pdc, which plans it, is
+ * compiled for any processor. */
 static bool multiplies_pairs(pd_in w, enum pd_type state) {
   return PD_PAIRS && w.type == PD_BF16 && state == PD_BF16;
 }
@@ -301,8 +299,8 @@ static void rows_backward(float *dh, int64_t rows, pd_out d_gates, int64_t row, 
     rows_backward_of(false, dh, rows, d_gates.at, row, panel, k, units);
 }
 
-/* From dh, the gradient of h, and dc, the gradient of c from later steps, computes d, the gradient of the gates before their functions, and dc, the gradient
- * of the previous state. */
+/* From dh, the gradient of h, and dc, the gradient of c from later steps, computes d, the gradient of the gates
+ * before their functions, and dc, the gradient of the previous state. */
 static void cell_backward(const float a[PANEL], const float c[UNITS], const float before[UNITS],
                           const float dh[UNITS], float dc[UNITS], float d[PANEL]) {
   const float *in = a, *forget = a + UNITS, *cell = a + 2 * UNITS, *out = a + 3 * UNITS;

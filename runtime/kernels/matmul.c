@@ -1,12 +1,15 @@
-/* pd_matmul: oneDNN's matmul primitive, restricted to forms with the fastest implementation ("brg") and with bits independent
- * of the number of threads:
+/* pd_matmul: oneDNN's matmul primitive, restricted to forms with the fastest implementation ("brg") and with bits
+ * independent of the number of threads:
  * - operands dense, row-major or transposed; others are copied into scratch first;
- * - a transposed `a` with k >= 2048 would have k split among threads (bits then depend on their number), since oneDNN 3 also for a very long k of any operand. Such products are computed in pieces of k, determined by shape alone, and
- *   added to c; in batches `a` is transposed first;
- * - with a transposed `a`, results far wider than high are computed in two parts, because the library's blocks would
- *   not fit the processor's caches (768 x 3072 at k = 1024 twice as fast in two, on a Xeon with AVX-512; performance.md);
- * - on processors without such an implementation, kernels/tiles.c computes a product of two matrices, because the library runs at half speed with a
- *   part of c per thread; batches and small products are computed in such parts, some matrices or some rows, determined by shape alone.
+ * - a transposed `a` with k >= 2048 would have k split among threads (bits then depend on their number), since
+ *   oneDNN 3 also for a very long k of any operand. Such products are computed in pieces of k, determined by shape
+ *   alone, and added to c; in batches `a` is transposed first;
+ * - with a transposed `a`, results far wider than high are computed in two parts, because the library's blocks
+ *   would not fit the processor's caches (768 x 3072 at k = 1024 twice as fast in two, on a Xeon with AVX-512;
+ *   performance.md);
+ * - on processors without such an implementation, kernels/tiles.c computes a product of two matrices, because the
+ *   library runs at half speed with a part of c per thread; batches and small products are computed in such parts,
+ *   some matrices or some rows, determined by shape alone.
  * bf16 operands are used directly if the processor has an implementation, else converted to floats in scratch.
  * Products marked few_rows go to kernels/few_rows.c. */
 #define PD_KERNELS

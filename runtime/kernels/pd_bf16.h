@@ -13,7 +13,8 @@ static inline float pd_from_bf16(pd_bf16 x) {
   return f;
 }
 
-/* Rounds to nearest even; a NaN stays a NaN. Bit-identical on every processor, unlike conversion instructions, which flush numbers below 2^-126 to zero. */
+/* Rounds to nearest even; a NaN stays a NaN. Bit-identical on every processor, unlike conversion instructions,
+ * which flush numbers below 2^-126 to zero. */
 static inline pd_bf16 pd_to_bf16(float x) {
   uint32_t bits;
   memcpy(&bits, &x, sizeof bits);

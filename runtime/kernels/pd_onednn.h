@@ -1,5 +1,6 @@
-/* The part of oneDNN's C API that kernels use, alike for 2.6 and 3.x: descriptors, plans, attributes and memory objects
- * without memory. Differences between versions end here. A call that fails ends the program with a message. */
+/* The part of oneDNN's C API that kernels use, alike for 2.6 and 3.x: descriptors, plans, attributes and memory
+ * objects without memory. Differences between versions end here. A call that fails ends the program with a
+ * message. */
 #ifndef PD_ONEDNN_H
 #define PD_ONEDNN_H
 
@@ -23,19 +24,21 @@ static inline void open_library(void) {
 
 /* ---- processor and version ----------------------------------------------------------------------------- */
 
-/* True if products and convolutions are bit-identical for any number of threads: with AVX-512; other implementations divide sums. ONEDNN_MAX_CPU_ISA=AVX2 simulates
- * processors without AVX-512. */
+/* True if products and convolutions are bit-identical for any number of threads: with AVX-512; other
+ * implementations divide sums. ONEDNN_MAX_CPU_ISA=AVX2 simulates processors without AVX-512. */
 static inline bool threads_leave_bits(void) {
   return (dnnl_get_effective_cpu_isa() & dnnl_cpu_isa_avx512_core) == dnnl_cpu_isa_avx512_core;
 }
 
-/* True if the processor has bf16 instructions. Without them, bf16 products are as slow as f32 products, and bits depend on the number of threads. */
+/* True if the processor has bf16 instructions. Without them, bf16 products are as slow as f32 products, and bits
+ * depend on the number of threads. */
 static inline bool has_bf16(void) {
   return (dnnl_get_effective_cpu_isa() & dnnl_cpu_isa_avx512_core_bf16) == dnnl_cpu_isa_avx512_core_bf16;
 }
 
-/* True if kernels/tiles.c computes the product of two matrices: on x86 with AVX2, large products whose bits would depend on threads; on other processors all products,
- * which are thus bit-identical on all processors of the kind. */
+/* True if kernels/tiles.c computes the product of two matrices: on x86 with AVX2, large products whose bits would
+ * depend on threads; on other processors all products, which are thus bit-identical on all processors of the
+ * kind. */
 static inline bool tiles_are_faster(bool large) {
 #ifdef __x86_64__
   return large && !threads_leave_bits() && (dnnl_get_effective_cpu_isa() & dnnl_cpu_isa_avx2) == dnnl_cpu_isa_avx2;
@@ -45,8 +48,8 @@ static inline bool tiles_are_faster(bool large) {
 #endif
 }
 
-/* Longer sums of a product may be divided among threads, even if threads_leave_bits(): by a transposed `a` from 2048
- * on; since 3.0 by others from 20000 on (brgemm_matmul_utils.cpp: bwd_w_par_k_blk, is_huge_k). */
+/* Longer sums of a product may be divided among threads, even if threads_leave_bits(): by a transposed `a` from
+ * 2048 on; since 3.0 by others from 20000 on (brgemm_matmul_utils.cpp: bwd_w_par_k_blk, is_huge_k). */
 static inline int64_t longest_sum(bool transposed) {
   if (transposed) return 1984;
   return DNNL_VERSION_MAJOR < 3 ? INT64_MAX : 19968;
@@ -171,7 +174,8 @@ static inline dnnl_status_t plan_reorder(dnnl_primitive_desc_t *plan, descriptor
   return dnnl_reorder_primitive_desc_create(plan, from, engine, to, engine, attributes);
 }
 
-/* A convolution's description: images, weights, bias (or NULL), results, and the kernel's geometry in rows and columns; dilation: skipped positions between two taps. */
+/* A convolution's description: images, weights, bias (or NULL), results, and the kernel's geometry in rows and
+ * columns; dilation: skipped positions between two taps. */
 struct convolved {
   descriptor x, w, bias, y;
   dnnl_dims_t stride, dilation, padding;

@@ -31,8 +31,9 @@ typedef float unaligned __attribute__((vector_size(64), aligned(4)));
   while (0)
 #endif
 
-/* The number of vectors of sums and operands that fit in registers: tiles have different shapes for 32 and for 8. Bits and scratch memory must not depend on it, because pdc,
- * which plans scratch memory, is compiled for any processor. Tests set it. */
+/* The number of vectors of sums and operands that fit in registers: tiles have different shapes for 32 and for 8.
+ * Bits and scratch memory must not depend on it, because pdc, which plans scratch memory, is compiled for any
+ * processor. Tests set it. */
 #ifndef PD_VECTORS
 #if defined __AVX512F__
 #define PD_VECTORS 32
@@ -53,7 +54,8 @@ static inline __attribute__((always_inline)) void multiply_tile(vector *sum, int
   }
 }
 
-/* Two adjacent bf16 numbers along k are one word. If the processor multiplies words, operands are packed as words, which are passed as floats but never used in arithmetic. c += a[0] b[0] + a[1] b[1] for each lane's word b. */
+/* Two adjacent bf16 numbers along k are one word. If the processor multiplies words, operands are packed as words,
+ * which are passed as floats but never used in arithmetic. c += a[0] b[0] + a[1] b[1] for each lane's word b. */
 #if defined __AVX512BF16__
 #define PD_PAIRS 1
 #define ADD_PAIRS(c, a, b) \

@@ -1,5 +1,6 @@
-/* pd_pooling: plain loops over channels-last images, vectorised along the channels. One thread computes an element, over its window's positions in order, so results are
- * bit-identical for any number of threads. The backward pass of the maximum recomputes its position instead of saving it. */
+/* pd_pooling: plain loops over channels-last images, vectorised along the channels. One thread computes an
+ * element, over its window's positions in order, so results are bit-identical for any number of threads. The
+ * backward pass of the maximum recomputes its position instead of saving it. */
 #define PD_KERNELS
 #include "kernels/pd_bf16.h"
 #include "kernels/pd_vector.h"
@@ -136,7 +137,8 @@ static void pool_all(const struct pd_pooling *p, const float *x, float *y, const
 
 /* ---- bf16: sums in floats ---------------------------------------------------------------------------- */
 
-/* The gradient that one window adds to row r of x, for n channels: line is [width][LANES]. Recomputes the part for earlier rows. */
+/* The gradient that one window adds to row r of x, for n channels: line is [width][LANES]. Recomputes the part for
+ * earlier rows. */
 static void give_to_row(const struct pd_pooling *p, const struct window *w, int64_t r, int64_t n, pd_in x, pd_in y,
                         pd_in dy, float *line) {
   float left[LANES], top[LANES], pixel[LANES], count = (float)(w->row.count * w->column.count);

@@ -1,5 +1,5 @@
-/* Peak rates of a processor, as a reference for `pdc profile --table`: large matrix products by the stages' calls, and memory reads. The best of several rounds,
- * to exclude background load. */
+/* Peak rates of a processor, as a reference for `pdc profile --table`: large matrix products by the stages' calls,
+ * and memory reads. The best of several rounds, to exclude background load. */
 #define PD_KERNELS
 #include "kernels/pd_vector.h"
 #include "pd_runtime.h"

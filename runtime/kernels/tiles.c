@@ -1,7 +1,8 @@
-/* Matrix products on processors without AVX-512, where the library's bits depend on the number of threads: in register tiles, as Goto and van de Geijn describe ("Anatomy of High-Performance Matrix
- * Multiplication", 2008). Some rows of b are packed in panels as wide as a tile, which all threads read; of a, some rows
- * at a time, by the thread that multiplies them. Blocks of k are added up in their order, each summed from zero in order
- * of k, so that an element of c is the same for any number of threads, and for any m and n. */
+/* Matrix products on processors without AVX-512, where the library's bits depend on the number of threads: in
+ * register tiles, as Goto and van de Geijn describe ("Anatomy of High-Performance Matrix Multiplication", 2008).
+ * Some rows of b are packed in panels as wide as a tile, which all threads read; of a, some rows at a time, by the
+ * thread that multiplies them. Blocks of k are added up in their order, each summed from zero in order of k, so
+ * that an element of c is the same for any number of threads, and for any m and n. */
 #define PD_KERNELS
 #include "kernels/tiles.h"
 #include "kernels/pd_vector.h"

@@ -1,4 +1,5 @@
-/* The interface of kernels/tiles.c for kernels/matmul.c: c[m][n] = a[m][k] b[k][n] (+ bias), or added to c, in floats. a and b may have any strides. */
+/* The interface of kernels/tiles.c for kernels/matmul.c: c[m][n] = a[m][k] b[k][n] (+ bias), or added to c, in
+ * floats. a and b may have any strides. */
 #ifndef PD_TILES_H
 #define PD_TILES_H
 

@@ -1,5 +1,6 @@
-/* Collectives of a shard group, by shared memory if the group has it, else by messages over one line. Collectives run one at a time. A
- * collective in two calls communicates between begin and end, on a device concurrently with computation. */
+/* Collectives of a shard group, by shared memory if the group has it, else by messages over one line. Collectives
+ * run one at a time. A collective in two calls communicates between begin and end, on a device concurrently with
+ * computation. */
 #define PD_KERNELS
 #include "messages/messages.h"
 #include "run/upward.h"
@@ -11,7 +12,8 @@
 /* REDUCE: summands to a whole value; SCATTER: to parts; GATHER: parts to a whole value. */
 enum kind { REDUCE, SCATTER, GATHER };
 
-/* By messages: received values are in `room`; the device adds them up or copies them to their places (group.c, group.cu). */
+/* By messages: received values are in `room`; the device adds them up or copies them to their places (group.c,
+ * group.cu). */
 struct collective {
   enum kind kind;
   enum pd_group_operation how; /* REDUCE */
@@ -72,7 +74,8 @@ static int64_t length_of(const struct collective *c, int r) {
   return left < 0 ? 0 : left < part ? left : part;
 }
 
-/* Short sums: every rank sends everything to every rank. Long sums: each rank receives its part from all ranks, ... */
+/* Short sums: every rank sends everything to every rank. Long sums: each rank receives its part from all ranks,
+ * ... */
 static void send_summands(struct collective *c) {
   bool is_short = c->n <= PD_SHORT_SUM;
   int64_t part = (c->n + pd_tensor_degree() - 1) / pd_tensor_degree(), size = pd_bytes_of(c->x.type);

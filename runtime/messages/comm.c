@@ -1,10 +1,10 @@
-/* Messages between neighbouring stages. A route is one direction over one cut, at one of its ends. A receiving end posts the receives of
- * one microbatch at a time; a sending end has one transfer per slot. The other end may have several ranks, with one line each: a
- * microbatch's number gives the rank, and messages between two ranks keep their order. If both ranks share the receiver's slots and the
- * receive is posted when a pass begins, the pass writes its results directly to the receiver.
- * No code relies on buffered messages: a send is awaited only before its slot is reused, and receives are posted before any wait. The
- * host waits until messages pass (transfer.h) and, before it reuses a transfer, until they are through, which limits how far it runs ahead
- * of a device. */
+/* Messages between neighbouring stages. A route is one direction over one cut, at one of its ends. A receiving end
+ * posts the receives of one microbatch at a time; a sending end has one transfer per slot. The other end may have
+ * several ranks, with one line each: a microbatch's number gives the rank, and messages between two ranks keep
+ * their order. If both ranks share the receiver's slots and the receive is posted when a pass begins, the pass
+ * writes its results directly to the receiver. No code relies on buffered messages: a send is awaited only before
+ * its slot is reused, and receives are posted before any wait. The host waits until messages pass (transfer.h)
+ * and, before it reuses a transfer, until they are through, which limits how far it runs ahead of a device. */
 #include "data/load.h"
 #include "messages/messages.h"
 #include "run/upward.h"
@@ -42,7 +42,8 @@ static struct pd_message *messages; /* messages being posted */
 /* The lines to and from the ranks of the previous and next stage, by replica. */
 static struct pd_line **lines[N_KINDS][PD_KINDS];
 
-/* Numbers ranks stage by stage. The launch may start stages in another order, for the devices that they are planned for. */
+/* Numbers ranks stage by stage. The launch may start stages in another order, for the devices that they are
+ * planned for. */
 void pd_comm_open(int stage) {
   MPI_Comm *all[] = {&pd_comm_control,     &pd_comm_replicas, &pd_comm_ties,
                      &pd_comm_checkpoints, &comm_channels,    &comm_validation};
@@ -67,7 +68,8 @@ static struct pd_transfer *transfer_of(const struct route *l, int64_t k) {
 /* The rank at the other end of the route for microbatch k of this rank. */
 static int peer_of(const struct route *l, int64_t k) { return pd_rank_of_number(l->stage, pd_number(k)); }
 
-/* Describes a message that has passed but is not through, because the host does not know what a device waits for. */
+/* Describes a message that has passed but is not through, because the host does not know what a device waits
+ * for. */
 static void describe_overdue(char *text, size_t room) {
   for (int i = 0; i <= GRADIENTS_IN; i++)
     for (int c = 0; c < pd.stage->chunks; c++) {
@@ -200,8 +202,8 @@ static void post_microbatch(enum route_kind kind, struct route *l, int64_t k) {
   l->posted = k;
 }
 
-/* Up to this turn receives are not posted ahead. A device loads library kernels in the first passes, and loading may wait for all device
- * work: with a receive posted ahead, both ranks would wait for each other. */
+/* Up to this turn receives are not posted ahead. A device loads library kernels in the first passes, and loading
+ * may wait for all device work: with a receive posted ahead, both ranks would wait for each other. */
 static int64_t first_passes;
 
 /* This rank's turns of the run. */
@@ -220,8 +222,8 @@ static void post_turn(enum route_kind kind, int64_t number, struct route *l, int
   if (number > turns_posted) turns_posted = number;
 }
 
-/* Posts one receive per direction, of the next turn that gets a message; its slot must be free by then, as compiler/schedule/machine.c
- * assumes. */
+/* Posts one receive per direction, of the next turn that gets a message; its slot must be free by then, as
+ * compiler/schedule/machine.c assumes. */
 static void post_next(enum route_kind kind, int64_t number) {
   int64_t turns = pd_last_turn_to_post(run_turns());
   int64_t group = number + pd_turns_together() * pd.stage->chunks; /* every chunk comes up in one */
@@ -269,8 +271,8 @@ static void await_slot(const struct route *l, int64_t number, int64_t k) {
 
 static bool validates; /* while training microbatches are in flight */
 
-/* The number of receiver slots such that the sender no longer uses a slot when it comes up again: the pipeline's microbatches between two
- * microbatches in one slot of the sender, plus validations in between. */
+/* The number of receiver slots such that the sender no longer uses a slot when it comes up again: the pipeline's
+ * microbatches between two microbatches in one slot of the sender, plus validations in between. */
 static int64_t least_slots(const struct route *l) {
   int theirs = pd.stage->replicas[l->stage];
   if (!l->channel->kept) return 1;
@@ -311,7 +313,8 @@ void pd_send_gradients(int64_t k) { send(GRADIENTS_OUT, k); }
 void pd_await_activations_slot(int64_t k) { await_turn(ACTIVATIONS_OUT, k); }
 void pd_await_gradients_slot(int64_t k) { await_turn(GRADIENTS_OUT, k); }
 
-/* Two ranks may share several cuts; the chunk before a cut and the direction give the tags. MPI guarantees tags up to 32767. */
+/* Two ranks may share several cuts; the chunk before a cut and the direction give the tags. MPI guarantees tags up
+ * to 32767. */
 static void open_route(enum route_kind kind, int chunk) {
   const struct pd_stage *s = pd.stage;
   const struct pd_channel *const channels[] = {s->activations_in, s->gradients_in, s->activations_out,
@@ -352,7 +355,8 @@ static void make_transfers(struct route *l, bool to_validate) {
   if (to_validate) l->validation = pd_transfer_new(c->n_values, largest(c));
 }
 
-/* A line to open. The key is equal at both ends and unique among all lines: opening in the order of keys avoids deadlocks. */
+/* A line to open. The key is equal at both ends and unique among all lines: opening in the order of keys avoids
+ * deadlocks. */
 struct opening {
   int64_t key;
   struct pd_line **line;

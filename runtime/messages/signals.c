@@ -1,10 +1,11 @@
-/* Signals to a training: SIGTERM, SIGINT and SIGUSR2 stop it, SIGUSR1 writes a checkpoint. A handler records the request; then all ranks
- * agree, in a round, on the update after which the request is served:
- *   - the signalled rank informs all ranks, and each rank proposes the last update whose batch it has begun or has posted a receive of;
+/* Signals to a training: SIGTERM, SIGINT and SIGUSR2 stop it, SIGUSR1 writes a checkpoint. A handler records the
+ * request; then all ranks agree, in a round, on the update after which the request is served:
+ *   - the signalled rank informs all ranks, and each rank proposes the last update whose batch it has begun or has
+ *     posted a receive of;
  *   - the largest proposal is the update.
- * Until a rank knows the result, it begins no batch after its proposal (pd_goes_on, pd_updated), so that every message is received. A stop
- * makes the update the last of the run: loops end as at the end of --steps. Any number of ranks can be signalled. Rounds run one after
- * another. */
+ * Until a rank knows the result, it begins no batch after its proposal (pd_goes_on, pd_updated), so that every
+ * message is received. A stop makes the update the last of the run: loops end as at the end of --steps. Any number
+ * of ranks can be signalled. Rounds run one after another. */
 #include "messages/messages.h"
 #include "run/upward.h"
 
@@ -16,8 +17,9 @@
 #include <unistd.h>
 
 enum request { NOTHING, CHECKPOINT, STOP };
-/* Tags of one-number messages between ranks. ROUND: the sender is in this round. FAILED: the sender has reported a failure. ASKS: the
- * sender reached --timeout and asks which rank waits for which. WAITS: the sender waits for this rank (-1: for all). */
+/* Tags of one-number messages between ranks. ROUND: the sender is in this round. FAILED: the sender has reported a
+ * failure. ASKS: the sender reached --timeout and asks which rank waits for which. WAITS: the sender waits for
+ * this rank (-1: for all). */
 enum told { ROUND, FAILED, ASKS, WAITS };
 
 static volatile sig_atomic_t wanted; /* an enum request without a round */
@@ -149,9 +151,9 @@ void pd_signals_prepare(void) {
   signal(SIGXFSZ, SIG_IGN); /* writes beyond the file size limit then fail with an error */
   signal(SIGVTALRM, grace_is_over);
   if (timer_create(CLOCK_MONOTONIC, &event, &grace_timer)) pd_fail("cannot make a timer: %s", strerror(errno));
-  snprintf(
-      out_of_grace, sizeof out_of_grace,
-      ": the current update did not end within the grace period (--grace, or mpirun's odls_base_sigkill_timeout): stopped without it; earlier checkpoints are kept");
+  snprintf(out_of_grace, sizeof out_of_grace,
+           ": the current update did not end within the grace period (--grace, or mpirun's "
+           "odls_base_sigkill_timeout): stopped without it; earlier checkpoints are kept");
   handle(SIGTERM, stop);
   handle(SIGINT, stop);
   handle(SIGUSR2, stop);
@@ -341,8 +343,8 @@ bool pd_goes_on(int64_t k) {
   return true;
 }
 
-/* Warns once if the last two updates, with the work between them, took longer than the grace period; a single update may be the first or
- * include a validation. */
+/* Warns once if the last two updates, with the work between them, took longer than the grace period; a single
+ * update may be the first or include a validation. */
 static void warn_of_long_updates(void) {
   static double ended, before;
   static bool said;
@@ -353,12 +355,13 @@ static void warn_of_long_updates(void) {
   said = true;
   if (launcher_seconds() < pd_options.grace)
     pd_warn(
-        "an update takes %.1f s, but mpirun kills ranks %g s after Ctrl-C or SIGTERM: no checkpoint would be written. help: launch with 'mpirun --mca odls_base_sigkill_timeout %.0f', or stop with SIGUSR2 to mpirun",
+        "an update takes %.1f s, but mpirun kills ranks %g s after Ctrl-C or SIGTERM: no checkpoint would be "
+        "written. help: launch with 'mpirun --mca odls_base_sigkill_timeout %.0f', or stop with SIGUSR2 to mpirun",
         shorter, mpirun_grace, 30 + 2 * shorter);
   else
-    pd_warn(
-        "an update takes %.1f s, but the grace period is %g s: a stop would write no checkpoint. help: use --grace %.0f",
-        shorter, pd_options.grace, 30 + 2 * shorter);
+    pd_warn("an update takes %.1f s, but the grace period is %g s: a stop would write no checkpoint. help: use "
+            "--grace %.0f",
+            shorter, pd_options.grace, 30 + 2 * shorter);
 }
 
 bool pd_signals_at_update(int64_t t) {

@@ -1,8 +1,9 @@
-/* Tensor parallelism. A run of degree N has N parallel pipelines, each with ranks of all stages and replicas, its own communicators and the
- * same schedule; pd.tensor_rank is the pipeline of this rank. Values that are not split are bit-identical in all pipelines. The ranks of a
- * replica in all pipelines are a shard group and communicate in the collectives of the stage program. All ranks together agree on the
- * launch and on signals, and add up figures, where only the first pipeline contributes values that are not split. The first pipeline
- * writes all files, with whole tensors. */
+/* Tensor parallelism. A run of degree N has N parallel pipelines, each with ranks of all stages and replicas, its
+ * own communicators and the same schedule; pd.tensor_rank is the pipeline of this rank. Values that are not split
+ * are bit-identical in all pipelines. The ranks of a replica in all pipelines are a shard group and communicate in
+ * the collectives of the stage program. All ranks together agree on the launch and on signals, and add up figures,
+ * where only the first pipeline contributes values that are not split. The first pipeline writes all files, with
+ * whole tensors. */
 #include "shared/checksum.h"
 #include "messages/messages.h"
 #include "transfer.h"
@@ -95,7 +96,8 @@ static void pass_on(float *part, int64_t n, int from) {
   if (pd_options.check_messages) own = pd_checksum(part, (size_t)n * sizeof *part);
   if (own != sum)
     pd_fail(
-        "--check-messages: %lld elements from rank %d arrived with a different checksum: a link, or the memory of either host, corrupts data",
+        "--check-messages: %lld elements from rank %d arrived with a different checksum: a link, or the memory "
+        "of either host, corrupts data",
         (long long)n, pd.self - pd.tensor_rank + from);
 }
 

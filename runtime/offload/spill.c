@@ -1,7 +1,8 @@
-/* Offload (docs/guide/offload.md) for any target. A step of the batch, which is a turn or a group of parameters, first waits for its blocks and
- * requests the reads that are due; at its end it releases blocks that leave. spilled.h defines the blocks of a step, moves.h the time of each
- * move, and the target moves blocks (spill.h). Between steps the host may access any parameter (pd_view and others): its block becomes
- * resident until two more blocks were requested. After other uses of the memory, by a validation, another model or host accesses, missing
+/* Offload (docs/guide/offload.md) for any target. A step of the batch, which is a turn or a group of parameters,
+ * first waits for its blocks and requests the reads that are due; at its end it releases blocks that leave.
+ * spilled.h defines the blocks of a step, moves.h the time of each move, and the target moves blocks (spill.h).
+ * Between steps the host may access any parameter (pd_view and others): its block becomes resident until two more
+ * blocks were requested. After other uses of the memory, by a validation, another model or host accesses, missing
  * blocks are read again. */
 #include "offload/spill.h"
 #include "run/upward.h"
@@ -174,7 +175,8 @@ bool pd_spill_start(char *why) {
   if (pd_options.checkpoint_background)
     return pd_refuse(
         why,
-        "--checkpoint-background needs all of the state resident, but the plan offloads part of it. help: leave out --checkpoint-background");
+        "--checkpoint-background needs all of the state resident, but the plan offloads part of it. help: leave "
+        "out --checkpoint-background");
   make_groups();
   blocks = pd_allocate(sizeof *blocks * (size_t)most_blocks());
   for (int i = 0; i < N_BETWEEN; i++) first_between[i] = pd_allocate(sizeof **first_between * (size_t)parts());
@@ -255,7 +257,8 @@ struct pd_spill_block *pd_spill_block_at(const void *at) {
   return low < n_blocks && blocks[low].block.offset <= offset ? &blocks[low] : NULL;
 }
 
-/* Two blocks for host access are resident besides the blocks of steps; if that exceeds the planned memory, blocks of steps are released. */
+/* Two blocks for host access are resident besides the blocks of steps; if that exceeds the planned memory, blocks
+ * of steps are released. */
 static void make_room(const struct pd_spill_block *b) {
   size_t bytes = held_bytes + paged(b) + (visited[0] ? paged(visited[0]) : 0);
   if (in_step || !held_bytes || bytes <= moves.most) return;
@@ -291,7 +294,8 @@ void pd_spill_look(const void *at, bool changes) {
 
 /* ---- steps ------------------------------------------------------------------------------------- */
 
-/* Calls `each` for the blocks that a step may use: all blocks of parameters, and the blocks of its slot before and after its part. */
+/* Calls `each` for the blocks that a step may use: all blocks of parameters, and the blocks of its slot before and
+ * after its part. */
 static void for_blocks(const struct pd_step *s, void (*each)(struct pd_spill_block *b, int use)) {
   for (int i = 0; i < n_of_parameters; i++) each(&blocks[i], pd_use_of(s, &blocks[i].block));
   if (s->kind == PD_STEP_SQUARE || s->kind == PD_STEP_UPDATE) return;
@@ -332,8 +336,9 @@ static void ask_again(int64_t step) {
   as_planned = true;
 }
 
-/* The steps of a part and their squares are a unit. After it another model may use the rank (docs/guide/many-models.md): this model's blocks
- * are released for the other model's, which are read during the unit's last step. */
+/* The steps of a part and their squares are a unit. After it another model may use the rank
+ * (docs/guide/many-models.md): this model's blocks are released for the other model's, which are read during the
+ * unit's last step. */
 static bool is_last_of_unit(const struct pd_step *s, const struct pd_step *next) {
   return next->kind != PD_STEP_SQUARE && (s->kind != next->kind || s->part != next->part);
 }
@@ -430,7 +435,8 @@ static void end_validation(int64_t part) {
   end_turn(&now, &next);
 }
 
-/* The first backward turns are of the last part. If that is the model's last part, its forward turns have no separate steps. */
+/* The first backward turns are of the last part. If that is the model's last part, its forward turns have no
+ * separate steps. */
 static int64_t step_of(enum pd_work work, int64_t turn) {
   const int64_t i = (turn - 1) % (batch.parts * batch.microbatches), unit = i / batch.microbatches;
   return batch.unit[unit + (work == PD_BACKWARD ? pd_forward_units(&batch) : 0)] + i % batch.microbatches;

@@ -1,4 +1,5 @@
-/* Offload: the blocks (spill.c), and their moves, which each target implements: host/spill_moves.c, cuda/spill.cu. */
+/* Offload: the blocks (spill.c), and their moves, which each target implements: host/spill_moves.c,
+ * cuda/spill.cu. */
 #ifndef PD_SPILL_H
 #define PD_SPILL_H
 
@@ -38,13 +39,13 @@ enum pd_spill_request {
 
 /* The default offload place; NULL: --spill is required. */
 const char *pd_spill_usual_place(void);
-/* Allocates `bytes` in the place and starts its mover. A file has no name and disappears with the process. False after filling
- * `why`. */
+/* Allocates `bytes` in the place and starts its mover. A file has no name and disappears with the process. False
+ * after filling `why`. */
 bool pd_spill_place_start(const char *place, int64_t bytes, char *why);
 /* Requests a move. Writes have priority over reads; requests of one block run in order. */
 void pd_spill_request(struct pd_spill_block *b, enum pd_spill_request what);
-/* Wait until all requests of a block are done, for work enqueued next, or until the block is written. A failed request, or a
- * place without progress for --timeout, ends the launch. */
+/* Wait until all requests of a block are done, for work enqueued next, or until the block is written. A failed
+ * request, or a place without progress for --timeout, ends the launch. */
 void pd_spill_await(struct pd_spill_block *b);
 void pd_spill_await_written(struct pd_spill_block *b);
 /* Declares bytes of the arena unused until they are written again, so that their memory can be reused. */
@@ -61,11 +62,12 @@ bool pd_updates_at_home(void); /* the device's host computes squares and updates
 const char *pd_spill_name(const struct pd_spill_block *b, char *to, size_t n);
 /* The block at an address of the arena; NULL: none. */
 struct pd_spill_block *pd_spill_block_at(const void *at);
-/* Makes the block at an address of the arena resident before the host reads it or, with `changes`, writes it. Valid until two
- * other blocks have been requested this way. */
+/* Makes the block at an address of the arena resident before the host reads it or, with `changes`, writes it.
+ * Valid until two other blocks have been requested this way. */
 void pd_spill_look(const void *at, bool changes);
-/* Makes the gradients of the next group of parameters resident, after `done` groups, and returns the group's range. False after
- * the last group; without `all`, after the last group whose gradients are complete before the ranks' messages. */
+/* Makes the gradients of the next group of parameters resident, after `done` groups, and returns the group's
+ * range. False after the last group; without `all`, after the last group whose gradients are complete before the
+ * ranks' messages. */
 bool pd_spill_next_squared(int done, bool all, int *first, int *end);
 
 #ifdef __cplusplus

@@ -1,4 +1,5 @@
-/* The file of offloaded blocks. It has no name, so that no other process opens it, and it disappears with the process. */
+/* The file of offloaded blocks. It has no name, so that no other process opens it, and it disappears with the
+ * process. */
 #define _GNU_SOURCE /* O_TMPFILE */
 #include "offload/spill_file.h"
 #include "shared/checksum.h"

@@ -1,5 +1,5 @@
-/* Elementwise update rules (list.h) over arrays on the host: runtime/update/elements.c. The timing programs of `pdc profile` also
- * include this file. */
+/* Elementwise update rules (list.h) over arrays on the host: runtime/update/elements.c. The timing programs of
+ * `pdc profile` also include this file. */
 #ifndef PD_OPTIMIZERS_ELEMENTS_H
 #define PD_OPTIMIZERS_ELEMENTS_H
 
@@ -12,8 +12,8 @@
 extern "C" {
 #endif
 
-/* The last change of weights, which a damped step takes back in part, as working copies, because masters have one version. `before`
- * may be the place of the new weights. */
+/* The last change of weights, which a damped step takes back in part, as working copies, because masters have one
+ * version. `before` may be the place of the new weights. */
 struct pd_change {
   const void *now, *before; /* before NULL: steps are not damped */
   bool bf16;

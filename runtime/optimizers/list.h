@@ -1,6 +1,6 @@
-/* The update rules, each written once for host and device. The header of an elementwise rule has its arguments (struct
- * pd_<optimizer>_arguments), its constants of an update (struct pd_<optimizer>_step, computed by pd_<optimizer>_constants in
- * double), and the update of an element:
+/* The update rules, each written once for host and device. The header of an elementwise rule has its arguments
+ * (struct pd_<optimizer>_arguments), its constants of an update (struct pd_<optimizer>_step, computed by
+ * pd_<optimizer>_constants in double), and the update of an element:
  *   float pd_<rule>_element(step, weight, gradient, moments)
  * changes the moments and returns the new weight. It uses no FMA, so that bits depend only on the inputs. */
 #ifndef PD_OPTIMIZERS_LIST_H

@@ -1,5 +1,6 @@
-/* Learning rate schedules. A stage program sets one, such as .lr_schedule = pd_lr_cosine, with a struct of its arguments: numbers in
- * the order of the compiler's table (compiler/optimizers/lr_schedules.c); counts of updates are whole numbers. */
+/* Learning rate schedules. A stage program sets one, such as .lr_schedule = pd_lr_cosine, with a struct of its
+ * arguments: numbers in the order of the compiler's table (compiler/optimizers/lr_schedules.c); counts of updates
+ * are whole numbers. */
 #ifndef PD_LR_SCHEDULES_H
 #define PD_LR_SCHEDULES_H
 

@@ -1,7 +1,7 @@
-/* You et al., "Large Batch Optimization for Deep Learning: Training BERT in 76 minutes" (ICLR 2020), algorithm 2, with
- * phi the identity: m = beta1 m + (1 - beta1) g; v = beta2 v + (1 - beta2) g g;
- * r = m / (1 - beta1^t) / (sqrt(v / (1 - beta2^t)) + eps) + decay w; w -= lr |w| / |r| r, over all of a parameter.
- * If either norm is 0, their quotient is 1. With extrapolated momentum, c g replaces a share c of m / (1 - beta1^t). */
+/* You et al., "Large Batch Optimization for Deep Learning: Training BERT in 76 minutes" (ICLR 2020), algorithm 2,
+ * with phi the identity: m = beta1 m + (1 - beta1) g; v = beta2 v + (1 - beta2) g g; r = m / (1 - beta1^t) /
+ * (sqrt(v / (1 - beta2^t)) + eps) + decay w; w -= lr |w| / |r| r, over all of a parameter. If either norm is 0,
+ * their quotient is 1. With extrapolated momentum, c g replaces a share c of m / (1 - beta1^t). */
 #ifndef PD_LAMB_H
 #define PD_LAMB_H
 

@@ -1,9 +1,9 @@
 /* Muon (Jordan et al., 2024) as torch.optim.Muon defines it with adjust_lr_fn = "match_rms_adamw", for hidden
- * matrices: m += (1 - momentum) (g - m); u = momentum m + (1 - momentum) g, or m without nesterov,
- * extrapolated further by the share of g;
- * X = u / max(|u|, eps); then some iterations of X = (a + b A + c A A) X with A = X X^T, which bring X's singular
- * values near 1; then w = w keep - lr 0.2 sqrt(max(rows, columns)) X. A matrix with more rows than columns is transposed. The products (pd_newton_schulz.h) are in
- * f32, PyTorch's in bfloat16. AdamW updates all other parameters. */
+ * matrices: m += (1 - momentum) (g - m); u = momentum m + (1 - momentum) g, or m without nesterov, extrapolated
+ * further by the share of g; X = u / max(|u|, eps); then some iterations of X = (a + b A + c A A) X with A = X
+ * X^T, which bring X's singular values near 1; then w = w keep - lr 0.2 sqrt(max(rows, columns)) X. A matrix with
+ * more rows than columns is transposed. The products (pd_newton_schulz.h) are in f32, PyTorch's in bfloat16. AdamW
+ * updates all other parameters. */
 #ifndef PD_MUON_H
 #define PD_MUON_H
 

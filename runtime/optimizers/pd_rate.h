@@ -1,4 +1,5 @@
-/* The step size of an update, and the corrections of delayed gradients (docs/guide/schedules.md, "Correcting the delay"). */
+/* The step size of an update, and the corrections of delayed gradients (docs/guide/schedules.md, "Correcting the
+ * delay"). */
 #ifndef PD_RATE_H
 #define PD_RATE_H
 

@@ -1,13 +1,14 @@
-/* Scratch memory of whole-tensor update rules, and the order of sums for any number of threads. One function lays out a rule's arrays; the compiler calls it with a NULL base
- * for the number of bytes. */
+/* Scratch memory of whole-tensor update rules, and the order of sums for any number of threads. One function lays
+ * out a rule's arrays; the compiler calls it with a NULL base for the number of bytes. */
 #ifndef PD_OPTIMIZERS_SCRATCH_H
 #define PD_OPTIMIZERS_SCRATCH_H
 
 #include <stddef.h>
 #include <stdint.h>
 
-/* A sum of n numbers: number i goes to tile i / PD_SUM_TILE and there to lane i % PD_SUM_LANES. Lanes are added as a
- * balanced tree, halves first; tiles are summed up likewise. A sum over the rows of a matrix goes by bands of rows. */
+/* A sum of n numbers: number i goes to tile i / PD_SUM_TILE and there to lane i % PD_SUM_LANES. Lanes are added as
+ * a balanced tree, halves first; tiles are summed up likewise. A sum over the rows of a matrix goes by bands of
+ * rows. */
 enum { PD_SUM_TILE = 16384, PD_SUM_LANES = 256, PD_SUM_BAND = 64 };
 
 struct pd_room {

@@ -1,6 +1,5 @@
-/* Whole-tensor update rules, as sequences of passes. Each target includes this file after it defines how passes run. f: a function
- * of its work, a row and an element index.
- *   PD_MAP calls f and ignores its result.
+/* Whole-tensor update rules, as sequences of passes. Each target includes this file after it defines how passes
+ * run. f: a function of its work, a row and an element index; PD_MAP ignores its result.
  *   PD_MAP(f, work, rows, columns)    for every element of the rows
  *   PD_ROW_SUMS(f, work, rows, columns, to)                      to[row]
  *   PD_COLUMN_SUMS(f, work, matrices, rows, columns, parts, to)  to[matrix][column]

@@ -40,8 +40,8 @@ static void alarm_rang(int signal) {
   _exit(1);
 }
 
-/* Ranks that wait for the same rank give up in turn. The timeout is several alarms, because a process that was stopped gets only one
- * alarm when it continues. */
+/* Ranks that wait for the same rank give up in turn. The timeout is several alarms, because a process that was
+ * stopped gets only one alarm when it continues. */
 void pd_watch_begin(const char *what) {
   enum { RINGS = 4 };
   static char text[256];
@@ -64,8 +64,8 @@ void pd_leave_nothing(void) {
   pd_unlock_all();
 }
 
-/* Reports a mapped file that became shorter; other bus errors end the process when the handler returns. Only this program's own code
- * reads mapped files, never a library, so that the handler may report the failure. */
+/* Reports a mapped file that became shorter; other bus errors end the process when the handler returns. Only this
+ * program's own code reads mapped files, never a library, so that the handler may report the failure. */
 static void bus_error(int number, siginfo_t *info, void *context) {
   (void)context;
   const char *path =
@@ -76,8 +76,8 @@ static void bus_error(int number, siginfo_t *info, void *context) {
   raise(number);
 }
 
-/* Several ranks may fail together, on the same peer, weights or disk. The lowest reports the failure, and its abort ends all other
- * ranks while they wait for their turn. */
+/* Several ranks may fail together, on the same peer, weights or disk. The lowest reports the failure, and its
+ * abort ends all other ranks while they wait for their turn. */
 static void await_turn_to_speak(void) {
   enum { MOST = 20 };
   int turn = !mpi_runs ? 0 : pd.self < MOST ? pd.self : MOST;
@@ -143,9 +143,10 @@ void *pd_allocate(size_t bytes) {
 
 /* ---- MPI ------------------------------------------------------------------------------------- */
 
-/* Open MPI's shared memory transport copies between processes by a system call. In a container that forbids the call every such message
- * fails, so this function disables it. Messages then move only while both ranks call MPI, three fragments of 32 KiB per call. Ranks call
- * MPI between layers only, so fragments are made larger and more of them are sent per call. */
+/* Open MPI's shared memory transport copies between processes by a system call. In a container that forbids the
+ * call every such message fails, so this function disables it. Messages then move only while both ranks call MPI,
+ * three fragments of 32 KiB per call. Ranks call MPI between layers only, so fragments are made larger and more of
+ * them are sent per call. */
 static void avoid_forbidden_copies(void) {
   char from = 1, to = 0;
   struct iovec local = {&to, 1}, remote = {&from, 1};

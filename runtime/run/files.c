@@ -46,7 +46,8 @@ const char *pd_mapped_path(const void *address) {
   return NULL;
 }
 
-/* Opens a file for reading; -1 after filling `why`. Does not block: opening a FIFO would wait for a writer, beyond --timeout. */
+/* Opens a file for reading; -1 after filling `why`. Does not block: opening a FIFO would wait for a writer, beyond
+ * --timeout. */
 static int open_regular(const char *path, size_t *size, char *why) {
   struct stat st;
   int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);

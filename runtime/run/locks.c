@@ -1,5 +1,6 @@
-/* Locks on the outputs of a run against other runs, taken by rank 0: for each output a lock file with the owner's host and process,
- * locked during the run. The kernel releases the lock when the process ends in any way; the next run reuses the file of a killed run. */
+/* Locks on the outputs of a run against other runs, taken by rank 0: for each output a lock file with the owner's
+ * host and process, locked during the run. The kernel releases the lock when the process ends in any way; the next
+ * run reuses the file of a killed run. */
 #define _GNU_SOURCE /* realpath without a buffer */
 #include "run/run.h"
 
@@ -48,8 +49,8 @@ static bool is_lock(int fd) {
   return !n || (n == (ssize_t)sizeof text && !memcmp(text, begins, sizeof text));
 }
 
-/* Opens and locks the file. The previous owner removes the file before it releases the lock, so the locked file may no longer have this
- * name: then try again. -1 with errno. */
+/* Opens and locks the file. The previous owner removes the file before it releases the lock, so the locked file
+ * may no longer have this name: then try again. -1 with errno. */
 static int take(const char *path) {
   for (int attempt = 0; attempt < 100; attempt++) {
     int fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0666);

@@ -1,5 +1,5 @@
-/* Numbers of ranks, microbatches and turns. Ranks are numbered stage by stage; the ranks of a stage are its replicas, which take the
- * pipeline's microbatches in turn. */
+/* Numbers of ranks, microbatches and turns. Ranks are numbered stage by stage; the ranks of a stage are its
+ * replicas, which take the pipeline's microbatches in turn. */
 #include "run/run.h"
 
 struct pd_updates pd_updates;

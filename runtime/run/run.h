@@ -1,6 +1,6 @@
-/* A rank as a process: options, rank numbers, failures, files and locks. Private to the runtime, like the headers of the other
- * folders; stage programs include pd_runtime.h only. Functions that fail write the reason to `why` (shared/why.h) and return
- * false or NULL. */
+/* A rank as a process: options, rank numbers, failures, files and locks. Private to the runtime, like the headers
+ * of the other folders; stage programs include pd_runtime.h only. Functions that fail write the reason to `why`
+ * (shared/why.h) and return false or NULL. */
 #ifndef PD_RUN_H
 #define PD_RUN_H
 
@@ -73,8 +73,8 @@ double pd_seconds(void); /* monotonic */
 void pd_abort(void);     /* ends all ranks with status 1, without a message */
 /* Removes incomplete files and locks before the process ends without exit(); safe in a signal handler. */
 void pd_leave_nothing(void);
-/* Bracket library calls that block until other ranks arrive: after --timeout an alarm ends the process with the message
- * "waited WHAT". No other kind of wait may start in between. */
+/* Bracket library calls that block until other ranks arrive: after --timeout an alarm ends the process with the
+ * message "waited WHAT". No other kind of wait may start in between. */
 void pd_watch_begin(const char *what);
 void pd_watch_end(void);
 void *pd_allocate(size_t bytes);      /* zeroed, 64-byte aligned; never freed: for start only */
@@ -112,14 +112,14 @@ int64_t pd_memory_room(void); /* approximate free bytes of this rank's share of 
 /* ---- finite.c --------------------------------------------------------------------------------- */
 
 int64_t pd_first_not_finite(const float *x, int64_t n); /* index of the first non-finite element; -1: none */
-/* Ends the launch if elements [first, first + n) of tensor `name` contain a non-finite one after update `step`, before any of
- * them is written to `path`. */
+/* Ends the launch if elements [first, first + n) of tensor `name` contain a non-finite one after update `step`,
+ * before any of them is written to `path`. */
 void pd_check_finite(const char *name, int64_t first, const float *x, int64_t n, int64_t step, const char *path);
 
 /* ---- locks.c ---------------------------------------------------------------------------------- */
 
-/* Locks the folder or file that an option names until pd_unlock_all. False after filling `why` with the host and process of
- * the run that holds the lock. Files that are not regular have no lock. */
+/* Locks the folder or file that an option names until pd_unlock_all. False after filling `why` with the host and
+ * process of the run that holds the lock. Files that are not regular have no lock. */
 bool pd_lock(const char *option, const char *path, bool folder, char *why);
 void pd_unlock_all(void); /* safe in a signal handler */
 
@@ -127,8 +127,8 @@ void pd_unlock_all(void); /* safe in a signal handler */
 
 struct pd_safetensors;
 struct pd_entry;
-/* Maps a regular file. Another process may change its bytes at any time: read an offset once, then check and use that copy.
- * NULL after filling `why`. */
+/* Maps a regular file. Another process may change its bytes at any time: read an offset once, then check and use
+ * that copy. NULL after filling `why`. */
 const char *pd_map_file(const char *path, size_t *size, char *why);
 void pd_unmap_file(const void *at, size_t size);
 /* A malloc'd copy of the file's bytes, for parsers that read twice. */

@@ -1,5 +1,5 @@
-/* All calls from a folder to a folder above it, each with its reason. pd_figure in pd_runtime.h is one more: watch/twice.c
- * counts the figures of a pass that ran twice once both runs agree. */
+/* All calls from a folder to a folder above it, each with its reason. pd_figure in pd_runtime.h is one more:
+ * watch/twice.c counts the figures of a pass that ran twice once both runs agree. */
 #ifndef PD_RUN_UPWARD_H
 #define PD_RUN_UPWARD_H
 
@@ -27,9 +27,10 @@ void pd_exchange_progress(void);
 
 /* ---- watch/trace.c: work is recorded where it is done, including messages and updates ---- */
 
-/* Records work of the runtime from `start` to `end` (pd_seconds), with rank `peer` (-1: all or none); no effect without
- * --trace. `number`: k of the message (PD_WAIT: of its slot), else the update, from 0. PD_SEND_... lasts during the post,
- * PD_RECEIVE_... during the wait; PD_REDUCE, PD_EXCHANGE and PD_GATHER last from the post to completion. */
+/* Records work of the runtime from `start` to `end` (pd_seconds), with rank `peer` (-1: all or none); no effect
+ * without --trace. `number`: k of the message (PD_WAIT: of its slot), else the update, from 0. PD_SEND_... lasts
+ * during the post, PD_RECEIVE_... during the wait; PD_REDUCE, PD_EXCHANGE and PD_GATHER last from the post to
+ * completion. */
 void pd_trace(enum pd_work work, int64_t number, int peer, double start, double end);
 
 void pd_trace_collective(double start); /* a collective of the current pass, from `start` until now */
@@ -38,20 +39,19 @@ void pd_trace_collective(double start); /* a collective of the current pass, fro
 int64_t pd_batch_ending(void); /* returns, once, the batch whose last backward pass runs; -1: none */
 const char *pd_last_work(void);
 
-/* Names the host's work until pd_range_end for an attached profiler, as in a trace. `number`: the pipeline's microbatch, or
- * the update, from 1. */
+/* Names the host's work until pd_range_end for an attached profiler, as in a trace. `number`: the pipeline's
+ * microbatch, or the update, from 1. */
 void pd_range_begin(enum pd_work work, int64_t number);
 void pd_range_end(void);
 
 /* ---- offload/spill.c: with offload, updates run by groups of parameters (update/optimizer.c) ---- */
 
 bool pd_spills(void);
-/* Makes the next group of parameters resident for the update, after `done` groups, and returns its range. False after the
- * last group. */
+/* Makes the next group of parameters resident for the update, after `done` groups, and returns its range. False
+ * after the last group. */
 bool pd_spill_next_updated(int done, int *first, int *end);
 
-/* ---- train/train.c, evaluate.c: elements and log lines of an exchange (update/exchange.c); clocks that stop while another
- * model uses the rank (sharp/sharp_turn.c) ---- */
+/* ---- train/train.c, evaluate.c: an exchange (update/exchange.c); pauses of clocks (sharp/sharp_turn.c) ---- */
 
 double pd_loss_elements(void); /* train.c: elements of the losses in a batch; gradients are sums over them */
 void pd_log_known(void);       /* logs all updates whose figures have arrived */

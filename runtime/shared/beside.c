@@ -17,7 +17,8 @@
 /* ---- writing --------------------------------------------------------------------------------- */
 
 static struct pd_output *volatile being_written; /* newest open output */
-/* Guards changes of the list, because a thread may write a checkpoint. Signal handlers read the list without it. */
+/* Guards changes of the list, because a thread may write a checkpoint. Signal handlers read the list without
+ * it. */
 static pthread_mutex_t writers = PTHREAD_MUTEX_INITIALIZER;
 
 void pd_output_abandon(void) {
@@ -115,8 +116,8 @@ bool pd_is_descriptor(const char *path) {
 
 /* ---- what is left ---------------------------------------------------------------------------- */
 
-/* True if no process writes the file: a writer holds a lock, which the kernel releases at the process's end. Without file locks: true if no
- * process with the writer's number runs on this machine. */
+/* True if no process writes the file: a writer holds a lock, which the kernel releases at the process's end.
+ * Without file locks: true if no process with the writer's number runs on this machine. */
 static bool is_abandoned(int folder, const char *name, pid_t writer) {
   int fd = openat(folder, name, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOFOLLOW);
   if (fd < 0) return false;

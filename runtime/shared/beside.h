@@ -1,5 +1,5 @@
-/* Atomic file output of pdc and its programs: write to a temporary name in the same folder, sync, rename. The path has either
- * the complete new file or the old one. */
+/* Atomic file output of pdc and its programs: write to a temporary name in the same folder, sync, rename. The path
+ * has either the complete new file or the old one. */
 #ifndef PD_BESIDE_H
 #define PD_BESIDE_H
 
@@ -10,8 +10,8 @@
 extern "C" {
 #endif
 
-/* A file under its temporary name; closing syncs and renames it, or removes it if `ok` is false or a step fails. Open and close
- * set errno. */
+/* A file under its temporary name; closing syncs and renames it, or removes it if `ok` is false or a step fails.
+ * Open and close set errno. */
 struct pd_output {
   struct pd_output *next; /* list of open outputs */
   char path[4096], beside[4096 + 32];

@@ -18,8 +18,8 @@ struct pd_checksum *pd_checksum_start(void);
 void pd_checksum_add(struct pd_checksum *c, const void *at, size_t n);
 uint64_t pd_checksum_end(struct pd_checksum *c); /* frees it */
 
-/* Checksum of the whole file up to PD_SAMPLED bytes. For larger files: of the size and PD_SAMPLES blocks of PD_SAMPLE bytes at
- * equal distances, including the first and the last, which takes milliseconds. */
+/* Checksum of the whole file up to PD_SAMPLED bytes. For larger files: of the size and PD_SAMPLES blocks of
+ * PD_SAMPLE bytes at equal distances, including the first and the last, which takes milliseconds. */
 enum { PD_SAMPLED = 16 << 20, PD_SAMPLES = 256, PD_SAMPLE = 4096 };
 uint64_t pd_sampled_checksum(const void *at, size_t n);
 

@@ -251,8 +251,8 @@ bool pd_best_parse(const char *text, size_t bytes, struct pd_best *to) {
 
 /* ---- files ----------------------------------------------------------------------------------- */
 
-/* Reads ahead in a mapped file by a thread, so that disk and processor work concurrently and pages are mapped in groups. No effect on other
- * memory, or on kernels without the call. */
+/* Reads ahead in a mapped file by a thread, so that disk and processor work concurrently and pages are mapped in
+ * groups. No effect on other memory, or on kernels without the call. */
 struct ahead {
   char *at;
   size_t bytes;

@@ -1,5 +1,6 @@
-/* The manifest of a checkpoint step, DIR/step-N/manifest.json, is written after all shards are on disk: a step with a manifest is
- * complete, and valid if its shards match the manifest. pdc also uses this file, which is independent of MPI and opens no files. */
+/* The manifest of a checkpoint step, DIR/step-N/manifest.json, is written after all shards are on disk: a step
+ * with a manifest is complete, and valid if its shards match the manifest. pdc also uses this file, which is
+ * independent of MPI and opens no files. */
 #ifndef PD_MANIFEST_H
 #define PD_MANIFEST_H
 
@@ -50,8 +51,8 @@ bool pd_manifest_parse(const char *text, size_t bytes, struct pd_manifest *to, c
 void pd_manifest_free(struct pd_manifest *m);
 /* The manifest's text, malloc'd; NULL: out of memory. */
 char *pd_manifest_print(const struct pd_manifest *m);
-/* True if a file matches the sum; else false after filling `why`, without the path. The check in two parts: size and header, which
- * is fast, then the payload, which reads the whole file. */
+/* True if a file matches the sum; else false after filling `why`, without the path. The check in two parts: size
+ * and header, which is fast, then the payload, which reads the whole file. */
 bool pd_shard_check(const struct pd_shard_sum *sum, const void *at, size_t bytes, char *why);
 bool pd_shard_check_header(const struct pd_shard_sum *sum, const void *at, size_t bytes, char *why);
 bool pd_shard_check_payload(const struct pd_shard_sum *sum, const void *at, char *why);
@@ -70,8 +71,8 @@ void pd_pairs_free(struct pd_pairs *p);
 
 /* Lists N of the folders step-N in a directory, newest first, malloc'd. Returns their number, or -1 with errno. */
 int pd_list_steps(const char *directory, int64_t **to);
-/* Finds a step folder that is not listed because of a name such as step-020 or a number that is too large, and writes its path
- * to `to` of `size` bytes; false: none. */
+/* Finds a step folder that is not listed because of a name such as step-020 or a number that is too large, and
+ * writes its path to `to` of `size` bytes; false: none. */
 bool pd_find_misnamed_step(const char *directory, char *to, size_t size);
 #define PD_MISNAMED "the directory was renamed: its name is not that of a step, such as step-20"
 

@@ -1,7 +1,8 @@
-/* A block's uses are ranges of steps. Between two uses a block may stay resident; or it leaves, is written if it changed, and is read before the
- * next use. A block leaves before a use in the offload place, and is read after it. Memory is assigned in this order: to the uses; to blocks
- * that stay, shortest intervals first, because they save as much reading as long ones; to one step of time for writes; to prefetch, in the
- * order of need, as early as possible; to more time for writes. */
+/* A block's uses are ranges of steps. Between two uses a block may stay resident; or it leaves, is written if it
+ * changed, and is read before the next use. A block leaves before a use in the offload place, and is read after
+ * it. Memory is assigned in this order: to the uses; to blocks that stay, shortest intervals first, because they
+ * save as much reading as long ones; to one step of time for writes; to prefetch, in the order of need, as early
+ * as possible; to more time for writes. */
 #include "shared/moves.h"
 #include "shared/moves_room.h"
 

@@ -1,6 +1,7 @@
-/* Protection against failures of LLVM's OpenMP library, which ends the process before main with an assertion or a signal: for a setting that is
- * blank (OMP_NUM_THREADS=$SLURM_CPUS_PER_TASK without that variable) or not a number of threads, and for a /dev/shm that is missing, read-only
- * or full. Programs and pdc link this file by -u pd_openmp_ignored. */
+/* Protection against failures of LLVM's OpenMP library, which ends the process before main with an assertion or a
+ * signal: for a setting that is blank (OMP_NUM_THREADS=$SLURM_CPUS_PER_TASK without that variable) or not a number
+ * of threads, and for a /dev/shm that is missing, read-only or full. Programs and pdc link this file by -u
+ * pd_openmp_ignored. */
 #define _GNU_SOURCE /* memfd_create */
 #include "shared/openmp.h"
 
@@ -59,8 +60,9 @@ __attribute__((section(".preinit_array"), used)) static void (*const before)(int
 
 /* ---- shared memory --------------------------------------------------------------------------- */
 
-/* The library registers itself in a file of /dev/shm, to detect a second copy in the process (kmp_runtime.cpp). These two functions replace the C
- * library's and return nameless memory, which needs no /dev/shm and disappears with the process. */
+/* The library registers itself in a file of /dev/shm, to detect a second copy in the process (kmp_runtime.cpp).
+ * These two functions replace the C library's and return nameless memory, which needs no /dev/shm and disappears
+ * with the process. */
 static const char mark[] = "/__KMP_REGISTERED_LIB_"; /* PID_UID follows */
 static char registered[64];
 static int registration = -1;

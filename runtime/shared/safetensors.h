@@ -26,8 +26,8 @@ struct pd_safetensors {
   size_t map_size;
 };
 
-/* Parses the header of a file's bytes, which must outlive the result. Checks every offset, and the format's rules: tensors fill the
- * file without gaps and overlaps, and names are unique. */
+/* Parses the header of a file's bytes, which must outlive the result. Checks every offset, and the format's rules:
+ * tensors fill the file without gaps and overlaps, and names are unique. */
 bool pd_safetensors_parse(const void *bytes, size_t size, struct pd_safetensors *to, char *why);
 void pd_safetensors_free(struct pd_safetensors *s);
 /* The entry with this name, or NULL. */

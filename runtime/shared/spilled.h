@@ -1,9 +1,10 @@
-/* Offload (docs/guide/offload.md): the blocks of memory that each step of a batch uses. pdc plans memory and verifies the
- * schedule with these functions, and programs move blocks by them. A model in parts runs forward part by part, each with all
- * microbatches of the batch; the last part runs each microbatch forward and then backward. The remaining parts then run backward,
- * from last to first. After the backward pass that completes them, groups of gradients are added up and squared. At the end the
- * groups are updated, in memory or by a GPU's host in the offload place. In a pipeline each stage does this with its own parts;
- * only the last part of the last stage runs forward and backward together. */
+/* Offload (docs/guide/offload.md): the blocks of memory that each step of a batch uses. pdc plans memory and
+ * verifies the schedule with these functions, and programs move blocks by them. A model in parts runs forward part
+ * by part, each with all microbatches of the batch; the last part runs each microbatch forward and then backward.
+ * The remaining parts then run backward, from last to first. After the backward pass that completes them, groups
+ * of gradients are added up and squared. At the end the groups are updated, in memory or by a GPU's host in the
+ * offload place. In a pipeline each stage does this with its own parts; only the last part of the last stage runs
+ * forward and backward together. */
 #ifndef PD_SPILLED_H
 #define PD_SPILLED_H
 
@@ -25,15 +26,14 @@ enum pd_block_kind {
 struct pd_block { /* contiguous bytes that are moved together */
   enum pd_block_kind kind;
   size_t offset, bytes; /* in the arena */
-  uint64_t
-      parts; /* bit p: passes of part p read the block (weights; averages in validation) or add to it (a gradient) */
-  bool sums;    /* GRADIENT: receives the sum over all uses of the parameter */
-  bool added;   /* GRADIENT: is added to the one with `sums` */
-  bool rereads; /* ACTIVATIONS: the producing part does not recompute, and its backward pass reads them */
-  bool shared;  /* WEIGHTS: other stages compute some gradients of the parameter */
-  int part;     /* ACTIVATIONS, RETURNED: the later part; SAVED: the part */
-  int slot;     /* of these kinds: microbatches k with k % microbatches == slot */
-  int group;    /* of parameters: the group of the update; -1: never updated */
+  uint64_t parts; /* bit p: part p reads the block (weights; averages in validation) or adds to it (a gradient) */
+  bool sums;      /* GRADIENT: receives the sum over all uses of the parameter */
+  bool added;     /* GRADIENT: is added to the one with `sums` */
+  bool rereads;   /* ACTIVATIONS: the producing part does not recompute, and its backward pass reads them */
+  bool shared;    /* WEIGHTS: other stages compute some gradients of the parameter */
+  int part;       /* ACTIVATIONS, RETURNED: the later part; SAVED: the part */
+  int slot;       /* of these kinds: microbatches k with k % microbatches == slot */
+  int group;      /* of parameters: the group of the update; -1: never updated */
 };
 
 /* True if block b directly follows block a, except for padding, and always moves with it. */
@@ -87,7 +87,8 @@ static inline int pd_forward_use(const struct pd_step *s, const struct pd_block 
   return b->part == s->part ? PD_USES | PD_READS : b->part == s->part + 1 ? PD_USES | PD_WRITES : 0;
 }
 
-/* A backward step includes its forward pass: the only one of the last part, a recomputation of parts that did not save. */
+/* A backward step includes its forward pass: the only one of the last part, a recomputation of parts that did not
+ * save. */
 static inline int pd_activations_use(const struct pd_step *s, const struct pd_block *b) {
   if (b->part == s->part) return PD_USES | PD_READS | (b->rereads ? 0 : PD_ENDS);
   if (b->part != s->part + 1) return 0;
@@ -143,19 +144,20 @@ struct pd_batch {
   int64_t *unit, *square; /* first step of each unit; SQUARE step of each group */
 };
 
-/* Steps are in units, one step per microbatch: unit p is the forward pass of part p, including backward for the model's last part;
- * the units of the remaining backward passes follow. */
+/* Steps are in units, one step per microbatch: unit p is the forward pass of part p, including backward for the
+ * model's last part; the units of the remaining backward passes follow. */
 static inline int pd_batch_units(const struct pd_batch *b) { return 2 * b->parts - b->turns; }
 static inline int pd_forward_units(const struct pd_batch *b) { return b->parts - b->turns; }
 
-/* Orders the steps of the batch, from the blocks' parts and groups. `take` returns zeroed memory, which is never freed. */
+/* Orders the steps of the batch, from the blocks' parts and groups. `take` returns zeroed memory, which is never
+ * freed. */
 void pd_batch_order(struct pd_batch *b, const struct pd_block *block, int n, void *(*take)(size_t bytes));
 /* Step i, from 0; the steps of the next batch follow. */
 static inline struct pd_step pd_batch_step(const struct pd_batch *b, int64_t i) { return b->step[i % b->steps]; }
 static inline int64_t pd_update_step(const struct pd_batch *b, int group) { return b->steps - b->groups + group; }
 
-/* Parameters are squared and updated in groups of consecutive parameters. A group has at most `most` elements, those of the largest
- * parameter, and all its gradients are complete after the same part. */
+/* Parameters are squared and updated in groups of consecutive parameters. A group has at most `most` elements,
+ * those of the largest parameter, and all its gradients are complete after the same part. */
 struct pd_grouping {
   int64_t most, elements;
   int groups, part;

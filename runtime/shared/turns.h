@@ -11,9 +11,9 @@ struct pd_turn {
   int64_t k; /* microbatch of the rank, from 1 */
 };
 
-/* turn: from 1. together: microbatches that run through a chunk before the next chunk's turn. Interleaved: the number of stages, so
- * that a group's first microbatch returns from the last stage just after this rank has sent the group's last (Narayanan et al.
- * 2021, SC). Offload: a batch, so that each part is read once. */
+/* turn: from 1. together: microbatches that run through a chunk before the next chunk's turn. Interleaved: the
+ * number of stages, so that a group's first microbatch returns from the last stage just after this rank has sent
+ * the group's last (Narayanan et al. 2021, SC). Offload: a batch, so that each part is read once. */
 static inline struct pd_turn pd_turn_of(int64_t turn, int chunks, int64_t together, bool backward) {
   if (chunks == 1) return (struct pd_turn){0, turn};
   const int64_t group = (turn - 1) / (together * chunks), within = (turn - 1) % (together * chunks),

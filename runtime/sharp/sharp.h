@@ -1,8 +1,8 @@
-/* Several models in one launch (docs/guide/many-models.md). Ranks are shares of a machine's processors; models are processes that
- * wait for a rank. A model keeps its rank for at least a unit of work, which is a part of a batch. The scheduler is Sharded-LRTF,
- * longest remaining time first (Nagrecha and Kumar, "Hydra: A System for Large Multi-Model Deep Learning", section 4.3). The
- * state is in shared memory under a lock (sharp_table.h); the functions of sharp.c are independent of both, and get the time as an
- * argument. */
+/* Several models in one launch (docs/guide/many-models.md). Ranks are shares of a machine's processors; models are
+ * processes that wait for a rank. A model keeps its rank for at least a unit of work, which is a part of a batch.
+ * The scheduler is Sharded-LRTF, longest remaining time first (Nagrecha and Kumar, "Hydra: A System for Large
+ * Multi-Model Deep Learning", section 4.3). The state is in shared memory under a lock (sharp_table.h); the
+ * functions of sharp.c are independent of both, and get the time as an argument. */
 #ifndef PD_SHARP_H
 #define PD_SHARP_H
 
@@ -53,12 +53,13 @@ void pd_sharp_start(struct pd_sharp *s, int models, int ranks, double slice);
 void pd_sharp_join(struct pd_sharp *s, int model, double seconds, double now);
 /* Reports a model's measured slowness, which also scales the estimates of models without measurements. */
 void pd_sharp_measure(struct pd_sharp *s, int model, double slowness);
-/* At the start of a unit's last piece, with the seconds of work after it: true if the model will keep its rank. Else the next model
- * becomes expected (pd_sharp_is_expected) and may prefetch its part. The choice stays unless the expected model ends or gets an idle
- * rank. */
+/* At the start of a unit's last piece, with the seconds of work after it: true if the model will keep its rank.
+ * Else the next model becomes expected (pd_sharp_is_expected) and may prefetch its part. The choice stays unless
+ * the expected model ends or gets an idle rank. */
 bool pd_sharp_look_ahead(struct pd_sharp *s, int model, double seconds, double now);
 bool pd_sharp_is_expected(const struct pd_sharp *s, int model);
-/* At the end of a unit: true if the model keeps its rank; else the model waits until its state is PD_SHARP_RUNS. */
+/* At the end of a unit: true if the model keeps its rank; else the model waits until its state is
+ * PD_SHARP_RUNS. */
 bool pd_sharp_end_unit(struct pd_sharp *s, int model, double seconds, double now);
 /* Removes a model that ended, in any state. */
 void pd_sharp_end(struct pd_sharp *s, int model, double now);

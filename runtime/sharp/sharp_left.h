@@ -19,7 +19,8 @@ bool pd_sharp_is_good(int status);
 bool pd_sharp_was_stopped(int status);
 /* Copies the plan, which the launcher names in PD_PLAN, to `run`/plan.json; false after filling `why`. */
 bool pd_sharp_keep_plan(const char *run, char *why);
-/* Writes a Chrome trace of models on ranks over time, with each model's result in "otherData"; false after filling `why`. */
+/* Writes a Chrome trace of models on ranks over time, with each model's result in "otherData"; false after filling
+ * `why`. */
 bool pd_sharp_write_timeline(const struct pd_sharp_left *l, const char *path, char *why);
 void pd_sharp_print_summary(const struct pd_sharp_left *l);
 

@@ -13,9 +13,9 @@ struct pd_sharp_options {
   bool quiet, help;
 };
 
-/* Parses the options of the launch and builds each model's arguments, NULL-terminated, after its program name: common options, then
- * those after a --for PATTERN that matches the model's name, with {model} replaced. False after filling `why`, also if two models
- * would write the same file. */
+/* Parses the options of the launch and builds each model's arguments, NULL-terminated, after its program name:
+ * common options, then those after a --for PATTERN that matches the model's name, with {model} replaced. False
+ * after filling `why`, also if two models would write the same file. */
 bool pd_sharp_parse(struct pd_sharp_options *o, const struct pd_sharp_program *models, int n, int argc,
                     char **argv, char ***arguments, char *why);
 void pd_sharp_usage(const struct pd_sharp_program *models, int n, int ranks);

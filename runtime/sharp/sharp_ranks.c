@@ -1,6 +1,6 @@
-/* A rank of a launch of several models. It starts its share of the models, forwards their output, and collects their status. Each model is a process
- * that works while it has any rank (sharp_turn.c). A failed model gives its rank to the next one; a rank that dies ends its models and the
- * launch. */
+/* A rank of a launch of several models. It starts its share of the models, forwards their output, and collects
+ * their status. Each model is a process that works while it has any rank (sharp_turn.c). A failed model gives its
+ * rank to the next one; a rank that dies ends its models and the launch. */
 #define _GNU_SOURCE /* memfd_create, cpu_set_t */
 #include "pd_sharp.h"
 #include "run/run.h"
@@ -146,8 +146,8 @@ static bool is_of_launcher(const char *variable) {
          !starts_with_any(variable, users, sizeof users / sizeof *users);
 }
 
-/* Environment of a model: MPI sees a launch of one rank, without a launcher; waiting threads soon sleep, to leave the processors to the model that has
- * them. */
+/* Environment of a model: MPI sees a launch of one rank, without a launcher; waiting threads soon sleep, to leave
+ * the processors to the model that has them. */
 static void set_environment(int model) {
   char number[16];
   for (char **e = environ; *e;)

@@ -33,7 +33,8 @@ struct pd_sharp_table {
 struct pd_sharp_table *pd_sharp_map(int fd);
 /* Initialises zeroed memory; called by the process that created it. */
 void pd_sharp_table_start(struct pd_sharp_table *t, int models, int ranks, double slice);
-/* Bracket each access to `s`; unlocking wakes models that wait for a change. The lock of a killed process is released. */
+/* Bracket each access to `s`; unlocking wakes models that wait for a change. The lock of a killed process is
+ * released. */
 struct pd_sharp *pd_sharp_lock(struct pd_sharp_table *t);
 void pd_sharp_unlock(struct pd_sharp_table *t);
 /* Waits until the model's `changes` differ from `seen`; a signal may end the wait earlier. */

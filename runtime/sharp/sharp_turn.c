@@ -1,5 +1,5 @@
-/* A model in a launch of several models: it works while it has a rank, and reports its remaining work after each unit. A unit is a part of the model with all
- * microbatches of a batch with offload, else a microbatch. */
+/* A model in a launch of several models: it works while it has a rank, and reports its remaining work after each
+ * unit. A unit is a part of the model with all microbatches of a batch with offload, else a microbatch. */
 #define _GNU_SOURCE /* sched_setaffinity */
 #include "run/upward.h"
 #include "sharp/turn.h"
@@ -28,8 +28,8 @@ static double planned_seconds(void) {
   return seconds * (double)s->microbatches + s->update_seconds;
 }
 
-/* The remaining seconds: remaining updates times the mean of past updates, minus the done part of the current one. Before the first update, and with
- * --emulate, by the plan. */
+/* The remaining seconds: remaining updates times the mean of past updates, minus the done part of the current one.
+ * Before the first update, and with --emulate, by the plan. */
 static double remaining_seconds(struct pd_sharp *s, double busy) {
   if (pd_updates.done > updates_at_measure || busy_at_first < 0) {
     if (busy_at_first < 0) busy_at_first = busy;

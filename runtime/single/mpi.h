@@ -1,5 +1,6 @@
-/* The part of MPI that the runtime uses, for a launch of one rank, where no MPI is installed. Collectives copy input to output,
- * requests are complete when posted, and a message to another rank is an error that ends the launch. A type is its size in bytes. */
+/* The part of MPI that the runtime uses, for a launch of one rank, where no MPI is installed. Collectives copy
+ * input to output, requests are complete when posted, and a message to another rank is an error that ends the
+ * launch. A type is its size in bytes. */
 #ifndef PD_SINGLE_MPI_H
 #define PD_SINGLE_MPI_H
 

@@ -1,6 +1,7 @@
-/* Mean losses and metrics over files with the weights of one update, for validation and evaluation runs. Replicas take microbatches as in
- * training. The computing rank adds a microbatch's elements in order and in double; every rank then adds the microbatches' sums in order.
- * Results are bit-identical for any number of stages and replicas. */
+/* Mean losses and metrics over files with the weights of one update, for validation and evaluation runs. Replicas
+ * take microbatches as in training. The computing rank adds a microbatch's elements in order and in double; every
+ * rank then adds the microbatches' sums in order. Results are bit-identical for any number of stages and
+ * replicas. */
 #include "checkpoint/checkpoint.h"
 #include "data/load.h"
 #include "messages/messages.h"
@@ -29,8 +30,8 @@ static double mean(int figure) {
   return sum / (samples * (double)pd.stage->figures[figure].elements);
 }
 
-/* All ranks get the sums, so that no rank runs ahead and figures are logged in order. Each sum has one contributor; all other ranks add
- * zero. */
+/* All ranks get the sums, so that no rank runs ahead and figures are logged in order. Each sum has one
+ * contributor; all other ranks add zero. */
 static void know_means(void) {
   MPI_Request request;
   pd_figures_fold(INT64_MAX);

@@ -37,7 +37,8 @@ static void line(const char *format, ...) {
   if (whole && fflush(log_file)) pd_fail("cannot write log '%s': %s", pd_options.log, strerror(errno));
 }
 
-/* Opens the log to append. Follows symbolic links of this user or root only: another user's link could lead to any file of this user. */
+/* Opens the log to append. Follows symbolic links of this user or root only: another user's link could lead to any
+ * file of this user. */
 static int open_log(const char *path) {
   /* Opening a FIFO would wait for a reader. */
   const int flags = O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | O_NONBLOCK;

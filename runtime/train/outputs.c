@@ -1,5 +1,5 @@
-/* Checks of outputs by rank 0 before the run, so that no training ends at an unwritable path: no output may be an input or the output of
- * another option. */
+/* Checks of outputs by rank 0 before the run, so that no training ends at an unwritable path: no output may be an
+ * input or the output of another option. */
 #define _GNU_SOURCE /* realpath without a buffer */
 #include "checkpoint/checkpoint.h"
 #include "data/load.h"
@@ -130,7 +130,8 @@ static bool holds_steps(const char *folder) {
   return holds;
 }
 
-/* Refuses names of locks and of checkpoint files of any run: an output would overwrite them, or be removed with the lock. */
+/* Refuses names of locks and of checkpoint files of any run: an output would overwrite them, or be removed with
+ * the lock. */
 static bool spares_state(struct named x, char *why) {
   static const char lock[] = ".lock";
   const char *slash = strrchr(x.path, '/'), *name = slash ? slash + 1 : x.path;

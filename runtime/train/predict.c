@@ -1,7 +1,7 @@
-/* --predict: the model's outputs over all samples, as .npy arrays of f32 with one row per sample, in order. Rank 0 creates each file
- * under a temporary name and at full size. The ranks of the stage that computes an output write the rows of their microbatches at their
- * offsets, so that files do not depend on cuts and replicas. At the end every rank syncs its rows, and rank 0 renames the file. All
- * ranks must share the directory. */
+/* --predict: the model's outputs over all samples, as .npy arrays of f32 with one row per sample, in order. Rank 0
+ * creates each file under a temporary name and at full size. The ranks of the stage that computes an output write
+ * the rows of their microbatches at their offsets, so that files do not depend on cuts and replicas. At the end
+ * every rank syncs its rows, and rank 0 renames the file. All ranks must share the directory. */
 #include "data/load.h"
 #include "messages/messages.h"
 #include "train/train.h"

@@ -12,8 +12,8 @@ struct pd_named_number {
   double value;
 };
 
-/* True if the text is a rule over these names, else false after filling `why`. *holds: the rule's value. A comparison with NaN
- * is false. */
+/* True if the text is a rule over these names, else false after filling `why`. *holds: the rule's value. A
+ * comparison with NaN is false. */
 bool pd_rule(const char *text, const struct pd_named_number *numbers, int n, bool *holds, char *why);
 
 #endif

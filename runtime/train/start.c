@@ -29,7 +29,8 @@ static void *json_memory(size_t bytes) {
 
 /* ---- start ----------------------------------------------------------------------------------- */
 
-/* The rank for messages before MPI is open (pd_comm_open): from the launcher's environment, else the stage's first rank. */
+/* The rank for messages before MPI is open (pd_comm_open): from the launcher's environment, else the stage's first
+ * rank. */
 static int launched_rank(void) {
   const char *number = pd_launched_as();
   return number ? atoi(number) : pd_rank_of(pd.stage->stage, 0);
@@ -100,12 +101,14 @@ static bool check_launch(const struct same *all, char *why) {
     if (strcmp(all[r].plan, all[0].plan))
       ok = pd_refuse(
           why,
-          "the plan of rank %d (%.12s) differs from the plan of rank 0 (%.12s). help: build again and launch every rank from the same directory",
+          "the plan of rank %d (%.12s) differs from the plan of rank 0 (%.12s). help: build again and launch "
+          "every rank from the same directory",
           r, all[r].plan, all[0].plan);
     else if (all[r].stage != pd_stage_of(r / pd_tensor_degree()))
       ok = pd_refuse(
           why,
-          "rank %d runs the program of stage %d, not of stage %d. help: launch every rank with the build directory's '%s'",
+          "rank %d runs the program of stage %d, not of stage %d. help: launch every rank with the build "
+          "directory's '%s'",
           r, all[r].stage, pd_stage_of(r / pd_tensor_degree()), pd.stage->inference ? "infer" : "train");
     else if (all[r].steps != all[0].steps || all[r].validate_every != all[0].validate_every ||
              all[r].checkpoint_every != all[0].checkpoint_every || all[r].seed != all[0].seed ||
@@ -165,7 +168,8 @@ static void copy_file(const char *from, const char *to) {
   if (!pd_copy_file(from, to, why)) pd_fail("%s", why);
 }
 
-/* Copies the plan, whose path the launcher passes in PD_PLAN, and the model's picture next to it, if any, to --run's directory. */
+/* Copies the plan, whose path the launcher passes in PD_PLAN, and the model's picture next to it, if any, to
+ * --run's directory. */
 static void keep_plan(void) {
   const char *from = getenv("PD_PLAN");
   if (pd.self || !pd_options.plan) return;
@@ -294,12 +298,14 @@ static int say_how_it_ends(void) {
   if (!pd.self && pd_options.checkpoint)
     fprintf(
         stderr,
-        "pd: rank 0 (stage 0): %s: stopped after update %lld of %lld with a checkpoint in '%s'. help: continue with --resume\n",
+        "pd: rank 0 (stage 0): %s: stopped after update %lld of %lld with a checkpoint in '%s'. help: continue "
+        "with --resume\n",
         pd_stopped_by_name(), (long long)pd.steps, (long long)pd_options.steps, pd_options.checkpoint);
   else if (!pd.self)
     fprintf(
         stderr,
-        "pd: rank 0 (stage 0): %s: stopped after update %lld of %lld without a checkpoint: --checkpoint DIR was not given\n",
+        "pd: rank 0 (stage 0): %s: stopped after update %lld of %lld without a checkpoint: --checkpoint DIR was "
+        "not given\n",
         pd_stopped_by_name(), (long long)pd.steps, (long long)pd_options.steps);
   return pd_options.checkpoint ? TRY_AGAIN : SIGNALLED + pd_stopped_by();
 }

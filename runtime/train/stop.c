@@ -1,5 +1,6 @@
-/* --stop-when: after each validation all ranks evaluate the same rule over the same numbers. If the rule holds, they agree on the last
- * update: this one or, in a pipeline, the last update whose batch or messages any rank has begun. */
+/* --stop-when: after each validation all ranks evaluate the same rule over the same numbers. If the rule holds,
+ * they agree on the last update: this one or, in a pipeline, the last update whose batch or messages any rank has
+ * begun. */
 #include "messages/messages.h"
 #include "train/train.h"
 #include "update/update.h"

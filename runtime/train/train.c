@@ -1,5 +1,5 @@
-/* A stage program's calls for an update: figures per microbatch, the gradient scale, the log line, validation and checkpoint.
- * Communication between ranks is in exchange.c. */
+/* A stage program's calls for an update: figures per microbatch, the gradient scale, the log line, validation and
+ * checkpoint. Communication between ranks is in exchange.c. */
 #include "update/clip.h"
 #include "checkpoint/checkpoint.h"
 #include "data/load.h"
@@ -69,8 +69,8 @@ static void await_figures(int64_t end) {
   pd_log_known();
 }
 
-/* An earlier non-finite gradient is the cause to report. This batch's update may already be in the device's queue, but is known only with
- * all losses of the batch. */
+/* An earlier non-finite gradient is the cause to report. This batch's update may already be in the device's queue,
+ * but is known only with all losses of the batch. */
 static void take_sum(int figure, int64_t k, double sum) {
   if (!isfinite(sum) && figure < pd.stage->n_losses) {
     await_figures(batch_of(k) < pd_updates.done ? batch_of(k) : pd_updates.done);

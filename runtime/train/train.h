@@ -1,4 +1,5 @@
-/* A run from start to end: updates, evaluations, predictions and their log. Above all folders except host/ and cuda/. */
+/* A run from start to end: updates, evaluations, predictions and their log. Above all folders except host/ and
+ * cuda/. */
 #ifndef PD_TRAIN_H
 #define PD_TRAIN_H
 
@@ -12,8 +13,8 @@ extern "C" {
 
 void pd_train_start(void);
 void pd_train_catch_up(void); /* waits for the figures of all updates and logs them */
-/* Describes the first non-finite tensor of microbatch k of training or evaluation: among the model's inputs, of any stage, then
- * among this rank's tensors. */
+/* Describes the first non-finite tensor of microbatch k of training or evaluation: among the model's inputs, of
+ * any stage, then among this rank's tensors. */
 const char *pd_first_non_finite(int64_t k, bool evaluation);
 void pd_checkpoint_last(void); /* the final checkpoint, unless this update has one */
 

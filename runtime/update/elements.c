@@ -1,6 +1,7 @@
-/* Elementwise update rules (optimizers/list.h) over arrays in host memory: the update of the C target, and of parameters offloaded from a
- * GPU (cuda/home.cu). With -ffp-contract=off the bits depend only on the inputs. They equal those of GPU kernels, which nvcc compiles with
- * -fmad=false: both round additions, products, quotients and roots to nearest. */
+/* Elementwise update rules (optimizers/list.h) over arrays in host memory: the update of the C target, and of
+ * parameters offloaded from a GPU (cuda/home.cu). With -ffp-contract=off the bits depend only on the inputs. They
+ * equal those of GPU kernels, which nvcc compiles with -fmad=false: both round additions, products, quotients and
+ * roots to nearest. */
 #include "update/update.h"
 #include "kernels/pd_bf16.h"
 #include "kernels/pd_math.h"
@@ -62,7 +63,8 @@ void pd_update_some(const struct pd_parameter *p, int64_t n, const struct pd_upd
   if (r->working) pd_write((pd_out){r->working, r->bf16 ? PD_BF16 : PD_F32}, 0, r->to, n);
 }
 
-/* torch.optim.swa_utils.AveragedModel: the first update's weights, then a += (1 - ema) (w - a); buffers are copied. */
+/* torch.optim.swa_utils.AveragedModel: the first update's weights, then a += (1 - ema) (w - a); buffers are
+ * copied. */
 void pd_average_some(const struct pd_parameter *p, int64_t n, int64_t t, const float *w, float *a) {
   const float rest = (float)(1 - pd.stage->ema);
   if (p->buffer || t == 0)

@@ -1,13 +1,15 @@
 /* Figures and gradients of a batch between its last backward pass and its update. For update t this rank:
- *   reduces   adds up the accumulators of all replicas (reduce.c), in two rounds of messages: all of them or, with optimizer
- *             state sharding, the part that it updates. The last backward pass starts this for each complete bucket;
- *   exchanges sends its gradients of tied parameters to the other stages that hold them and posts receives;
+ *   reduces   adds up the accumulators of all replicas (reduce.c), in two rounds of messages: all of them or, with
+ *             optimizer state sharding, the part that it updates. The last backward pass starts this for each
+ *             complete bucket;
+ *   exchanges sends its gradients of tied parameters to the other stages that hold them, and posts receives;
  *   combines  after these messages, adds the uses of each parameter from last to first;
- *   figures   adds up squares of its stage's own gradients and posts one sum over all ranks of these squares and of the sums of
- *             losses and metrics, with a slot for each replica that may have computed one. Each slot has one contributor and all
- *             other ranks add zero, so the sum is exact in any order.
- * All steps advance whenever messages are advanced. Several updates may be in flight; their figures are posted in the order of updates, as
- * collective operations require. On a device the first three steps are enqueued at once, and the host does not wait for them. */
+ *   figures   adds up squares of its stage's own gradients and posts one sum over all ranks of these squares and of
+ *             the sums of losses and metrics, with a slot for each replica that may have computed one. Each slot has
+ *             one contributor and all other ranks add zero, so the sum is exact in any order.
+ * All steps advance whenever messages are advanced. Several updates may be in flight; their figures are posted in
+ * the order of updates, as collective operations require. On a device the first three steps are enqueued at
+ * once, and the host does not wait for them. */
 #include "update/clip.h"
 #include "messages/messages.h"
 #include "run/upward.h"
@@ -62,15 +64,16 @@ static bool named_before(const struct pd_parameter *p, int i) {
   return false;
 }
 
-/* Two ranks are at most as far apart as the microbatches in flight of a stage: 3 max(w) over all replicas (docs/guide/schedules.md: h is at
- * most 2), or a batch. */
+/* Two ranks are at most as far apart as the microbatches in flight of a stage: 3 max(w) over all replicas
+ * (docs/guide/schedules.md: h is at most 2), or a batch. */
 static int batches_apart(void) {
   const struct pd_stage *s = pd.stage;
   int64_t in_flight = 3 * (int64_t)s->n_stages * most_replicas;
   return (int)((in_flight + s->microbatches - 1) / s->microbatches) + 1;
 }
 
-/* Fills has_remote; returns the largest number of messages of an exchange, and the bytes of the largest message. */
+/* Fills has_remote; returns the largest number of messages of an exchange, and the bytes of the largest
+ * message. */
 static int find_remote(size_t *bytes) {
   const struct pd_stage *s = pd.stage;
   int n = 0;
@@ -91,8 +94,8 @@ static int find_remote(size_t *bytes) {
 
 bool pd_has_remote(const struct pd_parameter *p) { return has_remote[p - pd.stage->parameters]; }
 
-/* Collective: counts squares. A parameter has one square; with tensor parallelism one per rank of the shard group; with optimizer state
- * sharding one per tile. */
+/* Collective: counts squares. A parameter has one square; with tensor parallelism one per rank of the shard group;
+ * with optimizer state sharding one per tile. */
 static void count_squares(void) {
   const struct pd_stage *s = pd.stage;
   int n = s->n_model_parameters;
@@ -216,8 +219,8 @@ static struct pd_message tied(const struct pd_parameter *p, int use, int64_t t, 
   return (struct pd_message){peer, sent, p->order * USES + use, gradient, (size_t)p->elements * sizeof *gradient};
 }
 
-/* Sends use `use` of p, summed over this stage's replicas, to the ranks of another stage that receive it from this rank: replica q receives
- * it from replica q % w of the use's stage. */
+/* Sends use `use` of p, summed over this stage's replicas, to the ranks of another stage that receive it from this
+ * rank: replica q receives it from replica q % w of the use's stage. */
 static int send_use(const struct pd_parameter *p, int use, int64_t t, int stage, struct pd_message *to) {
   int n = 0;
   for (int q = pd.replica; q < pd.stage->replicas[stage]; q += pd_replicas())
@@ -321,8 +324,8 @@ static bool may_go_on(int64_t t, enum state state) {
   return t == pd_updates.logged || update_of(t - 1)->state > state;
 }
 
-/* Posts complete buckets, and adds up and spreads gathered ones, each in order. On a device, where messages pass when posted, all replicas
- * thus post them in the same order. */
+/* Posts complete buckets, and adds up and spreads gathered ones, each in order. On a device, where messages pass
+ * when posted, all replicas thus post them in the same order. */
 static void move_buckets(int64_t t, struct update *u) {
   bool gathers = may_go_on(t, REDUCING), spreads = may_go_on(t, SPREADING);
   for (bool moved = true; moved;) {
@@ -399,8 +402,8 @@ static bool is_over(int64_t t, struct update *u) {
   return done;
 }
 
-/* Advances update t as far as the arrived messages allow, but never past the previous update: messages of tied parameters are matched by
- * order only. */
+/* Advances update t as far as the arrived messages allow, but never past the previous update: messages of tied
+ * parameters are matched by order only. */
 static void advance(int64_t t) {
   struct update *u = update_of(t);
   while (u->state != IDLE && u->state != KNOWN) {
@@ -466,8 +469,8 @@ void pd_exchange(int64_t t) {
   pd_exchange_progress();
 }
 
-/* If other work must come first, pd_exchange starts the bucket. In the first batch a device loads kernels, which may wait for all its work,
- * including messages. */
+/* If other work must come first, pd_exchange starts the bucket. In the first batch a device loads kernels, which
+ * may wait for all its work, including messages. */
 void pd_bucket_complete(int bucket) {
   int64_t t = pd_batch_ending();
   if (t != pd_updates.exchanged || !has_replicas() || pd_device_recording()) return;

@@ -1,5 +1,5 @@
-/* Sums of losses and metrics over a microbatch's elements, in double and in order. A device may be behind: elements are fetched, and added up
- * when they arrive, in the order of the calls. */
+/* Sums of losses and metrics over a microbatch's elements, in double and in order. A device may be behind:
+ * elements are fetched, and added up when they arrive, in the order of the calls. */
 #include "messages/messages.h"
 #include "update/update.h"
 

@@ -1,7 +1,6 @@
 /* Initial weights: Philox 4x32-10, keyed by the run's seed and the parameter's name, counted by element,
- * independent
- * of the partition and of the order of initialisation. The functions for the normal distribution use only +, -, *, / in double, for equal
- * bits on every machine. */
+ * independent of the partition and of the order of initialisation. The functions for the normal distribution use
+ * only +, -, *, / in double, for equal bits on every machine. */
 #include "device.h"
 #include "update/update.h"
 #include "kernels/pd_math.h"
@@ -98,7 +97,8 @@ static void *make_share(void *share) {
   return NULL;
 }
 
-/* An element depends only on its index, so results are bit-identical for any number of threads. The main thread handles signals. */
+/* An element depends only on its index, so results are bit-identical for any number of threads. The main thread
+ * handles signals. */
 static void make_all(const struct pd_parameter *p, uint64_t key, int64_t n, float *to) {
   struct share share[MOST_THREADS];
   pthread_t thread[MOST_THREADS];

@@ -1,5 +1,5 @@
-/* The schedules' formulas, in double. All warm up by nanoGPT's rule, (t + 1) / (warmup + 1) of the rate while t < warmup; u counts the updates
- * after the warm-up. */
+/* The schedules' formulas, in double. All warm up by nanoGPT's rule, (t + 1) / (warmup + 1) of the rate while t <
+ * warmup; u counts the updates after the warm-up. */
 #include "run/run.h"
 
 #include <math.h>
@@ -42,8 +42,8 @@ double pd_lr_cosine(const void *arguments, double lr, int64_t t) {
   return between(a->floor, lr, half_cosine(gone(t, a->warmup, a->total)));
 }
 
-/* Loshchilov and Hutter, "SGDR" (ICLR 2017), as PyTorch's CosineAnnealingWarmRestarts: half a cosine over `period` updates,
- * then restarts from lr, each time over `multiply` times more updates. */
+/* Loshchilov and Hutter, "SGDR" (ICLR 2017), as PyTorch's CosineAnnealingWarmRestarts: half a cosine over `period`
+ * updates, then restarts from lr, each time over `multiply` times more updates. */
 double pd_lr_cosine_restarts(const void *arguments, double lr, int64_t t) {
   const struct pd_lr_cosine_restarts_arguments *a = arguments;
   double rate, u = (double)t - a->warmup, period = a->period;

@@ -1,5 +1,6 @@
-/* The table of optimizers, and the common part of updates: tiles of a stage's parameters, addresses of gradients and moments, arguments of
- * whole-tensor rules. The targets update the elements (host/optimizer.c, cuda/optimizer.cu). */
+/* The table of optimizers, and the common part of updates: tiles of a stage's parameters, addresses of gradients
+ * and moments, arguments of whole-tensor rules. The targets update the elements (host/optimizer.c,
+ * cuda/optimizer.cu). */
 #include "data/load.h"
 #include "run/upward.h"
 #include "update/update.h"

@@ -1,6 +1,7 @@
-/* Optimizer state sharding over a stage's replicas (ZeRO-1): each replica keeps ranges of moments, masters and averages (pd_stage.shards) and
- * updates the weights of these ranges. At the end of an update each replica sends its ranges to all others; messages are awaited before a
- * pass reads these weights. This file has the distribution, and joins parts to whole tensors for files and validations. */
+/* Optimizer state sharding over a stage's replicas (ZeRO-1): each replica keeps ranges of moments, masters and
+ * averages (pd_stage.shards) and updates the weights of these ranges. At the end of an update each replica sends
+ * its ranges to all others; messages are awaited before a pass reads these weights. This file has the
+ * distribution, and joins parts to whole tensors for files and validations. */
 #include "shared/checksum.h"
 #include "messages/messages.h"
 #include "run/upward.h"
@@ -69,7 +70,8 @@ char *pd_state_at(size_t section, const struct pd_parameter *p) {
   return pd.arena + (int64_t)section + pd_state_offset(p);
 }
 
-/* A tensor of the parameter's shape is divided like the parameter; a tensor of another shape belongs to whole parameters. */
+/* A tensor of the parameter's shape is divided like the parameter; a tensor of another shape belongs to whole
+ * parameters. */
 struct pd_slice pd_part_of_tensor(const struct pd_parameter *p, int64_t elements, int replica) {
   struct pd_slice part = pd_part_of(p, replica);
   if (elements == p->elements) return part;
@@ -188,9 +190,9 @@ static void pass(bool sent, int peer, float *at, int64_t n) {
   }
   pd_wait(2, request, "a replica's part of the state", -1, sent ? "to be received by" : "from", rank);
   if (!sent && pd_options.check_messages && theirs != pd_checksum(at, (size_t)n * sizeof *at))
-    pd_fail(
-        "--check-messages: the optimizer state from rank %d arrived with a different checksum: a link, or the memory of either host, corrupts data",
-        rank);
+    pd_fail("--check-messages: the optimizer state from rank %d arrived with a different checksum: a link, or the "
+            "memory of either host, corrupts data",
+            rank);
 }
 
 const float *pd_whole(const struct pd_parameter *p, const float *at, int64_t elements) {

@@ -1,10 +1,11 @@
-/* The sum of a stage's gradients over its replicas, by buckets (pd_stage.bucket_ranges) or all at once. A bucket is divided into shards:
- * replica r receives shard r of all replicas, adds them up in the order of replicas, and sends the sum back to all. With optimizer state
- * sharding (optimizer_shards.c) the replica that updates the weights keeps the sum, unless another stage needs it. If all sums go back, each
- * replica sends and receives 2 (w - 1) / w of a set. The order of additions is independent of timing and of the division, so results are
+/* The sum of a stage's gradients over its replicas, by buckets (pd_stage.bucket_ranges) or all at once. A bucket
+ * is divided into shards: replica r receives shard r of all replicas, adds them up in the order of replicas, and
+ * sends the sum back to all. With optimizer state sharding (optimizer_shards.c) the replica that updates the
+ * weights keeps the sum, unless another stage needs it. If all sums go back, each replica sends and receives
+ * 2 (w - 1) / w of a set. The order of additions is independent of timing and of the division, so results are
  * bit-identical on all replicas and in all runs. With shared accumulators there are no messages: host/replicas.c.
- * No buffer is received into while it is sent: a sum returns in the second round, after the first; sums are computed in the rank's own
- * shard, which the first round does not send. */
+ * No buffer is received into while it is sent: a sum returns in the second round, after the first; sums are
+ * computed in the rank's own shard, which the first round does not send. */
 #include "update/update.h"
 #include "transfer.h"
 
@@ -110,8 +111,8 @@ static struct spans part_of_bucket(const struct spans *bucket, size_t skipped, s
   return part;
 }
 
-/* Deals the cache lines of all buckets to replicas as if one by one: for any division into buckets, no replica has more than `room`, which the
- * compiler planned. A replica's lines of a bucket are contiguous. */
+/* Deals the cache lines of all buckets to replicas as if one by one: for any division into buckets, no replica has
+ * more than `room`, which the compiler planned. A replica's lines of a bucket are contiguous. */
 static void deal_bucket(int bucket, size_t *lines) {
   const struct spans all = bucket_spans(bucket);
   size_t end = *lines + all.floats / LINE, skipped = 0;

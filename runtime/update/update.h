@@ -1,5 +1,5 @@
-/* From gradients to weights: sums over microbatches and ranks, the optimizer, and the places of weights and optimizer state.
- * Offsets are bytes of the arena, sizes are elements of a parameter. */
+/* From gradients to weights: sums over microbatches and ranks, the optimizer, and the places of weights and
+ * optimizer state. Offsets are bytes of the arena, sizes are elements of a parameter. */
 #ifndef PD_UPDATE_H
 #define PD_UPDATE_H
 
@@ -23,8 +23,8 @@ const void *pd_group_arguments(const struct pd_stage *s, int group);
 enum { PD_GROUP_STEPS = 2 * (PD_MAX_GROUPS + 1) };
 static inline int pd_step_of(const struct pd_parameter *p) { return 2 * p->group + p->decays; }
 
-/* The arguments of an elementwise update rule: W(t), the place of W(t + 1), batch t's accumulator set, and the rule's constants,
- * a struct pd_<optimizer>_step for each pd_step_of(). */
+/* The arguments of an elementwise update rule: W(t), the place of W(t + 1), batch t's accumulator set, and the
+ * rule's constants, a struct pd_<optimizer>_step for each pd_step_of(). */
 struct pd_update_arrays {
   int64_t t;
   const void *from;
@@ -35,9 +35,9 @@ struct pd_update_arrays {
   int first, end; /* range of parameters to update: all, without offload */
 };
 
-/* The arguments of a whole-tensor update rule, for one parameter: f32 arrays of its elements, and moments of their shapes, zero
- * before the first update. from and to are the same array or do not overlap. With a device the arrays are in device memory and
- * the rule enqueues its work. */
+/* The arguments of a whole-tensor update rule, for one parameter: f32 arrays of its elements, and moments of their
+ * shapes, zero before the first update. from and to are the same array or do not overlap. With a device the arrays
+ * are in device memory and the rule enqueues its work. */
 struct pd_tensor_update {
   const struct pd_parameter *parameter;
   const void *arguments; /* of the parameter's group */
@@ -52,9 +52,9 @@ struct pd_tensor_update {
 #define PD_NAME_RULE(rule, optimizer, moments) PD_RULE_##rule,
 enum pd_rule { PD_ELEMENT_RULES(PD_NAME_RULE) PD_N_RULES };
 
-/* An update rule. Each row of optimizers/list.h defines one. A whole-tensor rule gets one tensor at a time, so that it can take
- * norms, row sums or products before it writes weights; each target defines it as pd_<rule>. The order of its additions must
- * not depend on threads. */
+/* An update rule. Each row of optimizers/list.h defines one. A whole-tensor rule gets one tensor at a time, so
+ * that it can take norms, row sums or products before it writes weights; each target defines it as pd_<rule>. The
+ * order of its additions must not depend on threads. */
 struct pd_optimizer {
   const char *name;
   void (*tensor)(const struct pd_tensor_update *x); /* NULL: an elementwise rule: */
@@ -79,8 +79,8 @@ static inline bool pd_is_trained(const struct pd_parameter *p) { return !p->buff
 /* The address and shape of moment i of parameter p; NULL: no such moment. */
 float *pd_moment_at(const struct pd_parameter *p, int i);
 struct pd_shape pd_moment_shape(const struct pd_parameter *p, int i);
-/* Bytes of the copies of an update's results, if it runs twice (watch/twice.c): of all tiles that run twice at once, and of one
- * tile. */
+/* Bytes of the copies of an update's results, if it runs twice (watch/twice.c): of all tiles that run twice at
+ * once, and of one tile. */
 size_t pd_update_copy_bytes(void);
 size_t pd_update_tile_copy_bytes(void);
 /* Bytes that an array takes in a copy, aligned to 16. */
@@ -97,28 +97,28 @@ bool pd_in_norm(const struct pd_parameter *p); /* this rank adds the gradient's 
 struct pd_slice {
   int64_t first, n; /* elements */
 };
-/* The slice of a parameter that a replica updates, and the slice of a moment of `elements` elements that it keeps: everything,
- * without sharding. */
+/* The slice of a parameter that a replica updates, and the slice of a moment of `elements` elements that it keeps:
+ * everything, without sharding. */
 struct pd_slice pd_part_of(const struct pd_parameter *p, int replica);
 struct pd_slice pd_own_part(const struct pd_parameter *p); /* of this replica */
 struct pd_slice pd_part_of_tensor(const struct pd_parameter *p, int64_t elements, int replica);
 bool pd_is_split(const struct pd_parameter *p); /* the slices are on several replicas */
-/* The address that element 0 of p has, or would have, in moments, masters or averages that start at `section`; the replica's
- * slice is at its offset from there. */
+/* The address that element 0 of p has, or would have, in moments, masters or averages that start at `section`; the
+ * replica's slice is at its offset from there. */
 char *pd_state_at(size_t section, const struct pd_parameter *p);
 int64_t pd_state_offset(const struct pd_parameter *p); /* relative to `section`; may be negative */
 void pd_optimizer_shards_start(void);                  /* collective among replicas */
 void pd_optimizer_shards_finish(void);                 /* waits until all parts of the weights have arrived */
 void pd_swap_part(float *a, float *b, int64_t n);      /* swaps arena contents */
-/* Collective among replicas, each with the address of element 0: returns the whole tensor on the first replica, valid until the
- * next call, and NULL on all other replicas, which send their slices. */
+/* Collective among replicas, each with the address of element 0: returns the whole tensor on the first replica,
+ * valid until the next call, and NULL on all other replicas, which send their slices. */
 const float *pd_whole(const struct pd_parameter *p, const float *at, int64_t elements);
 
 /* ---- host/optimizer.c, cuda/optimizer.cu ------------------------------------------------------- */
 
 void pd_optimizer_start(void); /* deals the tiles, starts the rule */
-/* A target's update of all parameters of a stage: by an elementwise rule; or the remainder after a whole-tensor rule, which is
- * running averages, parameters without a gradient, and working copies of masters. */
+/* A target's update of all parameters of a stage: by an elementwise rule; or the remainder after a whole-tensor
+ * rule, which is running averages, parameters without a gradient, and working copies of masters. */
 typedef void pd_update_all(const struct pd_update_arrays *u);
 struct pd_rules {
   pd_update_all *by_elements[PD_N_RULES], *after_tensors;
@@ -133,7 +133,8 @@ bool pd_next_updated(int group, int *first, int *end); /* one group, without off
 extern const struct pd_rules pd_rules;
 void pd_update_with(const struct pd_rules *rules, int64_t t, float scale, const void *from, void *to,
                     void *gradient);
-/* The elements of a parameter in an update: the updated arrays, which are masters if there are any, and their working copy. */
+/* The elements of a parameter in an update: the updated arrays, which are masters if there are any, and their
+ * working copy. */
 struct pd_updated {
   const float *from, *gradient; /* gradient NULL: no gradient */
   float *to, *moment[PD_MAX_MOMENTS];
@@ -160,11 +161,11 @@ struct pd_stretch {
   size_t at, n;
 };
 int pd_runs_of_shard(int bucket, int replica, const struct pd_stretch **runs);
-/* Sums a bucket of the replicas' accumulators of batch t, without shared memory, in two rounds of messages. The first
- * brings each replica's gradients of this rank's shard. The second, once the first has passed, adds them up and sends the
- * sum back. Replicas that share the optimizer's state send back only parameters that other stages hold, too. Each function
- * writes a round's messages to `to` and returns their number, at most pd_reduce_messages() of pd_reduce_bytes() each;
- * pd_reduce_messages() is 0 without other replicas. */
+/* Sums a bucket of the replicas' accumulators of batch t, without shared memory, in two rounds of messages. The
+ * first brings each replica's gradients of this rank's shard. The second, once the first has passed, adds them up
+ * and sends the sum back. Replicas that share the optimizer's state send back only parameters that other stages
+ * hold, too. Each function writes a round's messages to `to` and returns their number, at most
+ * pd_reduce_messages() of pd_reduce_bytes() each; pd_reduce_messages() is 0 without other replicas. */
 struct pd_message;
 void pd_reduce_start(void);
 int pd_reduce_messages(void);
@@ -175,7 +176,8 @@ int pd_reduce_spread(int64_t t, int bucket, struct pd_message *to);
 /* ---- exchange.c ------------------------------------------------------------------------------ */
 
 bool pd_has_remote(const struct pd_parameter *p); /* p has a gradient, and another stage also holds p */
-/* Index in the squares of an update for the elements of p from `first`: one per parameter, or one per tile with sharding. */
+/* Index in the squares of an update for the elements of p from `first`: one per parameter, or one per tile with
+ * sharding. */
 int pd_square_at(const struct pd_parameter *p, int64_t first);
 
 /* Number of exchange sets. */
@@ -195,8 +197,8 @@ size_t pd_exchange_set(int64_t t); /* bytes from exchange set 0 to update t's */
 
 /* ---- figures.c ------------------------------------------------------------------------------- */
 
-/* Adds up the n elements of a figure of microbatch k in double, in order, and calls take(figure, k, sum), in the order of calls:
- * during a later call of these functions, once the elements are computed. */
+/* Adds up the n elements of a figure of microbatch k in double, in order, and calls take(figure, k, sum), in the
+ * order of calls: during a later call of these functions, once the elements are computed. */
 typedef void pd_take_sum(int figure, int64_t k, double sum);
 void pd_add_up(int figure, int64_t batch, int64_t k, const float *elements, int64_t n, pd_take_sum *take);
 /* True if all sums of batches up to this one are taken; pd_figures_fold waits for them. */
@@ -212,8 +214,8 @@ void pd_initialise(const struct pd_parameter *p, uint64_t seed, float *to);
 char *pd_weights_at(const struct pd_parameter *p, int64_t t); /* W(t) as passes read it */
 /* Writes the zeros after parameters (pd_parameter.padding) in all versions, at start. */
 void pd_clear_padding(void);
-/* The newest weights W(t) in f32: pd_fill_newest returns room, pd_newest_filled stores it, with the working copy; pd_view_newest
- * reads, valid until the next call. */
+/* The newest weights W(t) in f32: pd_fill_newest returns room, pd_newest_filled stores it, with the working copy;
+ * pd_view_newest reads, valid until the next call. */
 float *pd_fill_newest(const struct pd_parameter *p, int64_t t);
 void pd_newest_filled(const struct pd_parameter *p, int64_t t, const float *w);
 /* With sharded masters: all of them, on the first replica. */
@@ -225,8 +227,8 @@ void pd_read_averages(int64_t t, bool averages);
 void pd_start_fresh(const struct pd_parameter *p); /* sets W(0) from seed and name */
 /* Collective. Rank 0 writes the weights of all stages: averages, if there are any and `raw` is false. */
 void pd_save_weights(const char *path, bool raw);
-/* Collective. On rank 0: the entries of all parameters of the model in declaration order, as in a file, and the rank that writes
- * each (writer may be NULL). An unused parameter is on no rank, and its entry has no name. */
+/* Collective. On rank 0: the entries of all parameters of the model in declaration order, as in a file, and the
+ * rank that writes each (writer may be NULL). An unused parameter is on no rank, and its entry has no name. */
 struct pd_entry *pd_gather_entries(int *writer);
 void pd_free_entries(struct pd_entry *entries);
 void pd_file_shape(const struct pd_parameter *p, int64_t *dim); /* a parameter's shape in a file */

@@ -1,5 +1,5 @@
-/* Addresses of weights, and writing them to a safetensors file with every parameter of all stages, tied parameters once. Rank 0 writes tensor
- * by tensor; the first replica of a parameter's owner stage sends it in pieces. */
+/* Addresses of weights, and writing them to a safetensors file with every parameter of all stages, tied parameters
+ * once. Rank 0 writes tensor by tensor; the first replica of a parameter's owner stage sends it in pieces. */
 #include "shared/checksum.h"
 #include "messages/messages.h"
 #include "update/update.h"
@@ -31,7 +31,8 @@ static bool newest_in_parts(const struct pd_parameter *p) { return has_master(p)
 /* True if this rank provides p for files. */
 static bool writes(const struct pd_parameter *p) { return p->owner == pd.stage->stage && !pd.replica; }
 
-/* By parameter: f32 weights of a frozen parameter whose working copy is rounded, on the rank that provides it for files; NULL: not kept. */
+/* By parameter: f32 weights of a frozen parameter whose working copy is rounded, on the rank that provides it for
+ * files; NULL: not kept. */
 static float **unrounded;
 
 static void keep_unrounded(const struct pd_parameter *p, const float *w) {
@@ -270,7 +271,8 @@ static void compare_sum(const float *piece, int64_t n, int writer) {
   memcpy(&sum, piece + n, sizeof sum);
   if (sum != pd_checksum(piece, (size_t)n * sizeof *piece))
     pd_fail(
-        "--check-messages: the weights from rank %d arrived with a different checksum: a link, or the memory of either host, corrupts data",
+        "--check-messages: the weights from rank %d arrived with a different checksum: a link, or the memory of "
+        "either host, corrupts data",
         writer);
 }
 

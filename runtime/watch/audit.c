@@ -1,7 +1,8 @@
-/* --audit K: detects changes in memory between two updates. After every Kth update each parameter's weights, of all versions still in use, and
- * its moments, masters and averages get a checksum, which is verified before the next update: a flipped bit is reported before it spreads to
- * other weights. An update that runs twice (updates_twice.c) takes the checksums itself, tile by tile: of its copy of the elements before
- * the update, and of the first run's results, which the second run confirmed. A bit that flips during an update is in one of these
+/* --audit K: detects changes in memory between two updates. After every Kth update each parameter's weights, of
+ * all versions still in use, and its moments, masters and averages get a checksum, which is verified before the
+ * next update: a flipped bit is reported before it spreads to other weights. An update that runs twice
+ * (updates_twice.c) takes the checksums itself, tile by tile: of its copy of the elements before the update, and
+ * of the first run's results, which the second run confirmed. A bit that flips during an update is in one of these
  * copies, or differs from it later. */
 #include "shared/checksum.h"
 #include "update/update.h"
@@ -9,7 +10,8 @@
 
 #include <stdlib.h>
 
-/* The sum of the checksums of an array's tiles, which threads can add in any order; a tile's seed is the index of its first element. */
+/* The sum of the checksums of an array's tiles, which threads can add in any order; a tile's seed is the index of
+ * its first element. */
 static uint64_t *sums; /* [parameter][array] */
 static int64_t summed; /* updates before the checksums were taken; -1: not taken */
 
@@ -84,7 +86,8 @@ static uint64_t sum_of(const struct array *a) {
 
 static _Noreturn void tell(const struct pd_parameter *p, int array, int64_t updates) {
   pd_fail(
-      "--audit: step %lld: %s%s of '%s' changed after update %lld: this host's memory corrupts data. help: test this host's memory",
+      "--audit: step %lld: %s%s of '%s' changed after update %lld: this host's memory corrupts data. help: test "
+      "this host's memory",
       (long long)(updates + 1), array < N_ARRAYS ? "the " : "an older version of the ", pd_array_name(array),
       p->name, (long long)updates);
 }

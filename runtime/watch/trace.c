@@ -1,6 +1,6 @@
-/* The trace of a rank's work: records in memory during the run, and one Chrome trace of all ranks at the end (--trace; "Trace Event Format",
- * Google; read by Perfetto and pdc report). A failed run writes nothing and keeps an earlier file. This file also has the sleeps of
- * --emulate. */
+/* The trace of a rank's work: records in memory during the run, and one Chrome trace of all ranks at the end
+ * (--trace; "Trace Event Format", Google; read by Perfetto and pdc report). A failed run writes nothing and keeps
+ * an earlier file. This file also has the sleeps of --emulate. */
 #define _GNU_SOURCE /* MAP_ANONYMOUS */
 #include "data/load.h"
 #include "generate/generate.h"
@@ -190,8 +190,8 @@ static void exchange_one(double *x, int peer, bool sends) {
   pd_wait(1, &request, "the clock of the trace", -1, sends ? "to be received by" : "from", peer);
 }
 
-/* The peer's time is between request and answer; the fastest of many rounds gives the best bound. A difference within the bound counts as
- * zero, because ranks on one machine share a clock. */
+/* The peer's time is between request and answer; the fastest of many rounds gives the best bound. A difference
+ * within the bound counts as zero, because ranks on one machine share a clock. */
 static struct offset compare_clock(int rank) {
   struct offset best = {.error = 1e300};
   for (int i = 0; i < ROUNDS; i++) {
@@ -228,8 +228,9 @@ static double aligned(int rank, double time) {
 
 /* ---- start ----------------------------------------------------------------------------------------- */
 
-/* Records per turn: four passes, four messages, two waits for slots. Per update: update, reduction, exchange, validation, checkpoint. Per
- * audit: four passes per chunk. With offload: waits for blocks in each turn and for squares and updates of each group of parameters. */
+/* Records per turn: four passes, four messages, two waits for slots. Per update: update, reduction, exchange,
+ * validation, checkpoint. Per audit: four passes per chunk. With offload: waits for blocks in each turn and for
+ * squares and updates of each group of parameters. */
 static int64_t expected_records(void) {
   const struct pd_stage *s = pd.stage;
   int64_t turns = s->microbatches / s->replicas[s->stage] * (s->chunks > 1 ? s->chunks : 1);
@@ -315,8 +316,8 @@ struct arrow {
   double at;
 };
 
-/* A key that is equal at both ends of a message only: the cut, counted over all chunks in model order or, with consecutive parts per rank,
- * over stages; the direction; the microbatch. */
+/* A key that is equal at both ends of a message only: the cut, counted over all chunks in model order or, with
+ * consecutive parts per rank, over stages; the direction; the microbatch. */
 static int64_t message_id(const struct record *r, const struct about *a) {
   bool gradients = goes_backward(r->work), arrives = r->work >= PD_RECEIVE_ACTIVATIONS;
   int64_t part = (a->in_row ? 0 : (int64_t)r->chunk * a->n_stages) + a->stage;
@@ -331,8 +332,8 @@ static int by_id(const void *a, const void *b) {
 
 static double microseconds(double time) { return (time - origin) * 1e6; }
 
-/* The end of the last event on each thread for gradients. Events are sorted by end, so an event that starts after a thread's last one does
- * not overlap. */
+/* The end of the last event on each thread for gradients. Events are sorted by end, so an event that starts after
+ * a thread's last one does not overlap. */
 struct lanes {
   int n;
   double *ends; /* at most one per event of a rank */

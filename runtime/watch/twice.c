@@ -1,11 +1,11 @@
-/* --audit K, for passes: in every Kth update all passes of one of this rank's microbatches, a different one each time, run twice from the same
- * memory and must give the same bits, because passes depend only on the memory that they read. A pass is a loop over pd_begin and pd_end
- * (pd_runtime.h), in which pd_begin
+/* --audit K, for passes: in every Kth update all passes of one of this rank's microbatches, a different one each
+ * time, run twice from the same memory and must give the same bits, because passes depend only on the memory that
+ * they read. A pass is a loop over pd_begin and pd_end (pd_runtime.h), in which pd_begin
  *   keeps     a copy of the parts that the pass will write, and the pass runs;
  *   exchanges results and copy, and the pass runs again;
  *   compares  both results.
- * Updates also run twice, in the same memory (updates_twice.c). Messages continue in between: messages in flight use other parts, or other
- * slots. Figures are counted once, after the comparison. */
+ * Updates also run twice, in the same memory (updates_twice.c). Messages continue in between: messages in flight
+ * use other parts, or other slots. Figures are counted once, after the comparison. */
 #include "messages/messages.h"
 #include "run/upward.h"
 #include "update/update.h"
@@ -82,7 +82,8 @@ static void check(const char *what, const char *name, const char *at, int64_t el
   struct pd_difference d;
   if (!other || !pd_differ(at, other, (size_t)elements * size, size, &d)) return;
   pd_fail(
-      "--audit: step %lld: two runs of %s differ in %s'%s': element %lld has bits %0*x, then %0*x: a processor or the memory of this host makes errors. help: test this host's hardware",
+      "--audit: step %lld: two runs of %s differ in %s'%s': element %lld has bits %0*x, then %0*x: a processor "
+      "or the memory of this host makes errors. help: test this host's hardware",
       (long long)(now.t + 1), pd_last_work(), what, name, (long long)d.element, d.digits, d.first, d.digits,
       d.second);
 }
@@ -128,8 +129,8 @@ void pd_twice_start(void) {
   if (!pd_options.audit || pd_only_evaluates() || pd_options.emulate) return;
   const bool spills = pd.stage->spilled != NULL;
   if (spills)
-    pd_warn(
-        "--audit verifies offloaded blocks at each transfer, but repeats no pass and no update: the model is offloaded");
+    pd_warn("--audit verifies offloaded blocks at each transfer, but repeats no pass and no update: the model is "
+            "offloaded");
   if (spills && pd.ranks == 1) return;
   int64_t mine = spills ? 0 : most_written(), update = spills ? 0 : (int64_t)pd_update_copy_bytes();
   if (mine < update) mine = update;

@@ -1,6 +1,6 @@
-/* --audit K, for updates: in every Kth update each unit of work (some tiles, or a parameter with a whole-tensor rule) runs twice from the same
- * memory and must give the same bits. Copies are kept, exchanged and compared as for passes (twice.c). Threads record differences, which
- * are reported after all threads end. */
+/* --audit K, for updates: in every Kth update each unit of work (some tiles, or a parameter with a whole-tensor
+ * rule) runs twice from the same memory and must give the same bits. Copies are kept, exchanged and compared as
+ * for passes (twice.c). Threads record differences, which are reported after all threads end. */
 #include "update/update.h"
 #include "watch/watch.h"
 
@@ -54,7 +54,8 @@ bool pd_updates_agree(int64_t t, char *why) {
   return parameter < 0 ||
          pd_refuse(
              why,
-             "--audit: step %lld: two runs of the update differ in the %s of '%s': element %lld has bits %0*x, then %0*x: a processor or the memory of this host makes errors. help: test this host's hardware",
+             "--audit: step %lld: two runs of the update differ in the %s of '%s': element %lld has bits %0*x, "
+             "then %0*x: a processor or the memory of this host makes errors. help: test this host's hardware",
              (long long)(t + 1), pd_array_name(difference.array), pd.stage->parameters[parameter].name,
              (long long)d.element, d.digits, d.first, d.digits, d.second);
 }

@@ -310,9 +310,8 @@ static void large_arrays_are_counted(void **state) {
   struct pd_dataset *d = pd_dataset_open(&path, 1, &input, 1, 0, 0, true, why);
   assert_false(setrlimit(RLIMIT_AS, &before));
   assert_null(d);
-  if (!strstr(
-          why,
-          "bomb.npz': 'x' unpacks to 0.1 GiB in every rank's memory, but this rank has 0.1 GiB left. help: numpy.savez"))
+  if (!strstr(why, "bomb.npz': 'x' unpacks to 0.1 GiB in every rank's memory, but this rank has 0.1 GiB left. "
+                   "help: numpy.savez"))
     fail_msg("%s", why);
 }
 
@@ -499,7 +498,8 @@ static void broken_images_are_named(void **state) {
   refuses(in, 2, "token 10 at offset 6146 is outside the model's 10", write_cifar("c.bin", 3, 8), NULL, NULL);
 }
 
-/* A file that another program writes to while it is mapped: what is read stays in it, and is missed where it is gone. */
+/* A file that another program writes to while it is mapped: what is read stays in it, and is missed where it is
+ * gone. */
 static void lines_that_go_are_missed(void **state) {
   (void)state;
   enum { LINES = 100, BYTES = 2 * LINES };

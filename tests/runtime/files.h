@@ -1,4 +1,5 @@
-/* Files for tests of the loader, in a folder per process, which run_in_folder creates and removes. Include after cmocka.h. */
+/* Files for tests of the loader, in a folder per process, which run_in_folder creates and removes. Include after
+ * cmocka.h. */
 #ifndef TESTS_RUNTIME_FILES_H
 #define TESTS_RUNTIME_FILES_H
 

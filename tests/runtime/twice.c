@@ -1,5 +1,5 @@
-/* Updates that --audit runs twice: results equal a single run's, and a wrong bit in either run is reported, for elementwise rules with any
- * number of threads and for whole-tensor rules. */
+/* Updates that --audit runs twice: results equal a single run's, and a wrong bit in either run is reported, for
+ * elementwise rules with any number of threads and for whole-tensor rules. */
 #include "update/update.h"
 #include "watch/watch.h"
 

@@ -368,7 +368,8 @@ static double processor_seconds(void check(int), int n) {
   return (double)(clock() - start) / CLOCKS_PER_SEC;
 }
 
-/* Eight times as much takes eight times as long, with room for caches and other processes; what goes by pairs takes 64. */
+/* Eight times as much takes eight times as long, with room for caches and other processes; what goes by pairs
+ * takes 64. */
 static void check_growth(const char *what, void check(int), int n) {
   double once = processor_seconds(check, n), more = processor_seconds(check, 8 * n);
   if (more <= 24 * once + 0.2) return;

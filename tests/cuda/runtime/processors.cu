@@ -1,4 +1,5 @@
-/* processors PLACE: the processors of a rank, from a folder instead of /sys. The first two usable processors represent a machine's; one of them is near device 2. */
+/* processors PLACE: the processors of a rank, from a folder instead of /sys. The first two usable processors
+ * represent a machine's; one of them is near device 2. */
 #include "test.h"
 
 #include "cuda/processors.h"
