@@ -78,7 +78,7 @@ warns() {
   pattern=$1
   shift
   $brief -n 2 "$schedule/train" --quiet --peak 1e9 --data train.txt --steps 6 --seed 5 "$@" 2>err || complain "long updates: $(cat err)"
-  [ "$(grep -c "^pd: warning: an update takes [0-9.]* s, and ${pattern:-no}" err)" = $((${#pattern} > 0)) ] &&
+  [ "$(grep -c "^pd: warning: an update takes [0-9.]* s, but ${pattern:-no}" err)" = $((${#pattern} > 0)) ] &&
     [ "$(grep -c 'an update takes' err)" = $((${#pattern} > 0)) ] || complain "long updates, $*: not '$pattern': $(cat err)"
 }
 brief=$mpirun

@@ -114,7 +114,7 @@ static void bad_data_is_named(void **state) {
                {write_columns(), &number, 1, "must hold samples along its first axis, in C order"},
                {write_npy("c8.npy", "<c8", "(3,)", labels, 24), &label, 1, "elements of type '<c8': only f2"},
                {write_npy("shape.npy", "<f4", "(1, 4)", labels, 24), &number, 1,
-                "holds samples of shape [4], but 'x' takes [2, 3]"},
+                "holds samples of shape [4], but 'x' takes shape [2, 3]"},
                {write_npy("long.npy", "<f4", "(9, 2, 3)", labels, 24), &number, 1,
                 "is cut short at offset 152: it holds 6 elements of shape (9, 2, 3)"},
                {write_npy("range.npy", "<i8", "(3,)", labels, 24), &label, 1,
@@ -540,9 +540,9 @@ static void broken_pairs_are_named(void **state) {
   refuses(in + 1, 2, "line 2, at offset 4, has more tokens than the 4 of a sample of 'before'",
           named("before", from), next, NULL);
   refuses(in + 1, 2, "holds 2 samples, but", named("before", write_bytes("one.txt", "a", 1)), next, NULL);
-  refuses(in + 1, 2, "there is no file for 'before': give before=PATH", next, NULL, NULL);
+  refuses(in + 1, 2, "there is no file for 'before'. help: give before=PATH", next, NULL, NULL);
   refuses(in + 1, 2, "names no input or target of the model", next, named("bfore", from), NULL);
-  refuses(in + 1, 2, "no such file, and no input or target 'bfore'", named("bfore", from), NULL, NULL);
+  refuses(in + 1, 2, "no such file, and no input or target has the name 'bfore'", named("bfore", from), NULL, NULL);
   refuses(in + 1, 2, "holds 5 tokens, which is not a multiple of the 4 tokens of a sample of 'before'",
           named("before", write_shard("odd.bin", tokens, 5, 5, 20240520)), next, NULL);
   static const struct pd_input few[] = {{.name = "few", TOKENS(4, 98)},
