@@ -114,7 +114,7 @@ damaged() {
 }
 shard=shard-0-of-1.safetensors
 for case in zeroed bit older; do damaged $case "$shard.*its tensors are damaged"; done
-for case in dropped cut longer; do damaged $case "$shard.*the file has [0-9]* bytes, but"; done
+for case in dropped cut longer; do damaged $case "$shard.*it has [0-9]* bytes, but"; done
 damaged gone "$shard.*No such file"
 damaged empty "$shard.*it is empty"
 for case in overlapping samples step; do damaged $case "$shard.*its header is damaged"; done

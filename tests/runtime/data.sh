@@ -258,7 +258,7 @@ refused "'cut-ubyte' is cut short at offset 500: its header says 96 samples of 6
   $launches cut-ubyte train-labels-idx1-ubyte
 refused "'t10k-labels-idx1-ubyte' holds 24 samples, but 'train-images-idx3-ubyte' holds 96" \
   $launches train-images-idx3-ubyte t10k-labels-idx1-ubyte
-refused "'train-images-idx3-ubyte' holds samples of shape \[8, 8\], but 'image' takes \[3, 32, 32\]" \
+refused "'train-images-idx3-ubyte' holds samples of shape \[8, 8\], but 'image' takes shape \[3, 32, 32\]" \
   launch 2 cifar2 --steps 3 --data train-images-idx3-ubyte train-labels-idx1-ubyte
 refused "'fewer.txt' holds 39 samples, but 'from.txt' holds 40" \
   launch 2 pairs2 --steps 3 --data source=from.txt next=fewer.txt

@@ -75,7 +75,7 @@ config "rope_theta" "{$llama, \"rope_theta\": 500000}" "$other rope_theta is 500
 config "rope_parameters" "{$llama, \"rope_parameters\": {\"rope_theta\": 500000}}" "$other rope_theta is 500000, but the model has 10000"
 config "every field" '{"model_type": "x", "n_head": 4, "head_dim": 64, "rms_norm_eps": 1e-6, "hidden_act": "gelu_new", "tie_word_embeddings": true}' \
   "$other n_head is 4, but the model has 8; head_dim is 64, but the model has 32; rms_norm_eps is 1e-06, but the model has 1e-05; hidden_act is gelu_new, but the model has silu; tie_word_embeddings is true, but the model has false"
-config "layer norms" '{"model_type": "x", "layer_norm_epsilon": 1e-5}' "$other it has layer_norm_epsilon, the model has RMS norms"
+config "layer norms" '{"model_type": "x", "layer_norm_epsilon": 1e-5}' "$other it has layer_norm_epsilon, but the model has RMS norms"
 config "linear scaling" "{$llama, \"rope_scaling\": {\"type\": \"linear\", \"factor\": 4}}" \
   "$other rope_scaling of type linear gives rotary frequency 1 of 16 the value 0.25, but the model has 1"
 llama3=$(python3 - <<'P'
@@ -145,7 +145,7 @@ for name in (b"first", b"shared", b"middle", b"last"):
     header = header.replace(b'"%s"' % name, b'"model.%s"' % name)
 open("prefixed.safetensors", "wb").write(len(header).to_bytes(8, "little") + header + raw[8 + n:])
 P
-wrong "a prefix" "0 (stage 0): 'prefixed.safetensors' holds no tensors 'first', 'shared', 'middle', 'last' (--rename 'model.\*=\*' finds 4 of them)" \
+wrong "a prefix" "0 (stage 0): 'prefixed.safetensors' holds no tensors 'first', 'shared', 'middle', 'last'. help: --rename 'model.\*=\*' finds 4 of them" \
   "--init prefixed.safetensors"
 started "without the prefix" whole.safetensors --init prefixed.safetensors --rename 'model.*=*'
 
@@ -174,7 +174,7 @@ def tensors(path):
 first, second, mixed = (tensors(f + ".safetensors") for f in ("whole", "second", "mixed"))
 assert mixed == [first[0], second[1], second[2], first[3]] and first[1] != second[1]
 P
-wrong "a pattern for other parameters" "0 (stage 0): 'split/a.safetensors' holds no tensor 'middle' (--init-partial" \
+wrong "a pattern for other parameters" "0 (stage 0): 'split/a.safetensors' holds no tensor 'middle'. help: .*--init-partial" \
   "--init split/a.safetensors --init-partial shared"
 wrong "another shape without a pattern" \
   "1 (stage 1): 'head.safetensors': tensor 'last' has shape \[3\], but the model needs \[8\]. help: let parameters start fresh with --init-partial PATTERN" \

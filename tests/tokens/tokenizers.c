@@ -169,7 +169,7 @@ static void check_refused(void) {
       {"{\"model\":{\"vocab\":{},\"merges\":[],\"end_of_word_suffix\":\"</w>\"}}", "end_of_word_suffix"},
       {"{\"model\":{\"vocab\":{},\"merges\":[],\"dropout\":0.1}}", "dropout"},
       {"{" MODEL "}", "no decoder"},
-      {"{" MODEL ",\"decoder\":{\"type\":\"CTC\"}}", "the decoder CTC"},
+      {"{" MODEL ",\"decoder\":{\"type\":\"CTC\"}}", "its decoder CTC"},
       {"{" MODEL ",\"normalizer\":{\"type\":\"NFKC\"}}", "its normalizer NFKC is not supported"},
       {"{" MODEL ",\"normalizer\":{\"type\":\"Sequence\",\"normalizers\":[" LONGER("a") "," LONGER("b") "]}}",
        "the steps of its normalizer lengthen a text by up to 289 times: the limit is 256"},
@@ -184,7 +184,7 @@ static void check_refused(void) {
       {"{" MODEL ",\"pre_tokenizer\":{\"type\":\"Sequence\",\"pretokenizers\":[{\"type\":\"ByteLevel\"},"
        "{\"type\":\"Digits\"}]}}",
        "Digits with another step before it"},
-      {"{" MODEL ",\"post_processor\":{\"type\":\"BertProcessing\"}}", "the post_processor BertProcessing"},
+      {"{" MODEL ",\"post_processor\":{\"type\":\"BertProcessing\"}}", "its post_processor BertProcessing"},
       {"{" MODEL ",\"added_tokens\":[{\"id\":2,\"content\":\"x\"}]}",
        "'x' has number 2, which contradicts the vocabulary"},
       {"{" MODEL ",\"added_tokens\":[{\"id\":9,\"content\":\"x\",\"single_word\":true}]}", "single_word"},
