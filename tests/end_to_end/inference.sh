@@ -54,7 +54,7 @@ done
 says "--data PATH is missing" infer 1 inferstages1 --init w.safetensors
 says "--init FILE is missing" infer 1 inferstages1 --data held_out.txt
 says "--steps has no effect with --evaluate" launch 2 trained --evaluate --data held_out.txt --init w.safetensors --steps 2
-says "with --resume" launch 2 trained --evaluate --data held_out.txt --checkpoint states
+says "without --resume" launch 2 trained --evaluate --data held_out.txt --checkpoint states
 says "holds no complete checkpoint" launch 2 trained --evaluate --data held_out.txt --checkpoint none --resume
 says "holds no tensor" infer 2 inferstages2 --data held_out.txt --init "$top/tests/golden/blocks.init.safetensors"
 sed 's/"ln_f.weight"/"ln_x.weight"/' w.safetensors >lacks.safetensors # of the last stage

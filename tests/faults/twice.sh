@@ -47,8 +47,8 @@ with=
 if [ $target = cuda ]; then
   same 2bw 2 "$text" $gpt -D delay_correction=auto -D 'freeze="wpe"' --schedule 2bw "$top/models/gpt2.pdm"
   undropped
-  named 0 2 "forward of microbatch 1 differ in 'h.0"
-  named 1 4 "(for|back)ward of microbatch 1 differ in "
+  named 0 2 "two runs of forward of microbatch 1 differ in 'h.0"
+  named 1 4 "two runs of (for|back)ward of microbatch 1 differ in "
   same muon 2 "$text" $gpt --schedule flush --recompute on -D "optimizer=muon(lr=1e-3)" "$top/models/gpt2.pdm"
   number=60 # behind all passes' products
   until audited "compute:$number:1"; grep -q "step 1: two runs of the update differ in the weights of 'h" err; do
@@ -61,9 +61,9 @@ if [ $target = cuda ]; then
 fi
 same 2bw 2 "$text" $gpt -D delay_correction=auto -D 'freeze="wpe"' --schedule 2bw "$top/models/gpt2.pdm"
 undropped
-named 0 2 "forward of microbatch 1 differ in 'h.0"
+named 0 2 "two runs of forward of microbatch 1 differ in 'h.0"
 number=2 # in how many parts a product is made depends on the processor: one after the other, up to the last of the pass
-until named 1 $number "forward of microbatch 1 differ in '" && grep -q "in 'logits" err; do
+until named 1 $number "two runs of forward of microbatch 1 differ in '" && grep -q "in 'logits" err; do
   number=$((number + 1))
   [ $number -lt 60 ] || { complain "no product of the logits among 60"; break; }
 done
