@@ -542,7 +542,8 @@ static void broken_pairs_are_named(void **state) {
   refuses(in + 1, 2, "holds 2 samples, but", named("before", write_bytes("one.txt", "a", 1)), next, NULL);
   refuses(in + 1, 2, "there is no file for 'before'. help: give before=PATH", next, NULL, NULL);
   refuses(in + 1, 2, "names no input or target of the model", next, named("bfore", from), NULL);
-  refuses(in + 1, 2, "no such file, and no input or target has the name 'bfore'", named("bfore", from), NULL, NULL);
+  refuses(in + 1, 2, "no such file, and no input or target has the name 'bfore'", named("bfore", from), NULL,
+          NULL);
   refuses(in + 1, 2, "holds 5 tokens, which is not a multiple of the 4 tokens of a sample of 'before'",
           named("before", write_shard("odd.bin", tokens, 5, 5, 20240520)), next, NULL);
   static const struct pd_input few[] = {{.name = "few", TOKENS(4, 98)},
