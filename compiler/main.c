@@ -14,6 +14,7 @@
 #include "emit/emit.h"
 #include "format/format.h"
 #include "graph/identity.h"
+#include "import/import.h"
 #include "layout/epilogues.h"
 #include "layout/pad_rows.h"
 #include "layout/permutes.h"
@@ -686,6 +687,7 @@ static bool run_command(Compilation *c) {
   case COMMAND_SHOW: return show(c);
   case COMMAND_LSP: return lsp_serve(STDIN_FILENO, stdout);
   case COMMAND_FORMAT: return format_files(o->files.at, o->files.n, o->check, stdout);
+  case COMMAND_IMPORT: return import_folder(o->input, o->output);
   case COMMAND_BUILD: break;
   }
   if (o->sharp)

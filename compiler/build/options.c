@@ -442,6 +442,7 @@ static void check_input(const Options *o) {
     return;
   usage(o->command == COMMAND_EXPLAIN      ? "explain needs a code such as PD0301, or a layer such as linear"
         : o->command == COMMAND_REPORT     ? "report needs the directory of a run"
+        : o->command == COMMAND_IMPORT     ? "import needs a folder with config.json"
         : o->command == COMMAND_CHECKPOINT ? "checkpoint needs the directory of `train --checkpoint`"
                                            : "no model given");
 }

@@ -25,7 +25,7 @@ typedef struct LayerGraph {
 
 enum { MOST_LAYERS = 8192 };
 
-/* Reads a file in PipeDream's format or JSON, recognized by the content (docs/internals/planner.md). NULL after
+/* Reads a file in PipeDream's format or JSON, recognized by the content (docs/guide/planning.md). NULL after
  * diagnostics. */
 LayerGraph *layers_read(const char *path);
 

@@ -384,7 +384,8 @@ static void exact_peaks_decide(void **unused) {
 /* What a program needs beside its arena is part of what it may take. */
 static void the_limit_is_the_process_s(void **unused) {
   (void)unused;
-  PlanRequest q = {.stages = 2, .schedule = "flush", .recompute = RECOMPUTE_OFF, .microbatch = 4, .split = "h[3]"};
+  PlanRequest q = {
+      .stages = 2, .schedule = "flush", .recompute = RECOMPUTE_OFF, .microbatch = 4, .split = "h[3]", .ahead = 1};
   int64_t needed = largest(plan_make(graph, &pieces, &q, NULL, 0)) + processors.process;
   assert_true(processors.process > 0);
   q.memory = needed;
