@@ -48,7 +48,7 @@ static const Gpu gpus[] = {
 };
 enum { N_GPUS = sizeof gpus / sizeof *gpus };
 
-/* One core of a server of the 2020s with 512-bit vectors, measured by hand-written kernels (docs/results/performance.md), and
+/* One core of a server of the 2020s with 512-bit vectors, measured by hand-written kernels (docs/results/cpu.md), and
  * shared memory between processes. How much memory a core has is the machine's to say. */
 static const char CORE[] = "core";
 static DataSheet sheet_of_core(void) {

@@ -15,7 +15,7 @@ static const DeviceKind *kind(const char *arch, bool *assumed) {
 }
 
 /* Fused loops do about a quarter of the operations that products do; calls that move rows get two fifths of a stream:
- * measured on the core that is known by name (docs/results/performance.md). */
+ * measured on the core that is known by name (docs/results/cpu.md). */
 static Rates rates(const DeviceKind *kind, const Target *t) {
   double pointwise = kind->product[PRECISION_F32] * 60 / 230;
   return (Rates){.product = kind->product[t->precision],

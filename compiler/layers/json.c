@@ -1,4 +1,4 @@
-/* Layers in JSON, as a person or a script of a few lines writes them from a profiler: docs/internals/planner.md. */
+/* Layers in JSON, as a person or a script of a few lines writes them from a profiler: docs/guide/planning.md. */
 #include <string.h>
 
 #include <cjson/cJSON.h>

@@ -156,7 +156,7 @@ static bool parse(const LayerFile *in, LayerGraph *out) {
   if (memmem(first, line, " -- ", 4))
     return pipedream_parse(in, out);
   Diagnostic *d = error_at(where, "PD0520", *first ? "this is not a layer profile" : "the file is empty");
-  help(d, "a layer profile is PipeDream's graph.txt, or JSON as in docs/internals/planner.md");
+  help(d, "a layer profile is PipeDream's graph.txt, or JSON as in docs/guide/planning.md");
   return false;
 }
 

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """How far curves of losses in bf16 are from those in f32, beside PyTorch's under autocast.
 
-  curves.py PDC DIGITS TEXT [MODEL [UPDATES [SEEDS]]]     the table of docs/results/performance.md      (default all, 500, 5)
+  curves.py PDC DIGITS TEXT [MODEL [UPDATES [SEEDS]]]     the table of docs/results/accuracy.md         (default all, 500, 5)
   curves.py PDC DIGITS --golden                           writes small.losses, what `run` compares pdc with
 
 Three models (a GPT, LeNet on drawn digits, LSTMs over bytes) are trained four times for each seed: in PyTorch in f32 and under autocast

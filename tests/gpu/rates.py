@@ -23,7 +23,7 @@ Of products, which run in waves of tiles over the multiprocessors:
                matrix reached 2.7 to 4.7 T (deepgemm.txt, acc=1). sm_80: scaled by the peak of bandwidth; an assumption
   start        seconds of a product beside its waves and `launch`; the same fit has 5 us for both
   gelu         instructions for each value of GELU, and of its gradient, in an epilogue: those of our own loops
-               (docs/results/performance.md); gelu_seen: share of them that no other tile's products hide; an assumption
+               (docs/results/gpu.md); gelu_seen: share of them that no other tile's products hide; an assumption
   sums_seen    share of the time of reading a factor that adding it up costs a product; an assumption
   epilogues    whether products end in GELU and add up a factor, or a kernel follows them (runtime/cuda/matmul.cu)
 
