@@ -14,6 +14,7 @@
 #include "emit/emit.h"
 #include "format/format.h"
 #include "graph/identity.h"
+#include "import/import.h"
 #include "layout/epilogues.h"
 #include "layout/pad_rows.h"
 #include "layout/permutes.h"
@@ -166,7 +167,7 @@ static bool plan_pieces(Compilation *c) {
 
 static bool run_passes(Compilation *c, const char *last);
 
-/* Only up to the plan, and nothing is printed on the way. */
+/* A compilation up to the plan, without output. */
 static Compilation *quiet(const Options *o, const PlanRequest *request) {
   Compilation *c = alloc(sizeof *c);
   c->options = *o;
@@ -177,8 +178,8 @@ static Compilation *quiet(const Options *o, const PlanRequest *request) {
   return c;
 }
 
-/* Where ranks that share layers lack memory, activations can be split, too, which the pass tensor does: everything is
- * compiled once more, and takes the place of what there is if its plan is better, or to say what it lacks. */
+/* If ranks of a shard group lack memory, the pass tensor can also split activations: compiles everything again, and
+ * replaces the compilation if its plan is better, or to report its missing memory. */
 static void spread_if_better(Compilation *c) {
   Compilation *other = quiet(&c->options, &c->asked);
   other->options.plan.spread = true;
@@ -198,7 +199,7 @@ static void spread_if_better(Compilation *c) {
   c->degrees = degrees;
 }
 
-/* What was told of a plan that lacks memory is told again, of that or of what took its place. */
+/* Replans without memory warnings, then reports only the final diagnostics. */
 static bool run_plan(Compilation *c) {
   int mark = diagnostics_mark();
   bool good = plan_pieces(c);
@@ -527,7 +528,7 @@ static bool find_peaks(Compilation *c) {
   return error_count() == 0;
 }
 
-/* The plan of so many ranks a shard group; its diagnostics are in `why` alone. */
+/* The plan of a tensor-parallel degree; its diagnostics go to `why`. */
 static void plan_degree(const Options *o, TensorDegree *degree) {
   Compilation *c = quiet(o, &o->plan);
   c->options.plan.tensor = degree->shards > 1 ? degree->shards : 0;
@@ -539,7 +540,7 @@ static void plan_degree(const Options *o, TensorDegree *degree) {
   degree->why = error ? error : "no plan";
 }
 
-/* Where none has a plan, whole layers say why. */
+/* If no degree has a plan, diagnostics are those of degree 1. */
 static bool choose_degree(Compilation *c) {
   PlanRequest *request = &c->options.plan;
   if (request->tensor != TENSOR_AUTO)
@@ -686,6 +687,7 @@ static bool run_command(Compilation *c) {
   case COMMAND_SHOW: return show(c);
   case COMMAND_LSP: return lsp_serve(STDIN_FILENO, stdout);
   case COMMAND_FORMAT: return format_files(o->files.at, o->files.n, o->check, stdout);
+  case COMMAND_IMPORT: return import_folder(o->input, o->output);
   case COMMAND_BUILD: break;
   }
   if (o->sharp)

@@ -1,8 +1,9 @@
-/* Where a stage's arena is and who works on it. Two folders implement this, and a program links one of them:
- *   host/ the arena is this process's memory, and work is done when the call that asks for it returns;
- *   cuda/ the arena is a device's memory, which the host cannot touch, and work is enqueued on a stream.
- * Everywhere else addresses in the arena are numbers to hand on: the host reads and writes there by the functions
- * below alone. `bf16`: what stands in the arena are bfloat16 numbers; the host always sees floats. */
+/* The device that holds a stage's arena and works on it. Two folders implement this interface; a program links one
+ * of them:
+ *   host/ the arena is memory of this process, and work is complete when its call returns;
+ *   cuda/ the arena is device memory, inaccessible to the host, and work is enqueued on a stream.
+ * All other code treats addresses in the arena as opaque: the host reads and writes the arena only by the
+ * functions below. `bf16`: the arena holds bfloat16; the host always sees floats. */
 #ifndef PD_DEVICE_H
 #define PD_DEVICE_H
 
@@ -14,91 +15,93 @@
 extern "C" {
 #endif
 
-/* Sets environment variables that must be set before anything, MPI too, opens the device. */
+/* Sets environment variables that the device needs before MPI or any library opens it. */
 void pd_device_prepare(void);
 
-/* Collective: this rank's device and, in pd.arena, the stage's arena_bytes on it. Its moments are zero; of the
- * rest nothing is known. False after filling `why`. */
+/* Collective. Opens this rank's device and allocates the stage's arena_bytes in pd.arena. Moments are zero; the
+ * other contents are undefined. False after filling `why`. */
 bool pd_device_start(char *why);
-void pd_device_finish(void);      /* frees both; no message is under way */
+void pd_device_finish(void);      /* frees both; no message may be in flight */
 const char *pd_device_name(void); /* for the log; NULL: the host */
 const char *
-pd_device_library(void);     /* that makes bits, with its version, for checkpoints to say; NULL: none is said */
-int pd_device_threads(void); /* of this process, that share the work */
-int pd_host_threads(void);   /* of this process, that may share work of the host's own */
+pd_device_library(void);     /* library and version that determine bits, recorded in checkpoints; NULL: none */
+int pd_device_threads(void); /* threads of this process that share the work */
+int pd_host_threads(void);   /* threads of this process for work of the host */
 
-/* The processors that this rank is bound to, "0-27,56-83", and by whom: "pd" (to those beside its device) or "launcher". */
+/* The processors that this rank is bound to, such as "0-27,56-83", and the binder: "pd" (processors near the
+ * device) or "launcher". */
 struct pd_binding {
   const char *processors, *by;
 };
-const struct pd_binding *pd_device_binding(void); /* NULL: it is bound to none, or the device is the processors */
+const struct pd_binding *pd_device_binding(void); /* NULL: not bound, or a CPU program */
 
-/* Waits until the work asked for so far is done, while messages move on; `what` is for --timeout. */
+/* Waits until all enqueued work is done, and advances messages meanwhile; `what` is for --timeout's message. */
 void pd_device_wait(const char *what);
 
-/* While work is recorded to be launched later: nothing is to be asked of the device, nor can messages move on. */
+/* True while work is recorded for a later launch: device queries and messages are then forbidden. */
 bool pd_device_recording(void);
 
 /* ---- the host reads and writes ------------------------------------------------------------------- */
-/* These wait for the work asked for before: at start and end, for checkpoints and reports. */
+/* These wait for enqueued work; they are for start, end, checkpoints and reports. */
 
-/* n numbers at an address in the arena, to be read before the next call of pd_view or pd_fill. */
+/* n numbers at an address in the arena, valid until the next call of pd_view or pd_fill. */
 const float *pd_view(const void *at, int64_t n, bool bf16);
-/* Room for n floats; once they are written pd_filled puts them at the address, rounded where bf16, as was said. */
+/* pd_fill returns room for n floats; pd_filled then stores them at the address, rounded if bf16. Same arguments in
+ * both. */
 float *pd_fill(void *at, int64_t n, bool bf16);
 void pd_filled(void *at, int64_t n, bool bf16);
-/* n floats of the arena to another place there, rounded where bf16. */
+/* Copies n floats within the arena, rounded if bf16. */
 void pd_round(void *to, const float *from, int64_t n, bool bf16);
 
-/* ---- the host keeps ahead of the work ------------------------------------------------------------- */
+/* ---- the host runs ahead of the device ------------------------------------------------------------- */
 
-/* Writes sample i of a microbatch to `to`: floats, or int32_t of tokens, whatever memory holds. `worker`, from 0 to before
- * pd_load_workers(), is another number for each thread that loads at a time. */
+/* Writes sample i of a microbatch to `to`, as floats or int32_t tokens. `worker`, in [0, pd_load_workers()),
+ * differs between concurrent threads. */
 typedef void pd_load_sample(const void *context, int64_t i, int worker, void *to);
-/* Loads a microbatch of input number `input`, which work that is asked for afterwards finds at `to`: calls `load` for each
- * sample, in any order, on several threads where `shared` allows it. */
+/* Loads a microbatch of input `input` to `to`, for work enqueued afterwards: calls `load` for each sample, in any
+ * order, on several threads if `shared`. */
 void pd_load_samples(int input, void *to, bool shared, pd_load_sample *load, const void *context);
 int pd_load_workers(void);
 
-/* A copy of n floats of the arena as the work asked for before leaves them, to be read once pd_fetched says so.
- * Copies come in their order, and the last PD_FETCHES stay. */
+/* Copies n floats of the arena after the work enqueued so far; readable once pd_fetched returns true. Copies
+ * complete in order; the last PD_FETCHES stay valid. */
 enum { PD_FETCHES = 64 };
 const float *pd_fetch(const float *from, int64_t n);
 bool pd_fetched(const float *fetch);
 
-/* ---- two runs of the same work, for --audit --------------------------------------------------------- */
-/* Bytes of the arena and of room beside it, which is kept until the end. What is asked for stands in the work's order. */
+/* ---- copies for work that runs twice (--audit) --------------------------------------------------------- */
+/* Operate on bytes of the arena and of extra memory, kept until the end, in the order of enqueued work. */
 
 char *pd_copy_room(size_t bytes);
 void pd_copy_bytes(void *to, const void *from, size_t bytes);
 void pd_exchange_bytes(void *a, void *b, size_t bytes);
-/* These wait for the work. The second copies to the host. */
+/* These wait for the work; pd_read_bytes copies to the host. */
 bool pd_same_bytes(const void *a, const void *b, size_t bytes);
 void pd_read_bytes(void *to, const void *from, size_t bytes);
 
 /* ---- for profilers ------------------------------------------------------------------------------------ */
 
-bool pd_device_profiled(void); /* a profiler looks on; without one the two below are not called */
-/* The host's work from a range's begin to its end has this name; ranges nest. */
+bool pd_device_profiled(void); /* a profiler is attached; otherwise the functions below are not called */
+/* Name the host's work between begin and end; ranges nest. */
 void pd_device_range_begin(const char *name);
 void pd_device_range_end(void);
 
-/* ---- what is slower than it was meant to be -------------------------------------------------------- */
+/* ---- fallbacks to slower kernels -------------------------------------------------------- */
 
-/* A kind of such work, by the log's name for it, and how often it was met since the start. */
+/* A kind of fallback, by its name in the log, and its count since the start. */
 enum { PD_DEVICE_COUNTS = 9 };
 struct pd_device_count {
   const char *name;
   int64_t n;
 };
-/* Fills `to` with all kinds that this device has, in one order; returns how many: none on processors. */
+/* Fills `to` with all kinds of this device, in a fixed order; returns their number, 0 on processors. */
 int pd_device_counts(struct pd_device_count to[PD_DEVICE_COUNTS]);
 
 /* ---- memory.c, peak.c ------------------------------------------------------------------------------ */
 
 void pd_memory_sample(void);
-int64_t pd_memory_peak(void); /* bytes, the most that any sample saw */
-double pd_measure_peak(void); /* operations a second of this rank, by matrix products */
+int64_t pd_memory_peak(void); /* bytes, the maximum of all samples */
+double pd_measure_peak(void); /* operations per second of this rank in matrix products */
 
 #ifdef __cplusplus
 }

@@ -1,5 +1,5 @@
-/* Programs in C pass pointers to the library calls of pd_runtime.h as they are: of which type the elements are is the
- * pointer's. What implements the calls defines PD_KERNELS and sees the functions alone. */
+/* Macros for C programs, which pass plain pointers to the library calls of pd_runtime.h: the pointer's type gives
+ * the element type. Implementations of the calls define PD_KERNELS and see only the functions. */
 #ifndef PD_CALLS_H
 #define PD_CALLS_H
 

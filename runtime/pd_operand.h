@@ -1,5 +1,5 @@
-/* Operands of the library calls: where the elements stand, and of which type they are. Programs pass pointers as they
- * are: in C++ these turn into operands by themselves, in C by the macros of pd_calls.h. */
+/* Operands of library calls: address and element type. Programs pass plain pointers, which convert implicitly in
+ * C++ and by the macros of pd_calls.h in C. */
 #ifndef PD_OPERAND_H
 #define PD_OPERAND_H
 
@@ -8,8 +8,7 @@ enum pd_type { PD_F32, PD_BF16 };
 #ifndef __cplusplus
 #include <stdint.h>
 #define PD_NORETURN _Noreturn
-/* The upper half of a float. Nothing adds or multiplies it by mistake: pd_from_bf16 and pd_to_bf16 (kernels/pd_bf16.h)
- * convert. */
+/* The upper half of a float, in a struct to prevent arithmetic by mistake; kernels/pd_bf16.h converts. */
 typedef struct pd_bf16 {
   uint16_t bits;
 } pd_bf16;

@@ -1,15 +1,15 @@
-/* What the program of a launch of several models calls (docs/guide/many-models.md). Each model is a program of its own, which also
- * trains alone. */
+/* The interface of the launch program of several models (docs/guide/many-models.md). Each model is a separate
+ * program, which can also train alone. */
 #ifndef PD_SHARP_PROGRAM_H
 #define PD_SHARP_PROGRAM_H
 
 struct pd_sharp_program {
-  const char *name;    /* in what is said of it, and for {model} in options */
-  const char *program; /* a file, seen from the folder of the one that calls */
+  const char *name;    /* in messages, and for {model} in options */
+  const char *program; /* path, relative to the folder of the calling program */
 };
 
-/* One of so many ranks: starts its share of the models, which take turns on all ranks, and waits until every
- * model has ended. The exit status for main: 0 if all models did what they were asked to. */
+/* Runs one of `ranks` ranks: starts its share of the models, which take turns on all ranks, and waits until all
+ * models have ended. Returns the exit status of main: 0 if all models succeeded. */
 int pd_sharp_run(const struct pd_sharp_program *programs, int n, int ranks, int argc, char **argv);
 
 #endif

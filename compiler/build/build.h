@@ -21,6 +21,7 @@ typedef enum {
   COMMAND_CHECKPOINT,
   COMMAND_SHOW,
   COMMAND_FORMAT,
+  COMMAND_IMPORT,
   COMMAND_LSP,
   COMMAND_DOCTOR,
   COMMAND_COMPLETION,
@@ -58,7 +59,7 @@ typedef struct Options {
   const char *svg, *dot;  /* show: files for pictures; NULL: none */
   bool check;             /* fmt: report differences, change no file */
   Strings files;          /* fmt, tokenize: files; completion, help: words */
-  TokenizeRequest tokens; /* tokenize, but for its files, output, threads and quiet */
+  TokenizeRequest tokens; /* tokenize: options other than files, output, threads and quiet */
   bool planned;           /* show: an option needs a plan */
   PlanRequest plan;
   LayersRequest layers;

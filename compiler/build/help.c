@@ -120,7 +120,7 @@ static void print_memory(void) {
          "  --precision bf16     activations and messages of half the size\n"
          "  --schedule spilled   offload: parts that are not resident stay in --spill DIR or host memory\n\n"
          "The planner uses activation checkpointing and optimizer sharding by itself if memory needs them.\n"
-         "Read on: docs/guide/offload.md, docs/guide/tensor-parallelism.md, docs/internals/planner.md\n");
+         "Read on: docs/guide/offload.md, docs/guide/tensor-parallelism.md, docs/guide/planning.md\n");
 }
 
 static void print_data(void) {
@@ -128,10 +128,10 @@ static void print_data(void) {
          "from files:\n\n"
          "  train --data PATH...          text, tokens (.bin), images (IDX, CIFAR) or arrays (.npy, .npz)\n"
          "  train --data NAME=PATH...     a file for each input or target\n\n"
-         "A text is a sequence of bytes: tokens of a vocabulary of 256. Other vocabularies need a tokenizer,\n"
-         "which writes .bin or .npy. The order of samples depends on --seed alone, not on the ranks.\n"
+         "A text is a sequence of bytes: tokens of a vocabulary of 256. 'pdc tokenize' writes token files for\n"
+         "other vocabularies. The order of samples depends on --seed alone, not on the ranks.\n"
          "'NAME.build/train --help' lists the options of a training run.\n"
-         "Read on: docs/start/tutorial.md, docs/reference/language.md\n");
+         "Read on: docs/guide/data.md, docs/reference/language.md\n");
 }
 
 static void print_passes(void) {

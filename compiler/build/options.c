@@ -118,7 +118,7 @@ static void set_special(Options *o, const Option *option, const char *value) {
   }
 }
 
-/* What only one of the targets has. */
+/* Options that only one target has. */
 static void check_target(const Options *o) {
   Diagnostic *d = NULL;
   Target target = o->plan.target;
@@ -127,7 +127,7 @@ static void check_target(const Options *o) {
   if (!device->has_threads && target.threads) {
     d = error_at(NO_SPAN, "PD0613", "'--threads' is for processors: with '--target %s' each rank has a GPU",
                  backend->name);
-    help(d, "leave it out");
+    help(d, "leave '--threads' out");
   } else if (!(device->precisions & 1u << target.precision)) {
     d = error_at(NO_SPAN, "PD0613", "'--precision %s' is for GPUs; processors compute in f32 or bf16",
                  precision_name(target.precision));
@@ -153,7 +153,7 @@ static const Backend *read_target(const Option *o, const char *text) {
   return found;
 }
 
-/* The devices to plan for; what is wrong with them is a diagnostic. */
+/* The devices to plan for; mistakes in them are diagnostics. */
 static void read_cluster(Options *o) {
   const Cluster *c = o->cluster ? cluster_read(o->cluster) : NULL;
   if (!c)
@@ -442,6 +442,7 @@ static void check_input(const Options *o) {
     return;
   usage(o->command == COMMAND_EXPLAIN      ? "explain needs a code such as PD0301, or a layer such as linear"
         : o->command == COMMAND_REPORT     ? "report needs the directory of a run"
+        : o->command == COMMAND_IMPORT     ? "import needs a folder with config.json"
         : o->command == COMMAND_CHECKPOINT ? "checkpoint needs the directory of `train --checkpoint`"
                                            : "no model given");
 }

@@ -293,7 +293,7 @@ static bool is_unchanged(const Output *out, int stage) {
   return text && n == strlen(out->source[stage]) && !memcmp(text, out->source[stage], n);
 }
 
-/* What starts the programs goes first and comes last: a directory whose files are of two builds cannot be launched. */
+/* The launcher is removed first and installed last: a directory with files of two builds cannot be launched. */
 static bool move_all(const Options *o, const Output *out, const Strings *made, const Strings *wanted) {
   static const char *const starters[] = {"app", "train", "infer", "generate"};
   for (size_t i = 0; i < sizeof starters / sizeof *starters; i++)

@@ -15,7 +15,7 @@
 #include "base/json.h"
 #include "sharp/sharp.h"
 
-/* ---- what cannot be combined ------------------------------------------------------------------- */
+/* ---- unsupported combinations ------------------------------------------------------------------- */
 
 static bool refuse(const char *advice, const char *what) {
   help(error_at(NO_SPAN, "PD0711", "'--sharp' %s", what), "%s", advice);
@@ -51,7 +51,7 @@ static bool can_build(const Options *o) {
 
 /* ---- names ------------------------------------------------------------------------------------- */
 
-/* As a folder: what is not plain becomes '_'. */
+/* A name for a folder: other characters become '_'. */
 static const char *plain(const char *text) {
   char *name = format("%s", text);
   for (char *c = name; *c; c++)

@@ -95,7 +95,7 @@ static void verify(Step *s) {
   if (good)
     read_manifest(s, &m);
   if (good && m.step != s->number)
-    good = pd_refuse(s->why, "it is of step %lld: the folder was renamed", (long long)m.step);
+    good = pd_refuse(s->why, "it holds step %lld: the directory was renamed", (long long)m.step);
   for (int i = 0; good && i < m.n_shards; i++)
     good = check_shard(s, &m.shard[i], i);
   if (good)

@@ -139,6 +139,6 @@ void warn_of_defines(const Elaborator *e) {
     if (batch)
       help(d, "use '--samples N' for the number of sequences generated at the same time");
     else
-      help(d, "leave it out");
+      help(d, "leave the option out");
   }
 }

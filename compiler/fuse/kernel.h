@@ -1,5 +1,5 @@
-/* Kernels: what one stage runs, as fused loops and calls over places in buffers. Made by fuse() from
- * the stage's part of the Graph; lower says how a target runs them. */
+/* Kernels of one stage: fused loops and calls over places in buffers. fuse() creates them from the stage's
+ * share of the Graph; lower maps them to a target. */
 #ifndef PDC_KERNEL_H
 #define PDC_KERNEL_H
 
@@ -10,40 +10,40 @@
 enum { LANES = 16 };
 
 typedef enum {
-  BUFFER_WEIGHT,            /* a parameter; one copy a weight version */
-  BUFFER_FROZEN,            /* a frozen parameter: all versions have one copy */
+  BUFFER_WEIGHT,            /* a parameter; one copy per weight version */
+  BUFFER_FROZEN,            /* a frozen parameter: one copy for all versions */
   BUFFER_ACCUMULATOR,       /* the gradient of one use of a parameter, summed over a batch */
-  BUFFER_INPUT,             /* tokens or targets of a microbatch, one copy a slot */
-  BUFFER_RECEIVED,          /* activations from the stage before, one copy a slot */
-  BUFFER_SENT,              /* activations to the next stage (and whatever else reads them), a slot */
-  BUFFER_GRADIENT_RECEIVED, /* gradients of what was sent */
-  BUFFER_GRADIENT_SENT,     /* gradients of what was received */
-  /* The stage's own values, down to TEMPORARY: which of the four follows from who writes and reads them. */
-  BUFFER_SAVED,     /* made by forward, read by backward: one copy a microbatch in flight */
-  BUFFER_KEPT,      /* made by forward, read by the weights pass: one copy a microbatch in flight */
-  BUFFER_DEFERRED,  /* made by backward, read by the weights pass: one copy a slot */
+  BUFFER_INPUT,             /* tokens or targets of a microbatch, one copy per slot */
+  BUFFER_RECEIVED,          /* activations from the stage before, one copy per slot */
+  BUFFER_SENT,              /* activations to the next stage, one copy per slot; also read on this stage */
+  BUFFER_GRADIENT_RECEIVED, /* gradients of sent activations */
+  BUFFER_GRADIENT_SENT,     /* gradients of received activations */
+  /* The stage's own values, down to TEMPORARY: the kind depends on their writers and readers. */
+  BUFFER_SAVED,     /* written by forward, read by backward: one copy per microbatch in flight */
+  BUFFER_KEPT,      /* written by forward, read by the weights pass: one copy per microbatch in flight */
+  BUFFER_DEFERRED,  /* written by backward, read by the weights pass: one copy per slot */
   BUFFER_TEMPORARY, /* within forward or within backward */
-  BUFFER_TABLE,     /* made once at the start: depends on no input and no parameter */
-  BUFFER_CACHE,     /* what a call keeps from one microbatch to the next (Op.first_kept) */
+  BUFFER_TABLE,     /* computed once at the start: depends on no input and no parameter */
+  BUFFER_CACHE,     /* values that a call keeps between microbatches (Op.first_kept) */
   BUFFER_FIGURE     /* a loss's or a metric's elements for one microbatch */
 } BufferKind;
 
-/* What runs of a microbatch, in this order. The weights pass: where backward is split, the calls that only
- * add to accumulators nobody else reads; all of them one call after the other, without temporaries. */
+/* Passes of a microbatch, in this order. The weights pass, if backward is split: the calls that only add to accumulators
+ * without other readers; a sequence of calls without temporaries. */
 typedef enum { PASS_FORWARD, PASS_BACKWARD, PASS_WEIGHTS, PASS_KINDS } PassKind;
 
 typedef struct Buffer {
   Name name;    /* C identifier, unique among the chunk's buffers of its kind and region */
   Name comment; /* the user's name for it with scope: "h.3.attn.qkv" */
   BufferKind kind;
-  int chunk;       /* of the rank's; of a WEIGHT or FROZEN the first that uses it */
-  uint64_t chunks; /* of a WEIGHT or FROZEN: bit c: chunk c uses it; 0: the only one does */
+  int chunk;       /* chunk of the rank; of a WEIGHT or FROZEN the first chunk that uses it */
+  uint64_t chunks; /* of a WEIGHT or FROZEN: bit c: chunk c uses it; 0: the rank has one chunk */
   Type type;
   int rank;
   int64_t dim[MAX_DIM]; /* with the microbatch axis first where batched; contiguous */
   int64_t elements;     /* product of dim */
-  int value;            /* graph value; a TEMPORARY of which several are parts has the whole */
-  int then;             /* SAVED .. TEMPORARY: the last value that takes its place (reuse.c); -1: none does */
+  int value;            /* graph value; of a TEMPORARY with several parts the whole value */
+  int then;             /* SAVED .. TEMPORARY: the last value that reuses its memory (reuse.c); -1: none */
   int param, use;       /* WEIGHT, FROZEN, ACCUMULATOR */
   int figure;           /* FIGURE: its index in the graph */
   int region;      /* WEIGHT, FROZEN, ACCUMULATOR: region it belongs to; SAVED .. TEMPORARY: the region all its
@@ -53,7 +53,7 @@ typedef struct Buffer {
                            pass that makes it and into that of the last that reads it */
   int complete;    /* ACCUMULATOR: backward adds to it up to this kernel, or in the call that ends there */
   bool late;       /* read by the weights pass */
-  bool bf16;       /* its floats are stored in bf16 (--precision bf16); places count elements all the same */
+  bool bf16;       /* stored in bf16 (--precision bf16); places still count elements */
 } Buffer;
 
 typedef enum { TERM_LOAD, TERM_CONSTANT, TERM_OP, TERM_REDUCE } TermKind;
@@ -66,13 +66,13 @@ typedef struct Term {
   int n_in, in[4];  /* terms, all earlier in the list */
   double constant;
   Place place;     /* LOAD: strides in the kernel's dims; last stride 0 when scalar */
-  bool scalar;     /* one value a row; else one an element */
+  bool scalar;     /* one value per row; else one per element */
   int phase;       /* OP, LOAD: the first phase that needs it; REDUCE: the phase that
                            accumulates it; its result can be used from phase + 1 on. Scalars that
                            depend on a reduce are computed between phases, before `phase` */
   unsigned phases; /* bit p: phase p needs it (reloads or recomputes it, or reads its row_buffer,
                            which `phase` filled); scalars: 1 << phase */
-  bool rounded;    /* OP, REDUCE: memory holds the value in bf16, and so does what the loop goes on with */
+  bool rounded;    /* OP, REDUCE: the value is bf16 in memory and in the loop */
   bool row_buffer; /* expensive and needed in more than one phase: cached in a float[row] */
 } Term;
 
@@ -114,8 +114,8 @@ typedef struct Kernel {
   Vec(Place) in, out;
   int bias;        /* index into `in` of the vector that the call adds along the last axis, or -1 */
   bool accumulate; /* out[0] is an ACCUMULATOR: += to all that it writes, except for a batch's first microbatch */
-  /* Of a collective in two its beginning or its end. Both have the places of the whole: between the two nobody else uses what
-   * it writes, or writes what it reads. */
+  /* Beginning or end of a collective in two calls. Both have the places of the whole; between the calls no other kernel uses
+   * its outputs or writes its inputs. */
   CallPart part;
   /* both */
   Name signature; /* equal signatures: the same code over other buffers */
@@ -125,13 +125,13 @@ typedef Vec(Kernel) Kernels;
 
 /* A place that a kernel reads or writes. */
 typedef struct Access {
-  Place *place; /* the kernel's own: who may change the kernel may change it */
+  Place *place; /* the kernel's own place, not a copy */
   bool write;
   int index; /* in Kernel.in or out of a call, in terms or stores of a loop */
   int next;  /* of next_access */
 } Access;
 
-/* Goes on to the next of a kernel's places; false: there are no more. Reads come first.
+/* Moves to the kernel's next place; false: no more places. Reads come first.
  *   for (Access a = {0}; next_access(kernel, &a);) */
 bool next_access(const Kernel *k, Access *a);
 /* Whether their order matters: one writes a buffer that the other reads or writes. */
@@ -156,17 +156,17 @@ typedef struct Chunk {
   int first[PASS_KINDS], end[PASS_KINDS];
 } Chunk;
 
-/* What a rank runs: of one stage, or of several that are not next to each other, its chunks. Their kernels
- * follow one another in each list, and so do regions and what crosses; buffers of all are in one array. */
+/* Kernels of a rank: of one stage, or of its chunks. Each list has the kernels chunk after chunk, as do regions and
+ * crossing buffers; one array has the buffers of all chunks. */
 typedef struct StageKernels {
   const Graph *graph;
-  int stage, n_stages; /* among the stages that have ranks of their own */
+  int stage, n_stages; /* stages with ranks of their own */
   Vec(Chunk) chunks;
   int64_t microbatch;
   bool recompute;
-  bool split;    /* backward is in two: weights is not empty, where it can be */
-  bool named;    /* kernels and buffers have names, and regions that are alike are known */
-  Target target; /* what programs are for: how kernels are lowered and printed */
+  bool split;    /* backward is in two: `weights` is used */
+  bool named;    /* kernels and buffers have names, and equal regions are known */
+  Target target; /* target of the programs */
   Vec(Buffer) buffers;
   Kernels setup, forward, backward, weights; /* setup: run once, fills the tables */
   Vec(Region) regions;
@@ -176,20 +176,20 @@ typedef struct StageKernels {
 
 /* Whether a buffer of this kind is a parameter as passes read it. */
 static inline bool is_parameter(BufferKind kind) { return kind == BUFFER_WEIGHT || kind == BUFFER_FROZEN; }
-/* Of a SAVED .. TEMPORARY: the pass that makes it, and the last that reads it. */
+/* Of a SAVED .. TEMPORARY: the pass that writes it, and the last that reads it. */
 static inline PassKind buffer_made(const Buffer *b) { return b->backward ? PASS_BACKWARD : PASS_FORWARD; }
 static inline PassKind buffer_read_last(const Buffer *b) {
   return b->late ? PASS_WEIGHTS : b->kind == BUFFER_SAVED ? PASS_BACKWARD : buffer_made(b);
 }
 static inline int64_t element_bytes(const Buffer *b) { return b->bf16 ? 2 : 4; }
-/* By value: the precision has it stored in bf16 where it stands in memory, sums over a batch apart. */
+/* By value: whether memory stores it in bf16 under this precision; sums over a batch stay f32. */
 bool *values_in_bf16(const Graph *g, Precision precision);
-/* The path of the region that nodes of the instance with this path are of: consecutive ones are one region. */
+/* The path of the region of an instance's nodes; consecutive nodes of one path form a region. */
 Name region_path(Name path);
 /* split: the backward pass is in two. */
 StageKernels *fuse(const Graph *g, const Pieces *p, int first_piece, int end_piece, int stage, int n_stages,
                    int64_t microbatch, bool recompute, bool split, Target target);
-/* One rank's kernels from those of the n stages it holds, fused each as its own; with n 1 the same. */
+/* One rank's kernels from those of its n chunks, each fused separately; n = 1: the same kernels. */
 StageKernels *merge_chunks(StageKernels *const *chunk, int n);
 static inline const Kernels *pass_kernels(const StageKernels *k, PassKind pass) {
   return pass == PASS_FORWARD ? &k->forward : pass == PASS_BACKWARD ? &k->backward : &k->weights;

@@ -1,69 +1,69 @@
-/* A model as a profiler sees it: layers with their times and sizes, and who reads whom. */
+/* A layer profile: layers with times, sizes and inputs. */
 #ifndef PDC_LAYERS_H
 #define PDC_LAYERS_H
 
 #include "base/base.h"
 
-/* One layer. What it costs is of one microbatch, on one device. */
+/* One layer. Costs are per microbatch, on one device. */
 typedef struct Layer {
   Name name;                  /* unique in its graph: "node12", "h[3].attn" */
-  Name kind;                  /* for people, "Conv2d"; NULL: not said */
+  Name kind;                  /* for messages, such as "Conv2d"; NULL: unknown */
   double *forward, *backward; /* seconds, by device: LayerGraph.devices */
-  int64_t output, parameters; /* bytes: of what it computes, and of its parameters */
-  bool cut;                   /* what it computes may be sent to another stage */
-  Ints inputs;                /* the layers it reads, each once: ids, below its own */
+  int64_t output, parameters; /* bytes of its output, and of its parameters */
+  bool cut;                   /* its output may be sent to another stage */
+  Ints inputs;                /* ids of the layers that it reads, each once, smaller than its own */
   Span where;                 /* in the file */
 } Layer;
 
-/* Layers are in topological order: each comes behind all that it reads. Their ids are their places. */
+/* Layers are in topological order; a layer's id is its index. */
 typedef struct LayerGraph {
-  Name name;         /* of the model, or of its file */
+  Name name;         /* name of the model, or of the file */
   int file;          /* for diagnostics */
-  Vec(Name) devices; /* whose times are given: at least one; NULL where the file names none */
+  Vec(Name) devices; /* devices with times, at least one; NULL: unnamed */
   Vec(Layer) layers; /* at least one, at most MOST_LAYERS */
 } LayerGraph;
 
 enum { MOST_LAYERS = 8192 };
 
-/* The graph in a file of PipeDream's or in JSON, told apart by what stands in it; docs/guide/planning.md describes both.
- * NULL after diagnostics. */
+/* Reads a file in PipeDream's format or JSON, recognized by the content (docs/guide/planning.md). NULL after
+ * diagnostics. */
 LayerGraph *layers_read(const char *path);
 
 /* ---- where a pipeline may be cut (states.c) --------------------------------------------------- */
 
-/* Two groups of layers that no state divides: one has none of `behind` without all of `before`, but there are also states
- * with the one and without the other, which are left out. */
+/* Two merged groups of layers: kept states with a layer of `behind` contain all of `before`; states that divide the groups
+ * are omitted. */
 typedef struct Joint {
   Ints before, behind;
-  bool beside; /* neither reads the other: states with `behind` alone are left out, too */
-  bool exact;  /* none of those states may end a stage: what crosses there may not be sent */
+  bool beside; /* neither group reads the other: states with `behind` alone are omitted as well */
+  bool exact;  /* no omitted state can end a stage, because its values cannot be sent */
 } Joint;
 typedef Vec(Joint) Joints;
 
-/* A state is what has been computed when a stage ends: a set of layers that holds all that its members read. As an
- * antichain it is written as its last layers, those that no other member needs. States begin
- * with the source that most layers depend on, and go on by adding a layer that reads a member, with what it needs: so
- * other sources come with the first layer that reads them. Only states are kept that `Layer.cut` allows, and the last one, the whole model. They are
- * sorted by their compute time, so that a state stands behind all that it contains. */
+/* A state is the set of computed layers at the end of a stage: with each member it contains the member's inputs. As an
+ * antichain it is written as its last layers, which no other member reads. States start with the source that most layers
+ * depend on and grow by a layer that reads a member, with its inputs; other sources come with their first reader. Only
+ * states that `Layer.cut` allows are kept, and the whole model. They are sorted by compute time, so a state follows
+ * all states that it contains. */
 typedef struct States {
   int n;
-  const double *compute;     /* by state, of all its members: seconds forward and backward */
-  const int64_t *parameters; /* bytes, of all its members */
-  const int64_t *output;     /* bytes that later layers read of its members, each value once */
-  const int *values;         /* how many values these are */
+  const double *compute;     /* by state: seconds forward and backward, sum over its members */
+  const int64_t *parameters; /* by state: bytes, sum over its members */
+  const int64_t *output;     /* by state: bytes that later layers read, each value once */
+  const int *values;         /* by state: number of those values */
   const uint64_t *members;   /* bit `layer` of the `words` words at state * words */
   int words;
-  Joints joints;          /* what was contracted, so that there are few enough; mostly nothing */
-  int groups, contracted; /* of several layers each; layers in them */
+  Joints joints;          /* merged groups, to limit the number of states; usually empty */
+  int groups, contracted; /* number of merged groups; layers in them */
 } States;
 
 enum { MOST_STATES = 8192 };
 
-/* device: an index of graph->devices. Where there are more than MOST_STATES layers are contracted. */
+/* device: an index of graph->devices. If there are more than MOST_STATES states, layers are merged. */
 const States *states_find(const LayerGraph *graph, int device);
 bool state_contains(const States *s, int outer, int inner);
 bool state_has(const States *s, int state, int layer);
-/* Of those that were contracted to one, most seconds first: the largest, `most` of them; how many. */
+/* The largest merged groups by seconds, at most `most`; returns their number. */
 typedef struct ContractedGroup {
   Name first, last;
   int layers;
@@ -71,12 +71,12 @@ typedef struct ContractedGroup {
 } ContractedGroup;
 int states_largest_groups(const LayerGraph *graph, const States *s, int device, ContractedGroup *largest,
                           int most);
-/* The fewest bytes that cross where a state divides what was contracted; INT64_MAX: none may (bound.c). */
+/* The fewest bytes that cross a cut within a merged group; INT64_MAX: no cut is allowed (bound.c). */
 int64_t joint_least_output(const LayerGraph *graph, const Joint *joint);
-/* ---- in a row (chain.c) ------------------------------------------------------------------------ */
+/* ---- chains (chain.c) ------------------------------------------------------------------------ */
 
-/* The most states of which each contains the one before, among them the `n` states `with`, which do so; the last one
- * is the whole model. Of equally long rows the one whose outputs are fewest bytes together. Rising. */
+/* The longest chain of states, each containing the one before, through the `n` states `with`, which form a chain, to the
+ * whole model. Of equally long chains the one with the fewest bytes of outputs. Rising. */
 Ints states_chain(const States *s, const int *with, int n);
 
 #endif

@@ -1,6 +1,5 @@
-/* A primitive operation: everything the compiler knows of it stands in one Op, in one file of this
- * folder; ops.c lists them. No other place asks which operation a node is, except through the kind,
- * but for the rules of simplify, which are about operations. */
+/* A primitive operation: one Op in one file of this folder holds all facts about it; ops.c lists them.
+ * Other folders depend on the kind only, never on the operation, except for the rules of simplify. */
 #ifndef PDC_OP_H
 #define PDC_OP_H
 
@@ -17,45 +16,45 @@ typedef enum {
   OP_CALL       /* a library call or a hand-written kernel: matmul, attention, gather ... */
 } OpKind;
 
-/* Where a value comes from that no node computes. */
+/* Origin of a value that no node computes. */
 typedef enum {
   SOURCE_NONE,      /* a node computes it, or an expression without operands does */
-  SOURCE_PARAMETER, /* a parameter or a buffer; the attribute "index" says which of Graph.params */
+  SOURCE_PARAMETER, /* a parameter or a buffer; attribute "index": of Graph.params */
   SOURCE_INPUT      /* of the microbatch's samples; "index": which of Graph.inputs */
 } Source;
 
-/* Of which operands results are linear functions, so that of partial sums they are partial sums. */
+/* Operands in which the result is linear: the result of partial sums is then a partial sum. */
 typedef enum {
   LINEAR_IN_NONE,
-  LINEAR_IN_ALL,  /* of all together: a sum */
-  LINEAR_IN_EACH, /* of each one, the others given: a product */
-  LINEAR_IN_FIRST /* of the first, the others given */
+  LINEAR_IN_ALL,  /* all operands together: a sum */
+  LINEAR_IN_EACH, /* each operand, with the others fixed: a product */
+  LINEAR_IN_FIRST /* the first operand, with the others fixed */
 } Linear;
 
 typedef enum { REDUCTION_NONE, REDUCTION_SUM, REDUCTION_MAX } Reduction;
 
-/* A pair is written as one number for both, or as a list of two, which shape rules make of it (rule_pair). */
+/* A pair is one number for both, or a list of two; shape rules turn it into a list (rule_pair). */
 typedef enum { ATTR_NUMBER, ATTR_INT, ATTR_BOOL, ATTR_LIST, ATTR_PAIR, ATTR_TEXT } AttrKind;
 enum { MAX_ATTR = 8 };
 typedef struct OpAttr {
-  const char *name; /* one that starts with '$' is the compiler's own: no user can give it */
+  const char *name; /* a name with '$' is internal: users cannot set it */
   AttrKind kind;
   bool required;
   double fallback;
 } OpAttr;
 
-/* Work of a node on one sample (of the whole microbatch's share of parameters where it has any):
- * the planner's estimate when there is no profile, and the model's operation count. */
+/* Work of a node per sample: the planner's estimate without a profile, and the model's count of
+ * operations. */
 typedef struct OpCost {
   double matmul_flops; /* multiplies and adds that count in "mfu" (interface.md) */
   double other_flops;
   double bytes;  /* read and written */
-  double spared; /* of matmul_flops: those that processors need not do in f32 */
+  double spared; /* share of matmul_flops that processors skip in f32 */
 } OpCost;
 
 enum { MAX_DIM = MAX_RANK + 1 }; /* with the microbatch axis */
 
-/* Where a value's elements stand: base[offset + sum index[i] * stride[i]] of a buffer (kernel.h), the
+/* Place of a value's elements: base[offset + sum index[i] * stride[i]] of a buffer (kernel.h), the
  * microbatch axis first where the value is batched. Axes of size 1 have stride 0. */
 typedef struct Place {
   int buffer;
@@ -63,11 +62,11 @@ typedef struct Place {
   int rank;
   int64_t dim[MAX_DIM], stride[MAX_DIM];
 } Place;
-/* The same elements in row-major order under other dims; false when no strides reach them. */
+/* The same elements in row-major order under other dims; false: no strides express them. */
 bool place_reshape(const Place *from, int n, const int64_t *dim, Place *to);
 Place place_slice(const Place *from, int axis, int64_t offset, int64_t size);
 
-/* Of a collective: all of it, or what can be done before others have come, and the rest. */
+/* A collective: whole, or its part before the other ranks arrive, and the part after. */
 typedef enum { CALL_WHOLE, CALL_BEGIN, CALL_END } CallPart;
 
 typedef struct Gradients Gradients; /* autodiff.h */
@@ -75,13 +74,13 @@ typedef struct Site Site;           /* call.h */
 typedef struct Call Call;
 typedef struct ShapeRule ShapeRule;
 
-/* What a shape rule sees and fills. All diagnostics carry the node's span and the operands'. */
+/* Input and output of a shape rule. All diagnostics carry the node's span and the operands'. */
 struct ShapeRule {
   Graph *g;
   const Op *op;
   const int *in;
   int n_in;
-  Attr *attr; /* the node's own copy: the rule makes axes positive and fills in what was left open */
+  Attr *attr; /* the node's own copy: the rule makes axes positive and fills in open sizes */
   int scope;
   Span span;
   int n_out; /* to fill: */
@@ -103,14 +102,14 @@ typedef struct Decoded {
 struct Op {
   const char *name;      /* as in .pdm files and dumps */
   const char *signature; /* "layer_call(x[.., width], causal = false)", "a + b": operands, then attributes */
-  const char *infix;     /* the sign that diagnostics call it by: "+"; NULL: its name */
+  const char *infix;     /* spelling in diagnostics, such as "+"; NULL: the name */
   OpKind kind;
   Source source;       /* of OP_SOURCE */
   Reduction reduction; /* of OP_REDUCE */
-  bool internal;       /* only the compiler makes it */
-  bool varies;         /* a source that is made up, but is not the same for every microbatch */
-  bool of_microbatch;  /* a source that says how many samples a microbatch has */
-  bool trains;         /* in inference its result is its first operand */
+  bool internal;       /* only for the compiler, not for users */
+  bool varies;         /* a computed source that differs between microbatches */
+  bool of_microbatch;  /* the number of samples of a microbatch */
+  bool trains;         /* identity on the first operand in inference */
   bool averages;       /* its first operand is a buffer, which its derivative gives a share (grad_share), whether a
                           gradient reaches it or not */
   bool strided_out;    /* a call that reads and writes parts of larger buffers, rows of stride 1 */
@@ -125,17 +124,18 @@ struct Op {
                       these are to be added to */
   bool adds_bias;  /* pointwise, the sum of two operands: one may be the bias of the call that makes the other,
                           where that takes_bias */
-  int collective;  /* a call that waits for the other ranks of the shard group, so many times for an N-th of its
-                          result from each of N - 1; 0: it waits for none */
+  int collective; /* a call that waits for the ranks of the shard group: number of rounds, each with an N-th of the
+                          result from each of N - 1 ranks; 0: not a collective */
   Linear linear;
-  bool expensive;         /* pointwise: worth keeping in a row buffer rather than computing twice */
-  int min_in, max_in;     /* max_in -1: any number */
-  int first_kept;         /* calls: outputs from this one on stay from one microbatch to the next, output i for
+  bool expensive;     /* pointwise: cached in a row buffer rather than computed twice */
+  int min_in, max_in; /* max_in -1: any number */
+  int first_kept;     /* calls: outputs from this one on stay from one microbatch to the next, output i for
                           what comes as operand i; 0: none does */
-  int results;            /* calls: the outputs that models get, 1 where 0; further ones serve the derivative */
-  const char *by_element; /* a reduction: what a second operand can be meant for, "maximum"; NULL: nothing */
-  unsigned no_gradient;   /* bits, the lowest for the first operand: those that the derivative passes none to */
-  OpAttr attr[MAX_ATTR];  /* ends at a NULL name */
+  int results;        /* calls: the outputs that models get, 1 where 0; further ones serve the derivative */
+  const char *
+      by_element; /* a reduction: the elementwise operation that a second operand suggests, such as "maximum"; NULL: none */
+  unsigned no_gradient;  /* bit mask of operands without a gradient, bit 0: the first operand */
+  OpAttr attr[MAX_ATTR]; /* ends at a NULL name */
 
   bool (*shape)(ShapeRule *r);                /* false after a diagnostic */
   void (*derivative)(Gradients *d, int node); /* NULL: no gradient flows */
@@ -190,7 +190,7 @@ struct Op {
 
   /* Calls and tests: the reference semantics on one microbatch in double, plain loops; inputs and
    * outputs contiguous, batched ones with a leading axis of `batch`. Every op that is not pointwise
-   * has it: the finite-difference test and the interpreter run on it. */
+   * has it: the finite-difference test and the interpreter use it. */
   void (*evaluate)(const Graph *g, int node, int64_t batch, const double *const *in, double *const *out);
   /* Instead, where it depends on the rank of a shard group: in[r] and out[r] are the inputs and outputs of rank r of
    * so many. */
@@ -210,9 +210,9 @@ struct Op {
 
 extern const Op *const all_ops[]; /* ends with NULL */
 extern const int n_ops;
-const Op *op_find(const char *name); /* NULL when there is none */
+const Op *op_find(const char *name); /* NULL: unknown */
 
-/* Attributes of a node by name; asking for one the op does not list is a bug. */
+/* Attributes of a node by name; BUG() if the op does not list the attribute. */
 const Attr *node_attr(const Node *n, const char *name);
 static inline int64_t node_int(const Node *n, const char *name) { return (int64_t)node_attr(n, name)->number; }
 static inline double node_number(const Node *n, const char *name) { return node_attr(n, name)->number; }
@@ -226,8 +226,8 @@ extern const Op op_add, op_sub, op_mul, op_div, op_neg, op_square, op_maximum, o
     op_select, op_exp, op_expm1, op_log, op_log1p, op_sigmoid, op_tanh, op_erf, op_erfc, op_sqrt, op_rsqrt, op_sin,
     op_cos, op_relu, op_abs, op_rounded, op_dropout, op_dropout_part;
 extern const Op op_sum, op_max, op_sum_to;
-/* A forward node of a statistic over samples, or of their number, that losses, metrics or outputs depend on while nothing is
- * trained; -1: there is none. */
+/* A forward node of a statistic over samples, or of their number, that losses, metrics or outputs depend on in inference;
+ * -1: none. */
 int evaluated_statistic(const Graph *g);
 extern const Op op_microbatch, op_running_average, op_share;
 extern const Op op_reshape, op_transpose, op_permute, op_slice, op_split, op_concat, op_pad, op_expand, op_detach;

@@ -1,6 +1,6 @@
-/* The optimizers that `train` may name: a file and a row of all_optimizers each. An Optimizer is what users write,
- * its arguments with what they may be; an UpdateRule is what a program does with it, under the same name in the
- * runtime (runtime/optimizers/), where the arithmetic is. */
+/* The optimizers of `train`: one file and one row of all_optimizers each. An Optimizer defines the arguments and their
+ * bounds for users; an UpdateRule defines the update in a program, with the arithmetic under the same name in
+ * runtime/optimizers/. */
 #ifndef PDC_OPTIMIZER_H
 #define PDC_OPTIMIZER_H
 
@@ -10,17 +10,17 @@ typedef struct Library Library; /* ops/call.h */
 
 enum { MAX_OPTIMIZER_ARGUMENTS = 8, MAX_ARGUMENT_NUMBERS = 3, MAX_MOMENTS = 3 };
 
-/* The numbers from `least` to `most`, which are among them unless said otherwise; most may be HUGE_VAL. */
+/* The numbers from `least` to `most`, both included by default; most may be HUGE_VAL. */
 typedef struct Bounds {
   double least, most;
-  bool above, below; /* without `least`, without `most` */
+  bool above, below; /* exclude `least`; exclude `most` */
 } Bounds;
 
 /* One number, or several of them in parentheses, each within the bounds. */
 typedef struct OptimizerArgument {
   const char *name; /* "betas" */
   int numbers;
-  const char *field[MAX_ARGUMENT_NUMBERS]; /* what emitted programs and dumps call them: "beta1", "beta2" */
+  const char *field[MAX_ARGUMENT_NUMBERS]; /* names in emitted programs and dumps: "beta1", "beta2" */
   double standard[MAX_ARGUMENT_NUMBERS];
   Bounds bounds;
   bool whole; /* a whole number */
@@ -33,16 +33,16 @@ extern const Shape no_moment;
 
 typedef struct UpdateRule {
   const char *name;   /* struct pd_optimizer pd_<name> of the runtime */
-  bool whole_tensors; /* it sees a parameter at once; else element by element */
+  bool whole_tensors; /* needs a whole parameter; else elementwise */
   int n_moments;
-  MomentShape *moment_shape[MAX_MOMENTS]; /* NULL: the parameter's. Rules that go by elements have only such */
-  /* How often an update reads or writes as many bytes as the parameter has, the moments apart: an elementwise rule
-   * reads weights and gradient and writes weights. */
+  MomentShape *moment_shape[MAX_MOMENTS]; /* NULL: the parameter's shape, the only one for elementwise rules */
+  /* Bytes that an update reads and writes, as a multiple of the parameter's bytes, without moments: 3 for an elementwise
+   * rule, which reads weights and gradient and writes weights. */
   int traffic;
-  /* Bytes of scratch memory that a rule over whole tensors takes for a parameter: for norms, sums of rows and
-   * columns, products, which the library does. NULL: none. */
+  /* Scratch bytes of a rule over whole tensors for a parameter: norms, sums of rows and columns, products of the library.
+   * NULL: none. */
   int64_t (*scratch)(const Param *of, const Library *library);
-  /* Multiplies and adds of the matrix products in an update of a parameter. NULL: there are none. */
+  /* Multiplies and adds of the matrix products in an update of a parameter. NULL: no products. */
   double (*products)(const Train *t, const Param *of);
 } UpdateRule;
 
@@ -50,14 +50,14 @@ struct Optimizer {
   const char *name;
   double lr; /* the standard one: every optimizer's first argument */
   OptimizerArgument
-      argument[MAX_OPTIMIZER_ARGUMENTS]; /* between lr and decay, which all have; up to a NULL name */
-  /* Where hidden matrices (hidden.h) are updated in one way and all other parameters in another: the other's name,
-   * which is also the argument that names exceptions by a pattern. NULL: all are updated alike. */
+      argument[MAX_OPTIMIZER_ARGUMENTS]; /* between lr and decay, which every optimizer has; ends at a NULL name */
+  /* The second method, for parameters that are not hidden matrices (hidden.h); also the argument whose pattern lists
+   * exceptions. NULL: one method for all parameters. */
   const char *others;
   const UpdateRule *rule;
-  const UpdateRule *(*choose)(const double *number); /* instead of `rule`, where arguments decide */
-  DelayCorrection correction; /* what `delay_correction = auto` is (tests/curves/delay.py) */
-  /* Which of Train.number is the share of the momentum before; -1: there is no momentum that could be extrapolated. */
+  const UpdateRule *(*choose)(const double *number); /* replaces `rule` if the rule depends on arguments */
+  DelayCorrection correction; /* meaning of `delay_correction = auto` (tests/curves/delay.py) */
+  /* Index in Train.number of the momentum's coefficient; -1: no momentum to extrapolate. */
   int momentum;
 };
 
@@ -66,11 +66,11 @@ extern const Optimizer optimizer_adafactor, optimizer_adamw, optimizer_lamb, opt
     optimizer_nesterov, optimizer_sgd;
 
 const Optimizer *optimizer_find(const char *name); /* NULL: there is none */
-/* Makes it the training's, with its standard arguments. */
+/* Sets the training's optimizer, with standard arguments. */
 void optimizer_set(Train *t, const Optimizer *o);
 int optimizer_n_arguments(const Optimizer *o);
 int optimizer_n_numbers(const Optimizer *o);            /* of Train.number */
-int optimizer_number(const Optimizer *o, int argument); /* an argument's first in Train.number */
+int optimizer_number(const Optimizer *o, int argument); /* index of an argument's first number in Train.number */
 const char *optimizer_field(const Optimizer *o, int number);
 
 const UpdateRule *update_rule(const Train *t);

@@ -1,5 +1,5 @@
-/* PipeDream's planner (Narayanan et al., SOSP 2019, section 3.1): which stages, on how many machines each, make the
- * slowest stage fastest, level by level of the machines. */
+/* PipeDream's planner (Narayanan et al., SOSP 2019, section 3.1): chooses stages and machines per stage that minimize the
+ * time of the slowest stage, level by level. */
 #ifndef PDC_PIPEDREAM_H
 #define PDC_PIPEDREAM_H
 
@@ -7,17 +7,17 @@
 #include "layers/layers.h"
 #include "plan/layers.h"
 
-/* The layers of one state that another does not have, on so many machines of its level. Seconds are of a microbatch
- * at each of the stage's machines; several share them. */
+/* The layers between two states, on a number of machines of its level. Seconds are per microbatch, divided by the stage's
+ * machines. */
 typedef struct Division Division;
 typedef struct PipeStage {
-  int from, to; /* states: its layers are those of `to` without those of `from`; -1: nothing */
+  int from, to; /* states: its layers are those of `to` without those of `from`; -1: empty state */
   int machines;
-  double compute;         /* at the second level and above: the slowest stage of what is within */
-  double exchange;        /* gradients, among its machines */
-  double receive, send;   /* activations and their gradients; 0 where transfers are not counted */
-  double seconds;         /* the most of compute + exchange, receive and send */
-  const Division *within; /* at the second level and above: how a group of machines shares it; else NULL */
+  double compute;         /* from the second level on: the slowest stage within a group */
+  double exchange;        /* gradient exchange among its machines */
+  double receive, send;   /* activations and their gradients; 0: transfers are not counted */
+  double seconds;         /* maximum of compute + exchange, receive and send */
+  const Division *within; /* from the second level on: its division within a group; else NULL */
 } PipeStage;
 
 struct Division {
@@ -26,44 +26,43 @@ struct Division {
   double seconds; /* of the slowest stage */
 };
 
-/* The division whose slowest stage is fastest, exactly; of equally good ones always the same. Of the cluster its
- * levels count: their members, and what a machine sends a second, which is of no matter where there is one. transfers:
- * a stage also takes as long as its input or its output takes to be sent. */
+/* The exact optimum for the slowest stage; deterministic among equal optima. Uses the members and bandwidths of the
+ * cluster's levels. transfers: a stage takes at least the time to receive its input and to send its output. */
 const Division *pipedream_divide(const States *s, const Cluster *c, bool transfers);
-/* Of a contracted profile (layers.h, Joint), whose division takes these seconds: no division of the whole one takes less than what is
- * returned, which is at most as much. */
+/* Lower bound of any division of the whole profile, given the seconds of the division of the merged profile (layers.h,
+ * Joint). */
 double pipedream_least_seconds(const LayerGraph *g, const States *s, const Cluster *c, bool transfers,
                                double seconds);
-/* About how long that takes on a machine of today, in seconds: with more than one level each state is a beginning. */
+/* Estimated seconds of pipedream_divide(); with several levels every state can start a stage. */
 double pipedream_effort(const States *s, const Cluster *c);
-/* The same model's seconds for data parallelism: one stage on all machines at every level. */
+/* Seconds of data parallelism in the same cost model: one stage on all machines of every level. */
 double pipedream_data_parallel(const States *s, const Cluster *c);
 
 /* ---- the command (command.c) ------------------------------------------------------------------- */
 
-typedef enum { MODEL_NONE, MODEL_PIPEDREAM } CostModel; /* as --cost-model lists them */
+typedef enum { MODEL_NONE, MODEL_PIPEDREAM } CostModel; /* in the order of --cost-model */
 
-/* What the command line says. */
+/* Options of the command line. */
 typedef struct LayersRequest {
   CostModel model;
   const Cluster *cluster; /* --cluster; NULL: not given */
-  Cluster levels;         /* -n: no level where it is not given */
-  int n_bandwidths;       /* --bandwidth: of so many of them */
+  Cluster levels;         /* -n; no level: not given */
+  int n_bandwidths;       /* number of levels of --bandwidth */
   bool transfers;         /* --transfers */
-  int64_t microbatches;   /* --microbatches: of a batch; 0: not given */
+  int64_t microbatches;   /* --microbatches, per batch; 0: not given */
   const char *device;     /* --device; NULL: the profile's first */
   bool compare;           /* --compare */
 } LayersRequest;
 
-/* pdc plan --profile FILE without a model: prints the plan, as a table or as JSON; where no machines are given, what
- * the profile has. plan: what our own planner is asked for. False after diagnostics. */
+/* pdc plan --profile FILE without a model: prints the plan as a table or JSON; without machines, the contents of the
+ * profile. plan: the request for pdc's own planner. False after diagnostics. */
 bool plan_layers(const LayersRequest *r, const PlanRequest *plan, bool json, FILE *out);
 
-/* ---- our own planner, beside PipeDream's (own.c) ------------------------------------------------ */
+/* ---- pdc's own planner (own.c) ------------------------------------------------ */
 
-/* The stages of all levels, a machine a rank, one after the other. */
+/* The stages of all levels in order, one rank per machine. */
 LayerStages stages_of_division(const Division *d);
-/* Our own plan of the profile, and PipeDream's in the same simulator. False after diagnostics. */
+/* Prints pdc's own plan of the profile, and PipeDream's plan in the same simulator. False after diagnostics. */
 bool plan_layers_ourselves(const LayerProfile *l, const LayersRequest *r, const PlanRequest *plan, bool json,
                            FILE *out);
 
@@ -76,22 +75,23 @@ typedef struct LayersJob {
   int64_t microbatches; /* as for layer_plans_make() */
 } LayersJob;
 
-/* Of those that --delay allows; of those as fast, within half a percent, the one that needs least memory. */
+/* The fastest schedule that --delay allows; within 0.5 % the one with the least memory. */
 const char *layers_fastest_schedule(const LayersJob *job);
-/* A line of each schedule's best plan; false where nothing can run. */
+/* Prints the fastest plan of each schedule; false if no schedule has a plan. */
 bool layers_compare(const LayersJob *job, FILE *out);
 
-/* ---- what people and programs read (table.c, text.c) ------------------------------------------ */
+/* ---- output (table.c, text.c) ------------------------------------------ */
 
-/* Cells of rows; the column `left` is aligned on its left, all others on their right. */
+/* Cells by row; the column `left` is left-aligned, every other column right-aligned. */
 typedef struct Grid {
   int columns, left;
   Vec(const char *) cells;
 } Grid;
 void print_grid(const Grid *g, FILE *out);
-const char *ms(double seconds);                        /* "12.345" */
-const char *plural(int64_t n);                         /* "", "s" */
-const char *crossing_text(const States *s, int state); /* what later stages read: "98.0 MiB", "49.0 MiB in 2" */
+const char *ms(double seconds); /* "12.345" */
+const char *plural(int64_t n);  /* "", "s" */
+const char *crossing_text(const States *s,
+                          int state); /* bytes that later stages read: "98.0 MiB", "49.0 MiB in 2" */
 /* "8 machines: 4 at 8 GB/s, 2 such groups at 1.25 GB/s" */
 const char *machines_text(const Cluster *c);
 /* "layers": [..] of state `to` without those of `from`, into JSON. */
@@ -103,14 +103,14 @@ typedef struct PipedreamPlan {
   const Cluster *cluster;
   bool transfers;
   const Division *division;
-  Name device; /* NULL: the profile names none */
+  Name device; /* NULL: unnamed */
 } PipedreamPlan;
 
 void pipedream_table(const PipedreamPlan *p, FILE *out);
 void pipedream_json(const PipedreamPlan *p, FILE *out);
 /* The profile alone. */
 void layers_table(const LayerGraph *g, const States *s, int device, FILE *out);
-/* "node12 Conv2d .. node31 ReLU": the first and the last layer that state `to` has and `from` (-1: nothing) has not. */
+/* "node12 Conv2d .. node31 ReLU": the first and the last layer of state `to` that are not in `from` (-1: empty state). */
 const char *layers_between(const LayerGraph *g, const States *s, int from, int to);
 
 #endif

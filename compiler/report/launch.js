@@ -74,10 +74,10 @@ function missing() {
   const without = models.filter((m) => !m.log), cut = models.filter((m) => m.log && m.log.cut);
   const names = (some) => some.map((m) => m.name).join(", ");
   if (!trace)
-    say("There is no timeline.json: no times of ranks. 'train --run DIR' writes it when all models have ended.");
+    say("There is no timeline.json: no times of ranks. 'train --run DIR' writes the file after all models have ended.");
   else if (trace.dropped > 0)
     say(`The timeline had no room for the last ${figure(trace.dropped)} turns: it ends before the launch does.`);
-  if (without.length === models.length) say("There are no logs: no losses. 'train --run DIR' keeps them.");
+  if (without.length === models.length) say("There are no logs: no losses. 'train --run DIR' writes them.");
   else if (without.length) say(`No log of: ${names(without)}.`);
   if (cut.length) say(`The log ends within a line: ${names(cut)}.`);
 }

@@ -28,14 +28,14 @@ const span = (from, to) => (from === to ? String(from) : `${from}–${to}`);
 
 function planFigures() {
   const seconds = generates ? tokenSeconds() : plan.batch_seconds;
-  const what = generates ? "a token of each sample, messages aside" : forwardOnly ? "a batch" : "an update";
+  const what = generates ? "per token of each sample, without messages" : forwardOnly ? "a batch" : "an update";
   addFigure(`${ms(seconds)} ms`, `${what}, predicted`);
   addFigure(figure(throughput(generates ? plan.microbatch : plan.batch, seconds)), `${unit} a second, predicted`);
   if (!generates) addFigure(percent(run.waiting), "of the ranks' time spent waiting");
   const used = run.asked > nRanks * shards ? `ranks used, of ${figure(run.asked)}` : "ranks";
   addFigure(figure(nRanks * shards), shards > 1 ? `${used}, ${shards} share each layer` : used);
   addFigure(bytes(Math.max(...stages.map((s) => s.peak_bytes))), "memory of the fullest rank");
-  if (generates) addFigure(bytes(plan.cache_bytes_a_token), "of keys and values a token");
+  if (generates) addFigure(bytes(plan.cache_bytes_a_token), "of keys and values per token");
 }
 
 function runnersUp() {
@@ -142,7 +142,7 @@ function cluster() {
   const place = section("cluster"), all = devicesIn(levels.length - 1), picture = place.querySelector(".groups");
   place.querySelector(".hint").textContent = clusterHint();
   picture.classList.toggle("small", nRanks > 256);
-  picture.setAttribute("aria-label", `${plural(nRanks, "rank")} on ${plural(all, "device")}; the table below tells`);
+  picture.setAttribute("aria-label", `${plural(nRanks, "rank")} on ${plural(all, "device")}; see the table below`);
   picture.append(group(levels.length - 1, 0));
   const kinds = list(run.cluster.kinds), kindOf = list(run.cluster.kind_of);
   const rows = ranks.map((n, stage) => {
@@ -190,7 +190,7 @@ function memoryOf(stage) {
   const sums = KINDS.map(([name, key, paint]) =>
     ({name, paint, bytes: parts.reduce((n, s) => n + (isNumber(s[key]) ? s[key] : 0), 0)}));
   const rest = Math.max(0, peak - sums.reduce((n, k) => n + k.bytes, 0));
-  const restName = forwardOnly ? "workspace and the rest" : "activations and the rest";
+  const restName = forwardOnly ? "workspace and other memory" : "activations and other memory";
   return {peak, kinds: [...sums, {name: restName, paint: "forward", bytes: rest}].filter((k) => k.bytes > 0)};
 }
 
@@ -256,7 +256,7 @@ function sweep(id, points, axis, hint) {
   const one = points.find((p) => p.ranks === 1 && isNumber(p.seconds));
   const times = axis.key === "ranks" && one;
   const heads = [axis.name, "", ...(sameBatch ? [] : ["batch"]), `ms ${what}`, `${unit} a second`,
-    ...(times ? ["times one rank"] : []), "ranks used", "ranks by stage", "microbatch", "why there is none"];
+    ...(times ? ["times one rank"] : []), "ranks used", "ranks by stage", "microbatch", "reason"];
   const rows = points.map((p) => {
     const planned = isNumber(p.seconds), or = (value) => (planned ? value : "–");
     return [figure(x(p)), p.chosen ? "this plan" : "", ...(sameBatch ? [] : [figure(p.batch)]), ms(p.seconds),
@@ -269,7 +269,7 @@ function sweep(id, points, axis, hint) {
 
 function sweeps() {
   const how = `Planned anew with the schedule ${plan.schedule} and what the command line pins. In these plans memory ` +
-    "is an estimate, but for this page's own plan: one that is close to the limit may not fit.";
+    "is an estimate, except for this page's own plan: a plan close to the limit may not fit.";
   const cores = plan.target !== "cuda" && !run.cluster.given
     ? ` A thread counts on a processor of its own; this machine has ${figure(run.processors)}.` : "";
   const anew = run.pinned ? " This page's own plan is from a file." : "";
@@ -286,7 +286,7 @@ function schedules() {
     return;
   }
   const heads = ["schedule", "ms a batch", "times", "microbatch", "recompute", "memory", "waiting",
-    "critical resource", "ranks by stage", ...(all.some((r) => r.why) ? ["why there is none"] : [])];
+    "critical resource", "ranks by stage", ...(all.some((r) => r.why) ? ["reason"] : [])];
   const rows = all.map((r) => {
     if (r.why) return [r.label, ...Array(heads.length - 2).fill("–"), r.why];
     const row = [r.label, ms(r.seconds), r.times.toFixed(2), figure(r.microbatch), r.recompute ? "yes" : "no",

@@ -25,8 +25,8 @@ function evaluationFigures() {
 function plannedFigures() {
   const seconds = stages.reduce((sum, s) => sum + s.forward_seconds, 0);
   if (generates) {
-    if (isNumber(seconds)) addFigure(`${figure(seconds * 1e3)} ms`, "a token, planned, messages aside");
-    addFigure(bytes(plan.cache_bytes_a_token), "of keys and values a token");
+    if (isNumber(seconds)) addFigure(`${figure(seconds * 1e3)} ms`, "per token, planned, without messages");
+    addFigure(bytes(plan.cache_bytes_a_token), "of keys and values per token");
   } else if (isNumber(plan.batch_seconds) && (forwardOnly || !evaluates))
     addFigure(`${figure(plan.batch_seconds * 1e3)} ms`, forwardOnly ? "a batch, planned" : "an update, planned");
 }
@@ -60,10 +60,10 @@ function figures() {
 
 function missing() {
   const say = (text) => section("missing").append(element("li", {}, text));
-  if (!log) say("There is no log.jsonl: no losses, throughput or measured memory. 'train --run DIR' keeps one.");
+  if (!log) say("There is no log.jsonl: no losses, throughput or measured memory. 'train --run DIR' writes one.");
   else if (log.cut) say("log.jsonl ends within a line: the run was cut short there.");
   else if (!log.end) say("The log has no last line: the run has not ended, or was stopped.");
-  if (!run.trace) say("There is no trace.json: no measured timeline. 'train --run DIR' keeps one.");
+  if (!run.trace) say("There is no trace.json: no measured timeline. 'train --run DIR' writes one.");
   else if (run.trace.dropped > 0)
     say(`The trace had no room for the last ${figure(run.trace.dropped)} events: it ends before the run does.`);
   if (!run.plan) say("There is no plan.json: no plan and no predicted timeline.");

@@ -99,7 +99,7 @@ function shares() {
   const updates = [run.trace, run.predicted].some((t) => t && t.shares.some((s) => s && s.updates > 0));
   if (!updates)
     section("shares").querySelector(".hint").textContent =
-      "Shares of the time from a rank's first pass to its last. The bubble is what is left: waiting for other " +
+      "Shares of the time from a rank's first pass to its last. The bubble is the remaining time: waiting for other " +
       "ranks, and messages.";
   const works = ["forward", "recompute", "backward", "weights", "update"];
   const all = [run.trace, run.predicted].filter(Boolean);

@@ -76,15 +76,15 @@ typedef struct Slots {
   int deferred;  /* values of DO_BACKWARD for DO_WEIGHTS: weights_lag + 1 */
 } Slots;
 
-/* Of a stage that does not fit in memory (docs/guide/offload.md): its chunks are parts of the model in a row, and their parameters,
- * activations and gradients are in memory only while they are used. */
+/* Offload (docs/guide/offload.md) of a stage larger than memory: its chunks are consecutive parts of the model. Their parameters,
+ * activations and gradients are resident only while they are used. */
 typedef struct Offload {
   bool on;
-  uint64_t keeps;    /* bit c: chunk c's saved values are kept instead of recomputed; never the last chunk's */
+  uint64_t keeps;    /* bit c: chunk c keeps saved values instead of recomputing; never the last chunk */
   int64_t memory;    /* bytes of the rank's arena that are resident; 0: as few as possible */
-  int pinned;        /* percent of the block budget that keeps blocks until their next use */
-  int64_t page;      /* bytes in which blocks are moved */
-  bool host_updates; /* the host updates parameters where their home is */
+  int pinned;        /* percent of the block budget that stays resident until the next use */
+  int64_t page;      /* bytes of the unit of transfer */
+  bool host_updates; /* the host updates the offloaded parameters */
 } Offload;
 
 typedef struct Program {

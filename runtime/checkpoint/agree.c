@@ -1,6 +1,6 @@
-/* Whether all ranks read the same. Options are compared as texts (run.c), but the same path may be another file on another
- * host, or another length for who opened it a moment later; ranks that went on with such files would compute something
- * that no run of one rank computes, or wait for each other for ever. */
+/* Checks that all ranks read the same files. Options are compared as text (start.c), but a path may be a different
+ * file on another host, or have a different length a moment later; with such files ranks would compute results
+ * that no single rank computes, or deadlock. */
 #include "checkpoint/checkpoint.h"
 #include "data/load.h"
 #include "messages/messages.h"
@@ -21,10 +21,10 @@ struct seen {
   uint64_t sample;
 };
 
-/* What all ranks must have alike; a digest decides, details are asked for when it differs. */
+/* A digest that must be equal on all ranks; details are exchanged only if it differs. */
 struct digest {
   int64_t files, training, evaluation; /* how many; samples */
-  uint64_t content;                    /* of the files' struct seen, in the order in which they were opened */
+  uint64_t content;                    /* of the files' struct seen, in the order of opening */
 };
 
 static struct seen *look(int first, int n) {
@@ -42,32 +42,35 @@ static bool all_alike(const struct digest *mine, const struct digest *of_first) 
   int alike = !memcmp(mine, of_first, sizeof *mine), all;
   MPI_Request request;
   MPI_Iallreduce(&alike, &all, 1, MPI_INT, MPI_MIN, pd_comm_everyone, &request);
-  pd_wait(1, &request, "all ranks to compare what they read", -1, NULL, -1);
+  pd_wait(1, &request, "all ranks to compare their files", -1, NULL, -1);
   return all;
 }
 
-/* This rank's files against rank 0's. */
+/* Compares this rank's files with rank 0's. */
 static void compare(int first, const struct seen *mine, const struct seen *of_first,
                     const struct digest *my_digest, const struct digest *digest, char *why) {
   for (int i = 0; i < digest->files && i < my_digest->files; i++) {
     const char *path = pd_mapped_file(first + i).path;
     if (mine[i].bytes != of_first[i].bytes) {
-      pd_refuse(why, "'%s' has %lld bytes here, and %lld for rank 0: every rank needs the same file", path,
-                (long long)mine[i].bytes, (long long)of_first[i].bytes);
+      pd_refuse(why, "'%s' has %lld bytes on this rank, but %lld on rank 0. help: give every rank the same file",
+                path, (long long)mine[i].bytes, (long long)of_first[i].bytes);
       return;
     }
     if (mine[i].sample != of_first[i].sample) {
-      pd_refuse(why, "'%s' holds something else here than for rank 0: every rank needs the same file", path);
+      pd_refuse(why, "the content of '%s' differs from rank 0's. help: give every rank the same file", path);
       return;
     }
   }
   if (my_digest->files != digest->files)
-    pd_refuse(why, "this rank reads %lld files, rank 0 %lld", (long long)my_digest->files,
-              (long long)digest->files);
+    pd_refuse(why, "this rank reads %lld files, but rank 0 reads %lld. help: give every rank the same files",
+              (long long)my_digest->files, (long long)digest->files);
   else if (my_digest->training != digest->training || my_digest->evaluation != digest->evaluation)
-    pd_refuse(why, "this rank finds %lld samples (%lld to validate), rank 0 %lld (%lld)",
-              (long long)my_digest->training, (long long)my_digest->evaluation, (long long)digest->training,
-              (long long)digest->evaluation);
+    pd_refuse(
+        why,
+        "this rank finds %lld samples (%lld for validation), but rank 0 finds %lld (%lld). help: give every rank "
+        "the same files",
+        (long long)my_digest->training, (long long)my_digest->evaluation, (long long)digest->training,
+        (long long)digest->evaluation);
 }
 
 void pd_agree_on_files(int first) {
@@ -81,13 +84,13 @@ void pd_agree_on_files(int first) {
                 of_first = digest;
   MPI_Request request;
   MPI_Ibcast(&of_first, sizeof of_first, MPI_BYTE, 0, pd_comm_everyone, &request);
-  pd_wait(1, &request, "what rank 0 reads", -1, NULL, -1);
+  pd_wait(1, &request, "rank 0's list of files", -1, NULL, -1);
   if (!all_alike(&digest, &of_first)) {
     size_t bytes = sizeof *mine * (size_t)of_first.files;
     struct seen *theirs = pd_allocate(bytes);
     if (!pd.self) memcpy(theirs, mine, bytes);
     MPI_Ibcast(theirs, (int)bytes, MPI_BYTE, 0, pd_comm_everyone, &request);
-    pd_wait(1, &request, "what rank 0 reads", -1, NULL, -1);
+    pd_wait(1, &request, "rank 0's list of files", -1, NULL, -1);
     compare(first, mine, theirs, &digest, &of_first, why);
     free(theirs);
     pd_agree(why);
@@ -106,10 +109,11 @@ static void check_token(const char *path, uint64_t number, char *why) {
   uint64_t found = 0;
   int fd = open(path, O_RDONLY | O_CLOEXEC);
   if (fd < 0 || read(fd, &found, sizeof found) != sizeof found || found != number)
-    pd_refuse(why,
-              "'%s' is not the folder that rank 0 has under this name: '%s', which rank 0 wrote, is not there; "
-              "--checkpoint needs a folder that all ranks share",
-              pd_options.checkpoint, path);
+    pd_refuse(
+        why,
+        "'%s' is not the same directory as on rank 0: it lacks '%s', which rank 0 wrote. help: use a directory "
+        "that all ranks share",
+        pd_options.checkpoint, path);
   if (fd >= 0) close(fd);
 }
 
@@ -129,7 +133,7 @@ void pd_agree_on_folder(void) {
   pd_agree(why);
   MPI_Request request;
   MPI_Ibcast(&token, sizeof token, MPI_BYTE, 0, pd_comm_everyone, &request);
-  pd_wait(1, &request, "what rank 0 wrote", -1, NULL, -1);
+  pd_wait(1, &request, "rank 0's test file", -1, NULL, -1);
   snprintf(path, sizeof path, "%s/shared.%lld.new", pd_options.checkpoint, (long long)token.pid);
   check_token(path, token.number, why);
   pd_agree(why);

@@ -1,11 +1,10 @@
-/* The state of a training, so that it can go on after an end: DIR/step-N/shard-R-of-S.safetensors, one shard a
- * stage, each written by its first replica beside its name and renamed, then the step's manifest (commit.c). A shard
- * holds, for each parameter that its stage owns, weights.NAME (W(t) after t = N updates), then the older versions
- * that microbatches may still use: previous.NAME (W(t - 1)), previous2.NAME (W(t - 2)), ...; moment1.NAME,
- * moment2.NAME, and average.NAME under `ema`. Elements are in memory's order, and floats: the newest weights are the
- * masters where there are any, older ones working copies, which floats hold as they are. Any plan finds its
- * parameters by name in all shards. Microbatches in flight are not stored: they are run again with the weights they
- * had. */
+/* Checkpoints: DIR/step-N/shard-R-of-S.safetensors, one shard per stage, written by the stage's first replica
+ * under a temporary name and renamed, then the manifest of the step (commit.c). A shard has, for each parameter
+ * that its stage owns, weights.NAME (W(t) after t = N updates), the older versions that microbatches may still
+ * use, previous.NAME (W(t - 1)), previous2.NAME (W(t - 2)), ..., and moment1.NAME, moment2.NAME, and average.NAME
+ * with `ema`. Elements are floats in the order of memory: the newest weights are masters, if any; older ones are
+ * working copies, which floats represent exactly. Any plan finds its parameters by name in all shards.
+ * Microbatches in flight are not stored: they run again with the weights that they used. */
 #include "checkpoint/checkpoint.h"
 #include "data/load.h"
 #include "messages/messages.h"
@@ -36,7 +35,7 @@ void pd_shard_path(char *to, int64_t step, int shard, int shards) {
   pd_step_path(to, step, name);
 }
 
-/* ---- what a shard holds ---------------------------------------------------------------------- */
+/* ---- contents of a shard --------------------------------------------------------------------- */
 
 int pd_n_kept(void) { return pd.stage->versions + pd.stage->n_moments + (pd.stage->ema > 0); }
 
@@ -86,7 +85,7 @@ static unsigned char *shard_header(const struct pd_entry *entries, int n, int64_
   return pd_safetensors_header(entries, n, metadata, sizeof metadata / sizeof *metadata, bytes);
 }
 
-/* The tensors that this rank writes, and where they are in the arena. */
+/* The tensors that this rank writes, and their addresses in the arena. */
 static int collect(int64_t step, struct pd_entry *entries, struct pd_kept *tensors) {
   int n = 0;
   for (int i = 0; i < pd.stage->n_parameters; i++) {
@@ -105,8 +104,8 @@ static int collect(int64_t step, struct pd_entry *entries, struct pd_kept *tenso
 
 /* ---- a shard on its way to the disk ------------------------------------------------------------ */
 
-/* With --checkpoint-background a thread writes a copy of the tensors while training goes on; it uses this and files.c
- * alone, for messages and failures are the rank's own thread's. */
+/* With --checkpoint-background a thread writes a copy of the tensors during training. The thread uses only this
+ * struct and files.c, because messages and failures belong to the main thread. */
 static struct job {
   char folder[PD_PATH], manifest[PD_PATH], path[PD_PATH];
   struct pd_shard_note note;
@@ -114,21 +113,22 @@ static struct job {
   size_t header_bytes;
   struct pd_entry *entries;
   struct pd_kept *tensors;
-  int n, viewed; /* the first so many have come together */
+  int n, viewed; /* number of tensors joined so far */
   pthread_t thread;
-  bool runs;        /* in a thread that is to be joined */
+  bool runs;        /* in a thread that must be joined */
   atomic_bool done; /* by it */
 } job;
-static float *copy; /* of all tensors; NULL: they are written from where they are */
+static float *copy; /* copy of all tensors; NULL: write from the arena */
 
-/* Makes the step's folder. What a run from before left there says no longer that the step is whole. */
+/* Creates the step's folder, and removes an earlier run's manifest, so that the step counts as incomplete. */
 static bool prepare_folder(void) {
   if (mkdir(job.folder, 0777) && errno != EEXIST) return false;
   if (!pd_sync_folder_of(job.folder)) return false;
   return !unlink(job.manifest) || errno == ENOENT;
 }
 
-/* All of a tensor, on the first of the replicas and the first of the shard group that have parts of it; elsewhere NULL. */
+/* Joins a tensor on the first of the replicas and of the shard group that have parts of it; NULL on all other
+ * ranks. */
 static const float *join(const struct pd_kept *x, int64_t step) {
   int64_t n = x->of->runs ? x->of->elements : x->shape.elements;
   const float *own;
@@ -139,12 +139,12 @@ static const float *join(const struct pd_kept *x, int64_t step) {
   return pd.replica ? NULL : pd_join(x->of, own);
 }
 
-/* n elements of a tensor, from one on, as they are to be written: finite. */
+/* Checks that n elements to be written are finite. */
 static void check(int i, int64_t first, const float *at, int64_t n) {
   if (!job.tensors[i].frozen) pd_check_finite(job.entries[i].name, first, at + first, n, job.note.step, job.path);
 }
 
-/* A tensor as it is to be written. */
+/* Writes a tensor. */
 static const float *view(int i) {
   const float *at = join(&job.tensors[i], job.note.step);
   job.viewed = i + 1;
@@ -152,7 +152,7 @@ static const float *view(int i) {
   return at;
 }
 
-/* The same into the copy, checked while it is in a cache: memory is read once. */
+/* Copies a tensor for the background thread and checks it while in cache, so that memory is read once. */
 static void copy_tensor(int i, float *to) {
   enum { BLOCK = 1 << 14 };
   const float *at = join(&job.tensors[i], job.note.step);
@@ -198,7 +198,7 @@ static void write_shard(void) {
                                      write_tensors(out.file, payload));
   }
   if (!ok) snprintf(job.note.why, sizeof job.note.why, "cannot write '%.700s': %s", what, strerror(errno));
-  for (int i = job.viewed; !ok && i < job.n; i++) view(i); /* the other replicas send their parts in any case */
+  for (int i = job.viewed; !ok && i < job.n; i++) view(i); /* all other replicas send their parts in any case */
   sum->header = pd_checksum(job.header, job.header_bytes);
   if (payload) sum->payload = pd_checksum_end(payload);
 }
@@ -236,7 +236,7 @@ static void end_job(void) {
   free(job.header);
 }
 
-/* Whether no thread writes any more. */
+/* True if no thread is writing. */
 static bool is_idle(void) {
   if (!job.runs) return true;
   if (!atomic_load(&job.done)) return false;
@@ -246,7 +246,7 @@ static bool is_idle(void) {
   return true;
 }
 
-/* However long the disk takes; messages move on meanwhile. */
+/* Waits for the disk without a timeout, and advances messages. */
 static void await_thread(void) {
   while (!is_idle()) {
     pd_progress();
@@ -261,7 +261,7 @@ static void start_thread(void) {
     to += job.entries[i].elements;
   }
   pd_audit_verify(job.note.step);
-  sigset_t all, before; /* signals are the rank's own thread's */
+  sigset_t all, before; /* the main thread handles signals */
   sigfillset(&all);
   pthread_sigmask(SIG_SETMASK, &all, &before);
   atomic_store(&job.done, false);
@@ -279,7 +279,7 @@ static bool writes_shards(void) {
   return o->checkpoint && !pd_only_evaluates() && pd.first_step < pd.steps && !pd.replica && !pd.tensor_rank;
 }
 
-/* Floats of this rank's shard, once there are all versions. */
+/* Floats of this rank's shard with all versions. */
 static int64_t n_floats(void) {
   int64_t n = 0;
   for (int i = 0; i < pd.stage->n_parameters; i++) {
@@ -294,7 +294,7 @@ static int64_t n_floats(void) {
 
 const int64_t *pd_checkpoint_copies;
 
-/* What --checkpoint-background takes: a copy of this rank's shard, and all ranks know of all. */
+/* Allocates --checkpoint-background's copy of this rank's shard, and shares the sizes of all ranks. */
 static void make_copies(void) {
   int64_t mine = writes_shards() ? n_floats() * (int64_t)sizeof(float) : 0;
   int64_t *all = pd_allocate(sizeof *all * (size_t)pd.ranks);
@@ -313,13 +313,13 @@ void pd_checkpoint_start(char *why) {
   if (!all) return;
   int64_t room = pd.self ? -1 : pd_disk_room(pd_options.checkpoint);
   if (room >= 0 && room < all)
-    pd_commit_refuse(why, "'%.200s' has room for %.1f MiB, and a checkpoint takes %.1f MiB", pd_options.checkpoint,
+    pd_commit_refuse(why, "'%.200s' has room for %.1f MiB, but a checkpoint takes %.1f MiB", pd_options.checkpoint,
                      (double)room / (1 << 20), (double)all / (1 << 20));
   if (!pd.self) pd_keep_start();
   if (pd_options.checkpoint_background) make_copies();
 }
 
-/* What another rank writes of this one's state: the stage's first replica, in the first pipeline. */
+/* Sends this rank's state to the rank that writes it: the stage's first replica, in the first pipeline. */
 static void send_parts(int64_t step) {
   bool sends = pd.replica ? pd.stage->shards != NULL : pd.tensor_rank != 0;
   for (int i = 0; i < pd.stage->n_parameters && sends; i++) {
@@ -345,7 +345,7 @@ void pd_checkpoint_write(int64_t step) {
     return;
   }
   write_shard();
-  pd_audit_verify(step); /* before a manifest has it */
+  pd_audit_verify(step); /* before the manifest records the shard */
   end_job();
 }
 

@@ -1,6 +1,6 @@
-/* A checkpoint's end: once all shards of a step are on the disk, rank 0 writes the step's manifest. Ranks reach an update
- * at different times and none waits here for another: who wrote a shard tells rank 0 in a message, and rank 0 looks
- * for such messages after each of its updates. */
+/* Completion of checkpoints: once all shards of a step are on disk, rank 0 writes the manifest. Ranks reach an
+ * update at different times and do not wait for each other: each rank that wrote a shard sends a message, and rank
+ * 0 checks for messages after each of its updates. */
 #include "checkpoint/checkpoint.h"
 #include "data/load.h"
 #include "messages/messages.h"
@@ -15,17 +15,17 @@
 #include <time.h>
 #include <unistd.h>
 
-/* Rank 0's: a step whose manifest is to be written. */
+/* Rank 0: a step without its manifest yet. */
 struct pending {
   struct pending *next;
   int64_t step;
   struct pd_shard_note *note; /* by stage */
-  MPI_Request *request;       /* of the others' notes */
-  bool own;                   /* this rank's has come */
+  MPI_Request *request;       /* receives of notes */
+  bool own;                   /* rank 0's own note is present */
 };
 static struct pending *first_pending;
 
-/* Other ranks': a note on its way. */
+/* All other ranks: a note in flight. */
 struct sent {
   struct sent *next;
   struct pd_shard_note note;
@@ -58,7 +58,7 @@ static char *manifest_text(const struct pending *p) {
   return text;
 }
 
-/* Shards that another plan left in the folder. */
+/* Removes shards of another plan from the folder. */
 static void remove_strangers(int64_t step) {
   char path[PD_PATH];
   pd_step_path(path, step, NULL);
@@ -81,7 +81,7 @@ void pd_commit_failed(const char *format, ...) {
   vsnprintf(why, sizeof why, format, args);
   va_end(args);
   if (!pd_options.checkpoint_optional) pd_fail("%s", why);
-  pd_warn("%s; the training goes on (--checkpoint-optional)", why);
+  pd_warn("%s; training continues (--checkpoint-optional)", why);
 }
 
 void pd_commit_refuse(char *why, const char *format, ...) {
@@ -96,14 +96,14 @@ void pd_commit_refuse(char *why, const char *format, ...) {
     pd_refuse(why, "%s", text);
 }
 
-/* Whether all shards are there; else what there is of the step is removed. */
+/* True if all shards were written; else removes the step. */
 static bool has_all(const struct pending *p) {
   int stage = 0, n = pd.stage->n_stages;
   while (stage < n && !*p->note[stage].why) stage++;
   if (stage == n) return true;
   pd_step_remove(p->step);
-  pd_commit_failed("no checkpoint of step %lld: rank %d: %.800s", (long long)p->step, pd_rank_of(stage, 0),
-                   p->note[stage].why);
+  pd_commit_failed("cannot write the checkpoint of step %lld: rank %d: %.800s", (long long)p->step,
+                   pd_rank_of(stage, 0), p->note[stage].why);
   return false;
 }
 
@@ -133,18 +133,18 @@ static uint64_t checksum_of(const struct pd_shard_note *note) {
   return pd_checksum((const char *)note + from, to - from) ^ pd_checksum(note->why, strnlen(note->why, PD_WHY));
 }
 
-/* Notes of a rank come in the order of steps: where one was lost, another stands in its place. */
+/* A rank's notes arrive in the order of steps: after a lost note the next one is in its place. */
 static void check_notes(const struct pending *p) {
   for (int i = 1; i < pd.stage->n_stages; i++) {
     const struct pd_shard_note *note = &p->note[i];
     if (note->checksum != checksum_of(note))
-      pd_fail(
-          "what rank %d said of its shard of step %lld came with another checksum: a link, or the memory of this host "
-          "or that rank's, changes bits",
-          pd_rank_of(i, 0), (long long)p->step);
+      pd_fail("the description of rank %d's shard of step %lld arrived with a different checksum: a link, or the "
+              "memory of either host, corrupts data",
+              pd_rank_of(i, 0), (long long)p->step);
     if (note->step != p->step)
       pd_fail(
-          "what rank %d said of its shard of step %lld did not come, but that of step %lld: a message was lost",
+          "the description of rank %d's shard of step %lld did not arrive, but the description of step %lld did: "
+          "a message was lost",
           pd_rank_of(i, 0), (long long)p->step, (long long)note->step);
   }
 }
@@ -177,7 +177,7 @@ void pd_commit_tell(const struct pd_shard_note *note) {
   MPI_Isend(&s->note, sizeof s->note, MPI_BYTE, 0, 0, pd_comm_checkpoints, &s->request);
 }
 
-/* Whether nothing is under way any more. */
+/* True if no note is in flight. */
 static bool progress(void *unused) {
   (void)unused;
   int done;

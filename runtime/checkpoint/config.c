@@ -1,6 +1,6 @@
-/* config.json, which Hugging Face's libraries keep beside weights: its fields are compared with what the model computes
- * (pd_stage.traits), because weights of another function have the same names and shapes. A field that the file, the model or
- * this table does not know is not compared. */
+/* Compares config.json, which Hugging Face's libraries store with weights, with the model (pd_stage.traits),
+ * because weights of a different computation may have the same names and shapes. Fields that the file, the model
+ * or this table lacks are not compared. */
 #include "checkpoint/sources.h"
 #include "run/run.h"
 #include "shared/read_file.h"
@@ -13,7 +13,7 @@
 
 struct comparison {
   const cJSON *root;
-  char text[PD_WHY]; /* differences, each behind a semicolon */
+  char text[PD_WHY]; /* differences, separated by semicolons */
 };
 
 __attribute__((format(printf, 2, 3))) static void differ(struct comparison *c, const char *format, ...) {
@@ -26,7 +26,7 @@ __attribute__((format(printf, 2, 3))) static void differ(struct comparison *c, c
   va_end(args);
 }
 
-/* The model's value; NULL: it has none, or none that is known. */
+/* The model's value; NULL: none or unknown. */
 static const char *trait(const char *name) {
   for (int i = 0; i < pd.stage->n_traits; i++)
     if (!strcmp(pd.stage->traits[2 * i], name)) return pd.stage->traits[2 * i + 1];
@@ -39,7 +39,7 @@ static bool is_near(double x, double y) { return fabs(x - y) <= 1e-4 * fmax(fabs
 
 /* ---- fields of one value --------------------------------------------------------------------------- */
 
-/* Names of activations that compute the same; the first is the model's. */
+/* Synonyms of activations; the first is the model's name. */
 static const char *const activations[][5] = {
     {"silu", "swish"},
     {"gelu", "gelu_python"},
@@ -57,17 +57,17 @@ static const char *activation(const char *name) {
 
 static void compare_number(struct comparison *c, const char *name, const cJSON *item, const char *own) {
   if (cJSON_IsNumber(item) && !is_near(item->valuedouble, atof(own)))
-    differ(c, "%s is %.7g, the model's is %s", name, item->valuedouble, own);
+    differ(c, "%s is %.7g, but the model has %s", name, item->valuedouble, own);
 }
 
 static void compare_activation(struct comparison *c, const char *name, const cJSON *item, const char *own) {
   const char *known = cJSON_IsString(item) ? activation(item->valuestring) : NULL;
-  if (known && strcmp(known, own)) differ(c, "%s is %s, the model's is %s", name, item->valuestring, own);
+  if (known && strcmp(known, own)) differ(c, "%s is %s, but the model has %s", name, item->valuestring, own);
 }
 
 static void compare_bool(struct comparison *c, const char *name, const cJSON *item, const char *own) {
   const char *text = cJSON_IsTrue(item) ? "true" : "false";
-  if (cJSON_IsBool(item) && strcmp(text, own)) differ(c, "%s is %s, the model's is %s", name, text, own);
+  if (cJSON_IsBool(item) && strcmp(text, own)) differ(c, "%s is %s, but the model has %s", name, text, own);
 }
 
 static const struct {
@@ -93,18 +93,18 @@ static void compare_fields(struct comparison *c) {
 static void compare_norms(struct comparison *c) {
   static const char *const layer[] = {"layer_norm_eps", "layer_norm_epsilon"};
   if (trait("layer_norm_eps") && !trait("rms_norm_eps") && cJSON_IsNumber(field(c->root, "rms_norm_eps")))
-    differ(c, "it has rms_norm_eps, the model has layer norms");
+    differ(c, "it has rms_norm_eps, but the model has layer norms");
   for (int i = 0; i < 2; i++)
     if (trait("rms_norm_eps") && !trait("layer_norm_eps") && cJSON_IsNumber(field(c->root, layer[i])))
-      differ(c, "it has %s, the model has RMS norms", layer[i]);
+      differ(c, "it has %s, but the model has RMS norms", layer[i]);
 }
 
 /* ---- rotary positions ------------------------------------------------------------------------------ */
 
-/* What a file says of them; type NULL: it is not known here. */
+/* The rotary positions of a file; type NULL: unknown type. */
 struct rope {
   double theta, factor, low, high, context;
-  const char *type, *named; /* named: the field that has the type */
+  const char *type, *named; /* named: name of the field with the type */
 };
 
 static double number(const cJSON *of, const char *name) {
@@ -137,7 +137,7 @@ static struct rope read_rope(const cJSON *root) {
   return r;
 }
 
-/* False: a number that the type needs is missing. */
+/* False: the type is unknown or lacks a number. */
 static bool is_complete(const struct rope *r) {
   if (!r->type) return false;
   if (!strcmp(r->type, "default")) return true;
@@ -156,7 +156,7 @@ static double frequency(const struct rope *r, double plain) {
   return (1 - smooth) * plain / r->factor + smooth * plain;
 }
 
-/* The model's frequency i of n; its table's, or a power of its theta. */
+/* The model's frequency i of n, from its table or as a power of theta. */
 static double own_frequency(int i, int n) {
   const char *at = trait("rope_frequencies");
   if (!at) return pow(atof(trait("rope_theta")), -(double)i / n);
@@ -164,13 +164,13 @@ static double own_frequency(int i, int n) {
   return strtod(at, NULL);
 }
 
-/* theta: the model's where it has one, for a difference there is told already. */
+/* theta: the model's, if any, because a difference of theta is reported separately. */
 static void compare_scaling(struct comparison *c, const struct rope *r, double theta, int n) {
   for (int i = 0; i < n; i++) {
     const double theirs = frequency(r, pow(theta, -(double)i / n)), own = own_frequency(i, n);
     if (is_near(theirs, own)) continue;
-    differ(c, "%s of type %s makes rotary frequency %d of %d %.5g, the model's is %.5g", r->named, r->type, i + 1,
-           n, theirs, own);
+    differ(c, "%s of type %s gives rotary frequency %d of %d the value %.5g, but the model has %.5g", r->named,
+           r->type, i + 1, n, theirs, own);
     return;
   }
 }
@@ -181,7 +181,7 @@ static void compare_rope(struct comparison *c) {
   const struct rope r = read_rope(c->root);
   const double theta = own ? atof(own) : r.theta;
   if (own && r.theta > 0 && !is_near(r.theta, theta))
-    differ(c, "rope_theta is %.9g, the model's is %s", r.theta, own);
+    differ(c, "rope_theta is %.9g, but the model has %s", r.theta, own);
   if (theta > 0 && is_complete(&r)) compare_scaling(c, &r, theta, atoi(dim) / 2);
 }
 
@@ -194,7 +194,7 @@ static void compare(const char *path, const cJSON *root) {
   compare_norms(&c);
   compare_rope(&c);
   pd_make_plain(c.text);
-  if (*c.text) pd_warn("'%s' is of a model that computes something else: %s", path, c.text);
+  if (*c.text) pd_warn("'%s' describes a different computation than the model: %s", path, c.text);
 }
 
 static void compare_file(const char *path) {
@@ -203,16 +203,16 @@ static void compare_file(const char *path) {
   char *text = pd_read_file(path, &bytes, why);
   cJSON *root = text ? cJSON_ParseWithLength(text, bytes) : NULL;
   if (!text)
-    pd_warn("%s: it is not compared with the model", why);
+    pd_warn("%s: the file is not compared with the model", why);
   else if (!root)
-    pd_warn("'%s' is not JSON, or cut short: it is not compared with the model", path);
+    pd_warn("'%s' is not JSON, or it is cut short: the file is not compared with the model", path);
   else
     compare(path, root);
   cJSON_Delete(root);
   free(text);
 }
 
-/* Beside the file, in `to`; NULL: its path is too long. */
+/* The path of config.json next to the file, in `to`; NULL: the path is too long. */
 static char *config_beside(const char *file, char *to, size_t room) {
   const char *slash = strrchr(file, '/');
   int n = snprintf(to, room, "%.*sconfig.json", slash ? (int)(slash + 1 - file) : 0, file);

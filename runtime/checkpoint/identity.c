@@ -1,5 +1,5 @@
-/* What a training is, for its checkpoints to say: what its model computes, its settings, its files. A checkpoint of
- * another function is refused, one of other settings or files is told. */
+/* The identity of a training, which checkpoints record: the model's computation, settings and files. A checkpoint
+ * of a different computation is refused; different settings or files are noted. */
 #include "checkpoint/checkpoint.h"
 #include "data/load.h"
 #include "device.h"
@@ -16,7 +16,7 @@ static void add_number(struct pd_pairs *p, const char *name, int64_t n) {
   pd_pairs_add(p, name, text);
 }
 
-/* What the compiler knows of it, what the plan chose that changes bits, and the command line's. */
+/* Settings of the compiler, of the plan where they change bits, and of the command line. */
 static void add_settings(struct pd_pairs *to) {
   const struct pd_stage *s = pd.stage;
   const struct pd_options *o = &pd_options;
@@ -31,7 +31,7 @@ static void add_settings(struct pd_pairs *to) {
   add_number(to, "--token-type", o->token_bytes);
 }
 
-/* The data files are the first that were mapped, in the order of the options. */
+/* Data files are mapped first, in the order of options. */
 static void add_files(struct pd_manifest *to) {
   const struct pd_options *o = &pd_options;
   int n = o->n_data + o->n_validation < pd_mapped_files() ? o->n_data + o->n_validation : pd_mapped_files();
@@ -61,7 +61,7 @@ const struct pd_manifest *pd_identity(void) {
 
 /* ---- comparing ------------------------------------------------------------------------------- */
 
-/* A list for a message, of which the end may be cut off. */
+/* A list for a message; its end may be cut off. */
 struct list {
   char text[PD_WHY / 2];
   int n;
@@ -81,7 +81,7 @@ static void add_to(struct list *l, const char *format, ...) {
   va_end(args);
 }
 
-/* What pairs say differently, by name. `only`: names alone are told. */
+/* Adds the differences between pairs, by name. `only`: names without values. */
 static void compare_pairs(const struct pd_pairs *then, const struct pd_pairs *now, bool only, struct list *to) {
   for (int i = 0; i < now->n; i++) {
     const char *before = pd_pair_value(then, now->at[i].name), *value = now->at[i].value;
@@ -91,7 +91,7 @@ static void compare_pairs(const struct pd_pairs *then, const struct pd_pairs *no
     else if (before)
       add_to(to, "%.60s %.60s, not %.60s", now->at[i].name, value, before);
     else
-      add_to(to, "%.60s %.60s, of which nothing is said there", now->at[i].name, value);
+      add_to(to, "%.60s %.60s, which the checkpoint does not record", now->at[i].name, value);
   }
   for (int i = 0; i < then->n; i++)
     if (!pd_pair_value(now, then->at[i].name)) add_to(to, only ? "'%.60s' (gone)" : "no %.60s", then->at[i].name);
@@ -103,8 +103,8 @@ static void compare_files(const struct pd_manifest *then, const struct pd_manife
     const struct pd_manifest_file *b = i < now->n_files ? &now->file[i] : NULL;
     if (a && b && a->bytes == b->bytes && a->sample == b->sample && !strcmp(a->option, b->option)) continue;
     if (a && b)
-      add_to(to, "%s '%.80s' of %lld bytes is another file than '%.80s' of %lld", b->option, b->path,
-             (long long)b->bytes, a->path, (long long)a->bytes);
+      add_to(to, "%s '%.80s' of %lld bytes differs from '%.80s' of %lld", b->option, b->path, (long long)b->bytes,
+             a->path, (long long)a->bytes);
     else if (b)
       add_to(to, "%s '%.80s' is new", b->option, b->path);
     else
@@ -121,15 +121,15 @@ bool pd_identity_check(const struct pd_manifest *then, char *why) {
   if (function.n && !pd_options.resume_anyway)
     return pd_refuse(
         why,
-        "the checkpoint of step %lld in '%.200s' is of a model that computes something else, in %d part%s: "
-        "%s (--resume-anyway goes on with it)",
+        "the checkpoint of step %lld in '%.200s' is of a different computation, in %d part%s: %s. help: continue "
+        "all the same with --resume-anyway",
         (long long)then->step, pd_options.checkpoint, function.n, function.n == 1 ? "" : "s", function.text);
   if (function.n)
-    pd_warn("resumed anyway: the checkpoint's model computes something else, in %d part%s: %s", function.n,
+    pd_warn("--resume-anyway: the checkpoint is of a different computation, in %d part%s: %s", function.n,
             function.n == 1 ? "" : "s", function.text);
   if (pd_only_evaluates()) return true;
   compare_pairs(&then->settings, &now->settings, false, &rest);
   if (now->n_files) compare_files(then, now, &rest);
-  if (rest.n) pd_note("this training is not the one of the checkpoint: %s", rest.text);
+  if (rest.n) pd_note("this training differs from the checkpoint's: %s", rest.text);
   return true;
 }

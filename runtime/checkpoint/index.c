@@ -1,19 +1,19 @@
 /* model.safetensors.index.json: {"metadata": ..., "weight_map": {"NAME": "FILE", ...}}, as Hugging Face's
- * libraries write it beside the files of a model that was saved in several. */
+ * libraries write it for a model in several files. */
 #include "checkpoint/sources.h"
 
 #include <cjson/cJSON.h>
 #include <stdlib.h>
 #include <string.h>
 
-/* A file beside the index has neither a folder nor a control character in its name. */
+/* File names must have neither a folder nor control characters. */
 static bool is_plain(const char *name) {
   for (const char *c = name; *c; c++)
     if (*c == '/' || (unsigned char)*c < ' ') return false;
   return *name && strcmp(name, ".") && strcmp(name, "..");
 }
 
-/* The number of that file, which is added when it is new. */
+/* The index of the file, which is added if new. */
 static int file_number(struct pd_index *x, const char *name) {
   for (int i = x->n_files - 1; i >= 0; i--)
     if (!strcmp(x->files[i], name)) return i;
@@ -22,7 +22,7 @@ static int file_number(struct pd_index *x, const char *name) {
 }
 
 static bool parse_map(const cJSON *map, struct pd_index *to, char *why) {
-  if (!cJSON_IsObject(map)) return pd_refuse(why, "it is not an index: it has no \"weight_map\"");
+  if (!cJSON_IsObject(map)) return pd_refuse(why, "it is not an index: it lacks \"weight_map\"");
   size_t n = (size_t)cJSON_GetArraySize(map);
   if (!n) return pd_refuse(why, "its \"weight_map\" is empty");
   to->at = calloc(n, sizeof *to->at);
@@ -31,7 +31,8 @@ static bool parse_map(const cJSON *map, struct pd_index *to, char *why) {
   const cJSON *item;
   cJSON_ArrayForEach(item, map) {
     if (!cJSON_IsString(item) || !is_plain(item->valuestring))
-      return pd_refuse(why, "it names no file beside it for tensor '%.200s'", item->string);
+      return pd_refuse(why, "the file that it names for tensor '%.200s' is not in the same directory",
+                       item->string);
     to->at[to->n].file = file_number(to, item->valuestring);
     to->at[to->n++].name = strdup(item->string);
   }
@@ -42,7 +43,7 @@ bool pd_index_parse(const char *text, size_t bytes, struct pd_index *to, char *w
   *to = (struct pd_index){0};
   cJSON *root = cJSON_ParseWithLength(text, bytes);
   bool ok = root ? parse_map(cJSON_GetObjectItemCaseSensitive(root, "weight_map"), to, why)
-                 : pd_refuse(why, "it is not JSON, or cut short");
+                 : pd_refuse(why, "it is not JSON, or it is cut short");
   cJSON_Delete(root);
   if (!ok) pd_index_free(to);
   return ok;

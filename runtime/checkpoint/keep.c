@@ -1,6 +1,6 @@
-/* Which steps stay, on rank 0. With --keep N: the newest N, those that --keep-every divides, and the one with the lowest
- * validation loss; all others go once a newer one is whole. Which is the best stands in DIR/best.json, so that it stays
- * the best of a training that goes on. */
+/* Retention of checkpoints, on rank 0. --keep N keeps the newest N, the multiples of --keep-every, and the step
+ * with the lowest validation loss; all other steps are removed once a newer one is complete. DIR/best.json records
+ * the best step for resumed trainings. */
 #include "checkpoint/checkpoint.h"
 
 #include <dirent.h>
@@ -14,7 +14,7 @@ struct judged {
   double loss;
 };
 static struct judged best = {.step = -1};
-static struct judged *waiting; /* validated, and perhaps not whole yet */
+static struct judged *waiting; /* validated, possibly not complete yet */
 static int n_waiting;
 static int64_t newest_whole = -1; /* of this run */
 
@@ -34,13 +34,13 @@ static bool is_whole(int64_t step) {
 void pd_keep_start(void) {
   char path[PD_PATH], why[PD_WHY];
   size_t bytes;
-  if (!pd.first_step) return; /* of a training that starts nothing is known */
+  if (!pd.first_step) return; /* a new training has no best step */
   best_path(path);
   if (!pd_exists(path)) return;
   struct pd_best found;
   const char *text = pd_map_file(path, &bytes, why);
   if (!text || !pd_best_parse(text, bytes, &found))
-    pd_warn("'%s' cannot be read: which step was the best is not known any more", path);
+    pd_warn("'%s' cannot be read: the best step so far is unknown", path);
   else if (found.step <= pd.first_step && is_whole(found.step))
     best = (struct judged){found.step, found.loss};
   if (text) pd_unmap_file(text, bytes);
@@ -56,7 +56,7 @@ static void write_best(void) {
     pd_commit_failed("cannot write '%s': %s", path, strerror(errno));
 }
 
-/* Judges the steps up to the newest whole one. */
+/* Updates the best step, among steps up to the newest complete one. */
 static void judge(int64_t newest) {
   int left = 0;
   bool better = false;
@@ -77,7 +77,7 @@ static void judge(int64_t newest) {
 void pd_step_remove(int64_t step) {
   char path[PD_PATH];
   pd_step_path(path, step, PD_MANIFEST_NAME);
-  if (!unlink(path)) pd_sync_folder_of(path); /* first: what is left is not whole any more */
+  if (!unlink(path)) pd_sync_folder_of(path); /* first, so that the remaining files count as incomplete */
   pd_step_path(path, step, NULL);
   DIR *dir = opendir(path);
   for (struct dirent *d; dir && (d = readdir(dir));) {
@@ -89,12 +89,12 @@ void pd_step_remove(int64_t step) {
   }
   if (dir) closedir(dir);
   pd_step_path(path, step, NULL);
-  rmdir(path); /* unless it holds what is not ours */
+  rmdir(path); /* fails if the folder has foreign files */
 }
 
-/* `newest` is whole; newer steps, which a resumed training passed over, are not its own yet. Older ones that are not whole
- * were left by a run that ended while it wrote or removed them: this run commits steps in their order, and its lock on
- * the folder keeps others out. */
+/* `newest` is complete; a resumed training skipped newer steps. Older incomplete steps are remains of a run that
+ * ended while writing or removing them: this run commits steps in order, and its lock on the folder excludes other
+ * runs. */
 static void prune(int64_t newest) {
   const struct pd_options *o = &pd_options;
   int64_t *steps, kept = 0;

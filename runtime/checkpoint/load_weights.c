@@ -1,4 +1,4 @@
-/* W(0): fresh, or from --init's files. Every rank opens them all, and reads what it holds. */
+/* W(0) from --init's files or fresh. Every rank opens all files and reads its own parameters. */
 #include "checkpoint/checkpoint.h"
 #include "messages/messages.h"
 #include "update/update.h"
@@ -8,7 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-static char **read_paths; /* of every file that was opened, and NULL */
+static char **read_paths; /* paths of all opened files, NULL-terminated */
 
 const char *pd_init_path(int i) { return read_paths ? read_paths[i] : NULL; }
 
@@ -19,8 +19,8 @@ static void keep_paths(const struct pd_sources *s) {
 
 /* ---- one parameter --------------------------------------------------------------------------- */
 
-/* What became of a parameter, by order of declaration; the same on every rank that holds it. FRESH: no file has
- * it, RESHAPED: not in its shape, and --init-partial lets it start fresh. */
+/* The outcome of a parameter, by order of declaration, equal on all ranks that hold it. FRESH: in no file;
+ * RESHAPED: with another shape; both start fresh by --init-partial. */
 enum outcome { NOT_HERE, READ, FRESH, RESHAPED, MISSING };
 
 static bool may_start_fresh(const char *name) {
@@ -42,7 +42,7 @@ static void print_shape(char *to, size_t room, int rank, const int64_t *dim) {
   if (n < room) snprintf(to + n, room - n, "]");
 }
 
-/* Of a file's whole tensor what this rank has of it. */
+/* This rank's part of a file's whole tensor. */
 static void copy_part(const struct pd_parameter *p, const struct pd_entry *e, bool swapped, float *to) {
   struct pd_shape whole = pd_whole_shape(p);
   int64_t own = pd_own_elements(p);
@@ -73,17 +73,17 @@ static bool has_shape(const struct pd_entry *e, int rank, const int64_t *dim) {
 }
 
 static const char *hint(void) {
-  return pd.stage->inference ? "" : " (--init-partial PATTERN: what may start fresh)";
+  return pd.stage->inference ? "" : ". help: let parameters start fresh with --init-partial PATTERN";
 }
 
-#define TRANSPOSED " (a layer that takes 'stored = in_out' reads it transposed, as Hugging Face's GPT-2 has it)"
+#define TRANSPOSED ". help: for transposed weights, as in Hugging Face's GPT-2, give the layer 'stored = in_out'"
 
 static bool refuse_shape(const char *path, const struct pd_entry *e, int rank, const int64_t *dim, char *why) {
   char found[160], needed[160];
   print_shape(found, sizeof found, e->rank, e->dim);
   print_shape(needed, sizeof needed, rank, dim);
   bool transposed = rank == 2 && e->rank == 2 && e->dim[0] == dim[1] && e->dim[1] == dim[0];
-  return pd_refuse(why, "'%s': tensor '%s' has shape %s, the model needs %s%s", path, e->name, found, needed,
+  return pd_refuse(why, "'%s': tensor '%s' has shape %s, but the model needs %s%s", path, e->name, found, needed,
                    transposed ? TRANSPOSED : hint());
 }
 
@@ -92,7 +92,7 @@ static bool load_one(const struct pd_sources *s, const struct pd_parameter *p, u
   const struct pd_source *x = pd_sources_find(s, p->name);
   bool fresh = may_start_fresh(p->name);
   if (!x) {
-    *outcome = fresh ? FRESH : MISSING; /* all of them are reported together */
+    *outcome = fresh ? FRESH : MISSING; /* reported together */
     if (fresh) pd_start_fresh(p);
     return true;
   }
@@ -141,10 +141,10 @@ static void name_files(const struct pd_sources *s, char *to, size_t room) {
   if (s->n_files == 1)
     snprintf(to, room, "'%.300s' holds", s->file[0].path);
   else
-    snprintf(to, room, "the %d files of --init hold", s->n_files);
+    snprintf(to, room, "the %d --init files hold", s->n_files);
 }
 
-/* The largest on any rank of each of n bytes. */
+/* The maximum over ranks of each of n bytes. */
 static void merge(unsigned char *bytes, int n) {
   unsigned char *mine = pd_allocate((size_t)n);
   memcpy(mine, bytes, (size_t)n);
@@ -154,7 +154,7 @@ static void merge(unsigned char *bytes, int n) {
   free(mine);
 }
 
-/* How many of the missing parameters the files hold behind this prefix of so many bytes. */
+/* The number of missing parameters that the files have with this prefix. */
 static int behind_prefix(const struct pd_sources *s, const struct pd_entry *entries, const unsigned char *outcome,
                          const char *prefix, int bytes) {
   int found = 0;
@@ -167,8 +167,8 @@ static int behind_prefix(const struct pd_sources *s, const struct pd_entry *entr
   return found;
 }
 
-/* The rename that finds half of the missing parameters or more, where a prefix such as "model." or "module." is all that
- * they lack. False: there is none. */
+/* Finds a --rename that resolves at least half of the missing parameters by a prefix such as "model." or
+ * "module.". False: none. */
 static bool find_prefix(const struct pd_sources *s, const struct pd_entry *entries, const unsigned char *outcome,
                         const char *first, int missing, char *to, size_t room) {
   size_t n = strlen(first);
@@ -178,13 +178,13 @@ static bool find_prefix(const struct pd_sources *s, const struct pd_entry *entri
     if (m < n + 2 || name[m - n - 1] != '.' || strcmp(name + m - n, first)) continue;
     int found = behind_prefix(s, entries, outcome, name, (int)(m - n));
     if (2 * found < missing) continue;
-    snprintf(to, room, " (--rename '%.*s*=*' finds %d of them)", (int)(m - n), name, found);
+    snprintf(to, room, ". help: --rename '%.*s*=*' finds %d of them", (int)(m - n), name, found);
     return true;
   }
   return false;
 }
 
-/* Of rank 0: no parameter is missing, and every pattern of --init-partial names some. */
+/* Rank 0: checks that no parameter is missing, and that every pattern of --init-partial matches one. */
 static bool check_outcome(const struct pd_sources *s, const struct pd_entry *entries, const unsigned char *outcome,
                           char *why) {
   int n = pd.stage->n_model_parameters;
@@ -213,7 +213,7 @@ static bool check_outcome(const struct pd_sources *s, const struct pd_entry *ent
   return true;
 }
 
-/* Of rank 0: one note names all parameters that start fresh. */
+/* Rank 0: notes all parameters that start fresh. */
 static void note_fresh(const struct pd_sources *s, const struct pd_entry *entries, const unsigned char *outcome) {
   char *names = NULL;
   size_t bytes = 0;
@@ -230,12 +230,12 @@ static void note_fresh(const struct pd_sources *s, const struct pd_entry *entrie
     fprintf(to, " (of shape %s in the file)", shape);
   }
   fclose(to);
-  pd_note(fresh ? "%d parameter%s start%s fresh: %s" : "no parameter starts fresh: the files of --init hold all",
+  pd_note(fresh ? "%d parameter%s start%s fresh: %s" : "no parameter starts fresh: the --init files hold all",
           fresh, fresh == 1 ? "" : "s", fresh == 1 ? "s" : "", names);
   free(names);
 }
 
-/* Collective: what became of all parameters, by rank 0, which knows all of their names. */
+/* Collective: rank 0, which has all names, reports the outcome of all parameters. */
 static void report(const struct pd_sources *s, const unsigned char *outcome) {
   char why[PD_WHY] = "";
   if (!pd_options.n_init_partial && !memchr(outcome, MISSING, (size_t)pd.stage->n_model_parameters)) return;
@@ -246,14 +246,14 @@ static void report(const struct pd_sources *s, const unsigned char *outcome) {
   pd_free_entries(entries);
 }
 
-/* A count of microbatches that PyTorch's batch norm has in its files, and that nothing here reads. */
+/* True for batch counters of PyTorch's batch norm, which models do not use. */
 static bool is_count(const char *name) {
   static const char count[] = "num_batches_tracked";
   size_t n = strlen(name), m = sizeof count - 1;
   return n >= m && !strcmp(name + n - m, count);
 }
 
-/* One note names the tensors that no stage reads: attention masks, say, or a second name of tied weights. */
+/* Notes the tensors that no stage reads, such as attention masks or a second name of tied weights. */
 static void note_unused(const struct pd_sources *s, const unsigned char *used) {
   struct names unused = {0};
   for (int i = 0; i < s->n; i++)

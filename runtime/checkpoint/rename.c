@@ -1,4 +1,4 @@
-/* --rename OLD=NEW: patterns of whole names, whose wildcards are kept. */
+/* --rename OLD=NEW: patterns of whole names; wildcards carry over their text. */
 #include "shared/pattern.h"
 #include "checkpoint/sources.h"
 
@@ -29,7 +29,7 @@ char *pd_renamed(const char *rename, const char *name) {
   if (!pd_alternative_is((struct pd_range){rename, (size_t)(equals - rename)},
                          (struct pd_range){name, strlen(name)}, kept))
     return NULL;
-  /* wildcards stand for parts of the name that do not overlap */
+  /* texts of wildcards do not overlap */
   char *renamed = malloc(strlen(equals) + strlen(name) + 1), *at = renamed;
   if (!renamed) return NULL;
   for (const char *c = equals + 1, *end = c + strlen(c); c < end; c++) {

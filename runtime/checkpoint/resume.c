@@ -1,8 +1,7 @@
-/* Going on from a checkpoint. Of the steps in --checkpoint's folder the newest sound one is taken: one whose shards are
- * what its manifest says. All ranks verify together, each some of the shards, and read what they hold by name, so that
- * any plan goes on from any other's checkpoint. A thread verifies what is behind the headers while the tensors are read, so
- * that each page comes from the disk once; where it finds damage, an older step is read over what was read. Steps that are
- * passed over are told with the reason. */
+/* Resuming from a checkpoint: the newest valid step in --checkpoint's folder, whose shards match its manifest.
+ * Ranks share the verification of shards and read their tensors by name, so that any plan resumes any plan's
+ * checkpoint. A thread verifies payloads while tensors are read, so that each page is read from disk once; after a
+ * failure an older step is read instead. Skipped steps are reported with the reason. */
 #include "checkpoint/checkpoint.h"
 #include "data/load.h"
 #include "messages/messages.h"
@@ -17,7 +16,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* What is known of a step. PLAIN: an earlier version wrote it, without a manifest: its shards are all there. */
+/* The state of a step. PLAIN: written by an earlier version without a manifest; all shards are present. */
 enum standing { NONE, UNFINISHED, DAMAGED, PLAIN, SOUND };
 struct found {
   int64_t step;
@@ -38,16 +37,16 @@ static struct found examine_manifest(int64_t step, const char *path, char *why) 
   if (!pd_manifest_parse(text, bytes, &m, cause))
     pd_refuse(why, "'%s': %.900s", path, cause);
   else if (m.step != step)
-    pd_refuse(why, "'%s' is of step %lld: the folder was renamed", path, (long long)m.step);
+    pd_refuse(why, "'%s' holds step %lld: the directory was renamed", path, (long long)m.step);
   else
-    f.standing = SOUND; /* if its shards are */
+    f.standing = SOUND; /* if all shards verify */
   f.shards = m.n_shards;
   pd_manifest_free(&m);
   pd_unmap_file(text, bytes);
   return f;
 }
 
-/* A whole number in a shard's metadata; -1: it is none that a training can reach. */
+/* A whole number in a shard's metadata; -1: invalid. */
 static int64_t metadata_count(const struct pd_safetensors *shard, const char *name) {
   const char *text = pd_safetensors_metadata(shard, name);
   char *end;
@@ -56,7 +55,7 @@ static int64_t metadata_count(const struct pd_safetensors *shard, const char *na
   return *text < '0' || *text > '9' || *end || errno || n > (int64_t)1 << 53 ? -1 : n;
 }
 
-/* Of a step without a manifest. */
+/* Checks a step without a manifest. */
 static struct found examine_shards(int64_t step, char *why) {
   struct found f = {.step = step, .standing = DAMAGED};
   struct pd_safetensors shard;
@@ -74,10 +73,10 @@ static struct found examine_shards(int64_t step, char *why) {
   if (*pd_safetensors_metadata(&shard, PD_MANIFEST_MARK))
     f.standing = UNFINISHED;
   else if (written != step)
-    pd_refuse(why, "'%s' is of step '%.40s': the folder was renamed", path,
+    pd_refuse(why, "'%s' holds step '%.40s': the directory was renamed", path,
               pd_safetensors_metadata(&shard, "step"));
   else if (samples < step)
-    pd_refuse(why, "'%s': its 'samples' are '%.40s', which %lld updates cannot have seen", path,
+    pd_refuse(why, "'%s': its 'samples' are '%.40s', which does not match %lld updates", path,
               pd_safetensors_metadata(&shard, "samples"), (long long)step);
   else
     f.standing = PLAIN;
@@ -98,7 +97,7 @@ bool pd_step_unfinished(int64_t step) {
 
 /* ---- verifying, by all ranks ----------------------------------------------------------------- */
 
-/* Collective: the cause that the lowest rank with one has in `why`, on all ranks. */
+/* Collective: copies `why` of the lowest rank with a cause to all ranks. */
 static void share_cause(char *why) {
   int mine = *why ? pd.rank : pd.ranks, first;
   MPI_Request request;
@@ -122,7 +121,7 @@ bool pd_shard_verify(const struct pd_manifest *m, int shard, const char *path, c
 /* This rank's share of a step's shards. */
 static struct share {
   struct pd_manifest manifest;
-  struct pd_mapped *file; /* by shard; at NULL: another rank's */
+  struct pd_mapped *file; /* by shard; at NULL: another rank verifies it */
   pthread_t thread;
   bool runs;
   char why[PD_WHY]; /* the thread's */
@@ -135,7 +134,7 @@ static bool read_manifest(const struct found *f, char *why) {
   const char *text = pd_map_file(path, &bytes, why);
   if (!text) return false;
   bool ok = pd_checksum(text, bytes) == f->manifest ||
-            pd_refuse(why, "'%s' is another file for rank %d than for rank 0", path, pd.rank);
+            pd_refuse(why, "'%s' on rank %d differs from the file on rank 0", path, pd.rank);
   if (ok)
     ok = pd_manifest_parse(text, bytes, &share.manifest, cause) || pd_refuse(why, "'%s': %.900s", path, cause);
   pd_unmap_file(text, bytes);
@@ -144,7 +143,7 @@ static bool read_manifest(const struct found *f, char *why) {
 
 static void shard_path(char *to, int i) { pd_shard_path(to, share.manifest.step, i, share.manifest.n_shards); }
 
-/* Maps this rank's share, of the manifest that rank 0 has seen, too, and verifies sizes and headers. */
+/* Maps this rank's share of the shards, with the same manifest as rank 0, and verifies sizes and headers. */
 static bool open_share(const struct found *f, char *why) {
   char path[PD_PATH], cause[PD_WHY];
   share = (struct share){0};
@@ -181,8 +180,7 @@ static void *verify_payloads(void *unused) {
 }
 
 static void start_verifying(void) {
-  sigset_t others,
-      before; /* signals are for the thread that was there, but for that of a file that became shorter */
+  sigset_t others, before; /* the main thread handles all signals except the one of a file that became shorter */
   sigfillset(&others);
   sigdelset(&others, SIGBUS);
   pthread_sigmask(SIG_SETMASK, &others, &before);
@@ -190,7 +188,7 @@ static void start_verifying(void) {
   pthread_sigmask(SIG_SETMASK, &before, NULL);
 }
 
-/* Collective: waits for all shares; the cause that one is not sound in `why`. */
+/* Collective: waits for all shares; `why` has the cause if one is invalid. */
 static void end_verifying(char *why) {
   if (share.runs)
     pthread_join(share.thread, NULL);
@@ -205,12 +203,12 @@ static void tell_passed(const struct found *f, const char *why) {
   char path[PD_PATH];
   pd_step_path(path, f->step, NULL);
   if (f->standing == UNFINISHED)
-    pd_note("'%s' was not finished: it is passed over", path);
+    pd_note("'%s' is skipped: it was not finished", path);
   else
-    pd_warn("'%s' is passed over: %s", path, why);
+    pd_warn("'%s' is skipped: %s", path, why);
 }
 
-/* Rank 0: the steps that are there, from the newest, and how many of them were looked at. */
+/* Rank 0: the existing steps, newest first, and the number examined. */
 struct steps {
   int64_t *at;
   int n, seen;
@@ -222,17 +220,16 @@ static void list_steps(struct steps *s) {
   if (pd.rank) return;
   s->n = pd_list_steps(pd_options.checkpoint, &s->at);
   if (pd_find_misnamed_step(pd_options.checkpoint, misnamed, sizeof misnamed))
-    pd_warn("'%s' is passed over: " PD_MISNAMED, misnamed);
+    pd_warn("'%s' is skipped: " PD_MISNAMED, misnamed);
 }
 
-/* `why`: what is wrong with the newest step that is damaged. */
+/* `why`: cause of the newest damaged step. */
 static void pass_over(const struct found *f, const char *cause, char *why) {
   tell_passed(f, cause);
   if (!*why) memcpy(why, cause, PD_WHY);
 }
 
-/* Collective: the next step whose manifest and headers are sound, and this rank's share of it opened; NONE: there is
- * none. */
+/* Collective: finds the next step with valid manifest and headers, and opens this rank's share; NONE: no step. */
 static struct found choose(struct steps *s, char *why) {
   for (;;) {
     char cause[PD_WHY] = "";
@@ -257,7 +254,9 @@ bool pd_checkpoint_folder(char *why) {
   const struct pd_options *o = &pd_options;
   if (o->resume && !o->resume_or_start && !pd_exists(o->checkpoint))
     return pd_refuse(
-        why, "'%s' does not exist: there is nothing to go on from (--resume-or-start starts a training then)",
+        why,
+        "'%s' does not exist: there is no checkpoint to resume. help: start without a checkpoint with "
+        "--resume-or-start",
         o->checkpoint);
   return pd_make_directories(o->checkpoint, why);
 }
@@ -273,7 +272,7 @@ bool pd_checkpoint_check(char *why) {
   for (int i = 0; i < n && ok && !pd_options.resume; i++) {
     char cause[PD_WHY];
     if (examine(steps[i], cause).standing == UNFINISHED) continue;
-    ok = pd_refuse(why, "'%s' holds a checkpoint of step %lld: give --resume or another directory",
+    ok = pd_refuse(why, "'%s' holds a checkpoint of step %lld. help: give --resume or another directory",
                    pd_options.checkpoint, (long long)steps[i]);
   }
   for (int i = 0; i < n && ok; i++) {
@@ -293,26 +292,27 @@ static bool check_shards(const struct pd_safetensors *shards, int n, int64_t ste
   for (int i = 1; i < n; i++)
     for (size_t j = 0; j < sizeof names / sizeof *names; j++)
       if (strcmp(pd_safetensors_metadata(&shards[i], names[j]), pd_safetensors_metadata(&shards[0], names[j])))
-        return pd_refuse(why, "the shards of step %lld in '%s' are of different runs", (long long)step,
+        return pd_refuse(why, "the shards of step %lld in '%s' come from different runs", (long long)step,
                          pd_options.checkpoint);
   const char *model = pd_safetensors_metadata(&shards[0], "model");
   if (strcmp(model, pd.stage->model))
     return pd_refuse(why, "the checkpoint in '%s' is of the model '%.200s'", pd_options.checkpoint, model);
-  const char *optimizer = pd_safetensors_metadata(&shards[0], "optimizer"); /* "": of an older version */
+  const char *optimizer = pd_safetensors_metadata(&shards[0], "optimizer"); /* "": written by an older version */
   if (*optimizer && strcmp(optimizer, pd.stage->optimizer->name))
-    return pd_refuse(why,
-                     "the checkpoint in '%s' is of the optimizer '%.200s', not '%s': moments do not mean the same",
-                     pd_options.checkpoint, optimizer, pd.stage->optimizer->name);
+    return pd_refuse(
+        why, "the checkpoint in '%s' is of the optimizer '%.200s', not '%s': their states are not compatible",
+        pd_options.checkpoint, optimizer, pd.stage->optimizer->name);
   uint64_t seed = strtoull(pd_safetensors_metadata(&shards[0], "seed"), NULL, 10);
   if (seed != pd.seed && !pd_only_evaluates())
-    return pd_refuse(why, "the checkpoint in '%s' was made with --seed %llu", pd_options.checkpoint,
-                     (unsigned long long)seed);
+    return pd_refuse(why, "the checkpoint in '%s' was made with --seed %llu. help: use this seed",
+                     pd_options.checkpoint, (unsigned long long)seed);
   if (step > pd.steps && !pd_only_evaluates())
-    return pd_refuse(why, "the checkpoint in '%s' is of step %lld, beyond --steps %lld", pd_options.checkpoint,
-                     (long long)step, (long long)pd.steps);
+    return pd_refuse(why,
+                     "the checkpoint in '%s' is of step %lld, beyond --steps %lld. help: use a larger --steps",
+                     pd_options.checkpoint, (long long)step, (long long)pd.steps);
   int64_t seen;
   if (__builtin_mul_overflow(step, pd.stage->batch, &seen) || seen > INT64_MAX / 4)
-    return pd_refuse(why, "step %lld of %lld samples each is more than can be counted", (long long)step,
+    return pd_refuse(why, "step %lld of %lld samples each exceeds the largest sample count", (long long)step,
                      (long long)pd.stage->batch);
   pd_sample_base = metadata_count(&shards[0], "samples") - seen;
   return true;
@@ -327,7 +327,7 @@ static const struct pd_entry *find(const struct pd_safetensors *shards, int n, c
   return e;
 }
 
-/* [part.first, part.first + part.n) of what this rank of a shard group has of a tensor. */
+/* Elements [part.first, part.first + part.n) of this rank's part of a tensor. */
 static void take_part(const struct pd_parameter *p, const float *data, struct pd_slice part, float *to) {
   if (part.n == p->elements) {
     pd_take_own(p, data, to);
@@ -339,7 +339,7 @@ static void take_part(const struct pd_parameter *p, const float *data, struct pd
   free(own);
 }
 
-/* All of a tensor, or what this replica and this rank of a shard group have of it. */
+/* Reads a whole tensor, or this replica's and rank's part. */
 static void fill(const struct pd_kept *x, int64_t step, const float *data) {
   if (x->newest) {
     float *to = pd_fill_newest(x->newest, step);
@@ -376,7 +376,8 @@ static bool read_parameter(const struct pd_safetensors *shards, int n, const str
     bool same = e->rank == x.shape.rank && e->dtype == PD_DTYPE_F32;
     for (int j = 0; same && j < x.shape.rank; j++) same = e->dim[j] == x.shape.dim[j];
     if (!same)
-      return pd_refuse(why, "the checkpoint of step %lld in '%s' is of another model: '%s' has another shape",
+      return pd_refuse(why,
+                       "the checkpoint of step %lld in '%s' is of a different model: the shape of '%s' differs",
                        (long long)step, pd_options.checkpoint, p->name);
     fill(&x, step, (const float *)e->data);
   }
@@ -389,8 +390,8 @@ static int n_moments(const struct pd_parameter *p) {
   return n;
 }
 
-/* A checkpoint of a larger model, or of an optimizer with more moments, holds every tensor that is looked for
- * and others besides. Collective. */
+/* Collective: counts tensors, because a checkpoint of a larger model, or of an optimizer with more moments, has
+ * all required tensors and more. */
 static void check_all_used(const struct pd_safetensors *shards, int n, char *why) {
   int64_t mine = 0, used, held = 0;
   for (int i = 0; i < pd.stage->n_parameters; i++)
@@ -404,11 +405,12 @@ static void check_all_used(const struct pd_safetensors *shards, int n, char *why
   if (held != used)
     pd_refuse(
         why,
-        "the checkpoint in '%s' is of another model or optimizer, froze others or averaged: %lld tensors instead of %lld",
+        "the checkpoint in '%s' has %lld tensors instead of %lld: its model, optimizer, frozen parameters or "
+        "averaging differ",
         pd_options.checkpoint, (long long)held, (long long)used);
 }
 
-/* Collective: rank 0 compares what the checkpoint's manifest says with this training. */
+/* Collective: rank 0 compares the checkpoint's manifest with this training. */
 static void check_identity(const struct found *f) {
   char why[PD_WHY] = "", path[PD_PATH];
   struct pd_manifest m;
@@ -447,23 +449,23 @@ static void read_step(const struct found *f) {
   free(shards);
 }
 
-/* No step is sound: ends the launch, or starts from the first update where none was ever finished. */
+/* Without a valid step: ends the launch, or starts with the first update if no step was ever complete. */
 static void tell_none(char *why) {
   char cause[PD_WHY];
   memcpy(cause, why, sizeof cause);
   if (*why)
-    pd_refuse(why, "'%.200s' holds no sound checkpoint; of the newest: %.700s", pd_options.checkpoint, cause);
+    pd_refuse(why, "'%.200s' holds no valid checkpoint; the newest: %.700s", pd_options.checkpoint, cause);
   else if (pd_options.evaluate)
     pd_refuse(why, "'%s' holds no complete checkpoint", pd_options.checkpoint);
   pd_agree(why);
-  pd_note("'%s' holds no complete checkpoint: starting from the first update", pd_options.checkpoint);
+  pd_note("'%s' holds no complete checkpoint: starting with the first update", pd_options.checkpoint);
 }
 
-/* Reads a step and verifies it meanwhile; false: it is damaged, for this cause. Collective. */
+/* Collective: reads a step and verifies it concurrently; false with the cause if the step is damaged. */
 static bool take(const struct found *f, char *cause) {
   if (f->standing == PLAIN) {
-    pd_note("step %lld in '%s' has no manifest, as earlier versions wrote none: it cannot be verified",
-            (long long)f->step, pd_options.checkpoint);
+    pd_note("step %lld in '%s' cannot be verified: it has no manifest, as in earlier versions", (long long)f->step,
+            pd_options.checkpoint);
     read_step(f);
     return true;
   }

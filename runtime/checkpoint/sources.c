@@ -10,7 +10,7 @@
 #include <string.h>
 #include <sys/stat.h>
 
-static const char weights[] = "weights."; /* in front of names in a checkpoint's shards */
+static const char weights[] = "weights."; /* prefix of names in a checkpoint's shards */
 enum { WEIGHTS = sizeof weights - 1 };
 
 /* ---- which files ----------------------------------------------------------------------------- */
@@ -29,7 +29,7 @@ static bool add_file(struct pd_sources *s, const char *path, char *why) {
   return true;
 }
 
-/* FOLDER/NAME, or what lies beside `path`, in `to` of PATH_MAX bytes. */
+/* Writes FOLDER/NAME, or NAME in the folder of `path`, to `to` of PATH_MAX bytes. */
 static bool join(char *to, const char *folder, size_t n, const char *name, char *why) {
   int length = snprintf(to, PATH_MAX, "%.*s%s", (int)n, folder, name);
   return length < PATH_MAX || pd_refuse(why, "the path '%.100s...' is too long", folder);
@@ -53,7 +53,7 @@ static bool add_indexed(struct pd_sources *s, const char *path, char *why) {
   for (int i = 0; i < x.n && ok; i++) {
     const struct pd_source_file *f = &s->file[first + x.at[i].file];
     ok = pd_safetensors_find(&f->content, x.at[i].name) ||
-         pd_refuse(why, "'%s': tensor '%.200s' should be in '%s', which does not hold it", path, x.at[i].name,
+         pd_refuse(why, "'%s': tensor '%.200s' is not in '%s', where the index places it", path, x.at[i].name,
                    f->path);
   }
   pd_index_free(&x);
@@ -87,7 +87,7 @@ int pd_count_shards(const char *folder, bool *complete) {
   return most;
 }
 
-/* Whether a folder called step-N is of this step; other names say nothing. */
+/* True unless the folder's name is step-N of another step. */
 static bool is_of_step(const char *folder, int64_t step) {
   size_t n = strlen(folder);
   while (n && folder[n - 1] == '/') n--;
@@ -98,11 +98,11 @@ static bool is_of_step(const char *folder, int64_t step) {
   return fields < 1 || (fields > 1 && end != '/') || named == step;
 }
 
-/* Whether the shards of a checkpoint's step are what its manifest says; ranks verify them together. */
+/* Verifies the shards of a checkpoint's step by its manifest; ranks share the work. */
 static bool verify_step(const char *folder, const struct pd_manifest *m, char *why) {
   char path[PATH_MAX], name[64];
   if (!is_of_step(folder, m->step))
-    return pd_refuse(why, "'%s': its manifest is of step %lld: the folder was renamed", folder,
+    return pd_refuse(why, "'%s': its manifest is of step %lld: the directory was renamed", folder,
                      (long long)m->step);
   for (int i = pd.rank; i < m->n_shards; i += pd.ranks) {
     snprintf(name, sizeof name, "/shard-%d-of-%d.safetensors", i, m->n_shards);
@@ -111,7 +111,7 @@ static bool verify_step(const char *folder, const struct pd_manifest *m, char *w
   return true;
 }
 
-/* How many shards a step's folder has to be read; -1 after filling `why`. A step that earlier versions wrote has no
+/* The number of shards to read from a step's folder; -1 after filling `why`. Steps of earlier versions have no
  * manifest. */
 static int verified_shards(const char *folder, bool *has_manifest, char *why) {
   char path[PATH_MAX], cause[PD_WHY];
@@ -145,17 +145,17 @@ static bool add_folder(struct pd_sources *s, const char *folder, char *why) {
   if (shards < 0) return false;
   if (!shards)
     return pd_refuse(why,
-                     "'%s' is a folder without model.safetensors, its index or the shards of a checkpoint's step",
+                     "the directory '%s' holds no model.safetensors, no index and no shards of a checkpoint step",
                      folder);
-  ok = true; /* of an incomplete step the file that is missing is told */
+  ok = true; /* opening reports a missing file of an incomplete step */
   for (int i = 0; i < shards && ok; i++) {
     snprintf(name, sizeof name, "/shard-%d-of-%d.safetensors", i, shards);
     ok = join(path, folder, strlen(folder), name, why) && add_file(s, path, why);
   }
   if (ok && !has_manifest && *pd_safetensors_metadata(&s->file[s->n_files - 1].content, PD_MANIFEST_MARK))
-    return pd_refuse(why, "the step in '%s' was not finished: it has no " PD_MANIFEST_NAME, folder);
+    return pd_refuse(why, "the step in '%s' was not finished: it lacks " PD_MANIFEST_NAME, folder);
   if (ok && !has_manifest)
-    pd_note("the step in '%s' has no manifest, as earlier versions wrote none: it cannot be verified", folder);
+    pd_note("the step in '%s' cannot be verified: it has no manifest, as in earlier versions", folder);
   return ok;
 }
 
@@ -175,7 +175,7 @@ static int by_name(const void *a, const void *b) {
   return order ? order : x->file - y->file;
 }
 
-/* The name that the first rename which applies makes of this one, or a copy of it; counts in `applied`. */
+/* The name after the first matching rename, or a copy; counts in `applied`. */
 static char *model_name(const char *name, char *const *renames, int n, int *applied) {
   for (int i = 0; i < n; i++) {
     char *renamed = pd_renamed(renames[i], name);
@@ -212,7 +212,7 @@ static bool check_names(const struct pd_sources *s, char *why) {
     if (strcmp(a->name, b->name)) continue;
     const char *first = s->file[a->file].path, *second = s->file[b->file].path;
     if (strcmp(a->entry->name, b->entry->name))
-      return pd_refuse(why, "'%.150s' of '%.250s' and '%.150s' of '%.250s' are both to be '%.100s'",
+      return pd_refuse(why, "--rename gives '%.150s' of '%.250s' and '%.150s' of '%.250s' the same name '%.100s'",
                        a->entry->name, first, b->entry->name, second, a->name);
     if (a->file == b->file) return pd_refuse(why, "'%s' holds tensor '%.200s' twice", first, a->entry->name);
     return pd_refuse(why, "tensor '%.200s' is in two files: '%.300s' and '%.300s'", a->name, first, second);
@@ -246,7 +246,7 @@ void pd_sources_close(struct pd_sources *s) {
 static const struct pd_source *find(const struct pd_sources *s, const char *name) {
   struct pd_source key = {.name = (char *)name, .file = -1};
   int first = 0, end = s->n;
-  while (first < end) { /* the first that is not before the key */
+  while (first < end) { /* first entry not before the key */
     int middle = first + (end - first) / 2;
     if (by_name(&s->at[middle], &key) < 0)
       first = middle + 1;

@@ -1,57 +1,57 @@
-/* The tensors that --init's files hold, together, under the names that the model has for them. */
+/* The tensors of all --init files, under the model's names. */
 #ifndef PD_SOURCES_H
 #define PD_SOURCES_H
 
 #include "shared/safetensors.h"
 
-/* What Hugging Face's model.safetensors.index.json says: which file beside it holds which tensor. */
+/* Hugging Face's model.safetensors.index.json: the file of each tensor. */
 struct pd_index {
   int n, n_files;
   struct pd_index_entry {
     char *name;
     int file; /* of files */
   } * at;
-  char **files; /* names without a folder, each once */
+  char **files; /* unique names, without a folder */
 };
 
-/* Reads an index's bytes; false after filling `why`, which does not name the index. */
+/* Parses an index; false after filling `why`, without the path of the index. */
 bool pd_index_parse(const char *text, size_t bytes, struct pd_index *to, char *why);
 void pd_index_free(struct pd_index *x);
 
-/* A tensor that can be a weight of the model's. */
+/* A tensor that may be a weight of the model. */
 struct pd_source {
-  char *name; /* for the model: renamed */
+  char *name; /* after renames */
   int file;
-  const struct pd_entry *entry; /* with its name in the file */
+  const struct pd_entry *entry; /* with the name in the file */
 };
 
 struct pd_sources {
   int n, n_files;
-  struct pd_source *at; /* sorted by name; no name is there twice */
+  struct pd_source *at; /* sorted by unique names */
   struct pd_source_file {
     char *path;
     struct pd_safetensors content;
-    bool is_shard; /* of a checkpoint: only its weights.NAME count, and they are in memory's order */
+    bool is_shard; /* a checkpoint's shard: only weights.NAME count, in the layout of memory */
   } * file;
 };
 
-/* How many shards a checkpoint's step in this folder has, by their names; 0: none. Of steps that two plans left there a
- * complete one, the largest; where none is, the largest. */
+/* Number of shards of the checkpoint step in this folder, from file names; 0: none. With shards of several plans:
+ * the largest complete set, or the largest set. */
 int pd_count_shards(const char *folder, bool *complete);
-/* Opens the n paths of --init: safetensors files, indices, and folders (those of a checkpoint's step, which must be
- * whole, and those that hold model.safetensors or its index). A name to which a rename OLD=NEW applies, the first of them,
- * becomes NEW, whose wildcards (pattern.h) stand for what OLD's stood for; each must apply to some. False after filling
- * `why`; to be closed either way. */
+/* Opens the n paths of --init: safetensors files, indices, and folders with a complete checkpoint step,
+ * model.safetensors or its index. The first rename OLD=NEW that matches a name replaces it by NEW, whose wildcards
+ * (pattern.h) take the text that OLD's matched; each rename must match a name. False after filling `why`. Close in
+ * either case. */
 bool pd_sources_open(struct pd_sources *s, char *const *paths, int n, char *const *renames, int n_renames,
                      char *why);
-/* The name that a rename makes of this one: malloc'd; NULL when it does not apply. */
+/* The renamed name, malloc'd; NULL if the rename does not match. */
 char *pd_renamed(const char *rename, const char *name);
-/* Whether it is a rename: OLD=NEW, neither of them empty, with the same wildcards in their order. */
+/* True for OLD=NEW, both not empty, with the same wildcards in the same order. */
 bool pd_rename_check(const char *rename, char *why);
 void pd_sources_close(struct pd_sources *s);
-/* The source of that name, or NULL; with or without "transformer." in front. */
+/* The source with this name, with or without the prefix "transformer."; NULL: none. */
 const struct pd_source *pd_sources_find(const struct pd_sources *s, const char *name);
-/* On rank 0: warns of what config.json beside a file says otherwise than pd_stage.traits. */
+/* On rank 0: warns if config.json next to a file differs from pd_stage.traits. */
 void pd_compare_configs(const struct pd_sources *s);
 
 #endif

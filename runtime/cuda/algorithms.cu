@@ -1,8 +1,7 @@
-/* Which of cuBLASLt's algorithms does a product: the one that the plan says, where `pdc profile` has measured such
- * products on this GPU with this version of the library; else the first that the library's heuristic lists. A plan
- * says it by the product's sizes and types alone, so that a product has the same bits on every stage of every plan.
- * Sums that are split over k go through the workspace in a fixed order, never through c. What the library refuses here
- * is counted, and noted once. */
+/* The choice of cuBLASLt algorithms: the plan's, if `pdc profile` has measured such products on this GPU with this
+ * library version; else the first of the library's heuristic. Plans select algorithms by a product's sizes and
+ * types alone, so that a product is bit-identical on every stage of every plan. Sums split over k use the
+ * workspace in a fixed order, never c. Algorithms that the library refuses are counted, and noted once. */
 #include "algorithms.h"
 #include "run/run.h"
 #include "measured.h"
@@ -17,7 +16,7 @@ static void check(cublasStatus_t status, const char *what) {
 
 /* ---- an algorithm in numbers ---------------------------------------------------------------------- */
 
-/* All but its id, which it is made by. */
+/* All attributes except the id. */
 static const struct {
   cublasLtMatmulAlgoConfigAttributes_t which;
   uint32_t pd_algorithm::*number;
@@ -36,7 +35,7 @@ static const struct {
 static bool get(const cublasLtMatmulAlgo_t &from, cublasLtMatmulAlgoConfigAttributes_t which, uint32_t *to,
                 size_t bytes) {
   size_t written;
-  *to = 0; /* of which two bytes may be all that is written */
+  *to = 0; /* the library may write only two of its bytes */
   return cublasLtMatmulAlgoConfigGetAttribute(&from, which, to, bytes, &written) == CUBLAS_STATUS_SUCCESS;
 }
 
@@ -46,13 +45,13 @@ static bool describe(const cublasLtMatmulAlgo_t &from, pd_algorithm *to) {
   return good;
 }
 
-/* False: the library has no such algorithm for the product, here. */
+/* False: the library does not support this algorithm for the product. */
 static bool make(const pd_lt_product &p, const pd_algorithm &from, cublasLtMatmulAlgo_t *to) {
   cublasLtMatmulHeuristicResult_t found = {};
   bool good = cublasLtMatmulAlgoInit(p.library, p.compute, CUDA_R_32F, p.factors, p.factors, p.result, p.result,
                                      static_cast<int>(from.id), to) == CUBLAS_STATUS_SUCCESS;
   for (const auto &x : attributes) {
-    uint32_t number = 0; /* not every algorithm has every attribute: they are left alone where they are right */
+    uint32_t number = 0; /* sets only attributes with other values, because algorithms lack some attributes */
     if (!good || (get(*to, x.which, &number, x.bytes) && number == from.*x.number)) continue;
     good = cublasLtMatmulAlgoConfigSetAttribute(to, x.which, &(from.*x.number), x.bytes) == CUBLAS_STATUS_SUCCESS;
   }
@@ -61,13 +60,13 @@ static bool make(const pd_lt_product &p, const pd_algorithm &from, cublasLtMatmu
   return good && found.state == CUBLAS_STATUS_SUCCESS && found.workspaceSize <= p.workspace;
 }
 
-/* Whether it adds up in an order that depends on nothing but the product. */
+/* True if the order of additions depends only on the product. */
 static bool keeps_order(const pd_algorithm &a) {
   return a.reduction == CUBLASLT_REDUCTION_SCHEME_NONE || a.reduction == CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE;
 }
 
-/* Operands in TF32 are tensor cores' alone: on an H200 cuBLASLt 13.1 names no tensor operation for such products, which
- * run three times as fast as those in f32. An algorithm without flags counts as one that uses them. */
+/* TF32 operands always use tensor cores: on an H200 cuBLASLt 13.1 names no tensor operation for such products,
+ * which run three times as fast as those in f32. An algorithm without flags counts as one that uses them. */
 static bool uses_tensor_cores(const cublasLtMatmulAlgo_t &algorithm) {
   uint64_t flags;
   size_t written;
@@ -84,7 +83,7 @@ static void prefer(cublasLtMatmulPreference_t preference, cublasLtMatmulPreferen
   check(cublasLtMatmulPreferenceSetAttribute(preference, which, &value, sizeof value), "plan a product");
 }
 
-/* Fills `list` with up to `most`, the one that should be fastest first; returns how many. */
+/* Fills `list` with up to `most` algorithms, expected fastest first; returns their number. */
 static int list_algorithms(const pd_lt_product &p, int most, cublasLtMatmulHeuristicResult_t *list) {
   cublasLtMatmulPreference_t preference;
   int n = 0, good = 0;
@@ -108,7 +107,7 @@ static int list_algorithms(const pd_lt_product &p, int most, cublasLtMatmulHeuri
 static struct {
   const pd_algorithm *of;
   int n;
-  bool elsewhere; /* measured on another device, or with another version: these say nothing here */
+  bool elsewhere; /* measured on another device or version, and ignored */
   bool noted;
 } planned;
 
@@ -118,8 +117,8 @@ void pd_use_algorithms(const struct pd_algorithm *of, int n, const char *device,
   planned = {of, n, here != device || version_here != version, false};
   if (!planned.elsewhere) return;
   pd_note(
-      "the plan's algorithms for products are of cuBLASLt %lld on '%s', and this is %lld on '%s': they are the "
-      "library's own choice",
+      "the plan's matrix product algorithms are for cuBLASLt %lld on '%s', but this is %lld on '%s': the library "
+      "chooses its own",
       (long long)version, device, (long long)version_here, here.c_str());
   planned.noted = true;
 }
@@ -131,7 +130,7 @@ static bool take_planned(const pd_lt_product &p, cublasLtMatmulAlgo_t *to) {
   if (!planned.elsewhere && make(p, *a, to)) return true;
   pd_counts.other_algorithms++;
   if (!planned.noted)
-    pd_note("cuBLASLt refuses the plan's algorithm for products of %s, which is its own choice now", a->product);
+    pd_note("cuBLASLt refuses the plan's algorithm for products of %s and chooses its own", a->product);
   planned.noted = true;
   return false;
 }
@@ -142,7 +141,7 @@ struct Measured {
   std::string product;
   pd_algorithm algorithm;
   double seconds,
-      first_seconds; /* of one product; by the algorithm that is listed first; 0: none was better than that */
+      first_seconds; /* seconds of one product, and with the first listed algorithm; 0: none is better */
 };
 
 static bool timing;
@@ -153,7 +152,7 @@ void pd_time_algorithms(bool on) { timing = on; }
 /* What is timed. */
 struct Candidate {
   cublasLtMatmulAlgo_t algorithm;
-  pd_algorithm numbers; /* which make it; of what is listed first, as it is, none */
+  pd_algorithm numbers; /* parameters; none for the first listed algorithm */
   double seconds;
 };
 
@@ -165,7 +164,7 @@ static void time_all(const pd_lt_run &run, std::vector<Candidate> *candidates) {
   for (size_t i = 0; i < seconds.size(); i++) (*candidates)[i].seconds = seconds[i];
 }
 
-/* What is listed first, as it is, and each that is listed and may be used, as a plan would say it. */
+/* Candidates: the first listed algorithm unchanged, and each usable one as a plan would set it. */
 static std::vector<Candidate> candidates_of(const pd_lt_product &p) {
   enum { MOST = 8 };
   cublasLtMatmulHeuristicResult_t list[MOST] = {};
@@ -181,8 +180,8 @@ static std::vector<Candidate> candidates_of(const pd_lt_product &p) {
   return candidates;
 }
 
-/* One is taken in place of the first that may be used where it is faster by more than measurements differ; none, where what
- * is listed first is faster as it is. */
+/* Replaces the first usable algorithm only by one that is faster beyond the noise; keeps the first listed one if
+ * it is the fastest. */
 static void measure(const pd_lt_product &p, const pd_lt_run &run, Measured *best) {
   std::vector<Candidate> candidates = candidates_of(p);
   if (candidates.size() < 2) return;
@@ -237,7 +236,7 @@ bool pd_choose_algorithm(const pd_lt_product &p, const pd_lt_run &run, cublasLtM
   }
   if (p.on_tensor_cores && !uses_tensor_cores(*algorithm)) {
     pd_counts.plain_products++;
-    pd_note("products of %s are not on tensor cores, and slow: cuBLASLt has no other algorithm", p.name.c_str());
+    pd_note("products of %s are slow, without tensor cores: cuBLASLt has no other algorithm", p.name.c_str());
   }
   return true;
 }

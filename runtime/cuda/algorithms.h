@@ -1,4 +1,4 @@
-/* Which of cuBLASLt's algorithms does a product (algorithms.cu). */
+/* The choice of cuBLASLt algorithms (algorithms.cu). */
 #ifndef PD_ALGORITHMS_H
 #define PD_ALGORITHMS_H
 
@@ -8,23 +8,23 @@
 #include <functional>
 #include <string>
 
-/* A product c^T = b^T a^T as the library is told it. */
+/* A product c^T = b^T a^T, as passed to the library. */
 struct pd_lt_product {
-  std::string name; /* says all that an algorithm may depend on: plans keep algorithms by it */
+  std::string name; /* all properties that the choice depends on; the key in plans */
   cublasLtHandle_t library;
   cublasLtMatmulDesc_t product;
   cublasLtMatrixLayout_t b, a, c; /* cuBLASLt's A, B, and C and D */
   cublasComputeType_t compute;
   cudaDataType_t factors, result;
-  uint64_t workspace;   /* bytes that there are for it */
-  uint32_t alignment;   /* bytes: of all operands' addresses */
-  bool on_tensor_cores; /* where it should be done */
+  uint64_t workspace;   /* bytes */
+  uint32_t alignment;   /* of all operands, in bytes */
+  bool on_tensor_cores; /* expected */
 };
 
-/* Enqueues the product once on pd_stream, done by this algorithm, which the library takes. */
+/* Enqueues the product once on pd_stream by this algorithm, which the library supports. */
 typedef std::function<void(const cublasLtMatmulAlgo_t &algorithm)> pd_lt_run;
 
-/* False: the library has none. `run` is called where algorithms are timed alone. */
+/* False: no algorithm. Calls `run` only to time algorithms. */
 bool pd_choose_algorithm(const pd_lt_product &p, const pd_lt_run &run, cublasLtMatmulAlgo_t *algorithm);
 
 #endif

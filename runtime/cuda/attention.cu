@@ -1,6 +1,6 @@
-/* Scaled dot-product attention on a GPU: which kernels compute a call. Tensors in bf16 with rows of whole 16
- * bytes go to tensor cores, all others, floats above all, to kernels of fused multiply-adds. What a row sees,
- * what hides a key, and what a row without keys gives is as in kernels/attention.c. */
+/* Scaled dot-product attention on a GPU: the choice of kernels. bf16 tensors with rows of multiples of 16 bytes
+ * use tensor cores; all other tensors, mainly floats, use fused multiply-adds. Visibility, masks and rows without
+ * keys are as in kernels/attention.c. */
 #include "attention_cudnn.h"
 #include "pd_elements.h"
 #include "scratch.h"
@@ -25,7 +25,7 @@ static attention describe(const struct pd_attention *p, const pd_in &q, const pd
                           const pd_in &lse, const pd_in &mask) {
   int64_t heads = p->batch * p->heads;
   if (heads > INT_MAX || p->length > INT_MAX / 2 || p->kv_length > INT_MAX / 2 || p->size > 256)
-    pd_fail("attention of %lld heads, length %lld and %lld, size %lld is larger than its kernels for GPUs can do",
+    pd_fail("attention of %lld heads, length %lld and %lld, size %lld exceeds the limits of the GPU kernels",
             (long long)heads, (long long)p->length, (long long)p->kv_length, (long long)p->size);
   attention a = {};
   a.batch = (int)p->batch, a.heads = (int)p->heads, a.kv_heads = (int)p->kv_heads;
@@ -72,7 +72,7 @@ static __device__ float element(const attention_tensor &t, int64_t i) {
   return t.bf16 ? pd_to_float(((const pd_bf16 *)t.at)[i]) : ((const float *)t.at)[i];
 }
 
-/* What the backward pass needs of each row; a warp makes one. */
+/* Values of a row for the backward pass; one warp per row. */
 static __global__ __launch_bounds__(32 * ROW_WARPS) void describe_rows(attention a) {
   int64_t i = (int64_t)blockIdx.x * ROW_WARPS + threadIdx.x / 32, rows = (int64_t)a.batch * a.heads * a.length;
   int lane = (int)threadIdx.x % 32;

@@ -1,4 +1,4 @@
-/* Attention on a GPU: what its kernels are given, and the two ways to compute it. */
+/* Attention on a GPU: kernel arguments, and the two implementations. */
 #ifndef PD_CUDA_ATTENTION_H
 #define PD_CUDA_ATTENTION_H
 
@@ -10,7 +10,7 @@
 struct attention_tensor {
   void *at; /* float or bf16 */
   bool bf16;
-  bool vectors; /* rows are whole 16 bytes, aligned so, those of a head within 2^32 elements */
+  bool vectors; /* rows are aligned multiples of 16 bytes; rows of a head are within 2^32 elements */
   int64_t batch, head, row;
 };
 
@@ -19,7 +19,7 @@ struct attention_row {
   float lse, delta;
 };
 
-/* All that a kernel knows, in its parameter space. Lengths fit in int, as do tiles. */
+/* Kernel arguments. Lengths and tiles fit in int. */
 struct attention {
   int batch, heads, kv_heads, length, kv_length, size;
   bool causal;
@@ -28,7 +28,7 @@ struct attention {
   const float *mask; /* NULL: none */
   int64_t mask_batch, mask_row;
   float *lse;          /* [batch][heads][length] */
-  attention_row *rows; /* so too; backward, in scratch */
+  attention_row *rows; /* same shape; backward, in scratch */
 };
 
 #define LOG2E 1.4426950408889634f
@@ -45,16 +45,16 @@ inline __host__ __device__ constexpr int smaller(int a, int b) { return a < b ? 
 /* Tiles of `tile` that cover n. */
 inline __host__ __device__ int tiles_of(int n, int tile) { return (n + tile - 1) / tile; }
 
-/* What a mask says of a score, to base 2: it is added, -inf hides the key. */
+/* The mask's addend of a score, to base 2; -inf hides the key. */
 inline __device__ float hiding(float mask) { return mask <= PD_ATTENTION_HIDDEN ? -INFINITY : mask * LOG2E; }
 
-/* Of a row's keys. */
+/* A row's mask. */
 inline __device__ const float *mask_of(const attention &a, int sample, int row) {
   return a.mask + sample * a.mask_batch + row * a.mask_row;
 }
 
-/* From which key on the sample's mask hides all: of a mask for all rows, otherwise the number of keys. The block's
- * `threads` threads look together; nothing they had in `shared` (a word a warp) is kept. */
+/* The first key after which a mask for all rows hides every key; otherwise the number of keys. All `threads`
+ * threads of the block search together and overwrite `shared` (a word per warp). */
 inline __device__ int visible_keys(const attention &a, int sample, int threads, int *shared) {
   if (!a.mask || a.mask_row) return a.kv_length;
   int seen = 0;
@@ -68,13 +68,14 @@ inline __device__ int visible_keys(const attention &a, int sample, int threads, 
   return seen;
 }
 
-/* A block's work in the backward pass: rows of q and d_o, or of k and v, from `own` on, with `steps` tiles of the
- * others: rows begin .. end of one head after the other. Blocks with the longest work when causal begin first. */
+/* A block's work in the backward pass: rows of q and d_o, or of k and v, from `own`, with `steps` tiles of the
+ * opposite side, which are rows begin .. end of each head. With causal attention, blocks with the longest work
+ * start first. */
 struct attention_work {
   int sample, kv, head, own, begin, end, steps;
 };
 
-/* A tile: of which query head, from which row on. */
+/* A tile: query head and first row. */
 struct attention_tile {
   int head, row;
 };
@@ -89,7 +90,7 @@ inline __device__ attention_work find_work(const attention &a, int own, int tile
   w.own = (int)(OWNS_KEYS ? blockIdx.y : gridDim.y - 1 - blockIdx.y) * own;
   int limit = visible_keys(a, w.sample, threads, shared);
   if (OWNS_KEYS) {
-    w.begin = a.causal ? w.own : 0; /* rows before see none of the keys */
+    w.begin = a.causal ? w.own : 0; /* earlier rows see none of the keys */
     w.end = w.own < limit ? a.length : 0;
     w.steps = group * tiles_of(larger(w.end - w.begin, 0), tile);
   } else {
@@ -115,7 +116,7 @@ void attention_backward_f32(const attention &a);
 void attention_forward_bf16(const attention &a);
 void attention_backward_bf16(const attention &a);
 
-/* Lets `kernel` have so many bytes of dynamic shared memory, more than the 48 KiB of every kernel. */
+/* Allows `kernel` more than the default 48 KiB of dynamic shared memory. */
 template <class Kernel> inline void allow_shared(Kernel *kernel, size_t bytes) {
   if (bytes <= 48 * 1024) return;
   cudaError_t status = cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)bytes);

@@ -21,7 +21,7 @@ static __device__ void score(const attention &a, Sums<TILES, KEYS> &s, int sampl
   const float *mask = MASKED ? mask_of(a, sample, row) : NULL;
 #pragma unroll
   for (int r = 0; r < 2 * TILES; r++) {
-    int last = smaller(a.causal ? row + 8 * r : INT_MAX, a.kv_length - 1); /* key that the row sees */
+    int last = smaller(a.causal ? row + 8 * r : INT_MAX, a.kv_length - 1); /* last key that the row sees */
     if (MASKED && row + 8 * r >= a.length) last = -1;
 #pragma unroll
     for (int e = 0; e < KEYS / 4; e++) {
@@ -39,7 +39,7 @@ static __device__ void score(const attention &a, Sums<TILES, KEYS> &s, int sampl
 /* Of the lane's rows: the maximum of the scores so far, the lane's own part of the sum of exponentials. */
 template <int TILES> struct Softmax { float max[2 * TILES], sum[2 * TILES]; };
 
-/* What scores are multiplied by to be to base 2. */
+/* The factor of scores to base 2. */
 template <bool MASKED> static __device__ float unit_of(const attention &a) {
   return MASKED ? 1.0f : a.scale * LOG2E;
 }
@@ -123,12 +123,12 @@ static __global__ __launch_bounds__(THREADS, 1) void forward(attention a) {
     bool edge = MASKED || key + KEYS > a.kv_length || (a.causal && key + KEYS > row + 1);
     Sums<TILES, KEYS> s = {};
     pd_copy_wait<0>();
-    __syncthreads(); /* keys are here, the values before are used up */
+    __syncthreads(); /* keys have arrived, the previous values are consumed */
     load_tile<KEYS, D>(v, values, a.v.row, key, a.kv_length, a.size);
     pd_copy_commit();
     if (seen) multiply<TILES, KEYS, D, D / 16>(s, q + own * pitch(D), k);
     pd_copy_wait<0>();
-    __syncthreads(); /* values are here, keys are used up */
+    __syncthreads(); /* values have arrived, keys are consumed */
     if (key + KEYS < limit) load_tile<KEYS, D>(k, keys, a.k.row, key + KEYS, a.kv_length, a.size);
     pd_copy_commit();
     if (seen && edge) score<TILES, KEYS, MASKED>(a, s, sample, row, key);
@@ -136,7 +136,7 @@ static __global__ __launch_bounds__(THREADS, 1) void forward(attention a) {
   }
   finish<D, TILES, MASKED>(a, rows, o, row, a.lse + (int64_t)blockIdx.x * a.length);
   pd_copy_wait<0>();
-  __syncthreads(); /* where no key is seen, q's rows were on their way until now */
+  __syncthreads(); /* without visible keys, q's rows arrive here */
   pd_bf16 *out = row_of<pd_bf16>(a.o, sample, head, 0);
   store<TILES, D, D>(o, q + own * pitch(D), out, a.o.row, row, a.length, 0, a.size);
 }
@@ -165,7 +165,7 @@ static int count_multiprocessors() {
   return n;
 }
 
-/* Blocks of 128 rows where they are enough for all of the GPU; a row's bits are the same in either. */
+/* Blocks of 128 rows if they fill the GPU; rows are bit-identical with either size. */
 template <int D, int KEYS> static void choose_rows(const attention &a) {
   static const int multiprocessors = count_multiprocessors();
   if (a.batch * a.heads * tiles_of(a.length, 128) >= multiprocessors)

@@ -41,7 +41,7 @@ static __device__ void load_tile(pd_bf16 *tile, const pd_bf16 *from, int64_t str
 }
 
 /* s[16 TILES x N] += x y^T: the warp's rows of x, beginning at `x`, all N rows of y. UNROLL: steps of 16 columns
- * whose operands may be under way together, as far as there are registers for them. */
+ * whose operands may be loaded together, within the available registers. */
 template <int TILES, int N, int D, int UNROLL>
 static __device__ void multiply(Sums<TILES, N> &s, const pd_bf16 *x, const pd_bf16 *y) {
   int lane = (int)threadIdx.x % 32;

@@ -22,7 +22,7 @@
  * percent of those. */
 #include "attention_bf16.h"
 
-/* What a block of the kernel computes and how. */
+/* The configuration of a kernel. */
 template <bool OWNS_KEYS_, int D_, int TILES_, int STREAM_, int PARTS_ = 1> struct Backward {
   static constexpr bool OWNS_KEYS = OWNS_KEYS_;
   static constexpr int D = D_;           /* size, padded */
@@ -31,7 +31,7 @@ template <bool OWNS_KEYS_, int D_, int TILES_, int STREAM_, int PARTS_ = 1> stru
   static constexpr int PARTS = PARTS_;   /* blocks that share the columns of the result */
   static constexpr int OWN = 16 * TILES * WARPS, COLUMNS = D / PARTS, STAGES = 2;
   static constexpr size_t STAGE = tile_bytes(2 * STREAM, D) / sizeof(pd_bf16); /* elements */
-  static constexpr int ROWS = OWNS_KEYS ? STAGES * STREAM : OWN; /* query rows that are known at a time */
+  static constexpr int ROWS = OWNS_KEYS ? STAGES * STREAM : OWN;               /* query rows loaded at a time */
   static constexpr size_t SHARED = tile_bytes(2 * OWN + STAGES * 2 * STREAM, D) + ROWS * sizeof(attention_row);
 };
 
@@ -42,7 +42,7 @@ static __device__ void load_rows(attention_row *rows, const attention &a, int sa
   for (int i = (int)threadIdx.x; i < N; i += THREADS) pd_copy_async<8>(rows + i, from + at + i, at + i < a.length);
 }
 
-/* Rows behind the last are zeros, and so is what they add to dk and dv. */
+/* Rows after the last are zeros and add zeros to dk and dv. */
 template <class B>
 static __device__ void load_stage(const attention &a, const attention_work &w, attention_tile t, int stage,
                                   pd_bf16 *stages, attention_row *rows) {
@@ -58,8 +58,8 @@ static __device__ void load_stage(const attention &a, const attention_work &w, a
   }
 }
 
-/* Products become probabilities. The lane's first element is (own, streamed), of_row what is known of its row. EDGE:
- * some element of the warp's may be hidden; without, none is, and nothing is asked of any. */
+/* Replaces products by probabilities. The lane's first element is (own, streamed); of_row: its row's values. EDGE:
+ * elements of the warp may be hidden; without, none is checked. */
 template <class B, bool MASKED, bool EDGE>
 static __device__ void probabilities(const attention &a, Sums<B::TILES, B::STREAM> &s, int sample, int own,
                                      int streamed, const attention_row *of_row) {
@@ -79,7 +79,7 @@ static __device__ void probabilities(const attention &a, Sums<B::TILES, B::STREA
     }
 }
 
-/* Of the result's columns that the block makes. */
+/* The block's columns of the result. */
 template <class B> static __device__ int first_column() {
   return B::PARTS == 1 ? 0 : (int)blockIdx.z * B::COLUMNS;
 }
@@ -115,8 +115,8 @@ static __device__ void step_through(const attention &a, const pd_bf16 *own, cons
   accumulate<TILES, STREAM, COLUMNS, D>(first, operand, stage + column);
 }
 
-/* Whether the query rows see none of the keys, or not all of them, where a warp owns rows from `own` on and a
- * tile has rows from `streamed` on. */
+/* True if the query rows see no key, or not all keys, of a warp with rows from `own` and a tile with rows from
+ * `streamed`. */
 template <class B> static __device__ bool none_seen(const attention &a, int own, int streamed) {
   return a.causal && (B::OWNS_KEYS ? streamed + B::STREAM <= own : own + 16 * B::TILES <= streamed);
 }
@@ -149,7 +149,7 @@ template <class B, bool MASKED> static __global__ __launch_bounds__(THREADS, 1) 
     bool seen = !none_seen<B>(a, row, at.row), edge = MASKED || some_hidden<B>(a, row, at.row);
     attention_tile next = next_tile<OWNS_KEYS>(w, at, B::STREAM);
     pd_copy_wait<0>();
-    __syncthreads(); /* this stage is here, the other is used up */
+    __syncthreads(); /* this stage has arrived, the other one is consumed */
     if (steps > 1) load_stage<B>(a, w, next, (steps - 1) % 2, stages, rows);
     pd_copy_commit();
     const attention_row *of_row = rows + (OWNS_KEYS ? steps % 2 * B::STREAM + pair : warp + group);
@@ -159,7 +159,7 @@ template <class B, bool MASKED> static __global__ __launch_bounds__(THREADS, 1) 
     at = next;
   }
   pd_copy_wait<0>();
-  __syncthreads(); /* without a step the owned rows were on their way until now */
+  __syncthreads(); /* without a step, the owned rows arrive here */
 #pragma unroll
   for (int r = 0; r < 2 * TILES; r++)
 #pragma unroll

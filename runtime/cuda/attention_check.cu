@@ -1,13 +1,12 @@
-/* Whether attention was computed as it should be, by loops that anyone can read: a warp makes one row of the results
- * again, in floats, and how far it may be off. The bounds are those of what a kernel for tensor cores rounds:
+/* Verification of attention by plain loops: a warp recomputes one row of the results in floats, with error bounds
+ * from the rounding of a tensor core kernel:
  *
- * - Products of q and k are exact, their sums are floats: a score is off by at most (size + 2) 2^-24 times the sum of the
- *   magnitudes, and a weight p by as much, relatively; exponentials of GPUs' own instructions are good to 2^-21.
- * - p, and in the backward pass ds, is rounded to bf16, by 2^-8 relatively, before it is multiplied, and so is the result;
- *   with grouped heads those of each query head, too. One step of 2^-8 for each, of the sum of magnitudes.
+ * - Products of q and k are exact, their sums are floats: a score is off by at most (size + 2) 2^-24 times the sum
+ *   of the magnitudes, and a weight p relatively by the same; exponentials of GPU instructions are good to 2^-21.
+ * - p, and in the backward pass ds, is rounded to bf16, by 2^-8 relatively, before it is multiplied, and so is the
+ *   result; with grouped heads also those of each query head. One step of 2^-8 for each, of the sum of magnitudes.
  * - dp - delta is a difference of sums: off by (size + 2) 2^-24 of their magnitudes.
- *
- * lse is taken for right where gradients are looked at: it is looked at after the forward pass. */
+ * The check of gradients relies on lse, which is checked after the forward pass. */
 #include "attention_cudnn.h"
 #include "pd_elements.h"
 
@@ -46,12 +45,13 @@ static __device__ Dot dot(const pd_bf16 *x, const pd_bf16 *y, int n) {
   return d;
 }
 
-/* A row of results under construction: a lane has columns lane, lane + 32 .. of it, and of the magnitudes' sums. */
+/* A row of results under construction: a lane has columns lane, lane + 32 .. of it, and of the magnitudes'
+ * sums. */
 struct Columns {
   float value[MOST_COLUMNS], size[MOST_COLUMNS], uncertain[MOST_COLUMNS];
 };
 
-/* All rows' weights, a lane's own one each, times theirs of `from`; uncertain: by how much weights are off. */
+/* Adds all rows' weights, one per lane, times their rows of `from`; uncertain: error bounds of the weights. */
 static __device__ void add_rows(Columns &to, float weight, float uncertain, const attention_tensor &from,
                                 int sample, int head, int first, int rows, int size) {
   for (int i = 0; i < rows; i++) {
@@ -72,8 +72,8 @@ static __device__ Columns no_columns() {
   return c;
 }
 
-/* The difference as a share of what it may be; infinite where a NaN stands for a number. Where operands are not finite there
- * is nothing to compare. */
+/* The difference relative to its bound; infinite for a NaN in place of a number. Rows with non-finite operands are
+ * not compared. */
 static __device__ float share(float got, float expected, float bound) {
   float off = fabsf(got - expected) / fmaxf(bound, 1e-30f);
   if (!(fabsf(expected) < INFINITY) || !(bound < INFINITY)) return 0;
@@ -93,13 +93,13 @@ static __device__ float worst_of(const Columns &c, const pd_bf16 *got, int size,
 struct Row {
   int sample, head, row;
 };
-/* Of all rows of all heads so many, evenly spread but not all of one place in their head; first and last among them. */
+/* A sample of all rows of all heads, evenly spread over positions in heads, with the first and the last row. */
 static __device__ Row row_at(int k, int n, int64_t all, int heads, int length) {
   int64_t step = all / n, at = k == n - 1 ? all - 1 : k * step + (k ? k * 7919ll % step : 0);
   return {(int)(at / length / heads), (int)(at / length % heads), (int)(at % length)};
 }
 
-/* How many keys the query sees: the first ones. */
+/* The number of keys, from the first, that the query sees. */
 static __device__ int keys_of(const attention &a, int row) {
   return a.causal ? smaller(row + 1, a.kv_length) : a.kv_length;
 }
@@ -111,7 +111,7 @@ static __device__ float relative_error(const attention &a, const Dot &score) {
 /* ---- the forward pass ----------------------------------------------------------------------------- */
 
 struct Weight {
-  float p, uncertain; /* of 1: by how much it may be off */
+  float p, uncertain; /* relative error bound */
 };
 /* exp(score - lse) of a query and a key. */
 static __device__ Weight weight_of(const attention &a, Row q, int kv_head, int key, float lse) {
@@ -120,7 +120,7 @@ static __device__ Weight weight_of(const attention &a, Row q, int kv_head, int k
   return {sees ? expf(a.scale * s.value - lse) : 0, relative_error(a, s) + fabsf(lse) * 2 * FLOAT_ROUNDING};
 }
 
-/* What lse should be; every lane's. */
+/* The expected lse, in every lane. */
 static __device__ float lse_of(const attention &a, Row q, int kv_head, float *uncertain) {
   int keys = keys_of(a, q.row);
   float largest = -INFINITY, sum = 0, error = 0;
@@ -159,7 +159,7 @@ static __global__ void __launch_bounds__(LANES)
 
 /* ---- the backward pass ---------------------------------------------------------------------------- */
 
-/* ds of a query and a key, by how much it is off, and p. */
+/* ds of a query and a key, its error bound, and p. */
 struct Gradient {
   float ds, ds_uncertain, p, p_uncertain;
 };
@@ -207,7 +207,7 @@ static __global__ void __launch_bounds__(LANES) check_dkv(attention a, int n, PD
 
 /* ---- from the host -------------------------------------------------------------------------------- */
 
-/* What kernels have found. */
+/* Results of the kernels. */
 template <typename T> static std::vector<T> fetch(const pd_attention_check &c, int n) {
   static const char what[] = "attention to be checked";
   std::vector<T> to((size_t)n);

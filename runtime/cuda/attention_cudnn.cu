@@ -1,7 +1,7 @@
-/* Who computes attention: our own kernels, or cuDNN by one of its engines, where `pdc profile` has found that to be faster
- * on this GPU with this version of the library, and a plan says so. A plan knows an attention by its sizes alone, so that
- * it is done in one way on every stage of every plan. What cuDNN computes is held against plain loops before it is timed,
- * and again when a program first calls it: no mask, statistic or stride of another meaning goes unnoticed. */
+/* The choice between pdc's attention kernels and cuDNN's engines: cuDNN if planned, because `pdc profile` measured
+ * it faster on this GPU with this library version. Plans select an engine by the attention's sizes alone, so that
+ * attention is bit-identical on every stage of every plan. Results of cuDNN are compared with plain loops before
+ * timing, and again at a program's first call, to detect a different meaning of masks, statistics or strides. */
 #include "attention_cudnn.h"
 #include "run/run.h"
 #include "attention_graph.h"
@@ -50,8 +50,8 @@ static Slice slice_of(const pd_attention_call &c, int64_t samples, const pd_cudn
   return s;
 }
 
-/* A number of samples whose workspace should be small enough, as `samples` need `workspace` bytes; 0: there is none. The
- * batch is dealt evenly. Each slice begins at a multiple of 16 bytes in lse and delta, as cuDNN's operands must. */
+/* The number of samples per slice, given that `samples` need `workspace` bytes; 0: none. Slices are even, and
+ * begin at multiples of 16 bytes in lse and delta, as cuDNN requires. */
 static int64_t fewer_samples(const struct pd_attention &of, int64_t samples, int64_t workspace) {
   int64_t row_floats = of.heads * of.length, unit = row_floats % 4 == 0 ? 1 : row_floats % 2 == 0 ? 2 : 4;
   int64_t most = std::min(samples - 1, samples * PD_ATTENTION_WORKSPACE / workspace) / unit * unit;
@@ -60,7 +60,7 @@ static int64_t fewer_samples(const struct pd_attention &of, int64_t samples, int
   return (even + unit - 1) / unit * unit;
 }
 
-/* Depends on sizes, engine, GPU and cuDNN's version alone: a program makes the slices that were measured. */
+/* Depends only on sizes, engine, GPU and cuDNN's version, so that programs use the measured slices. */
 static std::unique_ptr<Made> make(const pd_attention_call &c, const pd_cudnn_engine &engine) {
   auto made = std::make_unique<Made>();
   int64_t batch = c.of->batch, workspace = 0;
@@ -109,17 +109,17 @@ static std::string text_of(const pd_cudnn_engine &e) {
 
 /* ---- the plan's ----------------------------------------------------------------------------------- */
 
-/* Of a call in the program, kept by what it is of. */
+/* A call of the program, by its sizes. */
 struct Known {
   struct pd_attention of;
   bool backward;
-  std::unique_ptr<Made> made; /* NULL: our own kernels do it */
+  std::unique_ptr<Made> made; /* NULL: pdc's kernels */
 };
 
 static struct {
   const struct pd_planned_attention *of;
   int n;
-  std::string elsewhere; /* why these say nothing here; empty: they do */
+  std::string elsewhere; /* cause why the plan's engines are not used; empty: used */
   std::vector<Known> known;
 } planned;
 
@@ -134,17 +134,17 @@ void pd_use_attentions(const struct pd_planned_attention *of, int n, const char 
   if (planned.elsewhere.empty()) pd_cudnn_start(&planned.elsewhere);
   if (planned.elsewhere.empty() && !running.numbers) running.numbers = pd_cuda_memory(PD_ATTENTION_NUMBERS);
   if (!planned.elsewhere.empty())
-    pd_note("the plan's attentions are cuDNN %lld's on '%s', but %s: kernels of ours compute them",
+    pd_note("the plan computes attention with cuDNN %lld on '%s', but %s: pdc's kernels compute it",
             (long long)version, device, planned.elsewhere.c_str());
 }
 
 static void refuse(const pd_attention_call &c, const std::string &why) {
   pd_counts.own_attentions++;
-  pd_note("the plan has cuDNN compute %s, but kernels of ours do: %s", name_of(*c.of, c.backward).c_str(),
+  pd_note("the plan computes %s with cuDNN, but pdc's kernels compute it: %s", name_of(*c.of, c.backward).c_str(),
           why.c_str());
 }
 
-/* Makes what the plan says and runs it once; NULL: that cannot be, or the plan says nothing. */
+/* Creates the plan's engine and runs it once; NULL: not possible, or not planned. */
 static std::unique_ptr<Made> start_planned(const pd_attention_call &c) {
   const std::string name = name_of(*c.of, c.backward);
   const struct pd_planned_attention *end = planned.of + planned.n;
@@ -160,7 +160,8 @@ static std::unique_ptr<Made> start_planned(const pd_attention_call &c) {
   std::unique_ptr<Made> made = make(c, engine);
   std::string why = made->error;
   if (why.empty() && made->workspace() > p->workspace)
-    why = "it needs " + std::to_string(made->workspace()) + " bytes of workspace, more than when it was measured";
+    why =
+        "it needs " + std::to_string(made->workspace()) + " bytes of workspace, more than it needed when measured";
   if (why.empty() && !run(made.get(), c, c.workspace)) why = made->error;
   if (!why.empty()) {
     refuse(c, why);
@@ -168,10 +169,9 @@ static std::unique_ptr<Made> start_planned(const pd_attention_call &c) {
   }
   float error = pd_attention_error(running, c.a, c.backward);
   if (!(error <= 1))
-    pd_fail(
-        "cuDNN computes %s wrongly by %s: off by %g times what rounding explains. Plan without '\"attentions\"', and "
-        "kernels of ours compute it",
-        name.c_str(), text_of(engine).c_str(), static_cast<double>(error));
+    pd_fail("cuDNN computes %s wrongly by %s: the error is %g times the rounding bound. help: plan without "
+            "'\"attentions\"', so that pdc's kernels compute it",
+            name.c_str(), text_of(engine).c_str(), static_cast<double>(error));
   return made;
 }
 
@@ -188,8 +188,7 @@ static void run_planned(const pd_attention_call &c) {
   if (!made)
     c.own();
   else if (!run(made, c, c.workspace))
-    pd_fail("cuDNN has computed %s, and refuses to do it again: %s", name_of(*c.of, c.backward).c_str(),
-            made->error.c_str());
+    pd_fail("cuDNN computed %s once and now refuses: %s", name_of(*c.of, c.backward).c_str(), made->error.c_str());
 }
 
 /* ---- the fastest ---------------------------------------------------------------------------------- */
@@ -199,13 +198,13 @@ struct Measured {
   pd_cudnn_engine engine; /* cuDNN's fastest */
   int64_t workspace;
   double seconds, own_seconds; /* 0: cuDNN has no engine that may be used */
-  std::unique_ptr<Made> made;  /* NULL: our own kernels are the fastest */
+  std::unique_ptr<Made> made;  /* NULL: pdc's kernels are the fastest */
 };
 
 static bool timing;
 static std::vector<Measured *> measured, untold;
 
-/* The program that measures has planned none: the largest yet. */
+/* The measuring program has no planned workspace: grows to the largest need. */
 static struct {
   void *at;
   int64_t bytes;
@@ -217,7 +216,7 @@ static void free_timed() {
   timed = {nullptr, 0};
 }
 
-/* NULL: the device has no so much. */
+/* NULL: not enough device memory. */
 static void *timed_workspace(int64_t bytes) {
   if (bytes <= timed.bytes) return timed.at;
   free_timed();
@@ -240,7 +239,7 @@ void pd_time_attentions(bool on) {
   timed_check.numbers = nullptr;
 }
 
-/* Why an engine may not be used, by its plans in *made; empty: it may. */
+/* The reason against an engine, by its plans in *made; empty: usable. */
 static std::string try_engine(const pd_attention_call &c, const pd_cudnn_engine &engine, Made *made) {
   enum { RUNS = 8 };
   if (!made->error.empty()) return made->error;
@@ -252,17 +251,17 @@ static std::string try_engine(const pd_attention_call &c, const pd_cudnn_engine 
   for (int i = 0; i < RUNS; i++) {
     if (!run(made, c, workspace)) return made->error;
     uint64_t bits = pd_attention_bits(timed_check, c.a, c.backward);
-    if (i > 0 && bits != first) return "it gave other bits when it ran again";
+    if (i > 0 && bits != first) return "two runs gave different bits";
     first = bits;
   }
   float error = pd_attention_error(timed_check, c.a, c.backward);
   if (error <= 1) return "";
-  pd_note("cuDNN computes %s wrongly by %s: off by %g times what rounding explains; it is not used",
+  pd_note("cuDNN computes %s wrongly by %s: the error is %g times the rounding bound. This engine is not used",
           name_of(*c.of, c.backward).c_str(), text_of(engine).c_str(), static_cast<double>(error));
-  return "it is wrong";
+  return "its result is wrong";
 }
 
-/* Operands that are worth a look: for the backward pass o and lse are those of q, k and v. */
+/* Fills meaningful operands: for the backward pass o and lse belong to q, k and v. */
 static void fill(const pd_attention_call &c) {
   pd_attention_fill(c.a, c.backward);
   if (c.backward) attention_forward_bf16(c.a);
@@ -276,7 +275,7 @@ static void measure(const pd_attention_call &c, Measured *m) {
   if (engines.size() > MOST)
     engines.erase(engines.begin() + MOST - 1, engines.end() - 1); /* the last may be unlisted */
   fill(c);
-  std::string why; /* what is wrong with the engine that should be the fastest */
+  std::string why; /* the reason against the engine expected to be fastest */
   for (const pd_cudnn_engine &engine : engines) {
     std::unique_ptr<Made> one = make(c, engine);
     std::string refused = try_engine(c, engine, one.get());
@@ -288,8 +287,7 @@ static void measure(const pd_attention_call &c, Measured *m) {
     usable.push_back(engine);
   }
   if (made.empty()) {
-    pd_note("cuDNN is not considered for %s: %s", m->name.c_str(),
-            why.empty() ? "it lists no engine" : why.c_str());
+    pd_note("cuDNN is not used for %s: %s", m->name.c_str(), why.empty() ? "it lists no engine" : why.c_str());
     return;
   }
   std::vector<std::function<void()>> runs = {c.own};
@@ -305,7 +303,7 @@ static void measure(const pd_attention_call &c, Measured *m) {
   if (seconds[best] <= PD_FASTER * seconds[0]) m->made = std::move(made[best - 1]);
 }
 
-/* A name's is known by the first call of it, whose strides stand for all. */
+/* Results are kept by name; the first call's strides represent all. */
 static void run_fastest(const pd_attention_call &c) {
   const std::string name = name_of(*c.of, c.backward);
   auto same = [&](const Measured *m) { return m->name == name; };

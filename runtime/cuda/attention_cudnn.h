@@ -1,4 +1,4 @@
-/* Attention by cuDNN, where the plan says so (attention_cudnn.cu), and what it is held against (attention_check.cu). */
+/* Attention by cuDNN, where planned (attention_cudnn.cu), and its verification (attention_check.cu). */
 #ifndef PD_ATTENTION_CUDNN_H
 #define PD_ATTENTION_CUDNN_H
 
@@ -6,32 +6,32 @@
 
 #include <functional>
 
-/* A call: what it is of, as kernels know it, with room behind what our own kernels need of scratch. */
+/* A call, with cuDNN's workspace after the scratch memory of pdc's kernels. */
 struct pd_attention_call {
   const struct pd_attention *of;
   attention a;
   bool backward;
   void *workspace, *delta;   /* delta: [batch][heads][length] floats; backward */
-  std::function<void()> own; /* enqueues our own kernels */
+  std::function<void()> own; /* enqueues pdc's kernels */
 };
 
-/* Enqueues the call: by cuDNN where the plan says so and cuDNN still can, otherwise by our own kernels. Where algorithms
- * are timed (pd_time_attentions) by the fastest, of operands that are filled for that. */
+/* Enqueues the call: by cuDNN if planned and supported, else by pdc's kernels. With timing (pd_time_attentions):
+ * by the fastest, with operands filled for the timing. */
 void pd_attention_run(const pd_attention_call &call);
 
-/* Device memory for what these find, PD_ATTENTION_NUMBERS bytes, and whether other ranks' messages have to move on while
- * the host waits for that. */
+/* Device memory of PD_ATTENTION_NUMBERS bytes for results, and whether to advance other ranks' messages during
+ * waits. */
 struct pd_attention_check {
   void *numbers;
   bool among_others;
 };
 enum { PD_ATTENTION_NUMBERS = 1024 * 8 };
-/* How far off results are, as a share of what rounding to bf16 and sums in floats explain: over 1 they are wrong. Rows
- * are looked at here and there by plain loops. */
+/* The error of the results relative to the rounding bound of bf16 and f32 sums; above 1 they are wrong. Plain
+ * loops check a sample of rows. */
 float pd_attention_error(const pd_attention_check &c, const attention &a, bool backward);
-/* A number of all bits of the results: of the same results the same. */
+/* A hash of all bits of the results. */
 uint64_t pd_attention_bits(const pd_attention_check &c, const attention &a, bool backward);
-/* Numbers in q, k, v and, for the backward pass, d_o, such that scores are spread over some units. */
+/* Fills q, k, v and, for the backward pass, d_o such that scores vary by some units. */
 void pd_attention_fill(const attention &a, bool backward);
 
 #endif

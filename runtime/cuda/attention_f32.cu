@@ -1,7 +1,7 @@
-/* Attention by fused multiply-adds in f32, of tensors of either type with any strides: what tensor cores do not
- * take. The scheme is that of attention_bf16.cu and attention_bf16_backward.cu. A block is 8 x 16 threads; thread
- * (y, x) owns rows y + 8 i of the tile that stays and holds the products with rows x + 16 j of the tile that
- * streams past. 16 neighbouring lanes hold a row, so maxima, sums and the exchange of probabilities stay in a
+/* Attention by fused multiply-adds in f32, of tensors of either type with any strides, for tensors without tensor
+ * core support. The scheme is that of attention_bf16.cu and attention_bf16_backward.cu. A block is 8 x 16 threads;
+ * thread (y, x) owns rows y + 8 i of the tile that stays and holds the products with rows x + 16 j of the tile
+ * that streams past. 16 neighbouring lanes hold a row, so maxima, sums and the exchange of probabilities stay in a
  * warp.
  *
  * Rows of shared memory are padded by 16 bytes: 8 rows at one column lie in 8 different groups of 4 banks. For 4
@@ -73,7 +73,7 @@ template <int I, int J, int D>
 static __device__ void accumulate(float out[I][D / 64][4], const float s[I][J], const float *y, float *exchange) {
   constexpr int N = COLUMNS * J;
   exchange += thread_row() * pitch(N);
-  __syncwarp(); /* what was exchanged before has been read */
+  __syncwarp(); /* the previous exchange has been read */
 #pragma unroll
   for (int i = 0; i < I; i++)
 #pragma unroll
@@ -165,12 +165,12 @@ template <int D, int I, int J> static __global__ __launch_bounds__(THREADS, 1) v
   for (int key = 0; key < limit; key += KEYS) {
     float s[I][J];
     pd_copy_wait<0>();
-    __syncthreads(); /* keys are here, the values before are used up */
+    __syncthreads(); /* keys have arrived, the previous values are consumed */
     load_tile<KEYS, D>(v, a.v, sample, kv, key, a.kv_length, a.size);
     pd_copy_commit();
     multiply<I, J, D>(s, q, k);
     pd_copy_wait<0>();
-    __syncthreads(); /* values are here, keys are used up */
+    __syncthreads(); /* values have arrived, keys are consumed */
     if (key + KEYS < limit) load_tile<KEYS, D>(k, a.k, sample, kv, key + KEYS, a.kv_length, a.size);
     pd_copy_commit();
 #pragma unroll
@@ -196,8 +196,8 @@ template <int D, int I, int J> static __global__ __launch_bounds__(THREADS, 1) v
   store<I, D>(o, a.o, sample, head, first, a.length, a.size, 1.0f);
 }
 
-/* Products become probabilities: the thread's of rows from `own` and `streamed` on; rows: what is known of the
- * query rows. Those behind the last are like the last, but see nothing. */
+/* Replaces the thread's products, of rows from `own` and `streamed`, by probabilities; rows: values of the query
+ * rows. Rows after the last repeat it, but see no key. */
 template <bool OWNS_KEYS, int I, int J>
 static __device__ void probabilities(const attention &a, float p[I][J], int sample, int own, int streamed,
                                      const attention_row *rows) {
@@ -244,7 +244,7 @@ static __global__ __launch_bounds__(THREADS, 1) void backward(attention a) {
     int other = OWNS_KEYS ? at.head : w.kv, own = w.own + thread_row(), streamed = at.row + thread_column();
     const attention_row *rows = a.rows + ((int64_t)w.sample * a.heads + at.head) * a.length;
     float p[I][J], d[I][J];
-    __syncthreads(); /* the tile before is used up */
+    __syncthreads(); /* the previous tile is consumed */
     load_tile<STREAM, D>(u, OWNS_KEYS ? a.q : a.k, w.sample, other, at.row, other_n, a.size);
     load_tile<STREAM, D>(v, OWNS_KEYS ? a.d_o : a.v, w.sample, other, at.row, other_n, a.size);
     pd_copy_commit();

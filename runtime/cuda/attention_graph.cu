@@ -1,8 +1,7 @@
-/* Attention as cuDNN is told it: not by its name, but as the operations of which it is made, among which the library's
- * engines recognize it. Scores and what is computed of them stay in an engine's registers, but for the form of the
- * backward pass that is here: ds, the scores' gradients, is one tensor that two products read. An engine that keeps it
- * in the workspace adds up dq in a fixed order. The other form, in which dq is a tensor of floats, adds to them from many
- * blocks at once, in whatever order these come, and is not for us. */
+/* Attention as a cuDNN graph of its operations, which the library's engines recognize. Scores and derived values
+ * stay in an engine's registers, except in this form of the backward pass: ds, the gradient of scores, is one
+ * tensor that two products read. An engine that keeps ds in the workspace adds up dq in a fixed order. The other
+ * form, with dq as a tensor of floats, adds from many blocks in any order and is not deterministic. */
 #include "attention_graph.h"
 
 #include <algorithm>
@@ -10,7 +9,7 @@
 
 bool pd_attention_has_graph(const struct pd_attention &a) { return !a.masked && a.scale > 0; }
 
-/* A graph under construction, with what its parts need of the attention. */
+/* A graph under construction, with the attention's sizes. */
 struct Making {
   const struct pd_attention &a;
   pd_cudnn_graph &g;
@@ -25,7 +24,7 @@ struct Making {
 
 typedef decltype(pd_attention::q) Strides;
 
-/* Along an axis of one element nothing is apart, and our strides may be 0, which cuDNN does not take. */
+/* Strides of axes with one element may be 0 here, which cuDNN does not accept. */
 static pd_cudnn_shape shape_of(const struct pd_attention &a, const Strides &s, bool of_keys) {
   int64_t heads = of_keys ? a.kv_heads : a.heads, rows = of_keys ? a.kv_length : a.length;
   int64_t row = rows > 1 ? s.row : a.size, head = heads > 1 ? s.head : row * rows;
@@ -126,7 +125,8 @@ static bool has_too_many_knobs(const pd_cudnn_engine &e) {
 }
 
 std::vector<pd_cudnn_engine> pd_attention_engines(pd_attention_graph *g, bool backward) {
-  /* On GPUs of compute capability 10: adds up dq in a fixed order without the scores' gradients in the workspace. */
+  /* On GPUs of compute capability 10: adds up dq in a fixed order without the scores' gradients in the
+   * workspace. */
   enum { STAGES = 14, KERNEL_CONFIGURATION = 24 };
   const pd_cudnn_engine ordered = {5, 2, {{STAGES, 2}, {KERNEL_CONFIGURATION, 31}}};
   std::vector<pd_cudnn_engine> engines = pd_cudnn_engines(&g->graph);

@@ -1,7 +1,7 @@
-/* Attention of one position of every sequence to those before it, whose keys and values a cache holds: a block
- * does a sample's head of keys and values, and the query heads that share it one after the other. Each warp takes
- * every WARPS-th key, a lane every 32nd element, with the softmax online and its sums of values in shared memory;
- * then the warps' sums are put together in order. */
+/* Attention of one position of every sequence to those before it, with keys and values from a cache: a block
+ * processes a sample's head of keys and values, and its query heads one after another. Each warp takes every
+ * WARPS-th key, a lane every 32nd element, with the softmax online and its sums of values in shared memory; then
+ * the warps' sums are put together in order. */
 #include "pd_elements.h"
 
 #include <cmath>

@@ -1,6 +1,6 @@
-/* Convolutions that cuDNN does not take, as matrix products: a position's column holds what its kernel sees,
- * [group][in / groups][kernel 0][kernel 1], so that weights and their gradients are the product's operands as
- * files hold them. Some samples at a time, as many as their columns have room for. */
+/* Convolutions without cuDNN support, as matrix products: a position's column has its kernel's inputs, [group][in
+ * / groups][kernel 0][kernel 1], so that weights and their gradients are operands in the files' layout. Processes
+ * as many samples at a time as fit in the columns' memory. */
 #include "convolution.h"
 
 enum { THREADS = 256 };

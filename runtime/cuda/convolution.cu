@@ -1,8 +1,8 @@
-/* pd_convolution: a matrix product for 1x1 kernels, kernels of ours for depthwise ones, columns for other groups,
- * and cuDNN for the rest, as graphs of one operation (convolution_graph.cu). It is given images by channels, and weights
- * likewise, rearranged in scratch at every call. Where it has no engine that may be used, is not there, or operands are of
- * several types, columns do it. bfloat16 weight gradients come from cuDNN rounded to bfloat16, once a microbatch, and are
- * added up in float. */
+/* pd_convolution: a matrix product for 1x1 kernels, pdc's kernels for depthwise ones, columns for other grouped
+ * ones, and cuDNN for all others, as graphs of one operation (convolution_graph.cu). cuDNN gets images and weights
+ * by channels; each call rearranges weights in scratch. Columns also replace cuDNN if it is missing, has no usable
+ * engine, or operand types differ. cuDNN returns bf16 weight gradients rounded to bf16, once per microbatch, which
+ * are added up in float. */
 #include "convolution.h"
 #include "convolution_graph.h"
 
@@ -45,7 +45,7 @@ Geometry pd_geometry(const struct pd_convolution_shape &s) {
     g.dilation[i] = static_cast<int>(s.dilation[i]);
   }
   if (image > INT32_MAX || s.batch * s.height * s.width > INT32_MAX || s.out_channels > INT32_MAX)
-    pd_fail("images of %lld x [%lld, %lld, %lld] are too large to convolve", (long long)s.batch,
+    pd_fail("images of %lld x [%lld, %lld, %lld] are too large for a convolution", (long long)s.batch,
             (long long)s.height, (long long)s.width, (long long)s.in_channels);
   return g;
 }
@@ -55,12 +55,12 @@ static bool library_starts() {
   static bool asked, starts;
   std::string why;
   if (!asked && !(starts = pd_cudnn_start(&why)))
-    pd_note("convolutions are products of columns, which is slower than cuDNN: %s", why.c_str());
+    pd_note("convolutions run as matrix products of columns, slower than cuDNN: %s", why.c_str());
   asked = true;
   return starts;
 }
 
-/* The library is opened here: no pass, which may be captured as a graph, allocates anything. */
+/* Opens the library at start, because passes, which may be captured as graphs, must not allocate. */
 struct pd_convolution *pd_convolution_new(struct pd_convolution_shape shape) {
   struct pd_convolution *c = new struct pd_convolution();
   c->shape = shape;
@@ -74,7 +74,7 @@ struct pd_convolution *pd_convolution_new(struct pd_convolution_shape shape) {
 
 /* ---- by cuDNN ----------------------------------------------------------------------------------- */
 
-/* The plan for these operands: NULL where columns do it. w: of weights or their gradient. */
+/* The plan for these operands; NULL: use columns. w: type of weights or their gradient. */
 static Plan *plan_for(const struct pd_convolution *c, pd_type x, pd_type y, pd_type w) {
   const struct pd_convolution_shape &s = c->shape;
   bool gradient = s.kind == PD_CONVOLUTION_WEIGHTS; /* is unpacked into any type */
@@ -95,18 +95,18 @@ static std::string name_of(const struct pd_convolution_shape &s) {
   return name;
 }
 
-/* Once for each call in the program and type: cuDNN has nothing that may be used, or refuses to run all of it. */
+/* Notes, once per call and type, that cuDNN has no usable engine or refuses to run all of them. */
 static void count_columns(const struct pd_convolution_shape &s, Plan *p) {
   if (p->counted) return;
   p->counted = true;
   pd_counts.column_convolutions++;
-  if (!p->graph) return; /* what is missing has been noted */
+  if (!p->graph) return; /* the missing library has been noted */
   const std::string &why = p->graph->graph.error;
-  pd_note("convolutions %s are products of columns: cuDNN has no engine for them%s%s", name_of(s).c_str(),
-          why.empty() ? "" : ": ", why.c_str());
+  pd_note("convolutions %s run as matrix products of columns: cuDNN has no engine for them%s%s",
+          name_of(s).c_str(), why.empty() ? "" : ": ", why.c_str());
 }
 
-/* By the first engine that the library does not refuse to run, on the graph's operands; false where it refuses all. */
+/* Runs the first engine that the library accepts, on the graph's operands; false if it refuses all. */
 static bool by_library(const struct pd_convolution_shape &s, Plan *p, const std::vector<void *> &at,
                        void *workspace) {
   while (p->has) {
@@ -143,7 +143,7 @@ static __global__ void __launch_bounds__(THREADS)
   pd_set_element(w, i, add ? pd_element(w, i) + value : value);
 }
 
-/* Weights as cuDNN wants them, at the beginning of scratch. */
+/* Weights in cuDNN's layout, at the start of scratch. */
 struct Packed {
   pd_out at;
   int in, taps, n;
@@ -153,7 +153,7 @@ struct Packed {
 static Packed packed_at(const struct pd_convolution_shape &s, char *scratch, pd_type type) {
   int in = static_cast<int>(s.in_channels), taps = static_cast<int>(s.kernel[0] * s.kernel[1]);
   int64_t n = s.out_channels * pd_convolution_column(&s);
-  if (n > INT32_MAX) pd_fail("%lld weights of a convolution are too many", (long long)n);
+  if (n > INT32_MAX) pd_fail("a convolution has %lld weights: too many", (long long)n);
   dim3 grid(static_cast<unsigned>((n + THREADS - 1) / THREADS));
   return {pd_out_at(scratch, type), in, taps, static_cast<int>(n), grid};
 }
@@ -207,7 +207,7 @@ static void add_bias_to(const struct pd_convolution_shape &s, pd_in bias, pd_out
 
 /* ---- calls -------------------------------------------------------------------------------------- */
 
-/* cuDNN is told of what it only reads as of what it writes. */
+/* cuDNN's interface has no const operands. */
 static void *read_at(pd_in x) { return const_cast<void *>(x.at); }
 
 static bool forward_by_library(const struct pd_convolution_shape &s, Plan *p, pd_in x, pd_in w, pd_out y,

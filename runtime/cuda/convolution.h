@@ -1,23 +1,23 @@
-/* Convolutions in three ways beside the product of a 1x1 kernel: by cuDNN (convolution.cu), by columns and a
- * matrix product (columns.cu), and, where every channel has kernels of its own, directly (depthwise.cu). */
+/* Three implementations of convolutions, besides 1x1 kernels as matrix products: cuDNN (convolution.cu), columns
+ * and a matrix product (columns.cu), and a direct kernel for depthwise convolutions (depthwise.cu). */
 #ifndef PD_CUDA_CONVOLUTION_H
 #define PD_CUDA_CONVOLUTION_H
 
 #include "pd_elements.h"
 #include "scratch.h"
 
-/* What kernels need of a convolution, in numbers that are quick to divide by. */
+/* A convolution's sizes for kernels, as int for fast division. */
 struct Geometry {
   int in, out, own_in, own_out; /* channels; of one group */
   int height, width, out_height, out_width;
   int kernel[2], stride[2], padding[2], dilation[2];
   int64_t batch;
 };
-Geometry pd_geometry(const struct pd_convolution_shape &s); /* fails where a size is too large */
+Geometry pd_geometry(const struct pd_convolution_shape &s); /* ends the launch if a size is too large */
 
-/* The products that columns need. */
+/* The matrix products of columns. */
 struct Columns {
-  struct pd_matmul *product[2][2]; /* [a smaller number of samples, the last][adds] */
+  struct pd_matmul *product[2][2]; /* [the smaller last group of samples][accumulates] */
 };
 Columns pd_columns_new(const struct pd_convolution_shape &s);
 void pd_columns_forward(const struct pd_convolution_shape &s, const Columns &c, pd_in x, pd_in w, pd_out y,

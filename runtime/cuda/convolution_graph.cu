@@ -1,7 +1,7 @@
-/* A convolution as cuDNN is told it: a graph of one operation, of images by channels, [batch][height][width][channels] in
- * memory, and weights likewise, [out][kernel 0][kernel 1][in], in one type, summed in float. Which engine does it follows
- * from that and from the device: of those that the library's heuristics list, and then of those that it has to fall back
- * on, the first that adds up in one order, rounds nothing that need not be rounded, and keeps to the planned workspace. */
+/* A convolution as a cuDNN graph of one operation: images by channels, [batch][height][width][channels] in memory,
+ * weights [out][kernel 0][kernel 1][in], in one type, with sums in float. The graph and the device determine the
+ * engine: the first, among the library's heuristics and then its fallbacks, that is deterministic, does not round
+ * unnecessarily, and fits the planned workspace. */
 #include "convolution_graph.h"
 #include "scratch.h"
 

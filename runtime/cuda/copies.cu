@@ -73,5 +73,5 @@ bool pd_same_bytes(const void *a, const void *b, size_t bytes) {
 
 void pd_read_bytes(void *to, const void *from, size_t bytes) {
   pd_cuda_check(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDeviceToHost, pd_stream), "read what two runs left");
-  pd_device_wait("what two runs left");
+  pd_device_wait("the results of two runs");
 }

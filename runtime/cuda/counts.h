@@ -1,29 +1,29 @@
-/* What is slower than it was meant to be, counted for the log's last line (docs/reference/log.md, "End"). Kernels and
- * libraries do it without a word, and results are right all the same. */
+/* Counts of fallbacks to slower kernels, for the log's last line (docs/reference/log.md, "End"). Results are
+ * correct in any case. */
 #ifndef PD_COUNTS_H
 #define PD_COUNTS_H
 
 #include <cstdint>
 
 struct pd_counts {
-  int64_t own_products;     /* calls in the program whose products cuBLASLt has no algorithm for: a kernel of ours
-                                * without tensor cores does them */
-  int64_t plain_products;   /* that cuBLASLt does without tensor cores, though they are of bf16 or TF32 */
-  int64_t other_algorithms; /* that it does not do by the plan's algorithm (algorithms.cu) */
-  int64_t separate_gelus;   /* calls whose GELU, or its gradient, a kernel of ours applies behind the product */
-  int64_t separate_sums;    /* calls whose sums of a factor, the gradient of a bias, a kernel of ours makes */
-  int64_t refused_algorithms;  /* cuDNN's engines that made a plan and would not run it */
-  int64_t column_convolutions; /* calls in the program that cuDNN could do, but has no engine for, or is missing */
-  int64_t own_attentions;      /* calls in the program that the plan gives to cuDNN and kernels of ours compute */
-  int64_t late_kernels; /* places that launched their kernel for the first time after the first two updates */
-  bool settled;         /* those are over: a kernel that is loaded now may hold up all that runs */
+  int64_t own_products;   /* calls in the program without a cuBLASLt algorithm, done by pdc's kernel without tensor
+                                * cores */
+  int64_t plain_products; /* products in bf16 or TF32 that cuBLASLt computes without tensor cores */
+  int64_t other_algorithms;    /* products without the plan's algorithm (algorithms.cu) */
+  int64_t separate_gelus;      /* calls with a separate kernel for GELU or its gradient */
+  int64_t separate_sums;       /* calls with a separate kernel for sums of a factor, the gradient of a bias */
+  int64_t refused_algorithms;  /* cuDNN engines that created a plan but failed to run it */
+  int64_t column_convolutions; /* calls that cuDNN supports, but without an engine or without cuDNN */
+  int64_t own_attentions;      /* calls planned for cuDNN that pdc's kernels compute */
+  int64_t late_kernels;        /* call sites with a first kernel launch after the first two updates */
+  bool settled;                /* the first two updates are done: loading a kernel now may stall the device */
 };
 inline struct pd_counts pd_counts;
 
-/* log.c's. internal.h, which declares it for the rest of the runtime, has names that scratch.h has, too. */
+/* Declared here because run.h has names that collide with scratch.h's. */
 extern "C" void pd_note(const char *format, ...) __attribute__((format(printf, 1, 2)));
 
-/* Called at a place's every launch; whether it has launched before is the place's to keep. */
+/* Called at each launch; the call site keeps `launched`. */
 inline void pd_count_launch(bool *launched) {
   if (*launched) return;
   *launched = true;

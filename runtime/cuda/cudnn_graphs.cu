@@ -5,7 +5,7 @@
 
 #if __has_include(<cudnn.h>)
 #include <cudnn.h>
-#else /* programs are built without it where no header is found: then there is no library, either */
+#else /* built without cuDNN if its header is not found */
 #define CUDNN_VERSION 0
 #endif
 
@@ -36,7 +36,7 @@ bool pd_cudnn_engine::operator==(const pd_cudnn_engine &other) const {
 
 /* ---- the library ---------------------------------------------------------------------------------- */
 
-/* Its functions: those that this file calls, by their own names. */
+/* The functions of cuDNN that this file calls, by name. */
 #define FUNCTIONS(X)               \
   X(cudnnGetVersion)               \
   X(cudnnCreate)                   \
@@ -86,8 +86,8 @@ int64_t pd_cudnn_version(std::string *why) {
   return 0;
 }
 
-/* "cuDNN cannot WHAT: STATUS: REASON". It gives a line for each of its functions that passes the failure on, the one
- * where it began first. */
+/* "cuDNN cannot WHAT: STATUS: REASON". cuDNN returns one line per function that passes the failure on, the origin
+ * first. */
 static std::string complaint(const char *what, cudnnStatus_t status) {
   char words[4096] = {0};
   library.cudnnGetLastErrorString_(words, sizeof words);
@@ -100,8 +100,8 @@ static std::string complaint(const char *what, cudnnStatus_t status) {
 
 /* ---- descriptors ---------------------------------------------------------------------------------- */
 
-/* One of cuDNN's descriptors, which is destroyed with it. What goes wrong is kept in *error, and nothing is done after
- * that. */
+/* A cuDNN descriptor, destroyed with this object. The first failure is kept in *error, and later calls do
+ * nothing. */
 struct Descriptor {
   cudnnBackendDescriptor_t at = nullptr;
   std::string *error;
@@ -166,7 +166,7 @@ struct pd_cudnn_graph::Operation {
   pd_cudnn_convolution convolution = {};
 };
 
-/* What cuDNN made of it. Descriptors hold no copies of those that they were given. */
+/* cuDNN's descriptors. They do not copy the descriptors that they refer to. */
 struct pd_cudnn_graph::Built {
   Descriptors parts, operations, device, graph;
   std::vector<std::pair<int, float>> numbers;
@@ -260,7 +260,7 @@ static Descriptor describe_convolution(const pd_cudnn_convolution &c, std::strin
   return d;
 }
 
-/* What an operation computes, in floats: cuDNN has it apart from what it computes it of. */
+/* The kind of an operation, in floats, which cuDNN separates from its operands. */
 static Descriptor describe_work(const pd_cudnn_graph::Operation &o, const pd_cudnn_graph::Tensor &to,
                                 std::string *error) {
   typedef pd_cudnn_graph::Operation Operation;
@@ -288,7 +288,7 @@ static Descriptor describe_work(const pd_cudnn_graph::Operation &o, const pd_cud
   return d;
 }
 
-/* cuDNN's names of the attributes of a convolution, of which each kind has its own. */
+/* cuDNN's attribute names of convolutions, which differ by kind. */
 struct ConvolutionNames {
   cudnnBackendDescriptorType_t type;
   cudnnBackendAttributeName_t of, alpha, beta, a, b, to;
@@ -385,16 +385,15 @@ bool pd_cudnn_start(std::string *why) {
   return false;
 }
 
-/* Says to a descriptor whom it is for: this process's device, by the attribute for that (0: it needs no word), or the
- * one that was described. */
+/* Sets a descriptor's device: this process's device, by this attribute (0: none), or the described device. */
 static void aim(const pd_cudnn_graph &g, Descriptor *d, int by_handle, cudnnBackendAttributeName_t by_device) {
   if (!g.built->device.empty())
     d->part(by_device, g.built->device[0]);
   else if (by_handle && open_handle(d->error))
     d->set(static_cast<cudnnBackendAttributeName_t>(by_handle), CUDNN_TYPE_HANDLE, 1, &library.handle);
 }
-/* cuDNN's names of these numbers are deprecated in favour of devices in words, of which no plan that runs can be made
- * before version 9.8. */
+/* These attributes are deprecated in favour of described devices, which cannot create runnable plans before
+ * version 9.8. */
 enum { OPERATIONGRAPH_HANDLE = 800, EXECUTION_PLAN_HANDLE = 400 };
 
 static void build(pd_cudnn_graph *g) {

@@ -1,9 +1,9 @@
-/* cuDNN's graphs of operations: products, convolutions, element by element, sums along rows, all of tensors of four
- * dimensions. A graph is built here, cuDNN says which of its engines could do it as one kernel or a few, and an engine becomes a plan,
- * which runs. The library is looked for when it is first needed, at run time: programs are not linked with this part of
- * it. Nothing here needs a GPU but running: plans can be made for a device that is described in words (tests do).
+/* cuDNN's graphs of operations: products, convolutions, element by element, sums along rows, all of tensors of
+ * four dimensions. These functions build a graph, list cuDNN's engines for it, and turn an engine
+ * into a plan that runs. cuDNN is loaded on first use: programs are not linked with it. Only runs need a GPU:
+ * plans can be created for a device described by JSON, as tests do.
  *
- * What is wrong with a graph or a plan is kept, in cuDNN's words, in `error`: empty, nothing is. */
+ * `error` of a graph or a plan has cuDNN's message, or is empty. */
 #ifndef PD_CUDNN_GRAPHS_H
 #define PD_CUDNN_GRAPHS_H
 
@@ -14,10 +14,10 @@
 
 /* ---- the library ---------------------------------------------------------------------------------- */
 
-/* Its version, 91900 for 9.19.0; 0: there is none, and `why` says what is missing. */
+/* The version, 91900 for 9.19.0; 0: not available, with the cause in `why`. */
 int64_t pd_cudnn_version(std::string *why);
-/* Makes it ready for this process's device, where it gets memory: before messages are under way, or, at the latest, with the
- * first plan. False: it cannot be, and why. */
+/* Initialises cuDNN for this process's device, with memory: before messages start, or at the first plan. False
+ * after filling `why`. */
 bool pd_cudnn_start(std::string *why);
 
 /* ---- graphs --------------------------------------------------------------------------------------- */
@@ -29,9 +29,9 @@ struct pd_cudnn_shape {
   int64_t dim[4], stride[4];
 };
 pd_cudnn_shape pd_cudnn_dense(int64_t samples, int64_t heads, int64_t rows, int64_t columns);
-pd_cudnn_shape pd_cudnn_transposed(pd_cudnn_shape s); /* rows are columns, of the same memory */
-/* Images, or a convolution's weights, by channels: [image][channel][row][column] of memory where a pixel's channels lie
- * next to each other. */
+pd_cudnn_shape pd_cudnn_transposed(pd_cudnn_shape s); /* rows and columns swapped, in the same memory */
+/* Images, or a convolution's weights, by channels: [image][channel][row][column] in memory where the channels of a
+ * pixel are adjacent. */
 pd_cudnn_shape pd_cudnn_by_channels(int64_t images, int64_t channels, int64_t rows, int64_t columns);
 
 enum pd_cudnn_pointwise {
@@ -45,14 +45,14 @@ enum pd_cudnn_pointwise {
 };
 enum pd_cudnn_reduction { PD_CUDNN_SUM, PD_CUDNN_LARGEST };
 
-/* y = x * w, or of y's gradient those of x and w. Fewer channels in w than in x: in groups. */
+/* y = x * w, or the gradients of x and w. With fewer channels in w than in x: grouped. */
 enum pd_cudnn_convolved { PD_CUDNN_CONVOLVED, PD_CUDNN_IMAGES_GRADIENT, PD_CUDNN_WEIGHTS_GRADIENT };
 struct pd_cudnn_convolution {
   pd_cudnn_convolved kind;
   int64_t padding[2], stride[2], dilation[2];
 };
 
-/* A tensor is known by its number, from 1 on, by which pd_cudnn_run is given its memory, too. */
+/* Tensors have numbers from 1, which pd_cudnn_run also uses. */
 struct pd_cudnn_graph {
   struct Tensor;
   struct Operation;
@@ -60,7 +60,7 @@ struct pd_cudnn_graph {
   std::vector<Tensor> tensors;
   std::vector<Operation> operations;
   std::shared_ptr<Built> built;
-  std::string device; /* whom plans are for, as cuDNN describes devices in JSON; empty: this process's */
+  std::string device; /* device of plans, as cuDNN's JSON; empty: this process's device */
   std::string error;
 
   explicit pd_cudnn_graph(std::string for_device = {});
@@ -68,25 +68,24 @@ struct pd_cudnn_graph {
   pd_cudnn_graph(const pd_cudnn_graph &) = delete;
   pd_cudnn_graph &operator=(const pd_cudnn_graph &) = delete;
 
-  int operand(pd_cudnn_type type, const pd_cudnn_shape &shape); /* in memory, at a multiple of 16 bytes */
-  int between(pd_cudnn_type type,
-              const pd_cudnn_shape &shape); /* from one operation to another, in no memory of ours */
-  int number(float value);                  /* the same for all elements */
+  int operand(pd_cudnn_type type, const pd_cudnn_shape &shape); /* in memory, aligned to 16 bytes */
+  int between(pd_cudnn_type type, const pd_cudnn_shape &shape); /* an intermediate value without memory */
+  int number(float value);                                      /* a constant for all elements */
 
-  /* All write `to`, and return it. */
+  /* Each writes `to` and returns it. */
   int product(int a, int b, int to);
   int convolution(const pd_cudnn_convolution &of, int a, int b, int to); /* a, b: x, w; dy, w; or x, dy */
   int pointwise(pd_cudnn_pointwise mode, int x, int to);
   int pointwise(pd_cudnn_pointwise mode, int x, int y, int to);
   int select(int yes, int no, int where, int to);
   int index(int like, int axis, int to);              /* the elements' own index along the axis */
-  int reduce(pd_cudnn_reduction mode, int x, int to); /* along the axes where `to` has one element */
+  int reduce(pd_cudnn_reduction mode, int x, int to); /* over the axes where `to` has size 1 */
   int reshape(int x, int to);                         /* the same elements with other strides */
 };
 
 /* ---- engines and plans ---------------------------------------------------------------------------- */
 
-/* How a graph is done, in the numbers that cuDNN makes it from. */
+/* An engine of cuDNN and its parameters. */
 struct pd_cudnn_engine {
   enum { MOST_KNOBS = 16 };
   struct Knob {
@@ -98,23 +97,24 @@ struct pd_cudnn_engine {
   bool operator==(const pd_cudnn_engine &other) const;
 };
 
-/* What cuDNN's heuristics list, the one that should be fastest first, each once; with what it has to fall back on behind
- * that, if that is wanted. Empty: none, or the graph is wrong. */
+/* Unique engines of cuDNN's heuristics, expected fastest first, optionally followed by fallback engines. Empty:
+ * none, or an error. */
 std::vector<pd_cudnn_engine> pd_cudnn_engines(pd_cudnn_graph *graph, bool with_fallback = false);
 
 struct pd_cudnn_plan {
   struct Made;
   std::shared_ptr<Made> made;
   int64_t workspace = 0; /* bytes */
-  /* As cuDNN says of the engine: sums are made in one order; by tensor cores; factors or sums are rounded to fewer bits
-   * than the graph says, which tensor cores do to floats. */
+  /* As cuDNN says of the engine: sums are made in one order; by tensor cores; factors or sums are rounded to fewer
+   * bits than the graph says, which tensor cores do to floats. */
   bool deterministic = false, tensor_cores = false, rounds = false;
   std::string error;
-  bool not_supported = false; /* it is cuDNN's word that it does not do this, and another engine may */
+  bool not_supported = false; /* this engine does not support the graph; another one may */
 };
 pd_cudnn_plan pd_cudnn_plan_for(pd_cudnn_graph *graph, const pd_cudnn_engine &engine);
 
-/* Enqueues it on the stream (a cudaStream_t): at[i] is tensor[i]'s memory. False: cuDNN refused, plan->error says why. */
+/* Enqueues the plan on the stream (a cudaStream_t): at[i] is tensor[i]'s memory. False: cuDNN refused, with the
+ * cause in plan->error. */
 bool pd_cudnn_run(pd_cudnn_plan *plan, void *stream, const std::vector<int> &tensor, const std::vector<void *> &at,
                   void *workspace);
 

@@ -1,6 +1,6 @@
-/* Convolutions in which every channel has kernels of its own (groups == in channels): too few products a byte for
- * a matrix product to help. Neighbouring threads have neighbouring channels. The weight gradient is summed in
- * parts of the pixels, whose number follows from the shape, and the parts in order. */
+/* Convolutions with separate kernels per channel (groups == in channels), which have too few products per byte for
+ * matrix products. Neighbouring threads have neighbouring channels. The weight gradient is summed in parts of the
+ * pixels, whose number follows from the shape, and the parts in order. */
 #include "convolution.h"
 
 enum { LANES = 32, ROWS = 8, THREADS = LANES * ROWS };

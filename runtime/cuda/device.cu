@@ -1,4 +1,4 @@
-/* A rank's GPU: which one, the arena on it, the stream of the work, and how its failures are reported. */
+/* A rank's GPU: its choice, the arena, the stream of work, and reports of failures. */
 #include "messages/messages.h"
 #include "run/upward.h"
 #include "update/update.h"
@@ -20,7 +20,7 @@ static cudaEvent_t work_done;
 
 /* ---- failures -------------------------------------------------------------------------------- */
 
-/* A kernel that fails is noticed by a later call: the message names what the stage did last, too. */
+/* A later call reports a failed kernel, so the message includes the stage's last work. */
 void pd_cuda_check(cudaError_t status, const char *what) {
   if (status == cudaSuccess) return;
   pd_fail("CUDA reports '%s' (%s) at: %s; the stage's last work was %s", cudaGetErrorString(status),
@@ -31,7 +31,7 @@ static bool refuse(cudaError_t status, const char *what, char *why) {
   return pd_refuse(why, "CUDA cannot %s: %s", what, cudaGetErrorString(status));
 }
 
-/* ---- what is held until the end ---------------------------------------------------------------- */
+/* ---- resources held until the end -------------------------------------------------------------- */
 
 struct Held {
   enum { MEMORY, PINNED, EVENT } kind;
@@ -97,7 +97,7 @@ struct Standing {
 static int ranks_here = 1;
 int pd_ranks_here(void) { return ranks_here; }
 
-/* This rank's number among those of its machine, in the order of the launch, which is that of the plan's devices. */
+/* This rank's number on its machine, in launch order, which is the order of the plan's devices. */
 static int number_here(void) {
   Standing mine = {pd_this_machine(), pd.place};
   Standing *all = static_cast<Standing *>(pd_allocate(sizeof *all * static_cast<size_t>(pd.everyone)));
@@ -115,11 +115,10 @@ static int number_here(void) {
   return number;
 }
 
-/* With others' messages kernels are loaded at the start: loading one may wait for all that runs (CUDA's
- * programming guide, "Lazy Loading"), so also for a message from a peer, which may wait for this rank. For the
- * same reason streams share none of the device's work queues, of which there are 8 by default: what waits at the
- * head of a queue keeps the streams behind it waiting, too, and a line has several streams, NCCL's own among
- * them. */
+/* With several ranks, kernels are loaded at start: loading may wait for all running work (CUDA's programming
+ * guide, "Lazy Loading"), including a message from a peer that waits for this rank. For the same reason streams
+ * must not share the device's work queues, 8 by default: a wait at the head of a queue blocks all its streams, and
+ * a line has several streams, including NCCL's. */
 void pd_device_prepare(void) {
   if (pd_planned_ranks() * pd_tensor_degree() == 1) return;
   setenv("CUDA_MODULE_LOADING", "EAGER", 0);
@@ -132,7 +131,7 @@ static bool choose_device(int number, int *device, char *why) {
   cudaError_t status = cudaGetDeviceCount(&n);
   if (status == cudaSuccess && n == 0) status = cudaErrorNoDevice;
   if (status != cudaSuccess)
-    return pd_refuse(why, "CUDA finds no GPU here: %s (nvidia-smi shows what the driver sees)",
+    return pd_refuse(why, "CUDA finds no GPU on this machine: %s. help: nvidia-smi lists the driver's devices",
                      cudaGetErrorString(status));
   const char *visible = getenv("CUDA_VISIBLE_DEVICES");
   if (pd_options.device >= n)
@@ -152,7 +151,7 @@ static bool take_device(char *why) {
   if (status == cudaSuccess) status = cudaGetDeviceProperties(&device, chosen);
   if (status != cudaSuccess) return refuse(status, "use this rank's GPU", why);
   snprintf(name, sizeof name, "%s", device.name);
-  return device.major >= 8 || pd_refuse(why, "%s has compute capability %d.%d: programs need 8.0 or more", name,
+  return device.major >= 8 || pd_refuse(why, "%s has compute capability %d.%d: programs need at least 8.0", name,
                                         device.major, device.minor);
 }
 
@@ -161,8 +160,8 @@ bool pd_device_is_instance(void) { return strstr(name, " MIG ") != NULL; }
 
 static size_t free_at_start;
 
-/* What other processes map (transfer_peer.cu) is whole pieces of 2 MiB, of which others' memory may have a part (CUDA's
- * programming guide, "Interprocess Communication"): the arena of one of several ranks has whole ones. */
+/* Other processes map whole pieces of 2 MiB (transfer_peer.cu), which may contain other memory (CUDA's programming
+ * guide, "Interprocess Communication"): with several ranks the arena has whole pieces. */
 static size_t allocated_bytes(const struct pd_stage *s) {
   enum { WHOLE = 2 << 20 };
   size_t bytes = s->arena_bytes ? s->arena_bytes : 1;
@@ -176,13 +175,13 @@ static bool get_arena(const struct pd_stage *s, char *why) {
   if (s->spilled) return pd_pages_reserve(why) && pd_spill_start(why);
   if (status == cudaSuccess) status = cudaMalloc(&arena, allocated_bytes(s));
   if (status == cudaErrorMemoryAllocation)
-    return pd_refuse(why, "cannot get the %.1f MiB this stage was planned to use: of %s's %.1f MiB, %.1f are free",
+    return pd_refuse(why, "cannot get the %.1f MiB that the plan gives this stage: %s has %.1f MiB and %.1f free",
                      (double)s->arena_bytes / (1 << 20), name, (double)all / (1 << 20),
                      (double)free_at_start / (1 << 20));
   if (status != cudaSuccess) return refuse(status, "get this stage's memory", why);
   hold({Held::MEMORY, arena});
   pd.arena = static_cast<char *>(arena);
-  if (pd_options.emulate) /* gradients that no pass makes are sent and checked all the same */
+  if (pd_options.emulate) /* emulated gradients are sent and checked */
     status = cudaMemsetAsync(pd.arena, 0, s->arena_bytes, pd_stream);
   else if (pd_moments_bytes())
     status = cudaMemsetAsync(pd.arena + s->moments, 0, pd_moments_bytes(), pd_stream);
@@ -271,8 +270,8 @@ static void look_at_memory(void) {
   if (cudaMemGetInfo(&left, &all) == cudaSuccess && left < least_free) least_free = left;
 }
 
-/* Memory grows in the first updates, when libraries and kernels are loaded, and is not given back before the end:
- * later samples are rare, as asking the driver takes time. */
+/* Memory grows in the first updates, when libraries and kernels are loaded, and is freed only at the end. Later
+ * samples are rare, because the driver's query is slow. */
 void pd_memory_sample(void) {
   static int64_t samples;
   samples++;
@@ -281,7 +280,7 @@ void pd_memory_sample(void) {
   if ((samples & (samples - 1)) == 0) look_at_memory();
 }
 
-/* Memory that was free on the device at the start and is not now: this rank's, where it has the device alone. */
+/* Memory that was free on the device at start and is now used: this rank's, if it is alone on the device. */
 int64_t pd_memory_peak(void) {
   look_at_memory();
   return least_free < free_at_start ? static_cast<int64_t>(free_at_start - least_free) : 0;

@@ -1,9 +1,9 @@
 /* Embedding rows. The gradient adds up without atomics, in an order that follows from the shape alone: a block
- * owns every N-th class, N a power of two, and some columns; it looks through all indices, in rounds collects the rows
- * of its classes, orders them by class and deals them out evenly to its warps. Tokenizers number frequent tokens
- * first: dealt out like this, and not by ranges, they lie in different blocks. A run of equal classes that lies within
- * one warp's share is added to the class's row at once; the parts of a run that spans several are put together by
- * the warp in which it begins. Thus no class holds up the others, however frequent. */
+ * owns every N-th class, N a power of two, and some columns; it looks through all indices, in rounds collects the
+ * rows of its classes, orders them by class and deals them out evenly to its warps. Tokenizers number frequent
+ * tokens first: dealt out like this, and not by ranges, they lie in different blocks. A run of equal classes that
+ * lies within one warp's share is added to the class's row at once; the parts of a run that spans several are put
+ * together by the warp in which it begins. Thus no class holds up the others, however frequent. */
 #include "pd_elements.h"
 
 enum { THREADS = 256, WARPS = THREADS / 32, STEP = 4 * THREADS, ROUND = 2 * STEP, BLOCKS = 4 * 132 };
@@ -58,7 +58,7 @@ void pd_gather(pd_in table, const int32_t *index, int64_t rows, int64_t width, p
 
 /* ---- backward ----------------------------------------------------------------------------------- */
 
-/* What a block has collected: n rows and the classes they go to, by their number among the block's. */
+/* The rows that a block has collected, with their classes as indices among the block's. */
 struct Round {
   int row[ROUND], label[ROUND];
   int sorted_row[ROUND], sorted_label[ROUND];
@@ -77,8 +77,8 @@ static __device__ Columns columns_of(int64_t width) {
   return {first, static_cast<int>(left < 0 ? 0 : left < 4 ? left : 4)};
 }
 
-/* Appends those of the next STEP indices whose classes, numbered from first_row on, are among the rank's own and the
- * block's, in order; returns the new number. */
+/* Appends, in order, those of the next STEP indices whose classes belong to the rank (from first_row) and the
+ * block; returns the new count. */
 static __device__ int collect(Round &r, int n, const int32_t *index, int64_t begin, int64_t rows, int shift,
                               int64_t own_rows, int64_t first_row) {
   int lane = threadIdx.x % 32, warp = threadIdx.x / 32, label[4], own = 0;
@@ -212,8 +212,8 @@ static __global__ void __launch_bounds__(THREADS)
   }
 }
 
-/* log2 of the parts that classes are dealt out to: enough blocks to fill a GPU, but not many more than rows for them,
- * and a class for each. */
+/* log2 of the parts that classes are dealt out to: enough blocks to fill a GPU, but not many more than rows for
+ * them, and a class for each. */
 static int log_parts(int64_t rows, int64_t classes, int64_t panels) {
   int64_t n = (BLOCKS + panels - 1) / panels, useful = (rows + 15) / 16;
   int shift = 0;

@@ -1,6 +1,6 @@
-/* Passes as CUDA graphs (--graphs): with the same arguments a pass enqueues the same work, so it is recorded once
- * for each, and from then on launched as a whole. The first call with some arguments is not recorded: it loads kernels,
- * and libraries choose algorithms, which other arguments (gradients that are added to, not written) may not need. */
+/* Passes as CUDA graphs (--graphs): a pass enqueues the same work for the same arguments, so it is recorded once
+ * per arguments and then launched as a graph. The first call with some arguments is not recorded, because it loads
+ * kernels and libraries choose algorithms. */
 #include "run/run.h"
 #include "pd_cuda.h"
 

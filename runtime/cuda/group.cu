@@ -1,6 +1,5 @@
-/* What a GPU does with the values of the other ranks of its shard group: reduces them, puts them in place, behind the
- * messages that brought them. It is on the stream of the work, or, between a collective's begin and its end, on one beside
- * that. */
+/* Operations on values of a shard group on a GPU: reduction, and copies to their places, after the messages. They
+ * run on the stream of work or, between a collective's begin and end, on a separate stream. */
 #include "messages/messages.h"
 #include "pd_elements.h"
 #include "transfer.h"
@@ -23,7 +22,7 @@ static __global__ void __launch_bounds__(THREADS)
   pd_set_element(to, i, sum);
 }
 
-/* Element i of so many runs of `part`, which are from_step and to_step apart. */
+/* Copies element i of runs of `part` elements, from_step and to_step apart. */
 static __global__ void __launch_bounds__(THREADS)
     copy_runs(pd_in from, int64_t from_step, pd_out to, int64_t to_step, int64_t part, int64_t n) {
   int64_t i = (int64_t)blockIdx.x * THREADS + threadIdx.x;

@@ -1,6 +1,6 @@
-/* What a GPU's host does with blocks of a model that spills where they are at home, in its pinned memory: it works beside the
- * device, in host functions on a stream of their own, so that CUDA keeps the order. Copies from home wait for the work on
- * their block, and the work for copies to it. It is shared among workers (workers.h). */
+/* Work of a GPU's host on offloaded blocks in pinned memory, concurrently with the device: host functions on a
+ * separate stream, so that CUDA orders them. Copies to the device wait for the work on their block, and work waits
+ * for copies to the host. Worker threads share the work (workers.h). */
 #include "home.h"
 
 #include "offload/spill.h"
@@ -16,7 +16,7 @@
 
 static cudaStream_t stream;
 static std::vector<cudaEvent_t> done; /* by group: its last work */
-static std::vector<float *> copies;   /* by parameter; NULL: its gradient is at home */
+static std::vector<float *> copies;   /* by parameter; NULL: the gradient is offloaded */
 
 float *pd_home_copy(int parameter) { return copies[static_cast<size_t>(parameter)]; }
 
@@ -34,9 +34,9 @@ static void make_copies() {
 bool pd_home_start(bool pinned, char *why) {
   if (!pd_updates_at_home()) return true;
   if (!pinned)
-    return pd_refuse(why,
-                     "--spill: these programs update parameters on the host, in its memory: leave it out, or make "
-                     "programs by 'pdc --update device'");
+    return pd_refuse(
+        why, "--spill has no effect: these programs update parameters in host memory. help: leave out --spill, or "
+             "build with 'pdc --update device'");
   for (int i = 0; i < pd_spill_blocks.n; i++)
     while (static_cast<int>(done.size()) <= pd_spill_blocks.at[i].block.group) done.push_back(pd_cuda_event());
   make_copies();
@@ -55,7 +55,7 @@ void pd_home_finish() {
 
 char *pd_home_at(const void *at) {
   const pd_spill_block *b = pd_spill_block_at(at);
-  if (!b) pd_fail("internal: what the host is to work on never comes and goes");
+  if (!b) pd_fail("internal: blocks that the host updates are never offloaded");
   return pd_spill_pinned(b) + (static_cast<const char *>(at) - pd.arena - b->block.offset);
 }
 
@@ -71,7 +71,7 @@ void pd_home_then(const std::function<void()> &work) {
 void pd_home_after(cudaEvent_t event) { pd_spill_order(stream, event); }
 void pd_home_record(cudaEvent_t event) { pd_spill_record(event, stream); }
 
-/* Blocks are zeros before anything has gone home. */
+/* Offloaded blocks start as zeros. */
 static void begin(pd_spill_block *b) {
   char *at = pd_spill_begin_at_home(b, stream);
   if (!b->written) memset(at, 0, b->block.bytes);

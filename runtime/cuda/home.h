@@ -1,5 +1,5 @@
-/* Groups of parameters whose squares and update are the host's, where blocks are at home in pinned memory (docs/guide/offload.md):
- * what sums.cu and optimizer.cu ask of home.cu. */
+/* Squares and updates of parameter groups by the host, on offloaded blocks in pinned memory
+ * (docs/guide/offload.md): the interface of home.cu for sums.cu and optimizer.cu. */
 #ifndef PD_HOME_H
 #define PD_HOME_H
 
@@ -10,21 +10,22 @@
 
 typedef std::function<void(int tile)> pd_home_work;
 
-/* Starts what it takes, where groups are the host's. False after filling `why`: blocks are not in its memory. */
+/* Starts the host's workers, if it updates groups. False after filling `why`: blocks are not in host memory. */
 bool pd_home_start(bool pinned, char *why);
 void pd_home_finish();
 
-/* Enqueues that for the tiles of parameters [first, end), a group's, behind what is on its way to or from the blocks that such a
- * step uses at home, and behind all that was enqueued here before. */
+/* Enqueues `work` for the tiles of a group's parameters [first, end), after pending copies of the blocks that such
+ * a step uses and after earlier work of these functions. */
 void pd_home_tiles(enum pd_step_kind kind, int first, int end, const pd_home_work &work);
-void pd_home_then(const std::function<void()> &work); /* once, behind all that */
-void pd_home_after(cudaEvent_t event);                /* what follows is behind the event, too */
-void pd_home_record(cudaEvent_t event);               /* it has happened when all that is done */
+void pd_home_then(const std::function<void()> &work); /* enqueues work once, after all earlier work */
+void pd_home_after(cudaEvent_t event);                /* later work also waits for the event */
+void pd_home_record(cudaEvent_t event);               /* records the event after all earlier work */
 
-/* For work that is enqueued, where what has this address in the arena is at home. */
+/* For enqueued work: the offloaded copy of an address in the arena. */
 char *pd_home_at(const void *at);
 template <class T> inline T *pd_home(T *at) { return reinterpret_cast<T *>(pd_home_at(at)); }
-/* Where the copy of a gradient is that stays in the device's memory, for other stages are sent it; NULL: it does not. */
+/* The host copy of a gradient that is resident on the device because other stages receive it; NULL: not
+ * resident. */
 float *pd_home_copy(int parameter);
 
 #endif

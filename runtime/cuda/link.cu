@@ -1,6 +1,6 @@
-/* What the link between a GPU's memory and its host's carries, for `pdc profile --spill`: as blocks of a model that spills
- * go over it (spill_host.cu), to and from pinned memory, in a stream each way, both ways at once. And what an update takes that
- * the host makes there (home.cu). */
+/* Measures the link between a GPU's memory and its host's for `pdc profile --spill`, as offload uses it
+ * (spill_host.cu): copies to and from pinned memory, in one stream per direction, both at once. Also measures an
+ * update by the host (home.cu). */
 #include "update/update.h"
 #include "pd_cuda.h"
 #include "workers.h"

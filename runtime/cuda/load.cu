@@ -106,8 +106,7 @@ void pd_round(void *to, const float *from, int64_t n, bool bf16) {
 
 /* ---- inputs -------------------------------------------------------------------------------------------- */
 
-/* An input's microbatches take turns in its pinned buffers, so that one is read from files while the one before is
- * copied. */
+/* An input's microbatches alternate between pinned buffers, so that reading files overlaps with copying. */
 enum { AHEAD = 2 };
 struct Loads {
   struct {
@@ -136,7 +135,7 @@ static void loads_start(void) {
 
 int pd_load_workers(void) { return pd_workers(); }
 
-/* Of an input in bf16 each sample is written as floats first, a sample a worker. */
+/* For bf16 inputs, each worker writes a sample as floats first. */
 void pd_load_samples(int input, void *to, bool shared, pd_load_sample *load, const void *context) {
   const struct pd_input *in = &pd.stage->inputs[input];
   Loads *l = &loads[input];

@@ -1,7 +1,7 @@
 /* The recurrence of an LSTM layer: a step is a product of the state with w by pd_matmul and a kernel for the
- * cells. cuDNN's own recurrent networks multiply the input, too, which has been done for all steps at once, so
- * they are of no use here. Products read the state in the type of w; sums and states that are passed on are float.
- * Samples that end early keep their state; what they add to gradients is zero. */
+ * cells. cuDNN's recurrent networks also multiply the input, which is already done for all steps, so they are not
+ * used. Products read the state in the type of w; sums and states that are passed on are float. Samples that end
+ * early keep their state and contribute zero to gradients. */
 #include "kernels/pd_math.h"
 #include "pd_elements.h"
 #include "scratch.h"
@@ -45,7 +45,8 @@ static __device__ int64_t length_of(const struct pd_lstm &l, const int32_t *leng
 }
 static __device__ float element_or_zero(const pd_in &x, int64_t i) { return x.at ? pd_element(x, i) : 0.0f; }
 
-/* A unit of the layer in a sample. Threads of a grid along x alone: along y it would be limited to 65535 samples. */
+/* A unit of the layer in a sample. Threads of a grid along x alone: along y it would be limited to 65535
+ * samples. */
 struct Unit {
   int64_t at, b, j; /* [batch][hidden] */
 };
@@ -136,7 +137,7 @@ struct Backward {
   float *carried_h, *carried_c; /* [batch][hidden], gradients of the state after the step */
 };
 
-/* The gradient of h after step t: what step `after` has passed on, where that was one of the sample's. */
+/* The gradient of h after step t, from step `after` if the sample has this step. */
 static __device__ float take_over(const Backward &k, const Step &s, int64_t length, int64_t unit) {
   if (k.through && s.after >= 0 && s.after < length) k.carried_h[unit] = k.through[unit];
   return k.carried_h[unit];

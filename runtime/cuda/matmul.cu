@@ -1,11 +1,9 @@
-/* pd_matmul: cuBLASLt, which reads matrices by columns: it is given c^T = b^T a^T, whose factors are our rows read
- * as columns. An algorithm is chosen once for each object, types and alignment of its operands (algorithms.cu). What
- * the library cannot express - operands
- * without an axis of stride 1 or with overlapping rows, factors of two types - is done by a kernel of ours, which is
- * noted and counted. What
- * it can do at a fraction of its speed only, rows of bfloat16 at odd addresses, is copied (scratch.h). GELU and its
- * gradient it applies to a product's sums, and a factor it adds up while it reads it; where it has no algorithm that does, a
- * kernel of ours follows the product, which is counted, too. */
+/* pd_matmul by cuBLASLt, which uses column-major matrices and therefore computes c^T = b^T a^T. An algorithm is
+ * chosen once per object, operand types and alignment (algorithms.cu). A kernel of pdc, noted and counted,
+ * computes products that the library does not support: operands without an axis of stride 1 or with overlapping
+ * rows, factors of two types. bf16 rows at odd addresses, which the library multiplies slowly, are copied first
+ * (scratch.h). The library's epilogues apply GELU or its gradient and sum a factor; without an algorithm for them,
+ * a separate kernel follows the product, which is also counted. */
 #include "algorithms.h"
 #include "pd_elements.h"
 #include "pd_fast.h"
@@ -17,7 +15,7 @@ static cublasLtHandle_t library;
 
 struct Plan {
   bool made;
-  const char *lacks; /* what keeps cuBLASLt from the product; else NULL */
+  const char *lacks; /* reason against cuBLASLt; NULL: none */
   cublasLtMatmulDesc_t product;
   cublasLtMatrixLayout_t b, a, c; /* transposed: cuBLASLt's A, B, and C and D */
   cublasLtMatmulAlgo_t algorithm;
@@ -91,8 +89,8 @@ static void set(const struct pd_matmul_shape &s, cublasLtMatmulDesc_t product,
 
 static const char LACKS_STRIDES[] = "no such strides", LACKS_ALGORITHM[] = "no algorithm for it";
 
-/* What a call is given. The bias, or sums of a factor in its place, are of c's type; before: what GELU is applied to, rows
- * as c's. The library may consider how both are aligned when it chooses an algorithm. */
+/* The operands of a call. The bias, or sums of a factor in its place, has c's type; before: GELU's input, with c's
+ * rows. The choice of algorithms may depend on the alignment of both. */
 struct Operands {
   pd_in a, b;
   const void *bias, *before;
@@ -138,8 +136,8 @@ static void run_product(const struct pd_matmul_shape &s, const Plan &plan, const
 
 static const char *type_name(pd_type type) { return type == PD_BF16 ? "bf16" : "f32"; }
 
-/* "bf16 [128, 768] @ [768, 3072] by columns to bf16, bias, gelu, at 16 bytes". Of sizes, and of how factors lie, not of
- * distances between rows: these may depend on where a model is cut. */
+/* "bf16 [128, 768] @ [768, 3072] by columns to bf16, bias, gelu, at 16 bytes". Has sizes and layouts, but not
+ * strides between rows, which may depend on the cuts of a model. */
 static std::string product_name(const struct pd_matmul_shape &s, const Columns &a, const Columns &b, bool tf32,
                                 const Operands &o, uint32_t alignment) {
   static const char *const epilogues[] = {"", ", gelu", ", its gradient", ", rows added up", ", columns added up"};
@@ -155,7 +153,7 @@ static std::string product_name(const struct pd_matmul_shape &s, const Columns &
 /* NULL, or what cuBLASLt lacks. */
 static const char *plan_product(const struct pd_matmul_shape &s, Plan *plan, uint32_t alignment,
                                 const Operands &o) {
-  enum { SMALL = 64 }; /* of rows and columns that are fewer, reading the factors is what takes time */
+  enum { SMALL = 64 }; /* with fewer rows or columns, the product is bound by reading factors */
   Columns a, b, c = {false, s.n, s.m, s.m > 1 ? s.c_row : s.n};
   if (!read_by_columns(s.m, s.k, s.a_row, s.a_column, &a)) return LACKS_STRIDES;
   if (!read_by_columns(s.k, s.n, s.b_row, s.b_column, &b)) return LACKS_STRIDES;
@@ -230,8 +228,9 @@ static __global__ void __launch_bounds__(THREADS)
 static void run_ours(const struct pd_matmul_shape &s, pd_in a, pd_in b, pd_in bias, pd_out c) {
   int64_t down = (s.m + TILE - 1) / TILE, across = (s.n + TILE - 1) / TILE;
   if (down * across > INT32_MAX)
-    pd_fail("a product of %lld x [%lld, %lld] @ [%lld, %lld] with strides that cuBLASLt has not is too large",
-            (long long)s.batch, (long long)s.m, (long long)s.k, (long long)s.k, (long long)s.n);
+    pd_fail(
+        "a product of %lld x [%lld, %lld] @ [%lld, %lld] with strides that cuBLASLt does not support is too large",
+        (long long)s.batch, (long long)s.m, (long long)s.k, (long long)s.k, (long long)s.n);
   dim3 grid(static_cast<unsigned>(down * across), pd_grid_part(s.batch));
   PD_LAUNCH(multiply, grid, THREADS, 0, pd_stream, s, down, a, b, bias, c);
 }
@@ -248,7 +247,7 @@ static struct pd_matmul_shape part_of(struct pd_matmul_shape s, const struct pd_
   return s;
 }
 
-/* The library is opened here: no pass, which may be captured as a graph, allocates anything. */
+/* Opens the library at start, because passes, which may be captured as graphs, must not allocate. */
 struct pd_matmul *pd_matmul_new(struct pd_matmul_shape shape) {
   struct pd_matmul *m = plain_new(shape);
   if (!library) check(cublasLtCreate(&library), "start for a product", shape);
@@ -267,8 +266,8 @@ struct pd_matmul *pd_matmul_new(struct pd_matmul_shape shape) {
   return m;
 }
 
-/* to[i][j] = from[i][j] for lines of `length`; a warp a line, or some of it: blockIdx.y. 64 lines fit PD_LINES_BYTES, so
- * that these parts are far fewer than 65535. */
+/* to[i][j] = from[i][j] for lines of `length`; a warp a line, or some of it: blockIdx.y. 64 lines fit
+ * PD_LINES_BYTES, so that these parts are far fewer than 65535. */
 static __global__ void __launch_bounds__(THREADS, 1)
     copy_lines(const pd_bf16 *__restrict__ from, int64_t apart, pd_bf16 *__restrict__ to, int64_t pitch,
                int64_t lines, int64_t length) {
@@ -317,7 +316,7 @@ static __global__ void convert(pd_in from, pd_out to, int64_t n) {
   if (i < n) pd_set_element(to, i, pd_element(from, i));
 }
 
-/* The bias in c's type, as cuBLASLt wants it: where it is of another, a copy. */
+/* The bias in c's type, as cuBLASLt requires; a copy if the type differs. */
 static const void *bias_like(const struct pd_matmul_shape &s, pd_in bias, pd_out c, char **scratch) {
   if (!s.bias || bias.type == c.type) return bias.at;
   pd_out copy = pd_out_at(*scratch, c.type);
@@ -326,13 +325,13 @@ static const void *bias_like(const struct pd_matmul_shape &s, pd_in bias, pd_out
   return copy.at;
 }
 
-/* Once for each call in the program, which is of an object of its own. */
+/* Counts once per call in the program; each call has its own object. */
 static void count_own(const struct pd_matmul *m, const char *lacks) {
   const struct pd_matmul_shape &s = m->shape;
   if (m->counted) return;
   m->counted = true;
   pd_counts.own_products++;
-  pd_note("products of %lld x [%lld, %lld] @ [%lld, %lld] are not on tensor cores, and slow: cuBLASLt has %s",
+  pd_note("products of %lld x [%lld, %lld] @ [%lld, %lld] are slow, without tensor cores: cuBLASLt has %s",
           (long long)s.batch, (long long)s.m, (long long)s.k, (long long)s.k, (long long)s.n, lacks);
 }
 
@@ -407,8 +406,8 @@ template <bool GRADIENT> static void launch_gelu(const struct pd_matmul_shape &s
 
 enum { SUM_ROWS = THREADS / 32 }; /* of a tile at a time */
 
-/* Of steps [blockIdx.y * steps, ..) of k, N columns side by side a thread, whose column steps are `apart` elements from
- * one to the next, columns `beside`. Threads of a warp have columns, warps every SUM_ROWS-th step. */
+/* Of steps [blockIdx.y * steps, ..) of k, N columns side by side a thread, whose column steps are `apart` elements
+ * from one to the next, columns `beside`. Threads of a warp have columns, warps every SUM_ROWS-th step. */
 template <int N, typename T>
 static __global__ void __launch_bounds__(THREADS) add_up(const T *__restrict__ x, int64_t apart, int64_t beside,
                                                          int64_t n, int64_t k, int64_t steps, float *tiles) {
@@ -477,8 +476,8 @@ static void launch_sums(const struct pd_matmul_shape &s, pd_in x, float *sums, f
 
 /* ---- epilogues by cuBLASLt ---------------------------------------------------------------------- */
 
-/* From Hopper on; before, cuBLASLt is known to apply GELU by a second kernel that takes longer than ours, and to choose
- * slower products where it is to add up a factor. */
+/* Hopper and later: on older GPUs cuBLASLt applies GELU by a second kernel that is slower than pdc's, and chooses
+ * slower products for sums of a factor. */
 static bool has_epilogues() {
   int device, major;
   pd_cuda_check(cudaGetDevice(&device), "ask for the device");
@@ -486,8 +485,8 @@ static bool has_epilogues() {
   return major >= 9;
 }
 
-/* What keeps cuBLASLt's epilogues from these operands. It wants rows of 16 bytes of what GELU is applied to, and its address
- * likewise (cuBLAS library, cublasLtMatmulDescAttributes_t). Sums have c's type. */
+/* The reason against cuBLASLt's epilogues for these operands. GELU's input needs rows and an address of multiples
+ * of 16 bytes (cuBLAS library, cublasLtMatmulDescAttributes_t). Sums have c's type. */
 static bool suits_epilogue(const struct pd_matmul *m, const Operands &o) {
   const struct pd_matmul_shape &s = m->shape;
   bool factors = o.a.type == PD_BF16 && o.b.type == PD_BF16;
@@ -498,7 +497,8 @@ static bool suits_epilogue(const struct pd_matmul *m, const Operands &o) {
   return fits;
 }
 
-/* Once for each call in the program: of one that adds, which is made twice, for the one that does not. */
+/* Counts once per call in the program; of accumulating calls, which have two objects, the one that does not
+ * accumulate. */
 static void count_separate(const struct pd_matmul *m, bool able, const char *lacks, int64_t *separate) {
   const struct pd_matmul_shape &s = m->shape;
   bool first = !m->counted && !s.accumulate;
@@ -506,7 +506,7 @@ static void count_separate(const struct pd_matmul *m, bool able, const char *lac
   if (!first) return;
   ++*separate;
   if (able)
-    pd_note("a kernel of ours %s [%lld, %lld] @ [%lld, %lld]: cuBLASLt has %s",
+    pd_note("a separate kernel %s [%lld, %lld] @ [%lld, %lld]: cuBLASLt has %s",
             with_gelu(s) ? "applies GELU, or its gradient, to" : "adds up a factor of", (long long)s.m,
             (long long)s.k, (long long)s.k, (long long)s.n, lacks);
 }

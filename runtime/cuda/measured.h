@@ -1,4 +1,4 @@
-/* What `pdc profile` measures of ways to do the same, for plans to keep (measured.cu). */
+/* Timing of alternative implementations for `pdc profile`, whose results plans keep (measured.cu). */
 #ifndef PD_MEASURED_H
 #define PD_MEASURED_H
 
@@ -8,15 +8,15 @@
 #include <string>
 #include <vector>
 
-/* The device's name, as CUDA has it: of whose plans are. */
+/* CUDA's name of the device, which plans record. */
 std::string pd_this_device(void);
 
-/* Seconds of one run of each, which enqueues it on pd_stream: the median of rounds in which they take turns, so that a
- * clock that falls slows all of them. Each is run once before, which loads its kernels. */
+/* Seconds per run of each function, which enqueues work on pd_stream: the median over interleaved rounds, so that
+ * a falling clock affects all alike. One warm-up run loads the kernels. */
 std::vector<double> pd_time_in_turns(const std::vector<std::function<void()>> &runs);
 
-/* One is taken in place of another that is listed before it where it takes no more than this of its time: measurements
- * differ by less. */
+/* A later alternative replaces an earlier one only if its time is at most this fraction, beyond the noise of
+ * measurements. */
 #define PD_FASTER 0.98
 
 #endif

@@ -1,6 +1,6 @@
-/* One launch updates all parameters of a stage: a block a tile (pd_tiles), each element by its rule in
- * optimizers/list.h, as on the host. With masters these are what is updated, and the working copies of the next
- * version are rounded from them; without, the next version is computed from the one before. */
+/* One launch updates all parameters of a stage, one block per tile (pd_tiles), by the elementwise rules of
+ * optimizers/list.h, as on the host. With masters, the update changes the masters and rounds the next version's
+ * working copies from them; without, it computes the next version from the previous one. */
 #include "home.h"
 #include "update/update.h"
 #include "watch/watch.h"
@@ -21,14 +21,14 @@ struct Entry {
   int step;           /* pd_step_of() */
   bool bf16;
   Kind kind;
-  float left; /* of an average: what a batch leaves of the old one */
+  float left; /* decay of an average per batch */
 };
 
 static const Entry *described; /* by parameter held here */
 static Entry *entries;         /* the same on the device */
 static pd_tile *tiles;         /* on the device */
 
-/* What an update is given, in device memory. */
+/* The arguments of an update, in device memory. */
 struct Arrays {
   const char *from, *gradient, *exchanged;
   const char *before;           /* pd_update_arrays' */
@@ -81,7 +81,7 @@ void pd_optimizer_start(void) {
 
 /* ---- rules ----------------------------------------------------------------------------------------- */
 
-/* of(): a parameter's constants, with a scale that the device has found where there is one (sums.cu). */
+/* of(): a parameter's constants, with the device's gradient scale, if any (sums.cu). */
 #define RULE(rule, optimizer, moments)                                                          \
   struct rule {                                                                                 \
     enum { MOMENTS = moments, GIVEN = false };                                                  \
@@ -98,7 +98,7 @@ void pd_optimizer_start(void) {
   };
 namespace rules {
 PD_ELEMENT_RULES(RULE)
-/* What has a gradient is updated already. */
+/* Parameters with a gradient are updated already. */
 struct given {
   enum { MOMENTS = 0, GIVEN = true };
   struct Step {};
@@ -141,7 +141,7 @@ template <class Rule> static __host__ __device__ Run run_of(const Entry &e, cons
   return r;
 }
 
-/* What a damped step takes back of the last change; before anything is written, as on the host. */
+/* The part of the last change that a damped step takes back, computed before any write, as on the host. */
 template <int N, class T> static __device__ void get_change(float (&change)[N], const Run &r, int i) {
   float before[N];
   pd_get(change, reinterpret_cast<const T *>(r.now) + i);
@@ -189,8 +189,7 @@ static __global__ void __launch_bounds__(THREADS, 1)
     update_all(int first, const pd_tile *tiles, const Entry *entries, Arrays arrays, Rule rule) {
   const pd_tile c = tiles[first + static_cast<int>(blockIdx.x)];
   Entry e = entries[c.parameter];
-  if (arrays.scale && !isfinite(*arrays.scale))
-    e.kind = Kind::KEPT; /* the launch ends, and is to say what came first */
+  if (arrays.scale && !isfinite(*arrays.scale)) e.kind = Kind::KEPT; /* the launch ends with the first cause */
   const Run r = run_of<Rule>(e, c, arrays);
   const typename Rule::Step step = rule.of(e.step, arrays.scale);
   int n = static_cast<int>(c.n), wide = n / WIDE * WIDE;
@@ -244,7 +243,7 @@ static size_t n_elements(int first, int end) {
   return n;
 }
 
-/* What an update of these tiles of one parameter writes. */
+/* The arrays that an update of these tiles of a parameter writes. */
 template <class Rule> static int written_by(const Launch<Rule> &x, struct pd_written *to) {
   const Entry &e = described[pd_tiles[x.first].parameter];
   const Run r = run_of<Rule>(e, pd_tiles[x.first], arrays_of(x.u));
@@ -272,7 +271,7 @@ template <class Rule> static void update(const struct pd_update_arrays *u, const
   pd_check_agreement(u->t);
 }
 
-/* ---- updates that the host makes where parameters are at home ---------------------------------------------- */
+/* ---- updates by the host of offloaded parameters ----------------------------------------------------------- */
 
 /* As host/optimizer.c has it, of one version. */
 static struct pd_updated run_at_home(int64_t t, const pd_tile &c) {

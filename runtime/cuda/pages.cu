@@ -1,7 +1,7 @@
-/* Device memory that moves between addresses of the arena. CUDA's driver takes as long to map 2 MiB as 128 MiB, so each block gets
- * one piece of memory, of its own size. A free piece of another size is given back and allocated anew: the device's memory
- * has pages, and no holes. A page in which several blocks stand is a piece of its own, and stays until the last of them has
- * left. */
+/* Device memory that is remapped between addresses of the arena. CUDA's driver needs the same time to map 2 MiB
+ * and 128 MiB, so each block gets one piece of memory of its size. A free piece of another size is freed and
+ * allocated again; device memory is paged and does not fragment. A page shared by several blocks is a separate
+ * piece, mapped until the last of the blocks is released. */
 #include "pages.h"
 
 #include "run/upward.h"
@@ -14,7 +14,7 @@
 #include <map>
 #include <vector>
 
-/* The driver's functions: found by name, so that programs which do not spill need no more of the driver than others. */
+/* The driver's functions, looked up by name, so that programs without offload do not depend on them. */
 static struct {
   decltype(&cuMemGetAllocationGranularity) granularity;
   decltype(&cuMemAddressReserve) reserve;
@@ -28,9 +28,9 @@ static struct {
 
 typedef CUmemGenericAllocationHandle Memory;
 struct Page {
-  int standing; /* blocks that are in memory and stand in it, and what never leaves as one more */
+  int standing; /* resident blocks in the page, plus one for always resident data */
   int blocks;   /* that may stand in it */
-  size_t piece; /* pages of the piece of memory that begins here; 0: none does */
+  size_t piece; /* pages of the piece of memory that starts here; 0: none */
   Memory memory;
 };
 
@@ -79,20 +79,20 @@ bool pd_pages_reserve(char *why) {
   kind.type = CU_MEM_ALLOCATION_TYPE_PINNED;
   kind.location = {.type = CU_MEM_LOCATION_TYPE_DEVICE, .id = device};
   if (!find_functions())
-    return pd_refuse(why,
-                     "this machine's CUDA driver cannot move memory between addresses, which parts that come and "
-                     "go need: it is older than CUDA 12's");
+    return pd_refuse(
+        why,
+        "this machine's CUDA driver cannot remap memory, which offload needs. help: install a driver for CUDA 12 "
+        "or newer");
   check(driver.granularity(&least, &kind, CU_MEM_ALLOC_GRANULARITY_MINIMUM), "ask for the size of pages");
   if (page_bytes() % least)
-    return pd_refuse(why, "this GPU's memory comes in pages of %zu bytes, and the plan counts with %zu", least,
-                     page_bytes());
+    return pd_refuse(why, "this GPU has memory pages of %zu bytes, but the plan expects %zu", least, page_bytes());
   pages.resize((pd.stage->arena_bytes + page_bytes() - 1) / page_bytes());
   check(driver.reserve(&arena, pages.size() * page_bytes(), 0, 0, 0), "reserve addresses");
   pd.arena = reinterpret_cast<char *>(arena);
   return true;
 }
 
-/* As pdc's allocate/spill.c counts: pages have something that never leaves, unless blocks in a row cover them. */
+/* As pdc's allocate/spill.c counts: pages are always resident unless consecutive blocks cover them. */
 static void find_lasting() {
   enum { ALIGNMENT = 64 };
   const pd_spill_block *block = pd_spill_blocks.at;
@@ -131,7 +131,8 @@ static void release(std::multimap<size_t, Memory>::iterator piece) {
   unused.erase(piece);
 }
 
-/* Makes a piece of `n` pages of the largest ones. Another program could take the memory in between. */
+/* Combines the largest free pieces into a piece of `n` pages. Another program may allocate the memory in
+ * between. */
 static void reshape(size_t n) {
   size_t got = 0;
   while (got < n) {
@@ -140,10 +141,8 @@ static void reshape(size_t n) {
     release(largest);
   }
   if (!allocate(n) || (got > n && !allocate(got - n)))
-    pd_fail(
-        "%.1f MiB of %s's memory, which this stage had, could not be allocated anew: another program on this GPU "
-        "takes memory",
-        static_cast<double>(got * page_bytes()) / (1 << 20), pd_device_name());
+    pd_fail("cannot allocate the %.1f MiB that this stage freed on %s: another program on this GPU uses memory",
+            static_cast<double>(got * page_bytes()) / (1 << 20), pd_device_name());
 }
 
 static void put(size_t page, size_t n) {
@@ -171,7 +170,7 @@ bool pd_pages_start(char *why) {
   const size_t wanted = pd.stage->spilled->resident / page_bytes(), most = PIECE / page_bytes();
   while (n_unused < wanted)
     if (!allocate(std::min(wanted - n_unused, std::max<size_t>(most, 1))))
-      return pd_refuse(why, "cannot get the %.1f MiB this stage was planned to use: %s has no more than %.1f free",
+      return pd_refuse(why, "cannot get the %.1f MiB that the plan gives this stage: %s has %.1f MiB free",
                        static_cast<double>(wanted * page_bytes()) / (1 << 20), pd_device_name(),
                        static_cast<double>(n_unused * page_bytes()) / (1 << 20));
   find_lasting();
@@ -179,7 +178,7 @@ bool pd_pages_start(char *why) {
   for (size_t page = 0, end; page < pages.size(); page = end) {
     for (end = page; end < pages.size() && pages[end].standing; end++)
       ;
-    if (end - page > n_unused) pd_fail("internal: %zu pages are planned, and more never leave", wanted);
+    if (end - page > n_unused) pd_fail("internal: %zu pages are planned, but more are always resident", wanted);
     if (end > page) put(page, end - page);
     end += end == page;
   }

@@ -1,18 +1,17 @@
-/* The arena of a model that spills (docs/guide/offload.md): addresses for all of it, of which only some pages have memory, and
- * those change. Pages are CUDA's virtual memory management's, so every block always has the same address. */
+/* The arena with offload (docs/guide/offload.md): addresses for the whole arena, with memory only for the pages of
+ * resident blocks, by CUDA's virtual memory management. Blocks keep their addresses. */
 #ifndef PD_PAGES_H
 #define PD_PAGES_H
 
 #include <stddef.h>
 
-/* Reserves the arena's addresses: pd.arena. No page has memory yet. False after filling `why`. */
+/* Reserves the addresses of pd.arena, without memory. False after filling `why`. */
 bool pd_pages_reserve(char *why);
-/* Gets the planned memory, and gives it to the pages in which something stands that never leaves. False after filling
- * `why`. */
+/* Allocates the planned memory and maps the pages that are always resident. False after filling `why`. */
 bool pd_pages_start(char *why);
-/* Gives memory to the pages that a block stands in and that have none. False: there is not enough left. */
+/* Maps memory to a block's pages that have none. False: not enough free memory. */
 bool pd_pages_give(size_t offset, size_t bytes);
-/* The block stands there no more. Nothing that the device still has to do may touch it. */
+/* Releases a block's pages. Pending device work must not use the block. */
 void pd_pages_take(size_t offset, size_t bytes);
 void pd_pages_finish();
 

@@ -42,7 +42,7 @@ inline __device__ void pd_set_element(const pd_out &x, int64_t i, float value) {
 inline int64_t pd_size(pd_type type) { return type == PD_F32 ? 4 : 2; }
 inline bool pd_aligned(const void *at, int64_t bytes) { return reinterpret_cast<uintptr_t>(at) % bytes == 0; }
 
-/* Operands made of others: so many elements further on, at an address, of what has been written. */
+/* Derived operands: some elements further, at an address, of written results. */
 template <typename Operand> inline Operand pd_moved(Operand x, int64_t elements) {
   x.at = (char *)x.at + elements * pd_size(x.type);
   return x;

@@ -1,5 +1,5 @@
-/* What emitted loops are made of on a GPU: elements of a row side by side, and sums and maxima over threads in an
- * order that depends on a block's shape alone. A block is X threads along the columns by Y rows. */
+/* Building blocks of emitted loops on a GPU: adjacent elements of a row, and sums and maxima over threads in an
+ * order that depends only on the block's shape. A block is X threads along the columns by Y rows. */
 #ifndef PD_LOOPS_H
 #define PD_LOOPS_H
 
@@ -43,8 +43,8 @@ inline __device__ float pd_rounded(float x) { return pd_widen(pd_narrow<pd_bf16>
 /* As memory is read and written: 16 bytes at a time, or all N elements where they are fewer. */
 template <int N, typename T> struct alignas(N * sizeof(T) < 16 ? N * sizeof(T) : 16) pd_packed { T at[N]; };
 
-/* x[at] .. x[at + N - 1], where `at` is a multiple of N. Two bf16 of a word take an instruction each: an element of its
- * own would be moved down before it is moved up. */
+/* x[at] .. x[at + N - 1], where `at` is a multiple of N. Two bf16 of a word take an instruction each: an element
+ * of its own would be moved down before it is moved up. */
 template <int N, typename Pointer> inline __device__ auto pd_load(Pointer x, int64_t at) {
   typedef pd_stored<Pointer> T;
   const pd_packed<N, T> from = *(const pd_packed<N, T> *)(x + at);
@@ -72,8 +72,8 @@ inline __device__ void pd_store(Pointer x, int64_t at, const pd_vector<N, C> &fr
 
 /* ---- a row's sum and maximum ------------------------------------------------------------------- */
 
-/* pd_max as one instruction (PTX ISA: max.NaN), for maxima over a row: of zeros of two signs it gives the positive one,
- * whichever comes first. */
+/* pd_max as one instruction (PTX ISA: max.NaN), for maxima over a row: of zeros of two signs it gives the positive
+ * one, whichever comes first. */
 inline __host__ __device__ float pd_larger(float a, float b) {
 #ifdef __CUDA_ARCH__
   float y;

@@ -6,8 +6,8 @@
  * A lane's place: group = lane / 4, pair = 2 * (lane % 4). A register holds two bf16, the lower column first.
  *   a[0] (group, pair)  a[1] (group + 8, pair)  a[2] (group, pair + 8)  a[3] (group + 8, pair + 8)  of A, 16 x 16
  *   b[0] (pair, group)  b[1] (pair + 8, group)  two rows of one column                              of B, 16 x 8
- *   d[0], d[1] (group, pair and pair + 1)  d[2], d[3] (group + 8, pair and pair + 1)         of D, 16 x 8 floats
- * */
+ *   d[0], d[1] (group, pair and pair + 1)  d[2], d[3] (group + 8, pair and pair + 1)         of D, 16 x 8
+ * floats */
 #ifndef PD_MMA_H
 #define PD_MMA_H
 
@@ -66,7 +66,7 @@ inline __device__ void pd_ldmatrix_transposed(uint32_t x[4], const pd_bf16 *row)
 }
 
 template <int BYTES> inline __device__ void pd_copy_async(void *shared, const void *global, bool valid) {
-  int bytes = valid ? BYTES : 0; /* the rest is filled with zeros */
+  int bytes = valid ? BYTES : 0; /* remaining bytes are zeros */
   if constexpr (BYTES == 16)
     asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(pd_shared_address(shared)), "l"(global),
                  "r"(bytes)

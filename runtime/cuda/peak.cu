@@ -1,5 +1,5 @@
 /* The rate that "mfu" compares with: the library's product of square matrices in the run's precision, of growing
- * sizes, as large GPUs are filled by large ones alone. */
+ * sizes, because only large products fill large GPUs. */
 #include "run/run.h"
 #include "pd_elements.h"
 

@@ -1,6 +1,6 @@
-/* pd_pooling: a thread has one pixel and some channels of what is made. The backward pass gathers: an element of
- * dx adds up what the windows that hold it give, in the windows' order, so nothing is added atomically; a window
- * of the maximum gives to its first equal position, which is found again instead of kept. */
+/* pd_pooling: a thread computes one pixel and some channels of the result. The backward pass gathers: an element
+ * of dx sums the gradients of its windows in order, without atomics. A window of the maximum passes its gradient
+ * to the first equal position, which is recomputed instead of stored. */
 #include "pd_elements.h"
 
 enum { THREADS = 256 };
@@ -143,7 +143,7 @@ static Pooling measured(const struct pd_pooling *p) {
   Pooling pooling = {*p, p->height * p->width * p->channels, p->out[0] * p->out[1] * p->channels};
   int64_t size = p->height > p->width ? p->height : p->width;
   if (pooling.elements > INT32_MAX || pooling.out_elements > INT32_MAX || size > INT16_MAX)
-    pd_fail("images of [%lld, %lld, %lld] are too large to pool", (long long)p->height, (long long)p->width,
+    pd_fail("images of [%lld, %lld, %lld] are too large for pooling", (long long)p->height, (long long)p->width,
             (long long)p->channels);
   return pooling;
 }
@@ -179,7 +179,7 @@ void pd_pooling(const struct pd_pooling *p, pd_in x, pd_out y) {
 }
 
 static void must_agree(pd_type a, pd_type b) {
-  if (a != b) pd_fail("a pooling's operands are of types that its backward pass does not take together");
+  if (a != b) pd_fail("internal: the backward pass of pooling has operands of different types");
 }
 
 void pd_pooling_backward(const struct pd_pooling *p, pd_in x, pd_in y, pd_in dy, pd_out dx) {

@@ -1,7 +1,7 @@
-/* Which processors a rank runs on: those beside its GPU, as Linux lists them (local_cpulist of a PCI device; sysfs-bus-pci in
- * the kernel's Documentation/ABI/testing). The thread that polls for messages, those that share work (workers.cu), and what
- * CUDA and NCCL start are all started by the calling thread or its threads and inherit its processors. So does memory that they
- * touch first: it is that node's. */
+/* The processors of a rank: those near its GPU, as Linux lists them (local_cpulist of a PCI device; sysfs-bus-pci
+ * in the kernel's Documentation/ABI/testing). The polling thread, workers (workers.cu) and threads of CUDA and
+ * NCCL are started by the calling thread or its threads and inherit its processors. Memory that they touch first
+ * is on the same node. */
 #include "processors.h"
 
 #include "run/run.h"
@@ -14,7 +14,7 @@
 #define PD_SYSFS "/sys"
 #endif
 
-static cpu_set_t given, bound; /* to this process at its start; now */
+static cpu_set_t given, bound; /* of this process at start, and now */
 static char list[512];
 static pd_binding binding;
 
@@ -77,7 +77,7 @@ static bool known() {
   return seen;
 }
 
-/* A mask of fewer processors than are online is the launcher's, a container's, or a user's: it stays. */
+/* Keeps a mask with fewer processors than are online, which the launcher, a container or the user has set. */
 void pd_processors_bind(int device) {
   cpu_set_t online, beside;
   char path[256];

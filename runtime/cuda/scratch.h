@@ -1,6 +1,6 @@
-/* Bytes of scratch memory that library calls take on a GPU, from their shapes alone. The compiler plans them and
- * the calls keep to them, so both ask here. Parts begin at multiples of PD_SCRATCH_UNIT, which cuBLASLt wants of
- * its workspace; a call's first part does so too, wherever its scratch memory stands: a unit more is planned. */
+/* Bytes of scratch memory of library calls on a GPU, from their shapes alone. The compiler plans and the calls use
+ * them by these functions. Parts are aligned to PD_SCRATCH_UNIT, as cuBLASLt requires of its workspace; one more
+ * unit is planned to align the first part. */
 #ifndef PD_SCRATCH_H
 #define PD_SCRATCH_H
 
@@ -30,10 +30,10 @@ PD_PLANNED int64_t pd_matmul_workspace(const struct pd_matmul_shape *s) {
   return pd_scratch_part(pd_scratch_smaller(32 * PD_MIB, PD_MIB + 64 * s->batch * s->m * s->n));
 }
 
-/* Rows of bfloat16 that do not begin at multiples of 16 bytes, those of a vocabulary of 50257, say, keep the
- * library from its fast kernels. In a large product one such operand is copied to or from rows that do, some lines
- * at a time: lines are rows of c or of a, which are done one after another, or steps of k, which are added up.
- * Tests make copies of smaller products with less room. */
+/* Rows of bfloat16 that are not aligned to 16 bytes, such as those of a vocabulary of 50257, prevent the library's
+ * fast kernels. In a large product one such operand is copied to or from rows that do, some lines at a time: lines
+ * are rows of c or of a, which are done one after another, or steps of k, which are added up. Tests make copies of
+ * smaller products with less room. */
 #ifndef PD_LINES_BYTES
 #define PD_LINES_BYTES (256 * (int64_t)PD_MIB)
 #define PD_LINES_PRODUCTS ((int64_t)1 << 32)
@@ -96,8 +96,8 @@ PD_PLANNED int64_t pd_lines_bytes(const struct pd_lines *l) {
   return l->operand == PD_NO_OPERAND ? 0 : pd_scratch_part(pd_scratch_smaller(l->at_once, l->n) * l->pitch * 2);
 }
 
-/* Sums over k of a factor, where a kernel of ours makes them: of tiles of k, about a thousand blocks in all, each of so
- * many columns, then of the tiles. */
+/* Sums over k of a factor by pdc's kernel: first over tiles of k, with about a thousand blocks of some columns
+ * each, then over tiles. */
 enum { PD_SUM_COLUMNS = 256, PD_SUM_BLOCKS = 1024, PD_SUM_FEWEST = 64 };
 PD_PLANNED bool pd_matmul_sums_factor(const struct pd_matmul_shape *s) {
   return s->epilogue == PD_SUMS_OF_A || s->epilogue == PD_SUMS_OF_B;
@@ -130,7 +130,7 @@ PD_PLANNED int64_t pd_convolution_out(const struct pd_convolution_shape *s, int 
   return (size + 2 * s->padding[axis] - reach) / s->stride[axis] + 1;
 }
 
-/* Of one output channel: what it sees of one position. */
+/* Inputs of one output channel at one position. */
 PD_PLANNED int64_t pd_convolution_column(const struct pd_convolution_shape *s) {
   return s->in_channels / s->groups * s->kernel[0] * s->kernel[1];
 }
@@ -201,7 +201,7 @@ PD_PLANNED struct pd_matmul_shape pd_convolution_product(const struct pd_convolu
   return dw;
 }
 
-/* Every channel has kernels of its own. */
+/* A depthwise convolution. */
 PD_PLANNED bool pd_convolution_is_depthwise(const struct pd_convolution_shape *s) {
   return s->groups > 1 && s->groups == s->in_channels;
 }
@@ -321,7 +321,7 @@ PD_PLANNED int64_t pd_cuda_attention_backward_scratch(const struct pd_attention 
   return PD_SCRATCH_UNIT + pd_attention_rows_bytes(a, true);
 }
 
-/* With a workspace of so many bytes for cuDNN behind that, where a plan has it compute the attention; and where it is. */
+/* Scratch memory followed by cuDNN's workspace, if planned; and the workspace's offset. */
 PD_PLANNED int64_t pd_cuda_attention_scratch(const struct pd_attention *a, bool backward, int64_t workspace) {
   return PD_SCRATCH_UNIT + pd_scratch_part(pd_attention_rows_bytes(a, backward)) + workspace;
 }
@@ -329,13 +329,13 @@ PD_PLANNED void *pd_attention_workspace(const struct pd_attention *a, bool backw
   return pd_scratch_begin(scratch) + pd_scratch_part(pd_attention_rows_bytes(a, backward));
 }
 
-/* The limit of cuDNN's workspace, as for convolutions. An attention that needs more is computed in slices of samples.
- * Tests of slices set a smaller limit. */
+/* The limit of cuDNN's workspace, as for convolutions. An attention that needs more is computed in slices of
+ * samples. Tests of slices set a smaller limit. */
 #ifndef PD_ATTENTION_WORKSPACE
 #define PD_ATTENTION_WORKSPACE (256 * (int64_t)PD_MIB)
 #endif
 
-/* What plans know an attention by, for cuDNN: all that says which of its engines is the fastest. */
+/* An attention's key in plans: all properties that determine cuDNN's fastest engine. */
 enum { PD_ATTENTION_NAME = 160 };
 PD_PLANNED void pd_attention_name(char to[PD_ATTENTION_NAME], const struct pd_attention *a, bool backward) {
   snprintf(to, PD_ATTENTION_NAME, "%s bf16 [%lld, %lld, %lld, %lld] of [%lld, %lld]%s",
@@ -345,7 +345,7 @@ PD_PLANNED void pd_attention_name(char to[PD_ATTENTION_NAME], const struct pd_at
 
 /* ---- LSTM --------------------------------------------------------------------------------------- */
 
-/* What the state before a step adds to its gates: z[batch][4 hidden] = h @ w^T. */
+/* The contribution of the previous state to a step's gates: z[batch][4 hidden] = h @ w^T. */
 PD_PLANNED struct pd_matmul_shape pd_lstm_product(const struct pd_lstm *l) {
   int64_t h = l->hidden;
   struct pd_matmul_shape z = {.batch = 1,
@@ -366,7 +366,7 @@ PD_PLANNED struct pd_matmul_shape pd_lstm_product(const struct pd_lstm *l) {
                               .few_rows = false};
   return z;
 }
-/* What the gradient of a step's gates passes on to the state before: dh[batch][hidden] = d_gates @ w. */
+/* The gradient of the previous state from a step's gates: dh[batch][hidden] = d_gates @ w. */
 PD_PLANNED struct pd_matmul_shape pd_lstm_backward_product(const struct pd_lstm *l) {
   int64_t h = l->hidden;
   struct pd_matmul_shape dh = {.batch = 1,

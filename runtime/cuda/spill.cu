@@ -1,7 +1,7 @@
-/* Who moves blocks of a model that spills, on a GPU: from and to their place (spill_place.h), in streams of their own.
- * What is read gets its pages of the device's memory first (pages.h), and waits for those until blocks that have left give
- * theirs back, which they do once the device has done what it still had to do with them. The host asks and goes on;
- * computation waits by events for what it needs. */
+/* The mover of offloaded blocks on a GPU, from and to their place (spill_place.h), in separate streams. A block
+ * gets pages of device memory before it is read (pages.h), after leaving blocks have released theirs, which
+ * requires the device to finish its work on them. The host enqueues requests without waiting; computation waits by
+ * events. */
 #include "offload/spill.h"
 
 #include "home.h"
@@ -13,19 +13,19 @@
 #include <string.h>
 #include <vector>
 
-/* What is known of a block beside its struct pd_spill_block, at the same place in its array. */
+/* A block's state in addition to struct pd_spill_block, at the same index. */
 struct Moving {
   bool has_pages;
-  bool leaves; /* it has them until the device is done with it */
-  bool stale;  /* and what is in them is not what is at home */
-  bool comes;  /* computation has not been told to wait for `arrived` */
-  bool room;   /* what is in it is going to be overwritten */
+  bool leaves; /* the block keeps its pages until the device has finished with it */
+  bool stale;  /* and differs from the offloaded copy */
+  bool comes;  /* computation does not wait for `arrived` yet */
+  bool room;   /* its contents will be overwritten */
   pd_spill_events events;
 };
 
 static std::vector<Moving> moving;
-static std::deque<pd_spill_block *> asked;    /* and without pages yet, in the order of need */
-static std::vector<pd_spill_block *> leaving; /* and still with pages */
+static std::deque<pd_spill_block *> asked;    /* blocks without pages yet, in the order of need */
+static std::vector<pd_spill_block *> leaving; /* leaving blocks that still have pages */
 static const pd_spill_place *place;           /* NULL: not started */
 
 static Moving &of(const pd_spill_block *b) { return moving[static_cast<size_t>(b - pd_spill_blocks.at)]; }
@@ -57,16 +57,16 @@ bool pd_spill_place_start(const char *where, int64_t bytes, char *why) {
   return pd_home_start(to == &pd_spill_to_host, why);
 }
 
-/* The device has nothing more to compute; copies may be under way. */
+/* The device has finished computation; copies may be in flight. */
 void pd_spill_place_finish(void) {
   for (const Moving &m : moving)
-    for (cudaEvent_t event : {m.events.arrived, m.events.gone}) pd_cuda_await(event, "blocks to come and go");
+    for (cudaEvent_t event : {m.events.arrived, m.events.gone}) pd_cuda_await(event, "blocks to be moved");
   pd_home_finish();
   if (place) place->finish();
   place = NULL;
 }
 
-/* For what a block waits that is to come, or to leave. */
+/* Describes the wait of a block that arrives or leaves. */
 static void await(const pd_spill_block *b, cudaEvent_t event, const char *what) {
   char name[PD_WHY / 2], whole[PD_WHY];
   snprintf(whole, sizeof whole, "%s %s", pd_spill_name(b, name, sizeof name), what);
@@ -74,7 +74,7 @@ static void await(const pd_spill_block *b, cudaEvent_t event, const char *what) 
   if (place->failure()) pd_fail("%s", place->failure());
 }
 
-/* ---- what leaves ------------------------------------------------------------------------------------- */
+/* ---- leaving blocks ---------------------------------------------------------------------------------- */
 
 static bool is_done(const pd_spill_block *b) {
   const pd_spill_events &e = of(b).events;
@@ -91,9 +91,9 @@ static void take_pages_of_done() {
   leaving.erase(std::remove_if(leaving.begin(), leaving.end(), done), leaving.end());
 }
 
-/* Of the block that has been leaving longest. */
+/* Releases the pages of the block that has been leaving longest. */
 static void await_pages() {
-  if (leaving.empty()) pd_fail("internal: the planned memory does not suffice for what comes");
+  if (leaving.empty()) pd_fail("internal: the planned memory cannot hold the next block");
   pd_spill_block *b = leaving.front();
   const pd_spill_events &e = of(b).events;
   for (cudaEvent_t event : {e.used, e.arrived, e.gone}) await(b, event, "to leave the GPU");
@@ -114,9 +114,9 @@ static void leave(pd_spill_block *b, bool changed) {
   leaving.push_back(b);
 }
 
-/* ---- what comes --------------------------------------------------------------------------------------- */
+/* ---- arriving blocks ---------------------------------------------------------------------------------- */
 
-/* Zeros, where there is nothing at home yet: those are computation's to write. */
+/* Zeros the block if it has no offloaded copy yet, in the order of computation. */
 static void begin_copy(pd_spill_block *b) {
   Moving &m = of(b);
   if (m.room) return;
@@ -128,7 +128,7 @@ static void begin_copy(pd_spill_block *b) {
   }
 }
 
-/* What there are pages for. */
+/* Reads the blocks that pages are available for. */
 static void begin_copies() {
   if (!leaving.empty()) take_pages_of_done();
   while (!asked.empty() && pd_pages_give(asked.front()->block.offset, asked.front()->block.bytes)) {
@@ -138,14 +138,15 @@ static void begin_copies() {
   }
 }
 
-/* One that is still leaving stays as it is: what it holds is what it would be read as, unless the host has changed it since. */
+/* A block that is still leaving stays resident: its contents equal the offloaded copy, unless the host has changed
+ * that copy. */
 static void come(pd_spill_block *b, bool room) {
   Moving &m = of(b);
   m.room = room;
   if (m.leaves) {
     leaving.erase(std::find(leaving.begin(), leaving.end(), b));
     m.leaves = false;
-    m.comes = true; /* where it has left for home that must be over before it is changed */
+    m.comes = true; /* a pending copy to the offload place must end before the block changes */
     if (m.stale) begin_copy(b);
     m.stale = false;
   } else {
@@ -176,11 +177,11 @@ void pd_spill_await(struct pd_spill_block *b) {
   pd_spill_order(pd_stream, m.events.gone);
 }
 
-/* ---- what the host works on at home --------------------------------------------------------------------- */
+/* ---- work of the host on offloaded blocks --------------------------------------------------------------- */
 
 char *pd_spill_begin_at_home(pd_spill_block *b, cudaStream_t stream) {
   const Moving &m = of(b);
-  if (b->here) pd_fail("internal: a block is in memory while it is changed at home");
+  if (b->here) pd_fail("internal: a block is resident while its host copy changes");
   for (cudaEvent_t event : {m.events.used, m.events.arrived, m.events.gone}) pd_spill_order(stream, event);
   return pd_spill_pinned(b);
 }
@@ -192,6 +193,6 @@ void pd_spill_end_at_home(pd_spill_block *b, cudaEvent_t done) {
   b->written = true;
 }
 
-/* Whoever needs its memory waits for that. */
+/* The next user of the memory waits for this event. */
 void pd_spill_await_written(struct pd_spill_block *b) { (void)b; }
 void pd_spill_unused(size_t from, size_t to) { (void)from, (void)to; }

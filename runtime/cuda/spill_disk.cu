@@ -1,5 +1,5 @@
-/* Blocks at home in a file, in pieces: one is read from it, or written, while the one before is copied. The file is read
- * and written by host functions in streams of their own, so that CUDA keeps the order; pieces pass through pinned memory. */
+/* Offload to a file, in pieces: a piece is read or written while the previous one is copied. Host functions in
+ * separate streams access the file, so that CUDA orders them; pieces go through pinned memory. */
 #include "spill_place.h"
 
 #include "offload/spill.h"
@@ -11,14 +11,14 @@
 #define PD_SPILL_PIECE (16 << 20) /* bytes; tests have smaller ones */
 #endif
 
-struct Piece { /* of a block; what the host functions are given */
+struct Piece { /* argument of the host functions, per block */
   const pd_spill_block *block;
   size_t at, n;
-  char *memory; /* pinned: of the way on which it travels, or has last */
+  char *memory; /* pinned buffer of the piece's current or last direction */
   uint64_t checksum;
 };
 
-/* One way: the file's work and the copies, each in its stream, and the pinned buffers between the two. */
+/* One direction: file accesses and copies, in one stream each, with pinned buffers between them. */
 enum { BUFFERS = 2 };
 struct Way {
   cudaStream_t file, copies;
@@ -70,7 +70,7 @@ static void finish() {
 
 /* ---- pieces ------------------------------------------------------------------------------------------- */
 
-/* After a failure nothing else is tried: whoever waits ends the launch. */
+/* After a failure no further access is tried; the next wait ends the launch. */
 static void read_piece(void *of) {
   const Piece *p = static_cast<const Piece *>(of);
   if (!pd_spill_file_failure()) pd_spill_file_read(p->block, p->at, p->memory, p->n, p->checksum);

@@ -1,4 +1,4 @@
-/* Blocks at home in pinned memory of the host: a stream of copies each way. */
+/* Offload to pinned host memory: one stream of copies per direction. */
 #include "spill_place.h"
 
 #include "offload/spill.h"
@@ -9,7 +9,7 @@ static cudaStream_t in, out;
 static bool start(const char *, int64_t bytes, char *why) {
   cudaError_t status = cudaMallocHost(&home, static_cast<size_t>(bytes));
   if (status != cudaSuccess)
-    return pd_refuse(why, "--spill host: cannot pin the %.1f MiB of this machine's memory that come and go: %s",
+    return pd_refuse(why, "--spill host: cannot pin %.1f MiB of host memory for offloaded blocks: %s",
                      static_cast<double>(bytes) / (1 << 20), cudaGetErrorString(status));
   in = pd_spill_stream(), out = pd_spill_stream();
   return true;

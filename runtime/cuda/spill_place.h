@@ -1,38 +1,38 @@
-/* Private to spill.cu: where blocks are that the GPU has no memory for. Pinned memory of the host (spill_host.cu), or a file
- * (spill_disk.cu); what is asked of it is enqueued. */
+/* Private to spill.cu: the offload place of a GPU's blocks, pinned host memory (spill_host.cu) or a file
+ * (spill_disk.cu). Requests are enqueued. */
 #ifndef PD_SPILL_PLACE_H
 #define PD_SPILL_PLACE_H
 
 #include "pd_cuda.h"
 #include "offload/spill.h"
 
-/* Of a block. */
+/* Events of a block. */
 struct pd_spill_events {
-  cudaEvent_t used;    /* by computation, as it was told to leave */
-  cudaEvent_t arrived; /* a copy to the device */
-  cudaEvent_t gone;    /* a copy home */
-  cudaEvent_t at_home; /* what the host has had to do with it there (home.cu); NULL: nothing yet */
+  cudaEvent_t used;    /* end of computation with the block, when its offload was requested */
+  cudaEvent_t arrived; /* end of the copy to the device */
+  cudaEvent_t gone;    /* end of the copy to the offload place */
+  cudaEvent_t at_home; /* end of the host's work on the offloaded copy (home.cu); NULL: none yet */
 };
 
 struct pd_spill_place {
   bool (*start)(const char *place, int64_t bytes, char *why); /* false after filling `why` */
   void (*finish)();
-  /* Copies a block to its place on the device, behind `at_home`; `arrived` has happened when it is there. */
+  /* Copies a block to the device, after `at_home`; records `arrived`. */
   void (*bring)(pd_spill_block *b, const pd_spill_events &events);
-  /* Copies it home, behind `used` and `at_home`; `gone` has happened when it is there. */
+  /* Copies a block to the offload place, after `used` and `at_home`; records `gone`. */
   void (*send)(pd_spill_block *b, const pd_spill_events &events);
-  bool may_fail;            /* nothing is computed with a block before it is known to be what went home */
-  const char *(*failure)(); /* what could not be done, as those know who have waited for it; NULL: nothing */
+  bool may_fail;            /* a block is used only after its checksum was verified */
+  const char *(*failure)(); /* the first failure, after a wait; NULL: none */
 };
 extern const pd_spill_place pd_spill_to_host, pd_spill_to_disk;
 
-/* Their streams and events. */
+/* Streams and events of the places. */
 cudaStream_t pd_spill_stream();
 void pd_spill_record(cudaEvent_t event, cudaStream_t stream);
 void pd_spill_order(cudaStream_t stream, cudaEvent_t behind);
 
-/* Of a block that has been told to leave, or never came: where it is in pinned memory, for work that is enqueued in the stream
- * behind its copies; then `done` is recorded behind that, and what is still in the device's memory counts no more. */
+/* For a block that is offloaded: its address in pinned memory, for work enqueued in the stream after its copies.
+ * pd_spill_end_at_home records `done` after the work; the copy in device memory is then stale. */
 char *pd_spill_begin_at_home(pd_spill_block *b, cudaStream_t stream);
 void pd_spill_end_at_home(pd_spill_block *b, cudaEvent_t done);
 char *pd_spill_pinned(const pd_spill_block *b); /* spill_host.cu */

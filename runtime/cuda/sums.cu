@@ -1,5 +1,5 @@
-/* What is added up between the ranks' messages, on a stream beside computation. No order depends on timing:
- * replicas are added by number, uses from last to first, squares by thread, then by tile, then by parameter. */
+/* Sums between the ranks' messages, on a stream parallel to computation. All orders are independent of timing:
+ * replicas by number, uses from last to first, squares by thread, then by tile, then by parameter. */
 #include "update/clip.h"
 #include "messages/messages.h"
 #include "run/upward.h"
@@ -13,7 +13,7 @@
 
 enum { THREADS = 256 };
 
-/* A parameter as the kernels see it. */
+/* A parameter for kernels. */
 struct summed {
   int first_use, n_uses;
 };
@@ -25,7 +25,7 @@ struct used {
 static const pd_tile *tiles;     /* pd_tiles on the device */
 static const summed *parameters; /* those held here */
 static const used *uses;
-/* Tiles whose squares go into one number: those of a parameter, or one of those that replicas divide. */
+/* Tiles whose squares are summed to one number: all of a parameter, or one tile with sharding. */
 struct contribution {
   int first_tile, n_tiles;
 };
@@ -35,13 +35,12 @@ static int n_contributions, *contributed_at;  /* pd_square_at() */
 static double *tile_squares;                  /* on the device, as the next */
 static double *squares;                       /* [contribution] */
 static double *tile_squares_at_home;          /* pinned: where the host adds up gradients */
-static cudaEvent_t copied;                    /* what it has no gradients of at home */
+static cudaEvent_t copied;                    /* without offloaded gradients */
 static double **known;                        /* pinned: [batch % batches][contribution] */
 static cudaEvent_t *combined;                 /* [batch % batches] */
 static cudaEvent_t order;
 static int n_batches;
-static float
-    *scales; /* [batch % batches], on the device: what an update multiplies gradients by; NULL: the host says it */
+static float *scales; /* [batch % batches], on the device: gradient scale; NULL: passed by the host */
 
 /* ---- kernels --------------------------------------------------------------------------------- */
 
@@ -73,7 +72,7 @@ static double sum_of_parts(double *part) {
   return part[0];
 }
 
-/* A block a tile: its uses into the last one's place, and the sum of its squares. */
+/* One block per tile: adds uses into the last use, and sums squares. */
 static __global__ void __launch_bounds__(THREADS)
     combine(int first, const pd_tile *tiles, const summed *parameters, const used *uses, char *accumulators,
             char *exchanged, double *tile_squares) {
@@ -107,7 +106,7 @@ static __global__ void __launch_bounds__(THREADS)
   if (!threadIdx.x) squares[blockIdx.x] = sum;
 }
 
-/* One block: the squares of all parameters, in their order, and what follows from their norm. */
+/* One block: sums the squares of all parameters in order, and computes the scale from the norm. */
 static __global__ void __launch_bounds__(THREADS)
     find_scale(const double *squares, int n, double elements, double clip_norm, float *scale) {
   __shared__ double some[THREADS];
@@ -133,7 +132,7 @@ template <class T> static T *on_device(const T *from, size_t n) {
   return to;
 }
 
-/* In the order of the tiles, which is that of the parameters. */
+/* In the order of tiles, which is the order of parameters. */
 static void make_contributions() {
   std::vector<contribution> mine;
   contributed_at = (int *)pd_allocate(sizeof *contributed_at * (size_t)(pd_n_tiles + 1));
@@ -167,8 +166,8 @@ static void make_tables() {
   make_contributions();
 }
 
-/* To clip takes all squares, which one rank has where it shares no layers with others; not to clip takes none. Rules over
- * whole tensors take the scale from the host, and parts that come and go are added up where computation waits for them
+/* Clipping needs all squares, which the device has only in a run of one rank; without clipping no squares are
+ * needed. Whole-tensor rules get the scale from the host, and with offload computation waits for the sums
  * anyway. */
 static bool finds_scale() {
   const pd_stage *s = pd.stage;
@@ -220,9 +219,9 @@ static void combine_tiles(int64_t t, int first, int end, cudaStream_t stream) {
               (char *)pd_accumulators(t), pd.arena + pd_exchange_set(t), tile_squares);
 }
 
-/* ---- what the host adds up where gradients are at home ------------------------------------------ */
+/* ---- sums by the host of offloaded gradients ---------------------------------------------------- */
 
-/* As combine() does it with a tile. */
+/* The host's equivalent of combine() for a tile. */
 static double combine_tile_at_home(int64_t t, int tile) {
   const pd_tile &c = pd_tiles[tile];
   const pd_parameter *p = &pd.stage->parameters[c.parameter];
@@ -238,7 +237,7 @@ static double combine_tile_at_home(int64_t t, int tile) {
   return sum_of_parts(part);
 }
 
-/* Those of a parameter that stay in the device's memory, for other stages are sent them. */
+/* Gradients that are resident on the device because other stages receive them. */
 static void combine_and_copy(int64_t t, int parameter) {
   const int first = pd_first_tile(parameter), end = pd_first_tile(parameter + 1);
   const pd_parameter *p = &pd.stage->parameters[parameter];
@@ -269,7 +268,7 @@ static void add_tiles_at_home(const contribution *all, int n, double *to) {
   for (int i = 0; i < n; i++) to[i] = pd_add_squares(tile_squares_at_home + all[i].first_tile, all[i].n_tiles);
 }
 
-/* Where computation waits for them. */
+/* Computation waits for these sums. */
 static void combine_groups(int64_t t, bool all) {
   for (int done = 0, first, end; pd_spill_next_squared(done, all, &first, &end); done++)
     if (pd_updates_at_home())
@@ -286,7 +285,7 @@ static void add_up_at_home(int64_t t) {
   pd_home_record(combined[at]);
 }
 
-/* Gradients that come and go and have a part of other stages' are behind those. */
+/* Offloaded gradients with parts of other stages wait for those parts. */
 void pd_combine(int64_t t) {
   const int at = (int)(t % n_batches);
   const cudaStream_t stream = pd_spills() ? pd_stream : pd_exchange_stream;
@@ -297,7 +296,7 @@ void pd_combine(int64_t t) {
       add_up_at_home(t);
       return;
     }
-  } else if (!(pd.emulate && pd.stage->spilled)) { /* which has no memory for it */
+  } else if (!(pd.emulate && pd.stage->spilled)) { /* without memory for it */
     combine_tiles(t, 0, pd_n_tiles, stream);
   }
   if (n_contributions) {

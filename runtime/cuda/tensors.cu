@@ -1,5 +1,5 @@
-/* Rules over whole tensors (optimizers/tensors.h) on a device: a pass is a kernel, or two for a sum. Sums have
- * the order of optimizers/pd_scratch.h, and so the host's bits. */
+/* Whole-tensor update rules (optimizers/tensors.h) on a device: a pass is one kernel, a sum two. Sums have the
+ * order of optimizers/pd_scratch.h and are bit-identical to the host's. */
 #include "update/update.h"
 #include "pd_cuda.h"
 

@@ -1,6 +1,6 @@
-/* Which way messages of device memory go. Copy engines write to the memory of GPUs of the same machine, where they can,
- * what neighbouring stages send each other. All else NCCL copies from device to device, but refuses two ranks on one
- * device; MPI needs copies in the host's memory. */
+/* The choice of transports for device memory. Copy engines write messages between neighbouring stages to GPUs on
+ * the same machine, where possible. NCCL copies all other messages from device to device, but does not support two
+ * ranks on one device; MPI needs copies in host memory. */
 #include "transport.h"
 #include "messages/messages.h"
 
@@ -8,7 +8,7 @@
 #include <cstring>
 
 cudaStream_t pd_exchange_stream, pd_meeting_stream;
-static const pd_transport *transport; /* of lines but those that copy engines serve */
+static const pd_transport *transport; /* of all lines without copy engines */
 static pd_peers peers;
 
 cudaStream_t pd_message_stream() {
@@ -40,8 +40,8 @@ static place place_of_this() {
   return here;
 }
 
-/* Why NCCL cannot serve the launch, in `text`; false: it can. Two ranks on one device it refuses, and two instances of a
- * GPU are one to it, as their address is; of instances of several GPUs NVIDIA promises no more than the host's memory. */
+/* The reason against NCCL, in `text`; false: none. NCCL refuses two ranks on one device, and two MIG instances of
+ * a GPU have the same address. Between instances of several GPUs NVIDIA guarantees only host memory. */
 static bool find_obstacle(char *text, size_t room) {
   place here = place_of_this(), *all = (place *)pd_allocate(sizeof *all * (size_t)pd.everyone);
   MPI_Request request;
@@ -62,13 +62,13 @@ static bool find_obstacle(char *text, size_t room) {
   return found;
 }
 
-/* What --comm wants and there is not; true: nothing. */
+/* Refuses a --comm that is not possible. */
 static bool check_wish(const char *wish, bool hindered, const char *obstacle, char *why) {
   bool mpi = !strcmp(wish, "mpi"), peer = !strcmp(wish, "peer");
   if (!mpi && !peer && strcmp(wish, "nccl") != 0)
-    return pd_refuse(why, "--comm %s: messages travel by peer copies, by nccl or by mpi: peer, nccl, mpi", wish);
+    return pd_refuse(why, "--comm %s is not a transport between GPUs. help: use peer, nccl or mpi", wish);
   if (hindered && !mpi && !peer)
-    return pd_refuse(why, "--comm nccl: %s, which NCCL cannot use: use --comm mpi", obstacle);
+    return pd_refuse(why, "--comm nccl: %s, which NCCL does not support. help: use --comm mpi", obstacle);
   if (peer && peers.others)
     return pd_refuse(why, "--comm peer: ranks %d and %d cannot copy to each other's GPU: %s", pd_self_of(peers.a),
                      pd_self_of(peers.b), pd_peers_why(&peers));
@@ -78,17 +78,17 @@ static bool check_wish(const char *wish, bool hindered, const char *obstacle, ch
 static void tell_choice(const char *wish, bool hindered, const char *obstacle) {
   bool base_needed = pd.stage->n_stages < 2 || peers.others || pd_tensor_degree() > 1;
   if (!wish && hindered && base_needed)
-    pd_note("%s: messages travel through the host's memory, by MPI", obstacle);
+    pd_note("%s: messages go through host memory, by MPI", obstacle);
   else if (!wish && peers.others && !pd_peers_apart(&peers))
-    pd_note("ranks %d and %d do not copy to each other's GPU: %s", pd_self_of(peers.a), pd_self_of(peers.b),
+    pd_note("ranks %d and %d use no peer copies: %s", pd_self_of(peers.a), pd_self_of(peers.b),
             pd_peers_why(&peers));
   if (pd_options.graphs && transport == &pd_nccl_transport && pd.stage->n_stages > 1) {
-    /* Making a graph may wait for all that the device has to do, so for a peer that does the same. */
-    pd_note("--graphs is left out: between stages it needs --comm mpi");
+    /* Creating a graph may wait for all device work, including a peer that does the same. */
+    pd_warn("--graphs is ignored: between stages it needs --comm mpi");
     pd_options.graphs = false;
   }
   if (pd_options.graphs && pd_tensor_degree() > 1) {
-    pd_note("--graphs is left out: ranks that share layers meet within a pass");
+    pd_warn("--graphs is ignored: tensor-parallel ranks communicate within a pass");
     pd_options.graphs = false;
   }
 }
@@ -103,7 +103,7 @@ bool pd_transfers_start(char *why) {
   bool checked = pd_options.check_messages && pd.everyone > 1;
   peers = pd_peers_start(!checked && (!wish || !strcmp(wish, "peer")));
   if (checked && (transport == &pd_nccl_transport || (wish && !mpi)))
-    return pd_refuse(why, "--check-messages needs --comm mpi: other messages do not pass through the host");
+    return pd_refuse(why, "--check-messages needs --comm mpi: the other transports bypass the host");
   if (wish && !check_wish(wish, hindered, obstacle, why)) return false;
   tell_choice(wish, hindered, obstacle);
   return true;
@@ -118,9 +118,9 @@ const char *pd_messages_travel() {
 
 /* ---- transfer.h ------------------------------------------------------------------------------ */
 
-/* By which transport messages go is the line's; a transfer has a part for each. */
+/* The line has a transport; a transfer has one part per transport. */
 struct either_transfer : pd_transfer {
-  const pd_transport *by; /* of what was posted last; NULL: nothing was */
+  const pd_transport *by; /* of the last post; NULL: none */
   pd_transfer *part, *peers;
 };
 
@@ -144,13 +144,13 @@ pd_line *pd_line_between(MPI_Comm comm, int peer, bool sends, pd_kind kind) {
   return line;
 }
 
-/* Kernels do not write what is sent where it is read: an address of another GPU's is slower than a copy beside them. */
+/* Kernels do not write to the receiver's memory directly: remote stores are slower than a concurrent copy. */
 char *pd_line_slot(const pd_line *line, int cut, int64_t least, const pd_channel *c) {
   (void)line, (void)cut, (void)least, (void)c;
   return NULL;
 }
 
-/* Nor do they read it there. */
+/* Kernels do not read remote memory either. */
 bool pd_replicas_shared() { return false; }
 void pd_replicas_ready(int64_t t, int bucket) { (void)t, (void)bucket; }
 bool pd_replicas_gathered(int64_t t, int bucket) { return (void)t, (void)bucket, true; }

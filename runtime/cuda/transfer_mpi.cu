@@ -1,9 +1,8 @@
-/* Messages by MPI from and into copies in the host's memory. A message moves in pieces, each through one of a
- * few pinned buffers: sent, a piece is copied out, then MPI has it; received, MPI has it first, then it is
- * copied in. Pieces of one message overlap, and all of it overlaps with computation: copies run in streams of
- * the line, and the host passes pieces on whenever it progresses messages. What is sent has passed once all its
- * copies are asked for, whether or not MPI has taken them; what is received, once all has arrived and is being
- * copied in. */
+/* Messages by MPI, staged in host memory. A message moves in pieces through a few pinned buffers: a sent piece is
+ * copied to the host, then given to MPI; a received piece comes from MPI, then is copied to the device. Pieces
+ * overlap with each other and with computation: copies run in streams of the line, and the host advances pieces
+ * with messages. A send has passed once all its copies are enqueued; a receive, once all pieces have arrived and
+ * their copies are enqueued. */
 #include "transport.h"
 #include "run/run.h"
 
@@ -13,7 +12,7 @@
 #include <cstring>
 
 enum { PIECE = 1 << 20, DEPTH = 4 }; /* bytes, the same at both ends; buffers of a message ... */
-enum { BUFFERS = 256 };              /* of a transfer: with more messages each has fewer, but at least one */
+enum { BUFFERS = 256 };              /* per transfer, divided among its messages, at least one each */
 
 struct staged_line : pd_line {
   MPI_Comm comm;
@@ -31,7 +30,7 @@ struct piece {
   bool sent;
   int peer, tag, bytes;         /* at most PIECE */
   int64_t number;               /* of its message, among all */
-  const staged_message *before; /* MPI must have so many of its pieces first; NULL: none */
+  const staged_message *before; /* predecessor whose pieces MPI must get first; NULL: none */
   int64_t end_before;
 };
 
@@ -43,7 +42,7 @@ struct staged_message {
   int depth;
   piece ring[DEPTH];
   int64_t first, end;           /* those of the message posted last: first ... end - 1 */
-  int64_t begun, moved, ended;  /* how many pieces are */
+  int64_t begun, moved, ended;  /* number of pieces in each step */
   int64_t number;               /* of the message posted last, among all */
   const staged_message *before; /* of its pieces */
   int64_t end_before;
@@ -63,7 +62,7 @@ static staged_transfer *transfers;
 
 /* ---- checksums ------------------------------------------------------------------------------- */
 
-/* With --check-messages a piece's checksum travels behind it, in the same message. */
+/* With --check-messages a piece's checksum follows it in the same message. */
 static int sum_bytes() { return pd_options.check_messages ? static_cast<int>(sizeof(uint64_t)) : 0; }
 
 static void add_sum(piece *p) {
@@ -78,8 +77,8 @@ static void compare_sum(const piece *p) {
   memcpy(&sum, p->buffer + p->bytes, sizeof sum);
   if (sum != pd_checksum(p->buffer, (size_t)p->bytes))
     pd_fail(
-        "--check-messages: the %d bytes that rank %d sent came with another checksum (message %d): a link, or the "
-        "memory of this host or that rank's, changes bits",
+        "--check-messages: %d bytes from rank %d arrived with a different checksum (message %d): a link, or the "
+        "memory of either host, corrupts data",
         p->bytes, p->peer, p->tag);
 }
 
@@ -87,7 +86,7 @@ static void compare_sum(const piece *p) {
 
 static piece *piece_of(staged_message *m, int64_t i) { return &m->ring[i % m->depth]; }
 
-/* How many of the place's pieces, when it goes this way, MPI has been given. */
+/* The number of the place's pieces given to MPI in this direction. */
 static int64_t given(const staged_message *m, bool sent) { return sent ? m->moved : m->begun; }
 
 static void begin(staged_message *m, piece *p) {
@@ -140,7 +139,7 @@ static bool can_begin(const staged_message *m) {
 
 static bool has_ended(piece *p) { return p->sent ? mpi_is_done(p) : pd_cuda_happened(p->copied); }
 
-/* Takes every step that can be taken; false while pieces are under way. */
+/* Advances all pieces; false while pieces are in flight. */
 static bool advance(staged_message *m) {
   for (;;) {
     while (m->ended < m->moved && has_ended(piece_of(m, m->ended))) m->ended++;
@@ -202,9 +201,9 @@ static void comes_before(staged_message *m, int64_t *latest, const staged_messag
   m->end_before = end;
 }
 
-/* MPI tells messages alike, of one line, peer, direction and tag, apart by their order: the last one posted of which
- * MPI may still have to be given pieces. That is a place's message, or what it sent before that and is being copied.
- * A place's own pieces keep their order anyway. */
+/* MPI matches messages with equal line, peer, direction and tag by order. Finds the last posted one that still has
+ * pieces to give to MPI: a place's current message, or its previous send, which is being copied. Pieces of a place
+ * keep their order. */
 static void find_before(staged_message *m) {
   int64_t latest = 0;
   m->before = NULL;
@@ -221,7 +220,7 @@ static void find_before(staged_message *m) {
     }
 }
 
-/* Places that this post does not use have passed, too: at most MPI still has pieces of theirs to send. */
+/* Places that this post does not use have passed: at most MPI still sends their pieces. */
 static void staged_post(pd_transfer *transfer, pd_line *line, int n, const pd_message *message) {
   staged_transfer *t = (staged_transfer *)transfer;
   staged_line *l = (staged_line *)line;
@@ -267,7 +266,7 @@ static void staged_progress() {
   for (staged_transfer *t = transfers; t; t = t->next) advance_all(t);
 }
 
-static void staged_watch() {} /* errors of MPI end the launch by themselves */
+static void staged_watch() {} /* MPI errors end the launch in their handler */
 static void staged_abort() {} /* no device waits for another */
 
 static void staged_finish() {

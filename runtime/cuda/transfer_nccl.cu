@@ -1,13 +1,13 @@
-/* Messages from device to device by NCCL. Every line is a communicator and a stream of its own: an operation
- * that waits for its peer keeps no other line's waiting, whatever order the ranks come to them in. Operations
- * take place in stream order, so that the host waits for none: posting makes the line's stream wait for the
- * side's, passing the side's for the line's.
+/* Messages from device to device by NCCL. Every line has its own communicator and stream, so that an operation
+ * that waits for its peer does not block other lines, in any order of ranks. Operations run in stream order
+ * without host waits: a post makes the line's stream wait for the side's stream, passing makes the side's stream
+ * wait for the line's.
  *
- * Communicators block: a call returns when its work is enqueued. For one that does not block NCCL starts a thread at every
- * ncclGroupEnd (group.cc of NCCL 2.28), and the attribute is fixed when the communicator is made. An alarm
- * (pd_watch_begin) limits the time of calls that wait for other ranks: those that make a communicator, its connections
- * and its end, and those of messages when NCCL's queues are full. All connections are made at start, since a connection that is made later would keep the host
- * waiting in the middle of the run. */
+ * Communicators block: a call returns when its work is enqueued. For one that does not block NCCL starts a thread
+ * at every ncclGroupEnd (group.cc of NCCL 2.28), and the attribute is fixed when the communicator is made. An
+ * alarm (pd_watch_begin) limits the time of calls that wait for other ranks: those that make a communicator, its
+ * connections and its end, and those of messages when NCCL's queues are full. All connections are made at start,
+ * since a connection that is made later would keep the host waiting in the middle of the run. */
 #include "transport.h"
 #include "messages/messages.h"
 #include "run/upward.h"
@@ -21,8 +21,8 @@
 struct nccl_line : pd_line {
   ncclComm_t comm;
   cudaStream_t stream;
-  int self;      /* this rank, as the others' numbers are */
-  int n, *ranks; /* a rank's number in the communicator is its place here */
+  int self;      /* this rank, in the numbering of ranks */
+  int n, *ranks; /* a rank's index here is its number in the communicator */
   nccl_line *next;
 };
 
@@ -32,18 +32,19 @@ struct nccl_transfer : pd_transfer {
   nccl_transfer *next;
 };
 
-static nccl_line *lines, **end_of_lines = &lines; /* in the order of their opening */
+static nccl_line *lines, **end_of_lines = &lines; /* in order of opening */
 static nccl_transfer *transfers;
 
 /* ---- calls ------------------------------------------------------------------------------------- */
 
-/* A peer that is gone has told why, or the launcher will: its launch ends before this rank has a say. */
+/* A peer that ended has reported the cause, or the launcher will; the launch ends before this rank reports. */
 [[noreturn]] static void nccl_failed(const nccl_line *l, ncclResult_t status, const char *what) {
   if (status == ncclRemoteError) pd_signals_await_turn(5);
   pd_fail("cannot %s: NCCL: %s (%s)", what, ncclGetErrorString(status), ncclGetLastError(l->comm));
 }
 
-/* Calls NCCL on the line's communicator and waits for the call's end, also if NCCL_COMM_BLOCKING=0 lets it return early. */
+/* Calls NCCL on the line's communicator and waits for the call's end, also if NCCL_COMM_BLOCKING=0 lets it return
+ * early. */
 template <typename Call> static void call(const nccl_line *l, const char *what, Call call_nccl) {
   char waited[128];
   snprintf(waited, sizeof waited, "to %s", what);
@@ -60,7 +61,7 @@ template <typename Call> static void call(const nccl_line *l, const char *what, 
 static int number_of(const nccl_line *l, int rank) {
   int i = 0;
   while (i < l->n && l->ranks[i] != rank) i++;
-  if (i == l->n) pd_fail("internal: a message to rank %d on a line that it is not on", rank);
+  if (i == l->n) pd_fail("internal: a message to rank %d, which is not on this line", rank);
   return i;
 }
 
@@ -78,14 +79,14 @@ static ncclResult_t group(const nccl_line *l, int n, const pd_message *message) 
   return status != ncclSuccess && status != ncclInProgress ? status : end;
 }
 
-/* The messages as one operation of NCCL's; those of no bytes are not sent. */
+/* Runs the messages as one NCCL operation; empty messages are not sent. */
 static void enqueue(const nccl_line *l, int n, const pd_message *message, const char *what) {
   call(l, what, [=] { return group(l, n, message); });
 }
 
 /* ---- opening --------------------------------------------------------------------------------- */
 
-/* The line's first rank makes up its name, the others are told by MPI. */
+/* The line's first rank creates the communicator's id and sends it by MPI. */
 static ncclUniqueId agree_on_name(const nccl_line *l, MPI_Comm comm) {
   enum { TAG = 32767 };
   ncclUniqueId id = {};
@@ -124,10 +125,10 @@ static void connect(const nccl_line *l, const char *what) {
   free(message);
 }
 
-/* The most blocks (CTAs) that kernels of a line occupy. Between two stages they wait for the peer beside passes, which need
- * the multiprocessors: few. All ranks of a group come to an exchange at the same point of the program and need its bytes, so
- * NCCL's own number holds: by topology, two channels for each NVLink between two ranks (NCCL's paths.cc), 32 on an H100.
- * The environment's NCCL_MAX_CTAS wins. */
+/* The most blocks (CTAs) that kernels of a line occupy. Between two stages they wait for the peer beside passes,
+ * which need the multiprocessors: few. All ranks of a group come to an exchange at the same point of the program
+ * and need its bytes, so NCCL's own number holds: by topology, two channels for each NVLink between two ranks
+ * (NCCL's paths.cc), 32 on an H100. The environment's NCCL_MAX_CTAS wins. */
 static int most_blocks(pd_line_use use) {
   enum { OF_STAGES = 4 };
   return use == PD_OF_STAGES ? OF_STAGES : NCCL_CONFIG_UNDEF_INT;

@@ -1,23 +1,22 @@
-/* Messages between GPUs of one machine by their copy engines: a rank has mapped the arenas of its neighbours (CUDA's
- * programming guide, "Interprocess Communication") and copies what it sends to where it is received, in a stream of
- * the line's. No kernel waits on the device for another rank, as NCCL's do.
- *   receiver  tells, by MPI, where the messages go, once it has recorded an event of its own behind all that still uses
- *             the memory
- *   sender    lets the line's stream wait for that event and for its own work, copies, records an event of its own,
- *             and tells the receiver so
- *   receiver  lets what comes after wait for the sender's event
- * A wait is for what an event was recorded for last, so each end is told before it waits; and as a line has one receive
- * posted at a time, neither records anew before the other has asked for its wait. Whatever a stream waits for has thus
- * been enqueued before: the host may wait for the device at any time. */
+/* Messages between GPUs of one machine by their copy engines: a rank maps the arenas of its neighbours (CUDA's
+ * programming guide, "Interprocess Communication") and copies its messages to the receiver's memory, in a stream
+ * of the line. No kernel waits on the device for another rank, as NCCL's do.
+ *   receiver  records an event after all work that still uses the memory, and sends the addresses by MPI
+ *   sender    makes the line's stream wait for this event and for its own work, copies, records an event, and
+ *             informs the receiver by MPI
+ *   receiver  makes later work wait for the sender's event
+ * A wait refers to the event's last record, so each end gets a message before it waits. A line has one
+ * posted receive at a time, so neither end records again before the opposite end has enqueued its wait. Every
+ * wait thus refers to work that is already enqueued: the host may wait for the device at any time. */
 #include "transport.h"
 #include "messages/messages.h"
 
 #include <cstdlib>
 #include <cstring>
 
-/* ---- whose memory can be written ---------------------------------------------------------------- */
+/* ---- ranks with writable memory ----------------------------------------------------------------- */
 
-/* What a rank shows the others. */
+/* The description of a rank's memory for other ranks. */
 struct offer {
   pd_machine machine;
   char device[32];
@@ -27,11 +26,11 @@ struct offer {
   cudaIpcEventHandle_t event;
 };
 
-/* What has come of a neighbour's offer; ERROR and more: an error of CUDA's. */
+/* Result of mapping a neighbour's memory; ERROR and above: a CUDA error. */
 enum { NONE, REACHED, ELSEWHERE, NO_ACCESS, INSTANCES, ERROR };
 
 static bool tried;      /* all ranks have offered memory */
-static char **arena_of; /* by rank: its arena, where this rank sees it; NULL: not */
+static char **arena_of; /* by rank: address of its arena in this process; NULL: not mapped */
 static int *reach;      /* by rank and rank */
 static char *scratch;   /* of the device, */
 static uint64_t *seen;  /* of the host: a greeting's */
@@ -56,7 +55,7 @@ static offer offer_of_this(cudaEvent_t *event) {
   return mine;
 }
 
-/* Devices that this process may not use (CUDA_VISIBLE_DEVICES) cannot be asked about; opening tells then. */
+/* Devices outside CUDA_VISIBLE_DEVICES cannot be queried; opening decides. */
 static bool has_access(const char *device) {
   int mine, other, can = 1;
   pd_cuda_check(cudaGetDevice(&mine), "ask for the device");
@@ -116,7 +115,7 @@ pd_peers pd_peers_start(bool wanted) {
       if (how == NONE) continue;
       (how == REACHED ? found.reached : found.others)++;
       if (how == REACHED || (found.why != NONE && (found.why != ELSEWHERE || how == ELSEWHERE))) continue;
-      found.why = how, found.a = a, found.b = b; /* of those on one machine rather than of others */
+      found.why = how, found.a = a, found.b = b; /* preferably of ranks on one machine */
     }
   if (event) pd_cuda_check(cudaEventDestroy(event), "give an event back");
   free(offers);
@@ -143,16 +142,16 @@ struct peer_line : pd_line {
   MPI_Comm comm;
   int peer;
   cudaStream_t stream;
-  cudaEvent_t mine,
-      theirs; /* recorded by this end: memory may be written (receiver), has been (sender); the other's */
+  cudaEvent_t mine;   /* recorded by this end: memory may be written (receiver), is written (sender) */
+  cudaEvent_t theirs; /* the same of the opposite end */
   peer_line *next;
 };
 
-/* The tags of the two words between the ends are the transfer's first, and this far behind it: chunks may send both ways
- * under one tag. */
+/* The tags of the two words between the ends are the transfer's first, and this far behind it: chunks may send
+ * both ways under one tag. */
 enum { COPIED = 1 };
 
-/* Where a message goes, in the receiver's arena. */
+/* The place of a message in the receiver's arena. */
 struct placed {
   uint64_t at, bytes;
 };
@@ -253,7 +252,7 @@ static void advance(peer_transfer *t) {
     t->state = peer_transfer::THROUGH;
 }
 
-/* Messages alike are told apart by MPI's order, words as well. */
+/* Equal messages and words match by MPI's order. */
 static void peer_post(pd_transfer *transfer, pd_line *line, int n, const pd_message *message) {
   peer_transfer *t = static_cast<peer_transfer *>(transfer);
   peer_line *l = static_cast<peer_line *>(line);
@@ -303,15 +302,15 @@ static void peer_abort() {}
 static bool has_passed(void *transfer) { return peer_passed(static_cast<peer_transfer *>(transfer)); }
 static bool is_through(void *transfer) { return peer_through(static_cast<peer_transfer *>(transfer)); }
 
-/* A slot that messages of this kind come to; free, before the first of them is posted. */
+/* A receive slot of this kind of message, before the first receive is posted. */
 static char *slot_for(pd_kind kind) {
   const pd_channel *in = kind == PD_GRADIENTS ? pd.stage->gradients_in : pd.stage->activations_in;
   while (!in->n_values) in++;
   return pd.arena + pd_channel_start(in);
 }
 
-/* Some machines copy to another GPU's memory without an error and change nothing there (an IOMMU between them does so):
- * what comes first through a line is looked at. */
+/* On some machines copies to another GPU succeed without effect, for example with an IOMMU between them, so the
+ * first message of a line is checked. */
 void pd_peer_greet(pd_line *line, int peer, bool sends, pd_kind kind) {
   static const char what[] = "a first message between two GPUs";
   static peer_transfer *t;
@@ -323,20 +322,21 @@ void pd_peer_greet(pd_line *line, int peer, bool sends, pd_kind kind) {
   pd_cuda_check(cudaMemcpyAsync(at, seen, sizeof *seen, cudaMemcpyHostToDevice, line->side), "copy to the device");
   pd_message message = {peer, sends, TAG, at, sizeof word};
   peer_post(t, line, 1, &message);
-  pd_wait_until(has_passed, t, what, -1, sends ? "to be taken by" : "from", peer);
+  pd_wait_until(has_passed, t, what, -1, sends ? "to be received by" : "from", peer);
   if (!sends)
     pd_cuda_check(cudaMemcpyAsync(seen, at, sizeof *seen, cudaMemcpyDeviceToHost, line->side), "copy to the host");
   pd_device_wait(what);
-  pd_wait_until(is_through, t, what, -1, sends ? "to be taken by" : "from", peer);
+  pd_wait_until(is_through, t, what, -1, sends ? "to be received by" : "from", peer);
   if (*seen != word)
-    pd_fail("what rank %d copied to this rank's GPU is not there: peer access between the two does not work: use "
-            "--comm nccl, or --comm mpi",
-            pd_self_of(peer));
+    pd_fail(
+        "the data that rank %d copied to this rank's GPU did not arrive: peer access between the two GPUs does "
+        "not work. help: use --comm nccl or --comm mpi",
+        pd_self_of(peer));
 }
 
 /* ---- the end --------------------------------------------------------------------------------------- */
 
-/* Memory that others have mapped is not given back before all have let go of it. */
+/* Frees memory only after all other ranks have unmapped it. */
 static void peer_finish() {
   if (!tried) return;
   for (peer_line *l = lines, *next; l; l = next) {
@@ -348,7 +348,7 @@ static void peer_finish() {
     if (arena_of[r]) pd_cuda_check(cudaIpcCloseMemHandle(arena_of[r]), "let go of another rank's memory");
   MPI_Request request;
   MPI_Ibarrier(pd_comm_control, &request);
-  pd_wait(1, &request, "all ranks to let go of each other's memory", -1, NULL, -1);
+  pd_wait(1, &request, "all ranks to unmap each other's memory", -1, NULL, -1);
   for (peer_line *l = lines, *next; l; l = next) {
     next = l->next;
     pd_cuda_check(cudaEventDestroy(l->mine), "give an event back");

@@ -1,4 +1,4 @@
-/* Threads that are made once and wait for work; who has some does its part, too. One of several at a time has it shared. */
+/* Worker threads that wait for work; the calling thread takes part. One caller at a time uses the workers. */
 #include "workers.h"
 
 #include "device.h"
@@ -16,7 +16,7 @@
 
 /* These outlive static objects: a launch may end while they work. */
 struct Workers {
-  std::vector<std::thread> others; /* beside whoever has work to share: worker 1 is the first */
+  std::vector<std::thread> others; /* in addition to the caller, as workers from 1 */
   std::mutex sharing;              /* who has some */
   std::mutex lock;
   std::condition_variable begins, ends;
@@ -68,8 +68,8 @@ void pd_workers_share(int first, int end, const pd_shared_work &work) {
   for (int i = first; i < end; i++) work(i, 0);
 }
 
-/* The processors that the launcher has bound this rank to, or, if that is all of them, its share; at most those beside
- * its device. */
+/* The processors that the launcher bound this rank to or, without a binding, its share; at most those near its
+ * device. */
 int pd_host_threads(void) {
   const char *wish = getenv("OMP_NUM_THREADS");
   if (wish && atoi(wish) > 0) return atoi(wish);
@@ -79,7 +79,7 @@ int pd_host_threads(void) {
   return usable > 0 ? usable : 1;
 }
 
-/* Signals are the main thread's. */
+/* The main thread handles signals. */
 void pd_workers_start() {
   sigset_t all, before;
   if (!workers.others.empty()) return;

@@ -1,4 +1,4 @@
-/* Elements of mapped arrays, whose rows may lie unaligned. */
+/* Elements of mapped arrays; rows may be unaligned. */
 #include "data/data.h"
 
 #include <stdio.h>
@@ -42,7 +42,8 @@ bool pd_array_fits(const struct pd_array *a, const struct pd_input *in, char *wh
   if (!same_shape(a, in)) {
     print_shape(has, sizeof has, a->rank, a->dim);
     print_shape(takes, sizeof takes, in->rank, in->dim);
-    return pd_refuse(why, "'%s' holds samples of shape %s, but '%s' takes %s", a->path, has, in->name, takes);
+    return pd_refuse(why, "'%s' holds samples of shape %s, but '%s' takes shape %s", a->path, has, in->name,
+                     takes);
   }
   if (in->token && pd_is_float(a->type))
     return pd_refuse(why, "'%s' holds floating-point numbers, but '%s' takes tokens", a->path, in->name);
@@ -69,7 +70,7 @@ static int64_t integer_at(const char *p, enum pd_element type) {
   }
 }
 
-/* IEEE 754's binary16: exact, denormals, infinities and NaN, too. */
+/* IEEE 754's binary16, exact, including denormals, infinities and NaN. */
 static float half_to_float(uint16_t h) {
   uint32_t sign = (uint32_t)(h & 0x8000) << 16, bits = (uint32_t)(h & 0x7fff) << 13;
   float f;
@@ -101,7 +102,7 @@ static float number_at(const char *p, enum pd_element type) {
 static bool refuse_token(const struct pd_array *a, int64_t token, const char *p, int64_t classes, char *why) {
   char counted[96] = "";
   if (token < 0)
-    snprintf(counted, sizeof counted, "; weights of 'counted(TARGET, ignore = %lld)' leave it out",
+    snprintf(counted, sizeof counted, ". help: mask it with weights of 'counted(TARGET, ignore = %lld)'",
              (long long)token);
   return pd_refuse(why, "'%s': token %lld at offset %lld is outside the model's %lld classes%s", a->path,
                    (long long)token, (long long)(p - a->map), (long long)classes, counted);
@@ -123,7 +124,7 @@ bool pd_read_tokens(const struct pd_array *a, int64_t first, int64_t n, struct p
   return true;
 }
 
-/* Converts n neighbouring elements. Bytes, the type of images, are converted by vector instructions. */
+/* Converts n adjacent elements. Vector instructions convert bytes, the type of images. */
 static void read_row(const char *p, enum pd_element type, int64_t n, float *restrict to) {
   const uint8_t *restrict byte = (const uint8_t *)p;
   int bytes = pd_element_bytes(type);

@@ -1,7 +1,6 @@
-/* What happens to images on their way. Random changes of those trained on: each is cut out of itself with zeros
- * around, then mirrored or not. The choices are Philox's, keyed by the run's seed and counted by the sample's
- * global index, so that no plan changes them; all images of a sample get the same. Then each channel is
- * normalised. */
+/* Augmentation and normalisation of images. A training image is padded with zeros and cropped, then mirrored or
+ * not. Philox, keyed by the run's seed and counted by the sample's global index, makes the choices, independent of
+ * the plan; all images of a sample get the same. Then each channel is normalised. */
 #include "data/data.h"
 #include "kernels/pd_math.h"
 
@@ -24,7 +23,7 @@ static int64_t choose(uint32_t word, int64_t n) { return (int64_t)((uint64_t)wor
 
 void pd_augment_image(const struct pd_augment *a, const struct pd_input *in, uint64_t seed, int64_t sample,
                       const float *from, float *to) {
-  enum { AUGMENT = 0x696d6167 }; /* keeps the key apart from those of names and instances */
+  enum { AUGMENT = 0x696d6167 }; /* separates the key from keys of names and instances */
   pd_random r = pd_philox(0, 0, (uint32_t)sample, (uint32_t)(sample >> 32), pd_mix(seed, AUGMENT));
   int64_t height = in->dim[1], width = in->dim[2];
   int64_t down = choose(r.word[0], 2 * a->crop + 1) - a->crop;

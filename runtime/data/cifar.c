@@ -7,10 +7,11 @@ enum { CHANNELS = 3, SIDE = 32, IMAGE = CHANNELS * SIDE * SIDE, RECORD = 1 + IMA
 bool pd_parse_cifar(struct pd_array *a, bool label, char *why) {
   size_t rest = a->size % RECORD;
   if (rest)
-    return pd_refuse(why,
-                     "'%s' is neither an llm.c token file nor one of CIFAR-10: records have %d bytes, but the "
-                     "one at offset %lld has %lld",
-                     a->path, RECORD, (long long)(a->size - rest), (long long)rest);
+    return pd_refuse(
+        why,
+        "'%s' is neither an llm.c token file nor a CIFAR-10 file: records have %d bytes, but the record at "
+        "offset %lld has %lld",
+        a->path, RECORD, (long long)(a->size - rest), (long long)rest);
   a->type = PD_TYPE_U8;
   a->first = label ? 0 : 1;
   a->stride = RECORD;

@@ -1,6 +1,6 @@
-/* Training data, memory-mapped. Token files (text, llm.c shards, arrays of one axis) given without names are one run of
- * tokens, cut into windows of context + 1 at a stride of context. All other files hold a sample a row, record or line:
- * each input has files of its own, read end to end. Derived inputs have none. */
+/* Memory-mapped data sets. Token files (text, llm.c shards, arrays of one axis) without names are one run of
+ * tokens, divided into windows of context + 1 tokens at a stride of context. All other files have one sample per
+ * row, record or line: each input has its own files, read consecutively. Derived inputs have no files. */
 #include "data/data.h"
 #include "data/load.h"
 
@@ -11,13 +11,13 @@
 enum { BYTES = 256 }; /* a byte's values */
 enum format { TEXT, NUMBERS, SHARD, TOKENS, NPY, NPZ, IDX, CIFAR };
 
-struct part { /* of a column: one file, or one field of its records */
+struct part { /* of a column: a file, or a field of its records */
   struct pd_array array;
-  struct pd_lines lines; /* n 0: the array's rows are the samples */
-  int64_t first;         /* samples of the parts before; of windows: tokens */
+  struct pd_lines lines; /* n 0: rows of the array are samples */
+  int64_t first;         /* samples of earlier parts; for windows: tokens */
 };
 
-struct column { /* an input's files; a derived one has none */
+struct column { /* files of an input; none for derived inputs */
   struct part *parts;
   int n;
 };
@@ -26,9 +26,9 @@ struct pd_dataset {
   const struct pd_input *inputs;
   int n_inputs;
   int64_t pad;
-  int token_bytes; /* of --token-type: in .bin files without a header; 1: also, texts may be read; 0: not given */
+  int token_bytes; /* of --token-type, for .bin files without a header; 1 also allows texts; 0: not given */
   bool named;      /* every file names its input */
-  int64_t context; /* 0: no windows; else columns[0] is all inputs' */
+  int64_t context; /* 0: no windows; else columns[0] is for all inputs */
   int64_t samples;
   struct column *columns;
 };
@@ -61,10 +61,10 @@ static bool takes_numbers(const struct pd_dataset *d) {
   return false;
 }
 
-/* How a file's format is known: by its mark or its name, if the data set suits. The first row that fits says it. */
+/* Detection of a file's format by its mark or name, and the data set. The first matching row wins. */
 static const struct sign {
-  const char *suffix;                        /* NULL: the name says nothing */
-  bool (*marked)(const struct pd_array *a);  /* NULL: the bytes say nothing */
+  const char *suffix;                        /* NULL: any name */
+  bool (*marked)(const struct pd_array *a);  /* NULL: any bytes */
   bool (*suits)(const struct pd_dataset *d); /* NULL: any does */
   enum format format;
 } signs[] = {{".npy", pd_is_npy, NULL, NPY},   {".npz", NULL, NULL, NPZ},
@@ -81,7 +81,7 @@ static enum format format_of(const struct pd_dataset *d, const struct part *p) {
   }
 }
 
-/* --token-type says what a file is that does not say it itself. */
+/* --token-type gives the type of a file without a header. */
 static bool is_known(const struct pd_dataset *d, const struct part *p, char *why) {
   enum format format = format_of(d, p);
   bool typed = format == TOKENS || (format == TEXT && d->token_bytes == 1);
@@ -92,18 +92,18 @@ static bool bytes_suit(const struct pd_dataset *d, const struct part *p, const s
   return in->classes <= BYTES || d->token_bytes == 1 ||
          pd_refuse(
              why,
-             "'%s' is read as text, whose tokens are its bytes, %d kinds, but '%s' has %lld classes: give the "
-             "tokenizer's numbers as .npy, .ids or llm.c's .bin; --token-type u8 trains on bytes",
+             "'%s' is text, whose tokens are the %d byte values, but '%s' has %lld classes. help: give token "
+             "numbers as .npy, .ids or llm.c's .bin, or train on bytes with --token-type u8",
              p->array.path, BYTES, in->name, (long long)in->classes);
 }
 
-/* A text of one sample a line: of bytes, the newline among them, or of numbers. */
+/* A text with one sample per line: bytes including the newline, or numbers. */
 static bool open_lines(const struct pd_dataset *d, struct part *p, const struct pd_input *in, bool numbers,
                        char *why) {
   int64_t least = numbers || d->pad > '\n' ? d->pad : '\n';
   if (!numbers && !bytes_suit(d, p, in, why)) return false;
   if (in->classes <= least)
-    return pd_refuse(why, "'%s': '%s' has %lld classes; lines need the %s %lld, too", p->array.path, in->name,
+    return pd_refuse(why, "'%s': '%s' has %lld classes, but lines also need the %s %lld", p->array.path, in->name,
                      (long long)in->classes, least == d->pad ? "token of --pad," : "newline,", (long long)least);
   pd_parse_bytes(&p->array);
   p->lines = (struct pd_lines){.n = pd_count_lines(&p->array), .numbers = numbers};
@@ -111,11 +111,11 @@ static bool open_lines(const struct pd_dataset *d, struct part *p, const struct 
   return pd_mark_lines(&p->array, in, &p->lines, why);
 }
 
-/* Makes of an array's tokens rows of this input's length. */
+/* Divides an array's tokens into rows of this input's length. */
 static bool cut_rows(struct pd_array *a, const struct pd_input *in, char *why) {
   if (a->rows % in->elements)
-    return pd_refuse(why, "'%s' holds %lld tokens, no whole number of samples of %lld for '%s'", a->path,
-                     (long long)a->rows, (long long)in->elements, in->name);
+    return pd_refuse(why, "'%s' holds %lld tokens, which is not a multiple of the %lld tokens of a sample of '%s'",
+                     a->path, (long long)a->rows, (long long)in->elements, in->name);
   a->rows /= in->elements;
   a->row = in->elements;
   a->stride *= in->elements;
@@ -124,22 +124,22 @@ static bool cut_rows(struct pd_array *a, const struct pd_input *in, char *why) {
   return true;
 }
 
-/* Into this rank's memory: a file of megabytes can claim to have gigabytes. */
+/* Unpacks into this rank's memory, after a check of the size that the file claims. */
 static bool unpack_member(struct pd_array *a, const struct pd_npz_entry *e, char *why) {
   enum { NOTED = 1 << 30 };
-  static const char way_out[] = "numpy.savez writes arrays that stay in the file";
+  static const char way_out[] = "help: numpy.savez writes arrays that are read without unpacking";
   double gib = (double)e->size / (1 << 30), room = (double)pd_memory_room() / (1 << 30);
   if (gib > room)
-    return pd_refuse(why,
-                     "'%s': '%.*s' unpacks to %.1f GiB in every rank's memory, and this one has %.1f GiB left: %s",
-                     a->path, e->name_length, e->name, gib, room, way_out);
+    return pd_refuse(
+        why, "'%s': '%.*s' unpacks to %.1f GiB in every rank's memory, but this rank has %.1f GiB left. %s",
+        a->path, e->name_length, e->name, gib, room, way_out);
   if (e->size > NOTED)
-    pd_note("'%s': '%.*s' takes %.1f GiB in every rank's memory: %s", a->path, e->name_length, e->name, gib,
+    pd_note("'%s': '%.*s' takes %.1f GiB in every rank's memory. %s", a->path, e->name_length, e->name, gib,
             way_out);
   return pd_npz_unpack(a, e, pd_allocate(e->size + 1), why);
 }
 
-/* The archive's array of the input's name; the only one, where it can be no other input's. */
+/* The archive's array with the input's name, or the only array if the model has one input. */
 static bool open_member(const struct pd_dataset *d, struct part *p, const struct pd_input *in, char *why) {
   struct pd_array *a = &p->array;
   struct pd_npz_entry e;
@@ -149,12 +149,12 @@ static bool open_member(const struct pd_dataset *d, struct part *p, const struct
   return pd_parse_npy(a, why);
 }
 
-/* Tokens end to end, as scripts that tokenize corpora write them. */
+/* True for a run of tokens, as tokenizing scripts write it. */
 static bool is_run(const struct pd_array *a) { return !a->rank && !pd_is_float(a->type); }
 
 /* ---- formats --------------------------------------------------------------------------------- */
 
-/* Files in order, without names, are all of one of these. */
+/* Files without names are all in one of these groups. */
 enum group { RUNS, RECORDS, ARCHIVES, ARRAYS, N_GROUPS };
 
 typedef bool open_file(const struct pd_dataset *d, struct part *p, const struct pd_input *in, char *why);
@@ -198,13 +198,13 @@ static bool open_numbers(const struct pd_dataset *d, struct part *p, const struc
   return open_lines(d, p, in, true, why);
 }
 
-/* What becomes of a file. Of tokens: no input of numbers takes it. */
+/* Use of a file of a format. tokens: not for inputs of numbers. */
 static const struct {
   enum group group;
   bool tokens;
-  bool cut;        /* tokens end to end, which are cut into rows */
+  bool cut;        /* a run of tokens, divided into rows */
   open_file *open; /* as samples of an input */
-  open_file *run;  /* as a part of one run of tokens, for windows; NULL: it is none */
+  open_file *run;  /* as a part of a run of tokens, for windows; NULL: not a run */
 } formats[] = {[NPY] = {ARRAYS, .open = open_npy, .run = open_npy},
                [NPZ] = {ARCHIVES, .open = open_member},
                [IDX] = {ARRAYS, .open = open_idx},
@@ -214,7 +214,7 @@ static const struct {
                [SHARD] = {RUNS, .tokens = true, .cut = true, .open = open_shard, .run = open_shard},
                [TOKENS] = {RUNS, .tokens = true, .cut = true, .open = open_tokens, .run = open_tokens}};
 
-/* A mapped file as samples of this input. */
+/* Opens a mapped file as samples of this input. */
 static bool open_part(const struct pd_dataset *d, struct part *p, const struct pd_input *in, char *why) {
   const enum format format = format_of(d, p);
   if (formats[format].tokens && !in->token)
@@ -242,18 +242,19 @@ static bool open_windows(struct pd_dataset *d, char *why) {
     const struct pd_input *in = &d->inputs[i];
     if (!has_files(d, i)) continue;
     if (!in->token)
-      return pd_refuse(why,
-                       "'%s' holds tokens, but '%s' takes numbers: give one .npy array or idx file for each of "
-                       "the %d inputs and targets",
-                       path, in->name, count_file_inputs(d));
+      return pd_refuse(
+          why,
+          "'%s' holds tokens, but '%s' takes numbers. help: give one .npy array or idx file for each of the %d "
+          "inputs and targets",
+          path, in->name, count_file_inputs(d));
     for (int j = 0; j < c->n; j++)
       if (format_of(d, &c->parts[j]) == TEXT && !bytes_suit(d, &c->parts[j], in, why)) return false;
     if (in->elements > d->context) d->context = in->elements;
   }
   d->samples = d->context ? (tokens - 1) / d->context : 0;
   if (d->samples < 1)
-    return pd_refuse(why, "'%s'%s hold%s %lld tokens; one window of context %lld needs %lld", path,
-                     c->n > 1 ? " and the others" : "", c->n > 1 ? "" : "s", (long long)tokens,
+    return pd_refuse(why, "'%s'%s hold%s %lld tokens, but one window of context %lld needs %lld", path,
+                     c->n > 1 ? " and the other files" : "", c->n > 1 ? "" : "s", (long long)tokens,
                      (long long)d->context, (long long)d->context + 1);
   return true;
 }
@@ -266,7 +267,7 @@ static void add_part(struct column *c, const struct part *p) {
   c->parts[c->n++] = *p;
 }
 
-/* Opens every column's files; all columns must hold as many samples. */
+/* Opens all columns' files, which must have equal numbers of samples. */
 static bool open_columns(struct pd_dataset *d, char *why) {
   const struct column *first = NULL;
   for (int i = 0; i < d->n_inputs; i++) {
@@ -274,7 +275,7 @@ static bool open_columns(struct pd_dataset *d, char *why) {
     int64_t samples = 0;
     if (!has_files(d, i)) continue;
     if (!c->n)
-      return pd_refuse(why, "there is no file for '%s': give %s=PATH", d->inputs[i].name, d->inputs[i].name);
+      return pd_refuse(why, "there is no file for '%s'. help: give %s=PATH", d->inputs[i].name, d->inputs[i].name);
     for (struct part *p = c->parts; p < c->parts + c->n; p++) {
       if (!open_part(d, p, &d->inputs[i], why)) return false;
       p->first = samples;
@@ -287,12 +288,12 @@ static bool open_columns(struct pd_dataset *d, char *why) {
                        d->inputs[first - d->columns].name);
     if (c != first && samples != d->samples)
       return pd_refuse(why, "'%s'%s hold%s %lld samples, but '%s'%s %lld", c->parts[0].array.path,
-                       c->n > 1 ? " and the others" : "", c->n > 1 ? "" : "s", (long long)samples,
-                       first->parts[0].array.path, first->n > 1 ? " and the others hold" : " holds",
+                       c->n > 1 ? " and the other files" : "", c->n > 1 ? "" : "s", (long long)samples,
+                       first->parts[0].array.path, first->n > 1 ? " and the other files hold" : " holds",
                        (long long)d->samples);
     d->samples = samples;
   }
-  return d->samples > 0 || pd_refuse(why, "'%s' holds no sample", first->parts[0].array.path);
+  return d->samples > 0 || pd_refuse(why, "'%s' holds no samples", first->parts[0].array.path);
 }
 
 /* Notes the arrays of an archive that no input reads. */
@@ -307,13 +308,13 @@ static void note_unused(const struct pd_dataset *d, const struct part *archive) 
       used |= has_files(d, i) && strlen(d->inputs[i].name) == (size_t)all[e].name_length &&
               !memcmp(d->inputs[i].name, all[e].name, (size_t)all[e].name_length);
     if (!used && (n > 1 || count_file_inputs(d) > 1))
-      pd_note("'%s': no input or target is named '%.*s'; the array is not read", archive->array.path,
+      pd_note("'%s': the array '%.*s' is ignored: no input or target has this name", archive->array.path,
               all[e].name_length, all[e].name);
   }
 }
 
-/* Whether arrays that are nothing but integers along one axis are tokens for windows: where sequences are read. As many
- * as inputs, of which some are no sequences, are an array each. */
+/* True if integer arrays of one axis are a run of tokens for windows: the model reads sequences. Arrays for all
+ * inputs, some of which are not sequences, are separate instead. */
 static bool reads_runs(const struct pd_dataset *d, const struct column *files) {
   int sequences = 0;
   for (int i = 0; i < d->n_inputs; i++)
@@ -325,13 +326,13 @@ static bool reads_runs(const struct pd_dataset *d, const struct column *files) {
   }
   bool each = files->n > 1 && files->n == count_file_inputs(d);
   if (each && sequences == files->n)
-    pd_note(
-        "the arrays have one axis: they are read as one run of tokens; name them, as in %s=PATH, for an array each",
-        d->inputs[0].name);
+    pd_note("the arrays have one axis and are read as one run of tokens. help: for one array per input, name the "
+            "inputs, as in %s=PATH",
+            d->inputs[0].name);
   return sequences && (!each || sequences == files->n);
 }
 
-/* Files without names: token files, CIFAR-10's, archives, or an array or a text of numbers for each input. */
+/* Opens files without names: token files, CIFAR-10 files, archives, or an array or a text of numbers per input. */
 static bool open_in_order(struct pd_dataset *d, char **paths, int n, char *why) {
   bool found[N_GROUPS] = {false};
   int wanted = count_file_inputs(d);
@@ -345,20 +346,22 @@ static bool open_in_order(struct pd_dataset *d, char **paths, int n, char *why) 
     add_part(&all, &p);
   }
   if (found[RUNS] + found[RECORDS] + found[ARCHIVES] + found[ARRAYS] > 1)
-    return pd_refuse(why, "'%s' and the others are of several kinds: name each one's input, as in %s=PATH",
+    return pd_refuse(why,
+                     "'%s' and the other files have several formats. help: name each file's input, as in %s=PATH",
                      paths[0], d->inputs[0].name);
   if (found[RUNS] || reads_runs(d, &all)) {
     d->columns[0] = all;
     return open_windows(d, why);
   }
   if (found[ARRAYS] && n != wanted)
-    return pd_refuse(why,
-                     "the model has %d inputs and targets, each needs one .npy array or idx file in this order, "
-                     "but %d %s given",
-                     wanted, n, n == 1 ? "is" : "are");
+    return pd_refuse(
+        why,
+        "the model has %d inputs and targets and needs one .npy array or idx file for each, in this order, but "
+        "%d %s given",
+        wanted, n, n == 1 ? "is" : "are");
   for (int i = 0, at = 0; i < d->n_inputs; i++) {
     if (!has_files(d, i)) continue;
-    bool each = found[RECORDS] || found[ARCHIVES]; /* every file holds something of every input */
+    bool each = found[RECORDS] || found[ARCHIVES]; /* every file has data of every input */
     for (int j = each ? 0 : at; j < (each ? n : at + 1); j++) add_part(&d->columns[i], &all.parts[j]);
     at++;
   }
@@ -368,7 +371,7 @@ static bool open_in_order(struct pd_dataset *d, char **paths, int n, char *why) 
 
 /* ---- names ----------------------------------------------------------------------------------- */
 
-/* The input that NAME=PATH names, or -1; *path: what follows. */
+/* The input of NAME=PATH, or -1; *path: PATH. */
 static int named_input(const struct pd_dataset *d, const char *argument, const char **path) {
   const char *sign = strchr(argument, '=');
   for (int i = 0; sign && i < d->n_inputs; i++) {
@@ -387,9 +390,12 @@ static bool open_by_name(struct pd_dataset *d, char **arguments, int n, char *wh
     struct part p = {0};
     int input = named_input(d, arguments[i], &path);
     if (input < 0)
-      return pd_refuse(why, "'%s' names no input or target of the model, as other files do", arguments[i]);
+      return pd_refuse(
+          why,
+          "'%s' names no input or target of the model, but other files do. help: name the input of every file",
+          arguments[i]);
     if (!has_files(d, input))
-      return pd_refuse(why, "'%s': the model computes '%s' from '%s': it takes no file", arguments[i],
+      return pd_refuse(why, "'%s': '%s' takes no file: the model computes it from '%s'", arguments[i],
                        d->inputs[input].name, d->inputs[d->inputs[input].from].name);
     if (!map_part(&p, path, why) || !is_known(d, &p, why)) return false;
     add_part(&d->columns[input], &p);
@@ -397,12 +403,14 @@ static bool open_by_name(struct pd_dataset *d, char **arguments, int n, char *wh
   return open_columns(d, why);
 }
 
-/* Whether a path looks like NAME=PATH with a name that no input has. */
+/* True if the argument looks like NAME=PATH with an unknown name. */
 static bool misnamed(const struct pd_dataset *d, const char *argument, char *why) {
   const char *sign = strchr(argument, '=');
   if (!sign || !access(argument, F_OK)) return false;
-  pd_refuse(why, "cannot read '%s': there is no such file, and no input or target '%.*s' (the first is '%s')",
-            argument, (int)(sign - argument), argument, d->inputs[0].name);
+  pd_refuse(
+      why,
+      "cannot read '%s': there is no such file, and no input or target has the name '%.*s' (the first is '%s')",
+      argument, (int)(sign - argument), argument, d->inputs[0].name);
   return true;
 }
 
@@ -428,14 +436,21 @@ static bool has_format(const struct pd_dataset *d, enum format format) {
   return false;
 }
 
-/* Of an input with files of its own: a window's tokens are those of all inputs. */
+static bool has_lines(const struct pd_dataset *d) {
+  for (const struct column *c = d->columns; c < d->columns + d->n_inputs; c++)
+    for (int i = 0; i < c->n; i++)
+      if (c->parts[i].lines.marks) return true;
+  return false;
+}
+
+/* The valid tokens of an input with its own files; the tokens of a window are for all inputs. */
 static struct pd_token_range range_of(const struct pd_dataset *d, int input) {
   return (struct pd_token_range){d->inputs[input].classes, pd_ignored(d->inputs, d->n_inputs, input)};
 }
 
 static bool scan_column(const struct column *c, struct pd_token_range range, char *why) {
   for (const struct part *p = c->parts; p < c->parts + c->n; p++) {
-    if (p->lines.numbers) continue; /* compared when they were marked */
+    if (p->lines.numbers) continue; /* checked during marking */
     int64_t values = p->array.type == PD_TYPE_U8 ? 1 << 8 : p->array.type == PD_TYPE_U16 ? 1 << 16 : INT64_MAX;
     if (values > range.classes && !pd_read_tokens(&p->array, 0, p->array.rows, range, NULL, why)) return false;
   }
@@ -443,7 +458,7 @@ static bool scan_column(const struct column *c, struct pd_token_range range, cha
 }
 
 static bool scan_tokens(const struct pd_dataset *d, char *why) {
-  int64_t least = INT64_MAX; /* every token of windows can reach every input */
+  int64_t least = INT64_MAX; /* each token of windows can be in each input */
   for (int i = 0; i < d->n_inputs; i++) {
     const struct pd_input *in = &d->inputs[i];
     if (!in->token || !has_files(d, i)) continue;
@@ -468,7 +483,8 @@ struct pd_dataset *pd_dataset_open(char **paths, int n, const struct pd_input *i
     if (misnamed(d, paths[i], why)) return NULL;
   if (!(d->named ? open_by_name(d, paths, n, why) : open_in_order(d, paths, n, why))) return NULL;
   if (token_bytes && !has_format(d, TOKENS) && (token_bytes > 1 || !has_format(d, TEXT)))
-    pd_note("--token-type: no file is a .bin without a header; it changes nothing");
+    pd_warn("--token-type has no effect on '%s': no data file is a .bin without a header", paths[0]);
+  if (pad && !has_lines(d)) pd_warn("--pad has no effect on '%s': no data file is read line by line", paths[0]);
   if (scan && bytes_of(d) <= (size_t)1 << 30 && !scan_tokens(d, why)) return NULL;
   return d;
 }
@@ -477,7 +493,7 @@ struct pd_dataset *pd_dataset_open(char **paths, int n, const struct pd_input *i
 
 int64_t pd_dataset_samples(const struct pd_dataset *d) { return d->samples; }
 
-/* Tokens [first, first + n) of all files laid end to end. */
+/* Tokens [first, first + n) of all files in sequence. */
 static bool read_run(const struct pd_dataset *d, int64_t first, int64_t n, int64_t classes, int32_t *to,
                      char *why) {
   for (const struct part *p = d->columns[0].parts; n > 0; p++) {

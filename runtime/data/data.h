@@ -1,5 +1,5 @@
-/* What data files hold, format by format. A parser gets a mapped file and refuses a broken one in `why`, with
- * its path and an offset in bytes; nothing here allocates or knows other ranks. */
+/* Parsers of data files, one per format. A parser gets a mapped file and refuses an invalid one in `why`, with
+ * path and byte offset. Parsers do not allocate memory and are independent of ranks. */
 #ifndef PD_DATA_H
 #define PD_DATA_H
 
@@ -24,29 +24,30 @@ enum pd_element {
 
 /* Rows of elements in a mapped file: all rows lie within the file once a parser has returned true. */
 struct pd_array {
-  const char *path, *map; /* whoever maps the file sets these and size; parsers the rest */
+  const char *path, *map; /* set with `size` by the caller that maps the file; the parser sets the other members */
   size_t size;
   enum pd_element type;
   size_t first;      /* bytes to the first row */
   int64_t stride;    /* bytes between rows */
-  int64_t rows, row; /* their number; elements of one */
+  int64_t rows, row; /* number of rows; elements per row */
   int rank;
   int64_t dim[PD_MAX_RANK]; /* of a row */
-  bool pixels;              /* a number is an element / 255 */
+  bool pixels;              /* values are elements / 255 */
 };
 
 /* ---- array.c --------------------------------------------------------------------------------- */
 
 int pd_element_bytes(enum pd_element type);
 bool pd_is_float(enum pd_element type);
-/* Whether a row can be a sample of this input: tokens are integers, and the shapes are equal but for axes of
- * size 1, or one of them is flat. */
+/* True if a row can be a sample of this input: tokens are integers, and the shapes are equal except for axes of
+ * size 1, or one shape is flat. */
 bool pd_array_fits(const struct pd_array *a, const struct pd_input *in, char *why);
-/* Tokens from 0 to below `classes`, and one below 0 that is not counted (derive.c); 0: none is. */
+/* Valid tokens: [0, classes), and one negative token that is not counted (derive.c); ignored 0: none. */
 struct pd_token_range {
   int64_t classes, ignored;
 };
-/* Rows [first, first + n) as tokens, or into NULL only to compare them; false for one outside the range. */
+/* Reads rows [first, first + n) as tokens, or with `to` NULL only checks them; false for a token outside the
+ * range. */
 bool pd_read_tokens(const struct pd_array *a, int64_t first, int64_t n, struct pd_token_range range, int32_t *to,
                     char *why);
 void pd_read_numbers(const struct pd_array *a, int64_t first, int64_t n, float *to);
@@ -56,18 +57,18 @@ void pd_read_numbers(const struct pd_array *a, int64_t first, int64_t n, float *
 bool pd_is_npy(const struct pd_array *a);
 bool pd_parse_npy(struct pd_array *a, char *why);
 bool pd_parse_idx(struct pd_array *a, char *why);
-bool pd_parse_cifar(struct pd_array *a, bool label, char *why); /* its labels, else its images */
+bool pd_parse_cifar(struct pd_array *a, bool label, char *why); /* labels, or images */
 /* A row is a token. */
 bool pd_is_shard(const struct pd_array *a);
 bool pd_parse_shard(struct pd_array *a, char *why);
 bool pd_parse_tokens(struct pd_array *a, int bytes,
                      char *why);         /* little-endian, of 1, 2 or 4 bytes, without a header */
-void pd_parse_bytes(struct pd_array *a); /* a text, whose bytes are tokens */
+void pd_parse_bytes(struct pd_array *a); /* a text with bytes as tokens */
 
 /* ---- foreign.c ------------------------------------------------------------------------------- */
 
 bool pd_is_zip(const struct pd_array *a);
-/* False for a file of a format that is known to be no data for pdc, with its name and what to do. */
+/* False for a file of a known unsupported format; `why` has the format and a remedy. */
 bool pd_refuse_foreign(const struct pd_array *a, char *why);
 
 /* ---- npz.c ----------------------------------------------------------------------------------- */
@@ -78,59 +79,60 @@ struct pd_npz_entry {
   int name_length, method;
   bool encrypted;
   uint32_t checksum;
-  uint64_t local, packed, size; /* where it starts; bytes there, and unpacked */
+  uint64_t local, packed, size; /* file offset; bytes packed and unpacked */
 };
-/* How many arrays an archive has, the first `room` of them in `to`; -1: it is broken. */
+/* Returns the number of arrays of an archive, the first `room` of them in `to`; -1: invalid archive. */
 int pd_npz_arrays(const struct pd_array *a, struct pd_npz_entry *to, int room, char *why);
-/* The array of this name, or with `any` the only one; says which there are. */
+/* Finds the array with this name or, with `any`, the only array; `why` lists the arrays. */
 bool pd_npz_find(const struct pd_array *a, const char *name, bool any, struct pd_npz_entry *e, char *why);
-/* Makes of the archive's map and size those of its array as it is packed. */
+/* Narrows the archive's map and size to the packed array. */
 bool pd_npz_open(struct pd_array *a, const struct pd_npz_entry *e, char *why);
-/* And of a deflated one those of the array itself, unpacked to e->size bytes at `to`. */
+/* Unpacks a deflated array to e->size bytes at `to` and sets map and size to them. */
 bool pd_npz_unpack(struct pd_array *a, const struct pd_npz_entry *e, char *to, char *why);
 
 /* ---- inflate.c ------------------------------------------------------------------------------- */
 
-/* Unpacks deflated data to exactly `size` bytes; false: it is broken, or unpacks to more or less. */
+/* Unpacks deflated data to exactly `size` bytes; false: invalid data or another size. */
 bool pd_inflate(const char *from, size_t packed, char *to, size_t size);
 uint32_t pd_crc32(const char *at, size_t n); /* zip's checksum */
 
 /* ---- lines.c --------------------------------------------------------------------------------- */
 
-/* A text's lines; where every PD_MARK-th of them starts is noted. */
+/* The lines of a text, with the start of every PD_MARK-th line. */
 enum { PD_MARK = 32 };
 struct pd_lines {
   int64_t n, *marks;
-  bool numbers; /* tokens are written as numbers; else they are the bytes */
+  bool numbers; /* tokens are decimal numbers, not bytes */
 };
 int64_t pd_count_lines(const struct pd_array *text);
 /* Fills lines->marks, which has room for all; false for a line of more tokens than a sample of the input has. */
 bool pd_mark_lines(const struct pd_array *text, const struct pd_input *in, struct pd_lines *lines, char *why);
-/* A line's tokens, `pad` behind them. False for a token outside the input's classes. */
+/* Reads a line's tokens, followed by `pad`. False for a token outside the input's classes. */
 bool pd_read_line(const struct pd_array *text, const struct pd_lines *lines, int64_t line,
                   const struct pd_input *in, int64_t pad, int32_t *to, char *why);
 
 /* ---- augment.c ------------------------------------------------------------------------------- */
 
 bool pd_is_image(const struct pd_input *in); /* [channels, height, width], of numbers */
-/* Whether these inputs have images and all are larger than `crop`. */
+/* True if these inputs have images, all larger than `crop`. */
 bool pd_augment_fits(const struct pd_augment *a, const struct pd_input *inputs, int n, char *why);
-/* sample: the run's global index, from which with the seed all random choices follow. */
+/* sample: global index of the run; seed and sample determine all random choices. */
 void pd_augment_image(const struct pd_augment *a, const struct pd_input *in, uint64_t seed, int64_t sample,
                       const float *from, float *to);
-/* Torchvision's Normalize, of a PD_IMAGE input's sample. */
+/* Torchvision's Normalize for a sample of a PD_IMAGE input. */
 void pd_normalise(const struct pd_input *in, float *pixels);
 
 /* ---- derive.c -------------------------------------------------------------------------------- */
 
 bool pd_is_derived(const struct pd_input *in);
-bool pd_is_weight(const struct pd_input *in); /* of counted positions */
-/* The number below 0 that files of this input may hold, where another one of n counts all tokens but it; 0: none. */
+bool pd_is_weight(const struct pd_input *in); /* a weight of counted positions */
+/* The negative token that files of this input may hold, because another input counts all tokens except it; 0:
+ * none. */
 int64_t pd_ignored(const struct pd_input *inputs, int n, int input);
-/* The input whose tokens pd_derive is given. */
+/* The source input of pd_derive. */
 int pd_derived_from(const struct pd_input *inputs, int input);
-/* One sample of a derived input from the tokens x of another; weights are 1 at counted positions, not yet
- * scaled. seed, sample: what random choices follow from. */
+/* Computes a sample of a derived input from the tokens x of its source; weights are 1 at counted positions,
+ * unscaled. seed and sample determine random choices. */
 void pd_derive(const struct pd_input *inputs, int input, const int32_t *x, uint64_t seed, int64_t sample,
                void *to);
 

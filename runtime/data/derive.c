@@ -1,6 +1,6 @@
-/* Inputs that are computed from another input's tokens, a sample at a time (pd_runtime.h lists them). What is
- * random is Philox's, keyed by a seed and counted by the sample's number and the position, so that inputs that
- * share their choices agree and no plan changes them. */
+/* Inputs that are computed from another input's tokens, a sample at a time (pd_runtime.h lists them). Philox,
+ * keyed by a seed and counted by sample and position, makes random choices, so that inputs with common choices
+ * agree, independent of the plan. */
 #include "data/data.h"
 #include "kernels/pd_math.h"
 
@@ -36,10 +36,10 @@ static void find_segments(const int32_t *x, int64_t n, const double *numbers, in
 
 /* ---- corruption of masked language models ------------------------------------------------------ */
 
-/* Of a position of sample number `sample`: word 0 decides whether it is chosen, 1 what becomes of it, 2 which
- * token. `masked`: the PD_MASKED input's index. */
+/* Random words of a position of a sample: word 0 chooses the position, word 1 the kind of change, word 2 a token.
+ * `masked`: index of the PD_MASKED input. */
 static pd_random draw(uint64_t seed, int masked, int64_t sample, int64_t position) {
-  enum { MASKED = 0x6d61736b }; /* keeps the key apart from others' */
+  enum { MASKED = 0x6d61736b }; /* separates the key from other keys */
   return pd_philox((uint32_t)position, (uint32_t)masked, (uint32_t)sample, (uint32_t)(sample >> 32),
                    pd_mix(seed, MASKED));
 }
@@ -50,7 +50,8 @@ static bool is_chosen(const struct pd_input *masked, pd_random r, int32_t token)
   return pd_uniform(r.word[0]) < (float)masked->numbers[1];
 }
 
-/* Of the chosen eight in ten become the mask, one any token, one stays (Devlin et al., "BERT", 2019, 3.1). */
+/* 80 % of the chosen positions become the mask, 10 % a random token, 10 % are unchanged (Devlin et al., "BERT",
+ * 2019, 3.1). */
 static int32_t corrupt(const struct pd_input *masked, pd_random r, int32_t token) {
   float what = pd_uniform(r.word[1]);
   if (what < 0.8f) return (int32_t)masked->numbers[0];

@@ -1,5 +1,5 @@
-/* --data's arguments, PATH or NAME=PATH each, where PATH may be a pattern that no shell has expanded: quoted, or behind
- * NAME=. */
+/* Arguments of --data, each PATH or NAME=PATH, where PATH may be a pattern that the shell did not expand: quoted,
+ * or after NAME=. */
 #include "data/load.h"
 #include "run/upward.h"
 
@@ -15,7 +15,7 @@ static void add(char ***list, int *n, char *argument) {
   (*list)[(*n)++] = argument;
 }
 
-/* A file of this very name is no pattern. */
+/* The name of an existing file is not a pattern. */
 static bool is_pattern(const char *path) { return strpbrk(path, "*?[") && access(path, F_OK) != 0; }
 
 static bool add_matches(char ***list, int *n, const char *option, const char *argument, const char *path,

@@ -1,5 +1,5 @@
-/* Files of formats that cannot be read, known by their first bytes: without this list every one of them would be a
- * text. Short marks, and those that a text might start with, need a second sign. */
+/* Unsupported file formats by their first bytes; without this list such files would be read as text. Short marks,
+ * and marks that may start a text, need a second check. */
 #include "data/data.h"
 
 #include <string.h>
@@ -22,7 +22,7 @@ static bool ends_with_stop(const struct pd_array *a) { /* a pickle's last operat
   return a->size > 3 && a->map[1] >= 2 && a->map[1] <= 5 && a->map[a->size - 1] == '.';
 }
 
-/* The header, JSON, has its length in front. */
+/* The length of the JSON header comes first. */
 static bool is_safetensors(const struct pd_array *a) {
   uint64_t n = number(a, 0, 8);
   return a->size > 10 && n >= 2 && n <= a->size - 8 && a->map[8] == '{' &&
@@ -45,25 +45,27 @@ static bool is_arrow_stream(const struct pd_array *a) {
 static bool has_version(const struct pd_array *a) { return number(a, 4, 4) - 1 < 16; }
 
 #define MARK(text) text, sizeof text - 1
-static const char unpack[] = "unpack it first", write_rows[] = "write its text to a file, or its tokens to .npy",
-                  save_arrays[] = "write arrays with numpy.save; --init reads weights as safetensors",
-                  load_weights[] = "--init reads weights, as safetensors",
-                  stack[] = "write images to one .npy array, an image a row";
+static const char unpack[] = "unpack the file first",
+                  write_rows[] = "write the text to a file, or the tokens to .npy",
+                  save_arrays[] = "write arrays with numpy.save, or weights as safetensors for --init",
+                  load_weights[] = "read weights with --init, as safetensors",
+                  stack[] = "write all images to one .npy array, one image per row";
 static const struct {
   const char *mark;
   size_t length, at;
   const char *name, *help;
   bool (*confirmed)(const struct pd_array *);
 } formats[] = {
-    {MARK("\x1f\x8b\x08"), 0, "compressed", "gunzip it first", NULL},
+    {MARK("\x1f\x8b\x08"), 0, "compressed", "unpack the file with gunzip first", NULL},
     {MARK("\xfd"
           "7zXZ\0"),
-     0, "compressed by xz", "unxz it first", NULL},
-    {MARK("\x28\xb5\x2f\xfd"), 0, "compressed by zstd", "unzstd it first", NULL},
-    {MARK("\x31\x41\x59\x26\x53\x59"), 4, "compressed by bzip2", "bunzip2 it first", NULL},
-    {MARK("\x04\x22\x4d\x18"), 0, "compressed by lz4", "unlz4 it first", NULL},
+     0, "compressed by xz", "unpack the file with unxz first", NULL},
+    {MARK("\x28\xb5\x2f\xfd"), 0, "compressed by zstd", "unpack the file with unzstd first", NULL},
+    {MARK("\x31\x41\x59\x26\x53\x59"), 4, "compressed by bzip2", "unpack the file with bunzip2 first", NULL},
+    {MARK("\x04\x22\x4d\x18"), 0, "compressed by lz4", "unpack the file with unlz4 first", NULL},
     {MARK("PK\3\4"), 0, "a PyTorch file", save_arrays, is_torch},
-    {MARK("PK\3\4"), 0, "a zip archive", "unzip it first; archives of arrays must end in .npz", NULL},
+    {MARK("PK\3\4"), 0, "a zip archive", "unzip the file first; archives of arrays need names that end in .npz",
+     NULL},
     {MARK("7z\xbc\xaf\x27\x1c"), 0, "a 7z archive", unpack, NULL},
     {MARK("Rar!\x1a\7"), 0, "a RAR archive", unpack, NULL},
     {MARK("ustar"), 257, "a tar archive", unpack, NULL},
@@ -74,19 +76,19 @@ static const struct {
     {MARK("FEA1"), 0, "a Feather table", write_rows, ends_as_it_starts},
     {MARK("\xff\xff\xff\xff"), 0, "an Arrow stream", write_rows, is_arrow_stream},
     {MARK("Obj\1"), 0, "an Avro table", write_rows, NULL},
-    {MARK("\x89HDF\r\n\x1a\n"), 0, "an HDF5 file", "write its arrays with numpy.save", NULL},
+    {MARK("\x89HDF\r\n\x1a\n"), 0, "an HDF5 file", "write the arrays with numpy.save", NULL},
     {MARK("SQLite format 3\0"), 0, "an SQLite database", write_rows, NULL},
     {MARK(""), 0, "a safetensors file", load_weights, is_safetensors},
     {MARK("GGUF"), 0, "a GGUF file", load_weights, has_version},
-    {MARK("%PDF-"), 0, "a PDF document", "extract its text first, as pdftotext does", NULL},
+    {MARK("%PDF-"), 0, "a PDF document", "extract the text first, with pdftotext", NULL},
     {MARK("\x89PNG\r\n\x1a\n"), 0, "a PNG image", stack, NULL},
     {MARK("\xff\xd8\xff"), 0, "a JPEG image", stack, NULL},
     {MARK("GIF89a"), 0, "a GIF image", stack, NULL},
     {MARK("\x7f"
           "ELF"),
-     0, "a program", "give the data that it works on", NULL},
-    {MARK("\xff\xfe"), 0, "a text in UTF-16", "convert it first: iconv -f utf-16 -t utf-8", NULL},
-    {MARK("\xfe\xff"), 0, "a text in UTF-16", "convert it first: iconv -f utf-16 -t utf-8", NULL},
+     0, "a program", "give the data instead of the program", NULL},
+    {MARK("\xff\xfe"), 0, "a text in UTF-16", "convert the file with iconv -f utf-16 -t utf-8", NULL},
+    {MARK("\xfe\xff"), 0, "a text in UTF-16", "convert the file with iconv -f utf-16 -t utf-8", NULL},
 };
 
 bool pd_is_zip(const struct pd_array *a) { return starts(a, 0, MARK("PK\3\4")); }
@@ -95,6 +97,6 @@ bool pd_refuse_foreign(const struct pd_array *a, char *why) {
   for (size_t i = 0; i < sizeof formats / sizeof *formats; i++)
     if (starts(a, formats[i].at, formats[i].mark, formats[i].length) &&
         (!formats[i].confirmed || formats[i].confirmed(a)))
-      return pd_refuse(why, "'%s' is %s: %s", a->path, formats[i].name, formats[i].help);
+      return pd_refuse(why, "'%s' is %s. help: %s", a->path, formats[i].name, formats[i].help);
   return true;
 }

@@ -16,10 +16,11 @@ bool pd_parse_idx(struct pd_array *a, char *why) {
     return pd_refuse(why, "'%s' is not an idx file: at offset 0 it has %02x %02x instead of 00 00", a->path, u[0],
                      u[1]);
   if (u[2] != UNSIGNED_BYTES)
-    return pd_refuse(why, "'%s': elements of type %02x at offset 2; unsigned bytes, 08, are known", a->path, u[2]);
+    return pd_refuse(why, "'%s': elements of type %02x at offset 2 are not supported: only unsigned bytes (08)",
+                     a->path, u[2]);
   const int axes = u[3]; /* read once: the file may change */
   if (axes < 1 || axes > PD_MAX_RANK + 1)
-    return pd_refuse(why, "'%s': %d axes at offset 3; 1 to %d are known", a->path, axes, PD_MAX_RANK + 1);
+    return pd_refuse(why, "'%s': %d axes at offset 3 are not supported: 1 to %d", a->path, axes, PD_MAX_RANK + 1);
   size_t header = 4 + 4 * (size_t)axes;
   if (a->size < header)
     return pd_refuse(why, "'%s' is cut short at offset %lld: its header has %lld bytes", a->path,

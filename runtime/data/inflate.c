@@ -16,17 +16,17 @@ struct stream {
   bool broken;
 };
 
-/* A canonical Huffman code: codes of a length follow each other, and those of shorter ones. */
+/* A canonical Huffman code: codes are consecutive by length. */
 struct code {
   uint16_t count[LONGEST + 1], symbol[LITERALS];
-  uint16_t quick[1 << QUICK]; /* by the next bits: symbol << 4 | length; 0: it is longer */
+  uint16_t quick[1 << QUICK]; /* by the next bits: symbol << 4 | length; 0: a longer code */
 };
 
 static void fill(struct stream *s) {
   for (; s->held <= 56 && s->in < s->packed; s->held += 8) s->bits |= (uint64_t)s->from[s->in++] << s->held;
 }
 
-/* The next n <= 16 bits, the first lowest; past the end 0, and the stream is broken. */
+/* The next n <= 16 bits, the first lowest; past the end 0, and the stream is marked invalid. */
 static unsigned take(struct stream *s, int n) {
   if (s->held < n) fill(s);
   if (s->held < n) {
@@ -53,8 +53,8 @@ static void fill_quick(struct code *c) {
     }
 }
 
-/* From the length of each symbol's code, 0 for those without; false when they are no prefix code. A code may lack
- * words only where it has one, as a single distance has. */
+/* Builds a code from the length of each symbol's code, 0 for none; false if the lengths are not a prefix code.
+ * Only a code with a single word may be incomplete. */
 static bool make_code(struct code *c, const unsigned char *length, int n) {
   unsigned at[LONGEST + 2] = {0};
   int left = 1, used = 0;
@@ -100,7 +100,7 @@ static int decode(struct stream *s, const struct code *c) {
 static void stored_block(struct stream *s) {
   take(s, s->held & 7);
   unsigned n = take(s, 16), check = take(s, 16);
-  s->in -= (size_t)(s->held / 8); /* what was read ahead */
+  s->in -= (size_t)(s->held / 8); /* bits read ahead */
   s->bits = 0;
   s->held = 0;
   if (s->broken || n != (check ^ 0xffff) || n > s->packed - s->in || n > s->size - s->out) {
@@ -112,7 +112,7 @@ static void stored_block(struct stream *s) {
   s->out += n;
 }
 
-/* The bytes that stand `distance` before, again; the two may overlap. */
+/* Copies earlier bytes from `distance` before; the ranges may overlap. */
 static void repeat(struct stream *s, size_t length, size_t distance) {
   if (s->broken || distance > s->out || length > s->size - s->out) {
     s->broken = true;
@@ -155,7 +155,7 @@ static void coded_block(struct stream *s, const struct code *literals, const str
 }
 
 static void fixed_block(struct stream *s) {
-  unsigned char length[LITERALS], five[32]; /* of distances two words more than there are */
+  unsigned char length[LITERALS], five[32]; /* two more code words than distances */
   struct code literals, distances;
   for (int i = 0; i < LITERALS; i++) length[i] = i < 144 ? 8 : i < 256 ? 9 : i < 280 ? 7 : 8;
   memset(five, 5, sizeof five);

@@ -1,18 +1,18 @@
-/* Texts of one sample a line. Of bytes: the newline is the last token, and the last line may lack it. Of numbers:
- * tokens as decimal digits with blanks between; a line may be empty. */
+/* Texts with one sample per line. Bytes: the newline is the last token, optional in the last line. Numbers: tokens
+ * are decimal numbers, separated by blanks; a line may be empty. */
 #include "data/data.h"
 
 #include <string.h>
 
-/* Somebody may write to a file while it is mapped: what was found in one pass over it need not be there in the next.
- * So each pass stays within the map, whatever it reads. `at` is at most `end` below, and so is what is returned. */
+/* Another process may write to a mapped file, so results of one pass may be wrong in the next. Each pass therefore
+ * stays within the map for any contents: `at` and results are at most `end`. */
 
-static const char *line_end(const char *at, const char *end) { /* its newline, or the file's end */
+static const char *line_end(const char *at, const char *end) { /* newline of the line, or end of the file */
   const char *newline = memchr(at, '\n', (size_t)(end - at));
   return newline ? newline : end;
 }
 
-static const char *next_line(const char *at, const char *end) { /* `end` behind the last one */
+static const char *next_line(const char *at, const char *end) { /* `end` after the last line */
   at = line_end(at, end);
   return at < end ? at + 1 : end;
 }
@@ -24,7 +24,7 @@ int64_t pd_count_lines(const struct pd_array *text) {
   return n;
 }
 
-/* Line number `line` of a text, for messages; its tokens are in->elements at most. */
+/* A line of a text, with its number for messages; at most in->elements tokens. */
 struct line {
   const struct pd_array *text;
   const struct pd_input *in;
@@ -33,14 +33,14 @@ struct line {
 };
 
 static bool refuse_lost(const struct pd_array *text, int64_t line, char *why) {
-  return pd_refuse(why, "'%s' was changed while it was in use: it has no line %lld any more", text->path,
+  return pd_refuse(why, "'%s' was changed while it was in use: line %lld is gone", text->path,
                    (long long)line + 1);
 }
 
 static bool refuse_length(const struct line *l, char *why) {
-  return pd_refuse(why, "'%s': line %lld, at offset %lld, has more tokens than the %lld of '%s'", l->text->path,
-                   (long long)l->number + 1, (long long)(l->at - l->text->map), (long long)l->in->elements,
-                   l->in->name);
+  return pd_refuse(why, "'%s': line %lld, at offset %lld, has more tokens than the %lld of a sample of '%s'",
+                   l->text->path, (long long)l->number + 1, (long long)(l->at - l->text->map),
+                   (long long)l->in->elements, l->in->name);
 }
 
 static bool refuse_token(const struct line *l, const char *at, int64_t token, char *why) {
@@ -49,7 +49,7 @@ static bool refuse_token(const struct line *l, const char *at, int64_t token, ch
                    (long long)l->in->classes);
 }
 
-/* Tokens into `to`, unless it is NULL, and how many there are into *n. */
+/* Stores tokens in `to`, unless NULL, and their number in *n. */
 static bool take_bytes(const struct line *l, int32_t *to, int64_t *n, char *why) {
   *n = l->end - l->at + 1;
   if (*n > l->in->elements) return refuse_length(l, why);
@@ -73,7 +73,7 @@ static bool take_numbers(const struct line *l, int32_t *to, int64_t *n, char *wh
     for (unsigned digit; at < l->end && (digit = (unsigned char)*at - (unsigned)'0') <= 9; at++)
       if (token <= INT32_MAX) token = 10 * token + digit;
     if (at < l->end && !is_blank(*at))
-      return pd_refuse(why, "'%s': line %lld: no token, which is a whole number, at offset %lld", l->text->path,
+      return pd_refuse(why, "'%s': line %lld: the token at offset %lld is not a whole number", l->text->path,
                        (long long)l->number + 1, (long long)(start - l->text->map));
     if (token >= l->in->classes) return refuse_token(l, start, token, why);
     if (*n == l->in->elements) return refuse_length(l, why);

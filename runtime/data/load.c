@@ -1,7 +1,6 @@
-/* Loads a microbatch's inputs: samples read from files in the run's order, images changed and normalised, inputs
- * derived from others. Weights of counted positions are scaled by their number in the whole batch, so that the
- * mean over all positions, which losses are, is the mean over the counted ones; any rank that loads them counts
- * for itself. */
+/* Loads a microbatch's inputs: samples from files in the run's order, augmented and normalised images, derived
+ * inputs. Weights of counted positions are scaled by their number in the whole batch, so that a loss's mean over
+ * all positions is the mean over counted ones; each rank that loads such weights counts the batch itself. */
 #include "data/load.h"
 
 #include <stdlib.h>
@@ -17,25 +16,25 @@ int64_t pd_evaluations(void) {
 
 int64_t pd_own_evaluations(void) { return (pd_evaluations() + pd_replicas() - 1 - pd.replica) / pd_replicas(); }
 
-/* A row of samples with what random choices follow from. */
+/* A sequence of samples, with the basis of its random choices. */
 struct run {
   const struct pd_dataset *data;
   uint64_t seed;
-  bool training; /* sample numbers count the run's; else the file's */
+  bool training; /* sample numbers are the run's, not the file's */
 };
 
 /* Validation makes the same random choices in every run. */
 static struct run training(void) { return (struct run){pd_training_data, pd.seed, true}; }
 static struct run validation(void) { return (struct run){pd_evaluation_data, 0, false}; }
 
-enum { BATCHES = 16 }; /* whose factors are remembered; those of others are counted again */
+enum { BATCHES = 16 }; /* batches with a cached factor */
 struct scale {
   int64_t batch;
   float factor;
 }; /* batch: from 1; 0: none */
 
 struct need {
-  void *sample; /* of a derived input's source, of a changed image of each worker; else NULL */
+  void *sample; /* sample of a derived input's source, or of each worker's augmented image; else NULL */
   struct scale scale[BATCHES], validation;
 };
 static struct need *needs; /* by input */
@@ -51,7 +50,7 @@ static void load_unscaled(const struct run *run, int input, int64_t number, void
   pd_derive(inputs, input, source, run->seed, number, to);
 }
 
-/* samples * n / N over samples [first, first + samples), N of whose positions count; 0 when none does. */
+/* samples * n / N over samples [first, first + samples), with N counted positions; 0 for N = 0. */
 static float factor_of(const struct run *run, int input, int64_t first, int64_t samples, float *to) {
   int64_t n = pd.stage->inputs[input].elements, counted = 0;
   for (int64_t s = first; s < first + samples; s++) {
@@ -61,7 +60,7 @@ static float factor_of(const struct run *run, int input, int64_t first, int64_t 
   return counted ? (float)((double)samples * (double)n / (double)counted) : 0;
 }
 
-/* The factor of the batch that sample `number` is in; `to` is used on the way. */
+/* The factor of sample `number`'s batch; uses `to` as scratch. */
 static float scale_at(const struct run *run, int input, int64_t number, float *to) {
   int64_t batch = pd.stage->batch, t = run->training ? (number - pd_sample_base) / batch : 0;
   struct scale *s = run->training ? &needs[input].scale[t % BATCHES] : &needs[input].validation;
@@ -87,7 +86,7 @@ static void read_file(const struct run *run, int input, int64_t number, int work
   if (in->origin == PD_IMAGE) pd_normalise(in, to);
 }
 
-/* With the token below 0 that is not counted, where there is one. */
+/* Loads tokens, including a negative token that is not counted. */
 static void load_raw(const struct run *run, int input, int64_t number, int worker, void *to) {
   const struct pd_input *in = &pd.stage->inputs[input];
   if (!pd_is_derived(in)) {
@@ -99,7 +98,7 @@ static void load_raw(const struct run *run, int input, int64_t number, int worke
   for (int64_t i = 0; pd_is_weight(in) && i < in->elements; i++) weights[i] *= scale;
 }
 
-/* What is not counted is any token to the layers: its weight is 0. */
+/* Uncounted positions get token 0 for layers; their weight is 0. */
 static void load_sample(const struct run *run, int input, int64_t number, int worker, void *to) {
   const struct pd_input *in = &pd.stage->inputs[input];
   int32_t *tokens = to;
@@ -108,7 +107,7 @@ static void load_sample(const struct run *run, int input, int64_t number, int wo
     if (tokens[i] < 0) tokens[i] = 0;
 }
 
-/* ---- what stage programs call -------------------------------------------------------------------- */
+/* ---- calls of stage programs --------------------------------------------------------------------- */
 
 static bool open_data(struct pd_dataset **to, char **paths, int n, char *why) {
   const struct pd_stage *s = pd.stage;
@@ -118,8 +117,8 @@ static bool open_data(struct pd_dataset **to, char **paths, int n, char *why) {
   return *to != NULL;
 }
 
-/* For predictions alone, targets that no output depends on need no files: as if the model computed them. False,
- * and `why` says what it said, where there is none or the files do not suit either. */
+/* For --predict, targets that no output depends on need no files. False, with `why` unchanged, if there are no
+ * such targets or the files do not fit either. */
 static bool open_without_targets(char *why) {
   const struct pd_stage *s = pd.stage;
   char cause[PD_WHY];
@@ -140,15 +139,15 @@ static bool open_without_targets(char *why) {
   return pd_without_targets;
 }
 
-/* What fills up a last microbatch counts in no mean of samples, but would in statistics of a microbatch. */
+/* Samples that pad the last microbatch are not counted in means, but would change statistics over a microbatch. */
 static bool fills_microbatches(const char *path, char *why) {
   const struct pd_stage *s = pd.stage;
   const long long samples = pd_evaluation_data ? (long long)pd_dataset_samples(pd_evaluation_data) : 0;
   if (!s->statistics || samples % s->microbatch == 0) return true;
   return pd_refuse(
       why,
-      "'%s' has %lld samples, which do not fill microbatches of %lld, and %s%s takes statistics of them "
-      "[PD0591]: use %lld samples, or build with a --microbatch that divides %lld",
+      "'%s' has %lld samples, which is not a multiple of the microbatch of %lld, but %s%s takes statistics over "
+      "whole microbatches [PD0591]. help: use %lld samples, or build with a --microbatch that divides %lld",
       path, samples, (long long)s->microbatch, *s->statistics ? "layer " : "the model", s->statistics,
       samples - samples % s->microbatch, samples);
 }

@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* The text behind 'key': in the header's dictionary, or NULL, also where the key stands there twice. */
+/* The text after 'key': in the header's dictionary; NULL if the key is missing or duplicate. */
 static const char *field(const char *header, const char *key) {
   const char *p = strstr(header, key);
   if (!p || strstr(p + 1, key)) return NULL;
@@ -30,7 +30,7 @@ static bool parse_shape(const char *text, int *rank, int64_t *dim) {
   return true;
 }
 
-/* How much of a description to tell: a type in quotes, or the beginning of a list of them. */
+/* Length of a type description for messages: a quoted type, or the start of a list. */
 static int type_length(const char *text) {
   enum { MOST = 16 };
   int n = (int)strnlen(text, MOST);
@@ -52,7 +52,7 @@ static bool parse_type(const char *text, enum pd_element *type) {
   return false;
 }
 
-/* Copies the header's dictionary to `header`; returns the offset of the elements, 0 when there is none. */
+/* Copies the header's dictionary to `header`; returns the offset of the elements; 0: no header. */
 static size_t read_header(const struct pd_array *a, char *header, size_t room) {
   const unsigned char *u = (const unsigned char *)a->map;
   if (a->size < 12 || memcmp(u, "\x93NUMPY", 6)) return 0;
@@ -69,7 +69,7 @@ bool pd_is_npy(const struct pd_array *a) { return a->size >= 8 && !memcmp(a->map
 bool pd_parse_npy(struct pd_array *a, char *why) {
   char header[1024];
   if (pd_is_npy(a) && (a->map[6] < 1 || a->map[6] > 3))
-    return pd_refuse(why, "'%s' is a .npy array of version %d; 1 to 3 are known", a->path,
+    return pd_refuse(why, "'%s' is a .npy array of version %d: only versions 1 to 3 are supported", a->path,
                      (unsigned char)a->map[6]);
   a->first = read_header(a, header, sizeof header);
   if (!a->first) return pd_refuse(why, "'%s' is not a .npy array", a->path);
@@ -78,10 +78,10 @@ bool pd_parse_npy(struct pd_array *a, char *why) {
   int rank = 0;
   int64_t dim[PD_MAX_RANK + 1], elements;
   if (!descr || !order || !shape || !parse_shape(shape, &rank, dim))
-    return pd_refuse(why, "'%s' is not a .npy array that can be read: %.200s", a->path, header);
+    return pd_refuse(why, "'%s' has an unsupported .npy header: %.200s", a->path, header);
   if (!parse_type(descr, &a->type))
-    return pd_refuse(why, "'%s' holds elements of type %.*s; f2, f4, f8, i4, i8, u1, u2 and u4 are known", a->path,
-                     type_length(descr), descr);
+    return pd_refuse(why, "'%s' holds elements of type %.*s: only f2, f4, f8, i4, i8, u1, u2 and u4 are supported",
+                     a->path, type_length(descr), descr);
   if (rank < 1 || strncmp(order, "False", 5) != 0)
     return pd_refuse(why, "'%s' must hold samples along its first axis, in C order", a->path);
   a->rows = dim[0];

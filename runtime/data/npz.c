@@ -11,7 +11,7 @@ enum { END = 22, END_LOCATOR = 20, END_64 = 56, ENTRY = 46, LOCAL = 30, COMMENT 
 #define END_64_MARK 0x06064b50u
 #define ENTRY_MARK 0x02014b50u
 #define LOCAL_MARK 0x04034b50u
-#define IN_EXTRA 0xffffffffu /* a 32-bit field whose number is in an extra field of 64 bits */
+#define IN_EXTRA 0xffffffffu /* marks a 32-bit field whose value is in a 64-bit extra field */
 
 struct directory {
   size_t at, end;
@@ -35,12 +35,12 @@ static bool find_directory(const struct pd_array *a, struct directory *d, char *
   if (a->size < END) return pd_refuse(why, "'%s' is not a .npz archive", a->path);
   size_t at = a->size - END, least = at > COMMENT ? at - COMMENT : 0;
   while (number(a, at, 4) != END_MARK || number(a, at + 20, 2) > a->size - at - END)
-    if (at-- == least) return pd_refuse(why, "'%s' is not a .npz archive, or cut short", a->path);
+    if (at-- == least) return pd_refuse(why, "'%s' is not a .npz archive, or is cut short", a->path);
   uint64_t size = number(a, at + 12, 4), first = number(a, at + 16, 4);
   if (at >= END_LOCATOR && number(a, at - END_LOCATOR, 4) == END_LOCATOR_MARK) {
     size_t far = number(a, at - END_LOCATOR + 8, 8);
     if (!holds(a, far, END_64) || number(a, far, 4) != END_64_MARK)
-      return damaged(a, at - END_LOCATOR, "its 64-bit directory is elsewhere", why);
+      return damaged(a, at - END_LOCATOR, "its 64-bit directory is not where the file says", why);
     size = number(a, far + 40, 8);
     first = number(a, far + 48, 8);
   }
@@ -49,7 +49,7 @@ static bool find_directory(const struct pd_array *a, struct directory *d, char *
   return true;
 }
 
-/* Those of an entry's numbers that stand in its extra field, [at, end), in the order size, packed size, offset. */
+/* Reads an entry's values from its extra field, [at, end), in the order size, packed size, offset. */
 static bool read_extra(const struct pd_array *a, size_t at, size_t end, uint64_t *const to[3]) {
   for (size_t n; at + 4 <= end; at += 4 + n) {
     n = number(a, at + 2, 2);
@@ -67,7 +67,7 @@ static bool read_extra(const struct pd_array *a, size_t at, size_t end, uint64_t
   return false;
 }
 
-/* The directory's next entry; d->at goes on to the one behind it. */
+/* Reads the directory's next entry and advances d->at. */
 static bool next_entry(const struct pd_array *a, struct directory *d, struct pd_npz_entry *e, char *why) {
   size_t at = d->at;
   if (d->end - at < ENTRY || number(a, at, 4) != ENTRY_MARK) return damaged(a, at, "no entry of a directory", why);
@@ -128,15 +128,15 @@ bool pd_npz_find(const struct pd_array *a, const char *name, bool any, struct pd
 
 bool pd_npz_open(struct pd_array *a, const struct pd_npz_entry *e, char *why) {
   if (!holds(a, e->local, LOCAL) || number(a, e->local, 4) != LOCAL_MARK)
-    return damaged(a, e->local, "no array where the directory has one", why);
+    return damaged(a, e->local, "the array that the directory lists is missing", why);
   size_t at = e->local + LOCAL + number(a, e->local + 26, 2) + number(a, e->local + 28, 2);
   if (!holds(a, at, e->packed)) return damaged(a, a->size, "an array ends past the file", why);
   if (e->encrypted || (e->method != PD_NPZ_STORED && e->method != PD_NPZ_DEFLATED))
-    return pd_refuse(why, "'%s': '%.*s' is packed by method %d%s; stored and deflated arrays can be read", a->path,
-                     e->name_length, e->name, e->method, e->encrypted ? " and encrypted" : "");
-  /* Deflate packs to a 1032nd at best: nobody is made to reserve what cannot come. */
+    return pd_refuse(why, "'%s': '%.*s' is packed by method %d%s: only stored and deflated arrays are supported",
+                     a->path, e->name_length, e->name, e->method, e->encrypted ? " and encrypted" : "");
+  /* Deflate packs by a factor of at most 1032: larger sizes are refused before allocation. */
   if (e->method == PD_NPZ_STORED ? e->size != e->packed : e->size / 1032 > e->packed)
-    return damaged(a, e->local, "an array's size does not fit what is there", why);
+    return damaged(a, e->local, "an array's size does not match its data", why);
   a->map += at;
   a->size = e->packed;
   return true;

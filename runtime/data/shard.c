@@ -1,6 +1,6 @@
-/* Tokens: texts, files of nothing but tokens, such as nanoGPT's, and llm.c's shards: 256 int32 of header (magic,
- * version, count), then the tokens. GPT-2's are uint16, version 1; Llama 3's have a magic of their own, version 7
- * and uint32. */
+/* Token files: texts, tokens without a header as nanoGPT's, and llm.c's shards: 256 int32 of header (magic,
+ * version, count), then tokens. GPT-2's are uint16, version 1; Llama 3's have another magic, version 7 and
+ * uint32. */
 #include "data/data.h"
 
 #include <string.h>
@@ -26,7 +26,7 @@ void pd_parse_bytes(struct pd_array *a) { set_tokens(a, PD_TYPE_U8, 0); }
 
 bool pd_parse_tokens(struct pd_array *a, int bytes, char *why) {
   if (a->size % (size_t)bytes)
-    return pd_refuse(why, "'%s' is no whole number of tokens of %d bytes: it has %lld", a->path, bytes,
+    return pd_refuse(why, "'%s' is not a whole number of tokens of %d bytes: it has %lld bytes", a->path, bytes,
                      (long long)a->size);
   set_tokens(a, bytes == 1 ? PD_TYPE_U8 : bytes == 2 ? PD_TYPE_U16 : PD_TYPE_U32, 0);
   return true;
@@ -38,19 +38,19 @@ bool pd_parse_shard(struct pd_array *a, char *why) {
   if (!pd_is_shard(a))
     return pd_refuse(
         why,
-        "'%s' is not an llm.c token file: it does not start with %d; --token-type u16 reads tokens without a "
-        "header, such as nanoGPT's",
+        "'%s' is not an llm.c token file: it does not start with %d. help: read tokens without a header, such as "
+        "nanoGPT's, with --token-type u16",
         a->path, GPT2);
   int version = word(a, 0) == GPT2 ? 1 : 7;
   if (word(a, 1) != version)
-    return pd_refuse(why, "'%s' is an llm.c token file of version %d; version %d is known", a->path, word(a, 1),
-                     version);
+    return pd_refuse(why, "'%s' is an llm.c token file of version %d: only version %d is supported", a->path,
+                     word(a, 1), version);
   if (a->size < HEADER)
     return pd_refuse(why, "'%s' is cut short at offset %lld, within its header of %d bytes", a->path,
                      (long long)a->size, HEADER);
   set_tokens(a, version == 1 ? PD_TYPE_U16 : PD_TYPE_U32, HEADER);
   if (word(a, 2) != a->rows || (a->size - HEADER) % (size_t)a->stride)
-    return pd_refuse(why, "'%s' is cut short or damaged: its header says %d tokens, its size %lld", a->path,
-                     word(a, 2), (long long)a->rows);
+    return pd_refuse(why, "'%s' is cut short or damaged: its header says %d tokens, but its size is for %lld",
+                     a->path, word(a, 2), (long long)a->rows);
   return true;
 }

@@ -1,8 +1,7 @@
-/* Token sequences that a model continues: the prompt, what is fed at each step, tokens drawn and printed. All
- * samples have the same prompt and are at the same position. What is fed when follows from numbers that all ranks
- * know, so the prompt, whose tokens are known, streams through the stages; a drawn token is broadcast by the rank
- * that has the logits, and all wait for it. Positions count within a window that begins at token 0 and, where
- * --window says so, moves on by half of the context whenever that is full. */
+/* Text generation: the prompt, the input of each step, sampled tokens and output. All samples have the same prompt
+ * and position. Inputs follow from numbers that all ranks know, so the prompt streams through the stages. The rank
+ * with the logits broadcasts a sampled token, for which all ranks wait. Positions count within a window that
+ * starts at token 0; with --window it moves by half of the context whenever the context is full. */
 #include "generate/generate.h"
 #include "messages/messages.h"
 
@@ -15,15 +14,15 @@
 #include <stdlib.h>
 #include <string.h>
 
-static struct pd_tokenizer *tokenizer; /* rank 0's; NULL: tokens go in and out as numbers */
+static struct pd_tokenizer *tokenizer; /* on rank 0; NULL: tokens are numbers in input and output */
 static int32_t *prompt, *all;          /* all: [sample][capacity] */
 static int64_t n_prompt, capacity;     /* capacity: tokens at the end */
-static char *ends;                     /* by token: --stop ends a sample there; NULL: none does */
+static char *ends;                     /* by token: --stop ends a sample at it; NULL: none */
 
 static int64_t known;       /* tokens of each sample so far */
 static int64_t fed, window; /* this step's last token, and the token at position 0 */
 static int32_t *drawn;      /* by sample: the token that follows */
-static bool draws;          /* this step's logits are for a token that is not known */
+static bool draws;          /* this step's logits are for an unknown token */
 static double started, prompted;
 
 static const struct pd_generation *generation(void) { return pd.stage->generation; }
@@ -39,7 +38,7 @@ static bool read_numbers(const char *text, char *why) {
     char *end;
     long long token = strtoll(at, &end, 10);
     if (end == at || (*end && *end != ',') || token < 0 || token >= generation()->classes)
-      return pd_refuse(why, "--prompt-tokens needs numbers from 0 to %lld with commas between, not '%s'",
+      return pd_refuse(why, "--prompt-tokens needs numbers from 0 to %lld, separated by commas, not '%s'",
                        (long long)generation()->classes - 1, at);
     prompt[n_prompt++] = (int32_t)token;
     if (!*end) return true;
@@ -47,11 +46,13 @@ static bool read_numbers(const char *text, char *why) {
   }
 }
 
-/* All of a file, or of standard input; a device may have no end. */
+/* Reads a whole file, or standard input; limited, because a device may be endless. */
 static bool read_stream(const char *path, char **text, size_t *bytes, char *why) {
   enum { MOST = 256 << 20 };
   if (path && pd_is_named_pipe(path))
-    return pd_refuse(why, "cannot read '%s': it is a named pipe: /dev/stdin reads a command's output", path);
+    return pd_refuse(
+        why, "cannot read '%s': it is a named pipe. help: pass a command's output to --prompt-file /dev/stdin",
+        path);
   FILE *in = path ? fopen(path, "rb") : stdin;
   size_t room = 0;
   if (!in) return pd_refuse(why, "cannot read '%s': %s", path, strerror(errno));
@@ -91,10 +92,13 @@ static bool encode_prompt(char *why) {
 
 static bool check_prompt(char *why) {
   int64_t context = generation()->context;
-  if (!n_prompt) return pd_refuse(why, "the prompt is empty: give --prompt TEXT, or text on standard input");
+  if (!n_prompt) return pd_refuse(why, "the prompt is empty. help: give --prompt TEXT, or text on standard input");
   if (n_prompt > context && !pd_options.window)
-    return pd_refuse(why, "the prompt has %lld tokens, and the model's context %lld: --window drops its beginning",
-                     (long long)n_prompt, (long long)context);
+    return pd_refuse(
+        why,
+        "the prompt has %lld tokens, but the model's context has %lld. help: drop the beginning of the prompt "
+        "with --window",
+        (long long)n_prompt, (long long)context);
   return true;
 }
 
@@ -103,15 +107,14 @@ bool pd_generation_read(char *why) {
   bool text = !o->prompt_tokens || !o->token_numbers;
   if (pd.rank) return true;
   if (text && !o->n_tokenizer && generation()->classes != 256)
-    return pd_refuse(
-        why,
-        "the model has %lld tokens, which are no bytes: --tokenizer FILE... says what they are, or use "
-        "--prompt-tokens and --output tokens",
-        (long long)generation()->classes);
+    return pd_refuse(why,
+                     "the model has %lld tokens, more than the 256 bytes. help: give --tokenizer FILE..., or use "
+                     "--prompt-tokens and --output tokens",
+                     (long long)generation()->classes);
   if (text && !(tokenizer = pd_tokenizer_open(o->tokenizer, o->n_tokenizer, generation()->classes, why)))
     return false;
   if (o->stop && !tokenizer)
-    return pd_refuse(why, "--stop needs --tokenizer: it knows the token that ends a text");
+    return pd_refuse(why, "--stop needs --tokenizer, which defines the end-of-text token");
   return (o->prompt_tokens ? read_numbers(o->prompt_tokens, why) : encode_prompt(why)) && check_prompt(why);
 }
 
@@ -141,7 +144,7 @@ void pd_generation_share(void) {
   known = n_prompt;
 }
 
-/* Whenever half of a context is new, half of one is fed again. */
+/* After each half of a context of new tokens, half a context is fed again. */
 int64_t pd_generation_steps(void) { return 2 * capacity; }
 
 /* ---- printing, on rank 0 ----------------------------------------------------------------------------- */
@@ -150,7 +153,7 @@ static void flush_output(void) {
   if (fflush(stdout) || ferror(stdout)) pd_fail("cannot write to standard output: %s", strerror(errno));
 }
 
-/* Tokens of a sample up to its end; where nothing ends it, those known. */
+/* Tokens of a sample up to its end token; without one, all known tokens. */
 static int64_t printed_tokens(int64_t sample) {
   for (int64_t i = n_prompt; ends && i < known; i++)
     if (ends[tokens_of(sample)[i]]) return i;
@@ -167,7 +170,7 @@ static void print_token(struct pd_decoding *d, int64_t index, int32_t token) {
   fwrite(text, 1, bytes, stdout);
 }
 
-/* The tokenizer sees the prompt too: what a token looks like may depend on those before it. */
+/* The prompt is decoded too, because a token's text may depend on earlier tokens. */
 static void begin_text(struct pd_decoding *d) {
   const char *text;
   for (int64_t i = 0; i < n_prompt && !pd_options.token_numbers; i++)
@@ -182,7 +185,7 @@ static void end_text(struct pd_decoding *d) {
   flush_output();
 }
 
-/* A single sample is printed as it grows, several one after the other at the end. */
+/* A single sample is printed incrementally, several samples one after another at the end. */
 static void print_new(void) {
   static struct pd_decoding d;
   static int64_t done;
@@ -209,13 +212,13 @@ static void print_samples(void) {
 
 /* ---- steps ------------------------------------------------------------------------------------------- */
 
-/* Where the window begins whose last token has this index. */
+/* The start of the window whose last token has this index. */
 static int64_t window_of(int64_t index) {
   int64_t context = generation()->context, half = (context + 1) / 2;
   return index < context ? 0 : (index - context + half) / half * half;
 }
 
-/* The token that this step's logits were for, from the rank that has them. */
+/* Broadcasts the token sampled from this step's logits. */
 static void take_drawn(void) {
   static const char what[] = "the next token";
   broadcast(drawn, sizeof *drawn * (size_t)samples(), pd_rank_of(generation()->stage, 0), what);
@@ -236,7 +239,7 @@ static void finish(void) {
   int64_t n = (known - n_prompt) * samples();
   if (pd.rank) return;
   if (known == generation()->context + 1 && known < n_prompt + pd_options.tokens)
-    pd_note("the context of %lld tokens is full: --window goes on with its later half",
+    pd_note("the context of %lld tokens is full. help: continue with its newer half with --window",
             (long long)generation()->context);
   if (n_prompt == known) return;
   int64_t computed = n_prompt - window_of(n_prompt - 1);
@@ -246,8 +249,8 @@ static void finish(void) {
           prompted - started, (long long)n, now - prompted, (double)n / (now - prompted));
 }
 
-/* With a cache tokens are fed one by one, after the window has moved again from where it begins; without one all
- * of the window at once. */
+/* With a cache, tokens are fed one by one, again from the window's start after it moves; without, the whole window
+ * at once. */
 bool pd_generation_next(int64_t k) {
   if (k == 1) {
     started = prompted = pd_seconds();
@@ -297,7 +300,7 @@ void pd_generation_logits(int figure, int64_t k, const float *logits, int64_t n)
   for (int64_t b = 0; b < samples(); b++) {
     const float *of_sample = pd_view(logits + b * (n / samples()) + row * width, generation()->classes, false);
     int64_t token = pd_choose_token(of_sample, generation()->classes, &how, pd.seed, b, known, order);
-    if (token < 0) pd_fail("the logits of token %lld are not finite", (long long)known);
+    if (token < 0) pd_fail("the logits of token %lld are non-finite", (long long)known);
     drawn[b] = (int32_t)token;
   }
 }

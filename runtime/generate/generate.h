@@ -1,4 +1,4 @@
-/* Text generation by ranks; tokenizer.h and sampling.h have what needs none. */
+/* Text generation; tokenizer.h and sampling.h are independent of ranks. */
 #ifndef PD_GENERATE_H
 #define PD_GENERATE_H
 
@@ -12,8 +12,8 @@ extern "C" {
 
 /* Rank 0 reads the prompt; false after filling `why`. */
 bool pd_generation_read(char *why);
-void pd_generation_share(void);    /* collective: all ranks get it */
-int64_t pd_generation_steps(void); /* at most */
+void pd_generation_share(void);    /* collective: sends the prompt to all ranks */
+int64_t pd_generation_steps(void); /* upper bound */
 
 #ifdef __cplusplus
 }

@@ -1,5 +1,5 @@
-/* Logits stay as they are: tokens are put in order by a heap of their numbers, from which only those are taken
- * that top-k and top-p keep, so that a vocabulary is not sorted for each token. Probabilities are in double. */
+/* A heap of token numbers gives the most probable tokens in order, and only as many as top-k and top-p keep, so
+ * that the vocabulary is not sorted for each token. Logits are not changed; probabilities are in double. */
 #include "sampling.h"
 
 #include "../kernels/pd_math.h"
@@ -7,14 +7,14 @@
 #include <math.h>
 #include <stdbool.h>
 
-/* The tokens in the heap [0, n) and, behind it, those taken from it: the largest is the last. */
+/* Tokens in the heap [0, n), followed by the tokens taken: the largest is last. */
 struct heap {
   const float *logits;
   int32_t *at;
   int64_t n;
 };
 
-/* Whether token a comes before b: the larger logit, of equals the lower number. */
+/* True if token a precedes b: larger logit, or equal logit and lower number. */
 static bool comes_before(const struct heap *h, int32_t a, int32_t b) {
   float x = h->logits[a], y = h->logits[b];
   return x > y || (x == y && a < b);
@@ -34,7 +34,7 @@ static void make_heap(struct heap *h) {
   for (int64_t i = h->n / 2 - 1; i >= 0; i--) sink(h, i);
 }
 
-/* Takes the next token in order out of the heap, which is not empty. */
+/* Removes the next token from the heap, which is not empty. */
 static int32_t take(struct heap *h) {
   int32_t token = h->at[0];
   h->at[0] = h->at[--h->n];
@@ -43,7 +43,7 @@ static int32_t take(struct heap *h) {
   return token;
 }
 
-/* The number of the largest logit, of equals the lowest; -1 when there is none. */
+/* The index of the largest logit, the lowest of equals; -1: none. */
 static int64_t largest(const float *logits, int64_t n) {
   int64_t best = -1;
   for (int64_t i = 0; i < n; i++) {
@@ -55,13 +55,13 @@ static int64_t largest(const float *logits, int64_t n) {
 
 /* In [0, 1), with 53 bits. */
 static double uniform(uint64_t seed, int64_t sample, int64_t position) {
-  static const uint64_t purpose = 0x746f6b656e730000u; /* no other use of Philox has this key */
+  static const uint64_t purpose = 0x746f6b656e730000u; /* a key that no other use of Philox has */
   pd_random r = pd_philox((uint32_t)position, (uint32_t)((uint64_t)position >> 32), (uint32_t)sample,
                           (uint32_t)((uint64_t)sample >> 32), pd_mix(seed, purpose));
   return (double)((uint64_t)r.word[0] << 21 | r.word[1] >> 11) * 0x1p-53;
 }
 
-/* The first k tokens in order, and those that equal the last of them, are taken. */
+/* Takes the first k tokens in order, and tokens equal to the last of them. */
 static void keep_top_k(struct heap *h, int64_t k) {
   float least = 0;
   for (; h->n && (k > 0 || h->logits[h->at[0]] == least); k--) least = h->logits[take(h)];
@@ -74,8 +74,7 @@ int64_t pd_choose_token(const float *logits, int64_t n, const struct pd_sampling
   struct heap h = {logits, order, 0};
   for (int64_t i = 0; i < n; i++)
     if (logits[i] > -INFINITY) order[h.n++] = (int32_t)i;
-  int64_t all = h.n,
-          first = 0; /* order[first, all): the tokens that are left; the most probable ones stand last */
+  int64_t all = h.n, first = 0; /* order[first, all): remaining tokens, most probable last */
   bool some = s->top_k > 0 && s->top_k < all;
   if (some || s->top_p < 1) make_heap(&h);
   if (some) {
@@ -84,7 +83,7 @@ int64_t pd_choose_token(const float *logits, int64_t n, const struct pd_sampling
   }
   double top = logits[best], t = s->temperature, sum = 0;
   for (int64_t i = all - 1; i >= first; i--) sum += exp((logits[order[i]] - top) / t);
-  if (s->top_p < 1) { /* a token is left while those before it have less than p together */
+  if (s->top_p < 1) { /* keeps a token while the preceding ones have a total below p */
     double before = 0;
     int64_t i = all;
     do {

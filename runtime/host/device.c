@@ -1,4 +1,4 @@
-/* The C target's device: the processors and the memory of this process. The arena is used in place. */
+/* The device of the C target: this process's processors and memory. The arena is used in place. */
 #define _GNU_SOURCE /* sched_getaffinity */
 #include "device.h"
 #include "offload/spill.h"
@@ -18,7 +18,7 @@ bool pd_device_recording(void) { return false; }
 
 /* ---- start ----------------------------------------------------------------------------------- */
 
-/* flags: of mmap, beside the usual ones. */
+/* flags: additional mmap flags. */
 static char *map_bytes(size_t bytes, int flags) {
   enum { HUGE = 2 << 20 };
   size_t whole = bytes ? (bytes + HUGE - 1) / HUGE * HUGE : HUGE;
@@ -31,36 +31,37 @@ static char *map_bytes(size_t bytes, int flags) {
 
 char *pd_map_arena(size_t bytes) { return map_bytes(bytes, 0); }
 
-/* Addresses of parts that are not in memory are no promise to use it. */
+/* With offload, reserves addresses without committing memory. */
 static bool map_arena(const struct pd_stage *s, char *why) {
   pd.arena = map_bytes(s->arena_bytes, s->spilled ? MAP_NORESERVE : 0);
   if (!pd.arena)
-    return pd_refuse(why, "cannot get the %.1f MiB this stage was planned to use: %s",
+    return pd_refuse(why, "cannot get the %.1f MiB that the plan gives this stage: %s",
                      (double)s->arena_bytes / (1 << 20), strerror(errno));
   return true;
 }
 
-/* What the passes would touch. */
+/* Touches the memory that passes would use. */
 static void touch_arena(const struct pd_stage *s) {
   for (size_t i = 0; i < s->arena_bytes; i += 4096) *(volatile char *)(pd.arena + i) = 0;
 }
 
-/* Each rank sees its own binding, and any may be alone with it: who is bound tells. */
+/* Every rank may warn, because bindings differ by rank. */
 static void warn_of_binding(int threads, int processors) {
-  fprintf(stderr,
-          "pd: warning: rank %d runs %d threads on %d processor%s, to which it is bound: launch with mpirun "
-          "--bind-to none, or --map-by slot:PE=%d\n",
-          pd.rank, threads, processors, processors == 1 ? "" : "s", threads);
+  fprintf(
+      stderr,
+      "pd: warning: rank %d runs %d threads but is bound to %d processor%s. help: launch with mpirun --bind-to "
+      "none, or --map-by slot:PE=%d\n",
+      pd.rank, threads, processors, processors == 1 ? "" : "s", threads);
 }
 
-/* Scratch memory is planned for s->threads threads: fewer may run, more may not. */
+/* Scratch memory is planned for s->threads threads: at most as many may run. */
 static void set_threads(const struct pd_stage *s) {
   int planned = s->threads > 0 ? s->threads : 1, threads = planned;
   const char *wish = getenv("OMP_NUM_THREADS");
   if (wish && atoi(wish) > 0) threads = atoi(wish);
   if (threads > planned) {
-    pd_note("OMP_NUM_THREADS is %d, but the plan's scratch memory is for %d: using %d (pdc --threads %d "
-            "plans for more)",
+    pd_note("OMP_NUM_THREADS is %d, but the plan has scratch memory for %d threads: using %d. help: plan with pdc "
+            "--threads %d",
             threads, planned, planned, threads);
     threads = planned;
   }
@@ -83,14 +84,19 @@ static void note_slow_bf16(const struct pd_stage *s) {
   bool bf16 = false;
   for (int i = 0; i < s->n_parameters; i++) bf16 |= s->parameters[i].bf16;
   if (bf16 && !pd.rank && !has_bf16_instructions())
-    pd_note("this processor has no instructions for bf16: it saves memory, and products take longer than in f32");
+    pd_note(
+        "this processor has no bf16 instructions: bf16 saves memory, but matrix products are slower than in f32");
 }
 
 bool pd_device_start(char *why) {
   if (pd_options.device >= 0)
-    return pd_refuse(why,
-                     "--device %lld: this program runs on processors; pdc --target cuda makes programs for GPUs",
-                     (long long)pd_options.device);
+    return pd_refuse(
+        why,
+        "--device %lld has no effect: this program runs on the CPU. help: build for GPUs with pdc --target cuda",
+        (long long)pd_options.device);
+  if (pd_options.graphs)
+    return pd_refuse(
+        why, "--graphs has no effect: this program runs on the CPU. help: build for GPUs with pdc --target cuda");
   set_threads(pd.stage);
   pd_scratch_planned = pd.stage->scratch_bytes;
   note_slow_bf16(pd.stage);
@@ -120,7 +126,7 @@ int pd_device_counts(struct pd_device_count to[PD_DEVICE_COUNTS]) { return (void
 
 void pd_device_wait(const char *what) { (void)what; }
 
-/* Floats of bf16 numbers, for as long as the caller needs them. */
+/* Buffer of floats for bf16 numbers. */
 static float *floats;
 static int64_t n_floats;
 
@@ -162,7 +168,7 @@ void pd_round(void *to, const float *from, int64_t n, bool bf16) {
 
 int pd_load_workers(void) { return omp_get_max_threads(); }
 
-/* Of what memory holds in bf16 each sample is written as floats first, a sample a worker. */
+/* For bf16 inputs, each worker writes a sample as floats first. */
 void pd_load_samples(int input, void *to, bool shared, pd_load_sample *load, const void *context) {
   static float *samples;
   static int64_t room; /* floats in them */

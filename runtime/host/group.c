@@ -1,10 +1,10 @@
-/* What a processor does with the values of the other ranks of its shard group: reduces them, puts them in place. */
+/* Operations on values of a shard group on processors: reduction, and copies to their places. */
 #define PD_KERNELS
 #include "messages/messages.h"
 #include "kernels/pd_bf16.h"
 #include "transfer.h"
 
-/* A block at a time in floats, whatever the types: it stays in the cache. */
+/* One block of floats at a time, for any types, which stays in the cache. */
 void pd_reduce_group(enum pd_side side, enum pd_group_operation how, pd_in own, pd_in others, int64_t stride,
                      int64_t n, pd_out to) {
   enum { BLOCK = 1024 };
@@ -26,7 +26,7 @@ void pd_reduce_group(enum pd_side side, enum pd_group_operation how, pd_in own, 
   }
 }
 
-/* Runs from one place to another, `from_step` and `to_step` elements apart. */
+/* Copies runs, `from_step` and `to_step` elements apart. */
 static void copy_runs(pd_in from, int64_t from_step, pd_out to, int64_t to_step, int64_t runs, int64_t n) {
   enum { BLOCK = 1024 };
 #pragma omp parallel for schedule(static)
@@ -49,6 +49,6 @@ void pd_pack_part(enum pd_side side, pd_in whole, int64_t runs, int64_t part, in
   copy_runs(pd_in_from(whole, r * part), part * pd_tensor_degree(), y, part, runs, part);
 }
 
-/* Work is done when it is asked for. */
+/* Work is synchronous. */
 void pd_group_leaves(void) {}
 void pd_group_returns(void) {}

@@ -1,8 +1,8 @@
-/* Collectives of a shard group on one machine, through memory that its ranks share. Each rank shows a piece of its value at a
- * time and goes on once all have: it reads the others' and puts the result into its own memory, sums in the order of ranks.
- * There are two places to show in by turns: who shows the next piece has read the one before.
- * Between a collective's begin and its end all of a value is shown, in one place of the size that the plan has for it: that
- * part of the arena lies in the memory that is shared. The next value waits there until all ranks have read the last one. */
+/* Collectives of a shard group on one machine, by shared memory. Each rank exposes one piece of its value at a
+ * time and continues once all ranks have: it reads the pieces of all ranks and stores the result in its own
+ * memory, sums in the order of ranks. Pieces alternate between two places: a rank that exposes the next piece has
+ * read the previous ones. Between a collective's begin and end the whole value is exposed, in a place of the
+ * planned size in the shared part of the arena; the next value waits until all ranks have read the last one. */
 #define _GNU_SOURCE /* mremap */
 #define PD_KERNELS
 #include "messages/messages.h"
@@ -17,22 +17,19 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-enum {
-  PIECE = 1 << 18,
-  PAGE = PD_SHOWN_PAGE
-}; /* bytes; of a piece, which a rank shows at a time: it stays in the cache */
+enum { PIECE = 1 << 18, PAGE = PD_SHOWN_PAGE }; /* bytes of a piece, which stays in the cache */
 
-struct count {                       /* which a rank alone writes */
-  alignas(64) _Atomic int64_t shown; /* pieces, and whole values */
-  _Atomic int64_t read;              /* whole values, of all ranks */
+struct count {                       /* written by one rank only */
+  alignas(64) _Atomic int64_t shown; /* exposed pieces, and exposed whole values */
+  _Atomic int64_t read;              /* whole values read */
 };
 
-static struct count *count; /* by rank; behind them the places to show in, for two turns */
-static int64_t turn;        /* what this rank has shown */
-static int64_t whole;       /* of that, whole values */
-static int64_t own_bytes;   /* of the arena that are shared */
+static struct count *count; /* by rank, followed by the places of pieces, for two turns */
+static int64_t turn;        /* pieces exposed by this rank */
+static int64_t whole;       /* whole values exposed by this rank */
+static int64_t own_bytes;   /* bytes of the arena in shared memory */
 
-/* The segment has the counts, pieces by turn and rank, then each rank's place for all of a value. */
+/* The segment has counts, pieces by turn and rank, then each rank's place for a whole value. */
 static size_t counts_and_pieces(void) {
   size_t bytes = (size_t)pd_tensor_degree() * (sizeof(struct count) + 2 * (size_t)PIECE);
   return (bytes + PAGE - 1) / PAGE * PAGE;
@@ -50,7 +47,7 @@ static char *shown_by(int rank) {
 
 static char *all_shown_by(int rank) { return (char *)count + counts_and_pieces() + (size_t)rank * place_bytes(); }
 
-/* Of this rank the pages stand in its arena. */
+/* This rank's pages are in its arena. */
 static char *own_place(void) {
   size_t at = pd.stage->meeting;
   return pd.arena + (at + PAGE - 1) / PAGE * PAGE;
@@ -71,14 +68,14 @@ static void copy(char *place, pd_in x, int64_t n) {
     memcpy(place + i, (const char *)x.at + i, (size_t)(bytes - i < BLOCK ? bytes - i : BLOCK));
 }
 
-/* What this rank has put into its next place, and the others into theirs, can be read until the turn after this one. */
+/* Exposes this rank's piece and waits for all ranks'; pieces are readable until the turn after this one. */
 static void tell_all(void) { atomic_store_explicit(&count[pd.tensor_rank].shown, turn, memory_order_release); }
 
 static void wait_for_all(void) {
   pd_wait_until(all_have_shown, NULL, "the other ranks of its shard group", -1, NULL, -1);
 }
 
-/* Elements of which a rank's are x, on all ranks. */
+/* Reduces x over all ranks. */
 static void show(pd_in x, int64_t n) {
   turn++;
   copy(shown_by(pd.tensor_rank), x, n);
@@ -95,7 +92,7 @@ static void reduce(enum pd_group_operation how, pd_in x, int64_t n, pd_out y) {
   }
 }
 
-/* So many whole runs at a time, or pieces of one. */
+/* Several whole runs at a time, or pieces of one run. */
 static void gather(pd_in x, int64_t runs, int64_t part, pd_out y) {
   int64_t most = PIECE / pd_bytes_of(x.type), together = part < most ? most / part : 1, ranks = pd_tensor_degree();
   for (int64_t run = 0; run < runs; run += together)
@@ -108,7 +105,7 @@ static void gather(pd_in x, int64_t runs, int64_t part, pd_out y) {
     }
 }
 
-/* Of each rank's part m elements from x on, in so many runs; behind one another, run by run and rank by rank. */
+/* Packs m elements of each rank's part from x, over the runs, by run and rank. */
 static void show_parts(pd_in x, int64_t runs, int64_t part, int64_t m) {
   int64_t all = runs * pd_tensor_degree();
   turn++;
@@ -121,7 +118,7 @@ static void show_parts(pd_in x, int64_t runs, int64_t part, int64_t m) {
   wait_for_all();
 }
 
-/* So many whole runs at a time, or pieces of all ranks' parts of one: each rank has as much to add up. */
+/* Several whole runs at a time, or pieces of all ranks' parts of one run, so that ranks have equal work. */
 static void scatter(pd_in x, int64_t runs, int64_t part, pd_out y) {
   int64_t ranks = pd_tensor_degree(), place = PIECE / pd_bytes_of(x.type), most = place / ranks;
   int64_t together = part < most ? most / part : 1;
@@ -184,7 +181,7 @@ static void scatter_shown(pd_in x, int64_t runs, int64_t part, pd_out y) {
 
 /* ---- the memory ------------------------------------------------------------------------------------ */
 
-/* All ranks of the group do as one of them must. */
+/* All ranks of the group take the same decision. */
 static bool all_have(MPI_Comm group, bool mine) {
   int one = mine, all;
   MPI_Request request;
@@ -193,12 +190,12 @@ static bool all_have(MPI_Comm group, bool mine) {
   return all;
 }
 
-/* This rank's place moves from where the segment is mapped into the arena. */
+/* Moves the mapping of this rank's place into the arena. */
 static void map_own_place(void) {
   size_t bytes = place_bytes();
   char *from = (char *)count + counts_and_pieces() + (size_t)pd.tensor_rank * bytes;
   if (bytes && mremap(from, bytes, bytes, MREMAP_MAYMOVE | MREMAP_FIXED, own_place()) == MAP_FAILED)
-    pd_fail("out of memory: cannot map what its shard group shares of the arena: %s", strerror(errno));
+    pd_fail("out of memory: cannot map the shard group's shared arena: %s", strerror(errno));
   own_bytes = (int64_t)bytes;
 }
 
@@ -218,7 +215,9 @@ const struct pd_meeting *pd_meeting_start(MPI_Comm group) {
   if (pd.tensor_rank == 0 && offer.fd >= 0) close(offer.fd);
   if (!shared && count) munmap(count, segment_bytes());
   if (!shared && pd_options.comm)
-    pd_fail("--comm shared: the ranks of a shard group are not on one machine, or cannot map each other's memory");
+    pd_fail(
+        "--comm shared: the ranks of a shard group are on several machines, or cannot map each other's memory. "
+        "help: use --comm mpi");
   if (shared && pd.arena) map_own_place();
   return shared ? &meeting : NULL;
 }

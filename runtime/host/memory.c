@@ -1,7 +1,6 @@
-/* Measured memory: what the process holds apart from mapped files and memory shared with other ranks
- * (resident less shared, in /proc/self/statm; that is RssAnon), and the receive slots of its arena, although who
- * sends has mapped them, too. Sampled after every update, when the arena, which is never given back, and the
- * libraries' buffers are all in use. */
+/* Measured memory: anonymous resident memory (resident minus shared in /proc/self/statm, RssAnon), without mapped
+ * files and other ranks' shared memory, plus the receive slots of the arena, although senders also map them.
+ * Sampled after every update, when the whole arena and the libraries' buffers are in use. */
 #include "run/run.h"
 #include "shared.h"
 #include "transfer.h"

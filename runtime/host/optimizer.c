@@ -1,4 +1,4 @@
-/* An update of all parameters of a stage by this process's threads: a tile is one thread's (elements.c). */
+/* Updates all parameters of a stage by this process's threads, one tile per thread (elements.c). */
 #include "update/update.h"
 #include "watch/watch.h"
 
@@ -45,11 +45,11 @@ static struct pd_updated run_of(const struct pd_update_arrays *u, const struct p
   return r;
 }
 
-/* What is done with a tile. */
+/* The work on a tile. */
 struct tile_update {
   const struct pd_update_arrays *u;
   const struct pd_tile *tile;
-  pd_elements *elements; /* NULL: what has a gradient is updated already */
+  pd_elements *elements; /* NULL: parameters with a gradient are updated already */
 };
 
 static void update_tile(const void *of) {

@@ -7,7 +7,7 @@
 double pd_measure_peak(void) {
   enum { N = 1024, WARM = 2, RUNS = 5 };
   size_t planned = pd_scratch_planned;
-  pd_scratch_planned = 0; /* this product has memory of its own */
+  pd_scratch_planned = 0; /* this product uses separate memory */
   struct pd_matmul *m = pd_matmul_new((struct pd_matmul_shape){
       .batch = 1, .m = N, .n = N, .k = N, .a_row = N, .a_column = 1, .b_row = N, .b_column = 1, .c_row = N});
   pd_scratch_planned = planned;

@@ -1,5 +1,5 @@
-/* The instructions that a program was compiled with. On a processor that lacks one of them it ends with a message,
- * before any code that may use it, and oneDNN is held to them. */
+/* The instruction sets that a program was compiled with. On a processor without one of them the program ends with
+ * a message, before any code uses it. oneDNN is limited to them. */
 #include "processor.h"
 
 #include "pd_runtime.h"
@@ -8,11 +8,11 @@
 
 #ifdef __x86_64__
 
-/* Of the first processors of 64 bits: this code runs where others end a program by SIGILL. */
+/* Compiled for baseline x86-64, so that this code runs where other code ends with SIGILL. */
 #define BASELINE \
   __attribute__((target("no-avx,no-bmi,no-bmi2,no-lzcnt,no-movbe,no-popcnt,no-sse4.1,no-sse3"), noinline))
 
-/* The newest of what this file is compiled with that the processor lacks; NULL: it has all. */
+/* The newest instruction set of the program that the processor lacks; NULL: none. */
 BASELINE static const char *lacking(void) {
 #define NEEDS(feature, name) \
   if (!__builtin_cpu_supports(feature)) return name
@@ -81,7 +81,7 @@ BASELINE static void require(int argc, char **argv, char **environment) {
   _exit(1);
 }
 
-/* Before the constructors of libraries, too. */
+/* Runs before the constructors of libraries. */
 __attribute__((section(".preinit_array"), used)) static void (*const before)(int, char **, char **) = require;
 
 #endif

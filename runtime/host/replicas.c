@@ -1,7 +1,7 @@
-/* The sum of gradients over replicas that see each other's accumulators: each adds up its shard of everyone's bucket, replica
- * 0's first, and stores the sum in all of them. Nobody writes to what another reads: a shard is read and written by its
- * owner alone, from when all replicas are ready until it says that it has summed. Accumulators of a batch are used
- * again only after all have said so. */
+/* The sum of gradients over replicas with shared accumulators: each replica adds up its shard of all replicas'
+ * buckets, in the order of replicas, and stores the sum in all of them. There are no conflicts: only the owner
+ * reads and writes a shard, from the time when all replicas are ready until it reports the sum. Accumulators of a
+ * batch are reused only after all reports. */
 #include "shared/checksum.h"
 #include "update/update.h"
 #include "shared.h"
@@ -11,7 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Each batch's buckets, one after the other, counted over the run. */
+/* Buckets of all batches, counted over the run. */
 static int64_t number(int64_t t, int bucket) { return t * pd_buckets() + bucket + 1; }
 
 static bool all_have(int64_t t, int bucket, bool summed) {
@@ -23,7 +23,7 @@ static bool all_have(int64_t t, int bucket, bool summed) {
   return true;
 }
 
-/* What passes store past the caches, and their threads, a release alone does not order on every processor. */
+/* A release alone does not order non-temporal stores of passes and their threads on every processor. */
 static void tell(_Atomic int64_t *count, int64_t t, int bucket) {
   atomic_thread_fence(memory_order_seq_cst);
   atomic_store_explicit(count, number(t, bucket), memory_order_release);
@@ -40,23 +40,23 @@ static void differ(int replica, int64_t t, int bucket, int owner) {
   size_t floats = 0;
   for (int i = 0, n = pd_runs_of_shard(bucket, owner, &run); i < n; i++) floats += run[i].n;
   pd_fail(
-      "--check-messages: step %lld: %zu bytes of gradients of rank %d have another checksum than it left: the memory "
-      "of this machine changes bits",
+      "--check-messages: step %lld: the checksum of %zu bytes of gradients from rank %d differs: this machine's "
+      "memory corrupts data",
       (long long)t + 1, floats * sizeof(float), pd_rank_of(pd.stage->stage, replica));
 }
 
-/* Of `owner`'s shard, as it stands in a replica's accumulators. */
+/* The checksum of `owner`'s shard in a replica's accumulators. */
 static uint64_t checksum_of(int replica, int64_t t, int bucket, int owner) {
   const struct pd_stretch *run;
-  const uint64_t odd = 0x9e3779b97f4a7c15u; /* so that runs that change places differ */
+  const uint64_t odd = 0x9e3779b97f4a7c15u; /* so that swapped runs give another checksum */
   uint64_t sum = 0;
   for (int i = 0, n = pd_runs_of_shard(bucket, owner, &run); i < n; i++)
     sum = sum * odd + pd_checksum(pd_shared_at(replica, accumulated(t, &run[i])), run[i].n * sizeof(float));
   return sum;
 }
 
-/* Where `from` left the checksum of `owner`'s shard. Its next writer is a batch that uses the same exchange set, whose
- * sum waits for gradients of ranks that are through with this one. */
+/* The place of `from`'s checksum of `owner`'s shard. The next writer is a batch with the same exchange set, whose
+ * sum waits for gradients of ranks that have finished this batch. */
 static uint64_t *checksum(int from, int owner, int64_t t, int bucket) {
   size_t set = (size_t)(t % pd_exchange_sets()) * (size_t)pd_buckets() + (size_t)bucket;
   return &pd_reduction_of(from)->checksum[set * (size_t)pd_replicas() + (size_t)owner];

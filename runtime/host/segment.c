@@ -8,7 +8,7 @@
 #include <sys/random.h>
 #include <unistd.h>
 
-/* Where memory is short there is none: pages are asked for here, and not met one by one later. */
+/* Allocates all pages now, so that a shortage of memory fails here and not at a later access. */
 struct pd_offer pd_offer_made(size_t bytes, bool with) {
   struct pd_offer o = {.fd = -1, .pid = (int32_t)getpid(), .bytes = (int64_t)bytes};
   uint64_t token;
@@ -23,7 +23,7 @@ struct pd_offer pd_offer_made(size_t bytes, bool with) {
   return o;
 }
 
-/* The name is compared before anything is opened: elsewhere the number may be any process's. */
+/* Compares the host name first: on another host the number may belong to any process. */
 char *pd_offer_map(const struct pd_offer *o) {
   char host[sizeof o->host] = "", path[64], link[64] = "", wanted[64];
   gethostname(host, sizeof host - 1);

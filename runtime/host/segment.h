@@ -1,5 +1,5 @@
-/* Memory that a process makes and others of its machine map, too: a memfd, which has no name but in /proc where the process
- * is, no limit but the machine's memory, and goes with the last process that maps it, however that ends. */
+/* Shared memory of processes on a machine: a memfd, which has no name except in the process's /proc, is limited
+ * only by the machine's memory, and disappears with the last process that maps it. */
 #ifndef PD_SEGMENT_H
 #define PD_SEGMENT_H
 
@@ -7,17 +7,17 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* What the others are told of it, by a message. */
+/* The description of a segment, sent to other processes. */
 struct pd_offer {
   char host[64], name[32];
-  int32_t pid, fd; /* -1: there is none */
+  int32_t pid, fd; /* -1: none */
   int64_t bytes;
 };
 
-/* Of so many bytes, with memory behind all of them; without: no more than says who this process is. Who made it may close
- * fd once the others have mapped it. */
+/* Creates a segment of `bytes`, with allocated memory, or without `with` only the identity of this process. The
+ * creator may close fd once all other processes have mapped the segment. */
 struct pd_offer pd_offer_made(size_t bytes, bool with);
-/* All of what another process offers, or this one; NULL where there is no such process, or it is not ours to look at. */
+/* Maps a whole segment of another process or this one; NULL if the process does not exist or access is denied. */
 char *pd_offer_map(const struct pd_offer *o);
 
 #endif

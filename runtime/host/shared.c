@@ -1,4 +1,4 @@
-/* Segments of shared memory: made, handed to who sends, and put where the arena has receive slots. */
+/* Segments of shared memory: creation, mapping by senders, and placement at the receive slots of the arena. */
 #include "shared.h"
 #include "messages/messages.h"
 #include "update/update.h"
@@ -13,8 +13,8 @@
 
 enum { PAGE = 4096, N_RANGES = 3 };
 
-/* Pages of the arena that are the segment's: of activations received, of gradients received, of accumulators; those that
- * touch are one. */
+/* Pages of the arena that belong to the segment: received activations, received gradients, accumulators; adjacent
+ * ranges are joined. */
 struct range {
   size_t first, end; /* in the arena */
   size_t at;         /* in the segment */
@@ -22,16 +22,16 @@ struct range {
 
 static struct range range[N_RANGES];
 static int n_ranges;
-static char *segment; /* this rank's; NULL: it has none */
+static char *segment; /* this rank's segment; NULL: none */
 static size_t segment_bytes, box_bytes;
-static char **others; /* by rank: its segment, where it is mapped here */
+static char **others; /* by rank: address of its segment in this process */
 static struct pd_offer *offers;
-static const char *how; /* messages between stages and replicas travel; NULL: there are none */
+static const char *how; /* transport between stages and replicas; NULL: no messages */
 static bool replicas_shared;
 
 const char *pd_messages_travel(void) { return how; }
 
-/* ---- what is where --------------------------------------------------------------------------- */
+/* ---- layout ---------------------------------------------------------------------------------- */
 
 static size_t round_up(size_t n, size_t to) { return (n + to - 1) / to * to; }
 
@@ -46,7 +46,7 @@ static int most_replicas(void) {
   return most;
 }
 
-/* Boxes are alike in all segments: pd_placed for as many values as any rank's messages have. */
+/* Boxes have equal layout in all segments: pd_placed for the largest number of values of any rank's message. */
 static struct pd_box *box_of(char *at, bool gradients, int replica) {
   return (struct pd_box *)(at + box_bytes * (size_t)((gradients ? most_replicas() : 0) + replica));
 }
@@ -62,7 +62,7 @@ static size_t boxes_bytes(void) {
   return round_up(box_bytes * 2 * (size_t)most_replicas() + reduction, PAGE);
 }
 
-/* The pages that the slots of one direction touch, all chunks together: their sections follow each other. */
+/* The pages of the slots of one direction, over all chunks, whose sections are adjacent. */
 static struct range pages_of(bool gradients) {
   struct range r = {SIZE_MAX, 0, 0};
   for (int c = 0; c < pd.stage->chunks; c++) {
@@ -84,7 +84,7 @@ static struct range pages_of_accumulators(void) {
   return (struct range){s->accumulators / PAGE * PAGE, round_up(s->accumulators + bytes, PAGE), 0};
 }
 
-/* Ranges that share a page, or only meet, become one. */
+/* Joins ranges that overlap or are adjacent. */
 static void add_range(struct range r) {
   if (!r.end) return;
   for (int i = 0; i < n_ranges;) {
@@ -116,7 +116,7 @@ uint64_t pd_shared_offset(const char *at) {
   size_t offset = (size_t)(at - pd.arena);
   for (int i = 0; i < n_ranges; i++)
     if (offset >= range[i].first && offset < range[i].end) return range[i].at + offset - range[i].first;
-  pd_fail("internal: a message is received outside the memory that is shared");
+  pd_fail("internal: a message is received outside the shared memory");
 }
 
 int64_t pd_shared_bytes(void) {
@@ -127,7 +127,7 @@ int64_t pd_shared_bytes(void) {
 
 /* ---- this rank's segment ---------------------------------------------------------------------- */
 
-/* Cuts are numbered by the chunk before them, as tags are (comm.c). */
+/* A cut has the number of the chunk before it, as in tags (comm.c). */
 static void describe_slots(bool gradients, struct pd_box *box) {
   for (int c = 0; c < pd.stage->chunks; c++) {
     const struct pd_channel *in = &incoming(gradients)[c];
@@ -143,14 +143,14 @@ static bool map_segment(int fd) {
   for (int i = 0; i < n_ranges; i++)
     if (mmap(pd.arena + range[i].first, range[i].end - range[i].first, PROT_READ | PROT_WRITE,
              MAP_SHARED | MAP_FIXED, fd, (off_t)range[i].at) == MAP_FAILED)
-      pd_fail("out of memory: cannot map what is shared of the arena: %s", strerror(errno));
+      pd_fail("out of memory: cannot map the shared part of the arena: %s", strerror(errno));
   segment = at;
   for (int gradients = 0; gradients < 2; gradients++)
     for (int r = 0; r < most_replicas(); r++) describe_slots(gradients, box_of(segment, gradients, r));
   return true;
 }
 
-/* Where memory is short messages go by MPI: what is made here is no more than what the arena has in its place. */
+/* Messages use MPI if memory is short. The segment replaces pages of the arena and takes no additional memory. */
 static struct pd_offer offer_segment(void) {
   struct pd_offer o = pd_offer_made(segment_bytes, n_ranges && pd.arena);
   if (o.fd >= 0 && !map_segment(o.fd)) {
@@ -160,7 +160,7 @@ static struct pd_offer offer_segment(void) {
   return o;
 }
 
-/* ---- the others' ------------------------------------------------------------------------------ */
+/* ---- segments of other ranks ------------------------------------------------------------------ */
 
 static bool sends_to(int rank) {
   const struct pd_stage *s = pd.stage;
@@ -174,7 +174,7 @@ static bool sends_to(int rank) {
          (up && stage == (s->stage == 0 ? last : s->stage - 1));
 }
 
-/* They add up what their passes leave; those of an inference leave nothing. */
+/* Replicas add up gradients; inference has none. */
 static bool adds_up_with(int rank) {
   return pd.stage->accumulators_stride > 0 && pd_stage_of(rank) == pd.stage->stage;
 }
@@ -212,20 +212,20 @@ struct pd_reduction *pd_reduction_of(int replica) {
   return reduction_of(segment_of(replica));
 }
 
-/* Replicas run one program: what stands at an offset of one's segment stands there in the others'. Of its own this rank
- * has mapped the boxes alone: the rest is in the arena. */
+/* Replicas run the same program, so offsets are equal in their segments. Of its own segment this rank maps only
+ * the boxes: the other pages are in the arena. */
 char *pd_shared_at(int replica, char *at) {
   return replica == pd.replica ? at : segment_of(replica) + pd_shared_offset(at);
 }
 
-/* All replicas of a stage do as one of them must. */
+/* All replicas of a stage take the same decision. */
 static void agree_on_replicas(void) {
   int mine = segment != NULL, *all = pd_allocate(sizeof *all * (size_t)pd.ranks);
   for (int r = 0; r < pd.ranks; r++)
     if (r != pd.rank && adds_up_with(r) && !others[r]) mine = 0;
   MPI_Request request;
   MPI_Iallgather(&mine, 1, MPI_INT, all, 1, MPI_INT, pd_comm_control, &request);
-  pd_wait(1, &request, "all replicas to say what they see", -1, NULL, -1);
+  pd_wait(1, &request, "all replicas to exchange their mappings", -1, NULL, -1);
   replicas_shared = pd_replicas() > 1 && pd.stage->accumulators_stride > 0;
   for (int q = 0; q < pd_replicas(); q++) replicas_shared &= all[pd_rank_of(pd.stage->stage, q)];
   free(all);
@@ -255,12 +255,11 @@ bool pd_shared_start(char *why) {
   const char *wish = pd_options.comm;
   bool shared = wish && !strcmp(wish, "shared"), mpi = wish && !strcmp(wish, "mpi");
   if (wish && !shared && !mpi)
-    return pd_refuse(why, "--comm %s: between processors messages travel by shared memory or by mpi: shared, mpi",
-                     wish);
+    return pd_refuse(why, "--comm %s is not a transport between processors. help: use shared or mpi", wish);
   if (pd.ranks < 2) return true;
   how = "mpi";
   if (mpi) return true;
-  int64_t pairs[2] = {0, 0}, all[2]; /* of a sender and a receiver: by MPI, shared */
+  int64_t pairs[2] = {0, 0}, all[2]; /* pairs of sender and receiver: by MPI, by shared memory */
   box_bytes = round_up(sizeof(struct pd_box) + sizeof(struct pd_placed) * (size_t)most_values(), 64);
   find_ranges();
   struct pd_offer mine = offer_segment();
@@ -276,8 +275,8 @@ bool pd_shared_start(char *why) {
   if (shared && all[0])
     return pd_refuse(
         why,
-        "--comm shared: %lld of %lld pairs of neighbours and replicas are not on one machine, or cannot map each "
-        "other's memory",
+        "--comm shared: %lld of %lld pairs of communicating ranks are on different machines, or cannot map each "
+        "other's memory. help: use --comm mpi",
         (long long)all[0], (long long)(all[0] + all[1]));
   return true;
 }

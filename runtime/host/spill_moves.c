@@ -1,6 +1,6 @@
-/* Who moves blocks on processors: a thread that reads and writes their file (spill_file.h) while the others compute. Writes come first, for they free memory that reading takes; of a kind, requests are done in
- * their order, and those of a block in theirs: so what was written is read as it was written. What memory they
- * have is spill_pages.c's. */
+/* The mover of blocks on processors: a thread that reads and writes the file (spill_file.h) during computation.
+ * Writes have priority, because they free memory for reads; requests of a kind run in order, and requests of a
+ * block too, so that reads follow writes. spill_pages.c manages memory. */
 #define _GNU_SOURCE /* pthread_condattr_setclock */
 #include "offload/spill_file.h"
 #include "spill_pages.h"
@@ -22,18 +22,18 @@ struct request {
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static pthread_cond_t asked = PTHREAD_COND_INITIALIZER, done;
-/* Rings: what is written, and what is read. */
+/* Rings of writes and reads. */
 enum { WRITING, READING, N_QUEUES };
 static struct queue {
   struct request *at;
   int first, n;
 } queue[N_QUEUES];
 static int room;
-static const struct request *doing; /* what the thread does now; NULL: nothing */
+static const struct request *doing; /* the thread's current request; NULL: none */
 
 static bool is_pending(const struct pd_spill_block *b) { return b->pending[WRITING] || b->pending[READING]; }
 
-/* Whose passes have ended: another model's turn comes. */
+/* At the end of a model's turn. */
 void pd_spill_unused(size_t from, size_t to) {
   from = (from + PAGE - 1) / PAGE * PAGE;
   to = to / PAGE * PAGE;
@@ -70,12 +70,12 @@ static void *work(void *unused) {
     pthread_mutex_unlock(&lock);
     bool ok = do_request(r);
     pthread_mutex_lock(&lock);
-    if (!ok) break; /* whoever waits next says why */
+    if (!ok) break; /* the next wait reports the failure */
     if (r.what == PD_SPILL_WRITE) r.block->written = true;
     if (r.what >= PD_SPILL_WRITE && !r.block->here) pd_pages_leave(r.block);
     r.block->pending[of]--;
     doing = NULL;
-    if (q->n > 0) { /* else it is the end */
+    if (q->n > 0) { /* otherwise the thread ends */
       q->first = (q->first + 1) % room;
       q->n--;
     }
@@ -86,7 +86,7 @@ static void *work(void *unused) {
   return unused;
 }
 
-/* No signal is for this thread. */
+/* This thread handles no signals. */
 static bool start_thread(void) {
   pthread_condattr_t clock;
   pthread_condattr_init(&clock);
@@ -109,7 +109,7 @@ bool pd_spill_place_start(const char *place, int64_t bytes, char *why) {
   room = 2 * pd_spill_blocks.n + 1;
   for (int i = 0; i < N_QUEUES; i++) queue[i].at = pd_allocate(sizeof *queue[i].at * (size_t)room);
   pd_pages_start();
-  if (!start_thread()) return pd_refuse(why, "--spill: cannot start the thread that reads and writes");
+  if (!start_thread()) return pd_refuse(why, "--spill: cannot start the offload thread");
   return true;
 }
 
@@ -119,14 +119,14 @@ static void put(struct pd_spill_block *b, enum pd_spill_request what, int into) 
   struct queue *q = &queue[into];
   if (q->n == room) {
     pthread_mutex_unlock(&lock);
-    pd_fail("internal: %d requests to the spill file do not suffice", room);
+    pd_fail("internal: room for %d requests to the spill file is not enough", room);
   }
   b->pending[into]++;
   q->at[(q->first + q->n++) % room] = (struct request){b, what};
   pthread_cond_signal(&asked);
 }
 
-/* What needs no file is done at once, unless the thread is not done with the block. */
+/* Requests without file access are done at once, unless the thread still works on the block. */
 void pd_spill_request(struct pd_spill_block *b, enum pd_spill_request what) {
   pthread_mutex_lock(&lock);
   b->here = what == PD_SPILL_READ || what == PD_SPILL_ROOM;
@@ -139,7 +139,7 @@ void pd_spill_request(struct pd_spill_block *b, enum pd_spill_request what) {
   pthread_mutex_unlock(&lock);
 }
 
-/* What is asked for ahead, and what is left to write, nobody needs any more. */
+/* Drops pending reads and writes, which are not needed any more. */
 void pd_spill_place_finish(void) {
   pthread_mutex_lock(&lock);
   for (int i = 0; i < N_QUEUES; i++) queue[i].n = 0;
@@ -167,7 +167,7 @@ static void give_up(double waited) {
   bool writes = now && now->what == PD_SPILL_WRITE;
   pd_spill_name(now ? now->block : pd_spill_blocks.at, name, sizeof name);
   pthread_mutex_unlock(&lock);
-  pd_fail("the spill file in '%s' gave no sign for %.0f s (--timeout): waited to %s %s", pd_spill_file_place(),
+  pd_fail("the spill file in '%s' did not respond for %.0f s (--timeout): waited to %s %s", pd_spill_file_place(),
           waited, writes ? "write" : "read", name);
 }
 

@@ -1,6 +1,6 @@
-/* A block has whole chunks of pages, from its first whole page on, and odd pages behind them, and at both ends some that it
- * may share with its neighbours. Chunks change their owners (mremap), all other pages are given back to the kernel, those
- * at the ends once neighbours are not in memory either. */
+/* A block has whole chunks of pages from its first whole page, remaining pages after them, and pages at both ends
+ * that it may share with adjacent blocks. Chunks are moved between blocks (mremap). All other pages are returned
+ * to the kernel; shared ones once the adjacent block is not resident either. */
 #define _GNU_SOURCE /* mremap */
 #include "spill_pages.h"
 #include "offload/spill.h"
@@ -10,12 +10,12 @@
 
 enum { PAGE = 4096, LEAST_CHUNK = 256 << 10, MOST_CHUNKS = 1 << 14, NONE = -1, ITS_OWN = -2 };
 
-static size_t chunk;      /* bytes; a mapping each, of which the kernel allows a process 65530 */
-static int *first;        /* by block, and one more: its first chunk */
+static size_t chunk;      /* bytes; each chunk is a mapping, and the kernel allows 65530 per process */
+static int *first;        /* first chunk by block, with one more entry */
 static char **address;    /* by chunk */
-static int *left, *place; /* chunks whose block has left them with their pages; by chunk: where there, or NONE */
+static int *left, *place; /* free chunks with pages; by chunk: index in the list, or NONE */
 static int n_left;
-static bool *taken; /* by block: it has its pages */
+static bool *taken; /* by block: has pages */
 static size_t taken_bytes;
 static bool idle;
 
@@ -47,7 +47,7 @@ void pd_pages_start(void) {
       address[k] = pd.arena + up(b->offset) + (size_t)(k - first[i]) * chunk;
       place[k] = NONE;
     }
-    /* small pages: parts of larger ones would not be given back */
+    /* small pages, because parts of large pages would not be freed */
     madvise(pd.arena + down(b->offset), b->bytes + PAGE, MADV_NOHUGEPAGE);
   }
 }
@@ -58,7 +58,7 @@ static void remove_left(int k) {
   place[k] = NONE;
 }
 
-/* No more than there is room for beside the blocks. */
+/* At most the memory that blocks leave free. */
 static void trim(void) {
   const size_t room = idle ? 0 : pd.stage->spilled->room;
   while (n_left && taken_bytes + (size_t)n_left * chunk > room) {
@@ -68,7 +68,7 @@ static void trim(void) {
   }
 }
 
-/* Where it cannot be moved, after which nothing may be mapped at `to`, pages are fresh. */
+/* If the move fails, `to` may be unmapped: maps new pages. */
 static void move_chunk(int from, int to) {
   if (mremap(address[from], chunk, chunk, MREMAP_MAYMOVE | MREMAP_FIXED | MREMAP_DONTUNMAP, address[to]) !=
       MAP_FAILED)
@@ -76,7 +76,7 @@ static void move_chunk(int from, int to) {
   madvise(address[from], chunk, MADV_DONTNEED);
   if (mmap(address[to], chunk, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED, -1,
            0) == MAP_FAILED)
-    pd_fail("cannot get %zu bytes of memory for what comes from the spill file", chunk);
+    pd_fail("cannot get %zu bytes of memory for blocks of the spill file", chunk);
   madvise(address[to], chunk, MADV_NOHUGEPAGE);
 }
 
@@ -87,7 +87,7 @@ void pd_pages_take(const struct pd_spill_block *b) {
   taken_bytes += pd_paged(PAGE, b->block.bytes);
   idle = false;
   for (int k = first[i]; k < first[i + 1]; k++)
-    if (place[k] != NONE) { /* nobody else has taken it */
+    if (place[k] != NONE) { /* not taken by another block */
       remove_left(k);
       place[k] = ITS_OWN;
     }
@@ -104,7 +104,8 @@ void pd_pages_take(const struct pd_spill_block *b) {
 
 /* ---- pages at the ends ------------------------------------------------------------------------- */
 
-/* Whether a neighbour's bytes in a page are of no use: it is neither in memory nor on its way, and nothing but padding is between. */
+/* True if the adjacent block does not need its bytes in a shared page: it is neither resident nor being read, and
+ * only padding is between. */
 static bool is_free(const struct pd_spill_block *neighbour, size_t between) {
   enum { ALIGNMENT = 64 };
   return !neighbour->here && !neighbour->pending[0] && !neighbour->pending[1] && between < ALIGNMENT;

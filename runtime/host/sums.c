@@ -1,4 +1,4 @@
-/* What is added up between the ranks' messages, by this process's threads. */
+/* Sums between the ranks' messages, by this process's threads. */
 #include "offload/spill.h"
 #include "host/sums.h"
 #include "run/upward.h"
@@ -8,7 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-static double *tile_squares; /* of the batch combined last: they are asked for at once */
+static double *tile_squares; /* of the last combined batch, read immediately */
 
 void pd_sums_start(int batches) {
   (void)batches;
@@ -42,7 +42,7 @@ void pd_add_replicas(float *own, const float *others, size_t stride, size_t n) {
   free(parts);
 }
 
-/* Adds a tile of p's uses into the last one's place. */
+/* Adds a tile of p's uses into the last use. */
 static void add_uses(int64_t t, const struct pd_parameter *p, const struct pd_tile *c) {
   float *sum = pd_gradient_at(p, t, pd_accumulators(t)) + c->first;
   for (int i = p->n_uses - 2; i >= 0; i--) {
@@ -74,7 +74,7 @@ void pd_combine_ready(int64_t t) { combine_groups(t, false); }
 void pd_combine(int64_t t) {
   if (pd_spills())
     combine_groups(t, true);
-  else if (!(pd.emulate && pd.stage->spilled)) /* which has no memory for it */
+  else if (!(pd.emulate && pd.stage->spilled)) /* without memory for it */
     combine(t, 0, pd_n_tiles);
 }
 

@@ -1,6 +1,5 @@
-/* Rules over whole tensors (optimizers/tensors.h) on the host: passes share their elements among threads, and
- * sums have the order of optimizers/pd_scratch.h. Compiled with -ffp-contract=off the bits depend on the inputs
- * alone. */
+/* Whole-tensor update rules (optimizers/tensors.h) on the host: threads share the elements of passes; sums have
+ * the order of optimizers/pd_scratch.h. With -ffp-contract=off the bits depend only on the inputs. */
 #include "update/update.h"
 
 #include <string.h>
@@ -12,8 +11,8 @@ static double sum_of_lanes(double *lane) {
   return lane[0];
 }
 
-/* The sum of n elements from number `first` on, of one row. The copy of the work is the loop's alone: whatever it
- * stores cannot change it. */
+/* The sum of n elements from `first` of one row. The loop has a private copy of the work, which its stores cannot
+ * change. */
 #define ADD_UP(f, work, row, first, n, sum)                                                      \
   do {                                                                                           \
     const __typeof__(work) own = work;                                                           \
@@ -57,7 +56,7 @@ static double part(double *const *parts, int64_t row, int64_t i) {
     ADD_UP(part, parts, 0, 0, tiles, *(to));                                                    \
   } while (0)
 
-/* A band of rows is added from its first row on, and bands in their order. */
+/* Adds rows within a band in order, then bands in order. */
 #define PD_COLUMN_SUMS(f, work, matrices, rows, columns, parts, to)                               \
   do {                                                                                            \
     const int64_t bands = pd_bands_of_sum(rows);                                                  \

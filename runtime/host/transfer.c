@@ -1,5 +1,5 @@
-/* Messages straight between the ranks' arenas: through memory that both ranks see (shared.h), or by MPI. There is no
- * device beside the host: a transfer has passed when it is through. */
+/* Messages directly between the ranks' arenas, by shared memory (shared.h) or MPI. Without a device, a transfer
+ * has passed when it is through. */
 #include "shared/checksum.h"
 #include "messages/messages.h"
 #include "shared.h"
@@ -10,29 +10,29 @@
 
 struct pd_line {
   MPI_Comm comm;
-  bool shared, sends; /* shared: through a box; sends: this is its sending end */
+  bool shared, sends; /* shared: by a box; sends: this is the sending end */
   int peer;
   struct pd_share share;
   int64_t posted; /* transfers, at this end */
 };
-/* With --check-messages each message has a second one behind it, of the checksum of its bytes: what is received is
- * compared with it before anybody reads it. */
+/* With --check-messages a second message with the checksum follows each message; received bytes are verified
+ * before use. */
 struct check {
   struct pd_message message;
   uint64_t sum; /* of what is sent */
 };
 
 struct pd_transfer {
-  int first, n;        /* its requests, of all; those in use */
-  bool unchecked;      /* what was posted last has not been compared */
-  struct check *check; /* by message; NULL: none is checked */
+  int first, n;        /* requests of the transfer, those in use */
+  bool unchecked;      /* the last post is not verified yet */
+  struct check *check; /* by message; NULL: no checks */
   /* Through a box: */
-  struct pd_line *line; /* while bytes are under way; NULL: none are, or by MPI */
+  struct pd_line *line; /* while bytes are in flight; NULL: none, or by MPI */
   int64_t number;       /* on the line, from 1 */
   int n_messages;
   struct pd_message *message;
 };
-enum { SUM_TAG = 1 << 16 }; /* of a checksum: its message's, and this */
+enum { SUM_TAG = 1 << 16 }; /* added to the tag of the message */
 
 static MPI_Request *requests;
 static int n_requests;
@@ -43,7 +43,7 @@ bool pd_transfers_start(char *why) {
   int *most, known = 0;
   if (pd_options.check_messages) MPI_Comm_get_attr(MPI_COMM_WORLD, MPI_TAG_UB, &most, &known);
   if (pd_options.check_messages && (!known || *most < 2 * SUM_TAG))
-    return pd_refuse(why, "--check-messages: this MPI has too few tags for checksums");
+    return pd_refuse(why, "--check-messages: this MPI library has too few message tags for checksums");
   return true;
 }
 
@@ -82,20 +82,21 @@ struct pd_transfer *pd_transfer_new(int messages, size_t bytes) {
 }
 
 static void differ(const struct pd_message *m) {
-  pd_fail("--check-messages: the %zu bytes that rank %d sent came with another checksum (message %d): a link, "
-          "or the memory of this host or that rank's, changes bits",
-          m->bytes, m->peer, m->tag);
+  pd_fail(
+      "--check-messages: %zu bytes from rank %d arrived with a different checksum (message %d): a link, or the "
+      "memory of either host, corrupts data",
+      m->bytes, m->peer, m->tag);
 }
 
 /* ---- by MPI ------------------------------------------------------------------------------------- */
 
-/* Messages are counted in numbers of four bytes, so that they may have 8 GiB, or in odd numbers of two, of bf16. */
+/* Messages are counted in units of four bytes, for up to 8 GiB, or of two bytes for odd numbers of bf16. */
 static int unit(const struct pd_message *m) { return m->bytes % sizeof(float) ? 2 : 4; }
 static MPI_Datatype type(const struct pd_message *m) { return unit(m) == 2 ? MPI_UINT16_T : MPI_FLOAT; }
 
 static int count(const struct pd_message *m) {
   size_t n = m->bytes / (size_t)unit(m);
-  if (n > INT32_MAX) pd_fail("a message of %zu bytes is larger than MPI can count", m->bytes);
+  if (n > INT32_MAX) pd_fail("a message of %zu bytes exceeds MPI's largest message", m->bytes);
   return (int)n;
 }
 
@@ -131,8 +132,8 @@ char *pd_line_slot(const struct pd_line *line, int cut, int64_t least, const str
   return alike ? line->share.segment + slot : NULL;
 }
 
-/* Values that passes wrote where they are read are there already. What passes store past the caches, and their threads,
- * a release alone does not order on every processor: the fence does. */
+/* Values that passes wrote to the receiver's slots need no copy. A release alone does not order non-temporal
+ * stores of passes and their threads on every processor; the fence does. */
 static void put(const struct pd_transfer *t) {
   const struct pd_share *s = &t->line->share;
   for (int i = 0; i < t->n_messages; i++) {
@@ -154,7 +155,7 @@ static void take(const struct pd_transfer *t) {
   }
 }
 
-/* True once it is through: at the sending end, the bytes are where they are read. */
+/* True once the transfer is through; for a sender, once the bytes are at the receiver. */
 static bool move_shared(struct pd_transfer *t) {
   struct pd_box *box = t->line->share.box;
   if (t->line->sends) {
@@ -168,7 +169,7 @@ static bool move_shared(struct pd_transfer *t) {
   return true;
 }
 
-/* The receive before has come: its places in the box are free (comm.c posts one at a time). */
+/* The previous receive has arrived, so its places in the box are free (comm.c posts one receive at a time). */
 static void post_shared(struct pd_transfer *t, struct pd_line *line, int n, const struct pd_message *message) {
   struct pd_box *box = line->share.box;
   t->line = line;
@@ -181,7 +182,7 @@ static void post_shared(struct pd_transfer *t, struct pd_line *line, int n, cons
     return;
   }
   if (atomic_load_explicit(&box->sent, memory_order_acquire) != t->number - 1)
-    pd_fail("internal: receive %lld is posted before the one before has come", (long long)t->number);
+    pd_fail("internal: receive %lld is posted before the previous one has arrived", (long long)t->number);
   for (int i = 0; i < n; i++)
     box->value[i] = (struct pd_placed){pd_shared_offset(message[i].at), message[i].bytes, 0};
   atomic_store_explicit(&box->posted, t->number, memory_order_release);

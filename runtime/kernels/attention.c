@@ -1,12 +1,12 @@
-/* Scaled dot-product attention in blocks, after Dao et al., "FlashAttention" (NeurIPS 2022): forward
- * with the softmax computed online, backward from the saved logarithms of the sums. Row i sees the keys
- * j <= i when causal (as in PyTorch, also where the lengths differ); blocks beyond are never computed. A mask
- * is added to the scores of a block of rows; it is -inf where a row sees no key.
- * One thread does a whole (sample, key head), query heads of a group in order, so that bits do not
- * depend on the number of threads. All products run in one register tile of ROWS x COLUMNS, whose
- * operands are packed, padded by zeros, into the thread's part of scratch. Where the processor multiplies bf16, operands in
- * bf16 are packed as words of two numbers that are neighbours in the sum (`pairs`); probabilities and the gradients of
- * scores are rounded for that, as in PyTorch's kernels, and sums are floats. */
+/* Scaled dot-product attention in blocks, after Dao et al., "FlashAttention" (NeurIPS 2022): forward with the
+ * softmax computed online, backward from the saved logarithms of the sums. Row i sees the keys j <= i when causal
+ * (as in PyTorch, also where the lengths differ); blocks beyond are never computed. A mask is added to the scores
+ * of a block of rows; it is -inf where a row sees no key. One thread does a whole (sample, key head), query heads
+ * of a group in order, so that bits do not depend on the number of threads. All products run in one register tile
+ * of ROWS x COLUMNS, whose operands are packed, padded by zeros, into the thread's part of scratch. Where the
+ * processor multiplies bf16, operands in bf16 are packed as words of two numbers that are neighbours in the sum
+ * (`pairs`); probabilities and the gradients of scores are rounded for that, as in PyTorch's kernels, and sums are
+ * floats. */
 #define PD_KERNELS
 #include "kernels/pd_words.h"
 #include "pd_runtime.h"
@@ -20,7 +20,7 @@ enum { ROWS = 6, VECTORS = 1 };
 #endif
 enum {
   COLUMNS = VECTORS * PD_LANES,
-  UNIT = 32,         /* what keys and sizes are padded to, whatever the tile */
+  UNIT = 32,         /* padding of keys and sizes, for every tile */
   BLOCK = 48,        /* query rows at a time */
   KEYS = 128,        /* keys at a time, forward */
   KEYS_BACKWARD = 96 /* like BLOCK a multiple of any ROWS, and of UNIT */
@@ -79,7 +79,7 @@ static void pack_transposed(bool pairs, float *to, int64_t keys, pd_in from, int
                    pd_in_from(from, key * row), row, n - key, size);
 }
 
-/* Sixteen floats become eight words, which may take their place. */
+/* Converts sixteen floats to eight words, possibly in place. */
 static inline void make_words(float *to, const float *from) {
   pd_bf16 x[PD_LANES];
   for (int l = 0; l < PD_LANES; l++) x[l] = pd_to_bf16(from[l]);
@@ -95,17 +95,18 @@ static inline void make_row_words(float *to, const float *low, const float *high
 
 /* ---- a thread's memory ----------------------------------------------------------------------------------- */
 
-/* What one thread works in; every part a multiple of 64 bytes. */
+/* Scratch memory of one thread; every part is a multiple of 64 bytes. */
 struct space {
   int64_t keys, size;                                   /* padded */
-  int64_t limit;                                        /* no row of the block sees a key from here on */
+  int64_t limit;                                        /* first key that no row of the block sees */
   float *k_transposed, *v_transposed, *k, *v, *dk, *dv; /* of the whole key head */
   float *q, *o, *d_o, *dq;                              /* [BLOCK][size] */
   float *p, *ds;                                        /* scores, then probabilities; gradients of scores */
-  /* Of pairs, in the room that words leave: words of two rows of q and d_o, as p and ds have them, and of two keys of ds. */
+  /* Of pairs, in the room that words leave: words of two rows of q and d_o, as p and ds have them, and of two keys
+   * of ds. */
   float *q_rows, *d_o_rows, *ds_keys;
   float *max, *sum, *delta, *lse; /* [BLOCK] */
-  float *mask;                    /* of a block: its rows' [BLOCK][keys], or [keys] for all; NULL: none */
+  float *mask;                    /* of a block: [BLOCK][keys], or [keys] for all rows; NULL: none */
   int64_t mask_row;               /* keys or 0 */
 };
 
@@ -161,13 +162,12 @@ size_t pd_attention_scratch(const struct pd_attention *a, int threads) {
   return (size_t)thread_floats(a) * sizeof(float) * (size_t)threads;
 }
 
-/* How many keys, from the first, row i sees of those that the mask leaves. */
+/* The number of keys, from the first, that row i sees among those that the mask leaves. */
 static int64_t visible(const struct pd_attention *a, const struct space *s, int64_t i) {
   return a->causal ? smaller(i + 1, s->limit) : s->limit;
 }
 
-/* The mask of query rows first .. first + BLOCK, those behind the last repeating it; limits keys to those some row
- * sees. */
+/* The mask of query rows first .. first + BLOCK, repeating the last row; limits keys to those that a row sees. */
 static void pack_mask(const struct pd_attention *a, struct space *s, pd_in mask, int64_t first) {
   s->limit = 0;
   for (int64_t r = 0; r < (s->mask_row ? BLOCK : 1); r++) {
@@ -181,7 +181,8 @@ static void pack_mask(const struct pd_attention *a, struct space *s, pd_in mask,
   }
 }
 
-/* Sixteen products of a row with keys, of which `seen` count, become scores, -inf for keys that it does not see. */
+/* Sixteen products of a row with keys, of which `seen` count, become scores, -inf for keys that it does not
+ * see. */
 static inline void score(float *p, int64_t seen, float scale, const float *mask) {
   int count = (int)smaller(seen, PD_LANES);
   if (mask)
@@ -190,8 +191,9 @@ static inline void score(float *p, int64_t seen, float scale, const float *mask)
     for (int l = 0; l < PD_LANES; l++) p[l] = l < count ? p[l] * scale : -INFINITY;
 }
 
-/* One row's products with n keys (a multiple of PD_LANES): turns p into exp(score - max), raises the row's maximum;
- * returns the factor for what was summed before. Loops over lanes have a constant length, so that none is left over. */
+/* One row's products with n keys (a multiple of PD_LANES): replaces p by exp(score - max), raises the row's
+ * maximum, and returns the factor for earlier sums. Loops over lanes have a constant length, without
+ * remainders. */
 static float soften(float *p, int64_t n, int64_t seen, float scale, const float *mask, float *row_max,
                     float *row_sum) {
   float lane[PD_LANES];
@@ -349,7 +351,8 @@ INLINE void backward_scores(bool pairs, const struct pd_attention *a, struct spa
   }
 }
 
-/* What query rows begin .. end, of keys key .. key + keys, add to dk and dv from row j of the key block on. */
+/* Adds the contributions of query rows begin .. end for keys key .. key + keys to dk and dv from row j of the key
+ * block. */
 INLINE void add_to_keys(bool pairs, const struct pd_attention *a, struct space *s, int64_t key, int64_t j,
                         int64_t begin, int64_t end) {
   const int64_t from = words(pairs, begin), k = words(pairs, end - begin);
@@ -362,7 +365,7 @@ INLINE void add_to_keys(bool pairs, const struct pd_attention *a, struct space *
   }
 }
 
-/* Query rows first .. first + rows: dq of the block; their share of dk and dv is added. */
+/* Query rows first .. first + rows: computes dq of the block, and adds their contributions to dk and dv. */
 INLINE void backward_block(bool pairs, const struct pd_attention *a, struct space *s, int64_t first,
                            int64_t rows) {
   const int64_t limit = visible(a, s, first + rows - 1), padded = round_up(rows, ROWS);
@@ -372,7 +375,7 @@ INLINE void backward_block(bool pairs, const struct pd_attention *a, struct spac
   for (int64_t key = 0; key < limit; key += KEYS_BACKWARD) {
     int64_t keys = smaller(limit - key, KEYS_BACKWARD);
     for (int64_t c = 0; c < round_up(keys, ROWS); c += COLUMNS)
-      for (int64_t r = 0; r < rows; r += ROWS) /* what rows of dk and dv from c / ROWS * ROWS on take in */
+      for (int64_t r = 0; r < rows; r += ROWS) /* range that rows of dk and dv from c / ROWS * ROWS add up */
         if (visible(a, s, first + r + ROWS - 1) > key + c / ROWS * ROWS)
           backward_scores(pairs, a, s, first, key, r, c);
     for (int64_t j = 0; j < keys; j += ROWS)
@@ -395,7 +398,7 @@ struct backward { /* what the backward pass reads and writes */
   pd_out dq, dk, dv;
 };
 
-/* What rows first .. first + rows of query head h bring with them, and their gradients. */
+/* Loads rows first .. first + rows of query head h, and their gradients. */
 INLINE void backward_rows(bool pairs, const struct pd_attention *a, struct space *s, const struct backward *x,
                           int64_t b, int64_t h, int64_t first) {
   int64_t rows = smaller(a->length - first, BLOCK), lse = (b * a->heads + h) * a->length + first;

@@ -1,16 +1,17 @@
 /* pd_convolution: oneDNN's convolution over channels-last images ("nhwc"), whose implementations ("brgconv",
- * "jit:avx512_core" and theirs for 1x1 kernels) take such images as they are and choose only the layout of the
- * weights, which stand in memory as files hold them and are rearranged in scratch at every call.
- * - A 1x1 kernel without padding is a matrix product of the pixels, pd_matmul; with a stride, of those that it sees, which
- *   are copied.
- * - A 3x3 kernel of stride 1 between floats of many channels is kernels/winograd.c's.
- * - Bits of a weight gradient depend on how oneDNN deals samples to threads. So it is made in parts, by shape
- *   alone, each by one thread: a part is some of the samples, and parts are added in order; or, where the weights
- *   are too large for copies of their gradient, some of the output channels, whose gradient is copied first. Those
- *   of groups are few: their parts are always samples.
- * - bf16 is convolved as it is where oneDNN does so; else what is in bf16 is widened into scratch, and back.
- * - Where the processor has no implementation whose bits threads leave alone, images are made in parts of some samples,
- *   too, each by one thread. */
+ * "jit:avx512_core" and theirs for 1x1 kernels) take such images directly and choose only the layout of weights,
+ * which memory holds as files do and each call rearranges in scratch.
+ * - A 1x1 kernel without padding is a matrix product of the pixels, pd_matmul; with a stride, of a copy of the
+ *   pixels that the kernel reads.
+ * - A 3x3 kernel of stride 1 between floats of many channels runs in kernels/winograd.c.
+ * - Bits of a weight gradient depend on how oneDNN deals samples to threads. So it is computed in parts by one
+ *   thread each, where the shape alone determines the parts: groups of samples, added in order; or, for weights too
+ *   large for copies of their gradient, groups of output channels, after copying their gradient. Grouped
+ *   convolutions have few weights: their parts are always samples.
+ * - bf16 is used directly where oneDNN supports it; otherwise operands are converted to floats in scratch, and
+ *   back.
+ * - On processors where bits depend on the number of threads, images are also computed in parts of samples, one
+ *   thread each. */
 #define PD_KERNELS
 #include "kernels/pd_bf16.h"
 #include "kernels/pd_vector.h"
@@ -32,17 +33,17 @@ struct call {
 struct pd_convolution {
   struct pd_convolution_shape shape;
   int64_t out_height, out_width;
-  struct pd_matmul *product;    /* all there is where it is not NULL ... */
-  bool skips;                   /* ... of some of x's pixels, behind library_bytes of scratch, ... */
-  struct pd_winograd *winograd; /* ... or this is not ... */
-  bool depthwise;               /* ... or this is set: a weight gradient by loops of our own */
+  struct pd_matmul *product;    /* if not NULL, the only implementation ... */
+  bool skips;                   /* ... on some of x's pixels, after library_bytes of scratch, ... */
+  struct pd_winograd *winograd; /* ... or this one ... */
+  bool depthwise;               /* ... or, if set, plain loops for a weight gradient */
   struct call weights;          /* between [O, I, kh, kw] and the layout below */
   struct call part[PARTS];
   int parts;
   bool by_channels;                 /* parts of the weight gradient are output channels, not samples */
   size_t packed_bytes, slice_bytes; /* of one part's weights, of its copied gradient */
   size_t library_bytes, bytes;
-  bool widened; /* behind `bytes` of scratch: floats of what is in bf16, ... */
+  bool widened; /* after `bytes` of scratch: floats of bf16 operands, ... */
   size_t wide_bytes;
 };
 
@@ -78,7 +79,7 @@ static void execute(const struct call *call, const void *const *at, void *scratc
   check(dnnl_primitive_execute(call->primitive, stream, call->n + 1, arguments), "execute a primitive");
 }
 
-/* Weights of `channels` output channels, with an axis of groups in front where there are several. */
+/* Weights of `channels` output channels, with a leading axis of groups if there are several. */
 static descriptor describe_weights(const struct pd_convolution_shape *s, int64_t channels, enum pd_type type,
                                    bool packed) {
   int64_t g = s->groups;
@@ -88,7 +89,7 @@ static descriptor describe_weights(const struct pd_convolution_shape *s, int64_t
   return by_tag(g > 1 ? 5 : 4, g > 1 ? grouped : whole, type, packed ? dnnl_format_tag_any : plain);
 }
 
-/* Of `batch` samples to `channels` output channels. */
+/* A convolution of `batch` samples to `channels` output channels. */
 static struct convolved describe(const struct pd_convolution *c, int64_t batch, int64_t channels) {
   const struct pd_convolution_shape *s = &c->shape;
   struct convolved d = {.x = describe_images(s->x_type, batch, s->in_channels, s->height, s->width),
@@ -110,12 +111,12 @@ static void forget(struct convolved d) {
   descriptor_free(d.y);
 }
 
-/* Plans it, or its gradient; what is not done in these types is refused. channels: of the description's weights. */
+/* Plans a convolution or a gradient; refuses unsupported types. channels: of the description's weights. */
 static dnnl_status_t plan(const struct pd_convolution_shape *s, const struct convolved *d, int64_t channels,
                           dnnl_primitive_desc_t *p) {
   dnnl_primitive_desc_t forward = NULL;
   dnnl_primitive_attr_t attributes = attributes_new(false);
-  /* A gradient of weights in floats is planned beside a convolution whose weights are like the images. */
+  /* A weight gradient in floats is planned with a convolution whose weights have the images' type. */
   struct convolved like_images = *d;
   like_images.w = describe_weights(s, channels, s->x_type, true);
   dnnl_status_t status = plan_convolution(&forward, &like_images, attributes);
@@ -221,12 +222,13 @@ static bool is_product(const struct pd_convolution_shape *s) {
   if (s->groups > 1) return false;
   for (int i = 0; i < 2; i++)
     if (s->kernel[i] != 1 || s->padding[i] != 0) return false;
-  /* Forward with a stride the library's own is faster where weights are few. */
+  /* Forward with a stride, the library's direct convolution is faster for few weights. */
   bool strided = s->stride[0] > 1 || s->stride[1] > 1;
   return !strided || s->kind != PD_CONVOLUTION || s->in_channels * s->out_channels >= MANY_WEIGHTS;
 }
 
-/* oneDNN has gradients of depthwise kernels up to 3x3; others take its path for groups, at a tenth of the rate. */
+/* oneDNN has gradients of depthwise kernels up to 3x3; larger ones would use its path for groups, at a tenth of
+ * the rate. */
 static bool is_depthwise_gradient(const struct pd_convolution_shape *s) {
   bool depthwise = s->groups > 1 && s->groups == s->in_channels && s->groups == s->out_channels;
   return s->kind == PD_CONVOLUTION_WEIGHTS && depthwise && (s->kernel[0] > 3 || s->kernel[1] > 3);
@@ -261,7 +263,7 @@ static void make_parts(struct pd_convolution *c) {
   c->bytes = (size_t)c->parts * (c->packed_bytes + c->slice_bytes + c->library_bytes);
 }
 
-/* What is convolved in the types of its shape. */
+/* A convolution in the types of its shape. */
 static void make_calls(struct pd_convolution *c) {
   if (c->depthwise) return;
   if (pd_winograd_suits(&c->shape)) {
@@ -283,7 +285,7 @@ static int64_t w_elements(const struct pd_convolution *c) {
   return s->out_channels * (s->in_channels / s->groups) * s->kernel[0] * s->kernel[1];
 }
 
-/* Whether images, weights and what is made of them are of types that the library convolves. */
+/* True if the library supports the types of images, weights and result. */
 static bool is_done_as_it_is(const struct pd_convolution *c) {
   const struct pd_convolution_shape *s = &c->shape;
   bool gradient = s->kind == PD_CONVOLUTION_WEIGHTS;
@@ -303,7 +305,7 @@ static size_t widened_bytes(enum pd_type type, int64_t n) {
   return type == PD_BF16 ? aligned((size_t)n * sizeof(float)) : 0;
 }
 
-/* Everything in floats, beside room for floats of what is not. */
+/* A convolution in floats, with room for converted operands. */
 static void widen_all(struct pd_convolution *c, const struct pd_convolution_shape *s) {
   c->widened = true;
   c->shape.x_type = c->shape.w_type = c->shape.bias_type = c->shape.y_type = PD_F32;
@@ -336,7 +338,7 @@ size_t pd_convolution_scratch(const struct pd_convolution *c) { return c->bytes 
 
 /* ---- bf16 that is widened ----------------------------------------------------------------------------- */
 
-/* The next room for floats of what is in bf16. */
+/* The next room for a converted operand. */
 static float *take_room(char **room, enum pd_type type, int64_t n) {
   float *at = (float *)*room;
   *room += widened_bytes(type, n);
@@ -350,7 +352,7 @@ static pd_in widen(char **room, pd_in x, int64_t n) {
   return (pd_in){to, PD_F32};
 }
 
-/* Where floats are made that narrow() puts in their place; what is added to is there before. */
+/* Room for a float result that narrow() converts; with accumulation, first filled with the old values. */
 static pd_out widen_result(char **room, pd_out x, int64_t n) {
   return x.type == PD_F32 ? x : (pd_out){take_room(room, x.type, n), PD_F32};
 }
@@ -361,7 +363,7 @@ static void narrow(pd_out to, pd_out from, int64_t n) {
 
 /* ---- kernels of 1x1 that skip pixels ------------------------------------------------------------------ */
 
-/* The pixels that the kernel sees, one behind the other. */
+/* Copies the pixels that the kernel reads, contiguously. */
 static pd_in gather_pixels(const struct pd_convolution *c, pd_in x, char *to) {
   const struct pd_convolution_shape *s = &c->shape;
   int64_t bytes = s->in_channels * pd_bytes_of(x.type), line = s->width * s->in_channels;
@@ -375,7 +377,7 @@ static pd_in gather_pixels(const struct pd_convolution *c, pd_in x, char *to) {
   return (pd_in){to, x.type};
 }
 
-/* Back to where they were, and zeros to all others. */
+/* Copies them back, with zeros for all other pixels. */
 static void spread_pixels(const struct pd_convolution *c, const char *from, pd_out dx) {
   const struct pd_convolution_shape *s = &c->shape;
   int64_t bytes = s->in_channels * pd_bytes_of(dx.type), line = s->width * s->in_channels;
@@ -456,7 +458,7 @@ void pd_convolution_backward(const struct pd_convolution *c, pd_in dy, pd_in w, 
 
 /* ---- weight gradients of depthwise convolutions ----------------------------------------------------- */
 
-/* Sums in four vectors, position j of a row in j % 4, so that an addition need not wait for the one before. */
+/* Sums in four vectors, position j of a row in j % 4, so that additions are independent. */
 struct depthwise {
   vector lane[4];
 };

@@ -1,6 +1,6 @@
-/* Products of few rows with a matrix, as in generating text: what they cost is reading the matrix, once. The
- * matrix's columns (of length k) or its rows (of length n) are contiguous, whichever they are, and dealt to
- * threads; each element of c is the same sum, of 16 lanes or in order of k, for any number of rows and threads. */
+/* Products of few rows with a matrix, as in text generation, bound by one read of the matrix. Threads share its
+ * columns (of length k) or rows (of length n), whichever are contiguous; each element of c is the same sum, of 16
+ * lanes or in order of k, for any number of rows and threads. */
 #define PD_KERNELS
 #include "kernels/few_rows.h"
 #include "kernels/pd_bf16.h"

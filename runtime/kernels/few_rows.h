@@ -1,4 +1,4 @@
-/* What kernels/matmul.c hands to kernels/few_rows.c. */
+/* The interface of kernels/few_rows.c for kernels/matmul.c. */
 #ifndef PD_FEW_ROWS_H
 #define PD_FEW_ROWS_H
 

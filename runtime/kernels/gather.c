@@ -7,7 +7,7 @@
 #include <omp.h>
 #include <string.h>
 
-/* A row from one type to another; between equal ones it is copied. */
+/* Converts a row between types, or copies it between equal types. */
 static void copy_row(pd_out to, pd_in from, int64_t n) {
   if (to.type == from.type)
     memcpy(to.at, from.at, (size_t)n * (to.type == PD_BF16 ? sizeof(pd_bf16) : sizeof(float)));
@@ -34,7 +34,7 @@ void pd_gather(pd_in table, const int32_t *index, int64_t rows, int64_t width, p
   pd_gather_part(table, index, rows, width, out, stride, INT32_MAX, 0);
 }
 
-/* The accumulator holds floats: sums over a batch do. */
+/* The accumulator holds floats, as all sums over a batch. */
 void pd_gather_gradient_part(pd_out accumulator, const int32_t *index, pd_in gradient, int64_t rows, int64_t width,
                              int64_t stride, int64_t own, bool first, int64_t first_row) {
   float *sums = accumulator.at;

@@ -1,5 +1,5 @@
-/* oneDNN's version, and which instructions it may use: no more than the program was compiled with, so that a program for
- * an older processor has the same bits, and takes the memory that was planned, on a newer one. */
+/* oneDNN's version and instruction set: at most the program's, so that a program for an older processor has the
+ * same bits and the planned memory on a newer one. */
 #define PD_KERNELS
 #include "pd_runtime.h"
 
@@ -9,7 +9,7 @@
 
 size_t pd_scratch_planned;
 
-/* Before any other call of the library's. A setting of the user's stays: he may want less. */
+/* Must precede any other call of the library. A setting of the user has priority. */
 void pd_limit_library(enum pd_instructions most) {
   static const dnnl_cpu_isa_t isa[] = {[PD_SSE41] = dnnl_cpu_isa_sse41,
                                        [PD_AVX] = dnnl_cpu_isa_avx,
@@ -29,8 +29,8 @@ const char *pd_library_name(void) {
 
 void pd_check_scratch(size_t bytes) {
   if (!pd_scratch_planned || bytes <= pd_scratch_planned) return;
-  pd_fail(
-      "%s needs %zu bytes of scratch memory on this processor, and the program has %zu: it was compiled for another "
-      "processor or version of oneDNN; compile it here, or for both with pdc --march",
-      pd_library_name(), bytes, pd_scratch_planned);
+  pd_fail("%s needs %zu bytes of scratch memory on this processor, but the program has %zu: it was compiled for "
+          "another processor or oneDNN version. help: compile on this machine, or for both processors with pdc "
+          "--march",
+          pd_library_name(), bytes, pd_scratch_planned);
 }

@@ -1,5 +1,5 @@
-/* What emitted loops call. Inlined with the constants of each loop it would be unrolled into blocks of thousands of
- * instructions, which clang takes seconds to put in order and which are no faster. */
+/* Functions of emitted loops. Inlined with each loop's constants they would be unrolled to thousands of
+ * instructions, which take clang seconds to schedule and run no faster. */
 #include "kernels/pd_loops.h"
 
 void pd_sum_tiles(bool first, float *to, float *partial, int64_t n, int64_t stride, int tiles) {

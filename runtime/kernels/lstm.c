@@ -1,11 +1,11 @@
-/* The recurrence of an LSTM layer (Hochreiter and Schmidhuber, "Long Short-Term Memory", 1997, with forget
- * gates): what its input adds to the gates has been computed for all steps at once. A step is a product of
- * the state of all samples with w, in register tiles, and the cells computed where the tile's sums are.
- * w is packed once a call, a panel for each block of units; threads share the blocks, and every sum runs
- * over k in order, so that bits do not depend on the number of threads.
- * Samples that end early keep their state: it is copied, and what they add to gradients is zero.
- * Where the processor multiplies bf16, the state, the gradients of gates and w are packed as words of two numbers (`pairs`):
- * the state that a step reads is rounded then, as what the layer gives is and as in PyTorch; cells and sums are floats. */
+/* The recurrence of an LSTM layer (Hochreiter and Schmidhuber, "Long Short-Term Memory", 1997, with forget gates):
+ * the contribution of the input to the gates is computed for all steps before. A step multiplies the state of all
+ * samples by w, in register tiles, and computes the cells from the tile's sums. w is packed once a call, a panel
+ * for each block of units; threads share the blocks, and every sum runs over k in order, so that bits do not
+ * depend on the number of threads. Samples that end early keep their state, as a copy, and contribute zero to
+ * gradients. Where the processor multiplies bf16, the state, the gradients of gates and w are packed as words of
+ * two numbers (`pairs`): the state that a step reads is then rounded, like the layer's result and as in PyTorch;
+ * cells and sums are floats. */
 #define PD_KERNELS
 #include "kernels/pd_words.h"
 #include "pd_runtime.h"
@@ -19,7 +19,7 @@ enum {
   UNITS = 16,
   GATES = 4,
   PANEL = GATES * UNITS,        /* forward: the four gates of 16 units ... */
-  PART = GATES_AT_ONCE * UNITS, /* ... in parts that a tile takes at once */
+  PART = GATES_AT_ONCE * UNITS, /* ... in parts of one tile */
   TILE_BACKWARD = VECTORS_BACKWARD * UNITS,
   UNITS_BACKWARD = 32,
   PAD = 16 /* rows a power of two apart would share sets of the cache */
@@ -69,8 +69,8 @@ static void zero(pd_out to, int64_t at, int64_t n) {
 
 /* ---- forward ---------------------------------------------------------------------------------- */
 
-/* One block's panel: to[part][words of k][gate of the part][unit] = w[gate][first + unit][k], zeros for units from `hidden`
- * on. */
+/* One block's panel: to[part][words of k][gate of the part][unit] = w[gate][first + unit][k], zeros for units from
+ * `hidden` on. */
 static void pack_forward(bool pairs, const Lstm *l, float *to, pd_in w, int64_t first) {
   int64_t hidden = l->hidden;
   for (int64_t gate = 0; gate < GATES; gate++) {
@@ -93,7 +93,7 @@ INLINE void product(bool pairs, float *c, int64_t c_row, int rows, int vectors, 
     for (int v = 0; v < vectors; v++) *(vector *)(c + r * c_row + v * PD_LANES) = sum[r * vectors + v];
 }
 
-/* The same for a number of rows that only the run knows, at most `most` of a tile. */
+/* multiply for a number of rows known at run time, at most `most` of a tile. */
 INLINE void product_of_rows(bool pairs, float *c, int64_t c_row, int64_t rows, int most, int vectors,
                             const float *a, int64_t a_row, const float *b, int64_t k) {
 #define ROWS_ARE(n) \
@@ -180,7 +180,7 @@ static void row_forward(const struct pd_lstm_step *s, int64_t b, int64_t first, 
   pd_write(s->next, b * s->row + first, h, UNITS);
 }
 
-/* A block's parts of rows lie far apart, where nothing but this fetches ahead. */
+/* Prefetches a block's parts of rows, which are far apart. */
 static void fetch_forward(const struct pd_lstm_step *s, int64_t b, int64_t first) {
   const Lstm *l = s->l;
   int64_t at = (b * l->length + s->t) * l->hidden;
@@ -205,7 +205,7 @@ static void block_forward(const struct pd_lstm_step *s, int64_t first, const flo
   }
 }
 
-/* Whether the processor multiplies what is given in bf16. Scratch memory is that of floats, for pdc, which asks for it, is
+/* True if the processor multiplies bf16. Scratch memory is sized for floats, because pdc, which plans it, is
  * compiled for any processor. */
 static bool multiplies_pairs(pd_in w, enum pd_type state) {
   return PD_PAIRS && w.type == PD_BF16 && state == PD_BF16;
@@ -299,8 +299,8 @@ static void rows_backward(float *dh, int64_t rows, pd_out d_gates, int64_t row, 
     rows_backward_of(false, dh, rows, d_gates.at, row, panel, k, units);
 }
 
-/* From dh, the gradient of h, and dc, what later steps pass on to c: d, of the gates before their functions, and
- * dc, what is passed on to the state before. */
+/* From dh, the gradient of h, and dc, the gradient of c from later steps, computes d, the gradient of the gates
+ * before their functions, and dc, the gradient of the previous state. */
 static void cell_backward(const float a[PANEL], const float c[UNITS], const float before[UNITS],
                           const float dh[UNITS], float dc[UNITS], float d[PANEL]) {
   const float *in = a, *forget = a + UNITS, *cell = a + 2 * UNITS, *out = a + 3 * UNITS;
@@ -340,7 +340,7 @@ static void store_previous(const struct pd_lstm_back *s, int64_t b, int64_t firs
   store(s->previous, to, h, n);
 }
 
-/* The state's gradient through step `after`, where that was one of the sample's. */
+/* The state's gradient through step `after`, if the sample has this step. */
 static void carry(const struct pd_lstm_back *s, int64_t b, int64_t first, const float *through) {
   if (s->after >= 0 && s->after < length_of(s->l, s->lengths, b))
     memcpy(s->carried_h + b * state_row(s->l) + first, through, UNITS * sizeof *through);
@@ -443,7 +443,8 @@ void pd_lstm_backward(const Lstm *l, pd_in w, pd_in h0, pd_in c0, const int32_t 
 #pragma omp for schedule(static)
     for (int64_t i = 0; i < blocks; i++)
       pack_backward(pairs, l, panels + i * back_panel_floats(l), w, i * UNITS_BACKWARD);
-    for (int64_t step = 0; step < l->length + (dh0.at != NULL); step++) { /* the last only passes on to h0 */
+    for (int64_t step = 0; step < l->length + (dh0.at != NULL);
+         step++) { /* the last call computes only the gradient of h0 */
       int64_t t = l->reverse ? step : l->length - 1 - step, earlier = l->reverse ? 1 : -1;
       struct pd_lstm_back s = {.l = l,
                                .lengths = lengths,

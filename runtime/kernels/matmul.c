@@ -1,15 +1,16 @@
-/* pd_matmul: oneDNN's matmul primitive, kept to the forms whose implementation ("brg") is the fastest
- * and whose bits do not depend on the number of threads:
+/* pd_matmul: oneDNN's matmul primitive, restricted to forms with the fastest implementation ("brg") and with bits
+ * independent of the number of threads:
  * - operands dense, row-major or transposed; others are copied into scratch first;
- * - a transposed `a` with k >= 2048 would have k split among threads (bits then depend on their number), since oneDNN 3
- *   also a very long k of any other, so such products are done in pieces of k, by shape alone, each added to c; in batches
- *   `a` is transposed first;
- * - with a transposed `a`, results far wider than high are made in two parts: in one the library's blocks do not fit its
- *   processor's caches (768 x 3072 at k = 1024 twice as fast in two, on a Xeon with AVX-512; docs/results/cpu.md);
- * - where the processor has no such implementation, a product of two matrices is made in tiles of our own
- *   (kernels/tiles.c), for the library is at half its speed where each thread makes a part of c; what is in batches or small
- *   is made in such parts, by shape alone, some of the batch or some of the rows.
- * Operands in bf16 are multiplied as they are where the processor has an implementation, else widened into scratch.
+ * - a transposed `a` with k >= 2048 would have k split among threads (bits then depend on their number), since
+ *   oneDNN 3 also for a very long k of any operand. Such products are computed in pieces of k, determined by shape
+ *   alone, and added to c; in batches `a` is transposed first;
+ * - with a transposed `a`, results far wider than high are computed in two parts, because the library's blocks
+ *   would not fit the processor's caches (768 x 3072 at k = 1024 twice as fast in two, on a Xeon with AVX-512;
+ *   docs/results/cpu.md);
+ * - on processors without such an implementation, kernels/tiles.c computes a product of two matrices, because the
+ *   library runs at half speed with a part of c per thread; batches and small products are computed in such parts,
+ *   some matrices or some rows, determined by shape alone.
+ * bf16 operands are used directly if the processor has an implementation, else converted to floats in scratch.
  * Products marked few_rows go to kernels/few_rows.c. */
 #define PD_KERNELS
 #include "kernels/few_rows.h"
@@ -22,7 +23,7 @@
 
 enum { ALIGNMENT = 64, PARTS = 8, LEAST_ROWS = 16, LEAST_COLUMNS = 16, LEAST_TILED = 1 << 18 };
 
-/* A [batch][rows][columns] operand as the caller has it and as oneDNN sees it. */
+/* A [batch][rows][columns] operand in the caller's layout and in oneDNN's. */
 struct operand {
   int64_t batch, rows, columns;
   int64_t batch_stride, row, column;
@@ -38,7 +39,7 @@ struct call { /* one piece of k */
   dnnl_memory_t a, b, c, bias, scratch;
 };
 
-/* Some matrices of the batch, some rows of c. Each by one thread, or all threads make one after the other. */
+/* Some matrices of the batch, some rows of c; each by one thread, or one after another by all threads. */
 struct part {
   int64_t matrix, matrices, row, rows;
   struct call first, middle, last; /* middle, last: more than two, more than one piece */
@@ -68,7 +69,7 @@ static void take_scratch(struct operand *o, int64_t *bytes) {
   *bytes += (size + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT;
 }
 
-/* Chooses how oneDNN sees the operand; takes scratch when it must be copied. */
+/* Chooses oneDNN's layout of the operand; needs scratch if a copy is necessary. */
 static void place(struct operand *o, bool never_transposed, int64_t *bytes) {
   if (!is_dense(o, o->columns, 1)) {
     o->transposed = o->row < o->column && !never_transposed;
@@ -140,7 +141,7 @@ static void choose_parts(struct pd_matmul *m) {
   }
 }
 
-/* Planned for the threads that make them. */
+/* Planned for their number of threads. */
 static void make_parts(struct pd_matmul *m, bool add) {
   const struct pd_matmul_shape *s = &m->shape;
   int threads = omp_get_max_threads();
@@ -156,12 +157,12 @@ static void make_parts(struct pd_matmul *m, bool add) {
   m->library_bytes = (m->library_bytes + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT;
 }
 
-/* Behind the library's working memory, of each part that is made at once. */
+/* After the library's working memory of each concurrent part. */
 static size_t copies_offset(const struct pd_matmul *m) {
   return (size_t)(m->by_one ? m->parts : 1) * m->library_bytes;
 }
 
-/* Types as the library sees them: those of memory where it multiplies bf16, else floats. */
+/* Types for the library: those in memory if it supports bf16, else floats. */
 static void choose_types(struct pd_matmul *m) {
   const struct pd_matmul_shape *s = &m->shape;
   bool bf16 = s->a_type == PD_BF16 && s->b_type == PD_BF16 && has_bf16();
@@ -175,13 +176,13 @@ static bool suits_tiles(const struct pd_matmul_shape *s) {
   return s->batch == 1 && tiles_are_faster(large);
 }
 
-/* From one row, or column, to the next: as the caller has them, or in their copy. */
+/* Strides between rows or columns, in the caller's layout or in the copy. */
 static int64_t row_stride(const struct operand *o) { return !o->copied ? o->row : o->transposed ? 1 : o->columns; }
 static int64_t column_stride(const struct operand *o) {
   return !o->copied ? o->column : o->transposed ? o->rows : 1;
 }
 
-/* Tiles take operands however they lie, but only floats. */
+/* Tiles accept any strides, but only floats. */
 static void plan_tiles(struct pd_matmul *m, int64_t *bytes) {
   const struct pd_matmul_shape *s = &m->shape;
   struct operand *all[] = {&m->a, &m->b, &m->bias, &m->c};
@@ -213,7 +214,7 @@ static void plan_calls(struct pd_matmul *m, int64_t *bytes) {
     m->pieces = (int)((s->k + longest - 1) / longest);
     m->piece = ((s->k + m->pieces - 1) / m->pieces + 63) / 64 * 64;
     m->pieces = (int)((s->k + m->piece - 1) / m->piece);
-    m->c.seen = PD_F32; /* what pieces are added to */
+    m->c.seen = PD_F32; /* result of the pieces so far */
   }
   place(&m->b, m->pieces > 1, bytes);
   place(&m->bias, true, bytes);
@@ -270,7 +271,7 @@ static void copy_line(void *to, enum pd_type seen, pd_in from, int64_t n, int64_
     for (int64_t j = 0; j < n; j++) ((float *)to)[j] = x[j * step];
 }
 
-/* The operand as the library sees it. */
+/* The operand in the library's layout. */
 static const char *gather_operand(const struct operand *o, pd_in from, char *scratch) {
   if (!o->copied) return from.at;
   int64_t batch = o->batch_stride == 0 ? 1 : o->batch;
@@ -320,7 +321,7 @@ static void execute(const struct call *call, const void *a, const void *b, const
   check(dnnl_primitive_execute(call->primitive, stream, n, arguments), "execute a matmul");
 }
 
-/* Where the part's matrices and rows begin, in bytes; whole matrices of operands that all of the batch share. */
+/* Byte offset of the part's matrices and rows; 0 for operands shared by the batch. */
 static int64_t part_offset(const struct operand *o, const struct part *part, bool by_rows) {
   int64_t matrix = o->batch_stride == 0 ? 0 : part->matrix * o->rows * o->columns;
   return (matrix + (by_rows ? part->row * (o->transposed ? 1 : o->columns) : 0)) * pd_bytes_of(o->seen);

@@ -1,4 +1,4 @@
-/* bfloat16 on processors: numbers of 16 bits in memory, floats wherever something is computed. */
+/* bfloat16 on processors: 16-bit numbers in memory, floats in computation. */
 #ifndef PD_KERNELS_BF16_H
 #define PD_KERNELS_BF16_H
 
@@ -13,8 +13,8 @@ static inline float pd_from_bf16(pd_bf16 x) {
   return f;
 }
 
-/* The nearest, of two as near the even one; a NaN stays one. The same on every processor: instructions that convert take
- * numbers below 2^-126 for zero. */
+/* Rounds to nearest even; a NaN stays a NaN. Bit-identical on every processor, unlike conversion instructions,
+ * which flush numbers below 2^-126 to zero. */
 static inline pd_bf16 pd_to_bf16(float x) {
   uint32_t bits;
   memcpy(&bits, &x, sizeof bits);
@@ -22,12 +22,12 @@ static inline pd_bf16 pd_to_bf16(float x) {
   return (pd_bf16){(uint16_t)((bits & 0x7fffffff) > 0x7f800000 ? nan : rounded)};
 }
 
-/* As memory in bf16 holds it. */
+/* The value rounded to bf16. */
 static inline float pd_rounded(float x) { return pd_from_bf16(pd_to_bf16(x)); }
 
 static inline int64_t pd_bytes_of(enum pd_type type) { return type == PD_BF16 ? 2 : 4; }
 
-/* An operand from its element i on. */
+/* An operand from element i. */
 static inline pd_in pd_in_from(pd_in x, int64_t i) {
   return (pd_in){(const char *)x.at + i * pd_bytes_of(x.type), x.type};
 }
@@ -35,10 +35,10 @@ static inline pd_out pd_out_from(pd_out x, int64_t i) {
   return (pd_out){(char *)x.at + i * pd_bytes_of(x.type), x.type};
 }
 
-/* What was made, to be read. */
+/* A result as an operand for reading. */
 static inline pd_in pd_made(pd_out x) { return (pd_in){x.at, x.type}; }
 
-/* n elements, from one that is i on. */
+/* n elements from element i. */
 static inline void pd_read(float *restrict to, pd_in from, int64_t i, int64_t n) {
   if (from.type == PD_F32) {
     memcpy(to, (const float *)from.at + i, (size_t)n * sizeof *to);

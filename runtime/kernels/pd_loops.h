@@ -1,4 +1,4 @@
-/* What emitted loops are made of on a processor: partial sums and shares of work for threads. */
+/* Building blocks of emitted loops on a processor: partial sums, and work sharing by threads. */
 #ifndef PD_KERNELS_LOOPS_H
 #define PD_KERNELS_LOOPS_H
 
@@ -12,7 +12,7 @@
  * next stands `stride` on. The first tile's are overwritten, and may be where `to` is. */
 void pd_sum_tiles(bool first, float *to, float *partial, int64_t n, int64_t stride, int tiles);
 
-/* Calls f for equal shares of n rows (or elements), on as many threads as there are. */
+/* Calls f for equal shares of n rows or elements, on all threads. */
 #define PD_PARALLEL(f, n, share, ...)                                                        \
   do {                                                                                       \
     _Pragma("omp parallel for") for (int64_t pd_from = 0; pd_from < (n); pd_from += (share)) \

@@ -1,5 +1,6 @@
-/* The part of oneDNN's C API that kernels use, alike for 2.6 and 3.x: descriptors, plans, attributes and memory objects
- * without memory. Differences between versions end here. A call that fails ends the program with a message. */
+/* The part of oneDNN's C API that kernels use, alike for 2.6 and 3.x: descriptors, plans, attributes and memory
+ * objects without memory. Differences between versions end here. A call that fails ends the program with a
+ * message. */
 #ifndef PD_ONEDNN_H
 #define PD_ONEDNN_H
 
@@ -21,22 +22,23 @@ static inline void open_library(void) {
   check(dnnl_stream_create(&stream, engine, dnnl_stream_default_flags), "create its stream");
 }
 
-/* ---- what the processor and the version do ------------------------------------------------------------- */
+/* ---- processor and version ----------------------------------------------------------------------------- */
 
-/* Whether bits of matmuls and convolutions are the same however many threads share one: those for AVX-512 are, others
- * deal out sums. ONEDNN_MAX_CPU_ISA=AVX2 makes any processor one of the others. */
+/* True if products and convolutions are bit-identical for any number of threads: with AVX-512; other
+ * implementations divide sums. ONEDNN_MAX_CPU_ISA=AVX2 simulates processors without AVX-512. */
 static inline bool threads_leave_bits(void) {
   return (dnnl_get_effective_cpu_isa() & dnnl_cpu_isa_avx512_core) == dnnl_cpu_isa_avx512_core;
 }
 
-/* Whether the processor has instructions for bf16. Without them the library's products in bf16 are no faster than in f32,
- * and their bits depend on the threads. */
+/* True if the processor has bf16 instructions. Without them, bf16 products are as slow as f32 products, and bits
+ * depend on the number of threads. */
 static inline bool has_bf16(void) {
   return (dnnl_get_effective_cpu_isa() & dnnl_cpu_isa_avx512_core_bf16) == dnnl_cpu_isa_avx512_core_bf16;
 }
 
-/* Whether the product of two matrices is made in tiles of our own: on x86 large ones where threads would change bits, if there
- * is AVX2; on other processors all, which so have the same bits on all of their kind. */
+/* True if kernels/tiles.c computes the product of two matrices: on x86 with AVX2, large products whose bits would
+ * depend on threads; on other processors all products, which are thus bit-identical on all processors of the
+ * kind. */
 static inline bool tiles_are_faster(bool large) {
 #ifdef __x86_64__
   return large && !threads_leave_bits() && (dnnl_get_effective_cpu_isa() & dnnl_cpu_isa_avx2) == dnnl_cpu_isa_avx2;
@@ -46,8 +48,8 @@ static inline bool tiles_are_faster(bool large) {
 #endif
 }
 
-/* Sums of a matmul that are longer may be dealt to threads, even where threads_leave_bits(): by a transposed `a` from 2048
- * on; since 3.0 by others from 20000 on (brgemm_matmul_utils.cpp: bwd_w_par_k_blk, is_huge_k). */
+/* Longer sums of a product may be divided among threads, even if threads_leave_bits(): by a transposed `a` from
+ * 2048 on; since 3.0 by others from 20000 on (brgemm_matmul_utils.cpp: bwd_w_par_k_blk, is_huge_k). */
 static inline int64_t longest_sum(bool transposed) {
   if (transposed) return 1984;
   return DNNL_VERSION_MAJOR < 3 ? INT64_MAX : 19968;
@@ -86,7 +88,7 @@ static inline descriptor by_strides(int n, const int64_t *dim, enum pd_type type
   return d;
 }
 
-/* One in a layout of the library's. */
+/* A descriptor in a layout of the library. */
 static inline descriptor by_tag(int n, const int64_t *dim, enum pd_type type, dnnl_format_tag_t tag) {
   descriptor d;
 #if DNNL_VERSION_MAJOR < 3
@@ -107,7 +109,7 @@ static inline void descriptor_free(descriptor d) {
 #endif
 }
 
-/* The one that a plan chose; it lives until descriptor_free. */
+/* The descriptor that a plan chose, valid until descriptor_free. */
 static inline descriptor chosen(dnnl_primitive_desc_t plan, dnnl_query_t what) {
   descriptor_seen seen = dnnl_primitive_desc_query_md(plan, what, 0);
   descriptor d;
@@ -136,7 +138,7 @@ static inline void set(dnnl_memory_t memory, const void *at) {
 
 /* ---- plans of primitives --------------------------------------------------------------------------------- */
 
-/* Scratch belongs to the caller; accumulate: the result is added to what stands there. */
+/* The caller owns scratch memory; accumulate: adds to the result. */
 static inline dnnl_primitive_attr_t attributes_new(bool accumulate) {
   dnnl_primitive_attr_t a;
   dnnl_post_ops_t post;
@@ -172,8 +174,8 @@ static inline dnnl_status_t plan_reorder(dnnl_primitive_desc_t *plan, descriptor
   return dnnl_reorder_primitive_desc_create(plan, from, engine, to, engine, attributes);
 }
 
-/* What a convolution is planned from: images, weights, bias (or NULL), results, and where the kernel lies, of rows and
- * of columns; dilation: how many are left out between two. */
+/* A convolution's description: images, weights, bias (or NULL), results, and the kernel's geometry in rows and
+ * columns; dilation: skipped positions between two taps. */
 struct convolved {
   descriptor x, w, bias, y;
   dnnl_dims_t stride, dilation, padding;

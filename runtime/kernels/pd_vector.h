@@ -31,8 +31,9 @@ typedef float unaligned __attribute__((vector_size(64), aligned(4)));
   while (0)
 #endif
 
-/* How many vectors of sums and operands fit in the registers: tiles have shapes of their own for 32 and for 8. Neither bits
- * nor scratch memory may depend on it, for pdc, which asks for scratch, is compiled for any processor. Tests set it. */
+/* The number of vectors of sums and operands that fit in registers: tiles have different shapes for 32 and for 8.
+ * Bits and scratch memory must not depend on it, because pdc, which plans scratch memory, is compiled for any
+ * processor. Tests set it. */
 #ifndef PD_VECTORS
 #if defined __AVX512F__
 #define PD_VECTORS 32
@@ -53,8 +54,8 @@ static inline __attribute__((always_inline)) void multiply_tile(vector *sum, int
   }
 }
 
-/* Two neighbours along k, in bf16, are one word: where the processor multiplies them so, operands are packed as words, which
- * are handed on as floats and never computed with. c += a[0] b[0] + a[1] b[1] for each lane's word b. */
+/* Two adjacent bf16 numbers along k are one word. If the processor multiplies words, operands are packed as words,
+ * which are passed as floats but never used in arithmetic. c += a[0] b[0] + a[1] b[1] for each lane's word b. */
 #if defined __AVX512BF16__
 #define PD_PAIRS 1
 #define ADD_PAIRS(c, a, b) \
@@ -76,7 +77,7 @@ static inline __attribute__((always_inline)) void multiply_pairs(vector *sum, in
   }
 }
 
-/* The first n of PD_LANES floats, zeros behind; and stored: what is behind them is not touched. Macros, as above. */
+/* Load the first n of PD_LANES floats, with zeros after them; store the first n only. Macros, as above. */
 #if defined __AVX512F__
 #define LOAD_PART(x, from, n) ((x) = (vector)_mm512_maskz_loadu_ps((__mmask16)((1u << (n)) - 1), (from)))
 #define STORE_PART(to, x, n) _mm512_mask_storeu_ps((to), (__mmask16)((1u << (n)) - 1), (__m512)(x))

@@ -1,5 +1,5 @@
-/* Operands of register tiles, packed: as floats, or in `pairs` as words of two numbers in bf16 that are neighbours along
- * the sum (pd_vector.h). A word is handed on as a float and never computed with. */
+/* Packed operands of register tiles: floats, or with `pairs` words of two bf16 numbers that are adjacent along the
+ * sum (pd_vector.h). A word is passed as a float but never used in arithmetic. */
 #ifndef PD_KERNELS_WORDS_H
 #define PD_KERNELS_WORDS_H
 
@@ -10,7 +10,7 @@
 
 #define INLINE static inline __attribute__((always_inline))
 
-/* How many words so many numbers are. */
+/* The number of words for a number of values. */
 static inline int64_t words(bool pairs, int64_t n) { return pairs ? (n + 1) / 2 : n; }
 
 /* Sixteen words of a row, from word i on. */
@@ -49,8 +49,8 @@ INLINE void transpose_rows_of(enum pd_type type, bool pairs, float *to, int64_t 
       to[i * to_row + j] = j < n ? read_word(pd_in_from(rows, j * row), pairs, i, size) : 0.0f;
 }
 
-/* to[words of size][PD_LANES], rows `to_row` words apart, = the transpose of from[n][size], whose rows are `row` numbers
- * apart; zeros from n on, which may be less than 1 or more than PD_LANES. Pairs want from in bf16. */
+/* to[words of size][PD_LANES], rows `to_row` words apart, = the transpose of from[n][size], whose rows are `row`
+ * numbers apart; zeros from n on, which may be less than 1 or more than PD_LANES. Pairs want from in bf16. */
 static inline void transpose_rows(bool pairs, float *to, int64_t to_row, pd_in from, int64_t row, int64_t n,
                                   int64_t size) {
   if (from.type == PD_F32)

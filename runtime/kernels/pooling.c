@@ -1,6 +1,6 @@
-/* pd_pooling: plain loops over channels-last images, vectorised along the channels. An element is made by one
- * thread, its window's positions in order, so bits do not depend on the number of threads. The backward pass of
- * the maximum finds its position again instead of saving it. */
+/* pd_pooling: plain loops over channels-last images, vectorised along the channels. One thread computes an
+ * element, over its window's positions in order, so results are bit-identical for any number of threads. The
+ * backward pass of the maximum recomputes its position instead of saving it. */
 #define PD_KERNELS
 #include "kernels/pd_bf16.h"
 #include "kernels/pd_vector.h"
@@ -35,7 +35,7 @@ struct window {
   int64_t channels, stride, line; /* n, of a pixel, of a row of x */
 };
 
-typedef int32_t bits __attribute__((vector_size(64))); /* of a vector; what a comparison gives: all or none */
+typedef int32_t bits __attribute__((vector_size(64))); /* a vector; the result of a comparison: all bits or none */
 
 /* Of n channels, at most LANES. */
 static inline __attribute__((always_inline)) void max_forward_lanes(const struct window *w, int n, const float *x,
@@ -62,7 +62,7 @@ static void max_forward(const struct window *w, const float *x, float *restrict 
 static inline __attribute__((always_inline)) void max_backward_lanes(const struct window *w, int n, const float *x,
                                                                      const float *y, const float *dy,
                                                                      float *restrict dx) {
-  vector left, top, pixel, sum; /* left: what no position has taken yet */
+  vector left, top, pixel, sum; /* left: gradient without a position yet */
   LOAD_PART(left, dy, n);
   LOAD_PART(top, y, n);
   for (int64_t i = w->row.first; i < w->row.end; i++)
@@ -108,8 +108,7 @@ static void average_backward(const struct window *w, const float *dy, float *res
 static void pool(const struct pd_pooling *p, const float *x, float *y, const float *dy, float *dx,
                  int64_t channels) {
   struct window w = {.channels = channels, .stride = p->channels, .line = p->width * p->channels};
-  int64_t pixels = p->height * p->width,
-          whole = channels == p->channels ? pixels : 1; /* they follow one another */
+  int64_t pixels = p->height * p->width, whole = channels == p->channels ? pixels : 1; /* they are adjacent */
   for (int64_t i = 0; dx && i < pixels; i += whole)
     memset(dx + i * p->channels, 0, (size_t)(channels * whole) * sizeof *dx);
   for (int64_t i = 0; i < p->out[0]; i++)
@@ -138,8 +137,8 @@ static void pool_all(const struct pd_pooling *p, const float *x, float *y, const
 
 /* ---- bf16: sums in floats ---------------------------------------------------------------------------- */
 
-/* What one window gives to row r of x, of n channels from those that x, y and dy begin with: line is [width][LANES].
- * What its rows before r have taken is found again. */
+/* The gradient that one window adds to row r of x, for n channels: line is [width][LANES]. Recomputes the part for
+ * earlier rows. */
 static void give_to_row(const struct pd_pooling *p, const struct window *w, int64_t r, int64_t n, pd_in x, pd_in y,
                         pd_in dy, float *line) {
   float left[LANES], top[LANES], pixel[LANES], count = (float)(w->row.count * w->column.count);
@@ -193,7 +192,7 @@ static void forward_windows(const struct pd_pooling *p, int64_t n, pd_in x, pd_o
   }
 }
 
-/* As pool_all; what is not there, or not read, has no address. */
+/* pool_all, with NULL for missing or unused operands. */
 static void pool_typed(const struct pd_pooling *p, pd_in x, pd_in y, pd_in dy, pd_out to, bool back) {
   int64_t blocks = (p->channels + LANES - 1) / LANES;
   int64_t size = p->height * p->width * p->channels, out_size = p->out[0] * p->out[1] * p->channels;

@@ -1,6 +1,5 @@
-/* What a processor does at best, for `pdc profile --table` to compare kernels with: the rate of large products by the
- * same calls that stages make, and that at which memory is read. Of several rounds the best: what other work takes away
- * is not the processor's limit. */
+/* Peak rates of a processor, as a reference for `pdc profile --table`: large matrix products by the stages' calls,
+ * and memory reads. The best of several rounds, to exclude background load. */
 #define PD_KERNELS
 #include "kernels/pd_vector.h"
 #include "pd_runtime.h"
@@ -13,7 +12,7 @@ static const int64_t READ = INT64_C(256) << 20; /* bytes: more than caches hold 
 
 static float *numbers(size_t bytes) {
   float *x = aligned_alloc(ALIGNMENT, bytes);
-  if (!x) pd_fail("no memory to measure rates: %zu bytes", bytes);
+  if (!x) pd_fail("out of memory: cannot get %zu bytes to measure rates", bytes);
 #pragma omp parallel for schedule(static)
   for (size_t i = 0; i < bytes / sizeof *x; i++) x[i] = 0;
   return x;
@@ -64,7 +63,7 @@ double pd_memory_rate(void) {
   enum { BLOCK = 4096 }; /* vectors */
   float *x = numbers((size_t)READ);
   double best = 1e9;
-  volatile float total = 0; /* what is read is used */
+  volatile float total = 0; /* uses the result, so that reads are not optimised away */
   for (int i = 0; i < ROUNDS; i++) {
     const double start = omp_get_wtime();
     float sum = 0;

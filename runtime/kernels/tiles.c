@@ -1,8 +1,8 @@
-/* Products of matrices where the library's bits would depend on the number of threads (processors without AVX-512): in
- * tiles of sums that fit in the registers, as Goto and van de Geijn describe ("Anatomy of High-Performance Matrix
- * Multiplication", 2008). Some rows of b are packed in panels as wide as a tile, which all threads read; of a, some rows
- * at a time, by the thread that multiplies them. Blocks of k are added up in their order, each summed from zero in order
- * of k, so that an element of c is the same for any number of threads, and for any m and n. */
+/* Matrix products on processors without AVX-512, where the library's bits depend on the number of threads: in
+ * register tiles, as Goto and van de Geijn describe ("Anatomy of High-Performance Matrix Multiplication", 2008).
+ * Some rows of b are packed in panels as wide as a tile, which all threads read; of a, some rows at a time, by the
+ * thread that multiplies them. Blocks of k are added up in their order, each summed from zero in order of k, so
+ * that an element of c is the same for any number of threads, and for any m and n. */
 #define PD_KERNELS
 #include "kernels/tiles.h"
 #include "kernels/pd_vector.h"
@@ -12,7 +12,7 @@ enum {
   DEPTH = 384,          /* at most, of a block of k: a panel of b stays in the first-level cache */
   BLOCK = 16 * ROWS,    /* rows of a that are packed at once, for the second-level cache */
   WIDTH = 1024,         /* columns of b that are packed at once */
-  STRIP = 16 * PD_LANES /* columns that a thread takes with a block of rows */
+  STRIP = 16 * PD_LANES /* columns per thread with a block of rows */
 };
 
 static int64_t smaller(int64_t a, int64_t b) { return a < b ? a : b; }

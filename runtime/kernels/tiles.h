@@ -1,5 +1,5 @@
-/* What kernels/matmul.c hands to kernels/tiles.c: c[m][n] = a[m][k] b[k][n] (+ bias), or added to c, in floats. Strides of
- * a and b are any. */
+/* The interface of kernels/tiles.c for kernels/matmul.c: c[m][n] = a[m][k] b[k][n] (+ bias), or added to c, in
+ * floats. a and b may have any strides. */
 #ifndef PD_TILES_H
 #define PD_TILES_H
 

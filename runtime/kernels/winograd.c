@@ -1,14 +1,15 @@
 /* Convolutions of 3x3 kernels in 4/9 of the multiplications, as Lavin and Gray describe ("Fast Algorithms for
  * Convolutional Neural Networks", 2016), F(2x2, 3x3): of each tile of 2x2 results, with A, B and G as there,
  *     y = A' [(G g G') * (B' x B)] A
- * where * multiplies 4x4 points; summed over channels, each of the sixteen points is a matrix product, tiles by channels
- * of x by channels of y. Other than products there are additions and halves alone, so that errors are about those of plain
- * convolution, which larger tiles would not keep; but they are relative to a tile: what is much smaller than its
- * neighbours has fewer digits. Small images, where some elements of the weights' gradient are sums of few products, are
- * therefore left to the library. The gradients are the same products:
+ * where * multiplies 4x4 points; summed over channels, each of the sixteen points is a matrix product, tiles by
+ * channels of x by channels of y. The transforms have only additions and halves, so that errors are close to plain
+ * convolution's, unlike with larger tiles. Errors are relative to a tile: values much smaller than their
+ * neighbours have fewer digits. The library therefore does small images, where some elements of the weights'
+ * gradient are sums of few products. The gradients are the same products:
  *     dx: the convolution of dy with kernels that are turned by half
  *     dg = G' [(A dy A') * (B' x B)] G, summed over tiles
- * Tiles are taken some at a time, by shape alone, and products are pd_matmul's, so bits do not depend on threads. */
+ * Tiles are taken some at a time, by shape alone, and products are pd_matmul's, so bits do not depend on
+ * threads. */
 #define PD_KERNELS
 #include "kernels/winograd.h"
 #include "kernels/pd_vector.h"
@@ -23,7 +24,7 @@ enum {
   KERNEL = 9,
   LEAST_CHANNELS = 32,
   LEAST_SIDE = 6,      /* of an image of results */
-  MANY_CHANNELS = 768, /* of x and y: tiles that are taken at once are twice as many */
+  MANY_CHANNELS = 768, /* of x and y: twice as many tiles at once */
   TILES = 128,
   ALIGNMENT = 64
 };
@@ -36,11 +37,11 @@ struct pd_winograd {
   enum pd_convolution_kind kind;
   bool add;                       /* to the gradient of the weights */
   int64_t in, out;                /* channels, as weights have them: [out][in][3][3] */
-  struct images x, y;             /* what kernels see, what tiles are counted of */
+  struct images x, y;             /* input of kernels; images that tiles cover */
   int64_t padding[2];             /* in front of x */
   int64_t rows, columns;          /* of tiles, of an image */
   int64_t tiles, at_once;         /* of all images; in one product */
-  struct pd_matmul *first, *more; /* more: added to what the first made */
+  struct pd_matmul *first, *more; /* further products, which accumulate */
   size_t product_bytes;
 };
 
@@ -106,7 +107,7 @@ struct pd_winograd *pd_winograd_new(const struct pd_convolution_shape *s) {
   return w;
 }
 
-/* Floats of all points of the weights, and of so many tiles of x and of y. */
+/* Floats of all points of the weights, and of some tiles of x and of y. */
 static int64_t weight_floats(const struct pd_winograd *w) { return POINTS * w->in * w->out; }
 static int64_t tile_floats(const struct pd_winograd *w, const struct images *image) {
   return POINTS * w->at_once * image->channels;
@@ -119,8 +120,8 @@ size_t pd_winograd_scratch(const struct pd_winograd *w) {
 
 /* ---- weights ------------------------------------------------------------------------------------------ */
 
-/* G of the paper, of three numbers that are `step` apart. Macros, since passing vectors to functions depends on the
- * ABI's vector width. */
+/* G of the paper, of three numbers that are `step` apart. Macros, since passing vectors to functions depends on
+ * the ABI's vector width. */
 #define POINTS_OF_KERNEL(to, to_step, g, step)                                  \
   do {                                                                          \
     vector outer = ((g)[0] + (g)[2 * (step)]) * 0.5f, inner = (g)[step] * 0.5f; \
@@ -191,8 +192,9 @@ static void gradient_of_weights(const struct pd_winograd *w, const float *from, 
     (to)[to_step] = ((m)[step] - (m)[2 * (step)]) - (m)[3 * (step)]; \
   } while (0)
 
-/* Where the pixels of a tile with `side` rows and columns stand: NULL outside of the image, or behind the last tile.
- * `padding` rows and columns are in front of the first tile, the next begins TILE further. Whether all are inside. */
+/* Where the pixels of a tile with `side` rows and columns stand: NULL outside of the image, or behind the last
+ * tile. `padding` rows and columns are in front of the first tile, the next begins TILE further. Whether all are
+ * inside. */
 static bool find_pixels(const struct pd_winograd *w, const struct images *image, const int64_t padding[2],
                         int64_t tile, int64_t side, const float *from, const float **at) {
   int64_t row = tile / w->columns % w->rows * TILE - padding[0], column = tile % w->columns * TILE - padding[1];

@@ -1,6 +1,6 @@
-/* What the ranks of a shard group compute together: the calls of a stage program that wait for each other. Values travel
- * through memory that the group shares, where it has some, else as messages over one line. One collective follows the
- * other. One that is begun and ended by two calls travels between the two, on a device beside the work. */
+/* Collectives of a shard group, by shared memory if the group has it, else by messages over one line. Collectives
+ * run one at a time. A collective in two calls communicates between begin and end, on a device concurrently with
+ * computation. */
 #define PD_KERNELS
 #include "messages/messages.h"
 #include "run/upward.h"
@@ -9,33 +9,34 @@
 
 #include <stdlib.h>
 
-/* Summands that become a whole value or parts of it, or parts that become a whole one. */
+/* REDUCE: summands to a whole value; SCATTER: to parts; GATHER: parts to a whole value. */
 enum kind { REDUCE, SCATTER, GATHER };
 
-/* By messages: what is received stands in `room`, and the device adds it up or puts it in its place (group.c, group.cu). */
+/* By messages: received values are in `room`; the device adds them up or copies them to their places (group.c,
+ * group.cu). */
 struct collective {
   enum kind kind;
   enum pd_group_operation how; /* REDUCE */
   pd_in x;
-  int64_t n;          /* elements: of the whole of a REDUCE, of a part */
+  int64_t n;          /* elements of the whole value (REDUCE), of a part */
   int64_t runs, part; /* SCATTER, GATHER */
   pd_out y;
   char *room;
   enum pd_side side;
-  int rounds; /* of messages that are posted */
-  bool done;  /* all that is to be done with them is asked for */
+  int rounds; /* rounds of messages posted */
+  bool done;  /* all work on received values is enqueued */
   double start;
 };
 
 static struct pd_line *line[PD_SIDES];
 static struct pd_transfer *transfer;
 static struct pd_message *messages;
-static const struct pd_meeting *meeting; /* instead of messages; NULL: there is none */
+static const struct pd_meeting *meeting; /* instead of messages; NULL: none */
 static int n_messages;
-static struct collective begun; /* by a call of its own; y.at NULL: none is */
+static struct collective begun; /* the collective between begin and end; y.at NULL: none */
 
 void pd_collectives_start(MPI_Comm group) {
-  enum { MOST_BYTES = 1 << 30 }; /* more than any buffer between host and device has */
+  enum { MOST_BYTES = 1 << 30 }; /* larger than any buffer between host and device */
   int n = pd_tensor_degree();
   meeting = pd_meeting_start(group);
   int *ranks = pd_allocate(sizeof *ranks * (size_t)n);
@@ -61,10 +62,10 @@ static void post(struct collective *c) {
 
 static bool has_passed(void *of) { return pd_transfer_passed(of); }
 
-/* The peers in an order that starts behind this rank, so that not all send to one first. */
+/* Peers in an order that starts after this rank, so that ranks do not all send to the same peer first. */
 static int peer(int i) { return (pd.tensor_rank + i) % pd_tensor_degree(); }
 
-/* Parts in scratch memory start a cache line, whatever the type. */
+/* Parts in scratch memory are aligned to cache lines for every type. */
 static int64_t lines(int64_t n) { return (n + 15) / 16 * 16; }
 
 /* Elements of rank r's part of a sum. */
@@ -73,7 +74,8 @@ static int64_t length_of(const struct collective *c, int r) {
   return left < 0 ? 0 : left < part ? left : part;
 }
 
-/* Short ones: everyone sends all to everyone. Else each rank gets a part of everyone's, ... */
+/* Short sums: every rank sends everything to every rank. Long sums: each rank receives its part from all ranks,
+ * ... */
 static void send_summands(struct collective *c) {
   bool is_short = c->n <= PD_SHORT_SUM;
   int64_t part = (c->n + pd_tensor_degree() - 1) / pd_tensor_degree(), size = pd_bytes_of(c->x.type);
@@ -91,7 +93,7 @@ static void add_short(const struct collective *c) {
   pd_reduce_group(c->side, c->how, c->x, (pd_in){c->room, c->x.type}, lines(c->n), c->n, c->y);
 }
 
-/* ... reduces it, then all send theirs to all. */
+/* ... reduces the part, and sends the result to all ranks. */
 static void add_parts(struct collective *c) {
   int64_t part = (c->n + pd_tensor_degree() - 1) / pd_tensor_degree(), own = pd.tensor_rank * part,
           out = pd_bytes_of(c->y.type);
@@ -123,7 +125,7 @@ static void join_parts(const struct collective *c) {
                    r, c->y);
 }
 
-/* Each rank's part of the summands is packed for it, behind what the others send. */
+/* Packs the part of each rank, after the room for received values. */
 static void send_packed(struct collective *c) {
   int64_t size = pd_bytes_of(c->x.type), stride = lines(c->n) * size;
   char *packed = c->room + pd_tensor_degree() * stride;
@@ -149,7 +151,7 @@ static void send_first(struct collective *c) {
   if (c->kind == GATHER) send_part(c);
 }
 
-/* What follows on a round of messages that has passed: in long sums another one. */
+/* Continues after a round of messages; long sums have two rounds. */
 static void go_on(struct collective *c) {
   bool first = c->rounds == 1, two = c->kind == REDUCE && c->n > PD_SHORT_SUM;
   if (first && two) add_parts(c);
@@ -215,7 +217,7 @@ static int64_t elements_of_x(const struct collective *c) {
   return c->n * (c->kind == SCATTER ? pd_tensor_degree() : 1);
 }
 
-/* On a device messages have passed when they are posted: all rounds are asked for here, beside the work. */
+/* On a device messages pass when posted: all rounds are enqueued now, concurrently with computation. */
 static void begin(struct collective c) {
   if (begun.y.at) pd_fail("internal: a collective begins before the last one has ended");
   c.start = pd_seconds();

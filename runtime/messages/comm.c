@@ -1,11 +1,10 @@
-/* Messages between neighbouring stages. A route is one direction over one cut, seen from one end: at the
- * receiving end one microbatch's receives are posted at a time, at the sending end one transfer a slot. Its
- * other end may have several ranks, each with a line of its own: which one a microbatch comes from or goes to
- * follows from the microbatch's number, and messages between the same two ranks keep their order. Where both see the receiver's slots, and the receive is posted
- * as a pass begins, the pass writes what it sends where it is read; nobody waits for that. Nothing here
- * relies on a message being buffered: sends are awaited only when their slot is needed again, receives are
- * posted before anything waits for them. The host waits for messages to pass (transfer.h), and before it uses a
- * transfer again, until its last messages are through: no further does it get ahead of a device. */
+/* Messages between neighbouring stages. A route is one direction over one cut, at one of its ends. A receiving end
+ * posts the receives of one microbatch at a time; a sending end has one transfer per slot. The other end may have
+ * several ranks, with one line each: a microbatch's number gives the rank, and messages between two ranks keep
+ * their order. If both ranks share the receiver's slots and the receive is posted when a pass begins, the pass
+ * writes its results directly to the receiver. No code relies on buffered messages: a send is awaited only before
+ * its slot is reused, and receives are posted before any wait. The host waits until messages pass (transfer.h)
+ * and, before it reuses a transfer, until they are through, which limits how far it runs ahead of a device. */
 #include "data/load.h"
 #include "messages/messages.h"
 #include "run/upward.h"
@@ -23,28 +22,28 @@ static MPI_Comm comm_channels, comm_validation;
 
 enum { VALUES = 1024 }; /* tags of a cut in one direction */
 
-/* What a route carries; the receiving ones come first. */
+/* Kinds of routes; receiving kinds come first. */
 enum route_kind { ACTIVATIONS_IN, GRADIENTS_IN, ACTIVATIONS_OUT, GRADIENTS_OUT, N_KINDS };
 
 struct route {
   const struct pd_channel *channel;
   const char *what;
   enum pd_work work;
-  int stage, tag;         /* at the other end; of the first value: the others follow */
-  char **slot;            /* by slot, where its microbatch's values are: in the arena, or at the receiver's */
-  int64_t posted, passed; /* the last microbatch whose messages were; passed: of those received */
-  int n_transfers; /* microbatch k's is at k % n_transfers: two at least, so that the host is ahead of one */
+  int stage, tag;         /* of the other end; tag of the first value, followed by the next values */
+  char **slot;            /* by slot: address of the microbatch's values, in the arena or at the receiver */
+  int64_t posted, passed; /* last microbatch with posted messages, with passed receives */
+  int n_transfers;        /* microbatch k uses k % n_transfers; at least two, so that the host can run ahead */
   struct pd_transfer **transfer, *validation;
 };
 
 static struct route routes[N_KINDS][PD_MAX_CHUNKS];
-static struct pd_message *messages; /* of what is being posted */
+static struct pd_message *messages; /* messages being posted */
 
-/* The lines to and from the ranks of the stages before and behind, by their replica. */
+/* The lines to and from the ranks of the previous and next stage, by replica. */
 static struct pd_line **lines[N_KINDS][PD_KINDS];
 
-/* Whatever order a launch starts the stages in, as the devices that they are planned for may want, here ranks are
- * numbered stage by stage. */
+/* Numbers ranks stage by stage. The launch may start stages in another order, for the devices that they are
+ * planned for. */
 void pd_comm_open(int stage) {
   MPI_Comm *all[] = {&pd_comm_control,     &pd_comm_replicas, &pd_comm_ties,
                      &pd_comm_checkpoints, &comm_channels,    &comm_validation};
@@ -66,10 +65,11 @@ static struct pd_transfer *transfer_of(const struct route *l, int64_t k) {
   return l->transfer[k % l->n_transfers];
 }
 
-/* The rank at the route's other end, for this rank's microbatch k. */
+/* The rank at the other end of the route for microbatch k of this rank. */
 static int peer_of(const struct route *l, int64_t k) { return pd_rank_of_number(l->stage, pd_number(k)); }
 
-/* A device that waits does not tell the host for what: some message that has passed and is not through. */
+/* Describes a message that has passed but is not through, because the host does not know what a device waits
+ * for. */
 static void describe_overdue(char *text, size_t room) {
   for (int i = 0; i <= GRADIENTS_IN; i++)
     for (int c = 0; c < pd.stage->chunks; c++) {
@@ -87,7 +87,7 @@ static void give_up(double seconds, const char *what, int64_t number, const char
   char text[512];
   bool anyone = peer < 0;
   peer = pd_self_of(peer);
-  if (anyone && pd.everyone == 2) { /* the other rank, as there are two */
+  if (anyone && pd.everyone == 2) { /* of two ranks, the peer is known */
     direction = "from";
     peer = 1 - pd.self;
   }
@@ -174,7 +174,7 @@ static struct pd_line *line_to(enum route_kind kind, const struct route *l, enum
   return lines[kind][line][peer - pd_rank_of(l->stage, 0)];
 }
 
-/* `number`: the microbatch's of the pipeline. */
+/* `number`: microbatch of the pipeline. */
 static void post(enum route_kind kind, const struct route *l, struct pd_transfer *t, enum pd_kind line, int peer,
                  int64_t slot, int64_t number) {
   const struct pd_channel *c = l->channel;
@@ -192,29 +192,28 @@ static enum pd_kind line_of(enum route_kind kind) {
   return kind == ACTIVATIONS_IN || kind == ACTIVATIONS_OUT ? PD_ACTIVATIONS : PD_GRADIENTS;
 }
 
-/* Posts the messages of microbatch k, once those that the transfer carried last are through. */
+/* Posts the messages of microbatch k, after the transfer's previous messages are through. */
 static void post_microbatch(enum route_kind kind, struct route *l, int64_t k) {
   bool sends = kind >= ACTIVATIONS_OUT;
   int64_t before = k - l->n_transfers;
   pd_wait_until(is_through, transfer_of(l, k), l->what, before > 0 ? pd_number(before) : -1,
-                sends ? "to be taken by" : "from", before > 0 ? peer_of(l, before) : -1);
+                sends ? "to be received by" : "from", before > 0 ? peer_of(l, before) : -1);
   post(kind, l, transfer_of(l, k), line_of(kind), peer_of(l, k), k % l->channel->slots, pd_number(k));
   l->posted = k;
 }
 
-/* Up to this turn receives are posted when they are waited for. A device loads libraries' kernels in the first
- * passes, and loading may wait for all that the device has to do: so, too, for a message that is posted ahead and
- * that the other rank sends only once this one has done its pass. */
+/* Up to this turn receives are not posted ahead. A device loads library kernels in the first passes, and loading
+ * may wait for all device work: with a receive posted ahead, both ranks would wait for each other. */
 static int64_t first_passes;
 
-/* Of this rank, until the run ends. */
+/* This rank's turns of the run. */
 static int64_t run_turns(void) {
   if (pd.stage->generation) return 0; /* none is posted ahead */
   if (pd.stage->inference) return pd_own_evaluations();
   return pd.steps * pd_own_microbatches() * pd.stage->chunks;
 }
 
-static int64_t turns_posted; /* the last turn whose receive is posted */
+static int64_t turns_posted; /* last turn with a posted receive */
 
 int64_t pd_turns_posted(void) { return turns_posted; }
 
@@ -223,8 +222,8 @@ static void post_turn(enum route_kind kind, int64_t number, struct route *l, int
   if (number > turns_posted) turns_posted = number;
 }
 
-/* One receive a direction is posted at a time, that of the next turn that gets a message: where it goes must
- * be free by then (compiler/schedule/machine.c counts on the same). */
+/* Posts one receive per direction, of the next turn that gets a message; its slot must be free by then, as
+ * compiler/schedule/machine.c assumes. */
 static void post_next(enum route_kind kind, int64_t number) {
   int64_t turns = pd_last_turn_to_post(run_turns());
   int64_t group = number + pd_turns_together() * pd.stage->chunks; /* every chunk comes up in one */
@@ -242,7 +241,8 @@ static void receive(enum route_kind kind, int64_t number) {
   struct pd_turn turn = pd_turn(number, kind == GRADIENTS_IN);
   struct route *l = &routes[kind][turn.chunk];
   if (!l->channel->n_values) return;
-  if (l->posted < turn.k) post_turn(kind, number, l, turn.k); /* of a first pass, or while ranks agree on an end */
+  if (l->posted < turn.k)
+    post_turn(kind, number, l, turn.k); /* of a first pass, or during an agreement on the end */
   if (l->posted != turn.k)
     pd_fail("internal: receives %s %lld, but %lld was posted", l->what, (long long)turn.k, (long long)l->posted);
   double start = pd_seconds();
@@ -252,7 +252,7 @@ static void receive(enum route_kind kind, int64_t number) {
   pd_wait_until(pd_options.trace ? is_through : has_passed, t, l->what, pd_number(turn.k), "from", peer);
   pd_range_end();
   l->passed = turn.k;
-  pd_transfer_passed(t); /* a trace shows how long a message is waited for: then the host does */
+  pd_transfer_passed(t); /* with a trace the host waits, to record the time */
   pd_trace(l->work, number, peer, start, pd_seconds());
   post_next(kind, number);
 }
@@ -264,15 +264,15 @@ static void await_slot(const struct route *l, int64_t number, int64_t k) {
   int64_t before = k - c->slots;
   int peer = peer_of(l, before);
   pd_range_begin(PD_WAIT, pd_number(k));
-  if (pd_wait_until(has_passed, transfer_of(l, before), l->what, pd_number(before), "to be taken by", peer))
+  if (pd_wait_until(has_passed, transfer_of(l, before), l->what, pd_number(before), "to be received by", peer))
     pd_trace(PD_WAIT, number, peer, start, pd_seconds());
   pd_range_end();
 }
 
-static bool validates; /* while microbatches of the training are in flight */
+static bool validates; /* while training microbatches are in flight */
 
-/* How many slots a receiver must have for the sender's own uses of one to be over before it comes up again: as many
- * microbatches of the pipeline as there are between two in one slot of the sender's. Validations come in between. */
+/* The number of receiver slots such that the sender no longer uses a slot when it comes up again: the pipeline's
+ * microbatches between two microbatches in one slot of the sender, plus validations in between. */
 static int64_t least_slots(const struct route *l) {
   int theirs = pd.stage->replicas[l->stage];
   if (!l->channel->kept) return 1;
@@ -280,7 +280,7 @@ static int64_t least_slots(const struct route *l) {
   return (l->channel->slots * (int64_t)pd_replicas() + theirs - 1) / theirs;
 }
 
-/* Microbatch k's slot, from now on: that in which its receiver expects it, or one of the arena. */
+/* Chooses the slot of microbatch k: the receiver's slot, or a slot in the arena. */
 static void choose_slot(enum route_kind kind, struct route *l, int64_t k) {
   const struct pd_channel *c = l->channel;
   if (!c->n_values) return;
@@ -313,8 +313,8 @@ void pd_send_gradients(int64_t k) { send(GRADIENTS_OUT, k); }
 void pd_await_activations_slot(int64_t k) { await_turn(ACTIVATIONS_OUT, k); }
 void pd_await_gradients_slot(int64_t k) { await_turn(GRADIENTS_OUT, k); }
 
-/* Two ranks may share several cuts: a cut's tags follow from the chunk before it and the direction. MPI
- * promises tags up to 32767. */
+/* Two ranks may share several cuts; the chunk before a cut and the direction give the tags. MPI guarantees tags up
+ * to 32767. */
 static void open_route(enum route_kind kind, int chunk) {
   const struct pd_stage *s = pd.stage;
   const struct pd_channel *const channels[] = {s->activations_in, s->gradients_in, s->activations_out,
@@ -325,14 +325,15 @@ static void open_route(enum route_kind kind, int chunk) {
   struct route *l = &routes[kind][chunk];
   int cut = s->spilled  ? 0
             : other < 0 ? chunk - 1
-                        : chunk; /* a rank's parts in a row have one with each neighbour */
+                        : chunk; /* a rank with consecutive parts has one cut with each neighbour */
   *l = (struct route){.channel = &channels[kind][chunk],
                       .what = gradients ? "gradients of microbatch" : "activations of microbatch",
                       .work = (const enum pd_work[]){PD_RECEIVE_ACTIVATIONS, PD_RECEIVE_GRADIENTS,
                                                      PD_SEND_ACTIVATIONS, PD_SEND_GRADIENTS}[kind],
                       .stage = (other + s->n_stages) % s->n_stages,
                       .tag = (cut * 2 + gradients) * VALUES};
-  if (l->channel->n_values > VALUES) pd_fail("%d values cross one cut: more than have tags", l->channel->n_values);
+  if (l->channel->n_values > VALUES)
+    pd_fail("%d values cross one cut: more than there are message tags", l->channel->n_values);
 }
 
 /* Largest value of a channel, in bytes. */
@@ -354,8 +355,8 @@ static void make_transfers(struct route *l, bool to_validate) {
   if (to_validate) l->validation = pd_transfer_new(c->n_values, largest(c));
 }
 
-/* A line to be opened. The key is the same at both ends, and no two lines between any ranks share one: opened in
- * its order, no line keeps another waiting in a circle. */
+/* A line to open. The key is equal at both ends and unique among all lines: opening in the order of keys avoids
+ * deadlocks. */
 struct opening {
   int64_t key;
   struct pd_line **line;
@@ -370,7 +371,7 @@ static int by_key(const void *a, const void *b) {
   return (x > y) - (x < y);
 }
 
-/* Whether replicas q and r of two neighbouring stages ever work on the same microbatch of the pipeline. */
+/* True if replicas q and r of two neighbouring stages share microbatches of the pipeline. */
 static bool share_microbatches(int q, int w, int r, int v) {
   int common = w;
   for (int rest = v; rest;) {
@@ -381,7 +382,7 @@ static bool share_microbatches(int q, int w, int r, int v) {
   return q % common == r % common;
 }
 
-/* Adds the lines of a kind of route, one to each rank at its other end that it meets. */
+/* Adds the lines of a kind of route, one for each rank at the other end with common microbatches. */
 static int list_lines(enum route_kind kind, enum pd_kind line, struct opening *to) {
   bool sends = kind >= ACTIVATIONS_OUT;
   int stage = routes[kind][0].stage, w = pd.stage->replicas[stage], n = 0;
@@ -442,7 +443,7 @@ void pd_comm_start(void) {
   for (int i = 0; i <= GRADIENTS_IN; i++) post_next((enum route_kind)i, done);
 }
 
-/* Every transfer of every route. */
+/* All transfers of all routes. */
 static bool all_are_through(void *unused) {
   (void)unused;
   for (int i = 0; i < N_KINDS; i++)
@@ -453,7 +454,7 @@ static bool all_are_through(void *unused) {
 }
 
 void pd_comm_finish(void) {
-  pd_wait_until(all_are_through, NULL, "the last messages to be taken", -1, NULL, -1);
+  pd_wait_until(all_are_through, NULL, "the last messages to be received", -1, NULL, -1);
   pd_sums_finish();
   pd_transfers_finish();
 }
@@ -464,7 +465,7 @@ static void validation_transfer(enum route_kind kind, int64_t turn, int64_t slot
   static const char what[] = "activations of validation microbatch";
   int64_t v = (turn - 1) / pd.stage->chunks + 1;
   const struct route *l = &routes[kind][(turn - 1) % pd.stage->chunks];
-  const char *direction = kind == ACTIVATIONS_IN ? "from" : "to be taken by";
+  const char *direction = kind == ACTIVATIONS_IN ? "from" : "to be received by";
   if (!l->channel->n_values) return;
   int peer = peer_of(l, v);
   pd_wait_until(is_through, l->validation, what, pd_number(v), direction, peer);

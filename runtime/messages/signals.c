@@ -1,11 +1,11 @@
-/* Signals that ask a training for something: SIGTERM, SIGINT and SIGUSR2 to stop, SIGUSR1 for a checkpoint. A handler
- * notes what is asked for; then all ranks agree, in a round, on the update after which it is done:
- *   - the rank that was signalled tells the others, and each says how far it must go: to the end of every batch that it
- *     has begun or posted a receive of;
- *   - the largest of these is the update. Until a rank knows it, it begins no batch behind its own (pd_goes_on,
- *     pd_updated), so no message is under way that nobody takes.
- * A stop makes it the run's last update: the programs' loops end there by themselves, as at the end of --steps.
- * Which rank is signalled does not matter, nor how many are. Rounds follow one another. */
+/* Signals to a training: SIGTERM, SIGINT and SIGUSR2 stop it, SIGUSR1 writes a checkpoint. A handler records the
+ * request; then all ranks agree, in a round, on the update after which the request is served:
+ *   - the signalled rank informs all ranks, and each rank proposes the last update whose batch it has begun or has
+ *     posted a receive of;
+ *   - the largest proposal is the update.
+ * Until a rank knows the result, it begins no batch after its proposal (pd_goes_on, pd_updated), so that every
+ * message is received. A stop makes the update the last of the run: loops end as at the end of --steps. Any number
+ * of ranks can be signalled. Rounds run one after another. */
 #include "messages/messages.h"
 #include "run/upward.h"
 
@@ -17,28 +17,29 @@
 #include <unistd.h>
 
 enum request { NOTHING, CHECKPOINT, STOP };
-/* Tags of messages between ranks, of one number: a round that the sender is in; it has told why the launch ends; it
- * has waited for --timeout and asks who waits for whom; it waits for this rank (-1: for all). */
+/* Tags of one-number messages between ranks. ROUND: the sender is in this round. FAILED: the sender has reported a
+ * failure. ASKS: the sender reached --timeout and asks which rank waits for which. WAITS: the sender waits for
+ * this rank (-1: for all). */
 enum told { ROUND, FAILED, ASKS, WAITS };
 
-static volatile sig_atomic_t wanted; /* an enum request that no round has taken up */
-static volatile sig_atomic_t came;   /* the signal that asked for the stop; 0: none did */
+static volatile sig_atomic_t wanted; /* an enum request without a round */
+static volatile sig_atomic_t came;   /* signal that requested the stop; 0: none */
 static volatile sig_atomic_t interrupts;
-static volatile sig_atomic_t answered; /* by the training: it is between its start and its end */
-static volatile sig_atomic_t mute;     /* another rank has told why the launch ends */
+static volatile sig_atomic_t answered; /* the training handles signals, between its start and end */
+static volatile sig_atomic_t mute;     /* another rank has reported the failure */
 static timer_t grace_timer;
 static char out_of_grace[256];
 
 static struct {
   bool open;
   int64_t number;          /* rounds before it */
-  int64_t update;          /* as many updates this rank goes on for */
+  int64_t update;          /* this rank's proposal */
   int64_t mine[3], all[3]; /* updates, request, signal */
   MPI_Request request;
 } agreement;
-static int64_t newest = -1;      /* round that another rank is in, or was */
-static int64_t begun;            /* the last turn that went forward */
-static int64_t checkpoint_after; /* updates; 0: none is asked for */
+static int64_t newest = -1;      /* newest round of any rank */
+static int64_t begun;            /* last forward turn begun */
+static int64_t checkpoint_after; /* update of a requested checkpoint; 0: none */
 static int stopped_by;           /* the signal; 0: none */
 
 static const char *name_of(int number) {
@@ -47,7 +48,7 @@ static const char *name_of(int number) {
 
 /* ---- handlers --------------------------------------------------------------------------------- */
 
-/* Appends to a line, in a handler, too. */
+/* Appends to a line; safe in a signal handler. */
 static size_t append(char *line, size_t n, size_t room, const char *text) {
   while (*text && n + 1 < room) line[n++] = *text++;
   line[n] = 0;
@@ -76,14 +77,14 @@ static void speak(const char *text, const char *more) {
   if (!mute && write(STDERR_FILENO, line, n) < 0) _exit(1);
 }
 
-/* As the signal alone would have ended the process; nothing half written stays. */
+/* Ends the process as by the signal's default, after removing incomplete files. */
 static void die_of(int number) {
   pd_leave_nothing();
   signal(number, SIG_DFL);
   raise(number);
 }
 
-/* Seconds between the SIGTERM and the SIGKILL of Open MPI's mpirun; 0: it did not start this rank. */
+/* Seconds between SIGTERM and SIGKILL of Open MPI's mpirun; 0: another launcher. */
 static double mpirun_grace;
 
 static void find_mpirun_grace(void) {
@@ -95,7 +96,7 @@ static void find_mpirun_grace(void) {
   }
 }
 
-/* How long a stop that mpirun asks for may take. */
+/* Seconds that a stop by mpirun may take. */
 static double launcher_seconds(void) {
   double seconds = mpirun_grace * 0.9;
   return mpirun_grace > 0 && seconds < pd_options.grace ? seconds : pd_options.grace;
@@ -120,7 +121,7 @@ static void grace_is_over(int number) {
 static void stop(int number, siginfo_t *info, void *context) {
   (void)context;
   int error = errno;
-  bool launcher = info->si_code <= 0 && info->si_pid == getppid(); /* it says so itself */
+  bool launcher = info->si_code <= 0 && info->si_pid == getppid(); /* mpirun reports it */
   interrupts += number == SIGINT;
   if (!answered || mute || interrupts > 1) {
     if (!launcher || number == SIGINT) speak("ended by ", name_of(number));
@@ -147,12 +148,12 @@ static void handle(int number, void (*handler)(int, siginfo_t *, void *)) {
 void pd_signals_prepare(void) {
   struct sigevent event = {.sigev_notify = SIGEV_SIGNAL, .sigev_signo = SIGVTALRM};
   find_mpirun_grace();
-  signal(SIGXFSZ, SIG_IGN); /* a file too large is a write that fails */
+  signal(SIGXFSZ, SIG_IGN); /* writes beyond the file size limit then fail with an error */
   signal(SIGVTALRM, grace_is_over);
   if (timer_create(CLOCK_MONOTONIC, &event, &grace_timer)) pd_fail("cannot make a timer: %s", strerror(errno));
   snprintf(out_of_grace, sizeof out_of_grace,
-           ": the update under way was not done in the time there was (--grace, or mpirun's own "
-           "odls_base_sigkill_timeout): ended without it; checkpoints from before are kept");
+           ": the current update did not end within the grace period (--grace, or mpirun's "
+           "odls_base_sigkill_timeout): stopped without it; earlier checkpoints are kept");
   handle(SIGTERM, stop);
   handle(SIGINT, stop);
   handle(SIGUSR2, stop);
@@ -174,7 +175,7 @@ int64_t pd_updates_begun(void) {
   return updates > pd_updates.done ? updates : pd_updates.done;
 }
 
-/* How many updates this rank cannot do without: no receive that it has posted stays without its message. */
+/* The smallest number of updates after which all posted receives of this rank have their messages. */
 static int64_t least_updates(void) {
   int64_t updates = pd_updates_begun();
   if (updates == pd_updates.done) updates++;
@@ -190,7 +191,7 @@ static void join(enum request request, int number) {
   MPI_Iallreduce(agreement.mine, agreement.all, 3, MPI_INT64_T, MPI_MAX, pd_comm_signals, &agreement.request);
 }
 
-/* Tells every other rank. Nobody waits for these messages: they are eight bytes. */
+/* Sends a number to all ranks, without waiting: messages have eight bytes. */
 static void tell(enum told what, int64_t number) {
   static int64_t numbers[64];
   int64_t *place = &numbers[number % 64];
@@ -207,7 +208,7 @@ void pd_signals_failed(void) {
   if (pd_comm_signals != MPI_COMM_NULL && pd.everyone > 1) tell(FAILED, 0);
 }
 
-/* By rank, what it has told since this one asked: whom it waits for. */
+/* By rank: its answer to ASKS, the rank that it waits for. */
 enum { UNHEARD = -2 };
 static int64_t *waits;
 
@@ -219,7 +220,7 @@ static void answer(int asking) {
   for (int done = 0, turns = 0; !done && turns < 1000; turns++) MPI_Test(&request, &done, MPI_STATUS_IGNORE);
 }
 
-/* Takes what others have told; one that has failed ends the launch. */
+/* Receives messages of all ranks; a failed rank ends the launch. */
 static void listen(void) {
   for (;;) {
     MPI_Status status;
@@ -242,7 +243,8 @@ static void settle(void) {
   agreement.number++;
   if (agreement.all[1] == CHECKPOINT) {
     checkpoint_after = agreement.all[0];
-    if (!pd_options.checkpoint) pd_note("SIGUSR1 asks for a checkpoint, but no --checkpoint DIR is given");
+    if (!pd_options.checkpoint)
+      pd_note("SIGUSR1 is ignored: it requests a checkpoint, but --checkpoint DIR was not given");
   } else if (agreement.all[0] < pd.steps) {
     pd.steps = agreement.all[0];
     stopped_by = (int)agreement.all[2];
@@ -256,7 +258,7 @@ static bool is_settled(void *unused) {
   return !agreement.open;
 }
 
-/* Listens for so long; the launch ends here when another rank has told why. */
+/* Listens for `seconds`; ends the launch if another rank reports a failure. */
 static void listen_for(double seconds) {
   for (double until = pd_seconds() + seconds; pd_seconds() < until;) {
     listen();
@@ -271,7 +273,7 @@ void pd_signals_await_turn(double seconds) {
     nanosleep(&(struct timespec){(time_t)seconds, (long)((seconds - (double)(time_t)seconds) * 1e9)}, NULL);
 }
 
-/* A chain of ranks that wait for each other has an end, or comes back. */
+/* Follows the chain of waiting ranks to its end or around a cycle. */
 void pd_signals_ask(int peer, char *story, size_t room) {
   size_t n = 0;
   *story = 0;
@@ -314,7 +316,7 @@ static void await_settlement(void) {
   if (agreement.open) pd_wait_until(is_settled, NULL, "all ranks to agree on where to stop", -1, NULL, -1);
 }
 
-/* ---- what the training asks --------------------------------------------------------------------- */
+/* ---- queries of the training -------------------------------------------------------------------- */
 
 void pd_signals_start(void) {
   if (pd.stage->inference || pd_only_evaluates() || pd.first_step >= pd.steps) return;
@@ -341,8 +343,8 @@ bool pd_goes_on(int64_t k) {
   return true;
 }
 
-/* Says once that a stop would be over before an update is, if the last two updates, with what is done between them, took
- * so long: one alone may be the first, or have a validation behind it. */
+/* Warns once if the last two updates, with the work between them, took longer than the grace period; a single
+ * update may be the first or include a validation. */
 static void warn_of_long_updates(void) {
   static double ended, before;
   static bool said;
@@ -352,11 +354,13 @@ static void warn_of_long_updates(void) {
   if (said || !pd_options.checkpoint || shorter <= launcher_seconds()) return;
   said = true;
   if (launcher_seconds() < pd_options.grace)
-    pd_warn("an update takes %.1f s, and mpirun kills ranks %g s after Ctrl-C or SIGTERM: no checkpoint would be "
-            "written; launch with 'mpirun --mca odls_base_sigkill_timeout %.0f', or stop with SIGUSR2 to mpirun",
-            shorter, mpirun_grace, 30 + 2 * shorter);
+    pd_warn(
+        "an update takes %.1f s, but mpirun kills ranks %g s after Ctrl-C or SIGTERM: no checkpoint would be "
+        "written. help: launch with 'mpirun --mca odls_base_sigkill_timeout %.0f', or stop with SIGUSR2 to mpirun",
+        shorter, mpirun_grace, 30 + 2 * shorter);
   else
-    pd_warn("an update takes %.1f s, and a stop may take %g s: no checkpoint would be written; give --grace %.0f",
+    pd_warn("an update takes %.1f s, but the grace period is %g s: a stop would write no checkpoint. help: use "
+            "--grace %.0f",
             shorter, pd_options.grace, 30 + 2 * shorter);
 }
 

@@ -1,9 +1,9 @@
-/* Ranks that share layers (tensor parallelism). A run with N of them a layer is N pipelines side by side, each with ranks
- * of all stages and replicas, its own communicators and the same schedule; pd.tensor_rank says which one this is. They do all
- * that a run without shards does, and alike: what is whole has the same bits in each. A stage's replica in all of them is a
- * shard group, whose ranks meet in the collectives that the stage program calls. Beyond these all ranks together agree on
- * the launch and on signals and add up figures, to which what is whole is contributed by the first pipeline alone; it
- * writes all files, of whole tensors. */
+/* Tensor parallelism. A run of degree N has N parallel pipelines, each with ranks of all stages and replicas, its
+ * own communicators and the same schedule; pd.tensor_rank is the pipeline of this rank. Values that are not split
+ * are bit-identical in all pipelines. The ranks of a replica in all pipelines are a shard group and communicate in
+ * the collectives of the stage program. All ranks together agree on the launch and on signals, and add up figures,
+ * where only the first pipeline contributes values that are not split. The first pipeline writes all files, with
+ * whole tensors. */
 #include "shared/checksum.h"
 #include "messages/messages.h"
 #include "transfer.h"
@@ -18,7 +18,7 @@ int pd_tensor_degree(void) { return pd.stage->tensor > 1 ? pd.stage->tensor : 1;
 
 int pd_self_of(int rank) { return rank < 0 ? rank : rank * pd_tensor_degree() + pd.tensor_rank; }
 
-/* A launch of another size than planned is one pipeline, and refused by who compares. */
+/* A launch of the wrong size is treated as one pipeline; a later check refuses it. */
 void pd_tensor_open(MPI_Comm everyone, MPI_Comm *pipeline) {
   int n = pd_tensor_degree(), within;
   MPI_Comm_dup(everyone, &pd_comm_everyone);
@@ -58,7 +58,7 @@ int64_t pd_own_elements(const struct pd_parameter *p) {
   return left < 0 ? 0 : left < p->elements ? left : p->elements;
 }
 
-/* Between a whole value's place and a part's, in the host's memory. */
+/* Copies between a whole value and a part, in host memory. */
 static void copy_runs(const struct pd_parameter *p, int shard, float *whole, float *part, bool join) {
   int64_t n = p->elements / p->runs;
   for (int64_t i = 0; i < p->runs; i++) {
@@ -78,12 +78,12 @@ void pd_take_own(const struct pd_parameter *p, const float *whole, float *own) {
     memcpy(own, whole, (size_t)p->elements * sizeof *own);
 }
 
-/* A part on its way to a file, and with --check-messages its checksum behind it. */
+/* Sends a part for a file, followed by its checksum with --check-messages. */
 static void pass_on(float *part, int64_t n, int from) {
   enum { TAG = 2, MOST = INT32_MAX };
   uint64_t sum = 0, own = 0;
   MPI_Request request[2] = {MPI_REQUEST_NULL, MPI_REQUEST_NULL};
-  if (n > MOST) pd_fail("internal: %lld elements are more than one message has", (long long)n);
+  if (n > MOST) pd_fail("internal: %lld elements exceed one message", (long long)n);
   if (pd.tensor_rank) {
     if (pd_options.check_messages) sum = pd_checksum(part, (size_t)n * sizeof *part);
     MPI_Isend(part, (int)n, MPI_FLOAT, 0, TAG, comm_group, &request[0]);
@@ -96,8 +96,8 @@ static void pass_on(float *part, int64_t n, int from) {
   if (pd_options.check_messages) own = pd_checksum(part, (size_t)n * sizeof *part);
   if (own != sum)
     pd_fail(
-        "--check-messages: the %lld elements that rank %d sent came with another checksum: a link, or the memory "
-        "of this host or that rank's, changes bits",
+        "--check-messages: %lld elements from rank %d arrived with a different checksum: a link, or the memory "
+        "of either host, corrupts data",
         (long long)n, pd.self - pd.tensor_rank + from);
 }
 

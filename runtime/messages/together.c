@@ -1,4 +1,4 @@
-/* What all ranks do together where one of them may fail. */
+/* Collective agreement where a rank may fail. */
 #include "messages/messages.h"
 #include "run/upward.h"
 

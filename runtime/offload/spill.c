@@ -1,9 +1,9 @@
-/* Parts of a model that come and go (docs/guide/offload.md), wherever the arena is. A step of the batch, a turn or a group of parameters,
- * begins by waiting for its blocks, and asks for those that it is time to read; it ends by giving back those that leave.
- * Which blocks a step uses is spilled.h's formula, when they come and go is decided at the start (moves.h), and all moves
- * are made by whoever moves blocks (spill.h). Between steps the host may look at any parameter (pd_view and others): its block
- * comes then, and stays until two others have. Where something else has had the memory, a validation, another model or
- * whoever looks, what should be there is read again. */
+/* Offload (docs/guide/offload.md) for any target. A step of the batch, which is a turn or a group of parameters,
+ * first waits for its blocks and requests the reads that are due; at its end it releases blocks that leave.
+ * spilled.h defines the blocks of a step, moves.h the time of each move, and the target moves blocks (spill.h).
+ * Between steps the host may access any parameter (pd_view and others): its block becomes resident until two more
+ * blocks were requested. After other uses of the memory, by a validation, another model or host accesses, missing
+ * blocks are read again. */
 #include "offload/spill.h"
 #include "run/upward.h"
 #include "sharp/turn.h"
@@ -18,18 +18,18 @@ enum { PAGE = 4096, N_VISITS = 2 };
 
 struct pd_spill_blocks pd_spill_blocks;
 static struct pd_spill_block *blocks;
-static int n_blocks, n_of_parameters; /* blocks of parameters come first */
+static int n_blocks, n_of_parameters; /* blocks of parameters precede all other blocks */
 enum { N_BETWEEN = 3 };
 static int *first_between
-    [N_BETWEEN]; /* by part: its blocks of activations, of their gradients, and of what it saves; -1: none */
+    [N_BETWEEN]; /* by part: first block of activations, of their gradients, of saved values; -1: none */
 static int n_groups;
-static int *group_of, *group_first; /* by parameter; by group, and one more: its first parameter */
+static int *group_of, *group_first; /* group by parameter; first parameter by group, with one more entry */
 
 static struct pd_batch batch;
 static struct pd_moves moves;
-static int64_t reached;   /* the batch's step under way, or the next */
-static size_t held_bytes; /* of what is in memory for steps */
-static bool as_planned;   /* and it is what the moves say */
+static int64_t reached;   /* current or next step of the batch */
+static size_t held_bytes; /* bytes resident for steps */
+static bool as_planned;   /* residency follows the moves */
 static bool in_step;
 static bool *there;                              /* by block, for pd_moves_there() */
 static struct pd_spill_block *visited[N_VISITS]; /* the latest first */
@@ -91,7 +91,7 @@ static void join_neighbours(void) {
   free(all);
 }
 
-/* A slot for each microbatch, in their order. */
+/* One slot per microbatch, in order. */
 static void add_between(enum pd_block_kind kind) {
   for (int part = 0; part < parts(); part++) {
     const struct pd_cut *c = &pd.stage->spilled->cuts[part];
@@ -118,7 +118,7 @@ static int64_t find_homes(void) {
   return bytes;
 }
 
-/* The first part that has one of its gradients. */
+/* The first part with a gradient of the parameter. */
 static int first_part(int parameter) {
   const struct pd_spilled_parameter *of = &pd.stage->spilled->parameters[parameter];
   int part = parts();
@@ -149,7 +149,7 @@ static int most_blocks(void) {
   return n;
 }
 
-/* The model's last part is the last stage's. */
+/* The last stage has the model's last part. */
 static void decide_moves(void) {
   const struct pd_stage *of_rank = pd.stage;
   const struct pd_spilled *s = of_rank->spilled;
@@ -171,9 +171,12 @@ bool pd_spill_start(char *why) {
   if (!s || pd.emulate) return true;
   const char *place = pd_options.spill ? pd_options.spill : s->place ? s->place : pd_spill_usual_place();
   if (!place)
-    return pd_refuse(why, "--spill DIR is missing: where parts of the model are kept that are not in memory");
+    return pd_refuse(why, "--spill DIR, the offload directory, is missing: the plan offloads parameters");
   if (pd_options.checkpoint_background)
-    return pd_refuse(why, "--checkpoint-background copies all of the state, and parts of it are not in memory");
+    return pd_refuse(
+        why,
+        "--checkpoint-background needs all of the state resident, but the plan offloads part of it. help: leave "
+        "out --checkpoint-background");
   make_groups();
   blocks = pd_allocate(sizeof *blocks * (size_t)most_blocks());
   for (int i = 0; i < N_BETWEEN; i++) first_between[i] = pd_allocate(sizeof **first_between * (size_t)parts());
@@ -204,7 +207,7 @@ const char *pd_spill_name(const struct pd_spill_block *b, char *to, size_t n) {
   return to;
 }
 
-/* ---- what is in memory for steps ---------------------------------------------------------------- */
+/* ---- blocks resident for steps ------------------------------------------------------------------ */
 
 static void leave(struct pd_spill_block *b) {
   if (b->held) held_bytes -= paged(b);
@@ -220,7 +223,7 @@ static void come(struct pd_spill_block *b, enum pd_spill_request how) {
   held_bytes += paged(b);
 }
 
-/* Gives back what these steps do not use; NULL: everything. */
+/* Releases blocks that these steps do not use; NULL: all blocks. */
 static void release_others(const struct pd_step *one, const struct pd_step *other) {
   for (int i = 0; i < n_blocks; i++) {
     bool used = one && ((pd_use_of(one, &blocks[i].block) | pd_use_of(other, &blocks[i].block)) & PD_USES);
@@ -254,7 +257,8 @@ struct pd_spill_block *pd_spill_block_at(const void *at) {
   return low < n_blocks && blocks[low].block.offset <= offset ? &blocks[low] : NULL;
 }
 
-/* Two blocks are in memory beside what is there for steps: where that is more than steps ever have, the latter gives way. */
+/* Two blocks for host access are resident besides the blocks of steps; if that exceeds the planned memory, blocks
+ * of steps are released. */
 static void make_room(const struct pd_spill_block *b) {
   size_t bytes = held_bytes + paged(b) + (visited[0] ? paged(visited[0]) : 0);
   if (in_step || !held_bytes || bytes <= moves.most) return;
@@ -290,8 +294,8 @@ void pd_spill_look(const void *at, bool changes) {
 
 /* ---- steps ------------------------------------------------------------------------------------- */
 
-/* Calls `each` for the blocks that a step may use: all of parameters, and those of its slot before and behind
- * its part. */
+/* Calls `each` for the blocks that a step may use: all blocks of parameters, and the blocks of its slot before and
+ * after its part. */
 static void for_blocks(const struct pd_step *s, void (*each)(struct pd_spill_block *b, int use)) {
   for (int i = 0; i < n_of_parameters; i++) each(&blocks[i], pd_use_of(s, &blocks[i].block));
   if (s->kind == PD_STEP_SQUARE || s->kind == PD_STEP_UPDATE) return;
@@ -303,7 +307,7 @@ static void for_blocks(const struct pd_step *s, void (*each)(struct pd_spill_blo
       }
 }
 
-/* What is used at home leaves, where it is not as planned. */
+/* Releases blocks that the step uses in the offload place. */
 static void fetch(struct pd_spill_block *b, int use) {
   if (use & PD_USES) come(b, use & PD_READS ? PD_SPILL_READ : PD_SPILL_ROOM);
   if (use & PD_HOME && b->here) leave(b);
@@ -319,8 +323,7 @@ static void end(struct pd_spill_block *b, int use) {
   if (use & PD_ENDS) b->dirty = false;
 }
 
-/* What should have been asked for before the batch's step and was not; what stays from batch to batch comes as it is
- * used. */
+/* Requests blocks that should be resident at the batch's step; blocks that stay across batches are read on use. */
 static void ask_again(int64_t step) {
   const int *block;
   memset(there, 0, (size_t)n_blocks);
@@ -333,29 +336,30 @@ static void ask_again(int64_t step) {
   as_planned = true;
 }
 
-/* A part's steps are a unit, with the squares behind them: after it another model may have the rank (docs/guide/many-models.md), and
- * this one's blocks give way to those of the other, which are read while the unit's last step computes. */
+/* The steps of a part and their squares are a unit. After it another model may use the rank
+ * (docs/guide/many-models.md): this model's blocks are released for the other model's, which are read during the
+ * unit's last step. */
 static bool is_last_of_unit(const struct pd_step *s, const struct pd_step *next) {
   return next->kind != PD_STEP_SQUARE && (s->kind != next->kind || s->part != next->part);
 }
 
-/* What passes work in: a model that waits for its turn needs none of it. */
+/* Memory that passes work in, which a waiting model does not need. */
 static void give_back_workspace(void) {
   const struct pd_spilled *s = pd.stage->spilled;
   pd_spill_unused(s->workspace, s->workspace + s->workspace_bytes);
 }
 
 static bool goes_on = true;
-static struct pd_step after; /* the unit that ends */
+static struct pd_step after; /* the unit that just ended */
 
 static void read_ahead(void) { for_blocks(&after, fetch); }
 
-/* Traced, it shows how long: then the host waits where the device would. */
+/* With a trace the host waits in place of the device, to record the time. */
 static void await_blocks(const struct pd_step *now) {
   double start = pd_seconds();
   for_blocks(now, take);
   if (!pd_options.trace || !pd.training) return;
-  pd_device_wait("blocks to come");
+  pd_device_wait("blocks to arrive");
   pd_trace(PD_BLOCKS, pd_updates.done, -1, start, pd_seconds());
 }
 
@@ -406,11 +410,11 @@ static void end_step(int64_t i) {
   end_turn(&now, &next);
 }
 
-/* Parts of a validation, between batches: neighbours are in memory together. */
+/* Parts of a validation, between batches: two adjacent parts are resident. */
 static void validation_steps(int64_t part, struct pd_step *now, struct pd_step *next) {
   *now = (struct pd_step){.kind = PD_STEP_VALIDATE, .part = (int)part - 1};
   *next = (struct pd_step){.kind = PD_STEP_VALIDATE, .part = (int)part};
-  if (part == parts()) *next = pd_batch_step(&batch, 0); /* another may follow, or the next batch */
+  if (part == parts()) *next = pd_batch_step(&batch, 0); /* another validation may follow, or the next batch */
 }
 
 static void begin_validation(int64_t part) {
@@ -431,7 +435,8 @@ static void end_validation(int64_t part) {
   end_turn(&now, &next);
 }
 
-/* The first backward turns are of the last part: where that is the model's, its forward turns have no steps of their own. */
+/* The first backward turns are of the last part. If that is the model's last part, its forward turns have no
+ * separate steps. */
 static int64_t step_of(enum pd_work work, int64_t turn) {
   const int64_t i = (turn - 1) % (batch.parts * batch.microbatches), unit = i / batch.microbatches;
   return batch.unit[unit + (work == PD_BACKWARD ? pd_forward_units(&batch) : 0)] + i % batch.microbatches;
@@ -455,7 +460,7 @@ void pd_demote(enum pd_work work, int64_t turn) {
   if (work == PD_BACKWARD) pd_combine_ready(pd_updates.exchanged);
 }
 
-/* The group that was worked on, if one was, ends its step. */
+/* Ends the step of the previous group, if any. */
 static struct pd_step next_group(int done) {
   if (done > 0) end_step(reached);
   return pd_batch_step(&batch, reached);

@@ -1,4 +1,5 @@
-/* The file of blocks that are not in memory. It has no name: nobody else finds it, and it is gone with the process. */
+/* The file of offloaded blocks. It has no name, so that no other process opens it, and it disappears with the
+ * process. */
 #define _GNU_SOURCE /* O_TMPFILE */
 #include "offload/spill_file.h"
 #include "shared/checksum.h"
@@ -14,7 +15,7 @@ static int file = -1;
 static const char *directory;
 static int64_t moved;
 static char failure[PD_WHY];
-static int failing, failed; /* somebody says why, has said it */
+static int failing, failed; /* a thread writes, has written `failure` */
 
 const char *pd_spill_file_place(void) { return directory; }
 const char *pd_spill_file_failure(void) { return __atomic_load_n(&failed, __ATOMIC_ACQUIRE) ? failure : NULL; }
@@ -31,7 +32,7 @@ static bool fail(const struct pd_spill_block *b, const char *what, const char *c
 
 /* ---- start ----------------------------------------------------------------------------------------- */
 
-/* Without O_TMPFILE's help it has a name for an instant. */
+/* Without O_TMPFILE the file has a name briefly. */
 static int open_nameless(const char *place) {
   int opened = open(place, O_TMPFILE | O_RDWR | O_EXCL | O_CLOEXEC, 0600);
   if (opened >= 0 || (errno != EOPNOTSUPP && errno != EISDIR && errno != ENOENT && errno != EINVAL)) return opened;
@@ -45,10 +46,10 @@ static int open_nameless(const char *place) {
 bool pd_spill_file_make(const char *place, int64_t bytes, char *why) {
   directory = place;
   file = open_nameless(place);
-  if (file < 0) return pd_refuse(why, "--spill: cannot make a file in '%s': %s", place, strerror(errno));
+  if (file < 0) return pd_refuse(why, "--spill: cannot create a file in '%s': %s", place, strerror(errno));
   int error = posix_fallocate(file, 0, bytes);
   if (error)
-    return pd_refuse(why, "--spill: '%s' cannot take the %.1f MiB that come and go: %s", place,
+    return pd_refuse(why, "--spill: '%s' has no room for the %.1f MiB of offloaded blocks: %s", place,
                      (double)bytes / (1 << 20), strerror(error));
   return true;
 }
@@ -63,8 +64,7 @@ bool pd_spill_file_read(const struct pd_spill_block *b, size_t at, void *to, siz
     got += (size_t)more;
     __atomic_add_fetch(&moved, more, __ATOMIC_RELAXED);
   }
-  return pd_checksum(to, n) == checksum ||
-         fail(b, "read", "it is not what was written there (its checksum differs)");
+  return pd_checksum(to, n) == checksum || fail(b, "read", "the data differs from what was written (checksum)");
 }
 
 bool pd_spill_file_write(const struct pd_spill_block *b, size_t at, const void *from, size_t n,

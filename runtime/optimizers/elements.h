@@ -1,5 +1,5 @@
-/* Updates by rules over elements (list.h) on the host, of arrays: runtime/update/elements.c. Programs that `pdc profile` times include it,
- * too. */
+/* Elementwise update rules (list.h) over arrays on the host: runtime/update/elements.c. The timing programs of
+ * `pdc profile` also include this file. */
 #ifndef PD_OPTIMIZERS_ELEMENTS_H
 #define PD_OPTIMIZERS_ELEMENTS_H
 
@@ -12,13 +12,13 @@
 extern "C" {
 #endif
 
-/* The last change of weights, of which a damped step takes a part back: in the working copies, because masters have one version.
- * `before` may be where the new weights go. */
+/* The last change of weights, which a damped step takes back in part, as working copies, because masters have one
+ * version. `before` may be the place of the new weights. */
 struct pd_change {
   const void *now, *before; /* before NULL: steps are not damped */
   bool bf16;
 };
-/* step: a struct pd_<optimizer>_step. from and to are one array or two that do not overlap. */
+/* step: a struct pd_<optimizer>_step. from and to are the same array or do not overlap. */
 typedef void pd_elements(int64_t n, const void *step, const float *from, float *to, const float *gradient,
                          float *const *moment, const struct pd_change *change);
 #define PD_DECLARE_ELEMENTS(rule, optimizer, moments) pd_elements pd_##rule##_elements;

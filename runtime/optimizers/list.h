@@ -1,8 +1,8 @@
-/* The update rules, each written once for host and device. Of those that go by elements a header has what a program says of
- * the arguments (struct pd_<optimizer>_arguments), what is computed once an update (struct pd_<optimizer>_step, by
- * pd_<optimizer>_constants in double), and what is done with an element:
+/* The update rules, each written once for host and device. The header of an elementwise rule has its arguments
+ * (struct pd_<optimizer>_arguments), its constants of an update (struct pd_<optimizer>_step, computed by
+ * pd_<optimizer>_constants in double), and the update of an element:
  *   float pd_<rule>_element(step, weight, gradient, moments)
- * changes the moments and returns the new weight. No FMA is written there: bits depend on the inputs alone. */
+ * changes the moments and returns the new weight. It uses no FMA, so that bits depend only on the inputs. */
 #ifndef PD_OPTIMIZERS_LIST_H
 #define PD_OPTIMIZERS_LIST_H
 
@@ -22,14 +22,13 @@
   X(sgd, sgd, 0)            \
   X(sgd_momentum, sgd, 1)
 
-/* Likewise, of rules over whole tensors: a header has their passes over elements, tensors.h what passes an update
- * is. */
+/* Whole-tensor rules: their header has the passes over elements, tensors.h the sequence of passes. */
 #define PD_TENSOR_RULES(X)   \
   X(adafactor, adafactor, 3) \
   X(lamb, lamb, 2)           \
   X(muon, muon, 2)
 
-/* Of any rule (compiler/optimizers/optimizer.h has the same bound); of those that go by elements. */
+/* Bounds for all rules (as in compiler/optimizers/optimizer.h), and for elementwise rules. */
 enum { PD_MAX_MOMENTS = 3, PD_MAX_ELEMENT_MOMENTS = 2 };
 
 #endif

@@ -1,6 +1,6 @@
-/* Schedules of the learning rate. A stage program names one, .lr_schedule = pd_lr_cosine, and gives it the struct
- * of its arguments: numbers in the order of the compiler's table (compiler/optimizers/lr_schedules.c), counts of
- * updates whole. */
+/* Learning rate schedules. A stage program sets one, such as .lr_schedule = pd_lr_cosine, with a struct of its
+ * arguments: numbers in the order of the compiler's table (compiler/optimizers/lr_schedules.c); counts of updates
+ * are whole numbers. */
 #ifndef PD_LR_SCHEDULES_H
 #define PD_LR_SCHEDULES_H
 
@@ -34,7 +34,7 @@ struct pd_lr_inverse_sqrt_arguments {
 
 #define PD_LR_SCHEDULES(X) X(constant) X(linear) X(cosine) X(cosine_restarts) X(wsd) X(step) X(inverse_sqrt)
 
-/* The rate of update t (from 0); lr: the optimizer's, which the warm-up leads to. */
+/* The rate of update t, from 0; lr: the optimizer's rate, reached at the end of the warm-up. */
 typedef double pd_lr_schedule(const void *arguments, double lr, int64_t t);
 #define PD_DECLARE_LR_SCHEDULE(name) pd_lr_schedule pd_lr_##name;
 PD_LR_SCHEDULES(PD_DECLARE_LR_SCHEDULE)

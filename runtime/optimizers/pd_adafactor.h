@@ -1,8 +1,8 @@
-/* Adafactor (Shazeer and Stern, ICML 2018) as torch.optim.Adafactor defines it, whose relative step is
- * min(lr, 1 / sqrt(t)) times the weights' root mean square. With t from 1 and w = t^beta2_decay, of a matrix the mean
- * squares of rows and columns, R += w (mean of g g over columns - R), C likewise, and v = R C / mean(R); of a vector
- * v += w (g g - v). Then u = g / sqrt(max(v, eps1^2)), w -= alpha / max(1, rms(u) / d) u,
- * alpha = max(eps2, rms(w)) min(lr, 1 / sqrt(t)). Parameters of more axes are matrices of the last two, many of them. */
+/* Adafactor (Shazeer and Stern, ICML 2018) as torch.optim.Adafactor defines it, whose relative step is min(lr, 1 /
+ * sqrt(t)) times the weights' root mean square. With t from 1 and w = t^beta2_decay, of a matrix the mean squares
+ * of rows and columns, R += w (mean of g g over columns - R), C likewise, and v = R C / mean(R); of a vector v +=
+ * w (g g - v). Then u = g / sqrt(max(v, eps1^2)), w -= alpha / max(1, rms(u) / d) u, alpha = max(eps2, rms(w))
+ * min(lr, 1 / sqrt(t)). Parameters of more axes are matrices of the last two, many of them. */
 #ifndef PD_ADAFACTOR_H
 #define PD_ADAFACTOR_H
 
@@ -17,11 +17,11 @@ struct pd_adafactor_arguments {
   double beta2_decay, eps1, eps2, d, weight_decay;
 };
 struct pd_adafactor_step {
-  float scale, keep, old, fresh; /* of a moment: what is kept, and how much of the new one is taken */
+  float scale, keep, old, fresh; /* of a moment: shares of the old and the new value */
   float least_mean, least;       /* eps1, eps1^2 */
   double eps2, d, lr;
 };
-/* An update of one parameter. Its moments: R and C, or v; the others are NULL. */
+/* An update of one parameter. Its moments: R and C, or v; unused ones are NULL. */
 struct pd_adafactor_work {
   struct pd_adafactor_step s;
   struct pd_matrices m;

@@ -1,6 +1,6 @@
 /* torch.optim.AdamW, in its order of operations: w = w keep; m = beta1 m + (1 - beta1) g;
  * v = beta2 v + (1 - beta2) g g; w -= step_size m / (sqrt(v) / root2 + eps), with bias corrections in step_size
- * and root2. Where the momentum is extrapolated, the share c of the gradient in it takes the place of as much of m. */
+ * and root2. With extrapolated momentum, a share c of the gradient replaces an equal share of m. */
 #ifndef PD_ADAMW_H
 #define PD_ADAMW_H
 

@@ -1,7 +1,7 @@
-/* You et al., "Large Batch Optimization for Deep Learning: Training BERT in 76 minutes" (ICLR 2020), algorithm 2, with
- * phi the identity: m = beta1 m + (1 - beta1) g; v = beta2 v + (1 - beta2) g g;
- * r = m / (1 - beta1^t) / (sqrt(v / (1 - beta2^t)) + eps) + decay w; w -= lr |w| / |r| r, over all of a parameter.
- * Where either norm is 0 their quotient is 1. Where the momentum is extrapolated, c g takes the place of c of m / (1 - beta1^t). */
+/* You et al., "Large Batch Optimization for Deep Learning: Training BERT in 76 minutes" (ICLR 2020), algorithm 2,
+ * with phi the identity: m = beta1 m + (1 - beta1) g; v = beta2 v + (1 - beta2) g g; r = m / (1 - beta1^t) /
+ * (sqrt(v / (1 - beta2^t)) + eps) + decay w; w -= lr |w| / |r| r, over all of a parameter. If either norm is 0,
+ * their quotient is 1. With extrapolated momentum, c g replaces a share c of m / (1 - beta1^t). */
 #ifndef PD_LAMB_H
 #define PD_LAMB_H
 
@@ -47,7 +47,7 @@ static inline struct pd_lamb_step pd_lamb_constants(const struct pd_lamb_argumen
   return s;
 }
 
-/* Bytes of scratch memory for a parameter of so many elements; they start at `scratch`. */
+/* Bytes of scratch memory, from `scratch`, for a parameter of n elements. */
 static inline int64_t pd_lamb_lay_out(struct pd_lamb_work *x, int64_t elements, void *scratch) {
   struct pd_room room = {(char *)scratch, 0};
   x->weights = pd_room_for_doubles(&room, 1);

@@ -1,10 +1,9 @@
 /* Muon (Jordan et al., 2024) as torch.optim.Muon defines it with adjust_lr_fn = "match_rms_adamw", for hidden
- * matrices: m += (1 - momentum) (g - m); u = momentum m + (1 - momentum) g, or m without nesterov,
- * extrapolated further by the share of g;
- * X = u / max(|u|, eps); so many times X = (a + b A + c A A) X with A = X X^T, which brings X's singular values near
- * 1; then w = w keep - lr 0.2 sqrt(max(rows, columns)) X. A matrix with more rows than columns is taken as its
- * transpose. The products are in pd_newton_schulz.h, of floats where PyTorch's are of bfloat16. Other parameters are
- * AdamW's. */
+ * matrices: m += (1 - momentum) (g - m); u = momentum m + (1 - momentum) g, or m without nesterov, extrapolated
+ * further by the share of g; X = u / max(|u|, eps); then some iterations of X = (a + b A + c A A) X with A = X
+ * X^T, which bring X's singular values near 1; then w = w keep - lr 0.2 sqrt(max(rows, columns)) X. A matrix with
+ * more rows than columns is transposed. The products (pd_newton_schulz.h) are in f32, PyTorch's in bfloat16. AdamW
+ * updates all other parameters. */
 #ifndef PD_MUON_H
 #define PD_MUON_H
 
@@ -24,12 +23,12 @@ struct pd_muon_work {
   struct pd_muon_step s;
   const float *from, *gradient;
   float *to, *m;
-  float *x, *next;      /* X; where the next one goes */
+  float *x, *next;      /* X, and room for the next X */
   float *gram, *square; /* A; A A, and then the polynomial that X is multiplied by */
   int64_t side;         /* of these */
   double *norm;         /* of u, its square */
   double *parts;        /* of that sum */
-  void *library;        /* what products take of scratch memory */
+  void *library;        /* scratch memory of the products */
 };
 /* An update of another parameter. */
 struct pd_muon_other {
@@ -63,7 +62,7 @@ static inline struct pd_adamw_step pd_muon_others_constants(const struct pd_muon
   return pd_adamw_constants(&adamw, rate, t, scale, decays);
 }
 
-/* Bytes of scratch memory for a hidden matrix, where products take so many; they start at `scratch`. */
+/* Bytes of scratch memory for a hidden matrix and its products, from `scratch`. */
 static inline int64_t pd_muon_lay_out(struct pd_muon_work *x, int64_t rows, int64_t columns, int64_t library,
                                       void *scratch) {
   struct pd_room room = {(char *)scratch, 0};

@@ -20,7 +20,7 @@ static inline struct pd_nesterov_step pd_nesterov_constants(const struct pd_nest
                                                             struct pd_rate rate, int64_t t, float scale,
                                                             bool decays) {
   (void)t;
-  /* c of g + momentum u, and of what comes to it */
+  /* c of g + momentum u, and of its correction */
   double c = 1 - a->momentum + pd_share_of_gradient(rate, a->momentum);
   c = c < 1 ? c : 1;
   struct pd_nesterov_step s = {

@@ -1,6 +1,6 @@
-/* The matrix products of a step of Muon's Newton-Schulz iteration. A matrix with more rows than columns is multiplied
- * from the right, X (a + b A + c A A) with A = X^T X: the transpose of what its transpose would be, so that nothing is
- * copied. */
+/* The matrix products of a step of Muon's Newton-Schulz iteration. A matrix with more rows than columns is
+ * multiplied from the right, X (a + b A + c A A) with A = X^T X: the transpose of the result for its transpose, so
+ * that no copies are needed. */
 #ifndef PD_NEWTON_SCHULZ_H
 #define PD_NEWTON_SCHULZ_H
 

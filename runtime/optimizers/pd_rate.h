@@ -1,11 +1,12 @@
-/* How far an update goes, and what makes up for gradients that are some updates old (docs/guide/schedules.md, "Correcting the delay"). */
+/* The step size of an update, and the corrections of delayed gradients (docs/guide/schedules.md, "Correcting the
+ * delay"). */
 #ifndef PD_RATE_H
 #define PD_RATE_H
 
 struct pd_rate {
   double lr;      /* the learning rate */
-  double ahead;   /* updates by which the momentum is extrapolated; 0: it is not */
-  double damping; /* the step is 1 + damping as long, less damping times the last change of the weights */
+  double ahead;   /* updates of extrapolation of the momentum; 0: none */
+  double damping; /* the step is multiplied by 1 + damping, minus damping times the last change of weights */
 };
 
 /* With m = beta m' + (1 - beta) g, m + ahead (m - m') is (1 - c) m + c g: c, at most 1. Without a momentum, 0. */

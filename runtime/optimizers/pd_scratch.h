@@ -1,13 +1,14 @@
-/* Scratch memory of rules over whole tensors. A rule lays out its arrays by one function, which the compiler calls, too,
- * for the number of bytes: with a NULL base. And how sums are ordered, whatever the number of threads. */
+/* Scratch memory of whole-tensor update rules, and the order of sums for any number of threads. One function lays
+ * out a rule's arrays; the compiler calls it with a NULL base for the number of bytes. */
 #ifndef PD_OPTIMIZERS_SCRATCH_H
 #define PD_OPTIMIZERS_SCRATCH_H
 
 #include <stddef.h>
 #include <stdint.h>
 
-/* A sum of n numbers: number i goes to tile i / PD_SUM_TILE and there to lane i % PD_SUM_LANES. Lanes are added as a
- * balanced tree, halves first; tiles are summed up likewise. A sum over the rows of a matrix goes by bands of rows. */
+/* A sum of n numbers: number i goes to tile i / PD_SUM_TILE and there to lane i % PD_SUM_LANES. Lanes are added as
+ * a balanced tree, halves first; tiles are summed up likewise. A sum over the rows of a matrix goes by bands of
+ * rows. */
 enum { PD_SUM_TILE = 16384, PD_SUM_LANES = 256, PD_SUM_BAND = 64 };
 
 struct pd_room {
@@ -32,7 +33,7 @@ static inline float *pd_room_for_floats(struct pd_room *r, int64_t n) {
 static inline int64_t pd_tiles_of_sum(int64_t n) { return (n + PD_SUM_TILE - 1) / PD_SUM_TILE; }
 static inline int64_t pd_bands_of_sum(int64_t rows) { return (rows + PD_SUM_BAND - 1) / PD_SUM_BAND; }
 
-/* A parameter as `matrices` many of rows x columns: its last two axes. Vectors and numbers are one row. */
+/* A parameter as `matrices` matrices of rows x columns, its last two axes. Vectors and scalars are one row. */
 struct pd_matrices {
   int64_t matrices, rows, columns;
 };

@@ -1,5 +1,6 @@
 /* torch.optim.SGD with dampening 0, in its order of operations: g += decay w; u = momentum u + g; w -= lr u.
- * Without momentum u is g, and nothing is kept. Where the momentum is extrapolated, w -= lr ((1 - c) u + c / (1 - momentum) g). */
+ * Without momentum u is g, without state. With extrapolated momentum, w -= lr ((1 - c) u + c / (1 - momentum)
+ * g). */
 #ifndef PD_SGD_H
 #define PD_SGD_H
 

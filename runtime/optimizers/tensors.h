@@ -1,14 +1,14 @@
-/* Updates by rules over whole tensors, as sequences of passes. Each target includes this once it has said how passes
- * run. f: a function of its work, a row and an element's number, that PD_MAP only calls.
- *   PD_MAP(f, work, rows, columns)    for every element of so many rows
+/* Whole-tensor update rules, as sequences of passes. Each target includes this file after it defines how passes
+ * run. f: a function of its work, a row and an element index; PD_MAP ignores its result.
+ *   PD_MAP(f, work, rows, columns)    for every element of the rows
  *   PD_ROW_SUMS(f, work, rows, columns, to)                      to[row]
  *   PD_COLUMN_SUMS(f, work, matrices, rows, columns, parts, to)  to[matrix][column]
  *   PD_SUM(f, work, n, parts, to)     *to, over one row of n
- * Sums are doubles, in the order of pd_scratch.h. A pass may read what those before it wrote. */
+ * Sums are doubles, in the order of pd_scratch.h. A pass may read results of earlier passes. */
 
 #include "optimizers/pd_newton_schulz.h"
 
-/* Rules that make nothing at the start. */
+/* Rules without preparation at start. */
 #define adafactor_start NULL
 #define lamb_start NULL
 
@@ -53,11 +53,11 @@ static void lamb_tensor(const struct pd_tensor_update *u) {
 
 /* ---- Muon ---- */
 
-/* The products of hidden matrices of one shape, made at the start. */
+/* Matrix products for hidden matrices of one shape, created at start. */
 struct newton_schulz {
   int64_t rows, columns;
   struct pd_matmul *product[PD_NEWTON_SCHULZ_PRODUCTS];
-  int64_t scratch; /* the most that one takes */
+  int64_t scratch; /* bytes of the largest product */
   struct newton_schulz *next;
 };
 static struct newton_schulz *newton_schulz;

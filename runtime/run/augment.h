@@ -1,4 +1,4 @@
-/* What --augment says. */
+/* The value of --augment. */
 #ifndef PD_RUN_AUGMENT_H
 #define PD_RUN_AUGMENT_H
 

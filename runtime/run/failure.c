@@ -40,8 +40,8 @@ static void alarm_rang(int signal) {
   _exit(1);
 }
 
-/* Ranks that wait for the same one give up one after another. A process that was stopped meanwhile finds one alarm when it goes
- * on, however long that was: several make the time. */
+/* Ranks that wait for the same rank give up in turn. The timeout is several alarms, because a process that was
+ * stopped gets only one alarm when it continues. */
 void pd_watch_begin(const char *what) {
   enum { RINGS = 4 };
   static char text[256];
@@ -58,32 +58,33 @@ void pd_watch_begin(const char *what) {
 
 void pd_watch_end(void) { alarm(0); }
 
-/* Removes files that are half written. */
+/* Removes incomplete files, and locks. */
 void pd_leave_nothing(void) {
   pd_output_abandon();
   pd_unlock_all();
 }
 
-/* A mapped file that has become shorter; other errors keep their usual end, which comes when the handler returns.
- * Reads of mapped files are this program's own, never a library's, so that the failure may be reported from here. */
+/* Reports a mapped file that became shorter; other bus errors end the process when the handler returns. Only this
+ * program's own code reads mapped files, never a library, so that the handler may report the failure. */
 static void bus_error(int number, siginfo_t *info, void *context) {
   (void)context;
-  const char *path = info->si_code > 0 ? pd_mapped_path(info->si_addr) : NULL; /* else a process sent it */
+  const char *path =
+      info->si_code > 0 ? pd_mapped_path(info->si_addr) : NULL; /* otherwise a process sent the signal */
   signal(number, SIG_DFL);
   if (path) pd_fail("cannot read '%s': it became shorter while it was in use", path);
   pd_leave_nothing();
   raise(number);
 }
 
-/* Ranks that wait for the same peer, meet the same bad weights or write to the same disk fail together: the lowest
- * reports the failure, and its abort ends the others while they wait for their turn. */
+/* Several ranks may fail together, on the same peer, weights or disk. The lowest reports the failure, and its
+ * abort ends all other ranks while they wait for their turn. */
 static void await_turn_to_speak(void) {
   enum { MOST = 20 };
   int turn = !mpi_runs ? 0 : pd.self < MOST ? pd.self : MOST;
   pd_signals_await_turn(0.2 * turn);
 }
 
-/* The first cause is told, whatever fails on the way. */
+/* Reports the first cause only, also if the report itself fails. */
 void pd_fail(const char *format, ...) {
   static char text[PD_WHY + 64];
   static int n;
@@ -104,7 +105,7 @@ void pd_fail(const char *format, ...) {
   pd_leave_nothing();
   if (write(STDERR_FILENO, text, (size_t)n) < 0) _exit(1);
   alarm_says = NULL;
-  alarm(5); /* should the abort itself hang */
+  alarm(5); /* in case the abort hangs */
   if (mpi_runs && first) pd_signals_failed();
   pd_transfers_abort();
   if (mpi_runs) pd_abort();
@@ -142,10 +143,10 @@ void *pd_allocate(size_t bytes) {
 
 /* ---- MPI ------------------------------------------------------------------------------------- */
 
-/* Open MPI's shared memory copies from process to process where the kernel lets it; a container that forbids the
- * system call makes every such message fail, so Open MPI is told beforehand not to use it. Without such copies a
- * message moves only while both of its ranks call MPI, three pieces of 32 KiB a call: ranks that compute call it
- * between layers, so that pieces are made larger, and more of them. */
+/* Open MPI's shared memory transport copies between processes by a system call. In a container that forbids the
+ * call every such message fails, so this function disables it. Messages then move only while both ranks call MPI,
+ * three fragments of 32 KiB per call. Ranks call MPI between layers only, so fragments are made larger and more of
+ * them are sent per call. */
 static void avoid_forbidden_copies(void) {
   char from = 1, to = 0;
   struct iovec local = {&to, 1}, remote = {&from, 1};

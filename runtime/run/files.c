@@ -1,4 +1,4 @@
-/* Files that are read whole; where files may be written. */
+/* Reading of whole files, and checks of output paths. */
 #include "run/run.h"
 #include "shared/read_file.h"
 #include "shared/safetensors.h"
@@ -20,7 +20,7 @@ struct mapping {
   size_t size;
   char *path;
 };
-static struct mapping *mappings; /* all files mapped now */
+static struct mapping *mappings; /* all mapped files */
 
 static void note_mapping(const char *path, const char *at, size_t size) {
   struct mapping *m = pd_allocate(sizeof *m);
@@ -122,7 +122,7 @@ bool pd_writable(const char *path, char *why) {
   char folder[PATH_MAX];
   const char *name = pd_folder_of(path, folder);
   if (!stat(path, &st) && (!S_ISREG(st.st_mode) || pd_is_descriptor(path)))
-    return pd_refuse(why, "cannot write '%s': it is no regular file", path);
+    return pd_refuse(why, "cannot write '%s': it is not a regular file", path);
   pd_remove_left(folder, name);
   if (!pd_output_open(&o, path)) return pd_refuse(why, "cannot write '%s': %s", path, strerror(errno));
   pd_output_close(&o, false);
@@ -141,7 +141,7 @@ bool pd_make_directories(const char *path, char *why) {
     if (!mkdir(part, 0777))
       pd_sync_folder_of(part);
     else if (errno != EEXIST)
-      return pd_refuse(why, "cannot make directory '%s': %s", part, strerror(errno));
+      return pd_refuse(why, "cannot create directory '%s': %s", part, strerror(errno));
   }
   return (!stat(path, &st) && S_ISDIR(st.st_mode)) || pd_refuse(why, "'%s' is not a directory", path);
 }

@@ -1,4 +1,4 @@
-/* Numbers that are not finite are never written: what is found here ends the run before it reaches a file. */
+/* Non-finite numbers are never written: these checks end the run before they reach a file. */
 #include "run/run.h"
 
 #include <string.h>
@@ -23,6 +23,6 @@ int64_t pd_first_not_finite(const float *x, int64_t n) {
 void pd_check_finite(const char *name, int64_t first, const float *x, int64_t n, int64_t step, const char *path) {
   int64_t bad = pd_first_not_finite(x, n);
   if (bad < 0) return;
-  pd_fail("step %lld: '%s' is not finite (its element %lld is %g): '%s' is not written", (long long)step, name,
+  pd_fail("step %lld: '%s' is non-finite (element %lld is %g): '%s' is not written", (long long)step, name,
           (long long)(first + bad), (double)x[bad], path);
 }

@@ -1,6 +1,6 @@
-/* The launcher of a rank (mpirun, its daemon on another machine, srun), which is its parent: the rank's number, and an end
- * of the rank when the launcher ends. MPI libraries notice that too, by a thread that waits for their connection; the
- * kernel's signal needs neither that thread nor a rank that calls MPI. */
+/* The launcher of a rank (mpirun, its daemon on another machine, srun), which is the parent process: the rank's
+ * number, and the end of the rank when the launcher ends. MPI libraries detect this end by a thread on their
+ * connection; the kernel's signal needs neither the thread nor calls of MPI. */
 #include "run/launcher.h"
 
 #include <signal.h>
@@ -19,8 +19,8 @@ const char *pd_launched_as(void) {
   return NULL;
 }
 
-/* The kernel sends the signal when the parent's thread that forked ends, too: mpirun starts many ranks by threads that it
- * ends afterwards. */
+/* The kernel also sends the signal when the forking thread of the parent ends, and mpirun starts many ranks from
+ * short-lived threads. */
 static void parent_ended(int number) {
   (void)number;
   if (getppid() == launcher) return;

@@ -1,12 +1,12 @@
-/* The process that launched this rank. For training programs and for those of several models (sharp_ranks.c). */
+/* The process that launched this rank. For stage programs and launches of several models (sharp_ranks.c). */
 #ifndef PD_LAUNCHER_H
 #define PD_LAUNCHER_H
 
-/* The rank's number as the launcher's environment has it; NULL: no launcher started this process. */
+/* The rank number in the launcher's environment; NULL: no launcher. */
 const char *pd_launched_as(void);
 
-/* From now on this process ends when its launcher does, after `act`, which runs in a signal's handler. Without a launcher
- * nothing changes. Called before MPI starts: a launcher that ended earlier makes MPI's start fail. */
+/* Makes this process end with its launcher, after `act`, which runs in a signal handler. No effect without a
+ * launcher. Called before MPI starts: MPI's start fails if the launcher ended earlier. */
 void pd_end_with_launcher(void (*act)(void));
 
 #endif

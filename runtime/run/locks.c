@@ -1,6 +1,6 @@
-/* Locks on what the run writes, so that no other run writes it, too: for each output a file beside it that says who
- * has it, locked as long as the run lasts. The kernel gives a lock back when its process ends, however it does; what
- * is left of a killed run is a file that locks nothing, and the next run takes it over. By rank 0. */
+/* Locks on the outputs of a run against other runs, taken by rank 0: for each output a lock file with the owner's
+ * host and process, locked during the run. The kernel releases the lock when the process ends in any way; the next
+ * run reuses the file of a killed run. */
 #define _GNU_SOURCE /* realpath without a buffer */
 #include "run/run.h"
 
@@ -17,12 +17,12 @@ struct lock {
   char *path;
   int fd;
 };
-static struct lock *volatile locks; /* all held; read by handlers of signals */
+static struct lock *volatile locks; /* all locks held; read by signal handlers */
 
-/* The lock's name: within a folder, or beside a file, wherever symbolic links lead; NULL: its folder is none. */
+/* The path of the lock file: in a folder, or next to a file, after symbolic links; NULL: no such folder. */
 static char *lock_path(const char *path, bool folder) {
   char *real = realpath(path, NULL);
-  if (!real && !folder) { /* a file to be made */
+  if (!real && !folder) { /* a new file */
     const char *slash = strrchr(path, '/');
     char *above = slash ? strndup(path, (size_t)(slash - path) + 1) : strdup(".");
     char *real_above = above ? realpath(above, NULL) : NULL;
@@ -41,7 +41,7 @@ static bool is_same_file(int fd, const char *path) {
   return !fstat(fd, &a) && !stat(path, &b) && a.st_dev == b.st_dev && a.st_ino == b.st_ino;
 }
 
-/* Whether the file is a lock's, of a run that was killed perhaps, or empty; else it is somebody's, and stays. */
+/* True for a lock file, possibly of a killed run, or an empty file; any other file must not be removed. */
 static bool is_lock(int fd) {
   static const char begins[] = "process ";
   char text[sizeof begins - 1];
@@ -49,8 +49,8 @@ static bool is_lock(int fd) {
   return !n || (n == (ssize_t)sizeof text && !memcmp(text, begins, sizeof text));
 }
 
-/* Whoever holds a lock removes its file before giving it back: what is locked here may no longer be the file of that
- * name. -1 with errno. */
+/* Opens and locks the file. The previous owner removes the file before it releases the lock, so the locked file
+ * may no longer have this name: then try again. -1 with errno. */
 static int take(const char *path) {
   for (int attempt = 0; attempt < 100; attempt++) {
     int fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0666);
@@ -78,8 +78,9 @@ static bool refuse_held(const char *option, const char *path, const char *lock, 
   if (fd >= 0 && read(fd, text, sizeof text - 1) < 0) *text = 0;
   if (fd >= 0) close(fd);
   if (sscanf(text, "process %lld on host %299s", &process, host) == 2)
-    return pd_refuse(why, "%s '%s': another run writes it: process %lld on host %s", option, path, process, host);
-  return pd_refuse(why, "%s '%s': another run writes it ('%s' is locked)", option, path, lock);
+    return pd_refuse(why, "%s '%s' is in use by another run: process %lld on host %s", option, path, process,
+                     host);
+  return pd_refuse(why, "%s '%s' is in use by another run ('%s' is locked)", option, path, lock);
 }
 
 static void hold(int fd, char *path) {
@@ -87,7 +88,7 @@ static void hold(int fd, char *path) {
   struct lock *l = pd_allocate(sizeof *l);
   gethostname(host, sizeof host - 1);
   int n = snprintf(text, sizeof text, "process %lld on host %s\n", (long long)getpid(), host);
-  if (ftruncate(fd, 0) || pwrite(fd, text, (size_t)n, 0) != n) errno = 0; /* it locks without a name, too */
+  if (ftruncate(fd, 0) || pwrite(fd, text, (size_t)n, 0) != n) errno = 0; /* the lock also holds without a name */
   *l = (struct lock){locks, path, fd};
   locks = l;
 }
@@ -100,7 +101,7 @@ bool pd_lock(const char *option, const char *path, bool folder, char *why) {
   char *lock = lock_path(path, folder);
   if (!lock) return pd_refuse(why, "%s '%s': %s", option, path, strerror(errno));
   for (const struct lock *l = locks; l; l = l->next)
-    if (!strcmp(l->path, lock)) { /* two options that one folder is given for */
+    if (!strcmp(l->path, lock)) { /* the same folder for two options */
       free(lock);
       return true;
     }
@@ -113,11 +114,11 @@ bool pd_lock(const char *option, const char *path, bool folder, char *why) {
   if (errno == EWOULDBLOCK)
     ok = refuse_held(option, path, lock, why);
   else if (errno == ENOLCK || errno == EOPNOTSUPP || errno == ENOSYS)
-    pd_note("%s '%s': its file system knows no locks (%s): that no other run writes it is not checked", option,
-            path, strerror(errno));
+    pd_note("%s '%s' cannot be locked against other runs: its file system has no locks (%s)", option, path,
+            strerror(errno));
   else
     ok = pd_refuse(why, "%s '%s': cannot lock '%s': %s", option, path, lock,
-                   errno == EEXIST ? "a file that is no lock has this name" : strerror(errno));
+                   errno == EEXIST ? "this name belongs to another kind of file" : strerror(errno));
   free(lock);
   return ok;
 }

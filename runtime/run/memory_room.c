@@ -1,4 +1,4 @@
-/* How much memory a rank may still take, for those who ask for what a file claims to need. */
+/* The memory that a rank may still allocate, to check sizes that files claim. */
 #include "run/run.h"
 
 #include <stdio.h>
@@ -9,7 +9,7 @@
 
 static int64_t least(int64_t a, int64_t b) { return a < b ? a : b; }
 
-/* The number behind `key` in a file of numbers, the first one for ""; -1: it has none. */
+/* The number after `key` in a file of numbers, the first number for ""; -1: none. */
 static int64_t number_in(const char *path, const char *key) {
   char line[256];
   long long number = -1;
@@ -20,7 +20,7 @@ static int64_t number_in(const char *path, const char *key) {
   return number;
 }
 
-/* Of this machine and of the container, if there is one. */
+/* The minimum of the machine's and the container's free memory. */
 static int64_t machine_room(void) {
   int64_t free_kib = number_in("/proc/meminfo", "MemAvailable:");
   int64_t most = number_in("/sys/fs/cgroup/memory.max", ""), used = number_in("/sys/fs/cgroup/memory.current", "");

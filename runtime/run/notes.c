@@ -1,4 +1,4 @@
-/* What rank 0 says on standard error. */
+/* Notes and warnings of rank 0 on standard error. */
 #define _GNU_SOURCE /* vasprintf */
 #include "run/run.h"
 

@@ -1,5 +1,5 @@
-/* Who a rank is, and what the numbers mean that it counts by. A stage's ranks are its replicas, numbered
- * stage by stage; the pipeline's microbatches are dealt to a stage's replicas in turn. */
+/* Numbers of ranks, microbatches and turns. Ranks are numbered stage by stage; the ranks of a stage are its
+ * replicas, which take the pipeline's microbatches in turn. */
 #include "run/run.h"
 
 struct pd_updates pd_updates;

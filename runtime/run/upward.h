@@ -1,5 +1,5 @@
-/* Functions that folders call although folders above them have them: all calls that run up, each with its reason. Another one
- * is in pd_runtime.h: pd_figure, which counts the figures of a pass that ran twice once both runs agree (watch/twice.c). */
+/* All calls from a folder to a folder above it, each with its reason. pd_figure in pd_runtime.h is one more:
+ * watch/twice.c counts the figures of a pass that ran twice once both runs agree. */
 #ifndef PD_RUN_UPWARD_H
 #define PD_RUN_UPWARD_H
 
@@ -9,56 +9,55 @@
 extern "C" {
 #endif
 
-/* ---- messages/signals.c: a failure is told to the other ranks before the process ends (run/failure.c) ---- */
+/* ---- messages/signals.c: ranks learn of a failure before the process ends (run/failure.c) ---- */
 
-/* Before a failure is told: for so many seconds, or until another rank has told of one, and the launch ends. */
+/* Waits this many seconds before a report; if another rank reports a failure first, the process ends. */
 void pd_signals_await_turn(double seconds);
-void pd_signals_failed(void); /* tells the other ranks that this one has said why the launch ends */
+void pd_signals_failed(void); /* informs all ranks that this rank has reported the cause */
 
-/* ---- data/file_list.c: options name files by patterns (run/options.c) ---- */
+/* ---- data/file_list.c: options contain file name patterns (run/options.c) ---- */
 
-/* Puts the files that arguments of this option match, in order of their names, in the place of patterns. */
+/* Replaces patterns among this option's arguments by the matching files, sorted by name. */
 bool pd_expand_files(const char *option, char ***list, int *n, char *why);
 
-/* ---- update/exchange.c: who waits for a message moves all others on, too (messages/comm.c) ---- */
+/* ---- update/exchange.c: a rank that waits for a message also advances exchanges (messages/comm.c) ---- */
 
-/* Moves the exchanges on as far as messages that have arrived allow. */
+/* Advances exchanges as far as the arrived messages allow. */
 void pd_exchange_progress(void);
 
-/* ---- watch/trace.c: work is noted where it is done, messages and updates among it ---- */
+/* ---- watch/trace.c: work is recorded where it is done, including messages and updates ---- */
 
-/* Notes work of the runtime itself that lasted from `start` to `end` (pd_seconds), with rank `peer` (-1: all or
- * none); nothing without --trace. `number`: of a message the k that pd_send_... or pd_receive_... was called with
- * (PD_WAIT: for whose slot), else the update's, from 0. PD_SEND_... lasts while it is posted, PD_RECEIVE_...
- * while it is awaited, PD_REDUCE, PD_EXCHANGE and PD_GATHER from being posted until complete. */
+/* Records work of the runtime from `start` to `end` (pd_seconds), with rank `peer` (-1: all or none); no effect
+ * without --trace. `number`: k of the message (PD_WAIT: of its slot), else the update, from 0. PD_SEND_... lasts
+ * during the post, PD_RECEIVE_... during the wait; PD_REDUCE, PD_EXCHANGE and PD_GATHER last from the post to
+ * completion. */
 void pd_trace(enum pd_work work, int64_t number, int peer, double start, double end);
 
-void pd_trace_collective(double start); /* of the pass that runs, from then until now */
+void pd_trace_collective(double start); /* a collective of the current pass, from `start` until now */
 
-/* The work that the stage program began last, for a failure's message: "backward of microbatch 3". */
-int64_t pd_batch_ending(void); /* the batch whose last backward pass goes on, once; -1: none */
+/* pd_last_work: the stage program's most recent work, for messages: "backward of microbatch 3". */
+int64_t pd_batch_ending(void); /* returns, once, the batch whose last backward pass runs; -1: none */
 const char *pd_last_work(void);
 
-/* For a profiler, if one looks on: the host's work until pd_range_end has the name that it has in a trace. `number`: the
- * pipeline's microbatch, or the update, from 1. */
+/* Names the host's work until pd_range_end for an attached profiler, as in a trace. `number`: the pipeline's
+ * microbatch, or the update, from 1. */
 void pd_range_begin(enum pd_work work, int64_t number);
 void pd_range_end(void);
 
-/* ---- offload/spill.c: updates go by groups where the model spills (update/optimizer.c) ---- */
+/* ---- offload/spill.c: with offload, updates run by groups of parameters (update/optimizer.c) ---- */
 
 bool pd_spills(void);
-/* Groups of parameters that are to be updated next: has them in memory, one group after the other, of which so many are
- * done. False behind the last. */
+/* Makes the next group of parameters resident for the update, after `done` groups, and returns its range. False
+ * after the last group. */
 bool pd_spill_next_updated(int done, int *first, int *end);
 
-/* ---- train/train.c, evaluate.c: what an exchange is a sum over, and what of it is logged (update/exchange.c); clocks stop while
- * another model has the rank (sharp/sharp_turn.c) ---- */
+/* ---- train/train.c, evaluate.c: an exchange (update/exchange.c); pauses of clocks (sharp/sharp_turn.c) ---- */
 
-double pd_loss_elements(void); /* train.c: of a batch, over which the gradients are sums */
-void pd_log_known(void);       /* the lines of all updates done whose figures have come */
-/* Leaves this time out of the evaluation's. */
+double pd_loss_elements(void); /* train.c: elements of the losses in a batch; gradients are sums over them */
+void pd_log_known(void);       /* logs all updates whose figures have arrived */
+/* Subtracts this time from the evaluation's. */
 void pd_evaluation_pause(double paused);
-/* Leaves this time out of updates' times. */
+/* Subtracts this time from the updates'. */
 void pd_clock_pause(double paused);
 
 #ifdef __cplusplus

@@ -1,4 +1,4 @@
-/* Files that are written beside their path, synced and renamed, and what killed processes left of them. */
+/* Atomic file output, and removal of temporary files of killed processes. */
 #define _GNU_SOURCE
 #include "shared/beside.h"
 
@@ -16,8 +16,9 @@
 
 /* ---- writing --------------------------------------------------------------------------------- */
 
-static struct pd_output *volatile being_written; /* the newest of them */
-/* Of changes of this list: a thread may write a checkpoint. Handlers of signals read it as it is. */
+static struct pd_output *volatile being_written; /* newest open output */
+/* Guards changes of the list, because a thread may write a checkpoint. Signal handlers read the list without
+ * it. */
 static pthread_mutex_t writers = PTHREAD_MUTEX_INITIALIZER;
 
 void pd_output_abandon(void) {
@@ -25,7 +26,7 @@ void pd_output_abandon(void) {
   being_written = NULL;
 }
 
-/* Takes it from the list; one that is not there stays away. */
+/* Removes the output from the list, if present. */
 static void note_written(const struct pd_output *o) {
   pthread_mutex_lock(&writers);
   struct pd_output *before = being_written;
@@ -37,7 +38,7 @@ static void note_written(const struct pd_output *o) {
   pthread_mutex_unlock(&writers);
 }
 
-/* A new file: what somebody else put under the name, a link above all, is not written. */
+/* Creates a new file, and never writes to an existing file or link of that name. */
 bool pd_output_open(struct pd_output *o, const char *path) {
   o->file = NULL;
   errno = ENAMETOOLONG;
@@ -45,7 +46,7 @@ bool pd_output_open(struct pd_output *o, const char *path) {
   if (n >= (int)sizeof o->path || snprintf(o->beside, sizeof o->beside, "%s.%d.new", path, (int)getpid()) < n)
     return false;
   o->file = fopen(o->beside, "wbxe");
-  if (!o->file && errno == EEXIST && !unlink(o->beside)) /* left by a killed process of the same number */
+  if (!o->file && errno == EEXIST && !unlink(o->beside)) /* from a killed process with the same number */
     o->file = fopen(o->beside, "wbxe");
   if (o->file) {
     if (flock(fileno(o->file), LOCK_EX | LOCK_NB)) errno = 0; /* is_abandoned() does without */
@@ -84,12 +85,12 @@ const char *pd_folder_of(const char *path, char *to) {
   return slash ? slash + 1 : path;
 }
 
-/* Some file systems have nothing to sync in a folder, and say so. */
+/* Some file systems do not support syncing folders. */
 bool pd_sync_folder_of(const char *path) {
   char folder[PATH_MAX];
   pd_folder_of(path, folder);
   int fd = open(folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-  if (fd < 0) return true; /* a folder that may be written and not read */
+  if (fd < 0) return true; /* a folder that is writable but not readable */
   bool ok = !fsync(fd) || errno == EINVAL || errno == ENOTSUP || errno == EROFS;
   int error = errno;
   close(fd);
@@ -115,8 +116,8 @@ bool pd_is_descriptor(const char *path) {
 
 /* ---- what is left ---------------------------------------------------------------------------- */
 
-/* Whether nobody writes it any more: its writer holds a lock, which the kernel gives back when the process ends. Where
- * files cannot be locked: whether no process of the writer's number runs here. */
+/* True if no process writes the file: a writer holds a lock, which the kernel releases at the process's end.
+ * Without file locks: true if no process with the writer's number runs on this machine. */
 static bool is_abandoned(int folder, const char *name, pid_t writer) {
   int fd = openat(folder, name, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOFOLLOW);
   if (fd < 0) return false;
@@ -125,7 +126,7 @@ static bool is_abandoned(int folder, const char *name, pid_t writer) {
   return !locked || (!held && (writer == getpid() || (kill(writer, 0) && errno == ESRCH)));
 }
 
-/* Whether NAME is PREFIX.PID.new (of any prefix: NULL) of a process that has ended. */
+/* True if NAME is PREFIX.PID.new (NULL: any prefix) of a process that ended. */
 static bool is_left(int folder, const char *name, const char *prefix) {
   size_t n = strlen(name), digits = 0;
   if (n < 6 || strcmp(name + n - 4, ".new")) return false;

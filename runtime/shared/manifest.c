@@ -14,7 +14,7 @@
 #include <string.h>
 #include <sys/mman.h>
 
-/* The last member of the text: the checksum of all that stands before it. */
+/* The last member of the text: the checksum of all text before it. */
 static const char mark[] = ",\n\"checksum\": \"";
 enum { MARK = sizeof mark - 1, DIGITS = 16, MOST_SHARDS = 1 << 16 };
 
@@ -105,7 +105,7 @@ char *pd_manifest_print(const struct pd_manifest *m) {
   cJSON_AddStringToObject(root, "model", m->model);
   cJSON_AddNumberToObject(root, "step", (double)m->step);
   cJSON_AddNumberToObject(root, "samples", (double)m->samples);
-  cJSON_AddStringToObject(root, "seed", seed); /* of 64 bits, which JSON's numbers do not hold */
+  cJSON_AddStringToObject(root, "seed", seed); /* 64 bits, which JSON numbers cannot hold */
   cJSON_AddStringToObject(root, "optimizer", m->optimizer);
   cJSON_AddStringToObject(root, "plan", m->plan);
   cJSON_AddStringToObject(root, "written", m->written);
@@ -120,7 +120,7 @@ char *pd_manifest_print(const struct pd_manifest *m) {
 
 /* ---- parsing --------------------------------------------------------------------------------- */
 
-/* The member of that name, when it is a text, copied. */
+/* Copies the member with this name if it is a string. */
 static bool text_of(const cJSON *in, const char *name, char **to) {
   const cJSON *item = cJSON_GetObjectItemCaseSensitive(in, name);
   *to = cJSON_IsString(item) ? strdup(item->valuestring) : NULL;
@@ -188,9 +188,9 @@ static bool parse_shards(const cJSON *list, struct pd_manifest *to) {
 static bool parse_root(const cJSON *root, struct pd_manifest *to, char *why) {
   int64_t format = 0;
   char *seed = NULL;
-  if (!count_of(root, "format", &format)) return pd_refuse(why, "it is no manifest of a checkpoint");
+  if (!count_of(root, "format", &format)) return pd_refuse(why, "it is not a checkpoint manifest");
   if (format != PD_MANIFEST_FORMAT)
-    return pd_refuse(why, "it is of format %lld, and this version reads format %d", (long long)format,
+    return pd_refuse(why, "it has format %lld, but this version reads format %d", (long long)format,
                      PD_MANIFEST_FORMAT);
   bool ok = text_of(root, "model", &to->model) && count_of(root, "step", &to->step) &&
             count_of(root, "samples", &to->samples) && text_of(root, "seed", &seed) &&
@@ -200,10 +200,10 @@ static bool parse_root(const cJSON *root, struct pd_manifest *to, char *why) {
             parse_files(cJSON_GetObjectItemCaseSensitive(root, "files"), to) &&
             parse_shards(cJSON_GetObjectItemCaseSensitive(root, "shards"), to);
   free(seed);
-  return ok || pd_refuse(why, "it lacks something of a manifest");
+  return ok || pd_refuse(why, "a field of the manifest is missing or invalid");
 }
 
-/* Whether the text ends with its own checksum. */
+/* True if the text ends with its correct checksum. */
 static bool is_sealed(const char *text, size_t bytes) {
   static const char end[] = "\"\n}\n";
   const size_t tail = MARK + DIGITS + sizeof end - 1;
@@ -218,7 +218,7 @@ static bool is_sealed(const char *text, size_t bytes) {
 
 bool pd_manifest_parse(const char *text, size_t bytes, struct pd_manifest *to, char *why) {
   *to = (struct pd_manifest){0};
-  if (!is_sealed(text, bytes)) return pd_refuse(why, "it is damaged: its checksum is another");
+  if (!is_sealed(text, bytes)) return pd_refuse(why, "it is damaged: its checksum does not match");
   cJSON *root = cJSON_ParseWithLength(text, bytes);
   bool ok = parse_root(root, to, why);
   cJSON_Delete(root);
@@ -251,8 +251,8 @@ bool pd_best_parse(const char *text, size_t bytes, struct pd_best *to) {
 
 /* ---- files ----------------------------------------------------------------------------------- */
 
-/* A mapped file whose pages a thread brings into memory ahead of who reads them: the disk and the processor work at
- * once, and pages are mapped many at a time. Of other memory, and where the kernel has no such call, nothing happens. */
+/* Reads ahead in a mapped file by a thread, so that disk and processor work concurrently and pages are mapped in
+ * groups. No effect on other memory, or on kernels without the call. */
 struct ahead {
   char *at;
   size_t bytes;
@@ -274,7 +274,7 @@ static void *populate(void *of) {
 
 static void start_ahead(struct ahead *a, const void *at, size_t bytes) {
   *a = (struct ahead){.at = (char *)at, .bytes = bytes};
-  sigset_t all, before; /* signals are for the thread that was there */
+  sigset_t all, before; /* the main thread handles signals */
   sigfillset(&all);
   pthread_sigmask(SIG_SETMASK, &all, &before);
   a->runs = !pthread_create(&a->thread, NULL, populate, a);
@@ -287,9 +287,9 @@ static void end_ahead(struct ahead *a) {
 
 bool pd_shard_check_header(const struct pd_shard_sum *sum, const void *at, size_t bytes, char *why) {
   if (bytes != (size_t)sum->bytes)
-    return pd_refuse(why, "it has %zu bytes, not the %lld that were written", bytes, (long long)sum->bytes);
+    return pd_refuse(why, "it has %zu bytes, but %lld bytes were written", bytes, (long long)sum->bytes);
   return pd_checksum(at, (size_t)sum->header_bytes) == sum->header ||
-         pd_refuse(why, "its header is not the one that was written (checksum)");
+         pd_refuse(why, "its header is damaged: the checksum differs from the manifest's");
 }
 
 bool pd_shard_check_payload(const struct pd_shard_sum *sum, const void *at, char *why) {
@@ -298,7 +298,7 @@ bool pd_shard_check_payload(const struct pd_shard_sum *sum, const void *at, char
   start_ahead(&ahead, at, bytes);
   bool same = pd_checksum((const char *)at + header, bytes - header) == sum->payload;
   end_ahead(&ahead);
-  return same || pd_refuse(why, "its tensors are not those that were written (checksum)");
+  return same || pd_refuse(why, "its tensors are damaged: the checksum differs from the manifest's");
 }
 
 bool pd_shard_check(const struct pd_shard_sum *sum, const void *at, size_t bytes, char *why) {
@@ -310,7 +310,7 @@ static int newest_first(const void *a, const void *b) {
   return (*x < *y) - (*x > *y);
 }
 
-/* The digits of "step-" and digits; NULL: it is no such name. */
+/* The digits of "step-DIGITS"; NULL: another name. */
 static const char *step_digits(const char *name) {
   static const char prefix[] = "step-";
   if (strncmp(name, prefix, sizeof prefix - 1)) return NULL;
@@ -318,7 +318,7 @@ static const char *step_digits(const char *name) {
   return *digits && !digits[strspn(digits, "0123456789")] ? digits : NULL;
 }
 
-/* N of "step-N" as it is written: without a sign, blanks or zeros in front; -1: it is no such name. */
+/* N of "step-N" in canonical form, without sign, blanks or leading zeros; -1: another name. */
 static int64_t step_of(const char *name) {
   const char *digits = step_digits(name);
   if (!digits || (*digits == '0' && digits[1])) return -1;

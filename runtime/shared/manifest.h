@@ -1,6 +1,6 @@
-/* What a checkpoint's step says of itself: DIR/step-N/manifest.json, written once all of its shards are on the disk, so
- * that a step is whole when its manifest is there, and sound when its shards are what the manifest says. pdc reads
- * it, too: no MPI here, and no file is opened. */
+/* The manifest of a checkpoint step, DIR/step-N/manifest.json, is written after all shards are on disk: a step
+ * with a manifest is complete, and valid if its shards match the manifest. pdc also uses this file, which is
+ * independent of MPI and opens no files. */
 #ifndef PD_MANIFEST_H
 #define PD_MANIFEST_H
 
@@ -11,15 +11,15 @@
 
 enum { PD_MANIFEST_FORMAT = 1 };
 #define PD_MANIFEST_NAME "manifest.json"
-/* What the metadata of a shard are named by which one knows that its step has a manifest, if it is whole. */
+/* Metadata name in shards whose step has a manifest once it is complete. */
 #define PD_MANIFEST_MARK "manifest"
 
-struct pd_shard_sum { /* of one file: its size, and checksums of its two parts (checksum.h) */
+struct pd_shard_sum { /* size of a shard file, and checksums of header and payload (checksum.h) */
   int64_t bytes, header_bytes;
   uint64_t header, payload;
 };
 
-/* A name and what it stands for: a setting, or a checksum as 16 digits. */
+/* A name and its value: a setting, or a checksum as 16 hexadecimal digits. */
 struct pd_pair {
   char *name, *value;
 };
@@ -28,17 +28,17 @@ struct pd_pairs {
   struct pd_pair *at;
 };
 
-struct pd_manifest_file { /* that the training read */
-  char *option, *path;    /* the option that named it */
+struct pd_manifest_file { /* a file that the training read */
+  char *option, *path;    /* option of the file */
   int64_t bytes;
   uint64_t sample; /* pd_sampled_checksum */
 };
 
 struct pd_manifest {
-  int64_t step, samples; /* updates made; samples seen */
+  int64_t step, samples; /* updates applied; samples seen */
   uint64_t seed;
-  char *model, *optimizer, *plan, *written; /* plan: its hash; written: the time, for people */
-  /* What the model computes, by its parts' names and checksums, whatever the plan; the settings of the training. */
+  char *model, *optimizer, *plan, *written; /* plan: hash; written: time as text */
+  /* Names and checksums of the model's parts, independent of the plan; settings of the training. */
   struct pd_pairs function, settings;
   struct pd_manifest_file *file;
   int n_files;
@@ -46,13 +46,13 @@ struct pd_manifest {
   int n_shards;
 };
 
-/* Reads a manifest's text; false after filling `why`, which does not name the file. */
+/* Parses a manifest; false after filling `why`, without the path. */
 bool pd_manifest_parse(const char *text, size_t bytes, struct pd_manifest *to, char *why);
 void pd_manifest_free(struct pd_manifest *m);
-/* Its text, malloc'd; NULL: there is no memory. */
+/* The manifest's text, malloc'd; NULL: out of memory. */
 char *pd_manifest_print(const struct pd_manifest *m);
-/* Whether this file is the shard that the sum is of; false after filling `why`, which does not name it. In two parts: its
- * size and header, at once, and what is behind the header, as fast as the disk gives it. */
+/* True if a file matches the sum; else false after filling `why`, without the path. The check in two parts: size
+ * and header, which is fast, then the payload, which reads the whole file. */
 bool pd_shard_check(const struct pd_shard_sum *sum, const void *at, size_t bytes, char *why);
 bool pd_shard_check_header(const struct pd_shard_sum *sum, const void *at, size_t bytes, char *why);
 bool pd_shard_check_payload(const struct pd_shard_sum *sum, const void *at, char *why);
@@ -65,15 +65,15 @@ struct pd_best {
 };
 bool pd_best_parse(const char *text, size_t bytes, struct pd_best *to);
 
-const char *pd_pair_value(const struct pd_pairs *p, const char *name);      /* NULL: it is not there */
-bool pd_pairs_add(struct pd_pairs *p, const char *name, const char *value); /* copies; false: no memory */
+const char *pd_pair_value(const struct pd_pairs *p, const char *name);      /* NULL: absent */
+bool pd_pairs_add(struct pd_pairs *p, const char *name, const char *value); /* copies; false: out of memory */
 void pd_pairs_free(struct pd_pairs *p);
 
-/* N of the folders step-N in a directory, from the newest; malloc'd. Their number, or -1 with errno. */
+/* Lists N of the folders step-N in a directory, newest first, malloc'd. Returns their number, or -1 with errno. */
 int pd_list_steps(const char *directory, int64_t **to);
-/* The path of one that a name as step-020 or a number beyond all keeps from being listed, in `to` of `size` bytes;
- * false: there is none. */
+/* Finds a step folder that is not listed because of a name such as step-020 or a number that is too large, and
+ * writes its path to `to` of `size` bytes; false: none. */
 bool pd_find_misnamed_step(const char *directory, char *to, size_t size);
-#define PD_MISNAMED "its name is no step's, as step-20 is: the folder was renamed"
+#define PD_MISNAMED "the directory was renamed: its name is not that of a step, such as step-20"
 
 #endif

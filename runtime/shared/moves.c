@@ -1,7 +1,8 @@
-/* A block's uses are ranges of steps. Between two of them it may stay; or it leaves, is written if it has changed, and is
- * read again before the next. Before a use at home it leaves, and is read again after it. In this order memory is dealt out: to the uses themselves; to blocks that stay, for which
- * the shortest waits count most, for they save as much reading as long ones; to a step's time for what is written; to
- * reading ahead, in the order of need, each as early as there is room; to more time for what is written. */
+/* A block's uses are ranges of steps. Between two uses a block may stay resident; or it leaves, is written if it
+ * changed, and is read before the next use. A block leaves before a use in the offload place, and is read after
+ * it. Memory is assigned in this order: to the uses; to blocks that stay, shortest intervals first, because they
+ * save as much reading as long ones; to one step of time for writes; to prefetch, in the order of need, as early
+ * as possible; to more time for writes. */
 #include "shared/moves.h"
 #include "shared/moves_room.h"
 
@@ -11,18 +12,18 @@ struct use {
   int64_t from, to;
   int block;
   bool reads, writes, ends;
-  bool home;       /* it is not in memory meanwhile */
+  bool home;       /* not resident in between */
   bool stays;      /* until the next one */
-  bool changed;    /* as it ends: what is in memory is not what was written last */
-  int64_t asked;   /* reads: the step as which begins it is asked for */
-  int64_t written; /* leaves changed: by the beginning of this step */
+  bool changed;    /* at its end: changed since the last write */
+  int64_t asked;   /* reads: the step at whose begin the read is requested */
+  int64_t written; /* leaves changed: the step before whose begin the write must end */
 };
 
 struct making {
   const struct pd_holding *of;
-  struct use *use; /* by block, each's by step */
+  struct use *use; /* sorted by block and step */
   int n;
-  int *first; /* by block, and one more: its first */
+  int *first; /* first use by block, with one more entry */
   struct pd_fill fill;
   void *(*take)(size_t bytes);
 };
@@ -54,7 +55,7 @@ static void add_uses_of_parameter(struct making *m, int block) {
   add_use(m, block, pd_update_step(b, group), pd_update_step(b, group));
 }
 
-/* What is between two parts, or saved by one, is used by the turns of its microbatch through these, and by no other. */
+/* Blocks between two parts, or saved by a part, are used only by their microbatch's turns of these parts. */
 static void add_uses_between(struct making *m, int block) {
   const struct pd_block *of = &m->of->block[block];
   const struct pd_batch *b = &m->of->batch;
@@ -97,7 +98,7 @@ static int64_t bytes_of(const struct making *m, const struct use *u) {
 
 struct wait {
   struct use *use;
-  int64_t steps; /* for a read that is saved, in halves: a write may be saved as well */
+  int64_t steps; /* in halves, for a saved read and possibly a saved write */
 };
 
 static int by_length(const void *a, const void *b) {
@@ -129,7 +130,7 @@ static void keep_what_may_stay(struct making *m) {
   }
 }
 
-/* Twice round: what changed in a batch may stay into the next one. What changes at home is there. */
+/* Two rounds, because a changed block may stay into the next batch. Changes in the offload place need no write. */
 static void find_changed(struct making *m) {
   for (int block = 0; block < m->of->n; block++) {
     bool changed = false;
@@ -147,7 +148,7 @@ static void find_changed(struct making *m) {
 
 static bool is_written(const struct use *u) { return u->changed && !u->stays; }
 
-/* One step more in memory, where there is room, and those of squares before it, which take no time. */
+/* Extends residency by one step, if there is room, and by preceding SQUARE steps, which take no time. */
 static void give_a_step(struct making *m) {
   int64_t between;
   for (struct use *u = m->use; u < m->use + m->n; u++) {
@@ -163,7 +164,7 @@ static void give_a_step(struct making *m) {
   }
 }
 
-/* By the step in which they begin. */
+/* Ordered by first step. */
 static int *in_order(const struct making *m) {
   const int64_t steps = m->fill.steps;
   int *order = m->take(((size_t)m->n + 1) * sizeof *order);
@@ -174,7 +175,7 @@ static int *in_order(const struct making *m) {
   return order;
 }
 
-/* The block's use before, as a step that may lie in the batch before: how long it has been free. */
+/* The previous use of the block, possibly in the previous batch. */
 static int64_t free_from(const struct making *m, const struct use *u, bool *stayed) {
   int i = (int)(u - m->use), first = m->first[u->block];
   const struct use *before = &m->use[i > first ? i - 1 : m->first[u->block + 1] - 1];
@@ -189,7 +190,7 @@ static void ask_early(struct making *m, const int *order) {
     bool stayed;
     int64_t since = free_from(m, u, &stayed);
     if (stayed || !u->reads || u->home) {
-      u->reads = false; /* nothing is to be asked for */
+      u->reads = false; /* nothing to request */
       continue;
     }
     since = since > last ? since : last;
@@ -214,7 +215,7 @@ static void write_late(struct making *m) {
 
 /* ---- lists --------------------------------------------------------------------------------------- */
 
-/* The step at which the use has the move, which may lie in a batch beside this one; false: it has none. */
+/* The step of the use's move, possibly in an adjacent batch; false: no move. */
 static bool move_at(const struct use *u, enum pd_move what, int64_t *step) {
   *step = what == PD_ASKED ? u->asked : what == PD_LEAVES ? u->to : u->written;
   return what == PD_ASKED ? u->reads : what == PD_LEAVES ? !u->stays && !u->home : is_written(u);
@@ -226,7 +227,7 @@ static void list_move(const struct use *u, enum pd_move what, int64_t at, struct
   if (what == PD_LEAVES) to->changed[at] = u->changed;
 }
 
-/* At a step those of this batch's uses come first: what is asked for in the batch before is needed later. */
+/* Moves of this batch's uses come first: requests for the next batch are needed later. */
 static void list_moves(const struct making *m, const int *order, enum pd_move what, struct pd_moves *to) {
   const int64_t steps = m->fill.steps;
   int64_t *first = to->first[what] = m->take(((size_t)steps + 2) * sizeof *first), step;
@@ -242,7 +243,7 @@ static void list_moves(const struct making *m, const int *order, enum pd_move wh
     }
 }
 
-/* A validation has the weights of two neighbouring parts in memory; who looks at parameters, two blocks. */
+/* A validation needs the weights of two adjacent parts resident; host accesses need two blocks. */
 static size_t most_beside(const struct pd_holding *of) {
   size_t largest = 0, most = 0;
   for (int i = 0; i < of->n; i++) {
@@ -288,7 +289,7 @@ void pd_moves_make(struct pd_holding *of, void *(*take)(size_t bytes), struct pd
 void pd_moves_there(const struct pd_moves *m, int64_t step, bool *there) {
   const int *block;
   for (int64_t i = 0; i < m->steps; i++) {
-    int64_t at = (step + i) % m->steps; /* a whole batch, up to the step */
+    int64_t at = (step + i) % m->steps; /* a whole batch, ending at the step */
     for (int k = pd_moves_at(m, PD_LEAVES, at, &block); k-- > 0;) there[block[k]] = false;
     for (int k = pd_moves_at(m, PD_ASKED, (at + 1) % m->steps, &block); k-- > 0;) there[block[k]] = true;
   }

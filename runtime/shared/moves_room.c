@@ -33,7 +33,7 @@ static int64_t most(const struct pd_fill *f, int64_t at, int64_t low, int64_t hi
          larger(most(f, 2 * at, low, middle, from, to), most(f, 2 * at + 1, middle + 1, high, from, to));
 }
 
-/* The last step of the range, or the first, that has more than so many bytes; -1: none has. */
+/* The last or first step of the range with more than `bytes`; -1: none. */
 static int64_t fuller(const struct pd_fill *f, int64_t at, int64_t low, int64_t high, int64_t from, int64_t to,
                       int64_t bytes, bool last) {
   if (to < low || high < from || f->most[at] <= bytes) return -1;
@@ -49,7 +49,7 @@ static int64_t fuller(const struct pd_fill *f, int64_t at, int64_t low, int64_t 
 
 /* ---- the ring ------------------------------------------------------------------------------------ */
 
-/* The range's parts in this batch and beside it, each moved by `by` into the batch; returns how many. */
+/* Splits the range at batch ends, each piece shifted by `by` into the batch; returns the number of pieces. */
 struct within {
   int64_t from, to, by;
 };

@@ -1,5 +1,5 @@
-/* Pipes that have a name in a folder: to open one to read waits until somebody opens it to write, maybe for ever. Open
- * pipes, /dev/stdin and a shell's <(COMMAND), have their writer. For pdc, too. */
+/* Named pipes: opening one for reading blocks until a writer opens it. Pipes that are open already, such as
+ * /dev/stdin and a shell's <(COMMAND), have a writer. Used by pdc and programs. */
 #ifndef PD_NAMED_PIPE_H
 #define PD_NAMED_PIPE_H
 

@@ -1,6 +1,7 @@
-/* What LLVM's OpenMP library ends a process for, with an assertion or a signal, before any code of ours: a setting that is
- * blank, as OMP_NUM_THREADS=$SLURM_CPUS_PER_TASK is where that variable is not set, or no number of threads; and a /dev/shm that is missing,
- * read-only or full. Programs and pdc link this file by -u pd_openmp_ignored. */
+/* Protection against failures of LLVM's OpenMP library, which ends the process before main with an assertion or a
+ * signal: for a setting that is blank (OMP_NUM_THREADS=$SLURM_CPUS_PER_TASK without that variable) or not a number
+ * of threads, and for a /dev/shm that is missing, read-only or full. Programs and pdc link this file by -u
+ * pd_openmp_ignored. */
 #define _GNU_SOURCE /* memfd_create */
 #include "shared/openmp.h"
 
@@ -16,7 +17,7 @@
 
 const char *pd_openmp_ignored;
 
-/* A list of positive numbers, one a level of nesting: "2" or "2,3". */
+/* A list of positive numbers, one per nesting level: "2" or "2,3". */
 static bool is_thread_list(const char *text) {
   for (;;) {
     text += strspn(text, " \t");
@@ -40,7 +41,7 @@ bool pd_openmp_is_blank(const char *entry) {
   return value && !value[1 + strspn(value + 1, " \t")];
 }
 
-/* Takes unusable settings out of the environment. */
+/* Removes unusable settings from the environment. */
 static void ignore_settings(int argc, char **argv, char **environment) {
   (void)argc;
   (void)argv;
@@ -53,21 +54,21 @@ static void ignore_settings(int argc, char **argv, char **environment) {
   *to = NULL;
 }
 
-/* Before the constructors of libraries, of which GCC's OpenMP reads its settings in one. */
+/* Runs before the constructors of libraries, because GCC's OpenMP reads its settings in one. */
 __attribute__((section(".preinit_array"), used)) static void (*const before)(int, char **,
                                                                              char **) = ignore_settings;
 
 /* ---- shared memory --------------------------------------------------------------------------- */
 
-/* The library registers itself in a file of /dev/shm, by which a second copy in the process would notice the first (its
- * kmp_runtime.cpp). These two take the place of the C library's, and give it memory that has no name instead: it needs no
- * /dev/shm, and a killed process leaves nothing there. */
+/* The library registers itself in a file of /dev/shm, to detect a second copy in the process (kmp_runtime.cpp).
+ * These two functions replace the C library's and return nameless memory, which needs no /dev/shm and disappears
+ * with the process. */
 static const char mark[] = "/__KMP_REGISTERED_LIB_"; /* PID_UID follows */
 static char registered[64];
 static int registration = -1;
 
 static int open_registration(const char *name, int flags) {
-  bool there = registration >= 0 && !strcmp(name, registered); /* a forked child has another number */
+  bool there = registration >= 0 && !strcmp(name, registered); /* a forked child has a different number */
   if (there ? flags & O_EXCL : !(flags & O_CREAT)) {
     errno = there ? EEXIST : ENOENT;
     return -1;
@@ -80,7 +81,7 @@ static int open_registration(const char *name, int flags) {
   return registration < 0 ? -1 : fcntl(registration, F_DUPFD_CLOEXEC, 0);
 }
 
-/* Where the C library has it; NULL with errno. */
+/* The C library's function; NULL with errno. */
 static const char *shared_path(char path[PATH_MAX], const char *name) {
   name += strspn(name, "/");
   errno = EINVAL;

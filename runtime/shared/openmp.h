@@ -1,4 +1,4 @@
-/* What is done before OpenMP's library looks at its surroundings (openmp.c). */
+/* Preparation of the environment before the OpenMP library reads it (openmp.c). */
 #ifndef PD_OPENMP_H
 #define PD_OPENMP_H
 
@@ -8,9 +8,9 @@
 extern "C" {
 #endif
 
-/* A setting that was taken out of the environment, as "OMP_NUM_THREADS="; NULL: none was. */
+/* An invalid setting that was removed from the environment, such as "OMP_NUM_THREADS=x"; NULL: none. */
 extern const char *pd_openmp_ignored;
-/* Whether the setting is of OpenMP, and has no value: it means the same as none. */
+/* True for an OpenMP setting without a value, which counts as unset. */
 bool pd_openmp_is_blank(const char *entry);
 
 #ifdef __cplusplus

@@ -19,12 +19,12 @@ static bool has_room(struct pd_range alternative) {
   return wildcards <= PD_MAX_WILDCARDS;
 }
 
-/* The last * seen takes one more character whenever the rest does not match: those before it need never change. */
+/* After a mismatch the last * takes one more character; earlier ones need not change. */
 bool pd_alternative_is(struct pd_range alternative, struct pd_range name, struct pd_range *wildcard) {
   const char *p = alternative.at;
   struct pd_range unused[1];
   size_t i = 0, k = 0, seen = 0;           /* in the alternative, in the name, wildcards so far */
-  size_t star = 0, taken = 0, of_star = 0; /* behind the last *, where it ends in the name, its number + 1 */
+  size_t star = 0, taken = 0, of_star = 0; /* after the last *: its end in the name, its number + 1 */
   if (wildcard && !has_room(alternative)) return false;
   while (k < name.n || i < alternative.n) {
     struct pd_range *w = wildcard ? wildcard + seen : unused;

@@ -1,13 +1,12 @@
-/* Patterns over the names of parameters: `freeze` and `group` of a model, options of `train`. pdc has this file,
- * too.
+/* Patterns over parameter names: `freeze` and `group` of a model, options of `train`. Used by pdc and programs.
  *
- *   *   any characters, none and points among them
+ *   *   any number of any characters, including points
  *   ?   one character
- *   |   between alternatives; blanks around it do not count
+ *   |   separates alternatives; blanks around it are ignored
  *
- * A name is a path, its parts joined by points: "h.0.attn.c_attn.weight". An alternative matches it when it
- * matches neighbouring parts, wherever they stand: "h.0" matches what is in h.0 and nothing in h.01, "bias"
- * matches every bias, "ln_*" whatever is in a layer whose name starts so. */
+ * A name is a path, its parts joined by points: "h.0.attn.c_attn.weight". An alternative matches a name if
+ * it matches consecutive parts: "h.0" matches all of h.0 and nothing of h.01, "bias" matches every bias, "ln_*"
+ * matches all of each layer whose name starts with ln_. */
 #ifndef PD_PATTERN_H
 #define PD_PATTERN_H
 
@@ -26,17 +25,17 @@ struct pd_range {
   size_t n;
 };
 
-/* The next alternative, without blanks at its ends, in *alternative, and *pattern behind it; false behind the
+/* Stores the next alternative, without surrounding blanks, in *alternative and advances *pattern; false after the
  * last. An empty alternative matches nothing. */
 bool pd_pattern_next(const char **pattern, struct pd_range *alternative);
-/* Whether an alternative matches parts of the name. */
+/* True if an alternative matches consecutive parts of the name. */
 bool pd_alternative_matches(struct pd_range alternative, const char *name);
-/* Whether one of the pattern's alternatives does. */
+/* True if one of the pattern's alternatives matches. */
 bool pd_pattern_matches(const char *pattern, const char *name);
 
-/* Whether an alternative matches the whole name. Then wildcard[i] is what its i-th * or ? stands for: each as
- * little as lets the rest match. `wildcard` has PD_MAX_WILDCARDS, or is NULL; an alternative with more matches
- * nothing then. */
+/* True if an alternative matches the whole name. Then wildcard[i] is the shortest possible match of its i-th * or
+ * ?. `wildcard` has PD_MAX_WILDCARDS entries, or is NULL; with it, alternatives with more wildcards match
+ * nothing. */
 bool pd_alternative_is(struct pd_range alternative, struct pd_range name, struct pd_range *wildcard);
 
 #ifdef __cplusplus

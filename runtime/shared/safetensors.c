@@ -43,11 +43,11 @@ static bool parse_entry(const cJSON *item, const unsigned char *data, int64_t by
               *offsets = cJSON_GetObjectItemCaseSensitive(item, "data_offsets");
   int64_t first, end, size = 0;
   if (!cJSON_IsString(dtype) || !parse_shape(cJSON_GetObjectItemCaseSensitive(item, "shape"), e))
-    return pd_refuse(why, "its header describes tensor '%.200s' in no known way", name);
+    return pd_refuse(why, "its header has an invalid entry for tensor '%.200s'", name);
   if (!cJSON_IsArray(offsets) || cJSON_GetArraySize(offsets) != 2 ||
       !whole(cJSON_GetArrayItem(offsets, 0), &first) || !whole(cJSON_GetArrayItem(offsets, 1), &end) ||
       first > end || end > bytes)
-    return pd_refuse(why, "tensor '%.200s' lies outside the file: it is cut short or damaged", name);
+    return pd_refuse(why, "tensor '%.200s' lies outside the file: the file is cut short or damaged", name);
   e->dtype = PD_DTYPE_OTHER;
   for (size_t i = 0; i < sizeof dtypes / sizeof *dtypes; i++)
     if (!strcmp(dtype->valuestring, dtypes[i].name)) {
@@ -55,7 +55,7 @@ static bool parse_entry(const cJSON *item, const unsigned char *data, int64_t by
       size = dtypes[i].bytes;
     }
   if (size && (__builtin_mul_overflow(e->elements, size, &size) || size != end - first))
-    return pd_refuse(why, "tensor '%.200s' has %lld bytes, which its shape does not fill", name,
+    return pd_refuse(why, "tensor '%.200s' has %lld bytes, which do not match its shape and type", name,
                      (long long)(end - first));
   e->data = data + first;
   e->end = data + end;
@@ -68,7 +68,7 @@ static bool parse_metadata(const cJSON *map, struct pd_safetensors *to, char *wh
   to->metadata = calloc((size_t)cJSON_GetArraySize(map) + 1, sizeof *to->metadata);
   if (!to->metadata) return pd_refuse(why, "out of memory");
   cJSON_ArrayForEach(item, map) {
-    if (!item->string || !cJSON_IsString(item)) return pd_refuse(why, "its metadata are not pairs of texts");
+    if (!item->string || !cJSON_IsString(item)) return pd_refuse(why, "its __metadata__ is not a map of strings");
     to->metadata[to->n_metadata][0] = strdup(item->string);
     to->metadata[to->n_metadata++][1] = strdup(item->valuestring);
   }
@@ -83,7 +83,7 @@ static bool parse_header(const cJSON *root, const unsigned char *data, int64_t b
   const cJSON *item;
   cJSON_ArrayForEach(item, root) {
     if (item->string && !strcmp(item->string, "__metadata__")) {
-      if (to->metadata) return pd_refuse(why, "its metadata come twice");
+      if (to->metadata) return pd_refuse(why, "its header has __metadata__ twice");
       if (!parse_metadata(item, to, why)) return false;
       continue;
     }
@@ -105,18 +105,18 @@ static int by_name(const void *a, const void *b) {
   return strcmp((*(const struct pd_entry *const *)a)->name, (*(const struct pd_entry *const *)b)->name);
 }
 
-/* In the order of their places, tensors follow each other from the first byte to the last: no two overlap, and no byte
- * is without a tensor. */
+/* Checks that tensors, sorted by offset, cover all bytes without overlaps and gaps. */
 static bool check_places(const struct pd_entry *const *at, int n, const unsigned char *data,
                          const unsigned char *end, char *why) {
   for (int i = 0; i < n; data = at[i++]->end) {
     if (at[i]->data < data)
-      return pd_refuse(why, "tensors '%.200s' and '%.200s' overlap: it is damaged", at[i - 1]->name, at[i]->name);
+      return pd_refuse(why, "tensors '%.200s' and '%.200s' overlap: the file is damaged", at[i - 1]->name,
+                       at[i]->name);
     if (at[i]->data > data)
-      return pd_refuse(why, "%lld bytes before tensor '%.200s' are no tensor's: it is damaged",
+      return pd_refuse(why, "%lld bytes before tensor '%.200s' belong to no tensor: the file is damaged",
                        (long long)(at[i]->data - data), at[i]->name);
   }
-  return data == end || pd_refuse(why, "%lld bytes behind the last tensor are no tensor's: it is damaged",
+  return data == end || pd_refuse(why, "%lld bytes after the last tensor belong to no tensor: the file is damaged",
                                   (long long)(end - data));
 }
 
@@ -134,7 +134,7 @@ static bool check_all(const struct pd_safetensors *s, const unsigned char *data,
   return ok;
 }
 
-/* The header's object, behind which blanks may stand. */
+/* Parses the header's object, which blanks may follow. */
 static cJSON *parse_json(const char *header, size_t length) {
   const char *end = header + length, *rest;
   cJSON *root = *header == '{' ? cJSON_ParseWithLengthOpts(header, length, &rest, false) : NULL;
@@ -150,8 +150,8 @@ bool pd_safetensors_parse(const void *bytes, size_t size, struct pd_safetensors 
   *to = (struct pd_safetensors){0};
   for (int i = 0; size >= 8 && i < 8; i++) length |= (uint64_t)u[i] << 8 * i;
   if (size < 8 || length < 2 || length > size - 8 || length > 100000000)
-    return pd_refuse(why, "it is not a safetensors file, or cut short");
-  char *header = malloc(length); /* a copy: the parser looks twice, and a mapped file may change meanwhile */
+    return pd_refuse(why, "it is not a safetensors file, or it is cut short");
+  char *header = malloc(length); /* a copy, because the parser reads twice and a mapped file may change */
   if (!header) return pd_refuse(why, "out of memory");
   memcpy(header, u + 8, length);
   cJSON *root = parse_json(header, length);

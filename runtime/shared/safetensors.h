@@ -1,4 +1,4 @@
-/* The safetensors format: eight bytes of header length, a JSON header, the tensors' bytes. No MPI here. */
+/* The safetensors format: eight bytes of header length, a JSON header, the tensors' bytes. Independent of MPI. */
 #ifndef PD_SAFETENSORS_H
 #define PD_SAFETENSORS_H
 
@@ -22,20 +22,20 @@ struct pd_safetensors {
   int n, n_metadata;
   struct pd_entry *at;
   char *(*metadata)[2]; /* names and values, as text */
-  const void *map;      /* of the file, when pd_safetensors_open read it */
+  const void *map;      /* of the file, if pd_safetensors_open mapped it */
   size_t map_size;
 };
 
-/* Reads the header of a file's bytes, which must outlive the result. Every offset is checked, and what the format asks:
- * tensors fill the file without holes and overlaps, and no name is there twice. */
+/* Parses the header of a file's bytes, which must outlive the result. Checks every offset, and the format's rules:
+ * tensors fill the file without gaps and overlaps, and names are unique. */
 bool pd_safetensors_parse(const void *bytes, size_t size, struct pd_safetensors *to, char *why);
 void pd_safetensors_free(struct pd_safetensors *s);
-/* The entry of that name, or NULL. */
+/* The entry with this name, or NULL. */
 const struct pd_entry *pd_safetensors_find(const struct pd_safetensors *s, const char *name);
 /* Element i as float; dtype is not PD_DTYPE_OTHER. */
 float pd_entry_float(const struct pd_entry *e, int64_t i);
 
-/* The metadata of that name, or "". */
+/* The metadata value with this name, or "". */
 const char *pd_safetensors_metadata(const struct pd_safetensors *s, const char *name);
 
 /* Header of a file of F32 tensors laid one after another: malloc'd, its eight bytes of length included,

@@ -1,8 +1,8 @@
-/* The order of a batch's steps where parts of a model come and go. */
+/* The order of a batch's steps with offload. */
 #include "shared/spilled.h"
 
-/* By group the part whose backward pass is the last that adds to its gradients; -1: none, or other stages send some. Where
- * the host squares them, these have time to come home while one part more goes backward. */
+/* By group: the part whose backward pass completes its gradients; -1: none, or other stages send gradients. If the
+ * host computes squares, the gradients are written during the next part's backward pass. */
 static int *parts_before_squares(const struct pd_batch *b, const struct pd_block *block, int n,
                                  void *(*take)(size_t bytes)) {
   int *part = take((size_t)(b->groups + 1) * sizeof *part);

@@ -1,10 +1,10 @@
-/* Spilled execution (docs/guide/offload.md): which blocks of memory each step of a batch works with. One formula, of
- * which pdc plans the memory, by which it verifies the schedule, and by which a program promotes and demotes. A
- * model in parts goes forward part after part, each with all microbatches of the batch, but for the last part: that
- * takes each microbatch forward and at once backward. The others go backward likewise, from the last to the first. Behind
- * the backward pass that completes them, groups of gradients are added up and squared; in the end they are updated, group
- * after group: in memory, or by a GPU's host where blocks are at home. Of a pipeline's stages each does so with the parts it
- * has, and only the last stage's last one is the model's. */
+/* Offload (docs/guide/offload.md): the blocks of memory that each step of a batch uses. pdc plans memory and
+ * verifies the schedule with these functions, and programs move blocks by them. A model in parts runs forward part
+ * by part, each with all microbatches of the batch; the last part runs each microbatch forward and then backward.
+ * The remaining parts then run backward, from last to first. After the backward pass that completes them, groups
+ * of gradients are added up and squared. At the end the groups are updated, in memory or by a GPU's host in the
+ * offload place. In a pipeline each stage does this with its own parts; only the last part of the last stage runs
+ * forward and backward together. */
 #ifndef PD_SPILLED_H
 #define PD_SPILLED_H
 
@@ -15,35 +15,35 @@
 enum { PD_MAX_PARTS = 64 };
 
 enum pd_block_kind {
-  PD_BLOCK_WEIGHTS,     /* of a parameter, as passes read them */
-  PD_BLOCK_GRADIENT,    /* of one use of a parameter, summed over a batch */
-  PD_BLOCK_STATE,       /* of a parameter, which only its update reads: moments, master, average */
-  PD_BLOCK_ACTIVATIONS, /* of a microbatch, between the part that makes them and the next */
-  PD_BLOCK_RETURNED,    /* their gradients */
-  PD_BLOCK_SAVED /* what a part's forward pass saves of a microbatch, where backward does not recompute it */
+  PD_BLOCK_WEIGHTS,     /* weights of a parameter, as passes read them */
+  PD_BLOCK_GRADIENT,    /* gradient of one use of a parameter, summed over a batch */
+  PD_BLOCK_STATE,       /* moments, master or average of a parameter, which only its update reads */
+  PD_BLOCK_ACTIVATIONS, /* activations of a microbatch between two parts */
+  PD_BLOCK_RETURNED,    /* gradients of these activations */
+  PD_BLOCK_SAVED        /* values of a microbatch that a part's forward pass saves, without recomputation */
 };
 
-struct pd_block { /* contiguous bytes that come and go together */
+struct pd_block { /* contiguous bytes that are moved together */
   enum pd_block_kind kind;
   size_t offset, bytes; /* in the arena */
-  uint64_t parts; /* bit p: passes of part p read it (weights; validating, averages), or add to it (a gradient) */
-  bool sums;      /* a gradient to which those of the parameter's other uses are added in the end */
-  bool added;     /* one of these others */
-  bool rereads;   /* ACTIVATIONS: the part that makes them does not recompute, and its backward pass reads them */
-  bool shared;    /* WEIGHTS: of a parameter of whose gradients some are made by other stages */
-  int part;       /* of what is between two parts the later one; of SAVED that part */
-  int slot;       /* likewise: of microbatches k with k % microbatches == slot */
-  int group;      /* of a parameter's: when it is updated; -1: never */
+  uint64_t parts; /* bit p: part p reads the block (weights; averages in validation) or adds to it (a gradient) */
+  bool sums;      /* GRADIENT: receives the sum over all uses of the parameter */
+  bool added;     /* GRADIENT: is added to the one with `sums` */
+  bool rereads;   /* ACTIVATIONS: the producing part does not recompute, and its backward pass reads them */
+  bool shared;    /* WEIGHTS: other stages compute some gradients of the parameter */
+  int part;       /* ACTIVATIONS, RETURNED: the later part; SAVED: the part */
+  int slot;       /* of these kinds: microbatches k with k % microbatches == slot */
+  int group;      /* of parameters: the group of the update; -1: never updated */
 };
 
-/* Whether a block that begins where another ends, but for padding, comes and goes whenever that does. */
+/* True if block b directly follows block a, except for padding, and always moves with it. */
 static inline bool pd_block_joins(const struct pd_block *a, const struct pd_block *b) {
   const size_t padding = 64;
   return a->kind == b->kind && a->kind <= PD_BLOCK_STATE && a->parts == b->parts && a->group == b->group &&
          a->sums == b->sums && a->added == b->added && a->shared == b->shared &&
          b->offset - (a->offset + a->bytes) < padding;
 }
-/* Pages are shared by what is small beside them: such blocks are one. */
+/* Joins blocks that always move together, if pages are large. */
 static inline int pd_join_blocks(struct pd_block *block, int n, size_t page) {
   enum { SMALL = 4096 };
   int joined = 0;
@@ -59,21 +59,20 @@ enum pd_step_kind { PD_STEP_FORWARD, PD_STEP_BACKWARD, PD_STEP_SQUARE, PD_STEP_U
 
 struct pd_step {
   enum pd_step_kind kind;
-  int part;     /* of SQUARE: its gradients are complete behind that part's BACKWARD; -1: behind all messages */
-  int slot;     /* of the first two; VALIDATE: 0 */
-  bool first;   /* BACKWARD: the batch's first microbatch, which finds no gradient */
-  int group;    /* of SQUARE and UPDATE ... */
-  bool at_home; /* ... which the host does, where blocks are at home */
+  int part;     /* SQUARE: gradients are complete after this part's BACKWARD; -1: after all messages */
+  int slot;     /* FORWARD, BACKWARD: the microbatch's slot; VALIDATE: 0 */
+  bool first;   /* BACKWARD: the first microbatch of the batch, which overwrites gradients */
+  int group;    /* SQUARE, UPDATE: the group of parameters */
+  bool at_home; /* SQUARE, UPDATE: done by the host in the offload place */
 };
 
-/* How a step uses a block. */
+/* The use of a block by a step. */
 enum {
-  PD_USES = 1,   /* it must be in memory */
-  PD_READS = 2,  /* and hold what was there before */
-  PD_WRITES = 4, /* and is not the same afterwards */
-  PD_ENDS = 8,   /* nobody reads it after this step: it need not be kept */
-  PD_HOME =
-      16 /* instead of PD_USES: it must be at home, and not in memory, for what is there would be another version */
+  PD_USES = 1,   /* the block must be resident */
+  PD_READS = 2,  /* with its contents */
+  PD_WRITES = 4, /* the step changes the block */
+  PD_ENDS = 8,   /* no later step reads the block: it can be dropped */
+  PD_HOME = 16   /* instead of PD_USES: use the offloaded copy; a resident copy would be stale */
 };
 
 static inline bool pd_block_of(const struct pd_block *b, int part) { return b->parts >> part & 1; }
@@ -88,7 +87,8 @@ static inline int pd_forward_use(const struct pd_step *s, const struct pd_block 
   return b->part == s->part ? PD_USES | PD_READS : b->part == s->part + 1 ? PD_USES | PD_WRITES : 0;
 }
 
-/* With the forward pass before it: the last part's only one, and of others once more where what it saved is not kept. */
+/* A backward step includes its forward pass: the only one of the last part, a recomputation of parts that did not
+ * save. */
 static inline int pd_activations_use(const struct pd_step *s, const struct pd_block *b) {
   if (b->part == s->part) return PD_USES | PD_READS | (b->rereads ? 0 : PD_ENDS);
   if (b->part != s->part + 1) return 0;
@@ -108,7 +108,7 @@ static inline int pd_backward_use(const struct pd_step *s, const struct pd_block
   }
 }
 
-/* At home a gradient that has been added to another is not looked at again. */
+/* In the offload place, a gradient that was added to another is not used again. */
 static inline int pd_square_use(const struct pd_step *s, const struct pd_block *b) {
   if (b->kind != PD_BLOCK_GRADIENT || b->group != s->group) return 0;
   if (s->at_home) return PD_HOME | PD_READS | (b->sums ? PD_WRITES : b->added ? PD_ENDS : 0);
@@ -134,36 +134,36 @@ static inline int pd_use_of(const struct pd_step *s, const struct pd_block *b) {
 /* A rank's batch. */
 struct pd_batch {
   int parts;
-  bool turns; /* its last part is the model's: each microbatch turns round there */
+  bool turns; /* the last part is the model's last, which runs forward and backward together */
   int64_t microbatches;
   int groups;   /* of parameters */
-  bool at_home; /* the host squares and updates them */
-  /* What pd_batch_order finds: */
-  struct pd_step *step; /* in their order */
+  bool at_home; /* the host computes squares and updates */
+  /* Set by pd_batch_order: */
+  struct pd_step *step; /* in order */
   int64_t steps;
-  int64_t *unit, *square; /* a unit's first step; a group's step of squares */
+  int64_t *unit, *square; /* first step of each unit; SQUARE step of each group */
 };
 
-/* Parts have units of steps, a step a microbatch: unit p is part p's forward pass, and of the model's last part all; then
- * come the others' backward passes. */
+/* Steps are in units, one step per microbatch: unit p is the forward pass of part p, including backward for the
+ * model's last part; the units of the remaining backward passes follow. */
 static inline int pd_batch_units(const struct pd_batch *b) { return 2 * b->parts - b->turns; }
 static inline int pd_forward_units(const struct pd_batch *b) { return b->parts - b->turns; }
 
-/* Puts the batch's steps into their order, from the blocks' parts and groups. `take` gives zeroed memory, which nobody gives
- * back. */
+/* Orders the steps of the batch, from the blocks' parts and groups. `take` returns zeroed memory, which is never
+ * freed. */
 void pd_batch_order(struct pd_batch *b, const struct pd_block *block, int n, void *(*take)(size_t bytes));
-/* Step i, from 0; the one behind the last is the next batch's first. */
+/* Step i, from 0; the steps of the next batch follow. */
 static inline struct pd_step pd_batch_step(const struct pd_batch *b, int64_t i) { return b->step[i % b->steps]; }
 static inline int64_t pd_update_step(const struct pd_batch *b, int group) { return b->steps - b->groups + group; }
 
-/* Parameters are squared and updated in groups, in their order: one more joins while the group's elements then are no more
- * than `most`, those of the largest parameter, and its gradient is complete behind the same part. */
+/* Parameters are squared and updated in groups of consecutive parameters. A group has at most `most` elements,
+ * those of the largest parameter, and all its gradients are complete after the same part. */
 struct pd_grouping {
   int64_t most, elements;
   int groups, part;
 };
 
-/* The group of a parameter that trains; part: the first that has one of its gradients, -1 where other stages have. */
+/* The group of a trained parameter; part: the first part with a gradient of it, -1 if other stages have one. */
 static inline int pd_group_of(struct pd_grouping *g, int64_t elements, int part) {
   if (g->groups == 0 || part != g->part || g->elements + elements > g->most) {
     g->groups++;

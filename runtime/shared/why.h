@@ -1,4 +1,4 @@
-/* Functions that refuse what a user gave fill `why` (PD_WHY bytes) with the reason and return false. */
+/* Functions that reject input write the reason to `why` (PD_WHY bytes) and return false. */
 #ifndef PD_WHY_H
 #define PD_WHY_H
 
@@ -9,7 +9,7 @@ enum { PD_WHY = 1024 };
 extern "C" {
 #endif
 bool pd_refuse(char *why, const char *format, ...) __attribute__((format(printf, 2, 3)));
-/* Puts '?' for control characters, which names in files may have and terminals obey. */
+/* Replaces control characters, which file names may contain and terminals interpret, by '?'. */
 void pd_make_plain(char *text);
 #ifdef __cplusplus
 }

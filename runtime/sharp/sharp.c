@@ -1,4 +1,4 @@
-/* Sharded-LRTF: which model a rank works on next. */
+/* Sharded-LRTF: the choice of a rank's next model. */
 #include "sharp/sharp.h"
 
 enum { NOBODY = -1 };
@@ -24,7 +24,7 @@ static bool one_starts(const struct pd_sharp *s) {
   return false;
 }
 
-/* The mean of all that have measured it. */
+/* The mean over models with measurements. */
 static double slowness(const struct pd_sharp *s) {
   double sum = 0;
   int n = 0;
@@ -35,13 +35,13 @@ static double slowness(const struct pd_sharp *s) {
   return n ? sum / n : 1;
 }
 
-/* In measured seconds, as far as there are any. */
+/* In measured seconds, if any. */
 static double remaining(const struct pd_sharp *s, int model) {
   const struct pd_sharp_model *m = &s->model[model];
   return m->slowness > 0 ? m->remaining : m->remaining * slowness(s);
 }
 
-/* The one with the longest remaining time of those that wait, `expected` by a rank or not; of equals the first. */
+/* The waiting model with the longest remaining time, `expected` by a rank or not; the first of equals. */
 static int longest(const struct pd_sharp *s, bool expected) {
   int best = NOBODY;
   for (int i = 0; i < s->models; i++) {
@@ -58,7 +58,7 @@ bool pd_sharp_is_expected(const struct pd_sharp *s, int model) {
 
 /* ---- ranks change hands ------------------------------------------------------------------------ */
 
-/* Nobody is expected on a rank any more. */
+/* Clears the rank's expected model. */
 static void forget_next(struct pd_sharp *s, int rank) {
   int next = s->rank[rank].next;
   s->rank[rank].next = NOBODY;
@@ -67,7 +67,7 @@ static void forget_next(struct pd_sharp *s, int rank) {
 
 static void expect(struct pd_sharp *s, int rank, int model) {
   s->rank[rank].next = model;
-  if (s->model[model].state != PD_SHARP_WAITS) return; /* the one that runs there goes on */
+  if (s->model[model].state != PD_SHARP_WAITS) return; /* the running model continues */
   s->model[model].rank = rank;
   s->model[model].changes++;
 }
@@ -82,7 +82,7 @@ static void give(struct pd_sharp *s, int rank, int model, double now) {
   s->rank[rank].runs = model;
 }
 
-/* The model that runs on a rank has it no more. */
+/* Removes the running model from its rank. */
 static void take_away(struct pd_sharp *s, int rank, double now) {
   struct pd_sharp_rank *r = &s->rank[rank];
   struct pd_sharp_model *m = &s->model[r->runs];
@@ -94,7 +94,7 @@ static void take_away(struct pd_sharp *s, int rank, double now) {
   r->runs = NOBODY;
 }
 
-/* No rank is idle while a model waits: one that is expected elsewhere is taken when there is no other. */
+/* No rank is idle while a model waits: a model that is expected on another rank is taken if there is no other. */
 static void fill_ranks(struct pd_sharp *s, double now) {
   for (int r = 0; r < s->ranks && !one_starts(s); r++) {
     if (s->rank[r].runs != NOBODY) continue;
@@ -115,7 +115,7 @@ void pd_sharp_join(struct pd_sharp *s, int model, double seconds, double now) {
 
 void pd_sharp_measure(struct pd_sharp *s, int model, double slowness) { s->model[model].slowness = slowness; }
 
-/* Who should follow the one that runs: of equals that one, for it is there. */
+/* The model to follow the running one; of equals the running one stays. */
 static int follower(const struct pd_sharp *s, int model, double now) {
   const struct pd_sharp_model *m = &s->model[model];
   int other = longest(s, false);

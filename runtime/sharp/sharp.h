@@ -1,8 +1,8 @@
-/* Several models in one launch (docs/guide/many-models.md): ranks are shares of a machine's processors, models are processes
- * that wait for one, and a unit of work, a part of a batch, is what a model does before another may have its rank.
- * Who is next is chosen by Sharded-LRTF, longest remaining time first (Nagrecha and Kumar, "Hydra: A System for
- * Large Multi-Model Deep Learning", section 4.3). The state below stands in memory that all of them share, and
- * changes under a lock (sharp_turn.h); the functions of sharp.c know neither, and take the time as a number. */
+/* Several models in one launch (docs/guide/many-models.md). Ranks are shares of a machine's processors; models are
+ * processes that wait for a rank. A model keeps its rank for at least a unit of work, which is a part of a batch.
+ * The scheduler is Sharded-LRTF, longest remaining time first (Nagrecha and Kumar, "Hydra: A System for Large
+ * Multi-Model Deep Learning", section 4.3). The state is in shared memory under a lock (sharp_table.h); the
+ * functions of sharp.c are independent of both, and get the time as an argument. */
 #ifndef PD_SHARP_H
 #define PD_SHARP_H
 
@@ -12,7 +12,7 @@
 enum { PD_SHARP_MODELS = 64, PD_SHARP_RANKS = 64, PD_SHARP_SPANS = 1 << 16 };
 
 enum pd_sharp_state {
-  PD_SHARP_STARTS, /* has not said yet how long it takes */
+  PD_SHARP_STARTS, /* work not yet announced */
   PD_SHARP_WAITS,
   PD_SHARP_RUNS,
   PD_SHARP_ENDED
@@ -20,47 +20,48 @@ enum pd_sharp_state {
 
 struct pd_sharp_model {
   enum pd_sharp_state state;
-  int rank;         /* the one that it runs on; while it waits, the one that expects it next; -1: none */
-  double remaining; /* seconds of work that it still has, as it estimates: by its plan, or: */
-  double slowness;  /* of what it has done: seconds measured over seconds planned; 0: it has not measured any */
-  double since;     /* when it was given its rank; and how long it has had one until then: */
-  double busy;
-  uint32_t changes; /* counts what it should know of: it waits for this number to change */
+  int rank;         /* rank that the model runs on or, while it waits, that expects it next; -1: none */
+  double remaining; /* estimated seconds of remaining work, by the plan times slowness */
+  double slowness;  /* measured over planned seconds; 0: not measured */
+  double since;     /* time when the model got its rank */
+  double busy;      /* seconds on ranks before `since` */
+  uint32_t changes; /* counter of changes that the model waits for */
 };
 
 struct pd_sharp_rank {
-  int runs, next; /* models; next: the one that is expected; -1: none */
-  double busy;    /* seconds, of the models that ran here */
+  int runs, next; /* models; next: the expected model; -1: none */
+  double busy;    /* seconds with a model */
 };
 
-struct pd_sharp_span { /* a model was on a rank */
+struct pd_sharp_span { /* a model's time on a rank */
   double start, end;
   int model, rank;
 };
 
 struct pd_sharp {
   int models, ranks;
-  double slice; /* seconds that a model may keep its rank at least */
+  double slice; /* shortest time that a model keeps its rank, in seconds */
   struct pd_sharp_model model[PD_SHARP_MODELS];
   struct pd_sharp_rank rank[PD_SHARP_RANKS];
-  int64_t n_spans; /* only the first PD_SHARP_SPANS are kept */
+  int64_t n_spans; /* may exceed PD_SHARP_SPANS; later spans are dropped */
   struct pd_sharp_span span[PD_SHARP_SPANS];
 };
 
-/* All ranks are idle, all models start. */
+/* Initial state: all ranks idle, all models start. */
 void pd_sharp_start(struct pd_sharp *s, int models, int ranks, double slice);
-/* A model has so many seconds of work. Once no model starts any more the ranks are dealt out. */
+/* Announces a model's seconds of work. The last announcement assigns the ranks. */
 void pd_sharp_join(struct pd_sharp *s, int model, double seconds, double now);
-/* A model has measured how long it takes; what others have planned is then taken as so much slower or faster. */
+/* Reports a model's measured slowness, which also scales the estimates of models without measurements. */
 void pd_sharp_measure(struct pd_sharp *s, int model, double slowness);
-/* A model begins the last piece of a unit, after which it has so many seconds of work: true if it goes on after that,
- * else the one that will is told (pd_sharp_is_expected), and may read its part of the model ahead. What is
- * chosen here stays, unless that one ends, or gets a rank that would be idle. */
+/* At the start of a unit's last piece, with the seconds of work after it: true if the model will keep its rank.
+ * Else the next model becomes expected (pd_sharp_is_expected) and may prefetch its part. The choice stays unless
+ * the expected model ends or gets an idle rank. */
 bool pd_sharp_look_ahead(struct pd_sharp *s, int model, double seconds, double now);
 bool pd_sharp_is_expected(const struct pd_sharp *s, int model);
-/* A unit ends: true if the model goes on; else it waits, until its state says that it runs. */
+/* At the end of a unit: true if the model keeps its rank; else the model waits until its state is
+ * PD_SHARP_RUNS. */
 bool pd_sharp_end_unit(struct pd_sharp *s, int model, double seconds, double now);
-/* A model ends, wherever it was. */
+/* Removes a model that ended, in any state. */
 void pd_sharp_end(struct pd_sharp *s, int model, double now);
 bool pd_sharp_all_ended(const struct pd_sharp *s);
 

@@ -1,4 +1,4 @@
-/* What a launch of several models leaves when all have ended. */
+/* The results of a launch of several models. */
 #define _GNU_SOURCE /* cpu_set_t */
 #include "sharp/sharp_left.h"
 #include "run/run.h"
@@ -11,7 +11,7 @@
 
 /* ---- how models end ---------------------------------------------------------------------------- */
 
-enum { SIGNALLED = 128 }; /* above it an exit status is a signal's number, as pd_finish returns it */
+enum { SIGNALLED = 128 }; /* base of exit statuses for signals, as pd_finish returns them */
 
 bool pd_sharp_is_good(int status) { return WIFEXITED(status) && !WEXITSTATUS(status); }
 
@@ -33,7 +33,7 @@ bool pd_sharp_keep_plan(const char *run, char *why) {
   char to[4096];
   if (!from) return true; /* started without its launcher */
   if (snprintf(to, sizeof to, "%s/plan.json", run) >= (int)sizeof to)
-    return pd_refuse(why, "--run '%s' is too long a path", run);
+    return pd_refuse(why, "the path of --run '%s' is too long", run);
   return pd_copy_file(from, to, why);
 }
 

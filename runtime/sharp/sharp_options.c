@@ -1,4 +1,4 @@
-/* The command line of several models: most of it is theirs. */
+/* The command line of several models; most options are for the models. */
 #include "sharp/sharp_options.h"
 #include "run/run.h"
 
@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* A launch has no tables of a stage: memory is taken as it comes. */
+/* Allocates without the runtime's tables of a stage. */
 static void *allocate(size_t bytes) {
   void *p = calloc(1, bytes);
   if (p) return p;
@@ -16,27 +16,25 @@ static void *allocate(size_t bytes) {
 
 void pd_sharp_usage(const struct pd_sharp_program *models, int n, int ranks) {
   printf("usage: mpirun -n %d train [options] [--for MODEL options]...\n"
-         "trains %d models on %d rank%s, which take the next part of any: ",
+         "Train %d models on %d rank%s, which take turns among the models: ",
          ranks, n, ranks, ranks == 1 ? "" : "s");
   for (int i = 0; i < n; i++) printf("%s%s", i ? ", " : "", models[i].name);
-  printf(
-      "\n\n"
-      "  --for MODEL          what follows is for that model alone; * and ? stand for any of its name\n"
-      "  --run DIR            write the timeline and the plan there, and each model's log, trace and plan into a\n"
-      "                       folder of its name: pdc report DIR makes a page of them\n"
-      "  --timeline FILE      which model was on which rank when, as a Chrome trace\n"
-      "  --slice SECONDS      a model keeps its rank for so long at least (default 0.1)\n"
-      "  --timeout SECONDS    a rank silent for so long is an error (default 300); models have it, too\n"
-      "  --quiet              no progress and no notes\n"
-      "  --help               print this\n\n"
-      "All other options are the models', as '%s --help' has them. {model} in one is the model's name: what they\n"
-      "write must not be one file, so '--log {model}.jsonl'.\n",
-      models[0].program);
+  printf("\n\nOptions of the launch:\n"
+         "  --for MODEL          apply the following options to this model only; * and ? are wildcards\n"
+         "  --run DIR            directory for timeline and plan, and for each model's log, trace and plan\n"
+         "  --timeline FILE      Chrome trace of the model on each rank over time\n"
+         "  --slice SECONDS      shortest time that a model keeps its rank, in seconds (default 0.1)\n"
+         "  --timeout SECONDS    longest wait for a rank, in seconds; also for the models (default 300)\n"
+         "  --quiet              print warnings and errors only, no progress and no notes\n"
+         "  --help               print this help\n\n"
+         "All other options apply to the models: see '%s --help'. {model} in an option stands for the\n"
+         "model's name. Models need different output files, such as '--log {model}.jsonl'.\n",
+         models[0].program);
 }
 
 /* ---- one model's arguments --------------------------------------------------------------------- */
 
-/* The text with the model's name for each {model}. */
+/* The text with each {model} replaced by the model's name. */
 static char *fill_in(const char *text, const char *name) {
   static const char mark[] = "{model}";
   int marks = 0;
@@ -71,7 +69,7 @@ static char **arguments_of(const struct pd_sharp_program *model, const char *run
   return all;
 }
 
-/* The value that an option has in the end; NULL: none. */
+/* The final value of an option; NULL: none. */
 static const char *value_of(char **arguments, const char *option) {
   const char *value = NULL;
   size_t n = strlen(option);
@@ -91,8 +89,10 @@ static bool check_outputs(const struct pd_sharp_program *models, int n, char ***
       for (int j = 0; j < i; j++) {
         const char *a = value_of(arguments[i], outputs[o]), *b = value_of(arguments[j], outputs[o]);
         if (a && b && !strcmp(a, b) && strncmp(a, "/dev/", 5))
-          return pd_refuse(why, "%s '%s' is one place for '%s' and '%s': {model} in it is the model's name",
-                           outputs[o], a, models[j].name, models[i].name);
+          return pd_refuse(
+              why,
+              "%s '%s' is the same path for '%s' and '%s'. help: use {model}, which stands for the model's name",
+              outputs[o], a, models[j].name, models[i].name);
       }
   return true;
 }
@@ -103,7 +103,7 @@ static bool read_seconds(const char *option, const char *text, double least, dou
   char *end;
   double seconds = text ? strtod(text, &end) : -1;
   if (!text || end == text || *end || !(seconds >= least && seconds < 1e9))
-    return pd_refuse(why, "%s needs seconds, not '%s'", option, text ? text : "");
+    return pd_refuse(why, "%s needs a number of seconds, not '%s'", option, text ? text : "");
   *to = seconds;
   return true;
 }
@@ -121,14 +121,14 @@ static bool meets_a_model(const struct pd_sharp_program *models, int n, const ch
   return false;
 }
 
-/* Takes the option argv[*i] where it is the launch's own; *taken says whether. */
+/* Parses the option argv[*i] if it belongs to the launch, which sets *taken. */
 static bool take(struct pd_sharp_options *o, int argc, char **argv, int *i, bool *taken, char *why) {
   const char *a = argv[*i];
   *taken = true;
   if (!strcmp(a, "--slice")) return read_seconds(a, ++*i < argc ? argv[*i] : NULL, 0, &o->slice, why);
   if (!strcmp(a, "--timeline")) return read_path(a, ++*i < argc ? argv[*i] : NULL, &o->timeline, why);
   if (!strcmp(a, "--run")) return read_path(a, ++*i < argc ? argv[*i] : NULL, &o->run, why);
-  *taken = false; /* these are for the models, too */
+  *taken = false; /* these options are also for the models */
   if (!strcmp(a, "--timeout")) return read_seconds(a, *i + 1 < argc ? argv[*i + 1] : NULL, 1e-3, &o->timeout, why);
   o->quiet |= !strcmp(a, "--quiet");
   o->help |= !strcmp(a, "--help") || !strcmp(a, "-h");

@@ -7,15 +7,15 @@
 
 struct pd_sharp_options {
   double slice;         /* seconds */
-  double timeout;       /* the same */
-  const char *run;      /* a folder for all that pdc report reads; NULL: none */
-  const char *timeline; /* a file, with `run` one in there; NULL: none */
+  double timeout;       /* seconds */
+  const char *run;      /* directory for pdc report; NULL: none */
+  const char *timeline; /* file, by default in `run`; NULL: none */
   bool quiet, help;
 };
 
-/* Reads what the launch itself is told, and makes for each model the arguments it is started with, behind its name and
- * ending with NULL: those for all, then those that follow a --for PATTERN of its name; {model} in them is its name.
- * False after filling `why`, also where two models would write one file. */
+/* Parses the options of the launch and builds each model's arguments, NULL-terminated, after its program name:
+ * common options, then those after a --for PATTERN that matches the model's name, with {model} replaced. False
+ * after filling `why`, also if two models would write the same file. */
 bool pd_sharp_parse(struct pd_sharp_options *o, const struct pd_sharp_program *models, int n, int argc,
                     char **argv, char ***arguments, char *why);
 void pd_sharp_usage(const struct pd_sharp_program *models, int n, int ranks);

@@ -1,6 +1,6 @@
-/* A rank of a launch of several models. It computes nothing: it starts its share of the models, each a process that
- * works while it has a rank, any (sharp_turn.c), hands on what they print, and sees how they end. A model that
- * fails gives its rank to the next one; a rank that dies takes its models with it and ends the launch. */
+/* A rank of a launch of several models. It starts its share of the models, forwards their output, and collects
+ * their status. Each model is a process that works while it has any rank (sharp_turn.c). A failed model gives its
+ * rank to the next one; a rank that dies ends its models and the launch. */
 #define _GNU_SOURCE /* memfd_create, cpu_set_t */
 #include "pd_sharp.h"
 #include "run/run.h"
@@ -22,12 +22,12 @@
 #include <time.h>
 #include <unistd.h>
 
-struct child { /* by model; of this rank's alone */
-  pid_t pid;   /* 0: it is another rank's, or has ended */
+struct child { /* by model, for this rank's models */
+  pid_t pid;   /* 0: another rank's model, or ended */
   struct stream {
     int fd, to; /* -1: closed */
     int n;
-    char text[2048]; /* a line that is not whole yet */
+    char text[2048]; /* an incomplete line */
   } stream[2];
 };
 
@@ -56,7 +56,7 @@ __attribute__((format(printf, 1, 2))) static _Noreturn void fail(const char *for
   fprintf(stderr, "pd: rank %d: %s\n", rank, text);
   fflush(NULL);
   kill_children(SIGKILL);
-  alarm(5); /* should the abort itself hang */
+  alarm(5); /* in case the abort hangs */
   pd_abort();
   _exit(1);
 }
@@ -75,12 +75,13 @@ static void await_all(MPI_Request *request, const char *what) {
 
 struct offer {
   char host[64];
-  int32_t pid, fd; /* rank 0's; -1: it has none */
+  int32_t pid, fd; /* of rank 0; -1: none */
 };
 
 static int make_memory(void) {
   int fd = memfd_create("pd_sharp", MFD_CLOEXEC);
-  if (fd < 0 || ftruncate(fd, sizeof(struct pd_sharp_table)) != 0) fail("no memory to share: %s", strerror(errno));
+  if (fd < 0 || ftruncate(fd, sizeof(struct pd_sharp_table)) != 0)
+    fail("cannot create shared memory: %s", strerror(errno));
   return fd;
 }
 
@@ -93,16 +94,16 @@ static void share(void) {
   MPI_Iallgather(&mine, sizeof mine, MPI_BYTE, all, sizeof mine, MPI_BYTE, MPI_COMM_WORLD, &request);
   await_all(&request, "meet");
   if (strcmp(all[0].host, mine.host))
-    fail("several models share the memory of one machine: this is '%s', and rank 0 is on '%s'", mine.host,
+    fail("several models in one launch need one machine, but this rank is on '%s' and rank 0 on '%s'", mine.host,
          all[0].host);
   snprintf(path, sizeof path, "/proc/%d/fd/%d", (int)all[0].pid, (int)all[0].fd);
   table_fd = rank ? open(path, O_RDWR | O_CLOEXEC) : mine.fd;
   table = table_fd < 0 ? NULL : pd_sharp_map(table_fd);
-  if (!table) fail("cannot map what rank 0 shares: %s", strerror(errno));
+  if (!table) fail("cannot map rank 0's shared memory: %s", strerror(errno));
   free(all);
 }
 
-/* Whether each rank was bound to processors of its own. */
+/* True if ranks are bound to disjoint processors. */
 static bool are_bound(void) {
   for (int r = 0; r < n_ranks; r++)
     for (int other = 0; other < r; other++) {
@@ -145,14 +146,14 @@ static bool is_of_launcher(const char *variable) {
          !starts_with_any(variable, users, sizeof users / sizeof *users);
 }
 
-/* To MPI it is the only rank of a launch of its own, which needs no launcher. Threads that wait for work soon
- * leave the processors to the model that has them. */
+/* Environment of a model: MPI sees a launch of one rank, without a launcher; waiting threads soon sleep, to leave
+ * the processors to the model that has them. */
 static void set_environment(int model) {
   char number[16];
   for (char **e = environ; *e;)
     if (is_of_launcher(*e)) {
       char *name = strndup(*e, strcspn(*e, "="));
-      unsetenv(name); /* moves those behind it here */
+      unsetenv(name); /* moves the following entries here */
       free(name);
     } else {
       e++;
@@ -164,7 +165,7 @@ static void set_environment(int model) {
   setenv("PD_SHARP", number, 1);
 }
 
-/* As path/name, where this program's file is path/something; and the plan beside it. */
+/* The path of a program relative to this program's folder, and the plan next to it. */
 static void find_program(const char *name, char *path, size_t room) {
   ssize_t n = readlink("/proc/self/exe", path, room - strlen(name) - 1);
   if (n < 0) fail("cannot find its own program: %s", strerror(errno));
@@ -176,7 +177,7 @@ static _Noreturn void become(int model, char **arguments, pid_t parent) {
   static char path[4096], plan[4096 + 16];
   find_program(models[model].program, path, sizeof path);
   snprintf(plan, sizeof plan, "%.*s/plan.json", (int)(strrchr(path, '/') - path), path);
-  setpgid(0, 0); /* the launcher signals ranks, which hand it on */
+  setpgid(0, 0); /* the launcher signals ranks, which forward signals */
   prctl(PR_SET_PDEATHSIG, SIGKILL);
   if (getppid() != parent) _exit(1);
   set_environment(model);
@@ -209,7 +210,7 @@ static void start_model(int model, char **arguments) {
 
 /* ---- what models print ------------------------------------------------------------------------- */
 
-/* Whole lines, each behind the model's name. */
+/* Forwards whole lines, prefixed with the model's name. */
 static void hand_on(int model, struct stream *s, FILE *to) {
   ssize_t n = read(s->fd, s->text + s->n, sizeof s->text - 1 - (size_t)s->n);
   if (n < 0 && errno == EINTR) return;
@@ -232,14 +233,13 @@ static void hand_on(int model, struct stream *s, FILE *to) {
   s->fd = -1;
 }
 
-/* Waits until something is printed, half a second at most; where a model says no more, or there is none, for its end
- * or the others'. */
+/* Waits for output, at most half a second; without open outputs, for the end of models. */
 static void await_output(void) {
   enum { PATIENT = 500, SOON = 10 }; /* milliseconds */
   struct pollfd fds[2 * PD_SHARP_MODELS];
   int n = 0, open = 0, living = 0;
   for (int i = 0; i < n_models; i++)
-    for (int k = 0; child[i].pid > 0 && k < 2; k++) { /* a number below 0 is passed over */
+    for (int k = 0; child[i].pid > 0 && k < 2; k++) { /* negative numbers are skipped */
       fds[n++] = (struct pollfd){.fd = child[i].stream[k].fd, .events = POLLIN};
       open += child[i].stream[k].fd >= 0;
       living += k;
@@ -263,10 +263,10 @@ static void see_end(int model, int status) {
   pd_sharp_unlock(table);
   if (pd_sharp_is_good(status) || pd_sharp_was_stopped(status)) return;
   if (WIFSIGNALED(status))
-    fprintf(stderr, "pd: model '%s' was ended by signal %d; the others go on\n", models[model].name,
+    fprintf(stderr, "pd: model '%s' was ended by signal %d; the other models continue\n", models[model].name,
             WTERMSIG(status));
   else
-    fprintf(stderr, "pd: model '%s' has failed; the others go on\n", models[model].name);
+    fprintf(stderr, "pd: model '%s' failed; the other models continue\n", models[model].name);
 }
 
 static void look_after_models(void) {
@@ -283,7 +283,7 @@ static void look_after_models(void) {
 static void look_for_ranks(void) {
   for (int r = 0; r < n_ranks; r++)
     if (!table->leaves[r] && kill(table->pid[r], 0) != 0 && errno == ESRCH)
-      fail("rank %d is gone, and its models with it", r);
+      fail("rank %d and its models have ended unexpectedly", r);
 }
 
 static bool all_ended(void) {
@@ -306,7 +306,7 @@ static void handle_signals(void) {
 
 /* ---- the end ----------------------------------------------------------------------------------- */
 
-/* Rank 0, before any model starts: what cannot be written at the end is refused now. */
+/* Rank 0, before any model starts: checks that the outputs are writable. */
 static void prepare_outputs(void) {
   char why[PD_WHY] = "";
   const char *run = options.run;
@@ -356,7 +356,8 @@ int pd_sharp_run(const struct pd_sharp_program *programs, int n, int ranks, int 
   }
   if (!good && !rank) fail("%s", why);
   if (n_ranks != ranks && !rank) fail("launched with %d ranks, but the plan has %d", n_ranks, ranks);
-  if (!good || n_ranks != ranks) nanosleep(&(struct timespec){10, 0}, NULL); /* rank 0 says so, and ends it */
+  if (!good || n_ranks != ranks)
+    nanosleep(&(struct timespec){10, 0}, NULL); /* rank 0 reports and ends the launch */
   handle_signals();
   if (!rank) prepare_outputs();
   set_up();

@@ -1,4 +1,4 @@
-/* A lock that survives its holder, and waiting for a number in shared memory to change. */
+/* A lock that survives the death of its holder, and waits for a change of a number in shared memory. */
 #define _GNU_SOURCE /* cpu_set_t */
 #include "sharp/sharp_table.h"
 
@@ -44,6 +44,6 @@ void pd_sharp_unlock(struct pd_sharp_table *t) {
 }
 
 void pd_sharp_await_change(struct pd_sharp_table *t, int model, uint32_t seen) {
-  struct timespec second = {1, 0}; /* then whoever waits looks again */
+  struct timespec second = {1, 0}; /* wakes waiting models */
   syscall(SYS_futex, &t->s.model[model].changes, FUTEX_WAIT, seen, &second, NULL, 0);
 }

@@ -1,6 +1,5 @@
-/* A model that is trained beside others: it works while it has a rank, and says after each unit how much it still
- * has to do. A unit is a part of the model with all microbatches of a batch where parts come and go, else a
- * microbatch. */
+/* A model in a launch of several models: it works while it has a rank, and reports its remaining work after each
+ * unit. A unit is a part of the model with all microbatches of a batch with offload, else a microbatch. */
 #define _GNU_SOURCE /* sched_setaffinity */
 #include "run/upward.h"
 #include "sharp/turn.h"
@@ -12,13 +11,13 @@
 #include <string.h>
 #include <unistd.h>
 
-static struct pd_sharp_table *table; /* NULL: the model is alone */
+static struct pd_sharp_table *table; /* NULL: a launch of one model */
 static int me;
-static int rank = -1;              /* whose processors the threads are on; -1: any */
-static bool by_parts;              /* units are parts, and spill.c says when they end */
-static double busy_at_first = -1;  /* seconds of work before the first update; -1: it is not begun */
-static double busy_at_update;      /* when the last update ended */
-static int64_t updates_at_measure; /* those that were done then */
+static int rank = -1;              /* rank whose processors the threads use; -1: any */
+static bool by_parts;              /* units are parts; spill.c reports their ends */
+static double busy_at_first = -1;  /* seconds of work before the first update; -1: not begun */
+static double busy_at_update;      /* time of the last update's end */
+static int64_t updates_at_measure; /* updates done at that time */
 
 /* ---- how much is left -------------------------------------------------------------------------- */
 
@@ -29,8 +28,8 @@ static double planned_seconds(void) {
   return seconds * (double)s->microbatches + s->update_seconds;
 }
 
-/* The updates to come, by the mean of those that are done, less what is done of the one under way; before the first by
- * the plan alone, and where times are emulated, too: those are the plan's. */
+/* The remaining seconds: remaining updates times the mean of past updates, minus the done part of the current one.
+ * Before the first update, and with --emulate, by the plan. */
 static double remaining_seconds(struct pd_sharp *s, double busy) {
   if (pd_updates.done > updates_at_measure || busy_at_first < 0) {
     if (busy_at_first < 0) busy_at_first = busy;
@@ -53,7 +52,7 @@ static double busy_until(const struct pd_sharp *s, double now) {
 
 /* ---- a rank ------------------------------------------------------------------------------------ */
 
-/* All threads of the process go where the rank's processors are. */
+/* Binds all threads of the process to the rank's processors. */
 static void move_to(int to) {
   if (rank == to || !table->bound) return;
   rank = to;
@@ -63,7 +62,7 @@ static void move_to(int to) {
   if (tasks) closedir(tasks);
 }
 
-/* read_ahead is called when the model is expected on a rank, which still has another. */
+/* Calls read_ahead when the model is expected on a rank that still has another model. */
 static void await_rank(void (*read_ahead)(void)) {
   double start = pd_seconds();
   for (bool ahead = false;;) {
@@ -91,7 +90,7 @@ void pd_sharp_enter(void) {
   if (!given) return;
   me = atoi(given);
   table = pd_sharp_map(PD_SHARP_FD);
-  if (!table) pd_fail("cannot map what the launch shares: %s", strerror(errno));
+  if (!table) pd_fail("cannot map the launch's shared memory: %s", strerror(errno));
   close(PD_SHARP_FD);
   table->result[me].steps = pd.steps;
   pd_sharp_join(pd_sharp_lock(table), me, (double)pd.steps * planned_seconds(), pd_seconds());

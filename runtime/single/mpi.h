@@ -1,6 +1,6 @@
-/* The part of MPI that the runtime uses, for a launch of one rank, where no MPI is installed. There is nobody to
- * talk to: what is collective copies its input to its output, requests are complete when they are posted, and a
- * message to a rank is a mistake that ends the launch. A type is its size in bytes. */
+/* The part of MPI that the runtime uses, for a launch of one rank, where no MPI is installed. Collectives copy
+ * input to output, requests are complete when posted, and a message to another rank is an error that ends the
+ * launch. A type is its size in bytes. */
 #ifndef PD_SINGLE_MPI_H
 #define PD_SINGLE_MPI_H
 
@@ -45,14 +45,15 @@ enum { MPI_THREAD_SINGLE, MPI_THREAD_FUNNELED, MPI_THREAD_SERIALIZED, MPI_THREAD
 
 /* ---- the launch ------------------------------------------------------------------------------- */
 
-/* Refuses to be one of several ranks, which launchers announce in the environment. */
+/* Fails in a launch of several ranks, which the launcher announces in the environment. */
 static inline int MPI_Init_thread(int *argc, char ***argv, int required, int *provided) {
   static const char *const sizes[] = {"OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "SLURM_NTASKS"};
   (void)argc, (void)argv;
   for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
     const char *ranks = getenv(sizes[i]);
     if (!ranks || atoi(ranks) <= 1) continue;
-    fprintf(stderr, "pd: this program was built without MPI and runs as one rank, but the launch has %s\n", ranks);
+    fprintf(stderr, "pd: this program was built without MPI and runs as one rank, but the launch has %s ranks\n",
+            ranks);
     return MPI_ERR_OTHER;
   }
   *provided = required;

@@ -70,7 +70,7 @@ void pd_bpe_free(struct pd_bpe *b) {
   *b = (struct pd_bpe){.unknown = -1};
 }
 
-/* Where the token of this text is in the table, or could be. */
+/* The table entry of this text, or its free place. */
 static size_t place_of(const struct pd_bpe *b, const char *text, size_t bytes) {
   size_t i = hash(text, bytes) & (b->token_room - 1);
   for (; b->token[i].id; i = (i + 1) & (b->token_room - 1)) {
@@ -119,11 +119,11 @@ bool pd_bpe_add_merge(struct pd_bpe *b, const char *left, size_t left_bytes, con
 /* ---- a word ---------------------------------------------------------------------------------- */
 
 struct symbol {
-  int32_t id; /* -1: it has become part of the one before it */
+  int32_t id; /* -1: merged into the previous symbol */
   int64_t previous, next;
 };
 
-/* Neighbours that could become one: the symbol at `at` and the one behind it. */
+/* A candidate merge: the symbol at `at` and the next one. */
 struct candidate {
   int32_t rank, id;
   int64_t at;
@@ -131,7 +131,7 @@ struct candidate {
 
 struct word {
   struct symbol *symbol;
-  struct candidate *heap; /* the lowest rank, of equals the first place, on top */
+  struct candidate *heap; /* top: lowest rank, first place of equals */
   int64_t n, n_heap;
 };
 
@@ -161,7 +161,7 @@ static struct candidate pop(struct word *w) {
   return top;
 }
 
-/* Merges what can be. A candidate one of whose symbols has changed since is found by its merge being another. */
+/* Merges symbols. A candidate is stale if the merge of its symbols has changed. */
 static void merge_all(const struct pd_bpe *b, struct word *w) {
   for (int64_t i = 0; i + 1 < w->n; i++) push(b, w, i);
   while (w->n_heap) {
@@ -179,7 +179,7 @@ static void merge_all(const struct pd_bpe *b, struct word *w) {
   }
 }
 
-/* The tokens of a character's bytes in `id`; false when one is missing. */
+/* Stores the tokens of a character's bytes in `id`; false if one is missing. */
 static bool byte_tokens(const struct pd_bpe *b, const char *text, int bytes, int32_t *id) {
   char name[8];
   for (int i = 0; i < bytes; i++) {
@@ -190,7 +190,7 @@ static bool byte_tokens(const struct pd_bpe *b, const char *text, int bytes, int
   return true;
 }
 
-/* The word's characters as tokens, before any merge; false with *missing at one that has none. */
+/* Converts the word's characters to tokens, before merges; false with *missing at a character without a token. */
 static bool first_symbols(const struct pd_bpe *b, const char *word, size_t bytes, struct pd_tokens *to,
                           const char **missing) {
   bool unknown_before = false;

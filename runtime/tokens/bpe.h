@@ -1,6 +1,6 @@
-/* A vocabulary and its merges: words to tokens by byte-pair encoding (Sennrich et al. 2016). A word's symbols are
- * its characters at first; of all neighbours that have a merge those of the lowest rank, of equals the first
- * ones, become one symbol, until none have. */
+/* A vocabulary and its merges: words to tokens by byte-pair encoding (Sennrich et al. 2016). The symbols of a word
+ * start as its characters. The neighbours whose merge has the lowest rank, the first of equals, are merged until
+ * no neighbours have a merge. */
 #ifndef PD_BPE_H
 #define PD_BPE_H
 
@@ -9,39 +9,39 @@
 #include <stdint.h>
 
 struct pd_bpe {
-  int64_t n;     /* ids are below it */
-  char **text;   /* by id; NULL: no token has this id */
+  int64_t n;     /* upper bound of ids */
+  char **text;   /* by id; NULL: no such token */
   size_t *bytes; /* of text */
   struct pd_hashed *token;
   size_t token_room;
   struct pd_merge *merge;
   size_t merge_room, n_merges;
-  int32_t unknown;    /* what stands for characters that the vocabulary does not have; -1: nothing does */
-  bool fuse_unknown;  /* neighbours among them are one */
-  bool byte_fallback; /* they are tokens of their bytes, "<0x0A>", if there are such */
-  bool whole_words;   /* a word that is a token is not made of merges */
+  int32_t unknown;    /* token for characters outside the vocabulary; -1: none */
+  bool fuse_unknown;  /* adjacent unknown characters become one token */
+  bool byte_fallback; /* unknown characters become tokens of their bytes, "<0x0A>", if present */
+  bool whole_words;   /* a word that is a token is not split */
 };
 
 void pd_bpe_start(struct pd_bpe *b, int64_t n);      /* for ids below n; without merges */
-void pd_bpe_expect(struct pd_bpe *b, size_t merges); /* before the first of at most so many */
+void pd_bpe_expect(struct pd_bpe *b, size_t merges); /* before the first merge: the largest number of merges */
 void pd_bpe_free(struct pd_bpe *b);
 /* False when another token has this text or this id, 0 <= id < n. */
 bool pd_bpe_add_token(struct pd_bpe *b, const char *text, size_t bytes, int32_t id);
 /* The token of this text, or -1. */
 int32_t pd_bpe_find(const struct pd_bpe *b, const char *text, size_t bytes);
-/* Adds the merge of the next rank; false when a token or what they make together is no token. */
+/* Adds the merge of the next rank; false if a part or the result is not a token. */
 bool pd_bpe_add_merge(struct pd_bpe *b, const char *left, size_t left_bytes, const char *right,
                       size_t right_bytes);
 
-/* Numbers that grow. */
+/* A growing array of tokens. */
 struct pd_tokens {
   int32_t *at;
   int64_t n, room;
 };
 void pd_tokens_add(struct pd_tokens *t, int32_t token);
-void *pd_grown(void *at, size_t bytes); /* realloc, or the end of the launch */
+void *pd_grown(void *at, size_t bytes); /* realloc; ends the launch without memory */
 
-/* Adds a word's tokens; false with *missing at the character that has none. */
+/* Adds the tokens of a word; false with *missing at the first character without a token. */
 bool pd_bpe_encode(const struct pd_bpe *b, const char *word, size_t bytes, struct pd_tokens *to,
                    const char **missing);
 

@@ -1,5 +1,4 @@
-/* Tokens to text, one after the other. A token's bytes are put behind those that have not become a character
- * yet. */
+/* Incremental decoding. A token's bytes are appended to the bytes of an incomplete character. */
 #include "parts.h"
 #include "unicode.h"
 
@@ -18,7 +17,7 @@ static void put(struct pd_decoding *d, size_t *n, const char *text, size_t bytes
   *n += bytes;
 }
 
-/* Adds a byte of the text; characters that are whole go to d->text, which has *n bytes. */
+/* Adds a byte of the text and appends complete characters to d->text, of *n bytes. */
 static void add_byte(const struct pd_tokenizer *t, struct pd_decoding *d, size_t *n, unsigned char byte) {
   if (!d->started && t->drop_space) {
     d->started = true;
@@ -48,7 +47,7 @@ static int fallback_byte(const char *text, size_t bytes) {
   return byte;
 }
 
-/* A token that is written in GPT-2's alphabet; one with another character in it is text as it stands. */
+/* Decodes a token in GPT-2's alphabet; a token with another character is plain text. */
 static void add_written(const struct pd_tokenizer *t, struct pd_decoding *d, size_t *n, const char *text,
                         size_t bytes) {
   bool all = true;
@@ -63,7 +62,7 @@ static void add_written(const struct pd_tokenizer *t, struct pd_decoding *d, siz
   }
 }
 
-/* A token whose text is changed by the decoder's steps. */
+/* Decodes a token by the decoder's steps. */
 static void add_replaced(const struct pd_tokenizer *t, struct pd_decoding *d, size_t *n, const char *text,
                          size_t bytes) {
   char *now = pd_grown(NULL, bytes);

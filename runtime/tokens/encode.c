@@ -1,4 +1,4 @@
-/* Text to tokens: added tokens are found first; what is between is normalized, split into words, and merged. */
+/* Encoding: added tokens are matched first; the text between them is normalized, split into words, and merged. */
 #include "normal.h"
 #include "parts.h"
 #include "unicode.h"
@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* A text that grows. */
+/* A growing text. */
 struct text {
   char *at;
   size_t n, room;
@@ -22,7 +22,7 @@ static void append(struct text *t, const char *text, size_t bytes) {
   t->n += bytes;
 }
 
-/* What encoding is about: the tokenizer, what it has found, and where it failed. */
+/* The state of encoding: tokenizer, tokens found, and place of a failure. */
 struct encoding {
   const struct pd_tokenizer *t;
   struct pd_tokens tokens;
@@ -90,7 +90,7 @@ static bool merge_word(struct encoding *e, const char *word, size_t bytes) {
   return ok;
 }
 
-/* Words of splitter number `step` within those of the ones before it. */
+/* Splits by splitter `step`, within the words of earlier splitters. */
 static bool split_words(struct encoding *e, int step, const char *text, size_t bytes) {
   if (step == e->t->n_splitters) return merge_word(e, text, bytes);
   const struct pd_splitter *s = &e->t->splitter[step];
@@ -122,7 +122,7 @@ static bool separate_words(struct encoding *e, const char *text, size_t bytes, b
   return ok;
 }
 
-/* A normalized text between added tokens. begins: it is where the whole text begins. */
+/* Encodes a normalized text between added tokens. begins: at the start of the whole text. */
 static bool encode_part(struct encoding *e, const char *text, size_t bytes, bool begins) {
   const struct pd_tokenizer *t = e->t;
   if (!bytes) return true;
@@ -156,12 +156,12 @@ static size_t spaces_behind(const char *text, size_t bytes, size_t at) {
   return at;
 }
 
-/* Hands on what is between added tokens of one kind, which become tokens. */
+/* Encodes added tokens of one kind, and passes on the text between them. */
 typedef bool encode_between(struct encoding *e, const char *text, size_t bytes, bool begins);
 
 static bool find_added(struct encoding *e, const char *text, size_t bytes, bool begins, bool normalized,
                        encode_between *between) {
-  size_t first = 0; /* what is before it is done */
+  size_t first = 0; /* the text before it is done */
   for (size_t at = 0; at < bytes;) {
     const struct pd_added *a = pd_added_at(e->t, text + at, bytes - at, normalized);
     if (!a) {

@@ -4,8 +4,8 @@
 
 #include <string.h>
 
-/* GPT-2's bytes_to_unicode: bytes that print stand for themselves; the others, which are 0 to 0x20, 0x7F to 0xA0
- * and 0xAD, are in this order 0x100 to 0x143. */
+/* GPT-2's bytes_to_unicode: printable bytes map to themselves; bytes 0 to 0x20, 0x7F to 0xA0 and 0xAD map, in this
+ * order, to 0x100 to 0x143. */
 static bool prints(int byte) {
   return (byte >= '!' && byte <= '~') || (byte >= 0xA1 && byte <= 0xAC) || byte >= 0xAE;
 }
@@ -22,7 +22,7 @@ int pd_character_byte(int32_t point) {
   return point == 0x143 ? 0xAD : -1;
 }
 
-/* The line at *text, without its end, and *text behind it; NULL behind the last. */
+/* The line at *text, without its end; advances *text; NULL after the last line. */
 static const char *next_line(const char **text, const char *end, size_t *n) {
   const char *line = *text;
   if (line == end) return NULL;
@@ -45,7 +45,7 @@ bool pd_tokenizer_parse_merges(struct pd_tokenizer *t, const char *text, size_t 
     const char *space = memchr(line, ' ', n);
     if (!space ||
         !pd_bpe_add_merge(&t->bpe, line, (size_t)(space - line), space + 1, n - (size_t)(space + 1 - line)))
-      return pd_refuse(why, "its line %zu is not of two tokens that make a third", number);
+      return pd_refuse(why, "its line %zu is not a pair of tokens whose merge is a token", number);
   }
   return true;
 }

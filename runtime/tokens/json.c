@@ -1,5 +1,5 @@
-/* Hugging Face's tokenizer.json: the steps of a text's way to tokens, an object each with its "type". A step that
- * is not known is refused by its name: leaving it out would give other tokens without a word. */
+/* Hugging Face's tokenizer.json: the steps of encoding, one object each with its "type". An unknown step is
+ * refused by name, because ignoring it would silently give different tokens. */
 #include "parts.h"
 
 #include <cjson/cJSON.h>
@@ -27,25 +27,25 @@ static int32_t number(const cJSON *item) {
   return x >= 0 && x < 0x1p31 && x == floor(x) ? (int32_t)x : -1;
 }
 
-/* The type of a step, for messages, too. */
+/* The type of a step, also for messages. */
 static const char *type_of(const cJSON *step) {
   const char *type = text_of(step, "type");
   return type ? type : "without a type";
 }
 
 static bool unknown(char *why, const char *kind, const cJSON *step) {
-  return pd_refuse(why, "it has the %s %.100s, which is not known", kind, type_of(step));
+  return pd_refuse(why, "its %s %.100s is not supported", kind, type_of(step));
 }
 
 static bool unknown_with(char *why, const char *kind, const cJSON *step, const char *what) {
-  return pd_refuse(why, "it has the %s %.100s with %s, which is not known", kind, type_of(step), what);
+  return pd_refuse(why, "its %s %.100s with %s is not supported", kind, type_of(step), what);
 }
 
 static bool too_many(char *why, const char *kind) {
-  return pd_refuse(why, "it has more than %d steps of its %s, which is not known", PD_MAX_STEPS, kind);
+  return pd_refuse(why, "it has more than %d steps in its %s", PD_MAX_STEPS, kind);
 }
 
-/* A step, or in turn those of a Sequence, whose member `list` has them. */
+/* Calls `read` for a step, or for each step in `list` of a Sequence. */
 typedef bool read_step(struct pd_tokenizer *t, const cJSON *step, char *why);
 
 static bool each_step(struct pd_tokenizer *t, const cJSON *step, const char *list, read_step *read, char *why) {
@@ -61,7 +61,7 @@ static bool each_step(struct pd_tokenizer *t, const cJSON *step, const char *lis
 /* ---- model ----------------------------------------------------------------------------------- */
 
 static bool read_vocabulary(struct pd_tokenizer *t, const cJSON *vocabulary, int64_t classes, char *why) {
-  if (!cJSON_IsObject(vocabulary)) return pd_refuse(why, "it has no vocabulary of tokens and their numbers");
+  if (!cJSON_IsObject(vocabulary)) return pd_refuse(why, "it has no vocabulary");
   pd_bpe_start(&t->bpe, classes);
   const cJSON *item;
   cJSON_ArrayForEach(item, vocabulary) {
@@ -71,7 +71,7 @@ static bool read_vocabulary(struct pd_tokenizer *t, const cJSON *vocabulary, int
       return pd_refuse(why, "its token '%.100s' has the number %d, but the model has %lld tokens", item->string,
                        id, (long long)classes);
     if (!pd_bpe_add_token(&t->bpe, item->string, strlen(item->string), id))
-      return pd_refuse(why, "its token '%.100s' or the number %d is there twice", item->string, id);
+      return pd_refuse(why, "its vocabulary has token '%.100s' or number %d twice", item->string, id);
   }
   return true;
 }
@@ -79,7 +79,7 @@ static bool read_vocabulary(struct pd_tokenizer *t, const cJSON *vocabulary, int
 bool pd_tokenizer_parse_vocabulary(struct pd_tokenizer *t, const char *text, size_t bytes, int64_t classes,
                                    char *why) {
   cJSON *root = cJSON_ParseWithLength(text, bytes);
-  bool ok = root ? read_vocabulary(t, root, classes, why) : pd_refuse(why, "it is not JSON, or cut short");
+  bool ok = root ? read_vocabulary(t, root, classes, why) : pd_refuse(why, "it is not JSON, or it is cut short");
   cJSON_Delete(root);
   return ok;
 }
@@ -97,7 +97,7 @@ static bool read_merge(struct pd_bpe *b, const cJSON *merge) {
 static bool read_model(struct pd_tokenizer *t, const cJSON *model, int64_t classes, char *why) {
   static const char *const affixes[] = {"continuing_subword_prefix", "end_of_word_suffix"};
   const cJSON *merges = member(model, "merges"), *merge;
-  if (!cJSON_IsObject(model)) return pd_refuse(why, "it is not a tokenizer.json: it has no model");
+  if (!cJSON_IsObject(model)) return pd_refuse(why, "it is not a tokenizer.json: the field model is missing");
   if (strcmp(type_of(model), "BPE") && (member(model, "type") || !merges)) return unknown(why, "model", model);
   if (!cJSON_IsArray(merges)) return pd_refuse(why, "it has no merges");
   for (int i = 0; i < 2; i++)
@@ -110,7 +110,7 @@ static bool read_model(struct pd_tokenizer *t, const cJSON *model, int64_t class
   int64_t i = 0;
   cJSON_ArrayForEach(merge, merges) {
     if (!read_merge(&t->bpe, merge))
-      return pd_refuse(why, "its merge number %lld is not of two tokens that make a third", (long long)i);
+      return pd_refuse(why, "its merge %lld is not a pair of tokens whose merge is a token", (long long)i);
     i++;
   }
   const char *unk = text_of(model, "unk_token");
@@ -124,7 +124,7 @@ static bool read_model(struct pd_tokenizer *t, const cJSON *model, int64_t class
 
 /* ---- before the model ------------------------------------------------------------------------ */
 
-/* By how much steps together can make a text longer: each works on what the one before it has made. */
+/* The largest factor by which consecutive steps can lengthen a text. */
 static bool grows_little(const struct pd_replacement *steps, int n, const char *separator, const char *kind,
                          char *why) {
   enum { MOST = 256 };
@@ -136,7 +136,7 @@ static bool grows_little(const struct pd_replacement *steps, int n, const char *
     if (one > 1) times *= one;
   }
   return times <= MOST ||
-         pd_refuse(why, "the steps of its %s make a text up to %.3g times as long; %d is the limit", kind, times,
+         pd_refuse(why, "the steps of its %s lengthen a text by up to %.3g times: the limit is %d", kind, times,
                    MOST);
 }
 
@@ -185,7 +185,7 @@ static bool read_byte_level(struct pd_tokenizer *t, const cJSON *step, char *why
   return !flag(step, "use_regex", true) || add_splitter(t, &pd_gpt2_splitter, why);
 }
 
-/* Of a Metaspace: whether the separator is put before a text; older files have a flag. */
+/* Metaspace's scheme of prepending the separator; older files have a flag. */
 static bool read_prepend(const cJSON *step, const char *kind, enum pd_prepend *to, char *why) {
   static const char *const names[] = {"never", "first", "always"};
   const char *scheme = text_of(step, "prepend_scheme");
@@ -222,7 +222,7 @@ static bool read_pre_tokenizer(struct pd_tokenizer *t, const cJSON *step, char *
 
 static bool read_added(struct pd_tokenizer *t, const cJSON *list, char *why) {
   const cJSON *item;
-  if (list && !cJSON_IsArray(list)) return pd_refuse(why, "its added_tokens are no list");
+  if (list && !cJSON_IsArray(list)) return pd_refuse(why, "its added_tokens is not a list");
   t->added = calloc((size_t)cJSON_GetArraySize(list) + 1, sizeof *t->added);
   if (!t->added) return pd_refuse(why, "out of memory");
   cJSON_ArrayForEach(item, list) {
@@ -234,7 +234,7 @@ static bool read_added(struct pd_tokenizer *t, const cJSON *list, char *why) {
     if (!content || !*content || a.id < 0)
       return pd_refuse(why, "one of its added_tokens has no content or number");
     if (flag(item, "single_word", false))
-      return pd_refuse(why, "its added token '%.100s' is a single_word, which is not known", content);
+      return pd_refuse(why, "its added token '%.100s' has single_word, which is not supported", content);
     a.content = strdup(content);
     if (flag(item, "normalized", !a.special)) {
       size_t bytes = strlen(content);
@@ -247,7 +247,7 @@ static bool read_added(struct pd_tokenizer *t, const cJSON *list, char *why) {
 
 /* ---- behind it ------------------------------------------------------------------------------- */
 
-/* What TemplateProcessing puts before a single text. */
+/* The tokens that TemplateProcessing puts before a single text. */
 static bool read_template(struct pd_tokenizer *t, const cJSON *step, char *why) {
   const cJSON *piece, *id;
   cJSON_ArrayForEach(piece, member(step, "single")) {
@@ -271,7 +271,7 @@ static bool read_post_processor(struct pd_tokenizer *t, const cJSON *step, char 
   return unknown(why, "post_processor", step);
 }
 
-/* The first space of the text, whose tokens are one text by now. */
+/* Strips the first space of the text, after tokens were joined. */
 static bool read_strip(struct pd_tokenizer *t, const cJSON *step, bool fused, char *why) {
   const char *content = text_of(step, "content");
   int32_t start = number(member(step, "start")), stop = number(member(step, "stop"));
@@ -312,13 +312,13 @@ static bool read_all(struct pd_tokenizer *t, const cJSON *root, int64_t classes,
       !read_added(t, member(root, "added_tokens"), why) ||
       !each_step(t, member(root, "post_processor"), "processors", read_post_processor, why))
     return false;
-  if (!cJSON_IsObject(decoder)) return pd_refuse(why, "it has no decoder, which is not known");
+  if (!cJSON_IsObject(decoder)) return pd_refuse(why, "it has no decoder");
   return each_step(t, decoder, "decoders", read_decoder, why);
 }
 
 bool pd_tokenizer_parse_json(struct pd_tokenizer *t, const char *text, size_t bytes, int64_t classes, char *why) {
   cJSON *root = cJSON_ParseWithLength(text, bytes);
-  bool ok = root ? read_all(t, root, classes, why) : pd_refuse(why, "it is not JSON, or cut short");
+  bool ok = root ? read_all(t, root, classes, why) : pd_refuse(why, "it is not JSON, or it is cut short");
   cJSON_Delete(root);
   return ok;
 }

@@ -1,5 +1,5 @@
-/* Normalization form C (Unicode 16, section 3.11): characters are decomposed, those of a combining class put in the
- * order of their classes, and composed again. */
+/* Normalization form C (Unicode 16, section 3.11): characters are decomposed, those of a combining class put in
+ * the order of their classes, and composed again. */
 #include "normal.h"
 
 #include "bpe.h"
@@ -10,7 +10,7 @@
 #include <string.h>
 
 struct pd_decomposition {
-  int32_t point, first, second; /* second 0: there is none */
+  int32_t point, first, second; /* second 0: none */
 };
 struct pd_combining {
   int32_t first, last, class;
@@ -49,7 +49,7 @@ static bool is_excluded(int32_t point) {
   return false;
 }
 
-/* The character that is composed of two; -1: there is none. */
+/* The composition of two characters; -1: none. */
 static int32_t composed_of(int32_t first, int32_t second) {
   static struct pd_decomposition pairs[N_DECOMPOSITIONS];
   static size_t n;
@@ -84,7 +84,7 @@ static int class_of(int32_t point) {
 
 /* ---- texts ----------------------------------------------------------------------------------- */
 
-/* Code points; -1 - b for a byte b that belongs to no character. */
+/* Code points; -1 - b for an invalid byte b. */
 struct points {
   int32_t *at;
   size_t n, room;
@@ -117,7 +117,7 @@ struct mark {
   int class;
 };
 
-/* By rising classes; those of equal ones stay in order. `other` has room for half of them. */
+/* Stable sort by class. `other` has room for half of the characters. */
 static void merge_sort(struct mark *mark, struct mark *other, size_t n) {
   const size_t half = n / 2;
   if (n < 2) return;
@@ -129,7 +129,7 @@ static void merge_sort(struct mark *mark, struct mark *other, size_t n) {
     mark[to] = second < n && mark[second].class < other[first].class ? mark[second++] : other[first++];
 }
 
-/* Runs of classes above 0, each by its classes. */
+/* Sorts each run of classes above 0. */
 static void put_in_order(struct points *p) {
   struct mark *mark = NULL;
   size_t room = 0;
@@ -150,11 +150,11 @@ static void put_in_order(struct points *p) {
   free(mark);
 }
 
-/* Each character with the last one of class 0 before it, unless one between has its class or a higher one, or
- * class 0. */
+/* Composes each character with the last preceding one of class 0, unless a character between them has class 0, its
+ * class or a higher class. */
 static void compose(struct points *p) {
   size_t n = 0, starter = p->n; /* none yet */
-  int before = 0;               /* the class of the last one kept behind the starter */
+  int before = 0;               /* class of the last character kept after the starter */
   for (size_t i = 0; i < p->n; i++) {
     int32_t point = p->at[i], one = -1;
     int class = class_of(point);

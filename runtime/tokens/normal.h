@@ -4,8 +4,8 @@
 
 #include <stddef.h>
 
-/* The text with its characters composed, as PyPI's tokenizers does it: malloc'd, *bytes long without the zero behind
- * it. Bytes that belong to no character stay where they are. */
+/* The text with composed characters, as by the Python package tokenizers: malloc'd, of *bytes bytes and a
+ * terminating zero. Invalid bytes are kept. */
 char *pd_composed(const char *text, size_t *bytes);
 
 #endif

@@ -1,11 +1,11 @@
-/* A tokenizer from its files. */
+/* Opens a tokenizer's files. */
 #include "parts.h"
 #include "shared/read_file.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-/* Reads a file, and hands its bytes to one of the parsers below; what that refuses gets the file's name. */
+/* Reads a file and parses it by one of the parsers below; adds the path to a refusal. */
 typedef bool parse(struct pd_tokenizer *t, const char *text, size_t bytes, int64_t classes, char *why);
 
 static bool read_file(struct pd_tokenizer *t, const char *path, parse *parse, int64_t classes, char *why) {
@@ -39,13 +39,14 @@ static bool read_gpt2(struct pd_tokenizer *t, char *const *paths, int64_t classe
 struct pd_tokenizer *pd_tokenizer_open(char *const *paths, int n, int64_t classes, char *why) {
   struct pd_tokenizer *t = pd_tokenizer_new();
   t->bytes = n == 0;
-  bool ok = n == 0   ? classes >= 256 || pd_refuse(why,
-                                                   "the model has %lld tokens, fewer than there are bytes: its "
-                                                     "tokenizer's files are needed",
-                                                   (long long)classes)
-            : n == 1 ? read_file(t, paths[0], pd_tokenizer_parse_json, classes, why)
-            : n == 2 ? read_gpt2(t, paths, classes, why)
-                     : pd_refuse(why, "a tokenizer has one file, or two, not %d", n);
+  bool ok =
+      n == 0 ? classes >= 256 ||
+                   pd_refuse(why,
+                             "the model has %lld tokens, fewer than the 256 bytes. help: give --tokenizer FILE...",
+                             (long long)classes)
+      : n == 1 ? read_file(t, paths[0], pd_tokenizer_parse_json, classes, why)
+      : n == 2 ? read_gpt2(t, paths, classes, why)
+               : pd_refuse(why, "--tokenizer needs one or two files, not %d", n);
   if (!ok) {
     pd_tokenizer_close(t);
     return NULL;

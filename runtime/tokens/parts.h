@@ -1,4 +1,4 @@
-/* What a tokenizer is made of: Hugging Face's steps, of which tokenizer.json has a description each. */
+/* The parts of a tokenizer: Hugging Face's steps, as in tokenizer.json. */
 #ifndef PD_TOKENIZER_PARTS_H
 #define PD_TOKENIZER_PARTS_H
 
@@ -8,59 +8,59 @@
 
 enum { PD_MAX_STEPS = 8, PD_MAX_PREFIX = 4 };
 
-/* A text in place of another one. */
+/* A replacement of text. */
 struct pd_replacement {
-  char *from, *to; /* from is not empty; NULL: `to` is put before the text, or there is no `to`: normal.h */
+  char *from, *to; /* from is not empty. NULL: prepend `to`; both NULL: normalize by normal.h */
 };
 
-/* A token that is found in the text before anything is split. */
+/* A token that is matched in the text before splitting. */
 struct pd_added {
-  char *content;    /* as it is in the text */
-  char *normalized; /* the same after normalizing: what is looked for when `normal`; otherwise NULL */
+  char *content;    /* text of the token */
+  char *normalized; /* normalized text, to match in normalized texts; otherwise NULL */
   int32_t id;
-  bool left, right; /* spaces before it, behind it belong to it */
-  bool special;     /* leaves no text when decoded */
+  bool left, right; /* the token includes spaces before, after it */
+  bool special;     /* decodes to no text */
 };
 
-/* Added tokens in the order of their texts' bytes, of equal texts in their own. */
+/* Added tokens sorted by the bytes of their texts, stably. */
 struct pd_looked_for {
   struct pd_sought {
     const char *text;
     size_t bytes;
-    int added; /* its place */
+    int added; /* index of the added token */
   } * at;
   int n;
 };
 
-/* When the word separator is put before a text that does not begin with it. */
-enum pd_prepend { PD_NEVER, PD_ONCE, PD_ALWAYS }; /* once: where the whole text begins */
+/* When to prepend the word separator to a text that does not begin with it. */
+enum pd_prepend { PD_NEVER, PD_ONCE, PD_ALWAYS }; /* once: at the start of the whole text */
 
 struct pd_tokenizer {
-  bool bytes; /* tokens are bytes, and nothing of what follows counts */
+  bool bytes; /* tokens are bytes; all other members are ignored */
   struct pd_bpe bpe;
   struct pd_added *added;
   int n_added;
-  struct pd_looked_for looked_for[2]; /* in texts as they are, and in normalized ones */
-  int32_t *added_of;                  /* by id: the first added token's place + 1; 0: there is none */
+  struct pd_looked_for looked_for[2]; /* in raw texts, and in normalized texts */
+  int32_t *added_of;                  /* by id: index of the first added token + 1; 0: none */
   struct pd_replacement normalizer[PD_MAX_STEPS];
   int n_normalizer;
 
-  /* Before merges: words, one splitter within the words of the one before it. */
+  /* Before merges: splitters, each within the words of the previous one. */
   struct pd_splitter splitter[PD_MAX_STEPS];
   int n_splitters;
-  char *separator; /* Metaspace: what stands for a space, and begins a word; NULL: nothing does */
+  char *separator; /* Metaspace: text for a space, which begins a word; NULL: none */
   enum pd_prepend prepend;
-  bool separates;   /* words are split before it */
-  bool byte_level;  /* each byte is written as a character of GPT-2's alphabet of 256 */
-  bool space_first; /* a space is put before a text that does not begin with one */
+  bool separates;   /* words are split before the separator */
+  bool byte_level;  /* bytes are characters of GPT-2's alphabet of 256 */
+  bool space_first; /* prepend a space to a text that does not begin with one */
 
-  /* Back. */
-  bool decode_byte_level, decode_fallback; /* tokens are written in that alphabet; "<0x0A>" is a byte */
+  /* Decoding. */
+  bool decode_byte_level, decode_fallback; /* tokens use that alphabet; "<0x0A>" is a byte */
   struct pd_replacement decoder[PD_MAX_STEPS];
   int n_decoder;
-  bool fused;             /* what follows is of the whole text: */
-  bool drop_space;        /* its first space */
-  char *decode_separator; /* Metaspace: it becomes a space, or nothing in the first token: */
+  bool fused;             /* the next members apply to the whole text */
+  bool drop_space;        /* drop the first space */
+  char *decode_separator; /* Metaspace: decodes to a space, or to nothing in the first token with drop_separator */
   bool drop_separator;
 
   bool newlines_end_words; /* no word and no added token goes beyond a newline that a letter follows */
@@ -71,33 +71,31 @@ struct pd_tokenizer {
 };
 enum pd_kind { PD_SPECIAL = 1, PD_ENDS = 2 };
 
-struct pd_tokenizer *pd_tokenizer_new(void); /* {0}; to be closed whatever becomes of it */
-/* Each fills such a tokenizer, the merges' one that has its vocabulary. False after filling `why`, without the
- * file's name. */
+struct pd_tokenizer *pd_tokenizer_new(void); /* {0}; close it also after failures */
+/* Fill a tokenizer; merges need the vocabulary first. False after filling `why`, without the path. */
 bool pd_tokenizer_parse_json(struct pd_tokenizer *t, const char *text, size_t bytes, int64_t classes, char *why);
 bool pd_tokenizer_parse_vocabulary(struct pd_tokenizer *t, const char *text, size_t bytes, int64_t classes,
                                    char *why);
 bool pd_tokenizer_parse_merges(struct pd_tokenizer *t, const char *text, size_t bytes, char *why);
-/* Takes an added token, whose texts are then the tokenizer's: there must be room in `added`. */
+/* Adds a token and takes ownership of its texts; `added` must have room. */
 bool pd_tokenizer_add(struct pd_tokenizer *t, struct pd_added a, char *why);
 bool pd_ends_words_at_newlines(const struct pd_tokenizer *t);                 /* found by trying */
 const struct pd_added *pd_added_of(const struct pd_tokenizer *t, int32_t id); /* or NULL */
-/* After GPT-2's two files: what they do not say, because it is so. */
+/* Sets GPT-2's fixed parts, after its two files. */
 bool pd_tokenizer_complete_gpt2(struct pd_tokenizer *t, char *why);
-/* After parsing, in the end: which tokens are special, which end a text, and where texts of added tokens are found. */
+/* After parsing: finds special tokens and end-of-text tokens, and indexes added tokens. */
 void pd_tokenizer_complete(struct pd_tokenizer *t);
 
-/* The longest added token that the text starts with, of those with equal texts the first, or NULL. */
+/* The longest added token that the text starts with, the first of equal texts, or NULL. */
 const struct pd_added *pd_added_at(const struct pd_tokenizer *t, const char *text, size_t bytes, bool normalized);
 
-/* The character of GPT-2's alphabet that stands for a byte: below 0x200; and the byte of such a character, or
- * -1. */
+/* The character of a byte in GPT-2's alphabet, below 0x200; and the byte of a character, or -1. */
 int32_t pd_byte_character(unsigned char byte);
 int pd_character_byte(int32_t point);
 
-/* The text after the normalizer: malloc'd, *bytes long without the zero behind it. */
+/* The normalized text, malloc'd, of *bytes bytes and a terminating zero. */
 char *pd_normalize(const struct pd_tokenizer *t, const char *text, size_t *bytes);
-/* The text with every `from` replaced; the same. */
+/* The text with every `from` replaced, in the same form. */
 char *pd_replaced(const struct pd_replacement *r, const char *text, size_t *bytes);
 
 #endif

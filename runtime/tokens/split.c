@@ -11,7 +11,7 @@ static enum pd_class class_at(const char *text, size_t n, size_t at) {
   return at < n ? pd_class_of(pd_character_at(text + at, n - at).point) : PD_NEITHER;
 }
 
-/* Where the run of that class ends which begins at `at`; of at most `most` characters. */
+/* The end of the run of a class from `at`, of at most `most` characters. */
 static size_t run_end(const char *text, size_t n, size_t at, enum pd_class class, int most) {
   for (int i = 0; at < n && i < most; i++) {
     struct pd_character c = pd_character_at(text + at, n - at);
@@ -22,7 +22,7 @@ static size_t run_end(const char *text, size_t n, size_t at, enum pd_class class
 }
 enum { ANY_NUMBER = 1 << 30 };
 
-/* 's|'t|'re|'ve|'m|'ll|'d at the text's start: its bytes, or 0. In any case the long s is an s, too. */
+/* 's|'t|'re|'ve|'m|'ll|'d at the text's start: its bytes, or 0. Ignores case; the long s counts as s. */
 static size_t contraction(const char *text, size_t n, bool any_case) {
   static const char *const ends[] = {"s", "t", "re", "ve", "m", "ll", "d"};
   if (n < 2 || text[0] != '\'') return 0;

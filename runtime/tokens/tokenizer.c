@@ -15,8 +15,8 @@ bool pd_tokenizer_add(struct pd_tokenizer *t, struct pd_added a, char *why) {
   int32_t known = pd_bpe_find(&t->bpe, a.content, strlen(a.content));
   const char *text = t->bpe.text[a.id];
   if ((known >= 0 && known != a.id) || (text && strcmp(text, a.content)))
-    return pd_refuse(why, "its added token '%.100s' has the number %d, but the vocabulary says otherwise",
-                     a.content, a.id);
+    return pd_refuse(why, "its added token '%.100s' has number %d, which contradicts the vocabulary", a.content,
+                     a.id);
   return true;
 }
 
@@ -30,7 +30,7 @@ static int by_text(const void *a, const void *b) {
   return order ? order : (x->added > y->added) - (x->added < y->added);
 }
 
-/* A token that is looked for in normalized texts is not looked for in others. */
+/* A token that matches normalized texts does not match raw texts. */
 static void look_for(struct pd_tokenizer *t, bool normalized) {
   struct pd_looked_for *l = &t->looked_for[normalized];
   l->at = pd_grown(NULL, sizeof *l->at * (size_t)t->n_added);
@@ -42,7 +42,7 @@ static void look_for(struct pd_tokenizer *t, bool normalized) {
   qsort(l->at, (size_t)l->n, sizeof *l->at, by_text);
 }
 
-/* The first from `first` to `end` whose byte number `at` is at least this one: all before that byte are equal. */
+/* The first text in [first, end) whose byte `at` is at least this one; earlier bytes are equal. */
 static int first_from(const struct pd_looked_for *l, int first, int end, size_t at, int byte) {
   while (first < end) {
     int middle = first + (end - first) / 2;
@@ -75,7 +75,7 @@ const struct pd_added *pd_added_at(const struct pd_tokenizer *t, const char *tex
   return found;
 }
 
-/* Neither tokenizer.json nor GPT-2's files say which token ends a text: these names are known, those of whole texts first. */
+/* Names of end-of-text tokens, those of whole texts first: neither tokenizer.json nor GPT-2's files mark them. */
 static const char *const ends[] = {
     "<|endoftext|>", "</s>",       "<|end_of_text|>", /* GPT-2, Llama 1 and 2, Llama 3 */
     "<eos>",         "[EOS]",                         /* Gemma */

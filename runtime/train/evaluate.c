@@ -1,7 +1,7 @@
-/* The mean losses and metrics over files with the weights of one update: validation while training, and all that
- * a run does that only evaluates. Microbatches are dealt to replicas as in training. A microbatch's elements are
- * added in order and in double by the rank that computes them, then the microbatches' sums in their order by
- * every rank: neither cuts nor replicas leave a trace. */
+/* Mean losses and metrics over files with the weights of one update, for validation and evaluation runs. Replicas
+ * take microbatches as in training. The computing rank adds a microbatch's elements in order and in double; every
+ * rank then adds the microbatches' sums in order. Results are bit-identical for any number of stages and
+ * replicas. */
 #include "checkpoint/checkpoint.h"
 #include "data/load.h"
 #include "messages/messages.h"
@@ -30,8 +30,8 @@ static double mean(int figure) {
   return sum / (samples * (double)pd.stage->figures[figure].elements);
 }
 
-/* All ranks learn the sums, so that none runs ahead and the figures can be logged in order: each has one
- * contributor, the others add zero. */
+/* All ranks get the sums, so that no rank runs ahead and figures are logged in order. Each sum has one
+ * contributor; all other ranks add zero. */
 static void know_means(void) {
   MPI_Request request;
   pd_figures_fold(INT64_MAX);
@@ -40,7 +40,7 @@ static void know_means(void) {
   for (int i = 0; i < pd.stage->n_figures; i++) means[i] = mean(i);
 }
 
-/* Programs that train trace no passes here; those for inference trace theirs. */
+/* Training programs do not trace passes of validation; inference programs trace their passes. */
 static void finish_evaluation(void) {
   double end = pd_seconds();
   if (!pd.stage->inference) pd_trace(PD_VALIDATE, pd_updates.done - 1, -1, started, end);
@@ -51,7 +51,7 @@ static void finish_validation(void) {
   int64_t t = pd_updates.done - 1;
   if (!isfinite(pd_model_loss(means))) {
     if (pd.rank) pd_leave_to_others();
-    pd_fail("step %lld: the validation loss is not finite", (long long)(t + 1));
+    pd_fail("step %lld: the validation loss is non-finite", (long long)(t + 1));
   }
   double end = pd_seconds();
   pd_trace(PD_VALIDATE, t, -1, started, end);
@@ -71,7 +71,7 @@ bool pd_evaluation_next(int64_t v) {
     memset(sums, 0, sizeof *sums * (size_t)n_sums());
     pd_train_catch_up();
     started = pd_seconds();
-    pd.training = pd.stage->inference; /* whose passes are the run's: a trace shows them */
+    pd.training = pd.stage->inference; /* its passes are in the trace */
     pd_read_averages(pd_updates.done, true);
   }
   if (v > 1) pd_sharp_microbatch_ends();
@@ -92,7 +92,7 @@ struct evaluation_samples {
   int64_t first;
 };
 
-/* Behind the data's last sample comes the microbatch's first again; nobody counts it. */
+/* The microbatch's first sample pads the last microbatch; it is not counted. */
 static void load_evaluation_sample(const void *of, int64_t i, int worker, void *to) {
   const struct evaluation_samples *s = of;
   const struct pd_input *in = &pd.stage->inputs[s->input];
@@ -112,7 +112,7 @@ static void take_sum(int figure, int64_t v, double sum) {
   char at[64] = "";
   if (!pd_only_evaluates()) snprintf(at, sizeof at, "step %lld: validation: ", (long long)pd_updates.done);
   if (figure < pd.stage->n_losses && !isfinite(sum))
-    pd_fail("%sthe loss of microbatch %lld is not finite; first tensor that is not: %s", at,
+    pd_fail("%sthe loss of microbatch %lld is non-finite; first non-finite tensor: %s", at,
             (long long)pd_number(v), pd_first_non_finite(v, true));
   sums[(pd_number(v) - 1) * pd.stage->n_figures + figure] = sum;
 }

@@ -1,4 +1,4 @@
-/* The log (JSON lines) and what a person sees while it runs; both by rank 0. */
+/* The log (JSON lines) and the progress on the terminal, both by rank 0. */
 #define _GNU_SOURCE
 #include "checkpoint/checkpoint.h"
 #include "data/load.h"
@@ -19,11 +19,11 @@
 #include <unistd.h>
 
 static FILE *log_file;
-static double peak;          /* operations a second of all ranks; 0: unknown */
+static double peak;          /* operations per second of all ranks; 0: unknown */
 static bool in_place;        /* progress rewrites one line */
-static bool line_open;       /* that line is on the terminal and has no newline yet */
-static double last_progress; /* when the last plain line was written */
-static double seconds_spent; /* in updates; updates counted in steps_spent */
+static bool line_open;       /* the progress line has no newline yet */
+static double last_progress; /* time of the last line without rewriting */
+static double seconds_spent; /* spent in steps_spent updates */
 static int64_t steps_spent;
 
 static void line(const char *format, ...) __attribute__((format(printf, 1, 2)));
@@ -33,14 +33,14 @@ static void line(const char *format, ...) {
   va_start(args, format);
   vfprintf(log_file, format, args);
   va_end(args);
-  bool whole = format[strlen(format) - 1] == '\n'; /* who reads along gets whole lines */
+  bool whole = format[strlen(format) - 1] == '\n'; /* concurrent readers get whole lines */
   if (whole && fflush(log_file)) pd_fail("cannot write log '%s': %s", pd_options.log, strerror(errno));
 }
 
-/* Opens it to append. A link is followed if the user or root made it: one of another user would lead to any file of
- * this user. */
+/* Opens the log to append. Follows symbolic links of this user or root only: another user's link could lead to any
+ * file of this user. */
 static int open_log(const char *path) {
-  /* To open a FIFO would wait for somebody who reads it. */
+  /* Opening a FIFO would wait for a reader. */
   const int flags = O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | O_NONBLOCK;
   struct stat st;
   int fd = open(path, flags | O_NOFOLLOW, 0666);
@@ -54,12 +54,12 @@ bool pd_log_open(char *why) {
   if (pd.self || !pd_options.log) return true;
   int fd = open_log(pd_options.log);
   if (fd < 0 && errno == ENXIO)
-    return pd_refuse(why, "cannot write log '%s': it is a FIFO or a socket that nobody reads", pd_options.log);
+    return pd_refuse(why, "cannot write log '%s': it is a FIFO or a socket without a reader", pd_options.log);
   if (fd >= 0 && !fcntl(fd, F_SETFL, O_APPEND)) log_file = fdopen(fd, "a");
   return log_file || pd_refuse(why, "cannot write log '%s': %s", pd_options.log, strerror(errno));
 }
 
-/* mpirun gives ranks a pseudo-terminal whatever its own output is: the parent's tells. */
+/* mpirun always gives ranks a pseudo-terminal, so the parent's output decides. */
 static bool output_is_terminal(void) {
   char link[64], target[64] = "";
   snprintf(link, sizeof link, "/proc/%d/fd/1", (int)getppid());
@@ -73,8 +73,7 @@ static void line_array(const char *name, const int64_t *at) {
   line("]");
 }
 
-/* The arena's bytes and, where both are of the host, those of the copies that options ask for: of what a checkpoint
- * holds, of what passes write. */
+/* Bytes of the arena and, if both are in host memory, of the copies for --checkpoint-background and --audit. */
 static int64_t planned_peak(int rank) {
   int64_t bytes = pd.stage->planned_peak_bytes[rank];
   if (pd_checkpoint_copies && !pd_device_name()) bytes += pd_checkpoint_copies[rank];
@@ -98,7 +97,7 @@ static const char *replicas_text(void) {
   return pd.ranks > pd.stage->n_stages ? text : "";
 }
 
-/* Empties the log; when the run goes on, only of a last line that is not whole, as a full disk leaves it. */
+/* Truncates the log; a resumed run removes only an incomplete last line, as after a full disk. */
 static bool cut_log(void) {
   struct stat st;
   if (!log_file || fstat(fileno(log_file), &st) || !S_ISREG(st.st_mode)) return true;
@@ -159,7 +158,7 @@ double pd_metric_value(int figure, const double *mean) {
   return f->of_mean ? f->of_mean(mean[figure]) : mean[figure];
 }
 
-/* JSON knows no number that is not finite. */
+/* JSON has no non-finite numbers. */
 static void metric_fields(const char *prefix, const double *mean) {
   for (int i = pd.stage->n_losses; i < pd.stage->n_figures; i++) {
     double x = pd_metric_value(i, mean);
@@ -172,7 +171,7 @@ static void metric_fields(const char *prefix, const double *mean) {
   }
 }
 
-/* "loss 2.3026  accuracy 0.1250": the first metrics, for people, who find the others in the log. */
+/* "loss 2.3026  accuracy 0.1250": the first metrics for the terminal; the log has all. */
 static void print_figures(const double *mean, int metrics) {
   int first = pd.stage->n_losses;
   if (first) printf("loss %.4f", pd_model_loss(mean));
@@ -212,7 +211,7 @@ static void progress(int64_t t, const double *mean, double lr) {
 
 /* ---- lines ----------------------------------------------------------------------------------- */
 
-/* TensorBoard's event of an update; its metrics are there already. */
+/* TensorBoard's event of an update, whose metrics are already added. */
 static void update_scalars(int64_t t, const double *mean, double norm, double lr, double rate, double seconds) {
   const struct pd_stage *s = pd.stage;
   pd_tensorboard_scalar("", "loss", pd_model_loss(mean));

@@ -1,5 +1,5 @@
-/* Where a run writes: every output is tried by rank 0 before the run, so that no hour of training ends at an unwritable
- * path; none is what the run reads, nor what another option writes. */
+/* Checks of outputs by rank 0 before the run, so that no training ends at an unwritable path: no output may be an
+ * input or the output of another option. */
 #define _GNU_SOURCE /* realpath without a buffer */
 #include "checkpoint/checkpoint.h"
 #include "data/load.h"
@@ -43,29 +43,30 @@ static bool is_text(const char *path) {
   return read;
 }
 
-/* New weights may take the place of the old. */
+/* --save may overwrite the weights of --init. */
 static bool spares_inputs(struct named x, char *why) {
   const struct pd_options *o = &pd_options;
   bool replaces = !strcmp(x.option, "--save") || !strcmp(x.option, "--save-raw");
   bool read = is_text(x.path) || (!replaces && is_weights(x.path));
   for (int i = 0; i < o->n_data; i++) read |= is_data(x.path, o->data[i]);
   for (int i = 0; i < o->n_validation; i++) read |= is_data(x.path, o->validation[i]);
-  return !read || pd_refuse(why, "%s '%s' would write over a file that is read", x.option, x.path);
+  return !read ||
+         pd_refuse(why, "%s '%s' would overwrite an input file. help: choose another path", x.option, x.path);
 }
 
 /* ---- what is written ------------------------------------------------------------------------- */
 
-/* The folder that `path` is in, in `to`; false when its name is too long to be any. */
+/* Writes the folder of `path` to `to`; false if the name is too long. */
 static bool folder_of(const char *path, char *to, size_t room) {
   const char *slash = strrchr(path, '/');
   size_t n = slash ? (size_t)(slash - path) + 1 : 0;
   if (n + 2 > room) return false;
   memcpy(to, path, n);
-  strcpy(to + n, "."); /* a name of its own, "" and "/" too */
+  strcpy(to + n, "."); /* "" and "/" are folders themselves */
   return true;
 }
 
-/* Whether two paths lead to the same place, where there may be no file yet. */
+/* True if two paths lead to the same place, also without a file. */
 static bool same_place(const char *a, const char *b) {
   if (same_file(a, b)) return true;
   char folder_a[4096], folder_b[4096];
@@ -82,7 +83,7 @@ static bool is_stage(const char *name) {
   return !*name || !strcmp(name, ".c") || !strcmp(name, ".cu");
 }
 
-/* Whether `path` is what pdc made, in the folder of this program. The plan that --run copies may be its own. */
+/* True if pdc built `path`, in the folder of this program. --run may copy the plan onto itself. */
 static bool spares_build(struct named x, char *why) {
   static const char *const names[] = {"train", "infer", "generate", "app", "plan.json", "model.svg"};
   char folder[4096], *program = realpath("/proc/self/exe", NULL);
@@ -94,17 +95,19 @@ static bool spares_build(struct named x, char *why) {
   *strrchr(program, '/') = 0;
   made = own || (made && folder_of(x.path, folder, sizeof folder) && same_file(folder, *program ? program : "/"));
   free(program);
-  return !made || pd_refuse(why, "%s '%s' would write over a file that pdc made", x.option, x.path);
+  return !made ||
+         pd_refuse(why, "%s '%s' would overwrite a file of the program that pdc built. help: choose another path",
+                   x.option, x.path);
 }
 
-/* Whether this is the name of a checkpoint's file within its step's folder. */
+/* True for names of files in a checkpoint's step folder. */
 static bool is_of_step(const char *name) {
   int end = 0;
   return !strcmp(name, PD_MANIFEST_NAME) ||
          (sscanf(name, "shard-%*d-of-%*d.safetensors%n", &end) == 0 && end && !name[end]);
 }
 
-/* Whether the folder is called step-N, wherever symbolic links lead. */
+/* True if the folder's name is step-N, after symbolic links. */
 static bool is_step(const char *folder) {
   char *real = realpath(folder, NULL);
   const char *name = real ? strrchr(real, '/') + 1 : "";
@@ -114,7 +117,7 @@ static bool is_step(const char *folder) {
   return is;
 }
 
-/* Whether the folder is one of --checkpoint: of this run, or of any that left a step there. */
+/* True if the folder is --checkpoint's of this run or holds steps of another run. */
 static bool holds_steps(const char *folder) {
   bool holds = pd_options.checkpoint && same_file(folder, pd_options.checkpoint);
   DIR *d = opendir(folder);
@@ -127,21 +130,23 @@ static bool holds_steps(const char *folder) {
   return holds;
 }
 
-/* Whether `path` is what locks, or checkpoints of any run, are called: they would be written over, or the output removed
- * with the lock. */
+/* Refuses names of locks and of checkpoint files of any run: an output would overwrite them, or be removed with
+ * the lock. */
 static bool spares_state(struct named x, char *why) {
   static const char lock[] = ".lock";
   const char *slash = strrchr(x.path, '/'), *name = slash ? slash + 1 : x.path;
   char folder[4096];
   size_t n = strlen(name);
   if (n >= sizeof lock - 1 && !strcmp(name + n - (sizeof lock - 1), lock))
-    return pd_refuse(why, "%s '%s' has a name that locks have", x.option, x.path);
-  if (!folder_of(x.path, folder, sizeof folder)) return true; /* opening it says so */
+    return pd_refuse(why, "%s '%s' has the name of a lock file. help: choose a name without .lock", x.option,
+                     x.path);
+  if (!folder_of(x.path, folder, sizeof folder)) return true; /* opening reports the error */
   bool is = (is_of_step(name) && is_step(folder)) || (!strcmp(name, PD_BEST_NAME) && holds_steps(folder));
-  return !is || pd_refuse(why, "%s '%s' would write over a file of a checkpoint", x.option, x.path);
+  return !is || pd_refuse(why, "%s '%s' would overwrite a file of a checkpoint. help: choose another path",
+                          x.option, x.path);
 }
 
-/* All files that options name for writing; the log is the first, if there is one. */
+/* Lists all output files of options; the log is first, if any. */
 static int list(struct named *to) {
   const struct pd_options *o = &pd_options;
   const struct named all[] = {
@@ -156,7 +161,7 @@ static int list(struct named *to) {
   return n;
 }
 
-/* Without one the log cannot be made, and opening it says so. */
+/* False if the folder is missing, which opening the log reports. */
 static bool has_folder(const char *path) {
   struct stat st;
   char folder[4096];
@@ -171,8 +176,9 @@ static bool check_files(char *why) {
     ok = spares_inputs(x[i], why) && spares_build(x[i], why) && spares_state(x[i], why);
     for (int j = 0; j < i && ok; j++)
       if (same_place(x[j].path, x[i].path))
-        ok = pd_refuse(why, "two outputs cannot both be '%s': of %s and of %s", x[i].path, x[j].option,
-                       x[i].option);
+        ok =
+            pd_refuse(why, "two outputs cannot both be '%s': %s and %s. help: choose another path for one of them",
+                      x[i].path, x[j].option, x[i].option);
     if (ok && x[i].path != pd_options.log) ok = pd_writable(x[i].path, why);
   }
   for (int i = 0; i < n && ok; i++)
@@ -190,7 +196,7 @@ static bool lock_folders(char *why) {
          (pd_make_directories(o->tensorboard, why) && pd_lock("--tensorboard", o->tensorboard, true, why));
 }
 
-/* The log comes last: once it is open nothing else can be refused. */
+/* The log is opened last, because no check may fail after it. */
 bool pd_outputs_check(char *why) {
   const struct pd_options *o = &pd_options;
   if (pd.self) return true;

@@ -1,8 +1,7 @@
-/* --predict: the model's outputs over all samples, as .npy arrays of f32 whose rows are in the samples' order.
- * Rank 0 makes each file beside its path and at its whole size; the ranks of the stage that computes an output
- * write their microbatches' rows where they belong, so that neither cuts nor replicas show in it; at the end
- * every rank syncs what it wrote and rank 0 renames. All ranks must share the directory, as they do
- * --checkpoint's. */
+/* --predict: the model's outputs over all samples, as .npy arrays of f32 with one row per sample, in order. Rank 0
+ * creates each file under a temporary name and at full size. The ranks of the stage that computes an output write
+ * the rows of their microbatches at their offsets, so that files do not depend on cuts and replicas. At the end
+ * every rank syncs its rows, and rank 0 renames the file. All ranks must share the directory. */
 #include "data/load.h"
 #include "messages/messages.h"
 #include "train/train.h"
@@ -16,16 +15,16 @@
 enum { HEADER = 128, PATH_ROOM = sizeof((struct pd_output *)0)->beside };
 
 static struct file {
-  const char *path;     /* NULL: it is not asked for */
+  const char *path;     /* NULL: not requested */
   struct pd_output out; /* on rank 0 */
-  int fd;               /* on the others; -1: not open */
+  int fd;               /* on all other ranks; -1: not open */
 } * files;              /* by prediction */
 
 static int64_t row_bytes(const struct pd_prediction *p) { return p->elements * (int64_t)sizeof(float); }
 
 /* ---- what is asked for ------------------------------------------------------------------------ */
 
-/* The output that NAME=PATH names, or the only one; -1 after filling `why`. */
+/* The output of NAME=PATH, or the only output; -1 after filling `why`. */
 static int asked_for(const char *argument, const char **path, char *why) {
   const struct pd_stage *s = pd.stage;
   const char *sign = strchr(argument, '=');
@@ -41,11 +40,12 @@ static int asked_for(const char *argument, const char **path, char *why) {
     snprintf(names + n, sizeof names - n, "%s'%s'", i ? ", " : "", s->predictions[i].name);
   }
   if (!s->n_predictions)
-    pd_refuse(why, "--predict: the model has no 'output', as in 'output logits;'");
+    pd_refuse(why, "--predict: the model declares no output. help: declare one, such as 'output logits;'");
   else if (sign)
-    pd_refuse(why, "--predict: '%s' names no output of the model: there is %s", argument, names);
+    pd_refuse(why, "--predict: '%s' names no output of the model. help: use one of %s", argument, names);
   else
-    pd_refuse(why, "--predict '%s': which output? NAME=PATH, with NAME one of %s", argument, names);
+    pd_refuse(why, "--predict '%s': the model has several outputs. help: use NAME=PATH, where NAME is one of %s",
+              argument, names);
   return -1;
 }
 
@@ -58,7 +58,7 @@ bool pd_predict_options(char *why) {
     int asked = asked_for(o->predict[i], &path, why);
     if (asked < 0) return false;
     if (files[asked].path)
-      return pd_refuse(why, "--predict: the output '%s' is asked for twice", pd.stage->predictions[asked].name);
+      return pd_refuse(why, "--predict: the output '%s' is given twice", pd.stage->predictions[asked].name);
     files[asked].path = path;
   }
   return true;
@@ -68,7 +68,7 @@ const char *pd_predict_path(int prediction) { return files[prediction].path; }
 
 /* ---- files ------------------------------------------------------------------------------------ */
 
-/* numpy.lib.format, version 1: what stands before the elements is a multiple of 64 bytes, here always HEADER. */
+/* numpy.lib.format, version 1: the header is a multiple of 64 bytes, here always HEADER. */
 static void write_header(char *to, const struct pd_prediction *p, int64_t samples) {
   static const char magic[10] = {'\x93', 'N', 'U', 'M', 'P', 'Y', 1, 0, HEADER - 10, 0};
   memset(to, ' ', HEADER);
@@ -82,7 +82,7 @@ static void write_header(char *to, const struct pd_prediction *p, int64_t sample
   to[HEADER - 1] = '\n';
 }
 
-/* Its whole room is taken at once: a disk that is too small says so now. */
+/* Allocates the whole file, so that a full disk is reported at start. */
 static bool make_file(struct file *f, const struct pd_prediction *p, int64_t samples, char *why) {
   char header[HEADER];
   write_header(header, p, samples);

@@ -1,4 +1,4 @@
-/* Rules are read anew each time they are judged: they are short, and judged seldom. */
+/* Rules are parsed at each evaluation: they are short and rarely evaluated. */
 #include "train/rule.h"
 
 #include <ctype.h>
@@ -12,14 +12,14 @@ struct reader {
   const char *text, *at;
   const struct pd_named_number *numbers;
   int n, depth;
-  char *why; /* empty while all is well */
+  char *why; /* empty without an error */
 };
 
 static void refuse(struct reader *r, const char *wanted) {
-  if (!*r->why) pd_refuse(r->why, "'%s' is no rule: %s at '%s'", r->text, wanted, r->at);
+  if (!*r->why) pd_refuse(r->why, "'%.300s' is not a rule: %s at '%.100s'", r->text, wanted, r->at);
 }
 
-/* Skips spaces; then this sign or word, if it is there. */
+/* Skips spaces, and this sign or word if present. */
 static bool take(struct reader *r, const char *word) {
   size_t n = strlen(word);
   while (isspace((unsigned char)*r->at)) r->at++;
@@ -40,14 +40,14 @@ static double read_name(struct reader *r) {
       r->at += length;
       return r->numbers[i].value;
     }
-  refuse(r, length ? "there is no such number" : "a number is missing");
+  refuse(r, length ? "unknown number" : "a number is missing");
   return NAN;
 }
 
 static double read_factor(struct reader *r) {
   double x = NAN;
   if (++r->depth > MOST_NESTED) {
-    refuse(r, "too deep");
+    refuse(r, "too many nested parentheses");
   } else if (take(r, "-")) {
     x = -read_factor(r);
   } else if (take(r, "(")) {

@@ -12,8 +12,8 @@ struct pd_named_number {
   double value;
 };
 
-/* Whether the text is a rule over these names; else false after filling `why`. *holds: whether it holds. A comparison
- * with what is not a number does not. */
+/* True if the text is a rule over these names, else false after filling `why`. *holds: the rule's value. A
+ * comparison with NaN is false. */
 bool pd_rule(const char *text, const struct pd_named_number *numbers, int n, bool *holds, char *why);
 
 #endif

@@ -1,4 +1,4 @@
-/* The life of a run: its start, with checks that all ranks make together, and its end. */
+/* Start and end of a run, with the checks that all ranks make together. */
 #include "checkpoint/checkpoint.h"
 #include "data/load.h"
 #include "generate/generate.h"
@@ -20,7 +20,7 @@
 
 static double started;
 
-/* cJSON leaves out what it has no memory for, and says so in results that few look at: a file would lack it. */
+/* Ends the launch without memory, because cJSON would silently drop members. */
 static void *json_memory(size_t bytes) {
   void *p = malloc(bytes);
   if (!p) pd_fail("out of memory: cannot get %zu bytes", bytes);
@@ -29,8 +29,8 @@ static void *json_memory(size_t bytes) {
 
 /* ---- start ----------------------------------------------------------------------------------- */
 
-/* The rank in messages before MPI gives it (pd_comm_open): as the launcher's environment has it; else the stage's
- * first. */
+/* The rank for messages before MPI is open (pd_comm_open): from the launcher's environment, else the stage's first
+ * rank. */
 static int launched_rank(void) {
   const char *number = pd_launched_as();
   return number ? atoi(number) : pd_rank_of(pd.stage->stage, 0);
@@ -44,12 +44,13 @@ static void start_mpi(int *argc, char ***argv) {
   pd_catch_bus_errors();
 }
 
-/* What must be the same on every rank, gathered as one record a rank. */
+/* Values that must be equal on all ranks; one record per rank is gathered. */
 struct same {
   char plan[128];
   int64_t steps, validate_every, checkpoint_every, crop, pad, audit;
-  uint64_t seed, names; /* names: a hash of patterns that are */
+  uint64_t seed, names; /* names: hash of texts and patterns */
   int32_t stage, flags;
+  int32_t offloads; /* whether the stage offloads */
 };
 
 /* FNV-1a, 64 bits, of texts and their ends. */
@@ -72,7 +73,8 @@ static struct same *gather_same(const struct pd_stage *s, const struct pd_option
                       .seed = o->seed,
                       .names = hash_texts(hash_texts(o->n_rename, o->rename, o->n_rename), o->init_partial,
                                           o->n_init_partial),
-                      .stage = s->stage};
+                      .stage = s->stage,
+                      .offloads = s->spilled != NULL};
   if (o->stop_when) mine.names = hash_texts(mine.names, (char *[]){(char *)o->stop_when}, 1);
   mine.flags = o->evaluate << 12 | (o->n_data > 0) | (o->n_validation > 0) << 1 | (o->n_init > 0) << 2 |
                (o->save || o->save_raw) << 3 | o->emulate << 4 | (o->peak > 0) << 5 |
@@ -85,33 +87,37 @@ static struct same *gather_same(const struct pd_stage *s, const struct pd_option
   struct same *all = pd_allocate(sizeof *all * (size_t)pd.everyone);
   MPI_Request request;
   MPI_Iallgather(&mine, sizeof mine, MPI_BYTE, all, sizeof mine, MPI_BYTE, pd_comm_everyone, &request);
-  pd_wait(1, &request, "all ranks to show their plan", -1, NULL, -1);
+  pd_wait(1, &request, "all ranks to exchange their plans", -1, NULL, -1);
   return all;
 }
 
 static bool check_launch(const struct same *all, char *why) {
   int planned = pd_planned_ranks() * pd_tensor_degree();
   if (pd.everyone != planned)
-    return pd_refuse(why, "launched with %d rank%s, but the plan has %d: use mpirun -n %d", pd.everyone,
+    return pd_refuse(why, "launched with %d rank%s, but the plan has %d. help: use mpirun -n %d", pd.everyone,
                      pd.everyone == 1 ? "" : "s", planned, planned);
   bool ok = true;
   for (int r = 0; r < pd.everyone && ok; r++) {
     if (strcmp(all[r].plan, all[0].plan))
-      ok = pd_refuse(why,
-                     "rank %d holds another plan (%.12s) than rank 0 (%.12s): build again and give every "
-                     "rank the same directory",
-                     r, all[r].plan, all[0].plan);
+      ok = pd_refuse(
+          why,
+          "the plan of rank %d (%.12s) differs from the plan of rank 0 (%.12s). help: build again and launch "
+          "every rank from the same directory",
+          r, all[r].plan, all[0].plan);
     else if (all[r].stage != pd_stage_of(r / pd_tensor_degree()))
-      ok =
-          pd_refuse(why,
-                    "rank %d runs the program of stage %d, not of stage %d: launch every rank with the "
-                    "directory's '%s'",
-                    r, all[r].stage, pd_stage_of(r / pd_tensor_degree()), pd.stage->inference ? "infer" : "train");
+      ok = pd_refuse(
+          why,
+          "rank %d runs the program of stage %d, not of stage %d. help: launch every rank with the build "
+          "directory's '%s'",
+          r, all[r].stage, pd_stage_of(r / pd_tensor_degree()), pd.stage->inference ? "infer" : "train");
     else if (all[r].steps != all[0].steps || all[r].validate_every != all[0].validate_every ||
              all[r].checkpoint_every != all[0].checkpoint_every || all[r].seed != all[0].seed ||
              all[r].names != all[0].names || all[r].flags != all[0].flags || all[r].crop != all[0].crop ||
              all[r].pad != all[0].pad || all[r].audit != all[0].audit)
-      ok = pd_refuse(why, "rank %d was given other options than rank 0", r);
+      ok = pd_refuse(
+          why,
+          "the options of rank %d differ from the options of rank 0. help: launch all ranks with the same options",
+          r);
   }
   return ok;
 }
@@ -121,7 +127,7 @@ static bool check_evaluation(const struct pd_stage *s, struct pd_options *o, cha
   if (!o->n_data) return pd_refuse(why, "--data PATH is missing");
   if (!pd_predict_options(why)) return false;
   if (!s->n_figures && !o->n_predict && !o->emulate)
-    return pd_refuse(why, "the model has no loss to evaluate: --predict writes its outputs");
+    return pd_refuse(why, "the model has no loss to evaluate. help: write its outputs with --predict");
   if (!o->n_init && !o->resume && !o->emulate)
     return pd_refuse(why, "--init FILE is missing: there are no weights to evaluate");
   return true;
@@ -132,10 +138,14 @@ static bool check_generation(struct pd_options *o, char *why) {
   int prompts = (o->prompt != NULL) + (o->prompt_file != NULL) + (o->prompt_tokens != NULL);
   o->steps = 0;
   if (!o->n_init) return pd_refuse(why, "--init FILE is missing: there are no weights to generate with");
-  if (prompts > 1) return pd_refuse(why, "--prompt, --prompt-file, --prompt-tokens: give one of them");
-  if (!(o->top_p > 0 && o->top_p <= 1)) return pd_refuse(why, "--top-p needs a number up to 1, and more than 0");
+  if (prompts > 1)
+    return pd_refuse(why,
+                     "--prompt, --prompt-file and --prompt-tokens exclude each other. help: give one of them");
+  if (!(o->top_p > 0 && o->top_p <= 1)) return pd_refuse(why, "--top-p needs a number above 0 and at most 1");
+  if (o->temperature == 0 && (o->top_k || o->top_p < 1))
+    pd_warn("%s has no effect with --temperature 0", o->top_k ? "--top-k" : "--top-p");
   if (o->tokens > MOST_TOKENS)
-    return pd_refuse(why, "--tokens %lld are more than can be generated at once: %lld at most",
+    return pd_refuse(why, "--tokens %lld is more than can be generated at once: at most %lld",
                      (long long)o->tokens, (long long)MOST_TOKENS);
   return true;
 }
@@ -144,9 +154,10 @@ static bool check_options(const struct pd_stage *s, struct pd_options *o, char *
   if (s->generation) return check_generation(o, why);
   if (pd_only_evaluates()) return check_evaluation(s, o, why);
   if (o->steps < 0 && s->lr_total > 0) o->steps = s->lr_total;
-  if (o->steps < 0) return pd_refuse(why, "--steps N is missing");
+  if (o->steps < 0)
+    return pd_refuse(why, "--steps N is missing: the model's learning rate schedule has no length");
   if (o->steps > INT64_MAX / 4 / s->batch)
-    return pd_refuse(why, "--steps %lld of %lld samples are more than can be counted", (long long)o->steps,
+    return pd_refuse(why, "--steps %lld of %lld samples exceeds the largest sample count", (long long)o->steps,
                      (long long)s->batch);
   if (o->steps > 0 && !o->n_data && !o->emulate) return pd_refuse(why, "--data PATH is missing");
   return pd_stop_check(why);
@@ -157,12 +168,13 @@ static void copy_file(const char *from, const char *to) {
   if (!pd_copy_file(from, to, why)) pd_fail("%s", why);
 }
 
-/* --run's copies of the plan, which the launcher names in PD_PLAN, and of the model's picture, if it is beside it. */
+/* Copies the plan, whose path the launcher passes in PD_PLAN, and the model's picture next to it, if any, to
+ * --run's directory. */
 static void keep_plan(void) {
   const char *from = getenv("PD_PLAN");
   if (pd.self || !pd_options.plan) return;
   if (!from) {
-    pd_note("no PD_PLAN says where the plan is: it is not copied to '%s'", pd_options.run);
+    pd_note("PD_PLAN is not set: the plan is not copied to '%s'", pd_options.run);
     return;
   }
   copy_file(from, pd_options.plan);
@@ -215,7 +227,7 @@ void pd_start(const struct pd_stage *stage, int argc, char **argv) {
   pd.replica = pd.rank - pd_rank_of(stage->stage, 0);
   pd_agree(why);
   if (pd_openmp_ignored && !pd_openmp_is_blank(pd_openmp_ignored))
-    pd_warn("%s is no number of threads: it is ignored", pd_openmp_ignored);
+    pd_warn("%s is not a number of threads and is ignored", pd_openmp_ignored);
   if (o->help) {
     if (!pd.self) pd_print_usage(stage);
     if (fflush(stdout) || ferror(stdout)) pd_fail("cannot write to standard output: %s", strerror(errno));
@@ -225,6 +237,8 @@ void pd_start(const struct pd_stage *stage, int argc, char **argv) {
   bool complete = check_options(stage, o, why);
   struct same *all = gather_same(stage, o);
   if (complete) check_launch(all, why);
+  bool offloads = false;
+  for (int r = 0; r < pd.everyone; r++) offloads |= all[r].offloads;
   pd_agree(why);
   free(all);
   if (pd.tensor_rank) o->trace = o->log = o->tensorboard = NULL; /* the first pipeline's */
@@ -233,7 +247,7 @@ void pd_start(const struct pd_stage *stage, int argc, char **argv) {
   pd.seed = o->seed;
   pd.emulate = o->emulate;
   pd_sharp_enter();
-  if (o->spill && !stage->spilled) pd_note("--spill is not needed: all parts of rank %d are in memory", pd.rank);
+  if (o->spill && !offloads) pd_warn("--spill has no effect: the parameters of all ranks are resident");
   if (pd_device_start(why)) (stage->generation ? pd_generation_read : pd_data_start)(why);
   pd_agree(why);
   pd_transfers_start(why);
@@ -265,8 +279,7 @@ void pd_start(const struct pd_stage *stage, int argc, char **argv) {
   started = pd_seconds();
 }
 
-/* --save's files are of a training that is done. Weights that changed since the last update are in no file without a
- * failure. */
+/* Writes --save's files of a completed training, and audits the weights before and after. */
 static void save_weights(void) {
   if (pd_stopped_by()) return;
   pd_audit_verify(pd_updates.done);
@@ -275,20 +288,25 @@ static void save_weights(void) {
   if (pd_options.save || pd_options.save_raw) pd_audit_verify(pd_updates.done);
 }
 
-/* The exit status: 0, or that of a training that was stopped by a signal. */
+/* The exit status: 0, or the status of a training that a signal stopped. */
 static int say_how_it_ends(void) {
-  enum { TRY_AGAIN = 75, SIGNALLED = 128 }; /* sysexits.h's EX_TEMPFAIL: --resume goes on; the shell's */
+  enum {
+    TRY_AGAIN = 75,
+    SIGNALLED = 128
+  }; /* EX_TEMPFAIL of sysexits.h: --resume can continue; the shell's status of a signal */
   if (!pd_stopped_by()) return 0;
   if (!pd.self && pd_options.checkpoint)
-    fprintf(stderr,
-            "pd: rank 0 (stage 0): %s: stopped after update %lld of %lld; its checkpoint is in '%s', and --resume "
-            "goes on from there\n",
-            pd_stopped_by_name(), (long long)pd.steps, (long long)pd_options.steps, pd_options.checkpoint);
+    fprintf(
+        stderr,
+        "pd: rank 0 (stage 0): %s: stopped after update %lld of %lld with a checkpoint in '%s'. help: continue "
+        "with --resume\n",
+        pd_stopped_by_name(), (long long)pd.steps, (long long)pd_options.steps, pd_options.checkpoint);
   else if (!pd.self)
-    fprintf(stderr,
-            "pd: rank 0 (stage 0): %s: stopped after update %lld of %lld; nothing is kept of it, for there is no "
-            "--checkpoint DIR\n",
-            pd_stopped_by_name(), (long long)pd.steps, (long long)pd_options.steps);
+    fprintf(
+        stderr,
+        "pd: rank 0 (stage 0): %s: stopped after update %lld of %lld without a checkpoint: --checkpoint DIR was "
+        "not given\n",
+        pd_stopped_by_name(), (long long)pd.steps, (long long)pd_options.steps);
   return pd_options.checkpoint ? TRY_AGAIN : SIGNALLED + pd_stopped_by();
 }
 

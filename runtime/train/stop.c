@@ -1,5 +1,6 @@
-/* --stop-when: after each validation all ranks judge the same rule over the same numbers, and where it holds agree on
- * the last update: this one, or in a pipeline the last of which any rank has begun the batch or awaits a message. */
+/* --stop-when: after each validation all ranks evaluate the same rule over the same numbers. If the rule holds,
+ * they agree on the last update: this one or, in a pipeline, the last update whose batch or messages any rank has
+ * begun. */
 #include "messages/messages.h"
 #include "train/train.h"
 #include "update/update.h"
@@ -18,7 +19,7 @@ static bool stopped;
 
 bool pd_stopped_by_rule(void) { return stopped; }
 
-/* By their numbers, "validation_" and the metric's name behind those of every model. */
+/* Names the numbers of metrics "validation_METRIC", after the numbers of every model. */
 static void name_numbers(void) {
   const struct pd_stage *s = pd.stage;
   n_numbers = OWN;

@@ -1,7 +1,7 @@
 /* Event files for TensorBoard: TFRecords (a length, its checksum, the bytes, theirs) of Event messages in
  * protocol buffers' wire format, of which scalars need few fields (tensorflow/core/util/event.proto,
- * framework/summary.proto). A record is written by one call when its update is logged: a run that ends in any
- * way leaves all of them whole. */
+ * framework/summary.proto). One call writes each record when its update
+ * is logged, so that records stay complete if the run ends. */
 #include "train/train.h"
 
 #include <errno.h>
@@ -24,7 +24,8 @@ struct bytes {
 
 static int file = -1;
 static char path[4096];
-static struct bytes scalars, message, record; /* of the event under way: its summary, itself, with its frame */
+static struct bytes scalars, message,
+    record; /* of the current event: its summary, the event, the event with its frame */
 
 /* ---- encoding -------------------------------------------------------------------------------- */
 
@@ -32,7 +33,7 @@ static void append(struct bytes *b, const void *from, size_t n) {
   if (b->n + n > b->room) {
     b->room = 2 * (b->n + n);
     b->at = realloc(b->at, b->room);
-    if (!b->at) pd_fail("out of memory for an event of TensorBoard");
+    if (!b->at) pd_fail("out of memory for a TensorBoard event");
   }
   memcpy(b->at + b->n, from, n);
   b->n += n;
@@ -53,7 +54,7 @@ static void append_bytes(struct bytes *b, unsigned field, const void *from, size
   append(b, from, n);
 }
 
-/* CRC-32C (Castagnoli), rotated and moved as TFRecords want it, since records may themselves hold checksums. */
+/* CRC-32C (Castagnoli), rotated and offset as TFRecords require, because records may contain checksums. */
 static uint32_t masked_checksum(const unsigned char *at, size_t n) {
   uint32_t crc = ~0u;
   for (size_t i = 0; i < n; i++) {
@@ -82,7 +83,7 @@ static void write_record(const struct bytes *b) {
   }
 }
 
-/* An event of now, whose content is one field of bytes. */
+/* An event with the current time and one field of bytes. */
 static void write_event(int64_t step, unsigned field, const void *content, size_t n) {
   struct timespec now;
   clock_gettime(CLOCK_REALTIME, &now);

@@ -1,5 +1,5 @@
-/* What a stage program calls for an update: its figures microbatch by microbatch, the factor of its gradients, its
- * line in the log, and what is due after it. What happens between ranks is exchange.c's. */
+/* A stage program's calls for an update: figures per microbatch, the gradient scale, the log line, validation and
+ * checkpoint. Communication between ranks is in exchange.c. */
 #include "update/clip.h"
 #include "checkpoint/checkpoint.h"
 #include "data/load.h"
@@ -13,8 +13,8 @@
 #include <math.h>
 #include <stdio.h>
 
-static int under_way;   /* so many updates at most wait for their line in the log */
-static double *seconds; /* how long update t took here: [t % under_way] */
+static int under_way;   /* largest number of updates that wait for their log line */
+static double *seconds; /* seconds of update t on this rank: [t % under_way] */
 static double *means;   /* by figure, of the update being logged */
 static double clock_start;
 
@@ -63,18 +63,18 @@ const char *pd_first_non_finite(int64_t k, bool evaluation) {
 
 static int64_t batch_of(int64_t k) { return (k - 1) / pd_own_microbatches(); }
 
-/* Waits until the figures of all updates before `end` are known. */
+/* Waits until the figures of all updates before `end` have arrived. */
 static void await_figures(int64_t end) {
   for (int64_t t = pd_updates.logged; t < end; t++) pd_exchange_await(t, true);
   pd_log_known();
 }
 
-/* A gradient that was not finite before is the cause to report; this batch's own update, which a device may have in its
- * queue already, is known only when all losses of the batch are. */
+/* An earlier non-finite gradient is the cause to report. This batch's update may already be in the device's queue,
+ * but is known only with all losses of the batch. */
 static void take_sum(int figure, int64_t k, double sum) {
   if (!isfinite(sum) && figure < pd.stage->n_losses) {
     await_figures(batch_of(k) < pd_updates.done ? batch_of(k) : pd_updates.done);
-    pd_fail("step %lld: the loss of microbatch %lld is not finite; first tensor that is not: %s",
+    pd_fail("step %lld: the loss of microbatch %lld is non-finite; first non-finite tensor: %s",
             (long long)(batch_of(k) + 1), (long long)pd_number(k), pd_first_non_finite(k, false));
   }
   pd_add_figure(figure, batch_of(k), (k - 1) % pd_own_microbatches() == 0, sum);
@@ -107,10 +107,10 @@ float pd_gradient_scale(int64_t t) {
                : (float)(1 / pd_loss_elements());
 }
 
-/* After every `every` updates, and after the last; every 0: after the last alone. */
+/* After every `every` updates and after the last; every 0: after the last only. */
 static bool is_due(int64_t t, int64_t every) { return t + 1 == pd.steps || (every && (t + 1) % every == 0); }
 
-/* A stop by a signal brings no validation of its own. */
+/* A stop by a signal adds no validation. */
 static bool is_validated(int64_t t) {
   return pd_evaluation_data && is_due(t, pd_options.validate_every) &&
          (!pd_stopped_by() || (pd_options.validate_every && (t + 1) % pd_options.validate_every == 0));
@@ -120,7 +120,7 @@ static int64_t checkpoint_at = -1; /* the last one's updates */
 
 static void write_checkpoint(void) {
   double now = pd_seconds();
-  pd_train_catch_up(); /* no checkpoint of a step whose gradient was not finite */
+  pd_train_catch_up(); /* no checkpoint after a non-finite gradient */
   checkpoint_at = pd_updates.done;
   pd_checkpoint_write(checkpoint_at);
   double end = pd_seconds();

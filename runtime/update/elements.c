@@ -1,7 +1,7 @@
-/* The optimizers' rules (optimizers/list.h) over arrays in the host's memory: the C target's update, and of a model that
- * spills from a GPU the update where parameters are at home (cuda/home.cu). Compiled with -ffp-contract=off the bits depend on
- * the inputs alone, and are those of a GPU's kernels, which nvcc compiles with -fmad=false: additions, products, quotients and
- * roots are rounded to nearest on both. */
+/* Elementwise update rules (optimizers/list.h) over arrays in host memory: the update of the C target, and of
+ * parameters offloaded from a GPU (cuda/home.cu). With -ffp-contract=off the bits depend only on the inputs. They
+ * equal those of GPU kernels, which nvcc compiles with -fmad=false: both round additions, products, quotients and
+ * roots to nearest. */
 #include "update/update.h"
 #include "kernels/pd_bf16.h"
 #include "kernels/pd_math.h"
@@ -10,14 +10,14 @@
 
 enum change { NONE, OF_F32, OF_BF16 };
 
-/* What a damped step takes back of an element's last change. */
+/* The part of an element's last change that a damped step takes back. */
 static inline float taken_back(const struct pd_change *c, enum change type, float damping, int64_t i) {
   if (type == NONE) return 0;
   if (type == OF_F32) return damping * (((const float *)c->now)[i] - ((const float *)c->before)[i]);
   return damping * (pd_from_bf16(((const pd_bf16 *)c->now)[i]) - pd_from_bf16(((const pd_bf16 *)c->before)[i]));
 }
 
-/* from and to are one array or two that do not overlap: every element is independent of the others. */
+/* from and to are the same array or do not overlap; elements are independent. */
 #define ELEMENTS(rule, optimizer, moments)                                                                 \
   _Static_assert(moments <= PD_MAX_ELEMENT_MOMENTS, "the loop below has two");                             \
   static inline __attribute__((always_inline)) void rule##_loop(                                           \
@@ -63,8 +63,8 @@ void pd_update_some(const struct pd_parameter *p, int64_t n, const struct pd_upd
   if (r->working) pd_write((pd_out){r->working, r->bf16 ? PD_BF16 : PD_F32}, 0, r->to, n);
 }
 
-/* torch.optim.swa_utils.AveragedModel: the first update's weights, then a += (1 - ema) (w - a); buffers as they
- * are. */
+/* torch.optim.swa_utils.AveragedModel: the first update's weights, then a += (1 - ema) (w - a); buffers are
+ * copied. */
 void pd_average_some(const struct pd_parameter *p, int64_t n, int64_t t, const float *w, float *a) {
   const float rest = (float)(1 - pd.stage->ema);
   if (p->buffer || t == 0)

@@ -1,16 +1,15 @@
-/* A batch's figures and gradients between its last backward and its update. For update t this rank
- *   reduces   adds up its accumulators and the other replicas' (reduce.c), in two rounds of messages: all of them, or
- *             where they share the optimizer's state those of the part that it updates. The last backward pass may begin
- *             this, bucket after bucket, as it completes them;
- *   exchanges sends its uses of tied parameters to their other holders and posts their receives;
- *   combines  once those have passed, adds every parameter's uses from last to first;
- *   figures   adds up squares of the gradients that its stage owns and posts one sum over all ranks of these
- *             squares and of the losses' and metrics' sums, a slot for each replica that may have computed one.
- *             Each slot has one contributor, the others add zero, so the sum is exact and its order does not
- *             matter.
- * All of it moves on whenever messages are progressed. Several updates may be under way; their figures are
- * posted in the order of the updates, as collective operations must be. On a device the first three are asked for
- * at once, in an order of their own, and the host waits for none of them. */
+/* Figures and gradients of a batch between its last backward pass and its update. For update t this rank:
+ *   reduces   adds up the accumulators of all replicas (reduce.c), in two rounds of messages: all of them or, with
+ *             optimizer state sharding, the part that it updates. The last backward pass starts this for each
+ *             complete bucket;
+ *   exchanges sends its gradients of tied parameters to the other stages that hold them, and posts receives;
+ *   combines  after these messages, adds the uses of each parameter from last to first;
+ *   figures   adds up squares of its stage's own gradients and posts one sum over all ranks of these squares and of
+ *             the sums of losses and metrics, with a slot for each replica that may have computed one. Each slot has
+ *             one contributor and all other ranks add zero, so the sum is exact in any order.
+ * All steps advance whenever messages are advanced. Several updates may be in flight; their figures are posted in
+ * the order of updates, as collective operations require. On a device the first three steps are enqueued at
+ * once, and the host does not wait for them. */
 #include "update/clip.h"
 #include "messages/messages.h"
 #include "run/upward.h"
@@ -24,27 +23,28 @@ enum state { IDLE, REDUCING, SPREADING, TIED, SQUARING, SUMMING, KNOWN };
 
 struct update {
   enum state state;
-  int complete, posted, gathered, spread; /* buckets, while REDUCING and SPREADING, ever fewer */
-  double *bucket_posted;                  /* when its messages were */
+  int complete, posted, gathered, spread; /* buckets not yet reduced, not yet spread */
+  double *bucket_posted;                  /* time of the messages' post */
   MPI_Request sum_request;
-  double *mine, *all; /* squares (pd_square_at), then [figure][replica] sums: this rank's, all ranks' */
-  double posted_at;   /* when the state's messages were */
+  double *mine, *all; /* squares (pd_square_at), then [figure][replica] sums: of this rank, of all ranks */
+  double posted_at;   /* time of the post of the state's messages */
 };
 static struct update *updates;
 
-static struct pd_line *replicas_line, *ties_line; /* NULL: no such messages; replicas may do without */
-/* By exchange set, so many each: bucket b of the set's batch has the one at b % TRANSFERS, and waits for it. */
+static struct pd_line *replicas_line, *ties_line; /* NULL: no such messages, as with shared memory */
+/* By exchange set, TRANSFERS each: bucket b uses b % TRANSFERS, and waits until it is free. */
 enum { TRANSFERS = 4 };
 static struct pd_transfer **transfers;
-static struct pd_message *messages; /* of what is being posted */
-static int n_updates;               /* in `updates`: t's is at t % n_updates */
-static int under_way; /* exchanged, not logged: so many at most, so that figures of batches ahead have room */
+static struct pd_message *messages; /* messages being posted */
+static int n_updates;               /* size of `updates`; t uses t % n_updates */
+static int
+    under_way; /* largest number of updates exchanged but not logged, so that figures of later batches have room */
 static int n_sums, most_replicas;
 static struct squares {
   int first, parts, tiles;
-} * squares_of;            /* by model parameter, and behind them how many there are: see count_squares() */
+} * squares_of;            /* by model parameter, followed by their total: see count_squares() */
 static double *parts_sums; /* one parameter's */
-static bool *has_remote;   /* by parameter held here: it has a gradient, and another stage holds it, too */
+static bool *has_remote;   /* by parameter of this stage: has a gradient, and another stage also holds it */
 static bool in_progress;
 
 static struct update *update_of(int64_t t) { return &updates[t % n_updates]; }
@@ -53,7 +53,7 @@ static bool has_replicas(void) { return replicas_line || pd_replicas_shared(); }
 static int transfers_a_set(void) { return pd_buckets() < TRANSFERS ? pd_buckets() : TRANSFERS; }
 int pd_exchange_sets(void) { return pd.stage->exchange_sets > 0 ? pd.stage->exchange_sets : 1; }
 
-/* The stages that hold p: those of its uses, then its readers. Each of their ranks gets one message a use. */
+/* The stages that hold p: stages of its uses, then its readers. Each of their ranks gets one message per use. */
 static int holder(const struct pd_parameter *p, int i) {
   return i < p->n_uses ? p->uses[i].stage : p->readers[i - p->n_uses];
 }
@@ -64,15 +64,16 @@ static bool named_before(const struct pd_parameter *p, int i) {
   return false;
 }
 
-/* A stage has at most 3 max(w) microbatches in flight, all replicas together (docs/guide/schedules.md: h is at most
- * 2), or a batch: so far may two ranks be apart. */
+/* Two ranks are at most as far apart as the microbatches in flight of a stage: 3 max(w) over all replicas
+ * (docs/guide/schedules.md: h is at most 2), or a batch. */
 static int batches_apart(void) {
   const struct pd_stage *s = pd.stage;
   int64_t in_flight = 3 * (int64_t)s->n_stages * most_replicas;
   return (int)((in_flight + s->microbatches - 1) / s->microbatches) + 1;
 }
 
-/* Fills has_remote; returns how many messages an exchange has at most and, in bytes, how large the largest is. */
+/* Fills has_remote; returns the largest number of messages of an exchange, and the bytes of the largest
+ * message. */
 static int find_remote(size_t *bytes) {
   const struct pd_stage *s = pd.stage;
   int n = 0;
@@ -84,7 +85,7 @@ static int find_remote(size_t *bytes) {
       if (holder(p, j) != s->stage) has_remote[i] = p->n_uses > 0;
     if (!has_remote[i]) continue;
     if (s->spilled && !s->spilled->parameters[i].gradients_stay)
-      pd_fail("internal: '%s' is exchanged, and its gradients come and go", p->name);
+      pd_fail("internal: '%s' is exchanged, but its gradients are offloaded", p->name);
     n += p->n_uses * pd.ranks;
     if (size > *bytes) *bytes = size;
   }
@@ -93,8 +94,8 @@ static int find_remote(size_t *bytes) {
 
 bool pd_has_remote(const struct pd_parameter *p) { return has_remote[p - pd.stage->parameters]; }
 
-/* Collective: a parameter has one square; of a shard group whose ranks have parts of it one for each of them, and of each
- * of these, where replicas share the state, one for each tile. */
+/* Collective: counts squares. A parameter has one square; with tensor parallelism one per rank of the shard group;
+ * with optimizer state sharding one per tile. */
 static void count_squares(void) {
   const struct pd_stage *s = pd.stage;
   int n = s->n_model_parameters;
@@ -107,7 +108,7 @@ static void count_squares(void) {
   }
   MPI_Request request;
   MPI_Iallreduce(mine, most, 2 * n, MPI_INT, MPI_MAX, pd_comm_control, &request);
-  pd_wait(1, &request, "all ranks to say what their replicas share", -1, NULL, -1);
+  pd_wait(1, &request, "all ranks to exchange their replicas' shares", -1, NULL, -1);
   squares_of = pd_allocate(sizeof *squares_of * (size_t)(n + 1));
   for (int i = 0, first = 0; i <= n; i++) {
     struct squares *x = &squares_of[i];
@@ -135,13 +136,13 @@ static struct pd_line *open_replicas_line(void) {
   return line;
 }
 
-/* One line among all ranks of all stages that hold a parameter with others. */
+/* One line among all ranks of all stages with shared parameters. */
 static struct pd_line *open_ties_line(bool tied) {
   int mine = tied, n = 0;
   int *all = pd_allocate(sizeof *all * (size_t)pd.ranks), *ranks = pd_allocate(sizeof *ranks * (size_t)pd.ranks);
   MPI_Request request;
   MPI_Iallgather(&mine, 1, MPI_INT, all, 1, MPI_INT, pd_comm_control, &request);
-  pd_wait(1, &request, "all ranks to say what they share", -1, NULL, -1);
+  pd_wait(1, &request, "all ranks to exchange their shared parameters", -1, NULL, -1);
   for (int r = 0; r < pd.ranks; r++)
     if (all[r]) ranks[n++] = r;
   struct pd_line *line = tied ? pd_line_open(pd_comm_ties, n, ranks, PD_EXCHANGING) : NULL;
@@ -191,7 +192,8 @@ int pd_exchange_start(void) {
 static double *replicas_sums(double *sums, int figure) { return sums + n_squares() + figure * most_replicas; }
 
 void pd_add_figure(int figure, int64_t t, bool first, double sum) {
-  if (t - pd_updates.logged >= n_updates) pd_fail("internal: %d batches' figures do not suffice", n_updates);
+  if (t - pd_updates.logged >= n_updates)
+    pd_fail("internal: room for the figures of %d batches is not enough", n_updates);
   double *mine = replicas_sums(update_of(t)->mine, figure) + pd.replica;
   *mine = pd.tensor_rank ? 0 : (first ? 0 : *mine) + sum;
 }
@@ -217,8 +219,8 @@ static struct pd_message tied(const struct pd_parameter *p, int use, int64_t t, 
   return (struct pd_message){peer, sent, p->order * USES + use, gradient, (size_t)p->elements * sizeof *gradient};
 }
 
-/* Use `use` of p, summed over this stage's replicas, to those ranks of another stage that take it from this one:
- * replica q takes it from replica q % w of the stage where the use stands. */
+/* Sends use `use` of p, summed over this stage's replicas, to the ranks of another stage that receive it from this
+ * rank: replica q receives it from replica q % w of the use's stage. */
 static int send_use(const struct pd_parameter *p, int use, int64_t t, int stage, struct pd_message *to) {
   int n = 0;
   for (int q = pd.replica; q < pd.stage->replicas[stage]; q += pd_replicas())
@@ -226,7 +228,7 @@ static int send_use(const struct pd_parameter *p, int use, int64_t t, int stage,
   return n;
 }
 
-/* Parameter p's messages; every holder goes through its uses in the same order. */
+/* The messages of parameter p; all holders use the same order of uses. */
 static int exchange_uses(const struct pd_parameter *p, int64_t t, struct pd_message *to) {
   int n = 0;
   for (int i = 0; i < p->n_uses; i++) {
@@ -243,7 +245,7 @@ static int exchange_uses(const struct pd_parameter *p, int64_t t, struct pd_mess
 
 /* ---- from exchange to figures ---------------------------------------------------------------- */
 
-/* In the order of one rank's sums, whoever has which tiles. */
+/* In the order of a single rank's sums, for any distribution of tiles. */
 static double parameter_square(const double *all, const struct squares *x) {
   for (int i = 0; i < x->parts; i++) parts_sums[i] = pd_add_squares(all + x->first + i * x->tiles, x->tiles);
   return pd_add_squares(parts_sums, x->parts);
@@ -256,7 +258,7 @@ double pd_gradient_norm(int64_t t) {
   return pd_mean_norm(sum, pd_loss_elements());
 }
 
-/* All ranks see the same figures; the rank that contributed the first bad one reports it. */
+/* All ranks have the same figures; the contributor of the first non-finite one reports it. */
 static void check_finite(int64_t t, const struct update *u) {
   const struct pd_stage *s = pd.stage;
   int bad = 0;
@@ -267,7 +269,8 @@ static void check_finite(int64_t t, const struct update *u) {
   for (int i = 0; i < s->n_parameters; i++)
     if (s->parameters[i].order == order && s->parameters[i].owner == s->stage && !pd.replica &&
         pd.tensor_rank == (s->parameters[i].runs ? (bad - squares_of[order].first) / squares_of[order].tiles : 0))
-      pd_fail("step %lld: the gradient of '%s' is not finite", (long long)(t + 1), s->parameters[i].name);
+      pd_fail("step %lld: the gradient of '%s' is non-finite. help: lower the learning rate, or clip gradients",
+              (long long)(t + 1), s->parameters[i].name);
   pd_leave_to_others();
 }
 
@@ -307,7 +310,7 @@ static bool is_spread(int64_t t, int b) {
   return replicas_line ? pd_transfer_passed(transfer_of(t, b)) : pd_replicas_spread(t, b);
 }
 
-/* In a trace they follow one another. */
+/* Intervals of a trace must not overlap. */
 static void end_bucket(int64_t t, struct update *u) {
   static double last;
   int b = u->spread++;
@@ -316,13 +319,13 @@ static void end_bucket(int64_t t, struct update *u) {
   pd_trace(PD_REDUCE, t, -1, start, last);
 }
 
-/* Not before the update before it, if that is still in the same state. */
+/* Waits for the previous update if it is in the same state. */
 static bool may_go_on(int64_t t, enum state state) {
   return t == pd_updates.logged || update_of(t - 1)->state > state;
 }
 
-/* Posts the buckets that are complete, adds up and spreads those that are gathered, each in their order. Where messages pass
- * when they are posted, as on a device, all replicas so post them in one order. */
+/* Posts complete buckets, and adds up and spreads gathered ones, each in order. On a device, where messages pass
+ * when posted, all replicas thus post them in the same order. */
 static void move_buckets(int64_t t, struct update *u) {
   bool gathers = may_go_on(t, REDUCING), spreads = may_go_on(t, SPREADING);
   for (bool moved = true; moved;) {
@@ -338,7 +341,7 @@ static void move_buckets(int64_t t, struct update *u) {
   }
 }
 
-/* The first so many buckets of batch t are complete: what is asked for of them from now on is behind the work so far. */
+/* Declares the first buckets of batch t complete: their messages start after the work so far. */
 static void buckets_complete(int64_t t, int n) {
   struct update *u = update_of(t);
   if (u->state == IDLE) {
@@ -360,7 +363,7 @@ static void enter_tied(int64_t t, struct update *u) {
 
 /* ---- from one state to the next ---------------------------------------------------------------- */
 
-/* Takes update t, whose state is complete, to the next one. */
+/* Advances update t from a complete state to the next. */
 static void next_state(int64_t t, struct update *u) {
   switch (u->state) {
   case REDUCING: enter(u, SPREADING); break;
@@ -381,7 +384,7 @@ static void next_state(int64_t t, struct update *u) {
   }
 }
 
-/* A loss that is not finite ends the launch, once what came before it is known: that moves exchanges, too. */
+/* A non-finite loss ends the launch, after all earlier causes are known, which also advances exchanges. */
 static bool figures_are_known(int64_t t) {
   in_progress = false;
   bool known = pd_figures_are_known(t);
@@ -399,8 +402,8 @@ static bool is_over(int64_t t, struct update *u) {
   return done;
 }
 
-/* Moves update t on as far as messages that have arrived allow, never past the one before: messages of tied
- * parameters are told apart by their order alone. */
+/* Advances update t as far as the arrived messages allow, but never past the previous update: messages of tied
+ * parameters are matched by order only. */
 static void advance(int64_t t) {
   struct update *u = update_of(t);
   while (u->state != IDLE && u->state != KNOWN) {
@@ -411,16 +414,16 @@ static void advance(int64_t t) {
   }
 }
 
-/* The last one's backward pass may still complete buckets. */
+/* The backward pass of the last update may still complete buckets. */
 void pd_exchange_progress(void) {
-  if (in_progress) return; /* reporting a bad gradient progresses messages, too */
+  if (in_progress) return; /* reporting a non-finite gradient advances messages */
   in_progress = true;
   for (int64_t t = pd_updates.logged; t < pd_updates.exchanged; t++) advance(t);
   if (n_updates && update_of(pd_updates.exchanged)->state == REDUCING) advance(pd_updates.exchanged);
   in_progress = false;
 }
 
-/* What is being waited for when an update is in this state, for messages. */
+/* Describes the wait of an update in this state, for messages. */
 struct leaving {
   struct update *update;
   enum state state;
@@ -446,7 +449,7 @@ static void await(int64_t t, enum state state) {
   }
 }
 
-/* Where no update lags behind its batch the update itself may come first and posts the exchange. */
+/* If updates do not lag behind their batch, the update may come first and post the exchange. */
 void pd_exchange(int64_t t) {
   if (t < pd_updates.exchanged) return;
   if (t > pd_updates.exchanged || t - pd_updates.done >= pd_exchange_sets())
@@ -466,8 +469,8 @@ void pd_exchange(int64_t t) {
   pd_exchange_progress();
 }
 
-/* Where something else must come first, pd_exchange begins with the bucket. In a run's first batch a device loads kernels,
- * which may wait for all that it has to do, so for messages, too. */
+/* If other work must come first, pd_exchange starts the bucket. In the first batch a device loads kernels, which
+ * may wait for all its work, including messages. */
 void pd_bucket_complete(int bucket) {
   int64_t t = pd_batch_ending();
   if (t != pd_updates.exchanged || !has_replicas() || pd_device_recording()) return;

@@ -1,5 +1,5 @@
-/* Losses and metrics from a microbatch's elements to one sum each, added up in double and in order. A device's
- * work may be behind: elements are fetched, and added up as they arrive, in the order of the calls. */
+/* Sums of losses and metrics over a microbatch's elements, in double and in order. A device may be behind:
+ * elements are fetched, and added up when they arrive, in the order of the calls. */
 #include "messages/messages.h"
 #include "update/update.h"
 
@@ -9,8 +9,8 @@ static struct pending {
   int figure;
   pd_take_sum *take;
 } queue[PD_FETCHES];
-static int first, n_pending; /* in `queue`, which is a ring */
-static bool taking;          /* a sum that is not finite is reported before others, though that moves messages */
+static int first, n_pending; /* index into the ring `queue` */
+static bool taking;          /* a non-finite sum is reported first, which advances messages */
 
 static bool first_has_come(void *unused) {
   (void)unused;
@@ -30,7 +30,7 @@ static void take_first(void) {
 
 static void await_first(void) {
   pd_wait_until(first_has_come, NULL, "the device's figures of microbatch", pd_number(queue[first].k), "of", -1);
-  if (n_pending) take_first(); /* while this waited, others may have taken them all */
+  if (n_pending) take_first(); /* the wait may have taken all of them */
 }
 
 void pd_add_up(int figure, int64_t batch, int64_t k, const float *elements, int64_t n, pd_take_sum *take) {

@@ -1,6 +1,6 @@
 /* Initial weights: Philox 4x32-10, keyed by the run's seed and the parameter's name, counted by element,
- * so that they depend on neither the partition nor the order in which parameters are made. The normal
- * distribution's functions are written here in double with +, -, *, / alone: the same bits everywhere. */
+ * independent of the partition and of the order of initialisation. The functions for the normal distribution use
+ * only +, -, *, / in double, for equal bits on every machine. */
 #include "device.h"
 #include "update/update.h"
 #include "kernels/pd_math.h"
@@ -18,7 +18,7 @@ static uint64_t hash_name(const char *name) {
 }
 
 /* Natural logarithm of x in (0, 1]: x = m 2^e with m in [sqrt(1/2), sqrt(2)), log m = 2 atanh s with
- * s = (m - 1) / (m + 1), |s| < 0.172; the series' first term left out is below 1e-18. */
+ * s = (m - 1) / (m + 1), |s| < 0.172; the first omitted term of the series is below 1e-18. */
 static double log_of(double x) {
   int e;
   double m = frexp(x, &e);
@@ -71,9 +71,12 @@ static void make_run(const struct pd_parameter *p, uint64_t key, int64_t first, 
 
 /* ---- on all of the rank's threads ------------------------------------------------------------ */
 
-enum { ELEMENTS_A_THREAD = 1 << 18, MOST_THREADS = 64 }; /* a thread takes some 20 us to start; these, 5 ms */
+enum {
+  ELEMENTS_A_THREAD = 1 << 18,
+  MOST_THREADS = 64
+}; /* these elements take 5 ms; starting a thread takes about 20 us */
 
-/* Elements [first, end) of what this rank holds of a parameter. */
+/* Elements [first, end) of this rank's part of a parameter. */
 struct share {
   const struct pd_parameter *p;
   uint64_t key;
@@ -85,7 +88,7 @@ static void *make_share(void *share) {
   const struct share *s = share;
   const struct pd_parameter *p = s->p;
   int64_t part =
-      p->runs ? p->elements / p->runs : p->elements; /* elements that are neighbours in the whole, too */
+      p->runs ? p->elements / p->runs : p->elements; /* elements that are also adjacent in the whole parameter */
   for (int64_t i = s->first; i < s->end;) {
     int64_t left = part - i % part, n = s->end - i < left ? s->end - i : left;
     make_run(p, s->key, pd_whole_element(p, i), n, s->to + i);
@@ -94,7 +97,8 @@ static void *make_share(void *share) {
   return NULL;
 }
 
-/* Each element depends on its place alone, so the number of threads changes no bit. Signals stay the main thread's. */
+/* An element depends only on its index, so results are bit-identical for any number of threads. The main thread
+ * handles signals. */
 static void make_all(const struct pd_parameter *p, uint64_t key, int64_t n, float *to) {
   struct share share[MOST_THREADS];
   pthread_t thread[MOST_THREADS];
@@ -116,7 +120,7 @@ static void make_all(const struct pd_parameter *p, uint64_t key, int64_t n, floa
     if (started[i]) pthread_join(thread[i], NULL);
 }
 
-/* Elements [0, own) of what this rank holds of a table that has such a row. */
+/* Elements [0, own) of this rank's part of a table with a zero row. */
 static void clear_zero_row(const struct pd_parameter *p, int64_t own, float *to) {
   int64_t width = pd_whole_shape(p).dim[1];
   for (int64_t i = 0; i < own; i++)

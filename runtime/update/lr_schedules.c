@@ -1,5 +1,5 @@
-/* The schedules' formulas, in double. All warm up by nanoGPT's rule, (t + 1) / (warmup + 1) of the rate while
- * t < warmup, and go on from there: u is the number of updates since. */
+/* The schedules' formulas, in double. All warm up by nanoGPT's rule, (t + 1) / (warmup + 1) of the rate while t <
+ * warmup; u counts the updates after the warm-up. */
 #include "run/run.h"
 
 #include <math.h>
@@ -12,7 +12,7 @@ static bool warms_up(double warmup, double lr, int64_t t, double *rate) {
 static double between(double floor, double lr, double left) { return floor + left * (lr - floor); }
 static double half_cosine(double part) { return 0.5 * (1 + cos(M_PI * part)); }
 
-/* What part of the way from `from` to `to` is gone at update t. */
+/* The fraction of the way from `from` to `to` at update t. */
 static double gone(int64_t t, double from, double to) {
   double part = ((double)t - from) / (to - from);
   return part < 0 ? 0 : part > 1 ? 1 : part;
@@ -24,7 +24,7 @@ double pd_lr_constant(const void *arguments, double lr, int64_t t) {
   return warms_up(a->warmup, lr, t, &rate) ? rate : lr;
 }
 
-/* To the floor in a straight line, which is reached at t = total and kept. */
+/* Linear decay to the floor at t = total, constant afterwards. */
 double pd_lr_linear(const void *arguments, double lr, int64_t t) {
   const struct pd_lr_linear_arguments *a = arguments;
   double rate;
@@ -33,7 +33,7 @@ double pd_lr_linear(const void *arguments, double lr, int64_t t) {
   return between(a->floor, lr, 1 - gone(t, a->warmup, a->total));
 }
 
-/* To the floor in half a cosine, which is reached at t = total and kept (nanoGPT). */
+/* Half a cosine to the floor at t = total, constant afterwards (nanoGPT). */
 double pd_lr_cosine(const void *arguments, double lr, int64_t t) {
   const struct pd_lr_cosine_arguments *a = arguments;
   double rate;
@@ -43,7 +43,7 @@ double pd_lr_cosine(const void *arguments, double lr, int64_t t) {
 }
 
 /* Loshchilov and Hutter, "SGDR" (ICLR 2017), as PyTorch's CosineAnnealingWarmRestarts: half a cosine over `period`
- * updates, then from lr again, each time over `multiply` times as many. */
+ * updates, then restarts from lr, each time over `multiply` times more updates. */
 double pd_lr_cosine_restarts(const void *arguments, double lr, int64_t t) {
   const struct pd_lr_cosine_restarts_arguments *a = arguments;
   double rate, u = (double)t - a->warmup, period = a->period;

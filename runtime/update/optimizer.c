@@ -1,6 +1,6 @@
-/* The table of optimizers; an update's frame: how a stage's parameters are dealt into tiles,
- * where their gradients and moments stand, what a rule over whole tensors is given. What is done with every
- * element is the target's (host/optimizer.c, cuda/optimizer.cu). */
+/* The table of optimizers, and the common part of updates: tiles of a stage's parameters, addresses of gradients
+ * and moments, arguments of whole-tensor rules. The targets update the elements (host/optimizer.c,
+ * cuda/optimizer.cu). */
 #include "data/load.h"
 #include "run/upward.h"
 #include "update/update.h"
@@ -16,7 +16,7 @@ struct pd_rate pd_group_rate(const struct pd_stage *s, int group, int64_t t) {
   return (struct pd_rate){.lr = lr, .ahead = s->ahead, .damping = s->damping};
 }
 
-/* W(t - 1); NULL: no step takes a part of the last change back. */
+/* W(t - 1); NULL: steps are not damped. */
 static const void *weights_before(int64_t t) {
   const struct pd_stage *s = pd.stage;
   if (!(s->damping > 0) || t == 0) return NULL;
@@ -34,7 +34,7 @@ union step {
   PD_ELEMENT_RULES(MEMBER)
 };
 
-/* Here for both targets, so that both have the constants that one compiler with one set of flags makes of them. */
+/* Compiled once for both targets, so that both use bit-identical constants. */
 #define OPTIMIZER(rule, optimizer, moments)                                                                     \
   static void rule##_constants(const void *arguments, struct pd_rate rate, int64_t t, float scale, bool decays, \
                                void *to) {                                                                      \
@@ -47,7 +47,7 @@ PD_ELEMENT_RULES(OPTIMIZER)
 
 /* ---- updates --------------------------------------------------------------------------------- */
 
-/* With masters these are what is updated, and the working copies follow. */
+/* With masters, the update changes the masters, and the working copies follow. */
 static void update_tensor(const struct pd_rules *rules, const struct pd_update_arrays *u,
                           const struct pd_parameter *p, float scale) {
   const struct pd_stage *s = pd.stage;

@@ -1,7 +1,7 @@
-/* The optimizer's state of a stage whose replicas share it (ZeRO stage 1): each keeps ranges of moments, masters and
- * averages (pd_stage.shards), and updates the weights of these ranges alone. An update ends with the ranges going to the
- * other replicas; their messages are awaited before a pass reads these weights.
- * Here is who has what, and how a whole is made of parts where files or validations need it. */
+/* Optimizer state sharding over a stage's replicas (ZeRO-1): each replica keeps ranges of moments, masters and
+ * averages (pd_stage.shards) and updates the weights of these ranges. At the end of an update each replica sends
+ * its ranges to all others; messages are awaited before a pass reads these weights. This file has the
+ * distribution, and joins parts to whole tensors for files and validations. */
 #include "shared/checksum.h"
 #include "messages/messages.h"
 #include "run/upward.h"
@@ -16,7 +16,7 @@ enum { WEIGHTS_TAG = 2048, STATE_TAG = 4096 }; /* above those of reduce.c, on th
 static struct pd_line *line;
 static struct pd_transfer *transfer;
 static struct pd_message *messages;
-static int64_t under_way = -1; /* the version that is being gathered; -1: none is */
+static int64_t under_way = -1; /* the version being gathered; -1: none */
 static double posted;
 
 /* ---- who has what ----------------------------------------------------------------------------- */
@@ -31,7 +31,7 @@ static int64_t elements_before(size_t bytes, const struct pd_parameter *p) {
 static int n_cells(void) { return pd.stage->shard_cells > 1 ? pd.stage->shard_cells : 1; }
 static const size_t *cell_at(int cell) { return pd.stage->shards + (size_t)cell * (size_t)(pd_replicas() + 1); }
 
-/* That of a parameter, which is in one alone. */
+/* The cell of a parameter, which is in one cell only. */
 static int cell_of(const struct pd_parameter *p) {
   int cell = 0;
   while (cell + 1 < n_cells() && cell_at(cell + 1)[0] <= state_of(p)) cell++;
@@ -70,7 +70,8 @@ char *pd_state_at(size_t section, const struct pd_parameter *p) {
   return pd.arena + (int64_t)section + pd_state_offset(p);
 }
 
-/* A tensor that is like the parameter is divided as that is; one of another shape is with the whole parameter. */
+/* A tensor of the parameter's shape is divided like the parameter; a tensor of another shape belongs to whole
+ * parameters. */
 struct pd_slice pd_part_of_tensor(const struct pd_parameter *p, int64_t elements, int replica) {
   struct pd_slice part = pd_part_of(p, replica);
   if (elements == p->elements) return part;
@@ -79,7 +80,7 @@ struct pd_slice pd_part_of_tensor(const struct pd_parameter *p, int64_t elements
 
 /* ---- updated weights --------------------------------------------------------------------------- */
 
-/* Where a place of the state's struct has its weights in the struct of a version. */
+/* The offset in a weights struct for an offset in the state's struct. */
 static size_t weights_offset(size_t state) {
   const struct pd_stage *s = pd.stage;
   for (int i = 0; i < s->n_parameters; i++) {
@@ -91,7 +92,7 @@ static size_t weights_offset(size_t state) {
   return s->weights_stride; /* the end */
 }
 
-/* Bytes [from, end) of a struct of weights. */
+/* Bytes [from, end) of a weights struct. */
 static void part_of_weights(int cell, int replica, size_t *from, size_t *end) {
   *from = weights_offset(cell_at(cell)[replica]);
   *end = cell_at(cell)[replica + 1] > cell_at(cell)[replica] ? weights_offset(cell_at(cell)[replica + 1]) : *from;
@@ -126,7 +127,8 @@ static struct pd_message message(bool sent, int cell, int of, int peer, int64_t 
 void pd_share_weights(int64_t t) {
   pd_await_weights(t);
   int n = 0;
-  for (int i = 1; i < pd_replicas(); i++) { /* starting behind itself, so that not all send to one */
+  for (int i = 1; i < pd_replicas();
+       i++) { /* starting after this rank, so that ranks do not all send to the same peer */
     int q = (pd.replica + i) % pd_replicas();
     for (int c = 0; c < n_cells(); c++) {
       messages[n++] = message(false, c, q, q, t);
@@ -156,12 +158,12 @@ static bool are_through(void *unused) {
 }
 
 void pd_optimizer_shards_finish(void) {
-  if (transfer) pd_wait_until(are_through, NULL, "the last weights' parts to be out", -1, NULL, -1);
+  if (transfer) pd_wait_until(are_through, NULL, "the last parts of the weights to be sent", -1, NULL, -1);
 }
 
 /* ---- averages in the place of the newest weights ------------------------------------------------- */
 
-/* What a validation is to read instead of the newest weights changes places with them, in this replica's part. */
+/* Swaps the newest weights with the averages for a validation, in this replica's part. */
 void pd_swap_part(float *a, float *b, int64_t n) {
   if (n == 0) return;
   float *kept = pd_allocate(sizeof *kept * (size_t)n);
@@ -174,7 +176,7 @@ void pd_swap_part(float *a, float *b, int64_t n) {
 
 /* ---- wholes -------------------------------------------------------------------------------------- */
 
-/* Between host memories, with its checksum where --check-messages asks for one. */
+/* Between hosts' memories, with a checksum if --check-messages. */
 static void pass(bool sent, int peer, float *at, int64_t n) {
   uint64_t sum = sent && pd_options.check_messages ? pd_checksum(at, (size_t)n * sizeof *at) : 0, theirs = sum;
   int rank = pd_rank_of(pd.stage->stage, peer);
@@ -186,10 +188,10 @@ static void pass(bool sent, int peer, float *at, int64_t n) {
     MPI_Irecv(at, (int)n, MPI_FLOAT, rank, STATE_TAG, pd_comm_replicas, &request[0]);
     MPI_Irecv(&theirs, 1, MPI_UINT64_T, rank, STATE_TAG + 1, pd_comm_replicas, &request[1]);
   }
-  pd_wait(2, request, "a replica's part of the state", -1, sent ? "to be taken by" : "from", rank);
+  pd_wait(2, request, "a replica's part of the state", -1, sent ? "to be received by" : "from", rank);
   if (!sent && pd_options.check_messages && theirs != pd_checksum(at, (size_t)n * sizeof *at))
-    pd_fail("--check-messages: the part of the state that rank %d sent came with another checksum: a link, or the "
-            "memory of this host or that rank's, changes bits",
+    pd_fail("--check-messages: the optimizer state from rank %d arrived with a different checksum: a link, or the "
+            "memory of either host, corrupts data",
             rank);
 }
 

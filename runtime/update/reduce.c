@@ -1,11 +1,11 @@
-/* The sum of a stage's gradients over its replicas, a bucket of them (pd_stage.bucket_ranges) after the other, or all at
- * once. What is in a bucket is divided among them: replica r gets everyone's shard r and adds them up, replica 0's first.
- * Then it sends the sum back to all, unless it is the one that updates these weights (optimizer_shards.c), and no other stage needs
- * it. Where all sums go back each moves 2 (w - 1) / w of a set, out and in. The order of the additions does not depend on timing, nor on how shards are cut, so that all replicas come
- * to the same bits, in every run. Where replicas see each other's accumulators there are no messages, and all sums stand
- * everywhere: host/replicas.c.
- * No buffer is received into while it is being sent: a shard's sum comes back in the second round, once the
- * whole first round is through; sums are made in the rank's own shard, which the first round sends to nobody. */
+/* The sum of a stage's gradients over its replicas, by buckets (pd_stage.bucket_ranges) or all at once. A bucket
+ * is divided into shards: replica r receives shard r of all replicas, adds them up in the order of replicas, and
+ * sends the sum back to all. With optimizer state sharding (optimizer_shards.c) the replica that updates the
+ * weights keeps the sum, unless another stage needs it. If all sums go back, each replica sends and receives
+ * 2 (w - 1) / w of a set. The order of additions is independent of timing and of the division, so results are
+ * bit-identical on all replicas and in all runs. With shared accumulators there are no messages: host/replicas.c.
+ * No buffer is received into while it is sent: a sum returns in the second round, after the first; sums are
+ * computed in the rank's own shard, which the first round does not send. */
 #include "update/update.h"
 #include "transfer.h"
 
@@ -13,7 +13,7 @@
 
 enum { LINE = 16 }; /* floats */
 
-/* In rising order, not touching. */
+/* In ascending order, not adjacent. */
 struct spans {
   struct pd_stretch *span;
   int n;
@@ -21,8 +21,8 @@ struct spans {
 };
 
 static struct spans *summed,
-    *spread;        /* by bucket and replica: gradients that it adds up; sums that it sends back */
-static size_t room; /* floats of a replica's shards of all buckets, as received */
+    *spread;        /* by bucket and replica: gradients that the replica adds up; sums that it sends back */
+static size_t room; /* floats of a replica's received shards over all buckets */
 
 static size_t to_lines(size_t floats) { return (floats + LINE - 1) / LINE * LINE; }
 
@@ -51,7 +51,7 @@ static void join(struct spans *s) {
   s->n = n;
 }
 
-/* That in which a place of an accumulator set is. */
+/* The bucket of an offset in an accumulator set. */
 static int bucket_at(size_t offset) {
   const struct pd_stage *s = pd.stage;
   for (int i = 0; i < s->n_bucket_ranges; i++)
@@ -59,7 +59,7 @@ static int bucket_at(size_t offset) {
   return 0;
 }
 
-/* Of a bucket the uses of parameters that a replica updates a part of. */
+/* The uses in a bucket of parameters that a replica updates in part. */
 static struct spans shard_of_parts(int bucket, int replica, bool (*taken)(const struct pd_parameter *p)) {
   const struct pd_stage *s = pd.stage;
   struct spans all = {0};
@@ -91,13 +91,13 @@ static struct spans bucket_spans(int bucket) {
   return all;
 }
 
-/* How many of the first so many lines a replica has when they are dealt one by one. */
+/* The number of a replica's lines among the first `lines` when lines are dealt one by one. */
 static size_t dealt(size_t lines, int replica) {
   size_t w = (size_t)pd_replicas();
   return (lines + w - 1 - (size_t)replica) / w;
 }
 
-/* `n` floats of a bucket, the first `skipped` left out. */
+/* `n` floats of a bucket after the first `skipped`. */
 static struct spans part_of_bucket(const struct spans *bucket, size_t skipped, size_t n) {
   struct spans part = {pd_allocate(sizeof *part.span * (size_t)(bucket->n + 1)), 0, 0};
   for (int i = 0; i < bucket->n && n; i++) {
@@ -111,8 +111,8 @@ static struct spans part_of_bucket(const struct spans *bucket, size_t skipped, s
   return part;
 }
 
-/* A bucket's lines are dealt to the replicas as if one by one, all buckets' in one row: however they are cut, no replica
- * has more of all than `room`, of which the compiler knows. Each has its own in one piece. */
+/* Deals the cache lines of all buckets to replicas as if one by one: for any division into buckets, no replica has
+ * more than `room`, which the compiler planned. A replica's lines of a bucket are contiguous. */
 static void deal_bucket(int bucket, size_t *lines) {
   const struct spans all = bucket_spans(bucket);
   size_t end = *lines + all.floats / LINE, skipped = 0;
@@ -150,7 +150,7 @@ int pd_runs_of_shard(int bucket, int replica, const struct pd_stretch **runs) {
 
 /* ---- messages -------------------------------------------------------------------------------------- */
 
-/* Where a bucket's shards of the other replicas are received: in the replicas' order, `room` apart. */
+/* The receive buffers for a bucket's shards of the other replicas: in the order of replicas, `room` apart. */
 static float *received(int64_t t, int bucket) {
   float *at = (float *)(pd.arena + pd.stage->reduced + pd_exchange_set(t));
   for (int b = 0; b < bucket; b++) at += of(summed, b, pd.replica)->floats;
@@ -158,7 +158,7 @@ static float *received(int64_t t, int bucket) {
 }
 static float *accumulated(int64_t t, size_t at) { return (float *)pd_accumulators(t) + at; }
 
-/* Of a round in which replicas send what of theirs is in each other's shards, or the other way round. */
+/* The messages of a round: to the owners of shards, or back from them. */
 static int messages_of(int bucket) {
   int n = 0;
   for (int q = 0; q < pd_replicas(); q++)
@@ -191,7 +191,8 @@ static struct pd_message message(bool sent, int replica, int64_t t, int bucket, 
 int pd_reduce_gather(int64_t t, int bucket, struct pd_message *to) {
   const struct spans *mine = of(summed, bucket, pd.replica);
   int n = 0;
-  for (int i = 1; i < pd_replicas(); i++) { /* starting behind itself, so that not all send to one */
+  for (int i = 1; i < pd_replicas();
+       i++) { /* starting after this rank, so that ranks do not all send to the same peer */
     int q = (pd.replica + i) % pd_replicas();
     const struct spans *theirs = of(summed, bucket, q);
     float *at = received(t, bucket) + (size_t)(q < pd.replica ? q : q - 1) * room;

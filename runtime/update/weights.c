@@ -1,6 +1,5 @@
-/* Where weights stand, and writing them to a safetensors file, which holds every parameter of all stages, a tied
- * one once. Rank 0 writes, tensor by tensor, what the others send in pieces: of a stage's replicas the first, of
- * a tied parameter's stages its owner. */
+/* Addresses of weights, and writing them to a safetensors file with every parameter of all stages, tied parameters
+ * once. Rank 0 writes tensor by tensor; the first replica of a parameter's owner stage sends it in pieces. */
 #include "shared/checksum.h"
 #include "messages/messages.h"
 #include "update/update.h"
@@ -21,19 +20,19 @@ char *pd_weights_at(const struct pd_parameter *p, int64_t t) {
 
 static bool has_master(const struct pd_parameter *p) { return pd.stage->has_masters && !p->frozen; }
 
-/* The newest weights in f32, or a frozen parameter's as passes read them; of masters this replica's part. */
+/* The newest weights in f32, or a frozen parameter as passes read it; with sharded masters this replica's part. */
 static char *newest_at(const struct pd_parameter *p, int64_t t) {
   return has_master(p) ? pd_state_at(pd.stage->masters, p) : pd_weights_at(p, t);
 }
 
-/* Whether replicas have a part each of the newest weights in f32. */
+/* True if the newest weights in f32 are sharded over replicas. */
 static bool newest_in_parts(const struct pd_parameter *p) { return has_master(p) && pd.stage->shards; }
 
-/* Whether this rank is the one that writes p. */
+/* True if this rank provides p for files. */
 static bool writes(const struct pd_parameter *p) { return p->owner == pd.stage->stage && !pd.replica; }
 
-/* By parameter held here: the f32 weights of a frozen one that passes read rounded, on a rank that will write
- * them to files; NULL: these are not kept. */
+/* By parameter: f32 weights of a frozen parameter whose working copy is rounded, on the rank that provides it for
+ * files; NULL: not kept. */
 static float **unrounded;
 
 static void keep_unrounded(const struct pd_parameter *p, const float *w) {
@@ -46,12 +45,12 @@ static void keep_unrounded(const struct pd_parameter *p, const float *w) {
   memcpy(*to, w, sizeof *w * (size_t)p->elements);
 }
 
-/* Whether what stands there is rounded: passes read it, and no master is beside it. */
+/* True if only a rounded copy exists: a working copy without a master. */
 static bool newest_is_rounded(const struct pd_parameter *p) {
   return p->bf16 && (p->frozen || !pd.stage->has_masters);
 }
 
-/* All of a parameter whose master has parts, while it is filled. */
+/* The whole of a parameter with a sharded master, while it is filled. */
 static float *in_parts;
 
 float *pd_fill_newest(const struct pd_parameter *p, int64_t t) {
@@ -59,7 +58,7 @@ float *pd_fill_newest(const struct pd_parameter *p, int64_t t) {
   return in_parts = pd_allocate(sizeof *in_parts * (size_t)p->elements);
 }
 
-/* Where p's working copy has that element. */
+/* The address of an element in the working copy. */
 static char *working_at(const struct pd_parameter *p, int64_t t, int64_t first) {
   return pd_weights_at(p, t) + (size_t)first * (p->bf16 ? 2 : sizeof(float));
 }
@@ -144,7 +143,7 @@ struct description {
   int64_t dim[PD_MAX_RANK], elements;
 };
 
-/* The parameters this rank writes, described one after another, then their names. */
+/* Descriptions of the parameters that this rank provides, followed by their names. */
 static char *describe(int32_t *bytes) {
   const struct pd_stage *s = pd.stage;
   size_t n = 0, names = 0;
@@ -228,7 +227,7 @@ static void copy_out(const struct pd_parameter *p, const float *w, int64_t first
 
 static bool saves_raw;
 
-/* Of replicas and a shard group that have parts of it all come here together: the first gets it. */
+/* Collective among the replicas and the shard group that have parts of the parameter: joins it on the first. */
 static const float *view_saved(const struct pd_parameter *p) {
   const float *average = saves_raw ? NULL : pd_average_at(p), *own;
   if (average)
@@ -238,7 +237,7 @@ static const float *view_saved(const struct pd_parameter *p) {
   return pd.replica ? NULL : pd_join(p, own);
 }
 
-/* Whether this rank has a part of what is written. */
+/* True if this rank has a part of the tensor. */
 static bool takes_part(const struct pd_parameter *p) {
   return writes(p) || (p->owner == pd.stage->stage && pd.stage->shards);
 }
@@ -246,16 +245,16 @@ static bool takes_part(const struct pd_parameter *p) {
 static const struct pd_parameter *parameter_of_order(int order) {
   for (int i = 0; i < pd.stage->n_parameters; i++)
     if (pd.stage->parameters[i].order == order) return &pd.stage->parameters[i];
-  pd_fail("internal: parameter %d is not held here", order);
+  pd_fail("internal: this rank does not hold parameter %d", order);
 }
 
-/* What no update changes stands as it was read, finite or not. */
+/* Parameters without updates are written as they were read, finite or not. */
 static void check_piece(const struct pd_parameter *p, int64_t first, const float *piece, int64_t n) {
   if (!p->frozen)
     pd_check_finite(p->name, first, piece, n, pd.steps, saves_raw ? pd_options.save_raw : pd_options.save);
 }
 
-/* With --check-messages a piece's checksum travels behind it: so many floats more. */
+/* Floats of the checksum after a piece, with --check-messages. */
 enum { SUM = sizeof(uint64_t) / sizeof(float) };
 
 static int sum_floats(void) { return pd_options.check_messages ? SUM : 0; }
@@ -272,8 +271,8 @@ static void compare_sum(const float *piece, int64_t n, int writer) {
   memcpy(&sum, piece + n, sizeof sum);
   if (sum != pd_checksum(piece, (size_t)n * sizeof *piece))
     pd_fail(
-        "--check-messages: the weights that rank %d sent came with another checksum: a link, or the memory of this "
-        "host or that rank's, changes bits",
+        "--check-messages: the weights from rank %d arrived with a different checksum: a link, or the memory of "
+        "either host, corrupts data",
         writer);
 }
 
@@ -287,7 +286,7 @@ static void send_pieces(const struct pd_parameter *p, float *piece) {
     check_piece(p, first, piece, n);
     add_sum(piece, n);
     MPI_Isend(piece, (int)n + sum_floats(), MPI_FLOAT, 0, p->order, pd_comm_control, &request);
-    pd_wait(1, &request, "weights", -1, "to be taken by", 0);
+    pd_wait(1, &request, "weights", -1, "to be received by", 0);
   }
 }
 
@@ -327,7 +326,7 @@ static void write_file(const char *path, const struct pd_entry *entries, const i
   if (!header || !pd_output_close(&out, ok)) pd_fail("cannot write '%s': %s", path, strerror(errno));
 }
 
-/* Of the other pipelines: what the first writes of theirs. */
+/* Sends the parts of a parallel pipeline to the first pipeline, which writes them. */
 static void join_saved(void) {
   for (int order = 0; order < pd.stage->n_model_parameters; order++)
     for (int i = 0; i < pd.stage->n_parameters; i++)

@@ -1,28 +1,28 @@
-/* --audit K: what stands in memory between two updates does not change there. After every K-th update each parameter's weights,
- * of all versions that are still read, and its moments, masters and averages have a checksum, which is verified before
- * the next one: a bit that flipped is found before it gets into other weights, and named.
- * An update that is run twice (updates_twice.c) takes the checksums itself, tile by tile: of its own copy of what it is
- * about to overwrite, and of what its first run left, which the second has confirmed. A bit that flips while an update
- * is under way is in one of the two, or differs from it later. */
+/* --audit K: detects changes in memory between two updates. After every Kth update each parameter's weights, of
+ * all versions still in use, and its moments, masters and averages get a checksum, which is verified before the
+ * next update: a flipped bit is reported before it spreads to other weights. An update that runs twice
+ * (updates_twice.c) takes the checksums itself, tile by tile: of its copy of the elements before the update, and
+ * of the first run's results, which the second run confirmed. A bit that flips during an update is in one of these
+ * copies, or differs from it later. */
 #include "shared/checksum.h"
 #include "update/update.h"
 #include "watch/watch.h"
 
 #include <stdlib.h>
 
-/* A sum of the checksums of an array's tiles, so that threads may add theirs in any order; a tile's seed is the number of
- * its first element in the array. */
+/* The sum of the checksums of an array's tiles, which threads can add in any order; a tile's seed is the index of
+ * its first element. */
 static uint64_t *sums; /* [parameter][array] */
-static int64_t summed; /* updates after which they were taken; -1: not yet */
+static int64_t summed; /* updates before the checksums were taken; -1: not taken */
 
-/* By parameter and array, those of all versions in one: elements and sums that the update under way has given. */
+/* By parameter and array, all versions together: elements and sums of the current update. */
 enum { N_ARRAYS = PD_ARRAY_WEIGHTS + 1 };
 struct given {
   int64_t n_before, n_after;
   uint64_t before, after;
 };
 static struct given *given;
-/* What an update that is over, and agreed with itself, has left. */
+/* The results of a completed update whose two runs agree. */
 struct left {
   uint64_t sum;
   bool there;
@@ -46,7 +46,7 @@ static uint64_t *sum_at(const struct pd_parameter *p, int array) {
   return &sums[(p - pd.stage->parameters) * n_arrays() + array];
 }
 
-/* What this replica has of a tensor whose element 0 is there, or would be; NULL: there is none. */
+/* This replica's part of a tensor, from the address of element 0; NULL: none. */
 static struct array part_of(const struct pd_parameter *p, const float *at, int64_t elements) {
   struct pd_slice part = pd_part_of_tensor(p, elements, pd.replica);
   if (!at || !part.n) return (struct array){NULL, 0, false};
@@ -85,9 +85,11 @@ static uint64_t sum_of(const struct array *a) {
 }
 
 static _Noreturn void tell(const struct pd_parameter *p, int array, int64_t updates) {
-  pd_fail("--audit: step %lld: %s%s of '%s' are not what update %lld left: this host's memory changes bits",
-          (long long)(updates + 1), array < N_ARRAYS ? "the " : "an older version of the ", pd_array_name(array),
-          p->name, (long long)updates);
+  pd_fail(
+      "--audit: step %lld: %s%s of '%s' changed after update %lld: this host's memory corrupts data. help: test "
+      "this host's memory",
+      (long long)(updates + 1), array < N_ARRAYS ? "the " : "an older version of the ", pd_array_name(array),
+      p->name, (long long)updates);
 }
 
 /* ---- what an update gives -------------------------------------------------------------------------- */
@@ -122,7 +124,7 @@ void pd_audit_after(const struct pd_written *w, const void *copy, int parameter,
   __atomic_fetch_add(&g->n_after, n_elements(w), __ATOMIC_RELAXED);
 }
 
-/* An update writes its weights over the oldest version. A rule over whole tensors writes some arrays twice. */
+/* An update overwrites the oldest version of weights. A whole-tensor rule writes some arrays twice. */
 static void settle(const struct pd_parameter *p, int array, struct given *g, struct left *l, int64_t t) {
   const int oldest = array == PD_ARRAY_WEIGHTS ? array + pd.stage->versions - 1 : array;
   const bool whole = g->n_before == array_of(p, oldest, t).n, known = l->there || summed == t;
@@ -151,7 +153,7 @@ void pd_audit_start(void) {
   left = pd_allocate(sizeof *left * n * N_ARRAYS);
 }
 
-/* The sum before, of what no update has written since: to take it anew would take what has changed meanwhile for right. */
+/* Keeps the previous sum of arrays without updates, because a new sum would hide a change. */
 static const uint64_t *sum_before(const struct pd_parameter *p, int array, int64_t updates) {
   if (summed < 0 || summed != updates - 1) return NULL;
   if (array > PD_ARRAY_WEIGHTS) return sum_at(p, array - 1);
@@ -174,7 +176,7 @@ void pd_audit_take(int64_t updates) {
   if (!sums || updates % pd_options.audit) return;
   pd_await_weights(updates);
   for (int i = 0; i < pd.stage->n_parameters; i++)
-    for (int array = n_arrays() - 1; array >= 0; array--) /* a version's sum becomes that of the next older one */
+    for (int array = n_arrays() - 1; array >= 0; array--) /* a version's sum becomes the next older version's */
       take(&pd.stage->parameters[i], array, updates);
   summed = updates;
 }

@@ -1,6 +1,6 @@
-/* Tracing what a rank does and when: records in memory while it runs, one Chrome trace of all ranks at the end
- * (--trace; "Trace Event Format", Google; read by Perfetto and pdc report). Nothing is written before the end: a
- * run that fails leaves an earlier file as it was. Also here: what --emulate sleeps for. */
+/* The trace of a rank's work: records in memory during the run, and one Chrome trace of all ranks at the end
+ * (--trace; "Trace Event Format", Google; read by Perfetto and pdc report). A failed run writes nothing and keeps
+ * an earlier file. This file also has the sleeps of --emulate. */
 #define _GNU_SOURCE /* MAP_ANONYMOUS */
 #include "data/load.h"
 #include "generate/generate.h"
@@ -15,7 +15,7 @@
 #include <string.h>
 #include <sys/mman.h>
 
-/* Until pd_trace_finish `number` is what the caller counts; then the pipeline's microbatch or the update. */
+/* `number` is the caller's count; pd_trace_finish converts it to the pipeline's microbatch or the update. */
 struct record {
   double start, end; /* pd_seconds of this rank */
   int64_t number;
@@ -23,16 +23,16 @@ struct record {
   int16_t work, chunk;
 };
 
-enum { MOST_RECORDS = 1 << 20, MOST_OPEN = 4, ROUNDS = 64 }; /* of all ranks; nested; of comparing clocks */
-enum { COMPUTE, MESSAGES, GRADIENTS }; /* threads; from GRADIENTS on as many as exchanges overlap */
+enum { MOST_RECORDS = 1 << 20, MOST_OPEN = 4, ROUNDS = 64 }; /* of all ranks; nested; of the clock comparison */
+enum { COMPUTE, MESSAGES, GRADIENTS }; /* threads of the trace; from GRADIENTS as many as exchanges overlap */
 
 static struct record *records; /* NULL: no --trace */
 static int64_t n_records, room, dropped;
 static struct record open_work[MOST_OPEN];
 static int n_open;
 static enum pd_work last_work;
-static int64_t last_number; /* as pd_begin's k; 0: nothing began yet */
-static bool has_ended;      /* and what began last is done: pd_begin is asked whether it is done again */
+static int64_t last_number; /* k of pd_begin; 0: none yet */
+static bool has_ended;      /* the last work has ended: pd_begin decides on a repetition */
 
 static const struct {
   const char *name, *category;
@@ -88,7 +88,7 @@ static void keep(struct record r) {
     dropped++;
 }
 
-/* Passes of a validation have its name in front: their microbatches are numbered apart. */
+/* Validation passes have the validation's name as prefix, because their microbatches have separate numbers. */
 void pd_range_begin(enum pd_work work, int64_t number) {
   if (!pd_device_profiled()) return;
   char name[64];
@@ -102,7 +102,7 @@ void pd_range_end(void) {
   if (pd_device_profiled()) pd_device_range_end();
 }
 
-/* That of the last work, as pd_last_work counts it. */
+/* The number of the last work, for pd_last_work. */
 static int64_t last_work_number(void) {
   if (!works[last_work].of_microbatch) return last_number;
   return pd_number(pd_turn(last_number, goes_backward(last_work)).k);
@@ -162,13 +162,13 @@ const char *pd_last_work(void) {
   return text;
 }
 
-/* A validation's own messages and passes are part of its record. */
+/* Messages and passes of a validation are part of its record. */
 void pd_trace(enum pd_work work, int64_t number, int peer, double start, double end) {
   if (!records || (!pd.training && works[work].of_microbatch)) return;
   keep((struct record){start, end, number, peer, (int16_t)work, 0});
 }
 
-/* On a device the host alone knows nothing of when values travel. */
+/* On a device the host does not know when values are transferred. */
 void pd_trace_collective(double start) {
   if (records && !pd_device_name())
     pd_trace(goes_backward(last_work) ? PD_MEET_BACKWARD : PD_MEET, last_number, -1, start, pd_seconds());
@@ -176,7 +176,7 @@ void pd_trace_collective(double start) {
 
 /* ---- clocks ---------------------------------------------------------------------------------------- */
 
-/* By how much a rank's clock is ahead of rank 0's, at a time of rank 0's; right to within `error`. */
+/* The lead of a rank's clock over rank 0's at a time of rank 0, within `error`. */
 struct offset {
   double at, ahead, error;
 };
@@ -187,11 +187,11 @@ static void exchange_one(double *x, int peer, bool sends) {
     MPI_Isend(x, 1, MPI_DOUBLE, peer, 1, pd_comm_control, &request);
   else
     MPI_Irecv(x, 1, MPI_DOUBLE, peer, 1, pd_comm_control, &request);
-  pd_wait(1, &request, "the clock of the trace", -1, sends ? "to be taken by" : "from", peer);
+  pd_wait(1, &request, "the clock of the trace", -1, sends ? "to be received by" : "from", peer);
 }
 
-/* The peer's time lies between asking and hearing: the fastest of many rounds bounds it best. A difference that
- * may be zero is taken to be zero: on one machine there is one clock. */
+/* The peer's time is between request and answer; the fastest of many rounds gives the best bound. A difference
+ * within the bound counts as zero, because ranks on one machine share a clock. */
 static struct offset compare_clock(int rank) {
   struct offset best = {.error = 1e300};
   for (int i = 0; i < ROUNDS; i++) {
@@ -219,7 +219,7 @@ static void compare_clocks(struct offset *offsets) {
 static struct offset *at_start, *at_end; /* by rank, on rank 0 */
 static double origin;                    /* rank 0's time 0 */
 
-/* A rank's time on rank 0's clock; between the comparisons the clocks drift apart evenly. */
+/* Converts a rank's time to rank 0's clock, with linear drift between the comparisons. */
 static double aligned(int rank, double time) {
   const struct offset *a = &at_start[rank], *b = &at_end[rank];
   double span = b->at - a->at, part = span > 0 ? (time - a->ahead - a->at) / span : 0;
@@ -228,9 +228,9 @@ static double aligned(int rank, double time) {
 
 /* ---- start ----------------------------------------------------------------------------------------- */
 
-/* Of one turn: four passes, four messages, two waits for slots; of an update: itself, its reduction,
- * exchange, validation, checkpoint; of an audit four passes a chunk. A model that spills waits for blocks, instead of
- * messages, in each turn and for the squares and updates of groups of parameters. */
+/* Records per turn: four passes, four messages, two waits for slots. Per update: update, reduction, exchange,
+ * validation, checkpoint. Per audit: four passes per chunk. With offload: waits for blocks in each turn and for
+ * squares and updates of each group of parameters. */
 static int64_t expected_records(void) {
   const struct pd_stage *s = pd.stage;
   int64_t turns = s->microbatches / s->replicas[s->stage] * (s->chunks > 1 ? s->chunks : 1);
@@ -246,7 +246,7 @@ static int64_t expected_records(void) {
   return updates > most / each ? most : updates * each;
 }
 
-/* Shared memory, which pd_memory_peak leaves out: what is compared with the plan is the plan's alone. */
+/* Shared memory, which pd_memory_peak excludes, because the plan does not include records. */
 void pd_trace_start(void) {
   if (!pd_options.trace) return;
   room = expected_records() + 2; /* a validation without an update */
@@ -298,7 +298,7 @@ static struct about about_me(void) {
 
 static bool is_message(int work) { return work >= PD_SEND_ACTIVATIONS && work <= PD_RECEIVE_GRADIENTS; }
 
-/* From this rank's count of turns to chunk and microbatch of the run. */
+/* Converts this rank's turn to the chunk and microbatch of the run. */
 static void name_microbatch(struct record *r) {
   if (!works[r->work].of_microbatch) return;
   struct pd_turn turn = pd_turn(r->number, goes_backward(r->work));
@@ -316,8 +316,8 @@ struct arrow {
   double at;
 };
 
-/* Equal at both ends alone: the boundary crossed, counted over all chunks in the model's order, or, where ranks have parts
- * in a row, over stages; the direction, the microbatch. */
+/* A key that is equal at both ends of a message only: the cut, counted over all chunks in model order or, with
+ * consecutive parts per rank, over stages; the direction; the microbatch. */
 static int64_t message_id(const struct record *r, const struct about *a) {
   bool gradients = goes_backward(r->work), arrives = r->work >= PD_RECEIVE_ACTIVATIONS;
   int64_t part = (a->in_row ? 0 : (int64_t)r->chunk * a->n_stages) + a->stage;
@@ -332,11 +332,11 @@ static int by_id(const void *a, const void *b) {
 
 static double microseconds(double time) { return (time - origin) * 1e6; }
 
-/* The last event's end on each of a rank's threads for gradients. Events come by their ends, so that one that goes
- * behind a thread's last one overlaps nothing there. */
+/* The end of the last event on each thread for gradients. Events are sorted by end, so an event that starts after
+ * a thread's last one does not overlap. */
 struct lanes {
   int n;
-  double *ends; /* room for as many as a rank has events */
+  double *ends; /* at most one per event of a rank */
 };
 
 static void write_rank_name(FILE *f, int rank, const struct about *a) {
@@ -356,7 +356,7 @@ static void write_thread_name(FILE *f, int rank, int thread) {
   fprintf(f, "\"}}");
 }
 
-/* The first of a rank's threads for gradients that is free from `start` on; one more when none is. */
+/* The first thread for gradients that is free from `start`; a new thread if none is. */
 static int lane(FILE *f, int rank, struct lanes *l, double start, double end) {
   int i = 0;
   while (i < l->n && l->ends[i] > start) i++;
@@ -432,7 +432,7 @@ static void write_head(FILE *f, const struct about *all) {
   }
 }
 
-/* A rank's records lie within one message: MOST_RECORDS of 32 bytes. */
+/* A rank's records fit in one message: MOST_RECORDS of 32 bytes. */
 static void receive_records(int rank, struct record *to, int64_t n) {
   MPI_Request request;
   MPI_Irecv(to, (int)(n * (int64_t)sizeof *to), MPI_BYTE, rank, 2, pd_comm_control, &request);
@@ -481,7 +481,7 @@ void pd_trace_finish(void) {
   pd_wait(1, &request, "all ranks to end their trace", -1, NULL, -1);
   if (pd.rank) {
     MPI_Isend(records, (int)(n_records * (int64_t)sizeof *records), MPI_BYTE, 0, 2, pd_comm_control, &request);
-    pd_wait(1, &request, "events of the trace", -1, "to be taken by", 0);
+    pd_wait(1, &request, "events of the trace", -1, "to be received by", 0);
   } else {
     struct pd_output o;
     bool ok = pd_output_open(&o, pd_options.trace) && write_file(o.file, all);
@@ -489,7 +489,7 @@ void pd_trace_finish(void) {
     int64_t lost = 0;
     for (int rank = 0; rank < pd.ranks; rank++) lost += all[rank].dropped;
     if (lost)
-      pd_note("the trace holds the first %d events; %lld later ones are left out", MOST_RECORDS, (long long)lost);
+      pd_note("the trace holds the first %d events and drops %lld later events", MOST_RECORDS, (long long)lost);
   }
   free(all);
 }

@@ -1,11 +1,11 @@
-/* --audit K, of passes: in every K-th update all passes of one of this rank's microbatches, another one each time, run
- * twice from the same memory, and what they wrote must be the same bits: nothing that a pass computes depends on more
- * than what it reads. A pass is a loop over pd_begin and pd_end (pd_runtime.h); here pd_begin
- *   keeps     what stands in the parts that the pass is going to write, and the pass runs;
- *   exchanges what it wrote for what was kept, and the pass runs again;
- *   compares  both, and the pass is over.
- * Updates run twice likewise, in the same memory (updates_twice.c). Messages move on meanwhile: those that may be under
- * way are in other parts, or other slots of these. Figures are counted once, when they have been compared. */
+/* --audit K, for passes: in every Kth update all passes of one of this rank's microbatches, a different one each
+ * time, run twice from the same memory and must give the same bits, because passes depend only on the memory that
+ * they read. A pass is a loop over pd_begin and pd_end (pd_runtime.h), in which pd_begin
+ *   keeps     a copy of the parts that the pass will write, and the pass runs;
+ *   exchanges results and copy, and the pass runs again;
+ *   compares  both results.
+ * Updates also run twice, in the same memory (updates_twice.c). Messages continue in between: messages in flight
+ * use other parts, or other slots. Figures are counted once, after the comparison. */
 #include "messages/messages.h"
 #include "run/upward.h"
 #include "update/update.h"
@@ -14,8 +14,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-static char *kept;        /* as large as what any pass writes, or an update at once; NULL: they run once */
-static int64_t *all_kept; /* by rank, its bytes; NULL: passes run once on all ranks */
+static char *kept;        /* size of the largest write of a pass or an update; NULL: no repetition */
+static int64_t *all_kept; /* bytes by rank; NULL: no repetition on any rank */
 
 static enum { ONCE, FIRST, SECOND } run;
 static struct {
@@ -29,7 +29,7 @@ static struct {
   int figure;
   const float *elements;
   int64_t n;
-} * figures; /* which the pass has left, in its second run */
+} * figures; /* the pass has ended its second run */
 static int n_figures;
 
 /* ---- parts ----------------------------------------------------------------------------------- */
@@ -38,7 +38,7 @@ static bool is_written(const struct pd_part *p, enum pd_work work, int chunk) {
   return (p->passes >> work & 1) && (p->chunk == chunk || p->chunk == PD_EVERY_CHUNK);
 }
 
-/* Where a part's bytes stand that the pass writes. */
+/* The address of a part's bytes that the pass writes. */
 static char *part_at(const struct pd_part *p) {
   int64_t slot = (p->by_batch ? now.t : now.k) % p->slots;
   return pd.arena + p->offset + (size_t)slot * p->bytes;
@@ -61,7 +61,7 @@ static void exchange(char *at, char *other, size_t bytes) { pd_exchange_bytes(at
 static bool differs;
 static void compare(char *at, char *other, size_t bytes) { differs |= !pd_same_bytes(at, other, bytes); }
 
-/* The kept bytes of what stands at an address; NULL: the pass does not write it. */
+/* The copy of an address; NULL: the pass does not write it. */
 static const char *kept_of(const char *address) {
   const char *other = kept;
   for (int i = 0; i < pd.stage->n_parts; i++) {
@@ -82,13 +82,13 @@ static void check(const char *what, const char *name, const char *at, int64_t el
   struct pd_difference d;
   if (!other || !pd_differ(at, other, (size_t)elements * size, size, &d)) return;
   pd_fail(
-      "--audit: step %lld: %s, run twice, does not leave the same in %s'%s': its element %lld has the bits %0*x, "
-      "then %0*x: a processor or the memory of this host makes errors",
+      "--audit: step %lld: two runs of %s differ in %s'%s': element %lld has bits %0*x, then %0*x: a processor "
+      "or the memory of this host makes errors. help: test this host's hardware",
       (long long)(now.t + 1), pd_last_work(), what, name, (long long)d.element, d.digits, d.first, d.digits,
       d.second);
 }
 
-/* In the order in which the pass computes them, so that the first is the cause of the others. */
+/* In the order of computation, so that the first difference is the cause of later ones. */
 static void name_what_differs(void) {
   const struct pd_stage *s = pd.stage;
   bool forward = now.work == PD_FORWARD || now.work == PD_RECOMPUTE;
@@ -129,14 +129,15 @@ void pd_twice_start(void) {
   if (!pd_options.audit || pd_only_evaluates() || pd_options.emulate) return;
   const bool spills = pd.stage->spilled != NULL;
   if (spills)
-    pd_warn("--audit: what comes and goes is verified each time, but neither passes nor updates are run twice");
+    pd_warn("--audit verifies offloaded blocks at each transfer, but repeats no pass and no update: the model is "
+            "offloaded");
   if (spills && pd.ranks == 1) return;
   int64_t mine = spills ? 0 : most_written(), update = spills ? 0 : (int64_t)pd_update_copy_bytes();
   if (mine < update) mine = update;
   all_kept = pd_allocate(sizeof *all_kept * (size_t)pd.ranks);
   MPI_Request request;
   MPI_Iallgather(&mine, 1, MPI_INT64_T, all_kept, 1, MPI_INT64_T, pd_comm_control, &request);
-  pd_wait(1, &request, "all ranks to say what --audit keeps", -1, NULL, -1);
+  pd_wait(1, &request, "all ranks to exchange the sizes that --audit keeps", -1, NULL, -1);
   if (spills) return;
   kept = pd_copy_room((size_t)mine);
   figures = pd_allocate(sizeof *figures * (size_t)pd.stage->n_figures);

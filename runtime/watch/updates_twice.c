@@ -1,6 +1,6 @@
-/* --audit K, of updates: in every K-th, what is updated at once (a tile or some, or under a rule over whole tensors a
- * parameter) is updated twice from the same memory, and both must write the same bits. Kept, exchanged and compared as
- * passes are (twice.c), in the same copy. Threads only note what differs; it is told when all have ended. */
+/* --audit K, for updates: in every Kth update each unit of work (some tiles, or a parameter with a whole-tensor
+ * rule) runs twice from the same memory and must give the same bits. Copies are kept, exchanged and compared as
+ * for passes (twice.c). Threads record differences, which are reported after all threads end. */
 #include "update/update.h"
 #include "watch/watch.h"
 
@@ -27,12 +27,12 @@ bool pd_differ(const void *at, const void *other, size_t bytes, size_t size, str
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static struct {
-  int parameter; /* the first in which anything differs; -1: none */
+  int parameter; /* the first parameter with a difference; -1: none */
   int array;
   struct pd_difference at;
 } difference = {.parameter = -1};
 
-/* `other`: what the first update wrote. */
+/* `other`: results of the first update. */
 static void note(const struct pd_written *w, const char *other, int parameter, int64_t first_element) {
   struct pd_difference d;
   if (!pd_differ(w->at, other, w->bytes, w->bf16 ? 2 : sizeof(float), &d)) return;
@@ -54,8 +54,8 @@ bool pd_updates_agree(int64_t t, char *why) {
   return parameter < 0 ||
          pd_refuse(
              why,
-             "--audit: step %lld: the update, run twice, does not leave the same in the %s of '%s': element %lld "
-             "has the bits %0*x, then %0*x: a processor or the memory of this host makes errors",
+             "--audit: step %lld: two runs of the update differ in the %s of '%s': element %lld has bits %0*x, "
+             "then %0*x: a processor or the memory of this host makes errors. help: test this host's hardware",
              (long long)(t + 1), pd_array_name(difference.array), pd.stage->parameters[parameter].name,
              (long long)d.element, d.digits, d.first, d.digits, d.second);
 }

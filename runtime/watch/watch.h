@@ -1,4 +1,5 @@
-/* Looking on: what a rank did when (--trace), whether weights stay as they were and passes write the same twice (--audit). */
+/* Observation: the trace of a rank's work (--trace), and checks that weights do not change by themselves and that
+ * repeated passes give the same bits (--audit). */
 #ifndef PD_WATCH_H
 #define PD_WATCH_H
 
@@ -11,69 +12,73 @@ extern "C" {
 
 /* ---- trace.c --------------------------------------------------------------------------------- */
 
-/* Collective; they do nothing without --trace. At the end of pd_start: room for events, the first comparison of
- * clocks. Just before MPI_Finalize: the second comparison, and the file, which rank 0 writes. */
+/* Collective, no effect without --trace. pd_trace_start, at the end of pd_start, allocates events and compares
+ * clocks. pd_trace_finish, before MPI_Finalize, compares clocks again; rank 0 writes the file. */
 void pd_trace_start(void);
 void pd_trace_finish(void);
 /* ---- audit.c --------------------------------------------------------------------------------- */
 
-/* The arrays of a parameter that last from one update to the next; behind PD_ARRAY_WEIGHTS those of older versions. */
+/* The arrays of a parameter that persist between updates; older versions of the weights follow
+ * PD_ARRAY_WEIGHTS. */
 enum { PD_ARRAY_MOMENTS, PD_ARRAY_MASTERS = PD_MAX_MOMENTS, PD_ARRAY_AVERAGES, PD_ARRAY_WEIGHTS };
 const char *pd_array_name(int array);
-/* Nothing without --audit. Checksums of these arrays after so many updates; a difference ends the launch and is named. */
+/* No effect without --audit. Take and verify checksums of these arrays after `updates` updates; a difference ends
+ * the launch. */
 void pd_audit_start(void);
 void pd_audit_take(int64_t updates);
 void pd_audit_verify(int64_t updates);
-/* An update that is run twice gives checksums of its own copies, so that no bit changes unseen between the check and the
- * use: of elements that it is about to overwrite, and of what it left. Any thread's; first: the first element's number
- * within the parameter, a multiple of PD_TILE behind the part's first. */
+/* An update that runs twice takes checksums of its own copies, so that no change between check and use is missed:
+ * of elements before it overwrites them, and of its results. Thread-safe. first: index of the first element in the
+ * parameter, a multiple of PD_TILE from the start of the part. */
 struct pd_written;
 void pd_audit_before(const struct pd_written *w, const void *copy, int parameter, int64_t first);
 void pd_audit_after(const struct pd_written *w, const void *copy, int parameter, int64_t first);
-/* All threads have ended: what they overwrote was what the update before left; the launch ends otherwise. */
+/* After all threads: ends the launch if overwritten elements differ from the previous update's results. */
 void pd_audit_settle(int64_t t);
 
 /* ---- twice.c --------------------------------------------------------------------------------- */
 
-/* Nothing without --audit. Collective: memory to compare what passes write. */
+/* Collective, no effect without --audit: allocates memory to compare results of passes. */
 void pd_twice_start(void);
-const int64_t *pd_twice_bytes(void); /* by rank, how much; NULL: none */
-/* Of pd_begin: before a pass starts; and whether it is to be run again. */
+const int64_t *pd_twice_bytes(void); /* bytes by rank; NULL: none */
+/* For pd_begin: before a pass starts; true if the pass must run again. */
 void pd_twice_begin(enum pd_work work, int64_t turn);
 bool pd_twice_again(void);
-/* Whether a figure is of a pass that is being run twice: it is counted when both runs have been compared. */
+/* True if the figure belongs to a pass that runs twice; it is then counted after the comparison. */
 bool pd_twice_takes(int figure, const float *elements, int64_t n);
-bool pd_runs_twice(void); /* the pass that has begun */
-/* Memory for what update t writes at once, of pd_update_copy_bytes(), when it is to be run twice; else NULL. */
+bool pd_runs_twice(void); /* true if the current pass runs twice */
+/* Memory of pd_update_copy_bytes() for the copies of update t, if it runs twice; else NULL. */
 char *pd_twice_copy(int64_t t);
 
 /* ---- updates_twice.c --------------------------------------------------------------------------- */
 
-/* Where two runs differ: an element, and its bits in both, so many hexadecimal digits. */
+/* A difference between two runs: an element, and its bits in both, with this many hexadecimal digits. */
 struct pd_difference {
   int64_t element;
   int digits;
   uint32_t first, second;
 };
-/* The first of elements of `size` bytes that is not the same at two places of the device, `other` being the first
- * run's; false: there is none. */
+/* Finds the first difference between two arrays on the device, of elements of `size` bytes; `other` is the first
+ * run's. False: no difference. */
 bool pd_differ(const void *at, const void *other, size_t bytes, size_t size, struct pd_difference *d);
 
-struct pd_written { /* what an update writes of PD_ARRAY_WEIGHTS, say */
+struct pd_written { /* an array that an update writes */
   int array;
   void *at;
   size_t bytes;
   bool bf16;
 };
-/* Calls `update` twice, the second time from what stood in the n arrays before; they then hold what the second wrote. A
- * difference is noted as one of the parameter, whose element `first_element` is the arrays' first. copy: of as many
- * bytes as the arrays. Any thread's. */
+/* Calls `update` twice from the same contents of the n arrays, which then hold the second results. Records a
+ * difference for the parameter; element 0 of the arrays is `first_element` of the parameter. copy: memory of the
+ * arrays' size. Thread-safe. */
 void pd_update_twice(void (*update)(const void *of), const void *of, const struct pd_written *w, int n, char *copy,
                      int parameter, int64_t first_element);
-/* Whether nothing was noted since the last call; else why not: the first that differs. The second ends the launch. */
+/* True if no difference was recorded since the last call, else false with the first difference in `why`.
+ * pd_check_agreement ends the launch instead. */
 bool pd_updates_agree(int64_t t, char *why);
 void pd_check_agreement(int64_t t);
-/* A parameter by a rule over whole tensors, once where copy is NULL; by the stage's, as struct pd_rules has it. */
+/* Updates a parameter by a whole-tensor rule, once if copy is NULL, else twice; the second function uses the
+ * stage's rule. */
 void pd_update_tensor(void (*rule)(const struct pd_tensor_update *x), const struct pd_tensor_update *x,
                       char *copy);
 void pd_update_by_tensors(const struct pd_tensor_update *x);

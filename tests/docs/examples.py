@@ -16,7 +16,7 @@ import subprocess
 import sys
 import tempfile
 
-SECONDS = 300  # for one command; the limit is for hangs
+SECONDS = 600  # for one command; the limit is for hangs
 
 
 class Block:

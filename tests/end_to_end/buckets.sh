@@ -1,4 +1,4 @@
-# Gradients that replicas exchange bucket after bucket, behind the backward pass, train as those exchanged whole, to the bit:
+# Replicas that reduce gradients by buckets during the backward pass give the same bits as with a reduction at once:
 #   buckets.sh PDC CASE
 pdc=$1
 . "$(dirname "$0")/common.sh"

@@ -1,5 +1,5 @@
-# Tiny models, the GPT-2 with everything that partitions could disturb: tied embeddings, dropout, clipping, validation.
-# $gpt: another file than models/gpt2.pdm.
+# Tiny models, the GPT-2 with all features that partitions could affect: tied embeddings, dropout, clipping, validation.
+# $gpt: file to use instead of models/gpt2.pdm.
 . "$(dirname "$0")/../launch.sh"
 text="$top/tests/reference/text.txt"
 head -c 560 "$text" >train.txt

@@ -1,4 +1,4 @@
-# Emitted code of every model: no warning of clang's, nothing for the sanitizers, the same text every time.
+# Emitted code of every model: no warnings of clang, no reports of sanitizers, deterministic text.
 #   emitted.sh PDC MODEL
 pdc=$1 model=$2
 . "$(dirname "$0")/../launch.sh"

@@ -1,4 +1,4 @@
-# What a user can get wrong: one message with the cause, a failed launch in time, files as they were.
+# Errors of users: one message with the cause, a failed launch in time, unchanged files.
 #   failures.sh PDC
 pdc=$1
 launcher=mpirun
@@ -52,7 +52,7 @@ rank="^pd: rank [01] (stage [01]):"
 check "missing data" - "$rank .*none.txt" launch 2 two --data none.txt --steps 3 $files
 check "short data" - "$rank .*short.txt.* 5 tokens" launch 2 two --data short.txt --steps 3 $files
 check "token out of range" - "$rank .*token.txt.*token 255" launch 2 two --data token.txt --steps 3 $files
-check "wrong shape" - "$rank .*shape \[32, 128\], the model needs \[128, 32\] (a layer that takes 'stored = in_out'" \
+check "wrong shape" - "$rank .*shape \[32, 128\], but the model needs \[128, 32\]. help: .*, give the layer 'stored = in_out'" \
   launch 2 two --data train.txt --steps 3 --init shape.safetensors $files
 check "cut weights" - "$rank .*cut.safetensors" \
   launch 2 two --data train.txt --steps 3 --init cut.safetensors $files
@@ -63,7 +63,7 @@ check "one rank for two stages" - "^pd: rank 0: .* 2 stage.* launch has 1 rank" 
   launch 1 two --data train.txt --steps 3 $files
 check "three ranks for two stages" - "^pd: rank 0: .* 2 stage.* launch has 3 rank" \
   launch 3 two --data train.txt --steps 3 $files
-check "loss that is not finite" - "$rank step [0-9]*.*not finite.*tensor" \
+check "loss that is not finite" - "$rank step [0-9]*.*non-finite.*tensor" \
   launch 2 wild --data train.txt --steps 400 --log wild.jsonl --save kept
 
 # ---- a rank that is killed, and one that stops answering ------------------------------------------------

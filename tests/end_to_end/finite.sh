@@ -1,5 +1,5 @@
-# What is not finite is never written, neither to a checkpoint nor to --save: not the weights of the last update, whose
-# loss nobody computes any more, nor running averages, which no training reads.  finite.sh PDC
+# Non-finite numbers are never written to checkpoints or --save's files: neither weights of the last update, whose loss
+# is not computed, nor running averages, which training does not read.  finite.sh PDC
 pdc=$1
 . "$(dirname "$0")/common.sh"
 level=-O0
@@ -29,7 +29,7 @@ for stages in 1 2; do
 
   launch $stages small$stages --data spike.npy label.npy --steps 8 --checkpoint-every 1 --checkpoint spike$stages \
     --save kept 2>err && complain "a running average that is not finite: exit status 0"
-  [ "$(grep -c "^pd: rank [01] (stage [01]): step [1-8]: 'weights.bn.running_var' is not finite (its element [0-7] is inf): 'spike$stages/step-.*' is not written" err)" = 1 ] ||
+  [ "$(grep -c "^pd: rank [01] (stage [01]): step [1-8]: 'weights.bn.running_var' is non-finite (element [0-7] is inf): 'spike$stages/step-.*' is not written" err)" = 1 ] ||
     { complain "a running average in a checkpoint: said was:"; cat err >&2; }
   at=$(sed -n "s/^pd: rank.*: step \([1-8]\): 'weights.*/\1/p" err)
   [ "$(steps_in spike$stages | tail -n 1)" = "$((at - 1))" ] && [ "$at" -gt 1 ] ||
@@ -39,11 +39,11 @@ for stages in 1 2; do
 
   launch $stages small$stages --data spike.npy label.npy --steps 8 --save kept 2>err &&
     complain "a running average in --save: exit status 0"
-  grep -q "step 8: 'bn.running_var' is not finite (its element [0-7] is inf): 'kept' is not written" err ||
+  grep -q "step 8: 'bn.running_var' is non-finite (element [0-7] is inf): 'kept' is not written" err ||
     { complain "a running average in --save: said was:"; cat err >&2; }
   launch $stages huge$stages --data good.npy label.npy --steps 1 --checkpoint huge --save kept 2>err &&
     complain "a last update to infinity: exit status 0"
-  grep -q "^pd: rank [01] (stage [01]): step 1: '\(weights\|moment1\).*' is not finite (its element [0-9]* is -*inf): 'huge/step-1/.*' is not written" err ||
+  grep -q "^pd: rank [01] (stage [01]): step 1: '\(weights\|moment1\).*' is non-finite (element [0-9]* is -*inf): 'huge/step-1/.*' is not written" err ||
     { complain "a last update to infinity: said was:"; cat err >&2; }
   [ -z "$(steps_in huge)" ] || complain "a checkpoint that is not finite is complete"
   cmp kept before || complain "what was there is not kept"

@@ -1,5 +1,5 @@
-# muon, whose hidden matrices are found before the model is cut: every plan leaves the same bytes, with a tied table, a
-# hidden matrix that several stages hold, frozen parameters, groups and averages; so does a run that was interrupted.
+# muon, whose hidden matrices are found before the model is cut: every plan gives the same bytes, with a tied table, a
+# hidden matrix that several stages hold, frozen parameters, groups and averages; so does an interrupted run.
 # Its memory is what the plan says.   hidden.sh PDC
 pdc=$1
 . "$(dirname "$0")/common.sh"

@@ -49,12 +49,12 @@ build grouped --infer --stages 1 --microbatch 2 "$top/tests/golden/groups.pdm" #
 for option in "--steps 3" "--save x" "--validation held_out.txt" "--checkpoint states" "--seed 3" "--augment flip" --resume \
   --evaluate; do
   # shellcheck disable=SC2086
-  says "${option%% *} is for training" infer 1 inferstages1 --data held_out.txt --init w.safetensors $option
+  says "${option%% *} has no effect in infer: it is an option of train" infer 1 inferstages1 --data held_out.txt --init w.safetensors $option
 done
 says "--data PATH is missing" infer 1 inferstages1 --init w.safetensors
 says "--init FILE is missing" infer 1 inferstages1 --data held_out.txt
-says "--steps trains, and --evaluate does not" launch 2 trained --evaluate --data held_out.txt --init w.safetensors --steps 2
-says "with --resume" launch 2 trained --evaluate --data held_out.txt --checkpoint states
+says "--steps has no effect with --evaluate" launch 2 trained --evaluate --data held_out.txt --init w.safetensors --steps 2
+says "without --resume" launch 2 trained --evaluate --data held_out.txt --checkpoint states
 says "holds no complete checkpoint" launch 2 trained --evaluate --data held_out.txt --checkpoint none --resume
 says "holds no tensor" infer 2 inferstages2 --data held_out.txt --init "$top/tests/golden/blocks.init.safetensors"
 sed 's/"ln_f.weight"/"ln_x.weight"/' w.safetensors >lacks.safetensors # of the last stage
@@ -71,7 +71,7 @@ weights = tensors.load("w.safetensors")
 weights["h.1.ln_2.bias"] = weights["h.1.ln_2.bias"] * float("nan")
 tensors.save("nan.safetensors", weights)
 P
-  says "not finite; first tensor that is not: parameter 'h.1.ln_2.bias'" infer 1 inferstages1 --data held_out.txt \
+  says "non-finite; first non-finite tensor: parameter 'h.1.ln_2.bias'" infer 1 inferstages1 --data held_out.txt \
     --init nan.safetensors
 fi
 infer 1 inferstages1 --data held_out.txt --emulate || complain "--emulate without weights"

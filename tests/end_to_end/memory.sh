@@ -1,7 +1,7 @@
-# Planned peak memory against what the processes hold:  memory.sh PDC
-# The operating system's figure leaves out mapped files, as the plan does; at most 5 % and 30 MiB more are
-# allowed, and of the process's own memory the 8 MiB that `--memory` counts beside the arena. It has the receive slots of
-# the other rank, too, up to 1.25 MiB, where memory is shared.
+# Planned peak memory against the processes' memory:  memory.sh PDC
+# The operating system's figure excludes mapped files, like the plan. The tolerance is 5 % and 30 MiB, and for the process's
+# own memory the 8 MiB that `--memory` counts in addition to the arena. With shared memory the figure includes the other
+# rank's receive slots, up to 1.25 MiB.
 pdc=$1
 . "$(dirname "$0")/../launch.sh"
 level=-O1 # memory is the same

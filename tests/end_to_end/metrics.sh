@@ -1,4 +1,4 @@
-# What `metric` logs, and that it changes nothing else:  metrics.sh PDC
+# Logs of `metric`, which changes no other result:  metrics.sh PDC
 pdc=$1
 . "$(dirname "$0")/common.sh"
 level=-O0 more_flags=-Wall,-Wextra,-Werror
@@ -119,7 +119,7 @@ refused() {
   dir=$1
   shift
   $mpirun -n 1 "$dir/$@" held_out >refused.log 2>&1 && complain "$dir takes samples that do not fill its microbatches"
-  grep -q "has 3 samples, which do not fill microbatches of 2, and layer middle takes statistics of them .PD0591" refused.log ||
+  grep -q "has 3 samples, which is not a multiple of the microbatch of 2, but layer middle takes statistics over whole microbatches .PD0591" refused.log ||
     complain "$dir: $(head -n 3 refused.log)"
   $mpirun -n 1 "$dir/$@" doubles >refused.log 2>&1 || complain "$dir: $(head -n 3 refused.log)"
 }

@@ -1,4 +1,4 @@
-# Options of a run that must change nothing, or exactly what they say:  options.sh PDC
+# Options of a run that must change no result, or exactly one:  options.sh PDC
 pdc=$1
 . "$(dirname "$0")/common.sh"
 level=-O0

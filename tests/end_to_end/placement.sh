@@ -1,4 +1,4 @@
-# Ranks started in the order of devices that a plan names, by `train` and by `app`: the same bits.  placement.sh PDC
+# Ranks started in the order of a plan's devices, by `train` and by `app`, are bit-identical.  placement.sh PDC
 pdc=$1
 launcher=mpirun
 . "$(dirname "$0")/common.sh"

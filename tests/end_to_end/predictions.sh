@@ -1,4 +1,4 @@
-# What --predict refuses, and how its failures are told; nothing half written is left:  predictions.sh PDC
+# Refusals and failures of --predict, which leave no incomplete file:  predictions.sh PDC
 pdc=$1
 . "$(dirname "$0")/common.sh"
 level=-O0 more_flags=-Wall,-Wextra,-Werror
@@ -33,23 +33,23 @@ cmp -n 128 odd.array even.array && [ "$(wc -c <odd.array)" = "$(wc -c <even.arra
 build trained --stages 1 --microbatch 4 "$golden.pdm" || exit 1
 grep -q 'pd_predict\|probabilities' trained/stage0.c && complain "a training keeps outputs"
 
-says "which output? NAME=PATH, with NAME one of 'logits', 'features', 'probabilities', 'flipped'" infer 1 one --predict l.npy
+says "the model has several outputs. help: use NAME=PATH, where NAME is one of 'logits', 'features', 'probabilities', 'flipped'" infer 1 one --predict l.npy
 says "'logit=l.npy' names no output" infer 1 one --predict logit=l.npy
-says "'logits' is asked for twice" infer 1 one --predict logits=a.npy logits=b.npy
+says "'logits' is given twice" infer 1 one --predict logits=a.npy logits=b.npy
 says "two outputs cannot both be 'a.npy'" infer 1 one --predict logits=a.npy features=a.npy
 says "two outputs cannot both be './a.npy'" infer 1 one --predict logits=a.npy features=./a.npy
-says "two outputs cannot both be 'a.npy': of --log and of --predict" infer 1 one --predict logits=a.npy --log "$work/a.npy"
+says "two outputs cannot both be 'a.npy': --log and --predict" infer 1 one --predict logits=a.npy --log "$work/a.npy"
 says "cannot write 'missing/l.npy'" infer 2 two --predict logits=missing/l.npy
-says "would write over a file that is read" infer 1 one --predict "logits=$golden.image.npy"
-says "build them with pdc --infer" launch 1 trained --data x --steps 1 --predict l.npy
+says "would overwrite an input file" infer 1 one --predict "logits=$golden.image.npy"
+says "help: build with pdc --infer" launch 1 trained --data x --steps 1 --predict l.npy
 mkdir bad && cp "$golden.image.npy" bad/images.npy # not finite in row 5 of 3 x 6 x 6 numbers
 printf '\000\000\300\177' | dd of=bad/images.npy bs=1 seek=$((128 + 5 * 432)) conv=notrunc 2>/dev/null
 data="image=bad/images.npy label=$golden.label.npy"
-says "the loss of microbatch 2 is not finite; first tensor that is not: input 'image', row 5 of its file" infer 1 one
-says "the loss of microbatch 6 is not finite; first tensor that is not: input 'image', row 5 of its file" infer 2 two
+says "the loss of microbatch 2 is non-finite; first non-finite tensor: input 'image', row 5 of its file" infer 1 one
+says "the loss of microbatch 6 is non-finite; first non-finite tensor: input 'image', row 5 of its file" infer 2 two
 data="image=$golden.image.npy label=$golden.label.npy"
 sed '/^ *output/d' "$golden.pdm" >none.pdm
-build none --infer --stages 1 --microbatch 4 none.pdm && says "the model has no 'output'" infer 1 none --predict l.npy
+build none --infer --stages 1 --microbatch 4 none.pdm && says "the model declares no output" infer 1 none --predict l.npy
 sed '/^ *loss\|^ *metric\|^ *target/d; /output [^l]/d' "$golden.pdm" >only.pdm
 if build only --infer --stages 1 --microbatch 4 only.pdm; then
   data=image=$golden.image.npy

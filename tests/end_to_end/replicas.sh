@@ -1,4 +1,4 @@
-# Replicated stages train as one rank does, but for the order of sums; the bits are the same by messages and in shared memory:
+# Replicated stages train like one rank, except for the order of sums; messages and shared memory give the same bits:
 #   replicas.sh PDC SCHEDULE REPLICAS...
 pdc=$1 schedule=$2
 . "$(dirname "$0")/common.sh"

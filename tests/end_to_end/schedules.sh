@@ -1,6 +1,6 @@
-# Every schedule trains, whatever the number of stages:  schedules.sh PDC MODEL SCHEDULE STAGES...
-# Those whose weights are never old give one another's bits; the others give their own again, and those of a
-# schedule they fall together with.
+# Every schedule trains with any number of stages:  schedules.sh PDC MODEL SCHEDULE STAGES...
+# Schedules without delayed weights give the same bits; each delayed schedule is deterministic, and equals a schedule that
+# it coincides with.
 pdc=$1 model=$2 schedule=$3
 . "$(dirname "$0")/common.sh"
 level=-O0 more_flags=-Werror

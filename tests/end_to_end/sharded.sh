@@ -1,4 +1,4 @@
-# Replicas that share the optimizer's state train as those that do not, to the bit:  sharded.sh PDC CASE
+# Optimizer state sharding is bit-identical to training without it:  sharded.sh PDC CASE
 # The model's parameters are some tiles each, so that parts divide them.
 pdc=$1
 . "$(dirname "$0")/common.sh"

@@ -1,6 +1,6 @@
-# Signals to a training: SIGUSR1 brings a checkpoint, SIGUSR2, SIGTERM and SIGINT an end after the update under way, with
-# a status of its own, whichever rank gets them; what goes on from there has the bits of a run never stopped. Others end
-# the launch at once.  signals.sh PDC SCHEDULE...
+# Signals to any rank of a training: SIGUSR1 writes a checkpoint; SIGUSR2, SIGTERM and SIGINT stop after the current update
+# with a separate exit status. Resumed runs are bit-identical to uninterrupted ones. All other signals end the launch at
+# once.  signals.sh PDC SCHEDULE...
 pdc=$1
 shift
 launcher=mpirun
@@ -43,7 +43,7 @@ for schedule in "$@"; do
   asked=$(ls "state_$schedule")
   [ "$(tail -n 1 run.jsonl | grep -c '"end"')" = 0 ] || complain "$schedule: SIGUSR1 ends the run"
   kill -s USR2 "$(ranks stage1)"
-  ends 75 "^pd: rank 0 (stage 0): SIGUSR2: stopped after update [0-9]* of 1000000; its checkpoint is in 'state_$schedule'" \
+  ends 75 "^pd: rank 0 (stage 0): SIGUSR2: stopped after update [0-9]* of 1000000 with a checkpoint in 'state_$schedule'" \
     "$schedule: SIGUSR2 to the last rank"
   at=$(sed -n 's/.*stopped after update \([0-9]*\) of.*/\1/p' err)
   steps=$((at + 6))
@@ -66,7 +66,7 @@ kill -s USR2 "$(pgrep -P $running)" # mpirun, which hands it on to all ranks
 ends 75 "^pd: rank 0 (stage 0): SIGUSR2: stopped after update [0-9]* of" "SIGUSR2 to mpirun"
 begin "$schedule"
 kill -s INT "$(ranks stage0)"
-ends 130 "^pd: rank 0 (stage 0): SIGINT: stopped after update [0-9]* of 1000000; nothing is kept" "SIGINT, and no checkpoint"
+ends 130 "^pd: rank 0 (stage 0): SIGINT: stopped after update [0-9]* of 1000000 without a checkpoint" "SIGINT, and no checkpoint"
 begin "$schedule" --checkpoint state
 kill -s TERM "$(ranks stage0)" "$(ranks stage1)" # to all at once, as a batch system does
 ends 75 "^pd: rank 0 (stage 0): SIGTERM: stopped after update [0-9]* of" "SIGTERM to all ranks"
@@ -78,12 +78,12 @@ warns() {
   pattern=$1
   shift
   $brief -n 2 "$schedule/train" --quiet --peak 1e9 --data train.txt --steps 6 --seed 5 "$@" 2>err || complain "long updates: $(cat err)"
-  [ "$(grep -c "^pd: warning: an update takes [0-9.]* s, and ${pattern:-no}" err)" = $((${#pattern} > 0)) ] &&
+  [ "$(grep -c "^pd: warning: an update takes [0-9.]* s, but ${pattern:-no}" err)" = $((${#pattern} > 0)) ] &&
     [ "$(grep -c 'an update takes' err)" = $((${#pattern} > 0)) ] || complain "long updates, $*: not '$pattern': $(cat err)"
 }
 brief=$mpirun
 warns "" --checkpoint unhurried
-warns "a stop may take 1e-05 s: no checkpoint would be written; give --grace 30" --checkpoint hurried --grace 0.00001
+warns "the grace period is 1e-05 s: a stop would write no checkpoint. help: use --grace 30" --checkpoint hurried --grace 0.00001
 brief="$mpirun -x OMPI_MCA_odls_base_sigkill_timeout=0.0001"
 warns "mpirun kills ranks 0.0001 s after Ctrl-C or SIGTERM" --checkpoint brief
 warns ""
@@ -92,7 +92,7 @@ warns ""
 begin "$schedule" --checkpoint frozen --grace 1
 kill -s STOP "$(ranks stage1)"
 kill -s TERM "$(ranks stage0)"
-ends 143 "^pd: rank 0 (stage 0): SIGTERM: the update under way was not done" "a stop that takes longer than --grace"
+ends 143 "^pd: rank 0 (stage 0): SIGTERM: the current update did not end within the grace period" "a stop that takes longer than --grace"
 begin "$schedule" --grace 60
 kill -s STOP "$(ranks stage1)"
 kill -s INT "$(ranks stage0)"

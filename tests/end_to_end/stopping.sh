@@ -1,6 +1,6 @@
 #!/bin/sh
-# --stop-when: a training ends after a validation where the rule holds, on every rank and with the bits of one that was
-# given so many steps; in a pipeline after the batches of which messages are under way or awaited.   stopping.sh PDC
+# --stop-when: a training ends on all ranks after a validation that meets the rule, bit-identical to a training with this
+# number of --steps; in a pipeline after the batches whose messages are in flight or awaited.   stopping.sh PDC
 pdc=$1
 . "$(dirname "$0")/../launch.sh"
 head -c 2000 "$top/tests/reference/text.txt" >text
@@ -37,7 +37,7 @@ grep -q stopped_by log && complain "a rule that never holds is said to have stop
 
 # What is no rule is refused before anything is computed.
 launch 1 one --data text --validation text --steps 5 --stop-when "accuracy > 1" >out 2>&1 && complain "a rule over nothing"
-grep -q "stop-when: 'accuracy > 1' is no rule: there is no such number at 'accuracy > 1'; numbers are step, validation_loss, best," out ||
+grep -q "stop-when: 'accuracy > 1' is not a rule: unknown number at 'accuracy > 1'; numbers are step, validation_loss, best," out ||
   complain "says something else: $(head -3 out)"
 launch 1 one --data text --steps 5 --stop-when "step > 1" >out 2>&1 && complain "a rule without validations"
 grep -q "stop-when needs --validation" out || complain "says something else: $(head -3 out)"

@@ -1,5 +1,5 @@
-# Ranks that share layers train as one rank does, but for how sums round; and where stages, cuts, replicas' schedules and
-# files are concerned, to the bit:  tensor.sh PDC CASE
+# Tensor parallelism trains like one rank, except for rounding of sums; stages, cuts, schedules of replicas and files change
+# no bit:  tensor.sh PDC CASE
 # These models compute for longer than they compile, so that -O1 takes less time than -O0.
 pdc=$1
 . "$(dirname "$0")/common.sh"

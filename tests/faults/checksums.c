@@ -1,8 +1,9 @@
-/* Linked into programs (--wrap=pd_checksum): memory that changes between the checksum of what is sent and that of what is
- * received, which through shared memory no call of a library comes between.
- *   PD_FLIP=NUMBER:RANK   before the NUMBER-th checksum (from 1) of 1000 bytes or more that the rank RANK makes, a bit of
+/* Linked into programs (--wrap=pd_checksum): memory that changes between the checksums of sender and receiver,
+ * because with shared memory no library call is in between.
+ *   PD_FLIP=NUMBER:RANK   before the NUMBER-th checksum (from 1) of 1000 bytes or more that the rank RANK makes, a
+ *                         bit of
  *                         them changes; fewer are of what ranks tell each other at the start
- * It is said on stderr: "fault: ...". */
+ * The fault is printed on stderr: "fault: ...". */
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>

@@ -1,14 +1,15 @@
-/* Preloaded in front of the C library and MPI: one call of one rank fails, is late, or does other than it should.
+/* Preloaded before the C library and MPI: one call of one rank fails, is late, or misbehaves.
  *   PD_FAULT=WHAT:NUMBER:RANK   the NUMBER-th such call (from 1) that rank RANK's program itself makes
- *   PD_FAULT=count:0:RANK       none; at its end the rank says how many there were: "calls: WHAT NUMBER", a line each
- * WHAT: allocation (also by cJSON), write (also opening, syncing, renaming, removing), read (also looking at files and
- * folders), thread (one is started), call (of MPI: it returns an error), late (a message is sent
- * 0.3 s later than it is asked for), lost (it is never sent), flip (one of its bits changes on the way), memory (at the
- * NUMBER-th message that is sent, a bit of the arena changes: PD_FAULT_AT bytes behind its start), compute (a bit of what
- * the NUMBER-th primitive of oneDNN has computed changes), copied (a bit changes just before memory is copied), compared (just
- * after memory was found the same as other memory); it is in the middle of that memory, or at PD_FAULT_AT. PD_FAULT_BYTES: copies
- * and comparisons of so many bytes alone.
- * What is done is said on stderr: "fault: ...". */
+ *   PD_FAULT=count:0:RANK       no fault; at its end the rank prints the numbers of calls: "calls: WHAT NUMBER", a
+ *                               line each
+ * WHAT: allocation (also by cJSON), write (also opening, syncing, renaming, removing), read (also looking at files
+ * and folders), thread (one is started), call (of MPI: it returns an error), late (a message is sent
+ * 0.3 s later than it is asked for), lost (it is never sent), flip (one of its bits changes on the way), memory
+ * (at the NUMBER-th message that is sent, a bit of the arena changes: PD_FAULT_AT bytes behind its start), compute
+ * (a bit of what the NUMBER-th primitive of oneDNN has computed changes), copied (a bit changes just before memory
+ * is copied), compared (just after memory was found the same as other memory); it is in the middle of that memory,
+ * or at PD_FAULT_AT. PD_FAULT_BYTES: copies and comparisons of so many bytes alone.
+ * Faults are printed on stderr: "fault: ...". */
 #define _GNU_SOURCE
 #include <mpi.h>
 

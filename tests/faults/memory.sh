@@ -1,5 +1,5 @@
-# A bit that changes in memory between two updates is found by --audit before the next one, and named; nothing is found
-# where nothing changes, and no bit of the training depends on it. A checkpoint's lost message is found, too.
+# --audit reports a bit that flips in memory between two updates before the next update. Without flips it reports nothing, and
+# results do not depend on it. A lost message of a checkpoint is reported, too.
 #   memory.sh PDC INJECT
 pdc=$1 inject=$(realpath "$2")
 . "$(dirname "$0")/../launch.sh"
@@ -18,7 +18,7 @@ for schedule in 2bw flush; do
       --timeout 60 --data "$text" --steps 200 --audit 1 --checkpoint "state$at" >out 2>err &&
       complain "$schedule: a bit at $at is not found"
     grep -q "fault: memory" err || complain "$schedule: no bit was changed: $(cat err)"
-    grep -q "^pd: rank 1 (stage 1): --audit: step [0-9]*: .* of '.*' are not what update [0-9]* left" err ||
+    grep -q "^pd: rank 1 (stage 1): --audit: step [0-9]*: .* of '.*' changed after update [0-9]*" err ||
       complain "$schedule: a bit at $at: said was $(cat err)"
     rm -rf "state$at"
   done
@@ -31,7 +31,7 @@ flipped() { # SCHEDULE FAULT STEPS MESSAGE
   $mpirun -n 2 -x LD_PRELOAD="$inject" -x PD_FAULT="$fault:1" -x PD_FAULT_BYTES=8320 $at $schedule/train --quiet --peak 1e9 --timeout 60 \
     --data "$text" --steps "$steps" --audit 1 --save flipped >out 2>err && complain "$schedule: $fault is not found"
   grep -q "fault: ${fault%:*}" err || complain "$schedule: no bit was changed: $(cat err)"
-  grep -q "^pd: rank 1 (stage 1): --audit: step $message of '.*' are not what" err || complain "$schedule: $fault: $(cat err)"
+  grep -q "^pd: rank 1 (stage 1): --audit: step $message of '.*' changed after" err || complain "$schedule: $fault: $(cat err)"
 }
 build zb_h1 $gpt --schedule zb_h1 "$top/models/gpt2.pdm" || exit 1
 at=
@@ -47,7 +47,7 @@ flipped 2bw copied:19 6 "4: an older version of the weights"
 # What a rank says of its shard is lost, and what it says of the next one stands in its place: no manifest has it.
 $mpirun -n 2 -x LD_PRELOAD="$inject" -x PD_FAULT=lost:3:1 2bw/train --quiet --peak 1e9 --timeout 60 --data "$text" --steps 6 \
   --checkpoint state --checkpoint-every 2 >out 2>err && complain "a lost note is not found"
-grep -q "^pd: rank 0 (stage 0): what rank 1 said of its shard of step 2 did not come, but that of step 4: a message was lost" err ||
+grep -q "^pd: rank 0 (stage 0): the description of rank 1's shard of step 2 did not arrive, but the description of step 4 did: a message was lost" err ||
   complain "a lost note: $(cat err)"
 [ -z "$(ls state/step-*/manifest.json 2>/dev/null)" ] || complain "a manifest of another step's shards: $(ls state/*)"
 exit $failed

@@ -1,5 +1,5 @@
-# A bit that changes in memory that ranks share, between what the sender wrote and the receiver reads, is found by
-# --check-messages before anybody uses it: in activations, gradients, and what replicas add up.  shared.sh PDC
+# --check-messages reports a bit that flips in shared memory between the sender's write and the receiver's read, before use:
+# in activations, gradients, and sums of replicas.  shared.sh PDC
 pdc=$1
 . "$(dirname "$0")/../launch.sh"
 level=-O0 more_flags=-Xlinker,--wrap=pd_checksum,$here/checksums.c
@@ -27,11 +27,11 @@ for name in stages replicas; do
 done
 # One microbatch after the other, rank 1 receives activations and then sends gradients, rank 0 the other way around.
 for number in 1 3; do
-  found stages 2 $number:1 "the [0-9]* bytes that rank 0 sent"
-  found stages 2 $((number + 1)):0 "the [0-9]* bytes that rank 1 sent"
+  found stages 2 $number:1 "[0-9]* bytes from rank 0 arrived"
+  found stages 2 $((number + 1)):0 "[0-9]* bytes from rank 1 arrived"
 done
 # Of a batch: of the other's shard as it leaves it, of its own as the other left it, of the sum, and of the other's sum.
-found replicas 2 2:0 "step 1: [0-9]* bytes of gradients of rank 1"
-found replicas 2 4:1 "step 1: [0-9]* bytes of gradients of rank 0"
-found replicas 2 6:1 "step 2: [0-9]* bytes of gradients of rank 0"
+found replicas 2 2:0 "step 1: the checksum of [0-9]* bytes of gradients from rank 1"
+found replicas 2 4:1 "step 1: the checksum of [0-9]* bytes of gradients from rank 0"
+found replicas 2 6:1 "step 2: the checksum of [0-9]* bytes of gradients from rank 0"
 exit $failed

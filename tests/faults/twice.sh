@@ -1,5 +1,5 @@
 # Passes and updates that --audit runs twice leave the same results, under every schedule, with dropout, recomputation, replicas and
-# running averages, by rules of elements and of whole tensors; a bit that one run of them computes otherwise is found and named.
+# running averages, by elementwise and whole-tensor rules; a wrong bit in one run is reported.
 #   twice.sh PDC INJECT [cuda]      # or on tests/cuda/host
 pdc=$1 inject=$(realpath "$2") target=${3:-c}
 . "$(dirname "$0")/../launch.sh"
@@ -47,11 +47,11 @@ with=
 if [ $target = cuda ]; then
   same 2bw 2 "$text" $gpt -D delay_correction=auto -D 'freeze="wpe"' --schedule 2bw "$top/models/gpt2.pdm"
   undropped
-  named 0 2 "forward of microbatch 1, .* leave the same in 'h.0"
-  named 1 4 "(for|back)ward of microbatch 1, .* leave the same in "
+  named 0 2 "two runs of forward of microbatch 1 differ in 'h.0"
+  named 1 4 "two runs of (for|back)ward of microbatch 1 differ in "
   same muon 2 "$text" $gpt --schedule flush --recompute on -D "optimizer=muon(lr=1e-3)" "$top/models/gpt2.pdm"
   number=60 # behind all passes' products
-  until audited "compute:$number:1"; grep -q "step 1: the update, run twice, does not leave the same in the weights of 'h" err; do
+  until audited "compute:$number:1"; grep -q "step 1: two runs of the update differ in the weights of 'h" err; do
     number=$((number + 30))
     [ $number -lt 600 ] || { complain "no product of the update among 600: $(cat err)"; break; }
   done
@@ -61,16 +61,16 @@ if [ $target = cuda ]; then
 fi
 same 2bw 2 "$text" $gpt -D delay_correction=auto -D 'freeze="wpe"' --schedule 2bw "$top/models/gpt2.pdm"
 undropped
-named 0 2 "forward of microbatch 1, .* leave the same in 'h.0"
+named 0 2 "two runs of forward of microbatch 1 differ in 'h.0"
 number=2 # in how many parts a product is made depends on the processor: one after the other, up to the last of the pass
-until named 1 $number "forward of microbatch 1, .* leave the same in '" && grep -q "in 'logits" err; do
+until named 1 $number "two runs of forward of microbatch 1 differ in '" && grep -q "in 'logits" err; do
   number=$((number + 1))
   [ $number -lt 60 ] || { complain "no product of the logits among 60"; break; }
 done
 same flush 2 "$text" $gpt --schedule flush --recompute on -D "optimizer=muon(lr=1e-3)" "$top/models/gpt2.pdm"
 audited count:0:1 || complain "$name: $(cat err)"
 number=$(sed -n 's/^calls: compute //p' err)
-named 1 $((number / 6)) "the update, run twice, does not leave the same in the weights of 'h"
+named 1 $((number / 6)) "two runs of the update differ in the weights of 'h"
 same zb_h1 2 "$text" $gpt --schedule zb_h1 -D "optimizer=adafactor(lr=1e-3)" "$top/models/gpt2.pdm"
 same gpipe 2 "$text" $gpt --schedule gpipe -D "ema=0.9" "$top/models/gpt2.pdm"
 same interleaved 2 "$text" $gpt --schedule interleaved --recompute on "$top/models/gpt2.pdm"

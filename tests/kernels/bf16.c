@@ -1,7 +1,7 @@
-/* Kernels over bf16 compute in floats: what they make of operands in bf16 is, rounded once, what they make of the same
- * numbers in floats, to the bit; nearly for convolutions, whose products the library adds up in its own order, and for attention
- * and LSTMs where the processor multiplies bf16, for probabilities and states are rounded. The same bytes for 1, 2 and 4
- * threads. matmul.c has the products. */
+/* Kernels over bf16 compute in floats: their results equal, bit for bit, the results for the same numbers in
+ * floats, rounded once; approximately for convolutions, whose products the library adds up in its own order, and
+ * for attention and LSTMs where the processor multiplies bf16, for probabilities and states are rounded. The same
+ * bytes for 1, 2 and 4 threads. matmul.c has the products. */
 #define PD_KERNELS
 #include "kernels/pd_vector.h"
 #include "test.h"

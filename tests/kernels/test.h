@@ -1,4 +1,4 @@
-/* What the kernels' tests share. */
+/* Shared by the kernels' tests. */
 #ifndef KERNELS_TEST_H
 #define KERNELS_TEST_H
 

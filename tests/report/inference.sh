@@ -53,7 +53,7 @@ P
 
 # There is no log of what was generated, and no folder to keep.
 if $mpirun -n 2 generating/generate --init weights --prompt ab --run runs >said 2>&1 </dev/null; then complain "generate --run"; fi
-grep -q -- '--run is not for generating' said || complain "generate --run: $(cat said)"
+grep -q -- '--run has no effect in generate' said || complain "generate --run: $(cat said)"
 "$pdc" report nothing >said 2>&1 && complain "a page of nothing"
 grep -q "'infer --run DIR'" said || complain "no advice about infer: $(cat said)"
 exit $failed

@@ -71,5 +71,5 @@ cmp run.2bw/trace.json run.killed/trace.json || complain "a killed run changes t
 launch 2 2bw --data train.txt --steps 2 --trace nowhere/trace.json 2>said && complain "a trace in no folder"
 grep -q "cannot write 'nowhere/trace.json'" said || complain "unwritable trace: $(cat said)"
 launch 2 2bw --data train.txt --steps 2 --trace train.txt 2>said && complain "a trace over the data"
-grep -q "would write over a file that is read" said || complain "trace over data: $(cat said)"
+grep -q "would overwrite an input file" said || complain "trace over data: $(cat said)"
 exit $failed

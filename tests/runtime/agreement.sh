@@ -1,4 +1,4 @@
-# Ranks that do not see the same files: told at the start, with the rank and the file.
+# Ranks with different files fail at start with a message that names rank and file.
 . "$(dirname "$0")/common.sh"
 mkdir there
 cp ./*.npy there
@@ -20,22 +20,22 @@ open('there/$1', 'wb').write(data)"
 }
 rows() { patch "$1" "data = data.replace(b'($2, 8)', b'($3, 8)')[:128 + 32 * $3]"; }
 rows t.npy 37 36 && rows x.npy 37 36
-refused "shorter data" "1 (stage 1): 'x.npy' has 1280 bytes here, and 1312 for rank 0" apart $data
+refused "shorter data" "1 (stage 1): 'x.npy' has 1280 bytes on this rank, but 1312 on rank 0" apart $data
 cp t.npy x.npy there
 patch t.npy "data[-1] ^= 1"
-refused "other data" "1 (stage 1): 't.npy' holds something else here than for rank 0" apart $data
+refused "other data" "1 (stage 1): the content of 't.npy' differs from rank 0's" apart $data
 cp t.npy there
 rows vx.npy 13 12 && rows vt.npy 13 12
-refused "shorter validation" "1 (stage 1): 'vx.npy' has 512 bytes here, and 544 for rank 0" apart $data --validation vx.npy vt.npy
+refused "shorter validation" "1 (stage 1): 'vx.npy' has 512 bytes on this rank, but 544 on rank 0" apart $data --validation vx.npy vt.npy
 cp vx.npy there
 patch vt.npy "data[200] ^= 1"
-refused "other validation" "1 (stage 1): 'vt.npy' holds something else here" apart $data --validation vx.npy vt.npy
+refused "other validation" "1 (stage 1): the content of 'vt.npy' differs from rank 0's" apart $data --validation vx.npy vt.npy
 cp vt.npy there
 
 one 1 --steps 0 --save w.safetensors --quiet && cp w.safetensors there || complain "weights"
 apart $data --init w.safetensors || complain "copies of the same weights"
 patch w.safetensors "data[-1] ^= 1"
-refused "other weights" "1 (stage 1): 'w.safetensors' holds something else here than for rank 0" apart $data --init w.safetensors
+refused "other weights" "1 (stage 1): the content of 'w.safetensors' differs from rank 0's" apart $data --init w.safetensors
 
 # Files longer than what is read of them whole: a change in a block that is sampled, and at the end.
 large="x=x.npy target=t.npy"
@@ -49,14 +49,14 @@ for folder, last in (("", 1), ("there/", 2)):
         out.seek(128 + 32 * rows - 1)
         out.write(bytes([last]))
 P
-refused "the end of a large file" "1 (stage 1): 'large.npy' holds something else here" apart --data large.npy large.npy
+refused "the end of a large file" "1 (stage 1): the content of 'large.npy' differs from rank 0's" apart --data large.npy large.npy
 
 # A folder of checkpoints that is not shared.
-refused "a folder of its own" "1 (stage 1): 'state' is not the folder that rank 0 has under this name: .*, which rank 0 wrote, is not there" \
+refused "a folder of its own" "1 (stage 1): 'state' is not the same directory as on rank 0: it lacks .*, which rank 0 wrote" \
   apart $data --checkpoint state
 [ -z "$(find state -type f)" ] || complain "left: $(find state -type f)"
 rmdir state && mkdir there/state
-refused "a folder of its own, there" "1 (stage 1): 'state' is not the folder that rank 0 has" apart $data --checkpoint state
+refused "a folder of its own, there" "1 (stage 1): 'state' is not the same directory as on rank 0" apart $data --checkpoint state
 ln -s "$work/state" there/shared && mkdir shared && rmdir shared && ln -s state shared
 apart $data --checkpoint shared || complain "a shared folder under two paths"
 [ "$(find state -type f | wc -l)" = 3 ] || complain "not one checkpoint: $(find state -type f)"

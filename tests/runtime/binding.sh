@@ -1,5 +1,5 @@
-# A rank with more threads than processors that it may run on says so at its start, whichever rank it is and with --quiet,
-# too; one that has enough of them does not. Settings that OpenMP's library aborts on do not end a rank.
+# Every rank with more threads than processors warns at start, also with --quiet; a rank with enough processors does not.
+# Settings that OpenMP's library aborts on do not end a rank.
 launcher=mpirun
 . "$(dirname "$0")/common.sh"
 data="--data x.npy t.npy --quiet --peak 1 --steps 1"
@@ -10,7 +10,7 @@ says() {
   threads=$1
   shift
   for rank in "$@"; do
-    echo "pd: warning: rank $rank runs $threads threads on 1 processor, to which it is bound: launch with mpirun --bind-to none, or --map-by slot:PE=$threads"
+    echo "pd: warning: rank $rank runs $threads threads but is bound to 1 processor. help: launch with mpirun --bind-to none, or --map-by slot:PE=$threads"
   done | cmp -s - err || complain "expected warnings of ranks '$*', not: $(cat err)"
 }
 # bound THREADS: one rank on one processor.
@@ -36,7 +36,7 @@ for value in '' ' '; do
 done
 for value in 0 many 2,x; do
   OMP_NUM_THREADS=$value one 0 $data 2>err || complain "OMP_NUM_THREADS='$value': $(cat err)"
-  [ "$(cat err)" = "pd: warning: OMP_NUM_THREADS=$value is no number of threads: it is ignored" ] ||
+  [ "$(cat err)" = "pd: warning: OMP_NUM_THREADS=$value is not a number of threads and is ignored" ] ||
     complain "OMP_NUM_THREADS='$value': $(cat err)"
 done
 if unshare -m mount -t tmpfs tmpfs /dev/shm 2>/dev/null; then

@@ -1,4 +1,4 @@
-# One stage and two give the same bytes, flush and 2BW, clipped and tied; what is written reads back.
+# One stage and two give the same bytes, flush and 2BW, clipped and tied; written files read back.
 . "$(dirname "$0")/common.sh"
 data="--data x.npy t.npy --validation vx.npy vt.npy --validate-every 7 --quiet --peak 1e9"
 for d in 0 1; do
@@ -76,7 +76,7 @@ for d in 0 1; do
     grep -q '"first_step":20' again.jsonl || complain "delay $d: an incomplete checkpoint is used"
   done
 done
-refused "--resume without a folder" "0 (stage 0): 'empty' does not exist: there is nothing to go on from" \
+refused "--resume without a folder" "0 (stage 0): 'empty' does not exist: there is no checkpoint to resume" \
   two 0 $data --steps 3 --checkpoint empty --resume
 [ -e empty ] && complain "--resume makes a folder"
 two 0 $data --steps 3 --checkpoint empty --resume-or-start 2>notes || complain "--resume-or-start without a folder"

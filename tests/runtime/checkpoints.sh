@@ -1,4 +1,4 @@
-# Checkpoints that rotted, were renamed or were never finished: each is named, and the newest sound one taken.
+# Damaged, renamed and incomplete checkpoints: each is reported, and the newest valid one is used.
 . "$(dirname "$0")/common.sh"
 pdc=$3
 data="--data x.npy t.npy --quiet --peak 1e9"
@@ -110,59 +110,59 @@ damaged() {
   damage "$1" "${4:-state}"
   "$pdc" checkpoint again >listed 2>err && complain "$1: pdc finds nothing"
   grep -q "error: 'again/.*$2.*PD0621" err && grep -q 'goes on from step 10$' listed || complain "$1: pdc says: $(cat listed err)"
-  resumed "$1" 10 "^pd: warning: 'again/step-${3:-20}' is passed over: .*again/step-${3:-20}/.*$2" 1 "${5:-one}"
+  resumed "$1" 10 "^pd: warning: 'again/step-${3:-20}' is skipped: .*again/step-${3:-20}/.*$2" 1 "${5:-one}"
 }
 shard=shard-0-of-1.safetensors
-for case in zeroed bit older; do damaged $case "$shard.*its tensors are not those that were written"; done
-for case in dropped cut longer; do damaged $case "$shard.*it has [0-9]* bytes, not the"; done
+for case in zeroed bit older; do damaged $case "$shard.*its tensors are damaged"; done
+for case in dropped cut longer; do damaged $case "$shard.*it has [0-9]* bytes, but"; done
 damaged gone "$shard.*No such file"
 damaged empty "$shard.*it is empty"
-for case in overlapping samples step; do damaged $case "$shard.*its header is not the one that was written"; done
+for case in overlapping samples step; do damaged $case "$shard.*its header is damaged"; done
 for case in edited half; do damaged $case "manifest.json.*it is damaged"; done
 damaged blank "manifest.json.*it is empty"
-damaged renamed "manifest.json.* is of step 20: the folder was renamed" 80
+damaged renamed "manifest.json.* holds step 20: the directory was renamed" 80
 
 # Names that are no step's but look like one.
 for name in misnamed:step-020 "beyond all:step-99999999999999999999"; do
   damage "${name%:*}" state
   "$pdc" checkpoint again >listed 2>err && complain "$name: pdc finds nothing"
-  grep -q "error: 'again/${name#*:}': its name is no step's" err || complain "$name: pdc says: $(cat err)"
-  resumed "$name" 10 "^pd: warning: 'again/${name#*:}' is passed over: its name is no step's" 1 one
+  grep -q "error: 'again/${name#*:}': the directory was renamed" err || complain "$name: pdc says: $(cat err)"
+  resumed "$name" 10 "^pd: warning: 'again/${name#*:}' is skipped: the directory was renamed" 1 one
 done
 
 # Two ranks, each of which verifies one shard; a plan of one stage goes on from two shards.
 two 1 $data --steps 20 --checkpoint pair --checkpoint-every 10 || complain "two ranks with checkpoints"
-damaged bit "shard-1-of-2.safetensors.*its tensors are not those" 20 pair two
-damaged bit "shard-1-of-2.safetensors.*its tensors are not those" 20 pair one
+damaged bit "shard-1-of-2.safetensors.*its tensors are damaged" 20 pair two
+damaged bit "shard-1-of-2.safetensors.*its tensors are damaged" 20 pair one
 damaged gone "shard-1-of-2.safetensors.*No such file" 20 pair two
 
 # A step that a killed run did not finish is no damage; nor is what earlier versions wrote, unless it shows.
 data="--data x.npy t.npy --peak 1e9"
 damage unfinished state
 "$pdc" checkpoint again >listed && grep -q '^ *20 .*not finished' listed || complain "unfinished: $(cat listed)"
-resumed unfinished 10 "^pd: note: 'again/step-20' was not finished: it is passed over" 1 one
+resumed unfinished 10 "^pd: note: 'again/step-20' is skipped: it was not finished" 1 one
 damage before state
 "$pdc" checkpoint again >listed && grep -q '^ *20 .*without a manifest' listed || complain "before: $(cat listed)"
-resumed before 20 "^pd: note: step 20 in 'again' has no manifest, as earlier versions wrote none" 1 one
+resumed before 20 "^pd: note: step 20 in 'again' cannot be verified: it has no manifest, as in earlier versions" 1 one
 for samples in -1000 9e18 garbage; do
   damage "before, samples $samples" state
-  resumed "before, samples $samples" 10 "^pd: warning: .*$shard': its 'samples' are '.*', which 20 updates cannot have" 1 one
+  resumed "before, samples $samples" 10 "^pd: warning: .*$shard': its 'samples' are '.*', which does not match 20 updates" 1 one
 done
 damage "before, renamed" state
-resumed "before, renamed" 10 "^pd: warning: .*step-80/$shard' is of step '20': the folder was renamed" 1 one
+resumed "before, renamed" 10 "^pd: warning: .*step-80/$shard' holds step '20': the directory was renamed" 1 one
 
 # Where none is sound nothing is started, and nothing written over.
 damage bit state
 rm -r again/step-10
 echo kept | tee log >kept_log
-refused "no sound step" "0 (stage 0): 'again' holds no sound checkpoint; of the newest: 'again/step-20/$shard': its tensors" \
+refused "no sound step" "0 (stage 0): 'again' holds no valid checkpoint; the newest: 'again/step-20/$shard': its tensors" \
   one 1 $data --steps 24 --checkpoint again --resume --log log
 cmp log kept_log || complain "the log of a training that does not go on has changed"
 "$pdc" checkpoint again 2>err | grep -q 'goes on' && complain "pdc goes on from a damaged step"
 grep -q "PD0620" err || complain "pdc: $(cat err)"
 "$pdc" checkpoint absent 2>err && complain "pdc lists a directory that is not there"
 grep -q "cannot read the directory 'absent': No such file or directory.*PD0620" err || complain "absent: $(cat err)"
-refused "no --resume" "0 (stage 0): 'state' holds a checkpoint of step 20: give --resume or another directory" \
+refused "no --resume" "0 (stage 0): 'state' holds a checkpoint of step 20. help: give --resume or another directory" \
   one 1 $data --steps 24 --checkpoint state
 
 # What killed processes left half written is removed by the next run, also where another process has their number now;

@@ -1,4 +1,4 @@
-# For scripts of this folder and of tests/cuda/transfers: where the programs are, how to launch them, data made anew.
+# Shared by scripts of this folder and of tests/cuda/transfers: paths of programs, launches, and fresh data.
 programs=$1 open_mpi=$2 ranks_launch=${1%/runtime}/ranks/ranks_launch
 top=$(cd "$(dirname "$0")" && pwd)
 top=${top%/tests/*}

@@ -1,4 +1,4 @@
-/* Data files, format by format, and what images go through on their way. */
+/* Data files, format by format, and the augmentation and normalisation of images. */
 #include "data/load.h"
 
 #include <math.h>
@@ -57,7 +57,7 @@ static void text_is_cut_into_windows(void **state) {
   assert_int_equal(got[0], 'i');
   assert_non_null(open_text(write_bytes("short", "abcde", 5), why));
   assert_null(open_text(write_bytes("short", "abcd", 4), why));
-  assert_non_null(strstr(why, "holds 4 tokens; one window of context 4 needs 5"));
+  assert_non_null(strstr(why, "holds 4 tokens, but one window of context 4 needs 5"));
 }
 
 static void files_are_laid_end_to_end(void **state) {
@@ -94,36 +94,37 @@ static void bad_data_is_named(void **state) {
     const struct pd_input *inputs;
     int n;
     const char *says;
-  } cases[] = {
-      {"/nonexistent/file", text_inputs, 3, "cannot read '/nonexistent/file': No such file"},
-      {directory, text_inputs, 3, "it is not a regular file"},
-      {write_bytes("empty", "", 0), text_inputs, 3, "it is empty"},
-      {write_bytes("raw.bin", "abcdefgh", 8), text_inputs, 3, "not an llm.c token file"},
-      {write_shard("cut.bin", tokens, 5, 8, 20240520), text_inputs, 3, "header says 8 tokens, its size 5"},
-      {write_shard("high.bin", tokens, 8, 8, 20240520), text_inputs, 3,
-       "token 600 at offset 1034 is outside the model's 256"},
-      {write_bytes("text2", "abcdefgh", 8), &number, 1, "'x' takes numbers: give one .npy array"},
-      {write_bytes("no.npy", "abcdefghijklmno", 15), &number, 1, "is not a .npy array"},
-      {write_bytes("nine.npy",
-                   "\x93NUMPY\x09\x00\x76\x00"
-                   "abcdef",
-                   16),
-       &number, 1, "is a .npy array of version 9; 1 to 3 are known"},
-      {write_npy("columns.npy", "<f4", "(1, 2, 3), 'fortran_order': True", labels, 24), &number, 1,
-       "is not a .npy array that can be read"},
-      {write_columns(), &number, 1, "must hold samples along its first axis, in C order"},
-      {write_npy("c8.npy", "<c8", "(3,)", labels, 24), &label, 1, "elements of type '<c8'; f2"},
-      {write_npy("shape.npy", "<f4", "(1, 4)", labels, 24), &number, 1,
-       "holds samples of shape [4], but 'x' takes [2, 3]"},
-      {write_npy("long.npy", "<f4", "(9, 2, 3)", labels, 24), &number, 1,
-       "is cut short at offset 152: it holds 6 elements of shape (9, 2, 3)"},
-      {write_npy("range.npy", "<i8", "(3,)", labels, 24), &label, 1, "token 256 at offset 144 is outside"},
-      {write_npy("number.npy", "<f8", "(3, 1)", labels, 24), &label, 1,
-       "floating-point numbers, but 'label' takes tokens"},
-      {write_npy("one.npy", "<i8", "(3,)", labels, 24), text_inputs, 3,
-       "holds 3 tokens; one window of context 4 needs 5"},
-      {write_npy("real.npy", "<f4", "(6,)", labels, 24), text_inputs, 3,
-       "3 inputs and targets, each needs one .npy"}};
+  } cases[] = {{"/nonexistent/file", text_inputs, 3, "cannot read '/nonexistent/file': No such file"},
+               {directory, text_inputs, 3, "it is not a regular file"},
+               {write_bytes("empty", "", 0), text_inputs, 3, "it is empty"},
+               {write_bytes("raw.bin", "abcdefgh", 8), text_inputs, 3, "not an llm.c token file"},
+               {write_shard("cut.bin", tokens, 5, 8, 20240520), text_inputs, 3,
+                "header says 8 tokens, but its size is for 5"},
+               {write_shard("high.bin", tokens, 8, 8, 20240520), text_inputs, 3,
+                "token 600 at offset 1034 is outside the model's 256"},
+               {write_bytes("text2", "abcdefgh", 8), &number, 1, "'x' takes numbers. help: give one .npy array"},
+               {write_bytes("no.npy", "abcdefghijklmno", 15), &number, 1, "is not a .npy array"},
+               {write_bytes("nine.npy",
+                            "\x93NUMPY\x09\x00\x76\x00"
+                            "abcdef",
+                            16),
+                &number, 1, "is a .npy array of version 9: only versions 1 to 3 are supported"},
+               {write_npy("columns.npy", "<f4", "(1, 2, 3), 'fortran_order': True", labels, 24), &number, 1,
+                "has an unsupported .npy header"},
+               {write_columns(), &number, 1, "must hold samples along its first axis, in C order"},
+               {write_npy("c8.npy", "<c8", "(3,)", labels, 24), &label, 1, "elements of type '<c8': only f2"},
+               {write_npy("shape.npy", "<f4", "(1, 4)", labels, 24), &number, 1,
+                "holds samples of shape [4], but 'x' takes shape [2, 3]"},
+               {write_npy("long.npy", "<f4", "(9, 2, 3)", labels, 24), &number, 1,
+                "is cut short at offset 152: it holds 6 elements of shape (9, 2, 3)"},
+               {write_npy("range.npy", "<i8", "(3,)", labels, 24), &label, 1,
+                "token 256 at offset 144 is outside"},
+               {write_npy("number.npy", "<f8", "(3, 1)", labels, 24), &label, 1,
+                "floating-point numbers, but 'label' takes tokens"},
+               {write_npy("one.npy", "<i8", "(3,)", labels, 24), text_inputs, 3,
+                "holds 3 tokens, but one window of context 4 needs 5"},
+               {write_npy("real.npy", "<f4", "(6,)", labels, 24), text_inputs, 3,
+                "3 inputs and targets and needs one .npy"}};
   for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
     char why[PD_WHY] = "";
     assert_null(pd_dataset_open(&cases[i].path, 1, cases[i].inputs, cases[i].n, 0, 0, true, why));
@@ -185,7 +186,7 @@ static void tokens_need_no_header(void **state) {
   assert_memory_equal(got, ((int32_t[]){9, 8, 7, 6}), sizeof got);
   path = write_bytes("odd.bin", two, 17);
   assert_null(pd_dataset_open(&path, 1, text_inputs, 3, 0, 2, true, why));
-  assert_non_null(strstr(why, "no whole number of tokens of 2 bytes: it has 17"));
+  assert_non_null(strstr(why, "not a whole number of tokens of 2 bytes: it has 17 bytes"));
   path = write_bytes("rows.bin", two, 16);
   char *named[2] = {malloc(strlen(path) + 8), malloc(strlen(other) + 8)};
   sprintf(named[0], "tokens=%s", path);
@@ -232,21 +233,21 @@ static void foreign_formats_are_named(void **state) {
     const char *name, *says;
   } cases[] = {
 #define CASE(bytes, name, says) {bytes, sizeof bytes - 1, name, says}
-      CASE("PAR1abcdabcdPAR1", "p.parquet", "is a Parquet table: write its text"),
+      CASE("PAR1abcdabcdPAR1", "p.parquet", "is a Parquet table. help: write the text"),
       CASE("ARROW1\0\0abcd", "a.arrow", "is an Arrow table"),
       CASE("\xff\xff\xff\xff\x08\0\0\0abcdefgh", "s.arrow", "is an Arrow stream"),
       CASE("\xfd"
            "7zXZ\0abc",
-           "t.txt.xz", "is compressed by xz: unxz it first"),
+           "t.txt.xz", "is compressed by xz. help: unpack the file with unxz first"),
       CASE("\x28\xb5\x2f\xfd"
            "abc",
            "t.zst", "is compressed by zstd"),
-      CASE("BZh91AY&SYabc", "t.bz2", "is compressed by bzip2: bunzip2"),
-      CASE("PK\3\4abcdefghijkl", "t.zip", "is a zip archive: unzip it first"),
+      CASE("BZh91AY&SYabc", "t.bz2", "is compressed by bzip2. help: unpack the file with bunzip2"),
+      CASE("PK\3\4abcdefghijkl", "t.zip", "is a zip archive. help: unzip the file first"),
       CASE("PK\3\4\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\x0a\0\0\0w/data.pkl", "w.pt", "is a PyTorch file"),
       CASE("\x80\x04N.", "t.pkl", "is a pickle"),
       CASE("\x80\x02\x8a\x0al\xfc\x9c\x46\xf9 ", "old.pt", "is a PyTorch file"),
-      CASE("\x04\0\0\0\0\0\0\0{\"\"}", "w.safetensors", "is a safetensors file: --init reads"),
+      CASE("\x04\0\0\0\0\0\0\0{\"\"}", "w.safetensors", "is a safetensors file. help: read weights with --init"),
       CASE("GGUF\3\0\0\0abcdefg", "w.gguf", "is a GGUF file"),
       CASE("\x89HDF\r\n\x1a\nabc", "a.h5", "is an HDF5 file"),
       CASE("%PDF-1.4", "b.pdf", "is a PDF document"),
@@ -276,7 +277,7 @@ static void foreign_formats_are_named(void **state) {
   char why[PD_WHY] = "", tar[512] = "file", *path;
   memcpy(tar + 257, "ustar", 5);
   assert_null(open_text(path = write_bytes("t.tar", tar, sizeof tar), why));
-  assert_non_null(strstr(why, "is a tar archive: unpack it first"));
+  assert_non_null(strstr(why, "is a tar archive. help: unpack the file first"));
   assert_non_null(pd_dataset_open(&path, 1, text_inputs, 3, 0, 1, true, why)); /* --token-type u8 */
 }
 
@@ -309,9 +310,8 @@ static void large_arrays_are_counted(void **state) {
   struct pd_dataset *d = pd_dataset_open(&path, 1, &input, 1, 0, 0, true, why);
   assert_false(setrlimit(RLIMIT_AS, &before));
   assert_null(d);
-  if (!strstr(
-          why,
-          "bomb.npz': 'x' unpacks to 0.1 GiB in every rank's memory, and this one has 0.1 GiB left: numpy.savez"))
+  if (!strstr(why, "bomb.npz': 'x' unpacks to 0.1 GiB in every rank's memory, but this rank has 0.1 GiB left. "
+                   "help: numpy.savez"))
     fail_msg("%s", why);
 }
 
@@ -321,11 +321,10 @@ static void bytes_are_tokens_of_models_of_bytes(void **state) {
   static const struct pd_input large[] = {{.name = "tokens", TOKENS(4, 32000)},
                                           {.name = "next", .target = true, TOKENS(4, 32000)}};
   char why[PD_WHY] = "", *path = write_bytes("text", "abcdefghijkl", 12), *by_name = named("tokens", path);
-  static const char says[] =
-      "is read as text, whose tokens are its bytes, 256 kinds, but 'tokens' has 32000 classes";
+  static const char says[] = "is text, whose tokens are the 256 byte values, but 'tokens' has 32000 classes";
   assert_null(pd_dataset_open(&path, 1, large, 2, 0, 0, true, why));
   assert_non_null(strstr(why, says));
-  assert_non_null(strstr(why, "--token-type u8 trains on bytes"));
+  assert_non_null(strstr(why, "train on bytes with --token-type u8"));
   assert_null(pd_dataset_open(&by_name, 1, large, 1, 0, 0, true, why));
   assert_non_null(strstr(why, says));
   assert_non_null(pd_dataset_open(&path, 1, large, 2, 0, 1, true, why));
@@ -482,23 +481,25 @@ static void broken_images_are_named(void **state) {
           write_idx("a-ubyte", 3, (int[]){3, 4, 5}, 59), labels, NULL);
   refuses(in, 2, "3 samples of 20 bytes, but more follow at offset 76",
           write_idx("a-ubyte", 3, (int[]){3, 4, 5}, 61), labels, NULL);
-  refuses(in, 2, "holds samples of shape [5, 4], but 'image' takes [1, 4, 5]",
+  refuses(in, 2, "holds samples of shape [5, 4], but 'image' takes shape [1, 4, 5]",
           write_idx("a-ubyte", 3, (int[]){3, 5, 4}, 60), labels, NULL);
   refuses(in, 2, "holds 2 samples, but", good, write_idx("b-ubyte", 1, (int[]){2}, 2), NULL);
   refuses(in, 2, "token 10 at offset 18 is outside the model's 10 classes",
           write_idx("c-ubyte", 3, (int[]){11, 4, 5}, 220), write_idx("b-ubyte", 1, (int[]){11}, 11), NULL);
-  refuses(in, 2, "is compressed: gunzip it first", write_bytes("a-ubyte.gz", "\x1f\x8b\x08", 3), labels, NULL);
-  refuses(in, 2, "are of several kinds: name each one's input, as in image=PATH", good,
+  refuses(in, 2, "is compressed. help: unpack the file with gunzip first",
+          write_bytes("a-ubyte.gz", "\x1f\x8b\x08", 3), labels, NULL);
+  refuses(in, 2, "have several formats. help: name each file's input, as in image=PATH", good,
           write_bytes("text", "abc", 3), NULL);
-  refuses(in, 2, "each needs one .npy array or idx file in this order, but 1 is given", good, NULL, NULL);
-  refuses(in, 2, "shape [3, 32, 32], but 'image' takes [1, 4, 5]", write_cifar("c.bin", 1, 0), NULL, NULL);
+  refuses(in, 2, "needs one .npy array or idx file for each, in this order, but 1 is given", good, NULL, NULL);
+  refuses(in, 2, "shape [3, 32, 32], but 'image' takes shape [1, 4, 5]", write_cifar("c.bin", 1, 0), NULL, NULL);
   in = cifar_inputs;
-  refuses(in, 2, "records have 3073 bytes, but the one at offset 0 has 3", write_bytes("c.bin", "abc", 3), NULL,
+  refuses(in, 2, "records have 3073 bytes, but the record at offset 0 has 3", write_bytes("c.bin", "abc", 3), NULL,
           NULL);
   refuses(in, 2, "token 10 at offset 6146 is outside the model's 10", write_cifar("c.bin", 3, 8), NULL, NULL);
 }
 
-/* A file that another program writes to while it is mapped: what is read stays in it, and is missed where it is gone. */
+/* A file that another program writes to while it is mapped: what is read stays in it, and is missed where it is
+ * gone. */
 static void lines_that_go_are_missed(void **state) {
   (void)state;
   enum { LINES = 100, BYTES = 2 * LINES };
@@ -523,7 +524,7 @@ static void lines_that_go_are_missed(void **state) {
     for (int64_t i = 1; i < LINES; i++) {
       *why = 0;
       assert_false(pd_read_line(&a, &lines, i, &in, 0, got, why));
-      if (i % PD_MARK > 1 && !strstr(why, "was changed while it was in use: it has no line ")) fail_msg("%s", why);
+      if (i % PD_MARK > 1 && !strstr(why, "was changed while it was in use: line ")) fail_msg("%s", why);
     }
     assert_false(pd_mark_lines(&a, &in, &lines, why));
     pd_unmap_file(a.map, a.size);
@@ -536,20 +537,21 @@ static void broken_pairs_are_named(void **state) {
   char *next = named("next", write_bytes("to.txt", "a\nb", 3));
   const struct pd_input *in = pair_inputs;
   uint16_t tokens[5] = {0};
-  refuses(in + 1, 2, "line 2, at offset 4, has more tokens than the 4 of 'before'", named("before", from), next,
-          NULL);
+  refuses(in + 1, 2, "line 2, at offset 4, has more tokens than the 4 of a sample of 'before'",
+          named("before", from), next, NULL);
   refuses(in + 1, 2, "holds 2 samples, but", named("before", write_bytes("one.txt", "a", 1)), next, NULL);
-  refuses(in + 1, 2, "there is no file for 'before': give before=PATH", next, NULL, NULL);
+  refuses(in + 1, 2, "there is no file for 'before'. help: give before=PATH", next, NULL, NULL);
   refuses(in + 1, 2, "names no input or target of the model", next, named("bfore", from), NULL);
-  refuses(in + 1, 2, "no such file, and no input or target 'bfore'", named("bfore", from), NULL, NULL);
-  refuses(in + 1, 2, "holds 5 tokens, no whole number of samples of 4 for 'before'",
+  refuses(in + 1, 2, "no such file, and no input or target has the name 'bfore'", named("bfore", from), NULL,
+          NULL);
+  refuses(in + 1, 2, "holds 5 tokens, which is not a multiple of the 4 tokens of a sample of 'before'",
           named("before", write_shard("odd.bin", tokens, 5, 5, 20240520)), next, NULL);
   static const struct pd_input few[] = {{.name = "few", TOKENS(4, 98)},
                                         {.name = "ten", TOKENS(4, 10)},
                                         {.name = "number", .rank = 1, .dim = {4}, .elements = 4}};
   refuses(few, 1, "token 98 at offset 1 is outside the model's 98", named("few", write_bytes("abc", "abc", 3)),
           NULL, NULL);
-  refuses(few + 1, 1, "'ten' has 10 classes; lines need the newline, 10, too", named("ten", from), NULL, NULL);
+  refuses(few + 1, 1, "'ten' has 10 classes, but lines also need the newline, 10", named("ten", from), NULL, NULL);
   refuses(few + 2, 1, "holds tokens, but 'number' takes numbers", named("number", from), NULL, NULL);
   assert_string_equal(pd_data_path(few, 3, "ten=a=b"), "a=b");
   assert_string_equal(pd_data_path(few, 3, "one=a"), "one=a");

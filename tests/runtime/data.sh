@@ -193,31 +193,31 @@ for files in stored.npz "packed1.npz packed2.npz" "label=label.npz image=stored.
   run 1 one --data $files --steps 60 && cmp one.figures trained.figures || complain "archives: $files"
 done
 $mpirun -n 1 one/train --data packed1.npz --steps 1 --peak 1e9 >out 2>&1
-grep -q "note: 'packed1.npz': no input or target is named 'notes'; the array is not read" out ||
+grep -q "note: 'packed1.npz': the array 'notes' is ignored: no input or target has this name" out ||
   complain "an array that is not read: $(cat out)"
 refused "'other.npz' has no array 'image', but a, b" launch 1 one --data other.npz --steps 1
 refused "'label.npz' has no array 'image', but arr_0" launch 1 one --data label.npz --steps 1
 refused "'uneven.npz' holds 95 samples of 'label', but 96 of 'image'" launch 1 one --data uneven.npz --steps 1
-refused "'bzip2.npz': 'image' is packed by method 12; stored and deflated" launch 1 one --data bzip2.npz --steps 1
-refused "'cut.npz' is not a .npz archive, or cut short" launch 1 one --data cut.npz --steps 1
+refused "'bzip2.npz': 'image' is packed by method 12: only stored and deflated" launch 1 one --data bzip2.npz --steps 1
+refused "'cut.npz' is not a .npz archive, or is cut short" launch 1 one --data cut.npz --steps 1
 refused "'damaged.npz' is damaged: 'image' cannot be unpacked" launch 1 one --data damaged.npz --steps 1
-refused "'stored.npz' and the others are of several kinds" launch 1 one --data stored.npz label.npy --steps 1
+refused "'stored.npz' and the other files have several formats" launch 1 one --data stored.npz label.npy --steps 1
 
 # ---- tokens without a header -----------------------------------------------------------------------------
 run 1 windows --data from.txt --steps 20 && mv windows.figures plain.figures
 run 1 windows --data from.bin --token-type u16 --steps 20 && cmp windows.figures plain.figures ||
   complain "tokens of two bytes"
-refused "'from.bin' is not an llm.c token file: .*; --token-type u16 reads" launch 1 windows --data from.bin --steps 1
+refused "'from.bin' is not an llm.c token file: .* help: .* --token-type u16" launch 1 windows --data from.bin --steps 1
 refused "--token-type needs u8, u16 or u32, not 'u7'" launch 1 windows --data from.bin --token-type u7 --steps 1
 half=$(($(wc -c <from.txt) / 2))
 head -c $half from.txt >shard.1.txt && tail -c +$((half + 1)) from.txt >shard.2.txt
 run 1 windows --data 'shard.*.txt' --validation 'shard.[2]*' --steps 20 && grep -v validation windows.figures >pattern.figures &&
   cmp pattern.figures plain.figures || complain "a pattern of names"
 refused "--validation: no file matches 'none\*.bin'" launch 1 windows --data from.txt --validation 'none*.bin' --steps 1
-refused "'packed1.npz.copy' is a zip archive: unzip it first; archives of arrays must end in .npz" \
+refused "'packed1.npz.copy' is a zip archive. help: unzip the file first; archives of arrays need names that end in .npz" \
   sh -c "cp packed1.npz packed1.npz.copy && $mpirun -n 1 windows/train --quiet --data packed1.npz.copy --steps 1"
 $mpirun -n 1 windows/train --data from.txt --token-type u16 --steps 1 --peak 1e9 >out 2>&1
-grep -q "note: --token-type: no file is a .bin without a header; it changes nothing" out || complain "--token-type for nothing"
+grep -q "warning: --token-type has no effect on .*: no data file is a .bin without a header" out || complain "--token-type for nothing"
 
 # ---- random changes ----------------------------------------------------------------------------------------
 run 1 one $digits --steps 20 --augment flip,crop=1 && run 2 two $digits --steps 20 --augment flip,crop=1 &&
@@ -258,15 +258,15 @@ refused "'cut-ubyte' is cut short at offset 500: its header says 96 samples of 6
   $launches cut-ubyte train-labels-idx1-ubyte
 refused "'t10k-labels-idx1-ubyte' holds 24 samples, but 'train-images-idx3-ubyte' holds 96" \
   $launches train-images-idx3-ubyte t10k-labels-idx1-ubyte
-refused "'train-images-idx3-ubyte' holds samples of shape \[8, 8\], but 'image' takes \[3, 32, 32\]" \
+refused "'train-images-idx3-ubyte' holds samples of shape \[8, 8\], but 'image' takes shape \[3, 32, 32\]" \
   launch 2 cifar2 --steps 3 --data train-images-idx3-ubyte train-labels-idx1-ubyte
 refused "'fewer.txt' holds 39 samples, but 'from.txt' holds 40" \
   launch 2 pairs2 --steps 3 --data source=from.txt next=fewer.txt
-refused "'before=to.txt': the model computes 'before' from 'next': it takes no file" \
+refused "'before=to.txt': 'before' takes no file: the model computes it from 'next'" \
   launch 2 pairs2 --steps 3 --data source=from.txt before=to.txt next=to.txt
 printf '3 4 2\n5 128 2\n' >wide.ids
 refused "'wide.ids': line 2: token 128 at offset 8 is outside the model's 128 classes" \
   launch 2 pairs2 --steps 3 --data from.ids wide.ids
 refused "--augment: the model has no input of shape" launch 2 pairs2 --steps 3 $sentences --augment flip
-refused "--log './to.txt' would write over a file that is read" launch 2 pairs2 --steps 3 $sentences --log ./to.txt
+refused "--log './to.txt' would overwrite an input file" launch 2 pairs2 --steps 3 $sentences --log ./to.txt
 exit $failed

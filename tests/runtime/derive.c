@@ -1,4 +1,4 @@
-/* Inputs that the loader computes, weights of counted positions, images normalised: what stage programs get. */
+/* Inputs for stage programs: derived inputs, weights of counted positions, normalised images. */
 #include "data/load.h"
 
 #include <setjmp.h>
@@ -231,9 +231,10 @@ static void tokens_below_zero_are_not_counted(void **state) {
   assert_null(pd_dataset_open(&other, 1, with, 3, 0, 0, true, why));
   assert_non_null(strstr(why, "token -1 at offset 148 is outside the model's 10 classes"));
   assert_null(pd_dataset_open(&path, 1, without, 1, 0, 0, true, why));
-  assert_non_null(strstr(why,
-                         "token -100 at offset 128 is outside the model's 10 classes; weights of 'counted(TARGET, "
-                         "ignore = -100)' leave it out"));
+  assert_non_null(strstr(
+      why,
+      "token -100 at offset 128 is outside the model's 10 classes. help: mask it with weights of 'counted(TARGET, "
+      "ignore = -100)'"));
 }
 
 /* ---- images -------------------------------------------------------------------------------------- */
@@ -311,19 +312,19 @@ static void derived_inputs_take_no_file(void **state) {
   int32_t got[N];
   pd_dataset_read(d, 2, 1, got);
   assert_memory_equal(got, ((int32_t[N]){5, 6, 9, 9, 9, 9, 9, 9}), sizeof got);
-  refuses(pair, 3, "2 inputs and targets, each needs one", files[0]);
-  refuses(pair, 3, "'b=x': the model computes 'b' from 'a': it takes no file", "b=x");
-  refuses(pair, 3, "there is no file for 'c': give c=PATH", named("a", files[0]));
+  refuses(pair, 3, "2 inputs and targets and needs one", files[0]);
+  refuses(pair, 3, "'b=x': 'b' takes no file: the model computes it from 'a'", "b=x");
+  refuses(pair, 3, "there is no file for 'c'. help: give c=PATH", named("a", files[0]));
 }
 
 static void broken_numbers_are_named(void **state) {
   (void)state;
   static const struct pd_input in = {.name = "x", TOKENS(2, 50)};
-  refuses(&in, 1, "line 2: no token, which is a whole number, at offset 4", write_bytes("a.ids", "1 2\n-3\n", 7));
-  refuses(&in, 1, "line 1: no token, which is a whole number, at offset 2", write_bytes("a.ids", "1 2x", 4));
+  refuses(&in, 1, "line 2: the token at offset 4 is not a whole number", write_bytes("a.ids", "1 2\n-3\n", 7));
+  refuses(&in, 1, "line 1: the token at offset 2 is not a whole number", write_bytes("a.ids", "1 2x", 4));
   refuses(&in, 1, "line 2: token 50 at offset 2 is outside the model's 50", write_bytes("a.ids", "1\n50", 4));
   refuses(&in, 1, "is outside the model's 50", write_bytes("a.ids", "99999999999999999999", 20));
-  refuses(&in, 1, "line 3, at offset 3, has more tokens than the 2 of 'x'",
+  refuses(&in, 1, "line 3, at offset 3, has more tokens than the 2 of a sample of 'x'",
           write_bytes("a.ids", "1\n\n1 2 3\n", 9));
   refuses(&in, 1, "is empty", write_bytes("a.ids", "", 0));
   static const struct pd_input none = {.name = "x", SEQUENCE(2)};

@@ -1,4 +1,4 @@
-# What a user can get wrong: one message that names rank and cause, a failed launch, files as they were.
+# Errors of users: one message with rank and cause, a failed launch, unchanged files.
 launcher=mpirun
 . "$(dirname "$0")/common.sh"
 one 0 --steps 0 --save good.safetensors --quiet || exit 1
@@ -22,7 +22,8 @@ check() {
 data="--data x.npy t.npy --log kept --save saved --quiet --peak 1"
 
 check "no data" "0 (stage 0): --data PATH is missing" two 1 --steps 3 --log kept
-check "way of messages" "0 (stage 0): --comm tcp: between processors messages travel by shared memory or by mpi" two 1 $data --steps 3 --comm tcp
+check "way of messages" "0 (stage 0): --comm tcp is not a transport between processors. help: use shared or mpi" two 1 $data --steps 3 --comm tcp
+check "graphs on processors" "0 (stage 0): --graphs has no effect: this program runs on the CPU" two 1 $data --steps 3 --graphs
 check "no steps" "0 (stage 0): unknown option '--step'" two 1 --data x.npy t.npy --step 3 --log kept
 check "missing data" "0 (stage 0): cannot read 'none.npy': No such file" two 1 --data none.npy t.npy --steps 3 --log kept
 check "few samples" "0 (stage 0): 'few.npy' holds 36 samples, but 'x.npy' holds 37" two 1 --data x.npy few.npy --steps 3 --log kept
@@ -30,9 +31,9 @@ check "text for numbers" "0 (stage 0): 'kept' holds tokens, but 'x' takes number
 check "missing validation" "0 (stage 0): cannot read 'none'" two 1 $data --validation none --steps 3
 check "log in no directory" "0 (stage 0): cannot write log 'none/log': No such file" two 1 $data --steps 3 --log none/log
 check "save in no directory" "0 (stage 0): cannot write 'none/save': No such file" two 1 $data --steps 3 --save none/save
-check "save over a directory" "0 (stage 0): cannot write '/tmp': it is no regular file" two 1 $data --steps 3 --save /tmp
+check "save over a directory" "0 (stage 0): cannot write '/tmp': it is not a regular file" two 1 $data --steps 3 --save /tmp
 ln -s /proc/self/fd/1 descriptor
-check "save over an open file" "0 (stage 0): cannot write 'descriptor': it is no regular file" two 1 $data --steps 3 --save descriptor
+check "save over an open file" "0 (stage 0): cannot write 'descriptor': it is not a regular file" two 1 $data --steps 3 --save descriptor
 check "missing weights" "0 (stage 0): cannot read 'none': No such file" two 1 $data --steps 3 --init none
 check "cut weights" "0 (stage 0): cannot read 'cut.safetensors': it is not a safetensors file" two 1 $data --steps 3 --init cut.safetensors
 check "damaged weights" "0 (stage 0): cannot read 'wrong_bytes.safetensors': tensor 'first' has 32 bytes" two 1 $data --steps 3 --init wrong_bytes.safetensors
@@ -43,46 +44,46 @@ check "data from a FIFO" "0 (stage 0): cannot read 'pipe.npy': it is not a regul
 for weights in pipe.json pipe.safetensors piped; do
   check "weights from a FIFO: $weights" "0 (stage 0): cannot read '$weights.*': it is not a regular file" two 1 $data --steps 3 --init $weights
 done
-check "log to a FIFO" "0 (stage 0): cannot write log 'pipe.json': it is a FIFO or a socket that nobody reads" \
+check "log to a FIFO" "0 (stage 0): cannot write log 'pipe.json': it is a FIFO or a socket without a reader" \
   two 1 --data x.npy t.npy --quiet --peak 1 --steps 3 --log pipe.json
-check "save to a FIFO" "0 (stage 0): cannot write 'pipe.json': it is no regular file" \
+check "save to a FIFO" "0 (stage 0): cannot write 'pipe.json': it is not a regular file" \
   two 1 --data x.npy t.npy --quiet --peak 1 --steps 3 --save pipe.json
 check "weight of another name" "0 (stage 0): 'missing.safetensors' holds no tensor 'shared'" two 1 $data --steps 3 --init missing.safetensors
-check "weights of another shape" "0 (stage 0): 'shape.safetensors': tensor 'first' has shape \[2, 4\], the model needs \[8\]" two 1 $data --steps 3 --init shape.safetensors
-check "too few ranks" "0 (stage 0): launched with 1 rank, but the plan has 2: use mpirun -n 2" \
+check "weights of another shape" "0 (stage 0): 'shape.safetensors': tensor 'first' has shape \[2, 4\], but the model needs \[8\]" two 1 $data --steps 3 --init shape.safetensors
+check "too few ranks" "0 (stage 0): launched with 1 rank, but the plan has 2. help: use mpirun -n 2" \
   $mpirun -n 1 "$programs/chain_2_0_1" $data --steps 3
-check "too many ranks" "0 (stage 0): launched with 2 ranks, but the plan has 1: use mpirun -n 1" \
+check "too many ranks" "0 (stage 0): launched with 2 ranks, but the plan has 1. help: use mpirun -n 1" \
   $mpirun -n 2 "$programs/chain_1_0_1" $data --steps 3
-check "another plan" "0 (stage 0): rank 1 holds another plan" \
+check "another plan" "0 (stage 0): the plan of rank 1 (.*) differs from the plan of rank 0" \
   $mpirun -n 1 "$programs/chain_2_0_1" $data --steps 3 : -n 1 "$programs/chain_2_1_0" $data --steps 3
 check "one stage twice" "0 (stage 0): rank 1 runs the program of stage 0, not of stage 1" \
   $mpirun -n 2 "$programs/chain_2_0_1" $data --steps 3
-check "other options" "0 (stage 0): rank 1 was given other options" \
+check "other options" "0 (stage 0): the options of rank 1 differ from the options of rank 0" \
   $mpirun -n 1 "$programs/chain_2_0_1" $data --steps 3 : -n 1 "$programs/chain_2_1_1" $data --steps 4
 
-check "too few ranks for replicas" "0 (stage 0): launched with 3 ranks, but the plan has 4: use mpirun -n 4" \
+check "too few ranks for replicas" "0 (stage 0): launched with 3 ranks, but the plan has 4. help: use mpirun -n 4" \
   timeout 600 $mpirun -n 2 "$programs/replicas_2-2_1_12_0" $data --steps 3 : -n 1 "$programs/replicas_2-2_1_12_1" $data --steps 3
 check "replicas of another stage" "0 (stage 0): rank 1 runs the program of stage 1, not of stage 0" \
   timeout 600 $mpirun -n 1 "$programs/replicas_2-2_1_12_0" $data --steps 3 : -n 3 "$programs/replicas_2-2_1_12_1" $data --steps 3
-check "run below a file" "0 (stage 0): cannot make directory 'kept/run': Not a directory" \
+check "run below a file" "0 (stage 0): cannot create directory 'kept/run': Not a directory" \
   plan 2-2_1_12 --data x.npy t.npy --quiet --peak 1 --steps 3 --run kept/run/first
 check "trace in no directory" "0 (stage 0): cannot write 'none/trace': No such file" two 1 $data --steps 3 --trace none/trace
 
 two 1 $data --save other --log other.log --checkpoint state --steps 5 || exit 1
-check "checkpoint there already" "0 (stage 0): 'state' holds a checkpoint of step 5: give --resume" two 1 $data --checkpoint state --steps 9
+check "checkpoint there already" "0 (stage 0): 'state' holds a checkpoint of step 5. help: give --resume" two 1 $data --checkpoint state --steps 9
 check "checkpoint newer than the end" "0 (stage 0): the checkpoint in 'state' is of step 5, beyond --steps 3" two 1 $data --checkpoint state --resume --steps 3
 cp -r state piped_state && rm piped_state/step-5/shard-0-of-2.safetensors && mkfifo piped_state/step-5/shard-0-of-2.safetensors
-check "checkpoint with a FIFO" "0 (stage 0): 'piped_state' holds no sound checkpoint; of the newest: cannot read '.*shard-0-of-2.safetensors': it is not a regular file" \
+check "checkpoint with a FIFO" "0 (stage 0): 'piped_state' holds no valid checkpoint; the newest: cannot read '.*shard-0-of-2.safetensors': it is not a regular file" \
   two 1 $data --checkpoint piped_state --resume --steps 9
 check "checkpoint of another seed" "0 (stage 0): the checkpoint in 'state' was made with --seed 1" two 1 $data --checkpoint state --resume --seed 2 --steps 9
-check "checkpoint at a file" "0 (stage 0): cannot make directory 'kept/x': Not a directory" two 1 $data --checkpoint kept/x --steps 9
+check "checkpoint at a file" "0 (stage 0): cannot create directory 'kept/x': Not a directory" two 1 $data --checkpoint kept/x --steps 9
 check "resume from nowhere" "0 (stage 0): --resume needs --checkpoint DIR" two 1 $data --resume --steps 9
 
 # During the run: the log is the run's own from its start on.
 data="--data x.npy t.npy --save saved --quiet --peak 1"
-check "input that is not finite" "1 (stage 1): step [0-9]*: the loss of microbatch [0-9]* is not finite; first tensor that is not: input 'x', row [0-9]* of its file" \
+check "input that is not finite" "1 (stage 1): step [0-9]*: the loss of microbatch [0-9]* is non-finite; first non-finite tensor: input 'x', row [0-9]* of its file" \
   two 1 --data nan.npy t.npy --save kept --quiet --peak 1 --steps 1000
-check "validation that is not finite" "1 (stage 1): step 3: validation: the loss of microbatch [0-9]* is not finite; first tensor that is not: input 'x', row 12 of its file" \
+check "validation that is not finite" "1 (stage 1): step 3: validation: the loss of microbatch [0-9]* is non-finite; first non-finite tensor: input 'x', row 12 of its file" \
   two 1 $data --validation nan.npy t.npy --steps 3
 
 # Files that change or fill up during the run.
@@ -91,8 +92,8 @@ if [ "$(id -u)" = 0 ]; then # a link of another user
   ln -s kept foreign && chown -h 65534 foreign
   check "log by another user's link" "0 (stage 0): cannot write log 'foreign': Operation not permitted" two 1 $data --steps 3 --log foreign
 fi
-check "log over the data" "0 (stage 0): --log './x.npy' would write over a file that is read" two 1 $data --steps 3 --log ./x.npy
-check "save over the data" "0 (stage 0): --save './t.npy' would write over a file that is read" \
+check "log over the data" "0 (stage 0): --log './x.npy' would overwrite an input file" two 1 $data --steps 3 --log ./x.npy
+check "save over the data" "0 (stage 0): --save './t.npy' would overwrite an input file" \
   two 1 --data x.npy t.npy --quiet --peak 1 --steps 3 --save ./t.npy
 for other in "--log ./saved" "--save-raw $work/saved" "--trace saved" "--run . --trace plan.json"; do
   check "two outputs in one place: $other" "0 (stage 0): two outputs cannot both be " two 1 $data --steps 3 $other
@@ -121,7 +122,7 @@ check "data that becomes shorter" "[01] (stage [01]): cannot read 'short.npy': i
 
 # Nothing stays in shared memory.
 numbered() { timeout 600 $mpirun -n 2 sh -c 'echo $$ >>ids; exec "$0" "$@"' "$programs/replicas_2_0_12_0" "$@"; }
-check "replicas that fail" "0 (stage 0): step 1: the loss of microbatch [0-9]* is not finite" \
+check "replicas that fail" "0 (stage 0): step 1: the loss of microbatch [0-9]* is non-finite" \
   numbered --data nan.npy t.npy --save kept --quiet --peak 1 --steps 1000
 for p in $(cat ids); do
   left=$(find /dev/shm -name "*_${p}_*" -newer kept) # older ones are of processes that had the same number

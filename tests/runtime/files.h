@@ -1,5 +1,5 @@
-/* The files that tests of the loader read: in a folder of the process's own, which run_in_folder makes and
- * removes. Included behind cmocka.h. */
+/* Files for tests of the loader, in a folder per process, which run_in_folder creates and removes. Include after
+ * cmocka.h. */
 #ifndef TESTS_RUNTIME_FILES_H
 #define TESTS_RUNTIME_FILES_H
 

@@ -1,6 +1,6 @@
-# What a checkpoint says of its model and its training:  identity.sh PDC
-# The digest of the function is the same for every plan and target, and another one for another function; a checkpoint of
-# another function is refused, other settings and other data are noted.
+# The identity of model and training in a checkpoint:  identity.sh PDC
+# The digest of the computation is equal for all plans and targets, and differs for other computations. A checkpoint of
+# another computation is refused; other settings and other data are noted.
 pdc=$1
 . "$(dirname "$0")/../launch.sh"
 level=-O0
@@ -51,10 +51,10 @@ go() { launch 1 "$1" --data "${2:-text.txt}" --steps "${3:-4}" --checkpoint kept
 launch 1 base --data text.txt --steps 2 --checkpoint state || complain "a run with a checkpoint"
 cp -r state kept
 go heads >out 2>err && complain "resumed as another function"
-grep -q "of step 2 in 'kept' is of a model that computes something else, in 2 parts: 'h.0'; 'h.1' (--resume-anyway goes on" err ||
+grep -q "of step 2 in 'kept' is of a different computation, in 2 parts: 'h.0'; 'h.1'. help: continue all the same with --resume-anyway" err ||
   complain "other heads: $(cat err)"
 go heads text.txt 4 --resume-anyway 2>err || complain "--resume-anyway: $(cat err)"
-grep -q "warning: resumed anyway: .* in 2 parts: 'h.0'; 'h.1'$" err || complain "--resume-anyway: $(cat err)"
+grep -q "warning: --resume-anyway: .* in 2 parts: 'h.0'; 'h.1'$" err || complain "--resume-anyway: $(cat err)"
 launch() { # notes are wanted
   ranks=$1 program=$2/train
   shift 2
@@ -62,16 +62,16 @@ launch() { # notes are wanted
 }
 rm -r kept && cp -r state kept
 go set 2>err || complain "other settings: $(cat err)"
-grep -q "note: this training is not the one of the checkpoint: lr 0.002, not 0.001; clip_norm 0.5, not 1; dropout .*0.2, not .*0.1$" err ||
+grep -q "note: this training differs from the checkpoint's: lr 0.002, not 0.001; clip_norm 0.5, not 1; dropout .*0.2, not .*0.1$" err ||
   complain "other settings: $(cat err)"
 rm -r kept && cp -r state kept
 go base other.txt 2>err || complain "other data: $(cat err)"
-grep -q "note: this training is not the one of the checkpoint: --data 'other.txt' of [0-9]* bytes is another file than 'text.txt' of [0-9]*$" err ||
+grep -q "note: this training differs from the checkpoint's: --data 'other.txt' of [0-9]* bytes differs from 'text.txt' of [0-9]*$" err ||
   complain "other data: $(cat err)"
 rm -r kept && cp -r state kept
 of_c=bf16 && build rounded --stages 1 net.pdm && of_c= || exit 1
 go rounded 2>err || complain "another precision: $(cat err)"
-grep -q "note: this training is not the one of the checkpoint: precision bf16, not f32$" err || complain "another precision: $(cat err)"
+grep -q "note: this training differs from the checkpoint's: precision bf16, not f32$" err || complain "another precision: $(cat err)"
 cat >version.c <<'C'
 #include <oneapi/dnnl/dnnl.h>
 const dnnl_version_t *dnnl_version(void) {
@@ -83,7 +83,7 @@ clang -shared -fPIC version.c -o version.so || exit 1
 rm -r kept && cp -r state kept
 $mpirun -n 1 env LD_PRELOAD="$work/version.so" base/train --peak 1e9 --data text.txt --steps 4 --checkpoint kept --resume 2>err >out ||
   complain "another oneDNN: $(cat err)"
-grep -q "note: this training is not the one of the checkpoint: library oneDNN 9.8.7, not oneDNN [0-9.]*$" err ||
+grep -q "note: this training differs from the checkpoint's: library oneDNN 9.8.7, not oneDNN [0-9.]*$" err ||
   complain "another oneDNN: $(cat err)"
 rm -r kept && cp -r state kept
 go base 2>err || complain "the same training: $(cat err)"

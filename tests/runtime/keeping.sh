@@ -1,4 +1,4 @@
-# Which checkpoints stay, what happens where none can be written, and those written while training goes on.
+# Retention of checkpoints, failed writes, and checkpoints written in the background.
 . "$(dirname "$0")/common.sh"
 pdc=$3
 data="--data x.npy t.npy --quiet --peak 1e9"
@@ -41,19 +41,19 @@ one 1 $data $validated --steps 16 --checkpoint state --checkpoint-every 1 --keep
 [ "$(steps state)" = "12 16 " ] || complain "the best of before is gone: $(steps state)"
 rm state/best.json && mkfifo state/best.json
 one 1 $data --steps 17 --checkpoint state --resume 2>err || complain "going on from a best that is unknown: $(cat err)"
-grep -q "^pd: warning: 'state/best.json' cannot be read: which step was the best is not known any more" err || complain "nothing is said of the best: $(cat err)"
+grep -q "^pd: warning: 'state/best.json' cannot be read: the best step so far is unknown" err || complain "nothing is said of the best: $(cat err)"
 rm state/best.json
 
 # A disk that is full: a folder that cannot be made, a shard that is too large for the file system.
 if mkdir small && mount -t tmpfs -o size=64k tmpfs small 2>/dev/null; then
   trap 'umount "$work/small"; rm -rf "$work"' EXIT
   dd if=/dev/zero of=small/filled bs=1k count=64 2>/dev/null
-  refused "no room" "0 (stage 0): 'small/state' has room for 0.0 MiB, and a checkpoint takes 0.0 MiB\|0 (stage 0): cannot .* No space left" \
+  refused "no room" "0 (stage 0): 'small/state' has room for 0.0 MiB, but a checkpoint takes 0.0 MiB\|0 (stage 0): cannot .* No space left" \
     one 1 $data --steps 4 --checkpoint small/state
   rm -rf small/* && dd if=/dev/zero of=small/filled bs=1k count=40 2>/dev/null
   one 1 $data --steps 30 --checkpoint small/state --checkpoint-every 1 --checkpoint-optional --save again.safetensors 2>err ||
     complain "--checkpoint-optional: $(cat err)"
-  grep -q "^pd: warning: .*cannot write .*No space left on device; the training goes on" err ||
+  grep -q "^pd: warning: .*cannot write .*No space left on device; training continues" err ||
     complain "--checkpoint-optional: $(cat err)"
   "$pdc" checkpoint small/state >listed && grep -q 'goes on from step' listed || complain "a full disk: $(cat listed)"
   for how in "" --checkpoint-background; do
@@ -69,7 +69,7 @@ fi
 mkdir state/step-20 && touch state/step-20/shard-0-of-1.safetensors && rm -r state/step-20 && ln -s ../plain state/step-20
 one 1 $data --steps 21 --checkpoint state --checkpoint-every 2 --resume --checkpoint-optional --save again.safetensors 2>err ||
   complain "a step that cannot be written: $(cat err)"
-grep -q "^pd: warning: no checkpoint of step 20: rank 0: cannot write 'state/step-20.*; the training goes on" err || complain "said: $(cat err)"
+grep -q "^pd: warning: cannot write the checkpoint of step 20: rank 0: cannot write 'state/step-20.*; training continues" err || complain "said: $(cat err)"
 grep -c . err | grep -q '^1$' || complain "said: $(cat err)"
 "$pdc" checkpoint state | grep -q 'goes on from step 21' || complain "after a failed one: $("$pdc" checkpoint state)"
 

@@ -1,5 +1,5 @@
-/* Preloaded in front of MPI: every second set of requests that is complete is said to be so up to MOST calls late,
- * as MPI may. Sets that complete in one order are then seen to do so in any. LATE_SEED chooses among the cases. */
+/* Preloaded before MPI: reports every second complete set of requests up to MOST calls late, as MPI may. Sets that
+ * complete in one order are then reported in any order. LATE_SEED chooses among the cases. */
 #include <mpi.h>
 
 #include <stdbool.h>

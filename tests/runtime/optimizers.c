@@ -1,6 +1,6 @@
 /* Optimizers against plain loops in float of what their papers and PyTorch say: twenty updates from the same
- * gradients, of a matrix, a vector, a number and filters, the rules over whole tensors with any number of
- * threads. */
+ * gradients, for a matrix, a
+ * vector, a scalar and filters, whole-tensor rules with any number of threads. */
 #include "update/update.h"
 
 #include <math.h>

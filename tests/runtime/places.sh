@@ -1,5 +1,5 @@
-# Two runs in one place: the second is refused, with the first's process and host, and changes nothing; a killed run's
-# locks hold nobody up; nothing is left of a lock. What pdc made is never written over.
+# Two runs with the same outputs: the second is refused with the first's process and host, and changes no file. Locks of a
+# killed run do not block; no lock file remains. Files that pdc built are never overwritten.
 launcher=mpirun
 . "$(dirname "$0")/common.sh"
 data="--data x.npy t.npy --quiet --peak 1"
@@ -26,7 +26,7 @@ first --save w.safetensors --checkpoint folder --run run --tensorboard board
 [ -n "$process" ] || { complain "the first run does not start: $(cat first.out)"; exit 1; }
 for second in "--log first.jsonl" "--save ./w.safetensors" "--trace $work/run/trace.json" "--checkpoint linked/ --resume" \
   "--tensorboard board"; do
-  refused "$second" "0 (stage 0): .*: another run writes it: process $process on host $host" \
+  refused "$second" "0 (stage 0): .* is in use by another run: process $process on host $host" \
     one 1 $data --steps 2 $second
 done
 lines=$(wc -l <first.jsonl)
@@ -42,7 +42,7 @@ for i in 1 2 3; do
   one 1 $data --steps 1000000 --log shared.jsonl --timeout 60 >out.$i 2>err.$i &
   eval "pid$i=$!"
 done
-while [ "$(cat err.* | grep -c 'another run writes it')" -lt 2 ]; do sleep 0.1; done
+while [ "$(cat err.* | grep -c 'is in use by another run')" -lt 2 ]; do sleep 0.1; done
 for p in $(pidof chain_1_0_1); do
   [ "$(readlink /proc/$p/cwd)" = "$work" ] && kill -s TERM "$p"
 done
@@ -54,7 +54,7 @@ wait
 mkdir build && cp "$programs/chain_1_0_1" build/stage0 && : >build/stage0.c
 beside() { timeout 600 $mpirun -n 1 build/stage0 $data --steps 2 "$@"; }
 for output in "--log build/stage0" "--save build/../build/stage0.c" "--trace build/train"; do
-  refused "$output" "0 (stage 0): .* would write over a file that pdc made" beside $output
+  refused "$output" "0 (stage 0): .* would overwrite a file of the program that pdc built" beside $output
 done
 cmp "$programs/chain_1_0_1" build/stage0 || complain "the program was written over"
 beside --log build/log.jsonl --save build/stage.safetensors || complain "a folder of a build cannot be written to"
@@ -65,21 +65,21 @@ one 1 $data --steps 2 --checkpoint steps || complain "a checkpoint"
 ln -s steps/step-2 newest
 for output in "--save steps/step-2/shard-0-of-1.safetensors" "--log steps/step-2/manifest.json" \
   "--save newest/manifest.json" "--trace steps/best.json"; do
-  refused "$output" "0 (stage 0): ${output% *} '${output#* }' would write over a file of a checkpoint" \
+  refused "$output" "0 (stage 0): ${output% *} '${output#* }' would overwrite a file of a checkpoint" \
     one 1 $data --steps 3 --checkpoint steps --resume $output
 done
 refused "a file for a folder" "0 (stage 0): 'before.txt' is not a directory" one 1 $data --steps 2 --checkpoint before.txt
-refused "another run's best.json" "0 (stage 0): --save 'steps/best.json' would write over a file of a checkpoint" \
+refused "another run's best.json" "0 (stage 0): --save 'steps/best.json' would overwrite a file of a checkpoint" \
   one 1 $data --steps 2 --save steps/best.json
-refused "a lock's name" "0 (stage 0): --save 'a.lock' has a name that locks have" one 1 $data --steps 2 --log a --save a.lock
+refused "a lock's name" "0 (stage 0): --save 'a.lock' has the name of a lock file" one 1 $data --steps 2 --log a --save a.lock
 echo "not to be lost" >b.lock
-refused "a file of a lock's name" "0 (stage 0): --log 'b': cannot lock '.*/b.lock': a file that is no lock has this name" \
+refused "a file of a lock's name" "0 (stage 0): --log 'b': cannot lock '.*/b.lock': this name belongs to another kind of file" \
   one 1 $data --steps 2 --log b
 [ "$(cat b.lock)" = "not to be lost" ] || complain "a file that is no lock was removed"
 one 1 $data --steps 3 --checkpoint steps --resume || complain "a checkpoint that was not written over"
 
 ln first.jsonl hard && cp first.jsonl before
-refused "a file of two names" "0 (stage 0): two outputs cannot both be 'hard': of --log and of --save" \
+refused "a file of two names" "0 (stage 0): two outputs cannot both be 'hard': --log and --save" \
   one 1 $data --steps 2 --log first.jsonl --save hard
 cmp before first.jsonl || complain "a refused run changed a file"
 exit $failed

@@ -1,4 +1,4 @@
-# Replicated stages: the bytes of one rank that adds gradients up in the replicas' order.
+# Replicated stages are bit-identical to one rank that adds gradients in the replicas' order.
 . "$(dirname "$0")/common.sh"
 . "$(dirname "$0")/../sample.sh"
 data="--data x.npy t.npy --validation vx.npy vt.npy --validate-every 7 --quiet --peak 1e9 --timeout 300"

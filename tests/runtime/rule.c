@@ -1,4 +1,4 @@
-/* Rules of --stop-when (runtime/train/rule.c): what they mean, what is none, and random ones against C's own arithmetic. */
+/* Rules of --stop-when (runtime/train/rule.c): values, errors, and random rules against C's arithmetic. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -46,8 +46,8 @@ static void test_what_is_no_rule(void **unused) {
   (void)unused;
   refused("", "a number is missing at ''");
   refused("loss", "'<', '<=', '>' or '>=' is missing at ''");
-  refused("losses > 1", "there is no such number at 'losses > 1'");
-  refused("los > 1", "there is no such number");
+  refused("losses > 1", "unknown number at 'losses > 1'");
+  refused("los > 1", "unknown number");
   refused("loss > 1 best", "'and', 'or' or the end is missing at 'best'");
   refused("loss > 1 andbest < 2", "'and', 'or' or the end is missing at 'andbest < 2'");
   refused("(loss > 1", "')' is missing at '> 1'");
@@ -57,7 +57,7 @@ static void test_what_is_no_rule(void **unused) {
   char deep[1000];
   memset(deep, '(', sizeof deep - 1);
   deep[sizeof deep - 1] = 0;
-  refused(deep, "too deep");
+  refused(deep, "too many nested parentheses");
 }
 
 static uint32_t state = 7;

@@ -397,27 +397,27 @@ static void damaged_safetensors_are_refused(void **state) {
     const char *header, *says;
   } cases[] = {
       {"[]", "not a JSON object"},
-      {"{\"__metadata__\":{\"a\":1}}", "not pairs of texts"},
-      {"{\"__metadata__\":{},\"__metadata__\":{}}", "come twice"},
-      {"{\"a\":3}", "no known way"},
+      {"{\"__metadata__\":{\"a\":1}}", "not a map of strings"},
+      {"{\"__metadata__\":{},\"__metadata__\":{}}", "__metadata__ twice"},
+      {"{\"a\":3}", "has an invalid entry"},
       {"{\"a\":{\"dtype\":\"F32\",\"shape\":[1]}}", "outside the file"},
-      {"{\"a\":{\"dtype\":\"F32\",\"shape\":[-1],\"data_offsets\":[0,4]}}", "no known way"},
-      {"{\"a\":{\"dtype\":\"F32\",\"shape\":[0.5],\"data_offsets\":[0,4]}}", "no known way"},
+      {"{\"a\":{\"dtype\":\"F32\",\"shape\":[-1],\"data_offsets\":[0,4]}}", "has an invalid entry"},
+      {"{\"a\":{\"dtype\":\"F32\",\"shape\":[0.5],\"data_offsets\":[0,4]}}", "has an invalid entry"},
       {"{\"a\":{\"dtype\":\"F32\",\"shape\":[1],\"data_offsets\":[4,0]}}", "outside the file"},
       {"{\"a\":{\"dtype\":\"F32\",\"shape\":[1],\"data_offsets\":[8,12]}}", "outside the file"},
-      {"{\"a\":{\"dtype\":\"F32\",\"shape\":[2],\"data_offsets\":[0,4]}}", "does not fill"},
+      {"{\"a\":{\"dtype\":\"F32\",\"shape\":[2],\"data_offsets\":[0,4]}}", "do not match its shape"},
       {"{\"a\":{\"dtype\":\"F32\",\"shape\":[4503599627370496,4503599627370496],\"data_offsets\":[0,4]}}",
-       "no known way"},
+       "has an invalid entry"},
       {"{" ENTRY("a", "0,4") "," ENTRY("b", "0,4") "}", "tensors 'a' and 'b' overlap"},
       {"{" ENTRY("a", "2,6") "," ENTRY("b", "0,4") "}", "tensors 'b' and 'a' overlap"},
-      {"{" ENTRY("a", "4,8") "}", "4 bytes before tensor 'a' are no tensor's"},
-      {"{" ENTRY("a", "0,4") "}", "4 bytes behind the last tensor are no tensor's"},
-      {"{}", "8 bytes behind the last tensor are no tensor's"},
+      {"{" ENTRY("a", "4,8") "}", "4 bytes before tensor 'a' belong to no tensor"},
+      {"{" ENTRY("a", "0,4") "}", "4 bytes after the last tensor belong to no tensor"},
+      {"{}", "8 bytes after the last tensor belong to no tensor"},
       {"{" ENTRY("a", "0,4") "," ENTRY("a", "4,8") "}", "has tensor 'a' twice"},
       {"{" ENTRY("a\\u001b[2J", "4,8") "}", "'a?[2J'"},
       {" {\"a\":{}}", "not a JSON object"},
       {"{" ENTRY("a", "0,4") "," ENTRY("b", "4,8") "} x", "not a JSON object"},
-      {"{\"a\":{\"dtype\":\"I16\",\"shape\":[1],\"data_offsets\":[0,4]}}", "does not fill"},
+      {"{\"a\":{\"dtype\":\"I16\",\"shape\":[1],\"data_offsets\":[0,4]}}", "do not match its shape"},
   };
   for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
     char why[PD_WHY] = "";
@@ -441,13 +441,14 @@ static void indices_are_read(void **state) {
   assert_int_equal(x.at[2].file, x.at[0].file);
   pd_index_free(&x);
   for (size_t cut = 0; cut < sizeof index - 1; cut++) assert_false(pd_index_parse(index, cut, &x, why));
-  static const char *const cases[][2] = {{"[]", "no \"weight_map\""},
-                                         {"{\"weight_map\":[]}", "no \"weight_map\""},
+  static const char *const cases[][2] = {{"[]", "lacks \"weight_map\""},
+                                         {"{\"weight_map\":[]}", "lacks \"weight_map\""},
                                          {"{\"weight_map\":{}}", "is empty"},
-                                         {"{\"weight_map\":{\"a\":1}}", "no file beside it for tensor 'a'"},
-                                         {"{\"weight_map\":{\"a\":\"../b\"}}", "no file beside it"},
-                                         {"{\"weight_map\":{\"a\":\"..\"}}", "no file beside it"},
-                                         {"{\"weight_map\":{\"a\":\"\"}}", "no file beside it"}};
+                                         {"{\"weight_map\":{\"a\":1}}",
+                                          "it names for tensor 'a' is not in the same directory"},
+                                         {"{\"weight_map\":{\"a\":\"../b\"}}", "is not in the same directory"},
+                                         {"{\"weight_map\":{\"a\":\"..\"}}", "is not in the same directory"},
+                                         {"{\"weight_map\":{\"a\":\"\"}}", "is not in the same directory"}};
   for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
     assert_false(pd_index_parse(cases[i][0], strlen(cases[i][0]), &x, why));
     if (!strstr(why, cases[i][1])) fail_msg("%s: expected '%s' in '%s'", cases[i][0], cases[i][1], why);
@@ -540,9 +541,9 @@ static void options_are_read(void **state) {
     const char *a, *b, *says;
   } cases[] = {{"--dtaa", "x", "unknown option '--dtaa'"},  {"--steps", "-3", "whole number, not '-3'"},
                {"--steps", "3x", "whole number, not '3x'"}, {"--seed", "-1", "whole number, not '-1'"},
-               {"--data", "--quiet", "needs a path"},       {"--timeout", "0", "needs seconds"},
+               {"--data", "--quiet", "needs a path"},       {"--timeout", "0", "needs a number of seconds"},
                {"--quiet=1", "--quiet", "takes no value"},  {"--validate-every", "3", "needs --validation"},
-               {"--quiet", "--save", "needs a value"},      {"--peak", "fast", "operations a second"},
+               {"--quiet", "--save", "needs a value"},      {"--peak", "fast", "operations per second"},
                {"--augment", "flip,", "needs flip, crop"},  {"--augment", "crop=0", "needs flip, crop"},
                {"--init", "--quiet", "--init needs PATH"},  {"--rename", "a=b", "--rename needs --init"},
                {"--augment", "flop", "needs flip, crop"},   {"--augment", "crop=99999", "needs flip, crop"}};

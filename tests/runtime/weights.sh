@@ -1,4 +1,4 @@
-# Weights to start from: several files, indices, shards of checkpoints, and what can be wrong with them.
+# Initial weights from several files, indices and shards of checkpoints, and their errors.
 . "$(dirname "$0")/common.sh"
 one 0 --steps 0 --save whole.safetensors --quiet || exit 1
 two 1 --data x.npy t.npy --steps 5 --checkpoint state --save fifth.safetensors --quiet --peak 1 || exit 1
@@ -65,19 +65,19 @@ config() {
   one 0 --steps 0 --quiet --save read.safetensors --init named 2>err && cmp whole.safetensors read.safetensors || complain "$1"
   [ "$(cat err)" = "${3:+pd: warning: 'named/config.json' $3}" ] || complain "$1: $(cat err)"
 }
-other="is of a model that computes something else:"
+other="describes a different computation than the model:"
 llama='"model_type": "llama", "num_attention_heads": 8, "head_dim": 32, "rms_norm_eps": 1e-5, "hidden_act": "silu"'
 config "the same" "{$llama, \"rope_theta\": 10000.0, \"rope_scaling\": null, \"tie_word_embeddings\": false, \"hidden_size\": 256}"
 config "the same in other words" '{"architectures": ["X"], "n_head": 8, "activation_function": "swish", "rope_parameters": {"rope_type": "default", "rope_theta": 1e4}}'
 config "no config of a model" '{"rope_theta": 500000}'
 config "unknown values" "{\"model_type\": \"x\", \"hidden_act\": \"new\", \"rms_norm_eps\": \"1\", \"head_dim\": null, \"rope_scaling\": {\"type\": \"new\", \"factor\": 2}}"
-config "rope_theta" "{$llama, \"rope_theta\": 500000}" "$other rope_theta is 500000, the model's is 10000"
-config "rope_parameters" "{$llama, \"rope_parameters\": {\"rope_theta\": 500000}}" "$other rope_theta is 500000, the model's is 10000"
+config "rope_theta" "{$llama, \"rope_theta\": 500000}" "$other rope_theta is 500000, but the model has 10000"
+config "rope_parameters" "{$llama, \"rope_parameters\": {\"rope_theta\": 500000}}" "$other rope_theta is 500000, but the model has 10000"
 config "every field" '{"model_type": "x", "n_head": 4, "head_dim": 64, "rms_norm_eps": 1e-6, "hidden_act": "gelu_new", "tie_word_embeddings": true}' \
-  "$other n_head is 4, the model's is 8; head_dim is 64, the model's is 32; rms_norm_eps is 1e-06, the model's is 1e-05; hidden_act is gelu_new, the model's is silu; tie_word_embeddings is true, the model's is false"
-config "layer norms" '{"model_type": "x", "layer_norm_epsilon": 1e-5}' "$other it has layer_norm_epsilon, the model has RMS norms"
+  "$other n_head is 4, but the model has 8; head_dim is 64, but the model has 32; rms_norm_eps is 1e-06, but the model has 1e-05; hidden_act is gelu_new, but the model has silu; tie_word_embeddings is true, but the model has false"
+config "layer norms" '{"model_type": "x", "layer_norm_epsilon": 1e-5}' "$other it has layer_norm_epsilon, but the model has RMS norms"
 config "linear scaling" "{$llama, \"rope_scaling\": {\"type\": \"linear\", \"factor\": 4}}" \
-  "$other rope_scaling of type linear makes rotary frequency 1 of 16 0.25, the model's is 1"
+  "$other rope_scaling of type linear gives rotary frequency 1 of 16 the value 0.25, but the model has 1"
 llama3=$(python3 - <<'P'
 import math # as _compute_llama3_parameters of transformers has it
 for i in range(16):
@@ -86,13 +86,13 @@ for i in range(16):
     smooth = (256 / length - 1) / (4 - 1)
     scaled = plain / 8 if length > low else plain if length < high else (1 - smooth) * plain / 8 + smooth * plain
     if scaled != plain:
-        print(f"{i + 1} of 16 {scaled:.5g}, the model's is {plain:.5g}")
+        print(f"{i + 1} of 16 the value {scaled:.5g}, but the model has {plain:.5g}")
         break
 P
 )
 config "scaling of Llama 3.1" "{$llama, \"rope_scaling\": {\"rope_type\": \"llama3\", \"factor\": 8, \"low_freq_factor\": 1, \"high_freq_factor\": 4, \"original_max_position_embeddings\": 256}}" \
-  "$other rope_scaling of type llama3 makes rotary frequency $llama3"
-config "a damaged file" '{"model_type": ' "is not JSON, or cut short: it is not compared with the model"
+  "$other rope_scaling of type llama3 gives rotary frequency $llama3"
+config "a damaged file" '{"model_type": ' "is not JSON, or it is cut short: the file is not compared with the model"
 rm named/config.json read.safetensors
 
 # A training that starts from a checkpoint's weights is a new one: from the first update, without moments.
@@ -109,20 +109,20 @@ wrong "a tensor in two files" "0 (stage 0): tensor 'last' is in two files: 'whol
   "--init whole.safetensors again.safetensors"
 wrong "a file twice" "0 (stage 0): tensor 'first' is in two files: 'whole.safetensors' and 'whole.safetensors'" \
   "--init whole.safetensors --init whole.safetensors"
-wrong "missing tensors" "0 (stage 0): 'split/a.safetensors' holds no tensors 'shared', 'middle' (--init-partial PATTERN: what may start fresh)$" "--init split/a.safetensors"
-wrong "a missing tensor" "0 (stage 0): the 2 files of --init hold no tensor 'middle' (--init-" "--init split/a.safetensors split/b.safetensors"
+wrong "missing tensors" "0 (stage 0): 'split/a.safetensors' holds no tensors 'shared', 'middle'. help: let parameters start fresh with --init-partial PATTERN$" "--init split/a.safetensors"
+wrong "a missing tensor" "0 (stage 0): the 2 --init files hold no tensor 'middle'. help: .*--init-" "--init split/a.safetensors split/b.safetensors"
 wrong "a missing shard's tensors" "0 (stage 0): 'state/step-5/shard-0-of-2.safetensors' holds no tensors 'middle', 'last'" \
   "--init state/step-5/shard-0-of-2.safetensors"
 wrong "a tensor absent from its file" \
-  "0 (stage 0): 'split/absent.index.json': tensor 'other' should be in 'split/b.safetensors', which does not hold it" \
+  "0 (stage 0): 'split/absent.index.json': tensor 'other' is not in 'split/b.safetensors', where the index places it" \
   "--init split/absent.index.json"
 wrong "a file that an index names" \
   "0 (stage 0): 'split/gone.index.json' names 'none.safetensors': cannot read 'split/none.safetensors': No such file" \
   "--init split/gone.index.json"
-wrong "a file elsewhere" "0 (stage 0): cannot read 'split/outside.index.json': it names no file beside it for tensor 'last'" \
+wrong "a file elsewhere" "0 (stage 0): cannot read 'split/outside.index.json': the file that it names for tensor 'last' is not in the same directory" \
   "--init split/outside.index.json"
-wrong "half an index" "0 (stage 0): cannot read 'split/cut.index.json': it is not JSON, or cut short" "--init split/cut.index.json"
-wrong "a folder of something else" "0 (stage 0): 'state' is a folder without model.safetensors, its index or the shards" "--init state"
+wrong "half an index" "0 (stage 0): cannot read 'split/cut.index.json': it is not JSON, or it is cut short" "--init split/cut.index.json"
+wrong "a folder of something else" "0 (stage 0): the directory 'state' holds no model.safetensors, no index and no shards" "--init state"
 
 # ---- names ---------------------------------------------------------------------------------------------------
 started "renamed tensors" whole.safetensors --init foreign.safetensors --rename 'net.block.0.*.w=*' 'x.*.y.*=**' --rename tail=last
@@ -131,7 +131,7 @@ wrong "other wildcards" "0 (stage 0): --rename 'net.block.?.\\*.w=\\*': both nam
 wrong "a rename of nothing" "0 (stage 0): --rename 'lost=last' renames no tensor" "--init whole.safetensors --rename lost=last"
 wrong "a rename behind another one" "0 (stage 0): --rename 'las?=firs?' renames no tensor" \
   "--init whole.safetensors --rename last=last las?=firs?"
-wrong "two tensors of one name" "0 (stage 0): 'first' of 'whole.safetensors' and 'last' of 'whole.safetensors' are both to be 'first'" \
+wrong "two tensors of one name" "0 (stage 0): --rename gives 'first' of 'whole.safetensors' and 'last' of 'whole.safetensors' the same name 'first'" \
   "--init whole.safetensors --rename last=first"
 wrong "half a rename" "0 (stage 0): --rename needs OLD=NEW, not 'last='" "--init whole.safetensors --rename last="
 wrong "a rename without files" "0 (stage 0): --rename needs --init PATH" "--rename a=b"
@@ -145,7 +145,7 @@ for name in (b"first", b"shared", b"middle", b"last"):
     header = header.replace(b'"%s"' % name, b'"model.%s"' % name)
 open("prefixed.safetensors", "wb").write(len(header).to_bytes(8, "little") + header + raw[8 + n:])
 P
-wrong "a prefix" "0 (stage 0): 'prefixed.safetensors' holds no tensors 'first', 'shared', 'middle', 'last' (--rename 'model.\*=\*' finds 4 of them)" \
+wrong "a prefix" "0 (stage 0): 'prefixed.safetensors' holds no tensors 'first', 'shared', 'middle', 'last'. help: --rename 'model.\*=\*' finds 4 of them" \
   "--init prefixed.safetensors"
 started "without the prefix" whole.safetensors --init prefixed.safetensors --rename 'model.*=*'
 
@@ -163,7 +163,7 @@ fresh "by one pattern" "2 parameters start fresh: 'shared', 'middle'" whole.safe
 fresh "an alternative" "1 parameter starts fresh: 'middle'" whole.safetensors --init split/a.safetensors split/b.safetensors \
   --init-partial 'first | mid*'
 fresh "another shape" "1 parameter starts fresh: 'last' (of shape \[3\] in the file)" whole.safetensors --init head.safetensors --init-partial last
-fresh "nothing fresh" "no parameter starts fresh: the files of --init hold all" whole.safetensors --init split --init-partial last
+fresh "nothing fresh" "no parameter starts fresh: the --init files hold all" whole.safetensors --init split --init-partial last
 two 1 --steps 0 --seed 2 --save second.safetensors --quiet || complain "another seed"
 two 1 --steps 0 --seed 2 --init split/a.safetensors --init-partial shared middle --save mixed.safetensors --quiet || complain "fresh by seed"
 python3 - <<'P' || complain "fresh parameters are not those of the seed"
@@ -174,32 +174,32 @@ def tensors(path):
 first, second, mixed = (tensors(f + ".safetensors") for f in ("whole", "second", "mixed"))
 assert mixed == [first[0], second[1], second[2], first[3]] and first[1] != second[1]
 P
-wrong "a pattern for other parameters" "0 (stage 0): 'split/a.safetensors' holds no tensor 'middle' (--init-partial" \
+wrong "a pattern for other parameters" "0 (stage 0): 'split/a.safetensors' holds no tensor 'middle'. help: .*--init-partial" \
   "--init split/a.safetensors --init-partial shared"
 wrong "another shape without a pattern" \
-  "1 (stage 1): 'head.safetensors': tensor 'last' has shape \[3\], the model needs \[8\] (--init-partial PATTERN: what may start fresh)" \
+  "1 (stage 1): 'head.safetensors': tensor 'last' has shape \[3\], but the model needs \[8\]. help: let parameters start fresh with --init-partial PATTERN" \
   "--init head.safetensors --init-partial first"
 wrong "a pattern without parameters" "0 (stage 0): --init-partial 'lost' matches no parameter of the model" \
   "--init whole.safetensors --init-partial last lost"
 wrong "a pattern without files" "0 (stage 0): --init-partial needs --init PATH" "--init-partial last"
-refused "other patterns" "0 (stage 0): rank 1 was given other options than rank 0" \
+refused "other patterns" "0 (stage 0): the options of rank 1 differ from the options of rank 0" \
   $mpirun -n 1 "$programs/chain_2_0_1" --steps 0 --init split --init-partial last : \
   -n 1 "$programs/chain_2_1_1" --steps 0 --init split --init-partial first
 
-refused "a log over a file of an index" "0 (stage 0): --log 'split/b.safetensors' would write over a file that is read" \
+refused "a log over a file of an index" "0 (stage 0): --log 'split/b.safetensors' would overwrite an input file" \
   two 1 --steps 0 --init split --log split/b.safetensors
 # A step's folder is verified by its manifest.
 cp -r state/step-5 damaged
 printf '\377' | dd of=damaged/shard-1-of-2.safetensors bs=1 seek=$(($(stat -c %s damaged/shard-1-of-2.safetensors) - 1)) conv=notrunc 2>dd
-wrong "a damaged step" "1 (stage 1): 'damaged/shard-1-of-2.safetensors': its tensors are not those that were written (checksum)" \
+wrong "a damaged step" "1 (stage 1): 'damaged/shard-1-of-2.safetensors': its tensors are damaged" \
   "--init damaged"
 cp -r state/step-5 step-6
-wrong "a renamed step" "0 (stage 0): 'step-6': its manifest is of step 5: the folder was renamed" "--init step-6"
+wrong "a renamed step" "0 (stage 0): 'step-6': its manifest is of step 5: the directory was renamed" "--init step-6"
 cp -r state/step-5 damaged/step-5
 sed -i 's/"samples"/"simples"/' damaged/step-5/manifest.json
-wrong "a damaged manifest" "0 (stage 0): 'damaged/step-5/manifest.json': it is damaged: its checksum is another" "--init damaged/step-5"
+wrong "a damaged manifest" "0 (stage 0): 'damaged/step-5/manifest.json': it is damaged: its checksum does not match" "--init damaged/step-5"
 rm damaged/step-5/manifest.json
-wrong "a step that was not finished" "0 (stage 0): the step in 'damaged/step-5' was not finished: it has no manifest.json" \
+wrong "a step that was not finished" "0 (stage 0): the step in 'damaged/step-5' was not finished: it lacks manifest.json" \
   "--init damaged/step-5"
 rm state/step-5/shard-1-of-2.safetensors
 wrong "a step without a shard" "0 (stage 0): cannot read 'state/step-5/shard-1-of-2.safetensors': No such file" "--init state/step-5"

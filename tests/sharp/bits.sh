@@ -1,6 +1,6 @@
 #!/bin/sh
-# Models that take turns on two ranks, some in parts that come and go: figures, weights, checkpoints and what is resumed
-# from them are, to the byte, those of each alone; ranks change hands between them.   bits.sh PDC
+# Models that take turns on two ranks, some with offload: figures, weights, checkpoints and resumed runs are bit-identical to each
+# model alone, while ranks change between models.   bits.sh PDC
 pdc=$1
 . "$(dirname "$0")/../launch.sh"
 head -c 2000 "$top/tests/reference/text.txt" >text

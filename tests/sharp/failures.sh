@@ -1,6 +1,6 @@
 #!/bin/sh
-# A model that fails, or is killed, ends alone, and the others have their own bits; a rank that dies ends the launch and
-# leaves no process; what cannot be combined is said before anything is computed.   failures.sh PDC
+# A model that fails or is killed ends alone, and all other models keep their bits. A rank that dies ends the launch and leaves
+# no process. Impossible combinations are refused before any computation.   failures.sh PDC
 pdc=$1
 . "$(dirname "$0")/../launch.sh"
 head -c 2000 "$top/tests/reference/text.txt" >text
@@ -54,14 +54,14 @@ wild=wild
 launch_three() { $mpirun -n 2 three/train --data text --peak 1e9 --slice 0 "$@" >out 2>&1; }
 
 launch_three --steps 9 --log log && complain "three models write one log"
-says "--log 'log' is one place for 'tied' and '$wild'"
+says "--log 'log' is the same path for 'tied' and '$wild'"
 launch_three --steps 9 --for nobody --seed 2 && complain "--for nobody"
 says "no model has this name"
 
 # One diverges: its launch has failed, and the others are what they are alone. A place to spill to is taken, and not needed.
 launch_three --steps 9 --spill nowhere --save '{model}.weights' && complain "a model that diverges is not noticed"
-says "$wild: pd: rank 0 (stage 0): step .* is not finite"
-says "model '$wild' has failed; the others go on"
+says "$wild: pd: rank 0 (stage 0): step .* is non-finite"
+says "model '$wild' failed; the other models continue"
 says "$wild .*, failed"
 for model in tied tied-width=64; do
   OMPI_MCA_ess_singleton_isolated=1 "three/$model/stage0" --data text --steps 9 --peak 1e9 --quiet --save alone

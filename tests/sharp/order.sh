@@ -1,6 +1,6 @@
 #!/bin/sh
-# Who has the rank when: on one rank, with the plan's times, nothing is left to chance. The turns are those of the rule, as
-# order.py says it with the models' planned times.   order.sh PDC
+# The order of models on one rank, which is deterministic with planned times: the turns equal those of the rule, which order.py
+# computes from the planned times.   order.sh PDC
 pdc=$1
 . "$(dirname "$0")/../launch.sh"
 level=-O0

@@ -1,6 +1,6 @@
 #!/bin/sh
-# A model that spills gives the bytes of the one that does not: cut at every legal place, in as many parts as it has such
-# places, with the least memory, with all, and between.   bits.sh PDC MODEL [TARGET]
+# Offload is bit-identical to resident training: cut at every legal place, with up to as many parts, with the least memory,
+# with all, and between.   bits.sh PDC MODEL [TARGET]
 pdc=$1 model=$2 target=${3:-c}
 . "$(dirname "$0")/../bits/common.sh"
 . "$top/tests/spill/limits.sh"

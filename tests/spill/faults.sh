@@ -1,5 +1,5 @@
 #!/bin/sh
-# A place that is missing, full, slow or rotten ends the run, which says so, and nothing is left there.
+# A missing, full, slow or corrupting offload place ends the run with a message, and no file remains there.
 # faults.sh PDC INJECT [TARGET]
 pdc=$1 inject=$2 target=${3:-c}
 . "$(dirname "$0")/../launch.sh"
@@ -26,17 +26,17 @@ says() {
   [ -z "$(ls -A place)" ] || complain "left behind: $(ls -A place)"
 }
 
-[ "$target" = cuda ] || says "pd: rank 0 (stage 0): --spill DIR is missing: where parts of the model are kept that are not in memory"
-says "cannot make a file in 'nowhere': No such file or directory" --spill nowhere
-says "cannot make a file in 'text': Not a directory" --spill text
-says "cannot make a file in '/proc': " --spill /proc
-says "checkpoint-background copies all of the state" --spill place --checkpoint there --checkpoint-background
+[ "$target" = cuda ] || says "pd: rank 0 (stage 0): --spill DIR, the offload directory, is missing: the plan offloads parameters"
+says "cannot create a file in 'nowhere': No such file or directory" --spill nowhere
+says "cannot create a file in 'text': Not a directory" --spill text
+says "cannot create a file in '/proc': " --spill /proc
+says "checkpoint-background needs all of the state resident" --spill place --checkpoint there --checkpoint-background
 
 # A model that fits in memory after all takes the place that it was built with, and needs none.
 build whole --schedule spilled --spill place --memory 1GiB --microbatch 2 -D width=64 "$top/tests/bits/tied.pdm"
 launch 1 whole --data text --steps 1 --spill place >out 2>&1 || complain "--spill where nothing spills: $(head -3 out)"
 $mpirun -n 1 whole/train --peak 1e9 --data text --steps 1 --spill nowhere >out 2>&1 || complain "--spill where nothing spills: $(head -3 out)"
-grep -q '^pd: note: --spill is not needed: all parts of rank 0 are in memory' out || complain "not that no place is needed: $(head -3 out)"
+grep -q '^pd: warning: --spill has no effect: the parameters of all ranks are resident' out || complain "not that no place is needed: $(head -3 out)"
 
 # fault KIND TEXT OPTIONS...
 fault() {
@@ -45,14 +45,14 @@ fault() {
   says "$@" --spill place
   unset LD_PRELOAD PD_SPILL_FAULT
 }
-fault room "'place' cannot take the .* MiB that come and go: No space left on device"
+fault room "'place' has no room for the .* MiB of offloaded blocks: No space left on device"
 fault full:1 "cannot write .* to the spill file in 'place': No space left on device"
 fault full:40 "cannot write .* to the spill file in 'place': No space left on device"
 fault error:20 "cannot read .* from the spill file in 'place': Input/output error"
 fault short:5 "cannot read .* from the spill file in 'place': the file is shorter than it was"
-fault rotten:1 "cannot read .* from the spill file in 'place': it is not what was written there"
-fault rotten:50 "cannot read .* from the spill file in 'place': it is not what was written there"
-[ "$target" = cuda ] || fault slow:9 "the spill file in 'place' gave no sign for . s (--timeout): waited to read the" --timeout 1
+fault rotten:1 "cannot read .* from the spill file in 'place': the data differs from what was written"
+fault rotten:50 "cannot read .* from the spill file in 'place': the data differs from what was written"
+[ "$target" = cuda ] || fault slow:9 "the spill file in 'place' did not respond for . s (--timeout): waited to read the" --timeout 1
 
 # Two runs in one place do not see each other, and one that is killed leaves nothing.
 launch 1 parts --data text --steps 12 --seed 1 --spill place --save one &
@@ -70,10 +70,10 @@ rm -rf parts
 build parts --plan plan.json -D width=64 "$top/tests/bits/tied.pdm"
 for PD_SPILL_RANK in 0 1; do
   export PD_SPILL_RANK
-  fault room "pd: rank $PD_SPILL_RANK .*'place' cannot take the .* MiB that come and go: No space left on device" --comm mpi # which makes no other nameless file
+  fault room "pd: rank $PD_SPILL_RANK .*'place' has no room for the .* MiB of offloaded blocks: No space left on device" --comm mpi # which makes no other nameless file
   fault full:5 "pd: rank $PD_SPILL_RANK .*cannot write .* to the spill file in 'place': No space left on device"
-  fault rotten:9 "pd: rank $PD_SPILL_RANK .*cannot read .* from the spill file in 'place': it is not what was written there"
+  fault rotten:9 "pd: rank $PD_SPILL_RANK .*cannot read .* from the spill file in 'place': the data differs from what was written"
 done
 unset PD_SPILL_RANK
-says "checkpoint-background copies all of the state" --spill place --checkpoint there --checkpoint-background
+says "checkpoint-background needs all of the state resident" --spill place --checkpoint there --checkpoint-background
 exit $failed

@@ -1,7 +1,7 @@
-# Sourced by tests of models that spill: plans in which some of the memory that all would take is to be had.
-# $target: c, or cuda, whose programs run on tests/cuda/host, with memory that comes and goes in small pages, and where parameters
-# are updated by the device, or, with UPDATE=host, by several threads of the host. $place: where parts go; of cuda's next_place
-# changes it, unless parameters are updated there.
+# Sourced by tests of offload: plans with a part of the memory that the whole model needs.
+# $target: c, or cuda, whose programs run on tests/cuda/host, with small pages of device memory, and with updates by the
+# device or, with UPDATE=host, by several threads of the host. $place: the offload place; next_place changes it for cuda,
+# unless the host updates parameters.
 target=${target:-c} place=$work update=
 [ "$target" = cuda ] && place=host update=${UPDATE:-device} && export CUDA_HOST_PAGE=4096 CUDA_HOST_LEVEL=-O0
 [ "$update" = host ] && export OMP_NUM_THREADS=3

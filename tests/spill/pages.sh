@@ -1,6 +1,6 @@
 #!/bin/sh
-# Blocks of many pages, which go from one that leaves to one that comes, at every limit between the least and all: bytes and memory
-# are those planned, also where the kernel moves none, at once or later.   pages.sh PDC INJECT
+# Blocks of many pages, which are reused from leaving to arriving blocks, at every limit between the least and all: results and
+# memory are as planned, also if the kernel moves no pages, from the start or later.   pages.sh PDC INJECT
 pdc=$1 inject=$2
 . "$(dirname "$0")/../launch.sh"
 . "$top/tests/spill/limits.sh"

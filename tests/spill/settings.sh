@@ -1,6 +1,6 @@
 #!/bin/sh
-# What an optimizer keeps, and what else is read or written between steps, comes and goes as well: bf16 with masters,
-# averages, rules over whole tensors, frozen parameters, several groups; dropout and a tied parameter are in the model.
+# Offload of optimizer state and of all other data between steps: bf16 with masters, averages, whole-tensor update rules,
+# frozen parameters, several groups; dropout and a tied parameter are in the model.
 # settings.sh PDC [TARGET]
 pdc=$1 model=tied target=${2:-c}
 . "$(dirname "$0")/../bits/common.sh"

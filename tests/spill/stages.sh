@@ -1,5 +1,5 @@
 #!/bin/sh
-# A pipeline whose stages spill gives the bytes of the one that does not: two and three stages, cut in many places, in one
+# A pipeline with offload is bit-identical to one without: two and three stages, cut in many places, in one
 # part and in several, with the least memory, with all, and between.   stages.sh PDC MODEL [TARGET]
 pdc=$1 target=${3:-c} model=$2
 . "$(dirname "$0")/../bits/common.sh"

@@ -1,7 +1,7 @@
 #!/bin/sh
-# A training that spills starts from files, is checkpointed and goes on like any other, to the bit, also as one that does
-# not spill and back; its memory is what was planned, and its file has no name. Killed, it goes on where its checkpoint is.
-# With two stages each of them spills.   training.sh PDC [TARGET [STAGES]]
+# A training with offload starts from files, writes checkpoints and resumes, bit-identical to a training without offload and
+# interchangeable with it; its memory is as planned, and its file has no name. After a kill it resumes from its checkpoint.
+# With two stages both offload.   training.sh PDC [TARGET [STAGES]]
 pdc=$1 target=${2:-c} stages=${3:-1}
 . "$(dirname "$0")/../launch.sh"
 . "$top/tests/spill/limits.sh"

@@ -1,6 +1,6 @@
 #!/bin/sh
-# Where parameters are updated that spill from a GPU: the planner takes what is faster, --update and plans say it, what cannot be
-# is refused, and a training goes on from either way to the other.   update.sh PDC
+# The place of updates with offload from a GPU: the planner chooses the faster, --update and plans override it, impossible
+# choices are refused, and a training can resume with the other place.   update.sh PDC
 pdc=$1 target=cuda
 . "$(dirname "$0")/../launch.sh"
 . "$top/tests/spill/limits.sh"
@@ -57,7 +57,7 @@ sed 's/"update": "device"/"update": "there"/' plan.json >odd.json
 "$pdc" --emit plan --target cuda --plan odd.json $small "$model" 2>&1 | grep -q "there is no update 'there' .PD0603" ||
   complain "another place is taken"
 launch 1 host --data text --steps 1 --spill "$work" >out 2>&1 && complain "a file is taken for what the host updates"
-grep -q "update parameters on the host, in its memory" out || complain "--spill DIR: $(cat out)"
+grep -q "update parameters in host memory" out || complain "--spill DIR: $(cat out)"
 
 # train PROGRAM STEPS OPTIONS...: by three threads of the host, or one.
 train() {

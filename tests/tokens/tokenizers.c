@@ -155,37 +155,38 @@ static void check_refused(void) {
 #define MODEL "\"model\":{\"type\":\"BPE\",\"vocab\":{\"a\":0,\"b\":1,\"ab\":2},\"merges\":[\"a b\"]}"
   static const char *const cases[][2] = {
       {"", "not JSON"},
-      {"[]", "it has no model"},
-      {"{\"model\":{\"type\":\"WordPiece\"}}", "the model WordPiece, which is not known"},
+      {"[]", "the field model is missing"},
+      {"{\"model\":{\"type\":\"WordPiece\"}}", "its model WordPiece is not supported"},
       {"{\"model\":{\"type\":\"BPE\"}}", "no merges"},
       {"{\"model\":{\"vocab\":[],\"merges\":[]}}", "no vocabulary"},
       {"{\"model\":{\"vocab\":{\"a\":-1},\"merges\":[]}}", "token 'a' has no number"},
       {"{\"model\":{\"vocab\":{\"a\":600},\"merges\":[]}}", "the number 600, but the model has 600 tokens"},
-      {"{\"model\":{\"vocab\":{\"a\":1,\"b\":1},\"merges\":[]}}", "'b' or the number 1 is there twice"},
-      {"{\"model\":{\"vocab\":{\"a\":1,\"b\":2},\"merges\":[\"a b\"]}}", "merge number 0"},
-      {"{\"model\":{\"vocab\":{\"a\":1},\"merges\":[3]}}", "merge number 0"},
+      {"{\"model\":{\"vocab\":{\"a\":1,\"b\":1},\"merges\":[]}}",
+       "its vocabulary has token 'b' or number 1 twice"},
+      {"{\"model\":{\"vocab\":{\"a\":1,\"b\":2},\"merges\":[\"a b\"]}}", "merge 0"},
+      {"{\"model\":{\"vocab\":{\"a\":1},\"merges\":[3]}}", "merge 0"},
       {"{\"model\":{\"vocab\":{},\"merges\":[],\"unk_token\":\"u\"}}", "unk_token 'u'"},
       {"{\"model\":{\"vocab\":{},\"merges\":[],\"end_of_word_suffix\":\"</w>\"}}", "end_of_word_suffix"},
       {"{\"model\":{\"vocab\":{},\"merges\":[],\"dropout\":0.1}}", "dropout"},
       {"{" MODEL "}", "no decoder"},
-      {"{" MODEL ",\"decoder\":{\"type\":\"CTC\"}}", "the decoder CTC"},
-      {"{" MODEL ",\"normalizer\":{\"type\":\"NFKC\"}}", "the normalizer NFKC, which is not known"},
+      {"{" MODEL ",\"decoder\":{\"type\":\"CTC\"}}", "its decoder CTC"},
+      {"{" MODEL ",\"normalizer\":{\"type\":\"NFKC\"}}", "its normalizer NFKC is not supported"},
       {"{" MODEL ",\"normalizer\":{\"type\":\"Sequence\",\"normalizers\":[" LONGER("a") "," LONGER("b") "]}}",
-       "the steps of its normalizer make a text up to 289 times as long; 256 is the limit"},
+       "the steps of its normalizer lengthen a text by up to 289 times: the limit is 256"},
       {"{" MODEL ",\"normalizer\":" LONGER(
            "a") ",\"pre_tokenizer\":{\"type\":\"Metaspace\",\"replacement\":\"" SEVENTEEN "\"}}",
-       "the steps of its pre_tokenizer make a text up to 289 times as long"},
+       "the steps of its pre_tokenizer lengthen a text by up to 289 times"},
       {"{" MODEL ",\"decoder\":{\"type\":\"Sequence\",\"decoders\":[" LONGER("a") "," LONGER("b") "]}}",
-       "the steps of its decoder make a text up to 289 times as long"},
-      {"{" MODEL ",\"pre_tokenizer\":{\"type\":\"Whitespace\"}}",
-       "the pre_tokenizer Whitespace, which is not known"},
+       "the steps of its decoder lengthen a text by up to 289 times"},
+      {"{" MODEL ",\"pre_tokenizer\":{\"type\":\"Whitespace\"}}", "its pre_tokenizer Whitespace is not supported"},
       {"{" MODEL ",\"pre_tokenizer\":{\"type\":\"Split\",\"pattern\":{\"Regex\":\"x+\"}}}",
        "Split with this pattern"},
       {"{" MODEL ",\"pre_tokenizer\":{\"type\":\"Sequence\",\"pretokenizers\":[{\"type\":\"ByteLevel\"},"
        "{\"type\":\"Digits\"}]}}",
        "Digits with another step before it"},
-      {"{" MODEL ",\"post_processor\":{\"type\":\"BertProcessing\"}}", "the post_processor BertProcessing"},
-      {"{" MODEL ",\"added_tokens\":[{\"id\":2,\"content\":\"x\"}]}", "'x' has the number 2, but the vocabulary"},
+      {"{" MODEL ",\"post_processor\":{\"type\":\"BertProcessing\"}}", "its post_processor BertProcessing"},
+      {"{" MODEL ",\"added_tokens\":[{\"id\":2,\"content\":\"x\"}]}",
+       "'x' has number 2, which contradicts the vocabulary"},
       {"{" MODEL ",\"added_tokens\":[{\"id\":9,\"content\":\"x\",\"single_word\":true}]}", "single_word"},
       {"{" MODEL ",\"added_tokens\":[{\"id\":700,\"content\":\"x\"}]}", "the number 700, but the model has 600"},
   };
@@ -209,8 +210,7 @@ static void check_bytes(void) {
   static const char line[] = "{\"model\":{\"vocab\":{\"a\":0},\"merges\":[]},\"decoder\":{\"type\":\"Fuse\"}}";
   char why[PD_WHY] = "";
   int32_t *tokens;
-  if (pd_tokenizer_open(NULL, 0, 255, why) || !strstr(why, "fewer than there are bytes"))
-    complain("bytes", 0, why);
+  if (pd_tokenizer_open(NULL, 0, 255, why) || !strstr(why, "fewer than the 256 bytes")) complain("bytes", 0, why);
   struct pd_tokenizer *t = pd_tokenizer_open(NULL, 0, 256, why);
   int64_t n = pd_tokenizer_encode(t, "a\xC3\xA9\xFF", 4, &tokens, why);
   if (n != 4 || tokens[1] != 0xC3 || tokens[3] != 0xFF || pd_tokenizer_ends(t, 0)) complain("bytes", 1, "tokens");
@@ -368,7 +368,8 @@ static double processor_seconds(void check(int), int n) {
   return (double)(clock() - start) / CLOCKS_PER_SEC;
 }
 
-/* Eight times as much takes eight times as long, with room for caches and other processes; what goes by pairs takes 64. */
+/* Eight times as much takes eight times as long, with room for caches and other processes; what goes by pairs
+ * takes 64. */
 static void check_growth(const char *what, void check(int), int n) {
   double once = processor_seconds(check, n), more = processor_seconds(check, 8 * n);
   if (more <= 24 * once + 0.2) return;

@@ -1,4 +1,4 @@
-/* What tests of profiles share: a model, and kernels that take as long as is pretended. */
+/* Shared by tests of profiles: a model, and kernels with simulated times. */
 #ifndef PROFILES_H
 #define PROFILES_H
 
@@ -29,8 +29,8 @@ static double pretended_seconds(const Kernel *k, int64_t b) {
   return (double)b * (slow ? 1e-2 : 1e-3);
 }
 
-/* On a GPU every call is a product, and an attention, of one size for each microbatch and kernel's name, but one that all
- * have. */
+/* On a GPU every call is a product, and an attention, of one size for each microbatch and kernel's name, but one
+ * that all have. */
 static void pretend_products(Text *t, const Kernel *k, int64_t b) {
   if (pretended.backend != &backend_cuda || k->kind != KERNEL_CALL)
     return;

@@ -1,6 +1,6 @@
-/* Private to compiler/plan: what is planned. A request is made definite here: the form that pipelines may have, the devices that
- * ranks run on, the microbatches that a batch can be dealt into. Nothing here knows what a piece costs. Bytes are bytes, times
- * seconds; functions that may fail return false or NULL after a diagnostic. */
+/* Private to compiler/plan: the problem. Completes a request: the form of pipelines, the devices of ranks, the possible
+ * microbatches of a batch. Does not know the costs of pieces. Sizes are bytes, times are seconds; functions that can fail
+ * return false or NULL after a diagnostic. */
 #ifndef PDC_PLAN_PROBLEM_H
 #define PDC_PLAN_PROBLEM_H
 
@@ -13,62 +13,63 @@
 #include "schedule/program.h"
 
 typedef struct Planner Planner;
-typedef struct Costs Costs; /* cost/spans.h: what pieces cost at one size of microbatch ... */
-typedef struct Spans Spans; /* ... and the same, summed */
+typedef struct Costs Costs; /* cost/spans.h: costs of pieces at one size of microbatch */
+typedef struct Spans Spans; /* prefix sums of Costs */
 
-/* What is planned: pieces in a row, whatever they were made from (a model's Graph: cost/price.c). */
+/* The subject of planning: a sequence of pieces, of a model's Graph (cost/price.c) or a layer profile. */
 typedef struct Subject {
   Name name;
   int n;         /* pieces */
   int64_t batch; /* samples */
   bool inference;
-  bool tied; /* an update may wait for other stages, wherever cuts are */
-  Costs *(*price)(const Planner *r, int64_t b, int kind); /* of microbatches of b samples on a kind of device */
+  bool tied; /* an update may wait for other stages, for all cuts */
+  Costs *(*price)(const Planner *r, int64_t b,
+                  int kind); /* costs at microbatches of b samples on a kind of device */
   bool *(*exchanges)(const Planner *r, const Plan *plan); /* plan_exchanges() */
-  int (*find)(const Planner *r, Name name);               /* the piece that --split names; -1 after a diagnostic */
-  const void *context;                                    /* of these three */
+  int (*find)(const Planner *r, Name name); /* the piece of a name in --split; -1 after a diagnostic */
+  const void *context;                      /* context of these three functions */
 } Subject;
 
-/* What pieces cost at a size of microbatch that was looked at, by kind of device. */
+/* Costs of pieces at one size of microbatch, by kind of device. */
 typedef struct Priced {
   int64_t b;
   Spans *spans;
 } Priced;
 typedef Vec(Priced) Prices;
 
-typedef struct TimedPlans TimedPlans;         /* time/timed.c: plans that were simulated */
-typedef struct KnownForms KnownForms;         /* cost/programs.c: pipelines that were scheduled */
-typedef struct BestPartitions BestPartitions; /* search/bests.c: forms that were cut */
+typedef struct TimedPlans TimedPlans;         /* time/timed.c: simulated plans */
+typedef struct KnownForms KnownForms;         /* cost/programs.c: scheduled pipelines */
+typedef struct BestPartitions BestPartitions; /* search/bests.c: forms with known cuts */
 
-/* A request made definite. */
+/* A completed request. */
 struct Planner {
   Subject subject;
-  const Graph *g; /* these two: NULL where no model is planned; request.c and what tells of plans use them */
+  const Graph *g; /* g, p: NULL for layer profiles; used by request.c and by diagnostics */
   const Pieces *p;
   const PlanRequest *request;
-  const Profile *profile; /* NULL: costs are counted */
+  const Profile *profile; /* NULL: estimated costs */
   Span schedule_span;
-  Span where; /* of diagnostics about the plan as a whole: the file */
+  Span where; /* place of diagnostics about the whole plan: the file */
   Target target;
-  const bool *bf16; /* by value: stored in bf16 */
+  const bool *bf16; /* by value: whether it is stored in bf16 */
   int ranks;
-  const DeviceKind *device; /* what each of them does and holds at least */
-  bool assumed;             /* nothing says that it is this device */
-  Pipeline form;            /* as asked for, its microbatches open; where replicas are free, one rank a stage */
+  const DeviceKind *device; /* the smallest rates and memory of all ranks */
+  bool assumed;             /* the device is a guess */
+  Pipeline form;            /* as requested, with open microbatches; with free replicas, one rank per stage */
   ScheduleTraits traits;    /* of its schedule */
-  bool free_replicas;       /* so that all ranks are used */
-  bool free_stages;         /* and as many stages as that takes; else form.n_stages */
-  bool free_depth;          /* one rank a stage, and fewer stages than ranks where that is faster */
-  bool any_will_do;         /* of stages and replicas that are open: whatever fits, however slow; ... */
-  bool first_will_do;       /* ... and of all microbatches the first that does */
+  bool free_replicas;       /* replicas are chosen so that all ranks are used */
+  bool free_stages;         /* the number of stages is free; else form.n_stages */
+  bool free_depth;          /* one rank per stage, and fewer stages than ranks if faster */
+  bool any_will_do;         /* open stages and replicas: any plan that fits */
+  bool first_will_do;       /* the first microbatch that fits */
   int *pinned;              /* by part: its first piece, under --split; else NULL */
-  int *stage_starts;        /* by stage likewise, where the parts of each are left open; else NULL */
-  double known;             /* seconds of a batch of a plan found before; 0: there is none */
-  int64_t least_microbatch; /* samples of which all statistics are over two values or more */
-  int64_t limit, process;   /* bytes a device, of several kinds the largest's: of the arena; beside it */
-  int n_kinds;              /* of devices, the slowest first: */
-  const int64_t *limits;    /* bytes of each */
-  const Rates *rates;       /* for costs that were not measured */
+  int *stage_starts;        /* by stage: its first piece, with free parts per stage; else NULL */
+  double known;             /* seconds per batch of a known plan; 0: none */
+  int64_t least_microbatch; /* fewest samples with at least two values in every statistic */
+  int64_t limit, process;   /* bytes per device, of the largest kind: of the arena; of the process */
+  int n_kinds;              /* kinds of devices, the slowest first */
+  const int64_t *limits;    /* memory limit by kind, in bytes */
+  const Rates *rates;       /* by kind, for unmeasured costs */
   Topology topology;
   Prices *prices;
   TimedPlans *timed_plans;
@@ -77,74 +78,76 @@ struct Planner {
   Vec(int64_t) microbatches; /* under consideration, rising */
 };
 
-/* Ranks that share what one is planned for. */
+/* Tensor-parallel degree: ranks per planned rank. */
 static inline int shards_of(const Graph *g) { return g && g->shards ? g->shards : 1; }
 
 /* ---- request.c */
 /* Fills a planner that has a subject and a request (search/search.h: planner_prepare). False after diagnostics. Does not read
- * the profile. `taken`: NULL, or a plan whose form and schedule hold whatever the model and the request say. */
+ * the profile. `taken`: NULL, or a plan whose form and schedule override the model and the request. */
 bool settle_request(Planner *r, const Graph *g, const Pieces *p, const Plan *taken);
-/* The same of what is no model: its batch is in microbatches of a fixed size, which count as one sample. levels: of
- * machines, whose messages take the target's latency where none is said. */
+/* The same for a layer profile: its batch has microbatches of a fixed size, which count as one sample. levels: of
+ * machines; missing latencies are the target's. */
 bool settle_layers(Planner *r, const Cluster *levels);
-/* Fills microbatches by the batch's divisors that the schedule and the profile allow; where replicas are free,
- * some form or other. */
+/* Fills microbatches with the batch's divisors that the schedule and the profile allow; with free replicas, those of any
+ * form. */
 bool planner_microbatches(Planner *r);
-void tell_microbatches(const Planner *r); /* reports that none is possible */
+void tell_microbatches(const Planner *r); /* reports that no microbatch is possible */
 Span graph_file_span(const Graph *g);
-const char *inference_option(const Graph *g); /* the one that asks for such programs: "--infer", "--generate" */
-/* False after a diagnostic: there is none; what trains a model cannot run it alone, nor the other way round. */
+const char *inference_option(const Graph *g); /* the option of such programs: "--infer", "--generate" */
+/* Whether the schedule exists; whether it suits training or inference. False after a diagnostic. */
 bool schedule_named(Name name, Span where, const char *prefix);
 bool schedule_suits(const Graph *g, Name name, Span where, const char *prefix);
-/* Whether replicas may share the optimizer's state where memory asks for it: there may be some, and nobody said so. */
+/* Whether the planner may shard the optimizer state if memory needs it: replicas are possible, and the request leaves it
+ * open. */
 bool planner_may_shard(const Planner *r);
 
 /* ---- devices.c */
 bool choose_devices(Planner *r); /* false after a diagnostic */
 
-/* ---- update.c: where parameters are updated that come and go ---- */
-bool spills_to_host(const Planner *r);     /* into pinned memory of the device's host, not to a file */
-bool may_update_at_home(const Planner *r); /* the host may update them there */
-/* Whether parameters can be updated where the request, or the plan that is followed, says; false after a diagnostic. */
+/* ---- update.c: where offloaded parameters are updated ---- */
+bool spills_to_host(const Planner *r);     /* offload to pinned host memory, not to a file */
+bool may_update_at_home(const Planner *r); /* the host may update offloaded parameters */
+/* Whether parameters can be updated at the place of the request or the plan; false after a diagnostic. */
 bool check_update(const Planner *r);
 
 /* ---- plans.c: facts about a plan; plan.h has most of them ---- */
-/* Nothing fits (plan NULL), or something is recomputed only to fit. */
+/* Whether no plan fits (plan NULL), or a stage recomputes only to fit. */
 bool asks_for_memory(const Plan *plan, const PlanRequest *q);
 
-/* ---- schedules that are open ---- */
+/* ---- open schedules ---- */
 #define SCHEDULE_AUTO "auto"
 
 /* ---- statistics.c */
-/* Of a microbatch, over the fewest values: the node that adds them up, and how many a sample has. node -1: there is none. */
+/* The statistic of a microbatch over the fewest values: its node, and its values per sample. node -1: none. */
 typedef struct Statistic {
   int node;
   int64_t values;
 } Statistic;
 Statistic smallest_statistic(const Graph *g);
-int64_t least_microbatch(Statistic s); /* the samples of which it is over two values or more */
-void note_statistic(const Graph *g, Statistic s, Diagnostic *d); /* what asks for larger microbatches */
-/* Whether microbatches of b samples have no smaller statistic; false after a diagnostic. */
+int64_t least_microbatch(Statistic s); /* fewest samples with at least two values in the statistic */
+void note_statistic(const Graph *g, Statistic s,
+                    Diagnostic *d); /* adds a note about the statistic that needs larger microbatches */
+/* Whether microbatches of b samples have at least two values in every statistic; false after a diagnostic. */
 bool statistics_suit(const Graph *g, int64_t batch, int64_t b, Span where, const char *prefix);
 void tell_small_statistics(const Planner *r); /* reports that only smaller microbatches are possible */
-/* Warns where the plan's microbatch, chosen among several, has an influence on the model's results. */
+/* Warns if the planner chose the microbatch and the model's results depend on it. */
 void tell_chosen_microbatch(const Planner *r, const Plan *plan);
 
-/* ---- form.c: pipelines whose microbatches may still be open */
-/* With the schedule and settings of r->form, ahead as requested. replicas NULL: one rank each. */
+/* ---- form.c: pipelines, possibly with open microbatches */
+/* With the schedule and settings of r->form, ahead as requested. replicas NULL: one rank per stage. */
 Pipeline form_make(const Planner *r, int n_stages, const int *replicas);
-Pipeline form_of(const Pipeline *p);   /* with arrays of its own; microbatches and recomputation open again */
-bool form_is_plain(const Pipeline *p); /* one rank a stage */
+Pipeline form_of(const Pipeline *p);          /* a copy with open microbatches and recomputation */
+bool form_is_plain(const Pipeline *p);        /* one rank per stage */
 const char *replicas_text(const Pipeline *p); /* "2,1" */
 const char *ranks_text(const Pipeline *p);    /* "2 stages", "replicas 2,1" */
 bool may_exchange(const Planner *r);          /* updates may wait for other stages */
-/* What is known of forms of pipelines that searches come by again and again. */
+/* Cached facts about forms of pipelines. */
 typedef struct FormTables {
-  int head;           /* words of a key beside those of stages */
-  Vec(Table) by_size; /* by stages; they grow in the arena in use */
+  int head;           /* words of a key before those of stages */
+  Vec(Table) by_size; /* by number of stages; tables grow in the arena in use */
 } FormTables;
 Table *form_table(FormTables *t, int n_stages);
-/* Those words, and of each stage all that a form fixes, and a mark. */
+/* The key: the head's words, then for each stage the fields of the form, and a mark. */
 int64_t *form_key(const FormTables *t, const int64_t *head, const Pipeline *form, const bool *marks);
 
 #endif

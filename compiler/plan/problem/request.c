@@ -291,7 +291,7 @@ static bool schedule_can(const Planner *r, const PlanRequest *q) {
     Diagnostic *d =
         error_at(r->schedule_span, "PD0708",
                  "'--ahead %d' is not for '%s', which fixes the number of microbatches in flight", q->ahead, name);
-    help(d, "leave it out%s", traits.forward_only ? "" : ", or '--schedule 2bw'");
+    help(d, "leave '--ahead' out%s", traits.forward_only ? "" : ", or '--schedule 2bw'");
     return false;
   }
   return true;

@@ -1,4 +1,4 @@
-/* What stands in for the runtime around files of runtime/cuda that are tested without it; random numbers. */
+/* Stubs of the runtime for tests of single files of runtime/cuda; random numbers. */
 #ifndef ALONE_H
 #define ALONE_H
 

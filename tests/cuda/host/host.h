@@ -1,4 +1,4 @@
-/* Inside the machine: what its files and the libraries' stand-ins (cuBLASLt, cuDNN, NCCL) share. */
+/* Internals of the emulated machine, shared by its files and the emulated libraries (cuBLASLt, cuDNN, NCCL). */
 #ifndef CUDA_HOST_H
 #define CUDA_HOST_H
 
@@ -46,8 +46,9 @@ void cuda_host_must_be_device(const void *p, size_t bytes, const char *what);
 /* Device memory can be touched between the two, which nest. */
 void cuda_host_open_memory();
 void cuda_host_close_memory();
-/* Device memory becomes, where it is, memory of a file, whose last page is the caller's: page size, that page and where
- * the allocation begins in the file; -1: it is no allocation. And the other way around, in another process. */
+/* Device memory becomes, where it is, memory of a file, whose last page is the caller's: page size, that page and
+ * where the allocation begins in the file; -1: it is no allocation. And the other way around, in another
+ * process. */
 int cuda_host_share_memory(void *p, size_t *file, size_t *at, size_t *bytes, void **page);
 void *cuda_host_map_shared(int fd, size_t file, size_t at, size_t bytes, void **page);
 void cuda_host_unmap_shared(void *p, void *page);
@@ -60,8 +61,8 @@ size_t cuda_host_memory_in_use();
 /* Dies unless all pages of these bytes, which are reserved, have memory. */
 void cuda_host_must_have_pages(const void *p, size_t bytes, const char *what);
 const char *cuda_host_describe_reserved(const void *p, size_t at);
-/* memory.cpp's part: addresses that others may point to, a device's memory got or given back (false: it has no more), and
- * the protection that its pages have now. */
+/* memory.cpp's part: addresses that others may point to, a device's memory got or given back (false: it has no
+ * more), and the protection that its pages have now. */
 void cuda_host_add_reserved(char *at, size_t bytes);
 void cuda_host_remove_reserved(char *at);
 bool cuda_host_take_memory(ptrdiff_t bytes);

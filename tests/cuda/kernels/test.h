@@ -1,4 +1,5 @@
-/* What the tests of runtime/cuda's kernels share: they run on tests/cuda/host, without the rest of the runtime. */
+/* Shared by the tests of runtime/cuda's kernels, which run on tests/cuda/host without the other parts of the
+ * runtime. */
 #ifndef CUDA_KERNELS_TEST_H
 #define CUDA_KERNELS_TEST_H
 

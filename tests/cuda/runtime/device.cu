@@ -1,4 +1,4 @@
-/* What device.h promises, of a device: views, rounding, inputs that keep ahead, figures that come later,
+/* The contract of device.h for a device: views, rounding, inputs that keep ahead, figures that come later,
  * pd_now. */
 #include "test.h"
 #include "data/load.h"

@@ -1,5 +1,5 @@
-/* processors PLACE: which processors a rank runs on, by what a folder says in the place of /sys. The first two of those that
- * this process may use stand in for a machine's; one of them is beside device 2. */
+/* processors PLACE: the processors of a rank, from a folder instead of /sys. The first two usable processors
+ * represent a machine's; one of them is near device 2. */
 #include "test.h"
 
 #include "cuda/processors.h"

@@ -141,7 +141,7 @@ END
   build root -n 1 --microbatch 1 root.pdm
   launch 1 root --data text.txt --steps 3 --log root.jsonl --checkpoint kept --checkpoint-every 1 2>said &&
     complain "a gradient that is not finite: exit status 0"
-  grep -q "step 1: the gradient of 'w' is not finite" said || { cat said >&2; complain "what is not finite is not said"; }
+  grep -q "step 1: the gradient of 'w' is non-finite" said || { cat said >&2; complain "what is not finite is not said"; }
   ! grep -q '"step"' root.jsonl || complain "an update by what is not finite is logged"
   [ -z "$(ls -d kept/step-* 2>/dev/null)" ] || complain "a checkpoint has it"
 }
@@ -172,16 +172,16 @@ devices() {
   grep -q bound_by first.jsonl && complain "bound to all processors: $(head -n 1 first.jsonl)"
   "$pdc" -n 1 --stages 1 --microbatch 1 --schedule flush $small -o c "$top/models/gpt_mini.pdm" || complain "C"
   launch 1 c --data text.txt --steps 1 --device 0 2>said && complain "--device on processors"
-  grep -q -e "--device 0: this program runs on processors; pdc --target cuda makes programs for GPUs" said || { cat said >&2; complain "--device on processors"; }
+  grep -q -e "--device 0 has no effect: this program runs on the CPU. help: build for GPUs with pdc --target cuda" said || { cat said >&2; complain "--device on processors"; }
 }
 
 failures() {
   model model 1 --schedule flush
-  CUDA_HOST_DEVICES=0 says "rank 0 (stage 0): CUDA finds no GPU here: no CUDA-capable device"
-  CUDA_HOST_MEMORY=100000 says "cannot get the .* MiB this stage was planned to use: of .*'s 0.1 MiB, .* are free"
+  CUDA_HOST_DEVICES=0 says "rank 0 (stage 0): CUDA finds no GPU on this machine: no CUDA-capable device"
+  CUDA_HOST_MEMORY=100000 says "cannot get the .* MiB that the plan gives this stage: .* has 0.1 MiB and .* free"
   launch 1 model --data text.txt --steps 0 --save start.st || complain "--save"
   spoil start.st spoilt.st
-  spoilt="step 1: the loss of microbatch 1 is not finite; first tensor that is not: parameter 'wpe"
+  spoilt="step 1: the loss of microbatch 1 is non-finite; first non-finite tensor: parameter 'wpe"
   says "$spoilt" --init spoilt.st
   sed '/clip_norm/d' "$top/models/gpt_mini.pdm" >unclipped.pdm
   of=$PWD/unclipped.pdm model model 1 --schedule flush

@@ -1,4 +1,4 @@
-/* What the tests of runtime/cuda's library calls share: arrays of either type on the device, whose elements the
+/* Shared by the tests of runtime/cuda's library calls: arrays of either type on the device, whose elements the
  * host knows, and comparison with references computed in double. */
 #ifndef CALLS_TEST_H
 #define CALLS_TEST_H

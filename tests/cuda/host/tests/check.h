@@ -1,4 +1,4 @@
-/* What the tests of CUDA on the host share. */
+/* Shared by the tests of CUDA on the host. */
 #ifndef CUDA_HOST_TESTS_CHECK_H
 #define CUDA_HOST_TESTS_CHECK_H
 

@@ -1,0 +1,118 @@
+/* The way from a folder to a model: config.json and headers, a family's template, a comparison with the tensors. */
+#include <errno.h>
+#include <string.h>
+#include <sys/stat.h>
+
+#include "format/format.h"
+#include "import/internal.h"
+
+static const Family *const families[] = {&family_llama,  &family_mistral, &family_mixtral, &family_qwen2,
+                                         &family_qwen3,  &family_olmo2,   &family_phi3,    &family_gemma,
+                                         &family_gemma2, &family_gpt2,    &family_gpt_neox};
+enum { N_FAMILIES = sizeof families / sizeof *families };
+
+/* What all models have before and behind the family's part. */
+static const char before[] = "# $title, written by pdc import; parameters have the folder's names.\n"
+                             "use $use;\n"
+                             "\n"
+                             "model $model_type(";
+static const char inputs[] = "n_ctx = $n_ctx, vocab_size = $vocab_size) {\n"
+                             "input  tokens[n_ctx] : token(vocab_size);\n"
+                             "target next[n_ctx] : token(vocab_size);\n"
+                             "\n";
+static const char behind[] = "output logits;\n"
+                             "entropy = cross_entropy(logits, next);\n"
+                             "loss entropy;\n"
+                             "metric perplexity = entropy, of_mean = exp;\n"
+                             "}\n"
+                             "\n"
+                             "train $model_type {\n"
+                             "batch = 8;\n"
+                             "optimizer = adamw(lr = 2e-5, betas = (0.9, 0.95), weight_decay = 0.01);\n"
+                             "lr_schedule = constant(warmup = 20);\n"
+                             "clip_norm = 1.0;\n"
+                             "pipeline = 2bw;\n"
+                             "delay_correction = auto;  # gradients under 2bw are one update late\n"
+                             "}\n";
+
+static const Family *find_family(const Import *m) {
+  const char *names[N_FAMILIES];
+  Text all = {0};
+  const cJSON *type = cJSON_GetObjectItemCaseSensitive(m->config, "model_type");
+  const char *wanted = cJSON_IsString(type) ? type->valuestring : NULL;
+  for (int i = 0; i < N_FAMILIES; i++) {
+    names[i] = families[i]->model_type;
+    text_add(&all, "%s%s", i ? ", " : "", names[i]);
+    if (wanted && !strcmp(wanted, names[i]))
+      return families[i];
+  }
+  Diagnostic *d = wanted ? error_at((Span){.file = m->file}, "PD0650", "'model_type' is '%s', which is not known",
+                                    make_utf8(format("%.100s", wanted)))
+                         : error_at((Span){.file = m->file}, "PD0650", "there is no 'model_type'");
+  help(d, "known: %s", all.at);
+  return NULL;
+}
+
+/* Names have the family's root, but those of a folder that holds the model without its head. */
+static const char *find_root(const Import *m) {
+  const char *root = m->family->root;
+  for (int i = 0; i < m->tensors.n; i++)
+    if (!strncmp(m->tensors.at[i].name, root, strlen(root)))
+      return root;
+  return m->tensors.n ? "" : root;
+}
+
+/* Positions of a sample: at most 1024, for memory; -D n_ctx=N takes another number. */
+static void set_context(Import *m) {
+  enum { MOST = 1024 };
+  const double positions = known_number(m, "max_position_embeddings");
+  set_known(m, "n_ctx", number_text(positions < MOST ? positions : MOST));
+}
+
+static char *fill(Import *m) {
+  Text all = {0};
+  set_known(m, "model_type", m->family->model_type);
+  set_known(m, "title", m->family->title);
+  set_known(m, "use", m->family->use);
+  set_known(m, "root", m->root);
+  set_context(m);
+  const char *const parts[] = {before, m->family->attributes, inputs, m->family->body, behind};
+  for (int i = 0; i < 5; i++)
+    text_add(&all, "%s", template_fill(m, parts[i]));
+  return format_text(format("%s.pdm", m->family->model_type), all.at, all.n);
+}
+
+char *import_config(const char *path, Tensors tensors) {
+  Import m = {.tensors = tensors};
+  m.config = json_load(path, &m.file);
+  if (!m.config || !(m.family = find_family(&m)))
+    return NULL;
+  m.root = find_root(&m);
+  if (!fields_read(&m) || !shapes_apply(&m) || !m.family->derive(&m))
+    return NULL;
+  char *text = fill(&m);
+  return text && shapes_compare(&m, text) ? text : NULL;
+}
+
+char *import_text(const char *folder) {
+  Tensors tensors = {0};
+  struct stat st;
+  if (stat(folder, &st) != 0 || !S_ISDIR(st.st_mode)) {
+    Diagnostic *d = error_at((Span){.file = source_add(folder, "")}, "PD0601", "this is not a folder");
+    help(d, "'pdc import' takes a folder with config.json");
+    return NULL;
+  }
+  return tensors_read(folder, &tensors) ? import_config(format("%s/config.json", folder), tensors) : NULL;
+}
+
+bool import_folder(const char *folder, const char *output) {
+  const char *text = import_text(folder);
+  if (!text)
+    return false;
+  if (!output)
+    return fputs(text, stdout) >= 0;
+  if (write_file(output, text, strlen(text)))
+    return true;
+  error_at(NO_SPAN, "PD0605", "cannot write '%s': %s", output, strerror(errno));
+  return false;
+}

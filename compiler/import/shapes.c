@@ -1,0 +1,179 @@
+/* What a folder's tensors say: sizes that differ from config.json's count, and the model that is written has exactly these
+ * parameters. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "elaborate/elaborate.h"
+#include "import/internal.h"
+#include "shared/pattern.h"
+
+static Span place(const Import *m) { return (Span){.file = m->file}; }
+
+static const char *full_name(const Import *m, const char *tensor) {
+  return *tensor == '/' ? tensor + 1 : format("%s%s", m->root, tensor);
+}
+
+/* ---- sizes --------------------------------------------------------------------------------------- */
+
+/* One more than the largest N of names that start with `prefix` and go on with "N.". */
+static int64_t count_layers(const Import *m, const char *prefix) {
+  enum { MOST = 100000 };
+  int64_t most = 0;
+  for (int i = 0; i < m->tensors.n; i++) {
+    const char *name = m->tensors.at[i].name;
+    char *end;
+    if (strncmp(name, prefix, strlen(prefix)))
+      continue;
+    long long layer = strtoll(name + strlen(prefix), &end, 10);
+    if (*end == '.' && layer >= most && layer < MOST)
+      most = layer + 1;
+  }
+  return most;
+}
+
+/* What the rule finds; NULL: nothing. */
+static const char *found_by(const Import *m, const ShapeRule *r) {
+  const char *name = full_name(m, r->tensor);
+  const Tensor *t = tensors_find(&m->tensors, name);
+  if (r->axis == IS_THERE || r->axis == IS_NOT_THERE)
+    return (t != NULL) == (r->axis == IS_THERE) ? "true" : "false";
+  if (r->axis == COUNT_LAYERS) {
+    const int64_t n = count_layers(m, name);
+    return n ? number_text((double)n) : NULL;
+  }
+  if (!t || r->axis >= t->rank)
+    return NULL;
+  const double size = (double)t->dim[r->axis], per = r->per ? known_number(m, r->per) : 1;
+  return size >= 1 && per >= 1 ? number_text(size / per) : NULL;
+}
+
+static bool is_given(const Import *m, const char *field) {
+  const cJSON *item = cJSON_GetObjectItemCaseSensitive(m->config, field);
+  return item && !cJSON_IsNull(item);
+}
+
+/* A head beside tied weights: the same bytes under a second name, or another head. */
+static bool is_same(const Tensor *a, const Tensor *b) {
+  const ptrdiff_t bytes = a->end - a->data;
+  return b->end - b->data == bytes && (!bytes || !memcmp(a->data, b->data, (size_t)bytes));
+}
+
+static bool is_second_name(const Import *m, const ShapeRule *r) {
+  const Tensor *head = tensors_find(&m->tensors, full_name(m, r->tensor));
+  for (int i = 0; i < m->tensors.n && head; i++) {
+    const Tensor *t = &m->tensors.at[i];
+    if (t != head && t->rank == 2 && t->dim[0] == head->dim[0] && is_same(t, head))
+      return true;
+  }
+  return false;
+}
+
+bool shapes_apply(Import *m) {
+  if (!m->tensors.n)
+    return true;
+  for (const ShapeRule *r = m->family->shapes; r->field; r++) {
+    const char *found = found_by(m, r), *said = known(m, r->field);
+    const bool headless = r->axis == IS_NOT_THERE && strcmp(m->root, m->family->root); /* which lacks all heads */
+    if (!found || headless || !strcmp(found, said) || (r->axis == IS_NOT_THERE && is_second_name(m, r)))
+      continue;
+    if (strpbrk(found, ".e") && r->axis >= 0) {
+      error_at(place(m), "PD0653", "tensor '%s' has %lld rows, which '%s' (%s) does not divide",
+               full_name(m, r->tensor),
+               (long long)tensors_find(&m->tensors, full_name(m, r->tensor))->dim[r->axis], r->per,
+               known(m, r->per));
+      return false;
+    }
+    if (is_given(m, r->field) || r->axis == IS_NOT_THERE)
+      warning_at(place(m), "PD0654", "'%s' is %s, but by the tensors %s, which counts (%s)", r->field, said, found,
+                 full_name(m, r->tensor));
+    set_known(m, r->field, found);
+  }
+  return true;
+}
+
+/* ---- parameters ---------------------------------------------------------------------------------- */
+
+/* Tensors that no weight is in: masks, rotary frequencies and counts that older versions of transformers saved. */
+static const char without_weights[] =
+    "*.rotary_emb.inv_freq | *.attn.bias | *.attn.masked_bias | *.attention.bias | "
+    "*.attention.masked_bias";
+
+static bool is_weight(const char *name) {
+  struct pd_range one;
+  for (const char *at = without_weights; pd_pattern_next(&at, &one);)
+    if (pd_alternative_is(one, (struct pd_range){name, strlen(name)}, NULL))
+      return false;
+  return true;
+}
+
+static const char *sizes_text(int rank, const int64_t *dim) {
+  Text t = {0};
+  text_add(&t, "[");
+  for (int i = 0; i < rank; i++)
+    text_add(&t, "%s%lld", i ? ", " : "", (long long)dim[i]);
+  text_add(&t, "]");
+  return t.at;
+}
+
+static bool compare_one(const Import *m, const Param *p, const Tensor *t) {
+  Shape s = p->shape;
+  if (p->stored_in_out && s.rank == 2) {
+    s.dim[0] = p->shape.dim[1];
+    s.dim[1] = p->shape.dim[0];
+  }
+  if (s.rank == t->rank && !memcmp(s.dim, t->dim, (size_t)s.rank * sizeof *s.dim))
+    return true;
+  error_at(place(m), "PD0653", "tensor '%s' has shape %s, by config.json %s", t->name, sizes_text(t->rank, t->dim),
+           sizes_text(s.rank, s.dim));
+  return false;
+}
+
+/* One diagnostic for all of them. */
+static void tell_missing(const Import *m, int missing, const char *first) {
+  if (!missing)
+    return;
+  Diagnostic *d =
+      warning_at(place(m), "PD0654", "the folder has no tensor for %d parameter%s of the model, as '%s'", missing,
+                 missing == 1 ? "" : "s", first);
+  help(d, "'--init-partial %s' starts it fresh", first);
+}
+
+/* A tensor with a tied table's bytes is a second name of it. */
+static bool is_tied_head(const Import *m, const Tensor *t) {
+  for (const ShapeRule *r = m->family->shapes; r->field; r++)
+    if (r->axis == IS_NOT_THERE && !strcmp(t->name, full_name(m, r->tensor)))
+      return is_second_name(m, r);
+  return false;
+}
+
+bool shapes_compare(const Import *m, const char *text) {
+  const char *path = format("%s.pdm", m->family->model_type);
+  const Ast *ast = parse_text(path, text, strlen(text), NULL);
+  const ElaborateOptions options = {0};
+  const Graph *g = ast ? elaborate(ast, &options) : NULL;
+  if (!g)
+    return false;
+  bool *used = alloc((size_t)m->tensors.n + 1), good = true;
+  int missing = 0;
+  const char *first = NULL;
+  for (int i = 0; i < g->params.n && m->tensors.n; i++) {
+    const Param *p = &g->params.at[i];
+    const Tensor *t = tensors_find(&m->tensors, p->name);
+    if (t) {
+      used[t - m->tensors.at] = true;
+      good &= compare_one(m, p, t);
+    } else if (!missing++) {
+      first = p->name;
+    }
+  }
+  tell_missing(m, missing, first);
+  for (int i = 0; i < m->tensors.n; i++) {
+    const Tensor *t = &m->tensors.at[i];
+    if (used[i] || !is_weight(t->name) || is_tied_head(m, t))
+      continue;
+    error_at(place(m), "PD0653", "tensor '%s' of shape %s is no parameter of the model that config.json describes",
+             make_utf8(format("%.200s", t->name)), sizes_text(t->rank, t->dim));
+    return false;
+  }
+  return good;
+}

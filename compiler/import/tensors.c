@@ -1,0 +1,113 @@
+/* Names and shapes of a folder's safetensors. */
+#include <errno.h>
+#include <fcntl.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "import/internal.h"
+#include "shared/safetensors.h"
+
+static int by_name(const void *a, const void *b) {
+  return strcmp(((const Tensor *)a)->name, ((const Tensor *)b)->name);
+}
+
+/* The file's bytes, which stay mapped; NULL with `why`. */
+static const void *map_file(const char *path, size_t *bytes, char *why) {
+  struct stat st;
+  const void *at = NULL;
+  int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+  if (fd < 0 || fstat(fd, &st) != 0)
+    pd_refuse(why, "cannot read it: %s", strerror(errno));
+  else if (!S_ISREG(st.st_mode) || st.st_size == 0)
+    pd_refuse(why, S_ISREG(st.st_mode) ? "it is empty" : "it is no regular file");
+  else if ((at = mmap(NULL, (size_t)st.st_size, PROT_READ, MAP_PRIVATE, fd, 0)) == MAP_FAILED) {
+    pd_refuse(why, "cannot map it: %s", strerror(errno));
+    at = NULL;
+  } else
+    *bytes = (size_t)st.st_size;
+  if (fd >= 0)
+    close(fd);
+  return at;
+}
+
+static bool refuse_file(const char *path, const char *why) {
+  error_at((Span){.file = source_add(path, "")}, "PD0601", "cannot read the file: %s",
+           make_utf8(format("%s", why)));
+  return false;
+}
+
+static bool add_file(const char *path, Tensors *to) {
+  char why[PD_WHY] = "";
+  size_t bytes = 0;
+  struct pd_safetensors s;
+  const void *at = map_file(path, &bytes, why);
+  if (!at || !pd_safetensors_parse(at, bytes, &s, why))
+    return refuse_file(path, why);
+  for (int i = 0; i < s.n; i++) {
+    const struct pd_entry *e = &s.at[i];
+    Tensor t = {.name = format("%s", e->name), .rank = e->rank, .data = e->data, .end = e->end};
+    memcpy(t.dim, e->dim, sizeof t.dim);
+    push(to, t);
+  }
+  pd_safetensors_free(&s);
+  return true;
+}
+
+/* The files that an index names: each is a name without a folder. */
+static bool add_indexed(const char *folder, const char *path, Tensors *to) {
+  int file;
+  const cJSON *root = json_load(path, &file);
+  if (!root)
+    return false;
+  const cJSON *map = cJSON_GetObjectItemCaseSensitive(root, "weight_map");
+  if (!cJSON_IsObject(map)) {
+    error_at((Span){.file = file}, "PD0603", "'weight_map' must be an object");
+    return false;
+  }
+  Vec(const char *) seen = {0};
+  for (const cJSON *item = map->child; item; item = item->next) {
+    const char *name = cJSON_IsString(item) ? item->valuestring : "";
+    if (!*name || strchr(name, '/')) {
+      error_at((Span){.file = file}, "PD0603", "'weight_map' must name files of its folder");
+      return false;
+    }
+    int i = seen.n;
+    while (i > 0 && strcmp(seen.at[i - 1], name))
+      i--;
+    if (i > 0)
+      continue;
+    push(&seen, name);
+    if (!add_file(format("%s/%s", folder, name), to))
+      return false;
+  }
+  return true;
+}
+
+void tensors_sort(Tensors *all) {
+  if (all->n)
+    qsort(all->at, (size_t)all->n, sizeof *all->at, by_name);
+}
+
+bool tensors_read(const char *folder, Tensors *to) {
+  const char *index = format("%s/model.safetensors.index.json", folder),
+             *whole = format("%s/model.safetensors", folder);
+  if (access(index, F_OK) == 0) {
+    if (!add_indexed(folder, index, to))
+      return false;
+  } else if (access(whole, F_OK) == 0 && !add_file(whole, to)) {
+    return false;
+  }
+  tensors_sort(to);
+  for (int i = 1; i < to->n; i++)
+    if (!strcmp(to->at[i - 1].name, to->at[i].name))
+      return refuse_file(folder, format("tensor '%.200s' is in two files", to->at[i].name));
+  return true;
+}
+
+const Tensor *tensors_find(const Tensors *all, const char *name) {
+  const Tensor key = {.name = name};
+  return all->n ? bsearch(&key, all->at, (size_t)all->n, sizeof *all->at, by_name) : NULL;
+}
