@@ -48,7 +48,7 @@ static const Option options[] = {
     {"-n", "N", LEVELS, AT(plan.workers), NULL, GROUP_PIPELINE, ON_ONE | ON_SHOW | ON_PROFILE, 0,
      "number of ranks (default 1, or as --stages and --replicas need)"},
     {"--schedule", "NAME", TEXT, AT(plan.schedule), NULL, GROUP_PIPELINE, ON_PLANS, 0,
-     "pipeline schedule, or auto (default: the model's `pipeline`, else 2bw)"},
+     "pipeline schedule, or auto (default: the model's `pipeline`, else flush)"},
     {"--delay", "0|1", CHOICE, AT(plan.delay), "|0|1", GROUP_PIPELINE, ON_BUILD | ON_PLAN | ON_SHOW, ON_ONE,
      "--schedule auto: largest weight delay in updates (default 1)"},
     {"--stages", "N", COUNT, AT(plan.stages), NULL, GROUP_PIPELINE, ON_PIPELINES | ON_PROFILE, ON_SHARP,

@@ -278,10 +278,10 @@ static void the_link_is_measured(void **unused) {
   q.schedule = "spilled";
   q.split = "h[2],h[4]";
   Plan *plan = plan_make(graph, &pieces, &q, NULL, 0);
-  assert_true(plan && strstr(plan->why, " GB/s each way"));
+  assert_true(plan && strstr(plan->why, " GB/s in each direction"));
   q.profile = file;
   plan = plan_make(graph, &pieces, &q, NULL, 0);
-  assert_true(plan && strstr(plan->why, "20.00 and 12.50 GB/s, both at once"));
+  assert_true(plan && strstr(plan->why, "20.00 and 12.50 GB/s at the same time"));
   pretended = (Target){.threads = 1};
   unlink(file);
 }
