@@ -130,6 +130,14 @@ static bool sort_arguments(Elaborator *e, Frame *f, const Op *op, const Ast *cal
            val_kind(e, args[i]));
       return false;
     }
+    if (!a->name && op->by_element && i == 0 && call->list.n > 1) { /* max(0, x) */
+      Diagnostic *d =
+          fail(f, a->span, "PD0207", "'%s' reduces a tensor along an axis, but its first argument is %s", op->name,
+               val_kind(e, args[0]));
+      help(d, "for the elementwise choice write '%s(%s, %s)'", op->by_element, ast_text(a->a),
+           ast_text(call->list.at[1]->a));
+      return false;
+    }
     const int which = attribute_of(&s, a);
     if (which < 0)
       return false;
