@@ -38,7 +38,7 @@ static const Option options[] = {
     {"--field", "NAME", TEXT, AT(tokens.field), NULL, GROUP_DATA, ON_TOKENIZE, 0,
      "member of each line of a .jsonl file that holds the text (default text)"},
     {"--end", "TOKEN", TEXT, AT(tokens.end), NULL, GROUP_DATA, ON_TOKENIZE, 0,
-     "token behind each document, or none (default: the end of text)"},
+     "text of the token behind each document, or none (default: end of text)"},
 
     /* pipeline */
     {"-n", "N", LEVELS, AT(plan.workers), NULL, GROUP_PIPELINE, ON_SHARP, 0,
@@ -136,7 +136,7 @@ static const Option options[] = {
     {"-o", "FILE", TEXT, AT(output), NULL, GROUP_OUTPUT, ON_IMPORT, 0, "file to write (default: standard output)"},
     {"-o", "FILE", TEXT, AT(output), NULL, GROUP_OUTPUT, ON_TOKENIZE, 0, "file to write, in llm.c's format"},
     {"--shard", "N", COUNT, AT(tokens.shard), NULL, GROUP_OUTPUT, ON_TOKENIZE, 0,
-     "most tokens of a file; -o x.bin then names x_000000.bin, x_000001.bin, ..."},
+     "largest number of tokens in a file; -o x.bin then names x_000000.bin, x_000001.bin, ..."},
     {"--report", NULL, FLAG, AT(report), NULL, GROUP_OUTPUT, ON_PLAN, 0,
      "also write an HTML page about the plan, NAME.plan.html"},
     {"--depth", "N", COUNT, AT(depth), NULL, GROUP_OUTPUT, ON_SHOW, 0,
@@ -240,7 +240,7 @@ static const CommandLine commands[] = {
     {"tokenize",
      COMMAND_TOKENIZE,
      0,
-     {"--tokenizer PATH -o FILE.bin TEXT...", NULL},
+     {"[--tokenizer PATH] -o FILE.bin TEXT...", NULL},
      "turn texts into a file of tokens, which `train --data` reads",
      "A text is one document. Each line of a .jsonl file is a JSON object with one document."},
     {"import",

@@ -54,13 +54,18 @@ typedef struct TokenFiles {
   int bytes;          /* of a token: 2 or 4 */
   int64_t n, in_file; /* tokens in all, and in the file that is open */
   int files;          /* that were begun */
+  int complete;       /* that have their names */
   bool open;
   struct pd_output output;
   const char *path; /* of the file that is open */
 } TokenFiles;
 
+/* train.bin, or of shards train_000000.bin. */
+const char *output_path(const TokenizeRequest *request, int file);
+/* Refuses an output that is an input, something other than a regular file, or among the shards of an earlier call. */
+bool output_may_be_written(const TokenizeRequest *request, char *why);
 bool files_add(TokenFiles *f, const int32_t *tokens, int64_t n, char *why);
-/* Completes the last file; or, unless good, removes all of them. */
+/* Completes the last file; or, unless good, removes the shards of this call and leaves an earlier output as it was. */
 bool files_close(TokenFiles *f, bool good, char *why);
 
 #endif

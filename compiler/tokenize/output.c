@@ -1,20 +1,54 @@
 /* llm.c's token files: 256 int32 of header (magic, version, number of tokens), then the tokens. */
 #include <errno.h>
+#include <glob.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "tokenize/internal.h"
 
 enum { HEADER = 256, U16 = 20240520, U16_VERSION = 1, U32 = 20240801, U32_VERSION = 7, AT_ONCE = 1 << 16 };
 
-/* train.bin, or of shards train_000000.bin. */
-static const char *path_of(const TokenizeRequest *request, int file) {
-  const char *output = request->output, *slash = strrchr(output, '/'), *dot = strrchr(slash ? slash : output, '.');
-  if (!request->shard)
-    return output;
-  size_t stem = dot ? (size_t)(dot - output) : strlen(output);
-  return format("%.*s_%06d%s", (int)stem, output, file, dot ? dot : ".bin");
+const char *output_path(const TokenizeRequest *request, int file) {
+  const char *output = request->output;
+  const size_t stem = strlen(output) - strlen(".bin");
+  return request->shard ? format("%.*s_%06d.bin", (int)stem, output, file) : output;
+}
+
+static bool is_input(const TokenizeRequest *request, const struct stat *output) {
+  struct stat st;
+  for (int i = 0; i < request->n_files; i++)
+    if (stat(request->files[i], &st) == 0 && st.st_dev == output->st_dev && st.st_ino == output->st_ino)
+      return true;
+  return false;
+}
+
+/* The shard that follows the last of this call would join a pattern such as 'train_*.bin'. */
+static bool refuse_shards(const TokenizeRequest *request, char *why) {
+  const char *pattern = format("%.*s_[0-9][0-9][0-9][0-9][0-9][0-9].bin",
+                               (int)(strlen(request->output) - strlen(".bin")), request->output);
+  glob_t found;
+  bool none = glob(pattern, 0, NULL, &found) != 0;
+  if (!none)
+    pd_refuse(why, "'%s' is a shard of an earlier call: remove such files first", found.gl_pathv[0]);
+  globfree(&found);
+  return none;
+}
+
+bool output_may_be_written(const TokenizeRequest *request, char *why) {
+  const char *output = request->output;
+  const size_t n = strlen(output);
+  struct stat st;
+  if (n < 5 || strcmp(output + n - 4, ".bin"))
+    return pd_refuse(why, "-o '%s': the name of a token file ends with .bin", output);
+  if (request->shard)
+    return refuse_shards(request, why);
+  if (lstat(output, &st))
+    return true;
+  if (!S_ISREG(st.st_mode))
+    return pd_refuse(why, "cannot write '%s': it is not a regular file", output);
+  return !is_input(request, &st) || pd_refuse(why, "-o '%s' is one of the texts", output);
 }
 
 static bool write_header(TokenFiles *f) {
@@ -28,7 +62,7 @@ static bool refuse_write(const TokenFiles *f, char *why) {
 }
 
 static bool open_next(TokenFiles *f, char *why) {
-  f->path = path_of(f->request, f->files);
+  f->path = output_path(f->request, f->files);
   if (!pd_output_open(&f->output, f->path))
     return refuse_write(f, why);
   f->open = true;
@@ -40,7 +74,9 @@ static bool open_next(TokenFiles *f, char *why) {
 static bool complete(TokenFiles *f, char *why) {
   bool good = fseek(f->output.file, 0, SEEK_SET) == 0 && write_header(f);
   f->open = false;
-  return pd_output_close(&f->output, good) || refuse_write(f, why);
+  good = pd_output_close(&f->output, good) || refuse_write(f, why);
+  f->complete += good;
+  return good;
 }
 
 static bool write_tokens(TokenFiles *f, const int32_t *tokens, int64_t n) {
@@ -83,7 +119,7 @@ bool files_close(TokenFiles *f, bool good, char *why) {
     good = complete(f, why);
   if (f->open)
     pd_output_close(&f->output, false);
-  for (int i = 0; !good && i < f->files; i++)
-    unlink(path_of(f->request, i)); /* the last one is not there */
+  for (int i = 0; !good && f->request->shard && i < f->complete; i++)
+    unlink(output_path(f->request, i));
   return good;
 }

@@ -2,6 +2,7 @@
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
+#include <strings.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -14,14 +15,18 @@ enum { PART = 256 << 10, BATCH = 16 << 20 };
 
 static bool is_lines(const char *path) {
   const char *dot = strrchr(path, '.');
-  return dot && (!strcmp(dot, ".jsonl") || !strcmp(dot, ".ndjson"));
+  return dot && (!strcasecmp(dot, ".jsonl") || !strcasecmp(dot, ".ndjson"));
 }
 
 /* A text has no zero bytes: what has is in another format, or in UTF-16. */
 static bool is_text(const char *map, size_t size, const char *path, char *why) {
-  const size_t looked_at = size < 65536 ? size : 65536;
-  return !memchr(map, 0, looked_at) || pd_refuse(why, "'%s' is not a text: it has a zero byte at offset %zu", path,
-                                                 (size_t)((const char *)memchr(map, 0, looked_at) - map));
+  const size_t looked_at = size < 65536 ? size : 65536, length = strlen(path);
+  const char *zero = memchr(map, 0, looked_at);
+  if (length > 5 && !strcasecmp(path + length - 5, ".json"))
+    return pd_refuse(why, "'%s' is JSON: write one object a line and name the file .jsonl", path);
+  return !zero ||
+         pd_refuse(why, "'%s' is not a text: it has a zero byte at offset %zu; unpack archives and convert UTF-16",
+                   path, (size_t)(zero - map));
 }
 
 static bool map_next(Texts *t, char *why) {

@@ -44,17 +44,34 @@ static const char *end_of_config(const char *folder) {
   return name;
 }
 
-/* The token behind each document into *end; -1: none. */
+enum {
+  NO_END = -1,
+  END_NEEDED = -2
+}; /* END_NEEDED: bytes have no end of text, so a second document needs --end */
+
+/* The token behind each document into *end. */
 static bool find_end(const TokenizeRequest *request, const struct pd_tokenizer *t, int32_t *end, char *why) {
   const char *name = request->end;
-  if (!name && request->tokenizer)
-    name = end_of_config(request->tokenizer);
-  *end = name ? pd_tokenizer_token(t, name) : pd_tokenizer_end(t);
+  *end = NO_END;
   if (name && !strcmp(name, "none"))
     return true;
-  if (name && *end < 0)
-    return pd_refuse(why, "the tokenizer has no token '%s' to end documents with", name);
-  return *end >= 0 || !request->tokenizer || pd_refuse(why, "the tokenizer names no token that ends a text");
+  if (!request->tokenizer) {
+    char *behind = NULL;
+    const long byte = name ? strtol(name, &behind, 10) : END_NEEDED;
+    *end = (int32_t)byte;
+    return !name || (behind > name && !*behind && byte >= 0 && byte < 256) ||
+           pd_refuse(
+               why, "--end '%s': tokens are bytes; give a number from 0 to 255, such as 10 for a newline, or none",
+               name);
+  }
+  if (!name)
+    name = end_of_config(request->tokenizer);
+  *end = name ? pd_tokenizer_token(t, name) : pd_tokenizer_end(t);
+  if (*end >= 0)
+    return true;
+  return name ? pd_refuse(why, "the tokenizer has no token '%s' to end documents with", name)
+              : pd_refuse(why,
+                          "the tokenizer names no token that ends a text; name one with --end, or use --end none");
 }
 
 /* ---- parts --------------------------------------------------------------------------------------- */
@@ -70,21 +87,37 @@ static bool has_zero(const Part *p) {
   return false;
 }
 
+static const char *skip_blank(const char *at, const char *end) {
+  while (at < end && strchr(" \t\r", *at))
+    at++;
+  return at;
+}
+
+/* Fills `why`: the member is missing or holds no text. */
+static void refuse_member(const cJSON *line, const cJSON *member, const char *field, char *why) {
+  const char *other = cJSON_IsObject(line) && line->child ? line->child->string : NULL;
+  if (member)
+    pd_refuse(why, "its member '%s' is not a text", field);
+  else if (other)
+    pd_refuse(why, "it has no member '%s', but '%.100s'; name the text's member with --field", field, other);
+  else
+    pd_refuse(why, "it is not an object with a member '%s'", field);
+}
+
 /* The text of a line of JSON, to be freed. NULL after filling `why`; with an empty `why`: the line is blank. */
 static char *text_of_line(const Part *p, const char *field, char *why) {
-  size_t blank = 0;
-  while (blank < p->bytes && strchr(" \t\r", p->at[blank]))
-    blank++;
-  if (blank == p->bytes)
+  const char *end = p->at + p->bytes, *behind = NULL;
+  if (skip_blank(p->at, end) == end)
     return NULL;
-  const char *end = NULL;
-  cJSON *line = cJSON_ParseWithLengthOpts(p->at, p->bytes, &end, false);
+  cJSON *line = cJSON_ParseWithLengthOpts(p->at, p->bytes, &behind, false);
   const cJSON *text = cJSON_GetObjectItemCaseSensitive(line, field);
   char *copy = NULL;
   if (!line)
-    pd_refuse(why, "it is not JSON%s%.20s%s", end ? " at '" : "", end ? end : "", end ? "'" : "");
+    pd_refuse(why, "it is not JSON from offset %zu of the line on", behind ? (size_t)(behind - p->at) : 0);
+  else if (skip_blank(behind, end) != end)
+    pd_refuse(why, "it has more than one JSON object, from offset %zu of the line on", (size_t)(behind - p->at));
   else if (!cJSON_IsString(text))
-    pd_refuse(why, "it has no text '%s'", field);
+    refuse_member(line, text, field, why);
   else if (has_zero(p))
     pd_refuse(why, "it holds a zero character, \\u0000");
   else
@@ -136,6 +169,10 @@ static bool add_part(Tokenizing *t, const Part *p, char *why) {
     return pd_refuse(why, "%s", p->why);
   t->bytes += (int64_t)p->bytes;
   t->in_document = p->first ? p->n : t->in_document + p->n;
+  if (t->end == END_NEEDED && t->documents > 0 && p->n > 0)
+    return pd_refuse(
+        why, "there are several documents, and bytes have no end of text: --end 10 ends each with a newline, "
+             "--end none joins them");
   if (p->first && p->n > 0 && !files_add(&t->files, prefix, n_prefix, why))
     return false;
   if (!files_add(&t->files, p->tokens, p->n, why))
@@ -184,13 +221,21 @@ static bool write_all(Tokenizing *t, char *why) {
 
 static void tell(const Tokenizing *t) {
   const TokenizeRequest *request = t->request;
+  const double seconds = seconds_now() - t->start;
   if (request->quiet)
     return;
   if (t->told > 0)
     fprintf(stderr, "\r\033[K");
-  printf("%s: %s tokens (uint%d) in %s document%s; %.2f bytes a token; %.2f million tokens/s\n", request->output,
-         with_commas(t->files.n), 8 * t->files.bytes, with_commas(t->documents), t->documents == 1 ? "" : "s",
-         (double)t->bytes / (double)t->files.n, (double)t->files.n / (seconds_now() - t->start) * 1e-6);
+  if (t->files.files > 1)
+    printf("%s to %s: ", output_path(request, 0), output_path(request, t->files.files - 1));
+  else
+    printf("%s: ", output_path(request, 0));
+  printf("%s token%s of %d bits, %s document%s, %.2f bytes a token", with_commas(t->files.n),
+         t->files.n == 1 ? "" : "s", 8 * t->files.bytes, with_commas(t->documents), t->documents == 1 ? "" : "s",
+         (double)t->bytes / (double)t->files.n);
+  if (seconds > 1)
+    printf(", %.2f million tokens/s", (double)t->files.n / seconds * 1e-6);
+  printf("\n");
 }
 
 bool tokenize(const TokenizeRequest *request) {
@@ -198,7 +243,7 @@ bool tokenize(const TokenizeRequest *request) {
   Tokenizing t = {.request = request, .start = seconds_now(), .files.request = request};
   const int n = request->tokenizer ? tokenizer_files(request->tokenizer, path) : 0;
   t.tokenizer = pd_tokenizer_open(path, n, n ? MOST_TOKENS : 256, why);
-  bool good = t.tokenizer && find_end(request, t.tokenizer, &t.end, why) &&
+  bool good = t.tokenizer && output_may_be_written(request, why) && find_end(request, t.tokenizer, &t.end, why) &&
               texts_open(&t.texts, request, t.tokenizer, why);
   if (good) {
     t.files.bytes = pd_tokenizer_size(t.tokenizer) <= 65536 ? 2 : 4;

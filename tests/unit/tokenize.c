@@ -129,8 +129,9 @@ static void lines_are_documents(void **state) {
   static const char lines[] =
       "{\"text\": \"a\\u00e9\\n\\\\u0000\", \"id\": 7}\n\n{\"id\": 8, \"text\": \"\"}\r\n{\"text\":\"b\"}";
   const char *path = written("lines.jsonl", lines, sizeof lines - 1), *output = in_folder("lines.bin");
-  assert_true(tokenize(&(TokenizeRequest){.files = &path, .n_files = 1, .output = output, .quiet = true}));
-  static const int32_t expected[] = {'a', 0xC3, 0xA9, '\n', '\\', 'u', '0', '0', '0', '0', 'b'};
+  assert_true(
+      tokenize(&(TokenizeRequest){.files = &path, .n_files = 1, .output = output, .end = "10", .quiet = true}));
+  static const int32_t expected[] = {'a', 0xC3, 0xA9, '\n', '\\', 'u', '0', '0', '0', '0', '\n', 'b', '\n'};
   int64_t n;
   int32_t *tokens = tokens_of(output, &n);
   assert_int_equal(n, sizeof expected / sizeof *expected);
@@ -187,13 +188,50 @@ static void refuses(const char *file, const char *tokenizer, const char *end, co
   assert_int_equal(access(output, F_OK), -1);
 }
 
+/* What stands at `output` stays. */
+static void keeps(const char *output, int64_t shard, const char *file, const char *expected) {
+  const char *said = "";
+  size_t before, after;
+  const char *was = read_file(output, &before);
+  assert_false(tokenize(&(TokenizeRequest){.files = &file,
+                                           .n_files = 1,
+                                           .shard = shard,
+                                           .quiet = true,
+                                           .output = shard ? in_folder("kept.bin") : output}));
+  diagnostics_tell(keep_text, &said);
+  diagnostics_flush();
+  if (!strstr(said, expected))
+    fail_msg("'%s' is not about '%s'", said, expected);
+  const char *is = read_file(output, &after);
+  assert_true(was && is && before == after && !memcmp(was, is, before));
+}
+
+static void an_earlier_output_stays(void **state) {
+  (void)state;
+  const char *text = line_file("some.txt", "some text"), *cut = line_file("half.jsonl", "{\"text\": \"a\"}\n{");
+  keeps(line_file("good.bin", "good"), 0, cut, "line 2: it is not JSON");
+  keeps(line_file("self.bin", "self"), 0, in_folder("self.bin"), "is one of the texts");
+  keeps(line_file("kept_000007.bin", "shard"), 4, text, "shard of an earlier call");
+  assert_int_equal(access(in_folder("kept_000000.bin"), F_OK), -1);
+  assert_int_equal(symlink("good.bin", in_folder("link.bin")), 0);
+  keeps(in_folder("link.bin"), 0, text, "not a regular file");
+}
+
 static void refuses_what_is_no_text(void **state) {
   (void)state;
   refuses(in_folder("missing.txt"), NULL, NULL, "cannot read");
   refuses(folder, NULL, NULL, "not a regular file");
   refuses(written("zero.txt", "a\0b", 3), NULL, NULL, "zero byte at offset 1");
   refuses(line_file("no.jsonl", "{\"text\": \"a\"}\n{\"body\": \"b\"}\n"), NULL, NULL,
-          "line 2: it has no text 'text'");
+          "line 2: it has no member 'text', but 'body'");
+  refuses(line_file("number.jsonl", "{\"text\": 5}"), NULL, NULL, "line 1: its member 'text' is not a text");
+  refuses(line_file("list.jsonl", "[\"text\"]"), NULL, NULL, "line 1: it is not an object");
+  refuses(line_file("two.jsonl", "{\"text\": \"a\"} {\"text\": \"b\"}"), NULL, NULL,
+          "line 1: it has more than one JSON object");
+  refuses(line_file("glued.jsonl", "{\"text\": \"a\"}\n{\"text\": \"b\"}"), NULL, NULL,
+          "there are several documents");
+  refuses(line_file("whole.json", "{}"), NULL, NULL, "one object a line");
+  refuses(line_file("a.txt", "a"), NULL, "999", "a number from 0 to 255");
   refuses(line_file("cut.jsonl", "{\"text\": \"a\"}\n{\"text\": \"b\n"), NULL, NULL, "line 2: it is not JSON");
   refuses(line_file("null.jsonl", "{\"text\": \"a\\u0000b\"}\n"), NULL, NULL, "zero character");
   refuses(line_file("blank.jsonl", "\n \n"), NULL, NULL, "hold no text");
@@ -218,6 +256,7 @@ int main(void) {
       cmocka_unit_test(documents_end_with_the_end_token),
       cmocka_unit_test(shards_hold_all_in_order),
       cmocka_unit_test(refuses_what_is_no_text),
+      cmocka_unit_test(an_earlier_output_stays),
   };
   return cmocka_run_group_tests(tests, make_folder, remove_folder);
 }
