@@ -136,7 +136,7 @@ static const Option options[] = {
     {"-o", "FILE", TEXT, AT(output), NULL, GROUP_OUTPUT, ON_IMPORT, 0, "file to write (default: standard output)"},
     {"-o", "FILE", TEXT, AT(output), NULL, GROUP_OUTPUT, ON_TOKENIZE, 0, "file to write, in llm.c's format"},
     {"--shard", "N", COUNT, AT(tokens.shard), NULL, GROUP_OUTPUT, ON_TOKENIZE, 0,
-     "largest number of tokens in a file; -o x.bin then names x_000000.bin, x_000001.bin, ..."},
+     "largest number of tokens in a file; -o x.bin then names x_000000.bin, .."},
     {"--report", NULL, FLAG, AT(report), NULL, GROUP_OUTPUT, ON_PLAN, 0,
      "also write an HTML page about the plan, NAME.plan.html"},
     {"--depth", "N", COUNT, AT(depth), NULL, GROUP_OUTPUT, ON_SHOW, 0,
