@@ -341,7 +341,7 @@ static void row_lines(Printer *p) {
   }
 }
 
-/* ---- which rows a thread has ------------------------------------------------------------------- */
+/* ---- rows of a thread ---------------------------------------------------------------------------- */
 
 /* The only one of dims [first, end) that is longer than 1, or -1. */
 static int only_wide(const Kernel *k, int first, int end) {

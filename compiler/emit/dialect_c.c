@@ -22,8 +22,8 @@ static const char preamble[] =
     "static double now(void) {\n  struct timespec t;\n  clock_gettime(CLOCK_MONOTONIC, &t);\n"
     "  return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;\n}\n\n";
 
-/* Caches, clocks and the memory bus are in the state of a run, because as many processes as a run has ranks do
- * the same. Only rounds with a median pass time count: so the kernels' seconds add up to the predicted time of
+/* Caches, clocks and the memory bus are in the state of a run, because one process per rank runs the same passes.
+ * Only the middle half of the rounds by pass time counts, so the kernels' seconds add up to the predicted time of
  * a pass. */
 static const char measuring[] =
     "enum { MIN_ROUNDS = 8, MAX_ROUNDS = 200, WARM_UP = 2 };\nstatic const double MIN_SECONDS = 1;\n\n"

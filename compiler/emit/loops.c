@@ -24,7 +24,7 @@ static void store_line(Printer *p, int store) {
     print_line(p, "%s = %s;", element(p, &s->place), narrowed(p, &s->place, value));
 }
 
-/* ---- how C reaches what phases work on --------------------------------------------------------- */
+/* ---- loads and stores in C ----------------------------------------------------------------------- */
 
 static char *c_load(Printer *p, int term) {
   const Place *place = &p->kernel->terms.at[term].place;

@@ -309,7 +309,7 @@ static void region_types(Emit *e, int which) {
   }
 }
 
-/* The members of weights, gradients, saved or deferred; chunk -1: of all. */
+/* The members of weights, gradients, saved or deferred values of a chunk; chunk -1: of all chunks. */
 static char *struct_body(const Emit *e, int which, int chunk) {
   Ints members = allocation_members(e->k, kind_of[which], chunk), regions = regions_of(e, members);
   Text out = {0};

@@ -51,7 +51,7 @@ static bool seen_before(const Ints *buffers, int i) {
 }
 
 /* "run_NAME" calls the kernel, whose buffers and scratch memory are at at[0], at[1] .. Collectives are not timed,
- * because there are no other ranks. */
+ * because the program has one rank. */
 static void print_run(Text *out, const Timed *t) {
   const Arguments *c = &t->kernel->arguments;
   if (t->kernel->call && t->kernel->kernel->node->op->collective) {

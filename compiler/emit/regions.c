@@ -113,7 +113,7 @@ void find_families(Emit *e) {
   }
 }
 
-/* ---- what a function being printed calls things ---------------------------------------------- */
+/* ---- names in a function being printed ----------------------------------------------------------- */
 
 typedef struct Body {
   Emit *e;

@@ -455,7 +455,7 @@ static void seconds_fields(Emit *e) {
   text_add(&e->out, "  .update_seconds = %.6g,\n", update);
 }
 
-/* ---- what comes and goes --------------------------------------------------------------------- */
+/* ---- offload ------------------------------------------------------------------------------------- */
 
 static void cut_table(Emit *e) {
   text_add(

@@ -110,7 +110,7 @@ int tensor_table(Emit *e) {
   return tensors.n;
 }
 
-/* ---- what passes write -------------------------------------------------------------------------- */
+/* ---- parts of the arena that passes write -------------------------------------------------------- */
 
 static const char part_macro[] =
     "#define PART(part, count) \\\n"
