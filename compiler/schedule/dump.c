@@ -143,7 +143,7 @@ static void expect(Reader *r, const char *word) {
     expected(r, format("'%s'", word));
 }
 
-/* A number below 2^31, which every field is. */
+/* Reads a number below 2^31, the range of every field. */
 static int64_t number(Reader *r) {
   skip_blanks(r);
   if (r->failed || !isdigit((unsigned char)*r->at))
@@ -190,7 +190,7 @@ static void read_loop(Reader *r, Loop *l) {
     end_of_line(r);
 }
 
-/* As bits. */
+/* Reads a list of chunks as a bit mask. */
 static uint64_t read_chunks(Reader *r) {
   uint64_t chunks = 0;
   for (skip_blanks(r); !r->failed && isdigit((unsigned char)*r->at); skip_blanks(r)) {
