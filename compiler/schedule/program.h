@@ -17,11 +17,11 @@
  * Without backward passes (forward_only) there is only loop 1, and M microbatches are a unit of time.
  * Replica r takes microbatches r + 1, r + 1 + replicas, ... With chunks, microbatches go in groups of
  * n_stages (offload: of a batch). Each group passes all chunks, forward from the first, backward from the last.
- * Under offload (docs/guide/offload.md) a rank's chunks are consecutive parts of the model, loop 0 has the forward
- * turns, loop 2 the backward turns, and in_flight is the number of a batch's turns plus 1. Turns of the model's last
- * part are in loop 1: forward, then directly backward.
- * The slot of a rank's n-th microbatch, n = (k - 1) / replicas + 1, is n modulo the number of slots, for each chunk
- * separately. Batches and updates count from 0. */
+ * Under offload (docs/guide/offload.md) a rank's chunks are consecutive parts of the model. Loop 0 has the
+ * forward turns, loop 2 the backward turns, and in_flight is the number of a batch's turns plus 1. Turns of the
+ * model's last part are in loop 1: forward, then directly backward.
+ * The slot of a rank's n-th microbatch, n = (k - 1) / replicas + 1, is n modulo the number of slots, for each
+ * chunk separately. Batches and updates count from 0. */
 #ifndef PDC_PROGRAM_H
 #define PDC_PROGRAM_H
 
