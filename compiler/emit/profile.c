@@ -1,6 +1,6 @@
 /* Prints a program that times kernels, for `pdc profile`. On processors it runs whole forward and backward passes
- * over the buffers of a run and reads the clock between kernels, so caches are in the state of a run. On a GPU it
- * repeats each distinct kernel. */
+ * over the buffers of a run and reads the clock between kernels. Caches are therefore in the state of a run. On a
+ * GPU it repeats each distinct kernel. */
 #include "emit/print.h"
 #include "ops/op.h"
 

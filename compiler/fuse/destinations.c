@@ -21,8 +21,9 @@ static void destine(const Fuse *f, Destinations *d, int value, int buffer, bool 
   Place target = whole(f, buffer);
   int root = view_root(f, value);
   const Op *op = producer(f, root)->op;
-  /* A value with more readers cannot be written directly to an accumulator, which holds a batch's sum, nor to a
-   * figure's buffer, which the next microbatch overwrites before backward. Some calls cannot accumulate. */
+  /* A value with more readers cannot be written directly to an accumulator, which holds a batch's sum. The same
+   * applies to a figure's buffer, which the next microbatch overwrites before backward. Some calls cannot
+   * accumulate. */
   const Buffer *b = &f->k->buffers.at[buffer];
   bool whose = !accumulate && b->kind != BUFFER_FIGURE;
   /* An output is f32, while results of calls may be rounded. */

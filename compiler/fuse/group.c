@@ -90,8 +90,8 @@ static unsigned all_outer(const Group *s) {
   return mask;
 }
 
-/* Sums over all rows can share a loop. Sums over some axes reorder the loops, so no item of the group may number
- * samples or have different sums. */
+/* Sums over all rows can share a loop. Sums over some axes reorder the loops, so no item of the group may depend
+ * on element indices or have different sums. */
 static bool sums_fit(const Grouping *b, const Group *group, const Item *it, unsigned sums, const Group *s) {
   bool partial = sums && sums != all_outer(s);
   bool group_partial = group->sums && group->sums != all_outer(group);

@@ -5,8 +5,8 @@
 #include "fuse/internal.h"
 #include "ops/expression.h"
 
-/* An index within the row is also an element index for rows of one element, because repetition changes only
- * that. */
+/* Terms with $i need a loop over their own shape. Terms with $j need it only for rows of one element, because a
+ * loop with longer rows repeats these. */
 bool counts_elements(const Graph *g, const Node *n) {
   const Shape *s = &g->values.at[n->out[0]].shape;
   return n->op->kind == OP_POINTWISE &&

@@ -291,7 +291,8 @@ static const Library library = {.matmul = pd_cuda_matmul_scratch,
 
 const Lowering gpu_lowering = {.loop = lower_loop,
                                .library = &library,
-                               .row_multiple = 128, /* of a product's tiles, and elements of a cache line */
+                               /* a multiple of product tiles and of a cache line's elements */
+                               .row_multiple = 128,
                                .epilogues = true,
                                .now_words = 1u << WORD_SAMPLE | 1u << WORD_FOLLOWING | 1u << WORD_SEED |
                                             1u << WORD_SHARD | 1u << WORD_TRAINING};

@@ -85,7 +85,7 @@ typedef struct GpuLoop {
   bool sums_in_memory;   /* columns' sums are accumulated in scratch memory, because registers do not suffice */
   bool wide;             /* indices need 64 bits */
 } GpuLoop;
-enum { SUMS_BLOCK = 32 }; /* sums per block of the second kernel, each with as many threads */
+enum { SUMS_BLOCK = 32 }; /* sums per block of the second kernel; SUMS_BLOCK threads add up each */
 
 /* ---- a stage ---------------------------------------------------------------------------------- */
 

@@ -1,5 +1,5 @@
 /* Dropout with counter-based random numbers. An element's mask depends only on the seed, the instance, the sample
- * and the element's index in it, so forward, backward and recomputation agree on any plan. */
+ * and the element's index in it. Forward, backward and recomputation therefore agree on any plan. */
 #include "ops/rules.h"
 
 #include <string.h>

@@ -117,7 +117,7 @@ struct Op {
   /* it reads any strides and, with strided_out, writes a result whose second-last axis has stride 1 */
   bool transposes;
   bool rows_as_one; /* it sums over rows in a fixed order: all axes of an operand but the last merge into one */
-  bool stays;       /* no cut directly follows it: its derivative reads its results, which must not be sent */
+  bool stays;       /* no cut directly follows it: its derivative reads the operands of its results' gradients */
   bool takes_bias;  /* a call that can add a vector along its result's last axis */
   /* a call that can accumulate in its first output, and then accumulates in all outputs that need it */
   bool adds;
@@ -176,10 +176,10 @@ struct Op {
   bool (*constant)(const Node *n, double *number);
   double (*fold)(const double *operand, const Attr *attr); /* the same in double: folding, tests */
 
-  /* A way to divide the node among the ranks of a shard group in which value k, of inputs and then outputs, has
-   * the layout `split`. Fills `layout` by value, preset to whole, so that the node itself computes each rank's
-   * parts of outputs from its parts of inputs. The pass adapts an attribute "shape", which is the output's. False:
-   * there is no such way, or it follows from another value. NULL: there is no way. */
+  /* A way to divide the node among the ranks of a shard group. Value k, of inputs and then outputs, has the layout
+   * `split`. Fills `layout` by value, preset to whole, so that the node itself computes each rank's parts of
+   * outputs from its parts of inputs. The pass adapts an attribute "shape", which is the output's. False: not this
+   * way, or it follows from another value. NULL: the node cannot be divided. */
   bool (*divide)(const Graph *g, int node, int k, Layout split, Layout *layout);
 
   /* The op for a part of the result, if it must know which part. It may list the attributes "part", a rank's

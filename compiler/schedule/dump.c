@@ -1,11 +1,11 @@
-/* Programs as text and back: a line a fact, in a fixed order.
+/* Programs as text and back: a line per fact, in a fixed order.
  *   program 0 of 2
  *     per_batch 0
  *     ...
- *     sharded                                     (or no such line)
- *     keeps 0 2                                   (likewise)
- *     at_home                                     (likewise)
- *     bucket 4194304                              (likewise)
+ *     sharded                                     (optional)
+ *     keeps 0 2                                   (optional)
+ *     at_home                                     (optional)
+ *     bucket 4194304                              (optional)
  *     loop "warm-up" "fill the pipeline" FORWARD SEND */
 #include "schedule/program.h"
 

@@ -5,8 +5,8 @@
  *
  * A stage has `replicas` ranks. Its share of the model has `chunks` parts: not adjacent under interleaved
  * schedules, consecutive under offload, else one part. A turn is one forward pass of one chunk by one
- * microbatch. Each rank counts its turns from 1. The cursors are f, the next turn to go forward, b, the next to
- * go backward, and, with a split backward, w, the next whose weight gradients are due. K is the
+ * microbatch. Each rank counts its turns from 1. Three cursors count turns: f is the next to go forward, b the
+ * next to go backward; with a split backward, w is the next to compute weight gradients. K is the
  * number of turns of the scope: of one batch (per_batch) or of the whole run. M = `period` microbatches of
  * all replicas together make an update, so a rank has M / replicas * chunks turns per batch.
  *   loop 0 (warm-up)       while f <= K and f - b < in_flight - 1
@@ -174,7 +174,7 @@ typedef struct ScheduleTraits {
   bool recomputes;   /* stages may recompute */
   bool tensor;       /* ranks may share layers (tensor/tensor.h) */
   bool looks_ahead;  /* supports one additional microbatch in flight: Pipeline.ahead */
-  bool spills;       /* offload: a stage has as many parts as its memory needs */
+  bool spills;       /* offload: memory decides a stage's number of parts */
   bool serial;       /* no two ranks of a pipeline are busy at once */
   bool two_versions; /* two weight versions, so M must be at least the microbatches in flight */
   bool every_round;  /* an update after each round of the replicas: M is their least common multiple */

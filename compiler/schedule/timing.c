@@ -1,8 +1,8 @@
 /* Times the batches of a run, bit-identical to machine.c, for Programs that are known to be correct. Dependencies
  * between ranks do not depend on times: the order of ticks is computed first, on demand, and written to a tape
  * (tape.h). Reading the tape with times gives the result, so moved cuts only need another reading. A message
- * arrives its seconds after it was sent and its receive was posted. Neighbours share only these two times, so no
- * rank needs another's state. */
+ * arrives one transfer time after the later of its send and its posted receive. Neighbours share only these two
+ * times, so no rank needs another's state. */
 #include "schedule/timing.h"
 
 #include <math.h>
