@@ -1,9 +1,9 @@
 /* The place of all data of a stage: static offsets in one arena, 64-byte aligned. The peak is known to the byte
  * before the run. Weights, accumulators, moments and saved values are structs whose members are grouped by region.
- * A member starts at a multiple of 64 bytes, and a struct's size is a multiple of 64, so the emitted C can declare
- * the structs. Temporaries are packed by live range: within a region into the region's frame (equal regions have
- * equal frames). Frames and values between regions are packed into the rank's workspace; its chunks never run at
- * the same time. Saved structs are packed there, too, if no kernel runs between a microbatch's forward (or
+ * Members start at multiples of 64 bytes, and struct sizes are such multiples, so the emitted C can declare the
+ * structs. Temporaries are packed by live range: within a region into the region's frame (equal regions have equal
+ * frames). Frames and values between regions are packed into the rank's workspace; its chunks never run at the
+ * same time. Saved structs are packed there, too, if no kernel runs between a microbatch's forward (or
  * recomputation) and its backward. Operands of the weights pass have slots for the microbatches in flight until
  * that pass. */
 #ifndef PDC_ALLOCATION_H

@@ -285,7 +285,6 @@ static void last_columns_lines(Printer *p, void (*lines)(Printer *, int), int ar
                 &body);
 }
 
-/* Prints the lines for all elements that a thread has in a row. */
 static void columns_lines(Printer *p, void (*lines)(Printer *, int), int argument) {
   const char *head = columns_head(p);
   Text *out = p->out, body = {0}, whole = {0};
@@ -525,7 +524,6 @@ static void block_lines(Printer *p) {
   index_lines(p, "group", group, 0, p->shape->group_dims);
 }
 
-/* Opens the loop over a thread's rows of its block's tile. */
 static void open_rows(Printer *p) {
   const Kernel *k = p->kernel;
   const GpuLoop *m = p->gpu;

@@ -100,7 +100,6 @@ static const char *used_weights(const Emit *e) {
   return e->p->forward_only ? "&arena->weights" : "&arena->weights[version(k) % VERSIONS]";
 }
 
-/* Whether the pass of this kind reads weights in any chunk. */
 static bool uses_weights(const Emit *e, PassKind kind) {
   for (int c = 0; c < e->p->chunks; c++)
     if (pass_uses(e, (Pass){kind, c}, BUFFER_WEIGHT))

@@ -85,7 +85,6 @@ static bool used_once_here(const Emit *e, int param, int weight) {
          owner_of(e, param) == e->p->stage && !strcmp(member_path(e, buffer), member_path(e, weight));
 }
 
-/* The buffer of a parameter held here. */
 static int find_weight(const Emit *e, int param) {
   bool frozen = e->g->params.at[param].frozen;
   int weight = find_buffer(e, frozen ? BUFFER_FROZEN : BUFFER_WEIGHT, param, -1);

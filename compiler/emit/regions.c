@@ -241,7 +241,6 @@ static void see_region(Body *b, int region) {
   }
 }
 
-/* All kernels of a pass. */
 static Body pass_body(Emit *e, Pass pass) {
   Body b = body_new(e, pass, -1);
   const Chunk *chunk = &e->k->chunks.at[pass.chunk];
@@ -540,7 +539,6 @@ static void print_complete(Text *out, const Body *b, int kernel) {
       text_add(out, "  pd_bucket_complete(%d);\n", i);
 }
 
-/* The calls of a pass, one line or more each. */
 static char *pass_calls(Emit *e, Body *b) {
   const Chunk *chunk = &e->k->chunks.at[b->chunk];
   Text calls = {0};

@@ -16,7 +16,6 @@ static Name slots_macro(const Emit *e, BufferKind kind, int chunk) {
   return intern(name);
 }
 
-/* Whether backward kernels write the buffer. */
 static bool is_rewritten(const Emit *e, int buffer) {
   for (int i = 0; i < e->k->backward.n; i++)
     for (Access a = {0}; next_access(&e->k->backward.at[i], &a);)

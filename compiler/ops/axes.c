@@ -3,7 +3,6 @@
 
 #include "ops/rules.h"
 
-/* Reorders sizes or strides. */
 static void reorder(int rank, const int *dims, const int64_t *in, int64_t *out) {
   for (int i = 0; i < rank; i++)
     out[i] = in[dims[i]];

@@ -45,7 +45,6 @@ typedef struct Axes {
 } Axes;
 /* The first `dims` axes of places; a NULL place does not move along them. */
 Axes merge_axes(const Place *const *place, int places, int dims, const int64_t *dim);
-/* Moves an axis to the innermost position. */
 void move_axis_last(Axes *a, int axis);
 /* Removes the innermost axis: its size, 1 if none is left, and each place's stride. */
 int64_t take_axis(Axes *a, int64_t stride[MAX_PLACES]);

@@ -19,7 +19,6 @@ Matmul matmul_describe_weight_gradient(const Site *site);
 int64_t matmul_scratch(const Site *site, struct pd_matmul_shape shape, bool adds);
 /* Sets the call's function and passes its object. */
 void matmul_object(Call *c, const Matmul *x, const char *function);
-/* Passes the two matrices. */
 void matmul_factors(Call *c, const Site *site, const Matmul *x);
 
 bool matmul_is_weight(const Shape *b); /* all samples share the matrix */

@@ -74,7 +74,6 @@ int optimizer_number(const Optimizer *o, int argument); /* index of an argument'
 const char *optimizer_field(const Optimizer *o, int number);
 
 const UpdateRule *update_rule(const Train *t);
-/* The shape of a moment of a parameter. */
 Shape moment_shape(const UpdateRule *r, int moment, const Param *of);
 
 bool within(Bounds b, double x);

@@ -75,7 +75,6 @@ static Run *run_of(const Simulation *s, int64_t batches) {
   return run;
 }
 
-/* Mean seconds of the timed batches. */
 static double mean_seconds(Simulation *s, const StageTimes *times, int64_t microbatches, bool may_stop) {
   const Program *programs = s->programs;
   const int n_stages = s->n_stages;
@@ -109,7 +108,6 @@ static double drained_seconds(Simulation *s, const StageTimes *times, double mos
   return seconds;
 }
 
-/* A simulation with all ranks as one set. */
 static Simulation simulation(const Program *programs, int n_stages) {
   Simulation s = {
       .programs = programs, .one = programs, .sets = 1, .n_stages = n_stages, .arena = arena_use(NULL)};

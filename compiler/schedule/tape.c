@@ -136,7 +136,6 @@ static inline bool take_turn(const Reader *r, const Tick *t, RankClock *rank, in
   return waited <= rank->may_wait;
 }
 
-/* Seconds of an exchange. */
 static double exchange_seconds(const Reader *r, uint32_t exchange) {
   const int n = r->layout->n_stages, which = (int)(exchange / (uint32_t)(r->layout->batches + 1));
   const StageTimes *times = &r->times[r->programs[which % n].part];

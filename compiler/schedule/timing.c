@@ -406,7 +406,6 @@ static void rank_start(Run *c, Rank *r, const Program *p, int replica) {
     post_next(c, r, way);
 }
 
-/* Resets the run to its start. */
 static void run_start(Run *c) {
   const int n_stages = c->layout.n_stages;
   const size_t batches = (size_t)c->layout.batches + 1;
