@@ -1,5 +1,4 @@
-/* Gives everything of a stage its place in the arena: the structs first, then the workspace, packed by live
- * ranges. */
+/* Places all data of a stage in the arena: first the structs, then the workspace, packed by live ranges. */
 #include "allocate/allocation.h"
 #include "optimizers/optimizer.h"
 
@@ -27,7 +26,7 @@ bool allocation_saved_packed(const Program *p, int chunk) {
          (p->chunks == 1 || (p->offload.on ? !program_keeps(p, chunk) : program_recomputes(p)));
 }
 
-/* When a pass of a chunk runs its kernel of this index: chunk after chunk, each one's passes in order. */
+/* The time of a pass's kernel: chunk after chunk, each with its passes in order. */
 static int time_of(const Chunk *c, PassKind pass, int kernel) {
   for (PassKind other = 0; other < PASS_KINDS; other++)
     kernel += other < pass ? c->end[other] : other > pass ? c->first[other] : 0;
@@ -68,8 +67,8 @@ static int copies_of(const StageKernels *k, const Program *p, SectionKind kind, 
   switch (kind) {
   case SECTION_INPUTS: return s->inputs;
   case SECTION_RECEIVED: return s->received;
-  /* What spills is sent where the rank's next part receives it, and its gradients likewise. Recomputation writes what was
-   * sent once more, but never into a slot that a message may be using. */
+  /* Under offload, values are sent into the slot of the rank's next part, and gradients into that of the previous
+   * part. A recomputation writes sent values to an extra slot, because a message may be using the original one. */
   case SECTION_SENT:
     if (p->offload.on)
       return program_sends(p, chunk) ? s->sent + program_reruns(p, chunk) : 0;
@@ -106,7 +105,7 @@ static bool computed_here(const StageKernels *k, int param, int use) {
   return false;
 }
 
-/* Room for the gradients of uses of this stage's parameters that other stages compute, and for other replicas'. */
+/* Space for gradients of this stage's parameters that other stages or replicas compute. */
 static void exchanged(const StageKernels *k, const Program *program, Allocation *a) {
   int64_t bytes = 0;
   for (int i = 0; i < k->params.n; i++) {
@@ -126,7 +125,7 @@ static void exchanged(const StageKernels *k, const Program *program, Allocation 
   section(a, SECTION_EXCHANGED, bytes + a->reduced_bytes, program->exchanges);
 }
 
-/* The frame of a region's temporaries in one direction; buffers get offsets from its start. */
+/* The frame of a region's temporaries in one direction; the buffers' offsets are relative to it. */
 static int64_t region_frame(const StageKernels *k, Allocation *a, int region, bool backward) {
   Vec(LiveRange) ranges = {0};
   Ints buffers = {0};
@@ -143,7 +142,7 @@ static int64_t region_frame(const StageKernels *k, Allocation *a, int region, bo
   return bytes;
 }
 
-/* What takes part in the workspace's packing, and where the result goes. */
+/* The ranges of the workspace, and the offsets to fill. */
 typedef struct Packing {
   Vec(LiveRange) ranges;
   Vec(int64_t *) result; /* parallel to ranges: the offset to set */
@@ -157,7 +156,7 @@ static void packing_add(Packing *p, int64_t bytes, int first, int last, int64_t 
   push(&p->result, result);
 }
 
-/* A region's saved struct as one range, live from the making of its first member to the last use of any. */
+/* A region's saved struct as one range, live from the first write to the last use of any member. */
 static void pack_saved(const StageKernels *k, Allocation *a, Packing *p, Ints members, int from, int end,
                        int64_t *start) {
   int64_t bytes = 0;
@@ -178,10 +177,10 @@ static void pack_saved(const StageKernels *k, Allocation *a, Packing *p, Ints me
 
 static int region_of(const StageKernels *k, Ints members, int i) { return k->buffers.at[members.at[i]].region; }
 
-/* A chunk's saved values: a struct a region, a place of its own for each without one. */
+/* A chunk's saved values: a struct per region, and separate places for values outside regions. */
 typedef struct SavedStarts {
   Ints members;
-  int64_t *start; /* by member; -1: it follows the one before it */
+  int64_t *start; /* by member; -1: directly after the previous member */
 } SavedStarts;
 
 static SavedStarts saved_in_workspace(const StageKernels *k, Allocation *a, Packing *p, int chunk) {
@@ -282,7 +281,7 @@ static bool has_rounded_weights(const StageKernels *k) {
   return rounded;
 }
 
-/* A struct of all weights that are updated in f32; what of it a replica keeps, where they share it. */
+/* Sizes a struct of all updated weights in f32, or a replica's largest shard of it. */
 static void size_state(const StageKernels *k, const Program *p, const UpdateRule *rule, Allocation *a) {
   a->part_bytes = a->moments_bytes = state_offsets(k)[k->buffers.n];
   if (!p->sharded)
@@ -293,7 +292,7 @@ static void size_state(const StageKernels *k, const Program *p, const UpdateRule
     a->part_bytes = shard_part(a->shard, r) > a->part_bytes ? shard_part(a->shard, r) : a->part_bytes;
 }
 
-/* The replica that keeps a parameter's moments: where they are not shared, 0 stands for all. */
+/* The replica that keeps a parameter's moments; without sharding 0, because all replicas keep them. */
 static int keeper(const StageKernels *k, const Allocation *a, int param) {
   const int64_t *offset = a->shard ? state_offsets(k) : NULL;
   for (int i = 0; i < k->buffers.n && offset; i++)
@@ -302,7 +301,7 @@ static int keeper(const StageKernels *k, const Allocation *a, int param) {
   return 0;
 }
 
-/* Those of shapes of their own stand behind one another, those that different replicas keep beside each other. */
+/* Moments with their own shapes are consecutive; those of different replicas overlap. */
 static void own_moments(const StageKernels *k, const UpdateRule *rule, int replicas, Allocation *a) {
   int64_t *bytes = alloc((size_t)replicas * sizeof *bytes), most = 0;
   for (int i = 0; i < k->params.n; i++)
@@ -321,7 +320,7 @@ static void own_moments(const StageKernels *k, const UpdateRule *rule, int repli
   section(a, SECTION_OWN_MOMENTS, most, 1);
 }
 
-/* Those like the parameters are structs of all. */
+/* Moments in the parameters' shapes are structs of all parameters. */
 static void moments(const StageKernels *k, const Program *p, const UpdateRule *rule, Allocation *a) {
   for (int m = 0; m < rule->n_moments; m++)
     a->n_moments += !rule->moment_shape[m];

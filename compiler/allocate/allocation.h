@@ -1,12 +1,11 @@
-/* Where everything of a stage lives: static offsets in one arena, 64-byte aligned; the peak is known
- * to the byte before the run.
- * Weights, accumulators, moments and saved values are structs whose members are grouped by region, so
- * that the emitted C can declare them as structs: a member starts at the next multiple of 64 bytes and
- * a struct's size is a multiple of 64. Temporaries are packed by liveness: within a region into the
- * region's frame (equal regions have equal frames), frames and values that pass between regions into
- * the rank's workspace; its chunks never run at the same time. Saved structs take part in that packing, too,
- * where nothing else runs between a microbatch's forward (or recomputation) and its backward; not so what the
- * weights pass reads, which has slots for the microbatches in flight until there. */
+/* The place of all data of a stage: static offsets in one arena, 64-byte aligned. The peak is known to the byte
+ * before the run. Weights, accumulators, moments and saved values are structs whose members are grouped by region.
+ * Members start at multiples of 64 bytes, and struct sizes are such multiples, so the emitted C can declare the
+ * structs. Temporaries are packed by live range: within a region into the region's frame (equal regions have equal
+ * frames). Frames and values between regions are packed into the rank's workspace; its chunks never run at the
+ * same time. Saved structs are packed there, too, if no kernel runs between a microbatch's forward (or
+ * recomputation) and its backward. Operands of the weights pass have slots for the microbatches in flight until
+ * that pass. */
 #ifndef PDC_ALLOCATION_H
 #define PDC_ALLOCATION_H
 
@@ -63,8 +62,8 @@ typedef struct Exchanged {
   int64_t offset, elements;
 } Exchanged;
 
-/* An optimizer's moment of a parameter, in a shape of its own (optimizers/optimizer.h). Of different replicas' parts
- * of a sharded state, some have the same place. */
+/* An optimizer's moment of a parameter, in a shape of its own (optimizers/optimizer.h). Moments of different
+ * replicas may have the same place. */
 typedef struct OwnMoment {
   int param, moment, replica;
   int64_t offset;
@@ -103,7 +102,8 @@ typedef struct Allocation {
   Vec(OwnMoment) own_moments;
   int64_t scratch_offset, scratch_bytes; /* the largest kernel's */
   int64_t meeting_bytes;                 /* largest buffer of a collective in two parts, which run in sequence */
-  Section section[SECTION_COUNT];        /* with several chunks, where each has its own: all of them as one copy */
+  /* with several chunks, sections that each chunk has: all of them as one copy */
+  Section section[SECTION_COUNT];
   Section chunk_section[SECTION_COUNT][MAX_CHUNKS]; /* inputs to gradients sent, saved to deferred: each chunk's */
   Vec(Exchanged) exchanged;                         /* in the first of the section's copies, here and below */
   int64_t reduced_offset, reduced_bytes;            /* shards received from the other replicas, in sequence */
@@ -128,13 +128,13 @@ static inline int allocation_saved_slots(const Program *p, int chunk) {
   int saved = p->slots[chunk].saved;
   return saved < p->in_flight ? saved : (int)p->in_flight;
 }
-/* Whether these values of a chunk are in the workspace. */
+/* Whether a chunk's saved values are in the workspace. */
 bool allocation_saved_packed(const Program *p, int chunk);
 static inline int64_t buffer_bytes(const Buffer *b) {
   return (b->elements * element_bytes(b) + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT;
 }
-/* The times of a temporary's or saved value's first and last use: one unit a kernel, forward, backward and weights
- * pass one after the other. */
+/* The times of a temporary's or saved value's first and last use: one unit per kernel, through forward, backward
+ * and weights pass. */
 void allocation_live_range(const StageKernels *k, const Buffer *b, int *first, int *last);
 
 /* ---- offload (spill.c) ------------------------------------------------------------ */

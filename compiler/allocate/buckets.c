@@ -1,5 +1,6 @@
-/* The order in which replicas exchange gradients. The backward pass of a batch's last microbatch completes them from the
- * model's end to its beginning; those that are complete at the same place, or soon after each other, are one bucket. */
+/* Divides the gradients that replicas exchange into buckets. The last microbatch's backward pass completes
+ * gradients from the model's end to its beginning; gradients that are complete at the same kernel, or soon after,
+ * form a bucket. */
 #include "allocate/allocation.h"
 #include "optimizers/optimizer.h"
 

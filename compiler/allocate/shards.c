@@ -1,6 +1,6 @@
-/* The optimizer's state of a stage whose replicas share it (ZeRO stage 1: Rajbhandari et al., SC 2020). Moments,
- * masters and averages are structs of all weights that are updated, in f32; a replica has a range of each of their cells, in
- * the order of their members, and the same ranges of the weights are what it updates. */
+/* Shards a stage's optimizer state among its replicas (ZeRO stage 1: Rajbhandari et al., SC 2020). Moments,
+ * masters and averages are structs of all updated weights, in f32. A replica owns a range of each of their cells,
+ * in member order, and updates the same ranges of the weights. */
 #include "allocate/allocation.h"
 #include "optimizers/optimizer.h"
 
@@ -19,8 +19,8 @@ int64_t *state_offsets(const StageKernels *k) {
 
 static int64_t *cell_at(const Shards *s, int cell) { return s->at + (ptrdiff_t)cell * (s->replicas + 1); }
 
-/* Gives bytes [at, end) of the struct, which stay together, to the replica that their middle falls to. all: bytes of the
- * cell. */
+/* Gives the indivisible bytes [at, end) of the struct to the replica whose shard contains their middle. all: bytes
+ * of the cell. */
 static void add_unit(int64_t *cell, int replicas, int64_t all, int64_t at, int64_t end) {
   int part = (int)((double)(at + end - 2 * cell[0]) / 2 * replicas / (double)all);
   for (int r = part + 1; r <= replicas; r++)
@@ -38,8 +38,8 @@ static int bucket_of(const StageKernels *k, const Allocation *a, int weight) {
   return bucket;
 }
 
-/* The members before which a cell begins, and their number at the end: where weights of another bucket follow, unless what
- * would be a cell is too small to be divided well, and goes with its neighbour. */
+/* The members at which a cell begins, and their number at the end. A cell begins at the first weight of another
+ * bucket, unless the cell is too small to divide evenly; then it joins its neighbour. */
 static Ints cells_of(const StageKernels *k, const Program *p, const Allocation *a, const Ints *members,
                      const int64_t *offset) {
   const int64_t least = a->buckets.n > 1 ? least_bucket(p, a) / 4 : INT64_MAX;

@@ -1,5 +1,5 @@
-/* Of a model that spills: the blocks of a rank's arena that come and go, and how much of it is in memory at
- * once, by runtime/shared/moves.h. */
+/* Offload: the blocks of a rank's arena that are transferred, and the resident bytes, according to
+ * runtime/shared/moves.h. */
 #include "allocate/allocation.h"
 #include "shared/moves.h"
 
@@ -22,7 +22,7 @@ bool gradients_stay(const StageKernels *k, int param) {
   return here < p->uses.n;
 }
 
-/* By parameter of the graph the first part that has one of its gradients; -1: other stages have. */
+/* By parameter of the graph: the first part with one of its gradients; -1: none on this stage. */
 static int *first_parts(const StageKernels *k) {
   int *part = alloc((size_t)(k->graph->params.n + 1) * sizeof *part);
   for (int i = 0; i < k->params.n; i++)
@@ -54,7 +54,7 @@ static int *groups(const StageKernels *k, int *n) {
   return group;
 }
 
-/* What is like the parameters, one copy after the other: moments, masters, averages. */
+/* Adds the state in the parameters' shapes, copy after copy: moments, masters, averages. */
 static void add_state(const Allocation *a, const Buffer *b, int64_t state, const struct pd_block *of, bool trained,
                       Blocks *blocks) {
   static const SectionKind kinds[] = {SECTION_MOMENTS, SECTION_MASTERS, SECTION_AVERAGES};
@@ -136,12 +136,12 @@ static int by_offset(const void *a, const void *b) {
   return (x->offset > y->offset) - (x->offset < y->offset);
 }
 
-/* Bytes of the pages in which something stands that never leaves. */
+/* Bytes of the pages with data that is always resident. */
 static int64_t bytes_beside(const Blocks *blocks, int64_t arena, int64_t page) {
   int64_t pages = (arena + page - 1) / page, from = -1, to = 0;
   for (int i = 0; i <= blocks->n; i++) {
     const struct pd_block *b = i < blocks->n ? &blocks->at[i] : NULL;
-    if (from >= 0 && (!b || (int64_t)b->offset - to >= ALIGNMENT)) { /* the end of blocks in a row */
+    if (from >= 0 && (!b || (int64_t)b->offset - to >= ALIGNMENT)) { /* the end of consecutive blocks */
       const int64_t first = (from + page - 1) / page, end = to / page;
       pages -= end > first ? end - first : 0;
       from = -1;

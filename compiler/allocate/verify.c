@@ -1,4 +1,4 @@
-/* Printing an Allocation, and checking it: no two places may overlap that are live at the same time. */
+/* Prints an Allocation and checks it: data that is live at the same time must not overlap. */
 #include "allocate/allocation.h"
 
 #include <inttypes.h>
@@ -21,12 +21,12 @@ void allocation_dump(const StageKernels *k, const Allocation *a, FILE *out) {
   }
 }
 
-/* A range of the arena and when it is in use; first -1: always. */
+/* A range of the arena and its time of use; first -1: always. */
 typedef struct ArenaRange {
   int64_t from, end;
   int first, last;
   const char *name;
-  int replica; /* 1 + the only one that has it; 0: all have */
+  int replica; /* 1 + the only replica with it; 0: all replicas */
 } ArenaRange;
 typedef Vec(ArenaRange) ArenaRanges;
 
@@ -51,7 +51,8 @@ static void add_buffer(const StageKernels *k, const Program *p, const Allocation
   }
 }
 
-/* Slots of what only backward reads: as many as are in flight. With chunks the Program has them by chunk. */
+/* Values that only backward reads need a slot per microbatch in flight. With chunks the Program counts them by
+ * chunk. */
 static void verify_saved(const StageKernels *k, const Program *p, const Allocation *a) {
   for (int i = 0; i < k->buffers.n; i++) {
     const Buffer *b = &k->buffers.at[i];
@@ -61,7 +62,7 @@ static void verify_saved(const StageKernels *k, const Program *p, const Allocati
   }
 }
 
-/* Slots of what the weights pass reads last until it comes; a batch that drains holds no more than all its turns.
+/* Operands of the weights pass keep their slots until that pass; a draining batch holds at most all its turns.
  * Gradients are received one ahead. */
 static void verify_late(const StageKernels *k, const Program *p, const Allocation *a) {
   int64_t turns = program_turns(p), held = p->in_flight + p->weights_lag;
@@ -83,7 +84,7 @@ static int by_place(const void *a, const void *b) {
   return (x->from > y->from) - (x->from < y->from);
 }
 
-/* In order of place a range can overlap only those behind it that start before it ends. */
+/* In order of offset, a range can only overlap later ranges that start before it ends. */
 static void verify_apart(const StageKernels *k, const Allocation *a, ArenaRanges *ranges) {
   qsort(ranges->at, (size_t)ranges->n, sizeof *ranges->at, by_place);
   for (int i = 0; i < ranges->n; i++) {

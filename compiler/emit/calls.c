@@ -1,4 +1,4 @@
-/* Kernels of kind CALL: prints what lowering says about them (ops/call.h). */
+/* Prints kernels of kind CALL from their lowered description (ops/call.h). */
 #include "emit/print.h"
 #include "ops/call.h"
 
@@ -30,7 +30,7 @@ static Names field_texts(const Call *c, bool lists) {
   return texts;
 }
 
-/* The fields of one value, then the lists. */
+/* Prints scalar fields before lists. */
 static void print_fields(Text *out, int indent, const char *head, const Call *c, const char *tail) {
   Names plain = field_texts(c, false), lists = field_texts(c, true);
   text_list(out, indent, head, &plain, lists.n ? format(",\n%*s", indent, "") : tail);
@@ -87,7 +87,8 @@ static Name pointer(const Argument *x, const Axes *outer, BufferText text, void 
   return intern(out.at);
 }
 
-/* Whether this round overwrites: a batch's first microbatch, and the first round of loops that add up. */
+/* The condition under which the call overwrites its target: a batch's first microbatch, and the first iteration of
+ * summing loops. */
 static char *first_round(const Lowered *k) {
   const Call *c = k->call;
   Text out = {0};

@@ -1,13 +1,13 @@
-/* Kernels of kind LOOP as CUDA kernels: constant bounds, restrict pointers, sums in an order that depends on
- * shapes alone. kernel.h says what the loops mean, lower/gpu.c which thread does what; runtime/cuda/pd_loops.h
- * has the functions that the text uses. */
+/* Prints kernels of kind LOOP as CUDA kernels: constant bounds, restrict pointers, summation order fixed by
+ * shapes. kernel.h defines the loops, lower/gpu.c maps them to threads, runtime/cuda/pd_loops.h has the functions
+ * that they call. */
 #include "emit/loops.h"
 
 #include <inttypes.h>
 #include <string.h>
 
 enum {
-  LOADS_AHEAD = 4 /* of a loop along a row */
+  LOADS_AHEAD = 4 /* unroll factor of a loop along a row */
 };
 
 /* ---- elements ---------------------------------------------------------------------------------- */
@@ -24,13 +24,13 @@ static char *narrowed(const Buffer *b, const char *value) {
   return b->bf16 ? format("__float2bfloat16_rn(%s)", value) : format("%s", value);
 }
 
-/* The element at hand of a variable that holds several of a thread's. */
+/* The current element of a variable that holds several elements of one thread. */
 static char *own(const Printer *p, Name vector) {
   const GpuLoop *m = p->gpu;
   return format("%s%s%s", vector, m->vectors > 1 ? "[m]" : "", m->vector > 1 ? "[v]" : "");
 }
 
-/* "x, i * 768 + j0": the pointer and index of the first of several elements. */
+/* "x, i * 768 + j0": pointer and index of the first of several adjacent elements. */
 static char *first_element(Printer *p, const Place *place) {
   int last = p->shape->row_dims;
   Name j = p->index[last];
@@ -70,7 +70,7 @@ static void cuda_reduced(Printer *p, int term) {
 
 static Name store_vector(const Printer *p, int store) { return p->vector[p->kernel->terms.n + store]; }
 
-/* The line that sets a store's target, or adds to it. */
+/* Prints the line that sets or increments a store's target. */
 static void assign(Printer *p, int store, const char *to, const char *value) {
   if (!p->shape->store[store].accumulator) {
     print_line(p, "%s = %s;", to, value);
@@ -128,13 +128,13 @@ static const LoopDialect wide_loops = {.reserved = reserved,
 
 /* ---- a phase: a pass over the row ----------------------------------------------------------------------- */
 
-/* Whether all threads of a block have elements. */
+/* Whether every thread of a block has elements. */
 static bool is_exact(const Printer *p) {
   const GpuLoop *m = p->gpu;
   return m->kind == MAP_ELEMENTS || m->column_blocks * m->x * m->vector * m->vectors == p->shape->columns;
 }
 
-/* Whether phases need braces: several are printed side by side, outside of loops, and declare the same names. */
+/* Whether phases need braces: several phases outside loops declare the same names. */
 static bool needs_scopes(const Printer *p) {
   const Kernel *k = p->kernel;
   bool again = p->gpu->vector == 1;
@@ -143,13 +143,13 @@ static bool needs_scopes(const Printer *p) {
   return again && k->phases > 1 && p->gpu->vectors == 1 && is_exact(p);
 }
 
-/* Whether the line that loads a cached term can declare its cache, too. */
+/* Whether the load of a cached term can also declare its cache. */
 static bool loaded_whole(const Printer *p, int term) {
   bool whole = p->gpu->vectors == 1 && is_exact(p) && !needs_scopes(p);
   return whole && p->kernel->terms.at[term].kind == TERM_LOAD;
 }
 
-/* Loads of all a thread's elements that lie side by side, and of what it caches. */
+/* Prints the loads of a thread's adjacent elements and of its cached elements. */
 static void load_lines(Printer *p, int phase) {
   const Kernel *k = p->kernel;
   for (int i = 0; i < k->terms.n; i++) {
@@ -187,7 +187,7 @@ static void store_vectors(Printer *p, int phase) {
   }
 }
 
-/* The lines for each of the elements that lie side by side, in a loop over them. */
+/* Prints a loop over adjacent elements around the lines for one of them. */
 static void vector_lines(Printer *p, void (*lines)(Printer *, int), int argument) {
   Text *out = p->out, body = {0}, whole = {0};
   p->out = &body;
@@ -205,7 +205,7 @@ static void vector_lines(Printer *p, void (*lines)(Printer *, int), int argument
   print_block(p, format("for (int v = 0; v < %d; v++)", p->gpu->vector), &whole);
 }
 
-/* What a phase does with the elements that stand at j (or from j0 on). */
+/* Prints a phase for the elements at j, or from j0 on. */
 static void element_lines(Printer *p, int phase) {
   p->phase = phase;
   load_lines(p, phase);
@@ -226,7 +226,8 @@ static Name first_column(const Printer *p) {
 
 static char *times(const char *x, int64_t n) { return n > 1 ? format("%s * %" PRId64, x, n) : format("%s", x); }
 
-/* In a loop over a thread's elements of a row: where they stand, if the lines ask, and where they end. */
+/* Prints the start of a thread's elements, if the lines read it, and the bound check, inside the loop over a
+ * row. */
 static void column_in_loop(Printer *p) {
   const GpuLoop *m = p->gpu;
   char *text = format("m * %d + threadIdx.x", m->x);
@@ -238,12 +239,12 @@ static void column_in_loop(Printer *p) {
     print_line(p, "if (%s >= %" PRId64 ") break;", first_column(p), p->shape->columns);
 }
 
-/* The columns that are loaded and stored side by side. */
+/* Columns that are loaded and stored as vectors. */
 static int64_t whole_columns(const Printer *p) { return p->shape->columns / p->gpu->vector * p->gpu->vector; }
 
 static bool is_ragged(const Printer *p) { return whole_columns(p) < p->shape->columns; }
 
-/* What the lines for a thread's elements of a row stand in: a loop, a condition, a block; "": nothing. */
+/* The loop or condition around a thread's lines for a row; "" for none. */
 static const char *columns_head(Printer *p) {
   const GpuLoop *m = p->gpu;
   Name j = first_column(p);
@@ -256,8 +257,8 @@ static const char *columns_head(Printer *p) {
   return is_exact(p) && !is_ragged(p) ? "" : format("if (%s < %" PRId64 ")", j, n);
 }
 
-/* The lines for a row's last elements, fewer than lie side by side: of a thread each, or of the thread behind those
- * that have all of theirs. */
+/* Prints the scalar tail of a row: one thread per element for MAP_ROWS, else the thread after the last whole
+ * vector. */
 static void last_columns_lines(Printer *p, void (*lines)(Printer *, int), int argument) {
   const GpuLoop *m = p->gpu;
   GpuLoop single = *m;
@@ -284,7 +285,6 @@ static void last_columns_lines(Printer *p, void (*lines)(Printer *, int), int ar
                 &body);
 }
 
-/* Prints the lines for all of a thread's elements of a row. */
 static void columns_lines(Printer *p, void (*lines)(Printer *, int), int argument) {
   const char *head = columns_head(p);
   Text *out = p->out, body = {0}, whole = {0};
@@ -340,7 +340,7 @@ static void row_lines(Printer *p) {
   }
 }
 
-/* ---- which rows a thread has ------------------------------------------------------------------- */
+/* ---- rows of a thread ---------------------------------------------------------------------------- */
 
 /* The only one of dims [first, end) that is longer than 1, or -1. */
 static int only_wide(const Kernel *k, int first, int end) {
@@ -354,7 +354,8 @@ static int only_wide(const Kernel *k, int first, int end) {
   return only;
 }
 
-/* The indices of dims [first, end) from a linear index, which gets a name where there are several. */
+/* Prints the indices of dims [first, end) from a linear index, which gets a name if several dims are longer than
+ * 1. */
 static void index_lines(Printer *p, const char *name, const char *text, int first, int end) {
   const Kernel *k = p->kernel;
   if (product(k->dim, first, end) == 1)
@@ -390,7 +391,7 @@ static void elements_lines(Printer *p) {
   row_lines(p);
 }
 
-/* Prints the column where a thread of MAP_ROWS or MAP_COLUMNS has its only elements of a row. */
+/* Prints the column of a thread's only elements of a row (MAP_ROWS, MAP_COLUMNS). */
 static void column_line(Printer *p) {
   const GpuLoop *m = p->gpu;
   int64_t blocks = m->column_blocks;
@@ -419,7 +420,7 @@ static void rows_lines(Printer *p) {
 
 static bool column_sum(const Printer *p, int store) { return p->sum[store] && !p->shape->store[store].scalar; }
 
-/* The number of the block's tile, counted over all groups. */
+/* The block's tile number, counted over all groups. */
 static char *tile_text(const Printer *p) {
   int64_t blocks = p->gpu->column_blocks;
   return blocks > 1 ? format("blockIdx.x / %" PRId64, blocks) : format("blockIdx.x");
@@ -449,7 +450,7 @@ static void sums_begin(Printer *p) {
                  m->vectors > 1 ? format("[%d]", m->vectors) : "");
 }
 
-/* A group's sum, or of one tile of its rows. */
+/* Stores the sum of a group or of one tile of its rows. */
 static void sum_line(Printer *p, int store) {
   const Place *place = &p->kernel->stores.at[store].place;
   const char *sum = column_sum(p, store) ? own(p, p->sum[store]) : p->sum[store];
@@ -480,7 +481,7 @@ static void column_sums(Printer *p, int unused) {
   }
 }
 
-/* The rows of threads' sums added to the first's, and stored. */
+/* Adds up the sums of the block's thread rows and stores the total. */
 static void sums_end(Printer *p) {
   const Kernel *k = p->kernel;
   const GpuLoop *m = p->gpu;
@@ -506,7 +507,7 @@ static void sums_end(Printer *p) {
     print_block(p, p->lead, &scalars);
 }
 
-/* The indices that a block has to itself, and where its partial sums stand. */
+/* Prints the block's indices and the start of its partial sums. */
 static void block_lines(Printer *p) {
   const GpuLoop *m = p->gpu;
   const char *number = tile_text(p), *integer = p->dialect->integer;
@@ -523,7 +524,6 @@ static void block_lines(Printer *p) {
   index_lines(p, "group", group, 0, p->shape->group_dims);
 }
 
-/* Opens the loop over a thread's rows of its block's tile. */
 static void open_rows(Printer *p) {
   const Kernel *k = p->kernel;
   const GpuLoop *m = p->gpu;
@@ -543,7 +543,7 @@ static void open_rows(Printer *p) {
     unpack_index(p, "row", outer, p->shape->row_dims);
 }
 
-/* Rows of a group are added up: in tiles, where one group's would not keep a GPU busy. */
+/* Sums over the rows of a group, in tiles if one block per group would leave the GPU underused. */
 static void summed_lines(Printer *p) {
   const GpuLoop *m = p->gpu;
   block_lines(p);
@@ -560,7 +560,7 @@ static void summed_lines(Printer *p) {
 
 /* ---- the kernel -------------------------------------------------------------------------------- */
 
-/* Whether the first of the two kernels, or the second, has a parameter for a buffer; and `first`. */
+/* Whether the first or the second kernel has a parameter for the buffer. */
 static bool takes(const Printer *p, int buffer, bool second) {
   const Kernel *k = p->kernel;
   if (!second)
@@ -578,7 +578,7 @@ static bool takes_first(const Printer *p, bool second) {
   return takes;
 }
 
-/* The parameters as declared, or what they are called with, from what loops are called with (lower.h). */
+/* The declared parameters or, given the values of the call (lower.h), its arguments. */
 static Names parameters(const Printer *p, bool second, const Names *values) {
   Names list = {0};
   int at = 0;
@@ -606,8 +606,8 @@ static Names parameters(const Printer *p, bool second, const Names *values) {
   return list;
 }
 
-/* The second launch bound, blocks a multiprocessor, limits a thread's registers. Without it ptxas spills to fit more blocks
- * than are launched. */
+/* The second launch bound, blocks per multiprocessor, limits a thread's registers. Without it ptxas spills to fit
+ * more blocks than are launched. */
 static void print_head(Printer *p, const char *function, int threads, int resident, bool second) {
   Names list = parameters(p, second, NULL);
   text_add(p->out, "static __global__ void __launch_bounds__(%d, %d)\n", threads, resident);
@@ -615,7 +615,7 @@ static void print_head(Printer *p, const char *function, int threads, int reside
   p->indent = 2;
 }
 
-/* Which sum a thread of the second kernel stores, and where. */
+/* Prints the choice of the sum that a thread of the second kernel stores, with its place. */
 static void total_lines(Printer *p, Name total) {
   const Kernel *k = p->kernel;
   int last = p->shape->row_dims;

@@ -1,4 +1,4 @@
-/* What the dialects (dialect_c.c, dialect_cuda.c) share. */
+/* Functions common to both dialects (dialect_c.c, dialect_cuda.c). */
 #include "emit/print.h"
 
 const Dialect *dialect_of(const StageKernels *k) { return backend_of(&k->target)->dialect; }

@@ -22,9 +22,9 @@ static const char preamble[] =
     "static double now(void) {\n  struct timespec t;\n  clock_gettime(CLOCK_MONOTONIC, &t);\n"
     "  return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;\n}\n\n";
 
-/* Caches are cold or warm as in a run; so are clocks and the memory's bus, for as many processes as a run has ranks do
- * the same. Of all rounds those count whose whole pass took a middling time, so that the kernels' seconds add up to
- * that of a pass, which is what is predicted. */
+/* Caches, clocks and the memory bus are in the state of a run, because one process per rank runs the same passes.
+ * Only the middle half of the rounds by pass time counts, so the kernels' seconds add up to the predicted time of
+ * a pass. */
 static const char measuring[] =
     "enum { MIN_ROUNDS = 8, MAX_ROUNDS = 200, WARM_UP = 2 };\nstatic const double MIN_SECONDS = 1;\n\n"
     "struct step {\n  int kernel;\n  const int64_t *at;\n};\n"
@@ -69,14 +69,14 @@ static const char before[] =
     "  for (*turn = 0; *turn < n_sizes - 1; ++*turn) measure(&sizes[*turn], sums, counts);\n"
     "  measure(&sizes[*turn], sums, counts);\n";
 
-/* What loops and calls read of the current microbatch, which is a whole batch, and of their rank. */
+/* The state that loops and calls read: a microbatch that is a whole batch, and their rank. */
 static const char now[] =
     "__attribute__((unused)) static int64_t first_sample;\nstatic const struct pd_stage stage = {.microbatch = MICROBATCH, "
     ".microbatches = 1, .tensor = SHARDS};\n\n";
 
-/* An update's two parts, the rule, in place and into another version of the weights, and the squares of the gradient, over
- * as many elements as the model has or the memory holds, each after a pass, which leaves the caches as it does in a run:
- * the median. */
+/* Times the update rule in place, the rule into another version of the weights, and the gradient's sum of squares.
+ * The number of elements is the model's, or the most that memory holds; each runs after a pass, for a run's cache
+ * state; the median counts. */
 static const char updating[] =
     "static const struct pd_change unchanged; /* no step is damped */\n\n"
     "enum { TILE = 16384 }; /* of an update of the runtime */\n\n"
@@ -101,7 +101,7 @@ static const char updating[] =
     "  qsort(round, ROUNDS, sizeof *round, by_seconds);\n"
     "  return round[ROUNDS / 2].seconds / (double)ELEMENTS;\n}\n\n";
 
-/* Behind the other lines, when the memory of passes has been read for the last time. */
+/* Comes last, because measuring rates overwrites the memory of the passes. */
 static void print_rates(Text *out, const ProfileTask *task) {
   text_add(out, "static void tell_rates(void) {\n");
   if (task->rates) {

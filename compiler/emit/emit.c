@@ -1,5 +1,5 @@
-/* One stage's program as C, top to bottom: what it is, its numbers, its memory, its kernels, one
- * microbatch forward and backward, the update, the three loops. */
+/* Prints one stage's program in C, top to bottom: header, constants, memory, kernels, one microbatch forward and
+ * backward, the update, the three loops. */
 #include "emit/print.h"
 #include "optimizers/optimizer.h"
 
@@ -54,10 +54,10 @@ static void print_constants(Emit *e) {
 
 /* ---- a microbatch ---------------------------------------------------------------------------- */
 
-/* What a pass runs for: a microbatch that is trained on, or inferred; once more; a validation. */
+/* Purpose of a pass: training or inference of a microbatch, recomputation, validation. */
 typedef enum { FOR_MICROBATCH, AGAIN, FOR_VALIDATION } Purpose;
 
-/* Of a model that spills, what is between two parts: it is made where it will be read. */
+/* In a model that offloads, values between two parts are written directly into the reader's slot. */
 static Name slot_between(const Emit *e, BufferKind kind, int chunk, Purpose purpose) {
   const ChunkBuffers read = reader_between(kind, chunk);
   Name slot = purpose == FOR_VALIDATION ? intern("0") : internf("k %% %s", chunk_slots(e, read.kind, read.chunk));
@@ -66,8 +66,8 @@ static Name slot_between(const Emit *e, BufferKind kind, int chunk, Purpose purp
   return internf("%s&arena->%s[%s]", cast, chunk_member(e, read.kind, read.chunk), slot);
 }
 
-/* A chunk's slot of microbatch k. What is sent stands where its reader may have its slots. A recomputation writes
- * it into an extra slot behind the others, which no message uses, and a validation into those of the arena. */
+/* A chunk's slot of microbatch k; sent values use the slot that the reader provides. A recomputation writes them
+ * to an extra slot that no message uses, a validation to the arena's slots. */
 static Name slot_text(const Emit *e, BufferKind kind, int chunk, Purpose purpose) {
   Name member = chunk_member(e, kind, chunk), slots = chunk_slots(e, kind, chunk);
   if (is_between(e, kind, chunk))
@@ -80,7 +80,7 @@ static Name slot_text(const Emit *e, BufferKind kind, int chunk, Purpose purpose
   return internf("&arena->%s[k %% %s]", member, slots);
 }
 
-/* The values a pass is called with, in the order of its parameters. */
+/* The arguments of a pass, in the order of its parameters. */
 static Names pass_arguments(Emit *e, Pass pass, const char *weights, Purpose purpose) {
   PassParameters p = pass_parameters(e, pass);
   Names list = {0};
@@ -100,7 +100,6 @@ static const char *used_weights(const Emit *e) {
   return e->p->forward_only ? "&arena->weights" : "&arena->weights[version(k) % VERSIONS]";
 }
 
-/* Whether the pass of this kind reads weights in any chunk. */
 static bool uses_weights(const Emit *e, PassKind kind) {
   for (int c = 0; c < e->p->chunks; c++)
     if (pass_uses(e, (Pass){kind, c}, BUFFER_WEIGHT))
@@ -135,7 +134,7 @@ static bool some_kernel_uses(const Emit *e, int buffer) {
   return false;
 }
 
-/* The model's inputs that a chunk reads, through `function`. */
+/* Prints loads of the model inputs that a chunk reads, through `function`. */
 static void print_loads(Emit *e, int indent, int chunk, const char *function, const char *k) {
   for (int i = 0; i < e->k->buffers.n; i++) {
     const Buffer *b = &e->k->buffers.at[i];
@@ -170,7 +169,7 @@ static void print_call_pass(Emit *e, int indent, Pass pass, const char *weights,
   text_list(&e->out, indent + more, format("%*s%s", indent, "", head), &list, ");\n");
 }
 
-/* Of the runtime's functions that a pass takes its samples from and leaves its figures to. */
+/* Prefix of the runtime's functions that provide samples and receive figures. */
 static const char *work_prefix(const Emit *e) {
   return e->g->generation.context ? "pd_generation" : e->p->forward_only ? "pd_evaluation" : "pd";
 }
@@ -178,8 +177,8 @@ static const char *work_prefix(const Emit *e) {
 /* Whether DO_WEIGHTS has anything to compute here. */
 static bool has_weights_pass(const Emit *e) { return e->k->weights.n > 0; }
 
-/* The lines that compute a turn. A recomputation logs no figures again, nor does it load inputs, which are still
- * there unless parts come and go. */
+/* Prints the computation of a turn. A recomputation logs no figures, and reloads inputs only with offload, which
+ * evicts them. */
 static void print_work(Emit *e, int indent, Pass pass, bool recomputing) {
   bool forward = pass.kind == PASS_FORWARD && !recomputing;
   if (forward || (recomputing && e->p->offload.on))
@@ -198,11 +197,11 @@ static void print_work(Emit *e, int indent, Pass pass, bool recomputing) {
 typedef struct Work {
   const char *name, *work; /* "forward", "PD_FORWARD" */
   PassKind kind;
-  bool recomputing, awaits; /* awaits: it first waits for a free slot to send from */
+  bool recomputing, awaits; /* awaits: first waits for a free send slot */
   const char *comment;
 } Work;
 
-/* One chunk: the function of a microbatch. */
+/* With one chunk: the function of a microbatch. */
 static void print_work_of_microbatch(Emit *e, const Work *w, const char *await) {
   text_add(&e->out, "%sstatic void %s(int64_t k) {\n%s  while (pd_begin(%s, k)) {\n", w->comment, w->name, await,
            w->work);
@@ -210,7 +209,7 @@ static void print_work_of_microbatch(Emit *e, const Work *w, const char *await) 
   text_add(&e->out, "    pd_end();\n  }\n}\n\n");
 }
 
-/* Several: a function each, and the one that finds a turn's chunk and microbatch. */
+/* With several chunks: a function per chunk, and one that finds a turn's chunk and microbatch. */
 static void print_work_of_turn(Emit *e, const Work *w, const char *await) {
   int chunks = e->p->chunks;
   for (int c = 0; c < chunks; c++) {
@@ -218,7 +217,7 @@ static void print_work_of_turn(Emit *e, const Work *w, const char *await) {
       continue;
     Pass pass = {w->kind, c};
     PassParameters p = pass_parameters(e, pass);
-    bool idle = !p.first && p.kinds.n == 0; /* nothing comes back through frozen weights */
+    bool idle = !p.first && p.kinds.n == 0; /* frozen weights pass no gradient back */
     text_add(&e->out, "%sstatic void %s_%d(int64_t k) {\n%s", w->comment, w->name, c, idle ? "  (void)k;\n" : "");
     print_work(e, 2, pass, w->recomputing);
     text_add(&e->out, "}\n\n");
@@ -250,7 +249,7 @@ static const char spilled_turn_functions[] =
     "static int64_t microbatch(int64_t turn) {\n"
     "  return (turn - 1) / TURNS * MICROBATCHES + (turn - 1) % MICROBATCHES + 1;\n}\n\n";
 
-/* Whether there are messages to other ranks: activations, or gradients. */
+/* Whether other ranks receive this rank's activations or gradients. */
 static bool sends_activations(const Emit *e) {
   return e->k->sent.n > 0 && (!e->p->offload.on || e->p->stage < e->p->n_stages - 1);
 }
@@ -337,8 +336,8 @@ static void print_optimizer(Emit *e) {
   text_list(&e->out, 14, "    pd_update(", &list, format("); /* %s */\n", update_rule(&e->g->train)->name));
 }
 
-/* The first argument of validate(), if it takes weights: the averages, where there are any; of those in bf16 or in parts
- * the runtime makes the newest copy (pd_read_averages). */
+/* The first argument of validate(), if it takes weights: the averages, if any. For averages in bf16 or in shards,
+ * the runtime builds the newest copy (pd_read_averages). */
 static const char *validated_weights(const Emit *e, const char *newest) {
   bool averages = e->allocation->section[SECTION_AVERAGES].copies > 0 && !has_masters(e) && !is_sharded(e);
   return !uses_weights(e, PASS_FORWARD) ? "" : averages ? "&arena->averages, " : newest;
@@ -372,10 +371,10 @@ static void print_update(Emit *e) {
 
 static const char *batch_of(const Emit *e) { return e->p->chunks > 1 ? "TURNS" : "MICROBATCHES"; }
 
-/* The microbatch that went backward last. */
+/* The last microbatch whose backward pass ended. */
 static const char *last_backward(const Emit *e) { return e->p->chunks > 1 ? "microbatch(b - 1)" : "b - 1"; }
 
-/* A rank's turns of a batch are done when their gradients are. */
+/* The count of turns whose gradients are complete. */
 static const char *done(const Emit *e) { return e->p->split_backward ? "w - 1" : "b - 1"; }
 
 static void print_weights(Emit *e, int indent, int loop) {
@@ -387,7 +386,7 @@ static void print_weights(Emit *e, int indent, int loop) {
 }
 
 static void print_exchange(Emit *e, int indent, int loop) {
-  /* At the start of a batch w has not moved yet: there is nothing to exchange. */
+  /* At the start of a batch w has not advanced, so there is nothing to exchange. */
   const char *begun = e->p->split_backward && loop < 3 ? format("w - 1 > u * %s && ", batch_of(e)) : "";
   text_add(&e->out, "%*sif (%s(%s) %% %s == 0)\n%*s  pd_exchange((%s) / %s - 1);\n", indent, "", begun, done(e),
            batch_of(e), indent, "", done(e), batch_of(e));
@@ -444,7 +443,7 @@ static void print_loop_of(Emit *e, int indent, int i) {
   text_add(&e->out, "%*s}\n", indent, "");
 }
 
-/* Inference: the steady state is all there is. */
+/* Inference has only the steady state. */
 static void print_stream(Emit *e) {
   const Loop *l = &e->p->loop[1];
   text_add(&e->out,
@@ -497,7 +496,7 @@ static void print_main(Emit *e) {
 
 /* ---- the file -------------------------------------------------------------------------------- */
 
-/* What the functions and tables of several chunks are called. */
+/* Reserves the names of per-chunk functions and tables. */
 static void take_chunk_names(Emit *e) {
   static const char *const names[] = {"forward", "backward", "recompute", "weights"};
   static const BufferKind crossing[] = {BUFFER_RECEIVED, BUFFER_SENT, BUFFER_GRADIENT_RECEIVED,

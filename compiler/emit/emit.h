@@ -7,8 +7,8 @@
 #include "graph/identity.h"
 #include "plan/plan.h"
 
-/* The text of stage<i>.c or stage<i>.cu, deterministic to the byte. plan_hash: 64 characters that the programs of all
- * stages compare. identity: of the model's training. */
+/* The text of stage<i>.c or stage<i>.cu, deterministic to the byte. plan_hash: 64 characters that all stages'
+ * programs compare. identity: of the model's training. */
 char *emit_stage(const Graph *g, const Pieces *pieces, const Plan *plan, const LoweredStage *lowered,
                  const Program *p, const Allocation *allocation, const Identity *identity, const char *plan_hash);
 /* Measurements of `pdc profile`. */
@@ -17,7 +17,7 @@ typedef struct ProfileTask {
   const Allocation *const *allocations; /* of `stages` */
   int n;
   int processes; /* simultaneous processes, such as the ranks of a run */
-  int64_t room;  /* memory limit of each process, in bytes */
+  int64_t room;  /* bytes, memory limit of each process */
   /* An elementwise update rule of the runtime, measured on `elements` elements; NULL: not measured. */
   const char *rule;
   int n_moments;
@@ -26,16 +26,16 @@ typedef struct ProfileTask {
   bool rates;         /* on processors: also measure the peak rates */
   bool link;          /* on GPUs: also measure copies to and from the host, and updates on the host */
 } ProfileTask;
-/* The text of a program that times every distinct kernel of the task's stages and prints lines "SIGNATURE SECONDS", on GPUs
- * each followed by the algorithms of its products (profile/algorithms.h), and at the end whose these are;
- * on processors also "update SECONDS" and "norm SECONDS", of an element, and with `rates` "products RATE" (operations a
- * second, in the target's precision), "operations RATE" (the same in f32) and "memory RATE" (bytes a second); on GPUs with `link` "to_device SECONDS" and
- * "from_device SECONDS", of a byte, both ways at once, and "at_home SECONDS", of one that the host reads or writes in an update.
- * The last line is "end TARGET". */
+/* The text of a program that times every distinct kernel of the task's stages. It prints lines "SIGNATURE
+ * SECONDS", on GPUs each followed by the algorithms of its products (profile/algorithms.h). On processors it adds
+ * "update SECONDS" and "norm SECONDS", per element. With `rates` it adds "products RATE" (operations a second, in
+ * the target's precision), "operations RATE" (the same in f32) and "memory RATE" (bytes a second). On GPUs `link`
+ * adds "to_device SECONDS" and "from_device SECONDS", per byte, with both directions busy. It also adds "at_home
+ * SECONDS", per byte that the host reads or writes in an update. The last line is "end TARGET". */
 char *emit_profile(const ProfileTask *task);
 
-/* Adds a setting to those that checkpoints record, if cuts decide which weights a gradient is of: the first piece of each stage, and
- * by how many updates its gradients are late. */
+/* Adds a setting to those of checkpoints if cuts decide the weights of a gradient: the first piece of each stage,
+ * and the delay of its gradients in updates. */
 void identity_add_delays(Identity *to, const Pieces *p, const Plan *plan, const Program *programs);
 
 #endif

@@ -1,15 +1,15 @@
-/* The text of a kernel's terms: one C expression each, put into the expression that uses it when that is the
- * only one. Parentheses (ops/expression.h) keep the order of operations: rounding is the graph's. */
+/* Prints a kernel's terms as C expressions; a term with one use is inlined there. Parentheses (ops/expression.h)
+ * keep the graph's order of operations, because rounding depends on it. */
 #include "emit/loops.h"
 
 #include <inttypes.h>
 #include <math.h>
 #include <string.h>
 
-enum { LONGEST_OPERAND = 56 }; /* columns of an expression within another */
+enum { LONGEST_OPERAND = 56 }; /* columns of an inlined operand */
 
-/* Where to break a line that is longer than `width`: behind the last comma that fits, else before the last
- * operator; 0 when there is neither. */
+/* The position of a line break for text over `width`: after the last comma that fits, else before the last
+ * operator, else 0. */
 static size_t line_break(const char *text, size_t width) {
   size_t comma = 0, sign = 0;
   if (strlen(text) <= width)
@@ -23,7 +23,7 @@ static size_t line_break(const char *text, size_t width) {
   return comma ? comma : sign;
 }
 
-/* Long lines go on four columns in; directives do not. */
+/* Continuation lines are indented four columns; directives are not broken. */
 void print_line(Printer *p, const char *format_, ...) {
   enum { FURTHER = 4 };
   va_list args, again;
@@ -51,7 +51,7 @@ Name parameter_of(const Printer *p, int buffer) {
 
 /* ---- indices --------------------------------------------------------------------------------- */
 
-/* sum of index * stride over dims [from, end). */
+/* Sum of index * stride over dims [from, end). */
 char *index_sum(Printer *p, int64_t offset, const int64_t *stride, int from, int end) {
   Text out = {0};
   for (int i = from; i < end; i++) {
@@ -72,7 +72,7 @@ char *element(Printer *p, const Place *place) {
                 index_sum(p, place->offset, place->stride, 0, p->kernel->n_dims));
 }
 
-/* An element of a store's partial sums: dense over the dims it moves along. */
+/* An element of a store's partial sums, which are dense over the store's moving dims. */
 char *sum_element(Printer *p, int store) {
   const Kernel *k = p->kernel;
   const bool *moves = p->shape->store[store].moves;
@@ -88,7 +88,7 @@ char *sum_element(Printer *p, int store) {
 
 static Fragment primary(const char *text) { return (Fragment){format("%s", text), PRECEDENCE_PRIMARY}; }
 
-/* A negative number has parentheses beside any operator. */
+/* A negative literal is parenthesised beside any operator. */
 static Fragment literal(double x) {
   return (Fragment){float_literal(x), signbit(x) && !isnan(x) ? PRECEDENCE_CONDITION : PRECEDENCE_PRIMARY};
 }
@@ -98,7 +98,7 @@ static Fragment attribute(const Term *t, int i) {
   return t->op->attr[i].kind == ATTR_NUMBER ? literal(x) : primary(format("%" PRId64, (int64_t)x));
 }
 
-/* Row-major index over the kernel's dims from `from` on; of a row alone for scalars. */
+/* Row-major index over the kernel's dims from `from` on; scalars have one per row. */
 static char *linear(Printer *p, const Term *t, int from) {
   const Kernel *k = p->kernel;
   int64_t stride[MAX_DIM] = {0}, size = 1;
@@ -110,8 +110,8 @@ static char *linear(Printer *p, const Term *t, int from) {
   return index_sum(p, 0, stride, from, k->n_dims);
 }
 
-/* The same, where a loop over elements side by side says it of the first of them and `v`: none of the bits meet, and of
- * `|` nvcc knows that the same random numbers serve neighbours (pd_dropout). */
+/* The same index as `first | v` in a loop over adjacent elements, whose bits are disjoint. The `|` tells nvcc that
+ * neighbours share random numbers (pd_dropout). */
 static Fragment element_number(Printer *p, const Term *t) {
   int from = p->kernel->samples ? 1 : 0, last = p->shape->row_dims, side_by_side = p->gpu ? p->gpu->vector : 1;
   Name j = p->index[last];
@@ -180,14 +180,14 @@ bool is_token(const Printer *p, const Term *t) {
 
 const char *type_of(const Printer *p, const Term *t) { return is_token(p, t) ? "int32_t" : "float"; }
 
-/* The phase being printed reads a row back that an earlier one cached. */
+/* Whether the phase being printed reads a row that an earlier phase cached. */
 static bool reads_row(const Printer *p, int term) {
   return p->cached[term] && p->kernel->terms.at[term].phase < p->phase;
 }
 
 char *rounded_text(const Term *t, char *text) { return t->rounded ? format("pd_rounded(%s)", text) : text; }
 
-/* What is loaded binds like a name, though its text may be "(float)x[j]". */
+/* A load binds like a name, although its text may be "(float)x[j]". */
 static Fragment definition(Printer *p, int term) {
   const Term *t = &p->kernel->terms.at[term];
   if (reads_row(p, term))
@@ -239,8 +239,8 @@ int scalar_slot(const Kernel *k, int term) {
   return slot;
 }
 
-/* Adds an operand's mentions in the expression of a term. What is read behind a condition gets a name, too: it is read
- * whatever the condition says, for a load that may not happen is a branch, which keeps a loop from being vectorised. */
+/* Counts the operands' mentions in a term's expression. Conditional operands get names, so their loads are
+ * unconditional: a conditional load is a branch that blocks vectorisation. */
 static void count_operands(Printer *p, int term) {
   const Term *t = &p->kernel->terms.at[term];
   if (t->kind != TERM_OP)
@@ -250,13 +250,13 @@ static void count_operands(Printer *p, int term) {
     p->references[t->in[i]] += e->mentions[i] + e->chosen[i];
 }
 
-/* How often a store's line mentions its value: an accumulator's, in both cases of `first`. */
+/* Mentions of the value in a store's line: an accumulator's line has it in both cases of `first`. */
 static int store_mentions(const Printer *p, int store) {
   return !p->sum[store] && p->shape->store[store].accumulator ? 2 : 1;
 }
 
-/* Scalars: their mentions in scalars and stores of any slot; one mentioned in a phase gets a name. Elements:
- * their mentions in phase `slot`. */
+/* Counts mentions of scalars in scalars and stores of any slot, or of elements in phase `slot`. A scalar mentioned
+ * in a phase gets a name. */
 void count_references(Printer *p, int slot, bool scalars) {
   const Kernel *k = p->kernel;
   memset(p->references, 0, (size_t)k->terms.n * sizeof *p->references);

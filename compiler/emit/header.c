@@ -1,4 +1,4 @@
-/* What stands above a stage's program: which stage it is, its batch, weights, times and memory, for people. */
+/* Prints the comment at the top of a stage's program: stage, batch, weights, times and memory. */
 #include "emit/print.h"
 
 #include <inttypes.h>
@@ -6,7 +6,7 @@
 
 static char *milliseconds(double seconds) { return format("%.3g ms", 1e3 * seconds); }
 
-/* "wte .. h.1", of several chunks one after the other. */
+/* "wte .. h.1", with chunks separated by ";". */
 static char *stage_range(const Emit *e, int stage) {
   Text out = {0};
   for (int c = 0; c < pipeline_chunks(&e->plan->pipeline, stage); c++) {
@@ -32,7 +32,7 @@ static char *sections_text(const Emit *e) {
   return out.at;
 }
 
-/* "This stage     text", continued under the text. */
+/* "This stage     text", with continuation lines aligned to the text. */
 static void header_entry(Emit *e, const char *label, const char *text) {
   size_t column = 0;
   char *words = comment_text(text);
@@ -52,7 +52,7 @@ static void header_entry(Emit *e, const char *label, const char *text) {
   text_add(&e->out, "\n");
 }
 
-/* The weights that batch t uses, in words. */
+/* The weight versions that batch t uses, in words. */
 static char *version_words(const Emit *e) {
   const Program *p = e->p;
   if (p->forward_only)
@@ -72,7 +72,7 @@ static char *version_words(const Emit *e) {
       p->versions, p->delay);
 }
 
-/* A path's last part: the text must not depend on where the model lies. */
+/* The file name of a path, because the text must not depend on the model's directory. */
 static const char *base(const char *path) {
   const char *slash = strrchr(path, '/');
   return slash ? slash + 1 : path;
@@ -111,7 +111,7 @@ static char *planned_words(const Emit *e, double forward, double backward, doubl
                 e->k->recompute ? "; the backward pass reruns the forward pass" : "");
 }
 
-/* What stands in memory behind parameters' own rows; NULL: nothing does. */
+/* The padding rows of parameters, in words; NULL: none. */
 static const char *padding_words(const Emit *e) {
   Text words = {0};
   for (int i = 0; i < e->k->params.n; i++) {

@@ -1,4 +1,4 @@
-/* What the runtime is told of the training itself, whatever the plan, for checkpoints to keep. */
+/* Prints the plan-independent training settings that checkpoints record. */
 #include "emit/print.h"
 
 static void print_settings(Emit *e, const char *head, const Setting *at, int n, const char *tail) {
@@ -8,7 +8,7 @@ static void print_settings(Emit *e, const char *head, const Setting *at, int n, 
   text_list(&e->out, 2, head, &items, tail);
 }
 
-/* What the model says of the training, and the precision, which the command line does. */
+/* The model's training settings and the command line's precision. */
 static Identity identity_of(const Emit *e) {
   Identity x = {.function = e->identity->function};
   for (int i = 0; i < e->identity->settings.n; i++)

@@ -1,6 +1,6 @@
-/* Kernels of kind LOOP as static C functions: constant bounds, restrict pointers, and sums over a row in
- * LANES lanes that C compilers vectorise as they stand. kernel.h says what the loops mean;
- * runtime/kernels/pd_loops.h has the functions that the text uses. */
+/* Prints kernels of kind LOOP as static C functions: constant bounds, restrict pointers, row sums in LANES lanes
+ * that C compilers vectorise. kernel.h defines the loops, runtime/kernels/pd_loops.h has the functions that they
+ * call. */
 #include "emit/loops.h"
 
 #include <inttypes.h>
@@ -24,7 +24,7 @@ static void store_line(Printer *p, int store) {
     print_line(p, "%s = %s;", element(p, &s->place), narrowed(p, &s->place, value));
 }
 
-/* ---- how C reaches what phases work on --------------------------------------------------------- */
+/* ---- loads and stores in C ----------------------------------------------------------------------- */
 
 static char *c_load(Printer *p, int term) {
   const Place *place = &p->kernel->terms.at[term].place;
@@ -151,7 +151,7 @@ static void close_loops(Printer *p, int from, int end) {
     }
 }
 
-/* Declares and clears the partial sums; base: where they lie in scratch, NULL: on the stack. */
+/* Declares and clears the partial sums; base: their start in scratch, NULL: on the stack. */
 static void sums_begin(Printer *p, const char *base) {
   Name first = NULL;
   for (int i = 0; i < p->kernel->stores.n; i++) {
@@ -177,19 +177,19 @@ static char *target_text(Printer *p, int store) {
   return strcmp(index, "0") ? format("%s + %s", name, index) : format("%s", name);
 }
 
-/* Whether a store's sums may be added where they belong: its target lies as they do, and holds floats. */
+/* Whether sums can be accumulated in the target: it has their layout, in f32. */
 static bool stands_dense(const Printer *p, int store) {
   return p->shape->store[store].dense && !p->k->buffers.at[p->kernel->stores.at[store].place.buffer].bf16;
 }
 
-/* Writes or adds partial sums that lie as their target does, from one or several tiles. */
+/* Writes or adds partial sums whose layout is the target's, from one or several tiles. */
 static void sum_line(Printer *p, int store, const char *part, int64_t stride, int tiles) {
   bool adds = p->shape->store[store].accumulator;
   print_line(p, "pd_sum_tiles(%s, %s, %s, %" PRId64 ", %" PRId64 ", %d);", adds ? "first" : "true",
              target_text(p, store), part, p->shape->store[store].sums, stride, tiles);
 }
 
-/* Writes or adds the partial sums of one group into what the stores mean. */
+/* Writes or adds the partial sums of one group to the stores' targets. */
 static void sums_end(Printer *p, bool but_contiguous) {
   const Kernel *k = p->kernel;
   for (int i = 0; i < k->stores.n; i++) {
@@ -268,7 +268,7 @@ static void range_lines(Printer *p) {
 
 /* ---- the function ---------------------------------------------------------------------------- */
 
-/* Parameters as declared, or as passed on; tile: of the function over one tile. */
+/* Parameters as declared, or as arguments; tile: of the function for one tile. */
 static Names arguments(const Printer *p, bool declare, bool tile) {
   Names list = {0};
   if (tile ? tile_uses_first(p) : p->arguments->first)
@@ -299,7 +299,7 @@ static void prepend_range(Names *list, Name from, Name end) {
   *list = longer;
 }
 
-/* Rows in tiles by shape alone, each with its own partial sums, added in the tiles' order. */
+/* The shape alone decides the tiles. Each has its own partial sums, added in the tiles' order. */
 static void tile_lines(Printer *p, const char *function) {
   const Kernel *k = p->kernel;
   int64_t rows = p->shape->rows, extent = p->shape->sums;

@@ -7,15 +7,16 @@
 
 typedef struct Printer Printer;
 
-/* What differs between the targets in the text of a phase. */
+/* Target-specific parts of the text of a phase. */
 typedef struct LoopDialect {
-  const char *const *reserved;                         /* names that its text uses itself; ends with NULL */
+  const char *const *reserved;                         /* names that the target's text uses; ends with NULL */
   const char *integer;                                 /* the type of indices */
-  char *(*load)(Printer *p, int term);                 /* what a LOAD reads */
+  char *(*load)(Printer *p, int term);                 /* the value of a LOAD */
   char *(*cached)(Printer *p, int term);               /* the element of a term that is cached for the row */
   void (*reduce)(Printer *p, int term, const char *x); /* the line that adds x to a row's sum or maximum */
-  void (*reduced)(Printer *p, int term);               /* behind the phase: the line that has the row's result */
-  void (*store)(Printer *p, int store);                /* the lines of a store */
+  /* the line after the phase that finishes the row's result */
+  void (*reduced)(Printer *p, int term);
+  void (*store)(Printer *p, int store); /* the lines of a store */
 } LoopDialect;
 
 struct Printer {
@@ -33,17 +34,17 @@ struct Printer {
   Name *sum;       /* by store: its partial sums, or NULL */
   Name index[MAX_DIM];
   bool *needed;         /* by term: the phase being printed needs it */
-  int *references;      /* by term: how often the text being printed mentions it */
+  int *references;      /* by term: mentions in the text being printed */
   bool *named;          /* by term: it has a variable in the text being printed */
-  int phase;            /* of what is being printed */
-  bool *cached;         /* by term: its elements of the row are cached by the phase that makes them */
-  const char *lane;     /* C: which lane of a sum the phase adds to */
+  int phase;            /* the one being printed */
+  bool *cached;         /* by term: its phase caches its elements of the row */
+  const char *lane;     /* C: lane of a sum that the phase adds to */
   const char *lead;     /* CUDA: the condition that holds for one thread a row, NULL: for each */
   const HostLoop *host; /* C */
   const GpuLoop *gpu;   /* CUDA */
-  Name *vector;         /* CUDA, by term, then by store: several elements side by side */
-  bool reads_column;    /* the index along the last dim was printed */
-  bool reads_first;     /* CUDA: that of the first of several elements was */
+  Name *vector;         /* CUDA, by term, then by store: the variable of several adjacent elements */
+  bool reads_column;    /* the text contains the index along the last dim */
+  bool reads_first;     /* CUDA: the text contains the index of the first of several elements */
 };
 
 __attribute__((format(printf, 2, 3))) void print_line(Printer *p, const char *format, ...);
@@ -53,13 +54,14 @@ Name parameter_of(const Printer *p, int buffer);
 char *index_sum(Printer *p, int64_t offset, const int64_t *stride, int from, int end);
 char *element(Printer *p, const Place *place);
 char *sum_element(Printer *p, int store);
-int scalar_slot(const Kernel *k, int term); /* before which phase a scalar is known; phases: after the last */
+int scalar_slot(const Kernel *k, int term); /* the phase before which a scalar is known; phases: after the last */
 void count_references(Printer *p, int slot, bool scalars);
-char *rounded_text(const Term *t, char *text); /* a term's value, rounded if the loop goes on with it so */
-char *term_text(Printer *p, int term);         /* its expression; prints declarations that this needs */
-void name_term(Printer *p, int term);          /* prints the line that declares it, unless it has one */
+/* a term's value, rounded if the loop continues with the rounded value */
+char *rounded_text(const Term *t, char *text);
+char *term_text(Printer *p, int term); /* its expression; prints declarations that this needs */
+void name_term(Printer *p, int term);  /* prints the line that declares it, unless it has one */
 bool is_token(const Printer *p, const Term *t);
-const char *type_of(const Printer *p, const Term *t); /* "float", or "int32_t" of tokens */
+const char *type_of(const Printer *p, const Term *t); /* "float", or "int32_t" for tokens */
 
 /* ---- phases.c */
 Printer printer_new(Text *out, const StageKernels *stage, const Lowered *lowered, const LoopDialect *dialect);

@@ -1,4 +1,4 @@
-/* The arena as C structs: the user's names and shapes, at the offsets that the Allocation says. */
+/* Prints the arena as C structs, with the user's names and shapes, at the Allocation's offsets. */
 #include "emit/print.h"
 
 #include <inttypes.h>
@@ -9,12 +9,12 @@ static const BufferKind kind_of[N_STRUCTS] = {BUFFER_WEIGHT, BUFFER_FROZEN,   BU
 static const char *const noun_of[N_STRUCTS] = {"weights", "frozen",   "gradients", "saved",
                                                "kept",    "deferred", "masters"};
 
-/* The parts of the arena of which every chunk has its own. */
+/* Parts of the arena that each chunk has separately. */
 typedef struct ChunkPart {
   BufferKind kind;
   SectionKind section;
   const char *name, *slots, *comment;
-  const char *of_parts; /* the comment where it is between two parts of this rank, if that is another */
+  const char *of_parts; /* the comment when another part of this rank reads it */
 } ChunkPart;
 static const ChunkPart chunk_parts[] = {
     {BUFFER_INPUT, SECTION_INPUTS, "inputs", "INPUT_SLOTS", "a microbatch's data", NULL},
@@ -67,7 +67,7 @@ static int slots_of(const Emit *e, BufferKind kind, int chunk) {
   }
 }
 
-/* The number that all chunks mean by a constant, those that have such a part in the arena; 0: they mean several. */
+/* The value of a slot constant that all chunks with such a part agree on; 0: they differ. */
 static int common_slots(const Emit *e, const char *name) {
   int number = 0;
   for (int i = 0; i < N_CHUNK_PARTS; i++) {
@@ -126,8 +126,8 @@ int64_t workspace_offset(const Emit *e, int buffer) {
   return offset - e->allocation->section[SECTION_WORKSPACE].offset;
 }
 
-/* "MICROBATCH * 128 * 256"; microbatch 0: the first size is a number. C multiplies these constants as int, but for a first
- * number of 64 bits. */
+/* "MICROBATCH * 128 * 256"; microbatch 0: the first size is a number. C multiplies these constants as int, unless
+ * the first number has 64 bits. */
 static char *product_text(int rank, const int64_t *dim, int64_t microbatch, bool fits) {
   Text out = {0};
   for (int i = 0; i < rank; i++) {
@@ -166,7 +166,7 @@ static bool nested(const Emit *e, int region) { return region >= 0 && e->k->regi
 
 /* ---- names ----------------------------------------------------------------------------------- */
 
-/* How many accumulators of a parameter stand on this stage. */
+/* Accumulators of a parameter on this stage. */
 static int uses_here(const Emit *e, int param) {
   int n = 0;
   for (int i = 0; i < e->k->buffers.n; i++)
@@ -201,7 +201,7 @@ static void name_kind(Emit *e, BufferKind kind, int chunk) {
   }
 }
 
-/* The regions that have members of a struct, in order. */
+/* The regions with members in a struct, in order. */
 static Ints regions_of(const Emit *e, Ints members) {
   Ints regions = {0};
   for (int i = 0; i < members.n; i++) {
@@ -212,7 +212,7 @@ static Ints regions_of(const Emit *e, Ints members) {
   return regions;
 }
 
-/* The end of the run of regions from `at` that stand in one array. */
+/* The end of the run of regions from `at` that share one array. */
 static int run_end(const Emit *e, Ints regions, int at) {
   int family = e->family[regions.at[at]], end = at + 1;
   while (family >= 0 && end < regions.n && e->family[regions.at[end]] == family)
@@ -266,7 +266,7 @@ Name member_path(const Emit *e, int buffer) {
 
 /* ---- structs --------------------------------------------------------------------------------- */
 
-/* In a struct: IN_WEIGHTS .. IN_MASTERS; -1: in another. */
+/* which: IN_WEIGHTS .. IN_MASTERS; -1: any other struct. */
 static void declare_member(const Emit *e, Text *out, int indent, int which, int buffer) {
   const Buffer *b = &e->k->buffers.at[buffer];
   text_add(out, "%*salignas(64) %s %s[%s];\n", indent, "", which == IN_MASTERS ? "float" : element_type(b),
@@ -281,10 +281,11 @@ char *region_members(const Emit *e, int which, int region, int indent) {
   return out.n ? out.at : format("%s", "");
 }
 
-/* The struct that gradients are like, where each parameter has one use here: that of its f32 values. */
+/* The struct with the gradients' layout if each parameter has one use here: that of the f32 values. */
 static int state_struct(const Emit *e) { return has_masters(e) ? IN_MASTERS : IN_WEIGHTS; }
 
-/* The structs of regions that have functions; gradients that look like the weights (in f32) use theirs. */
+/* Prints the structs of regions that have functions; gradients reuse the struct of the f32 weights if it is
+ * equal. */
 static void region_types(Emit *e, int which) {
   Ints members = allocation_members(e->k, kind_of[which], -1), regions = regions_of(e, members);
   for (int i = 0; i < regions.n; i++) {
@@ -308,7 +309,7 @@ static void region_types(Emit *e, int which) {
   }
 }
 
-/* The members of weights, gradients, saved or deferred; chunk -1: of all. */
+/* The members of weights, gradients, saved or deferred values of a chunk; chunk -1: of all chunks. */
 static char *struct_body(const Emit *e, int which, int chunk) {
   Ints members = allocation_members(e->k, kind_of[which], chunk), regions = regions_of(e, members);
   Text out = {0};
@@ -336,7 +337,7 @@ static char *struct_body(const Emit *e, int which, int chunk) {
   return out.n ? out.at : NULL;
 }
 
-/* The members of what has no regions, a declaration a line; NULL: none. */
+/* The members of a kind without regions, a declaration a line; NULL: none. */
 static char *flat_body(const Emit *e, BufferKind kind, int chunk) {
   Ints members = allocation_members(e->k, kind, chunk);
   Text out = {0};
@@ -408,7 +409,7 @@ const char *own_moment_member(const Emit *e, const OwnMoment *m) {
   return is_sharded(e) ? format("of_%d.%s", m->replica, name) : name;
 }
 
-/* NULL: it has none. */
+/* NULL: the replica has none. */
 static char *own_moment_members(const Emit *e, int replica, int indent) {
   Text out = {0};
   for (int i = 0; i < e->allocation->own_moments.n; i++) {
@@ -420,7 +421,7 @@ static char *own_moment_members(const Emit *e, int replica, int indent) {
   return out.at;
 }
 
-/* Of replicas that share them, each has its own. */
+/* Replicas that shard the state each have a struct. */
 static void own_moments_struct(Emit *e) {
   if (e->allocation->own_moments.n == 0)
     return;
@@ -475,7 +476,7 @@ static void add_chunk_parts(const Emit *e, Parts *parts, SectionKind first, Sect
   }
 }
 
-/* Copies of the struct of all weights that are updated, or of this replica's part of it. */
+/* Copies of the struct of all trained weights, or of this replica's shard of it. */
 static void add_state(const Emit *e, Parts *parts, SectionKind kind, const char *name, int copies,
                       const char *comment) {
   const Section *section = &e->allocation->section[kind];
@@ -551,7 +552,7 @@ static void print_slots(Emit *e, BufferKind kind) {
     if (which < 0) {
       const bool between = part->of_parts && is_between(e, kind, chunk);
       const Name type = chunk_struct(e, kind, chunk);
-      if (type == own_struct(e, kind, chunk)) /* and not that of those who read it */
+      if (type == own_struct(e, kind, chunk)) /* not the readers' struct */
         flat_struct(e, kind, chunk, type, between ? part->of_parts : part->comment);
       continue;
     }

@@ -116,7 +116,8 @@ Name unique_name(Names *taken, const char *wanted) {
   return name;
 }
 
-/* Names that programs derive from a kernel's: a second kernel's, and in timing programs those of functions and a table. */
+/* Names that programs derive from a kernel's: its second kernel, and in timing programs its functions and its
+ * table. */
 static const char *const derived[][2] = {{"", ""},     {"", "_sums"}, {"", "_rows"},
                                          {"run_", ""}, {"fill_", ""}, {"at_", ""}};
 enum { N_DERIVED = sizeof derived / sizeof *derived };

@@ -1,5 +1,5 @@
-/* What a stage program tells the runtime about its parameters: where they, their gradients and their moments stand, who
- * else has them, how they start. */
+/* Prints the table of parameters for the runtime: offsets of weights, gradients and moments, sharing ranks,
+ * initial values. */
 #include "emit/print.h"
 
 #include <inttypes.h>
@@ -47,7 +47,7 @@ void list_field(Emit *e, const char *name, const char *type, const Names *list, 
     text_list(&e->out, (int)strlen(head), head, list, format(")%s", tail));
 }
 
-/* Where each use adds up its gradient. */
+/* The accumulator of each use. */
 static Names uses_of(const Emit *e, int param) {
   const Param *p = &e->g->params.at[param];
   Names uses = {0};
@@ -69,7 +69,7 @@ static bool has_gradient(const Emit *e, const Param *p, int stage) {
   return false;
 }
 
-/* The stages that hold it and pass it no gradient; a frozen one is not exchanged. */
+/* The stages that hold the parameter without a gradient; a frozen one is not exchanged. */
 static Names readers_of(const Emit *e, int param) {
   Names readers = {0};
   for (int i = 0; i < e->plan->pipeline.n_stages && !e->g->params.at[param].frozen; i++)
@@ -85,7 +85,6 @@ static bool used_once_here(const Emit *e, int param, int weight) {
          owner_of(e, param) == e->p->stage && !strcmp(member_path(e, buffer), member_path(e, weight));
 }
 
-/* The buffer of a parameter held here. */
 static int find_weight(const Emit *e, int param) {
   bool frozen = e->g->params.at[param].frozen;
   int weight = find_buffer(e, frozen ? BUFFER_FROZEN : BUFFER_WEIGHT, param, -1);
@@ -111,7 +110,7 @@ static void add_init(const Param *p, Names *fields) {
     push(fields, internf(".surplus = %" PRId64, p->surplus));
 }
 
-/* What the stages have to do with a parameter that is not used once and here. */
+/* Prints the owner, uses and readers of a shared parameter. */
 static void sharing_fields(Emit *e, int param) {
   Names uses = uses_of(e, param), readers = readers_of(e, param);
   text_add(&e->out, "   .owner = %d, .n_uses = %d", owner_of(e, param), uses.n);
@@ -126,7 +125,7 @@ static void sharing_fields(Emit *e, int param) {
   list_field(e, "readers", "int", &readers, "},\n");
 }
 
-/* In the order of struct pd_parameter, as C++ wants it. */
+/* Fields are in the order of struct pd_parameter, which C++ requires. */
 static void parameter_line(Emit *e, int param) {
   const Param *p = &e->g->params.at[param];
   int weight = find_weight(e, param);
@@ -171,7 +170,7 @@ static void inference_macros(Emit *e) {
   text_add(&e->out, "\n");
 }
 
-/* The fields of a parameter's elements, all those of a member or, padded, the first of them. */
+/* The fields of a parameter's elements: the whole member or, with padding, its first elements. */
 static const char *elements_fields(const char *all, bool padded) {
   return padded ? format("  .elements = own, .padding = (int64_t)(%s) - (own), \\\n", all)
                 : format("  .elements = %s, \\\n", all);
@@ -204,7 +203,7 @@ static void held_macro(Emit *e, bool padded) {
     text_add(&e->out, "  .bf16 = sizeof *((struct weights *)0)->member == sizeof(pd_bf16)\n");
 }
 
-/* Whether some parameter here has zeros behind it, of those that are trained or of the frozen ones. */
+/* Whether a parameter here, trained or frozen, has padding. */
 static bool some_padded(const Emit *e, bool frozen) {
   bool some = false;
   for (int i = 0; i < e->k->params.n; i++) {
@@ -214,7 +213,7 @@ static bool some_padded(const Emit *e, bool frozen) {
   return some;
 }
 
-/* What follows from where a parameter is. */
+/* Macros of the fields that follow from a parameter's place. */
 static void parameter_macros(Emit *e) {
   bool once = false;
   for (int i = 0; i < e->k->params.n && !once; i++)
@@ -250,7 +249,7 @@ void parameter_table(Emit *e) {
 
 /* ---- of a model that spills -------------------------------------------------------------------- */
 
-/* By its gradients, in the order of uses_of(): which part computes each, -1: another stage's. */
+/* By gradient, in the order of uses_of(): the part that computes it, -1: on another stage. */
 static Names parts_of_uses(const Emit *e, int param) {
   const Param *p = &e->g->params.at[param];
   Names parts = {0};
@@ -285,13 +284,13 @@ void spilled_parameter_table(Emit *e) {
 
 /* ---- moments of shapes of their own ---------------------------------------------------------- */
 
-/* One that is like the parameter: where the replica has it that keeps it. */
+/* A moment with the parameter's shape: its place on the replica that keeps it. */
 static Name like_moment(const Emit *e, int moment, int weight, const char *member) {
   if (!is_sharded(e))
     return internf(".offset = offsetof(struct arena, moments[%d].%s)", moment, member);
   const int64_t state = state_offsets(e->k)[weight];
   const Shards *shard = e->allocation->shard;
-  ensure(shard->cells == 1); /* of a rule over whole tensors */
+  ensure(shard->cells == 1); /* rules over whole tensors have one cell */
   return internf(".offset = offsetof(struct arena, moments[%d]) + offsetof(%s, %s) - %" PRId64, moment,
                  e->state_type, member, shard->at[shard_of(shard, state, 0)]);
 }

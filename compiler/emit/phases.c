@@ -1,4 +1,4 @@
-/* What both dialects of loops need to know of a kernel: its names, and what a phase works on. */
+/* Names and phases of a kernel, common to both dialects of loops. */
 #include "emit/loops.h"
 
 #include <inttypes.h>
@@ -6,7 +6,7 @@
 
 /* ---- phases ---------------------------------------------------------------------------------- */
 
-/* Marks what `phase` must load, compute or read back to have `term`. */
+/* Marks the terms that `phase` must load, compute or read back for `term`. */
 static void need(Printer *p, int term, int phase) {
   const Term *t = &p->kernel->terms.at[term];
   if (t->scalar || t->kind == TERM_CONSTANT || p->needed[term])
@@ -18,7 +18,7 @@ static void need(Printer *p, int term, int phase) {
     need(p, t->in[i], phase);
 }
 
-/* Finds what a phase needs; whether there is anything to do in it, and whether to reduce. */
+/* Marks the terms that a phase needs. Returns whether the phase has work; *reduces: whether it reduces. */
 bool phase_needs(Printer *p, int phase, bool *reduces) {
   const Kernel *k = p->kernel;
   bool any = false;
@@ -49,7 +49,7 @@ static bool one_line(const Text *body) {
   return first && !first[1];
 }
 
-/* A loop (or none: "") around lines, with braces where it needs them. */
+/* Prints a loop (or "" for none) around lines, with braces if needed. */
 void print_block(Printer *p, const char *head, const Text *body) {
   bool bare = one_line(body);
   print_line(p, bare ? "%s" : head[0] ? "%s {" : "%s{", head);
@@ -58,7 +58,7 @@ void print_block(Printer *p, const char *head, const Text *body) {
     print_line(p, "}");
 }
 
-/* The scalars and results of reductions that are computed before phase `slot`, and the stores of these. */
+/* Prints scalars and results of reductions that are computed before phase `slot`, and their stores. */
 void scalar_lines(Printer *p, int slot) {
   const Kernel *k = p->kernel;
   count_references(p, slot, true);
@@ -131,7 +131,7 @@ void unpack_index(Printer *p, const char *from, int first, int end) {
   }
 }
 
-/* Whether the function of one tile needs a buffer: it writes partial sums, not the buffers they are added to. */
+/* Whether the function of one tile needs a buffer. It writes partial sums, not the accumulated buffers. */
 bool tile_uses(const Printer *p, int buffer) {
   const Kernel *k = p->kernel;
   for (int i = 0; i < k->terms.n; i++)
@@ -152,7 +152,7 @@ bool tile_uses_first(const Printer *p) {
 
 /* ---- names ----------------------------------------------------------------------------------- */
 
-/* A name for a loaded value: the parameter's own for weights. */
+/* A name for a loaded value: a weight has its parameter's name. */
 Name load_name(const Printer *p, const Term *t) {
   bool weight = is_parameter(p->k->buffers.at[t->place.buffer].kind);
   return weight ? parameter_of(p, t->place.buffer) : t->name;
@@ -208,7 +208,7 @@ Printer printer_new(Text *out, const StageKernels *stage, const Lowered *lowered
   return p;
 }
 
-/* What it computes, "x, y: [512, 256]; weight: [256]" */
+/* The kernel's comment and shapes: "x, y: [512, 256]; weight: [256]" */
 char *kernel_title(const Printer *p) {
   Text out = {0};
   text_add(&out, "%s. ", p->kernel->comment ? p->kernel->comment : p->kernel->name);

@@ -1,6 +1,6 @@
-/* A program that times kernels, for `pdc profile`. On processors it does whole forward and backward passes, every
- * buffer where it stands in a run, and looks at the clock between kernels: so caches hold what they hold in a run. On
- * a GPU it repeats each distinct kernel. */
+/* Prints a program that times kernels, for `pdc profile`. On processors it runs whole forward and backward passes
+ * over the buffers of a run and reads the clock between kernels. Caches are therefore in the state of a run. On a
+ * GPU it repeats each distinct kernel. */
 #include "emit/print.h"
 #include "ops/op.h"
 
@@ -13,8 +13,8 @@ typedef struct Timed {
   const StageKernels *stage;
   const Lowered *kernel;
   Name name;
-  int count;     /* of kernels like it in the stage */
-  int64_t bytes; /* of the buffers, side by side; scratch comes behind */
+  int count;     /* equal kernels in the stage */
+  int64_t bytes; /* of the buffers, side by side; scratch follows */
 } Timed;
 
 typedef Vec(Timed) TimedKernels;
@@ -50,8 +50,8 @@ static bool seen_before(const Ints *buffers, int i) {
   return false;
 }
 
-/* "run_NAME" calls the kernel, whose buffers and scratch memory are at at[0], at[1] .. What waits for other ranks is not
- * timed: there are none. */
+/* "run_NAME" calls the kernel, whose buffers and scratch memory are at at[0], at[1] .. Collectives are not timed,
+ * because the program has one rank. */
 static void print_run(Text *out, const Timed *t) {
   const Arguments *c = &t->kernel->arguments;
   if (t->kernel->call && t->kernel->kernel->node->op->collective) {
@@ -86,7 +86,7 @@ static void print_run(Text *out, const Timed *t) {
   text_add(out, "}\n\n");
 }
 
-/* Gives a buffer at `at` plausible contents. */
+/* Fills a buffer at `at` with plausible values. */
 static void print_fill(Text *out, const StageKernels *k, const Buffer *b, int64_t at) {
   bool token = b->type == TYPE_TOKEN;
   text_add(out, "  fill_%s(memory + %" PRId64 ", %" PRId64 "%s);\n",
@@ -98,7 +98,7 @@ static void print_fill(Text *out, const StageKernels *k, const Buffer *b, int64_
 
 /* ---- kernels by themselves ------------------------------------------------------------------------- */
 
-/* "at_NAME": the buffers side by side, then the scratch memory; "fill_NAME" gives them contents. */
+/* "at_NAME": offsets of the buffers side by side, then of the scratch memory; "fill_NAME" fills them. */
 static void print_side_by_side(Text *out, Timed *t) {
   const Ints *buffers = &t->kernel->arguments.buffers;
   Text fills = {0};
@@ -120,15 +120,15 @@ static void print_side_by_side(Text *out, Timed *t) {
 
 /* ---- whole passes ---------------------------------------------------------------------------------- */
 
-/* Where buffers of a stage stand, and the end of the last of them. */
+/* Offsets of a stage's buffers, and the end of the last. */
 typedef struct Places {
   const StageKernels *k;
   const Allocation *a;
   int64_t room, end;
-  int64_t *apart; /* by buffer: its place behind the room; 0: none yet */
+  int64_t *apart; /* by buffer: its offset after the room; 0: none yet */
 } Places;
 
-/* As in a run. Where that takes more memory than there is, buffers share it: what they hold does not matter. */
+/* The offset of a run. Beyond the memory limit buffers overlap, because their contents do not matter. */
 static int64_t place(Places *p, int64_t offset, int64_t bytes) {
   int64_t last = p->room > bytes ? (p->room - bytes) / ALIGNMENT * ALIGNMENT : 0;
   int64_t at = offset <= last ? offset : last ? offset % last / ALIGNMENT * ALIGNMENT : 0;
@@ -136,7 +136,7 @@ static int64_t place(Places *p, int64_t offset, int64_t bytes) {
   return at;
 }
 
-/* But for tokens, which say where kernels read. */
+/* Tokens never overlap, because they decide the addresses that kernels read. */
 static int64_t place_of(Places *p, int buffer) {
   const Buffer *b = &p->k->buffers.at[buffer];
   if (p->a->bytes > p->room && b->type == TYPE_TOKEN) {
@@ -152,7 +152,7 @@ static int64_t place_of(Places *p, int buffer) {
   return place(p, offset, buffer_bytes(b));
 }
 
-/* A kernel's buffers and scratch memory; returns how many. */
+/* Prints a kernel's buffers and scratch memory; returns their number. */
 static int print_places(Text *out, Places *p, const Lowered *kernel) {
   const Ints *buffers = &kernel->arguments.buffers;
   text_add(out, "  ");
@@ -162,10 +162,10 @@ static int print_places(Text *out, Places *p, const Lowered *kernel) {
   return buffers->n + 1;
 }
 
-/* What the buffer holds as a run starts, as far as it matters: some kernels take longer for large numbers. Spread so
- * that the deviation is that of the parameter's initial values, or one. */
+/* Fills the buffer as at the start of a run, because some kernels take longer for large numbers. The values have
+ * the standard deviation of the parameter's initial values, or one. */
 static void print_contents(Text *out, Places *p, int buffer) {
-  const double evenly = sqrt(3); /* half the width of a distribution that is even, over its deviation */
+  const double evenly = sqrt(3); /* half-width of a uniform distribution, in standard deviations */
   const Buffer *b = &p->k->buffers.at[buffer];
   int64_t at = place_of(p, buffer);
   double mean = 0, spread = b->kind == BUFFER_ACCUMULATOR ? 0 : evenly;
@@ -182,7 +182,7 @@ static void print_contents(Text *out, Places *p, int buffer) {
            float_literal(mean), float_literal(spread));
 }
 
-/* Size i: "places_i", "steps_i" and "fill_i", forward and then backward. Returns the bytes of memory they need. */
+/* Size i: "places_i", "steps_i" and "fill_i", forward and then backward. Returns the bytes of memory required. */
 static int64_t print_size(Text *out, const ProfileTask *task, int i, const TimedKernels *timed) {
   const LoweredStage *stage = task->stages[i];
   Places p = {stage->kernels, task->allocations[i], task->room / ALIGNMENT * ALIGNMENT, 0, NULL};
@@ -222,8 +222,7 @@ static int64_t print_passes(Text *out, const ProfileTask *task, const TimedKerne
 
 /* ---- the program ---------------------------------------------------------------------------------- */
 
-/* Without an argument lines "SIGNATURE SECONDS"; with one, of JSON, for people who compare with a machine's
- * rates. */
+/* Without an argument: lines "SIGNATURE SECONDS". With one: JSON, for comparison with a machine's rates. */
 static const char main_loop[] =
     "  for (size_t i = 0; i < sizeof kernels / sizeof *kernels; i++) {\n"
     "    const double seconds = seconds_of(i);\n"
@@ -248,7 +247,7 @@ static void print_table(Text *out, const TimedKernels *timed, bool side_by_side)
   text_add(out, "};\n\n");
 }
 
-/* Every word of the text, but for comments and strings, is a name that no kernel can have. */
+/* Kernels cannot have names that are words of the text outside comments and strings. */
 static void take_words(Names *taken, const char *text) {
   while (*text) {
     const char *end = text;
@@ -268,7 +267,7 @@ static void take_words(Names *taken, const char *text) {
   }
 }
 
-/* Names in the program's own texts: main(), main_loop and print_passes. */
+/* Names in main(), main_loop and print_passes. */
 static const char own_names[] = "argc argv at counts kernels main memory now seconds_of sizes sums x";
 
 static TimedKernels distinct_kernels(const ProfileTask *task) {
@@ -294,8 +293,8 @@ static TimedKernels distinct_kernels(const ProfileTask *task) {
   return timed;
 }
 
-/* Loops, objects of calls and run functions; `setup`: what main() makes. Whether a kernel reads the microbatch's
- * numbers, or, as with shards, its rank's. */
+/* Prints loops, objects of calls and run functions; `setup` gets the objects' construction in main(). Returns
+ * whether a kernel reads the microbatch's numbers or, with shards, its rank's. */
 static bool print_kernels(Text *out, Text *setup, const Dialect *dialect, const TimedKernels *timed, bool shards) {
   Text loops = {0}, objects = {0}, runs = {0};
   bool now = shards;

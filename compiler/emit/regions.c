@@ -1,5 +1,5 @@
-/* The calls of a stage: regions that look alike become one function called with different memory, the rest is
- * printed in place, in forward_pass and backward_pass. */
+/* Prints the calls of a stage. Equal regions become one function called with different memory; all other kernels
+ * are printed inline, in forward_pass and backward_pass. */
 #include "emit/print.h"
 
 #include <inttypes.h>
@@ -12,7 +12,7 @@ static bool own(const Emit *e, int buffer, int region) {
 
 /* ---- which regions share functions ----------------------------------------------------------- */
 
-/* Whether a buffer of region a and its counterpart in region b are reached in the same way. */
+/* Whether a buffer of region a and its counterpart in region b are accessed in the same way. */
 static bool same_role(const Emit *e, int x, int a, int y, int b) {
   const Buffer *p = &e->k->buffers.at[x], *q = &e->k->buffers.at[y];
   if (own(e, x, a) != own(e, y, b) || p->type != q->type || p->bf16 != q->bf16)
@@ -49,7 +49,7 @@ static bool same_kernels(const Emit *e, int a, int b, PassKind pass, int *stands
   return true;
 }
 
-/* By buffer of region a: its counterpart in region b; NULL when they cannot share functions. */
+/* By buffer of region a: its counterpart in region b; NULL: they cannot share functions. */
 static int *correspondence(const Emit *e, int a, int b) {
   int *stands_for = alloc((size_t)(e->k->buffers.n + 1) * sizeof *stands_for);
   for (int i = 0; i < e->k->buffers.n; i++)
@@ -60,8 +60,8 @@ static int *correspondence(const Emit *e, int a, int b) {
   return stands_for;
 }
 
-/* A region's structs hold all that it owns, which its own kernels need not touch: parameters of h.0 may also be
- * used by a later region of h.0, and of h.1 that part may be on another stage. */
+/* Compares the whole structs of two regions, because they may have members that the regions' own kernels do not
+ * use. A later region of h.0 may use parameters of h.0, and that part of h.1 may be on another stage. */
 static bool same_structs(const Emit *e, int a, int b) {
   for (int which = 0; which < N_STRUCTS; which++)
     if (strcmp(region_members(e, which, a, 2), region_members(e, which, b, 2)))
@@ -69,7 +69,7 @@ static bool same_structs(const Emit *e, int a, int b) {
   return true;
 }
 
-/* The first region whose functions region r can share; itself when there is none. */
+/* The first region whose functions region r can share, else r itself. */
 static int family_of(const Emit *e, int r) {
   for (int i = 0; i < r; i++)
     if (e->family[i] == i && e->k->regions.at[i].like == e->k->regions.at[r].like && same_structs(e, i, r) &&
@@ -106,25 +106,25 @@ void find_families(Emit *e) {
       e->prefix[i] = path;
     if (has_prefix(e, e->prefix[i], i) && r->chunk > 0) /* several chunks may hold parts of one instance */
       path = e->prefix[i] = internf("%s_chunk_%d", path, r->chunk);
-    for (int n = 2; has_prefix(e, e->prefix[i], i); n++) /* or it is called again */
+    for (int n = 2; has_prefix(e, e->prefix[i], i); n++) /* the instance is called again */
       e->prefix[i] = internf("%s_%d", path, n);
     for (PassKind pass = 0; pass < PASS_KINDS; pass++)
       push(&e->taken, region_function_name(e, i, pass));
   }
 }
 
-/* ---- what a function being printed calls things ---------------------------------------------- */
+/* ---- names in a function being printed ----------------------------------------------------------- */
 
 typedef struct Body {
   Emit *e;
   PassKind pass;
   int chunk;
-  int region; /* the region whose function it is; -1: the whole pass */
+  int region; /* the region of the function; -1: the whole pass */
   Names taken;
-  Name *text;                /* by buffer; NULL: not named yet */
+  Name *text;                /* by buffer; NULL: no name yet */
   Ints locals;               /* buffers in the workspace that need a declaration */
-  Ints outside;              /* of a region: buffers it is called with */
-  Ints key_kernel, key_term; /* of a region: random keys it is called with */
+  Ints outside;              /* of a region: buffers that are arguments of its function */
+  Ints key_kernel, key_term; /* of a region: random keys that are arguments of its function */
   Names keys;
   bool uses[BUFFER_FIGURE + 1], first, scratch, work;
 } Body;
@@ -204,7 +204,7 @@ static Body body_new(Emit *e, Pass pass, int region) {
   return b;
 }
 
-/* A region's function, its kernels seen. */
+/* The state after a pass over all kernels of a region. */
 static Body region_body(Emit *e, int region, PassKind pass) {
   const Region *r = &e->k->regions.at[region];
   Body b = body_new(e, (Pass){pass, r->chunk}, region);
@@ -241,7 +241,6 @@ static void see_region(Body *b, int region) {
   }
 }
 
-/* All kernels of a pass. */
 static Body pass_body(Emit *e, Pass pass) {
   Body b = body_new(e, pass, -1);
   const Chunk *chunk = &e->k->chunks.at[pass.chunk];
@@ -274,7 +273,7 @@ static char *workspace_text(int64_t offset, bool operand) {
   return format(operand ? "(arena->workspace + %" PRId64 ")" : "arena->workspace + %" PRId64, offset);
 }
 
-/* What a region's function is called with, in this order. */
+/* The struct parameters of a region's function, in this order. */
 static const BufferKind region_structs[] = {BUFFER_WEIGHT, BUFFER_FROZEN, BUFFER_ACCUMULATOR,
                                             BUFFER_SAVED,  BUFFER_KEPT,   BUFFER_DEFERRED};
 
@@ -358,8 +357,8 @@ static void call_kernel(Text *out, Body *b, int at) {
   e->dialect->print_loop_call(out, 2, e->k, k, function, &list);
 }
 
-/* Whether the backward kernels [first, end) write what forward saved: a gradient takes the place of a value that nobody
- * reads any longer (fuse/reuse.c). */
+/* Whether the backward kernels [first, end) write saved values: a gradient reuses the memory of a dead value
+ * (fuse/reuse.c). */
 bool backward_writes_saved(const Emit *e, int first, int end) {
   for (int i = first; i < end; i++)
     for (Access a = {0}; next_access(&e->k->backward.at[i], &a);)
@@ -368,7 +367,7 @@ bool backward_writes_saved(const Emit *e, int first, int end) {
   return false;
 }
 
-/* Whether the function writes through a buffer, so that it cannot be const. */
+/* Whether the function writes the buffer, so that it cannot be const. */
 static bool writes(const Body *b, int buffer) {
   const Region *r = &b->e->k->regions.at[b->region];
   for (int i = r->first[b->pass]; i < r->end[b->pass]; i++) {
@@ -399,7 +398,7 @@ static void declare_locals(Text *out, Body *b) {
 
 enum { CALLS_BETWEEN_PROGRESS = 4 };
 
-/* What its kernels write of a region's struct is not const. */
+/* Whether a region's kernels write the struct, so that it cannot be const. */
 static bool struct_written(const Emit *e, int region, PassKind pass, BufferKind kind) {
   const Region *r = &e->k->regions.at[region];
   return kind == BUFFER_ACCUMULATOR || ((kind == BUFFER_SAVED || kind == BUFFER_KEPT) && pass == PASS_FORWARD) ||
@@ -486,8 +485,8 @@ bool pass_reads_now(const Emit *e, Pass pass) {
   return false;
 }
 
-/* The struct of a kind that a pass is called with, "struct saved_1" among several chunks; const where the pass
- * only reads it. */
+/* The struct parameter of a kind of a pass, "struct saved_1" with several chunks; const if the pass only reads
+ * it. */
 static Name pass_type(const Emit *e, Pass pass, BufferKind kind) {
   if (kind == BUFFER_WEIGHT)
     return intern("const struct weights");
@@ -532,7 +531,7 @@ static Names declared_parameters(const Emit *e, Pass pass) {
   return list;
 }
 
-/* Printed behind the kernel that completes a bucket of gradients; the end of the pass completes the last bucket. */
+/* Printed after the kernel that completes a bucket of gradients; the end of the pass completes the last bucket. */
 static void print_complete(Text *out, const Body *b, int kernel) {
   const Allocation *a = b->e->allocation;
   for (int i = 0; i < a->buckets.n && a->buckets.n > 1 && b->pass == PASS_BACKWARD; i++)
@@ -540,7 +539,6 @@ static void print_complete(Text *out, const Body *b, int kernel) {
       text_add(out, "  pd_bucket_complete(%d);\n", i);
 }
 
-/* The calls of a pass, one line or more each. */
 static char *pass_calls(Emit *e, Body *b) {
   const Chunk *chunk = &e->k->chunks.at[b->chunk];
   Text calls = {0};
@@ -608,7 +606,7 @@ void print_loops_and_objects(Emit *e) {
   text_add(&e->out, "%s", loops.at);
 }
 
-/* What the plan knows of products, before setup(). */
+/* The plan's algorithms of products, before setup(). */
 static void print_algorithms(Emit *e) {
   const Algorithms *a = e->plan->algorithms;
   text_add(&e->out, "/* How cuBLASLt was fastest at products, when they were measured. */\n"
@@ -624,7 +622,7 @@ static void print_algorithms(Emit *e) {
   text_add(&e->out, "};\n\n");
 }
 
-/* And of attention. */
+/* The plan's engines of attention, before setup(). */
 static void print_attentions(Emit *e) {
   const AttentionList *all = &e->plan->attentions->of;
   text_add(&e->out, "/* The attentions at which cuDNN was faster than the runtime's kernels. */\n"

@@ -1,4 +1,5 @@
-/* Written by tools/reserve-names, of the headers of glibc 2.36, CUDA 13.0 and gcc 12.2.0. Both lists are sorted. */
+/* Written by tools/reserve-names from the headers of glibc 2.36, CUDA 13.0 and gcc 12.2.0. Both lists are
+ * sorted. */
 #include "emit/print.h"
 
 /* clang-format off */

@@ -1,4 +1,4 @@
-/* What a stage program tells the runtime about itself: parameters, inputs, channels, settings. */
+/* Prints the stage's description for the runtime: parameters, inputs, channels, settings. */
 #include "emit/print.h"
 #include "fuse/facts.h"
 #include "optimizers/lr_schedule.h"
@@ -18,7 +18,7 @@ int stage_of_node(const Emit *e, int forward_node) {
 
 /* ---- inputs ---------------------------------------------------------------------------------- */
 
-/* How the loader computes an input or normalises it. */
+/* The loader's computation or normalisation of an input. */
 static void origin_fields(Emit *e, const Input *in) {
   static const struct {
     const char *name, *numbers;
@@ -66,7 +66,7 @@ static bool *inputs_of_outputs(const Graph *g) {
     for (int k = 0; k < n->n_in && read; k++)
       value[n->in[k]] = true;
   }
-  for (int i = g->inputs.n - 1; i >= 0; i--) { /* what an input is computed from stands before it */
+  for (int i = g->inputs.n - 1; i >= 0; i--) { /* sources precede the inputs computed from them */
     input[i] |= value[g->inputs.at[i].value];
     if (input[i] && g->inputs.at[i].from >= 0)
       input[g->inputs.at[i].from] = true;
@@ -116,7 +116,7 @@ static void list_channels(const Emit *e, Channel *channel) {
   channel[3] = (Channel){"gradients_out", &e->k->gradients_sent, BUFFER_GRADIENT_SENT};
 }
 
-/* What of a chunk travels to or from another rank. */
+/* Buffers of a chunk that travel to or from another rank. */
 static Ints channel_buffers(const Emit *e, const Channel *channel, int chunk) {
   const bool before = channel->kind == BUFFER_RECEIVED || channel->kind == BUFFER_GRADIENT_SENT;
   if (e->p->offload.on && !(before ? program_receives : program_sends)(e->p, chunk))
@@ -140,7 +140,7 @@ static void channel_table(Emit *e, const Channel *channel, int chunk) {
   text_add(&e->out, "};\n\n");
 }
 
-/* Whether passes behind the one that makes it read what a chunk sends: a recomputation makes it again for them. */
+/* Whether a later pass reads the values that a chunk sends; a recomputation recreates them. */
 static bool read_later(const Emit *e, BufferKind sent, int chunk) {
   if (sent == BUFFER_SENT && !program_recomputes_chunk(e->p, chunk) &&
       pass_uses(e, (Pass){PASS_BACKWARD, chunk}, sent))
@@ -175,7 +175,8 @@ static void channel_field(Emit *e, const Channel *channel) {
 
 /* ---- the stage ------------------------------------------------------------------------------- */
 
-/* The share of a product that is the model's: it has a padded parameter as a factor, or makes its gradient. */
+/* The share of a product's operations without padding, if a padded parameter is a factor or its gradient the
+ * result. */
 static double without_padding(const Graph *g, int node) {
   const Node *n = &g->nodes.at[node];
   for (int i = 0; i < g->params.n; i++) {
@@ -238,14 +239,14 @@ static void group_table(Emit *e) {
   text_add(&e->out, "};\n\n");
 }
 
-/* Updates by which the momentum is extrapolated. */
+/* Updates ahead for which the momentum is extrapolated. */
 static double updates_ahead(DelayCorrection c, double delay) {
   if (!c.automatic)
     return c.ahead * delay;
   return c.ahead > 0 ? fmax(c.ahead, delay) : 0;
 }
 
-/* Where gradients are as new as the newest weights there is nothing to correct. */
+/* Without delay there is nothing to correct. */
 static void correction_field(Emit *e) {
   const DelayCorrection c = e->g->train.correction;
   const double delay = (double)e->p->delay;
@@ -267,7 +268,7 @@ static void train_fields(Emit *e) {
 
 static bool has_buckets(const Emit *e) { return e->allocation->buckets.n > 1; }
 
-/* The members of the gradients' struct from one on that are in the same bucket; bytes with what fills them up. */
+/* Prints the range of gradients from member *i on that are in one bucket; bytes include alignment. */
 static void bucket_range(Emit *e, const Ints *members, int *i, int bucket) {
   const Allocation *a = e->allocation;
   const int first = members->at[*i];
@@ -294,7 +295,7 @@ static void bucket_table(Emit *e) {
   text_add(&e->out, "};\n\n");
 }
 
-/* Where each replica's part of the optimizer's state starts, and the last one's ends, cell after cell. */
+/* The start of each replica's shard of the optimizer's state, and the end of the last, cell after cell. */
 static void shard_field(Emit *e) {
   const Shards *s = e->allocation->shard;
   Names list = {0};
@@ -417,7 +418,7 @@ static void generation_table(Emit *e) {
            stage_of_node(e, logits->node));
 }
 
-/* Inference has one loop and one part of the model a rank. */
+/* Inference has one loop and one part of the model per rank. */
 static void statistics_field(Emit *e) {
   const int node = evaluated_statistic(e->g);
   if (node >= 0)
@@ -454,7 +455,7 @@ static void seconds_fields(Emit *e) {
   text_add(&e->out, "  .update_seconds = %.6g,\n", update);
 }
 
-/* ---- what comes and goes --------------------------------------------------------------------- */
+/* ---- offload ------------------------------------------------------------------------------------- */
 
 static void cut_table(Emit *e) {
   text_add(
@@ -480,7 +481,7 @@ static void cut_table(Emit *e) {
         push(&fields, internf(".%s_bytes = sizeof(struct %s)", way[i].field, part));
       }
     if (!fields.n)
-      push(&fields, intern(".activations = 0")); /* nothing is before the first */
+      push(&fields, intern(".activations = 0")); /* the first has no predecessor */
     text_list(&e->out, 3, "  {", &fields, "},\n");
   }
   text_add(&e->out, "};\n\n");
@@ -501,7 +502,7 @@ static void spilled_table(Emit *e) {
       e->plan->spill ? format(",\n  .place = %s", string_literal(e->plan->spill)) : "");
 }
 
-/* Of all passes of a microbatch. */
+/* Collectives of all passes of a microbatch. */
 static int collectives_of(const Emit *e) {
   int n = 0;
   for (PassKind pass = 0; pass < PASS_KINDS; pass++)

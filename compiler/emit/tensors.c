@@ -1,14 +1,14 @@
-/* Tables of a stage program's tensors: those that the runtime searches for a non-finite value or for a difference between
- * two runs of a pass, and those that --audit keeps for the second run. */
+/* Tables of a stage program's tensors. The runtime searches them for a non-finite value or for a difference
+ * between two runs of a pass; --audit keeps some for the second run. */
 #include "emit/print.h"
 
 #include <ctype.h>
 #include <inttypes.h>
 #include <string.h>
 
-/* ---- tensors that a failure can name --------------------------------------------------------- */
+/* ---- tensors that an error can name ------------------------------------------------------------- */
 
-/* "SAVED", of several chunks "SAVED_1": the macro of a chunk's slots of a kind. */
+/* "SAVED", with several chunks "SAVED_1": the macro of a chunk's slots of a kind. */
 static Name slots_macro(const Emit *e, BufferKind kind, int chunk) {
   char *name = format("%s", chunk_member(e, kind, chunk));
   for (char *c = name; *c; c++)
@@ -16,7 +16,6 @@ static Name slots_macro(const Emit *e, BufferKind kind, int chunk) {
   return intern(name);
 }
 
-/* Whether backward kernels write the buffer. */
 static bool is_rewritten(const Emit *e, int buffer) {
   for (int i = 0; i < e->k->backward.n; i++)
     for (Access a = {0}; next_access(&e->k->backward.at[i], &a);)
@@ -52,7 +51,7 @@ static const char typed_elements[] =
     "  .elements = sizeof ((struct part *)0)->member / sizeof *((struct part *)0)->member, \\\n"
     "  .bf16 = sizeof *((struct part *)0)->member == sizeof(pd_bf16)\n";
 
-/* What follows from where a tensor is: in which of the arena's parts, or in the workspace. */
+/* Macros of the fields that follow from a tensor's place: a part of the arena, or the workspace. */
 static void tensor_macros(Emit *e, const Ints *tensors) {
   Names macros = {0};
   bool workspace = false;
@@ -80,7 +79,7 @@ static void tensor_macros(Emit *e, const Ints *tensors) {
   text_add(&e->out, "\n");
 }
 
-/* What this stage received, what it saved, in the order in which forward made it, and what a training sends. */
+/* Tensors received, saved (in forward order) and, in training, sent by this stage. */
 static Ints named_tensors(const Emit *e) {
   Ints tensors = {0};
   int n = e->k->forward.n, end = e->p->forward_only ? n : n + 1;
@@ -110,13 +109,13 @@ int tensor_table(Emit *e) {
   return tensors.n;
 }
 
-/* ---- what passes write -------------------------------------------------------------------------- */
+/* ---- parts of the arena that passes write -------------------------------------------------------- */
 
 static const char part_macro[] =
     "#define PART(part, count) \\\n"
     "  .offset = offsetof(struct arena, part), .bytes = sizeof(struct part), .slots = count\n";
 
-/* A chunk's slots of a kind, which these passes write: "1 << PD_FORWARD". */
+/* A chunk's slots of a kind, written by these passes: "1 << PD_FORWARD". */
 static void chunk_part_line(Emit *e, BufferKind kind, SectionKind section, int chunk, const char *passes) {
   if (!e->allocation->chunk_section[section][chunk].copies)
     return;
@@ -130,7 +129,7 @@ static void chunk_part_line(Emit *e, BufferKind kind, SectionKind section, int c
   text_list(&e->out, 3, "  {", &fields, "},\n");
 }
 
-/* The slot to which a recomputation writes values that were sent before. */
+/* The extra slot in which a recomputation writes sent values again. */
 static void extra_slot_line(Emit *e, int chunk) {
   const char *part = chunk_member(e, BUFFER_SENT, chunk), *slots = chunk_slots(e, BUFFER_SENT, chunk);
   if (e->allocation->chunk_section[SECTION_SENT][chunk].copies > e->p->slots[chunk].sent)
@@ -148,7 +147,7 @@ static bool forward_accumulates(const Emit *e) {
   return any;
 }
 
-/* Parts that all chunks have in common. */
+/* Parts of the arena that all chunks share. */
 static void shared_part_lines(Emit *e, const char *forward) {
   const Section *s = e->allocation->section;
   const char *chunk = e->p->chunks > 1 ? ".chunk = PD_EVERY_CHUNK, " : "";

@@ -1,12 +1,12 @@
-/* Loops once all kernels are built: the stores of what others read, phases, merged dims. */
+/* Finishes loops once all kernels are built: stores of values read elsewhere, phases, merged dims. */
 #include <string.h>
 
 #include "fuse/internal.h"
 #include "ops/expression.h"
 
-enum { WIDEST_ROW_BUFFER = 1 << 16 }; /* elements: they stand on a thread's stack */
+enum { WIDEST_ROW_BUFFER = 1 << 16 }; /* elements: a row buffer is on a thread's stack */
 
-/* ---- stores of what others read ------------------------------------------------------------- */
+/* ---- stores of values read elsewhere ------------------------------------------------------------ */
 
 static void store_needed(const Fuse *f, Direction d, int at) {
   const Group *group = &f->groups[d]->at[at];
@@ -101,7 +101,7 @@ static bool merge_dims(Kernel *k, int d) { /* d with d + 1 */
   return true;
 }
 
-/* Axes that accumulate move behind those that do not, in their order. */
+/* Moves accumulating axes after all others, in their order. */
 static void move_sums_last(Kernel *k, unsigned sums) {
   int order[MAX_DIM], n = 0;
   for (int pass = 0; pass < 2; pass++)
@@ -153,7 +153,7 @@ static void merge_rows(Kernel *k, bool counts_columns) {
     k->parallel--;
 }
 
-/* Rows are dealt to tiles by their number alone, so that bits depend on nothing else. */
+/* The number of rows alone decides the tiles, so results depend only on shapes. */
 static void deal_tiles(Kernel *k) {
   int64_t rows = 1;
   for (int i = 0; i + 1 < k->n_dims; i++)
@@ -183,8 +183,8 @@ static void arrange(Kernel *k, unsigned sums) {
     merge_rows(k, counts_columns);
 }
 
-/* Drops loops that store nothing: a running average may have no reader but its buffer, and the backward pass may
- * rematerialise what its share is made of. */
+/* Drops loops without stores. A running average may have only its buffer as reader, and the backward pass may
+ * rematerialise the values that its share depends on. */
 void finish_loops(const Fuse *f, Direction d) {
   Kernels *kernels = kernels_of(f, d);
   int kept = 0;

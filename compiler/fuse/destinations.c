@@ -1,32 +1,32 @@
-/* Values with a fixed destination: what crosses to other stages, parameters, inputs, gradients to accumulate,
- * figures, and the parts of concatenations. Each is written straight to where it belongs when its producer can do
- * that. */
+/* Values with a fixed destination: values sent to other stages, parameters, inputs, accumulated gradients,
+ * figures, and parts of concatenations. The producer writes directly to the destination if it can. */
 #include "fuse/internal.h"
 
-/* Whether the value, or what it is a view of, has one reader. */
+/* Whether the value, or the value behind its view, has one reader. */
 static bool read_once(const Fuse *f, int value) {
   while (f->facts->n_uses[value] == 1 && producer(f, value)->op->kind == OP_VIEW)
     value = producer(f, value)->in[0];
   return f->facts->n_uses[value] == 1;
 }
 
-/* A call adds to its first output and, if it does, to others. */
+/* A call accumulates into its first output and possibly into its other outputs. */
 static bool adds_to_first(const Fuse *f, int value) {
   const Value *v = value_at(f, value);
   int buffer = v->output ? placed_buffer(f, producer(f, value)->out[0]) : -1;
   return v->output == 0 || (buffer >= 0 && f->k->buffers.at[buffer].kind == BUFFER_ACCUMULATOR);
 }
 
-/* Gives the value this buffer: its producer writes it there if it can, else it is copied there at the end. */
+/* Gives the value this buffer: its producer writes there if it can, else a copy follows at the end. */
 static void destine(const Fuse *f, Destinations *d, int value, int buffer, bool accumulate) {
   Place target = whole(f, buffer);
   int root = view_root(f, value);
   const Op *op = producer(f, root)->op;
-  /* A value with other readers cannot be written straight to an accumulator, which holds a batch's sum, nor to a
-   * figure's buffer, which the next microbatch overwrites before backward; and not every call can add. */
+  /* A value with more readers cannot be written directly to an accumulator, which holds a batch's sum. The same
+   * applies to a figure's buffer, which the next microbatch overwrites before backward. Some calls cannot
+   * accumulate. */
   const Buffer *b = &f->k->buffers.at[buffer];
   bool whose = !accumulate && b->kind != BUFFER_FIGURE;
-  /* An output is f32, and what calls write may be rounded. */
+  /* An output is f32, while results of calls may be rounded. */
   bool rounded = b->kind == BUFFER_FIGURE && f->g->figures.at[b->figure].output && op->kind == OP_CALL &&
                  f->k->target.precision == PRECISION_BF16;
   bool adds = !accumulate || op->kind != OP_CALL || (op->adds && adds_to_first(f, root));
@@ -62,7 +62,7 @@ static void destine_crossing(const Fuse *f, Destinations *d) {
   }
 }
 
-/* Whether a node reads the value, or it is a figure. */
+/* Whether a node or a figure of this stage reads the value. */
 static bool is_read_here(const Fuse *f, int value) {
   for (int i = 0; i < f->g->figures.n; i++)
     if (f->g->figures.at[i].value == value && f->survey->here[value_at(f, value)->node])
@@ -74,7 +74,7 @@ static bool is_read_here(const Fuse *f, int value) {
   return false;
 }
 
-/* By parameter: whether a piece of this stage has it. */
+/* By parameter: whether a piece of this stage holds it. */
 static bool *find_held(const Fuse *f) {
   bool *held = alloc((size_t)f->g->params.n + 1);
   for (int k = f->first_piece; k < f->end_piece; k++)
@@ -83,7 +83,7 @@ static bool *find_held(const Fuse *f) {
   return held;
 }
 
-/* The stage's weights, and inputs, figures and accumulators that its nodes touch. */
+/* Destines the stage's weights, and the inputs, figures and accumulators that its nodes use. */
 static void destine_sources(const Fuse *f, Destinations *d) {
   const Graph *g = f->g;
   const bool *held = find_held(f);

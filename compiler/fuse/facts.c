@@ -1,9 +1,9 @@
-/* What fuse asks about the whole graph, whichever part of it is fused. */
+/* Facts about the whole graph, independent of the part being fused. */
 #include "fuse/facts.h"
 
 #include "fuse/internal.h"
 
-/* "d_x" of what autodiff made the gradient of x. */
+/* "d_x" is the gradient of x. */
 static void find_names(const Graph *g, FuseFacts *f) {
   for (int v = 0; v < g->values.n; v++)
     f->name[v] = g->values.at[v].name;

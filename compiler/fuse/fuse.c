@@ -1,5 +1,5 @@
-/* fuse: a stage's part of the Graph -> Kernels, by the passes below. What a pass makes is const for those after
- * it. */
+/* fuse: a stage's part of the Graph -> Kernels, by the passes below. Each pass's result is const for later
+ * passes. */
 #include "fuse/internal.h"
 
 static StageKernels *stage_kernels(const Graph *g, int stage, int n_stages, int64_t microbatch, bool recompute,
@@ -24,34 +24,35 @@ static Built *nothing_built(const Graph *g) {
 
 /* From the stage's survey to its kernels, in setup, forward and backward. */
 static void make_kernels(Fuse *f) {
-  /* What runs here, which regions there are, who reads a value how, what is made once. */
+  /* Nodes and regions of this stage, readers of values, tables. */
   f->survey = survey(f);
-  /* Which additions a call does as its bias. */
+  /* Additions that become the bias of a call. */
   f->biases = merge_biases(f);
-  /* Values that each loop computes for itself. Requires that nothing is placed yet: views have no memory. */
+  /* Values that each loop computes for itself. Requires that no value is placed: views have no memory yet. */
   f->remat[SETUP] = f->remat[FORWARD] = rematerialise(f);
-  /* Buffers for what crosses, parameters, inputs, accumulators, figures; who writes straight to them. */
+  /* Buffers for values of other stages, parameters, inputs, accumulators, figures; the producers that write them
+   * directly. */
   f->destinations = place_destined(f);
-  /* All that is to be done, in order. Views and made-up values that must stand in memory get buffers. */
+  /* The items of work, in order. Views and generated values that need memory get buffers. */
   f->items = list_items(f);
   for (Direction d = SETUP; d <= FORWARD; d++) {
-    /* Which items share a loop. */
+    /* The items that share a loop. */
     f->groups[d] = group_items(f, d);
-    /* A kernel a group, without the stores of what others read; what is read from memory gets a buffer. */
+    /* A kernel per group, without stores for other groups; operands in memory get buffers. */
     build_kernels(f, d);
   }
-  /* What forward saves and what backward loops rematerialise. Requires forward's kernels: what they write to
-   * memory anyway costs nothing more. */
+  /* Values that forward saves or backward loops rematerialise. Requires forward's kernels: saving a value that
+   * they write anyway is free. */
   f->remat[BACKWARD] = save_values(f);
   f->groups[BACKWARD] = group_items(f, BACKWARD);
   build_kernels(f, BACKWARD);
-  /* Stores, phases and dims of loops; those without a store are dropped. Requires that all kernels are built, for
-   * only then is known what others read. */
+  /* Stores, phases and dims of loops; loops without stores are dropped. Requires all kernels, because they decide
+   * which values are read from memory. */
   for (Direction d = SETUP; d < N_DIRECTIONS; d++)
     finish_loops(f, d);
 }
 
-/* Of the one chunk there is: all kernels. */
+/* The single chunk of a stage: all kernels. */
 static Chunk whole_chunk(const Fuse *f) {
   Chunk c = {.first_piece = f->first_piece, .end_piece = f->end_piece};
   c.first_node = f->p->at[f->first_piece].first;
@@ -74,11 +75,12 @@ StageKernels *fuse_part(const FuseFacts *facts, const Pieces *p, int first_piece
             .built = nothing_built(g)};
   f.places = placement(&f);
   make_kernels(&f);
-  /* Which buffers are in bf16. */
+  /* Buffers in bf16. */
   choose_precision(&f);
-  /* Which results stand where an operand did. Requires all kernels, and precision. */
+  /* Results that reuse an operand's memory. Requires all kernels, and precision. */
   reuse_buffers(&f);
-  /* Names and signatures of kernels. Requires precision, which signatures tell, and the backward pass whole. */
+  /* Names and signatures of kernels. Requires precision, which is part of signatures, and the unsplit backward
+   * pass. */
   if (named)
     name_kernels(&f);
   else
@@ -86,20 +88,19 @@ StageKernels *fuse_part(const FuseFacts *facts, const Pieces *p, int first_piece
   /* Calls whose results only the update reads move to the weights pass. */
   if (split)
     split_backward(k);
-  /* Collectives beside which something can be computed are begun and ended apart. Requires the final lists. */
+  /* Collectives that can overlap computation are split into begin and end. Requires the final lists. */
   if (g->shards)
     overlap_collectives(k);
-  /* The kinds of the stage's own buffers, when and in which region they are used. Requires the final lists of
-   * kernels. */
+  /* Kinds, lifetimes and regions of the stage's own buffers. Requires the final lists of kernels. */
   find_lifetimes(k);
   /* Names of buffers, unique within their kind and region. */
   if (named)
     name_buffers(&f);
-  /* The kernels of each region, and which regions are alike: by the names of their buffers, too. */
+  /* The kernels of each region, and equal regions. Requires the names of buffers. */
   find_region_ranges(k);
   if (named)
     find_like_regions(k);
-  /* Where the backward pass completes gradients. Requires regions. */
+  /* The kernels at which backward completes gradients. Requires regions. */
   find_completions(k);
   push(&k->chunks, whole_chunk(&f));
   return k;

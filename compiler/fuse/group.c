@@ -1,6 +1,6 @@
-/* Which items share a loop. Groups stand in an order in which each only needs earlier ones; an item goes into the
- * first loop group of its region, iteration space and kind of accumulation that comes no earlier than what it
- * reads. Fusion changes no rounding: it only moves computations. */
+/* Decides which items share a loop. Each group only needs earlier groups. An item joins the first loop group with
+ * its region, iteration space and accumulation that is not before its operands. Fusion only moves computations, so
+ * rounding is unchanged. */
 #include <string.h>
 
 #include "fuse/internal.h"
@@ -14,16 +14,16 @@ typedef struct Grouping {
   const ItemList *items;
   Groups *groups;
   int *computed_in; /* by value: the group that computes it; -1 */
-  int *depth;       /* by value: reductions of the row, one after the other, from its group's start to it */
+  int *depth;       /* by value: consecutive row reductions from its group's start to it */
   int *ready;       /* by value: the first group that may read it from memory */
-  Ints *concats;    /* by value: the concatenations that it is a part of; NULL: there are none */
+  Ints *concats;    /* by value: the concatenations that it is a part of; NULL: none */
 } Grouping;
 
 static bool item_is_loop(const Fuse *f, const Item *it) {
   return it->kind != ITEM_NODE || is_loop_node(node_at(f, it->node));
 }
 
-/* Whether it can only be computed in a loop over exactly its shape. */
+/* Whether only a loop over exactly its shape can compute the item. */
 static bool item_counts(const Fuse *f, Direction d, const Item *it) {
   if (it->kind == ITEM_FILL)
     return false;
@@ -36,7 +36,7 @@ static bool item_counts(const Fuse *f, Direction d, const Item *it) {
   return counts;
 }
 
-/* The iteration space: what a reduction reads, what a pointwise node writes, what a copy copies. */
+/* The iteration space: the operand of a reduction, the result of a pointwise node, the source of a copy. */
 static void space_of(const Fuse *f, const Item *it, Group *s) {
   if (it->kind == ITEM_FILL) {
     s->n_dims = it->place.rank;
@@ -57,7 +57,7 @@ static void space_of(const Fuse *f, const Item *it, Group *s) {
   }
 }
 
-/* Equal, or `s` holds one value a row of the group's. */
+/* Whether the spaces are equal, or `s` has one value per row of the group's. */
 static bool space_fits(const Group *group, const Group *s, bool counts) {
   if (group->batched != s->batched || group->n_dims != s->n_dims)
     return false;
@@ -67,7 +67,7 @@ static bool space_fits(const Group *group, const Group *s, bool counts) {
   return s->dim[s->n_dims - 1] == group->dim[s->n_dims - 1] || (s->dim[s->n_dims - 1] == 1 && !counts);
 }
 
-/* Outer axes that a sum_to adds up, as a mask over the iteration space. */
+/* Outer axes that a sum_to sums over, as a mask over the iteration space. */
 static unsigned summed(const Fuse *f, const Item *it, const Group *s) {
   if (it->kind != ITEM_NODE || node_at(f, it->node)->op->kind != OP_SUM_TO || is_row_sum(f, node_at(f, it->node)))
     return 0;
@@ -90,8 +90,8 @@ static unsigned all_outer(const Group *s) {
   return mask;
 }
 
-/* Sums over all rows go together; sums over some axes reorder the loops, so they stand only with what
- * does not count samples and does not sum otherwise. */
+/* Sums over all rows can share a loop. Sums over some axes reorder the loops, so no item of the group may depend
+ * on element indices or have different sums. */
 static bool sums_fit(const Grouping *b, const Group *group, const Item *it, unsigned sums, const Group *s) {
   bool partial = sums && sums != all_outer(s);
   bool group_partial = group->sums && group->sums != all_outer(group);
@@ -108,16 +108,16 @@ static bool sums_fit(const Grouping *b, const Group *group, const Item *it, unsi
   return true;
 }
 
-static int bound_behind(const Grouping *b, int root); /* of what is rematerialised: of all that it reads */
+static int bound_behind(const Grouping *b, int root); /* of a rematerialised value: the bound of its operands */
 
-/* The first group of this direction that may hold a reader of `value`: the one that computes it when
- * the reader can take it element by element, else one after all that write it. */
+/* The first group of this direction that may hold a reader of `value`. It is the group that computes it if the
+ * reader reads elementwise, else one after all groups that write it. */
 static int bound_of(const Grouping *b, int value, bool loop) {
   const Fuse *f = b->f;
   int root = view_root(f, value), node = value_at(f, root)->node;
   if (node_at(f, node)->op->kind == OP_SOURCE)
     return b->d != SETUP || (loop && view_is_alias(f, value)) ? 0 : b->ready[root];
-  if (b->d == BACKWARD && node_at(f, node)->serves < 0) /* of the forward pass, in memory or rematerialised */
+  if (b->d == BACKWARD && node_at(f, node)->serves < 0) /* a forward value, in memory or rematerialised */
     return 0;
   if (!f->survey->here[node] || direction_of(f, node) != b->d)
     return 0;
@@ -193,7 +193,7 @@ static void settle(Grouping *b, const Item *it, int group, bool loop) {
   }
 }
 
-/* Of a value that stands in the group, or that it is computed from there. */
+/* Depth of a value that the group contains, or of its operands there if it is rematerialised. */
 static int depth_of(const Grouping *b, int root, int group) {
   const Fuse *f = b->f;
   int node = value_at(f, root)->node, depth = 0;
@@ -208,7 +208,7 @@ static int depth_of(const Grouping *b, int root, int group) {
   return depth;
 }
 
-/* Reductions of the row, one after the other, up to the item's result if it goes into the group. */
+/* Consecutive row reductions up to the item's result if it joins the group. */
 static int depth_in(const Grouping *b, const Item *it, int group) {
   if (it->kind != ITEM_NODE)
     return 0;

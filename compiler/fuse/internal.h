@@ -1,4 +1,4 @@
-/* Private to compiler/fuse: what its passes make of one another. fuse.c has their order. */
+/* Private to compiler/fuse: results of its passes, whose order is in fuse.c. */
 #ifndef PDC_FUSE_INTERNAL_H
 #define PDC_FUSE_INTERNAL_H
 
@@ -6,82 +6,82 @@
 
 typedef enum { SETUP, FORWARD, BACKWARD, N_DIRECTIONS } Direction;
 
-/* Of the stage's nodes and their values, before anything is decided (survey.c). */
+/* The stage's nodes and values, before any decision (survey.c). */
 typedef struct Survey {
   int first, end;             /* forward nodes of the stage */
-  Ints nodes;                 /* that run on this stage, in order */
-  Ints values;                /* that they make, in order */
+  Ints nodes;                 /* nodes of this stage, in order */
+  Ints values;                /* results of these nodes, in order */
   bool *here;                 /* by node: runs on this stage */
-  bool *table;                /* by node: made once, in setup */
+  bool *table;                /* by node: computed once, in setup */
   int *region;                /* by forward node */
   Ints concats[N_DIRECTIONS]; /* the stage's concatenations */
-  int *same;                  /* by value: the value that stands for it (equal tables) */
+  int *same;                  /* by value: the value that replaces it (equal tables) */
   int *reordered;             /* by value: the first node here that is a view of it in another order; -1 ... */
   int *next_reordered;        /* ... and by such a node the next one of the same value */
-  bool *read_in_rows;         /* by value: a call here reads it that needs rows of stride 1 ... */
+  bool *read_in_rows;         /* by value: a call here reads it and needs rows of stride 1 ... */
   bool *read_dense;           /* ... or all of it contiguous, */
-  bool *read_as_one;          /* or, whatever the stride of its last axis, all others lying in memory as one */
+  bool *read_as_one;          /* or, at any stride of its last axis, all earlier axes merged into one */
 } Survey;
 
-/* Additions that became the bias of a call (survey.c). All by node; -1: none. */
+/* Additions that became the bias of a call (survey.c), by node; -1: none. */
 typedef struct Biases {
-  int *call;   /* of the addition: the call that does it */
-  int *vector; /* of the call: the value that it adds */
-  int *sum;    /* of the call: the addition's result, which is its own */
+  int *call;   /* of the addition: its call */
+  int *vector; /* of the call: the vector that it adds */
+  int *sum;    /* of the call: the addition's result, which the call returns */
 } Biases;
 
-/* What loops rematerialise: compute again rather than read (rematerialise.c, saved.c). By value. */
+/* Values that loops rematerialise, that is, recompute instead of reading (rematerialise.c, saved.c). */
 typedef struct Remat {
-  bool *value;  /* every kernel that reads it computes it for itself */
-  bool *counts; /* it, or what it is rematerialised from, numbers the elements of its own shape, so that only a
-                   loop over just that shape can compute it */
+  bool *value; /* by value: every kernel that reads it recomputes it */
+  /* by value: it depends on the index of an element in its own shape, so that only a loop over exactly that
+   * shape can compute it */
+  bool *counts;
 } Remat;
 
-/* Where values stand. Grows with the kernels, by the functions of places.c alone: a value that a kernel reads
- * gets a buffer when the kernel is built. */
+/* Places of values. Only places.c adds to it: an operand in memory gets a buffer when its reader is built. */
 typedef struct Placement {
   Vec(Place) all;
-  int *root;    /* by value: where it stands in `all`, for values that are no views; -1: not placed yet */
-  bool *needed; /* by value: somebody reads it from memory */
+  int *root;    /* by value: its index in `all`, unless it is a view; -1: not placed yet */
+  bool *needed; /* by value: some kernel reads it from memory */
 } Placement;
 
-/* A value that must also stand in this buffer, where its producer cannot write it. */
+/* A value that its producer cannot write to the buffer, so a copy is needed. */
 typedef struct PendingCopy {
   int value, buffer;
   bool accumulate;
 } PendingCopy;
 
-/* What fixed destinations leave to do (destinations.c). */
+/* Remaining work for fixed destinations (destinations.c). */
 typedef struct Destinations {
   Vec(PendingCopy) copies;
-  bool **in_place; /* by concatenation, by operand: its producer writes it straight to its part */
+  bool **in_place; /* by concatenation, by operand: its producer writes it directly to its part */
 } Destinations;
 
-/* One thing to be done: a node; or a copy of a value to a place (the parts of a concatenation, what must be sent
- * or accumulated though it stands elsewhere too, a view that no stride can express); or a fill of a
- * place with zeros (the edges of a pad). */
+/* One item of work: a node; a copy of a value to a place; or a fill of a place with zeros (the edges of a pad).
+ * Copies are parts of concatenations, values sent or accumulated from another place, and views that no strides
+ * express. */
 typedef enum { ITEM_NODE, ITEM_COPY, ITEM_FILL } ItemKind;
 
 typedef struct Item {
   ItemKind kind;
-  int node;        /* NODE: it; COPY, FILL: the node it serves, for scope and region */
-  int value;       /* COPY: what is read; FILL: -1 */
-  int target;      /* COPY, FILL: the value (root) it becomes part of, or -1 */
-  Place place;     /* COPY, FILL: where to */
+  int node;        /* NODE: the node; COPY, FILL: the node it serves, for scope and region */
+  int value;       /* COPY: the source; FILL: -1 */
+  int target;      /* COPY, FILL: the value (root) that contains the target, or -1 */
+  Place place;     /* COPY, FILL: the target */
   bool accumulate; /* COPY */
-  bool through;    /* COPY of a view of the value, the target: read from there, element by element */
-  Place from;      /* through: where it is read */
+  bool through;    /* COPY of a view of the value: read through the view's strides, element by element */
+  Place from;      /* through: the view's place */
   int region;
 } Item;
 
 typedef Vec(Item) ItemList;
 
-/* By direction, in the order in which regions run, within one in that of the nodes (items.c). */
+/* By direction: regions in the order of execution, within a region the order of nodes (items.c). */
 typedef struct Items {
   ItemList of[N_DIRECTIONS];
 } Items;
 
-/* Items that will be one kernel (group.c). */
+/* Items of one kernel (group.c). */
 typedef struct Group {
   bool loop;
   Ints items;
@@ -97,11 +97,11 @@ typedef Vec(Group) Groups;
 /* Kernels under construction (terms.c, arrange.c). */
 typedef struct Built {
   Ints group[N_DIRECTIONS]; /* by kernel: its group */
-  int *term;                /* by node that a loop computes: its term there */
+  int *term;                /* by node of a loop: its term there */
 } Built;
 
-/* Passes get it as const and return what they make, which is const for those after; but for Placement, Built and
- * the kernels, which grow. */
+/* Passes read it as const and return results that are const for later passes. Placement, Built and the kernels
+ * grow. */
 typedef struct Fuse {
   const Graph *g;
   const FuseFacts *facts;
@@ -135,44 +135,43 @@ Direction direction_of(const Fuse *f, int node);
 int region_of(const Fuse *f, int node);
 bool is_loop_node(const Node *n);              /* pointwise, reduce, sum_to: printed as loops */
 bool is_row_sum(const Fuse *f, const Node *n); /* a sum_to over the last axis alone: a reduction of the row */
-int space_value(const Node *n);                /* the value over whose elements a node of a loop runs */
+int space_value(const Node *n);                /* the value whose elements a loop node iterates over */
 
 /* ---- places.c */
 Placement *placement(const Fuse *f);                 /* nothing placed */
 int dims_of(const Fuse *f, int value, int64_t *dim); /* with the microbatch axis; returns their number */
 double bytes_of(const Fuse *f, int value);           /* in f32 */
 Place contiguous(int buffer, int n, const int64_t *dim);
-/* The value behind all views, up to one that stands in memory itself. */
+/* The value behind all views, up to a value with memory of its own. */
 int view_root(const Fuse *f, int value);
-bool alias_step(const Fuse *f, const Node *n);       /* this view is elementwise the same, up to broadcasting */
-bool view_is_alias(const Fuse *f, int value);        /* elementwise the same as its root, up to broadcasting */
+bool alias_step(const Fuse *f, const Node *n);       /* this view keeps the elements, up to broadcasting */
+bool view_is_alias(const Fuse *f, int value);        /* has the elements of its root, up to broadcasting */
 bool place_of(const Fuse *f, int value, Place *out); /* through views; false: no strides express it */
 int placed_buffer(const Fuse *f, int value);         /* of the value itself; -1: none yet */
-Place place_value(const Fuse *f, int value);         /* the same, and the root gets a buffer and is needed */
-bool place_into(const Fuse *f, int value, const Place *target); /* the root writes straight into target */
-void place_at(const Fuse *f, int value, int buffer);            /* the whole of the buffer is the value's */
-bool calls_read(const Fuse *f, int value, const Place *p); /* all calls that read the value could do so there */
+Place place_value(const Fuse *f, int value);         /* the same, and marks the root as needed, with a buffer */
+bool place_into(const Fuse *f, int value, const Place *target); /* the root writes directly into target */
+void place_at(const Fuse *f, int value, int buffer);            /* the whole buffer is the value's */
+bool calls_read(const Fuse *f, int value, const Place *p); /* all calls that read the value can read it there */
 Place place_broadcast(const Place *from, bool batched, const Group *to);
 int value_buffer(const Fuse *f, BufferKind kind, int value); /* a new buffer of the value's shape */
 Place whole(const Fuse *f, int buffer);
 
-/* ---- the other passes; fuse.c says what each requires and makes */
+/* ---- further passes; fuse.c has their requirements and results ---------------------------------- */
 const Remat *rematerialise(const Fuse *f);
 const Remat *save_values(const Fuse *f);
-/* Remat.counts of what is made here, through the values of `through`; NULL: through any, as all may come to be
- * rematerialised. */
+/* Remat.counts through the values of `through`; NULL: through any value, because any may be rematerialised. */
 void find_counts(const Fuse *f, const bool *through, bool *counts);
-bool counts_elements(const Graph *g, const Node *n); /* it numbers the elements of its own shape */
+bool counts_elements(const Graph *g, const Node *n); /* it depends on the index of an element in its shape */
 const Destinations *place_destined(const Fuse *f);
-/* Where operand i of a concatenation belongs in its result, which stands in a buffer of its own: along *axis, with
- * the microbatch axis, in [*from, *end). */
+/* The place of operand i within the buffer of a concatenation's result: along *axis, with the microbatch axis, in
+ * [*from, *end). */
 Place part_place(const Fuse *f, int node, int i, int *axis, int64_t *from, int64_t *end);
 const Items *list_items(const Fuse *f);
 const Groups *group_items(const Fuse *f, Direction d);
 void build_kernels(const Fuse *f, Direction d);
 void finish_loops(const Fuse *f, Direction d);
 void choose_precision(const Fuse *f);
-void verify_precision(const StageKernels *k); /* calls read and write what they can */
+void verify_precision(const StageKernels *k); /* calls support the types of their operands and results */
 void name_kernels(const Fuse *f);
 void reuse_buffers(const Fuse *f);
 bool *find_waiting(const StageKernels *k); /* by backward kernel: split_backward moves it to the weights pass */
@@ -182,18 +181,18 @@ void find_lifetimes(StageKernels *k);
 void name_buffers(const Fuse *f);
 
 /* ---- regions.c */
-/* The last region, where this path of a node's scope belongs to it, else a new one. */
+/* The last region if this path of a node's scope belongs to it, else a new region. */
 int region_at(StageKernels *k, Name path);
-/* The first of a path's components that is a number ("3.output" in "bert.encoder.layer.3.output"); NULL: none. */
+/* The first component of a path that is a number ("3.output" in "bert.encoder.layer.3.output"); NULL: none. */
 const char *index_in(const char *path);
-/* "attn.c_attn" of "h.3.attn.c_attn" in region "h.3"; the path itself where it lies outside. */
+/* "attn.c_attn" of "h.3.attn.c_attn" in region "h.3"; outside the region the path itself. */
 const char *relative(const char *path, const char *region);
 void find_region_ranges(StageKernels *k);
 void find_completions(StageKernels *k); /* Buffer.complete */
 
 /* ---- signatures.c */
 Name sign_kernel(const StageKernels *k, const Kernel *kernel); /* Kernel.signature */
-void sign_asking(const StageKernels *k); /* only of calls whose scratch memory is asked for by it */
+void sign_asking(const StageKernels *k); /* only for calls whose scratch memory depends on the signature */
 void find_like_regions(StageKernels *k);
 
 #endif

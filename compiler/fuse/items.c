@@ -1,4 +1,4 @@
-/* What there is to do on a stage, in order: its nodes, and copies where a value must also stand elsewhere. */
+/* Lists a stage's work in order: its nodes, and copies of values that need a second place. */
 #include "fuse/internal.h"
 #include "ops/expression.h"
 
@@ -34,7 +34,7 @@ static void list_concat(const Fuse *f, Items *items, int node) {
   list_fill(f, items, node, axis, covered, place_value(f, n->out[0]).dim[axis]);
 }
 
-/* Values without operands (constants, iota) are computed once into memory where a call reads them or a view
+/* Values without operands (constants, iota) are computed once into memory if a call reads them or a view
  * rearranges them. */
 static void list_made_up(const Fuse *f, Items *items, int node, int value) {
   int root = view_root(f, value);
@@ -50,7 +50,7 @@ static void list_made_up(const Fuse *f, Items *items, int node, int value) {
              .place = f->places->all.at[f->places->root[root]]});
 }
 
-/* A view that no strides express, or none that the calls which read it can read, is a value of its own. */
+/* A view that no strides express, or whose strides its calls cannot read, gets memory of its own. */
 static void list_view(const Fuse *f, Items *items, int node) {
   const Node *n = node_at(f, node);
   if (!alias_step(f, n) && op_reads_words(producer(f, view_root(f, n->in[0]))->op, COUNTING_WORDS))
@@ -67,7 +67,7 @@ static void list_view(const Fuse *f, Items *items, int node) {
     }
     int buffer = value_buffer(f, f->survey->table[node] ? BUFFER_TABLE : BUFFER_TEMPORARY, value);
     place_at(f, value, buffer);
-    int64_t dim[MAX_DIM]; /* in the order of its input where that is what it keeps */
+    int64_t dim[MAX_DIM]; /* in its input's order if the view keeps that */
     int rank = dims_of(f, through ? value : n->in[0], dim);
     add(f, items, direction_of(f, node),
         (Item){.kind = ITEM_COPY,
@@ -93,7 +93,8 @@ static void list_node(const Fuse *f, Items *items, int node) {
   }
 }
 
-/* Whether a node of the stage needs no item: the call whose bias it adds computes it, or every loop that reads it. */
+/* Whether a node of the stage needs no item: a call adds it as bias, or each loop that reads it rematerialises
+ * it. */
 static bool is_no_item(const Fuse *f, int node) {
   const Node *n = node_at(f, node);
   if (n->op->kind == OP_SOURCE || f->biases->call[node] >= 0)
@@ -104,7 +105,7 @@ static bool is_no_item(const Fuse *f, int node) {
 static void list_copy(const Fuse *f, Items *items, const PendingCopy *copy) {
   BufferKind kind = f->k->buffers.at[copy->buffer].kind;
   int node = value_at(f, copy->value)->node;
-  if (!f->survey->here[node]) /* it only passes through this stage */
+  if (!f->survey->here[node]) /* the value only passes through this stage */
     node = kind == BUFFER_SENT ? f->survey->end - 1 : f->survey->first;
   add(f, items, kind == BUFFER_SENT || kind == BUFFER_FIGURE ? FORWARD : BACKWARD,
       (Item){.kind = ITEM_COPY,

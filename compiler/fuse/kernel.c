@@ -1,4 +1,4 @@
-/* What can be asked of kernels, made or not by fuse(). */
+/* Queries on kernels. */
 #include "fuse/kernel.h"
 
 bool next_access(const Kernel *k, Access *a) {

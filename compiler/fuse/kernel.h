@@ -18,7 +18,7 @@ typedef enum {
   BUFFER_SENT,              /* activations to the next stage, one copy per slot; also read on this stage */
   BUFFER_GRADIENT_RECEIVED, /* gradients of sent activations */
   BUFFER_GRADIENT_SENT,     /* gradients of received activations */
-  /* The stage's own values, down to TEMPORARY: the kind depends on their writers and readers. */
+  /* Values local to the stage, down to TEMPORARY: their writers and readers decide the kind. */
   BUFFER_SAVED,     /* written by forward, read by backward: one copy per microbatch in flight */
   BUFFER_KEPT,      /* written by forward, read by the weights pass: one copy per microbatch in flight */
   BUFFER_DEFERRED,  /* written by backward, read by the weights pass: one copy per slot */
@@ -28,32 +28,35 @@ typedef enum {
   BUFFER_FIGURE     /* a loss's or a metric's elements for one microbatch */
 } BufferKind;
 
-/* Passes of a microbatch, in this order. The weights pass, if backward is split: the calls that only add to accumulators
- * without other readers; a sequence of calls without temporaries. */
+/* Passes of a microbatch, in this order. With a split backward, the weights pass has the calls that only add to
+ * accumulators without further readers; a sequence of calls without temporaries. */
 typedef enum { PASS_FORWARD, PASS_BACKWARD, PASS_WEIGHTS, PASS_KINDS } PassKind;
 
 typedef struct Buffer {
   Name name;    /* C identifier, unique among the chunk's buffers of its kind and region */
-  Name comment; /* the user's name for it with scope: "h.3.attn.qkv" */
+  Name comment; /* the user's name with its scope: "h.3.attn.qkv" */
   BufferKind kind;
   int chunk;       /* chunk of the rank; of a WEIGHT or FROZEN the first chunk that uses it */
   uint64_t chunks; /* of a WEIGHT or FROZEN: bit c: chunk c uses it; 0: the rank has one chunk */
   Type type;
   int rank;
-  int64_t dim[MAX_DIM]; /* with the microbatch axis first where batched; contiguous */
+  int64_t dim[MAX_DIM]; /* with the microbatch axis first if batched; contiguous */
   int64_t elements;     /* product of dim */
   int value;            /* graph value; of a TEMPORARY with several parts the whole value */
   int then;             /* SAVED .. TEMPORARY: the last value that reuses its memory (reuse.c); -1: none */
   int param, use;       /* WEIGHT, FROZEN, ACCUMULATOR */
   int figure;           /* FIGURE: its index in the graph */
-  int region;      /* WEIGHT, FROZEN, ACCUMULATOR: region it belongs to; SAVED .. TEMPORARY: the region all its
-                           uses stand in, or -1 when it passes between regions */
-  bool backward;   /* SAVED .. TEMPORARY: made by backward */
-  int first, last; /* SAVED .. TEMPORARY: first and last kernel using it, indices into the list of the
-                           pass that makes it and into that of the last that reads it */
-  int complete;    /* ACCUMULATOR: backward adds to it up to this kernel, or in the call that ends there */
-  bool late;       /* read by the weights pass */
-  bool bf16;       /* stored in bf16 (--precision bf16); places still count elements */
+  /* WEIGHT, FROZEN, ACCUMULATOR: its region; SAVED .. TEMPORARY: the region of all its uses, -1: several
+   * regions */
+  int region;
+  bool backward; /* SAVED .. TEMPORARY: written by backward */
+  /* SAVED .. TEMPORARY: first and last kernel that uses it, indices into the lists of the pass that writes it
+   * and of the last pass that reads it */
+  int first, last;
+  /* ACCUMULATOR: last backward kernel that adds to it, or the last of that kernel's region call */
+  int complete;
+  bool late; /* read by the weights pass */
+  bool bf16; /* stored in bf16 (--precision bf16); places still count elements */
 } Buffer;
 
 typedef enum { TERM_LOAD, TERM_CONSTANT, TERM_OP, TERM_REDUCE } TermKind;
@@ -65,47 +68,47 @@ typedef struct Term {
   const Node *node; /* OP: for attributes */
   int n_in, in[4];  /* terms, all earlier in the list */
   double constant;
-  Place place;     /* LOAD: strides in the kernel's dims; last stride 0 when scalar */
-  bool scalar;     /* one value per row; else one per element */
-  int phase;       /* OP, LOAD: the first phase that needs it; REDUCE: the phase that
-                           accumulates it; its result can be used from phase + 1 on. Scalars that
-                           depend on a reduce are computed between phases, before `phase` */
-  unsigned phases; /* bit p: phase p needs it (reloads or recomputes it, or reads its row_buffer,
-                           which `phase` filled); scalars: 1 << phase */
-  bool rounded;    /* OP, REDUCE: the value is bf16 in memory and in the loop */
+  Place place; /* LOAD: strides in the kernel's dims; last stride 0 when scalar */
+  bool scalar; /* one value per row; else one per element */
+  /* OP, LOAD: the first phase that needs it. REDUCE: the phase that accumulates it; the result is available
+   * from phase + 1 on. Scalars that depend on a REDUCE are computed between phases, before `phase`. */
+  int phase;
+  /* bit p: phase p needs it (reloads, recomputes, or reads its row_buffer, which `phase` fills); scalars: 1 <<
+   * phase */
+  unsigned phases;
+  bool rounded;    /* OP, REDUCE: bf16 in memory, and rounded in the loop */
   bool row_buffer; /* expensive and needed in more than one phase: cached in a float[row] */
 } Term;
 
 typedef struct Store {
   int term;
-  Place place;     /* in the kernel's dims */
-  bool accumulate; /* += over the dims of stride 0, from zero (an ACCUMULATOR: from what a batch's earlier
-                           microbatches left) */
-  int phase;       /* in which it is stored; a row's scalar: before `phase`, or after the last when
-                           phase == phases */
+  Place place; /* in the kernel's dims */
+  /* += over the dims of stride 0, from zero; an ACCUMULATOR continues from a batch's earlier microbatches */
+  bool accumulate;
+  int phase; /* its phase; a row's scalar: before `phase`, or after the last when phase == phases */
 } Store;
 
 typedef enum { KERNEL_LOOP, KERNEL_CALL } KernelKind;
 
-/* LOOP: for every row (all dims but the last) `phases` phases, each a pass over the row. Dims are already merged
- * as far as all places allow. Sums over the row use LANES lanes: element j goes to lane j % LANES,
- * lanes are then added as a balanced tree ((0+8)+(4+12))+...: halves first; max likewise.
- * Accumulating stores: the first `parallel` dims are those along which no accumulation happens; the
- * others run in order. When parallel is 0 rows are dealt to `tiles` equal tiles (by shape alone),
- * each with its own partial sums, which are added in order.
- * CALL: one node, whose op describes the call (ops/call.h); of a collective perhaps one of two parts. */
+/* LOOP: for every row (all dims but the last) `phases` phases, each a pass over the row. Dims are merged if all
+ * places allow it. Sums over the row use LANES lanes: element j goes to lane j % LANES, then lanes are added as a
+ * balanced tree ((0+8)+(4+12))+...: halves first; max uses the same tree. Accumulating stores: the first
+ * `parallel` dims have no accumulation; the remaining dims run in order. When parallel is 0, rows are divided into
+ * `tiles` equal tiles (by shape alone). Each tile has its own partial sums, which are added in order. CALL: one
+ * node, whose op describes the call (ops/call.h); a collective may be split in two. */
 typedef struct Kernel {
   KernelKind kind;
   Name name;    /* C identifier: "ln_1_forward", "attn_c_attn_weight_gradient" */
-  Name comment; /* what it computes, for people: "h.3.ln_1: layer_norm" */
+  Name comment; /* for readers: "h.3.ln_1: layer_norm" */
   int chunk, region;
   bool backward;
   /* LOOP */
   int n_dims;
   int64_t dim[MAX_DIM];
   int parallel, tiles;
-  bool samples; /* dim[0] is the microbatch axis, unmerged: always so when a term uses $i or $s,
-                           which count within the sample over dims 1.. */
+  /* dim[0] is the microbatch axis, unmerged: required by terms that use $i or $s, which count within the sample
+   * over dims 1.. */
+  bool samples;
   int phases;
   Vec(Term) terms;
   Vec(Store) stores;
@@ -113,12 +116,12 @@ typedef struct Kernel {
   const Node *node;
   Vec(Place) in, out;
   int bias;        /* index into `in` of the vector that the call adds along the last axis, or -1 */
-  bool accumulate; /* out[0] is an ACCUMULATOR: += to all that it writes, except for a batch's first microbatch */
-  /* Beginning or end of a collective in two calls. Both have the places of the whole; between the calls no other kernel uses
-   * its outputs or writes its inputs. */
+  bool accumulate; /* out[0] is an ACCUMULATOR: += to all outputs, except for a batch's first microbatch */
+  /* Beginning or end of a collective in two calls. Both have all places of the collective. Between the calls no
+   * kernel uses its outputs or writes its inputs. */
   CallPart part;
   /* both */
-  Name signature; /* equal signatures: the same code over other buffers */
+  Name signature; /* kernels with equal signatures run the same code over different buffers */
 } Kernel;
 
 typedef Vec(Kernel) Kernels;
@@ -134,7 +137,7 @@ typedef struct Access {
 /* Moves to the kernel's next place; false: no more places. Reads come first.
  *   for (Access a = {0}; next_access(kernel, &a);) */
 bool next_access(const Kernel *k, Access *a);
-/* Whether their order matters: one writes a buffer that the other reads or writes. */
+/* Whether their order matters: one writes a buffer that the second reads or writes. */
 bool kernels_conflict(const Kernel *a, const Kernel *b);
 bool kernel_is_collective(const Kernel *k); /* or one of its two parts */
 
@@ -149,22 +152,22 @@ typedef struct Region {
   int like; /* the first region of the stage with the same signature; itself when first */
 } Region;
 
-/* One part of the model on a rank: its ranges of pieces and of each pass's kernels. */
+/* A rank's part of the model: its ranges of pieces and of each pass's kernels. */
 typedef struct Chunk {
   int first_piece, end_piece;
   int first_node, end_node; /* of the forward pass */
   int first[PASS_KINDS], end[PASS_KINDS];
 } Chunk;
 
-/* Kernels of a rank: of one stage, or of its chunks. Each list has the kernels chunk after chunk, as do regions and
- * crossing buffers; one array has the buffers of all chunks. */
+/* Kernels of a rank: of one stage, or of its chunks. Kernel lists, regions and crossing buffers are ordered by
+ * chunk; one array has the buffers of all chunks. */
 typedef struct StageKernels {
   const Graph *graph;
   int stage, n_stages; /* stages with ranks of their own */
   Vec(Chunk) chunks;
   int64_t microbatch;
   bool recompute;
-  bool split;    /* backward is in two: `weights` is used */
+  bool split;    /* backward is split: `weights` is used */
   bool named;    /* kernels and buffers have names, and equal regions are known */
   Target target; /* target of the programs */
   Vec(Buffer) buffers;
@@ -176,7 +179,7 @@ typedef struct StageKernels {
 
 /* Whether a buffer of this kind is a parameter as passes read it. */
 static inline bool is_parameter(BufferKind kind) { return kind == BUFFER_WEIGHT || kind == BUFFER_FROZEN; }
-/* Of a SAVED .. TEMPORARY: the pass that writes it, and the last that reads it. */
+/* The pass that writes a SAVED .. TEMPORARY buffer, and the last that reads it. */
 static inline PassKind buffer_made(const Buffer *b) { return b->backward ? PASS_BACKWARD : PASS_FORWARD; }
 static inline PassKind buffer_read_last(const Buffer *b) {
   return b->late ? PASS_WEIGHTS : b->kind == BUFFER_SAVED ? PASS_BACKWARD : buffer_made(b);
@@ -186,7 +189,7 @@ static inline int64_t element_bytes(const Buffer *b) { return b->bf16 ? 2 : 4; }
 bool *values_in_bf16(const Graph *g, Precision precision);
 /* The path of the region of an instance's nodes; consecutive nodes of one path form a region. */
 Name region_path(Name path);
-/* split: the backward pass is in two. */
+/* split: splits the backward pass. */
 StageKernels *fuse(const Graph *g, const Pieces *p, int first_piece, int end_piece, int stage, int n_stages,
                    int64_t microbatch, bool recompute, bool split, Target target);
 /* One rank's kernels from those of its n chunks, each fused separately; n = 1: the same kernels. */

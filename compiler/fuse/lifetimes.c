@@ -1,13 +1,13 @@
-/* In which passes buffers are written and read: what follows from it for how long they last, and where. */
+/* Derives kinds and lifetimes of buffers from the passes that write and read them. */
 #include "fuse/internal.h"
 
 enum { NEVER = -1 };
 
-/* When kernels use a buffer: the first and the last of each list, setup being the list before PASS_FORWARD. */
+/* First and last use of a buffer in each list; setup is the list before PASS_FORWARD. */
 typedef struct Use {
   int first[PASS_KINDS + 1], last[PASS_KINDS + 1];
-  int region;   /* of those kernels; -1: none */
-  bool several; /* of several regions */
+  int region;   /* of these kernels; -1: none */
+  bool several; /* several regions use it */
 } Use;
 
 static Use *find_uses(const StageKernels *k) {
@@ -33,7 +33,7 @@ static Use *find_uses(const StageKernels *k) {
   return uses;
 }
 
-/* Of a value that stands on this stage alone: by the pass that makes it and the last that reads it. */
+/* The kind of a value local to the stage, by the pass that writes it and the last that reads it. */
 static BufferKind local_kind(bool backward, PassKind last) {
   if (last == PASS_WEIGHTS)
     return backward ? BUFFER_DEFERRED : BUFFER_KEPT;

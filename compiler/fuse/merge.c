@@ -1,13 +1,13 @@
-/* The kernels of a rank that holds several parts of the model (interleaved schedules), from those of each. */
+/* Merges the kernels of a rank's chunks (interleaved schedules). */
 #include "fuse/internal.h"
 
-/* Where a chunk's parts come to stand among the rank's. */
+/* Offsets of a chunk's items in the rank's lists. */
 typedef struct Merge {
   StageKernels *to;
   const StageKernels *from;
   int chunk, first_region;
   int first[PASS_KINDS]; /* kernels */
-  int *buffer;           /* by the chunk's buffer: the rank's */
+  int *buffer;           /* by the chunk's buffer: the rank's buffer */
 } Merge;
 
 static int weight_buffer(const StageKernels *k, int param) {
@@ -17,7 +17,7 @@ static int weight_buffer(const StageKernels *k, int param) {
   return -1;
 }
 
-/* A parameter has one buffer however many chunks read it. */
+/* A parameter has one buffer for all chunks. */
 static void merge_buffers(Merge *m) {
   for (int i = 0; i < m->from->buffers.n; i++) {
     Buffer b = m->from->buffers.at[i];
@@ -73,7 +73,7 @@ static void merge_crossing(const Merge *m, const Ints *from, Ints *to) {
     push(to, m->buffer[from->at[i]]);
 }
 
-/* Both in order of declaration. */
+/* Both lists, and the result, are in order of declaration. */
 static Ints merge_params(const Ints *a, const Ints *b) {
   Ints list = {0};
   for (int i = 0, j = 0; i < a->n || j < b->n;) {

@@ -1,4 +1,4 @@
-/* Names of kernels and buffers: C identifiers, and comments for people. */
+/* Names kernels and buffers: C identifiers, and comments for readers. */
 #include <ctype.h>
 #include <string.h>
 
@@ -13,7 +13,7 @@ static const char *const reserved[] = {"auto",    "break",    "case",     "char"
                                        "signed",  "sizeof",   "static",   "struct",   "switch", "typedef",
                                        "union",   "unsigned", "void",     "volatile", "while"};
 
-/* A C identifier from any text: what C does not know becomes '_'. */
+/* A C identifier from any text; characters that C does not allow become '_'. */
 static Name identifier(const char *text) {
   Text t = {0};
   if (!isalpha((unsigned char)text[0]) && text[0] != '_')
@@ -33,8 +33,7 @@ typedef struct Taken {
 } Taken;
 typedef Vec(Taken) TakenNames;
 
-/* The name, or with a number behind it when another of the group has it. The same signature (where it
- * has one) may share. */
+/* The name, with a number appended if it is used in the group. Kernels of equal signature may share a name. */
 static Name unique(TakenNames *taken, Name name, int group, Name signature) {
   for (int number = 1;; number++) {
     Name tried = number == 1 ? name : internf("%s_%d", name, number);
@@ -56,7 +55,7 @@ static Name scope_path(const Fuse *f, int node) { return f->g->scopes.at[node_at
 
 /* ---- kernels --------------------------------------------------------------------------------- */
 
-/* The scopes of a kernel's items, without those that lie within another one (but for the region's own). */
+/* The scopes of a kernel's items, except scopes within other scopes (unless they are the region's own). */
 static Ints kernel_scopes(const Fuse *f, Direction d, const Group *group, Name region) {
   Ints all = {0}, outer = {0};
   for (int i = 0; i < group->items.n; i++) {
@@ -78,7 +77,7 @@ static Ints kernel_scopes(const Fuse *f, Direction d, const Group *group, Name r
   return outer;
 }
 
-/* What a region's own operation does, or the one that it serves: "add_x", "matmul_logits". */
+/* The operation and value of a region's own node, or of the node that it serves: "add_x", "matmul_logits". */
 static const char *done_for(const Fuse *f, int node) {
   const Node *n = node_at(f, node);
   n = n->serves >= 0 ? node_at(f, n->serves) : n;
@@ -86,7 +85,7 @@ static const char *done_for(const Fuse *f, int node) {
   return value == intern(n->op->name) ? value : format("%s_%s", n->op->name, value);
 }
 
-/* Called after what it does: layers, or the value where the region itself computes. */
+/* A kernel has the names of its layers or, for the region's own operations, of its value. */
 static void name_kernel(const Fuse *f, Direction d, int at, Kernel *k) {
   Text name = {0}, comment = {0};
   const char *suffix = d == BACKWARD ? "_backward" : d == SETUP ? "_table" : "";
@@ -126,7 +125,7 @@ void name_kernels(const Fuse *f) {
 
 /* ---- buffers --------------------------------------------------------------------------------- */
 
-/* "h.3.attn.qkv"; a layer's result that has no name of its own is called as the layer is. */
+/* "h.3.attn.qkv"; a layer's unnamed result has the layer's name. */
 static const char *value_path(const Fuse *f, int value) {
   const Value *v = value_at(f, value);
   Name path = scope_path(f, v->node);
@@ -136,7 +135,7 @@ static const char *value_path(const Fuse *f, int value) {
   return !path[0] ? v->name : result ? path : format("%s.%s", path, v->name);
 }
 
-/* By value: the forward value it is the gradient of, -1 where none. */
+/* By value: the forward value whose gradient it is, or -1. */
 static int *gradient_owners(const Fuse *f) {
   int *owner = alloc(sizeof(int) * (size_t)f->g->values.n);
   for (int v = 0; v < f->g->values.n; v++)

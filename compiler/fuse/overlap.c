@@ -1,9 +1,9 @@
-/* A collective is begun where its operand is there and ended where its result is needed, if products stand between the
- * two: they run while values travel, or while other ranks come. So the gradient of a product's input is added up beside the
- * product that makes its weights' gradient. Each ends before the next begins. */
+/* Splits a collective into a begin after its operand and an end before its first use, if products run in between.
+ * They overlap the transfer and the wait for other ranks. For example, a product's input gradient is summed during
+ * the product for its weight gradient. Collectives do not nest. */
 #include "fuse/internal.h"
 
-/* The first kernel from `from` on that the collective's end stands before: in its region, for that is a function. */
+/* The kernel before which the collective ends, within its region, because a region is one function. */
 static int find_end(const Kernels *kernels, const Kernel *c, int from) {
   while (from < kernels->n && kernels->at[from].region == c->region && !kernel_is_collective(&kernels->at[from]) &&
          !kernels_conflict(&kernels->at[from], c))
@@ -31,7 +31,7 @@ static void push_part(const StageKernels *k, Kernels *to, const Kernel *collecti
   push(to, half);
 }
 
-/* Collectives that follow one another. */
+/* The end of a run of consecutive collectives. */
 static int end_of_run(const Kernels *kernels, int first) {
   int i = first;
   while (i < kernels->n && kernel_is_collective(&kernels->at[i]) &&
@@ -40,7 +40,8 @@ static int end_of_run(const Kernels *kernels, int first) {
   return i;
 }
 
-/* Of a run of collectives the last one that can go beside what follows the run, and behind the others; -1: none can. */
+/* The last collective of a run that can overlap the kernels after the run and move after the run's other
+ * collectives; -1: none. */
 static int find_beside(const StageKernels *k, const Kernels *kernels, int first, int end) {
   for (int i = end - 1; i >= first; i--) {
     const Kernel *c = &kernels->at[i];

@@ -1,5 +1,5 @@
-/* Where values stand: strides through views, buffers on demand, and writing a value straight into the
- * larger buffer it is a part of. */
+/* Places of values: strides through views, buffers on demand, and direct writes into the buffer of a larger
+ * value. */
 #include <string.h>
 
 #include "fuse/internal.h"
@@ -62,7 +62,7 @@ int view_root(const Fuse *f, int value) {
   return f->survey->same[value];
 }
 
-/* Each axis, counted from the right, and that of samples as in the input or a repetition of it. */
+/* Each axis, from the right, is the input's or a broadcast of it, including the sample axis. */
 bool alias_step(const Fuse *f, const Node *n) {
   const Shape *a = &value_at(f, n->in[0])->shape, *b = &value_at(f, n->out[0])->shape;
   bool alias = n->op->keeps_order && a->batched <= b->batched;
@@ -90,7 +90,7 @@ static bool is_contiguous(const Place *p) {
   return true;
 }
 
-/* Whether a call can write there: along the last axis, or transposed where it can do that. */
+/* Whether a call can write there: along the last axis, or transposed if it supports that. */
 static bool call_fits(const Op *op, const Place *p, bool bias) {
   int last = p->rank - 1;
   if (!op->strided_out || last < 0 || p->dim[last] == 1 || p->stride[last] == 1)
@@ -98,9 +98,9 @@ static bool call_fits(const Op *op, const Place *p, bool bias) {
   return op->transposes && !bias && last > 0 && p->dim[last - 1] > 1 && p->stride[last - 1] == 1;
 }
 
-/* All axes but the last lie in memory as one. */
+/* Whether all axes but the last merge into one. */
 static bool rows_as_one(const Place *p) {
-  int64_t stride = -1; /* that the next axis to the left needs */
+  int64_t stride = -1; /* required stride of the next axis to the left */
   for (int i = p->rank - 2; i >= 0; i--) {
     if (p->dim[i] == 1)
       continue;
@@ -118,8 +118,8 @@ bool calls_read(const Fuse *f, int value, const Place *p) {
          (!f->survey->read_as_one[value] || rows_as_one(p));
 }
 
-/* The layout of a value nobody has placed: contiguous; calls that may write strided put what will be
- * transposed at once into the transposed order, so that what follows is contiguous. */
+/* The layout of an unplaced value: contiguous. If the value is transposed next, a call with strided output writes
+ * it transposed, so the transposed value is contiguous. */
 static Place default_place(const Fuse *f, int value) {
   int64_t dim[MAX_DIM];
   int n = dims_of(f, value, dim);
@@ -155,7 +155,7 @@ bool place_of(const Fuse *f, int value, Place *out) {
   return true;
 }
 
-/* The stage's own values begin as TEMPORARY: of which kind they are is decided when all kernels are there. */
+/* A stage's own values begin as TEMPORARY; find_lifetimes() decides their kind. */
 static int new_buffer(const Fuse *f, BufferKind kind, int value, int n, const int64_t *dim, Type type) {
   Buffer b = {.kind = kind,
               .value = value,
@@ -190,7 +190,7 @@ int value_buffer(const Fuse *f, BufferKind kind, int value) {
 
 void place_at(const Fuse *f, int value, int buffer) { set_place(f, value, whole(f, buffer)); }
 
-/* The buffer for a value placed in none yet, its dims in memory order: the place's axes by falling stride. */
+/* Creates the buffer of an unplaced value, with dims in memory order: the place's axes by decreasing stride. */
 static int buffer_of_place(const Fuse *f, int root, const Place *p) {
   int order[MAX_DIM];
   int64_t dim[MAX_DIM];
@@ -252,7 +252,7 @@ bool place_into(const Fuse *f, int value, const Place *target) {
   return true;
 }
 
-/* Strides of a value in an iteration space it broadcasts to. */
+/* Strides of a value in an iteration space that it broadcasts to. */
 Place place_broadcast(const Place *from, bool batched, const Group *to) {
   Place p = {.buffer = from->buffer, .offset = from->offset, .rank = to->n_dims};
   for (int i = 0; i < to->n_dims; i++) {

@@ -1,9 +1,8 @@
-/* --precision bf16: which values are stored in bf16. A library call multiplies in bf16 what it reads from memory,
- * so every value which a call reads or writes stands there in bf16, unless the call's op keeps it in f32; values
- * that only loops see (statistics, losses) stay as precise as loops compute them. Of the residual stream calls read
- * rounded copies, or it is in bf16 itself (residual/residual.h). The choice depends on the graph alone: both sides of
- * a cut make the same one. A loop that makes such a value goes on with it
- * rounded: it computes what a loop behind a cut, which reads it from memory, would. */
+/* Decides which values --precision bf16 stores in bf16. Library calls multiply in bf16, so values that a call
+ * reads or writes are bf16 in memory, unless the call's op keeps them in f32. Values that only loops use
+ * (statistics, losses) keep the loops' precision. Calls read rounded copies of the residual stream, or the stream
+ * itself is bf16 (residual/residual.h). The choice depends on the graph alone, so both sides of a cut agree. A
+ * loop rounds such a value before its next use, so its result equals that of a loop after a cut. */
 #include "fuse/internal.h"
 
 static bool stays_f32(const Node *n, bool result, int index) {
@@ -15,8 +14,8 @@ static void mark(const Graph *g, bool *bf16, int value) {
   bf16[root] |= g->values.at[root].type == TYPE_F32;
 }
 
-/* The addition of a vector to a product may become part of the call (merge_biases), which then reads the one and
- * writes the sum. */
+/* The addition of a vector to a product may become part of the call (merge_biases), which then reads the vector
+ * and writes the sum. */
 static void mark_bias(const Graph *g, const Node *add, bool *bf16) {
   for (int side = 0; side < 2; side++) {
     const Value *product = &g->values.at[add->in[side]], *vector = &g->values.at[add->in[1 - side]];
@@ -30,7 +29,7 @@ static void mark_bias(const Graph *g, const Node *add, bool *bf16) {
   }
 }
 
-/* Calls may write straight into their parts of what is put together. */
+/* Calls may write directly into their parts of a concatenation. */
 static void mark_concat(const Graph *g, const Node *concat, bool *bf16) {
   for (int k = 0; k < concat->n_in; k++)
     if (bf16[behind_views(g, concat->in[k])])
@@ -62,14 +61,14 @@ bool *values_in_bf16(const Graph *g, Precision precision) {
   return bf16;
 }
 
-/* Sums over a batch, losses and what is computed once stay in f32. */
+/* Sums over a batch, losses and tables stay in f32. */
 static bool stays_exact(const Buffer *b) {
   bool made_exact = b->kind == BUFFER_ACCUMULATOR || b->kind == BUFFER_FIGURE || b->kind == BUFFER_TABLE ||
                     b->kind == BUFFER_CACHE;
   return b->type != TYPE_F32 || made_exact;
 }
 
-/* What only goes to memory in bf16 is rounded there. */
+/* Terms with only bf16 stores need no rounding in the loop: the store rounds. */
 static void round_terms(const StageKernels *k, Kernel *kernel) {
   bool *used = alloc((size_t)kernel->terms.n + 1);
   for (int i = 0; i < kernel->terms.n; i++)

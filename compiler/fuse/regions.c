@@ -1,4 +1,5 @@
-/* Regions: runs of forward nodes of one indexed instance ("h.3"), or of anything else; and their kernels. */
+/* Regions: runs of forward nodes of one indexed instance ("h.3"), or of consecutive other nodes, and their
+ * kernels. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -53,13 +54,13 @@ void find_region_ranges(StageKernels *k) {
   }
 }
 
-/* The end of the region that is printed as one call, for nothing can be printed within it. */
+/* The last kernel of the kernel's region if that is one call, because nothing can be printed within it. */
 static int end_of_call(const StageKernels *k, int kernel) {
   const int r = k->backward.at[kernel].region;
   return r >= 0 && k->regions.at[r].index >= 0 ? k->regions.at[r].end[PASS_BACKWARD] - 1 : kernel;
 }
 
-/* One that the pass does not touch is complete before, and goes with the first that it completes. */
+/* A buffer that backward does not use is complete before the pass, and joins the first completed buffers. */
 void find_completions(StageKernels *k) {
   for (int i = 0; i < k->buffers.n && k->backward.n; i++)
     k->buffers.at[i].complete = end_of_call(k, 0);

@@ -1,11 +1,12 @@
-/* What loops rematerialise: compute again rather than read. First, what needs nothing of the loop's own pass.
- * Second, a cheap value that several loops need because sums over the batch part them: batch normalisation reads
- * x - mean to sum its squares, once more to scale it, and in the backward pass; x stands in memory anyway, as the
- * result of a call, and to store x - mean beside it costs more than to subtract. */
+/* Decides which values loops rematerialise, that is, recompute instead of reading. First come values without
+ * operands from the loop's own pass. Second come cheap values read by several loops that sums over the batch
+ * separate. Batch normalisation reads x - mean for the sum of squares, for scaling, and in the backward pass.
+ * There x is in memory as the result of a call, so storing x - mean costs more than subtracting again. */
 #include "fuse/internal.h"
 #include "ops/expression.h"
 
-/* A number in a row counts within it: only a row of one looks the same when it is repeated. */
+/* Terms with $i need a loop over their own shape. Terms with $j need it only for rows of one element, because a
+ * loop with longer rows repeats these. */
 bool counts_elements(const Graph *g, const Node *n) {
   const Shape *s = &g->values.at[n->out[0]].shape;
   return n->op->kind == OP_POINTWISE &&
@@ -25,7 +26,7 @@ void find_counts(const Fuse *f, const bool *through, bool *counts) {
   }
 }
 
-/* ---- what needs nothing of its own pass ------------------------------------------------------- */
+/* ---- values without operands of their own pass -------------------------------------------------- */
 
 static void mark_roots(const Fuse *f, const Ints *values, bool *mark) {
   for (int i = 0; i < values->n; i++)
@@ -33,7 +34,7 @@ static void mark_roots(const Fuse *f, const Ints *values, bool *mark) {
       mark[view_root(f, values->at[i])] = true;
 }
 
-/* By value: something reads it that is no loop over its elements, or it leaves the stage. */
+/* By value: a node other than a loop over its elements reads it, or it leaves the stage. */
 static const bool *find_read_whole(const Fuse *f, const Remat *r) {
   bool *whole = alloc((size_t)f->g->values.n);
   for (int k = 0; k < f->survey->nodes.n; k++) {
@@ -57,7 +58,7 @@ static const bool *find_read_whole(const Fuse *f, const Remat *r) {
   return whole;
 }
 
-/* The node reads nothing of its own pass, but only what stands anyway or comes from the forward pass. */
+/* Whether the node's operands are in memory anyway or come from the forward pass. */
 static bool is_available(const Fuse *f, const Remat *r, const Node *n) {
   for (int j = 0; j < n->n_in; j++) {
     int root = view_root(f, n->in[j]), from = value_at(f, root)->node;
@@ -69,8 +70,8 @@ static bool is_available(const Fuse *f, const Remat *r, const Node *n) {
   return true;
 }
 
-/* Nodes that are available and that only loops read, element by element: whoever reads them computes them, so that
- * they neither take memory nor tie loops together. */
+/* Available nodes that only loops read elementwise: each reader recomputes them, so they need no memory and do not
+ * order loops. */
 static void find_available(const Fuse *f, Remat *r, const bool *read_whole) {
   for (int k = 0; k < f->survey->nodes.n; k++) {
     int i = f->survey->nodes.at[k];
@@ -81,20 +82,20 @@ static void find_available(const Fuse *f, Remat *r, const bool *read_whole) {
   }
 }
 
-/* ---- what sums over the batch part ------------------------------------------------------------- */
+/* ---- values separated by sums over the batch ---------------------------------------------------- */
 
 typedef struct Search {
   const Fuse *f;
   Remat *remat;
   bool *may;     /* by value: can be rematerialised */
-  Ints *readers; /* by value: nodes of this stage that read it, also through views */
-  int *seen, id; /* seen[value] == id: looked at already */
+  Ints *readers; /* by value: nodes of this stage that read it, including through views */
+  int *seen, id; /* seen[value] == id: already visited */
 } Search;
 
-/* What a value is computed from when all is rematerialised that may be. */
+/* The operands of a value when everything possible is rematerialised. */
 typedef struct Leaves {
-  double bytes;   /* of values of each sample */
-  bool statistic; /* among the others */
+  double bytes;   /* of per-sample values */
+  bool statistic; /* some operand is a statistic */
 } Leaves;
 
 static void add_leaves(Search *s, int value, Leaves *b) {
@@ -129,8 +130,8 @@ static bool only_for_sums(const Search *s, int value) {
   return true;
 }
 
-/* Whether rematerialising costs less than storing: reading one array instead of another is free; reading two
- * instead of one saves the store of that one, if only two loops read it. */
+/* Whether rematerialising costs less than storing. One read for another is free; two reads for one pay off if at
+ * most two loops read the value, because the store is saved. */
 static bool pays(Search *s, int value) {
   Leaves b = leaves(s, value);
   double own = bytes_of(s->f, value);
@@ -139,8 +140,8 @@ static bool pays(Search *s, int value) {
   return b.bytes <= own * 2 && (b.statistic ? s->f->facts->n_uses[value] <= 2 : only_for_sums(s, value));
 }
 
-/* The value will not be rematerialised from so much: what it is computed from is stored, but for what depends on
- * statistics; where all of it does, the value is stored. */
+/* Too many operands: stores the operands instead, except those that depend on statistics. If all depend on
+ * statistics, the value itself is stored. */
 static void refuse(Search *s, int value) {
   const Node *n = producer(s->f, value);
   bool parted = false;

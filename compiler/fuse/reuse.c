@@ -1,19 +1,20 @@
-/* Merges the result of a loop with an operand that no later kernel reads: both become one buffer, which the loop reads and
- * writes element by element. The gradient of a model's logits, for example, needs no memory of its own. */
+/* Merges a loop's result with an operand that no later kernel reads: both become one buffer, updated element by
+ * element. The gradient of a model's logits, for example, needs no memory of its own. */
 #include "fuse/internal.h"
 
 #include <string.h>
 
 enum { NEVER = -1, WEIGHTS = INT32_MAX, SEVERAL = -2 };
 
-/* First and last kernel that use each buffer, numbered through forward and backward; WEIGHTS: the weights pass uses it. */
+/* First and last kernel that use each buffer, numbered through forward and backward; WEIGHTS: the weights pass
+ * uses it. */
 typedef struct Reuse {
   StageKernels *k;
   int *first, *last;
-  int *region; /* that all uses are of, or SEVERAL */
-  bool *block; /* a region uses it that is one of several instances, "h.3" */
+  int *region; /* the region of all uses, or SEVERAL */
+  bool *block; /* a region with several instances ("h.3") uses it */
   bool *fixed; /* setup uses it */
-  int *stands; /* the buffer in whose place it stands, or itself */
+  int *stands; /* the buffer that it shares memory with, or itself */
 } Reuse;
 
 static int stands_for(const Reuse *r, int buffer) {
@@ -64,7 +65,7 @@ static bool same_place(const Place *a, const Place *b) {
   return same;
 }
 
-/* By term: it is made of what is loaded from the buffer. */
+/* By term: it depends on a load from the buffer. */
 static bool *find_dependent(const Kernel *kernel, int buffer) {
   bool *depends = alloc((size_t)kernel->terms.n + 1);
   for (int i = 0; i < kernel->terms.n; i++) {
@@ -76,8 +77,8 @@ static bool *find_dependent(const Kernel *kernel, int buffer) {
   return depends;
 }
 
-/* Whether the loop reads the operand only at the element that it is about to store, and before. Stores are printed in their
- * order, behind all that a phase reduces. */
+/* Whether the loop reads the operand only at the element that it is about to store, and before the store. Stores
+ * are printed in order, after all reductions of a phase. */
 static bool reads_before(const Kernel *kernel, int store, int operand) {
   const Store *s = &kernel->stores.at[store];
   for (int i = 0; i < kernel->terms.n; i++) {
@@ -96,9 +97,9 @@ static bool reads_before(const Kernel *kernel, int store, int operand) {
   return true;
 }
 
-/* Both are the stage's own, alike, and leave memory of the same kind: of one region, or between regions, but not of those of
- * which there are many. Such blocks are alike as long as each has buffers of its own and its neighbours' in one pattern; the
- * first and the last of a stage have other neighbours. */
+/* Whether both are the stage's own buffers, with equal layout and memory of the same kind: within one region, or
+ * between regions without several instances. Instances stay equal only if all use their own and their neighbours'
+ * buffers alike, and the first and last of a stage have different neighbours. */
 static bool alike(const Reuse *r, int operand, int result) {
   const Buffer *x = &r->k->buffers.at[operand], *y = &r->k->buffers.at[result];
   bool made_forward = r->first[operand] < r->k->forward.n && r->first[result] >= r->k->forward.n;
@@ -112,7 +113,7 @@ static bool alike(const Reuse *r, int operand, int result) {
 static bool may_replace(const Reuse *r, const Kernel *kernel, int time, int store, int operand) {
   const Store *s = &kernel->stores.at[store];
   int result = s->place.buffer;
-  bool only = true; /* the loop does nothing else with the result */
+  bool only = true; /* the loop has no further use of the result */
   for (int i = 0; i < kernel->terms.n; i++)
     only &= kernel->terms.at[i].kind != TERM_LOAD || kernel->terms.at[i].place.buffer != result;
   for (int i = 0; i < kernel->stores.n; i++)
@@ -121,7 +122,7 @@ static bool may_replace(const Reuse *r, const Kernel *kernel, int time, int stor
          r->first[result] == time && alike(r, operand, result) && reads_before(kernel, store, operand);
 }
 
-/* The buffer in whose place the store's result can be; -1: none. */
+/* The operand whose buffer the store's result can reuse; -1: none. */
 static int find_operand(const Reuse *r, const Kernel *kernel, int time, int store) {
   const Store *s = &kernel->stores.at[store];
   bool scalar = kernel->terms.at[s->term].scalar;
@@ -152,7 +153,7 @@ static void reuse_operands(Reuse *r, const Kernel *kernel, int time) {
   }
 }
 
-/* Leaves out the buffers that others stand for. */
+/* Removes buffers that share another buffer's memory. */
 static void drop_buffers(const Reuse *r, Placement *places) {
   StageKernels *k = r->k;
   const Kernels *lists[] = {&k->setup, &k->forward, &k->backward};

@@ -1,6 +1,5 @@
-/* Which forward values are saved: stay in memory until their backward pass; and which the backward kernels
- * rematerialise: a pointwise value, when what it is made from is saved anyway, or takes no more room than it
- * would. */
+/* Decides which forward values are saved until backward, and which the backward kernels rematerialise. A pointwise
+ * value is rematerialised if its operands are saved anyway, or need no more memory than it. */
 #include "fuse/internal.h"
 
 typedef struct Saving {
@@ -8,14 +7,14 @@ typedef struct Saving {
   Remat *remat;    /* of the backward pass */
   bool *saved;     /* by value */
   bool *candidate; /* by value: backward loops read it and could compute it */
-  int *expanded;   /* by value: of leaves_of */
+  int *expanded;   /* by value: visit number of leaves_of */
 } Saving;
 
 static bool same_shape(const Fuse *f, int a, int b) {
   return shape_equal(&value_at(f, a)->shape, &value_at(f, b)->shape);
 }
 
-/* Nothing to decide: parameters, inputs, constants, tables, and what was received stand anyway. */
+/* Whether the value is in memory anyway: parameters, inputs, constants, tables, received values. */
 static bool stands_anyway(const Saving *s, int root) {
   const Fuse *f = s->f;
   int node = value_at(f, root)->node;
@@ -36,8 +35,8 @@ static void save(Saving *s, int root) {
   s->remat->value[root] = false;
 }
 
-/* One value a row, read by more than one a row, or the same for all samples, read by each: as cheap to save as
- * what it is made from. */
+/* Whether the reader broadcasts one value per row, or one value for all samples. Saving it costs as little as
+ * saving its operands. */
 static bool is_repeated(const Fuse *f, int root, int reader) {
   const Shape *s = &value_at(f, root)->shape, *r = &value_at(f, reader)->shape;
   if (s->batched != r->batched)
@@ -45,8 +44,8 @@ static bool is_repeated(const Fuse *f, int root, int reader) {
   return s->rank > 0 && r->rank > 0 && s->dim[s->rank - 1] == 1 && r->dim[r->rank - 1] > 1;
 }
 
-/* Values behind `value` that would have to be saved so that it, number `id`, can be rematerialised.
- * expanded[v] == id: what stands behind v is among them. */
+/* Collects the unsaved values that rematerialising `value` would need; `id` numbers the visit. expanded[v] == id:
+ * v's operands are already in the list. */
 static void leaves_of(Saving *s, int value, int id, Ints *leaves) {
   const Fuse *f = s->f;
   const Node *n = producer(f, value);
@@ -87,7 +86,7 @@ static void decide(Saving *s, int root) {
   leaves_of(s, root, root + 1, &leaves);
   for (int i = 0; i < leaves.n; i++)
     extra += bytes_of(s->f, leaves.at[i]);
-  /* 5/4: an array that forward writes anyway beats one of its own, even with a scalar a row beside it */
+  /* 5/4: an array that forward writes anyway beats a separate one, even with an additional scalar per row */
   const Shape *shape = &value_at(s->f, root)->shape;
   bool scalar = shape->rank > 0 && shape->dim[shape->rank - 1] == 1;
   double limit = s->f->places->needed[root] || scalar ? 0 : bytes_of(s->f, root) * 5 / 4;
@@ -100,7 +99,7 @@ static void decide(Saving *s, int root) {
   mark(s, root);
 }
 
-/* A loop of the backward pass over the elements of `space`, or a node that such loops rematerialise, reads it. */
+/* Considers a value that a backward loop over the elements of `space`, or a node rematerialised there, reads. */
 static void consider(Saving *s, int space, int value, bool loop) {
   const Fuse *f = s->f;
   int root = view_root(f, value);

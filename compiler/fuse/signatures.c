@@ -1,8 +1,8 @@
-/* Signatures: equal for kernels that are the same code over other buffers, and for regions that are the same
+/* Signatures are equal for kernels with the same code over different buffers, and for regions with the same
  * kernels. */
 #include "fuse/internal.h"
 
-/* Buffers in order of appearance: what differs between like kernels is which buffers, not their pattern. */
+/* Buffers in order of appearance: equal kernels differ in buffers, not in their pattern. */
 typedef struct Pattern {
   Text *text;
   Ints seen;

@@ -1,9 +1,9 @@
-/* Splits the backward pass (Qi et al., "Zero Bubble Pipeline Parallelism", ICLR 2024): what makes the gradients of
- * weights by library calls is left for a pass of its own, since no other stage waits for it. What it reads must
- * last until then (lifetimes.c). */
+/* Splits the backward pass (Qi et al., "Zero Bubble Pipeline Parallelism", ICLR 2024). Library calls for weight
+ * gradients move to a separate pass, because no other stage waits for them. Their operands live until that pass
+ * (lifetimes.c). */
 #include "fuse/internal.h"
 
-/* By buffer: how many kernels touch it. */
+/* By buffer: the number of kernel accesses. */
 static int *count_touches(const StageKernels *k) {
   int *touches = alloc(sizeof(int) * (size_t)(k->buffers.n + 1));
   const Kernels *lists[] = {&k->setup, &k->forward, &k->backward};

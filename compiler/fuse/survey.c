@@ -1,5 +1,5 @@
-/* What is known of a stage's nodes and values before anything is decided: which run here, how they are called, who
- * reads them, what is made once; and which additions are biases of calls. */
+/* Surveys a stage before any decision: its nodes, regions, readers and tables, and the additions that are biases
+ * of calls. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -24,7 +24,7 @@ static Survey *survey_new(const Fuse *f) {
 
 static int rising(const void *a, const void *b) { return *(const int *)a - *(const int *)b; }
 
-/* The backward nodes of a part are mostly in the reverse order of those that they serve. */
+/* The backward nodes of a part are mostly in reverse order of their forward nodes. */
 static void find_here(const Fuse *f, Survey *s) {
   bool nodes_sorted = true, values_sorted = true;
   for (int i = s->first; i < s->end; i++)
@@ -87,7 +87,7 @@ static bool equal_nodes(const Fuse *f, const Survey *s, const Node *a, const Nod
   return shape_equal(&value_at(f, a->out[0])->shape, &value_at(f, b->out[0])->shape);
 }
 
-/* Nodes that depend on no input, no parameter and no call are made once; equal ones stand for one another. */
+/* Nodes that depend on no input, parameter or call are computed once; equal ones are shared. */
 static void find_tables(const Fuse *f, Survey *s) {
   Ints fixed = {0};
   for (int k = 0; k < s->nodes.n; k++) {
@@ -149,7 +149,8 @@ int space_value(const Node *n) {
 
 /* ---- biases ---------------------------------------------------------------------------------- */
 
-/* Stands in memory when the call `node` runs: a parameter, or what the region makes of parameters before. */
+/* Whether the vector is in memory when the call `node` runs: a parameter, or computed earlier in the region from
+ * parameters. */
 static bool stands_before(const Fuse *f, int vector, int node) {
   const Survey *s = f->survey;
   int from = value_at(f, vector)->node;
@@ -159,7 +160,7 @@ static bool stands_before(const Fuse *f, int vector, int node) {
          from < node && s->here[from] && s->region[from] == s->region[node];
 }
 
-/* The call that makes `product` can add `vector` for `add`, its only reader. */
+/* Whether the call that makes `product` can add `vector` for `add`, its only reader. */
 static bool fits_bias(const Fuse *f, int add, int product, int vector) {
   const Survey *s = f->survey;
   const Shape *v = &value_at(f, vector)->shape, *to = &value_at(f, product)->shape;
@@ -169,7 +170,7 @@ static bool fits_bias(const Fuse *f, int add, int product, int vector) {
          s->region[call] == s->region[add];
 }
 
-/* A call that takes a bias, followed by nothing but the addition of a vector that is the same for all samples. */
+/* Finds calls with bias support whose only reader adds a vector that is equal for all samples. */
 const Biases *merge_biases(const Fuse *f) {
   Biases *b = alloc(sizeof *b);
   size_t bytes = sizeof(int) * (size_t)f->g->nodes.n;

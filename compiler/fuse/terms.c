@@ -1,11 +1,11 @@
-/* From groups to kernels: the terms of loops and their first stores, the operands of calls. arrange.c does the
- * rest, once all of them are built. */
+/* From groups to kernels: terms of loops and their first stores, operands of calls. arrange.c finishes them after
+ * all kernels are built. */
 #include <string.h>
 
 #include "fuse/internal.h"
 #include "ops/expression.h"
 
-/* The term of every value met in the kernel under construction; valid where stamp[value] == its id. */
+/* The term of every value used so far in the kernel under construction, valid if stamp[value] == its id. */
 typedef struct Builder {
   const Fuse *f;
   Direction d;
@@ -59,7 +59,7 @@ static int op_term(Builder *b, int node, int value) {
     t.in[i] = op_reads_operand(n->op, i) ? term_of(b, n->in[i]) : -1;
   for (int i = 0; i < n->n_in; i++)
     if (t.in[i] < 0)
-      t.in[i] = t.in[0]; /* the expression does not name it: any term will do */
+      t.in[i] = t.in[0]; /* the expression does not use it: any term will do */
     else
       scalar &= b->k->terms.at[t.in[i]].scalar;
   t.scalar = scalar;
@@ -92,7 +92,7 @@ static void add_store(Builder *b, int term, Place place, bool accumulate) {
   push(&b->k->stores, s);
 }
 
-/* A row of one is its own sum and maximum: the kernel's rows may be longer, the value then one a row. */
+/* A row of one element is its own sum and maximum. In a kernel with longer rows it is a scalar. */
 static int reduce_term(Builder *b, const Node *n, const Op *op, int value) {
   int in = term_of(b, n->in[0]);
   const Shape *s = &value_at(b->f, n->in[0])->shape;
@@ -108,7 +108,7 @@ static int reduce_term(Builder *b, const Node *n, const Op *op, int value) {
                          .name = b->f->facts->name[n->out[0]]});
 }
 
-/* Sums over broadcast axes: over the last axis within the row, over others by accumulating. */
+/* Sums over broadcast axes: over the last axis within the row, over earlier axes by accumulating. */
 static void sum_to_store(Builder *b, const Node *n) {
   const Fuse *f = b->f;
   int out = n->out[0];

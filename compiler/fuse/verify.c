@@ -29,8 +29,8 @@ static void verify_loop(const Kernel *kernel) {
   }
 }
 
-/* Figures, of which there is one copy, and temporaries of the forward pass do not last until a microbatch's
- * backward pass. Chunks share weights alone. */
+/* Figures have one copy and forward temporaries end with forward, so backward reads neither. Chunks share only
+ * weights. */
 static void verify_read(const StageKernels *k, const Kernel *kernel, int buffer, const bool *written) {
   const Buffer *b = &k->buffers.at[buffer];
   ensure(written[buffer] && !(kernel->backward && b->kind == BUFFER_FIGURE));
@@ -59,8 +59,8 @@ static void verify_order(const StageKernels *k, const Kernels *kernels, bool *wr
   }
 }
 
-/* All ranks of a shard group run these lists, so that they meet in one order: a collective that has begun ends, in its
- * region, before the next one. */
+/* All ranks of a shard group run these lists, so collectives meet in one order: each one ends, in its region,
+ * before the next begins. */
 static void verify_collectives(const Kernels *kernels) {
   const Kernel *begun = NULL;
   for (int i = 0; i < kernels->n; i++) {
@@ -79,7 +79,7 @@ static void verify_collectives(const Kernels *kernels) {
   ensure(!begun);
 }
 
-/* The weights pass makes what nobody else touches, from what lasts until then. */
+/* The weights pass writes buffers that no earlier kernel uses, from operands that live until then. */
 static void verify_weights(const StageKernels *k) {
   for (int i = 0; i < k->weights.n; i++) {
     const Kernel *kernel = &k->weights.at[i];

@@ -1,7 +1,7 @@
-/* What kernels are called with, and which of it they write. */
+/* Arguments of kernels, and the arguments that they write. */
 #include "lower/internal.h"
 
-/* By buffer of the list. */
+/* By index in the list of buffers. */
 static bool *written_buffers(const Kernel *k, const Ints *buffers) {
   bool *written = alloc((size_t)buffers->n + 1);
   for (Access x = {0}; next_access(k, &x);)

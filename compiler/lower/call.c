@@ -1,4 +1,4 @@
-/* Calls: which function of the runtime does the node, with what, and how much scratch memory it takes; so do
+/* Lowers calls: the runtime's function, its arguments and its scratch memory. Also the scratch memory of
  * optimizers that call libraries. */
 #include <omp.h>
 
@@ -6,7 +6,7 @@
 #include "lower/internal.h"
 #include "pd_runtime.h"
 
-/* What the runtime's kernels call when a library refuses; in a stage program it ends the launch. */
+/* Called by the runtime's kernels when a library fails; in a stage program it ends the launch. */
 _Noreturn void pd_fail(const char *format_, ...) {
   char text[512];
   va_list args;
@@ -16,7 +16,7 @@ _Noreturn void pd_fail(const char *format_, ...) {
   BUG("while asking for scratch memory: %s", text);
 }
 
-/* What a library is asked about. */
+/* The key of a scratch size. */
 typedef struct ScratchKey {
   Name signature;
   const Library *library;
@@ -24,20 +24,20 @@ typedef struct ScratchKey {
   int64_t threads;
 } ScratchKey;
 
-/* Whoever asks: one of the two. */
+/* The source of a query: a call or an update rule. */
 typedef struct Asking {
   const Site *site;
-  const UpdateRule *rule; /* for this parameter: */
+  const UpdateRule *rule; /* with the parameter that it updates: */
   const Param *param;
 } Asking;
 
-/* Asking a library takes as long as preparing the call: once for all that are alike. */
+/* Equal calls share one query, because it takes as long as preparing the call. */
 static int64_t ask(const Asking *a, ScratchKey key) {
   static Table known = {.key_bytes = sizeof(ScratchKey)};
   int64_t *bytes = table_find(&known, &key);
   if (bytes)
     return *bytes;
-  Arena *arena = arena_use(NULL); /* in which the table lasts */
+  Arena *arena = arena_use(NULL); /* the table's own arena */
   int before = omp_get_max_threads();
   if (key.threads > 0)
     omp_set_num_threads((int)key.threads);

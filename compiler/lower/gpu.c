@@ -1,31 +1,33 @@
-/* How a GPU's threads share a loop, from its shape alone: results are the same on every GPU. */
+/* Maps a loop to a GPU's threads, from its shape alone: results are equal on every GPU. */
 #include "lower/internal.h"
 #include "cuda/scratch.h"
 
 #include <limits.h>
 
 enum {
-  BLOCK = 256, /* threads of a block where nothing asks for another number */
+  BLOCK = 256, /* default threads per block */
   WARP = 32,
   WIDEST_BLOCK = 1024,
-  FEW_ELEMENTS = 4096,   /* of a kernel: a thread each */
-  BLOCKS = 1056,         /* that many give an H100's 132 multiprocessors eight each */
-  ROWS_A_THREAD = 4,     /* of a sum over rows, at least: below it a further tile costs more than it gives */
-  WARP_ELEMENTS = 8,     /* of a row that a warp's thread takes before the row gets a block */
-  VECTOR_REGISTERS = 96, /* of a thread's, for elements side by side */
-  THREAD_ELEMENTS = 16,  /* of a row that a thread caches at most ... */
-  THREAD_REGISTERS = 64, /* ... and of all that it caches */
-  LOOP_THREADS = 512,    /* for rows too long to be cached */
-  RAGGED_COLUMNS = 512,  /* of a row at least whose last elements are fewer than lie side by side */
+  FEW_ELEMENTS = 4096, /* smallest kernel with vectors */
+  BLOCKS = 1056,       /* eight for each of an H100's 132 multiprocessors */
+  /* fewest rows per thread in a sum over rows: with fewer, a further tile costs more than it saves */
+  ROWS_A_THREAD = 4,
+  WARP_ELEMENTS = 8,     /* most elements of a row per thread of a warp; longer rows get a block */
+  VECTOR_REGISTERS = 96, /* most registers per thread for vectors */
+  THREAD_ELEMENTS = 16,  /* most cached elements of a row per thread ... */
+  THREAD_REGISTERS = 64, /* ... and of everything that it caches */
+  LOOP_THREADS = 512,    /* for rows that are too long to cache */
+  RAGGED_COLUMNS = 512,  /* shortest row with a scalar tail */
   MULTIPROCESSORS = 132, /* an H100's */
-  PARTITIONS = 4,        /* of a multiprocessor: they share its warps evenly */
-  LANE_REGISTERS = 512,  /* of a partition, on compute capability 8.0 to 10.0: those that a lane's threads share */
-  RESIDENT_BLOCKS = 8    /* BLOCKS / MULTIPROCESSORS: more blocks of tiles are not launched */
+  PARTITIONS = 4,        /* of a multiprocessor, which divide its warps evenly */
+  /* registers per lane of a partition, on compute capability 8.0 to 10.0; shared by the lane's threads */
+  LANE_REGISTERS = 512,
+  RESIDENT_BLOCKS = 8 /* BLOCKS / MULTIPROCESSORS: most launched blocks of tiles per multiprocessor */
 };
 
 static int64_t divide_up(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
-/* ---- which elements lie side by side ----------------------------------------------------------- */
+/* ---- vectors ------------------------------------------------------------------------------------ */
 
 static bool place_fits(const Kernel *k, const Place *p, int vector) {
   for (int i = 0; i + 1 < k->n_dims; i++)
@@ -34,16 +36,15 @@ static bool place_fits(const Kernel *k, const Place *p, int vector) {
   return p->offset % vector == 0 && p->stride[k->n_dims - 1] == 1;
 }
 
-/* Whether threads may take the last elements of a row one by one: of long rows, which nothing keeps for a later phase
- * or a later row. */
+/* Whether a row may have a scalar tail: long rows without values kept for a later phase or row. */
 static bool may_be_ragged(const Lowered *l) {
   const LoopShape *s = l->shape;
   return s->sums == 0 && (s->reduces ? s->columns > (int64_t)THREAD_ELEMENTS * WIDEST_BLOCK
                                      : s->columns >= RAGGED_COLUMNS && l->kernel->phases == 1);
 }
 
-/* Whether threads can take this many elements of a row at once: all that they load and store lies so. What they
- * add up over rows they store once: it may lie anyhow. */
+/* Whether the loop can use vectors of this many elements: all loads and stores must allow it. Sums over rows are
+ * stored once, so their layout does not matter. */
 static bool vector_fits(const Lowered *l, int vector) {
   const Kernel *k = l->kernel;
   if (l->shape->columns % vector != 0 && !may_be_ragged(l))
@@ -71,7 +72,7 @@ static bool touches_bf16(const StageKernels *stage, const Kernel *k) {
   return false;
 }
 
-/* How many such vectors a thread has at once, at most. */
+/* Most vectors that a thread holds at once. */
 static int count_vectors(const Lowered *l) {
   const Kernel *k = l->kernel;
   int n = 0;
@@ -82,7 +83,7 @@ static int count_vectors(const Lowered *l) {
   return n;
 }
 
-/* 16 bytes of the narrowest type; less where that would take too many registers, or leave too few threads. */
+/* 16 bytes of the narrowest type, less if that would need too many registers or leave too few threads. */
 static int vector_of(const StageKernels *stage, const Lowered *l) {
   int most = VECTOR_REGISTERS / (count_vectors(l) + 1);
   if (l->shape->elements < FEW_ELEMENTS)
@@ -93,7 +94,7 @@ static int vector_of(const StageKernels *stage, const Lowered *l) {
   return 1;
 }
 
-/* ---- what threads keep ------------------------------------------------------------------------- */
+/* ---- cached values ------------------------------------------------------------------------------ */
 
 static int count_sums(const Lowered *l) {
   int n = 0;
@@ -102,7 +103,7 @@ static int count_sums(const Lowered *l) {
   return n;
 }
 
-/* Expensive values first, then what is loaded for more than one phase, as far as there are registers. */
+/* Caches expensive values, then loads of several phases, within the register budget. */
 static void choose_cached(const Lowered *l, GpuLoop *m) {
   const Kernel *k = l->kernel;
   int elements = m->vectors * m->vector, left = THREAD_REGISTERS / (elements ? elements : 1) - count_sums(l);
@@ -127,7 +128,7 @@ static int power_of_two(int64_t at_least, int64_t at_most) {
   return n;
 }
 
-/* Tiles of a group's rows: enough blocks for the GPU, and rows enough for each. */
+/* Divides a group's rows into tiles: enough blocks for the GPU, with enough rows each. */
 static void deal_rows(const LoopShape *s, GpuLoop *m) {
   int64_t wanted = divide_up(BLOCKS, s->groups * m->column_blocks), most = s->rows / (m->y * ROWS_A_THREAD);
   int64_t tiles = wanted < most ? wanted : most;
@@ -135,7 +136,7 @@ static void deal_rows(const LoopShape *s, GpuLoop *m) {
   m->tiles = (int)divide_up(s->rows, m->rows);
 }
 
-/* A thread has some columns, and rows of a tile. */
+/* A thread has some columns of some rows of a tile. */
 static void map_columns(const LoopShape *s, GpuLoop *m) {
   int64_t vectors = s->columns / m->vector;
   m->kind = MAP_COLUMNS;
@@ -148,7 +149,7 @@ static void map_columns(const LoopShape *s, GpuLoop *m) {
   deal_rows(s, m);
 }
 
-/* A warp has a row where a thread then has few elements of it, else a block. */
+/* A warp has a row if its threads then have few elements each, else a block has it. */
 static void map_rows(const Lowered *l, GpuLoop *m) {
   const LoopShape *s = l->shape;
   int64_t vectors = divide_up(s->columns, m->vector);
@@ -175,7 +176,8 @@ static void map_rows(const Lowered *l, GpuLoop *m) {
     deal_rows(s, m);
 }
 
-/* Indices go past the last element by a block's, a loop's step, or a tile's surplus of rows. */
+/* Whether 32-bit indices suffice. Indices exceed the last element by a block's or a loop's step, or by a tile's
+ * surplus of rows. */
 static bool fits_int(const StageKernels *stage, const Lowered *l, int64_t partials) {
   enum { PAST = 1 << 16 };
   bool fits = l->shape->elements + PAST < INT_MAX && partials + PAST < INT_MAX;
@@ -184,7 +186,7 @@ static bool fits_int(const StageKernels *stage, const Lowered *l, int64_t partia
   return fits;
 }
 
-/* Where a store's partial sums stand among a tile's: columns first, so that those can be stored side by side. */
+/* Offsets of a store's partial sums within a tile's: columns first, so that they can be stored as vectors. */
 static void place_sums(const Lowered *l, GpuLoop *m) {
   m->sum_at = alloc((size_t)(l->kernel->stores.n + 1) * sizeof *m->sum_at);
   for (int scalars = 0; scalars < 2; scalars++)
@@ -203,8 +205,8 @@ static bool is_expensive(const Lowered *l) {
   return false;
 }
 
-/* Registers that a thread needs to run without spills: values kept from phase to phase and from row to row, and those of
- * an element's expressions. The constants are measured: ptxas on the models of tests/cuda/nvcc. */
+/* Registers per thread to run without spills: values kept across phases and rows, plus those of an element's
+ * expressions. The constants are measured: ptxas on the models of tests/cuda/nvcc. */
 static int64_t registers_of(const Lowered *l, const GpuLoop *m) {
   enum { FEWEST = 64, ELEMENT = 24, EXPENSIVE = 8 };
   int64_t kept = m->sums_in_memory ? 0 : count_sums(l);
@@ -214,7 +216,7 @@ static int64_t registers_of(const Lowered *l, const GpuLoop *m) {
   return all > FEWEST ? all : FEWEST;
 }
 
-/* Blocks that a multiprocessor should hold at once: its share of the launch, limited by its registers. */
+/* Blocks per multiprocessor: its share of the launch, limited by its registers. */
 static int resident_blocks(const Lowered *l, const GpuLoop *m) {
   int64_t warps = divide_up(m->x * m->y, WARP), fit = LANE_REGISTERS / registers_of(l, m) * PARTITIONS / warps;
   int64_t share = divide_up(m->blocks, MULTIPROCESSORS);
@@ -259,7 +261,7 @@ static void lower_loop(const StageKernels *stage, Lowered *l) {
 
 /* ---- calls ------------------------------------------------------------------------------------- */
 
-/* Of attention that cuDNN computes by the plan; 0: our own kernels do. */
+/* Workspace of an attention for which the plan selects cuDNN; 0: the runtime's own kernels. */
 static int64_t planned_workspace(const struct pd_attention *a, bool backward, const Workspaces *planned) {
   char name[PD_ATTENTION_NAME];
   pd_attention_name(name, a, backward);
@@ -289,7 +291,8 @@ static const Library library = {.matmul = pd_cuda_matmul_scratch,
 
 const Lowering gpu_lowering = {.loop = lower_loop,
                                .library = &library,
-                               .row_multiple = 128, /* of a product's tiles, and of a line of memory's elements */
+                               /* a multiple of product tiles and of a cache line's elements */
+                               .row_multiple = 128,
                                .epilogues = true,
                                .now_words = 1u << WORD_SAMPLE | 1u << WORD_FOLLOWING | 1u << WORD_SEED |
                                             1u << WORD_SHARD | 1u << WORD_TRAINING};

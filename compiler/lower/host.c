@@ -1,14 +1,14 @@
-/* How a processor's threads share a loop, from its shape alone: sums are the same at any number of threads. */
+/* Maps a loop to a processor's threads, from its shape alone: sums are equal at any number of threads. */
 #include "lower/internal.h"
 #include "pd_runtime.h"
 
 enum {
-  PARALLEL_ELEMENTS = 32768, /* below this a second thread costs more than it saves */
-  TASK_ELEMENTS = 16384,     /* of one share, at least */
-  STACK_FLOATS = 4096        /* partial sums up to this many live on the stack */
+  PARALLEL_ELEMENTS = 32768, /* least elements for which a second thread pays */
+  TASK_ELEMENTS = 16384,     /* least elements of a share */
+  STACK_FLOATS = 4096        /* most floats of partial sums on the stack */
 };
 
-/* Whether threads can share the rows, groups or columns of a loop without tiles, and gain by it. */
+/* Whether threads can share rows, groups or columns of a loop without tiles, with a benefit. */
 static bool worth_sharing(const Kernel *k, const LoopShape *s) {
   if (k->n_dims == 0 || s->elements < PARALLEL_ELEMENTS)
     return false;
@@ -47,7 +47,7 @@ static void lower_loop(const StageKernels *stage, Lowered *l) {
   l->host = h;
 }
 
-/* ---- calls: the runtime's own kernels are linked into pdc and asked ------------------------------ */
+/* ---- calls: the runtime's own kernels are linked into pdc for queries --------------------------- */
 
 static int64_t matmul(const struct pd_matmul_shape *s) { return (int64_t)pd_matmul_scratch(pd_matmul_new(*s)); }
 static int64_t convolution(const struct pd_convolution_shape *s) {

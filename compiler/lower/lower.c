@@ -1,4 +1,4 @@
-/* From a stage's kernels to lowered ones, in the same order. */
+/* Lowers a stage's kernels, in the same order. */
 #include "lower/internal.h"
 
 #include <inttypes.h>
@@ -75,7 +75,7 @@ void lowered_dump(const LoweredStage *s, FILE *out) {
 
 /* ---- checks ------------------------------------------------------------------------------------ */
 
-/* Every place of the kernel is reached through an argument, which is marked where the kernel writes. */
+/* Checks that every place of the kernel has an argument, marked as written if the kernel writes there. */
 static void verify_arguments(const Lowered *k) {
   const Arguments *a = &k->arguments;
   for (Access x = {0}; next_access(k->kernel, &x);) {

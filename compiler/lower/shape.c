@@ -1,4 +1,4 @@
-/* The iteration of a loop, whatever runs it: groups, rows, columns, what is added up. */
+/* The iteration of a loop, independent of the target: groups, rows, columns, sums. */
 #include "lower/internal.h"
 
 int64_t product(const int64_t *dim, int from, int end) {

@@ -1,10 +1,10 @@
-/* What a kernel has to move and to compute, whatever does it and however fast. */
+/* Data movement and operations of a kernel, independent of the target and its speed. */
 #include "lower/internal.h"
 
-/* An expensive function of an element (exp, tanh, erf ..) as so many operations: as costs are counted. */
+/* operations that an expensive elementwise function (exp, tanh, erf ..) counts as */
 enum { EXPENSIVE = 12 };
 
-/* Elements of a buffer that a loop's places reach at most. */
+/* The most elements of a buffer that a loop's places access. */
 static double reached(const Lowered *l, int buffer) {
   double elements = 0;
   for (Access a = {0}; next_access(l->kernel, &a);) {

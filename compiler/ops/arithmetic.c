@@ -1,4 +1,4 @@
-/* Pointwise arithmetic and comparisons of two operands and what belongs to them. */
+/* Pointwise arithmetic and comparisons of two operands, negation and squares. */
 #include "ops/rules.h"
 
 #include <math.h>
@@ -161,16 +161,16 @@ const Op op_minimum = {.name = "minimum",
                        .derivative = derive_minimum,
                        .expression = "pd_min($0, $1)",
                        .fold = fold_minimum};
-/* 1 where a > b, else 0, also written a > b and b < a. No gradient flows. Tokens compare with numbers: lengths
- * do. */
+/* 1 where a > b, else 0, also written a > b and b < a. No gradient flows. Tokens compare with numbers, as in tests
+ * of lengths. */
 const Op op_greater = {.name = "greater",
                        .signature = "greater(a, b)",
                        BINARY,
                        .shape = rule_broadcast,
                        .expression = "$0 > $1 ? 1.0f : 0.0f",
                        .fold = fold_greater};
-/* 1 where a equals b, else 0, also written a == b. No gradient flows. Tokens compare with numbers: padding is told
- * from text so. Exact, because classes stay below 2^24. */
+/* 1 where a equals b, else 0, also written a == b. No gradient flows. Tokens compare with numbers, as in tests for
+ * padding. Exact, because classes stay below 2^24. */
 const Op op_equal = {.name = "equal",
                      .signature = "equal(a, b)",
                      BINARY,

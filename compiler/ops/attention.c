@@ -1,7 +1,7 @@
-/* Scaled dot-product attention: o = softmax(scale q k^T, masked) v, a head at a time; several query
- * heads may share one head of keys and values. Scores are never stored: the second output, the log of
- * each row's sum of exponentials, is all that the backward pass needs to make them again (Dao et al.,
- * "FlashAttention", 2022). An optional mask, [1 or length, keys], is the last operand of both passes. */
+/* Scaled dot-product attention: o = softmax(scale q k^T, masked) v, separately for each head. Groups of query
+ * heads may share a head of keys and values. Scores are never stored: the second output, the log of each row's sum
+ * of exponentials, suffices for the backward pass to recompute them (Dao et al., "FlashAttention", 2022). An
+ * optional mask, [1 or length, keys], is the last operand of both passes. */
 #include <math.h>
 #include <string.h>
 
@@ -10,13 +10,13 @@
 #include "pd_runtime.h"
 
 typedef struct Sizes {
-  int64_t heads, group, length, keys, size; /* group: query heads a key head serves */
+  int64_t heads, group, length, keys, size; /* group: query heads per key head */
   bool causal;
   double scale;
-  const Shape *mask; /* NULL: none */
+  const Shape *mask; /* NULL: no mask */
 } Sizes;
 
-/* The mask's place among the operands: behind those that may not be left out. */
+/* Index of the mask among the operands: after the required ones. */
 enum { FORWARD_MASK = 3, BACKWARD_MASK = 6 };
 
 static Sizes attention_sizes(const Graph *g, int node) {
@@ -105,7 +105,7 @@ static void derive_attention(Gradients *d, int node) {
       grad_add(d, node, i, graph_output(g, made, i));
 }
 
-/* Two products of length x keys x size a head; with a causal mask half of each counts. */
+/* Two products of length x keys x size per head; a causal mask counts half of each. */
 static double attention_flops(const Graph *g, int node) {
   Sizes s = attention_sizes(g, node);
   return 4.0 * (double)s.heads * (double)s.length * (double)s.keys * (double)s.size * (s.causal ? 0.5 : 1);
@@ -121,7 +121,7 @@ static const double *sample_mask(const Sizes *s, const double *mask, int64_t sam
   return s->mask && s->mask->batched ? mask + sample * shape_elements(s->mask) : mask;
 }
 
-/* Row r of one head of one sample: probabilities of its keys; returns how many keys it looks at. */
+/* Row r of one head of one sample: probabilities of its keys; returns the number of keys. */
 static int64_t probabilities(const Sizes *s, const double *q, const double *k, const double *mask, int64_t row,
                              double *p, double *lse) {
   int64_t keys = s->causal ? row + 1 : s->keys;
@@ -139,7 +139,7 @@ static int64_t probabilities(const Sizes *s, const double *q, const double *k, c
   }
   for (int64_t j = 0; j < keys && top > -INFINITY; j++)
     sum += exp(p[j] - top);
-  *lse = sum > 0 ? top + log(sum) : INFINITY; /* a row that sees no key: probabilities of 0 */
+  *lse = sum > 0 ? top + log(sum) : INFINITY; /* a row without visible keys: probabilities of 0 */
   for (int64_t j = 0; j < keys; j++)
     p[j] = exp(p[j] - *lse);
   return keys;
@@ -177,7 +177,7 @@ static bool shape_attention_gradient(ShapeRule *r) {
   return true;
 }
 
-/* Counts twice the forward; making the scores again is work, but no part of the model's count. */
+/* Twice the forward; the model's operations exclude recomputed scores. */
 static OpCost cost_attention_gradient(const Graph *g, int node) {
   double forward = attention_flops(g, node), size = (double)in_shape(g, node, 0)->dim[2];
   return (OpCost){.matmul_flops = 2 * forward,
@@ -220,13 +220,13 @@ static void evaluate_attention_gradient(const Graph *g, int node, int64_t batch,
 
 /* ---- as calls of pd_attention_forward and pd_attention_backward ------------------------------------- */
 
-/* NULL: none. */
+/* NULL: no mask. */
 static const Place *mask_place(const Site *site) {
   int mask = site->node->op->min_in;
   return site->n_in > mask ? &site->in[mask] : NULL;
 }
 
-/* From row to row of a mask; one row serves all queries. */
+/* Stride between rows of a mask; one row serves all queries. */
 static int64_t mask_stride(const Place *mask) {
   int rows = mask->rank - 2;
   return mask->dim[rows] > 1 ? mask->stride[rows] : 0;
@@ -249,7 +249,7 @@ static struct pd_attention describe_attention(const Site *site) {
   };
 }
 
-/* Of samples, heads and rows; within a row elements lie next to each other. */
+/* Strides of samples, heads and rows; elements of a row are contiguous. */
 static void field_strides(Call *c, const char *name, const Place *p) {
   static const char *const members[] = {"batch", "head", "row"};
   int n = p->rank;
@@ -333,7 +333,7 @@ static int decode_attention(const Graph *g, int node, const int *axis, int64_t c
 
 /* ---- the primitives ----------------------------------------------------------------------------- */
 
-/* The mask, and what the softmax was divided by. */
+/* The mask and the softmax's denominator stay in f32. */
 static bool softmax_stays_f32(const Node *n, bool result, int index) {
   (void)n;
   return index == (result ? 1 : 3);
@@ -344,7 +344,7 @@ static bool gradient_stays_f32(const Node *n, bool result, int index) {
   return !result && (index == 4 || index == 6);
 }
 
-/* Heads are computed apart from each other; those that share one of keys and values stay together. */
+/* Heads are independent; heads that share keys and values stay together. */
 static bool divide_attention(const Graph *g, int node, int k, Layout split, Layout *layout) {
   const Node *n = &g->nodes.at[node];
   if (k != 0 || split.axis != 0 || split.blocks != 1)
@@ -356,9 +356,9 @@ static bool divide_attention(const Graph *g, int node, int k, Layout split, Layo
 }
 
 /* softmax(q @ k.T * scale + mask) @ v for each head: q, k and v are [heads, length, size], the result has q's
- * shape. Fewer heads of k and v are shared by groups of q's. The mask may be left out; it is [1, keys] or
- * [length, keys], for all heads, and gets no gradient. Where it is -10000 or less it hides the key; a position
- * that sees no key gets zeros. causal: position i sees positions 0 to i alone. scale 0 is 1 / sqrt(size). */
+ * shape. Groups of q's heads share the heads of k and v if these have fewer. The mask is optional: [1, keys] or
+ * [length, keys], for all heads, without a gradient. Values of -10000 or less hide the key; a position without
+ * visible keys gets zeros. causal: position i sees only positions 0 to i. scale 0 means 1 / sqrt(size). */
 const Op op_attention = {
     .name = "scaled_dot_product_attention",
     .signature = "scaled_dot_product_attention(q[heads, length, size], k, v, mask, causal = false, scale = 0)",

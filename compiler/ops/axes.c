@@ -1,9 +1,8 @@
-/* The same elements with their axes in another order; nothing is computed. */
+/* Views with the axes in another order; nothing is computed. */
 #include <string.h>
 
 #include "ops/rules.h"
 
-/* Of sizes or strides. */
 static void reorder(int rank, const int *dims, const int64_t *in, int64_t *out) {
   for (int i = 0; i < rank; i++)
     out[i] = in[dims[i]];
@@ -35,7 +34,7 @@ static void evaluate_reordered(const Graph *g, int node, int64_t batch, const do
 }
 
 static void place_axes(const Place *from, int rank, const int *dims, Place *to) {
-  int first = from->rank - rank; /* the microbatch axis stays in front */
+  int first = from->rank - rank; /* the microbatch axis stays first */
   *to = *from;
   reorder(rank, dims, from->dim + first, to->dim + first);
   reorder(rank, dims, from->stride + first, to->stride + first);

@@ -1,6 +1,5 @@
-/* Causal attention of one position of each sequence to all before it (op_attention's row of that number), which
- * is how text is generated: keys and values of earlier positions stand in caches, which the call keeps and adds
- * to. */
+/* Causal attention of one position of each sequence to all earlier ones (row `position` of op_attention), for text
+ * generation. The call keeps keys and values of earlier positions in caches and appends to them. */
 #include <math.h>
 #include <string.h>
 
@@ -22,7 +21,7 @@ static bool shape_cached_attention(ShapeRule *r) {
   return rule_token(r, POSITION);
 }
 
-/* As if the context were full, on which plans must count. */
+/* Costs of a full context, the worst case that plans must allow for. */
 static OpCost cost_cached_attention(const Graph *g, int node) {
   const Shape *q = in_shape(g, node, QUERY);
   double products = (double)q->dim[0] * (double)out_shape(g, node, 1)->dim[1];
@@ -31,7 +30,7 @@ static OpCost cost_cached_attention(const Graph *g, int node) {
                   .bytes = node_bytes(g, node)};
 }
 
-/* The caches are out[1] and out[2], which hold what earlier calls left there. */
+/* The caches are out[1] and out[2], with the contents of earlier calls. */
 static void evaluate_cached_attention(const Graph *g, int node, int64_t batch, const double *const *in,
                                       double *const *out) {
   const Shape *q = in_shape(g, node, QUERY), *cache = out_shape(g, node, 1);
@@ -59,7 +58,7 @@ static void evaluate_cached_attention(const Graph *g, int node, int64_t batch, c
 
 /* ---- as a call of pd_cached_attention ------------------------------------------------------------- */
 
-/* Of samples and heads; a head's elements lie next to each other. */
+/* Strides of samples and heads; elements of a head are contiguous. */
 static void field_strides(Call *c, const char *name, const Place *p) {
   static const char *const members[] = {"batch", "head"};
   ensure(p->rank == 4 && (p->stride[3] == 1 || p->dim[3] == 1));

@@ -1,4 +1,4 @@
-/* Building the description of a call. */
+/* Builds the description of a call. */
 #include "ops/call.h"
 
 #include <string.h>

@@ -1,6 +1,5 @@
-/* How the runtime does an operation of kind OP_CALL at one site: a function of pd_runtime.h, the object it is
- * given, its arguments, the loops around it. An op fills this in as data, for lower; emit prints it in either
- * dialect. */
+/* The implementation of an OP_CALL operation at one site: a function of pd_runtime.h, its object, its arguments,
+ * its loops. An op fills this in as data, for lower; emit prints it in either dialect. */
 #ifndef PDC_CALL_H
 #define PDC_CALL_H
 
@@ -12,8 +11,7 @@ struct pd_attention;
 struct pd_lstm;
 struct Workspaces;
 
-/* What does calls on a target: the bytes of scratch memory that each takes, from its description
- * (pd_runtime.h). */
+/* The functions of calls on a target: scratch bytes of each call, from its description (pd_runtime.h). */
 typedef struct Library {
   int64_t (*matmul)(const struct pd_matmul_shape *s);
   int64_t (*convolution)(const struct pd_convolution_shape *s);
@@ -21,25 +19,25 @@ typedef struct Library {
   int64_t (*attention_backward)(const struct pd_attention *a, int threads, const struct Workspaces *planned);
   int64_t (*lstm)(const struct pd_lstm *l);
   int64_t (*lstm_backward)(const struct pd_lstm *l);
-  bool told_types; /* products are made for operands of the types that these have then; else each call says them */
+  bool told_types;  /* products are created for fixed operand types; else each call passes the types */
   bool sees_others; /* ranks of a machine may read each other's memory */
 } Library;
 
-/* What is decided about a node before its call is described. */
+/* Decisions about a node that precede the description of its call. */
 struct Site {
   const Node *node;
-  const Place *in, *out; /* of all inputs, the bias behind them, and of all outputs */
+  const Place *in, *out; /* all inputs, then the bias, and all outputs */
   int n_in, n_out;
-  const bool *in_bf16, *out_bf16;      /* by place: stored in bf16; NULL where the library is not told types */
+  const bool *in_bf16, *out_bf16;      /* by place: stored in bf16; NULL: the library does not get types */
   int bias;                            /* index into `in` of the vector to add along the last axis, or -1 */
   bool accumulate;                     /* adds to out[0], except for a batch's first microbatch */
   CallPart part;                       /* of a collective */
-  int threads;                         /* of the rank; 0: as many as the machine has */
-  const struct Workspaces *workspaces; /* the target's */
+  int threads;                         /* of the rank; 0: all threads of the machine */
+  const struct Workspaces *workspaces; /* of the target */
   const Library *library;
 };
 
-/* Axes shared by several places, merged where every one of them lies in memory as a single axis. */
+/* Axes shared by several places, merged if each place has them as one axis. */
 enum { MAX_PLACES = 4 };
 typedef struct Axes {
   int n;
@@ -47,9 +45,8 @@ typedef struct Axes {
 } Axes;
 /* The first `dims` axes of places; a NULL place does not move along them. */
 Axes merge_axes(const Place *const *place, int places, int dims, const int64_t *dim);
-/* Makes an axis the innermost. */
 void move_axis_last(Axes *a, int axis);
-/* Takes the innermost axis off: its size, 1 when none is left, and each place's stride. */
+/* Removes the innermost axis: its size, 1 if none is left, and each place's stride. */
 int64_t take_axis(Axes *a, int64_t stride[MAX_PLACES]);
 
 /* A member of the object. */
@@ -66,31 +63,33 @@ typedef struct Field {
 } Field;
 
 typedef enum {
-  ARGUMENT_OBJECT, /* of a pair made twice, the one for this round */
+  ARGUMENT_OBJECT, /* of a pair created twice, the one for this iteration */
   ARGUMENT_PLACE,  /* a pointer to the place's first element */
   ARGUMENT_NULL,
   ARGUMENT_INT,
-  ARGUMENT_SHARD, /* so many times the rank within its shard group */
-  ARGUMENT_FIRST, /* true in a round that overwrites out[0], false in one that adds */
+  ARGUMENT_SHARD, /* the value times the rank within its shard group */
+  ARGUMENT_FIRST, /* true in an iteration that overwrites out[0], false in one that adds */
   ARGUMENT_SCRATCH
 } ArgumentKind;
 typedef struct Argument {
   ArgumentKind kind;
   const Place *place;
-  int moves;     /* PLACE: which of the outer loops' strides are its; -1: it stays */
+  int moves;     /* PLACE: index of its strides in the outer loops; -1: fixed */
   int64_t value; /* INT, SHARD */
 } Argument;
 
 struct Call {
   const char *function; /* "pd_matmul" */
-  const char *object;   /* "pd_matmul": it is given a struct of this name; NULL: none */
-  bool made;            /* setup makes it: pd_matmul_new((struct pd_matmul_shape){fields}); else it is constant */
-  bool twice;        /* one that overwrites its result in some rounds and adds to it in others is made twice, with
-                           .accumulate = !first; lowering decides */
-  Name note;         /* what the object is for, for people; NULL: the kernel's comment says it */
-  Vec(Field) fields; /* in the order of the struct, as C++ wants them; lists stand last there */
+  const char *object;   /* "pd_matmul": the struct that the function gets; NULL: none */
+  /* setup creates it: pd_matmul_new((struct pd_matmul_shape){fields}); else it is constant */
+  bool made;
+  /* created twice, with .accumulate = !first, if some iterations overwrite the result and some add; lowering
+   * decides */
+  bool twice;
+  Name note;         /* the object's comment; NULL: the kernel's comment */
+  Vec(Field) fields; /* in the order of the struct, which C++ requires; lists are last there */
   Axes outer;        /* loops around the call */
-  bool sums;         /* they add up: their first round overwrites out[0], the others add */
+  bool sums;         /* they accumulate: the first iteration overwrites out[0], later ones add */
   Vec(Argument) arguments;
 };
 
@@ -101,10 +100,10 @@ void field_list(Call *c, const char *name, int n, const int64_t *list);
 void field_struct(Call *c, const char *name, int n, const char *const *member, const int64_t *list);
 void field_name(Call *c, const char *name, const char *text);
 
-void field_type(Call *c, const char *name, bool bf16); /* enum pd_type, of those that are not floats */
+void field_type(Call *c, const char *name, bool bf16); /* enum pd_type, of types other than float */
 
 void pass_object(Call *c);
-void pass_place(Call *c, const Place *place);             /* the same in every round */
+void pass_place(Call *c, const Place *place);             /* the same in every iteration */
 void pass_moving(Call *c, const Place *place, int moves); /* along the outer loops */
 void pass_null(Call *c);
 void pass_int(Call *c, int64_t value);

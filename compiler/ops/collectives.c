@@ -1,6 +1,6 @@
-/* What the ranks of a shard group do together: the tensor pass puts these where a value is read otherwise than it is
- * made. Derivatives are in the graph by then, and what stands among them follows from the same rules, so that these ops
- * need none of their own: where a forward pass reads a whole value in parts, the backward pass sums gradients up. */
+/* Collectives of a shard group's ranks. The tensor pass inserts them where the layout of a value differs between
+ * writer and reader. They need no derivatives: the pass runs after differentiation and treats backward nodes by
+ * the same rules. Where a forward pass reads parts of a whole value, the backward pass sums gradients. */
 #include <math.h>
 #include <string.h>
 
@@ -31,8 +31,8 @@ static int64_t elements_of(const Place *p) {
   return n;
 }
 
-/* Begun and ended by two calls it needs no scratch memory, which what is called between them uses; the end has the rest
- * from the beginning. */
+/* The begin and end of a split collective need no scratch memory, which kernels between them use. The end gets its
+ * arguments from the begin. */
 static void name_part(const Site *site, Call *c, const char *function) {
   c->function = site->part == CALL_WHOLE   ? function
                 : site->part == CALL_BEGIN ? internf("%s_begin", function)
@@ -54,7 +54,7 @@ static void call_reduction(const Site *site, Call *c, const char *function) {
   pass_result(site, c);
 }
 
-/* What messages take of scratch memory; where others see this rank's memory, a place to show them what it has. */
+/* Scratch bytes of messages; if ranks share memory, at least a buffer that shows this rank's operand. */
 static int64_t meeting_bytes(const Site *site) {
   int64_t messages = site->node->op->scratch(site);
   int64_t shown = pd_shown_bytes(elements_of(&site->in[0]) * (int64_t)sizeof(float));
@@ -106,7 +106,7 @@ const Op op_all_reduce_max = {
 
 /* ---- all_gather and own_part ------------------------------------------------------------------- */
 
-/* In memory's order a whole value is so many runs of elements, of each of which a rank has its part. */
+/* A whole value consists of runs of elements in memory order; a rank has a part of each. */
 typedef struct Runs {
   int64_t n, part;
 } Runs;
@@ -160,7 +160,7 @@ static void meet_own_part(const Graph *g, int node, int64_t batch, int ranks, co
       memcpy(out[r][0] + i * x.part, in[r][0] + (i * ranks + r) * x.part, (size_t)x.part * sizeof ***out);
 }
 
-/* The same of a place of a part. */
+/* The runs of a part's place. */
 static Runs runs_at(const Node *n, const Place *part, int axis) {
   int64_t blocks = node_int(n, "blocks"), runs = blocks;
   for (int i = 0; i < axis; i++)
@@ -168,7 +168,7 @@ static Runs runs_at(const Node *n, const Place *part, int axis) {
   return (Runs){runs, elements_of(part) / runs};
 }
 
-/* Sample axes count from the right here: in front there may be the microbatch. */
+/* Converts a sample axis to a place's axis, counted from the right because of the microbatch axis. */
 static int place_axis(const Node *n, const Place *p, int rank) {
   return (int)node_int(n, "axis") + p->rank - rank;
 }
@@ -196,7 +196,7 @@ static void call_reduce_scatter(const Site *site, Call *c) {
   pass_result(site, c);
 }
 
-/* This rank's part of its own summands and of each other's, and what the others get. */
+/* Scratch bytes for a rank's part of each rank's summands, and for the parts sent to them. */
 static int64_t scratch_reduce_scatter(const Site *site) {
   return pd_reduce_scatter_scratch(elements_of(&site->out[0]), (int)node_int(site->node, "ranks"));
 }
@@ -214,7 +214,8 @@ static void call_own_part(const Site *site, Call *c) {
            {"rank", ATTR_INT, true, 0}},                                          \
   .stays_f32 = all_stays_f32
 
-/* All of a value that is split along an axis of `blocks` blocks among so many ranks. rank: its number of axes. */
+/* The whole of a value that is split among `ranks` ranks along an axis of `blocks` blocks. rank: its number of
+ * axes. */
 const Op op_all_gather = {
     .name = "all_gather",
     .signature = "all_gather(x, axis, blocks, ranks, rank)",
@@ -227,7 +228,8 @@ const Op op_all_gather = {
     .meeting = meeting_bytes,
 };
 
-/* This rank's part of the sum of all ranks' partial sums, in the order of ranks: the bits that all_reduce has there. */
+/* This rank's part of the sum of all ranks' partial sums, in the order of ranks: bit-identical to that part of
+ * all_reduce. */
 const Op op_reduce_scatter = {
     .name = "reduce_scatter",
     .signature = "reduce_scatter(x, axis, blocks, ranks, rank)",
@@ -240,7 +242,7 @@ const Op op_reduce_scatter = {
     .meeting = meeting_bytes,
 };
 
-/* Of a whole value this rank's part; nothing is sent. */
+/* This rank's part of a whole value; nothing is sent. */
 const Op op_own_part = {
     .name = "own_part",
     .signature = "own_part(x, axis, blocks, ranks, rank)",
@@ -260,7 +262,7 @@ static void meet_summand(const Graph *g, int node, int64_t batch, int ranks, con
       out[r][0][i] = r == 0 ? in[r][0][i] : 0;
 }
 
-/* A whole value as a partial sum: the first rank has it, the others zeros. */
+/* A whole value as a partial sum: the first rank has the value, all later ranks have zeros. */
 const Op op_summand = {
     .name = "summand",
     .signature = "summand(x)",
@@ -285,7 +287,7 @@ static void meet_own_columns(const Graph *g, int node, int64_t batch, int ranks,
       out[r][0][i] = r * part + i % part < node_int(n, "whole") ? in[r][0][i] : node_number(n, "fill");
 }
 
-/* Of the ranks' `part` columns each the first `whole` as they are, behind them `fill`. */
+/* The first `whole` of all ranks' `part` columns unchanged, the remaining ones `fill`. */
 const Op op_own_columns = {
     .name = "own_columns",
     .signature = "own_columns(x, part, whole, fill)",

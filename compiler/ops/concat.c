@@ -1,9 +1,9 @@
-/* Values side by side: concat, and pad with zeros. */
+/* Concatenation: concat, and pad with zeros. */
 #include <string.h>
 
 #include "ops/rules.h"
 
-/* Operand i does not fit the first. clash: an axis where sizes differ; -1: none. */
+/* Reports that operand i does not fit the first. clash: an axis with different sizes; -1: none. */
 static bool concat_fails(ShapeRule *r, int i, int axis, int clash) {
   const Shape *first = rule_shape(r, 0), *x = rule_shape(r, i);
   Diagnostic *d;
@@ -55,7 +55,7 @@ static void derive_concat(Gradients *d, int node) {
   }
 }
 
-/* Copies x to where it stands in y along the axis. */
+/* Copies x to its offset in y along the axis. */
 static void place(const Shape *x, const Shape *y, int64_t batch, int axis, int64_t at, const double *in,
                   double *out) {
   Around from = around_axis(x, batch, axis), to = around_axis(y, batch, axis);
@@ -81,7 +81,7 @@ static int64_t part_of_concat(const Graph *g, int node, int i, int *axis) {
   return from;
 }
 
-/* The values side by side along an axis; their other sizes are equal. */
+/* The values concatenated along an axis; their sizes along all other axes are equal. */
 const Op op_concat = {
     .name = "concat",
     .signature = "concat(x, .., axis = -1)",
@@ -140,7 +140,7 @@ static int64_t part_of_pad(const Graph *g, int node, int i, int *axis) {
   return node_int(&g->nodes.at[node], "before");
 }
 
-/* x with `before` zeros ahead of it and `after` behind it along an axis. */
+/* x with `before` zeros before it and `after` after it along an axis. */
 const Op op_pad = {
     .name = "pad",
     .signature = "pad(x, axis = -1, before = 0, after = 0)",

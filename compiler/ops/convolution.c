@@ -61,7 +61,7 @@ static bool channels_fit(ShapeRule *r) {
   return false;
 }
 
-/* Output positions along an axis; at least one where the kernel fits. */
+/* Output positions along an axis; at least one if the kernel fits. */
 static int64_t positions(int64_t size, int64_t kernel, int64_t stride, int64_t padding, int64_t dilation) {
   return (size + 2 * padding - dilation * (kernel - 1) - 1) / stride + 1;
 }
@@ -117,7 +117,7 @@ static void derive_convolution(Gradients *d, int node) {
   }
 }
 
-/* Whether processors take fewer multiplications. */
+/* Whether processors use fewer multiplications (Winograd). */
 static bool spares(const Graph *g, int node, const Shape *x, const Shape *weight, const Shape *y) {
   Sizes s = sizes(g, node, 1, x, weight, y);
   struct pd_convolution_shape shape = {
@@ -129,7 +129,7 @@ static bool spares(const Graph *g, int node, const Shape *x, const Shape *weight
   return pd_winograd_suits(&shape);
 }
 
-/* Each output pixel's products with the whole kernel, padding counted as if it were image. */
+/* Products of each output pixel with the whole kernel, including padding. */
 static OpCost cost_of(const Graph *g, int node, const Shape *x, const Shape *weight, const Shape *y) {
   int64_t kernel = shape_elements(weight) / weight->dim[0];
   double flops = 2 * (double)shape_elements(y) * (double)kernel;
@@ -143,11 +143,11 @@ static OpCost cost_convolution(const Graph *g, int node) {
 
 /* ---- by channels ------------------------------------------------------------------------------------- */
 
-/* What the three operations read and make, in the order of their values. */
+/* Roles of the operands and results of the three operations. */
 typedef enum { IMAGE, KERNEL, RESULT } Role;
 
-/* Along the input channels of image and kernel, or the output channels of kernel and result: what has none of these is whole,
- * or, if it is made, a sum over them, of which each rank has a summand. */
+/* Splits input channels of image and kernel, or output channels of kernel and result. A value without these
+ * channels is whole or, if it is the result, a partial sum on each rank. */
 static bool divide_channels(const Graph *g, int node, int k, Layout split, const Role role[3], Layout *layout) {
   static const int axes[2][3] = {{[IMAGE] = 2, [KERNEL] = 1, [RESULT] = -1},
                                  {[IMAGE] = -1, [KERNEL] = 0, [RESULT] = 2}};
@@ -178,7 +178,7 @@ static bool divide_weights(const Graph *g, int node, int k, Layout split, Layout
 
 typedef enum { MAKES_Y, MAKES_X, MAKES_WEIGHT } Makes;
 
-/* The products of one output element: adds them to what is made. */
+/* Adds the products of one output element to the result. */
 static void multiply(const Sizes *s, Makes makes, int64_t row, int64_t column, int64_t o, double *x,
                      double *weight, double *y) {
   int64_t in = s->in / s->groups, first = o / (s->out / s->groups) * in;
@@ -236,7 +236,7 @@ static bool rule_geometry(ShapeRule *r) {
   return rule_pair(r, "stride", 1) && rule_pair(r, "padding", 0) && rule_pair(r, "dilation", 1);
 }
 
-/* dy has the shape of the result that x and the weight give. */
+/* Checks that dy has the shape of the result of x and weight. */
 static void ensure_result(ShapeRule *r, const Shape *x, const Shape *weight, const Shape *dy) {
   ensure(dy->rank == 3 && dy->batched == x->batched && dy->dim[2] == weight->dim[0]);
   for (int i = 0; i < 2; i++)
@@ -281,7 +281,7 @@ static const char *const kinds[] = {
 };
 typedef enum pd_convolution_kind Kind;
 
-/* Of images and weights as they stand, the microbatch in front where each sample has its own. */
+/* The shape of images and weights; the microbatch comes first if samples have separate images. */
 static struct pd_convolution_shape describe(const Site *site, Kind kind) {
   const Place *x = kind == PD_CONVOLUTION_BACKWARD ? &site->out[0] : &site->in[0];
   const Place *weight = kind == PD_CONVOLUTION_WEIGHTS ? &site->out[0] : &site->in[1];
@@ -359,7 +359,7 @@ static int64_t scratch_backward(const Site *site) {
   return site->library->convolution(&s);
 }
 
-/* The larger of what the forms need. */
+/* The larger scratch size of overwriting and adding. */
 static int64_t scratch_weights(const Site *site) {
   struct pd_convolution_shape s = describe(site, PD_CONVOLUTION_WEIGHTS);
   int64_t bytes = site->library->convolution(&s), more = 0;
@@ -373,8 +373,8 @@ static int64_t scratch_weights(const Site *site) {
 /* ---- the primitives ------------------------------------------------------------------------------------- */
 
 /* A kernel's sum at every position: x[height, width, in] and weight[out, in / groups, kh, kw] give [height',
- * width', out], where height' = (height + 2 padding - dilation (kh - 1) - 1) // stride + 1. stride, padding and
- * dilation are a number or a list of two, of height and width. */
+ * width', out], with height' = (height + 2 padding - dilation (kh - 1) - 1) // stride + 1. stride, padding and
+ * dilation are a number or a list [height, width]. */
 const Op op_convolution = {
     .name = "convolution",
     .signature = "convolution(x[height, width, in], weight, stride = 1, padding = 0, dilation = 1, groups = 1)",

@@ -1,4 +1,4 @@
-/* Ways to compute a node among the ranks of a shard group (Op.divide) that several ops have. */
+/* Op.divide of several ops: ways to divide a node among the ranks of a shard group. */
 #include "ops/rules.h"
 
 bool divide_pointwise(const Graph *g, int node, int k, Layout split, Layout *layout) {
@@ -27,7 +27,7 @@ bool divide_reduce(const Graph *g, int node, int k, Layout split, Layout *layout
   return true;
 }
 
-/* Where the axis goes; -1: not as a whole. */
+/* The axis of the result for an axis of the operand; -1: it is not kept as a whole. */
 static int axis_behind(const Graph *g, int node, int axis) {
   const Op *op = g->nodes.at[node].op;
   int own;
@@ -46,7 +46,7 @@ bool divide_view(const Graph *g, int node, int k, Layout split, Layout *layout) 
   return true;
 }
 
-/* Along its own axis, operands of equal sizes are the blocks. */
+/* Along the concatenated axis, operands of equal sizes are the blocks. */
 bool divide_concat(const Graph *g, int node, int k, Layout split, Layout *layout) {
   const Node *n = &g->nodes.at[node];
   int own;

@@ -1,10 +1,10 @@
-/* Dropout with counter-based random numbers: an element's mask depends on the seed, the instance, the
- * sample and its index in it, so forward, backward and recomputation draw the same one on any plan. */
+/* Dropout with counter-based random numbers. An element's mask depends only on the seed, the instance, the sample
+ * and the element's index in it. Forward, backward and recomputation therefore agree on any plan. */
 #include "ops/rules.h"
 
 #include <string.h>
 
-/* The k-th dropout of an instance has the key "h.0.attn/k"; one of another's derivative comes with its. */
+/* The k-th dropout of an instance has the key "h.0.attn/k"; its derivative inherits the key. */
 static bool shape_dropout(ShapeRule *r) {
   double p = rule_attr(r, "p")->number;
   if (!(p >= 0 && p < 1)) {
@@ -35,8 +35,8 @@ static void derive_dropout(Gradients *d, int node) {
   grad_add(d, node, 0, grad_build(d, node, &op_dropout, &dy, 1, grad_graph(d)->nodes.at[node].attr));
 }
 
-/* A 64-bit finaliser (Steele et al., "Fast splittable pseudorandom number generators", 2014). Any
- * counter-based numbers serve the reference: the runtime's come from Philox. */
+/* A 64-bit finaliser (Steele et al., "Fast splittable pseudorandom number generators", 2014). The reference may
+ * use any counter-based numbers; the runtime's are Philox. */
 static uint64_t mix(uint64_t x) {
   x += 0x9e3779b97f4a7c15u;
   x = (x ^ x >> 30) * 0xbf58476d1ce4e5b9u;
@@ -58,7 +58,7 @@ static void evaluate_dropout(const Graph *g, int node, int64_t batch, const doub
     out[0][i] = dropped(n, i) ? 0 : in[0][i] / (1 - p);
 }
 
-/* The same elements as of a whole value. */
+/* Masks the same elements as on the whole value. */
 static void meet_dropout(const Graph *g, int node, int64_t batch, int ranks, const double *const *const *in,
                          double *const *const *out) {
   const Node *n = &g->nodes.at[node];
@@ -89,7 +89,7 @@ const Op op_dropout = {
     .evaluate = evaluate_dropout,
 };
 
-/* Of a part of a value: elements are numbered as in the whole one. */
+/* Dropout of a part of a value, with elements numbered as in the whole. */
 const Op op_dropout_part = {
     .name = "dropout_part",
     .signature = "dropout_part(x, p, part, whole)",

@@ -63,7 +63,7 @@ static const ExpressionNode *parse_attribute(Parser *p) {
   BUG("op '%s' has no attribute '%s', which its expression reads", p->op->name, name);
 }
 
-/* What follows a '$'. */
+/* Parses the text after a '$'. */
 static const ExpressionNode *parse_leaf(Parser *p) {
   static const char *const words[N_WORDS] = {
       [WORD_COLUMN] = "j",  [WORD_ELEMENT] = "i",   [WORD_SAMPLE] = "s",          [WORD_FOLLOWING] = "following",
@@ -110,7 +110,7 @@ static const ExpressionNode *parse_primary(Parser *p) {
   return call;
 }
 
-/* A name alone in parentheses is a type. */
+/* A single name in parentheses is a type. */
 static const ExpressionNode *parse_unary(Parser *p) {
   ExpressionNode *n = NULL;
   if (take(p, "-")) {
@@ -146,7 +146,7 @@ static const Operator *take_operator(Parser *p, Precedence precedence) {
   return NULL;
 }
 
-/* Operators of this precedence, from the left, between what binds more tightly. */
+/* Parses left-associative operators of this precedence, with operands of higher precedence. */
 static const ExpressionNode *parse_binary(Parser *p, Precedence precedence) {
   if (precedence == PRECEDENCE_UNARY)
     return parse_unary(p);
@@ -172,7 +172,7 @@ static const ExpressionNode *parse_expression(Parser *p) {
   return n;
 }
 
-/* Operands in n; chosen: it stands behind a condition. */
+/* Marks operands in n; chosen: n is conditional. */
 static void mark_chosen(Expression *e, const ExpressionNode *n, bool chosen) {
   if (n->kind == EXPRESSION_OPERAND)
     e->chosen[n->index] |= chosen;
@@ -250,7 +250,7 @@ static bool is_leaf(const ExpressionNode *n) {
   return n->kind == EXPRESSION_OPERAND || n->kind == EXPRESSION_ATTRIBUTE || n->kind == EXPRESSION_WORD;
 }
 
-/* What a node's part must at least have to need no parentheses in C. */
+/* The least precedence at which a node's part needs no parentheses in C. */
 static Precedence needed(const ExpressionNode *n, int part) {
   switch (n->kind) {
   case EXPRESSION_BINARY:
@@ -258,11 +258,11 @@ static Precedence needed(const ExpressionNode *n, int part) {
   case EXPRESSION_CONDITION: return part > 0 ? PRECEDENCE_CONDITION : PRECEDENCE_COMPARISON;
   case EXPRESSION_CALL: return PRECEDENCE_CONDITION;
   case EXPRESSION_CAST: return PRECEDENCE_UNARY;
-  default: return PRECEDENCE_PRIMARY; /* "--x" would be something else */
+  default: return PRECEDENCE_PRIMARY; /* "--x" would be a decrement */
   }
 }
 
-/* The same of what is put in for a leaf. */
+/* The same for the text of a leaf. */
 static Precedence needed_of_leaf(const ExpressionNode *n, int part) {
   bool sum = n->precedence == PRECEDENCE_SUM || n->precedence == PRECEDENCE_FACTOR;
   return sum || n->kind == EXPRESSION_CALL ? needed(n, part) : PRECEDENCE_PRIMARY;

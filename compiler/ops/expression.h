@@ -1,11 +1,11 @@
-/* Op.expression as a tree, parsed once for each op: what it reads, and its text with anything put in for its
- * operands, attributes and words. */
+/* Op.expression as a tree, parsed once per op: its operands, attributes and words, and its text with substitutions
+ * for these. */
 #ifndef PDC_OPS_EXPRESSION_H
 #define PDC_OPS_EXPRESSION_H
 
 #include "ops/op.h"
 
-/* What an expression reads besides operands and attributes; op.h says what they mean. */
+/* Words that an expression may use, in addition to operands and attributes; op.h defines them. */
 typedef enum {
   WORD_COLUMN,  /* $j */
   WORD_ELEMENT, /* $i */
@@ -18,7 +18,7 @@ typedef enum {
   N_WORDS
 } Word;
 
-/* How tightly C binds, from the loosest on. */
+/* Precedence in C, from the lowest. */
 typedef enum {
   PRECEDENCE_CONDITION,
   PRECEDENCE_COMPARISON,
@@ -29,10 +29,10 @@ typedef enum {
 } Precedence;
 
 typedef enum {
-  EXPRESSION_OPERAND,   /* leaves, whose text whoever prints the tree gives: "$0", index 0 */
+  EXPRESSION_OPERAND,   /* leaves, with text from the printer: "$0", index 0 */
   EXPRESSION_ATTRIBUTE, /* "${p}"; index in Op.attr */
   EXPRESSION_WORD,      /* "$seed"; index: the Word */
-  EXPRESSION_NAME,      /* a number or a constant of the emitted program, as it stands */
+  EXPRESSION_NAME,      /* a number or a constant of the emitted program, unchanged */
   EXPRESSION_UNARY,     /* "-x" */
   EXPRESSION_CAST,      /* "(float)x" */
   EXPRESSION_BINARY,    /* "x + y" */
@@ -43,7 +43,7 @@ typedef enum {
 enum { MAX_PARTS = 8 };
 typedef struct ExpressionNode {
   ExpressionKind kind;
-  Precedence precedence; /* leaves: their text has one */
+  Precedence precedence; /* of a leaf: that of its text */
   int index;
   Name text; /* of a name, an operator, a cast's type, a function */
   int n_parts;
@@ -53,22 +53,22 @@ typedef struct ExpressionNode {
 enum { MAX_OPERANDS = 4 }; /* of an op with an expression */
 typedef struct Expression {
   const ExpressionNode *root;
-  unsigned words;             /* 1u << Word for each that it reads */
+  unsigned words;             /* 1u << Word for each word in it */
   int mentions[MAX_OPERANDS]; /* of each operand */
-  bool chosen[MAX_OPERANDS];  /* what is mentioned behind a condition: "x ? $1 : 0" */
+  bool chosen[MAX_OPERANDS];  /* conditional operands: "x ? $1 : 0" */
 } Expression;
 
-/* The op's expression from a table of all ops; NULL where it has none. One that does not parse is a bug. */
+/* The op's expression from a table of all ops; NULL: none. A syntax error is a bug. */
 const Expression *op_expression(const Op *op);
-/* The same of any op, parsed anew. */
+/* The expression of any op, without the table. */
 const Expression *expression_parse(const Op *op);
-/* Words that number an element within its row or its sample. */
+/* Words that depend on an element's index within its row or its sample. */
 enum { COUNTING_WORDS = 1 << WORD_COLUMN | 1 << WORD_ELEMENT };
-bool op_reads_words(const Op *op, unsigned words); /* any of them */
-bool op_reads_operand(const Op *op, int i);        /* one without an expression reads all */
+bool op_reads_words(const Op *op, unsigned words); /* any of these */
+bool op_reads_operand(const Op *op, int i);        /* true for ops without an expression */
 
-/* The text has parentheses where C needs them. What is put in for a leaf stands bare within sums, products and
- * calls where C lets it; elsewhere, in -x, (float)x, x > y and x ? y : z, only where it is one name or call. */
+/* The text has the parentheses that C needs. The text of a leaf has none within sums, products and calls if C
+ * permits; in -x, (float)x, x > y and x ? y : z only a name or a call has none. */
 typedef struct Fragment {
   char *text;
   Precedence precedence;

@@ -1,4 +1,4 @@
-/* Pointwise functions of one operand; each derivative is written in the output where that is cheaper. */
+/* Pointwise functions of one operand; derivatives use the output if that is cheaper. */
 #include <math.h>
 
 #include "ops/rules.h"
@@ -27,7 +27,7 @@ static void chain(Gradients *d, int node, int slope) {
 
 static void derive_exp(Gradients *d, int node) { chain(d, node, output(d, node)); }
 
-/* exp(x), for y + 1 would be 0 where x is far below it */
+/* exp(x), because y + 1 would be 0 for very negative x */
 static void derive_expm1(Gradients *d, int node) { chain(d, node, grad_1(d, node, &op_exp, operand(d, node))); }
 
 static void derive_log(Gradients *d, int node) {
@@ -67,8 +67,8 @@ static void derive_sqrt(Gradients *d, int node) {
   chain(d, node, grad_2(d, node, &op_div, grad_constant(d, node, 0.5), output(d, node)));
 }
 
-/* -y^3 / 2. The gradient is multiplied first: it is mostly large where y is small, and y^3 alone would vanish
- * for y below 1e-13. */
+/* -y^3 / 2. The gradient is multiplied first: y^3 alone would vanish for y below 1e-13, while the gradient is
+ * mostly large for small y. */
 static void derive_rsqrt(Gradients *d, int node) {
   int y = output(d, node), dy = grad_2(d, node, &op_mul, grad_of(d, node, 0), y);
   int slope = grad_2(d, node, &op_mul, grad_1(d, node, &op_square, y), grad_constant(d, node, -0.5));
@@ -81,7 +81,7 @@ static void derive_cos(Gradients *d, int node) {
   chain(d, node, grad_1(d, node, &op_neg, grad_1(d, node, &op_sin, operand(d, node))));
 }
 
-/* dy where y > 0: the operand need not be saved. */
+/* dy for y > 0: the operand need not be saved. */
 static void derive_relu(Gradients *d, int node) {
   int zero = grad_constant(d, node, 0), positive = grad_2(d, node, &op_greater, output(d, node), zero);
   int in[3] = {positive, grad_of(d, node, 0), zero};

@@ -1,4 +1,4 @@
-/* Rows of a table picked by tokens, and tokens as rows of an identity matrix. */
+/* Rows of a table selected by tokens, and tokens as rows of an identity matrix. */
 #include <string.h>
 
 #include "ops/call.h"
@@ -77,7 +77,7 @@ static bool shape_gather_part(ShapeRule *r) {
   return rule_result(r, s);
 }
 
-/* The row of its part that a rank has for a token; -1: another rank has it. */
+/* The row of a token within the rank's part of the table; -1: another rank's row. */
 static int64_t own_row(double token, int rank, int64_t rows) {
   int64_t row = (int64_t)token - rank * rows;
   return row >= 0 && row < rows ? row : -1;
@@ -111,7 +111,7 @@ static void meet_gather_gradient_part(const Graph *g, int node, int64_t batch, i
 
 /* ---- as calls of pd_gather and pd_gather_gradient ------------------------------------------------ */
 
-/* The rows of `values` (all axes but the last) beside their tokens, in loops around runs of rows. */
+/* The rows of `values` (all axes but the last) with their tokens, in loops over runs of rows. */
 typedef struct Rows {
   Axes outer;
   int64_t n, width, stride;
@@ -173,7 +173,7 @@ static int decode_gather(const Graph *g, int node, const int *axis, int64_t cont
   return axis[0] < 0 ? axis[1] : -1;
 }
 
-/* By columns; or by rows, of which each rank adds those that it has. */
+/* Splits by columns, or by rows: then each rank contributes its own rows to a sum. */
 static bool divide_gather(const Graph *g, int node, int k, Layout split, Layout *layout) {
   if (k != 0 || (split.axis == 0 && split.blocks > 1))
     return false;
@@ -203,7 +203,7 @@ static bool counts_gather_gradient(const Graph *g, int node, const Layout *layou
   return (void)g, (void)node, is_by_rows(layout[2]);
 }
 
-/* Rows of the table, which is the same for all samples: tokens[..] give [.., width]. */
+/* Rows of the table, which all samples share: tokens[..] give [.., width]. */
 const Op op_gather = {
     .name = "gather",
     .signature = "gather(table[classes, width], tokens[..])",
@@ -241,7 +241,7 @@ const Op op_gather_gradient = {
     .stays_f32 = all_stays_f32,
 };
 
-/* The same of a rank's rows of the table: tokens[..] give [.., width], zeros where another rank has the row. */
+/* gather with a rank's rows of the table: tokens[..] give [.., width], zeros for rows of another rank. */
 const Op op_gather_part = {
     .name = "gather_part",
     .signature = "gather_part(table[rows, width], tokens[..])",
@@ -256,7 +256,7 @@ const Op op_gather_part = {
     .stays_f32 = all_stays_f32,
 };
 
-/* classes: the rank's. */
+/* classes: those of the rank. */
 const Op op_gather_gradient_part = {
     .name = "gather_gradient_part",
     .signature = "gather_gradient_part(tokens[..], dy[.., width], classes)",
@@ -275,7 +275,7 @@ const Op op_gather_gradient_part = {
 
 /* ---- one_hot --------------------------------------------------------------------------------- */
 
-/* Without `classes`, as many as the tokens have. */
+/* `classes` defaults to that of the tokens. */
 static bool shape_one_hot(ShapeRule *r) {
   if (!rule_token(r, 0))
     return false;
@@ -328,12 +328,12 @@ static bool divide_one_hot(const Graph *g, int node, int k, Layout split, Layout
   return !(is_last(g, node, split.axis) && split.blocks > 1) && divide_pointwise(g, node, k, split, layout);
 }
 
-/* By classes: the expression counts them. */
+/* A split by classes needs the part's op, because the expression uses the class index. */
 static bool counts_one_hot(const Graph *g, int node, const Layout *layout) {
   return layout[1].kind == LAYOUT_SPLIT && is_last(g, node, layout[1].axis);
 }
 
-/* 1 at the token, else 0: tokens[.., 1] give [.., classes]. classes 0 are the tokens' own. */
+/* 1 at the token, else 0: tokens[.., 1] give [.., classes]. classes 0 means those of the tokens. */
 const Op op_one_hot = {
     .name = "one_hot",
     .signature = "one_hot(tokens[.., 1], classes = 0)",
@@ -350,7 +350,8 @@ const Op op_one_hot = {
     .evaluate = evaluate_one_hot,
 };
 
-/* The same for a rank's part of the classes: tokens[.., 1] give [.., classes], zeros where another rank has the 1. */
+/* one_hot with a rank's part of the classes: tokens[.., 1] give [.., classes], zeros for classes of another
+ * rank. */
 const Op op_one_hot_part = {
     .name = "one_hot_part",
     .signature = "one_hot_part(tokens[.., 1], classes)",

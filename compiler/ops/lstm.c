@@ -1,9 +1,9 @@
 /* The recurrence of an LSTM layer in one direction (Hochreiter and Schmidhuber, "Long Short-Term Memory", 1997;
- * Gers et al., "Learning to Forget", 2000): what the input adds to the gates is given for all steps, so that it
- * is one ordinary matrix product. Gates are ordered i, f, g, o, as in PyTorch:
+ * Gers et al., "Learning to Forget", 2000). The input's contribution to the gates is an operand for all steps, so
+ * it is one ordinary matrix product. Gates are ordered i, f, g, o, as in PyTorch:
  *   c' = sigmoid(f) c + sigmoid(i) tanh(g),  h' = sigmoid(o) tanh(c').
- * The gradient of the weight is an ordinary product, too, of the gates' gradients and the state before each
- * step, which the backward kernel writes side by side. */
+ * The gradient of the weight is an ordinary product, too: of the gates' gradients and the states before each
+ * step, both written by the backward kernel. */
 #include <math.h>
 #include <string.h>
 
@@ -13,16 +13,16 @@
 
 enum { GATES = 4, FORGET_GATE = 1, CELL_GATE = 2, OUT_GATE = 3 };
 
-/* Which of the operands that may be left out there are, in their order. */
+/* The optional operands that are present, in their order. */
 typedef enum {
   HAS_STATE = 1, /* h0 and c0 */
   HAS_LENGTHS = 2,
-  HAS_DH = 4, /* of the gradient: what reached h, h_n, c_n */
+  HAS_DH = 4, /* of the gradient: gradients of h, h_n, c_n */
   HAS_DH_N = 8,
   HAS_DC_N = 16
 } Has;
 
-/* The operands' indices; -1 where one is left out. */
+/* The operands' indices; -1: absent. */
 typedef struct Operands {
   int h0, c0, lengths, dh, dh_n, dc_n, n;
 } Operands;
@@ -42,7 +42,7 @@ static Operands operands(unsigned has, int first) {
   return o;
 }
 
-/* What follows gates and weight: lengths, two states, or both. */
+/* Optional operands after gates and weight: lengths, two states, or both. */
 static unsigned forward_has(int n_in) { return (n_in % 2 ? HAS_LENGTHS : 0u) | (n_in >= 4 ? HAS_STATE : 0u); }
 
 /* ---- shapes ------------------------------------------------------------------------------------- */
@@ -125,7 +125,7 @@ static void derive_lstm(Gradients *d, int node) {
     grad_add(d, node, i, graph_output(g, made, 2 + i - o.h0));
 }
 
-/* A product of the state and the weight a step; a dozen operations for each of a cell's five functions. */
+/* A product of state and weight per step; a dozen operations for each of a cell's five functions. */
 static OpCost cost_lstm(const Graph *g, int node) {
   const Shape *h = out_shape(g, node, 0);
   double cells = (double)shape_elements(h), hidden = (double)h->dim[1];
@@ -133,7 +133,7 @@ static OpCost cost_lstm(const Graph *g, int node) {
       OpCost){.matmul_flops = 2 * GATES * cells * hidden, .other_flops = 60 * cells, .bytes = node_bytes(g, node)};
 }
 
-/* ---- the same in double ----------------------------------------------------------------------------- */
+/* ---- reference in double -------------------------------------------------------------------------------- */
 
 static double sigmoid(double x) { return 1 / (1 + exp(-x)); }
 
@@ -206,8 +206,8 @@ static OpCost cost_lstm_gradient(const Graph *g, int node) {
       OpCost){.matmul_flops = 2 * GATES * cells * hidden, .other_flops = 40 * cells, .bytes = node_bytes(g, node)};
 }
 
-/* One step backwards: gate: after their functions; c, before: the cells after and before; dh, dc: gradients of
- * the state after, which become those of the state before. */
+/* One step backward. gate: after their functions; c, before: the cells after and before; dh, dc: gradients of the
+ * state after, replaced by those of the state before. */
 static void evaluate_step_back(const double *w, int64_t hidden, const double *gate, const double *c,
                                const double *before, double *dh, double *dc, double *d) {
   const double *in = gate, *forget = gate + hidden, *cell = gate + 2 * hidden, *out = gate + 3 * hidden;
@@ -265,7 +265,7 @@ static void evaluate_lstm_gradient(const Graph *g, int node, int64_t batch, cons
 
 /* ---- as calls of pd_lstm_forward and pd_lstm_backward ----------------------------------------------- */
 
-/* From h, [batch, length, hidden]. */
+/* Sizes from h, [batch, length, hidden]. */
 static struct pd_lstm describe_lstm(const Site *site, const Place *h) {
   return (struct pd_lstm){.batch = h->dim[0],
                           .length = h->dim[1],
@@ -334,7 +334,7 @@ static int64_t scratch_lstm_gradient(const Site *site) {
   return site->library->lstm_backward(&l);
 }
 
-/* Cells, to which every step adds, and gates after their functions stay in f32. */
+/* Cells, which accumulate over steps, and gates after their functions stay in f32. */
 static bool lstm_stays_f32(const Node *n, bool result, int index) {
   enum { C_N = 2, C = 3, AFTER = 4 };
   return result ? index == C_N || index == C || index == AFTER : index == operands(forward_has(n->n_in), 2).c0;
@@ -350,10 +350,10 @@ static bool gradient_stays_f32(const Node *n, bool result, int index) {
 
 static bool is_forward_lstm(const Graph *g, int node) { return node_int(&g->nodes.at[node], "reverse") == 0; }
 
-/* The recurrence of an LSTM: what the input adds to the gates i, f, g, o at each step, and the weight by which the
- * state adds to them, give the state h after each step, [length, hidden], and the last h and c, [hidden]. The
- * first state is h0 and c0, or zeros; a sample whose length is given ends there: later rows of h are zeros, and
- * the last state is that of its end. reverse: from a sample's end to its start. */
+/* The recurrence of an LSTM: gates has the input's contribution to the gates i, f, g, o at each step, weight is
+ * applied to the state. Results are the state h after each step, [length, hidden], and the last h and c, [hidden].
+ * The first state is h0 and c0, or zeros. lengths ends each sample early: later rows of h are zeros, and the last
+ * state is that at its end. reverse: from a sample's end to its start. */
 const Op op_lstm = {
     .name = "lstm",
     .signature = "lstm(gates[length, 4 * hidden], weight[4 * hidden, hidden], h0, c0, lengths, reverse = false)",

@@ -1,5 +1,5 @@
-/* Matrix products. With b of rank two and the same for all samples, a's leading axes and the microbatch
- * are rows; else both have the same leading axes and there is one product for each. */
+/* Matrix products. If b has rank two and all samples share it, a's leading axes and the microbatch are rows; else
+ * both have the same leading axes, with one product for each. */
 #include <string.h>
 
 #include "ops/matmul.h"
@@ -54,8 +54,8 @@ static void derive_matmul(Gradients *d, int node) {
     grad_add(d, node, 1, grad_2(d, node, &op_matmul, transposed(d, node, a), dy));
 }
 
-/* Along the axis that is summed each rank has a summand; along another of a the result is split as a is, along b's
- * columns as they are. */
+/* Split along the summed axis, each rank has a partial sum; along another axis of a, or along b's columns, the
+ * result is split alike. */
 static bool divide_matmul(const Graph *g, int node, int k, Layout split, Layout *layout) {
   const Shape *a = in_shape(g, node, 0), *b = in_shape(g, node, 1);
   int axis = split.axis, last = b->rank - 1;
@@ -114,7 +114,7 @@ static bool divide_weight_gradient(const Graph *g, int node, int k, Layout split
   layout[k] = split;
   if (split.axis == last) {
     layout[2] = (Layout){LAYOUT_SPLIT, k, split.blocks};
-  } else { /* rows, over which it sums */
+  } else { /* rows, which are summed */
     layout[1] = split;
     layout[2].kind = LAYOUT_PARTIAL;
   }
@@ -140,7 +140,7 @@ static void evaluate_weight_gradient(const Graph *g, int node, int64_t batch, co
 
 /* ---- as calls of pd_matmul ---------------------------------------------------------------------- */
 
-/* c^T = b^T a^T, for a c whose rows lie next to each other. */
+/* c^T = b^T a^T, for a c with contiguous rows. */
 static void swap_matmul(Matmul *x) {
   struct pd_matmul_shape s = x->shape;
   x->swapped = true;
@@ -160,7 +160,7 @@ static void swap_matmul(Matmul *x) {
   };
 }
 
-/* Axes of one element have no stride of their own; libraries want a plausible one. */
+/* Axes of one element have stride 0; libraries require a plausible one. */
 static void plausible_strides(struct pd_matmul_shape *s) {
   if (s->k == 1)
     s->a_column = 1, s->b_row = s->n;
@@ -174,13 +174,13 @@ static void plausible_strides(struct pd_matmul_shape *s) {
     s->a_batch = s->m * s->k, s->b_batch = s->k * s->n, s->c_batch = s->m * s->n;
 }
 
-/* Whether the runtime can do it with one reading of b (pd_runtime.h). */
+/* Whether the runtime can do the product with one read of b (pd_runtime.h). */
 static bool fits_few_rows(const Matmul *x) {
   const struct pd_matmul_shape *s = &x->shape;
   return s->m <= PD_FEW_ROWS && s->batch == 1 && s->a_column == 1 && (s->b_row == 1 || s->b_column == 1);
 }
 
-/* Sets c's strides, transposing the product when c's columns are not contiguous. */
+/* Sets c's strides; transposes the product if c's columns are not contiguous. */
 static void place_result(Matmul *x, int64_t row, int64_t column) {
   struct pd_matmul_shape *s = &x->shape;
   bool rows_contiguous = s->n > 1 && column != 1;
@@ -192,9 +192,9 @@ static void place_result(Matmul *x, int64_t row, int64_t column) {
   plausible_strides(&x->shape);
 }
 
-/* The last of the axes along which one of the two matrices is another one, to be the call's batch; 1: there is
- * none. Along an axis of which both are broadcast, every product is the same, and a library knows no such batch:
- * oneDNN takes the result's shape from what is not broadcast. Those stay loops around the call. */
+/* Takes the last axis along which one of the two matrices varies as the call's batch; 1: none does. Axes along
+ * which both are broadcast remain loops around the call, because oneDNN has no such batch: it derives the result's
+ * shape from its operands. */
 static int64_t take_batch(Axes *outer, int64_t stride[MAX_PLACES]) {
   for (int i = outer->n - 1; i >= 0; i--) {
     if (outer->stride[i][0] == 0 && outer->stride[i][1] == 0)
@@ -254,7 +254,7 @@ static Matmul describe_weight_gradient(const Site *site) {
   return x;
 }
 
-/* The types that operands have, for libraries that are told. */
+/* Sets operand types, for libraries that need them. */
 static Matmul typed(const Site *site, Matmul x) {
   if (!site->in_bf16)
     return x;
@@ -367,7 +367,7 @@ static int64_t scratch_weight_gradient(const Site *site) {
   return matmul_scratch(site, x.shape, site->accumulate || x.outer.n > 0);
 }
 
-/* The position's row, by a matrix that is no sample's and is best read but once. */
+/* The product of the position's row with a shared matrix, with a single read of the matrix. */
 static int decode_matmul(const Graph *g, int node, const int *axis, int64_t context, Decoded *to) {
   (void)context;
   if (!matmul_is_weight(in_shape(g, node, 1)) || axis[1] >= 0 || axis[0] == in_shape(g, node, 0)->rank - 1)
@@ -378,8 +378,8 @@ static int decode_matmul(const Graph *g, int node, const int *axis, int64_t cont
 
 /* ---- the primitives ----------------------------------------------------------------------------- */
 
-/* The product of the last two axes, a[.., m, k] @ b[k, n] or of every pair of matrices in a[.., m, k] and
- * b[.., k, n]: [.., m, n]. */
+/* The product of the last two axes, a[.., m, k] @ b[k, n] or of every pair of matrices in a[.., m, k] and b[.., k,
+ * n]: [.., m, n]. */
 const Op op_matmul = {
     .name = "matmul",
     .signature = "a @ b",
@@ -402,7 +402,7 @@ const Op op_matmul = {
     .decode = decode_matmul,
 };
 
-/* The same of few rows of a by a matrix that is no sample's. */
+/* matmul of few rows of a with a matrix that all samples share. */
 const Op op_few_rows_matmul = {
     .name = "few_rows_matmul",
     .signature = "few_rows_matmul(a[.., m, k], b[k, n])",

@@ -1,4 +1,4 @@
-/* What calls of pd_matmul have in common, whatever becomes of the product. */
+/* Common parts of calls of pd_matmul. */
 #ifndef PDC_OPS_MATMUL_H
 #define PDC_OPS_MATMUL_H
 
@@ -11,18 +11,17 @@ typedef struct Matmul {
   Axes outer;   /* loops around the call; strides of the kernel's inputs 0, 1 and its output */
 } Matmul;
 
-/* Of the site's first two inputs, and its bias if it has one, to its first output. */
+/* The product of the site's first two inputs, with its bias if any, to its first output. */
 Matmul matmul_describe(const Site *site);
 /* The product over all rows of the site's two inputs, the first transposed, to its first output. */
 Matmul matmul_describe_weight_gradient(const Site *site);
-/* The larger of what it takes of scratch memory where it overwrites its result and, with `adds`, where it adds. */
+/* The larger scratch size of overwriting the result and, with `adds`, of adding to it. */
 int64_t matmul_scratch(const Site *site, struct pd_matmul_shape shape, bool adds);
-/* The function and the object that it is given first. */
+/* Sets the call's function and passes its object. */
 void matmul_object(Call *c, const Matmul *x, const char *function);
-/* Passes the two matrices. */
 void matmul_factors(Call *c, const Site *site, const Matmul *x);
 
-bool matmul_is_weight(const Shape *b); /* the same matrix for all samples */
+bool matmul_is_weight(const Shape *b); /* all samples share the matrix */
 void matmul_evaluate(const Graph *g, int node, int64_t batch, const double *const *in, double *const *out);
 
 #endif

@@ -1,5 +1,5 @@
-/* Products that GELU, or its gradient, is part of: the libraries of GPUs apply it to what they have in registers.
- * layout/epilogues.c makes them. GELU is its approximation with tanh, x sigmoid(FACTOR (x + CUBE x^3)). */
+/* Products fused with GELU or its gradient, which GPU libraries apply in registers. layout/epilogues.c creates
+ * them. GELU is its tanh approximation, x sigmoid(FACTOR (x + CUBE x^3)). */
 #include <math.h>
 
 #include "ops/matmul.h"
@@ -7,7 +7,7 @@
 
 static const double FACTOR = 1.5957691216057308, CUBE = 0.044715; /* 2 sqrt(2 / pi) */
 
-/* ---- matmul_gelu(a[.., k], b[k, n], bias[n]) -> gelu(a @ b + bias), and what GELU was applied to --------- */
+/* ---- matmul_gelu(a[.., k], b[k, n], bias[n]) -> gelu(a @ b + bias), and the operand of GELU ----------------- */
 
 static bool shape_gelu(ShapeRule *r) {
   const Shape *a = rule_shape(r, 0), *b = rule_shape(r, 1), *bias = rule_shape(r, 2);
@@ -33,7 +33,7 @@ static int gelu_gradient(Gradients *d, int node, int dy, int x) {
   return times(d, node, dy, slope);
 }
 
-/* A gradient that is a product becomes one with the gradient of GELU, which no cut parts from it (op.stays). */
+/* If dy is a product, fuses it with the gradient of GELU; no cut may separate them (Op.stays). */
 static int before_gelu(Gradients *d, int node) {
   Graph *g = grad_graph(d);
   int dy = grad_of(d, node, 0), before = graph_output(g, node, 1);
@@ -56,7 +56,7 @@ static void derive_gelu(Gradients *d, int node) {
   grad_add_broadcast(d, node, 2, dx);
 }
 
-/* Rows of a, or columns of b: what is summed cannot be split, for GELU is of the whole sum. */
+/* Splits rows of a or columns of b, not the summed axis: GELU needs the whole sum. */
 static bool divide_gelu(const Graph *g, int node, int k, Layout split, Layout *layout) {
   int last = in_shape(g, node, 0)->rank - 1;
   if ((k == 0 && split.axis == last) || (k == 1 && split.axis != 1) || k > 1)
@@ -86,7 +86,7 @@ static void evaluate_gelu(const Graph *g, int node, int64_t batch, const double 
   }
 }
 
-/* The bias is an operand here. */
+/* The bias is an operand of this op. */
 static Site with_bias(const Site *site, int bias) {
   Site own = *site;
   own.bias = bias;

@@ -1,17 +1,17 @@
-/* A primitive operation: one Op in one file of this folder holds all facts about it; ops.c lists them.
- * Other folders depend on the kind only, never on the operation, except for the rules of simplify. */
+/* A primitive operation: one Op in one file of this folder defines it; ops.c lists all. Other folders depend only
+ * on the kind, except for the rules of simplify. */
 #ifndef PDC_OP_H
 #define PDC_OP_H
 
 #include "graph/graph.h"
 
-/* How the passes treat an operation. */
+/* Treatment of an operation by the passes. */
 typedef enum {
   OP_SOURCE,    /* parameter, input, constant, iota: no inputs */
-  OP_VIEW,      /* the same elements under another shape or stride: transpose, slice, split, expand ... */
+  OP_VIEW,      /* the same elements with another shape or strides: transpose, slice, split, expand ... */
   OP_POINTWISE, /* an element from the inputs' elements at the same (broadcast) index */
   OP_REDUCE,    /* over the last axis, kept with size 1: sum, max. Fixed lanes, see kernel.h */
-  OP_SUM_TO,    /* over axes that were broadcast, the microbatch among them: gradients of broadcasts */
+  OP_SUM_TO,    /* over broadcast axes, including the microbatch: gradients of broadcasts */
   OP_CONCAT,    /* concat, pad: elements of the inputs placed side by side */
   OP_CALL       /* a library call or a hand-written kernel: matmul, attention, gather ... */
 } OpKind;
@@ -19,8 +19,8 @@ typedef enum {
 /* Origin of a value that no node computes. */
 typedef enum {
   SOURCE_NONE,      /* a node computes it, or an expression without operands does */
-  SOURCE_PARAMETER, /* a parameter or a buffer; attribute "index": of Graph.params */
-  SOURCE_INPUT      /* of the microbatch's samples; "index": which of Graph.inputs */
+  SOURCE_PARAMETER, /* a parameter or a buffer; attribute "index": into Graph.params */
+  SOURCE_INPUT      /* an input of the microbatch's samples; "index": into Graph.inputs */
 } Source;
 
 /* Operands in which the result is linear: the result of partial sums is then a partial sum. */
@@ -46,7 +46,7 @@ typedef struct OpAttr {
 /* Work of a node per sample: the planner's estimate without a profile, and the model's count of
  * operations. */
 typedef struct OpCost {
-  double matmul_flops; /* multiplies and adds that count in "mfu" (interface.md) */
+  double matmul_flops; /* multiplies and adds that count in "mfu" (docs/reference/log.md) */
   double other_flops;
   double bytes;  /* read and written */
   double spared; /* share of matmul_flops that processors skip in f32 */
@@ -54,8 +54,8 @@ typedef struct OpCost {
 
 enum { MAX_DIM = MAX_RANK + 1 }; /* with the microbatch axis */
 
-/* Place of a value's elements: base[offset + sum index[i] * stride[i]] of a buffer (kernel.h), the
- * microbatch axis first where the value is batched. Axes of size 1 have stride 0. */
+/* Place of a value's elements: base[offset + sum index[i] * stride[i]] of a buffer (kernel.h), with the microbatch
+ * axis first if the value is batched. Axes of size 1 have stride 0. */
 typedef struct Place {
   int buffer;
   int64_t offset;
@@ -66,7 +66,7 @@ typedef struct Place {
 bool place_reshape(const Place *from, int n, const int64_t *dim, Place *to);
 Place place_slice(const Place *from, int axis, int64_t offset, int64_t size);
 
-/* A collective: whole, or its part before the other ranks arrive, and the part after. */
+/* A collective: whole, or its part before or after the arrival of other ranks. */
 typedef enum { CALL_WHOLE, CALL_BEGIN, CALL_END } CallPart;
 
 typedef struct Gradients Gradients; /* autodiff.h */
@@ -91,11 +91,11 @@ struct ShapeRule {
   } out[64];
 };
 
-/* A node that computes one position of a sequence alone, from operands of which position i is element i along an
- * axis: the op and attributes that do so. */
+/* A node that computes a single position of a sequence from operands with that position along an axis: its op and
+ * attributes. */
 typedef struct Decoded {
-  const Op *op;        /* given: the node's own */
-  Attr attr[MAX_ATTR]; /* given: the node's own */
+  const Op *op;        /* preset: the node's own */
+  Attr attr[MAX_ATTR]; /* preset: the node's own */
   bool position;       /* the position is a further operand */
 } Decoded;
 
@@ -108,32 +108,33 @@ struct Op {
   Reduction reduction; /* of OP_REDUCE */
   bool internal;       /* only for the compiler, not for users */
   bool varies;         /* a computed source that differs between microbatches */
-  bool of_microbatch;  /* the number of samples of a microbatch */
+  bool of_microbatch;  /* the number of samples in a microbatch */
   bool trains;         /* identity on the first operand in inference */
-  bool averages;       /* its first operand is a buffer, which its derivative gives a share (grad_share), whether a
-                          gradient reaches it or not */
-  bool strided_out;    /* a call that reads and writes parts of larger buffers, rows of stride 1 */
-  bool transposes;     /* it reads any strides and, with strided_out, writes where the axis before the last has
-                          stride 1 */
-  bool rows_as_one;    /* it sums over rows, in an order that no stride may change: all axes of an operand but the
-                          last lie in memory as one */
-  bool stays;      /* no cut is right behind it: its results are not sent, for what their gradients are made of is
-                          read by its own derivative */
-  bool takes_bias; /* a call that can add a vector along its result's last axis */
-  bool adds;       /* a call that can add to what stands in its first output, and then adds to its further ones, if
-                      these are to be added to */
-  bool adds_bias;  /* pointwise, the sum of two operands: one may be the bias of the call that makes the other,
-                          where that takes_bias */
-  int collective; /* a call that waits for the ranks of the shard group: number of rounds, each with an N-th of the
-                          result from each of N - 1 ranks; 0: not a collective */
+  /* its first operand is a buffer, to which its derivative always assigns a share (grad_share), even without a
+   * gradient */
+  bool averages;
+  bool strided_out; /* a call that can access parts of larger buffers, with rows of stride 1 */
+  /* it reads any strides and, with strided_out, writes a result whose second-last axis has stride 1 */
+  bool transposes;
+  bool rows_as_one; /* it sums over rows in a fixed order: all axes of an operand but the last merge into one */
+  bool stays;       /* no cut directly follows it: its derivative reads the operands of its results' gradients */
+  bool takes_bias;  /* a call that can add a vector along its result's last axis */
+  /* a call that can accumulate in its first output, and then accumulates in all outputs that need it */
+  bool adds;
+  /* pointwise sum of two operands: one may be the bias of the call that makes the second, if it takes_bias */
+  bool adds_bias;
+  /* a call that waits for the ranks of the shard group: number of rounds, each with an N-th of the result from
+   * each of N - 1 ranks; 0: not a collective */
+  int collective;
   Linear linear;
   bool expensive;     /* pointwise: cached in a row buffer rather than computed twice */
   int min_in, max_in; /* max_in -1: any number */
-  int first_kept;     /* calls: outputs from this one on stay from one microbatch to the next, output i for
-                          what comes as operand i; 0: none does */
-  int results;        /* calls: the outputs that models get, 1 where 0; further ones serve the derivative */
+  /* calls: outputs from this index on persist between microbatches, output i for operand i; 0: none */
+  int first_kept;
+  int results; /* calls: number of outputs for models, 0 means 1; further outputs serve the derivative */
   const char *
-      by_element; /* a reduction: the elementwise operation that a second operand suggests, such as "maximum"; NULL: none */
+      /* a reduction: the elementwise operation to suggest for a second operand, such as "maximum"; NULL: none */
+      by_element;
   unsigned no_gradient;  /* bit mask of operands without a gradient, bit 0: the first operand */
   OpAttr attr[MAX_ATTR]; /* ends at a NULL name */
 
@@ -141,70 +142,68 @@ struct Op {
   void (*derivative)(Gradients *d, int node); /* NULL: no gradient flows */
   OpCost (*cost)(const Graph *g, int node);
 
-  /* Views: where an output stands when the input stands at `from`, and, where the view keeps all elements,
-   * where the input stands when the output stands at `from` (else NULL). False: no strides express it. */
+  /* Views: the place of an output for an input at `from`. view_back: the place of the input for an output at
+   * `from`, NULL unless the view keeps all elements. False: no strides express it. */
   bool (*view)(const Graph *g, int node, int output, const Place *from, Place *to);
   bool (*view_back)(const Graph *g, int node, const Place *from, Place *to);
   /* Views that only reorder axes: the output's axis i is the input's axis dims[i]. */
   void (*order)(const Graph *g, int node, int *dims);
-  /* Whether the node can be computed on operands with their axes in another order, its results then being in
-   * that order: the new axis k is the old one order[k]. Fills the attributes for it. Asked where operands and
-   * results have equal ranks; pointwise nodes always can. */
+  /* Whether the node can be computed on operands with permuted axes, with results permuted alike: new axis k is
+   * old axis order[k]. Fills in the attributes. Requires operands and results of equal ranks; pointwise nodes
+   * always can. */
   bool (*reordered)(const Graph *g, int node, const int *order, Attr *attr);
-  bool keeps_order; /* a view whose elements follow one another as the input's do, repeats apart */
-  /* Concatenations: input i covers the output's axis *axis (of a sample's) from the offset returned; the rest is
-   * zeros. */
+  bool keeps_order; /* a view that keeps the order of elements, apart from repetitions */
+  /* Concatenations: input i covers the output's axis *axis (of a sample's) from the returned offset; uncovered
+   * elements are zeros. */
   int64_t (*part)(const Graph *g, int node, int i, int *axis);
 
-  /* The node for one position of `context`, of whose operands axis[i] is that of positions, -1 where there is
-   * none: returns the axis of its results; -1: it cannot do one alone. Calls and views with a shape have it;
-   * other kinds of op follow from what they are (decode/positions.c). */
+  /* The node for one position of `context`. axis[i] is the axis of positions of operand i, or -1. Returns the axis
+   * of positions of its results; -1: it cannot compute a single position. Calls and views with a shape define it;
+   * other kinds of op need no definition (decode/positions.c). */
   int (*decode)(const Graph *g, int node, const int *axis, int64_t context, Decoded *to);
-  /* Calls that read several positions: whether each of the result depends on none behind it. NULL: some do. */
+  /* Calls that read several positions: whether results depend only on their own and earlier positions. NULL: they
+   * do not. */
   bool (*causal)(const Graph *g, int node);
 
-  /* Pointwise, and sources that are computed: one output element as an expression that is C and C++, operands
-   * $0 $1 .., attributes ${name}; $j is the index along the last axis, $i the linear index of the element
-   * within its sample, $s the sample's global index, $following how many of its batch's microbatches come
-   * after this one, $seed the run's seed, $shard the rank within its
-   * shard group, $scope the node's node_key(), $training false in validation. Operands
-   * that are not named are not computed. Functions come from runtime/kernels/pd_math.h. ops/expression.h has it
-   * as a tree. */
+  /* Pointwise ops and computed sources: one output element as an expression that is C and C++. Operands are $0 $1
+   * .., attributes ${name}; $j is the index along the last axis, $i the linear index of the element within its
+   * sample, $s the sample's global index. $following is the number of microbatches of its batch that follow, $seed
+   * the run's seed, $shard the rank within its shard group, $scope the node's node_key(), $training false in
+   * validation. Operands without mention are not computed. Functions are in runtime/kernels/pd_math.h.
+   * ops/expression.h has it as a tree. */
   const char *expression;
-  /* Sources: whether all elements are one number that is known, and which. NULL: they are not. */
+  /* Sources: whether all elements are one known number, and its value. NULL: they are not. */
   bool (*constant)(const Node *n, double *number);
   double (*fold)(const double *operand, const Attr *attr); /* the same in double: folding, tests */
 
-  /* Among the ranks of a shard group: a way to compute the node in which value k, of its inputs and then its outputs,
-   * is split as `split` says. Fills `layout` by value, which is all whole before, so that each rank can make its part
-   * of the outputs of its parts of the inputs by the node itself, on their shapes; of an attribute "shape", which is
-   * the output's, the pass takes care. False: there is no such way, or it follows from another value. NULL: there is
-   * none. */
+  /* A way to divide the node among the ranks of a shard group. Value k, of inputs and then outputs, has the layout
+   * `split`. Fills `layout` by value, preset to whole, so that the node itself computes each rank's parts of
+   * outputs from its parts of inputs. The pass adapts an attribute "shape", which is the output's. False: not this
+   * way, or it follows from another value. NULL: the node cannot be divided. */
   bool (*divide)(const Graph *g, int node, int k, Layout split, Layout *layout);
 
-  /* The op that makes a part of what this one makes whole, where it must know which part: with attributes more, if it
-   * lists them, "part", elements of each run of the result in memory that a rank has, and "whole", those of all ranks.
-   * NULL: the op itself does. counts: whether it must in such layouts; NULL: wherever the result is split. */
+  /* The op for a part of the result, if it must know which part. It may list the attributes "part", a rank's
+   * elements of each run of the result in memory, and "whole", those of all ranks. NULL: the op itself. counts:
+   * whether these layouts need it; NULL: every split result does. */
   const Op *divided;
   bool (*counts)(const Graph *g, int node, const Layout *layout);
 
-  /* Calls and tests: the reference semantics on one microbatch in double, plain loops; inputs and
-   * outputs contiguous, batched ones with a leading axis of `batch`. Every op that is not pointwise
-   * has it: the finite-difference test and the interpreter use it. */
+  /* Calls and tests: the reference semantics on one microbatch in double, plain loops. Inputs and outputs are
+   * contiguous; batched ones have a leading axis of `batch`. Every op that is not pointwise defines it, for the
+   * finite-difference test and the interpreter. */
   void (*evaluate)(const Graph *g, int node, int64_t batch, const double *const *in, double *const *out);
-  /* Instead, where it depends on the rank of a shard group: in[r] and out[r] are the inputs and outputs of rank r of
-   * so many. */
+  /* Replaces evaluate if the result depends on the rank of a shard group: in[r] and out[r] are the inputs and
+   * outputs of rank r. */
   void (*meet)(const Graph *g, int node, int64_t batch, int ranks, const double *const *const *in,
                double *const *const *out);
 
-  /* Calls: which function of the runtime does it, with what (call.h); the bytes it takes of the scratch memory
-   * it is given, NULL when it needs none. */
+  /* Calls: the runtime's function and its arguments (call.h); scratch: bytes of scratch memory, NULL: none. */
   void (*call)(const Site *site, Call *c);
   int64_t (*scratch)(const Site *site);
-  /* Collectives: what each needs, instead, from its beginning to its end, where these are two calls. */
+  /* Collectives: bytes in use from the begin to the end if these are two calls, instead of `scratch`. */
   int64_t (*meeting)(const Site *site);
-  /* Under --precision bf16 a call takes its operands in bf16, but for those of which this says that they stay in
-   * f32; of the results, where `result`. NULL: none does. */
+  /* Under --precision bf16 calls have bf16 operands, except those for which this returns true; results, if
+   * `result`. NULL: no exceptions. */
   bool (*stays_f32)(const Node *n, bool result, int index);
 };
 
@@ -226,12 +225,12 @@ extern const Op op_add, op_sub, op_mul, op_div, op_neg, op_square, op_maximum, o
     op_select, op_exp, op_expm1, op_log, op_log1p, op_sigmoid, op_tanh, op_erf, op_erfc, op_sqrt, op_rsqrt, op_sin,
     op_cos, op_relu, op_abs, op_rounded, op_dropout, op_dropout_part;
 extern const Op op_sum, op_max, op_sum_to;
-/* A forward node of a statistic over samples, or of their number, that losses, metrics or outputs depend on in inference;
- * -1: none. */
+/* A forward node of a statistic over samples, or of their number, on which losses, metrics or outputs depend in
+ * inference; -1: none. */
 int evaluated_statistic(const Graph *g);
 extern const Op op_microbatch, op_running_average, op_share;
 extern const Op op_reshape, op_transpose, op_permute, op_slice, op_split, op_concat, op_pad, op_expand, op_detach;
-/* The view whose result's axis i is the operand's axis dims[i], and its attributes. */
+/* The view with result axis i = operand axis dims[i], and its attributes. */
 const Op *op_of_order(int rank, const int *dims, Attr *attr);
 extern const Op op_all_reduce, op_all_reduce_max, op_all_gather, op_reduce_scatter, op_own_part, op_summand,
     op_own_columns;

@@ -26,7 +26,7 @@ const Op *const all_ops[] = {
 /* clang-format on */
 const int n_ops = sizeof all_ops / sizeof all_ops[0] - 1;
 
-/* Names are looked up at every word of a model: open addressing, filled once. */
+/* Every word of a model is looked up: open addressing, filled once. */
 enum { SLOTS = 256 };
 static const Op *op_named[SLOTS];
 

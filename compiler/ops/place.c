@@ -1,9 +1,8 @@
-/* Strides of the same elements under another shape. */
+/* Strides of a reshape. */
 #include "ops/op.h"
 
-/* The same elements in row-major order under other dims; false when they cannot be reached by strides.
- * Runs of old axes are matched with runs of new axes of the same size; within a run the old axes must
- * lie in memory as one. */
+/* The same elements in row-major order under other dims; false: no strides express them. Runs of old axes are
+ * matched with runs of new axes of the same size; within a run the old axes must merge into one. */
 bool place_reshape(const Place *from, int n, const int64_t *dim, Place *to) {
   Place r = {.buffer = from->buffer, .offset = from->offset, .rank = n};
   int64_t old_dim[MAX_DIM], old_stride[MAX_DIM];

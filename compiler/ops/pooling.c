@@ -1,5 +1,5 @@
 /* Pooling of channels-last images: each channel's maximum or mean over windows. Padding is never the maximum, and
- * no window holds nothing but padding. */
+ * every window contains image pixels. */
 #include <math.h>
 #include <string.h>
 
@@ -12,7 +12,7 @@ typedef struct Pool {
   bool counts_padding;
 } Pool;
 
-/* Positions of x in output position i's window along an axis, [first, end), and how many count for a mean. */
+/* Positions of x in output position i's window along an axis, [first, end), and the divisor of a mean. */
 typedef struct Extent {
   int64_t first, end, count;
 } Extent;
@@ -60,8 +60,8 @@ static bool is_image(ShapeRule *r) {
   return false;
 }
 
-/* Output positions along an axis. With ceil_mode the last window may end behind the padding, but begins in the
- * image or in the padding ahead of it. */
+/* Output positions along an axis. With ceil_mode the last window may extend beyond the padding, but starts in the
+ * image or in the leading padding. */
 static int64_t positions(int64_t size, int64_t kernel, int64_t stride, int64_t padding, bool ceil_mode) {
   int64_t room = size + 2 * padding - kernel, n = (room + (ceil_mode ? stride - 1 : 0)) / stride + 1;
   return (n - 1) * stride >= size + padding ? n - 1 : n;
@@ -167,7 +167,7 @@ static OpCost cost_average_gradient(const Graph *g, int node) {
 
 /* ---- reference semantics -------------------------------------------------------------------------------- */
 
-/* Output element i's window: its sum or its maximum. */
+/* The sum or the maximum of output element i's window. */
 static double window_value(const Pool *p, bool maximum, const double *x, Extent row, Extent column) {
   double sum = 0, top = -INFINITY;
   for (int64_t i = row.first; i < row.end; i++)
@@ -179,7 +179,7 @@ static double window_value(const Pool *p, bool maximum, const double *x, Extent 
   return maximum ? top : sum / (double)(row.count * column.count);
 }
 
-/* Adds output element i's gradient to its window: evenly, or all of it to the first that equals `top`. */
+/* Adds output element i's gradient to its window: evenly, or to the first element that equals `top`. */
 static void spread(const Pool *p, const double *x, const double *top, double dy, double *dx, Extent row,
                    Extent column) {
   for (int64_t i = row.first; i < row.end; i++)
@@ -327,7 +327,7 @@ static void call_adaptive_gradient(const Site *site, Call *c) {
   field_bool(c, "adaptive", true);
 }
 
-/* Channels do not see one another. */
+/* Channels are independent. */
 static bool divide_channels(const Graph *g, int node, int k, Layout split, Layout *layout) {
   const Node *n = &g->nodes.at[node];
   if (k != 0 || split.axis != 2)
@@ -340,8 +340,8 @@ static bool divide_channels(const Graph *g, int node, int k, Layout split, Layou
 /* ---- the operations ------------------------------------------------------------------------------------- */
 
 /* The largest element of each channel in each window of x[height, width, channels]. kernel_size, stride and
- * padding are a number or a list of two, of height and width; stride 0 is kernel_size. ceil_mode: windows that
- * only begin in the image count, too. Of equal maxima the first has the gradient. */
+ * padding are a number or a list [height, width]; stride 0 means kernel_size. ceil_mode: also counts windows that
+ * only start in the image. The first of equal maxima gets the gradient. */
 const Op op_max_pool = {
     .name = "max_pool",
     .signature = "max_pool(x[height, width, channels], kernel_size, stride = 0, padding = 0, ceil_mode = false)",
@@ -375,7 +375,8 @@ const Op op_max_pool_gradient = {
     .call = call_max_gradient,
 };
 
-/* The mean of each channel in each window, as max_pool. count_include_pad: the padding's zeros count. */
+/* The mean of each channel in each window, with max_pool's arguments. count_include_pad: the padding's zeros
+ * count. */
 const Op op_average_pool = {
     .name = "average_pool",
     .signature = "average_pool(x, kernel_size, stride = 0, padding = 0, ceil_mode = false, count_include_pad)",
@@ -417,7 +418,7 @@ const Op op_average_pool_gradient = {
 };
 
 /* The mean of each channel in output_size windows that share x[height, width, channels] evenly: of n rows out of
- * height, the i-th has those from floor(i height / n) to before ceil((i + 1) height / n). */
+ * height, row i covers floor(i height / n) to before ceil((i + 1) height / n). */
 const Op op_adaptive_average_pool = {
     .name = "adaptive_average_pool",
     .signature = "adaptive_average_pool(x[height, width, channels], output_size)",

@@ -1,4 +1,4 @@
-/* Sums and maxima over the last axis, and sums over what was broadcast. */
+/* Sums and maxima over the last axis, and sums over broadcast axes. */
 #include <math.h>
 #include <string.h>
 
@@ -28,7 +28,7 @@ static void derive_sum(Gradients *d, int node) {
   grad_add(d, node, 0, expand_like(d, node, grad_of(d, node, 0), &x));
 }
 
-/* The gradient goes in equal parts to all elements that equal the maximum. */
+/* All elements that equal the maximum share the gradient equally. */
 static void derive_max(Gradients *d, int node) {
   Graph *g = grad_graph(d);
   int hit = grad_2(d, node, &op_equal, g->nodes.at[node].in[0], graph_output(g, node, 0));
@@ -56,7 +56,7 @@ static void evaluate_max(const Graph *g, int node, int64_t batch, const double *
   }
 }
 
-/* The sum of the last axis, which stays with size 1: x[.., n] gives [.., 1]. */
+/* The sum over the last axis, which keeps size 1: x[.., n] gives [.., 1]. */
 const Op op_sum = {
     .name = "sum",
     .signature = "sum(x, axis = -1)",
@@ -74,7 +74,7 @@ const Op op_sum = {
     .evaluate = evaluate_sum,
 };
 
-/* The largest of the last axis, which stays with size 1: x[.., n] gives [.., 1]. */
+/* The maximum over the last axis, which keeps size 1: x[.., n] gives [.., 1]. */
 const Op op_max = {
     .name = "max",
     .signature = "max(x, axis = -1)",
@@ -135,7 +135,7 @@ static void evaluate_sum_to(const Graph *g, int node, int64_t batch, const doubl
   }
 }
 
-/* Along an axis that is summed each rank adds up its part. */
+/* Split along a summed axis, each rank has a partial sum. */
 static bool divide_sum_to(const Graph *g, int node, int k, Layout split, Layout *layout) {
   const Shape *x = in_shape(g, node, 0), *y = out_shape(g, node, 0);
   int own = split.axis - (x->rank - y->rank);
@@ -149,8 +149,8 @@ static bool divide_sum_to(const Graph *g, int node, int k, Layout split, Layout 
   return true;
 }
 
-/* The sum over the microbatch's samples, over the axes of x that `shape` gives size 1 and over those that it lacks
- * on the left: the same for all samples. */
+/* The sum over the microbatch's samples, over the axes of x with size 1 in `shape`, and over leading axes that
+ * `shape` lacks: the same for all samples. */
 const Op op_sum_to = {
     .name = "sum_to",
     .signature = "sum_to(x, shape)",

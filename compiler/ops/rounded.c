@@ -1,5 +1,5 @@
-/* A copy for library calls that read bf16 of a value that stays in f32 for others (residual/residual.h): what calls read
- * stands in bf16, and so the copy is rounded where it is made. */
+/* A bf16 copy, for library calls, of a value that stays in f32 elsewhere (residual/residual.h). Operands of calls
+ * are bf16 in memory, so the copy is rounded when it is written. */
 #include "ops/rules.h"
 
 static void derive_rounded(Gradients *d, int node) { grad_add(d, node, 0, grad_of(d, node, 0)); }

@@ -2,7 +2,7 @@
 
 #include <string.h>
 
-/* ---- what a rule reads ---------------------------------------------------------------------- */
+/* ---- inputs of a rule --------------------------------------------------------------------------- */
 
 bool rule_result(ShapeRule *r, Shape s) {
   r->n_out = 1;
@@ -46,7 +46,7 @@ void rule_underline(ShapeRule *r, Diagnostic *d) {
   }
 }
 
-/* The axis of a view's input that is the axis of its output, both counted from the left, or -1. */
+/* The axis of a view's input that becomes the output's axis, both counted from the left, or -1. */
 static int axis_of_input(const Graph *g, int node, int output, int axis) {
   const Shape *s = in_shape(g, node, 0);
   Place from = {.rank = s->rank + s->batched}, to;
@@ -62,8 +62,8 @@ static int axis_of_input(const Graph *g, int node, int output, int axis) {
   return -1;
 }
 
-/* The value that gave v its size at *axis, from the left, where a view or an elementwise operation made v, and
- * moves *axis there; else -1. */
+/* The operand that gave v its size at *axis, from the left, if a view or an elementwise operation made v; moves
+ * *axis there. Else -1. */
 static int size_came_from(const Graph *g, int value, int *axis) {
   const Value *v = &g->values.at[value];
   const Node *n = &g->nodes.at[v->node];
@@ -205,7 +205,7 @@ bool rule_broadcast(ShapeRule *r) {
     Diagnostic *d = error_at(r->span, "PD0301", "'%s' needs shapes that broadcast, but has %s and %s",
                              op_spelling(r->op), shape_text(&s), shape_text(with));
     rule_underline(r, d);
-    for (int k = 0; k <= i; k++) { /* only operands that have a size of their own there */
+    for (int k = 0; k <= i; k++) { /* only operands with a size of their own there */
       const Shape *has = rule_shape(r, k);
       int own = has->rank - (s.rank - axis);
       if (own >= 0 && has->dim[own] != 1)

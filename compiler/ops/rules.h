@@ -1,4 +1,4 @@
-/* What the files of this folder share: checks with their diagnostics, common shape rules and costs. */
+/* Shared by this folder: checks with their diagnostics, common shape rules and costs. */
 #ifndef PDC_RULES_H
 #define PDC_RULES_H
 
@@ -15,11 +15,11 @@ const char *op_spelling(const Op *op);
 Attr *rule_attr(ShapeRule *r, const char *name);
 int64_t rule_int(ShapeRule *r, const char *name);
 
-/* Underlines every operand that stands on the error's line. */
-/* "'y' of shape [4, 6]"; "the value of shape [4, 6]" where no name of the operand is known. */
+/* Underlines every operand on the error's line. */
+/* "'y' of shape [4, 6]"; "the value of shape [4, 6]" if the operand has no known name. */
 const char *rule_operand(const ShapeRule *r, int i);
 void rule_underline(ShapeRule *r, Diagnostic *d);
-/* Notes where operand i got its size at the axis (its own, from the left; -1: nothing to say). */
+/* Notes the origin of operand i's size at the axis (its own, from the left; -1: none). */
 void rule_origin(ShapeRule *r, Diagnostic *d, int i, int axis);
 /* Checks; false after a diagnostic. */
 bool rule_f32(ShapeRule *r, int i);
@@ -54,19 +54,19 @@ typedef struct Around {
 } Around;
 Around around_axis(const Shape *s, int64_t batch, int axis);
 
-/* Op.reordered of ops with an attribute "axis", with one "shape", with none that names axes, and of those
- * that work along the last axis. */
+/* Op.reordered of ops with an attribute "axis", of ops with a "shape", of ops whose attributes name no axes, and
+ * of ops along the last axis. */
 bool reordered_axis(const Graph *g, int node, const int *order, Attr *attr);
 bool reordered_shape(const Graph *g, int node, const int *order, Attr *attr);
-/* Where a view puts the axis of positions; -1: it does not keep them one behind the other. */
+/* The axis of positions in a view's result; -1: they do not stay consecutive. */
 int view_axis(const Graph *g, int node, int output, int axis);
 /* Op.decode of views whose first attribute is a shape. */
 int decode_shape(const Graph *g, int node, const int *axis, int64_t context, Decoded *to);
 bool reordered_alike(const Graph *g, int node, const int *order, Attr *attr);
 bool reordered_before_last(const Graph *g, int node, const int *order, Attr *attr);
 
-/* Op.divide of pointwise ops whose expressions count no elements; of sums and maxima of the last axis; of views and
- * concatenations that leave the axis as it is, or move it. */
+/* Op.divide of pointwise ops without element indices; of sums and maxima over the last axis; of views and
+ * concatenations that keep or move the axis. */
 bool divide_pointwise(const Graph *g, int node, int k, Layout split, Layout *layout);
 bool divide_reduce(const Graph *g, int node, int k, Layout split, Layout *layout);
 bool divide_view(const Graph *g, int node, int k, Layout split, Layout *layout);
@@ -76,10 +76,10 @@ bool divide_concat(const Graph *g, int node, int k, Layout split, Layout *layout
 double node_bytes(const Graph *g, int node);
 OpCost cost_none(const Graph *g, int node);  /* views, sources */
 OpCost cost_cheap(const Graph *g, int node); /* one operation an element of the output */
-/* Op.stays_f32: of what is added up over a batch; of rows that are only copied. */
+/* Op.stays_f32: for sums over a batch; for copied rows. */
 bool result_stays_f32(const Node *n, bool result, int index);
 bool all_stays_f32(const Node *n, bool result, int index);
-OpCost cost_expensive(const Graph *g, int node); /* a dozen: exp, tanh ... */
+OpCost cost_expensive(const Graph *g, int node); /* a dozen operations: exp, tanh ... */
 OpCost cost_inputs(const Graph *g, int node);    /* one operation an element of the inputs: sums */
 OpCost cost_copy(const Graph *g, int node);      /* bytes only */
 

@@ -1,4 +1,4 @@
-/* Values that come from nowhere: parameters, inputs, constants, tables. */
+/* Values without operands: parameters, inputs, constants, tables. */
 #include "ops/rules.h"
 
 #include <math.h>
@@ -7,7 +7,7 @@ static bool shape_param(ShapeRule *r) {
   return rule_result(r, padded_shape(&r->g->params.at[rule_int(r, "index")]));
 }
 
-/* Graph.params has it, too (Param.layout). */
+/* The pass also records the layout in Param.layout. */
 static bool divide_param(const Graph *g, int node, int k, Layout split, Layout *layout) {
   layout[k] = split;
   return !g->params.at[node_int(&g->nodes.at[node], "index")].buffer;
@@ -157,7 +157,7 @@ const Op op_iota = {
     .evaluate = evaluate_iota,
 };
 
-/* The numbers that a rank has of a shard group's 0, 1 .. n - 1. */
+/* A rank's part of a shard group's 0, 1 .. n - 1. */
 const Op op_iota_part = {
     .name = "iota_part",
     .signature = "iota_part(n, part)",

@@ -1,8 +1,9 @@
-/* Statistics of a microbatch and the running averages of them that validation uses. Buffers that hold the
- * averages are no parameters: a microbatch's share is summed over a batch where a gradient would be, and update
- * t makes W(t + 1) = (1 - momentum)^M W(t) + the sum of the shares, for a batch of M microbatches. With share
- *   momentum (1 - momentum)^(M - 1 - k) statistic   of microbatch k = 0 .. M - 1
- * that is what folding in one microbatch after the other gives, in whatever order replicas do their parts. */
+/* Statistics of a microbatch, and their running averages for validation. A buffer with an average gets no
+ * gradient: a microbatch's share is summed over a batch in place of a gradient, and update t makes
+ * W(t + 1) = (1 - momentum)^M W(t) + the sum of the shares, for a batch of M microbatches. The share of microbatch
+ * k = 0 .. M - 1 is
+ *   momentum (1 - momentum)^(M - 1 - k) statistic
+ * This equals a sequential update by each microbatch, in any order of the replicas. */
 #include "ops/rules.h"
 
 /* ---- microbatch ------------------------------------------------------------------------------- */
@@ -15,7 +16,7 @@ static void evaluate_microbatch(const Graph *g, int node, int64_t batch, const d
   out[0][0] = (double)batch;
 }
 
-/* The number of samples in a microbatch, which the plan chooses: a number, the same for all samples. */
+/* The number of samples in a microbatch, which the plan chooses: one number for all samples. */
 const Op op_microbatch = {
     .name = "microbatch",
     .signature = "microbatch()",
@@ -82,8 +83,8 @@ static double fold_running_average(const double *x, const Attr *attr) {
   return x[2];
 }
 
-/* In training `value`, whose gradient is passed on; in validation the buffer, a running average that every
- * microbatch of training moves by momentum * (statistic - buffer). A buffer has one such use and no other. */
+/* In training `value`, with its gradient; in validation the buffer, a running average that every microbatch of
+ * training moves by momentum * (statistic - buffer). A buffer has exactly one such use. */
 const Op op_running_average = {
     .name = "running_average",
     .signature = "running_average(buffer, statistic, value, momentum = 0.1)",
@@ -104,7 +105,7 @@ const Op op_running_average = {
 
 /* ---- share ------------------------------------------------------------------------------------- */
 
-/* Of a batch of one microbatch. */
+/* For a batch of one microbatch. */
 static void evaluate_share(const Graph *g, int node, int64_t batch, const double *const *in, double *const *out) {
   (void)batch, (void)in;
   out[0][0] = node_number(&g->nodes.at[node], "momentum");

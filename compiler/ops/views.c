@@ -1,10 +1,10 @@
-/* The same elements under another shape or stride; nothing is computed. */
+/* Views with another shape or other strides; nothing is computed. */
 #include <string.h>
 
 #include "ops/rules.h"
 
-/* A value's dims with the microbatch axis in front, as `like` has it; what was the same for all samples is now
- * repeated for each of a number that the caller fills in. */
+/* A value's dims with `like`'s microbatch axis first; a value shared by all samples is repeated, the number of
+ * times set by the caller. */
 static int placed_dims(const Shape *s, const Place *like, int64_t *dim) {
   int n = 0;
   if (s->batched)
@@ -14,8 +14,8 @@ static int placed_dims(const Shape *s, const Place *like, int64_t *dim) {
   return n;
 }
 
-/* The axis that the positions are along behind the view, where it moves them as a whole; -1: it does not. Seen by
- * what it makes of a place in which nothing but a step along that axis leads to other elements. */
+/* The axis of positions in the view's result, if the view keeps them whole, or -1. Found by the place of an
+ * operand in which only steps along that axis change the element. */
 int view_axis(const Graph *g, int node, int output, int axis) {
   const Shape *x = in_shape(g, node, 0), *y = out_shape(g, node, output);
   Place from = {.rank = x->rank + x->batched, .dim = {1}}, to = {0};
@@ -56,7 +56,7 @@ static bool reshape_fails(ShapeRule *r, const char *why) {
   return false;
 }
 
-/* One size may be -1: whatever is left. */
+/* One size may be -1: it follows from the number of elements. */
 static bool shape_reshape(ShapeRule *r) {
   Attr *sizes = rule_attr(r, "shape");
   int64_t elements = shape_elements(rule_shape(r, 0)), known = 1;
@@ -106,7 +106,7 @@ static bool place_reshaped_back(const Graph *g, int node, const Place *from, Pla
   return place_reshape(from, n, dim, to);
 }
 
-/* A rank has, in memory's order, a part of each of so many runs of elements; they must be blocks of one axis of the
+/* In memory order a rank has a part of each of several runs of elements, which must be blocks of one axis of the
  * result. Axes further right have smaller blocks. */
 static bool divide_reshape(const Graph *g, int node, int k, Layout split, Layout *layout) {
   const Shape *x = in_shape(g, node, 0), *y = out_shape(g, node, 0);
@@ -122,7 +122,7 @@ static bool divide_reshape(const Graph *g, int node, int k, Layout split, Layout
   return layout[1].kind == LAYOUT_SPLIT;
 }
 
-/* The same elements in the same order in another shape; one size may be -1, what is left. */
+/* The same elements in the same order with another shape; one size may be -1 and then follows from the others. */
 const Op op_reshape = {
     .name = "reshape",
     .signature = "reshape(x, shape)",
@@ -195,7 +195,8 @@ static bool place_sliced(const Graph *g, int node, int output, const Place *from
   return true;
 }
 
-/* x from `from` to before `to` along an axis, also written x[.., 1..3]; negative bounds count from the end. */
+/* The elements of x from `from` to before `to` along an axis, also written x[.., 1..3]; negative bounds count from
+ * the end. */
 const Op op_slice = {
     .name = "slice",
     .signature = "slice(x, axis = -1, from = 0, to = 0)",
@@ -259,7 +260,7 @@ static bool place_split(const Graph *g, int node, int output, const Place *from,
   return true;
 }
 
-/* Along the last axis each result has its share of the blocks. */
+/* Along the last axis each result gets its share of the blocks. */
 static bool divide_split(const Graph *g, int node, int k, Layout split, Layout *layout) {
   const Node *n = &g->nodes.at[node];
   bool last = split.axis == in_shape(g, node, 0)->rank - 1;
@@ -335,7 +336,7 @@ static bool place_expanded(const Graph *g, int node, int output, const Place *fr
   return true;
 }
 
-/* Along an axis that x has, or repeats. */
+/* Along an axis that x has, or that is repeated. */
 static bool divide_expand(const Graph *g, int node, int k, Layout split, Layout *layout) {
   const Shape *x = in_shape(g, node, 0), *y = out_shape(g, node, 0);
   int own = split.axis - (y->rank - x->rank);
@@ -363,11 +364,11 @@ const Op op_expand = {
     .evaluate = evaluate_expand,
 };
 
-/* ---- detach: the value, through which no gradient flows --------------------------------------- */
+/* ---- detach: the value without a gradient -------------------------------------------------------- */
 
 static bool shape_detach(ShapeRule *r) { return rule_f32(r, 0) && rule_view(r, *rule_shape(r, 0)); }
 
-/* x, through which no gradient flows. */
+/* x without a gradient. */
 const Op op_detach = {
     .name = "detach",
     .signature = "detach(x)",

@@ -1,5 +1,5 @@
-/* The gradients of a product's weights and of the bias behind it, of the same operand: the libraries of GPUs add up its rows
- * while they multiply. biases/biases.c makes them. */
+/* Gradients of a product's weight and of the bias after it, from the same operand: GPU libraries sum its rows
+ * during the product. biases/biases.c creates them. */
 #include <string.h>
 
 #include "ops/matmul.h"
@@ -29,7 +29,7 @@ static void evaluate_both(const Graph *g, int node, int64_t batch, const double 
     out[1][i % n] += in[1][i];
 }
 
-/* Of one product: rows are one axis (rows_as_one). */
+/* Requires a single product: rows are one axis (rows_as_one). */
 static Matmul describe_both(const Site *site) {
   Matmul x = matmul_describe_weight_gradient(site);
   ensure(x.outer.n == 0 && (site->out[1].stride[0] == 1 || site->out[1].dim[0] == 1));

@@ -1,11 +1,12 @@
-/* torch.optim.Adafactor: Shazeer and Stern, "Adafactor: Adaptive Learning Rates with Sublinear Memory Cost" (ICML 2018),
- * without a first moment. A matrix has a moment for its rows and one for its columns, a vector one like itself. */
+/* torch.optim.Adafactor: Shazeer and Stern, "Adafactor: Adaptive Learning Rates with Sublinear Memory Cost"
+ * (ICML 2018), without a first moment. A matrix has a moment per row and one per column, a vector one in its
+ * own shape. */
 #include <math.h>
 
 #include "optimizers/optimizer.h"
 #include "optimizers/pd_adafactor.h"
 
-/* Without the axis `axis`, from the end, where there are two. */
+/* The shape without the axis `axis`, counted from the end, for two axes or more. */
 static Shape without(const Shape *of, int axis) {
   Shape s = {.rank = of->rank - 1};
   if (of->rank < 2)
@@ -27,7 +28,7 @@ static int64_t scratch(const Param *of, const Library *library) {
   return pd_adafactor_lay_out(&work, NULL);
 }
 
-/* Gradients are read for rows, columns, the step's size and the step, weights for their norm and the step. */
+/* Gradients are read for rows, columns, the step's size and the step; weights for their norm and the step. */
 static const UpdateRule rule = {.name = "adafactor",
                                 .whole_tensors = true,
                                 .n_moments = 3,

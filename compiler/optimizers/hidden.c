@@ -1,4 +1,4 @@
-/* Which parameters are hidden matrices, found in the whole model before anything cuts it. */
+/* Finds the hidden matrices in the whole model, before it is cut. */
 #include "optimizers/hidden.h"
 #include "ops/op.h"
 
@@ -11,7 +11,7 @@ static bool passes_gradient(const Node *n, int operand) {
   return n->op->derivative && !(n->op->no_gradient >> operand & 1);
 }
 
-/* Of a value, what happens to it on its way to losses, as far as their gradients come back. */
+/* A value's path to the losses, along operations with gradients. */
 typedef struct Way {
   bool to_loss, through_product;
 } Way;
@@ -37,7 +37,7 @@ static Way *find_ways(const Graph *g) {
   return way;
 }
 
-/* By value: the parameter, from 1, of which it is a view; 0: of none. */
+/* By value: index of the parameter of which it is a view, from 1; 0: none. */
 static int *find_views(const Graph *g) {
   int *of = alloc((size_t)(g->values.n + 1) * sizeof *of);
   for (int i = 0; i < g->params.n; i++)

@@ -1,13 +1,12 @@
-/* Hidden matrices: the parameters of rank two that stand between a model's first and last layer, which optimizers
- * such as Muon are for. */
+/* Hidden matrices: parameters of rank two between a model's first and last layer, for optimizers such as Muon. */
 #ifndef PDC_HIDDEN_H
 #define PDC_HIDDEN_H
 
 #include "graph/graph.h"
 
-/* By parameter of a forward graph, of the whole model: it is trained, has two axes and multiplies in matrix
- * products, of which one's result goes through a further product on its way to a loss, as a head's does not; and no
- * other call reads it, such as one that gathers its rows. */
+/* By parameter of the forward graph of the whole model. A hidden matrix is trained, has two axes and is a factor
+ * of matrix products. One such result passes a further product on its way to a loss, which excludes heads. No
+ * other call reads the parameter, which excludes tables of gathered rows. */
 bool *hidden_matrices(const Graph *g);
 
 #endif

@@ -10,7 +10,7 @@ static int64_t scratch(const Param *of, const Library *library) {
   return pd_lamb_lay_out(&work, shape_elements(&of->shape), NULL);
 }
 
-/* Weights are read for their norm besides, and moments and weights for the step. */
+/* Additional reads: weights for their norm, moments and weights for the step. */
 static const UpdateRule rule = {
     .name = "lamb", .whole_tensors = true, .n_moments = 2, .traffic = 5, .scratch = scratch};
 

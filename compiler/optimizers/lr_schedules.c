@@ -1,5 +1,5 @@
-/* The schedules of the learning rate. Their arguments have PyTorch's names where it has the schedule, apart from
- * those of CosineAnnealingWarmRestarts (T_0, T_mult, eta_min), which are words here. */
+/* The learning-rate schedules. Arguments have PyTorch's names, except those of CosineAnnealingWarmRestarts (T_0,
+ * T_mult, eta_min), which are words here. */
 #include "optimizers/lr_schedule.h"
 
 #include <math.h>
@@ -13,7 +13,7 @@
 #define FLOOR \
   { .name = "floor", .bounds = {.most = HUGE_VAL}, .at_most_lr = true }
 
-/* ---- arguments that do not go together --------------------------------------------------------------------- */
+/* ---- conflicting arguments ---------------------------------------------------------------------- */
 
 static const char *falls_before_warmup_ends(const double *number) {
   return number[1] > number[0]
@@ -81,7 +81,7 @@ const LrSchedule *const all_lr_schedules[] = {&lr_schedule_constant, &linear, &c
                                               &cosine_restarts,      &wsd,    &step,
                                               &inverse_sqrt,         NULL};
 
-/* ---- what is asked of a row -------------------------------------------------------------------------------- */
+/* ---- queries ------------------------------------------------------------------------------------ */
 
 const LrSchedule *lr_schedule_find(const char *name) {
   for (int i = 0; all_lr_schedules[i]; i++)

@@ -1,15 +1,15 @@
-/* torch.optim.Muon with adjust_lr_fn = "match_rms_adamw" for hidden matrices, and AdamW for the other parameters:
- * Jordan et al., "Muon: An optimizer for hidden layers in neural networks" (2024); the rate's factor, by which both
- * parts have one rate, is Liu et al.'s, "Muon is Scalable for LLM Training" (2025). */
+/* torch.optim.Muon with adjust_lr_fn = "match_rms_adamw" for hidden matrices, and AdamW for all further
+ * parameters: Jordan et al., "Muon: An optimizer for hidden layers in neural networks" (2024). The rate's factor,
+ * by which both parts share one rate, is from Liu et al., "Muon is Scalable for LLM Training" (2025). */
 #include <math.h>
 
 #include "ops/call.h"
 #include "optimizers/optimizer.h"
 #include "optimizers/pd_newton_schulz.h"
 
-enum { STEPS = 7 }; /* ns_steps among the numbers below */
+enum { STEPS = 7 }; /* index of ns_steps in the numbers below */
 
-/* AdamW's second: hidden matrices have one moment. */
+/* AdamW's second moment: hidden matrices have one moment. */
 static Shape second(const Param *of) { return of->hidden ? no_moment : of->shape; }
 
 static int64_t scratch(const Param *of, const Library *library) {
@@ -38,8 +38,8 @@ static double products(const Train *t, const Param *of) {
   return flops * numbers[STEPS];
 }
 
-/* Of a hidden matrix the gradient is read, the weights read and written, what becomes the step written, normalised
- * and read, products apart. */
+/* For a hidden matrix, without products: reads the gradient, reads and writes weights, writes, normalises and
+ * reads the step. */
 static const UpdateRule rule = {.name = "muon",
                                 .whole_tensors = true,
                                 .n_moments = 2,

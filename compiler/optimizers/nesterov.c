@@ -1,4 +1,4 @@
-/* torch.optim.SGD with nesterov = True: an entry of its own, as it needs momentum and has another rule. */
+/* torch.optim.SGD with nesterov = True: a separate entry, because it requires momentum and has another rule. */
 #include <math.h>
 
 #include "optimizers/optimizer.h"

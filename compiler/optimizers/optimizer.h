@@ -24,10 +24,10 @@ typedef struct OptimizerArgument {
   double standard[MAX_ARGUMENT_NUMBERS];
   Bounds bounds;
   bool whole; /* a whole number */
-  bool truth; /* true or false, which are 1 and 0 */
+  bool truth; /* true or false, stored as 1 and 0 */
 } OptimizerArgument;
 
-/* The shape of a moment of a parameter: of rank 0, one number; of no elements, there is none. */
+/* The shape of a moment of a parameter. Rank 0: one number; no elements: no such moment. */
 typedef Shape MomentShape(const Param *of);
 extern const Shape no_moment;
 
@@ -65,7 +65,7 @@ extern const Optimizer *const all_optimizers[]; /* ends with NULL */
 extern const Optimizer optimizer_adafactor, optimizer_adamw, optimizer_lamb, optimizer_lion, optimizer_muon,
     optimizer_nesterov, optimizer_sgd;
 
-const Optimizer *optimizer_find(const char *name); /* NULL: there is none */
+const Optimizer *optimizer_find(const char *name); /* NULL: unknown */
 /* Sets the training's optimizer, with standard arguments. */
 void optimizer_set(Train *t, const Optimizer *o);
 int optimizer_n_arguments(const Optimizer *o);
@@ -74,7 +74,6 @@ int optimizer_number(const Optimizer *o, int argument); /* index of an argument'
 const char *optimizer_field(const Optimizer *o, int number);
 
 const UpdateRule *update_rule(const Train *t);
-/* Of a moment of a parameter. */
 Shape moment_shape(const UpdateRule *r, int moment, const Param *of);
 
 bool within(Bounds b, double x);

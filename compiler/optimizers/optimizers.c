@@ -1,4 +1,4 @@
-/* The list of all optimizers, and what is asked of a row. */
+/* The list of all optimizers, and queries on a row. */
 #include "optimizers/optimizer.h"
 
 #include <math.h>

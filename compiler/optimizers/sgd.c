@@ -1,4 +1,4 @@
-/* torch.optim.SGD with dampening 0. Without momentum nothing is kept between updates. */
+/* torch.optim.SGD with dampening 0. Without momentum it keeps no state between updates. */
 #include <math.h>
 
 #include "optimizers/optimizer.h"

@@ -1,11 +1,11 @@
-/* Programs as text and back: a line a fact, in a fixed order.
+/* Programs as text and back: a line per fact, in a fixed order.
  *   program 0 of 2
  *     per_batch 0
  *     ...
- *     sharded                                     (or no such line)
- *     keeps 0 2                                   (likewise)
- *     at_home                                     (likewise)
- *     bucket 4194304                              (likewise)
+ *     sharded                                     (optional)
+ *     keeps 0 2                                   (optional)
+ *     at_home                                     (optional)
+ *     bucket 4194304                              (optional)
  *     loop "warm-up" "fill the pipeline" FORWARD SEND */
 #include "schedule/program.h"
 
@@ -143,7 +143,7 @@ static void expect(Reader *r, const char *word) {
     expected(r, format("'%s'", word));
 }
 
-/* A number below 2^31, which every field is. */
+/* Reads a number below 2^31, the range of every field. */
 static int64_t number(Reader *r) {
   skip_blanks(r);
   if (r->failed || !isdigit((unsigned char)*r->at))
@@ -190,7 +190,7 @@ static void read_loop(Reader *r, Loop *l) {
     end_of_line(r);
 }
 
-/* As bits. */
+/* Reads a list of chunks as a bit mask. */
 static uint64_t read_chunks(Reader *r) {
   uint64_t chunks = 0;
   for (skip_blanks(r); !r->failed && isdigit((unsigned char)*r->at); skip_blanks(r)) {

@@ -1,5 +1,5 @@
-/* From a schedule's row to Programs: how many turns are in flight, how old weights are, how far updates lag,
- * how many copies everything needs, and the loops. Derivations and sources: docs/guide/schedules.md. */
+/* Generates Programs from a schedule's row: turns in flight, weight delays, update lags, slots, loops. Derivations
+ * and sources: docs/guide/schedules.md. */
 #include "schedule/generators.h"
 
 enum { GRADIENT_SLOTS = 2, SENT_SLOTS = 2 }; /* one in use, one on its way */
@@ -20,8 +20,8 @@ int64_t in_flight_all(const Pipeline *p, int stage, int64_t next) {
   return p->microbatches / p->replicas[stage];
 }
 
-/* While the next stage has all that it may hold, one more microbatch is on its way for each replica of the
- * larger stage; with `ahead` 2 one on the way there and one on the way back. */
+/* When the next stage holds all that it may, one additional microbatch is under way for each replica of the larger
+ * stage; with `ahead` 2 one in each direction. */
 int64_t in_flight_1f1b(const Pipeline *p, int stage, int64_t next) {
   if (stage == p->n_stages - 1)
     return 1;
@@ -36,8 +36,8 @@ int64_t in_flight_interleaved(const Pipeline *p, int stage, int64_t next) {
   return 2 * (d - stage - 1) + (p->chunks - 1) * d + 1;
 }
 
-/* A part that has come stays for all its microbatches: those of all parts but the model's last go forward first. A stage in
- * one part goes on as under 1F1B, or, before one in several, has all of them. */
+/* Under offload, a promoted part processes all its microbatches: all parts but the model's last run forward first.
+ * A stage with one part continues as under 1F1B or, before a stage with several parts, holds all microbatches. */
 int64_t in_flight_spilled(const Pipeline *p, int stage, int64_t next) {
   const int parts = pipeline_chunks(p, stage);
   const bool last = stage == p->n_stages - 1;
@@ -55,8 +55,8 @@ int64_t *turns_in_flight(const Generator *g, const Pipeline *p) {
 
 /* ---- weights and updates ---------------------------------------------------------------------------- */
 
-/* Turn j runs forward after backward j - n, when update t is done if (t + 1) m <= j - n, m turns a batch: for
- * a batch's first turn the newest version there is lies ceil((n - 1) / m) updates back. */
+/* Turn j runs forward after backward j - n; update t is done if (t + 1) m <= j - n, with m turns per batch. For a
+ * batch's first turn the newest version is therefore ceil((n - 1) / m) updates back. */
 static int64_t stashed_delay(const Program *p) { return ceil_div(p->in_flight - 1, program_turns(p)); }
 
 static void set_delays(const Generator *g, const Pipeline *pipeline, Program *p) {
@@ -72,13 +72,13 @@ static void set_delays(const Generator *g, const Pipeline *pipeline, Program *p)
   }
 }
 
-/* An update that waits for other ranks comes some turns after its batch's last, so that what it waits for can
- * arrive meanwhile. Where one lags all do, so that they can meet to validate: each stands still after forward
- * number `meeting` of the next batch then at most, counted over all replicas: in front of the first turn that
- * needs the update's weights where gradients travel among replicas, else where stage 0 has just ended the batch. A
- * stage lags the one before by no more turns than it has slots for gradients to send: none is received then. */
-/* Where updated weights are gathered among replicas before they are used, they have half of the time that there is for
- * both: counted, as `meeting`, in microbatches of all replicas, of which the first stages hold the most. */
+/* An update that waits for other ranks lags its batch's last turn by some turns, which hide the exchange. If one
+ * stage lags, all do, so that they can meet to validate. Each stage then stops at the latest after forward
+ * `meeting` of the next batch, counted over all replicas. That is before the first turn that needs the update's
+ * weights if replicas exchange gradients, else at the end of the batch on stage 0. A stage lags its predecessor by
+ * at most its slots for gradients to send, because the predecessor receives none while it waits. */
+/* If replicas gather updated weights before use, reducing and gathering get half of the available time each. Time
+ * is counted, as `meeting`, in microbatches of all replicas; the first stages hold the most. */
 static int64_t leave_half(const Program *p, int n_stages, int64_t needed) {
   int64_t held = 0;
   for (int i = 0; i < n_stages; i++)
@@ -109,8 +109,8 @@ static void set_lags(const Generator *g, const Pipeline *pipeline, const bool *e
   }
 }
 
-/* Replicas exchange what a batch's last turn completes while that turn goes on where the buffers for it are free then: where
- * no update that uses them comes just behind it. */
+/* Replicas exchange buckets during a batch's last turn if the exchange buffers are free then, that is, no update
+ * that uses them follows directly. */
 static void set_buckets(const Pipeline *pipeline, Program *p) {
   const bool free = p->lag / program_turns(p) < p->exchanges;
   if (p->replicas > 1 && p->chunks == 1 && !p->forward_only && !p->split_backward && free)
@@ -119,15 +119,16 @@ static void set_buckets(const Pipeline *pipeline, Program *p) {
 
 /* ---- copies --------------------------------------------------------------------------------------------- */
 
-/* The microbatches of one chunk between the oldest that has not gone backward and k. */
+/* Microbatches of one chunk from the oldest without backward to k. */
 static int alive(const int64_t *backwarded, Turn t) { return (int)(t.microbatch - backwarded[t.chunk]); }
 
 static bool has_message(const Program *p, Turn t) { return p->stage > 0 || t.chunk > 0; }
 
 static void take_most(int *slots, int n) { *slots = *slots > n ? *slots : n; }
 
-/* Microbatches of each chunk that are alive at once, at most, counted along the turns, for chunks share in_flight
- * unevenly; of what is received one more, of the next turn with a message, is on its way. Four groups show all. */
+/* The most live microbatches of each chunk, counted along the turns, because chunks share in_flight unevenly.
+ * Received activations need an additional slot, for the next turn with a message. Four groups suffice to reach the
+ * maximum. */
 static void count_chunk_slots(Program *p) {
   int64_t turns = least(program_turns(p), 4LL * p->n_stages * p->chunks), backwarded[MAX_CHUNKS] = {0};
   for (int64_t f = 1, b = 1; f <= turns; f++) {
@@ -146,7 +147,7 @@ static void count_chunk_slots(Program *p) {
   }
 }
 
-/* With a backward in two, what DO_WEIGHTS reads stays until then. */
+/* With a split backward, operands of DO_WEIGHTS stay until it runs. */
 static void set_slots(Program *p, bool recompute) {
   int64_t kept = p->in_flight + p->weights_lag;
   if (p->per_batch)
@@ -169,8 +170,8 @@ static void set_slots(Program *p, bool recompute) {
   }
 }
 
-/* A stage in one part goes backward while the one before it, where that has a batch's microbatches go forward first, takes no
- * gradients yet. */
+/* A stage with one part runs backward while its predecessor, if that runs all microbatches of a batch forward
+ * first, accepts no gradients yet. */
 static int slots_to_return(const Pipeline *pipeline, const int64_t *in_flight, int stage) {
   if (stage == 0 || !pipeline->first_part || pipeline_chunks(pipeline, stage) > 1)
     return GRADIENT_SLOTS;
@@ -178,9 +179,10 @@ static int slots_to_return(const Pipeline *pipeline, const int64_t *in_flight, i
   return (int)most(GRADIENT_SLOTS, before - in_flight[stage] + 1);
 }
 
-/* What is between two parts has a place for each of the batch's microbatches, which it is only in when it is needed, and
- * so has what a part keeps. The rest is used by one turn and then by the next: inputs are loaded again where the forward
- * pass runs again. What comes from another stage is kept for the backward pass, as is what a part that keeps sends there. */
+/* Values between two parts have a slot for each of the batch's microbatches, and so do saved values of a part that
+ * keeps them. All further slots are shared by successive turns: inputs are reloaded when the forward pass reruns.
+ * Activations from another stage are kept for the backward pass, as are those that a part with kept values sends
+ * there. */
 static void set_spilled_slots(Program *p) {
   const int all = (int)p->period;
   for (int c = 0; c < p->chunks; c++) {
@@ -201,7 +203,7 @@ static void set_spilled_slots(Program *p) {
   }
 }
 
-/* Of what crosses a cut one in use, one on its way. */
+/* Values that cross a cut need two slots: one in use, one on its way. */
 static void set_forward_slots(Program *p) {
   int crossing = 2, last = p->n_stages - 1;
   p->slots[0] = (Slots){.saved = 1,
@@ -252,7 +254,7 @@ static void add_update(const Program *p, Loop *l) {
   }
 }
 
-/* Without backward passes nothing fills or drains. */
+/* Without backward passes the pipeline neither fills nor drains. */
 static void set_forward_loop(Program *p) {
   Loop *steady = &p->loop[1];
   *steady = (Loop){.name = "stream", .comment = "microbatch after microbatch"};
@@ -299,8 +301,8 @@ static void set_spilled_loops(Program *p) {
   add_update(p, backward);
 }
 
-/* With one turn in flight the steady state is all there is. A batch that drains ends in the last loop that
- * runs, so that only this one needs the update. */
+/* With one turn in flight there is only the steady state. A batch that drains ends in the last loop that runs, so
+ * only that loop needs the update. */
 static void set_loops(Program *p, bool recompute) {
   Loop *warm_up = &p->loop[0], *steady = &p->loop[1], *drain = &p->loop[2], *weights = &p->loop[3];
   *warm_up = (Loop){.name = "warm-up", .comment = "fill the pipeline"};
@@ -321,8 +323,8 @@ static void set_loops(Program *p, bool recompute) {
     add_update(p, steady);
 }
 
-/* Of a stage in several parts, by chunk. The model's last part neither keeps nor recomputes: its backward pass follows its
- * forward pass. */
+/* The chunks of a stage with several parts that keep saved values. The model's last part neither keeps nor
+ * recomputes: its backward pass follows its forward pass. */
 static uint64_t chunks_that_keep(const Pipeline *p, int stage) {
   uint64_t keeps = 0;
   for (int c = 0; c < pipeline_chunks(p, stage) && pipeline_chunks(p, stage) > 1; c++) {
@@ -360,7 +362,8 @@ Program *generate(const Generator *g, const Pipeline *pipeline, const bool *exch
                    .exchanges = 1};
     if (g->drains && !p->offload.on)
       p->in_flight = least(p->in_flight, program_turns(p));
-    /* Qi et al. 2024, ZB-H1: stage i keeps i turns less in flight than stage 0, and as many more until here. */
+    /* Qi et al. 2024, ZB-H1: stage i has i fewer turns in flight than stage 0, and its weights pass lags by i
+     * turns. */
     p->weights_lag = g->split ? least(i, program_turns(p) - 1) : 0;
   }
   set_delays(g, pipeline, programs);

@@ -1,7 +1,7 @@
-/* All ranks' Programs run together. Every buffer is modelled by what it holds, so that a Program is right when
- * each action finds what semantics say it needs; nothing here compares with a generator. The ranks only wait for
- * each other, never choose, so the order in which they are stepped does not matter, and times follow from one
- * pass. And a run in which all ranks meet after every update stands for every run with fewer meetings. */
+/* Runs all ranks' Programs together. Each buffer is modelled by its contents: a Program is correct if each action
+ * finds the operands that its semantics require, without comparison with a generator. Ranks only wait for each
+ * other and never choose, so their order of stepping does not matter, and one pass gives the times. A run in which
+ * all ranks meet after every update covers every run with fewer meetings. */
 #include "schedule/spill.h"
 #include "schedule/timing.h"
 
@@ -9,31 +9,32 @@
 #include <string.h>
 
 typedef struct Held {
-  int64_t n, *at; /* the microbatch whose data it holds; 0: none's */
+  int64_t n, *at; /* the microbatch of its data; 0: none */
 } Held;
 
-/* Messages go one way (DOWN: activations, UP: gradients) between parts of the model next to each other. */
+/* Messages go one way (DOWN: activations, UP: gradients) between adjacent parts of the model. */
 enum { DOWN, UP, N_WAYS };
 typedef struct Message {
   int64_t microbatch; /* 0: none */
   bool arrived;
-  double at, arrived_at; /* when sent; when the receiver has it */
+  double at, arrived_at; /* time of sending; time of arrival */
 } Message;
 typedef struct Outbox {
   int64_t n;
   Message *at;
 } Outbox;
 
-/* A rank has one receive a way posted, for its next turn that gets a message. None leaves before it is posted. */
+/* A rank has one posted receive per direction, for its next turn with a message. A message leaves only after its
+ * receive is posted. */
 typedef struct Inbox {
-  int64_t turn; /* posted last; of the run */
+  int64_t turn; /* last posted, within the run */
   Turn posted;  /* microbatch 0: none is left */
   bool arrived;
   double posted_at, arrived_at;
 } Inbox;
 
 typedef struct Chunk {
-  int64_t again; /* the microbatch of which what was sent has been made again, where it spills */
+  int64_t again; /* offload: the microbatch whose sent values were recomputed */
   Held inputs, received, saved, sent, gradient_in, gradient_out, deferred;
   Outbox out[N_WAYS];
 } Chunk;
@@ -49,18 +50,17 @@ typedef struct Rank {
   Stream stream;
   Step step;
   bool over;
-  const char *waiting; /* what the step at hand waits for */
-  double now, start;   /* seconds; when the work of the last step began */
+  const char *waiting; /* the reason for waiting in the current step */
+  double now, start;   /* seconds; start of the last step's work */
   int64_t forwarded, backwarded, weighted, updated, exchanged;
   Inbox in[N_WAYS];
   Chunk *chunk;
   int64_t *weights; /* by buffer: the version it holds, -1: none */
   Accumulators *accumulators;
-  Spill *spill; /* NULL: everything is in memory */
+  Spill *spill; /* NULL: no offload */
 } Rank;
 
-/* By batch: how many of a stage's ranks have handed theirs over, gradients or updated weights, and when all of it
- * was there. */
+/* By batch: the ranks of a stage that have contributed gradients or updated weights, and the time of the last. */
 typedef struct Exchange {
   int ranks;
   double at;
@@ -71,11 +71,11 @@ typedef struct Machine {
   Rank *rank;
   int *first;             /* by stage: its first rank */
   Exchange **exchange;    /* [stage][batch] */
-  Exchange **update;      /* likewise: of parts of the weights, where they are sharded */
-  int *arrived_at_update; /* by batch: ranks that have made it */
+  Exchange **update;      /* by stage and batch: shards of the weights, if sharded */
+  int *arrived_at_update; /* by batch: ranks that have updated */
   int64_t batches;
   bool meets; /* all ranks meet after every update */
-  bool ended; /* by the trace */
+  bool ended; /* the trace ended the run */
   Trace trace;
   void *context;
   char *why;
@@ -116,12 +116,13 @@ static void work_on_turn(Rank *r, double seconds) {
 
 /* ---- messages ------------------------------------------------------------------------------------------- */
 
-/* Whether the turn gets a message from that side. */
+/* Whether the turn has a message from that side. */
 static bool has_message(const Rank *r, int way, Turn t) {
   return way == DOWN ? program_receives(r->p, t.chunk) : program_sends(r->p, t.chunk);
 }
 
-/* The rank that works on the turn's microbatch one part further (to 1) or back (to -1), and its chunk there. */
+/* The rank with the turn's microbatch in the next part (to 1) or the previous part (to -1), and its chunk
+ * there. */
 static Rank *neighbour(Machine *m, const Rank *r, Turn t, int to, int *chunk) {
   int at = program_part(r->p, t.chunk) + to, stage = 0;
   Rank *first = m->rank;
@@ -142,7 +143,7 @@ static void deliver(Message *from, Inbox *to, double seconds) {
 
 static double message_seconds(const Rank *lower, int chunk) { return times_at(lower, chunk)->send; }
 
-/* Posts the receive of the next turn that gets a message: it claims its slot from now on. */
+/* Posts the receive of the next turn with a message, which claims its slot from then on. */
 static void post_next(Machine *m, Rank *r, int way) {
   Inbox *in = &r->in[way];
   int64_t turns = m->batches * program_turns(r->p);
@@ -172,7 +173,8 @@ static void send(Machine *m, Rank *r, int way) {
     deliver(sent, in, way == DOWN ? message_seconds(r, t.chunk) : message_seconds(receiver, chunk));
 }
 
-/* Whether the slot that the step's microbatch will fill for sending is free; then `now` is not before that. */
+/* Whether the slot for sending the step's microbatch is free; `now` then becomes at least the time at which it was
+ * freed. */
 static bool slot_free(Rank *r, int way, int slots) {
   int64_t before = r->step.number - (int64_t)slots * r->p->replicas;
   if (before < 1)
@@ -201,13 +203,13 @@ static Outcome receive(Machine *m, Rank *r, int way) {
 
 /* ---- one turn -------------------------------------------------------------------------------------------- */
 
-/* The step's turn is number `done` + 1 of the rank's. */
+/* Whether the step's turn is number `done` + 1 of the rank's. */
 static bool in_turn(const Rank *r, int64_t done, bool backward) {
   Turn t = program_turn(r->p, r->replica, done + 1, backward);
   return t.chunk == r->step.chunk && t.microbatch == r->step.number;
 }
 
-/* The weights that the microbatch must see are there. */
+/* Checks the weight version that the microbatch must use. */
 static Outcome check_version(Machine *m, Rank *r) {
   int64_t version = program_version(r->p, r->step.number), held = r->weights[version % r->p->versions];
   if (held < version)
@@ -230,7 +232,7 @@ static Outcome check_received(Machine *m, Rank *r) {
   return gets(r, DOWN) ? check_held(m, r, &chunk_of(r)->received, "received activations") : WENT;
 }
 
-/* Where parts come and go: what the action works with is in memory, and is what it should be. */
+/* Under offload: checks that the action's operands are resident and correct. */
 static Outcome check_spilled(Machine *m, Rank *r) {
   const char *why = r->spill ? spill_check(r->spill, &r->step) : NULL;
   return why ? fail(m, r, why, r->step.chunk) : WENT;
@@ -243,7 +245,7 @@ static Outcome do_promote(Machine *m, Rank *r) {
   return why ? fail(m, r, why, r->step.chunk) : WENT;
 }
 
-/* Whether all parts of a version are there, where each of the replicas updates one; then the rank is not before that. */
+/* Whether all shards of a version are there; `now` then becomes at least the time of the last. */
 static bool has_all_parts(const Machine *m, Rank *r, int64_t version) {
   if (!r->p->sharded || version == 0)
     return true;
@@ -289,12 +291,12 @@ static Outcome do_recompute(Machine *m, Rank *r) {
   Chunk *c = chunk_of(r);
   if (!in_turn(r, r->backwarded, true) || r->backwarded >= r->forwarded)
     return fail(m, r, "recomputed out of order; turns done", r->backwarded);
-  if (r->p->offload.on) /* loads them again */
+  if (r->p->offload.on) /* reloads them */
     *slot(r, &c->inputs, k) = k;
   if (check_version(m, r) == FAILED || check_received(m, r) == FAILED || check_spilled(m, r) == FAILED ||
       check_held(m, r, &c->inputs, "inputs") == FAILED)
     return FAILED;
-  if (r->p->offload.on) /* what was sent is made again beside its slots */
+  if (r->p->offload.on) /* a recomputation writes sent values outside their slots */
     c->again = k;
   else if (gets(r, UP) && *slot(r, &c->sent, k) != k)
     return fail(m, r, "overwrites the activations to send of microbatch", *slot(r, &c->sent, k));
@@ -303,7 +305,7 @@ static Outcome do_recompute(Machine *m, Rank *r) {
   return WENT;
 }
 
-/* What backward and the weights' gradients read is the microbatch's own, and the weights are its forward's. */
+/* Checks that backward and the weights pass read their own microbatch's values and its forward's weights. */
 static Outcome check_reads(Machine *m, Rank *r) {
   Chunk *c = chunk_of(r);
   if (check_version(m, r) == FAILED || check_received(m, r) == FAILED || check_spilled(m, r) == FAILED ||
@@ -320,7 +322,7 @@ static Outcome check_reads(Machine *m, Rank *r) {
   return check_held(m, r, &c->gradient_in, "received gradients");
 }
 
-/* A batch's first overwrites the accumulators, the others find what those before left. `done` counts turns. */
+/* A batch's first microbatch overwrites the accumulators, later ones add to the sum. `done` counts turns. */
 static Outcome check_accumulators(Machine *m, Rank *r, const Accumulators *a, int64_t counted, int64_t done) {
   int64_t batch = (r->step.number - 1) / r->p->period, before = done % program_turns(r->p);
   if (a->batch == batch ? counted != before : before > 0)
@@ -334,8 +336,8 @@ static Accumulators *accumulators_of(Rank *r, int64_t batch) {
   return &r->accumulators[batch % r->p->accumulators];
 }
 
-/* The batch's last turn begins the exchange, bucket after bucket: it is due, its buffers are free, and no weights' gradients
- * are still to come. */
+/* The batch's last turn begins the exchange of buckets. Checks that it is due, that its buffers are free, and that
+ * all weight gradients precede it. */
 static Outcome check_buckets(Machine *m, Rank *r, int64_t batch) {
   if (!r->p->bucket)
     return WENT;
@@ -403,7 +405,7 @@ static Outcome check_complete(Machine *m, Rank *r) {
   return WENT;
 }
 
-/* Reductions among a stage's ranks run one after the other. */
+/* Reductions among a stage's ranks run in sequence. */
 static Outcome do_exchange(Machine *m, Rank *r) {
   int64_t batch = r->step.number;
   if (batch != r->exchanged)
@@ -423,7 +425,8 @@ static Outcome do_exchange(Machine *m, Rank *r) {
   return WENT;
 }
 
-/* Whether batch t's gradients of all a stage's ranks are there; then `now` is not before that. */
+/* Whether batch t's gradients of all ranks of a stage are there; `now` then becomes at least the time of the
+ * last. */
 static bool exchanged(Machine *m, int stage, int64_t batch, double *now) {
   const Exchange *e = &m->exchange[stage][batch];
   if (e->ranks < m->rank[m->first[stage]].p->replicas)
@@ -495,7 +498,7 @@ static int64_t event_version(const Rank *r) {
   }
 }
 
-/* Steps a rank until it waits, ends or fails; *moved becomes true if it did anything. */
+/* Steps a rank until it waits, ends or fails; *moved becomes true after any progress. */
 static bool rank_run(Machine *m, Rank *r, bool *moved) {
   while (!r->over) {
     r->start = INFINITY;
@@ -546,17 +549,17 @@ static bool everything_done(Machine *m) {
   return true;
 }
 
-/* ---- what schedules have in common ------------------------------------------------------------------------ */
+/* ---- common rules of schedules ------------------------------------------------------------------- */
 
-/* The least delay with which a stage that never drains finds its weights: W of a batch's first turn is made
- * before the turn that is n_i earlier goes backward, ceil((n_i - 1) / turns) updates ago. */
+/* The least delay at which a stage that never drains has its weights. For a batch's first turn, W is made before
+ * the backward of the turn n_i earlier, ceil((n_i - 1) / turns) updates ago. */
 static int64_t least_delay(const Program *p) {
   int64_t turns = program_turns(p);
   return p->per_batch ? 0 : (p->in_flight - 1 + turns - 1) / turns;
 }
 
-/* Drained, batch t uses W(t). Never drained, it uses weights as new as the turns in flight allow, at each stage
- * for itself (weight stashing) or all the same (vertical sync; two versions are PipeDream-2BW). */
+/* With drains, batch t uses W(t). Without, weights are as new as the turns in flight allow: per stage (weight
+ * stashing), or equal on all stages (vertical sync; two versions are PipeDream-2BW). */
 static bool check_delays(const Program *p, int n_stages, char **why) {
   int64_t oldest = p->per_batch ? 0 : 1;
   bool stashed = !p->per_batch;
@@ -577,7 +580,7 @@ static bool check_delays(const Program *p, int n_stages, char **why) {
   return true;
 }
 
-/* Each part of the model by one stage. */
+/* Checks that each part of the model belongs to one stage. */
 static bool parts_are_held(const Program *p, int n_stages, char **why) {
   for (int i = 1; i < n_stages; i++)
     if (p[i].parts != p[0].parts)
@@ -616,7 +619,7 @@ static bool check_definition(const Program *p, int n_stages, char **why) {
 static Held held_new(int64_t n) { return (Held){n, alloc((size_t)n * sizeof(int64_t))}; }
 static Outbox outbox_new(int64_t n) { return (Outbox){n, alloc((size_t)n * sizeof(Message))}; }
 
-/* More slots than microbatches are never told apart. */
+/* Slots beyond the number of microbatches make no difference. */
 static Chunk chunk_new(const Slots *s, int64_t microbatches) {
   Chunk c = {0};
   const struct {

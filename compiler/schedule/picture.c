@@ -1,6 +1,6 @@
-/* Pictures of a pipeline, drawn from running it in units of time: a forward, a recomputation and half of a
- * backward take one each, on w replicas w times as long, so that all stages are equally busy; messages and
- * updates take none. For people (--emit schedule, --emit schedule.svg). */
+/* Draws a pipeline from a run in units of time. A forward, a recomputation and half a backward take one unit; on w
+ * replicas they take w units, so that all stages are equally busy. Messages and updates take no time. Output of
+ * --emit schedule and --emit schedule.svg. */
 #include "schedule/program.h"
 
 #include <string.h>
@@ -9,11 +9,11 @@ typedef struct Picture {
   const Program *programs;
   int n_ranks;
   int *first;      /* by stage: its first rank */
-  int units;       /* how long it takes */
+  int units;       /* duration of the run */
   Vec(Event) work; /* forward, recompute, backward, weights, update */
 } Picture;
 
-/* "a" to "z", "A" to "Z", then digits: MAX_CHUNKS is not many more. */
+/* "a" to "z", "A" to "Z", then digits and signs. */
 static const char *chunk_letter(int chunk) {
   static const char letters[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789+-";
   _Static_assert(sizeof letters - 1 >= MAX_CHUNKS, "each chunk has a letter");
@@ -77,7 +77,7 @@ static int64_t version_of(const Picture *p, const Event *e) {
                                      : program_version(&p->programs[e->stage], e->step.number);
 }
 
-/* ---- text: a column a rank, a row a unit ----------------------------------------------------------- */
+/* ---- text: a column per rank, a row per unit ----------------------------------------------------- */
 
 static char letter(Action a) {
   return a == DO_FORWARD ? 'F' : a == DO_RECOMPUTE ? 'R' : a == DO_BACKWARD ? 'B' : 'W';
@@ -125,11 +125,12 @@ void schedule_text(const Program *programs, int n_stages, FILE *out) {
   }
 }
 
-/* ---- SVG: a row a rank, time to the right, as in the papers' figures --------------------------------- */
+/* ---- SVG: a row per rank, time to the right, as in the papers' figures --------------------------- */
 
 enum { LEFT = 72, TOP = 30, UNIT = 24, ROW = 40, CELL = 26, LEGEND = 34 };
 
-/* Fills keep apart under the common colour blindnesses, in light and in dark; a chunk's number lightens. */
+/* Fill colours are distinguishable under the common colour blindnesses, in light and dark mode; chunk numbers
+ * lighten them. */
 static const char style[] =
     "<style>\n"
     "  text { font: 11px system-ui, sans-serif; fill: #222; }\n"

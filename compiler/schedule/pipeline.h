@@ -9,7 +9,8 @@ typedef struct Pipeline {
   Name schedule; /* "2bw", "flush", "sequential", ... */
   int n_stages;  /* stages with ranks of their own */
   int chunks;    /* parts of the model per rank (interleaved), or most parts of a rank (offload); else 1 */
-  /* Offload with several stages: first part of the model by stage, with one more entry; NULL: part_of(). */
+  /* Offload with several stages: first part of the model by stage, and the number of parts as last entry; NULL:
+   * part_of(). */
   int *first_part;
   bool vertical_sync;                      /* pipedream: one weight version per microbatch in the whole pipeline */
   int64_t batch, microbatch, microbatches; /* batch = microbatch * microbatches */

@@ -3,25 +3,25 @@
  * allocate sizes buffers from it, emit prints it. verify_schedule, allocate and emit do not know
  * schedules by name.
  *
- * A stage has `replicas` ranks. Its share of the model has `chunks` parts, not adjacent (interleaved
- * schedules), else one part. One forward pass of one chunk by one
- * microbatch is a turn. Each rank counts its turns from 1; f is the next to go forward, b the next to go
- * backward, w the next whose weights' gradients are due (where the backward pass is in two); K is the
+ * A stage has `replicas` ranks. Its share of the model has `chunks` parts: not adjacent under interleaved
+ * schedules, consecutive under offload, else one part. A turn is one forward pass of one chunk by one
+ * microbatch. Each rank counts its turns from 1. Three cursors count turns: f is the next to go forward, b the
+ * next to go backward; with a split backward, w is the next to compute weight gradients. K is the
  * number of turns of the scope: of one batch (per_batch) or of the whole run. M = `period` microbatches of
- * all replicas together make an update, so a rank has M / replicas * chunks turns a batch.
+ * all replicas together make an update, so a rank has M / replicas * chunks turns per batch.
  *   loop 0 (warm-up)       while f <= K and f - b < in_flight - 1
  *   loop 1 (steady state)  while f <= K
  *   loop 2 (drain)         while b <= K
  *   loop 3 (weights)       while w <= K
  * then the updates still due (while u < updates of the scope). A loop that is never entered has no actions.
  * Without backward passes (forward_only) there is only loop 1, and M microbatches are a unit of time.
- * Replica r takes microbatches r + 1, r + 1 + replicas, ...; with chunks the microbatches go in groups of
- * n_stages (spilling: a batch's), each group through all chunks (forward from the first, backward from the last).
- * Under offload (docs/guide/offload.md) a rank's chunks are consecutive parts of the model, loop 0 has the forward turns,
- * loop 2 the backward turns, and in_flight is the number of a batch's turns plus 1. Turns of the model's last part are in
- * loop 1: forward, then directly backward.
- * Slots go by the rank's count of its own microbatches, (k - 1) / replicas + 1, modulo the number of slots,
- * for each chunk apart; batches and updates by theirs, from 0. */
+ * Replica r takes microbatches r + 1, r + 1 + replicas, ... With chunks, microbatches go in groups of
+ * n_stages (offload: of a batch). Each group passes all chunks, forward from the first, backward from the last.
+ * Under offload (docs/guide/offload.md) a rank's chunks are consecutive parts of the model. Loop 0 has the
+ * forward turns, loop 2 the backward turns, and in_flight is the number of a batch's turns plus 1. Turns of the
+ * model's last part are in loop 1: forward, then directly backward.
+ * The slot of a rank's n-th microbatch, n = (k - 1) / replicas + 1, is n modulo the number of slots, for each
+ * chunk separately. Batches and updates count from 0. */
 #ifndef PDC_PROGRAM_H
 #define PDC_PROGRAM_H
 
@@ -32,21 +32,24 @@ typedef enum {
   DO_FORWARD,          /* compute f */
   DO_SEND,             /* post f's activations to the next stage; then f += 1 (also at the last stage) */
   DO_RECEIVE_GRADIENT, /* wait for turn b's gradients from the next stage */
-  DO_RECOMPUTE,        /* rerun b's forward from what was received, unless the chunk keeps what it saved */
+  DO_RECOMPUTE,        /* rerun b's forward from received activations, unless the chunk keeps saved values */
   DO_BACKWARD,         /* compute b; the batch's first turn overwrites the accumulators, later turns add */
   DO_SEND_GRADIENT,    /* post b's gradients to the stage before; then b += 1 (also at the first stage) */
-  DO_WEIGHTS,          /* when b - w > weights_lag, and in loop 3: compute turn w's weights' gradients, those
-                          that DO_BACKWARD left; then w += 1 */
-  DO_UPDATE,           /* when the turns done, less `lag`, are whole batches: the update of the last of these.
-                          Done: backward, and with split_backward their weights' gradients, too */
-  DO_EXCHANGE,         /* when the turns done are whole batches: post the last one's gradient exchange
-                          (replicas, tied parameters, squares for the norm). With lag 0 it comes just
-                          before the update that needs it; with a lag just after the update that frees
-                          what it overwrites */
-  DO_PROMOTE,          /* offload: wait until the blocks of the turn are resident (loop 0: f, loop 2: b), and start
-                          prefetching the blocks of the next turn */
-  DO_DEMOTE            /* offload: start writing the changed blocks that the next turn does not need, and free
-                          their memory */
+  /* when b - w > weights_lag, and in loop 3: compute turn w's weight gradients, which DO_BACKWARD left out;
+   * then w += 1 */
+  DO_WEIGHTS,
+  /* when the completed turns, minus `lag`, are whole batches: update of the last of these batches. Completed:
+   * backward and, with split_backward, weight gradients */
+  DO_UPDATE,
+  /* when the completed turns are whole batches: post the last one's gradient exchange (replicas, tied
+   * parameters, squares for the norm). With lag 0 it directly precedes the update that needs it; with a lag it
+   * follows the update that frees its buffers */
+  DO_EXCHANGE,
+  /* offload: wait until the blocks of the turn are resident (loop 0: f, loop 2: b), and start prefetching the
+   * blocks of the next turn */
+  DO_PROMOTE,
+  /* offload: start writing the changed blocks that the next turn does not need, and free their memory */
+  DO_DEMOTE
 } Action;
 
 enum {
@@ -93,23 +96,26 @@ typedef struct Program {
   int part, parts;   /* its first part of the model, and the number of all parts */
   bool forward_only; /* the one loop receives, computes and sends: a turn ends with its DO_SEND */
   bool per_batch;    /* loops run once a batch, drained in between; else once a run */
-  bool sharded;      /* ZeRO-1: DO_UPDATE updates a shard of the weights on each replica, which sends the shard to
-                              all replicas; a forward pass waits for all shards of its weights */
+  /* ZeRO-1: DO_UPDATE updates a shard of the weights on each replica, which sends the shard to all replicas; a
+   * forward pass waits for all shards of its weights */
+  bool sharded;
   Offload offload;
-  bool split_backward;     /* DO_WEIGHTS makes the gradients of weights that products need (zero-bubble) */
-  int64_t in_flight;       /* n_i: most turns of one rank between their forward and backward passes */
-  int64_t period;          /* M: microbatches an update, of all replicas */
-  int64_t delay;           /* microbatch k (of the run) uses weight version max((k - 1) / M - delay, 0) */
-  int versions;            /* buffers of weights; version v lives in buffer v % versions */
-  bool waits;              /* its update waits for gradients or squares of other stages; with replicas
-                            it always waits for the ranks of its stage */
-  int64_t lag;             /* turns between a batch's last turn and its update, which hide the exchange;
-                            0 if the schedule drains */
-  int64_t weights_lag;     /* turns by which DO_WEIGHTS follows DO_BACKWARD */
-  int accumulators;        /* sets of gradient accumulators; batch t uses set t % accumulators */
-  int exchanges;           /* most simultaneous exchanges: sets of exchange buffers */
-  int64_t bucket;          /* bytes: the batch's last DO_BACKWARD starts an exchange whenever it has completed
-                            that many; DO_EXCHANGE starts the last. 0: DO_EXCHANGE exchanges everything */
+  bool split_backward; /* DO_WEIGHTS computes the weight gradients of products (zero-bubble) */
+  int64_t in_flight;   /* n_i: most turns of one rank between their forward and backward passes */
+  int64_t period;      /* M: microbatches an update, of all replicas */
+  int64_t delay;       /* microbatch k (of the run) uses weight version max((k - 1) / M - delay, 0) */
+  int versions;        /* buffers of weights; version v lives in buffer v % versions */
+  /* its update waits for gradients or squares of other stages; with replicas it always waits for the ranks of
+   * its stage */
+  bool waits;
+  /* turns between a batch's last turn and its update, which hide the exchange; 0 if the schedule drains */
+  int64_t lag;
+  int64_t weights_lag; /* turns by which DO_WEIGHTS follows DO_BACKWARD */
+  int accumulators;    /* sets of gradient accumulators; batch t uses set t % accumulators */
+  int exchanges;       /* most simultaneous exchanges: sets of exchange buffers */
+  /* bytes: the batch's last DO_BACKWARD starts an exchange after each completed bucket of this size;
+   * DO_EXCHANGE starts the last. 0: DO_EXCHANGE exchanges everything */
+  int64_t bucket;
   Slots slots[MAX_CHUNKS]; /* by chunk */
   Loop loop[N_LOOPS];
 } Program;
@@ -168,7 +174,7 @@ typedef struct ScheduleTraits {
   bool recomputes;   /* stages may recompute */
   bool tensor;       /* ranks may share layers (tensor/tensor.h) */
   bool looks_ahead;  /* supports one additional microbatch in flight: Pipeline.ahead */
-  bool spills;       /* offload: a stage has as many parts as its memory needs */
+  bool spills;       /* offload: memory decides a stage's number of parts */
   bool serial;       /* no two ranks of a pipeline are busy at once */
   bool two_versions; /* two weight versions, so M must be at least the microbatches in flight */
   bool every_round;  /* an update after each round of the replicas: M is their least common multiple */
@@ -194,7 +200,7 @@ bool schedule_allows(const Pipeline *pipeline, int64_t microbatches);
 typedef struct Step {
   Action action;
   int chunk;
-  int64_t number; /* the microbatch's in the run, from 1; of DO_UPDATE and DO_EXCHANGE the batch's, from 0 */
+  int64_t number; /* microbatch of the run, from 1; for DO_UPDATE and DO_EXCHANGE the batch, from 0 */
 } Step;
 
 /* A rank's position in its program; start with {.program = p, .replica = r, .batches = n}. */
@@ -202,7 +208,7 @@ typedef struct Stream {
   const Program *program;
   int replica;
   int64_t batches;
-  int64_t scope;      /* batches done, where loops run once a batch */
+  int64_t scope;      /* completed batches, if loops run once a batch */
   int64_t f, b, w, u; /* within the scope; 0 before it starts */
   int loop, at;
 } Stream;
@@ -218,11 +224,11 @@ const char *action_name(Action a);
 
 /* ---- running all stages together (machine.c) --------------------------------------------------- */
 
-/* Of a part of the model (pipeline.h): seconds of one turn's forward, backward (with split_backward: without its
- * weights' gradients), recomputation, weights' gradients; of one message between this part and the next, either way.
- * Of a rank, at its first part: seconds of an update, of reducing a batch's gradients among replicas, of gathering the
- * parts of the weights that they updated (sharded); hidden, the part of reducing that a batch's last backward pass hides
- * if links are free; jitter, the relative standard deviation of work on turns, from numbers that are the same in every run. Arrays are by part. */
+/* Times of a part of the model (pipeline.h), in seconds: forward, backward (with split_backward: without weight
+ * gradients), recomputation and weight gradients of one turn; send: one message to or from the next part. Times of
+ * a rank, at its first part: an update, reducing a batch's gradients among replicas, gathering updated shards.
+ * hidden: the part of reducing that a batch's last backward pass hides if links are free. jitter: relative
+ * standard deviation of turns, from numbers that are equal in every run. Arrays are by part. */
 typedef struct StageTimes {
   double forward, backward, recompute, weights, send;
   double update, reduce, gather, jitter, hidden;
@@ -230,17 +236,18 @@ typedef struct StageTimes {
 typedef struct Event {
   int stage, replica;
   Step step;
-  int64_t version;   /* of the weights: used; by DO_UPDATE made; of DO_EXCHANGE the batch */
-  double start, end; /* seconds; waiting for what the step needs lies before start */
+  int64_t version;   /* weight version: used by a pass, made by DO_UPDATE; for DO_EXCHANGE the batch */
+  double start, end; /* seconds; the step waits for its operands before start */
 } Event;
 typedef bool (*Trace)(void *context, const Event *event); /* false: end the run here, as correct */
 
-/* Runs all ranks' programs together for `batches` updates under rendezvous (no buffering beyond the slots above;
- * a rank has one receive a way posted) and checks: every send meets its receive in order, no deadlock, no slot
- * overwritten while live, each backward, recomputation and weights' gradient finds its own microbatch's data and
- * its forward's weight version, at most `versions` versions and `exchanges` exchanges at once, updates happen
- * once, in order and before they are needed, and weights are as old as the schedules' definitions say. False with
- * the reason in `why`. times NULL: all zero. trace NULL: none; else called for every step in each rank's order. */
+/* Runs all ranks' programs together for `batches` updates under rendezvous: no buffering beyond the slots above,
+ * one posted receive per rank and direction. It checks that sends meet receives in order, without deadlock, and
+ * that no live slot is overwritten. Each backward, recomputation and weights pass must find its own microbatch's
+ * data and its forward's weight version. At most `versions` versions and `exchanges` exchanges exist at once.
+ * Updates happen once, in order and before use, and weights are as old as the schedule's definition says. False
+ * with the reason in `why`. times NULL: all zero. trace NULL: none; else called for every step in each rank's
+ * order. */
 bool run_schedule(const Program *programs, const StageTimes *times, int n_stages, int64_t batches, Trace trace,
                   void *context, char **why);
 /* The same without times, with a barrier after every update, as for validation. */
@@ -255,8 +262,8 @@ void schedule_svg(const char *title, const Program *programs, int n_stages, FILE
 
 /* ---- predictions and printing (simulate.c, dump.c) ----------------------------------------------- */
 
-/* Predicted seconds of one batch in the steady state, from running with these costs; INFINITY as soon as it is known to
- * take longer than `most`. */
+/* Predicted seconds of one batch in the steady state, from a run with these costs; INFINITY as soon as it is known
+ * to exceed `most`. */
 double simulate_schedule(const Program *programs, const StageTimes *times, int n_stages, double most);
 /* The same for many sets of times: the part that does not depend on times is computed once and stored in the arena in
  * use. Programs must outlive the simulation. */
@@ -264,13 +271,13 @@ typedef struct Simulation Simulation;
 Simulation *simulation_new(const Program *programs, int n_stages);
 double simulate(Simulation *s, const StageTimes *times, double most);
 int64_t simulation_bytes(const Simulation *s); /* approximate memory of the simulation */
-/* The same where work on turns varies with this relative standard deviation: a schedule without slack pays for
- * the slower of neighbours each time. The same numbers in every run. */
+/* The same with jitter: turns vary with this relative standard deviation, and a schedule without slack pays for
+ * the slower neighbour each time. The numbers are equal in every run. */
 double simulate_schedule_jitter(const Program *programs, const StageTimes *times, int n_stages, double jitter);
-/* The bubble: by stage the share of such a batch in which its ranks neither compute nor update. */
+/* The bubble: by stage, the share of a batch in which its ranks neither compute nor update. */
 void schedule_idle(const Program *programs, const StageTimes *times, int n_stages, double batch_seconds,
                    double *idle);
-/* One line a fact, readable by people and by program_read, which gives equal Programs. */
+/* One line per fact; program_read returns equal Programs. */
 void program_dump(const Program *p, FILE *out);
 Program *program_read(const char *path, const char *text, int *n_stages); /* NULL after diagnostics */
 

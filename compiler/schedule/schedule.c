@@ -1,4 +1,4 @@
-/* The table of schedules, and what each asks of a pipeline. */
+/* The table of schedules, and their requirements on a pipeline. */
 #include "schedule/generators.h"
 
 #include <string.h>
@@ -129,7 +129,7 @@ int64_t stage_in_flight(const ScheduleTraits *traits, int replicas, int ahead, i
   return g->in_flight(&p, 0, next ? queue / next : 0);
 }
 
-/* ---- how many microbatches ---------------------------------------------------------------------------- */
+/* ---- number of microbatches --------------------------------------------------------------------- */
 
 int64_t common_multiple(int64_t a, int64_t b) {
   int64_t x = a, y = b;
@@ -141,12 +141,12 @@ int64_t common_multiple(int64_t a, int64_t b) {
   return a / x * b;
 }
 
-/* One stage for each power of a prime: of numbers that have no factor in common the sum is less than the product. */
+/* One stage per prime power: the sum of coprime numbers is less than their product. */
 int64_t round_ranks(int64_t round, int64_t done) {
   int64_t ranks = 0, left = round;
   for (int64_t p = 2; left > 1; p++) {
     int64_t power = 1;
-    p = p > left / p ? left : p; /* the rest is a prime */
+    p = p > left / p ? left : p; /* the remaining factor is prime */
     while (left % p == 0)
       left /= p, power *= p;
     ranks += done % power ? power : 0;
@@ -154,9 +154,9 @@ int64_t round_ranks(int64_t round, int64_t done) {
   return ranks;
 }
 
-/* Under a delay of one update batch t + 2 needs W(t + 1): its first turn runs forward n - 1 turns before batch
- * t + 1 has gone backward, and update t comes after batch t has: M / w >= n - 1 (Narayanan et al. 2021,
- * section 3.1, for w = 1). */
+/* With a delay of one update, batch t + 2 needs W(t + 1). Its first turn runs forward n - 1 turns before batch t +
+ * 1 has gone backward, and update t follows batch t: M / w >= n - 1 (Narayanan et al. 2021, section 3.1, for w =
+ * 1). */
 void schedule_needs(const Pipeline *p, int64_t *least, int64_t *multiple) {
   const Generator *g = generator(p->schedule);
   ensure(g && p->n_stages > 0);
@@ -236,7 +236,7 @@ static bool replicas_allowed(const Generator *g, const Pipeline *p, Span where) 
   return true;
 }
 
-/* Of a model that spills it is counted over all ranks. */
+/* Under offload the limit applies to the chunks of all ranks together. */
 static int most_chunks(const Generator *g) { return g->spills ? MAX_CHUNKS : g->chunks ? MOST_INTERLEAVED : 1; }
 
 static bool chunks_allowed(const Generator *g, const Pipeline *p, Span where) {
@@ -265,7 +265,7 @@ static bool recomputation_allowed(const Generator *g, const Pipeline *p, Span wh
   return true;
 }
 
-/* Without vertical sync a stage's update is due at once, when lower stages' gradients are not there yet. */
+/* Without vertical sync a stage's update is due before lower stages' gradients arrive. */
 static bool exchanges_allowed(const Generator *g, const Pipeline *p, const bool *exchanges, Span where) {
   for (int i = 0; i < p->n_stages; i++)
     if (g->staleness == STASHED && !p->vertical_sync && exchanges[i]) {

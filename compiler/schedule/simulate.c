@@ -1,23 +1,23 @@
-/* What a schedule takes, from timing a run of it. */
+/* Predicts the time of a schedule from a timed run. */
 #include <math.h>
 
 #include "schedule/timing.h"
 
-/* When batches end. A run that goes on by equal times, for all ranks alike and two batches in turn, is steady. */
+/* End times of batches. A run is steady once two consecutive intervals are equal for all ranks. */
 typedef struct Ends {
   int n_ranks;
   const int *first; /* by stage: its first rank */
-  int rank;         /* whose ends are timed */
-  int64_t from, to; /* between the ends of these batches */
-  bool may_stop;    /* as soon as the state is steady */
-  int *ended;       /* by batch: ranks that have */
+  int rank;         /* the rank to time */
+  int64_t from, to; /* the interval between the ends of these batches */
+  bool may_stop;    /* as soon as the run is steady */
+  int *ended;       /* by batch: ranks that have ended it */
   double *at;       /* by batch and rank */
-  double interval;  /* of the steady state; 0: not yet */
+  double interval;  /* of the steady state; 0: not steady yet */
 } Ends;
 
 static double end_of(const Ends *e, int64_t batch, int rank) { return e->at[batch * e->n_ranks + rank]; }
 
-/* Of one batch by all ranks, or 0. */
+/* The common interval of a batch on all ranks, or 0. */
 static double common_interval(const Ends *e, int64_t batch) {
   double interval = end_of(e, batch, 0) - end_of(e, batch - 1, 0), most = 1e-9 * end_of(e, batch, 0);
   for (int i = 1; i < e->n_ranks; i++)
@@ -27,7 +27,7 @@ static double common_interval(const Ends *e, int64_t batch) {
 }
 
 static bool time_end(void *context, int stage, int replica, int64_t batch, double seconds) {
-  enum { FIRST = 3 }; /* that may show it: the batch before all others fills the pipeline */
+  enum { FIRST = 3 }; /* the first batch that may be steady: earlier ones fill the pipeline */
   Ends *e = context;
   if (batch > e->to)
     return true;
@@ -40,27 +40,28 @@ static bool time_end(void *context, int stage, int replica, int64_t batch, doubl
   return e->interval <= 0;
 }
 
-/* Where a number divides the replicas of all stages, the ranks are so many sets that never send each other messages, in step
- * with each other: to time one of them is enough. */
+/* If a number divides the replicas of all stages, the ranks form that many sets. Sets exchange no messages and run
+ * in step, so timing one set suffices. */
 struct Simulation {
-  const Program *programs; /* of all ranks */
-  const Program *one;      /* of a set of them */
+  const Program *programs; /* for all ranks */
+  const Program *one;      /* for one set */
   int sets;
   int n_stages;
   Arena *arena;
-  Run *batch, *several; /* NULL: not yet */
+  Run *batch, *several; /* NULL: not created yet */
 };
 
-/* Batches until the pipeline is full, for it has that many before those that are timed and behind them. It is full after twice
- * the turns that stage 0 has in flight, and starts to empty as many before the end. Without backward passes nothing holds
- * stage 0 up at first: the last stage has the pace of the slowest as soon as microbatches have come through all. */
+/* Batches that fill the pipeline; the run has that many before and after the timed batches. The pipeline is full
+ * after twice the turns in flight of stage 0, and starts to drain the same number before the end. Without backward
+ * passes stage 0 is never held up at first: the last stage reaches the slowest stage's pace once microbatches have
+ * passed all stages. */
 static int64_t batches_to_fill(const Simulation *s) {
   const Program *programs = s->programs;
   int64_t turns = programs->forward_only ? s->n_stages : programs->in_flight + programs->lag;
   return programs->per_batch ? 1 : 2 + 2 * turns / program_turns(programs);
 }
 
-/* At least four, and with so many microbatches. */
+/* At least four, with at least this many microbatches. */
 static int64_t batches_to_time(const Simulation *s, int64_t microbatches) {
   enum { LEAST_TIMED = 4 };
   int64_t timed = (microbatches + s->programs->period - 1) / s->programs->period;
@@ -74,7 +75,6 @@ static Run *run_of(const Simulation *s, int64_t batches) {
   return run;
 }
 
-/* Their mean. */
 static double mean_seconds(Simulation *s, const StageTimes *times, int64_t microbatches, bool may_stop) {
   const Program *programs = s->programs;
   const int n_stages = s->n_stages;
@@ -108,7 +108,6 @@ static double drained_seconds(Simulation *s, const StageTimes *times, double mos
   return seconds;
 }
 
-/* Of all ranks as one set. */
 static Simulation simulation(const Program *programs, int n_stages) {
   Simulation s = {
       .programs = programs, .one = programs, .sets = 1, .n_stages = n_stages, .arena = arena_use(NULL)};
@@ -133,7 +132,7 @@ int64_t simulation_bytes(const Simulation *s) {
   return (s->batch ? run_bytes(s->batch) : 0) + (s->several ? run_bytes(s->several) : 0);
 }
 
-/* Of very short batches on replicas no update follows as the one before did: their mean is taken over several rounds. */
+/* Very short batches on replicas have no steady interval, so several rounds are averaged. */
 double simulate(Simulation *s, const StageTimes *times, double most) {
   enum { SEVERAL_ROUNDS = 48, LONG = 16 };
   double drained = s->programs->per_batch ? drained_seconds(s, times, most) : 0;

@@ -1,14 +1,15 @@
-/* Blocks that come and go, when runtime/shared/moves.h says, and whether a batch's work finds in them what it needs: that is said
- * here once more, from what the passes compute. Every part has a parameter; one more is tied, used by the first part and
- * the last. Reading ahead takes what is at home when it begins, which is the worst that it can see. */
+/* Checks offload: transfers of blocks follow runtime/shared/moves.h, and a batch's work must find its operands in
+ * the blocks. The operands are derived here independently, from the computations of the passes. Every part has a
+ * parameter, and one additional parameter is tied between the first part and the last. A prefetch reads the host
+ * copy of its begin, which is the worst case. */
 #include "schedule/spill.h"
 #include "shared/moves.h"
 
-enum { NOTHING = -1 }; /* what a block holds whose bytes nobody has written */
+enum { NOTHING = -1 }; /* contents of a block that was never written */
 
 typedef struct Piece {
   struct pd_block block;
-  bool here, changed; /* in memory; and there not what is at home */
+  bool here, changed; /* resident; resident copy differs from the host copy */
   int64_t holds, home;
 } Piece;
 
@@ -16,18 +17,19 @@ struct Spill {
   const Program *p;
   struct pd_batch batch;
   int parts;
-  int64_t at, steps; /* of the batch's steps, the one under way; those that were done */
+  int64_t at, steps; /* current step of the batch; completed steps */
   Piece *all;
   int n;
-  Piece *weights, *state, *gradient, *activations, *returned; /* in it */
-  Piece *saved[MAX_CHUNKS];                                   /* likewise, by part; NULL: it recomputes */
+  Piece *weights, *state, *gradient, *activations, *returned; /* in `all` */
+  /* also in `all`, by part; NULL: the part recomputes */
+  Piece *saved[MAX_CHUNKS];
   struct pd_moves moves;
-  bool promoted; /* the step under way */
+  bool promoted; /* the current step */
 };
 
 /* ---- blocks --------------------------------------------------------------------------------------------- */
 
-/* The tied parameter stands behind those of the parts, and has two gradients. */
+/* The tied parameter follows those of the parts, and has two gradients. */
 static int tied(const Spill *s) { return s->parts; }
 
 static Piece *add_piece(Spill *s, enum pd_block_kind kind, uint64_t parts, int group, int64_t home) {
@@ -64,7 +66,7 @@ static Piece *add_between(Spill *s, enum pd_block_kind kind) {
   return first;
 }
 
-/* With room for some blocks to stay and for some to be read ahead, so that there are all kinds of moves. */
+/* Leaves room to pin some blocks and to prefetch some, so that all kinds of moves occur. */
 static void decide_moves(Spill *s) {
   struct pd_block *blocks = alloc((size_t)s->n * sizeof *blocks);
   for (int i = 0; i < s->n; i++)
@@ -107,7 +109,7 @@ Spill *spill_start(const Program *p) {
 
 static struct pd_step step_at(const Spill *s, int64_t i) { return pd_batch_step(&s->batch, i); }
 
-/* ---- coming and going ------------------------------------------------------------------------------------ */
+/* ---- promotion and demotion -------------------------------------------------------------------- */
 
 static void come(Piece *p, bool read) {
   if (p->here)
@@ -121,7 +123,8 @@ static void leave(Piece *p) {
   *p = (Piece){.block = p->block, .holds = NOTHING, .home = p->home};
 }
 
-/* In the first batch what stays later is read when it is used; in later ones it must be there. */
+/* In the first batch, blocks that stay later are read at their first use; in later batches they must be
+ * resident. */
 static void promote(Spill *s) {
   struct pd_step now = step_at(s, s->at);
   const int *block;
@@ -150,7 +153,7 @@ static void demote(Spill *s) {
   s->promoted = false;
 }
 
-/* Whether the turn is the one whose step is under way. */
+/* Whether the turn belongs to the current step. */
 static bool is_under_way(const Spill *s, const Step *step) {
   struct pd_step now = step_at(s, s->at);
   bool turn = now.kind == PD_STEP_FORWARD || now.kind == PD_STEP_BACKWARD;
@@ -175,14 +178,14 @@ static bool set(Piece *p, int64_t what) {
   return p->here;
 }
 
-/* What a batch's accumulators hold after so many microbatches. */
+/* Contents of a batch's accumulators after this many microbatches. */
 static int64_t added(const Spill *s, int64_t batch, int64_t microbatches) {
   return batch * (s->p->period + 1) + microbatches;
 }
 
 static bool uses_tied(const Spill *s, int part) { return part == 0 || part == s->parts - 1; }
 
-/* made: what it computes is there. */
+/* made: the step's results exist. */
 static const char *check_passes(Spill *s, const Step *step, bool made) {
   int64_t k = step->number, version = (k - 1) / s->p->period, slot = k % s->p->period;
   int part = step->chunk;
@@ -240,7 +243,7 @@ static const char *work_on_parameter(Spill *s, int parameter, int64_t batch, boo
   return NULL;
 }
 
-/* The sum of a tied parameter's gradients takes the place of the last of them. */
+/* Works on the host copy. The sum of a tied parameter's gradients replaces the last of them. */
 static const char *work_at_home(Spill *s, int parameter, int64_t batch, bool updates) {
   Piece *weights = &s->weights[parameter], *state = &s->state[parameter], *gradient = &s->gradient[parameter];
   const int64_t whole = added(s, batch, s->p->period), sum = NOTHING - whole;
@@ -271,7 +274,7 @@ static const char *work_on_group(Spill *s, int64_t batch) {
   return why;
 }
 
-/* All that come next. */
+/* All following steps of this kind. */
 static const char *work_on_groups(Spill *s, enum pd_step_kind kind, int64_t batch) {
   const char *why = NULL;
   while (!why && step_at(s, s->at).kind == kind)
@@ -279,7 +282,7 @@ static const char *work_on_groups(Spill *s, enum pd_step_kind kind, int64_t batc
   return why;
 }
 
-/* Squares behind a pass belong to it: no other stage has a part in these gradients. */
+/* Squares after a pass belong to it: no other stage contributes to these gradients. */
 const char *spill_demote(Spill *s, const Step *step) {
   if (!s->promoted || !is_under_way(s, step))
     return "demotes what was not promoted; part";

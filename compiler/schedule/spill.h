@@ -1,6 +1,5 @@
-/* Private to compiler/schedule: the blocks of a model that spills, as machine.c runs its Program. Each is
- * modelled by what it holds, in memory and at home, so that a promotion that is missing or comes too late
- * shows. */
+/* Private to compiler/schedule: the blocks of an offloaded model, while machine.c runs its Program. Each block is
+ * modelled by the contents of its resident and its host copy, so that a missing or late promotion is detected. */
 #ifndef PDC_SPILL_H
 #define PDC_SPILL_H
 
@@ -9,8 +8,7 @@
 typedef struct Spill Spill;
 
 Spill *spill_start(const Program *p);
-/* These do what the step says, a DO_PROMOTE, a DO_DEMOTE or work, and return what is wrong with it; NULL:
- * nothing. */
+/* Each executes a step (a DO_PROMOTE, a DO_DEMOTE, or work) and returns its error, or NULL. */
 const char *spill_promote(Spill *s, const Step *step);
 const char *spill_demote(Spill *s, const Step *step);
 const char *spill_check(Spill *s, const Step *step);

@@ -1,4 +1,4 @@
-/* A Program unrolled: the actions of one stage, one after the other, with their numbers. */
+/* Unrolls a Program: the actions of one stage in sequence, with their numbers. */
 #include "schedule/program.h"
 
 #include "shared/turns.h"
@@ -39,7 +39,7 @@ bool program_recomputes_chunk(const Program *p, int chunk) {
   return program_recomputes(p) && (!p->offload.on || program_reruns(p, chunk));
 }
 
-/* Microbatches that go through a chunk before the next one's turn. */
+/* Microbatches that pass a chunk before the next chunk's turn. */
 static int64_t turns_together(const Program *p) { return p->offload.on ? p->period : p->n_stages; }
 
 Turn program_turn(const Program *p, int replica, int64_t turn, bool backward) {
@@ -87,7 +87,7 @@ static bool sizes_in_range(const Program *p, char **why) {
   return true;
 }
 
-/* Every rank has the same number of turns a batch, and with chunks whole groups. */
+/* Checks that every rank has the same number of turns per batch, with chunks whole groups. */
 static bool turns_come_out(const Program *p, char **why) {
   if (p->chunks > 1 && p->replicas > 1)
     return *why = format("stage %d has both chunks and replicas", p->stage), false;
@@ -106,7 +106,7 @@ static bool loop_may_be_empty(const Program *p, int loop) {
   return loop == weights ? !p->split_backward || p->weights_lag == 0 : loop != steady && p->in_flight == 1;
 }
 
-/* One loop, whose turns end with DO_SEND. */
+/* Checks a program with one loop, whose turns end with DO_SEND. */
 static bool forward_loop(const Program *p, char **why) {
   static const int steady = 1;
   bool alone = p->chunks == 1 && !p->per_batch && !p->split_backward;
@@ -120,7 +120,8 @@ static bool forward_loop(const Program *p, char **why) {
          false;
 }
 
-/* What is between two parts is kept for all microbatches of a batch, and what a part saves that keeps it. */
+/* Values between two parts, and saved values of a part that keeps them, need slots for all microbatches of a
+ * batch. */
 static bool slots_suffice(const Program *p, char **why) {
   for (int c = 0; c < p->chunks && p->offload.on; c++)
     if ((c > 0 && p->slots[c].received < p->period) || (c + 1 < p->chunks && p->slots[c].gradients < p->period))
@@ -191,7 +192,7 @@ static Step turn_step(const Stream *s, Action a, int64_t cursor, bool backward) 
   return (Step){a, t.chunk, t.microbatch};
 }
 
-/* The step of one action at the cursors; false when its condition does not hold. */
+/* The step of one action at the cursors; false if its condition does not hold. */
 static bool take(Stream *s, Action a, Step *step) {
   const Program *p = s->program;
   int64_t turns = program_turns(p), done = (p->split_backward ? s->w : s->b) - 1;

@@ -1,4 +1,4 @@
-/* The row of ticks, and reading it: a turn takes a few nanoseconds. */
+/* Writes and reads the tape of ticks. Speed matters: a turn takes a few nanoseconds. */
 #include "schedule/tape.h"
 
 #include <math.h>
@@ -25,12 +25,12 @@ void tape_clear(Tape *t) {
   t->last = t->first;
 }
 
-/* ---- passes that vary ------------------------------------------------------------------------------------------ */
+/* ---- passes with jitter ------------------------------------------------------------------------- */
 
 static double later(double a, double b) { return a > b ? a : b; }
 
-/* A number from the standard normal distribution that depends on the counters alone (SplitMix64's mixing,
- * Steele et al. 2014; sum of four uniform numbers). */
+/* A standard normal number that depends on the counters alone (SplitMix64's mixing, Steele et al. 2014; sum of
+ * four uniform numbers). */
 static double noise(uint64_t a, uint64_t b) {
   double sum = 0;
   for (int i = 0; i < 4; i++) {
@@ -50,7 +50,7 @@ double turn_seconds(const Program *p, const StageTimes *times, int replica, Step
   return seconds * later(1 + times->jitter * noise(who + what, (uint64_t)step.number), 0);
 }
 
-/* Microbatches come in their order through each chunk. */
+/* Microbatches pass each chunk in order. */
 static double pass_seconds(const Reader *r, RankClock *rank, uint32_t at) {
   static const Action action[N_PASSES] = {[PASS_FORWARD] = DO_FORWARD,
                                           [PASS_BACKWARD] = DO_BACKWARD,
@@ -93,7 +93,7 @@ static void set_seconds(Reader *r) {
   }
 }
 
-/* Both sides of a message are there before anybody reads them. */
+/* Messages need no reset: both sides write them before either reads them. */
 void reader_start(Reader *r, const StageTimes *times) {
   const Layout *l = r->layout;
   r->times = times;
@@ -113,7 +113,7 @@ void reader_start(Reader *r, const StageTimes *times) {
   }
 }
 
-/* When the message is there, and what the rank waits for it. */
+/* Returns the time of the message's arrival, and adds the rank's wait to *waited. */
 static inline double wait(const Reader *r, uint32_t message, int ring_bits, double now, double *waited) {
   const Sides *m = &r->message[message];
   double after = later(now, later(m->sent, m->posted) + r->send[message >> (ring_bits + 1)]);
@@ -121,7 +121,7 @@ static inline double wait(const Reader *r, uint32_t message, int ring_bits, doub
   return after;
 }
 
-/* False: the rank has waited longer than it may. */
+/* False: the rank has exceeded its limit of waiting. */
 static inline bool take_turn(const Reader *r, const Tick *t, RankClock *rank, int ring_bits, bool varies) {
   const uint32_t *deed = t->deed;
   double now = rank->now, waited = rank->waited;
@@ -136,14 +136,13 @@ static inline bool take_turn(const Reader *r, const Tick *t, RankClock *rank, in
   return waited <= rank->may_wait;
 }
 
-/* What an exchange takes. */
 static double exchange_seconds(const Reader *r, uint32_t exchange) {
   const int n = r->layout->n_stages, which = (int)(exchange / (uint32_t)(r->layout->batches + 1));
   const StageTimes *times = &r->times[r->programs[which % n].part];
   return which < n ? times->reduce : times->gather;
 }
 
-/* Of a reduction what passes beside the backward pass. */
+/* Seconds of a reduction that the backward pass hides. */
 static double hidden_seconds(const Reader *r, uint32_t exchange) {
   const int n = r->layout->n_stages, which = (int)(exchange / (uint32_t)(r->layout->batches + 1));
   return which < n ? r->times[r->programs[which].part].hidden : 0;

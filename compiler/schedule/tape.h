@@ -1,40 +1,42 @@
-/* Private to compiler/schedule: what all ranks of a run do, in one row in which whatever a tick waits for stands before it.
- * Times do not change that row: it is written once (timing.c) and read with many of them. */
+/* Private to compiler/schedule: the work of all ranks of a run as one sequence, in which each tick follows the
+ * ticks that it waits for. The sequence does not depend on times: timing.c writes it once, and each set of times
+ * reads it. */
 #ifndef PDC_TAPE_H
 #define PDC_TAPE_H
 
 #include "schedule/program.h"
 
 typedef enum {
-  TICK_TURN,   /* what most are: a rank's turn one way, or a part of it */
-  TICK_MEET,   /* now = max(now, an exchange's value), for an update or what it brings */
+  TICK_TURN,   /* most ticks: a rank's turn in one direction, or a part of it */
+  TICK_MEET,   /* now = max(now, an exchange's value), for an update or the weights of one */
   TICK_UPDATE, /* now += seconds of an update; then a batch has ended */
-  TICK_GATHER, /* value = max(value, now): one rank of several */
-  TICK_FOLLOW, /* value = max(value, the one before + what is hidden of this one): after the exchange before it */
-  TICK_REDUCE, /* value += seconds of the exchange, but for what is hidden */
-  TICK_BEGIN,  /* the rank has what its first turn needs */
-  TICK_END     /* of the rank's next batch */
+  TICK_GATHER, /* value = max(value, now): one of several ranks */
+  /* value = max(value, previous value + hidden seconds of this exchange): follows the previous exchange */
+  TICK_FOLLOW,
+  TICK_REDUCE, /* value += seconds of the exchange, except hidden ones */
+  TICK_BEGIN,  /* the rank has the operands of its first turn */
+  TICK_END     /* the end of the rank's next batch */
 } TickKind;
 
-/* What a turn does with its rank's time, `now`, one after the other. What it does not do it does with what is of no
- * influence, so that all turns are read alike. */
+/* The steps of a turn on its rank's time, `now`, in sequence. Unused steps refer to neutral entries, so that all
+ * turns are read alike. */
 enum {
-  TURN_WAIT,  /* now = max(now, when the message is there), which counts as waiting ... */
-  TURN_POST,  /* the next message's receive is posted now */
-  TURN_FIRST, /* now += seconds of a part's pass: recomputation */
-  TURN_SLOT,  /* ... and so until there is room for the message to send */
+  TURN_WAIT,  /* now = max(now, arrival of the message), counted as waiting ... */
+  TURN_POST,  /* the next message's receive is posted at `now` */
+  TURN_FIRST, /* now += seconds of a part's recomputation */
+  TURN_SLOT,  /* ... and the wait for a free slot to send from, counted as well */
   TURN_PASS,  /* now += seconds of a pass */
-  TURN_SEND,  /* the message is sent now */
-  TURN_LAST,  /* now += seconds of a pass: weights' gradients */
+  TURN_SEND,  /* the message is sent at `now` */
+  TURN_LAST,  /* now += seconds of a part's weights pass */
   TURN_DEEDS
 };
 
 enum { KIND_BITS = 3 };
 typedef struct Tick {
-  uint32_t rank; /* above the kind's bits */
+  uint32_t rank; /* rank << KIND_BITS | kind */
   union {
     uint32_t deed[TURN_DEEDS]; /* messages and passes */
-    uint32_t exchange;         /* of the other kinds */
+    uint32_t exchange;         /* of the remaining kinds */
   };
 } Tick;
 
@@ -44,23 +46,23 @@ typedef struct Reel {
   Tick tick[256];
 } Reel;
 
-/* The row as far as it has been written. */
+/* The part of the sequence written so far. */
 typedef struct Tape {
   Reel *first, *last;
   int64_t ticks;
 } Tape;
-Tick *tape_write(Tape *t, TickKind kind, int rank); /* what it is about is to be filled in */
+Tick *tape_write(Tape *t, TickKind kind, int rank); /* the caller fills in its content */
 void tape_clear(Tape *t);
 
-/* Where values are: of messages 2^ring_bits each way over each cut, then two that are none, one to wait for and one to send;
- * of exchanges those of gradients and then those of weights, by stage the batches' behind one that is 0. */
+/* Indices of values. Messages: 2^ring_bits each way over each cut, then two dummies, one to wait for and one to
+ * send. Exchanges: of gradients, then of weights, by stage; each stage's batches follow one value that is 0. */
 typedef struct Layout {
   int n_stages, parts, ring_bits;
   int64_t batches;
   const int *first; /* by stage: its first rank; at the end all ranks */
 } Layout;
 
-/* A part's passes, in this order; behind the last part's one that takes no time: */
+/* A part's passes, in this order; after the last part's a pass that takes no time: */
 enum { PASS_FORWARD, PASS_BACKWARD, PASS_RECOMPUTE, PASS_WEIGHTS, N_PASSES };
 
 static inline int64_t messages(const Layout *l) { return (2LL * (l->parts - 1)) << l->ring_bits; }
@@ -75,20 +77,20 @@ static inline uint32_t exchange_at(const Layout *l, bool weights, int stage, int
   return (uint32_t)((stage + (weights ? l->n_stages : 0)) * (l->batches + 1) + batch + 1);
 }
 
-/* A rank has ended a batch: made its update or, where nothing goes backward, sent its last microbatch of it. False:
- * enough, the run ends here. */
+/* Called when a rank has ended a batch: after its update or, without backward, after sending its last microbatch.
+ * False: ends the run here. */
 typedef bool BatchEnded(void *context, int stage, int replica, int64_t batch, double seconds);
 
 typedef struct RankClock {
   double now;
-  double waited, may_wait; /* for messages and slots, and so long it may at most */
+  double waited, may_wait; /* for messages and slots; the limit */
   double began;
   int stage, replica;
   int64_t ended;   /* batches */
-  int64_t *passes; /* by chunk and pass: how many, where they vary */
+  int64_t *passes; /* by chunk and pass: passes so far, with jitter */
 } RankClock;
 
-/* Both sides' times of a message: it is there so many seconds after the later of them. */
+/* Both sides' times of a message; it arrives the send time after the later one. */
 typedef struct Sides {
   double sent, posted;
 } Sides;
@@ -104,13 +106,13 @@ typedef struct Reader {
   RankClock *rank;     /* all of them */
   BatchEnded *ended;   /* or NULL */
   void *context;
-  bool varies;    /* passes take a little more or less time each */
-  bool stopped;   /* a rank has waited too long, or `ended` said so */
-  const Reel *at; /* what is read next: */
-  int tick;       /* of this reel */
+  bool varies;    /* passes have jitter */
+  bool stopped;   /* a rank has exceeded its limit of waiting, or `ended` returned false */
+  const Reel *at; /* next position: this reel, ... */
+  int tick;       /* ... and this tick of it */
 } Reader;
 Reader reader_new(const Layout *l, const Program *programs);
 void reader_start(Reader *r, const StageTimes *times); /* from the beginning */
-void reader_go_on(Reader *r, const Tape *t);           /* to the end of what is written, or until it is stopped */
+void reader_go_on(Reader *r, const Tape *t);           /* to the end of the tape, or until it stops */
 
 #endif

@@ -1,18 +1,18 @@
-/* When the batches of a run end: what machine.c finds out, to the bit, of Programs that are known to be right. Who waits for
- * whom does not depend on times: the order in which ranks can do what they do is found out first, as far as it is asked
- * for, and written on a tape (tape.h), which is then read with the times. Of a form of a pipeline whose cuts move only the
- * reading is left. A message is there when it has been sent, and the receive for it posted, and its seconds have passed:
- * these two times are all that neighbours see of each other, so no rank needs another's state. */
+/* Times the batches of a run, bit-identical to machine.c, for Programs that are known to be correct. Dependencies
+ * between ranks do not depend on times: the order of ticks is computed first, on demand, and written to a tape
+ * (tape.h). Reading the tape with times gives the result, so moved cuts only need another reading. A message
+ * arrives one transfer time after the later of its send and its posted receive. Neighbours share only these two
+ * times, so no rank needs another's state. */
 #include "schedule/timing.h"
 
 #include <math.h>
 #include <string.h>
 
 enum { DOWN, UP, N_WAYS }; /* activations, gradients */
-enum { KEPT = 1 << 17 };   /* ticks, at most */
+enum { KEPT = 1 << 17 };   /* most ticks of a stored tape */
 
-/* Of a message over a cut, in a ring by microbatch: the microbatch that was last sent, and that a receive was last
- * posted for. */
+/* State of a message over a cut, in a ring by microbatch: the microbatch last sent, and the one whose receive was
+ * last posted. */
 typedef struct Message {
   int32_t sent_for, posted_for;
 } Message;
@@ -22,35 +22,36 @@ typedef struct Rank {
   int number; /* among all ranks */
   int replica;
   int64_t turns; /* a batch */
-  int64_t scope; /* batches done, where loops run once a batch */
+  int64_t scope; /* completed batches, if loops run once a batch */
   int64_t end;   /* turns of the scope */
   int64_t f, b, w, u;
   int loop, at;
-  Turn turn[N_WAYS];   /* number f, and number b */
-  Turn posted[N_WAYS]; /* the receive that is posted; 0: none was */
+  Turn turn[N_WAYS];   /* of turn f, and of turn b */
+  Turn posted[N_WAYS]; /* the posted receive; 0: none yet */
   bool over;
 } Rank;
 
 struct Run {
   const Program *programs;
   Layout layout;
-  Arena *arena; /* where the tape grows */
+  Arena *arena; /* owns the tape */
   Tape tape;
-  bool forgets; /* they are too many to be kept */
+  bool forgets; /* the tape is too long to keep */
 
   Reader reader;
-  Message *message; /* by value of messages */
+  Message *message; /* by index of messages */
   int **exchanged,
-      **updated; /* by stage and batch: ranks that have handed their gradients over, and their parts of the weights */
+      /* by stage and batch: ranks that have contributed their gradients, and their shards of the weights */
+      **updated;
   Rank *rank;
   int n_ranks;
-  int sets;    /* of ranks; these are one of them */
-  bool waits;  /* some update does for exchanges of other stages */
-  int turn_of; /* the rank that is looked at */
-  Tick *turn;  /* the last that was written, if it is one; it has ... */
+  int sets;    /* of ranks; the run has one of them */
+  bool waits;  /* some update waits for exchanges of other stages */
+  int turn_of; /* the current rank */
+  Tick *turn;  /* the last one written, if it is a turn; it has ... */
   int last_deed;
-  bool moved; /* one of those before it in this round has done something */
-  bool ended; /* no rank can go on */
+  bool moved; /* an earlier rank of this round has made progress */
+  bool ended; /* no rank can continue */
 };
 
 static void tick(Run *c, const Rank *r, TickKind kind, uint32_t exchange) {
@@ -58,7 +59,8 @@ static void tick(Run *c, const Rank *r, TickKind kind, uint32_t exchange) {
   c->turn = NULL;
 }
 
-/* A deed goes into the last tick if that is this rank's turn, and it comes behind what it has. */
+/* Adds a step to the last tick if that is this rank's turn and the step follows its present ones, else to a new
+ * tick. */
 static void deed(Run *c, const Rank *r, int which, uint32_t about) {
   if (!c->turn || c->turn->rank >> KIND_BITS != (uint32_t)r->number || which <= c->last_deed) {
     const uint32_t none = no_message(&c->layout), lost = lost_message(&c->layout), pass = no_pass(&c->layout);
@@ -72,7 +74,7 @@ static void deed(Run *c, const Rank *r, int which, uint32_t about) {
 
 /* ---- messages ------------------------------------------------------------------------------------------- */
 
-/* Whether microbatch k's message arrives; then the rank waits for it. */
+/* Whether microbatch k's message arrives; the rank then waits for it. */
 static bool await(Run *c, const Rank *r, int which, int cut, int way, int64_t k) {
   const uint32_t at = message_at(&c->layout, cut, way, k);
   const Message *m = &c->message[at];
@@ -82,7 +84,7 @@ static bool await(Run *c, const Rank *r, int which, int cut, int way, int64_t k)
   return true;
 }
 
-/* Slots free up in turn: the one that k will be sent from was last used by the microbatch so many before. */
+/* Slots are reused in order: the slot for k was last used `slots` microbatches of this rank earlier. */
 static bool slot_free(Run *c, const Rank *r, int cut, int way, int64_t k, int slots) {
   int64_t before = k - (int64_t)slots * r->p->replicas;
   return before < 1 || await(c, r, TURN_SLOT, cut, way, before);
@@ -100,7 +102,7 @@ static void post(Run *c, const Rank *r, int cut, int way, int64_t k) {
   deed(c, r, TURN_POST, at);
 }
 
-/* The cut over which the part's messages that way come, -1: none does. */
+/* The cut of the part's incoming messages of that direction; -1: none. */
 static int cut_to(const Run *c, const Rank *r, int way, int chunk) {
   const int part = program_part(r->p, chunk);
   (void)c;
@@ -109,7 +111,7 @@ static int cut_to(const Run *c, const Rank *r, int way, int chunk) {
   return program_sends(r->p, chunk) ? part : -1;
 }
 
-/* Whether some turn of a rank with several chunks has a message that way. */
+/* Whether some turn of a rank with several chunks has a message of that direction. */
 static bool has_messages(const Program *p, int way) {
   return p->chunks > 1 && (!p->offload.on || (way == DOWN ? p->stage > 0 : p->stage < p->n_stages - 1));
 }
@@ -152,7 +154,7 @@ static void work(Run *c, const Rank *r, int pass, int chunk) {
   deed(c, r, which[pass], (uint32_t)(program_part(r->p, chunk) * N_PASSES + pass));
 }
 
-/* Whether all parts of a version of the weights are there, where each of the replicas updates one. */
+/* Whether all shards of a weight version are there. */
 static bool has_all_parts(Run *c, const Rank *r, int64_t version) {
   if (!r->p->sharded || version == 0)
     return true;
@@ -164,7 +166,7 @@ static bool has_all_parts(Run *c, const Rank *r, int64_t version) {
 
 static bool forward(Run *c, Rank *r) {
   const Turn *t = &r->turn[DOWN];
-  int cut = cut_to(c, r, UP, t->chunk); /* over which the activations go */
+  int cut = cut_to(c, r, UP, t->chunk); /* of the outgoing activations */
   if (cut >= 0 && !slot_free(c, r, cut, DOWN, t->microbatch, r->p->slots[t->chunk].sent))
     return false;
   if (!has_all_parts(c, r, program_version(r->p, t->microbatch)))
@@ -221,12 +223,12 @@ static bool loop_goes_on(const Rank *r) {
   }
 }
 
-/* Turns done, as updates count them. */
+/* Completed turns, as updates count them. */
 static int64_t done(const Rank *r) { return (r->p->split_backward ? r->w : r->b) - 1; }
 
 /* ---- updates -------------------------------------------------------------------------------------------- */
 
-/* Whether ranks of the stage, of this set or others, share its microbatches. */
+/* Whether other ranks of the stage, in this set or another, share its microbatches. */
 static bool is_replicated(const Run *c, const Rank *r) { return r->p->replicas * c->sets > 1; }
 
 static void exchange(Run *c, const Rank *r, int64_t batch) {
@@ -265,7 +267,7 @@ static bool update(Run *c, const Rank *r, int64_t batch) {
   return true;
 }
 
-/* Without updates a batch ends as the rank sends its last microbatch of it. */
+/* Without updates a batch ends when the rank sends its last microbatch of it. */
 static void end_forward(Run *c, const Rank *r, int64_t k) {
   if ((k - 1) % r->p->period == r->p->period - r->p->replicas + r->replica)
     tick(c, r, TICK_END, 0);
@@ -295,7 +297,7 @@ static void take_weights(Run *c, Rank *r) {
   r->w++;
 }
 
-/* False: it has to wait. */
+/* False: the rank must wait. */
 static bool take(Run *c, Rank *r, Action a) {
   const Turn *f = &r->turn[DOWN], *b = &r->turn[UP];
   int cut;
@@ -329,7 +331,7 @@ static bool take(Run *c, Rank *r, Action a) {
   BUG("action %d", a);
 }
 
-/* Behind the loops: the updates still due, then the next scope. False: it has to wait. */
+/* After the loops: the updates still due, then the next scope. False: the rank must wait. */
 static bool end_scope(Run *c, Rank *r) {
   int64_t batches = r->p->per_batch ? 1 : c->layout.batches;
   if (r->u < batches && !r->p->forward_only) {
@@ -342,7 +344,7 @@ static bool end_scope(Run *c, Rank *r) {
   return true;
 }
 
-/* One thing that a rank does; false: it waits, or has ended. */
+/* One action of a rank; false: it waits, or has ended. */
 static bool rank_step(Run *c, Rank *r) {
   while (!r->over && r->loop < N_LOOPS && r->at == 0 && (r->p->loop[r->loop].n == 0 || !loop_goes_on(r)))
     r->loop++;
@@ -357,12 +359,12 @@ static bool rank_step(Run *c, Rank *r) {
   return true;
 }
 
-/* Ranks in turn, each until it waits, as far as many more ticks. */
+/* Runs ranks round-robin, each until it waits, for a limited number of ticks. */
 static void go_on(Run *c) {
   enum { AT_ONCE = 1 << 10 };
   const int64_t enough = c->tape.ticks + AT_ONCE;
   Arena *before = arena_use(c->arena);
-  c->turn = NULL; /* it may have been read */
+  c->turn = NULL; /* the reader may have consumed it */
   while (!c->ended && c->tape.ticks < enough) {
     if (rank_step(c, &c->rank[c->turn_of])) {
       c->moved = true;
@@ -379,9 +381,8 @@ static void go_on(Run *c) {
 
 /* ---- the start ------------------------------------------------------------------------------------------ */
 
-/* Microbatches between the first that somebody may still ask about and the last that somebody works on: what is in
- * flight and what updates lag, of all of a stage's ranks; where replicas run ahead of each other those of a batch, too.
- * As a power of two. */
+/* Bits of the ring of microbatches, which spans all that a rank may still use: turns in flight and update lags, of
+ * all ranks of a stage. Replicas may be a batch apart, so they add a batch. */
 static int ring_bits(const Program *programs, int n_stages) {
   int64_t most = 0;
   int bits = 0;
@@ -405,7 +406,6 @@ static void rank_start(Run *c, Rank *r, const Program *p, int replica) {
     post_next(c, r, way);
 }
 
-/* Nothing has happened. */
 static void run_start(Run *c) {
   const int n_stages = c->layout.n_stages;
   const size_t batches = (size_t)c->layout.batches + 1;
@@ -479,7 +479,7 @@ int64_t run_bytes(const Run *c) {
 
 /* ---- with times ------------------------------------------------------------------------------------------ */
 
-/* Reads what is known of the run, and finds out the rest. False: no rank could go on. */
+/* Reads the known part of the run and computes the remaining part. False: deadlock. */
 static bool read_all(Run *c) {
   Reader *reader = &c->reader;
   if (c->forgets)
@@ -488,7 +488,7 @@ static bool read_all(Run *c) {
     reader_go_on(reader, &c->tape);
     if (reader->stopped || c->ended)
       break;
-    if (c->tape.ticks > KEPT) { /* memory for more would be worth more than time */
+    if (c->tape.ticks > KEPT) { /* a longer tape costs more memory than it saves time */
       c->forgets = true;
       tape_clear(&c->tape);
       reader->at = NULL, reader->tick = 0;
@@ -510,8 +510,8 @@ bool time_batches(Run *run, const StageTimes *times, BatchEnded *ended, void *co
 
 /* ---- a batch that drains --------------------------------------------------------------------------------- */
 
-/* How long a rank may wait in a batch that shall take `most` seconds: beside that there are its own passes, and then the
- * way back of its last gradients through the stages before it, and the update of the first. */
+/* Limit of a rank's waiting in a batch of `most` seconds: its own passes, the return of its last gradients through
+ * earlier stages, and the first stage's update need the remaining time. */
 static double may_wait(const Program *p, const StageTimes *times, double most) {
   double works = 0, behind = times->update;
   for (int chunk = 0; chunk < p->chunks; chunk++) {
@@ -531,11 +531,11 @@ double time_drained(Run *run, const StageTimes *times, double most) {
   const Program *programs = run->programs;
   ensure(programs->per_batch && run->layout.batches == 1 && times->jitter <= 0);
   for (int i = 0; i < run->layout.n_stages; i++)
-    if (programs[i].sharded) /* the next batch waits for what the first one's updates send */
+    if (programs[i].sharded) /* the next batch waits for the shards of the first batch's updates */
       return 0;
   Reader *reader = &run->reader;
   reader_start(reader, times);
-  for (int i = 0; run->layout.n_stages > 1 && i < run->n_ranks; i++) /* one stage waits for nobody */
+  for (int i = 0; run->layout.n_stages > 1 && i < run->n_ranks; i++) /* a single stage never waits */
     reader->rank[i].may_wait = may_wait(run->rank[i].p, times, most);
   if (!read_all(run))
     return 0;

@@ -1,32 +1,33 @@
-/* Private to compiler/schedule: times of Programs that are known to be right. */
+/* Private to compiler/schedule: times of Programs that are known to be correct. */
 #ifndef PDC_TIMING_H
 #define PDC_TIMING_H
 
 #include "schedule/tape.h"
 
-/* So many batches of Programs that run_schedule() finds right: in which order ranks do what, and who waits for whom. It is
- * found out while it is timed first, and grows in the arena in use when it was made; Programs must last. */
+/* A number of batches of Programs that run_schedule() accepts: the order of actions and the waits between ranks.
+ * It is computed during the first timing and grows in the arena that was in use at its creation. Programs must
+ * outlive it. */
 typedef struct Run Run;
-Run *run_new(const Program *programs, int n_stages, int sets,
-             int64_t batches); /* sets: there are so many like it */
+Run *run_new(const Program *programs, int n_stages, int sets, int64_t batches); /* sets: number of equal sets */
 
-/* Ranks whose messages stay among themselves: microbatches k, k + sets, k + 2 sets ... come by the same ones. How many such
- * sets there are; Programs of one of them, whose replicas exchange gradients with those of the others. */
+/* Sets of ranks that exchange messages only among themselves: a set has microbatches k, k + sets, k + 2 sets ...
+ * programs_sets returns their number, programs_of_set one set's Programs; replicas of different sets exchange
+ * gradients. */
 int programs_sets(const Program *programs, int n_stages);
 Program *programs_of_set(const Program *programs, int n_stages, int sets);
-int64_t run_bytes(const Run *c); /* that it has taken, about */
+int64_t run_bytes(const Run *c); /* approximate memory */
 
-/* When batches end, as run_schedule() has it to the bit. False: no rank could go on. */
+/* Times the ends of batches, bit-identical to run_schedule(). False: deadlock. */
 bool time_batches(Run *run, const StageTimes *times, BatchEnded *ended, void *context);
 
-/* Of a run of one batch of a schedule that drains (per_batch): seconds of every batch, for where no rank of a later stage
- * ends the first so late that it is not ready when the next one reaches it, each batch follows as the first did. INFINITY: it takes
- * longer than `most`, which is known before its end. 0: the next batch may follow in another way, as after updates of
- * parts of the weights, or no rank could go on. */
+/* Seconds of every batch of a draining schedule (per_batch), from a run of one batch. It applies if each batch
+ * follows the previous one alike: no rank of a later stage ends a batch too late for the next one. INFINITY:
+ * longer than `most`, which is known before the end of the run. 0: the next batch may differ, as with sharded
+ * updates, or deadlock. */
 double time_drained(Run *run, const StageTimes *times, double most);
 
-/* Seconds of work on a turn that takes so many on average: a little more or less each time where the rank's times say
- * so, by numbers that the step alone decides. */
+/* Seconds of a turn with a mean of `seconds`: varied by the rank's jitter, by numbers that depend on the step
+ * alone. */
 double turn_seconds(const Program *p, const StageTimes *times, int replica, Step step, double seconds);
 
 #endif
