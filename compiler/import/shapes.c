@@ -68,6 +68,40 @@ static bool is_second_name(const Import *m, const ShapeRule *r) {
   return false;
 }
 
+static bool has_rule(const Import *m, const char *field) {
+  const ShapeRule *r = m->family->shapes;
+  while (r->field && strcmp(r->field, field))
+    r++;
+  return r->field != NULL;
+}
+
+/* Tensors give the product of two fields that config.json has both: either of them may be wrong. */
+static bool is_undecided(const Import *m, const ShapeRule *r) {
+  return r->per && r->axis >= 0 && is_given(m, r->field) && is_given(m, r->per) && !has_rule(m, r->per);
+}
+
+/* The first layer whose number of tensors is not that of layer 0; -1: none. */
+static int64_t incomplete_layer(const Import *m, const char *prefix, int64_t layers) {
+  int64_t *tensors = alloc((size_t)layers * sizeof *tensors);
+  for (int i = 0; i < m->tensors.n; i++)
+    if (!strncmp(m->tensors.at[i].name, prefix, strlen(prefix)))
+      tensors[strtoll(m->tensors.at[i].name + strlen(prefix), NULL, 10)]++;
+  for (int64_t i = 1; i < layers; i++)
+    if (tensors[i] != tensors[0])
+      return i;
+  return -1;
+}
+
+static bool layers_are_complete(const Import *m, const ShapeRule *r) {
+  const char *prefix = full_name(m, r->tensor);
+  const int64_t layers = count_layers(m, prefix), odd = incomplete_layer(m, prefix, layers);
+  if (odd >= 0)
+    error_at(place(m), "PD0653",
+             "'%s' is %s, and of the tensors' %lld layers, layer %lld has other tensors than layer 0", r->field,
+             known(m, r->field), (long long)layers, (long long)odd);
+  return odd < 0;
+}
+
 bool shapes_apply(Import *m) {
   if (!m->tensors.n)
     return true;
@@ -81,6 +115,15 @@ bool shapes_apply(Import *m) {
                full_name(m, r->tensor),
                (long long)tensors_find(&m->tensors, full_name(m, r->tensor))->dim[r->axis], r->per,
                known(m, r->per));
+      return false;
+    }
+    if (r->axis == COUNT_LAYERS && !layers_are_complete(m, r))
+      return false;
+    if (is_undecided(m, r)) {
+      error_at(place(m), "PD0653", "tensor '%s' has %lld rows, and '%s' x '%s' is %s x %s",
+               full_name(m, r->tensor),
+               (long long)tensors_find(&m->tensors, full_name(m, r->tensor))->dim[r->axis], r->per, r->field,
+               known(m, r->per), said);
       return false;
     }
     if (is_given(m, r->field) || r->axis == IS_NOT_THERE)

@@ -48,6 +48,11 @@ static bool add_file(const char *path, Tensors *to) {
     return refuse_file(path, why);
   for (int i = 0; i < s.n; i++) {
     const struct pd_entry *e = &s.at[i];
+    if (e->dtype == PD_DTYPE_OTHER && e->rank > 1) {
+      pd_refuse(why, "tensor '%.200s' is not of type F32, F16, BF16 or F64, which '--init' reads", e->name);
+      pd_safetensors_free(&s);
+      return refuse_file(path, why);
+    }
     Tensor t = {.name = format("%s", e->name), .rank = e->rank, .data = e->data, .end = e->end};
     memcpy(t.dim, e->dim, sizeof t.dim);
     push(to, t);
