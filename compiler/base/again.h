@@ -4,9 +4,9 @@
 #define PDC_AGAIN_H
 
 void base_keep(void);    /* call once, after the setup that all files share */
-void base_restart(void); /* back to the saved state */
+void base_restart(void); /* restores the saved state */
 
-/* The parts: first names and diagnostics, whose tables stand in the arena. */
+/* The parts. Order: names and diagnostics first, because their tables are in the arena. */
 void arena_keep(void);
 void arena_restart(void);
 void names_keep(void);

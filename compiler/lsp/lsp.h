@@ -5,8 +5,8 @@
 #include <stdbool.h>
 #include <stdio.h>
 
-/* Serves until `exit` or the end of the input; whether it was shut down before. In between the compiler's front end runs as
- * often as texts change: all that it took is given back after each message (base/again.h). */
+/* Serves until `exit` or the end of the input; returns whether `shutdown` came first. After each message, all
+   memory that the front end allocated is released (base/again.h). */
 bool lsp_serve(int in, FILE *out);
 
 #endif
