@@ -26,8 +26,8 @@ typedef struct ArenaMark {
 ArenaMark arena_mark(void);
 void arena_release(ArenaMark mark);
 
-/* Another arena, for work with a small result: alloc() allocates in the arena in use. NULL: the arena of the process,
- * for tables that outlive the work. */
+/* Another arena, for work with a small result: alloc() allocates in the arena in use. NULL: the arena of the
+   process, for tables that outlive the work. */
 typedef struct Arena Arena;
 Arena *arena_new(void);
 Arena *arena_use(Arena *a); /* returns the arena in use before */
@@ -125,7 +125,8 @@ int error_count(void);     /* with -Werror warnings count */
 int diagnostics_mark(void);
 const char *diagnostics_forget(int mark);
 void diagnostics_flush(void);
-/* Passes all diagnostics to `read` instead of printing them, each once and in order; none is pending afterwards. */
+/* Passes all diagnostics to `read` instead of printing them, each once and in order; none is pending
+   afterwards. */
 typedef struct Remark {
   bool is_help;
   Span span;

@@ -30,7 +30,8 @@ typedef struct ElaborateOptions {
 /* The forward graph of the file's model with its train settings; NULL after diagnostics. */
 Graph *elaborate(const Ast *file, const ElaborateOptions *options);
 
-/* The layers visible in the file, its own and those of used files, as AST_LAYER. Reports diagnostics about them. */
+/* The layers visible in the file, its own and those of used files, as AST_LAYER. Reports diagnostics about
+   them. */
 AstList elaborate_layers(const Ast *file, const ElaborateOptions *options);
 /* "linear(x[.., in_features], out_features, bias = true)" */
 char *layer_text(const Ast *layer);

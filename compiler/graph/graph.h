@@ -18,9 +18,9 @@ typedef struct Shape {
   int64_t dim[MAX_RANK]; /* without the microbatch axis */
 } Shape;
 
-/* Share of a value on a rank of a shard group (tensor/tensor.h): the whole value; an equal part of each of `blocks` equal
- * blocks of an axis; a summand of each element, to be added over the group's ranks; or a bound of each element, with the
- * largest over the group's ranks as the value. */
+/* Share of a value on a rank of a shard group (tensor/tensor.h): the whole value; an equal part of each of
+   `blocks` equal blocks of an axis; a summand of each element, to be added over the group's ranks; or a bound of
+   each element, with the largest over the group's ranks as the value. */
 typedef enum { LAYOUT_WHOLE, LAYOUT_SPLIT, LAYOUT_PARTIAL, LAYOUT_BOUND } LayoutKind;
 typedef struct Layout {
   LayoutKind kind;

@@ -1,4 +1,5 @@
-/* `pdc lsp`: a language server (Language Server Protocol 3.17) over standard input and output. docs/guide/editors.md. */
+/* `pdc lsp`: a language server (Language Server Protocol 3.17) over standard input and output.
+   docs/guide/editors.md. */
 #ifndef PDC_LSP_H
 #define PDC_LSP_H
 

@@ -87,8 +87,8 @@ char *page_make(PageKind kind, const char *title, const char *data);
 bool page_write(const char *path, const char *page);
 
 /* ---- sweep.c */
-/* Adds lists of plans to the page's data: for other numbers of ranks and, but for programs that generate, for other
- * batches, each with its predicted time or the reason why there is none. Memory is estimated in them. */
+/* Adds lists of plans to the page's data: for other numbers of ranks and, but for programs that generate, for
+   other batches, each with its predicted time or the reason why there is none. Memory is estimated in them. */
 void add_sweeps(const PlanPage *page, Text *out);
 
 /* ---- placement.c */
@@ -108,8 +108,8 @@ bool is_launch(const char *directory);
 bool launch_page(const char *directory, const char *output);
 
 /* ---- report.c */
-/* Writes the page about DIRECTORY's log.jsonl, trace.json, plan.json and model.svg, each if it exists, or about its
- * several models, to `output` (NULL: DIRECTORY/report.html); false after diagnostics. */
+/* Writes the page about DIRECTORY's log.jsonl, trace.json, plan.json and model.svg, each if it exists, or about
+   its several models, to `output` (NULL: DIRECTORY/report.html); false after diagnostics. */
 bool report(const char *directory, const char *output);
 
 #endif
