@@ -89,7 +89,7 @@ bool json_get_int(const JsonPlace *at, const char *key, int64_t least, int64_t m
   return true;
 }
 
-/* 30000 years; larger values are not times, and sums would lose precision. */
+/* The largest accepted time: 30 years in milliseconds. Sums with larger ones would lose precision. */
 #define MOST_SECONDS 1e12
 
 bool json_get_seconds(const JsonPlace *at, const char *key, double *out) {

@@ -100,7 +100,7 @@ static void add_by_ranks(const PlanPage *page, int asked, Text *out) {
   text_add(out, "]");
 }
 
-/* From half the batch, if it is even, to eight times the batch. */
+/* Adds batches from half to eight times the requested one; an odd batch has no half. */
 static void add_by_batch(const PlanPage *page, int asked, Text *out) {
   const int64_t batch = page->g->train.batch;
   const char *between = "";

@@ -8,7 +8,7 @@
 
 enum { HEADER = 256, U16 = 20240520, U16_VERSION = 1, U32 = 20240801, U32_VERSION = 7, AT_ONCE = 1 << 16 };
 
-/* train.bin, or of shards train_000000.bin. */
+/* train.bin; with shards train_000000.bin, and so on. */
 static const char *path_of(const TokenizeRequest *request, int file) {
   const char *output = request->output, *slash = strrchr(output, '/'), *dot = strrchr(slash ? slash : output, '.');
   if (!request->shard)
@@ -84,6 +84,6 @@ bool files_close(TokenFiles *f, bool good, char *why) {
   if (f->open)
     pd_output_close(&f->output, false);
   for (int i = 0; !good && i < f->files; i++)
-    unlink(path_of(f->request, i)); /* the last one is not there */
+    unlink(path_of(f->request, i)); /* the last one may not exist yet */
   return good;
 }

@@ -17,7 +17,7 @@ enum { MOST_TOKENS = 1 << 22 }; /* of a vocabulary */
 
 static bool is_there(const char *path) { return access(path, R_OK) == 0; }
 
-/* Its files: of a folder tokenizer.json, or else GPT-2's two. */
+/* Finds the tokenizer's files: in a folder tokenizer.json, else GPT-2's two files. */
 static int tokenizer_files(const char *name, char *path[2]) {
   struct stat st;
   const char *comma = strchr(name, ',');
@@ -33,7 +33,7 @@ static int tokenizer_files(const char *name, char *path[2]) {
   return comma ? 2 : 1;
 }
 
-/* eos_token of the folder's tokenizer_config.json; NULL: it says none. */
+/* eos_token of the folder's tokenizer_config.json, or NULL. */
 static const char *end_of_config(const char *folder) {
   cJSON *config = cJSON_Parse(read_file(format("%s/tokenizer_config.json", folder), NULL));
   const cJSON *end = cJSON_GetObjectItemCaseSensitive(config, "eos_token");
@@ -44,7 +44,7 @@ static const char *end_of_config(const char *folder) {
   return name;
 }
 
-/* The token behind each document into *end; -1: none. */
+/* Sets *end to the token after each document; -1: none. */
 static bool find_end(const TokenizeRequest *request, const struct pd_tokenizer *t, int32_t *end, char *why) {
   const char *name = request->end;
   if (!name && request->tokenizer)
@@ -59,7 +59,7 @@ static bool find_end(const TokenizeRequest *request, const struct pd_tokenizer *
 
 /* ---- parts --------------------------------------------------------------------------------------- */
 
-/* Whether a string of this JSON has a zero character, where the parser would end it. */
+/* Whether a JSON string contains a zero character, at which the parser would truncate it. */
 static bool has_zero(const Part *p) {
   for (size_t i = 0; i + 6 <= p->bytes; i++)
     if (p->at[i] == '\\') {
@@ -70,7 +70,7 @@ static bool has_zero(const Part *p) {
   return false;
 }
 
-/* The text of a line of JSON, to be freed. NULL after filling `why`; with an empty `why`: the line is blank. */
+/* The text of a line of JSON, to be freed. NULL after filling `why`; an empty `why` means a blank line. */
 static char *text_of_line(const Part *p, const char *field, char *why) {
   size_t blank = 0;
   while (blank < p->bytes && strchr(" \t\r", p->at[blank]))
@@ -103,7 +103,7 @@ static void refuse_part(Part *p, const char *cause) {
   p->why = strdup(why);
 }
 
-/* Runs on several threads: nothing of the arena. */
+/* Runs on several threads, so it must not use the arena. */
 static void encode(const struct pd_tokenizer *t, const char *field, Part *p) {
   char why[PD_WHY] = "";
   char *decoded = p->line ? text_of_line(p, field, why) : NULL;
@@ -122,8 +122,8 @@ typedef struct Tokenizing {
   const TokenizeRequest *request;
   struct pd_tokenizer *tokenizer;
   int32_t end;
-  int64_t documents, in_document; /* tokens of the one that is being written */
-  int64_t bytes;                  /* of texts, without what else a line of JSON has */
+  int64_t documents, in_document; /* tokens of the current document */
+  int64_t bytes;                  /* of texts, without other contents of JSON lines */
   double start, told;             /* seconds */
   Texts texts;
   TokenFiles files;
@@ -164,7 +164,7 @@ static bool write_all(Tokenizing *t, char *why) {
   bool good = true;
   do {
     good = texts_next(&t->texts, b, why);
-    /* The parts' order in the file is theirs here, whichever thread encodes them. */
+    /* Parts keep their file order, whichever thread encodes them. */
 #pragma omp parallel for schedule(dynamic) num_threads(threads)
     for (int i = 0; i < b->n; i++)
       encode(t->tokenizer, field, &b->part[i]);
