@@ -1,5 +1,5 @@
 /* pdc compiles a model description to one C or CUDA program per pipeline stage. The compiler is the table of
-   passes below; each pass maps one structure to the next. */
+ * passes below; each pass maps one structure to the next. */
 #include <errno.h>
 #include <string.h>
 #include <unistd.h>
@@ -179,7 +179,7 @@ static Compilation *quiet(const Options *o, const PlanRequest *request) {
 }
 
 /* Recompiles with split activations if ranks of a shard group lack memory. The new compilation replaces `c` if its
-   plan is better, or if its memory diagnostics are needed. */
+ * plan is better, or if its memory diagnostics are needed. */
 static void spread_if_better(Compilation *c) {
   Compilation *other = quiet(&c->options, &c->asked);
   other->options.plan.spread = true;
@@ -246,7 +246,7 @@ static bool run_allocate(Compilation *c) {
 }
 
 /* All stages hold one hash of the plan and all programs, and compare it at startup. The hash replaces a mark in
-   the hashed texts. */
+ * the hashed texts. */
 static bool run_emit(Compilation *c) {
   static const char mark[] = "@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@";
   Text all = {0};
@@ -444,7 +444,7 @@ static const struct Pass *find_pass(const char *name) {
 }
 
 /* Prints a pass's line of --time-passes and the planner's time by phase. `before`: stage timings before the
-   pass. */
+ * pass. */
 static void print_times(const Compilation *c, const struct Pass *p, double seconds, const StagesWatch *before) {
   fprintf(stderr, "%-10s %8.3f ms", p->name, 1e3 * seconds);
   StagesWatch now = c->stages ? stages_watch(c->stages) : (StagesWatch){0};
@@ -491,7 +491,7 @@ static void print_emitted(Compilation *c, const struct Pass *p) {
 }
 
 /* Whether --emit prints the result of this pass. The ranks' common settings come with the plan, even if it lacks
-   memory. */
+ * memory. */
 static bool is_emitted(const Compilation *c, const struct Pass *p) {
   switch (c->options.emit) {
   case EMIT_NOTHING: return false;

@@ -87,7 +87,7 @@ static void find_wanted(Gradients *d) {
 }
 
 /* The model's loss is the mean over the first loss's elements. The update divides by their number, so another
-   loss's elements have weight N_0 / N_i. */
+ * loss's elements have weight N_0 / N_i. */
 static void seed_losses_of(Gradients *d, int node) {
   Graph *g = d->g;
   for (int i = g->n_losses - 1; i >= 0; i--) {
@@ -124,7 +124,7 @@ static void note_uses(Graph *g, int n_values) {
 }
 
 /* Records partial sums after the derivative of `node`: its inputs' sums cover the uses from `node` on. All uses in
-   one run share the sum from the run's first use on, which is complete last. */
+ * one run share the sum from the run's first use on, which is complete last. */
 static void note_partial_sums(Gradients *d, int node) {
   Graph *g = d->g;
   for (int k = 0; k < g->nodes.at[node].n_in; k++) {

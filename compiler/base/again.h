@@ -1,5 +1,5 @@
 /* For processes that compile several files in turn, such as fuzzers: saves this folder's state and restores it.
-   Memory, names, sources and diagnostics since the save are lost. */
+ * Memory, names, sources and diagnostics since the save are lost. */
 #ifndef PDC_AGAIN_H
 #define PDC_AGAIN_H
 

@@ -16,8 +16,8 @@ void *alloc(size_t bytes);
 void *alloc_copy(const void *from, size_t bytes);
 
 /* A place in the arena. Releasing the mark frees all later allocations, for searches over many plans that keep
-   only a number. The caller must not use that memory again. Interned names survive. The arena in use must be that
-   of the mark. */
+ * only a number. The caller must not use that memory again. Interned names survive. The arena in use must be that
+ * of the mark. */
 typedef struct ArenaMark {
   char *unused;
   size_t unused_bytes;
@@ -27,7 +27,7 @@ ArenaMark arena_mark(void);
 void arena_release(ArenaMark mark);
 
 /* Another arena, for work with a small result: alloc() allocates in the arena in use. NULL: the arena of the
-   process, for tables that outlive the work. */
+ * process, for tables that outlive the work. */
 typedef struct Arena Arena;
 Arena *arena_new(void);
 Arena *arena_use(Arena *a); /* returns the arena in use before */
@@ -98,16 +98,16 @@ int source_add(const char *path, const char *text);
 const char *source_path(int file);
 const char *source_text(int file);
 /* The start of line `line`, from 1, or the end of a text with fewer lines. NULL: the text is not a registered
-   source. */
+ * source. */
 const char *source_line_start(const char *text, int line);
 int source_count(void); /* for -MD: number of texts read, including "<command line>" */
 
 /* ---- diagnostics (diagnostic.c) ----------------------------------------------------------- */
 
 /* One Diagnostic per root cause, followed by notes and helps. Printed to stderr as text or JSON lines, sorted by
-   position when flushed. Codes are such as "PD0102": 00 lexical and syntax, 01 names and syntax of layers, 02
-   arguments and attributes, 03 shapes and types, 04 train settings, 05 planning, 06 files and environment, 07
-   schedules. Each has a page in docs/reference/diagnostics/. */
+ * position when flushed. Codes are such as "PD0102": 00 lexical and syntax, 01 names and syntax of layers, 02
+ * arguments and attributes, 03 shapes and types, 04 train settings, 05 planning, 06 files and environment, 07
+ * schedules. Each has a page in docs/reference/diagnostics/. */
 typedef struct Diagnostic Diagnostic;
 Diagnostic *error_at(Span where, const char *code, const char *pattern, ...) __attribute__((format(printf, 3, 4)));
 Diagnostic *warning_at(Span where, const char *code, const char *pattern, ...)
@@ -126,7 +126,7 @@ int diagnostics_mark(void);
 const char *diagnostics_forget(int mark);
 void diagnostics_flush(void);
 /* Passes all diagnostics to `read` instead of printing them, each once and in order; none is pending
-   afterwards. */
+ * afterwards. */
 typedef struct Remark {
   bool is_help;
   Span span;

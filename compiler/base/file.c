@@ -59,7 +59,7 @@ char *read_file(const char *path, size_t *length) {
 }
 
 /* Devices, pipes and open files such as /dev/stdout are written directly: renaming a file over one would remove
-   it. */
+ * it. */
 static bool is_stream(const char *path) {
   struct stat st;
   return stat(path, &st) == 0 && !S_ISDIR(st.st_mode) && (!S_ISREG(st.st_mode) || pd_is_descriptor(path));

@@ -1,5 +1,5 @@
 /* JSON for plans and profiles: written by hand for a stable order, read through cJSON with diagnostics for edited
-   files. */
+ * files. */
 #include <errno.h>
 #include <math.h>
 #include <string.h>

@@ -11,7 +11,7 @@ void json_double(Text *t, double x);      /* nine digits: a value read back prin
 /* The file's object; *file is set to its source number. NULL after diagnostics. */
 cJSON *json_load(const char *path, int *file);
 /* A member of an object or of an element; NULL or false after a diagnostic with file and key. `path`: the object's
-   place in the file, such as "stages[1]"; "" at the top. */
+ * place in the file, such as "stages[1]"; "" at the top. */
 typedef struct JsonPlace {
   int file;
   const char *path;

@@ -1,5 +1,5 @@
 /* Locates pdc's own files relative to its program. PREFIX/bin/pdc uses PREFIX/share/pdc. In a build folder PREFIX,
-   so do PREFIX/pdc and the test programs below it. */
+ * so do PREFIX/pdc and the test programs below it. */
 #include "base/base.h"
 
 #include <limits.h>

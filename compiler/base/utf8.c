@@ -1,5 +1,5 @@
 /* Repairs UTF-8 (Unicode 16, table 3-7), because JSON requires valid text and names and contents of files are
-   arbitrary. */
+ * arbitrary. */
 #include "base/base.h"
 
 #include <string.h>

@@ -150,7 +150,7 @@ static void find_params(const Graph *g, Pieces *p) {
 /* ---- sweeping over the graph ------------------------------------------------------------------ */
 
 /* Incremental form of the definitions above: makes listing all cuts linear in the model. pieces_verify() checks
-   the result by the definitions. */
+ * the result by the definitions. */
 typedef struct Sweep {
   Cut cut;
   Ints live;      /* forward values that cross before the current node, ascending */

@@ -1,5 +1,5 @@
 /* Writes the graph for one position if possible. Shapes lose all positions but one, and causal attention uses
-   caches. Sample-independent values, such as position embeddings, are gathered at the position. */
+ * caches. Sample-independent values, such as position embeddings, are gathered at the position. */
 #include "decode/internal.h"
 
 #include "ops/rules.h"

@@ -17,7 +17,7 @@ typedef struct Sequence {
 /* False after a diagnostic. */
 bool find_sequence(const Graph *g, Sequence *s);
 /* The first value before the logits in which a position may depend on later ones, judged by operations; -1:
-   none. */
+ * none. */
 int find_not_causal(const Graph *g, const Sequence *s);
 
 /* ---- one position of a node (positions.c) --------------------------------------------------------- */

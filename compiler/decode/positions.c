@@ -1,5 +1,5 @@
 /* One position of a node: the results' axis of positions, and the operation for one position. Handles kinds of
-   ops; calls and views with a shape define Op.decode. */
+ * ops; calls and views with a shape define Op.decode. */
 #include "decode/internal.h"
 #include "ops/expression.h"
 #include "ops/rules.h"

@@ -27,8 +27,8 @@ static bool *reached_from(const Graph *g, bool targets) {
 enum { BY_ARITHMETIC, BY_LAYER, HOWS };
 
 /* Walks back from losses to values that depend on samples but not on targets. A layer such as cross_entropy
-   compares its inputs with targets. The model's own arithmetic is ambiguous: an operand beside a target may be a
-   weight or a further term of the loss. */
+ * compares its inputs with targets. The model's own arithmetic is ambiguous: an operand beside a target may be a
+ * weight or a further term of the loss. */
 typedef struct Search {
   const Graph *g;
   bool *from_targets, *from_inputs, *seen;
@@ -53,7 +53,7 @@ static void search(Search *s, int value, int reader) {
 }
 
 /* Values that layers compare with targets; without such layers, the operands beside targets in arithmetic. A loss
-   without targets compares nothing. */
+ * without targets compares nothing. */
 static Ints find_compared(const Graph *g, bool *by_arithmetic) {
   Search s = {.g = g,
               .from_targets = reached_from(g, true),
@@ -85,7 +85,7 @@ static void mark_needed(const Graph *g, bool *needed, int node) {
 }
 
 /* Refuses arithmetic, which may compare probabilities instead of logits; sampling from those would be far too
-   uniform. */
+ * uniform. */
 static void tell_arithmetic(const Graph *g, int value) {
   const Value *v = &g->values.at[value];
   Diagnostic *d = warning_at(v->span, "PD0815", "--generate: assumes that '%s' holds logits", v->name);

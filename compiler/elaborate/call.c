@@ -454,7 +454,7 @@ static bool bind_dims(Elaborator *e, Frame *inner, const Ast *formal, const Give
 }
 
 /* Declares the arguments in the new frame. A repeated call inherits missing attributes from the instance's first
-   call. */
+ * call. */
 static bool bind_arguments(Elaborator *e, Frame *inner, const Ast *call, Given *given) {
   const AstList formals = inner->layer->ast->list;
   Instance *instance = inner->instance;

@@ -1,5 +1,5 @@
 /* -D: attributes of the model, settings of training, and arguments of optimizer and learning-rate schedule. The
-   owner may precede the name, as in "optimizer.lr". */
+ * owner may precede the name, as in "optimizer.lr". */
 #include "elaborate/internal.h"
 #include "optimizers/lr_schedule.h"
 
@@ -55,7 +55,7 @@ static bool has_name(const Elaborator *e, DefineOwner owner, Name name) {
 }
 
 /* Whether a definition applies to `owner`. The first owner takes an ambiguous name, which check_defines() then
-   refuses. */
+ * refuses. */
 static bool is_for(const Elaborator *e, const Ast *a, DefineOwner owner) {
   if (a->text)
     return !strcmp(a->text, owners[owner].name);

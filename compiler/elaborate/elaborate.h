@@ -1,6 +1,6 @@
 /* Ast -> Graph: inlines layers, runs `if` and `for`, evaluates compile-time values, names parameters and checks
-   types. An invalid value is diagnosed once and poisons all values that depend on it, so elaboration continues to
-   the next mistake. */
+ * types. An invalid value is diagnosed once and poisons all values that depend on it, so elaboration continues to
+ * the next mistake. */
 #ifndef PDC_ELABORATE_H
 #define PDC_ELABORATE_H
 
@@ -31,7 +31,7 @@ typedef struct ElaborateOptions {
 Graph *elaborate(const Ast *file, const ElaborateOptions *options);
 
 /* The layers visible in the file, its own and those of used files, as AST_LAYER. Reports diagnostics about
-   them. */
+ * them. */
 AstList elaborate_layers(const Ast *file, const ElaborateOptions *options);
 /* "linear(x[.., in_features], out_features, bias = true)" */
 char *layer_text(const Ast *layer);

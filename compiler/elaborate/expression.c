@@ -210,7 +210,7 @@ static Val member_of(Elaborator *e, Frame *f, const Ast *a, Instance *of, Name m
 }
 
 /* The path of a nested instance, such as "h[0].attn". An instance whose label has several parts is a child with a
-   dotted name. NULL if the expression is not a path. */
+ * dotted name. NULL if the expression is not a path. */
 static Name instance_path(Elaborator *e, Frame *f, const Ast *a) {
   const Ast *root = a;
   while (root->kind == AST_INDEX || root->kind == AST_MEMBER)
@@ -287,7 +287,7 @@ static Val index_list(Elaborator *e, Frame *f, const Ast *a, Val v) {
 }
 
 /* Slices one axis of x[...] unless the subscript selects all of it. `drop` is set for a number, which removes the
-   axis. */
+ * axis. */
 static bool slice_axis(Elaborator *e, Frame *f, const Ast *s, int axis, int *x, bool *drop, Span whole) {
   int64_t size = e->g->values.at[*x].shape.dim[axis], from = 0, to = size;
   const Ast *first = s->kind == AST_RANGE ? s->a : s, *last = s->kind == AST_RANGE ? s->b : NULL;

@@ -271,7 +271,7 @@ static bool evaluate_origin(Elaborator *e, Frame *f, Declared *d) {
 }
 
 /* The name of a type: "token" of "token(classes)", "image" of "image" and "image(mean = 0)"; "" if there is
-   none. */
+ * none. */
 static Name type_name(const Ast *type) {
   const Ast *name = type->kind == AST_CALL ? type->a : type;
   return name->kind == AST_NAME ? name->name : "";

@@ -63,7 +63,7 @@ typedef struct InstanceParam {
 } InstanceParam; /* param -1: poisoned */
 
 /* An instance of a labelled or parameter-owning call. A second call inlines the layer again with the same
-   parameters. */
+ * parameters. */
 struct Instance {
   Name name, path;
   NamedBy named_by;
@@ -73,7 +73,7 @@ struct Instance {
   int calls; /* number of its calls so far */
   int seen;  /* the parent's call that created or last reused it */
   /* Numbering of unlabelled calls without parameters, in the parent's call `numbered_in`. `number` is the last
-     suffix used after this instance's name, as in relu_2 and relu_3. */
+   * suffix used after this instance's name, as in relu_2 and relu_3. */
   int numbered_in, number;
   bool poisoned;
   Vec(Instance *) children;

@@ -81,7 +81,7 @@ static char *real_path(const char *path) {
 }
 
 /* Whether `path` is another file than `user`: a file does not use itself, so bert.pdm may use the standard
-   bert.pdm. */
+ * bert.pdm. */
 static bool is_other_file(const char *path, const char *user) {
   const char *real = real_path(path), *own = real_path(user);
   return real && !(own && strcmp(real, own) == 0);

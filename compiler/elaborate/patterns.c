@@ -1,5 +1,5 @@
 /* Parameter patterns (pattern.h) in `train`: frozen parameters, groups, and exceptions of a hidden-matrix
-   optimizer. */
+ * optimizer. */
 #include "elaborate/internal.h"
 #include "optimizers/hidden.h"
 #include "optimizers/optimizer.h"
@@ -126,7 +126,7 @@ static bool in_group(const Param *p, const ParameterGroup *group) {
 }
 
 /* Warns if an earlier group takes some or all of this group's parameters. A special case before a general one is
-   not an overlap. */
+ * not an overlap. */
 static void check_overlap(const Graph *g, int first, int second) {
   const ParameterGroup *a = &g->train.groups.at[first], *b = &g->train.groups.at[second];
   const Param *shared = NULL;

@@ -239,7 +239,7 @@ static void read_option(Elaborator *e, Frame *f, const Ast *option, Param *p) {
 #define NAME_LETTERS "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_"
 
 /* The parameter's name in its instance: the variable's name plus the suffix, as in "suffix = "_l0"". NULL after a
-   diagnostic. */
+ * diagnostic. */
 static Name param_name(Elaborator *e, Frame *f, const Ast *a) {
   if (!a->b || strcmp(a->b->name, "suffix") != 0)
     return a->name;

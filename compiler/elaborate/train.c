@@ -161,7 +161,7 @@ static Name function_name(const Ast *a, const char *const *known, int n, const c
 enum { MAX_ARGUMENTS = MAX_OPTIMIZER_ARGUMENTS + 3 };
 
 /* Lists an optimizer's arguments with their destinations, and returns their count. exceptions NULL: a group, which
-   has none. */
+ * has none. */
 static int optimizer_arguments(const Optimizer *o, double *lr, double *number, const Ast **exceptions,
                                bool *decay_all, Argument *list) {
   int n = 0;
@@ -199,7 +199,7 @@ void train_argument_names(const Elaborator *e, DefineOwner owner, Words *names) 
 }
 
 /* Checks a group's statement names against the optimizer's arguments. An argument that is also an attribute is
-   refused at its use. */
+ * refused at its use. */
 static bool check_group_names(const Elaborator *e, const Ast *a, const Argument *list, int n) {
   bool good = true;
   for (int i = 0; a->kind == AST_NAME && i < n; i++)
@@ -459,7 +459,7 @@ static void set(Elaborator *e, Frame *f, Name name, const Ast *a) {
 }
 
 /* Checks that `freeze "h.*";` and `group "bias" { ... }` have the form of a pattern statement, not of a
-   setting. */
+ * setting. */
 static bool check_pattern(const Ast *a) {
   bool freeze = strcmp(a->name, "freeze") == 0, group = strcmp(a->name, "group") == 0;
   if ((a->kind == AST_FREEZE && freeze) || (a->kind == AST_GROUP && group))

@@ -1,5 +1,5 @@
 /* Warnings for valid models that train less than they appear to: unread values and inputs, and losses and
-   parameters without a gradient. */
+ * parameters without a gradient. */
 #include "elaborate/internal.h"
 
 #include <string.h>

@@ -6,12 +6,12 @@
 
 /* ---- format.c */
 /* The text in standard style, in the arena; meaning and comments stay, and formatting is idempotent. NULL after
-   diagnostics: the text must parse. `path` is for diagnostics. */
+ * diagnostics: the text must parse. `path` is for diagnostics. */
 char *format_text(const char *path, const char *text, size_t length);
 
 /* ---- files.c */
 /* Formats files in place ("-": standard input to standard output). With `check`, reports differing files without
-   changes. False after a diagnostic or if a file differs. */
+ * changes. False after a diagnostic or if a file differs. */
 bool format_files(const char *const *paths, int n, bool check, FILE *out);
 
 #endif

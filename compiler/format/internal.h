@@ -5,7 +5,7 @@
 #include "format/format.h"
 
 /* Maximum columns of code; comments and unbreakable words may exceed them. Lines up to WIDEST_ALIGNED have aligned
-   comments. */
+ * comments. */
 enum { WIDEST = 115, WIDEST_ALIGNED = 80 };
 
 typedef struct Comment {
@@ -48,7 +48,7 @@ Lines lines_make(Words *w); /* sets pads */
 
 /* ---- layout.c */
 /* Prints a line's words on one or several rows, each indented, without a final newline. Returns the last row's
-   width; *rows: number of rows. */
+ * width; *rows: number of rows. */
 int lay_out(Text *t, const Words *w, const Line *line, int *rows);
 
 #endif

@@ -1,5 +1,5 @@
 /* Breaks a line's words into rows. A row breaks after a comma or before an operator, at the outermost and weakest
-   candidate, and continues below its bracket's contents. */
+ * candidate, and continues below its bracket's contents. */
 #include <string.h>
 
 #include "format/internal.h"
@@ -7,7 +7,7 @@
 enum { NO_BREAK = 100, CONTINUATION = 4, DEEPEST = 70 };
 
 /* The strength of the bond before this word: 0 after a comma; NO_BREAK: unbreakable. Assigned variables (`a, b =`)
-   stay together. */
+ * stay together. */
 static int rank(const Words *w, int i) {
   static const char *const operators[][7] = {
       {"or"}, {"and"}, {"==", "!=", "<", "<=", ">", ">="}, {"+", "-"}, {"*", "/", "%", "@", "//"}};

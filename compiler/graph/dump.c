@@ -1,6 +1,6 @@
 /* Each node takes one line:
-     n12 %14 "q" f32 [b, 128, 64], %15 "k" f32 [b, 128, 64] = split(%11) n=2 scope=4 serves=-1 at 0:12:3-12:20
-   Value numbers increase through all nodes in order; b is the microbatch. */
+ *   n12 %14 "q" f32 [b, 128, 64], %15 "k" f32 [b, 128, 64] = split(%11) n=2 scope=4 serves=-1 at 0:12:3-12:20
+ * Value numbers increase through all nodes in order; b is the microbatch. */
 #include <string.h>
 
 #include "graph/text.h"

@@ -1,8 +1,8 @@
 /* The Graph: an array of values and an array of nodes, in topological order. Elaboration appends forward nodes,
-   autodiff appends backward nodes, and simplify rewrites; later passes only read it. Shapes are per sample. A
-   `batched` value has the microbatch as an implicit leading axis: inputs and all values that depend on them.
-   Parameters, constants and gradients of parameters are not batched; such gradients are sums over the
-   microbatch. */
+ * autodiff appends backward nodes, and simplify rewrites; later passes only read it. Shapes are per sample. A
+ * `batched` value has the microbatch as an implicit leading axis: inputs and all values that depend on them.
+ * Parameters, constants and gradients of parameters are not batched; such gradients are sums over the
+ * microbatch. */
 #ifndef PDC_GRAPH_H
 #define PDC_GRAPH_H
 
@@ -19,8 +19,8 @@ typedef struct Shape {
 } Shape;
 
 /* Share of a value on a rank of a shard group (tensor/tensor.h): the whole value; an equal part of each of
-   `blocks` equal blocks of an axis; a summand of each element, to be added over the group's ranks; or a bound of
-   each element, with the largest over the group's ranks as the value. */
+ * `blocks` equal blocks of an axis; a summand of each element, to be added over the group's ranks; or a bound of
+ * each element, with the largest over the group's ranks as the value. */
 typedef enum { LAYOUT_WHOLE, LAYOUT_SPLIT, LAYOUT_PARTIAL, LAYOUT_BOUND } LayoutKind;
 typedef struct Layout {
   LayoutKind kind;
@@ -51,9 +51,9 @@ typedef struct Value {
   int node, output; /* its producer */
   Span span;
   /* Set by autodiff for forward values that are not parameters. `uses`: the forward nodes that read it, in order.
-     `gradients`: for each use, the gradient summed over that use and all later ones; -1: no gradient. Uses that
-     no cut separates share one sum. The gradient across a cut before node `first` is that of the first use >=
-     first. */
+   * `gradients`: for each use, the gradient summed over that use and all later ones; -1: no gradient. Uses that
+   * no cut separates share one sum. The gradient across a cut before node `first` is that of the first use >=
+   * first. */
   Ints uses, gradients;
 } Value;
 
@@ -112,7 +112,7 @@ static inline Shape padded_shape(const Param *p) {
 static inline bool is_trained(const Param *p) { return !p->buffer && !p->frozen; }
 
 /* Source of an input's samples: a file, raw or as images to normalise, or the tokens of another input.
-   pd_runtime.h defines each computation and its numbers. */
+ * pd_runtime.h defines each computation and its numbers. */
 typedef enum {
   ORIGIN_FILE,
   ORIGIN_IMAGE,
@@ -136,8 +136,8 @@ typedef struct Input {
 } Input;
 
 /* Results of each microbatch. The log has the mean over all elements of losses and metrics in the batch. The
-   model's loss is the sum of losses; metrics have no gradient. Outputs exist only in inference and are written
-   unchanged. */
+ * model's loss is the sum of losses; metrics have no gradient. Outputs exist only in inference and are written
+ * unchanged. */
 typedef struct Figure {
   Name metric;  /* a metric's name in the log, or NULL */
   Name output;  /* an output's name, or NULL; a loss has neither */
@@ -209,7 +209,7 @@ typedef struct Graph {
 Graph *graph_new(Name name);
 int graph_scope(Graph *g, int parent, Name path, Name layer, Span span);
 /* Appends a node and infers its output shapes. Returns the node, or -1 after a diagnostic; the caller then poisons
-   dependent values. `attr` follows the op's order; NULL: all defaults. */
+ * dependent values. `attr` follows the op's order; NULL: all defaults. */
 int graph_node(Graph *g, const Op *op, const int *in, int n_in, const Attr *attr, int scope, Span span);
 /* Appends a backward node, in the scope and with the span of the forward node it serves. */
 int graph_backward_node(Graph *g, const Op *op, const int *in, int n_in, const Attr *attr, int serves);
@@ -226,14 +226,14 @@ static inline int graph_n_logged(const Graph *g) { return g->figures.n - g->n_ou
 int64_t graph_tokens_per_sample(const Graph *g); /* of the first input of tokens; 0: none */
 int64_t shape_elements(const Shape *s);          /* of one sample */
 /* The number of contiguous runs of a split value in memory; each rank has a part of each run. `s` may be the
-   part's shape or the whole one. */
+ * part's shape or the whole one. */
 int64_t layout_runs(const Shape *s, Layout layout);
 int64_t param_elements(const Graph *g, const Param *p); /* of all ranks' parts */
 bool shape_equal(const Shape *a, const Shape *b);
 const char *shape_text(const Shape *s); /* "[128, 256]" */
 
 /* By node: the index of its run, a maximal sequence of nodes in one scope. Cuts fall only between runs. A backward
-   node belongs to the run of its forward node. */
+ * node belongs to the run of its forward node. */
 int *graph_runs(const Graph *g);
 
 /* ---- printing, reading back, checking (dump.c, read.c, verify.c) -------------------------- */

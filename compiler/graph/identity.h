@@ -1,5 +1,5 @@
 /* The plan-independent identity of a training: model function and training settings. Checkpoints store it to
-   refuse resuming a different training (docs/guide/training.md, "Checkpoints"). */
+ * refuse resuming a different training (docs/guide/training.md, "Checkpoints"). */
 #ifndef PDC_IDENTITY_H
 #define PDC_IDENTITY_H
 
@@ -12,8 +12,8 @@ typedef Vec(Setting) Settings;
 
 typedef struct Identity {
   /* By part of the model, a named layer instance or the remainder: 16 digits of a SHA-256. The digest covers the
-     operations that lead to a loss, with attributes, shapes and operands. Training-only operations (Op.trains)
-     count as settings. */
+   * operations that lead to a loss, with attributes, shapes and operands. Training-only operations (Op.trains)
+   * count as settings. */
   Settings function;
   Settings settings; /* of `train`, except settings chosen by plans */
   Settings traits;   /* traits.h */

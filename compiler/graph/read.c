@@ -1,5 +1,5 @@
 /* Reads the output of dump.c, possibly edited. The first syntax error is reported with its place; graph_verify
-   then checks the content. */
+ * then checks the content. */
 #include <ctype.h>
 #include <stdlib.h>
 #include <string.h>

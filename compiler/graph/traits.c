@@ -92,7 +92,7 @@ static bool is_centered(const Graph *g, int value) {
 }
 
 /* Recognises 1 / sqrt(mean(x^2) + eps), of x or of x - mean(x). The remaining rounding error of the mean may be
-   subtracted. */
+ * subtracted. */
 static void see_norm(Survey *s, const Node *root) {
   const Graph *g = s->g;
   const Node *sum = producer(g, root->in[0]);

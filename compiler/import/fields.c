@@ -6,7 +6,7 @@
 #include "import/internal.h"
 
 /* Fields without influence on evaluation from tokens: names, files, token ids, dropout, generation, classification
-   heads. */
+ * heads. */
 static const char *const harmless[] = {"_name_or_path",
                                        "architectures",
                                        "auto_map",

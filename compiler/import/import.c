@@ -1,5 +1,5 @@
 /* From folder to model: reads config.json and headers, fills the family's template, compares the result with the
-   tensors. */
+ * tensors. */
 #include <errno.h>
 #include <string.h>
 #include <sys/stat.h>

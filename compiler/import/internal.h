@@ -22,7 +22,7 @@ typedef struct Field {
   const char *name;
   FieldKind kind;
   /* Default for a missing or null field (null may have its own meaning): a text, or "=FIELD" or "=FIELD/FIELD" of
-     earlier fields. NULL: the field is mandatory. */
+   * earlier fields. NULL: the field is mandatory. */
   const char *usual;
   const char *only; /* the supported values, "silu|swish"; NULL: any */
 } Field;
@@ -30,7 +30,7 @@ typedef struct Field {
 enum { COUNT_LAYERS = -1, IS_THERE = -2, IS_NOT_THERE = -3 };
 
 /* Derives a field from a tensor. `tensor`: a name after the family's root, or a full name if it starts with
-   '/'. */
+ * '/'. */
 typedef struct ShapeRule {
   const char *field, *tensor;
   int axis; /* the axis with this size; COUNT_LAYERS: the count of N in tensor + "N."; IS_THERE, IS_NOT_THERE: a
@@ -67,7 +67,7 @@ typedef Vec(Tensor) Tensors;
 
 void tensors_sort(Tensors *all);
 /* Reads the headers of the folder's safetensors, sorted by name; none if the folder has no weights. False after a
-   diagnostic. */
+ * diagnostic. */
 bool tensors_read(const char *folder, Tensors *to);
 const Tensor *tensors_find(const Tensors *all, const char *name); /* NULL: no such tensor */
 
@@ -106,12 +106,12 @@ bool shapes_compare(const Import *m, const char *text); /* compares the model's 
 
 /* positions.c: building blocks of the families' `derive` */
 /* Reads rope_theta, rope_scaling and rope_parameters; sets base, scaling ("" or a list) and partial_rotary_factor.
-   `scalings` false: only plain frequencies are supported. */
+ * `scalings` false: only plain frequencies are supported. */
 bool derive_rope(Import *m, double usual_theta, bool scalings);
 /* Sets rotary_size: the fraction partial_rotary_factor of a head. */
 bool derive_rotary_size(Import *m, double head_size);
 /* Sets window and window_lines from sliding_window and layer_types. `usual`: the condition on layer i for a window
-   if layer_types is missing; "" none, "true" all. */
+ * if layer_types is missing; "" none, "true" all. */
 void derive_window(Import *m, const char *usual);
 
 /* template.c */

@@ -1,5 +1,5 @@
 /* Checks against the tensors: their sizes override config.json, and the written model has exactly these
-   parameters. */
+ * parameters. */
 #include <stdlib.h>
 #include <string.h>
 

@@ -1,5 +1,5 @@
 /* Templates of .pdm text: $name or ${name} inserts a value; [[name: text]] keeps the text if the value is true,
-   [[!name: text]] if it is false. Parts may nest. */
+ * [[!name: text]] if it is false. Parts may nest. */
 #include <ctype.h>
 #include <string.h>
 

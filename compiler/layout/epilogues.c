@@ -1,5 +1,5 @@
 /* GPU libraries apply GELU to a product's sums in registers. A separate GELU would read and write all sums once
-   more. The pass sees the whole model, before any cut. */
+ * more. The pass sees the whole model, before any cut. */
 #include "layout/epilogues.h"
 
 #include <math.h>

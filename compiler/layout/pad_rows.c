@@ -1,6 +1,6 @@
 /* Tensor cores need rows that start at multiples of 16 bytes. Logits of a vocabulary of 50257 violate this forward
-   and backward; those of 50304 do not. So the vocabulary's matrix gets zero rows in memory. Files, the optimizer
-   and the model's own shapes exclude them. The pass sees the whole model, before any cut. */
+ * and backward; those of 50304 do not. So the vocabulary's matrix gets zero rows in memory. Files, the optimizer
+ * and the model's own shapes exclude them. The pass sees the whole model, before any cut. */
 #include "layout/pad_rows.h"
 
 #include "ops/op.h"

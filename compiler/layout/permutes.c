@@ -1,6 +1,6 @@
 /* Image layers take [C, H, W] and compute on [H, W, C], with a permute before and after. Nodes between two such
-   layers that accept any order of axes take the order of their inputs, and the permutes cancel. The pass sees the
-   whole model, before any cut. */
+ * layers that accept any order of axes take the order of their inputs, and the permutes cancel. The pass sees the
+ * whole model, before any cut. */
 #include "layout/permutes.h"
 
 #include <string.h>
@@ -58,7 +58,7 @@ static int insert(Moving *m, int like, const Op *op, int in, const Attr *attr, c
 }
 
 /* Permutes `in` so that axis i is its axis dims[i]. A reshape suffices if only axes of size 1 move or are
-   inserted. */
+ * inserted. */
 static int arrange(Moving *m, int like, int in, const int *dims, const Shape *wanted, const Value *v) {
   Shape s = *shape_of(m->w->to, in);
   Attr attr[MAX_ATTR];
@@ -78,8 +78,8 @@ static int arrange(Moving *m, int like, int in, const int *dims, const Shape *wa
 }
 
 /* The value for the run of `like`, in the order `inverse` of a result of this rank: axis k of the order is the
-   result's axis inverse[k]. The value's axes align with the result's from the right; missing leading axes stay
-   missing. */
+ * result's axis inverse[k]. The value's axes align with the result's from the right; missing leading axes stay
+ * missing. */
 static int ordered(Moving *m, int like, int value, int rank, const int *inverse) {
   const Value *v = &m->w->from->values.at[value];
   const Counterpart *f = &m->counterpart[value];
@@ -117,7 +117,7 @@ static int plain(Moving *m, int like, int value) {
 /* ---- nodes -------------------------------------------------------------------------------------- */
 
 /* Gives the name of a reordered x to x. A layer returns the reordered value, and its caller named that one;
-   otherwise an earlier name stays. */
+ * otherwise an earlier name stays. */
 static void hand_on_name(Moving *m, int node) {
   const Node *n = &m->w->from->nodes.at[node];
   const Value *v = &m->w->from->values.at[n->out[0]];

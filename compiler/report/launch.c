@@ -1,5 +1,5 @@
 /* The page about a launch of several models (docs/guide/many-models.md). It shows the timeline, with models as
-   bars on ranks, and each model's log from the folder of its name. */
+ * bars on ranks, and each model's log from the folder of its name. */
 #include "report/report.h"
 
 #include <math.h>

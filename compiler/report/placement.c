@@ -1,5 +1,5 @@
 /* Placement of a plan's ranks: the devices, grouped by links, and each rank's device. Follows the planner's rules
-   (plan/problem/devices.c). */
+ * (plan/problem/devices.c). */
 #include "report/report.h"
 
 static void add_name(Text *out, const char *name) {

@@ -4,7 +4,7 @@
 #include "schedule/program.h"
 
 /* Above MOST_ROWS ranks the timeline has a row per stage. Above MOST_COMPARED ranks the page does not compare all
-   schedules. */
+ * schedules. */
 enum { MOST_ROWS = 64, MOST_COMPARED = 8 };
 
 /* ---- the plan and the runners-up ---------------------------------------------------------------- */

@@ -1,5 +1,5 @@
 /* Reads the log and the trace of `train` and `infer`. Either may be long, so lines and events are parsed and freed
-   one by one. An edited file gets a diagnostic at the first deviation from the format. */
+ * one by one. An edited file gets a diagnostic at the first deviation from the format. */
 #include "report/report.h"
 
 #include <errno.h>

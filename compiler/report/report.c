@@ -16,7 +16,7 @@ static void add_part(Text *t, const char *name, const char *json) {
 }
 
 /* Adds the plan file unchanged, with its prediction or the reason for none; false after diagnostics. `evaluates`:
-   the run did forward passes only, whatever the plan's purpose. */
+ * the run did forward passes only, whatever the plan's purpose. */
 static bool add_plan(const char *path, bool evaluates, Text *t, const char **model) {
   if (!path) {
     add_part(t, "plan", NULL);

@@ -88,7 +88,7 @@ bool page_write(const char *path, const char *page);
 
 /* ---- sweep.c */
 /* Adds lists of plans to the page's data: for other numbers of ranks and, but for programs that generate, for
-   other batches, each with its predicted time or the reason why there is none. Memory is estimated in them. */
+ * other batches, each with its predicted time or the reason why there is none. Memory is estimated in them. */
 void add_sweeps(const PlanPage *page, Text *out);
 
 /* ---- placement.c */
@@ -109,7 +109,7 @@ bool launch_page(const char *directory, const char *output);
 
 /* ---- report.c */
 /* Writes the page about DIRECTORY's log.jsonl, trace.json, plan.json and model.svg, each if it exists, or about
-   its several models, to `output` (NULL: DIRECTORY/report.html); false after diagnostics. */
+ * its several models, to `output` (NULL: DIRECTORY/report.html); false after diagnostics. */
 bool report(const char *directory, const char *output);
 
 #endif

@@ -8,7 +8,7 @@
 enum { LEAST_SWEPT = 16 }; /* rank counts to try without a cluster */
 
 /* Keeps the chosen schedule and the command line's pinned settings. Memory is the planner's estimate, without a
-   memory layout. */
+ * memory layout. */
 static PlanRequest sweep_request(const PlanPage *page) {
   PlanRequest q = plan_anew(page);
   q.schedule = page->plan->pipeline.schedule;

@@ -35,7 +35,7 @@ typedef struct Share {
 static bool computes(Work w) { return w <= WORK_CHECKPOINT; }
 
 /* The time between two update ends. With enough updates, excludes the first and last quarter of the run, in which
-   the pipeline fills and drains. */
+ * the pipeline fills and drains. */
 static Share window(const Timeline *t, int rank) {
   Vec(double) ends = {0};
   Share s = {.from = INFINITY, .to = -INFINITY};

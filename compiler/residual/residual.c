@@ -1,13 +1,13 @@
 /* Finds the residual stream, chooses the part that stays in f32, and makes its rounded copies for library calls.
-   
-   A block ends in the sum of its bypass and the result of its library calls. The stream consists of bypasses,
-   these sums, and the gradients of both. A sum or gradient with a single reader does not count, because one loop
-   makes and uses it without rounding. The definition depends on the graph alone, with or without dropout, so cuts
-   and recomputation change no bits.
-   
-   RESIDUAL_F32 uses the types of PyTorch's autocast. Results of calls, and loops over them, are bf16. Embedding
-   rows, norms over a sample's own values, and sums with positions or with another f32 value are f32. A gradient
-   has its value's type. */
+ *
+ * A block ends in the sum of its bypass and the result of its library calls. The stream consists of bypasses,
+ * these sums, and the gradients of both. A sum or gradient with a single reader does not count, because one loop
+ * makes and uses it without rounding. The definition depends on the graph alone, with or without dropout, so cuts
+ * and recomputation change no bits.
+ *
+ * RESIDUAL_F32 uses the types of PyTorch's autocast. Results of calls, and loops over them, are bf16. Embedding
+ * rows, norms over a sample's own values, and sums with positions or with another f32 value are f32. A gradient
+ * has its value's type. */
 #include "residual/residual.h"
 
 #include "ops/op.h"

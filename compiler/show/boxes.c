@@ -1,5 +1,5 @@
 /* The graph as boxes and edges. A box is an instance, or a run of the model's own operations; edges are values
-   between boxes. */
+ * between boxes. */
 #include <string.h>
 
 #include "ops/op.h"

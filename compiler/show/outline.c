@@ -33,7 +33,7 @@ static void note_read(const Graph *g, Outputs *outputs, int value, int reader) {
 }
 
 /* Notes computed values, or parameters. Parameters count only for instances without other outputs, such as
-   position_embedding. */
+ * position_embedding. */
 static void note_outputs(const Graph *g, Outputs *outputs, bool parameters) {
   bool *computes = alloc((size_t)g->scopes.n);
   for (int s = 0; s < g->scopes.n; s++)

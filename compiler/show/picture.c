@@ -1,5 +1,5 @@
 /* Draws the model's graph as SVG and for Graphviz. Each box has a row, in execution order, so a pipeline cut is a
-   horizontal line and the crossing arrows are its messages. Arrows that skip rows run in lanes on the right. */
+ * horizontal line and the crossing arrows are its messages. Arrows that skip rows run in lanes on the right. */
 #include <string.h>
 
 #include "show/show.h"

@@ -1,8 +1,8 @@
 /* Copies free computations into every run that reads them, so that their sources cross a cut instead of their
-   results. Such are views of parameters, forward views of all elements of a value, and values that depend on no
-   input and no parameter. Views and pointwise values of inputs are copied too, because every stage can load
-   inputs. The backward pass recomputes a value of inputs if a call reads it and it has more elements than its
-   inputs, such as an attention mask. Otherwise every layer with the mask would save its own copy of it. */
+ * results. Such are views of parameters, forward views of all elements of a value, and values that depend on no
+ * input and no parameter. Views and pointwise values of inputs are copied too, because every stage can load
+ * inputs. The backward pass recomputes a value of inputs if a call reads it and it has more elements than its
+ * inputs, such as an attention mask. Otherwise every layer with the mask would save its own copy of it. */
 #include "ops/rules.h"
 #include "simplify/rewrite.h"
 #include "simplify/simplify.h"
@@ -85,7 +85,7 @@ static int *inputs_for(Localise *l, int node, int like) {
 }
 
 /* The copy of a loose node for the run of `like`. Backward nodes share the forward copy if one exists, unless they
-   recompute it. */
+ * recompute it. */
 static int copy_for(Localise *l, int node, int like) {
   bool backward = !is_forward(l->w->from, like);
   for (int i = 0; i < l->copies[node].n; i++) {

@@ -40,7 +40,7 @@ Rewrite *rewrite_begin(Graph *g) {
 }
 
 /* The copy of a forward node or of its nearest neighbour: first later, then earlier nodes of its run, then any
-   earlier node. */
+ * earlier node. */
 static int serving(const Rewrite *w, int node) {
   for (int i = node; i < w->from->n_forward && w->run[i] == w->run[node]; i++)
     if (w->node[i] >= 0)

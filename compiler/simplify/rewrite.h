@@ -20,12 +20,12 @@ typedef struct Rewrite {
 
 Rewrite *rewrite_begin(Graph *g);
 /* Copies a node after all its inputs; returns its index in `to`. It gets the run and the served node of `like`:
-   the node itself, or a neighbour. */
+ * the node itself, or a neighbour. */
 int rewrite_copy(Rewrite *w, int node, const int *in, int like);
 /* Appends a new node in the run of `like`, a node of `to`, that serves the same node. */
 int rewrite_build(Rewrite *w, int like, const Op *op, const int *in, int n_in, const Attr *attr);
 /* Appends a new node in the scope and run of `like`, a node of `from`. It is forward or serves the node that
-   `like` serves. */
+ * `like` serves. */
 int rewrite_insert(Rewrite *w, int like, const Op *op, const int *in, int n_in, const Attr *attr);
 /* Gives a value of `to` the name of the value of `from` that it replaces. */
 void rewrite_stand_for(Rewrite *w, int value, int old);

@@ -1,5 +1,5 @@
 /* Local rules: each looks at one node and the producers of its inputs. Results keep all bits except the sign of
-   zeros. */
+ * zeros. */
 #include "simplify/rules.h"
 
 #include "ops/rules.h"
@@ -66,7 +66,7 @@ static int fold(Rewrite *w, int node) {
 }
 
 /* Operands need no explicit broadcast: replaces `full` by its constant and `expand` by its input, if the result's
-   shape stays. */
+ * shape stays. */
 static int bare_operands(Rewrite *w, int node) {
   Node n = w->to->nodes.at[node];
   for (int i = 0; i < n.n_in; i++) {

@@ -6,7 +6,7 @@
 #include "simplify/rules.h"
 
 /* State of a written value. sole: a copy with one forward reader, named in `from`; taken: it replaces a value of
-   `from`. */
+ * `from`. */
 typedef struct Standing {
   bool sole, taken;
 } Standing;
@@ -125,7 +125,7 @@ static bool has_gradient(const Graph *g, int value) {
 typedef enum { REFUSED, ALLOWED, INHERITS } Verdict;
 
 /* Whether readers of y, an output of `node` of `from`, may read `x` of `to` instead. Readers in other runs need
-   the gradients that x sums for them. x has those only if it takes over y's. */
+ * the gradients that x sums for them. x has those only if it takes over y's. */
 static Verdict judge(const Share *s, int node, int y, int x) {
   const Graph *from = s->w->from, *to = s->w->to;
   int maker_of_x = to->values.at[x].node;

@@ -1,7 +1,7 @@
 /* Graph -> Graph: folds constants, shares equal nodes, drops identities and dead nodes. Runs once after autodiff.
-   Requires and keeps topological order with forward nodes first; renumbers ids. Forward and backward pass never
-   share a node, and neither do two instances, because a stage may hold either alone. Free computations
-   (localise.c) are copied into each reader's instance, so that they never cross a cut. */
+ * Requires and keeps topological order with forward nodes first; renumbers ids. Forward and backward pass never
+ * share a node, and neither do two instances, because a stage may hold either alone. Free computations
+ * (localise.c) are copied into each reader's instance, so that they never cross a cut. */
 #ifndef PDC_SIMPLIFY_H
 #define PDC_SIMPLIFY_H
 
@@ -10,7 +10,7 @@
 void simplify(Graph *g);
 
 /* Runs only the copying (localise.c). Autodiff starts with it, so that every copy of a parameter's view is a use
-   with its own gradient. */
+ * with its own gradient. */
 void localise(Graph *g);
 
 #endif

@@ -1,5 +1,5 @@
 /* The Ast: the content of a .pdm file, without inference. The grammar's actions only build it. One node type
-   serves all kinds; each kind's comment lists its members. */
+ * serves all kinds; each kind's comment lists its members. */
 #ifndef PDC_AST_H
 #define PDC_AST_H
 
@@ -95,7 +95,7 @@ Ast *parse_file(const char *path);
 Ast *parse_define(const char *text);
 
 /* As parse_file, for a text in memory under the name `path`. `tokens`, if not NULL, receives all tokens read. The
-   text is kept for diagnostics. */
+ * text is kept for diagnostics. */
 Ast *parse_text(const char *path, const char *text, size_t length, Tokens *tokens);
 
 /* ---- building (ast.c) --------------------------------------------------------------------- */

@@ -1,8 +1,8 @@
 /* Finds the cheapest layouts by a dynamic programme over the graph's nodes. Each forward node is followed by the
-   backward nodes that serve it, so few values are live across a point. A state holds a layout for each live value.
-   Equal states keep only the cheapest; only the best few survive, and the all-whole state, which every node
-   accepts. A tied parameter gets its layout at its first use and pays at its last one, so the best few survive per
-   tied layout. A gradient may be visited before its producer: order affects only the size of states. */
+ * backward nodes that serve it, so few values are live across a point. A state holds a layout for each live value.
+ * Equal states keep only the cheapest; only the best few survive, and the all-whole state, which every node
+ * accepts. A tied parameter gets its layout at its first use and pays at its last one, so the best few survive per
+ * tied layout. A gradient may be visited before its producer: order affects only the size of states. */
 #include "simplify/rewrite.h"
 #include "tensor/internal.h"
 
@@ -12,7 +12,7 @@
 enum { BEAM = 4096, MOST_KINDS = 64 };
 
 /* A collective can gather a value split by positions for all readers in one run and direction; the first reader
-   pays. The state records gathered values until the run ends. */
+ * pays. The state records gathered values until the run ends. */
 enum { IN_FORWARD = 1, IN_BACKWARD = 2, GATHERED_SHIFT = 6 };
 
 /* A gradient has its value's layout if shapes allow: both cross cuts as messages of equal size. */
@@ -147,7 +147,7 @@ static bool matches_partners(const Search *s, int v) {
 }
 
 /* The cost of reading a value in another layout than its own. A reader takes its part of a whole value or makes a
-   partial sum of it; values split by positions are gathered. Parameters are read in their own layout. */
+ * partial sum of it; values split by positions are gathered. Parameters are read in their own layout. */
 static double reading_seconds(Search *s, int value, LayoutId wanted, LayoutId direction) {
   LayoutId has = s->at[value];
   bool gathers = wanted == WHOLE && by_positions(s->d, value, has);
@@ -215,7 +215,7 @@ static void keep(Search *s, const Step *step, State x) {
 }
 
 /* Layouts that value k of the node may have if the way reads or makes it in `as`. A partial sum, or a whole value,
-   may also be split by positions. */
+ * may also be split by positions. */
 static int candidates(const Search *s, const Node *n, int k, LayoutId as, LayoutId to[MOST_LAYOUTS]) {
   int v = value_at(n, k), count = 0;
   if (s->d->pinned[v] != UNPINNED && s->d->pinned[v] != as)

@@ -1,5 +1,5 @@
 /* Writes the graph of one rank of a shard group: each node on its parts, with collectives between different
-   layouts. */
+ * layouts. */
 #include "ops/rules.h"
 #include "simplify/rewrite.h"
 #include "tensor/internal.h"

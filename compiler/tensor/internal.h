@@ -39,7 +39,7 @@ Layout layout_of(const Division *d, LayoutId id);
 int layout_id(const Division *d, Layout layout); /* -1: not a candidate layout */
 Shape part_shape(const Division *d, const Shape *s, Layout layout);
 /* Whether a split axis has no equal parts. All parts are as long as the first rank's; elements after the end are
-   undefined, or zero (Division.clean). */
+ * undefined, or zero (Division.clean). */
 bool is_uneven(const Division *d, int value, LayoutId id);
 bool layout_fits(const Division *d, int value, LayoutId id);
 static inline int n_layouts(const Division *d) { return FIRST_SPLIT + MAX_RANK * d->n_blocks; }
@@ -56,7 +56,7 @@ typedef Vec(Way) Ways;
 Division division_of(Graph *g, int ranks);
 Ways ways_of(const Division *d, int node); /* the first one: all whole */
 /* Whether the layout splits a batched value by positions, along another axis than the last. Collectives gather and
-   scatter it within a layer. Never unless memory is short. */
+ * scatter it within a layer. Never unless memory is short. */
 bool by_positions(const Division *d, int value, LayoutId id);
 /* The cost of saving a value in this layout from forward to backward pass, if memory is short. */
 double keeping_seconds(const Division *d, int value, LayoutId id);

@@ -1,5 +1,5 @@
 /* An assignment as text: the layout of each parameter, and the group's collectives. Parameter lines can be edited
-   and read back to pin layouts. */
+ * and read back to pin layouts. */
 #include "tensor/internal.h"
 
 #include <errno.h>

@@ -87,7 +87,7 @@ static void find_blocks(Division *d) {
 }
 
 /* Values that depend on no sample and no weight, such as tables of angles, are small, so they stay whole. A source
-   that can be made in parts, such as a class count, follows its readers. */
+ * that can be made in parts, such as a class count, follows its readers. */
 static void fix_tables(Division *d) {
   const Graph *g = d->g;
   bool *is_table = alloc((size_t)g->values.n + 1);
@@ -104,8 +104,8 @@ static void fix_tables(Division *d) {
 }
 
 /* Whether a node's result has zeros after the end of an uneven axis. Parameters, views, sums of clean values, and
-   sums over a microbatch are clean. Readers of other values, except pointwise ones and views, need an explicit
-   fill of zeros. */
+ * sums over a microbatch are clean. Readers of other values, except pointwise ones and views, need an explicit
+ * fill of zeros. */
 static bool makes_clean(const Division *d, const Node *n) {
   bool clean = n->n_in > 0;
   for (int k = 0; k < n->n_in; k++)
@@ -153,8 +153,8 @@ Division division_of(Graph *g, int ranks) {
 /* ---- costs ----------------------------------------------------------------------------------- */
 
 /* Rates of a typical machine, independent of the actual one: only ratios matter. Operations that are not calls
-   fuse with their neighbours and find most operands in registers. A weight costs as much as sending its optimizer
-   state once. If memory is short, a saved byte costs as much as several sent ones. */
+ * fuse with their neighbours and find most operands in registers. A weight costs as much as sending its optimizer
+ * state once. If memory is short, a saved byte costs as much as several sent ones. */
 static const double flops_a_second = 1e11, memory = 1e10, in_loop = 5e11, link = 4e9, latency = 4e-6,
                     state_bytes = 16, kept_bytes = 4;
 
