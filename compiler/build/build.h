@@ -131,7 +131,7 @@ void remove_files(const char *folder);
 /* Removes the unfinished build; DIR is unchanged. */
 void output_abandon(const Output *out);
 
-/* ---- pdc's files in the output directory (made.c) ------------------------------------------------------------ */
+/* ---- pdc's files in the output directory (made.c) ----------------------------------------------------------- */
 
 Strings made_read(const char *directory);                    /* names in DIR/.pdc-files; empty without the file */
 bool made_write(const char *directory, const Strings *made); /* false after a diagnostic */
@@ -249,7 +249,7 @@ bool sharp_build(const Options *o, BuildModel *build);
 bool explain_name(const char *name, FILE *out);
 Strings layer_names(void); /* names of layers and primitives in docs/reference/layers.md */
 
-/* ---- help, manuals, completions (help.c, manual.c, completion.c) ------------------------------------------------------- */
+/* ---- help, manuals, completions (help.c, manual.c, completion.c) -------------------------------------------- */
 
 /* Prints a shell's completion (bash, zsh, fish), the reference (markdown), or a manual page (man) of pdc or of
  * command `name`. False after a failed write. */

@@ -134,8 +134,7 @@ static bool write_launcher(const Output *out) {
 static bool write_app(const Output *out) {
   Text t = {0};
   const char *directory = strchr("-@", *out->directory) ? as_path(out->directory) : out->directory;
-  if (directory[strcspn(directory, " \t\n#")]) /* a file that starts nothing is safer than one that starts the
-                                                  wrong program */
+  if (directory[strcspn(directory, " \t\n#")]) /* better none than a wrong program */
     return write_text(
         out, "app",
         "# Open MPI splits these lines at spaces, ends them at # and knows no quotes, and the directory's name has one:\n"
@@ -316,7 +315,7 @@ static bool move_all(const Options *o, const Output *out, const Strings *made, c
          move(out, out->launcher);
 }
 
-/* Quotes a path for a shell, and omits control characters. */
+/* Quotes a path for a shell, with '?' in place of control characters. */
 static const char *quoted(const char *path) {
   static const char plain[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-+.,/:@%=";
   char *text = format("%s", path);

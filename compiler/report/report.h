@@ -87,8 +87,8 @@ char *page_make(PageKind kind, const char *title, const char *data);
 bool page_write(const char *path, const char *page);
 
 /* ---- sweep.c */
-/* Adds lists of plans to the page's data: for other numbers of ranks and, but for programs that generate, for
- * other batches, each with its predicted time or the reason why there is none. Memory is estimated in them. */
+/* Adds plans for other rank counts and, unless programs generate, for other batches to the page's data. Each has
+ * its predicted time or the reason for none. Memory is estimated. */
 void add_sweeps(const PlanPage *page, Text *out);
 
 /* ---- placement.c */
