@@ -123,7 +123,7 @@ const Op op_share = {
     .evaluate = evaluate_share,
 };
 
-/* ---- evaluation --------------------------------------------------------------------------------------------- */
+/* ---- evaluation ------------------------------------------------------------------------------------------------- */
 
 static bool sums_samples(const Graph *g, const Node *n) {
   return n->op->kind == OP_SUM_TO && g->values.at[n->in[0]].shape.batched &&

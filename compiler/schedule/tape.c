@@ -25,7 +25,7 @@ void tape_clear(Tape *t) {
   t->last = t->first;
 }
 
-/* ---- passes that vary --------------------------------------------------------------------------------------- */
+/* ---- passes that vary ------------------------------------------------------------------------------------------ */
 
 static double later(double a, double b) { return a > b ? a : b; }
 
@@ -64,7 +64,7 @@ static double pass_seconds(const Reader *r, RankClock *rank, uint32_t at) {
   return turn_seconds(p, &r->times[p->part], rank->replica, (Step){action[pass], chunk, number}, r->pass[at]);
 }
 
-/* ---- reading ------------------------------------------------------------------------------------------------ */
+/* ---- reading ---------------------------------------------------------------------------------------------------- */
 
 Reader reader_new(const Layout *l, const Program *programs) {
   Reader r = {.layout = l, .programs = programs};
