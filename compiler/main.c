@@ -386,7 +386,7 @@ static const struct Pass {
   void (*dump)(Compilation *c, FILE *out);
   void (*verify)(Compilation *c);
   bool always;    /* verified on every compilation, not only with --verify-each */
-  EmitWhat emits; /* what --emit prints after it */
+  EmitWhat emits; /* output that --emit prints after the pass */
 } passes[] = {
     {.letter = 'p', .name = "parse", .run = run_parse, .dump = dump_ast, .emits = EMIT_AST},
     {.letter = 'e', .name = "elaborate", .run = run_elaborate, .dump = dump_graph, .verify = verify_graph},

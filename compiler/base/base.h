@@ -105,9 +105,9 @@ int source_count(void); /* for -MD: number of texts read, including "<command li
 /* ---- diagnostics (diagnostic.c) ----------------------------------------------------------- */
 
 /* One Diagnostic per root cause, followed by notes and helps. Printed to stderr as text or JSON lines, sorted by
- * position when flushed. Codes are such as "PD0102": 00 lexical and syntax, 01 names and syntax of layers, 02
- * arguments and attributes, 03 shapes and types, 04 train settings, 05 planning, 06 files and environment, 07
- * schedules. Each has a page in docs/reference/diagnostics/. */
+ * position when flushed. Codes are such as "PD0102", with a page each in docs/reference/diagnostics/. The first
+ * two digits: 00 lexical and syntax, 01 names and syntax of layers, 02 arguments and attributes, 03 shapes and
+ * types. 04 train settings, 05 planning, 06 files and environment, 07 schedules. */
 typedef struct Diagnostic Diagnostic;
 Diagnostic *error_at(Span where, const char *code, const char *pattern, ...) __attribute__((format(printf, 3, 4)));
 Diagnostic *warning_at(Span where, const char *code, const char *pattern, ...)

@@ -240,7 +240,7 @@ typedef struct ModelBuilt {
   int parts;
 } ModelBuilt;
 typedef bool BuildModel(const Options *o, ModelBuilt *built); /* builds one model; false after diagnostics */
-/* Builds all of o->models, and the program of the ranks that trains them by turns; false after diagnostics. */
+/* Builds all of o->models, and the program of the ranks that run them in turn; false after diagnostics. */
 bool sharp_build(const Options *o, BuildModel *build);
 
 /* ---- pages (explain.c) ------------------------------------------------------------------------ */

@@ -1,5 +1,5 @@
 /* Pieces: the forward nodes between adjacent legal cuts, in order. A cut is legal at the start or end of a layer
- * instance, at any depth, if every crossing value is an f32 value per sample. Values of parameters alone and
+ * instance, at any depth. Every crossing value must be an f32 value per sample. Values of parameters alone and
  * statistics of a microbatch must not cross. Inputs do not cross: each stage loads those that it reads. Views of
  * whole values do not cross; the reader's stage repeats them (localise). A slice crosses as its own value. A
  * backward node belongs to the piece of its forward node. */

@@ -313,7 +313,7 @@ static Instance *duplicate(const Elaborator *e, Frame *f, Name name, const Ast *
   return NULL;
 }
 
-/* A layer that owns parameters also owns those of layers passed to it. */
+/* Whether the call owns parameters: its layer does, or a layer passed as an argument. */
 static bool call_owns_params(const Elaborator *e, const Layer *layer, const Ast *call, const Val *args) {
   bool owns = layer_owns_params(e, layer);
   for (int i = 0; i < call->list.n; i++)

@@ -220,7 +220,7 @@ void run_input(Elaborator *e, Frame *f, const Ast *a); /* an input or a target *
 /* The signature of a computed input's function, such as "shifted(tokens, first)"; NULL: no such name. */
 const char *input_origin(Name name);
 
-/* ---- advice.c: for those who come from another library ------------------------------------ */
+/* ---- advice.c: equivalents for names from other libraries --------------------------------- */
 bool advise(Diagnostic *d, Name name); /* suggests the equivalent in this language; false: unknown name */
 void advise_method(Elaborator *e, const Frame *f, Diagnostic *d, Name value, Name method); /* of "value.method" */
 Name snake_case(Name name); /* "LayerNorm" -> "layer_norm" */

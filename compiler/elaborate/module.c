@@ -167,7 +167,7 @@ void load_module(Elaborator *e, const Ast *file, const char *path, bool main) {
   }
 }
 
-/* ---- which layers own parameters ----------------------------------------------------------- */
+/* ---- layers that own parameters ------------------------------------------------------------- */
 
 static bool owns(const Elaborator *e, const Ast *a) {
   if (!a)

@@ -8,7 +8,7 @@
 
 #include <string.h>
 
-/* ---- a pattern and what it meets --------------------------------------------------------------- */
+/* ---- patterns and their matches ---------------------------------------------------------------- */
 
 static bool contains(const char *name, struct pd_range part) {
   size_t n = strlen(name);

@@ -198,8 +198,8 @@ void train_argument_names(const Elaborator *e, DefineOwner owner, Words *names) 
     push(names, t.lr_schedule->argument[i].name);
 }
 
-/* Checks a group's statement names against the optimizer's arguments. An argument that is also an attribute is
- * refused at its use. */
+/* In a group's expressions, names of the optimizer's arguments mean the optimizer's values. Refuses a name that is
+ * an attribute as well. */
 static bool check_group_names(const Elaborator *e, const Ast *a, const Argument *list, int n) {
   bool good = true;
   for (int i = 0; a->kind == AST_NAME && i < n; i++)
@@ -221,7 +221,7 @@ static bool check_group_names(const Elaborator *e, const Ast *a, const Argument 
   return good;
 }
 
-/* Reads a group's setting by argument name. Inside its own value, that name means the value outside the group. */
+/* Reads a group's setting by argument name. In its expression, that name means the optimizer's value. */
 static void read_group_setting(Elaborator *e, const Frame *f, const Ast *group, int i, const Argument *list,
                                int n) {
   const Ast *a = group->list.at[i];

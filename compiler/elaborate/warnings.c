@@ -66,7 +66,7 @@ static void warn_of_unread(const Assignment *a) {
   help(d, "use the value, or remove the line");
 }
 
-/* ---- what depends on what ------------------------------------------------------------------ */
+/* ---- dependencies between values ----------------------------------------------------------- */
 
 static bool passes_gradient(const Node *n, int operand) {
   return n->op->derivative && !(n->op->no_gradient >> operand & 1);
@@ -119,7 +119,7 @@ static void find_use(Check *c, const Elaborator *e) {
   }
 }
 
-/* ---- where, and what stands in the way ----------------------------------------------------- */
+/* ---- barriers to gradients, and their places ------------------------------------------------- */
 
 /* The span of a place; for a standard layer, that of its call. */
 static Span outside(const Graph *g, int scope, Span span) {

@@ -1,8 +1,8 @@
 /* Copies free computations into every run that reads them, so that their sources cross a cut instead of their
  * results. Such are views of parameters, forward views of all elements of a value, and values that depend on no
  * input and no parameter. Views and pointwise values of inputs are copied too, because every stage can load
- * inputs. The backward pass recomputes a value of inputs if a call reads it and it has more elements than its
- * inputs, such as an attention mask. Otherwise every layer with the mask would save its own copy of it. */
+ * inputs. The backward pass recomputes a value of inputs, such as an attention mask, if a call reads it and it is
+ * larger than its inputs. Otherwise every layer with the mask would save its own copy of it. */
 #include "ops/rules.h"
 #include "simplify/rewrite.h"
 #include "simplify/simplify.h"

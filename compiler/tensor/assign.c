@@ -214,8 +214,8 @@ static void keep(Search *s, const Step *step, State x) {
   }
 }
 
-/* Layouts that value k of the node may have if the way reads or makes it in `as`. A partial sum, or a whole value,
- * may also be split by positions. */
+/* Layouts that value k of the node may have if the way reads or makes it in `as`. A value read whole, or made as a
+ * partial sum, may be split by positions. */
 static int candidates(const Search *s, const Node *n, int k, LayoutId as, LayoutId to[MOST_LAYOUTS]) {
   int v = value_at(n, k), count = 0;
   if (s->d->pinned[v] != UNPINNED && s->d->pinned[v] != as)

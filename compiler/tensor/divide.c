@@ -133,7 +133,7 @@ static bool must_know_part(const Writing *x, int node, const Node *n, const Way 
   return n->op->counts ? n->op->counts(x->d->g, node, layout) : layout[n->n_in].kind == LAYOUT_SPLIT;
 }
 
-/* Adds the part's index, unless the op can derive it. */
+/* Replaces an op that cannot derive its part by its divided form, with the part's sizes. */
 static void tell_part(const Writing *x, int node, Node *n) {
   const Way *way = &x->a->way[node];
   if (!must_know_part(x, node, n, way))

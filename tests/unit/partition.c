@@ -190,8 +190,8 @@ static double most_bytes(const Costs *c, int cut) {
                                                                      : c->activation_gradients[cut]);
 }
 
-/* A stage's times per microbatch: its passes, the share on which no other stage waits, concurrent messages and the
- * first of them, and the update with the replicas' exchange. */
+/* A stage's times per microbatch: its passes, and their share on which no other stage waits. Further, concurrent
+ * messages and the first of them, and the update with the replicas' exchange. */
 typedef struct Parts {
   double passes, aside, pace, first, update, way, between;
 } Parts;

@@ -1,7 +1,8 @@
 /* The planner against all possible plans for small random problems, each plan simulated.
  *
- *   unit_plans [PROBLEMS [SEED]]     number of problems (default 1000); prints each with a better plan than the
- * planner's */
+ *   unit_plans [PROBLEMS [SEED]]     number of problems (default 250)
+ *
+ * It prints each problem with a better plan than the planner's. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -367,7 +368,7 @@ typedef struct Tally {
   double worst;
 } Tally;
 
-/* The plan must be as fast as the best, and after breaking ties within 0.5 % (docs/internals/planner.md). */
+/* The plan must be as fast as the best; after ties are broken, within 0.5 % of it (docs/internals/planner.md). */
 static void solve(const Problem *k, Tally *t) {
   static const double EXACT = 1.001, TIES = 1.005;
   PlanRequest q;

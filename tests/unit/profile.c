@@ -248,9 +248,9 @@ static const char *profile_without(const char *from, const char *to) {
   return other;
 }
 
-/* The measured update consists of the rule, which writes other memory with several weight versions, and of the
- * gradient's squares, which are summed even without clipping. Older profiles have only the rule or neither; then
- * updates are counted. */
+/* The measured update includes the rule and the gradient's squares. With several weight versions, the rule writes
+ * other memory than it reads; squares are summed even without clipping. Older profiles have only the rule or
+ * neither; then updates are counted. */
 static void updates_cost_what_was_measured(void **unused) {
   (void)unused;
   assert_true(graph->train.clip_norm <= 0);

@@ -76,8 +76,8 @@ static void small_work_takes_its_launch(void **unused) {
   assert_true(counted_seconds(graph, node, 1 << 20, &gpu) < counted_seconds(graph, node, 1 << 20, &core) / 50);
 }
 
-/* A megabyte per sample: each rank receives its share from every other rank twice, and sums or copies as many
- * bytes. */
+/* A megabyte per sample: a rank receives (ranks - 1) / ranks of the bytes twice, and sums or copies all bytes each
+ * time. */
 static void collectives_take_what_ranks_send(void **unused) {
   (void)unused;
   Rates r = {.bandwidth = 1e9, .latency = 1e-3, .stream = 1e10};

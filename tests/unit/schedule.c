@@ -296,7 +296,7 @@ static void test_predicted_times_of_replicas(void **state) {
   assert_near(simulate_schedule(make(pairs), times, 2, INFINITY), 8 * 3);
   pairs.schedule = "flush"; /* after the batch, with a bubble of one microbatch */
   assert_near(simulate_schedule(make(pairs), times, 2, INFINITY), 8 * 3 + 2 * 3 + 4);
-  times[0].hidden = times[1].hidden = 1.5; /* of which this is hidden by the last backward pass */
+  times[0].hidden = times[1].hidden = 1.5; /* time hidden by the last backward pass */
   assert_near(simulate_schedule(make(pairs), times, 2, INFINITY), 8 * 3 + 2 * 3 + 2.5);
   times[0].reduce = 40, times[1].reduce = 0; /* sequential exchanges: hidden time shortens none */
   Case whole = {.schedule = "2bw", .stages = 1, .microbatches = 8, .replicas = "2"};
@@ -444,8 +444,8 @@ static void some_times(unsigned *state, double jitter, int parts, StageTimes *ti
     times[i].hidden = fmin(times[i].reduce, times[i].backward) * random_below(state, 3) / 2;
 }
 
-/* One of several equal sets of ranks gives the batch ends of all: rank i of a set stands for the ranks of index i
- * * sets and following. */
+/* One of several equal sets of ranks gives the batch ends of all: its rank i stands for ranks i * sets to i * sets
+ * + sets - 1. */
 static void check_set(Case c, Run *set, int sets, const StageTimes *times, const Ends *timed) {
   static Ends of_set;
   of_set = (Ends){.programs = timed->programs};

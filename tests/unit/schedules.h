@@ -104,7 +104,7 @@ static const char *some_parts(Case c) {
   return digits;
 }
 
-/* Removes unsupported settings; M becomes the schedule's minimum, or `more` than that. */
+/* Removes unsupported settings. M becomes the schedule's minimum plus `more` times its multiple. */
 static Case allowed(Case c, int64_t more) {
   if (!takes_replicas(c))
     c.replicas = NULL;

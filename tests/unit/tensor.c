@@ -1,6 +1,6 @@
-/* A divided graph computes, on all ranks of a shard group, the same losses and gradients as the whole graph on one
- * rank, for every division. Random costs choose the ways. PD_CASES=1000 sets the number of random graphs,
- * PD_SEED=N selects others. */
+/* On all ranks of a shard group, a divided graph computes the losses and gradients of the whole graph, for every
+ * division. Random costs choose the ways. PD_CASES=1000 sets the number of random graphs, PD_SEED=N selects
+ * others. */
 #include "network.h"
 #include "random.h"
 
