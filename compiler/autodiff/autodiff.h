@@ -3,7 +3,8 @@
  * - The seed of a loss is 1 per element; for the i-th of several losses it is the ratio of elements N_0 / N_i. The
  *   update divides by the batch's count of targets.
  * - A value's gradients are added from last use to first: g = ((g_last + g_previous) + ...). The node that adds
- *   use k's contribution serves the forward node of use k. A cut between two uses thus leaves a partial sum to send.
+ *   use k's contribution serves the forward node of use k. A cut between two uses thus leaves a partial sum to
+ *   send.
  * - A frozen parameter has no gradient, nor have values that depend only on frozen parameters.
  * - A buffer (Param.buffer) has no gradient; its use contributes a share instead, independent of losses.
  * - Gradients flow only through batched f32 values and parameters, not through tokens. */

@@ -1,5 +1,5 @@
-/* Shared by all passes: the arena, interned names, vectors, source spans, diagnostics.
- * Memory comes from one arena that lives as long as the process; there is no free(). */
+/* Shared by all passes: arenas, interned names, vectors, source spans, diagnostics. There is no free(): memory
+ * lives until an arena mark is released or the process ends. */
 #ifndef PDC_BASE_H
 #define PDC_BASE_H
 
@@ -105,9 +105,9 @@ int source_count(void); /* for -MD: number of texts read, including "<command li
 /* ---- diagnostics (diagnostic.c) ----------------------------------------------------------- */
 
 /* One Diagnostic per root cause, followed by notes and helps. Printed to stderr as text or JSON lines, sorted by
- * position when flushed. Codes are such as "PD0102", with a page each in docs/reference/diagnostics/. The first
- * two digits: 00 lexical and syntax, 01 names and syntax of layers, 02 arguments and attributes, 03 shapes and
- * types. 04 train settings, 05 planning, 06 files and environment, 07 schedules. */
+ * position when flushed. A code such as "PD0102" has a page in docs/reference/diagnostics/. Its first two digits:
+ *   00 lexical and syntax, 01 names and syntax of layers, 02 arguments and attributes, 03 shapes and types,
+ *   04 train settings, 05 planning, 06 files and environment, 07 schedules, 08 inference and generation */
 typedef struct Diagnostic Diagnostic;
 Diagnostic *error_at(Span where, const char *code, const char *pattern, ...) __attribute__((format(printf, 3, 4)));
 Diagnostic *warning_at(Span where, const char *code, const char *pattern, ...)

@@ -123,7 +123,7 @@ static Options options_of(const Options *o, int model, const char *name) {
   long processors = sysconf(_SC_NPROCESSORS_ONLN);
   one.input = o->models.at[model].input;
   one.output = format("%s/%s", o->output, name);
-  one.quiet = true; /* only the common launch is announced */
+  one.quiet = true; /* no message per model */
   one.define = (Strings){0};
   add_all(&one.define, o->define.at, (size_t)o->define.n);
   add_all(&one.define, o->models.at[model].define.at, (size_t)o->models.at[model].define.n);

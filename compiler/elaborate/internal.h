@@ -70,7 +70,7 @@ struct Instance {
   const Layer *layer;
   Instance *parent;
   Span span; /* of its first call */
-  int calls; /* number of its calls so far */
+  int calls; /* how often it was called */
   int seen;  /* the parent's call that created or last reused it */
   /* Numbering of unlabelled calls without parameters, in the parent's call `numbered_in`. `number` is the last
    * suffix used after this instance's name, as in relu_2 and relu_3. */
@@ -145,7 +145,7 @@ typedef struct Elaborator {
   int errors;            /* error count before elaboration */
   int64_t built;         /* bytes allocated for lists and texts; MAX_BUILT at most */
   int looked;            /* index of the source of options->look */
-  int statements;        /* statements and loop passes run so far; elaboration stops after MAX_STATEMENTS */
+  int statements;        /* number of statements and loop passes run; elaboration stops after MAX_STATEMENTS */
 } Elaborator;
 
 /* ---- module.c: files, layers -------------------------------------------------------------- */

@@ -23,7 +23,7 @@ static int rank(const Words *w, int i) {
   return NO_BREAK;
 }
 
-/* The end of the unit that starts at word i: the next break that is no deeper and no tighter. */
+/* The end of the unit that starts at word i: the next break of at most its depth and rank. */
 static int unit_end(const Words *w, int i, int end) {
   int depth = w->at[i].depth, r = rank(w, i);
   for (int k = i + 1; k < end; k++) {

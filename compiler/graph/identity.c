@@ -15,7 +15,7 @@ enum { DIGITS = 16 };
 typedef struct Part {
   Name name;
   Text text;
-  int n_values; /* values numbered so far */
+  int n_values; /* values numbered already */
 } Part;
 
 typedef struct Survey {

@@ -7,7 +7,7 @@
 #include "graph/interpret.h"
 #include "ops/op.h"
 
-/* A field's value so far; it must be equal everywhere in the model. */
+/* The current value of a field; it must be equal everywhere in the model. */
 typedef struct Trait {
   const char *value; /* NULL: none yet */
   bool differs;
