@@ -25,8 +25,8 @@ typedef enum {
   VAL_STRING,   /* word */
   VAL_LIST,     /* list, n */
   VAL_INIT,     /* init, number: an initial value of parameters */
-  VAL_TENSOR,   /* value: of the graph */
-  VAL_INSTANCE, /* value: its index in the graph */
+  VAL_TENSOR,   /* value: its index in the graph */
+  VAL_INSTANCE, /* instance */
   VAL_LAYER,    /* layer, or op, or a compile-time function by its name */
   VAL_SEVERAL   /* list, n: the results of one call; only assigned, never stored */
 } ValKind;
@@ -143,7 +143,7 @@ typedef struct Elaborator {
   const Ast *exceptions; /* pattern of the optimizer's exceptions, updated like parameters that are not hidden
                             matrices: AST_STRING; NULL: none */
   int errors;            /* error count before elaboration */
-  int64_t built;         /* bytes allocated for lists and texts; MAX_BUILT at most */
+  int64_t built;         /* bytes allocated for lists and texts; elaboration fails above MAX_BUILT */
   int looked;            /* index of the source of options->look */
   int statements;        /* number of statements and loop passes run; elaboration stops after MAX_STATEMENTS */
 } Elaborator;
