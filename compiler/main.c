@@ -40,7 +40,7 @@ typedef struct Compilation {
   Stages *stages; /* shared by plan, fuse, lower, schedule and allocate */
   PlanWatch planned;
   Plan *plan, *runners_up[3];
-  StageKernels **kernels; /* by stage, as are the next three fields */
+  StageKernels **kernels; /* by stage, as are the next four fields */
   LoweredStage **lowered;
   Program *programs;
   Allocation **allocations;

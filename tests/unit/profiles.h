@@ -42,7 +42,7 @@ static void pretend_products(Text *t, const Kernel *k, int64_t b) {
   text_add(t, "attention 1 - 0 3e-05 4e-05 forward [1, 1]\n");
 }
 
-/* The printed text with its last line replaced by `text`. */
+/* Appends the end line of the profiling program `text` to its output. */
 static char *with_end(const char *printed, const char *text) {
   static const char head[] = "puts(\"end ";
   const char *end = strstr(text, head);
