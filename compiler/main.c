@@ -1,5 +1,5 @@
-/* pdc: a model's description in, one C or CUDA program per pipeline stage out. The whole compiler is the table of
- * passes below; each is one function from one structure to the next. */
+/* pdc compiles a model description to one C or CUDA program per pipeline stage. The compiler is the table of
+ * passes below; each pass maps one structure to the next. */
 #include <errno.h>
 #include <string.h>
 #include <unistd.h>
@@ -29,25 +29,25 @@
 #include "stage/stages.h"
 #include "tensor/tensor.h"
 
-/* Everything the passes make, in the order they make it. */
+/* The results of the passes, in pass order. */
 typedef struct Compilation {
   Options options;
   Ast *ast;
   Graph *graph;
-  Identity *identity; /* these two: of the graph as it was elaborated */
-  Outline outline;    /* where the model is to be shown */
+  Identity *identity; /* identity and outline: of the graph as elaborated */
+  Outline outline;    /* of the model view */
   Pieces pieces;
   Stages *stages; /* shared by plan, fuse, lower, schedule and allocate */
   PlanWatch planned;
   Plan *plan, *runners_up[3];
-  StageKernels **kernels; /* by stage, here and below */
+  StageKernels **kernels; /* by stage, as are the next four fields */
   LoweredStage **lowered;
   Program *programs;
   Allocation **allocations;
   char **sources;
   char *plan_json;
-  TensorDegrees degrees; /* that --tensor auto looked at */
-  PlanRequest asked;     /* with --tensor: of ranks, not of groups of them */
+  TensorDegrees degrees; /* degrees that --tensor auto tried */
+  PlanRequest asked;     /* with --tensor: a request in ranks, not in shard groups */
 } Compilation;
 
 enum { N_RUNNERS_UP = 3 };
@@ -92,7 +92,7 @@ static bool run_layout(Compilation *c) {
     round_residuals(c->graph, target->residual);
   if (c->graph->inference)
     return true;
-  if (c->options.plan.tensor < 2) /* whose uneven parts are padded, too */
+  if (c->options.plan.tensor < 2) /* --tensor pads its uneven shards itself */
     pad_rows(c->graph, lowering->row_multiple);
   if (lowering->epilogues && target->precision == PRECISION_BF16)
     merge_gelus(c->graph);
@@ -167,7 +167,7 @@ static bool plan_pieces(Compilation *c) {
 
 static bool run_passes(Compilation *c, const char *last);
 
-/* A compilation up to the plan, without output. */
+/* Compiles up to the plan, without output. */
 static Compilation *quiet(const Options *o, const PlanRequest *request) {
   Compilation *c = alloc(sizeof *c);
   c->options = *o;
@@ -178,8 +178,8 @@ static Compilation *quiet(const Options *o, const PlanRequest *request) {
   return c;
 }
 
-/* If ranks of a shard group lack memory, the pass tensor can also split activations: compiles everything again, and
- * replaces the compilation if its plan is better, or to report its missing memory. */
+/* Recompiles with split activations if ranks of a shard group lack memory. The new compilation replaces `c` if its
+ * plan is better, or if its memory diagnostics are needed. */
 static void spread_if_better(Compilation *c) {
   Compilation *other = quiet(&c->options, &c->asked);
   other->options.plan.spread = true;
@@ -211,7 +211,7 @@ static bool run_plan(Compilation *c) {
 }
 
 static bool make_kernels(Compilation *c) {
-  const Program *programs = stages_schedule(c->stages, c->plan); /* which say what kernels are for */
+  const Program *programs = stages_schedule(c->stages, c->plan); /* kernels depend on the programs */
   if (!programs)
     return false;
   c->kernels = alloc((size_t)n_stages(c) * sizeof *c->kernels);
@@ -237,7 +237,7 @@ static bool run_allocate(Compilation *c) {
   for (int i = 0; i < n_stages(c); i++) {
     c->allocations[i] = stages_allocate(c->stages, c->lowered[i], &c->programs[i]);
     const int64_t peak = c->allocations[i]->resident_bytes;
-    ensure(stages_peak(c->stages, c->plan, i) == peak); /* what planning went by */
+    ensure(stages_peak(c->stages, c->plan, i) == peak); /* the planner relied on this peak */
     for (int k = 0; k < pipeline_chunks(&c->plan->pipeline, i); k++)
       c->plan->stage[plan_part_of(c->plan, i, k)].peak_bytes = peak;
   }
@@ -245,8 +245,8 @@ static bool run_allocate(Compilation *c) {
   return true;
 }
 
-/* All stages hold one hash, of the plan and of all their programs, and compare it when they start. It takes
- * the place of a mark, which the hashed texts still have. */
+/* All stages hold one hash of the plan and all programs, and compare it at startup. The hash replaces a mark in
+ * the hashed texts. */
 static bool run_emit(Compilation *c) {
   static const char mark[] = "@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@";
   Text all = {0};
@@ -354,7 +354,7 @@ static void verify_lowered(Compilation *c) {
     lowered_verify(c->lowered[i]);
 }
 
-/* Enough batches for every stage to come to its steady state and every version to be replaced. */
+/* Enough batches for every stage to reach its steady state and for every weight version to be replaced. */
 static int64_t batches_to_verify(const Compilation *c) {
   enum { BATCHES = 4 };
   int64_t more = 0;
@@ -386,7 +386,7 @@ static const struct Pass {
   void (*dump)(Compilation *c, FILE *out);
   void (*verify)(Compilation *c);
   bool always;    /* verified on every compilation, not only with --verify-each */
-  EmitWhat emits; /* what --emit prints after it */
+  EmitWhat emits; /* output that --emit prints after the pass */
 } passes[] = {
     {.letter = 'p', .name = "parse", .run = run_parse, .dump = dump_ast, .emits = EMIT_AST},
     {.letter = 'e', .name = "elaborate", .run = run_elaborate, .dump = dump_graph, .verify = verify_graph},
@@ -443,8 +443,8 @@ static const struct Pass *find_pass(const char *name) {
   return NULL;
 }
 
-/* A pass's line of --time-passes, and where the planner's time went. `before`: what stages had taken until
- * then. */
+/* Prints a pass's line of --time-passes and the planner's time by phase. `before`: stage timings before the
+ * pass. */
 static void print_times(const Compilation *c, const struct Pass *p, double seconds, const StagesWatch *before) {
   fprintf(stderr, "%-10s %8.3f ms", p->name, 1e3 * seconds);
   StagesWatch now = c->stages ? stages_watch(c->stages) : (StagesWatch){0};
@@ -477,7 +477,7 @@ static bool run_pass(Compilation *c, const struct Pass *p) {
   return good && error_count() == 0;
 }
 
-/* --emit: the dump of the pass that makes it; a schedule as a picture. */
+/* --emit: prints the pass's dump; a schedule is drawn. */
 static void print_emitted(Compilation *c, const struct Pass *p) {
   int n = c->plan ? n_stages(c) : 0;
   switch (c->options.emit) {
@@ -490,7 +490,8 @@ static void print_emitted(Compilation *c, const struct Pass *p) {
   }
 }
 
-/* Whether the pass makes what --emit prints. What ranks share is settled with the plan, which may lack memory. */
+/* Whether --emit prints the result of this pass. The ranks' common settings come with the plan, even if it lacks
+ * memory. */
 static bool is_emitted(const Compilation *c, const struct Pass *p) {
   switch (c->options.emit) {
   case EMIT_NOTHING: return false;
@@ -518,7 +519,7 @@ static bool run_passes(Compilation *c, const char *last) {
 
 /* ---- --tensor auto ----------------------------------------------------------------------------- */
 
-/* The peaks of the chosen plan, as run_allocate finds them. */
+/* Sets the peaks of the chosen plan, equal to those of run_allocate. */
 static bool find_peaks(Compilation *c) {
   for (int i = 0; i < n_stages(c); i++) {
     int64_t bytes = stages_peak(c->stages, c->plan, i);
@@ -540,7 +541,7 @@ static void plan_degree(const Options *o, TensorDegree *degree) {
   degree->why = error ? error : "no plan";
 }
 
-/* If no degree has a plan, diagnostics are those of degree 1. */
+/* If no degree has a plan, reports the diagnostics of degree 1. */
 static bool choose_degree(Compilation *c) {
   PlanRequest *request = &c->options.plan;
   if (request->tensor != TENSOR_AUTO)
@@ -561,7 +562,7 @@ static char *run_profile_program(void *context, const char *text) {
   return cc_run(&c->options, text);
 }
 
-/* -S: only the program that would measure. */
+/* -S: writes the measuring program without running it. */
 static bool write_profile_program(Compilation *c) {
   const Options *o = &c->options;
   const char *suffix = toolchain_of(o)->suffix;
@@ -603,7 +604,7 @@ static bool write_plan_page(Compilation *c) {
   return true;
 }
 
-/* Whether `pdc plan` was asked for more than plans: to print, dump or check what passes after `plan` make. */
+/* Whether `pdc plan` must run passes after `plan`, to print, dump or verify their results. */
 static bool wants_more_than_plans(const Options *o) {
   bool more = o->emit != EMIT_NOTHING || o->stop_after || o->verify_each;
   for (const struct Pass *p = find_pass("plan") + 1; p < passes + N_PASSES && !more; p++)
@@ -653,7 +654,7 @@ static bool show(Compilation *c) {
          (!o->dot || write_picture(o->dot, show_dot(&picture)));
 }
 
-/* One of several. */
+/* Builds one model of several. */
 static bool build_model(const Options *o, ModelBuilt *built) {
   Compilation *c = alloc(sizeof *c);
   c->options = *o;

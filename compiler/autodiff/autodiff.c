@@ -4,10 +4,10 @@
 
 struct Gradients {
   Graph *g;
-  int n_values;  /* of the forward part */
-  bool *wanted;  /* by forward value: f32 and computed from a parameter */
-  int *gradient; /* by forward value: the sum so far, -1 before the first contribution */
-  int *run;      /* by forward node, see graph_runs */
+  int n_values;  /* number of forward values */
+  bool *wanted;  /* by forward value: f32 and dependent on a parameter */
+  int *gradient; /* by forward value: the accumulated sum; -1: no contribution yet */
+  int *run;      /* by forward node, as from graph_runs() */
 };
 
 static const Param *param_of(const Graph *g, int value) {
@@ -15,7 +15,7 @@ static const Param *param_of(const Graph *g, int value) {
   return n->op->source == SOURCE_PARAMETER ? &g->params.at[node_int(n, "index")] : NULL;
 }
 
-/* ---- what derivative rules call ---------------------------------------------------------------- */
+/* ---- interface for derivative rules ------------------------------------------------------------- */
 
 Graph *grad_graph(Gradients *d) { return d->g; }
 
@@ -34,7 +34,7 @@ int grad_constant(Gradients *d, int node, double x) {
   return grad_build(d, node, &op_constant, NULL, 0, (Attr[MAX_ATTR]){{.number = x}});
 }
 
-/* Each node that reads a parameter has a sum of its own; other values have one sum over all. */
+/* The sum for a value's gradient. Each reader of a parameter has its own sum; other values have one. */
 static int *sum_of(Gradients *d, int node, int value) {
   const Param *p = param_of(d->g, value);
   if (!p)
@@ -86,8 +86,8 @@ static void find_wanted(Gradients *d) {
   }
 }
 
-/* The model's loss is the mean of all of the first loss's elements; the update divides by their number,
- * so that another loss's elements weigh N_0 / N_i. */
+/* The model's loss is the mean over the first loss's elements. The update divides by their number, so another
+ * loss's elements have weight N_0 / N_i. */
 static void seed_losses_of(Gradients *d, int node) {
   Graph *g = d->g;
   for (int i = g->n_losses - 1; i >= 0; i--) {
@@ -123,8 +123,8 @@ static void note_uses(Graph *g, int n_values) {
     }
 }
 
-/* After the derivative of `node`: its inputs' sums are those over the uses from `node` on. All uses of
- * one run carry the sum from the run's first use on, which is known last. */
+/* Records partial sums after the derivative of `node`: its inputs' sums cover the uses from `node` on. All uses in
+ * one run share the sum from the run's first use on, which is complete last. */
 static void note_partial_sums(Gradients *d, int node) {
   Graph *g = d->g;
   for (int k = 0; k < g->nodes.at[node].n_in; k++) {

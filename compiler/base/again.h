@@ -1,12 +1,12 @@
-/* For processes that compile several files in turn, such as fuzzers: saves this folder's state and restores it. Memory,
- * names, sources and diagnostics since the save are lost. */
+/* For processes that compile several files in turn, such as fuzzers: saves this folder's state and restores it.
+ * Memory, names, sources and diagnostics since the save are lost. */
 #ifndef PDC_AGAIN_H
 #define PDC_AGAIN_H
 
 void base_keep(void);    /* call once, after the setup that all files share */
-void base_restart(void); /* back to the saved state */
+void base_restart(void); /* restores the saved state */
 
-/* The parts: first names and diagnostics, whose tables stand in the arena. */
+/* The parts. Order: names and diagnostics first, because their tables are in the arena. */
 void arena_keep(void);
 void arena_restart(void);
 void names_keep(void);

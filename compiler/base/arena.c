@@ -1,4 +1,4 @@
-/* The arena, interned names, growing vectors and text buffers. */
+/* The arena, interned names, growable vectors and text buffers. */
 #include "base/base.h"
 
 #include <stdlib.h>
@@ -6,7 +6,7 @@
 
 #include "base/again.h"
 
-/* Under the address sanitizer, what is not in use may not be touched: rounding, and a gap behind each piece. */
+/* Under the address sanitizer, padding and a gap after each allocation are poisoned. */
 #if defined(__has_feature)
 #if __has_feature(address_sanitizer)
 #include <sanitizer/asan_interface.h>
@@ -23,21 +23,21 @@ enum { GAP = 0 };
 
 enum { BLOCK = 1 << 20, ALIGN = 16 };
 
-/* What was taken, linked, so that leak checkers see it. */
+/* Blocks are linked so that leak checkers see them. */
 typedef struct Block {
   struct Block *before;
-  size_t bytes; /* behind this head */
+  size_t bytes; /* after this header */
 } Block;
 
 struct Arena {
   char *unused;
   size_t unused_bytes;
-  Block *blocks; /* the latest first */
-  Arena *before; /* the one that was made before it */
+  Block *blocks; /* newest first */
+  Arena *before; /* the previously created arena */
 };
 
 static Arena lasting, names_arena, *current = &lasting, *made;
-static Block *spare; /* of BLOCK bytes, zeroed */
+static Block *spare; /* free blocks of BLOCK bytes, zeroed */
 
 static _Noreturn void out_of_memory(void) {
   fprintf(stderr, "pdc: error: out of memory\n");
@@ -55,7 +55,7 @@ static void *block_new(Arena *a, size_t bytes) {
   return block + 1;
 }
 
-/* A block to take from piece by piece. */
+/* Opens a block for piecewise allocation. */
 static void open_block(Arena *a, size_t bytes) {
   a->unused = block_new(a, bytes);
   a->unused_bytes = bytes;
@@ -93,7 +93,7 @@ Arena *arena_use(Arena *a) {
   return before;
 }
 
-/* Blocks of the usual size are kept for whoever needs one next: new memory costs more than clearing what was taken of it. */
+/* Blocks of the usual size are kept for reuse, because new memory costs more than clearing the used part. */
 static void block_free(Block *block, size_t taken) {
   ASAN_UNPOISON_MEMORY_REGION(block + 1, block->bytes);
   if (block->bytes != BLOCK) {
@@ -105,7 +105,7 @@ static void block_free(Block *block, size_t taken) {
   spare = block;
 }
 
-/* What was taken since, within the block at hand and in blocks of its own. */
+/* The position for releasing later allocations, in the current block and in separate blocks. */
 static ArenaMark mark_of(const Arena *a) { return (ArenaMark){a->unused, a->unused_bytes, a->blocks}; }
 
 static void release(Arena *a, ArenaMark mark) {
@@ -135,7 +135,7 @@ static ArenaMark kept, kept_names;
 static Arena *kept_made;
 
 void arena_keep(void) {
-  enum { ROOM = 16 << 20 }; /* for all that most files need, so that going back to the mark frees nothing */
+  enum { ROOM = 16 << 20 }; /* enough for most files, so that a restart frees nothing */
   ensure(current == &lasting);
   open_block(&lasting, ROOM);
   kept = mark_of(&lasting);
@@ -215,7 +215,7 @@ Name intern_n(const char *text, size_t length) {
   return *slot;
 }
 
-static Name *kept_slots, *kept_table; /* the table as it was, and what it held */
+static Name *kept_slots, *kept_table; /* a copy of the table and its slots */
 static size_t n_kept, kept_room;
 
 void names_keep(void) {

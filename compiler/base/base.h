@@ -1,5 +1,5 @@
-/* Shared by all passes: the arena, interned names, vectors, source spans, diagnostics.
- * Memory comes from one arena that lives as long as the process; there is no free(). */
+/* Shared by all passes: arenas, interned names, vectors, source spans, diagnostics. There is no free(): memory
+ * lives until an arena mark is released or the process ends. */
 #ifndef PDC_BASE_H
 #define PDC_BASE_H
 
@@ -15,8 +15,9 @@
 void *alloc(size_t bytes);
 void *alloc_copy(const void *from, size_t bytes);
 
-/* A place in the arena. Releasing the mark frees all memory allocated since, for searches that try many plans and keep
- * a number; the caller must not use that memory again. Names survive. The arena in use must be that of the mark. */
+/* A place in the arena. Releasing the mark frees all later allocations, for searches over many plans that keep
+ * only a number. The caller must not use that memory again. Interned names survive. The arena in use must be that
+ * of the mark. */
 typedef struct ArenaMark {
   char *unused;
   size_t unused_bytes;
@@ -25,8 +26,8 @@ typedef struct ArenaMark {
 ArenaMark arena_mark(void);
 void arena_release(ArenaMark mark);
 
-/* Another arena, for work with a small result: alloc() allocates in the arena in use. NULL: the arena of the process,
- * for tables that outlive the work. */
+/* Another arena, for work with a small result: alloc() allocates in the arena in use. NULL: the arena of the
+ * process, for tables that outlive the work. */
 typedef struct Arena Arena;
 Arena *arena_new(void);
 Arena *arena_use(Arena *a); /* returns the arena in use before */
@@ -80,7 +81,7 @@ char *sha256_hex(const void *bytes, size_t length);
 
 /* The installation prefix, such as /usr, or the build folder that pdc runs from. */
 const char *own_prefix(void);
-/* PREFIX/share/pdc/NAME without symbolic links: "stdlib_layers", "runtime", "diagnostics". In the arena. */
+/* PREFIX/share/pdc/NAME without symbolic links, in the arena. Names: "stdlib_layers", "runtime", "diagnostics". */
 const char *own_folder(const char *name);
 
 /* ---- source positions (diagnostic.c) ------------------------------------------------------ */
@@ -96,16 +97,17 @@ static const Span NO_SPAN = {-1, 0, 0, 0, 0};
 int source_add(const char *path, const char *text);
 const char *source_path(int file);
 const char *source_text(int file);
-/* The start of line `line`, counted from 1, or the end of a text with fewer lines. NULL: the text is not of a source file. */
+/* The start of line `line`, from 1, or the end of a text with fewer lines. NULL: the text is not a registered
+ * source. */
 const char *source_line_start(const char *text, int line);
-int source_count(void); /* for -MD: number of texts read, "<command line>" included */
+int source_count(void); /* for -MD: number of texts read, including "<command line>" */
 
 /* ---- diagnostics (diagnostic.c) ----------------------------------------------------------- */
 
-/* One root cause gives one Diagnostic. Notes and helps follow it. Printed to stderr, as text or as
- * JSON lines, sorted by position when flushed. Codes are "PD0102": 01 names and syntax of layers,
- * 00 lexical and syntax, 02 arguments and attributes, 03 shapes and types, 04 train settings,
- * 05 planning, 06 files and environment, 07 schedules. Each has a page in docs/reference/diagnostics/. */
+/* One Diagnostic per root cause, followed by notes and helps. Printed to stderr as text or JSON lines, sorted by
+ * position when flushed. A code such as "PD0102" has a page in docs/reference/diagnostics/. Its first two digits:
+ *   00 lexical and syntax, 01 names and syntax of layers, 02 arguments and attributes, 03 shapes and types,
+ *   04 train settings, 05 planning, 06 files and environment, 07 schedules, 08 inference and generation */
 typedef struct Diagnostic Diagnostic;
 Diagnostic *error_at(Span where, const char *code, const char *pattern, ...) __attribute__((format(printf, 3, 4)));
 Diagnostic *warning_at(Span where, const char *code, const char *pattern, ...)
@@ -115,7 +117,7 @@ void note_at(Diagnostic *d, Span where, const char *pattern, ...) __attribute__(
 void help(Diagnostic *d, const char *pattern, ...) __attribute__((format(printf, 2, 3)));
 /* The last reported diagnostic, for a caller's notes; NULL: none is pending. */
 Diagnostic *diagnostic_last(void);
-/* Moves the diagnostic to another place, without its underlines; returns the old place. */
+/* Moves the diagnostic to another place and drops its underlines; returns the old place. */
 Span diagnostic_move(Diagnostic *d, Span where);
 enum { MOST_ERRORS = 20 }; /* reported together; a pass with more errors may stop */
 int error_count(void);     /* with -Werror warnings count */
@@ -123,7 +125,8 @@ int error_count(void);     /* with -Werror warnings count */
 int diagnostics_mark(void);
 const char *diagnostics_forget(int mark);
 void diagnostics_flush(void);
-/* Passes all diagnostics to `read` instead of printing them, each once and in order; none is pending afterwards. */
+/* Passes all diagnostics to `read` instead of printing them, each once and in order; none is pending
+ * afterwards. */
 typedef struct Remark {
   bool is_help;
   Span span;
@@ -142,10 +145,10 @@ extern bool diagnostics_json, diagnostics_werror;
 /* The candidate nearest to `name` by edit distance; NULL: no candidate is near enough to suggest. */
 const char *nearest(const char *name, const char *const *candidates, int n);
 
-/* Prints the page docs/reference/diagnostics/CODE.md; false when there is none. */
+/* Prints the page docs/reference/diagnostics/CODE.md; false if there is no page. */
 bool explain(const char *code, FILE *out);
 
-/* A bug in pdc: prints the message with the command line that reproduces it, exits with 70. */
+/* A bug in pdc: prints the message with the command line to reproduce it, and exits with 70. */
 _Noreturn void bug(const char *file, int line, const char *pattern, ...) __attribute__((format(printf, 3, 4)));
 #define BUG(...) bug(__FILE__, __LINE__, __VA_ARGS__)
 #define ensure(condition) ((condition) ? (void)0 : BUG("%s", #condition))

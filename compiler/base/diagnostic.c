@@ -13,7 +13,7 @@ bool diagnostics_json, diagnostics_werror;
 
 typedef struct Source {
   const char *path, *text;
-  Vec(const char *) lines; /* where each starts; made when the first is asked for */
+  Vec(const char *) lines; /* start of each line; filled on first use */
 } Source;
 static Vec(Source) sources;
 
@@ -46,7 +46,7 @@ const char *source_line_start(const char *text, int line) {
   return NULL;
 }
 
-/* The line without its newline; an empty one when the text has fewer lines. */
+/* The line without its newline; empty past the end of the text. */
 static const char *source_line(int file, int line, int *length) {
   Source *s = &sources.at[file];
   *length = 0;
@@ -74,7 +74,7 @@ struct Diagnostic {
 static Vec(Diagnostic *) pending;
 static int n_errors;
 
-/* A message may quote what a file holds, be it a megabyte long: so much of it is told. */
+/* Truncates a message, because it may quote a megabyte of a file. */
 static char *format_va(const char *pattern, va_list args) {
   enum { LONGEST = 2000 };
   va_list again;
@@ -149,7 +149,7 @@ int error_count(void) { return n_errors; }
 
 /* ---- printing ------------------------------------------------------------------------------ */
 
-/* Terminals obey control characters, which a file's text or name may have. */
+/* Replaces control characters in text and names of files, because terminals interpret them. */
 static void print_plain(const char *text, int length) {
   for (int i = 0; i < length; i++) {
     unsigned char c = (unsigned char)text[i];
@@ -161,7 +161,7 @@ static void print_whole(const char *text) { print_plain(text, (int)strlen(text))
 
 static bool continues(char c) { return ((unsigned char)c & 0xc0) == 0x80; } /* UTF-8 */
 
-/* The part of a long line that is shown: bytes *from to *to, around the column. */
+/* The visible part of a long line, bytes *from to *to, around the column. */
 static void window(const char *line, int length, int column, int *from, int *to) {
   enum { WIDEST = 240, SHOWN = 200, BEFORE = 60 };
   *from = 0;
@@ -190,7 +190,7 @@ static void mark(char *marks, int length, int line, Span s, char first) {
       marks[i] = i == from ? first : '~';
 }
 
-/* The first line of the span with '^~~~' below it; what is underlined further on that line by '~'. */
+/* Prints the span's first line with '^~~~' below it, and '~' below further places on that line. */
 static void print_snippet(Span s, const Span *underlined, int n) {
   if (s.file < 0 || s.line < 1)
     return;
@@ -296,13 +296,13 @@ static int by_position(const void *a, const void *b) {
   return x->order < y->order ? -1 : 1;
 }
 
-/* A layer that is inlined many times makes the same mistake many times: it is reported once. */
+/* Whether two diagnostics are the same; a layer inlined many times repeats its errors. */
 static bool same(const Diagnostic *a, const Diagnostic *b) {
   return a->span.line > 0 && a->span.file == b->span.file && a->span.line == b->span.line &&
          a->span.column == b->span.column && strcmp(a->code, b->code) == 0;
 }
 
-/* "pdc: 7 more errors": of what was left away. */
+/* "pdc: 7 more errors": the count of omitted diagnostics. */
 static void print_rest(int told, int most, const char *what) {
   if (told > most && !diagnostics_json)
     fprintf(stderr, "pdc: %d more %s%s\n", told - most, what, told - most == 1 ? "" : "s");
@@ -380,7 +380,7 @@ const char *diagnostics_forget(int mark) {
 
 /* ---- suggestions --------------------------------------------------------------------------- */
 
-/* Optimal string alignment distance: insertions, deletions, substitutions and neighbours swapped. */
+/* Optimal string alignment distance: insertions, deletions, substitutions and transpositions of neighbours. */
 static int edit_distance(const char *a, const char *b) {
   enum { MOST = 64 };
   int n = (int)strlen(a), m = (int)strlen(b);

@@ -1,4 +1,4 @@
-/* Whole files in and out, and SHA-256 (FIPS 180-4). */
+/* Reads and writes whole files; SHA-256 (FIPS 180-4). */
 #include "base/base.h"
 #include "shared/beside.h"
 #include "shared/named_pipe.h"
@@ -11,7 +11,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-enum { NAMED_PIPE = ESPIPE }; /* which nothing here sets otherwise */
+enum { NAMED_PIPE = ESPIPE }; /* an errno that no other call here sets */
 
 const char *read_failure(int failed) {
   return failed == NAMED_PIPE ? "it is a named pipe: /dev/stdin reads a command's output" : strerror(failed);
@@ -24,7 +24,7 @@ char *read_file(const char *path, size_t *length) {
     errno = NAMED_PIPE;
   if (!f)
     return NULL;
-  enum { STREAM = 64 << 20 }; /* of a device or a pipe, which may have no end */
+  enum { STREAM = 64 << 20 }; /* limit for a device or pipe, which may be endless */
   struct stat st = {0};
   if (fstat(fileno(f), &st) == 0 && S_ISDIR(st.st_mode)) {
     fclose(f);
@@ -58,7 +58,8 @@ char *read_file(const char *path, size_t *length) {
   return kept;
 }
 
-/* Devices, pipes and open files such as /dev/stdout are written into: a file renamed over one would remove it. */
+/* Devices, pipes and open files such as /dev/stdout are written directly: renaming a file over one would remove
+ * it. */
 static bool is_stream(const char *path) {
   struct stat st;
   return stat(path, &st) == 0 && !S_ISDIR(st.st_mode) && (!S_ISREG(st.st_mode) || pd_is_descriptor(path));
@@ -70,7 +71,7 @@ static bool write_into(const char *path, const char *text, size_t length) {
   if (fd < 0)
     return false;
   bool good = fstat(fd, &st) == 0;
-  if (good && S_ISREG(st.st_mode) && !pd_is_descriptor(path)) { /* it was none a moment ago */
+  if (good && S_ISREG(st.st_mode) && !pd_is_descriptor(path)) { /* it became a regular file since is_stream() */
     errno = EEXIST;
     good = false;
   }

@@ -1,5 +1,5 @@
-/* JSON as plans and profiles use it: written by hand for a stable order, read through cJSON with a
- * diagnostic for whatever a person may have got wrong. */
+/* JSON for plans and profiles: written by hand for a stable order, read through cJSON with diagnostics for edited
+ * files. */
 #include <errno.h>
 #include <math.h>
 #include <string.h>
@@ -24,7 +24,7 @@ void json_double(Text *t, double x) { text_add(t, "%.9g", x); }
 
 static void keep(void *p) { (void)p; }
 
-/* The end of the text up to which it was sound, as a line and a column. */
+/* The line and column at which parsing failed. */
 static Span place_of(int file, const char *text, const char *at) {
   Span s = {.file = file, .line = 1, .column = 1};
   for (; text < at && *text; text++) {
@@ -89,7 +89,7 @@ bool json_get_int(const JsonPlace *at, const char *key, int64_t least, int64_t m
   return true;
 }
 
-/* 30 years in milliseconds; what is beyond was no time, and would be lost in sums. */
+/* The largest accepted time: 30 years in milliseconds. Sums with larger ones would lose precision. */
 #define MOST_SECONDS 1e12
 
 bool json_get_seconds(const JsonPlace *at, const char *key, double *out) {

@@ -1,5 +1,5 @@
-/* Where pdc's own files are: beside it, wherever it was put. PREFIX/bin/pdc finds PREFIX/share/pdc; so does
- * PREFIX/pdc, where PREFIX is a build folder, and programs of its tests further down. */
+/* Locates pdc's own files relative to its program. PREFIX/bin/pdc uses PREFIX/share/pdc. In a build folder PREFIX,
+ * so do PREFIX/pdc and the test programs below it. */
 #include "base/base.h"
 
 #include <limits.h>
@@ -7,9 +7,9 @@
 #include <string.h>
 #include <unistd.h>
 
-enum { MOST_ABOVE = 4 }; /* folders above the program that are looked into */
+enum { MOST_ABOVE = 4 }; /* folders above the program to search */
 
-/* Cuts the last part off a path; false where none is left. */
+/* Removes the last component of a path; false if none remains. */
 static bool go_up(char *path) {
   char *slash = strrchr(path, '/');
   if (!slash || slash == path)
@@ -19,7 +19,7 @@ static bool go_up(char *path) {
 }
 
 const char *own_prefix(void) {
-  static char prefix[PATH_MAX]; /* not the arena's: it outlives a compilation */
+  static char prefix[PATH_MAX]; /* outside the arena: it outlives a compilation */
   if (*prefix)
     return prefix;
   char program[PATH_MAX];
@@ -30,7 +30,7 @@ const char *own_prefix(void) {
   for (int i = 0; i < MOST_ABOVE && go_up(above) && !*prefix; i++)
     if (access(format("%s/share/pdc/stdlib_layers", above), F_OK) == 0)
       snprintf(prefix, sizeof prefix, "%s", above);
-  if (!*prefix && go_up(program) && go_up(program)) /* messages say where they should be */
+  if (!*prefix && go_up(program) && go_up(program)) /* a default for messages about missing files */
     snprintf(prefix, sizeof prefix, "%s", program);
   free(above);
   return prefix;

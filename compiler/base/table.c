@@ -17,7 +17,7 @@ static size_t hash(const Table *t, const char *key) {
   return (size_t)(h ^ h >> 32);
 }
 
-/* Where the key is, or where it belongs. */
+/* The index of the key, or the index at which to add it. */
 static size_t index_of(const Table *t, const char *key) {
   size_t i = hash(t, key) & (t->room - 1);
   while (t->values[i] && memcmp(t->keys + i * t->key_bytes, key, t->key_bytes) != 0)

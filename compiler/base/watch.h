@@ -16,7 +16,7 @@ typedef struct Watch {
 
 void watch_add(Watch *w, double start); /* adds a run from `start`, a result of seconds_now(), until now */
 
-/* "  131 parts, of which 32 cached"; `of`: the unit of a run. */
+/* "  131 parts, of which 32 cached"; `of`: the unit of a run, here "parts". */
 void watch_print_runs(FILE *out, int64_t runs, const char *of, int64_t cached);
 void watch_print(FILE *out, const char *name, Watch w, const char *of); /* one line */
 

@@ -1,5 +1,5 @@
-/* The command line, and all work outside pdc's memory: files of the output directory, the C compiler, the profiling
- * run. */
+/* The command line, and all work outside pdc's memory: files of the output directory, the C compiler, the
+ * profiling run. */
 #ifndef PDC_BUILD_H
 #define PDC_BUILD_H
 
@@ -49,7 +49,7 @@ typedef struct Model { /* one of several */
 typedef struct Options {
   Command command;
   const char
-      *input; /* the model; explain: the code; report, checkpoint: the directory; NULL: plan a profile of layers */
+      *input; /* the model; explain: the code; report, checkpoint: the directory; NULL: plan a layer profile */
   const char *output;     /* -o; NULL: named after the model */
   bool compare;           /* plan: a table of all schedules */
   bool report;            /* plan: also an HTML page */
@@ -117,35 +117,35 @@ const char *program_name(int stage);                    /* "stage0" */
 /* The directory of an unfinished build, DIR/.pdc-new; and a file in it. */
 const char *new_directory(const Output *out);
 const char *in_new(const Output *out, const char *name);
-const char *output_directory(const Options *o); /* -o, else NAME.build, with --infer NAME.infer */
+const char *output_directory(const Options *o); /* -o, or NAME.build; with --infer NAME.infer */
 const char *base_name(const char *path);        /* "models/gpt.pdm": "gpt" */
-/* Writes sources, plan.json, model.svg, app, train and with -MD the dependency file into DIR/.pdc-new. False after a
- * diagnostic, such as for files of these names that pdc did not create, or if another pdc builds in DIR.
- * After true, the caller must call output_install() or output_abandon(). */
+/* Writes sources, plan.json, model.svg, app, train and with -MD the dependency file into DIR/.pdc-new. False after
+ * a diagnostic, such as for files of these names that pdc did not create, or if another pdc builds in DIR. After
+ * true, the caller must call output_install() or output_abandon(). */
 bool output_write(const Options *o, Output *out);
-/* Moves all files to DIR, with stage programs unless `o` wants sources only, and removes files of earlier builds that this
- * build lacks. False after a diagnostic; DIR may then lack `train`. */
+/* Moves all files to DIR, including stage programs unless `o` wants sources only, and removes files of earlier
+ * builds that are absent from this build. False after a diagnostic; DIR may then lack `train`. */
 bool output_install(const Options *o, const Output *out);
 /* Removes a folder of files. */
 void remove_files(const char *folder);
 /* Removes the unfinished build; DIR is unchanged. */
 void output_abandon(const Output *out);
 
-/* ---- pdc's files in the output directory (made.c) ------------------------------------------------------------ */
+/* ---- pdc's files in the output directory (made.c) ----------------------------------------------------------- */
 
 Strings made_read(const char *directory);                    /* names in DIR/.pdc-files; empty without the file */
 bool made_write(const char *directory, const Strings *made); /* false after a diagnostic */
 bool made_has(const Strings *made, const char *name);
 void made_add(Strings *made, const char *name);
-/* Whether every wanted name that exists is listed; false after a diagnostic. */
+/* Whether every existing wanted name is listed; false after a diagnostic. */
 bool made_spares(const char *directory, const Strings *made, const Strings *wanted);
 
 /* ---- reuse of compiled programs (reuse.c) ------------------------------------------ */
 
 #define reuse_list ".pdc-programs" /* in DIR */
 bool reuse_list_exists(const Output *out);
-/* Identity of the common inputs of all programs of a build: compiler, runtime library and headers, processor. NULL:
- * unknown, so no program is reused. */
+/* Identity of the common inputs of all programs of a build: compiler, runtime library and headers, processor.
+ * NULL: unknown, so no program is reused. */
 const char *reuse_origin(const Options *o, const Output *out);
 /* Copies DIR's program of this stage into the new build if its inputs are the same and the program is unchanged;
  * else false. */
@@ -161,10 +161,10 @@ struct Toolchain {
   const char *(*compiler)(void); /* without --cc */
   const char *library;           /* the runtime that programs link: "libpd_runtime.a" */
   const char *folders;           /* first word of its line of runtime/folders */
-  /* Adds what follows the compiler's name in the command that makes a program of one source file; false after a
+  /* Adds the arguments that compile and link one source file, after the compiler's name; false after a
    * diagnostic. */
   bool (*add_command)(Strings *command, const Options *o, const char *source, const char *program);
-  /* Adds the command that makes an object file of a source of the runtime; false after a diagnostic. */
+  /* Adds the command that compiles an object file of the runtime; false after a diagnostic. */
   bool (*add_object)(Strings *command, const Options *o, const char *source, const char *object);
   bool expands_names; /* it passes absolute paths to a shell, which expands them */
   /* Whether the runtime library of a build folder, or the compiler, exists. False after a diagnostic; NULL: always
@@ -174,7 +174,7 @@ struct Toolchain {
 };
 const Toolchain *toolchain_of(const Options *o); /* of --target */
 
-/* A file name that no program takes for an option or a list of arguments, such as "./-n.c". */
+/* A file name that no program mistakes for an option or a list of arguments, such as "./-n.c". */
 const char *as_path(const char *name);
 void add_words(Strings *command, const char *words); /* words separated by spaces */
 void add_all(Strings *command, const char *const *words, size_t n);
@@ -188,8 +188,8 @@ bool can_compile(const Options *o,
 void add_c_object(Strings *command, const Mpi *mpi, const char *source, const char *object);
 extern const Toolchain c_toolchain, cuda_toolchain;
 
-/* Flags against exploitation of buffer overruns; no result depends on them (docs/internals/architecture.md, "Hardening"). The
- * second is the linker's. */
+/* Hardening against buffer overruns, without influence on results (docs/internals/architecture.md, "Hardening").
+ * The second is a linker flag. */
 #define STACK_PROTECTOR "-fstack-protector-strong"
 #define READ_ONLY_TABLES "-z,relro,-z,now"
 
@@ -214,8 +214,8 @@ const char *mpi_launcher(const Mpi *mpi);
 bool in_build_folder(void);
 /* Whether programs link the build folder's library: pdc runs from it, without --mpicc and --march. */
 bool links_build_folder(const Options *o);
-/* The library that programs link: the build folder's, else that of the user's cache for the processor, compilers and
- * MPI. NULL after a diagnostic. */
+/* The library that programs link: the build folder's, or the one in the user's cache for the processor, compilers
+ * and MPI. NULL after a diagnostic. */
 const char *library_path(const Options *o, const Toolchain *t);
 /* Compiles the library into the cache if it is missing; false after a diagnostic. */
 bool library_make(const Options *o, const Toolchain *t);
@@ -239,7 +239,7 @@ typedef struct ModelBuilt {
   int64_t bytes;  /* memory of its process, in bytes */
   int parts;
 } ModelBuilt;
-typedef bool BuildModel(const Options *o, ModelBuilt *built); /* one; false after diagnostics */
+typedef bool BuildModel(const Options *o, ModelBuilt *built); /* builds one model; false after diagnostics */
 /* Builds all of o->models, and the program of the ranks that run them in turn; false after diagnostics. */
 bool sharp_build(const Options *o, BuildModel *build);
 
@@ -249,10 +249,10 @@ bool sharp_build(const Options *o, BuildModel *build);
 bool explain_name(const char *name, FILE *out);
 Strings layer_names(void); /* names of layers and primitives in docs/reference/layers.md */
 
-/* ---- help, manuals, completions (help.c, manual.c, completion.c) ------------------------------------------------------- */
+/* ---- help, manuals, completions (help.c, manual.c, completion.c) -------------------------------------------- */
 
-/* Prints a shell's completion (bash, zsh, fish), the reference (markdown), or a manual page (man): pdc's own, or with
- * `name` that of a command. False after a failed write. */
+/* Prints a shell's completion (bash, zsh, fish), the reference (markdown), or a manual page (man) of pdc or of
+ * command `name`. False after a failed write. */
 bool is_completion(const char *form);
 bool print_completion(const char *form, const char *name);
 /* pdc help: prints help about a command or a topic, with NULL the summary of pdc --help. */
@@ -260,8 +260,8 @@ void print_help(const char *name);
 
 /* ---- this machine (doctor.c) ----------------------------------------------------------------- */
 
-/* Checks the requirements of pdc, then builds and trains a small model, and prints the results; false if models cannot
- * be built. */
+/* Checks the requirements of pdc, then builds and trains a small model, and prints the results; false if models
+ * cannot be built. */
 bool doctor(const Options *o);
 void print_version(void); /* versions of pdc and of its libraries */
 
@@ -271,7 +271,8 @@ void print_version(void); /* versions of pdc and of its libraries */
  * diagnostics. With -### prints the commands only. */
 bool cc_stages(const Options *o, const Output *out);
 int cc_at_once(void); /* number of simultaneous compilations */
-/* Starts a command without a shell. `out`: file descriptor for its standard output, -1: unchanged. -1 after a diagnostic. */
+/* Starts a command without a shell. `out`: file descriptor for its standard output, -1: unchanged. -1 after a
+ * diagnostic. */
 pid_t command_start(const Strings *command, int out);
 /* Waits for the process. False after a diagnostic about `what`, if the exit status is not 0. */
 bool command_finish(pid_t pid, const char *what);
@@ -279,7 +280,8 @@ bool command_finish(pid_t pid, const char *what);
 char *command_output(const Strings *command, const char *what);
 /* The version line in the output of the compiler's --version; NULL after a diagnostic. */
 const char *cc_version(const Options *o, const Toolchain *t);
-/* Compiles and runs the profiling program; returns its output, or with --measured the file's text. NULL after a diagnostic. */
+/* Compiles and runs the profiling program; returns its output, or with --measured the file's text. NULL after a
+ * diagnostic. */
 char *cc_run(const Options *o, const char *text);
 
 #endif

@@ -1,20 +1,20 @@
-/* Programs for processors: the compiler that pdc was built with, at this machine. */
+/* Programs for processors: by default, pdc's own build compiler for this machine. */
 #include "build/build.h"
 
 #include <string.h>
 
-/* The flags that make bits; nobody may change them. */
+/* Flags that determine bits of results; users cannot change them. */
 static const char *const flags[] = {
     "-std=gnu11", "-O3", "-ffp-contract=off", "-fno-math-errno", "-fopenmp", "-Wall", "-Wextra", STACK_PROTECTOR,
 };
 
-/* The runtime's, as CMakeLists.txt has them. */
+/* Flags of the runtime, as in CMakeLists.txt. */
 static const char *const object_flags[] = {
     "-std=gnu11",      "-O3",           "-DNDEBUG", "-fno-strict-aliasing", "-ffp-contract=off",
     "-fno-math-errno", STACK_PROTECTOR,
 };
 
-/* Debuggers find the source where it stands in the end, not where it was compiled. */
+/* Maps the path of compilation to the final path of the source, for debuggers. */
 static void add_place(Strings *c, const char *source) {
   static const char beside[] = "/.pdc-new/";
   const char *at = strstr(source, beside);
@@ -22,12 +22,11 @@ static void add_place(Strings *c, const char *source) {
     return;
   const char *directory = format("%.*s", (int)(at - source), source);
   push(c, format("-ffile-prefix-map=%s/.pdc-new=%s", directory, directory));
-  if (!strncmp(directory, "./", 2)) /* in some places it is written without */
+  if (!strncmp(directory, "./", 2)) /* other places omit the "./" */
     push(c, format("-ffile-prefix-map=%s/.pdc-new=%s", directory + 2, directory + 2));
 }
 
-/* libomp comes before oneDNN, whose own OpenMP library then finds its symbols there: one pool of threads a
- * process. */
+/* libomp precedes oneDNN, so that oneDNN's OpenMP symbols resolve to it: one thread pool per process. */
 static bool add_command(Strings *c, const Options *o, const char *source, const char *program) {
   const char *library = library_path(o, &c_toolchain);
   const Mpi *mpi = mpi_of(o);
@@ -41,7 +40,7 @@ static bool add_command(Strings *c, const Options *o, const char *source, const 
   push(c, "-o");
   push(c, program);
   push(c, "-Wl," READ_ONLY_TABLES);
-  push(c, "-Wl,-u,pd_openmp_ignored"); /* runtime/shared/openmp.c, which nobody calls */
+  push(c, "-Wl,-u,pd_openmp_ignored"); /* runtime/shared/openmp.c, which is never called */
   push(c, library);
   add_words(c, PDC_LIBRARY_LINK);
   push(c, "-lomp");

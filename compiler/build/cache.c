@@ -1,5 +1,5 @@
-/* The user's cache: the folder of what is compiled once for this machine. Programs link what it holds, so nothing in it is
- * used that another user could have written. */
+/* The user's cache: libraries compiled once for this machine. Programs link its contents, so entries that another
+ * user could have written are refused. */
 #define _GNU_SOURCE
 #include "build/build.h"
 
@@ -26,7 +26,7 @@ bool cache_cannot_write(const char *path) {
   return false;
 }
 
-/* Why another user could have written it; NULL: only this user can. */
+/* The reason why another user could have written it; NULL: only this user can. */
 static const char *distrust(const struct stat *st, mode_t type) {
   if ((st->st_mode & S_IFMT) != type)
     return S_ISLNK(st->st_mode) ? "it is a symbolic link" : type == S_IFDIR ? "it is no folder" : "it is no file";
@@ -37,7 +37,7 @@ static const char *distrust(const struct stat *st, mode_t type) {
   return NULL;
 }
 
-/* Whether only this user can have written what stands at the path; false after a diagnostic. */
+/* Whether only this user can have written the file or folder; false after a diagnostic. */
 static bool is_own(const char *path, mode_t type) {
   struct stat st;
   if (lstat(path, &st) != 0)
@@ -51,7 +51,7 @@ static bool is_own(const char *path, mode_t type) {
   return false;
 }
 
-/* The folders above it. */
+/* Creates the folders above the path. */
 static bool make_parents(const char *path) {
   char *part = format("%s", path);
   for (char *slash = part + 1; (slash = strchr(slash, '/')); slash++) {

@@ -1,4 +1,4 @@
-/* Running compilers, without a shell: names from a model are never words of a command. */
+/* Runs compilers without a shell, so names from a model are never words of a command. */
 #define _GNU_SOURCE
 #include "build/build.h"
 
@@ -73,10 +73,10 @@ bool command_finish(pid_t pid, const char *what) {
 
 typedef struct Job {
   pid_t pid;
-  const char *source; /* where it stands in the end */
+  const char *source; /* its final path */
 } Job;
 
-/* A temporary directory; NULL after a diagnostic. Its name has nothing that a shell would run. */
+/* Makes a temporary directory whose name is safe in a shell; NULL after a diagnostic. */
 static char *make_temporary(void) {
   const char *parent = getenv("TMPDIR");
   if (!parent || !*parent || strpbrk(parent, "$`\"\\\n"))
@@ -88,8 +88,8 @@ static char *make_temporary(void) {
   return NULL;
 }
 
-/* A compiler that hands absolute paths to a shell gets copies in a temporary directory, where the path would be more than
- * a path there. Where it compiles; NULL after a diagnostic. */
+/* The directory for compiling; NULL after a diagnostic. A compiler that passes absolute paths to a shell gets
+ * copies in a temporary directory if the path has characters that a shell interprets. */
 static const char *directory_for(const Output *out) {
   const char *directory = new_directory(out);
   if (!out->toolchain->expands_names)
@@ -107,7 +107,7 @@ static const char *directory_for(const Output *out) {
   return directory;
 }
 
-/* Brings the programs back from there. */
+/* Moves the programs back from a temporary directory. */
 static bool leave_directory(const Output *out, const char *directory, bool good) {
   if (!directory || !strcmp(directory, new_directory(out)))
     return good;
@@ -127,7 +127,7 @@ static bool leave_directory(const Output *out, const char *directory, bool good)
   return good;
 }
 
-/* Programs are on the disk before they take the place of others. */
+/* Syncs programs to disk before they replace earlier ones. */
 static bool sync_program(const char *path) {
   int fd = open(path, O_RDONLY | O_CLOEXEC);
   bool good = fd >= 0 && fsync(fd) == 0;
@@ -143,7 +143,7 @@ int cc_at_once(void) {
   return processors < 2 ? 2 : processors > 8 ? 8 : (int)processors;
 }
 
-/* origin: of programs that may be taken over; NULL: none may. */
+/* `origin`: of reusable programs; NULL: reuse none. */
 static bool compile_all(const Options *o, const Output *out, const char *directory, const char *origin) {
   const int at_once = cc_at_once();
   Job *job = alloc((size_t)out->n_stages * sizeof *job);

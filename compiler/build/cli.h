@@ -67,8 +67,8 @@ const CommandLine *cli_commands(int *n);
 const CommandLine *cli_command(const char *name); /* NULL: no command has this name */
 unsigned cli_bit(const CommandLine *c);           /* ON_PLAN */
 bool cli_lists(const Option *o, unsigned on);     /* whether the help of one of these commands lists this row */
-/* Of all rows with the option's name: whether one of these commands accepts the option; and the commands that list it,
- * "'pdc plan' and 'pdc show'". */
+/* cli_accepts: whether one of these commands accepts an option of this name, in any row. cli_owners: the commands
+ * that list the option, "'pdc plan' and 'pdc show'". */
 bool cli_accepts(const Option *o, unsigned on);
 const char *cli_owners(const Option *o);
 const char *cli_names(unsigned on);        /* "'pdc plan' and 'pdc show'" */

@@ -1,4 +1,4 @@
-/* The commands that make a stage program of its source: what all targets' have. */
+/* The command that compiles a stage program: the part common to all targets. */
 #include "build/build.h"
 
 #include <string.h>

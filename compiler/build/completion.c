@@ -1,4 +1,4 @@
-/* The shells' completions, from the tables of the command line. */
+/* Shell completions, generated from the tables of the command line. */
 #define _GNU_SOURCE
 #include "build/cli.h"
 
@@ -37,7 +37,7 @@ static const char *names_in(const char *folder, const char *suffix) {
   return joined(names.at, names.n);
 }
 
-/* The names that `pdc explain` has pages about. */
+/* Names of the pages of `pdc explain`. */
 static const char *explained(void) {
   Strings layers = layer_names();
   return format("%s %s", names_in("diagnostics", ".md"), joined(layers.at, layers.n));
@@ -99,7 +99,7 @@ static bool is_repeated(const Option *options, int row) {
   return false;
 }
 
-/* Whether the option takes a directory, and no file, on all commands. */
+/* Whether the option takes a directory, not a file, for all commands. */
 static bool takes_folder(const Option *options, int n, const char *name) {
   bool folder = true;
   for (int i = 0; i < n; i++)
@@ -157,7 +157,7 @@ void print_bash(void) {
 
 /* ---- zsh, fish --------------------------------------------------------------------------------- */
 
-/* Text within quotes of zsh's _arguments or of fish. */
+/* Escapes text in quotes of zsh's _arguments or of fish. */
 static const char *quoted(const char *text, const char *escaped) {
   Text t = {0};
   for (; *text; text++)

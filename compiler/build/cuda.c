@@ -1,4 +1,4 @@
-/* Programs for NVIDIA's GPUs: nvcc, and the toolkit that it is of. */
+/* Programs for NVIDIA GPUs: nvcc and its toolkit. */
 #include "build/build.h"
 
 #include <stdlib.h>
@@ -11,7 +11,7 @@ static const char *const flags[] = {
 
 static bool is_program(const char *path) { return access(path, X_OK) == 0; }
 
-/* As CMake looks for it. */
+/* Searches in CMake's order. */
 const char *nvcc_path(void) {
   const char *home = getenv("CUDA_HOME"), *path = getenv("PATH");
   const char *of_home = format("%s/bin/nvcc", home ? home : "");
@@ -27,7 +27,7 @@ const char *nvcc_path(void) {
   return is_program("/usr/local/cuda/bin/nvcc") ? "/usr/local/cuda/bin/nvcc" : NULL;
 }
 
-/* The folder that the toolkit is in: /usr/local/cuda of /usr/local/cuda/bin/nvcc. */
+/* The toolkit's folder: /usr/local/cuda of /usr/local/cuda/bin/nvcc. */
 static const char *toolkit_folder(void) {
   const char *nvcc = nvcc_path(), *bin = nvcc ? strrchr(nvcc, '/') : NULL;
   while (bin && bin > nvcc && bin[-1] != '/')
@@ -35,7 +35,7 @@ static const char *toolkit_folder(void) {
   return bin && bin > nvcc ? format("%.*s", (int)(bin - 1 - nvcc), nvcc) : "/usr/local/cuda";
 }
 
-/* Words of a linker's command line as nvcc takes them; where a library is linked from it is found at run time. */
+/* Translates linker words for nvcc, and adds link folders to the run path. */
 static void add_linked(Strings *c, const Strings *words) {
   for (int i = 0; i < words->n; i++) {
     const char *word = words->at[i];
@@ -54,7 +54,7 @@ static void add_linked(Strings *c, const Strings *words) {
   }
 }
 
-/* Without --arch: this machine's GPU; where there is none, code for sm_80, and PTX that later ones take. */
+/* Without --arch: this machine's GPU; without a GPU, code for sm_80 and PTX for later ones. */
 static const char *arch_flag(const Options *o) {
   if (o->arch)
     return format("-arch=%s", o->arch);
@@ -84,7 +84,7 @@ static bool add_command(Strings *c, const Options *o, const char *source, const 
   return true;
 }
 
-/* Sources of the runtime that are C, and its kernels. */
+/* Compiles the runtime's C sources and kernels. */
 static bool add_object(Strings *c, const Options *o, const char *source, const char *object) {
   const Mpi *mpi = mpi_of(o);
   size_t n = strlen(source);
@@ -132,7 +132,7 @@ static bool is_found(void) {
 
 static const char *compiler(void) { return nvcc_path() ? nvcc_path() : "nvcc"; }
 
-/* nvcc's first lines say whose it is, its last one which. */
+/* nvcc's version is on the last line of its output. */
 static char *last_line(char *printed) {
   size_t n = strlen(printed);
   while (n > 0 && printed[n - 1] == '\n')

@@ -1,4 +1,4 @@
-/* `pdc doctor`: tries all that pdc needs of a machine, and says what is missing and how to get it. */
+/* `pdc doctor`: checks pdc's requirements on a machine, and reports missing ones with advice. */
 #define _GNU_SOURCE
 #include "build/build.h"
 #include "shared/openmp.h"
@@ -18,7 +18,7 @@
 
 typedef enum { FINE, NOTE, MISSING } Verdict;
 
-/* One line: what was looked at and what was found; below it, what to do. */
+/* Prints a line with the check and its result, and the advice below it. */
 __attribute__((format(printf, 4, 5))) static bool say(Verdict verdict, const char *what, const char *advice,
                                                       const char *found, ...) {
   static const char *const words[] = {"ok", "note", "missing"};
@@ -34,13 +34,13 @@ __attribute__((format(printf, 4, 5))) static bool say(Verdict verdict, const cha
   return verdict != MISSING;
 }
 
-/* Says what stands in the diagnostics since the mark. */
+/* Reports the first diagnostic since the mark. */
 static bool say_failure(const char *what, int mark, const char *advice) {
   const char *why = diagnostics_forget(mark);
   return say(MISSING, what, advice, "%s", why ? why : "it failed");
 }
 
-/* Of what a program says of itself the first line with a number; columns are closed up. */
+/* The first line with a digit in a program's version output, with runs of spaces reduced to one. */
 static const char *version_line(const char *text) {
   const char *digit = strpbrk(text, "0123456789"), *line = digit ? digit : text;
   while (line > text && line[-1] != '\n')
@@ -52,9 +52,9 @@ static const char *version_line(const char *text) {
   return t.n ? t.at : "";
 }
 
-/* ---- what is there --------------------------------------------------------------------------- */
+/* ---- requirements ---------------------------------------------------------------------------- */
 
-/* The last of these sets of instructions that oneDNN uses here. */
+/* The highest of these instruction sets that oneDNN uses here. */
 static const char *isa_name(void) {
   static const struct {
     unsigned bits;
@@ -166,7 +166,7 @@ static bool look_at_shared_memory(void) {
              "/dev/shm has %s free", bytes_text(bytes));
 }
 
-/* The version that a library of GPUs' programs gives itself, in hundreds: 2.18.1 is 21801; 0: it is not found. */
+/* The version reported by a GPU library, such as 21801 for 2.18.1; 0: not found. */
 static int library_version(const char *file, const char *symbol, bool into) {
   const char *nvcc = nvcc_path();
   int cut = nvcc && strrchr(nvcc, '/') ? (int)(strrchr(nvcc, '/') - nvcc) : 0, version = 0;
@@ -210,7 +210,7 @@ static bool look_at_cuda(const Options *o) {
                    "NVIDIA's driver is not loaded");
 }
 
-/* ---- the whole loop -------------------------------------------------------------------------- */
+/* ---- a complete build and training ----------------------------------------------------------- */
 
 static const char model[] = "use nn;\n"
                             "model doctor() {\n"
@@ -222,9 +222,9 @@ static const char model[] = "use nn;\n"
                             "}\n"
                             "train doctor { batch = 8; optimizer = sgd(lr = 0.1); }\n";
 
-/* Runs a command in silence; what it said on standard error is left in the file `log`. */
+/* Runs a command silently; its standard error goes to the file `log`. */
 static bool run(const Strings *command, const char *log, const char *what) {
-  Strings shell = {0}; /* the shell redirects; the words are its arguments, which it does not look into */
+  Strings shell = {0}; /* the shell only redirects; the words are arguments, which it does not interpret */
   push(&shell, "sh");
   push(&shell, "-c");
   push(&shell, "log=$1; shift; exec \"$@\" >\"$log\" 2>&1");
@@ -258,7 +258,7 @@ static bool train_example(const Mpi *mpi, const char *folder, const char *ranks)
   if (mpi)
     add_all(&command, launch, sizeof launch / sizeof *launch);
   add_all(&command, words, sizeof words / sizeof *words);
-  setenv("OMPI_ALLOW_RUN_AS_ROOT", "1", 0); /* three updates of a model of pdc's own */
+  setenv("OMPI_ALLOW_RUN_AS_ROOT", "1", 0); /* safe: three updates of pdc's own model */
   setenv("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1", 0);
   setenv("OMPI_MCA_rmaps_base_oversubscribe", "1", 0);
   setenv("OMPI_MCA_hwloc_base_binding_policy", "none", 0);
@@ -266,7 +266,7 @@ static bool train_example(const Mpi *mpi, const char *folder, const char *ranks)
   return run(&command, format("%s/log", folder), "training it");
 }
 
-/* Builds a model of two stages and trains it, as a user would. */
+/* Builds a model of two stages and trains it in a temporary folder. */
 static bool try_loop(const Options *o, const Mpi *mpi) {
   const char *ranks = mpi ? "2" : "1", *what = "a model";
   const char *parent = getenv("TMPDIR");

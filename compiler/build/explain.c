@@ -1,4 +1,5 @@
-/* `pdc explain`: the page of a diagnostic, or what docs/reference/layers.md says of a layer or a primitive. */
+/* `pdc explain`: prints the page of a diagnostic, or a section of docs/reference/layers.md for a layer or
+ * primitive. */
 #include "build/build.h"
 
 #include <string.h>
@@ -27,7 +28,7 @@ Strings layer_names(void) {
   return names;
 }
 
-/* The section of that heading, without it; a '#' within ``` starts no other. */
+/* Prints the section after that heading; a '#' between ``` does not end it. */
 static bool explain_layer(const char *name, FILE *out) {
   const char *at = read_file(own_folder("layers.md"), NULL), *heading = format("%s%s\n", mark, name);
   while (at && *at && strncmp(at, heading, strlen(heading)) != 0)

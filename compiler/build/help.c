@@ -1,4 +1,4 @@
-/* Help: pdc --help, a command's own, topics. */
+/* Help: pdc --help, help of commands, topics. */
 #include "build/cli.h"
 
 #include <string.h>
@@ -29,7 +29,7 @@ static void print_group(OptionGroup group, unsigned on) {
   }
 }
 
-/* Words up to WIDTH columns a line. */
+/* Wraps words at WIDTH columns. */
 static void print_paragraph(const char *text) {
   size_t column = 0;
   for (size_t n; *text; text += n + (text[n] == ' ')) {

@@ -1,6 +1,5 @@
-/* The runtime that stage programs link. A build folder has it compiled. An installed pdc has its sources, and compiles
- * them where they are used: for the processor, the compiler and the MPI that are there, once each, in the user's
- * cache. */
+/* The runtime that stage programs link. A build folder has it compiled. An installed pdc has its sources. It
+ * compiles them on first use for the local processor, compiler and MPI, into the user's cache. */
 #define _GNU_SOURCE
 #include "build/build.h"
 
@@ -12,13 +11,13 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-/* ---- which ----------------------------------------------------------------------------------- */
+/* ---- files and key --------------------------------------------------------------------------- */
 
 static int by_name(const void *a, const void *b) {
   return strcmp(*(const char *const *)a, *(const char *const *)b);
 }
 
-/* Files of a folder of the runtime whose names end so, as "host/device.c". */
+/* Adds files of a runtime folder by suffix, as "host/device.c". */
 static void add_files(Strings *files, const char *folder, const char *suffix) {
   int first = files->n;
   const char *root = own_folder("runtime");
@@ -61,7 +60,7 @@ static Strings sources_of(const Toolchain *t) {
   return files;
 }
 
-/* The lines of /proc/cpuinfo that say what -march=native means. */
+/* The lines of /proc/cpuinfo that determine -march=native. */
 static void add_processor(Text *key) {
   const char *text = read_file("/proc/cpuinfo", NULL);
   static const char *const names[] = {"model name", "flags"};
@@ -72,11 +71,11 @@ static void add_processor(Text *key) {
   }
 }
 
-/* All that the library's bytes depend on. */
+/* A key of all inputs that the library's bytes depend on. */
 static const char *key_of(const Options *o, const Toolchain *t) {
   Text key = {0};
   Options plain = *o;
-  plain.cc = NULL; /* --cc compiles stages */
+  plain.cc = NULL; /* --cc affects only stages */
   const char *compiler = cc_version(&plain, t), *c_compiler = cc_version(&plain, &c_toolchain);
   if (!compiler || !c_compiler)
     return NULL;
@@ -84,7 +83,7 @@ static const char *key_of(const Options *o, const Toolchain *t) {
   Strings command = {0};
   if (!t->add_object(&command, o, "", ""))
     return NULL;
-  const char *own = format("-I%s", own_folder("runtime")); /* where pdc stands changes no byte */
+  const char *own = format("-I%s", own_folder("runtime")); /* the install location does not affect the bytes */
   for (int i = 0; i < command.n; i++)
     if (strcmp(command.at[i], own))
       text_add(&key, "%s\n", command.at[i]);
@@ -113,7 +112,7 @@ const char *library_path(const Options *o, const Toolchain *t) {
   return key ? format("%s/runtime-%s/%s", cache_directory(), key, t->library) : NULL;
 }
 
-/* ---- making it ------------------------------------------------------------------------------- */
+/* ---- compiling ------------------------------------------------------------------------------- */
 
 static bool compile_sources(const Options *o, const Toolchain *t, const char *folder, const Strings *sources,
                             Strings *archive) {
@@ -172,8 +171,8 @@ bool library_make(const Options *o, const Toolchain *t) {
   fprintf(stderr, "pdc: compiling the runtime for this machine, once, into '%s'\n", to);
   const char *made = format("%s/%s", folder, t->library);
   bool good =
-      make_in(o, t, folder) && (chmod(made, 0600) == 0 || cache_cannot_write(made)); /* whatever the umask is */
-  /* Another pdc may have been faster: its library is as good. */
+      make_in(o, t, folder) && (chmod(made, 0600) == 0 || cache_cannot_write(made)); /* regardless of the umask */
+  /* Another pdc may have finished first; its library is equivalent. */
   if (good && rename(folder, to) != 0) {
     int cause = errno;
     found = cache_find(to, t->library);

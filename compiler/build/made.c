@@ -1,5 +1,5 @@
-/* The list of what pdc has made in an output directory, DIR/.pdc-files: a comment, then a name a line. Only what it
- * lists is ever replaced or removed there. */
+/* The list of pdc's files in an output directory, DIR/.pdc-files: a comment, then a name per line. pdc replaces or
+ * removes only listed files. */
 #include "build/build.h"
 
 #include <errno.h>
@@ -22,7 +22,7 @@ void made_add(Strings *made, const char *name) {
     push(made, name);
 }
 
-/* Somebody may have edited the list: a name that leads out of the directory is none. */
+/* Rejects names that lead out of the directory, because the list may have been edited. */
 static bool is_plain(const char *name) {
   return *name && !strchr(name, '/') && strcmp(name, ".") && strcmp(name, "..");
 }

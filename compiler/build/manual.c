@@ -22,7 +22,7 @@ static const char exit_status[] =
 
 /* ---- manual pages ---------------------------------------------------------------------------- */
 
-/* Escapes text for roff: hyphens as typed, no backslash and no dot that starts a command. */
+/* Escapes text for roff: literal hyphens, no backslash, and no dot that starts a request. */
 static void put_roff(const char *text) {
   if (*text == '.' || *text == '\'')
     printf("\\&");
@@ -124,7 +124,7 @@ static void print_command_manual(const CommandLine *c) {
 
 /* ---- docs/reference/pdc.md ----------------------------------------------------------------------- */
 
-/* Text of a table's cell. */
+/* Escapes text for a table cell. */
 static void put_cell(const char *text) {
   for (; *text; text++)
     printf(*text == '|' ? "\\|" : *text == '<' ? "&lt;" : "%c", *text);

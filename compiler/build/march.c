@@ -1,12 +1,12 @@
-/* Which processors programs are compiled for: this machine's, or those that --march names. Scratch memory is planned
- * for the instructions that oneDNN may use there. */
+/* The processors to compile for: this machine's, or those of --march. Scratch memory is planned for the
+ * instructions that oneDNN may use there. */
 #include "build/build.h"
 
 #include <string.h>
 
 #include "pd_runtime.h"
 
-/* Clang before 15 has no -march=native for Arm, and its -mcpu=native also says how to schedule. */
+/* Clang before 15 lacks -march=native on Arm; -mcpu=native also sets the scheduling model. */
 #ifdef __aarch64__
 #define NATIVE "-mcpu=native"
 #else
@@ -23,7 +23,7 @@ static bool defines(const char *macros, const char *name) {
   return strstr(macros, format("#define %s 1\n", name));
 }
 
-/* As runtime/host/processor.c tells from the same macros. */
+/* Must agree with runtime/host/processor.c, which uses the same macros. */
 static enum pd_instructions instructions_of(const char *macros) {
   if (!defines(macros, "__x86_64__") || defines(macros, "__AMX_BF16__"))
     return PD_ALL_INSTRUCTIONS;

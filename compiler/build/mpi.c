@@ -1,10 +1,10 @@
-/* What programs are compiled and linked with to use MPI: what its compiler wrapper says. */
+/* Flags for compiling and linking with MPI, as printed by its compiler wrapper. */
 #include "build/build.h"
 
 #include <string.h>
 
-/* Whether a word of a compiler's command concerns MPI: where it lies and what it links, not how the wrapper's own
- * compiler would optimise and warn. */
+/* Whether a word of the wrapper's command concerns MPI: include and library paths, libraries and macros.
+ * Optimization and warning flags of the wrapper's own compiler do not. */
 static bool is_compiled_with(const char *word) {
   return !strncmp(word, "-I", 2) || (!strncmp(word, "-D", 2) && strncmp(word, "-D_FORTIFY", 10));
 }
@@ -13,7 +13,7 @@ static bool is_linked_with(const char *word) {
          !strcmp(word, "-pthread");
 }
 
-/* Open MPI, MPICH and those that stem from them print the command that they would run. */
+/* Open MPI, MPICH and their derivatives print the command that they would run. */
 static bool ask(const char *wrapper, Mpi *mpi) {
   Strings show = {0}, words = {0};
   add_words(&show, wrapper);

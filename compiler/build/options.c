@@ -1,4 +1,4 @@
-/* The command line: a table of options. */
+/* Reads the command line by the table of options. */
 #include "build/cli.h"
 
 #include <errno.h>
@@ -13,7 +13,7 @@
 
 #define AT(member) offsetof(Options, member)
 
-static const CommandLine *command; /* the first word names it; NULL: none does */
+static const CommandLine *command; /* named by the first word; NULL: none */
 
 __attribute__((format(printf, 1, 2))) _Noreturn static void usage(const char *format_, ...) {
   va_list args;
@@ -35,7 +35,7 @@ static int64_t read_count(const Option *o, const char *text) {
   return n;
 }
 
-/* "4", or "4x2": two groups of four. Returns the workers of all together. */
+/* "4", or "4x2": two groups of four. Returns the total number of workers. */
 static int read_levels(const Option *o, const char *text, Cluster *cluster) {
   cluster->n = 0;
   int64_t workers = 1;
@@ -118,7 +118,7 @@ static void set_special(Options *o, const Option *option, const char *value) {
   }
 }
 
-/* Options that only one target has. */
+/* Refuses options of another target. */
 static void check_target(const Options *o) {
   Diagnostic *d = NULL;
   Target target = o->plan.target;
@@ -153,7 +153,7 @@ static const Backend *read_target(const Option *o, const char *text) {
   return found;
 }
 
-/* The devices to plan for; mistakes in them are diagnostics. */
+/* Reads the devices to plan for; invalid ones give diagnostics. */
 static void read_cluster(Options *o) {
   const Cluster *c = o->cluster ? cluster_read(o->cluster) : NULL;
   if (!c)
@@ -203,7 +203,7 @@ static void set_option(Options *o, const Option *option, const char *value) {
   }
 }
 
-/* Whether the argument is this option; sets its value when the argument holds it too: "--name=value", "-n4". */
+/* Whether the argument is this option; sets its value if included: "--name=value", "-n4". */
 static bool is_option(const Option *o, const char *argument, const char **value) {
   size_t n = strlen(o->name);
   *value = NULL;
@@ -217,7 +217,7 @@ static bool is_option(const Option *o, const char *argument, const char **value)
   return *value != NULL;
 }
 
-/* The option that an argument names, of rows of one name the command's own; NULL: no option. */
+/* The option of an argument; among rows of one name, the command's own. NULL: no option. */
 static const Option *find_option(const char *argument, const char **value) {
   int n;
   const Option *options = cli_options(&n), *found = NULL;
@@ -301,7 +301,8 @@ static void check_owners(const CommandLine *c, const bool *given) {
       usage("%s is for %s, not for 'pdc %s'", options[i].name, cli_owners(&options[i]), c->name);
 }
 
-/* A layer profile is planned by options of its own and by some of a model's; PipeDream's planner reads few of those. */
+/* A layer profile is planned by its own options and by some options of models; PipeDream's planner reads few of
+ * those. */
 static void check_layers(const Options *o, const bool *given) {
   static const char *const without_model[] = {"--profile", "--emit",        "-n",
                                               "--cluster", "--diagnostics", "-Werror"};
@@ -329,7 +330,7 @@ static void check_layers(const Options *o, const bool *given) {
     usage("--emit of a layer profile takes plan only");
 }
 
-/* A first word that names no file is a misspelt command. */
+/* A first word that is not a file is probably a misspelt command. */
 static void check_command(const Options *o) {
   const char *word = o->models.n > 1 ? o->models.at[0].input : "";
   int n;
@@ -363,7 +364,7 @@ static void check_models(Options *o) {
 
 /* ---- arguments -------------------------------------------------------------------------------------- */
 
-/* Whether the words of a command line are several names, and not one model, code or directory. */
+/* Whether the command takes several names, instead of one model, code or directory. */
 static bool takes_words(Command c) {
   return c == COMMAND_FORMAT || c == COMMAND_TOKENIZE || c == COMMAND_COMPLETION || c == COMMAND_HELP;
 }
@@ -379,7 +380,7 @@ static void read_word(Options *o, const char *word) {
   push(&o->models, ((Model){.input = word}));
 }
 
-/* An option, whose value may be the next argument; returns the last argument that was read. */
+/* Reads an option, whose value may be the next argument; returns the index of the last argument read. */
 static int read_option(Options *o, int argc, char **argv, int i, bool *given) {
   const char *value;
   const Option *option = find_option(argv[i], &value);
@@ -402,7 +403,7 @@ static int read_option(Options *o, int argc, char **argv, int i, bool *given) {
   return i;
 }
 
-/* The command whose options the command line may have: --infer, --generate and --sharp are commands of their own. */
+/* The command whose options apply: --infer, --generate and --sharp count as commands. */
 static const CommandLine *command_meant(const Options *o) {
   if (command && o->command != COMMAND_BUILD)
     return command;
@@ -425,7 +426,7 @@ static void check_words(const Options *o) {
     usage("pdc completion man: there is no command '%s'", o->files.at[1]);
 }
 
-/* The model, directory or name that the command works on. */
+/* Checks the model, directory or name that the command works on. */
 static void check_input(const Options *o) {
   if (o->input && (o->command == COMMAND_DOCTOR || o->command == COMMAND_LSP))
     usage("pdc %s takes no file: '%s'", command->name, o->input);

@@ -1,5 +1,5 @@
-/* The output directory. All of a build is made in DIR/.pdc-new first, texts and programs, and then moved to its places,
- * so that a build that fails or is stopped leaves the one before it whole. */
+/* The output directory. A build writes all texts and programs to DIR/.pdc-new, then moves them into place. A
+ * failed or interrupted build leaves the previous one intact. */
 #include "build/build.h"
 
 #include <dirent.h>
@@ -43,7 +43,7 @@ static bool write_text(const Output *out, const char *name, const char *text) {
 
 /* ---- texts ----------------------------------------------------------------------------------- */
 
-/* The i-th run of ranks that a launch starts: so many of one stage, which stand on devices that follow each other. */
+/* One entry of a launch: ranks of one stage on consecutive devices. */
 typedef struct Run {
   int stage, ranks;
 } Run;
@@ -58,7 +58,7 @@ static Run run_at(const Output *out, int i) {
   return (Run){stage, out->placement.adjacent ? out->placement.adjacent : out->replicas[stage]};
 }
 
-/* Finds its rank under Open MPI, MPICH and Slurm and becomes that rank's stage program. */
+/* Finds its rank under Open MPI, MPICH and Slurm, and executes that rank's stage program. */
 static const char launcher[] =
     "#!/bin/sh\n"
     "# Starts one rank of a run: finds this process's rank under Open MPI, MPICH or Slurm and becomes that rank's\n"
@@ -130,11 +130,11 @@ static bool write_launcher(const Output *out) {
          (chmod(in_new(out, out->launcher), 0755) == 0 || cannot_write(in_place(out, out->launcher)));
 }
 
-/* In the order of devices. Open MPI splits its lines at spaces, ends them at #, and knows no quotes. */
+/* Writes entries in device order. Open MPI splits lines at spaces, ends them at #, and knows no quotes. */
 static bool write_app(const Output *out) {
   Text t = {0};
   const char *directory = strchr("-@", *out->directory) ? as_path(out->directory) : out->directory;
-  if (directory[strcspn(directory, " \t\n#")]) /* nothing that it could start is better than what it would */
+  if (directory[strcspn(directory, " \t\n#")]) /* better none than a wrong program */
     return write_text(
         out, "app",
         "# Open MPI splits these lines at spaces, ends them at # and knows no quotes, and the directory's name has one:\n"
@@ -151,7 +151,7 @@ static void add_escaped(Text *t, const char *path) {
     text_add(t, strchr(" #$\\", *path) ? (*path == '$' ? "$%c" : "\\%c") : "%c", *path);
 }
 
-/* A rule for make: the sources, or what -MT names, depend on every file the model was read from. */
+/* Writes a rule for make: the sources, or the target of -MT, depend on every file read for the model. */
 static bool write_dependencies(const Options *o, const Output *out) {
   Text t = {0};
   if (o->dependent)
@@ -171,9 +171,10 @@ static bool write_dependencies(const Options *o, const Output *out) {
   return write_text(out, format("%s.d", out->model), t.at);
 }
 
-/* ---- beside ---------------------------------------------------------------------------------- */
+/* ---- the unfinished build -------------------------------------------------------------------- */
 
-/* All files of a build, by name; stage programs too where they are left to somebody else, for `train` runs them. */
+/* All file names of a build. Includes stage programs even if pdc does not compile them, because `train` runs
+ * them. */
 static Strings names_of(const Options *o, const Output *out, const Strings *made) {
   const char *dependencies = format("%s.d", out->model);
   Strings names = {0};
@@ -203,7 +204,7 @@ void remove_files(const char *folder) {
   rmdir(folder);
 }
 
-/* Removes DIR/.pdc-new, which a build that was stopped may have left, and what is in it. */
+/* Removes DIR/.pdc-new with its contents, as left by an interrupted build. */
 static void remove_new(const Output *out) {
   const char *path = new_directory(out);
   struct stat st;
@@ -212,7 +213,7 @@ static void remove_new(const Output *out) {
   remove_files(path);
 }
 
-/* Nobody else builds here until the directory is closed; where files cannot be locked all may. */
+/* Locks the directory against other builds until it is closed; without effect on file systems without locks. */
 static bool lock(Output *out) {
   out->lock = open(out->directory, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
   if (out->lock < 0)
@@ -226,7 +227,7 @@ static bool lock(Output *out) {
   return false;
 }
 
-/* A rule of make ends with its line. */
+/* Refuses newlines in names, because they end a rule of make. */
 static bool can_write_dependencies(const Options *o, const Output *out) {
   bool good = !o->dependencies || (!strchr(out->directory, '\n') && !strchr(out->model, '\n') &&
                                    !(o->dependent && strchr(o->dependent, '\n')));
@@ -274,7 +275,7 @@ void output_abandon(const Output *out) {
     close(out->lock);
 }
 
-/* ---- in place -------------------------------------------------------------------------------- */
+/* ---- installing ------------------------------------------------------------------------------ */
 
 static bool remove_file(const Output *out, const char *name) {
   const char *path = in_place(out, name);
@@ -286,14 +287,14 @@ static bool move(const Output *out, const char *name) {
   return rename(in_new(out, name), path) == 0 || cannot_write(path);
 }
 
-/* Whether the source that stands there is the new one: a program that somebody made of it is as good as before. */
+/* Whether the installed source equals the new one: then a program that a user compiled from it remains valid. */
 static bool is_unchanged(const Output *out, int stage) {
   size_t n;
   const char *text = read_file(in_place(out, source_name(out->toolchain, stage)), &n);
   return text && n == strlen(out->source[stage]) && !memcmp(text, out->source[stage], n);
 }
 
-/* The launcher is removed first and installed last: a directory with files of two builds cannot be launched. */
+/* Removes the launcher first and installs it last: a directory with files of two builds cannot be launched. */
 static bool move_all(const Options *o, const Output *out, const Strings *made, const Strings *wanted) {
   static const char *const starters[] = {"app", "train", "infer", "generate"};
   for (size_t i = 0; i < sizeof starters / sizeof *starters; i++)
@@ -314,7 +315,7 @@ static bool move_all(const Options *o, const Output *out, const Strings *made, c
          move(out, out->launcher);
 }
 
-/* As a shell reads it; control characters are not printed. */
+/* Quotes a path for a shell, with '?' in place of control characters. */
 static const char *quoted(const char *path) {
   static const char plain[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-+.,/:@%=";
   char *text = format("%s", path);
@@ -324,7 +325,7 @@ static const char *quoted(const char *path) {
   return path[strspn(path, plain)] ? format("'%s'", text) : text;
 }
 
-/* One line on standard output: where the programs are, and how they are run. */
+/* Prints one line with the programs' location and launch command. */
 static void announce(const Options *o, const Output *out) {
   int ranks = 0;
   for (int i = 0; i < out->n_stages; i++)

@@ -1,5 +1,5 @@
-/* Programs of an earlier build in the same directory that are taken over: DIR/.pdc-programs has a line for each, its
- * name, a key of all that it was made of, and the checksum of its bytes. */
+/* Reuse of programs from an earlier build in the same directory. DIR/.pdc-programs has a line per program: name,
+ * key of all its inputs, and checksum of its bytes. */
 #include "build/build.h"
 
 #include <dirent.h>
@@ -8,14 +8,14 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-/* Adds the checksum of a file, or that it cannot be read. */
+/* Adds the checksum of a file, or a note that it is unreadable. */
 static void add_file(Text *t, const char *path) {
   size_t n;
   const char *bytes = read_file(path, &n);
   text_add(t, "%s %s\n", path, bytes ? sha256_hex(bytes, n) : "missing");
 }
 
-/* Adds the headers in a folder and in those below it: what programs and the library that they are linked with share. */
+/* Adds the headers shared by programs and their library, in a folder and its subfolders. */
 static void add_headers(Text *t, const char *folder) {
   struct dirent **entry;
   int n = scandir(folder, &entry, NULL, alphasort);
@@ -31,7 +31,7 @@ static void add_headers(Text *t, const char *folder) {
   }
 }
 
-/* Adds a library that the command names by its path. */
+/* Adds libraries given by path in the command. */
 static void add_libraries(Text *t, const Strings *command) {
   for (int i = 0; i < command->n; i++) {
     size_t n = strlen(command->at[i]);
@@ -40,7 +40,7 @@ static void add_libraries(Text *t, const Strings *command) {
   }
 }
 
-/* What `native` means: the first processor's lines that never change. */
+/* The meaning of `native`: the first processor's constant lines. */
 static void add_processor(Text *t) {
   static const char *const fields[] = {"vendor_id", "cpu family", "model", "stepping", "flags", "Features"};
   size_t n;
@@ -54,7 +54,8 @@ static void add_processor(Text *t) {
   }
 }
 
-/* All that the compiler's --version prints; NULL where it fails, without a diagnostic: who compiles with it tells. */
+/* The complete output of the compiler's --version. NULL, without a diagnostic, if it fails: the compilation will
+ * report it. */
 static const char *version_of(const Options *o, const Output *out) {
   Strings c = compiler_command(o, out->toolchain);
   push(&c, "--version");
@@ -88,7 +89,7 @@ static const char *key_of(const Options *o, const Output *out, const char *origi
   return sha256_hex(t.at, t.n);
 }
 
-/* The line of a program in the list; NULL: its bytes cannot be read. */
+/* The program's line in the list; NULL: it cannot be read. */
 static const char *line_of(const char *name, const char *key, const char *program) {
   size_t n;
   const char *bytes = read_file(program, &n);

@@ -1,5 +1,5 @@
-/* Several models in one launch (docs/guide/many-models.md): each is built into a folder of its own as it would be alone, for one
- * rank; beside the folders stands the program of the ranks, which names them. */
+/* Several models in one launch (docs/guide/many-models.md). Each model is built for one rank, into its own folder.
+ * The ranks' program, beside the folders, refers to them by name. */
 #include "build/build.h"
 
 #include <errno.h>
@@ -51,7 +51,7 @@ static bool can_build(const Options *o) {
 
 /* ---- names ------------------------------------------------------------------------------------- */
 
-/* A name for a folder: other characters become '_'. */
+/* Makes a folder name: other characters become '_'. */
 static const char *plain(const char *text) {
   char *name = format("%s", text);
   for (char *c = name; *c; c++)
@@ -60,7 +60,7 @@ static const char *plain(const char *text) {
   return *name == '.' || *name == '-' ? format("_%s", name) : name;
 }
 
-/* Without the owner: "lr=1e-3" of "optimizer.lr=1e-3". */
+/* The definition without its owner: "lr=1e-3" of "optimizer.lr=1e-3". */
 static const char *without_owner(const char *define) {
   const size_t owner = strcspn(define, ".=");
   return define[owner] == '.' ? define + owner + 1 : define;
@@ -73,7 +73,7 @@ static bool is_given(const Options *o, const char *name) {
   return false;
 }
 
-/* "gpt", or with the model's own definitions "gpt-lr=1e-3", if that is short; of equals the second is "gpt-2". */
+/* "gpt", or with the model's own definitions "gpt-lr=1e-3" if short; a second equal name becomes "gpt-2". */
 static const char *made_name(const Options *o, const Model *m, const Strings *before) {
   enum { LONGEST = 40 };
   const char *name = plain(base_name(m->input)), *longer = name;
@@ -88,7 +88,7 @@ static const char *made_name(const Options *o, const Model *m, const Strings *be
   return free_name;
 }
 
-/* --name becomes a folder. */
+/* Checks --name, which becomes a folder. */
 static bool check_name(const char *name, const Strings *before) {
   const char *what = !*name                      ? "is empty"
                      : strlen(name) > NAME_MAX   ? "is longer than a file's name may be"
@@ -103,7 +103,7 @@ static bool check_name(const char *name, const Strings *before) {
   return false;
 }
 
-/* By model; false after a diagnostic. */
+/* Names all models; false after a diagnostic. */
 static bool name_models(const Options *o, Strings *names) {
   for (int i = 0; i < o->models.n; i++) {
     const Model *m = &o->models.at[i];
@@ -116,14 +116,14 @@ static bool name_models(const Options *o, Strings *names) {
 
 /* ---- models ------------------------------------------------------------------------------------ */
 
-/* What the model's build is asked for: the ranks share the processors, the models the memory. */
+/* The options of one model's build: ranks share the processors, models share the memory. */
 static Options options_of(const Options *o, int model, const char *name) {
   Options one = *o;
   const Device *device = backend_of(&o->plan.target)->device;
   long processors = sysconf(_SC_NPROCESSORS_ONLN);
   one.input = o->models.at[model].input;
   one.output = format("%s/%s", o->output, name);
-  one.quiet = true; /* the launch of all is what counts */
+  one.quiet = true; /* no message per model */
   one.define = (Strings){0};
   add_all(&one.define, o->define.at, (size_t)o->define.n);
   add_all(&one.define, o->models.at[model].define.at, (size_t)o->models.at[model].define.n);
@@ -140,10 +140,10 @@ static Options options_of(const Options *o, int model, const char *name) {
 typedef struct Build {
   Options options;
   pid_t pid;
-  FILE *said; /* what it prints: handed on when it is done, so that models' messages are not mixed */
+  FILE *said; /* its output, printed when it ends, so that messages of models do not mix */
 } Build;
 
-/* In a process of its own, so that nothing of one model's compilation is left when the next begins. */
+/* Builds in a separate process, so that no state of the compilation remains. */
 static bool start_build(Build *b, BuildModel *build, ModelBuilt *built) {
   b->said = tmpfile();
   fflush(NULL);
@@ -176,7 +176,7 @@ static bool finish_build(Build *b) {
   return false;
 }
 
-/* As many at once as compile at once, where each has its room; their results, which their processes write. NULL after
+/* Builds models in parallel, limited by compilations and memory. Child processes write the results. NULL after
  * diagnostics. */
 static ModelBuilt *build_all(Build *all, int n, BuildModel *build) {
   const int64_t room = (int64_t)1 << 30, memory = backend_of(&all->options.plan.target)->device->memory(1);
@@ -199,7 +199,7 @@ static ModelBuilt *build_all(Build *all, int n, BuildModel *build) {
   return good ? built : NULL;
 }
 
-/* Models that stay in memory are all there at once; of those that come and go, one and the next on each rank. */
+/* Resident models must fit together. Of offloaded models, each rank holds the current and the next one. */
 static bool fit_together(const Options *o, const ModelBuilt *built) {
   int64_t resident = 0, parts = 0, room = backend_of(&o->plan.target)->device->memory(1);
   for (int i = 0; i < o->models.n; i++)
@@ -253,7 +253,7 @@ static void add_model(const Options *o, int model, const char *name, const Model
   text_add(t, "]}");
 }
 
-/* Predicted times and planned memory of the models, whose own plans are in their folders. */
+/* Predicted times and planned memory of the models; their own plans are in their folders. */
 static char *plan_text(const Options *o, const Strings *names, const ModelBuilt *built) {
   Text t = {0};
   text_add(&t, "{\n  \"sharp\": {\n    \"ranks\": %d,\n    \"models\": [\n", o->plan.workers);
@@ -292,7 +292,7 @@ bool sharp_build(const Options *given, BuildModel *build) {
     return false;
   if (!o.output)
     o.output = "sharp.build";
-  if (!o.sources_only && !can_compile(&o, toolchain_of(&o))) /* the runtime is made once, for all */
+  if (!o.sources_only && !can_compile(&o, toolchain_of(&o))) /* compiles the runtime once, for all models */
     return false;
   if (mkdir(o.output, 0777) != 0 && errno != EEXIST) {
     error_at(NO_SPAN, "PD0605", "cannot write '%s': %s", o.output, strerror(errno));

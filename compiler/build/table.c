@@ -1,5 +1,5 @@
-/* The tables of the command line: options and commands. A row is the one place that names an option, its commands, its
- * unit and its default. */
+/* The tables of the command line: options and commands. An option's name, commands, unit and default are defined
+ * only in its row. */
 #include "build/cli.h"
 
 #include <string.h>

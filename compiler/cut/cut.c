@@ -1,4 +1,4 @@
-/* Where the model may be parted into stages, and what crosses there. */
+/* Finds the legal cuts between stages, and the values that cross them. */
 #include "cut/cut.h"
 
 #include "cut/names.h"
@@ -6,16 +6,16 @@
 
 typedef struct Cut {
   const Graph *g;
-  int *last_use;  /* by value: the last forward node that reads it; -1 */
-  bool *returned; /* by value, for the cut under consideration: it crosses back as a gradient */
+  int *last_use;  /* by value: the last forward node that reads it, or -1 */
+  bool *returned; /* by value, for the current cut: it crosses back as a gradient */
 } Cut;
 
 static const Node *maker(const Graph *g, int value) { return &g->nodes.at[g->values.at[value].node]; }
 
-/* Anything without inputs can be computed again on any stage. */
+/* Values without inputs can be recomputed on any stage. */
 static bool is_source(const Graph *g, int value) { return maker(g, value)->op->kind == OP_SOURCE; }
 
-/* A node's place in forward order: its own, or that of the node it serves. */
+/* A node's place in forward order: its own, or that of its forward node. */
 static int position(const Graph *g, int node) { return node < g->n_forward ? node : g->nodes.at[node].serves; }
 
 static int *find_last_uses(const Graph *g) {
@@ -32,7 +32,7 @@ static bool crosses(const Cut *c, int value, int first) {
   return c->g->values.at[value].node < first && c->last_use[value] >= first && !is_source(c->g, value);
 }
 
-/* The sum of the gradients of the value's uses at or after `first`; -1 when none comes back. */
+/* The sum of gradients over the value's uses at or after `first`; -1: no gradient. */
 static int gradient_at(const Graph *g, int value, int first) {
   const Value *v = &g->values.at[value];
   for (int i = 0; i < v->uses.n && i < v->gradients.n; i++)
@@ -54,7 +54,7 @@ int find_obstacle(const Graph *g, int first) {
   return -1;
 }
 
-/* Lists what crosses before node `first`; false when something does that cannot be sent. */
+/* Lists the values that cross before node `first`; false: some cannot be sent. */
 static bool crossing_at(const Cut *c, int first, Piece *p) {
   const Graph *g = c->g;
   p->crossing = p->gradients = (Ints){0};
@@ -69,7 +69,7 @@ static bool crossing_at(const Cut *c, int first, Piece *p) {
   return p->crossing.n > 0;
 }
 
-/* Whether a node may read a value though the cut before `first` may lie between them. */
+/* Whether a node may read a value even if the cut before `first` separates them. */
 static bool may_read(const Cut *c, int value, int reader, int first) {
   const Graph *g = c->g;
   int node = g->values.at[value].node;
@@ -81,7 +81,7 @@ static bool may_read(const Cut *c, int value, int reader, int first) {
   return !made_before && c->returned[value];
 }
 
-/* Backward nodes read only what their own side of the cut has or what crosses. */
+/* Backward nodes may read only values of their side of the cut, and crossing values. */
 static bool backward_allows(const Cut *c, int first, const Piece *p) {
   const Graph *g = c->g;
   bool allowed = true;
@@ -97,7 +97,7 @@ static bool backward_allows(const Cut *c, int first, const Piece *p) {
   return allowed;
 }
 
-/* A gradient that is sent must be made by the later side and fill its value's shape. */
+/* The later side must compute a gradient that is sent, in its value's shape. */
 static bool gradients_fit(const Graph *g, int first, const Piece *p) {
   for (int i = 0; i < p->crossing.n; i++) {
     int y = p->gradients.at[i];
@@ -127,8 +127,7 @@ static bool computes(const Graph *g, int first, int end) {
   return false;
 }
 
-/* Which parameters each piece holds, in order of declaration: those it uses, and those declared in it that nothing
- * uses. */
+/* Finds the parameters of each piece in order of declaration: those it uses, and unused ones declared in it. */
 static void find_params(const Graph *g, Pieces *p) {
   int *param = alloc((size_t)(g->values.n + 1) * sizeof *param);
   for (int i = 0; i < g->params.n; i++)
@@ -150,16 +149,16 @@ static void find_params(const Graph *g, Pieces *p) {
 
 /* ---- sweeping over the graph ------------------------------------------------------------------ */
 
-/* What of the definitions above can be known of all cuts beforehand, so that listing the cuts takes as long as the
- * model is: verified by pieces_verify(), which goes by the definitions. */
+/* Incremental form of the definitions above: makes listing all cuts linear in the model. pieces_verify() checks
+ * the result by the definitions. */
 typedef struct Sweep {
   Cut cut;
-  Ints live;      /* forward values that cross before the node under consideration, rising */
-  int next_value; /* those from here on are made by it or behind it */
-  int *forbidden; /* by node: by how many more reads than before it the cut before it is forbidden */
-  int barred;     /* reads that forbid the cut under consideration */
-  Ints *begin;    /* by node: values of backward nodes that must come back over cuts from here on ... */
-  Ints back;      /* ... those that must now */
+  Ints live;      /* forward values that cross before the current node, ascending */
+  int next_value; /* values from here on are computed by the current node or later */
+  int *forbidden; /* by node: change in the number of reads that forbid the cut before it */
+  int barred;     /* reads that forbid the current cut */
+  Ints *begin;    /* by node: values of backward nodes that must come back over cuts from here on */
+  Ints back;      /* those that must come back over the current cut */
 } Sweep;
 
 static void forbid(Sweep *s, int first, int last) {
@@ -167,7 +166,7 @@ static void forbid(Sweep *s, int first, int last) {
     s->forbidden[first]++, s->forbidden[last + 1]--;
 }
 
-/* May_read() for all cuts between maker and reader. */
+/* Evaluates may_read() for all cuts between producer and reader. */
 static void find_barriers(Sweep *s, const Graph *g) {
   int *earliest = alloc((size_t)(g->values.n + 1) * sizeof *earliest); /* reader of a backward value, plus 1 */
   for (int i = g->n_forward; i < g->nodes.n; i++)
@@ -197,7 +196,7 @@ static Sweep sweep_make(const Graph *g) {
   return s;
 }
 
-/* On to the cut before the next node. */
+/* Advances to the cut before node `first`. */
 static void sweep_to(Sweep *s, int first) {
   const Graph *g = s->cut.g;
   int kept = 0;
@@ -230,7 +229,7 @@ static bool all_come_back(const Sweep *s, const Piece *p) {
   return all;
 }
 
-/* Whether the cut before node `first`, to which the sweep has come, is legal; lists what crosses. */
+/* Whether the current cut, before node `first`, is legal; lists its crossing values. */
 static bool legal(const Sweep *s, int first, Piece *p) {
   const Graph *g = s->cut.g;
   if (g->nodes.at[first].scope == g->nodes.at[first - 1].scope || s->barred > 0 || s->live.n == 0)

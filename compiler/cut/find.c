@@ -1,11 +1,11 @@
-/* Pieces by the names that people give: found, or a diagnostic that says why not. */
+/* Finds pieces by user-given names, with diagnostics. */
 #include <string.h>
 
 #include "cut/names.h"
 
 enum { MOST_LISTED = 8 };
 
-/* "h[3].ln_2" -> "h.3.ln_2"; blanks around it go. */
+/* "h[3].ln_2" -> "h.3.ln_2"; trims blanks at both ends. */
 static Name normal(const char *name) {
   Text t = {0};
   name += strspn(name, " \t");
@@ -30,7 +30,7 @@ int piece_find(const Pieces *p, const char *name) {
   return -1;
 }
 
-/* The forward nodes of the instance, and of those within it: [*first, *end). False: there is no such one. */
+/* The forward nodes of the instance and of its inner instances: [*first, *end). False: no such instance. */
 static bool find_instance(const Graph *g, Name path, int *first, int *end) {
   bool known = false;
   *first = *end = -1;
@@ -48,7 +48,7 @@ static bool find_instance(const Graph *g, Name path, int *first, int *end) {
   return known;
 }
 
-/* Why no stage starts where the instance starts, or ends. */
+/* Explains why no stage starts at the instance's start or end. */
 static void tell_obstacle(Diagnostic *d, const Graph *g, int first) {
   int value = first > 0 ? find_obstacle(g, first) : -1;
   if (value < 0) {
@@ -66,7 +66,7 @@ static void tell_obstacle(Diagnostic *d, const Graph *g, int first) {
   note_at(d, v->span, "'%s' is used before and after that and %s: it cannot be sent", v->name, what);
 }
 
-/* The names nearest to `name`: those that share the longest beginning with it, in order. */
+/* The names with the longest common prefix with `name`, in order. */
 static char *near_names(const Pieces *p, Name name) {
   size_t longest = 0;
   Text t = {0};

@@ -1,4 +1,4 @@
-/* Pieces are named after the layer instances that start or end where they begin. */
+/* Names pieces after the layer instances that start or end at their first node. */
 #include "cut/names.h"
 
 #include "base/table.h"
@@ -21,7 +21,7 @@ static Ints chain(const Graph *g, int scope, int other) {
   return result;
 }
 
-/* Scopes without a path of their own (the model, anonymous ones) name nothing. */
+/* Skips scopes without a path: the model and anonymous ones. */
 static void add_names(const Graph *g, Ints scopes, const char *prefix, Piece *p) {
   for (int i = 0; i < scopes.n; i++) {
     Name path = g->scopes.at[scopes.at[i]].path;
@@ -36,7 +36,7 @@ void name_boundary(const Graph *g, int first, Piece *p) {
   add_names(g, chain(g, before, here), "after ", p);
 }
 
-/* The first piece answers to the instances around its first computation, else to the model's name. */
+/* Names the first piece after the instances around its first computation, else after the model. */
 void name_first_piece(const Graph *g, Piece *p) {
   for (int i = 0; i < g->n_forward; i++) {
     const Node *n = &g->nodes.at[i];
@@ -49,7 +49,7 @@ void name_first_piece(const Graph *g, Piece *p) {
     push(&p->names, g->name);
 }
 
-/* How often pieces before have used the name: counted here from now on. */
+/* The counter of earlier uses of the name by pieces. */
 static int *uses_of(Table *counts, Name name) {
   int *n = table_find(counts, &name);
   if (!n)

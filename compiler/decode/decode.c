@@ -1,5 +1,5 @@
-/* Writes the graph for one position where it can: shapes with one position, causal attention by caches, and rows
- * of what is the same for all samples, such as embeddings of positions, gathered at the position. */
+/* Writes the graph for one position if possible. Shapes lose all positions but one, and causal attention uses
+ * caches. Sample-independent values, such as position embeddings, are gathered at the position. */
 #include "decode/internal.h"
 
 #include "ops/rules.h"
@@ -7,9 +7,9 @@
 typedef struct Decoding {
   Rewrite *w;
   const Sequence *s;
-  int *axis;            /* by value of from: that of positions; -1: it has none */
-  int tokens, position; /* values of to; position -1: nothing needs it */
-  int because;          /* the value of from that cannot be computed for one position alone; -1: none so far */
+  int *axis;            /* by value of from: the axis of positions, or -1 */
+  int tokens, position; /* values of `to`; position -1: not needed */
+  int because;          /* the value of `from` that needs several positions, or -1 */
 } Decoding;
 
 static const Value *value_of(const Decoding *d, int value) { return &d->w->from->values.at[value]; }
@@ -39,7 +39,7 @@ static int insert(Decoding *d, int like, const Op *op, const int *in, int n_in, 
   return graph_output(d->w->to, rewrite_insert(d->w, like, op, in, n_in, attr), 0);
 }
 
-/* The position's part along an axis of a value that is the same for all samples. */
+/* The row for the position along an axis of a sample-independent value. */
 static int row_at_position(Decoding *d, int like, int value, int axis) {
   const Shape *s = &value_of(d, value)->shape;
   Shape row = {.batched = true, .rank = s->rank}, table = {.rank = 2, .dim = {s->dim[axis], 1}};
@@ -62,7 +62,7 @@ static int row_at_position(Decoding *d, int like, int value, int axis) {
                                    : insert(d, like, &op_reshape, &from, 1, (Attr[MAX_ATTR]){shape_attr(&row)});
 }
 
-/* Operand i of a node whose results have positions along `axis`: its one position, too. */
+/* Operand i at the one position, for a node whose results have positions along `axis`. */
 static int operand(Decoding *d, int node, int i, int axis) {
   const Graph *g = d->w->from;
   int value = g->nodes.at[node].in[i];
@@ -84,7 +84,7 @@ static void name_results(Decoding *d, int node, int made) {
   }
 }
 
-/* False where the node needs several positions. */
+/* False: the node needs several positions. */
 static bool decode_position(Decoding *d, int node, const int *axis) {
   const Node *n = &d->w->from->nodes.at[node];
   Decoded to;
@@ -139,8 +139,7 @@ static Decoding begin(Graph *g, const Sequence *s) {
   return d;
 }
 
-/* The graph becomes what was written: a program that is given tokens, and perhaps the position, and gives
- * logits. */
+/* Replaces the graph by the decoding one, which maps tokens and, if needed, the position to logits. */
 static void finish(Decoding *d, bool cached) {
   Graph *to = d->w->to;
   const Sequence *s = d->s;
@@ -164,7 +163,7 @@ static void finish(Decoding *d, bool cached) {
   g->generation = (Generation){.context = s->context, .tokens = 0, .position = cached ? g->inputs.n - 1 : -1};
 }
 
-/* False where a position cannot be computed alone. */
+/* False: some value needs several positions. */
 static bool decode_positions(Graph *g, const Sequence *s, int *because) {
   Decoding d = begin(g, s);
   for (int i = 0; i < g->nodes.n; i++) {

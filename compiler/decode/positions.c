@@ -1,10 +1,10 @@
-/* One position of a node: which of its results' axes the positions are along, and what computes one alone. What
- * follows from an op's kind stands here; calls and views with a shape say it themselves (Op.decode). */
+/* One position of a node: the results' axis of positions, and the operation for one position. Handles kinds of
+ * ops; calls and views with a shape define Op.decode. */
 #include "decode/internal.h"
 #include "ops/expression.h"
 #include "ops/rules.h"
 
-/* Operands broadcast to the result, aligned at their last axes. */
+/* Operands are broadcast to the result, aligned at the last axis. */
 static int decode_pointwise(const Graph *g, int node, const int *axis) {
   const Node *n = &g->nodes.at[node];
   int rank = out_shape(g, node, 0)->rank, found = -1;
@@ -29,7 +29,7 @@ static int decode_view(const Graph *g, int node, const int *axis) {
   return found;
 }
 
-/* Values side by side along another axis. */
+/* Concatenates along another axis than positions. */
 static int decode_concat(const Graph *g, int node, const int *axis) {
   const Node *n = &g->nodes.at[node];
   int along, found = -1;

@@ -1,10 +1,10 @@
-/* What a model generates from what: its input of tokens, and the logits that its loss compares with targets. */
+/* Finds a model's token input and its logits, which its loss compares with targets. */
 #include "decode/internal.h"
 #include "ops/rules.h"
 
 static int producer(const Graph *g, int value) { return g->values.at[value].node; }
 
-/* The instance called by the model itself that a node stands in; 0: the model. */
+/* The node's instance among those called by the model itself; 0: the model. */
 static int instance_of(const Graph *g, int node) {
   int scope = g->nodes.at[node].scope;
   while (scope > 0 && g->scopes.at[scope].parent > 0)
@@ -26,9 +26,9 @@ static bool *reached_from(const Graph *g, bool targets) {
 
 enum { BY_ARITHMETIC, BY_LAYER, HOWS };
 
-/* Walks back from losses to what depends on samples and on no target. A layer compares what comes from outside it with
- * targets, as cross_entropy does; what the model's own arithmetic puts beside a target may also be a weight, or one more
- * term of the loss. */
+/* Walks back from losses to values that depend on samples but not on targets. A layer such as cross_entropy
+ * compares its inputs with targets. The model's own arithmetic is ambiguous: an operand beside a target may be a
+ * weight or a further term of the loss. */
 typedef struct Search {
   const Graph *g;
   bool *from_targets, *from_inputs, *seen;
@@ -52,8 +52,8 @@ static void search(Search *s, int value, int reader) {
     search(s, g->nodes.at[node].in[i], node);
 }
 
-/* What layers compare with targets; where none does, what arithmetic puts beside them. A loss that no target reaches
- * compares nothing. */
+/* Values that layers compare with targets; without such layers, the operands beside targets in arithmetic. A loss
+ * without targets compares nothing. */
 static Ints find_compared(const Graph *g, bool *by_arithmetic) {
   Search s = {.g = g,
               .from_targets = reached_from(g, true),
@@ -84,7 +84,8 @@ static void mark_needed(const Graph *g, bool *needed, int node) {
     mark_needed(g, needed, producer(g, g->nodes.at[node].in[i]));
 }
 
-/* Arithmetic does not say what it compares; probabilities in place of logits would be drawn from far too evenly. */
+/* Refuses arithmetic, which may compare probabilities instead of logits; sampling from those would be far too
+ * uniform. */
 static void tell_arithmetic(const Graph *g, int value) {
   const Value *v = &g->values.at[value];
   Diagnostic *d = warning_at(v->span, "PD0815", "--generate: assumes that '%s' holds logits", v->name);
@@ -111,7 +112,7 @@ static bool find_logits(const Graph *g, Sequence *s) {
   return false;
 }
 
-/* The one input that the logits need. */
+/* Finds the single input that the logits need. */
 static bool find_tokens(const Graph *g, Sequence *s) {
   Ints needed = {0};
   for (int i = 0; i < g->inputs.n; i++)
@@ -152,7 +153,7 @@ bool find_sequence(const Graph *g, Sequence *s) {
   return find_tokens(g, s) && check_logits(g, s);
 }
 
-/* The axis of positions of a causal call's results: that of its first operand. */
+/* The positions axis of a causal call's results: that of its first operand. */
 static int axis_of_node(const Graph *g, int node, const int *axis, int64_t context) {
   const Node *n = &g->nodes.at[node];
   Decoded ignored;
@@ -161,7 +162,7 @@ static int axis_of_node(const Graph *g, int node, const int *axis, int64_t conte
 }
 
 int find_not_causal(const Graph *g, const Sequence *s) {
-  int *axis = alloc((g->values.n + 1) * sizeof *axis); /* by value: 1 + that of positions; 0: none */
+  int *axis = alloc((g->values.n + 1) * sizeof *axis); /* by value: 1 + the axis of positions; 0: none */
   axis[g->inputs.at[s->tokens].value] = 1;
   for (int i = 0; i < g->nodes.n; i++) {
     const Node *n = &g->nodes.at[i];

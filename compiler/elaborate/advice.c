@@ -1,4 +1,4 @@
-/* What to write instead of what other languages and libraries have, for those who come from there. */
+/* Equivalents for names from other languages and libraries. */
 #include "elaborate/internal.h"
 
 #include <ctype.h>
@@ -8,7 +8,7 @@ typedef struct Advice {
   const char *name, *text;
 } Advice;
 
-/* By what was written: a function, a method, an argument, a constant, a setting. */
+/* By name: functions, methods, arguments, constants and settings. */
 static const Advice table[] = {
     {"BCELoss", "for logits z and targets y from 0 to 1, write 'softplus(z) - y * z'"},
     {"BCEWithLogitsLoss", "for logits z and targets y from 0 to 1, write 'softplus(z) - y * z'"},

@@ -1,4 +1,4 @@
-/* Functions of values known at compile time. */
+/* Compile-time functions. */
 #include "elaborate/internal.h"
 
 #include <math.h>
@@ -101,7 +101,7 @@ static void add_named(const Ast *a, NameList *names) {
     add_named(a->list.at[i], names);
 }
 
-/* Of the variables that a condition names: ": 'width' is the number 250, 'n_head' is the number 4". */
+/* Values of a condition's variables: ": 'width' is the number 250, 'n_head' is the number 4". */
 static const char *named_text(const Elaborator *e, Frame *f, const Ast *condition) {
   NameList names = {0};
   Text t = {0};
@@ -114,7 +114,7 @@ static const char *named_text(const Elaborator *e, Frame *f, const Ast *conditio
   return t.at ? t.at : "";
 }
 
-/* require: an error where the condition does not hold; expect: a warning. */
+/* require: reports a false condition as an error; expect: as a warning. */
 static Val require(Elaborator *e, Frame *f, Name name, const Ast *call, const Val *args) {
   bool holds, warns = name[0] == 'e';
   if (!count(f, name, call, 2, 2, format("%s(condition, \"what %s hold\")", name, warns ? "should" : "must")))
@@ -127,7 +127,7 @@ static Val require(Elaborator *e, Frame *f, Name name, const Ast *call, const Va
   }
   if (holds)
     return val_bool(true);
-  /* the caller broke the requirement: the message stands at its call */
+  /* the caller violated the requirement: report at its call */
   if (warns) {
     Diagnostic *d = warning_at(f->caller ? f->call : call->span, "PD0218", "%s", args[1].word);
     if (f->caller) {
@@ -145,7 +145,7 @@ static Val require(Elaborator *e, Frame *f, Name name, const Ast *call, const Va
   return POISON;
 }
 
-/* as_pair(x): [x, x] of a number; a list of two stays. */
+/* as_pair(x): a number x becomes [x, x]; a list of two is unchanged. */
 static Val as_pair(Elaborator *e, Frame *f, const Ast *call, const Val *args) {
   if (!count(f, "as_pair", call, 1, 1, "as_pair(x)"))
     return POISON;

@@ -1,4 +1,4 @@
-/* Calls of primitives and of layers, which are inlined; instances and their names. */
+/* Calls of primitives and layers (inlined); instances and their names. */
 #include "elaborate/internal.h"
 
 #include <math.h>
@@ -33,7 +33,7 @@ static bool list_of_tensors(Val v) {
   return v.kind == VAL_LIST && v.n > 0;
 }
 
-/* max(x, 0) is the largest along axis 0, or was the larger of x and 0 meant? */
+/* Warns that max(x, 0) reduces axis 0, because the larger of x and 0 may be meant. */
 static void warn_of_axis(const Frame *f, const Op *op, const Ast *argument, bool fits) {
   const char *axis = op->attr[0].name, *text = ast_text(argument->a);
   Diagnostic *d = diagnostic_last();
@@ -45,7 +45,7 @@ static void warn_of_axis(const Frame *f, const Op *op, const Ast *argument, bool
   help(d, "for the elementwise choice write '%s(x, %s)'", op->by_element, text);
 }
 
-/* Arguments of a call on their way to operands and attributes. */
+/* Assignment of a call's arguments to operands and attributes. */
 typedef struct Sorting {
   Frame *f;
   const Op *op;
@@ -55,7 +55,7 @@ typedef struct Sorting {
   int missing;          /* operands that are `none` */
 } Sorting;
 
-/* Whether an argument without a name is an operand, or several, or `none` in the place of one; then it is added. */
+/* Adds an unnamed argument that is an operand, a list of operands or `none`; false: it is an attribute. */
 static bool take_operand(Sorting *s, const Ast *a, Val v) {
   const Op *op = s->op;
   Operands *o = s->operands;
@@ -76,7 +76,7 @@ static bool take_operand(Sorting *s, const Ast *a, Val v) {
   return true;
 }
 
-/* The attribute that an argument is; -1 after a diagnostic. */
+/* The index of the argument's attribute; -1 after a diagnostic. */
 static int attribute_of(const Sorting *s, const Ast *a) {
   const int which = a->name ? attribute_index(s->op, a->name) : next_attribute(s->op, s->given);
   if (which >= 0 && !s->given[which])
@@ -90,7 +90,7 @@ static int attribute_of(const Sorting *s, const Ast *a) {
   return -1;
 }
 
-/* False after a diagnostic: the value is none of this attribute's. */
+/* False after a diagnostic: the value does not fit the attribute. */
 static bool take_attribute(Elaborator *e, Sorting *s, const Ast *a, Val v, int which) {
   const Op *op = s->op;
   s->given[which] = true;
@@ -113,8 +113,7 @@ static bool has_required(const Sorting *s, const Ast *call) {
   return true;
 }
 
-/* Sorts the arguments into operands (tensors first, in order) and attributes. An operand that may be missing may
- * be `none`. */
+/* Sorts arguments into operands (tensors first, in order) and attributes. An optional operand may be `none`. */
 static bool sort_arguments(Elaborator *e, Frame *f, const Op *op, const Ast *call, const Val *args, Operands *o,
                            Attr *attr) {
   Sorting s = {.f = f, .op = op, .operands = o, .attr = attr};
@@ -149,7 +148,7 @@ static bool sort_arguments(Elaborator *e, Frame *f, const Op *op, const Ast *cal
   return good && has_required(&s, call);
 }
 
-/* Primitives reduce the last axis; another one is brought there and back. */
+/* Primitives reduce the last axis, so another axis is transposed there and back. */
 static Val reduce_axis(Elaborator *e, Frame *f, const Op *op, int x, Attr *attr, Span whole) {
   int rank = e->g->values.at[x].shape.rank;
   double axis = attr[0].number < 0 ? attr[0].number + rank : attr[0].number;
@@ -206,7 +205,7 @@ static Instance *child_named(const Instance *parent, Name name) {
   return parent->children.n ? table_find(&parent->by_name, &name) : NULL;
 }
 
-/* Of those that this call of the layer has made so far. */
+/* A child that the layer's current call has already used. */
 static Instance *instance_made(const Frame *f, Name name) {
   Instance *c = child_named(f->instance, name);
   return c && c->seen == f->instance->calls ? c : NULL;
@@ -225,7 +224,7 @@ bool instance_has_prefix(const Frame *f, Name prefix) {
   return false;
 }
 
-/* Notes a new child for each stem of its name. */
+/* Registers a new child under each stem of its name. */
 static void add_stems(Instance *parent, Instance *child) {
   for (size_t n = strcspn(child->name, ".");; n += 1 + strcspn(child->name + n + 1, ".")) {
     const Name name = intern_n(child->name, n);
@@ -322,7 +321,7 @@ static Instance *duplicate(const Elaborator *e, Frame *f, Name name, const Ast *
   return NULL;
 }
 
-/* A layer that owns parameters makes what it is handed to own them. */
+/* Whether the call owns parameters: its layer does, or a layer passed as an argument. */
 static bool call_owns_params(const Elaborator *e, const Layer *layer, const Ast *call, const Val *args) {
   bool owns = layer_owns_params(e, layer);
   for (int i = 0; i < call->list.n; i++)
@@ -330,8 +329,7 @@ static bool call_owns_params(const Elaborator *e, const Layer *layer, const Ast 
   return owns;
 }
 
-/* The instance that this call makes, or makes again within a repeated call of its parent. NULL after a
- * diagnostic. */
+/* The instance that this call creates, or reuses in a repeated call of its parent. NULL after a diagnostic. */
 static Instance *instance_for(Elaborator *e, Frame *f, const Layer *layer, const Ast *call, const Val *args,
                               const Ast *label, Name hint) {
   bool owns = call_owns_params(e, layer, call, args);
@@ -430,7 +428,7 @@ static bool dims_fail(Elaborator *e, const Frame *inner, const Ast *formal, cons
   return false;
 }
 
-/* Binds the names in x[.., width] to the sizes, or compares. */
+/* Binds the dimension names of x[.., width] to sizes, or compares bound names. */
 static bool bind_dims(Elaborator *e, Frame *inner, const Ast *formal, const Given *g) {
   if (g->val.kind != VAL_TENSOR) {
     fail(inner->caller, g->span, "PD0207", "'%s' of '%s' must be a tensor, but is %s", formal->name,
@@ -463,8 +461,8 @@ static bool bind_dims(Elaborator *e, Frame *inner, const Ast *formal, const Give
   return true;
 }
 
-/* Declares the arguments in the new frame. A repeated call of an instance takes the attributes that it is
- * not given from the first. */
+/* Declares the arguments in the new frame. A repeated call inherits missing attributes from the instance's first
+ * call. */
 static bool bind_arguments(Elaborator *e, Frame *inner, const Ast *call, Given *given) {
   const AstList formals = inner->layer->ast->list;
   Instance *instance = inner->instance;
@@ -509,7 +507,7 @@ static bool too_deep(Elaborator *e, const Frame *f, const Layer *layer, Span whe
   return true;
 }
 
-/* What a layer made gets the span of its call, where later diagnostics point. */
+/* Gives values made by a layer the span of its call, for later diagnostics. */
 static void comes_from(Elaborator *e, Span call, int values_before) {
   for (int i = values_before; i < e->g->values.n; i++)
     if (e->g->nodes.at[e->g->values.at[i].node].op->kind != OP_SOURCE)
@@ -548,11 +546,11 @@ static Val inline_layer(Elaborator *e, Frame *f, Instance *instance, const Ast *
   return POISON;
 }
 
-/* The mistake in this call is reported; later uses of its label are not reported again. */
+/* Marks the label of a call with a reported error, to suppress later reports of its uses. */
 static Val spoiled(Elaborator *e, Frame *f, const Ast *call, const Ast *label) {
   Name name = label ? label_text(e, f, label) : NULL;
   if (name && !instance_made(f, name)) {
-    Instance *i = child_named(f->instance, name); /* an earlier call of this layer came to it, too */
+    Instance *i = child_named(f->instance, name); /* may exist from an earlier call of this layer */
     i = i ? i : instance_new(f, name, NULL, call->span);
     i->seen = f->instance->calls;
     i->named_by = NAMED_BY_LABEL;
@@ -590,7 +588,7 @@ static Val call_named(Elaborator *e, Frame *f, const Ast *call, const Val *args,
   if (known && !handed && !label)
     warn_of_label(e, f, name, call->a->span);
   if (layer == f->layer)
-    layer = NULL; /* which cannot call itself */
+    layer = NULL; /* a layer cannot call itself */
   if (v && v->val.kind == VAL_LAYER) {
     layer = v->val.layer;
     op = v->val.op;

@@ -1,5 +1,5 @@
-/* -D: attributes of the model, settings of its training, and arguments of its optimizer and of the schedule of the learning
- * rate. Each of the four has a name that may stand before the point, as in "optimizer.lr". */
+/* -D: attributes of the model, settings of training, and arguments of optimizer and learning-rate schedule. The
+ * owner may precede the name, as in "optimizer.lr". */
 #include "elaborate/internal.h"
 #include "optimizers/lr_schedule.h"
 
@@ -7,7 +7,7 @@
 
 typedef struct Owner {
   const char *name;
-  const char *article, *member; /* what each of its names is, in messages */
+  const char *article, *member; /* description of the owner's names in messages */
 } Owner;
 
 static const Owner owners[] = {[OWNER_MODEL] = {"model", "an", "attribute of the model"},
@@ -54,7 +54,8 @@ static bool has_name(const Elaborator *e, DefineOwner owner, Name name) {
   return false;
 }
 
-/* A name without an owner means one thing; where it has several meanings the first takes it, and check_defines() refuses it. */
+/* Whether a definition applies to `owner`. The first owner takes an ambiguous name, which check_defines() then
+ * refuses. */
 static bool is_for(const Elaborator *e, const Ast *a, DefineOwner owner) {
   if (a->text)
     return !strcmp(a->text, owners[owner].name);
@@ -98,7 +99,7 @@ static void tell_unknown(const Elaborator *e, const Ast *a) {
     advise_setting(d, a->name, known.at, known.n);
 }
 
-/* Lists the meanings of the name, and the longer name for each. */
+/* Lists the owners of the name with the qualified name for each. */
 static void tell_ambiguous(const Ast *a, const bool *means) {
   Text what = {0}, ways = {0};
   for (int o = 0; o < N_OWNERS; o++)
@@ -109,7 +110,7 @@ static void tell_ambiguous(const Ast *a, const bool *means) {
   help(error_at(a->span2, "PD0720", "'%s' is ambiguous: it is %s", a->name, what.at), "use %s", ways.at);
 }
 
-/* Where the model is only run, its training asks for nothing that an attribute is named like. */
+/* In inference, training settings do not conflict with attributes of the same name. */
 void check_defines(const Elaborator *e) {
   for (int i = 0; i < e->defines.n; i++) {
     const Ast *a = e->defines.at[i];

@@ -1,4 +1,4 @@
-/* Ast -> Graph: the model's attributes and body, what a model must have. */
+/* Ast -> Graph: attributes and body of the model, and its required parts. */
 #include "elaborate/internal.h"
 
 static void bind_attributes(Elaborator *e, Frame *f) {
@@ -41,7 +41,7 @@ static void check_model(const Elaborator *e) {
          "use layers with parameters, such as 'linear', or declare one with 'param'");
 }
 
-/* A buffer is read by one running_average, as what that averages into. */
+/* A buffer must have one reader: the running_average that updates it. */
 static void check_buffer(const Graph *g, const Param *p) {
   bool averaged = false;
   for (int i = 0; i < p->uses.n; i++) {
@@ -90,7 +90,7 @@ Graph *elaborate(const Ast *file, const ElaborateOptions *options) {
   check_defines(&e);
   if (error_count() == errors)
     check_model(&e);
-  if (!e.g->inference) { /* outputs were checked */
+  if (!e.g->inference) { /* outputs are only checked in training */
     e.g->figures.n -= e.g->n_outputs;
     e.g->n_outputs = 0;
   }

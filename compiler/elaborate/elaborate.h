@@ -1,6 +1,6 @@
-/* Ast -> Graph: inlines layers, runs `if` and `for`, evaluates what is known at compile time, names
- * parameters and checks types. An invalid value is diagnosed once and poisons all values that depend on it, so
- * elaboration continues to the next mistake. */
+/* Ast -> Graph: inlines layers, runs `if` and `for`, evaluates compile-time values, names parameters and checks
+ * types. An invalid value is diagnosed once and poisons all values that depend on it, so elaboration continues to
+ * the next mistake. */
 #ifndef PDC_ELABORATE_H
 #define PDC_ELABORATE_H
 
@@ -21,7 +21,7 @@ typedef struct ElaborateOptions {
   const char *const *define; /* -D: "name=expression", overrides of model attributes and train settings */
   int n_define;
   bool inference;                                /* Graph.inference */
-  bool generation;                               /* for pdc generate, whose batch is --samples */
+  bool generation;                               /* for pdc generate: --samples sets the batch */
   Look *look;                                    /* NULL: not needed */
   Ast *(*read)(void *context, const char *path); /* parses used files; NULL: parse_file() */
   void *read_context;
@@ -30,11 +30,12 @@ typedef struct ElaborateOptions {
 /* The forward graph of the file's model with its train settings; NULL after diagnostics. */
 Graph *elaborate(const Ast *file, const ElaborateOptions *options);
 
-/* The layers visible in the file, its own and those of used files, as AST_LAYER. Reports diagnostics about them. */
+/* The layers visible in the file, its own and those of used files, as AST_LAYER. Reports diagnostics about
+ * them. */
 AstList elaborate_layers(const Ast *file, const ElaborateOptions *options);
 /* "linear(x[.., in_features], out_features, bias = true)" */
 char *layer_text(const Ast *layer);
-/* Names of standard files, "nn"; functions of compile-time values; settings of `train`: lists that end with NULL. */
+/* NULL-ended lists of names: standard files, such as "nn"; compile-time functions; settings of `train`. */
 typedef Vec(const char *) Words;
 void standard_files(Words *names);
 extern const char *const builtin_names[], *const train_setting_names[];

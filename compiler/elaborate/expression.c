@@ -1,4 +1,4 @@
-/* Expressions: compile-time values are computed, tensors become nodes. */
+/* Expressions: compile-time values are computed; tensor operations become nodes. */
 #include "elaborate/internal.h"
 
 #include <math.h>
@@ -16,7 +16,7 @@ static bool small_enough(const Frame *f, const Shape *s, Span whole) {
   return false;
 }
 
-/* `at`: what a diagnostic points to, an operator; `whole`: the expression, for later notes. */
+/* `at`: the operator, for diagnostics; `whole`: the expression, for notes. */
 static int build_node(Elaborator *e, const Frame *f, const Op *op, const int *in, int n_in, const Attr *attr,
                       Span at, Span whole) {
   int node = graph_node(e->g, op, in, n_in, attr, f->scope, at);
@@ -209,8 +209,8 @@ static Val member_of(Elaborator *e, Frame *f, const Ast *a, Instance *of, Name m
   return POISON;
 }
 
-/* "h[0].attn": instances whose labels have several parts are children with a dotted name. NULL when the
- * expression is no such path. */
+/* The path of a nested instance, such as "h[0].attn". An instance whose label has several parts is a child with a
+ * dotted name. NULL if the expression is not a path. */
 static Name instance_path(Elaborator *e, Frame *f, const Ast *a) {
   const Ast *root = a;
   while (root->kind == AST_INDEX || root->kind == AST_MEMBER)
@@ -286,7 +286,8 @@ static Val index_list(Elaborator *e, Frame *f, const Ast *a, Val v) {
   return range ? val_list(VAL_LIST, v.list + from, (int)(to - from)) : v.list[from];
 }
 
-/* One axis of x[...]: slices unless whole. `drop` is set for a number, whose axis goes. */
+/* Slices one axis of x[...] unless the subscript selects all of it. `drop` is set for a number, which removes the
+ * axis. */
 static bool slice_axis(Elaborator *e, Frame *f, const Ast *s, int axis, int *x, bool *drop, Span whole) {
   int64_t size = e->g->values.at[*x].shape.dim[axis], from = 0, to = size;
   const Ast *first = s->kind == AST_RANGE ? s->a : s, *last = s->kind == AST_RANGE ? s->b : NULL;
@@ -459,7 +460,7 @@ static Val evaluate_list(Elaborator *e, Frame *f, const Ast *a) {
   return all;
 }
 
-/* Where one value is needed. */
+/* Reports several values in a place for one. */
 static Val only_one(const Elaborator *e, const Frame *f, const Ast *a, Val v) {
   if (v.kind != VAL_SEVERAL)
     return v;

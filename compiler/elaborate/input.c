@@ -1,17 +1,18 @@
-/* Inputs and targets: what their files hold, or how the loader computes them from another input's tokens. */
+/* Inputs and targets: read from files, or computed by the loader from another input's tokens. */
 #include "elaborate/internal.h"
 
 #include <math.h>
 #include <string.h>
 
 typedef enum {
-  ARG_SOURCE,    /* an input or target of tokens, declared before: always the first */
-  ARG_TOKEN,     /* one of the source's classes */
-  ARG_IGNORED,   /* one of them, or a number below 0, such as PyTorch's -100, which files may hold then */
-  ARG_TOKENS,    /* a list of them, or one */
-  ARG_SHARE,     /* from 0 to 1 */
-  ARG_MEANS,     /* a number for every channel, or one for all */
-  ARG_DEVIATIONS /* likewise, above 0 */
+  ARG_SOURCE,    /* an input or target of tokens, declared earlier; always the first argument */
+  ARG_TOKEN,     /* a class of the source */
+  ARG_IGNORED,   /* a class of the source, or a negative number such as PyTorch's -100, which files may then
+                    hold */
+  ARG_TOKENS,    /* a list of classes of the source, or a single one */
+  ARG_SHARE,     /* a number from 0 to 1 */
+  ARG_MEANS,     /* a number per channel, or one for all */
+  ARG_DEVIATIONS /* a positive number per channel, or one for all */
 } ArgumentKind;
 
 typedef struct Argument {
@@ -23,12 +24,12 @@ typedef struct Argument {
 
 typedef enum { SAME_TOKENS, SAME_NUMBERS, TWO_CLASSES, ONE_LENGTH } Result;
 
-/* The arguments after the source give an Input's numbers, in this order. */
+/* The arguments after the source become the Input's numbers, in this order. */
 static const struct Origin {
   const char *name;
   OriginKind kind;
   Result result;
-  bool any_rank; /* else the source is a sequence */
+  bool any_rank; /* false: the source must be a sequence */
   const char *signature;
   Argument argument[4];
 } origins[] = {
@@ -55,14 +56,14 @@ static const struct Origin {
 };
 enum { N_ORIGINS = sizeof origins / sizeof *origins, MAX_ARGUMENTS = 4 };
 
-enum { MOST_CHANNELS = 65536 }; /* each has numbers of its own */
+enum { MOST_CHANNELS = 65536 }; /* each channel stores its own numbers */
 
-/* An input being declared: its name and shape as written, and what its type says. */
+/* An input under declaration: its name, shape and type. */
 typedef struct Declared {
   const struct Origin *origin; /* NULL: token(classes) or f32 */
   const Ast *ast;
   Shape shape;
-  bool shaped;     /* else its shape was reported as wrong */
+  bool shaped;     /* false: the shape was already reported */
   int64_t classes; /* 0: numbers */
   int from;
   Vec(double) numbers;
@@ -77,7 +78,7 @@ static int count_arguments(const struct Origin *o) {
   return n;
 }
 
-/* Deals the call's arguments to `given`, by argument of the origin; NULL: not given. */
+/* Assigns the call's arguments to `given`, indexed as the origin's arguments; NULL: absent. */
 static bool deal_arguments(Frame *f, const struct Origin *o, const Ast *call, const Ast **given) {
   const char *names[MAX_ARGUMENTS];
   int n = count_arguments(o);
@@ -228,7 +229,7 @@ static bool read_argument(Elaborator *e, Frame *f, Declared *d, const Argument *
 
 /* ---- types --------------------------------------------------------------------------------- */
 
-/* Whether the declared shape is what the origin gives; finds the classes. */
+/* Checks the declared shape against the origin's result, and finds the classes. */
 static bool check_result(Elaborator *e, Frame *f, Declared *d) {
   const struct Origin *o = d->origin;
   const Input *from = &e->g->inputs.at[d->from];
@@ -269,7 +270,8 @@ static bool evaluate_origin(Elaborator *e, Frame *f, Declared *d) {
   return o->kind == ORIGIN_IMAGE || check_result(e, f, d);
 }
 
-/* "token" of "token(classes)", "image" of "image" and "image(mean = 0)"; "" of what names no type. */
+/* The name of a type: "token" of "token(classes)", "image" of "image" and "image(mean = 0)"; "" if there is
+ * none. */
 static Name type_name(const Ast *type) {
   const Ast *name = type->kind == AST_CALL ? type->a : type;
   return name->kind == AST_NAME ? name->name : "";
@@ -353,6 +355,6 @@ void run_input(Elaborator *e, Frame *f, const Ast *a) {
   d.shape.batched = true;
   bool good = evaluate_type(e, f, &d) && d.shaped;
   const Variable *had = variable_find(f, a->name);
-  if (good || !had || had->val.kind != VAL_POISON) /* once, be it in a loop of thousands of passes */
+  if (good || !had || had->val.kind != VAL_POISON) /* report once, even in a loop of thousands of passes */
     variable_declare(f, a->name, good ? declare(e, &d) : POISON, false, a->span);
 }

@@ -1,4 +1,4 @@
-/* Files and the layers they define. */
+/* Files and their layer definitions. */
 #include "elaborate/internal.h"
 
 #include <dirent.h>
@@ -17,7 +17,7 @@ bool find_callable(const Elaborator *e, const Frame *f, Name name, const Layer *
   if (*op && (*op)->internal)
     *op = NULL;
   if (*layer && *op && *layer == f->layer)
-    *layer = NULL; /* in a layer's own body its name is the primitive it wraps */
+    *layer = NULL; /* in a layer's own body its name means the primitive that it wraps */
   if (*layer)
     *op = NULL;
   return *layer || *op;
@@ -25,7 +25,7 @@ bool find_callable(const Elaborator *e, const Frame *f, Name name, const Layer *
 
 /* ---- definitions --------------------------------------------------------------------------- */
 
-/* Their numbers, by name. */
+/* Checks the formal arguments and returns their numbers by name. */
 static Table check_formals(const Ast *definition) {
   Table first = {.key_bytes = sizeof(Name)};
   for (int i = 0; i < definition->list.n; i++) {
@@ -72,7 +72,7 @@ static bool only_one(const Ast *had, const Ast *a, const char *what) {
 
 /* ---- files --------------------------------------------------------------------------------- */
 
-/* In the arena; NULL when there is no such file. */
+/* Allocated in the arena; NULL if there is no such file. */
 static char *real_path(const char *path) {
   char *real = realpath(path, NULL);
   char *kept = real ? format("%s", real) : NULL;
@@ -80,7 +80,8 @@ static char *real_path(const char *path) {
   return kept;
 }
 
-/* A file does not use itself: bert.pdm may use the standard bert.pdm. */
+/* Whether `path` is another file than `user`: a file does not use itself, so bert.pdm may use the standard
+ * bert.pdm. */
 static bool is_other_file(const char *path, const char *user) {
   const char *real = real_path(path), *own = real_path(user);
   return real && !(own && strcmp(real, own) == 0);
@@ -150,7 +151,7 @@ void load_module(Elaborator *e, const Ast *file, const char *path, bool main) {
     Ast *a = file->list.at[i];
     if (a->kind == AST_USE) {
       if (table_find(&used, &a->name))
-        continue; /* again */
+        continue; /* a repeated 'use' */
       table_add(&used, &a->name, a);
       use_module(e, a, path);
     } else if (a->kind == AST_LAYER)
@@ -166,7 +167,7 @@ void load_module(Elaborator *e, const Ast *file, const char *path, bool main) {
   }
 }
 
-/* ---- which layers own parameters ----------------------------------------------------------- */
+/* ---- layers that own parameters ------------------------------------------------------------- */
 
 static bool owns(const Elaborator *e, const Ast *a) {
   if (!a)
@@ -191,8 +192,7 @@ static bool default_owns(const Elaborator *e, const Ast *a) {
   return l ? layer_owns_params(e, l) : owns(e, a);
 }
 
-/* Whether any of its branches declares parameters or calls a layer that does, or a default of its arguments is
- * one. */
+/* Whether any branch declares parameters, or calls a layer that owns some, or an argument's default does. */
 bool layer_owns_params(const Elaborator *e, const Layer *layer) {
   Layer *l = (Layer *)layer;
   if (l->may_own_params == -1) {

@@ -1,5 +1,5 @@
-/* Parameters that `train` names by patterns (pattern.h): those that are frozen, groups of the others, and exceptions
- * of an optimizer of hidden matrices. */
+/* Parameter patterns (pattern.h) in `train`: frozen parameters, groups, and exceptions of a hidden-matrix
+ * optimizer. */
 #include "elaborate/internal.h"
 #include "optimizers/hidden.h"
 #include "optimizers/optimizer.h"
@@ -8,7 +8,7 @@
 
 #include <string.h>
 
-/* ---- a pattern and what it meets --------------------------------------------------------------- */
+/* ---- patterns and their matches ---------------------------------------------------------------- */
 
 static bool contains(const char *name, struct pd_range part) {
   size_t n = strlen(name);
@@ -18,7 +18,7 @@ static bool contains(const char *name, struct pd_range part) {
   return false;
 }
 
-/* A parameter to show what names are like: one that has the alternative in its name, else the first. */
+/* A parameter that illustrates the names: one that contains the alternative, else the first. */
 static const Param *example(const Graph *g, struct pd_range part, bool *inside) {
   const Param *first = NULL;
   *inside = true;
@@ -33,7 +33,7 @@ static const Param *example(const Graph *g, struct pd_range part, bool *inside) 
   return first;
 }
 
-/* Where an alternative stands in its string, when that has no escapes. */
+/* The span of an alternative in its string, if the string has no escapes. */
 static Span span_of(const Ast *pattern, struct pd_range part) {
   Span s = pattern->span;
   if (s.line != s.end_line || s.end_column - s.column != (int)strlen(pattern->text) + 2 || part.n == 0)
@@ -54,7 +54,7 @@ static void tell_nothing_met(const Graph *g, const Ast *pattern, struct pd_range
     help(d, "a parameter of this model is '%s'", p->name);
 }
 
-/* Warns of each alternative that meets no parameter; buffers are none. */
+/* Warns of each alternative that matches no parameter; buffers do not count. */
 static void check_alternatives(const Graph *g, const Ast *pattern) {
   const char *rest = pattern->text;
   struct pd_range part;
@@ -93,7 +93,7 @@ void freeze_parameters(Elaborator *e) {
   bool trains = false;
   for (int i = 0; i < e->frozen.n; i++) {
     check_alternatives(g, e->frozen.at[i]);
-    for (int k = 0; k < g->params.n && !g->inference; k++) /* which trains nothing anyway */
+    for (int k = 0; k < g->params.n && !g->inference; k++) /* inference graphs train nothing */
       g->params.at[k].frozen |=
           !g->params.at[k].buffer && pd_pattern_matches(e->frozen.at[i]->text, g->params.at[k].name);
   }
@@ -106,7 +106,7 @@ void freeze_parameters(Elaborator *e) {
 
 /* ---- groups ---------------------------------------------------------------------------------------- */
 
-/* What the group says must be of the rule that the others are updated by, and follow the same schedule. */
+/* Checks a group's settings by the update rule and schedule of the model. */
 static void check_group(const Train *t, const ParameterGroup *group) {
   Train as_group = *t;
   memcpy(as_group.number, group->number, sizeof as_group.number);
@@ -125,8 +125,8 @@ static bool in_group(const Param *p, const ParameterGroup *group) {
   return is_trained(p) && pd_pattern_matches(group->pattern, p->name);
 }
 
-/* Warns where an earlier group takes some of a group's parameters and has others, too, or leaves it none: a
- * special case that stands before a general one is as it should be. */
+/* Warns if an earlier group takes some or all of this group's parameters. A special case before a general one is
+ * not an overlap. */
 static void check_overlap(const Graph *g, int first, int second) {
   const ParameterGroup *a = &g->train.groups.at[first], *b = &g->train.groups.at[second];
   const Param *shared = NULL;

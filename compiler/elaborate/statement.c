@@ -1,11 +1,11 @@
-/* Statements, run at compile time. */
+/* Compile-time execution of statements. */
 #include "elaborate/internal.h"
 
 #include <string.h>
 
 /* ---- variables ----------------------------------------------------------------------------- */
 
-enum { MANY_VARIABLES = 16 }; /* of fewer the last of a name is found as fast by looking at all */
+enum { MANY_VARIABLES = 16 }; /* below this, a linear search is as fast */
 
 static void keep_place(Frame *f, int place) {
   Variable *v = &f->variables.at[place];
@@ -45,7 +45,7 @@ static void remember_gone(Frame *f, const Variable *v) {
   table_set(&f->gone, &v->name, alloc_copy(v, sizeof *v));
 }
 
-/* Parameters end with their block, assigned variables live on. */
+/* Parameters end with their block; assigned variables remain. */
 static void leave_block(Frame *f, int had) {
   const int n = f->variables.n;
   for (int i = n - 1; i >= had && f->places.room; i--)
@@ -66,7 +66,7 @@ static void run_inner(Elaborator *e, Frame *f, const Ast *block) {
   leave_block(f, had);
 }
 
-/* After a statement, or a pass through a loop, whether to stop: for there are too many of them, or of errors. */
+/* Whether to stop after a statement or loop pass, because there are too many statements or errors. */
 static bool exhausted(Elaborator *e, const Frame *f, const Ast *a) {
   if (error_count() - e->errors >= MOST_ERRORS && e->statements <= MAX_STATEMENTS) {
     if (diagnostic_last())
@@ -86,7 +86,7 @@ void run_block(Elaborator *e, Frame *f, const Ast *block) {
     else
       run_statement(e, f, block->list.at[i]);
     if (in_standard(f) && error_count() > errors)
-      f->returned = true; /* what follows would only echo it */
+      f->returned = true; /* later errors would be consequences of this one */
     if (!f->returned)
       continue;
     if (block->list.at[i]->kind == AST_RETURN && i + 1 < block->list.n)
@@ -97,7 +97,7 @@ void run_block(Elaborator *e, Frame *f, const Ast *block) {
 
 /* ---- assignment ---------------------------------------------------------------------------- */
 
-/* The user's name for a value that the statement just made, be it inside a layer. */
+/* Gives a value that the statement just made the user's name, even if a layer made it. */
 static void name_value(Elaborator *e, const Frame *f, Val v, Name name, int values_before) {
   if (v.kind != VAL_TENSOR || v.value < values_before)
     return;
@@ -108,7 +108,7 @@ static void name_value(Elaborator *e, const Frame *f, Val v, Name name, int valu
   value->named_in = f->scope;
 }
 
-/* The right side of `name = a`; NULL where several names share it. */
+/* Evaluates the right side of `name = a`; `name` is NULL if several names share it. */
 static Val evaluate_right_side(Elaborator *e, Frame *f, const Ast *a, Name name) {
   if (a->kind != AST_CALL && a->kind != AST_LABEL)
     return evaluate(e, f, a);
@@ -209,7 +209,7 @@ static bool stored_in_out(Elaborator *e, Frame *f, const Ast *option, const Para
   return false;
 }
 
-/* "zero_row = 0": that row of the table is zeros at the start; `none`: no row. */
+/* "zero_row = 0": the index of a table row initialized to zeros; `none`: no such row. */
 static int64_t zero_row(Elaborator *e, Frame *f, const Ast *option, const Param *p) {
   Val v = evaluate(e, f, option->a);
   int64_t row;
@@ -238,7 +238,7 @@ static void read_option(Elaborator *e, Frame *f, const Ast *option, Param *p) {
 
 #define NAME_LETTERS "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_"
 
-/* The parameter's name in its instance: the variable's, and what "suffix = "_l0"" appends to it. NULL after a
+/* The parameter's name in its instance: the variable's name plus the suffix, as in "suffix = "_l0"". NULL after a
  * diagnostic. */
 static Name param_name(Elaborator *e, Frame *f, const Ast *a) {
   if (!a->b || strcmp(a->b->name, "suffix") != 0)
@@ -253,7 +253,7 @@ static Name param_name(Elaborator *e, Frame *f, const Ast *a) {
   return NULL;
 }
 
-/* A parameter of an instance that is called again: the same one. */
+/* Returns the existing parameter of an instance that is called again. */
 static Val param_again(Elaborator *e, Frame *f, const Ast *a, InstanceParam *had, const Shape *s) {
   if (had->param < 0)
     return POISON;
@@ -320,7 +320,7 @@ static void run_param(Elaborator *e, Frame *f, const Ast *a) {
 
 /* ---- control ------------------------------------------------------------------------------- */
 
-/* A block that cannot be run: what it would define is POISON. */
+/* Declares the names of a skipped block as POISON. */
 static void spoil(Frame *f, const Ast *a) {
   if (!a)
     return;
@@ -421,7 +421,7 @@ static void run_return(Elaborator *e, Frame *f, const Ast *a) {
   f->returned = true;
 }
 
-/* -1 after a diagnostic or for POISON. */
+/* The value; -1 after a diagnostic or for POISON. */
 static int want_figure(Elaborator *e, Frame *f, Val v, const Ast *a, const char *what, const char *example) {
   if (v.kind == VAL_POISON)
     return -1;
@@ -461,7 +461,7 @@ static void run_loss(Elaborator *e, Frame *f, const Ast *a) {
   graph_loss(e->g, want_figure(e, f, v, a->a, "loss", "cross_entropy(logits, next)"), a->span);
 }
 
-/* Whether the log's lines have a field of this name; those of validations start with "validation_". */
+/* Whether log lines have a field of this name; validation fields start with "validation_". */
 static bool is_log_field(Name name) {
   static const char *const fields[] = {"step", "loss",    "grad_norm", "lr", "samples_per_s", "tokens_per_s", "ms",
                                        "mfu",  "samples", "event",     NULL};
@@ -472,7 +472,7 @@ static bool is_log_field(Name name) {
   return strncmp(name, validation, strlen(validation)) == 0;
 }
 
-/* "balance", or with an index "balance.0", as instances are named. NULL after a diagnostic. */
+/* "balance", or with an index "balance.0", as for instances. NULL after a diagnostic. */
 static Name figure_name(Elaborator *e, Frame *f, const Ast *a) {
   if (!a->list.n)
     return a->name;
@@ -483,7 +483,7 @@ static Name figure_name(Elaborator *e, Frame *f, const Ast *a) {
   return label_text(e, f, label);
 }
 
-/* The index of a loop would name each. */
+/* Reports a repeated name; in a loop, suggests its index. */
 static void declared_again(Frame *f, const Ast *a, const char *what, Name name, Span first) {
   Diagnostic *d = fail(f, a->span2, "PD0104", "%s named '%s' is already declared", what, name);
   if (f->counter && !a->list.n)
@@ -491,7 +491,7 @@ static void declared_again(Frame *f, const Ast *a, const char *what, Name name, 
   note_at(d, first, "the first one is here");
 }
 
-/* declared: the statements that have declared such, by name; else it is noted there. */
+/* `declared`: earlier statements of this kind, by name. Adds the statement if it is the first of its name. */
 static bool is_first(Frame *f, const Ast *a, const char *what, Name name, Table *declared) {
   const Ast *first = table_find(declared, &name);
   if (first) {
@@ -511,7 +511,7 @@ static bool metric_name_is_free(Elaborator *e, Frame *f, const Ast *a, Name name
   return is_first(f, a, "a metric", name, &e->metrics);
 }
 
-/* "of_mean = exp". NULL: no option, or after a diagnostic. */
+/* The function name in "of_mean = exp". NULL without the option, or after a diagnostic. */
 static Name of_mean(Elaborator *e, Frame *f, const Ast *option) {
   if (!option)
     return NULL;
@@ -545,7 +545,7 @@ static void run_metric(Elaborator *e, Frame *f, const Ast *a) {
     graph_metric(e->g, name, function, value, a->span);
 }
 
-/* A training checks an output and leaves it away. */
+/* A training graph checks an output and omits it. */
 static void run_output(Elaborator *e, Frame *f, const Ast *a) {
   if (!only_in_model(f, a, "'output'"))
     return;

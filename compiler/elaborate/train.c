@@ -1,4 +1,4 @@
-/* Settings of `train`, with defaults and the overrides of the command line. */
+/* Settings of `train`: defaults, and overrides from the command line. */
 #include "elaborate/internal.h"
 #include "optimizers/lr_schedule.h"
 #include "schedule/program.h"
@@ -20,14 +20,14 @@ bool is_train_setting(Name name) {
 
 typedef struct Argument {
   const char *name;
-  int numbers; /* so many of them within the bounds, to `number` on */
+  int numbers; /* how many numbers within `bounds` are stored from `number` on */
   double *number;
   Bounds bounds;
-  bool whole;            /* it is a whole number */
-  bool truth;            /* or true or false */
-  bool *decay_all;       /* or a word, of decay */
-  const Ast **pattern;   /* or a pattern over parameters' names */
-  const double *example; /* of several numbers */
+  bool whole;            /* requires an integer */
+  bool truth;            /* accepts true or false instead */
+  bool *decay_all;       /* accepts a word for weight decay instead */
+  const Ast **pattern;   /* accepts a parameter-name pattern instead */
+  const double *example; /* an example value, if `numbers` > 1 */
 } Argument;
 
 static const Bounds not_negative = {.most = HUGE_VAL};
@@ -129,7 +129,7 @@ static void read_arguments(Elaborator *e, const Frame *f, const Ast *call, Name 
   }
 }
 
-/* What -D says of arguments comes last, whatever else gives them. */
+/* Arguments of -D override all other sources. */
 static void read_defined(Elaborator *e, const Frame *f, DefineOwner owner, const Argument *list, int n) {
   for (int i = 0; i < n; i++) {
     const Ast *define = define_take(e, owner, intern(list[i].name));
@@ -138,7 +138,7 @@ static void read_defined(Elaborator *e, const Frame *f, DefineOwner owner, const
   }
 }
 
-/* The name of "adamw(...)" or "adamw"; NULL after a diagnostic. */
+/* The function name of "adamw(...)" or "adamw"; NULL after a diagnostic. */
 static Name function_name(const Ast *a, const char *const *known, int n, const char *what) {
   Name name = a->kind == AST_NAME ? a->name : a->kind == AST_CALL && a->a->kind == AST_NAME ? a->a->name : NULL;
   for (int i = 0; name && i < n; i++)
@@ -160,7 +160,8 @@ static Name function_name(const Ast *a, const char *const *known, int n, const c
 
 enum { MAX_ARGUMENTS = MAX_OPTIMIZER_ARGUMENTS + 3 };
 
-/* What an optimizer takes, to these places; returns how many. exceptions NULL: groups have none. */
+/* Lists an optimizer's arguments with their destinations, and returns their count. exceptions NULL: a group, which
+ * has none. */
 static int optimizer_arguments(const Optimizer *o, double *lr, double *number, const Ast **exceptions,
                                bool *decay_all, Argument *list) {
   int n = 0;
@@ -185,7 +186,7 @@ static void declare_attributes(const Elaborator *e, Frame *f) {
 }
 
 void train_argument_names(const Elaborator *e, DefineOwner owner, Words *names) {
-  Train t = e->g->train; /* which has room for the numbers */
+  Train t = e->g->train; /* provides storage for the numbers */
   const Ast *exceptions;
   Argument list[MAX_ARGUMENTS];
   int n = owner == OWNER_OPTIMIZER
@@ -197,7 +198,8 @@ void train_argument_names(const Elaborator *e, DefineOwner owner, Words *names) 
     push(names, t.lr_schedule->argument[i].name);
 }
 
-/* In a group the optimizer's arguments have names, too: one that an attribute has as well is refused where it is read. */
+/* In a group's expressions, names of the optimizer's arguments mean the optimizer's values. Refuses a name that is
+ * an attribute as well. */
 static bool check_group_names(const Elaborator *e, const Ast *a, const Argument *list, int n) {
   bool good = true;
   for (int i = 0; a->kind == AST_NAME && i < n; i++)
@@ -219,7 +221,7 @@ static bool check_group_names(const Elaborator *e, const Ast *a, const Argument 
   return good;
 }
 
-/* A group's setting, named among these arguments; the same name within it is what holds outside of the group. */
+/* Reads a group's setting by argument name. In its expression, that name means the optimizer's value. */
 static void read_group_setting(Elaborator *e, const Frame *f, const Ast *group, int i, const Argument *list,
                                int n) {
   const Ast *a = group->list.at[i];
@@ -269,7 +271,7 @@ void read_group(Elaborator *e, const Ast *a, ParameterGroup *to) {
 
 /* ---- settings ------------------------------------------------------------------------------ */
 
-/* The one that `a` calls; false after a diagnostic. */
+/* Sets the optimizer that `a` calls; false after a diagnostic. */
 static bool choose_optimizer(Elaborator *e, const Ast *a) {
   enum { MOST = 16 };
   const char *known[MOST];
@@ -286,7 +288,7 @@ static bool choose_optimizer(Elaborator *e, const Ast *a) {
   return true;
 }
 
-/* a NULL: the standard one. */
+/* a NULL: the default optimizer. */
 static void set_optimizer(Elaborator *e, const Frame *f, const Ast *a) {
   Train *t = &e->g->train;
   Argument list[MAX_ARGUMENTS];
@@ -298,7 +300,7 @@ static void set_optimizer(Elaborator *e, const Frame *f, const Ast *a) {
   read_defined(e, f, OWNER_OPTIMIZER, list, arguments);
 }
 
-/* What only all arguments together show: `t` has them. */
+/* Checks that need all arguments, taken from `t`. */
 static void check_lr_schedule(const Train *t, Span at) {
   const LrSchedule *s = t->lr_schedule;
   for (int i = 0; i < lr_schedule_n_arguments(s); i++) {
@@ -319,7 +321,7 @@ static void check_lr_schedule(const Train *t, Span at) {
     error_at(at, "PD0402", "%s", refused);
 }
 
-/* The one that `a` calls; false after a diagnostic. */
+/* Sets the learning-rate schedule that `a` calls; false after a diagnostic. */
 static bool choose_lr_schedule(Elaborator *e, const Ast *a) {
   enum { MOST = 16 };
   const char *known[MOST];
@@ -335,7 +337,7 @@ static bool choose_lr_schedule(Elaborator *e, const Ast *a) {
   return true;
 }
 
-/* a NULL: the standard one. */
+/* a NULL: the default schedule. */
 static void set_lr_schedule(Elaborator *e, const Frame *f, const Ast *a) {
   Train *t = &e->g->train;
   Argument list[MAX_LR_ARGUMENTS];
@@ -356,7 +358,7 @@ static void set_lr_schedule(Elaborator *e, const Frame *f, const Ast *a) {
     check_lr_schedule(t, a ? a->span : t->span);
 }
 
-/* Refuses what the optimizer cannot do, once its arguments are what they should be. */
+/* Refuses a correction that the optimizer does not support, after its arguments are checked. */
 static void check_correction(const Train *t, const Ast *a, bool automatic) {
   const Optimizer *o = t->optimizer;
   const bool keeps_momentum = o->momentum >= 0 && t->number[o->momentum] > 0;
@@ -397,7 +399,7 @@ static void set_delay_correction(Elaborator *e, const Frame *f, const Ast *a) {
 static void set_pipeline(Elaborator *e, const Ast *a) {
   Name name = a->kind == AST_NAME || a->kind == AST_WORD ? a->name : intern(ast_text(a));
   e->g->train.pipeline_span = a->span;
-  if (schedule_known(name) || !strcmp(name, "auto")) { /* the planner's choice */
+  if (schedule_known(name) || !strcmp(name, "auto")) { /* the planner chooses */
     e->g->train.pipeline = name;
     return;
   }
@@ -431,7 +433,7 @@ static void set_chunks(Elaborator *e, Frame *f, const Ast *a) {
     error_at(a->span, "PD0402", "'chunks' must be from 1 to %d, but is %lld", MOST_INTERLEAVED, (long long)chunks);
 }
 
-/* a NULL: the setting is not given, but -D may say its arguments. */
+/* a NULL: the setting is absent, but -D may define its arguments. */
 static void set(Elaborator *e, Frame *f, Name name, const Ast *a) {
   Train *t = &e->g->train;
   if (strcmp(name, "optimizer") == 0)
@@ -456,7 +458,8 @@ static void set(Elaborator *e, Frame *f, Name name, const Ast *a) {
     set_batch(e, f, a);
 }
 
-/* `freeze "h.*";`, `group "bias" { ... }`: a statement with a pattern, or its name where a setting stands. */
+/* Checks that `freeze "h.*";` and `group "bias" { ... }` have the form of a pattern statement, not of a
+ * setting. */
 static bool check_pattern(const Ast *a) {
   bool freeze = strcmp(a->name, "freeze") == 0, group = strcmp(a->name, "group") == 0;
   if ((a->kind == AST_FREEZE && freeze) || (a->kind == AST_GROUP && group))
@@ -479,7 +482,7 @@ void advise_setting(Diagnostic *d, Name name, const char *const *known, int n) {
             "vertical_sync and chunks");
 }
 
-/* `first`: the settings before it, by name. */
+/* `first`: earlier settings, by name. */
 static void check_setting(Ast *a, Table *first) {
   if (check_pattern(a))
     return;

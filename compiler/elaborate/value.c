@@ -1,4 +1,4 @@
-/* Compile-time values: what they are called, conversions with diagnostics, arithmetic. */
+/* Compile-time values: their names in diagnostics, conversions and arithmetic. */
 #include "elaborate/internal.h"
 
 #include <math.h>
@@ -55,7 +55,7 @@ bool val_equal(Val a, Val b) {
 
 /* ---- diagnostics --------------------------------------------------------------------------- */
 
-/* Standard layers are right: a mistake in one is reported at its call. */
+/* Reports an error in a standard layer at the call, because standard layers are correct. */
 void note_calls(const Frame *f, Diagnostic *d) {
   const Frame *inner = f;
   Span call = NO_SPAN;
@@ -160,7 +160,7 @@ static Val compare(const Ast *at, Val a, Val b) {
   }
 }
 
-/* Whether so many bytes more may be taken for values that a model makes while it is read. */
+/* Whether the model may allocate this many more bytes for values during elaboration. */
 static bool may_build(Elaborator *e, const Frame *f, const Ast *at, size_t bytes) {
   if (e->built <= MAX_BUILT && (e->built += (int64_t)bytes) > MAX_BUILT)
     fail(f, at->span2, "PD0220", "the model's lists and texts need more than %s", bytes_text(MAX_BUILT));

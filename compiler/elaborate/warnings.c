@@ -1,16 +1,16 @@
-/* Warnings of a model that is right and trains less than it seems to: values and inputs that nothing reads, losses
- * and parameters without a gradient. */
+/* Warnings for valid models that train less than they appear to: unread values and inputs, and losses and
+ * parameters without a gradient. */
 #include "elaborate/internal.h"
 
 #include <string.h>
 
-/* What is known of a value of the forward graph. */
+/* Properties of a value of the forward graph. */
 typedef struct Facts {
-  bool to_unread; /* an assignment that nothing reads depends on it */
-  bool to_loss;   /* a loss that trains something depends on it */
-  bool graded;    /* a loss's gradient comes to it */
-  bool depends;   /* on a parameter that is neither frozen nor a buffer */
-  bool trained;   /* on such a parameter, which its gradient comes to */
+  bool to_unread; /* an unread assignment depends on it */
+  bool to_loss;   /* a loss with a gradient depends on it */
+  bool graded;    /* a loss's gradient reaches it */
+  bool depends;   /* depends on a trainable parameter, neither frozen nor a buffer */
+  bool trained;   /* depends on a trainable parameter that its gradient reaches */
 } Facts;
 
 typedef struct Check {
@@ -66,7 +66,7 @@ static void warn_of_unread(const Assignment *a) {
   help(d, "use the value, or remove the line");
 }
 
-/* ---- what depends on what ------------------------------------------------------------------ */
+/* ---- dependencies between values ----------------------------------------------------------- */
 
 static bool passes_gradient(const Node *n, int operand) {
   return n->op->derivative && !(n->op->no_gradient >> operand & 1);
@@ -119,9 +119,9 @@ static void find_use(Check *c, const Elaborator *e) {
   }
 }
 
-/* ---- where, and what stands in the way ----------------------------------------------------- */
+/* ---- barriers to gradients, and their places ------------------------------------------------- */
 
-/* A place in a standard layer stands at its call. */
+/* The span of a place; for a standard layer, that of its call. */
 static Span outside(const Graph *g, int scope, Span span) {
   for (; scope >= 0; scope = g->scopes.at[scope].parent)
     if (g->scopes.at[scope].standard)
@@ -141,7 +141,7 @@ static const char *operand_name(const Op *op, int operand) {
   return format("operand %d", operand + 1);
 }
 
-/* A node that keeps the gradient from one of its operands. node -1: none does. */
+/* A node that blocks the gradient of an operand. node -1: none. */
 typedef struct Barrier {
   int node, operand;
 } Barrier;
@@ -158,7 +158,7 @@ static const char *barrier_text(const Graph *g, Barrier b) {
   return format("'%s' passes no gradient to its operand '%s'", op->name, operand_name(op, b.operand));
 }
 
-/* The first that a gradient on its way from a loss to this parameter cannot pass. */
+/* The first node that blocks the gradient of a loss on its way to this parameter. */
 static Barrier barrier_before_param(const Check *c, const Param *p) {
   const Graph *g = c->g;
   bool *from = alloc((size_t)g->values.n + 1);
@@ -177,7 +177,7 @@ static Barrier barrier_before_param(const Check *c, const Param *p) {
   return (Barrier){-1, 0};
 }
 
-/* The last that the gradient of a loss comes to on its way to parameters. */
+/* The last node that the gradient of a loss reaches on its way to parameters. */
 static Barrier barrier_behind_loss(const Check *c, int value) {
   const Graph *g = c->g;
   bool *to = alloc((size_t)g->values.n + 1);
@@ -213,14 +213,14 @@ static void warn_of_losses(const Check *c) {
   }
 }
 
-/* Parameters that one message is about: of one cause. */
+/* Parameters in one message, with a common cause. */
 typedef struct Untrained {
   Barrier barrier; /* node -1: no loss depends on them */
   Span span;
   Ints params;
 } Untrained;
 
-/* Whoever writes "detach(weight)" wants a weight that is not trained. */
+/* "detach(weight)" freezes a weight intentionally. */
 static bool is_deliberate(const Graph *g, Barrier b, const Param *p) {
   const Node *n = &g->nodes.at[b.node];
   return n->op == &op_detach && n->in[0] == p->value;
@@ -247,7 +247,7 @@ static bool same_cause(const Untrained *a, const Untrained *b) {
   return a->span.file == b->span.file && a->span.line == b->span.line && a->span.column == b->span.column;
 }
 
-/* Whether a loss that trains nothing, which is told of, depends on it. */
+/* Whether a loss that trains nothing, reported separately, depends on the parameter. */
 static bool leads_to_silent_loss(const Check *c, const Param *p) {
   const Graph *g = c->g;
   bool *from = alloc((size_t)g->values.n + 1);

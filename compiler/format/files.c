@@ -1,4 +1,4 @@
-/* Files in their places. */
+/* Formats files in place. */
 #include "format/format.h"
 
 #include <errno.h>
@@ -34,7 +34,7 @@ static bool format_input(bool check, FILE *out) {
   return !check || same;
 }
 
-/* A link's file is written, not the link, and keeps its permissions. */
+/* Writes the target of a link, not the link, and keeps the file's permissions. */
 static bool write_in_place(const char *path, const char *text) {
   char *real = realpath(path, NULL);
   struct stat st;

@@ -1,14 +1,14 @@
-/* A text in the one style. */
+/* Formats a text in the standard style. */
 #include "format/internal.h"
 
 #include <string.h>
 
-/* A line as it will stand there. */
+/* A formatted line. */
 typedef struct Laid {
   Text text;
-  int width, gap;       /* of its last row; between it and its comment */
-  const char *trailing; /* the comment; NULL: none */
-  bool aligned;         /* with those of other lines */
+  int width, gap;       /* width of its last row; spaces before its comment */
+  const char *trailing; /* trailing comment; NULL: none */
+  bool aligned;         /* comment aligned with those of other lines */
 } Laid;
 
 static void add_comments(Text *out, const Word *w, int indent, bool *fresh) {
@@ -18,7 +18,7 @@ static void add_comments(Text *out, const Word *w, int indent, bool *fresh) {
   }
 }
 
-/* Lines that follow one another, short ones of one indentation, have their comments at one column. */
+/* Whether a line's comment shares the previous line's column: both lines are short and equally indented. */
 static bool in_run(const Words *w, const Lines *lines, const Laid *laid, int i) {
   const Line *line = &lines->at[i], *before = &lines->at[i - 1];
   const Word *first = &w->at[line->first];
@@ -47,7 +47,7 @@ static char *print(const Words *w, const Lines *lines) {
     laid[i].aligned = laid[i].trailing && rows == 1 && laid[i].width <= WIDEST_ALIGNED;
   }
   align_comments(w, lines, laid);
-  bool fresh = true; /* nothing stands in this block so far */
+  bool fresh = true; /* the block is still empty */
   for (int i = 0; i < lines->n; i++) {
     const Line *line = &lines->at[i];
     const Word *first = &w->at[line->first];
@@ -79,7 +79,7 @@ static Formatted formatted(const char *path, const char *text, size_t length) {
   return f;
 }
 
-/* Word for word, each with its comments. */
+/* Whether two texts have equal words and comments. */
 static bool same_words(const Words *a, const Words *b) {
   bool same = a->n == b->n;
   for (int i = 0; i < a->n && same; i++) {

@@ -1,13 +1,13 @@
-/* A line's words on as many rows as they need. A row is broken behind a comma or before an operator, the outermost and
- * loosest of those that would do, and goes on below what its bracket opens. */
+/* Breaks a line's words into rows. A row breaks after a comma or before an operator, at the outermost and weakest
+ * candidate, and continues below its bracket's contents. */
 #include <string.h>
 
 #include "format/internal.h"
 
 enum { NO_BREAK = 100, CONTINUATION = 4, DEEPEST = 70 };
 
-/* How tightly what could be broken before this word holds together: 0 behind a comma; NO_BREAK: it cannot. Assigned
- * variables (`a, b =`) stay together. */
+/* The strength of the bond before this word: 0 after a comma; NO_BREAK: unbreakable. Assigned variables (`a, b =`)
+ * stay together. */
 static int rank(const Words *w, int i) {
   static const char *const operators[][7] = {
       {"or"}, {"and"}, {"==", "!=", "<", "<=", ">", ">="}, {"+", "-"}, {"*", "/", "%", "@", "//"}};
@@ -23,7 +23,7 @@ static int rank(const Words *w, int i) {
   return NO_BREAK;
 }
 
-/* Up to where the row could be broken next, no deeper and no tighter than before word i. */
+/* The end of the unit that starts at word i: the next break of at most its depth and rank. */
 static int unit_end(const Words *w, int i, int end) {
   int depth = w->at[i].depth, r = rank(w, i);
   for (int k = i + 1; k < end; k++) {
@@ -37,7 +37,7 @@ static int unit_end(const Words *w, int i, int end) {
 typedef struct Row {
   Text *t;
   int column, rows;
-  Ints open; /* columns behind the brackets that are open; at first where a row without any goes on */
+  Ints open; /* continuation columns of open brackets; the first is for rows outside brackets */
 } Row;
 
 static int row_start(const Row *r) { return r->open.at[r->open.n - 1]; }
@@ -57,7 +57,7 @@ static void add_word(Row *r, const Word *w) {
     r->open.n--;
 }
 
-/* Comments between the words of a line. */
+/* Adds comments between the words of a line. */
 static void add_comments(Row *r, const Words *w, int i) {
   if (w->at[i - 1].trailing)
     text_add(r->t, "  %s", w->at[i - 1].trailing);

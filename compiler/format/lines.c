@@ -1,4 +1,4 @@
-/* Which words stand on a line, how far it is indented, and what is aligned with the lines around it. */
+/* Divides words into lines, and chooses indentation and alignment. */
 #include <string.h>
 
 #include "format/internal.h"
@@ -19,7 +19,7 @@ static int closing(const Words *w, int open) {
   }
 }
 
-/* Up to the last brace of what begins with this block's: with all `else`. */
+/* The last closing brace of the statement that starts with this block, including all `else`. */
 static int last_closing(const Words *w, int open) {
   int close = closing(w, open);
   while (word_is(&w->at[close + 1], "else")) {
@@ -30,13 +30,13 @@ static int last_closing(const Words *w, int open) {
   return close;
 }
 
-/* A block that its author wrote on one line stays on it, where it fits and has no comments. */
+/* A block written on one line stays there if it fits and has no comments. */
 static bool on_one_line(const Words *w, int first, int close, int indent) {
   return w->at[first].token.span.line == w->at[close].token.span.line && !has_comments(w, first, close + 1) &&
          indent + flat_width(w, first, close + 1) <= WIDEST;
 }
 
-/* The end of the line that starts here; *indent is that of the next one afterwards. */
+/* Reads the line that starts here, and updates *indent for the next one. */
 static Line next_line(const Words *w, int first, int *indent) {
   Line line = {.first = first, .indent = *indent};
   int i = first;
@@ -62,7 +62,7 @@ static Line next_line(const Words *w, int first, int *indent) {
   return line;
 }
 
-/* `settings`: it stands in a train, a cluster or a group. */
+/* `settings`: within a train, cluster or group. */
 static LineKind kind_of(const Words *w, const Line *line, bool settings) {
   const Word *first = &w->at[line->first];
   bool names = w->at[line->first + 1].token.kind == TOKEN_NAME;
@@ -92,7 +92,7 @@ static void mark_assigned(Words *w, const Line *line) {
 
 /* ---- alignment ----------------------------------------------------------------------------------- */
 
-/* The first word of the line at no depth that is this; -1. */
+/* The index of this word in the line, outside brackets, or -1. */
 static int find(const Words *w, const Line *line, const char *text) {
   for (int i = line->first + 1; i < line->end; i++)
     if (w->at[i].depth == 0 && word_is(&w->at[i], text) && (w->at[i].kind || *text != ':'))
@@ -100,7 +100,7 @@ static int find(const Words *w, const Line *line, const char *text) {
   return -1;
 }
 
-/* Puts the words, one of each line, at one column. */
+/* Aligns the words, one per line, at one column. */
 static void align(Words *w, const Lines *lines, int first, int end, const char *text) {
   int widest = 0;
   for (int i = first; i < end; i++) {
@@ -115,7 +115,7 @@ static void align(Words *w, const Lines *lines, int first, int end, const char *
   }
 }
 
-/* Names of inputs and targets that follow one another stand below each other. */
+/* Aligns names of consecutive inputs and targets. */
 static void align_names(Words *w, const Lines *lines, int first, int end) {
   bool target = false;
   for (int i = first; i < end; i++)
@@ -144,7 +144,7 @@ static void align_runs(Words *w, const Lines *lines) {
   }
 }
 
-/* An alignment that makes a line too long is none. */
+/* Drops an alignment that makes a line too long. */
 static void drop_wide_pads(Words *w, const Lines *lines) {
   for (int i = 0; i < lines->n; i++) {
     const Line *line = &lines->at[i];
@@ -157,7 +157,7 @@ static void drop_wide_pads(Words *w, const Lines *lines) {
 
 Lines lines_make(Words *w) {
   Lines lines = {0};
-  Vec(bool) settings = {0}; /* by block that is open */
+  Vec(bool) settings = {0}; /* by open block */
   int indent = 0;
   for (int i = 0; i < w->n - 1;) {
     Line line = next_line(w, i, &indent);

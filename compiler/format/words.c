@@ -19,7 +19,7 @@ static char *without_end(const char *comment) {
   return format("%.*s", (int)n, comment);
 }
 
-/* A quantity's number and unit are apart by one space. */
+/* Separates a quantity's number and unit by one space. */
 static const char *word_text(const Token *t) {
   if (t->kind != TOKEN_QUANTITY)
     return t->text;
@@ -31,7 +31,7 @@ static const char *word_text(const Token *t) {
 static Words attach(const Tokens *tokens) {
   Words words = {0};
   Word next = {0};
-  int line = 1; /* of what was read last */
+  int line = 1; /* of the last token or comment */
   for (int i = 0; i < tokens->n; i++) {
     const Token *t = &tokens->at[i];
     bool blank = words.n + next.above.n > 0 && t->span.line > line + 1;
@@ -49,19 +49,19 @@ static Words attach(const Tokens *tokens) {
     }
     line = t->span.end_line;
   }
-  next.token = (Token){TOKEN_SIGN, NO_SPAN, ""}; /* the end, with the comments before it */
+  next.token = (Token){TOKEN_SIGN, NO_SPAN, ""}; /* end of text, carrying the last comments */
   push(&words, next);
   return words;
 }
 
-/* ---- what signs mean ----------------------------------------------------------------------------- */
+/* ---- roles of signs ------------------------------------------------------------------------------ */
 
 static bool ends_operand(const Word *w) {
   return w->token.kind == TOKEN_NAME || w->token.kind == TOKEN_VALUE || w->token.kind == TOKEN_QUANTITY ||
          w->token.kind == TOKEN_STRING || one_of(w, ")]");
 }
 
-/* Words such as `input` are keywords where a name follows. */
+/* Words such as `input` are keywords if a name follows. */
 static bool is_keyword(const Words *w, int i) {
   return w->at[i].token.kind == TOKEN_KEYWORD ||
          (w->at[i].token.kind == TOKEN_NAME && w->at[i + 1].token.kind == TOKEN_NAME);
@@ -70,7 +70,7 @@ static bool is_keyword(const Words *w, int i) {
 Words words_make(const Tokens *tokens) {
   Words w = attach(tokens);
   int depth = 0;
-  bool data = false; /* in the declaration of an input or a target */
+  bool data = false; /* within a declaration of an input or a target */
   for (int i = 0; i < w.n; i++) {
     Word *at = &w.at[i];
     bool starts = i == 0 || one_of(&w.at[i - 1], ";{}");

@@ -1,4 +1,4 @@
-/* Building a Graph node by node, and the small questions about shapes. */
+/* Builds a Graph node by node; answers simple questions about shapes. */
 #include "graph/graph.h"
 
 #include <string.h>
@@ -74,7 +74,7 @@ static int append(Graph *g, const Op *op, const int *in, int n_in, const Attr *a
   return g->nodes.n - 1;
 }
 
-/* A node that reads a parameter at several of its inputs is one use. */
+/* A node with a parameter at several inputs counts as one use. */
 static void note_param_uses(Graph *g, int node) {
   const Node *n = &g->nodes.at[node];
   for (int i = 0; i < n->n_in; i++) {

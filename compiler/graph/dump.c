@@ -1,6 +1,6 @@
-/* One line a node:
+/* Each node takes one line:
  *   n12 %14 "q" f32 [b, 128, 64], %15 "k" f32 [b, 128, 64] = split(%11) n=2 scope=4 serves=-1 at 0:12:3-12:20
- * Value numbers run through all nodes in order; b is the microbatch. */
+ * Value numbers increase through all nodes in order; b is the microbatch. */
 #include <string.h>
 
 #include "graph/text.h"
@@ -114,7 +114,7 @@ static void put_node(Dump *d, int index) {
   fputs("\n", d->out);
 }
 
-/* Nothing for an input that is read as it stands. */
+/* Prints nothing for an input read without conversion. */
 static void put_origin(Dump *d, const Input *in) {
   if (in->origin == ORIGIN_FILE)
     return;

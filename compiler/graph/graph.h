@@ -1,8 +1,8 @@
-/* The Graph: values and the nodes that make them, in one array each, in topological order.
- * Elaboration appends the forward nodes; autodiff appends the backward nodes; simplify rewrites.
- * After that it is read-only. Shapes are per sample: the microbatch is an implicit leading axis of
- * every value that is `batched` (inputs and all that depends on them), of none that is not
- * (parameters, constants, gradients of parameters: those are sums over the microbatch). */
+/* The Graph: an array of values and an array of nodes, in topological order. Elaboration appends forward nodes,
+ * autodiff appends backward nodes, and simplify rewrites; later passes only read it. Shapes are per sample. A
+ * `batched` value has the microbatch as an implicit leading axis: inputs and all values that depend on them.
+ * Parameters, constants and gradients of parameters are not batched; such gradients are sums over the
+ * microbatch. */
 #ifndef PDC_GRAPH_H
 #define PDC_GRAPH_H
 
@@ -18,13 +18,13 @@ typedef struct Shape {
   int64_t dim[MAX_RANK]; /* without the microbatch axis */
 } Shape;
 
-/* Share of a value on a rank of a shard group (tensor/tensor.h): the whole value; an equal part of each of `blocks` equal
- * blocks of an axis; a summand of each element, to be added over the group's ranks; or a bound of each element, with the
- * largest over the group's ranks as the value. */
+/* Share of a value on a rank of a shard group (tensor/tensor.h): the whole value; an equal part of each of
+ * `blocks` equal blocks of an axis; a summand of each element, to be added over the group's ranks; or a bound of
+ * each element, with the largest over the group's ranks as the value. */
 typedef enum { LAYOUT_WHOLE, LAYOUT_SPLIT, LAYOUT_PARTIAL, LAYOUT_BOUND } LayoutKind;
 typedef struct Layout {
   LayoutKind kind;
-  int axis;       /* of a sample, from the left; these two: of a split value */
+  int axis;       /* axis of a sample, counted from the left; axis and blocks apply to split values */
   int64_t blocks; /* divides the axis */
 } Layout;
 
@@ -41,30 +41,30 @@ typedef struct Attr {
 } Attr;
 
 typedef struct Value {
-  Name name;    /* the user's variable, or the op's name; for people, not unique */
-  int named_in; /* the scope that has this variable; -1: none */
+  Name name;    /* the user's variable, or the op's name; for diagnostics, not unique */
+  int named_in; /* the scope of this variable; -1: none */
   Type type;
   int64_t classes; /* of tokens */
-  bool bf16;       /* of f32: under --precision bf16 it is rounded where it is made, whoever reads it
-                      (residual/residual.h); fuse/precision.c says what else is */
+  bool bf16;       /* of f32: under --precision bf16 the producer rounds it for all readers (residual/residual.h).
+                      fuse/precision.c lists other rounded values */
   Shape shape;
   int node, output; /* its producer */
   Span span;
-  /* Set by autodiff for forward values that are no parameters: the forward nodes that read it, in
-   * order, and for each of them the gradient value summed over that use and all later ones (between
-   * uses that no cut can part: over all of them); -1 where no gradient comes from there. So the
-   * gradient that crosses a cut before node `first` is that of the first use >= first. */
+  /* Set by autodiff for forward values that are not parameters. `uses`: the forward nodes that read it, in order.
+   * `gradients`: for each use, the gradient summed over that use and all later ones; -1: no gradient. Uses that
+   * no cut separates share one sum. The gradient across a cut before node `first` is that of the first use >=
+   * first. */
   Ints uses, gradients;
 } Value;
 
 typedef struct Node {
   const Op *op;
-  Attr *attr; /* as many as the op lists, in its order */
+  Attr *attr; /* one per attribute of the op, in the op's order */
   int n_in, *in;
   int n_out, *out;
   int scope; /* the layer instance it was inlined from */
   Span span;
-  int serves; /* a backward node: the forward node it serves; -1 in forward nodes */
+  int serves; /* of a backward node: its forward node; -1 in forward nodes */
 } Node;
 
 /* A layer instance. path is the prefix of its parameters' names ("h.0.attn"), "" for the model. */
@@ -72,7 +72,7 @@ typedef struct Scope {
   Name path, layer;
   int parent;    /* -1 for the model, which is scope 0 */
   Span span;     /* the call */
-  bool standard; /* of a standard layer: diagnostics point to its call. Not in dumps */
+  bool standard; /* of a standard layer: diagnostics point to its call. Absent from dumps */
 } Scope;
 
 typedef enum { INIT_ZEROS, INIT_ONES, INIT_CONSTANT, INIT_UNIFORM, INIT_NORMAL } InitKind;
@@ -80,27 +80,29 @@ typedef enum { INIT_ZEROS, INIT_ONES, INIT_CONSTANT, INIT_UNIFORM, INIT_NORMAL }
 typedef struct Param {
   Name name; /* "h.0.attn.c_attn.weight", unique */
   Shape shape;
-  int64_t padding; /* rows of zeros behind its own in memory: its value's shape has them (layout/pad_rows.h) */
+  int64_t padding; /* zero rows after the last row in memory; the value's shape includes them
+                      (layout/pad_rows.h) */
   InitKind init;
   double init_value;  /* the constant, the bound of uniform(-a, a), the deviation of normal(0, s) */
-  int64_t zero_row;   /* of a table: the row that is zeros at the start, whatever `init` says; -1: none */
+  int64_t zero_row;   /* of a table: the row initialized to zeros despite `init`; -1: none */
   bool stored_in_out; /* files hold the transposed matrix (Hugging Face's GPT-2 linears) */
-  bool buffer;        /* not trained: a running average (ops/statistics.c), which is its one use; in inference none
-                         where it serves no output. What stands for its gradient is the microbatch's share in the average, summed like a gradient */
-  int group;          /* of Train.groups, from 1; 0: none */
-  bool frozen;        /* train's `freeze` names it: no gradient, no update. Never a buffer */
-  bool hidden;        /* under an optimizer with two methods: a hidden matrix, which has the first
+  bool buffer;        /* not trained: a running average (ops/statistics.c), its only use; unused in inference if no
+                         output needs it. Its "gradient" is the microbatch's contribution to the average, summed
+                         like a gradient */
+  int group;          /* index into Train.groups, from 1; 0: none */
+  bool frozen;        /* matched by `freeze`: no gradient, no update. Never a buffer */
+  bool hidden;        /* with a two-method optimizer: a hidden matrix, updated by the first method
                          (optimizers/hidden.h) */
-  Layout layout;      /* of a divided graph: whole or split; `shape` is then that of a rank's part */
-  int64_t surplus; /* rows that all ranks' parts of a split one have more than it has: zeros of the last parts */
+  Layout layout;      /* of a divided graph: whole or split; `shape` is then the shape of a rank's part */
+  int64_t surplus; /* of a split parameter: zero rows in the last ranks' parts, beyond the parameter's own rows */
   int value;       /* the graph value */
-  Ints uses;       /* forward nodes that read it, in order (through views: the view) */
-  Ints gradients;  /* one value a use, same order; each summed over microbatches on its own.
-                         Set by autodiff. -1 where a use has no gradient */
+  Ints uses;       /* forward nodes that read it, in order; a view counts instead of its readers */
+  Ints gradients;  /* one value per use, in the same order, each summed over microbatches separately. Set by
+                      autodiff; -1: a use without gradient */
   Span span;
 } Param;
 
-/* As it stands in memory. */
+/* The shape in memory. */
 static inline Shape padded_shape(const Param *p) {
   Shape s = p->shape;
   s.dim[0] += p->padding;
@@ -109,8 +111,8 @@ static inline Shape padded_shape(const Param *p) {
 
 static inline bool is_trained(const Param *p) { return !p->buffer && !p->frozen; }
 
-/* Where an input's samples come from: a file, as they stand or as images to normalise, or the same sample of
- * another input, whose tokens the loader computes them from (pd_runtime.h says how, and what numbers it takes). */
+/* Source of an input's samples: a file, raw or as images to normalise, or the tokens of another input.
+ * pd_runtime.h defines each computation and its numbers. */
 typedef enum {
   ORIGIN_FILE,
   ORIGIN_IMAGE,
@@ -129,22 +131,22 @@ typedef struct Input {
   int value;
   Span span;
   OriginKind origin;
-  int from; /* index of the input that it is computed from; -1: none */
+  int from; /* index of the source input; -1: none */
   Vec(double) numbers;
 } Input;
 
-/* Results of each microbatch. Of losses and metrics `value` holds one number for each of its elements,
- * and the mean over the batch is logged. Losses add up to the model's loss; a metric has no gradient. An output,
- * which inference alone has, is written as it is. */
+/* Results of each microbatch. The log has the mean over all elements of losses and metrics in the batch. The
+ * model's loss is the sum of losses; metrics have no gradient. Outputs exist only in inference and are written
+ * unchanged. */
 typedef struct Figure {
   Name metric;  /* a metric's name in the log, or NULL */
   Name output;  /* an output's name, or NULL; a loss has neither */
-  Name of_mean; /* of a metric: "exp" when exp(mean) is logged, a C function of a double; NULL: the mean itself */
+  Name of_mean; /* of a metric: "exp" logs exp(mean), a C function of a double; NULL: the mean */
   int value;
   Span span;
 } Figure;
 
-/* The optimizer's arguments for the parameters that a pattern names and no group before does. */
+/* Optimizer arguments for parameters that match the pattern and no earlier group. */
 typedef struct ParameterGroup {
   Name pattern;
   double lr, number[MAX_OPTIMIZER_NUMBERS];
@@ -152,36 +154,35 @@ typedef struct ParameterGroup {
   Span span;
 } ParameterGroup;
 
-/* What makes up for gradients that are some updates old, by update of delay (runtime/optimizers/pd_rate.h). */
+/* Correction of delayed gradients, per update of delay (runtime/optimizers/pd_rate.h). */
 typedef struct DelayCorrection {
-  double ahead, damping; /* both 0: nothing does */
-  bool automatic;        /* `ahead` is for one update of delay, and longer delays are extrapolated by themselves */
+  double ahead, damping; /* both 0: no correction */
+  bool automatic;        /* `ahead` covers one update of delay; longer delays are extrapolated automatically */
 } DelayCorrection;
 
 typedef struct Train {
   int64_t batch; /* samples per weight update, over all replicas */
   const Optimizer *optimizer;
-  double lr, number[MAX_OPTIMIZER_NUMBERS]; /* its arguments in order; a pair is two numbers */
-  bool decay_all;                           /* false: parameters of rank two and more decay */
-  Vec(ParameterGroup) groups;               /* of parameters with arguments of their own */
-  double ema;                               /* of averaged weights: what an update leaves of them; 0: none */
+  double lr, number[MAX_OPTIMIZER_NUMBERS]; /* its arguments in order; a pair takes two numbers */
+  bool decay_all;                           /* false: only parameters of rank 2 or more decay */
+  Vec(ParameterGroup) groups;               /* parameters with their own arguments */
+  double ema;                               /* decay of the weight average per update; 0: no average */
   const LrSchedule *lr_schedule;
   double lr_number[MAX_LR_ARGUMENTS]; /* its arguments in order */
   double clip_norm;                   /* 0: no clipping */
   DelayCorrection correction;
-  bool correction_given; /* by numbers, at: */
+  bool correction_given; /* set by numbers, at correction_span */
   Span correction_span;
   Name pipeline;      /* "2bw", "flush", ... */
   bool vertical_sync; /* of pipedream */
-  int64_t chunks;     /* of interleaved: parts of the model a rank holds; 0: not given */
+  int64_t chunks;     /* of interleaved: model parts per rank; 0: not given */
   Span span, pipeline_span;
 } Train;
 
-/* What a graph that generates token sequences needs to be given (decode/decode.h); its one figure is the
- * logits. */
+/* Inputs of a graph that generates token sequences (decode/decode.h). Its only figure is the logits. */
 typedef struct Generation {
-  int64_t context;      /* positions of the model's token input; 0: the graph generates nothing */
-  int tokens, position; /* inputs; position -1: all positions are computed for every token */
+  int64_t context;      /* positions of the model's token input; 0: no generation */
+  int tokens, position; /* input indices; position -1: each token recomputes all positions */
 } Generation;
 
 typedef struct Graph {
@@ -194,11 +195,11 @@ typedef struct Graph {
   Vec(Input) inputs;
   Vec(Figure) figures; /* losses, then metrics, then outputs, each in order of declaration */
   int n_losses, n_outputs;
-  int n_forward;  /* nodes[0..n_forward) are forward, the rest backward */
-  bool inference; /* the model is run, not trained: there are no backward nodes and no running average moves */
-  int shards; /* ranks of a shard group, of which each has its parts of this graph's values; 0: it is not divided */
-  bool spread; /* of a divided graph: values that forward passes keep are split by positions where they can be */
-  double whole_flops; /* of a divided graph: the model's, in matrix products (OpCost.matmul_flops) */
+  int n_forward;      /* nodes[0..n_forward) are forward, later nodes backward */
+  bool inference;     /* no backward nodes; running averages do not change */
+  int shards;         /* ranks of a shard group, each with parts of this graph's values; 0: not divided */
+  bool spread;        /* of a divided graph: saved activations are split by positions if possible */
+  double whole_flops; /* of a divided graph: FLOPs of the whole model's matrix products (OpCost.matmul_flops) */
   Generation generation;
   Train train;
 } Graph;
@@ -207,9 +208,8 @@ typedef struct Graph {
 
 Graph *graph_new(Name name);
 int graph_scope(Graph *g, int parent, Name path, Name layer, Span span);
-/* Appends a node and infers its outputs' shapes; returns the node, or -1 after a diagnostic (the
- * caller then poisons what depends on it). attr holds the op's attributes in its order; NULL means
- * all defaults. */
+/* Appends a node and infers its output shapes. Returns the node, or -1 after a diagnostic; the caller then poisons
+ * dependent values. `attr` follows the op's order; NULL: all defaults. */
 int graph_node(Graph *g, const Op *op, const int *in, int n_in, const Attr *attr, int scope, Span span);
 /* Appends a backward node, in the scope and with the span of the forward node it serves. */
 int graph_backward_node(Graph *g, const Op *op, const int *in, int n_in, const Attr *attr, int serves);
@@ -223,25 +223,25 @@ void graph_metric(Graph *g, Name name, Name of_mean, int value, Span span);
 void graph_output_figure(Graph *g, Name name, int value, Span span);
 static inline int graph_n_logged(const Graph *g) { return g->figures.n - g->n_outputs; } /* losses and metrics */
 
-int64_t graph_tokens_per_sample(const Graph *g); /* of the first input that has any; 0 when none has */
+int64_t graph_tokens_per_sample(const Graph *g); /* of the first input of tokens; 0: none */
 int64_t shape_elements(const Shape *s);          /* of one sample */
-/* Of a split layout, how many runs of elements in memory's order the value has: of each a rank has a part. s: its part's
- * shape, or the whole one. */
+/* The number of contiguous runs of a split value in memory; each rank has a part of each run. `s` may be the
+ * part's shape or the whole one. */
 int64_t layout_runs(const Shape *s, Layout layout);
-int64_t param_elements(const Graph *g, const Param *p); /* of all ranks' parts together */
+int64_t param_elements(const Graph *g, const Param *p); /* of all ranks' parts */
 bool shape_equal(const Shape *a, const Shape *b);
 const char *shape_text(const Shape *s); /* "[128, 256]" */
 
-/* By node: the number of the run of nodes of one scope it stands in, from 0. Cuts fall between
- * runs, never within one. A backward node belongs to the run of the node it serves. */
+/* By node: the index of its run, a maximal sequence of nodes in one scope. Cuts fall only between runs. A backward
+ * node belongs to the run of its forward node. */
 int *graph_runs(const Graph *g);
 
 /* ---- printing, reading back, checking (dump.c, read.c, verify.c) -------------------------- */
 
-/* One line a node, readable by people and by graph_read, which gives an equal graph. */
+/* Prints one line a node; graph_read restores an equal graph. */
 void graph_dump(const Graph *g, FILE *out);
 Graph *graph_read(const char *path, const char *text); /* NULL after diagnostics */
-/* Order, ids, shapes, phases; ends the process through BUG when something does not hold. */
+/* Checks order, ids, shapes and phases; a violation ends the process through BUG. */
 void graph_verify(const Graph *g);
 
 #endif

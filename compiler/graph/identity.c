@@ -11,20 +11,20 @@
 
 enum { DIGITS = 16 };
 
-/* A part of the model: the text that its digest is of. */
+/* A part of the model: the text to digest. */
 typedef struct Part {
   Name name;
   Text text;
-  int n_values; /* made so far by nodes that count */
+  int n_values; /* values numbered already */
 } Part;
 
 typedef struct Survey {
   const Graph *g;
   Vec(Part) parts;
-  Table part_of; /* by name: its number */
-  bool *counts;  /* by node: a loss depends on it, and it is not there in training alone */
+  Table part_of; /* index by name */
+  bool *counts;  /* by node: a loss depends on it, and it exists outside training too */
   int *part;     /* by node */
-  int *local;    /* by value: its number in its part */
+  int *local;    /* by value: its index in its part */
 } Survey;
 
 /* ---- parts ------------------------------------------------------------------------------------- */
@@ -47,14 +47,14 @@ static int part_named(Survey *s, const char *name) {
   return part;
 }
 
-/* The value itself, or what it is where nothing is trained. */
+/* The value, without operations that exist only in training. */
 static int value_behind(const Graph *g, int v) {
   while (g->nodes.at[g->values.at[v].node].op->trains)
     v = g->nodes.at[g->values.at[v].node].in[0];
   return v;
 }
 
-/* Marks what losses depend on; nodes come in topological order. */
+/* Marks nodes that losses depend on; nodes are in topological order. */
 static void mark(Survey *s) {
   const Graph *g = s->g;
   for (int i = 0; i < g->n_losses; i++)
@@ -91,7 +91,7 @@ static void add_attributes(Text *t, const Node *n) {
   }
 }
 
-/* Parameters and inputs are known by their names: their numbers change with other parts. */
+/* Identifies parameters and inputs by name, because indices change with other parts. */
 static void add_source(Text *t, const Graph *g, const Node *n) {
   if (n->op->source == SOURCE_PARAMETER) {
     const Param *p = &g->params.at[(int)n->attr[0].number];
@@ -180,12 +180,12 @@ static const char *lr_schedule_text(const Train *t) {
   return text.at;
 }
 
-/* What the nodes of an operation that is there in training alone are given: dropout's probabilities, each once. */
+/* Records arguments of training-only operations, such as dropout probabilities, once each. */
 static void add_training_ops(Identity *to, const Graph *g) {
   typedef struct Given {
     Name op, arguments;
   } Given;
-  Table given = {.key_bytes = sizeof(Given)}, texts = {.key_bytes = sizeof(Name)}; /* of these: Text, by the op */
+  Table given = {.key_bytes = sizeof(Given)}, texts = {.key_bytes = sizeof(Name)}; /* Text by op */
   Vec(Name) ops = {0};
   for (int i = 0; i < g->n_forward; i++) {
     const Node *n = &g->nodes.at[i];

@@ -1,5 +1,5 @@
-/* What a training is, whatever its plan: what the model computes, and how it is trained. Checkpoints keep it, so that
- * none is resumed as something else (docs/guide/training.md, "Checkpoints"). */
+/* The plan-independent identity of a training: model function and training settings. Checkpoints store it to
+ * refuse resuming a different training (docs/guide/training.md, "Checkpoints"). */
 #ifndef PDC_IDENTITY_H
 #define PDC_IDENTITY_H
 
@@ -11,15 +11,15 @@ typedef struct Setting {
 typedef Vec(Setting) Settings;
 
 typedef struct Identity {
-  /* By part of the model, its instances of layers by their names and the rest: 16 digits of a SHA-256 of the
-   * operations that lead to a loss, with their attributes, shapes and operands. What is there in training alone
-   * (Op.trains) counts as a setting. */
+  /* By part of the model, a named layer instance or the remainder: 16 digits of a SHA-256. The digest covers the
+   * operations that lead to a loss, with attributes, shapes and operands. Training-only operations (Op.trains)
+   * count as settings. */
   Settings function;
-  Settings settings; /* of `train`; what plans choose is not among them */
+  Settings settings; /* of `train`, except settings chosen by plans */
   Settings traits;   /* traits.h */
 } Identity;
 
-/* Of a graph as elaboration leaves it. */
+/* Takes the graph as elaborated. */
 Identity *graph_identity(const Graph *g);
 
 #endif

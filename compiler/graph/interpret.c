@@ -2,7 +2,7 @@
 
 #include "ops/rules.h"
 
-/* Where element `index` of a pointwise result stands in an operand that is broadcast to it. */
+/* The index in a broadcast operand of element `index` of a pointwise result. */
 static int64_t broadcast_index(const Shape *result, const Shape *operand, int64_t index) {
   int64_t per_sample = shape_elements(result), rest = index % per_sample, stride = 1;
   int64_t at = operand->batched ? index / per_sample * shape_elements(operand) : 0;
@@ -27,7 +27,7 @@ static void interpret_pointwise(const Graph *g, int node, int64_t batch, const d
   }
 }
 
-/* steps: nodes that may still be computed, for values that share operands many times over. */
+/* `steps`: nodes that may still be visited; limits values that share operands repeatedly. */
 static bool element_of(const Graph *g, int value, int64_t index, double *x, int *steps) {
   enum { MOST_OPERANDS = 3 };
   const int node = g->values.at[value].node;

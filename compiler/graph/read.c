@@ -1,5 +1,5 @@
-/* Reads back what dump.c writes. The text may have been edited: whatever does not fit is reported once, with its
- * place, and graph_verify then judges what the text says. */
+/* Reads the output of dump.c, possibly edited. The first syntax error is reported with its place; graph_verify
+ * then checks the content. */
 #include <ctype.h>
 #include <stdlib.h>
 #include <string.h>
@@ -13,7 +13,7 @@ typedef struct Reader {
   const char *text, *at, *line_start;
   int file, line;
   bool failed;
-  Ints files; /* the dump's file numbers -> ours */
+  Ints files; /* maps the dump's file numbers to ours */
 } Reader;
 
 /* ---- words --------------------------------------------------------------------------------------- */
@@ -466,7 +466,7 @@ static void read_line(Reader *r) {
          "'ema', 'delay_correction', 'group', 'value', 'loss', 'metric', 'output' or a node");
 }
 
-/* Sources stand at the end but are needed by every span. */
+/* Sources come last in the dump, but every span needs them. */
 static void read_sources(Reader *r) {
   const char *line = r->text;
   while (line) {

@@ -10,8 +10,8 @@ typedef struct TrainField {
   FieldKind kind;
   size_t offset;
 } TrainField;
-extern const TrainField train_fields[]; /* ends at a NULL name */
-/* By enum; NULL-ended. */
+extern const TrainField train_fields[]; /* ends with a NULL name */
+/* Indexed by enum; NULL-ended. */
 extern const char *const init_names[], *const origin_names[];
 
 #endif

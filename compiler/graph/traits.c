@@ -7,7 +7,7 @@
 #include "graph/interpret.h"
 #include "ops/op.h"
 
-/* A field's value so far: all places of the model must have the same. */
+/* The current value of a field; it must be equal everywhere in the model. */
 typedef struct Trait {
   const char *value; /* NULL: none yet */
   bool differs;
@@ -55,13 +55,13 @@ static int behind_detach(const Graph *g, int value) {
   return value;
 }
 
-/* The number that a value is everywhere. */
+/* The number that fills the whole value. */
 static bool is_number(const Graph *g, int value, double *x) {
   const Node *n = producer(g, value);
   return n->op->constant && n->op->constant(n, x);
 }
 
-/* Of a node of two operands, one of them a number: the other; -1: neither is. */
+/* The other operand of a binary node with a number; -1: no operand is a number. */
 static int beside_number(const Graph *g, const Node *n, double *x) {
   if (n->n_in != 2)
     return -1;
@@ -70,7 +70,7 @@ static int beside_number(const Graph *g, const Node *n, double *x) {
 
 /* ---- norms --------------------------------------------------------------------------------------- */
 
-/* The value whose mean along the last axis this one is; -1: it is not a mean. */
+/* The value averaged by this mean along the last axis; -1: not a mean. */
 static int mean_of(const Graph *g, int value) {
   double n;
   const Node *scaled = producer(g, value);
@@ -91,7 +91,8 @@ static bool is_centered(const Graph *g, int value) {
   return n->op == &op_sub && mean_of(g, behind_detach(g, n->in[1])) >= 0;
 }
 
-/* 1 / sqrt(mean(x^2) + eps), of x or of x - mean(x), where what rounding left of the mean may be taken off. */
+/* Recognises 1 / sqrt(mean(x^2) + eps), of x or of x - mean(x). The remaining rounding error of the mean may be
+ * subtracted. */
 static void see_norm(Survey *s, const Node *root) {
   const Graph *g = s->g;
   const Node *sum = producer(g, root->in[0]);
@@ -117,7 +118,7 @@ static void see_attention(Survey *s, const Node *n) {
 
 static bool is_near(double x, double y) { return fabs(x - y) <= 1e-5 * fabs(y); }
 
-/* Frequencies of theta^(-2i / (2 half)) are the powers of one number. */
+/* Frequencies theta^(-2i / (2 half)) are powers of one number. */
 static void see_frequencies(Survey *s, const double *frequency, int64_t half) {
   const double ratio = frequency[1], theta = pow(ratio, -(double)half);
   Text list = {0};
@@ -131,7 +132,7 @@ static void see_frequencies(Survey *s, const double *frequency, int64_t half) {
   see(s, FREQUENCIES, powers ? "" : list.at);
 }
 
-/* The cosine of angles [length, half], of which row p is p times row 1. */
+/* Recognises the cosine of angles [length, half], with row p equal to p times row 1. */
 static void see_rotation(Survey *s, const Node *n) {
   enum { MOST = 1024 };
   const Shape *angles = &s->g->values.at[n->in[0]].shape;
@@ -148,7 +149,7 @@ static void see_rotation(Survey *s, const Node *n) {
 
 /* ---- activations ----------------------------------------------------------------------------------- */
 
-/* Whether a number near this one is an operand of the value's node or of those that lead to it. */
+/* Whether an operand of the value's node, or of a node that leads to it, is near this number. */
 static bool has_number(const Graph *g, int value, double wanted, int depth) {
   const Node *n = producer(g, value);
   double x;
@@ -160,7 +161,7 @@ static bool has_number(const Graph *g, int value, double wanted, int depth) {
   return found;
 }
 
-/* x * sigmoid(x), and sigmoids that stand in for the normal distribution. */
+/* Recognises x * sigmoid(x) and sigmoid approximations of the normal distribution. */
 static const char *kind_of_product(const Graph *g, const Node *product) {
   enum { DEEP = 6 };
   const double of_cube = 0.044715, quick = 1.702;
@@ -196,7 +197,7 @@ static void see_relu(Survey *s, const Node *n) {
   see(s, ACTIVATION, "relu");
 }
 
-/* GPT-2's formula as it is written: 0.5 x (1 + tanh(..)). Other uses of tanh are no activations of a network. */
+/* Recognises GPT-2's formula, 0.5 x (1 + tanh(..)). Other uses of tanh are not network activations. */
 static void see_tanh(Survey *s, const Node *n) {
   enum { DEEP = 6 };
   if (has_number(s->g, n->in[0], 0.044715, DEEP))
@@ -214,7 +215,7 @@ static const struct {
 
 static bool is_product(const Node *n) { return n->op == &op_matmul || n->op == &op_attention; }
 
-/* The parameter that a product's second operand is, through views; NULL: it is none. */
+/* The parameter at a product's second operand, through views; NULL: none. */
 static const Param *factor_of(const Graph *g, const Node *n) {
   int value = n->in[1];
   while (producer(g, value)->op->kind == OP_VIEW)
@@ -223,7 +224,7 @@ static const Param *factor_of(const Graph *g, const Node *n) {
   return source->op->source == SOURCE_PARAMETER ? &g->params.at[node_int(source, "index")] : NULL;
 }
 
-/* A table of which tokens choose rows, or NULL. */
+/* A table indexed by tokens, or NULL. */
 static const Param *table_of(const Graph *g, const Node *n) {
   if (n->op != &op_gather || g->values.at[n->in[1]].type != TYPE_TOKEN)
     return NULL;
@@ -231,7 +232,7 @@ static const Param *table_of(const Graph *g, const Node *n) {
   return source->op->source == SOURCE_PARAMETER ? &g->params.at[node_int(source, "index")] : NULL;
 }
 
-/* The table with the most rows; others are of segments, say. */
+/* The table with the most rows; smaller tables may be segment embeddings. */
 static const Param *largest_table(const Graph *g) {
   const Param *largest = NULL;
   for (int i = 0; i < g->n_forward; i++) {
@@ -242,7 +243,7 @@ static const Param *largest_table(const Graph *g) {
   return largest;
 }
 
-/* Whether the head, a last product of the model, is by the table of embeddings or by a parameter of the table's shape. */
+/* Whether the head, a last product of the model, uses the embedding table or a parameter of the same shape. */
 static void see_heads(Survey *s) {
   const Graph *g = s->g;
   const Param *table = largest_table(g);

@@ -1,4 +1,4 @@
-/* What must hold of every Graph between passes. */
+/* Invariants of every Graph between passes. */
 #include "graph/graph.h"
 #include "ops/op.h"
 
@@ -26,7 +26,7 @@ static void verify_node(const Graph *g, int i) {
   }
 }
 
-/* The shape rule gives what the node's outputs say. */
+/* The op's shape rule must agree with the node's outputs. */
 static void verify_shapes(const Graph *g, int i) {
   const Node *n = &g->nodes.at[i];
   ShapeRule *r = alloc(sizeof *r);
@@ -51,7 +51,7 @@ static void verify_param(const Graph *g, const Param *p) {
   ensure(p->group >= 0 && p->group <= g->train.groups.n);
   for (int k = 0; k < p->gradients.n && p->frozen; k++)
     ensure(p->gradients.at[k] < 0);
-  bool unread = g->inference && p->uses.n == 0; /* what it would normalise goes into no output */
+  bool unread = g->inference && p->uses.n == 0; /* no output depends on the values that it would normalise */
   ensure(!p->buffer || unread || (p->uses.n == 1 && (p->gradients.n == 0 || p->gradients.at[0] >= 0)));
   for (int k = 0; k < p->uses.n; k++) {
     ensure(p->uses.at[k] >= 0 && p->uses.at[k] < g->n_forward && (k == 0 || p->uses.at[k] > p->uses.at[k - 1]));
@@ -78,7 +78,7 @@ static void verify_uses(const Graph *g, int value) {
   }
 }
 
-/* What an input is computed from stands before it and has tokens; its numbers are those of its origin. */
+/* The source of a computed input must precede it and have tokens; its numbers must fit its origin. */
 static void verify_input(const Graph *g, int i) {
   static const int numbers[] = {
       [ORIGIN_LENGTHS] = 1,  [ORIGIN_PRESENT] = 1, [ORIGIN_COUNTED] = 1, [ORIGIN_SHIFTED] = 1,

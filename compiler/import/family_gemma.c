@@ -41,14 +41,14 @@ static const double usual_theta = 10000;
 
 static bool derive_gemma(Import *m) { return derive_rope(m, usual_theta, false); }
 
-/* Scores are divided by the root of query_pre_attn_scalar; a softcap that is null is none. */
+/* Divides scores by the root of query_pre_attn_scalar; a null softcap means none. */
 static bool derive_gemma2(Import *m) {
   set_known(m, "attention_scale", number_text(known_number(m, "query_pre_attn_scalar")));
   derive_window(m, "i % 2 == 0");
   return derive_gemma(m);
 }
 
-/* hidden_act is an older name, which transformers reads nothing from but for hidden_activation that is missing. */
+/* hidden_act is an older name; transformers only derives a missing hidden_activation from it. */
 static const Field gemma_fields[] = {COMMON_FIELDS,
                                      {"hidden_act", FIELD_WORD, "gelu_pytorch_tanh", "gelu|gelu_pytorch_tanh"},
                                      {"hidden_activation", FIELD_WORD, "gelu_pytorch_tanh", "gelu_pytorch_tanh"},

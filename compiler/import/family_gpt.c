@@ -1,4 +1,4 @@
-/* Families of layer norms: gpt2 and gpt_neox (Pythia). */
+/* Families with layer norms: gpt2 and gpt_neox (Pythia). */
 #include "import/internal.h"
 
 /* ---- gpt2 -------------------------------------------------------------------------------------- */
@@ -24,7 +24,7 @@ static const ShapeRule gpt2_shapes[] = {{"vocab_size", "wte.weight", 0, NULL},
                                         {"tie_word_embeddings", "/lm_head.weight", IS_NOT_THERE, NULL},
                                         {0}};
 
-/* What transformer_block has no argument for. */
+/* Refuses settings without an argument in transformer_block. */
 static bool derive_gpt2(Import *m) {
   const double usual_eps = 1e-5, wide = 4;
   const double inner = known_number(m, "n_inner");

@@ -1,4 +1,4 @@
-/* Families of Llama's block: llama (Llama 2 and 3, SmolLM, Yi), mistral, qwen2, qwen3, olmo2. */
+/* Families with Llama's block: llama (Llama 2 and 3, SmolLM, Yi), mistral, qwen2, qwen3, olmo2, mixtral. */
 #include "import/internal.h"
 
 #define COMMON_FIELDS                                                                                         \
@@ -10,7 +10,7 @@
     "rope_parameters", FIELD_OTHER, NULL, NULL                                                                \
   }
 
-/* Behind these a family may have more rules. */
+/* A family may append rules. */
 #define COMMON_SHAPES                                                                              \
   {"vocab_size", "embed_tokens.weight", 0, NULL}, {"hidden_size", "embed_tokens.weight", 1, NULL}, \
       {"num_hidden_layers", "layers.", COUNT_LAYERS, NULL},                                        \
@@ -38,7 +38,7 @@ static const char attributes[] = "n_layer = $num_hidden_layers, n_head = $num_at
   "[[heads_differ: head_size = head_size, ]][[scaling: scaling = $scaling, ]]" more                                \
   "[[window: window = $window, ]]eps = $rms_norm_eps);\n}\n"
 
-/* head_size is the width over the heads unless it is said. */
+/* head_size defaults to the width divided by the heads. */
 static void derive_heads(Import *m) {
   const double usual = known_number(m, "hidden_size") / known_number(m, "num_attention_heads");
   set_known(m, "heads_differ", known_number(m, "head_dim") != usual ? "true" : "");
@@ -126,7 +126,7 @@ static const ShapeRule qwen3_shapes[] = {
     {"attention_bias", "layers.0.self_attn.q_proj.bias", IS_THERE, NULL},
     {0}};
 
-/* Layers from max_window_layers on slide where use_sliding_window says so. */
+/* With use_sliding_window, layers from max_window_layers on have a sliding window. */
 static bool derive_qwen(Import *m) {
   const bool good = derive_plain(m), slides = is_known(m, "use_sliding_window");
   const double first = known_number(m, "max_window_layers");

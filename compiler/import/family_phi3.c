@@ -1,4 +1,4 @@
-/* phi3: Phi-3 and Phi-3.5 mini and small contexts, Phi-4. */
+/* phi3: Phi-3 and Phi-3.5 mini with short contexts, and Phi-4. */
 #include "import/internal.h"
 
 static const Field fields[] = {{"vocab_size", FIELD_COUNT, NULL, NULL},

@@ -1,12 +1,12 @@
-/* config.json: every field is one that the family uses, or one of those that change no result. */
+/* config.json: accepts the family's fields and fields without influence on results. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "import/internal.h"
 
-/* Fields that say nothing of what a model computes from tokens while it is evaluated: names, files, tokens' numbers, dropout,
- * generation, classification heads. */
+/* Fields without influence on evaluation from tokens: names, files, token ids, dropout, generation, classification
+ * heads. */
 static const char *const harmless[] = {"_name_or_path",
                                        "architectures",
                                        "auto_map",
@@ -122,7 +122,7 @@ double known_number(const Import *m, const char *name) { return strtod(known(m, 
 
 void set_known(Import *m, const char *name, const char *text) { push(&m->known, ((Known){name, text})); }
 
-/* The shortest decimal that is this number. */
+/* The shortest decimal equal to this number. */
 const char *number_text(double x) {
   if (x == floor(x) && fabs(x) < 0x1p53)
     return format("%lld", (long long)x);
@@ -241,8 +241,8 @@ bool fields_read(Import *m) {
     good = read_field(m, f);
   const cJSON *init = cJSON_GetObjectItemCaseSensitive(m->config, "initializer_range");
   const bool given = cJSON_IsNumber(init) && init->valuedouble > 0 && isfinite(init->valuedouble);
-  const char *deviation = given ? format("%.4g", init->valuedouble) : "0.02"; /* of fresh weights only */
+  const char *deviation = given ? format("%.4g", init->valuedouble) : "0.02"; /* used by fresh weights only */
   set_known(m, "init", format("normal(%s)", deviation));
-  set_known(m, "init_differs", strcmp(deviation, "0.02") ? "true" : ""); /* from the layers' own */
+  set_known(m, "init_differs", strcmp(deviation, "0.02") ? "true" : ""); /* from the layers' default */
   return good;
 }

@@ -1,4 +1,5 @@
-/* The way from a folder to a model: config.json and headers, a family's template, a comparison with the tensors. */
+/* From folder to model: reads config.json and headers, fills the family's template, compares the result with the
+ * tensors. */
 #include <errno.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -11,7 +12,7 @@ static const Family *const families[] = {&family_llama,  &family_mistral, &famil
                                          &family_gemma2, &family_gpt2,    &family_gpt_neox};
 enum { N_FAMILIES = sizeof families / sizeof *families };
 
-/* What all models have before and behind the family's part. */
+/* Common text of all models before and after the family's part. */
 static const char before[] = "# $title, written by pdc import; parameters have the folder's names.\n"
                              "use $use;\n"
                              "\n"
@@ -53,7 +54,7 @@ static const Family *find_family(const Import *m) {
   return NULL;
 }
 
-/* Names have the family's root, but those of a folder that holds the model without its head. */
+/* Parameter names have the family's root prefix, except in a folder of the model without its head. */
 static const char *find_root(const Import *m) {
   const char *root = m->family->root;
   for (int i = 0; i < m->tensors.n; i++)
@@ -62,7 +63,7 @@ static const char *find_root(const Import *m) {
   return m->tensors.n ? "" : root;
 }
 
-/* Positions of a sample: at most 1024, for memory; -D n_ctx=N takes another number. */
+/* Positions per sample: at most 1024 to save memory; -D n_ctx=N overrides it. */
 static void set_context(Import *m) {
   enum { MOST = 1024 };
   const double positions = known_number(m, "max_position_embeddings");

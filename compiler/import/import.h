@@ -1,13 +1,14 @@
-/* `pdc import`: a .pdm model from a Hugging Face folder, its config.json and its safetensors' names and shapes. */
+/* `pdc import`: writes a .pdm model from a Hugging Face folder, using config.json and the names and shapes in
+ * safetensors. */
 #ifndef PDC_IMPORT_H
 #define PDC_IMPORT_H
 
 #include "base/base.h"
 
-/* The folder's model, formatted, in the arena; NULL after diagnostics. Weights may be missing: then config.json alone
- * decides. With weights, the model's parameters were compared with all tensors. */
+/* The folder's model, formatted, in the arena; NULL after diagnostics. Weights are optional: without them
+ * config.json alone decides. With weights, all model parameters are compared with the tensors. */
 char *import_text(const char *folder);
-/* Writes it to `output`, or to standard output where that is NULL. */
+/* Writes the model to `output`; NULL: standard output. */
 bool import_folder(const char *folder, const char *output);
 
 #endif

@@ -1,4 +1,4 @@
-/* Rotary positions and windows of attention, as Hugging Face's configurations have them. */
+/* Rotary positions and attention windows in Hugging Face configurations. */
 #include <math.h>
 #include <string.h>
 
@@ -12,7 +12,7 @@ static const cJSON *member(const cJSON *of, const char *name) {
 /* ---- rotary positions ---------------------------------------------------------------------------- */
 
 typedef struct Rope {
-  const char *field; /* that holds the object: "rope_scaling" */
+  const char *field; /* name of the object's field: "rope_scaling" */
   const cJSON *object;
 } Rope;
 
@@ -91,7 +91,7 @@ static bool read_object(Import *m, const Rope *r, bool scalings) {
   return false;
 }
 
-/* The one of rope_parameters and rope_scaling that is there, or neither. */
+/* Finds rope_parameters or rope_scaling, if either exists. */
 static bool find_rope(const Import *m, Rope *r) {
   const cJSON *parameters = member(m->config, "rope_parameters"), *scaling = member(m->config, "rope_scaling");
   *r = parameters ? (Rope){"rope_parameters", parameters} : (Rope){"rope_scaling", scaling};
@@ -141,7 +141,7 @@ static bool is_sliding(const cJSON *types, int i) {
   return cJSON_IsString(item) && !strcmp(item->valuestring, "sliding_attention");
 }
 
-/* The layers i that slide, as a condition: "i % 2 == 0", "i >= 28"; "" none, "true" all. */
+/* A condition for sliding layers i: "i % 2 == 0", "i >= 28"; "" none, "true" all. */
 static const char *condition(const cJSON *types) {
   const int n = cJSON_GetArraySize(types);
   Text list = {0};

@@ -1,4 +1,4 @@
-/* What a folder's tensors say: sizes that differ from config.json's count, and the model that is written has exactly these
+/* Checks against the tensors: their sizes override config.json, and the written model has exactly these
  * parameters. */
 #include <stdlib.h>
 #include <string.h>
@@ -15,7 +15,7 @@ static const char *full_name(const Import *m, const char *tensor) {
 
 /* ---- sizes --------------------------------------------------------------------------------------- */
 
-/* One more than the largest N of names that start with `prefix` and go on with "N.". */
+/* One plus the largest N in names of the form `prefix` + "N.". */
 static int64_t count_layers(const Import *m, const char *prefix) {
   enum { MOST = 100000 };
   int64_t most = 0;
@@ -31,7 +31,7 @@ static int64_t count_layers(const Import *m, const char *prefix) {
   return most;
 }
 
-/* What the rule finds; NULL: nothing. */
+/* The value found by the rule, or NULL. */
 static const char *found_by(const Import *m, const ShapeRule *r) {
   const char *name = full_name(m, r->tensor);
   const Tensor *t = tensors_find(&m->tensors, name);
@@ -52,7 +52,7 @@ static bool is_given(const Import *m, const char *field) {
   return item && !cJSON_IsNull(item);
 }
 
-/* A head beside tied weights: the same bytes under a second name, or another head. */
+/* Whether a head beside tied weights has equal bytes: then it is a second name, else another head. */
 static bool is_same(const Tensor *a, const Tensor *b) {
   const ptrdiff_t bytes = a->end - a->data;
   return b->end - b->data == bytes && (!bytes || !memcmp(a->data, b->data, (size_t)bytes));
@@ -107,7 +107,8 @@ bool shapes_apply(Import *m) {
     return true;
   for (const ShapeRule *r = m->family->shapes; r->field; r++) {
     const char *found = found_by(m, r), *said = known(m, r->field);
-    const bool headless = r->axis == IS_NOT_THERE && strcmp(m->root, m->family->root); /* which lacks all heads */
+    const bool headless =
+        r->axis == IS_NOT_THERE && strcmp(m->root, m->family->root); /* such a folder lacks all heads */
     if (!found || headless || !strcmp(found, said) || (r->axis == IS_NOT_THERE && is_second_name(m, r)))
       continue;
     if (strpbrk(found, ".e") && r->axis >= 0) {
@@ -136,7 +137,7 @@ bool shapes_apply(Import *m) {
 
 /* ---- parameters ---------------------------------------------------------------------------------- */
 
-/* Tensors that no weight is in: masks, rotary frequencies and counts that older versions of transformers saved. */
+/* Tensors without weights: masks, rotary frequencies and counts, saved by older versions of transformers. */
 static const char without_weights[] =
     "*.rotary_emb.inv_freq | *.attn.bias | *.attn.masked_bias | *.attention.bias | "
     "*.attention.masked_bias";
@@ -171,7 +172,7 @@ static bool compare_one(const Import *m, const Param *p, const Tensor *t) {
   return false;
 }
 
-/* One diagnostic for all of them. */
+/* Reports all missing tensors in one diagnostic. */
 static void tell_missing(const Import *m, int missing, const char *first) {
   if (!missing)
     return;
@@ -181,7 +182,7 @@ static void tell_missing(const Import *m, int missing, const char *first) {
   help(d, "'--init-partial %s' starts it fresh", first);
 }
 
-/* A tensor with a tied table's bytes is a second name of it. */
+/* Whether the tensor repeats the bytes of a tied table, under a second name. */
 static bool is_tied_head(const Import *m, const Tensor *t) {
   for (const ShapeRule *r = m->family->shapes; r->field; r++)
     if (r->axis == IS_NOT_THERE && !strcmp(t->name, full_name(m, r->tensor)))

@@ -1,5 +1,5 @@
-/* Templates of .pdm text: $name or ${name} is a value; [[name: text]] is text where the value is true, [[!name: text]] where it is
- * not. Parts may nest. */
+/* Templates of .pdm text: $name or ${name} inserts a value; [[name: text]] keeps the text if the value is true,
+ * [[!name: text]] if it is false. Parts may nest. */
 #include <ctype.h>
 #include <string.h>
 
@@ -12,7 +12,7 @@ static size_t name_length(const char *at) {
   return n;
 }
 
-/* The end of a part whose text starts here: its "]]". */
+/* The end of the part whose text starts here: its "]]". */
 static const char *part_end(const char *at, const char *end) {
   for (int depth = 1; at + 1 < end; at++) {
     if (!strncmp(at, "[[", 2))

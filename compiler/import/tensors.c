@@ -14,7 +14,7 @@ static int by_name(const void *a, const void *b) {
   return strcmp(((const Tensor *)a)->name, ((const Tensor *)b)->name);
 }
 
-/* The file's bytes, which stay mapped; NULL with `why`. */
+/* Maps the file for the life of the process; NULL with `why`. */
 static const void *map_file(const char *path, size_t *bytes, char *why) {
   struct stat st;
   const void *at = NULL;
@@ -61,7 +61,7 @@ static bool add_file(const char *path, Tensors *to) {
   return true;
 }
 
-/* The files that an index names: each is a name without a folder. */
+/* Adds the files of an index; each must be a name without a folder. */
 static bool add_indexed(const char *folder, const char *path, Tensors *to) {
   int file;
   const cJSON *root = json_load(path, &file);

@@ -1,5 +1,5 @@
-/* GPUs' libraries apply GELU to a product's sums while they are in registers. Alone it would read and write all of them once
- * more. The pass sees the whole model, before anything is cut. */
+/* GPU libraries apply GELU to a product's sums in registers. A separate GELU would read and write all sums once
+ * more. The pass sees the whole model, before any cut. */
 #include "layout/epilogues.h"
 
 #include <math.h>
@@ -12,8 +12,8 @@ enum { MOST_NODES = 16 };
 /* x sigmoid(2 sqrt(2 / pi) (x + 0.044715 x^3)), as nodes. */
 typedef struct Gelu {
   const Graph *g;
-  int x;                /* value */
-  int node[MOST_NODES]; /* all of them, the last one first */
+  int x;                /* value index */
+  int node[MOST_NODES]; /* all nodes, last first */
   int n;
 } Gelu;
 
@@ -24,7 +24,7 @@ static bool has(const Gelu *u, int node) {
   return false;
 }
 
-/* The maker of a value, which is one of GELU's nodes if it is this operation; else NULL. */
+/* The producer of a value, added to GELU's nodes, if it is this operation; else NULL. */
 static const Node *take(Gelu *u, int value, const Op *op) {
   const Node *n = maker(u->g, value);
   int node = u->g->values.at[value].node;
@@ -35,7 +35,7 @@ static const Node *take(Gelu *u, int value, const Op *op) {
   return n;
 }
 
-/* n with value = factor x^n, -1 when it is none. */
+/* The n of value = factor x^n, or -1. */
 static int power(Gelu *u, int value, double *factor) {
   double one, other;
   *factor = 1;
@@ -84,7 +84,7 @@ static bool find_gelu(const Graph *g, int node, Gelu *u) {
   return false;
 }
 
-/* By value: how many nodes and figures read it. */
+/* By value: number of nodes and figures that read it. */
 static int *count_readers(const Graph *g) {
   int *readers = alloc((size_t)(g->values.n + 1) * sizeof *readers);
   for (int i = 0; i < g->nodes.n; i++)
@@ -95,7 +95,7 @@ static int *count_readers(const Graph *g) {
   return readers;
 }
 
-/* Whether nothing else reads x, or what stands between it and the result. */
+/* Whether x and the intermediate values have no other readers. */
 static bool is_read_by_itself(const Gelu *u, const int *readers) {
   for (int i = 0; i <= u->n; i++) {
     int value = i == 0 ? u->x : i < u->n ? u->g->nodes.at[u->node[i]].out[0] : -1, own = 0;
@@ -108,7 +108,7 @@ static bool is_read_by_itself(const Gelu *u, const int *readers) {
   return true;
 }
 
-/* The product's node where x is its sum with a bias, and what the new node reads; else -1. */
+/* The product's node if x is its sum with a bias, with the new node's inputs; else -1. */
 static int find_product(const Gelu *u, const int *readers, int in[3]) {
   const Graph *g = u->g;
   const Node *add = maker(g, u->x);
@@ -125,11 +125,10 @@ static int find_product(const Gelu *u, const int *readers, int in[3]) {
   return -1;
 }
 
-/* Where GELUs stand: by node, the last of the one that it is part of, plus 1; its bias' addition is the place of the
- * new one. */
+/* Nodes to merge. The addition of a bias becomes the new node. */
 typedef struct Merge {
   Rewrite *w;
-  int *part, *result; /* by node; the latter of additions */
+  int *part, *result; /* part: by node, 1 + the last node of its GELU. result: by addition */
 } Merge;
 
 static void write_node(Merge *m, const int *readers, int node) {

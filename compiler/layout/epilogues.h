@@ -1,13 +1,13 @@
-/* Makes GELU part of the product whose result it is applied to. */
+/* Merges GELU into the product that it is applied to. */
 #ifndef PDC_EPILOGUES_H
 #define PDC_EPILOGUES_H
 
 #include "graph/graph.h"
 
-/* Of a Graph of forward nodes alone. Where GELU, by its approximation with tanh, is all that becomes of a product with a
- * matrix that is no sample's and a bias, one node makes both (op_matmul_gelu); its derivative makes the gradient of GELU
- * part of the product that it comes from. GELU is of the whole sum then, and not of the sum rounded. No cut is left
- * between that product and the next one, on any plan. */
+/* Takes a Graph of forward nodes only. A product with a sample-independent matrix and a bias, read only by a
+ * tanh-approximated GELU, becomes one node (op_matmul_gelu). Its derivative merges GELU's gradient into the
+ * product that yields it. GELU then sees the exact sum instead of the rounded one. On every plan, no cut remains
+ * between the product and the next one. */
 void merge_gelus(Graph *g);
 
 #endif

@@ -1,6 +1,6 @@
-/* Tensor cores want rows that begin at multiples of 16 bytes. Those of the logits of a vocabulary of 50257 do not,
- * forward or backward; those of 50304 do. So the vocabulary's matrix gets rows of zeros in memory. Files, the
- * optimizer and the model's own shapes have none of them. The pass sees the whole model, before anything is cut. */
+/* Tensor cores need rows that start at multiples of 16 bytes. Logits of a vocabulary of 50257 violate this forward
+ * and backward; those of 50304 do not. So the vocabulary's matrix gets zero rows in memory. Files, the optimizer
+ * and the model's own shapes exclude them. The pass sees the whole model, before any cut. */
 #include "layout/pad_rows.h"
 
 #include "ops/op.h"
@@ -9,10 +9,10 @@
 
 enum {
   SIDE_BY_SIDE = 8, /* elements of bf16 in 16 bytes */
-  FEWEST_ROWS = 512 /* which a multiple of 128 makes a quarter more at most */
+  FEWEST_ROWS = 512 /* a multiple of 128 adds at most a quarter to these */
 };
 
-/* Whether it is the view [k, n] of a matrix [n, k]. */
+/* Whether the node is the view [k, n] of a matrix [n, k]. */
 static bool is_transposed(const Graph *g, int node) {
   const Node *n = &g->nodes.at[node];
   int dims[MAX_RANK];
@@ -22,7 +22,7 @@ static bool is_transposed(const Graph *g, int node) {
   return dims[0] == 1;
 }
 
-/* Whether the value is read, and only as the right factor of products. */
+/* Whether the value has readers, all of which use it as a product's right factor. */
 static bool only_multiplies(const Graph *g, int value) {
   bool read = false;
   for (int i = 0; i < g->nodes.n; i++)
@@ -50,7 +50,7 @@ static bool can_be_padded(const Graph *g, const Param *p) {
   return multiplies;
 }
 
-/* Writes the node anew on inputs of other sizes. */
+/* Copies the node with inputs of other sizes. */
 static int rebuild(Rewrite *w, int node, const int *in) {
   const Node *old = &w->from->nodes.at[node];
   int made = rewrite_insert(w, node, old->op, in, old->n_in, old->attr);
@@ -97,7 +97,7 @@ void pad_rows(Graph *g, int multiple) {
   if (!any)
     return;
   Rewrite *w = rewrite_begin(g);
-  bool *wider = alloc((size_t)g->values.n + 1); /* by value of g: it has rows, or columns, more */
+  bool *wider = alloc((size_t)g->values.n + 1); /* by value of g: has extra rows or columns */
   for (int i = 0; i < g->nodes.n; i++)
     write_node(w, i, wider);
   rewrite_finish(w);

@@ -1,6 +1,6 @@
-/* Layers for images take [C, H, W] and work on [H, W, C], with a permute before and one after. Between two such
- * layers stand nodes that do not mind the order of axes: they are computed in the order of what they read, and the
- * permutes cancel. The pass sees the whole model, before anything is cut. */
+/* Image layers take [C, H, W] and compute on [H, W, C], with a permute before and after. Nodes between two such
+ * layers that accept any order of axes take the order of their inputs, and the permutes cancel. The pass sees the
+ * whole model, before any cut. */
 #include "layout/permutes.h"
 
 #include <string.h>
@@ -9,12 +9,12 @@
 #include "ops/rules.h"
 #include "simplify/rewrite.h"
 
-/* Which value of `to` has the elements of a value of `from`: its axis dims[i] is axis i of that. */
+/* The value of `to` with the elements of a value of `from`: its axis dims[i] is axis i of the original. */
 typedef struct Counterpart {
   int value, dims[MAX_RANK];
 } Counterpart;
 
-/* A value of `to` in another order and shape for the nodes of one run. */
+/* A value of `to`, reordered and reshaped for the nodes of one run. */
 typedef struct Copy {
   int of, run, dims[MAX_RANK], made;
 } Copy;
@@ -46,9 +46,9 @@ static bool is_ordered(const Moving *m, int value) {
   return same_order(shape_of(m->w->from, value)->rank, m->counterpart[value].dims, plain);
 }
 
-/* ---- a value as a reader wants it --------------------------------------------------------------- */
+/* ---- values in a reader's order ----------------------------------------------------------------- */
 
-/* A view for the run of `like` of what stands for v. */
+/* Inserts a view of v's counterpart for the run of `like`. */
 static int insert(Moving *m, int like, const Op *op, int in, const Attr *attr, const Value *v) {
   int made = rewrite_insert(m->w, like, op, &in, 1, attr), value = graph_output(m->w->to, made, 0);
   m->w->to->nodes.at[made].span = m->w->from->nodes.at[v->node].span;
@@ -57,8 +57,8 @@ static int insert(Moving *m, int like, const Op *op, int in, const Attr *attr, c
   return value;
 }
 
-/* Permutes what stands at `in` so that axis i is its axis dims[i]; where only axes of size 1 move, or some
- * are to be put in, a reshape does it. */
+/* Permutes `in` so that axis i is its axis dims[i]. A reshape suffices if only axes of size 1 move or are
+ * inserted. */
 static int arrange(Moving *m, int like, int in, const int *dims, const Shape *wanted, const Value *v) {
   Shape s = *shape_of(m->w->to, in);
   Attr attr[MAX_ATTR];
@@ -77,9 +77,9 @@ static int arrange(Moving *m, int like, int in, const int *dims, const Shape *wa
   return in;
 }
 
-/* The value for the run of `like` in the order `inverse` of a result of some rank: axis k of that order is
- * the result's axis inverse[k], to which the value's axes belong from the right. Leading axes that the value
- * lacks it may still lack. */
+/* The value for the run of `like`, in the order `inverse` of a result of this rank: axis k of the order is the
+ * result's axis inverse[k]. The value's axes align with the result's from the right; missing leading axes stay
+ * missing. */
 static int ordered(Moving *m, int like, int value, int rank, const int *inverse) {
   const Value *v = &m->w->from->values.at[value];
   const Counterpart *f = &m->counterpart[value];
@@ -107,7 +107,7 @@ static int ordered(Moving *m, int like, int value, int rank, const int *inverse)
   return c.made;
 }
 
-/* The value in the user's order of axes. */
+/* The value in the model's order of axes. */
 static int plain(Moving *m, int like, int value) {
   int dims[MAX_RANK];
   identity(dims);
@@ -116,8 +116,8 @@ static int plain(Moving *m, int like, int value) {
 
 /* ---- nodes -------------------------------------------------------------------------------------- */
 
-/* The name of x in another order becomes x's. A layer returns such a value, and it is this one that the
- * layer's caller named; elsewhere a name given before stays. */
+/* Gives the name of a reordered x to x. A layer returns the reordered value, and its caller named that one;
+ * otherwise an earlier name stays. */
 static void hand_on_name(Moving *m, int node) {
   const Node *n = &m->w->from->nodes.at[node];
   const Value *v = &m->w->from->values.at[n->out[0]];
@@ -131,7 +131,7 @@ static void hand_on_name(Moving *m, int node) {
   }
 }
 
-/* A node that only orders axes is not written: its value is another's, in another order. */
+/* Omits a node that only reorders axes: its value is its input in another order. */
 static void order_node(Moving *m, int node) {
   const Graph *g = m->w->from;
   const Node *n = &g->nodes.at[node];
@@ -146,7 +146,7 @@ static void order_node(Moving *m, int node) {
   hand_on_name(m, node);
 }
 
-/* The order that the node's results can have because an operand of their shape has it. */
+/* The order of an operand with the results' shape, if the results can adopt it. */
 static bool order_of_results(const Moving *m, int node, int *dims) {
   const Node *n = &m->w->from->nodes.at[node];
   const Shape *y = out_shape(m->w->from, node, 0);
@@ -160,7 +160,7 @@ static bool order_of_results(const Moving *m, int node, int *dims) {
   return false;
 }
 
-/* Whether the node can be computed with all axes in another order, and its attributes then. */
+/* Whether the node can be computed with its axes reordered; sets its attributes for that order. */
 static bool can_reorder(const Graph *g, int node, const int *dims, Attr *attr) {
   const Node *n = &g->nodes.at[node];
   int inverse[MAX_RANK], rank = out_shape(g, node, 0)->rank;

@@ -1,11 +1,11 @@
-/* Moves permutes to the readers that need the order they make. */
+/* Moves permutes to the readers that need their order. */
 #ifndef PDC_PERMUTES_H
 #define PDC_PERMUTES_H
 
 #include "graph/graph.h"
 
-/* Of a Graph as elaboration leaves it, forward nodes alone. Afterwards a value may have its axes in another
- * order than the user's; losses, inputs and parameters never do. A graph without permutes stays as it is. */
+/* Takes a Graph as elaborated, forward nodes only. Afterwards values may have another order of axes than in the
+ * model, except losses, inputs and parameters. A graph without permutes is unchanged. */
 void move_permutes(Graph *g);
 
 #endif

@@ -1,10 +1,10 @@
-/* The compiler's front end over a text that an editor has open. */
+/* Runs the compiler's front end on a text open in an editor. */
 #include <errno.h>
 #include <string.h>
 
 #include "lsp/internal.h"
 
-/* A file as the editor has it, else as it is on the disk. */
+/* Parses the editor's text of a file if open, else the file on disk. */
 static Ast *read_used(void *context, const char *path) {
   const Document *d = document_of_path(context, path);
   return d ? parse_text(path, format("%s", d->text), strlen(d->text), NULL) : parse_file(path);
@@ -26,7 +26,7 @@ Graph *analyse_model(const Analysis *a, Look *look) {
   return a->ast && has_model(a->ast) ? elaborate(a->ast, &options) : NULL;
 }
 
-/* Layers of a text that does not parse: of the files that it uses, as far as its words say. */
+/* For a text with syntax errors: layers of the files in its 'use' statements. */
 static AstList layers_of_words(const Analysis *a, const ElaborateOptions *options) {
   Text t = {0};
   text_add(&t, "%s", "");
@@ -43,7 +43,7 @@ Analysis analyse(const Documents *all, const Document *d) {
   ElaborateOptions options = options_of(&a, NULL);
   int mark = diagnostics_mark();
   a.layers = a.ast ? elaborate_layers(a.ast, &options) : layers_of_words(&a, &options);
-  if (!a.ast || has_model(a.ast)) /* elaborate() tells them */
+  if (!a.ast || has_model(a.ast)) /* elaborate() reports them */
     diagnostics_forget(mark);
   a.layer_of.key_bytes = sizeof(Name);
   for (int i = 0; i < a.layers.n; i++)
@@ -111,7 +111,7 @@ typedef struct Telling {
   cJSON *list;
 } Telling;
 
-/* The place in this document: one elsewhere is told of at its beginning. */
+/* The range in this document; a place in another file maps to the document's start. */
 static cJSON *range_of(const Analysis *a, Span span) {
   bool here = span.file >= 0 && span.line > 0 && !strcmp(source_path(span.file), a->document->path);
   return range_json(a->document->text, here ? span : (Span){0, 1, 1, 1, 1});

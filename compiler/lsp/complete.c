@@ -1,4 +1,4 @@
-/* What could stand at a place: from the words before it, for a text that is being written rarely parses. */
+/* Completion. Works on the tokens before a place, because incomplete text rarely parses. */
 #include <string.h>
 
 #include "lsp/internal.h"
@@ -6,7 +6,7 @@
 #include "optimizers/lr_schedule.h"
 #include "schedule/program.h"
 
-/* Kinds of items as the protocol numbers them. */
+/* CompletionItemKind of the protocol. */
 enum {
   ITEM_FUNCTION = 3,
   ITEM_VARIABLE = 6,
@@ -18,12 +18,12 @@ enum {
 
 typedef struct Spot {
   const Tokens *tokens;
-  int n;          /* words before the one that is being written */
+  int n;          /* tokens before the incomplete one */
   Name item;      /* "layer", "model", "train", "cluster"; NULL: between items */
-  int item_start; /* its first word */
-  Name callee;    /* of the innermost call that is open */
-  int call;       /* the word behind its bracket */
-  int depth;      /* of blocks */
+  int item_start; /* its first token */
+  Name callee;    /* of the innermost open call */
+  int call;       /* the first token after its bracket */
+  int depth;      /* open blocks */
 } Spot;
 
 static bool is(const Spot *p, int i, const char *text) {
@@ -69,10 +69,10 @@ static Spot find_spot(const Tokens *words) {
 
 typedef struct Items {
   cJSON *list;
-  Table labels; /* by name, of those in the list */
+  Table labels; /* labels of the list, by name */
 } Items;
 
-/* The first of a label stays. */
+/* Adds an item unless the label exists. */
 static void add(Items *items, const char *label, int kind, const char *detail, const char *comment) {
   const Name name = intern(label);
   if (table_find(&items->labels, &name))
@@ -146,7 +146,7 @@ static void complete_cluster(Items *items) {
 
 /* ---- layers and models ---------------------------------------------------------------------------- */
 
-/* Those of a callee that the call does not give so far. */
+/* Adds the callee's arguments that the call still lacks. */
 static void add_arguments(Items *items, const Analysis *a, const Spot *p) {
   const Ast *layer = p->callee ? layer_seen(a, p->callee) : NULL;
   Table given = {.key_bytes = sizeof(Name)};
@@ -176,7 +176,7 @@ static void add_callables(Items *items, const Analysis *a) {
   add_all(items, builtin_names, ITEM_FUNCTION);
 }
 
-/* Names of the item that stand before: arguments, what is declared and assigned, labels. */
+/* Adds names used earlier in the item: arguments, declared and assigned names, labels. */
 static void add_names(Items *items, const Spot *p) {
   for (int i = p->item_start + 2; i < p->n; i++)
     if (p->tokens->at[i].kind == TOKEN_NAME && !is(p, i - 1, ".") && !is(p, i + 1, "("))

@@ -1,4 +1,4 @@
-/* Texts that an editor has open, and places in them. */
+/* Texts open in an editor, and places in them. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -15,7 +15,7 @@ static int hex(char c) {
   return at ? (int)(at - digits) : -1;
 }
 
-/* Of "file:///a%20b" "/a b"; any other is its own path, beside which nothing is found. */
+/* "/a b" of "file:///a%20b"; any other URI is used unchanged, without files beside it. */
 static char *path_of_uri(const char *uri) {
   static const char scheme[] = "file://";
   if (strncmp(uri, scheme, sizeof scheme - 1))
@@ -93,7 +93,7 @@ static const char *line_start(const char *text, int line) {
   return text;
 }
 
-/* Of a character of UTF-8: its bytes, and how many it has in UTF-16. What is no UTF-8 is a byte and one. */
+/* The length in bytes of a UTF-8 character, and in UTF-16 units. An invalid byte counts as one of each. */
 static int character(const char *at, int *units) {
   unsigned char c = (unsigned char)*at;
   int bytes = c < 0xc0 ? 1 : c < 0xe0 ? 2 : c < 0xf0 ? 3 : 4;

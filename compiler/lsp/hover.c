@@ -1,4 +1,4 @@
-/* What is told of a name or an expression under the pointer. */
+/* Hover text for names and expressions. */
 #include <string.h>
 
 #include "lsp/internal.h"
@@ -16,7 +16,7 @@ static bool encloses(const Graph *g, int outer, int scope) {
   return false;
 }
 
-/* The instance whose call this is: the first there. */
+/* The first instance with this call. */
 static int scope_of_call(const Graph *g, Name layer, Position at) {
   for (int i = 0; i < g->scopes.n; i++) {
     const Scope *s = &g->scopes.at[i];
@@ -39,7 +39,7 @@ static void add_count(Text *t, const Graph *g, int scope) {
   text_add(t, "\n\n`%s`: %lld parameter%s", *path ? path : g->name, (long long)n, n == 1 ? "" : "s");
 }
 
-/* The first instance of a label, "h.0" of `h`. */
+/* Adds the first instance of a label, such as "h.0" of `h`. */
 static void add_instance(Text *t, const Graph *g, Name label) {
   size_t n = strlen(label);
   for (int i = 1; g && i < g->scopes.n; i++) {
@@ -59,7 +59,7 @@ static void add_layer(Text *t, const Ast *layer) {
 
 static void add_op(Text *t, const Op *op) { text_add(t, "```pdm\n%s\n```\nA primitive.", op->signature); }
 
-/* The expression whose value a name that is assigned gets, or NULL. */
+/* The expression assigned to a name, or NULL. */
 static const Ast *assigned(const Ast *a, Span name) {
   if (!a)
     return NULL;
@@ -89,11 +89,11 @@ static const char *value_text(const Graph *g, const Mention *m) {
   return NULL;
 }
 
-/* What a variable or an expression is. */
+/* Adds the value of a variable or an expression. */
 static void add_value(Text *t, const Analysis *a, const Mention *m, Position at, Span *span) {
   const Ast *from = m && m->declares && m->kind == NAME_VARIABLE ? assigned(a->ast, m->span) : NULL;
   Look look = {.line = from ? from->span.line : at.line, .column = from ? from->span.column : at.column};
-  if (from && from->kind == AST_BINARY) /* where all of it is alone */
+  if (from && from->kind == AST_BINARY) /* a place that only the whole expression covers */
     look.line = from->span2.line, look.column = from->span2.column;
   if (from && (from->kind == AST_LABEL || from->kind == AST_CALL))
     look.line = from->span.end_line, look.column = from->span.end_column;

@@ -1,9 +1,9 @@
-/* Which names stand where in a file, and what each stands for (docs/reference/language.md, "What a name stands for"). */
+/* Finds the names in a file and resolves each (docs/reference/language.md, "What a name stands for"). */
 #include <string.h>
 
 #include "lsp/internal.h"
 
-/* How a name is used, before it is known what is declared. */
+/* The use of a name, before declarations are known. */
 typedef enum { USE_VALUE, USE_CALL, USE_BASE, USE_KNOWN } Use;
 
 typedef struct Walk {
@@ -24,7 +24,7 @@ static void walk_list(Walk *w, AstList list) {
     walk(w, list.at[i]);
 }
 
-/* A declaration: its sizes may be names, which arguments bind. */
+/* A declaration; its sizes may be names, bound by arguments. */
 static void walk_declaration(Walk *w, const Ast *a) {
   for (int i = 0; i < a->list.n; i++) {
     const Ast *size = a->list.at[i];
@@ -34,12 +34,12 @@ static void walk_declaration(Walk *w, const Ast *a) {
       walk(w, size);
   }
   walk(w, a->a);
-  if (a->b) /* an option: its name is the language's */
+  if (a->b) /* the option's name belongs to the language */
     walk(w, a->b->a);
   mention(w, NAME_VARIABLE, a->name, a->span2, true, USE_KNOWN);
 }
 
-/* The name that members and subscripts are of, `h` of h[0].attn. */
+/* The base name of members and subscripts: `h` of h[0].attn. */
 static void walk_base(Walk *w, const Ast *a, bool label) {
   if (a->kind == AST_NAME) {
     mention(w, label ? NAME_LABEL : NAME_UNKNOWN, a->name, a->span, label, label ? USE_KNOWN : USE_BASE);
@@ -115,7 +115,7 @@ static void walk(Walk *w, const Ast *a) {
   }
 }
 
-/* Names in settings are the model's attributes; the names of optimizers and schedules are the language's. */
+/* Names in settings are the model's attributes; names of optimizers and schedules belong to the language. */
 static void walk_training(Walk *w, const AstList *items, const Ast *a) {
   mention(w, NAME_MODEL, a->name, a->span2, false, USE_KNOWN);
   for (int i = 0; i < items->n; i++)

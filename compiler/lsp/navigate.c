@@ -1,4 +1,4 @@
-/* Where names are defined, other names for them, and a text in the one style. */
+/* Definitions, renaming and formatting. */
 #include <string.h>
 
 #include "format/format.h"
@@ -18,7 +18,7 @@ static bool same_name(const Mention *a, const Mention *b) {
   return a->kind == b->kind && a->name == b->name && (!local || a->item == b->item);
 }
 
-/* The last place before the mention that declares its name, else the first behind it. */
+/* The last declaration of the name before the mention, else the first one after it. */
 static const Mention *declaration(const Analysis *a, const Mention *m) {
   const Mention *found = NULL;
   for (int i = 0; i < a->mentions.n; i++) {
@@ -76,7 +76,7 @@ static bool is_name(const char *text) {
          !strchr("0123456789", text[0]);
 }
 
-/* Why the name cannot be taken; NULL: it can. */
+/* The reason to refuse the name, or NULL. */
 static const char *refusal(const Analysis *a, const Mention *m, const char *name) {
   if (!is_name(name))
     return format("'%s' is no name that a model can use", name);
@@ -102,7 +102,7 @@ static cJSON *edit(const char *text, Span span, const char *to) {
   return e;
 }
 
-/* Of an argument the callers' names for it too: `init = ` in calls of the layer. */
+/* Whether `other` is the argument's name in a call of the layer, such as `init = `. */
 static bool names_argument(const Analysis *a, const Mention *m, const Mention *other) {
   const Ast *item = a->ast->list.at[m->item];
   return m->kind == NAME_VARIABLE && other->kind == NAME_ARGUMENT && item->kind == AST_LAYER &&

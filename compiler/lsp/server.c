@@ -1,4 +1,4 @@
-/* Requests and notifications, one after the other. */
+/* Handles requests and notifications in sequence. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -63,9 +63,9 @@ static void send_diagnostics(Server *s, const char *uri, cJSON *list) {
   send(s, m);
 }
 
-/* ---- the compiler, over and over ------------------------------------------------------------------ */
+/* ---- repeated use of the compiler ----------------------------------------------------------------- */
 
-/* What is made once and kept is made before the arena's state is. */
+/* Initializes persistent tables before the arena's state is saved. */
 static void prepare(void) {
   static bool ready;
   static const char text[] = "use nn;model m(){input x[1];loss mean(linear(x,1));}";
@@ -95,7 +95,7 @@ static cJSON *capabilities(void) {
   cJSON *result = cJSON_CreateObject(), *c = cJSON_AddObjectToObject(result, "capabilities");
   cJSON *sync = cJSON_AddObjectToObject(c, "textDocumentSync");
   cJSON_AddBoolToObject(sync, "openClose", true);
-  cJSON_AddNumberToObject(sync, "change", 1); /* whole texts */
+  cJSON_AddNumberToObject(sync, "change", 1); /* full text synchronization */
   static const char *const providers[] = {"hoverProvider", "definitionProvider", "renameProvider",
                                           "documentFormattingProvider"};
   for (int i = 0; i < 4; i++)
@@ -147,7 +147,7 @@ static void ask(Server *s, const cJSON *id, const char *method, const cJSON *par
     send_result(s, id, result);
 }
 
-/* Of all texts that have changed: once no more of what was typed waits to be read, or before what is asked is answered. */
+/* Sends diagnostics of all changed texts, once no input is waiting, or before a request is answered. */
 static void tell_diagnostics(Server *s, bool now) {
   for (int i = 0; i < s->documents.n; i++) {
     Document *d = &s->documents.at[i];
@@ -182,7 +182,7 @@ static void request(Server *s, const cJSON *id, const char *method, const cJSON 
   }
 }
 
-/* All texts may see the one that has changed. */
+/* Marks all texts as changed, because any may use the changed one. */
 static void changed(Server *s) {
   for (int i = 0; i < s->documents.n; i++)
     s->documents.at[i].changed = true;

@@ -1,4 +1,4 @@
-/* The protocol's base: headers, a blank line, so many bytes of JSON. */
+/* The protocol's framing: headers, a blank line, then Content-Length bytes of JSON. */
 #include <errno.h>
 #include <poll.h>
 #include <stdlib.h>
@@ -29,7 +29,7 @@ static bool read_more(Transport *t) {
   return n > 0;
 }
 
-/* The value of Content-Length among the lines up to `end`; -1. */
+/* The value of Content-Length in the lines before `end`, or -1. */
 static long content_length(const char *from, const char *end) {
   static const char key[] = "Content-Length:";
   for (const char *line = from; line < end; line = memchr(line, '\n', (size_t)(end - line)) + 1)
@@ -40,7 +40,7 @@ static long content_length(const char *from, const char *end) {
   return -1;
 }
 
-/* The end of the headers that start at t->used; 0: not there. */
+/* The end of the headers that start at t->used; 0: incomplete. */
 static size_t header_end(const Transport *t) {
   for (size_t i = t->used; i + 1 < t->n; i++)
     if (t->at[i] == '\n' &&
@@ -79,7 +79,7 @@ bool transport_waiting(Transport *t) {
 void transport_write(Transport *t, const cJSON *message) {
   char *text = cJSON_PrintUnformatted(message);
   ensure(text);
-  make_utf8(text); /* messages quote files and requests, which may hold any bytes */
+  make_utf8(text); /* messages quote files and requests, which may be invalid UTF-8 */
   fprintf(t->out, "Content-Length: %zu\r\n\r\n%s", strlen(text), text);
   fflush(t->out);
   cJSON_free(text);

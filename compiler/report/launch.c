@@ -1,5 +1,5 @@
-/* The page about a launch of several models (docs/guide/many-models.md): its timeline, whose bars are models on ranks, and the log of
- * each model, which stands in a folder of the model's name. */
+/* The page about a launch of several models (docs/guide/many-models.md). It shows the timeline, with models as
+ * bars on ranks, and each model's log from the folder of its name. */
 #include "report/report.h"
 
 #include <math.h>
@@ -10,7 +10,7 @@
 
 typedef struct Launch {
   const char *directory;
-  const cJSON *plan, *left; /* "sharp" of plan.json; "otherData" of timeline.json; NULL: there is no such file */
+  const cJSON *plan, *left; /* "sharp" of plan.json; "otherData" of timeline.json; NULL: no such file */
   int plan_file, timeline_file;
   Vec(const char *) names;
   int ranks;
@@ -29,7 +29,7 @@ bool is_launch(const char *directory) {
 
 /* ---- plan.json, timeline.json ------------------------------------------------------------------- */
 
-/* A model's name is that of a folder beside the file. */
+/* A model's name is also its folder's name, beside the file. */
 static bool is_name(const char *name) { return *name && *name != '.' && !strchr(name, '/'); }
 
 static bool read_names(Launch *l, const JsonPlace *at) {
@@ -54,7 +54,7 @@ static bool read_names(Launch *l, const JsonPlace *at) {
   return good;
 }
 
-/* The object `key` of a file that may be missing; false after a diagnostic. */
+/* Reads the object `key` of an optional file; false after a diagnostic. */
 static bool read_part(Launch *l, const char *file, const char *key, int *number, const cJSON **whole,
                       const cJSON **part) {
   const char *path = format("%s/%s", l->directory, file);
@@ -94,7 +94,7 @@ static int model_named(const Launch *l, const char *name) {
   return -1;
 }
 
-/* Adds the n-th bar; events that are no bars are passed over. False after a diagnostic. */
+/* Adds the n-th bar; skips events of other kinds. False after a diagnostic. */
 static bool add_bar(const Launch *l, const cJSON *event, int at, int *n, Text *out) {
   const cJSON *phase = cJSON_GetObjectItemCaseSensitive(event, "ph");
   if (!cJSON_IsString(phase) || strcmp(phase->valuestring, "X"))
@@ -114,7 +114,7 @@ static bool add_bar(const Launch *l, const cJSON *event, int at, int *n, Text *o
   return true;
 }
 
-/* As timeline_json writes a trace; what is done there is a model. */
+/* In the form of timeline_json; models take the place of works. */
 static bool add_timeline(const Launch *l, Text *out) {
   int n = 0, at = 0;
   const cJSON *event;

@@ -1,4 +1,4 @@
-/* The page's fixed parts, embedded from the files beside this one, and the run's part put between them. */
+/* The page's fixed parts, embedded from files in this folder, around the run's data. */
 #include "report/report.h"
 
 #include <errno.h>
@@ -34,7 +34,7 @@ static void add_html(Text *t, const char *plain) {
     }
 }
 
-/* JSON has '<' in strings alone: escaped there, no text can end the element that holds the data. */
+/* JSON contains '<' only in strings. Escaping it prevents a text from ending the script element. */
 static void add_data(Text *t, const char *json) {
   for (size_t n; *json; json += n) {
     n = strcspn(json, "<");
@@ -46,7 +46,7 @@ static void add_data(Text *t, const char *json) {
   }
 }
 
-/* Up to the mark, which is left out; returns what follows it. */
+/* Adds the text before the mark; returns the text after it. */
 static const char *add_until(Text *t, const char *from, const char *mark) {
   const char *at = strstr(from, mark);
   ensure(at);
@@ -62,7 +62,7 @@ static const struct {
     [PAGE_OF_LAUNCH] = {"report", report_launch_sections, report_launch_script},
 };
 
-/* Sections that pages of several kinds have stand in files of their own, and a mark in their place. */
+/* Inserts sections shared by several kinds of pages, from their own files, at their marks. */
 static void add_sections(Text *t, const char *sections) {
   const struct {
     const char *mark, *text;

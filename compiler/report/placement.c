@@ -1,5 +1,5 @@
-/* Where a plan's ranks are: the devices, in the groups that links make of them, and which rank is on which. The rules are
- * the planner's (plan/problem/devices.c). */
+/* Placement of a plan's ranks: the devices, grouped by links, and each rank's device. Follows the planner's rules
+ * (plan/problem/devices.c). */
 #include "report/report.h"
 
 static void add_name(Text *out, const char *name) {

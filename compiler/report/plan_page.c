@@ -1,9 +1,10 @@
-/* The page about a plan that was not run: what `pdc plan` prints and more, put together as the page's data. */
+/* Page data for a plan without a run: the output of `pdc plan`, extended. */
 #include "report/report.h"
 
 #include "schedule/program.h"
 
-/* Of the timeline: with more ranks a row a stage; ranks for which all schedules are compared. */
+/* Above MOST_ROWS ranks the timeline has a row per stage. Above MOST_COMPARED ranks the page does not compare all
+ * schedules. */
 enum { MOST_ROWS = 64, MOST_COMPARED = 8 };
 
 /* ---- the plan and the runners-up ---------------------------------------------------------------- */
@@ -59,7 +60,7 @@ static void add_plans(const PlanPage *page, Text *out) {
 
 /* ---- the timeline ------------------------------------------------------------------------------- */
 
-/* By stage: microbatches between their forward and their backward on one rank, at most. */
+/* By stage: the maximum of microbatches between forward and backward on one rank. */
 static void add_in_flight(const PlanPage *page, Text *out) {
   const Pipeline *l = &page->plan->pipeline;
   const Program *programs = schedule(l, plan_exchanges(page->g, page->p, page->plan), NO_SPAN);
@@ -83,7 +84,7 @@ static void add_timeline(const PlanPage *page, Text *out) {
     json_string(out, why ? why : "its schedule cannot be run");
 }
 
-/* ---- schedules beside each other ---------------------------------------------------------------- */
+/* ---- comparison of schedules -------------------------------------------------------------------- */
 
 PlanRequest plan_anew(const PlanPage *page) {
   PlanRequest q = *page->request;
@@ -116,7 +117,7 @@ static void add_schedule(const ComparedSchedule *row, Text *out) {
   text_add(out, "}");
 }
 
-/* None of programs that do not train: they have one schedule. */
+/* Adds nothing for programs that do not train: they have a single schedule. */
 static void add_schedules(const PlanPage *page, Text *out) {
   ComparedSchedule rows[N_COMPARED];
   PlanRequest q = plan_anew(page);

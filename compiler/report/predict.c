@@ -1,4 +1,4 @@
-/* The timeline that a plan expects: its schedule's programs run with its stages' planned times. */
+/* Predicts a plan's timeline by simulating its schedule with the stages' planned times. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -6,13 +6,13 @@
 #include "report/report.h"
 #include "schedule/program.h"
 
-/* Of a run that is drawn as a whole; of one of which a part is. */
+/* Limits of events for a run drawn completely, and for one drawn in part. */
 enum { MOST_EVENTS = 200000, MOST_SIMULATED = 2000000 };
 
 static const char of_generating[] =
     "a token that is generated goes through all stages before the next one is known";
 
-/* Whether stages, chunks, microbatches and ranks divide evenly; false after a diagnostic. */
+/* Whether stages, chunks, microbatches and ranks divide evenly; reports otherwise. */
 static bool goes_up(PlanFile *f) {
   const Pipeline *p = &f->plan.pipeline;
   Span where = {.file = f->file};
@@ -25,7 +25,7 @@ static bool goes_up(PlanFile *f) {
   }
   if (!plan_file_stages(f))
     return false;
-  int64_t ranks = 0; /* more than an int may be */
+  int64_t ranks = 0; /* may exceed an int */
   for (int i = 0; i < p->n_stages; i++)
     ranks += p->replicas[i];
   if (ranks > MOST_RANKS)
@@ -34,7 +34,7 @@ static bool goes_up(PlanFile *f) {
   return ranks <= MOST_RANKS;
 }
 
-/* By part of the model. */
+/* By model part. */
 static StageTimes *times_of(const Plan *plan, const Program *programs) {
   StageTimes *times = alloc((size_t)plan_parts(plan) * sizeof *times);
   for (int i = 0; i < plan_parts(plan); i++) {
@@ -53,7 +53,7 @@ static StageTimes *times_of(const Plan *plan, const Program *programs) {
 typedef struct Recorder {
   Timeline *t;
   const int *first_row; /* by stage */
-  bool first_replicas;  /* alone: the others of a stage are not drawn */
+  bool first_replicas;  /* draws only the first replica of each stage */
 } Recorder;
 
 static const Work works[] = {
@@ -80,7 +80,7 @@ static bool record(void *context, const Event *e) {
   return true;
 }
 
-/* Batches enough for a steady state after the pipeline has filled and before it drains; 0: too many events. */
+/* Batches for a steady state between filling and draining the pipeline; 0: too many events. */
 static int64_t batches_to_run(const Pipeline *p, const Program *programs, double most_events) {
   int64_t turns = program_turns(&programs[0]);
   if (turns < 1)
@@ -90,7 +90,7 @@ static int64_t batches_to_run(const Pipeline *p, const Program *programs, double
   return events > most_events ? 0 : batches;
 }
 
-/* What the plan is for is not what its schedule would draw. NULL: it is. */
+/* The reason why the plan's purpose does not match its schedule's drawing, or NULL. */
 static const char *not_drawn(const PlanFile *file, bool evaluates) {
   Name schedule = file->plan.pipeline.schedule;
   if (!schedule_known(schedule))
@@ -102,7 +102,7 @@ static const char *not_drawn(const PlanFile *file, bool evaluates) {
   return NULL;
 }
 
-/* A row a rank, or a row a stage: fills first_row. */
+/* Makes a row per rank or per stage, and fills first_row. */
 static Timeline *make_rows(const Pipeline *p, bool first_replicas, int *first_row) {
   Timeline *t = alloc(sizeof *t);
   t->name = alloc((size_t)pipeline_ranks(p) * sizeof *t->name);
@@ -154,7 +154,7 @@ static int by_end(const void *a, const void *b) {
   return (x->end > y->end) - (x->end < y->end);
 }
 
-/* The two updates in the middle, as the page shows them at first, where the first rank has more. */
+/* Keeps the two middle updates, the page's initial view, if the first rank has more. */
 static void keep_two_updates(Timeline *t) {
   Vec(Bar) updates = {0};
   for (int i = 0; i < t->bars.n; i++)

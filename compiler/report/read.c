@@ -1,5 +1,5 @@
-/* The log and the trace that `train` and `infer` leave. Both may be long: lines and events are parsed one at a
- * time and freed. One that was edited gets a diagnostic where it stops being what `train` writes. */
+/* Reads the log and the trace of `train` and `infer`. Either may be long, so lines and events are parsed and freed
+ * one by one. An edited file gets a diagnostic at the first deviation from the format. */
 #include "report/report.h"
 
 #include <errno.h>
@@ -9,7 +9,7 @@
 static const char *load(const char *path, int *file) {
   char *text = read_file(path, NULL);
   int cause = errno;
-  *file = source_add(path, ""); /* long lines are not quoted */
+  *file = source_add(path, ""); /* empty text: long lines are not quoted */
   if (!text)
     error_at((Span){.file = *file}, "PD0601", "cannot read the file: %s", read_failure(cause));
   cJSON_InitHooks(NULL); /* malloc and free */
@@ -26,19 +26,19 @@ static const char *const columns[N_COLUMNS] = {"step",          "loss",         
 
 typedef Vec(double) Doubles;
 
-/* Values by line of updates and of validations; NAN, or beyond the end: not in that line. */
+/* Values by line of updates and of validations; NAN or past the end: absent in that line. */
 typedef struct Metric {
   char *name;
   Doubles training, validation;
 } Metric;
 
 typedef struct Log {
-  Doubles column[N_COLUMNS]; /* NAN: not in that line */
+  Doubles column[N_COLUMNS]; /* NAN: absent in that line */
   Doubles step, loss, ms;    /* of validations */
-  Vec(Metric) metrics;       /* what lines hold besides: at most MOST_METRICS */
-  char *start, *end;         /* the lines of these events; NULL: none */
-  char *evaluation;          /* the last one's, of a run that trains nothing */
-  bool cut;                  /* the last line is not whole */
+  Vec(Metric) metrics;       /* other numbers of lines, at most MOST_METRICS */
+  char *start, *end;         /* lines of the start and end events; NULL: none */
+  char *evaluation;          /* the last evaluation line of a run without training */
+  bool cut;                  /* the last line is incomplete */
 } Log;
 
 static void shorten(Doubles *x, int n) {
@@ -46,7 +46,7 @@ static void shorten(Doubles *x, int n) {
     x->n = n;
 }
 
-/* A run that was resumed goes back to its checkpoint: what it does again replaces what was done after that. */
+/* A resumed run restarts at its checkpoint: its updates replace the later ones of the earlier run. */
 static void forget_from(Log *log, double step) {
   while (log->column[0].n > 0 && log->column[0].at[log->column[0].n - 1] >= step)
     for (int c = 0; c < N_COLUMNS; c++)
@@ -80,7 +80,7 @@ static bool is_column(const char *key) {
   return false;
 }
 
-/* NULL: there are too many. */
+/* NULL: too many metrics. */
 static Metric *metric_named(Log *log, const char *name) {
   for (int i = 0; i < log->metrics.n; i++)
     if (!strcmp(log->metrics.at[i].name, name))
@@ -91,7 +91,7 @@ static Metric *metric_named(Log *log, const char *name) {
   return &log->metrics.at[log->metrics.n - 1];
 }
 
-/* The n-th update's or validation's line: its numbers that are no column are metrics. */
+/* Reads the line of the n-th update or validation; numbers without a column are metrics. */
 static void read_metrics(const cJSON *line, Log *log, bool validation, int n) {
   static const char prefix[] = "validation_";
   const cJSON *x;
@@ -109,7 +109,7 @@ static void read_metrics(const cJSON *line, Log *log, bool validation, int n) {
   }
 }
 
-/* False: it is not a line of a log. */
+/* False: not a line of a log. */
 static bool read_line(const cJSON *line, Log *log) {
   const cJSON *event = cJSON_GetObjectItemCaseSensitive(line, "event");
   double step = number_or_nan(line, "step"), validation = number_or_nan(line, "validation_loss");
@@ -206,7 +206,7 @@ char *read_log(const char *path, bool *evaluates) {
 /* ---- the trace ----------------------------------------------------------------------------------------- */
 
 typedef struct TraceReader {
-  int file, event; /* the number of the event at hand */
+  int file, event; /* index of the current event */
   Timeline *t;
 } TraceReader;
 
@@ -235,7 +235,7 @@ static bool read_bar(TraceReader *r, const cJSON *event, int rank, double start)
   double length = number_or_nan(event, "dur");
   int work = cJSON_IsString(category) ? work_named(category->valuestring) : -1;
   if (work < 0)
-    return true; /* another tool's */
+    return true; /* written by another tool */
   if (!(length >= 0))
     return complain(r, "needs a 'dur' of at least 0");
   double number = argument(event, "microbatch", -1), chunk = argument(event, "chunk", 0);
@@ -253,7 +253,7 @@ static bool read_bar(TraceReader *r, const cJSON *event, int rank, double start)
   return true;
 }
 
-/* `train` writes a send's arrow just before its receive's. */
+/* `train` writes a send's arrow immediately before its receive's. */
 static bool read_arrow(TraceReader *r, const cJSON *event, int rank, double time, bool starts) {
   double id = number_or_nan(event, "id");
   if (starts) {
@@ -290,7 +290,7 @@ static bool read_event(TraceReader *r, const cJSON *event) {
   }
 }
 
-/* Past the value that starts at `at`, by its brackets; the value itself is checked when it is parsed. */
+/* Skips the value at `at` by matching brackets; parsing checks the value later. */
 static const char *end_of_value(const char *at) {
   int depth = 0;
   bool quoted = false;
@@ -326,7 +326,7 @@ static bool not_json(int file, const char *text, const char *at) {
 
 static const char *skip_space(const char *at) { return at + strspn(at, " \t\r\n"); }
 
-/* The events of the list that starts at `at`; returns the place after the list, NULL after a diagnostic. */
+/* Reads the event list at `at`; returns its end, or NULL after a diagnostic. */
 static const char *read_events(TraceReader *r, const char *text, const char *at) {
   at = skip_space(at + 1);
   if (*at == ']')
@@ -354,12 +354,12 @@ static const char *read_events(TraceReader *r, const char *text, const char *at)
   }
 }
 
-/* What stands around the events must be one object. */
+/* The text around the events must form one object. */
 static bool read_envelope(TraceReader *r, const char *text, const char *list, const char *after) {
   char *whole = format("%.*s[]%s", (int)(list - text), text, after);
   const char *end = whole;
   cJSON *root = cJSON_ParseWithOpts(whole, &end, true);
-  if (!root) /* behind the list the copy is shorter */
+  if (!root) /* after the list, offsets differ by the omitted events */
     return not_json(r->file, text,
                     end <= whole + (list - text) ? text + (end - whole)
                                                  : after + (end - whole - (list - text) - 2));

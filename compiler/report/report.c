@@ -1,4 +1,4 @@
-/* The parts of a run, read, and put together as the page's data. */
+/* Reads the parts of a run and combines them as page data. */
 #include "report/report.h"
 
 #include <errno.h>
@@ -15,8 +15,8 @@ static void add_part(Text *t, const char *name, const char *json) {
   text_add(t, ",\n\"%s\":%s", name, json ? json : "null");
 }
 
-/* A plan as it stands in the file, and what it predicts or why it does not; false after diagnostics. `evaluates`:
- * the run did forward passes alone, whatever the plan is for. */
+/* Adds the plan file unchanged, with its prediction or the reason for none; false after diagnostics. `evaluates`:
+ * the run did forward passes only, whatever the plan's purpose. */
 static bool add_plan(const char *path, bool evaluates, Text *t, const char **model) {
   if (!path) {
     add_part(t, "plan", NULL);
@@ -55,7 +55,7 @@ static bool add_measured(const char *log, const char *trace, Text *t, bool *eval
   return true;
 }
 
-/* It becomes a part of the page as it stands, so it must be the run's own: a link may lead to any file. */
+/* Refuses links: the file becomes part of the page unchanged, and a link could expose any file. */
 static bool is_link(const char *path) {
   struct stat st;
   if (lstat(path, &st) != 0 || !S_ISLNK(st.st_mode))
@@ -66,7 +66,7 @@ static bool is_link(const char *path) {
   return true;
 }
 
-/* The picture of the model that pdc has drawn; false after a diagnostic. */
+/* Adds pdc's picture of the model; false after a diagnostic. */
 static bool add_picture(const char *path, Text *t) {
   size_t n;
   if (path && is_link(path))

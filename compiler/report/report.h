@@ -60,8 +60,8 @@ typedef struct PlanPage {
 /* ---- timeline.c */
 const char *work_name(Work w);
 int work_named(const char *name); /* -1: none */
-/* For the page: bars, arrows, and for each rank how it spent the time between two of its updates in the
- * steady state, validations and checkpoints left out. */
+/* JSON for the page: bars, arrows, and each rank's time shares between two of its updates in the steady state.
+ * Shares exclude validations and checkpoints. */
 void timeline_json(const Timeline *t, Text *out);
 
 /* ---- read.c: NULL after diagnostics */
@@ -71,24 +71,24 @@ char *read_log(const char *path, bool *evaluates);
 Timeline *read_trace(const char *path);
 
 /* ---- predict.c */
-/* The plan's schedule run with the plan's times. NULL with the reason in `why`, or after diagnostics (NULL).
- * `evaluates`: the run beside it trained nothing. */
+/* Simulates the plan's schedule with the plan's times. NULL with the reason in `why`, or after diagnostics (NULL).
+ * `evaluates`: the accompanying run trained nothing. */
 Timeline *predict(PlanFile *file, bool evaluates, const char **why);
 
-/* The same for a plan that was just made: its two updates in the middle are to be drawn, those of stages' first
- * replicas alone, or of all ranks. NULL with the reason in `why`. */
+/* The same for a new plan. Draws its two middle updates, for the first replicas of stages or for all ranks. NULL
+ * with the reason in `why`. */
 Timeline *predict_plan(const Graph *g, const Pieces *p, const Plan *plan, bool first_replicas, const char **why);
 
 /* ---- page.c */
-/* Of a run, of a plan, or of a launch of several models: `title` is plain text, `data` JSON. */
+/* The page about a run, a plan, or a launch of several models: `title` is plain text, `data` JSON. */
 typedef enum { PAGE_OF_RUN, PAGE_OF_PLAN, PAGE_OF_LAUNCH } PageKind;
 char *page_make(PageKind kind, const char *title, const char *data);
 /* Writes the page; false after a diagnostic, without a file. */
 bool page_write(const char *path, const char *page);
 
 /* ---- sweep.c */
-/* Adds lists of plans to the page's data: for other numbers of ranks and, but for programs that generate, for other
- * batches, each with its predicted time or the reason why there is none. Memory is estimated in them. */
+/* Adds plans for other rank counts and, unless programs generate, for other batches to the page's data. Each has
+ * its predicted time or the reason for none. Memory is estimated. */
 void add_sweeps(const PlanPage *page, Text *out);
 
 /* ---- placement.c */
@@ -108,8 +108,8 @@ bool is_launch(const char *directory);
 bool launch_page(const char *directory, const char *output);
 
 /* ---- report.c */
-/* Writes the page about DIRECTORY's log.jsonl, trace.json, plan.json and model.svg, each if it exists, or about its
- * several models, to `output` (NULL: DIRECTORY/report.html); false after diagnostics. */
+/* Writes the page about DIRECTORY's log.jsonl, trace.json, plan.json and model.svg, each if it exists, or about
+ * its several models, to `output` (NULL: DIRECTORY/report.html); false after diagnostics. */
 bool report(const char *directory, const char *output);
 
 #endif

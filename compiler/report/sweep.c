@@ -1,14 +1,14 @@
-/* The page's curves: the same model planned anew for other numbers of ranks and for other batches. */
+/* The page's curves: replans the model for other rank counts and other batches. */
 #include <stdlib.h>
 #include <unistd.h>
 
 #include "cluster/cluster.h"
 #include "report/report.h"
 
-enum { LEAST_SWEPT = 16 }; /* ranks that are looked at where no cluster says how many there are */
+enum { LEAST_SWEPT = 16 }; /* rank counts to try without a cluster */
 
-/* The schedule stays the chosen one; what the command line pins stays pinned. Nothing is laid out: memory is the
- * planner's estimate. */
+/* Keeps the chosen schedule and the command line's pinned settings. Memory is the planner's estimate, without a
+ * memory layout. */
 static PlanRequest sweep_request(const PlanPage *page) {
   PlanRequest q = plan_anew(page);
   q.schedule = page->plan->pipeline.schedule;
@@ -18,7 +18,7 @@ static PlanRequest sweep_request(const PlanPage *page) {
   return q;
 }
 
-/* Of a batch; of programs that generate, of a token of each sample. */
+/* Seconds per batch; of programs that generate, per token of each sample. */
 static double seconds_of(const Graph *g, const Plan *plan) {
   if (!g->generation.context)
     return plan->batch_seconds;
@@ -28,7 +28,7 @@ static double seconds_of(const Graph *g, const Plan *plan) {
   return seconds;
 }
 
-/* On the page all ranks count, those of a shard group each. */
+/* The rank count on the page, which includes all ranks of a shard group. */
 static int each_rank(const PlanPage *page, int ranks) { return ranks * (page->g->shards ? page->g->shards : 1); }
 
 static void add_planned(const PlanPage *page, const Plan *plan, Text *out) {
@@ -42,12 +42,12 @@ static void add_planned(const PlanPage *page, const Plan *plan, Text *out) {
   text_add(out, "],\"chosen\":%s", plan == page->plan ? "true" : "false");
 }
 
-/* The page's own plan where it is of these ranks and this batch; else one that is made without diagnostics. */
+/* Adds the page's own plan if it has these ranks and this batch, else a new plan without diagnostics. */
 static void add_point(const PlanPage *page, int ranks, int64_t batch, bool chosen, Text *out) {
   const char *why = NULL;
   const Plan *plan = page->plan;
   if (!chosen) {
-    Graph other = *page->g; /* the batch alone is another */
+    Graph other = *page->g; /* only the batch differs */
     PlanRequest q = sweep_request(page);
     other.train.batch = batch;
     q.workers = ranks;
@@ -72,7 +72,7 @@ static int ascending(const void *a, const void *b) {
   return (*x > *y) - (*x < *y);
 }
 
-/* Powers of two, those that are asked for, and all devices of the cluster. */
+/* Powers of two, the requested rank count, and all devices of the cluster. */
 static Ints swept_ranks(const PlanPage *page, int asked) {
   const Cluster *cluster = page->request->cluster;
   int most = cluster ? cluster_devices(cluster) : LEAST_SWEPT;
@@ -100,7 +100,7 @@ static void add_by_ranks(const PlanPage *page, int asked, Text *out) {
   text_add(out, "]");
 }
 
-/* Half the batch, where it has a half, to eight times it. */
+/* Adds batches from half to eight times the requested one; an odd batch has no half. */
 static void add_by_batch(const PlanPage *page, int asked, Text *out) {
   const int64_t batch = page->g->train.batch;
   const char *between = "";

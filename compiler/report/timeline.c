@@ -1,4 +1,4 @@
-/* What ranks did, or would do, over time: how much of it they waited, and the page's form of it. */
+/* Actual or predicted work of ranks over time: waiting shares, and the JSON for the page. */
 #include "report/report.h"
 
 #include <math.h>
@@ -24,18 +24,18 @@ int work_named(const char *name) {
   return -1;
 }
 
-/* ---- how a rank spent its time ------------------------------------------------------------------ */
+/* ---- shares of a rank's time -------------------------------------------------------------------- */
 
 typedef struct Share {
   double from, to;        /* seconds */
-  double seconds[N_WORK]; /* within, of what computes */
+  double seconds[N_WORK]; /* computing time within from..to, by work */
   int64_t updates;
 } Share;
 
 static bool computes(Work w) { return w <= WORK_CHECKPOINT; }
 
-/* From one update's end to another's: the quarters at both ends of the run, in which a pipeline fills and
- * drains, are left out where there are updates enough. */
+/* The time between two update ends. With enough updates, excludes the first and last quarter of the run, in which
+ * the pipeline fills and drains. */
 static Share window(const Timeline *t, int rank) {
   Vec(double) ends = {0};
   Share s = {.from = INFINITY, .to = -INFINITY};
@@ -86,7 +86,7 @@ static void add_share(const Share *s, Text *out) {
 
 /* ---- for the page --------------------------------------------------------------------------------- */
 
-/* More slow a browser down; the shares above count all. */
+/* More bars slow a browser down; the shares above include all bars. */
 enum { MOST_BARS = 150000 };
 
 static void add_microseconds(Text *out, double seconds) { text_add(out, ",%.10g", round(seconds * 1e9) / 1e3); }
@@ -128,7 +128,7 @@ static void add_arrows(const Timeline *t, double until, Text *out) {
   text_add(out, "]");
 }
 
-/* A copy of it with the bars that reach into the time to be drawn. */
+/* A copy with only the bars in the time range to draw. */
 static Timeline within(const Timeline *t) {
   Timeline part = *t;
   part.bars.at = alloc((size_t)(t->bars.n + 1) * sizeof *t->bars.at);
@@ -157,7 +157,7 @@ void timeline_json(const Timeline *t, Text *out) {
     add_share(&s, out);
   }
   text_add(out, "]");
-  Timeline sorted = within(t); /* the first bars of all ranks are those to show */
+  Timeline sorted = within(t); /* the earliest bars of all ranks are shown */
   qsort(sorted.bars.at, (size_t)sorted.bars.n, sizeof *t->bars.at, by_start);
   int n = sorted.bars.n < MOST_BARS ? sorted.bars.n : MOST_BARS;
   add_bars(&sorted, n, out);

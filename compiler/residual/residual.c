@@ -1,28 +1,29 @@
-/* What is the residual stream, which of it stays in f32, and the rounded copies of that for library calls.
+/* Finds the residual stream, chooses the part that stays in f32, and makes its rounded copies for library calls.
  *
- * A block ends in the sum of what went past it and what its library calls made. The stream is what goes past blocks and
- * its gradient, and these sums and their gradients where more than one node reads them: what a single loop makes and
- * goes on with need not be rounded. It follows from the graph alone, dropout or none, so that cuts and recomputation change no bits.
+ * A block ends in the sum of its bypass and the result of its library calls. The stream consists of bypasses,
+ * these sums, and the gradients of both. A sum or gradient with a single reader does not count, because one loop
+ * makes and uses it without rounding. The definition depends on the graph alone, with or without dropout, so cuts
+ * and recomputation change no bits.
  *
- * With RESIDUAL_F32 it has the types of PyTorch's autocast: results of calls are bf16 and so is what loops make of
- * them, but embedding rows, norms over a sample's own values, and sums with positions or with another f32 value are
- * f32; a gradient has its value's type. */
+ * RESIDUAL_F32 uses the types of PyTorch's autocast. Results of calls, and loops over them, are bf16. Embedding
+ * rows, norms over a sample's own values, and sums with positions or with another f32 value are f32. A gradient
+ * has its value's type. */
 #include "residual/residual.h"
 
 #include "ops/op.h"
 #include "ops/rules.h"
 #include "simplify/rewrite.h"
 
-/* By value: of the root behind views (see behind()). */
+/* By value; views share the entry of their root (see behind()). */
 typedef struct Stream {
   const Graph *g;
-  bool *narrow; /* of forward values: autocast has it in bf16 */
-  int *calls;   /* of forward values: library calls on the longest way to it */
+  bool *narrow; /* of forward values: bf16 in autocast */
+  int *calls;   /* of forward values: library calls on the longest path to it */
   bool *leads;  /* of forward values: a library call depends on it */
-  int *readers; /* nodes of its own direction */
+  int *readers; /* number of reading nodes in its own direction */
   bool *member;
-  bool *wide;       /* of members: it stays in f32 */
-  int *gradient_of; /* of members: the value whose gradient it is; -1: it is none */
+  bool *wide;       /* of members: stays in f32 */
+  int *gradient_of; /* of members: the value that it is the gradient of, or -1 */
 } Stream;
 
 static int behind(const Graph *g, int value) {
@@ -31,12 +32,12 @@ static int behind(const Graph *g, int value) {
   return value;
 }
 
-/* Multiplies in bf16 and not merely copies. */
+/* Whether the node computes products in bf16, instead of only copying. */
 static bool is_narrow_call(const Node *n) {
   return n->op->kind == OP_CALL && !(n->op->stays_f32 && n->op->stays_f32(n, true, 0));
 }
 
-/* Of a bias that a call adds: its sum is of what the call's other gradients are made of. */
+/* Whether the node sums a bias gradient for a call; its input is shared with the call's other gradients. */
 static bool is_bias_gradient(const Graph *g, const Node *n) {
   if (n->op != &op_sum_to || n->serves < 0 || !g->nodes.at[n->serves].op->adds_bias)
     return false;
@@ -49,7 +50,7 @@ static bool reads_narrow(const Graph *g, const Node *n, int k) {
          is_bias_gradient(g, n);
 }
 
-/* Positions: what is the same for all samples and has a number for each element of one, but no vector. */
+/* Whether x is like positions: sample-independent, not a vector, with a number for each element of a sample. */
 static bool is_position(const Shape *x, const Shape *of) {
   return !x->batched && x->rank > 1 && shape_elements(x) == shape_elements(of);
 }
@@ -111,7 +112,7 @@ static void count_readers(Stream *s) {
   }
 }
 
-/* Which operand of a node goes past a block that the other comes from; -1: the node ends no block. */
+/* The operand that bypasses the block at whose end this node adds; -1: not the end of a block. */
 static int passing(const Stream *s, const Node *n) {
   if (n->op != &op_add || !s->leads[n->out[0]])
     return -1;
@@ -123,7 +124,7 @@ static int passing(const Stream *s, const Node *n) {
   return more > 0 ? 0 : more < 0 ? 1 : -1;
 }
 
-/* of: the value whose gradient it is, or -1. */
+/* `of`: the value that it is the gradient of, or -1. */
 static void add_member(Stream *s, int value, bool wide, int of) {
   int root = behind(s->g, value);
   const Value *v = &s->g->values.at[root];
@@ -134,7 +135,7 @@ static void add_member(Stream *s, int value, bool wide, int of) {
   s->gradient_of[root] = of;
 }
 
-/* The sum over all that read the value; -1: there is none. */
+/* The sum over all uses of the value; -1: none. */
 static int whole_gradient(const Value *v) {
   for (int u = 0; u < v->gradients.n; u++)
     if (v->gradients.at[u] >= 0)
@@ -142,7 +143,7 @@ static int whole_gradient(const Value *v) {
   return -1;
 }
 
-/* A value of the stream and its gradient; `always`: however many read them. */
+/* Adds a value of the stream and its gradient; `always`: even with a single reader. */
 static void add_with_gradient(Stream *s, int value, Residual kept, bool always) {
   bool wide = kept == RESIDUAL_F32 && !s->narrow[value];
   int gradient = whole_gradient(&s->g->values.at[value]);
@@ -177,7 +178,7 @@ static Stream find_stream(const Graph *g, Residual kept) {
 
 /* ---- rounded copies ----------------------------------------------------------------------------- */
 
-/* Of a value for calls: forward all share one, in backward those that no cut parts. */
+/* Rounded copy for calls. Forward calls share one; backward calls share one unless a cut may separate them. */
 typedef struct RoundedCopy {
   int of, part, made;
 } RoundedCopy;
@@ -185,7 +186,7 @@ typedef struct RoundedCopy {
 typedef struct Rounding {
   Rewrite *w;
   const Stream *s;
-  int *part; /* by run: the first of those that no cut parts from it (Op.stays) */
+  int *part; /* by run: the first run that no cut separates from it (Op.stays) */
   Vec(RoundedCopy) copies;
 } Rounding;
 

@@ -1,4 +1,5 @@
-/* The graph as boxes, an instance or a run of the model's own operations each, and what goes from one to another. */
+/* The graph as boxes and edges. A box is an instance, or a run of the model's own operations; edges are values
+ * between boxes. */
 #include <string.h>
 
 #include "ops/op.h"
@@ -11,7 +12,7 @@ static int part_of_piece(const Plan *plan, int piece) {
   return part;
 }
 
-/* The value that a view is of. */
+/* The source value of a view, or the value itself. */
 static int whole_value(const Graph *g, int value) {
   const Node *n = &g->nodes.at[g->values.at[value].node];
   while (n->op->kind == OP_VIEW && n->n_in > 0) {
@@ -25,7 +26,7 @@ static double node_products(const Graph *g, const Node *n, int i) {
   return n->op->cost ? n->op->cost(g, i).matmul_flops : 0;
 }
 
-/* The box that takes a node of an instance: the instance's in this part, or a run of operations that goes on. */
+/* The box for a node: that of its instance in this part, or the current run of operations. */
 static int box_for(const Show *s, Boxes *b, int scope, int part, int last) {
   const Outlined *at = &s->outline->at[scope];
   bool run = scope == 0 || (!at->leaf && at->depth < s->depth);
@@ -71,7 +72,7 @@ static void add_edge(Boxes *b, const Value *v, Name parameter, int from, int to)
   push(&b->edges, ((Edge){from, to, v->shape, bytes, parameter}));
 }
 
-/* The box that has the parameter of this node: the first of its instance; -1. */
+/* The box of this node's parameter, the first of its instance; -1: none. */
 static int owner_of(const Show *s, const Boxes *b, const Node *parameter) {
   int scope = scope_shown(s->g, s->outline, parameter->scope, s->depth);
   for (int i = 0; i < b->boxes.n; i++)
@@ -80,7 +81,7 @@ static int owner_of(const Show *s, const Boxes *b, const Node *parameter) {
   return -1;
 }
 
-/* What a node reads, where another box or the data has it. `seen`: by value, one more than the box that has read it. */
+/* Adds the node's inputs from other boxes and from data. `seen`: by value, 1 + the last box that read it. */
 static void add_reads(const Show *s, Boxes *b, const int *box, int *seen, int node) {
   const Graph *g = s->g;
   const Node *n = &g->nodes.at[node];
@@ -100,10 +101,10 @@ static void add_reads(const Show *s, Boxes *b, const int *box, int *seen, int no
   }
 }
 
-/* Each box the parameters of its instance that its part uses. */
+/* Adds to each box the parameters of its instance that its part uses. */
 static void add_parameters(const Show *s, Boxes *b) {
   const Graph *g = s->g;
-  int *counted = alloc((size_t)(g->params.n + 1) * sizeof *counted); /* one more than the part */
+  int *counted = alloc((size_t)(g->params.n + 1) * sizeof *counted); /* 1 + the last part that counted it */
   for (int piece = 0; piece < s->p->n; piece++)
     for (int k = 0; k < s->p->at[piece].params.n; k++) {
       int q = s->p->at[piece].params.at[k], part = part_of_piece(s->plan, piece);
@@ -117,7 +118,7 @@ static void add_parameters(const Show *s, Boxes *b) {
     }
 }
 
-/* By scope that is shown: something is computed in it. */
+/* By visible scope: whether it computes anything. */
 static bool *find_computing(const Show *s) {
   bool *computes = alloc((size_t)s->g->scopes.n);
   for (int i = 0; i < s->g->n_forward; i++) {
@@ -128,7 +129,7 @@ static bool *find_computing(const Show *s) {
   return computes;
 }
 
-/* Whether a node makes a box: it computes, or is the parameter of an instance that hands it out and computes nothing. */
+/* Whether a node makes a box: it computes, or is a parameter of an instance that only provides parameters. */
 static bool has_box(const Node *n, int scope, const bool *computes) {
   return n->op->kind == OP_SOURCE ? n->op->source == SOURCE_PARAMETER && scope > 0 && !computes[scope]
                                   : n->op->kind != OP_VIEW;

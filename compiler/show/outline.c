@@ -1,4 +1,4 @@
-/* The tree of instances as it was written. */
+/* The tree of instances as written in the model. */
 #include "ops/op.h"
 #include "show/show.h"
 
@@ -6,7 +6,7 @@ enum { MOST_OUTPUTS = 2 };
 
 typedef struct Outputs {
   int value[MOST_OUTPUTS];
-  int n; /* may be more than are listed */
+  int n; /* may exceed the array */
 } Outputs;
 
 static bool encloses(const Graph *g, int outer, int scope) {
@@ -16,7 +16,7 @@ static bool encloses(const Graph *g, int outer, int scope) {
   return false;
 }
 
-/* A value that is read in scope `reader` is an output of the instances around its producer that this is not in. */
+/* A value read in scope `reader` is an output of every instance that contains its producer but not the reader. */
 static void note_read(const Graph *g, Outputs *outputs, int value, int reader) {
   const Node *made = &g->nodes.at[g->values.at[value].node];
   for (int s = made->scope; s > 0 && !encloses(g, s, reader); s = g->scopes.at[s].parent) {
@@ -32,7 +32,8 @@ static void note_read(const Graph *g, Outputs *outputs, int value, int reader) {
   }
 }
 
-/* Of computed values, or of parameters: these where an instance gives nothing else, as position_embedding does. */
+/* Notes computed values, or parameters. Parameters count only for instances without other outputs, such as
+ * position_embedding. */
 static void note_outputs(const Graph *g, Outputs *outputs, bool parameters) {
   bool *computes = alloc((size_t)g->scopes.n);
   for (int s = 0; s < g->scopes.n; s++)
@@ -103,7 +104,7 @@ Outline outline_make(const Graph *g) {
 }
 
 void outline_add_up(const Graph *g, double *own) {
-  for (int s = g->scopes.n - 1; s > 0; s--) /* inner ones come later */
+  for (int s = g->scopes.n - 1; s > 0; s--) /* inner scopes come later */
     own[g->scopes.at[s].parent] += own[s];
 }
 

@@ -1,12 +1,12 @@
-/* The model's graph as SVG and for Graphviz. A box a row, in the order in which they run, so that a cut of the pipeline
- * is a line across and what crosses it are the arrows that do; arrows that pass over rows run in lanes at the right. */
+/* Draws the model's graph as SVG and for Graphviz. Each box has a row, in execution order, so a pipeline cut is a
+ * horizontal line and the crossing arrows are its messages. Arrows that skip rows run in lanes on the right. */
 #include <string.h>
 
 #include "show/show.h"
 
 enum { LEFT = 150, WIDTH = 380, TOP = 34, HEIGHT = 44, ROW = 66, CUT = 18, LANE = 14, LEGEND = 26 };
 
-/* Boxes are light in a dark picture too. The colours keep apart under the common colour blindnesses. */
+/* Boxes stay light in dark mode. The colours are distinguishable with the common colour blindnesses. */
 enum { N_COLOURS = 6 };
 static const struct {
   const char *fill, *line;
@@ -57,11 +57,11 @@ static const char *crossing_text(const Show *s, int part) {
 
 /* ---- SVG ------------------------------------------------------------------------------------- */
 
-/* By edge the lane it runs in, -1 for one to the next row; returns how many lanes there are. */
+/* Assigns each edge a lane, or -1 if it leads to the next row; returns the number of lanes. */
 static int choose_lanes(const Boxes *b, int *lane) {
   int *taken_to = alloc((size_t)(b->edges.n + 1) * sizeof *taken_to), lanes = 0;
   bool *done = alloc((size_t)b->edges.n + 1);
-  for (int k = 0; k < b->edges.n; k++) { /* by their start: the first free lane */
+  for (int k = 0; k < b->edges.n; k++) { /* in order of their starts: the first free lane */
     int next = -1;
     for (int i = 0; i < b->edges.n; i++)
       if (!done[i] && (next < 0 || b->edges.at[i].from < b->edges.at[next].from))
@@ -81,7 +81,7 @@ static int choose_lanes(const Boxes *b, int *lane) {
   return lanes;
 }
 
-/* Text and lines outside of boxes: as the page has them that the picture is in (page.css), else as the reader's theme. */
+/* Ink outside boxes: that of the surrounding page (page.css), else of the reader's theme. */
 static void add_ink(Text *t, const char *ink, const char *soft) {
   text_add(t, ".pd text { fill: %s; fill: var(--text, %s); } .pd .soft { fill: %s; fill: var(--soft, %s); }\n",
            ink, ink, soft, soft);
@@ -110,7 +110,7 @@ static bool starts_part(const Boxes *b, int row) {
   return row > 0 && row < b->boxes.n && b->boxes.at[row].part > b->boxes.at[row - 1].part;
 }
 
-/* By row, and where the next one would be. */
+/* The top of each row, plus the end of the last row. */
 static int *find_tops(const Boxes *b) {
   int *top = alloc((size_t)(b->boxes.n + 1) * sizeof *top), y = TOP + LEGEND;
   for (int i = 0; i <= b->boxes.n; i++, y += ROW)
@@ -148,7 +148,7 @@ static void add_box(const Show *s, Text *t, const Box *b, int y) {
   add_inputs(t, b, y);
 }
 
-/* Arrows that share a box's right side leave it a little above those that come in. */
+/* Outgoing arrows leave a box's right side slightly above incoming ones. */
 static void add_edge(Text *t, const Edge *e, int lane, const int *top) {
   int right = LEFT + WIDTH, from = top[e->from], to = top[e->to], middle = LEFT + WIDTH / 2;
   text_add(t, "<path%s d=\"", e->parameter ? " class=\"cut\"" : "");
@@ -161,7 +161,7 @@ static void add_edge(Text *t, const Edge *e, int lane, const int *top) {
            e->parameter ? "" : " a sample");
 }
 
-/* A line above the part's first row. */
+/* Draws a line above the part's first row. */
 static void add_cut(const Show *s, Text *t, int part, int top, int width) {
   int y = top - (ROW - HEIGHT) / 2;
   text_add(t, "<line class=\"cut\" x1=\"8\" x2=\"%d\" y1=\"%d\" y2=\"%d\"/>", width - 8, y, y);
@@ -184,7 +184,7 @@ char *show_svg(const Show *s) {
   int *lane = alloc((size_t)(b.edges.n + 1) * sizeof *lane), lanes = choose_lanes(&b, lane);
   const int *top = find_tops(&b);
   int width = LEFT + WIDTH + LANE * (lanes + 1) + 20, height = top[b.boxes.n] + 4;
-  if (s->plan && plan_parts(s->plan) > 1 && width < LEFT + WIDTH + 110) /* the texts of cuts */
+  if (s->plan && plan_parts(s->plan) > 1 && width < LEFT + WIDTH + 110) /* room for the labels of cuts */
     width = LEFT + WIDTH + 110;
   Text t = {0};
   text_add(

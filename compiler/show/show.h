@@ -5,18 +5,17 @@
 #include "fuse/kernel.h"
 #include "plan/request.h"
 
-/* Elements of the parameters and buffers that an instance declares, inner ones' included. */
+/* Elements of the parameters and buffers declared by an instance, inner instances included. */
 typedef struct Elements {
   int64_t trained, frozen, buffers;
 } Elements;
 
-/* What the graph says of an instance as the model's author wrote it, before passes reorder axes and drop nodes. */
+/* An instance as its author wrote it, before passes reorder axes and drop nodes. */
 typedef struct Outlined {
-  const char *output; /* shapes of one sample that others read of it: "[128, 256]"; "" where none is */
-  bool empty;         /* it computes and declares nothing: a dropout with p = 0 */
-  bool leaf; /* what stands in it is not told of: nothing, or what a standard layer without inner parameters
-                         is made of */
-  int depth; /* of the model 0 */
+  const char *output; /* shapes of its outputs, per sample: "[128, 256]"; "": none */
+  bool empty;         /* computes and declares nothing, such as a dropout with p = 0 */
+  bool leaf;          /* contents are not shown: it has none, or it is a standard layer without inner parameters */
+  int depth;          /* 0 for the model */
   Elements declared;
 } Outlined;
 
@@ -27,50 +26,50 @@ typedef struct Outline {
 } Outline;
 
 /* ---- outline.c */
-/* Of the graph that elaborate() gives; scopes keep their numbers through all passes. */
+/* Takes the graph of elaborate(); scopes keep their numbers through all passes. */
 Outline outline_make(const Graph *g);
-/* Makes of what scopes have of their own what they have with all inside. */
+/* Turns each scope's own sums into totals with inner scopes. */
 void outline_add_up(const Graph *g, double *own);
-/* Itself, or the one around it that is told of instead: a leaf, or one of this depth. */
+/* The scope itself, or the enclosing scope shown in its place: a leaf, or one at this depth. */
 int scope_shown(const Graph *g, const Outline *o, int scope, int depth);
 
-/* What is shown. */
+/* The contents of a display. */
 typedef struct Show {
-  const Graph *g; /* with its backward nodes, simplified */
+  const Graph *g; /* simplified, with backward nodes */
   const Pieces *p;
   const Outline *outline;
-  const StageKernels *whole; /* the model as one stage, at one sample a microbatch */
-  const Plan *plan;          /* NULL: none was asked for */
-  int depth;                 /* instances nested deeper are counted to those around them */
+  const StageKernels *whole; /* the model as one stage, with one sample per microbatch */
+  const Plan *plan;          /* NULL: no plan was requested */
+  int depth;                 /* deeper instances count toward those around them */
 } Show;
 
 /* ---- table.c */
 void show_table(const Show *s, FILE *out);
 
-/* ---- boxes.c: what both pictures draw */
+/* ---- boxes.c: shared by both pictures */
 typedef struct Box {
-  int scope, part;    /* part of the plan, 0 without one */
-  bool run;           /* operations between an instance's inner ones, or the model's */
-  Name label, layer;  /* "h.3"; of a run "add, matmul", with layer NULL */
+  int scope, part;    /* part of the plan; 0 without a plan */
+  bool run;           /* operations of the model or of an instance, between its inner instances */
+  Name label, layer;  /* "h.3"; for a run "add, matmul", with layer NULL */
   const char *output; /* "[128, 256]" */
   double parameters, operations;
-  Vec(Name) inputs; /* inputs and targets that it reads */
+  Vec(Name) inputs; /* names of the inputs and targets that it reads */
 } Box;
 
 typedef struct Edge {
   int from, to;   /* boxes */
-  Shape shape;    /* of the first value that goes along */
-  double bytes;   /* of all, f32, one sample */
-  Name parameter; /* NULL; or it is an instance's parameter that another one reads: a tied one, a table */
+  Shape shape;    /* shape of the first value on the edge */
+  double bytes;   /* of all values, f32, one sample */
+  Name parameter; /* name of an instance's parameter read by another instance, such as a tied weight; else NULL */
 } Edge;
 
 typedef struct Boxes {
-  Vec(Box) boxes; /* in the order in which they run first */
+  Vec(Box) boxes; /* in order of first execution */
   Vec(Edge) edges;
 } Boxes;
 Boxes boxes_make(const Show *s);
 
-/* Bytes that cross to this part from the one before, for one microbatch: forward, and gradients back. */
+/* Bytes from the previous part to this one per microbatch: activations `down`, gradients `up`. */
 void crossing_bytes(const Show *s, int part, double *down, double *up);
 
 /* ---- picture.c: texts in the arena */

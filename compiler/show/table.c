@@ -1,4 +1,4 @@
-/* The model's instances as a table for people. */
+/* Prints the model's instances as a table. */
 #include <string.h>
 
 #include "ops/op.h"
@@ -13,10 +13,10 @@ typedef struct Row {
   const char *cell[COLUMNS];
 } Row;
 
-/* By scope; the first three with what is inside. */
+/* By scope; the first three fields include inner scopes. */
 typedef struct Counts {
   double *operations, *own_operations, *kept;
-  int *first_stage, *last_stage; /* -1: it runs nothing */
+  int *first_stage, *last_stage; /* -1: executes nothing */
 } Counts;
 
 /* "1.21 G" */
@@ -48,7 +48,7 @@ static void note_stage(const Graph *g, Counts *c, int scope, int stage) {
   }
 }
 
-/* Of what is computed; an instance that only hands out a parameter is where that is first used. */
+/* Stages of computed values; an instance that only provides a parameter counts at its first use. */
 static void count_stages(const Show *s, Counts *c) {
   const Graph *g = s->g;
   for (int i = 0; i < g->scopes.n; i++)
@@ -84,7 +84,7 @@ static Counts count(const Show *s) {
   return c;
 }
 
-/* The name in the instance around it: "attn" of "h.0.attn". */
+/* The name within the enclosing instance: "attn" of "h.0.attn". */
 static const char *own_name(const Graph *g, int scope) {
   const Scope *s = &g->scopes.at[scope];
   const char *above = s->parent >= 0 ? g->scopes.at[s->parent].path : "";
@@ -108,7 +108,7 @@ static Row row_of(const Show *s, const Counts *c, int scope) {
                                : format("%d", first)}};
 }
 
-/* Products that stand in no inner instance, where there are inner ones: `x @ wte.weight.T` of a model. */
+/* Matrix products directly in an instance that also has inner instances, such as `x @ wte.weight.T` in a model. */
 static Row own_row(const Show *s, const Counts *c, int scope) {
   return (Row){{format("%*s(its own products)", INDENT * (s->outline->at[scope].depth + 1), ""), "", "", "-",
                 engineering(c->own_operations[scope]), "", ""}};

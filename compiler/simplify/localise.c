@@ -1,8 +1,8 @@
-/* Every run of nodes computes for itself what costs nothing to compute again, so that this crosses no cut, but
- * what it is computed from does: views of parameters, forward views of all elements of a value, values that depend
- * on no input and no parameter; and of what every stage can load, views and pointwise values of inputs. Of these the
- * backward pass makes again what one of its calls reads and has more elements than its inputs, such as a mask that attention
- * reads: else each layer that shares the mask would keep its own from the forward pass. */
+/* Copies free computations into every run that reads them, so that their sources cross a cut instead of their
+ * results. Such are views of parameters, forward views of all elements of a value, and values that depend on no
+ * input and no parameter. Views and pointwise values of inputs are copied too, because every stage can load
+ * inputs. The backward pass recomputes a value of inputs, such as an attention mask, if a call reads it and it is
+ * larger than its inputs. Otherwise every layer with the mask would save its own copy of it. */
 #include "ops/rules.h"
 #include "simplify/rewrite.h"
 #include "simplify/simplify.h"
@@ -15,13 +15,13 @@ typedef struct Copy {
 typedef struct Localise {
   Rewrite *w;
   bool *loose;        /* by node of from */
-  bool *made_again;   /* by node of from: not shared by backward nodes */
+  bool *made_again;   /* by node of from: backward copies recompute instead of sharing the forward one */
   Vec(Copy) * copies; /* by node of from */
 } Localise;
 
 static bool views_all(const Node *n) { return n->op->kind == OP_VIEW && (n->op->view_back || n->op->keeps_order); }
 
-/* given: inputs and what is made from them in place. */
+/* `given`: marks inputs and their pointwise values and views. */
 static bool *find_loose(const Graph *g, bool *given) {
   bool *pinned = find_pinned(g), *loose = alloc(g->nodes.n + 1), *table = alloc(g->nodes.n + 1);
   for (int i = 0; i < g->nodes.n; i++) {
@@ -42,7 +42,7 @@ static bool *find_loose(const Graph *g, bool *given) {
   return loose;
 }
 
-/* By forward node that is given: elements of the inputs that it is made from, one that is read twice counted twice. */
+/* By given forward node: elements of all inputs that it is computed from, counted per use. */
 static int64_t *input_elements(const Graph *g, const bool *given) {
   int64_t *elements = alloc((size_t)(g->nodes.n + 1) * sizeof *elements);
   for (int i = 0; i < g->n_forward; i++) {
@@ -84,8 +84,8 @@ static int *inputs_for(Localise *l, int node, int like) {
   return in;
 }
 
-/* The copy of a loose node for the run of `like`; backward nodes share the forward one where there is one, but for what
- * they make again. */
+/* The copy of a loose node for the run of `like`. Backward nodes share the forward copy if one exists, unless they
+ * recompute it. */
 static int copy_for(Localise *l, int node, int like) {
   bool backward = !is_forward(l->w->from, like);
   for (int i = 0; i < l->copies[node].n; i++) {
@@ -117,7 +117,7 @@ void localise(Graph *g) {
       int *in = inputs_for(&l, i, i);
       rewrite_copy(l.w, i, in, i);
     }
-  /* what crosses no cut needs no gradient sent for it, and a loose gradient is made where it is used */
+  /* values that cross no cut need no gradient message; a loose gradient is computed at its use */
   for (int v = 0; v < g->values.n; v++)
     if (l.loose[g->values.at[v].node])
       l.w->value[v] = -1;

@@ -39,8 +39,8 @@ Rewrite *rewrite_begin(Graph *g) {
   return w;
 }
 
-/* The copy of a forward node, or of the one nearest to it: after it or before it in its run, else before
- * it at all. */
+/* The copy of a forward node or of its nearest neighbour: first later, then earlier nodes of its run, then any
+ * earlier node. */
 static int serving(const Rewrite *w, int node) {
   for (int i = node; i < w->from->n_forward && w->run[i] == w->run[node]; i++)
     if (w->node[i] >= 0)
@@ -78,7 +78,7 @@ int rewrite_copy(Rewrite *w, int node, const int *in, int like) {
   }
   push(&w->to->nodes, n);
   push(&w->run_to, w->run[like]);
-  if (n.serves < 0 || !is_forward(w->from, node)) /* nothing serves what backward makes again for itself */
+  if (n.serves < 0 || !is_forward(w->from, node)) /* recomputed backward nodes serve nothing */
     w->node[node] = made;
   if (n.serves < 0)
     w->to->n_forward = made + 1;
@@ -133,7 +133,7 @@ static void note_param_uses(Graph *g) {
     }
 }
 
-/* No gradient is lost: where there are any, each belongs to the copy of its use. */
+/* Each gradient stays with the copy of its use; none is lost. */
 static Ints gradients_of_uses(const Rewrite *w, const Param *p, const Ints *old_uses, const Ints *old_gradients) {
   Ints gradients = {0};
   int lost = 0;
@@ -163,7 +163,7 @@ static void finish_params(Rewrite *w) {
   }
 }
 
-/* The sum over the uses from this run on; they are in order of runs. */
+/* The sum over the uses from this run on; uses are ordered by run. */
 static int partial_at(const Rewrite *w, int value, int run) {
   const Partials *p = &w->partials.at[value];
   for (int i = 0; i < p->run.n; i++)

@@ -1,40 +1,41 @@
-/* Writing a Graph anew node by node, with all that refers to values and nodes brought along. */
+/* Rewrites a Graph node by node, including all references to values and nodes. */
 #ifndef PDC_REWRITE_H
 #define PDC_REWRITE_H
 
 #include "ops/op.h"
 
-/* Value.uses and Value.gradients of a value being written, by run instead of by node. */
+/* Value.uses and Value.gradients during a rewrite, by run instead of by node. */
 typedef struct Partials {
   Ints run, gradient;
 } Partials; /* gradients are values of `from` */
 
 typedef struct Rewrite {
   Graph *from, *to;
-  int *run;               /* by node of from, see graph_runs */
-  int *value;             /* by value of from: the value of `to` that stands for it, -1 when there is none */
-  int *node;              /* by node of from: its copy, -1 when there is none (yet) */
-  Ints run_to;            /* by node of to, in from's numbers */
+  int *run;               /* by node of from, as from graph_runs() */
+  int *value;             /* by value of from: its replacement in `to`, or -1 */
+  int *node;              /* by node of from: its copy, or -1 */
+  Ints run_to;            /* by node of to: the run number in `from` */
   Vec(Partials) partials; /* by value of to */
 } Rewrite;
 
 Rewrite *rewrite_begin(Graph *g);
-/* Copies a node; all its inputs must have been. Returns its number in `to`. Runs and the served node are
- * those of `like`: the node itself, or the one beside which a copy is wanted. */
+/* Copies a node after all its inputs; returns its index in `to`. It gets the run and the served node of `like`:
+ * the node itself, or a neighbour. */
 int rewrite_copy(Rewrite *w, int node, const int *in, int like);
-/* Appends a new node in the run of `like`, a node of `to`, serving what it serves. */
+/* Appends a new node in the run of `like`, a node of `to`, that serves the same node. */
 int rewrite_build(Rewrite *w, int like, const Op *op, const int *in, int n_in, const Attr *attr);
-/* Appends a new node in the scope and the run of `like`, a node of `from`, that is forward or serves what that does. */
+/* Appends a new node in the scope and run of `like`, a node of `from`. It is forward or serves the node that
+ * `like` serves. */
 int rewrite_insert(Rewrite *w, int like, const Op *op, const int *in, int n_in, const Attr *attr);
-/* The value of `to` takes the name of one of `from`, for which it stands. */
+/* Gives a value of `to` the name of the value of `from` that it replaces. */
 void rewrite_stand_for(Rewrite *w, int value, int old);
-/* Replaces the graph by what was written. */
+/* Replaces the graph by the rewritten one. */
 void rewrite_finish(Rewrite *w);
 
 static inline const Node *maker(const Graph *g, int value) { return &g->nodes.at[g->values.at[value].node]; }
 static inline bool is_forward(const Graph *g, int node) { return g->nodes.at[node].serves < 0; }
 bool reads_param(const Graph *g, int node);
-/* By node: it makes a loss, a metric or a parameter's gradient, for which no other value may be read. */
+/* By node: it computes a loss, a metric or a parameter's gradient, which no other value may replace. */
 bool *find_pinned(const Graph *g);
 
 #endif

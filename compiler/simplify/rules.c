@@ -1,5 +1,5 @@
-/* Local rules: each looks at one node and what made its inputs. None changes a bit of any result but the
- * sign of a zero. */
+/* Local rules: each looks at one node and the producers of its inputs. Results keep all bits except the sign of
+ * zeros. */
 #include "simplify/rules.h"
 
 #include "ops/rules.h"
@@ -14,7 +14,7 @@ static int build(Rewrite *w, int like, const Op *op, const int *in, int n_in, co
   return simpler >= 0 ? simpler : graph_output(w->to, made, 0);
 }
 
-/* The node that made `value` when `node` may see through it; else NULL. */
+/* The producer of `value` if `node` may see through it; else NULL. */
 static const Node *seen(const Rewrite *w, int node, int value) {
   const Graph *g = w->to;
   int from = g->values.at[value].node;
@@ -23,12 +23,12 @@ static const Node *seen(const Rewrite *w, int node, int value) {
   return &g->nodes.at[from];
 }
 
-/* The same when it is an `op`. */
+/* The same if the producer is an `op`. */
 static const Node *made_by(const Rewrite *w, int node, int value, const Op *op) {
   return maker(w->to, value)->op == op ? seen(w, node, value) : NULL;
 }
 
-/* A number: a constant, or a `full`. */
+/* Whether the value is a number: a constant or a `full`. */
 static bool is_number(const Rewrite *w, int node, int value, double *x) {
   const Node *n = made_by(w, node, value, &op_constant);
   if (!n)
@@ -43,12 +43,12 @@ static bool is(const Rewrite *w, int node, int i, double x) {
   return is_number(w, node, input(w, node, i), &y) && y == x;
 }
 
-/* Input i, when it has the result's shape. */
+/* Input i if it has the result's shape, else -1. */
 static int same_shape(const Rewrite *w, int node, int i) {
   return shape_equal(shape_of(w, input(w, node, i)), result_shape(w, node)) ? input(w, node, i) : -1;
 }
 
-static int merge_pads(Rewrite *w, int node, int a, int b); /* below; -1 when they are no pads side by side */
+static int merge_pads(Rewrite *w, int node, int a, int b); /* -1 unless these are adjacent pads */
 
 /* ---- pointwise --------------------------------------------------------------------------------- */
 
@@ -65,8 +65,8 @@ static int fold(Rewrite *w, int node) {
   return build(w, node, s.rank || s.batched ? &op_full : &op_constant, NULL, 0, attr);
 }
 
-/* Operands need not be broadcast beforehand: `full` becomes its constant, `expand` what it expands, as
- * long as the result's shape stays. */
+/* Operands need no explicit broadcast: replaces `full` by its constant and `expand` by its input, if the result's
+ * shape stays. */
 static int bare_operands(Rewrite *w, int node) {
   Node n = w->to->nodes.at[node];
   for (int i = 0; i < n.n_in; i++) {
@@ -100,7 +100,7 @@ static int rule_add(Rewrite *w, int node) {
   const Node *sum = made_by(w, node, a, &op_add);
   if (merged >= 0 || !sum)
     return merged;
-  int before = sum->in[0]; /* (g + pad) + pad: each element of g meets one pad that is not zero there */
+  int before = sum->in[0]; /* (g + pad) + pad: at each element of g, at most one pad is nonzero */
   merged = merge_pads(w, node, sum->in[1], b);
   return merged >= 0 ? build(w, node, &op_add, (int[]){before, merged}, 2, NULL) : -1;
 }
@@ -114,7 +114,7 @@ static int rule_sub(Rewrite *w, int node) {
   return negated ? build(w, node, &op_add, (int[]){input(w, node, 0), negated->in[0]}, 2, NULL) : -1;
 }
 
-/* A product or quotient of a negated operand is the negated product. */
+/* Moves the negation of an operand out of a product or quotient. */
 static int negate_outside(Rewrite *w, int node) {
   Node n = w->to->nodes.at[node];
   for (int i = 0; i < 2; i++) {
@@ -164,7 +164,7 @@ static int rule_dropout(Rewrite *w, int node) {
 
 static int rule_unchanged(Rewrite *w, int node) { return same_shape(w, node, 0); }
 
-/* The sum of negated elements is the negated sum. */
+/* Moves a negation out of a sum. */
 static int rule_sum(Rewrite *w, int node) {
   if (same_shape(w, node, 0) >= 0)
     return same_shape(w, node, 0);
@@ -176,7 +176,7 @@ static int rule_sum(Rewrite *w, int node) {
   return build(w, node, &op_neg, &positive, 1, NULL);
 }
 
-/* Over the last axis alone it is a plain sum. */
+/* A sum over the last axis only becomes a plain sum. */
 static int rule_sum_to(Rewrite *w, int node) {
   Shape x = *shape_of(w, input(w, node, 0));
   int last = x.rank - 1;
@@ -196,7 +196,7 @@ static int rule_reshape(Rewrite *w, int node) {
   return inner ? build(w, node, &op_reshape, inner->in, 1, attr) : -1;
 }
 
-/* Whether the axes larger than 1 stay in their order. */
+/* Whether the axes larger than 1 keep their order. */
 static bool order_stays(const Shape *x, const int *dims) {
   int last = -1;
   for (int i = 0; i < x->rank; i++)
@@ -208,7 +208,7 @@ static bool order_stays(const Shape *x, const int *dims) {
   return true;
 }
 
-/* An order of an order is one; one that leaves the elements where they are, a reshape. */
+/* Combines two permutations into one; a permutation without effect on elements becomes a reshape. */
 static int rule_order(Rewrite *w, int node) {
   const Node *n = &w->to->nodes.at[node], *inner = seen(w, node, n->in[0]);
   Shape x = *shape_of(w, n->in[0]), y = *result_shape(w, node);
@@ -256,7 +256,7 @@ static int flatten(Rewrite *w, int node) {
   return in.n > n->n_in ? build(w, node, &op_concat, in.at, in.n, n->attr) : -1;
 }
 
-/* All of a split's outputs in order are what was split. */
+/* Concatenating all outputs of a split in order gives its input. */
 static int rejoined(Rewrite *w, int node) {
   const Node *n = &w->to->nodes.at[node], *split = made_by(w, node, n->in[0], &op_split);
   if (!split || split->n_out != n->n_in || !shape_equal(shape_of(w, split->in[0]), result_shape(w, node)))
@@ -280,7 +280,7 @@ static bool adjoin(const Rewrite *w, const Node *first, const Node *second) {
          node_int(first, "before") + shape_of(w, first->in[0])->dim[axis] == node_int(second, "before");
 }
 
-/* The sum of two pads that put their values side by side is the pad of their concat. */
+/* The sum of two pads with adjacent contents is the pad of their concat. */
 static int merge_pads(Rewrite *w, int node, int a, int b) {
   const Node *first = made_by(w, node, a, &op_pad), *second = made_by(w, node, b, &op_pad);
   if (!first || !second || !shape_equal(shape_of(w, a), shape_of(w, b)))

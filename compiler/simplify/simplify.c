@@ -1,25 +1,25 @@
-/* The order of the steps, sharing of equal nodes, and removal of dead ones. */
+/* Runs the steps, shares equal nodes and removes dead ones. */
 #include "simplify/simplify.h"
 
 #include <string.h>
 
 #include "simplify/rules.h"
 
-/* Of a value being written. sole: a copy whose only forward reader is the one that `from` names; taken: a
- * value that stands for one of `from`'s. */
+/* State of a written value. sole: a copy with one forward reader, named in `from`; taken: it replaces a value of
+ * `from`. */
 typedef struct Standing {
   bool sole, taken;
 } Standing;
 
 typedef struct Share {
   Rewrite *w;
-  int *readers;           /* by value of from: forward nodes that read it */
-  bool *read_elsewhere;   /* by value of from: a forward node of another run reads it */
-  bool *read_later;       /* by value of from: a backward node of another run reads it */
-  bool *figure;           /* by value of from: a loss or a metric */
-  bool *returned;         /* by value of from: some parameter's or value's gradient */
+  int *readers;           /* by value of from: number of forward readers */
+  bool *read_elsewhere;   /* by value of from: has a forward reader in another run */
+  bool *read_later;       /* by value of from: has a backward reader in another run */
+  bool *figure;           /* by value of from: is a loss or a metric */
+  bool *returned;         /* by value of from: is a gradient of a parameter or value */
   Vec(Standing) standing; /* by value of to */
-  Ints bucket[1024];      /* nodes of to by hash */
+  Ints bucket[1024];      /* nodes of `to` by hash */
 } Share;
 
 /* ---- equal nodes -------------------------------------------------------------------------------- */
@@ -56,7 +56,7 @@ static bool same_node(const Rewrite *w, int i, int k) {
          a->n_in == b->n_in && !memcmp(a->in, b->in, a->n_in * sizeof *a->in) && same_attributes(a, b);
 }
 
-/* An earlier equal node of the same run and direction, or -1; remembers the node. */
+/* An earlier equal node of the same run and direction, or -1; registers the node. */
 static int find_equal(Share *s, int node) {
   const Graph *g = s->w->to;
   if (g->nodes.at[node].op->source != SOURCE_NONE || (is_forward(g, node) && reads_param(g, node)))
@@ -69,7 +69,7 @@ static int find_equal(Share *s, int node) {
   return -1;
 }
 
-/* ---- may one value stand for another? -------------------------------------------------------------- */
+/* ---- replacing a value by another ----------------------------------------------------------------- */
 
 /* Whether one of the first `most` operands is the value. */
 static bool reads(const Node *n, int most, int value) {
@@ -124,8 +124,8 @@ static bool has_gradient(const Graph *g, int value) {
 
 typedef enum { REFUSED, ALLOWED, INHERITS } Verdict;
 
-/* May `x` of `to` be read instead of y, an output of `node` of `from`? Its readers in other runs would
- * need the gradients that x sums for them: x has those only when it takes over y's. */
+/* Whether readers of y, an output of `node` of `from`, may read `x` of `to` instead. Readers in other runs need
+ * the gradients that x sums for them. x has those only if it takes over y's. */
 static Verdict judge(const Share *s, int node, int y, int x) {
   const Graph *from = s->w->from, *to = s->w->to;
   int maker_of_x = to->values.at[x].node;
@@ -196,7 +196,7 @@ static void keep(const Graph *g, bool *live, int node) {
     keep(g, live, g->values.at[g->nodes.at[node].in[i]].node);
 }
 
-/* Removes what no loss, metric or parameter's gradient needs. */
+/* Removes nodes that no loss, metric or parameter gradient needs. */
 static void sweep(Graph *g) {
   bool *live = alloc(g->nodes.n + 1);
   for (int i = 0; i < g->figures.n; i++)

@@ -1,8 +1,7 @@
-/* Graph -> Graph: fold constants, share equal nodes, drop identities and dead nodes. Runs once after autodiff.
- * Requires and keeps topological order with forward nodes first; rewrites ids. A node is never shared by the
- * forward and the backward pass, nor by two instances: a stage must be able to hold either alone. What costs
- * nothing to compute again (localise.c) is copied next to each consumer's instance, so that it never crosses a
- * cut. */
+/* Graph -> Graph: folds constants, shares equal nodes, drops identities and dead nodes. Runs once after autodiff.
+ * Requires and keeps topological order with forward nodes first; renumbers ids. Forward and backward pass never
+ * share a node, and neither do two instances, because a stage may hold either alone. Free computations
+ * (localise.c) are copied into each reader's instance, so that they never cross a cut. */
 #ifndef PDC_SIMPLIFY_H
 #define PDC_SIMPLIFY_H
 
@@ -10,8 +9,8 @@
 
 void simplify(Graph *g);
 
-/* The copying alone (localise.c). Autodiff begins with it, so that every copy of a view of a parameter is
- * a use with a gradient of its own. */
+/* Runs only the copying (localise.c). Autodiff starts with it, so that every copy of a parameter's view is a use
+ * with its own gradient. */
 void localise(Graph *g);
 
 #endif

@@ -1,4 +1,4 @@
-/* Building Ast nodes, with the checks that the grammar leaves open. */
+/* Builds Ast nodes and makes the checks that the grammar cannot. */
 #include "syntax/parse.h"
 
 #include <math.h>

@@ -1,4 +1,4 @@
-/* Runs scanner and parser over a file or a definition; words syntax errors. */
+/* Runs scanner and parser over a file or a definition; writes the text of syntax errors. */
 #include "base/units.h"
 #include "syntax/parse.h"
 #include "pdm.tab.h"
@@ -20,7 +20,7 @@ bool parse_erred(Parse *p) {
 /* ---- scanner ------------------------------------------------------------------------------- */
 
 static const char *copy_of(const char *text, int length) {
-  char *copy = alloc((size_t)length + 1); /* which is zeroed */
+  char *copy = alloc((size_t)length + 1); /* zeroed */
   memcpy(copy, text, (size_t)length);
   return copy;
 }
@@ -122,7 +122,7 @@ int parse_bracket(Parse *p, char c, const Span *where) {
   return c;
 }
 
-/* Names go into those of parameters, messages and emitted programs. */
+/* Limits names, because they become part of parameter names, messages and emitted programs. */
 Name parse_name(Parse *p, const char *text, int length, Span where) {
   enum { LONGEST = 255 };
   if (length <= LONGEST)
@@ -172,7 +172,7 @@ static const char *const operators[] = {"'+'",  "'-'",  "'*'",  "'/'",  "'%'",  
                                         "'or'", "'.'",  "'('",  "'['",  "':'",  NULL};
 static const char *const beginnings[] = {"a name",  "a number", "a quantity", "a word", "a string", "'true'",
                                          "'false'", "'('",      "'['",        "'-'",    "'not'",    NULL};
-/* Names, except where an item or a statement starts. */
+/* Keywords that are names except at the start of an item or statement. */
 static const char *const contextual[] = {"'use'",    "'layer'",  "'model'",  "'train'",  "'cluster'", "'input'",
                                          "'target'", "'metric'", "'output'", "'buffer'", NULL};
 static const char *const statements[] = {"'param'",  "'buffer'", "'input'", "'target'", "'loss'", "'metric'",
@@ -185,7 +185,7 @@ static bool has(const char *const *expected, int n, const char *word) {
   return false;
 }
 
-/* "';' or ','": what could stand here, in a user's words. */
+/* The expected tokens for messages, "';' or ','", in the user's terms. */
 static char *wanted(const char *const *expected, int n) {
   bool expression = has(expected, n, "a number"), after = has(expected, n, "'+'"),
        statement = has(expected, n, "'param'");
@@ -220,7 +220,7 @@ static Span just_after(Span s) { return (Span){s.file, s.end_line, s.end_column,
 
 static const char *const items[] = {"use", "layer", "model", "train", "cluster", NULL};
 
-/* What other languages start an item with. */
+/* Words that start an item in other languages. */
 static const struct {
   const char *word, *advice;
 } foreign_items[] = {{"import", "write 'use NAME;' to use the layers of NAME.pdm"},
@@ -231,7 +231,7 @@ static const struct {
                      {"module", "define a layer with 'layer NAME(arguments) { ... }'"},
                      {"function", "define a layer with 'layer NAME(arguments) { ... }'"}};
 
-/* Where an item should start, and none does. */
+/* Advice for a text that does not start an item. */
 static void advise_item(const Parse *p, Diagnostic *d) {
   for (size_t i = 0; i < sizeof foreign_items / sizeof *foreign_items; i++)
     if (strcasecmp(p->text, foreign_items[i].word) == 0) {
@@ -248,7 +248,7 @@ static void advise_item(const Parse *p, Diagnostic *d) {
     help(d, "did you mean '%s'?", like);
 }
 
-/* A name behind a number. */
+/* Advice for a name after a number. */
 static void advise_unit(const Parse *p, Diagnostic *d) {
   int n;
   const char *const *names = unit_names(&n);
@@ -333,7 +333,7 @@ void parse_unnamed_metric(Parse *p, Span where, const char *layer) {
 
 /* ---- driver -------------------------------------------------------------------------------- */
 
-/* Passes that walk an Ast recurse: one that would need too much stack is refused here. */
+/* Limits nesting, because passes recurse over the Ast. Returns the first node that is too deep, or NULL. */
 static const Ast *too_deep(const Ast *a, int depth) {
   if (!a)
     return NULL;

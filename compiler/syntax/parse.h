@@ -1,4 +1,4 @@
-/* Between the scanner, the parser and parse.c; nobody else includes it. */
+/* Private to the scanner, the parser and parse.c. */
 #ifndef PDC_PARSE_H
 #define PDC_PARSE_H
 
@@ -11,28 +11,29 @@ typedef struct Bracket {
 
 typedef struct Parse {
   int file;
-  int line, column; /* where the next token starts */
+  int line, column; /* start of the next token */
   int depth;        /* of open brackets of all kinds, at most MAX_DEPTH */
   int errors;
-  Span now, before; /* the token read last and the one before it */
-  const char *text; /* the token read last; "" at the end */
+  Span now, before; /* spans of the last token and of the one before it */
+  const char *text; /* text of the last token; "" at the end */
   const char *text_before;
-  int bad_line;      /* a lexical error was reported here: syntax errors on the same line are its echo */
-  Vec(Bracket) open; /* not closed so far */
-  Bracket crossed;   /* the innermost at the last ')', ']' or '}', if that closes another; else .open is 0 */
-  bool define;       /* "name = expression" rather than a file */
-  bool started;      /* the first token, which says which of both, was given */
-  bool given_up;     /* after so many errors the rest is not read */
-  Tokens *tokens;    /* NULL: nobody asks for them */
+  int bad_line;      /* a line with a lexical error: later syntax errors on it are consequences */
+  Vec(Bracket) open; /* open brackets */
+  Bracket crossed;   /* the innermost bracket at the last ')', ']' or '}' that closes another one; else .open is
+                        0 */
+  bool define;       /* input is "name = expression" instead of a file */
+  bool started;      /* the first token, which selects file or definition, was emitted */
+  bool given_up;     /* too many errors: reading stops */
+  Tokens *tokens;    /* NULL: not needed */
   Ast *result;
 } Parse;
 
 /* ---- scanner ---- */
-/* Notes a token for who asks for them; `kind` is the parser's. */
+/* Records a token if tokens are needed; `kind` is the parser's. */
 void parse_note(Parse *p, int kind);
 void parse_advance(Parse *p, const char *text, int length, Span *where);
 void parse_end(Parse *p, Span *where);
-/* Gives back all but the first `keep` bytes of the token. */
+/* Returns all but the first `keep` bytes of the token to the input. */
 void parse_less(Parse *p, const char *text, int keep, Span *where);
 int parse_bracket(Parse *p, char c, const Span *where);
 Name parse_name(Parse *p, const char *text, int length, Span where);
@@ -43,10 +44,10 @@ Ast *parse_string(const char *text, Span where);
 void parse_bad_string(Parse *p, Span where);
 void parse_bad_character(Parse *p, const char *text, Span where);
 
-/* Counts an error; false: it is not to be told. With error MOST_ERRORS the file ends for scanner and parser. */
+/* Counts an error; false: do not report it. After MOST_ERRORS, scanner and parser see the end of the file. */
 bool parse_erred(Parse *p);
 
-/* ---- parser: nodes with a check of what the grammar leaves open ---- */
+/* ---- parser: nodes, with checks that the grammar cannot make ---- */
 Ast *parse_binary(Ast *a, Name operator, Span where, Ast *b);
 Ast *parse_unary(Name operator, Span where, Ast *a);
 Ast *parse_label(Parse *p, Ast *label, Ast *call);
@@ -57,7 +58,7 @@ Ast *parse_item(AstKind kind, Span first, Name name, Span where, AstList list, A
 void parse_reserved(Parse *p, Span where, const char *word, const char *advice);
 void parse_unnamed_metric(Parse *p, Span where, const char *layer);
 
-/* A syntax error at the last token, in place of which one of `expected` could stand. */
+/* Reports a syntax error at the last token, with `expected` as alternatives. */
 void parse_unexpected(Parse *p, const char *const *expected, int n);
 
 #endif

@@ -1,4 +1,4 @@
-/* The Ast as .pdm text. */
+/* Prints the Ast as .pdm text. */
 #include "syntax/ast.h"
 
 #include <math.h>
@@ -15,7 +15,7 @@ static void comma_list(Text *t, AstList list) {
   }
 }
 
-/* How tight an operator binds, as in the grammar; operands at the same level associate to the left. */
+/* The precedence of an operator, as in the grammar; operators of one level are left-associative. */
 static int level(Name operator) {
   static const char *const by_level[][8] = {{"or"},     {"and"},
                                             {"not"},    {"==", "!=", "<", "<=", ">", ">="},
@@ -60,7 +60,7 @@ static void operation(Text *t, const Ast *a, int above) {
     text_add(t, ")");
 }
 
-/* `above`: operators that bind less tightly than this stand in parentheses; 8 for operands of postfixes. */
+/* `above`: operators of lower precedence get parentheses; 8 for operands of postfixes. */
 static void expression(Text *t, const Ast *a, int above) {
   switch (a->kind) {
   case AST_NUMBER:

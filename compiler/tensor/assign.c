@@ -1,9 +1,8 @@
-/* The cheapest assignment of layouts: a dynamic programme over the graph's nodes, in the order of the forward pass, each
- * followed by the backward nodes that serve it, so that few values are read both before and behind a point. A state is
- * a layout for each of these; of the states that have the same ones the cheapest is kept, and of all only the best few,
- * with the one in which all are whole, from which every node can go on. A tied parameter's layout is chosen at its first
- * use and pays at its last one: the best few are as many for each layout of those.
- * A gradient is met before the node that makes it: the order counts for nothing but the size of states. */
+/* Finds the cheapest layouts by a dynamic programme over the graph's nodes. Each forward node is followed by the
+ * backward nodes that serve it, so few values are live across a point. A state holds a layout for each live value.
+ * Equal states keep only the cheapest; only the best few survive, and the all-whole state, which every node
+ * accepts. A tied parameter gets its layout at its first use and pays at its last one, so the best few survive per
+ * tied layout. A gradient may be visited before its producer: order affects only the size of states. */
 #include "simplify/rewrite.h"
 #include "tensor/internal.h"
 
@@ -12,26 +11,26 @@
 
 enum { BEAM = 4096, MOST_KINDS = 64 };
 
-/* A value that is split by positions can also be read whole, which a collective makes of it for all readers of one run and
- * direction: the first of them pays. Who has is a part of the state while the run lasts. */
+/* A collective can gather a value split by positions for all readers in one run and direction; the first reader
+ * pays. The state records gathered values until the run ends. */
 enum { IN_FORWARD = 1, IN_BACKWARD = 2, GATHERED_SHIFT = 6 };
 
-/* A gradient has the layout of its value, as far as shapes go: both cross cuts as messages of one size. */
+/* A gradient has its value's layout if shapes allow: both cross cuts as messages of equal size. */
 typedef Vec(int) Partners;
 
 typedef struct State {
   double seconds;
   int parent, way;
-  LayoutId *fresh; /* of the values that the step meets first */
-  LayoutId *at;    /* of the values that live behind the step, and above these bits where they are gathered */
-  bool whole;      /* all of these */
-  unsigned kind;   /* a hash of the tied parameters' among these */
+  LayoutId *fresh; /* of values first met in the step */
+  LayoutId *at;    /* of values live after the step; higher bits record where they are gathered */
+  bool whole;      /* all live values are whole */
+  unsigned kind;   /* hash of the layouts of live tied parameters */
 } State;
 
 typedef struct Step {
   int node;
   Ways ways;
-  Ints fresh, live; /* values: met first; needed behind it */
+  Ints fresh, live; /* values first met; values needed later */
   Vec(State) states;
 } Step;
 
@@ -43,12 +42,12 @@ typedef struct Search {
   int *last;          /* by value: the last step that needs it */
   bool *tied;         /* by value: a parameter with several uses */
   const int *run;     /* by node */
-  bool *kept;         /* by value: a backward pass reads what the forward one made */
-  LayoutId *at;       /* by value, of the state that is being extended; NONE: not assigned */
-  LayoutId *gathered; /* by value, of that state: where in the step's run it has been made whole */
-  Vec(State) found;   /* behind the step, not yet sorted */
-  int *bucket;        /* of a hash table of these */
-  LayoutId *before;   /* by operand of a node: `gathered`, to go back to */
+  bool *kept;         /* by value: a backward pass reads the forward result */
+  LayoutId *at;       /* by value, of the current state; NONE: not assigned */
+  LayoutId *gathered; /* by value, of the current state: directions of the step's run with a gathered copy */
+  Vec(State) found;   /* states after the step, unsorted */
+  int *bucket;        /* of a hash table of `found` */
+  LayoutId *before;   /* by operand of a node: earlier `gathered`, for backtracking */
 } Search;
 
 enum { NONE = 255, BUCKETS = 1 << 16 };
@@ -87,7 +86,7 @@ static void order_steps(Search *s) {
   }
 }
 
-/* Through views: these are of the memory of what they are views of. */
+/* Follows views, which share memory with their source. */
 static void find_kept(Search *s) {
   const Graph *g = s->d->g;
   for (int i = g->n_forward; i < g->nodes.n; i++)
@@ -130,9 +129,9 @@ static void find_lives(Search *s) {
   }
 }
 
-/* ---- what goes together ------------------------------------------------------------------------ */
+/* ---- compatible layouts ------------------------------------------------------------------------ */
 
-/* Of a value and its gradient, or a parameter and its. */
+/* Whether the layouts of a value or parameter and of its gradient agree. */
 static bool match(const Search *s, int v, int w) {
   LayoutId a = s->at[v], b = s->at[w];
   if (s->d->param[v] || s->d->param[w])
@@ -147,9 +146,8 @@ static bool matches_partners(const Search *s, int v) {
   return true;
 }
 
-/* Where a value's layout differs from the one that it is read in, each reader takes its part of a whole, or makes a
- * partial sum of it; what is split by positions is gathered. Parameters are read as they are: their readers are their
- * uses. */
+/* The cost of reading a value in another layout than its own. A reader takes its part of a whole value or makes a
+ * partial sum of it; values split by positions are gathered. Parameters are read in their own layout. */
 static double reading_seconds(Search *s, int value, LayoutId wanted, LayoutId direction) {
   LayoutId has = s->at[value];
   bool gathers = wanted == WHOLE && by_positions(s->d, value, has);
@@ -216,8 +214,8 @@ static void keep(Search *s, const Step *step, State x) {
   }
 }
 
-/* The layouts that value k of the node may have when the way reads or makes it in `as`: a partial sum can be made, and a
- * whole value read, split by positions. */
+/* Layouts that value k of the node may have if the way reads or makes it in `as`. A value read whole, or made as a
+ * partial sum, may be split by positions. */
 static int candidates(const Search *s, const Node *n, int k, LayoutId as, LayoutId to[MOST_LAYOUTS]) {
   int v = value_at(n, k), count = 0;
   if (s->d->pinned[v] != UNPINNED && s->d->pinned[v] != as)
@@ -233,7 +231,7 @@ static int candidates(const Search *s, const Node *n, int k, LayoutId as, Layout
   return count;
 }
 
-/* Adds up what the way's reading and making costs, once all values of the node have their layouts. */
+/* Adds the way's reading and making costs, after all values of the node have layouts. */
 static void finish_way(Search *s, const Step *step, int way, State x) {
   const Node *n = &s->d->g->nodes.at[step->node];
   const Way *w = &step->ways.at[way];
@@ -284,7 +282,7 @@ static int by_seconds(const void *a, const void *b) {
   return x->parent != y->parent ? x->parent - y->parent : x->way - y->way;
 }
 
-/* Of the states found the best of each kind, as many of all kinds. */
+/* Keeps the best states of each kind, an equal number per kind. */
 static void keep_best(const Search *s, Step *step) {
   unsigned kind[MOST_KINDS];
   int count[MOST_KINDS] = {0}, kinds = 0, *of = alloc((size_t)(s->found.n + 1) * sizeof *of);
@@ -328,7 +326,7 @@ static void take(Search *s, int i) {
   keep_best(s, step);
 }
 
-/* Without pinned parameters all can be whole. */
+/* Reports a node without a way; without pinned parameters, the all-whole way always exists. */
 static void tell_no_way(const Division *d, int node) {
   const Node *n = &d->g->nodes.at[node];
   bool pins = false;

@@ -1,5 +1,5 @@
-/* Writes the graph that a rank of a shard group runs: each node on its parts, and collectives where a value is read
- * otherwise than it is made. */
+/* Writes the graph of one rank of a shard group: each node on its parts, with collectives between different
+ * layouts. */
 #include "ops/rules.h"
 #include "simplify/rewrite.h"
 #include "tensor/internal.h"
@@ -7,16 +7,16 @@
 #include <float.h>
 #include <string.h>
 
-/* A value as some reader of its run and direction wants it. */
+/* A value in the layout that readers of one run and direction need. */
 typedef struct Reading {
-  int value, run, made; /* value of `from`; made: of `to` */
+  int value, run, made; /* value: in `from`; made: in `to` */
   bool forward;
   LayoutId as;
 } Reading;
 
-/* A value in uneven parts, behind whose end stands `fill`. */
+/* A value in uneven parts, with `fill` after its end. */
 typedef struct Ending {
-  int value, run, made; /* as above */
+  int value, run, made; /* as in Reading */
   bool forward;
   double fill;
 } Ending;
@@ -36,8 +36,7 @@ static int part_of_axis(const Writing *x, int node, const Op *op, int value, Lay
   return rewrite_insert(x->w, node, op, &value, 1, attr);
 }
 
-/* The value of `to` that is `value`, made in one layout, in another; the node that makes it stands where `node` of
- * `from` does. */
+/* Converts `value` of `to` from one layout to another, by a node at the position of `node` in `from`. */
 static int convert(const Writing *x, int node, int value, LayoutId from, LayoutId to) {
   int made;
   if (from == to)
@@ -72,7 +71,7 @@ static int read_as(Writing *x, int node, int value, LayoutId as) {
   return made;
 }
 
-/* For readers that put elements of an axis together: what is behind its end counts for nothing. */
+/* For readers that combine elements of an axis: neutralizes the elements after its end. */
 static int end_at(Writing *x, int node, int old, int value, LayoutId as) {
   const Op *op = x->w->from->nodes.at[node].op;
   bool forward = is_forward(x->w->from, node);
@@ -95,7 +94,7 @@ static int end_at(Writing *x, int node, int old, int value, LayoutId as) {
   return made;
 }
 
-/* On a rank, shapes that attributes name are those of its part. */
+/* Replaces shapes in attributes by the shapes of the rank's part. */
 static void adapt_attributes(Graph *to, Node *n) {
   n->attr = alloc_copy(n->attr, MAX_ATTR * sizeof *n->attr);
   const Shape *s = &to->values.at[n->out[0]].shape;
@@ -104,7 +103,7 @@ static void adapt_attributes(Graph *to, Node *n) {
       n->attr[i] = (Attr){.n = s->rank, .list = alloc_copy(s->dim, (size_t)s->rank * sizeof s->dim[0])};
 }
 
-/* From here on the converted value stands for it: it has its name, and its gradients by use. */
+/* The converted value replaces the original: it takes over its name and its gradients by use. */
 static void convert_output(Writing *x, int node, int value, LayoutId made) {
   Rewrite *w = x->w;
   int old = w->value[value], now = convert(x, node, old, made, x->a->at[value]);
@@ -134,7 +133,7 @@ static bool must_know_part(const Writing *x, int node, const Node *n, const Way 
   return n->op->counts ? n->op->counts(x->d->g, node, layout) : layout[n->n_in].kind == LAYOUT_SPLIT;
 }
 
-/* Where the op alone cannot tell which part it makes. */
+/* Replaces an op that cannot derive its part by its divided form, with the part's sizes. */
 static void tell_part(const Writing *x, int node, Node *n) {
   const Way *way = &x->a->way[node];
   if (!must_know_part(x, node, n, way))

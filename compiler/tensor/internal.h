@@ -1,11 +1,11 @@
-/* What the files of this folder share. */
+/* Shared by the files of tensor/. */
 #ifndef PDC_TENSOR_INTERNAL_H
 #define PDC_TENSOR_INTERNAL_H
 
 #include "ops/op.h"
 #include "tensor/tensor.h"
 
-/* A layout's number, the same for all values. */
+/* A layout's id, the same for all values. */
 enum {
   WHOLE,
   PARTIAL,
@@ -17,37 +17,36 @@ enum {
 };
 typedef unsigned char LayoutId;
 
-/* Of one graph divided among so many ranks. */
+/* The division of one graph among `ranks` ranks. */
 typedef struct Division {
   Graph *g;
   int ranks;
   int n_blocks;
-  int64_t blocks[MOST_BLOCKS]; /* that an axis may be seen as */
-  bool *fixed;                 /* by value: it must be whole: an input, a figure */
+  int64_t blocks[MOST_BLOCKS]; /* numbers of blocks to try for an axis */
+  bool *fixed;                 /* by value: must be whole, as inputs and figures */
   bool *param;                 /* by value */
   bool *gradient;              /* by value: a parameter's gradient */
-  bool *clean;                 /* by value: what is behind the end of an axis in uneven parts is zero */
-  int64_t least, multiple; /* elements a rank has of an axis in uneven parts, and what they are a multiple of */
-  LayoutId *pinned;        /* by value: what --sharding says of parameters; UNPINNED elsewhere */
-  bool
-      spread; /* memory is short: what forward passes keep for backward ones costs, too, and can be split by positions */
-  double (*any_cost)(void); /* every cost is what this returns, so that tests come to all ways; NULL: it is not */
+  bool *clean;                 /* by value: elements after the end of an uneven axis are zero */
+  int64_t least, multiple;     /* minimum elements per rank of an uneven axis, and their multiple */
+  LayoutId *pinned;            /* by value: a parameter's layout from --sharding; UNPINNED otherwise */
+  bool spread;                 /* memory is short: saved activations have a cost and can be split by positions */
+  double (*any_cost)(void);    /* replaces every cost, so that tests reach all ways; NULL: real costs */
 } Division;
 
-bool tensor_by(Division *d); /* tensor() */
+bool tensor_by(Division *d); /* implements tensor() */
 
 Layout layout_of(const Division *d, LayoutId id);
-int layout_id(const Division *d, Layout layout); /* -1: it is none of those that are tried */
+int layout_id(const Division *d, Layout layout); /* -1: not a candidate layout */
 Shape part_shape(const Division *d, const Shape *s, Layout layout);
-/* A split axis that has no equal parts: all parts are as long as the first rank's, and what is behind the axis' end in
- * the last ones is anything, or zeros (Division.clean). */
+/* Whether a split axis has no equal parts. All parts are as long as the first rank's; elements after the end are
+ * undefined, or zero (Division.clean). */
 bool is_uneven(const Division *d, int value, LayoutId id);
 bool layout_fits(const Division *d, int value, LayoutId id);
 static inline int n_layouts(const Division *d) { return FIRST_SPLIT + MAX_RANK * d->n_blocks; }
 
 /* ---- ways.c ---------------------------------------------------------------------------------- */
 
-/* A way to compute a node: the layouts of its inputs and then its outputs, as it reads and makes them. */
+/* A way to compute a node: layouts of its inputs, then of its outputs, as read and made. */
 typedef struct Way {
   LayoutId *at;
   double seconds;
@@ -56,23 +55,23 @@ typedef Vec(Way) Ways;
 
 Division division_of(Graph *g, int ranks);
 Ways ways_of(const Division *d, int node); /* the first one: all whole */
-/* Whether the layout is a split by positions, along another axis than the last one of a value of each sample, that
- * collectives make and join in the midst of a layer. None is unless memory is short. */
+/* Whether the layout splits a batched value by positions, along another axis than the last. Collectives gather and
+ * scatter it within a layer. Never unless memory is short. */
 bool by_positions(const Division *d, int value, LayoutId id);
-/* Of keeping a value in this layout from a forward pass to the backward one, if memory is short. */
+/* The cost of saving a value in this layout from forward to backward pass, if memory is short. */
 double keeping_seconds(const Division *d, int value, LayoutId id);
-/* To have a value that was made in one layout in another, for a collective or a copy; negative: it is not done. */
+/* The cost of converting a value between layouts by a collective or a copy; negative: impossible. */
 double conversion_seconds(const Division *d, int value, LayoutId from, LayoutId to);
 
 /* ---- assign.c -------------------------------------------------------------------------------- */
 
-/* way: by node; at: by value, the layout that it has once it is made, and converted where it is made in another. */
+/* way: by node; at: by value, its layout after any conversion. */
 typedef struct Assignment {
   Way *way;
   LayoutId *at;
 } Assignment;
 
-/* False after a diagnostic: what is pinned leaves no way to compute a node. */
+/* False after a diagnostic: pinned layouts leave a node without a way. */
 bool assign(const Division *d, Assignment *a);
 
 /* ---- sharding.c ------------------------------------------------------------------------------ */

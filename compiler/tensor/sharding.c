@@ -1,5 +1,5 @@
-/* An assignment as text, for people: what each parameter is split along, and where the ranks of a group meet. Lines of
- * parameters can be edited and read back, and pin them. */
+/* An assignment as text: the layout of each parameter, and the group's collectives. Parameter lines can be edited
+ * and read back to pin layouts. */
 #include "tensor/internal.h"
 
 #include <errno.h>
@@ -8,7 +8,7 @@
 
 #include "ops/rules.h"
 
-/* Memory is short (Division.spread). No parameter has such a layout. */
+/* Marks that memory is short (Division.spread). Parameters never have this layout. */
 static const char by_positions_line[] = "activations: positions";
 
 static const char *layout_text(Layout l) {
@@ -88,7 +88,7 @@ static bool read_layout(const char *text, Layout *out) {
   return true;
 }
 
-/* An axis that so many ranks have equal parts of, and blocks that the pass tries. */
+/* Checks that ranks get equal parts of the axis, and that the pass tries its blocks. */
 static bool check_layout(const Division *d, const Param *p, Layout l, Span where) {
   if (l.kind == LAYOUT_WHOLE)
     return true;
@@ -104,7 +104,7 @@ static bool check_layout(const Division *d, const Param *p, Layout l, Span where
   return false;
 }
 
-/* Spaces at both ends are cut off. */
+/* Trims spaces at both ends. */
 static char *trimmed(const char *from, const char *to) {
   while (from < to && strchr(" \t\r", *from))
     from++;

@@ -1,7 +1,8 @@
-/* Tensor parallelism: a Graph for the ranks of a shard group. Every value is whole on every rank, split along an axis, or a partial
- * sum (Layout); a collective converts a value where a reader needs another layout. A dynamic programme finds the cheapest
- * assignment by work, bytes of collectives and bytes of weights; if memory is short, also by saved bytes. The assignment,
- * and thereby all bits, depend only on the model, the number of ranks and whether memory is short. */
+/* Tensor parallelism: a Graph for the ranks of a shard group. Every value is whole on every rank, split along an
+ * axis, or a partial sum (Layout). A collective converts a value if a reader needs another layout. A dynamic
+ * programme finds the cheapest assignment by work, bytes of collectives and bytes of weights; if memory is short,
+ * also by saved bytes. The assignment, and thereby all bits, depend only on the model, the number of ranks and
+ * whether memory is short. */
 #ifndef PDC_TENSOR_H
 #define PDC_TENSOR_H
 
@@ -9,10 +10,10 @@
 
 enum { MOST_SHARDS = 64 };
 
-/* Turns g into the graph of each of `ranks` ranks, with the shapes of its parts. All ranks compute values that no rule can
- * divide evenly. sharding: a file in the form of sharding_print() that pins layouts of parameters; NULL: none.
- * spread: memory is short, so saved activations count as well; a line of the file can also set this.
- * False after diagnostics [PD0515]. */
+/* Turns g into the graph of each of `ranks` ranks, with the shapes of its parts. Values that no rule divides are
+ * computed by all ranks. sharding: a file in the form of sharding_print() that pins layouts of parameters; NULL:
+ * none. spread: memory is short, so saved activations count as well; a line of the file can also set this. False
+ * after diagnostics [PD0515]. */
 bool tensor(Graph *g, int ranks, const char *sharding, bool spread);
 
 /* Prints the layout of each parameter of a divided graph; collectives as comments. */

@@ -1,4 +1,4 @@
-/* The ways to compute a node among the ranks of a shard group, from the rules of its op, and what they cost. */
+/* The ways to compute a node on a shard group, from the rules of its op, and their costs. */
 #include "ops/rules.h"
 #include "tensor/internal.h"
 
@@ -38,7 +38,7 @@ bool is_uneven(const Division *d, int value, LayoutId id) {
   return l.kind == LAYOUT_SPLIT && d->g->values.at[value].shape.dim[l.axis] % (l.blocks * d->ranks) != 0;
 }
 
-/* Who reads along the last axis of a value can leave out what is behind its end; elsewhere that must be zeros. */
+/* Readers along a value's last axis can skip elements after its end; along other axes those must be zeros. */
 static bool fits_unevenly(const Division *d, int value, Layout l) {
   const Shape *s = &d->g->values.at[value].shape;
   if (l.blocks > 1 || s->dim[l.axis] < d->least * d->ranks || (d->param[value] && l.axis > 0))
@@ -74,7 +74,7 @@ static void add_blocks(Division *d, int64_t n) {
     d->blocks[d->n_blocks++] = n;
 }
 
-/* An axis is seen in blocks where it is several values side by side, as queries, keys and values of one product are. */
+/* An axis has blocks if it concatenates several values, as one product for queries, keys and values does. */
 static void find_blocks(Division *d) {
   add_blocks(d, 1);
   for (int i = 0; i < d->g->nodes.n; i++) {
@@ -86,8 +86,8 @@ static void find_blocks(Division *d) {
   }
 }
 
-/* What depends on no sample and on no weight, such as tables of angles, is small. A source that can be made in parts, as a
- * count of classes, is as its readers want it. */
+/* Values that depend on no sample and no weight, such as tables of angles, are small, so they stay whole. A source
+ * that can be made in parts, such as a class count, follows its readers. */
 static void fix_tables(Division *d) {
   const Graph *g = d->g;
   bool *is_table = alloc((size_t)g->values.n + 1);
@@ -103,8 +103,9 @@ static void fix_tables(Division *d) {
   }
 }
 
-/* Parameters are; so are views and sums of what is, and what is added up over a microbatch: readers but for pointwise ones
- * and views find zeros behind the end of what is not. */
+/* Whether a node's result has zeros after the end of an uneven axis. Parameters, views, sums of clean values, and
+ * sums over a microbatch are clean. Readers of other values, except pointwise ones and views, need an explicit
+ * fill of zeros. */
 static bool makes_clean(const Division *d, const Node *n) {
   bool clean = n->n_in > 0;
   for (int k = 0; k < n->n_in; k++)
@@ -151,9 +152,9 @@ Division division_of(Graph *g, int ranks) {
 
 /* ---- costs ----------------------------------------------------------------------------------- */
 
-/* Of a typical machine, so that the assignment does not depend on which one it is: ratios count. What is no call becomes
- * a part of a loop with its neighbours and finds most of its operands in registers. A weight costs what it would to send
- * the state that an optimizer keeps of it once; where memory is short, a byte that is kept what some bytes sent do. */
+/* Rates of a typical machine, independent of the actual one: only ratios matter. Operations that are not calls
+ * fuse with their neighbours and find most operands in registers. A weight costs as much as sending its optimizer
+ * state once. If memory is short, a saved byte costs as much as several sent ones. */
 static const double flops_a_second = 1e11, memory = 1e10, in_loop = 5e11, link = 4e9, latency = 4e-6,
                     state_bytes = 16, kept_bytes = 4;
 
@@ -182,7 +183,7 @@ double keeping_seconds(const Division *d, int value, LayoutId id) {
   return kept_bytes * bytes_of(d, value) / (id < FIRST_SPLIT ? 1 : d->ranks) / link;
 }
 
-/* A whole value of a partial sum takes two rounds: parts of the sum, and all of these. */
+/* Making a partial sum whole takes two rounds: reduce parts, then gather them. */
 static double seconds_of(const Division *d, int value, LayoutId from, LayoutId to) {
   double bytes = bytes_of(d, value), share = (d->ranks - 1.0) / d->ranks;
   if (from == WHOLE)
@@ -202,7 +203,7 @@ double conversion_seconds(const Division *d, int value, LayoutId from, LayoutId 
 
 /* ---- ways ------------------------------------------------------------------------------------ */
 
-/* Whether an axis in uneven parts is one axis of all that is split. */
+/* Whether, if any split axis has uneven parts, all split axes have the same length. */
 static bool parts_agree(const Division *d, const Node *n, const LayoutId *at) {
   int64_t axis = 0;
   bool uneven = false, agree = true;
@@ -251,7 +252,7 @@ static void add_split(const Division *d, int node, int k, LayoutId id, Ways *to)
   add_way(d, node, at, to);
 }
 
-/* Operand `partial` (-1: all of them) is a partial sum, and so are the results. */
+/* Operand `partial` (-1: all operands) and the results are partial sums. */
 static void add_partial(const Division *d, int node, int partial, Ways *to) {
   const Node *n = &d->g->nodes.at[node];
   LayoutId *at = alloc((size_t)(n->n_in + n->n_out));

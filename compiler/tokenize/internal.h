@@ -52,9 +52,9 @@ void batch_free(Batch *b);
 typedef struct TokenFiles {
   const TokenizeRequest *request;
   int bytes;          /* of a token: 2 or 4 */
-  int64_t n, in_file; /* tokens in all, and in the file that is open */
-  int files;          /* that were begun */
-  int complete;       /* that have their names */
+  int64_t n, in_file; /* tokens in total, and in the open file */
+  int files;          /* number of files begun */
+  int complete;       /* number of files with their final names */
   bool open;
   struct pd_output output;
   const char *path; /* of the file that is open */

@@ -10,7 +10,7 @@
 #include "shared/read_file.h"
 #include "tokenize/internal.h"
 
-/* A text is cut at the first place behind PART bytes whose sides do not depend on each other. */
+/* A text is cut at the first position after PART bytes at which both sides tokenize independently. */
 enum { PART = 256 << 10, BATCH = 16 << 20 };
 
 static bool is_lines(const char *path) {
@@ -18,7 +18,7 @@ static bool is_lines(const char *path) {
   return dot && (!strcasecmp(dot, ".jsonl") || !strcasecmp(dot, ".ndjson"));
 }
 
-/* A text has no zero bytes: what has is in another format, or in UTF-16. */
+/* Refuses zero bytes, which mean another format or UTF-16. */
 static bool is_text(const char *map, size_t size, const char *path, char *why) {
   const size_t looked_at = size < 65536 ? size : 65536, length = strlen(path);
   const char *zero = memchr(map, 0, looked_at);

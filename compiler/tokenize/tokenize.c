@@ -44,12 +44,10 @@ static const char *end_of_config(const char *folder) {
   return name;
 }
 
-enum {
-  NO_END = -1,
-  END_NEEDED = -2
-}; /* END_NEEDED: bytes have no end of text, so a second document needs --end */
+/* END_NEEDED: bytes have no end of text, so a second document needs --end. */
+enum { NO_END = -1, END_NEEDED = -2 };
 
-/* The token behind each document into *end. */
+/* Sets *end to the token after each document, NO_END or END_NEEDED. */
 static bool find_end(const TokenizeRequest *request, const struct pd_tokenizer *t, int32_t *end, char *why) {
   const char *name = request->end;
   *end = NO_END;

@@ -1,4 +1,4 @@
-/* `pdc tokenize`: texts to files of tokens. */
+/* `pdc tokenize`: writes token files from texts. */
 #ifndef PDC_TOKENIZE_H
 #define PDC_TOKENIZE_H
 
@@ -6,18 +6,18 @@
 
 typedef struct TokenizeRequest {
   const char *tokenizer;    /* a folder, a tokenizer.json, or "vocab.json,merges.txt"; NULL: tokens are bytes */
-  const char *const *files; /* texts, a document each; *.jsonl: a document a line, in the member `field` */
+  const char *const *files; /* a text is one document; each line of *.jsonl is a document, in the member `field` */
   int n_files;
-  const char *output; /* llm.c's token file: uint16, or uint32 where the tokenizer has more tokens than 65536 */
+  const char *output; /* llm.c's token file: uint16, or uint32 for a tokenizer with more than 65536 tokens */
   const char *field;  /* NULL: "text" */
-  const char *end;    /* token behind each document; NULL: the tokenizer's own; "none" */
-  int64_t shard;      /* most tokens of a file, and then files are STEM_000000.bin ..; 0: one file */
+  const char *end;    /* token after each document; NULL: the tokenizer's own; "none" */
+  int64_t shard;      /* maximum tokens per file, with files STEM_000000.bin and so on; 0: one file */
   int threads;        /* 0: all processors */
-  int64_t part;       /* bytes behind which texts are divided among threads; 0: 256 KiB */
+  int64_t part;       /* minimum bytes of a part for a thread; 0: 256 KiB */
   bool quiet;
 } TokenizeRequest;
 
-/* Writes the files and prints one line about them; false after diagnostics, and no file of this call is left then. */
+/* Writes the files and prints a summary line. False after diagnostics; then no file of this call remains. */
 bool tokenize(const TokenizeRequest *request);
 
 #endif

@@ -1,4 +1,4 @@
-/* A file of clusters: every block, each by its name, and the file without one. */
+/* Input: a file of clusters. Reads every block by name, and the file without a name. */
 #include "fuzz.h"
 
 #include "cluster/cluster.h"

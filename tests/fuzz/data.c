@@ -1,5 +1,5 @@
-/* A data file: the first byte chooses the format, the rest is the file; every sample that it claims to hold is
- * read, and once more when the file is another in the middle of that, as one is that somebody writes to. */
+/* Input: a format byte and a data file. Reads every sample, then reads again while the file changes, as if another
+ * process wrote to it. */
 #include <stddef.h>
 #include <stdint.h>
 #include <stdlib.h>
@@ -15,7 +15,7 @@ static void refused(void) {
   if (!*why) abort();
 }
 
-/* Every kind of input that is computed from a sample; tokens must be tokens again. */
+/* Every kind of input computed from a sample; tokens must remain tokens. */
 static void derive_all(const int32_t *x, int64_t sample) {
   static const double numbers[] = {1, 0.5, 2, 3};
   struct pd_input in[2] = {
@@ -30,8 +30,8 @@ static void derive_all(const int32_t *x, int64_t sample) {
   }
 }
 
-/* Other bytes in the place of a file's: its own, moved on by half. What is read then is anything; nothing may be read
- * elsewhere. */
+/* Replaces a file's bytes by its own, rotated by half. Values read afterwards are arbitrary, but all reads must
+ * stay in bounds. */
 static void change(const struct pd_array *a) {
   char *file = (char *)a->map, first;
   size_t half = a->size / 2;
@@ -52,7 +52,7 @@ static void read_lines(struct pd_array *text, bool numbers) {
   for (int64_t i = 0; marked && i < lines.n; i++) {
     if (pd_read_line(text, &lines, i, &in, 0, tokens, why))
       derive_all(tokens, i);
-    else if (numbers) /* marking has read every token */
+    else if (numbers) /* the scan for tokens has already read all */
       abort();
     else
       refused();
@@ -85,7 +85,7 @@ static void read_rows(const struct pd_array *a) {
   free(numbers);
 }
 
-/* An archive's array, unpacked where it is small; *unpacked is the caller's to free. */
+/* An array of an archive, unpacked if it is small; the caller frees *unpacked. */
 static bool open_member(struct pd_array *a, char **unpacked) {
   struct pd_npz_entry e;
   if (!pd_npz_find(a, "x", true, &e, why) || !pd_npz_open(a, &e, why)) return false;
@@ -99,7 +99,7 @@ static bool open_member(struct pd_array *a, char **unpacked) {
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
   if (size < 2) return 0;
-  char *file = malloc(size - 1); /* of its own, so that a read beyond it is seen */
+  char *file = malloc(size - 1); /* a separate allocation, so that the sanitizer detects reads past its end */
   memcpy(file, data + 1, size - 1);
   char *unpacked = NULL;
   struct pd_array a = {.path = "fuzz", .map = file, .size = size - 1};

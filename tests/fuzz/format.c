@@ -1,5 +1,5 @@
-/* Formatting: of what parses the words, comments and Ast stay, and formatting again changes nothing, which format_text()
- * checks itself. Inputs are files, or valid models whose words are pulled apart and commented. */
+/* Formatting keeps words, comments and Ast of any valid text, and is idempotent; format_text() checks both. Inputs
+ * are files, or valid models with changed spaces and added comments. */
 #include "fuzz.h"
 
 #include <string.h>
@@ -18,7 +18,7 @@ static const char *pulled_apart(const char *text, const uint8_t *data, size_t si
   text_add(&t, "%s", "");
   for (int i = 0; i < tokens.n; i++) {
     unsigned how = size ? data[(size_t)i % size] + (unsigned)i / (unsigned)size : 0;
-    text_add(&t, "%s%s", tokens.at[i].text, between[how % (how % 3 ? 2 : N)]); /* mostly as it would be */
+    text_add(&t, "%s%s", tokens.at[i].text, between[how % (how % 3 ? 2 : N)]); /* mostly the usual spacing */
   }
   return t.at;
 }

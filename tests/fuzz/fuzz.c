@@ -14,8 +14,8 @@
 #include "ops/op.h"
 #include "simplify/simplify.h"
 
-/* ---- files: the linker sends calls of these four here. What is fuzzed is no file, and the standard layers are read once:
- * a third of a model's time would be the kernel's --------------------------------------------------------------------- */
+/* ---- files: the linker redirects these four calls to this file. Inputs are not files, and standard layers are
+ * read once, because the kernel would take a third of a model's time ------------------------------------------ */
 
 static const char given_path[] = "given.pdm";
 static const uint8_t *given;
@@ -67,7 +67,7 @@ char *__wrap_read_file(const char *path, size_t *length) {
 char *__wrap_realpath(const char *path, char *to) {
   if (!to && n_standard) {
     if (path == given_path || find_standard(path) >= 0 || !strcmp(path, standard_folder)) return strdup(path);
-    if (!strchr(path, '/')) { /* what a model uses is not beside it */
+    if (!strchr(path, '/')) { /* files used by a model are not beside it */
       errno = ENOENT;
       return NULL;
     }
@@ -93,7 +93,7 @@ static void read_standard_layers(void) {
   closedir(dir);
 }
 
-/* ---- one input after the other ------------------------------------------------------------------------- */
+/* ---- input by input ------------------------------------------------------------------------------------ */
 
 static void make_model(void);
 
@@ -103,10 +103,10 @@ int fuzz_afresh(int (*run)(const uint8_t *data, size_t size), const uint8_t *dat
   if (!ready) {
     make_model();
     setvbuf(stderr, messages, _IOFBF,
-            sizeof messages); /* without a buffer of ours each character is written alone */
+            sizeof messages); /* without this buffer, characters are written one by one */
     read_standard_layers();
     op_expression(all_ops[0]);
-    run((const uint8_t *)" ", 1); /* what is made once and kept, made before */
+    run((const uint8_t *)" ", 1); /* initializes persistent state */
     run(data, size);
     diagnostics_flush();
     base_keep();

@@ -1,4 +1,5 @@
-/* config.json of a Hugging Face folder; behind a zero byte lines of its tensors, a name and up to eight sizes. */
+/* Input: config.json of a Hugging Face folder. After a zero byte follow lines of tensors, each a name and up to
+ * eight sizes. */
 #include "fuzz.h"
 
 #include <stdlib.h>

@@ -1,4 +1,4 @@
-/* An index of safetensors files: every tensor it names is in one of its files, and these are names without a
+/* Input: an index of safetensors files. Every tensor in it must be in one of its files, whose names have no
  * folder. */
 #include <stddef.h>
 #include <stdint.h>

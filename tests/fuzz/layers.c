@@ -1,4 +1,4 @@
-/* A profile of layers, in PipeDream's format or in JSON, and the plan for it. */
+/* Input: a layer profile in PipeDream's format or in JSON. Plans it. */
 #include "fuzz.h"
 
 #include <stdlib.h>
@@ -14,7 +14,7 @@ static int run(const uint8_t *data, size_t size) {
   for (int i = 0; g && i < g->layers.n; i++)
     for (int k = 0; k < g->layers.at[i].inputs.n; k++)
       if (g->layers.at[i].inputs.at[k] >= i) abort();
-  enum { LARGE = 300 }; /* planning is quick, but under a sanitizer it would leave no time for other inputs */
+  enum { LARGE = 300 }; /* under a sanitizer, planning more layers leaves no time for other inputs */
   const States *s = g && g->layers.n < LARGE ? states_find(g, 0) : NULL;
   diagnostics_flush();
   if (!s || s->n > LARGE) return 0;

@@ -1,4 +1,4 @@
-/* The language server: a session, a message a line, or a model that is opened and asked about at many places. */
+/* The language server. Input: a session with a message per line, or a model for requests at many places. */
 #define _GNU_SOURCE
 #include "fuzz.h"
 
@@ -40,7 +40,7 @@ static void send_lines(const uint8_t *data, size_t size) {
   }
 }
 
-/* At every so many bytes, each feature in turn. */
+/* Calls the features in turn, at regular byte offsets. */
 static void send_model(const uint8_t *data, size_t size) {
   static const char *const features[] = {"hover", "definition", "completion", "rename", "hover", "completion"};
   char *text = calloc(1, size + 1);

@@ -1,5 +1,5 @@
-/* Models are of matrices of a few rows and columns, made one from the other by what the first byte of a statement
- * chooses; the bytes behind it say of which matrices, and how large. */
+/* Makes models of small matrices, each computed from others. A statement's first byte selects its kind; the
+ * following bytes select matrices and sizes. */
 #include "maker.h"
 
 #include "base/base.h"
@@ -19,12 +19,12 @@ typedef struct Maker {
   bool smooth;
 } Maker;
 
-/* From 0 to below n; 0 where no bytes are left. */
+/* An index below n; 0 after the end of the input. */
 static int choose(Maker *m, int n) { return m->at < m->size ? m->data[m->at++] % n : 0; }
 
 static Matrix pick(Maker *m) { return m->matrix[m->n - 1 - choose(m, m->n < 8 ? m->n : 8)]; }
 
-/* One of the same shape, which may be itself. */
+/* A matrix of the same shape, possibly the same one. */
 static Matrix pick_like(Maker *m, Matrix a) {
   int first = choose(m, m->n);
   for (int i = 0; i < m->n; i++) {
@@ -34,7 +34,7 @@ static Matrix pick_like(Maker *m, Matrix a) {
   return a;
 }
 
-/* Makes the next matrix known, whose statement has been written; one that is too large is left alone. */
+/* Registers the next matrix after its statement; one that is too large is ignored. */
 static void made(Maker *m, int rows, int columns) {
   if (rows * columns <= MOST_ELEMENTS && m->n < MOST_MATRICES)
     m->matrix[m->n++] = (Matrix){m->names, rows, columns};
@@ -102,7 +102,7 @@ static void two(Maker *m, Matrix a) {
   made(m, a.rows, a.columns);
 }
 
-/* With something of one row, one column or one element, which is broadcast. */
+/* Combines with a broadcast row, column or element. */
 static void broadcast(Maker *m, Matrix a) {
   static const char *const how[] = {"+", "*", "-"};
   const char *sign = how[choose(m, 3)];
@@ -120,7 +120,7 @@ static void broadcast(Maker *m, Matrix a) {
 
 static void product(Maker *m, Matrix a) {
   int columns = 1 + choose(m, 6), how = choose(m, 4);
-  for (int i = 0; how == 0 && i < m->n_weights; i++) /* a weight that is there, again */
+  for (int i = 0; how == 0 && i < m->n_weights; i++) /* reuses an existing weight */
     if (m->weight[i].rows == a.columns) {
       text_add(&m->text, "  v%d = v%d @ w%d;\n", m->names, a.name, m->weight[i].name);
       made(m, a.rows, m->weight[i].columns);
@@ -194,7 +194,7 @@ static void layer(Maker *m, Matrix a) {
     text_add(&m->text, "  v%d = v%d;\n  for i in 0..%d { v%d = h%d[i]: block(v%d, %d); }\n", m->names, a.name,
              1 + choose(m, 3), m->names, m->names, m->names, a.columns);
     break;
-  default: /* the same parameters twice */
+  default: /* uses the same parameters twice */
     text_add(&m->text, "  v%d = l%d: block(v%d, %d);\n  v%d = l%d(v%d, %d);\n", m->names, m->names, a.name,
              a.columns, m->names, m->names, m->names, a.columns);
   }

@@ -1,4 +1,4 @@
-/* Models out of bytes: every string of bytes is a valid model, and those that differ a little are models that do. */
+/* Models from bytes: every byte string gives a valid model, and similar strings give similar models. */
 #ifndef PDC_FUZZ_MAKER_H
 #define PDC_FUZZ_MAKER_H
 
@@ -6,7 +6,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* The text of a .pdm file, in the arena; *smooth: its loss has a derivative everywhere. */
+/* The text of a .pdm file, in the arena; *smooth: its loss is differentiable everywhere. */
 const char *make_model_text(const uint8_t *data, size_t size, bool *smooth);
 
 #endif

@@ -1,5 +1,5 @@
-/* A checkpoint's manifest: the input with the checksum that it needs behind it, for nothing else is read. What is
- * printed of one reads back as the same. */
+/* Input: a checkpoint's manifest. The required checksum is appended, because other texts are refused at once. A
+ * printed manifest must read back equal. */
 #include <stddef.h>
 #include <stdint.h>
 #include <stdio.h>

@@ -1,5 +1,5 @@
-/* A .pdm file, from its characters to the simplified graph and its pieces; a small model is computed by the interpreter
- * before the passes and after them, which must give the same. Inputs change by words (words.c), or by bytes. */
+/* Input: a .pdm file. Compiles it to the simplified graph and its pieces; for a small model, the interpreter's
+ * results before and after the passes must agree. Inputs mutate by words (words.c) or by bytes. */
 #include "fuzz.h"
 
 #include <string.h>

@@ -9,14 +9,14 @@
 
 enum { BATCH = 2 };
 
-static const char *shown; /* the model, when something is wrong */
+static const char *shown; /* the model's text, for failures */
 
 _Noreturn static void wrong(const char *what, double got, double expected) {
   fprintf(stderr, "%s: %.17g, not %.17g, of\n%s", what, got, expected, shown);
   abort();
 }
 
-/* Numbers from -0.5 to 0.5 that follow from their place. */
+/* A number from -0.5 to 0.5, determined by its index. */
 static double number(int64_t i) { return (double)((i * 7919 + 13) % 1009) / 1009 - 0.5; }
 
 static double token(int64_t i, int64_t classes) { return (double)((i * 7919 + 13) % 1009 % classes); }
@@ -51,7 +51,7 @@ static double **compute(const Graph *g, double step) {
 
 static double loss_at(const Graph *g, double step) { return interpret_loss(g, BATCH, compute(g, step)); }
 
-/* A parameter's gradient, added up over its uses. */
+/* A parameter's gradient, summed over its uses. */
 static double gradient(const Graph *g, double *const *value, int param, int64_t i) {
   double sum = 0;
   const Param *p = &g->params.at[param];
@@ -60,8 +60,8 @@ static double gradient(const Graph *g, double *const *value, int param, int64_t 
   return sum;
 }
 
-/* The slope of the loss along the direction, by Ridders' way; gradients have the same. What bends too much for it to
- * tell is left alone. */
+/* Compares the gradients' slope along the direction with the loss's, by Ridders' method. Skips losses with too
+ * much curvature for it. */
 static void check_slope(const Graph *g, double slope) {
   double wide = (loss_at(g, 1e-3) - loss_at(g, -1e-3)) / 2e-3,
          narrow = (loss_at(g, 5e-4) - loss_at(g, -5e-4)) / 1e-3;
@@ -96,7 +96,7 @@ void numbers_compare(const Graph *before, const Graph *after, bool smooth, const
   for (int p = 0; p < before->params.n; p++)
     for (int64_t i = 0; i < shape_elements(&before->params.at[p].shape); i++, next++) {
       double x = gradient(before, a, p, i), y = gradient(after, b, p, i);
-      if (!isfinite(x)) return; /* as of tanh(x / 0), whose loss is a number */
+      if (!isfinite(x)) return; /* such as of tanh(x / 0), whose loss is finite */
       if (!(fabs(x - y) <= 1e-8 * (1 + fabs(x)))) wrong(before->params.at[p].name, y, x);
       slope += y * number(3 * next + 1);
       largest = fmax(largest, fabs(y));

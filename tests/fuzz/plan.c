@@ -1,4 +1,4 @@
-/* A plan.json that a person may have edited. */
+/* Input: a plan.json, possibly edited. */
 #include "fuzz.h"
 
 #include "plan/request.h"

@@ -1,4 +1,4 @@
-/* A profile, under the signature it states itself, so that reading goes on behind that. */
+/* Input: a profile. It is read with its own signature, so that reading continues past the signature. */
 #include "fuzz.h"
 
 #include "profile/profile.h"

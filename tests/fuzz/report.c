@@ -1,4 +1,4 @@
-/* What a run left, edited: the first byte says which part it is, l (log), t (trace) or p (plan). */
+/* Input: an edited file of a run; the first byte selects l (log), t (trace) or p (plan). */
 #include "fuzz.h"
 
 #include "report/report.h"

@@ -1,4 +1,4 @@
-/* A weights file: its header, and every element of the tensors it claims to hold. */
+/* Input: a weights file. Reads its header and every element of its tensors. */
 #include <stddef.h>
 #include <stdint.h>
 #include <stdlib.h>
@@ -19,7 +19,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     if (!e) abort();
     for (int64_t i = 0; e->dtype != PD_DTYPE_OTHER && i < e->elements; i++) sum += pd_entry_float(e, i);
   }
-  static volatile float kept; /* so that the reads are done */
+  static volatile float kept; /* prevents removal of the reads */
   kept = sum;
   (void)kept;
   pd_safetensors_free(&s);

@@ -1,4 +1,4 @@
-/* A dump of stage programs, and running what it says. */
+/* Input: a dump of stage programs. Reads and runs it. */
 #include "fuzz.h"
 
 #include "schedule/program.h"

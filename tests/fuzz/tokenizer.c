@@ -1,5 +1,5 @@
-/* A tokenizer.json, or with a zero byte between them GPT-2's vocab.json and merges.txt; goes on to encoding a
- * text, and the file itself, and to decoding the tokens. */
+/* Input: a tokenizer.json, or GPT-2's vocab.json and merges.txt with a zero byte between them. Encodes a text and
+ * the file itself, and decodes the tokens. */
 #include <stddef.h>
 #include <stdint.h>
 #include <stdlib.h>
@@ -34,7 +34,7 @@ static void there_and_back(const struct pd_tokenizer *t, const char *text, size_
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
   static const char text[] = "It's \xE2\x96\x81 a b ab 12345 \n\n <s> <|endoftext|> \xC3\xA9\xFF  ";
-  char why[PD_WHY] = "", *copy = malloc(size + 1); /* as text of its own: what reads behind the end is found */
+  char why[PD_WHY] = "", *copy = malloc(size + 1); /* a separate allocation detects reads past its end */
   memcpy(copy, data, size);
   struct pd_tokenizer *t = pd_tokenizer_new();
   if (parse(t, copy, size, why)) {

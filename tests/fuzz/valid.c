@@ -1,5 +1,5 @@
-/* Valid models, made of the bytes (maker.c): each is compiled, and computed by the interpreter before the passes and after
- * them. Losses and gradients must be the same, and gradients what the loss does when all parameters move. */
+/* Input: bytes for a valid model (maker.c). The interpreter's losses and gradients before and after the passes
+ * must agree, and gradients must equal the loss's change along a parameter direction. */
 #include "fuzz.h"
 
 #include <string.h>

@@ -21,7 +21,7 @@ typedef struct Range {
 
 static uint64_t state;
 
-/* From 0 to below n. */
+/* A number from 0 to n - 1. */
 static int choose(int n) {
   state += 0x9e3779b97f4a7c15; /* splitmix64 (Steele et al., 2014) */
   uint64_t x = state;
@@ -30,7 +30,7 @@ static int choose(int n) {
   return n > 0 ? (int)((x ^ x >> 31) % (uint64_t)n) : 0;
 }
 
-/* ---- texts as words, and back ------------------------------------------------------------------ */
+/* ---- texts as words ---------------------------------------------------------------------------------- */
 
 static int name_length(const char *c, const char *end) {
   const char *from = c;
@@ -38,7 +38,7 @@ static int name_length(const char *c, const char *end) {
   return (int)(c - from);
 }
 
-/* 3, 0.5, 1e-5, and 0 of "0..4". */
+/* 3, 0.5, 1e-5, and the 0 of "0..4". */
 static int number_length(const char *c, const char *end) {
   const char *from = c;
   for (; c < end; c++) {
@@ -78,7 +78,7 @@ static void add_words(Words *w, const char *text, size_t size) {
 
 static bool is(const Word *w, char sign) { return w->n == 1 && *w->at == sign; }
 
-/* Words that do not fit any more are left out. */
+/* Omits words that exceed `most` bytes. */
 static size_t print(const Words *w, uint8_t *to, size_t most) {
   size_t size = 0;
   for (int i = 0; i < w->n; i++) {
@@ -95,11 +95,11 @@ static size_t print(const Words *w, uint8_t *to, size_t most) {
 
 /* ---- parts ------------------------------------------------------------------------------------- */
 
-/* `n` words from `first` on become these. */
+/* Replaces the words of `old` by `n` words. */
 static void replace(Words *w, Range old, const Word *by, int n) {
   static Word kept[MOST_WORDS];
   if (w->n - old.n + n > MOST_WORDS) return;
-  if (n) memcpy(kept, by, sizeof *by * (size_t)n); /* they may stand in w */
+  if (n) memcpy(kept, by, sizeof *by * (size_t)n); /* they may be in w */
   memmove(w->at + old.first + n, w->at + old.first + old.n, sizeof *w->at * (size_t)(w->n - old.first - old.n));
   if (n) memcpy(w->at + old.first, kept, sizeof *kept * (size_t)n);
   w->n += n - old.n;
@@ -112,7 +112,7 @@ static void replace_by_text(Words *w, Range old, const char *text) {
   replace(w, old, of_text.at, of_text.n);
 }
 
-/* Up to behind what closes the bracket at `i`. */
+/* The index after the bracket that closes the one at `i`. */
 static int behind_bracket(const Words *w, int i) {
   int depth = 0;
   for (; i < w->n; i++) {
@@ -123,7 +123,7 @@ static int behind_bracket(const Words *w, int i) {
   return i;
 }
 
-/* The statement that a word stands in: up to its semicolon, or to the end of its block. */
+/* The statement of a word: up to its semicolon, or to the end of its block. */
 static Range statement_at(const Words *w, int i) {
   int first = i;
   while (first > 0 && !is(&w->at[first - 1], ';') && !is(&w->at[first - 1], '{') && !is(&w->at[first - 1], '}'))
@@ -138,7 +138,7 @@ static Range statement_at(const Words *w, int i) {
 
 static Range some_statement(const Words *w) { return statement_at(w, choose(w->n)); }
 
-/* An argument, without its commas, in some call or list; of no words where there is none. */
+/* An argument of some call or list, without its commas; empty if there is none. */
 static Range some_argument(const Words *w) {
   int at = choose(w->n), first, i;
   for (first = at; first > 0 && !is(&w->at[first], '(') && !is(&w->at[first], '['); first--)
@@ -154,7 +154,7 @@ static Range some_argument(const Words *w) {
   return (Range){first, i - first};
 }
 
-/* A word of this kind, from a place on; -1: there is none. */
+/* A word of this kind, searched from a random place; -1: none. */
 static int some_word(const Words *w, Kind kind) {
   int from = choose(w->n);
   for (int i = 0; i < w->n; i++)
@@ -242,7 +242,7 @@ static void loop_over_statement(Words *w) {
   replace_by_text(w, (Range){a.first, 0}, choose(2) ? "for i in 0..2 {" : "if 1 < 2 {");
 }
 
-/* A word by one of its kind from elsewhere in the file. */
+/* Replaces a word by another of its kind in the file. */
 static void replace_word(Words *w) {
   int a = choose(w->n), b = w->n ? some_word(w, w->at[a].kind) : -1;
   if (b >= 0) w->at[a] = w->at[b];
@@ -287,7 +287,7 @@ static void wrap_argument(Words *w) {
   replace_by_text(w, (Range){a.first, 0}, open);
 }
 
-/* ---- the two ----------------------------------------------------------------------------------- */
+/* ---- mutation and crossover ------------------------------------------------------------------------- */
 
 size_t words_mutate(uint8_t *data, size_t size, size_t most, unsigned seed) {
   static void (*const changes[])(Words *) = {
@@ -315,7 +315,7 @@ size_t words_cross(const uint8_t *one, size_t one_size, const uint8_t *other, si
   add_words(&b, (const char *)other, other_size);
   for (int i = 1 + choose(3); i && b.n; i--) {
     Range from = some_statement(&b), to = some_statement(&a);
-    if (choose(2)) to.n = 0; /* beside, or instead */
+    if (choose(2)) to.n = 0; /* insert or replace */
     replace(&a, to, b.at + from.first, from.n);
   }
   return print(&a, out, most);

@@ -1,5 +1,5 @@
-/* Packing against brute force, and allocations of models under every schedule: places alive together never
- * overlap, parts are where sections say, structs are grouped by region. */
+/* Packing against brute force, and allocations of models under every schedule. Values alive together never
+ * overlap, sections contain their parts, and structs are grouped by region. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -74,7 +74,7 @@ typedef struct Case {
   const Optimizer *optimizer; /* NULL: AdamW */
 } Case;
 
-/* Calls `check` for every stage of the small model cut evenly. */
+/* Calls `check` for every stage of the small model, cut evenly. */
 static void each_stage(Case c, void (*check)(const StageKernels *, const Program *, const Allocation *)) {
   Graph *g = model_build((ModelOptions){.blocks = 4, .skip = true, .tied = true, .batch = 8, .clip = 1});
   Pieces p = cut(g);
@@ -131,14 +131,15 @@ static void check_allocation(const StageKernels *k, const Program *p, const Allo
   }
 }
 
-/* Row and column sums, a number, and a moment like the parameter, as an optimizer over whole tensors may keep. */
+/* Row and column sums, a number, and a moment of the parameter's shape: possible state of a whole-tensor
+ * optimizer. */
 static Shape one_number(const Param *of) {
   (void)of;
   return (Shape){.rank = 0};
 }
 static Shape rows_of(const Param *of) { return (Shape){.rank = 1, .dim = {of->shape.dim[0]}}; }
 
-/* More than any kernel takes, for the largest parameter. */
+/* Larger than any kernel's workspace, for the largest parameter. */
 static int64_t much(const Param *of, const Library *library) {
   (void)library;
   return (int64_t)1 << 20 | shape_elements(&of->shape);
@@ -189,10 +190,10 @@ static void test_allocations_of_every_schedule(void **state) {
         each_stage((Case){stages, schedules[s], 2, recompute, NULL, 0, NULL}, check_allocation);
 }
 
-/* ---- what replicas exchange ------------------------------------------------------------------------------ */
+/* ---- exchange between replicas --------------------------------------------------------------------------- */
 
 static int early_buckets;
-static int64_t whole_bytes; /* of the arena without buckets; 0: not known yet */
+static int64_t whole_bytes; /* of the arena without buckets; 0: unknown yet */
 
 static int last_touch(const StageKernels *k, int buffer) {
   int last = -1;
@@ -201,11 +202,11 @@ static int last_touch(const StageKernels *k, int buffer) {
   return last;
 }
 
-/* A gradient's bucket is complete behind the last kernel that touches it, and within no block that is printed as one call. It
- * closes at the first such place where it is large enough. */
+/* A gradient's bucket completes after its last kernel, and not within a block printed as one call. It closes at
+ * the first such place at which it is large enough. */
 static void check_bucket(const StageKernels *k, const Program *p, const Allocation *a, int bucket) {
   const int behind = a->buckets.at[bucket].behind, before = bucket ? a->buckets.at[bucket - 1].behind : -1;
-  int64_t bytes = 0, earlier = 0; /* all of it; what is complete before its last place */
+  int64_t bytes = 0, earlier = 0; /* all bytes; bytes complete before its last place */
   int place = -1;
   for (int r = 0; r < k->regions.n; r++)
     assert_true(k->regions.at[r].index < 0 || behind < k->regions.at[r].first[PASS_BACKWARD] ||
@@ -268,7 +269,7 @@ static void test_buckets_close_as_gradients_are_complete(void **state) {
   assert_true(early_buckets > 100);
 }
 
-/* Weights' gradients three microbatches behind. */
+/* Computes weight gradients three microbatches later. */
 static void split(Program *p) {
   p->split_backward = true;
   p->weights_lag = 3;
@@ -308,7 +309,7 @@ static void test_what_the_weights_pass_reads_lasts(void **state) {
   }
 }
 
-/* A batch of fewer microbatches than stages drains before the weights pass lags in full. */
+/* A batch with fewer microbatches than stages drains before the weights pass reaches its full lag. */
 static void test_short_batches_hold_their_turns_at_most(void **state) {
   (void)state;
   for (int64_t microbatch = 4; microbatch <= 8; microbatch += 4)
@@ -338,7 +339,7 @@ static void test_verify_finds_too_few_slots(void **state) {
   each_stage((Case){2, "flush", 2, false, too_few_slots, 0, NULL}, expect_bug);
 }
 
-/* Every chunk has its slots, and values of one chunk stand apart from the other's or share only the workspace. */
+/* Every chunk has its slots. Values of different chunks are separate, or share only the workspace. */
 static void check_chunks(const StageKernels *k, const Program *p, const Allocation *a) {
   kernels_verify(k);
   allocation_verify(k, p, a);
@@ -386,15 +387,14 @@ static void test_other_replicas_gradients_have_room(void **state) {
   each_stage((Case){2, "2bw", 1, false, replicate, 0, NULL}, check_replicas);
 }
 
-/* ---- replicas that share the optimizer's state ---- */
+/* ---- replicas with sharded optimizer state ---- */
 
 static void share(Program *p) {
   replicate(p);
   p->sharded = true;
 }
 
-/* Every tile, or with a rule over whole tensors every weight, is in the part that has its middle in its cell, and in no
- * other. */
+/* Every tile, or for a whole-tensor rule every weight, belongs to exactly the part with its middle. */
 static void check_parts(const StageKernels *k, const Allocation *a, int replicas, bool whole) {
   const int64_t *offset = state_offsets(k), all = offset[k->buffers.n];
   const Shards *s = a->shard;
@@ -419,7 +419,7 @@ static void check_parts(const StageKernels *k, const Allocation *a, int replicas
       int64_t middle = offset[i] + 4 * first + bytes / 2 - cell[0], replica = middle * replicas / cell_bytes;
       assert_int_equal(shard_of(s, offset[i], first), replica);
       assert_int_equal(shard_of(s, offset[i], first + n - 1), replica);
-      for (int j = 0; j < k->buffers.n; j++) /* each use has a gradient as large */
+      for (int j = 0; j < k->buffers.n; j++) /* each use has a gradient of this size */
         gradients[replica] +=
             k->buffers.at[j].kind == BUFFER_ACCUMULATOR && k->buffers.at[j].param == b->param ? bytes : 0;
     }
@@ -438,7 +438,7 @@ static void check_shared(const StageKernels *k, const Program *p, const Allocati
   assert_true(a->part_bytes < a->moments_bytes);
 }
 
-/* Places of different replicas' moments may be the same, those of one replica are behind one another. */
+/* Moments of different replicas may share places; those of one replica are consecutive. */
 static void check_shared_tensors(const StageKernels *k, const Program *p, const Allocation *a) {
   allocation_verify(k, p, a);
   check_parts(k, a, p->replicas, true);
@@ -474,7 +474,7 @@ static void test_tied_gradients_of_other_stages_have_room(void **state) {
   each_stage((Case){1, "flush", 2, false, NULL, 0, NULL}, count_exchanged);
   assert_int_equal(seen_exchanged, 0);
   each_stage((Case){3, "flush", 2, false, NULL, 0, NULL}, count_exchanged);
-  assert_int_equal(seen_exchanged, 2); /* the first stage gets the last's, the last the first's */
+  assert_int_equal(seen_exchanged, 2); /* the first stage receives from the last, and the last from the first */
 }
 
 static void break_allocation(const StageKernels *k, const Program *p, const Allocation *a) {

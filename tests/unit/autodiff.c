@@ -1,10 +1,10 @@
-/* Which gradients there are, in which order they are added, what serves what. (That they are right:
- * ops.c and simplify.c, by finite differences.) */
+/* Existence of gradients, order of their sums, and served nodes. Finite differences in ops.c and simplify.c check
+ * their values. */
 #include "network.h"
 
 static const Node *made(const Graph *g, int value) { return &g->nodes.at[g->values.at[value].node]; }
 
-/* Three uses of x: their gradients are (third + second) + first, each sum serving the use it adds. */
+/* Three uses of x: the gradient is (third + second) + first, and each sum serves the use that it adds. */
 static void test_gradients_add_from_last_use_to_first(void **state) {
   (void)state;
   Graph *g = new_graph();
@@ -23,7 +23,7 @@ static void test_gradients_add_from_last_use_to_first(void **state) {
   assert_int_equal(part->serves, g->values.at[cosine].node);
   assert_int_equal(made(g, part->in[0])->serves, g->values.at[root].node);
   assert_int_equal(made(g, part->in[1])->serves, g->values.at[cosine].node);
-  for (int i = 0; i < 3; i++) /* one run: no cut between the uses, all carry the whole */
+  for (int i = 0; i < 3; i++) /* one run: no cut separates the uses, so all carry the whole sum */
     assert_int_equal(v->gradients.at[i], v->gradients.at[0]);
 }
 
@@ -62,7 +62,8 @@ static void test_each_use_of_a_parameter_has_its_gradient(void **state) {
   assert_int_equal(g->params.at[1].gradients.at[0], -1);
 }
 
-/* Backward stops where nothing below is trained, and goes through a frozen parameter to what is. */
+/* Backward stops above subgraphs without trained parameters, and passes through frozen parameters to trained
+ * ones. */
 static void test_frozen_parameters_have_no_gradient(void **state) {
   (void)state;
   Graph *g = new_graph();
@@ -82,7 +83,7 @@ static void test_frozen_parameters_have_no_gradient(void **state) {
     assert_true(g->nodes.at[i].serves >= g->values.at[middle].node);
 }
 
-/* Losses of 6 and 2 elements a sample: both count by their mean. */
+/* Losses with 6 and 2 elements per sample have equal weight: each counts by its mean. */
 static void test_losses_weigh_by_their_means(void **state) {
   (void)state;
   Graph *g = new_graph();
@@ -104,7 +105,7 @@ static void test_losses_weigh_by_their_means(void **state) {
   expect_gradients(g);
 }
 
-/* Derivatives are of the losses alone, in any order of statements; simplify keeps what a metric needs. */
+/* Only losses have derivatives, in any order of statements; simplify keeps the nodes of a metric. */
 static void test_metrics_have_no_gradient(void **state) {
   (void)state;
   Graph *with = new_graph(), *without = new_graph();
@@ -134,7 +135,7 @@ static void test_metrics_have_no_gradient(void **state) {
   assert_ptr_equal(with->nodes.at[size->node].op, &op_sum);
 }
 
-/* A view of a parameter that two instances read is one view each, so that no gradient of it crosses. */
+/* A parameter's view read by two instances becomes one view each, so no gradient of it crosses a cut. */
 static void test_shared_views_become_uses_of_their_own(void **state) {
   (void)state;
   Graph *g = network(2, 0);

@@ -1,5 +1,5 @@
-/* Gradients of biases made by products: the same numbers, only where the sum would be a loop of its own, and only where no cut
- * can part the two. */
+/* Bias gradients computed by products: equal numbers, only if the sum would be a separate loop, and only if no cut
+ * can separate both. */
 #include "graphs.h"
 
 #include "biases/biases.h"
@@ -8,16 +8,16 @@
 enum { WIDTH = 4, HIDDEN = 6 };
 
 typedef enum {
-  BY_CALLS,      /* what comes back is a product */
-  BY_PARTS,      /* .. is put together of products */
-  VIEWED,        /* .. is a product, seen otherwise */
-  LOOPED,        /* a loop makes it */
-  PARTLY_LOOPED, /* a loop makes a part of it */
+  BY_CALLS,      /* the incoming gradient is a product */
+  BY_PARTS,      /* it is assembled from products */
+  VIEWED,        /* it is a view of a product */
+  LOOPED,        /* a loop computes it */
+  PARTLY_LOOPED, /* a loop computes a part of it */
   READ_BY_LOOP,  /* a loop reads it, too */
   TWO_BIASES,    /* the sum is the gradient of two parameters */
-  MADE_BIAS,     /* the bias is made of a parameter */
-  APART,         /* the addition is of another layer than the product */
-  NO_WEIGHTS,    /* no weights, but another value of the sample */
+  MADE_BIAS,     /* the bias is computed from a parameter */
+  APART,         /* the addition is in another layer than the product */
+  NO_WEIGHTS,    /* a value of the sample in place of weights */
   N_FORMS
 } Form;
 static const bool is_merged[N_FORMS] = {[BY_CALLS] = true, [BY_PARTS] = true, [VIEWED] = true};
@@ -26,7 +26,7 @@ static int product(Graph *g, int x, const char *name, int64_t from, int64_t to) 
   return apply_2(g, &op_matmul, x, new_param(g, name, SHAPE(from, to)));
 }
 
-/* The loss of what follows the sum h[2, HIDDEN]. */
+/* The loss after the sum h[2, HIDDEN]. */
 static void go_on(Graph *g, int h, Form form) {
   if (form == LOOPED) {
     h = apply_1(g, &op_tanh, h);
@@ -58,7 +58,7 @@ static Graph *network(Form form) {
   int h = apply_in(g, scope, &op_add, (int[]){y, bias}, 2, NULL);
   if (form == TWO_BIASES)
     h = apply_2(g, &op_add, h, new_param(g, "second", SHAPE(HIDDEN)));
-  if (form == READ_BY_LOOP) /* whose gradient is the sum's, too */
+  if (form == READ_BY_LOOP) /* its gradient equals the sum's, too */
     h = apply_2(g, &op_add, h, operand(g, "r", true, SHAPE(2, HIDDEN)));
   go_on(g, h, form);
   autodiff(g);
@@ -80,12 +80,12 @@ static void test_forms(void **state) {
     assert_int_equal(count_nodes(merged, &op_weight_gradient), products - both);
     expect_same_gradients(plain, run_graph(plain, signed_numbers_for(plain)), merged,
                           run_graph(merged, signed_numbers_for(merged)), 1e-12);
-    merge_bias_gradients(merged); /* nothing is left to do */
+    merge_bias_gradients(merged); /* idempotent */
     assert_int_equal(count_nodes(merged, &op_weight_and_bias_gradient), both);
   }
 }
 
-/* Of two products that read what comes back, the first one makes the sum. */
+/* With two products that read the incoming gradient, the first computes the sum. */
 static void test_one_product_of_two(void **state) {
   (void)state;
   Graph *g = new_graph();

@@ -1,4 +1,4 @@
-/* Clusters: the table of known devices, what a block's figures become, and which device is of which kind. */
+/* Clusters: the table of known devices, conversion of a block's figures, and kinds of devices. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -15,7 +15,7 @@
 
 static bool near(double a, double b) { return fabs(a - b) <= 1e-9 * fabs(b); }
 
-/* Of a file with this text; diagnostics are dropped. */
+/* The cluster in a file with this text; diagnostics are dropped. */
 static const Cluster *of(const char *text) {
   char path[] = "/tmp/pdc-cluster-XXXXXX.pdm";
   int file = mkstemps(path, 4), mark = diagnostics_mark();
@@ -126,7 +126,7 @@ static void members_are_dealt_kinds(void **unused) {
   assert_null(of(TWO_KINDS "level { count = 3; bandwidth = 1 GB/s; latency = 1 us; devices = [a, b]; } }"));
 }
 
-/* Memory that is not said is no small one. */
+/* Unspecified memory does not count as small. */
 static void memory_that_is_known_counts(void **unused) {
   (void)unused;
   const Cluster *c = of("cluster c { device a { kind = core; } device b { kind = core; memory = 4 GB; }"

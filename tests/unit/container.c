@@ -1,4 +1,4 @@
-/* Limits of control groups, of both versions, in trees of folders that are made here. */
+/* Limits of control groups, versions 1 and 2, in temporary folder trees. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

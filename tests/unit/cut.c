@@ -1,5 +1,5 @@
-/* Cuts: where they are legal, what crosses, what the pieces are called; and by numbers, that the gradient
- * which crosses back is that of the later part alone. */
+/* Cuts: legality, crossing values and names of pieces. Numbers show that the gradient that crosses back is that of
+ * the later part only. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -41,7 +41,7 @@ static void pieces_cover_the_model(void **unused) {
     }
 }
 
-/* The first block's input crosses every cut up to its last use, and none behind it. */
+/* The first block's input crosses every cut up to its last use, and none after it. */
 static void a_skip_travels_through(void **unused) {
   (void)unused;
   Graph *g = with_skip();
@@ -55,7 +55,7 @@ static void a_skip_travels_through(void **unused) {
   assert_int_equal(p.at[piece_find(&p, "after skip")].crossing.n, 1);
 }
 
-/* Behind the skip's product the sum's operands cross, and one gradient comes back for both. */
+/* After the skip's product both operands of the sum cross, and one gradient returns for both. */
 static void a_sum_returns_one_gradient(void **unused) {
   (void)unused;
   Graph *g = with_skip();
@@ -93,7 +93,7 @@ static void a_tied_parameter_is_in_both_pieces(void **unused) {
   assert_true(listed(&p.at[piece_find(&p, "after skip")].params, 0));
 }
 
-/* A value computed from parameters alone and used on both sides of a block: no cut between. */
+/* No cut exists between two uses of a value that depends only on parameters. */
 static void what_no_sample_made_cannot_cross(void **unused) {
   (void)unused;
   Graph *g = graph_new(intern("shared"));
@@ -122,7 +122,7 @@ static void what_no_sample_made_cannot_cross(void **unused) {
   assert_int_equal(error_count(), before + 2);
 }
 
-/* A view is made where it is read: what crosses is the value it shows. */
+/* A view is made at its reader: its source crosses. */
 static void a_view_does_not_cross(void **unused) {
   (void)unused;
   Graph *g = graph_new(intern("views"));
@@ -153,7 +153,7 @@ static void a_view_does_not_cross(void **unused) {
   assert_ptr_equal(g->nodes.at[g->values.at[p.at[reader].crossing.at[0]].node].op, &op_matmul);
 }
 
-/* What is made from inputs alone, element by element, is made on every stage that reads it. */
+/* Pointwise values of inputs are recomputed on every stage that reads them. */
 static void what_inputs_give_does_not_cross(void **unused) {
   (void)unused;
   Graph *g = graph_new(intern("given"));
@@ -223,7 +223,7 @@ static double *random_elements(int64_t n, unsigned *seed) {
   return x;
 }
 
-/* The model's pointwise operations all have operands of the result's shape. */
+/* All operands of the model's pointwise operations have the result's shape. */
 static void run_node(const Graph *g, int node, double **value) {
   const Node *n = &g->nodes.at[node];
   const double *in[8];
@@ -245,7 +245,7 @@ static void run_node(const Graph *g, int node, double **value) {
   }
 }
 
-/* The loss when nodes from `first` on see value v moved along `direction`, those before do not. */
+/* The loss if nodes from `first` on see value v moved along `direction`, and earlier nodes do not. */
 static double loss_beyond(const Graph *g, int first, double **given, int v, const double *direction, double step) {
   double **value = alloc((size_t)g->values.n * sizeof *value);
   for (int i = 0; i < g->values.n; i++) {

@@ -1,5 +1,5 @@
-/* Names and literals of emitted C: nothing that comes from a model can end a comment, a string or an
- * identifier, and every number reads back equal. */
+/* Names and literals of emitted C: no text of a model can end a comment, a string or an identifier, and every
+ * number reads back equal. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -46,7 +46,7 @@ static void test_names_are_unique(void **state) {
       assert_true(taken.at[i] != taken.at[j]);
 }
 
-/* Names that headers declare are used within functions only. Numbering a name never gives such a name. */
+/* Names declared by headers are used only within functions. A numbered name never equals such a name. */
 static void test_names_of_headers(void **state) {
   (void)state;
   Names taken = {0};
@@ -64,7 +64,7 @@ static void test_names_of_headers(void **state) {
       assert_true(strcmp(lists[i]->at[k - 1], lists[i]->at[k]) < 0);
 }
 
-/* Timing programs put words before a kernel's name, and some kernels have a second one. */
+/* Timing programs prefix kernel names, and some kernels have a second name. */
 static void test_names_that_follow_from_kernels(void **state) {
   (void)state;
   static const char *const wanted[] = {"attn", "run_attn", "at_attn",     "attn_sums", "fill_at_x",

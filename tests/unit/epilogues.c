@@ -1,4 +1,5 @@
-/* GELU as part of products: the same numbers, only where nothing else reads what it is made of, and no cut behind it. */
+/* GELU merged into products: equal numbers, only without other readers of its inputs, and without a cut after
+ * it. */
 #include "graphs.h"
 
 #include "cut/cut.h"
@@ -11,7 +12,7 @@ typedef enum { PLAIN, MIRRORED, READ_BEFORE, READ_WITHIN, OTHER_FACTOR, NO_BIAS,
 static int number(Graph *g, double x) { return graph_constant(g, x, 0, NO_SPAN); }
 static int times(Graph *g, int x, int y) { return apply_2(g, &op_mul, x, y); }
 
-/* As stdlib_layers/nn.pdm writes it, or with the operands of each node the other way round. */
+/* As in stdlib_layers/nn.pdm, or with the operands of each node swapped. */
 static int gelu(Graph *g, int x, Form form) {
   double cube = form == OTHER_FACTOR ? 0.05 : 0.044715, factor = 2 * sqrt(2 / M_PI);
   bool mirrored = form == MIRRORED;
@@ -25,7 +26,7 @@ static int gelu(Graph *g, int x, Form form) {
   return mirrored ? times(g, s, x) : times(g, x, s);
 }
 
-/* x + fc2(gelu(fc1(x))), each in an instance of its own. */
+/* x + fc2(gelu(fc1(x))), with an instance for each layer. */
 static Graph *network(Form form) {
   Graph *g = new_graph();
   int x = apply_1(g, &op_sin, operand(g, "x", true, SHAPE(2, WIDTH)));
@@ -43,7 +44,7 @@ static Graph *network(Form form) {
 
 static void expect_same_numbers(const Graph *plain, const Graph *merged) {
   double **a = run_graph(plain, signed_numbers_for(plain)), **b = run_graph(merged, signed_numbers_for(merged));
-  const double within = 1e-6; /* constants of six digits */
+  const double within = 1e-6; /* the constants have six digits */
   for (int i = 0; i < plain->figures.n; i++) {
     int p = plain->figures.at[i].value, q = merged->figures.at[i].value;
     for (int64_t k = 0; k < shape_elements(&plain->values.at[p].shape) * BATCH; k++)

@@ -1,5 +1,5 @@
-/* Expressions of ops: the trees of all of them print as they were written, say what they read, and have
- * parentheses where they need them. */
+/* Expressions of ops: the tree of each prints as written, lists the words that it reads, and has the necessary
+ * parentheses. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -58,7 +58,7 @@ static Fragment operand(void *precedence, const ExpressionNode *leaf) {
   return (Fragment){format("%c", 'a' + leaf->index), *(const Precedence *)precedence};
 }
 
-/* An expression whose operands are a, b .. of this precedence. */
+/* An expression with operands a, b and so on of this precedence. */
 static Fragment with_operands(const char *expression, Precedence precedence) {
   return expression_text(expression_parse(&(Op){.name = "an op", .expression = expression}), operand, &precedence);
 }

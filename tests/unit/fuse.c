@@ -1,6 +1,6 @@
-/* Fused kernels compute what the Graph says: every model of models/ at a small size, whole and cut in two
- * at every legal place, is executed kernel by kernel in double and compared with the interpreter, with one
- * sample a microbatch and with two. */
+/* Fused kernels compute the Graph's values. Every model of models/, at a small size, runs kernel by kernel in
+ * double, whole and with every legal cut. The results are compared with the interpreter's, with one and two
+ * samples per microbatch. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -45,12 +45,12 @@ static bool next_index(int n, const int64_t *dim, int64_t *index) {
   return false;
 }
 
-/* Whether an element survives: of the elements of a sample, which the loop numbers by its own dims. */
+/* Whether an element is kept; the mask's index is that of a sample's element in the loop's dims. */
 static double mask(const Machine *m, const Kernel *k, const Term *t, const int64_t *index) {
   const Graph *g = m->k->graph;
   int64_t n = shape_elements(&g->values.at[t->node->out[0]].shape), all = n * m->k->microbatch, at = 0;
   static const StageKernels *stage;
-  static const Node *node; /* whose mask it is */
+  static const Node *node; /* the mask's node */
   static double *kept;
   if (stage != m->k || node != t->node) {
     double *ones = alloc(sizeof *ones * (size_t)all);
@@ -204,7 +204,7 @@ static double **values_of_params(const Graph *g) {
 static void expect(const Machine *m, const Buffer *b, const double *got, const double *want) {
   double largest = 1e-30, worst = 0;
   for (int64_t i = 0; i < b->elements; i++) {
-    if (isnan(want[i]) && isnan(got[i])) /* random operands leave the domain of logarithms and roots */
+    if (isnan(want[i]) && isnan(got[i])) /* random operands may leave the domain of logarithms and roots */
       continue;
     largest = fmax(largest, fabs(want[i]));
     worst = fmax(worst, fabs(want[i] - got[i]));
@@ -217,7 +217,7 @@ static void expect(const Machine *m, const Buffer *b, const double *got, const d
              b->comment, worst, largest);
 }
 
-/* By the time of the weights pass other microbatches have used what did not have to last. */
+/* Before the weights pass, other microbatches overwrite all values that need not last. */
 static void forget(const Machine *m) {
   for (int i = 0; i < m->k->buffers.n; i++) {
     const Buffer *b = &m->k->buffers.at[i];
@@ -227,13 +227,13 @@ static void forget(const Machine *m) {
   }
 }
 
-/* No product that makes a weight's gradient holds up the backward pass. */
+/* No product for a weight's gradient delays the backward pass. */
 static void check_split(const StageKernels *k) {
   for (int i = 0; k->split && i < k->backward.n; i++)
     assert_false(k->backward.at[i].kind == KERNEL_CALL && k->backward.at[i].accumulate);
 }
 
-/* By term: it is made of what stands at the place before the loop. */
+/* By term: it depends on the place's content before the loop. */
 static bool *find_reads(const Kernel *kernel, const Place *place) {
   bool *reads = alloc((size_t)kernel->terms.n + 1);
   for (int i = 0; i < kernel->terms.n; i++) {
@@ -246,8 +246,8 @@ static bool *find_reads(const Kernel *kernel, const Place *place) {
   return reads;
 }
 
-/* Rows are executed here term by term; printed loops store an element before they go on to the next store and phase. So
- * what is overwritten is read by no later store, and in no later phase. */
+/* Rows run term by term here. Printed loops store an element before the next store and phase, so no later store or
+ * phase may read an overwritten element. */
 static void check_overwritten(const Kernel *kernel) {
   for (int i = 0; kernel->kind == KERNEL_LOOP && i < kernel->stores.n; i++) {
     const Store *s = &kernel->stores.at[i];
@@ -278,12 +278,12 @@ static void check_stage(const Graph *g, const StageKernels *k, double **input, d
       m.memory[i] = value[b->value];
     else if (b->kind != BUFFER_ACCUMULATOR && b->kind != BUFFER_INPUT)
       for (int64_t j = 0; j < b->elements; j++)
-        m.memory[i][j] = NAN; /* what is read before it is written shows */
+        m.memory[i][j] = NAN; /* reveals reads before writes */
     for (int j = 0; j < g->inputs.n; j++)
       if (b->kind == BUFFER_INPUT && b->value == g->inputs.at[j].value)
         m.memory[i] = input[j];
   }
-  for (int i = 0; i < k->buffers.n; i++) /* what an earlier microbatch left is added to */
+  for (int i = 0; i < k->buffers.n; i++) /* adds to the result of an earlier microbatch */
     for (int64_t j = 0; k->buffers.at[i].kind == BUFFER_ACCUMULATOR && j < k->buffers.at[i].elements; j++)
       m.memory[i][j] = 1;
   run_kernels(&m, &k->setup);
@@ -303,7 +303,7 @@ static void check_stage(const Graph *g, const StageKernels *k, double **input, d
   }
 }
 
-/* Two ranks that hold every second one of four parts, or of six. */
+/* Two ranks with every second of four or of six parts. */
 static void check_chunks(const Graph *g, const Pieces *p, int64_t microbatch, double **input, double **param,
                          double **value) {
   enum { RANKS = 2, MOST = 3 };
@@ -326,14 +326,14 @@ static void check_chunks(const Graph *g, const Pieces *p, int64_t microbatch, do
     }
 }
 
-/* Both sides of a cut store what crosses it in the same type. */
+/* Both sides of a cut store a crossing value in the same type. */
 static void check_types(const StageKernels *from, const Ints *sent, const StageKernels *to, const Ints *received) {
   assert_int_equal(sent->n, received->n);
   for (int i = 0; i < sent->n; i++)
     assert_int_equal(from->buffers.at[sent->at[i]].bf16, to->buffers.at[received->at[i]].bf16);
 }
 
-/* In bf16 calls read and write what they can (kernels_verify), wherever the model is cut. */
+/* In bf16 calls read and write all supported values in bf16 (kernels_verify), for every cut. */
 static void check_precision(const Graph *g, const Pieces *p, int64_t microbatch, bool split) {
   const Target gpu = {.backend = &backend_cuda, .precision = PRECISION_BF16, .threads = 1};
   for (int c = 1; c < p->n; c++) {
@@ -366,8 +366,8 @@ static void check_cuts(const Graph *g, int64_t microbatch, bool split) {
   }
 }
 
-/* Every stage that any number of legal cuts makes, with the backward pass whole or in two in turn: a cut set is
- * right when its stages are. */
+/* Tests every stage between two legal cuts, with the backward pass whole or split in turn. A set of cuts is right
+ * if its stages are. */
 static void check_all_stages(const Graph *g, int64_t microbatch) {
   Pieces p = cut(g);
   double **input = values_of_inputs(g, microbatch), **param = values_of_params(g);
@@ -395,9 +395,9 @@ static Graph *compiled(const char *path, const char *const *define, int n) {
   return g;
 }
 
-static int merged_biases; /* of all models */
+static int merged_biases; /* over all models */
 
-/* With gradients of biases made by products, whose two results are accumulators. */
+/* With bias gradients computed by products: both results are accumulators. */
 static void check_merged_biases(const char *path, const char *const *define, int n) {
   Graph *g = compiled(path, define, n);
   int merged = 0;
@@ -426,7 +426,7 @@ static void gpt(void **state) {
               (const char *[]){"n_layer=2", "n_head=2", "n_embd=8", "n_ctx=6", "vocab_size=11"}, 5);
 }
 
-/* Whether a loop writes a buffer where it reads it. */
+/* Whether a loop overwrites a buffer that it reads. */
 static bool works_in_place(const Kernel *kernel) {
   for (int i = 0; kernel->kind == KERNEL_LOOP && i < kernel->stores.n; i++)
     for (int j = 0; !kernel->stores.at[i].accumulate && j < kernel->terms.n; j++)
@@ -436,8 +436,8 @@ static bool works_in_place(const Kernel *kernel) {
   return false;
 }
 
-/* Logits and their gradient are one buffer: of 2 samples' 6 positions and 11 words there is no other. That no operand is
- * lost that is still read is for the other tests, which execute the kernels. */
+/* Logits and their gradient share one buffer: no other has 2 samples' 6 positions and 11 classes. Other tests
+ * execute the kernels and so detect overwritten operands. */
 static void in_place(void **state) {
   (void)state;
   Graph *g = compiled("models/gpt_mini.pdm",
@@ -466,7 +466,7 @@ static void mlp(void **state) {
   check_model("models/mlp.pdm", (const char *[]){"n_ctx=4", "n_embd=3", "hidden=5", "vocab_size=11"}, 4);
 }
 
-/* Models that the golden tests train: every primitive, every kind of product and view. */
+/* Models of the golden tests: every primitive, every kind of product and view. */
 static void golden(void **state) {
   static const char *const models[] = {"pointwise", "shapes", "products", "expanded",  "attention",
                                        "layers",    "blocks", "lstms",    "statistics"};
@@ -475,7 +475,7 @@ static void golden(void **state) {
     check_model(format("tests/golden/%s.pdm", models[i]), NULL, 0);
 }
 
-/* What fusion could get wrong. */
+/* Difficult cases for fusion. */
 static void corners(void **state) {
   static const char *const models[] = {"counting", "places",   "losses", "rows",  "again",
                                        "permutes", "averages", "ones",   "biases"};
@@ -484,7 +484,7 @@ static void corners(void **state) {
     check_model(format("tests/unit/models/%s.pdm", models[i]), NULL, 0);
 }
 
-/* Beside a convolution's result and the normalised output nothing of their size is stored. */
+/* Apart from a convolution's result and the normalised output, no value of their size is stored. */
 static void normalised(void **state) {
   (void)state;
   Graph *g = compiled("tests/unit/models/normalised.pdm", NULL, 0);
@@ -496,7 +496,7 @@ static void normalised(void **state) {
   check_model("tests/unit/models/normalised.pdm", NULL, 0);
 }
 
-/* What a kernel's places are, one after the other: reads first, each once. */
+/* A kernel's places in order: reads first, each once. */
 static void check_accesses(const Kernel *k) {
   int reads = k->in.n, writes = k->out.n + k->stores.n;
   bool written = false;
@@ -516,7 +516,7 @@ static void check_accesses(const Kernel *k) {
   assert_int_equal(writes, 0);
 }
 
-/* The kind of a stage's own buffer says which pass makes it and which reads it last. */
+/* The kind of a stage's own buffer states the pass that makes it and the pass that reads it last. */
 static void lifetimes(void **state) {
   static const PassKind made[] = {
       [BUFFER_SAVED] = PASS_FORWARD, [BUFFER_KEPT] = PASS_FORWARD, [BUFFER_DEFERRED] = PASS_BACKWARD};
@@ -549,7 +549,7 @@ static void lifetimes(void **state) {
       check_accesses(&pass_kernels(k, pass)->at[i]);
 }
 
-/* Graphs that are no chains, cut into any number of stages. */
+/* Graphs that are not chains, cut into any number of stages. */
 static void graphs(void **state) {
   static const char *const models[] = {"unet", "fan", "parts", "ties", "sources", "frozen", "translate"};
   (void)state;
@@ -559,7 +559,7 @@ static void graphs(void **state) {
   }
 }
 
-/* Runs after all others: models had biases for products to make gradients of. */
+/* Runs last: some models had biases whose gradients products compute. */
 static void merged(void **state) {
   (void)state;
   assert_int_equal(merged_biases, 12);

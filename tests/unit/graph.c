@@ -1,4 +1,4 @@
-/* Dumps read back equal, whatever pass they follow; what is no dump is told; shapes and runs. */
+/* Dumps after any pass read back equal; other texts are refused; shapes and runs. */
 #include "network.h"
 #include "optimizers/lr_schedule.h"
 
@@ -113,7 +113,7 @@ static void test_dumps_keep_where_inputs_come_from(void **state) {
   }
 }
 
-/* Every prefix, and every line left out: a diagnostic or a graph, never a crash. */
+/* Every prefix, and every omission of a line, gives a diagnostic or a graph, never a crash. */
 static void test_damaged_dumps_are_told(void **state) {
   (void)state;
   Graph *g = new_graph();

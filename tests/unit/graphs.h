@@ -1,4 +1,4 @@
-/* Small graphs for the unit tests, filled with numbers that only depend on their position. */
+/* Small graphs for unit tests, filled with numbers that depend only on their index. */
 #ifndef PDC_TEST_GRAPHS_H
 #define PDC_TEST_GRAPHS_H
 
@@ -65,7 +65,7 @@ static inline int apply(Graph *g, const Op *op, const int *in, int n_in, const A
 static inline int apply_1(Graph *g, const Op *op, int a) { return apply(g, op, &a, 1, NULL); }
 static inline int apply_2(Graph *g, const Op *op, int a, int b) { return apply(g, op, (int[]){a, b}, 2, NULL); }
 
-/* A parameter, or with `batched` an input plus a parameter: a value of each sample that needs a gradient. */
+/* A parameter, or with `batched` an input plus a parameter: a per-sample value that needs a gradient. */
 static inline int operand(Graph *g, const char *name, bool batched, Shape s) {
   int p = new_param(g, name, s);
   return batched ? apply_2(g, &op_add, new_input(g, internf("%s_input", name), s), p) : p;
@@ -80,7 +80,7 @@ static inline int count_nodes(const Graph *g, const Op *op) {
 
 static inline void add_loss(Graph *g, int value) { graph_loss(g, value, NO_SPAN); }
 
-/* The loss y * r with an input r of y's shape: every element of y has a gradient of its own. */
+/* The loss y * r with an input r of y's shape: every element of y has its own gradient. */
 static inline void weigh(Graph *g, int y) {
   Shape s = g->values.at[y].shape;
   add_loss(g, apply_2(g, &op_mul, y, new_input(g, internf("weights%d", g->n_losses), s)));
@@ -113,7 +113,7 @@ static inline Numbers numbers_for(const Graph *g) {
   return n;
 }
 
-/* Numbers of both signs, in graphs without tokens. */
+/* Positive and negative numbers, for graphs without tokens. */
 static inline Numbers signed_numbers_for(const Graph *g) {
   Numbers n = numbers_for(g);
   for (int i = 0; i < g->inputs.n + g->params.n; i++) {
@@ -142,7 +142,7 @@ static inline double *gradient_of(const Graph *g, double *const *value, int para
   return sum;
 }
 
-/* That passes have left each use of a parameter its gradient. */
+/* Checks that passes keep the gradient of each use of a parameter. */
 static inline void expect_same_gradients(const Graph *a, double *const *of_a, const Graph *b, double *const *of_b,
                                          double within) {
   for (int i = 0; i < a->params.n; i++) {
@@ -163,7 +163,7 @@ static inline void expect_near(double got, double expected, double relative, con
   fail_msg("%s[%lld]: got %.12g, expected %.12g", what, (long long)i, got, expected);
 }
 
-/* Every parameter's gradient against central differences of the loss; a buffer has none. */
+/* Checks every parameter's gradient against central differences of the loss; buffers have none. */
 static inline void expect_gradients(const Graph *g) {
   const double h = 1e-4;
   Numbers n = numbers_for(g);

@@ -1,4 +1,4 @@
-/* States of random graphs against every set of layers, and PipeDream's planner against every division of them. */
+/* States of random graphs against all sets of layers, and PipeDream's planner against all divisions. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -14,7 +14,7 @@
 
 enum { MAX_LAYERS = 9 };
 
-/* A graph of n layers; of each ten pairs of layers `density` have an edge. One source: all depend on layer 0. */
+/* A graph of n layers; `density` of ten pairs of layers have an edge. With one source, all depend on layer 0. */
 static LayerGraph random_graph(int n, int density, bool one_source) {
   LayerGraph g = {.name = intern("random"), .file = -1};
   push(&g.devices, NULL);
@@ -54,7 +54,7 @@ static int dependants(const LayerGraph *g, int source) {
   return count;
 }
 
-/* Marks all sets that grow from this one by a layer that reads a member. */
+/* Marks all sets reachable from this one by adding a layer that reads a member. */
 static void grow(const LayerGraph *g, unsigned set, bool *reached) {
   if (reached[set])
     return;
@@ -65,7 +65,7 @@ static void grow(const LayerGraph *g, unsigned set, bool *reached) {
         grow(g, with_needs(g, set, i), reached);
 }
 
-/* By the definition: what crosses, and whether it may. */
+/* By definition: the bytes that cross, and whether they may. */
 static bool is_legal(const LayerGraph *g, unsigned set, int64_t *output) {
   unsigned crosses = 0;
   for (int i = 0; i < g->layers.n; i++)
@@ -132,7 +132,7 @@ static void test_states(void **unused) {
 
 static void test_every_closed_set(void **unused) {
   (void)unused;
-  for (int trial = 0; trial < 1000; trial++) { /* with one source all sets that hold what they need are states */
+  for (int trial = 0; trial < 1000; trial++) { /* with one source, all sets closed under inputs are states */
     int n = 1 + (int)below(MAX_LAYERS), count = 0;
     LayerGraph g = random_graph(n, 2, true);
     for (int i = 0; i < n; i++)
@@ -166,7 +166,7 @@ static double stage_seconds(const Case *k, int level, int from, int to, int m, b
   return (base + (first && level ? exchange / k->c.level[level - 1].count : exchange)) / m;
 }
 
-/* The slowest of a stage that starts behind state `at` and all after it, for every way to choose them. */
+/* The time of the slowest stage from state `at` on, over all ways to choose stages. */
 static double every(const Case *k, int level, int from, int at, int to, int machines, double slowest) {
   double best = INFINITY;
   for (int end = at + 1; end <= to; end++)
@@ -194,7 +194,7 @@ static double brute_force(const Case *k, int level, int from, int to) {
              : every(k, level, from, from, to, k->c.level[level].count, 0);
 }
 
-/* What a division says of itself adds up. */
+/* The figures of a division add up. */
 static void check_division(const Case *k, const Division *d, int from, int to) {
   int machines = 0, at = from;
   double slowest = 0;
@@ -252,7 +252,7 @@ static void test_three_levels(void **unused) {
 
 /* ---- contraction ------------------------------------------------------------------------------------ */
 
-/* With many layers that cost nothing, whose states have others that are as good. */
+/* Many layers cost nothing, so many states are equivalent. */
 static LayerGraph cheap_graph(void) {
   LayerGraph g = random_graph(3 + (int)below(6), (int)below(3), true);
   for (int i = 1; i < g.layers.n; i++)
@@ -268,7 +268,7 @@ static bool holds(unsigned set, const Ints *layers, bool all) {
   return all ? n == layers->n : n > 0;
 }
 
-/* Of all states that have `in` and nothing of `out`. */
+/* Minimum over all states that contain `in` and no member of `out`. */
 static int64_t least_bytes(const States *all, const Ints *in, const Ints *out) {
   int64_t least = INT64_MAX;
   for (int i = 0; i < all->n; i++)
@@ -286,7 +286,8 @@ static void check_joint(const LayerGraph *g, const States *all, const Joint *joi
   assert_int_equal(joint_least_output(g, joint), least);
 }
 
-/* After each number of steps: states are some of all, no group is divided, and where no loss is claimed there is none. */
+/* After each number of steps, the remaining states are original ones, no group is divided, and claims of zero loss
+ * hold. */
 static void check_steps(const LayerGraph *g, int *claims) {
   const States *all = states_find(g, 0);
   const Joints joints = contraction_steps(g, 0);
@@ -327,17 +328,16 @@ static void test_contractions(void **unused) {
     const LayerGraph g = cheap_graph();
     check_steps(&g, &claims);
   }
-  for (int trial = 0; trial < 40;
-       trial++) { /* several steps at once leave no cycle, or contraction_steps() would fail */
+  for (int trial = 0; trial < 40; trial++) { /* combined steps leave no cycle, or contraction_steps() would fail */
     const LayerGraph g = random_graph(150, (int)below(3), true);
     assert_int_equal(contraction_steps(&g, 0).n, g.layers.n - 1);
   }
-  assert_true(claims > 1500); /* that nothing was lost */
+  assert_true(claims > 1500); /* claims of zero loss */
 }
 
 /* ---- limits ----------------------------------------------------------------------------------------- */
 
-/* A layer, `branches` layers that read it, and a chain behind the last of them. */
+/* A layer, `branches` layers that read it, and a chain after the last of them. */
 static LayerGraph comb(int n, int branches) {
   static double second = 1;
   LayerGraph g = {.name = intern("comb"), .file = -1};
@@ -353,7 +353,7 @@ static LayerGraph comb(int n, int branches) {
 
 /* ---- chains ---------------------------------------------------------------------------------------- */
 
-/* The most states of a chain that ends in state i, and the fewest bytes of those. */
+/* The most states of a chain that ends in state i, and the fewest bytes of such chains. */
 static int longest(const States *s, int i, const int *with, int n, int64_t *bytes) {
   int most = 1;
   *bytes = s->output[i];
@@ -399,7 +399,7 @@ static void test_chains(void **unused) {
 
 /* ---- our own planner ------------------------------------------------------------------------------- */
 
-/* Whatever the schedule, the machines and the memory: never slower than PipeDream's plan in the same simulator. */
+/* For every schedule, cluster and memory limit: never slower than PipeDream's plan in the same simulator. */
 static void test_never_slower(void **unused) {
   (void)unused;
   static const char *const schedules[] = {"2bw", "flush", "gpipe", "pipedream"};

@@ -1,5 +1,5 @@
 /* Lowered kernels of whole models on both targets: every element of a loop belongs to exactly one thread, partial
- * sums have a place of their own within the scratch memory that is planned, calls are described. */
+ * sums have separate places in the planned scratch memory, and calls are described. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -55,7 +55,7 @@ static void check_shape(const Lowered *k) {
   assert_int_equal(s->elements, n);
 }
 
-/* The partial sums of a tile, each at its place: they do not overlap and end within `room`. */
+/* A tile's partial sums do not overlap and end within `room`. */
 static void check_sums(const Lowered *k, const int64_t *at, const int64_t *size, int64_t room) {
   for (int i = 0; i < k->kernel->stores.n; i++) {
     if (!k->shape->store[i].summed)
@@ -89,7 +89,7 @@ static void check_host(const StageKernels *stage, const Lowered *k) {
   assert_int_equal(k->arguments.scratch, k->scratch_bytes > 0);
 }
 
-/* Rows and columns that the threads of a launch have, from its numbers. */
+/* Checks the rows and columns of a launch's threads, computed from its numbers. */
 static void check_dealt(const Lowered *k) {
   const GpuLoop *g = k->gpu;
   const LoopShape *s = k->shape;
@@ -148,7 +148,7 @@ static void loops_on_gpus(void **unused) {
 
 /* ---- calls ------------------------------------------------------------------------------------- */
 
-/* A call's places are among the buffers that it is said to be called with. */
+/* A call's places are among its declared buffers. */
 static void check_call(const StageKernels *stage, const Lowered *k) {
   (void)stage;
   if (!k->call)
@@ -170,7 +170,7 @@ static void calls_on_both(void **unused) {
     each_kernel((Target){.backend = *b, .threads = 1}, check_call);
 }
 
-/* What is decided does not depend on the number of threads, but for what libraries take. */
+/* Decisions do not depend on the number of threads, except memory needs of libraries. */
 static void loops_do_not_depend_on_threads(void **unused) {
   (void)unused;
   const LoweredStage *one = lowered(models[3], 4, (Target){.backend = &backend_c, .threads = 1});

@@ -1,7 +1,7 @@
-/* A small model built by hand, for tests of cuts, plans and profiles:
+/* A small handmade model, for tests of cuts, plans and profiles:
  *   x = wte(tokens)
  *   h.i: x = x + fc(tanh(x))      fc's weight is h.i.fc.weight; tanh is the instance h.i.act
- *   skip: x = x + the first block's input, which so travels over all blocks between
+ *   skip: x = x + the first block's input, which crosses all blocks between
  *   logits = x @ wte.weight.T     the tied parameter
  *   loss: sum(logits^2 - pick) */
 #ifndef TEST_MODEL_H
@@ -17,7 +17,7 @@ enum { MODEL_LENGTH = 8, MODEL_WIDTH = 16, MODEL_CLASSES = 32 };
 
 typedef struct ModelOptions {
   int blocks;
-  bool skip; /* the first block's input is added behind the last block */
+  bool skip; /* adds the first block's input after the last block */
   bool tied;
   int64_t batch;
   double clip;

@@ -1,6 +1,7 @@
-/* When blocks come and go (runtime/shared/moves.h): for random models, rooms and shares that stay, what a batch's steps use is in
- * memory with what it should hold, and no more is there than was promised. What steps do is said here once more, from what
- * blocks are; how much must be moved at least, for models small enough to try every choice. */
+/* Offloading of blocks (runtime/shared/moves.h) for random models, memory limits and resident shares. Every block
+ * that a batch's steps use is in memory with the right contents, and memory stays within the promised limit. The
+ * effect of steps is computed here a second time, from the blocks' kinds. For small models, the bytes moved are
+ * compared with the minimum over all choices. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -61,8 +62,8 @@ static void add_between(Model *m, enum pd_block_kind kind) {
   }
 }
 
-/* What some parts save they keep for their backward passes, which then read what they handed on, too. The model's last one's
- * follows at once. */
+/* Some parts save values for their backward passes, which then also read the values passed on. The last part's
+ * backward pass follows at once. */
 static void add_saved(Model *m) {
   uint64_t keeps = below((uint64_t)1 << pd_forward_units(&m->of.batch));
   for (int i = 0; i < m->of.n; i++) {
@@ -98,11 +99,11 @@ static void make(Model *m) {
     add_saved(m);
 }
 
-/* ---- what steps do -------------------------------------------------------------------------------------- */
+/* ---- effects of steps ------------------------------------------------------------------------------------- */
 
 static size_t bytes_of(const Model *m, int block) { return pd_paged(m->of.page, m->block[block].bytes); }
 
-/* Numbers stand for contents: what a block should hold as a step begins, and after it. */
+/* Numbers represent contents: of a block before a step, and after it. */
 typedef struct Run {
   const Model *m;
   const struct pd_moves *moves;
@@ -127,7 +128,7 @@ static void ask(Run *r, int block) {
   r->read += (int64_t)bytes_of(r->m, block);
 }
 
-/* What is there alone is what it should be: nothing is in memory, or on its way. */
+/* The host copy is up to date: the block is not in memory and not in transfer. */
 static void work_at_home(Run *r, int use, int block) {
   assert_false(r->here[block] || r->leaving[block]);
   if (use & PD_READS)
@@ -143,8 +144,8 @@ static void work(Run *r, const struct pd_step *s, int block, int64_t batch) {
     work_at_home(r, use, block);
   if (!(use & PD_USES))
     return;
-  if (!r->here
-           [block]) { /* without a word where it is overwritten; in the first batch what stays later is not yet there */
+  if (!r->here[block]) { /* undefined if overwritten; in the first batch, blocks that stay later are not yet in
+                         memory */
     assert_true(!(use & PD_READS) || batch < STEADY);
     r->here[block] = true;
     r->dirty[block] = false;
@@ -232,7 +233,8 @@ static void contents_and_memory_hold(void **unused) {
   }
 }
 
-/* What the host updates is read once more, and its gradients are written; what its update alone reads never comes. */
+/* Blocks updated by the host are read once more and their gradients written; blocks used only by the update stay
+ * on the host. */
 static void where_all_fits_nothing_else_moves(void **unused) {
   (void)unused;
   static Model m;
@@ -254,8 +256,8 @@ static void where_all_fits_nothing_else_moves(void **unused) {
   assert_true(at_home > 100);
 }
 
-/* What is asked for ahead is there before it is needed: with room for two of the largest step nothing that is read is asked
- * for as late as the step that needs it, but what leaves just before. */
+/* Reads are issued early. With room for two of the largest step, no read is issued as late as its step, except of
+ * blocks evicted just before. */
 static void reading_ahead_takes_what_room_there_is(void **unused) {
   (void)unused;
   static Model m;
@@ -277,8 +279,8 @@ static void reading_ahead_takes_what_room_there_is(void **unused) {
   }
 }
 
-/* Whether a group's gradients are all added up before step `at`; `behind`: the last step that added to one, -1: none comes
- * and goes. */
+/* Whether a group's gradients are complete before step `at`; `behind`: the last step that added to one, -1: none
+ * is offloaded. */
 static bool is_complete_before(const Model *m, int group, int64_t at, int64_t *behind) {
   *behind = -1;
   for (int64_t i = 0; i < m->of.batch.steps; i++) {
@@ -290,8 +292,8 @@ static bool is_complete_before(const Model *m, int group, int64_t at, int64_t *b
   return *behind < at;
 }
 
-/* Behind the part that completes them, or, of the host, behind one part more, which gives them time to come home; what other
- * stages send, behind all. */
+/* Norms of gradients follow the part that completes them. On the host they follow one part later, to allow for the
+ * transfer; those of other stages' gradients follow all parts. */
 static void squares_come_as_gradients_are_complete(void **unused) {
   (void)unused;
   static Model m;

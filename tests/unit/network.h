@@ -1,6 +1,6 @@
-/* A tied network of several instances, with all that makes partial sums and cuts interesting: an
- * embedding whose table is also the head, a residual stream read by many instances, layer norms, dropouts,
- * splits, a table made of numbers, an instance that does nothing. */
+/* A tied network of several instances, with many cases of partial sums and cuts. It has an embedding whose table
+ * is also the head, a residual stream with many readers, and layer norms. It also has dropouts, splits, a constant
+ * table, and an instance without effect. */
 #ifndef PDC_TEST_NETWORK_H
 #define PDC_TEST_NETWORK_H
 
@@ -54,7 +54,7 @@ static inline int dense(Net *n, const char *path, int x, int64_t from, int64_t t
   return y;
 }
 
-/* A layer that returns its argument times one: what simplify removes, wherever its readers are. */
+/* A layer that multiplies by one: simplify removes it, wherever its readers are. */
 static inline int idle(Net *n, const char *path, int x) {
   int outer = enter(n, path);
   int y = in_scope_2(n, &op_mul, x, number(n, 1));
@@ -87,7 +87,7 @@ static inline int attend(Net *n, const char *path, int x, double p) {
   return o;
 }
 
-/* Halves rotated into each other: two slices of one value, as in rotary embeddings. */
+/* Rotates two halves into each other: two slices of one value, as in rotary embeddings. */
 static inline int turn(Net *n, const char *path, int x) {
   int outer = enter(n, path);
   Attr low[MAX_ATTR] = {{.number = -1}, {.number = 0}, {.number = NET_WIDTH / 2}};
@@ -123,7 +123,7 @@ static inline Graph *network(int blocks, double p) {
   n.scope = outer;
   x = in_scope_2(&n, &op_add, x, scoped_param(&n, "wpe", SHAPE(NET_LENGTH, NET_WIDTH)));
   x = drop(&n, x, p);
-  int transposed = in_scope_1(&n, &op_transpose, table); /* read by two instances far apart */
+  int transposed = in_scope_1(&n, &op_transpose, table); /* read by two distant instances */
   int early = in_scope_1(&n, &op_sum, in_scope_2(&n, &op_matmul, turn(&n, "turn", x), transposed));
   for (int i = 0; i < blocks; i++)
     x = block(&n, i, x, p);

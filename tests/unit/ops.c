@@ -1,9 +1,10 @@
-/* Every primitive: derivatives against finite differences before and after simplify, its tables
- * complete, its mistakes diagnosed. */
+/* Every primitive: derivatives against finite differences before and after simplify, completeness of its tables,
+ * and diagnostics. */
 #include "graphs.h"
 
-static bool differentiated[256];   /* by index into all_ops: some case went through its derivative */
-static unsigned has_gradient[256]; /* likewise, bits: operands that some gradient came to, or that are tokens */
+static bool differentiated[256];   /* by index into all_ops: a case used its derivative */
+static unsigned has_gradient[256]; /* by index into all_ops, bits: operands that received a gradient, or that are
+                                      tokens */
 
 static int index_of(const Op *op) {
   for (int k = 0; k < n_ops; k++)
@@ -13,7 +14,7 @@ static int index_of(const Op *op) {
   return -1;
 }
 
-/* Whether a gradient comes to this forward value from `node` or, if it is no parameter, from a later one. */
+/* Whether a gradient reaches this forward value from `node` or, unless it is a parameter, from a later node. */
 static bool is_reached(const Graph *g, int value, int node) {
   const Ints *uses = &g->values.at[value].uses, *gradients = &g->values.at[value].gradients;
   for (int p = 0; p < g->params.n; p++)
@@ -30,13 +31,13 @@ static void note_derivatives(const Graph *g) {
     differentiated[index_of(g->nodes.at[g->nodes.at[i].serves].op)] = true;
   for (int i = 0; i < g->n_forward; i++)
     for (int k = 0; k < g->nodes.at[i].n_in && k < 8; k++) {
-      bool again = false; /* a later operand is the same value: its gradient counts for that one */
+      bool again = false; /* a later operand is the same value and takes the gradient */
       for (int j = k + 1; j < g->nodes.at[i].n_in; j++)
         again |= g->nodes.at[i].in[j] == g->nodes.at[i].in[k];
       if (again || !is_reached(g, g->nodes.at[i].in[k], i))
         continue;
       has_gradient[index_of(g->nodes.at[i].op)] |= 1u << k;
-      differentiated[index_of(g->nodes.at[i].op)] |= g->nodes.at[i].op == &op_rounded; /* which makes no node */
+      differentiated[index_of(g->nodes.at[i].op)] |= g->nodes.at[i].op == &op_rounded; /* makes no node */
     }
 }
 
@@ -73,7 +74,7 @@ static void test_functions(void **state) {
     unary(ops[i]);
 }
 
-/* Of both signs. */
+/* Positive and negative arguments. */
 static void test_relu_and_abs(void **state) {
   (void)state;
   for (int i = 0; i < 2; i++) {
@@ -173,7 +174,7 @@ static void test_expand_axes(void **state) {
   }
 }
 
-/* Sums over samples, too: alone, and with what was summed. */
+/* Sums over samples: alone, and combined with the summed value. */
 static void test_sum_to(void **state) {
   (void)state;
   const Shape to[] = {SHAPE(2, 1, 1), SHAPE(1, 3, 1), SHAPE(4), SHAPE(3, 1), SHAPE(2, 3, 4), {.rank = 0}};
@@ -189,7 +190,7 @@ static void test_sum_to(void **state) {
     }
 }
 
-/* x of each sample normalised by the microbatch's mean and variance: the gradient goes through both, and each
+/* x of each sample normalised by the microbatch's mean and variance: the gradient passes through both, and each
  * buffer gets momentum * statistic. */
 static void test_running_averages(void **state) {
   (void)state;
@@ -223,7 +224,7 @@ static void test_running_averages(void **state) {
   }
 }
 
-/* No loss needs the statistic's gradient, nor is there one for the average. */
+/* No loss needs the statistic's gradient, and the average has none. */
 static void test_shares_need_no_gradient(void **state) {
   (void)state;
   Graph *g = new_graph();
@@ -242,7 +243,7 @@ static void test_shares_need_no_gradient(void **state) {
 
 static void test_split_and_concat(void **state) {
   (void)state;
-  for (int used = 1; used < 8; used++) { /* which of three parts have a use */
+  for (int used = 1; used < 8; used++) { /* set of used parts, of three */
     Graph *g = new_graph();
     int x = operand(g, "x", true, SHAPE(2, 6)), parts[3], n = 0;
     int node = graph_node(g, &op_split, &x, 1, (Attr[MAX_ATTR]){{.number = 3}}, 0, NO_SPAN);
@@ -295,7 +296,7 @@ static void test_matmul_with_a_transposed_weight(void **state) {
       assert_int_equal(g->nodes.at[i].in[1], g->params.at[1].value);
 }
 
-/* GELU's gradient is part of the product that it comes from; where it comes from none, it is nodes of its own. */
+/* GELU's gradient is merged into the product that yields it; without such a product it has its own nodes. */
 static void test_matmul_gelu(void **state) {
   (void)state;
   for (int form = 0; form < 4; form++) {
@@ -331,13 +332,13 @@ static void test_attention(void **state) {
   }
 }
 
-/* x where `seen` is large, else a number that hides. */
+/* x where `seen` is large, else a number that masks. */
 static int hide(Graph *g, int x, int seen) {
   int large = apply_2(g, &op_greater, seen, graph_constant(g, 0.8, 0, NO_SPAN));
   return apply(g, &op_select, (int[]){large, x, graph_constant(g, -1e9, 0, NO_SPAN)}, 3, NULL);
 }
 
-/* Of each sample or not, of rows or not; some keys hidden, and of some rows all. */
+/* Masks per sample or shared, per row or shared; some keys are masked, and in some rows all keys. */
 static void test_masked_attention(void **state) {
   (void)state;
   for (int kind = 0; kind < 8; kind++) {
@@ -356,7 +357,7 @@ static void test_masked_attention(void **state) {
   }
 }
 
-/* Every form: with a state before or not, lengths or not, reversed or not, and which outputs have a gradient. */
+/* Every form: with or without initial state, lengths and reversal, and with gradients of any set of outputs. */
 static void test_lstm(void **state) {
   (void)state;
   for (int form = 0; form < 8; form++)
@@ -469,7 +470,7 @@ static void test_detach_stops(void **state) {
     expect_near(after[i], before[i], 1e-12, "after simplify", i);
 }
 
-/* Runs after all others: what they went through is complete. */
+/* Runs last: checks that the tests above covered all operations. */
 static void test_table_is_complete(void **state) {
   (void)state;
   const Op *const no_gradient[] = {&op_greater,
@@ -523,7 +524,7 @@ static void test_table_is_complete(void **state) {
   }
 }
 
-/* ---- shapes that do not fit ------------------------------------------------------------------------ */
+/* ---- mismatched shapes ---------------------------------------------------------------------------------- */
 
 static void refuse(Graph *g, const Op *op, const int *in, int n_in, const Attr *attr) {
   int before = error_count(), nodes = g->nodes.n;

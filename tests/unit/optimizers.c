@@ -1,4 +1,5 @@
-/* The table of optimizers against what the runtime has under the same names, and against docs/reference/language.md. */
+/* Compares the table of optimizers with the runtime's optimizers of the same names and with
+ * docs/reference/language.md. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -40,7 +41,7 @@ static void test_rows_are_sound(void **state) {
   }
 }
 
-/* Every rule that some arguments choose is the runtime's, and every one of the runtime's is chosen by some. */
+/* The rules that arguments select are exactly the runtime's rules. */
 static void test_rules_are_the_runtimes(void **state) {
   (void)state;
   bool chosen[N_RULES] = {false};
@@ -69,7 +70,7 @@ static void test_rules_are_the_runtimes(void **state) {
     assert_true(chosen[i]);
 }
 
-/* "name = x" or "name = (x, y)" within a line. */
+/* Expects "name = x" or "name = (x, y)" in a line. */
 static void expect_default(const char *line, const char *name, const double *standard, int n) {
   const char *at = strstr(line, format(" %s = ", name));
   at = at ? at : strstr(line, format("(%s = ", name));
@@ -83,8 +84,8 @@ static void expect_default(const char *line, const char *name, const double *sta
   }
 }
 
-/* A matrix has a moment for its rows and one for its columns, a vector one like itself: together little more than
- * nothing beside AdamW's two. */
+/* A matrix has a moment per row and per column, and a vector a moment of its size: negligible beside AdamW's
+ * two. */
 static void test_adafactors_moments_are_small(void **state) {
   (void)state;
   const UpdateRule *r = optimizer_adafactor.rule;
@@ -106,8 +107,8 @@ static int64_t a_product(const struct pd_matmul_shape *s) {
   return product_scratch;
 }
 
-/* A hidden matrix has one moment, X twice, two square matrices of its shorter side and what a product takes; any other
- * parameter AdamW's two moments. */
+/* A hidden matrix has one moment, twice X, two square matrices of its shorter side, and a product's workspace.
+ * Other parameters have AdamW's two moments. */
 static void test_muons_memory_is_of_hidden_matrices(void **state) {
   (void)state;
   const Library library = {.matmul = a_product};

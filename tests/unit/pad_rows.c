@@ -1,11 +1,12 @@
-/* Rows of zeros behind a vocabulary's change no number; only matrices that are multiplied and looked up get any. */
+/* Zero rows after a vocabulary's rows change no number; only matrices that are both multiplied and looked up get
+ * them. */
 #include "graphs.h"
 
 #include "layout/pad_rows.h"
 
 enum { VOCABULARY = 517, PADDED = 640, WIDTH = 3, LENGTH = 2, MULTIPLE = 128 };
 
-/* A tied vocabulary, whose logits somebody sums up besides, and a head of its own. */
+/* A tied vocabulary whose logits are also summed, and a separate head. */
 static Graph *vocabulary(int64_t rows) {
   Graph *g = new_graph();
   int wte = new_param(g, "wte", SHAPE(rows, WIDTH)), head = new_param(g, "head", SHAPE(rows, WIDTH));
@@ -18,7 +19,7 @@ static Graph *vocabulary(int64_t rows) {
   return g;
 }
 
-/* Numbers of a parameter by its element, zeros behind its own. */
+/* Numbers of a parameter by index, with zeros after its own. */
 static double *filled(const Param *p, int which) {
   Shape whole = padded_shape(p);
   double *x = alloc((size_t)shape_elements(&whole) * sizeof *x);
@@ -27,7 +28,7 @@ static double *filled(const Param *p, int which) {
   return x;
 }
 
-/* All values of a batch: tokens 0 .. 6, weights of the losses. */
+/* All values of a batch, with tokens 0 .. 6 and weights of the losses. */
 static double **run(const Graph *g) {
   const double **input = alloc((size_t)(g->inputs.n + 1) * sizeof *input),
                **param = alloc((size_t)(g->params.n + 1) * sizeof *param);
@@ -43,7 +44,7 @@ static double **run(const Graph *g) {
   return interpret(g, BATCH, input, param);
 }
 
-/* Over all uses. */
+/* Summed over all uses. */
 static double gradient_at(const Graph *g, double *const *values, int param, int64_t element) {
   const Param *p = &g->params.at[param];
   double sum = 0;
@@ -112,9 +113,10 @@ static void test_what_is_padded(void **state) {
   (void)state;
   assert_int_equal(padded_params(vocabulary(VOCABULARY), MULTIPLE), 2);
   assert_int_equal(padded_params(vocabulary(VOCABULARY), 0), 0);
-  assert_int_equal(padded_params(vocabulary(520), MULTIPLE), 0); /* rows of the logits are at 16 bytes */
-  assert_int_equal(padded_params(vocabulary(61), MULTIPLE), 0);  /* few */
-  /* Read in another way, here added up: zeros might count. */
+  assert_int_equal(padded_params(vocabulary(520), MULTIPLE), 0); /* rows of the logits start at multiples of 16
+                                                                    bytes */
+  assert_int_equal(padded_params(vocabulary(61), MULTIPLE), 0);  /* too few rows */
+  /* Another reader, here a sum, could count the zeros. */
   Graph *g = vocabulary(VOCABULARY);
   weigh(g, apply_2(g, &op_mul, apply_1(g, &op_exp, g->params.at[0].value),
                    new_input(g, "x", SHAPE(VOCABULARY, WIDTH))));

@@ -1,4 +1,4 @@
-/* The planner's partition against trying every one: random lists of pieces, costs, copies and limits. */
+/* The planner's partition against all partitions, for random pieces, costs, copies and limits. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -33,7 +33,7 @@ static double *seconds(int n, uint64_t most) {
   return x;
 }
 
-/* Of each some quarters. */
+/* Random multiples of a quarter of each. */
 static double *shares(int n, const double *of) {
   double *x = alloc((size_t)n * sizeof *x);
   for (int i = 0; i < n; i++)
@@ -48,7 +48,7 @@ static int64_t *sizes(int n, uint64_t most) {
   return x;
 }
 
-/* Parameters of random size, each used by one to three pieces: a stage holds each of its own once. */
+/* Parameters of random size, each used by one to three pieces; a stage holds each of its parameters once. */
 static void add_parameters(Case *k) {
   Costs *c = &k->costs;
   Holding *holding = alloc(MAX_PARAMS * sizeof *holding);
@@ -80,7 +80,7 @@ static int64_t *bytes_between(int n, uint64_t most) {
   return x;
 }
 
-/* Links of different levels on the way in and out. */
+/* Links of different levels for receiving and sending. */
 static Wiring some_wiring(bool in, bool out) {
   static const Link links[] = {{0.125, 0.0625}, {1, 0.5}};
   return (Wiring){.in = in ? &links[below(2)] : NULL,
@@ -109,7 +109,7 @@ static Case random_case_of(int stages, int n) {
   c->beside = below(3) == 0;
   c->overlapped = below(2);
   c->fill =
-      !c->overlapped ? 1.0 / (double)(3 + below(8)) : 0; /* of a microbatch, of which replicas have one each */
+      !c->overlapped ? 1.0 / (double)(3 + below(8)) : 0; /* per microbatch, with one microbatch per replica */
   c->work = sizes(n, 30);
   c->activations = bytes_between(n, 10);
   c->activation_gradients = bytes_between(n, 10);
@@ -131,7 +131,8 @@ static Case random_case_of(int stages, int n) {
                            .extra = (int64_t)below(20),
                            .recompute_off = policy != 1,
                            .recompute_on = policy != 0};
-    k.copies[i].buckets = below(2) && c->share * k.copies[i].replicas <= 1; /* each has a microbatch of a batch */
+    k.copies[i].buckets =
+        below(2) && c->share * k.copies[i].replicas <= 1; /* each replica has a microbatch of a batch */
   }
   k.limit = below(4) ? 100 + (int64_t)below(600) : INT64_MAX;
   return k;
@@ -142,9 +143,9 @@ static Case random_case(void) {
   return random_case_of(stages, stages + (int)below(MAX_PIECES - MAX_DEPTH + 1));
 }
 
-/* ---- a stage, straight from the definition ---------------------------------------------------------- */
+/* ---- a stage, computed by definition --------------------------------------------------------------- */
 
-/* The parameter has a user in pieces [first, end); outside of them. */
+/* The parameter has a user in pieces [first, end), or with `outside` a user outside them. */
 static bool has_user(const Holding *q, int first, int end, bool outside) {
   for (int i = 0; i < q->n; i++)
     if ((q->users[i] >= first && q->users[i] < end) != outside)
@@ -171,7 +172,7 @@ static double crossing(const Link *link, double sharing, int64_t bytes) {
   return link->latency + (double)bytes * link->byte * sharing;
 }
 
-/* Seconds of a microbatch's work, there and back, with receiving where that is work. */
+/* Seconds of a microbatch's forward and backward pass, including receiving if it takes work. */
 static double passage(const Case *k, const Wiring *w, int first, int end, bool recompute) {
   const Costs *c = &k->costs;
   double t = c->receive[first] + c->receive_gradient[end];
@@ -189,8 +190,8 @@ static double most_bytes(const Costs *c, int cut) {
                                                                      : c->activation_gradients[cut]);
 }
 
-/* What a stage takes, as a microbatch's share: its passes, and of these what nobody waits for; messages beside them, and
- * the first of these; its update with what replicas exchange. */
+/* A stage's times per microbatch: its passes, and their share on which no other stage waits. Further, concurrent
+ * messages and the first of them, and the update with the replicas' exchange. */
 typedef struct Parts {
   double passes, aside, pace, first, update, way, between;
 } Parts;
@@ -199,14 +200,14 @@ static Parts stage_parts(const Case *k, const Copies *at, int first, int end, bo
   const Costs *c = &k->costs;
   const Wiring *w = &at->wiring;
   int64_t gradients = 0, shared;
-  double extra = 0; /* on its way, but no work of a rank */
+  double extra = 0; /* latency without work of the rank */
   double backward = 0;
   Held held = held_by(k, first, end, &shared);
   Parts p = {.way = passage(k, w, first, end, recompute)};
   for (int i = first; i < end; i++) {
     gradients += c->gradients[i];
     backward += c->backward[i];
-    p.aside += at->deferred ? c->products[i] : 0; /* weights passes: backward is in two */
+    p.aside += at->deferred ? c->products[i] : 0; /* weights passes: backward is split */
   }
   if (c->beside && first > 0 && w->in) {
     double message =
@@ -223,7 +224,7 @@ static Parts stage_parts(const Case *k, const Copies *at, int first, int end, bo
   p.pace = pace / at->replicas;
   p.first = c->fill * pace;
   p.update = update + (at->buckets && c->beside ? fmax(0, reduce - c->share * backward) : reduce);
-  if (c->overlapped) { /* all of it goes on side by side */
+  if (c->overlapped) { /* all phases overlap */
     p.passes = fmax(fmax(p.way / at->replicas + update, reduce), pace / at->replicas) + at->beside;
     p.update = p.pace = p.first = 0;
   }
@@ -260,7 +261,7 @@ typedef struct Best {
   int64_t smallest;
 } Best;
 
-/* The fastest way to run pieces [first, end) as a stage within the limit, straight from the definition. */
+/* The fastest way to run pieces [first, end) as a stage within the limit, by definition. */
 static double stage_best(const Case *k, int stage, int first, int end, int64_t *least, bool *recomputes) {
   double best = INFINITY;
   *least = INT64_MAX;
@@ -279,8 +280,8 @@ static double stage_best(const Case *k, int stage, int first, int end, int64_t *
   return best;
 }
 
-/* The value of the partition that starts its stages there: the longest from a stage's first pass to its update, where
- * passes wait for those behind it. INFINITY: a stage does not fit. */
+/* The value of the partition with these starts: the longest time from a stage's first pass to its update,
+ * including waits for later stages. INFINITY: a stage does not fit. */
 static double value_of_partition(const Case *k, const int *start, int64_t *largest) {
   double early = 0, late = 0;
   bool fits = true;
@@ -363,7 +364,7 @@ static void fastest_is_the_best_of_all(void **unused) {
   assert_true(fitting > CASES / 4 && refused > CASES / 20 && recomputing > CASES / 20);
 }
 
-/* Many pieces of a pipeline that drains: many ways to run the stages behind one are each the best before some stage. */
+/* A draining pipeline of many pieces: for a suffix of stages, many ways are each the best before some stage. */
 static void fastest_keeps_every_state(void **unused) {
   (void)unused;
   enum { STAGES = 5, PIECES = 18, WIDE_CASES = 400 };
@@ -382,7 +383,8 @@ static void fastest_keeps_every_state(void **unused) {
   assert_true(draining > WIDE_CASES / 4);
 }
 
-/* Of many pieces a search at some of the cuts bounds the search at all of them, which finds at least the same. */
+/* With many pieces, a search on some cuts bounds the search on all cuts, which finds a partition at least as
+ * good. */
 static void fastest_of_many_pieces_is_found(void **unused) {
   (void)unused;
   enum { STAGES = 5, PIECES = 600, MANY_CASES = 24 };
@@ -408,7 +410,7 @@ static void smallest_is_the_least_of_all(void **unused) {
   }
 }
 
-/* With stages and cuts given only recomputation is left to choose. */
+/* With pinned stages and cuts, only recomputation is chosen. */
 static void pinned_keeps_the_cuts(void **unused) {
   (void)unused;
   for (int i = 0; i < CASES / 2; i++) {
@@ -432,7 +434,7 @@ static void pinned_keeps_the_cuts(void **unused) {
   }
 }
 
-/* Equal blocks and no cost between them: every stage gets as many, whatever else is as fast. */
+/* Equal blocks without communication: every stage gets the same number, even if other partitions are as fast. */
 static void equals_are_even(void **unused) {
   (void)unused;
   enum { N = 13 };
@@ -477,7 +479,7 @@ typedef struct Way {
   int found;
 } Way;
 
-/* What a rank keeps grows with the turns in flight. */
+/* A rank's memory grows with the turns in flight. */
 static Copies some_copies(const void *way, const StageAhead *s) {
   const Topology *t = &((const Way *)way)->topology;
   int64_t turns = s->microbatches / s->replicas;
@@ -500,7 +502,7 @@ static Copies some_copies(const void *way, const StageAhead *s) {
                   .recompute_on = n > 1};
 }
 
-/* The value of the pipeline as it stands, INFINITY where it may not be: from its definition, without labels. */
+/* The value of the pipeline by definition, without labels; INFINITY: not allowed. */
 static double value_of(const Way *k) {
   const Ways *w = &k->w;
   const Costs *c = w->spans->c;
@@ -553,7 +555,7 @@ static void every_way(Way *k, int first, int used) {
   k->stages--;
 }
 
-/* A way that was found is one, and takes what it says. */
+/* A result is a valid way with the stated time. */
 static void check_way(Way *k, const Replication *r) {
   assert_true(r->stages >= k->w.least_stages && r->stages <= k->w.most_stages);
   int sum = 0;
@@ -569,7 +571,7 @@ static void check_way(Way *k, const Replication *r) {
 
 static void ranks_are_dealt_the_best_of_all_ways(void **unused) {
   (void)unused;
-  enum { MORE = 8 }; /* few problems turn on what is in flight */
+  enum { MORE = 8 }; /* few problems depend on turns in flight */
   int found = 0, none = 0, replicated = 0, fewer = 0;
   for (int i = 0; i < CASES * MORE; i++) {
     Case c = random_case();
@@ -619,8 +621,8 @@ static void ranks_are_dealt_the_best_of_all_ways(void **unused) {
   assert_true(found > CASES / 5 && none > CASES / 10 && replicated > CASES / 20 && fewer > CASES / 20);
 }
 
-/* A bucket's messages begin when its last piece has gone backward and the link is free: all of them have passed behind the
- * pass by the latest of what is left of any bucket on, less what the pass still does then. */
+/* A bucket's exchange starts after its last piece's backward pass, when the link is free. The end of all exchanges
+ * is the latest, over buckets, of the exchanges from that bucket on minus the pass after it. */
 static void exchanges_end_with_the_last_bucket(void **state) {
   (void)state;
   int hidden = 0, whole = 0;

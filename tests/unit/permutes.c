@@ -1,4 +1,4 @@
-/* Moving permutes keeps every number; between layers that work with another order of axes none is left. */
+/* Moving permutes keeps every number; none remains between layers that compute in another order of axes. */
 #include "graphs.h"
 
 #include "layout/permutes.h"
@@ -14,14 +14,14 @@ static int orders_in(const Graph *g) {
   return n;
 }
 
-/* A layer for images: [C, H, W] outside, [H, W, C] inside. */
+/* An image layer: [C, H, W] outside, [H, W, C] inside. */
 static int mix(Graph *g, int x, const char *name, int64_t channels) {
   int64_t had = g->values.at[x].shape.dim[0];
   int y = apply_2(g, &op_matmul, permute(g, x, 1, 2, 0), new_param(g, name, SHAPE(had, channels)));
   return permute(g, y, 2, 0, 1);
 }
 
-/* x * weight[C, 1, 1], as normalisations have it. */
+/* x * weight[C, 1, 1], as in normalisations. */
 static int scale(Graph *g, int x, const char *name) {
   int w = new_param(g, name, SHAPE(g->values.at[x].shape.dim[0]));
   Attr shape[MAX_ATTR] = {{.n = 3, .list = (int64_t[]){g->values.at[x].shape.dim[0], 1, 1}}};
@@ -72,7 +72,7 @@ static void test_residual_network(void **state) {
   move_permutes(moved);
   graph_verify(moved);
   assert_int_equal(orders_in(g), 8);
-  assert_int_equal(orders_in(moved), 2); /* of the image, and before it is flat */
+  assert_int_equal(orders_in(moved), 2); /* of the image, and before flattening */
   autodiff(g);
   autodiff(moved);
   expect_same_numbers(g, moved);
@@ -111,7 +111,7 @@ static void test_nothing_to_move(void **state) {
   assert_string_equal(dump_of(g), before);
 }
 
-/* ---- any graph ------------------------------------------------------------------------------------ */
+/* ---- random graphs -------------------------------------------------------------------------------- */
 
 static uint64_t state_of_chance;
 
@@ -126,7 +126,7 @@ static int permute_at_random(Graph *g, int x) {
   return permute(g, x, o[0], o[1], o[2]);
 }
 
-/* One of the values so far with the shape of x, which is one. */
+/* A value of the pool with the shape of x, which is in the pool. */
 static int alike(const Graph *g, const Ints *pool, int x) {
   for (int tries = 0; tries < 20; tries++) {
     int y = pool->at[chance(pool->n)];
@@ -136,7 +136,7 @@ static int alike(const Graph *g, const Ints *pool, int x) {
   return x;
 }
 
-/* A parameter that broadcasts to x: some axes are 1, leading ones may lack. */
+/* A parameter that broadcasts to x: some axes are 1, and leading axes may be missing. */
 static int broadcast(Graph *g, int x) {
   Shape s = g->values.at[x].shape;
   int lacks = chance(3);

@@ -1,4 +1,4 @@
-/* Plans: requests that pin choices, limits of memory, the file and its mistakes. */
+/* Plans: pinned choices, memory limits, the plan file and its errors. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -27,7 +27,7 @@ static int build(void **unused) {
   return 0;
 }
 
-/* q.memory: of the arena. */
+/* q.memory: limit of the arena. */
 static Plan *make(PlanRequest q) {
   q.memory += q.memory ? processors.process : 0;
   return plan_make(graph, &pieces, &q, NULL, 0);
@@ -38,7 +38,7 @@ static void keep_code(void *code, const Told *told) {
     *(const char **)code = told->code;
 }
 
-/* The request is refused with one diagnostic, of this code. */
+/* Expects exactly one diagnostic, with this code. */
 static void refused_at(int line, const char *code, PlanRequest q) {
   const char *got = "";
   int before = error_count();
@@ -98,14 +98,14 @@ static void impossible_requests_are_refused(void **unused) {
   refused("PD0506", (PlanRequest){.microbatch = 5});
   refused("PD0506", (PlanRequest){.microbatch = 24});
   refused("PD0702", (PlanRequest){.schedule = "2bv"});
-  refused("PD0701", (PlanRequest){.stages = 4, .microbatch = 6}); /* two microbatches, three are needed */
+  refused("PD0701", (PlanRequest){.stages = 4, .microbatch = 6}); /* two microbatches, but three are needed */
   refused("PD0708", (PlanRequest){.stages = 2, .schedule = "gpipe", .ahead = 2});
   refused("PD0708", (PlanRequest){.stages = 2, .schedule = "interleaved", .ahead = 2});
   refused("PD0601", (PlanRequest){.plan = "no such file"});
   refused("PD0601", (PlanRequest){.profile = "no such file"});
 }
 
-/* Microbatches are made smaller where 2bw needs more of them. */
+/* 2bw reduces the microbatch if it needs more microbatches per batch. */
 static void two_versions_need_enough_microbatches(void **unused) {
   (void)unused;
   Plan *plan = make((PlanRequest){.stages = 5});
@@ -114,8 +114,8 @@ static void two_versions_need_enough_microbatches(void **unused) {
   refused("PD0701", (PlanRequest){.stages = 14});
 }
 
-/* Of plans of one microbatch that take the same time one is shown; what is faster than the chosen plan, by less than half
- * a percent, is not hidden. */
+/* Of plans with equal microbatch and time, one is listed. Plans faster than the chosen one by less than 0.5 % are
+ * listed, too. */
 static void runners_up_are_other_plans(void **unused) {
   (void)unused;
   for (int workers = 2; workers <= 4; workers++) {
@@ -174,8 +174,8 @@ static void replicas_are_kept(void **unused) {
   refused("PD0705", (PlanRequest){.replicas = "2,1", .schedule = "interleaved"});
 }
 
-/* All ways to give ranks to stages, each planned on its own: none is faster by more than what the choice lets
- * pass for a simpler plan. */
+/* Plans every assignment of ranks to stages separately: none is faster by more than the tolerance for a simpler
+ * plan. */
 static void every_way(int ranks, const char *so_far, const Plan *chosen, int *tried) {
   for (int w = 1; w <= ranks; w++) {
     const char *replicas = *so_far ? format("%s,%d", so_far, w) : format("%d", w);
@@ -267,7 +267,7 @@ static void pipedream_updates_after_every_round(void **unused) {
   assert_int_equal(make(q)->pipeline.microbatch, 2);
   q.microbatch = 1;
   refused("PD0704", q);
-  q = (PlanRequest){.stages = 2}; /* 2bw, which is not the model's */
+  q = (PlanRequest){.stages = 2}; /* 2bw, which the model does not use */
   refused("PD0708", q);
   graph->train.vertical_sync = false;
 }
@@ -287,9 +287,9 @@ static void ranks_hold_several_chunks(void **unused) {
       assert_int_equal(plan->stage[i].peak_bytes, plan->stage[i % 3].peak_bytes);
   }
   refused("PD0708", (PlanRequest){.stages = 2, .schedule = "flush"});
-  refused("PD0704", (PlanRequest){.stages = 5, .schedule = "interleaved"}); /* 12 samples in fives */
+  refused("PD0704", (PlanRequest){.stages = 5, .schedule = "interleaved"}); /* 12 samples are not divisible by 5 */
   graph->train.chunks = 8;
-  refused("PD0505", (PlanRequest){.stages = 4, .schedule = "interleaved"}); /* 32 parts of so few pieces */
+  refused("PD0505", (PlanRequest){.stages = 4, .schedule = "interleaved"}); /* 32 parts need more pieces */
   graph->train.chunks = 0;
   assert_int_equal(make((PlanRequest){.stages = 1, .schedule = "interleaved"})->pipeline.chunks, 1);
 }
@@ -336,13 +336,13 @@ static void one_ahead_takes_memory(void **unused) {
   assert_int_equal(two->pipeline.ahead[2], 1);
   q.ahead = 0;
   assert_true(largest(two) > largest(one));
-  q.memory = largest(two) - 1; /* short of memory */
+  q.memory = largest(two) - 1; /* memory is short */
   assert_int_equal(make(q)->pipeline.ahead[0], 1);
 }
 
 /* ---- memory ------------------------------------------------------------- */
 
-/* What a caller's exact peak might be: half as much again as a stage's saved values and weights ask for. */
+/* A possible exact peak of the caller: 1.5 times a stage's saved values and weights. */
 static int64_t exact_peak(void *context, const Plan *plan, int stage) {
   int *calls = context;
   const StagePlan *s = &plan->stage[stage];
@@ -377,11 +377,11 @@ static void exact_peaks_decide(void **unused) {
       assert_int_equal(plan->stage[i].peak_bytes, exact_peak(&calls, plan, i));
   }
   assert_true(planned >= 3);
-  assert_true(error_count() == before + 1); /* in the end nothing fits */
+  assert_true(error_count() == before + 1); /* in the end no plan fits */
   diagnostics_flush();
 }
 
-/* What a program needs beside its arena is part of what it may take. */
+/* Memory of a process outside its arena counts toward the limit. */
 static void the_limit_is_the_process_s(void **unused) {
   (void)unused;
   PlanRequest q = {
@@ -392,12 +392,12 @@ static void the_limit_is_the_process_s(void **unused) {
   assert_non_null(plan_make(graph, &pieces, &q, NULL, 0));
   q.memory = needed - 1;
   assert_null(plan_make(graph, &pieces, &q, NULL, 0));
-  q.memory = processors.process / 2; /* not even that */
+  q.memory = processors.process / 2; /* below the process's own memory */
   assert_null(plan_make(graph, &pieces, &q, NULL, 0));
   diagnostics_flush();
 }
 
-/* Without --memory: the same each time, less with more ranks, and never all that the machine has. */
+/* Without --memory: deterministic, less with more ranks, and never all of the machine's memory. */
 static void the_system_keeps_some(void **unused) {
   (void)unused;
   int64_t all = (int64_t)sysconf(_SC_PHYS_PAGES) * sysconf(_SC_PAGESIZE), one = processors.memory(1);
@@ -428,12 +428,12 @@ static void tied_and_clipped_stages_exchange(void **unused) {
   (void)unused;
   Plan *plan = make((PlanRequest){.stages = 3});
   bool *exchanges = plan_exchanges(graph, &pieces, plan);
-  assert_true(!exchanges[0] && exchanges[1] && exchanges[2]); /* clipping */
+  assert_true(!exchanges[0] && exchanges[1] && exchanges[2]); /* for clipping */
   Graph *unclipped = model_build((ModelOptions){.blocks = 6, .tied = true, .batch = 12});
   Pieces p = cut(unclipped);
   plan = plan_make(unclipped, &p, &(PlanRequest){.split = "h[2],h[4]"}, NULL, 0);
   exchanges = plan_exchanges(unclipped, &p, plan);
-  assert_true(!exchanges[0] && !exchanges[1] && exchanges[2]); /* the tied weight */
+  assert_true(!exchanges[0] && !exchanges[1] && exchanges[2]); /* for the tied weight */
   int64_t both = stage_parameters(unclipped, &p, &plan->stage[0]) +
                  stage_parameters(unclipped, &p, &plan->stage[1]) +
                  stage_parameters(unclipped, &p, &plan->stage[2]);
@@ -478,7 +478,7 @@ static void what_is_written_reads_back(void **unused) {
     graph->train.vertical_sync = i == 1;
     char *text = plan_json(graph, &pieces, make(forms[i]));
     char *path = write_temporary(text, strlen(text));
-    graph->train.vertical_sync = false; /* what the file says holds */
+    graph->train.vertical_sync = false; /* settings in the file apply */
     Plan *again = make((PlanRequest){.plan = path, .target = forms[i].target});
     unlink(path);
     assert_non_null(again);
@@ -487,7 +487,7 @@ static void what_is_written_reads_back(void **unused) {
   }
 }
 
-/* Activations, messages and working copies of weights take half the bytes; there are masters besides. */
+/* Activations, messages and working copies of weights take half the bytes; master weights are added. */
 static void bf16_is_planned_with(void **unused) {
   (void)unused;
   const PlanRequest gpu = {.stages = 2, .split = "h[2]", .microbatch = 4, .target = {.backend = &backend_cuda}};
@@ -511,7 +511,7 @@ static char *replaced(const char *text, const char *what, const char *with) {
   return format("%.*s%s%s", (int)(at - text), text, with, at + strlen(what));
 }
 
-/* As pdc wrote them before stages had replicas. */
+/* The format of plans before stages had replicas. */
 static void older_plans_read(void **unused) {
   (void)unused;
   char *text = plan_json(graph, &pieces, make((PlanRequest){.split = "h[2]", .microbatch = 4, .ahead = 1}));
@@ -538,7 +538,7 @@ static void edits_are_taken(void **unused) {
   assert_true(plan->batch_seconds > 0 && plan->stage[0].peak_bytes > 0);
 }
 
-typedef const char *Edit[2]; /* what is replaced, by what */
+typedef const char *Edit[2]; /* old text, new text */
 
 static void each_edit_is_diagnosed(const char *good, const Edit *edits, size_t n) {
   for (size_t i = 0; i < n; i++) {
@@ -569,12 +569,12 @@ static void mistakes_are_diagnosed(void **unused) {
       {"\"starts_at\": \"h.2\"", "\"starts_at\": null"},
       {"\"starts_at\": \"wte\"", "\"starts_at\": \"h.1\""},
       {"\"recompute\": false", "\"recompute\": 1"},
-      {"\"replicas\": 1", "\"replicas\": 2"}, /* of three microbatches */
+      {"\"replicas\": 1", "\"replicas\": 2"}, /* three microbatches */
       {"\"replicas\": 1", "\"replicas\": 0"},
       {"\"ahead\": 1", "\"ahead\": 3"},
       {"\"schedule\": \"2bw\"", "\"schedule\": \"2bw\", \"vertical_sync\": true"},
       {"\"schedule\": \"2bw\"", "\"schedule\": \"flush\", \"chunks\": 2"},
-      {"\"schedule\": \"2bw\"", "\"schedule\": \"interleaved\""}, /* three microbatches, of two ranks */
+      {"\"schedule\": \"2bw\"", "\"schedule\": \"interleaved\""}, /* three microbatches, two ranks */
       {"\"schedule\": \"2bw\"", "\"schedule\": \"pipedream\""},
       {"\"schedule\": \"2bw\"", "\"schedule\": \"forward\""},
       {"\"weights_seconds\": ", "\"weights_seconds\": -"},
@@ -594,17 +594,17 @@ static void mistakes_in_chunks_are_diagnosed(void **unused) {
   const char *good = plan_json(graph, &pieces, make((PlanRequest){.stages = 2, .schedule = "interleaved"}));
   const Edit edits[] = {
       {"\"chunks\": 2", "\"chunks\": 3"},
-      {"\"chunks\": 2", "\"chunks\": 4"}, /* of one rank */
+      {"\"chunks\": 2", "\"chunks\": 4"}, /* on one rank */
       {"\"chunks\": 2", "\"chunks\": 9"},
       {"\"schedule\": \"interleaved\"", "\"schedule\": \"flush\""},
-      {"\"recompute\": false", "\"recompute\": true"}, /* of one of a rank's */
+      {"\"recompute\": false", "\"recompute\": true"}, /* for one of a rank's parts */
       {"\"replicas\": 1", "\"replicas\": 2"},
       {"\"ahead\": 1", "\"ahead\": 2"},
   };
   each_edit_is_diagnosed(good, edits, sizeof edits / sizeof *edits);
 }
 
-/* Cut short and with bytes changed: a plan or a diagnostic, never anything else. */
+/* Truncated and corrupted texts give a plan or a diagnostic. */
 static void no_text_does_harm(void **unused) {
   (void)unused;
   char *good = plan_json(graph, &pieces, make((PlanRequest){.workers = 3}));

@@ -1,4 +1,4 @@
-/* The page about a plan: where its ranks are in a cluster, and what its names become. */
+/* The page about a plan: placement of its ranks in a cluster, and escaped names. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -13,9 +13,9 @@
 #include "model.h"
 #include "report/report.h"
 
-enum { PROCESS = 8 << 20 }; /* bytes beside the arena */
+enum { PROCESS = 8 << 20 }; /* bytes outside the arena */
 
-/* Two racks of two servers of two devices, of which the last server's have less memory. */
+/* Two racks of two servers with two devices each; the last server's devices have less memory. */
 static const uint8_t kinds[] = {0, 0, 0, 0, 0, 0, 1, 1};
 static const Cluster racks = {.name = "</script><script>alert(1)</script>",
                               .n_kinds = 2,
@@ -47,14 +47,14 @@ static int build(void **unused) {
   return 0;
 }
 
-/* The page of so many ranks on a cluster, written to a file that is removed again: its text. */
+/* The text of the page for `plan`, via a temporary file. */
 static char *page_of(const PlanRequest *request, const Plan *plan) {
   const PlanPage page = {.g = graph, .p = &pieces, .request = request, .plan = plan};
   char *path = format("plan_page.%ld.html", (long)getpid());
   assert_true(plan_page(&page, path));
   char *text = read_file(path, NULL);
   assert_non_null(text);
-  const char *kept = getenv("KEEP"); /* to look at it */
+  const char *kept = getenv("KEEP"); /* keeps the page for inspection */
   if (!kept)
     unlink(path);
   return text;
@@ -77,7 +77,7 @@ static const cJSON *member(const cJSON *of, const char *name) {
   return m;
 }
 
-/* Each where the plan's placement has it, and no two on one device. */
+/* Each rank is at its place in the plan's placement, and no two share a device. */
 static void ranks_are_on_devices(void **unused) {
   (void)unused;
   const PlanRequest request = {.workers = 6, .replicas = "2,2,2", .schedule = "flush", .cluster = &racks};
@@ -106,7 +106,7 @@ static void ranks_are_on_devices(void **unused) {
     assert_int_equal(number(kind_of, device), kinds[device]);
 }
 
-/* Each rank's bound is its device's, unless one is given for all. */
+/* A rank's limit is its device's, unless one is given for all. */
 static void memory_is_bounded_by_device(void **unused) {
   (void)unused;
   PlanRequest request = {.workers = 8, .replicas = "8", .stages = 1, .schedule = "flush", .cluster = &racks};
@@ -125,7 +125,7 @@ static void memory_is_bounded_by_device(void **unused) {
   graph->train.batch = 12;
 }
 
-/* Plans are made for all of the cluster's devices, and none for more. */
+/* Plans use all of the cluster's devices and no more. */
 static void a_cluster_bounds_the_ranks(void **unused) {
   (void)unused;
   const PlanRequest request = {.workers = 3, .stages = 3, .schedule = "flush", .cluster = &racks};
@@ -138,7 +138,7 @@ static void a_cluster_bounds_the_ranks(void **unused) {
     assert_int_equal(member(cJSON_GetArrayItem(points, i), "ranks")->valueint, ranks[i]);
   assert_non_null(cJSON_GetObjectItemCaseSensitive(cJSON_GetArrayItem(points, 0), "why"));
   assert_true(cJSON_IsTrue(member(cJSON_GetArrayItem(points, 2), "chosen")));
-  assert_int_equal(error_count(), 0); /* that one rank is too few is on the page alone */
+  assert_int_equal(error_count(), 0); /* the failure for one rank is reported only on the page */
 }
 
 static void names_are_no_markup(void **unused) {

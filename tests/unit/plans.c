@@ -1,6 +1,8 @@
-/* The planner against every plan that could be asked for: small random problems, whose plans are all simulated.
+/* The planner against all possible plans for small random problems, each plan simulated.
  *
- *   unit_plans [PROBLEMS [SEED]]     so many of them (default 1000); prints each for which the planner's plan is not the best */
+ *   unit_plans [PROBLEMS [SEED]]     number of problems (default 250)
+ *
+ * It prints each problem with a better plan than the planner's. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -18,11 +20,11 @@
 
 enum { MAX_PIECES = 8, MAX_RANKS = 5 };
 
-static int problems = 250; /* under `tests/run -C all` 1000 */
+static int problems = 250; /* `tests/run -C all` uses 1000 */
 
 /* ---- problems ------------------------------------------------------------------------------------ */
 
-/* A piece or the cut before it: seconds and bytes of a sample, and what does not grow with them. */
+/* Figures of a piece or of the cut before it: seconds and bytes per sample, and constants. */
 typedef struct Figures {
   double forward, backward, products, call;
   int64_t saved, work, parameters, crossing;
@@ -130,7 +132,7 @@ static Problem random_problem(void) {
   return k;
 }
 
-/* Problems whose plans were once not the best. */
+/* Regression cases: the planner once missed their best plans. */
 static const Problem known[] = {
     {.n = 8,
      .ranks = 5,
@@ -222,9 +224,9 @@ static bool prepare(const Problem *k, PlanRequest *q, Planner *r) {
 /* ---- every plan ------------------------------------------------------------------------------------ */
 
 typedef struct Best {
-  double seconds; /* INFINITY: nothing fits */
+  double seconds; /* INFINITY: no plan fits */
   char text[200];
-  int simulated, undercut; /* plans; those shorter than the bound by which the planner leaves plans out */
+  int simulated, undercut; /* number of plans; number of plans shorter than the planner's pruning bound */
 } Best;
 
 static const char *plan_text(const Plan *plan) {
@@ -239,11 +241,12 @@ static const char *plan_text(const Plan *plan) {
   return t.at;
 }
 
-/* Recomputes on the ranks that do not fit without it, which never makes anything shorter. False: some do not fit. */
+/* Enables recomputation on ranks that exceed memory without it; it never shortens a batch. False: some rank does
+ * not fit. */
 static bool set_recomputation(const Planner *r, const Candidate *c, Partition *part) {
   int n_stages = c->form->n_stages, parts = pipeline_parts(c->form);
   for (int stage = 0; stage < n_stages; stage++) {
-    int64_t bytes[2] = {0, 0}, most = 0; /* of temporaries, which its chunks have in turn */
+    int64_t bytes[2] = {0, 0}, most = 0; /* of temporaries, which its chunks use in turn */
     for (int i = stage; i < parts; i += n_stages) {
       int64_t work = span_work(c->spans, part->start[i], part->start[i + 1]);
       for (int on = 0; on < 2; on++)
@@ -261,7 +264,7 @@ static bool set_recomputation(const Planner *r, const Candidate *c, Partition *p
   return true;
 }
 
-/* Seconds that the busiest rank works in a batch. */
+/* The working time of the busiest rank in a batch. */
 static double least_seconds(const Planner *r, const Candidate *c, const Partition *part) {
   int n_stages = c->form->n_stages, parts = pipeline_parts(c->form);
   double most = 0;
@@ -275,8 +278,8 @@ static double least_seconds(const Planner *r, const Candidate *c, const Partitio
   return most * (double)microbatches;
 }
 
-/* Seconds that the planner takes no plan to undercut. Of a pipeline that never drains the mean of some batches is
- * simulated, which may be less. */
+/* The planner's lower bound of a plan's time. For a pipeline that never drains, the simulated mean of some batches
+ * may be less. */
 static double bound_of(const Planner *r, const Candidate *c, const Partition *part) {
   Candidate pinned = *c;
   Partition same;
@@ -350,7 +353,7 @@ static Best every_plan(const Planner *r) {
   int replicas[MAX_RANKS];
   Best best = {.seconds = INFINITY};
   for (int i = 0; i < r->microbatches.n; i++)
-    spans_at(r, r->microbatches.at[i]); /* kept, unlike what is tried */
+    spans_at(r, r->microbatches.at[i]); /* persistent, unlike trial spans */
   if (r->free_replicas || r->free_depth)
     try_replicas(r, replicas, 0, r->ranks, &best);
   else
@@ -365,7 +368,7 @@ typedef struct Tally {
   double worst;
 } Tally;
 
-/* The plan is as fast as the best; after ties are broken within the half percent that docs/internals/planner.md grants. */
+/* The plan must be as fast as the best; after ties are broken, within 0.5 % of it (docs/internals/planner.md). */
 static void solve(const Problem *k, Tally *t) {
   static const double EXACT = 1.001, TIES = 1.005;
   PlanRequest q;
@@ -404,7 +407,7 @@ static size_t bytes_in_use(void) {
   return m.uordblks + m.hblkhd;
 }
 
-/* What a problem's tables take, in arenas of their own, is given back with it. */
+/* A problem's tables are released with their arenas. */
 static void check_arenas_give_back(void) {
   enum { TIMES = 16, BYTES = 4 << 20 };
   size_t before = bytes_in_use();
@@ -418,7 +421,7 @@ static void check_arenas_give_back(void) {
 static void test_every_plan(void **unused) {
   (void)unused;
   Tally t = {0};
-  intern("counted"); /* not for the first time where the arena is released */
+  intern("counted"); /* its first use must precede the release */
   base_keep();
   check_arenas_give_back();
   for (int i = 0; i < problems; i++, base_restart()) {
@@ -430,7 +433,7 @@ static void test_every_plan(void **unused) {
       "at most %.4f times\n",
       t.problems, t.infeasible, t.simulated, t.undercut, t.missed, t.slower, t.worst);
   assert_int_equal(t.missed, 0);
-  /* Where batches do not follow each other evenly their mean is simulated, and may be a little below what bounds say. */
+  /* If batches follow each other unevenly, their mean is simulated and may be slightly below the bounds. */
   assert_true(t.undercut <= t.simulated / 100000);
   assert_true(t.slower <= t.problems / 5000);
 }

@@ -1,4 +1,4 @@
-/* Profiles: from timed kernels to pieces, the file and its mistakes, and planning with it. */
+/* Profiles: timed kernels to piece costs, the file and its errors, and planning with a profile. */
 #include "profiles.h"
 
 #include <math.h>
@@ -13,7 +13,7 @@ static const Profile *read_profile(void) {
 
 /* ---- the table -------------------------------------------------------------- */
 
-/* What the machine does at best, to pretend. */
+/* Simulated best rates of the machine. */
 typedef struct Best {
   double products, memory;
 } Best;
@@ -41,7 +41,7 @@ typedef struct TableRow {
   double calls, ms, share, allowed, reached, gap;
 } TableRow;
 
-/* The first row of that name; false: there is none. */
+/* The first row of that name; false: none. */
 static bool row_of(const char *table, const char *name, TableRow *r) {
   for (const char *line = table; line; line = strchr(line, '\n') ? strchr(line, '\n') + 1 : NULL)
     if (!strncmp(line, name, strlen(name)) && line[strlen(name)] == ' ')
@@ -52,7 +52,7 @@ static bool row_of(const char *table, const char *name, TableRow *r) {
 
 static bool near(double a, double b) { return fabs(a - b) <= 1e-3 + 1e-4 * fabs(b); }
 
-/* Products count as mfu does: six operations a parameter and token. */
+/* A product's operation count is as in mfu: six per parameter and token. */
 static void products_are_allowed_their_operations(void **unused) {
   (void)unused;
   const double tokens = 12 * MODEL_LENGTH, weights = 6 * MODEL_WIDTH * MODEL_WIDTH + MODEL_CLASSES * MODEL_WIDTH;
@@ -65,7 +65,7 @@ static void products_are_allowed_their_operations(void **unused) {
   assert_non_null(strstr(table, "bound by"));
 }
 
-/* An update by adamw reads weights, gradients and both moments, and writes all but gradients. */
+/* An adamw update reads weights, gradients and both moments, and writes all but gradients. */
 static void updates_are_allowed_their_bytes(void **unused) {
   (void)unused;
   const double weights = 6 * MODEL_WIDTH * MODEL_WIDTH + MODEL_CLASSES * MODEL_WIDTH;
@@ -76,7 +76,7 @@ static void updates_are_allowed_their_bytes(void **unused) {
   assert_true(update.gap == 0 && near(update.ms, 1e3 * 3e-9 * weights));
 }
 
-/* All of a batch's time is in the kinds, and the first rows have the largest gaps. */
+/* Kinds account for all of a batch's time, and rows are sorted by gap. */
 static void rows_are_all_of_a_batch_by_their_gaps(void **unused) {
   (void)unused;
   const char *table = table_of((Best){1e12, 1e12}), *kinds = strstr(table, "kind "),
@@ -120,7 +120,7 @@ static void every_kernel_counts_once(void **unused) {
   }
 }
 
-/* Blocks are alike, so are their costs: a middle block costs what its neighbour does. */
+/* Equal blocks have equal costs: a middle block costs the same as its neighbour. */
 static void equal_blocks_cost_the_same(void **unused) {
   (void)unused;
   const MeasuredSize *m = &read_profile()->sizes.at[0];
@@ -146,7 +146,7 @@ static void a_program_that_fails_is_diagnosed(void **unused) {
 
 static char *print_nonsense(void *context, const char *text) { return with_end(context, text); }
 
-/* All of it but the last `context` bytes. */
+/* All of the output except the last `context` bytes. */
 static char *print_cut_short(void *context, const char *text) {
   int calls = 0;
   char *all = pretend(&calls, text);
@@ -223,7 +223,7 @@ static void plans_use_measured_costs(void **unused) {
     all += m->forward[i] + m->backward[i];
   }
   assert_true(fabs(stage - plan->stage[0].forward_seconds) <= 1e-9);
-  /* tanh outweighs everything, and there are six: three and three */
+  /* tanh dominates, and six of them split into three and three */
   double first = plan->stage[0].forward_seconds + plan->stage[0].backward_seconds;
   assert_true(fabs(first / all - 0.5) < 0.06);
 }
@@ -239,7 +239,7 @@ static double update_seconds(const char *profile, const char *schedule) {
   return plan->stage[0].update_seconds / (double)stage_parameters(graph, &pieces, plan->stage);
 }
 
-/* The good profile with what stands from one text to the next left out. */
+/* The good profile without the text from `from` to `to`. */
 static const char *profile_without(const char *from, const char *to) {
   const char *good = read_file(path, NULL), *at = strstr(good, from), *next = at ? strstr(at, to) : NULL;
   assert_true(at && next);
@@ -248,9 +248,9 @@ static const char *profile_without(const char *from, const char *to) {
   return other;
 }
 
-/* The measured update is the rule's, which has other memory to write to where there are several versions of the weights,
- * and that of the gradient's squares, which are summed whether or not it is clipped. Older profiles have the rule alone, or
- * none, and are planned with counted updates. */
+/* The measured update includes the rule and the gradient's squares. With several weight versions, the rule writes
+ * other memory than it reads; squares are summed even without clipping. Older profiles have only the rule or
+ * neither; then updates are counted. */
 static void updates_cost_what_was_measured(void **unused) {
   (void)unused;
   assert_true(graph->train.clip_norm <= 0);
@@ -263,7 +263,8 @@ static void updates_cost_what_was_measured(void **unused) {
   unlink(older);
 }
 
-/* Measured with the kernels where a GPU's model spills, and what its plan moves blocks at: without it, the data sheet's. */
+/* On a GPU with offloading, the link is measured with the kernels, and plans use its rate; without a measurement,
+ * the data sheet's. */
 static void the_link_is_measured(void **unused) {
   (void)unused;
   const char *file = format("%s.link", path);
@@ -345,7 +346,7 @@ static void another_machine_is_refused(void **unused) {
     assert_null(profile_read(path, &pieces, &s[i], false));
     assert_int_equal(error_count(), before + 1);
   }
-  s[3].compiler = intern(""); /* not known: not compared */
+  s[3].compiler = intern(""); /* unknown: not compared */
   assert_non_null(profile_read(path, &pieces, &s[3], false));
   diagnostics_flush();
 }

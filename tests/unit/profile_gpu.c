@@ -1,11 +1,11 @@
-/* Profiles of a GPU: algorithms of products and attention by cuDNN, in them and in plans, and mistakes in both. */
+/* GPU profiles: algorithms of products and cuDNN attention, in profiles and plans, and errors in both. */
 #include "profiles.h"
 
 /* ---- algorithms of products, on GPUs -------------------------------------------------- */
 
 static const Target on_gpu = {.backend = &backend_cuda, .threads = 1};
 
-/* A profile for a GPU, with algorithms: its path. */
+/* The path of a GPU profile with algorithms. */
 static const char *profile_on_gpu(PlanRequest *q) {
   const char *file = format("%s.gpu", path);
   int calls = 0;
@@ -31,7 +31,8 @@ static const Algorithm *algorithm_of(const AlgorithmList *list, const char *prod
   return NULL;
 }
 
-/* Each microbatch has those of its kernels, every product once, as they were printed; the file says the same. */
+/* Each microbatch size has the algorithms of its kernels as printed, each product once; the file reads back
+ * equal. */
 static void products_have_the_algorithms_that_were_measured(void **unused) {
   (void)unused;
   PlanRequest q;
@@ -56,7 +57,7 @@ static void products_have_the_algorithms_that_were_measured(void **unused) {
   unlink(file);
 }
 
-/* A plan has its microbatch's; its file keeps them whatever profile there is. */
+/* A plan has the algorithms of its microbatch, and its file keeps them with any profile. */
 static void plans_have_their_microbatchs_algorithms(void **unused) {
   (void)unused;
   PlanRequest q;
@@ -126,7 +127,7 @@ static void attentions_are_kept_as_they_were_measured(void **unused) {
   unlink(file);
 }
 
-/* A plan has its microbatch's, and its file keeps them. */
+/* A plan has its microbatch's attentions, and its file keeps them. */
 static void plans_have_their_microbatchs_attentions(void **unused) {
   (void)unused;
   PlanRequest q;
@@ -143,7 +144,7 @@ static void plans_have_their_microbatchs_attentions(void **unused) {
   q.profile = NULL;
   const Plan *again = plan_make(graph, &pieces, &q, NULL, 0);
   assert_int_equal(again->attentions->of.n, m->attentions.n);
-  assert_int_equal(again->target.workspaces->n, m->attentions.n); /* this microbatch's alone */
+  assert_int_equal(again->target.workspaces->n, m->attentions.n); /* only this microbatch's */
   assert_int_equal(again->attentions->library.version, 91900);
   q.plan = NULL;
   const Plan *without = plan_make(graph, &pieces, &q, NULL, 0);
@@ -153,7 +154,7 @@ static void plans_have_their_microbatchs_attentions(void **unused) {
   unlink(saved);
 }
 
-/* Text of which one place is changed; NULL: the place is not there. */
+/* The text with one replacement; NULL: `from` is missing. */
 static char *changed_text(const char *good, const char *from, const char *to) {
   const char *at = strstr(good, from);
   return at ? format("%.*s%s%s", (int)(at - good), good, to, at + strlen(from)) : NULL;
@@ -214,7 +215,7 @@ static void mistakes_in_algorithms_are_diagnosed(void **unused) {
   const char *negative = changed_text(good, "\"first_seconds\": ", "\"first_seconds\": -");
   assert_true(write_file(file, negative, strlen(negative)));
   assert_null(read_on_gpu(file));
-  /* of processors no plan has them */
+  /* plans for processors have none */
   const char *other = changed_text(plan, "\"target\": \"cuda\"", "\"target\": \"c\"");
   assert_true(write_file(saved, other, strlen(other)));
   q.target = (Target){.backend = &backend_c, .threads = 1};

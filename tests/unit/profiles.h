@@ -21,7 +21,7 @@ static char *path;
 
 static Target pretended = {.threads = 1};
 
-/* Instead of a machine: any kernel of a microbatch of b takes b milliseconds, tanh ten times as long. */
+/* Simulated times: any kernel of a microbatch of b takes b milliseconds, tanh ten times as long. */
 static double pretended_seconds(const Kernel *k, int64_t b) {
   bool slow = false;
   for (int i = 0; i < k->terms.n; i++)
@@ -29,8 +29,8 @@ static double pretended_seconds(const Kernel *k, int64_t b) {
   return (double)b * (slow ? 1e-2 : 1e-3);
 }
 
-/* On a GPU every call is a product, and an attention, of one size for each microbatch and kernel's name, but one
- * that all have. */
+/* On a GPU, every call is a product and an attention. Each has a size per microbatch and kernel name, except one
+ * shared by all. */
 static void pretend_products(Text *t, const Kernel *k, int64_t b) {
   if (pretended.backend != &backend_cuda || k->kind != KERNEL_CALL)
     return;
@@ -42,7 +42,7 @@ static void pretend_products(Text *t, const Kernel *k, int64_t b) {
   text_add(t, "attention 1 - 0 3e-05 4e-05 forward [1, 1]\n");
 }
 
-/* With the line in which the program's output ends, by its text. */
+/* Appends the end line of the profiling program `text` to its output. */
 static char *with_end(const char *printed, const char *text) {
   static const char head[] = "puts(\"end ";
   const char *end = strstr(text, head);

@@ -1,4 +1,4 @@
-/* Numbers for random problems, the same in every run (xorshift; Marsaglia 2003). */
+/* Random numbers for test problems, equal in every run (xorshift; Marsaglia 2003). */
 #ifndef PDC_TEST_RANDOM_H
 #define PDC_TEST_RANDOM_H
 

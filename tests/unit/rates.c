@@ -1,4 +1,4 @@
-/* Counted costs of devices: products by precision, launches of small work, messages beside the work. */
+/* Counted costs of devices: products by precision, launches of small work, concurrent messages. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -41,7 +41,7 @@ static int first_product(void) {
   return 0;
 }
 
-/* Large microbatches of a product take its operations over the rate. */
+/* For large microbatches, a product takes its operations divided by the rate. */
 static void products_run_at_the_precision_s_rate(void **unused) {
   (void)unused;
   static const struct {
@@ -76,7 +76,8 @@ static void small_work_takes_its_launch(void **unused) {
   assert_true(counted_seconds(graph, node, 1 << 20, &gpu) < counted_seconds(graph, node, 1 << 20, &core) / 50);
 }
 
-/* Of a megabyte a sample: each rank gets its share from the others twice, and adds up or puts in place as much. */
+/* A megabyte per sample: a rank receives (ranks - 1) / ranks of the bytes twice, and sums or copies all bytes each
+ * time. */
 static void collectives_take_what_ranks_send(void **unused) {
   (void)unused;
   Rates r = {.bandwidth = 1e9, .latency = 1e-3, .stream = 1e10};
@@ -95,8 +96,8 @@ static void collectives_take_what_ranks_send(void **unused) {
   }
 }
 
-/* How much longer a batch of two stages takes over a link on which the activations of a microbatch take a tenth
- * of a stage's forward, as a share. */
+/* The relative slowdown of a two-stage batch by a link that needs a tenth of a stage's forward time per
+ * microbatch. */
 static double slowed_by(const Backend *backend) {
   PlanRequest q = {.stages = 2,
                    .split = "h[3]",

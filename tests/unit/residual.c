@@ -1,4 +1,5 @@
-/* The residual stream under --precision bf16: what it is, dropout or none, and the rounded copies that calls read. */
+/* The residual stream under --precision bf16: its members, with and without dropout, and rounded copies for
+ * calls. */
 #include "graphs.h"
 
 #include "fuse/kernel.h"
@@ -7,10 +8,10 @@
 enum { WIDTH = 4, LENGTH = 2, BLOCKS = 2 };
 
 typedef struct Form {
-  bool dropout;  /* behind each block */
-  bool after;    /* norms are of sums, and not of what goes into a block */
-  bool narrow;   /* the stream comes from a product, and no norm makes it f32 */
-  bool unsummed; /* blocks are not added to what went past them */
+  bool dropout;  /* after each block */
+  bool after;    /* norms apply to sums instead of block inputs */
+  bool narrow;   /* the stream comes from a product, without a norm that makes it f32 */
+  bool unsummed; /* blocks are not added to their bypass */
 } Form;
 
 static int norm(Graph *g, int x) {
@@ -42,7 +43,7 @@ static int block(Graph *g, int x, Form form, int i) {
   return form.after ? named(g, norm(g, y), "norm", i) : y;
 }
 
-/* Embedded tokens, or a product, and blocks behind. */
+/* Embedded tokens, or a product, followed by blocks. */
 static Graph *network(Form form) {
   Graph *g = new_graph();
   int x = form.narrow ? apply_2(g, &op_matmul, operand(g, "x", true, SHAPE(LENGTH, WIDTH)),
@@ -94,7 +95,7 @@ static void expect(const Graph *g, const char *name, bool bf16) {
     fail_msg("the gradient of '%s' is %sin bf16", name, bf16 ? "not " : "");
 }
 
-/* What products read and write is in bf16, whatever the stream is. */
+/* Products read and write bf16, whatever the stream's type. */
 static void expect_products(const Graph *g) {
   const bool *in_bf16 = values_in_bf16(g, PRECISION_BF16);
   for (int i = 0; i < g->nodes.n; i++) {
@@ -113,12 +114,12 @@ static void test_dropout_changes_nothing(void **state) {
         expect(g, "sum0", kept == RESIDUAL_BF16);
         expect(g, after ? "norm0" : "sum1", kept == RESIDUAL_BF16);
         if (dropout)
-          expect(g, "start0", kept == RESIDUAL_BF16); /* whose gradient has one reader */
+          expect(g, "start0", kept == RESIDUAL_BF16); /* its gradient has one reader */
         expect_products(g);
       }
 }
 
-/* As autocast has it: what products make, and sums of it. */
+/* As in autocast: results of products and their sums. */
 static void test_stream_of_products(void **state) {
   (void)state;
   for (int dropout = 0; dropout < 2; dropout++) {
@@ -137,7 +138,7 @@ static int marked(const Graph *g) {
   return n;
 }
 
-/* Sums within a function of one value, of losses, and products with what went past are no stream. */
+/* Sums within a function of one value, sums of losses, and products with the bypass are not part of the stream. */
 static void test_other_sums(void **state) {
   (void)state;
   Graph *g = new_graph();
@@ -155,7 +156,7 @@ static void test_other_sums(void **state) {
   assert_int_equal(marked(compiled((Form){.unsummed = true}, RESIDUAL_BF16)), 0);
 }
 
-/* Copies are of the same numbers. */
+/* Copies do not change numbers. */
 static void test_numbers(void **state) {
   (void)state;
   for (int dropout = 0; dropout < 2; dropout++)

@@ -1,5 +1,5 @@
-/* Tests of many cases, as tests/sample.sh: taken() is true for each EVERY-th of them, from the one that SEED and the day of
- * the commit (PDC_DAY) say; without EVERY, for all. */
+/* Sampling of test cases, as tests/sample.sh: taken() is true for every EVERY-th case, with an offset by SEED and
+ * the day of the commit (PDC_DAY). Without EVERY, it is true for all. */
 #pragma once
 #include <stdbool.h>
 #include <stdlib.h>

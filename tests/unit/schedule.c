@@ -1,5 +1,5 @@
-/* Schedules: every generated Program passes verify_schedule, trains as docs/guide/schedules.md says when it is
- * executed with numbers, takes the time that formulas give, and reads back as dumped. */
+/* Schedules: every generated Program passes verify_schedule and trains as in docs/guide/schedules.md when executed
+ * with numbers. Its time agrees with formulas, and its dump reads back equal. */
 #include "schedule/timing.h"
 #include "schedules.h"
 
@@ -55,7 +55,7 @@ static void test_programs_train_as_defined(void **state) {
   each_random_case(1500, check_result);
 }
 
-/* ---- what the generators promise ------------------------------------------------------------------- */
+/* ---- properties of generated programs -------------------------------------------------------------- */
 
 static void test_numbers_of_2bw(void **state) {
   (void)state;
@@ -72,12 +72,13 @@ static void test_numbers_of_2bw(void **state) {
     assert_int_equal(p[i].slots[0].gradients, 2);
     assert_int_equal(p[i].versions, 2);
   }
-  p = make(plain("2bw", 4, 3, 0, 0xe)); /* no turn to spare */
+  p = make(plain("2bw", 4, 3, 0, 0xe)); /* no spare turn */
   for (int i = 0; i < 4; i++)
     assert_int_equal(p[i].lag, i);
 }
 
-/* Of the time that a version has from a batch's end to its first use, sums have one half and updated parts the other. */
+/* Between a batch's end and its version's first use, half of the time is for sums and half for gathering updated
+ * parts. */
 static void test_shared_updates_lag_half_as_long(void **state) {
   (void)state;
   Case c = {.schedule = "2bw", .stages = 1, .microbatches = 16, .replicas = "2"};
@@ -86,13 +87,14 @@ static void test_shared_updates_lag_half_as_long(void **state) {
   c.sharded = true;
   Program *p = make(c);
   assert_true(p->sharded && p->waits == make(c)->waits);
-  assert_int_equal(p->lag, 4); /* after 9 of 16 microbatches at least: (16 - 7) / 2 */
+  assert_int_equal(p->lag, 4); /* after at least 9 of 16 microbatches: (16 - 7) / 2 */
   c = (Case){.schedule = "2bw", .stages = 2, .microbatches = 12, .replicas = "13", .sharded = true};
   p = make(c);
   assert_true(!p[0].sharded && p[1].sharded);
 }
 
-/* Microbatch k meets stage i's weights after k - 1 - (d - 1 - i) updates; with vertical sync all after k - d. */
+/* Microbatch k uses stage i's weights after k - 1 - (d - 1 - i) updates; with vertical sync, all stages' after k -
+ * d. */
 static void test_numbers_of_pipedream(void **state) {
   (void)state;
   Case c = plain("pipedream", 4, 1, 0, 0);
@@ -113,7 +115,7 @@ static void test_numbers_of_pipedream(void **state) {
   }
 }
 
-/* Every stage of zb_h1 holds what 1F1B's first holds. */
+/* Every stage of zb_h1 holds as much as 1F1B's first stage. */
 static void test_numbers_of_zb_h1(void **state) {
   (void)state;
   Program *p = make(plain("zb_h1", 4, 8, 0, 0));
@@ -131,8 +133,8 @@ static void assert_near(double a, double b) {
     fail_msg("%.12g is not %.12g", a, b);
 }
 
-/* Two slots of what crosses a cut, one of everything else, and the slowest stage sets the pace: stage 1 takes 2,
- * its two ranks in turn 1. */
+/* Crossing values have two slots, other values one. The slowest stage sets the pace: stage 1 takes 2, but its two
+ * ranks alternate and so take 1. */
 static void test_inference_streams(void **state) {
   (void)state;
   StageTimes times[4] = {{.forward = 0.5}, {.forward = 2}, {.forward = 1}, {.forward = 0.25}};
@@ -172,7 +174,7 @@ static void test_turns_over_chunks(void **state) {
   }
 }
 
-/* Replicas 1, 3, 1: with d - i in flight stage 0 would wait for stage 1's third replica. */
+/* Replicas 1, 3, 1: with d - i in flight, stage 0 would wait for stage 1's third replica. */
 static void test_numbers_of_replicas(void **state) {
   (void)state;
   Program *p = make((Case){.schedule = "2bw", .stages = 3, .microbatches = 12, .replicas = "131"});
@@ -196,7 +198,7 @@ static void test_last_stage_never_recomputes(void **state) {
   assert_int_equal(p[2].loop[2].n, 0);
 }
 
-/* stderr, where diagnostics go, is left alone: the count says that they were given. */
+/* Checks the count of diagnostics, not their text on stderr. */
 static void test_requests_refused(void **state) {
   (void)state;
   int before = error_count();
@@ -226,7 +228,7 @@ static void test_requests_refused(void **state) {
 
 /* ---- time ------------------------------------------------------------------------------------------- */
 
-/* A model's forward on one rank of a stage, its chunks together, and so on; replicas share the work. */
+/* Times of a whole model's passes per stage, over all its chunks; replicas share the work. */
 static void set_times(Case c, double forward, double backward, double weights, double send, StageTimes *times) {
   for (int i = 0; i < parts_in(c); i++) {
     double part = (double)replicas_of(c, i % c.stages) * c.stages / parts_in(c);
@@ -250,8 +252,8 @@ static void test_predicted_times(void **state) {
   assert_near(seconds(plain("2bw", 4, 8, 0, 0xe), 1, 2, 0), 8 * 3);          /* the lag hides the exchange */
   assert_near(seconds(plain("flush", 4, 8, 0, 0), 1, 2, 0), (8 + 3) * 3);    /* (M + d - 1)(F + B) */
   assert_near(seconds(plain("sequential", 4, 8, 0, 0), 1, 2, 0), 8 * 4 * 3); /* M d (F + B) */
-  assert_near(seconds(plain("sequential", 2, 8, 0, 0), 1, 2, 0.5), 8 * 7);   /* and a transfer each way */
-  assert_near(seconds(plain("2bw", 4, 8, 0xff, 0), 1, 2, 0), 8 * 4);         /* recomputation is one more F */
+  assert_near(seconds(plain("sequential", 2, 8, 0, 0), 1, 2, 0.5), 8 * 7);   /* plus a transfer each way */
+  assert_near(seconds(plain("2bw", 4, 8, 0xff, 0), 1, 2, 0), 8 * 4);         /* recomputation adds one F */
   assert_near(seconds(plain("2bw", 4, 8, 0, 0), 1, 2, 0.5), 8 * 3.75);       /* transfers on the round trip */
   assert_near(seconds(plain("2bw", 1, 8, 0, 0), 1, 2, 0), 8 * 3);
 }
@@ -259,11 +261,11 @@ static void test_predicted_times(void **state) {
 static void test_predicted_times_of_drained_schedules(void **state) {
   (void)state;
   assert_near(seconds(plain("gpipe", 4, 8, 0, 0), 1, 2, 0), (8 + 3) * 3);
-  for (int chunks = 1; chunks <= 4; chunks++) { /* the bubble of flush over the number of chunks */
+  for (int chunks = 1; chunks <= 4; chunks++) { /* the bubble of flush divided by the number of chunks */
     Case c = {.schedule = "interleaved", .stages = 4, .microbatches = 8, .chunks = chunks};
     assert_near(seconds(c, 1, 2, 0), 8 * 3 + 3 * 3.0 / chunks);
   }
-  for (double b = 1; b <= 3; b++) { /* M (F + B + W) + (d - 1)(F + B - W), B without the weights' gradients */
+  for (double b = 1; b <= 3; b++) { /* M (F + B + W) + (d - 1)(F + B - W); B excludes weight gradients */
     StageTimes times[4];
     double idle[4];
     Case c = plain("zb_h1", 4, 8, 0, 0);
@@ -281,7 +283,7 @@ static void test_predicted_times_of_replicas(void **state) {
   static const char *const replicas[] = {"131", "121", "321", "123", "222", "113"};
   for (size_t i = 0; i < sizeof replicas / sizeof *replicas; i++) {
     Case c = {.schedule = "2bw", .stages = 3, .microbatches = 24, .replicas = replicas[i]};
-    assert_near(seconds(c, 1, 2, 0), 24 * 3); /* stages as fast as the others: no bubble */
+    assert_near(seconds(c, 1, 2, 0), 24 * 3); /* stages of equal speed: no bubble */
   }
   Case ahead = plain("2bw", 4, 8, 0, 0);
   assert_near(seconds(ahead, 1, 2, 0.5), 8 * 3.75);
@@ -290,18 +292,18 @@ static void test_predicted_times_of_replicas(void **state) {
   StageTimes times[2];
   Case pairs = {.schedule = "2bw", .stages = 2, .microbatches = 8, .replicas = "22"};
   set_times(pairs, 1, 2, 0, 0, times);
-  times[0].reduce = times[1].reduce = 4; /* beside the next batch */
+  times[0].reduce = times[1].reduce = 4; /* concurrent with the next batch */
   assert_near(simulate_schedule(make(pairs), times, 2, INFINITY), 8 * 3);
-  pairs.schedule = "flush"; /* after the batch, with the pipeline's bubble of a microbatch */
+  pairs.schedule = "flush"; /* after the batch, with a bubble of one microbatch */
   assert_near(simulate_schedule(make(pairs), times, 2, INFINITY), 8 * 3 + 2 * 3 + 4);
-  times[0].hidden = times[1].hidden = 1.5; /* of these beside the last backward pass */
+  times[0].hidden = times[1].hidden = 1.5; /* time hidden by the last backward pass */
   assert_near(simulate_schedule(make(pairs), times, 2, INFINITY), 8 * 3 + 2 * 3 + 2.5);
-  times[0].reduce = 40, times[1].reduce = 0; /* one exchange after the other: what is hidden shortens none */
+  times[0].reduce = 40, times[1].reduce = 0; /* sequential exchanges: hidden time shortens none */
   Case whole = {.schedule = "2bw", .stages = 1, .microbatches = 8, .replicas = "2"};
   assert_near(simulate_schedule(make(whole), times, 1, INFINITY), 40);
 }
 
-/* The last turn begins the exchange wherever the machine finds that it may. */
+/* The last turn starts the exchange as soon as the machine permits. */
 static void test_buckets_begin_where_buffers_are_free(void **state) {
   (void)state;
   static const char *const schedules[] = {"sequential", "gpipe", "flush", "2bw", "pipedream"};
@@ -334,7 +336,7 @@ static void test_buckets_begin_where_buffers_are_free(void **state) {
   assert_true(begin > 50 && wait > 10);
 }
 
-/* Work that varies costs where nobody has slack, and less with more in flight. */
+/* Varying work costs time unless ranks have slack; more turns in flight reduce the cost. */
 static void test_jitter_costs(void **state) {
   (void)state;
   StageTimes times[4];
@@ -367,7 +369,7 @@ static void test_update_without_lag_stalls(void **state) {
   assert_true(simulate_schedule(p, times, 4, INFINITY) > 8 * 3 + 1);
 }
 
-/* Seconds of a batch of one stage on two ranks, F + B = 3, eight microbatches each. */
+/* Seconds of a batch of one stage on two ranks, with F + B = 3 and eight microbatches each. */
 static double shared_seconds(const char *schedule, double reduce, double update, double gather) {
   Case c = {.schedule = schedule, .stages = 1, .microbatches = 16, .replicas = "2", .sharded = true};
   StageTimes times = {.forward = 1, .backward = 2, .update = update, .reduce = reduce, .gather = gather};
@@ -377,14 +379,14 @@ static double shared_seconds(const char *schedule, double reduce, double update,
 static void test_parts_are_gathered_beside_the_next_batch(void **state) {
   (void)state;
   assert_near(shared_seconds("flush", 0, 0, 0), 24);
-  assert_near(shared_seconds("flush", 2, 0.5, 1), 24 + 3.5); /* one after the other */
+  assert_near(shared_seconds("flush", 2, 0.5, 1), 24 + 3.5); /* sequential */
   assert_near(shared_seconds("2bw", 0, 0.5, 0), 24.5);
   assert_near(shared_seconds("2bw", 8, 0.5, 8), 24.5); /* each has four turns, 12 seconds */
   assert_near(shared_seconds("2bw", 12, 0.5, 8), 24.5);
   assert_true(shared_seconds("2bw", 8, 0.5, 20) > 25);
 }
 
-/* ---- times without checks ------------------------------------------------------------------------------ */
+/* ---- times without verification ------------------------------------------------------------------------- */
 
 enum { TIMED_BATCHES = 5, MOST_REPLICAS = 2 * MAX_REPLICAS };
 static int drained_cases, timed_sets;
@@ -414,7 +416,8 @@ static double some_seconds(unsigned *state, int most) {
   return (double)random_below(state, (unsigned)most + 1) / 7;
 }
 
-/* What the first batch alone says is how all that were timed follow each other, and it is not given up too early. */
+/* The time found from the first batch equals the interval between all timed batches, and the search does not give
+ * up early. */
 static void check_drained(Run *first, const StageTimes *times, const Ends *timed) {
   double seconds = time_drained(first, times, INFINITY);
   if (seconds <= 0)
@@ -437,11 +440,12 @@ static void some_times(unsigned *state, double jitter, int parts, StageTimes *ti
                             .reduce = some_seconds(state, 60),
                             .gather = some_seconds(state, 60),
                             .jitter = jitter};
-  for (int i = 0; i < parts; i++) /* no more than the pass takes beside which it is hidden */
+  for (int i = 0; i < parts; i++) /* at most the time of the pass that hides it */
     times[i].hidden = fmin(times[i].reduce, times[i].backward) * random_below(state, 3) / 2;
 }
 
-/* One set of several says when all of them end their batches: rank i of its stage when ranks from i * sets on do. */
+/* One of several equal sets of ranks gives the batch ends of all: its rank i stands for ranks i * sets to i * sets
+ * + sets - 1. */
 static void check_set(Case c, Run *set, int sets, const StageTimes *times, const Ends *timed) {
   static Ends of_set;
   of_set = (Ends){.programs = timed->programs};
@@ -452,7 +456,7 @@ static void check_set(Case c, Run *set, int sets, const StageTimes *times, const
         fail_msg("%s: one of %d sets ends batches at other times than all", describe(c), sets);
 }
 
-/* What was found out with some times holds with others. */
+/* Recorded runs are valid for other times. */
 static void check_times(Case c, const Program *programs) {
   enum { TIMES = 3 };
   static Ends checked, timed;
@@ -489,7 +493,7 @@ static bool note_last_update(void *context, const Event *e) {
   return e->step.action != DO_UPDATE || note_last(context, e->stage, e->replica, e->step.number, e->end);
 }
 
-/* Runs that are too long to be kept are found out each time anew, and one that is given up may be timed further. */
+/* Runs too long to record are simulated anew each time, and one that was given up can continue. */
 static bool give_up(void *context, int stage, int replica, int64_t batch, double seconds) {
   (void)stage, (void)replica, (void)batch, (void)seconds;
   return --*(int *)context > 0;
@@ -518,7 +522,7 @@ static void test_long_runs_are_timed_again(void **state) {
   }
 }
 
-/* Two sets of ranks, or twice as many as there were. */
+/* Two sets of ranks, or twice the previous number. */
 static void check_times_twice(Case c, const Program *programs) {
   char *digits = alloc(MAX_STAGES + 1);
   (void)programs;
@@ -591,7 +595,7 @@ static void test_bad_dumps_are_refused(void **state) {
   }
   char *text = dumped(make(plain("2bw", 2, 4, 0, 0)), 2);
   size_t length = strlen(text);
-  for (size_t cut = 0; cut + 1 < length; cut++) { /* every proper prefix lacks something */
+  for (size_t cut = 0; cut + 1 < length; cut++) { /* every proper prefix is incomplete */
     int n;
     char *part = strndup(text, cut);
     assert_null(program_read("dump", part, &n));

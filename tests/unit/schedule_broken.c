@@ -1,4 +1,4 @@
-/* Programs broken in one place, or changed at random: refused, or else they train as defined. */
+/* Programs with one defect, or changed at random, are refused or train as defined. */
 #include "schedules.h"
 
 static Action *find(Program *p, int loop, Action a) {
@@ -81,7 +81,7 @@ static void stages_exchanged(Program *p) {
   p[1] = p[2], p[2] = one;
 }
 
-/* What is broken, and a part of the reason that must be given. All on four stages; stage 1 recomputes. */
+/* Defects, each with a part of the expected reason. All have four stages; stage 1 recomputes. */
 static const struct {
   const char *name;
   const char *schedule;
@@ -166,7 +166,7 @@ static void part_of_another(Program *p) { p[1].part--; }
 static void turns_round_early(Program *p) { p[1].in_flight = program_turns(&p[1]); }
 static void one_streams(Program *p) { p[1].forward_only = true; }
 
-/* The reason as it is when ranks need not meet; else why they cannot. */
+/* The reason without required meetings of ranks; otherwise the reason why they cannot meet. */
 static void check_refused(const char *name, Case c, void (*break_it)(Program *p), const char *reason) {
   Program *p = make(c);
   int64_t batches = batches_of(p);
@@ -189,7 +189,7 @@ static void test_broken_programs_are_refused(void **state) {
                   broken[i].break_it, broken[i].reason);
 }
 
-/* ---- replicas, chunks, stashed weights, weights' gradients ---------------------------------------------- */
+/* ---- replicas, chunks, stashed weights, gradients of weights -------------------------------------------- */
 
 static void d_less_i_in_flight(Program *p) {
   for (int i = 0; i < 3; i++)
@@ -315,8 +315,8 @@ static void test_broken_programs_of_all_kinds_are_refused(void **state) {
     check_refused(cases[i].name, cases[i].c, cases[i].break_it, cases[i].reason);
 }
 
-/* Memory is not wasted: of everything that has copies one copy less is refused. Gradients are left out, for the
- * last stage would do with one slot to send and wait for it, and so is what a part sends that recomputes and comes and goes. */
+/* Memory is minimal: with one copy less of anything, the program is refused. Exceptions: gradients, because the
+ * last stage could send and wait with a single slot, and the output of an offloaded part that recomputes. */
 static void test_no_copy_is_spare(void **state) {
   (void)state;
   unsigned random = 7;
@@ -338,7 +338,7 @@ static void test_no_copy_is_spare(void **state) {
   assert_true(refused > 500);
 }
 
-/* Stages 0 and 3 share a parameter: the last update lags, and the stages between go along. */
+/* Stages 0 and 3 share a parameter: the last update lags, and the stages between follow. */
 static void test_all_lag_where_one_waits(void **state) {
   (void)state;
   Program *p = make(plain("2bw", 4, 6, 0, 0x8));
@@ -355,11 +355,11 @@ static void test_all_lag_where_one_waits(void **state) {
     assert_int_equal(p[i].lag, 0);
 }
 
-/* Blocking sends in 1F1B's order: two stages that each want to hand over first. */
+/* Blocking sends in 1F1B's order: two stages that both send first. */
 static void test_deadlock_is_found(void **state) {
   (void)state;
   Program *p = make(plain("2bw", 3, 6, 0, 0));
-  p[0].in_flight = 1; /* stage 0 waits for a gradient that stage 1 gives only after its second forward */
+  p[0].in_flight = 1; /* stage 0 waits for a gradient that stage 1 sends only after its second forward */
   p[0].loop[0].n = p[0].loop[2].n = 0;
   p[1].loop[1] = (Loop){.name = "steady state",
                         .n = 8,
@@ -370,7 +370,7 @@ static void test_deadlock_is_found(void **state) {
   assert_non_null(strstr(why, "no rank can go on"));
 }
 
-/* Programs changed at random: whatever verify_schedule accepts must still train as defined. */
+/* Randomly changed programs: if verify_schedule accepts one, it must train as defined. */
 static void mutate(Case c, Program *programs, unsigned *state) {
   Program *p = &programs[random_below(state, (unsigned)c.stages)];
   Slots *s = &p->slots[random_below(state, (unsigned)p->chunks)];

@@ -1,4 +1,4 @@
-/* Cases of schedules, and their Programs executed with numbers. */
+/* Cases of schedules, and execution of their Programs with numbers. */
 #ifndef TEST_SCHEDULES_H
 #define TEST_SCHEDULES_H
 
@@ -21,17 +21,17 @@ typedef struct Case {
   int stages;
   int64_t microbatches;
   unsigned recompute, exchanges; /* bit i: stage i */
-  const char *replicas;          /* a digit a stage; NULL: 1 each */
-  unsigned ahead;                /* bit i: stage i's is 2 */
+  const char *replicas;          /* a digit per stage; NULL: 1 each */
+  unsigned ahead;                /* bit i: `ahead` of stage i is 2 */
   int chunks;                    /* 0: 1 */
-  const char *parts;             /* spilled: a digit a stage; NULL: `chunks` each */
+  const char *parts;             /* offloaded: a digit per stage; NULL: `chunks` each */
   bool vertical_sync;
-  unsigned keeps; /* spilled, bit p: part p of the model does not recompute */
-  bool sharded;   /* replicas update a part of the weights each */
-  bool at_home;   /* spilled: the device's host updates */
+  unsigned keeps; /* offloaded, bit p: part p of the model does not recompute */
+  bool sharded;   /* each replica updates a shard of the weights */
+  bool at_home;   /* offloaded: the host updates */
 } Case;
 
-/* One replica and one chunk everywhere. */
+/* One replica and one chunk per stage. */
 static Case plain(const char *schedule, int stages, int64_t microbatches, unsigned recompute, unsigned exchanges) {
   return (Case){.schedule = schedule,
                 .stages = stages,
@@ -42,7 +42,7 @@ static Case plain(const char *schedule, int stages, int64_t microbatches, unsign
 
 static int replicas_of(Case c, int stage) { return c.replicas ? c.replicas[stage] - '0' : 1; }
 static int chunks_of(Case c) { return c.chunks ? c.chunks : 1; }
-static int parts_in(Case c) { /* all stages together */
+static int parts_in(Case c) { /* of all stages */
   int parts = 0;
   for (int i = 0; i < c.stages; i++)
     parts += c.parts ? c.parts[i] - '0' : chunks_of(c);
@@ -96,7 +96,7 @@ static char *describe(Case c) {
 static bool is(Case c, const char *schedule) { return !strcmp(c.schedule, schedule); }
 static bool takes_replicas(Case c) { return !is(c, "interleaved") && !is(c, "zb_h1") && !is(c, "spilled"); }
 
-/* Of stages that spill, with as many parts as there are chunks, or fewer. */
+/* Parts of offloading stages: as many as chunks, or fewer. */
 static const char *some_parts(Case c) {
   char *digits = alloc(MAX_STAGES + 1);
   for (int i = 0; i < c.stages; i++)
@@ -104,7 +104,7 @@ static const char *some_parts(Case c) {
   return digits;
 }
 
-/* What is not allowed is left out, and M is what the schedule needs, or some more. */
+/* Removes unsupported settings. M becomes the schedule's minimum plus `more` times its multiple. */
 static Case allowed(Case c, int64_t more) {
   if (!takes_replicas(c))
     c.replicas = NULL;
@@ -130,7 +130,7 @@ static unsigned random_below(unsigned *state, unsigned n) {
   return (*state >> 8) % n;
 }
 
-/* One that trains. */
+/* A random case that trains. */
 static Case random_case(unsigned *state) {
   int n;
   const char *const *names = schedule_names(&n);
@@ -158,7 +158,7 @@ static Case random_case(unsigned *state) {
   return allowed(c, random_below(state, 3) ? random_below(state, 8) : 0);
 }
 
-/* Enough for every version's buffer to be used twice. */
+/* Enough batches to use every version's buffer twice. */
 static int64_t batches_of(const Program *programs) {
   return 4 + 2 * (programs->versions > 5 ? programs->versions : 2);
 }
@@ -186,9 +186,9 @@ typedef struct Worker {
   Memory memory[MOST_CHUNKS];
 } Worker;
 
-/* What has been sent: by the part of the model that sent it, and by microbatch; NAN: nothing. */
+/* Messages by sending part of the model and microbatch; NAN: not sent. */
 static double down[MAX_PARTS][MOST_MICROBATCHES + 1], up[MAX_PARTS][MOST_MICROBATCHES + 1];
-static double handed_over[MAX_PARTS][MOST_BATCHES][MAX_REPLICAS]; /* gradients of batches */
+static double handed_over[MAX_PARTS][MOST_BATCHES][MAX_REPLICAS]; /* gradients by batch */
 static int ranks_handed_over[MAX_STAGES][MOST_BATCHES], ranks_updated[MAX_STAGES][MOST_BATCHES];
 
 static double *weight(Worker *w, int chunk, int64_t version) {
@@ -201,7 +201,7 @@ static int part_held(const Worker *w, int chunk) {
 }
 static int last_part(const Program *p) { return p->parts - 1; }
 
-/* Whether the parts that the stage's replicas made of the weights are all there. */
+/* Whether the shards of the weights are complete on the stage's replicas. */
 static bool has_weights(const Worker *w, int64_t version) {
   return !w->p->sharded || version == 0 || ranks_updated[w->p->stage][version - 1] == w->p->replicas;
 }
@@ -266,7 +266,7 @@ static void hand_over(Worker *w, int64_t batch) {
   ranks_handed_over[w->p->stage][batch]++;
 }
 
-/* False when it must wait. */
+/* False: the message has not arrived. */
 static bool take_message(double message, double *to) {
   if (isnan(message))
     return false;
@@ -311,8 +311,8 @@ static bool work(Worker *w, const Program *programs) {
   return true;
 }
 
-/* Updates between the newest weights and those that stage i uses. Under pipedream: a microbatch's forward comes
- * n_i turns of its rank after the backward that the newest update waited for. */
+/* Updates between the newest weights and stage i's. Under pipedream, a microbatch's forward follows the backward
+ * that the newest update waited for by n_i turns of its rank. */
 static int64_t delay_of(Case c, int i) {
   int64_t n[MAX_STAGES];
   for (int s = c.stages - 1; s >= 0; s--) {
@@ -326,7 +326,8 @@ static int64_t delay_of(Case c, int i) {
   return is(c, "2bw") ? 1 : !is(c, "pipedream") ? 0 : c.vertical_sync ? oldest : delay;
 }
 
-/* Row t: the weights after t updates, from W(t+1) = opt(W(t), grad f_t) with each stage's version of them. */
+/* Row t: the weights after t updates, W(t+1) = opt(W(t), grad f_t), with each stage's version of the weights in
+ * the gradient. */
 static void train_by_definition(Case c, int64_t batches, double after[MOST_BATCHES + 1][MAX_PARTS]) {
   int parts = parts_in(c);
   for (int i = 0; i < parts; i++)
@@ -380,7 +381,7 @@ static void check_trains(Case c, const Program *programs) {
   assert_true(programs->in_flight < MAX_COPIES);
   int n = start_workers(c, programs, batches, workers), left = n;
   unsigned state = 12345;
-  for (int idle = 0; left > 0 && idle < 10000;) { /* ranks interleaved at random */
+  for (int idle = 0; left > 0 && idle < 10000;) { /* interleaves ranks at random */
     Worker *one = &workers[random_below(&state, (unsigned)n)];
     idle = !one->over && work(one, programs) ? 0 : idle + 1;
     left -= idle == 0 && one->over;

@@ -1,5 +1,5 @@
-/* Simplify keeps every number and leaves nothing that it should remove; no value that may not cross a
- * cut crosses one; what crosses back at a cut is all that comes back there. */
+/* Simplify keeps every number and removes all removable nodes. Values that may not cross a cut do not cross, and
+ * the gradients that cross back are complete. */
 #include "network.h"
 
 static void expect_same_numbers(const Graph *before, const Graph *after) {
@@ -84,8 +84,8 @@ static bool depends_on_input(const Graph *g, int value) {
 
 static int position(const Graph *g, int node) { return node < g->n_forward ? node : g->nodes.at[node].serves; }
 
-/* Cuts before forward node `first`: values of the left that the right's forward reads are of samples;
- * values of the right that the left's backward reads are the gradients that those values say come back. */
+/* Checks the cut before forward node `first`. Values that cross forward are of samples. Values that the left
+ * side's backward pass reads from the right side are the recorded gradients. */
 static void check_cut(const Graph *g, int first) {
   Ints back = {0};
   for (int v = 0; v < g->values.n; v++) {

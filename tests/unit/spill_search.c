@@ -1,5 +1,5 @@
-/* Parts that come and go (compiler/plan/offload/spilling.h): random models, few enough pieces that all cuts can be tried, with all
- * shares of memory for what stays in steps of a tenth. And pipelines of them, with all the memory there is: their time is the
+/* Offloading of parts (compiler/plan/offload/spilling.h). Random models have few enough pieces to try all cuts,
+ * with all resident shares in steps of a tenth. The time of pipelines with all memory available equals the
  * schedule's. */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -66,7 +66,7 @@ static void make(Model *m) {
   p->write = between(0.2e-9, 4e-9);
 }
 
-/* All cuts, as bits; calls `each` with those of two parts and more. */
+/* All cuts, as bits; calls `each` with those into two or more parts. */
 static SpillChoice choice_of(const SpillProblem *p, int cuts) {
   SpillChoice c = {.parts = 1};
   for (int k = 1; k < p->n; k++)
@@ -76,7 +76,7 @@ static SpillChoice choice_of(const SpillProblem *p, int cuts) {
   return c;
 }
 
-/* What parts keep, as bits: nothing, or, in some of the problems, any; the last one has nothing to keep. */
+/* The saved activations of parts, as bits: none, or in some problems any; the last part has none. */
 static int ways_to_keep(const SpillProblem *p, const SpillChoice *c) {
   return p->keeping == KEEP_FREE ? 1 << (c->parts - 1) : 1;
 }
@@ -112,7 +112,7 @@ static double shortest_of_all(const SpillProblem *p) {
   return best;
 }
 
-/* A plan's last search is thorough; others only say which microbatch and which stages it is to be made for. */
+/* A plan's last search is thorough; other searches only choose microbatch and stages for it. */
 static void compare_with_every_choice(Keeping keeping, int problems, bool at_home, bool thorough) {
   static Model m;
   double worst = 0, sum = 0;
@@ -158,9 +158,9 @@ static void search_is_near_the_best_where_the_host_updates(void **unused) {
   compare_with_every_choice(KEEP_NONE, 60, true, true);
 }
 
-/* Two parts with a parameter each, memory for all and a link that takes no time: the host squares both, and updates both one
- * after the other; each part computes as soon as its own is updated, the first one's forward passes beside the second's
- * update. */
+/* Two parts with a parameter each, all memory and an instant link. The host computes both norms, then both updates
+ * in sequence. Each part computes once its parameter is updated, so the first part's forward passes overlap the
+ * second update. */
 static void computing_goes_on_beside_the_host(void **unused) {
   (void)unused;
   static Model m;
@@ -172,7 +172,7 @@ static void computing_goes_on_beside_the_host(void **unused) {
     for (int k = 0; k < 2; k++) {
       m.forward[k] = between(1e-5, 1e-3), m.backward[k] = between(1e-5, 1e-3);
       add_param(&m, k, -1);
-      m.param[k].elements = m.param[0].elements; /* a group each */
+      m.param[k].elements = m.param[0].elements; /* one group each */
       m.param[k].square_at_home = between(0, 1e-3), m.param[k].update_at_home = between(0, 4e-3);
     }
     SpillProblem *p = &m.p;
@@ -191,7 +191,8 @@ static void computing_goes_on_beside_the_host(void **unused) {
   }
 }
 
-/* Nothing that the update alone reads comes to the device, and no gradient goes back there. */
+/* With updates on the host, state used only by the update does not reach the device, and gradients do not return
+ * there. */
 static void what_the_host_updates_is_read_by_passes_alone(void **unused) {
   (void)unused;
   static Model m;
@@ -213,7 +214,7 @@ static void what_the_host_updates_is_read_by_passes_alone(void **unused) {
   }
 }
 
-/* More memory is never slower, with the choice that is the best for less at hand. */
+/* With more memory, the result is at most 2 % slower. */
 static void more_memory_is_no_slower(void **unused) {
   (void)unused;
   static Model m;
@@ -238,7 +239,7 @@ static void more_memory_is_no_slower(void **unused) {
 
 enum { MOST_OF_STAGES = 4 };
 
-/* A stage with a part for each of its pieces, which have a parameter each. */
+/* A stage with one part and one parameter per piece. */
 static void make_stage(Model *m, SpillStage *s, int parts, int64_t microbatches, bool last) {
   *m = (Model){
       .p = {.n = parts, .hands_on = !last, .microbatches = microbatches, .limit = INT64_MAX / 4, .page = 4096}};
@@ -249,7 +250,7 @@ static void make_stage(Model *m, SpillStage *s, int parts, int64_t microbatches,
     m->activations[k] = m->returned[k] = k ? 1000 : 0;
     add_param(m, k, -1);
     s->choice.start[k + 1] = k + 1;
-    s->choice.keeps[k] = below(2) || microbatches == 1; /* whose only one goes backward at once */
+    s->choice.keeps[k] = below(2) || microbatches == 1; /* a single microbatch goes backward at once */
   }
   SpillProblem *p = &m->p;
   p->forward = m->forward, p->backward = m->backward;

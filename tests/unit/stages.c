@@ -1,5 +1,5 @@
-/* What planned stages run and hold: the same as from fuse, lower, schedule and allocate by hand, each part fused
- * once; of parts with equal structure, only one. */
+/* Programs and memory of planned stages equal those of calling fuse, lower, schedule and allocate directly. Each
+ * part is fused once, and of structurally equal parts only one. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -42,7 +42,7 @@ static int64_t peak_by_hand(const Plan *plan, int stage) {
   return allocate(lower(merge_chunks(chunk, p->chunks)), &programs[stage], &graph->train)->bytes;
 }
 
-/* One cache for plans that differ in one thing each, asked twice. */
+/* One cache serves plans that differ in one property each, every plan twice. */
 static void peaks_are_those_by_hand(void **unused) {
   (void)unused;
   Stages *stages = stages_new(graph, &pieces);
@@ -66,7 +66,7 @@ static void peaks_are_those_by_hand(void **unused) {
     }
     StagesWatch now = stages_watch(stages);
     assert_int_equal(now.sign.runs - before.sign.runs, 2 * N);
-    if (round == 0) { /* interleaved: two chunks a rank; the last stage does not recompute */
+    if (round == 0) { /* interleaved: two chunks per rank; the last stage does not recompute */
       assert_int_equal(now.sign.cached, 1);
       assert_int_equal(now.fuse.runs, 2 * N - 1 + 2);
     } else {
@@ -77,7 +77,7 @@ static void peaks_are_those_by_hand(void **unused) {
   }
 }
 
-/* More parts than the table starts with. */
+/* More parts than the table's initial size. */
 static void the_cache_grows(void **unused) {
   (void)unused;
   Stages *stages = stages_new(graph, &pieces);
@@ -106,7 +106,7 @@ static void cut_at(Plan *plan, int first, int end) {
   plan->stage[2].end_piece = pieces.n;
 }
 
-/* At all pairs of cuts; returns how many different ranges of pieces the ranks had. */
+/* For all pairs of cuts; returns the number of different ranges of pieces on ranks. */
 static int check_all_cuts(Stages *stages, PlanRequest q) {
   Plan *plan = make(q);
   int ranges = 0;
@@ -120,8 +120,8 @@ static int check_all_cuts(Stages *stages, PlanRequest q) {
   return ranges + 2 * (pieces.n - 2);
 }
 
-/* At all cuts peaks are those by hand, also where a value passes over all blocks; where none does, ranks with the
- * same blocks have been laid out once. */
+/* For all cuts, peaks equal those computed directly, even if a value passes over all blocks. Without such a value,
+ * ranks with equal blocks are laid out once. */
 static void repeated_blocks_are_laid_out_once(void **unused) {
   (void)unused;
   const PlanRequest requests[] = {
@@ -145,8 +145,8 @@ static void repeated_blocks_are_laid_out_once(void **unused) {
   pieces = old_pieces;
 }
 
-/* Of many blocks few are laid out, at all cuts: peaks are those by hand, with replicas' exchanges, too. A value that
- * passes over all blocks leaves none that is like the one before it for fuse. */
+/* Of many blocks, only few are laid out, for all cuts; peaks equal those computed directly, even with replicas'
+ * exchanges. If a value passes over all blocks, no two blocks are equal for fuse. */
 static void many_blocks_follow_from_few(void **unused) {
   (void)unused;
   enum { BLOCKS = 16 };
@@ -178,7 +178,7 @@ static void many_blocks_follow_from_few(void **unused) {
   pieces = old_pieces;
 }
 
-/* However many blocks a rank has, three shorter ones are laid out. */
+/* For any number of blocks on a rank, only three shorter variants are laid out. */
 static void three_stand_for_all(void **unused) {
   (void)unused;
   enum { BLOCKS = 16, PIECES = 3, START = 5 };

@@ -1,6 +1,6 @@
-/* A divided graph computes on all ranks of a shard group together what the whole one does on one: every loss and every
- * gradient, whatever way of dividing is chosen. Ways are chosen by costs that are random
- * numbers. PD_CASES=1000 runs so many random graphs, PD_SEED=N others. */
+/* On all ranks of a shard group, a divided graph computes the losses and gradients of the whole graph, for every
+ * division. Random costs choose the ways. PD_CASES=1000 sets the number of random graphs, PD_SEED=N selects
+ * others. */
 #include "network.h"
 #include "random.h"
 
@@ -13,7 +13,7 @@
 /* ---- parts of parameters -------------------------------------------------------------------------- */
 
 typedef struct Part {
-  int64_t runs, part; /* elements of a run that a rank has */
+  int64_t runs, part; /* elements of a run on one rank */
 } Part;
 
 static Part part_of(const Param *p) {
@@ -90,7 +90,7 @@ static int attended(Graph *g, int x, int number) {
   return apply(g, &op_reshape, &o, 1, (Attr[MAX_ATTR]){{.n = 2, .list = (int64_t[]){ROWS, 8}}});
 }
 
-/* Of two columns each, side by side: an axis in blocks. */
+/* Two values of two columns each, concatenated: an axis in blocks. */
 static int rearranged(Graph *g, int x) {
   int n = graph_node(g, &op_split, &x, 1, (Attr[MAX_ATTR]){{.number = 2}}, 0, NO_SPAN);
   int a = graph_output(g, n, 0), b = graph_output(g, n, 1);
@@ -117,7 +117,7 @@ static int next_value(Graph *g, const Ints *values, int number) {
   }
 }
 
-/* -log softmax(x)[token], as the layer cross_entropy has it. */
+/* -log softmax(x)[token], as in the layer cross_entropy. */
 static void cross_entropy(Graph *g, int x, int tokens) {
   Attr column[MAX_ATTR] = {{.n = 2, .list = (int64_t[]){ROWS, 1}}};
   int hot = apply_1(g, &op_one_hot, apply(g, &op_reshape, &tokens, 1, column));
@@ -127,11 +127,11 @@ static void cross_entropy(Graph *g, int x, int tokens) {
   add_loss(g, apply_2(g, &op_sub, sum, apply_1(g, &op_sum, picked)));
 }
 
-/* From a table of classes or numbers to a sum, or to classes, by a head that may be the same table. */
+/* From a table of classes or numbers to a sum, or to classes by a head that may be the same table. */
 static Graph *random_graph(void) {
   Graph *g = new_graph();
   Ints values = {0};
-  int64_t classes = 9 + (int64_t)below(4); /* of 12 all ranks have as many */
+  int64_t classes = 9 + (int64_t)below(4); /* 12 is divisible among all ranks */
   int table = new_param(g, "table", SHAPE(classes, 8));
   int tokens = new_tokens(g, "tokens", classes, SHAPE(ROWS)),
       labels = new_tokens(g, "labels", classes, SHAPE(ROWS));
@@ -139,7 +139,8 @@ static Graph *random_graph(void) {
   int n = 2 + (int)below(8);
   for (int i = 0; i < n; i++)
     push(&values, next_value(g, &values, i));
-  int last = apply_1(g, &op_tanh, values.at[values.n - 1]); /* of any size, so that rounding counts for little */
+  int last = apply_1(g, &op_tanh, values.at[values.n - 1]); /* of any size, so that rounding errors are relatively
+                                                               small */
   int64_t width = g->values.at[last].shape.dim[1];
   if (below(2)) {
     weigh(g, last);
@@ -188,10 +189,10 @@ static void test_random_graphs(void **unused) {
     expect_divided(whole, g, ranks);
     scattered += count(g, &op_reduce_scatter, true) + count(g, &op_reduce_scatter, false) > 0;
   }
-  assert_true(scattered >= cases / 20); /* so many have parts of sums */
+  assert_true(scattered >= cases / 20); /* this share has parts of sums */
 }
 
-/* Of blocks with everything: ties, residuals, norms, heads, dropout; by 2, and by 3 what is a multiple of it. */
+/* Blocks with ties, residuals, norms, heads and dropout; divided by 2, and by 3 if sizes are multiples of 3. */
 static void test_network(void **unused) {
   (void)unused;
   for (int ranks = 2; ranks <= 3; ranks++)
@@ -202,8 +203,8 @@ static void test_network(void **unused) {
     }
 }
 
-/* x + down(tanh(up(x))), of a width at which moving activations costs less than computing: the hidden units are split,
- * and there is one sum forward; the gradient of x, which is an input, needs none. */
+/* x + down(tanh(up(x))), of a width at which moving activations costs less than computing. Hidden units are split,
+ * with one sum forward; x is an input, so its gradient needs none. */
 static void test_hidden_units_are_split(void **unused) {
   (void)unused;
   Graph *g = new_graph();
@@ -219,7 +220,7 @@ static void test_hidden_units_are_split(void **unused) {
   assert_int_equal(g->params.at[1].shape.dim[0], 512);
 }
 
-/* x + dropout(down(tanh(up(x / sum(x) * scale)))), twice: a transformer's half, with a norm's scale. */
+/* x + dropout(down(tanh(up(x / sum(x) * scale)))), twice: half of a transformer block, with a norm's scale. */
 static Graph *halves(void) {
   Graph *g = new_graph();
   int x = apply_2(g, &op_gather, new_param(g, "table", SHAPE(64, 128)), new_tokens(g, "tokens", 64, SHAPE(64)));
@@ -234,9 +235,9 @@ static Graph *halves(void) {
   return trained(g);
 }
 
-/* Where memory is short, what stands between the products is split by positions: parts of sums are scattered behind the
- * second one and gathered before the first, in the backward pass the other way round, and once more for the first one's
- * weights. Scales are whole on every rank, so that their gradients are added up. */
+/* If memory is short, values between the products are split by positions. Partial sums are scattered after the
+ * second product and gathered before the first; the backward pass reverses this and gathers once more for the
+ * first one's weights. Scales are whole on every rank, so their gradients are summed. */
 static void test_positions_are_split(void **unused) {
   (void)unused;
   for (int ranks = 2; ranks <= 4; ranks += 2) {
@@ -263,7 +264,7 @@ static int convolved(Graph *g, int x, int64_t channels, int number) {
                (Attr[MAX_ATTR]){{.number = 1}, {.number = 1}, {.number = 1}, {.number = 1}});
 }
 
-/* x less its mean over a microbatch's pixels, channel by channel, which a buffer follows; a bias behind it. */
+/* x minus its mean per channel over a microbatch's pixels, which a buffer tracks; then a bias. */
 static int centred(Graph *g, int x, int number) {
   Attr channels[MAX_ATTR] = {{.n = 1, .list = (int64_t[]){g->values.at[x].shape.dim[2]}}};
   int buffer = new_buffer(g, internf("mean%d", number), SHAPE(channels->list[0]));
@@ -273,7 +274,7 @@ static int centred(Graph *g, int x, int number) {
   return apply_2(g, &op_add, apply_2(g, &op_sub, x, mean), bias);
 }
 
-/* Convolutions with everything that stands between them, and a classifier. */
+/* Convolutions with all operations between them, and a classifier. */
 static Graph *images(int64_t size, int64_t width) {
   Graph *g = new_graph();
   Attr window[MAX_ATTR] = {{.number = 2}, {.number = 2}};
@@ -289,7 +290,8 @@ static Graph *images(int64_t size, int64_t width) {
   return trained(g);
 }
 
-/* In ways chosen at random; and, of sizes at which computing costs more than moving, every kernel along channels. */
+/* With random ways; and with sizes at which computing costs more than moving, every kernel is split along
+ * channels. */
 static void test_channels_are_split(void **unused) {
   (void)unused;
   for (int ranks = 2; ranks <= 4; ranks += 2) {

@@ -1,4 +1,4 @@
-/* pdc tokenize: the tokens of files are those of whole documents, for every tokenizer and number of threads. */
+/* pdc tokenize: files have the tokens of whole documents, for every tokenizer and number of threads. */
 #include "tokenize/tokenize.h"
 
 #include <setjmp.h>
@@ -49,7 +49,7 @@ static struct pd_tokenizer *opened(const char *name) {
   return t;
 }
 
-/* The tokens of a file that tokenize() wrote; *n: how many. */
+/* The tokens of a file written by tokenize(); *n: their number. */
 static int32_t *tokens_of(const char *path, int64_t *n) {
   size_t size;
   char *file = read_file(path, &size);
@@ -65,7 +65,7 @@ static int32_t *tokens_of(const char *path, int64_t *n) {
   return tokens;
 }
 
-/* Lines of words, with all that might join a newline to its neighbours. */
+/* Lines of words, with all characters that might join a newline to its neighbours. */
 static char *large_text(unsigned seed) {
   static const char *const words[] = {"the ", "a",    "\n",     "\n\n", " \n", "It's ", "12 ", "end.\n",
                                       "\r\n", "x\nY", "\n z",   "é",    "\t",  "!\n",   "?",   "--",
@@ -78,7 +78,7 @@ static char *large_text(unsigned seed) {
   return text;
 }
 
-/* GPT-2's files with bytes and two merges, of newlines and of a space with a newline. */
+/* GPT-2's files with bytes and two merges: of newlines, and of a space with a newline. */
 static const char *spaces_tokenizer(void) {
   Text vocabulary = {0};
   for (int byte = 0; byte < 256; byte++) {

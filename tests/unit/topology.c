@@ -1,4 +1,4 @@
-/* Where ranks stand in a cluster and what their messages and exchanges cost, against figures worked out by hand. */
+/* Placement of ranks in a cluster, and costs of messages and exchanges, against figures computed by hand. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -9,7 +9,7 @@
 
 #include "device/topology.h"
 
-/* Four servers of eight: 1 s a byte within one, 10 s between them. */
+/* Four servers of eight devices: 1 s a byte within a server, 10 s between servers. */
 static const Topology servers = {.n = 2, .link = {{0.5, 1}, {2, 10}}, .devices = {1, 8, 32}, .ranks = 32};
 
 static bool close_to(double a, double b) { return fabs(a - b) <= 1e-9 * (1 + fabs(b)); }
@@ -21,7 +21,8 @@ static Pipeline wide(int stages, int replicas) {
   return p;
 }
 
-/* Four stages of eight, each a server: exchanges stay within it, eight messages share each link between two. */
+/* Four stages of eight ranks, one stage per server: exchanges stay within a server, and eight messages share each
+ * link between servers. */
 static void a_stage_is_a_server(void **unused) {
   (void)unused;
   const Pipeline p = wide(4, 8);
@@ -36,7 +37,8 @@ static void a_stage_is_a_server(void **unused) {
   assert_int_equal(level_spanned(&servers, &first), 0);
 }
 
-/* Two ranks of each stage in every server: messages stay within it, exchanges of four stages share its link. */
+/* Two ranks of each stage in every server: messages stay within a server, and exchanges of four stages share its
+ * link. */
 static void a_pipeline_is_a_server(void **unused) {
   (void)unused;
   const Pipeline p = wide(4, 8);
@@ -50,7 +52,7 @@ static void a_pipeline_is_a_server(void **unused) {
   assert_int_equal(level_spanned(&servers, &first), 1);
 }
 
-/* All 32 as replicas: reduced by parts in servers, then among them. */
+/* All 32 ranks are replicas: reduction by parts within servers, then among them. */
 static void exchanges_go_by_levels(void **unused) {
   (void)unused;
   const Pipeline p = wide(1, 32);
@@ -58,8 +60,9 @@ static void exchanges_go_by_levels(void **unused) {
   assert_true(close_to(wiring_of(&servers, &all, NULL, NULL, 1).reduce, 2.0 * 7 / 8 * 1 + 2.0 * 3 / 4 * 10));
 }
 
-/* Servers whose devices have a card each, at a quarter of the server's rate: a message alone takes a card's time, two share
- * the server's as they are and eight as well, and a stage's exchange has as many cards as it has ranks in a server. */
+/* Each device has a network card with a quarter of its server's rate. A message alone takes a card's time, and
+ * two or eight messages share the server's rate. A stage's exchange uses one card per rank of the stage in a
+ * server. */
 static void a_device_has_a_card(void **unused) {
   (void)unused;
   Topology t = servers;
@@ -80,7 +83,7 @@ static void a_device_has_a_card(void **unused) {
   assert_true(close_to(wiring_of(&t, &first, NULL, NULL, 1).reduce, 2.0 * 7 / 8 * 1 + 2.0 * 3 / 4 * 10));
 }
 
-/* No two ranks on one device, whatever the placement. */
+/* For every placement, no two ranks share a device. */
 static void devices_are_taken_once(void **unused) {
   (void)unused;
   for (int k = 0; k <= 8; k = k ? 2 * k : 1)
