@@ -14,7 +14,7 @@ const ComparedKind compared_kinds[N_COMPARED] = {
     {.label = "pipedream", .schedule = "pipedream"},
     {.label = "2bw (PipeDream-2BW)", .schedule = "2bw"}};
 
-/* Planning takes minutes for hundreds of ranks: the search lays out and simulates as many stages as ranks. */
+/* Slow to plan with hundreds of ranks: the search lays out and simulates that many stages. */
 static bool takes_long(const char *schedule) {
   ScheduleTraits traits = schedule_traits(schedule);
   return traits.serial || traits.every_round || !traits.replicas;

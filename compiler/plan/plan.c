@@ -45,8 +45,7 @@ static Plan *plan_open_schedule(const Graph *g, const Pieces *p, const PlanReque
   }
   PlanRequest chosen = *request;
   chosen.delay = DELAY_FREE;
-  chosen.schedule = best ? best->pipeline.schedule : "flush"; /* it needs least memory; its diagnostics explain why
-                                                               * nothing fits */
+  chosen.schedule = best ? best->pipeline.schedule : "flush"; /* needs least memory; reports why nothing fits */
   if (!schedule_traits(chosen.schedule).spills)
     chosen.update = UPDATE_FREE;
   Plan *plan = plan_one(g, p, &chosen, runners_up, n);

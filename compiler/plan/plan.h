@@ -1,5 +1,6 @@
-/* A Plan fixes stages, replicas, microbatch, recomputation and schedule. It is read-only once the planner has created it,
- * written to plan.json and read back from there, so users can edit it. request.h declares the planner. */
+/* A Plan fixes stages, replicas, microbatch, recomputation and schedule. It is read-only once the planner has
+ * created it, written to plan.json and read back from there, so users can edit it. request.h declares the
+ * planner. */
 #ifndef PDC_PLAN_H
 #define PDC_PLAN_H
 
@@ -21,8 +22,7 @@ typedef struct StagePlan {
   double weights_seconds;  /* share of backward_seconds for weight gradients by products */
   double send_bytes;       /* activations to the next stage, per microbatch */
   double send_seconds;     /* time of that message, with the link shared with simultaneous messages */
-  double exchange_seconds; /* time of the gradient exchange of the stage's replicas, per batch; 0: one replica, or
-                            * inference */
+  double exchange_seconds; /* gradient exchange of the stage's replicas, per batch; 0: one replica, or inference */
   double hidden_seconds;   /* share of exchange_seconds that the last backward pass hides */
   Name spans, crosses; /* cluster levels that contain the stage's ranks, and its messages to the next part. NULL:
                         * no cluster, or no messages */

@@ -125,7 +125,8 @@ bool delay_allows(Delay delay, const char *schedule);
  * planning takes minutes for hundreds of ranks. False if no schedule has a plan. */
 bool plan_comparison(const Graph *g, const Pieces *p, const PlanRequest *request, bool quick,
                      ComparedSchedule rows[N_COMPARED]);
-/* Prints one line per kind; false if no schedule has a plan, or after a diagnostic if the request fixes a schedule. */
+/* Prints one line per kind; false if no schedule has a plan, or after a diagnostic if the request fixes a
+ * schedule. */
 bool plan_compare(const Graph *g, const Pieces *p, const PlanRequest *request, FILE *out);
 /* Prints a line if another schedule is predicted to be at least 5 % faster than the plan for this request. */
 void plan_hint(const Graph *g, const Pieces *p, const PlanRequest *request, const Plan *plan, FILE *out);

@@ -1,9 +1,9 @@
-/* Private to compiler/plan: limits of searches, and thresholds of equality, in one table. A budget ends a search with the best result so
- * far; the plan's `why` reports only the end of the exhaustive search. One simulated turn takes about 1.7 us.
- *
- *   AS_FAST_..., WORTH_...     ratios of batch times: smaller differences count as equal, or as no reason for a change
- *   BUDGET_..., MOST_...       numbers of tried plans
- *   FEW_..., MANY_..., LARGE_  sizes from which problems count as large and are searched less closely */
+/* Private to compiler/plan: limits of searches, and thresholds of equality, in one table. A budget ends a search
+ * with the best result so far; the plan's `why` reports only the end of the exhaustive search. One simulated turn
+ * takes about 1.7 us.
+ * AS_FAST_..., WORTH_...: ratios of batch times; smaller differences count as equal, or as no reason for a change.
+ * BUDGET_..., MOST_...: numbers of tried plans.
+ * FEW_..., MANY_..., LARGE_: sizes from which problems count as large and are searched less closely. */
 #ifndef PDC_PLAN_BUDGETS_H
 #define PDC_PLAN_BUDGETS_H
 

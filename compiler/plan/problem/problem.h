@@ -1,6 +1,6 @@
-/* Private to compiler/plan: the problem. Completes a request: the form of pipelines, the devices of ranks, the possible
- * microbatches of a batch. Does not know the costs of pieces. Sizes are bytes, times are seconds; functions that can fail
- * return false or NULL after a diagnostic. */
+/* Private to compiler/plan: the problem. Completes a request: the form of pipelines, the devices of ranks, the
+ * possible microbatches of a batch. Does not know the costs of pieces. Sizes are bytes, times are seconds;
+ * functions that can fail return false or NULL after a diagnostic. */
 #ifndef PDC_PLAN_PROBLEM_H
 #define PDC_PLAN_PROBLEM_H
 
