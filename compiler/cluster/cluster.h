@@ -11,8 +11,7 @@ typedef struct DeviceKind {
   const Backend *backend;       /* target of its programs */
   int arch;                     /* of GPUs: 80 of sm_80; 0: not known */
   int64_t memory;               /* bytes that a rank may use, less than the device's memory; 0: unknown */
-  double product[N_PRECISIONS]; /* operations/s of large matrix products, multiplies and adds; 0: unsupported or
-                                 * unknown */
+  double product[N_PRECISIONS]; /* operations/s of large matrix products; 0: unsupported or unknown */
   double stream;                /* bytes/s from and to the device's memory */
   double inside;                /* operations/s in calls, without their products */
   double link;                  /* bytes/s in each direction within a server, if no level sets it; 0: unknown */

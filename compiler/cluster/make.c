@@ -293,7 +293,7 @@ static void add_level(Maker *m, const Ast *group) {
                                     .device_bandwidth = device_bandwidth};
 }
 
-/* ---- members that differ ------------------------------------------------------------------------------ */
+/* ---- members of different kinds ----------------------------------------------------------------------- */
 
 /* "fast" or "4 * fast": the number of members of a kind; -1 after a diagnostic. */
 static int read_member(const Maker *m, const Ast *a, int *kind) {

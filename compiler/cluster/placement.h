@@ -7,8 +7,7 @@
 /* Places count from the last rank, so a stage's places do not depend on earlier stages. All servers are full,
  * except possibly the first rank's. */
 typedef struct Placement {
-  int adjacent;  /* 0: the ranks of a stage are neighbours. Else stages of equal ranks repeat in order, with this
-                 * number of ranks each time. */
+  int adjacent;  /* 0: the ranks of a stage are neighbours; else all stages in turn place this number of ranks */
   bool backward; /* ranks fill the devices in reverse order */
 } Placement;
 

@@ -38,7 +38,7 @@ static void unite(int *parent, int a, int b) {
   parent[a > b ? a : b] = a > b ? b : a;
 }
 
-/* ---- layers with something beside them ----------------------------------------------------------- */
+/* ---- independent layers -------------------------------------------------------------------------- */
 
 static int count_bits(const uint64_t *bits, int words) {
   int count = 0;

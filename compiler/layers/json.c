@@ -260,7 +260,7 @@ static bool read_list(Reader *r, const cJSON *list, Name prefix, int enters) {
   return true;
 }
 
-/* ---- who reads whom ------------------------------------------------------------------------------- */
+/* ---- inputs --------------------------------------------------------------------------------------- */
 
 /* Resolves a name from a group: in its own repetition, then the enclosing ones, then the whole model. */
 static int resolve(const Reader *r, const struct Reading *from, const char *name) {

@@ -29,22 +29,22 @@ enum { MOST_LAYERS = 8192 };
  * diagnostics. */
 LayerGraph *layers_read(const char *path);
 
-/* ---- where a pipeline may be cut (states.c) --------------------------------------------------- */
+/* ---- states: possible cuts (states.c) --------------------------------------------------------- */
 
 /* Two merged groups of layers: kept states with a layer of `behind` contain all of `before`; states that divide
  * the groups are omitted. */
 typedef struct Joint {
   Ints before, behind;
-  bool beside; /* neither group reads the other: states with `behind` alone are omitted as well */
+  bool beside; /* neither group reads the other; states with `behind` alone are omitted as well */
   bool exact;  /* no omitted state can end a stage, because its values cannot be sent */
 } Joint;
 typedef Vec(Joint) Joints;
 
-/* A state is the set of computed layers at the end of a stage: with each member it contains the member's inputs. As an
- * antichain it is written as its last layers, which no other member reads. States start with the source that most layers
- * depend on and grow by a layer that reads a member, with its inputs; other sources come with their first reader. Only
- * states that `Layer.cut` allows are kept, and the whole model. They are sorted by compute time, so a state follows
- * all states that it contains. */
+/* A state is the set of computed layers at the end of a stage: with each member it contains the member's inputs.
+ * As an antichain it is written as its last layers, which no other member reads. States start with the source that
+ * most layers depend on and grow by a layer that reads a member, with its inputs. Other sources come with their
+ * first reader. Only states that `Layer.cut` allows are kept, and the whole model. They are sorted by compute
+ * time, so a state follows all states that it contains. */
 typedef struct States {
   int n;
   const double *compute;     /* by state: seconds forward and backward, sum over its members */

@@ -10,8 +10,7 @@
 #include "measure/internal.h"
 
 enum { MOST_SIZES = 4 };
-static const double LONGEST_SECONDS = 10; /* counted seconds of a microbatch; larger microbatches are not
-                                           * measured */
+static const double LONGEST_SECONDS = 10; /* per microbatch, counted; larger ones are not measured */
 
 /* ---- from kernels to pieces ------------------------------------------------------------------------- */
 

@@ -1,6 +1,6 @@
 /* PipeDream's dynamic program. A(j, m) is the least time of the slowest stage when m machines run state j. It is
  * the time of one stage on all m, or the least over states k in j and m' < m of
- * max(A(k, m - m'), the time of a last stage with the layers of j beyond k, on m' machines).
+ * max(A(k, m - m'), last stage), where the last stage has the layers of j beyond k on m' machines.
  * At the next level, the time of a group of machines between two states replaces compute.
  * Trying all (k, m') would take N^2 M^2 steps. For fixed m', the last stage's time falls as k approaches j, while
  * the best A(k, m - m') of this and later k grows. So only states between two bounds can improve the result, and
@@ -39,12 +39,11 @@ typedef struct Search {
   /* Time of a group of machines between two states, in place of compute: by level, by state before + 1, then by
    * later state. NULL: not computed yet. */
   double **seconds[MOST_LEVELS];
-  double share[MOST_LEVELS]; /* lower bound of all times at a level, as a share of compute; slightly less, for
-                              * rounding */
+  double share[MOST_LEVELS]; /* bound of times at a level, as a share of compute; reduced for rounding */
   Row row[MOST_LEVELS];      /* reused scratch */
 } Search;
 
-/* ---- what a stage costs ---------------------------------------------------------------------------- */
+/* ---- costs of a stage ------------------------------------------------------------------------------ */
 
 static double compute_between(const States *s, int from, int to) {
   return s->compute[to] - (from < 0 ? 0 : s->compute[from]);

@@ -30,7 +30,7 @@ LayerStages stages_of_division(const Division *d) {
   return (LayerStages){flat.end.n, flat.end.at, flat.replicas.at};
 }
 
-/* ---- what both kinds of output tell ---------------------------------------------------------------- */
+/* ---- output ---------------------------------------------------------------------------------------- */
 
 typedef struct Own {
   const LayerProfile *profile;
@@ -47,7 +47,7 @@ static const char *list_text(const int *x, int n) {
   return t.at;
 }
 
-/* ---- for people ------------------------------------------------------------------------------------ */
+/* ---- tables ---------------------------------------------------------------------------------------- */
 
 static void print_stages(const LayerProfile *l, const LayerPlan *p, FILE *out) {
   static const char *const heads[] = {"stage",       "ranks",     "layers", "parameters", "forward ms",
@@ -117,7 +117,7 @@ static void print_own(const Own *o, FILE *out) {
   print_other(o, out);
 }
 
-/* ---- for programs ---------------------------------------------------------------------------------- */
+/* ---- JSON ------------------------------------------------------------------------------------------ */
 
 static void add_number(Text *t, const char *key, double x) {
   text_add(t, ", \"%s\": ", key);

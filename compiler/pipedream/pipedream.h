@@ -26,8 +26,8 @@ struct Division {
   double seconds; /* time of the slowest stage */
 };
 
-/* The exact optimum for the slowest stage; deterministic among equal optima. Uses the members and bandwidths of the
- * cluster's levels. transfers: a stage takes at least the time to receive its input and to send its output. */
+/* The exact optimum for the slowest stage; deterministic among equal optima. Uses the members and bandwidths of
+ * the cluster's levels. transfers: a stage takes at least the time to receive its input and to send its output. */
 const Division *pipedream_divide(const States *s, const Cluster *c, bool transfers);
 /* Lower bound of any division of the whole profile, given the seconds of the division of the merged profile
  * (layers.h, Joint). */
@@ -110,7 +110,8 @@ void pipedream_table(const PipedreamPlan *p, FILE *out);
 void pipedream_json(const PipedreamPlan *p, FILE *out);
 /* The profile alone. */
 void layers_table(const LayerGraph *g, const States *s, int device, FILE *out);
-/* "node12 Conv2d .. node31 ReLU": the first and the last layer of state `to` that are not in `from` (-1: empty state). */
+/* "node12 Conv2d .. node31 ReLU": the first and the last layer of state `to` that are not in `from` (-1: empty
+ * state). */
 const char *layers_between(const LayerGraph *g, const States *s, int from, int to);
 
 #endif

@@ -267,7 +267,7 @@ static void simulate_other(const Job *job, const Row *row, int64_t asked, const 
   take(&out->own, c.plan, row);
 }
 
-/* ---- what is wrong ----------------------------------------------------------------------------------- */
+/* ---- diagnostics ------------------------------------------------------------------------------------- */
 
 static void tell_no_form(const Planner *r, int64_t asked) {
   Diagnostic *d = error_at(NO_SPAN, "PD0550", "'%s' cannot run on %d machine%s with %lld microbatch%s %s",

@@ -204,8 +204,8 @@ static Plan *tell(const Attempt *a, Plan **runners_up, int n) {
   return a->plan;
 }
 
-/* The faster of the plans without and with sharded optimizer state. Sharding is tried only if the first plan lacks
- * memory. Both compute the same. */
+/* The faster of the plans without and with sharded optimizer state. Sharding is tried only if memory prevents the
+ * first plan or makes it recompute. Both compute the same. */
 Plan *plan_one(const Graph *g, const Pieces *p, const PlanRequest *request, Plan **runners_up, int n) {
   const Attempt whole = attempt(g, p, request, 0, n);
   if (!whole.ready || !planner_may_shard(&whole.r) || !asks_for_memory(whole.plan, request))

@@ -24,9 +24,8 @@ typedef struct StagePlan {
   double send_seconds;     /* time of that message, with the link shared with simultaneous messages */
   double exchange_seconds; /* gradient exchange of the stage's replicas, per batch; 0: one replica, or inference */
   double hidden_seconds;   /* share of exchange_seconds that the last backward pass hides */
-  Name spans, crosses; /* cluster levels that contain the stage's ranks, and its messages to the next part. NULL:
-                        * no cluster, or no messages */
-  int64_t peak_bytes;  /* of one rank with all its chunks, from its Allocation; equal for all chunks of the rank */
+  Name spans, crosses;     /* cluster levels of the stage's ranks, and of messages to the next part; NULL: none */
+  int64_t peak_bytes; /* of one rank with all its chunks, from its Allocation; equal for all chunks of the rank */
   int64_t weight_bytes, gradient_bytes, optimizer_bytes; /* shares of peak_bytes by parameters, all copies */
   int64_t cache_bytes;                                   /* share of peak_bytes for keys and values */
 } StagePlan;
@@ -75,8 +74,8 @@ int64_t stage_parameters(const Graph *g, const Pieces *p,
 
 /* ---- plans as text for users (text/) ---- */
 
-/* The critical resource of a batch: ranks ("stage 1"), links with messages ("messages behind stage 1"), an
- * exchange among replicas ("exchange of stage 1"), or a shared link ("messages and exchanges on one link"). */
+/* The critical resource of a batch: ranks ("stage 1") or links with messages ("messages behind stage 1"). Also an
+ * exchange among replicas ("exchange of stage 1") or a shared link ("messages and exchanges on one link"). */
 typedef struct Critical {
   const char *resource;
   double share; /* of a batch's time in which the resource is used */

@@ -33,7 +33,7 @@ typedef struct Algorithms {
 bool algorithm_parse(const char *line, size_t n, Algorithm *out);
 bool product_library_parse(const char *line, size_t n, const char *word, ProductLibrary *out);
 
-/* Writes and reads the member "algorithms", a list; only profiles have times. False after a diagnostic. */
+/* Writes and reads the list "algorithms"; times are in profiles only. False after a diagnostic. */
 void algorithms_write(const AlgorithmList *list, bool times, int indent, Text *t);
 bool algorithms_read(const JsonPlace *at, bool times, AlgorithmList *out);
 /* Writes and reads the member "cublaslt" or "cudnn". */

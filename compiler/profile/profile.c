@@ -195,8 +195,7 @@ static bool read_signature(const JsonPlace *top, ProfileSignature *s) {
   if (!at.object || !json_only(&at, keys))
     return false;
   const char *model = json_get_string(&at, "model"), *machine = json_get_string(&at, "machine");
-  bool older = !cJSON_GetObjectItemCaseSensitive(at.object, "target"); /* written before there were other
-                                                                        * targets */
+  bool older = !cJSON_GetObjectItemCaseSensitive(at.object, "target"); /* than any other target */
   const char *target = older ? "c f32" : json_get_string(&at, "target");
   const char *compiler = json_get_string(&at, "compiler"), *library = json_get_string(&at, "library");
   int64_t threads;

@@ -37,8 +37,7 @@ typedef struct MeasuredSize {
 typedef struct Profile {
   Name file;
   ProfileSignature signature;
-  double update, apart; /* optimizer update, seconds per element; apart: into a new version of the weights; 0: not
-                         * measured */
+  double update, apart; /* optimizer update, seconds per element; apart: into a new version; 0: not measured */
   double norm;          /* squares of the gradient, in seconds per element */
   double read, write;   /* offload: seconds per byte read and written; 0: not measured */
   double to_device, from_device;  /* offload: seconds per byte copied between a GPU and its host */

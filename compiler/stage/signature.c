@@ -13,7 +13,7 @@ typedef struct Facts {
   int *root;       /* the value behind all views */
   int *n_uses;     /* number of readers: nodes, figures, gradients of parameters */
   bool *counts;    /* it depends on element numbers, directly or by element */
-  bool *varies;    /* differs between microbatches, so it is no table */
+  bool *varies;    /* differs between microbatches, which excludes a table */
   bool *statistic; /* computed over samples, and equal for all of them */
   bool *shown;     /* read by a figure, directly or as a view */
   bool *summed;    /* read by a parameter's gradient, directly or as a view */
@@ -132,7 +132,7 @@ static Facts find_facts(const Graph *g) {
   return f;
 }
 
-/* ---- nodes and values by themselves -------------------------------------------------------------- */
+/* ---- single nodes and values --------------------------------------------------------------------- */
 
 /* Identifies a parameter by its properties, not its index. The key of a random node only selects its numbers.
  * Nodes evaluated once keep the key, because equal ones are shared. */

@@ -34,8 +34,7 @@ typedef struct PeakKey {
   int64_t lowered, replicas, versions, accumulators, exchanges, forward_only, sharded, bucket;
   int64_t spilled; /* microbatches; 0: no offload */
   int64_t memory, kept, page, at_home;
-  int64_t receives, sends; /* under offload: whether the first part receives and the last part sends, to other
-                            * ranks */
+  int64_t receives, sends; /* under offload: messages into the first part and out of the last one */
   struct {
     int64_t saved, kept, received, sent, gradients, returned, inputs, deferred, packed;
   } slots[MAX_CHUNKS];

@@ -42,7 +42,7 @@ static Links links_of(const Planner *r, const Plan *plan) {
   return l;
 }
 
-/* Adds bytes from one end to the other, and back. */
+/* Adds bytes in both directions between two ends. */
 static void pass(Busy *sends, Busy *receives, double byte, double forward, double backward) {
   sends->out += forward * byte, receives->in += forward * byte;
   receives->out += backward * byte, sends->in += backward * byte;

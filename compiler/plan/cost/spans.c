@@ -104,7 +104,7 @@ SpanReduction span_reduction(const Spans *s, const Wiring *w, int first, int end
   if (!bucket || !c->beside || whole <= 0)
     return (SpanReduction){whole, 0};
   const int64_t least = larger(bucket, (s->gradients[end] - s->gradients[first]) / MOST_BUCKETS);
-  double passed = 0, busy = 0, all = 0; /* backward pass so far; link busy until; sum of exchanges */
+  double passed = 0, busy = 0, all = 0; /* backward pass and busy link up to here; sum of exchanges */
   int64_t bytes = 0;
   for (int i = end - 1; i >= first; i--) {
     passed += c->backward[i];
@@ -135,7 +135,7 @@ StageShare span_share(const Spans *s, const Copies *at, int first, int end, bool
   const Wiring *w = &at->wiring;
   double passage = span_passage(s, w, first, end, recompute), update = span_update(s, first, end) * c->share;
   double reduce = reduce_seconds(s, w, first, end) * c->share;
-  if (at->sharded) { /* lower bound: half of the messages carry sums, the others updated parts */
+  if (at->sharded) { /* lower bound: half of the messages carry sums, half updated parts */
     update /= at->replicas;
     reduce /= 2;
   }

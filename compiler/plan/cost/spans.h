@@ -29,8 +29,8 @@ typedef struct Costs {
   const double *message;                             /* by cut: bytes of activations in a message */
   const int64_t *cache; /* by piece: bytes that calls keep between microbatches; NULL: none */
   bool beside;          /* messages overlap with work at both ends; else receiving occupies the rank */
-  double fill;          /* share of a microbatch's time in a stage that other stages wait for: 1 / microbatches if
-                         * the pipeline drains, 1 if serial, else 0 */
+  double fill;          /* 1 / microbatches if the pipeline drains, 1 if serial, else 0: share of a pass that
+                         * others wait for */
   bool overlapped;      /* gradients are reduced during the next batch, not after this one */
 } Costs;
 

@@ -29,7 +29,7 @@ typedef struct Search {
 static const int shares[] = {100, 90, 80, 70, 50, 25, 0};
 enum { N_SHARES = sizeof shares / sizeof *shares };
 
-/* ---- what was found --------------------------------------------------------------------------------------- */
+/* ---- leaders ---------------------------------------------------------------------------------------------- */
 
 /* Among choices that do not fit, prefers the one that needs less memory. */
 static bool shorter(const SpillTime *a, const SpillTime *b) {

@@ -157,7 +157,7 @@ bool choose_devices(Planner *r) {
   return check_alike(r) && check_update(r) && check_precision(r);
 }
 
-/* ---- of a plan ------------------------------------------------------------------------------------- */
+/* ---- devices of a plan ----------------------------------------------------------------------------- */
 
 int plan_device(const PlanRequest *q, const Plan *plan, int stage, int replica) {
   if (q->cluster) {

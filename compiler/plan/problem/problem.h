@@ -105,7 +105,7 @@ bool planner_may_shard(const Planner *r);
 /* ---- devices.c */
 bool choose_devices(Planner *r); /* false after a diagnostic */
 
-/* ---- update.c: where offloaded parameters are updated ---- */
+/* ---- update.c: place of updates under offload ------------ */
 bool spills_to_host(const Planner *r);     /* offload to pinned host memory, not to a file */
 bool may_update_at_home(const Planner *r); /* the host may update offloaded parameters */
 /* Whether parameters can be updated at the place of the request or the plan; false after a diagnostic. */

@@ -93,7 +93,7 @@ bool tensor_is_better(const Plan *spread, const Plan *plan) {
   return spread && (!plan || spread->batch_seconds < WORTH_STATES * plan->batch_seconds);
 }
 
-/* ---- what came of it ------------------------------------------------------------------------------- */
+/* ---- the result ------------------------------------------------------------------------------------ */
 
 /* The largest parameter, for the diagnostic. */
 static const Param *largest(const Graph *g) {

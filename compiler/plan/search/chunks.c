@@ -202,8 +202,8 @@ static bool take_better(const Planner *r, const Candidate *c, const Partition *p
   return true;
 }
 
-/* The best of successive partitions, each balanced against the other parts in the previous one, without memory
- * limit. */
+/* The best of successive partitions without memory limit. Each is balanced against the parts of the previous
+ * one. */
 static void balance(const Planner *r, const Candidate *c, Partition *best) {
   enum { ROUNDS = 8 };
   const int parts = pipeline_parts(c->form);

@@ -77,7 +77,7 @@ static int64_t least_bytes(const Search *s, int stage, int first, int end, bool 
   return *recompute ? on : off;
 }
 
-/* ---- where stages may start --------------------------------------------------------------------------- */
+/* ---- starts of stages --------------------------------------------------------------------------------- */
 
 enum { COARSE = 256, FINER = 4 };
 
@@ -194,7 +194,7 @@ static void trace_back(const Search *s, Partition *out) {
   }
 }
 
-/* ---- the fastest --------------------------------------------------------------------------------------- */
+/* ---- the fastest partition ----------------------------------------------------------------------------- */
 
 typedef enum Fit { FITS, FITS_NOT, FITS_NO_MORE /* longer stages do not fit either */ } Fit;
 
@@ -253,7 +253,7 @@ static State state_before(const Search *s, const StageShare *t, const State *beh
   return (State){stage_end(t, behind->at), seconds * seconds + behind->squares, end, next};
 }
 
-/* Whether every stage of at least `seconds` before the only state behind is no better than `state`. */
+/* Whether a stage of at least `seconds` before the only state behind cannot improve on `state`. */
 static bool falls_behind(const Search *s, const State *state, const States *behind, double seconds) {
   const State *next = &behind->state[0];
   if (behind->n != 1 || state->at.late > next->at.late || state->at.early > next->at.early)
@@ -269,7 +269,7 @@ static bool falls_short(const Search *s, const State *bar, const States *behind,
 }
 
 /* Adds stage k from place i to j before the states at j, within `most`; another end reaches `bar`. False: later
- * ends are no better. `again`: as for fit(). */
+ * ends cannot improve. `again`: as for fit(). */
 static bool try_stage(const Search *s, int k, int i, int j, const States *behind, double most, const State *bar,
                       bool *again, OpenStates *known) {
   int first = s->place[i], end = s->place[j];

@@ -27,7 +27,7 @@ typedef struct Climb {
 enum {
   SHORT = 16,
   LONG = 256
-}; /* microbatches: limits of a simulated batch; longer batches are simulated as two shorter ones */
+}; /* microbatches per simulation: shorter batches repeat, longer ones run as two shorter ones */
 
 static int64_t turns_simulated(const Plan *plan) {
   int64_t microbatches = plan->pipeline.microbatches;
@@ -129,7 +129,7 @@ static bool climbs(Climb *c, const Candidate *other, const int *start) {
     arena_release(mark);
     return false;
   }
-  if (!may_fit(c, &next) && !(is_shorter(c, &next, most) && may_fit(c, &next))) { /* or recomputing */
+  if (!may_fit(c, &next) && !(is_shorter(c, &next, most) && may_fit(c, &next))) { /* retries with recomputation */
     if (isfinite(c->below))
       c->at.copies = next.copies;
     return false;

@@ -213,7 +213,7 @@ static void extend(Search *s, Label *l, int first, double compute, const Label *
   l->stages = 1 + (next ? next->stages : 0);
   l->queue = before->queue, l->round = before->round;
   if (bound(s, l, first) > s->cap || is_beaten(s, &s->at[first], l) || !take(s, before->kept, first, l->end))
-    return; /* its bound without messages and updates already fails */
+    return; /* so far `l` excludes messages and updates: a lower bound */
   l->at = stage_end(&before->kept->share, next ? next->at : (StageEnd){0});
   l->bound = bound(s, l, first);
   if (l->bound <= s->cap)

@@ -105,7 +105,7 @@ static bool cut_pair(Pair *p, int *start) {
   return true;
 }
 
-/* ---- the least seconds ----------------------------------------------------------------------------------- */
+/* ---- minimum of seconds ---------------------------------------------------------------------------------- */
 
 typedef struct Fewest {
   Pair pair;
@@ -197,7 +197,7 @@ static int **table(int ranks, int n) {
   return t;
 }
 
-/* Cuts two rounds again. False: no cuts fit beside the other rounds. */
+/* Cuts two rounds again. False: no cuts fit beside the remaining rounds. */
 static bool recut(const Candidate *c, int64_t limit, int round, int *start) {
   const int ranks = c->form->n_stages, parts = pipeline_parts(c->form);
   Fewest f = {.pair = {.c = c, .limit = limit, .round = round}, .best = INFINITY};

@@ -90,7 +90,7 @@ static bool partition_below(const Planner *r, const Candidate *c, int64_t limit,
   return best_partition(r, c, limit, most, out);
 }
 
-/* Adds a form bounded by its best partition; skips it if that is far above the best so far. */
+/* Adds a form bounded by its best partition, unless that is slower than CLOSE_EQUAL times the best so far. */
 static bool add_equal(const Planner *r, const Pipeline *form, const Placement *at, int64_t b, const Spans *spans,
                       Equals *e) {
   const double microbatches = (double)r->subject.batch / (double)b;
@@ -111,7 +111,7 @@ static bool add_equal(const Planner *r, const Pipeline *form, const Placement *a
 /* Adds the maximal number of stages with w ranks each. */
 static bool add_width(const Planner *r, int w, int64_t b, const Spans *spans, Equals *e) {
   int d = r->ranks / w < r->form.n_stages ? r->ranks / w : r->form.n_stages;
-  if (r->free_stages ? d > 1 && 5 * w * d < 4 * r->ranks : d < r->form.n_stages) /* too many idle ranks */
+  if (r->free_stages ? d > 1 && 5 * w * d < 4 * r->ranks : d < r->form.n_stages) /* too few ranks or stages */
     return false;
   int *replicas = alloc((size_t)d * sizeof *replicas);
   for (int i = 0; i < d; i++)

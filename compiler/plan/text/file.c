@@ -155,7 +155,7 @@ char *plan_json(const Graph *g, const Pieces *p, const Plan *plan) {
   return t.at;
 }
 
-/* ---- for a model ----------------------------------------------------------------------------------- */
+/* ---- checks against a model ------------------------------------------------------------------------ */
 
 static bool sizes_fit(const Graph *g, const PlanFile *f) {
   Span where = {.file = f->file};

@@ -175,7 +175,7 @@ static int64_t enough_microbatches(const Plan *plan, const StageTimes *times) {
   return n > MAX_MICROBATCHES ? p->microbatches : ((int64_t)n + multiple - 1) / multiple * multiple;
 }
 
-/* ---- plans that were timed before --------------------------------------------------------------------- */
+/* ---- cache of timed plans ----------------------------------------------------------------------------- */
 
 /* Key of the cache: choices that searches change. refine.c revisits them often. */
 typedef struct Choices {
