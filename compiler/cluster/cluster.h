@@ -1,4 +1,4 @@
-/* The machines that a plan is for: kinds of devices, and levels of links between them. */
+/* The machines of a plan: kinds of devices, and levels of links between them. */
 #ifndef PDC_CLUSTER_H
 #define PDC_CLUSTER_H
 
@@ -11,7 +11,7 @@ typedef struct DeviceKind {
   const Backend *backend;       /* target of its programs */
   int arch;                     /* of GPUs: 80 of sm_80; 0: not known */
   int64_t memory;               /* bytes that a rank may use, less than the device's memory; 0: unknown */
-  double product[N_PRECISIONS]; /* operations/s of large matrix products, multiplies and adds; 0: not supported */
+  double product[N_PRECISIONS]; /* operations/s of large matrix products; 0: unsupported or unknown */
   double stream;                /* bytes/s from and to the device's memory */
   double inside;                /* operations/s in calls, without their products */
   double link;                  /* bytes/s in each direction within a server, if no level sets it; 0: unknown */
@@ -55,13 +55,13 @@ static inline int cluster_devices(const Cluster *c) {
 /* The cluster of --cluster: a name in stdlib_layers/clusters.pdm, FILE:NAME, or FILE if the file has one cluster.
  * NULL after diagnostics. */
 const Cluster *cluster_read(const char *text);
-/* Of a `cluster` block, an AST_CLUSTER; NULL after diagnostics. */
+/* From a `cluster` block, an AST_CLUSTER; NULL after diagnostics. */
 struct Ast;
 const Cluster *cluster_make(const struct Ast *block);
 void cluster_verify(const Cluster *c); /* BUG() if the cluster is inconsistent */
 
-/* The cluster with each group of n neighbours at the innermost level as one device; links of higher levels carry the
- * messages of n pipelines. NULL: the devices cannot be divided into equal groups of one kind. */
+/* The cluster with each group of n neighbours at the innermost level as one device; links of higher levels carry
+ * the messages of n pipelines. NULL: the devices cannot be divided into equal groups of one kind. */
 const Cluster *cluster_grouped(const Cluster *c, int n);
 
 /* The kind of the device of this rank, from 0. */

@@ -1,43 +1,42 @@
-/* The kinds of devices that are known by name: one table of what their data sheets say. */
+/* Known kinds of devices: a table of their data sheets. */
 #include <string.h>
 
 #include "cluster/internal.h"
 
-/* What of a data sheet's figures a program gets. Products: three quarters of a GPU's dense peak on tensor cores, which
- * large cuBLASLt products reach; nine tenths in f32. Streams: 85 % of the memory's bandwidth. Memory: CUDA's context,
- * NCCL's channels and the libraries' own objects need the rest. Messages: three quarters of NVLink's rate in a
- * direction. */
+/* Shares of data sheet figures that programs reach. Products: three quarters of a GPU's dense peak on tensor
+ * cores, as large cuBLASLt products; nine tenths in f32. Streams: 85 % of memory bandwidth. Memory: the CUDA
+ * context, NCCL channels and library objects need 5 %. Messages: three quarters of NVLink's rate per direction. */
 static const double OF_TENSOR_CORES = 0.75, OF_F32 = 0.9, OF_MEMORY_BANDWIDTH = 0.85, OF_MEMORY = 0.95,
                     OF_NVLINK = 0.75, OF_PCIE = 0.75;
 
-/* Inside attention an exponential a score is what takes time beside the products: 16 a clock and multiprocessor
- * (CUDA C++ Programming Guide, throughput of native arithmetic instructions), counted as 14 operations, of which three
- * quarters are reached. */
+/* Attention is bound by one exponential per score beside its products: 16 per clock and multiprocessor (CUDA C++
+ * Programming Guide, throughput of native arithmetic instructions). An exponential counts as 14 operations, and
+ * three quarters of the rate are reached. */
 static double exponentials(double multiprocessors, double hertz) {
   return 0.75 * 14 * 16 * multiprocessors * hertz;
 }
 
-/* Where that is not known: what the GPUs below have for a byte of their streams. */
+/* Operations per streamed byte, if `inside` is unknown: the ratio of the GPUs below. */
 static const double INSIDE_OF_STREAM = 14.5;
 
 typedef struct Gpu {
   const char *word, *name;
-  const char *model[2]; /* parts of the name that the driver gives it; NULL: none */
+  const char *model[2]; /* parts of the driver's name; NULL: none */
   int arch;
   double gigabytes;
-  double f32, tf32, bf16;            /* TFLOP/s, dense; 0: it has none */
-  double memory_bandwidth, nvlink;   /* GB/s; of NVLink in one direction */
-  double pcie;                       /* likewise */
-  double multiprocessors, megahertz; /* boost */
+  double f32, tf32, bf16;            /* TFLOP/s, dense; 0: unsupported */
+  double memory_bandwidth, nvlink;   /* GB/s; NVLink: per direction */
+  double pcie;                       /* GB/s per direction */
+  double multiprocessors, megahertz; /* boost clock */
 } Gpu;
 
-/* V100: NVIDIA Tesla V100 data sheet (SXM2): 15.7 TFLOP/s in f32, 900 GB/s, NVLink 300 GB/s in both directions. Its
- * tensor cores take fp16 alone, at 125 TFLOP/s.
+/* V100: NVIDIA Tesla V100 data sheet (SXM2): 15.7 TFLOP/s in f32, 900 GB/s, NVLink 300 GB/s in both directions.
+ * Its tensor cores support only fp16, at 125 TFLOP/s.
  * A100: NVIDIA A100 data sheet (SXM): 19.5, 156, 312; 1555 and 2039 GB/s; NVLink 600 GB/s in both directions.
- * H100: NVIDIA H100 data sheet (SXM), half of what it says with sparsity: 67, 495, 989; 3.35 TB/s; NVLink 900 GB/s.
+ * H100: NVIDIA H100 data sheet (SXM), half of its figures with sparsity: 67, 495, 989; 3.35 TB/s; NVLink 900 GB/s.
  * H200: NVIDIA H200 data sheet (SXM): as H100, 141 GB at 4.8 TB/s.
- * Multiprocessors and clocks: NVIDIA's white papers on the three architectures; H100's clock is the one that its
- * peak of products is for. */
+ * Multiprocessors and clocks: NVIDIA's white papers on the three architectures; H100's clock is that of its peak
+ * rate of products. */
 static const Gpu gpus[] = {
     {"v100_16gb", "V100 16 GB", {"V100-SXM2", "16GB"}, 70, 16, 15.7, 0, 0, 900, 150, 16, 80, 1530},
     {"v100_32gb", "V100 32 GB", {"V100-SXM2", "32GB"}, 70, 32, 15.7, 0, 0, 900, 150, 16, 80, 1530},
@@ -48,8 +47,8 @@ static const Gpu gpus[] = {
 };
 enum { N_GPUS = sizeof gpus / sizeof *gpus };
 
-/* One core of a server of the 2020s with 512-bit vectors, measured by hand-written kernels (docs/results/cpu.md), and
- * shared memory between processes. How much memory a core has is the machine's to say. */
+/* One core of a server of the 2020s with 512-bit vectors, measured with hand-written kernels
+ * (docs/results/cpu.md), and shared memory between processes. The machine sets the memory per core. */
 static const char CORE[] = "core";
 static DataSheet sheet_of_core(void) {
   return (DataSheet){.name = intern(CORE),

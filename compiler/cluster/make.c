@@ -1,4 +1,4 @@
-/* From a `cluster` block to a Cluster. */
+/* Converts a `cluster` block to a Cluster. */
 #include <math.h>
 #include <string.h>
 
@@ -7,17 +7,17 @@
 
 /* ---- settings --------------------------------------------------------------------------------------- */
 
-/* What a setting takes. */
+/* Form of a setting's value. */
 typedef enum { COUNT, SHARE, QUANTITY, KIND, DEVICES } Form;
 
 typedef struct Setting {
   const char *name;
   Form form;
-  const char *base;    /* QUANTITY: of its unit (units.h) */
+  const char *base;    /* QUANTITY: base of its unit (units.h) */
   const char *example; /* "memory = 16 GiB" */
-  double most;         /* QUANTITY: below this */
-  bool zero;           /* QUANTITY: 0 is one, too */
-  bool may_lack;       /* a level need not have it */
+  double most;         /* QUANTITY: upper limit, exclusive */
+  bool zero;           /* QUANTITY: 0 is valid */
+  bool may_lack;       /* optional for a level */
 } Setting;
 
 static const Setting device_settings[] = {
@@ -41,13 +41,13 @@ static const Setting level_settings[] = {
 };
 enum { N_LEVEL_SETTINGS = sizeof level_settings / sizeof *level_settings, MOST_SETTINGS = 8 };
 
-/* A group's settings by place in its table: the expression, or NULL; and numbers that are right, else 0. */
+/* Settings of a group by place in its table: the expression, or NULL; and valid numbers, else 0. */
 typedef struct Settings {
   const Ast *given[MOST_SETTINGS];
   double number[MOST_SETTINGS];
 } Settings;
 
-/* A number with its sign, and what its unit counts; NULL: it has none. */
+/* A signed number, and the base of its unit; NULL: no unit. */
 static bool number_of(const Ast *a, double *x, const char **base) {
   bool negative = a->kind == AST_UNARY && !strcmp(a->name, "-");
   const Ast *number = negative ? a->a : a;
@@ -64,7 +64,7 @@ static double refuse(const Ast *a, const Setting *s, const char *wanted) {
   return 0;
 }
 
-/* The number that a setting gives; 0 after a diagnostic, or where 0 is given and right. */
+/* The number of a setting; 0 after a diagnostic, or if the valid value is 0. */
 static double read_number(const Ast *a, const Setting *s) {
   double x;
   const char *base;
@@ -88,7 +88,7 @@ static double read_number(const Ast *a, const Setting *s) {
   return x;
 }
 
-/* Reports a setting or a group that does not exist. */
+/* Reports an unknown setting or group. */
 static void tell_unknown(const Ast *a, const char *what, const char *const *names, int n) {
   Diagnostic *d = error_at(a->span2, "PD0533", "there is no %s '%s'", what, a->name);
   const char *like = nearest(a->name, names, n);
@@ -150,12 +150,12 @@ static bool device_number(const Settings *s, const char *name, double *number) {
 
 /* ---- devices ----------------------------------------------------------------------------------------- */
 
-/* A group, `device` or `level`, as messages name it. */
+/* A group, `device` or `level`, for messages. */
 static const char *group_text(const Ast *group) {
   return group->text ? format("%s %s", group->name, group->text) : group->name;
 }
 
-/* Without a kind of its own a device is a GPU; NULL after a diagnostic. */
+/* A device without `kind` is a GPU; NULL after a diagnostic. */
 static const DataSheet *sheet_of_kind(const Ast *kind, Name name) {
   if (!kind) {
     DataSheet gpu = sheet_of_gpu(name);
@@ -182,7 +182,7 @@ static const DataSheet *sheet_of_kind(const Ast *kind, Name name) {
   return NULL;
 }
 
-/* `peak` is of the narrowest operands that the device multiplies: bf16, of a processor f32. */
+/* `peak` is the rate of the narrowest supported operands: bf16, on CPUs f32. */
 static bool read_peaks(const Settings *s, DataSheet *sheet) {
   Precision narrowest = sheet->backend == &backend_c ? PRECISION_F32 : PRECISION_BF16;
   bool any = device_number(s, "peak", &sheet->peak[narrowest]);
@@ -222,16 +222,16 @@ static DeviceKind read_device(const Ast *group) {
 typedef struct Maker {
   const Ast *block;
   Cluster *c;
-  const Ast *device[MOST_KINDS], *level[MOST_LEVELS]; /* the groups */
-  const Ast *devices; /* the setting that says which members are of which kind; NULL: none */
-  int mixed;          /* the level that has it */
+  const Ast *device[MOST_KINDS], *level[MOST_LEVELS]; /* groups */
+  const Ast *devices;                                 /* the setting with the kind of each member; NULL: none */
+  int mixed;                                          /* the level with that setting */
 } Maker;
 
 static void too_many(const Ast *at, const char *what, int most) {
   error_at(at->span, "PD0537", "a cluster has at most %d %s", most, what);
 }
 
-/* Whether a group of the same name is there: two without a name are, too. */
+/* Whether a group with this name exists; two groups without a name collide too. */
 static bool is_again(const Ast *group, const Ast *const *groups, int n) {
   for (int i = 0; i < n; i++)
     if (groups[i]->text == group->text ||
@@ -293,9 +293,9 @@ static void add_level(Maker *m, const Ast *group) {
                                     .device_bandwidth = device_bandwidth};
 }
 
-/* ---- members that differ ------------------------------------------------------------------------------ */
+/* ---- members of different kinds ----------------------------------------------------------------------- */
 
-/* "fast" or "4 * fast": so many members of a kind, -1 after a diagnostic. */
+/* "fast" or "4 * fast": the number of members of a kind; -1 after a diagnostic. */
 static int read_member(const Maker *m, const Ast *a, int *kind) {
   int times = 1;
   const Ast *name = a;
@@ -326,7 +326,7 @@ static int read_member(const Maker *m, const Ast *a, int *kind) {
   return -1;
 }
 
-/* The kinds of a level's members; NULL after diagnostics. */
+/* By member of the level: its kind; NULL after diagnostics. */
 static const uint8_t *read_members(const Maker *m, bool *used) {
   const ClusterLevel *level = &m->c->level[m->mixed];
   uint8_t *kinds = alloc((size_t)level->count);
@@ -356,7 +356,7 @@ static const uint8_t *read_members(const Maker *m, bool *used) {
   return NULL;
 }
 
-/* Fills kind_of. */
+/* Fills kind_of from the list of members. */
 static void deal_kinds(const Maker *m, int devices) {
   bool used[MOST_KINDS] = {false};
   const uint8_t *kinds = read_members(m, used);
@@ -401,7 +401,7 @@ static bool same_backend(const Maker *m) {
   return true;
 }
 
-/* What only all groups together show. */
+/* Checks across groups. */
 static void check(Maker *m) {
   const Cluster *c = m->c;
   int64_t devices = 1;

@@ -1,4 +1,4 @@
-/* Which cluster --cluster means: one of a file's, or of those that ship with pdc. */
+/* Resolves --cluster: a cluster of a file, or one of pdc's own. */
 #include <ctype.h>
 #include <string.h>
 #include <unistd.h>
@@ -8,7 +8,7 @@
 
 static const char *standard_file(void) { return format("%s/clusters.pdm", own_folder("stdlib_layers")); }
 
-/* As the language's names are. */
+/* A name of the language. */
 static bool is_name(const char *text) {
   if (!isalpha((unsigned char)*text) && *text != '_')
     return false;
@@ -19,7 +19,7 @@ static bool is_name(const char *text) {
 
 typedef Vec(const Ast *) Blocks;
 
-/* False after a diagnostic: two of one name. */
+/* False after a diagnostic: a duplicate name. */
 static bool find_blocks(const Ast *file, Blocks *blocks) {
   for (int i = 0; i < file->list.n; i++) {
     const Ast *a = file->list.at[i];
@@ -61,7 +61,7 @@ static void tell_no_name(const Blocks *blocks, const char *name, const char *pat
     help(d, "to read your own cluster, write '--cluster FILE.pdm'");
 }
 
-/* name NULL: the only one. */
+/* name NULL: the file's only cluster. */
 static const Cluster *read_from(const char *path, const char *name) {
   const Ast *file = parse_file(path);
   Blocks blocks = {0};

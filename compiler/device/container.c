@@ -7,11 +7,11 @@
 
 static int64_t limit_in(const char *path) {
   const char *text = read_file(path, NULL);
-  int64_t bytes = text ? strtoll(text, NULL, 10) : 0; /* "max" is no number */
+  int64_t bytes = text ? strtoll(text, NULL, 10) : 0; /* "max": no limit */
   return bytes > 0 ? bytes : INT64_MAX;
 }
 
-/* Of a group and of all around it, up to the root: `file` in each of their folders. */
+/* The least limit in `file` of a group and its ancestors, up to the root. */
 static int64_t least_limit(const char *root, const char *group, const char *file) {
   char *path = format("%s%s", root, group);
   const size_t stop = strlen(root);
@@ -25,7 +25,7 @@ static int64_t least_limit(const char *root, const char *group, const char *file
   }
 }
 
-/* Whether a list of names with commas between has one. */
+/* Whether a comma-separated list contains a name. */
 static bool lists(const char *names, const char *name) {
   const size_t n = strlen(name);
   for (const char *at = names; (at = strstr(at, name)) != NULL; at += n)
@@ -34,13 +34,13 @@ static bool lists(const char *names, const char *name) {
   return false;
 }
 
-/* A line is NUMBER:CONTROLLERS:PATH; version 2 has one, without controllers. */
+/* A line is NUMBER:CONTROLLERS:PATH; version 2 has one line, without controllers. */
 static int64_t limit_of_line(const char *root, char *line) {
   char *controllers = strchr(line, ':'), *path = controllers ? strchr(controllers + 1, ':') : NULL;
   if (!path)
     return INT64_MAX;
   *path++ = 0;
-  if (strstr(path, "..")) /* a group beside what the container sees */
+  if (strstr(path, "..")) /* the group is outside the container's view */
     path = "/";
   path = strcmp(path, "/") == 0 ? "" : path;
   if (!controllers[1])

@@ -1,12 +1,12 @@
-/* What control groups let this process take, on Linux. */
+/* Memory limits of control groups, on Linux. */
 #ifndef PDC_PLAN_CONTAINER_H
 #define PDC_PLAN_CONTAINER_H
 
 #include <stdint.h>
 
-/* Bytes of memory: the least limit of the groups that a process is in and of those around them, as its list of groups
- * (/proc/self/cgroup) names them below `root` (/sys/fs/cgroup), of version 1 or 2; INT64_MAX: there is none. A container may
- * see its own group as the root, whatever the list says. */
+/* The memory limit of the process in bytes: the least limit of its groups and their ancestors, for versions 1 and
+ * 2. groups: the list of groups (/proc/self/cgroup); root: their folder (/sys/fs/cgroup). INT64_MAX: no limit.
+ * Reads the root's limit too, because a container may see its own group as the root. */
 int64_t container_bytes(const char *root, const char *groups);
 
 #endif

@@ -15,8 +15,8 @@ typedef struct Rates {
   double copy;      /* bytes of calls that copy rows */
   double stream;    /* bytes of long streams: optimizer, weights */
   double call, loop;
-  double bandwidth, latency; /* of a message to another rank: bytes a second, seconds */
-  bool beside;               /* messages travel while both ends work */
+  double bandwidth, latency; /* message to another rank: bytes/s, seconds */
+  bool beside;               /* messages overlap with work at both ends */
   bool spares;               /* unneeded products are skipped (OpCost.spared) */
   double host;               /* bytes/s in each direction to pinned host memory; 0: the device uses host memory */
   int threads;               /* per rank */
@@ -25,13 +25,13 @@ typedef struct Rates {
 typedef struct Device {
   bool has_threads;    /* several threads share a rank's work (--threads); else one thread */
   bool has_arch;       /* --arch selects the device; else the machine's own */
-  unsigned precisions; /* 1u << Precision each */
-  /* The device to plan for without a cluster. arch: "sm_90"; NULL: this machine's. *assumed: the device is unknown,
-   * and the newest known kind is used. */
+  unsigned precisions; /* bit mask of 1u << Precision */
+  /* The device to plan for without a cluster. arch: "sm_90"; NULL: this machine's. *assumed: the device is
+   * unknown, and the newest known kind is used. */
   const DeviceKind *(*kind)(const char *arch, bool *assumed);
   Rates (*rates)(const DeviceKind *kind, const Target *t); /* of a kind of this target */
   int64_t (*memory)(int ranks); /* default memory limit of a rank's process, in bytes; NULL: DeviceKind has it */
-  int64_t process;              /* bytes of the limit that the process needs beside its arena */
+  int64_t process;              /* bytes of the limit outside the arena */
   int64_t page;                 /* offload: bytes of the unit of allocation */
   /* Names of the machine and the library in profiles; a profile is valid for these only. */
   Name (*machine)(void);

@@ -1,4 +1,4 @@
-/* NVIDIA's GPUs: which one, and what it does in a second, for counting costs where nothing was measured. */
+/* NVIDIA's GPUs: the kind of this machine, and rates for counted costs. */
 #include <glob.h>
 #include <limits.h>
 #include <stdlib.h>
@@ -25,8 +25,8 @@ static const DeviceKind *kind(const char *arch, bool *assumed) {
   return own ? own : kind_of_arch(arch ? (int)strtol(arch + 3, NULL, 10) : INT_MAX);
 }
 
-/* A fused loop does about one operation for a byte that it moves. A launch that the stream is ahead of takes 2 us
- * between kernels; NCCL's own kernel starts in 10 us. */
+/* A fused loop performs about one operation per byte. Between queued kernels a launch takes 2 us; NCCL's kernel
+ * starts in 10 us. */
 static Rates rates(const DeviceKind *kind, const Target *t) {
   return (Rates){.product = kind->product[t->precision],
                  .pointwise = kind->stream,
@@ -42,14 +42,14 @@ static Rates rates(const DeviceKind *kind, const Target *t) {
                  .threads = 1};
 }
 
-/* As the driver names them; "": there is none. */
+/* The driver's name; "": no GPU. */
 static Name machine(void) {
   size_t n;
   Name model = model_of_machine(&n);
   return n == 0 ? intern("") : internf("%s, %zu GPU%s", model ? model : "unknown", n, n == 1 ? "" : "s");
 }
 
-static Name library(void) { return intern(""); } /* the driver's and the toolkit's versions are the compiler's */
+static Name library(void) { return intern(""); } /* the compiler's line has the versions of driver and toolkit */
 
 static char *rank_text(const Target *t) { return format("a GPU a rank, %s", precision_name(t->precision)); }
 
@@ -57,7 +57,7 @@ const Device gpus = {.has_arch = true,
                      .precisions = (1u << N_PRECISIONS) - 1,
                      .kind = kind,
                      .rates = rates,
-                     .page = 2 << 20, /* cuMemGetAllocationGranularity's, on all of them */
+                     .page = 2 << 20, /* cuMemGetAllocationGranularity on all of them */
                      .machine = machine,
                      .library = library,
                      .kind_of_machine = kind_of_model,

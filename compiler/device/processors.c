@@ -1,5 +1,5 @@
-/* Processors: what a core does in a second, for counting costs where nothing was measured. Only the ratios within
- * the row matter for where cuts fall; the whole for what is predicted. */
+/* CPUs: rates of a core for counted costs. Cuts depend only on the ratios of these rates; predictions also on
+ * their values. */
 #include <stdlib.h>
 #include <sys/utsname.h>
 #include <unistd.h>
@@ -14,8 +14,8 @@ static const DeviceKind *kind(const char *arch, bool *assumed) {
   return kind_find("core");
 }
 
-/* Fused loops do about a quarter of the operations that products do; calls that move rows get two fifths of a stream:
- * measured on the core that is known by name (docs/results/cpu.md). */
+/* Fused loops reach about a quarter of the operations of products; calls that copy rows two fifths of a stream.
+ * Measured on the known kind of core (docs/results/cpu.md). */
 static Rates rates(const DeviceKind *kind, const Target *t) {
   double pointwise = kind->product[PRECISION_F32] * 60 / 230;
   return (Rates){.product = kind->product[t->precision],
@@ -31,14 +31,13 @@ static Rates rates(const DeviceKind *kind, const Target *t) {
                  .threads = t->threads};
 }
 
-/* A program's own memory less its arena, which the arena's limit leaves room for: 6.2 to 6.8 MiB of MPI, oneDNN and
- * OpenMP (RssAnon of 1, 2, 4 and 8 ranks with one thread and two; transformers, convolutions, Open MPI 4.1) and up to
- * 0.4 MiB of the memory through which ranks send. Pages of the libraries' files, 19 MiB, are shared by all ranks and
- * can be dropped: they are not counted. */
+/* Memory of a process outside its arena: 6.2 to 6.8 MiB of MPI, oneDNN and OpenMP, and up to 0.4 MiB of send
+ * buffers. Measured as RssAnon of 1, 2, 4 and 8 ranks with one and two threads (transformers, convolutions, Open
+ * MPI 4.1). Excludes 19 MiB of library pages, which ranks share and the kernel can drop. */
 enum { PROCESS_BYTES = 8 << 20 };
 
-/* Its share of seven eighths of the machine's: the rest is the system's, the launcher's, and data files'. Not of what is
- * free just now, for a plan must not depend on the hour. */
+/* A rank's share of seven eighths of the machine's memory; the system, the launcher and data files use one eighth.
+ * Ignores free memory, so that plans do not depend on the current load. */
 static int64_t memory(int ranks) {
   int64_t all = (int64_t)sysconf(_SC_PHYS_PAGES) * sysconf(_SC_PAGESIZE),
           most = container_bytes("/sys/fs/cgroup", "/proc/self/cgroup");

@@ -1,5 +1,5 @@
-/* Where ranks stand in a cluster. Exchanges among replicas are hierarchical: gradients are reduced by parts within a
- * group, then among groups, then go back, so that each link carries 2 (n - 1) / n of them for n members. */
+/* Places of ranks in a cluster. Exchanges among replicas are hierarchical: gradients are reduced within a group,
+ * then among groups, then distributed. With n members each link carries 2 (n - 1) / n of the gradients. */
 #include <math.h>
 
 #include "device/topology.h"
@@ -62,12 +62,12 @@ int level_spanned(const Topology *t, const Stand *s) {
   return level_of_places(t, s->first, s->first + (blocks - 1) * s->stride + s->adjacent - 1);
 }
 
-/* Messages of a cut at once over a member's link. */
+/* Simultaneous messages of a cut over a member's link. */
 static double sharing(const Topology *t, const Stand *a, const Stand *b, int level) {
   return level == 0 ? 1 : least(least(a->adjacent, b->adjacent), t->devices[level]);
 }
 
-/* Ranks of the stage in a group of so many devices that holds some. */
+/* The stage's ranks in a group of this number of devices, if it has any. */
 static int ranks_within(const Stand *s, int devices) {
   if (!s->stride || s->adjacent == s->replicas) {
     int groups = (s->first + s->replicas - 1) / devices - s->first / devices + 1;
@@ -112,7 +112,7 @@ Wiring wiring_of(const Topology *t, const Stand *stage, const Stand *before, con
   return p;
 }
 
-/* Devices of the groups that are needed; those in front of the first rank stay free. */
+/* Devices of the used groups; those before the first rank stay idle. */
 static int padded(const Topology *t, int used) {
   int level = t->n;
   while (level > 0 && t->devices[level] >= used)

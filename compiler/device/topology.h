@@ -6,8 +6,8 @@
 #include "cluster/placement.h"
 #include "schedule/pipeline.h"
 
-/* One level of links between ranks: seconds per message, and seconds per byte. device_byte: lower bound of the seconds per
- * byte of one device; 0: no bound. */
+/* One level of links between ranks: seconds per message, and seconds per byte. device_byte: lower bound of the
+ * seconds per byte of one device; 0: no bound. */
 typedef struct Link {
   double latency, byte, device_byte;
 } Link;

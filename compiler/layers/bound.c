@@ -1,16 +1,16 @@
-/* How little can cross where a state divides two groups of layers: a least cut. */
+/* The fewest bytes across a state that separates two groups of layers: a minimum cut. */
 #include "layers/internal.h"
 
-/* A pair of edges, there and back; the other one of a pair is at its number ^ 1. */
+/* Edges come in pairs, forward and back; the partner of edge e is e ^ 1. */
 typedef struct Edge {
-  int to, next; /* next: of the same node, -1: none */
+  int to, next; /* next: the same node's next edge; -1: none */
   int64_t room;
 } Edge;
 
 typedef struct Flow {
-  int n, *first; /* by node: its first edge; -1: none */
+  int n, *first; /* by node: first edge; -1: none */
   Vec(Edge) edges;
-  int *level, *at; /* by node, of a phase */
+  int *level, *at; /* by node, within a phase */
 } Flow;
 
 static const int64_t ENDLESS = INT64_MAX / 4;
@@ -37,7 +37,7 @@ static bool find_levels(Flow *f, int source, int sink) {
   return f->level[sink] >= 0;
 }
 
-/* A way from the source to the sink that rises level by level, on a stack of edges; what it carries. 0: there is none. */
+/* Pushes flow along one path of rising levels, with a stack of edges; returns the amount. 0: no path. */
 static int64_t push_once(Flow *f, int source, int sink) {
   Ints way = {0};
   int node = source;
@@ -78,8 +78,8 @@ static int64_t largest_flow(Flow *f, int source, int sink) {
   return flow < ENDLESS ? flow : INT64_MAX;
 }
 
-/* Layer i is node 2 i, and its value node 2 i + 1, which is cut where a state has the layer and not all of its readers. Edges back from
- * readers see to it that a state holds all that its members read. */
+/* Layer i is node 2 i, and its value node 2 i + 1. A value is cut if a state has the layer but lacks one of its
+ * readers. Edges from readers back to inputs force a state to contain all inputs of its members. */
 static Flow flow_of(const LayerGraph *g) {
   const int n = g->layers.n;
   Flow f = {.n = 2 * n + 2};

@@ -1,18 +1,18 @@
-/* Of all states some in a row, each of which contains the one before: what is planned as pieces. */
+/* Selects a chain of states, each containing the previous one: the pieces of a plan. */
 #include "layers/layers.h"
 
 /* The best chain that ends in a state. */
 typedef struct Link {
-  int states;   /* 0: none ends here */
-  double bytes; /* that its cuts carry, this state's as well */
-  int before;   /* -1: it is the first */
+  int states;   /* 0: no chain */
+  double bytes; /* sum of its outputs, this state included */
+  int before;   /* previous state; -1: first */
 } Link;
 
 static bool longer(int states, double bytes, const Link *than) {
   return states != than->states ? states > than->states : bytes < than->bytes;
 }
 
-/* Whether a chain may have the state and all of those. */
+/* Whether one chain can contain the state and all `with` states. */
 static bool comparable(const States *s, int state, const int *with, int n) {
   for (int i = 0; i < n; i++)
     if (with[i] < state ? !state_contains(s, state, with[i]) : !state_contains(s, with[i], state))
@@ -20,7 +20,7 @@ static bool comparable(const States *s, int state, const int *with, int n) {
   return true;
 }
 
-/* The longest chains before it are tried first, so that few states are compared layer by layer. */
+/* Tries the longest chains first, so that few states are compared by layer. */
 static Link best_link(const States *s, const Link *link, int state) {
   Link best = {1, (double)s->output[state], -1};
   for (int i = state - 1; i >= 0; i--)

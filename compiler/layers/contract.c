@@ -1,16 +1,16 @@
-/* Fewer states: layers that states do not divide are contracted to one, step by step, until the states are few enough. */
+/* Reduces the number of states: merges layers step by step, where cuts lose least. */
 #include <string.h>
 
 #include "base/table.h"
 #include "layers/internal.h"
 
-/* Layers that are one. */
+/* Merged layers. */
 typedef struct Group {
-  Ints layers, inputs, readers; /* inputs, readers: groups, each once; inputs in topological order */
+  Ints layers, inputs, readers; /* inputs, readers: distinct groups; inputs in topological order */
   double compute;               /* seconds */
-  int64_t parameters, output;   /* bytes; output: that other groups read */
-  bool cut;                     /* all that others read may be sent */
-  bool wide;                    /* each of its layers has another layer that it neither needs nor serves */
+  int64_t parameters, output;   /* bytes; output: read by other groups */
+  bool cut;                     /* all values that other groups read may be sent */
+  bool wide;                    /* each of its layers has an independent layer, neither ancestor nor descendant */
 } Group;
 
 typedef struct Quotient {
@@ -24,7 +24,7 @@ typedef struct Contract {
   int n, device;
   Ints *readers; /* by layer */
   bool *wide;    /* by layer */
-  int *parent;   /* by layer: union-find, whose roots are the first layers of groups */
+  int *parent;   /* by layer: union-find; a root is the first layer of its group */
 } Contract;
 
 static int root(int *parent, int i) {
@@ -38,7 +38,7 @@ static void unite(int *parent, int a, int b) {
   parent[a > b ? a : b] = a > b ? b : a;
 }
 
-/* ---- layers with something beside them ----------------------------------------------------------- */
+/* ---- independent layers -------------------------------------------------------------------------- */
 
 static int count_bits(const uint64_t *bits, int words) {
   int count = 0;
@@ -47,7 +47,7 @@ static int count_bits(const uint64_t *bits, int words) {
   return count;
 }
 
-/* Adds to counts how many layers each needs, itself among them, or is needed by. */
+/* Adds to `counts` the number of ancestors of each layer, or descendants if `backward`, itself included. */
 static void count_reached(const Contract *c, bool backward, int *counts) {
   const int words = (c->n + 63) / 64;
   ArenaMark mark = arena_mark();
@@ -76,7 +76,7 @@ static void find_wide(Contract *c) {
 
 /* ---- the graph of groups ----------------------------------------------------------------------------- */
 
-/* By root: its place in a topological order. */
+/* By root: position in a topological order. */
 static int *sort_groups(const Contract *c, int *n) {
   int *place = alloc((size_t)c->n * sizeof *place), *waits = alloc((size_t)c->n * sizeof *waits);
   Ints ready = {0}, *members = alloc((size_t)c->n * sizeof *members);
@@ -123,7 +123,7 @@ static Quotient quotient(const Contract *c) {
   int *place = sort_groups(c, &q.n), groups = 0;
   for (int i = 0; i < c->n; i++)
     groups += root(c->parent, i) == i;
-  ensure(q.n == groups); /* no cycle */
+  ensure(q.n == groups); /* acyclic */
   q.group = alloc((size_t)q.n * sizeof *q.group);
   q.of = alloc((size_t)c->n * sizeof *q.of);
   for (int i = 0; i < c->n; i++)
@@ -158,16 +158,16 @@ static Quotient quotient(const Contract *c) {
 
 /* ---- a step ------------------------------------------------------------------------------------------ */
 
-/* Two groups to contract. */
+/* Two groups to merge. */
 typedef struct Step {
   int first, second;
-  bool beside; /* they read the same, and neither needs the other; else the second reads the first */
-  bool exact;  /* no state divides them */
+  bool beside; /* independent groups with equal inputs; else the second reads the first */
+  bool exact;  /* no state separates them */
   bool equal;  /* has_equal() */
   double compute;
 } Step;
 
-/* Whether a value that the one reads of the other may not be sent: no state divides them. */
+/* Whether the second group reads a value of the first that may not be sent: then no state separates them. */
 static bool is_inseparable(const Contract *c, const Quotient *q, int first, int second) {
   const Ints *readers = &q->group[second].layers;
   for (int i = 0; i < readers->n; i++) {
@@ -181,13 +181,13 @@ static bool is_inseparable(const Contract *c, const Quotient *q, int first, int 
 
 static bool costs_nothing(const Group *g) { return g->compute <= 0 && g->parameters == 0; }
 
-/* Whether for each state between the two there is another with the same costs on both sides and no more bytes between. That is still
- * a loss where all machines must be used: those of a stage without costs are out of the way. */
+/* Whether every state between the two has an equivalent one with equal costs on both sides, and no more bytes. A
+ * plan that must use all machines can still lose: a stage without costs could absorb some. */
 static bool has_equal(const Quotient *q, int first, int second) {
   const Group *a = &q->group[first], *b = &q->group[second];
-  if (a->readers.n != 1) /* b alone */
+  if (a->readers.n != 1) /* only b */
     return false;
-  if (b->inputs.n == 1 && costs_nothing(b) && b->cut && b->output <= a->output) /* behind b */
+  if (b->inputs.n == 1 && costs_nothing(b) && b->cut && b->output <= a->output) /* a state after b */
     return true;
   if (!costs_nothing(a) || a->inputs.n != 1)
     return false;
@@ -213,11 +213,11 @@ static void add_step(const Quotient *q, Step step, Steps *steps) {
   push(steps, step);
 }
 
-/* Each alone leaves the graph without cycles: between a group and the last of those that it reads no other can stand, nor between
- * two that read the same. wide: only where something stands beside both, which is where states are many. */
+/* Each step alone leaves the graph acyclic: no group lies between a group and its last input, or between groups
+ * with equal inputs. wide: only groups with independent layers, because these multiply states. */
 static Steps steps_of(const Contract *c, const Quotient *q, bool wide) {
   Steps steps = {0};
-  Table alike = {.key_bytes = sizeof(uint64_t)}; /* by a hash of inputs: the last group's number */
+  Table alike = {.key_bytes = sizeof(uint64_t)}; /* by hash of the inputs: the last group's index */
   for (int i = 0; i < q->n; i++) {
     const Group *g = &q->group[i];
     const int last = g->inputs.n ? g->inputs.at[g->inputs.n - 1] : -1;
@@ -240,7 +240,7 @@ static Steps steps_of(const Contract *c, const Quotient *q, bool wide) {
   return steps;
 }
 
-/* Whether none of the places is taken; then they are. */
+/* Marks places [first, last]; false if one is already marked. */
 static bool take_places(bool *taken, int first, int last) {
   for (int i = first; i <= last; i++)
     if (taken[i])
@@ -249,8 +249,8 @@ static bool take_places(bool *taken, int first, int last) {
   return true;
 }
 
-/* Those that lose least. Steps between different places in the order leave no cycle together, either, for all edges lead on in
- * it. */
+/* The steps with least loss. Steps at disjoint places in the order also leave no cycle together, because all edges
+ * point forward. */
 static Steps next_steps(const Contract *c, const Quotient *q, bool wide) {
   enum { SHARE = 16, LOOKS = 4 };
   const Steps all = steps_of(c, q, wide);
@@ -278,7 +278,7 @@ static Contract contract_of(const LayerGraph *g, int device) {
   return c;
 }
 
-/* The layers that are one with this one. */
+/* The layers merged with this one. */
 static Ints members_of(const Contract *c, int layer) {
   Ints members = {0};
   for (int i = 0; i < c->n; i++)
@@ -287,7 +287,7 @@ static Ints members_of(const Contract *c, int layer) {
   return members;
 }
 
-/* By two layers each: the steps of a round, which outlast what it took to find them. */
+/* Steps of a round, each as two layers, so that they outlive the search. */
 typedef struct Round {
   int n;
   struct {
@@ -329,7 +329,7 @@ Joints contraction_steps(const LayerGraph *g, int device) {
   }
 }
 
-/* Without those that lose nothing. */
+/* Excludes groups without loss. */
 int states_largest_groups(const LayerGraph *g, const States *s, int device, ContractedGroup *largest, int most) {
   Contract c = contract_of(g, device);
   bool *lossy = alloc((size_t)c.n);

@@ -1,4 +1,4 @@
-/* What the readers of files with layers share. */
+/* Private to compiler/layers: the interface among its files. */
 #ifndef PDC_LAYERS_INTERNAL_H
 #define PDC_LAYERS_INTERNAL_H
 
@@ -6,42 +6,42 @@
 
 #include "layers/layers.h"
 
-/* A file while it is read. */
+/* A file under construction. */
 typedef struct LayerFile {
   int file;
   const char *path, *text; /* NUL-terminated */
   size_t length;
 } LayerFile;
 
-/* Each fills in layers and devices; ids of inputs may be in any order. False after diagnostics. */
+/* Each reads layers and devices; inputs may refer to later layers. False after diagnostics. */
 bool pipedream_parse(const LayerFile *in, LayerGraph *out);
 bool json_parse(const LayerFile *in, LayerGraph *out);
 
-/* The places of layers by their names. */
+/* Index of layers by name. */
 typedef struct LayerNames {
-  int *slot; /* open addressing: a layer's id + 1; 0: free */
+  int *slot; /* open addressing: layer id + 1; 0: free */
   size_t room;
 } LayerNames;
-/* -1: there is none. */
+/* -1: unknown name. */
 int layer_named(const LayerGraph *g, const LayerNames *names, Name name);
-/* Adds a layer; false after a diagnostic: its name is taken, or there are too many. */
+/* Adds a layer; false after a diagnostic: a duplicate name, or too many layers. */
 bool layer_add(LayerGraph *g, LayerNames *names, const Layer *layer);
-/* Adds an edge, once. */
+/* Adds an edge unless it exists. */
 void layer_reads(Layer *reader, int input);
 
-/* False after a diagnostic: seconds and bytes are finite and not negative, and fewer than 2^53. `what`: "'forward'",
- * as the message calls it. */
+/* Whether x is finite, not negative, and at most 2^53; false after a diagnostic. `what`: name in the message, such
+ * as "'forward'". */
 bool figure_is_possible(double x, Span where, const char *what);
 
 /* ---- contract.c */
-/* All steps in which a graph can be contracted, down to one layer; first where branches stand side by side, those without loss and
- * the cheapest first. */
+/* All merge steps of a graph, down to one layer. Parallel branches come first, then steps without loss, then cheap
+ * ones. */
 Joints contraction_steps(const LayerGraph *g, int device);
-/* The graph after n of these steps, of which inputs alone count; group_of: by layer its place there. */
+/* The graph after n steps, with inputs only; group_of: by layer, its index there. */
 LayerGraph *contracted_graph(const LayerGraph *g, int device, const Joint *joint, int n, int **group_of);
 
 /* ---- states.c */
-/* Those that so many of the steps leave, which must be few enough. */
+/* The states after this number of steps, which must not exceed MOST_STATES. */
 const States *states_after(const LayerGraph *graph, int device, Joints joints, int steps);
 
 #endif

@@ -1,4 +1,4 @@
-/* Layers in JSON, as a person or a script of a few lines writes them from a profiler: docs/guide/planning.md. */
+/* Layer profiles in JSON, from users or scripts: docs/guide/planning.md. */
 #include <string.h>
 
 #include <cjson/cJSON.h>
@@ -8,19 +8,19 @@
 
 typedef struct Reader {
   const LayerFile *in;
-  Table places;            /* of values, by the address of their tree: where their text starts */
-  Vec(const char *) lines; /* where each line of the text starts */
+  Table places;            /* by address of a cJSON value: start of its text */
+  Vec(const char *) lines; /* starts of lines */
   LayerGraph *g;
   LayerNames names;
   Vec(struct Reading) readings;
 } Reader;
 
-/* What a layer says it reads, until all names are known. */
+/* Inputs of a layer, until all names are known. */
 struct Reading {
-  const cJSON *inputs; /* NULL: the layer before it */
-  Name prefix;         /* of the group's round it is in: "h[3]."; "" */
-  int before;          /* the layer before it in the file's order; -1 */
-  int enters;          /* the layer before the round; -1: there is none */
+  const cJSON *inputs; /* NULL: the previous layer */
+  Name prefix;         /* of the enclosing repetition: "h[3]."; else "" */
+  int before;          /* previous layer in file order; -1: none */
+  int enters;          /* the layer before the repetition; -1: none */
 };
 
 /* ---- places in the text -------------------------------------------------------------------------- */
@@ -31,15 +31,14 @@ static const char *skip_space(const char *p) {
   return p;
 }
 
-/* Behind the string that starts at p. */
+/* Returns the end of the string at p. */
 static const char *skip_string(const char *p) {
   for (p += *p == '"'; *p && *p != '"'; p++)
     p += *p == '\\' && p[1];
   return p + (*p == '"');
 }
 
-/* Walks over the value `at`, whose text stands at p, in step with its tree, and notes where each value in it starts.
- * Returns the end of the value. */
+/* Records the start of each value within `at`, whose text starts at p. Returns the end of the value. */
 static const char *find_places(Reader *r, const char *p, const cJSON *at) {
   p = skip_space(p);
   table_add(&r->places, &at, (void *)p);
@@ -65,7 +64,7 @@ static void find_lines(Reader *r) {
     push(&r->lines, ++p);
 }
 
-/* Of n bytes of the text; an object or a list is told of by its first character. */
+/* The span of n bytes of text; for an object or list its first character. */
 static Span span_at(const Reader *r, const char *at, size_t n) {
   int line = 0, end = r->lines.n;
   while (end - line > 1) {
@@ -97,7 +96,7 @@ static bool wrong(const Reader *r, const cJSON *value, const char *key, const ch
   return false;
 }
 
-/* Complains of members that mean nothing; `keys` ends with NULL. */
+/* Reports unknown members; `keys` ends with NULL. */
 static bool only(const Reader *r, const cJSON *object, const char *const *keys) {
   int n = 0;
   while (keys[n])
@@ -153,7 +152,7 @@ static bool read_bytes(const Reader *r, const cJSON *layer, const char *key, int
   return true;
 }
 
-/* How often a layer or group stands in the model; 0: 'repeat' is not given. */
+/* Repetitions of a layer or group; 0: no 'repeat'. */
 static bool read_repeat(const Reader *r, const cJSON *object, int *out) {
   const cJSON *m = member(object, "repeat");
   *out = 0;
@@ -168,7 +167,7 @@ static bool read_repeat(const Reader *r, const cJSON *object, int *out) {
 
 /* ---- times by device ------------------------------------------------------------------------------ */
 
-/* The first layer's times say which devices there are. */
+/* The first layer's times define the devices. */
 static void name_devices(Reader *r, const cJSON *times) {
   if (!cJSON_IsObject(times))
     push(&r->g->devices, NULL);
@@ -230,7 +229,7 @@ static bool read_layer(Reader *r, const cJSON *at, Name prefix, const char *name
   return true;
 }
 
-/* A layer, or a group of layers, each as often as it says. */
+/* A layer, or a group of layers, with its repetitions. */
 static bool read_item(Reader *r, const cJSON *at, Name prefix, int enters) {
   static const char *const keys[] = {"name", "layers", "repeat", NULL};
   const char *name;
@@ -261,9 +260,9 @@ static bool read_list(Reader *r, const cJSON *list, Name prefix, int enters) {
   return true;
 }
 
-/* ---- who reads whom ------------------------------------------------------------------------------- */
+/* ---- inputs --------------------------------------------------------------------------------------- */
 
-/* The layer of that name as seen from a group: in its own round, in the rounds around it, in the whole model. */
+/* Resolves a name from a group: in its own repetition, then the enclosing ones, then the whole model. */
 static int resolve(const Reader *r, const struct Reading *from, const char *name) {
   size_t n = strlen(from->prefix);
   for (;;) {
@@ -299,7 +298,7 @@ static bool resolve_inputs(Reader *r, int layer) {
 
 static void keep(void *p) { (void)p; }
 
-/* Python's json writes what is not JSON: NaN and Infinity. */
+/* Python's json writes NaN and Infinity, which are not JSON. */
 static bool no_json(const Reader *r, const char *at) {
   const char *number = at + (*at == '-');
   Span where = span_at(r, at, 1);

@@ -11,7 +11,7 @@ typedef struct Layer {
   double *forward, *backward; /* seconds, by device: LayerGraph.devices */
   int64_t output, parameters; /* bytes of its output, and of its parameters */
   bool cut;                   /* its output may be sent to another stage */
-  Ints inputs;                /* ids of the layers that it reads, each once, smaller than its own */
+  Ints inputs;                /* ids of the layers that it reads: distinct, less than its own */
   Span where;                 /* in the file */
 } Layer;
 
@@ -29,22 +29,22 @@ enum { MOST_LAYERS = 8192 };
  * diagnostics. */
 LayerGraph *layers_read(const char *path);
 
-/* ---- where a pipeline may be cut (states.c) --------------------------------------------------- */
+/* ---- states: possible cuts (states.c) --------------------------------------------------------- */
 
-/* Two merged groups of layers: kept states with a layer of `behind` contain all of `before`; states that divide the groups
- * are omitted. */
+/* Two merged groups of layers: kept states with a layer of `behind` contain all of `before`; states that divide
+ * the groups are omitted. */
 typedef struct Joint {
   Ints before, behind;
-  bool beside; /* neither group reads the other: states with `behind` alone are omitted as well */
+  bool beside; /* neither group reads the other; states with `behind` alone are omitted as well */
   bool exact;  /* no omitted state can end a stage, because its values cannot be sent */
 } Joint;
 typedef Vec(Joint) Joints;
 
-/* A state is the set of computed layers at the end of a stage: with each member it contains the member's inputs. As an
- * antichain it is written as its last layers, which no other member reads. States start with the source that most layers
- * depend on and grow by a layer that reads a member, with its inputs; other sources come with their first reader. Only
- * states that `Layer.cut` allows are kept, and the whole model. They are sorted by compute time, so a state follows
- * all states that it contains. */
+/* A state is the set of computed layers at the end of a stage: with each member it contains the member's inputs.
+ * As an antichain it is written as its last layers, which no other member reads. States start with the source that
+ * most layers depend on and grow by a layer that reads a member, with its inputs. Other sources come with their
+ * first reader. Only states that `Layer.cut` allows are kept, and the whole model. They are sorted by compute
+ * time, so a state follows all states that it contains. */
 typedef struct States {
   int n;
   const double *compute;     /* by state: seconds forward and backward, sum over its members */
@@ -75,8 +75,8 @@ int states_largest_groups(const LayerGraph *graph, const States *s, int device, 
 int64_t joint_least_output(const LayerGraph *graph, const Joint *joint);
 /* ---- chains (chain.c) ------------------------------------------------------------------------ */
 
-/* The longest chain of states, each containing the one before, through the `n` states `with`, which form a chain, to the
- * whole model. Of equally long chains the one with the fewest bytes of outputs. Rising. */
+/* The longest chain of states, each containing the previous one, to the whole model. It passes the `n` states
+ * `with`, which form a chain. Ties go to the fewest bytes of outputs. Ascending. */
 Ints states_chain(const States *s, const int *with, int n);
 
 #endif

@@ -1,6 +1,6 @@
-/* PipeDream's graphs, as its profiler writes them: a line for each layer,
- *   ID -- NAME -- forward_compute_time=MS, backward_compute_time=MS, activation_size=BYTES, parameter_size=BYTES
- * which may end in " -- stage_id=N", then a line for each edge, which begins with a tab:  ID -- ID */
+/* PipeDream's graph format. A line per layer,
+ * ID -- NAME -- forward_compute_time=MS, backward_compute_time=MS, activation_size=BYTES, parameter_size=BYTES
+ * optionally with " -- stage_id=N" at the end. Then a line per edge, which starts with a tab:  ID -- ID */
 #define _GNU_SOURCE /* memmem */
 #include <stdlib.h>
 #include <string.h>
@@ -8,7 +8,7 @@
 #include "layers/internal.h"
 
 typedef struct Line {
-  const char *at, *end; /* without the end of the line */
+  const char *at, *end; /* without the line end */
   int file, number;
 } Line;
 
@@ -29,7 +29,7 @@ static const char *find(const char *from, const char *to, const char *what) {
 
 /* ---- figures ------------------------------------------------------------------------------------- */
 
-/* A number that ends before `end`; false after a diagnostic. */
+/* Reads a number that ends before `end`; false after a diagnostic. */
 static bool read_number(const Line *l, const char *at, const char *end, const char *key, double *out) {
   while (at < end && *at == ' ')
     at++;
@@ -44,7 +44,7 @@ static bool read_number(const Line *l, const char *at, const char *end, const ch
   return figure_is_possible(*out, span_of(l, at, end), format("'%s'", key));
 }
 
-/* "[6291456.0; 131072.0]": a layer of several outputs; their sum. */
+/* "[6291456.0; 131072.0]": the outputs of a layer; their sum. */
 static bool read_list(const Line *l, const char *at, const char *end, const char *key, double *out) {
   if (end[-1] != ']') {
     error_at(span_of(l, at, end), "PD0521", "the list of '%s' is not closed", key);
@@ -63,7 +63,7 @@ static bool read_list(const Line *l, const char *at, const char *end, const char
   return figure_is_possible(*out, span_of(l, at, end), format("the sum of '%s'", key));
 }
 
-/* The figure `key` of [at, end); false after a diagnostic. */
+/* Reads the figure `key` in [at, end); false after a diagnostic. */
 static bool read_figure(const Line *l, const char *at, const char *end, const char *key, double *out) {
   const char *from = find(at, end, format("%s=", key));
   if (!from) {
@@ -79,7 +79,7 @@ static bool read_figure(const Line *l, const char *at, const char *end, const ch
 
 /* ---- lines --------------------------------------------------------------------------------------- */
 
-/* "Conv2d(3, 64)": what stands before the parenthesis. */
+/* "Conv2d(3, 64)": the text before the parenthesis. */
 static Name kind_of(const char *at, const char *end) {
   const char *parenthesis = find(at, end, "(");
   return intern_n(at, (size_t)((parenthesis ? parenthesis : end) - at));
@@ -89,7 +89,7 @@ static bool read_layer(const Line *l, LayerGraph *g, LayerNames *names) {
   static const char mark[] = " -- ", figures[] = "forward_compute_time";
   const char *name_end = find(l->at, l->end, mark), *name = name_end ? name_end + strlen(mark) : NULL;
   const char *kind_end = name ? find(name, l->end, format("%s%s=", mark, figures)) : NULL;
-  if (!kind_end && name) /* without that figure, which is told of below */
+  if (!kind_end && name) /* the figure is missing: reported below */
     kind_end = find(name, l->end, mark);
   if (!kind_end || name_end == l->at) {
     Diagnostic *d =
@@ -169,8 +169,8 @@ static bool add_edges(LayerGraph *g, const LayerNames *names, const Edges *edges
 
 static bool begins(Name kind, const char *with) { return !strncmp(kind, with, strlen(with)); }
 
-/* What PipeDream's planner leaves out: the inputs, which every stage reads itself, and parts of results that
- * nobody reads. */
+/* Removes layers that PipeDream's planner ignores: inputs, which every stage reads itself, and unread parts of
+ * results. */
 static void leave_out(LayerGraph *g) {
   int n = g->layers.n, kept = 0;
   bool *read = alloc((size_t)n * sizeof *read);

@@ -1,4 +1,4 @@
-/* Files with layers: which format it is, and what must hold in both. */
+/* Reads layer profiles: detects the format, and checks rules common to both. */
 #define _GNU_SOURCE /* memmem */
 #include <errno.h>
 #include <math.h>
@@ -8,7 +8,7 @@
 
 /* ---- layers by name --------------------------------------------------------------------------- */
 
-/* Names are interned, so that their addresses tell them apart. */
+/* Interned names compare by address. */
 static size_t name_slot(const LayerGraph *g, const LayerNames *names, Name name) {
   size_t i = (size_t)((uintptr_t)name >> 4) * 0x9e3779b97f4a7c15u >> 20 & (names->room - 1);
   while (names->slot[i] && g->layers.at[names->slot[i] - 1].name != name)
@@ -59,8 +59,8 @@ bool figure_is_possible(double x, Span where, const char *what) {
 
 /* ---- topological order ------------------------------------------------------------------------- */
 
-/* The layers that can be computed, each behind what it reads; of several the one whose inputs were done last, so
- * that branches stay together. Returns how many there are: fewer than all where there is a cycle. */
+/* Sorts layers topologically; among ready ones takes the most recently enabled, so that branches stay together.
+ * Returns their number: less than all if there is a cycle. */
 static int sort_layers(const LayerGraph *g, int *order) {
   int n = g->layers.n, done = 0;
   int *waits = alloc((size_t)n * sizeof *waits);
@@ -83,7 +83,7 @@ static int sort_layers(const LayerGraph *g, int *order) {
   return done;
 }
 
-/* A layer that is on a cycle: behind one that was never sorted there is always another that it waits for. */
+/* Reports a cycle: every unsorted layer waits for another unsorted one. */
 static void report_cycle(const LayerGraph *g, const int *order, int sorted) {
   int n = g->layers.n;
   bool *done = alloc((size_t)n * sizeof *done), *seen = alloc((size_t)n * sizeof *seen);
@@ -113,7 +113,7 @@ static void report_cycle(const LayerGraph *g, const int *order, int sorted) {
   error_at(g->layers.at[at].where, "PD0526", "these layers depend on each other in a cycle: %s", t.at);
 }
 
-/* Puts layers into topological order; false after a diagnostic. */
+/* Sorts layers topologically; false after a diagnostic. */
 static bool order_layers(LayerGraph *g) {
   int n = g->layers.n;
   int *order = alloc((size_t)n * sizeof *order), *place = alloc((size_t)n * sizeof *place);
@@ -142,7 +142,7 @@ static Name file_name(const char *path) {
   return point && point > name ? intern_n(name, (size_t)(point - name)) : intern(name);
 }
 
-/* What stands first decides: a brace, or a line that has PipeDream's marks. */
+/* The start decides the format: a brace, or a line with PipeDream's marks. */
 static bool parse(const LayerFile *in, LayerGraph *out) {
   const char *first = in->text + strspn(in->text, " \t\r\n");
   Span where = {.file = in->file};

@@ -1,24 +1,24 @@
-/* States: the sets of layers that may have been computed where a stage ends. */
+/* States: sets of computed layers at the end of a stage. */
 #include <stdlib.h>
 #include <string.h>
 
 #include "layers/internal.h"
 
-/* A state while they are searched for. */
+/* A state during the search. */
 typedef struct Found {
   uint64_t *members;
   uint64_t hash; /* exclusive or of its members' marks */
-  int count;     /* of layers */
+  int count;     /* number of layers */
 } Found;
 
 typedef struct Search {
-  const LayerGraph *g; /* perhaps contracted: its inputs alone count */
+  const LayerGraph *g; /* possibly contracted: then only its inputs are valid */
   int n, words, source;
   Ints *readers;    /* by layer */
   uint64_t *mark;   /* by layer: a random number */
-  bool *touched;    /* by layer: used by a step of the search */
-  Vec(Found) found; /* in the order in which they were */
-  int *slot;        /* by hash, open addressing: an index of found + 1; 0: free */
+  bool *touched;    /* by layer: scratch of a search step */
+  Vec(Found) found; /* in order of discovery */
+  int *slot;        /* by hash, open addressing: index in `found` + 1; 0: free */
 } Search;
 
 enum { SLOTS = 4 * MOST_STATES };
@@ -38,13 +38,13 @@ bool state_contains(const States *s, int outer, int inner) {
 
 /* ---- the search ---------------------------------------------------------------------------------- */
 
-/* How many layers depend on a source, itself included. */
+/* Number of layers that depend on a source, itself included. */
 static int count_dependants(const Search *s, int source) {
   int count = 0;
   bool *depends = s->touched;
   memset(depends, 0, (size_t)s->n);
   depends[source] = true;
-  for (int i = source; i < s->n; i++) { /* in topological order */
+  for (int i = source; i < s->n; i++) { /* topological order */
     const Ints *inputs = &s->g->layers.at[i].inputs;
     for (int k = 0; k < inputs->n && !depends[i]; k++)
       depends[i] = depends[inputs->at[k]];
@@ -72,7 +72,7 @@ static uint64_t mix(uint64_t x) {
   return x ^ x >> 31;
 }
 
-/* Adds a layer and all that it needs. */
+/* Adds a layer and all its inputs, recursively. */
 static void add_layer(const Search *s, Found *f, int layer) {
   Ints todo = {0};
   push(&todo, layer);
@@ -89,7 +89,7 @@ static void add_layer(const Search *s, Found *f, int layer) {
   }
 }
 
-/* The state `from` (NULL: nothing) and a layer, with what it needs. */
+/* The state `from` (NULL: empty) with a layer and its inputs. */
 static Found next_state(const Search *s, const Found *from, int layer) {
   Found f = {.members = alloc((size_t)s->words * sizeof(uint64_t))};
   if (from) {
@@ -101,11 +101,11 @@ static Found next_state(const Search *s, const Found *from, int layer) {
   return f;
 }
 
-/* The layers that may be added next: they read a member, and nothing that they still need does. */
+/* The layers that can be added next: they read a member, and none of their missing inputs does. */
 static Ints ready_layers(const Search *s, const Found *f) {
   Ints ready = {0};
   for (int i = 0; i < s->n; i++) {
-    s->touched[i] = false; /* it, or what it needs, reads a member */
+    s->touched[i] = false; /* it or one of its missing inputs reads a member */
     if (has(f->members, i))
       continue;
     const Ints *inputs = &s->g->layers.at[i].inputs;
@@ -121,7 +121,7 @@ static Ints ready_layers(const Search *s, const Found *f) {
   return ready;
 }
 
-/* False: it is a state too many. */
+/* False: too many states. */
 static bool keep(Search *s, const Found *f) {
   size_t i = f->hash & (SLOTS - 1);
   for (; s->slot[i]; i = (i + 1) & (SLOTS - 1)) {
@@ -136,8 +136,8 @@ static bool keep(Search *s, const Found *f) {
   return true;
 }
 
-/* Keeps all states that come after one. False: they are too many. Each set of layers that are ready makes a state
- * of its own, so that where those are many there is no need to count. */
+/* Adds all successors of a state. False: too many. Each subset of the ready layers leads to a distinct state, so
+ * many ready layers exceed the limit at once. */
 static bool go_on(Search *s, int state) {
   const Found from = s->found.at[state];
   Ints ready = ready_layers(s, &from);
@@ -157,7 +157,7 @@ static bool search(Search *s) {
   int last = 0;
   for (int i = 0; i < s->found.n; i++)
     last = s->found.at[i].count > s->found.at[last].count ? i : last;
-  for (int i = 0; i < s->n; i++) /* what has nothing to do with the main source */
+  for (int i = 0; i < s->n; i++) /* layers unrelated to the main source */
     add_layer(s, &s->found.at[last], i);
   return few;
 }
@@ -167,7 +167,7 @@ static bool search(Search *s) {
 typedef struct Figures {
   double compute;
   int64_t parameters, output;
-  int values, count, place; /* of layers; in the order in which states were found */
+  int values, count, place; /* count: layers; place: order of discovery */
   bool allowed;
   const uint64_t *members;
 } Figures;
@@ -216,7 +216,7 @@ static Search search_of(const LayerGraph *graph) {
   return s;
 }
 
-/* In the layers of the graph that was contracted. */
+/* The states in layers of the graph before contraction. */
 static Search expanded(const Search *s, const LayerGraph *g, const int *group_of) {
   Search out = search_of(g);
   for (int i = 0; i < s->found.n; i++) {
@@ -265,7 +265,7 @@ static const States *gather(const Search *s, int device) {
   return out;
 }
 
-/* Of the graph after so many steps. */
+/* A search on the graph after this number of steps. */
 static Search contracted(const LayerGraph *graph, int device, const Joints *joints, int steps, int source,
                          int **group_of) {
   Search s = search_of(contracted_graph(graph, device, joints->at, steps, group_of));
@@ -273,7 +273,7 @@ static Search contracted(const LayerGraph *graph, int device, const Joints *join
   return s;
 }
 
-/* As few steps as leave few enough states: more steps leave fewer. */
+/* The fewest steps that leave at most MOST_STATES, by bisection: states decrease with steps. */
 static int steps_needed(const LayerGraph *graph, int device, const Joints *joints, int source) {
   int low = 0, high = joints->n;
   while (high - low > 1) {

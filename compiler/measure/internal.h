@@ -1,4 +1,4 @@
-/* Private to compiler/measure: what the program of `pdc profile` printed, and the table that is made of it. */
+/* Private to compiler/measure: the output of `pdc profile`'s program, and the table of it. */
 #ifndef PDC_MEASURE_INTERNAL_H
 #define PDC_MEASURE_INTERNAL_H
 
@@ -7,13 +7,13 @@
 #include "plan/search/search.h"
 
 typedef struct Timing {
-  Name signature; /* of a kernel, or what else was measured: "update" */
-  double seconds; /* of one call; or a rate, in a second */
+  Name signature; /* of a kernel, or another measurement: "update" */
+  double seconds; /* per call; or a rate per second */
 } Timing;
 typedef Vec(Timing) Timings;
 
 typedef struct TimedAlgorithm {
-  Name signature; /* of the kernel that the product is part of */
+  Name signature; /* of the kernel that contains the product */
   Algorithm algorithm;
 } TimedAlgorithm;
 
@@ -22,41 +22,41 @@ typedef struct TimedAttention {
   Attention attention;
 } TimedAttention;
 
-/* All that was printed. */
+/* The parsed output. */
 typedef struct Measurements {
   Timings timings;
-  Vec(TimedAlgorithm) algorithms; /* a product's once for each kernel that has it */
+  Vec(TimedAlgorithm) algorithms; /* one entry per product and kernel */
   Vec(TimedAttention) attentions;
-  ProductLibrary cublaslt, cudnn; /* what they are of */
+  ProductLibrary cublaslt, cudnn; /* their libraries */
 } Measurements;
 
-/* False after a diagnostic: it was not measured. */
+/* False after a diagnostic: not measured. */
 bool find_seconds(const Timings *t, const Kernel *kernel, double *seconds);
-double timing_named(const Timings *t, const char *name); /* 0: it was not measured */
+double timing_named(const Timings *t, const char *name); /* 0: not measured */
 
-/* place.c: how fast a directory takes and gives so many bytes, as a model that spills does it: fills the profile's seconds of
- * a byte. False after a diagnostic. */
+/* place.c: transfer rates of a directory for this number of bytes, under the access pattern of offload. Fills the
+ * profile's seconds per byte. False after a diagnostic. */
 bool measure_place(const char *place, int64_t bytes, Profile *profile);
 
-/* What a machine does at best, in a second. */
+/* The machine's best rates. */
 typedef struct BestRates {
-  double products, operations; /* operations of products, in the target's precision and in f32 */
-  double memory;               /* bytes */
+  double products, operations; /* operations/s of products in the target's precision, and of f32 */
+  double memory;               /* bytes/s */
 } BestRates;
 
 typedef struct ProfileTable {
   const LoweredStage *stage; /* the whole model */
   const Timings *timings;
   BestRates rates;
-  bool measured;    /* rates were measured, or else are those that plans count with */
-  const char *rule; /* the optimizer's, or NULL */
-  int64_t elements; /* that it updates */
+  bool measured;    /* measured rates; else the planner's */
+  const char *rule; /* the optimizer's rule, or NULL */
+  int64_t elements; /* updated elements */
   int n_moments;
   Name machine;
 } ProfileTable;
 
-/* Prints kinds of kernels, then kernels, each by its gap: what it takes longer than its bytes and operations allow.
- * False after a diagnostic. */
+/* Prints kinds of kernels, then kernels, sorted by gap: time beyond the bound by bytes and operations. False after
+ * a diagnostic. */
 bool profile_table(const ProfileTable *t, FILE *out);
 
 #endif

@@ -1,6 +1,5 @@
-/* `pdc profile`: the kernels of the whole model as one stage, timed in its passes, their seconds divided over the
- * pieces whose nodes they compute. Timing the fused whole keeps what fusion across cuts
- * saves; a stage's own kernels differ from these only at its ends. */
+/* `pdc profile`: times the kernels of the whole model as one stage, and divides their seconds over pieces. Timing
+ * the whole model includes fusion across cuts; a stage's own kernels differ only at its ends. */
 #include <errno.h>
 #include <math.h>
 #include <stdlib.h>
@@ -11,7 +10,7 @@
 #include "measure/internal.h"
 
 enum { MOST_SIZES = 4 };
-static const double LONGEST_SECONDS = 10; /* counted, of one microbatch: larger ones are not measured */
+static const double LONGEST_SECONDS = 10; /* per microbatch, counted; larger ones are not measured */
 
 /* ---- from kernels to pieces ------------------------------------------------------------------------- */
 
@@ -45,8 +44,8 @@ static void weigh_kernel(Shares *s, const StageKernels *k, const Kernel *kernel)
   }
 }
 
-/* Divides kernels' seconds over the pieces whose nodes they compute, by those nodes' counted costs. seconds: by
- * kernel of k->forward, then of k->backward. */
+/* Divides kernels' seconds over the pieces of their nodes, in proportion to counted costs. seconds: by kernel of
+ * k->forward, then of k->backward. */
 static void attribute(const Planner *r, const StageKernels *k, const double *seconds, MeasuredSize *out) {
   const Graph *g = r->g;
   const Pieces *p = r->p;
@@ -56,7 +55,7 @@ static void attribute(const Planner *r, const StageKernels *k, const double *sec
   out->backward = alloc((size_t)p->n * sizeof *out->backward);
   out->products = alloc((size_t)p->n * sizeof *out->products);
   const bool *product = weight_products(g);
-  int last = 0; /* copies that serve no node go with the kernel before */
+  int last = 0; /* copies without nodes count with the previous kernel */
   for (int i = 0; i < k->forward.n + k->backward.n; i++) {
     bool backward = i >= k->forward.n;
     memset(s.weight, 0, (size_t)p->n * sizeof *s.weight);
@@ -98,7 +97,7 @@ static bool read_attention(const char *line, size_t n, Measurements *out) {
   return true;
 }
 
-/* Behind a kernel's line those of its products, or its attention. */
+/* Lines of products or attention follow their kernel's line. */
 static bool read_line(const char *line, size_t n, Measurements *out) {
   TimedAlgorithm of_kernel = {0};
   if (!strncmp(line, "library ", strlen("library ")))
@@ -116,8 +115,8 @@ static bool read_line(const char *line, size_t n, Measurements *out) {
   return true;
 }
 
-/* Checks the last line, which says that the output is complete and names its target and precision. Returns the text before that
- * line; NULL after a diagnostic. */
+/* Checks the last line, which marks the output as complete and names its target and precision. Returns the text
+ * before that line; NULL after a diagnostic. */
 static const char *without_end(const char *printed, const char *target) {
   const char *end = format("end %s\n", target);
   size_t n = strlen(printed), length = strlen(end);
@@ -176,7 +175,7 @@ static void count_kernel(MeasuredSize *m, const Kernel *kernel, double seconds) 
   push(&m->kernels, ((MeasuredKernel){kernel->signature, kernel->name, 1, seconds}));
 }
 
-/* Of all the kernel's products. */
+/* Adds the algorithms of the kernel's products. */
 static void add_algorithms(MeasuredSize *m, const Kernel *kernel, const Measurements *measured) {
   for (int i = 0; i < measured->algorithms.n; i++) {
     const TimedAlgorithm *t = &measured->algorithms.at[i];
@@ -216,8 +215,8 @@ static bool measure_size(const Planner *r, const StageKernels *k, const Measurem
   return true;
 }
 
-/* Whether the smallest partition holds such microbatches, as a pipeline or, where that has too few of them, as
- * replicas of the whole model. */
+/* Whether the smallest partition fits with this microbatch: as a pipeline, or with too few microbatches as
+ * replicas. */
 static bool holds(const Planner *r, const Spans *spans, int64_t b) {
   int64_t microbatches = r->g->train.batch / b;
   Pipeline form = r->form;
@@ -230,8 +229,7 @@ static bool holds(const Planner *r, const Spans *spans, int64_t b) {
              r->limit;
 }
 
-/* The largest microbatches whose model runs in reasonable time and, in the smallest partition, fits; at
- * least the smallest there is. */
+/* Keeps the largest microbatches that run in reasonable time and fit; at least the smallest. */
 static void keep_reasonable(Planner *r) {
   int n = r->microbatches.n, end = n, first;
   for (; end > 1; end--) {
@@ -246,13 +244,13 @@ static void keep_reasonable(Planner *r) {
   r->microbatches.n = end - first;
 }
 
-/* What is measured: the whole model as one stage, at every microbatch under consideration. */
+/* The measured program: the whole model as one stage, at every candidate microbatch. */
 typedef struct Job {
   Planner planner;
   ProfileTask task;
 } Job;
 
-/* Where its buffers stand in a run on one rank. */
+/* Memory layout for a run on one rank. */
 static const Allocation *lay_out(const Planner *r, const LoweredStage *stage, int64_t b) {
   Pipeline form = pipeline_make(intern(r->g->inference ? "forward" : "flush"), 1, 1);
   form = pipeline_at(&form, r->g->train.batch, b);
@@ -261,7 +259,7 @@ static const Allocation *lay_out(const Planner *r, const LoweredStage *stage, in
   return allocate(stage, program, &r->g->train);
 }
 
-/* As many as the plan's ranks, as far as there are processors and memory. */
+/* Processes: the plan's ranks, limited by processors and memory. */
 static void choose_processes(const Planner *r, ProfileTask *task) {
   const Device *device = backend_of(&r->target)->device;
   int64_t most = 0;
@@ -312,7 +310,7 @@ char *profile_program(const Graph *g, const Pieces *p, const PlanRequest *reques
   return prepare(&job, g, p, request) ? emit_profile(&job.task) : NULL;
 }
 
-/* Of the largest microbatch. */
+/* For the largest microbatch. */
 static bool print_table(const Job *job, const Timings *timings, FILE *out) {
   const Planner *r = &job->planner;
   const Device *device = backend_of(&r->target)->device;
@@ -325,15 +323,15 @@ static bool print_table(const Job *job, const Timings *timings, FILE *out) {
                     .elements = job->task.elements,
                     .n_moments = job->task.n_moments,
                     .machine = device->machine()};
-  if (t.rates.memory <= 0) { /* a GPU's program does not measure them */
+  if (t.rates.memory <= 0) { /* GPU programs do not measure rates */
     t.measured = false;
     t.rates = (BestRates){r->rates->product, r->rates->product, r->rates->stream};
   }
   return profile_table(&t, out);
 }
 
-/* A GPU's program names its device. --measured's may be another than this machine's: then it is that of one GPU. False
- * after a diagnostic: it is no device of --arch. */
+/* Takes the GPU's name from the output. With --measured it may be another machine's: then one GPU is assumed.
+ * False after a diagnostic: the GPU does not match --arch. */
 static bool name_machine(ProfileSignature *s, const Measurements *measured, const char *arch) {
   const char *device = measured->cublaslt.device;
   if (!device)

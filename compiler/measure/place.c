@@ -1,6 +1,6 @@
-/* `pdc profile --spill DIR`: what the place of a model that spills takes and gives, as programs use it: one thread, blocks
- * with checksums, a file without a name, small pages that go from block to block. As many bytes as the model keeps there, for a
- * file that the kernel caches is faster than one that is larger than memory. */
+/* `pdc profile --spill DIR`: transfer rates of an offload directory, under the programs' access pattern: one
+ * thread, blocks with checksums, an unnamed file, reused small pages. The file has the model's size, because small
+ * files stay in the page cache. */
 #define _GNU_SOURCE /* O_TMPFILE */
 #include <errno.h>
 #include <fcntl.h>
@@ -14,7 +14,7 @@
 
 enum { BLOCK = 8 << 20 };
 static const int64_t FEWEST = INT64_C(256) << 20, MOST = INT64_C(8) << 30;
-static const double SECONDS = 3; /* of each, at least */
+static const double SECONDS = 3; /* minimum of each direction */
 
 typedef struct Disk {
   int file;
@@ -27,7 +27,7 @@ static void touch_block(Disk *p, int64_t at, bool writes) {
   p->failed |= n != BLOCK;
 }
 
-/* Seconds of going over the file once. What is written has just been computed. */
+/* Seconds of one pass over the file. Writes first compute the block, as programs do. */
 static double pass(Disk *p, int64_t bytes, bool writes) {
   double seconds = 0;
   for (int64_t at = 0; at < bytes && !p->failed; at += BLOCK) {
@@ -63,7 +63,7 @@ bool measure_place(const char *place, int64_t bytes, Profile *profile) {
   madvise(p.memory, BLOCK, MADV_NOHUGEPAGE);
   double write = 0, read = 0;
   int64_t passes = 0;
-  pass(&p, bytes, true); /* a file's first bytes take longer */
+  pass(&p, bytes, true); /* first writes to a file are slower */
   for (errno = 0; !p.failed && (write < SECONDS || read < SECONDS) && write + read < 10 * SECONDS; passes++) {
     write += pass(&p, bytes, true);
     read += pass(&p, bytes, false);

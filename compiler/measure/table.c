@@ -1,7 +1,7 @@
-/* `pdc profile --table`: where a batch's time goes, beside what bytes and operations allow at the machine's best rates.
- * A kernel is allowed the longer of two times: that of moving every element of its buffers once, and that of its
- * operations. Operations beside products count double, for a product's are two an instruction. What stands in a cache
- * may be faster than memory allows: then there is no gap. */
+/* `pdc profile --table`: time of a batch by kernel, with bounds from bytes and operations at the machine's best
+ * rates. The bound of a kernel is the longer of moving every buffer element once, and of its operations.
+ * Operations outside products count double, because products fuse multiply and add. Cached data may beat the
+ * memory bound: then the gap is 0. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -12,7 +12,7 @@ enum { MOST_ROWS = 20 };
 
 typedef struct Row {
   Name name, kind, what;
-  Name key; /* what has the same is one row: kernels' signature, kinds' name */
+  Name key; /* rows with equal keys are merged: a kernel's signature, or a kind's name */
   double calls, seconds, by_memory, by_operations;
 } Row;
 typedef Vec(Row) Rows;
@@ -40,7 +40,7 @@ static void add(Rows *rows, const Row *r) {
   push(rows, *r);
 }
 
-/* A row of one call. */
+/* The row of one call. */
 static bool kernel_row(const ProfileTable *t, const Lowered *l, double calls, Row *row) {
   double seconds;
   if (!find_seconds(t->timings, l->kernel, &seconds))
@@ -58,7 +58,7 @@ static bool kernel_row(const ProfileTable *t, const Lowered *l, double calls, Ro
   return true;
 }
 
-/* Of a loop of the runtime over all trained elements, each in so many arrays. */
+/* The row of a runtime loop over all trained elements, in this number of arrays. */
 static Row update_row(const ProfileTable *t, const char *name, const char *what, int arrays) {
   double elements = (double)t->elements;
   return (Row){.name = intern(name),
@@ -70,7 +70,7 @@ static Row update_row(const ProfileTable *t, const char *name, const char *what,
                .by_memory = 4 * elements * arrays / t->rates.memory};
 }
 
-/* Kernels of a batch. */
+/* Collects the kernels of a batch. */
 static bool collect(const ProfileTable *t, Rows *kernels) {
   const Graph *g = t->stage->kernels->graph;
   const double calls = (double)g->train.batch / (double)t->stage->kernels->microbatch;
@@ -92,7 +92,7 @@ static bool collect(const ProfileTable *t, Rows *kernels) {
   return true;
 }
 
-/* A kind is allowed what its kernels are, whatever bounds each. */
+/* The bound of a kind is the sum of its kernels' bounds. */
 static Rows sum_up(const Rows *kernels) {
   Rows kinds = {0};
   for (int i = 0; i < kernels->n; i++) {

@@ -1,4 +1,4 @@
-/* pdc plan --profile FILE without a model: from a profile of layers to a table. */
+/* pdc plan --profile FILE without a model: prints the plan of a layer profile. */
 #include "pipedream/pipedream.h"
 
 static bool refuse(const char *what, const char *way_out) {
@@ -7,7 +7,7 @@ static bool refuse(const char *what, const char *way_out) {
   return false;
 }
 
-/* An index of the graph's devices; -1 after a diagnostic. */
+/* Index of a device of the graph; -1 after a diagnostic. */
 static int find_device(const LayerGraph *g, const char *name) {
   for (int i = 0; i < g->devices.n; i++)
     if (!name || g->devices.at[i] == intern(name))
@@ -24,7 +24,7 @@ static int find_device(const LayerGraph *g, const char *name) {
   return -1;
 }
 
-/* Machines, a bandwidth for each of their levels, and who plans. */
+/* Checks machines, the bandwidth of each level, and the cost model. */
 static bool check_request(const LayersRequest *r) {
   const Cluster *c = &r->levels;
   if (r->cluster && (c->n || r->n_bandwidths))
@@ -57,8 +57,8 @@ static void tell_effort(const States *s, const Cluster *c) {
   help(d, "combine several layers of the model into one, or use fewer machines per level");
 }
 
-/* What was contracted, the largest first, where that may make a plan slower. least: no plan takes less of the `seconds` of this one;
- * both 0: that is not known. */
+/* Warns of merged layers, largest first, unless the plan is known to be optimal. least: lower bound of `seconds`;
+ * both 0: unknown. */
 static void tell_contracted(const LayerGraph *g, const States *s, int device, double seconds, double least) {
   enum { SHOWN = 3 };
   const bool exact = seconds > 0 && least >= seconds;

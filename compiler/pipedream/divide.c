@@ -1,36 +1,34 @@
-/* PipeDream's dynamic programme. A(j, m), the least time of the slowest stage when m machines run what is in state j,
- * is that of one stage on all m, or the least over states k in j and m' < m of
- *   max(A(k, m - m'), the time of a last stage with what j has beyond k, on m' machines).
- * Level by level: what a group of machines takes for all layers between two states takes the place of compute at
- * the level above.
- *
- * All (k, m') would be N^2 M^2 trials. For a given m' the last stage's time falls as k comes nearer to j, and
- * the best A(k, m - m') of this and later k grows; so states that can beat what has been found stand between two
- * bounds, which move little from one j to the next. */
+/* PipeDream's dynamic program. A(j, m) is the least time of the slowest stage when m machines run state j. It is
+ * the time of one stage on all m, or the least over states k in j and m' < m of
+ * max(A(k, m - m'), last stage), where the last stage has the layers of j beyond k on m' machines.
+ * At the next level, the time of a group of machines between two states replaces compute.
+ * Trying all (k, m') would take N^2 M^2 steps. For fixed m', the last stage's time falls as k approaches j, while
+ * the best A(k, m - m') of this and later k grows. So only states between two bounds can improve the result, and
+ * the bounds move little from one j to the next. */
 #include "pipedream/pipedream.h"
 
 #include <math.h>
 
-/* The last stage of the best way to run what comes before a state on m machines. */
+/* The last stage of the best way to run a state on m machines. */
 typedef struct Choice {
-  int before; /* the state before the last stage; -1: it is the only one */
+  int before; /* the state before the last stage; -1: single stage */
   int machines;
 } Choice;
 
-/* A(j, m) of all that comes after state `from`. */
+/* A(j, m) for the layers after state `from`. */
 typedef struct Row {
   int from;
   double **best;   /* by m - 1 and state: seconds; INFINITY: the state does not contain `from` */
-  double **later;  /* the least of best[m - 1] at this and later states: it does not fall */
+  double **later;  /* minimum of best[m - 1] over this and later states, so it never decreases */
   Choice **choice; /* by m - 1 and state */
-  int *last;       /* by m - 1 and machines of the last stage: where cuts were fast enough before them last time */
+  int *last;       /* by m - 1 and machines of the last stage: the last cut found to be fast enough */
 } Row;
 
-/* What a byte or a second costs at a level, by machines: of each of so many. */
+/* Costs at a level, by number of machines. */
 typedef struct Rates {
-  double *part;     /* of a second of compute */
-  double *exchange; /* of a byte of parameters: of gradients to all other machines and back, in both directions */
-  double *send;     /* of a byte that crosses a cut: there, and its gradient back */
+  double *part;     /* share of a second of compute */
+  double *exchange; /* seconds per parameter byte: gradients to all other machines and back, in both directions */
+  double *send;     /* seconds per byte across a cut: activation and gradient */
 } Rates;
 
 typedef struct Search {
@@ -38,14 +36,14 @@ typedef struct Search {
   const Cluster *c;
   bool transfers;
   Rates rates[MOST_LEVELS];
-  /* What a group of machines takes between two states, which takes the place of compute: by level, by state before,
-   * + 1, and by the states after that. NULL: not asked for yet. */
+  /* Time of a group of machines between two states, in place of compute: by level, by state before + 1, then by
+   * later state. NULL: not computed yet. */
   double **seconds[MOST_LEVELS];
-  double share[MOST_LEVELS]; /* of the compute time, which all times at a level reach; rounding aside */
-  Row row[MOST_LEVELS];      /* room for one */
+  double share[MOST_LEVELS]; /* bound of times at a level, as a share of compute; reduced for rounding */
+  Row row[MOST_LEVELS];      /* reused scratch */
 } Search;
 
-/* ---- what a stage costs ---------------------------------------------------------------------------- */
+/* ---- costs of a stage ------------------------------------------------------------------------------ */
 
 static double compute_between(const States *s, int from, int to) {
   return s->compute[to] - (from < 0 ? 0 : s->compute[from]);
@@ -65,7 +63,7 @@ static double send_seconds(const Search *x, int level, int state, int machines) 
   return (double)x->s->output[state] * x->rates[level].send[machines];
 }
 
-/* The exchange of a level's only stage is shared by the machines of each group. */
+/* Within each group, machines share the exchange of a level's only stage. */
 static double exchange_seconds(const Search *x, int level, int from, int to, int machines, bool only) {
   double t = bytes_between(x->s, from, to) * x->rates[level].exchange[machines];
   return only && level ? t / x->c->level[level - 1].count : t;
@@ -100,8 +98,8 @@ typedef struct Trial {
 
 static double more(double a, double b) { return a > b ? a : b; }
 
-/* Tries a last stage on `machines` machines with what j has beyond state k. send: the seconds of sending on what
- * later stages read. */
+/* Tries a last stage on `machines` machines with the layers of j beyond state k. send: seconds of sending its
+ * output. */
 static void try_cut(Trial *t, int k, int machines, double send) {
   Search *x = t->x;
   double slowest = more(t->row->best[t->m - machines - 1][k], send);
@@ -116,7 +114,7 @@ static void try_cut(Trial *t, int k, int machines, double send) {
   t->choice = (Choice){k, machines};
 }
 
-/* All cuts that can be better than what has been found, from the last one that is fast enough before it. */
+/* Tries all cuts that can improve the result, backward from the last one that is fast enough. */
 static void try_all(Trial *t, int machines, double send) {
   const double *compute = t->x->s->compute, *later = t->row->later[t->m - machines - 1];
   double share = t->x->share[t->level] / machines;
@@ -129,7 +127,7 @@ static void try_all(Trial *t, int machines, double send) {
   *last = k;
   for (; k >= first; k--) {
     if ((compute[t->j] - compute[k]) * share >= t->best)
-      break; /* and more with every layer */
+      break; /* the time grows with every layer */
     try_cut(t, k, machines, send);
   }
 }
@@ -137,7 +135,7 @@ static void try_all(Trial *t, int machines, double send) {
 static Trial solve(const Row *row, Search *x, int level, int j, int m) {
   Trial t = {x, row, level, j, m, stage_seconds(x, level, row->from, j, m, true), {-1, m}};
   bool sends = x->transfers && j < x->s->n - 1;
-  Choice c = j - 1 > row->from ? row->choice[m - 1][j - 1] : t.choice; /* what was best for the state before */
+  Choice c = j - 1 > row->from ? row->choice[m - 1][j - 1] : t.choice; /* best choice of the previous state */
   if (c.before > row->from) {
     double send = sends ? send_seconds(x, level, j, c.machines) : 0;
     try_cut(&t, c.before, c.machines, send);
@@ -163,8 +161,8 @@ static void make_room(const Search *x, int level, Row *r) {
   }
 }
 
-/* Fills a level's row: all that comes after state `from`, up to state `to`. ends: only for all machines together do
- * states before `to` matter, so those are left out. */
+/* Fills a level's row: the layers after state `from`, up to state `to`. ends: skips earlier states for all
+ * machines, because nothing reads them. */
 static const Row *fill_row(Search *x, int level, int from, int to, bool ends) {
   Row *row = &x->row[level];
   int machines = x->c->level[level].count;
@@ -187,7 +185,7 @@ static const Row *fill_row(Search *x, int level, int from, int to, bool ends) {
 
 /* ---- levels ----------------------------------------------------------------------------------------- */
 
-/* What all machines of the level below take from one state to each of those behind it. */
+/* Time of all machines of the lower level, from one state to each later one. */
 static const double *group_seconds(Search *x, int level, int from) {
   double **seconds = &x->seconds[level][from + 1];
   int n = x->s->n;
@@ -210,8 +208,8 @@ static PipeStage stage_of(Search *x, int level, int from, int to, int machines, 
   return p;
 }
 
-/* A stage receives from the one before and sends to the next. The programme does not count what the first one sends
- * to the second, which receives it, and counts what the last one of a part of the model sends. */
+/* A stage receives from the previous one and sends to the next. The program ignores the first stage's send, which
+ * the second receives. It counts the send of the last stage in a part of the model. */
 static void count_transfers(const Search *x, int level, PipeStage *stage, int n) {
   for (int i = 1; i < n && x->transfers; i++) {
     PipeStage *p = &stage[i];
@@ -221,7 +219,7 @@ static void count_transfers(const Search *x, int level, PipeStage *stage, int n)
   }
 }
 
-/* The best division of what comes between two states. Its row is filled once more: rows are not kept. */
+/* The best division between two states. Fills its row again, because rows are not kept. */
 static const Division *divide(Search *x, int level, int from, int to) {
   const Row *row = fill_row(x, level, from, to, true);
   Vec(Choice) choices = {0};
@@ -261,7 +259,7 @@ const Division *pipedream_divide(const States *s, const Cluster *c, bool transfe
 }
 
 double pipedream_effort(const States *s, const Cluster *c) {
-  static const double RATE = 6e8, RATE_OF_LEVELS = 6e7; /* pairs of states a second, for each machine */
+  static const double RATE = 6e8, RATE_OF_LEVELS = 6e7; /* pairs of states per second and machine */
   double pairs = (double)s->n * s->n * cluster_devices(c);
   return pairs / (c->n > 1 ? RATE_OF_LEVELS : RATE);
 }

@@ -1,10 +1,10 @@
-/* How much faster than the division of a contracted profile one of the whole profile may be: a stage of it ends in a state that
- * was left out, and sends as much as crosses there. */
+/* Bounds the loss by a merged profile. A faster division of the whole profile has a stage that ends in an omitted
+ * state, and sends the bytes that cross there. */
 #include "pipedream/pipedream.h"
 
 #include <math.h>
 
-/* Seconds of a byte over a cut, at the level and with the machines that are fastest. */
+/* Seconds per byte across a cut, at the fastest level and number of machines. */
 static double least_send(const Cluster *c) {
   double least = INFINITY;
   for (int i = 0; i < c->n; i++)
@@ -13,9 +13,9 @@ static double least_send(const Cluster *c) {
   return least;
 }
 
-/* The fewest seconds of sending at a state that was left out, below `most`. */
+/* The fewest seconds of sending at an omitted state, up to `most`. */
 static double least_left_out(const LayerGraph *g, const States *s, double byte, double most) {
-  enum { MOST_WORK = 4000000 }; /* least cuts of so many layers together take seconds */
+  enum { MOST_WORK = 4000000 }; /* in layers over all minimum cuts: some seconds */
   int64_t work = 0;
   double least = most;
   for (int i = 0; i < s->joints.n && least > 0; i++) {
@@ -36,7 +36,7 @@ double pipedream_least_seconds(const LayerGraph *g, const States *s, const Clust
   bool loses = false;
   for (int i = 0; i < s->joints.n; i++)
     loses |= !s->joints.at[i].exact;
-  if (!loses || isinf(byte)) /* one machine has no cut */
+  if (!loses || isinf(byte)) /* one machine needs no cuts */
     return seconds;
   const double shared = s->compute[s->n - 1] / cluster_devices(c);
   return fmin(seconds, fmax(shared, transfers ? least_left_out(g, s, byte, seconds) : 0));

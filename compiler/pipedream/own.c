@@ -1,4 +1,4 @@
-/* Our own planner's plans of profiles of layers, and PipeDream's beside them in the same simulator. */
+/* Plans of layer profiles by pdc's own planner, with PipeDream's plan in the same simulator. */
 #include <math.h>
 #include <string.h>
 
@@ -11,7 +11,7 @@ typedef struct Flat {
   Ints end, replicas;
 } Flat;
 
-/* Levels above give each stage so many groups of what is within. */
+/* A stage of an upper level has `machines` copies of its inner stages. */
 static void flatten(const Division *d, int groups, Flat *out) {
   for (int i = 0; i < d->n; i++) {
     const PipeStage *s = &d->stage[i];
@@ -30,13 +30,13 @@ LayerStages stages_of_division(const Division *d) {
   return (LayerStages){flat.end.n, flat.end.at, flat.replicas.at};
 }
 
-/* ---- what both kinds of output tell ---------------------------------------------------------------- */
+/* ---- output ---------------------------------------------------------------------------------------- */
 
 typedef struct Own {
   const LayerProfile *profile;
   const Cluster *cluster;
-  const Division *division; /* PipeDream's; NULL: that would take too long */
-  LayerStages stages;       /* of it */
+  const Division *division; /* PipeDream's; NULL: skipped, too slow */
+  LayerStages stages;       /* of `division` */
   LayerPlans plans;
 } Own;
 
@@ -47,7 +47,7 @@ static const char *list_text(const int *x, int n) {
   return t.at;
 }
 
-/* ---- for people ------------------------------------------------------------------------------------ */
+/* ---- tables ---------------------------------------------------------------------------------------- */
 
 static void print_stages(const LayerProfile *l, const LayerPlan *p, FILE *out) {
   static const char *const heads[] = {"stage",       "ranks",     "layers", "parameters", "forward ms",
@@ -117,7 +117,7 @@ static void print_own(const Own *o, FILE *out) {
   print_other(o, out);
 }
 
-/* ---- for programs ---------------------------------------------------------------------------------- */
+/* ---- JSON ------------------------------------------------------------------------------------------ */
 
 static void add_number(Text *t, const char *key, double x) {
   text_add(t, ", \"%s\": ", key);
@@ -191,7 +191,7 @@ static void print_json(const Own *o, FILE *out) {
 
 /* ---- the command ------------------------------------------------------------------------------------ */
 
-/* Profiles are measured on GPUs, unless something else is said. */
+/* The default target is cuda, because profiles are measured on GPUs. */
 static PlanRequest request_of(const PlanRequest *asked, const Cluster *cluster) {
   PlanRequest q = *asked;
   q.workers = q.workers ? q.workers : cluster_devices(cluster);
@@ -211,7 +211,7 @@ static void tell_unused(int machines, int used) {
 
 static bool is_open(const PlanRequest *q) { return q->schedule && !strcmp(q->schedule, "auto"); }
 
-/* What asks about several schedules does not go with what names one. */
+/* Refuses options for several schedules together with a fixed schedule. */
 static bool schedules_agree(const LayersRequest *r, const PlanRequest *q) {
   if (r->compare && (q->schedule || q->delay)) {
     help(error_at(NO_SPAN, "PD0511", "--compare plans all training schedules and cannot be combined with '%s'",
@@ -227,7 +227,7 @@ static bool schedules_agree(const LayersRequest *r, const PlanRequest *q) {
   return true;
 }
 
-/* Seconds that PipeDream's planner, which is only compared with, may take. */
+/* Time limit in seconds of PipeDream's planner, which is for comparison only. */
 static const double PATIENCE = 5;
 
 bool plan_layers_ourselves(const LayerProfile *l, const LayersRequest *r, const PlanRequest *plan, bool json,

@@ -1,5 +1,5 @@
-/* PipeDream's planner (Narayanan et al., SOSP 2019, section 3.1): chooses stages and machines per stage that minimize the
- * time of the slowest stage, level by level. */
+/* PipeDream's planner (Narayanan et al., SOSP 2019, section 3.1): chooses stages and machines per stage that
+ * minimize the time of the slowest stage, level by level. */
 #ifndef PDC_PIPEDREAM_H
 #define PDC_PIPEDREAM_H
 
@@ -7,8 +7,8 @@
 #include "layers/layers.h"
 #include "plan/layers.h"
 
-/* The layers between two states, on a number of machines of its level. Seconds are per microbatch, divided by the stage's
- * machines. */
+/* The layers between two states, on a number of machines of its level. Seconds are per microbatch, divided by the
+ * stage's machines. */
 typedef struct Division Division;
 typedef struct PipeStage {
   int from, to; /* states: its layers are those of `to` without those of `from`; -1: empty state */
@@ -23,14 +23,14 @@ typedef struct PipeStage {
 struct Division {
   int level, n;
   const PipeStage *stage;
-  double seconds; /* of the slowest stage */
+  double seconds; /* time of the slowest stage */
 };
 
-/* The exact optimum for the slowest stage; deterministic among equal optima. Uses the members and bandwidths of the
- * cluster's levels. transfers: a stage takes at least the time to receive its input and to send its output. */
+/* The exact optimum for the slowest stage; deterministic among equal optima. Uses the members and bandwidths of
+ * the cluster's levels. transfers: a stage takes at least the time to receive its input and to send its output. */
 const Division *pipedream_divide(const States *s, const Cluster *c, bool transfers);
-/* Lower bound of any division of the whole profile, given the seconds of the division of the merged profile (layers.h,
- * Joint). */
+/* Lower bound of any division of the whole profile, given the seconds of the division of the merged profile
+ * (layers.h, Joint). */
 double pipedream_least_seconds(const LayerGraph *g, const States *s, const Cluster *c, bool transfers,
                                double seconds);
 /* Estimated seconds of pipedream_divide(); with several levels every state can start a stage. */
@@ -54,8 +54,8 @@ typedef struct LayersRequest {
   bool compare;           /* --compare */
 } LayersRequest;
 
-/* pdc plan --profile FILE without a model: prints the plan as a table or JSON; without machines, the contents of the
- * profile. plan: the request for pdc's own planner. False after diagnostics. */
+/* pdc plan --profile FILE without a model: prints the plan as a table or JSON; without machines, the contents of
+ * the profile. plan: the request for pdc's own planner. False after diagnostics. */
 bool plan_layers(const LayersRequest *r, const PlanRequest *plan, bool json, FILE *out);
 
 /* ---- pdc's own planner (own.c) ------------------------------------------------ */
@@ -110,7 +110,8 @@ void pipedream_table(const PipedreamPlan *p, FILE *out);
 void pipedream_json(const PipedreamPlan *p, FILE *out);
 /* The profile alone. */
 void layers_table(const LayerGraph *g, const States *s, int device, FILE *out);
-/* "node12 Conv2d .. node31 ReLU": the first and the last layer of state `to` that are not in `from` (-1: empty state). */
+/* "node12 Conv2d .. node31 ReLU": the first and the last layer of state `to` that are not in `from` (-1: empty
+ * state). */
 const char *layers_between(const LayerGraph *g, const States *s, int from, int to);
 
 #endif

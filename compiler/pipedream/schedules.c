@@ -1,10 +1,10 @@
-/* Profiles of layers under every schedule: the fastest where it is left open, and a table of all. */
+/* Layer profiles under every schedule: the fastest one if the request leaves it open, and a comparison. */
 #include <string.h>
 
 #include "pipedream/pipedream.h"
 #include "schedule/program.h"
 
-/* Half a percent no prediction can tell apart. */
+/* Ratio within which plans count as equal: the error of predictions. */
 static const double AS_FAST = 1.005;
 
 static int64_t fullest_rank(const Plan *plan) {
@@ -14,7 +14,7 @@ static int64_t fullest_rank(const Plan *plan) {
   return most;
 }
 
-/* The best plan under a schedule, without a diagnostic; NULL with the first error in *why. */
+/* The best plan under a schedule, without diagnostics; NULL with the first error in *why. */
 static const Plan *try_schedule(const LayersJob *job, const char *schedule, bool data_parallel, const char **why) {
   PlanRequest q = *job->request;
   LayerPlans plans;
@@ -44,7 +44,7 @@ const char *layers_fastest_schedule(const LayersJob *job) {
     if (!fastest || (close ? fullest_rank(plan) <= fullest_rank(fastest) : plan_pace(plan) < plan_pace(fastest)))
       fastest = plan, best = name[i];
   }
-  return best ? best : "flush"; /* which needs least: it says why nothing runs */
+  return best ? best : "flush"; /* it needs least memory; its diagnostics explain why nothing fits */
 }
 
 /* ---- the table -------------------------------------------------------------------------------------------- */
@@ -68,7 +68,7 @@ static void add_row(const char *label, const Plan *plan, double fastest, Grid *g
   push(&grid->cells, ranks.at);
 }
 
-/* Why there is no plan is told below the table, where there is room for it. */
+/* Reasons for missing plans go below the table, where they have room. */
 bool layers_compare(const LayersJob *job, FILE *out) {
   static const char *const heads[] = {"schedule",     "ms a microbatch",   "times",
                                       "microbatches", "recompute",         "memory",

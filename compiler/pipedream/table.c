@@ -1,4 +1,4 @@
-/* Profiles of layers, and PipeDream's plans for them, as tables for people. */
+/* Layer profiles and PipeDream's plans as tables for users. */
 #include <string.h>
 
 #include "pipedream/pipedream.h"
@@ -34,7 +34,6 @@ const char *layers_between(const LayerGraph *g, const States *s, int from, int t
   return first == last ? text : format("%s .. %s", text, layer_text(&g->layers.at[last]));
 }
 
-/* What later stages read: "98.0 MiB", "49.0 MiB in 2". */
 const char *crossing_text(const States *s, int state) {
   if (state == s->n - 1)
     return "-";

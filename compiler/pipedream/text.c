@@ -1,4 +1,4 @@
-/* PipeDream's plans as JSON for programs. */
+/* PipeDream's plans as JSON. */
 #include "pipedream/pipedream.h"
 #include "base/json.h"
 

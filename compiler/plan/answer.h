@@ -1,22 +1,22 @@
-/* Private to compiler/plan: what plan.c, compare.c and refuse.c share, which stand above all rooms. */
+/* Private to compiler/plan: the interface among plan.c, compare.c and refuse.c, the top layer. */
 #ifndef PDC_PLAN_ANSWER_H
 #define PDC_PLAN_ANSWER_H
 
 #include "plan/search/search.h"
 
 /* ---- one.c: under one schedule */
-/* As plan_make(), of a request that names its schedule. */
+/* As plan_make(), for a request that fixes the schedule. */
 Plan *plan_one(const Graph *g, const Pieces *p, const PlanRequest *request, Plan **runners_up, int n);
-/* Of a request that names a file with a plan. */
+/* For a request that names a plan file. */
 Plan *plan_taken(const Graph *g, const Pieces *p, const PlanRequest *request);
-/* Without a diagnostic; NULL with the first error in *why, unless that is NULL. */
+/* Without diagnostics. NULL: no plan; the first error goes to *why unless `why` is NULL. */
 Plan *try_schedule(const Graph *g, const Pieces *p, PlanRequest q, const char *schedule, const char **why);
 
 /* ---- plan.c */
-bool schedule_open(const Graph *g, const PlanRequest *q); /* whether the schedule is left open */
+bool schedule_open(const Graph *g, const PlanRequest *q); /* whether the planner chooses the schedule */
 
-/* ---- refuse.c: asks choose.c what would fit instead */
-/* Why no plan fits, with numbers and an option that would. */
+/* ---- refuse.c: searches for a request that fits, through choose.c */
+/* Reports that no plan fits, with sizes and an option that would help. */
 void tell_nothing_fits(const Planner *r, const Plan *best);
 
 #endif

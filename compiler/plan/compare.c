@@ -1,4 +1,4 @@
-/* Schedules beside each other: a table of all, and a hint. */
+/* Comparison of schedules: a table, and a hint. */
 #include "optimizers/optimizer.h"
 #include "plan/answer.h"
 
@@ -14,7 +14,7 @@ const ComparedKind compared_kinds[N_COMPARED] = {
     {.label = "pipedream", .schedule = "pipedream"},
     {.label = "2bw (PipeDream-2BW)", .schedule = "2bw"}};
 
-/* With hundreds of ranks these take minutes: as many stages as ranks are searched, laid out and simulated. */
+/* Slow to plan with hundreds of ranks: the search lays out and simulates that many stages. */
 static bool takes_long(const char *schedule) {
   ScheduleTraits traits = schedule_traits(schedule);
   return traits.serial || traits.every_round || !traits.replicas;
@@ -56,7 +56,7 @@ bool plan_comparison(const Graph *g, const Pieces *p, const PlanRequest *request
   return best > 0;
 }
 
-/* Of the schedules that are planned in no time and keep what the chosen one promises, or one update less. */
+/* The best of the quickly planned schedules with the chosen delay, or one update more; NULL: not worth a hint. */
 static const Plan *worth_a_hint(const Graph *g, const Pieces *p, const PlanRequest *request, const Plan *plan) {
   const Plan *best = plan;
   int n;
@@ -112,7 +112,7 @@ static void print_row(const ComparedSchedule *row, FILE *out) {
           critical_text(row->critical), replicas_text(&plan->pipeline));
 }
 
-/* --compare takes all schedules. */
+/* --compare plans all schedules, so the request may not fix one. */
 static bool may_compare(const Graph *g, const PlanRequest *request) {
   const char *option = request->schedule ? "--schedule"
                        : request->plan   ? "--plan"
@@ -137,7 +137,7 @@ bool plan_compare(const Graph *g, const Pieces *p, const PlanRequest *request, F
   for (int i = 0; i < N_COMPARED; i++)
     print_row(&rows[i], out);
   for (int i = 0; i < N_COMPARED; i++)
-    if (rows[i].plan) { /* which all share, but for what of a cluster they use */
+    if (rows[i].plan) { /* equal for all plans, except the used part of a cluster */
       fprintf(out, "\n%s\n", plan_device_text(rows[i].plan));
       break;
     }

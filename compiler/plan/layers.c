@@ -1,4 +1,4 @@
-/* Profiles of layers as a subject of the planner: what pieces of a chain of states cost, and the plans of them. */
+/* Layer profiles as a subject of the planner: costs of pieces of a chain of states, and their plans. */
 #include <math.h>
 
 #include "plan/answer.h"
@@ -24,7 +24,7 @@ static int piece_of_layer(const Row *row, int layer) {
   return low;
 }
 
-/* Adam's: two moments, which an update reads and writes; of weights it reads gradients and reads and writes them. */
+/* Adam has two moments. Updates read and write moments and weights, and read gradients. */
 static const Holdings *layer_holdings(int n, const int64_t *parameters, const Rates *rates) {
   enum { MOMENTS = 2, TRAFFIC = 3 + 2 * MOMENTS };
   Holding *holding = alloc((size_t)n * sizeof *holding);
@@ -42,7 +42,7 @@ static const Holdings *layer_holdings(int n, const int64_t *parameters, const Ra
   return holdings_make(n, holding, n);
 }
 
-/* What a profile does not divide: of the backward pass of a layer with parameters half makes their gradients. */
+/* Profiles do not divide backward passes: half of a layer with parameters counts as weight gradients. */
 static const double PRODUCTS = 0.5;
 
 static void set_pieces(const Row *row, const Rates *rates, Costs *c) {
@@ -77,7 +77,7 @@ static void set_cuts(const Row *row, const Rates *rates, Costs *c) {
   for (int i = 1; i < c->n; i++) {
     bytes[i] = row->profile->states->output[row->chain.at[i - 1]];
     message[i] = (double)bytes[i];
-    receive[i] = rates->beside ? message[i] / rates->stream : 0; /* it is written into the device's memory */
+    receive[i] = rates->beside ? message[i] / rates->stream : 0; /* copied into device memory */
   }
   c->activations = c->activation_gradients = bytes;
   c->message = message;
@@ -98,7 +98,7 @@ static Costs *price(const Planner *r, int64_t b, int kind) {
 
 /* ---- the subject ----------------------------------------------------------------------------------- */
 
-/* Nothing is clipped or tied. */
+/* Layer profiles have no clipping and no tied parameters. */
 static bool *exchanges(const Planner *r, const Plan *plan) {
   (void)r;
   return alloc((size_t)plan->pipeline.n_stages);
@@ -149,9 +149,9 @@ double layer_bandwidth(const PlanRequest *request) {
 
 typedef Vec(int64_t) Counts;
 
-/* Microbatches of a batch that are worth a look: one number, but for schedules with an update a round of the
- * replicas. Rounds of more than two turns a rank are left out: they are many, and seldom better. First come those in which
- * one stage may have nearly all ranks: one of them is often the fastest, and others are given up sooner. */
+/* Candidate microbatches per batch: one number, except for schedules with one update per round of replicas. Rounds
+ * of more than two turns per rank are excluded: there are many, and few are faster. Rounds near the number of
+ * ranks come first, because they often win and exclude others early. */
 static Counts counts_of(const Planner *r, int64_t asked) {
   Counts counts = {0};
   int64_t least, multiple;
@@ -177,7 +177,7 @@ typedef struct Job {
   const Cluster *levels;
 } Job;
 
-/* A planner of the row's pieces; false after a diagnostic. */
+/* Prepares a planner of the row's pieces; false after a diagnostic. */
 static bool prepare(const Job *job, const Row *row, int64_t microbatches, Planner *r) {
   Subject subject = layer_subject(row, microbatches);
   return planner_prepare_layers(r, &subject, job->request, job->levels);
@@ -191,7 +191,7 @@ static void take(LayerPlan *best, Plan *plan, const Row *row) {
     *best = (LayerPlan){plan, row->chain};
 }
 
-/* Of microbatches that are open all are planned; why none will do is said about the last. */
+/* Plans all candidate counts of microbatches; `none` is the reason of the last. */
 static bool choose(const Job *job, const Row *row, int64_t asked, LayerPlan *best, Planner *r, NoPlan *none) {
   if (!prepare(job, row, 1, r))
     return false;
@@ -214,12 +214,12 @@ static int place_of(const Ints *chain, int state) {
   return -1;
 }
 
-/* Whether the request leaves open what other stages have. */
+/* Whether the request leaves stages free. */
 static bool leaves_open(const PlanRequest *q, const Planner *r, int ranks) {
   return !q->stages && !q->split && !q->replicas && ranks <= r->ranks;
 }
 
-/* Whether it comes close to the best plan, and may overtake it when its cuts are moved. */
+/* Whether the candidate is close to the best plan, so that moved cuts may overtake it. */
 static bool may_lead(const Planner *r, const Candidate *c, const Plan *best) {
   Partition part;
   if (!best)
@@ -228,7 +228,7 @@ static bool may_lead(const Planner *r, const Candidate *c, const Plan *best) {
          part.value < plan_pace(best);
 }
 
-/* The stages as they are given, and the plan that refining finds from there. */
+/* Simulates the given stages, and refines them into a plan of our own. */
 static void simulate_other(const Job *job, const Row *row, int64_t asked, const LayerStages *stages,
                            LayerPlans *out) {
   Planner r;
@@ -267,7 +267,7 @@ static void simulate_other(const Job *job, const Row *row, int64_t asked, const 
   take(&out->own, c.plan, row);
 }
 
-/* ---- what is wrong ----------------------------------------------------------------------------------- */
+/* ---- diagnostics ------------------------------------------------------------------------------------- */
 
 static void tell_no_form(const Planner *r, int64_t asked) {
   Diagnostic *d = error_at(NO_SPAN, "PD0550", "'%s' cannot run on %d machine%s with %lld microbatch%s %s",

@@ -1,4 +1,4 @@
-/* A plan under one schedule: chosen, or taken from a file and priced anew. */
+/* A plan under one schedule: chosen, or read from a file and priced again. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -18,7 +18,7 @@ static bool read_costs(Planner *r) {
   return r->profile != NULL;
 }
 
-/* Rates of data sheets are no measurements of the other device. */
+/* Data sheets do not replace measurements on the planned device. */
 static void tell_scaled(const Planner *r) {
   if (!r->profile || !r->profile->device)
     return;
@@ -27,7 +27,7 @@ static void tell_scaled(const Planner *r) {
   note_at(d, NO_SPAN, "each piece is scaled by the two devices' rates for its operations and bytes");
 }
 
-/* The profile's, unless the plan's file has some, or they were measured on other devices. */
+/* Takes algorithms from the profile, unless the plan's file has them or another device was measured. */
 static void choose_algorithms(const Planner *r, Plan *plan) {
   if (r->profile && !r->profile->device && !plan->algorithms)
     plan->algorithms = profile_algorithms(r->profile, plan->pipeline.microbatch);
@@ -35,7 +35,7 @@ static void choose_algorithms(const Planner *r, Plan *plan) {
     plan->attentions = profile_attentions(r->profile, plan->pipeline.microbatch);
 }
 
-/* What the plan's ranks run on, for those who read it. */
+/* Records the devices of the plan's ranks, for reports. */
 static void name_devices(const Planner *r, Plan *plan) {
   const Cluster *c = r->request->cluster;
   plan->spill = r->request->spill ? intern(r->request->spill) : NULL;
@@ -54,7 +54,7 @@ static void name_devices(const Planner *r, Plan *plan) {
   plan->device = intern(all.at);
 }
 
-/* What programs are made for is said by the command line, for plans from files, too: cuts suit one target. */
+/* The command line sets the target, for plan files too, because cuts suit one target. */
 static bool same_target(const Plan *plan, const PlanRequest *q) {
   const Target *made = &plan->target, *asked = &q->target;
   if (backend_of(made) == backend_of(asked) && made->precision == asked->precision &&
@@ -68,7 +68,7 @@ static bool same_target(const Plan *plan, const PlanRequest *q) {
   return false;
 }
 
-/* A plan from a file keeps its choices, but for --update; its costs and bytes are those of today. */
+/* A plan from a file keeps its choices, except --update. Costs and bytes are computed again. */
 Plan *plan_taken(const Graph *g, const Pieces *p, const PlanRequest *request) {
   Plan *plan = plan_read(g, p, request->plan);
   if (!plan)
@@ -90,7 +90,7 @@ Plan *plan_taken(const Graph *g, const Pieces *p, const PlanRequest *request) {
     return NULL;
   const Spans *spans = spans_at(&r, b);
   const Candidate c = candidate_of(&r, &form, &plan->placement, b, spans, RECOMPUTE_AUTO, NULL, 0);
-  for (int i = 0; i < form.n_stages; i++) /* with one microbatch in flight there is nothing to gain */
+  for (int i = 0; i < form.n_stages; i++) /* with one microbatch in flight recomputation saves nothing */
     plan->pipeline.recompute[i] &= c.copies[plan_part_of(plan, i, 0)].recompute_on;
   int *start = alloc((size_t)(plan_parts(plan) + 1) * sizeof *start);
   for (int i = 0; i < plan_parts(plan); i++)
@@ -117,13 +117,13 @@ Plan *plan_taken(const Graph *g, const Pieces *p, const PlanRequest *request) {
 static void tell_why_none(const Planner *r, const NoPlan *none) {
   if (none->no_microbatch)
     tell_microbatches(r);
-  else if (!none->miss && none->stalling) /* schedule() says why not */
+  else if (!none->miss && none->stalling) /* schedule() reports the reason */
     schedule(&none->stalling->pipeline, plan_exchanges(r->g, r->p, none->stalling), r->schedule_span);
   else
     tell_nothing_fits(r, none->miss);
 }
 
-/* Ranks that would not shorten a batch stay free; whoever launches the programs must know. */
+/* Reports ranks that stay idle because they would not shorten a batch: the launch must use the smaller number. */
 static void tell_unused_ranks(const Planner *r, const Plan *plan) {
   int used = pipeline_ranks(&plan->pipeline);
   if (used == r->ranks)
@@ -142,7 +142,7 @@ static bool is_sharded(const Plan *plan) {
   return plan->pipeline.shard_optimizer && !form_is_plain(&plan->pipeline);
 }
 
-/* Warns of options that replicas alone have a use for. */
+/* Warns of options that only affect replicas. */
 static void tell_no_replicas(const Planner *r, const Plan *plan) {
   const bool shards = r->request->shard_optimizer && !is_sharded(plan);
   if (!shards && !(r->request->bucket && form_is_plain(&plan->pipeline)))
@@ -153,7 +153,7 @@ static void tell_no_replicas(const Planner *r, const Plan *plan) {
   help(d, "use '--replicas 2' to run every stage on two ranks");
 }
 
-/* Warns of a correction that is asked for by numbers where no gradient is late. */
+/* Warns of an explicit delay correction under a schedule without delay. */
 static void tell_no_delay(const Planner *r, const Plan *plan) {
   const Train *t = &r->g->train;
   if (!t->correction_given || r->g->inference || !r->traits.drains)
@@ -163,16 +163,16 @@ static void tell_no_delay(const Planner *r, const Plan *plan) {
        "use 'delay_correction = auto', which is off for schedules without delay");
 }
 
-/* A request that was planned, before anything is told of it. */
+/* A planned request, before diagnostics. */
 typedef struct Attempt {
   Planner r;
   NoPlan none;
-  bool ready; /* else diagnostics said why not */
+  bool ready; /* false: diagnostics have the reason */
   Plan *plan;
   Plan **runners_up;
 } Attempt;
 
-/* known: seconds of a batch; nothing slower is of use. 0: anything is. */
+/* known: seconds per batch; slower plans are excluded. 0: no limit. */
 static Attempt attempt(const Graph *g, const Pieces *p, const PlanRequest *request, double known, int n) {
   Attempt a = {.runners_up = alloc((size_t)n * sizeof(Plan *))};
   a.ready = planner_prepare(&a.r, g, p, request, NULL) && read_costs(&a.r) && planner_microbatches(&a.r);
@@ -204,8 +204,8 @@ static Plan *tell(const Attempt *a, Plan **runners_up, int n) {
   return a->plan;
 }
 
-/* Of the plans with whole states and with shared ones the faster; the second are looked at only where memory is what
- * the first lack. Both compute the same. */
+/* The faster of the plans without and with sharded optimizer state. Sharding is tried only if memory prevents the
+ * first plan or makes it recompute. Both compute the same. */
 Plan *plan_one(const Graph *g, const Pieces *p, const PlanRequest *request, Plan **runners_up, int n) {
   const Attempt whole = attempt(g, p, request, 0, n);
   if (!whole.ready || !planner_may_shard(&whole.r) || !asks_for_memory(whole.plan, request))
@@ -215,7 +215,7 @@ Plan *plan_one(const Graph *g, const Pieces *p, const PlanRequest *request, Plan
   int mark = diagnostics_mark();
   const double seconds = whole.plan ? whole.plan->batch_seconds : INFINITY;
   const Attempt shared = attempt(g, p, shares, whole.plan ? BESIDE_WHOLE * seconds : 0, n);
-  diagnostics_forget(mark); /* the same was said before */
+  diagnostics_forget(mark); /* repeats earlier diagnostics */
   const Plan *other = shared.plan;
   bool better = other && is_sharded(other) && other->batch_seconds < WORTH_STATES * seconds;
   return tell(better ? &shared : &whole, runners_up, n);

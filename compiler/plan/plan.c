@@ -1,4 +1,4 @@
-/* From a request to a plan: of a file, under the schedule that it names, or under the fastest of those that it leaves open. */
+/* From a request to a plan: from a file, under the requested schedule, or under the fastest allowed schedule. */
 #include <string.h>
 
 #include "plan/answer.h"
@@ -8,7 +8,7 @@ bool schedule_open(const Graph *g, const PlanRequest *q) {
   return !g->inference && !q->plan && name && !strcmp(name, SCHEDULE_AUTO);
 }
 
-/* Weights' age in updates, at most: what a name of `delay` allows. */
+/* Whether the schedule's weight delay is within `delay`. */
 bool delay_allows(Delay delay, const char *schedule) {
   ScheduleTraits traits = schedule_traits(schedule);
   return !traits.forward_only && !traits.every_round && (delay != DELAY_NONE || !traits.two_versions);
@@ -22,8 +22,7 @@ static bool delay_suits(const Graph *g, const PlanRequest *q) {
   return false;
 }
 
-/* Of plans that are as fast, but for what no prediction can tell apart, the one that needs less memory; then the one
- * of the schedule that stands further down, as flush does below gpipe. */
+/* Among equally fast plans prefers less memory, then the later schedule in the list, such as flush after gpipe. */
 static bool better(const Plan *a, const Plan *b) {
   if (a->batch_seconds > AS_FAST * b->batch_seconds || AS_FAST * a->batch_seconds < b->batch_seconds)
     return a->batch_seconds < b->batch_seconds;
@@ -46,7 +45,7 @@ static Plan *plan_open_schedule(const Graph *g, const Pieces *p, const PlanReque
   }
   PlanRequest chosen = *request;
   chosen.delay = DELAY_FREE;
-  chosen.schedule = best ? best->pipeline.schedule : "flush"; /* which needs least: it says why nothing runs */
+  chosen.schedule = best ? best->pipeline.schedule : "flush"; /* needs least memory; reports why nothing fits */
   if (!schedule_traits(chosen.schedule).spills)
     chosen.update = UPDATE_FREE;
   Plan *plan = plan_one(g, p, &chosen, runners_up, n);

@@ -1,5 +1,6 @@
-/* A Plan fixes stages, replicas, microbatch, recomputation and schedule. It is read-only once the planner has created it,
- * written to plan.json and read back from there, so users can edit it. request.h declares the planner. */
+/* A Plan fixes stages, replicas, microbatch, recomputation and schedule. It is read-only once the planner has
+ * created it, written to plan.json and read back from there, so users can edit it. request.h declares the
+ * planner. */
 #ifndef PDC_PLAN_H
 #define PDC_PLAN_H
 
@@ -23,9 +24,8 @@ typedef struct StagePlan {
   double send_seconds;     /* time of that message, with the link shared with simultaneous messages */
   double exchange_seconds; /* gradient exchange of the stage's replicas, per batch; 0: one replica, or inference */
   double hidden_seconds;   /* share of exchange_seconds that the last backward pass hides */
-  Name spans, crosses; /* levels of the cluster: that contains the stage's ranks; that messages to the next part
-                             cross. NULL: no cluster, or no messages */
-  int64_t peak_bytes;  /* of one rank with all its chunks, from its Allocation; equal for all chunks of the rank */
+  Name spans, crosses;     /* cluster levels of the stage's ranks, and of messages to the next part; NULL: none */
+  int64_t peak_bytes; /* of one rank with all its chunks, from its Allocation; equal for all chunks of the rank */
   int64_t weight_bytes, gradient_bytes, optimizer_bytes; /* shares of peak_bytes by parameters, all copies */
   int64_t cache_bytes;                                   /* share of peak_bytes for keys and values */
 } StagePlan;
@@ -74,8 +74,8 @@ int64_t stage_parameters(const Graph *g, const Pieces *p,
 
 /* ---- plans as text for users (text/) ---- */
 
-/* The critical resource of a batch: ranks that compute ("stage 1"), links that carry messages ("messages behind stage 1"), an exchange
- * among replicas ("exchange of stage 1"), or all that one link carries ("messages and exchanges on one link"). */
+/* The critical resource of a batch: ranks ("stage 1") or links with messages ("messages behind stage 1"). Also an
+ * exchange among replicas ("exchange of stage 1") or a shared link ("messages and exchanges on one link"). */
 typedef struct Critical {
   const char *resource;
   double share; /* of a batch's time in which the resource is used */
@@ -84,7 +84,7 @@ Critical plan_critical(const Plan *plan);
 const char *critical_text(Critical critical); /* "stage 1, 97 %" */
 
 void plan_table(const Graph *g, const Pieces *p, const Plan *plan, FILE *out);
-void plan_runner_up(const Pieces *p, const Plan *chosen, const Plan *other, FILE *out); /* one line of it */
+void plan_runner_up(const Pieces *p, const Plan *chosen, const Plan *other, FILE *out); /* one line */
 const char *plan_device_text(const Plan *plan); /* "device A100 80 GB of cluster dgx_a100" */
 
 /* ---- plans as files (text/) ---- */
@@ -113,12 +113,12 @@ typedef struct PlanFile {
 
 enum { MOST_STAGES = 4096 };
 
-/* Members, their types and ranges; false after diagnostics. A plan to follow must have all members and no other;
- * a drawing needs the planned times only and ignores unknown members. */
+/* Checks members, types and ranges; false after diagnostics. A plan to follow must have all required members and
+ * no unknown ones. A drawing needs only the planned times and ignores unknown members. */
 typedef enum { PLAN_TO_FOLLOW, PLAN_TO_DRAW } PlanUse;
 bool plan_file_read(const char *path, PlanUse use, PlanFile *out);
-/* Fills the pipeline by stage. False after a diagnostic: chunks must divide the parts, and the chunks of a rank must
- * agree. */
+/* Fills the pipeline by stage. False after a diagnostic: chunks must divide the parts, and the chunks of a rank
+ * must agree. */
 bool plan_file_stages(PlanFile *f);
 
 #endif

@@ -1,4 +1,4 @@
-/* The message for a request that no plan can satisfy: what is needed, where, and what would help. */
+/* The diagnostic for a request without a plan: the required memory, the stage, and options that would help. */
 #include "plan/answer.h"
 
 static int largest_stage(const Plan *plan) {
@@ -9,8 +9,8 @@ static int largest_stage(const Plan *plan) {
   return most;
 }
 
-/* Some plan that fits under a changed request; NULL when that does not either. Costs are counted, for a
- * profile need not hold for it. */
+/* Any plan that fits a changed request; NULL: none. Costs are counted, because a profile may not cover the
+ * change. */
 static Plan *instead(const Planner *r, PlanRequest changed) {
   int64_t batch = r->g->train.batch;
   bool deeper = changed.stages > r->form.n_stages;
@@ -37,7 +37,7 @@ static void advise(const Planner *r, Diagnostic *d, const char *what, const Plan
        plan_stage_of(plan, worst));
 }
 
-/* A plan under a schedule that keeps less, everything else as asked for; NULL where there is none. */
+/* A plan under flush, which needs less memory, with all other options unchanged; NULL: none. */
 static Plan *draining(const Planner *r) {
   PlanRequest changed = *r->request;
   ScheduleTraits traits = schedule_traits(r->form.schedule);
@@ -51,7 +51,7 @@ static Plan *draining(const Planner *r) {
   return plan_any(&other);
 }
 
-/* The model in parts on its ranks; NULL where that does not fit either, or nothing can come and go. */
+/* A plan with offload on the same ranks; NULL: none fits, or offload is impossible. */
 static Plan *spilling(const Planner *r) {
   PlanRequest changed = *r->request;
   if (r->g->inference || r->traits.spills || !form_is_plain(&r->form) || r->ranks != r->form.n_stages ||
@@ -91,7 +91,7 @@ static void find_advice(const Planner *r, Diagnostic *d) {
   }
   int n_stages = r->form.n_stages;
   const Cluster *cluster = r->request->cluster;
-  bool own_memory = r->request->memory || r->device->memory; /* which a rank more brings with it */
+  bool own_memory = r->request->memory || r->device->memory; /* additional ranks add memory */
   int most = own_memory && form_is_plain(&r->form) && !r->traits.spills ? 4 * n_stages : 0;
   if (cluster && most > cluster_devices(cluster))
     most = cluster_devices(cluster);

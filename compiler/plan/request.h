@@ -5,8 +5,8 @@
 #include "base/watch.h"
 #include "plan/plan.h"
 
-/* The exact peak bytes of one rank of a stage (below n_stages), from its Allocation: the caller runs fuse,
- * schedule and allocate. The plan is complete but for its stages' peak_bytes. */
+/* Returns the exact peak bytes of one rank of a stage (below n_stages), from its Allocation: the caller runs fuse,
+ * schedule and allocate. The plan is complete except for peak_bytes. */
 typedef int64_t (*StagePeak)(void *context, const Plan *plan, int stage);
 
 /* Time of planning without StagePeak: creating and simulating Programs. */
@@ -67,8 +67,8 @@ typedef struct PlanRequest {
  * --replicas. With -n alone all ranks can be replicas. */
 int64_t inference_batch(int64_t batch, const PlanRequest *q);
 
-/* Whether --tensor supports the graph and the request; whether any parameter of the divided graph is split. False after a
- * diagnostic. builds: programs are built, not only a plan. */
+/* Whether --tensor supports the graph and the request; whether any parameter of the divided graph is split. False
+ * after a diagnostic. builds: pdc builds programs, not only a plan. */
 bool tensor_suits(const Graph *g, const PlanRequest *q, bool builds);
 bool tensor_divides(const Graph *g);
 /* Whether memory is short enough to try activations split by positions, and whether the plan with them is
@@ -91,7 +91,8 @@ bool tensor_degrees(const PlanRequest *q, TensorDegrees *degrees);
 int tensor_choose(const TensorDegrees *degrees);
 void tensor_compare(const TensorDegrees *degrees, FILE *out);
 
-/* ---- request.c, devices.c: devices of a plan's ranks. Under --tensor a rank is a shard group, and a device the group's devices. */
+/* ---- request.c, devices.c: devices of a plan's ranks. Under --tensor a rank is a shard group, and a device
+ * stands for the group's devices. */
 int plan_ranks_asked(const PlanRequest *q, const Plan *plan); /* some may be idle */
 /* The device of a stage's replica by the placement; without a cluster in order, stage 0's replicas first. */
 int plan_device(const PlanRequest *q, const Plan *plan, int stage, int replica);
@@ -99,7 +100,7 @@ int plan_device(const PlanRequest *q, const Plan *plan, int stage, int replica);
 int64_t plan_device_memory(const Graph *g, const PlanRequest *q, const Plan *plan, int device);
 
 /* Chooses a plan, or reads request->plan and predicts its costs; NULL after diagnostics. runners_up gets up to `n`
- * other plans, fastest first; the remaining entries stay NULL. */
+ * other plans, fastest first; unused entries stay NULL. */
 Plan *plan_make(const Graph *g, const Pieces *p, const PlanRequest *request, Plan **runners_up, int n);
 
 /* The fastest plan found of a schedule, or of data parallelism. */
@@ -120,17 +121,18 @@ typedef struct ComparedKind {
 extern const ComparedKind compared_kinds[N_COMPARED]; /* in the order of the table */
 /* Whether --delay allows an open schedule to become this one. */
 bool delay_allows(Delay delay, const char *schedule);
-/* One row per kind, in the order of the table, for all schedules; diagnostics go to `why`.
- * `quick`: without schedules whose planning takes minutes for hundreds of ranks. False if no schedule has a plan. */
+/* Fills one row per kind, in the order of the table; diagnostics go to `why`. `quick`: without schedules whose
+ * planning takes minutes for hundreds of ranks. False if no schedule has a plan. */
 bool plan_comparison(const Graph *g, const Pieces *p, const PlanRequest *request, bool quick,
                      ComparedSchedule rows[N_COMPARED]);
-/* Prints one line per kind; false if no schedule has a plan, or after a diagnostic if the request fixes a schedule. */
+/* Prints one line per kind; false if no schedule has a plan, or after a diagnostic if the request fixes a
+ * schedule. */
 bool plan_compare(const Graph *g, const Pieces *p, const PlanRequest *request, FILE *out);
 /* Prints a line if another schedule is predicted to be at least 5 % faster than the plan for this request. */
 void plan_hint(const Graph *g, const Pieces *p, const PlanRequest *request, const Plan *plan, FILE *out);
 
-/* Prints one line if the plan's schedule delays gradients, the model does not set `delay_correction`, and its optimizer has a
- * correction. */
+/* Prints one line if the schedule delays gradients, the model does not set `delay_correction`, and its optimizer
+ * has a correction. */
 void plan_delay_hint(const Graph *g, const Plan *plan, FILE *out);
 
 #endif

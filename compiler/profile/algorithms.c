@@ -1,4 +1,4 @@
-/* Algorithms of products: what the program of `pdc profile` prints of them, and how they stand in files. */
+/* Algorithms of products: parses the output of `pdc profile`'s program, and reads and writes files. */
 #include "profile/algorithms.h"
 
 #include <math.h>
@@ -10,7 +10,7 @@ const char *const algorithm_members[ALGORITHM_NUMBERS] = {"id",      "tile",    
                                                           "split_k", "reduction",   "swizzle",
                                                           "custom",  "inner_shape", "cluster_shape"};
 enum { SPLIT_K = 3, REDUCTION = 4 };
-/* Of cuBLASLt's ways to add up what split_k makes those that keep an order: none, and in f32 in the workspace. */
+/* cuBLASLt's deterministic reductions for split_k: none, and f32 in the workspace. */
 enum { REDUCTION_NONE = 0, REDUCTION_COMPUTE_TYPE = 2 };
 
 static int64_t least(int member) { return member == SPLIT_K; }
@@ -23,7 +23,7 @@ static bool keeps_order(const Algorithm *a) {
 
 /* ---- lines ------------------------------------------------------------------------------------------ */
 
-/* Whether `at` has a word and something behind it, and goes behind both. */
+/* Whether `at` starts with a word and a space; skips both. */
 static bool take_word(const char **at, const char *word) {
   size_t n = strlen(word);
   bool there = !strncmp(*at, word, n) && (*at)[n] == ' ';

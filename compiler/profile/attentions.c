@@ -1,4 +1,4 @@
-/* Attention by cuDNN: what the program of `pdc profile` prints of it, and how it stands in files. */
+/* Attention by cuDNN: parses the output of `pdc profile`'s program, and reads and writes files. */
 #include "profile/attentions.h"
 
 #include <math.h>
@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* The largest that a program for `pdc profile` tries (PD_ATTENTION_WORKSPACE), and numbers of engines and knobs. */
+/* Limits: of the workspace in `pdc profile` (PD_ATTENTION_WORKSPACE), and of numbers of engines and knobs. */
 static const int64_t LARGEST_WORKSPACE = INT64_C(256) << 20, LARGEST_NUMBER = INT32_MAX;
 
 /* ---- lines ------------------------------------------------------------------------------------------ */
@@ -19,7 +19,7 @@ static bool take_int(const char **at, int64_t most, char behind, int64_t *out) {
   return good;
 }
 
-/* "24,7,14,2 ", or "- ": there are none. */
+/* "24,7,14,2 "; "- ": no knobs. */
 static bool take_knobs(const char **at, Attention *out) {
   if (!strncmp(*at, "- ", 2)) {
     *at += 2;

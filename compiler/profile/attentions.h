@@ -1,6 +1,6 @@
-/* How cuDNN computes attention, where `pdc profile` found it to be faster at that than the runtime's own kernels
- * (runtime/cuda/attention_cudnn.cu): as algorithms of products are (profile/algorithms.h), measured with kernels, kept in
- * profiles and plans, printed into programs. */
+/* Attention by cuDNN, where `pdc profile` found it faster than the runtime's own kernels
+ * (runtime/cuda/attention_cudnn.cu). Handled like algorithms of products (profile/algorithms.h): measured with
+ * kernels, stored in profiles and plans, printed into programs. */
 #ifndef PDC_ATTENTIONS_H
 #define PDC_ATTENTIONS_H
 
@@ -10,29 +10,29 @@
 enum { MOST_KNOBS = 4 };
 
 typedef struct Attention {
-  Name attention; /* its sizes, as the runtime names it */
+  Name attention; /* sizes, in the runtime's notation */
   int64_t engine, workspace;
   int n_knobs;
   int64_t knobs[2 * MOST_KNOBS]; /* type and value of each */
-  double seconds, own_seconds;   /* of a call: by cuDNN, by our own kernels; 0: not told */
+  double seconds, own_seconds;   /* per call: by cuDNN, by pdc's own kernels; 0: unknown */
 } Attention;
 typedef Vec(Attention) AttentionList;
 
-/* A plan's: of all attentions at its microbatch that cuDNN computes. */
+/* Of a plan: all attentions at its microbatch that cuDNN computes. */
 typedef struct Attentions {
   ProductLibrary library; /* cuDNN's version */
   AttentionList of;
 } Attentions;
 
-/* "attention ENGINE KNOBS WORKSPACE SECONDS OWN_SECONDS NAME", a line of n characters that the program of `pdc profile`
- * prints. False: it is none. */
+/* A line of n characters in the output of `pdc profile`'s program: "attention ENGINE KNOBS WORKSPACE SECONDS
+ * OWN_SECONDS NAME". False: another format. */
 bool attention_parse(const char *line, size_t n, Attention *out);
 
-/* A member "attentions", as algorithms_write has "algorithms". */
+/* Writes and reads the member "attentions". */
 void attentions_write(const AttentionList *list, bool times, int indent, Text *t);
 bool attentions_read(const JsonPlace *at, bool times, AttentionList *out);
 
-/* What calls need by them. */
+/* The workspaces of these attentions. */
 const Workspaces *attention_workspaces(const AttentionList *list);
 
 #endif

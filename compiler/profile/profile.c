@@ -19,7 +19,7 @@ static void describe_attributes(const Node *n, Text *t) {
   }
 }
 
-/* Of what costs depend on: not of names, optimizer or rates. */
+/* Hash of everything that costs depend on; excludes names of values, the optimizer and learning rates. */
 static Name model_hash(const Graph *g, const Pieces *p) {
   Text t = {0};
   for (int i = 0; i < g->nodes.n; i++) {
@@ -63,7 +63,7 @@ ProfileSignature profile_signature(const Graph *g, const Pieces *p, Target targe
 
 /* ---- writing ------------------------------------------------------------------------------------- */
 
-/* "h.3.ln_2" and "h.11.ln_2" are of one kind. */
+/* "h.3.ln_2" and "h.11.ln_2" have the same kind. */
 static Name kind_of(Name name) {
   Text t = {0};
   for (const char *c = name; *c; c++) {
@@ -85,7 +85,7 @@ static bool alike(const MeasuredSize *m, const Pieces *p, int a, int b) {
          (!m->products || milliseconds(m->products[a]) == milliseconds(m->products[b]));
 }
 
-/* Equal pieces once, with all their names. */
+/* Writes equal pieces once, with all their names. */
 static void write_pieces(const MeasuredSize *m, const Pieces *p, Text *t) {
   bool *done = alloc((size_t)p->n);
   text_add(t, "      \"pieces\": [");
@@ -133,7 +133,7 @@ static void write_kernels(const MeasuredSize *m, Text *t) {
   text_add(t, "\n");
 }
 
-/* What reads and writes, or copies both ways, is in a file as bytes of a second. */
+/* Files store transfer rates in bytes per second. */
 static const char *const of_place[] = {"read_bytes_per_second", "write_bytes_per_second", NULL},
                          *const of_link[] = {"to_device_bytes_per_second", "from_device_bytes_per_second", NULL},
                          *const of_host[] = {"update_bytes_per_second", NULL};
@@ -195,7 +195,7 @@ static bool read_signature(const JsonPlace *top, ProfileSignature *s) {
   if (!at.object || !json_only(&at, keys))
     return false;
   const char *model = json_get_string(&at, "model"), *machine = json_get_string(&at, "machine");
-  bool older = !cJSON_GetObjectItemCaseSensitive(at.object, "target"); /* than the first other target */
+  bool older = !cJSON_GetObjectItemCaseSensitive(at.object, "target"); /* than any other target */
   const char *target = older ? "c f32" : json_get_string(&at, "target");
   const char *compiler = json_get_string(&at, "compiler"), *library = json_get_string(&at, "library");
   int64_t threads;
@@ -223,7 +223,7 @@ static bool target_of(Name text, Target *to) {
   return false;
 }
 
-/* Finds out what was measured, for a plan for other devices. */
+/* Finds the measured device, to scale times to other devices. */
 static bool find_device(int file, Profile *profile) {
   const ProfileSignature *s = &profile->signature;
   Target target;
@@ -241,11 +241,11 @@ static bool find_device(int file, Profile *profile) {
   return true;
 }
 
-/* Names the first thing that differs. */
+/* Reports the first difference. */
 static bool applies(int file, const ProfileSignature *has, const ProfileSignature *now, bool elsewhere) {
   Diagnostic *d = NULL;
   Span where = {.file = file};
-  const DeviceKind *kind = kind_of_model(has->machine); /* of a GPU's profile */
+  const DeviceKind *kind = kind_of_model(has->machine); /* for profiles of GPUs */
   if (has->model != now->model)
     d = error_at(where, "PD0508", "the profile is for another model, or for other sizes of this model");
   else if (elsewhere)
@@ -276,7 +276,7 @@ static bool applies(int file, const ProfileSignature *has, const ProfileSignatur
 static bool read_piece_group(const JsonPlace *at, const Pieces *p, bool *covered, MeasuredSize *m) {
   static const char *const keys[] = {"names", "count", "forward_ms", "backward_ms", "weights_ms", NULL};
   double forward, backward, products = 0;
-  int64_t count = -1; /* profiles may lack it */
+  int64_t count = -1; /* optional */
   bool counted = cJSON_GetObjectItemCaseSensitive(at->object, "count") != NULL;
   if (counted && !json_get_int(at, "count", 1, p->n, &count))
     return false;
@@ -331,7 +331,7 @@ static bool read_kernels(const JsonPlace *at, MeasuredSize *m) {
   return kernels != NULL;
 }
 
-/* Those of an unknown library would be of no use. */
+/* Refuses algorithms without their library's version. */
 static bool read_algorithms(const JsonPlace *at, const Profile *profile, MeasuredSize *m) {
   if (!cJSON_GetObjectItemCaseSensitive(at->object, "algorithms"))
     return true;
@@ -382,7 +382,7 @@ static bool read_size(const JsonPlace *at, const Pieces *p, Profile *profile) {
   return true;
 }
 
-/* Profiles of older pdcs have none, or one for both ways. */
+/* Profiles of older versions have no update times, or one for both kinds. */
 static bool read_update(const JsonPlace *top, Profile *profile) {
   static const char *const keys[] = {"element_ns", "apart_ns", "norm_ns", NULL};
   if (!cJSON_GetObjectItemCaseSensitive(top->object, "update"))
@@ -401,7 +401,7 @@ static bool read_update(const JsonPlace *top, Profile *profile) {
   return true;
 }
 
-/* An object of two rates, from which seconds of a byte are made. */
+/* Reads an object of rates as seconds per byte. */
 static bool read_rates(const JsonPlace *top, const char *member, const char *const *keys, double *const *to) {
   if (!cJSON_GetObjectItemCaseSensitive(top->object, member))
     return true;

@@ -1,5 +1,5 @@
-/* Measured costs: the time of each distinct kernel of a model on this machine, stored as text with a signature of its
- * validity. */
+/* Measured costs: the time of each distinct kernel of a model on this machine, stored as text with a signature of
+ * its validity. */
 #ifndef PDC_PROFILE_H
 #define PDC_PROFILE_H
 
@@ -12,7 +12,7 @@
 typedef struct ProfileSignature {
   Name model;    /* SHA-256 of the nodes, their shapes and attributes, and the pieces */
   Name target;   /* "c f32", "cuda bf16" */
-  Name machine;  /* processor or GPU and their number; "": this machine has no GPU; plan for `arch` */
+  Name machine;  /* processor or GPU and their number; "": this machine has no GPU: plan for `arch` */
   int arch;      /* 90: sm_90; 0: no --arch; not in the file */
   int threads;   /* per rank */
   Name compiler; /* version line of the compiler; "": unknown */
@@ -22,7 +22,7 @@ typedef struct ProfileSignature {
 typedef struct MeasuredKernel {
   Name signature, name;
   int64_t count;  /* in the model at this microbatch */
-  double seconds; /* of one call */
+  double seconds; /* per call */
 } MeasuredKernel;
 
 typedef struct MeasuredSize {
@@ -37,14 +37,13 @@ typedef struct MeasuredSize {
 typedef struct Profile {
   Name file;
   ProfileSignature signature;
-  double update, apart; /* optimizer update, in seconds per element; apart: with another version of the weights;
-                           0: not measured */
+  double update, apart; /* optimizer update, seconds per element; apart: into a new version; 0: not measured */
   double norm;          /* squares of the gradient, in seconds per element */
   double read, write;   /* offload: seconds per byte read and written; 0: not measured */
   double to_device, from_device;  /* offload: seconds per byte copied between a GPU and its host */
   double at_home;                 /* offload: seconds per byte that the host reads or writes in an update */
-  ProductLibrary cublaslt, cudnn; /* libraries of those algorithms and attentions */
-  Vec(MeasuredSize) sizes;        /* by rising microbatch */
+  ProductLibrary cublaslt, cudnn; /* libraries of the algorithms and attentions */
+  Vec(MeasuredSize) sizes;        /* by ascending microbatch */
   const DeviceKind *device;       /* the measured device, if it is not the planned one */
   Rates rates;                    /* rates of that device, for scaling */
 } Profile;
@@ -52,8 +51,8 @@ typedef struct Profile {
 Name profile_target(const Target *target); /* "cuda bf16" */
 ProfileSignature profile_signature(const Graph *g, const Pieces *p, Target target, const char *compiler);
 char *profile_write(const Profile *profile, const Pieces *p); /* the file's text */
-/* NULL after a diagnostic about the mistake or the difference. elsewhere: the plan is for another machine, so only the
- * model must be the same. */
+/* NULL after a diagnostic about the mistake or the difference. elsewhere: the plan is for another machine, so only
+ * the model must match. */
 const Profile *profile_read(const char *path, const Pieces *p, const ProfileSignature *expected, bool elsewhere);
 /* The measurements at a microbatch; NULL: not measured. */
 const MeasuredSize *profile_at(const Profile *profile, int64_t microbatch);

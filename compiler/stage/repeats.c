@@ -2,11 +2,11 @@
 
 #include "base/table.h"
 
-/* By piece: equal numbers for pieces that are alike, alone and in how they follow the one before. */
+/* By piece: equal numbers for pieces with equal structure and equal relation to the previous piece. */
 static int *number_pieces(Signer *s, const Pieces *p, Precision precision) {
   typedef struct Key {
     Signature alone;
-    int64_t goes_on; /* the region of the piece before */
+    int64_t goes_on; /* the previous piece is in the same region */
   } Key;
   Table known = {.key_bytes = sizeof(Key)};
   int *number = alloc((size_t)p->n * sizeof *number), n = 0;
@@ -25,7 +25,7 @@ static int *number_pieces(Signer *s, const Pieces *p, Precision precision) {
   return number;
 }
 
-/* The longest run of pieces that are each like the one `period` on. */
+/* The longest run of pieces that equal the piece `period` later. */
 static Repeats run_of(const int *number, int n, int period) {
   Repeats best = {.period = period};
   for (int i = 0, first = 0; i + period <= n; i++) {
@@ -38,7 +38,7 @@ static Repeats run_of(const int *number, int n, int period) {
   return best;
 }
 
-/* Whether every parameter of these pieces is one of neighbouring repeats alone. */
+/* Whether each parameter of these pieces is shared by adjacent repeats at most. */
 static bool params_stay(const Graph *g, const Pieces *p, const Repeats *r) {
   int *first = alloc((size_t)(g->params.n + 1) * sizeof *first),
       *last = alloc((size_t)(g->params.n + 1) * sizeof *last);
@@ -57,7 +57,7 @@ static bool params_stay(const Graph *g, const Pieces *p, const Repeats *r) {
 
 static bool equal(Signature a, Signature b) { return a.word[0] == b.word[0] && a.word[1] == b.word[1]; }
 
-/* Pieces that are alike one by one may still share parameters differently: two neighbours together tell. */
+/* Equal pieces may still share parameters differently; compares pairs of adjacent repeats. */
 static bool neighbours_alike(Signer *s, const Repeats *r, Precision precision) {
   Signature first = {{0}};
   for (int at = r->first; at + 2 * r->period <= r->end; at += r->period) {

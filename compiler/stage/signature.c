@@ -1,5 +1,5 @@
-/* The structure of parts of the model: nodes in order with what decides their shapes and places, values and
- * parameters numbered as they are met. Of what lies outside a part counts what fuse sees of it. */
+/* Signatures of parts of the model: nodes in order, with attributes that decide shapes and places. Values and
+ * parameters are numbered on first use. Outside values contribute only what fuse reads of them. */
 #include "stage/signature.h"
 
 #include <stdlib.h>
@@ -8,38 +8,38 @@
 #include "fuse/kernel.h"
 #include "ops/expression.h"
 
-/* By value, of the whole graph: what fuse asks of values wherever they are made. */
+/* By value of the whole graph: facts that fuse reads regardless of the part. */
 typedef struct Facts {
   int *root;       /* the value behind all views */
-  int *n_uses;     /* nodes, figures and gradients of parameters that read it */
-  bool *counts;    /* it, or what it is computed from by element, numbers elements */
-  bool *varies;    /* not the same for every microbatch: no table */
-  bool *statistic; /* computed over samples, the same for all of them */
-  bool *shown;     /* a figure is it, or a view of it */
-  bool *summed;    /* so is a parameter's gradient */
+  int *n_uses;     /* number of readers: nodes, figures, gradients of parameters */
+  bool *counts;    /* it depends on element numbers, directly or by element */
+  bool *varies;    /* differs between microbatches, which excludes a table */
+  bool *statistic; /* computed over samples, and equal for all of them */
+  bool *shown;     /* read by a figure, directly or as a view */
+  bool *summed;    /* read by a parameter's gradient, directly or as a view */
 } Facts;
 
 struct Signer {
   const Graph *g;
   const Pieces *p;
-  Signature *node, *value;  /* of one alone, without what it is connected to */
-  bool ordered;             /* values are numbered in the order of their nodes: fuse goes through them in both */
+  Signature *node, *value;  /* of a single node or value, without connections */
+  bool ordered;             /* values are numbered in the order of their nodes; fuse uses both orders */
   Name *region;             /* by forward node: its region's path */
-  Ints *backward;           /* by piece: the backward nodes that serve its nodes, in order */
-  bool *bf16[N_PRECISIONS]; /* by value; NULL: not asked for yet */
-  const bool *rounded;      /* of these, the one that is asked for */
-  int first, end;           /* forward nodes of the chunk that is being signed */
-  int chunk, rank;          /* which chunk and which signature that is, from 1 */
-  int *number, *in_chunk;   /* by value: its number, and the chunk it was given in */
-  int *number_of, *in_rank; /* by parameter: the same, in a signature */
-  int values, params;       /* numbers given */
+  Ints *backward;           /* by piece: backward nodes that serve it, in order */
+  bool *bf16[N_PRECISIONS]; /* by value; NULL: not computed yet */
+  const bool *rounded;      /* the entry of bf16 for the current precision */
+  int first, end;           /* forward nodes of the current chunk */
+  int chunk, rank;          /* current chunk and signature, from 1 */
+  int *number, *in_chunk;   /* by value: its number, and its chunk */
+  int *number_of, *in_rank; /* by parameter: its number, and its signature */
+  int values, params;       /* counters of numbers */
 };
 
 /* ---- hashing ----------------------------------------------------------------------------------- */
 
 static uint64_t rotate(uint64_t x, int bits) { return x << bits | x >> (64 - bits); }
 
-/* One block of MurmurHash3 (Appleby, 2011; the 128-bit variant for 64-bit machines), made of one word. */
+/* One block of MurmurHash3 (Appleby, 2011; 128-bit variant for 64-bit machines), from one word. */
 static void sign(Signature *h, uint64_t x) {
   const uint64_t A = 0x87c37b91114253d5u, B = 0x4cf5ad432745937fu;
   h->word[0] = (rotate(h->word[0] ^ rotate(x * A, 31) * B, 27) + h->word[1]) * 5 + 0x52dce729;
@@ -59,7 +59,9 @@ static Signature finished(Signature h) {
 }
 
 static void sign_number(Signature *h, int64_t x) { sign(h, (uint64_t)x); }
-static void sign_pointer(Signature *h, const void *at) { sign(h, (uint64_t)(uintptr_t)at); } /* names, ops */
+static void sign_pointer(Signature *h, const void *at) {
+  sign(h, (uint64_t)(uintptr_t)at);
+} /* names and ops are unique */
 
 static void sign_real(Signature *h, double x) {
   uint64_t bits;
@@ -130,10 +132,10 @@ static Facts find_facts(const Graph *g) {
   return f;
 }
 
-/* ---- nodes and values by themselves -------------------------------------------------------------- */
+/* ---- single nodes and values --------------------------------------------------------------------- */
 
-/* A parameter is known by what it is, not by its index. A random node's key tells only its numbers; but of what is
- * made once equal nodes stand for one another. */
+/* Identifies a parameter by its properties, not its index. The key of a random node only selects its numbers.
+ * Nodes evaluated once keep the key, because equal ones are shared. */
 static Signature node_alone(const Node *n, bool varies) {
   Signature h = {{0}};
   sign_pointer(&h, n->op);
@@ -234,8 +236,8 @@ static void sign_param(Signer *s, Signature *h, int param) {
 
 static void sign_value(Signer *s, Signature *h, int value);
 
-/* What is seen of a value that another part makes, or that all of them have: which view of what it is, or which
- * source. What computes it is that part's business, but for whether that is the forward pass. */
+/* Adds the visible properties of a value from outside: its views and its source, and whether the forward pass
+ * computes it. */
 static void sign_outside(Signer *s, Signature *h, int node) {
   const Node *n = &s->g->nodes.at[node];
   if (n->op->kind == OP_VIEW || n->op->kind == OP_SOURCE)
@@ -245,7 +247,7 @@ static void sign_outside(Signer *s, Signature *h, int node) {
     sign_value(s, h, n->in[0]);
 }
 
-/* A value's number; where it is new all that is known of it. */
+/* Adds a value's number; for a new value also its properties. */
 static void sign_value(Signer *s, Signature *h, int value) {
   if (value < 0) {
     sign_number(h, 0);
@@ -297,7 +299,7 @@ static void sign_cut(Signer *s, Signature *h, int before) {
 
 static int by_number(const void *a, const void *b) { return *(const int *)a - *(const int *)b; }
 
-/* The parameters of the pieces, in order of declaration, each as often as pieces have it. */
+/* The parameters of the pieces, in order of declaration, with repetitions. */
 static Ints held(const Signer *s, PieceRange part) {
   Ints params = {0};
   for (int k = part.first; k < part.end; k++)
@@ -308,7 +310,7 @@ static Ints held(const Signer *s, PieceRange part) {
   return params;
 }
 
-/* Which uses are here, which have a gradient: those of other stages take room, too. */
+/* Adds the uses within the part, and uses with a gradient: those of other stages take memory too. */
 static void sign_held(Signer *s, Signature *h, PieceRange part) {
   Ints params = held(s, part);
   for (int i = 0; i < params.n; i++) {
@@ -339,7 +341,7 @@ static void sign_figures(Signer *s, Signature *h) {
   sign_number(h, -1);
 }
 
-/* In order; that of pieces is mostly theirs backwards. */
+/* In order; pieces are visited backward because that is mostly sorted. */
 static Ints backward_nodes(const Signer *s, PieceRange part) {
   Ints nodes = {0};
   bool sorted = true;

@@ -1,13 +1,12 @@
-/* Signatures of structures: parts of the model that differ only in where they stand in it, and in the names of
- * things, have equal ones. A rank that holds such a part takes the same bytes, so that one of them is laid out for
- * all. Private to compiler/stage. */
+/* Private to compiler/stage: signatures of structure. Parts of the model that differ only in position and names
+ * have equal signatures. Equal parts need equal memory, so one layout serves all. */
 #ifndef PDC_SIGNATURE_H
 #define PDC_SIGNATURE_H
 
 #include "cut/cut.h"
 #include "target/target.h"
 
-/* 128 bits of a hash: signatures that are equal by chance are not expected in any number of models. */
+/* A 128-bit hash; accidental collisions are negligible. */
 typedef struct Signature {
   uint64_t word[2];
 } Signature;
@@ -19,12 +18,12 @@ typedef struct PieceRange {
 
 typedef struct Signer Signer;
 
-/* What signatures are made of and no part decides is found once, here. */
+/* Computes facts that do not depend on a part. */
 Signer *signer_new(const Graph *g, const Pieces *p);
-/* Of all that fuse, lower and allocate read of the graph for a rank with these n chunks, in their order. The
+/* The signature of everything that fuse, lower and allocate read for a rank with these n chunks, in order. The
  * precision decides which values are rounded. */
 Signature sign_parts(Signer *s, const PieceRange *part, int n, Precision precision);
-/* Whether two forward nodes are of regions with the same path. */
+/* Whether two forward nodes have the same region path. */
 bool signer_same_region(const Signer *s, int a, int b);
 
 #endif

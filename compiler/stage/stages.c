@@ -4,64 +4,64 @@
 #include "fuse/facts.h"
 #include "stage/repeats.h"
 
-/* All that fuse() is given beside the graph. */
+/* Arguments of fuse() except the graph. */
 typedef struct PartKey {
   int64_t first_piece, end_piece, part, parts, microbatch, recompute, split, target, precision, threads;
 } PartKey;
 
-/* A rank's parts, one a chunk; the rest NULL. */
+/* By chunk: parts of a rank; unused entries are NULL. */
 typedef struct MergedKey {
   StageKernels *part[MAX_CHUNKS];
 } MergedKey;
 
-/* Which pieces a rank holds: the rest 0. */
+/* By chunk: pieces of a rank; unused entries are 0. */
 typedef struct HeldKey {
   PieceRange part[MAX_CHUNKS];
   int64_t chunks, precision;
 } HeldKey;
 
-/* All that decides a rank's kernels, up to names. */
+/* Everything that decides a rank's kernels, except names. */
 typedef struct AlikeKey {
   Signature structure;
   int64_t microbatch, recompute, split, target, precision, threads;
   int64_t first,
-      end; /* its pieces, where names matter, too: whether a block has an index decides where a bucket of gradients
-                         ends, and so what of the optimizer's state a replica has; else 0 */
+      end; /* its pieces if names matter, else 0: with sharded state, buckets of gradients end at indexed blocks */
 } AlikeKey;
 
-/* All that allocate() is given: a LoweredStage, and what it reads of a Program. Slots are by chunk, the rest 0. */
+/* Arguments of allocate(): a LoweredStage, and the fields of a Program that it reads. Slots are by chunk; unused
+ * entries are 0. */
 typedef struct PeakKey {
   int64_t lowered, replicas, versions, accumulators, exchanges, forward_only, sharded, bucket;
-  int64_t spilled; /* microbatches; 0: it does not */
+  int64_t spilled; /* microbatches; 0: no offload */
   int64_t memory, kept, page, at_home;
-  int64_t receives, sends; /* likewise: its first part and its last, from and to other ranks */
+  int64_t receives, sends; /* under offload: messages into the first part and out of the last one */
   struct {
     int64_t saved, kept, received, sent, gradients, returned, inputs, deferred, packed;
   } slots[MAX_CHUNKS];
 } PeakKey;
 
-/* What a rank takes, but for what its replicas exchange: which is a share of its accumulators, or, where they share the
- * optimizer's state, `parts`. */
+/* Memory of a rank without its replicas' exchange buffers. These take a share of its accumulators, or `parts` with
+ * sharded optimizer state. */
 typedef struct Room {
   int64_t bytes, accumulators, parts;
 } Room;
 
-/* What was made: plans share most of their parts, and parts much of their structure. */
+/* Caches: plans share most parts, and parts share structure. */
 struct Stages {
   const Graph *g;
   const Pieces *p;
-  FuseFacts *facts; /* NULL: nothing was fused yet */
-  Table parts;      /* of fused parts: StageKernels by PartKey */
-  Table merged;     /* of several: StageKernels by MergedKey */
-  Table lowered;    /* LoweredStages by their StageKernels' address */
-  Signer *signer;   /* NULL: no peak was asked for yet */
+  FuseFacts *facts; /* NULL: not computed yet */
+  Table parts;      /* fused parts: StageKernels by PartKey */
+  Table merged;     /* merged parts: StageKernels by MergedKey */
+  Table lowered;    /* LoweredStages by address of their StageKernels */
+  Signer *signer;   /* NULL: not computed yet */
   Table held;       /* Signatures by HeldKey */
-  Table alike;      /* by AlikeKey: of the first such rank a LoweredStage, without its kernels */
+  Table alike;      /* by AlikeKey: a LoweredStage of the first such rank, without kernels */
   Table rooms;      /* by PeakKey */
-  Arena *scratch;   /* what ranks are laid out in */
-  Arena *programs;  /* of the plan that is asked about */
+  Arena *scratch;   /* for layouts of ranks */
+  Arena *programs;  /* for programs of the current plan */
   Repeats *repeats[N_PRECISIONS];
-  bool lays_out_all; /* no peak follows from those of shorter parts */
+  bool lays_out_all; /* disables extrapolation from shorter parts */
   StagesWatch watch;
 };
 
@@ -159,7 +159,7 @@ Allocation *stages_allocate(Stages *s, const LoweredStage *stage, const Program 
 
 /* ---- peaks ------------------------------------------------------------------------------------- */
 
-/* What is asked about: a rank of a plan, with these parts instead of its own. */
+/* A rank of a plan, possibly with replaced parts. */
 typedef struct Rank {
   const Plan *plan;
   const Program *program;
@@ -196,7 +196,7 @@ static Signature sign_rank(Stages *s, const Rank *r) {
 
 #define COPY(v) ((v)->at = alloc_copy((v)->at, (size_t)(v)->n * sizeof *(v)->at), (v)->room = (v)->n)
 
-/* All of it that allocate() reads. */
+/* Copies the fields that allocate() reads. */
 static LoweredStage *sizes_of(const LoweredStage *from) {
   StageKernels *k = alloc_copy(from->kernels, sizeof *k);
   LoweredStage *l = alloc(sizeof *l);
@@ -246,7 +246,7 @@ static LoweredStage *lay_out(Stages *s, const Rank *r) {
   return l;
 }
 
-/* What ranks take that differ from this one in names alone. */
+/* The layout of all ranks that differ from this one only in names. */
 static const LoweredStage *lay_out_alike(Stages *s, const Rank *r) {
   Target t = r->plan->target;
   AlikeKey key = {.structure = sign_rank(s, r),
@@ -272,7 +272,7 @@ static PeakKey peak_key(const LoweredStage *l, const Program *p) {
                  .exchanges = p->exchanges,
                  .forward_only = p->forward_only,
                  .sharded = p->sharded,
-                 .bucket = p->sharded ? p->bucket : 0, /* else memory does not depend on it */
+                 .bucket = p->sharded ? p->bucket : 0, /* otherwise memory does not depend on it */
                  .spilled = p->offload.on ? p->period : 0,
                  .memory = p->offload.memory,
                  .kept = p->offload.pinned,
@@ -332,8 +332,9 @@ static bool grows_evenly(const Room *room, int n, Room *by) {
   return true;
 }
 
-/* Of a part with many repeated blocks what follows from three, four and five of them, if each takes as much more. Laying
- * out fewer than ten takes no longer. Where replicas share the optimizer's state, whole tiles make parts uneven. */
+/* Extrapolates a part with many repeated blocks from three, four and five blocks, if each adds the same. Needs
+ * more than nine, because fewer are laid out as fast. Sharded optimizer state is excluded: whole tiles make parts
+ * uneven. */
 static bool room_from_few(Stages *s, const Rank *r, Room *room) {
   enum { FEWEST = 3, N = 3, MANY = 10 };
   if (s->lays_out_all || r->program->chunks > 1 || r->program->sharded)
@@ -380,7 +381,7 @@ int64_t stages_peak(void *stages, const Plan *plan, int stage) {
   ArenaMark mark = arena_mark();
   const Program *programs = stages_schedule(s, plan);
   arena_use(lasting);
-  if (!programs) /* what was told of it stands behind the mark */
+  if (!programs) /* its diagnostics are after the caller's mark */
     return INT64_MAX;
   int64_t peak = peak_in(s, plan, programs, stage);
   arena_use(s->programs);
@@ -390,7 +391,7 @@ int64_t stages_peak(void *stages, const Plan *plan, int stage) {
 }
 
 bool stages_confirm(Stages *s, const Plan *plan) {
-  if (s->lays_out_all) /* peaks are those of whole stages already */
+  if (s->lays_out_all) /* peaks already come from full layouts */
     return true;
   const Program *programs = stages_schedule(s, plan);
   for (int stage = 0; stage < plan->pipeline.n_stages; stage++) {

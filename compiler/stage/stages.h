@@ -1,6 +1,6 @@
-/* Kernels and memory of a planned stage's ranks: runs fuse, lower, schedule and allocate, for the chosen plan and, through
- * stages_peak(), for every plan that the planner considers. The planner calls it only through StagePeak (request.h) and
- * does not depend on those four folders. */
+/* Kernels and memory of a planned stage's ranks: runs fuse, lower, schedule and allocate. It serves the chosen
+ * plan and, through stages_peak(), every plan that the planner considers. The planner calls it only through
+ * StagePeak (request.h) and does not depend on those four folders. */
 #ifndef PDC_STAGES_H
 #define PDC_STAGES_H
 
@@ -18,15 +18,15 @@ StageKernels *stages_fuse(Stages *s, const Plan *plan, const Program *programs, 
 /* The lowered kernels; each part is lowered once. */
 LoweredStage *stages_lower(Stages *s, const StageKernels *k);
 Allocation *stages_allocate(Stages *s, const LoweredStage *stage, const Program *program);
-/* A StagePeak; the context is a Stages. Ranks of equal structure (signature.h) are laid out once, and only a few of many
- * repeated blocks (repeats.h). */
+/* A StagePeak; the context is a Stages. Ranks of equal structure (signature.h) are laid out once, and only a few
+ * of many repeated blocks (repeats.h). */
 int64_t stages_peak(void *stages, const Plan *plan, int stage);
-/* Whether all peaks of the plan equal those of a full layout. If not, all later layouts are full, and the caller should
- * plan again. */
+/* Whether all peaks of the plan equal those of a full layout. If not, all later layouts are full, and the caller
+ * should plan again. */
 bool stages_confirm(Stages *s, const Plan *plan);
 
-/* Times so far. Runs of fuse count parts of models; runs of sign count ranks, cached if a rank of equal structure was
- * known. */
+/* Times so far. Runs of fuse count parts of models; runs of sign count ranks, cached if a rank of equal structure
+ * was known. */
 typedef struct StagesWatch {
   Watch sign, fuse, lower, schedule, allocate;
 } StagesWatch;

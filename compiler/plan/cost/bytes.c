@@ -1,11 +1,11 @@
-/* What pieces and stages hold, counted from the graph: the planner's estimates, in bytes. */
+/* Bytes of pieces and stages, counted from the graph: the planner's estimates. */
 #include <string.h>
 
 #include "ops/op.h"
 #include "optimizers/optimizer.h"
 #include "plan/cost/cost.h"
 
-/* Members of the structs of weights and gradients stand at multiples of 64 bytes. */
+/* The structs of weights and gradients align members to 64 bytes. */
 static int64_t padded(int64_t bytes) { return (bytes + 63) / 64 * 64; }
 static int64_t padded_bytes(int64_t elements) { return padded(elements * 4); }
 
@@ -13,7 +13,7 @@ int64_t value_bytes(const Planner *r, int value, int64_t b) {
   return padded(shape_elements(&r->g->values.at[value].shape) * b * (r->bf16[value] ? 2 : 4));
 }
 
-/* What backward nodes read. Pointwise values that only pointwise ones read are rematerialised. */
+/* Values that backward nodes read. Pointwise values with only pointwise readers are rematerialised. */
 int64_t *saved_bytes(const Planner *r, const int *piece, int64_t b) {
   const Graph *g = r->g;
   const Pieces *p = r->p;
@@ -34,7 +34,7 @@ int64_t *saved_bytes(const Planner *r, const int *piece, int64_t b) {
   return saved;
 }
 
-/* Temporaries of a piece: what its calls make within one direction, the larger of both. */
+/* Temporaries of a piece: outputs of its calls in one direction, the larger of both. */
 int64_t *work_bytes(const Planner *r, const int *piece, int64_t b) {
   const Graph *g = r->g;
   const Pieces *p = r->p;
@@ -80,7 +80,7 @@ int64_t *cache_bytes(const Planner *r, const int *piece, int64_t b) {
   return bytes;
 }
 
-/* An average of the weights is read and written like a moment. */
+/* An update reads and writes an average of the weights like a moment. */
 static int64_t moment_bytes(const Graph *g, const UpdateRule *rule, int param) {
   bool averaged = g->train.ema > 0 && !g->inference;
   Shape whole = padded_shape(&g->params.at[param]);
@@ -94,21 +94,20 @@ static int64_t moment_bytes(const Graph *g, const UpdateRule *rule, int param) {
   return bytes;
 }
 
-/* Whether a version of the weights is made beside the one before; masters, which are one, have it written to them. */
+/* Whether updates write a new version of the weights. With f32 masters, updates are in place. */
 static bool updates_apart(const Planner *r) {
   return (r->traits.two_versions || r->traits.every_round) && r->target.precision != PRECISION_BF16;
 }
 
-/* As measured: the rule over elements and the gradient's squares; elsewhere as streams are. */
+/* Seconds of the rule and the gradient norm, scaled by stream rates on other devices. */
 static double measured_update(const Planner *r, const Held *held, const Rates *rates) {
   double elements = (double)held->masters / 4;
   double scale = r->profile->device ? r->profile->rates.stream / rates->stream : 1;
   return elements * scale * ((updates_apart(r) ? r->profile->apart : r->profile->update) + r->profile->norm);
 }
 
-/* An update of a parameter reads and writes its moments, and goes over as many bytes as it has as often as the rule
- * says; the gradient is read once more for its norm, which is told, and looked at, where it is not clipped, too. Its
- * products are like a node's. */
+/* An update reads and writes moments, and streams the parameter as often as the rule requires. The gradient is
+ * read once more for its norm, even without clipping. Products cost the same as in nodes. */
 static double update_seconds(const Planner *r, const UpdateRule *rule, const Rates *rates, int param,
                              const Held *held) {
   const Graph *g = r->g;
@@ -147,7 +146,7 @@ const Holdings *model_holdings(const Planner *r, const Rates *rates) {
   return holdings_make(r->p->n, holding, g->params.n);
 }
 
-/* One accumulator for each use that has a gradient; inference has none. */
+/* One accumulator per use with a gradient; none for inference. */
 int64_t *accumulator_bytes(const Graph *g, const Pieces *p, const int *piece) {
   int64_t *bytes = alloc((size_t)p->n * sizeof *bytes);
   for (int i = 0; i < g->params.n && !g->inference; i++) {

@@ -1,4 +1,4 @@
-/* What a stage keeps and where it stands, from its schedule and its place in the pipeline. */
+/* Memory and place of a stage, from its schedule and its position in the pipeline. */
 
 #include "optimizers/optimizer.h"
 #include "plan/cost/cost.h"
@@ -11,7 +11,7 @@ static double fill_of(const Planner *r, int64_t b) {
   return traits->drains ? (double)b / (double)r->subject.batch / r->form.chunks : 0;
 }
 
-/* Of each kind of device, the one after the other. */
+/* One entry per kind of device. */
 Spans *spans_at(const Planner *r, int64_t b) {
   Prices *known = r->prices;
   for (int i = 0; i < known->n; i++)
@@ -28,8 +28,8 @@ Spans *spans_at(const Planner *r, int64_t b) {
   return spans;
 }
 
-/* Programs of a plan of this pipeline; where its cuts are does not matter but for tied parameters, which are
- * taken to be on several stages. */
+/* Programs of a plan of this form. Cuts matter only for tied parameters, which are assumed to be on several
+ * stages. */
 static Program *programs_of_form(const Planner *r, const Pipeline *form, int64_t b) {
   bool *exchanges = alloc((size_t)form->n_stages);
   for (int i = 1; i < form->n_stages; i++)
@@ -40,20 +40,20 @@ static Program *programs_of_form(const Planner *r, const Pipeline *form, int64_t
   return planned_programs(r, &whole, exchanges);
 }
 
-/* Whether a rank that keeps so many microbatches gains by keeping less of each. */
+/* Whether the stage may recompute: with one microbatch in flight it saves nothing. */
 static void set_recomputation(const Planner *r, Recompute recompute, int64_t in_flight, Copies *c) {
   bool may = in_flight > 1 && r->traits.recomputes;
   c->recompute_off = recompute != RECOMPUTE_ON || !may;
   c->recompute_on = recompute != RECOMPUTE_OFF && may;
 }
 
-/* The slowest kind of device that the stage has, and what the smallest of them has less than the limit. */
+/* Sets the slowest kind of device of the stage; `extra` has the deficit of the smallest one against the limit. */
 static void set_device(const Planner *r, const Placement *at, const Stand *stand, int used, Copies *c) {
   unsigned kinds = r->n_kinds == 1 ? 1 : kinds_of(&r->topology, at, stand, used);
   int64_t least = r->limit;
   for (int kind = r->n_kinds - 1; kind >= 0; kind--)
     if (kinds >> kind & 1) {
-      c->kind = kind; /* the first are the slowest */
+      c->kind = kind; /* kinds are sorted, slowest first */
       least = r->limits[kind] < least ? r->limits[kind] : least;
     }
   c->extra = (r->limit - least) / r->form.chunks;
@@ -61,7 +61,7 @@ static void set_device(const Planner *r, const Placement *at, const Stand *stand
 
 bool updates_whole(const Planner *r) { return r->g && update_rule(&r->g->train)->whole_tensors; }
 
-/* Of a stage whose pipeline is not known yet, but for the ranks behind it: an estimate, but for how far updates lag. */
+/* Copies of a stage when only later stages are known: an estimate that ignores the delay of updates. */
 Copies copies_of_stage(const Planner *r, const Placement *at, const StageAhead *s) {
   const ScheduleTraits *traits = &r->traits;
   int64_t turns = s->microbatches / s->replicas, in_flight = s->in_flight;
@@ -86,7 +86,7 @@ Copies copies_of_stage(const Planner *r, const Placement *at, const StageAhead *
   set_recomputation(r, r->request->recompute, in_flight, &c);
   Stand self = {.first = s->ranks_behind, .replicas = s->replicas, .adjacent = s->replicas};
   Stand behind = {.first = s->ranks_behind - s->behind, .replicas = s->behind, .adjacent = s->behind};
-  /* Who stands before is not known: taken to be the next rank. */
+  /* The previous stage is unknown; assumes the next rank. */
   Stand before = {.first = s->ranks_behind + s->replicas, .replicas = 1, .adjacent = 1};
   c.wiring = wiring_of(&r->topology, &self, s->first ? NULL : &before, s->behind ? &behind : NULL, 1);
   set_device(r, at, &self, r->ranks, &c);

@@ -1,6 +1,6 @@
-/* Private to compiler/plan: what pieces cost, in seconds and in bytes, alone and as a stage at its place in a pipeline. Seconds are
- * counted from operations and bytes (price.c), or measured (profile/profile.h). Bytes are estimates: the exact peak of a stage
- * comes from PlanRequest.peak. spans.h has the same as plain numbers, for searches. */
+/* Private to compiler/plan: costs of pieces in seconds and bytes, alone and as a stage at its place in a pipeline.
+ * Seconds are counted from operations and bytes (price.c), or measured (profile/profile.h). Bytes are estimates;
+ * exact peaks come from PlanRequest.peak. spans.h has the same as plain numbers, for searches. */
 #ifndef PDC_PLAN_COST_H
 #define PDC_PLAN_COST_H
 
@@ -10,49 +10,51 @@
 /* ---- products.c */
 /* By node: a backward call whose only output is the gradient of one use of a parameter. */
 bool *weight_products(const Graph *g);
-int root_value(const Graph *g, int value); /* the value that a view is of */
+int root_value(const Graph *g, int value); /* the value behind a view */
 
 /* ---- bytes.c: `piece` is piece_of_nodes() */
-/* Of a value where it stands in memory for b samples, to multiples of 64 bytes, as structs and the arena do. */
+/* Bytes of a value in memory for b samples, a multiple of 64 as in structs and the arena. */
 int64_t value_bytes(const Planner *r, int value, int64_t b);
-/* By piece, at b samples: forward values that stand in memory until backward, less what a fused loop can
- * rematerialise; temporaries; inputs; what backward makes and weight_products() read. */
+/* By piece, at b samples: forward values saved for backward, without those that fused loops rematerialise;
+ * temporaries; inputs; backward values that weight_products() read. */
 int64_t *saved_bytes(const Planner *r, const int *piece, int64_t b);
 int64_t *work_bytes(const Planner *r, const int *piece, int64_t b);
 int64_t *input_bytes(const Planner *r, int64_t b);
-int64_t *cache_bytes(const Planner *r, const int *piece, int64_t b); /* by piece: of what calls keep */
+int64_t *cache_bytes(const Planner *r, const int *piece, int64_t b); /* by piece: state of calls */
 int64_t *deferred_bytes(const Planner *r, const int *piece, int64_t b);
 int64_t *accumulator_bytes(const Graph *g, const Pieces *p, const int *piece); /* by piece */
-Held parameter_held(const Planner *r, const Rates *rates, int param);          /* by the graph's number */
+Held parameter_held(const Planner *r, const Rates *rates, int param);          /* by index in the graph */
 const Holdings *model_holdings(const Planner *r, const Rates *rates);
 
 /* ---- price.c */
-/* Seconds of a node at a microbatch of b samples, from counting. */
+/* Counted seconds of a node at a microbatch of b samples. */
 double counted_seconds(const Graph *g, int node, int64_t b, const Rates *rates);
-int *piece_of_nodes(const Graph *g, const Pieces *p); /* by node; backward ones by what they serve */
+int *piece_of_nodes(const Graph *g, const Pieces *p); /* by node; backward nodes by the node they serve */
 Subject model_subject(const Graph *g, const Pieces *p);
 
 /* ---- cost.c */
-Spans *spans_at(const Planner *r, int64_t b); /* of microbatches of b samples, by kind of device */
+Spans *spans_at(const Planner *r, int64_t b); /* for microbatches of b samples, by kind of device */
 Copies copies_of_stage(const Planner *r, const Placement *at, const StageAhead *stage);
-/* Copies at each part of a pipeline of this form, for microbatches of b samples. */
+/* Copies of each part of a pipeline of this form, for microbatches of b samples. */
 Copies *copies(const Planner *r, const Pipeline *form, const Placement *at, int64_t b, Recompute recompute);
 Wiring *wirings(const Planner *r, const Pipeline *form, const Placement *at); /* by part */
-/* Whether updates take whole tensors. Replicas that share such an optimizer's state exchange all gradients at once. */
+/* Whether updates need whole tensors. Replicas that shard such an optimizer's state exchange all gradients at
+ * once. */
 bool updates_whole(const Planner *r);
-const char *costs_text(const Planner *r); /* where costs come from: "counted", "profile gpt.profile.json" */
+const char *costs_text(const Planner *r); /* source of costs: "counted", "profile gpt.profile.json" */
 
 /* ---- programs.c */
 KnownForms *known_forms_new(void);
-/* schedule() of a pipeline that takes these exchanges; it lasts until the next plan is priced. */
+/* schedule() of a pipeline with these exchanges; valid until the next plan is priced. */
 Program *planned_programs(const Planner *r, const Pipeline *p, const bool *exchanges);
-/* simulate() of these. */
+/* simulate() of these programs. */
 double planned_seconds(const Planner *r, const Pipeline *p, const bool *exchanges, const StageTimes *times,
                        double most);
-void known_forms_trim(KnownForms *k); /* forgets them where they are many; no Programs of them are used any more */
+void known_forms_trim(KnownForms *k); /* clears a large cache; its Programs become invalid */
 
 /* ---- links.c */
-/* Seconds of a batch for which the busiest link carries messages and gradients, one way; 0: it is not known, or nothing is sent. */
+/* Seconds per batch in which the busiest link carries messages and gradients, in one direction; 0: unknown, or no
+ * traffic. */
 double links_seconds(const Planner *r, const Plan *plan, const Program *programs);
 
 #endif

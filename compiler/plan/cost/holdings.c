@@ -1,6 +1,5 @@
-/* Sums over pieces count a parameter once for each piece that uses it. What that is too much is the sum over pairs of
- * neighbouring users of which the stage has both: those that start at or after its first piece and end before its
- * last. Such sums stand in a table by the places where pairs start and end, which are few. */
+/* Sums over pieces count a parameter once per piece that uses it. The excess is the sum over pairs of adjacent
+ * users within the stage. A table holds these sums by the start and end of pairs, which are few. */
 #include "plan/cost/holdings.h"
 
 #include "base/base.h"

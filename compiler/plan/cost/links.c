@@ -1,10 +1,10 @@
-/* How long links are busy for a batch. Passes, messages and exchanges have their times, each as if it had its links to itself or
- * shared them with its like (topology.c); what all of them together bring over one link takes its time, too. */
+/* Busy time of links in a batch. Single messages and exchanges assume an unloaded link, or one shared by equal
+ * traffic (topology.c). Here all traffic of a link adds up. */
 #include <math.h>
 
 #include "plan/cost/cost.h"
 
-/* Of what links a member of a group to the others, at one level: seconds of a batch each way. */
+/* Busy seconds per batch of a member's link at one level, by direction. */
 typedef struct Busy {
   double out, in;
 } Busy;
@@ -13,9 +13,9 @@ typedef struct Links {
   const Planner *r;
   const Plan *plan;
   Stand *stand;            /* by stage */
-  Busy *busy[MOST_LEVELS]; /* by level, then by member */
+  Busy *busy[MOST_LEVELS]; /* by level and member */
   int members[MOST_LEVELS];
-  Busy *own; /* by place: of a device's own way out of its member */
+  Busy *own; /* by place: a device's own link out of its member */
   int places;
 } Links;
 
@@ -42,13 +42,13 @@ static Links links_of(const Planner *r, const Plan *plan) {
   return l;
 }
 
-/* Bytes from one end to the other, and back. */
+/* Adds bytes in both directions between two ends. */
 static void pass(Busy *sends, Busy *receives, double byte, double forward, double backward) {
   sends->out += forward * byte, receives->in += forward * byte;
   receives->out += backward * byte, sends->in += backward * byte;
 }
 
-/* Messages behind a part: of every round of both stages' replicas alike. */
+/* Messages after a part, spread over a round of both stages' replicas. */
 static void add_messages(Links *l, const Costs *c, int part) {
   const Topology *t = &l->r->topology;
   const Pipeline *p = &l->plan->pipeline;
@@ -59,7 +59,7 @@ static void add_messages(Links *l, const Costs *c, int part) {
   for (int64_t k = 0; k < round; k++) {
     const int from = place_of_replica(a, (int)(k % a->replicas)), to = place_of_replica(b, (int)(k % b->replicas));
     const int level = level_of_places(t, from, to);
-    if (from == to || (level == 0 && !c->beside)) /* else it is work of the ranks */
+    if (from == to || (level == 0 && !c->beside)) /* otherwise the ranks copy, without a link */
       continue;
     const double forward = times * (double)c->activations[cut];
     const double backward = times * (double)c->activation_gradients[cut];
@@ -69,7 +69,7 @@ static void add_messages(Links *l, const Costs *c, int part) {
   }
 }
 
-/* Gradients of a stage, which members that hold some of its replicas reduce. */
+/* Exchange of a stage's gradients between members that contain its replicas. */
 static void add_exchange(Links *l, int stage, double bytes) {
   const Topology *t = &l->r->topology;
   const Stand *s = &l->stand[stage];
@@ -84,15 +84,15 @@ static void add_exchange(Links *l, int stage, double bytes) {
     for (int m = 0; m < l->members[level]; m++)
       if (within[m])
         pass(&l->busy[level][m], &l->busy[level][m], t->link[level].byte, reduced, 0);
-    for (int i = 0; i < s->replicas; i++) { /* which share it */
+    for (int i = 0; i < s->replicas; i++) { /* the replicas in a member share its traffic */
       const int place = place_of_replica(s, i), sharers = within[place / t->devices[level]];
       pass(&l->own[place], &l->own[place], t->link[level].device_byte, reduced / sharers, 0);
     }
   }
 }
 
-/* Bytes that its replicas reduce; where they share the optimizer's state half of that brings sums to their parts, and then
- * the updated parts travel as far. */
+/* Bytes that replicas reduce. With sharded optimizer state, half of the traffic carries sums and half updated
+ * weights. */
 static double exchanged_bytes(const Links *l, const Costs *c, const Program *program, const int64_t *gradients) {
   const Plan *plan = l->plan;
   double sums = 0, weights = 0;

@@ -1,4 +1,4 @@
-/* What the pieces of a model cost: seconds from a profile or from counting. */
+/* Costs of a model's pieces: seconds from a profile, or counted from operations and bytes. */
 #include <math.h>
 
 #include "ops/rules.h"
@@ -6,7 +6,7 @@
 #include "pd_runtime.h"
 #include "plan/cost/cost.h"
 
-/* Whatever the microbatch: a product reads its weights, adds to its weights' gradients. */
+/* Seconds independent of the microbatch: a product reads its weights, and accumulates their gradients. */
 static double weight_traffic(const Graph *g, const Node *n, const OpCost *c, const Rates *rates) {
   double bytes = 0;
   for (int i = 0; i < n->n_in && c->matmul_flops > 0; i++)
@@ -18,18 +18,19 @@ static double weight_traffic(const Graph *g, const Node *n, const OpCost *c, con
   return bytes / rates->stream;
 }
 
-/* What the ranks of a shard group send each other, as runtime/messages/tensor.c does: each gets an N-th of the others, adds it up or
- * puts it in its place, and of sums once more to have all; of short sums at once all of theirs. */
+/* Seconds of a collective in a shard group of N ranks, as in runtime/messages/tensor.c. Each rank receives 1/N of
+ * the value from each other rank, and adds or stores it. A sum needs a second round; short sums send whole values
+ * in one round. */
 static double meeting_seconds(const Planner *r, int node, int64_t b, const Rates *rates) {
   const Graph *g = r->g;
   const Node *n = &g->nodes.at[node];
   const Shape *x = in_shape(g, node, 0), *y = out_shape(g, node, 0);
-  double whole = fmax((double)shape_elements(x), (double)shape_elements(y)); /* one of the two can be a part */
+  double whole = fmax((double)shape_elements(x), (double)shape_elements(y)); /* the smaller one may be a shard */
   double elements = whole * (double)(y->batched ? b : 1), others = g->shards - 1;
   double in = elements * (r->bf16[n->in[0]] ? 2 : 4), out = elements * (r->bf16[n->out[0]] ? 2 : 4);
   if (n->op->collective > 1 && elements <= PD_SHORT_SUM)
     return rates->latency + others * in / rates->bandwidth + g->shards * in / rates->stream;
-  double bytes = in + (n->op->collective > 1 ? out : 0); /* a second round has what the first one made */
+  double bytes = in + (n->op->collective > 1 ? out : 0); /* the second round sends the sum */
   return n->op->collective * rates->latency + others / g->shards * bytes / rates->bandwidth +
          bytes / rates->stream;
 }
@@ -60,7 +61,7 @@ int *piece_of_nodes(const Graph *g, const Pieces *p) {
 
 /* ---- all together -------------------------------------------------------------------------------- */
 
-/* By scope: a call runs in it or in one within. */
+/* By scope: it or a nested scope contains a call. */
 static bool *scopes_with_calls(const Graph *g) {
   bool *calls = alloc((size_t)g->scopes.n + 1);
   for (int i = 0; i < g->n_forward; i++)
@@ -70,7 +71,7 @@ static bool *scopes_with_calls(const Graph *g) {
   return calls;
 }
 
-/* Whether the cut before node `first` is within an instance that would be one loop. */
+/* Whether the cut before node `first` divides an instance that would be one fused loop. */
 static bool parts_a_loop(const Graph *g, const bool *calls, int first) {
   for (int a = g->nodes.at[first - 1].scope; a > 0; a = g->scopes.at[a].parent)
     for (int b = g->nodes.at[first].scope; b > 0; b = g->scopes.at[b].parent)
@@ -79,7 +80,7 @@ static bool parts_a_loop(const Graph *g, const bool *calls, int first) {
   return false;
 }
 
-/* Bytes of the values that cross a cut, as they stand in memory; as they are sent, without what fills them up. */
+/* Bytes across a cut: in memory with padding, and in messages without. */
 static void crossing_bytes(const Planner *r, int64_t b, Costs *c) {
   size_t side = (size_t)r->p->n + 1;
   int64_t *down = alloc(side * sizeof *down), *up = alloc(side * sizeof *up);
@@ -98,18 +99,18 @@ static void crossing_bytes(const Planner *r, int64_t b, Costs *c) {
   c->message = message;
 }
 
-/* What receiving takes beside the links. */
+/* Seconds of receiving, without the links. */
 static void crossing_seconds(const Planner *r, const Rates *rates, Costs *c) {
   size_t side = (size_t)r->p->n + 1;
   const bool *calls = scopes_with_calls(r->g);
   double *receive = alloc(side * sizeof *receive), *back = alloc(side * sizeof *back);
   for (int i = 1; i < r->p->n; i++) {
     double down = (double)c->activations[i], up = (double)c->activation_gradients[i];
-    if (rates->beside) { /* it is written into the memory that kernels read */
+    if (rates->beside) { /* copied into the memory that kernels read */
       receive[i] = down / rates->stream;
       back[i] = up / rates->stream;
     }
-    if (parts_a_loop(r->g, calls, r->p->at[i].first)) { /* each part stores or loads the rows once more */
+    if (parts_a_loop(r->g, calls, r->p->at[i].first)) { /* each side stores or loads the rows once more */
       receive[i] += 2 * down / rates->copy;
       back[i] += 2 * up / rates->copy;
     }
@@ -117,7 +118,7 @@ static void crossing_seconds(const Planner *r, const Rates *rates, Costs *c) {
   c->receive = receive, c->receive_gradient = back;
 }
 
-/* By piece: seconds of a microbatch's passes, and of the products of the backward one that make weights' gradients. */
+/* By piece: seconds of a microbatch's passes, and of the backward products for weight gradients. */
 typedef struct Passes {
   double *forward, *backward, *products;
 } Passes;
@@ -136,8 +137,8 @@ static Passes count_passes(const Planner *r, int64_t b, const Rates *rates) {
   return s;
 }
 
-/* Of the products between a collective and its first reader, or the next collective, in one run: where values travel while
- * ranks work, they do so beside these (fuse/overlap.c). */
+/* Seconds of products between a collective and its first reader or the next collective, in one run. The
+ * collective's transfer overlaps with these (fuse/overlap.c). */
 static double seconds_beside(const Graph *g, const int *run, int node, int64_t b, const Rates *rates) {
   double seconds = 0;
   int made = g->nodes.at[node].out[0];
@@ -152,20 +153,20 @@ static double seconds_beside(const Graph *g, const int *run, int node, int64_t b
   return seconds;
 }
 
-/* What no profile has. */
+/* Adds collectives, which no profile includes. */
 static void add_meetings(const Planner *r, int64_t b, const Rates *rates, const Passes *s) {
   const Graph *g = r->g;
   const int *piece = piece_of_nodes(g, r->p), *run = graph_runs(g);
   for (int i = 0; i < g->nodes.n; i++)
     if (g->nodes.at[i].op->collective) {
-      bool products = rates->beside && !r->traits.split; /* which a pass of their own takes away */
+      bool products = rates->beside && !r->traits.split; /* absent if they have a pass of their own */
       double beside = products ? seconds_beside(g, run, i, b, rates) : 0;
       (i < g->n_forward ? s->forward : s->backward)[piece[i]] +=
           rates->call + fmax(0, meeting_seconds(r, i, b, rates) - beside);
     }
 }
 
-/* What was measured of something else, as many times as long as is counted here of what is counted there. */
+/* Scales a measurement by the ratio of counted seconds. */
 static double scaled(double measured, double here, double there) {
   return there > 0 ? measured * (here / there) : measured;
 }
@@ -180,12 +181,12 @@ static Passes scale_passes(const Planner *r, int64_t b, const Passes *measured, 
   return s;
 }
 
-/* Of piece j of another form of the graph, or, where that has none such (-1), what is counted here as many times as `rest`. */
+/* Scales piece j of another form of the graph; -1 (no such piece): counted seconds times `rest`. */
 static double of_form(const double *measured, const double *there, int j, double here, double rest) {
   return j < 0 ? here * rest : scaled(measured[j], here, there[j]);
 }
 
-/* By piece of the graph that is planned, from those of another form of it, found by their names. */
+/* By piece of the planned graph, from another form of it, matched by name. */
 static Passes scale_form(const Planner *r, int64_t b, const Rates *rates, const Passes *measured) {
   Planner other = *r;
   other.g = r->request->profiled->g, other.p = r->request->profiled->p;
@@ -205,7 +206,7 @@ static Passes scale_form(const Planner *r, int64_t b, const Rates *rates, const 
   return s;
 }
 
-/* A profile of an older pdc has no products. */
+/* Profiles of older versions of pdc have no products. */
 static Passes measured_passes(const Planner *r, int64_t b, const Rates *rates, const MeasuredSize *measured) {
   const Profiled *of = r->request->profiled;
   Planner planner = *r;
@@ -252,7 +253,7 @@ static Costs *price(const Planner *r, int64_t b, int kind) {
   return c;
 }
 
-/* Of parameters that are trained and have uses in several pieces these pieces, rising. */
+/* For each trained parameter with uses in several pieces: these pieces, ascending. */
 typedef Vec(Ints) Shared;
 
 static const Shared *shared_parameters(const Graph *g, const Pieces *p) {
@@ -274,7 +275,7 @@ static int stage_of_piece(const Plan *plan, int piece) {
   return plan_stage_of(plan, part);
 }
 
-/* All of a parameter's stages but the lowest exchange. */
+/* All stages of a parameter exchange, except the lowest. */
 static void exchange_shared(const Plan *plan, const Ints *pieces, bool *exchanges) {
   int lowest = plan->pipeline.n_stages;
   for (int k = 0; k < pieces->n; k++) {
@@ -314,7 +315,7 @@ int64_t stage_parameters(const Graph *g, const Pieces *p, const StagePlan *stage
 static bool *exchanges(const Planner *r, const Plan *plan) { return exchanges_of(r->g, r->subject.context, plan); }
 static int find(const Planner *r, Name name) { return piece_find_or_tell(r->g, r->p, name, NO_SPAN, "--split"); }
 
-/* Whether updates wait for other stages wherever cuts are: for gradients of tied parameters or for squares. */
+/* Whether updates wait for other stages under any cut: gradients of tied parameters, or clipping. */
 static bool may_be_tied(const Graph *g) {
   bool tied = g->train.clip_norm > 0 && !g->inference;
   for (int i = 0; i < g->params.n && !g->inference; i++)

@@ -1,4 +1,4 @@
-/* The part of the backward pass that schedules may put off: products that make weights' gradients. */
+/* The part of the backward pass that schedules may defer: products for weight gradients. */
 #include "ops/op.h"
 #include "plan/cost/cost.h"
 
@@ -11,7 +11,7 @@ int root_value(const Graph *g, int value) {
   }
 }
 
-/* By value: how many backward nodes read it, and whether it is the gradient of a use. */
+/* By value: number of backward readers, and whether it is the gradient of a use. */
 typedef struct Reader {
   int readers;
   bool gradient;
@@ -36,7 +36,7 @@ bool *weight_products(const Graph *g) {
     const Node *n = &g->nodes.at[i];
     is[i] = n->op->kind == OP_CALL && n->n_out == 1 && of[n->out[0]].gradient && of[n->out[0]].readers == 0;
   }
-  /* A gradient may be a view of what the call makes: a transposed or reshaped product. */
+  /* A gradient may be a view of the call's output: a transposed or reshaped product. */
   for (int i = g->nodes.n - 1; i >= g->n_forward; i--) {
     const Node *n = &g->nodes.at[i];
     if (n->op->kind != OP_VIEW || !of[n->out[0]].gradient || of[n->out[0]].readers > 0)

@@ -1,16 +1,16 @@
-/* Programs of pipelines and their simulations. Searches ask for those of one form again and again, as they move its cuts:
- * each is made once, and kept until there are too many. */
+/* Programs of pipelines and their simulations. Searches request the same form repeatedly while they move cuts.
+ * Each is built once and cached, up to a limit. */
 #include "plan/cost/cost.h"
 
 typedef struct Known {
   Program *programs;
-  Simulation *simulation; /* NULL: nobody has asked for it */
+  Simulation *simulation; /* NULL: not requested yet */
 } Known;
 
 struct KnownForms {
-  Arena *arena; /* lasts, whatever is released meanwhile */
+  Arena *arena; /* survives releases of the current arena */
   ArenaMark empty;
-  int64_t bytes; /* taken from it, about */
+  int64_t bytes; /* approximate use */
   FormTables forms;
 };
 
@@ -44,7 +44,7 @@ static Program *make_programs(const Planner *r, const Pipeline *p, const bool *e
   return programs;
 }
 
-/* Made where nobody has asked for it. */
+/* Builds the programs on the first request. */
 static Known *known_form(const Planner *r, const Pipeline *p, const bool *exchanges) {
   KnownForms *k = r->known_forms;
   ArenaMark mark = arena_mark();
@@ -67,7 +67,7 @@ Program *planned_programs(const Planner *r, const Pipeline *p, const bool *excha
   return r->traits.spills ? make_programs(r, p, exchanges) : known_form(r, p, exchanges)->programs;
 }
 
-/* With all stages recomputing: those that do not take no time for it, and one form will do for all. */
+/* The form with recomputation in all stages. Other stages set its time to 0, so one simulation serves all. */
 static Pipeline recomputing(const Planner *r, const Pipeline *p) {
   Pipeline all = *p;
   if (!r->traits.recomputes || r->traits.spills)

@@ -1,4 +1,4 @@
-/* Sums over pieces, so that the searches need not add up each stage that they look at. */
+/* Prefix sums over pieces, so that searches price a stage in constant time. */
 #include "plan/cost/spans.h"
 
 #include <math.h>
@@ -62,7 +62,7 @@ double message_seconds(const Costs *c, int cut, const Link *link, double sharing
   return most > 0 ? link->latency + (double)most * link_byte(link, sharing) : 0;
 }
 
-/* Work of the rank that receives, unless messages pass beside its work; over the ends of a model nothing comes. */
+/* Work of the receiving rank, unless messages overlap with work. Nothing crosses the ends of a model. */
 static double copying(const Costs *c, const Link *link, double sharing, int64_t bytes) {
   return c->beside || !link ? 0 : link->latency + (double)bytes * link_byte(link, sharing);
 }
@@ -87,7 +87,7 @@ double span_update(const Spans *s, int first, int end) {
   return holdings_update(c->holdings, first, end) + (double)holdings_shared(c->holdings, first, end) * c->exchange;
 }
 
-/* Links that messages pass beside the work carry one of them at a time. */
+/* A link carries one overlapping message at a time. */
 static double pace_of_links(const Costs *c, const Wiring *at, int first, int end) {
   double in = first > 0 && at->in ? message_seconds(c, first, at->in, at->in_sharing) - at->in->latency : 0;
   double out = end < c->n && at->out ? message_seconds(c, end, at->out, at->out_sharing) - at->out->latency : 0;
@@ -104,7 +104,7 @@ SpanReduction span_reduction(const Spans *s, const Wiring *w, int first, int end
   if (!bucket || !c->beside || whole <= 0)
     return (SpanReduction){whole, 0};
   const int64_t least = larger(bucket, (s->gradients[end] - s->gradients[first]) / MOST_BUCKETS);
-  double passed = 0, busy = 0, all = 0; /* of the backward pass; the link until then; it altogether */
+  double passed = 0, busy = 0, all = 0; /* backward pass and busy link up to here; sum of exchanges */
   int64_t bytes = 0;
   for (int i = end - 1; i >= first; i--) {
     passed += c->backward[i];
@@ -124,8 +124,7 @@ double span_seconds(const Spans *s, const Copies *at, int first, int end, bool r
   return fmax(t.work + t.finish, t.pace);
 }
 
-/* A lower bound of the exchange's seconds that one backward pass cannot hide. It does not decrease as a stage gets more
- * pieces. */
+/* Lower bound of the exchange that the backward pass cannot hide. It does not decrease with more pieces. */
 static double least_exposed(const Spans *s, const Copies *at, int first, int end, double reduce) {
   const double backward = span_compute(s, first, end) - (s->forward[end] - s->forward[first]);
   return at->buckets && s->c->beside ? fmax(0, reduce - backward * s->c->share) : reduce;
@@ -136,7 +135,7 @@ StageShare span_share(const Spans *s, const Copies *at, int first, int end, bool
   const Wiring *w = &at->wiring;
   double passage = span_passage(s, w, first, end, recompute), update = span_update(s, first, end) * c->share;
   double reduce = reduce_seconds(s, w, first, end) * c->share;
-  if (at->sharded) { /* at least: half of the messages bring sums, and others carry the updated parts */
+  if (at->sharded) { /* lower bound: half of the messages carry sums, half updated parts */
     update /= at->replicas;
     reduce /= 2;
   }
@@ -159,8 +158,8 @@ StageShare span_share(const Spans *s, const Copies *at, int first, int end, bool
   return t;
 }
 
-/* The least early end (StageEnd) of stages that share what takes a second, if it could be divided anywhere: each begins when those
- * behind it leave off, e(n) = min over its share x of max(x / w, fill x + e(n - 1) (1 - x)), where both are equal. */
+/* The least early end (StageEnd) of one second of work, divisible anywhere. Each stage begins when the next ones
+ * end: e(n) = min over its share x of max(x / w, fill x + e(n - 1) (1 - x)), at equality. */
 static double least_end(double fill, int stages, const int *replicas) {
   double end = 1 / (double)replicas[stages - 1];
   for (int i = stages - 2; i >= 0; i--)
@@ -168,7 +167,7 @@ static double least_end(double fill, int stages, const int *replicas) {
   return end;
 }
 
-/* The same for the piece that takes longest: it is in one stage. */
+/* The same for the longest piece, which cannot be divided. */
 static double least_end_of_piece(const Spans *s, int most_replicas) {
   double most = 0;
   for (int i = 0; i < s->c->n; i++) {
@@ -193,7 +192,7 @@ double spans_least_value(const Spans *s, int stages, const int *replicas, int ch
 
 /* ---- bytes ----------------------------------------------------------------------------------------- */
 
-/* Replicas send gradients from buffers of their own, all but the part they reduce themselves. */
+/* Replicas send gradients from separate buffers, except the part that they reduce themselves. */
 static int64_t gradient_bytes(const Copies *at, int64_t one_set) {
   int64_t sent = at->replicas > 1 ? at->exchanges * (one_set * (at->replicas - 1) / at->replicas) : 0;
   return one_set * at->accumulators + sent;

@@ -1,5 +1,5 @@
-/* Private to compiler/plan: offload of models larger than memory. A stage becomes a SpillProblem of plain numbers (spilling.h), and a
- * plan gets the seconds of its batch. search/spilled.c searches the fastest plan. */
+/* Private to compiler/plan: offload of models larger than memory. A stage becomes a SpillProblem of plain numbers
+ * (spilling.h), and a plan gets the seconds of its batch. search/spilled.c searches for the fastest plan. */
 #ifndef PDC_PLAN_OFFLOAD_H
 #define PDC_PLAN_OFFLOAD_H
 
@@ -20,7 +20,7 @@ SpillChoice choice_of(const Plan *plan, int stage); /* the parts of a plan's sta
 int64_t bytes_beside(const Planner *r, const Plan *plan, int stage, const SpillProblem *p, const SpillChoice *c);
 bool updates_meet(const Planner *r, const Plan *plan); /* updates wait for gradients of all stages */
 SpillStage *spill_stages_of(const Planner *r,
-                            const Plan *plan); /* with the plan's memory, or the smallest sufficient memory */
+                            const Plan *plan); /* with the plan's memory, or the smallest sufficient */
 /* Seconds of a batch of a plan with offload; sets the update's seconds of stages with host updates. */
 double spilled_seconds(const Planner *r, Plan *plan);
 

@@ -1,13 +1,13 @@
-/* From a plan whose parts come and go to a problem of plain numbers, and to the seconds of its batch. */
+/* Converts a plan with offload to a problem over plain numbers, and predicts the seconds of its batch. */
 #include <math.h>
 
 #include "ops/op.h"
 #include "optimizers/optimizer.h"
 #include "plan/offload/offload.h"
 
-/* Seconds of a byte where no profile says it. Of a file: a gigabyte a second, which disks of laptops reach. Of what the host of a
- * GPU reads and writes in an update: 50 gigabytes a second, the share of a rank where eight have two sockets with eight channels
- * of DDR4-3200 each, 205 GB/s a socket. */
+/* Defaults without a profile, in seconds per byte. ASSUMED: files at 1 GB/s, which laptop disks reach.
+ * ASSUMED_AT_HOME: host updates at 50 GB/s, a rank's share with eight ranks on two sockets with eight channels
+ * DDR4-3200 (205 GB/s a socket). */
 static const double ASSUMED = 1e-9, ASSUMED_AT_HOME = 1 / 50e9;
 
 int64_t spill_page(const Planner *r) { return backend_of(&r->target)->device->page; }
@@ -28,7 +28,7 @@ static Ints uses_of_param(const Param *p, const int *piece) {
   return uses;
 }
 
-/* Whether the profile has what the link to the host takes, of the device that is planned for. */
+/* Whether the profile measured the link to the host on the planned device. */
 bool knows_link(const Planner *r) { return r->profile && r->profile->to_device > 0 && !r->profile->device; }
 bool knows_place(const Planner *r) { return r->profile && r->profile->read > 0; }
 bool knows_host(const Planner *r) { return knows_link(r) && r->profile->at_home > 0; }
@@ -56,8 +56,8 @@ static SpillParam param_of(const Planner *r, int i, const Ints *readers, const i
                       .use = uses.at};
 }
 
-/* Where the device has memory of its own, all that moves crosses the link to its host's, each way beside the other; from and
- * to a file it takes what the file takes. */
+/* With device memory, all transfers use the link to the host, in both directions at once. A file adds its own
+ * limit. */
 static void set_rates(const Planner *r, SpillProblem *p) {
   const double sheet = r->rates->host > 0 ? 1 / r->rates->host : 0;
   const bool link = knows_link(r), place = knows_place(r);
@@ -100,7 +100,7 @@ static SpillProblem problem_of(const Planner *r, int64_t b, bool at_home) {
   return problem;
 }
 
-/* Those of a list that are in a stage, counted from its first. */
+/* The pieces within a stage, relative to its first. */
 static Ints pieces_within(const int *piece, int n, int first, int end) {
   Ints within = {0};
   for (int i = 0; i < n; i++)
@@ -109,7 +109,7 @@ static Ints pieces_within(const int *piece, int n, int first, int end) {
   return within;
 }
 
-/* Of the pieces of a stage alone. Where others use a parameter, too, they have their own copy of it. */
+/* The problem of one stage. Each stage that uses a parameter has its own copy. */
 SpillProblem problem_of_stage(const Planner *r, int64_t b, int first, int end, bool at_home) {
   SpillProblem p = problem_of(r, b, at_home);
   SpillParam *param = alloc((size_t)(p.n_params + 1) * sizeof *param);
@@ -147,7 +147,7 @@ SpillChoice choice_of(const Plan *plan, int stage) {
   return c;
 }
 
-/* What a rank takes beside what the problem knows of: from laying it out with as little memory as works. */
+/* Bytes of a rank that the problem does not count, from a layout with the smallest possible memory. */
 int64_t bytes_beside(const Planner *r, const Plan *plan, int stage, const SpillProblem *p, const SpillChoice *c) {
   SpillProblem least = *p;
   Plan tight = *plan;
@@ -167,7 +167,7 @@ bool updates_meet(const Planner *r, const Plan *plan) {
   return any;
 }
 
-/* With the plan's memory, or as much as works. */
+/* Uses the plan's memory limit, or the smallest sufficient one. */
 static void set_stage(const Planner *r, const Plan *plan, const Program *programs, int i, SpillStage *s) {
   const Pipeline *l = &plan->pipeline;
   const int first = plan_part_of(plan, i, 0), parts = pipeline_chunks(l, i);

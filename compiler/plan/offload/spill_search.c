@@ -1,8 +1,7 @@
-/* Parts that make the shortest batch. Cuts: for a bound on the bytes of a part, a dynamic programme finds those over which
- * least travels, and many bounds are tried, each with several shares of memory for what stays; the simulated time
- * decides. The best few are then changed step by step, a cut moved, left out or put in, a share raised or lowered, for as
- * long as that makes the batch shorter: all of them for some steps, and those that are then ahead to the end, or, of a thorough
- * search, all. */
+/* Searches the parts with the shortest simulated batch. For each bound on a part's bytes, a dynamic program finds
+ * the cuts with least traffic; each cut is tried with several resident shares. Then the best leaders change step
+ * by step: cuts move, disappear or appear, shares change. After a few steps only the best leaders continue; in a
+ * thorough search all do. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -16,13 +15,13 @@ typedef struct Leader {
   SpillTime time;
 } Leader;
 
-/* What parts keep at first, where nothing says it. */
+/* Initial saved activations, if the request leaves them free. */
 typedef enum { NONE_KEEPS, ALL_KEEP, N_SEEDS } Seed;
 
 typedef struct Search {
   const SpillProblem *p;
   Seed seed;
-  int64_t *weights; /* bytes of parameters of the pieces before i: weights and one gradient a use */
+  int64_t *weights; /* prefix sums over pieces: bytes of weights, and one gradient per use */
   Leader leader[LEADERS];
   int n;
 } Search;
@@ -30,9 +29,9 @@ typedef struct Search {
 static const int shares[] = {100, 90, 80, 70, 50, 25, 0};
 enum { N_SHARES = sizeof shares / sizeof *shares };
 
-/* ---- what was found --------------------------------------------------------------------------------------- */
+/* ---- leaders ---------------------------------------------------------------------------------------------- */
 
-/* Of what does not fit, what needs less memory. */
+/* Among choices that do not fit, prefers the one that needs less memory. */
 static bool shorter(const SpillTime *a, const SpillTime *b) {
   if (isinf(a->seconds) && isinf(b->seconds))
     return a->least < b->least;
@@ -49,7 +48,7 @@ static bool same_choice(const SpillChoice *a, const SpillChoice *b) {
   return a->kept == b->kept && same_cuts(a, b) && !memcmp(a->keeps, b->keeps, (size_t)a->parts * sizeof *a->keeps);
 }
 
-/* One of each cuts is enough: what else is near the best leads elsewhere. */
+/* Keeps the best choice for each set of cuts, so that leaders differ. */
 
 static void consider(Search *s, const SpillChoice *c) {
   Leader found = {*c, spill_time(s->p, c)};
@@ -83,7 +82,7 @@ static void consider_shares(Search *s, SpillChoice *c) {
 
 /* ---- cuts ------------------------------------------------------------------------------------------------- */
 
-/* A parameter counts once for each piece that reads it: too much, where a part has several of them, for a bound. */
+/* A parameter counts once per piece that reads it, which overestimates parts with several readers. */
 static void sum_weights(Search *s) {
   const SpillProblem *p = s->p;
   s->weights = alloc((size_t)(p->n + 1) * sizeof *s->weights);
@@ -97,12 +96,13 @@ static void sum_weights(Search *s) {
     s->weights[k + 1] += s->weights[k];
 }
 
-/* Bytes that travel over a cut in a batch, there and back, each way written and read. */
+/* Bytes that cross a cut in a batch, in both directions, each written and read. */
 static double crossing(const SpillProblem *p, int cut) {
   return 2.0 * (double)p->microbatches * (double)(p->activations[cut] + p->returned[cut]);
 }
 
-/* Parts of at most so many bytes, over whose cuts least travels; false: a piece alone is larger, or there are too many. */
+/* Cuts parts of at most `most` bytes with least traffic. False: a single piece is larger, or there are too many
+ * parts. */
 static bool cut_within(const Search *s, int64_t most, SpillChoice *c) {
   const SpillProblem *p = s->p;
   double *least = alloc((size_t)(p->n + 1) * sizeof *least);
@@ -129,7 +129,7 @@ static bool cut_within(const Search *s, int64_t most, SpillChoice *c) {
   return true;
 }
 
-/* From the smallest parts that there are to the whole, the bounds in a geometric row. */
+/* Bounds in a geometric series, from the largest piece to the whole model. */
 static void try_bounds(Search *s) {
   const SpillProblem *p = s->p;
   int64_t largest = 1, whole = s->weights[p->n];
@@ -149,7 +149,7 @@ static void try_bounds(Search *s) {
   }
 }
 
-/* Parts of about as much computing each, so many of them. */
+/* Parts with nearly equal computation, for a series of counts. */
 static void try_even(Search *s) {
   const SpillProblem *p = s->p;
   for (int parts = 2; parts <= p->n && parts <= PD_MAX_PARTS; parts += 1 + parts / 8) {
@@ -169,7 +169,7 @@ static void try_even(Search *s) {
 
 /* ---- changes ---------------------------------------------------------------------------------------------- */
 
-typedef bool Change(const SpillProblem *p, SpillChoice *c, int number); /* false: there are no more */
+typedef bool Change(const SpillProblem *p, SpillChoice *c, int number); /* false: no more changes */
 
 static bool move_cut(const SpillProblem *p, SpillChoice *c, int number) {
   static const int by[] = {1, -1, 2, -2, 4, -4, 8, -8};
@@ -197,7 +197,7 @@ static bool leave_cut_out_with_share(const SpillProblem *p, SpillChoice *c, int 
   return leave_cut_out(p, c, number / N_SHARES);
 }
 
-/* All from one on, with a share. */
+/* Moves all cuts from one on, with a resident share. */
 static bool move_cuts(const SpillProblem *p, SpillChoice *c, int number) {
   const int first = 1 + number / N_SHARES / 2;
   (void)p;
@@ -209,7 +209,7 @@ static bool move_cuts(const SpillProblem *p, SpillChoice *c, int number) {
   return true;
 }
 
-enum { PLACES = 3 }; /* of a cut in a part */
+enum { PLACES = 3 }; /* in a part, to insert a cut */
 static bool put_cut_in(const SpillProblem *p, SpillChoice *c, int number) {
   int part = number / PLACES, share = 1 + number % PLACES;
   (void)p;
@@ -229,11 +229,11 @@ static bool put_cut_in_with_share(const SpillProblem *p, SpillChoice *c, int num
 }
 
 static bool put_cut_elsewhere(const SpillProblem *p, SpillChoice *c, int number) {
-  int others = PLACES * (c->parts - 1); /* places to put it, once it is left out */
+  int others = PLACES * (c->parts - 1); /* places for the removed cut */
   return others > 0 && leave_cut_out(p, c, number / others) && put_cut_in(p, c, number % others);
 }
 
-/* A little, or to any ten. */
+/* By a little, or to a multiple of ten. */
 static bool change_share(const SpillProblem *p, SpillChoice *c, int number) {
   static const int by[] = {5, -5, 1, -1};
   enum { N_BY = sizeof by / sizeof *by, N_TENS = 11 };
@@ -245,7 +245,7 @@ static bool change_share(const SpillProblem *p, SpillChoice *c, int number) {
   return true;
 }
 
-/* Of one part, then of it and all behind it: the last one has nothing to choose. */
+/* Toggles saved activations of one part, or of all parts from it on; the last part has no choice. */
 static bool change_keeping(const SpillProblem *p, SpillChoice *c, int number) {
   const int parts = spill_may_keep(p, c);
   if (p->keeping != KEEP_FREE || number >= 2 * parts)
@@ -257,7 +257,7 @@ static bool change_keeping(const SpillProblem *p, SpillChoice *c, int number) {
   return true;
 }
 
-/* Of two parts, the second one's number rising first. */
+/* Toggles two parts; numbers run over the second part first. */
 static bool change_keeping_of_two(const SpillProblem *p, SpillChoice *c, int number) {
   const int parts = spill_may_keep(p, c);
   int one = 0;
@@ -271,7 +271,7 @@ static bool change_keeping_of_two(const SpillProblem *p, SpillChoice *c, int num
   return true;
 }
 
-/* With the share of memory that the other way asks for. */
+/* Toggles saved activations with each resident share. */
 static bool change_keeping_and_share(const SpillProblem *p, SpillChoice *c, int number) {
   c->kept = shares[number % N_SHARES];
   return change_keeping(p, c, number / N_SHARES);
@@ -284,7 +284,7 @@ static bool is_sound(const SpillChoice *c) {
   return c->parts >= 2;
 }
 
-/* Takes each change that makes the batch shorter, as long as there are any, of so many that are tried. */
+/* Applies improving changes until none is left, or the budget of trials ends. */
 static void refine(const SpillProblem *p, Leader *l, bool cuts, int budget) {
   static Change *const changes[] = {change_share,
                                     change_keeping,
@@ -336,7 +336,7 @@ static void finish(Search *s, bool cuts, SpillChoice *best, SpillTime *time) {
 
 static int seeds(const SpillProblem *p) { return p->keeping == KEEP_FREE ? N_SEEDS : 1; }
 
-/* Takes what the search has found, if it is shorter. */
+/* Takes the result of the search if it is shorter. */
 static void take_shorter(Search *s, bool cuts, SpillChoice *best, SpillTime *time) {
   SpillChoice choice;
   SpillTime found;

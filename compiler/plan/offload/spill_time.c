@@ -1,7 +1,7 @@
-/* What a batch takes whose blocks come and go: steps compute, one after the other, and beside them a thread reads and
- * writes, writing first, as runtime/host/spill_moves.c does. Steps wait for what they read, and for memory that is still to
- * be written. Where a GPU's host updates it works beside all that, as runtime/cuda/home.cu does: it waits for gradients to come
- * home, and what it has updated is read after that. */
+/* Simulates a batch with offload. Compute steps run in order; a transfer thread reads and writes beside them,
+ * writes first, as runtime/host/spill_moves.c does. Steps wait for their reads, and for memory whose content is
+ * still being written. A GPU's host may update parameters beside all that, as runtime/cuda/home.cu does: after
+ * gradients arrive, before weights are read again. */
 #include <math.h>
 
 #include "plan/offload/spilling.h"
@@ -10,7 +10,7 @@
 
 typedef Vec(struct pd_block) Blocks;
 
-/* Those of parameters that come and go alike are one. */
+/* Merges blocks of parameters with identical transfers. */
 static void add(Blocks *blocks, int first, struct pd_block of, int64_t bytes) {
   if (bytes <= 0)
     return;
@@ -33,7 +33,7 @@ static int part_of_piece(const SpillChoice *c, int piece) {
   return part;
 }
 
-/* The first part that has one of the parameter's gradients; -1: other stages have. */
+/* The first part with a gradient of the parameter; -1: other stages have it. */
 static int first_part(const SpillParam *q, const SpillChoice *c) {
   int piece = q->n_uses && !q->shared ? q->use[0] : -1;
   for (int k = 1; k < q->n_uses && piece >= 0; k++)
@@ -41,7 +41,7 @@ static int first_part(const SpillParam *q, const SpillChoice *c) {
   return piece < 0 ? -1 : part_of_piece(c, piece);
 }
 
-/* By parameter its group; -1: it is not updated. */
+/* Group by parameter; -1: not updated. */
 static int *groups(const SpillProblem *p, const SpillChoice *c, int *n) {
   int *group = alloc((size_t)(p->n_params + 1) * sizeof *group);
   struct pd_grouping g = {0};
@@ -60,7 +60,7 @@ static void add_parameters(const SpillProblem *p, const SpillChoice *c, const in
   for (int i = 0; i < p->n_params; i++) {
     const SpillParam *q = &p->param[i];
     uint64_t parts = 0;
-    if (group[i] >= 0 && group[i] != last) /* those of another group are not alike */
+    if (group[i] >= 0 && group[i] != last) /* blocks of other groups cannot merge */
       first = blocks->n, last = group[i];
     for (int k = 0; k < q->n_readers; k++)
       parts |= (uint64_t)1 << part_of_piece(c, q->reader[k]);
@@ -108,7 +108,7 @@ static void add_saved(const SpillProblem *p, const SpillChoice *c, Blocks *block
     }
 }
 
-/* Of a part that keeps what it saves, samples of a batch are in memory; of another those of a microbatch. */
+/* Sample bytes: of the batch in parts that save activations, else of a microbatch. */
 static int64_t inputs(const SpillProblem *p, const SpillChoice *c) {
   int64_t bytes = 0;
   for (int part = 0; part < c->parts; part++)
@@ -117,7 +117,7 @@ static int64_t inputs(const SpillProblem *p, const SpillChoice *c) {
   return bytes;
 }
 
-/* What passes of the largest part work in. */
+/* Bytes of the largest part's passes. */
 static int64_t workspace(const SpillProblem *p, const SpillChoice *c) {
   int64_t most = 0;
   for (int part = 0; part < c->parts; part++) {
@@ -133,7 +133,7 @@ static int64_t workspace(const SpillProblem *p, const SpillChoice *c) {
 
 typedef struct StepTimes {
   double *forward, *backward; /* by part */
-  double *square, *update;    /* by group; of a device an update with its squares */
+  double *square, *update;    /* by group; on a device, update includes the squares */
 } StepTimes;
 
 static StepTimes step_times(const SpillProblem *p, const SpillChoice *c, const int *group, int n_groups) {
@@ -170,11 +170,11 @@ static double step_seconds(const StepTimes *t, const struct pd_step *s) {
 
 typedef struct Request {
   int block;
-  int64_t needed; /* of reading: the step */
+  int64_t needed; /* for reads: the step that waits */
   double at;
 } Request;
 typedef struct Queue {
-  Request *at; /* a ring */
+  Request *at; /* ring buffer */
   int first, n, room;
 } Queue;
 
@@ -182,9 +182,9 @@ typedef struct Transfers {
   const SpillProblem *p;
   const struct pd_holding *of;
   Queue writes, reads;
-  double free_at[2], busy[2]; /* seconds; by whether it writes. Where the two take turns, both are those of both */
-  double *written;            /* by block; INFINITY: on its way */
-  int *awaited;               /* by step: blocks that are still to be read for it */
+  double free_at[2], busy[2]; /* seconds, by [writes]; equal entries if reads and writes take turns */
+  double *written;            /* by block: seconds; INFINITY: in transit */
+  int *awaited;               /* by step: outstanding reads */
   int64_t bytes_read, bytes_written;
 } Transfers;
 
@@ -200,7 +200,7 @@ static Request next(Queue *q) {
   return r;
 }
 
-/* What is on its way out comes in again after that. */
+/* A block in transit to its home is read back only after the write. */
 static double could_begin(const Transfers *t, bool writes) {
   const Queue *q = writes ? &t->writes : &t->reads;
   if (!q->n)
@@ -210,7 +210,7 @@ static double could_begin(const Transfers *t, bool writes) {
   return writes ? begin : fmax(begin, t->written[r->block]);
 }
 
-/* One thing that the thread begins before `until`; false: it has none. */
+/* Runs the next transfer that begins before `until`; false: none. */
 static bool transfer(Transfers *t, double until) {
   double write = could_begin(t, true), read = could_begin(t, false);
   bool writes = write <= read;
@@ -240,8 +240,8 @@ typedef struct Run {
   struct pd_moves moves;
   StepTimes times;
   double now, began, compute;
-  double host, host_free; /* likewise of the host that updates: seconds; when it has done what it was given */
-  int64_t at;             /* steps done, of all batches */
+  double host, host_free; /* host updates: busy seconds; time when the host is free */
+  int64_t at;             /* completed steps, over all batches */
   bool fits;
   SpillTime out;
 } Run;
@@ -262,7 +262,7 @@ static void leave(Run *r, int64_t step) {
     }
 }
 
-/* Computation goes on meanwhile. What is read of such a block after it waits as for one that is written. */
+/* Runs an update on the host, beside computation. Later reads of these blocks wait for it. */
 static void do_at_home(Run *r, const struct pd_step *s, double begin, double seconds) {
   begin = fmax(begin, r->host_free);
   for (int i = 0; i < r->blocks.n; i++)
@@ -275,14 +275,14 @@ static void do_at_home(Run *r, const struct pd_step *s, double begin, double sec
       r->t.written[i] = r->host_free;
 }
 
-/* Which does not compute before `ready`. */
+/* Runs a step, not before `ready`. */
 static void do_step(Run *r, int64_t step, const struct pd_step *s, double ready) {
   const int *block;
   int n = pd_moves_at(&r->moves, PD_DUE, step, &block);
   double now = r->now;
   for (int i = 0; i < n; i++)
     now = await_written(r, block[i], now);
-  while (transfer(&r->t, now)) /* what it did meanwhile */
+  while (transfer(&r->t, now)) /* transfers in the meantime */
     ;
   n = pd_moves_at(&r->moves, PD_ASKED, step, &block);
   for (int i = 0; i < n; i++) {
@@ -309,26 +309,24 @@ static Queue queue_of(int room) { return (Queue){.at = alloc((size_t)room * size
 
 /* ---- messages --------------------------------------------------------------------------------------------- */
 
-enum {
-  BATCHES = 3
-}; /* what stays from batch to batch is there in the last, and the thread has what it always has to do */
+enum { BATCHES = 3 }; /* resident blocks and the transfer queue are in a steady state in the last batch */
 enum { DOWN, UP, N_WAYS };
 static const double UNKNOWN = -1;
 
-/* Over a cut, one way: by microbatch of the run, when it was sent, and when its receiver took it, which then posts the next
- * receive. */
+/* Messages over a cut in one direction, by microbatch of the run: time sent, and time received. The receiver then
+ * posts the next receive. */
 typedef struct Wire {
   double *sent, *taken;
   double seconds;
-  int slots; /* to send from */
+  int slots; /* send buffers */
 } Wire;
 
 typedef struct Line {
   Run *run;
   int n;
   bool meets;
-  Wire *wire[N_WAYS]; /* by cut: behind stage i */
-  double *squared;    /* by stage and batch: when its gradients were added up */
+  Wire *wire[N_WAYS]; /* by cut: after stage i */
+  double *squared;    /* by stage and batch: time when its gradients are complete */
 } Line;
 
 static double arrival(const Wire *w, int64_t k) {
@@ -336,7 +334,7 @@ static double arrival(const Wire *w, int64_t k) {
   return w->sent[k] < 0 || posted < 0 ? UNKNOWN : fmax(w->sent[k], posted) + w->seconds;
 }
 
-/* Whether all of them are known; then the rank is ready after them. */
+/* Raises `ready` to a time; false: the time is unknown. */
 static bool after(double *ready, double time) {
   *ready = fmax(*ready, time);
   return time >= 0;
@@ -347,10 +345,10 @@ static bool after_slot(double *ready, const Wire *w, int64_t k) {
   return k < w->slots || after(ready, arrival(w, k - w->slots));
 }
 
-/* What of a stage's step other stages have a part in. */
+/* Messages of a stage's step. */
 typedef struct Role {
-  const Wire *takes, *fills; /* NULL: neither */
-  Wire *gives;               /* = fills */
+  const Wire *takes, *fills; /* NULL: none */
+  Wire *gives;               /* equals `fills` */
   int64_t k;                 /* microbatch of the run, from 0 */
 } Role;
 
@@ -370,7 +368,7 @@ static Role role_of(const Line *l, int i, const struct pd_step *s, int64_t batch
   return r;
 }
 
-/* Whether all stages have added up the batch's gradients, where updates wait for that. */
+/* Whether all stages completed the batch's gradients, if updates wait for that. */
 static bool after_all(const Line *l, int64_t batch, double *ready) {
   bool known = true;
   for (int i = 0; i < l->n && l->meets; i++)
@@ -378,7 +376,7 @@ static bool after_all(const Line *l, int64_t batch, double *ready) {
   return known;
 }
 
-/* The step that comes next. A stage in one part goes on as under 1F1B. */
+/* The next step. A stage in one part runs as under 1F1B. */
 static int64_t step_at(const Run *r, int64_t at) {
   const struct pd_batch *b = &r->of.batch;
   const int64_t m = b->microbatches, before = r->stage->in_flight - 1;
@@ -388,7 +386,7 @@ static int64_t step_at(const Run *r, int64_t at) {
   return (at - before) % 2 ? m + pair : before + pair;
 }
 
-/* The stage's next step; false: it waits for another stage. */
+/* Runs the stage's next step; false: it waits for another stage. */
 static bool go_on(Line *l, int i) {
   Run *r = &l->run[i];
   const int64_t batch = r->at / r->moves.steps, step = step_at(r, r->at % r->moves.steps);
@@ -464,14 +462,14 @@ static double *unknown_times(int64_t n) {
   return at;
 }
 
-enum { SLOTS = 2 }; /* one in use, one on its way */
+enum { SLOTS = 2 }; /* one in use, one in transit */
 
 static int slots_to_send(const SpillStage *s) {
   const SpillChoice *c = &s->choice;
   return c->parts == 1 || c->keeps[c->parts - 1] ? (int)s->problem.microbatches : SLOTS;
 }
 
-/* To the stage before it: as schedules count them (schedule/generators.c). */
+/* To the previous stage, with the count of schedule/generators.c. */
 static int slots_to_return(const SpillStage *s) {
   const int64_t all = s->problem.microbatches, n = s[-1].in_flight,
                 before = s[-1].choice.parts > 1 || n > all ? all : n, more = before - s->in_flight + 1;
@@ -491,7 +489,7 @@ static void open_wires(Line *l, const SpillStage *stage) {
   }
 }
 
-/* Stages in turn, each until it waits. */
+/* Runs the stages in turn, each until it waits. */
 static void run_all(Line *l) {
   for (bool moved = true; moved;) {
     moved = false;

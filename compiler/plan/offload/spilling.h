@@ -1,55 +1,55 @@
-/* Private to compiler/plan: a model, or a stage of it, on one rank in parts that come and go, as a problem about plain numbers:
- * where parts start, and how much of memory is for blocks that stay. */
+/* Private to compiler/plan: offload of a model or stage on one rank, over plain numbers: starts of parts, and the
+ * resident share of memory. */
 #ifndef PDC_SPILLING_H
 #define PDC_SPILLING_H
 
 #include "base/base.h"
 #include "shared/moves.h"
 
-/* What the command line says of what parts save. */
+/* Saved activations by the command line: free, none or all. */
 typedef enum { KEEP_FREE, KEEP_NONE, KEEP_ALL } Keeping;
 
 typedef struct SpillParam {
-  bool frozen, shared;                   /* shared: other stages use it, too */
-  int64_t elements;                      /* which groups are made by */
-  int64_t weights, gradient, state;      /* bytes: as passes read it; of one use; of what its update alone reads */
+  bool frozen, shared;                   /* shared: other stages use it too */
+  int64_t elements;                      /* for grouping */
+  int64_t weights, gradient, state;      /* bytes: as passes read it; per use; read by updates only */
   double update;                         /* seconds */
-  double square_at_home, update_at_home; /* where the device's host does both */
+  double square_at_home, update_at_home; /* seconds of both on the device's host */
   int n_readers, n_uses;                 /* pieces: */
-  const int *reader, *use;               /* that read it, rising; by gradient: that makes it */
+  const int *reader, *use;               /* that read it, ascending; by gradient: that computes it */
 } SpillParam;
 
-/* Of microbatches of one size. Seconds are of one of them; arrays by piece have n elements, those by cut n + 1. */
+/* One size of microbatch. Seconds are per microbatch; arrays by piece have n elements, arrays by cut n + 1. */
 typedef struct SpillProblem {
   int n;
   const double *forward, *backward;
-  const double *receive, *receive_gradient; /* by cut: what a cut costs whoever comes after it, and before it */
-  const int64_t *saved, *inputs, *work;     /* bytes from forward to backward; of samples; of temporaries */
-  const int64_t *activations, *returned;    /* by cut: bytes between two parts, of one microbatch */
+  const double *receive, *receive_gradient; /* by cut: seconds of the stage after the cut, and before it */
+  const int64_t *saved, *inputs, *work;     /* bytes saved from forward to backward; of samples; of temporaries */
+  const int64_t *activations, *returned;    /* by cut: bytes between two parts, per microbatch */
   const SpillParam *param;
   int n_params;
   Keeping keeping;
-  bool hands_on; /* its last part is not the model's: a microbatch goes backward when its gradients come */
+  bool hands_on; /* a later stage exists: a backward pass starts when its gradients arrive */
   int64_t microbatches;
-  int64_t limit, beside; /* bytes of memory; of it, what is neither blocks nor a part's passes */
-  int64_t page;          /* which memory comes and goes in */
-  double read, write;    /* seconds of a byte */
-  bool both_ways;        /* at the same time; else the two take turns */
-  bool at_home;          /* the device's host updates, where blocks are at home */
-  bool thorough;         /* of searches: all that is promising is followed to the end */
+  int64_t limit, beside; /* bytes: memory limit; part of it outside blocks and passes */
+  int64_t page;          /* bytes: the unit of transfer */
+  double read, write;    /* seconds per byte */
+  bool both_ways;        /* at the same time; else reads and writes take turns */
+  bool at_home;          /* the device's host updates parameters in host memory */
+  bool thorough;         /* the search refines all leaders to the end */
 } SpillProblem;
 
 typedef struct SpillChoice {
-  int parts, kept; /* kept: percent of the blocks' memory for those that stay */
+  int parts, kept; /* kept: percentage of block memory that is resident */
   int start[PD_MAX_PARTS + 1];
-  /* The part: what forward saves, for backward, which else recomputes it; not of the model's last one, whose backward
-   * pass follows at once. */
+  /* By part: saves activations for backward, instead of recomputing them. Ignored for the model's last part, whose
+   * backward pass follows at once. */
   bool keeps[PD_MAX_PARTS];
 } SpillChoice;
 
-/* Parts of which it is to be chosen. */
+/* Number of parts with this choice. */
 static inline int spill_may_keep(const SpillProblem *p, const SpillChoice *c) { return c->parts - !p->hands_on; }
-/* Of one part nothing is at home. */
+/* A single part has no offloaded blocks. */
 static inline bool spill_at_home(const SpillProblem *p, const SpillChoice *c) {
   return p->at_home && c->parts > 1;
 }
@@ -61,34 +61,34 @@ static inline bool spill_reruns(const SpillProblem *p, const SpillChoice *c, int
 }
 
 typedef struct SpillTime {
-  double seconds;           /* of a batch; INFINITY: it does not fit */
-  double compute, transfer; /* of these */
-  double host;              /* of these, in which the host updates */
+  double seconds;           /* per batch; INFINITY: it does not fit */
+  double compute, transfer; /* seconds of these within the batch */
+  double host;              /* seconds of host updates */
   int64_t read, written;    /* bytes */
-  int64_t least;            /* bytes of memory that the parts need */
-  int64_t home;             /* bytes of all that comes and goes, in its place */
+  int64_t least;            /* bytes: the smallest sufficient memory */
+  int64_t home;             /* bytes of all offloaded blocks */
 } SpillTime;
 
 /* A stage of a pipeline. */
 typedef struct SpillStage {
   SpillProblem problem;
-  SpillChoice choice; /* of one part, nothing comes or goes: it has all the memory that it takes, and ... */
-  int64_t in_flight;  /* ... so many microbatches between their forward and their backward */
-  double send;        /* seconds that a message between it and the next stage is on its way, either way */
+  SpillChoice choice; /* with one part all memory is resident */
+  int64_t in_flight;  /* microbatches between forward and backward, for one part */
+  double send;        /* seconds of a message to or from the next stage */
 } SpillStage;
 
 /* ---- spill_time.c */
-SpillTime spill_time(const SpillProblem *p, const SpillChoice *c); /* of a rank that waits for no other */
-/* Seconds of a batch of all stages together; fills what each of them does in it. meets: updates wait for all stages'
- * gradients. INFINITY: one of them does not fit. */
+SpillTime spill_time(const SpillProblem *p, const SpillChoice *c); /* for a rank that waits for no other */
+/* Seconds of a batch of all stages; fills the time of each. meets: updates wait for the gradients of all stages.
+ * INFINITY: a stage does not fit. */
 double spill_pipeline_seconds(const SpillStage *stage, int n, bool meets, SpillTime *time);
 
 /* ---- spill_search.c */
-/* The fastest that is found, with its time; false: nothing fits, and `best` is what needs least memory. */
+/* The fastest choice found, with its time. False: nothing fits; `best` then needs least memory. */
 bool spill_search(const SpillProblem *p, SpillChoice *best, SpillTime *time);
-/* The same from a choice on that was the fastest of a problem like it. */
+/* The same from an initial choice, the fastest of a similar problem. */
 bool spill_search_near(const SpillProblem *p, SpillChoice *best, SpillTime *time);
-/* The same with the cuts given, and what is kept where `keeping` is. */
+/* The same with fixed cuts; saved activations stay fixed unless `keeping` is KEEP_FREE. */
 bool spill_search_kept(const SpillProblem *p, SpillChoice *best, SpillTime *time);
 
 #endif

@@ -1,22 +1,22 @@
-/* Private to compiler/plan: limits of searches, and thresholds of equality, in one table. A budget ends a search with the best result so
- * far; the plan's `why` reports only the end of the exhaustive search. One simulated turn takes about 1.7 us.
- *
- *   AS_FAST_..., WORTH_...     ratios of batch times: smaller differences count as equal, or as no reason for a change
- *   BUDGET_..., MOST_...       numbers of tried plans
- *   FEW_..., MANY_..., LARGE_  sizes from which problems count as large and are searched less closely */
+/* Private to compiler/plan: limits of searches, and thresholds of equality, in one table. A budget ends a search
+ * with the best result so far; the plan's `why` reports only the end of the exhaustive search. One simulated turn
+ * takes about 1.7 us.
+ * AS_FAST_..., WORTH_...: ratios of batch times; smaller differences count as equal, or as no reason for a change.
+ * BUDGET_..., MOST_...: numbers of tried plans.
+ * FEW_..., MANY_..., LARGE_: sizes from which problems count as large and are searched less closely. */
 #ifndef PDC_PLAN_BUDGETS_H
 #define PDC_PLAN_BUDGETS_H
 
 /* ---- equality */
 
 #define AS_FAST 1.005     /* within the error of predictions: the simpler plan wins, or the one with less memory */
-#define AS_FAST_WAY 1.006 /* choose.c may still prefer such a way as the simpler one: slightly above AS_FAST */
+#define AS_FAST_WAY 1.006 /* slightly above AS_FAST, because choose.c may prefer such a form as the simpler one */
 #define SAME_SECONDS 1e-4 /* of a batch: a runner-up this close in time gives no new information */
 #define WORTH_STATES \
-  0.99 /* a plan with sharded optimizer state, or activations split by positions: both cost messages */
+  0.99 /* gain of sharded optimizer state, or activations split by positions: both cost messages */
 #define WORTH_HINT 0.95          /* a hint names another schedule */
 #define WORTH_PLACES 0.005       /* gain that justifies places of ranks out of order */
-#define WORTH_LAYOUT (1 - 2e-4)  /* plans of a microbatch are laid out only if every bound allows this gain */
+#define WORTH_LAYOUT (1 - 2e-4)  /* layouts of a microbatch start only if every bound allows this gain */
 #define WORTH_ANOTHER (1 - 1e-3) /* refinement restarts while a batch becomes this much shorter */
 #define WORTH_EVERY (1 - 1e-6)   /* exhaustive search: gain of a simulated plan, above rounding */
 #define WORTH_CUT 1e-6           /* refine.c: gain of a moved cut, above rounding */

@@ -1,4 +1,4 @@
-/* From a request to the devices that are planned for: their kinds, rates, memory, and the links between them. */
+/* Completes the devices of a request: kinds, rates, memory, and links. */
 #include <stdlib.h>
 
 #include "plan/problem/problem.h"
@@ -22,7 +22,7 @@ static bool check_cluster(const Planner *r) {
   return false;
 }
 
-/* The first that has no such products, of a rank's. */
+/* The first device of a rank without a rate for this precision. */
 static const DeviceKind *without_products(const Planner *r) {
   const Cluster *c = r->request->cluster;
   for (int i = 0; c && i < r->ranks; i++)
@@ -31,7 +31,7 @@ static const DeviceKind *without_products(const Planner *r) {
   return r->device;
 }
 
-/* Whether the device multiplies operands of the precision asked for. */
+/* Whether the device supports matrix products in the requested precision. */
 static bool check_precision(const Planner *r) {
   Precision precision = r->target.precision;
   if (r->device->product[precision] > 0)
@@ -48,7 +48,7 @@ static bool check_precision(const Planner *r) {
 /* ---- kinds ----------------------------------------------------------------------------------------- */
 
 typedef struct Kinds {
-  int n, number[MOST_KINDS]; /* the cluster's, of those that ranks have; the slowest first */
+  int n, number[MOST_KINDS]; /* indexes of the cluster's kinds in use, slowest first */
 } Kinds;
 
 static Kinds kinds_used(const Planner *r) {
@@ -81,8 +81,7 @@ static const uint8_t *kinds_of_devices(const Cluster *c, const Kinds *k) {
   return kind;
 }
 
-/* What --memory says, or what the device holds, or a share of the machine that so many ranks have; less what the process
- * needs beside its arena. */
+/* Bytes of a rank's arena: from --memory, the device, or the machine's share per rank; minus the process's own. */
 static int64_t arena_of(const Graph *g, const PlanRequest *q, const DeviceKind *kind, int ranks) {
   const Device *target = backend_of(&q->target)->device;
   int64_t bytes = q->memory ? q->memory : kind->memory ? kind->memory : target->memory(ranks * shards_of(g));
@@ -115,12 +114,12 @@ static void take_cluster(Planner *r) {
   }
   r->rates = rates, r->limits = limits;
   r->topology = topology_of(c, r->ranks, q->link_bytes_per_second, q->link_latency);
-  for (int i = 0; i < k.n; i++) /* of a shard group, which is within the innermost level */
+  for (int i = 0; i < k.n; i++) /* a shard group is within the innermost level */
     set_link(&rates[i], &r->topology.link[0]);
   r->topology.kind_of = k.n > 1 ? kinds_of_devices(c, &k) : NULL;
 }
 
-/* One machine, whose devices are alike. */
+/* One machine with equal devices. */
 static void take_machine(Planner *r) {
   const PlanRequest *q = r->request;
   r->device = backend_of(&q->target)->device->kind(q->arch, &r->assumed);
@@ -135,7 +134,7 @@ static void take_machine(Planner *r) {
   r->topology = topology_flat(link, r->ranks);
 }
 
-/* Parts come and go on devices that are alike. */
+/* Offload requires devices of one kind. */
 static bool check_alike(const Planner *r) {
   if (!r->traits.spills || r->n_kinds == 1)
     return true;
@@ -158,7 +157,7 @@ bool choose_devices(Planner *r) {
   return check_alike(r) && check_update(r) && check_precision(r);
 }
 
-/* ---- of a plan ------------------------------------------------------------------------------------- */
+/* ---- devices of a plan ----------------------------------------------------------------------------- */
 
 int plan_device(const PlanRequest *q, const Plan *plan, int stage, int replica) {
   if (q->cluster) {

@@ -1,4 +1,4 @@
-/* Forms of a pipeline: so many stages with so many ranks each, before its microbatches are settled. */
+/* Forms of a pipeline: stages and ranks, with open microbatches. */
 #include "plan/problem/problem.h"
 
 #include <string.h>
@@ -38,7 +38,7 @@ const char *ranks_text(const Pipeline *p) {
                           : format("replicas %s", replicas_text(p));
 }
 
-/* Where stages keep versions of their own, an update cannot wait for figures of other stages. */
+/* Under schedules with weight versions per stage, updates cannot wait for values of other stages. */
 bool may_exchange(const Planner *r) { return !r->traits.every_round || r->form.vertical_sync; }
 
 /* ---- tables by form --------------------------------------------------------------------------------- */
@@ -52,7 +52,7 @@ Table *form_table(FormTables *t, int n_stages) {
 }
 
 int64_t *form_key(const FormTables *t, const int64_t *head, const Pipeline *form, const bool *marks) {
-  enum { MARK, RECOMPUTE, AHEAD, REPLICAS = 32 }; /* bits of a stage's word */
+  enum { MARK, RECOMPUTE, AHEAD, REPLICAS = 32 }; /* bit positions in a stage's word */
   int64_t *key = alloc((size_t)(t->head + form->n_stages) * sizeof *key);
   memcpy(key, head, (size_t)t->head * sizeof *key);
   for (int i = 0; i < form->n_stages; i++)

@@ -1,4 +1,4 @@
-/* Facts about a plan that is made. */
+/* Facts about a complete plan. */
 #include "plan/problem/problem.h"
 
 bool asks_for_memory(const Plan *plan, const PlanRequest *q) {

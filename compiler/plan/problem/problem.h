@@ -1,6 +1,6 @@
-/* Private to compiler/plan: the problem. Completes a request: the form of pipelines, the devices of ranks, the possible
- * microbatches of a batch. Does not know the costs of pieces. Sizes are bytes, times are seconds; functions that can fail
- * return false or NULL after a diagnostic. */
+/* Private to compiler/plan: the problem. Completes a request: the form of pipelines, the devices of ranks, the
+ * possible microbatches of a batch. Does not know the costs of pieces. Sizes are bytes, times are seconds;
+ * functions that can fail return false or NULL after a diagnostic. */
 #ifndef PDC_PLAN_PROBLEM_H
 #define PDC_PLAN_PROBLEM_H
 
@@ -24,7 +24,7 @@ typedef struct Subject {
   bool inference;
   bool tied; /* an update may wait for other stages, for all cuts */
   Costs *(*price)(const Planner *r, int64_t b,
-                  int kind); /* costs at microbatches of b samples on a kind of device */
+                  int kind); /* costs of microbatches of b samples on a kind of device */
   bool *(*exchanges)(const Planner *r, const Plan *plan); /* plan_exchanges() */
   int (*find)(const Planner *r, Name name); /* the piece of a name in --split; -1 after a diagnostic */
   const void *context;                      /* context of these three functions */
@@ -65,7 +65,7 @@ struct Planner {
   int *pinned;              /* by part: its first piece, under --split; else NULL */
   int *stage_starts;        /* by stage: its first piece, with free parts per stage; else NULL */
   double known;             /* seconds per batch of a known plan; 0: none */
-  int64_t least_microbatch; /* fewest samples with at least two values in every statistic */
+  int64_t least_microbatch; /* minimum samples for two values in every statistic */
   int64_t limit, process;   /* bytes per device, of the largest kind: of the arena; of the process */
   int n_kinds;              /* kinds of devices, the slowest first */
   const int64_t *limits;    /* memory limit by kind, in bytes */
@@ -75,21 +75,22 @@ struct Planner {
   TimedPlans *timed_plans;
   KnownForms *known_forms;
   BestPartitions *best_partitions;
-  Vec(int64_t) microbatches; /* under consideration, rising */
+  Vec(int64_t) microbatches; /* candidates, ascending */
 };
 
 /* Tensor-parallel degree: ranks per planned rank. */
 static inline int shards_of(const Graph *g) { return g && g->shards ? g->shards : 1; }
 
 /* ---- request.c */
-/* Fills a planner that has a subject and a request (search/search.h: planner_prepare). False after diagnostics. Does not read
- * the profile. `taken`: NULL, or a plan whose form and schedule override the model and the request. */
+/* Fills a planner that has a subject and a request (search/search.h: planner_prepare). False after diagnostics.
+ * Does not read the profile. `taken`: NULL, or a plan whose form and schedule override the model and the
+ * request. */
 bool settle_request(Planner *r, const Graph *g, const Pieces *p, const Plan *taken);
-/* The same for a layer profile: its batch has microbatches of a fixed size, which count as one sample. levels: of
- * machines; missing latencies are the target's. */
+/* The same for a layer profile, whose microbatches have a fixed size and count as one sample. levels: of machines;
+ * missing latencies are the target's. */
 bool settle_layers(Planner *r, const Cluster *levels);
-/* Fills microbatches with the batch's divisors that the schedule and the profile allow; with free replicas, those of any
- * form. */
+/* Fills microbatches with the divisors of the batch that the schedule and the profile allow; with free replicas,
+ * those of any form. */
 bool planner_microbatches(Planner *r);
 void tell_microbatches(const Planner *r); /* reports that no microbatch is possible */
 Span graph_file_span(const Graph *g);
@@ -97,14 +98,14 @@ const char *inference_option(const Graph *g); /* the option of such programs: "-
 /* Whether the schedule exists; whether it suits training or inference. False after a diagnostic. */
 bool schedule_named(Name name, Span where, const char *prefix);
 bool schedule_suits(const Graph *g, Name name, Span where, const char *prefix);
-/* Whether the planner may shard the optimizer state if memory needs it: replicas are possible, and the request leaves it
- * open. */
+/* Whether the planner may shard the optimizer state to save memory: replicas are possible, and the request leaves
+ * it open. */
 bool planner_may_shard(const Planner *r);
 
 /* ---- devices.c */
 bool choose_devices(Planner *r); /* false after a diagnostic */
 
-/* ---- update.c: where offloaded parameters are updated ---- */
+/* ---- update.c: place of updates under offload ------------ */
 bool spills_to_host(const Planner *r);     /* offload to pinned host memory, not to a file */
 bool may_update_at_home(const Planner *r); /* the host may update offloaded parameters */
 /* Whether parameters can be updated at the place of the request or the plan; false after a diagnostic. */

@@ -1,4 +1,4 @@
-/* From what the command line and the model say to a definite planning job. */
+/* Completes a request from the command line and the model. */
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -14,8 +14,8 @@ Span graph_file_span(const Graph *g) {
 
 /* ---- stages and ranks ---------------------------------------------------------------------------- */
 
-/* split: "h[3],h[6].ln_2"; the parts it makes, 0 after a diagnostic. Fills with which of them stages start, but for the
- * first: names behind a '/'. */
+/* Reads "h[3],h[6].ln_2"; returns the number of parts, 0 after a diagnostic. `stages`: indexes of parts with '/',
+ * which start a stage. */
 static int read_split(Planner *r, const char *split, Ints *stages) {
   Vec(Name) names = {0};
   for (const char *at = split;;) {
@@ -46,7 +46,7 @@ static int read_split(Planner *r, const char *split, Ints *stages) {
 
 enum { MOST_REPLICAS = 4096, MOST_RANKS = 4096 };
 
-/* replicas: "2,1"; false when the text is anything else. */
+/* Parses "2,1"; false: another syntax. */
 static bool parse_replicas(const char *text, Ints *out) {
   for (const char *at = text;; at++) {
     char *end;
@@ -60,7 +60,7 @@ static bool parse_replicas(const char *text, Ints *out) {
   }
 }
 
-/* The same; false after a diagnostic. */
+/* As parse_replicas(); false after a diagnostic. */
 static bool read_replicas(const char *text, Ints *out) {
   if (parse_replicas(text, out))
     return true;
@@ -69,7 +69,7 @@ static bool read_replicas(const char *text, Ints *out) {
   return false;
 }
 
-/* -n, or what stands for it: 0 where other options say how many ranks there are, or nothing does. */
+/* -n or its default; 0: other options set the ranks, or none does. */
 static int workers_of(const PlanRequest *q) {
   if (q->workers || !q->cluster || q->stages || q->split || q->replicas || q->plan)
     return q->workers;
@@ -82,7 +82,7 @@ int plan_ranks_asked(const PlanRequest *q, const Plan *plan) {
 }
 
 int64_t inference_batch(int64_t batch, const PlanRequest *q) {
-  const int64_t most = (int64_t)1 << 40; /* what asks for more is refused for another reason */
+  const int64_t most = (int64_t)1 << 40; /* larger values are refused elsewhere */
   Ints replicas = {0};
   int64_t whole = 1;
   if (q->replicas && !parse_replicas(q->replicas, &replicas))
@@ -98,8 +98,8 @@ int64_t inference_batch(int64_t batch, const PlanRequest *q) {
   return (batch + whole - 1) / whole * whole;
 }
 
-/* Of a model that spills. In "h[1],/h[2],h[3]" a stage starts at h[2], and the other names are of parts. Without such a
- * mark all are parts of one rank's, or, of several ranks, stages, whose parts are open. 0 after a diagnostic. */
+/* Stages under offload. In "h[1],/h[2],h[3]" stage 1 starts at h[2]; other names are parts. Without marks, names
+ * are parts of one rank, or stages of several ranks with free parts. 0 after a diagnostic. */
 static int split_stages(Planner *r, const PlanRequest *q, int parts, const Ints *marked) {
   const int asked = q->stages ? q->stages : workers_of(q);
   const int stages = asked ? asked : marked->n + 1, named = marked->n || stages == 1 ? marked->n + 1 : parts;
@@ -124,7 +124,7 @@ static int split_stages(Planner *r, const PlanRequest *q, int parts, const Ints 
   return stages;
 }
 
-/* How many stages --split, --stages, --replicas and -n ask for; 0 after a diagnostic. */
+/* Number of stages from --split, --stages, --replicas and -n; 0 after a diagnostic. */
 static int asked_stages(Planner *r, const PlanRequest *q, const Ints *replicas) {
   int stages = q->stages, chunks = r->form.chunks;
   if (q->split) {
@@ -157,8 +157,7 @@ static int asked_stages(Planner *r, const PlanRequest *q, const Ints *replicas) 
   return workers_of(q) ? workers_of(q) : 1;
 }
 
-/* A serial schedule is asked for to have no two ranks busy at once; replicas take different microbatches, and
- * continuations are one. */
+/* Serial schedules exclude replicas, which would work at the same time. Generation has a single microbatch. */
 static bool may_replicate(const Planner *r) {
   ScheduleTraits traits = schedule_traits(r->form.schedule);
   return traits.replicas && !traits.serial && !(r->g && r->g->generation.context);
@@ -200,7 +199,7 @@ static bool check_ranks(const Planner *r, const PlanRequest *q) {
   return true;
 }
 
-/* A rank that is alone has nothing to interleave: it holds the model as one part, unless parts were asked for. */
+/* One stage has nothing to interleave: it holds the model as one part unless the request fixes parts. */
 static bool settle_chunks(Planner *r, const PlanRequest *q, int positions) {
   if (positions > 1 || r->form.chunks == 1 || schedule_traits(r->form.schedule).spills)
     return true;
@@ -276,7 +275,7 @@ bool schedule_suits(const Graph *g, Name name, Span where, const char *prefix) {
   return false;
 }
 
-/* Whether the schedule can do what the command line asks of it. */
+/* Whether the schedule supports the request. */
 static bool schedule_can(const Planner *r, const PlanRequest *q) {
   Name name = r->form.schedule;
   ScheduleTraits traits = schedule_traits(name);
@@ -297,8 +296,7 @@ static bool schedule_can(const Planner *r, const PlanRequest *q) {
   return true;
 }
 
-/* A setting of the model that belongs to another schedule is a mistake, unless the model's own is that one and
- * the command line asks for another. */
+/* Refuses a setting of another schedule, unless the model uses that schedule and the command line overrides it. */
 static bool setting_belongs(const Planner *r, bool said, const char *setting, const char *owner) {
   const Train *t = &r->g->train;
   bool open = t->pipeline && !strcmp(t->pipeline, SCHEDULE_AUTO);
@@ -389,7 +387,7 @@ bool settle_request(Planner *r, const Graph *g, const Pieces *p, const Plan *tak
   return choose_devices(r);
 }
 
-/* One rank a device, without threads that would be a model's. */
+/* One rank per device. Threads are not part of a layer profile. */
 bool settle_layers(Planner *r, const Cluster *levels) {
   enum { USUAL_CHUNKS = 2 };
   const PlanRequest *q = r->request;
@@ -425,7 +423,7 @@ bool planner_may_shard(const Planner *r) {
          (r->free_replicas || !form_is_plain(&r->form));
 }
 
-/* With replicas, chunks or an update a round, microbatches must also go up evenly. */
+/* Replicas, chunks or an update per round need multiples of microbatches. */
 static void tell_uneven(const Planner *r, int64_t multiple) {
   int64_t batch = r->subject.batch, b = r->request->microbatch;
   const char *form = ranks_text(&r->form);
@@ -473,7 +471,7 @@ static void tell_too_few(const Planner *r, int64_t least) {
 
 typedef Vec(int64_t) Divisors;
 
-/* Rising. */
+/* Ascending. */
 static Divisors divisors(int64_t n) {
   Divisors small = {0}, large = {0};
   for (int64_t i = 1; i <= n / i; i++)
@@ -500,7 +498,7 @@ static void tell_unmeasured(const Planner *r) {
     help(d, "measure with 'pdc profile -n %d', for %d stages", r->ranks, r->form.n_stages);
 }
 
-/* Of all numbers of stages and their replicas none uses the ranks. */
+/* No number of stages and replicas can use the ranks. */
 static void tell_no_form(const Planner *r) {
   int64_t batch = r->subject.batch, b = r->request->microbatch;
   Diagnostic *d =

@@ -1,17 +1,16 @@
-/* Models whose results depend on the microbatch: batch normalisation computes a sample from the others of its
- * microbatch. So the planner's choice of a microbatch is a choice about the model, and one of a single value a statistic
- * leaves the mean alone, which makes every sample zero. */
+/* Models whose results depend on the microbatch: batch normalisation computes statistics over it. Choosing a
+ * microbatch then changes the model. A statistic over a single value equals it, so every sample becomes zero. */
 #include "plan/problem/problem.h"
 
 /* ---- values of a statistic ------------------------------------------------------------------------------- */
 
-/* How many values of the operand add up to one of the result: of a sample, where the operand has samples. */
+/* Number of operand values per result value, of one sample if the operand is batched. */
 static int64_t summed(const Graph *g, const Node *n) {
   const bool sums = n->op->kind == OP_SUM_TO || n->op->reduction == REDUCTION_SUM;
   return sums ? shape_elements(&g->values.at[n->in[0]].shape) / shape_elements(&g->values.at[n->out[0]].shape) : 1;
 }
 
-/* Of operands that differ in number of elements the larger ones count: those of x in x - mean(x). */
+/* The operands with most elements decide, such as x in x - mean(x). */
 static int64_t values_of_operands(const Graph *g, const Node *n, const int64_t *values) {
   int64_t elements = 0, least = 1;
   for (int i = 0; i < n->n_in; i++) {
@@ -26,7 +25,7 @@ static int64_t values_of_operands(const Graph *g, const Node *n, const int64_t *
   return least;
 }
 
-/* By forward value of each sample: how many values of a sample one of its elements is the sum of. */
+/* By forward value of a sample: number of the sample's values that an element sums. */
 static int64_t *values_of_samples(const Graph *g) {
   int64_t *values = alloc((size_t)(g->values.n + 1) * sizeof *values);
   for (int i = 0; i < g->n_forward; i++) {
@@ -39,7 +38,7 @@ static int64_t *values_of_samples(const Graph *g) {
   return values;
 }
 
-/* By forward value: samples, or running averages, are computed from it. */
+/* By forward value: samples or running averages depend on it. */
 static bool *values_read(const Graph *g) {
   bool *read = alloc((size_t)(g->values.n + 1) * sizeof *read);
   for (int i = g->n_forward - 1; i >= 0; i--) {
@@ -74,7 +73,7 @@ int64_t least_microbatch(Statistic s) {
   return s.node < 0 || s.values >= LEAST_VALUES ? 1 : (LEAST_VALUES + s.values - 1) / s.values;
 }
 
-/* "'h.0.bn'" */
+/* For messages: "'h.0.bn'" */
 static const char *layer_text(const Graph *g, int node) {
   Name path = g->scopes.at[g->nodes.at[node].scope].path;
   return path[0] ? format("'%s'", path) : "the model";
@@ -121,7 +120,7 @@ void tell_small_statistics(const Planner *r) {
 
 /* ---- a choice about the model ------------------------------------------------------------------------------ */
 
-/* The first forward node that makes a value of each sample from one that sums over a microbatch's samples; -1. */
+/* The first forward node that computes a sample's value from a statistic over the microbatch; -1: none. */
 static int reader_of_statistics(const Graph *g) {
   bool *statistic = alloc((size_t)(g->values.n + 1) * sizeof *statistic);
   for (int i = 0; i < g->n_forward; i++) {

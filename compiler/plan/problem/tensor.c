@@ -1,4 +1,4 @@
-/* What --tensor N cannot be asked for together with, said before the graph is divided; and what must have come of it. */
+/* Checks --tensor N: options it excludes, before the graph is divided, and the result of the division. */
 #include "optimizers/optimizer.h"
 #include "plan/problem/problem.h"
 #include "tensor/tensor.h"
@@ -93,9 +93,9 @@ bool tensor_is_better(const Plan *spread, const Plan *plan) {
   return spread && (!plan || spread->batch_seconds < WORTH_STATES * plan->batch_seconds);
 }
 
-/* ---- what came of it ------------------------------------------------------------------------------- */
+/* ---- the result ------------------------------------------------------------------------------------ */
 
-/* The first parameter that has an axis to split, for a message. */
+/* The largest parameter, for the diagnostic. */
 static const Param *largest(const Graph *g) {
   const Param *most = NULL;
   for (int i = 0; i < g->params.n; i++)

@@ -1,20 +1,20 @@
-/* Where the parameters of a model that is larger than memory are updated. */
+/* The place of parameter updates under offload. */
 #include <string.h>
 
 #include "optimizers/optimizer.h"
 #include "plan/problem/problem.h"
 
-/* Into pinned memory of the device's host: that is where a GPU spills unless a directory is named. */
+/* A GPU offloads to pinned host memory unless the command line names a directory. */
 bool spills_to_host(const Planner *r) {
   return r->rates->host > 0 && (!r->request->spill || !strcmp(r->request->spill, "host"));
 }
 
-/* Whether the host may update parameters where they are at home. */
+/* Whether the host may update parameters in its memory. */
 bool may_update_at_home(const Planner *r) {
   return spills_to_host(r) && r->g && !update_rule(&r->g->train)->whole_tensors;
 }
 
-/* Plans come with what they need, or say why they cannot be. */
+/* Reports requests for updates at an impossible place. */
 bool check_update(const Planner *r) {
   const bool asked = r->request->update == UPDATE_HOST || r->form.at_home;
   Diagnostic *d = NULL;

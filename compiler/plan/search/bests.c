@@ -1,15 +1,15 @@
-/* The best partition of a form: the searches come by the same forms again and again, with other bounds on what they shall
- * take, and each is cut once. */
+/* Cache of the best partition by form. Searches visit the same forms with different time limits; each form is cut
+ * once. */
 #include <math.h>
 
 #include "plan/search/search.h"
 #include "plan/cost/spans.h"
 
 typedef struct Best {
-  const Spans *spans; /* that it was searched with, and ... */
-  int corrections;    /* ... how often they had been corrected */
-  double most;        /* so long a microbatch may take, INFINITY where one was found */
-  Partition part;     /* start NULL: none takes so little */
+  const Spans *spans; /* of the search */
+  int corrections;    /* their corrections at that time */
+  double most;        /* limit of that search, in seconds per microbatch; INFINITY: found */
+  Partition part;     /* start NULL: none within `most` */
 } Best;
 
 struct BestPartitions {
@@ -25,7 +25,7 @@ BestPartitions *best_partitions_new(void) {
   return b;
 }
 
-/* Nothing but the form says what its stages keep. */
+/* Whether only the form determines its copies: no layout corrections, no other chunks. */
 static bool is_of_form(const Planner *r, const Candidate *c) {
   bool fresh = r->n_kinds == 1;
   for (int i = 0; i < pipeline_parts(c->form); i++)
@@ -66,7 +66,7 @@ static void keep(const Planner *r, const Candidate *c, const int64_t *key, Best 
   arena_use(before);
 }
 
-/* What is best where memory is no matter is so where it fits, too. */
+/* The best partition without memory limit, if it fits the limit. */
 static const Best *unlimited_that_fits(const Planner *r, const Candidate *c, int64_t limit) {
   const int64_t *key;
   const Best *best = limit < INT64_MAX ? find(r, c, INT64_MAX, &key) : NULL;

@@ -1,4 +1,4 @@
-/* Candidates: a form of a pipeline with microbatches of a size, from its partition to exact peaks. */
+/* Candidates: a form of a pipeline with a microbatch, from its partition to exact peaks. */
 #include <math.h>
 
 #include "plan/search/search.h"
@@ -25,7 +25,7 @@ Plan *plan_of(const Planner *r, const Candidate *c, const Partition *part, doubl
   plan->stage = alloc((size_t)parts * sizeof *plan->stage);
   plan->costs = costs_text(r);
   for (int i = 0; i < parts; i++)
-    plan->pipeline.recompute[plan_stage_of(plan, i)] |= part->recompute[i]; /* all of a rank's chunks or none */
+    plan->pipeline.recompute[plan_stage_of(plan, i)] |= part->recompute[i]; /* by rank, for all its chunks */
   for (int i = 0; i < parts; i++) {
     StagePlan *s = &plan->stage[i];
     s->first_piece = part->start[i];
@@ -104,8 +104,8 @@ bool fits_exactly(const Planner *r, Candidate *c) {
   return false;
 }
 
-/* Even the smallest partition is estimated so far above the limit that no exact peak can make up for it: where
- * there are many ways to use the ranks, these need not be laid out. */
+/* Whether even the smallest partition is estimated at more than twice the limit. With free replicas such forms are
+ * not laid out. */
 static bool hopeless(const Planner *r, const Plan *smallest, bool fits) {
   return !fits && largest_peak(smallest) / 2 > r->limit;
 }
@@ -126,7 +126,7 @@ void settle(const Planner *r, Candidate *c) {
     c->settled = fits && exact;
     if (!fits && exact)
       smallest = c->plan;
-    if (fits && !exact && c->tight > 0) { /* what was missed of these cuts says little about others */
+    if (fits && !exact && c->tight > 0) { /* an error at these cuts says little about others */
       limit -= limit / 16;
       continue;
     }

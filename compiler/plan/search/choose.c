@@ -1,10 +1,10 @@
-/* The choice of a plan: for every microbatch and policy of recomputation the best partition, exact peaks
- * for those that are fastest, the fastest that fits. */
+/* Chooses the plan: the best partition for every microbatch and recomputation policy, exact peaks for the fastest
+ * ones, then the fastest that fits. */
 #include <math.h>
 
 #include "plan/search/search.h"
 
-/* What ended the search, for the plan's `why`. */
+/* The reason why the search ended, for the plan's `why`. */
 typedef enum {
   END_BUDGET,   /* a faster plan may exist */
   END_COMPLETE, /* the exhaustive search compared all plans */
@@ -14,17 +14,17 @@ typedef enum {
 typedef struct Choice {
   const Planner *r;
   Candidates candidates;
-  Candidates smallest; /* of those that fit nowhere: for the refusal */
+  Candidates smallest; /* refused candidates that do not fit, for the error */
   Vec(int64_t) microbatches;
-  const Plan *stalling; /* NULL, or one that its schedule does not take */
-  int left;             /* plans that may still be laid out once one is known to fit */
-  double best;          /* seconds of the fastest that is known to fit; INFINITY: none is */
-  double close;         /* what takes so many times as long is of no use */
+  const Plan *stalling; /* NULL, or a plan that its schedule does not support */
+  int left;             /* remaining layouts after the first plan that fits */
+  double best;          /* seconds of the fastest batch known to fit; INFINITY: none */
+  double close;         /* candidates slower than this factor are refused */
   SearchEnd end;
   int64_t compared; /* plans that the exhaustive search compared */
 } Choice;
 
-/* Laying out many ranks or many pieces takes long, and of ways to use very many of them a few are as good as all. */
+/* Layouts of many ranks or pieces are slow. With very many ranks a few forms are as good as all. */
 static Choice choice_make(const Planner *r) {
   int left = BUDGET_LAYOUTS_RANKS / r->ranks, by_pieces = BUDGET_LAYOUTS_PIECES / r->subject.n;
   left = left < by_pieces ? left : by_pieces;
@@ -36,7 +36,7 @@ static Choice choice_make(const Planner *r) {
 
 static double seconds(const Candidate *c) { return c->plan ? c->plan->batch_seconds : c->bound; }
 
-/* Nothing slower is worth finding. */
+/* Slower plans are not searched. */
 static double most_seconds(const Planner *r) { return r->known > 0 ? r->known : INFINITY; }
 
 static bool before(const Candidate *a, const Candidate *b) {
@@ -59,16 +59,16 @@ static bool equal_plans(const Plan *a, const Plan *b) {
   return equal;
 }
 
-/* Whether the one tells a reader nothing that the other does not: it is the same, or the stages that decide are. */
+/* Whether two plans are the same to a reader: equal, or bound by the same stages. */
 static bool alike(const Plan *a, const Plan *b) {
   return equal_plans(a, b) || (a->pipeline.microbatch == b->pipeline.microbatch &&
                                fabs(a->batch_seconds - b->batch_seconds) <= SAME_SECONDS * a->batch_seconds);
 }
 
-/* With the time it would take if memory were no matter: settling it can only make it slower. */
+/* Computes the plan without memory limit: settling can only make it slower. */
 static void consider(Choice *c, Candidate *candidate) {
   if (!candidate_plan(c->r, candidate, INT64_MAX, &candidate->plan)) {
-    candidate->refused = true; /* slower than is of use */
+    candidate->refused = true; /* slower than the limit */
     return;
   }
   if (schedulable(c->r, candidate->plan))
@@ -77,7 +77,7 @@ static void consider(Choice *c, Candidate *candidate) {
   candidate->refused = true;
 }
 
-/* No other of its microbatch was laid out: how much that gains from moving its cuts is another matter for each. */
+/* Whether no other candidate with this microbatch was laid out. Gains from moving cuts differ by microbatch. */
 static bool is_first(const Choice *c, const Candidate *one) {
   bool first = c->r->ranks <= VERY_MANY_RANKS;
   for (int i = 0; i < c->candidates.n; i++) {
@@ -89,7 +89,7 @@ static bool is_first(const Choice *c, const Candidate *one) {
 
 static double close_enough(const Choice *c, const Candidate *one) { return is_first(c, one) ? CLOSE : c->close; }
 
-/* The fastest by what is known of them, of all or of those that were not refined; NULL when none is left. */
+/* The fastest candidate by its current estimate, optionally among unrefined ones; NULL: none is left. */
 static Candidate *least_seconds(const Choice *c, bool unrefined) {
   Candidate *best = NULL;
   for (int i = 0; i < c->candidates.n; i++) {
@@ -100,7 +100,7 @@ static Candidate *least_seconds(const Choice *c, bool unrefined) {
   return best;
 }
 
-/* Takes a candidate one step further, from a bound to a plan and from a plan to exact peaks, or refuses it. */
+/* Advances a candidate from a bound to a plan, or from a plan to exact peaks; or refuses it. */
 static void advance(Choice *c, Candidate *one) {
   const double close = close_enough(c, one);
   one->or_not = isfinite(c->best);
@@ -121,7 +121,7 @@ static void advance(Choice *c, Candidate *one) {
     push(&c->smallest, *one);
 }
 
-/* The fastest candidate that fits, of all or of those that were not refined; NULL when none is left. */
+/* The fastest candidate that fits, optionally among unrefined ones; NULL: none is left. */
 static Candidate *leader(Choice *c, bool unrefined) {
   Candidate *best = least_seconds(c, unrefined);
   while (best && !best->settled) {
@@ -131,7 +131,7 @@ static Candidate *leader(Choice *c, bool unrefined) {
   return best;
 }
 
-/* The fastest, taken off the list. */
+/* The fastest plan; removes it from the list. */
 static Plan *next_best(Choice *c) {
   Candidate *best = leader(c, false);
   if (!best)
@@ -140,7 +140,7 @@ static Plan *next_best(Choice *c) {
   return best->plan;
 }
 
-/* Whether some plan may take clearly less: all ranks share the passes at best. */
+/* Whether a plan could be clearly faster, by the bound that all ranks share the passes. */
 static bool may_gain(const Planner *r, double best) {
   bool may = false;
   for (int i = 0; i < r->microbatches.n; i++) {
@@ -154,7 +154,7 @@ static bool may_gain(const Planner *r, double best) {
 
 typedef Vec(const Plan *) Plans;
 
-/* Whether it is none of them; then it is added. */
+/* Whether the plan is new; adds it. */
 static bool is_new(Plans *known, const Plan *plan) {
   for (int i = 0; i < known->n; i++)
     if (equal_plans(known->at[i], plan))
@@ -163,12 +163,12 @@ static bool is_new(Plans *known, const Plan *plan) {
   return true;
 }
 
-/* A candidate that comes close to the fastest may overtake it once its cuts are moved; of those that cost little also
- * such as are not so close, for what the searches minimise is not all that is simulated. */
+/* Refines candidates near the fastest, because moved cuts may overtake it. Cheap candidates may be farther away,
+ * because searches minimize bounds, not simulations. */
 static void refine_leaders(Choice *c) {
   const int LEADERS = c->close < 1.1 ? 2 : 6;
   double best = most_seconds(c->r);
-  int refined[2] = {0, 0}; /* of chunks that rounds.c cut there are so many beside the others */
+  int refined[2] = {0, 0}; /* by [start == START_TOGETHER]: separate budgets */
   int64_t turns[2] = {0, 0};
   Plans started = {0};
   for (;;) {
@@ -192,7 +192,7 @@ static void refine_leaders(Choice *c) {
   }
 }
 
-/* The fastest that was refined, none of those known. */
+/* The fastest refined candidate that is not known; adds it. */
 static Candidate *next_refined(Choice *c, Plans *known) {
   Candidate *best = NULL;
   for (int i = 0; i < c->candidates.n; i++) {
@@ -208,7 +208,7 @@ static Candidate *next_refined(Choice *c, Plans *known) {
   return best;
 }
 
-/* Where ranks hold several chunks: the best few from other cuts, then the best of these. */
+/* Several chunks per rank: refines the best few from other cuts, then the best of these. */
 static void refine_chunks(Choice *c) {
   Plans known = {0};
   Candidate *one = leader(c, false);
@@ -222,7 +222,7 @@ static void refine_chunks(Choice *c) {
     refine_again(c->r, one, FEW_REFINED_CHUNKS * BUDGET_AGAIN_CHUNKS);
 }
 
-/* The best two, with more effort, for as long as that makes them shorter. */
+/* Refines the best two with more effort while that shortens the batch. */
 static void refine_on(Choice *c) {
   Plans known = {0};
   Candidate *one = leader(c, false);
@@ -238,7 +238,7 @@ static void refine_on(Choice *c) {
   }
 }
 
-/* What is faster than all these, where so few plans are possible that they can be tried one by one. */
+/* Exhaustive search for a faster plan, within a budget. */
 static void try_every(Choice *c) {
   const Candidate *best = leader(c, false);
   const double most = fmin(most_seconds(c->r), best ? seconds(best) : INFINITY);
@@ -263,7 +263,7 @@ static void try_every(Choice *c) {
   }
 }
 
-/* A pipeline of each depth up to the ranks that there are, one rank a stage. */
+/* A pipeline of each possible depth, with one rank per stage. */
 static bool add_depths(Choice *c, int64_t b, const Spans *spans) {
   const Planner *r = c->r;
   bool any = false;
@@ -277,7 +277,7 @@ static bool add_depths(Choice *c, int64_t b, const Spans *spans) {
   return any;
 }
 
-/* They stay rising. */
+/* Sorted, ascending. */
 static void list_microbatch(Choice *c, int64_t b) {
   int at = c->microbatches.n;
   for (int i = 0; i < c->microbatches.n; i++)
@@ -289,7 +289,7 @@ static void list_microbatch(Choice *c, int64_t b) {
   c->microbatches.at[at] = b;
 }
 
-/* Replicas are open: the fastest with as many ranks for every stage says what other ways are worth a look. */
+/* Free replicas: the best form with equal ranks bounds the search for other forms. */
 static void list_ways(Choice *c) {
   const Planner *r = c->r;
   double best = most_seconds(r);
@@ -310,7 +310,7 @@ static void list_ways(Choice *c) {
       list_microbatch(c, r->microbatches.at[i]);
 }
 
-/* False when no microbatch will do. */
+/* False: no microbatch is possible. */
 static bool list_candidates(Choice *c) {
   const Planner *r = c->r;
   if (r->free_replicas)
@@ -338,8 +338,7 @@ static int slowest_part(const Plan *plan) {
   return slowest;
 }
 
-/* What the choice is compared with: the same form recomputing everywhere, and the chosen plan with one cut of its
- * slowest stage moved by a piece. */
+/* Alternatives for comparison: full recomputation, and one cut of the slowest stage moved by a piece. */
 static void list_neighbours(Choice *c, const Plan *chosen) {
   const Planner *r = c->r;
   const Spans *spans = spans_at(r, chosen->pipeline.microbatch);
@@ -367,7 +366,7 @@ static const char *ways_text(const Pipeline *p) {
                             : format("replicas %s by stage", replicas_text(p));
 }
 
-/* What ended the search. Simpler plans win within AS_FAST, so that is all that optimality means. */
+/* The reason why the search ended. Simpler plans win within AS_FAST, so optimality is limited to that. */
 static const char *end_text(const Choice *c) {
   const double within = 100 * (AS_FAST - 1);
   if (c->end == END_BOUND)
@@ -423,7 +422,7 @@ static char *why(const Choice *c, const Plan *plan, double gain) {
   return t.at;
 }
 
-/* The refused plan that comes nearest to fitting; NULL when none was laid out. */
+/* The refused plan with the smallest excess of memory; NULL: none was laid out. */
 static const Plan *nearest_miss(const Choice *c) {
   const Plan *best = NULL;
   int64_t least = INT64_MAX;
@@ -476,8 +475,8 @@ static bool better(const Plan *a, const Plan *b) {
   return largest_peak(a) < largest_peak(b);
 }
 
-/* Of plans that are as fast as the fastest, but for what no prediction can tell apart, one without replicas
- * before others, then the one that needs least memory; the rest go back on the list. */
+/* Among plans within AS_FAST of the fastest, prefers plans without replicas, then least memory. Returns all other
+ * settled plans to the list. */
 static Plan *simplest(Choice *c, Plan *first) {
   double most = AS_FAST * first->batch_seconds;
   Plan *best = first;
@@ -500,14 +499,14 @@ static Plan *simplest(Choice *c, Plan *first) {
   return best;
 }
 
-/* Whether some update has a turn for what it exchanges with other stages. */
+/* Whether some update has its own turn for exchanges with other stages. */
 static bool exchanges_aside(const Planner *r, const Plan *plan) {
   return planned_programs(r, &plan->pipeline, r->subject.exchanges(r, plan))->lag > 0;
 }
 
-/* One microbatch more in flight between neighbours, where that shortens a batch and memory allows it, and updates
- * keep their turn for exchanges, which is worth more. Nothing else of the plan changes, nor what is computed:
- * where weights are as old as a microbatch is long in flight (every_round), only the request says so. */
+/* One additional microbatch in flight between stages, if it shortens a batch and fits. Updates must keep their
+ * turn for exchanges, which is worth more. Results stay bit-identical. With weights that age with microbatches in
+ * flight (every_round), only the request sets this. */
 static Plan *look_ahead(const Choice *c, Plan *plan, double *gain) {
   const Planner *r = c->r;
   Pipeline form = form_of(&plan->pipeline);
@@ -527,19 +526,20 @@ static Plan *look_ahead(const Choice *c, Plan *plan, double *gain) {
   settle(r, &other);
   if (!other.settled || exchanges_aside(r, plan) > exchanges_aside(r, other.plan))
     return plan;
-  /* Where a pipeline drains, messages that wait lengthen every batch; else only unevenness makes them wait. */
+  /* In draining pipelines, waiting messages lengthen every batch; in others, only uneven kernel times make
+   * messages wait. */
   double before = traits.drains ? plan->batch_seconds : uneven_seconds(r, plan),
          after = traits.drains ? other.plan->batch_seconds : uneven_seconds(r, other.plan);
   *gain = 1 - after / before;
   return *gain >= WORTH_PLACES ? other.plan : plan;
 }
 
-/* Where the fastest ways that estimates allow did not fit when they were laid out. */
+/* The fallback if the fastest forms do not fit after layout. */
 static Plan *however_slow(const Planner *r) {
   Planner any = *r;
   Prices none = {0};
   any.any_will_do = true;
-  any.prices = alloc_copy(&none, sizeof none); /* corrected estimates would lead elsewhere */
+  any.prices = alloc_copy(&none, sizeof none); /* without corrections, which would lead to other plans */
   return plan_any(&any);
 }
 
@@ -559,7 +559,7 @@ Plan *plan_choose(const Planner *r, Plan **runners_up, int n, NoPlan *none) {
   double gain = 0;
   plan = look_ahead(&c, simplest(&c, plan), &gain);
   plan->why = why(&c, plan, gain);
-  c.left = 3 * n; /* runners-up, however slow; some are alike */
+  c.left = 3 * n; /* runners-up at any speed; some are equal */
   c.close = INFINITY;
   if (n > 0)
     list_neighbours(&c, plan);

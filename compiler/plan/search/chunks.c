@@ -1,5 +1,5 @@
-/* Ranks that hold several chunks of the model: these share the rank's time and its memory, which partition.c does not
- * know of. It is asked again with what each part has beside it on its rank, until that changes nothing. */
+/* Ranks that hold several chunks. Chunks share the rank's time and memory, which partition.c does not model.
+ * partition.c runs repeatedly with the time of the rank's other parts until the result is stable. */
 #include <math.h>
 
 #include "plan/search/search.h"
@@ -9,7 +9,7 @@ static double part_seconds(const Candidate *c, const Partition *part, int i) {
   return span_seconds(c->spans + at->kind, at, part->start[i], part->start[i + 1], part->recompute[i]);
 }
 
-/* Temporaries are its chunks' in turn. */
+/* Temporaries count once, because chunks run in turn. */
 int64_t chunks_bytes(const Candidate *c, const Partition *part, int stage, bool recompute) {
   int64_t bytes = 0, most = 0;
   for (int k = 0; k < pipeline_chunks(c->form, stage); k++) {
@@ -23,7 +23,7 @@ int64_t chunks_bytes(const Candidate *c, const Partition *part, int stage, bool 
   return bytes + most;
 }
 
-/* Decides whether the rank recomputes. Its bytes above the limit. */
+/* Decides whether the rank recomputes. Returns its bytes above the limit. */
 static int64_t rank_over(const Candidate *c, int64_t limit, Partition *part, int stage) {
   const Copies *first = &c->copies[stage];
   int64_t off = first->recompute_off ? chunks_bytes(c, part, stage, false) : INT64_MAX;
@@ -41,7 +41,7 @@ bool chunks_fit(const Candidate *c, int64_t limit, Partition *part) {
   return fit;
 }
 
-/* A rank works on its chunks one after the other, on the first one last. */
+/* A rank runs its chunks in turn, the first chunk last. */
 static StageShare rank_share(const Candidate *c, const Partition *part, int stage, double *whole) {
   const int n_stages = c->form->n_stages, chunks = c->form->chunks;
   StageShare all = {0};
@@ -53,18 +53,18 @@ static StageShare rank_share(const Candidate *c, const Partition *part, int stag
     all.aside += own.aside;
     all.pace += own.pace;
     all.finish += own.finish;
-    all.way = own.way * chunks; /* in the end that of the first */
+    all.way = own.way * chunks; /* finally that of the first chunk */
     all.between = own.between * chunks;
     *whole += all.way + all.between;
   }
   return all;
 }
 
-/* What a rank takes. */
+/* Load of a rank. */
 typedef struct RankCount {
   int64_t over; /* bytes above the limit */
   StageShare share;
-  double whole; /* a microbatch's way through all its chunks */
+  double whole; /* seconds of a microbatch's way through all its chunks */
 } RankCount;
 
 static RankCount count_rank(const Candidate *c, int64_t limit, Partition *part, int stage) {
@@ -93,11 +93,11 @@ double chunks_value(const Candidate *c, const Partition *part) {
 
 /* ---- rounds ------------------------------------------------------------------------------------------------ */
 
-/* A round: one part of each rank, neighbours in the model. All ranks work on one round, then on the next, so that a
- * microbatch takes as long as the longest parts of all rounds together. */
+/* A round has one part of each rank, adjacent in the model. All ranks work on the same round, so a microbatch
+ * takes the sum over rounds of the longest part. */
 
-/* Cuts pieces from `first` on into parts that take at most so many seconds, the last at `end` at the latest, with a piece in each. Where
- * the last ends. */
+/* Cuts parts of at most `most` seconds from `first` up to `end`, each with at least one piece. Returns the last
+ * end. */
 static int fill_parts(const Spans *s, int first, int end, int parts, double most, int *start) {
   for (int i = 0; i < parts; i++) {
     int low = first + 1, high = end - (parts - 1 - i);
@@ -114,7 +114,7 @@ static int fill_parts(const Spans *s, int first, int end, int parts, double most
   return first;
 }
 
-/* Of the most even cuts of a round: the seconds of its longest part. */
+/* Cuts a round evenly; returns the seconds of its longest part. */
 static double even_parts(const Spans *s, int first, int end, int parts, int *start) {
   enum { BITS = 16 };
   double low = 0, high = span_compute(s, first, end);
@@ -132,7 +132,7 @@ static double even_parts(const Spans *s, int first, int end, int parts, int *sta
   return longest;
 }
 
-/* Where the round `behind` another starts, best for both: at every so many pieces, then nearby. */
+/* The best start of the second of two rounds, on a coarse grid, then refined. */
 static int between_rounds(const Spans *s, int first, int end, int parts, int *start) {
   enum { PLACES = 32 };
   int low = first + parts, high = end - parts, best = low;
@@ -167,7 +167,7 @@ static void even_rounds(const Candidate *c, Partition *out) {
 
 /* ---- rounds together -------------------------------------------------------------------------------------- */
 
-/* False: nothing is found that fits. */
+/* False: no cuts fit. */
 static bool cut_together(const Candidate *c, int64_t limit, Partition *out) {
   even_rounds(c, out);
   return rounds_cut(c, limit, out->start) && chunks_fit(c, limit, out);
@@ -175,7 +175,7 @@ static bool cut_together(const Candidate *c, int64_t limit, Partition *out) {
 
 /* ---- time ------------------------------------------------------------------------------------------------- */
 
-/* What each part has beside it on its rank. False: for nobody it changed by much. */
+/* Sets the time of each rank's other parts. False: nearly unchanged. */
 static bool set_beside(const Candidate *c, const Partition *part, Copies *at) {
   int parts = pipeline_parts(c->form), n_stages = c->form->n_stages;
   double *rank = alloc((size_t)n_stages * sizeof *rank);
@@ -191,7 +191,7 @@ static bool set_beside(const Candidate *c, const Partition *part, Copies *at) {
   return changed;
 }
 
-/* Whether it is: simulates it, unless it cannot be. */
+/* Simulates the partition unless its bound excludes it. Whether it is better. */
 static bool take_better(const Planner *r, const Candidate *c, const Partition *part, Plan **best) {
   if (*best && candidate_least_seconds(r, c, part) >= (*best)->batch_seconds)
     return false;
@@ -202,8 +202,8 @@ static bool take_better(const Planner *r, const Candidate *c, const Partition *p
   return true;
 }
 
-/* Partitions of parts that are each as fast as what its rank has beside it allows, memory aside, one after the other: the
- * best. */
+/* The best of successive partitions without memory limit. Each is balanced against the parts of the previous
+ * one. */
 static void balance(const Planner *r, const Candidate *c, Partition *best) {
   enum { ROUNDS = 8 };
   const int parts = pipeline_parts(c->form);
@@ -221,15 +221,15 @@ static void balance(const Planner *r, const Candidate *c, Partition *best) {
 
 /* ---- memory ----------------------------------------------------------------------------------------------- */
 
-/* A partition whose cuts move. Of each move only the ranks that have the parts beside its cuts are counted anew. */
+/* A partition whose cuts move. A move recounts only the ranks next to its cuts. */
 typedef struct Shift {
   const Candidate *c;
   int64_t limit, over; /* bytes */
   double value;
   Partition part;
-  RankCount *rank, *before; /* by rank; before: of those that a move touches */
-  int left;                 /* steps that may still be tried, ... */
-  bool until_it_fits;       /* ... and no more than that takes */
+  RankCount *rank, *before; /* by rank; before: saved entries of the ranks that a move changes */
+  int left;                 /* remaining steps */
+  bool until_it_fits;       /* stop at the first partition that fits */
 } Shift;
 
 static void count_all(Shift *s) {
@@ -246,7 +246,7 @@ static void move_cuts(Shift *s, int first, int last, int by) {
     s->part.start[i] += by;
 }
 
-/* Of ranks from `rank` on, so many: their bytes above the limit. */
+/* Bytes above the limit of n ranks from `rank` on. */
 static int64_t over_of(const Shift *s, int rank, int n) {
   int64_t over = 0;
   for (int i = 0; i < n; i++)
@@ -254,8 +254,7 @@ static int64_t over_of(const Shift *s, int rank, int n) {
   return over;
 }
 
-/* Cuts from `first` to `last` by some pieces one way, if fewer bytes are then above the limit, or as many and it is
- * faster. */
+/* Moves the cuts from `first` to `last` by `by` pieces, if that reduces excess bytes, or time at equal bytes. */
 static bool shift(Shift *s, int first, int last, int by) {
   Partition *part = &s->part;
   const int n_stages = s->c->form->n_stages, rank = stage_of_part(n_stages, first - 1);
@@ -333,7 +332,7 @@ bool chunks_repair(const Candidate *c, int64_t limit, int *start) {
   return s.over == 0;
 }
 
-/* Of what the largest rank takes without recomputation where memory is no matter. */
+/* `tight` times the bytes of the largest rank in the unlimited plan without recomputation. */
 static int64_t tight_limit(const Candidate *c, int64_t limit) {
   int64_t most = 0;
   for (int stage = 0; stage < c->form->n_stages; stage++) {
@@ -344,7 +343,7 @@ static int64_t tight_limit(const Candidate *c, int64_t limit) {
   return tight < limit ? tight : limit;
 }
 
-/* As cut where memory is no matter. */
+/* The starting cuts, without memory limit. */
 static Partition started(const Planner *r, const Candidate *c) {
   if (!c->balanced[c->start].start) {
     if (c->start == START_ROUNDS)
@@ -357,7 +356,7 @@ static Partition started(const Planner *r, const Candidate *c) {
   return partition_copy(&c->balanced[c->start], pipeline_parts(c->form));
 }
 
-/* Whether it takes recomputation to fit. */
+/* Whether it needs recomputation to fit. */
 static bool must_recompute(const Candidate *c, const Partition *part) {
   bool must = false;
   for (int i = 0; i < pipeline_parts(c->form); i++)

@@ -1,23 +1,23 @@
-/* Where plans are few, all of them: every form with every cut that may be faster than the best known. What cannot be is
- * left out by what no simulation undercuts, and no more is tried than a budget allows: with many ranks or cuts that is
- * little, and what refine.c finds counts. */
+/* Exhaustive search over forms and cuts, for small problems. Lower bounds of the simulation exclude plans that
+ * cannot be faster than the best known plan. A budget limits the work: with many ranks or cuts, refine.c finds the
+ * plan instead. */
 #include <math.h>
 
 #include "plan/search/search.h"
 
 typedef struct Every {
   const Planner *r;
-  double best;      /* seconds of a batch: what does not take less is of no use */
-  int64_t left;     /* of the budget, in about 50 ns */
-  int64_t compared; /* whole plans, by bounds or by simulation */
+  double best;      /* seconds of the best batch; slower plans are excluded */
+  int64_t left;     /* remaining budget, in units of about 50 ns */
+  int64_t compared; /* complete plans, by bounds or by simulation */
   bool found;
-  Candidate fastest; /* if so */
+  Candidate fastest; /* valid if `found` */
 
-  /* Of the form that is being cut, from its last part to its first: */
+  /* The form under construction, cut from its last part to its first. */
   Candidate at;
-  int *start;   /* of the parts that are cut */
-  double *busy; /* seconds of a microbatch that each rank works on them */
-  double bar;   /* `best` as a microbatch's share */
+  int *start;   /* by part: first piece */
+  double *busy; /* by rank: seconds per microbatch of the parts already cut */
+  double bar;   /* `best` per microbatch */
 } Every;
 
 /* ---- a plan ------------------------------------------------------------------------------------------- */
@@ -61,8 +61,7 @@ static void try_plan(Every *e) {
 
 /* ---- cuts --------------------------------------------------------------------------------------------- */
 
-/* Part i starts at each place before `end` in turn; `behind`: of a pipeline whose ranks have a part each, when the parts
- * behind it end. */
+/* Tries each start of part i before `end`. `behind`: the StageEnd of the later parts, for one part per rank. */
 static void try_cuts(Every *e, int i, int end, StageEnd behind) {
   enum { A_CUT = 4 };
   const Candidate *c = &e->at;
@@ -118,7 +117,7 @@ static void try_form(Every *e, const Candidate *c) {
 
 /* ---- forms -------------------------------------------------------------------------------------------- */
 
-/* In every placement. */
+/* Tries every placement. */
 static void try_placements(Every *e, int64_t b, const Pipeline *as) {
   const double best = e->best;
   Candidates placed = {0};
@@ -128,7 +127,7 @@ static void try_placements(Every *e, int64_t b, const Pipeline *as) {
     add_placements(e->r, &placed, form, b, spans_at(e->r, b));
   for (int i = 0; i < placed.n && e->left > 0; i++)
     if (placed.at[i].recompute == e->r->request->recompute && placed.at[i].start == 0 && placed.at[i].tight <= 0)
-      try_form(e, &placed.at[i]); /* the others are the same form, to be cut from elsewhere */
+      try_form(e, &placed.at[i]); /* variants with another start or limit have the same form */
   if (e->best >= best)
     arena_release(mark);
 }
@@ -140,7 +139,7 @@ static void try_stages(Every *e, int64_t b, int stages, const int *replicas) {
   try_placements(e, b, &form);
 }
 
-/* All ways to give so many ranks to stages, the first `stages` of which have theirs. */
+/* Tries all distributions of the remaining ranks; the first `stages` stages have theirs. */
 static void try_replicas(Every *e, int64_t b, int *replicas, int stages, int left) {
   enum { A_WAY = 20 };
   const Planner *r = e->r;
@@ -168,7 +167,7 @@ bool fastest_of_all(const Planner *r, double most, int64_t *budget, int64_t *com
   int *replicas = alloc((size_t)parts * sizeof *replicas);
   for (int i = r->microbatches.n - 1; i >= 0 && e.left > 0; i--) {
     int64_t b = r->microbatches.at[i];
-    spans_at(r, b); /* is kept */
+    spans_at(r, b); /* prices the microbatch in the lasting arena */
     if (r->free_replicas)
       try_replicas(&e, b, replicas, 0, r->ranks);
     else if (r->free_depth)

@@ -1,6 +1,5 @@
-/* The least memory a device with which a plan is found, for the message that none is: planning is tried with more and less
- * of it, until 64 KiB lie between what is enough and what is not; for large problems, where that takes long, 1 %, and of
- * stages and replicas that are open the first that fit are as good as the fastest. */
+/* The least memory per device for which a plan exists, for the error message. Bisects to 64 KiB, or to 1 % for
+ * large problems. Large problems with open stages and replicas accept the first plan that fits. */
 #include "plan/search/search.h"
 
 static int64_t to_steps(int64_t bytes) { return (bytes + MEMORY_STEP - 1) / MEMORY_STEP * MEMORY_STEP; }
@@ -19,13 +18,13 @@ static const Plan *plan_sharing(const Planner *r, int64_t memory, bool shares) {
   return planner_microbatches(&other) ? plan_any(&other) : NULL;
 }
 
-/* NULL: nothing fits so many bytes a device. */
+/* NULL: no plan fits this memory per device. */
 static const Plan *with_memory(const Planner *r, int64_t memory) {
   const Plan *plan = plan_sharing(r, memory, r->request->shard_optimizer);
   return !plan && planner_may_shard(r) ? plan_sharing(r, memory, true) : plan;
 }
 
-/* As near as what is enough and what is not shall come. */
+/* Tolerance of the bisection, in bytes. */
 static int64_t nearness(const Planner *r, int64_t high) {
   return !is_large(r) || high / MEMORY_PARTS < MEMORY_NEAR ? MEMORY_NEAR : high / MEMORY_PARTS;
 }

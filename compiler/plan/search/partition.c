@@ -1,7 +1,7 @@
-/* Exact partition of a list of pieces into contiguous stages, by dynamic programming over the stages from the last. Of a
- * pipeline that never drains best(s, i) = min over j of max(cost of pieces [i, j) as stage s, best(s + 1, j)). Of one
- * that drains it matters, too, when the stages behind are ready with their passes: states are pairs (spans.h:
- * StageEnd), and those stay that no other beats in both. */
+/* Exact partition of pieces into contiguous stages, by dynamic programming from the last stage. For a pipeline
+ * that never drains: best(s, i) = min over j of max(cost of pieces [i, j) as stage s, best(s + 1, j)). For a
+ * draining pipeline, states are pairs (StageEnd in spans.h), because waiting times matter; dominated pairs are
+ * pruned. */
 #include "plan/search/partition.h"
 
 #include <math.h>
@@ -12,16 +12,16 @@
 typedef struct State {
   StageEnd at;
   double squares;
-  int end, next; /* the place where the first of them ends, the state there */
+  int end, next; /* end of the first stage, and index of the state there */
 } State;
 
-/* No state beats another; the one that has updated first stands first. However many there are, all are kept: a stage before
- * them may need any. */
+/* Mutually non-dominated states, earliest update first. Their number is unlimited, because an earlier stage may
+ * need any of them. */
 typedef struct States {
   int n;
   const State *state;
 } States;
-typedef Vec(State) OpenStates; /* of one stage and place, while they are found */
+typedef Vec(State) OpenStates; /* of one stage and place under construction */
 
 typedef struct Search {
   const Costs *c;
@@ -29,12 +29,12 @@ typedef struct Search {
   const Copies *at;
   int stages;
   int64_t limit;
-  int places; /* where stages may start, and n: */
+  int places; /* number of places: possible starts of stages, and n */
   const int *place;
-  int *from, *to;  /* by stage, and behind the last: the places where it may start */
-  int *origin;     /* by stage: the first of these that tables have room for */
-  int **end;       /* by stage and place where it starts: the place where the best stage ends */
-  States **states; /* by stage and place where it starts */
+  int *from, *to;  /* by stage, and the end: range of places where it may start */
+  int *origin;     /* by stage: first place in the tables */
+  int **end;       /* by stage and start: the place where the best stage ends */
+  States **states; /* by stage and start */
 } Search;
 
 static int *end_from(const Search *s, int stage, int place) { return &s->end[stage][place - s->origin[stage]]; }
@@ -55,7 +55,7 @@ static int64_t bytes(const Search *s, int stage, int first, int end, bool recomp
 
 static bool is_limited(const Search *s) { return s->limit < INT64_MAX; }
 
-/* Of the stage as it would run: without recomputation where that may and does fit. False: it does not. */
+/* The share of a stage, with recomputation only if necessary. False: it does not fit. */
 static bool share_that_fits(const Search *s, int stage, int first, int end, bool *recompute, StageShare *t) {
   const Copies *at = &s->at[stage];
   *recompute = !(at->recompute_off && bytes(s, stage, first, end, false) <= s->limit);
@@ -65,7 +65,7 @@ static bool share_that_fits(const Search *s, int stage, int first, int end, bool
   return true;
 }
 
-/* Of a stage that takes so many bytes: whether those that start earlier or end later, too, take more than there are. */
+/* Whether every stage that contains this one exceeds the limit. */
 static bool too_large(const Search *s, int stage, int first, int end, int64_t bytes) {
   return span_least_bytes(s->spans + s->at[stage].kind, &s->at[stage], first, end, bytes) > s->limit;
 }
@@ -77,11 +77,11 @@ static int64_t least_bytes(const Search *s, int stage, int first, int end, bool 
   return *recompute ? on : off;
 }
 
-/* ---- where stages may start --------------------------------------------------------------------------- */
+/* ---- starts of stages --------------------------------------------------------------------------------- */
 
 enum { COARSE = 256, FINER = 4 };
 
-/* All cuts, or so many that lie evenly. */
+/* All cuts, or an even subset. */
 static const int *choose_places(int n, int most, int *places) {
   int step = (n + most - 1) / most, *place = alloc((size_t)(n + 1) * sizeof *place);
   *places = 0;
@@ -91,7 +91,7 @@ static const int *choose_places(int n, int most, int *places) {
   return place;
 }
 
-/* Stages may start wherever there is a piece for each. */
+/* Allows every start that leaves a piece for each stage. */
 static void widen(Search *s) {
   for (int k = 0; k <= s->stages; k++) {
     s->from[k] = k == s->stages ? s->places - 1 : k;
@@ -108,7 +108,7 @@ static Search prepare(const Spans *spans, const Copies *at, int stages, int64_t 
   return s;
 }
 
-/* What a stage takes at least; no less with more pieces. `again`: it has to recompute. */
+/* Lower bound of a stage's seconds, monotone in pieces. `again`: with recomputation. */
 static double least_seconds(const Search *s, int stage, int first, int end, bool again) {
   const Copies *at = &s->at[stage];
   const Spans *spans = s->spans + at->kind;
@@ -119,7 +119,7 @@ static double least_seconds(const Search *s, int stage, int first, int end, bool
   return passes / at->replicas + update + at->beside;
 }
 
-/* Whether a stage between two places may be so fast, and fit; those within it, too. */
+/* Whether a stage between two places, or one within it, can fit and take at most `slowest`. */
 static bool in_time(const Search *s, int stage, int from, int to, double slowest) {
   int first = s->place[from], end = s->place[to];
   if (from >= to)
@@ -134,7 +134,7 @@ static bool in_time(const Search *s, int stage, int from, int to, double slowest
          least_seconds(s, stage, first, end, true) <= slowest;
 }
 
-/* The last place by which a stage from another one on may end. */
+/* The last possible end of a stage with this start. */
 static int reach(const Search *s, int stage, int from, double slowest) {
   int low = from, high = s->to[stage + 1];
   while (low < high) {
@@ -147,7 +147,7 @@ static int reach(const Search *s, int stage, int from, double slowest) {
   return low;
 }
 
-/* The first place from which a stage may start that ends there. */
+/* The first possible start of a stage with this end. */
 static int reach_back(const Search *s, int stage, int end, double slowest) {
   int low = s->from[stage], high = end;
   while (low < high) {
@@ -160,8 +160,7 @@ static int reach_back(const Search *s, int stage, int end, double slowest) {
   return low;
 }
 
-/* Leaves out where the stages before a start, or those from it on, cannot do all that they must in time, or do not fit.
- * False: none is left. */
+/* Excludes starts whose earlier or later stages cannot meet the time or memory limit. False: none remains. */
 static bool narrow(Search *s, double slowest) {
   if (!isfinite(slowest) && !is_limited(s))
     return true;
@@ -176,7 +175,7 @@ static bool narrow(Search *s, double slowest) {
   return true;
 }
 
-/* Tables for the places where stages may start now; of `states` only where they are wanted. */
+/* Allocates tables for the current ranges; `states` only on request. */
 static void make_tables(Search *s, bool states) {
   s->origin = alloc_copy(s->from, (size_t)(s->stages + 1) * sizeof(int));
   s->end = alloc((size_t)s->stages * sizeof *s->end);
@@ -195,16 +194,16 @@ static void trace_back(const Search *s, Partition *out) {
   }
 }
 
-/* ---- the fastest --------------------------------------------------------------------------------------- */
+/* ---- the fastest partition ----------------------------------------------------------------------------- */
 
-typedef enum Fit { FITS, FITS_NOT, FITS_NO_MORE /* nor does any that ends later */ } Fit;
+typedef enum Fit { FITS, FITS_NOT, FITS_NO_MORE /* longer stages do not fit either */ } Fit;
 
 static bool is_slow(const StageShare *t, double most, double late) {
   return t->work > most || t->work - t->aside > late;
 }
 
-/* The share of a stage as it would run, if it works for `most` seconds at most and others wait for it `late` at most.
- * again: those from there on to this end or a later one have to recompute; is brought up to date. */
+/* The share of a stage that works at most `most` seconds and delays others at most `late`. `again`: this and
+ * longer stages recompute; updated. */
 static Fit fit(const Search *s, int stage, int first, int end, double most, double late, bool *again,
                StageShare *t) {
   if (!*again) {
@@ -248,14 +247,13 @@ static void keep(OpenStates *known, State new) {
   known->at[at] = new;
 }
 
-/* Of a pipeline that never drains all that matters here is the value. */
+/* A pipeline that never drains compares values only. */
 static State state_before(const Search *s, const StageShare *t, const State *behind, int end, int next) {
   double seconds = s->c->fill > 0 ? fmax(t->work + t->finish, t->pace) : 0;
   return (State){stage_end(t, behind->at), seconds * seconds + behind->squares, end, next};
 }
 
-/* Whether no way to run a stage that takes so many seconds at least before the only state behind it is better than a
- * state. */
+/* Whether a stage of at least `seconds` before the only state behind cannot improve on `state`. */
 static bool falls_behind(const Search *s, const State *state, const States *behind, double seconds) {
   const State *next = &behind->state[0];
   if (behind->n != 1 || state->at.late > next->at.late || state->at.early > next->at.early)
@@ -263,20 +261,20 @@ static bool falls_behind(const Search *s, const State *state, const States *behi
   return state->at.late < next->at.late || s->c->fill <= 0 || state->squares <= seconds * seconds + next->squares;
 }
 
-/* Nor as good as a state that is still to be found. */
+/* The strict form, for a bar whose own state is still missing. */
 static bool falls_short(const Search *s, const State *bar, const States *behind, double seconds) {
   const State *next = &behind->state[0];
   return falls_behind(s, bar, behind, seconds) &&
          (bar->at.late < next->at.late || bar->squares < (s->c->fill > 0 ? seconds * seconds : 0) + next->squares);
 }
 
-/* Adds stage k from place i to j before the states at j, where none takes longer than `most`; something else comes up to
- * `bar`. False: nothing that ends later is better. again: it has to recompute, and what ends later, too. */
+/* Adds stage k from place i to j before the states at j, within `most`; another end reaches `bar`. False: later
+ * ends cannot improve. `again`: as for fit(). */
 static bool try_stage(const Search *s, int k, int i, int j, const States *behind, double most, const State *bar,
                       bool *again, OpenStates *known) {
   int first = s->place[i], end = s->place[j];
   StageShare t;
-  /* A state that is early only after a known one is late is beaten by it; what is put aside may be done later. */
+  /* A known state dominates states whose `early` exceeds its `late`. Deferred work may come later. */
   double late = known->n > 0 ? fmin(bar->at.late, known->at[0].at.late) : bar->at.late;
   double least = least_seconds(s, k, first, end, *again);
   if (least > (s->at[k].deferred ? most : late))
@@ -295,7 +293,7 @@ static bool try_stage(const Search *s, int k, int i, int j, const States *behind
   return true;
 }
 
-/* What stage k from place i comes up to where it ends as the one from the place before does best. */
+/* The state of stage k from place i with the best end of the previous start. */
 static State first_bar(const Search *s, int k, int i, double most) {
   State none = {.at = {.early = INFINITY, .late = most}, .squares = INFINITY};
   const States *before = i > s->from[k] ? states_from(s, k, i - 1) : NULL;
@@ -308,7 +306,7 @@ static State first_bar(const Search *s, int k, int i, double most) {
   return bar.at.late < most ? bar : none;
 }
 
-/* room: for the states, of no other use. */
+/* room: scratch for states. */
 static void find_states(const Search *s, int k, int i, double most, OpenStates *room) {
   static const State nothing;
   static const States none = {1, &nothing};
@@ -321,8 +319,8 @@ static void find_states(const Search *s, int k, int i, double most, OpenStates *
   *states_from(s, k, i) = (States){room->n, alloc_copy(room->at, (size_t)room->n * sizeof *room->at)};
 }
 
-/* The least possible value, if it is at most `most`; of those the one whose stages' times have the least sum of squares,
- * where the stages from each on take as little as they can. INFINITY when nothing fits. */
+/* The least value, if at most `most`; INFINITY: nothing fits. Ties go to the least sum of squares of stage
+ * times. */
 static double least_value(Search *s, double most) {
   OpenStates room = {0};
   make_tables(s, true);
@@ -338,8 +336,8 @@ static double least_value(Search *s, double most) {
   return all->n > 0 ? all->state[0].at.late : INFINITY;
 }
 
-/* The sum of squares of stage k from place i to j and those behind it, if none is slower than `slowest` and it is at most
- * `most`; else INFINITY. False: nor is any that ends later. again: as for try_stage(). */
+/* Sum of squares of stage k from place i to j and later stages, within `slowest` and `most`; else INFINITY. False:
+ * later ends fail too. `again`: as for try_stage(). */
 static bool squares_at(const Search *s, int k, int i, int j, double slowest, double most, const double *after,
                        bool *again, double *squares) {
   int first = s->place[i], end = s->place[j];
@@ -357,7 +355,7 @@ static bool squares_at(const Search *s, int k, int i, int j, double slowest, dou
   return how != FITS_NO_MORE;
 }
 
-/* Where stage k from place i on should end, near which that of the place before does. */
+/* The best end of stage k from place i. `near`: the end for the previous start, tried first. */
 static double most_even_end(const Search *s, int k, int i, double slowest, int near, const double *after,
                             int *at) {
   double best = INFINITY, most = INFINITY, squares;
@@ -374,7 +372,7 @@ static double most_even_end(const Search *s, int k, int i, double slowest, int n
   return best;
 }
 
-/* Among partitions no slower than `slowest` of a pipeline that never drains: the least sum of squares. */
+/* The partition with the least sum of squares among those within `slowest`, for pipelines that never drain. */
 static void most_even(Search *s, double slowest) {
   double *best = alloc((size_t)s->places * sizeof *best), *after = alloc((size_t)s->places * sizeof *after);
   narrow(s, slowest);
@@ -390,7 +388,7 @@ static void most_even(Search *s, double slowest) {
   }
 }
 
-/* Stage k of a partition, those behind it are there already. */
+/* Adds stage k in front of the later stages. */
 static void add_stage(const StageShare *t, StageEnd *behind, Partition *out) {
   double seconds = fmax(t->work + t->finish, t->pace);
   *behind = stage_end(t, *behind);
@@ -411,7 +409,7 @@ static Partition room_for(int stages) {
   return (Partition){.start = alloc((size_t)(stages + 1) * sizeof(int)), .recompute = alloc((size_t)stages)};
 }
 
-/* Searches at some of many cuts, and then at more of them, say how slow the best can be at most: few are left of all. */
+/* Searches on coarse subsets of cuts, each finer, give an upper bound that excludes most starts. */
 static double first_looks(const Spans *spans, const Copies *at, int stages, int64_t limit, double most) {
   for (int places = COARSE; spans->c->n > 2 * places; places *= FINER) {
     if (stages > places / 4)
@@ -423,7 +421,7 @@ static double first_looks(const Spans *spans, const Copies *at, int stages, int6
   return most;
 }
 
-/* What no partition undercuts, nor its stages beside what else their ranks do. */
+/* Lower bound of all partitions: total work over total ranks. */
 static double even_share(const Search *s) {
   const Spans *fastest = s->spans;
   int ranks = 0;
@@ -436,7 +434,7 @@ static double even_share(const Search *s) {
   return (span_compute(fastest, 0, s->c->n) + beside) / ranks;
 }
 
-/* Nor these seconds, which are nearly the most so; at most `most`. */
+/* A better lower bound, by bisection; at most `most`. */
 static double least_bar(Search *s, double most) {
   enum { DOUBLINGS = 6, HALVINGS = 5 };
   double low = even_share(s), high = low;
@@ -457,8 +455,8 @@ static double least_bar(Search *s, double most) {
   return low;
 }
 
-/* The largest stage from stage k on that starts at place i and ends at j, where those behind it have `behind` bytes at most. False:
- * it is not below `most`, nor is any that ends later. */
+/* The largest stage from stage k on, for place i to j, if later stages have `behind` bytes. False: no longer stage
+ * is below `most`. */
 static bool largest_at(const Search *s, int k, int i, int j, int64_t behind, int64_t most, int64_t *largest) {
   const Copies *at = &s->at[k];
   int first = s->place[i], end = s->place[j];
@@ -471,7 +469,7 @@ static bool largest_at(const Search *s, int k, int i, int j, int64_t behind, int
   return true;
 }
 
-/* Where stage k from place i on ends, near which that of the place before does, for the least `most` bytes. */
+/* The end of stage k from place i with the smallest largest stage below `most`. `near`: as for most_even_end(). */
 static int64_t least_largest_end(const Search *s, int k, int i, int near, const int64_t *after, int64_t most,
                                  int *end) {
   const bool last = k == s->stages - 1;
@@ -489,7 +487,7 @@ static int64_t least_largest_end(const Search *s, int k, int i, int near, const 
   return best;
 }
 
-/* The bytes of the partition whose largest stage is smallest, if they are below `most`. */
+/* The bytes of the smallest largest stage, if below `most`. */
 static int64_t least_largest(const Search *s, int64_t most) {
   int64_t *best = alloc((size_t)s->places * sizeof *best), *after = alloc((size_t)s->places * sizeof *after);
   for (int k = s->stages - 1; k >= 0; k--) {
@@ -505,7 +503,7 @@ static int64_t least_largest(const Search *s, int64_t most) {
   return after[0];
 }
 
-/* Whether stages that take about as long as each other do. */
+/* Whether stages of nearly equal time fit. */
 static bool even_fits(const Search *s) {
   const Spans *spans = s->spans;
   double whole = span_compute(spans, 0, s->c->n), taken = 0;
@@ -526,7 +524,7 @@ static bool even_fits(const Search *s) {
   return true;
 }
 
-/* Whether some partition fits, however slow: quicker to find out than the best. */
+/* Whether any partition fits; cheaper than the best one. */
 static bool any_fits(Search *s) {
   if (s->limit == INT64_MAX || even_fits(s))
     return true;
@@ -541,8 +539,8 @@ static bool any_fits(Search *s) {
   return fits;
 }
 
-/* The least value and its search. It is looked for below a bar that is raised until there is one: below a low bar there is
- * little to look at. INFINITY: none is at most `most`. */
+/* The least value, and its search. Raises a bar until a partition is below it, because low bars exclude most
+ * states. INFINITY: none is at most `most`. */
 static double raise_bar(const Spans *spans, const Copies *at, int stages, int64_t limit, double most, Search *s) {
   static const double HIGHER[] = {1.05, 1.15, 1.4, 2, INFINITY};
   enum { LATE = 1 };
@@ -604,7 +602,7 @@ bool partition_pinned(const Spans *spans, const Copies *at, int stages, const in
   return fits;
 }
 
-/* At some of many cuts first, then at more of them, say how many bytes the best needs at most. */
+/* Searches on coarse subsets of cuts give an upper bound for finer ones. */
 static int64_t search_smallest(const Spans *spans, const Copies *at, int stages, bool roughly, Partition *out) {
   enum { FIRST = 64 };
   const int n = spans->c->n;

@@ -1,4 +1,4 @@
-/* Private to compiler/plan: the choice of cuts as a problem about plain numbers. */
+/* Private to compiler/plan: the choice of cuts over plain numbers. */
 #ifndef PDC_PARTITION_H
 #define PDC_PARTITION_H
 
@@ -6,25 +6,23 @@
 #include "plan/problem/budgets.h"
 
 typedef struct Partition {
-  int *start;      /* by stage, and n at the end: stages + 1 */
+  int *start;      /* by stage, then n: stages + 1 entries */
   bool *recompute; /* by stage */
-  double slowest;  /* seconds of a microbatch at the slowest stage */
-  double value; /* what is minimised: with what stages wait while the pipeline fills and drains, shared out among
-                      the microbatches; else the slowest */
+  double slowest;  /* seconds per microbatch of the slowest stage */
+  double value;    /* the minimized value, in seconds per microbatch; includes waits of filling and draining */
 } Partition;
 
-/* The partition into `stages` stages of the least value, none above `limit` bytes, exactly; among equals the one
- * whose stages' times have the least sum of squares (of a pipeline that drains: with every stage's followers as
- * fast as can be). False when none fits whose value is at most `most`. */
+/* The exact partition into `stages` stages with the least value, each stage within `limit` bytes. Ties go to the
+ * least sum of squares of stage times. False: none fits with a value up to `most`. */
 bool partition_fastest(const Spans *spans, const Copies *at, int stages, int64_t limit, double most,
                        Partition *out);
-/* The partition that starts its stages at start[0 .. stages - 1]: recomputes where it must to stay below the
- * limit. False when some stage does not fit; `out` then has its smallest form. */
+/* The partition with stages at start[0 .. stages - 1]; recomputes where the limit requires it. False: a stage does
+ * not fit; `out` then has its smallest form. */
 bool partition_pinned(const Spans *spans, const Copies *at, int stages, const int *start, int64_t limit,
                       Partition *out);
-/* The partition whose largest stage is smallest; returns that stage's bytes. */
+/* The partition with the smallest largest stage; returns that stage's bytes. */
 int64_t partition_smallest(const Spans *spans, const Copies *at, int stages, Partition *out);
-/* The same where it need not be the very smallest: of many cuts some hundreds that lie evenly are looked at. */
+/* An approximation on a few hundred evenly spaced cuts. */
 int64_t partition_small(const Spans *spans, const Copies *at, int stages, Partition *out);
 
 #endif

@@ -1,4 +1,4 @@
-/* A planner of a request: what is planned, and nothing known yet of what that takes. */
+/* Builds a planner for a request, with empty caches. */
 #include "plan/search/search.h"
 
 static Planner planner_of(const Subject *subject, const PlanRequest *q) {

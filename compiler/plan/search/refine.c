@@ -1,13 +1,12 @@
-/* The last step of the search: a plan is taken as it is simulated, and changed while that gets shorter: cuts move, ranks
- * go from one stage to another, neighbours are merged, stages split, microbatches made larger or smaller. What the
- * programmes minimise leaves out how stages wait for each other. */
+/* Local search on simulated batches, the last step of planning. It moves cuts and ranks, merges and splits stages,
+ * and changes the microbatch. The exact programs before it ignore how stages wait for each other. */
 #include <math.h>
 #include <string.h>
 
 #include "base/table.h"
 #include "plan/search/search.h"
 
-/* A rank that was laid out: when it is asked for again that costs next to nothing. */
+/* Key of a rank whose layout is cached, so another layout is nearly free. */
 typedef struct LaidRank {
   int32_t microbatch, stage, replicas, recompute;
   int32_t first[MOST_INTERLEAVED], end[MOST_INTERLEAVED];
@@ -16,27 +15,27 @@ typedef struct LaidRank {
 typedef struct Climb {
   const Planner *r;
   Candidate at;
-  int *start;    /* of the best so far */
-  int left;      /* simulations that it may still take */
-  int layouts;   /* of ranks of plans that come near the limit, likewise; or NO_MATTER */
-  Table *laid;   /* by LaidRank: those so far */
-  int64_t turns; /* of microbatches through parts that were simulated */
+  int *start;    /* cuts of the best plan */
+  int left;      /* remaining simulations */
+  int layouts;   /* remaining layouts of ranks near the memory limit, or NO_MATTER */
+  Table *laid;   /* by LaidRank: ranks laid out */
+  int64_t turns; /* simulated turns of microbatches through parts */
   bool moves_cuts_only;
-  double below; /* only plans whose batch takes less than these seconds are laid out */
+  double below; /* lay out only plans faster than this, in seconds per batch */
 } Climb;
 
 enum {
   SHORT = 16,
   LONG = 256
-}; /* microbatches: of shorter batches more are run, of longer ones two shorter ones */
+}; /* microbatches per simulation: shorter batches repeat, longer ones run as two shorter ones */
 
 static int64_t turns_simulated(const Plan *plan) {
   int64_t microbatches = plan->pipeline.microbatches;
   return plan_parts(plan) * (microbatches < SHORT ? SHORT : microbatches < LONG ? microbatches : LONG);
 }
 
-/* Large pipelines are simulated less often, those whose ranks hold several chunks more often unless it takes long: no
- * programme that balances these is exact. */
+/* Large pipelines get fewer simulations. Several chunks per rank get more, unless batches are long, because no
+ * exact program balances chunks. */
 static int simulations(const Plan *plan, Effort effort) {
   int times = plan->pipeline.chunks > 1 && plan->pipeline.microbatches <= LONG ? TIMES_OF_CHUNKS : 1;
   times *= effort == EFFORT_THOROUGH ? TIMES_THOROUGH : 1;
@@ -50,7 +49,7 @@ static int64_t turns_of(const Planner *r, const Candidate *c) { return r->subjec
 
 enum { NO_MATTER = -1 };
 
-/* Of ranks. Of models that are large only the last plan is laid out. */
+/* In ranks. Large models lay out only the final plan. */
 static int layouts(const Planner *r, const Plan *plan, Effort effort) {
   const int by_pieces = BUDGET_REFINE_PIECES / r->subject.n,
             plans = by_pieces < MOST_REFINE_LAYOUTS ? by_pieces : MOST_REFINE_LAYOUTS;
@@ -64,7 +63,7 @@ static Table *no_ranks(void) {
   return t;
 }
 
-/* How many of a plan's ranks were not laid out before. */
+/* Number of ranks not laid out before; adds them. */
 static int new_ranks(const Climb *c, const Plan *plan) {
   const Pipeline *p = &plan->pipeline;
   int n = 0;
@@ -80,7 +79,7 @@ static int new_ranks(const Climb *c, const Plan *plan) {
   return n;
 }
 
-/* Estimates of what the ranks of a plan hold are as layouts say from now on, for it and for those near it. */
+/* Adds the layout's error to the estimates of this candidate and its neighbours. */
 static void learn(Candidate *c, const int64_t *error) {
   const int parts = pipeline_parts(c->form);
   c->copies = alloc_copy(c->copies, (size_t)parts * sizeof *c->copies);
@@ -88,8 +87,8 @@ static void learn(Candidate *c, const int64_t *error) {
     c->copies[i].extra += error[stage_of_part(c->form->n_stages, i)] / c->form->chunks;
 }
 
-/* Where estimates say that a plan comes near the limit its layout is looked at: a step that does not fit is not taken, for all that
- * come after it would be in vain. */
+/* Lays out a plan whose estimate is near the limit. A step that does not fit is refused, because later steps would
+ * not fit either. */
 static bool may_fit(Climb *c, Candidate *next) {
   static const double NEAR = 0.75;
   const Planner *r = c->r;
@@ -107,7 +106,7 @@ static bool may_fit(Climb *c, Candidate *next) {
   return largest_peak(&laid) <= r->limit;
 }
 
-/* Whether the form of `next`, cut as pinned, is simulated to be shorter, by so much at least: its plan. */
+/* Whether the pinned form takes at most `most` seconds per batch; sets its plan. */
 static bool is_shorter(Climb *c, Candidate *next, double most) {
   Partition part;
   if (!candidate_partition(c->r, next, c->r->limit, &part) || candidate_least_seconds(c->r, next, &part) > most)
@@ -118,7 +117,7 @@ static bool is_shorter(Climb *c, Candidate *next, double most) {
   return schedulable(c->r, next->plan) && next->plan->batch_seconds <= most;
 }
 
-/* Takes the form of `other`, cut at `start`, where that is simulated to be shorter. */
+/* Takes the form of `other`, cut at `start`, if its simulated batch is shorter. */
 static bool climbs(Climb *c, const Candidate *other, const int *start) {
   double worth = other == &c->at ? WORTH_CUT : WORTH_FORM, most = (1 - worth) * c->at.plan->batch_seconds;
   Candidate next = *other;
@@ -130,7 +129,7 @@ static bool climbs(Climb *c, const Candidate *other, const int *start) {
     arena_release(mark);
     return false;
   }
-  if (!may_fit(c, &next) && !(is_shorter(c, &next, most) && may_fit(c, &next))) { /* nor where more recomputes */
+  if (!may_fit(c, &next) && !(is_shorter(c, &next, most) && may_fit(c, &next))) { /* retries with recomputation */
     if (isfinite(c->below))
       c->at.copies = next.copies;
     return false;
@@ -142,7 +141,7 @@ static bool climbs(Climb *c, const Candidate *other, const int *start) {
 
 /* ---- cuts -------------------------------------------------------------------------------------------- */
 
-/* Cuts from `first` to `last` by some pieces one way, as far as there is room. */
+/* Moves the cuts from `first` to `last` by `by` pieces, if there is room. */
 static bool move(Climb *c, int first, int last, int by) {
   int parts = pipeline_parts(c->at.form), n = c->r->subject.n;
   int end = last + 1 < parts ? c->start[last + 1] : n;
@@ -154,7 +153,7 @@ static bool move(Climb *c, int first, int last, int by) {
   return climbs(c, &c->at, start);
 }
 
-/* One cut at a time, then neighbouring ones together, up to so many, by so many pieces at most. */
+/* Moves single cuts, then up to most_together adjacent cuts, by at most `farthest` pieces. */
 static bool move_cuts(Climb *c, int most_together, int farthest) {
   bool any = false;
   int parts = pipeline_parts(c->at.form);
@@ -167,7 +166,7 @@ static bool move_cuts(Climb *c, int most_together, int farthest) {
   return any;
 }
 
-/* Two cuts that are no neighbours' at once, in opposite ways: what is between them grows or shrinks. */
+/* Moves two distant cuts in opposite directions, so that the range between them grows or shrinks. */
 static bool stretch(Climb *c) {
   int parts = pipeline_parts(c->at.form), n = c->r->subject.n;
   for (int i = 1; i < parts; i++)
@@ -186,7 +185,7 @@ static bool stretch(Climb *c) {
 
 /* ---- ranks ------------------------------------------------------------------------------------------- */
 
-/* The most ranks up to so many that share the microbatches evenly; 0: none. */
+/* The largest number of ranks up to `up_to` that divides the microbatches; 0: none. */
 static int most_ranks(const Climb *c, int up_to) {
   int64_t microbatches = turns_of(c->r, &c->at);
   int n = up_to < microbatches ? up_to : (int)microbatches;
@@ -195,7 +194,7 @@ static int most_ranks(const Climb *c, int up_to) {
   return c->r->free_replicas || n < 1 ? n : 1;
 }
 
-/* Stages as cut at `start`, or where their best partition is. */
+/* Takes a form cut at `start`, or cut at its best partition. */
 static bool reforms(Climb *c, const Candidate *other, const int *start) {
   Partition best;
   if (climbs(c, other, start))
@@ -220,7 +219,7 @@ static bool change_ranks(Climb *c, int stages, const int *replicas, const int *s
 
 static int spare_ranks(const Climb *c) { return c->r->ranks - pipeline_ranks(c->at.form); }
 
-/* From stage `from` (-1: from those that are not used) to stage `to`. */
+/* Moves ranks from stage `from` to stage `to`; from -1: idle ranks. */
 static bool pass_ranks(Climb *c, int from, int to) {
   int n = c->at.form->n_stages, spare = spare_ranks(c);
   int *replicas = alloc_copy(c->at.form->replicas, (size_t)n * sizeof *replicas);
@@ -238,7 +237,7 @@ static bool pass_ranks(Climb *c, int from, int to) {
   return change_ranks(c, n, replicas, c->start);
 }
 
-/* The ranks of stage `from` go to stage `to`, those of the stages in between one stage on; then cuts anew. */
+/* Moves the ranks of stage `from` to stage `to` and shifts those between by one stage; then cuts again. */
 static bool rotate_ranks(Climb *c, int from, int to) {
   int n = c->at.form->n_stages, way = from < to ? 1 : -1;
   int *replicas = alloc_copy(c->at.form->replicas, (size_t)n * sizeof *replicas);
@@ -261,7 +260,7 @@ static bool merge(Climb *c, int stage) {
   return change_ranks(c, n, replicas, start);
 }
 
-/* Where the pieces of a stage are divided as its ranks are. */
+/* The cut that divides a stage's work in the ratio of its ranks. */
 static int division(const Climb *c, int stage, int ranks, int of) {
   int n = c->at.form->n_stages, first = c->start[stage];
   int end = stage + 1 < n ? c->start[stage + 1] : c->r->subject.n, at = first + 1;
@@ -271,7 +270,7 @@ static int division(const Climb *c, int stage, int ranks, int of) {
   return at;
 }
 
-/* Into one on so many ranks and one on the rest. */
+/* Splits a stage into one with `ranks` ranks and one with the remaining ranks. */
 static bool split(Climb *c, int stage, int ranks) {
   int n = c->at.form->n_stages + 1, all = c->at.form->replicas[stage] + spare_ranks(c);
   int *replicas = alloc((size_t)n * sizeof *replicas), *start = alloc((size_t)n * sizeof *start);
@@ -286,7 +285,7 @@ static bool split(Climb *c, int stage, int ranks) {
   return change_ranks(c, n, replicas, start);
 }
 
-/* Equal stages, cut where their best partition is: a long way from where small steps have led. */
+/* Equal stages at their best partition: a start far from the current optimum. */
 static bool even_ranks(Climb *c, int stages) {
   const Planner *r = c->r;
   int ranks = most_ranks(c, r->ranks / stages);
@@ -367,7 +366,8 @@ static Climb climb_from(const Planner *r, const Candidate *candidate, Effort eff
   return c;
 }
 
-/* What was climbed to is the candidate's plan now. False: its exact peaks do not fit; then estimates are better now. */
+/* Takes the result of the climb as the candidate's plan. False: its exact peaks do not fit; estimates are
+ * corrected. */
 static bool take_climb(const Planner *r, Candidate *candidate, Climb *c) {
   if (c->at.plan == candidate->plan)
     return true;
@@ -396,7 +396,7 @@ static void climb_until_it_fits(const Planner *r, Candidate *candidate, Effort e
   }
 }
 
-/* What layouts missed is of the cuts that settle() came by: with that the climb keeps away from the limit. */
+/* Whether corrections remain from settle(). They belong to other cuts and keep the search away from the limit. */
 static bool is_corrected(const Candidate *c, const Copies *fresh) {
   bool corrected = false;
   for (int i = 0; i < pipeline_parts(c->form); i++)
@@ -419,13 +419,13 @@ int64_t refine(const Planner *r, Candidate *candidate, Effort effort) {
 
 /* ---- other cuts of chunks ------------------------------------------------------------------------------- */
 
-/* Numbers below n that are the same each time. */
+/* Deterministic pseudo-random numbers below n. */
 static int any_below(uint64_t *state, int n) {
   *state = *state * 6364136223846793005u + 1442695040888963407u;
   return (int)((*state >> 33) % (uint64_t)n);
 }
 
-/* Some neighbouring cuts a few pieces on, the others as far out of their way as that takes. */
+/* Moves some adjacent cuts by a few pieces and pushes other cuts out of the way. */
 static void shake_cuts(const Climb *c, uint64_t *state, int *start) {
   enum { MOST_TOGETHER = 4, FARTHEST = 12 };
   const int parts = pipeline_parts(c->at.form), n = c->r->subject.n;
@@ -441,11 +441,11 @@ static void shake_cuts(const Climb *c, uint64_t *state, int *start) {
   }
 }
 
-/* A climb from cuts that are a step away from where it has led, if it leads farther. */
+/* Climbs from cuts near the best; keeps the result if it is better. */
 static void climb_again(Climb *best, uint64_t *state) {
   enum { MOST_CHANGES = 3, TOGETHER = 2, FARTHEST = 4 };
   Climb c = *best;
-  if (any_below(state, 2)) /* farther, but with estimates alone */
+  if (any_below(state, 2)) /* no layouts on the way: reaches more plans */
     c.below = best->at.plan->batch_seconds;
   c.start = alloc_copy(best->start, (size_t)pipeline_parts(best->at.form) * sizeof *best->start);
   for (int changes = 1 + any_below(state, MOST_CHANGES); changes > 0; changes--)
@@ -466,7 +466,7 @@ static void climb_again(Climb *best, uint64_t *state) {
   }
 }
 
-/* Between fast plans that fit are such as recompute. */
+/* Allows recomputation on the path between plans that fit without it. */
 static void may_recompute(const Planner *r, Candidate *c) {
   const int parts = pipeline_parts(c->form);
   const Copies *asked = copies(r, c->form, &c->placement, c->microbatch, r->request->recompute);

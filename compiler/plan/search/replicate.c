@@ -1,13 +1,10 @@
-/* Stages, their cuts and their ranks at once: a search from the model's last piece to its first, over labels.
- *
- * A label says how the pieces from i on can be run: in so many stages, on so many ranks, at what value (partition.h),
- * with how many microbatches between the forward and the backward of its first stage, for that decides what the
- * stages before it must keep. Labels that another one beats in all of that go. What is left at piece 0 holds the
- * best of all ways, for every number of stages; PipeDream's programme (Narayanan et al. 2019, section 3.1) is the
- * case of one level in which memory and filling are no matter.
- *
- * A label also goes whose value, or whose share of what is still to be run on the ranks that are left, lies above a
- * cap: the search is repeated with higher caps until it finds something. */
+/* Searches stages, cuts and ranks together, from the last piece to the first, over labels.
+ * A label describes one way to run the pieces from i on: stages, ranks, value (partition.h) and microbatches in
+ * flight at its first stage. The last decides the memory of earlier stages. Dominated labels are pruned. The
+ * labels at piece 0 contain the best way for each number of stages. PipeDream's program (Narayanan et al. 2019,
+ * section 3.1) is the special case of one level without memory limit and filling.
+ * A cap prunes labels by value and by the remaining work per remaining rank. The search raises the cap until it
+ * finds a way. */
 #include "plan/search/replicate.h"
 
 #include "plan/problem/budgets.h"
@@ -20,28 +17,27 @@
 #include "schedule/program.h"
 
 typedef struct Label {
-  StageEnd at;   /* of the pieces from here on; its `late` is their value */
-  double bound;  /* that no way of running the whole model can beat */
-  int64_t queue; /* microbatches in flight at the first stage, of all its ranks */
-  int64_t round; /* least common multiple of the replicas, where that matters; else 1 */
+  StageEnd at;   /* of the pieces from here on; `late` is their value */
+  double bound;  /* lower bound of the value of the whole model */
+  int64_t queue; /* microbatches in flight at the first stage, over all its ranks */
+  int64_t round; /* least common multiple of the replicas if rounds matter, else 1 */
   int ranks, stages, replicas;
-  int end, next; /* the place where the first stage ends, and the label there */
+  int end, next; /* end of the first stage, and index of the label there */
 } Label;
 
 typedef Vec(Label) Labels;
 
-/* What a stage keeps, by where it stands, and what it takes with the pieces that were asked about last: labels behind it
- * differ in other things, too, and are asked about one after the other. Few are different. */
+/* Cached memory and time of a stage. Successive labels often ask for the same pieces, and few keys differ. */
 typedef struct Kept {
   Copies copies;
-  int first, end; /* places; end 0: nothing was asked */
+  int first, end; /* places of the last query; end 0: none */
   bool fits;
-  StageShare share; /* if so */
+  StageShare share; /* valid if it fits */
 } Kept;
 
-/* A stage of so many ranks before a label, whatever its pieces. */
+/* A stage with this number of ranks before a label, for any pieces. */
 typedef struct Before {
-  Kept *kept; /* NULL: there is none */
+  Kept *kept; /* NULL: no such stage */
   int64_t queue, round;
 } Before;
 
@@ -49,20 +45,19 @@ typedef struct Search {
   const Ways *w;
   const Costs *c;
   const Spans *fastest; /* kind of device */
-  int places;           /* where stages may start, and n: */
+  int places;           /* number of places: possible starts of stages, and n */
   const int *place;
-  Labels *at; /* by place */
-  Before *
-      *before;   /* by place: of each of its labels as many as there are `counts`; of the last place of no label */
-  Ints counts;   /* of ranks that a stage may have */
-  Copies *least; /* by these: no stage keeps less */
+  Labels *at;      /* by place */
+  Before **before; /* by place: `counts.n` entries a label; for the last place one set */
+  Ints counts;     /* possible ranks of a stage */
+  Copies *least;   /* by counts: minimal copies of any stage */
   double cap;
-  Table kept;     /* by StageKey */
-  int *with;      /* by ranks: of the place that is searched the label with so many that came last, or -1, ... */
-  Ints before_it; /* ... and by label the one before it that has as many, or -1: where ranks are not alike */
-  int beater;     /* which label beat another one last */
-  bool by_stages; /* labels with other numbers of stages are kept, too */
-  bool however_slow; /* labels are told apart by what they need alone, not by what they take */
+  Table kept;        /* by StageKey */
+  int *with;         /* by ranks: the newest label of the current place with this number, or -1 */
+  Ints before_it;    /* by label: the previous label with the same ranks, or -1; only if ranks differ */
+  int beater;        /* index of the last dominating label */
+  bool by_stages;    /* prunes only among equal numbers of stages */
+  bool however_slow; /* prunes by memory alone, without time */
 } Search;
 
 enum { MOST_LABELS = 32, FEW_LABELS = 24, MANY_PLACES = 320, MOST_PLACES = 512, PLACES_A_RANK = 4 };
@@ -96,7 +91,7 @@ static void start_place(Search *s, Labels *labels) {
   list_by_ranks(s, labels);
 }
 
-/* What beats one label often beats the next. */
+/* Checks the last dominating label first: it often dominates the next one too. */
 static bool is_beaten(Search *s, const Labels *labels, const Label *new) {
   const bool all = s->w->alike;
   if (s->beater < labels->n && beats(s, &labels->at[s->beater], new))
@@ -131,7 +126,7 @@ static double compute_of(const Search *s, int first, int end) {
   return span_compute(s->fastest, s->place[first], s->place[end]);
 }
 
-/* What no way to run the pieces before `first`, too, on the ranks that are left can beat. */
+/* Lower bound of the value if the remaining ranks run the pieces before `first`. */
 static double bound(const Search *s, const Label *l, int first) {
   double rest = compute_of(s, 0, first);
   int left = s->w->ranks - l->ranks;
@@ -141,7 +136,7 @@ static double bound(const Search *s, const Label *l, int first) {
   return fmax(most, first > 0 ? rest / left : 0);
 }
 
-/* All of a StageAhead that varies. */
+/* The parts of a StageAhead that vary. */
 typedef struct StageKey {
   int64_t in_flight, replicas, behind, ranks_behind, first;
 } StageKey;
@@ -157,8 +152,8 @@ static Kept *kept_by(Search *s, const StageAhead *stage) {
   return kept;
 }
 
-/* The stage on so many ranks before the label `next`; NULL: it is the last. There is none where so few microbatches do not
- * fill it, or are no round of the replicas whatever stands before it. */
+/* The stage with these replicas before `next` (NULL: it is the last stage). No stage if the microbatches do not
+ * fill it, or no earlier stages can complete their round. */
 static Before stage_before(Search *s, int replicas, const Label *next, bool first) {
   const Ways *w = s->w;
   const int behind = next ? w->alike ? 1 : next->replicas : 0;
@@ -180,7 +175,7 @@ static Before stage_before(Search *s, int replicas, const Label *next, bool firs
   return b;
 }
 
-/* Of all labels of a place; `first`: the stage is the model's first. */
+/* For all labels of a place. `first`: the stage is the model's first. */
 static Before *stages_before(Search *s, int place, bool first) {
   const Labels *labels = &s->at[place];
   const bool last = place == s->places - 1;
@@ -191,7 +186,7 @@ static Before *stages_before(Search *s, int place, bool first) {
   return all;
 }
 
-/* What a stage takes that recomputes where it must. False: it does not fit. */
+/* Computes the stage's share, with recomputation only if necessary. False: it does not fit. */
 static bool take(const Search *s, Kept *kept, int first, int end) {
   const int64_t limit = s->w->limit;
   if (kept->first == first && kept->end == end)
@@ -207,8 +202,7 @@ static bool take(const Search *s, Kept *kept, int first, int end) {
   return kept->fits;
 }
 
-/* The pieces from place `first` to l->end, which take so many seconds, on l->replicas ranks before the label `next`: the rest
- * of `l` is filled in. */
+/* Completes label `l` for pieces from place `first` to l->end on l->replicas ranks, before `next`. */
 static void extend(Search *s, Label *l, int first, double compute, const Label *next, const Before *before) {
   if (!before->kept)
     return;
@@ -219,14 +213,14 @@ static void extend(Search *s, Label *l, int first, double compute, const Label *
   l->stages = 1 + (next ? next->stages : 0);
   l->queue = before->queue, l->round = before->round;
   if (bound(s, l, first) > s->cap || is_beaten(s, &s->at[first], l) || !take(s, before->kept, first, l->end))
-    return; /* it takes no less than this */
+    return; /* so far `l` excludes messages and updates: a lower bound */
   l->at = stage_end(&before->kept->share, next ? next->at : (StageEnd){0});
   l->bound = bound(s, l, first);
   if (l->bound <= s->cap)
     keep(s, &s->at[first], l);
 }
 
-/* With `stages` of them from here on: whether there may be one before. */
+/* Whether a stage may start here, as the `stages`-th from the end. */
 static bool may_start(const Ways *w, int first, int stages) {
   int before = w->most_stages - stages;
   return w->pinned ? before == first : before > 0 || first == 0;
@@ -234,7 +228,7 @@ static bool may_start(const Ways *w, int first, int stages) {
 
 static int by_ranks(const void *a, const void *b) { return ((const Label *)a)->ranks - ((const Label *)b)->ranks; }
 
-/* The first end behind which so many ranks can run all pieces below the cap. */
+/* The first end after which these ranks can run the remaining pieces within the cap. */
 static int first_end(const Search *s, int first, int ranks) {
   int low = first + 1, high = s->places - 1;
   while (low < high) {
@@ -247,7 +241,7 @@ static int first_end(const Search *s, int first, int ranks) {
   return low;
 }
 
-/* Whether a stage between two places may fit, and with further pieces, too. */
+/* Whether a stage between two places, or a longer one, can fit. */
 static bool may_fit(const Search *s, const Copies *least, int first, int end) {
   const Spans *spans = s->w->spans;
   const int from = s->place[first], to = s->place[end];
@@ -256,19 +250,20 @@ static bool may_fit(const Search *s, const Copies *least, int first, int end) {
   return span_least_bytes(spans, least, from, to, span_bytes(spans, least, from, to, true)) <= s->w->limit;
 }
 
-/* All ways to run the pieces from `first` on with the first stage on as many ranks as this count says. */
+/* Labels the ways from `first` on whose first stage has counts[count] ranks. */
 static void label_with(Search *s, int first, int count) {
   const Ways *w = s->w;
   const int replicas = s->counts.at[count], n = s->places - 1;
-  const int others = first > 0 ? (int)fmax(1, ceil(compute_of(s, 0, first) / s->cap)) : 0; /* before it */
-  const int ranks = w->ranks - replicas - others; /* that later stages may have */
+  const int others =
+      first > 0 ? (int)fmax(1, ceil(compute_of(s, 0, first) / s->cap)) : 0; /* ranks of earlier stages */
+  const int ranks = w->ranks - replicas - others;                           /* available to later stages */
   if (ranks < 0)
     return;
   for (int end = first_end(s, first, ranks); end <= n; end++) {
     Label l = {.replicas = replicas, .end = end, .next = -1};
     const double compute = compute_of(s, first, end);
     if (compute / replicas > s->cap || !may_fit(s, &s->least[count], first, end))
-      break; /* and more with every piece */
+      break; /* longer stages exceed the limit too */
     const Label *next = s->at[end].at;
     const Before *before = s->before[end] + count;
     if (end == n && may_start(w, first, 1))
@@ -297,7 +292,7 @@ static bool complete(const Ways *w, const Label *l) {
          (!w->traits->every_round || l->round == w->microbatches);
 }
 
-/* The least value of a complete way; INFINITY: none below the cap. */
+/* The least value of a complete way; INFINITY: none within the cap. */
 static double run(Search *s) {
   double best = INFINITY;
   s->at[s->places - 1].n = 0;
@@ -333,10 +328,10 @@ static int by_value(const void *a, const void *b) {
   return x < y ? -1 : x > y;
 }
 
-/* What ways are worth that are found at some cuts only: moving these may make them better by so much. */
+/* Factor between the value on a subset of cuts and on all cuts. */
 static const double UNEVEN = 1.04;
 
-/* The least value of a single stage that is a complete way and fits; INFINITY: there is none. */
+/* The least value of a complete single stage that fits; INFINITY: none. */
 static double alone(Search *s) {
   const int n = s->places - 1;
   double best = INFINITY;
@@ -351,7 +346,7 @@ static double alone(Search *s) {
   return best;
 }
 
-/* The value of some complete way that fits: few labels are needed to find one, or that there is none (INFINITY). */
+/* The value of any complete way that fits, from few labels; INFINITY: none. */
 static double any_value(Search *s) {
   const bool by_stages = s->by_stages;
   s->cap = INFINITY;
@@ -363,14 +358,14 @@ static double any_value(Search *s) {
   return value;
 }
 
-/* The least value; raises the cap as far as that takes, and then so far that what is nearly as good is kept, too. */
+/* The least value. Raises the cap until one is found, then once more to keep nearly equal ways. */
 static double search(Search *s, double least) {
   static const double caps[] = {1.05, 1.3, 2, 8, INFINITY};
   enum { LATE = 2, VERY_LATE };
   const double BESIDE = 1.1, ROUNDING = 1 + 1e-9;
   double best = INFINITY, most = s->w->most * (s->places - 1 < s->c->n && !s->w->pinned ? UNEVEN : 1), cap = 0;
   for (int i = 0; i < (int)(sizeof caps / sizeof *caps) && !isfinite(best) && cap < most; i++) {
-    if (i == LATE && most > caps[LATE] * least) { /* else this is the last look */
+    if (i == LATE && most > caps[LATE] * least) { /* skipped if this is the last round */
       double any = alone(s);
       const bool far = isinf(any) && most > caps[VERY_LATE] * least;
       if (far && isinf(any = any_value(s)))
@@ -387,7 +382,7 @@ static double search(Search *s, double least) {
   return best;
 }
 
-/* Of the cuts around one the one that least crosses. */
+/* The cut with the fewest crossing bytes in a range. */
 static int thinnest(const Costs *c, int first, int end) {
   int best = first;
   for (int i = first; i < end; i++)
@@ -396,7 +391,7 @@ static int thinnest(const Costs *c, int first, int end) {
   return best;
 }
 
-/* All cuts; of very many so many that lie evenly, where little crosses; under --split those that it names. */
+/* All cuts, or an even subset that prefers thin cuts; the cuts of --split if pinned. */
 static void choose_places(Search *s) {
   const Ways *w = s->w;
   int n = s->c->n, most = PLACES_A_RANK * w->ranks > MANY_PLACES ? PLACES_A_RANK * w->ranks : MANY_PLACES;
@@ -410,7 +405,7 @@ static void choose_places(Search *s) {
   s->place = place;
 }
 
-/* What a stage on so many ranks keeps at least. */
+/* Minimal copies of a stage with these ranks. */
 static Copies least_copies(const Ways *w, int replicas) {
   const StageAhead alone = {.microbatches = w->microbatches, .in_flight = 1, .replicas = replicas, .first = true};
   Copies at = w->copies(w->context, &alone);
@@ -428,8 +423,7 @@ static void set_counts(Search *s) {
     s->least[k] = least_copies(w, s->counts.at[k]);
 }
 
-/* Whether what is between two cuts fits a stage that keeps as little as one can. Else nothing does, whatever the search
- * tries. */
+/* Whether the pieces between adjacent cuts fit a stage with minimal copies. If not, no plan fits. */
 static bool pieces_fit(const Search *s) {
   bool fit = true;
   for (int i = 0; fit && i + 1 < s->places; i++)
@@ -437,7 +431,7 @@ static bool pieces_fit(const Search *s) {
   return fit;
 }
 
-/* The best of the labels that are left. */
+/* The best of the remaining labels. */
 static Replications found(Search *s) {
   Replications out = {0};
   Labels *all = &s->at[0];

@@ -1,5 +1,4 @@
-/* Private to compiler/plan: how many stages, where they are cut and how many ranks each has, as a problem about plain
- * numbers. */
+/* Private to compiler/plan: the choice of stages, cuts and ranks per stage, over plain numbers. */
 #ifndef PDC_REPLICATE_H
 #define PDC_REPLICATE_H
 
@@ -8,22 +7,22 @@
 #include "schedule/program.h"
 
 typedef struct Ways {
-  const Spans *spans; /* by kind of device, the slowest first */
+  const Spans *spans; /* by kind of device, slowest first */
   int n_kinds;
-  int ranks;                     /* at most */
-  bool alike;                    /* it is no matter on which of them a stage is */
-  int least_stages, most_stages; /* pinned: both say how many */
-  const int *pinned;             /* NULL, or where the stages start, all of them */
-  bool may_replicate;            /* stages may have several ranks: counts that divide the microbatches */
-  int64_t microbatches;          /* of a batch */
+  int ranks;                     /* upper limit */
+  bool alike;                    /* ranks are interchangeable */
+  int least_stages, most_stages; /* equal if pinned */
+  const int *pinned;             /* NULL, or first pieces of all stages */
+  bool may_replicate;            /* stages may have several ranks, if these divide the microbatches */
+  int64_t microbatches;          /* per batch */
   const ScheduleTraits *traits;
   int ahead;     /* of all stages (pipeline.h) */
-  int64_t limit; /* bytes of a rank */
-  /* What a rank keeps of a stage, and where it stands. */
+  int64_t limit; /* bytes per rank */
+  /* Memory and place of a stage. */
   Copies (*copies)(const void *context, const StageAhead *stage);
   const void *context;
-  double most; /* the value of what is worth finding, at most */
-  bool any;    /* some ways that fit will do, however slow: found much sooner */
+  double most; /* upper limit of the value */
+  bool any;    /* accept any way that fits: found much sooner */
   int most_found;
 } Ways;
 
@@ -34,8 +33,8 @@ typedef struct Replication {
 } Replication;
 typedef Vec(Replication) Replications;
 
-/* The best ways by value, no two with the same ranks by stage, the best first; none: nothing fits. Exactly the best
- * for problems that are not very large: of each piece the search keeps the most promising ways only. */
+/* The best ways by value, best first, with distinct ranks by stage; empty: nothing fits. Exact for small problems:
+ * the search keeps only the most promising labels per piece. */
 Replications replicate(const Ways *w);
 
 #endif

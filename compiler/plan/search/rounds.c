@@ -1,29 +1,29 @@
-/* Ranks that hold several chunks, under a limit on what these hold together: two rounds (chunks.c) are cut at once. A rank takes a part of
- * the one and a part of the other, rank after rank, so that its bytes and seconds are known as it is cut. Of all that ranks up to one
- * can have, for each end of the first round's parts only the farthest end of the second's is kept. */
+/* Cuts two rounds (chunks.c) at once, for ranks that hold several chunks under a memory limit. Each rank gets one
+ * part of either round, so the program knows its bytes and seconds as it cuts. For each end in the first round,
+ * the table keeps only the farthest end in the second round. */
 #include <math.h>
 
 #include "plan/search/search.h"
 
-/* What a rank has beside the two parts. */
+/* The load of a rank outside the two rounds. */
 typedef struct Beside {
-  double seconds[2];   /* by whether it recomputes */
-  int64_t bytes[2];    /* likewise, but for ... */
-  int64_t temporaries; /* ... these, which chunks have in turn */
+  double seconds[2];   /* by recomputation: 0 without, 1 with */
+  int64_t bytes[2];    /* by recomputation; without temporaries */
+  int64_t temporaries; /* bytes; the maximum over chunks, which run in turn */
 } Beside;
 
 typedef struct Pair {
   const Candidate *c;
   int64_t limit;
   int round;   /* the first of the two */
-  int n;       /* places where parts may start, and the end of both rounds: */
-  int *place;  /* pieces; n of them */
+  int n;       /* number of places: starts of parts, and the end of both rounds */
+  int *place;  /* by place: piece */
   int middle;  /* the place where the second round starts */
-  double most; /* seconds that a rank may take */
+  double most; /* limit of a rank's seconds */
   const Beside *beside;
-  /* By ranks that have their parts, and the place where the next part of the first round starts: */
-  int **far;  /* the place where the next part of the second one does; -1: nowhere */
-  int **from; /* the place where the part before, of the first round, starts */
+  /* By number of ranks that have parts, and by the start of the next part in the first round: */
+  int **far;  /* start of the next part in the second round; -1: none */
+  int **from; /* start of the previous part in the first round */
 } Pair;
 
 static int part_at(const Pair *p, int rank, int second) {
@@ -33,10 +33,10 @@ static int part_at(const Pair *p, int rank, int second) {
 static double seconds_of(const Candidate *c, int part, int first, int end, bool recompute) {
   const Copies *at = &c->copies[part];
   StageShare share = span_share(c->spans + at->kind, at, first, end, recompute);
-  return share.work + share.finish; /* what its links take does not add up */
+  return share.work + share.finish; /* time on links runs in parallel and does not add up */
 }
 
-/* But for temporaries. */
+/* Without temporaries. */
 static int64_t bytes_of(const Candidate *c, int part, int first, int end, bool recompute) {
   const Copies *at = &c->copies[part];
   const Spans *spans = c->spans + at->kind;
@@ -45,7 +45,7 @@ static int64_t bytes_of(const Candidate *c, int part, int first, int end, bool r
 
 static int64_t larger(int64_t a, int64_t b) { return a > b ? a : b; }
 
-/* Whether a rank may have these two parts, between places. */
+/* Whether a rank can run the parts [a, a_end) and [b, b_end), in places. */
 static bool may_have(const Pair *p, int rank, int a, int a_end, int b, int b_end) {
   const Candidate *c = p->c;
   const int *at = p->place, i = part_at(p, rank, 0), k = part_at(p, rank, 1);
@@ -66,9 +66,9 @@ static bool may_have(const Pair *p, int rank, int a, int a_end, int b, int b_end
   return false;
 }
 
-/* All that a rank may have behind what those before it have. */
+/* Adds all possible parts of a rank after those of earlier ranks. */
 static bool add_rank(Pair *p, int rank) {
-  const int behind = p->c->form->n_stages - 1 - rank; /* these need a piece each */
+  const int behind = p->c->form->n_stages - 1 - rank; /* each needs a piece */
   const int *far = p->far[rank];
   int *next = p->far[rank + 1], *from = p->from[rank + 1];
   bool any = false;
@@ -85,7 +85,7 @@ static bool add_rank(Pair *p, int rank) {
   return any;
 }
 
-/* Whether all ranks can have parts with these seconds; start: those of all parts, of which it fills in these. */
+/* Whether all ranks can stay within `most` seconds; writes the cuts of both rounds to `start`. */
 static bool cut_pair(Pair *p, int *start) {
   const int ranks = p->c->form->n_stages;
   for (int i = 0; i <= ranks; i++)
@@ -105,12 +105,12 @@ static bool cut_pair(Pair *p, int *start) {
   return true;
 }
 
-/* ---- the least seconds ----------------------------------------------------------------------------------- */
+/* ---- minimum of seconds ---------------------------------------------------------------------------------- */
 
 typedef struct Fewest {
   Pair pair;
-  double best;        /* seconds of the slowest rank; INFINITY: none was found */
-  int *start, *tried; /* of all parts: of the best; room for another */
+  double best;        /* seconds of the slowest rank; INFINITY: none found */
+  int *start, *tried; /* cuts of all parts: the best, and scratch */
 } Fewest;
 
 static bool pair_takes(Fewest *f, double most) {
@@ -124,10 +124,10 @@ static bool pair_takes(Fewest *f, double most) {
   return true;
 }
 
-/* By how much the best is undercut where the second round starts there. */
+/* Whether a second round that starts at `middle` improves the best. */
 static bool try_middle(Fewest *f, int middle) {
   enum { BITS = 8 };
-  static const double ENOUGH = 2; /* recomputation takes a third */
+  static const double ENOUGH = 2; /* recomputation adds at most a third */
   const Pair *p = &f->pair;
   double low = span_compute(p->c->spans, p->place[0], p->place[p->n - 1]) / p->c->form->n_stages;
   double most = isinf(f->best) ? ENOUGH * low : f->best * WORTH_ROUND;
@@ -142,7 +142,7 @@ static bool try_middle(Fewest *f, int middle) {
   return true;
 }
 
-/* At every so many places, then nearby. */
+/* Tries a coarse grid of places, then refines around the best. */
 static void try_middles(Fewest *f) {
   enum { MIDDLES = 16 };
   const int ranks = f->pair.c->form->n_stages;
@@ -161,7 +161,7 @@ static void try_middles(Fewest *f) {
   }
 }
 
-/* What ranks have beside two rounds of a partition. */
+/* The load of ranks outside the two rounds, from a partition. */
 static Beside *beside_pair(const Candidate *c, const int *start, int round) {
   const int ranks = c->form->n_stages, parts = pipeline_parts(c->form);
   Beside *beside = alloc((size_t)ranks * sizeof *beside);
@@ -179,7 +179,7 @@ static Beside *beside_pair(const Candidate *c, const int *start, int round) {
   return beside;
 }
 
-/* All pieces from first to end, or so many that lie evenly; two for each part at least. */
+/* All pieces between first and end, or an even subset, with at least two places per part. */
 static void choose_places(Pair *p, int first, int end) {
   enum { A_PART = 4 };
   const int least = A_PART * p->c->form->n_stages, most = least > MOST_ROUND_PLACES ? least : MOST_ROUND_PLACES;
@@ -197,7 +197,7 @@ static int **table(int ranks, int n) {
   return t;
 }
 
-/* Cuts two rounds anew. False: as they are nothing is found. */
+/* Cuts two rounds again. False: no cuts fit beside the remaining rounds. */
 static bool recut(const Candidate *c, int64_t limit, int round, int *start) {
   const int ranks = c->form->n_stages, parts = pipeline_parts(c->form);
   Fewest f = {.pair = {.c = c, .limit = limit, .round = round}, .best = INFINITY};

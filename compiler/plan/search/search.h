@@ -1,6 +1,7 @@
-/* Private to compiler/plan: the search for a plan. prepare.c turns a request into a planner; choose.c collects candidates and
- * takes the fastest whose exact peaks fit; partition.h and replicate.h search over plain numbers. Values are seconds per
- * microbatch (partition.h), bounds and times seconds per batch. No function here reports a missing plan. */
+/* Private to compiler/plan: the search for a plan. prepare.c turns a request into a planner. choose.c collects
+ * candidates and takes the fastest whose exact peaks fit. partition.h and replicate.h search over plain numbers.
+ * Values are seconds per microbatch (partition.h); bounds and times are seconds per batch. No function here
+ * reports a missing plan. */
 #ifndef PDC_PLAN_SEARCH_H
 #define PDC_PLAN_SEARCH_H
 
@@ -30,8 +31,8 @@ Plan *plan_any(const Planner *r);     /* any plan that fits, if plan_choose() fi
 void find_peaks(const Planner *r, Plan *plan, int64_t *error);
 
 /* ---- least.c */
-/* A plan with the least memory per device, and that memory with the process's own: with 64 KiB less (exact) or 1 % less
- * the planner finds none. NULL: none was found. `miss`: a plan that almost fits. */
+/* The plan with the least memory per device. *memory includes the process's own bytes. With 64 KiB less (exact) or
+ * 1 % less the planner finds none. NULL: none found. `miss`: a plan that almost fits. */
 const Plan *plan_of_least_memory(const Planner *r, const Plan *miss, int64_t *memory, bool *exact);
 
 /* ---- spilled.c: offload */
@@ -42,9 +43,9 @@ Plan *plan_spilled(const Planner *r, NoPlan *none);
 
 /* Starting points for cuts of several chunks, without a memory limit. */
 typedef enum ChunkStart {
-  START_BALANCED, /* each part as fast as what its rank has beside it allows */
-  START_ROUNDS,   /* the ranks' parts of a round alike */
-  START_TOGETHER, /* the ranks' parts together as fast as their memory together allows: rounds.c */
+  START_BALANCED, /* each part as fast as its rank's other parts allow */
+  START_ROUNDS,   /* equal parts of all ranks in a round */
+  START_TOGETHER, /* rounds cut in pairs, each rank within its memory: rounds.c */
   N_CHUNK_STARTS
 } ChunkStart;
 
@@ -58,11 +59,11 @@ typedef struct Candidate {
   const int *pinned; /* starts of parts, or NULL */
   ChunkStart start;
   Partition *balanced; /* several chunks: by ChunkStart; `start` NULL: not computed yet */
-  /* Several chunks: cut with this share of the unlimited plan's memory, which leads to other plans; 0: with the real
-   * limit. */
+  /* Several chunks: cut with this share of the unlimited plan's memory, which leads to other plans; 0: with the
+   * real limit. */
   double tight;
   double bound; /* lower bound of a batch's seconds for the form */
-  Plan *plan;   /* NULL until the bound is the least left */
+  Plan *plan;   /* NULL until its bound is the least left */
   bool settled; /* its peaks are exact and fit */
   bool refined;
   bool refused;
@@ -75,22 +76,23 @@ typedef Vec(Candidate) Candidates;
 /* ---- candidate.c */
 Candidate candidate_of(const Planner *r, const Pipeline *form, const Placement *at, int64_t b, const Spans *spans,
                        Recompute policy, const int *pinned, double bound);
-/* Of pinned cuts, or of ranks that have a part each: the best partition by estimated bytes; the smallest there is when
- * none fits, and false. */
+/* The best partition by estimated bytes, for pinned cuts or one part per rank. If none fits: the smallest, and
+ * false. */
 bool candidate_partition(const Planner *r, const Candidate *c, int64_t limit, Partition *out);
 /* Simulates a schedulable plan; batch_seconds is INFINITY if above `most`. */
 Plan *plan_of(const Planner *r, const Candidate *c, const Partition *part, double most);
-/* By how much values (partition.h) are to be multiplied for seconds of a batch that no simulation undercuts: the
- * microbatches, or a little less. Of short batches of a pipeline that never drains some may be shorter than others. */
+/* Factor from values (partition.h) to a lower bound of a batch's seconds. It is slightly below the microbatches,
+ * because short batches of a pipeline that never drains vary. */
 double candidate_turns(const Planner *r, const Candidate *c);
 double turns_at_least(const Planner *r, int64_t b); /* the same for any plan with microbatches of b samples */
 double candidate_least_seconds(const Planner *r, const Candidate *c, const Partition *part);
-/* The best plan by estimated bytes; the smallest when none fits, and false. */
+/* The best plan by estimated bytes. If none fits: the smallest, and false. */
 bool candidate_plan(const Planner *r, const Candidate *c, int64_t limit, Plan **out);
-/* Lays out the candidate's plan; whether it fits. If not, later estimates of the stages' pieces include the error. */
+/* Lays out the candidate's plan; whether it fits. If not, later estimates of the stages' pieces include the
+ * error. */
 bool fits_exactly(const Planner *r, Candidate *c);
-/* Finds the fastest partition whose exact peaks fit: stages whose estimates were wrong get the difference added.
- * Where even the smallest partition does not fit, keeps that one and refuses. */
+/* Finds the fastest partition whose exact peaks fit, and adds layout errors to estimates. If even the smallest
+ * partition does not fit, keeps that one and refuses the candidate. */
 void settle(const Planner *r, Candidate *c);
 
 /* ---- bests.c */
@@ -103,7 +105,7 @@ bool best_partition(const Planner *r, const Candidate *c, int64_t limit, double 
 /* Decides recomputation by rank, as far as memory needs it. False: some ranks do not fit. */
 bool chunks_fit(const Candidate *c, int64_t limit, Partition *part);
 int64_t chunks_bytes(const Candidate *c, const Partition *part, int stage,
-                     bool recompute);                           /* of a rank: estimated */
+                     bool recompute);                           /* estimated, per rank */
 double chunks_value(const Candidate *c, const Partition *part); /* lower bound of the simulation: partition.h */
 /* Moves cuts near `start` until they fit by estimated bytes. False: not found in a few steps. */
 bool chunks_repair(const Candidate *c, int64_t limit, int *start);
@@ -111,13 +113,13 @@ bool chunks_repair(const Candidate *c, int64_t limit, int *start);
 bool chunks_plan(const Planner *r, const Candidate *c, int64_t limit, Plan **out);
 
 /* ---- rounds.c */
-/* Several chunks per rank: cuts that minimize the slowest rank and fit by estimated bytes. start: in: initial cuts, with
- * the end; out: the result. False: none were found. */
+/* Several chunks per rank: cuts that minimize the slowest rank and fit by estimated bytes. start: initial cuts
+ * with the end; replaced by the result. False: none found. */
 bool rounds_cut(const Candidate *c, int64_t limit, int *start);
 
 /* ---- ways.c: stages and replicas are open */
-/* Adds ways to use the ranks with microbatches of b samples that fit and are close to *best, the fastest batch so far in
- * seconds (initially INFINITY; updated). False: none. */
+/* Adds forms with microbatches of b samples that fit and are close to *best. *best: the fastest batch so far in
+ * seconds, initially INFINITY; updated. False: none. */
 bool add_ways(const Planner *r, int64_t b, Spans *spans, double *best, Candidates *candidates);
 /* Adds one candidate; false: the schedule does not support the number of microbatches. */
 bool add_form(const Planner *r, Candidates *candidates, const Pipeline *form, const Placement *at, int64_t b,
@@ -136,18 +138,20 @@ bool add_equals(const Planner *r, int64_t b, Equals *e);
 void add_one_stage(const Planner *r, int64_t b, Candidates *candidates);
 
 /* ---- every.c */
-/* Exhaustive search: the fastest plan that fits by estimated bytes and takes less than `most` seconds per batch. *budget, in
- * units of 50 ns, decreases; 0: the search is incomplete. Adds compared plans to *compared. False: none was found. */
+/* Exhaustive search for the fastest plan that fits by estimated bytes, within `most` seconds per batch. *budget
+ * decreases, in units of 50 ns; 0: the search is incomplete. Adds compared plans to *compared. False: none
+ * found. */
 bool fastest_of_all(const Planner *r, double most, int64_t *budget, int64_t *compared, Candidate *out);
 
 /* ---- refine.c */
 /* Effort; thorough: more simulations, and layouts for larger models. */
 typedef enum { EFFORT_USUAL, EFFORT_THOROUGH } Effort;
-/* Local search: changes the plan of a settled candidate while the simulated batch gets shorter: cuts and, if free, ranks,
- * stages and the microbatch. The candidate stays settled. Returns the simulated turns of microbatches through parts. */
+/* Local search: changes the plan of a settled candidate while the simulated batch gets shorter. It moves cuts and,
+ * if free, ranks, stages and the microbatch. The candidate stays settled. Returns the simulated turns of
+ * microbatches through parts. */
 int64_t refine(const Planner *r, Candidate *c, Effort effort);
-/* Restarts the local search of a refined candidate from random cuts nearby, for this number of turns: with several chunks
- * per rank there are many local optima. */
+/* Restarts the local search from random cuts nearby, for this number of turns. With several chunks per rank there
+ * are many local optima. */
 void refine_again(const Planner *r, Candidate *c, int64_t turns);
 
 #endif

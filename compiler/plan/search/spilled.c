@@ -1,19 +1,19 @@
-/* A model whose parts come and go, on one rank or as stages on several: for each size of microbatch the parts of each stage, and
- * the memory for what stays, whose simulated batch is shortest (offload/spill_search.c); of these the fastest. Where stages start is
- * changed step by step, from even shares of the work, for as long as the batch gets shorter. How much memory passes work in
- * is only estimated, and set right by laying out what was found. A stage that fits its rank is one part of it. */
+/* The search for plans with offload, on one rank or in stages on several ranks. For each microbatch,
+ * offload/spill_search.c chooses the parts of a stage and their resident share. Cuts between stages start with
+ * even work and move while the simulated batch gets shorter. Layouts correct the estimated workspace. A stage that
+ * fits its rank has one part. */
 #include <math.h>
 
 #include "plan/search/search.h"
 
 /* ---- plans ------------------------------------------------------------------------------------------------ */
 
-/* Stages, and the parts of each. */
+/* Stages and their parts. */
 typedef struct Stages {
   int n;
-  const int *start; /* by stage, and one more: its first piece */
+  const int *start; /* by stage: first piece; n + 1 entries */
   SpillChoice *choice;
-  bool at_home; /* of those in several parts */
+  bool at_home; /* the host updates stages of several parts */
 } Stages;
 
 static Pipeline form_of_stages(const Planner *r, const Stages *s) {
@@ -60,7 +60,7 @@ static Plan *plan_in_stages(const Planner *r, int64_t b, const Stages *s) {
   return plan;
 }
 
-/* Bytes in memory of a stage's rank, from laying it out, where somebody does, else estimated. */
+/* Peak bytes of a stage's rank: exact if the request has a layout function, else estimated. */
 static int64_t peak_of(const Planner *r, const Plan *plan, int stage) {
   if (r->request->peak)
     return r->request->peak(r->request->peak_context, plan, stage);
@@ -83,12 +83,12 @@ static void set_peaks(const Planner *r, Plan *plan) {
 
 typedef struct Found {
   Plan *best;
-  const Plan *miss; /* the smallest that was laid out and does not fit */
-  bool at_home;     /* what is looked for: parameters are updated there; ... */
-  bool thorough;    /* ... all that is promising is followed to the end */
+  const Plan *miss; /* smallest plan that was laid out and does not fit */
+  bool at_home;     /* the host updates parameters */
+  bool thorough;    /* refine all leaders, not only the best */
 } Found;
 
-/* Whether the stage does. */
+/* Whether the stage fits; if not, records the plan as a miss. */
 static bool fits(const Planner *r, Plan *plan, int stage, Found *f) {
   if (peak_of(r, plan, stage) <= r->limit)
     return true;
@@ -98,7 +98,7 @@ static bool fits(const Planner *r, Plan *plan, int stage, Found *f) {
   return false;
 }
 
-/* Keeping what it saves, or, where microbatches wait for their gradients, recomputing. */
+/* Tries one part without recomputation, then with recomputation unless it is the last stage. */
 static bool fits_in_one_part(const Planner *r, int64_t b, const Stages *s, int i, Found *f) {
   const int n = s->start[i + 1] - s->start[i];
   const Recompute said = r->request->recompute;
@@ -112,7 +112,7 @@ static bool fits_in_one_part(const Planner *r, int64_t b, const Stages *s, int i
   return false;
 }
 
-/* Parts as --split or the plan say. */
+/* Parts from --split or the given plan. */
 static SpillChoice choice_pinned(const Planner *r, const Stages *s, int i) {
   SpillChoice c = {.parts = pipeline_chunks(&r->form, i)};
   for (int k = 0; k < c.parts; k++)
@@ -128,14 +128,14 @@ static int parts_of(const Stages *s) {
   return parts;
 }
 
-/* Parts, near those of `c` or of all; or where they are given what is kept. */
+/* Searches parts near `c`, or all parts; with pinned cuts only the resident share and saved activations. */
 static bool search(const Planner *r, const SpillProblem *p, bool near, SpillChoice *c, SpillTime *time) {
   if (r->pinned)
     return spill_search_kept(p, c, time);
   return (near && c->parts > 1 && spill_search_near(p, c, time)) || spill_search(p, c, time);
 }
 
-/* The parts of a plan's stage whose start or end is another now. */
+/* The parts of a plan's stage, adapted to a new start or end. */
 static SpillChoice choice_near(const Plan *near, const Stages *s, int i) {
   const SpillChoice from = choice_of(near, i);
   const int later = near->stage[plan_part_of(near, i, 0)].first_piece - s->start[i],
@@ -153,8 +153,8 @@ static SpillChoice choice_near(const Plan *near, const Stages *s, int i) {
   return c;
 }
 
-/* Of a stage, where those behind it are settled. The second round is the first that knows what the rank takes beside its
- * blocks, so that it looks at all again, but for what is near another plan. False: nothing was found that fits. */
+/* Finds parts of stage i; later stages are settled. The first round does not know the rank's other memory, so the
+ * second searches all parts again. With `near`, all rounds stay near that plan. False: no parts fit. */
 static bool find_parts(const Planner *r, int64_t b, const Stages *s, int i, const Plan *near, Found *f) {
   enum { ROUNDS = 5 };
   SpillProblem p = problem_of_stage(r, b, s->start[i], s->start[i + 1], s->at_home);
@@ -166,7 +166,7 @@ static bool find_parts(const Planner *r, int64_t b, const Stages *s, int i, cons
     SpillTime time;
     bool found = search(r, &p, near || round > 1, &c, &time);
     s->choice[i] = c;
-    if (c.parts < 2 || parts_of(s) > PD_MAX_PARTS) /* one piece; too many */
+    if (c.parts < 2 || parts_of(s) > PD_MAX_PARTS) /* one piece, or too many parts */
       return false;
     Plan *plan = plan_in_stages(r, b, s);
     int64_t beside = bytes_beside(r, plan, i, &p, &c);
@@ -179,14 +179,14 @@ static bool find_parts(const Planner *r, int64_t b, const Stages *s, int i, cons
   return false;
 }
 
-/* Of stages that start there, in parts near those of a plan whose stages start elsewhere; NULL: that is open. NULL: one does
+/* The plan of stages with these starts, with parts near those of `near` unless that is NULL. NULL: a stage does
  * not fit. */
 static Plan *plan_of_stages(const Planner *r, int64_t b, const int *start, int n, const Plan *near, Found *f) {
   Stages s = {.n = n, .start = start, .choice = alloc((size_t)n * sizeof(SpillChoice)), .at_home = f->at_home};
-  for (int i = 0; i < n; i++) /* until it is that stage's turn */
+  for (int i = 0; i < n; i++) /* placeholders until the stage's turn */
     s.choice[i] = (SpillChoice){.parts = 1, .start = {0, start[i + 1] - start[i]}, .keeps = {true}};
   for (int i = n - 1; i >= 0; i--) {
-    const int asked = r->pinned ? pipeline_chunks(&r->form, i) : 0; /* parts; 0: as many as are best */
+    const int asked = r->pinned ? pipeline_chunks(&r->form, i) : 0; /* parts; 0: free */
     const bool one = asked <= 1, several = r->g && asked != 1;
     if (!(one && fits_in_one_part(r, b, &s, i, f)) && !(several && find_parts(r, b, &s, i, near, f)))
       return NULL;
@@ -197,7 +197,7 @@ static Plan *plan_of_stages(const Planner *r, int64_t b, const int *start, int n
   return plan;
 }
 
-/* Stages of about as much work each. */
+/* Stages with nearly equal work. */
 static int *even_stages(const Planner *r, int64_t b, int n) {
   const Costs *c = spans_at(r, b)->c;
   int *start = alloc((size_t)(n + 1) * sizeof *start);
@@ -222,7 +222,7 @@ static int *moved(const int *start, int n, int i, int by) {
 
 static bool is_shorter(const Plan *a, const Plan *b) { return a && (!b || a->batch_seconds < b->batch_seconds); }
 
-/* From even stages on: one start is moved at a time, by fewer pieces each round. */
+/* Moves one start at a time from even stages, by half the distance each round. */
 static Plan *best_stages(const Planner *r, int64_t b, int n, Found *f) {
   int tries = r->any_will_do ? 0 : MOST_SPILLED_TRIES, *start = even_stages(r, b, n);
   Plan *best = plan_of_stages(r, b, start, n, NULL, f);
@@ -248,7 +248,7 @@ static Plan *best_of(const Planner *r, int64_t b, Found *f) {
   return plan_of_stages(r, b, start, n, NULL, f);
 }
 
-/* ---- what is said ----------------------------------------------------------------------------------------- */
+/* ---- reports ----------------------------------------------------------------------------------------------- */
 
 static char *rates_text(const Planner *r, const SpillProblem *p, const SpillTime *time) {
   const char *home = bytes_text(time->home);
@@ -261,7 +261,7 @@ static char *rates_text(const Planner *r, const SpillProblem *p, const SpillTime
                 knows_place(r) ? "" : " (assumed; measure with 'pdc profile --spill DIR')");
 }
 
-/* Where parameters are updated, if that may be either. */
+/* The device or host that updates parameters; empty if only the device can. */
 static const char *update_text(const Planner *r, const Plan *plan, double seconds) {
   if (!may_update_at_home(r))
     return "";
@@ -276,7 +276,7 @@ static const char *update_text(const Planner *r, const Plan *plan, double second
       how, seconds * 1e3, 1e-9 / home_byte(r));
 }
 
-/* What a batch would take with twice the memory, and stages that start where they do. */
+/* Predicted batch time with twice the memory and the same starts of stages. */
 static char *with_more(const Planner *r, const Plan *plan, SpillStage *s) {
   const int n = plan->pipeline.n_stages;
   SpillTime *twice = alloc((size_t)n * sizeof *twice);
@@ -293,7 +293,7 @@ static char *with_more(const Planner *r, const Plan *plan, SpillStage *s) {
                 seconds * 1e3);
 }
 
-/* The longer of computing and moving, and of what the host takes to update. */
+/* The lower bound of a batch: the longest of computation, transfers and host updates. */
 static char *bound(const Planner *r, const Plan *plan) {
   const int n = plan->pipeline.n_stages;
   SpillStage *s = spill_stages_of(r, plan);
@@ -320,7 +320,7 @@ static char *bound(const Planner *r, const Plan *plan) {
       with_more(r, plan, s));
 }
 
-/* By stage. */
+/* Resident share by stage. */
 static char *shares_text(const Pipeline *p) {
   Text t = {0};
   for (int i = 0; i < p->n_stages; i++)
@@ -346,8 +346,8 @@ static void take_shorter(Found *f, Plan *plan) {
     f->best = plan;
 }
 
-/* Of all microbatches, with parameters updated where f->at_home says: quickly, then thoroughly of the best, or, where
- * nothing fits, of the smallest. */
+/* Searches all microbatches, with updates as f->at_home says. Then searches the best microbatch thoroughly, or the
+ * smallest one if nothing fits. */
 static void look(const Planner *r, Found *f) {
   const int n = r->microbatches.n;
   Found found = {.miss = f->miss, .at_home = f->at_home, .thorough = n == 1};
@@ -361,7 +361,7 @@ static void look(const Planner *r, Found *f) {
   take_shorter(f, found.best);
 }
 
-/* On the device first: where both ways take as long, it is that one's. */
+/* Searches device updates first, so that they win ties. */
 Plan *plan_spilled(const Planner *r, NoPlan *none) {
   Found f = {0};
   if (r->request->update != UPDATE_HOST)

@@ -1,4 +1,4 @@
-/* Forms of pipelines for the ranks that there are: what replicate.c finds, with estimates corrected by layouts. */
+/* Forms of pipelines for the available ranks: the results of replicate.c, with estimates corrected by layouts. */
 #include <math.h>
 #include <string.h>
 
@@ -6,8 +6,8 @@
 
 static const Placement neighbours;
 
-/* One microbatch more in flight between stages hides messages that pass beside the work. Where weights are as old as
- * a microbatch is long in flight only the request says so. */
+/* Adds the form with one additional microbatch in flight between stages, which hides messages. With weights that
+ * age with microbatches in flight (every_round), only the request sets this. */
 static void add_ahead(const Planner *r, Candidates *candidates, const Pipeline *form, const Placement *at,
                       int64_t b, const Spans *spans, double bound) {
   if (r->request->ahead || !r->traits.looks_ahead || r->traits.every_round || !spans->c->beside ||
@@ -21,8 +21,8 @@ static void add_ahead(const Planner *r, Candidates *candidates, const Pipeline *
     push(candidates, candidate_of(r, ahead, at, b, spans, r->request->recompute, r->pinned, bound));
 }
 
-/* Cuts to start from: chunks.c. What does not depend on how much memory there is leads as far with more of it. Of what rounds.c finds, which
- * takes longer and depends less on it, there are fewer. */
+/* Adds starting cuts (chunks.c). Starts that ignore the memory limit also work with smaller shares of memory.
+ * rounds.c takes longer and depends less on the share, so it gets fewer. */
 static void add_starts(Candidates *candidates, const Candidate *first) {
   enum { EVERY_FOURTH = 4 };
   static const double SHARE[] = {0, 0.9, 0.8, 0.72, 0.65, 0.58, 0.5, 0.42};
@@ -36,7 +36,7 @@ static void add_starts(Candidates *candidates, const Candidate *first) {
     }
 }
 
-/* Those where memory is no matter are the same for all. */
+/* Candidates without recomputation share the starts that ignore memory. */
 static void add_chunks(const Planner *r, Candidates *candidates, const Candidate *first) {
   Candidate other = candidate_of(r, first->form, &first->placement, first->microbatch, first->spans, RECOMPUTE_OFF,
                                  r->pinned, first->bound);
@@ -81,17 +81,16 @@ bool add_placements(const Planner *r, Candidates *candidates, const Pipeline *fo
   return true;
 }
 
-/* ---- as many ranks for each stage ----------------------------------------------------------------------- */
+/* ---- equal ranks per stage ----------------------------------------------------------------------- */
 
-/* Where stages are cut, that the value is at most so many seconds of a microbatch. */
+/* A partition whose value is at most `most` seconds per microbatch. */
 static bool partition_below(const Planner *r, const Candidate *c, int64_t limit, double most, Partition *out) {
   if (c->pinned)
     return candidate_partition(r, c, limit, out) && out->value <= most;
   return best_partition(r, c, limit, most, out);
 }
 
-/* With the time that its best partition says, and that no simulation undercuts; unless that is far above what the
- * best so far says. */
+/* Adds a form bounded by its best partition, unless that is slower than CLOSE_EQUAL times the best so far. */
 static bool add_equal(const Planner *r, const Pipeline *form, const Placement *at, int64_t b, const Spans *spans,
                       Equals *e) {
   const double microbatches = (double)r->subject.batch / (double)b;
@@ -104,15 +103,15 @@ static bool add_equal(const Planner *r, const Pipeline *form, const Placement *a
       e->candidates->at[i].bound = part.value * microbatches * (1 - 1e-9);
     e->best = fmin(e->best, part.value * microbatches);
   } else if (first > 0) {
-    e->candidates->n = first; /* the first one stays, for the message that nothing fits */
+    e->candidates->n = first; /* keep the first, for the error that nothing fits */
   }
   return true;
 }
 
-/* Stages with w ranks each, as many as there may be. */
+/* Adds the maximal number of stages with w ranks each. */
 static bool add_width(const Planner *r, int w, int64_t b, const Spans *spans, Equals *e) {
   int d = r->ranks / w < r->form.n_stages ? r->ranks / w : r->form.n_stages;
-  if (r->free_stages ? d > 1 && 5 * w * d < 4 * r->ranks : d < r->form.n_stages) /* too many stay free */
+  if (r->free_stages ? d > 1 && 5 * w * d < 4 * r->ranks : d < r->form.n_stages) /* too few ranks or stages */
     return false;
   int *replicas = alloc((size_t)d * sizeof *replicas);
   for (int i = 0; i < d; i++)
@@ -126,7 +125,7 @@ static bool add_width(const Planner *r, int w, int64_t b, const Spans *spans, Eq
   return any;
 }
 
-/* From few stages on many ranks to many on few. */
+/* From few stages on many ranks to many stages on few. */
 bool add_equals(const Planner *r, int64_t b, Equals *e) {
   const int64_t microbatches = r->subject.batch / b;
   const Spans *spans = spans_at(r, b);
@@ -185,7 +184,7 @@ static Ways ways_at(const Laid *laid, int64_t b, const Spans *spans) {
                 .most_found = MOST_FORMS};
 }
 
-/* Those not among the candidates from `first` on. */
+/* Adds the results that are not among the candidates from `first` on. */
 static void add_found(const Laid *laid, Candidates *candidates, int first, int64_t b, const Spans *spans,
                       const Replications *found) {
   const Planner *r = laid->r;
@@ -203,7 +202,7 @@ static void add_found(const Laid *laid, Candidates *candidates, int first, int64
   }
 }
 
-/* Lays out the way's plan, and corrects estimates by what they missed. Its seconds; INFINITY: it does not fit. */
+/* Lays out the plan and corrects estimates by its error. Returns seconds; INFINITY: it does not fit. */
 static double try_way(const Laid *laid, int64_t b, Spans *spans, const Replication *way) {
   const Planner *r = laid->r;
   Pipeline form = form_make(r, way->stages, way->replicas);
@@ -218,8 +217,8 @@ static double try_way(const Laid *laid, int64_t b, Spans *spans, const Replicati
   return largest_peak(c.plan) <= r->limit ? c.plan->batch_seconds : INFINITY;
 }
 
-/* Where a layout shows that estimates were wrong, the search is made again with better ones; where they say that
- * nothing fits, once with more room, for they may be too large. What never fits is added for the message. */
+/* Searches again whenever a layout corrects an estimate. If nothing fits by estimates, searches once with a larger
+ * limit, because estimates may be too large. Adds one plan that does not fit, for the error message. */
 static void add_laid(const Laid *laid, int64_t b, Spans *spans, double *best, Candidates *candidates) {
   const Planner *r = laid->r;
   const int64_t more_room = r->limit / 3 * 4;

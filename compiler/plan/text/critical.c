@@ -1,8 +1,8 @@
-/* What a plan's batch waits for most. */
+/* The critical resource of a plan's batch. */
 #include "plan/problem/problem.h"
 
-/* Of the ranks of a stage in a batch: seconds that they work, and that the narrower side of its cuts has messages on
- * its links, one way. */
+/* Seconds per batch of a stage's ranks: work, and messages on the links of the side with fewer ranks, in one
+ * direction. */
 typedef struct Used {
   double works, sends;
 } Used;
@@ -25,7 +25,7 @@ static void take_if_more(Critical *most, double seconds, const char *what, int s
     *most = (Critical){format("%sstage %d", what, stage), seconds};
 }
 
-/* What several of these bring over one link. */
+/* Messages and exchanges on a shared link. */
 static void take_links(Critical *most, const Plan *plan) {
   const double ROUNDING = 1 + 1e-9;
   if (plan->links_seconds > most->share * ROUNDING)

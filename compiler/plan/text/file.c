@@ -1,16 +1,16 @@
-/* plan.json: written in one order, read back with every choice checked, so that a person may edit it. */
+/* plan.json, for users to edit: members in fixed order, all choices checked on reading. */
 #include <string.h>
 
 #include "plan/problem/problem.h"
 
-/* A member and what stands before it: NEXT on its line, or a new LINE, of the file or of a stage. */
+/* Separators before a member: on the same line, on a new line of the file, or of a stage. */
 static const char NEXT[] = ", ", LINE[] = ",\n  ", STAGE_LINE[] = ",\n      ";
 
 static void add_int(Text *t, const char *before, const char *key, int64_t x) {
   text_add(t, "%s\"%s\": %lld", before, key, (long long)x);
 }
 
-/* n 0: the first of them, without brackets. */
+/* n 0: only the first, without brackets. */
 static void add_ints(Text *t, const char *before, const char *key, const int *x, int n) {
   text_add(t, n ? "%s\"%s\": [%d" : "%s\"%s\": %d", before, key, x[0]);
   for (int i = 1; i < n; i++)
@@ -60,13 +60,13 @@ static void write_stage(const Graph *g, const Pieces *p, const Plan *plan, int i
   text_add(t, " }%s\n", i + 1 < plan_parts(plan) ? "," : "");
 }
 
-/* Whether a stage may exchange in buckets, by its schedule and replicas. */
+/* Whether stages may exchange gradients in buckets, by schedule and replicas. */
 static bool exchanges_in_buckets(const Pipeline *p) {
   const ScheduleTraits traits = schedule_traits(p->schedule);
   return traits.replicas && !traits.forward_only && pipeline_ranks(p) > p->n_stages;
 }
 
-/* Of a model that spills. */
+/* Offload members. */
 static void write_memory(const Plan *plan, Text *t) {
   const Pipeline *l = &plan->pipeline;
   add_int(t, LINE, "memory_bytes", l->memory);
@@ -110,7 +110,7 @@ static void write_target(const Target *target, Text *t) {
   add_int(t, LINE, "threads", target->threads);
 }
 
-/* What the plan was made for and by; the library's members begin without a comma. */
+/* Origin of the plan. The library's members start without a comma. */
 static void write_origin(const Plan *plan, Text *t) {
   add_text(t, LINE, "costs", plan->costs);
   if (plan->device)
@@ -155,7 +155,7 @@ char *plan_json(const Graph *g, const Pieces *p, const Plan *plan) {
   return t.at;
 }
 
-/* ---- for a model ----------------------------------------------------------------------------------- */
+/* ---- checks against a model ------------------------------------------------------------------------ */
 
 static bool sizes_fit(const Graph *g, const PlanFile *f) {
   Span where = {.file = f->file};
@@ -193,7 +193,7 @@ static bool not_for(const PlanFile *f, const char *setting) {
   return false;
 }
 
-/* What belongs to some schedules only, or to some targets. */
+/* Checks settings that only some schedules or targets support. */
 static bool settings_fit(const PlanFile *f) {
   const Pipeline *l = &f->plan.pipeline;
   ScheduleTraits traits = schedule_traits(l->schedule);
@@ -237,7 +237,7 @@ static bool parts_fit(const Pieces *p, const PlanFile *f) {
   return true;
 }
 
-/* The pieces that parts start with and end before. */
+/* Finds the first and end piece of each part. */
 static bool find_pieces(const Graph *g, const Pieces *p, PlanFile *f) {
   Span where = {.file = f->file};
   StagePlan *s = f->plan.stage;
@@ -273,7 +273,7 @@ static bool recomputation_fits(const PlanFile *f) {
   return true;
 }
 
-/* Whether the schedule runs stages on so many ranks with so many microbatches. */
+/* Whether the schedule supports these ranks and microbatches. */
 static bool ranks_fit(const Graph *g, const PlanFile *f) {
   Span where = {.file = f->file};
   const Pipeline *l = &f->plan.pipeline;

@@ -1,4 +1,4 @@
-/* plan.json read without a model: what stands there and whether it is of the right kind. */
+/* Reads plan.json without a model: members and types. */
 #include <string.h>
 
 #include "plan/plan.h"
@@ -10,7 +10,7 @@ static bool is_there(const JsonPlace *at, const char *key) {
   return cJSON_GetObjectItemCaseSensitive(at->object, key) != NULL;
 }
 
-/* What the planner noted about a part is optional: it is worked out again. */
+/* Planned times are optional, because the planner computes them again. */
 static bool read_times(const JsonPlace *at, StagePlan *s) {
   const struct {
     const char *key;
@@ -37,7 +37,7 @@ static bool read_bytes(const JsonPlace *at, StagePlan *s) {
       {"gradient_bytes", &s->gradient_bytes}, {"optimizer_bytes", &s->optimizer_bytes},
       {"cache_bytes", &s->cache_bytes},
   };
-  static const int64_t most = (int64_t)1 << 50; /* 1 PiB: no rank has that */
+  static const int64_t most = (int64_t)1 << 50; /* 1 PiB: more than any rank has */
   bool good = !is_there(at, "send_bytes") || json_get_seconds(at, "send_bytes", &s->send_bytes);
   for (size_t i = 0; i < sizeof bytes / sizeof *bytes; i++)
     if (is_there(at, bytes[i].key))
@@ -45,7 +45,7 @@ static bool read_bytes(const JsonPlace *at, StagePlan *s) {
   return good;
 }
 
-/* Plans of an older pdc have one rank a stage, and none ahead. */
+/* Plans of older versions have one rank per stage and no `ahead`. */
 static bool read_ranks(const JsonPlace *at, PartInFile *part) {
   int64_t replicas = 1, ahead = 1;
   bool good = true;
@@ -127,7 +127,7 @@ static bool read_name(const JsonPlace *top, const char *key, const char *const *
   return false;
 }
 
-/* Plans of an older pdc are for processors. */
+/* Plans of older versions are for CPUs. */
 static bool read_target(const JsonPlace *top, Target *out) {
   enum { MOST_TARGETS = 8 };
   int64_t threads;
@@ -173,7 +173,7 @@ static bool read_update(const JsonPlace *top, bool *at_home) {
   return true;
 }
 
-/* A number, or, where several stages spill, a list of them by stage. Missing: `least`. */
+/* A number, or a list by stage. Missing: `least`. */
 static bool read_by_stage(const JsonPlace *top, const char *key, int64_t least, int64_t most, Ints *to) {
   const cJSON *there = cJSON_GetObjectItemCaseSensitive(top->object, key);
   const int n = cJSON_IsArray(there) ? cJSON_GetArraySize(there) : 1;
@@ -196,7 +196,7 @@ static bool read_by_stage(const JsonPlace *top, const char *key, int64_t least, 
   return true;
 }
 
-/* Of stages that spill. */
+/* Parts and resident shares of offloaded stages. */
 static bool read_chunks(const JsonPlace *top, Pipeline *p) {
   const bool listed = cJSON_IsArray(cJSON_GetObjectItemCaseSensitive(top->object, "chunks"));
   Ints chunks = {0}, kept = {0};
@@ -233,7 +233,7 @@ static bool read_settings(const JsonPlace *top, Pipeline *p) {
   return !is_there(top, "vertical_sync") || json_get_bool(top, "vertical_sync", &p->vertical_sync);
 }
 
-/* How ranks are laid out: `adjacent` of each stage, all of which have equally many, stand together. */
+/* Placement of ranks: `adjacent` ranks of each stage are neighbours; all stages have equal ranks. */
 static bool read_placement(const JsonPlace *top, const PlanFile *f, Placement *out) {
   int64_t adjacent = 0;
   if (is_there(top, "adjacent") && !json_get_int(top, "adjacent", 1, MOST_REPLICAS, &adjacent))
@@ -251,7 +251,7 @@ static bool read_placement(const JsonPlace *top, const PlanFile *f, Placement *o
   return true;
 }
 
-/* Both or none: without the library that they are of, algorithms say nothing. */
+/* Algorithms require the library's version, and the reverse. */
 static bool read_algorithms(const JsonPlace *top, Plan *plan) {
   Algorithms all = {0};
   if (!is_there(top, "algorithms") && !is_there(top, "cublaslt"))
@@ -272,7 +272,7 @@ static bool read_attentions(const JsonPlace *top, Plan *plan) {
   return true;
 }
 
-/* What only those who follow a plan read. */
+/* Members that only PLAN_TO_FOLLOW needs. */
 static bool read_rest(const JsonPlace *top, PlanFile *out) {
   Plan *plan = &out->plan;
   if (is_there(top, "microbatches") &&

@@ -1,4 +1,4 @@
-/* A plan as a table for people. */
+/* A plan as a table for users. */
 #include <string.h>
 
 #include "ops/op.h"
@@ -11,7 +11,7 @@ static const char *const heads[COLUMNS] = {"stage",  "instances", "parameters", 
                                            "sends",  "memory",    "weights",    "gradients",  "optimizer",
                                            "caches", "the rest",  "recompute"};
 
-/* What is shown of plans for some programs only. */
+/* Columns for training or generation only. */
 static const bool of_training[COLUMNS] = {[4] = true, [8] = true, [9] = true, [12] = true};
 static const bool of_caches[COLUMNS] = {[10] = true};
 
@@ -64,8 +64,8 @@ static void print_rows(const char *const *cell, int rows, const bool *left_out, 
   }
 }
 
-/* What is not as in a plain pipeline, one line each. */
-/* Stages whose ranks are within that level of the cluster, or cuts whose both sides are. */
+/* Settings beyond a plain pipeline, one line each. */
+/* Number of stages, or cuts, within this level of the cluster. */
 static int count_level(const Plan *plan, Name level, bool cuts) {
   int n = 0;
   for (int i = 0; i < plan_parts(plan); i++)
@@ -104,7 +104,7 @@ static void print_placement(const Plan *plan, FILE *out) {
   fputc('\n', out);
 }
 
-/* What the ranks of a shard group share, and how often they wait for each other. */
+/* Split parameters and collectives of a shard group. */
 static void print_tensor(const Graph *g, FILE *out) {
   int split = 0, meetings = 0;
   int64_t elements = 0, all = 0;
@@ -150,7 +150,7 @@ static void print_form(const Graph *g, const Plan *plan, FILE *out) {
   fputc('\n', out);
 }
 
-/* Of each token that a context holds. */
+/* Bytes per token of a context. */
 static void print_caches(const Graph *g, const Plan *plan, FILE *out) {
   long long samples = plan->pipeline.batch;
   fprintf(out, "\ncaches: %s of keys and values, %s per token: %lld sample%s of %lld tokens\n",
@@ -158,7 +158,7 @@ static void print_caches(const Graph *g, const Plan *plan, FILE *out) {
           samples, samples == 1 ? "" : "s", (long long)g->generation.context);
 }
 
-/* A token goes through all stages before the next one is known. */
+/* A token passes all stages before the next one starts. */
 static void predict_tokens(const Plan *plan, FILE *out) {
   double seconds = 0;
   for (int i = 0; i < plan_parts(plan); i++)
@@ -179,7 +179,7 @@ static void predict_batches(const Graph *g, const Plan *plan, FILE *out) {
   fprintf(out, ", %.1f %% of the ranks' time spent waiting\n", plan_waiting(plan) * 100);
 }
 
-/* Which parameters an optimizer with two methods updates by which. */
+/* The parameters by method, for optimizers with two methods. */
 static void print_methods(const Graph *g, FILE *out) {
   const Optimizer *o = g->train.optimizer;
   Text matrices = {0};
@@ -198,7 +198,7 @@ static void print_methods(const Graph *g, FILE *out) {
   fprintf(out, "%s%s\n", matrices.n ? ", among them the matrices " : "", matrices.n ? matrices.at : "");
 }
 
-/* Which parameters have rows of zeros in memory behind their own. */
+/* Parameters padded with rows of zeros. */
 static void print_padding(const Graph *g, FILE *out) {
   for (int i = 0; i < g->params.n; i++) {
     const Param *p = &g->params.at[i];

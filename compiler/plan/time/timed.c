@@ -1,4 +1,4 @@
-/* What a whole plan takes: its programs, the times of its parts, and a batch by simulation. */
+/* Prices a whole plan: programs, times of parts, and a simulated batch. */
 #include <math.h>
 
 #include "base/table.h"
@@ -13,7 +13,7 @@ bool schedulable(const Planner *r, const Plan *plan) {
   return true;
 }
 
-/* The device that a stage's passes wait for. */
+/* The slowest kind of device of a stage. */
 static int stage_kind(const Planner *r, const Plan *plan, int stage) {
   int kind = 0;
   if (r->n_kinds == 1)
@@ -25,7 +25,7 @@ static int stage_kind(const Planner *r, const Plan *plan, int stage) {
   return kind;
 }
 
-/* What a part of the model takes and holds, by its plan's Programs. */
+/* Sets times and bytes of a part, under the plan's Programs. */
 static void price_part(const Planner *r, const Spans *spans, const Program *program, StagePlan *s) {
   const Costs *c = spans->c;
   int first = s->first_piece, end = s->end_piece;
@@ -51,7 +51,7 @@ static void price_part(const Planner *r, const Spans *spans, const Program *prog
   s->send_bytes = c->message[end];
 }
 
-/* Half of what replicas send brings sums of gradients to their parts; then the updated parts travel as far. */
+/* Half of the traffic carries sums of gradients, half updated weights. */
 static void share_exchange(const Plan *plan, const Program *program, const Wiring *w, StageTimes *times) {
   int64_t weights = 0;
   for (int k = 0; k < program->chunks; k++)
@@ -69,7 +69,7 @@ static void set_hidden(const Spans *spans, const Program *program, Wiring w, con
   times->hidden = x.hidden;
 }
 
-/* By part. On CPUs whoever receives copies: a transfer is work of its core, and only the latency passes beside it. */
+/* By part. On CPUs the receiver copies: a transfer is work of its core, and only the latency overlaps. */
 static StageTimes *part_times(const Planner *r, const Spans *spans, const Plan *plan, const Program *programs) {
   const Pipeline *p = &plan->pipeline;
   int parts = plan_parts(plan);
@@ -107,7 +107,7 @@ static StageTimes *part_times(const Planner *r, const Spans *spans, const Plan *
   return times;
 }
 
-/* Of a cluster, what of it each part uses. */
+/* Sets the cluster levels of each part. */
 static void name_levels(const Planner *r, const Plan *plan) {
   const Cluster *c = r->request->cluster;
   const Pipeline *p = &plan->pipeline;
@@ -120,7 +120,7 @@ static void name_levels(const Planner *r, const Plan *plan) {
   }
 }
 
-/* A plan with what its simulation needs. */
+/* Input of a simulation. */
 typedef struct Timed {
   Program *programs;
   StageTimes *times;
@@ -138,7 +138,7 @@ static Timed timed(const Planner *r, const Plan *plan) {
   return t;
 }
 
-/* Seconds that a rank works on a batch's microbatches, for each of them. */
+/* Seconds of a rank's work per microbatch. */
 static double busy_seconds(const Plan *plan, const StageTimes *times, int stage) {
   double busy = 0;
   for (int k = 0; k < pipeline_chunks(&plan->pipeline, stage); k++) {
@@ -148,7 +148,7 @@ static double busy_seconds(const Plan *plan, const StageTimes *times, int stage)
   return busy / plan->pipeline.replicas[stage];
 }
 
-/* Of the rank that works longest, with its updates. */
+/* The busiest rank's work, with its updates. */
 static double least_seconds(const Plan *plan, const StageTimes *times, int64_t microbatches) {
   double most = 0;
   for (int i = 0; i < plan->pipeline.n_stages; i++)
@@ -157,8 +157,8 @@ static double least_seconds(const Plan *plan, const StageTimes *times, int64_t m
   return most;
 }
 
-/* So many microbatches fill the pipeline and hide what goes on beside them: a batch of more of them takes longer by
- * the pace of the steady state. */
+/* Microbatches that fill the pipeline and hide overlapping work. Beyond them a batch grows by the pace of the
+ * steady state. */
 static int64_t enough_microbatches(const Plan *plan, const StageTimes *times) {
   enum { ENOUGH = 64, FILLS = 4 };
   const Pipeline *p = &plan->pipeline;
@@ -175,23 +175,23 @@ static int64_t enough_microbatches(const Plan *plan, const StageTimes *times) {
   return n > MAX_MICROBATCHES ? p->microbatches : ((int64_t)n + multiple - 1) / multiple * multiple;
 }
 
-/* ---- plans that were timed before --------------------------------------------------------------------- */
+/* ---- cache of timed plans ----------------------------------------------------------------------------- */
 
-/* What searches change of a plan, and refine.c comes by again and again. */
+/* Key of the cache: choices that searches change. refine.c revisits them often. */
 typedef struct Choices {
   int64_t microbatch, stages, chunks, adjacent, backward;
   struct {
     int32_t replicas, ahead, recompute, first_piece;
-  } part[32]; /* plans with more of them are not kept */
+  } part[32]; /* plans with more parts are not cached */
 } Choices;
 
 typedef struct Taken {
-  double seconds; /* of a batch; INFINITY: more than ... */
-  double most;    /* ... these; of what is known INFINITY */
+  double seconds; /* per batch; INFINITY: more than `most` */
+  double most;    /* limit of the simulation; INFINITY: `seconds` is known */
 } Taken;
 
 struct TimedPlans {
-  Arena *arena; /* lasts, whatever is released meanwhile */
+  Arena *arena; /* survives releases of the current arena */
   Table taken;  /* by Choices */
 };
 
@@ -235,7 +235,7 @@ static void keep_seconds(TimedPlans *t, const Choices *choices, double seconds, 
 
 /* ---- the simulation ------------------------------------------------------------------------------------ */
 
-/* Of a batch of so many microbatches; INFINITY: more than `most` seconds. */
+/* Simulates a batch of this number of microbatches; INFINITY: more than `most` seconds. */
 static double shorter_batch(const Planner *r, const Plan *plan, const Timed *t, int64_t microbatches,
                             double most) {
   Pipeline p = plan->pipeline;
@@ -243,7 +243,8 @@ static double shorter_batch(const Planner *r, const Plan *plan, const Timed *t, 
   return planned_seconds(r, &p, r->subject.exchanges(r, plan), t->times, most);
 }
 
-/* INFINITY: more than `most`. Of a long batch in which the slowest rank waits its pace is the difference of two shorter ones. */
+/* Simulates a batch; INFINITY: more than `most` seconds. A long batch is extrapolated from two shorter ones unless
+ * the slowest rank never waits. */
 static double batch_seconds(const Planner *r, const Plan *plan, const Timed *t, double most) {
   const double rounding = 1e-9;
   const int64_t all = plan->pipeline.microbatches, enough = enough_microbatches(plan, t->times);
@@ -261,29 +262,29 @@ static double batch_seconds(const Planner *r, const Plan *plan, const Timed *t, 
   return some + (twice - some) * times;
 }
 
-/* Programs and times are only looked at: of very many plans they would take much room. */
+/* The arena releases programs and times, which would be large for many plans. */
 void price_plan(const Planner *r, Plan *plan, double most) {
-  spans_at(r, plan->pipeline.microbatch); /* which last */
+  spans_at(r, plan->pipeline.microbatch); /* cached, in the lasting arena */
   known_forms_trim(r->known_forms);
   ArenaMark mark = arena_mark();
   const Timed t = timed(r, plan);
   Choices choices;
   const bool spills = r->traits.spills && plan->pipeline.chunks > 1, keeps = !spills && choices_of(plan, &choices);
   const Taken *known = keeps ? table_find(&r->timed_plans->taken, &choices) : NULL;
-  if (known && most > known->most) /* it is asked for more exactly than before */
+  if (known && most > known->most) /* the cached limit is too low */
     known = NULL;
   plan->links_seconds = links_seconds(r, plan, t.programs);
   plan->batch_seconds = known ? known->seconds : spills ? 0 : batch_seconds(r, plan, &t, most);
   if (plan->batch_seconds < plan->links_seconds)
     plan->batch_seconds = plan->links_seconds > most ? INFINITY : plan->links_seconds;
   arena_release(mark);
-  if (spills) /* which may lay the plan out, and that is kept */
+  if (spills) /* may lay out the plan, which lasts */
     plan->batch_seconds = spilled_seconds(r, plan);
   if (keeps && !known)
     keep_seconds(r->timed_plans, &choices, plan->batch_seconds, most);
 }
 
-/* How much passes of one kind differ, as a share of their time: measured on an idle machine. */
+/* Variation of equal passes, as a share of their time: measured on an idle machine. */
 static const double JITTER = 0.02;
 
 double uneven_seconds(const Planner *r, const Plan *plan) {
