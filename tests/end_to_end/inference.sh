@@ -60,7 +60,7 @@ says "holds no tensor" infer 2 inferstages2 --data held_out.txt --init "$top/tes
 sed 's/"ln_f.weight"/"ln_x.weight"/' w.safetensors >lacks.safetensors # of the last stage
 says "holds no tensor 'ln_f.weight'" infer 2 inferstages2 --data held_out.txt --init lacks.safetensors
 says "is for training" "$pdc" --infer -S --schedule flush "$top/models/mlp.pdm"
-says "it trains nothing" "$pdc" -S --schedule forward "$top/models/mlp.pdm"
+says "has no backward passes and cannot train" "$pdc" -S --schedule forward "$top/models/mlp.pdm"
 says "pdc: error: 'forward' does not support recomputation" "$pdc" --infer -S --recompute on "$top/models/mlp.pdm"
 if /usr/bin/env python3 -c "import numpy" 2>/dev/null; then
   python3 - "$top/tests/golden" <<'P' || complain "Python and safetensors"

@@ -25,7 +25,7 @@ done
 "$installed" explain PD0301 | grep -q PD0301 || complain "no page of a diagnostic"
 "$installed" explain layer_norm | grep -q '^layer_norm(x' || complain "no description of a layer"
 "$installed" explain layer_morm >said 2>&1 && complain "an unknown name is explained"
-grep -q "similar name: 'layer_norm'" said || complain "explain: $(cat said)"
+grep -q "did you mean 'layer_norm'" said || complain "explain: $(cat said)"
 "$installed" plan -n 4 --cluster dgx_a100 --target cuda "$top/models/gpt_mini.pdm" >plan.out 2>&1 ||
   complain "no clusters: $(cat plan.out)"
 

@@ -26,9 +26,9 @@ planned_to() {
   echo "$(seconds plan.json) $(seconds plan$other.json)" | awk '{ exit !($1 < $2) }' ||
     complain "$where: $(seconds plan.json) s, and otherwise $(seconds plan$other.json)"
 }
-planned_to host --memory 136MiB # which moments would have to come to
-planned_to device --memory 1GiB # where nothing has to come and go
-grep -q 'The device updates, as asked' plandevice.json && grep -q 'The host updates, as asked: [0-9.]* ms' planhost.json &&
+planned_to host --memory 136MiB # moments would be offloaded
+planned_to device --memory 1GiB # everything is resident
+grep -q 'The device updates, as requested' plandevice.json && grep -q 'The host updates, as requested: [0-9.]* ms' planhost.json &&
   grep -q 'The device updates, which is faster' plan.json || complain "$(grep why plan*.json)"
 
 # refused TEXT OPTIONS...
@@ -38,10 +38,10 @@ refused() {
   "$pdc" --emit plan -n 1 --update host "$@" "$top/tests/bits/tied.pdm" >out 2>&1 && complain "not refused: $*"
   grep -q "$text.*PD0714" out && grep -q '^help: ' out || complain "$*: $(cat out)"
 }
-refused "under 'flush' parameters stay" --target cuda --schedule flush
-refused "ranks are processors" --schedule spilled --spill .
-refused "a file has them" --target cuda --schedule spilled --spill .
-refused "'muon' looks at whole parameters" --target cuda --schedule spilled -D 'optimizer=muon(lr=0.01)'
+refused "with schedule 'flush' all parameters are resident" --target cuda --schedule flush
+refused "processors update parameters in their own memory" --schedule spilled --spill .
+refused "'--spill' keeps the parameters in files" --target cuda --schedule spilled --spill .
+refused "'muon' needs whole parameters and cannot run on the host" --target cuda --schedule spilled -D 'optimizer=muon(lr=0.01)'
 
 # A program for each; plans that say `host` are followed, and --update says otherwise.
 model=$top/tests/bits/tied.pdm small="-D width=64 -D ema=0.9"
