@@ -340,6 +340,8 @@ static void check_command(const Options *o) {
   const char **names = alloc((size_t)n * sizeof *names);
   for (int i = 0; i < n; i++)
     names[i] = commands[i].name;
+  if (cli_command(word))
+    usage("the command comes first: 'pdc %s ...'", word);
   const char *near = nearest(word, names, n);
   usage(near ? "there is no command '%s'; did you mean '%s'?" : "there is no command '%s'", word, near);
 }

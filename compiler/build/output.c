@@ -318,11 +318,13 @@ static bool move_all(const Options *o, const Output *out, const Strings *made, c
 /* Quotes a path for a shell, with '?' in place of control characters. */
 static const char *quoted(const char *path) {
   static const char plain[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-+.,/:@%=";
-  char *text = format("%s", path);
-  for (char *c = text; *c; c++)
-    if ((unsigned char)*c < 32 || *c == 127)
-      *c = '?';
-  return path[strspn(path, plain)] ? format("'%s'", text) : text;
+  Text text = {0};
+  for (const char *c = path; *c; c++)
+    if (*c == '\'')
+      text_add(&text, "'\\''");
+    else
+      text_add(&text, "%c", (unsigned char)*c < 32 || *c == 127 ? '?' : *c);
+  return path[strspn(path, plain)] ? format("'%s'", text.at) : path;
 }
 
 /* Prints one line with the programs' location and launch command. */
