@@ -103,7 +103,8 @@ static void print_schedules(void) {
     printf("  %-14s%s\n", names[i], schedule_summary(names[i]));
   printf("  %-14s%s\n", "auto", "the fastest schedule for this model, by the planner's estimate");
   printf("\n'pdc plan --compare MODEL.pdm' prints the fastest plan of each schedule.\n"
-         "'pdc build --emit schedule MODEL.pdm' prints a schedule as a diagram.\n"
+         "'pdc build --emit schedule -n 4 MODEL.pdm' prints a schedule as a diagram.\n"
+         "'forward' belongs to 'pdc infer' and 'pdc generate': training cannot use it.\n"
          "Read on: docs/guide/schedules.md\n");
 }
 

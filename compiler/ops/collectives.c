@@ -1,6 +1,6 @@
-/* What the ranks of a shard group do together: the tensor pass puts these where a value is read otherwise than it is
- * made. Derivatives are in the graph by then, and what stands among them follows from the same rules, so that these ops
- * need none of their own: where a forward pass reads a whole value in parts, the backward pass sums gradients up. */
+/* Collectives of a shard group. The tensor pass writes these ops, not the author of a model: it converts a value whose
+ * readers need another layout. The graph has its derivatives by then, so these ops have no derivatives of their own. If
+ * a forward pass reads a whole value in parts, the backward pass adds up gradients. */
 #include <math.h>
 #include <string.h>
 
