@@ -109,9 +109,10 @@ static void print_schedules(void) {
 }
 
 static void print_memory(void) {
-  printf("Every rank has a memory limit: --memory SIZE, else this machine's memory divided by the ranks,\n"
-         "on a GPU 95 %% of the GPU's memory. pdc allocates all memory of a stage while compiling, so a\n"
-         "plan that fits does not run out of memory. 'pdc plan MODEL.pdm' prints the peak of each rank.\n\n"
+  printf("Every rank has a memory limit: --memory SIZE, else seven eighths of this machine's memory divided\n"
+         "by the ranks, on a GPU 95 %% of the GPU's memory. pdc allocates all memory of a stage while\n"
+         "compiling, so a plan that fits does not run out of memory. 'pdc plan MODEL.pdm' prints the peak\n"
+         "of each rank.\n\n"
          "If no plan fits, these options save memory, at the cost of time:\n\n"
          "  --microbatch N       smaller microbatches: fewer activations\n"
          "  --recompute on       activation checkpointing: the backward pass repeats the forward pass\n"
