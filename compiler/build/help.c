@@ -103,14 +103,16 @@ static void print_schedules(void) {
     printf("  %-14s%s\n", names[i], schedule_summary(names[i]));
   printf("  %-14s%s\n", "auto", "the fastest schedule for this model, by the planner's estimate");
   printf("\n'pdc plan --compare MODEL.pdm' prints the fastest plan of each schedule.\n"
-         "'pdc build --emit schedule MODEL.pdm' prints a schedule as a diagram.\n"
+         "'pdc build --emit schedule -n 4 MODEL.pdm' prints a schedule as a diagram.\n"
+         "'forward' belongs to 'pdc infer' and 'pdc generate': training cannot use it.\n"
          "Read on: docs/guide/schedules.md\n");
 }
 
 static void print_memory(void) {
-  printf("Every rank has a memory limit: --memory SIZE, else this machine's memory divided by the ranks,\n"
-         "on a GPU 95 %% of the GPU's memory. pdc allocates all memory of a stage while compiling, so a\n"
-         "plan that fits does not run out of memory. 'pdc plan MODEL.pdm' prints the peak of each rank.\n\n"
+  printf("Every rank has a memory limit: --memory SIZE, else seven eighths of this machine's memory divided\n"
+         "by the ranks, on a GPU 95 %% of the GPU's memory. pdc allocates all memory of a stage while\n"
+         "compiling, so a plan that fits does not run out of memory. 'pdc plan MODEL.pdm' prints the peak\n"
+         "of each rank.\n\n"
          "If no plan fits, these options save memory, at the cost of time:\n\n"
          "  --microbatch N       smaller microbatches: fewer activations\n"
          "  --recompute on       activation checkpointing: the backward pass repeats the forward pass\n"

@@ -1,5 +1,5 @@
-/* Collectives of a shard group's ranks. The tensor pass inserts them where the layout of a value differs between
- * writer and reader. They need no derivatives: the pass runs after differentiation and treats backward nodes by
+/* Collectives of a shard group's ranks. The tensor pass, and no author of a model, inserts them where the
+ * layout of a value differs between writer and reader. They need no derivatives: the pass runs after differentiation and treats backward nodes by
  * the same rules. Where a forward pass reads parts of a whole value, the backward pass sums gradients. */
 #include <math.h>
 #include <string.h>
