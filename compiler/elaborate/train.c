@@ -358,19 +358,24 @@ static void set_lr_schedule(Elaborator *e, const Frame *f, const Ast *a) {
     check_lr_schedule(t, a ? a->span : t->span);
 }
 
-/* Refuses a correction that the optimizer does not support, after its arguments are checked. */
-static void check_correction(const Train *t, const Ast *a, bool automatic) {
+/* Refuses a correction that the optimizer does not support, after its arguments are checked. `auto` then corrects nothing,
+ * so that a model may be built with any optimizer. */
+static void check_correction(Train *t, const Ast *a, bool automatic) {
   const Optimizer *o = t->optimizer;
   const bool keeps_momentum = o->momentum >= 0 && t->number[o->momentum] > 0;
-  if (t->correction.damping > 0 && update_rule(t)->whole_tensors) {
+  const char *as_given = o->momentum < 0 ? "" : " as given";
+  if (automatic && !keeps_momentum) {
+    t->correction = (DelayCorrection){0};
+    t->correction_lost = true;
+  } else if (t->correction.damping > 0 && update_rule(t)->whole_tensors) {
     Diagnostic *d = error_at(a->span, "PD0416",
                              "'delay_correction': the steps of '%s' depend on whole parameters and "
                              "cannot be damped",
                              o->name);
     help(d, "leave out 'damping'");
-  } else if (!keeps_momentum && (t->correction.ahead > 0 || (automatic && o->momentum < 0))) {
+  } else if (!keeps_momentum && t->correction.ahead > 0) {
     Diagnostic *d = error_at(a->span, "PD0416", "'delay_correction': '%s'%s has no momentum to extrapolate",
-                             o->name, o->momentum < 0 ? "" : " as given");
+                             o->name, as_given);
     help(d, "use %s, or 'delay_correction = none'",
          o->momentum < 0 ? "an optimizer with a momentum" : "a momentum above 0");
   }

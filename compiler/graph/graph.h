@@ -171,6 +171,7 @@ typedef struct Train {
   double lr_number[MAX_LR_ARGUMENTS]; /* its arguments in order */
   double clip_norm;                   /* 0: no clipping */
   DelayCorrection correction;
+  bool correction_lost;  /* `auto`, and the optimizer has no momentum */
   bool correction_given; /* set by numbers, at correction_span */
   Span correction_span;
   Name pipeline;      /* "2bw", "flush", ... */

@@ -153,14 +153,20 @@ static void tell_no_replicas(const Planner *r, const Plan *plan) {
   help(d, "use '--replicas 2' to run every stage on two ranks");
 }
 
-/* Warns of an explicit delay correction under a schedule without delay. */
+/* Warns of an explicit delay correction under a schedule without delay, and of `auto` that corrects nothing. */
 static void tell_no_delay(const Planner *r, const Plan *plan) {
   const Train *t = &r->g->train;
-  if (!t->correction_given || r->g->inference || !r->traits.drains)
+  if (r->g->inference)
     return;
-  help(warning_at(t->correction_span, "PD0417",
-                  "'delay_correction' has no effect: schedule '%s' has no weight delay", plan->pipeline.schedule),
-       "use 'delay_correction = auto', which is off for schedules without delay");
+  if (t->correction_given && r->traits.drains)
+    help(warning_at(t->correction_span, "PD0417",
+                    "'delay_correction' has no effect: schedule '%s' has no weight delay",
+                    plan->pipeline.schedule),
+         "use 'delay_correction = auto', which is off for schedules without delay");
+  if (t->correction_lost && !r->traits.drains)
+    help(warning_at(t->correction_span, "PD0417",
+                    "'delay_correction' has no effect: the optimizer has no momentum to extrapolate"),
+         "use a momentum above 0, or 'delay_correction = none'");
 }
 
 /* A planned request, before diagnostics. */

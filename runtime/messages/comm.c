@@ -456,6 +456,11 @@ static bool all_are_through(void *unused) {
 void pd_comm_finish(void) {
   pd_wait_until(all_are_through, NULL, "the last messages to be received", -1, NULL, -1);
   pd_sums_finish();
+  /* Some transports end by calls that block and progress no MPI message, such as a part of a checkpoint that this rank
+   * has sent and its peer has yet to receive. */
+  MPI_Request request;
+  MPI_Ibarrier(pd_comm_control, &request);
+  pd_wait(1, &request, "the other ranks to end", -1, NULL, -1);
   pd_transfers_finish();
 }
 
