@@ -316,7 +316,7 @@ plans_are_for_a_target() {
 # Without --memory a GPU of 80 GB; and half as many bytes of activations where they are rounded.
 memory_is_a_gpus() {
   expect 1 "$pdc" plan --target cuda -n 1 --microbatch 256 --recompute off "$source/models/bert.pdm"
-  contains err 'no plan fits 1 device of 70.8 GiB'
+  contains err 'no plan fits into 1 device with 70.8 GiB'
   expect 0 "$pdc" plan --target cuda -n 1 --microbatch 256 --memory 400GB "$source/models/bert.pdm"
   contains out 'a GPU a rank, f32'
   for precision in f32 bf16; do
