@@ -56,7 +56,7 @@ printf '{"step":10,"lo' >>cut/tied/log.jsonl
 changed broken timeline.json '$d'
 refused broken PD0602 "timeline.json"
 changed broken timeline.json 's/"otherData"/"other"/'
-refused broken PD0612 "no object 'otherData'"
+refused broken PD0612 "the object 'otherData' is missing"
 changed broken timeline.json 's/"traceEvents"/"events"/'
 refused broken PD0603 "traceEvents"
 changed broken timeline.json 's/"ranks":2/"ranks":1/'
@@ -68,7 +68,7 @@ refused broken PD0612 "no 'name' of a model"
 changed broken plan.json 's/"name": "tied"/"name": "..\/whole\/tied"/'
 refused broken PD0612 "the name cannot be the name of a folder"
 changed broken plan.json 's/"sharp"/"flat"/'
-refused broken PD0612 "no object 'sharp'"
+refused broken PD0612 "the object 'sharp' is missing"
 changed broken tied/log.jsonl '2s/.*/[1, 2]/'
 refused broken PD0612 "tied/log.jsonl:2:1"
 

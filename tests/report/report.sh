@@ -63,7 +63,7 @@ refused absent PD0611 "'absent' holds no run"
 "$pdc" report whole -o nowhere/page.html >said 2>&1 && complain "a page in no folder"
 grep -q PD0605 said || complain "unwritable page: $(cat said)"
 "$pdc" report >said 2>&1
-[ $? = 2 ] && grep -q "a run's directory" said || complain "report without a directory: $(cat said)"
+[ $? = 2 ] && grep -q "the directory of a run" said || complain "report without a directory: $(cat said)"
 
 # A run that was stopped: the last line is not whole.
 rm -f whole/report.html
@@ -98,7 +98,7 @@ refused broken PD0612 "'ts'"
 changed broken trace.json 's/"pid":1,/"pid":-1,/'
 refused broken PD0612 "'pid'"
 changed broken trace.json 's/traceEvents/events/'
-refused broken PD0612 "no list 'traceEvents'"
+refused broken PD0612 "the list 'traceEvents' is missing"
 changed broken trace.json '1s/{/[/'
 refused broken PD0602 "trace.json:1:"
 changed broken plan.json 's/"schedule":/"schedule"/'
