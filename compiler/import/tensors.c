@@ -1,36 +1,14 @@
 /* Names and shapes of a folder's safetensors. */
-#include <errno.h>
-#include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include "import/internal.h"
+#include "shared/read_file.h"
 #include "shared/safetensors.h"
 
 static int by_name(const void *a, const void *b) {
   return strcmp(((const Tensor *)a)->name, ((const Tensor *)b)->name);
-}
-
-/* Maps the file for the life of the process; NULL with `why`. */
-static const void *map_file(const char *path, size_t *bytes, char *why) {
-  struct stat st;
-  const void *at = NULL;
-  int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
-  if (fd < 0 || fstat(fd, &st) != 0)
-    pd_refuse(why, "cannot read it: %s", strerror(errno));
-  else if (!S_ISREG(st.st_mode) || st.st_size == 0)
-    pd_refuse(why, S_ISREG(st.st_mode) ? "it is empty" : "it is no regular file");
-  else if ((at = mmap(NULL, (size_t)st.st_size, PROT_READ, MAP_PRIVATE, fd, 0)) == MAP_FAILED) {
-    pd_refuse(why, "cannot map it: %s", strerror(errno));
-    at = NULL;
-  } else
-    *bytes = (size_t)st.st_size;
-  if (fd >= 0)
-    close(fd);
-  return at;
 }
 
 static bool refuse_file(const char *path, const char *why) {
@@ -39,12 +17,17 @@ static bool refuse_file(const char *path, const char *why) {
   return false;
 }
 
+/* The file stays mapped: Tensor.data points into it. */
 static bool add_file(const char *path, Tensors *to) {
   char why[PD_WHY] = "";
   size_t bytes = 0;
   struct pd_safetensors s;
-  const void *at = map_file(path, &bytes, why);
-  if (!at || !pd_safetensors_parse(at, bytes, &s, why))
+  const void *at = pd_map_regular(path, &bytes, why);
+  if (!at) {
+    error_at(NO_SPAN, "PD0601", "%s", make_utf8(format("%s", why)));
+    return false;
+  }
+  if (!pd_safetensors_parse(at, bytes, &s, why))
     return refuse_file(path, why);
   for (int i = 0; i < s.n; i++) {
     const struct pd_entry *e = &s.at[i];

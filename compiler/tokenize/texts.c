@@ -1,11 +1,9 @@
-#include <cjson/cJSON.h>
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 #include <strings.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
-#include <unistd.h>
 
 #include "shared/read_file.h"
 #include "tokenize/internal.h"
@@ -31,14 +29,10 @@ static bool is_text(const char *map, size_t size, const char *path, char *why) {
 
 static bool map_next(Texts *t, char *why) {
   const char *path = t->request->files[t->file];
-  int fd = pd_open_regular(path, &t->size, why);
-  if (fd < 0)
+  const void *map = pd_map_regular(path, &t->size, why);
+  if (!map)
     return false;
-  void *map = mmap(NULL, t->size, PROT_READ, MAP_PRIVATE, fd, 0);
-  close(fd);
-  if (map == MAP_FAILED)
-    return pd_refuse(why, "cannot map '%s': %s", path, strerror(errno));
-  madvise(map, t->size, MADV_SEQUENTIAL);
+  madvise((void *)map, t->size, MADV_SEQUENTIAL);
   t->map = map;
   t->at = skip_mark(map, t->size);
   t->line = 0;

@@ -86,7 +86,7 @@ static bool has_zero(const Part *p) {
 }
 
 static const char *skip_blank(const char *at, const char *end) {
-  while (at < end && strchr(" \t\r", *at))
+  while (at < end && memchr(" \t\r", *at, 3))
     at++;
   return at;
 }

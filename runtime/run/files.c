@@ -48,15 +48,8 @@ const char *pd_mapped_path(const void *address) {
 }
 
 const char *pd_map_file(const char *path, size_t *size, char *why) {
-  int fd = pd_open_regular(path, size, why);
-  if (fd < 0) return NULL;
-  const char *map = mmap(NULL, *size, PROT_READ, MAP_PRIVATE, fd, 0);
-  if (map == MAP_FAILED) {
-    pd_refuse(why, "cannot map '%s': %s", path, strerror(errno));
-    map = NULL;
-  } else
-    note_mapping(path, map, *size);
-  close(fd);
+  const char *map = pd_map_regular(path, size, why);
+  if (map) note_mapping(path, map, *size);
   return map;
 }
 

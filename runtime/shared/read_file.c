@@ -5,6 +5,7 @@
 #include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -22,6 +23,18 @@ int pd_open_regular(const char *path, size_t *size, char *why) {
   }
   if (fd >= 0) close(fd);
   return -1;
+}
+
+const void *pd_map_regular(const char *path, size_t *size, char *why) {
+  int fd = pd_open_regular(path, size, why);
+  if (fd < 0) return NULL;
+  const void *map = mmap(NULL, *size, PROT_READ, MAP_PRIVATE, fd, 0);
+  if (map == MAP_FAILED) {
+    pd_refuse(why, "cannot map '%s': %s", path, strerror(errno));
+    map = NULL;
+  }
+  close(fd);
+  return map;
 }
 
 char *pd_read_file(const char *path, size_t *size, char *why) {
