@@ -362,9 +362,8 @@ static void set_lr_schedule(Elaborator *e, const Frame *f, const Ast *a) {
  * so that a model may be built with any optimizer. */
 static void check_correction(Train *t, const Ast *a, bool automatic) {
   const Optimizer *o = t->optimizer;
-  const bool keeps_momentum = o->momentum >= 0 && t->number[o->momentum] > 0;
   const char *as_given = o->momentum < 0 ? "" : " as given";
-  if (automatic && !keeps_momentum) {
+  if (automatic && !keeps_momentum(t)) {
     t->correction = (DelayCorrection){0};
     t->correction_lost = true;
   } else if (t->correction.damping > 0 && update_rule(t)->whole_tensors) {
@@ -373,7 +372,7 @@ static void check_correction(Train *t, const Ast *a, bool automatic) {
                              "cannot be damped",
                              o->name);
     help(d, "leave out 'damping'");
-  } else if (!keeps_momentum && t->correction.ahead > 0) {
+  } else if (!keeps_momentum(t) && t->correction.ahead > 0) {
     Diagnostic *d = error_at(a->span, "PD0416", "'delay_correction': '%s'%s has no momentum to extrapolate",
                              o->name, as_given);
     help(d, "use %s, or 'delay_correction = none'",

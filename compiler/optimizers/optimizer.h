@@ -74,6 +74,7 @@ int optimizer_number(const Optimizer *o, int argument); /* index of an argument'
 const char *optimizer_field(const Optimizer *o, int number);
 
 const UpdateRule *update_rule(const Train *t);
+bool keeps_momentum(const Train *t); /* with the arguments as given: sgd(momentum = 0) keeps none */
 Shape moment_shape(const UpdateRule *r, int moment, const Param *of);
 
 bool within(Bounds b, double x);

@@ -58,6 +58,10 @@ const UpdateRule *update_rule(const Train *t) {
   return t->optimizer->choose ? t->optimizer->choose(t->number) : t->optimizer->rule;
 }
 
+bool keeps_momentum(const Train *t) {
+  return t->optimizer->momentum >= 0 && t->number[t->optimizer->momentum] > 0;
+}
+
 Shape moment_shape(const UpdateRule *r, int moment, const Param *of) {
   return r->moment_shape[moment] ? r->moment_shape[moment](of) : of->shape;
 }

@@ -76,8 +76,8 @@ void plan_delay_hint(const Graph *g, const Plan *plan, FILE *out) {
   const Train *t = &g->train;
   const ScheduleTraits traits = schedule_traits(plan->pipeline.schedule);
   const bool said = t->correction_span.line > 0, late = !traits.drains && !traits.forward_only;
-  if (g->inference || said || !late ||
-      (t->optimizer->correction.ahead == 0 && t->optimizer->correction.damping == 0))
+  const DelayCorrection *c = &t->optimizer->correction;
+  if (g->inference || said || !late || !keeps_momentum(t) || (c->ahead == 0 && c->damping == 0))
     return;
   fprintf(
       out,
