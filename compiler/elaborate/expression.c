@@ -391,6 +391,11 @@ static const Infix infixes[] = {{"+", &op_add, false},    {"-", &op_sub, false},
                                 {"/", &op_div, false},    {"@", &op_matmul, false}, {">", &op_greater, false},
                                 {"<", &op_greater, true}, {"==", &op_equal, false}};
 
+/* Comparisons that no primitive makes, by one that exists. */
+static const struct {
+  const char *text, *instead;
+} negated[] = {{">=", "1 - (a < b)"}, {"<=", "1 - (a > b)"}, {"!=", "1 - (a == b)"}};
+
 static Val tensor_operator(Elaborator *e, Frame *f, const Ast *at, Val a, Val b) {
   for (size_t i = 0; i < sizeof infixes / sizeof *infixes; i++) {
     if (strcmp(at->name, infixes[i].text) != 0)
@@ -412,6 +417,9 @@ static Val tensor_operator(Elaborator *e, Frame *f, const Ast *at, Val a, Val b)
       fail(f, at->span2, "PD0207", "'%s' works on numbers known at compile time, not on tensors", at->name);
   underline(d, at->a->span);
   underline(d, at->b->span);
+  for (size_t i = 0; i < sizeof negated / sizeof *negated; i++)
+    if (!strcmp(at->name, negated[i].text))
+      help(d, "'a %s b' by element is '%s'", at->name, negated[i].instead);
   return POISON;
 }
 

@@ -111,7 +111,11 @@ bool want_whole(Elaborator *e, const Frame *f, Val v, Span where, const char *wh
 
 bool want_bool(Elaborator *e, const Frame *f, Val v, Span where, const char *what, bool *x) {
   *x = v.number != 0;
-  return is(e, f, v, VAL_BOOL, where, what, "'true' or 'false'");
+  if (is(e, f, v, VAL_BOOL, where, what, "'true' or 'false'"))
+    return true;
+  if (v.kind == VAL_TENSOR)
+    help(diagnostic_last(), "conditions are evaluated at compile time; 'select(condition, a, b)' chooses by element");
+  return false;
 }
 
 bool want_size(Elaborator *e, const Frame *f, Val v, Span where, int64_t *x) {

@@ -248,9 +248,18 @@ static void advise_item(const Parse *p, Diagnostic *d) {
     help(d, "did you mean '%s'?", like);
 }
 
+/* Whether `text` counts bits as links are often labelled: "25 Gb/s", of which the lexer reads "Gb", and "25 Gbps". */
+static bool counts_bits(const char *text) {
+  return text[0] && strchr("KMGT", text[0]) && (!strcmp(text + 1, "b") || !strcmp(text + 1, "bps"));
+}
+
 /* Advice for a name after a number. */
 static void advise_unit(const Parse *p, Diagnostic *d) {
   int n;
+  if (counts_bits(p->text)) {
+    help(d, "'%cbit/s' is a rate in bits, '%cB/s' in bytes; '%cB' is a size", p->text[0], p->text[0], p->text[0]);
+    return;
+  }
   const char *const *names = unit_names(&n);
   const char *like = NULL;
   for (int i = 0; i < n; i++)

@@ -245,8 +245,8 @@ static void finish(void) {
   int64_t computed = n_prompt - window_of(n_prompt - 1);
   char of[64] = "";
   if (computed < n_prompt) snprintf(of, sizeof of, ", the last of %lld,", (long long)n_prompt);
-  pd_note("%lld tokens of prompt%s in %.2f s, %lld tokens in %.2f s: %.1f tokens/s", (long long)computed, of,
-          prompted - started, (long long)n, now - prompted, (double)n / (now - prompted));
+  pd_note("%lld token%s of prompt%s in %.2f s, %lld token%s in %.2f s: %.1f tokens/s", (long long)computed,
+          computed == 1 ? "" : "s", of, prompted - started, (long long)n, n == 1 ? "" : "s", now - prompted, (double)n / (now - prompted));
 }
 
 /* With a cache, tokens are fed one by one, again from the window's start after it moves; without, the whole window

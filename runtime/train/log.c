@@ -135,10 +135,10 @@ void pd_log_start(double all_ranks_peak) {
   if (pd_twice_bytes()) line_array("audit_copy_bytes", pd_twice_bytes());
   line("}\n");
   if (pd_training_data && !pd_options.quiet) {
-    printf("%s: %lld parameters, %d stage%s%s, %s, batch %lld = %lld microbatches of %lld, %lld samples\n",
+    printf("%s: %lld parameters, %d stage%s%s, %s, batch %lld = %lld microbatch%s of %lld, %lld samples\n",
            s->model, (long long)s->model_parameters, s->n_stages, s->n_stages == 1 ? "" : "s", replicas_text(),
-           s->schedule, (long long)s->batch, (long long)s->microbatches, (long long)s->microbatch,
-           (long long)pd_dataset_samples(pd_training_data));
+           s->schedule, (long long)s->batch, (long long)s->microbatches, s->microbatches == 1 ? "" : "es",
+           (long long)s->microbatch, (long long)pd_dataset_samples(pd_training_data));
     fflush(stdout);
   }
   pd_tensorboard_start(pd.first_step + 1);
