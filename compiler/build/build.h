@@ -195,8 +195,8 @@ extern const Toolchain c_toolchain, cuda_toolchain;
 
 /* ---- processors (march.c) --------------------------------------------------------------------- */
 
-/* The compiler's flag for --march's argument; NULL: the processor that pdc was built for. */
-const char *march_flag(const char *march);
+/* The compiler's flags for --march's argument; NULL: the processor that pdc was built for. */
+void add_march(Strings *command, const char *march);
 /* Makes oneDNN plan for those processors; call before any use of oneDNN. False after a diagnostic. */
 bool march_prepare(const Options *o);
 

@@ -33,7 +33,7 @@ static bool add_command(Strings *c, const Options *o, const char *source, const 
   if (!library || !mpi)
     return false;
   add_all(c, flags, sizeof flags / sizeof *flags);
-  push(c, march_flag(o->march));
+  add_march(c, o->march);
   add_place(c, source);
   push(c, format("-I%s", own_folder("runtime")));
   push(c, source);
@@ -66,7 +66,7 @@ static bool add_object(Strings *c, const Options *o, const char *source, const c
   if (!mpi)
     return false;
   add_words(c, PDC_CC);
-  push(c, march_flag(o->march));
+  add_march(c, o->march);
   push(c, "-fopenmp");
   add_c_object(c, mpi, source, object);
   return true;

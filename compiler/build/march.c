@@ -13,10 +13,17 @@
 #define NATIVE "-march=native"
 #endif
 
-const char *march_flag(const char *march) {
+static const char *march_flag(const char *march) {
   if (!march)
     march = PDC_MARCH;
   return strcmp(march, "native") ? format("-march=%s", march) : NATIVE;
+}
+
+void add_march(Strings *c, const char *march) {
+  push(c, march_flag(march));
+  /* Clang 19 warns about the AVX10.1 that it finds itself; older compilers do not know that warning. */
+  push(c, "-Wno-unknown-warning-option");
+  push(c, "-Wno-invalid-feature-combination");
 }
 
 static bool defines(const char *macros, const char *name) {
@@ -40,7 +47,7 @@ bool march_prepare(const Options *o) {
     return true;
   static const char *const ask[] = {"-dM", "-E", "-x", "c", "/dev/null"};
   Strings c = compiler_command(o, &c_toolchain);
-  push(&c, march_flag(march));
+  add_march(&c, march);
   add_all(&c, ask, sizeof ask / sizeof *ask);
   char *macros = command_output(&c, format("asking the compiler about '%s'", march_flag(march)));
   if (!macros) {
