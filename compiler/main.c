@@ -145,19 +145,19 @@ static bool run_cut(Compilation *c) {
   return true;
 }
 
-static bool prepare_request(Compilation *c) {
+static void prepare_request(Compilation *c) {
   PlanRequest *request = &c->options.plan;
   request->arch = c->options.arch;
   request->peak = stages_peak;
   request->peak_context = c->stages;
   request->watch = &c->planned;
-  return !request->profile || (request->compiler = cc_version(&c->options, toolchain_of(&c->options)));
+  if (request->profile)
+    request->compiler = cc_version_if_found(&c->options, toolchain_of(&c->options));
 }
 
 static bool plan_pieces(Compilation *c) {
   PlanRequest *request = &c->options.plan;
-  if (!prepare_request(c))
-    return false;
+  prepare_request(c);
   int wanted = c->options.command == COMMAND_PLAN ? N_RUNNERS_UP : 0;
   do
     c->plan = plan_make(c->graph, &c->pieces, request, c->runners_up, wanted);
@@ -584,8 +584,7 @@ static bool profile(Compilation *c) {
     return false;
   if (o->sources_only)
     return write_profile_program(c);
-  if (!(request->compiler = cc_version(o, toolchain_of(o))))
-    return false;
+  request->compiler = cc_version_if_found(o, toolchain_of(o));
   const char *path = o->output ? o->output : format("%s.profile.json", base_name(o->input));
   return profile_make(c->graph, &c->pieces, request, path, run_profile_program, c, o->table ? stdout : NULL);
 }
@@ -618,9 +617,12 @@ static bool print_plans(Compilation *c) {
     return plan_layers(&o->layers, &o->plan, o->emit == EMIT_PLAN, stdout);
   if (!choose_degree(c))
     return false;
-  if (o->compare)
-    return run_passes(c, "cut") && prepare_request(c) &&
-           plan_compare(c->graph, &c->pieces, &c->options.plan, stdout);
+  if (o->compare) {
+    if (!run_passes(c, "cut"))
+      return false;
+    prepare_request(c);
+    return plan_compare(c->graph, &c->pieces, &c->options.plan, stdout);
+  }
   if (!(wants_more_than_plans(o) ? run_passes(c, "allocate") : run_passes(c, "plan") && find_peaks(c)))
     return false;
   if (o->emit != EMIT_NOTHING || o->stop_after)

@@ -280,6 +280,8 @@ bool command_finish(pid_t pid, const char *what);
 char *command_output(const Strings *command, const char *what);
 /* The version line in the output of the compiler's --version; NULL after a diagnostic. */
 const char *cc_version(const Options *o, const Toolchain *t);
+/* The same; "" without a diagnostic, if the compiler cannot say. Plans and --measured need no compiler. */
+const char *cc_version_if_found(const Options *o, const Toolchain *t);
 /* Compiles and runs the profiling program; returns its output, or with --measured the file's text. NULL after a
  * diagnostic. */
 char *cc_run(const Options *o, const char *text);

@@ -220,6 +220,14 @@ const char *cc_version(const Options *o, const Toolchain *t) {
   return text ? t->version(text) : NULL;
 }
 
+const char *cc_version_if_found(const Options *o, const Toolchain *t) {
+  int mark = diagnostics_mark();
+  const char *version = cc_version(o, t);
+  if (!version)
+    diagnostics_forget(mark);
+  return version ? version : "";
+}
+
 static char *read_measured(const char *path) {
   size_t n = 0;
   char *printed = read_file(path, &n);

@@ -114,7 +114,8 @@ bool want_bool(Elaborator *e, const Frame *f, Val v, Span where, const char *wha
   if (is(e, f, v, VAL_BOOL, where, what, "'true' or 'false'"))
     return true;
   if (v.kind == VAL_TENSOR)
-    help(diagnostic_last(), "conditions are evaluated at compile time; 'select(condition, a, b)' chooses by element");
+    help(diagnostic_last(),
+         "conditions are evaluated at compile time; 'select(condition, a, b)' chooses by element");
   return false;
 }
 

@@ -246,7 +246,8 @@ static void finish(void) {
   char of[64] = "";
   if (computed < n_prompt) snprintf(of, sizeof of, ", the last of %lld,", (long long)n_prompt);
   pd_note("%lld token%s of prompt%s in %.2f s, %lld token%s in %.2f s: %.1f tokens/s", (long long)computed,
-          computed == 1 ? "" : "s", of, prompted - started, (long long)n, n == 1 ? "" : "s", now - prompted, (double)n / (now - prompted));
+          computed == 1 ? "" : "s", of, prompted - started, (long long)n, n == 1 ? "" : "s", now - prompted,
+          (double)n / (now - prompted));
 }
 
 /* With a cache, tokens are fed one by one, again from the window's start after it moves; without, the whole window

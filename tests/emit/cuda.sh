@@ -268,6 +268,8 @@ options_are_checked() {
   printf 'garbage\nend cuda f32\n' >measured
   expect 1 "$pdc" profile --target cuda --measured measured "$source/models/mlp.pdm"
   contains err "printed 'garbage', which is not a measurement .PD0604"
+  expect 1 "$pdc" profile --target cuda --measured measured --cc /nowhere/nvcc "$source/models/mlp.pdm" # needs no nvcc
+  contains err "printed 'garbage', which is not a measurement .PD0604"
   : >measured
   expect 1 "$pdc" profile --target cuda --measured measured "$source/models/mlp.pdm"
   contains err "does not end with the line 'end cuda f32' .PD0604"

@@ -48,7 +48,7 @@ if [ -d x86-64-v3 ]; then
 fi
 
 "$pdc" --march no-such-processor -o nowhere "$model" >said 2>&1 && complain "an unknown processor"
-grep -q "help: '--march' takes what" said || complain "an unknown processor: $(cat said)"
+grep -q "help: '--march' takes the values" said || complain "an unknown processor: $(cat said)"
 "$pdc" --march x86-64-v3 --target cuda -S -o nowhere "$model" >said 2>&1 && complain "--march with GPUs"
 grep -q "'--march' is for processors.*PD0613" said || complain "--march with GPUs: $(cat said)"
 exit $failed
