@@ -30,7 +30,6 @@ typedef struct Topology {
   int devices[MOST_LEVELS + 1]; /* devices per member at each level, 1 at [0]; all devices at [n] */
   int ranks;                    /* usable devices */
   const uint8_t *kind_of;       /* by device; NULL: all are alike */
-  bool beside;                  /* exchanges of several stages run at the same time and share links */
 } Topology;
 
 /* The ranks of one stage: `adjacent` of them from place `first` on, again after each `stride` places. */
