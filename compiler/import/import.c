@@ -17,12 +17,16 @@ static const char before[] = "# $title, written by pdc import; parameters have t
                              "use $use;\n"
                              "\n"
                              "model $model_type(";
-static const char inputs[] = "n_ctx = $n_ctx, vocab_size = $vocab_size) {\n"
+static const char inputs[] = "n_ctx = $n_ctx, vocab_size = $vocab_size, ignore = none) {\n"
                              "input  tokens[n_ctx] : token(vocab_size);\n"
                              "target next[n_ctx] : token(vocab_size);\n"
                              "\n";
 static const char behind[] = "output logits;\n"
                              "entropy = cross_entropy(logits, next);\n"
+                             "if ignore != none {  # -100: targets without loss, as pdc tokenize writes them for chats\n"
+                             "target weight[n_ctx] : counted(next, ignore = ignore);\n"
+                             "entropy = weight * entropy;\n"
+                             "}\n"
                              "loss entropy;\n"
                              "metric perplexity = entropy, of_mean = exp;\n"
                              "}\n"

@@ -109,6 +109,10 @@ bool pd_tokenizer_ends(const struct pd_tokenizer *t, int32_t token) {
   return t->kind && token >= 0 && token < t->bpe.n && (t->kind[token] & PD_ENDS);
 }
 
+bool pd_tokenizer_adds(const struct pd_tokenizer *t, int32_t token) {
+  return !t->bytes && token >= 0 && token < t->bpe.n && pd_added_of(t, token) != NULL;
+}
+
 int64_t pd_tokenizer_size(const struct pd_tokenizer *t) {
   int64_t size = t->bytes ? 256 : 0;
   for (int64_t i = 0; i < t->bpe.n; i++)
