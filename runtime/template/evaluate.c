@@ -102,6 +102,7 @@ static struct pd_value slice(struct pd_rendering *r, const struct pd_node *n) {
   if (of.kind == PD_TEXT && !backward) return pd_value_text(pd_characters_of(of.text, begin, end));
   if (of.kind == PD_TEXT) return pd_stop(r, "a text has no backward slices here");
   struct pd_value to = pd_value_list(r->arena);
+  to.list->tuple = of.list->tuple;
   for (int64_t i = begin; (backward ? i > end : i < end) && pd_step(r); i += by.whole)
     pd_list_add(r->arena, to.list, of.list->at[i]);
   return to;
@@ -162,9 +163,10 @@ static struct pd_value added(struct pd_rendering *r, const struct pd_value *a, c
     memcpy(at + a->text.n, b->text.at, b->text.n);
     return pd_value_text((struct pd_text){at, a->text.n + b->text.n});
   }
-  if (a->kind != PD_LIST || b->kind != PD_LIST)
+  if (a->kind != PD_LIST || b->kind != PD_LIST || a->list->tuple != b->list->tuple)
     return pd_stop(r, "%s and %s cannot be added", pd_kind_name(a), pd_kind_name(b));
   struct pd_value to = pd_value_list(r->arena);
+  to.list->tuple = a->list->tuple;
   for (int64_t i = 0; i < a->list->n && pd_step(r); i++) pd_list_add(r->arena, to.list, a->list->at[i]);
   for (int64_t i = 0; i < b->list->n && pd_step(r); i++) pd_list_add(r->arena, to.list, b->list->at[i]);
   return to;
@@ -332,6 +334,7 @@ static struct pd_value tested(struct pd_rendering *r, const struct pd_node *n) {
 
 static struct pd_value list(struct pd_rendering *r, const struct pd_node *n) {
   struct pd_value to = pd_value_list(r->arena);
+  to.list->tuple = n->tuple;
   for (int i = 0; i < n->n && !r->failed; i++) pd_list_add(r->arena, to.list, pd_evaluate(r, n->items[i]));
   return to;
 }

@@ -36,6 +36,7 @@ static struct pd_value list_of(struct pd_rendering *r, struct pd_list items) {
   struct pd_value to = pd_value_list(r->arena);
   *to.list = items;
   to.list->room = items.n; /* it may share memory with another list */
+  to.list->tuple = false;
   return to;
 }
 
@@ -243,6 +244,7 @@ static struct pd_value rejectattr(struct pd_rendering *r, struct pd_value v, con
 
 static struct pd_value pair(struct pd_rendering *r, const struct pd_dict_entry *e) {
   struct pd_value to = pd_value_list(r->arena);
+  to.list->tuple = true;
   pd_list_add(r->arena, to.list, pd_value_text(e->key));
   pd_list_add(r->arena, to.list, e->value);
   return to;

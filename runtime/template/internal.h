@@ -109,6 +109,7 @@ struct pd_node {
   enum pd_node_kind kind;
   int line;
   bool negated; /* of a test */
+  bool tuple;   /* of a list */
   struct pd_text name;
   struct pd_value value;
   struct pd_node *a, *b, *c, *d;

@@ -182,6 +182,13 @@ static bool add_number(struct lexing *x) {
     whole = false;
     for (at++; at < x->end && is_digit(*at);) at++;
   }
+  if (at < x->end && (*at == 'e' || *at == 'E')) {
+    const char *digits = at + 1 + (at + 1 < x->end && (at[1] == '+' || at[1] == '-'));
+    if (digits < x->end && is_digit(*digits)) {
+      whole = false;
+      for (at = digits; at < x->end && is_digit(*at);) at++;
+    }
+  }
   const size_t n = (size_t)(at - x->at);
   if (n >= sizeof copy || (at < x->end && is_letter(*at)))
     return refuse(x, "this number is not supported: ", x->at, n + 1);

@@ -22,14 +22,14 @@ static struct pd_node *refuse(struct parsing *p, int line, const char *what, str
 }
 
 static struct pd_node *refuse_token(struct parsing *p, const char *expected) {
-  static const struct pd_text nothing = {0};
   const struct pd_token *t = p->token;
   if (!p->failed && t->kind == PD_T_END)
     pd_refuse(p->why, "line %d: the template ends where %s is expected", t->line, expected);
   else if (!p->failed)
     pd_refuse(p->why, "line %d: %s is expected before '%.*s'", t->line, expected,
               (int)(t->text.n > 60 ? 60 : t->text.n), t->text.at);
-  return refuse(p, t->line, "", nothing);
+  p->failed = true;
+  return NULL;
 }
 
 static bool is_sign(const struct parsing *p, const char *sign) {
@@ -127,6 +127,7 @@ static struct pd_node *items(struct parsing *p, struct pd_node *to, const char *
 /* Within brackets: an expression, or a tuple, which is a list here. */
 static struct pd_node *bracketed(struct parsing *p) {
   struct pd_node *list = node(p, PD_N_LIST);
+  list->tuple = true;
   if (takes_sign(p, ")")) return list;
   struct pd_node *first = expression(p);
   if (takes_sign(p, ")")) return first;
@@ -398,6 +399,7 @@ static struct pd_node *expressions(struct parsing *p, struct pd_node *(*one)(str
   struct pd_node *n = one(p);
   if (!is_sign(p, ",")) return n;
   struct pd_node *list = node(p, PD_N_LIST);
+  list->tuple = true;
   add_item(p, list, n, no_name);
   while (takes_sign(p, ",") && p->token->kind != PD_T_BLOCK_END) add_item(p, list, one(p), no_name);
   return list;

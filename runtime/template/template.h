@@ -61,6 +61,7 @@ struct pd_value {
 struct pd_list {
   struct pd_value *at;
   int64_t n, room;
+  bool tuple; /* Python's */
 };
 
 /* In the order of insertion. */

@@ -171,7 +171,7 @@ static int order_of(const struct pd_value *a, const struct pd_value *b) {
 }
 
 static bool lists_equal(const struct pd_list *a, const struct pd_list *b, int depth) {
-  bool equal = a->n == b->n;
+  bool equal = a->n == b->n && a->tuple == b->tuple;
   for (int64_t i = 0; i < a->n && equal; i++) equal = pd_equal(&a->at[i], &b->at[i], depth + 1);
   return equal;
 }

@@ -80,12 +80,13 @@ static void write_repr(struct pd_rendering *r, struct pd_writer *w, const struct
   else if (v->kind == PD_UNDEFINED)
     pd_write_text(w, "Undefined");
   else if (v->kind == PD_LIST) {
-    pd_write_text(w, "[");
+    const bool tuple = v->list->tuple;
+    pd_write_text(w, tuple ? "(" : "[");
     for (int64_t i = 0; i < v->list->n && !r->failed; i++) {
       if (i) pd_write_text(w, ", ");
       write_repr(r, w, &v->list->at[i], depth + 1);
     }
-    pd_write_text(w, "]");
+    pd_write_text(w, tuple ? v->list->n == 1 ? ",)" : ")" : "]");
   } else if (v->kind == PD_DICT) {
     pd_write_text(w, "{");
     for (int64_t i = 0; i < v->dict->n && !r->failed; i++) {
