@@ -71,8 +71,7 @@ static bool add_messages(Reading *r, const struct pd_value *list, const char *na
 
 /* ShareGPT's objects with `from` and `value`. */
 static bool add_conversations(Reading *r, const struct pd_value *list) {
-  static const char *const roles[][2] = {{"human", "user"}, {"gpt", "assistant"}, {"chatgpt", "assistant"},
-                                         {"bing", "assistant"}};
+  static const char *const roles[][2] = {{"human", "user"}, {"gpt", "assistant"}};
   if (list->kind != PD_LIST)
     return refuse_kind(r, "conversations", "a list of messages");
   if (!add_system(r))
@@ -83,7 +82,8 @@ static bool add_conversations(Reading *r, const struct pd_value *list) {
     const struct pd_value *from = pd_member(&list->list->at[i], "from"),
                           *value = pd_member(&list->list->at[i], "value");
     if (!from || from->kind != PD_TEXT || !value || value->kind != PD_TEXT)
-      return pd_refuse(r->why, "message %lld of 'conversations' has no texts 'from' and 'value'", (long long)i + 1);
+      return pd_refuse(r->why, "message %lld of 'conversations' has no texts 'from' and 'value'",
+                       (long long)i + 1);
     const char *role = pd_text_copy(&r->arena, from->text.at, from->text.n).at;
     for (size_t k = 0; k < sizeof roles / sizeof *roles; k++)
       if (pd_text_is(from->text, roles[k][0]))
@@ -149,7 +149,8 @@ static bool read_prompt(Reading *r, const struct pd_value *prompt) {
   if (!add_messages(r, prompt, "prompt"))
     return false;
   r->first = r->messages.list->n;
-  return completion ? add_messages(r, completion, "completion") : refuse_kind(r, "completion", "a list of messages");
+  return completion ? add_messages(r, completion, "completion")
+                    : refuse_kind(r, "completion", "a list of messages");
 }
 
 static bool refuse_members(const Reading *r) {
@@ -157,12 +158,12 @@ static bool refuse_members(const Reading *r) {
   size_t n = 0;
   for (int64_t i = 0; r->line.kind == PD_DICT && i < r->line.dict->n && n < sizeof names; i++) {
     const struct pd_text key = r->line.dict->at[i].key;
-    n += (size_t)snprintf(names + n, sizeof names - n, "%s'%.*s'", i ? ", " : "",
-                          (int)(key.n > 40 ? 40 : key.n), key.at);
+    n += (size_t)snprintf(names + n, sizeof names - n, "%s'%.*s'", i ? ", " : "", (int)(key.n > 40 ? 40 : key.n),
+                          key.at);
   }
-  return pd_refuse(r->why,
-                   "it has none of the members 'messages', 'conversations', 'prompt', 'instruction' and 'text'%s%s",
-                   *names ? ", but " : "", names);
+  return pd_refuse(
+      r->why, "it has none of the members 'messages', 'conversations', 'prompt', 'instruction' and 'text'%s%s",
+      *names ? ", but " : "", names);
 }
 
 static bool read_text(Reading *r, const char *name) {
@@ -180,8 +181,7 @@ static bool read_line(Reading *r) {
     return read_text(r, r->c->field);
   const struct pd_value *messages = pd_member(&r->line, "messages"),
                         *conversations = pd_member(&r->line, "conversations"),
-                        *prompt = pd_member(&r->line, "prompt"),
-                        *instruction = pd_member(&r->line, "instruction");
+                        *prompt = pd_member(&r->line, "prompt"), *instruction = pd_member(&r->line, "instruction");
   if (!messages && !conversations && prompt)
     return read_prompt(r, prompt);
   if (messages || conversations || instruction) {
@@ -261,10 +261,11 @@ static bool find_turn(Reading *r, int64_t i) {
     n = front > end ? front : end;
   }
   add_turn(r, begin, begin + n, n < turn.n);
-  return n > 0 || pd_refuse(r->why,
-                            "the chat template renders message %lld in another way when messages follow. help: mark "
-                            "the assistant's text in the template with {%% generation %%}",
-                            (long long)i + 1);
+  return n > 0 ||
+         pd_refuse(r->why,
+                   "the chat template renders message %lld in another way when messages follow. help: mark "
+                   "the assistant's text in the template with {%% generation %%}",
+                   (long long)i + 1);
 }
 
 static bool render_messages(Reading *r) {
@@ -320,9 +321,10 @@ static int64_t end_of_turn(const Reading *r, const Turn *turn, const struct pd_m
     return end;
   if (!turn->shared)
     return mark[1].ended;
-  pd_refuse(r->why, "the chat template renders a turn of the assistant in another way when messages follow, and the "
-                    "tokenizer has no token for its end. help: mark the assistant's text in the template with "
-                    "{%% generation %%}");
+  pd_refuse(r->why,
+            "the chat template renders a turn of the assistant in another way when messages follow, and the "
+            "tokenizer has no token for its end. help: mark the assistant's text in the template with "
+            "{%% generation %%}");
   return -1;
 }
 
@@ -346,8 +348,8 @@ static bool encode_text(Reading *r, Part *p) {
   const int32_t *prefix;
   int32_t *tokens;
   const int n_prefix = chat ? 0 : pd_tokenizer_prefix(c->tokenizer, &prefix);
-  const int64_t n = pd_tokenizer_encode_marked(c->tokenizer, r->text.at, r->text.n, mark, 2 * r->n_turns,
-                                               &tokens, r->why);
+  const int64_t n =
+      pd_tokenizer_encode_marked(c->tokenizer, r->text.at, r->text.n, mark, 2 * r->n_turns, &tokens, r->why);
   if (n < 0)
     return false;
   if (!chat && c->end == END_NEEDED) {

@@ -32,7 +32,7 @@ static bool put(FILE *f, const uint64_t (*fields)[2], int n) {
       good &= putc((int)(fields[i][0] >> (8 * byte) & 0xff), f) != EOF;
   return good;
 }
-#define PUT(f, ...)                                                                                          \
+#define PUT(f, ...) \
   put(f, (const uint64_t[][2]){__VA_ARGS__}, (int)(sizeof(uint64_t[][2]){__VA_ARGS__} / sizeof(uint64_t[2])))
 
 /* ---- headers ------------------------------------------------------------------------------------- */

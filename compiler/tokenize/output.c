@@ -44,7 +44,9 @@ bool output_may_be_written(const TokenizeRequest *request, char *why) {
   if (n < 5 || strcmp(output + n - 4, suffix))
     return pd_refuse(why, "-o '%s': the name of a file of %s ends with %s%s", output,
                      request->length ? "samples" : "tokens", suffix,
-                     n > 4 && !strcmp(output + n - 4, ".npz") ? ". help: give --length N, the positions of a sample" : "");
+                     n > 4 && !strcmp(output + n - 4, ".npz")
+                         ? ". help: give --length N, the positions of a sample"
+                         : "");
   if (request->shard)
     return refuse_shards(request, why);
   if (lstat(output, &st))

@@ -131,16 +131,17 @@ bool rows_add(Rows *r, const Part *p, char *why) {
 static bool check(const Rows *r, char *why) {
   const RowCounts *c = &r->counts;
   if (c->too_long && r->request->too_long == LONG_ERROR)
-    return pd_refuse(why,
-                     "%lld of %lld samples %s longer than the %lld tokens that --length %lld takes; the longest has "
-                     "%lld (%s). help: --too-long skip leaves them out, --too-long truncate cuts them",
-                     (long long)c->too_long, (long long)c->samples, c->too_long == 1 ? "is" : "are",
-                     (long long)r->request->length + 1, (long long)r->request->length, (long long)c->longest,
-                     r->longest);
+    return pd_refuse(
+        why,
+        "%lld of %lld samples %s longer than the %lld tokens that --length %lld takes; the longest has "
+        "%lld (%s). help: --too-long skip leaves them out, --too-long truncate cuts them",
+        (long long)c->too_long, (long long)c->samples, c->too_long == 1 ? "is" : "are",
+        (long long)r->request->length + 1, (long long)r->request->length, (long long)c->longest, r->longest);
   if (c->rows)
     return true;
-  return c->samples ? pd_refuse(why, "no sample has a token with loss: %lld samples were read", (long long)c->samples)
-                    : pd_refuse(why, "the files hold no samples");
+  return c->samples
+             ? pd_refuse(why, "no sample has a token with loss: %lld samples were read", (long long)c->samples)
+             : pd_refuse(why, "the files hold no samples");
 }
 
 bool rows_close(Rows *r, bool good, RowCounts *counts, char *why) {

@@ -125,7 +125,9 @@ static void refuse_part(Part *p, const char *cause) {
 static void encode_sample(const ChatReader *c, Part *p) {
   char why[PD_WHY] = "";
   if (!p->line)
-    pd_refuse(why, "--length takes lines of .jsonl files, and this is a text. help: write one object with 'text' a line");
+    pd_refuse(
+        why,
+        "--length takes lines of .jsonl files, and this is a text. help: write one object with 'text' a line");
   else
     sample_of_line(c, p, why);
   if (*why)
@@ -311,7 +313,8 @@ bool tokenize(const TokenizeRequest *request) {
   t.tokenizer = pd_tokenizer_open(path, n, n ? MOST_TOKENS : 256, why);
   bool good = t.tokenizer && output_may_be_written(request, why) &&
               find_end(request, t.tokenizer, special_token(&config, "eos_token", &t.config), &t.end, why) &&
-              texts_open(&t.texts, request, t.tokenizer, why) && (!request->length || start_samples(&t, &config, why));
+              texts_open(&t.texts, request, t.tokenizer, why) &&
+              (!request->length || start_samples(&t, &config, why));
   if (good) {
     t.files.bytes = pd_tokenizer_size(t.tokenizer) <= 65536 ? 2 : 4;
     good = write_all(&t, why);

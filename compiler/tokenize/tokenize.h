@@ -12,13 +12,14 @@ typedef struct TokenizeRequest {
   const char *tokenizer;    /* a folder, a tokenizer.json, or "vocab.json,merges.txt"; NULL: tokens are bytes */
   const char *const *files; /* a text is one document; each line of *.jsonl is a document, in the member `field` */
   int n_files;
-  const char *output; /* STEM.bin: llm.c's token file, uint16, or uint32 for a tokenizer with more than 65536 tokens.
+  const char
+      *output; /* STEM.bin: llm.c's token file, uint16, or uint32 for a tokenizer with more than 65536 tokens.
                          STEM.npz: samples, one a line of *.jsonl, of `length` positions */
-  const char *field;  /* NULL: "text" */
-  const char *end;    /* token after each document; NULL: the tokenizer's own; "none" */
-  int64_t shard;      /* maximum tokens per file, with files STEM_000000.bin and so on; 0: one file */
-  int threads;        /* 0: all processors */
-  int64_t part;       /* minimum bytes of a part for a thread; 0: 256 KiB */
+  const char *field; /* NULL: "text" */
+  const char *end;   /* token after each document; NULL: the tokenizer's own; "none" */
+  int64_t shard;     /* maximum tokens per file, with files STEM_000000.bin and so on; 0: one file */
+  int threads;       /* 0: all processors */
+  int64_t part;      /* minimum bytes of a part for a thread; 0: 256 KiB */
   bool quiet;
   /* Samples: */
   int64_t length;       /* positions of a sample */

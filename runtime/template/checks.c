@@ -28,14 +28,17 @@ static const struct {
   const char *name;
   enum check check;
   int arguments;
-} checks[] = {{"defined", DEFINED, 0},   {"undefined", UNDEFINED, 0}, {"none", NONE, 0},
-              {"string", STRING, 0},     {"number", NUMBER, 0},       {"integer", INTEGER, 0},
-              {"float", FLOAT, 0},       {"boolean", BOOLEAN, 0},     {"mapping", MAPPING, 0},
-              {"sequence", SEQUENCE, 0}, {"iterable", ITERABLE, 0},   {"true", TRUE, 0},
-              {"false", FALSE, 0},       {"odd", ODD, 0},             {"even", EVEN, 0},
-              {"divisibleby", DIVISIBLE, 1}, {"equalto", EQUAL, 1},   {"eq", EQUAL, 1},
-              {"==", EQUAL, 1},          {"ne", UNEQUAL, 1},          {"!=", UNEQUAL, 1},
-              {"in", IN, 1}};
+} checks[] = {{"defined", DEFINED, 0},   {"undefined", UNDEFINED, 0},
+              {"none", NONE, 0},         {"string", STRING, 0},
+              {"number", NUMBER, 0},     {"integer", INTEGER, 0},
+              {"float", FLOAT, 0},       {"boolean", BOOLEAN, 0},
+              {"mapping", MAPPING, 0},   {"sequence", SEQUENCE, 0},
+              {"iterable", ITERABLE, 0}, {"true", TRUE, 0},
+              {"false", FALSE, 0},       {"odd", ODD, 0},
+              {"even", EVEN, 0},         {"divisibleby", DIVISIBLE, 1},
+              {"equalto", EQUAL, 1},     {"eq", EQUAL, 1},
+              {"==", EQUAL, 1},          {"ne", UNEQUAL, 1},
+              {"!=", UNEQUAL, 1},        {"in", IN, 1}};
 
 static int find(struct pd_text name) {
   for (size_t i = 0; i < sizeof checks / sizeof *checks; i++)
@@ -53,7 +56,8 @@ static bool divides(struct pd_rendering *r, const struct pd_value *v, const stru
   return by->whole == -1 || v->whole % by->whole == 0;
 }
 
-static bool holds(struct pd_rendering *r, enum check check, const struct pd_value *v, const struct pd_value *other) {
+static bool holds(struct pd_rendering *r, enum check check, const struct pd_value *v,
+                  const struct pd_value *other) {
   const struct pd_value two = pd_int(2);
   const bool number = v->kind == PD_BOOL || v->kind == PD_INT || v->kind == PD_FLOAT;
   const bool items = v->kind == PD_TEXT || v->kind == PD_LIST || v->kind == PD_DICT || v->kind == PD_UNDEFINED;
@@ -80,9 +84,11 @@ static bool holds(struct pd_rendering *r, enum check check, const struct pd_valu
   }
 }
 
-bool pd_check(struct pd_rendering *r, struct pd_text name, const struct pd_value *v, const struct pd_arguments *args) {
+bool pd_check(struct pd_rendering *r, struct pd_text name, const struct pd_value *v,
+              const struct pd_arguments *args) {
   const int i = find(name);
-  if (i < 0) return pd_stop(r, "this test is not supported: %.*s", (int)(name.n > 60 ? 60 : name.n), name.at), false;
+  if (i < 0)
+    return pd_stop(r, "this test is not supported: %.*s", (int)(name.n > 60 ? 60 : name.n), name.at), false;
   if (args->n != checks[i].arguments)
     return pd_stop(r, "the test '%s' takes %d argument%s", checks[i].name, checks[i].arguments,
                    checks[i].arguments == 1 ? "" : "s"),

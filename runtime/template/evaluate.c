@@ -52,8 +52,7 @@ static struct pd_value member(struct pd_rendering *r, const struct pd_node *n) {
   const struct pd_value of = pd_evaluate(r, n->a);
   if (r->failed) return pd_undefined();
   r->line = n->line;
-  if (pd_is_method(n->name, &of))
-    return pd_stop(r, "the method '%.*s' is not called", (int)n->name.n, n->name.at);
+  if (pd_is_method(n->name, &of)) return pd_stop(r, "the method '%.*s' is not called", (int)n->name.n, n->name.at);
   return pd_get(r, &of, n->name);
 }
 
@@ -73,8 +72,8 @@ static struct pd_value item(struct pd_rendering *r, const struct pd_node *n) {
 }
 
 /* A bound of a slice over n items, as Python clips it. */
-static bool bound(struct pd_rendering *r, const struct pd_node *n, int64_t length, int64_t otherwise, bool backward,
-                  int64_t *to) {
+static bool bound(struct pd_rendering *r, const struct pd_node *n, int64_t length, int64_t otherwise,
+                  bool backward, int64_t *to) {
   const struct pd_value v = n ? pd_evaluate(r, n) : pd_none();
   if (r->failed) return false;
   *to = otherwise;
@@ -204,7 +203,8 @@ bool pd_contains(struct pd_rendering *r, const struct pd_value *in, const struct
   return false;
 }
 
-static bool compared(struct pd_rendering *r, struct pd_text sign, const struct pd_value *a, const struct pd_value *b) {
+static bool compared(struct pd_rendering *r, struct pd_text sign, const struct pd_value *a,
+                     const struct pd_value *b) {
   int order;
   if (pd_text_is(sign, "==")) return pd_equal(a, b, 0);
   if (pd_text_is(sign, "!=")) return !pd_equal(a, b, 0);
@@ -343,7 +343,8 @@ static struct pd_value dict(struct pd_rendering *r, const struct pd_node *n) {
   struct pd_value to = pd_value_dict(r->arena);
   for (int i = 0; i < n->n && !r->failed; i += 2) {
     const struct pd_value key = pd_evaluate(r, n->items[i]), v = pd_evaluate(r, n->items[i + 1]);
-    if (!r->failed && key.kind != PD_TEXT) return pd_stop(r, "a key of a dict is %s, not a text", pd_kind_name(&key));
+    if (!r->failed && key.kind != PD_TEXT)
+      return pd_stop(r, "a key of a dict is %s, not a text", pd_kind_name(&key));
     if (!r->failed) pd_dict_set(r->arena, to.dict, key.text, v);
   }
   return to;

@@ -7,8 +7,8 @@
 static const struct pd_text nothing = {"", 0};
 
 /* An argument that is a text; `otherwise` if it is absent. */
-static struct pd_text text_argument(struct pd_rendering *r, const struct pd_arguments *args, int i, const char *name,
-                                    struct pd_text otherwise) {
+static struct pd_text text_argument(struct pd_rendering *r, const struct pd_arguments *args, int i,
+                                    const char *name, struct pd_text otherwise) {
   const struct pd_value v = pd_argument(args, i, name, pd_value_text(otherwise));
   if (v.kind == PD_TEXT) return v.text;
   pd_stop(r, "the argument '%s' of '%s' is %s, not a text", name, args->of, pd_kind_name(&v));
@@ -55,7 +55,8 @@ struct pd_value pd_changed_case(struct pd_rendering *r, struct pd_text t, enum p
 
 static struct pd_value trim(struct pd_rendering *r, struct pd_value v, const struct pd_arguments *args) {
   const struct pd_value text = pd_as_text(r, &v), set = pd_argument(args, 0, "chars", pd_none());
-  if (set.kind != PD_NONE && set.kind != PD_TEXT) return pd_stop(r, "'trim' takes a text, not %s", pd_kind_name(&set));
+  if (set.kind != PD_NONE && set.kind != PD_TEXT)
+    return pd_stop(r, "'trim' takes a text, not %s", pd_kind_name(&set));
   return pd_value_text(pd_strip(text.text, PD_BOTH, set.kind == PD_TEXT ? &set.text : NULL));
 }
 
@@ -210,8 +211,8 @@ static struct pd_value map(struct pd_rendering *r, struct pd_value v, const stru
 }
 
 /* select, reject, selectattr, rejectattr: items whose value, or whose member, passes a test or not. */
-static struct pd_value chosen(struct pd_rendering *r, struct pd_value v, const struct pd_arguments *args, bool member,
-                              bool keeps) {
+static struct pd_value chosen(struct pd_rendering *r, struct pd_value v, const struct pd_arguments *args,
+                              bool member, bool keeps) {
   struct pd_value to = pd_value_list(r->arena);
   struct pd_list items;
   const struct pd_text path = member ? text_argument(r, args, 0, "attribute", nothing) : nothing;

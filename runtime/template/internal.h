@@ -6,10 +6,16 @@
 
 /* Limits of a rendering and of a template. They bound the work for hostile files. */
 enum {
-  PD_MOST_DEPTH = 100,         /* nested expressions, blocks, macros and values */
+  PD_MOST_DEPTH = 100, /* nested expressions, blocks, macros and values */
+#ifdef FUZZING_BUILD_MODE_UNSAFE_FOR_PRODUCTION
+  PD_MOST_STEPS = 20000,
+  PD_MOST_RENDERED = 1 << 20,
+  PD_MOST_MEMORY = 32 << 20,
+#else
   PD_MOST_STEPS = 20000000,    /* evaluated nodes */
   PD_MOST_RENDERED = 64 << 20, /* bytes of a text */
   PD_MOST_MEMORY = 512 << 20,
+#endif
   PD_MOST_MEMBERS = 4096, /* of a dict, because members are searched in order */
   PD_MOST_RANGE = 100000  /* Jinja's sandbox has this limit */
 };
@@ -196,7 +202,8 @@ bool pd_is_function(struct pd_text name);
 bool pd_is_method(struct pd_text name, const struct pd_value *of); /* of NULL: of any value */
 struct pd_value pd_apply_filter(struct pd_rendering *r, struct pd_text name, struct pd_value v,
                                 const struct pd_arguments *args);
-bool pd_check(struct pd_rendering *r, struct pd_text name, const struct pd_value *v, const struct pd_arguments *args);
+bool pd_check(struct pd_rendering *r, struct pd_text name, const struct pd_value *v,
+              const struct pd_arguments *args);
 struct pd_value pd_call_method(struct pd_rendering *r, struct pd_value of, struct pd_text name,
                                const struct pd_arguments *args);
 struct pd_value pd_call_function(struct pd_rendering *r, struct pd_text name, const struct pd_arguments *args);

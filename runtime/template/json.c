@@ -140,7 +140,7 @@ static bool read_dict(struct reading *r, struct pd_value *to) {
 /* JSON's grammar of numbers; *whole: without fraction and exponent. Returns its length; 0: not a number. */
 static size_t number_length(const char *at, const char *end, bool *whole) {
   const char *p = at;
-#define DIGITS                                                                                                    \
+#define DIGITS \
   while (p < end && *p >= '0' && *p <= '9') p++
   *whole = true;
   if (p < end && *p == '-') p++;

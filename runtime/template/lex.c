@@ -117,8 +117,7 @@ static void write_point(struct pd_writer *w, int64_t c) {
     bytes[0] = (char)(0xC0 | c >> 6), bytes[1] = (char)(0x80 | (c & 63));
     pd_write(w, bytes, 2);
   } else if (c < 0x10000) {
-    bytes[0] = (char)(0xE0 | c >> 12), bytes[1] = (char)(0x80 | (c >> 6 & 63)),
-    bytes[2] = (char)(0x80 | (c & 63));
+    bytes[0] = (char)(0xE0 | c >> 12), bytes[1] = (char)(0x80 | (c >> 6 & 63)), bytes[2] = (char)(0x80 | (c & 63));
     pd_write(w, bytes, 3);
   } else {
     bytes[0] = (char)(0xF0 | c >> 18), bytes[1] = (char)(0x80 | (c >> 12 & 63)),
@@ -210,7 +209,8 @@ static bool add_sign(struct lexing *x, int *open) {
   size_t n = 0;
   for (size_t i = 0; i < sizeof two / sizeof *two && !n; i++) n = starts(x, two[i]) ? 2 : 0;
   if (!n && *x->at && strchr(one, *x->at)) n = 1;
-  if (!n) return refuse(x, "this character is unexpected: ", x->at, pd_character_bytes(x->at, (size_t)(x->end - x->at)));
+  if (!n)
+    return refuse(x, "this character is unexpected: ", x->at, pd_character_bytes(x->at, (size_t)(x->end - x->at)));
   if (n == 1 && strchr("([{", *x->at)) ++*open;
   if (n == 1 && strchr(")]}", *x->at) && --*open < 0) return refuse(x, "nothing is open before ", x->at, 1);
   add(x, PD_T_SIGN, x->at, n);
@@ -239,7 +239,9 @@ static bool add_tag(struct lexing *x, bool block) {
     if (name > x->at) {
       add(x, PD_T_NAME, x->at, (size_t)(name - x->at));
       advance(x, name);
-    } else if (!(*x->at == '\'' || *x->at == '"' ? add_string(x) : is_digit(*x->at) ? add_number(x) : add_sign(x, &open)))
+    } else if (!(*x->at == '\'' || *x->at == '"' ? add_string(x)
+                 : is_digit(*x->at)              ? add_number(x)
+                                                 : add_sign(x, &open)))
       return false;
   }
   add(x, block ? PD_T_BLOCK_END : PD_T_PRINT_END, x->at, 2);

@@ -249,7 +249,8 @@ static struct pd_value range(struct pd_rendering *r, const struct pd_arguments *
   int64_t bound[3] = {0, 0, 1};
   if (args->n < 1 || !pd_arguments_fit(r, args, 3, "")) return pd_stop(r, "'range' takes one to three numbers");
   for (int i = 0; i < args->n; i++) {
-    if (args->at[i].kind != PD_INT) return pd_stop(r, "'range' takes whole numbers, not %s", pd_kind_name(&args->at[i]));
+    if (args->at[i].kind != PD_INT)
+      return pd_stop(r, "'range' takes whole numbers, not %s", pd_kind_name(&args->at[i]));
     bound[args->n == 1 ? 1 : i] = args->at[i].whole;
     if (bound[i] > INT32_MAX || bound[i] < INT32_MIN) return pd_stop(r, "a bound of 'range' is too large");
   }

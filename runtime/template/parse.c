@@ -91,7 +91,8 @@ static void add_item(struct parsing *p, struct pd_node *to, struct pd_node *item
 static const struct pd_text no_name = {"", 0};
 
 static bool enters(struct parsing *p) {
-  if (!p->failed && p->depth == PD_MOST_DEPTH) refuse(p, p->token->line, "the template is nested too deeply", no_name);
+  if (!p->failed && p->depth == PD_MOST_DEPTH)
+    refuse(p, p->token->line, "the template is nested too deeply", no_name);
   p->depth++;
   return !p->failed;
 }
@@ -245,7 +246,8 @@ static struct pd_node *filter(struct parsing *p, struct pd_node *of) {
 static bool begins_argument(const struct parsing *p) {
   const struct pd_token *t = p->token;
   if (t->kind == PD_T_NAME)
-    return !is_word(p, "else") && !is_word(p, "or") && !is_word(p, "and") && !is_word(p, "if") && !is_word(p, "in");
+    return !is_word(p, "else") && !is_word(p, "or") && !is_word(p, "and") && !is_word(p, "if") &&
+           !is_word(p, "in");
   return t->kind == PD_T_STRING || t->kind == PD_T_INT || t->kind == PD_T_FLOAT || is_sign(p, "[") ||
          is_sign(p, "{");
 }

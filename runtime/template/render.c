@@ -34,7 +34,8 @@ static void set(struct pd_rendering *r, struct pd_text name, struct pd_value v) 
 /* ---- macros ---------------------------------------------------------------------------------------- */
 
 /* Sets the macro's parameters from the call's arguments, and defaults in the macro's scope. */
-static void bind(struct pd_rendering *r, const struct pd_node *m, const struct pd_node *call, struct pd_scope *to) {
+static void bind(struct pd_rendering *r, const struct pd_node *m, const struct pd_node *call,
+                 struct pd_scope *to) {
   struct pd_scope *before = r->scope;
   if (call->n > m->n) pd_stop(r, "the macro '%.*s' takes %d arguments", (int)m->name.n, m->name.at, m->n);
   for (int i = 0; i < m->n && !r->failed; i++) {
@@ -63,15 +64,15 @@ struct pd_value pd_call_macro(struct pd_rendering *r, const struct pd_macro *m, 
 
 /* ---- loops ------------------------------------------------------------------------------------------ */
 
-static bool unpack(struct pd_rendering *r, const struct pd_node *n, struct pd_scope *scope, const struct pd_value *v) {
+static bool unpack(struct pd_rendering *r, const struct pd_node *n, struct pd_scope *scope,
+                   const struct pd_value *v) {
   if (n->n_names == 1) {
     pd_dict_set(r->arena, &scope->variables, n->names[0], *v);
     return true;
   }
   if (v->kind != PD_LIST || v->list->n != n->n_names)
     return pd_stop(r, "an item of the loop is not %d values", n->n_names), false;
-  for (int i = 0; i < n->n_names; i++)
-    pd_dict_set(r->arena, &scope->variables, n->names[i], v->list->at[i]);
+  for (int i = 0; i < n->n_names; i++) pd_dict_set(r->arena, &scope->variables, n->names[i], v->list->at[i]);
   return true;
 }
 

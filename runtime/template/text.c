@@ -18,7 +18,8 @@ bool pd_is_blank(const char *text, size_t bytes) {
                                        "\xE2\x80\xA9", "\xE2\x80\xAF", "\xE2\x81\x9F", "\xE3\x80\x80"};
   const unsigned char c = (unsigned char)*text;
   if (bytes == 1) return c == ' ' || (c >= 0x09 && c <= 0x0D) || (c >= 0x1C && c <= 0x1F);
-  if (bytes == 3 && !memcmp(text, "\xE2\x80", 2) && (unsigned char)text[2] <= 0x8A) return true; /* U+2000 to U+200A */
+  if (bytes == 3 && !memcmp(text, "\xE2\x80", 2) && (unsigned char)text[2] <= 0x8A)
+    return true; /* U+2000 to U+200A */
   for (size_t i = 0; i < sizeof blanks / sizeof *blanks; i++)
     if (strlen(blanks[i]) == bytes && !memcmp(text, blanks[i], bytes)) return true;
   return false;

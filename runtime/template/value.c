@@ -57,9 +57,13 @@ static void *grown(struct pd_arena *a, void *at, int64_t n, int64_t *room, size_
 
 /* ---- texts ------------------------------------------------------------------------------------- */
 
-struct pd_text pd_text_of(const char *zero_ended) { return (struct pd_text){zero_ended, strlen(zero_ended)}; }
+struct pd_text pd_text_of(const char *zero_ended) {
+  return (struct pd_text){zero_ended, strlen(zero_ended)};
+}
 
-bool pd_texts_equal(struct pd_text a, struct pd_text b) { return a.n == b.n && (!a.n || !memcmp(a.at, b.at, a.n)); }
+bool pd_texts_equal(struct pd_text a, struct pd_text b) {
+  return a.n == b.n && (!a.n || !memcmp(a.at, b.at, a.n));
+}
 
 bool pd_text_is(struct pd_text t, const char *zero_ended) { return pd_texts_equal(t, pd_text_of(zero_ended)); }
 
@@ -90,16 +94,30 @@ void pd_write(struct pd_writer *w, const char *at, size_t n) {
 
 void pd_write_text(struct pd_writer *w, const char *zero_ended) { pd_write(w, zero_ended, strlen(zero_ended)); }
 
-struct pd_text pd_written(const struct pd_writer *w) { return (struct pd_text){w->at ? w->at : "", w->n}; }
+struct pd_text pd_written(const struct pd_writer *w) {
+  return (struct pd_text){w->at ? w->at : "", w->n};
+}
 
 /* ---- values ------------------------------------------------------------------------------------- */
 
-struct pd_value pd_true(bool truth) { return (struct pd_value){.kind = PD_BOOL, .truth = truth}; }
-struct pd_value pd_int(int64_t whole) { return (struct pd_value){.kind = PD_INT, .whole = whole}; }
-struct pd_value pd_float(double number) { return (struct pd_value){.kind = PD_FLOAT, .number = number}; }
-struct pd_value pd_none(void) { return (struct pd_value){.kind = PD_NONE}; }
-struct pd_value pd_undefined(void) { return (struct pd_value){.kind = PD_UNDEFINED}; }
-struct pd_value pd_value_text(struct pd_text t) { return (struct pd_value){.kind = PD_TEXT, .text = t}; }
+struct pd_value pd_true(bool truth) {
+  return (struct pd_value){.kind = PD_BOOL, .truth = truth};
+}
+struct pd_value pd_int(int64_t whole) {
+  return (struct pd_value){.kind = PD_INT, .whole = whole};
+}
+struct pd_value pd_float(double number) {
+  return (struct pd_value){.kind = PD_FLOAT, .number = number};
+}
+struct pd_value pd_none(void) {
+  return (struct pd_value){.kind = PD_NONE};
+}
+struct pd_value pd_undefined(void) {
+  return (struct pd_value){.kind = PD_UNDEFINED};
+}
+struct pd_value pd_value_text(struct pd_text t) {
+  return (struct pd_value){.kind = PD_TEXT, .text = t};
+}
 
 struct pd_value pd_value_list(struct pd_arena *a) {
   return (struct pd_value){.kind = PD_LIST, .list = pd_arena_alloc(a, sizeof(struct pd_list))};
@@ -137,8 +155,8 @@ const struct pd_value *pd_member(const struct pd_value *of, const char *key) {
 }
 
 const char *pd_kind_name(const struct pd_value *v) {
-  static const char *const names[] = {"undefined", "none",   "a boolean", "a whole number", "a number", "a text",
-                                      "a list",    "a dict", "a namespace", "a function",   "a macro"};
+  static const char *const names[] = {"undefined", "none",   "a boolean",   "a whole number", "a number", "a text",
+                                      "a list",    "a dict", "a namespace", "a function",     "a macro"};
   return names[v->kind];
 }
 
@@ -160,9 +178,7 @@ static bool is_number(const struct pd_value *v) {
   return v->kind == PD_BOOL || v->kind == PD_INT || v->kind == PD_FLOAT;
 }
 static int64_t whole_of(const struct pd_value *v) { return v->kind == PD_BOOL ? v->truth : v->whole; }
-static double number_of(const struct pd_value *v) {
-  return v->kind == PD_FLOAT ? v->number : (double)whole_of(v);
-}
+static double number_of(const struct pd_value *v) { return v->kind == PD_FLOAT ? v->number : (double)whole_of(v); }
 
 static int order_of(const struct pd_value *a, const struct pd_value *b) {
   if (a->kind == PD_FLOAT || b->kind == PD_FLOAT)

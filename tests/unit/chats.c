@@ -131,9 +131,11 @@ static void limits_hold(void **state) {
   refuses_template(deep, "nested too deeply");
   refuses_template("{% macro f() %}{{ f() }}{% endmacro %}{{ f() }}", "nested too deeply");
   refuses_template("{{ 'abcdefgh' * 100000000 }}", "longer than 64 MiB");
-  refuses_template("{% for a in range(9999) %}{% for b in range(9999) %}{% endfor %}{% endfor %}", "takes more than");
+  refuses_template("{% for a in range(9999) %}{% for b in range(9999) %}{% endfor %}{% endfor %}",
+                   "takes more than");
   refuses_template("{% for a in range(200000) %}{% endfor %}", "more than 100000 numbers");
-  refuses_template("{% set ns = namespace(x='ab') %}{% for a in range(40) %}{% set ns.x = ns.x + ns.x %}{% endfor %}", "MiB");
+  refuses_template(
+      "{% set ns = namespace(x='ab') %}{% for a in range(40) %}{% set ns.x = ns.x + ns.x %}{% endfor %}", "MiB");
 }
 
 /* ---- rows ----------------------------------------------------------------------------------------- */
@@ -142,7 +144,8 @@ static void limits_hold(void **state) {
 static void array_equals(const char *file, size_t size, int array, const struct pd_value *want, int64_t length,
                          const char *name) {
   enum { BEFORE = 30 + 10 + 20, NPY = 128 };
-  const size_t bytes = (size_t)(want->list->n * length) * 4, at = array ? BEFORE + NPY + bytes + BEFORE - 2 : BEFORE;
+  const size_t bytes = (size_t)(want->list->n * length) * 4,
+               at = array ? BEFORE + NPY + bytes + BEFORE - 2 : BEFORE;
   uint32_t sum;
   assert_true(size > at + NPY + bytes);
   memcpy(&sum, file + at - (array ? BEFORE - 2 : BEFORE) + 14, sizeof sum);
@@ -153,8 +156,8 @@ static void array_equals(const char *file, size_t size, int array, const struct 
       int32_t is;
       memcpy(&is, file + at + NPY + (size_t)(r * length + i) * 4, sizeof is);
       if (is != want->list->at[r].list->at[i].whole)
-        fail_msg("%s: row %d, position %d of %s is %d, not %d", name, (int)r, (int)i, array ? "next" : "tokens", is,
-                 (int)want->list->at[r].list->at[i].whole);
+        fail_msg("%s: row %d, position %d of %s is %d, not %d", name, (int)r, (int)i, array ? "next" : "tokens",
+                 is, (int)want->list->at[r].list->at[i].whole);
     }
 }
 
@@ -168,8 +171,10 @@ static int chosen(const struct pd_value *c, const char *member, const char *cons
 
 static void rows_equal_transformers(void **state) {
   (void)state;
-  static const char *const losses[] = {"assistant", "completion", "all", NULL},
-                           *const too_long[] = {"error", "skip", "truncate", NULL};
+  static const char *const losses[] = {"assistant", "completion", "all", NULL}, *const too_long[] = {"error",
+                                                                                                     "skip",
+                                                                                                     "truncate",
+                                                                                                     NULL};
   struct pd_arena a = {0};
   const char *file = "tests/chats/chats.jsonl", *output = in_folder("rows.npz");
   const struct pd_value cases = json(&a, "tests/chats/rows.json");
@@ -219,10 +224,12 @@ static void refuses(TokenizeRequest request, const char *line, const char *expec
 static void refuses_lines(void **state) {
   (void)state;
   const TokenizeRequest bytes = {.template = "chatml", .end = "none"};
-  const char *chat = "{\"messages\": [{\"role\": \"user\", \"content\": \"a\"}, {\"role\": \"assistant\", \"content\": \"b\"}]}";
+  const char *chat =
+      "{\"messages\": [{\"role\": \"user\", \"content\": \"a\"}, {\"role\": \"assistant\", \"content\": \"b\"}]}";
   TokenizeRequest other = bytes;
-  refuses(bytes, "{\"body\": 1}", "line 1: it has none of the members 'messages', 'conversations', 'prompt', "
-                                  "'instruction' and 'text', but 'body'");
+  refuses(bytes, "{\"body\": 1}",
+          "line 1: it has none of the members 'messages', 'conversations', 'prompt', "
+          "'instruction' and 'text', but 'body'");
   refuses(bytes, "[]", "it has none of the members");
   refuses(bytes, "\n{\"text\": \"a\"", "line 2: it is not JSON at offset 12");
   refuses(bytes, "{\"text\": \"\\ud800\"}", "an escape in a text is not a character");
@@ -237,12 +244,14 @@ static void refuses_lines(void **state) {
   refuses((TokenizeRequest){.template = "chatml"}, "{\"text\": \"a\"}", "bytes have no end of text");
   refuses((TokenizeRequest){.template = "chatml", .pack = true}, chat, "--pack needs a token between samples");
   refuses((TokenizeRequest){.end = "none"}, chat, "has no chat template. help: name one with --chat-template");
-  refuses((TokenizeRequest){.template = "chatlm", .end = "none"}, chat, "nor one of chatml, gemma, llama3, mistral, phi3");
+  refuses((TokenizeRequest){.template = "chatlm", .end = "none"}, chat,
+          "nor one of chatml, gemma, llama3, mistral, phi3");
   other.template = written("bad.jinja", "{{ raise_exception('no users') }}");
   refuses(other, chat, "line 1: the chat template, line 1: the template refuses this chat: no users");
   other.template = written("bad.jinja", "a\n{% import 'x' %}");
   refuses(other, chat, "bad.jinja': line 2: this statement is not supported: import");
-  other.template = written("bad.jinja", "{{ messages | length }}{% for m in messages %}{{ m.content }}{% endfor %}");
+  other.template =
+      written("bad.jinja", "{{ messages | length }}{% for m in messages %}{{ m.content }}{% endfor %}");
   refuses(other, chat, "renders the messages before message 2 in another way");
   other = bytes, other.length = 8;
   refuses(other, chat, "1 of 1 samples is longer than the 9 tokens that --length 8 takes; the longest has 63 (");
@@ -256,20 +265,24 @@ static void refuses_lines(void **state) {
 static void own_templates(void **state) {
   (void)state;
   static const char *const texts[][2] = {
-      {"chatml", "<|im_start|>system\nS<|im_end|>\n<|im_start|>user\nU<|im_end|>\n<|im_start|>assistant\nA<|im_end|>\n"
-                 "<|im_start|>assistant\n"},
-      {"gemma", "<b><start_of_turn>user\nS\n\nU<end_of_turn>\n<start_of_turn>model\nA<end_of_turn>\n<start_of_turn>model\n"},
-      {"llama3", "<b><|start_header_id|>system<|end_header_id|>\n\nS<|eot_id|><|start_header_id|>user<|end_header_id|>\n\nU"
-                 "<|eot_id|><|start_header_id|>assistant<|end_header_id|>\n\nA<|eot_id|>"
-                 "<|start_header_id|>assistant<|end_header_id|>\n\n"},
+      {"chatml",
+       "<|im_start|>system\nS<|im_end|>\n<|im_start|>user\nU<|im_end|>\n<|im_start|>assistant\nA<|im_end|>\n"
+       "<|im_start|>assistant\n"},
+      {"gemma",
+       "<b><start_of_turn>user\nS\n\nU<end_of_turn>\n<start_of_turn>model\nA<end_of_turn>\n<start_of_turn>model\n"},
+      {"llama3",
+       "<b><|start_header_id|>system<|end_header_id|>\n\nS<|eot_id|><|start_header_id|>user<|end_header_id|>\n\nU"
+       "<|eot_id|><|start_header_id|>assistant<|end_header_id|>\n\nA<|eot_id|>"
+       "<|start_header_id|>assistant<|end_header_id|>\n\n"},
       {"mistral", "<b>[INST] S\n\nU [/INST] A<e>"},
       {"phi3", "<|system|>\nS<|end|>\n<|user|>\nU<|end|>\n<|assistant|>\nA<|end|>\n<|assistant|>\n"}};
   struct pd_arena a = {0};
   struct pd_value context;
   char why[PD_WHY] = "";
-  const char *variables = "{\"bos_token\": \"<b>\", \"eos_token\": \"<e>\", \"add_generation_prompt\": true, \"messages\": ["
-                          "{\"role\": \"system\", \"content\": \"S\"}, {\"role\": \"user\", \"content\": \"U\"}, "
-                          "{\"role\": \"assistant\", \"content\": \"A\"}]}";
+  const char *variables =
+      "{\"bos_token\": \"<b>\", \"eos_token\": \"<e>\", \"add_generation_prompt\": true, \"messages\": ["
+      "{\"role\": \"system\", \"content\": \"S\"}, {\"role\": \"user\", \"content\": \"U\"}, "
+      "{\"role\": \"assistant\", \"content\": \"A\"}]}";
   assert_true(pd_json_parse(&a, variables, strlen(variables), &context, why));
   for (size_t i = 0; i < sizeof texts / sizeof *texts; i++) {
     struct pd_rendered got;
@@ -297,9 +310,12 @@ static int remove_folder(void **state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(texts_equal_transformers), cmocka_unit_test(refuses_other_constructs),
-      cmocka_unit_test(limits_hold),              cmocka_unit_test(own_templates),
-      cmocka_unit_test(rows_equal_transformers),  cmocka_unit_test(refuses_lines),
+      cmocka_unit_test(texts_equal_transformers),
+      cmocka_unit_test(refuses_other_constructs),
+      cmocka_unit_test(limits_hold),
+      cmocka_unit_test(own_templates),
+      cmocka_unit_test(rows_equal_transformers),
+      cmocka_unit_test(refuses_lines),
   };
   return cmocka_run_group_tests(tests, make_folder, remove_folder);
 }
