@@ -241,18 +241,42 @@ static bool is_by_assistant(const struct pd_value *message) {
   return role && role->kind == PD_TEXT && pd_text_is(role->text, "assistant");
 }
 
-/* The turn of message i: what the chat up to it adds to the prompt for it. Templates may render a turn in another way when
- * messages follow: without its thoughts, or without an end of text. Then the part counts that both ways share. */
+static bool refuse_turn(const Reading *r, int64_t i) {
+  return pd_refuse(r->why,
+                   "the chat template renders message %lld in another way when messages follow, or the messages before "
+                   "it when it follows. help: mark the assistant's text in the template with {%% generation %%}",
+                   (long long)i + 1);
+}
+
+/* Where the turn of message i begins: behind the prompt for it. The whole may lack the prompt's end, such as an opened
+ * <think>; then the turn begins where they differ, not within a word that both happen to begin with. 0 after filling `why`. */
+static size_t begin_of_turn(Reading *r, int64_t i) {
+  struct pd_rendered before, prompt;
+  if (!render(r, i, true, &prompt))
+    return 0;
+  if (begins_with(r->text, prompt.text) && prompt.text.n)
+    return prompt.text.n;
+  if (!render(r, i, false, &before))
+    return 0;
+  size_t n = common(prompt.text, r->text);
+  while (n > before.text.n && !memchr(" \n>", r->text.at[n - 1], 3))
+    n--;
+  if (n > before.text.n && begins_with(prompt.text, before.text))
+    return n;
+  refuse_turn(r, i);
+  return 0;
+}
+
+/* The turn of message i: the text that the chat up to it has behind the prompt for it. Templates may render a turn in
+ * another way when messages follow: without its thoughts, or without an end of text. Then the turn is the part that both
+ * ways share. */
 static bool find_turn(Reading *r, int64_t i) {
-  struct pd_rendered prompt, upto;
-  if (!render(r, i, true, &prompt) || !render(r, i + 1, false, &upto))
+  struct pd_rendered upto;
+  const size_t begin = begin_of_turn(r, i);
+  if (!begin || !render(r, i + 1, false, &upto))
     return false;
-  if (!begins_with(r->text, prompt.text) || !begins_with(upto.text, prompt.text))
-    return pd_refuse(r->why,
-                     "the chat template renders the messages before message %lld in another way when it follows. "
-                     "help: mark the assistant's text in the template with {%% generation %%}",
-                     (long long)i + 1);
-  const size_t begin = prompt.text.n;
+  if (common(upto.text, r->text) < begin)
+    return refuse_turn(r, i);
   const struct pd_text turn = {upto.text.at + begin, upto.text.n - begin},
                        rest = {r->text.at + begin, r->text.n - begin};
   size_t n = turn.n;
@@ -261,11 +285,7 @@ static bool find_turn(Reading *r, int64_t i) {
     n = front > end ? front : end;
   }
   add_turn(r, begin, begin + n, n < turn.n);
-  return n > 0 ||
-         pd_refuse(r->why,
-                   "the chat template renders message %lld in another way when messages follow. help: mark "
-                   "the assistant's text in the template with {%% generation %%}",
-                   (long long)i + 1);
+  return n > 0 || refuse_turn(r, i);
 }
 
 static bool render_messages(Reading *r) {

@@ -85,6 +85,9 @@ TEMPLATES = {
     # a text ends the whole
     "ended": "{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content }}<|im_end|>\n{% endfor %}"
              "{% if add_generation_prompt %}<|im_start|>assistant\n{% else %}{{ eos_token }}{% endif %}",
+    # the prompt opens thoughts, which the whole lacks
+    "opened": "{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content }}<|im_end|>\n{% endfor %}"
+              "{% if add_generation_prompt %}<|im_start|>assistant\n<think>\n{% endif %}",
     "marked": "{% for m in messages %}<|im_start|>{{ m.role }}\n{% if m.role == 'assistant' %}{% generation %}{{ m.content }}<|im_end|>{% endgeneration %}\n"
               "{% else %}{{ m.content }}<|im_end|>\n{% endif %}{% endfor %}{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}",
     "plain": "{% for m in messages %}{{ 'Human: ' if m.role == 'user' else 'Bot: ' }}{{ m.content }}{{ eos_token if m.role != 'user' }}\n{% endfor %}",
@@ -198,6 +201,8 @@ def sample(t, line, name, loss_on):
         turns = [i for i in range(first, len(messages)) if messages[i]["role"] == "assistant"]
         for i in turns[-1:] if loss_on == "completion" else turns:
             begin = len(t.apply_chat_template(messages[:i], tokenize=False, add_generation_prompt=True))
+            if name == "opened":
+                begin -= 0 if text.startswith("<think>\n", begin - 8) else 8
             upto = t.apply_chat_template(messages[:i + 1], tokenize=False)
             if not text.startswith(upto):  # the turn is rendered in another way in the whole: it ends there with its first end
                 upto = text[:text.find("<|im_end|>", begin) + len("<|im_end|>")]
@@ -244,7 +249,7 @@ def rows_of(t, name, loss_on, length, pack=False, too_long="error"):
 
 CASES = {
     "assistant": ("chatml", "assistant", 160, {}), "completion": ("chatml", "completion", 160, {}), "all": ("chatml", "all", 160, {}),
-    "thinking": ("thinking", "assistant", 160, {}), "ended": ("ended", "assistant", 160, {}), "marked": ("marked", "assistant", 160, {}),
+    "thinking": ("thinking", "assistant", 160, {}), "ended": ("ended", "assistant", 160, {}), "opened": ("opened", "assistant", 160, {}), "marked": ("marked", "assistant", 160, {}),
     "marked_last": ("marked", "completion", 160, {}), "plain": ("plain", "assistant", 160, {}),
     "truncated": ("chatml", "assistant", 40, {"too_long": "truncate"}), "skipped": ("chatml", "all", 40, {"too_long": "skip"}),
     "packed": ("chatml", "assistant", 96, {"pack": True, "too_long": "truncate"}), "packed_all": ("chatml", "all", 64, {"pack": True, "too_long": "skip"}),

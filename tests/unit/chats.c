@@ -252,7 +252,7 @@ static void refuses_lines(void **state) {
   refuses(other, chat, "bad.jinja': line 2: this statement is not supported: import");
   other.template =
       written("bad.jinja", "{{ messages | length }}{% for m in messages %}{{ m.content }}{% endfor %}");
-  refuses(other, chat, "renders the messages before message 2 in another way");
+  refuses(other, chat, "renders message 2 in another way when messages follow, or the messages before");
   other = bytes, other.length = 8;
   refuses(other, chat, "1 of 1 samples is longer than the 9 tokens that --length 8 takes; the longest has 63 (");
   other = bytes, other.output = in_folder("refused.bin");
