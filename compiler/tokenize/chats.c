@@ -242,10 +242,11 @@ static bool is_by_assistant(const struct pd_value *message) {
 }
 
 static bool refuse_turn(const Reading *r, int64_t i) {
-  return pd_refuse(r->why,
-                   "the chat template renders message %lld in another way when messages follow, or the messages before "
-                   "it when it follows. help: mark the assistant's text in the template with {%% generation %%}",
-                   (long long)i + 1);
+  return pd_refuse(
+      r->why,
+      "the chat template renders message %lld in another way when messages follow, or the messages before "
+      "it when it follows. help: mark the assistant's text in the template with {%% generation %%}",
+      (long long)i + 1);
 }
 
 /* Where the turn of message i begins: behind the prompt for it. The whole may lack the prompt's end, such as an opened

@@ -4,7 +4,7 @@
 
 templates.cases: JSON lines of a template, its variables, and the text with the spans of its generation blocks in bytes, or
 "fails". tokenizer/: a small tokenizer with a chat template. chats.jsonl: lines of every kind. rows.json: the arrays of
-pdc tokenize by options, with masks from transformers or from growing prefixes. llama.init.safetensors, llama.loss: the
+pdc tokenize by options, with masks from transformers or from growing prefixes. marks.json: tokens at places of texts, for tokenizers of ../tokens. llama.init.safetensors, llama.loss: the
 weights of a Llama and the losses of two updates on the rows of rows.json's "packed".
 """
 import json
@@ -269,6 +269,26 @@ def write_rows(t):
         f.write("]\n")
 
 
+# ---- marks -------------------------------------------------------------------------------------------------
+
+MARKED = ["It's what we've said: they'll go.", "Zwölf Boxkämpfer jagen Viktor", "  a   b\n\nc \t", "私はガラス", "a\U0001f468\u200d\U0001f469b",
+          "<s> x</s>y", "<|begin_of_text|>Hello<|eot_id|>\n\nfoo  <|eot_id|>", "1234567890 3.14", "\u00e9\u00e9 na\u00efve"]
+
+
+def write_marks():
+    """At each place between characters: how many tokens end at or before it, and begin before it."""
+    with open("marks.json", "w") as f:
+        for i, name in enumerate(("llama2", "llama3", "qwen2", "always", "first", "never")):
+            t = Tokenizer.from_file(f"../tokens/{name}.json")
+            for text in MARKED:
+                offsets = t.encode(text, add_special_tokens=False).offsets
+                marks = [[len(text[:at].encode()), sum(b <= at for a, b in offsets), sum(a < at for a, b in offsets)]
+                         for at in range(len(text) + 1)]
+                line = json.dumps({"tokenizer": name, "text": text, "marks": marks}, separators=(",", ":"))
+                f.write(("[" if i == 0 and text == MARKED[0] else ",\n") + line)
+        f.write("]\n")
+
+
 # ---- losses ------------------------------------------------------------------------------------------------
 
 def write_losses(t):
@@ -299,4 +319,5 @@ if __name__ == "__main__":
     write_templates()
     tokenizer = write_tokenizer()
     write_rows(tokenizer)
+    write_marks()
     write_losses(tokenizer)

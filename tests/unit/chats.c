@@ -12,6 +12,7 @@
 #include "shared/crc32.h"
 #include "template/template.h"
 #include "tokenize/tokenize.h"
+#include "tokens/tokenizer.h"
 
 static char folder[] = "/tmp/pdc_chats_XXXXXX";
 
@@ -203,6 +204,32 @@ static void rows_equal_transformers(void **state) {
   pd_arena_free(&a);
 }
 
+/* Tokens at every place between characters, by the library's offsets. */
+static void marks_equal_offsets(void **state) {
+  (void)state;
+  struct pd_arena a = {0};
+  const struct pd_value cases = json(&a, "tests/chats/marks.json");
+  for (int64_t i = 0; i < cases.list->n; i++) {
+    const struct pd_value *c = &cases.list->at[i];
+    const struct pd_list *want = pd_member(c, "marks")->list;
+    const struct pd_text text = pd_member(c, "text")->text;
+    struct pd_mark *mark = alloc(sizeof *mark * (size_t)want->n);
+    char why[PD_WHY] = "", *path = format("tests/tokens/%s.json", zero_ended(pd_member(c, "tokenizer")->text));
+    int32_t *tokens;
+    struct pd_tokenizer *t = pd_tokenizer_open(&path, 1, 1 << 20, why);
+    for (int64_t k = 0; k < want->n; k++)
+      mark[k].at = (size_t)want->at[k].list->at[0].whole;
+    assert_true(t && pd_tokenizer_encode_marked(t, text.at, text.n, mark, (int)want->n, &tokens, why) > 0);
+    for (int64_t k = 0; k < want->n; k++)
+      if (mark[k].ended != want->at[k].list->at[1].whole || mark[k].begun != want->at[k].list->at[2].whole)
+        fail_msg("%s, '%s' at %d: %d tokens end and %d begin", path, zero_ended(text), (int)mark[k].at,
+                 (int)mark[k].ended, (int)mark[k].begun);
+    free(tokens);
+    pd_tokenizer_close(t);
+  }
+  pd_arena_free(&a);
+}
+
 static void keep_text(void *context, const Told *told) {
   *(const char **)context = format("%s %s", told->code, told->text);
 }
@@ -314,6 +341,7 @@ int main(void) {
       cmocka_unit_test(refuses_other_constructs),
       cmocka_unit_test(limits_hold),
       cmocka_unit_test(own_templates),
+      cmocka_unit_test(marks_equal_offsets),
       cmocka_unit_test(rows_equal_transformers),
       cmocka_unit_test(refuses_lines),
   };
