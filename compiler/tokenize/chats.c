@@ -336,9 +336,9 @@ static int64_t end_of_turn(const Reading *r, const Turn *turn, const struct pd_m
   if (r->exact)
     return mark[1].begun;
   int64_t end = mark[1].ended;
-  while (end > mark[0].ended && !pd_tokenizer_adds(t, tokens[end - 1]) && is_blank(t, tokens[end - 1]))
+  while (end > mark[0].ended && !pd_tokenizer_added(t, tokens[end - 1]) && is_blank(t, tokens[end - 1]))
     end--;
-  if (end > mark[0].ended && pd_tokenizer_adds(t, tokens[end - 1]))
+  if (end > mark[0].ended && pd_tokenizer_added(t, tokens[end - 1]))
     return end;
   if (!turn->shared)
     return mark[1].ended;

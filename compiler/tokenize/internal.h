@@ -8,6 +8,9 @@
 #include "tokenize/tokenize.h"
 #include "tokens/tokenizer.h"
 
+/* The tokenizer of a request. NULL after filling `why`. */
+struct pd_tokenizer *tokenizer_of(const char *name, char *why);
+
 /* ---- config.c: the tokenizer's folder ------------------------------------------------------------ */
 
 /* tokenizer_config.json of the tokenizer's folder, in the arena; undefined: there is none. */

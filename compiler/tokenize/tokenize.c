@@ -33,6 +33,12 @@ static int tokenizer_files(const char *name, char *path[2]) {
   return comma ? 2 : 1;
 }
 
+struct pd_tokenizer *tokenizer_of(const char *name, char *why) {
+  char *path[2] = {NULL, NULL};
+  const int n = name ? tokenizer_files(name, path) : 0;
+  return pd_tokenizer_open(path, n, n ? MOST_TOKENS : 256, why);
+}
+
 /* Sets *end to the token after each document, NO_END or END_NEEDED. eos: of the tokenizer's folder, or NULL. */
 static bool find_end(const TokenizeRequest *request, const struct pd_tokenizer *t, const char *eos, int32_t *end,
                      char *why) {
@@ -306,11 +312,10 @@ static bool start_samples(Tokenizing *t, const struct pd_value *config, char *wh
 }
 
 bool tokenize(const TokenizeRequest *request) {
-  char why[PD_WHY] = "", *path[2] = {NULL, NULL};
+  char why[PD_WHY] = "";
   Tokenizing t = {.request = request, .start = seconds_now(), .files.request = request};
-  const int n = request->tokenizer ? tokenizer_files(request->tokenizer, path) : 0;
   const struct pd_value config = config_of(request, &t.config);
-  t.tokenizer = pd_tokenizer_open(path, n, n ? MOST_TOKENS : 256, why);
+  t.tokenizer = tokenizer_of(request->tokenizer, why);
   bool good = t.tokenizer && output_may_be_written(request, why) &&
               find_end(request, t.tokenizer, special_token(&config, "eos_token", &t.config), &t.end, why) &&
               texts_open(&t.texts, request, t.tokenizer, why) &&

@@ -32,4 +32,7 @@ typedef struct TokenizeRequest {
 /* Writes the files and prints a summary line. False after diagnostics; then no file of this call remains. */
 bool tokenize(const TokenizeRequest *request);
 
+/* Describes a file of samples or tokens (`pdc data --show`). tokenizer: as in a request. */
+bool data_show(const char *path, const char *tokenizer, FILE *out);
+
 #endif

@@ -109,8 +109,9 @@ bool pd_tokenizer_ends(const struct pd_tokenizer *t, int32_t token) {
   return t->kind && token >= 0 && token < t->bpe.n && (t->kind[token] & PD_ENDS);
 }
 
-bool pd_tokenizer_adds(const struct pd_tokenizer *t, int32_t token) {
-  return !t->bytes && token >= 0 && token < t->bpe.n && pd_added_of(t, token) != NULL;
+const char *pd_tokenizer_added(const struct pd_tokenizer *t, int32_t token) {
+  const struct pd_added *a = !t->bytes && token >= 0 && token < t->bpe.n ? pd_added_of(t, token) : NULL;
+  return a ? a->content : NULL;
 }
 
 int64_t pd_tokenizer_size(const struct pd_tokenizer *t) {

@@ -37,8 +37,8 @@ struct pd_mark {
  * sides of a mark has begun and has not ended. */
 int64_t pd_tokenizer_encode_marked(const struct pd_tokenizer *t, const char *text, size_t bytes,
                                    struct pd_mark *marks, int n, int32_t **tokens, char *why);
-/* True for added tokens: the names that are found in texts, such as "<|im_end|>". */
-bool pd_tokenizer_adds(const struct pd_tokenizer *t, int32_t token);
+/* The text of an added token, a name that is found in texts, such as "<|im_end|>"; NULL: another token. */
+const char *pd_tokenizer_added(const struct pd_tokenizer *t, int32_t token);
 
 /* The tokens before every text, such as Llama's "<s>"; returns their number, mostly 0 or 1. pd_tokenizer_encode
  * does not include them. */

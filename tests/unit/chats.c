@@ -325,6 +325,58 @@ static void own_templates(void **state) {
   pd_arena_free(&a);
 }
 
+/* What data_show() prints, or its diagnostic. */
+static const char *shown(const char *path, const char *tokenizer) {
+  char *text = NULL;
+  const char *said = "";
+  size_t n;
+  FILE *out = open_memstream(&text, &n);
+  assert_non_null(out);
+  const bool good = data_show(path, tokenizer, out);
+  fclose(out);
+  diagnostics_tell(keep_text, &said);
+  diagnostics_flush();
+  const char *copy = good ? format("%s", text) : said;
+  free(text);
+  return copy;
+}
+
+static void holds(const char *text, const char *part) {
+  if (!strstr(text, part))
+    fail_msg("'%s' is not in:\n%s", part, text);
+}
+
+static void shows_samples(void **state) {
+  (void)state;
+  struct pd_arena a = {0};
+  const char *file = "tests/chats/chats.jsonl", *output = in_folder("shown.npz"),
+             *tokenizer = "tests/chats/tokenizer";
+  assert_true(tokenize(&(TokenizeRequest){
+      .tokenizer = tokenizer, .files = &file, .n_files = 1, .output = output, .length = 160, .quiet = true}));
+  const struct pd_value cases = json(&a, "tests/chats/rows.json");
+  const struct pd_list *tokens = pd_member(&cases.list->at[0], "tokens")->list,
+                       *next = pd_member(&cases.list->at[0], "next")->list;
+  int64_t counted = 0, padding = 0, pad = 3;
+  for (int64_t r = 0; r < tokens->n; r++)
+    for (int i = 0; i < 160; i++) {
+      counted += next->at[r].list->at[i].whole >= 0;
+      padding += tokens->at[r].list->at[i].whole == pad;
+    }
+  const double positions = 160.0 * (double)tokens->n;
+  const char *text = shown(output, tokenizer);
+  holds(text, format(": %d rows of 160 positions, tokens 0 to ", (int)tokens->n));
+  holds(text, format("\n%.1f %% with loss, %.1f %% padding\n", 100.0 * (double)counted / positions,
+                     100.0 * (double)padding / positions));
+  holds(text, "\nrow 0:\n  <|im_start|>system\n  You are the answer.<|im_end|>\n");
+  holds(text, "  <|im_start|>assistant\n  [[<think>\n  of what\n  </think>\n  \n  4\n  <|im_end|>]]\n");
+  holds(text, "\nrow 7:\n  he[[llo and the answer is 42<|endoftext|>]]\n");
+  holds(shown(output, NULL), "PD0661 '");
+  holds(shown(output, NULL), "and the tokenizer 256 tokens");
+  holds(shown(file, NULL), "is neither a .npz archive nor a file of tokens");
+  holds(shown(written("cut.npz", "PK"), NULL), "is not a .npz archive");
+  pd_arena_free(&a);
+}
+
 static int make_folder(void **state) {
   (void)state;
   return mkdtemp(folder) ? 0 : -1;
@@ -344,6 +396,7 @@ int main(void) {
       cmocka_unit_test(marks_equal_offsets),
       cmocka_unit_test(rows_equal_transformers),
       cmocka_unit_test(refuses_lines),
+      cmocka_unit_test(shows_samples),
   };
   return cmocka_run_group_tests(tests, make_folder, remove_folder);
 }
