@@ -1,4 +1,4 @@
-/* What a tokenizer's folder says beside tokenizer.json: its special tokens and its chat template. */
+/* The special tokens and the chat template of a tokenizer's folder. */
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>

@@ -110,7 +110,7 @@ static struct pd_value loop_at(struct pd_rendering *r, const struct pd_list *ite
   struct pd_value loop = pd_value_dict(r->arena);
   for (size_t m = 0; m < sizeof members / sizeof *members; m++)
     pd_dict_set(r->arena, loop.dict, pd_text_of(members[m].name), members[m].value);
-  loop.kind = PD_NAMESPACE; /* its members are no items */
+  loop.kind = PD_NAMESPACE; /* it cannot be iterated */
   return loop;
 }
 

@@ -180,7 +180,7 @@ static size_t bytes_of(const struct pd_tokenizer *t, int32_t token) {
 }
 
 /* Sets the next mark, inside text[0, bytes), whose tokens are those from `first` on. The tokens of the text before the
- * mark alone stand for as many bytes, also where normalizing changes their number. */
+ * mark stand for the same number of bytes as those of the whole text up to the mark, also after normalizing. */
 static bool mark_in_text(struct encoding *e, const char *text, size_t before, bool begins, int64_t first) {
   struct encoding alone = {.t = e->t};
   size_t bytes = 0, sum = 0;
