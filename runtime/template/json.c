@@ -42,22 +42,6 @@ static int32_t read_unit(struct reading *r) {
   return unit;
 }
 
-static void write_character(struct pd_writer *w, int32_t c) {
-  char bytes[4];
-  size_t n = 1;
-  if (c < 0x80)
-    bytes[0] = (char)c;
-  else if (c < 0x800)
-    n = 2, bytes[0] = (char)(0xC0 | c >> 6), bytes[1] = (char)(0x80 | (c & 63));
-  else if (c < 0x10000)
-    n = 3, bytes[0] = (char)(0xE0 | c >> 12), bytes[1] = (char)(0x80 | (c >> 6 & 63)),
-    bytes[2] = (char)(0x80 | (c & 63));
-  else
-    n = 4, bytes[0] = (char)(0xF0 | c >> 18), bytes[1] = (char)(0x80 | (c >> 12 & 63)),
-    bytes[2] = (char)(0x80 | (c >> 6 & 63)), bytes[3] = (char)(0x80 | (c & 63));
-  pd_write(w, bytes, n);
-}
-
 static bool read_escape(struct reading *r, struct pd_writer *w) {
   static const char from[] = "\"\\/bfnrt", to[] = "\"\\/\b\f\n\r\t";
   if (r->at == r->end) return refuse(r, "a text does not end");
@@ -73,7 +57,7 @@ static bool read_escape(struct reading *r, struct pd_writer *w) {
     unit = low >= 0xDC00 && low < 0xE000 ? 0x10000 + ((unit - 0xD800) << 10) + low - 0xDC00 : -1;
   }
   if (unit < 0 || (unit >= 0xD800 && unit < 0xE000)) return refuse(r, "an escape in a text is not a character");
-  write_character(w, unit);
+  pd_write_character(w, unit);
   return true;
 }
 

@@ -108,24 +108,6 @@ static int64_t escape_number(const char *at, const char *end, int digits, int ba
   return strtol(copy, NULL, base);
 }
 
-static void write_point(struct pd_writer *w, int64_t c) {
-  char bytes[4];
-  if (c < 0x80) {
-    bytes[0] = (char)c;
-    pd_write(w, bytes, 1);
-  } else if (c < 0x800) {
-    bytes[0] = (char)(0xC0 | c >> 6), bytes[1] = (char)(0x80 | (c & 63));
-    pd_write(w, bytes, 2);
-  } else if (c < 0x10000) {
-    bytes[0] = (char)(0xE0 | c >> 12), bytes[1] = (char)(0x80 | (c >> 6 & 63)), bytes[2] = (char)(0x80 | (c & 63));
-    pd_write(w, bytes, 3);
-  } else {
-    bytes[0] = (char)(0xF0 | c >> 18), bytes[1] = (char)(0x80 | (c >> 12 & 63)),
-    bytes[2] = (char)(0x80 | (c >> 6 & 63)), bytes[3] = (char)(0x80 | (c & 63));
-    pd_write(w, bytes, 4);
-  }
-}
-
 /* Python's escapes; `at` is behind the backslash. Returns where the text goes on, or NULL after a refusal. */
 static const char *read_escape(struct lexing *x, struct pd_writer *w, const char *at, const char *end) {
   static const char from[] = "\\'\"abfnrtv", to[] = "\\'\"\a\b\f\n\r\t\v";
@@ -143,7 +125,7 @@ static const char *read_escape(struct lexing *x, struct pd_writer *w, const char
     return NULL;
   }
   if (digits) {
-    write_point(w, point);
+    pd_write_character(w, (int32_t)point);
     return at + 1 + digits;
   }
   pd_write_text(w, "\\");

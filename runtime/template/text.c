@@ -81,3 +81,19 @@ bool pd_begins(struct pd_text t, struct pd_text part) {
 bool pd_ends(struct pd_text t, struct pd_text part) {
   return t.n >= part.n && (!part.n || !memcmp(t.at + t.n - part.n, part.at, part.n));
 }
+
+void pd_write_character(struct pd_writer *w, int32_t c) {
+  char bytes[4];
+  size_t n = 1;
+  if (c < 0x80)
+    bytes[0] = (char)c;
+  else if (c < 0x800)
+    n = 2, bytes[0] = (char)(0xC0 | c >> 6), bytes[1] = (char)(0x80 | (c & 63));
+  else if (c < 0x10000)
+    n = 3, bytes[0] = (char)(0xE0 | c >> 12), bytes[1] = (char)(0x80 | (c >> 6 & 63)),
+    bytes[2] = (char)(0x80 | (c & 63));
+  else
+    n = 4, bytes[0] = (char)(0xF0 | c >> 18), bytes[1] = (char)(0x80 | (c >> 12 & 63)),
+    bytes[2] = (char)(0x80 | (c >> 6 & 63)), bytes[3] = (char)(0x80 | (c & 63));
+  pd_write(w, bytes, n);
+}
