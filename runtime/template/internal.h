@@ -34,7 +34,7 @@ struct pd_text pd_written(const struct pd_writer *w);
 
 /* Bytes of the character at text[0]; a byte that is not UTF-8 is a character. */
 size_t pd_character_bytes(const char *text, size_t n);
-void pd_write_character(struct pd_writer *w, int32_t point);
+void pd_write_character(struct pd_writer *w, int32_t c);
 bool pd_is_blank(const char *text, size_t bytes); /* of one character: Python's str.isspace */
 int64_t pd_characters(struct pd_text t);
 /* Characters [begin, end) of a text. */
