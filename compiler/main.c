@@ -686,6 +686,7 @@ static bool run_command(Compilation *c) {
   case COMMAND_HELP: print_help(o->files.n ? o->files.at[0] : NULL); return true;
   case COMMAND_PROFILE: return profile(c);
   case COMMAND_TOKENIZE: return tokenize_files(o);
+  case COMMAND_DATA: return data_show(o->shown_data, o->tokens.tokenizer, stdout);
   case COMMAND_PLAN: return print_plans(c);
   case COMMAND_SHOW: return show(c);
   case COMMAND_LSP: return lsp_serve(STDIN_FILENO, stdout);

@@ -16,6 +16,7 @@ typedef enum {
   COMMAND_PLAN,
   COMMAND_PROFILE,
   COMMAND_TOKENIZE,
+  COMMAND_DATA,
   COMMAND_EXPLAIN,
   COMMAND_REPORT,
   COMMAND_CHECKPOINT,
@@ -60,6 +61,7 @@ typedef struct Options {
   bool check;             /* fmt: report differences, change no file */
   Strings files;          /* fmt, tokenize: files; completion, help: words */
   TokenizeRequest tokens; /* tokenize: options other than files, output, threads and quiet */
+  const char *shown_data; /* data: the file of --show */
   bool planned;           /* show: an option needs a plan */
   PlanRequest plan;
   LayersRequest layers;

@@ -29,16 +29,17 @@ enum {
   ON_SHOW = 1 << 5,
   ON_PROFILE = 1 << 6,
   ON_TOKENIZE = 1 << 7,
-  ON_IMPORT = 1 << 8,
-  ON_REPORT = 1 << 9,
-  ON_CHECKPOINT = 1 << 10,
-  ON_FORMAT = 1 << 11,
-  ON_LSP = 1 << 12,
-  ON_EXPLAIN = 1 << 13,
-  ON_DOCTOR = 1 << 14,
-  ON_COMPLETION = 1 << 15,
-  ON_HELP = 1 << 16,
-  ON_ALL = (1 << 17) - 1
+  ON_DATA = 1 << 8,
+  ON_IMPORT = 1 << 9,
+  ON_REPORT = 1 << 10,
+  ON_CHECKPOINT = 1 << 11,
+  ON_FORMAT = 1 << 12,
+  ON_LSP = 1 << 13,
+  ON_EXPLAIN = 1 << 14,
+  ON_DOCTOR = 1 << 15,
+  ON_COMPLETION = 1 << 16,
+  ON_HELP = 1 << 17,
+  ON_ALL = (1 << 18) - 1
 };
 
 typedef struct Option {

@@ -125,13 +125,13 @@ static void print_memory(void) {
          "Read on: docs/guide/offload.md, docs/guide/tensor-parallelism.md, docs/guide/planning.md\n");
 }
 
-static void print_data(void) {
+static void print_files(void) {
   printf("A model declares its inputs and targets, such as `input image[1, 28, 28];`. The programs read them\n"
          "from files:\n\n"
          "  train --data PATH...          text, tokens (.bin), images (IDX, CIFAR) or arrays (.npy, .npz)\n"
          "  train --data NAME=PATH...     a file for each input or target\n\n"
-         "A text is a sequence of bytes: tokens of a vocabulary of 256. 'pdc tokenize' writes token files for\n"
-         "other vocabularies. The order of samples depends on --seed alone, not on the ranks.\n"
+         "A text is a sequence of bytes: tokens of a vocabulary of 256. 'pdc tokenize' writes files of tokens\n"
+         "and of chats for other vocabularies. The order of samples depends on --seed alone, not on the ranks.\n"
          "'NAME.build/train --help' lists the options of a training run.\n"
          "Read on: docs/guide/data.md, docs/reference/language.md\n");
 }
@@ -147,7 +147,7 @@ static void print_passes(void) {
 static const Topic topics[] = {
     {"schedules", "the schedules that a pipeline can run", print_schedules},
     {"memory", "the memory limit of a rank, and how to stay below it", print_memory},
-    {"data", "the files that a training run reads", print_data},
+    {"files", "the files that a training run reads", print_files},
     {"passes", "the compiler's passes and their letters", print_passes},
 };
 enum { N_TOPICS = sizeof topics / sizeof *topics };

@@ -188,7 +188,7 @@ static void set_option(Options *o, const Option *option, const char *value) {
   case LIST: push((Strings *)to, value); break;
   case COUNT:
     if (option->at == AT(plan.microbatch) || option->at == AT(layers.microbatches) || option->at == AT(samples) ||
-        option->at == AT(tokens.shard))
+        option->at == AT(tokens.shard) || option->at == AT(tokens.length))
       *(int64_t *)to = read_count(option, value);
     else
       *(int *)to = (int)read_count(option, value);
@@ -428,17 +428,37 @@ static void check_words(const Options *o) {
     usage("pdc completion man: there is no command '%s'", o->files.at[1]);
 }
 
+/* pdc tokenize: options of samples need their length. */
+static void check_samples(const Options *o) {
+  const TokenizeRequest *t = &o->tokens;
+  const char *needs = t->template   ? "--chat-template"
+                      : t->loss_on  ? "--loss-on"
+                      : t->too_long ? "--too-long"
+                      : t->pack     ? "--pack"
+                                    : NULL;
+  if (!o->output)
+    usage("tokenize needs -o FILE");
+  if (needs && !t->length)
+    usage("%s needs --length N, the positions of a sample", needs);
+  if (t->length && t->shard)
+    usage("--shard is for files of tokens, not for the samples of --length");
+}
+
 /* Checks the model, directory or name that the command works on. */
 static void check_input(const Options *o) {
   if (o->input && (o->command == COMMAND_DOCTOR || o->command == COMMAND_LSP))
     usage("pdc %s takes no file: '%s'", command->name, o->input);
+  if (o->command == COMMAND_DATA && (o->input || !o->shown_data))
+    usage("data needs --show FILE%s", o->input ? format(", and takes no other file: '%s'", o->input) : "");
+  if (o->command == COMMAND_DATA)
+    return;
   if (o->input || o->command == COMMAND_DOCTOR || o->command == COMMAND_LSP || takes_words(o->command)) {
     if (o->command == COMMAND_FORMAT && !o->files.n)
       usage("fmt needs files, or '-' for standard input");
     if (o->command == COMMAND_TOKENIZE && !o->files.n)
       usage("tokenize needs texts: files of text, or .jsonl files");
-    if (o->command == COMMAND_TOKENIZE && !o->output)
-      usage("tokenize needs -o FILE");
+    if (o->command == COMMAND_TOKENIZE)
+      check_samples(o);
     return;
   }
   if (o->command == COMMAND_PLAN && o->plan.profile)

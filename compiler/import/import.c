@@ -17,24 +17,29 @@ static const char before[] = "# $title, written by pdc import; parameters have t
                              "use $use;\n"
                              "\n"
                              "model $model_type(";
-static const char inputs[] = "n_ctx = $n_ctx, vocab_size = $vocab_size) {\n"
+static const char inputs[] = "n_ctx = $n_ctx, vocab_size = $vocab_size, ignore = none) {\n"
                              "input  tokens[n_ctx] : token(vocab_size);\n"
                              "target next[n_ctx] : token(vocab_size);\n"
                              "\n";
-static const char behind[] = "output logits;\n"
-                             "entropy = cross_entropy(logits, next);\n"
-                             "loss entropy;\n"
-                             "metric perplexity = entropy, of_mean = exp;\n"
-                             "}\n"
-                             "\n"
-                             "train $model_type {\n"
-                             "batch = 8;\n"
-                             "optimizer = adamw(lr = 2e-5, betas = (0.9, 0.95), weight_decay = 0.01);\n"
-                             "lr_schedule = constant(warmup = 20);\n"
-                             "clip_norm = 1.0;\n"
-                             "pipeline = 2bw;\n"
-                             "delay_correction = auto;  # gradients under 2bw are one update late\n"
-                             "}\n";
+static const char behind[] =
+    "output logits;\n"
+    "entropy = cross_entropy(logits, next);\n"
+    "if ignore != none {  # -100: targets without loss, as pdc tokenize writes them for chats\n"
+    "target weight[n_ctx] : counted(next, ignore = ignore);\n"
+    "entropy = weight * entropy;\n"
+    "}\n"
+    "loss entropy;\n"
+    "metric perplexity = entropy, of_mean = exp;\n"
+    "}\n"
+    "\n"
+    "train $model_type {\n"
+    "batch = 8;\n"
+    "optimizer = adamw(lr = 2e-5, betas = (0.9, 0.95), weight_decay = 0.01);\n"
+    "lr_schedule = constant(warmup = 20);\n"
+    "clip_norm = 1.0;\n"
+    "pipeline = 2bw;\n"
+    "delay_correction = auto;  # gradients under 2bw are one update late\n"
+    "}\n";
 
 static const Family *find_family(const Import *m) {
   const char *names[N_FAMILIES];

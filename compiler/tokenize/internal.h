@@ -4,8 +4,21 @@
 
 #include "shared/beside.h"
 #include "shared/why.h"
+#include "template/template.h"
 #include "tokenize/tokenize.h"
 #include "tokens/tokenizer.h"
+
+/* The tokenizer of a request. NULL after filling `why`. */
+struct pd_tokenizer *tokenizer_of(const char *name, char *why);
+
+/* ---- config.c: the tokenizer's folder ------------------------------------------------------------ */
+
+/* tokenizer_config.json of the tokenizer's folder, in the arena; undefined: there is none. */
+struct pd_value config_of(const TokenizeRequest *request, struct pd_arena *a);
+/* The text of a special token such as "eos_token", in the arena; NULL: the folder names none. */
+const char *special_token(const struct pd_value *config, const char *name, struct pd_arena *a);
+/* The template of --chat-template. NULL after filling `why`; with an empty `why`: "auto" finds none. */
+struct pd_template *template_of(const TokenizeRequest *request, const struct pd_value *config, char *why);
 
 /* ---- texts.c: texts in parts that threads encode ------------------------------------------------- */
 
@@ -16,6 +29,7 @@ typedef struct Part {
   int64_t line;     /* of *.jsonl, from 1; 0: a text */
   bool first, last; /* of its document */
   int32_t *tokens;  /* malloc'd */
+  char *loss;       /* of samples, malloc'd: by token, 1 if its prediction counts */
   int64_t n;        /* -1: `why` says what was refused, malloc'd */
   char *why;
 } Part;
@@ -47,6 +61,45 @@ bool texts_next(Texts *t, Batch *b, char *why);
 void texts_close(Texts *t);
 void batch_free(Batch *b);
 
+/* ---- chats.c: samples of chats, instructions and texts --------------------------------------------- */
+
+/* Tokens after documents: none, or bytes, which have no end of text, so that --end is needed. */
+enum { NO_END = -1, END_NEEDED = -2 };
+
+typedef struct ChatReader {
+  const struct pd_tokenizer *tokenizer;
+  struct pd_template *template; /* NULL: none */
+  struct pd_value special;      /* the special tokens by their names in tokenizer_config.json, a dict */
+  LossOn loss_on;
+  const char *field; /* member of each line that is its text; NULL: by the members of the line */
+  int32_t end;       /* or NO_END, END_NEEDED */
+} ChatReader;
+
+/* Sets the tokens and the loss of a line of JSON; a blank line has none. False after filling `why`. Uses malloc only, for
+ * threads. */
+bool sample_of_line(const ChatReader *c, Part *p, char *why);
+
+/* ---- rows.c: samples in rows of the same length ----------------------------------------------------- */
+
+typedef struct Rows Rows;
+typedef struct RowCounts {
+  int64_t samples, rows, tokens, counted; /* rows written, tokens without padding, positions with loss */
+  int64_t too_long, longest, no_loss;     /* skipped or truncated; tokens of the longest; skipped */
+} RowCounts;
+/* pad: token behind the last sample of a row. end: token between the samples of a row, or NO_END. */
+Rows *rows_open(const TokenizeRequest *request, int32_t pad, int32_t end, char *why);
+bool rows_add(Rows *r, const Part *p, char *why);
+/* Writes the last rows and completes the file, or, unless good, leaves an earlier output as it was. */
+bool rows_close(Rows *r, bool good, RowCounts *counts, char *why);
+
+/* ---- npz.c: an archive of two arrays ----------------------------------------------------------------- */
+
+typedef struct Archive Archive;
+/* Rows of `length` int32 of the arrays "tokens" and "next". NULL after filling `why`. */
+Archive *archive_open(const char *path, int64_t length, char *why);
+bool archive_add(Archive *a, const int32_t *tokens, const int32_t *next, char *why);
+bool archive_close(Archive *a, bool good, char *why);
+
 /* ---- output.c: token files -------------------------------------------------------------------- */
 
 typedef struct TokenFiles {
@@ -62,7 +115,8 @@ typedef struct TokenFiles {
 
 /* train.bin, or of shards train_000000.bin. */
 const char *output_path(const TokenizeRequest *request, int file);
-/* Refuses an output that is an input, something other than a regular file, or among the shards of an earlier call. */
+/* Refuses an output that is an input, something other than a regular file, or among the shards of an earlier call, and a
+ * name that does not end as the request's kind of output does. */
 bool output_may_be_written(const TokenizeRequest *request, char *why);
 bool files_add(TokenFiles *f, const int32_t *tokens, int64_t n, char *why);
 /* Completes the last file; or, unless good, removes the shards of this call and leaves an earlier output as it was. */

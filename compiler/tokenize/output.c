@@ -40,8 +40,13 @@ bool output_may_be_written(const TokenizeRequest *request, char *why) {
   const char *output = request->output;
   const size_t n = strlen(output);
   struct stat st;
-  if (n < 5 || strcmp(output + n - 4, ".bin"))
-    return pd_refuse(why, "-o '%s': the name of a token file ends with .bin", output);
+  const char *suffix = request->length ? ".npz" : ".bin";
+  if (n < 5 || strcmp(output + n - 4, suffix))
+    return pd_refuse(why, "-o '%s': the name of a file of %s ends with %s%s", output,
+                     request->length ? "samples" : "tokens", suffix,
+                     n > 4 && !strcmp(output + n - 4, ".npz")
+                         ? ". help: give --length N, the positions of a sample"
+                         : "");
   if (request->shard)
     return refuse_shards(request, why);
   if (lstat(output, &st))

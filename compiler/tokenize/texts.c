@@ -110,6 +110,7 @@ void texts_close(Texts *t) {
 void batch_free(Batch *b) {
   for (int i = 0; i < b->n; i++) {
     free(b->part[i].tokens);
+    free(b->part[i].loss);
     free(b->part[i].why);
   }
   for (int i = 0; i < b->n_maps; i++)

@@ -33,22 +33,15 @@ static int tokenizer_files(const char *name, char *path[2]) {
   return comma ? 2 : 1;
 }
 
-/* eos_token of the folder's tokenizer_config.json; NULL: it says none. */
-static const char *end_of_config(const char *folder) {
-  cJSON *config = cJSON_Parse(read_file(format("%s/tokenizer_config.json", folder), NULL));
-  const cJSON *end = cJSON_GetObjectItemCaseSensitive(config, "eos_token");
-  if (cJSON_IsObject(end))
-    end = cJSON_GetObjectItemCaseSensitive(end, "content");
-  const char *name = cJSON_IsString(end) ? format("%s", end->valuestring) : NULL;
-  cJSON_Delete(config);
-  return name;
+struct pd_tokenizer *tokenizer_of(const char *name, char *why) {
+  char *path[2] = {NULL, NULL};
+  const int n = name ? tokenizer_files(name, path) : 0;
+  return pd_tokenizer_open(path, n, n ? MOST_TOKENS : 256, why);
 }
 
-/* END_NEEDED: bytes have no end of text, so a second document needs --end. */
-enum { NO_END = -1, END_NEEDED = -2 };
-
-/* Sets *end to the token after each document, NO_END or END_NEEDED. */
-static bool find_end(const TokenizeRequest *request, const struct pd_tokenizer *t, int32_t *end, char *why) {
+/* Sets *end to the token after each document, NO_END or END_NEEDED. eos: of the tokenizer's folder, or NULL. */
+static bool find_end(const TokenizeRequest *request, const struct pd_tokenizer *t, const char *eos, int32_t *end,
+                     char *why) {
   const char *name = request->end;
   *end = NO_END;
   if (name && !strcmp(name, "none"))
@@ -63,7 +56,7 @@ static bool find_end(const TokenizeRequest *request, const struct pd_tokenizer *
                name);
   }
   if (!name)
-    name = end_of_config(request->tokenizer);
+    name = eos;
   *end = name ? pd_tokenizer_token(t, name) : pd_tokenizer_end(t);
   if (*end >= 0)
     return true;
@@ -135,6 +128,19 @@ static void refuse_part(Part *p, const char *cause) {
 }
 
 /* Runs on several threads: nothing of the arena. */
+static void encode_sample(const ChatReader *c, Part *p) {
+  char why[PD_WHY] = "";
+  if (!p->line)
+    pd_refuse(
+        why,
+        "--length takes lines of .jsonl files, and this is a text. help: write one object with 'text' a line");
+  else
+    sample_of_line(c, p, why);
+  if (*why)
+    refuse_part(p, why);
+}
+
+/* As encode_sample. */
 static void encode(const struct pd_tokenizer *t, const char *field, Part *p) {
   char why[PD_WHY] = "";
   char *decoded = p->line ? text_of_line(p, field, why) : NULL;
@@ -158,6 +164,10 @@ typedef struct Tokenizing {
   double start, told;             /* seconds */
   Texts texts;
   TokenFiles files;
+  struct pd_arena config; /* of the tokenizer's folder */
+  ChatReader chats;       /* of samples */
+  Rows *rows;             /* NULL: documents, in `files` */
+  RowCounts counts;
 } Tokenizing;
 
 static bool add_part(Tokenizing *t, const Part *p, char *why) {
@@ -166,6 +176,8 @@ static bool add_part(Tokenizing *t, const Part *p, char *why) {
   if (p->n < 0)
     return pd_refuse(why, "%s", p->why);
   t->bytes += (int64_t)p->bytes;
+  if (t->rows)
+    return rows_add(t->rows, p, why);
   t->in_document = p->first ? p->n : t->in_document + p->n;
   if (t->end == END_NEEDED && t->documents > 0 && p->n > 0)
     return pd_refuse(
@@ -202,7 +214,10 @@ static bool write_all(Tokenizing *t, char *why) {
     /* The parts' order in the file is theirs here, whichever thread encodes them. */
 #pragma omp parallel for schedule(dynamic) num_threads(threads)
     for (int i = 0; i < b->n; i++)
-      encode(t->tokenizer, field, &b->part[i]);
+      if (t->rows)
+        encode_sample(&t->chats, &b->part[i]);
+      else
+        encode(t->tokenizer, field, &b->part[i]);
     for (int i = 0; i < b->n && good; i++)
       good = add_part(t, &b->part[i], why);
     const bool ended = b->n == 0;
@@ -212,6 +227,8 @@ static bool write_all(Tokenizing *t, char *why) {
       break;
   } while (good);
   texts_close(&t->texts);
+  if (t->rows)
+    return rows_close(t->rows, good, &t->counts, why);
   if (good && t->files.n == 0)
     good = pd_refuse(why, "the files hold no text");
   return files_close(&t->files, good, why) && good;
@@ -236,22 +253,87 @@ static void tell(const Tokenizing *t) {
   printf("\n");
 }
 
+static void tell_samples(const Tokenizing *t) {
+  const RowCounts *c = &t->counts;
+  const TokenizeRequest *request = t->request;
+  const double positions = (double)c->rows * (double)request->length;
+  if (request->quiet)
+    return;
+  if (t->told > 0)
+    fprintf(stderr, "\r\033[K");
+  printf("%s: %s samples in %s rows of %lld positions, %.1f %% with loss, %.1f %% padding\n", request->output,
+         with_commas(c->samples - c->no_loss - (request->too_long == LONG_TRUNCATE ? 0 : c->too_long)),
+         with_commas(c->rows), (long long)request->length, 100.0 * (double)c->counted / positions,
+         100.0 * (1.0 - (double)c->tokens / positions));
+  if (c->too_long)
+    printf("%s of more than %lld tokens %s, the longest of %s\n", with_commas(c->too_long),
+           (long long)request->length + 1, request->too_long == LONG_TRUNCATE ? "truncated" : "left out",
+           with_commas(c->longest));
+  if (c->no_loss)
+    printf("%s without a token with loss left out\n", with_commas(c->no_loss));
+}
+
+/* ---- samples --------------------------------------------------------------------------------------- */
+
+/* The special tokens of the folder, as templates read them. */
+static struct pd_value special_tokens(const struct pd_value *config, struct pd_arena *a) {
+  static const char *const names[] = {"bos_token", "eos_token", "unk_token", "sep_token",
+                                      "pad_token", "cls_token", "mask_token"};
+  struct pd_value to = pd_value_dict(a);
+  for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+    const char *text = special_token(config, names[i], a);
+    if (text)
+      pd_dict_set(a, to.dict, pd_text_of(names[i]), pd_value_text(pd_text_of(text)));
+  }
+  return to;
+}
+
+/* The token behind the last sample of a row: that of the folder, or else the one that ends texts, or 0. */
+static int32_t padding(const Tokenizing *t) {
+  const struct pd_value *name = pd_member(&t->chats.special, "pad_token");
+  const int32_t pad = name ? pd_tokenizer_token(t->tokenizer, name->text.at) : -1;
+  return pad >= 0 ? pad : t->end >= 0 ? t->end : 0;
+}
+
+static bool start_samples(Tokenizing *t, const struct pd_value *config, char *why) {
+  const TokenizeRequest *request = t->request;
+  t->chats = (ChatReader){.tokenizer = t->tokenizer,
+                          .template = template_of(request, config, why),
+                          .special = special_tokens(config, &t->config),
+                          .loss_on = (LossOn)request->loss_on,
+                          .field = request->field,
+                          .end = t->end};
+  if (*why)
+    return false;
+  if (request->pack && t->end == END_NEEDED)
+    return pd_refuse(why, "--pack needs a token between samples, and bytes have no end of text: --end 10 takes a "
+                          "newline, --end none takes no token");
+  return (t->rows = rows_open(request, padding(t), t->end < 0 ? NO_END : t->end, why)) != NULL;
+}
+
 bool tokenize(const TokenizeRequest *request) {
-  char why[PD_WHY] = "", *path[2] = {NULL, NULL};
+  char why[PD_WHY] = "";
   Tokenizing t = {.request = request, .start = seconds_now(), .files.request = request};
-  const int n = request->tokenizer ? tokenizer_files(request->tokenizer, path) : 0;
-  t.tokenizer = pd_tokenizer_open(path, n, n ? MOST_TOKENS : 256, why);
-  bool good = t.tokenizer && output_may_be_written(request, why) && find_end(request, t.tokenizer, &t.end, why) &&
-              texts_open(&t.texts, request, t.tokenizer, why);
+  const struct pd_value config = config_of(request, &t.config);
+  t.tokenizer = tokenizer_of(request->tokenizer, why);
+  bool good = t.tokenizer && output_may_be_written(request, why) &&
+              find_end(request, t.tokenizer, special_token(&config, "eos_token", &t.config), &t.end, why) &&
+              texts_open(&t.texts, request, t.tokenizer, why) &&
+              (!request->length || start_samples(&t, &config, why));
   if (good) {
     t.files.bytes = pd_tokenizer_size(t.tokenizer) <= 65536 ? 2 : 4;
     good = write_all(&t, why);
   }
+  pd_template_close(t.chats.template);
   pd_tokenizer_close(t.tokenizer);
+  pd_arena_free(&t.config);
   if (!good) {
     error_at(NO_SPAN, "PD0660", "%s", why);
     return false;
   }
-  tell(&t);
+  if (t.rows)
+    tell_samples(&t);
+  else
+    tell(&t);
   return true;
 }

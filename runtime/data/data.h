@@ -94,7 +94,6 @@ bool pd_npz_unpack(struct pd_array *a, const struct pd_npz_entry *e, char *to, c
 
 /* Unpacks deflated data to exactly `size` bytes; false: invalid data or another size. */
 bool pd_inflate(const char *from, size_t packed, char *to, size_t size);
-uint32_t pd_crc32(const char *at, size_t n); /* zip's checksum */
 
 /* ---- lines.c --------------------------------------------------------------------------------- */
 

@@ -1,6 +1,7 @@
 /* .npz archives (numpy.savez and savez_compressed): zip files of .npy arrays, stored or deflated, with 64-bit
  * sizes where numpy writes them. PKWARE's APPNOTE.TXT describes the format; offsets here are its own. */
 #include "data/data.h"
+#include "shared/crc32.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -143,7 +144,7 @@ bool pd_npz_open(struct pd_array *a, const struct pd_npz_entry *e, char *why) {
 }
 
 bool pd_npz_unpack(struct pd_array *a, const struct pd_npz_entry *e, char *to, char *why) {
-  if (!pd_inflate(a->map, a->size, to, e->size) || pd_crc32(to, e->size) != e->checksum)
+  if (!pd_inflate(a->map, a->size, to, e->size) || pd_crc32(0, to, e->size) != e->checksum)
     return pd_refuse(why, "'%s' is damaged: '%.*s' cannot be unpacked", a->path, e->name_length, e->name);
   a->map = to;
   a->size = e->size;

@@ -22,10 +22,12 @@ static void append(struct text *t, const char *text, size_t bytes) {
   t->n += bytes;
 }
 
-/* The state of encoding: tokenizer, tokens found, and place of a failure. */
+/* The state of encoding: tokenizer, tokens found, marks, and place of a failure. */
 struct encoding {
   const struct pd_tokenizer *t;
   struct pd_tokens tokens;
+  struct pd_mark *mark; /* the first that is not set yet */
+  int n_marks;
   const char *missing; /* the character without a token; NULL: none */
   size_t missing_bytes;
 };
@@ -159,6 +161,64 @@ static size_t spaces_behind(const char *text, size_t bytes, size_t at) {
 /* Encodes added tokens of one kind, and passes on the text between them. */
 typedef bool encode_between(struct encoding *e, const char *text, size_t bytes, bool begins);
 
+static bool encode_normalized(struct encoding *e, const char *text, size_t bytes, bool begins);
+
+static void set_mark(struct encoding *e, int64_t ended, int64_t begun) {
+  e->mark->ended = ended;
+  e->mark->begun = begun;
+  e->mark++;
+  e->n_marks--;
+}
+
+/* Bytes of the normalized text that a token stands for. */
+static size_t bytes_of(const struct pd_tokenizer *t, int32_t token) {
+  const char *text = t->bpe.text[token] ? t->bpe.text[token] : pd_added_of(t, token)->content;
+  size_t n = 0;
+  if (!t->byte_level) return strlen(text);
+  for (; *text; text++) n += ((unsigned char)*text & 0xC0) != 0x80; /* a character of its alphabet is a byte */
+  return n;
+}
+
+/* Sets the next mark, inside text[0, bytes), whose tokens are those from `first` on. The tokens of the text before the
+ * mark stand for the same number of bytes as those of the whole text up to the mark, also after normalizing. */
+static bool mark_in_text(struct encoding *e, const char *text, size_t before, bool begins, int64_t first) {
+  struct encoding alone = {.t = e->t};
+  size_t bytes = 0, sum = 0;
+  const bool ok = encode_normalized(&alone, text, before, begins);
+  for (int64_t i = 0; i < alone.tokens.n && ok; i++) bytes += bytes_of(e->t, alone.tokens.at[i]);
+  int64_t ended = first, begun = first;
+  for (int64_t i = first; i < e->tokens.n && sum < bytes && ok; i++) {
+    sum += bytes_of(e->t, e->tokens.at[i]);
+    begun++;
+    ended += sum <= bytes;
+  }
+  free(alone.tokens.at);
+  if (ok)
+    set_mark(e, ended, begun);
+  else {
+    e->missing = alone.missing;
+    e->missing_bytes = alone.missing_bytes;
+  }
+  return ok;
+}
+
+/* Sets marks up to `at`, where tokens end. */
+static void set_marks(struct encoding *e, size_t at) {
+  while (e->n_marks && e->mark->at <= at) set_mark(e, e->tokens.n, e->tokens.n);
+}
+
+/* Encodes text[from, to) between added tokens; raw: also sets its marks. */
+static bool encode_part_of(struct encoding *e, encode_between *between, const char *text, size_t from, size_t to,
+                           bool begins, bool raw) {
+  const int64_t first = e->tokens.n;
+  if (raw) set_marks(e, from);
+  if (to > from && !between(e, text + from, to - from, begins && !from)) return false;
+  while (raw && e->n_marks && e->mark->at < to)
+    if (!mark_in_text(e, text + from, e->mark->at - from, begins && !from, first)) return false;
+  if (raw) set_marks(e, to);
+  return true;
+}
+
 static bool find_added(struct encoding *e, const char *text, size_t bytes, bool begins, bool normalized,
                        encode_between *between) {
   size_t first = 0; /* the text before it is done */
@@ -170,11 +230,12 @@ static bool find_added(struct encoding *e, const char *text, size_t bytes, bool 
     }
     size_t start = a->left ? spaces_before(text, first, at) : at;
     at += strlen(normalized ? a->normalized : a->content);
-    if (start > first && !between(e, text + first, start - first, begins && !first)) return false;
+    if (!encode_part_of(e, between, text, first, start, begins, !normalized)) return false;
     pd_tokens_add(&e->tokens, a->id);
     first = at = a->right ? spaces_behind(text, bytes, at) : at;
+    while (!normalized && e->n_marks && e->mark->at < at) set_mark(e, e->tokens.n - 1, e->tokens.n);
   }
-  return first == bytes || between(e, text + first, bytes - first, begins && !first);
+  return encode_part_of(e, between, text, first, bytes, begins, !normalized);
 }
 
 static bool encode_normalized(struct encoding *e, const char *text, size_t bytes, bool begins) {
@@ -187,7 +248,12 @@ static bool encode_normalized(struct encoding *e, const char *text, size_t bytes
 
 int64_t pd_tokenizer_encode(const struct pd_tokenizer *t, const char *text, size_t bytes, int32_t **tokens,
                             char *why) {
-  struct encoding e = {.t = t};
+  return pd_tokenizer_encode_marked(t, text, bytes, NULL, 0, tokens, why);
+}
+
+int64_t pd_tokenizer_encode_marked(const struct pd_tokenizer *t, const char *text, size_t bytes,
+                                   struct pd_mark *marks, int n, int32_t **tokens, char *why) {
+  struct encoding e = {.t = t, .mark = marks, .n_marks = n};
   pd_tokens_add(&e.tokens, 0); /* so that there is something to free */
   e.tokens.n = 0;
   bool ok = true;
@@ -195,6 +261,7 @@ int64_t pd_tokenizer_encode(const struct pd_tokenizer *t, const char *text, size
     for (size_t i = 0; i < bytes; i++) pd_tokens_add(&e.tokens, (unsigned char)text[i]);
   else
     ok = find_added(&e, text, bytes, true, false, encode_normalized);
+  for (int i = 0; i < n && t->bytes; i++) marks[i].ended = marks[i].begun = (int64_t)marks[i].at;
   if (ok) {
     *tokens = e.tokens.at;
     return e.tokens.n;

@@ -109,6 +109,11 @@ bool pd_tokenizer_ends(const struct pd_tokenizer *t, int32_t token) {
   return t->kind && token >= 0 && token < t->bpe.n && (t->kind[token] & PD_ENDS);
 }
 
+const char *pd_tokenizer_added(const struct pd_tokenizer *t, int32_t token) {
+  const struct pd_added *a = !t->bytes && token >= 0 && token < t->bpe.n ? pd_added_of(t, token) : NULL;
+  return a ? a->content : NULL;
+}
+
 int64_t pd_tokenizer_size(const struct pd_tokenizer *t) {
   int64_t size = t->bytes ? 256 : 0;
   for (int64_t i = 0; i < t->bpe.n; i++)

@@ -28,6 +28,18 @@ void pd_tokenizer_close(struct pd_tokenizer *t); /* accepts NULL */
 int64_t pd_tokenizer_encode(const struct pd_tokenizer *t, const char *text, size_t bytes, int32_t **tokens,
                             char *why);
 
+/* A place between two characters of a text. */
+struct pd_mark {
+  size_t at;            /* offset */
+  int64_t ended, begun; /* number of tokens that end at or before it, and that begin before it */
+};
+/* As pd_tokenizer_encode, and sets `ended` and `begun` of n marks in ascending order. A token whose text is on both
+ * sides of a mark has begun and has not ended. */
+int64_t pd_tokenizer_encode_marked(const struct pd_tokenizer *t, const char *text, size_t bytes,
+                                   struct pd_mark *marks, int n, int32_t **tokens, char *why);
+/* The text of an added token, a name that is found in texts, such as "<|im_end|>"; NULL: another token. */
+const char *pd_tokenizer_added(const struct pd_tokenizer *t, int32_t token);
+
 /* The tokens before every text, such as Llama's "<s>"; returns their number, mostly 0 or 1. pd_tokenizer_encode
  * does not include them. */
 int pd_tokenizer_prefix(const struct pd_tokenizer *t, const int32_t **tokens);

@@ -1,0 +1,152 @@
+/* NumPy's archives: zip files of stored .npy arrays (PKWARE's APPNOTE.TXT), with 64-bit sizes. The number of rows is known
+ * at the end: the second array waits in a temporary file, and headers are written again over their room. */
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "shared/crc32.h"
+#include "tokenize/internal.h"
+
+enum { LOCAL = 30, LOCAL_EXTRA = 20, ENTRY = 46, ENTRY_EXTRA = 28, NPY = 128, VERSION = 45, N_ARRAYS = 2 };
+static const char *const names[N_ARRAYS] = {"tokens.npy", "next.npy"};
+
+struct Archive {
+  const char *path;
+  struct pd_output output, second; /* second: rows of the second array, removed at the end */
+  int64_t length, rows;
+  struct {
+    uint64_t offset, bytes; /* of the local header; of the array with its header */
+    uint32_t checksum;
+  } array[N_ARRAYS];
+};
+
+static bool refuse(const Archive *a, char *why) {
+  return pd_refuse(why, "cannot write '%s': %s", a->path, strerror(errno));
+}
+
+/* Writes little-endian numbers; each pair is a number and its bytes. */
+static bool put(FILE *f, const uint64_t (*fields)[2], int n) {
+  bool good = true;
+  for (int i = 0; i < n; i++)
+    for (uint64_t byte = 0; byte < fields[i][1]; byte++)
+      good &= putc((int)(fields[i][0] >> (8 * byte) & 0xff), f) != EOF;
+  return good;
+}
+#define PUT(f, ...) \
+  put(f, (const uint64_t[][2]){__VA_ARGS__}, (int)(sizeof(uint64_t[][2]){__VA_ARGS__} / sizeof(uint64_t[2])))
+
+/* ---- headers ------------------------------------------------------------------------------------- */
+
+enum { DATE = 33 }; /* 1980-01-01: the same rows give the same bytes */
+
+static bool write_local(const Archive *a, int i) {
+  const uint64_t name = strlen(names[i]), none = 0xffffffff;
+  return PUT(a->output.file, {0x04034b50, 4}, {VERSION, 2}, {0, 2}, {0, 2}, {0, 2}, {DATE, 2},
+             {a->array[i].checksum, 4}, {none, 4}, {none, 4}, {name, 2}, {LOCAL_EXTRA, 2}) &&
+         fwrite(names[i], name, 1, a->output.file) == 1 &&
+         PUT(a->output.file, {1, 2}, {16, 2}, {a->array[i].bytes, 8}, {a->array[i].bytes, 8});
+}
+
+static bool write_npy_header(const Archive *a) {
+  static const unsigned char magic[] = {0x93, 'N', 'U', 'M', 'P', 'Y', 1, 0, NPY - 10, 0};
+  char text[NPY - sizeof magic + 1];
+  const int n = snprintf(text, sizeof text, "{'descr': '<i4', 'fortran_order': False, 'shape': (%lld, %lld), }",
+                         (long long)a->rows, (long long)a->length);
+  memset(text + n, ' ', sizeof text - 1 - (size_t)n);
+  text[sizeof text - 2] = '\n';
+  return fwrite(magic, sizeof magic, 1, a->output.file) == 1 &&
+         fwrite(text, sizeof text - 1, 1, a->output.file) == 1;
+}
+
+static bool begin_array(Archive *a, int i) {
+  a->array[i].offset = (uint64_t)ftello(a->output.file);
+  return write_local(a, i) && write_npy_header(a);
+}
+
+/* The checksum of an array that is written, from its .npy header on. */
+static bool sum_array(Archive *a, int i) {
+  char block[1 << 16];
+  uint64_t left = a->array[i].bytes;
+  const uint64_t from = a->array[i].offset + LOCAL + strlen(names[i]) + LOCAL_EXTRA;
+  FILE *f = fflush(a->output.file) ? NULL : fopen(a->output.beside, "rbe");
+  bool good = f && fseeko(f, (off_t)from, SEEK_SET) == 0;
+  for (size_t n; good && left > 0; left -= n) {
+    n = left < sizeof block ? (size_t)left : sizeof block;
+    good = fread(block, n, 1, f) == 1;
+    if (good)
+      a->array[i].checksum = pd_crc32(a->array[i].checksum, block, n);
+  }
+  if (f)
+    fclose(f);
+  return good;
+}
+
+/* Writes both headers again, now with rows, sizes and checksum. */
+static bool end_array(Archive *a, int i) {
+  const off_t at = (off_t)a->array[i].offset;
+  a->array[i].bytes = NPY + (uint64_t)a->rows * (uint64_t)a->length * sizeof(int32_t);
+  return fseeko(a->output.file, at, SEEK_SET) == 0 && write_local(a, i) && write_npy_header(a) &&
+         sum_array(a, i) && fseeko(a->output.file, at, SEEK_SET) == 0 && write_local(a, i);
+}
+
+static bool write_directory(const Archive *a) {
+  FILE *f = a->output.file;
+  const uint64_t none = 0xffffffff, at = (uint64_t)ftello(f);
+  for (int i = 0; i < N_ARRAYS; i++) {
+    const uint64_t name = strlen(names[i]), bytes = a->array[i].bytes;
+    if (!PUT(f, {0x02014b50, 4}, {VERSION, 2}, {VERSION, 2}, {0, 2}, {0, 2}, {0, 2}, {DATE, 2},
+             {a->array[i].checksum, 4}, {none, 4}, {none, 4}, {name, 2}, {ENTRY_EXTRA, 2}, {0, 2}, {0, 2}, {0, 2},
+             {0, 4}, {none, 4}) ||
+        fwrite(names[i], name, 1, f) != 1 ||
+        !PUT(f, {1, 2}, {24, 2}, {bytes, 8}, {bytes, 8}, {a->array[i].offset, 8}))
+      return false;
+  }
+  const uint64_t end = (uint64_t)ftello(f), size = end - at;
+  return PUT(f, {0x06064b50, 4}, {44, 8}, {VERSION, 2}, {VERSION, 2}, {0, 4}, {0, 4}, {N_ARRAYS, 8}, {N_ARRAYS, 8},
+             {size, 8}, {at, 8}) &&
+         PUT(f, {0x07064b50, 4}, {0, 4}, {end, 8}, {1, 4}) &&
+         PUT(f, {0x06054b50, 4}, {0, 2}, {0, 2}, {N_ARRAYS, 2}, {N_ARRAYS, 2}, {none, 4}, {none, 4}, {0, 2});
+}
+
+/* ---- rows ---------------------------------------------------------------------------------------- */
+
+Archive *archive_open(const char *path, int64_t length, char *why) {
+  Archive *a = alloc(sizeof *a);
+  a->path = path;
+  a->length = length;
+  if (pd_output_open(&a->output, path) && pd_output_open(&a->second, format("%s.next", path)) && begin_array(a, 0))
+    return a;
+  refuse(a, why);
+  pd_output_close(&a->second, false);
+  pd_output_close(&a->output, false);
+  return NULL;
+}
+
+bool archive_add(Archive *a, const int32_t *tokens, const int32_t *next, char *why) {
+  const size_t n = (size_t)a->length;
+  a->rows++;
+  return (fwrite(tokens, sizeof *tokens, n, a->output.file) == n &&
+          fwrite(next, sizeof *next, n, a->second.file) == n) ||
+         refuse(a, why);
+}
+
+static bool append_second(Archive *a) {
+  char block[1 << 16];
+  FILE *f = fflush(a->second.file) ? NULL : fopen(a->second.beside, "rbe");
+  bool good = f != NULL;
+  for (size_t n; good && (n = fread(block, 1, sizeof block, f)) > 0;)
+    good = fwrite(block, 1, n, a->output.file) == n;
+  good = good && !ferror(f);
+  if (f)
+    fclose(f);
+  return good;
+}
+
+bool archive_close(Archive *a, bool good, char *why) {
+  if (good && !(begin_array(a, 1) && append_second(a) && end_array(a, 0) && end_array(a, 1) &&
+                fseeko(a->output.file, 0, SEEK_END) == 0 && write_directory(a)))
+    good = refuse(a, why);
+  pd_output_close(&a->second, false);
+  const bool closed = pd_output_close(&a->output, good);
+  return good && (closed || refuse(a, why));
+}
