@@ -95,7 +95,7 @@ static void bad_data_is_named(void **state) {
     int n;
     const char *says;
   } cases[] = {{"/nonexistent/file", text_inputs, 3, "cannot read '/nonexistent/file': No such file"},
-               {directory, text_inputs, 3, "it is not a regular file"},
+               {directory, text_inputs, 3, "is a folder, but no input of the model has the shape [3, height, width]"},
                {write_bytes("empty", "", 0), text_inputs, 3, "it is empty"},
                {write_bytes("raw.bin", "abcdefgh", 8), text_inputs, 3, "not an llm.c token file"},
                {write_shard("cut.bin", tokens, 5, 8, 20240520), text_inputs, 3,
@@ -601,11 +601,14 @@ static void only_images_are_changed(void **state) {
   (void)state;
   char why[PD_WHY] = "";
   struct pd_augment a = {.crop = 4};
-  assert_false(pd_augment_fits(&a, text_inputs, 3, why));
+  assert_false(pd_augment_fits(&a, text_inputs, 3, false, why));
   assert_non_null(strstr(why, "no input of shape [channels, height, width]"));
-  assert_false(pd_augment_fits(&a, image_inputs, 2, why));
+  assert_false(pd_augment_fits(&a, image_inputs, 2, false, why));
   assert_non_null(strstr(why, "crop=4: 'image' has images of 4 x 5"));
-  assert_true(pd_augment_fits(&a, cifar_inputs, 2, why));
+  assert_true(pd_augment_fits(&a, cifar_inputs, 2, false, why));
+  a = (struct pd_augment){.resized_crop = 0.08};
+  assert_false(pd_augment_fits(&a, cifar_inputs, 2, false, why));
+  assert_non_null(strstr(why, "--augment resized_crop: the data are no image files"));
   assert_false(pd_is_image(&cifar_inputs[0]));
 }
 
