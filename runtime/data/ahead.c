@@ -34,6 +34,8 @@ static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static pthread_cond_t queued = PTHREAD_COND_INITIALIZER, done = PTHREAD_COND_INITIALIZER;
 static pthread_t *threads;
 static int running; /* started threads */
+static int
+    first_worker; /* of these threads: pd_load_workers() differs on other threads than the training thread */
 static bool ending;
 static double waited;
 
@@ -83,7 +85,7 @@ static void decode(const struct ring *r, struct slot *s, int64_t i, int worker) 
 }
 
 static void *work(void *number) {
-  const int worker = pd_load_workers() + (int)((pthread_t *)number - threads);
+  const int worker = first_worker + (int)((pthread_t *)number - threads);
   pthread_mutex_lock(&lock);
   while (!ending) {
     struct ring *r;
@@ -100,6 +102,7 @@ static void *work(void *number) {
 static void start_threads(void) {
   const int n = pd_data_threads();
   threads = pd_allocate(sizeof *threads * (size_t)n);
+  first_worker = pd_load_workers();
   sigset_t all, before; /* the training thread handles signals */
   sigfillset(&all);
   pthread_sigmask(SIG_SETMASK, &all, &before);

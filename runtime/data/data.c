@@ -4,6 +4,7 @@
 #include "data/data.h"
 #include "data/load.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -484,13 +485,14 @@ const char *pd_data_path(const struct pd_input *inputs, int n, const char *argum
 static bool same_classes(const struct pd_dataset *d, char *why) {
   const struct pd_images *first = pd_dataset_folder(d);
   for (const struct column *c = d->columns; first && c < d->columns + d->n_inputs; c++)
-    for (const struct part *p = c->parts; p < c->parts + c->n; p++)
+    for (int i = 0; i < c->n; i++) {
+      const struct part *p = &c->parts[i];
       if (!p->images != !c->parts->images)
         return pd_refuse(why,
                          "'%s' is%s a folder of images, unlike '%s'. help: give one kind of data for an input",
                          p->array.path, p->images ? "" : " not", c->parts->array.path);
-      else if (p->images && !pd_same_classes(first, p->images, why))
-        return false;
+      if (p->images && !pd_same_classes(first, p->images, why)) return false;
+    }
   return true;
 }
 
@@ -628,4 +630,15 @@ bool pd_dataset_image(const struct pd_dataset *d, int input, int64_t sample, con
   const struct column *c = &d->columns[input];
   const struct part *p = part_of(c, sample);
   return pd_read_image(p->images, sample - p->first, &d->inputs[input], v, room, to, why);
+}
+
+bool pd_dataset_path(const struct pd_dataset *d, int64_t sample, char *to, size_t room) {
+  int i = 0;
+  while (i < d->n_inputs && !pd_dataset_images(d, i)) i++;
+  if (i == d->n_inputs) return false;
+  const struct part *p = part_of(&d->columns[i], sample);
+  const struct pd_images *m = p->images;
+  snprintf(to, room, "%s/%s", m->path, m->list + m->at[sample - p->first]);
+  pd_make_plain(to);
+  return true;
 }

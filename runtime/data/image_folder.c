@@ -197,11 +197,34 @@ static struct pd_images *keep(const char *root, const struct names *classes, con
   return m;
 }
 
+/* Names go into JSON and into tables. */
+static bool is_plain_utf8(const char *name) {
+  const unsigned char *c = (const unsigned char *)name;
+  while (*c) {
+    const int more = *c < 0x80                 ? 0
+                     : *c >= 0xc2 && *c < 0xe0 ? 1
+                     : *c >= 0xe0 && *c < 0xf0 ? 2
+                     : *c >= 0xf0 && *c < 0xf5 ? 3
+                                               : -1;
+    if (more < 0 || *c < ' ' || *c == 0x7f) return false;
+    if ((*c == 0xe0 && c[1] < 0xa0) || (*c == 0xed && c[1] >= 0xa0) || (*c == 0xf0 && c[1] < 0x90) ||
+        (*c == 0xf4 && c[1] >= 0x90))
+      return false;
+    c++;
+    for (int i = 0; i < more; i++, c++)
+      if ((*c & 0xc0) != 0x80) return false;
+  }
+  return true;
+}
+
 /* Sorts each class by itself: files of class c start at first[c]. */
 static bool list_classes(struct listing *l, const struct names *classes, const struct place *root, int64_t *first,
                          char *why) {
   for (int64_t c = 0; c < classes->n; c++) {
     first[c] = l->files.n;
+    if (!is_plain_utf8(name_at(classes, c)))
+      return pd_refuse(why, "the name of the class '%s' of '%s' is not UTF-8, or has control characters",
+                       name_at(classes, c), l->root);
     if (!walk(l, name_at(classes, c), root, why)) return false;
     if (l->files.n == first[c])
       return pd_refuse(why,

@@ -26,6 +26,8 @@ void pd_dataset_read(const struct pd_dataset *d, int input, int64_t sample, void
 /* The images of an input whose samples are image files; NULL: there are none. */
 const struct pd_images *pd_dataset_images(const struct pd_dataset *d, int input);
 const struct pd_images *pd_dataset_folder(const struct pd_dataset *d); /* of any input */
+/* Writes the path of a sample's image file, without control characters; false: samples are no such files. */
+bool pd_dataset_path(const struct pd_dataset *d, int64_t sample, char *to, size_t room);
 struct pd_view;
 struct pd_image_room;
 /* Decodes one sample of such an input. */
@@ -49,6 +51,15 @@ bool pd_read_image(const struct pd_images *m, int64_t image, const struct pd_inp
                    struct pd_image_room *room, float *to, char *why);
 /* Warns of images that were skipped since the last call, and returns the number of all that this rank skipped. */
 int64_t pd_tell_broken(void);
+
+/* ---- classes.c ------------------------------------------------------------------------------- */
+
+/* Of the weights or else of the evaluation's folder; NULL: it has no name. */
+const char *pd_class_name(int64_t number);
+/* The names of a folder's classes as a JSON array, for free(); NULL: there are none. */
+char *pd_classes_text(const struct pd_dataset *d);
+/* Takes the names that a file of weights keeps ("": none), for an evaluation. Warns if its folder has others. */
+void pd_classes_read(const char *text, const char *path);
 
 /* ---- ahead.c --------------------------------------------------------------------------------- */
 

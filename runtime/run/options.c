@@ -86,7 +86,7 @@ static const struct option options[] = {
     {"--evaluate", FLAG, AT(evaluate), 0, NULL, "compute loss and metrics over --data without training",
      VALIDATION, TRAIN | EVALUATE},
     {"--predict", PATHS, AT(predict), AT(n_predict), "[NAME=]PATH...",
-     "write the model's outputs over --data as .npy; NAME selects one output", OUTPUTS, INFER},
+     "write outputs over --data as .npy, or as .tsv with class names; NAME: one output", OUTPUTS, INFER},
     {"--init", LIST, AT(init), AT(n_init), "PATH...",
      "weights: safetensors, their index.json, or step folders of a checkpoint", CHECKPOINTS, ALL},
     {"--init-partial", LIST, AT(init_partial), AT(n_init_partial), "PATTERN...",

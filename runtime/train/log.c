@@ -8,7 +8,6 @@
 #include "watch/watch.h"
 #include "transfer.h"
 
-#include <cjson/cJSON.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <math.h>
@@ -117,13 +116,9 @@ static const struct pd_images *own_images(void) { return own_data() ? pd_dataset
 
 /* The classes' names, in the order of their numbers. */
 static void line_classes(void) {
-  const struct pd_images *images = own_images();
-  if (!images || !images->n_classes || !log_file) return;
-  cJSON *names = cJSON_CreateStringArray(images->classes, images->n_classes);
-  char *text = cJSON_PrintUnformatted(names);
-  line(",\"classes\":%s", text);
+  char *text = own_data() ? pd_classes_text(own_data()) : NULL;
+  if (text) line(",\"classes\":%s", text);
   free(text);
-  cJSON_Delete(names);
 }
 
 void pd_log_start(double all_ranks_peak) {

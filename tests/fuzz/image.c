@@ -25,7 +25,9 @@ static void make_sample(const struct pd_input *in, const struct pd_frame *f) {
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
   static const struct pd_augment augment = {.resized_crop = 0.08};
   for (int channels = 1; channels <= 3; channels += 2) {
-    const struct pd_input in = {.rank = 3, .dim = {channels, HEIGHT, WIDTH}, .elements = channels * HEIGHT * WIDTH};
+    const struct pd_input in = {.rank = 3,
+                                .dim = {channels, HEIGHT, WIDTH},
+                                .elements = channels * HEIGHT * WIDTH};
     char why[PD_WHY] = "";
     if (!pd_decode_image("fuzz", data, size, channels, MOST_PIXELS, &pixels, why)) {
       if (!*why) abort();
