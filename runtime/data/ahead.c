@@ -33,9 +33,8 @@ static struct ring *rings;
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static pthread_cond_t queued = PTHREAD_COND_INITIALIZER, done = PTHREAD_COND_INITIALIZER;
 static pthread_t *threads;
-static int running; /* started threads */
-static int
-    first_worker; /* of these threads: pd_load_workers() differs on other threads than the training thread */
+static int running;      /* started threads */
+static int first_worker; /* number of the first thread as a worker, found by the training thread */
 static bool ending;
 static double waited;
 

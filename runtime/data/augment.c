@@ -25,7 +25,7 @@ bool pd_augment_fits(const struct pd_augment *a, const struct pd_input *inputs, 
   }
   if (!any) return pd_refuse(why, "--augment: the model has no input of shape [channels, height, width]");
   return folders || a->resized_crop == 0 ||
-         pd_refuse(why, "--augment resized_crop: the data are no image files. help: use crop=PIXELS, or give a "
+         pd_refuse(why, "--augment resized_crop: --data has no image files. help: use crop=PIXELS, or give a "
                         "folder of images");
 }
 
@@ -67,7 +67,7 @@ struct pd_frame pd_central_frame(const struct pd_input *in, int64_t resize, int6
   return f;
 }
 
-/* A box in the middle, of the image's shape as far as ratios allow. */
+/* The largest box in the middle whose shape is between the ratios. */
 static struct pd_box central_box(int64_t width, int64_t height, double least, double most) {
   const double ratio = (double)width / (double)height;
   struct pd_box b = {.width = width, .height = height};

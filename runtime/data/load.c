@@ -184,9 +184,9 @@ static bool options_fit_data(char *why) {
       return pd_refuse(why, "--resize %lld is smaller than the height of '%s', %lld", (long long)o->resize,
                        s->inputs[i].name, (long long)s->inputs[i].dim[1]);
   if (!folders && (o->resize || o->skip_broken || o->data_threads >= 0))
-    pd_warn("%s has no effect: the data are no image files", o->resize        ? "--resize"
-                                                             : o->skip_broken ? "--skip-broken"
-                                                                              : "--data-threads");
+    pd_warn("%s has no effect: --data has no image files", o->resize        ? "--resize"
+                                                           : o->skip_broken ? "--skip-broken"
+                                                                            : "--data-threads");
   if (trained && o->resize && o->augment.resized_crop > 0 && !evaluated)
     pd_warn("--resize has no effect on training with --augment resized_crop");
   return (!trained || !evaluated || pd_same_classes(trained, evaluated, why)) &&

@@ -26,7 +26,7 @@ void pd_dataset_read(const struct pd_dataset *d, int input, int64_t sample, void
 /* The images of an input whose samples are image files; NULL: there are none. */
 const struct pd_images *pd_dataset_images(const struct pd_dataset *d, int input);
 const struct pd_images *pd_dataset_folder(const struct pd_dataset *d); /* of any input */
-/* Writes the path of a sample's image file, without control characters; false: samples are no such files. */
+/* Writes the path of a sample's image file, without control characters; false: the samples are not image files. */
 bool pd_dataset_path(const struct pd_dataset *d, int64_t sample, char *to, size_t room);
 struct pd_view;
 struct pd_image_room;

@@ -109,7 +109,7 @@ extern struct pd_updates { int64_t exchanged, done, logged; } pd_updates;
 
 /* ---- memory_room.c --------------------------------------------------------------------------- */
 
-int pd_local_ranks(void);     /* ranks on this machine, as far as the launcher says */
+int pd_local_ranks(void);     /* on this machine, from the launcher's environment; else 1 */
 int64_t pd_memory_room(void); /* approximate free bytes of this rank's share of the machine */
 
 /* ---- finite.c --------------------------------------------------------------------------------- */

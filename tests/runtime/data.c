@@ -608,7 +608,7 @@ static void only_images_are_changed(void **state) {
   assert_true(pd_augment_fits(&a, cifar_inputs, 2, false, why));
   a = (struct pd_augment){.resized_crop = 0.08};
   assert_false(pd_augment_fits(&a, cifar_inputs, 2, false, why));
-  assert_non_null(strstr(why, "--augment resized_crop: the data are no image files"));
+  assert_non_null(strstr(why, "--augment resized_crop: --data has no image files"));
   assert_false(pd_is_image(&cifar_inputs[0]));
 }
 

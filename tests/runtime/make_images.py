@@ -24,7 +24,7 @@ lines = []
 
 
 def drawn(width, height):
-    """A smooth image with noise, of which no two rows or columns are alike."""
+    """A smooth image with noise, without equal rows or columns."""
     y, x = np.mgrid[0:height, 0:width]
     planes = [128 + 90 * np.sin(x / 5 + y / 9), 128 + 80 * np.cos(y / 4 - x / 11), 40 + x * 3 + y * 2]
     noise = numbers.integers(-20, 21, (height, width, 3))
