@@ -15,7 +15,7 @@ enum format { IMAGES, TEXT, NUMBERS, SHARD, TOKENS, NPY, NPZ, IDX, CIFAR };
 
 struct part { /* of a column: a file, or a field of its records */
   struct pd_array array;
-  const struct pd_images *images; /* of a folder, which has no mapped file */
+  const struct pd_images *images; /* of a folder, which has no mapped file, or of a tar file */
   struct pd_lines lines;          /* n 0: rows of the array are samples */
   int64_t first;                  /* samples of earlier parts; for windows: tokens */
 };
@@ -73,7 +73,9 @@ static bool map_part(const struct pd_dataset *d, struct part *p, const char *pat
   struct stat st;
   p->array.path = path;
   if (!stat(path, &st) && S_ISDIR(st.st_mode)) return list_part(d, p, path, why);
-  return (p->array.map = pd_map_file(path, &p->array.size, why)) != NULL;
+  p->array.map = pd_map_file(path, &p->array.size, why);
+  if (!p->array.map || !takes_images(d) || !pd_is_tar(&p->array)) return p->array.map != NULL;
+  return (p->images = pd_list_tar(&p->array, why)) != NULL;
 }
 
 static bool is_typed(const struct pd_dataset *d) { return d->token_bytes; }
@@ -200,8 +202,8 @@ static bool open_cifar(const struct pd_dataset *d, struct part *p, const struct 
 
 /* Labels are an array in memory; images are read file by file, in the input's shape. */
 static bool open_images(const struct pd_dataset *d, struct part *p, const struct pd_input *in, char *why) {
-  const struct pd_images *m = p->images;
   struct pd_array *a = &p->array;
+  const struct pd_images *m = p->images;
   (void)d;
   a->rows = m->n;
   if (!in->token) {
@@ -214,15 +216,16 @@ static bool open_images(const struct pd_dataset *d, struct part *p, const struct
                      "height, width]",
                      a->path, in->name);
   }
-  if (!m->n_classes)
+  if (!m->n_labels && m->map) return pd_refuse(why, "'%s' has no .cls files, which '%s' needs", a->path, in->name);
+  if (!m->n_labels)
     return pd_refuse(why,
                      "'%s' has no folder for each class, which '%s' needs. help: move the images of each class "
                      "into a folder of '%s'",
                      a->path, in->name, a->path);
-  if (m->n_classes > in->classes)
-    return pd_refuse(why, "'%s' has %d classes, but '%s' has %lld", a->path, m->n_classes, in->name,
+  if (m->n_labels > in->classes)
+    return pd_refuse(why, "'%s' has %d classes, but '%s' has %lld", a->path, m->n_labels, in->name,
                      (long long)in->classes);
-  if (m->n_classes < in->classes)
+  if (m->n_classes && m->n_classes < in->classes)
     pd_note("'%s' has %d class%s, but '%s' has %lld", a->path, m->n_classes, m->n_classes == 1 ? "" : "es",
             in->name, (long long)in->classes);
   a->type = PD_TYPE_I32;

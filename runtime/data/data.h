@@ -111,21 +111,37 @@ bool pd_mark_lines(const struct pd_array *text, const struct pd_input *in, struc
 bool pd_read_line(const struct pd_array *text, const struct pd_lines *lines, int64_t line,
                   const struct pd_input *in, int64_t pad, int32_t *to, char *why);
 
+/* ---- tar.c ----------------------------------------------------------------------------------- */
+
+struct pd_tar_sample {
+  size_t at, bytes; /* of the image, in the file */
+  int32_t label;    /* -1: none */
+  const char *name; /* of the image; not terminated */
+  size_t name_length;
+};
+bool pd_is_tar(const struct pd_array *a);
+/* Returns the number of samples, the first `room` of them in `to`; -1: invalid. */
+int64_t pd_tar_samples(const struct pd_array *a, struct pd_tar_sample *to, int64_t room, char *why);
+
 /* ---- image_folder.c -------------------------------------------------------------------------- */
 
-/* The images of a folder, class by class; kept until the program ends. */
+/* The images of a folder, class by class, or of a tar file; kept until the program ends. */
 struct pd_images {
   const char *path;
+  const char *map;                     /* of a tar file; NULL: a folder */
+  const struct pd_tar_sample *members; /* of a tar file, by image */
   char *list; /* names of the classes, then of the files relative to `path`, each with a zero behind it */
   size_t bytes;
-  int64_t n, *first; /* images; by class, then n: the first image */
-  size_t *at;        /* by image: the name in `list` */
-  int32_t *labels;   /* by image */
-  uint8_t *broken;   /* by image, with --skip-broken: known to be unreadable */
-  int n_classes;     /* 0: the images have no labels */
+  int64_t n;
+  size_t *at;      /* by image: the name in `list` */
+  int32_t *labels; /* by image */
+  uint8_t *broken; /* by image, with --skip-broken: known to be unreadable */
+  int n_labels;    /* labels are below; 0: the images have no labels */
+  int n_classes;   /* with names; 0: classes have no names */
   const char **classes;
 };
 struct pd_images *pd_list_images(const char *path, char *why);
+struct pd_images *pd_list_tar(const struct pd_array *a, char *why);
 bool pd_same_classes(const struct pd_images *a, const struct pd_images *b, char *why);
 
 /* ---- decode_image.c -------------------------------------------------------------------------- */

@@ -1,4 +1,4 @@
-/* Lists a folder of images as torchvision's ImageFolder does: each folder in it is a class, numbered in the order of
+/* Lists the images of a tar file, or of a folder as torchvision's ImageFolder does: each folder in it is a class, numbered in the order of
  * names, and holds JPEG and PNG files at any depth. Without such folders, its own files are images without labels.
  * Names that start with a dot are skipped. The list must not depend on the order in which a file system returns
  * names. */
@@ -169,27 +169,29 @@ static void note_ignored(const struct listing *l) {
             (long long)l->ignored, l->ignored == 1 ? " is" : "s are", l->example);
 }
 
+static struct pd_images *new_images(const char *path, int64_t n, size_t bytes) {
+  struct pd_images *m = pd_allocate(sizeof *m);
+  m->path = path;
+  m->n = n;
+  m->list = pd_allocate(bytes);
+  m->at = pd_allocate(sizeof *m->at * (size_t)n);
+  m->labels = pd_allocate(sizeof *m->labels * (size_t)n);
+  m->broken = pd_allocate((size_t)n);
+  return m;
+}
+
 /* Copies the names in their order; `files` of class c are those from first[c] on. */
 static struct pd_images *keep(const char *root, const struct names *classes, const struct names *files,
                               const int64_t *first) {
-  struct pd_images *m = pd_allocate(sizeof *m);
   const int64_t n = files->n;
-  m->path = root;
-  m->n = n;
-  m->n_classes = (int)classes->n;
-  m->list = pd_allocate(classes->bytes + files->bytes);
-  m->at = pd_allocate(sizeof *m->at * (size_t)n);
-  m->labels = pd_allocate(sizeof *m->labels * (size_t)n);
-  m->first = pd_allocate(sizeof *m->first * (size_t)(m->n_classes + 1));
-  m->broken = pd_allocate((size_t)n);
+  struct pd_images *m = new_images(root, n, classes->bytes + files->bytes);
+  m->n_classes = m->n_labels = (int)classes->n;
   m->classes = pd_allocate(sizeof *m->classes * (size_t)(m->n_classes + 1));
   for (int c = 0; c < m->n_classes; c++) {
     m->classes[c] = m->list + m->bytes;
     m->bytes += (size_t)sprintf(m->list + m->bytes, "%s", name_at(classes, c)) + 1;
-    m->first[c] = first[c];
     for (int64_t i = first[c]; i < first[c + 1]; i++) m->labels[i] = c;
   }
-  m->first[m->n_classes] = n;
   for (int64_t i = 0; i < n; i++) {
     m->at[i] = m->bytes;
     m->bytes += (size_t)sprintf(m->list + m->bytes, "%s", name_at(files, i)) + 1;
@@ -237,20 +239,50 @@ static bool list_classes(struct listing *l, const struct names *classes, const s
   return true;
 }
 
-struct pd_images *pd_list_images(const char *path, char *why) {
-  if (!pd_images_supported()) {
-    pd_refuse(why,
-              "'%s' is a folder of images, but this program was built without libjpeg-turbo and libpng. help: "
-              "install libjpeg-dev and libpng-dev (Fedora: libjpeg-turbo-devel and libpng-devel), then "
-              "build pdc and the model again",
-              path);
+static bool can_decode(const char *path, const char *kind, char *why) {
+  return pd_images_supported() ||
+         pd_refuse(why,
+                   "'%s' is a %s of images, but this program was built without libjpeg-turbo and libpng. help: "
+                   "install libjpeg-dev and libpng-dev (Fedora: libjpeg-turbo-devel and libpng-devel), then build "
+                   "pdc and the model again",
+                   path, kind);
+}
+
+/* Classes of a tar file are numbers without names. */
+struct pd_images *pd_list_tar(const struct pd_array *a, char *why) {
+  const int64_t n = can_decode(a->path, "tar file", why) ? pd_tar_samples(a, NULL, 0, why) : -1;
+  if (n < 0) return NULL;
+  struct pd_tar_sample *members = pd_allocate(sizeof *members * (size_t)n);
+  if (pd_tar_samples(a, members, n, why) != n) {
+    pd_refuse(why, "'%s' changed while it was read", a->path);
     return NULL;
   }
+  size_t bytes = 0;
+  for (int64_t i = 0; i < n; i++) bytes += members[i].name_length + 1;
+  struct pd_images *m = new_images(a->path, n, bytes);
+  m->map = a->map;
+  m->members = members;
+  for (int64_t i = 0; i < n; i++) {
+    m->at[i] = m->bytes;
+    memcpy(m->list + m->bytes, members[i].name, members[i].name_length);
+    m->bytes += members[i].name_length + 1;
+    m->labels[i] = members[i].label;
+    if ((members[i].label < 0) != (members[0].label < 0)) {
+      pd_refuse(why, "'%s': '%s' has %s .cls file, unlike '%s'", a->path, m->list + m->at[i],
+                members[i].label < 0 ? "no" : "a", m->list);
+      return NULL;
+    }
+    if (m->labels[i] >= m->n_labels) m->n_labels = m->labels[i] + 1;
+  }
+  return m;
+}
+
+struct pd_images *pd_list_images(const char *path, char *why) {
   struct names classes = {0};
   struct listing l = {.root = path};
   struct place root = {0};
   struct pd_images *images = NULL;
-  bool ok = read_names(path, "", &root, &classes, &l, why);
+  bool ok = can_decode(path, "folder", why) && read_names(path, "", &root, &classes, &l, why);
   sort_names(&classes);
   int64_t *first = pd_allocate(sizeof *first * (size_t)(classes.n + 1));
   if (ok && classes.n && l.files.n)
@@ -276,6 +308,7 @@ struct pd_images *pd_list_images(const char *path, char *why) {
 }
 
 bool pd_same_classes(const struct pd_images *a, const struct pd_images *b, char *why) {
+  if (!a->n_classes || !b->n_classes) return true; /* without names, there is nothing to compare */
   for (int c = 0; c < a->n_classes || c < b->n_classes; c++) {
     const char *of_a = c < a->n_classes ? a->classes[c] : "none",
                *of_b = c < b->n_classes ? b->classes[c] : "none";

@@ -18,9 +18,11 @@ static bool read_one(const struct pd_images *m, int64_t image, const struct pd_i
   char path[PATH_MAX];
   size_t size;
   path_of(m, image, path);
-  char *file = pd_read_file(path, &size, why);
-  if (!file) return false;
-  const bool ok = pd_decode_image(path, file, size, (int)in->dim[0], PD_MOST_PIXELS, &room->pixels, why);
+  char *file = m->map ? NULL : pd_read_file(path, &size, why);
+  if (!file && !m->map) return false;
+  const void *bytes = m->map ? m->map + m->members[image].at : file;
+  if (m->map) size = m->members[image].bytes;
+  const bool ok = pd_decode_image(path, bytes, size, (int)in->dim[0], PD_MOST_PIXELS, &room->pixels, why);
   free(file);
   if (!ok) return false;
   const int64_t width = room->pixels.width, height = room->pixels.height;
@@ -73,9 +75,10 @@ int64_t pd_tell_broken(void) {
 
 /* The image after this one in its class, from the last to the first. */
 static int64_t next_of_class(const struct pd_images *m, int64_t image) {
-  const int c = m->labels[image];
-  const int64_t first = m->n_classes ? m->first[c] : 0, end = m->n_classes ? m->first[c + 1] : m->n;
-  return image + 1 < end ? image + 1 : first;
+  int64_t next = image;
+  do next = next + 1 < m->n ? next + 1 : 0;
+  while (m->labels[next] != m->labels[image]);
+  return next;
 }
 
 bool pd_read_image(const struct pd_images *m, int64_t image, const struct pd_input *in, const struct pd_view *v,
@@ -89,7 +92,7 @@ bool pd_read_image(const struct pd_images *m, int64_t image, const struct pd_inp
     }
     at = next_of_class(m, at);
   } while (at != image);
-  return pd_refuse(why, "no image of %s%s%s'%s' can be read; the reasons are above",
-                   m->n_classes ? "the class '" : "", m->n_classes ? m->classes[m->labels[image]] : "",
-                   m->n_classes ? "' of " : "", m->path);
+  if (!m->n_labels) return pd_refuse(why, "no image of '%s' can be read; the reasons are above", m->path);
+  return pd_refuse(why, "no image of class %d of '%s' can be read; the reasons are above", m->labels[image],
+                   m->path);
 }

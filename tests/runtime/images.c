@@ -368,6 +368,90 @@ static void several_folders_have_the_same_classes(void **state) {
   assert_non_null(strstr(why, "help: give folders with the same classes"));
 }
 
+/* ---- tar files ------------------------------------------------------------------------------- */
+
+/* A tar file of Python's tarfile, with these members, of the folder of this process. */
+static char *pack(const char *name, const char *members, const char *format) {
+  char command[1024], *path = in_folder(name);
+  snprintf(command, sizeof command,
+           "cd %s && python3 -c 'import sys, tarfile; t = tarfile.open(sys.argv[1], \"w\", format=tarfile.%s)\n"
+           "for name in sys.argv[2:]: t.add(name)\nt.close()' %s %s",
+           directory, format, name, members);
+  assert_int_equal(system(command), 0); /* NOLINT(cert-env33-c) */
+  return path;
+}
+
+static void tar_files_have_keys_and_classes(void **state) {
+  (void)state;
+  static const char *const formats[] = {"USTAR_FORMAT", "GNU_FORMAT", "PAX_FORMAT"};
+  char longer[160], members[600], why[PD_WHY] = "";
+  memset(longer, 'k', 120);
+  strcpy(longer + 120, "/y.png");
+  put("colour.jpg", "x.jpg");
+  put("large.png", longer);
+  free(write_bytes("x.cls", "2\n", 2));
+  free(write_bytes("x.json", "{}", 2));
+  strcpy(longer + 122, ".cls");
+  free(write_bytes(longer, "1", 1));
+  longer[120] = 0;
+  snprintf(members, sizeof members, "x.cls x.jpg x.json %s/y.cls %s/y.png", longer, longer);
+  for (int i = 0; i < 3; i++) {
+    char *path = pack("good.tar", members, formats[i]);
+    struct pd_dataset *d = pd_dataset_open(&path, 1, inputs, 2, 0, 0, true, why);
+    if (!d) fail_msg("%s", why);
+    assert_int_equal(pd_dataset_samples(d), 2);
+    int32_t labels[2];
+    float sample[108], same[108];
+    const struct pd_view v = {0};
+    for (int s = 0; s < 2; s++) pd_dataset_read(d, 1, s, &labels[s]);
+    assert_int_equal(labels[0], 2);
+    assert_int_equal(labels[1], 1);
+    assert_true(pd_dataset_image(d, 0, 0, &v, &room, sample, why));
+    decode("colour.jpg", 3);
+    const struct pd_frame f = pd_central_frame(&inputs[0], 0, room.pixels.width, room.pixels.height);
+    assert_true(pd_resize(&room.pixels, &f, &room.resize, same, why));
+    assert_memory_equal(sample, same, sizeof same);
+  }
+}
+
+static void refuses_tar(const char *says, const char *members) {
+  free(pack("bad.tar", members, "USTAR_FORMAT"));
+  refuses(says, "bad.tar");
+}
+
+static void wrong_tar_files_are_refused(void **state) {
+  (void)state;
+  put("colour.jpg", "x.jpg");
+  put("large.png", "x.png");
+  put("large.png", "y.png");
+  free(write_bytes("x.cls", "2", 1));
+  free(write_bytes("z.cls", "2", 1));
+  free(write_bytes("y.cls", "two", 3));
+  free(write_bytes("n.cls", "4", 1));
+  put("large.png", "n.png");
+  refuses_tar("'x.png' is a second image of its key", "x.jpg x.png");
+  refuses_tar("the key 'z' has no .jpg, .jpeg or .png file", "z.cls x.jpg x.cls");
+  refuses_tar("'y.cls' is not the number of a class", "y.png y.cls");
+  refuses_tar("'y.png' has no .cls file, unlike 'x.jpg'", "x.jpg x.cls y.png");
+  refuses_tar("has no .cls files, which 'label' needs", "x.jpg y.png");
+  refuses_tar("has 5 classes, but 'label' has 4", "n.png n.cls");
+  size_t size;
+  char why[PD_WHY], *path = pack("bad.tar", "x.jpg x.cls", "USTAR_FORMAT"),
+                    *bytes = pd_read_file(path, &size, why);
+  size_t jpeg;
+  free(read_image_file("colour.jpg", &jpeg));
+  const size_t end = 512 + (jpeg + 511) / 512 * 512 + 2 * 512; /* of both members */
+  for (size_t n = 512; n <= end; n += 64) {
+    free(write_bytes("bad.tar", bytes, n));
+    refuses("bad.tar' is not a whole tar file: ", "bad.tar");
+  }
+  refuses("there is no end mark after offset", "bad.tar");
+  bytes[3]++;
+  free(write_bytes("bad.tar", bytes, size));
+  refuses("bad.tar' is not a whole tar file: there is no valid header at offset 0", "bad.tar");
+  free(bytes);
+}
+
 /* ---- microbatches ---------------------------------------------------------------------------- */
 
 enum { MICROBATCH = 2, STEPS = 4, SAMPLE = 3 * 6 * 6 };
@@ -423,7 +507,7 @@ static void threads_change_no_bit(void **state) {
   load_all(want);
   assert_memory_equal(want + 5 * MICROBATCH * SAMPLE, want + 8 * MICROBATCH * SAMPLE,
                       sizeof(float) * MICROBATCH * SAMPLE);
-  assert_true(memcmp(want, want + MICROBATCH * SAMPLE, sizeof(float) * MICROBATCH * SAMPLE) != 0);
+  assert_memory_not_equal(want, want + MICROBATCH * SAMPLE, sizeof(float) * MICROBATCH * SAMPLE);
   for (int threads = 1; threads <= 5; threads += 2) {
     memset(got, 0, sizeof got);
     start(&path, threads, false);
@@ -449,7 +533,7 @@ static void broken_images_are_replaced_by_their_class(void **state) {
   assert_int_equal(pd_tell_broken() - before, 1);
   free(write_bytes("skip/b/1.png", "no image", 8));
   assert_false(pd_make_sample(0, true, 2, 1, 0, got, why));
-  assert_non_null(strstr(why, "no image of the class 'b' of '"));
+  assert_non_null(strstr(why, "no image of class 1 of '"));
   start(&path, 0, false);
   assert_false(pd_make_sample(0, true, 2, 0, 0, got, why));
   assert_non_null(strstr(why, "skip/a/3.png' is neither a JPEG nor a PNG image"));
@@ -465,6 +549,8 @@ int main(void) {
       cmocka_unit_test(wrong_folders_are_refused),
       cmocka_unit_test(one_class_is_noted_and_flat_folders_have_images),
       cmocka_unit_test(several_folders_have_the_same_classes),
+      cmocka_unit_test(tar_files_have_keys_and_classes),
+      cmocka_unit_test(wrong_tar_files_are_refused),
       cmocka_unit_test(threads_change_no_bit),
       cmocka_unit_test(broken_images_are_replaced_by_their_class),
   };
