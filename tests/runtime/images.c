@@ -321,6 +321,13 @@ static void wrong_folders_are_refused(void **state) {
   refuses("has 5 classes, but 'label' has 4", "many");
   put("colour.jpg", "flat/x.jpg");
   refuses("has no folder for each class, which 'label' needs", "flat");
+  put("colour.jpg", "control/a\tb/x.jpg");
+  refuses("is not UTF-8, or has control characters", "control");
+  put("colour.jpg", "latin/a\xe4/x.jpg");
+  refuses("is not UTF-8, or has control characters", "latin");
+  put("colour.jpg", "long/\xc3\xa4\xe2\x82\xac\xf0\x9f\x98\x80/x.jpg");
+  char why[PD_WHY];
+  assert_non_null(pd_list_images(in_folder("long"), why));
   put("colour.jpg", "locked/a/x.jpg");
   chmod(in_folder("locked/a"), 0);
   if (geteuid()) refuses("cannot read the folder", "locked");
