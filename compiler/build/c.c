@@ -46,6 +46,7 @@ static bool add_command(Strings *c, const Options *o, const char *source, const 
   push(c, "-lomp");
   push(c, "-ldnnl");
   push(c, "-lcjson");
+  add_words(c, PDC_IMAGE_LINK);
   add_all(c, mpi->link.at, (size_t)mpi->link.n);
   return true;
 }

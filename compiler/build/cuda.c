@@ -80,6 +80,7 @@ static bool add_command(Strings *c, const Options *o, const char *source, const 
   push(c, library);
   add_linked(c, &cuda);
   push(c, "-lcjson");
+  add_words(c, PDC_IMAGE_LINK);
   add_linked(c, &mpi->link);
   return true;
 }

@@ -83,6 +83,7 @@ void print_version(void) {
   printf("oneDNN: %s, this processor: %s\n", strchr(pd_library_name(), ' ') + 1, isa_name());
   printf("C:      %s\n", PDC_CC);
   printf("MPI:    %s\n", *PDC_MPICC ? PDC_MPICC : "none: programs of one rank");
+  printf("images: %s\n", *PDC_IMAGE_LINK ? "JPEG and PNG" : "none");
   printf("CUDA:   %s\n", nvcc ? nvcc : "none: sources only");
 }
 
@@ -149,6 +150,15 @@ static void look_at_openmp(void) {
   if (pd_openmp_ignored)
     say(NOTE, "OpenMP", "pdc and its programs ignore this value; unset the variable, or set a number",
         "'%s' is not a setting", pd_openmp_ignored);
+}
+
+static void look_at_images(void) {
+  if (*PDC_IMAGE_LINK)
+    say(FINE, "images", NULL, "libjpeg-turbo and libpng: programs read folders of JPEG and PNG files");
+  else
+    say(NOTE, "images",
+        "for folders of images as data: on Debian 'apt install libjpeg-dev libpng-dev', then build pdc again",
+        "pdc was built without libjpeg-turbo and libpng");
 }
 
 static bool look_at_shared_memory(void) {
@@ -297,6 +307,7 @@ bool doctor(const Options *o) {
   say(FINE, "cJSON", NULL, "%s", cJSON_Version());
   const Mpi *mpi = look_at_mpi(o);
   look_at_openmp();
+  look_at_images();
   look_at_shared_memory();
   look_at_cuda(o);
   int mark = diagnostics_mark();

@@ -71,7 +71,7 @@ char *pd_kept_name(const char *kind, const char *name) {
 /* ---- writing --------------------------------------------------------------------------------- */
 
 static unsigned char *shard_header(const struct pd_entry *entries, int n, int64_t step, size_t *bytes) {
-  char steps[32], samples[32], seed[32];
+  char steps[32], samples[32], seed[32], *classes = pd_classes_text(pd_training_data);
   snprintf(steps, sizeof steps, "%lld", (long long)step);
   snprintf(samples, sizeof samples, "%lld", (long long)(pd_sample_base + step * pd.stage->batch));
   snprintf(seed, sizeof seed, "%llu", (unsigned long long)pd.seed);
@@ -81,8 +81,12 @@ static unsigned char *shard_header(const struct pd_entry *entries, int n, int64_
                                      {"step", steps},
                                      {"samples", samples},
                                      {"seed", seed},
-                                     {PD_MANIFEST_MARK, PD_MANIFEST_NAME}};
-  return pd_safetensors_header(entries, n, metadata, sizeof metadata / sizeof *metadata, bytes);
+                                     {PD_MANIFEST_MARK, PD_MANIFEST_NAME},
+                                     {"classes", classes}};
+  unsigned char *header =
+      pd_safetensors_header(entries, n, metadata, sizeof metadata / sizeof *metadata - !classes, bytes);
+  free(classes);
+  return header;
 }
 
 /* The tensors that this rank writes, and their addresses in the arena. */

@@ -16,6 +16,12 @@ static void add_number(struct pd_pairs *p, const char *name, int64_t n) {
   pd_pairs_add(p, name, text);
 }
 
+static void add_share(struct pd_pairs *p, const char *name, double share) {
+  char text[32];
+  snprintf(text, sizeof text, "%g", share);
+  if (share > 0) pd_pairs_add(p, name, text);
+}
+
 /* Settings of the compiler, of the plan where they change bits, and of the command line. */
 static void add_settings(struct pd_pairs *to) {
   const struct pd_stage *s = pd.stage;
@@ -27,6 +33,11 @@ static void add_settings(struct pd_pairs *to) {
   for (int i = 0; i < s->n_settings; i++) pd_pairs_add(to, s->settings[2 * i], s->settings[2 * i + 1]);
   pd_pairs_add(to, "--augment flip", o->augment.flip ? "given" : "not given");
   add_number(to, "--augment crop", o->augment.crop);
+  add_share(to, "--augment resized_crop", o->augment.resized_crop);
+  add_share(to, "--augment color", o->augment.color);
+  if (o->resize) add_number(to, "--resize", o->resize);
+  if (pd_training_data && pd_dataset_folder(pd_training_data))
+    pd_pairs_add(to, "image files", pd_image_libraries());
   add_number(to, "--pad", o->pad);
   add_number(to, "--token-type", o->token_bytes);
 }

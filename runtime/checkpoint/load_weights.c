@@ -1,5 +1,6 @@
 /* W(0) from --init's files or fresh. Every rank opens all files and reads its own parameters. */
 #include "checkpoint/checkpoint.h"
+#include "data/load.h"
 #include "messages/messages.h"
 #include "update/update.h"
 #include "shared/pattern.h"
@@ -275,6 +276,7 @@ void pd_load_weights(void) {
   pd_agree(why);
   pd_agree_on_files(mapped);
   keep_paths(&s);
+  if (s.n_files) pd_classes_read(pd_safetensors_metadata(&s.file[0].content, "classes"), s.file[0].path);
   pd_compare_configs(&s);
   unsigned char *used = pd_allocate((size_t)s.n), *outcome = pd_allocate((size_t)pd.stage->n_model_parameters);
   for (int i = 0; i < pd.stage->n_parameters && !*why; i++) {

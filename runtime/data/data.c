@@ -4,17 +4,20 @@
 #include "data/data.h"
 #include "data/load.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 enum { BYTES = 256 }; /* a byte's values */
-enum format { TEXT, NUMBERS, SHARD, TOKENS, NPY, NPZ, IDX, CIFAR };
+enum format { IMAGES, TEXT, NUMBERS, SHARD, TOKENS, NPY, NPZ, IDX, CIFAR };
 
 struct part { /* of a column: a file, or a field of its records */
   struct pd_array array;
-  struct pd_lines lines; /* n 0: rows of the array are samples */
-  int64_t first;         /* samples of earlier parts; for windows: tokens */
+  const struct pd_images *images; /* of a folder, which has no mapped file, or of a tar file */
+  struct pd_lines lines;          /* n 0: rows of the array are samples */
+  int64_t first;                  /* samples of earlier parts; for windows: tokens */
 };
 
 struct column { /* files of an input; none for derived inputs */
@@ -48,9 +51,31 @@ static bool ends_with(const char *text, const char *end) {
   return n >= m && !strcmp(text + n - m, end);
 }
 
-static bool map_part(struct part *p, const char *path, char *why) {
+static bool takes_images(const struct pd_dataset *d) {
+  for (int i = 0; i < d->n_inputs; i++)
+    if (has_files(d, i) && pd_is_image(&d->inputs[i])) return true;
+  return false;
+}
+
+/* The folder's names stand for its content where ranks compare their files. */
+static bool list_part(const struct pd_dataset *d, struct part *p, const char *path, char *why) {
+  if (!takes_images(d))
+    return pd_refuse(why,
+                     "'%s' is a folder, but no input of the model has the shape [3, height, width] or [1, height, "
+                     "width], as images need",
+                     path);
+  const struct pd_images *images = p->images = pd_list_images(path, why);
+  if (images) pd_note_content(path, images->list, images->bytes);
+  return images != NULL;
+}
+
+static bool map_part(const struct pd_dataset *d, struct part *p, const char *path, char *why) {
+  struct stat st;
   p->array.path = path;
-  return (p->array.map = pd_map_file(path, &p->array.size, why)) != NULL;
+  if (!stat(path, &st) && S_ISDIR(st.st_mode)) return list_part(d, p, path, why);
+  p->array.map = pd_map_file(path, &p->array.size, why);
+  if (!p->array.map || !takes_images(d) || !pd_is_tar(&p->array)) return p->array.map != NULL;
+  return (p->images = pd_list_tar(&p->array, why)) != NULL;
 }
 
 static bool is_typed(const struct pd_dataset *d) { return d->token_bytes; }
@@ -74,6 +99,7 @@ static const struct sign {
              {".bin", NULL, NULL, SHARD},      {"", NULL, NULL, TEXT}};
 
 static enum format format_of(const struct pd_dataset *d, const struct part *p) {
+  if (p->images) return IMAGES;
   const struct sign *s = signs;
   for (;; s++) {
     const bool fits = (s->suffix && ends_with(p->array.path, s->suffix)) || (s->marked && s->marked(&p->array));
@@ -84,7 +110,7 @@ static enum format format_of(const struct pd_dataset *d, const struct part *p) {
 /* --token-type gives the type of a file without a header. */
 static bool is_known(const struct pd_dataset *d, const struct part *p, char *why) {
   enum format format = format_of(d, p);
-  bool typed = format == TOKENS || (format == TEXT && d->token_bytes == 1);
+  bool typed = format == IMAGES || format == TOKENS || (format == TEXT && d->token_bytes == 1);
   return typed || (format == NPZ && pd_is_zip(&p->array)) || pd_refuse_foreign(&p->array, why);
 }
 
@@ -174,6 +200,42 @@ static bool open_cifar(const struct pd_dataset *d, struct part *p, const struct 
   return pd_parse_cifar(&p->array, in->token, why);
 }
 
+/* Labels are an array in memory; images are read file by file, in the input's shape. */
+static bool open_images(const struct pd_dataset *d, struct part *p, const struct pd_input *in, char *why) {
+  struct pd_array *a = &p->array;
+  const struct pd_images *m = p->images;
+  (void)d;
+  a->rows = m->n;
+  if (!in->token) {
+    a->row = in->elements;
+    a->rank = in->rank;
+    memcpy(a->dim, in->dim, sizeof a->dim);
+    return (pd_is_image(in) && (in->dim[0] == 1 || in->dim[0] == 3)) ||
+           pd_refuse(why,
+                     "'%s' is a folder of images, but '%s' does not have the shape [3, height, width] or [1, "
+                     "height, width]",
+                     a->path, in->name);
+  }
+  if (!m->n_labels && m->map) return pd_refuse(why, "'%s' has no .cls files, which '%s' needs", a->path, in->name);
+  if (!m->n_labels)
+    return pd_refuse(why,
+                     "'%s' has no folder for each class, which '%s' needs. help: move the images of each class "
+                     "into a folder of '%s'",
+                     a->path, in->name, a->path);
+  if (m->n_labels > in->classes)
+    return pd_refuse(why, "'%s' has %d classes, but '%s' has %lld", a->path, m->n_labels, in->name,
+                     (long long)in->classes);
+  if (m->n_classes && m->n_classes < in->classes)
+    pd_note("'%s' has %d class%s, but '%s' has %lld", a->path, m->n_classes, m->n_classes == 1 ? "" : "es",
+            in->name, (long long)in->classes);
+  a->type = PD_TYPE_I32;
+  a->map = (const char *)m->labels;
+  a->size = sizeof *m->labels * (size_t)m->n;
+  a->stride = sizeof *m->labels;
+  a->row = 1;
+  return true;
+}
+
 static bool open_shard(const struct pd_dataset *d, struct part *p, const struct pd_input *in, char *why) {
   (void)d, (void)in;
   return pd_parse_shard(&p->array, why);
@@ -205,7 +267,8 @@ static const struct {
   bool cut;        /* a run of tokens, divided into rows */
   open_file *open; /* as samples of an input */
   open_file *run;  /* as a part of a run of tokens, for windows; NULL: not a run */
-} formats[] = {[NPY] = {ARRAYS, .open = open_npy, .run = open_npy},
+} formats[] = {[IMAGES] = {RECORDS, .open = open_images},
+               [NPY] = {ARRAYS, .open = open_npy, .run = open_npy},
                [NPZ] = {ARCHIVES, .open = open_member},
                [IDX] = {ARRAYS, .open = open_idx},
                [CIFAR] = {RECORDS, .open = open_cifar},
@@ -339,7 +402,7 @@ static bool open_in_order(struct pd_dataset *d, char **paths, int n, char *why) 
   struct column all = {0};
   for (int i = 0; i < n; i++) {
     struct part p = {0};
-    if (!map_part(&p, paths[i], why) || !is_known(d, &p, why)) return false;
+    if (!map_part(d, &p, paths[i], why) || !is_known(d, &p, why)) return false;
     enum format format = format_of(d, &p);
     found[formats[format].group] = true;
     if (format == NPZ) note_unused(d, &p);
@@ -397,7 +460,7 @@ static bool open_by_name(struct pd_dataset *d, char **arguments, int n, char *wh
     if (!has_files(d, input))
       return pd_refuse(why, "'%s': '%s' takes no file: the model computes it from '%s'", arguments[i],
                        d->inputs[input].name, d->inputs[d->inputs[input].from].name);
-    if (!map_part(&p, path, why) || !is_known(d, &p, why)) return false;
+    if (!map_part(d, &p, path, why) || !is_known(d, &p, why)) return false;
     add_part(&d->columns[input], &p);
   }
   return open_columns(d, why);
@@ -421,6 +484,20 @@ const char *pd_data_path(const struct pd_input *inputs, int n, const char *argum
 }
 
 /* ---- opening --------------------------------------------------------------------------------- */
+
+static bool same_classes(const struct pd_dataset *d, char *why) {
+  const struct pd_images *first = pd_dataset_folder(d);
+  for (const struct column *c = d->columns; first && c < d->columns + d->n_inputs; c++)
+    for (int i = 0; i < c->n; i++) {
+      const struct part *p = &c->parts[i];
+      if (!p->images != !c->parts->images)
+        return pd_refuse(why,
+                         "'%s' is%s a folder of images, unlike '%s'. help: give one kind of data for an input",
+                         p->array.path, p->images ? "" : " not", c->parts->array.path);
+      if (p->images && !pd_same_classes(first, p->images, why)) return false;
+    }
+  return true;
+}
 
 static size_t bytes_of(const struct pd_dataset *d) {
   size_t bytes = 0;
@@ -481,7 +558,8 @@ struct pd_dataset *pd_dataset_open(char **paths, int n, const struct pd_input *i
   for (int i = 0; i < n; i++) d->named |= named_input(d, paths[i], &path) >= 0;
   for (int i = 0; i < n && !d->named; i++)
     if (misnamed(d, paths[i], why)) return NULL;
-  if (!(d->named ? open_by_name(d, paths, n, why) : open_in_order(d, paths, n, why))) return NULL;
+  if (!(d->named ? open_by_name(d, paths, n, why) : open_in_order(d, paths, n, why)) || !same_classes(d, why))
+    return NULL;
   if (token_bytes && !has_format(d, TOKENS) && (token_bytes > 1 || !has_format(d, TEXT)))
     pd_warn("--token-type has no effect on '%s': no data file is a .bin without a header", paths[0]);
   if (pad && !has_lines(d)) pd_warn("--pad has no effect on '%s': no data file is read line by line", paths[0]);
@@ -509,6 +587,12 @@ static bool read_run(const struct pd_dataset *d, int64_t first, int64_t n, int64
   return true;
 }
 
+static const struct part *part_of(const struct column *c, int64_t sample) {
+  const struct part *p = c->parts + c->n - 1;
+  while (p->first > sample) p--;
+  return p;
+}
+
 static bool read_sample(const struct pd_dataset *d, int input, int64_t sample, void *to, char *why) {
   const struct pd_input *in = &d->inputs[input];
   const struct column *c = &d->columns[input];
@@ -517,8 +601,7 @@ static bool read_sample(const struct pd_dataset *d, int input, int64_t sample, v
     if (in->target) first += d->context + 1 - in->elements; /* the window's last tokens */
     return read_run(d, first, in->elements, in->classes, to, why);
   }
-  const struct part *p = c->parts + c->n - 1;
-  while (p->first > sample) p--;
+  const struct part *p = part_of(c, sample);
   sample -= p->first;
   if (p->lines.n) return pd_read_line(&p->array, &p->lines, sample, in, d->pad, to, why);
   if (in->token) return pd_read_tokens(&p->array, sample, 1, range_of(d, input), to, why);
@@ -529,4 +612,36 @@ static bool read_sample(const struct pd_dataset *d, int input, int64_t sample, v
 void pd_dataset_read(const struct pd_dataset *d, int input, int64_t sample, void *to) {
   char why[PD_WHY];
   if (!read_sample(d, input, sample, to, why)) pd_fail("%s", why);
+}
+
+/* ---- image files ----------------------------------------------------------------------------- */
+
+const struct pd_images *pd_dataset_images(const struct pd_dataset *d, int input) {
+  const struct column *c = &d->columns[input];
+  return c->n && !d->inputs[input].token ? c->parts->images : NULL;
+}
+
+const struct pd_images *pd_dataset_folder(const struct pd_dataset *d) {
+  for (const struct column *c = d->columns; c < d->columns + d->n_inputs; c++)
+    for (int i = 0; i < c->n; i++)
+      if (c->parts[i].images) return c->parts[i].images;
+  return NULL;
+}
+
+bool pd_dataset_image(const struct pd_dataset *d, int input, int64_t sample, const struct pd_view *v,
+                      struct pd_image_room *room, float *to, char *why) {
+  const struct column *c = &d->columns[input];
+  const struct part *p = part_of(c, sample);
+  return pd_read_image(p->images, sample - p->first, &d->inputs[input], v, room, to, why);
+}
+
+bool pd_dataset_path(const struct pd_dataset *d, int64_t sample, char *to, size_t room) {
+  int i = 0;
+  while (i < d->n_inputs && !pd_dataset_images(d, i)) i++;
+  if (i == d->n_inputs) return false;
+  const struct part *p = part_of(&d->columns[i], sample);
+  const struct pd_images *m = p->images;
+  snprintf(to, room, "%s/%s", m->path, m->list + m->at[sample - p->first]);
+  pd_make_plain(to);
+  return true;
 }

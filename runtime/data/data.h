@@ -110,14 +110,100 @@ bool pd_mark_lines(const struct pd_array *text, const struct pd_input *in, struc
 bool pd_read_line(const struct pd_array *text, const struct pd_lines *lines, int64_t line,
                   const struct pd_input *in, int64_t pad, int32_t *to, char *why);
 
+/* ---- tar.c ----------------------------------------------------------------------------------- */
+
+struct pd_tar_sample {
+  size_t at, bytes; /* of the image, in the file */
+  int32_t label;    /* -1: none */
+  const char *name; /* of the image; not terminated */
+  size_t name_length;
+};
+bool pd_is_tar(const struct pd_array *a);
+/* Returns the number of samples, the first `room` of them in `to`; -1: invalid. */
+int64_t pd_tar_samples(const struct pd_array *a, struct pd_tar_sample *to, int64_t room, char *why);
+
+/* ---- image_folder.c -------------------------------------------------------------------------- */
+
+/* The images of a folder, class by class, or of a tar file; kept until the program ends. */
+struct pd_images {
+  const char *path;
+  const char *map;                     /* of a tar file; NULL: a folder */
+  const struct pd_tar_sample *members; /* of a tar file, by image */
+  char *list; /* names of the classes, then of the files relative to `path`, each with a zero behind it */
+  size_t bytes;
+  int64_t n;
+  size_t *at;      /* by image: the name in `list` */
+  int32_t *labels; /* by image */
+  uint8_t *broken; /* by image, with --skip-broken: known to be unreadable */
+  int n_labels;    /* labels are below; 0: the images have no labels */
+  int n_classes;   /* with names; 0: classes have no names */
+  const char **classes;
+};
+struct pd_images *pd_list_images(const char *path, char *why);
+struct pd_images *pd_list_tar(const struct pd_array *a, char *why);
+bool pd_same_classes(const struct pd_images *a, const struct pd_images *b, char *why);
+
+/* ---- decode_image.c -------------------------------------------------------------------------- */
+
+/* Rows of pixels, each of 1 byte, or of 4: red, green, blue, and one without meaning. Zeroed at first; the decoder
+ * reuses `at` and makes it larger. */
+struct pd_pixels {
+  uint8_t *at;
+  size_t room;
+  int64_t width, height;
+  int channels;
+};
+enum { PD_MOST_PIXELS = 1 << 28 }; /* of an image */
+bool pd_images_supported(void);    /* false: built without libjpeg-turbo and libpng */
+const char *pd_image_libraries(void);
+/* Decodes a JPEG or PNG file of up to `most` pixels as grey (channels 1) or colour. The path is for messages. */
+bool pd_decode_image(const char *path, const void *bytes, size_t size, int channels, int64_t most,
+                     struct pd_pixels *to, char *why);
+
+/* ---- resample.c ------------------------------------------------------------------------------ */
+
+struct pd_box {
+  int64_t left, top, width, height;
+};
+/* A part of a box of an image that is resized to width x height. */
+struct pd_frame {
+  struct pd_box box;
+  int64_t width, height;
+  struct pd_box part; /* within width x height */
+};
+struct pd_resize_room { /* zeroed at first, then reused */
+  void *at;
+  size_t bytes;
+};
+/* Writes the part as planes of numbers in [0, 1]. */
+bool pd_resize(const struct pd_pixels *from, const struct pd_frame *f, struct pd_resize_room *room, float *to,
+               char *why);
+
 /* ---- augment.c ------------------------------------------------------------------------------- */
 
 bool pd_is_image(const struct pd_input *in); /* [channels, height, width], of numbers */
-/* True if these inputs have images, all larger than `crop`. */
-bool pd_augment_fits(const struct pd_augment *a, const struct pd_input *inputs, int n, char *why);
+bool pd_augments(const struct pd_augment *a);
+/* True if these inputs have images that allow the changes. folders: whether images come from image files. */
+bool pd_augment_fits(const struct pd_augment *a, const struct pd_input *inputs, int n, bool folders, char *why);
+/* The side to which an input's images are resized before the central part is cut out: `resize`, or if 0
+ * height / 0.875, rounded. */
+int64_t pd_resized_height(const struct pd_input *in, int64_t resize);
+/* Torchvision's Resize and CenterCrop for an image file of width x height pixels. */
+struct pd_frame pd_central_frame(const struct pd_input *in, int64_t resize, int64_t width, int64_t height);
+/* Torchvision's RandomResizedCrop. seed, sample: as below. */
+struct pd_frame pd_random_frame(const struct pd_augment *a, const struct pd_input *in, uint64_t seed,
+                                int64_t sample, int64_t width, int64_t height);
 /* sample: global index of the run; seed and sample determine all random choices. */
 void pd_augment_image(const struct pd_augment *a, const struct pd_input *in, uint64_t seed, int64_t sample,
                       const float *from, float *to);
+/* A change of torchvision's ColorJitter. */
+enum pd_color_kind { PD_BRIGHTNESS, PD_CONTRAST, PD_SATURATION, PD_COLORS };
+struct pd_color {
+  enum pd_color_kind kind;
+  float factor;
+};
+/* Changes a sample of 1 or 3 planes of numbers in [0, 1]. */
+void pd_change_color(const struct pd_input *in, struct pd_color change, float *pixels);
 /* Torchvision's Normalize for a sample of a PD_IMAGE input. */
 void pd_normalise(const struct pd_input *in, float *pixels);
 

@@ -49,7 +49,7 @@ static const char unpack[] = "unpack the file first",
                   write_rows[] = "write the text to a file, or the tokens to .npy",
                   save_arrays[] = "write arrays with numpy.save, or weights as safetensors for --init",
                   load_weights[] = "read weights with --init, as safetensors",
-                  stack[] = "write all images to one .npy array, one image per row";
+                  images[] = "give a folder that has a folder of images for each class";
 static const struct {
   const char *mark;
   size_t length, at;
@@ -81,9 +81,10 @@ static const struct {
     {MARK(""), 0, "a safetensors file", load_weights, is_safetensors},
     {MARK("GGUF"), 0, "a GGUF file", load_weights, has_version},
     {MARK("%PDF-"), 0, "a PDF document", "extract the text first, with pdftotext", NULL},
-    {MARK("\x89PNG\r\n\x1a\n"), 0, "a PNG image", stack, NULL},
-    {MARK("\xff\xd8\xff"), 0, "a JPEG image", stack, NULL},
-    {MARK("GIF89a"), 0, "a GIF image", stack, NULL},
+    {MARK("\x89PNG\r\n\x1a\n"), 0, "a PNG image", images, NULL},
+    {MARK("\xff\xd8\xff"), 0, "a JPEG image", images, NULL},
+    {MARK("GIF89a"), 0, "a GIF image",
+     "convert it to PNG, and give a folder that has a folder of images for each class", NULL},
     {MARK("\x7f"
           "ELF"),
      0, "a program", "give the data instead of the program", NULL},

@@ -37,7 +37,10 @@ struct need {
   void *sample; /* sample of a derived input's source, or of each worker's augmented image; else NULL */
   struct scale scale[BATCHES], validation;
 };
-static struct need *needs; /* by input */
+static struct need *needs;          /* by input */
+static struct pd_image_room *rooms; /* by worker */
+
+static int workers(void) { return pd_load_workers() + pd_data_threads(); }
 
 static void load_raw(const struct run *run, int input, int64_t number, int worker, void *to);
 
@@ -73,17 +76,34 @@ static float scale_at(const struct run *run, int input, int64_t number, float *t
 
 /* ---- samples ------------------------------------------------------------------------------------- */
 
-static bool augments(void) { return pd_options.augment.flip || pd_options.augment.crop; }
-static bool is_augmented(const struct pd_input *in) { return augments() && pd_is_image(in); }
+static bool is_augmented(const struct pd_input *in) { return pd_augments(&pd_options.augment) && pd_is_image(in); }
 
-static void read_file(const struct run *run, int input, int64_t number, int worker, void *to) {
+static bool read_sample(const struct run *run, int input, int64_t number, int worker, float *to, char *why) {
+  const int64_t sample = run->training ? pd_sample(run->seed, pd_dataset_samples(run->data), number) : number;
+  const struct pd_view view = {.resize = pd_options.resize,
+                               .augment = run->training ? &pd_options.augment : NULL,
+                               .seed = run->seed,
+                               .number = number,
+                               .skip_broken = pd_options.skip_broken};
+  if (pd_dataset_images(run->data, input))
+    return pd_dataset_image(run->data, input, sample, &view, &rooms[worker], to, why);
+  pd_dataset_read(run->data, input, sample, to);
+  return true;
+}
+
+static bool try_file(const struct run *run, int input, int64_t number, int worker, void *to, char *why) {
   const struct pd_input *in = &pd.stage->inputs[input];
   bool changed = run->training && is_augmented(in);
   float *image = changed ? (float *)needs[input].sample + worker * in->elements : NULL;
-  int64_t sample = run->training ? pd_sample(run->seed, pd_dataset_samples(run->data), number) : number;
-  pd_dataset_read(run->data, input, sample, changed ? image : to);
+  if (!read_sample(run, input, number, worker, changed ? image : to, why)) return false;
   if (changed) pd_augment_image(&pd_options.augment, in, run->seed, number, image, to);
   if (in->origin == PD_IMAGE) pd_normalise(in, to);
+  return true;
+}
+
+static void read_file(const struct run *run, int input, int64_t number, int worker, void *to) {
+  char why[PD_WHY];
+  if (!try_file(run, input, number, worker, to, why)) pd_fail("%s", why);
 }
 
 /* Loads tokens, including a negative token that is not counted. */
@@ -152,50 +172,84 @@ static bool fills_microbatches(const char *path, char *why) {
       samples - samples % s->microbatch, samples);
 }
 
+/* Checks options and classes of image files. */
+static bool options_fit_data(char *why) {
+  const struct pd_stage *s = pd.stage;
+  const struct pd_options *o = &pd_options;
+  const struct pd_images *trained = pd_training_data ? pd_dataset_folder(pd_training_data) : NULL;
+  const struct pd_images *evaluated = pd_evaluation_data ? pd_dataset_folder(pd_evaluation_data) : NULL;
+  const bool folders = trained || evaluated;
+  for (int i = 0; i < s->n_inputs && o->resize; i++)
+    if (pd_is_image(&s->inputs[i]) && o->resize < s->inputs[i].dim[1])
+      return pd_refuse(why, "--resize %lld is smaller than the height of '%s', %lld", (long long)o->resize,
+                       s->inputs[i].name, (long long)s->inputs[i].dim[1]);
+  if (!folders && (o->resize || o->skip_broken || o->data_threads >= 0))
+    pd_warn("%s has no effect: --data has no image files", o->resize        ? "--resize"
+                                                           : o->skip_broken ? "--skip-broken"
+                                                                            : "--data-threads");
+  if (trained && o->resize && o->augment.resized_crop > 0 && !evaluated)
+    pd_warn("--resize has no effect on training with --augment resized_crop");
+  return (!trained || !evaluated || pd_same_classes(trained, evaluated, why)) &&
+         (pd_only_evaluates() || !pd_augments(&o->augment) ||
+          pd_augment_fits(&o->augment, s->inputs, s->n_inputs, trained || !pd_training_data, why));
+}
+
 bool pd_data_start(char *why) {
   const struct pd_stage *s = pd.stage;
   const struct pd_options *o = &pd_options;
   needs = pd_allocate(sizeof *needs * (size_t)s->n_inputs);
+  rooms = pd_allocate(sizeof *rooms * (size_t)workers());
   for (int i = 0; i < s->n_inputs; i++) {
     int from = pd_is_derived(&s->inputs[i]) ? pd_derived_from(s->inputs, i) : i;
-    const size_t samples = from != i ? 1 : is_augmented(&s->inputs[i]) ? (size_t)pd_load_workers() : 0;
+    const size_t samples = from != i ? 1 : is_augmented(&s->inputs[i]) ? (size_t)workers() : 0;
     if (samples) needs[i].sample = pd_allocate(sizeof(float) * samples * (size_t)s->inputs[from].elements);
   }
   if (pd_only_evaluates())
     return (open_data(&pd_evaluation_data, o->data, o->n_data, why) || open_without_targets(why)) &&
-           (!o->n_data || fills_microbatches(o->data[0], why));
+           (!o->n_data || fills_microbatches(o->data[0], why)) && options_fit_data(why);
   return (!pd.steps || open_data(&pd_training_data, o->data, o->n_data, why)) &&
          open_data(&pd_evaluation_data, o->validation, o->n_validation, why) &&
-         (!o->n_validation || fills_microbatches(o->validation[0], why)) &&
-         (!augments() || pd_augment_fits(&o->augment, s->inputs, s->n_inputs, why));
+         (!o->n_validation || fills_microbatches(o->validation[0], why)) && options_fit_data(why);
 }
 
 int64_t pd_first_sample(int64_t k) { return pd_sample_base + (pd_number(k) - 1) * pd.stage->microbatch; }
 
+bool pd_make_sample(int input, bool evaluation, int64_t k, int64_t i, int worker, float *to, char *why) {
+  const struct run run = evaluation ? validation() : training();
+  return try_file(&run, input, evaluation ? pd_evaluation_sample(k, i) : pd_first_sample(k) + i, worker, to, why);
+}
+
 struct training_samples {
   int input;
   int64_t first;
+  const float *ready; /* of ahead.c; NULL: none */
 };
 
 static void load_training_sample(const void *of, int64_t i, int worker, void *to) {
   const struct training_samples *s = of;
   const struct run run = training();
-  if (pd_training_data)
+  const size_t elements = (size_t)pd.stage->inputs[s->input].elements;
+  if (s->ready)
+    memcpy(to, s->ready + (size_t)i * elements, elements * sizeof(float));
+  else if (pd_training_data)
     load_sample(&run, s->input, s->first + i, worker, to);
   else /* --emulate without data */
-    memset(to, 0, (size_t)pd.stage->inputs[s->input].elements * sizeof(float));
+    memset(to, 0, elements * sizeof(float));
 }
 
 void pd_load(int input, int64_t k, void *to) {
-  const struct training_samples s = {input, pd_first_sample(k)};
+  const bool images = pd_training_data && pd_dataset_images(pd_training_data, input);
+  const struct training_samples s = {input, pd_first_sample(k),
+                                     images ? pd_ahead(input, false, k, pd.steps * pd_own_microbatches()) : NULL};
   pd_load_samples(input, to, pd_is_image(&pd.stage->inputs[input]), load_training_sample, &s);
+  if (images) pd_tell_broken();
 }
 
 int64_t pd_first_bad_row(int input, int64_t k, bool evaluation) {
   const struct pd_input *in = &pd.stage->inputs[input];
   struct pd_dataset *data = evaluation ? pd_evaluation_data : pd_training_data;
   int64_t b = pd.stage->microbatch, samples = data ? pd_dataset_samples(data) : 0, bad = -1;
-  if (!data || in->token || pd_is_derived(in)) return -1;
+  if (!data || in->token || pd_is_derived(in) || pd_dataset_images(data, input)) return -1;
   float *x = pd_allocate(sizeof *x * (size_t)in->elements);
   for (int64_t i = 0; i < b && bad < 0; i++) {
     int64_t row = evaluation ? (pd_number(k) - 1) * b + i : pd_sample(pd.seed, samples, pd_first_sample(k) + i);
@@ -205,6 +259,15 @@ int64_t pd_first_bad_row(int input, int64_t k, bool evaluation) {
   }
   free(x);
   return bad;
+}
+
+int64_t pd_evaluation_sample(int64_t v, int64_t i) {
+  const int64_t first = (pd_number(v) - 1) * pd.stage->microbatch;
+  return first + i < pd_dataset_samples(pd_evaluation_data) ? first + i : first;
+}
+
+const float *pd_evaluation_ahead(int input, int64_t v) {
+  return pd_dataset_images(pd_evaluation_data, input) ? pd_ahead(input, true, v, pd_own_evaluations()) : NULL;
 }
 
 void pd_load_evaluation_sample(int input, int64_t sample, int worker, void *to) {

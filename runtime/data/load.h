@@ -23,11 +23,64 @@ int64_t pd_dataset_samples(const struct pd_dataset *d);
 /* Copies one sample of an input from the files, as int32 or float. A token out of range ends the launch. */
 void pd_dataset_read(const struct pd_dataset *d, int input, int64_t sample, void *to);
 
+/* The images of an input whose samples are image files; NULL: there are none. */
+const struct pd_images *pd_dataset_images(const struct pd_dataset *d, int input);
+const struct pd_images *pd_dataset_folder(const struct pd_dataset *d); /* of any input */
+/* Writes the path of a sample's image file, without control characters; false: the samples are not image files. */
+bool pd_dataset_path(const struct pd_dataset *d, int64_t sample, char *to, size_t room);
+struct pd_view;
+struct pd_image_room;
+/* Decodes one sample of such an input. */
+bool pd_dataset_image(const struct pd_dataset *d, int input, int64_t sample, const struct pd_view *v,
+                      struct pd_image_room *room, float *to, char *why);
+
+/* ---- read_image.c ---------------------------------------------------------------------------- */
+
+struct pd_view {                    /* how an image becomes a sample */
+  int64_t resize;                   /* pd_resized_height */
+  const struct pd_augment *augment; /* NULL: no random frame */
+  uint64_t seed;
+  int64_t number; /* of the sample, for random choices */
+  bool skip_broken;
+};
+struct pd_image_room { /* of one thread; zeroed at first */
+  struct pd_pixels pixels;
+  struct pd_resize_room resize;
+};
+bool pd_read_image(const struct pd_images *m, int64_t image, const struct pd_input *in, const struct pd_view *v,
+                   struct pd_image_room *room, float *to, char *why);
+/* Warns of images that were skipped since the last call, and returns the number of all that this rank skipped. */
+int64_t pd_tell_broken(void);
+
+/* ---- classes.c ------------------------------------------------------------------------------- */
+
+/* Of the weights or else of the evaluation's folder; NULL: it has no name. */
+const char *pd_class_name(int64_t number);
+/* The names of a folder's classes as a JSON array, for free(); NULL: there are none. */
+char *pd_classes_text(const struct pd_dataset *d);
+/* Takes the names that a file of weights keeps ("": none), for an evaluation. Warns if its folder has others. */
+void pd_classes_read(const char *text, const char *path);
+
+/* ---- ahead.c --------------------------------------------------------------------------------- */
+
+int pd_data_threads(void); /* 0: the training thread decodes */
+/* The samples of microbatch k of an input of images, valid until the next call for the input, and queues the next
+ * microbatches up to `last`. NULL: the caller decodes. */
+const float *pd_ahead(int input, bool evaluation, int64_t k, int64_t last);
+double pd_ahead_seconds(void); /* time in which the training thread waited for images */
+void pd_ahead_finish(void);
+
 /* ---- load.c ---------------------------------------------------------------------------------- */
 
 /* NULL: none. Evaluation data is --validation or, without training, --data. */
 extern struct pd_dataset *pd_training_data, *pd_evaluation_data;
 bool pd_data_start(char *why);
+/* Decodes sample i of microbatch k of an input of images; for the threads of ahead.c. */
+bool pd_make_sample(int input, bool evaluation, int64_t k, int64_t i, int worker, float *to, char *why);
+/* Sample i of microbatch v of pd_evaluation_data; the microbatch's first sample pads the last microbatch. */
+int64_t pd_evaluation_sample(int64_t v, int64_t i);
+/* Samples of microbatch v of an input that ahead.c decoded; NULL: load them one by one. */
+const float *pd_evaluation_ahead(int input, int64_t v);
 /* One sample of an input, read or derived. */
 void pd_load_evaluation_sample(int input, int64_t sample, int worker, void *to);
 /* The first row of the input's file with a non-finite number in microbatch k of training or evaluation; -1:

@@ -53,6 +53,8 @@ const char *pd_map_file(const char *path, size_t *size, char *why) {
   return map;
 }
 
+void pd_note_content(const char *path, const char *text, size_t size) { note_mapping(path, text, size); }
+
 int pd_mapped_files(void) {
   int n = 0;
   for (const struct mapping *m = mappings; m; m = m->next) n++;

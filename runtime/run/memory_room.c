@@ -37,9 +37,11 @@ static int64_t address_room(void) {
   return most > used ? most - used : 0;
 }
 
-int64_t pd_memory_room(void) {
+int pd_local_ranks(void) {
   const char *text = getenv("OMPI_COMM_WORLD_LOCAL_SIZE");
   if (!text) text = getenv("MPI_LOCALNRANKS"); /* Hydra's */
-  int ranks = text ? atoi(text) : 1;
-  return least(machine_room() / (ranks > 0 ? ranks : 1), address_room());
+  const int ranks = text ? atoi(text) : 1;
+  return ranks > 0 ? ranks : 1;
 }
+
+int64_t pd_memory_room(void) { return least(machine_room() / pd_local_ranks(), address_room()); }

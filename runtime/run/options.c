@@ -44,13 +44,19 @@ struct option {
 /* tools/describe-options reads this table. A line of --help has at most 100 columns, 70 of them for `help`. */
 static const struct option options[] = {
     {"--data", PATHS, AT(data), AT(n_data), "PATH...",
-     "text, .ids, .bin, .npy, .npz, idx or a pattern; NAME=PATH for one input", DATA, TRAIN | EVALUATE | INFER},
+     "text, .ids, .bin, .npy, .npz, idx, image folder, .tar; or NAME=PATH", DATA, TRAIN | EVALUATE | INFER},
     {"--token-type", TOKENS, AT(token_bytes), 0, "u8|u16|u32",
      "token type of .bin files without a header; u8 also reads text as bytes", DATA, TRAIN | EVALUATE | INFER},
     {"--pad", COUNT, AT(pad), 0, "TOKEN", "token that fills lines shorter than the input (default 0)", DATA,
      TRAIN | EVALUATE | INFER},
+    {"--resize", POSITIVE, AT(resize), 0, "PIXELS",
+     "height of images before the crop (default: the input's / 0.875)", DATA, TRAIN | EVALUATE | INFER},
+    {"--skip-broken", FLAG, AT(skip_broken), 0, NULL,
+     "replace unreadable image files by others of their class, with a warning", DATA, TRAIN | EVALUATE | INFER},
+    {"--data-threads", COUNT, AT(data_threads), 0, "N",
+     "threads that decode images ahead (default: unused processors)", DATA, TRAIN | EVALUATE | INFER},
     {"--augment", AUGMENT, AT(augment), 0, "CHANGES",
-     "random changes of training images: flip, crop=PIXELS, flip,crop=PIXELS", DATA, TRAIN},
+     "random changes of images: flip, crop=PIXELS, resized_crop, color=SHARE", DATA, TRAIN},
     {"--prompt", TEXT, AT(prompt), 0, "TEXT", "text to continue (default: standard input)", TEXTS, GENERATE},
     {"--prompt-file", PATH, AT(prompt_file), 0, "FILE", "file with the text to continue", TEXTS, GENERATE},
     {"--prompt-tokens", TEXT, AT(prompt_tokens), 0, "N,N,..", "tokens to continue, by number", TEXTS, GENERATE},
@@ -78,7 +84,7 @@ static const struct option options[] = {
     {"--evaluate", FLAG, AT(evaluate), 0, NULL, "compute loss and metrics over --data without training",
      VALIDATION, TRAIN | EVALUATE},
     {"--predict", PATHS, AT(predict), AT(n_predict), "[NAME=]PATH...",
-     "write the model's outputs over --data as .npy; NAME selects one output", OUTPUTS, INFER},
+     "write outputs over --data as .npy, or as .tsv with classes, by NAME", OUTPUTS, INFER},
     {"--init", LIST, AT(init), AT(n_init), "PATH...",
      "weights: safetensors, their index.json, or step folders of a checkpoint", CHECKPOINTS, ALL},
     {"--init-partial", LIST, AT(init_partial), AT(n_init_partial), "PATTERN...",
@@ -197,19 +203,27 @@ static bool parse_rate(const char *text, double *to) {
   return false;
 }
 
-/* Parses flip, crop=PIXELS, or both with a comma between them. */
+/* Parses the value of a change of --augment: `n` characters, or a whole number of pixels or a share, 0 to 1. */
+static bool parse_change(const char *text, size_t n, struct pd_augment *a) {
+  char word[32] = "", *end;
+  if (n >= sizeof word) return false;
+  memcpy(word, text, n);
+  char *value = strchr(word, '=');
+  if (value) *value++ = 0;
+  if (!strcmp(word, "flip")) return a->flip = !value;
+  if (!strcmp(word, "crop")) return value && strlen(value) < 4 && parse_count(value, 1, &a->crop);
+  double *share = !strcmp(word, "resized_crop") ? &a->resized_crop : !strcmp(word, "color") ? &a->color : NULL;
+  if (share == &a->resized_crop && !value) value = "0.08"; /* torchvision's */
+  if (!share || !value || !*value) return false;
+  *share = strtod(value, &end);
+  return !*end && *share > 0 && *share <= 1;
+}
+
+/* Parses changes with commas between them. */
 static bool parse_augment(const char *text, struct pd_augment *a) {
-  static const char crop[] = "crop=";
   for (;; text++) {
-    size_t n = strcspn(text, ",");
-    if (n == 4 && !strncmp(text, "flip", n))
-      a->flip = true;
-    else if (n > sizeof crop - 1 && n < sizeof crop + 4 && !strncmp(text, crop, sizeof crop - 1)) {
-      char pixels[8] = "";
-      memcpy(pixels, text + sizeof crop - 1, n - (sizeof crop - 1));
-      if (!parse_count(pixels, 1, &a->crop)) return false;
-    } else
-      return false;
+    const size_t n = strcspn(text, ",");
+    if (!parse_change(text, n, a)) return false;
     text += n;
     if (!*text) return true;
   }
@@ -250,7 +264,9 @@ static bool parse_value(const struct option *o, const char *text, char *at, char
   case TEXT: *(const char **)at = text; return true;
   case AUGMENT:
     return parse_augment(text, (struct pd_augment *)at) ||
-           pd_refuse(why, "%s needs flip, crop=PIXELS or flip,crop=PIXELS, not '%s'", o->name, text);
+           pd_refuse(why,
+                     "%s needs flip, crop=PIXELS, resized_crop or color=SHARE with commas between them, not '%s'",
+                     o->name, text);
   case TOKENS:
     *(int *)at = !strcmp(text, "u8") ? 1 : !strcmp(text, "u16") ? 2 : !strcmp(text, "u32") ? 4 : 0;
     return *(int *)at || pd_refuse(why, "%s needs u8, u16 or u32, not '%s'", o->name, text);
@@ -305,11 +321,16 @@ static bool parse_several(const struct option *p, struct pd_options *o, int argc
 
 /* `training`: the first given option that --evaluate ignores, or NULL. */
 static bool options_agree(struct pd_options *o, const struct option *training, char *why) {
+  enum { MOST_SIDE = 1 << 16, MOST_THREADS = 256 };
   if (o->evaluate && training)
     return pd_refuse(why, "%s has no effect with --evaluate. help: leave out %s or --evaluate", training->name,
                      training->name);
   if ((o->n_init_partial || o->n_rename) && !o->n_init)
     return pd_refuse(why, "%s needs --init PATH", o->n_rename ? "--rename" : "--init-partial");
+  if (o->resize > MOST_SIDE)
+    return pd_refuse(why, "--resize %lld is more than %d", (long long)o->resize, MOST_SIDE);
+  if (o->data_threads > MOST_THREADS)
+    return pd_refuse(why, "--data-threads %lld is more than %d", (long long)o->data_threads, MOST_THREADS);
   if (o->validate_every && !o->n_validation) return pd_refuse(why, "--validate-every needs --validation PATH");
   if (o->stop_when && !o->n_validation) return pd_refuse(why, "--stop-when needs --validation PATH");
   if ((o->checkpoint_every || o->resume) && !o->checkpoint)
@@ -340,6 +361,7 @@ bool pd_parse_options(struct pd_options *o, int argc, char **argv, char *why) {
   const struct option *training = NULL;
   *o = (struct pd_options){.steps = -1,
                            .device = -1,
+                           .data_threads = -1,
                            .seed = 1,
                            .timeout = 300,
                            .grace = 30,

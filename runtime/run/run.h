@@ -38,6 +38,8 @@ struct pd_options {
   double grace;               /* seconds */
   double peak;                /* operations per second of all ranks; 0: measure */
   struct pd_augment augment;
+  int64_t resize;       /* of image files; 0: not given */
+  int64_t data_threads; /* -1: not given */
   const char *prompt, *prompt_file, *prompt_tokens;
   char **tokenizer; /* a run within argv */
   int n_tokenizer;
@@ -50,8 +52,8 @@ struct pd_options {
   int64_t device;        /* CUDA device number; -1: not given */
   const char *comm;      /* transport, such as "nccl" or "mpi"; NULL: automatic */
   bool check_messages;
-  bool evaluate, resume, resume_or_start, resume_anyway, checkpoint_optional, checkpoint_background, quiet,
-      emulate, graphs, help;
+  bool skip_broken, evaluate, resume, resume_or_start, resume_anyway, checkpoint_optional, checkpoint_background,
+      quiet, emulate, graphs, help;
 };
 extern struct pd_options pd_options;
 bool pd_parse_options(struct pd_options *o, int argc, char **argv, char *why);
@@ -107,6 +109,7 @@ extern struct pd_updates { int64_t exchanged, done, logged; } pd_updates;
 
 /* ---- memory_room.c --------------------------------------------------------------------------- */
 
+int pd_local_ranks(void);     /* on this machine, from the launcher's environment; else 1 */
 int64_t pd_memory_room(void); /* approximate free bytes of this rank's share of the machine */
 
 /* ---- finite.c --------------------------------------------------------------------------------- */
@@ -131,6 +134,8 @@ struct pd_entry;
  * that copy. NULL after filling `why`. */
 const char *pd_map_file(const char *path, size_t *size, char *why);
 void pd_unmap_file(const void *at, size_t size);
+/* Counts text as the content of a data file `path`, as a mapped file. */
+void pd_note_content(const char *path, const char *text, size_t size);
 const char *pd_mapped_path(const void *address); /* the mapped file at this address, or NULL */
 /* The files that are mapped, in the order of mapping. */
 struct pd_mapped {

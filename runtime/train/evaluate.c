@@ -89,23 +89,26 @@ bool pd_evaluation_next(int64_t v) {
 
 struct evaluation_samples {
   int input;
-  int64_t first;
+  int64_t v;
+  const float *ready; /* of pd_evaluation_ahead */
 };
 
-/* The microbatch's first sample pads the last microbatch; it is not counted. */
 static void load_evaluation_sample(const void *of, int64_t i, int worker, void *to) {
   const struct evaluation_samples *s = of;
   const struct pd_input *in = &pd.stage->inputs[s->input];
-  const bool there = s->first + i < pd_dataset_samples(pd_evaluation_data);
-  if (pd_without_targets && !in->predicts)
-    memset(to, 0, (size_t)in->elements * sizeof(float));
+  const size_t elements = (size_t)in->elements;
+  if (s->ready)
+    memcpy(to, s->ready + (size_t)i * elements, elements * sizeof(float));
+  else if (pd_without_targets && !in->predicts)
+    memset(to, 0, elements * sizeof(float));
   else
-    pd_load_evaluation_sample(s->input, there ? s->first + i : s->first, worker, to);
+    pd_load_evaluation_sample(s->input, pd_evaluation_sample(s->v, i), worker, to);
 }
 
 void pd_evaluation_load(int input, int64_t v, void *to) {
-  const struct evaluation_samples s = {input, (pd_number(v) - 1) * pd.stage->microbatch};
+  const struct evaluation_samples s = {input, v, pd_evaluation_ahead(input, v)};
   pd_load_samples(input, to, pd_is_image(&pd.stage->inputs[input]), load_evaluation_sample, &s);
+  if (s.ready) pd_tell_broken();
 }
 
 static void take_sum(int figure, int64_t v, double sum) {

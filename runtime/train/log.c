@@ -108,6 +108,19 @@ static bool cut_log(void) {
   return !ftruncate(fileno(log_file), end);
 }
 
+static const struct pd_dataset *own_data(void) {
+  return pd_only_evaluates() ? pd_evaluation_data : pd_training_data;
+}
+
+static const struct pd_images *own_images(void) { return own_data() ? pd_dataset_folder(own_data()) : NULL; }
+
+/* The classes' names, in the order of their numbers. */
+static void line_classes(void) {
+  char *text = own_data() ? pd_classes_text(own_data()) : NULL;
+  if (text) line(",\"classes\":%s", text);
+  free(text);
+}
+
 void pd_log_start(double all_ranks_peak) {
   const struct pd_stage *s = pd.stage;
   peak = all_ranks_peak;
@@ -128,8 +141,8 @@ void pd_log_start(double all_ranks_peak) {
   if (peak > 0)
     line(",\"peak_flops\":%.4g,\"peak_source\":\"%s\"", peak, pd_options.peak > 0 ? "given" : "measured");
   if (pd.first_step) line(",\"first_step\":%lld", (long long)pd.first_step);
-  const struct pd_dataset *data = pd_only_evaluates() ? pd_evaluation_data : pd_training_data;
-  if (data) line(",\"samples\":%lld", (long long)pd_dataset_samples(data));
+  if (own_data()) line(",\"samples\":%lld", (long long)pd_dataset_samples(own_data()));
+  line_classes();
   line_planned();
   if (pd_checkpoint_copies) line_array("checkpoint_copy_bytes", pd_checkpoint_copies);
   if (pd_twice_bytes()) line_array("audit_copy_bytes", pd_twice_bytes());
@@ -285,6 +298,16 @@ void pd_log_evaluation(const double *mean, int64_t samples, double seconds) {
   fflush(stdout);
 }
 
+static void line_images(const struct pd_rank_end *of_rank) {
+  line(",\"image_seconds\":[");
+  for (int r = 0; r < pd.ranks; r++) line("%s%.3f", r ? "," : "", of_rank[r].image_seconds);
+  line("]");
+  if (!pd_options.skip_broken) return;
+  line(",\"skipped_images\":[");
+  for (int r = 0; r < pd.ranks; r++) line("%s%lld", r ? "," : "", (long long)of_rank[r].broken_images);
+  line("]");
+}
+
 static void line_ends(const struct pd_rank_end *of_rank) {
   struct pd_device_count counts[PD_DEVICE_COUNTS];
   int n = pd_device_counts(counts);
@@ -292,6 +315,7 @@ static void line_ends(const struct pd_rank_end *of_rank) {
   for (int r = 0; r < pd.ranks; r++) line("%s%lld", r ? "," : "", (long long)of_rank[r].peak_bytes);
   line("]");
   line_planned();
+  if (own_images()) line_images(of_rank);
   for (int i = 0; i < n; i++) {
     line(",\"%s\":[", counts[i].name);
     for (int r = 0; r < pd.ranks; r++) line("%s%lld", r ? "," : "", (long long)of_rank[r].counts[i]);

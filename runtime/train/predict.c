@@ -1,4 +1,5 @@
-/* --predict: the model's outputs over all samples, as .npy arrays of f32 with one row per sample, in order. Rank 0
+/* --predict: the model's outputs over all samples, as .npy arrays of f32 with one row per sample, in order, or as a
+ * .tsv table with the class of the largest number of each row, which rank 0 writes at the end from such rows. Rank 0
  * creates each file under a temporary name and at full size. The ranks of the stage that computes an output write
  * the rows of their microbatches at their offsets, so that files do not depend on cuts and replicas. At the end
  * every rank syncs its rows, and rank 0 renames the file. All ranks must share the directory. */
@@ -16,7 +17,8 @@ enum { HEADER = 128, PATH_ROOM = sizeof((struct pd_output *)0)->beside };
 
 static struct file {
   const char *path;     /* NULL: not requested */
-  struct pd_output out; /* on rank 0 */
+  bool table;           /* .tsv; the rows are temporary */
+  struct pd_output out; /* on rank 0: the rows */
   int fd;               /* on all other ranks; -1: not open */
 } * files;              /* by prediction */
 
@@ -49,6 +51,11 @@ static int asked_for(const char *argument, const char **path, char *why) {
   return -1;
 }
 
+static bool is_table(const char *path) {
+  const size_t n = strlen(path);
+  return n > 4 && !strcmp(path + n - 4, ".tsv");
+}
+
 bool pd_predict_options(char *why) {
   const struct pd_options *o = &pd_options;
   files = pd_allocate(sizeof *files * (size_t)(pd.stage->n_predictions + 1));
@@ -60,6 +67,14 @@ bool pd_predict_options(char *why) {
     if (files[asked].path)
       return pd_refuse(why, "--predict: the output '%s' is given twice", pd.stage->predictions[asked].name);
     files[asked].path = path;
+    files[asked].table = is_table(path);
+    if (files[asked].table &&
+        (pd.stage->predictions[asked].rank != 1 || pd.stage->predictions[asked].elements < 2))
+      return pd_refuse(
+          why,
+          "--predict '%s': a table has the class of each sample, but '%s' is not one number per class. "
+          "help: write a .npy file",
+          path, pd.stage->predictions[asked].name);
   }
   return true;
 }
@@ -84,10 +99,12 @@ static void write_header(char *to, const struct pd_prediction *p, int64_t sample
 
 /* Allocates the whole file, so that a full disk is reported at start. */
 static bool make_file(struct file *f, const struct pd_prediction *p, int64_t samples, char *why) {
-  char header[HEADER];
+  char header[HEADER], rows[PATH_ROOM];
   write_header(header, p, samples);
+  snprintf(rows, sizeof rows, "%s%s", f->path, f->table ? ".rows" : "");
+  if (f->table && !pd_writable(rows, why)) return false; /* removes those of killed runs, too */
   bool ok =
-      pd_output_open(&f->out, f->path) && fwrite(header, 1, HEADER, f->out.file) == HEADER && !fflush(f->out.file);
+      pd_output_open(&f->out, rows) && fwrite(header, 1, HEADER, f->out.file) == HEADER && !fflush(f->out.file);
   if (ok && samples) {
     int error = posix_fallocate(fileno(f->out.file), 0, HEADER + samples * row_bytes(p));
     ok = !error;
@@ -136,6 +153,45 @@ void pd_predict(int prediction, int64_t v, const float *rows) {
     pd_fail("cannot write '%s': %s", f->path, strerror(errno));
 }
 
+/* ---- tables ----------------------------------------------------------------------------------- */
+
+static int64_t largest_of(const float *x, int64_t n) {
+  int64_t best = 0;
+  for (int64_t i = 1; i < n; i++)
+    if (x[i] > x[best]) best = i;
+  return best;
+}
+
+/* A line for each sample: the image's file, or the sample's number from 0; the class's name, or its number; and its
+ * number in the row. */
+static bool write_lines(int rows, const struct pd_prediction *p, FILE *out) {
+  const struct pd_images *images = pd_dataset_folder(pd_evaluation_data);
+  float *row = pd_allocate((size_t)row_bytes(p));
+  bool ok = fprintf(out, "%s\tclass\t%s\n", images ? "file" : "sample", p->name) > 0;
+  for (int64_t s = 0; ok && s < pd_dataset_samples(pd_evaluation_data); s++) {
+    ok = pread(rows, row, (size_t)row_bytes(p), HEADER + s * row_bytes(p)) == row_bytes(p);
+    const int64_t best = largest_of(row, p->elements);
+    const char *name = pd_class_name(best);
+    char sample[PATH_ROOM], number[32];
+    snprintf(number, sizeof number, "%lld", (long long)best);
+    if (!pd_dataset_path(pd_evaluation_data, s, sample, sizeof sample))
+      snprintf(sample, sizeof sample, "%lld", (long long)s);
+    ok = ok && fprintf(out, "%s\t%s\t%.9g\n", sample, name ? name : number, row[best]) > 0;
+  }
+  free(row);
+  return ok;
+}
+
+static bool finish_table(struct file *f, const struct pd_prediction *p) {
+  struct pd_output table;
+  const int rows = open(f->out.beside, O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
+  bool ok = pd_output_open(&table, f->path);
+  ok = ok && rows >= 0 && write_lines(rows, p, table.file);
+  if (rows >= 0) close(rows);
+  pd_output_close(&f->out, false);
+  return pd_output_close(&table, ok);
+}
+
 void pd_predict_finish(void) {
   char why[PD_WHY] = "";
   for (int i = 0; i < pd.stage->n_predictions; i++)
@@ -147,7 +203,7 @@ void pd_predict_finish(void) {
     if (!f->path) continue;
     if (pd.rank)
       close(f->fd);
-    else if (!pd_output_close(&f->out, true))
+    else if (!(f->table ? finish_table(f, &pd.stage->predictions[i]) : pd_output_close(&f->out, true)))
       pd_fail("cannot write '%s': %s", f->path, strerror(errno));
     else
       pd_log_prediction(&pd.stage->predictions[i], pd_dataset_samples(pd_evaluation_data), f->path);

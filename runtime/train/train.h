@@ -51,9 +51,11 @@ void pd_log_prediction(const struct pd_prediction *p, int64_t samples, const cha
 void pd_log_validation(int64_t t, const double *mean, int64_t samples, double seconds);
 double pd_model_loss(const double *mean); /* the losses' sum */
 double pd_metric_value(int figure, const double *mean);
-/* Of each rank: peak memory in bytes, and the counts of pd_device_counts. */
+/* Of each rank: peak memory in bytes, the counts of pd_device_counts, skipped images, and seconds of waiting for
+ * images. */
 struct pd_rank_end {
-  int64_t peak_bytes, counts[PD_DEVICE_COUNTS];
+  int64_t peak_bytes, counts[PD_DEVICE_COUNTS], broken_images;
+  double image_seconds;
 };
 void pd_log_finish(const struct pd_rank_end *of_rank, double seconds);
 

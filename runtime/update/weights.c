@@ -1,6 +1,7 @@
 /* Addresses of weights, and writing them to a safetensors file with every parameter of all stages, tied parameters
  * once. Rank 0 writes tensor by tensor; the first replica of a parameter's owner stage sends it in pieces. */
 #include "shared/checksum.h"
+#include "data/load.h"
 #include "messages/messages.h"
 #include "update/update.h"
 #include "shared/safetensors.h"
@@ -310,13 +311,15 @@ static bool write_tensor(FILE *out, int order, int writer, int64_t elements, flo
 }
 
 static void write_file(const char *path, const struct pd_entry *entries, const int *writer, float *piece) {
-  static const char *const metadata[][2] = {{"format", "pt"}};
+  char *classes = pd_classes_text(pd_training_data);
+  const char *const metadata[][2] = {{"format", "pt"}, {"classes", classes}};
   int n = pd.stage->n_model_parameters, n_present = 0;
   size_t bytes = 0;
   struct pd_entry *present = pd_allocate(sizeof *present * (size_t)n);
   for (int i = 0; i < n; i++)
     if (entries[i].name) present[n_present++] = entries[i];
-  unsigned char *header = pd_safetensors_header(present, n_present, metadata, 1, &bytes);
+  unsigned char *header = pd_safetensors_header(present, n_present, metadata, classes ? 2 : 1, &bytes);
+  free(classes);
   free(present);
   struct pd_output out;
   bool ok = header && pd_output_open(&out, path) && fwrite(header, 1, bytes, out.file) == bytes;

@@ -5,7 +5,7 @@ Blocks of a page, in their order, share a folder that has the repository's model
     ```console run numbers-vary   numbers and the spaces around them are not compared
     ```console run fails          the commands end with a status other than 0
     ```pdm NAME                   written to NAME; if the repository has a file of this name, its text is compared
-    <!-- run: COMMAND -->         a command that readers do not see
+    <!-- run: COMMAND -->         a command that readers do not see; $TOP is the repository
 
 A line "..." in an output stands for any lines, also none. With BLESS=1 outputs that differ, also in numbers, are rewritten in the page, unless
 they have such a line. Other blocks are not run. CONTRIBUTING.md, "Examples in the documentation"."""
@@ -146,7 +146,7 @@ def check_itself(top, environment):
 
 
 def main(pdc, top, pages):
-    environment = dict(os.environ, PATH=os.path.dirname(pdc) + ":" + os.environ["PATH"], OMP_NUM_THREADS="1",
+    environment = dict(os.environ, PATH=os.path.dirname(pdc) + ":" + os.environ["PATH"], OMP_NUM_THREADS="1", TOP=top,
                        COMPILER_PATH=os.path.join(os.path.dirname(pdc), "tests", "linker"), OMPI_ALLOW_RUN_AS_ROOT="1",
                        OMPI_ALLOW_RUN_AS_ROOT_CONFIRM="1", OMPI_MCA_rmaps_base_oversubscribe="1")
     faults = check_itself(top, environment)

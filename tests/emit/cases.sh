@@ -533,9 +533,10 @@ profiles_are_measured() {
 train_with() {
   dir=$1
   shift
+  images=$("$pdc" --version | sed -n 's/^images: JPEG.*/-ljpeg -lpng/p')
   for stage in 0 1; do
     "$cc" -std=gnu11 -O1 -g -march=native -ffp-contract=off -fno-math-errno -fopenmp "$@" -I"$source/runtime" \
-      "$dir/stage$stage.c" -o "$dir/stage$stage" "$build/libpd_runtime.a" -lomp -ldnnl -lcjson \
+      "$dir/stage$stage.c" -o "$dir/stage$stage" "$build/libpd_runtime.a" -lomp -ldnnl -lcjson $images \
       $(mpicc.openmpi --showme:link) -lpthread -lm || fail "cannot build $dir/stage$stage"
   done
   OMP_NUM_THREADS=2 mpirun --allow-run-as-root --oversubscribe -n 2 "$dir/train" --data text --steps 4 --timeout 300 \

@@ -36,6 +36,7 @@ grep -q 'pd_predict\|probabilities' trained/stage0.c && complain "a training kee
 says "the model has several outputs. help: use NAME=PATH, where NAME is one of 'logits', 'features', 'probabilities', 'flipped'" infer 1 one --predict l.npy
 says "'logit=l.npy' names no output" infer 1 one --predict logit=l.npy
 says "'logits' is given twice" infer 1 one --predict logits=a.npy logits=b.npy
+says "--predict 'p.tsv': a table has the class of each sample, but 'flipped' is not one number per class" infer 1 one --predict flipped=p.tsv
 says "two outputs cannot both be 'a.npy'" infer 1 one --predict logits=a.npy features=a.npy
 says "two outputs cannot both be './a.npy'" infer 1 one --predict logits=a.npy features=./a.npy
 says "two outputs cannot both be 'a.npy': --log and --predict" infer 1 one --predict logits=a.npy --log "$work/a.npy"

@@ -85,6 +85,19 @@ static void read_rows(const struct pd_array *a) {
   free(numbers);
 }
 
+/* Samples must lie within the file, and be the same again. */
+static void read_tar(const struct pd_array *a) {
+  enum { ROOM = 64 };
+  struct pd_tar_sample s[ROOM];
+  int64_t n = pd_tar_samples(a, NULL, 0, why);
+  if (n < 0) refused();
+  if (pd_tar_samples(a, s, ROOM, why) != n) abort();
+  for (int64_t i = 0; i < n && i < ROOM; i++)
+    if (!s[i].bytes || s[i].at > a->size || s[i].bytes > a->size - s[i].at || s[i].label < -1) abort();
+  change(a);
+  pd_tar_samples(a, s, ROOM, why);
+}
+
 /* An array of an archive, unpacked if it is small; the caller frees *unpacked. */
 static bool open_member(struct pd_array *a, char **unpacked) {
   struct pd_npz_entry e;
@@ -114,6 +127,10 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
   case 'l': ok = pd_parse_cifar(&a, true, why); break;
   case 's': ok = pd_parse_shard(&a, why); break;
   case 'w': ok = pd_parse_tokens(&a, 2, why); break;
+  case 'a':
+    read_tar(&a);
+    ok = pd_refuse(why, "no array");
+    break;
   case 'z':
     pd_npz_arrays(&a, NULL, 0, why);
     ok = open_member(&a, &unpacked);

@@ -94,37 +94,37 @@ static void bad_data_is_named(void **state) {
     const struct pd_input *inputs;
     int n;
     const char *says;
-  } cases[] = {{"/nonexistent/file", text_inputs, 3, "cannot read '/nonexistent/file': No such file"},
-               {directory, text_inputs, 3, "it is not a regular file"},
-               {write_bytes("empty", "", 0), text_inputs, 3, "it is empty"},
-               {write_bytes("raw.bin", "abcdefgh", 8), text_inputs, 3, "not an llm.c token file"},
-               {write_shard("cut.bin", tokens, 5, 8, 20240520), text_inputs, 3,
-                "header says 8 tokens, but its size is for 5"},
-               {write_shard("high.bin", tokens, 8, 8, 20240520), text_inputs, 3,
-                "token 600 at offset 1034 is outside the model's 256"},
-               {write_bytes("text2", "abcdefgh", 8), &number, 1, "'x' takes numbers. help: give one .npy array"},
-               {write_bytes("no.npy", "abcdefghijklmno", 15), &number, 1, "is not a .npy array"},
-               {write_bytes("nine.npy",
-                            "\x93NUMPY\x09\x00\x76\x00"
-                            "abcdef",
-                            16),
-                &number, 1, "is a .npy array of version 9: only versions 1 to 3 are supported"},
-               {write_npy("columns.npy", "<f4", "(1, 2, 3), 'fortran_order': True", labels, 24), &number, 1,
-                "has an unsupported .npy header"},
-               {write_columns(), &number, 1, "must hold samples along its first axis, in C order"},
-               {write_npy("c8.npy", "<c8", "(3,)", labels, 24), &label, 1, "elements of type '<c8': only f2"},
-               {write_npy("shape.npy", "<f4", "(1, 4)", labels, 24), &number, 1,
-                "holds samples of shape [4], but 'x' takes shape [2, 3]"},
-               {write_npy("long.npy", "<f4", "(9, 2, 3)", labels, 24), &number, 1,
-                "is cut short at offset 152: it holds 6 elements of shape (9, 2, 3)"},
-               {write_npy("range.npy", "<i8", "(3,)", labels, 24), &label, 1,
-                "token 256 at offset 144 is outside"},
-               {write_npy("number.npy", "<f8", "(3, 1)", labels, 24), &label, 1,
-                "floating-point numbers, but 'label' takes tokens"},
-               {write_npy("one.npy", "<i8", "(3,)", labels, 24), text_inputs, 3,
-                "holds 3 tokens, but one window of context 4 needs 5"},
-               {write_npy("real.npy", "<f4", "(6,)", labels, 24), text_inputs, 3,
-                "3 inputs and targets and needs one .npy"}};
+  } cases[] = {
+      {"/nonexistent/file", text_inputs, 3, "cannot read '/nonexistent/file': No such file"},
+      {directory, text_inputs, 3, "is a folder, but no input of the model has the shape [3, height, width]"},
+      {write_bytes("empty", "", 0), text_inputs, 3, "it is empty"},
+      {write_bytes("raw.bin", "abcdefgh", 8), text_inputs, 3, "not an llm.c token file"},
+      {write_shard("cut.bin", tokens, 5, 8, 20240520), text_inputs, 3,
+       "header says 8 tokens, but its size is for 5"},
+      {write_shard("high.bin", tokens, 8, 8, 20240520), text_inputs, 3,
+       "token 600 at offset 1034 is outside the model's 256"},
+      {write_bytes("text2", "abcdefgh", 8), &number, 1, "'x' takes numbers. help: give one .npy array"},
+      {write_bytes("no.npy", "abcdefghijklmno", 15), &number, 1, "is not a .npy array"},
+      {write_bytes("nine.npy",
+                   "\x93NUMPY\x09\x00\x76\x00"
+                   "abcdef",
+                   16),
+       &number, 1, "is a .npy array of version 9: only versions 1 to 3 are supported"},
+      {write_npy("columns.npy", "<f4", "(1, 2, 3), 'fortran_order': True", labels, 24), &number, 1,
+       "has an unsupported .npy header"},
+      {write_columns(), &number, 1, "must hold samples along its first axis, in C order"},
+      {write_npy("c8.npy", "<c8", "(3,)", labels, 24), &label, 1, "elements of type '<c8': only f2"},
+      {write_npy("shape.npy", "<f4", "(1, 4)", labels, 24), &number, 1,
+       "holds samples of shape [4], but 'x' takes shape [2, 3]"},
+      {write_npy("long.npy", "<f4", "(9, 2, 3)", labels, 24), &number, 1,
+       "is cut short at offset 152: it holds 6 elements of shape (9, 2, 3)"},
+      {write_npy("range.npy", "<i8", "(3,)", labels, 24), &label, 1, "token 256 at offset 144 is outside"},
+      {write_npy("number.npy", "<f8", "(3, 1)", labels, 24), &label, 1,
+       "floating-point numbers, but 'label' takes tokens"},
+      {write_npy("one.npy", "<i8", "(3,)", labels, 24), text_inputs, 3,
+       "holds 3 tokens, but one window of context 4 needs 5"},
+      {write_npy("real.npy", "<f4", "(6,)", labels, 24), text_inputs, 3,
+       "3 inputs and targets and needs one .npy"}};
   for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
     char why[PD_WHY] = "";
     assert_null(pd_dataset_open(&cases[i].path, 1, cases[i].inputs, cases[i].n, 0, 0, true, why));
@@ -601,11 +601,14 @@ static void only_images_are_changed(void **state) {
   (void)state;
   char why[PD_WHY] = "";
   struct pd_augment a = {.crop = 4};
-  assert_false(pd_augment_fits(&a, text_inputs, 3, why));
+  assert_false(pd_augment_fits(&a, text_inputs, 3, false, why));
   assert_non_null(strstr(why, "no input of shape [channels, height, width]"));
-  assert_false(pd_augment_fits(&a, image_inputs, 2, why));
+  assert_false(pd_augment_fits(&a, image_inputs, 2, false, why));
   assert_non_null(strstr(why, "crop=4: 'image' has images of 4 x 5"));
-  assert_true(pd_augment_fits(&a, cifar_inputs, 2, why));
+  assert_true(pd_augment_fits(&a, cifar_inputs, 2, false, why));
+  a = (struct pd_augment){.resized_crop = 0.08};
+  assert_false(pd_augment_fits(&a, cifar_inputs, 2, false, why));
+  assert_non_null(strstr(why, "--augment resized_crop: --data has no image files"));
   assert_false(pd_is_image(&cifar_inputs[0]));
 }
 

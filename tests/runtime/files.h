@@ -19,7 +19,8 @@ static char *write_bytes(const char *name, const void *bytes, size_t n) {
 }
 
 /* n bytes of elements, at most 896; shape as "(4, 2)". */
-static char *write_npy(const char *name, const char *descr, const char *shape, const void *data, size_t n) {
+__attribute__((unused)) static char *write_npy(const char *name, const char *descr, const char *shape,
+                                               const void *data, size_t n) {
   char bytes[1024];
   memcpy(bytes, "\x93NUMPY\x01\x00\x76\x00", 10);
   memset(bytes + 10, ' ', 118);

@@ -537,16 +537,38 @@ static void options_are_read(void **state) {
   char *images[] = {"train", "--augment", "crop=4,flip", "--pad", "3"};
   assert_true(pd_parse_options(&o, 5, images, why));
   assert_true(o.augment.flip && o.augment.crop == 4 && o.pad == 3);
+  assert_true(o.data_threads == -1 && o.resize == 0 && !o.skip_broken && o.augment.color == 0);
+  char *files[] = {"train", "--augment",    "resized_crop,flip,color=0.4", "--resize=256", "--data-threads",
+                   "3",     "--skip-broken"};
+  assert_true(pd_parse_options(&o, 7, files, why));
+  assert_true(o.augment.resized_crop == 0.08 && o.augment.color == 0.4 && o.augment.flip && !o.augment.crop);
+  assert_true(o.resize == 256 && o.data_threads == 3 && o.skip_broken);
+  char *half[] = {"train", "--augment", "resized_crop=0.5"};
+  assert_true(pd_parse_options(&o, 3, half, why) && o.augment.resized_crop == 0.5);
   static const struct {
     const char *a, *b, *says;
-  } cases[] = {{"--dtaa", "x", "unknown option '--dtaa'"},  {"--steps", "-3", "whole number, not '-3'"},
-               {"--steps", "3x", "whole number, not '3x'"}, {"--seed", "-1", "whole number, not '-1'"},
-               {"--data", "--quiet", "needs a path"},       {"--timeout", "0", "needs a number of seconds"},
-               {"--quiet=1", "--quiet", "takes no value"},  {"--validate-every", "3", "needs --validation"},
-               {"--quiet", "--save", "needs a value"},      {"--peak", "fast", "operations per second"},
-               {"--augment", "flip,", "needs flip, crop"},  {"--augment", "crop=0", "needs flip, crop"},
-               {"--init", "--quiet", "--init needs PATH"},  {"--rename", "a=b", "--rename needs --init"},
-               {"--augment", "flop", "needs flip, crop"},   {"--augment", "crop=99999", "needs flip, crop"}};
+  } cases[] = {{"--augment", "resized_crop=2", "needs flip"},
+               {"--augment", "color", "needs flip"},
+               {"--augment", "color=0", "needs flip"},
+               {"--augment", "flip=1", "needs flip"},
+               {"--resize", "70000", "--resize 70000 is more than 65536"},
+               {"--data-threads", "257", "--data-threads 257 is more than 256"},
+               {"--dtaa", "x", "unknown option '--dtaa'"},
+               {"--steps", "-3", "whole number, not '-3'"},
+               {"--steps", "3x", "whole number, not '3x'"},
+               {"--seed", "-1", "whole number, not '-1'"},
+               {"--data", "--quiet", "needs a path"},
+               {"--timeout", "0", "needs a number of seconds"},
+               {"--quiet=1", "--quiet", "takes no value"},
+               {"--validate-every", "3", "needs --validation"},
+               {"--quiet", "--save", "needs a value"},
+               {"--peak", "fast", "operations per second"},
+               {"--augment", "flip,", "needs flip, crop"},
+               {"--augment", "crop=0", "needs flip, crop"},
+               {"--init", "--quiet", "--init needs PATH"},
+               {"--rename", "a=b", "--rename needs --init"},
+               {"--augment", "flop", "needs flip, crop"},
+               {"--augment", "crop=99999", "needs flip, crop"}};
   for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
     char *argv[] = {"train", strdup(cases[i].a), strdup(cases[i].b)};
     *why = 0;

@@ -44,8 +44,11 @@ set(CPACK_STRIP_FILES ON)
 set(CPACK_DEBIAN_FILE_NAME DEB-DEFAULT)
 set(CPACK_DEBIAN_PACKAGE_SECTION devel)
 set(CPACK_DEBIAN_PACKAGE_SHLIBDEPS ON)
+if(IMAGE_LIBRARIES)
+  set(IMAGE_PACKAGES "libjpeg-dev, libpng-dev, ")
+endif()
 # What compiles and links stage programs, and launches them.
 set(CPACK_DEBIAN_PACKAGE_DEPENDS
-    "clang, binutils, libomp-dev, libdnnl-dev, libcjson-dev, libxxhash-dev, libopenmpi-dev | libmpich-dev, openmpi-bin | mpich")
+    "clang, binutils, libomp-dev, libdnnl-dev, libcjson-dev, libxxhash-dev, ${IMAGE_PACKAGES} libopenmpi-dev | libmpich-dev, openmpi-bin | mpich")
 set(CPACK_DEBIAN_PACKAGE_SUGGESTS "nvidia-cuda-toolkit, slurm-client")
 include(CPack)

@@ -17,6 +17,8 @@ class Pdc(CMakePackage):
     depends_on("onednn@2.6:3 cpu_runtime=omp gpu_runtime=none", type=("build", "link", "run"))
     depends_on("mpi", type=("build", "link", "run"))
     depends_on("cjson", type=("build", "link", "run"))
+    depends_on("libjpeg-turbo", type=("build", "link", "run"))
+    depends_on("libpng", type=("build", "link", "run"))
     depends_on("xxhash", type=("build", "link", "run"))
 
     generator("ninja")

@@ -1,0 +1,98 @@
+/* Reads images of a folder as samples: file, decoder, frame. With --skip-broken an image that cannot be read is
+ * replaced by the next image of its class, so that labels, which other ranks may load, stay right, and the samples
+ * depend on no plan. */
+#include "data/load.h"
+#include "shared/read_file.h"
+
+#include <limits.h>
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+
+static void path_of(const struct pd_images *m, int64_t image, char path[PATH_MAX]) {
+  snprintf(path, PATH_MAX, "%s/%s", m->path, m->list + m->at[image]);
+}
+
+static bool read_one(const struct pd_images *m, int64_t image, const struct pd_input *in, const struct pd_view *v,
+                     struct pd_image_room *room, float *to, char *why) {
+  char path[PATH_MAX];
+  size_t size;
+  path_of(m, image, path);
+  char *file = m->map ? NULL : pd_read_file(path, &size, why);
+  if (!file && !m->map) return false;
+  const void *bytes = m->map ? m->map + m->members[image].at : file;
+  if (m->map) size = m->members[image].bytes;
+  const bool ok = pd_decode_image(path, bytes, size, (int)in->dim[0], PD_MOST_PIXELS, &room->pixels, why);
+  free(file);
+  if (!ok) return false;
+  const int64_t width = room->pixels.width, height = room->pixels.height;
+  const struct pd_frame frame = v->augment && v->augment->resized_crop > 0
+                                    ? pd_random_frame(v->augment, in, v->seed, v->number, width, height)
+                                    : pd_central_frame(in, v->resize, width, height);
+  return pd_resize(&room->pixels, &frame, &room->resize, to, why);
+}
+
+/* ---- broken images --------------------------------------------------------------------------- */
+
+struct broken { /* of this rank, newest first */
+  struct broken *next;
+  char *why;
+};
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static struct broken *untold;
+static int64_t n_broken;
+
+static void note_broken(const struct pd_images *m, int64_t image, const char *why) {
+  pthread_mutex_lock(&lock);
+  if (!m->broken[image]) {
+    struct broken *b = malloc(sizeof *b);
+    if (b) {
+      *b = (struct broken){untold, strdup(why)};
+      untold = b;
+    }
+    n_broken++;
+    __atomic_store_n(&m->broken[image], 1, __ATOMIC_RELAXED);
+  }
+  pthread_mutex_unlock(&lock);
+}
+
+int64_t pd_tell_broken(void) {
+  pthread_mutex_lock(&lock);
+  for (struct broken *b = untold, *next; b; b = next) {
+    next = b->next;
+    if (b->why) {
+      pd_make_plain(b->why);
+      fprintf(stderr, "pd: rank %d (stage %d): warning: skipped: %s\n", pd.self, pd.stage->stage, b->why);
+    }
+    free(b->why);
+    free(b);
+  }
+  untold = NULL;
+  const int64_t n = n_broken;
+  pthread_mutex_unlock(&lock);
+  return n;
+}
+
+/* The image after this one in its class, from the last to the first. */
+static int64_t next_of_class(const struct pd_images *m, int64_t image) {
+  int64_t next = image;
+  do next = next + 1 < m->n ? next + 1 : 0;
+  while (m->labels[next] != m->labels[image]);
+  return next;
+}
+
+bool pd_read_image(const struct pd_images *m, int64_t image, const struct pd_input *in, const struct pd_view *v,
+                   struct pd_image_room *room, float *to, char *why) {
+  if (!v->skip_broken) return read_one(m, image, in, v, room, to, why);
+  int64_t at = image;
+  do {
+    if (!__atomic_load_n(&m->broken[at], __ATOMIC_RELAXED)) {
+      if (read_one(m, at, in, v, room, to, why)) return true;
+      note_broken(m, at, why);
+    }
+    at = next_of_class(m, at);
+  } while (at != image);
+  if (!m->n_labels) return pd_refuse(why, "no image of '%s' can be read; the reasons are above", m->path);
+  return pd_refuse(why, "no image of class %d of '%s' can be read; the reasons are above", m->labels[image],
+                   m->path);
+}
