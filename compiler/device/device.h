@@ -14,11 +14,12 @@ typedef struct TileRates {
   double medium, small; /* shares of it in tiles of 128 x 128, and of 128 x 64 or less */
   double epilogue;      /* bytes/s of results between a tile's last product and the next tile */
   double start;         /* seconds of a product besides */
-  double odd; /* times as long with rows that are no multiples of 16 bytes; 0: such factors are copied first */
+  double
+      odd; /* slowdown of products with rows that are not multiples of 16 bytes; 0: such factors are copied first */
 } TileRates;
 
-/* Attention of a sequence takes as long as its operations and those of `longer` further positions. Operations as
- * OpCost.matmul_flops counts them: two products forward, four backward, half of them with a causal mask. */
+/* Attention of a sequence takes the time of its operations, and of `longer` further positions. OpCost.matmul_flops
+ * counts the operations: two products forward, four backward, half of them with a causal mask. */
 typedef struct AttentionRate {
   double rate; /* operations/s in long sequences; 0: unknown */
   double longer;
@@ -47,7 +48,7 @@ typedef struct Rates {
 typedef struct ProductSize {
   double times, m, n, k;
   double factor, beside; /* bytes of a factor's element; all bytes besides the factors */
-  bool odd;              /* rows of a factor or the result are no multiples of 16 bytes */
+  bool odd;              /* rows of a factor or of the result are not multiples of 16 bytes */
 } ProductSize;
 double product_seconds(const Rates *rates, const ProductSize *size); /* of a GPU */
 

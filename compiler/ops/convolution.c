@@ -139,15 +139,15 @@ static OpCost cost_of(const Graph *g, int node, const Shape *x, const Shape *wei
   double spared = spares(g, node, x, weight, y) ? flops * (1 - PD_WINOGRAD_SHARE) : 0;
   bool of_weight = rows == weight, depthwise = groups > 1 && weight->dim[1] == 1;
   int64_t columns = of_weight ? kernel : rows->dim[2] / groups;
-  double m = of_weight ? (double)(weight->dim[0] / groups) : (double)(rows->dim[0] * rows->dim[1]);
+  int64_t m = of_weight ? weight->dim[0] / groups : rows->dim[0] * rows->dim[1];
   OpProducts products = {.kind = depthwise ? PRODUCTS_UNKNOWN : PRODUCTS_OF_MATRICES,
                          .samples = !x->batched ? SAMPLES_NOWHERE
                                     : of_weight ? SAMPLES_IN_K
                                                 : SAMPLES_IN_M,
                          .times = (double)groups,
-                         .m = m,
+                         .m = (double)m,
                          .n = (double)columns,
-                         .k = flops / (2 * (double)groups * m * (double)columns)};
+                         .k = flops / (2.0 * (double)groups * (double)m * (double)columns)};
   return (OpCost){.matmul_flops = flops, .bytes = node_bytes(g, node), .spared = spared, .products = products};
 }
 

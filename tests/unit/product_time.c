@@ -154,9 +154,12 @@ static void kernels_move_their_bytes(void **unused) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(products_take_the_measured_time),   cmocka_unit_test(odd_rows_cost_more),
-      cmocka_unit_test(waves_are_whole),                   cmocka_unit_test(other_gpus_are_scaled),
-      cmocka_unit_test(attention_takes_the_measured_time), cmocka_unit_test(kernels_move_their_bytes),
+      cmocka_unit_test(products_take_the_measured_time),
+      cmocka_unit_test(odd_rows_cost_more),
+      cmocka_unit_test(waves_are_whole),
+      cmocka_unit_test(other_gpus_are_scaled),
+      cmocka_unit_test(attention_takes_the_measured_time),
+      cmocka_unit_test(kernels_move_their_bytes),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

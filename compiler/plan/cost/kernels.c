@@ -2,7 +2,7 @@
  * its launch and the bytes that it moves; a product the time of its shape (device/products.c). */
 #include <math.h>
 
-#include "fuse/facts.h"
+#include "fuse/kernel.h"
 #include "plan/cost/cost.h"
 
 /* Bytes that a kernel reads and writes. */
@@ -98,7 +98,7 @@ static Bytes bytes_of(const StageKernels *k, const Kernel *kernel) {
   return bytes;
 }
 
-/* The kernel's nodes of its own pass; rematerialised nodes belong to the other. */
+/* Divides a loop over the nodes of its own pass: rematerialised nodes belong to the pass before. */
 static void share_loop(const StageKernels *k, const Kernel *kernel, int before, Work *w) {
   const Graph *g = k->graph;
   const Ints nodes = kernel_nodes(k, kernel);
@@ -143,17 +143,34 @@ static void add_pass(const StageKernels *k, const Kernels *kernels, int first, G
   }
 }
 
-static const GraphWork *works_of(const Planner *r) {
+/* A copy in the arena in use. */
+static GraphWork copied(const GraphWork *from) {
+  GraphWork to = *from;
+  to.work.at = alloc_copy(from->work.at, (size_t)from->work.n * sizeof *from->work.at);
+  for (int i = 0; i < to.work.n; i++) {
+    Work *w = &to.work.at[i];
+    w->shares.at = alloc_copy(w->shares.at, (size_t)w->shares.n * sizeof *w->shares.at);
+  }
+  return to;
+}
+
+/* Kernels are large and needed for their sizes only. */
+static const GraphWork *work_of_graph(const Planner *r) {
   KernelWork *known = r->kernel_work;
   for (int i = 0; i < known->graphs.n; i++)
     if (known->graphs.at[i].g == r->g)
       return &known->graphs.at[i];
+  Arena *scratch = arena_new(), *lasting = arena_use(scratch);
+  ArenaMark mark = arena_mark();
   GraphWork made = {.g = r->g};
-  const StageKernels *k =
-      fuse_part(fuse_facts(r->g), r->p, 0, r->p->n, 0, 1, SAMPLES, false, false, r->target, false);
+  const StageKernels *k = fuse(r->g, r->p, 0, r->p->n, 0, 1, SAMPLES, false, false, r->target);
   add_pass(k, &k->forward, 0, &made);
   add_pass(k, &k->backward, r->g->n_forward, &made);
-  push(&known->graphs, made);
+  arena_use(lasting);
+  push(&known->graphs, copied(&made));
+  arena_use(scratch);
+  arena_release(mark);
+  arena_use(lasting);
   return &known->graphs.at[known->graphs.n - 1];
 }
 
@@ -161,7 +178,7 @@ static const GraphWork *works_of(const Planner *r) {
 
 static double bytes_at(Bytes bytes, int64_t b) { return bytes.once + bytes.each * (double)b; }
 
-/* A row of n elements is no multiple of 16 bytes. The size that samples multiply is no row's length. */
+/* Whether rows are not multiples of 16 bytes. The size that samples multiply is never a row's length. */
 static bool is_odd(const OpProducts *p, double element) {
   double row = p->samples == SAMPLES_IN_K ? p->m : p->k;
   return fmod(row * element, 16) != 0 || fmod(p->n * element, 16) != 0;
@@ -202,7 +219,7 @@ static double call_seconds(const Graph *g, const Work *w, int64_t b, const Rates
 
 double *kernel_seconds(const Planner *r, int64_t b, const Rates *rates) {
   double *seconds = alloc((size_t)(r->g->nodes.n + 1) * sizeof *seconds);
-  const GraphWork *all = works_of(r);
+  const GraphWork *all = work_of_graph(r);
   for (int i = 0; i < all->work.n; i++) {
     const Work *w = &all->work.at[i];
     if (w->call >= 0) {
