@@ -16,6 +16,7 @@ typedef struct DeviceKind {
   double inside;                /* operations/s in calls, without their products */
   double link;                  /* bytes/s in each direction within a server, if no level sets it; 0: unknown */
   double host;                  /* bytes/s to host memory; 0: the device uses host memory */
+  int multiprocessors;          /* of a GPU; 0: unknown, or another device */
 } DeviceKind;
 
 /* A kind by its name (kinds.c), such as "a100_80gb". NULL: unknown. */

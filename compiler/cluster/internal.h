@@ -15,6 +15,7 @@ typedef struct DataSheet {
   double memory_bandwidth;    /* bytes/s */
   double stream_share;        /* share of memory_bandwidth that streams reach */
   double inside, link, host;  /* as in DeviceKind; inside 0: proportional to memory_bandwidth */
+  int multiprocessors;        /* of a GPU; 0: unknown */
 } DataSheet;
 
 DeviceKind kind_of_sheet(const DataSheet *sheet);

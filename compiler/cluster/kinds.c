@@ -3,11 +3,13 @@
 
 #include "cluster/internal.h"
 
-/* Shares of data sheet figures that programs reach. Products: three quarters of a GPU's dense peak on tensor
- * cores, as large cuBLASLt products; nine tenths in f32. Streams: 85 % of memory bandwidth. Memory: the CUDA
- * context, NCCL channels and library objects need 5 %. Messages: three quarters of NVLink's rate per direction. */
-static const double OF_TENSOR_CORES = 0.75, OF_F32 = 0.9, OF_MEMORY_BANDWIDTH = 0.85, OF_MEMORY = 0.95,
-                    OF_NVLINK = 0.75, OF_PCIE = 0.75;
+/* Shares of data sheet figures that programs reach. Measured on an H100 (tests/gpu/measured/h100.tsv,
+ * tests/gpu/fit.py): cuBLASLt products of 10^11 operations and more, by precision; streams. Other GPUs are
+ * assumed to reach the same shares. Memory: the CUDA context, NCCL channels and library objects need 5 %. Messages
+ * and copies from and to the host: three quarters of the rate per direction. */
+static const double OF_PRODUCTS[N_PRECISIONS] = {
+    [PRECISION_F32] = 0.74, [PRECISION_TF32] = 0.7, [PRECISION_BF16] = 0.74};
+static const double OF_MEMORY_BANDWIDTH = 0.85, OF_MEMORY = 0.95, OF_NVLINK = 0.75, OF_PCIE = 0.75;
 
 /* Attention is bound by one exponential per score beside its products: 16 per clock and multiprocessor (CUDA C++
  * Programming Guide, throughput of native arithmetic instructions). An exponential counts as 14 operations, and
@@ -62,10 +64,10 @@ static DataSheet sheet_of_core(void) {
 }
 
 DataSheet sheet_of_gpu(Name name) {
-  return (DataSheet){.name = name,
-                     .backend = &backend_cuda,
-                     .share = {OF_F32, OF_TENSOR_CORES, OF_TENSOR_CORES},
-                     .stream_share = OF_MEMORY_BANDWIDTH};
+  DataSheet s = {.name = name, .backend = &backend_cuda, .stream_share = OF_MEMORY_BANDWIDTH};
+  for (int p = 0; p < N_PRECISIONS; p++)
+    s.share[p] = OF_PRODUCTS[p];
+  return s;
 }
 
 static DataSheet sheet_of(const Gpu *gpu) {
@@ -79,6 +81,7 @@ static DataSheet sheet_of(const Gpu *gpu) {
   s.inside = exponentials(gpu->multiprocessors, gpu->megahertz * 1e6);
   s.link = OF_NVLINK * gpu->nvlink * 1e9;
   s.host = OF_PCIE * gpu->pcie * 1e9;
+  s.multiprocessors = (int)gpu->multiprocessors;
   return s;
 }
 
@@ -89,7 +92,8 @@ DeviceKind kind_of_sheet(const DataSheet *s) {
                   .memory = (int64_t)(s->memory * OF_MEMORY),
                   .stream = s->memory_bandwidth * s->stream_share,
                   .link = s->link,
-                  .host = s->host};
+                  .host = s->host,
+                  .multiprocessors = s->multiprocessors};
   for (int p = 0; p < N_PRECISIONS; p++)
     k.product[p] = s->peak[p] * s->share[p];
   k.inside = s->inside > 0 ? s->inside : INSIDE_OF_STREAM * k.stream;

@@ -7,6 +7,24 @@
 
 #include "cluster/cluster.h"
 
+/* Products of matrices on a GPU: tiles of the result, in waves over the multiprocessors. Rates are those of all
+ * multiprocessors together. */
+typedef struct TileRates {
+  double large;         /* operations/s within tiles of 128 x 256, without their start and end */
+  double medium, small; /* shares of it in tiles of 128 x 128, and of 128 x 64 or less */
+  double epilogue;      /* bytes/s of results between a tile's last product and the next tile */
+  double start;         /* seconds of a product besides */
+  double
+      odd; /* slowdown of products with rows that are not multiples of 16 bytes; 0: such factors are copied first */
+} TileRates;
+
+/* Attention of a sequence takes the time of its operations, and of `longer` further positions. OpCost.matmul_flops
+ * counts the operations: two products forward, four backward, half of them with a causal mask. */
+typedef struct AttentionRate {
+  double rate; /* operations/s in long sequences; 0: unknown */
+  double longer;
+} AttentionRate;
+
 /* Rates of a rank's device, in operations/s and bytes/s; call and loop: overhead in seconds. */
 typedef struct Rates {
   double product;   /* matrix products: multiplies and adds */
@@ -20,7 +38,19 @@ typedef struct Rates {
   bool spares;               /* unneeded products are skipped (OpCost.spared) */
   double host;               /* bytes/s in each direction to pinned host memory; 0: the device uses host memory */
   int threads;               /* per rank */
+  int multiprocessors;       /* of a GPU, whose kernels are priced by their sizes; 0: another device */
+  TileRates tiles;
+  AttentionRate attention[2][2][2]; /* by backward, causal, and heads wider than 64 */
 } Rates;
+
+/* Sizes of `times` products of [m, k] and [k, n]: bytes of an element of the factors, and of what is read and
+ * written beside the factors. */
+typedef struct ProductSize {
+  double times, m, n, k;
+  double factor, beside; /* bytes of a factor's element; all bytes besides the factors */
+  bool odd;              /* rows of a factor or of the result are not multiples of 16 bytes */
+} ProductSize;
+double product_seconds(const Rates *rates, const ProductSize *size); /* of a GPU */
 
 typedef struct Device {
   bool has_threads;    /* several threads share a rank's work (--threads); else one thread */

@@ -18,6 +18,21 @@ bool next_access(const Kernel *k, Access *a) {
   return a->place;
 }
 
+static void mark(const Kernel *k, bool *live, int term) {
+  if (live[term])
+    return;
+  live[term] = true;
+  for (int i = 0; i < k->terms.at[term].n_in; i++)
+    mark(k, live, k->terms.at[term].in[i]);
+}
+
+bool *live_terms(const Kernel *k) {
+  bool *live = alloc((size_t)k->terms.n + 1);
+  for (int i = 0; i < k->stores.n; i++)
+    mark(k, live, k->stores.at[i].term);
+  return live;
+}
+
 bool kernels_conflict(const Kernel *a, const Kernel *b) {
   for (Access x = {0}; next_access(a, &x);)
     for (Access y = {0}; next_access(b, &y);)

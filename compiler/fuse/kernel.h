@@ -137,6 +137,7 @@ typedef struct Access {
 /* Moves to the kernel's next place; false: no more places. Reads come first.
  *   for (Access a = {0}; next_access(kernel, &a);) */
 bool next_access(const Kernel *k, Access *a);
+bool *live_terms(const Kernel *k); /* of a loop, by term: some store depends on it */
 /* Whether their order matters: one writes a buffer that the second reads or writes. */
 bool kernels_conflict(const Kernel *a, const Kernel *b);
 bool kernel_is_collective(const Kernel *k); /* or one of its two parts */

@@ -8,21 +8,6 @@ int64_t product(const int64_t *dim, int from, int end) {
   return n;
 }
 
-static void mark(const Kernel *k, bool *live, int term) {
-  if (live[term])
-    return;
-  live[term] = true;
-  for (int i = 0; i < k->terms.at[term].n_in; i++)
-    mark(k, live, k->terms.at[term].in[i]);
-}
-
-static bool *live_terms(const Kernel *k) {
-  bool *live = alloc((size_t)k->terms.n + 1);
-  for (int i = 0; i < k->stores.n; i++)
-    mark(k, live, k->stores.at[i].term);
-  return live;
-}
-
 static bool accumulates(const Kernel *k) {
   for (int i = 0; i < k->stores.n; i++)
     if (k->stores.at[i].accumulate)

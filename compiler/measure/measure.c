@@ -30,18 +30,9 @@ static void add_node(Shares *s, int node) {
 }
 
 static void weigh_kernel(Shares *s, const StageKernels *k, const Kernel *kernel) {
-  if (kernel->kind == KERNEL_CALL) {
-    add_node(s, (int)(kernel->node - s->g->nodes.at));
-    return;
-  }
-  for (int i = 0; i < kernel->terms.n; i++)
-    if (kernel->terms.at[i].node)
-      add_node(s, (int)(kernel->terms.at[i].node - s->g->nodes.at));
-  for (int i = 0; i < kernel->stores.n; i++) {
-    int value = k->buffers.at[kernel->stores.at[i].place.buffer].value;
-    if (value >= 0)
-      add_node(s, s->g->values.at[value].node);
-  }
+  const Ints nodes = kernel_nodes(k, kernel);
+  for (int i = 0; i < nodes.n; i++)
+    add_node(s, nodes.at[i]);
 }
 
 /* Divides kernels' seconds over the pieces of their nodes, in proportion to counted costs. seconds: by kernel of

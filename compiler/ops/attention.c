@@ -111,9 +111,24 @@ static double attention_flops(const Graph *g, int node) {
   return 4.0 * (double)s.heads * (double)s.length * (double)s.keys * (double)s.size * (s.causal ? 0.5 : 1);
 }
 
+static OpProducts attention_products(const Graph *g, int node, bool backward) {
+  Sizes s = attention_sizes(g, node);
+  return (OpProducts){.kind = PRODUCTS_OF_ATTENTION,
+                      .samples = in_shape(g, node, 0)->batched ? SAMPLES_TIMES : SAMPLES_NOWHERE,
+                      .times = (double)s.heads,
+                      .m = (double)s.length,
+                      .n = (double)s.keys,
+                      .k = (double)s.size,
+                      .causal = s.causal,
+                      .backward = backward};
+}
+
 static OpCost cost_attention(const Graph *g, int node) {
   double flops = attention_flops(g, node), size = (double)in_shape(g, node, 0)->dim[2];
-  return (OpCost){.matmul_flops = flops, .other_flops = flops / (4 * size) * 14, .bytes = node_bytes(g, node)};
+  return (OpCost){.matmul_flops = flops,
+                  .other_flops = flops / (4 * size) * 14,
+                  .bytes = node_bytes(g, node),
+                  .products = attention_products(g, node, false)};
 }
 
 /* The sample's part of a mask. */
@@ -182,7 +197,8 @@ static OpCost cost_attention_gradient(const Graph *g, int node) {
   double forward = attention_flops(g, node), size = (double)in_shape(g, node, 0)->dim[2];
   return (OpCost){.matmul_flops = 2 * forward,
                   .other_flops = forward / 2 + forward / (4 * size) * 18,
-                  .bytes = node_bytes(g, node)};
+                  .bytes = node_bytes(g, node),
+                  .products = attention_products(g, node, true)};
 }
 
 static void evaluate_attention_gradient(const Graph *g, int node, int64_t batch, const double *const *in,

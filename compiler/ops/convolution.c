@@ -129,16 +129,31 @@ static bool spares(const Graph *g, int node, const Shape *x, const Shape *weight
   return pd_winograd_suits(&shape);
 }
 
-/* Products of each output pixel with the whole kernel, including padding. */
-static OpCost cost_of(const Graph *g, int node, const Shape *x, const Shape *weight, const Shape *y) {
-  int64_t kernel = shape_elements(weight) / weight->dim[0];
+/* Products of each output pixel with the whole kernel, including padding. As products of matrices: pixels of
+ * `rows` with its channels as columns, or if rows is the weight, its output channels with its other sizes. Kernels
+ * for depthwise convolutions compute no such products. */
+static OpCost cost_of(const Graph *g, int node, const Shape *x, const Shape *weight, const Shape *y,
+                      const Shape *rows) {
+  int64_t kernel = shape_elements(weight) / weight->dim[0], groups = node_int(&g->nodes.at[node], "groups");
   double flops = 2 * (double)shape_elements(y) * (double)kernel;
   double spared = spares(g, node, x, weight, y) ? flops * (1 - PD_WINOGRAD_SHARE) : 0;
-  return (OpCost){.matmul_flops = flops, .bytes = node_bytes(g, node), .spared = spared};
+  bool of_weight = rows == weight, depthwise = groups > 1 && weight->dim[1] == 1;
+  int64_t columns = of_weight ? kernel : rows->dim[2] / groups;
+  int64_t m = of_weight ? weight->dim[0] / groups : rows->dim[0] * rows->dim[1];
+  OpProducts products = {.kind = depthwise ? PRODUCTS_UNKNOWN : PRODUCTS_OF_MATRICES,
+                         .samples = !x->batched ? SAMPLES_NOWHERE
+                                    : of_weight ? SAMPLES_IN_K
+                                                : SAMPLES_IN_M,
+                         .times = (double)groups,
+                         .m = (double)m,
+                         .n = (double)columns,
+                         .k = flops / (2.0 * (double)groups * (double)m * (double)columns)};
+  return (OpCost){.matmul_flops = flops, .bytes = node_bytes(g, node), .spared = spared, .products = products};
 }
 
 static OpCost cost_convolution(const Graph *g, int node) {
-  return cost_of(g, node, in_shape(g, node, 0), in_shape(g, node, 1), out_shape(g, node, 0));
+  const Shape *y = out_shape(g, node, 0);
+  return cost_of(g, node, in_shape(g, node, 0), in_shape(g, node, 1), y, y);
 }
 
 /* ---- by channels ------------------------------------------------------------------------------------- */
@@ -254,7 +269,8 @@ static bool shape_backward(ShapeRule *r) {
 }
 
 static OpCost cost_backward(const Graph *g, int node) {
-  return cost_of(g, node, out_shape(g, node, 0), in_shape(g, node, 1), in_shape(g, node, 0));
+  const Shape *x = out_shape(g, node, 0);
+  return cost_of(g, node, x, in_shape(g, node, 1), in_shape(g, node, 0), x);
 }
 
 /* ---- convolution_weights(x, dy) -> [out, in / groups, kernel], summed over the microbatch ---------- */
@@ -269,7 +285,8 @@ static bool shape_weights(ShapeRule *r) {
 }
 
 static OpCost cost_weights(const Graph *g, int node) {
-  return cost_of(g, node, in_shape(g, node, 0), out_shape(g, node, 0), in_shape(g, node, 1));
+  const Shape *weight = out_shape(g, node, 0);
+  return cost_of(g, node, in_shape(g, node, 0), weight, in_shape(g, node, 1), weight);
 }
 
 /* ---- as calls of pd_convolution ----------------------------------------------------------------------- */

@@ -75,10 +75,26 @@ static bool divide_matmul(const Graph *g, int node, int k, Layout split, Layout 
   return true;
 }
 
+OpProducts matmul_products(const Graph *g, int node) {
+  const Shape *a = in_shape(g, node, 0), *b = in_shape(g, node, 1);
+  double k = (double)a->dim[a->rank - 1], rows = (double)shape_elements(a) / k;
+  bool weight = matmul_is_weight(b);
+  double each = weight ? rows : (double)a->dim[a->rank - 2];
+  return (OpProducts){.kind = PRODUCTS_OF_MATRICES,
+                      .samples = !a->batched ? SAMPLES_NOWHERE
+                                 : weight    ? SAMPLES_IN_M
+                                             : SAMPLES_TIMES,
+                      .times = rows / each,
+                      .m = each,
+                      .n = (double)b->dim[b->rank - 1],
+                      .k = k};
+}
+
 static OpCost cost_matmul(const Graph *g, int node) {
   const Shape *a = in_shape(g, node, 0);
   double products = (double)shape_elements(out_shape(g, node, 0)) * (double)a->dim[a->rank - 1];
-  return (OpCost){.matmul_flops = 2 * products, .bytes = node_bytes(g, node)};
+  return (
+      OpCost){.matmul_flops = 2 * products, .bytes = node_bytes(g, node), .products = matmul_products(g, node)};
 }
 
 void matmul_evaluate(const Graph *g, int node, int64_t batch, const double *const *in, double *const *out) {
@@ -122,9 +138,16 @@ static bool divide_weight_gradient(const Graph *g, int node, int k, Layout split
 }
 
 static OpCost cost_weight_gradient(const Graph *g, int node) {
-  const Shape *dy = in_shape(g, node, 1);
-  double products = (double)shape_elements(in_shape(g, node, 0)) * (double)dy->dim[dy->rank - 1];
-  return (OpCost){.matmul_flops = 2 * products, .bytes = node_bytes(g, node)};
+  const Shape *a = in_shape(g, node, 0), *dy = in_shape(g, node, 1);
+  double m = (double)a->dim[a->rank - 1], n = (double)dy->dim[dy->rank - 1], k = (double)shape_elements(a) / m;
+  return (OpCost){.matmul_flops = 2 * m * n * k,
+                  .bytes = node_bytes(g, node),
+                  .products = {.kind = PRODUCTS_OF_MATRICES,
+                               .samples = a->batched ? SAMPLES_IN_K : SAMPLES_NOWHERE,
+                               .times = 1,
+                               .m = m,
+                               .n = n,
+                               .k = k}};
 }
 
 static void evaluate_weight_gradient(const Graph *g, int node, int64_t batch, const double *const *in,

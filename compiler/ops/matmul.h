@@ -21,7 +21,8 @@ int64_t matmul_scratch(const Site *site, struct pd_matmul_shape shape, bool adds
 void matmul_object(Call *c, const Matmul *x, const char *function);
 void matmul_factors(Call *c, const Site *site, const Matmul *x);
 
-bool matmul_is_weight(const Shape *b); /* all samples share the matrix */
+bool matmul_is_weight(const Shape *b);                /* all samples share the matrix */
+OpProducts matmul_products(const Graph *g, int node); /* of the first two operands */
 void matmul_evaluate(const Graph *g, int node, int64_t batch, const double *const *in, double *const *out);
 
 #endif

@@ -72,7 +72,8 @@ static OpCost cost_gelu(const Graph *g, int node) {
   double results = (double)shape_elements(out_shape(g, node, 0));
   return (OpCost){.matmul_flops = 2 * results * (double)in_shape(g, node, 1)->dim[0],
                   .other_flops = 12 * results,
-                  .bytes = node_bytes(g, node)};
+                  .bytes = node_bytes(g, node),
+                  .products = matmul_products(g, node)};
 }
 
 static double sigmoid_of(double x) { return 1 / (1 + exp(-FACTOR * (x + CUBE * x * x * x))); }

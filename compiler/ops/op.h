@@ -43,6 +43,17 @@ typedef struct OpAttr {
   double fallback;
 } OpAttr;
 
+/* Sizes of a node's products for a sample: `times` products of [m, k] and [k, n], or attention in `times` heads, of
+ * m positions over n keys of k numbers each. The number of samples multiplies one of the sizes. */
+typedef enum { PRODUCTS_UNKNOWN, PRODUCTS_OF_MATRICES, PRODUCTS_OF_ATTENTION } ProductsKind;
+typedef enum { SAMPLES_NOWHERE, SAMPLES_TIMES, SAMPLES_IN_M, SAMPLES_IN_K } SamplesAxis;
+typedef struct OpProducts {
+  ProductsKind kind; /* UNKNOWN: no products, or sizes that do not determine their time */
+  SamplesAxis samples;
+  double times, m, n, k;
+  bool causal, backward; /* of attention */
+} OpProducts;
+
 /* Work of a node per sample: the planner's estimate without a profile, and the model's count of
  * operations. */
 typedef struct OpCost {
@@ -50,6 +61,7 @@ typedef struct OpCost {
   double other_flops;
   double bytes;  /* read and written */
   double spared; /* share of matmul_flops that processors skip in f32 */
+  OpProducts products;
 } OpCost;
 
 enum { MAX_DIM = MAX_RANK + 1 }; /* with the microbatch axis */

@@ -26,8 +26,17 @@ int64_t *accumulator_bytes(const Graph *g, const Pieces *p, const int *piece); /
 Held parameter_held(const Planner *r, const Rates *rates, int param);          /* by index in the graph */
 const Holdings *model_holdings(const Planner *r, const Rates *rates);
 
+/* ---- kernels.c */
+KernelWork *kernel_work_new(void);
+/* By node: seconds on a GPU at a microbatch of b samples, from fused kernels; without collectives. */
+double *kernel_seconds(const Planner *r, int64_t b, const Rates *rates);
+struct StageKernels;
+struct Kernel;
+/* The nodes that a kernel computes or stores, some of them twice. */
+Ints kernel_nodes(const struct StageKernels *k, const struct Kernel *kernel);
+
 /* ---- price.c */
-/* Counted seconds of a node at a microbatch of b samples. */
+/* Counted seconds of a node at a microbatch of b samples, from its operations alone. */
 double counted_seconds(const Graph *g, int node, int64_t b, const Rates *rates);
 int *piece_of_nodes(const Graph *g, const Pieces *p); /* by node; backward nodes by the node they serve */
 Subject model_subject(const Graph *g, const Pieces *p);

@@ -118,6 +118,17 @@ static void crossing_seconds(const Planner *r, const Rates *rates, Costs *c) {
   c->receive = receive, c->receive_gradient = back;
 }
 
+/* By node: estimated seconds at a microbatch of b samples, without collectives. */
+static double *node_seconds(const Planner *r, int64_t b, const Rates *rates) {
+  if (rates->multiprocessors > 0)
+    return kernel_seconds(r, b, rates);
+  const Graph *g = r->g;
+  double *seconds = alloc((size_t)(g->nodes.n + 1) * sizeof *seconds);
+  for (int i = 0; i < g->nodes.n; i++)
+    seconds[i] = g->nodes.at[i].op->collective ? 0 : counted_seconds(g, i, b, rates);
+  return seconds;
+}
+
 /* By piece: seconds of a microbatch's passes, and of the backward products for weight gradients. */
 typedef struct Passes {
   double *forward, *backward, *products;
@@ -125,21 +136,21 @@ typedef struct Passes {
 
 static Passes count_passes(const Planner *r, int64_t b, const Rates *rates) {
   const Graph *g = r->g;
+  const double *of = node_seconds(r, b, rates);
   const size_t n = (size_t)r->p->n;
   const int *piece = piece_of_nodes(g, r->p);
   const bool *product = weight_products(g);
   Passes s = {alloc(n * sizeof(double)), alloc(n * sizeof(double)), alloc(n * sizeof(double))};
   for (int i = 0; i < g->nodes.n; i++) {
-    double seconds = g->nodes.at[i].op->collective ? 0 : counted_seconds(g, i, b, rates);
-    (i < g->n_forward ? s.forward : s.backward)[piece[i]] += seconds;
-    s.products[piece[i]] += product[i] ? seconds : 0;
+    (i < g->n_forward ? s.forward : s.backward)[piece[i]] += of[i];
+    s.products[piece[i]] += product[i] ? of[i] : 0;
   }
   return s;
 }
 
-/* Seconds of products between a collective and its first reader or the next collective, in one run. The
- * collective's transfer overlaps with these (fuse/overlap.c). */
-static double seconds_beside(const Graph *g, const int *run, int node, int64_t b, const Rates *rates) {
+/* Seconds of products between a collective and its first reader or the next collective, in one run, from those of
+ * nodes. The collective's transfer overlaps with these (fuse/overlap.c). */
+static double seconds_beside(const Graph *g, const int *run, int node, const double *of) {
   double seconds = 0;
   int made = g->nodes.at[node].out[0];
   for (int i = node + 1; i < g->nodes.n && run[i] == run[node] && !g->nodes.at[i].op->collective; i++) {
@@ -148,7 +159,7 @@ static double seconds_beside(const Graph *g, const int *run, int node, int64_t b
       if (n->in[k] == made)
         return seconds;
     if (n->op->kind == OP_CALL && n->op->cost(g, i).matmul_flops > 0)
-      seconds += counted_seconds(g, i, b, rates);
+      seconds += of[i];
   }
   return seconds;
 }
@@ -157,10 +168,11 @@ static double seconds_beside(const Graph *g, const int *run, int node, int64_t b
 static void add_meetings(const Planner *r, int64_t b, const Rates *rates, const Passes *s) {
   const Graph *g = r->g;
   const int *piece = piece_of_nodes(g, r->p), *run = graph_runs(g);
+  bool products = rates->beside && !r->traits.split && g->shards; /* absent if they have a pass of their own */
+  const double *of = products ? node_seconds(r, b, rates) : NULL;
   for (int i = 0; i < g->nodes.n; i++)
     if (g->nodes.at[i].op->collective) {
-      bool products = rates->beside && !r->traits.split; /* absent if they have a pass of their own */
-      double beside = products ? seconds_beside(g, run, i, b, rates) : 0;
+      double beside = of ? seconds_beside(g, run, i, of) : 0;
       (i < g->n_forward ? s->forward : s->backward)[piece[i]] +=
           rates->call + fmax(0, meeting_seconds(r, i, b, rates) - beside);
     }

@@ -39,6 +39,7 @@ typedef Vec(Priced) Prices;
 
 typedef struct TimedPlans TimedPlans;         /* time/timed.c: simulated plans */
 typedef struct KnownForms KnownForms;         /* cost/programs.c: scheduled pipelines */
+typedef struct KernelWork KernelWork;         /* cost/kernels.c: work of the model's kernels */
 typedef struct BestPartitions BestPartitions; /* search/bests.c: forms with known cuts */
 
 /* A completed request. */
@@ -74,6 +75,7 @@ struct Planner {
   Prices *prices;
   TimedPlans *timed_plans;
   KnownForms *known_forms;
+  KernelWork *kernel_work;
   BestPartitions *best_partitions;
   Vec(int64_t) microbatches; /* candidates, ascending */
 };

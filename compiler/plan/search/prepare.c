@@ -6,6 +6,7 @@ static Planner planner_of(const Subject *subject, const PlanRequest *q) {
                    .prices = alloc(sizeof(Prices)),
                    .timed_plans = timed_plans_new(),
                    .known_forms = known_forms_new(),
+                   .kernel_work = kernel_work_new(),
                    .best_partitions = best_partitions_new(),
                    .request = q,
                    .target = q->target};
