@@ -98,7 +98,7 @@ typedef struct Mpi {
 /* All of one build's texts. Paths of files are DIR/NAME. */
 typedef struct Output {
   const char *directory;
-  const char *model;     /* base name of the .pdm: names the dependency file */
+  const char *model;     /* base name of the model: names the dependency file */
   const char *launcher;  /* "train", "infer" */
   const char *arguments; /* required arguments, for messages: "--data PATH" */
   const Toolchain *toolchain;
@@ -118,7 +118,9 @@ const char *program_name(int stage);                    /* "stage0" */
 const char *new_directory(const Output *out);
 const char *in_new(const Output *out, const char *name);
 const char *output_directory(const Options *o); /* -o, or NAME.build; with --infer NAME.infer */
-const char *base_name(const char *path);        /* "models/gpt.pdm": "gpt" */
+const char *base_name(const char *path);        /* "models/gpt.pdm": "gpt"; of a folder its name */
+/* Quotes a path for a shell, with '?' in place of control characters. */
+const char *shell_quoted(const char *path);
 /* Writes sources, plan.json, model.svg, app, train and with -MD the dependency file into DIR/.pdc-new. False after
  * a diagnostic, such as for files of these names that pdc did not create, or if another pdc builds in DIR. After
  * true, the caller must call output_install() or output_abandon(). */

@@ -191,8 +191,7 @@ static bool is_tied_head(const Import *m, const Tensor *t) {
 }
 
 bool shapes_compare(const Import *m, const char *text) {
-  const char *path = format("%s.pdm", m->family->model_type);
-  const Ast *ast = parse_text(path, text, strlen(text), NULL);
+  const Ast *ast = parse_text(m->name, text, strlen(text), NULL);
   const ElaborateOptions options = {0};
   const Graph *g = ast ? elaborate(ast, &options) : NULL;
   if (!g)
