@@ -1,0 +1,14 @@
+#include "shared/unweighted.h"
+
+#include <string.h>
+
+#include "shared/pattern.h"
+
+bool pd_is_unweighted(const char *name) {
+  static const char names[] = "*.rotary_emb.inv_freq | *.attn.bias | *.attn.masked_bias | *.attention.bias | "
+                              "*.attention.masked_bias";
+  struct pd_range one;
+  for (const char *at = names; pd_pattern_next(&at, &one);)
+    if (pd_alternative_is(one, (struct pd_range){name, strlen(name)}, NULL)) return true;
+  return false;
+}
