@@ -21,6 +21,7 @@
 #include "layout/permutes.h"
 #include "lsp/lsp.h"
 #include "measure/measure.h"
+#include "merge/merge.h"
 #include "pipedream/pipedream.h"
 #include "device/device.h"
 #include "report/report.h"
@@ -65,6 +66,7 @@ static bool run_elaborate(Compilation *c) {
                               .n_include = o->include.n,
                               .define = o->define.at,
                               .n_define = o->define.n,
+                              .lora = o->lora,
                               .inference = o->infer || o->generate,
                               .generation = o->generate};
   c->graph = elaborate(c->model.ast, &options);
@@ -272,7 +274,8 @@ static Show what_to_show(Compilation *c, int depth) {
 
 /* The launcher's arguments, for messages. */
 static const char *arguments(const Options *o, const FrontModel *m) {
-  const char *init = m->init ? format("--init %s", shell_quoted(m->init)) : "";
+  const char *adapters = o->lora && (o->infer || o->generate) ? " ADAPTER_DIR" : "";
+  const char *init = m->init ? format("--init %s%s", shell_quoted(m->init), adapters) : "";
   if (o->generate && m->init && m->tokenizer)
     return format("%s --tokenizer %s --prompt TEXT", init, shell_quoted(m->tokenizer));
   if (o->generate)
@@ -696,6 +699,7 @@ static bool run_command(Compilation *c) {
   case COMMAND_SHOW: return show(c);
   case COMMAND_LSP: return lsp_serve(STDIN_FILENO, stdout);
   case COMMAND_FORMAT: return format_files(o->files.at, o->files.n, o->check, stdout);
+  case COMMAND_MERGE: return merge_folders(o->files.at[0], o->files.at[1], o->output);
   case COMMAND_IMPORT: return import_folder(o->input, o->output);
   case COMMAND_BUILD: break;
   }

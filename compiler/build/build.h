@@ -3,6 +3,7 @@
 #ifndef PDC_BUILD_H
 #define PDC_BUILD_H
 
+#include "elaborate/elaborate.h"
 #include "pipedream/pipedream.h"
 #include "plan/request.h"
 #include "tokenize/tokenize.h"
@@ -22,6 +23,7 @@ typedef enum {
   COMMAND_SHOW,
   COMMAND_FORMAT,
   COMMAND_IMPORT,
+  COMMAND_MERGE,
   COMMAND_LSP,
   COMMAND_DOCTOR,
   COMMAND_COMPLETION,
@@ -58,12 +60,13 @@ typedef struct Options {
   int depth;              /* show: nesting depth; 0: not given */
   const char *svg, *dot;  /* show: files for pictures; NULL: none */
   bool check;             /* fmt: report differences, change no file */
-  Strings files;          /* fmt, tokenize: files; completion, help: words */
+  Strings files;          /* fmt, tokenize: files; merge: folders; completion, help: words */
   TokenizeRequest tokens; /* tokenize: options other than files, output, threads and quiet */
   bool planned;           /* show: an option needs a plan */
   PlanRequest plan;
   LayersRequest layers;
   Strings define, include;
+  Lora *lora;       /* --lora; NULL: no adapters */
   const char *name; /* --name before the first model: an error */
   bool sharp;       /* --sharp: one launch for all of: */
   Vec(Model) models;

@@ -5,7 +5,7 @@
 
 #include "elaborate/elaborate.h"
 #include "import/internal.h"
-#include "shared/unweighted.h"
+#include "shared/hugging_face.h"
 
 static Span place(const Import *m) { return (Span){.file = m->file}; }
 

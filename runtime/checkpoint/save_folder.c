@@ -1,9 +1,9 @@
 #include "checkpoint/save_folder.h"
 
 #include "checkpoint/sources.h"
-#include "shared/pattern.h"
+#include "shared/adapters.h"
+#include "shared/hugging_face.h"
 #include "shared/read_file.h"
-#include "shared/unweighted.h"
 
 #include <cjson/cJSON.h>
 #include <dirent.h>
@@ -13,20 +13,6 @@
 #include <string.h>
 #include <sys/stat.h>
 
-/* Files that are copied from the folder, if it has them. */
-static const char *const copied[] = {"generation_config.json",
-                                     "tokenizer.json",
-                                     "tokenizer_config.json",
-                                     "special_tokens_map.json",
-                                     "added_tokens.json",
-                                     "vocab.json",
-                                     "merges.txt",
-                                     "vocab.txt",
-                                     "tokenizer.model",
-                                     "spiece.model",
-                                     "chat_template.jinja",
-                                     "chat_template.json"};
-enum { N_COPIED = sizeof copied / sizeof *copied };
 static const char config_name[] = "config.json";
 
 static struct {
@@ -39,9 +25,10 @@ static struct {
 enum pd_dtype pd_folder_dtype(void) { return like.dtype; }
 
 void pd_folder_rename(int order, char **name) {
-  if (!like.names[order]) return;
+  const bool dropped = pd.stage->adapter_config && !pd_is_adapter(*name);
+  if (!like.names[order] && !dropped) return;
   free(*name);
-  *name = pd_copy_text(like.names[order]);
+  *name = dropped ? NULL : pd_copy_text(like.names[order]);
 }
 
 static bool join(char *to, const char *folder, const char *name) {
@@ -52,8 +39,9 @@ static bool join(char *to, const char *folder, const char *name) {
 
 static bool is_written(const char *name) {
   int end = 0;
-  for (int i = 0; i < N_COPIED; i++)
-    if (!strcmp(name, copied[i])) return true;
+  if (pd.stage->adapter_config) return !strcmp(name, PD_ADAPTER_FILE) || !strcmp(name, PD_ADAPTER_CONFIG);
+  for (int i = 0; pd_folder_files[i]; i++)
+    if (!strcmp(name, pd_folder_files[i])) return true;
   return !strcmp(name, config_name) || !strcmp(name, "model.safetensors") ||
          !strcmp(name, "model.safetensors.index.json") ||
          (sscanf(name, "model-%*d-of-%*d.safetensors%n", &end) == 0 && end && !name[end]);
@@ -87,18 +75,19 @@ static bool check_path(const char *path, int64_t bytes, char *why) {
 }
 
 bool pd_folder_copy(struct pd_output_folder *to) {
-  FILE *out = pd_output_folder_file(to, config_name);
+  const bool adapters = pd.stage->adapter_config;
+  FILE *out = pd_output_folder_file(to, adapters ? PD_ADAPTER_CONFIG : config_name);
   bool ok = out && pd_output_folder_file_close(out, fputs(like.config, out) >= 0);
-  for (int i = 0; i < N_COPIED && ok; i++) {
+  for (int i = 0; pd_folder_files[i] && ok && !adapters; i++) {
     char from[PATH_MAX], why[PD_WHY];
     size_t bytes;
-    if (!join(from, like.path, copied[i]) || !pd_exists(from)) continue;
+    if (!join(from, like.path, pd_folder_files[i]) || !pd_exists(from)) continue;
     char *text = pd_read_file(from, &bytes, why);
     if (!text) {
       pd_warn("%s: the file is not copied to '%s'", why, to->self.path);
       continue;
     }
-    out = pd_output_folder_file(to, copied[i]);
+    out = pd_output_folder_file(to, pd_folder_files[i]);
     ok = out && pd_output_folder_file_close(out, fwrite(text, 1, bytes, out) == bytes);
     free(text);
   }
@@ -130,6 +119,7 @@ static char *find_folder(void) {
 static bool choose_folder(char *why) {
   const char *given = pd_options.save_config;
   like.path = given ? strdup(given) : find_folder();
+  if (!like.path && pd.stage->adapter_config) return true;
   if (!like.path)
     return pd_refuse(why,
                      "--save of a folder copies config.json, and no path of --init has one. help: name the folder "
@@ -149,7 +139,7 @@ static bool has_weights(const char *folder) {
 static bool open_sources(struct pd_sources *s, char *why) {
   const struct pd_options *o = &pd_options;
   *s = (struct pd_sources){0};
-  if (!o->save_config) return pd_sources_open(s, o->init, o->n_init, o->rename, o->n_rename, why);
+  if (!o->save_config || !like.path) return pd_sources_open(s, o->init, o->n_init, o->rename, o->n_rename, why);
   return !has_weights(like.path) || pd_sources_open(s, &like.path, 1, NULL, 0, why);
 }
 
@@ -257,7 +247,6 @@ static bool read_folder(const struct pd_entry *entries, char *why) {
   free(read);
   bool ok = cJSON_IsObject(config) || pd_refuse(why, "'%s' is not JSON, or it is cut short", path);
   ok = ok && open_sources(&s, why) && choose_dtype(config, &s, why);
-  like.names = pd_allocate(sizeof *like.names * (size_t)pd.stage->n_model_parameters);
   ok = ok && (!s.n || take_names(&s, entries, config, why));
   if (ok) keep_config(text, config);
   cJSON_Delete(config);
@@ -265,12 +254,27 @@ static bool read_folder(const struct pd_entry *entries, char *why) {
   return ok;
 }
 
+static bool name_adapters(const struct pd_entry *entries, char *why) {
+  struct pd_sources s;
+  bool ok = open_sources(&s, why);
+  for (int i = 0; i < pd.stage->n_model_parameters && ok; i++)
+    if (entries[i].name && pd_is_adapter(entries[i].name)) like.names[i] = pd_adapter_name(&s, entries[i].name);
+  like.dtype = pd_options.save_dtype ? pd_dtype_of(pd_options.save_dtype) : PD_DTYPE_F32;
+  like.config = pd_adapter_text(like.path);
+  pd_sources_close(&s);
+  return ok;
+}
+
 bool pd_folder_start(const struct pd_entry *entries, char *why) {
   const struct pd_options *o = &pd_options;
+  const bool adapters = pd.stage->adapter_config;
+  const int n = pd.stage->n_model_parameters;
   int64_t bytes = 0;
-  if (!choose_folder(why) || !read_folder(entries, why)) return false;
-  for (int i = 0; i < pd.stage->n_model_parameters; i++)
-    if (entries[i].name) bytes += entries[i].elements * pd_dtype_bytes(like.dtype);
+  like.names = pd_allocate(sizeof *like.names * (size_t)n);
+  if (!choose_folder(why) || !(adapters ? name_adapters : read_folder)(entries, why)) return false;
+  for (int i = 0; i < n; i++)
+    if (entries[i].name && (!adapters || pd_is_adapter(entries[i].name)))
+      bytes += entries[i].elements * pd_dtype_bytes(like.dtype);
   return (!o->save_folder || check_path(o->save, bytes, why)) &&
          (!o->save_raw_folder || check_path(o->save_raw, bytes, why));
 }

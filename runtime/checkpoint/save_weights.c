@@ -4,6 +4,7 @@
 #include "checkpoint/checkpoint.h"
 #include "checkpoint/save_folder.h"
 #include "messages/messages.h"
+#include "shared/adapters.h"
 #include "shared/checksum.h"
 
 #include <cjson/cJSON.h>
@@ -38,9 +39,12 @@ static const float *view_saved(const struct pd_parameter *p) {
   return pd.replica ? NULL : pd_join(p, own);
 }
 
+/* Of a model with adapters only those are saved. */
+static bool is_saved(const struct pd_parameter *p) { return !pd.stage->adapter_config || pd_is_adapter(p->name); }
+
 /* True if this rank has a part of the tensor. */
 static bool takes_part(const struct pd_parameter *p) {
-  return pd_provides(p) || (p->owner == pd.stage->stage && pd.stage->shards);
+  return is_saved(p) && (pd_provides(p) || (p->owner == pd.stage->stage && pd.stage->shards));
 }
 
 static const struct pd_parameter *parameter_of_order(int order) {
@@ -166,7 +170,7 @@ static int divide(const struct save *s, int *ends) {
   int64_t bytes = 0;
   for (int i = 0; i < s->n; i++) {
     const int64_t more = bytes_of(&s->entries[i]);
-    if (bytes && bytes + more > pd_options.save_shard) {
+    if (bytes && bytes + more > pd_options.save_shard && !pd.stage->adapter_config) {
       ends[files++] = i;
       bytes = 0;
     }
@@ -178,7 +182,7 @@ static int divide(const struct save *s, int *ends) {
 
 static void name_file(char *to, size_t room, int i, int files) {
   if (files == 1)
-    snprintf(to, room, "model.safetensors");
+    snprintf(to, room, "%s", pd.stage->adapter_config ? PD_ADAPTER_FILE : "model.safetensors");
   else
     snprintf(to, room, "model-%05d-of-%05d.safetensors", i + 1, files);
 }
@@ -243,7 +247,7 @@ static void send_all(float *piece) {
   const struct pd_stage *s = pd.stage;
   for (int order = 0; order < s->n_model_parameters; order++)
     for (int i = 0; i < s->n_parameters; i++)
-      if (s->parameters[i].order == order && pd_provides(&s->parameters[i]))
+      if (s->parameters[i].order == order && pd_provides(&s->parameters[i]) && is_saved(&s->parameters[i]))
         send_pieces(&s->parameters[i], piece);
       else if (s->parameters[i].order == order && takes_part(&s->parameters[i]))
         view_saved(&s->parameters[i]);
@@ -253,7 +257,7 @@ static void write_all(const char *path, bool folder, struct save *s) {
   const enum pd_dtype given = pd_options.save_dtype ? pd_dtype_of(pd_options.save_dtype) : PD_DTYPE_F32;
   for (int i = 0; i < s->n; i++) {
     s->entries[i].dtype = folder ? pd_folder_dtype() : given;
-    if (folder && s->entries[i].name) pd_folder_rename(i, &s->entries[i].name);
+    if ((folder || pd.stage->adapter_config) && s->entries[i].name) pd_folder_rename(i, &s->entries[i].name);
   }
   s->rounded = pd_allocate(PIECE * sizeof(uint16_t));
   (folder ? write_folder : write_file)(path, s);
@@ -283,7 +287,7 @@ void pd_save_start(char *why) {
   const struct pd_options *o = &pd_options;
   if (!(o->save || o->save_raw) || pd.tensor_rank) return;
   struct pd_entry *entries = pd_gather_entries(NULL);
-  if (!pd.rank && (o->save_folder || o->save_raw_folder))
+  if (!pd.rank && (o->save_folder || o->save_raw_folder || pd.stage->adapter_config))
     pd_folder_start(entries, why);
   else if (!pd.rank && o->save_config)
     pd_refuse(why, "--save-config has no effect on a file. help: --save DIR/ writes a folder");
