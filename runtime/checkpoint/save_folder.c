@@ -61,11 +61,23 @@ bool pd_folder_may_replace(const char *path, char *why) {
   return ok;
 }
 
+/* A mount point cannot be replaced. */
+static bool is_mounted(const char *path, const char *above) {
+  struct stat own, parent;
+  return !stat(path, &own) && !stat(above, &parent) && own.st_dev != parent.st_dev;
+}
+
 static bool check_path(const char *path, int64_t bytes, char *why) {
-  char above[PATH_MAX];
+  char above[PATH_MAX], *real = realpath(path, NULL);
   struct pd_output_folder o;
+  const char *name = pd_folder_of(real ? real : path, above);
+  const bool mounted = real && is_mounted(real, above);
+  pd_remove_left(above, name);
+  free(real);
+  if (mounted)
+    return pd_refuse(why, "--save '%.700s' is a mount point and cannot be replaced. help: choose a folder in it",
+                     path);
   if (!pd_folder_may_replace(path, why)) return false;
-  pd_remove_left(above, pd_folder_of(path, above));
   if (!pd_output_folder_open(&o, path)) return pd_refuse(why, "cannot write '%s': %s", path, strerror(errno));
   pd_output_folder_close(&o, false);
   const int64_t room = pd_disk_room(above);
@@ -243,7 +255,7 @@ static bool read_folder(const struct pd_entry *entries, char *why) {
   char *read = join(path, like.path, config_name) ? pd_read_file(path, &bytes, why) : NULL;
   if (!read) return false;
   char *text = strndup(read, bytes);
-  cJSON *config = cJSON_Parse(text);
+  cJSON *config = cJSON_ParseWithOpts(text, NULL, true);
   free(read);
   bool ok = cJSON_IsObject(config) || pd_refuse(why, "'%s' is not JSON, or it is cut short", path);
   ok = ok && open_sources(&s, why) && choose_dtype(config, &s, why);

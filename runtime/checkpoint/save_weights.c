@@ -229,7 +229,9 @@ static void write_folder(const char *path, const struct save *s) {
   bool ok = write_shards(&out, s) && pd_folder_copy(&out);
   const bool free_path = pd_folder_may_replace(path, why);
   if (!free_path) snprintf(out.self.path, sizeof out.self.path, "%.4000s.%d", path, (int)getpid());
-  if (!pd_output_folder_close(&out, ok)) pd_fail("cannot write '%s': %s", path, strerror(errno));
+  if (!pd_output_folder_close(&out, ok))
+    pd_fail("cannot write '%s': %s%s%s", path, strerror(errno), *out.kept ? "; the weights are in " : "",
+            out.kept);
   if (!free_path) pd_fail("%.900s; the weights are in '%s'", why, out.self.path);
 }
 

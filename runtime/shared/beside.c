@@ -102,8 +102,12 @@ static void remove_folder(const char *path) {
 }
 
 bool pd_output_folder_open(struct pd_output_folder *o, const char *path) {
+  char *real = realpath(path, NULL);
+  bool fits = set_paths(&o->self, real ? real : path);
+  free(real);
   o->lock = -1;
-  if (!set_paths(&o->self, path)) return false;
+  *o->kept = 0;
+  if (!fits) return false;
   if (mkdir(o->self.beside, 0777)) {
     if (errno != EEXIST) return false;
     remove_folder(o->self.beside); /* from a killed process with the same number */
@@ -152,18 +156,27 @@ static bool move_folder(const struct pd_output *o) {
   return ok;
 }
 
+/* Gives a complete folder that cannot be moved to its path another name. */
+static void keep_folder(struct pd_output_folder *o) {
+  int error = errno;
+  snprintf(o->kept, sizeof o->kept, "%s.%d", o->self.path, (int)getpid());
+  if (rename(o->self.beside, o->kept)) *o->kept = 0;
+  errno = error;
+}
+
 bool pd_output_folder_close(struct pd_output_folder *o, bool ok) {
-  ok = ok && (o->lock < 0 || !fsync(o->lock) || errno == EINVAL) && move_folder(&o->self) &&
-       pd_sync_folder_of(o->self.path);
+  bool complete = ok && (o->lock < 0 || !fsync(o->lock) || errno == EINVAL);
+  ok = complete && move_folder(&o->self) && pd_sync_folder_of(o->self.path);
+  if (complete && !ok) keep_folder(o);
   int error = errno;
   for (struct pd_output *file = being_written, *next; file; file = next) {
     next = file->next;
     if (*file->path) continue; /* not a folder's file */
-    if (!ok) unlink(file->beside);
+    if (!ok && !*o->kept) unlink(file->beside);
     note_written(file);
     free(file);
   }
-  if (!ok) rmdir(o->self.beside);
+  if (!ok && !*o->kept) rmdir(o->self.beside);
   note_written(&o->self);
   if (o->lock >= 0) close(o->lock);
   errno = error;

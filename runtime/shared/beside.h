@@ -22,9 +22,11 @@ bool pd_output_close(struct pd_output *o, bool ok);
 void pd_output_abandon(void); /* removes all temporary files and folders; safe in a signal handler */
 
 /* A folder under a temporary name. Closing syncs it and moves it to its path, where it replaces a folder with all
- * of its files, or removes it if `ok` is false or a step fails. All functions set errno. */
+ * of its files; links to a folder stay. If `ok` is false or a step fails, closing removes it; but a complete folder
+ * that cannot be moved gets the name in `kept`. All functions set errno. */
 struct pd_output_folder {
   struct pd_output self; /* its entry of the list; file is NULL */
+  char kept[4096 + 32];  /* "": none */
   int lock;
 };
 bool pd_output_folder_open(struct pd_output_folder *o, const char *path);

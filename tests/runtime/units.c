@@ -465,6 +465,18 @@ static void folders_are_whole_or_nothing(void **state) {
   assert_true(write_folder(path, (const char *const[]){"c", NULL}, true)); /* replaces all files */
   assert_int_equal(files_in(path), 1);
   struct pd_output_folder o;
+  assert_true(pd_output_folder_open(&o, path));
+  FILE *kept = pd_output_folder_file(&o, "kept");
+  assert_true(kept && pd_output_folder_file_close(kept, true));
+  snprintf(o.self.path, sizeof o.self.path, "%s/none/out", folder); /* the path becomes unreachable */
+  assert_false(pd_output_folder_close(&o, true));
+  assert_string_equal(o.kept, "");
+  assert_int_equal(files_in(folder), 1);
+  snprintf(left, sizeof left, "%s/file", folder);
+  assert_true(pd_output_folder_open(&o, left));
+  fclose(fopen(left, "w"));
+  assert_false(pd_output_folder_close(&o, true)); /* no folder replaces a file */
+  assert_true(*o.kept && !rmdir(o.kept) && !unlink(left));
   assert_true(pd_output_folder_open(&o, path) && pd_output_folder_file(&o, "d"));
   pd_output_abandon(); /* as by a signal */
   assert_int_equal(files_in(folder), 1);
