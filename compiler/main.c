@@ -13,6 +13,7 @@
 #include "elaborate/elaborate.h"
 #include "emit/emit.h"
 #include "format/format.h"
+#include "front/front.h"
 #include "graph/identity.h"
 #include "import/import.h"
 #include "layout/epilogues.h"
@@ -20,6 +21,7 @@
 #include "layout/permutes.h"
 #include "lsp/lsp.h"
 #include "measure/measure.h"
+#include "merge/merge.h"
 #include "pipedream/pipedream.h"
 #include "device/device.h"
 #include "report/report.h"
@@ -32,7 +34,7 @@
 /* The results of the passes, in pass order. */
 typedef struct Compilation {
   Options options;
-  Ast *ast;
+  FrontModel model; /* as read by a front end */
   Graph *graph;
   Identity *identity; /* identity and outline: of the graph as elaborated */
   Outline outline;    /* of the model view */
@@ -56,10 +58,7 @@ static int n_stages(const Compilation *c) { return c->plan->pipeline.n_stages; }
 
 /* ---- the passes: false after diagnostics ----------------------------------------------------- */
 
-static bool run_parse(Compilation *c) {
-  c->ast = parse_file(c->options.input);
-  return c->ast != NULL;
-}
+static bool run_parse(Compilation *c) { return front_read(c->options.input, &c->model); }
 
 static bool run_elaborate(Compilation *c) {
   const Options *o = &c->options;
@@ -67,9 +66,10 @@ static bool run_elaborate(Compilation *c) {
                               .n_include = o->include.n,
                               .define = o->define.at,
                               .n_define = o->define.n,
+                              .lora = o->lora,
                               .inference = o->infer || o->generate,
                               .generation = o->generate};
-  c->graph = elaborate(c->ast, &options);
+  c->graph = elaborate(c->model.ast, &options);
   if (c->graph && o->infer)
     c->graph->train.batch = inference_batch(c->graph->train.batch, &o->plan);
   if (c->graph)
@@ -272,6 +272,19 @@ static Show what_to_show(Compilation *c, int depth) {
   return (Show){c->graph, &c->pieces, &c->outline, whole, c->plan, depth};
 }
 
+/* The launcher's arguments, for messages. */
+static const char *arguments(const Options *o, const FrontModel *m) {
+  const char *adapters = o->lora && (o->infer || o->generate) ? " ADAPTER_DIR" : "";
+  const char *init = m->init ? format("--init %s%s", shell_quoted(m->init), adapters) : "";
+  if (o->generate && m->init && m->tokenizer)
+    return format("%s --tokenizer %s --prompt TEXT", init, shell_quoted(m->tokenizer));
+  if (o->generate)
+    return format("%s --prompt TEXT", m->init ? init : "--init FILE");
+  if (o->infer)
+    return format("--data PATH %s", m->init ? init : "--init FILE");
+  return format("--data PATH --steps N%s%s", m->init ? " " : "", init);
+}
+
 static bool run_build(Compilation *c) {
   const Options *o = &c->options;
   int n = n_stages(c), *replicas = alloc((size_t)n * sizeof *replicas);
@@ -283,9 +296,7 @@ static bool run_build(Compilation *c) {
                 .launcher = o->generate ? "generate"
                             : o->infer  ? "infer"
                                         : "train",
-                .arguments = o->generate ? "--init FILE --prompt TEXT"
-                             : o->infer  ? "--data PATH --init FILE"
-                                         : "--data PATH --steps N",
+                .arguments = arguments(o, &c->model),
                 .toolchain = backend_of(&c->plan->target)->toolchain,
                 .n_stages = n,
                 .replicas = replicas,
@@ -310,7 +321,7 @@ static bool run_build(Compilation *c) {
 
 /* ---- dumps and checks ------------------------------------------------------------------------ */
 
-static void dump_ast(Compilation *c, FILE *out) { ast_print(c->ast, out); }
+static void dump_ast(Compilation *c, FILE *out) { ast_print(c->model.ast, out); }
 static void dump_graph(Compilation *c, FILE *out) { graph_dump(c->graph, out); }
 static void dump_pieces(Compilation *c, FILE *out) { pieces_dump(c->graph, &c->pieces, out); }
 static void dump_plan(Compilation *c, FILE *out) { fputs(plan_json(c->graph, &c->pieces, c->plan), out); }
@@ -691,6 +702,7 @@ static bool run_command(Compilation *c) {
   case COMMAND_SHOW: return show(c);
   case COMMAND_LSP: return lsp_serve(STDIN_FILENO, stdout);
   case COMMAND_FORMAT: return format_files(o->files.at, o->files.n, o->check, stdout);
+  case COMMAND_MERGE: return merge_folders(o->files.at[0], o->files.at[1], o->output);
   case COMMAND_IMPORT: return import_folder(o->input, o->output);
   case COMMAND_BUILD: break;
   }

@@ -289,7 +289,8 @@ struct pd_stage {
   const char *statistics;
   /* The model as fields of Hugging Face's config.json (config.c); names and values alternate. */
   const char *const *traits;
-  int n_traits; /* pairs */
+  int n_traits;               /* pairs */
+  const char *adapter_config; /* of adapters (shared/adapters.h): PEFT's adapter_config.json; NULL: no adapters */
   /* planned times of a microbatch for --emulate, by chunk; weights: the part of backward in PD_WEIGHTS (0:
    * none) */
   double forward_seconds[PD_MAX_CHUNKS], backward_seconds[PD_MAX_CHUNKS], weights_seconds[PD_MAX_CHUNKS];

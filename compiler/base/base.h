@@ -100,6 +100,8 @@ const char *source_text(int file);
 /* The start of line `line`, from 1, or the end of a text with fewer lines. NULL: the text is not a registered
  * source. */
 const char *source_line_start(const char *text, int line);
+/* Whether the name is that of a file, and not of a text such as "<command line>". */
+bool source_is_file(const char *path);
 int source_count(void); /* for -MD: number of texts read, including "<command line>" */
 
 /* ---- diagnostics (diagnostic.c) ----------------------------------------------------------- */

@@ -26,6 +26,8 @@ int source_count(void) { return sources.n; }
 
 const char *source_path(int file) { return file < 0 ? "pdc" : sources.at[file].path; }
 
+bool source_is_file(const char *path) { return *path != '<'; }
+
 const char *source_text(int file) { return sources.at[file].text; }
 
 static void find_lines(Source *s) {

@@ -3,6 +3,7 @@
 #ifndef PDC_BUILD_H
 #define PDC_BUILD_H
 
+#include "elaborate/elaborate.h"
 #include "pipedream/pipedream.h"
 #include "plan/request.h"
 #include "tokenize/tokenize.h"
@@ -23,6 +24,7 @@ typedef enum {
   COMMAND_SHOW,
   COMMAND_FORMAT,
   COMMAND_IMPORT,
+  COMMAND_MERGE,
   COMMAND_LSP,
   COMMAND_DOCTOR,
   COMMAND_COMPLETION,
@@ -59,13 +61,14 @@ typedef struct Options {
   int depth;              /* show: nesting depth; 0: not given */
   const char *svg, *dot;  /* show: files for pictures; NULL: none */
   bool check;             /* fmt: report differences, change no file */
-  Strings files;          /* fmt, tokenize: files; completion, help: words */
+  Strings files;          /* fmt, tokenize: files; merge: folders; completion, help: words */
   TokenizeRequest tokens; /* tokenize: options other than files, output, threads and quiet */
   const char *shown_data; /* data: the file of --show */
   bool planned;           /* show: an option needs a plan */
   PlanRequest plan;
   LayersRequest layers;
   Strings define, include;
+  Lora *lora;       /* --lora; NULL: no adapters */
   const char *name; /* --name before the first model: an error */
   bool sharp;       /* --sharp: one launch for all of: */
   Vec(Model) models;
@@ -100,7 +103,7 @@ typedef struct Mpi {
 /* All of one build's texts. Paths of files are DIR/NAME. */
 typedef struct Output {
   const char *directory;
-  const char *model;     /* base name of the .pdm: names the dependency file */
+  const char *model;     /* base name of the model: names the dependency file */
   const char *launcher;  /* "train", "infer" */
   const char *arguments; /* required arguments, for messages: "--data PATH" */
   const Toolchain *toolchain;
@@ -120,7 +123,9 @@ const char *program_name(int stage);                    /* "stage0" */
 const char *new_directory(const Output *out);
 const char *in_new(const Output *out, const char *name);
 const char *output_directory(const Options *o); /* -o, or NAME.build; with --infer NAME.infer */
-const char *base_name(const char *path);        /* "models/gpt.pdm": "gpt" */
+const char *base_name(const char *path);        /* "models/gpt.pdm": "gpt"; of a folder its name */
+/* Quotes a path for a shell, with '?' in place of control characters. */
+const char *shell_quoted(const char *path);
 /* Writes sources, plan.json, model.svg, app, train and with -MD the dependency file into DIR/.pdc-new. False after
  * a diagnostic, such as for files of these names that pdc did not create, or if another pdc builds in DIR. After
  * true, the caller must call output_install() or output_abandon(). */

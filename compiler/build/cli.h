@@ -4,7 +4,21 @@
 
 #include "build/build.h"
 
-typedef enum { FLAG, TEXT, ARCH, LIST, COUNT, DEGREE, LEVELS, RATES, BYTES, CHOICE, TARGET, SPECIAL } OptionKind;
+typedef enum {
+  FLAG,
+  TEXT,
+  ARCH,
+  LIST,
+  COUNT,
+  DEGREE,
+  LEVELS,
+  RATES,
+  BYTES,
+  CHOICE,
+  TARGET,
+  LORA,
+  SPECIAL
+} OptionKind;
 
 /* The headings of a command's help, in their order. */
 typedef enum {
@@ -31,15 +45,16 @@ enum {
   ON_TOKENIZE = 1 << 7,
   ON_DATA = 1 << 8,
   ON_IMPORT = 1 << 9,
-  ON_REPORT = 1 << 10,
-  ON_CHECKPOINT = 1 << 11,
-  ON_FORMAT = 1 << 12,
-  ON_LSP = 1 << 13,
-  ON_EXPLAIN = 1 << 14,
-  ON_DOCTOR = 1 << 15,
-  ON_COMPLETION = 1 << 16,
-  ON_HELP = 1 << 17,
-  ON_ALL = (1 << 18) - 1
+  ON_MERGE = 1 << 10,
+  ON_REPORT = 1 << 11,
+  ON_CHECKPOINT = 1 << 12,
+  ON_FORMAT = 1 << 13,
+  ON_LSP = 1 << 14,
+  ON_EXPLAIN = 1 << 15,
+  ON_DOCTOR = 1 << 16,
+  ON_COMPLETION = 1 << 17,
+  ON_HELP = 1 << 18,
+  ON_ALL = (1 << 19) - 1
 };
 
 typedef struct Option {

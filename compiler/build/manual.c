@@ -74,11 +74,11 @@ static void print_manual(void) {
   const Topic *topics = cli_topics(&n_topics);
   printf(".TH PDC 1 \"\" \"pdc %s\" \"User Commands\"\n", PDC_VERSION);
   put_section("NAME", "pdc - compile models into pipelines of C or CUDA programs");
-  printf(".SH SYNOPSIS\n.B pdc\n[COMMAND] [options] MODEL.pdm\n");
+  printf(".SH SYNOPSIS\n.B pdc\n[COMMAND] [options] MODEL\n");
   put_section(
       "DESCRIPTION",
-      "pdc reads a model, a .pdm file, cuts it into pipeline stages, and writes and compiles one C or CUDA "
-      "program per stage. The launcher, 'train', is written beside the programs; mpirun starts it on every rank.");
+      "pdc reads a model, a .pdm file or a Hugging Face folder, cuts it into pipeline stages, and writes and "
+      "compiles one C or CUDA program per stage. The launcher, 'train', is written beside the programs; mpirun starts it on every rank.");
   printf(".SH COMMANDS\nEach command has a page of its own, such as\n.BR pdc-plan (1).\n");
   for (int i = 0; i < n_commands; i++)
     put_entry(format("pdc %s", commands[i].name), commands[i].arguments[0], commands[i].help);

@@ -179,6 +179,43 @@ static const char *read_arch(const Option *o, const char *text) {
   return text;
 }
 
+/* A number of --lora from `least` up. */
+static double read_setting(const Option *o, const char *name, const char *text, double least, double below) {
+  char *end;
+  const double x = strtod(text, &end);
+  if (end == text || *end || !(x >= least && x < below))
+    usage("%s: '%s' must be %s%g and below %g, not '%s'", o->name, name, least > 0 ? "at least " : "from ", least,
+          below, text);
+  return x;
+}
+
+/* "r=8,alpha=16,dropout=0.1,targets=q_proj|v_proj" */
+static Lora *read_lora(const Option *o, const char *text) {
+  Lora *l = alloc(sizeof *l);
+  for (size_t n; *text; text += n + (text[n] == ',')) {
+    n = strcspn(text, ",");
+    const char *setting = format("%.*s", (int)n, text), *value = strchr(setting, '=');
+    const char *name = format("%.*s", (int)strcspn(setting, "="), setting);
+    if (!value || !*++value)
+      usage("%s takes NAME=VALUE,.., not '%s'", o->name, setting);
+    if (!strcmp(name, "r"))
+      l->r = read_count(o, value);
+    else if (!strcmp(name, "alpha"))
+      l->alpha = read_setting(o, name, value, 1e-6, 1e6);
+    else if (!strcmp(name, "dropout"))
+      l->dropout = read_setting(o, name, value, 0, 1);
+    else if (!strcmp(name, "targets"))
+      l->targets = value;
+    else
+      usage("%s has no setting '%s'; it has r, alpha, dropout and targets", o->name, name);
+  }
+  if (!l->r || !l->targets)
+    usage("%s needs r and targets, such as r=8,targets=\"q_proj|v_proj\"", o->name);
+  if (l->alpha == 0)
+    l->alpha = (double)l->r;
+  return l;
+}
+
 static void set_option(Options *o, const Option *option, const char *value) {
   void *to = (char *)o + option->at;
   switch (option->kind) {
@@ -199,6 +236,7 @@ static void set_option(Options *o, const Option *option, const char *value) {
   case BYTES: *(int64_t *)to = read_bytes(option, value); break;
   case CHOICE: *(int *)to = read_choice(option, value); break;
   case TARGET: *(const Backend **)to = read_target(option, value); break;
+  case LORA: *(Lora **)to = read_lora(option, value); break;
   case SPECIAL: set_special(o, option, value); break;
   }
 }
@@ -368,7 +406,8 @@ static void check_models(Options *o) {
 
 /* Whether the command takes several names, instead of one model, code or directory. */
 static bool takes_words(Command c) {
-  return c == COMMAND_FORMAT || c == COMMAND_TOKENIZE || c == COMMAND_COMPLETION || c == COMMAND_HELP;
+  return c == COMMAND_FORMAT || c == COMMAND_TOKENIZE || c == COMMAND_MERGE || c == COMMAND_COMPLETION ||
+         c == COMMAND_HELP;
 }
 
 static void read_word(Options *o, const char *word) {
@@ -459,6 +498,8 @@ static void check_input(const Options *o) {
       usage("tokenize needs texts: files of text, or .jsonl files");
     if (o->command == COMMAND_TOKENIZE)
       check_samples(o);
+    if (o->command == COMMAND_MERGE && (o->files.n != 2 || !o->output))
+      usage("merge needs -o OUT_DIR, a folder and the folder of its adapters");
     return;
   }
   if (o->command == COMMAND_PLAN && o->plan.profile)

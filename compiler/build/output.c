@@ -5,12 +5,25 @@
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
+/* The last name of a folder's path, also of "." and of a path that ends in a slash. */
+static const char *folder_name(const char *path) {
+  char *real = realpath(path, NULL);
+  const char *slash = real ? strrchr(real, '/') : NULL, *name = slash && slash[1] ? slash + 1 : "model";
+  name = format("%s", name);
+  free(real);
+  return name;
+}
+
 const char *base_name(const char *path) {
+  struct stat st;
+  if (stat(path, &st) == 0 && S_ISDIR(st.st_mode))
+    return folder_name(path);
   const char *slash = strrchr(path, '/'), *name = slash ? slash + 1 : path;
   const char *dot = strrchr(name, '.');
   size_t n = dot && dot != name ? (size_t)(dot - name) : strlen(name);
@@ -162,7 +175,7 @@ static bool write_dependencies(const Options *o, const Output *out) {
   }
   text_add(&t, ":");
   for (int i = 0; i < source_count(); i++) {
-    if (source_path(i)[0] == '<')
+    if (!source_is_file(source_path(i)))
       continue;
     text_add(&t, " \\\n ");
     add_escaped(&t, source_path(i));
@@ -315,8 +328,7 @@ static bool move_all(const Options *o, const Output *out, const Strings *made, c
          move(out, out->launcher);
 }
 
-/* Quotes a path for a shell, with '?' in place of control characters. */
-static const char *quoted(const char *path) {
+const char *shell_quoted(const char *path) {
   static const char plain[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-+.,/:@%=";
   Text text = {0};
   for (const char *c = path; *c; c++)
@@ -332,8 +344,8 @@ static void announce(const Options *o, const Output *out) {
   int ranks = 0;
   for (int i = 0; i < out->n_stages; i++)
     ranks += out->replicas[i];
-  const char *directory = quoted(out->directory),
-             *program = quoted(format("%s/%s", out->directory, out->launcher));
+  const char *directory = shell_quoted(out->directory),
+             *program = shell_quoted(format("%s/%s", out->directory, out->launcher));
   if (o->sources_only)
     printf("%s: %d source%s, not compiled\n", directory, out->n_stages, out->n_stages == 1 ? "" : "s");
   else if (ranks == 1)

@@ -96,6 +96,7 @@ Graph *elaborate(const Ast *file, const ElaborateOptions *options) {
   }
   bool whole = error_count() == errors;
   if (whole) {
+    lora_finish(&e);
     freeze_parameters(&e);
     group_parameters(&e);
     find_hidden(&e);

@@ -14,6 +14,14 @@ typedef struct Look {
   const char *text; /* the kind of its first value: "a tensor of shape [3, 4]" */
 } Look;
 
+/* Adapters of linear layers (--lora). */
+typedef struct Lora {
+  int64_t r;           /* rank */
+  double alpha;        /* products are scaled by alpha / r */
+  double dropout;      /* of their inputs; 0: none */
+  const char *targets; /* pattern over names of layers (shared/pattern.h) */
+} Lora;
+
 typedef struct ElaborateOptions {
   const char *const
       *include; /* -I: folders that `use` searches after the file's own folder and before stdlib_layers */
@@ -22,6 +30,7 @@ typedef struct ElaborateOptions {
   int n_define;
   bool inference;                                /* Graph.inference */
   bool generation;                               /* for pdc generate: --samples sets the batch */
+  const Lora *lora;                              /* NULL: no adapters */
   Look *look;                                    /* NULL: not needed */
   Ast *(*read)(void *context, const char *path); /* parses used files; NULL: parse_file() */
   void *read_context;

@@ -407,6 +407,8 @@ static Val tensor_operator(Elaborator *e, Frame *f, const Ast *at, Val a, Val b)
     int swapped[2] = {in[1], in[0]};
     int errors = error_count();
     Val v = build(e, f, infixes[i].op, infixes[i].swapped ? swapped : in, 2, NULL, at->span2, at->span);
+    if (e->options->lora && infixes[i].op == &op_matmul)
+      v = lora_adapt(e, f, in, v, at->span);
     if (error_count() > errors && !in_standard(f)) {
       underline(diagnostic_last(), at->a->span);
       underline(diagnostic_last(), at->b->span);

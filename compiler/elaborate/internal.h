@@ -117,6 +117,12 @@ typedef struct Frame {
   Name result_hint; /* the variable that takes the whole result of a call */
 } Frame;
 
+/* A layer that --lora gives an adapter. */
+typedef struct Adapted {
+  Name path;
+  bool stored_in_out; /* its weight */
+} Adapted;
+
 /* Possible owners of a -D name. */
 typedef enum { OWNER_MODEL, OWNER_TRAIN, OWNER_OPTIMIZER, OWNER_LR_SCHEDULE, N_OWNERS } DefineOwner;
 
@@ -138,6 +144,7 @@ typedef struct Elaborator {
   Table inputs;           /* statements of inputs and targets by name */
   Table metrics, outputs; /* statements by name */
   Vec(Assignment *) assigned;
+  Vec(Adapted) adapted;  /* with options->lora */
   AstList frozen;        /* `freeze` patterns: AST_STRING */
   const Ast *optimizer;  /* value of the setting; NULL: absent */
   const Ast *exceptions; /* pattern of the optimizer's exceptions, updated like parameters that are not hidden
@@ -248,6 +255,12 @@ void read_defines(Elaborator *e);
 const Ast *define_take(const Elaborator *e, DefineOwner owner, Name name); /* the last definition, or NULL */
 void check_defines(const Elaborator *e);   /* after settings are read: refuses ambiguous and unknown names */
 void warn_of_defines(const Elaborator *e); /* warns of training settings in a model that only runs inference */
+
+/* ---- lora.c: --lora ----------------------------------------------------------------------- */
+/* `y`, the product of the graph values `in`, or its sum with the product of an adapter. */
+Val lora_adapt(Elaborator *e, Frame *f, const int in[2], Val y, Span span);
+/* Freezes all parameters but those of adapters, and sets Graph.adapter_config; reports targets without a layer. */
+void lora_finish(Elaborator *e);
 
 /* ---- patterns.c: parameter patterns of `train`, after all parameters exist --------------------- */
 void read_frozen(Elaborator *e); /* from `freeze`, or from -D freeze=PATTERN, which replaces it */

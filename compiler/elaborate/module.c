@@ -90,7 +90,7 @@ static bool is_other_file(const char *path, const char *user) {
 static char *find_module(const Elaborator *e, const char *user, Name name) {
   const char *slash = strrchr(user, '/');
   char *path = format("%.*s%s.pdm", slash ? (int)(slash - user + 1) : 0, user, name);
-  if (is_other_file(path, user))
+  if (source_is_file(user) && is_other_file(path, user))
     return path;
   for (int i = 0; i < e->options->n_include; i++)
     if (is_other_file(path = format("%s/%s.pdm", e->options->include[i], name), user))
@@ -126,7 +126,8 @@ static void use_module(Elaborator *e, const Ast *use, const char *user) {
     const char *like = nearest(use->name, names.at, names.n);
     if (like)
       help(d, "did you mean the standard file '%s'?", like);
-    help(d, "searched: the folder of '%s', the folders of -I, and %s", user, standard_directory());
+    const char *beside = source_is_file(user) ? format("the folder of '%s', ", user) : "";
+    help(d, "searched: %sthe folders of -I, and %s", beside, standard_directory());
     return;
   }
   Name real = intern(real_path(path));

@@ -126,6 +126,7 @@ static const char *padding_words(const Emit *e) {
 void print_header(Emit *e) {
   const Plan *plan = e->plan;
   const Pipeline *l = &plan->pipeline;
+  const bool has_file = e->g->file && source_is_file(e->g->file);
   double forward = 0, backward = 0, update = 0;
   for (int c = 0; c < e->p->chunks; c++) {
     const StagePlan *part = &plan->stage[plan_part_of(plan, e->p->stage, c)];
@@ -134,7 +135,7 @@ void print_header(Emit *e) {
     update += part->update_seconds;
   }
   text_add(&e->out, "/* Stage %d of %d of %s (%s), compiled by pdc.\n *\n", e->p->stage, e->p->n_stages,
-           comment_text(e->g->name), comment_text(e->g->file ? base(e->g->file) : e->g->name));
+           comment_text(e->g->name), comment_text(has_file ? base(e->g->file) : e->g->name));
   for (int i = 0; i < l->n_stages; i++)
     header_entry(e, format("Stage %d", i),
                  format("%s%s%s", stage_range(e, i), ranks_text(l->replicas[i]),

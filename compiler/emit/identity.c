@@ -49,6 +49,8 @@ void traits_table(Emit *e) {
 void traits_field(Emit *e) {
   if (e->identity->traits.n)
     text_add(&e->out, "  .traits = traits, .n_traits = %d,\n", e->identity->traits.n);
+  if (e->g->adapter_config)
+    text_add(&e->out, "  .adapter_config = %s,\n", string_literal(e->g->adapter_config));
 }
 
 void identity_fields(Emit *e) {

@@ -202,6 +202,7 @@ typedef struct Graph {
   bool spread;        /* of a divided graph: saved activations are split by positions if possible */
   double whole_flops; /* of a divided graph: FLOPs of the whole model's matrix products (OpCost.matmul_flops) */
   Generation generation;
+  const char *adapter_config; /* of --lora: PEFT's adapter_config.json; NULL: no adapters. Absent from dumps */
   Train train;
 } Graph;
 

@@ -3,6 +3,7 @@
 #include <errno.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include "format/format.h"
 #include "import/internal.h"
@@ -85,12 +86,14 @@ static char *fill(Import *m) {
   const char *const parts[] = {before, m->family->attributes, inputs, m->family->body, behind};
   for (int i = 0; i < 5; i++)
     text_add(&all, "%s", template_fill(m, parts[i]));
-  return format_text(format("%s.pdm", m->family->model_type), all.at, all.n);
+  return format_text(m->name, all.at, all.n);
 }
 
-char *import_config(const char *path, Tensors tensors) {
-  Import m = {.tensors = tensors};
+char *import_config(const char *path, const char *name, Tensors tensors) {
+  Import m = {.tensors = tensors, .name = name};
   m.config = json_load(path, &m.file);
+  if (!m.config && access(path, F_OK) != 0)
+    help(diagnostic_last(), "a folder is a model if it has Hugging Face's config.json");
   if (!m.config || !(m.family = find_family(&m)))
     return NULL;
   m.root = find_root(&m);
@@ -100,24 +103,37 @@ char *import_config(const char *path, Tensors tensors) {
   return text && shapes_compare(&m, text) ? text : NULL;
 }
 
-char *import_text(const char *folder) {
+static const char *without_slashes(const char *path) {
+  size_t n = strlen(path);
+  while (n > 1 && path[n - 1] == '/')
+    n--;
+  return format("%.*s", (int)n, path);
+}
+
+bool import_read(const char *folder, Imported *to) {
   Tensors tensors = {0};
   struct stat st;
+  to->folder = folder = without_slashes(folder);
   if (stat(folder, &st) != 0 || !S_ISDIR(st.st_mode)) {
     Diagnostic *d = error_at((Span){.file = source_add(folder, "")}, "PD0601", "this is not a folder");
     help(d, "'pdc import' takes a folder with config.json");
-    return NULL;
+    return false;
   }
-  return tensors_read(folder, &tensors) ? import_config(format("%s/config.json", folder), tensors) : NULL;
+  if (!tensors_read(folder, &tensors))
+    return false;
+  to->name = format("<pdc import %s>", folder);
+  to->text = import_config(format("%s/config.json", folder), to->name, tensors);
+  to->has_weights = tensors.n > 0;
+  return to->text != NULL;
 }
 
 bool import_folder(const char *folder, const char *output) {
-  const char *text = import_text(folder);
-  if (!text)
+  Imported model;
+  if (!import_read(folder, &model))
     return false;
   if (!output)
-    return fputs(text, stdout) >= 0;
-  if (write_file(output, text, strlen(text)))
+    return fputs(model.text, stdout) >= 0;
+  if (write_file(output, model.text, strlen(model.text)))
     return true;
   error_at(NO_SPAN, "PD0605", "cannot write '%s': %s", output, strerror(errno));
   return false;

@@ -5,9 +5,17 @@
 
 #include "base/base.h"
 
-/* The folder's model, formatted, in the arena; NULL after diagnostics. Weights are optional: without them
- * config.json alone decides. With weights, all model parameters are compared with the tensors. */
-char *import_text(const char *folder);
+/* A folder's model in memory. */
+typedef struct Imported {
+  const char *folder; /* its path, without slashes at the end */
+  const char *name;   /* of the text in diagnostics: "<pdc import DIR>" */
+  const char *text;   /* formatted */
+  bool has_weights;
+} Imported;
+
+/* False after diagnostics. Weights are optional: without them config.json alone decides. With weights, all model
+ * parameters are compared with the tensors. */
+bool import_read(const char *folder, Imported *to);
 /* Writes the model to `output`; NULL: standard output. */
 bool import_folder(const char *folder, const char *output);
 

@@ -80,14 +80,16 @@ typedef struct Known { /* a template's name and its text in .pdm syntax; "" and 
 struct Import {
   const Family *family;
   const cJSON *config;
-  int file; /* of config.json, for diagnostics */
+  int file;         /* of config.json, for diagnostics */
+  const char *name; /* of the written model, for diagnostics */
   Tensors tensors;
   const char *root;
   Vec(Known) known;
 };
 
-/* import.c: the model of a config.json and tensors; NULL after diagnostics. */
-char *import_config(const char *path, Tensors tensors);
+/* import.c: the text of the model of a config.json and tensors, under this name in diagnostics; NULL after
+ * diagnostics. */
+char *import_config(const char *path, const char *name, Tensors tensors);
 
 /* fields.c */
 bool fields_read(Import *m);

@@ -5,7 +5,7 @@
 
 #include "elaborate/elaborate.h"
 #include "import/internal.h"
-#include "shared/pattern.h"
+#include "shared/hugging_face.h"
 
 static Span place(const Import *m) { return (Span){.file = m->file}; }
 
@@ -137,19 +137,6 @@ bool shapes_apply(Import *m) {
 
 /* ---- parameters ---------------------------------------------------------------------------------- */
 
-/* Tensors without weights: masks, rotary frequencies and counts, saved by older versions of transformers. */
-static const char without_weights[] =
-    "*.rotary_emb.inv_freq | *.attn.bias | *.attn.masked_bias | *.attention.bias | "
-    "*.attention.masked_bias";
-
-static bool is_weight(const char *name) {
-  struct pd_range one;
-  for (const char *at = without_weights; pd_pattern_next(&at, &one);)
-    if (pd_alternative_is(one, (struct pd_range){name, strlen(name)}, NULL))
-      return false;
-  return true;
-}
-
 static const char *sizes_text(int rank, const int64_t *dim) {
   Text t = {0};
   text_add(&t, "[");
@@ -191,8 +178,7 @@ static bool is_tied_head(const Import *m, const Tensor *t) {
 }
 
 bool shapes_compare(const Import *m, const char *text) {
-  const char *path = format("%s.pdm", m->family->model_type);
-  const Ast *ast = parse_text(path, text, strlen(text), NULL);
+  const Ast *ast = parse_text(m->name, text, strlen(text), NULL);
   const ElaborateOptions options = {0};
   const Graph *g = ast ? elaborate(ast, &options) : NULL;
   if (!g)
@@ -213,7 +199,7 @@ bool shapes_compare(const Import *m, const char *text) {
   tell_missing(m, missing, first);
   for (int i = 0; i < m->tensors.n; i++) {
     const Tensor *t = &m->tensors.at[i];
-    if (used[i] || !is_weight(t->name) || is_tied_head(m, t))
+    if (used[i] || pd_is_unweighted(t->name) || is_tied_head(m, t))
       continue;
     error_at(place(m), "PD0653", "tensor '%s' of shape %s is no parameter of the model that config.json describes",
              make_utf8(format("%.200s", t->name)), sizes_text(t->rank, t->dim));

@@ -23,6 +23,7 @@ static bool add_file(const char *path, Tensors *to) {
   size_t bytes = 0;
   struct pd_safetensors s;
   const void *at = pd_map_regular(path, &bytes, why);
+  source_add(path, ""); /* for -MD */
   if (!at) {
     error_at(NO_SPAN, "PD0601", "%s", make_utf8(format("%s", why)));
     return false;

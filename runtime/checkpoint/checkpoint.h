@@ -13,6 +13,19 @@
 void pd_load_weights(void);      /* collective: loads W(0) of every rank from --init */
 const char *pd_init_path(int i); /* path of the ith file that was read; NULL after the last */
 
+/* ---- gather.c -------------------------------------------------------------------------------- */
+
+/* Collective. On rank 0: the entries of all parameters of the model in declaration order, as in a file, and the
+ * rank that writes each (writer may be NULL). An unused parameter is on no rank, and its entry has no name. */
+struct pd_entry *pd_gather_entries(int *writer);
+void pd_free_entries(struct pd_entry *entries);
+
+/* ---- save_weights.c -------------------------------------------------------------------------- */
+
+void pd_save_start(char *why); /* collective, before the run: checks the folders of --save and --save-raw */
+/* Collective. Rank 0 writes the weights of all stages: averages, if there are any and `raw` is false. */
+void pd_save_weights(const char *path, bool raw);
+
 /* ---- agree.c --------------------------------------------------------------------------------- */
 
 /* Collective. Ends the launch if the mapped files of a rank, from number `first`, differ from rank 0's in size or

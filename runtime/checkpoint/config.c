@@ -3,6 +3,7 @@
  * or this table lacks are not compared. */
 #include "checkpoint/sources.h"
 #include "run/run.h"
+#include "shared/adapters.h"
 #include "shared/read_file.h"
 
 #include <cjson/cJSON.h>
@@ -185,14 +186,35 @@ static void compare_rope(struct comparison *c) {
   if (theta > 0 && is_complete(&r)) compare_scaling(c, &r, theta, atoi(dim) / 2);
 }
 
+/* ---- adapters -------------------------------------------------------------------------------------- */
+
+static void compare_adapter(struct comparison *c) {
+  cJSON *own = cJSON_Parse(pd.stage->adapter_config);
+  const double theirs = number(c->root, "lora_alpha") / number(c->root, "r"),
+               scale = number(own, "lora_alpha") / number(own, "r");
+  cJSON_Delete(own);
+  if (cJSON_IsTrue(field(c->root, "use_rslora")) || cJSON_IsTrue(field(c->root, "use_dora")))
+    differ(c, "it has use_rslora or use_dora, but the model has plain adapters");
+  else if (!is_near(theirs, scale))
+    differ(c, "it scales products by lora_alpha / r = %.7g, but the model by %.7g", theirs, scale);
+}
+
 /* ---- files ----------------------------------------------------------------------------------------- */
+
+static void compare_model(struct comparison *c) {
+  compare_fields(c);
+  compare_norms(c);
+  compare_rope(c);
+}
 
 static void compare(const char *path, const cJSON *root) {
   struct comparison c = {.root = root};
-  if (!cJSON_IsString(field(root, "model_type")) && !cJSON_IsArray(field(root, "architectures"))) return;
-  compare_fields(&c);
-  compare_norms(&c);
-  compare_rope(&c);
+  if (cJSON_IsString(field(root, "peft_type")) && pd.stage->adapter_config)
+    compare_adapter(&c);
+  else if (!cJSON_IsString(field(root, "model_type")) && !cJSON_IsArray(field(root, "architectures")))
+    return;
+  else
+    compare_model(&c);
   pd_make_plain(c.text);
   if (*c.text) pd_warn("'%s' describes a different computation than the model: %s", path, c.text);
 }
@@ -212,20 +234,22 @@ static void compare_file(const char *path) {
   free(text);
 }
 
-/* The path of config.json next to the file, in `to`; NULL: the path is too long. */
-static char *config_beside(const char *file, char *to, size_t room) {
-  const char *slash = strrchr(file, '/');
-  int n = snprintf(to, room, "%.*sconfig.json", slash ? (int)(slash + 1 - file) : 0, file);
-  return n >= 0 && (size_t)n < room ? to : NULL;
-}
-
-void pd_compare_configs(const struct pd_sources *s) {
+/* Compares the file of this name in the folder of a weight file, unless the weight file before is in the same
+ * folder. */
+static void compare_beside(const struct pd_sources *s, const char *name) {
   enum { ROOM = 4096 };
   char path[ROOM], before[ROOM] = "";
-  if (pd.self || !pd.stage->n_traits) return;
   for (int f = 0; f < s->n_files; f++) {
-    if (!config_beside(s->file[f].path, path, sizeof path) || !strcmp(path, before)) continue;
+    const char *file = s->file[f].path, *slash = strrchr(file, '/');
+    int n = snprintf(path, sizeof path, "%.*s%s", slash ? (int)(slash + 1 - file) : 0, file, name);
+    if (n < 0 || n >= ROOM || !strcmp(path, before)) continue;
     strcpy(before, path);
     if (pd_exists(path)) compare_file(path);
   }
+}
+
+void pd_compare_configs(const struct pd_sources *s) {
+  if (pd.self) return;
+  if (pd.stage->n_traits) compare_beside(s, "config.json");
+  if (pd.stage->adapter_config) compare_beside(s, PD_ADAPTER_CONFIG);
 }

@@ -3,6 +3,7 @@
 #include "data/load.h"
 #include "messages/messages.h"
 #include "update/update.h"
+#include "shared/adapters.h"
 #include "shared/pattern.h"
 #include "checkpoint/sources.h"
 
@@ -24,7 +25,9 @@ static void keep_paths(const struct pd_sources *s) {
  * RESHAPED: with another shape; both start fresh by --init-partial. */
 enum outcome { NOT_HERE, READ, FRESH, RESHAPED, MISSING };
 
+/* By --init-partial, or as an adapter that is trained. */
 static bool may_start_fresh(const char *name) {
+  if (pd.stage->adapter_config && !pd.stage->inference && pd_is_adapter(name)) return true;
   for (int i = 0; i < pd_options.n_init_partial; i++)
     if (pd_pattern_matches(pd_options.init_partial[i], name)) return true;
   return false;
@@ -74,7 +77,9 @@ static bool has_shape(const struct pd_entry *e, int rank, const int64_t *dim) {
 }
 
 static const char *hint(void) {
-  return pd.stage->inference ? "" : ". help: let parameters start fresh with --init-partial PATTERN";
+  if (!pd.stage->inference) return ". help: let parameters start fresh with --init-partial PATTERN";
+  return pd.stage->adapter_config ? ". help: --init also takes the folder of the adapters: --init DIR ADAPTER_DIR"
+                                  : "";
 }
 
 #define TRANSPOSED ". help: for transposed weights, as in Hugging Face's GPT-2, give the layer 'stored = in_out'"
@@ -236,10 +241,20 @@ static void note_fresh(const struct pd_sources *s, const struct pd_entry *entrie
   free(names);
 }
 
+/* Rank 0: notes how many of the adapters start fresh. */
+static void note_adapters(const unsigned char *outcome) {
+  int fresh = 0;
+  for (int i = 0; i < pd.stage->n_model_parameters; i++) fresh += outcome[i] == FRESH || outcome[i] == RESHAPED;
+  if (fresh) pd_note("%d parameters of adapters start fresh", fresh);
+}
+
 /* Collective: rank 0, which has all names, reports the outcome of all parameters. */
 static void report(const struct pd_sources *s, const unsigned char *outcome) {
   char why[PD_WHY] = "";
-  if (!pd_options.n_init_partial && !memchr(outcome, MISSING, (size_t)pd.stage->n_model_parameters)) return;
+  if (!pd_options.n_init_partial && !memchr(outcome, MISSING, (size_t)pd.stage->n_model_parameters)) {
+    note_adapters(outcome);
+    return;
+  }
   struct pd_entry *entries = pd_gather_entries(NULL);
   bool ok = pd.rank || check_outcome(s, entries, outcome, why);
   pd_agree(why);

@@ -1,6 +1,7 @@
 #include "checkpoint/sources.h"
 
 #include "checkpoint/checkpoint.h"
+#include "shared/adapters.h"
 #include "shared/read_file.h"
 
 #include <dirent.h>
@@ -133,10 +134,11 @@ static int verified_shards(const char *folder, bool *has_manifest, char *why) {
 }
 
 static bool add_folder(struct pd_sources *s, const char *folder, char *why) {
-  static const char *const names[] = {"/model.safetensors.index.json", "/model.safetensors"};
+  static const char *const names[] = {"/model.safetensors.index.json", "/model.safetensors",
+                                      ("/" PD_ADAPTER_FILE)};
   char path[PATH_MAX], name[64];
   struct stat st;
-  for (int i = 0; i < 2; i++) {
+  for (int i = 0; i < 3; i++) {
     if (!join(path, folder, strlen(folder), names[i], why)) return false;
     if (!stat(path, &st)) return i ? add_file(s, path, why) : add_indexed(s, path, why);
   }
@@ -256,14 +258,26 @@ static const struct pd_source *find(const struct pd_sources *s, const char *name
   return first < s->n && !strcmp(s->at[first].name, name) ? &s->at[first] : NULL;
 }
 
-const struct pd_source *pd_sources_find(const struct pd_sources *s, const char *name) {
+/* The source with the name that is joined of three parts. */
+static const struct pd_source *find_joined(const struct pd_sources *s, const char *a, const char *b,
+                                           const char *c) {
+  char *name = pd_allocate(strlen(a) + strlen(b) + strlen(c) + 1);
+  const struct pd_source *found = find(s, strcat(strcat(strcpy(name, a), b), c));
+  free(name);
+  return found;
+}
+
+/* With or without the prefix "transformer." of the name. */
+static const struct pd_source *find_behind(const struct pd_sources *s, const char *before, const char *name) {
   static const char prefix[] = "transformer.";
   enum { PREFIX = sizeof prefix - 1 };
-  const struct pd_source *found = find(s, name);
+  const struct pd_source *found = find_joined(s, before, "", name);
   if (found) return found;
-  if (!strncmp(name, prefix, PREFIX)) return find(s, name + PREFIX);
-  char *longer = pd_allocate(PREFIX + strlen(name) + 1);
-  found = find(s, strcat(strcpy(longer, prefix), name));
-  free(longer);
-  return found;
+  if (!strncmp(name, prefix, PREFIX)) return find_joined(s, before, "", name + PREFIX);
+  return find_joined(s, before, prefix, name);
+}
+
+const struct pd_source *pd_sources_find(const struct pd_sources *s, const char *name) {
+  const struct pd_source *found = pd_is_adapter(name) ? find_behind(s, PD_ADAPTER_PREFIX, name) : NULL;
+  return found ? found : find_behind(s, "", name);
 }

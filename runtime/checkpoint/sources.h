@@ -49,9 +49,11 @@ char *pd_renamed(const char *rename, const char *name);
 /* True for OLD=NEW, both not empty, with the same wildcards in the same order. */
 bool pd_rename_check(const char *rename, char *why);
 void pd_sources_close(struct pd_sources *s);
-/* The source with this name, with or without the prefix "transformer."; NULL: none. */
+/* The source with this name, with or without the prefix "transformer.", of an adapter also with
+ * PEFT's prefix; NULL: none. */
 const struct pd_source *pd_sources_find(const struct pd_sources *s, const char *name);
-/* On rank 0: warns if config.json next to a file differs from pd_stage.traits. */
+/* On rank 0: warns if config.json next to a file differs from pd_stage.traits, or adapter_config.json from
+ * pd_stage.adapter_config. */
 void pd_compare_configs(const struct pd_sources *s);
 
 #endif

@@ -97,7 +97,7 @@ bool pd_lock(const char *option, const char *path, bool folder, char *why) {
   struct stat st;
   bool there = !stat(path, &st);
   if (there && folder && !S_ISDIR(st.st_mode)) return pd_refuse(why, "%s '%s' is not a directory", option, path);
-  if (there && !folder && !S_ISREG(st.st_mode)) return true; /* /dev/null, say */
+  if (there && !folder && !S_ISREG(st.st_mode) && !S_ISDIR(st.st_mode)) return true; /* /dev/null, say */
   char *lock = lock_path(path, folder);
   if (!lock) return pd_refuse(why, "%s '%s': %s", option, path, strerror(errno));
   for (const struct lock *l = locks; l; l = l->next)

@@ -1,17 +1,35 @@
 /* The options of the programs `train`, `infer` and `generate`. Every rank parses the same command line. */
 #include "run/upward.h"
+#include "shared/safetensors.h"
 
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 
 struct pd_options pd_options;
 bool pd_without_targets;
 
 bool pd_only_evaluates(void) { return pd.stage->inference || pd_options.evaluate; }
 
-enum kind { FLAG, COUNT, POSITIVE, SEED, SECONDS, RATE, NUMBER, OUTPUT, AUGMENT, TOKENS, PATH, TEXT, PATHS, LIST };
+enum kind {
+  FLAG,
+  COUNT,
+  POSITIVE,
+  SEED,
+  SECONDS,
+  RATE,
+  NUMBER,
+  OUTPUT,
+  AUGMENT,
+  TOKENS,
+  DTYPE,
+  PATH,
+  TEXT,
+  PATHS,
+  LIST
+};
 
 /* The runs that read an option, as bits; other runs refuse it. */
 enum run { TRAIN = 1, EVALUATE = 2 /* train --evaluate */, INFER = 4, GENERATE = 8 };
@@ -91,8 +109,15 @@ static const struct option options[] = {
      "parameters that --init files may lack or hold with another shape", CHECKPOINTS, TRAIN},
     {"--rename", LIST, AT(rename), AT(n_rename), "OLD=NEW...",
      "rename tensors of --init files; * and ? copy the text that they match", CHECKPOINTS, ALL},
-    {"--save", PATH, AT(save), 0, "FILE", "write the final weights as safetensors", CHECKPOINTS, TRAIN},
-    {"--save-raw", PATH, AT(save_raw), 0, "FILE", "with ema: write the final weights without averaging",
+    {"--save", PATH, AT(save), 0, "PATH", "final weights: a safetensors file, or as DIR/ a Hugging Face folder",
+     CHECKPOINTS, TRAIN},
+    {"--save-raw", PATH, AT(save_raw), 0, "PATH", "with ema: the final weights without averaging", CHECKPOINTS,
+     TRAIN},
+    {"--save-dtype", DTYPE, AT(save_dtype), 0, "TYPE",
+     "type of saved weights: f32, bf16, f16 (default f32; DIR/: config.json)", CHECKPOINTS, TRAIN},
+    {"--save-config", PATH, AT(save_config), 0, "DIR",
+     "--save DIR/: folder whose config.json is copied (default: --init's)", CHECKPOINTS, TRAIN},
+    {"--save-shard", POSITIVE, AT(save_shard), 0, "BYTES", "--save DIR/: largest weight file (default 5000000000)",
      CHECKPOINTS, TRAIN},
     {"--checkpoint", PATH, AT(checkpoint), 0, "DIR", "checkpoint directory, shared by all ranks", CHECKPOINTS,
      TRAIN | EVALUATE},
@@ -267,6 +292,10 @@ static bool parse_value(const struct option *o, const char *text, char *at, char
            pd_refuse(why,
                      "%s needs flip, crop=PIXELS, resized_crop or color=SHARE with commas between them, not '%s'",
                      o->name, text);
+  case DTYPE:
+    *(const char **)at = text;
+    return pd_dtype_of(text) != PD_DTYPE_OTHER ||
+           pd_refuse(why, "%s needs f32, bf16 or f16, not '%s'", o->name, text);
   case TOKENS:
     *(int *)at = !strcmp(text, "u8") ? 1 : !strcmp(text, "u16") ? 2 : !strcmp(text, "u32") ? 4 : 0;
     return *(int *)at || pd_refuse(why, "%s needs u8, u16 or u32, not '%s'", o->name, text);
@@ -297,6 +326,17 @@ static void place_in_run(struct pd_options *o) {
     sprintf(path, "%s/%s", o->run, names[i]);
     *paths[i] = path;
   }
+}
+
+/* Whether the path of --save names a folder: it ends in a slash, or is a folder. Removes slashes at the end. */
+static bool take_folder(const char **path) {
+  struct stat st;
+  size_t n = *path ? strlen(*path) : 0;
+  bool folder = n && ((*path)[n - 1] == '/' || (!stat(*path, &st) && S_ISDIR(st.st_mode)));
+  char *plain = folder ? pd_copy_text(*path) : NULL;
+  while (plain && n > 1 && plain[n - 1] == '/') plain[--n] = 0;
+  if (plain) *path = plain;
+  return folder;
 }
 
 /* Appends `value`, if any, and the arguments after argv[*i] up to the next option. */
@@ -342,6 +382,8 @@ static bool options_agree(struct pd_options *o, const struct option *training, c
                                               : "--checkpoint-background");
   if (o->keep_every && !o->keep)
     return pd_refuse(why, "--keep-every needs --keep N: without --keep, all checkpoints are kept");
+  if ((o->save_dtype || o->save_config) && !o->save && !o->save_raw)
+    return pd_refuse(why, "%s needs --save PATH", o->save_dtype ? "--save-dtype" : "--save-config");
   if (o->resume_anyway && !o->resume) return pd_refuse(why, "--resume-anyway needs --resume");
   if (o->evaluate && o->checkpoint && !o->resume)
     return pd_refuse(why, "--evaluate ignores --checkpoint without --resume. help: add --resume");
@@ -363,6 +405,7 @@ bool pd_parse_options(struct pd_options *o, int argc, char **argv, char *why) {
                            .device = -1,
                            .data_threads = -1,
                            .seed = 1,
+                           .save_shard = 5000000000,
                            .timeout = 300,
                            .grace = 30,
                            .tokens = 100,
@@ -391,6 +434,8 @@ bool pd_parse_options(struct pd_options *o, int argc, char **argv, char *why) {
   }
   if (o->run) place_in_run(o);
   o->resume |= o->resume_or_start;
+  o->save_folder = take_folder(&o->save);
+  o->save_raw_folder = take_folder(&o->save_raw);
   return pd_expand_files("--data", &o->data, &o->n_data, why) &&
          pd_expand_files("--validation", &o->validation, &o->n_validation, why) && options_agree(o, training, why);
 }

@@ -31,7 +31,11 @@ struct pd_options {
   int64_t keep, keep_every;                        /* 0: not given */
   int64_t audit;                                   /* updates between audits; 0: no audits */
   uint64_t seed;
-  const char *save, *save_raw, *log, *checkpoint, *trace, *run, *tensorboard;
+  const char *save, *save_raw;       /* without slashes at the end */
+  bool save_folder, save_raw_folder; /* whether they name Hugging Face folders */
+  const char *save_config, *save_dtype;
+  int64_t save_shard; /* bytes */
+  const char *log, *checkpoint, *trace, *run, *tensorboard;
   int token_bytes;            /* bytes per token (--token-type); 0: not given */
   const char *plan, *picture; /* paths of --run's copies of the plan and of the model's picture */
   double timeout;             /* seconds */
@@ -121,8 +125,8 @@ void pd_check_finite(const char *name, int64_t first, const float *x, int64_t n,
 
 /* ---- locks.c ---------------------------------------------------------------------------------- */
 
-/* Locks the folder or file that an option names until pd_unlock_all. False after filling `why` with the host and
- * process of the run that holds the lock. Files that are not regular have no lock. */
+/* Locks the path that an option names until pd_unlock_all: `folder` by a file in it, others by a file beside it.
+ * False after filling `why` with the host and process of the run that holds the lock. Devices have no lock. */
 bool pd_lock(const char *option, const char *path, bool folder, char *why);
 void pd_unlock_all(void); /* safe in a signal handler */
 

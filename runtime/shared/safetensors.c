@@ -213,6 +213,69 @@ float pd_entry_float(const struct pd_entry *e, int64_t i) {
   }
 }
 
+/* ---- writing --------------------------------------------------------------------------------- */
+
+static const struct {
+  enum pd_dtype dtype;
+  const char *names[3]; /* in headers, of PyTorch, in options */
+} written[] = {{PD_DTYPE_F32, {"F32", "float32", "f32"}},
+               {PD_DTYPE_F16, {"F16", "float16", "f16"}},
+               {PD_DTYPE_BF16, {"BF16", "bfloat16", "bf16"}}};
+enum { N_WRITTEN = sizeof written / sizeof *written };
+
+enum pd_dtype pd_dtype_of(const char *name) {
+  for (int i = 0; i < N_WRITTEN; i++)
+    for (int j = 0; j < 3; j++)
+      if (!strcmp(name, written[i].names[j])) return written[i].dtype;
+  return PD_DTYPE_OTHER;
+}
+
+static const char *written_name(enum pd_dtype dtype, int form) {
+  int i = 0;
+  while (written[i].dtype != dtype) i++;
+  return written[i].names[form];
+}
+
+const char *pd_dtype_name(enum pd_dtype dtype) { return written_name(dtype, 1); }
+
+int64_t pd_dtype_bytes(enum pd_dtype dtype) { return dtype == PD_DTYPE_F32 ? 4 : 2; }
+
+static uint16_t to_half(float f) {
+  const uint32_t infinity = 0x7f800000, beyond = 0x47800000,
+                 least = 0x38800000; /* 2^16; 2^-14, the least normal */
+  uint32_t w;
+  memcpy(&w, &f, sizeof w);
+  const uint32_t sign = w >> 16 & 0x8000;
+  w &= 0x7fffffff;
+  if (w > infinity) return (uint16_t)(sign | 0x7e00);
+  if (w >= beyond) return (uint16_t)(sign | 0x7c00);
+  if (w < least) return (uint16_t)(sign | (uint32_t)lrintf(fabsf(f) * 0x1p24f));
+  w += 0xfff + (w >> 13 & 1); /* may carry into the exponent */
+  return (uint16_t)(sign | (w - ((uint32_t)112 << 23)) >> 13);
+}
+
+static uint16_t to_bfloat(float f) {
+  uint32_t w;
+  memcpy(&w, &f, sizeof w);
+  if ((w & 0x7fffffff) > 0x7f800000) return (uint16_t)(w >> 16 | 0x40); /* stays a NaN */
+  return (uint16_t)((w + 0x7fff + (w >> 16 & 1)) >> 16);
+}
+
+int64_t pd_dtype_round(enum pd_dtype dtype, const float *from, int64_t n, void *to) {
+  const unsigned infinity = dtype == PD_DTYPE_F16 ? 0x7c00 : 0x7f80;
+  uint16_t *halves = to;
+  int64_t first = -1;
+  if (dtype == PD_DTYPE_F32) {
+    memcpy(to, from, (size_t)n * sizeof *from);
+    return first;
+  }
+  for (int64_t i = 0; i < n; i++) {
+    halves[i] = dtype == PD_DTYPE_F16 ? to_half(from[i]) : to_bfloat(from[i]);
+    if ((halves[i] & 0x7fff) == infinity && isfinite(from[i]) && first < 0) first = i;
+  }
+  return first;
+}
+
 unsigned char *pd_safetensors_header(const struct pd_entry *entries, int n, const char *const metadata[][2],
                                      int n_metadata, size_t *bytes) {
   cJSON *root = cJSON_CreateObject(), *map = cJSON_AddObjectToObject(root, "__metadata__");
@@ -220,12 +283,12 @@ unsigned char *pd_safetensors_header(const struct pd_entry *entries, int n, cons
   double offset = 0;
   for (int i = 0; i < n; i++) {
     cJSON *item = cJSON_AddObjectToObject(root, entries[i].name);
-    cJSON_AddStringToObject(item, "dtype", "F32");
+    cJSON_AddStringToObject(item, "dtype", written_name(entries[i].dtype, 0));
     cJSON *shape = cJSON_AddArrayToObject(item, "shape"), *offsets = cJSON_AddArrayToObject(item, "data_offsets");
     for (int j = 0; j < entries[i].rank; j++)
       cJSON_AddItemToArray(shape, cJSON_CreateNumber((double)entries[i].dim[j]));
     cJSON_AddItemToArray(offsets, cJSON_CreateNumber(offset));
-    offset += 4 * (double)entries[i].elements;
+    offset += (double)(pd_dtype_bytes(entries[i].dtype) * entries[i].elements);
     cJSON_AddItemToArray(offsets, cJSON_CreateNumber(offset));
   }
   char *text = cJSON_PrintUnformatted(root);

@@ -38,8 +38,16 @@ float pd_entry_float(const struct pd_entry *e, int64_t i);
 /* The metadata value with this name, or "". */
 const char *pd_safetensors_metadata(const struct pd_safetensors *s, const char *name);
 
-/* Header of a file of F32 tensors laid one after another: malloc'd, its eight bytes of length included,
- * a multiple of 8 bytes. Entries need name, rank, dim and elements. */
+/* The type of a name such as "bfloat16" (of PyTorch), "bf16" or "BF16"; PD_DTYPE_OTHER: not F32, F16 or BF16. */
+enum pd_dtype pd_dtype_of(const char *name);
+const char *pd_dtype_name(enum pd_dtype dtype); /* PyTorch's: "bfloat16" */
+int64_t pd_dtype_bytes(enum pd_dtype dtype);    /* of an element */
+/* Rounds n floats to F32, F16 or BF16, to nearest and ties to even. The index of the first finite number that is
+ * beyond the type's range and becomes infinite; -1: none. */
+int64_t pd_dtype_round(enum pd_dtype dtype, const float *from, int64_t n, void *to);
+
+/* Header of a file of tensors laid one after another: malloc'd, its eight bytes of length included, a multiple of
+ * 8 bytes. Entries need name, dtype, rank, dim and elements. */
 unsigned char *pd_safetensors_header(const struct pd_entry *entries, int n, const char *const metadata[][2],
                                      int n_metadata, size_t *bytes);
 

@@ -15,6 +15,7 @@
 
 struct named {
   const char *option, *path;
+  bool folder; /* replaced as a whole (--save DIR/) */
 };
 
 static bool same_file(const char *a, const char *b) {
@@ -150,15 +151,39 @@ static bool spares_state(struct named x, char *why) {
 static int list(struct named *to) {
   const struct pd_options *o = &pd_options;
   const struct named all[] = {
-      {"--log", o->log},     {"--save", o->save}, {"--save-raw", o->save_raw},
-      {"--trace", o->trace}, {"--run", o->plan},  {"--run", o->picture},
+      {"--log", o->log, false},
+      {"--save", o->save, o->save_folder},
+      {"--save-raw", o->save_raw, o->save_raw_folder},
+      {"--trace", o->trace, false},
+      {"--run", o->plan, false},
+      {"--run", o->picture, false},
   };
   int n = 0;
   for (size_t i = 0; i < sizeof all / sizeof *all; i++)
     if (all[i].path) to[n++] = all[i];
   for (int i = 0; i < pd.stage->n_predictions; i++)
-    if (pd_predict_path(i)) to[n++] = (struct named){"--predict", pd_predict_path(i)};
+    if (pd_predict_path(i)) to[n++] = (struct named){"--predict", pd_predict_path(i), false};
   return n;
+}
+
+/* True if the path leads to the folder, or into it. */
+static bool is_within(const char *path, const char *folder) {
+  char above[4096];
+  return same_place(path, folder) || (folder_of(path, above, sizeof above) && same_place(above, folder));
+}
+
+/* False after filling `why` if another output is in a folder that is replaced as a whole. */
+static bool spares_others(struct named folder, const struct named *all, int n, char *why) {
+  const struct pd_options *o = &pd_options;
+  const struct named more[] = {{"--checkpoint", o->checkpoint, true}, {"--tensorboard", o->tensorboard, true}};
+  for (int i = 0; i < n + 2 && folder.folder; i++) {
+    struct named x = i < n ? all[i] : more[i - n];
+    if (!x.path || !strcmp(x.option, folder.option) || !is_within(x.path, folder.path)) continue;
+    return pd_refuse(why,
+                     "%s '%s' replaces the whole folder, which holds %s '%s'. help: choose another path for one",
+                     folder.option, folder.path, x.option, x.path);
+  }
+  return true;
 }
 
 /* False if the folder is missing, which opening the log reports. */
@@ -173,13 +198,14 @@ static bool check_files(char *why) {
   int n = list(x);
   bool ok = true;
   for (int i = 0; i < n && ok; i++) {
-    ok = spares_inputs(x[i], why) && spares_build(x[i], why) && spares_state(x[i], why);
+    ok = spares_inputs(x[i], why) && spares_build(x[i], why) && spares_state(x[i], why) &&
+         spares_others(x[i], x, n, why);
     for (int j = 0; j < i && ok; j++)
       if (same_place(x[j].path, x[i].path))
         ok =
             pd_refuse(why, "two outputs cannot both be '%s': %s and %s. help: choose another path for one of them",
                       x[i].path, x[j].option, x[i].option);
-    if (ok && x[i].path != pd_options.log) ok = pd_writable(x[i].path, why);
+    if (ok && x[i].path != pd_options.log && !x[i].folder) ok = pd_writable(x[i].path, why);
   }
   for (int i = 0; i < n && ok; i++)
     ok = has_folder(x[i].path) ? pd_lock(x[i].option, x[i].path, false, why) : true;

@@ -268,6 +268,8 @@ void pd_start(const struct pd_stage *stage, int argc, char **argv) {
   pd.evaluate = pd_evaluation_data && pd.first_step >= pd.steps;
   pd_outputs_check(why);
   pd_agree(why);
+  pd_save_start(why);
+  pd_agree(why);
   pd_checkpoint_start(why);
   pd_agree(why);
   pd_twice_start();

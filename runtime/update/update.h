@@ -225,12 +225,8 @@ float *pd_average_at(const struct pd_parameter *p);
 /* Switches the weights that passes read to the averages, or back to the newest masters. */
 void pd_read_averages(int64_t t, bool averages);
 void pd_start_fresh(const struct pd_parameter *p); /* sets W(0) from seed and name */
-/* Collective. Rank 0 writes the weights of all stages: averages, if there are any and `raw` is false. */
-void pd_save_weights(const char *path, bool raw);
-/* Collective. On rank 0: the entries of all parameters of the model in declaration order, as in a file, and the
- * rank that writes each (writer may be NULL). An unused parameter is on no rank, and its entry has no name. */
-struct pd_entry *pd_gather_entries(int *writer);
-void pd_free_entries(struct pd_entry *entries);
+/* True if this rank provides p for files: the first replica of its owner. */
+bool pd_provides(const struct pd_parameter *p);
 void pd_file_shape(const struct pd_parameter *p, int64_t *dim); /* a parameter's shape in a file */
 
 #ifdef __cplusplus

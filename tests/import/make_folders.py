@@ -1,6 +1,7 @@
 """Writes Hugging Face folders of small random models, and what transformers computes by them: for each case below
 folders/CASE/ with config.json and safetensors, logits.npy, tokens.npy, next.npy, losses, one line an update of SGD
-over all samples, and greedy, the tokens that the model continues PROMPT with. Needs torch and transformers:
+over all samples, tuned.npy, the logits after these updates, and greedy, the tokens that the model continues PROMPT
+with. Needs torch and transformers:
     python3 make_folders.py [CASE...]
 """
 import os
@@ -104,6 +105,8 @@ def make(name):
             out.write(",".join(str(t) for t in continued(model)) + "\n")
     with open(os.path.join(folder, "losses"), "w") as out:
         out.writelines(f"{loss:.9g}\n" for loss in losses(model, tokens, targets))
+    with torch.no_grad():
+        np.save(os.path.join(folder, "tuned.npy"), model(tokens).logits.numpy().astype(np.float32))
 
 
 torch.set_num_threads(1)

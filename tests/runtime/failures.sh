@@ -31,7 +31,7 @@ check "text for numbers" "0 (stage 0): 'kept' holds tokens, but 'x' takes number
 check "missing validation" "0 (stage 0): cannot read 'none'" two 1 $data --validation none --steps 3
 check "log in no directory" "0 (stage 0): cannot write log 'none/log': No such file" two 1 $data --steps 3 --log none/log
 check "save in no directory" "0 (stage 0): cannot write 'none/save': No such file" two 1 $data --steps 3 --save none/save
-check "save over a directory" "0 (stage 0): cannot write '/tmp': it is not a regular file" two 1 $data --steps 3 --save /tmp
+check "save over a directory" "0 (stage 0): --save of a folder copies config.json, and no path of --init has one" two 1 $data --steps 3 --save /tmp
 ln -s /proc/self/fd/1 descriptor
 check "save over an open file" "0 (stage 0): cannot write 'descriptor': it is not a regular file" two 1 $data --steps 3 --save descriptor
 check "missing weights" "0 (stage 0): cannot read 'none': No such file" two 1 $data --steps 3 --init none

@@ -5,12 +5,14 @@
 #include "lr_goldens.h"
 #include "checkpoint/sources.h"
 
+#include <dirent.h>
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <cmocka.h>
@@ -388,6 +390,109 @@ static void safetensors_convert_types(void **state) {
   pd_safetensors_free(&s);
 }
 
+static float read_half(enum pd_dtype dtype, uint16_t half) {
+  const struct pd_entry e = {.dtype = dtype, .data = (unsigned char *)&half};
+  return pd_entry_float(&e, 0);
+}
+
+static uint16_t round_half(enum pd_dtype dtype, float x) {
+  uint16_t half;
+  pd_dtype_round(dtype, &x, 1, &half);
+  return half;
+}
+
+/* Every number of both types; the middle of neighbours goes to the even one, the next float beside it to the nearer. */
+static void types_are_rounded_to(void **state) {
+  (void)state;
+  const enum pd_dtype types[] = {PD_DTYPE_F16, PD_DTYPE_BF16};
+  const uint16_t infinity[] = {0x7c00, 0x7f80};
+  for (int i = 0; i < 2; i++)
+    for (uint16_t h = 0; h < infinity[i]; h++) {
+      const float x = read_half(types[i], h), y = read_half(types[i], (uint16_t)(h + 1));
+      assert_int_equal(round_half(types[i], x), h);
+      assert_int_equal(round_half(types[i], -x), h | 0x8000);
+      if (isinf(y)) continue;
+      const float middle = (float)(((double)x + (double)y) / 2);
+      assert_int_equal(round_half(types[i], middle), h + (h & 1));
+      assert_int_equal(round_half(types[i], nextafterf(middle, 0)), h);
+      assert_int_equal(round_half(types[i], nextafterf(middle, INFINITY)), h + 1);
+    }
+  const float beyond[] = {1, 65519.996f, 65520, -70000}, large[] = {INFINITY, 0x1.fep127f, 0x1.ffp127f};
+  uint16_t halves[4];
+  assert_int_equal(pd_dtype_round(PD_DTYPE_F16, beyond, 2, halves), -1);
+  assert_int_equal(halves[1], 0x7bff);
+  assert_int_equal(pd_dtype_round(PD_DTYPE_F16, beyond, 4, halves), 2);
+  assert_true(halves[2] == 0x7c00 && halves[3] == 0xfc00);
+  assert_int_equal(pd_dtype_round(PD_DTYPE_BF16, large, 2, halves), -1);
+  assert_int_equal(pd_dtype_round(PD_DTYPE_BF16, large, 3, halves), 2);
+  assert_true(isnan(read_half(PD_DTYPE_F16, round_half(PD_DTYPE_F16, NAN))));
+  assert_true(isnan(read_half(PD_DTYPE_BF16, round_half(PD_DTYPE_BF16, NAN))));
+  assert_int_equal(pd_dtype_of("bfloat16"), PD_DTYPE_BF16);
+  assert_int_equal(pd_dtype_of("f16"), PD_DTYPE_F16);
+  assert_int_equal(pd_dtype_of("I64"), PD_DTYPE_OTHER);
+}
+
+static int files_in(const char *path) {
+  int n = 0;
+  DIR *dir = opendir(path);
+  for (struct dirent *d; dir && (d = readdir(dir));) n += d->d_name[0] != '.';
+  if (dir) closedir(dir);
+  return n;
+}
+
+/* A folder with files of these names, as the next one. */
+static bool write_folder(const char *path, const char *const *names, bool ok) {
+  struct pd_output_folder o;
+  assert_true(pd_output_folder_open(&o, path));
+  for (; *names; names++) {
+    FILE *file = pd_output_folder_file(&o, *names);
+    assert_true(file && pd_output_folder_file_close(file, fputs(*names, file) >= 0));
+  }
+  return pd_output_folder_close(&o, ok);
+}
+
+static void folders_are_whole_or_nothing(void **state) {
+  (void)state;
+  char folder[] = "/tmp/pd_folder_XXXXXX", path[64], left[64];
+  assert_non_null(mkdtemp(folder));
+  snprintf(path, sizeof path, "%s/out", folder);
+  assert_false(write_folder(path, (const char *const[]){"a", NULL}, false));
+  assert_int_equal(files_in(folder), 0);
+  assert_true(write_folder(path, (const char *const[]){"a", "b", NULL}, true));
+  assert_int_equal(files_in(path), 2);
+  assert_false(write_folder(path, (const char *const[]){"c", NULL}, false));
+  assert_int_equal(files_in(path), 2);
+  assert_true(write_folder(path, (const char *const[]){"c", NULL}, true)); /* replaces all files */
+  assert_int_equal(files_in(path), 1);
+  struct pd_output_folder o;
+  assert_true(pd_output_folder_open(&o, path));
+  FILE *kept = pd_output_folder_file(&o, "kept");
+  assert_true(kept && pd_output_folder_file_close(kept, true));
+  snprintf(o.self.path, sizeof o.self.path, "%s/none/out", folder); /* the path becomes unreachable */
+  assert_false(pd_output_folder_close(&o, true));
+  assert_string_equal(o.kept, "");
+  assert_int_equal(files_in(folder), 1);
+  snprintf(left, sizeof left, "%s/file", folder);
+  assert_true(pd_output_folder_open(&o, left));
+  fclose(fopen(left, "w"));
+  assert_false(pd_output_folder_close(&o, true)); /* no folder replaces a file */
+  assert_true(*o.kept && !rmdir(o.kept) && !unlink(left));
+  assert_true(pd_output_folder_open(&o, path) && pd_output_folder_file(&o, "d"));
+  pd_output_abandon(); /* as by a signal */
+  assert_int_equal(files_in(folder), 1);
+  close(o.lock);
+  snprintf(left, sizeof left, "%s.%d.new", path, (int)getpid());
+  assert_int_equal(mkdir(left, 0777), 0); /* of a killed process */
+  pd_remove_left(folder, "other");
+  assert_int_equal(files_in(folder), 2);
+  pd_remove_left(folder, "out");
+  assert_int_equal(files_in(folder), 1);
+  snprintf(left, sizeof left, "%s/c", path);
+  unlink(left);
+  rmdir(path);
+  rmdir(folder);
+}
+
 /* An F32 of one element. */
 #define ENTRY(name, offsets) "\"" name "\":{\"dtype\":\"F32\",\"shape\":[1],\"data_offsets\":[" offsets "]}"
 
@@ -596,10 +701,12 @@ int main(void) {
       cmocka_unit_test(squares_add_up),
       cmocka_unit_test(safetensors_read_back),
       cmocka_unit_test(safetensors_convert_types),
+      cmocka_unit_test(types_are_rounded_to),
       cmocka_unit_test(damaged_safetensors_are_refused),
       cmocka_unit_test(indices_are_read),
       cmocka_unit_test(names_are_mapped),
       cmocka_unit_test(outputs_are_whole_or_nothing),
+      cmocka_unit_test(folders_are_whole_or_nothing),
       cmocka_unit_test(options_are_read),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);

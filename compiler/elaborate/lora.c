@@ -1,0 +1,150 @@
+/* --lora: adapters of linear layers, and no other trained parameters. A layer that computes x @ weight.T with its own
+ * parameter `weight` gets lora_A and lora_B, and computes x @ weight.T + alpha / r (dropout(x) @ lora_A.T) @ lora_B.T:
+ * Hu et al. (2021), with the names and initial values of PEFT. */
+#include <math.h>
+#include <string.h>
+
+#include "base/json.h"
+#include "elaborate/internal.h"
+#include "shared/adapters.h"
+#include "shared/pattern.h"
+
+/* The weight of x @ weight.T, if it is the parameter `weight` of the layer that computes the product; else NULL. */
+static const Param *own_weight(const Elaborator *e, const Frame *f, int transposed) {
+  const Graph *g = e->g;
+  const Node *turned = &g->nodes.at[g->values.at[transposed].node];
+  const Node *from = turned->op == &op_transpose ? &g->nodes.at[g->values.at[turned->in[0]].node] : NULL;
+  if (!from || from->op->source != SOURCE_PARAMETER)
+    return NULL;
+  const Param *p = &g->params.at[node_int(from, "index")];
+  return p->shape.rank == 2 && p->name == internf("%s.weight", f->instance->path) ? p : NULL;
+}
+
+/* The adapter's parameter; another call of the instance reads the same one. */
+static int adapter_param(Elaborator *e, const Frame *f, const char *end, int64_t rows, int64_t columns,
+                         double bound, Span span) {
+  const Name name = internf("%s%s", f->instance->path, end);
+  int param = table_number(&e->param_names, &name);
+  if (param >= 0)
+    return e->g->params.at[param].value;
+  const Shape shape = {.rank = 2, .dim = {rows, columns}};
+  param = graph_param(e->g, name, shape, f->scope, span);
+  e->g->params.at[param].init = bound > 0 ? INIT_UNIFORM : INIT_ZEROS;
+  e->g->params.at[param].init_value = bound;
+  table_set_number(&e->param_names, &name, param);
+  return e->g->params.at[param].value;
+}
+
+/* x @ w.T; -1 after a diagnostic. */
+static int product(Elaborator *e, const Frame *f, int x, int w, Span span) {
+  Attr last[MAX_ATTR] = {{.number = -2}, {.number = -1}};
+  const Val turned = build(e, f, &op_transpose, &w, 1, last, span, span);
+  if (x < 0 || turned.kind == VAL_POISON)
+    return -1;
+  const int in[2] = {x, turned.value};
+  const Val v = build(e, f, &op_matmul, in, 2, NULL, span, span);
+  return v.kind == VAL_POISON ? -1 : v.value;
+}
+
+static int dropped(Elaborator *e, const Frame *f, int x, Span span) {
+  Attr attr[MAX_ATTR] = {{.number = e->options->lora->dropout}};
+  if (e->options->lora->dropout == 0 || e->g->inference)
+    return x;
+  const Val v = build(e, f, &op_dropout, &x, 1, attr, span, span);
+  return v.kind == VAL_POISON ? -1 : v.value;
+}
+
+static int scaled(Elaborator *e, const Frame *f, int x, Span span) {
+  const Lora *l = e->options->lora;
+  if (x < 0 || l->alpha == (double)l->r)
+    return x;
+  const int in[2] = {x, graph_constant(e->g, l->alpha / (double)l->r, f->scope, span)};
+  const Val v = build(e, f, &op_mul, in, 2, NULL, span, span);
+  return v.kind == VAL_POISON ? -1 : v.value;
+}
+
+static void note_adapted(Elaborator *e, Name path, bool stored_in_out) {
+  for (int i = 0; i < e->adapted.n; i++)
+    if (e->adapted.at[i].path == path)
+      return;
+  push(&e->adapted, ((Adapted){path, stored_in_out}));
+}
+
+Val lora_adapt(Elaborator *e, Frame *f, const int in[2], Val y, Span span) {
+  const Lora *l = e->options->lora;
+  const Param *weight = y.kind == VAL_TENSOR ? own_weight(e, f, in[1]) : NULL;
+  if (!weight || !pd_pattern_matches(l->targets, f->instance->path))
+    return y;
+  const int64_t out_features = weight->shape.dim[0], in_features = weight->shape.dim[1];
+  note_adapted(e, f->instance->path, weight->stored_in_out);
+  const int a = adapter_param(e, f, PD_ADAPTER_A, l->r, in_features, 1 / sqrt((double)in_features), span);
+  const int b = adapter_param(e, f, PD_ADAPTER_B, out_features, l->r, 0, span);
+  const int low = scaled(e, f, product(e, f, dropped(e, f, in[0], span), a, span), span);
+  const int delta = product(e, f, low, b, span);
+  return delta < 0 ? POISON : build(e, f, &op_add, (int[]){y.value, delta}, 2, NULL, span, span);
+}
+
+/* ---- after elaboration ------------------------------------------------------------------------ */
+
+static bool meets(const Elaborator *e, struct pd_range part) {
+  for (int i = 0; i < e->adapted.n; i++)
+    if (pd_alternative_matches(part, e->adapted.at[i].path))
+      return true;
+  return false;
+}
+
+/* The path of a layer with a matrix, for help; NULL: none. */
+static const char *some_layer(const Graph *g) {
+  static const char weight[] = ".weight";
+  for (int i = g->params.n - 1; i >= 0; i--) {
+    const Param *p = &g->params.at[i];
+    const size_t n = strlen(p->name), m = sizeof weight - 1;
+    if (p->shape.rank == 2 && !pd_is_adapter(p->name) && n > m && !strcmp(p->name + n - m, weight))
+      return format("%.*s", (int)(n - m), p->name);
+  }
+  return NULL;
+}
+
+static bool check_targets(const Elaborator *e) {
+  struct pd_range part;
+  for (const char *rest = e->options->lora->targets; pd_pattern_next(&rest, &part);) {
+    if (meets(e, part))
+      continue;
+    Diagnostic *d = error_at(NO_SPAN, "PD0418", "--lora: no linear layer matches '%.*s'", (int)part.n, part.at);
+    const char *like = some_layer(e->g);
+    if (like)
+      help(d, "a target is a pattern over names of linear layers; the model has, for example, '%s'", like);
+    return false;
+  }
+  return true;
+}
+
+/* PEFT's adapter_config.json, without the base model. */
+static const char *config_text(const Elaborator *e) {
+  const Lora *l = e->options->lora;
+  Text t = {0};
+  bool in_out = false;
+  text_add(&t, "{\"peft_type\": \"LORA\", \"task_type\": \"CAUSAL_LM\", \"r\": %lld, \"lora_alpha\": ",
+           (long long)l->r);
+  json_double(&t, l->alpha);
+  text_add(&t, ", \"lora_dropout\": ");
+  json_double(&t, l->dropout);
+  text_add(&t, ", \"target_modules\": [");
+  for (int i = 0; i < e->adapted.n; i++) {
+    text_add(&t, i ? ", " : "");
+    json_string(&t, e->adapted.at[i].path);
+    in_out |= e->adapted.at[i].stored_in_out;
+  }
+  text_add(&t, "], \"fan_in_fan_out\": %s, \"bias\": \"none\", \"inference_mode\": true}",
+           in_out ? "true" : "false");
+  return t.at;
+}
+
+void lora_finish(Elaborator *e) {
+  Graph *g = e->g;
+  if (!e->options->lora || !check_targets(e))
+    return;
+  g->adapter_config = config_text(e);
+  for (int i = 0; i < g->params.n && !g->inference; i++)
+    g->params.at[i].frozen |= !g->params.at[i].buffer && !pd_is_adapter(g->params.at[i].name);
+}

@@ -1,0 +1,153 @@
+/* PEFT's adapter_config.json and adapter_model.safetensors. */
+#include <math.h>
+#include <string.h>
+
+#include "base/json.h"
+#include "merge/internal.h"
+#include "shared/adapters.h"
+#include "shared/read_file.h"
+
+static bool refuse(const char *path, const char *why) {
+  error_at((Span){.file = source_add(path, "")}, "PD0601", "cannot read the file: %s",
+           make_utf8(format("%s", why)));
+  return false;
+}
+
+bool file_open(const char *folder, const char *name, File *to) {
+  char why[PD_WHY] = "";
+  const char *path = format("%s/%s", folder, name);
+  to->name = name;
+  to->at = pd_map_regular(path, &to->bytes, why);
+  if (!to->at) {
+    error_at(NO_SPAN, "PD0601", "%s", make_utf8(format("%s", why)));
+    return false;
+  }
+  return pd_safetensors_parse(to->at, to->bytes, &to->content, why) || refuse(path, why);
+}
+
+/* ---- adapter_config.json ------------------------------------------------------------------------- */
+
+/* Members that do not change the product of an adapter, or that read_config() reads. */
+static const char *const known[] = {"peft_type",       "r",
+                                    "lora_alpha",      "fan_in_fan_out",
+                                    "target_modules",  "lora_dropout",
+                                    "task_type",       "base_model_name_or_path",
+                                    "inference_mode",  "peft_version",
+                                    "revision",        "auto_mapping",
+                                    "megatron_core",   "qalora_group_size",
+                                    "exclude_modules", "layers_to_transform",
+                                    "layers_pattern",  "ensure_weight_tying"};
+
+/* Whether a member is off. */
+static bool is_off(const cJSON *item) {
+  return cJSON_IsNull(item) || cJSON_IsFalse(item) ||
+         (cJSON_IsString(item) && !strcmp(item->valuestring, "none")) ||
+         ((cJSON_IsObject(item) || cJSON_IsArray(item)) && !item->child);
+}
+
+/* Some initializations change the base weights. */
+static bool is_plain_start(const cJSON *item) {
+  return cJSON_IsBool(item) || (cJSON_IsString(item) && !strcmp(item->valuestring, "gaussian"));
+}
+
+static bool is_known(const char *name) {
+  for (size_t i = 0; i < sizeof known / sizeof *known; i++)
+    if (!strcmp(name, known[i]))
+      return true;
+  return false;
+}
+
+static bool is_lora(const cJSON *root, int file) {
+  const cJSON *type = cJSON_GetObjectItemCaseSensitive(root, "peft_type");
+  if (!cJSON_IsString(type) || strcmp(type->valuestring, "LORA")) {
+    error_at((Span){.file = file}, "PD0603", "'peft_type' must be \"LORA\"");
+    return false;
+  }
+  for (const cJSON *item = root->child; item; item = item->next) {
+    const bool start = !strcmp(item->string, "init_lora_weights");
+    if (start ? is_plain_start(item) : is_known(item->string) || is_off(item))
+      continue;
+    error_at((Span){.file = file}, "PD0603", "'%s' is set, but 'pdc merge' adds plain LoRA only",
+             make_utf8(format("%.200s", item->string)));
+    return false;
+  }
+  return true;
+}
+
+static bool read_config(const char *folder, Adapter *to) {
+  int file;
+  const cJSON *root = json_load(format("%s/" PD_ADAPTER_CONFIG, folder), &file);
+  if (!root || !is_lora(root, file))
+    return false;
+  const cJSON *r = cJSON_GetObjectItemCaseSensitive(root, "r"),
+              *alpha = cJSON_GetObjectItemCaseSensitive(root, "lora_alpha");
+  if (!cJSON_IsNumber(r) || !(r->valuedouble >= 1) || !cJSON_IsNumber(alpha) || !isfinite(alpha->valuedouble)) {
+    error_at((Span){.file = file}, "PD0603", "'r' must be a number from 1, and 'lora_alpha' a number");
+    return false;
+  }
+  to->scale = alpha->valuedouble / r->valuedouble;
+  to->fan_in_fan_out = cJSON_IsTrue(cJSON_GetObjectItemCaseSensitive(root, "fan_in_fan_out"));
+  return true;
+}
+
+/* ---- tensors ------------------------------------------------------------------------------------- */
+
+/* "q_proj" of "base_model.model.q_proj.lora_A.weight"; NULL: another name. */
+static const char *layer_of(const char *name, const char *end) {
+  const size_t n = strlen(name), before = strlen(PD_ADAPTER_PREFIX), behind = strlen(end);
+  if (n <= before + behind || strncmp(name, PD_ADAPTER_PREFIX, before) || strcmp(name + n - behind, end))
+    return NULL;
+  return format("%.*s", (int)(n - before - behind), name + before);
+}
+
+static bool add_pair(const char *path, const struct pd_entry *a, const char *layer, Adapter *to) {
+  const struct pd_entry *b =
+      pd_safetensors_find(&to->file.content, format(PD_ADAPTER_PREFIX "%s" PD_ADAPTER_B, layer));
+  if (!b || a->rank != 2 || b->rank != 2 || a->dim[0] != b->dim[1] || a->dtype == PD_DTYPE_OTHER ||
+      b->dtype == PD_DTYPE_OTHER)
+    return refuse(path,
+                  format("'%.200s' and its lora_B must be matrices [r, in] and [out, r] of F32, F16, BF16 or F64",
+                         a->name));
+  push(&to->pairs, ((Pair){layer, a, b, NULL}));
+  return true;
+}
+
+bool adapter_read(const char *folder, Adapter *to) {
+  if (!read_config(folder, to) || !file_open(folder, PD_ADAPTER_FILE, &to->file))
+    return false;
+  const char *path = format("%s/" PD_ADAPTER_FILE, folder);
+  for (int i = 0; i < to->file.content.n; i++) {
+    const struct pd_entry *e = &to->file.content.at[i];
+    const char *layer = layer_of(e->name, PD_ADAPTER_A);
+    if (!layer && !layer_of(e->name, PD_ADAPTER_B))
+      return refuse(path, format("tensor '%.200s' belongs to no adapter of a linear layer", e->name));
+    if (layer && !add_pair(path, e, layer, to))
+      return false;
+  }
+  return 2 * to->pairs.n == to->file.content.n || refuse(path, "it has a lora_B without its lora_A");
+}
+
+bool adapter_find(Adapter *adapter, const Files *base, const char *folder) {
+  for (int i = 0; i < adapter->pairs.n; i++) {
+    Pair *p = &adapter->pairs.at[i];
+    const char *name = format("%s.weight", p->layer);
+    for (int k = 0; k < base->n && !p->weight; k++)
+      p->weight = pd_safetensors_find(&base->at[k].content, name);
+    const int64_t rows = p->b->dim[0], columns = p->a->dim[1];
+    const bool turned = adapter->fan_in_fan_out;
+    if (!p->weight) {
+      Diagnostic *d =
+          error_at(NO_SPAN, "PD0655", "the folder '%s' has no weight '%s' for the adapter", folder, name);
+      help(d, "the first folder is the base model that the adapter was trained on");
+      return false;
+    }
+    if (p->weight->rank != 2 || p->weight->dim[turned] != rows || p->weight->dim[!turned] != columns ||
+        p->weight->dtype > PD_DTYPE_BF16) {
+      error_at(NO_SPAN, "PD0655",
+               "weight '%s' of '%s' must be a matrix [%lld, %lld] of F32, F16 or BF16, as its adapter has it",
+               name, folder, (long long)(turned ? columns : rows), (long long)(turned ? rows : columns));
+      return false;
+    }
+  }
+  return true;
+}
