@@ -206,6 +206,7 @@ static void tell_progress(Tokenizing *t) {
 static bool write_all(Tokenizing *t, char *why) {
   const TokenizeRequest *request = t->request;
   const int threads = request->threads ? request->threads : omp_get_num_procs();
+  (void)threads; /* read by the pragma, which builds without OpenMP ignore */
   const char *field = request->field ? request->field : "text";
   Batch *b = alloc(sizeof *b);
   bool good = true;

@@ -82,7 +82,7 @@ static int64_t *bytes_between(int n, uint64_t most) {
 
 /* Links of different levels for receiving and sending. */
 static Wiring some_wiring(bool in, bool out) {
-  static const Link links[] = {{0.125, 0.0625}, {1, 0.5}};
+  static const Link links[] = {{.latency = 0.125, .byte = 0.0625}, {.latency = 1, .byte = 0.5}};
   return (Wiring){.in = in ? &links[below(2)] : NULL,
                   .out = out ? &links[below(2)] : NULL,
                   .in_sharing = 1 + (double)below(2),
@@ -598,10 +598,11 @@ static void ranks_are_dealt_the_best_of_all_ways(void **unused) {
                                        : below(2)    ? "2bw"
                                                      : "flush"),
              .best = INFINITY};
-    k.topology =
-        below(2)
-            ? topology_flat((Link){0.125, 0.0625}, k.w.ranks)
-            : (Topology){.n = 2, .link = {{0.125, 0.0625}, {1, 0.5}}, .devices = {1, 2, 8}, .ranks = k.w.ranks};
+    k.topology = below(2) ? topology_flat((Link){.latency = 0.125, .byte = 0.0625}, k.w.ranks)
+                          : (Topology){.n = 2,
+                                       .link = {{.latency = 0.125, .byte = 0.0625}, {.latency = 1, .byte = 0.5}},
+                                       .devices = {1, 2, 8},
+                                       .ranks = k.w.ranks};
     k.w.context = &k;
     k.w.alike = k.topology.n == 1;
     k.w.traits = &k.traits;

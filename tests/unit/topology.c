@@ -10,7 +10,8 @@
 #include "device/topology.h"
 
 /* Four servers of eight devices: 1 s a byte within a server, 10 s between servers. */
-static const Topology servers = {.n = 2, .link = {{0.5, 1}, {2, 10}}, .devices = {1, 8, 32}, .ranks = 32};
+static const Topology servers = {
+    .n = 2, .link = {{.latency = 0.5, .byte = 1}, {.latency = 2, .byte = 10}}, .devices = {1, 8, 32}, .ranks = 32};
 
 static bool close_to(double a, double b) { return fabs(a - b) <= 1e-9 * (1 + fabs(b)); }
 
