@@ -74,9 +74,9 @@ const Option *const *cli_most_used(int *n) {
 void help_print(void) {
   int n;
   const CommandLine *commands = cli_commands(&n);
-  printf("usage: pdc [COMMAND] [options] MODEL\n\n"
-         "pdc compiles a model, a .pdm file or a Hugging Face folder, into one C or CUDA program per pipeline\n"
-         "stage.\n\nCommands:\n");
+  printf(
+      "usage: pdc [COMMAND] [options] MODEL\n\n"
+      "pdc compiles a .pdm file or a Hugging Face folder into one C or CUDA program per pipeline stage.\n\nCommands:\n");
   for (int i = 0; i < n; i++)
     printf("  %-12s%s\n", commands[i].name, commands[i].help);
   printf("\nOptions most used:\n");
