@@ -248,7 +248,7 @@ static void advise_item(const Parse *p, Diagnostic *d) {
     help(d, "did you mean '%s'?", like);
 }
 
-/* Whether `text` counts bits as links are often labelled: "25 Gb/s", of which the lexer reads "Gb", and "25 Gbps". */
+/* Whether `text` counts bits as links are often labelled: "25 Gb/s" (the lexer reads "Gb") and "25 Gbps". */
 static bool counts_bits(const char *text) {
   return text[0] && strchr("KMGT", text[0]) && (!strcmp(text + 1, "b") || !strcmp(text + 1, "bps"));
 }
