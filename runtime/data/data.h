@@ -142,6 +142,8 @@ struct pd_images {
 struct pd_images *pd_list_images(const char *path, char *why);
 struct pd_images *pd_list_tar(const struct pd_array *a, char *why);
 bool pd_same_classes(const struct pd_images *a, const struct pd_images *b, char *why);
+/* Numbers the classes as in `names`, which must stay, of the weights of `path`. */
+bool pd_renumber_classes(struct pd_images *m, const char **names, int n, const char *path, char *why);
 
 /* ---- decode_image.c -------------------------------------------------------------------------- */
 

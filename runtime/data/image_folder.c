@@ -318,3 +318,31 @@ bool pd_same_classes(const struct pd_images *a, const struct pd_images *b, char 
   }
   return true;
 }
+
+/* Files of weights and folders have sorted names: the next name is usually the next class. */
+bool pd_renumber_classes(struct pd_images *m, const char **names, int n, const char *path, char *why) {
+  int32_t *number = pd_allocate(sizeof *number * (size_t)(m->n_classes + 1));
+  bool moves = false;
+  for (int c = 0, next = 0; c < m->n_classes; c++, next++) {
+    int tried = 0;
+    while (tried < n && strcmp(names[(next + tried) % n], m->classes[c])) tried++;
+    if (tried == n)
+      return pd_refuse(why,
+                       "the class '%s' of '%s' is unknown to the weights of '%s', which have %d classes, such as "
+                       "'%s'. help: give folders with the names of those classes; for predictions alone, give a "
+                       "folder of images without classes",
+                       m->classes[c], m->path, path, n, names[0]);
+    number[c] = next = (next + tried) % n;
+    moves |= next != c;
+  }
+  for (int64_t i = 0; m->n_classes && i < m->n; i++) m->labels[i] = number[m->labels[i]];
+  if (moves)
+    pd_note("'%s' has %d of the %d classes of '%s': labels have the numbers that they have there", m->path,
+            m->n_classes, n, path);
+  if (m->n_classes) {
+    m->classes = names;
+    m->n_classes = m->n_labels = n;
+  }
+  free(number);
+  return true;
+}
