@@ -113,14 +113,20 @@ bool pd_read_line(const struct pd_array *text, const struct pd_lines *lines, int
 /* ---- tar.c ----------------------------------------------------------------------------------- */
 
 struct pd_tar_sample {
-  size_t at, bytes; /* of the image, in the file */
+  size_t at, bytes; /* of the image, in the file; 0 bytes: an empty image */
   int32_t label;    /* -1: none */
   const char *name; /* of the image; not terminated */
   size_t name_length;
 };
-bool pd_is_tar(const struct pd_array *a);
+struct pd_tar_ignored { /* keys without image and class */
+  int64_t keys;
+  const char *example; /* not terminated */
+  size_t length;
+};
+bool pd_is_tar(const struct pd_array *a); /* also one without members, if it is named so */
 /* Returns the number of samples, the first `room` of them in `to`; -1: invalid. */
-int64_t pd_tar_samples(const struct pd_array *a, struct pd_tar_sample *to, int64_t room, char *why);
+int64_t pd_tar_samples(const struct pd_array *a, struct pd_tar_sample *to, int64_t room,
+                       struct pd_tar_ignored *ignored, char *why);
 
 /* ---- image_folder.c -------------------------------------------------------------------------- */
 
