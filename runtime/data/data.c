@@ -650,6 +650,5 @@ bool pd_dataset_path(const struct pd_dataset *d, int64_t sample, char *to, size_
   const struct part *p = part_of(&d->columns[i], sample);
   const struct pd_images *m = p->images;
   snprintf(to, room, "%s/%s", m->path, m->list + m->at[sample - p->first]);
-  pd_make_plain(to);
   return true;
 }

@@ -145,6 +145,8 @@ struct pd_images {
   int n_classes;   /* with names; 0: classes have no names */
   const char **classes;
 };
+/* Bytes of the UTF-8 character at the start of a text; 0: a control character, or invalid. */
+int pd_plain_character(const char *text);
 struct pd_images *pd_list_images(const char *path, char *why);
 struct pd_images *pd_list_tar(const struct pd_array *a, char *why);
 bool pd_same_classes(const struct pd_images *a, const struct pd_images *b, char *why);

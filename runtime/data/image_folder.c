@@ -207,24 +207,27 @@ static struct pd_images *keep(const char *root, const struct names *classes, con
   return m;
 }
 
+int pd_plain_character(const char *text) {
+  const unsigned char *c = (const unsigned char *)text;
+  const int more = *c < 0x80                 ? 0
+                   : *c >= 0xc2 && *c < 0xe0 ? 1
+                   : *c >= 0xe0 && *c < 0xf0 ? 2
+                   : *c >= 0xf0 && *c < 0xf5 ? 3
+                                             : -1;
+  if (more < 0 || *c < ' ' || *c == 0x7f || (*c == 0xc2 && c[1] < 0xa0)) return 0;
+  if ((*c == 0xe0 && c[1] < 0xa0) || (*c == 0xed && c[1] >= 0xa0) || (*c == 0xf0 && c[1] < 0x90) ||
+      (*c == 0xf4 && c[1] >= 0x90))
+    return 0;
+  for (int i = 1; i <= more; i++)
+    if ((c[i] & 0xc0) != 0x80) return 0;
+  return 1 + more;
+}
+
 /* Names go into JSON and into tables. */
 static bool is_plain_utf8(const char *name) {
-  const unsigned char *c = (const unsigned char *)name;
-  while (*c) {
-    const int more = *c < 0x80                 ? 0
-                     : *c >= 0xc2 && *c < 0xe0 ? 1
-                     : *c >= 0xe0 && *c < 0xf0 ? 2
-                     : *c >= 0xf0 && *c < 0xf5 ? 3
-                                               : -1;
-    if (more < 0 || *c < ' ' || *c == 0x7f) return false;
-    if ((*c == 0xe0 && c[1] < 0xa0) || (*c == 0xed && c[1] >= 0xa0) || (*c == 0xf0 && c[1] < 0x90) ||
-        (*c == 0xf4 && c[1] >= 0x90))
-      return false;
-    c++;
-    for (int i = 0; i < more; i++, c++)
-      if ((*c & 0xc0) != 0x80) return false;
-  }
-  return true;
+  int n = 1;
+  while (*name && (n = pd_plain_character(name))) name += n;
+  return n != 0;
 }
 
 /* Sorts each class by itself: files of class c start at first[c]. */

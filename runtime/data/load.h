@@ -29,7 +29,7 @@ const struct pd_images *pd_dataset_folder(const struct pd_dataset *d); /* of any
 /* Numbers the classes of folders as in the `names` that the weights of `path` were trained with, if an input reads
  * labels. */
 bool pd_dataset_renumber(struct pd_dataset *d, const char **names, int n, const char *path, char *why);
-/* Writes the path of a sample's image file, without control characters; false: the samples are not image files. */
+/* Writes the path of a sample's image file; false: the samples are not image files. */
 bool pd_dataset_path(const struct pd_dataset *d, int64_t sample, char *to, size_t room);
 struct pd_view;
 struct pd_image_room;

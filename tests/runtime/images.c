@@ -323,6 +323,8 @@ static void wrong_folders_are_refused(void **state) {
   refuses("has no folder for each class, which 'label' needs", "flat");
   put("colour.jpg", "control/a\tb/x.jpg");
   refuses("is not UTF-8, or has control characters", "control");
+  put("colour.jpg", "c1/a\xc2\x9b/x.jpg");
+  refuses("is not UTF-8, or has control characters", "c1");
   put("colour.jpg", "latin/a\xe4/x.jpg");
   refuses("is not UTF-8, or has control characters", "latin");
   put("colour.jpg", "long/\xc3\xa4\xe2\x82\xac\xf0\x9f\x98\x80/x.jpg");
