@@ -123,7 +123,7 @@ struct pd_tar_ignored { /* keys without image and class */
   const char *example; /* not terminated */
   size_t length;
 };
-bool pd_is_tar(const struct pd_array *a); /* also one without members, if it is named so */
+bool pd_is_tar(const struct pd_array *a); /* or zeros in a file that ends in .tar */
 /* Returns the number of samples, the first `room` of them in `to`; -1: invalid. */
 int64_t pd_tar_samples(const struct pd_array *a, struct pd_tar_sample *to, int64_t room,
                        struct pd_tar_ignored *ignored, char *why);

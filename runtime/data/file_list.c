@@ -37,7 +37,7 @@ static bool add_matches(char ***list, int *n, const char *option, const char *ar
   return true;
 }
 
-/* The numbers of the first {A..B} in a path, which stands for A, A + 1, .. B with at least `digits` digits. */
+/* The first {A..B} in a path. It stands for the numbers A to B, each with at least `digits` digits. */
 struct range {
   const char *at, *end; /* of the braces, and behind them */
   long first, last;
@@ -67,8 +67,8 @@ static bool expand(char ***list, int *n, const char *option, char *argument, cha
   const char *path = pd_data_path(pd.stage->inputs, pd.stage->n_inputs, argument);
   struct range r;
   if (access(path, F_OK) && find_range(path, &r)) {
-    if (r.last < r.first || r.last - r.first >= MOST_FILES)
-      return pd_refuse(why, "%s '%s': {%ld..%ld} is not a range of 1 to %d numbers", option, path, r.first, r.last,
+    if (r.last < r.first || r.last - r.first >= MOST_FILES - *n)
+      return pd_refuse(why, "%s '%s': {%ld..%ld} is not a range of 1 to %d files", option, path, r.first, r.last,
                        MOST_FILES);
     for (long i = r.first; i <= r.last; i++) {
       const size_t room = strlen(argument) + 16;

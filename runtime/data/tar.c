@@ -180,7 +180,7 @@ static bool add_member(const struct pd_array *a, const struct member *m, size_t 
   return true;
 }
 
-/* What has been read of a file. */
+/* The state of a pass over the members. */
 struct reading {
   struct pd_tar_sample *to;
   int64_t room, n;

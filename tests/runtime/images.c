@@ -592,7 +592,7 @@ static void broken_images_are_listed_to_be_skipped(void **state) {
   put("colour.jpg", "gone/a/x.jpg");
   snprintf(path[0], sizeof path[0], "%s/gone/b", directory);
   assert_int_equal(symlink("nowhere", path[0]), 0);
-  refuses("gone/b': No such file", "gone"); /* a class is no image */
+  refuses("gone/b': No such file", "gone"); /* the name of a class */
   pd_options.skip_broken = false;
 }
 
