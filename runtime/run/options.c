@@ -70,7 +70,7 @@ static const struct option options[] = {
     {"--resize", POSITIVE, AT(resize), 0, "PIXELS",
      "height of images before the crop (default: the input's / 0.875)", DATA, TRAIN | EVALUATE | INFER},
     {"--skip-broken", FLAG, AT(skip_broken), 0, NULL,
-     "replace unreadable training images by others of their class, with a warning", DATA, TRAIN},
+     "replace unreadable training images by others of their class, and warn", DATA, TRAIN},
     {"--data-threads", COUNT, AT(data_threads), 0, "N",
      "threads that decode images ahead (default: unused processors)", DATA, TRAIN | EVALUATE | INFER},
     {"--augment", AUGMENT, AT(augment), 0, "CHANGES",
