@@ -291,7 +291,8 @@ void pd_load_weights(void) {
   pd_agree(why);
   pd_agree_on_files(mapped);
   keep_paths(&s);
-  if (s.n_files) pd_classes_read(pd_safetensors_metadata(&s.file[0].content, "classes"), s.file[0].path);
+  if (s.n_files) pd_classes_read(pd_safetensors_metadata(&s.file[0].content, "classes"), s.file[0].path, why);
+  pd_agree(why);
   pd_compare_configs(&s);
   unsigned char *used = pd_allocate((size_t)s.n), *outcome = pd_allocate((size_t)pd.stage->n_model_parameters);
   for (int i = 0; i < pd.stage->n_parameters && !*why; i++) {

@@ -102,9 +102,11 @@ static void start_threads(void) {
   const int n = pd_data_threads();
   threads = pd_allocate(sizeof *threads * (size_t)n);
   first_worker = pd_load_workers();
-  sigset_t all, before; /* the training thread handles signals */
-  sigfillset(&all);
-  pthread_sigmask(SIG_SETMASK, &all, &before);
+  sigset_t others,
+      before; /* the training thread handles all signals except the one of a file that became shorter */
+  sigfillset(&others);
+  sigdelset(&others, SIGBUS);
+  pthread_sigmask(SIG_SETMASK, &others, &before);
   for (; running < n; running++) {
     const int failed = pthread_create(&threads[running], NULL, work, &threads[running]);
     if (failed) pd_fail("cannot start thread %d of --data-threads %d: %s", running + 1, n, strerror(failed));

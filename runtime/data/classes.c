@@ -5,7 +5,8 @@
 #include <cjson/cJSON.h>
 #include <string.h>
 
-static const cJSON *of_weights; /* array of texts; NULL: the weights have none */
+static const char **of_weights; /* NULL: the weights have none, or the program trains */
+static int n_of_weights;
 
 static const struct pd_images *classes_of(const struct pd_dataset *d) {
   const struct pd_images *m = d ? pd_dataset_folder(d) : NULL;
@@ -14,7 +15,7 @@ static const struct pd_images *classes_of(const struct pd_dataset *d) {
 
 const char *pd_class_name(int64_t number) {
   const struct pd_images *m = classes_of(pd_evaluation_data);
-  if (of_weights) return cJSON_GetStringValue(cJSON_GetArrayItem(of_weights, (int)number));
+  if (of_weights) return number < n_of_weights ? of_weights[number] : NULL;
   return m && number < m->n_classes ? m->classes[number] : NULL;
 }
 
@@ -27,24 +28,38 @@ char *pd_classes_text(const struct pd_dataset *d) {
   return text;
 }
 
-/* Evaluation with other numbers of the same classes would count right answers as wrong. */
-static void compare(const struct pd_images *m, const char *path) {
-  const int n = cJSON_GetArraySize(of_weights);
-  for (int c = 0; c < m->n_classes; c++) {
-    const char *name = c < n ? cJSON_GetStringValue(cJSON_GetArrayItem(of_weights, c)) : "none";
-    if (name && !strcmp(name, m->classes[c])) continue;
-    pd_warn("class %d is '%s' in '%s', but the weights of '%s' were trained with '%s'", c, m->classes[c], m->path,
-            path, name ? name : "none");
+/* A training may go on with other classes. */
+static void compare(const struct pd_images *m, const char **names, int n, const char *path) {
+  for (int c = 0; c < m->n_classes || c < n; c++) {
+    const char *here = c < m->n_classes ? m->classes[c] : "none", *there = c < n ? names[c] : "none";
+    if (c < m->n_classes && c < n && !strcmp(here, there)) continue;
+    pd_warn("class %d is '%s' in '%s', but the weights of '%s' were trained with '%s'", c, here, m->path, path,
+            there);
     return;
   }
 }
 
-void pd_classes_read(const char *text, const char *path) {
-  if (!*text || !pd_only_evaluates()) return;
-  const cJSON *names = cJSON_Parse(text), *name;
-  bool valid = cJSON_IsArray(names);
-  cJSON_ArrayForEach(name, names) valid &= cJSON_IsString(name);
-  of_weights = valid ? names : NULL;
-  const struct pd_images *m = classes_of(pd_evaluation_data);
-  if (of_weights && m) compare(m, path);
+/* The texts of a JSON array, kept until the program ends; NULL: `text` is none. */
+static const char **texts_of(const char *text, int *n) {
+  const cJSON *array = cJSON_Parse(text), *name;
+  *n = cJSON_GetArraySize(array);
+  if (!cJSON_IsArray(array) || !*n) return NULL;
+  const char **names = pd_allocate(sizeof *names * (size_t)*n);
+  int i = 0;
+  cJSON_ArrayForEach(name, array) {
+    if (!cJSON_IsString(name)) return NULL;
+    names[i++] = name->valuestring;
+  }
+  return names;
+}
+
+bool pd_classes_read(const char *text, const char *path, char *why) {
+  int n;
+  const char **names = *text ? texts_of(text, &n) : NULL;
+  const struct pd_images *trained = classes_of(pd_training_data);
+  if (names && !pd_only_evaluates() && trained) compare(trained, names, n, path);
+  if (!names || !pd_only_evaluates()) return true;
+  of_weights = names;
+  n_of_weights = n;
+  return !pd_evaluation_data || pd_dataset_renumber(pd_evaluation_data, names, n, path, why);
 }

@@ -15,9 +15,9 @@ enum format { IMAGES, TEXT, NUMBERS, SHARD, TOKENS, NPY, NPZ, IDX, CIFAR };
 
 struct part { /* of a column: a file, or a field of its records */
   struct pd_array array;
-  const struct pd_images *images; /* of a folder, which has no mapped file, or of a tar file */
-  struct pd_lines lines;          /* n 0: rows of the array are samples */
-  int64_t first;                  /* samples of earlier parts; for windows: tokens */
+  struct pd_images *images; /* of a folder, which has no mapped file, or of a tar file */
+  struct pd_lines lines;    /* n 0: rows of the array are samples */
+  int64_t first;            /* samples of earlier parts; for windows: tokens */
 };
 
 struct column { /* files of an input; none for derived inputs */
@@ -628,6 +628,14 @@ const struct pd_images *pd_dataset_folder(const struct pd_dataset *d) {
   return NULL;
 }
 
+bool pd_dataset_renumber(struct pd_dataset *d, const char **names, int n, const char *path, char *why) {
+  for (int i = 0; i < d->n_inputs; i++)
+    for (struct part *p = d->columns[i].parts; d->inputs[i].token && p < d->columns[i].parts + d->columns[i].n;
+         p++)
+      if (p->images && !pd_renumber_classes(p->images, names, n, path, why)) return false;
+  return true;
+}
+
 bool pd_dataset_image(const struct pd_dataset *d, int input, int64_t sample, const struct pd_view *v,
                       struct pd_image_room *room, float *to, char *why) {
   const struct column *c = &d->columns[input];
@@ -642,6 +650,5 @@ bool pd_dataset_path(const struct pd_dataset *d, int64_t sample, char *to, size_
   const struct part *p = part_of(&d->columns[i], sample);
   const struct pd_images *m = p->images;
   snprintf(to, room, "%s/%s", m->path, m->list + m->at[sample - p->first]);
-  pd_make_plain(to);
   return true;
 }

@@ -113,14 +113,20 @@ bool pd_read_line(const struct pd_array *text, const struct pd_lines *lines, int
 /* ---- tar.c ----------------------------------------------------------------------------------- */
 
 struct pd_tar_sample {
-  size_t at, bytes; /* of the image, in the file */
+  size_t at, bytes; /* of the image, in the file; 0 bytes: an empty image */
   int32_t label;    /* -1: none */
   const char *name; /* of the image; not terminated */
   size_t name_length;
 };
-bool pd_is_tar(const struct pd_array *a);
+struct pd_tar_ignored { /* keys without image and class */
+  int64_t keys;
+  const char *example; /* not terminated */
+  size_t length;
+};
+bool pd_is_tar(const struct pd_array *a); /* or zeros in a file that ends in .tar */
 /* Returns the number of samples, the first `room` of them in `to`; -1: invalid. */
-int64_t pd_tar_samples(const struct pd_array *a, struct pd_tar_sample *to, int64_t room, char *why);
+int64_t pd_tar_samples(const struct pd_array *a, struct pd_tar_sample *to, int64_t room,
+                       struct pd_tar_ignored *ignored, char *why);
 
 /* ---- image_folder.c -------------------------------------------------------------------------- */
 
@@ -139,9 +145,13 @@ struct pd_images {
   int n_classes;   /* with names; 0: classes have no names */
   const char **classes;
 };
+/* Bytes of the UTF-8 character at the start of a text; 0: a control character, or invalid. */
+int pd_plain_character(const char *text);
 struct pd_images *pd_list_images(const char *path, char *why);
 struct pd_images *pd_list_tar(const struct pd_array *a, char *why);
 bool pd_same_classes(const struct pd_images *a, const struct pd_images *b, char *why);
+/* Numbers the classes as in `names`, which must stay, of the weights of `path`. */
+bool pd_renumber_classes(struct pd_images *m, const char **names, int n, const char *path, char *why);
 
 /* ---- decode_image.c -------------------------------------------------------------------------- */
 

@@ -75,6 +75,11 @@ static bool ends_with_any(const char *name, const char *const *suffixes) {
   return false;
 }
 
+static bool is_image_name(const char *name) {
+  static const char *const read[] = {".jpg", ".jpeg", ".png", NULL};
+  return ends_with_any(name, read);
+}
+
 struct listing {
   const char *root;
   struct names files;
@@ -83,7 +88,6 @@ struct listing {
 };
 
 static bool add_file(struct listing *l, const char *folder, const char *name, char *why) {
-  static const char *const read[] = {".jpg", ".jpeg", ".png", NULL};
   static const char *const others[] = {".ppm",  ".pgm", ".bmp",  ".tif",  ".tiff",
                                        ".webp", ".gif", ".heic", ".avif", NULL};
   if (ends_with_any(name, others))
@@ -91,7 +95,7 @@ static bool add_file(struct listing *l, const char *folder, const char *name, ch
                      "'%s/%s%s%s' is an image, but neither JPEG nor PNG. help: convert it, or move it out of the "
                      "folder",
                      l->root, folder, *folder ? "/" : "", name);
-  if (ends_with_any(name, read))
+  if (is_image_name(name))
     add_name(&l->files, folder, name);
   else if (!l->ignored++)
     snprintf(l->example, sizeof l->example, "%s", name);
@@ -111,14 +115,18 @@ static bool join(char *to, const char *folder, const char *name, char *why) {
   return n < PATH_MAX || pd_refuse(why, "the path '%.100s...' is too long", to);
 }
 
-/* Whether the entry is a folder, after links; false in *ok if that is unknown. */
+/* Whether the entry is a folder, after links; false in *ok if that is unknown. With --skip-broken, a link to nothing
+ * is a broken image. */
 static bool is_folder(const char *root, const char *folder, const struct dirent *e, bool *ok, char *why) {
   char relative[PATH_MAX], path[PATH_MAX];
   struct stat st;
   if (e->d_type == DT_DIR || e->d_type == DT_REG) return e->d_type == DT_DIR;
-  *ok = join(relative, folder, e->d_name, why) && join(path, root, relative, why) &&
-        (!stat(path, &st) || pd_refuse(why, "cannot read '%s': %s", path, strerror(errno)));
-  return *ok && S_ISDIR(st.st_mode);
+  *ok = join(relative, folder, e->d_name, why) && join(path, root, relative, why);
+  if (!*ok) return false;
+  if (!stat(path, &st)) return S_ISDIR(st.st_mode);
+  *ok = (pd_options.skip_broken && is_image_name(e->d_name)) ||
+        pd_refuse(why, "cannot read '%s': %s", path, strerror(errno));
+  return false;
 }
 
 /* Reads the names in root/folder, without those that start with a dot. */
@@ -199,24 +207,27 @@ static struct pd_images *keep(const char *root, const struct names *classes, con
   return m;
 }
 
+int pd_plain_character(const char *text) {
+  const unsigned char *c = (const unsigned char *)text;
+  const int more = *c < 0x80                 ? 0
+                   : *c >= 0xc2 && *c < 0xe0 ? 1
+                   : *c >= 0xe0 && *c < 0xf0 ? 2
+                   : *c >= 0xf0 && *c < 0xf5 ? 3
+                                             : -1;
+  if (more < 0 || *c < ' ' || *c == 0x7f || (*c == 0xc2 && c[1] < 0xa0)) return 0;
+  if ((*c == 0xe0 && c[1] < 0xa0) || (*c == 0xed && c[1] >= 0xa0) || (*c == 0xf0 && c[1] < 0x90) ||
+      (*c == 0xf4 && c[1] >= 0x90))
+    return 0;
+  for (int i = 1; i <= more; i++)
+    if ((c[i] & 0xc0) != 0x80) return 0;
+  return 1 + more;
+}
+
 /* Names go into JSON and into tables. */
 static bool is_plain_utf8(const char *name) {
-  const unsigned char *c = (const unsigned char *)name;
-  while (*c) {
-    const int more = *c < 0x80                 ? 0
-                     : *c >= 0xc2 && *c < 0xe0 ? 1
-                     : *c >= 0xe0 && *c < 0xf0 ? 2
-                     : *c >= 0xf0 && *c < 0xf5 ? 3
-                                               : -1;
-    if (more < 0 || *c < ' ' || *c == 0x7f) return false;
-    if ((*c == 0xe0 && c[1] < 0xa0) || (*c == 0xed && c[1] >= 0xa0) || (*c == 0xf0 && c[1] < 0x90) ||
-        (*c == 0xf4 && c[1] >= 0x90))
-      return false;
-    c++;
-    for (int i = 0; i < more; i++, c++)
-      if ((*c & 0xc0) != 0x80) return false;
-  }
-  return true;
+  int n = 1;
+  while (*name && (n = pd_plain_character(name))) name += n;
+  return n != 0;
 }
 
 /* Sorts each class by itself: files of class c start at first[c]. */
@@ -250,13 +261,22 @@ static bool can_decode(const char *path, const char *kind, char *why) {
 
 /* Classes of a tar file are numbers without names. */
 struct pd_images *pd_list_tar(const struct pd_array *a, char *why) {
-  const int64_t n = can_decode(a->path, "tar file", why) ? pd_tar_samples(a, NULL, 0, why) : -1;
+  struct pd_tar_ignored ignored;
+  const int64_t n = can_decode(a->path, "tar file", why) ? pd_tar_samples(a, NULL, 0, &ignored, why) : -1;
   if (n < 0) return NULL;
+  if (!n) {
+    pd_refuse(why, "the tar file '%s' holds no samples. help: a sample is KEY.jpg, .jpeg or .png, and KEY.cls",
+              a->path);
+    return NULL;
+  }
   struct pd_tar_sample *members = pd_allocate(sizeof *members * (size_t)n);
-  if (pd_tar_samples(a, members, n, why) != n) {
+  if (pd_tar_samples(a, members, n, &ignored, why) != n) {
     pd_refuse(why, "'%s' changed while it was read", a->path);
     return NULL;
   }
+  if (ignored.keys)
+    pd_note("'%s': %lld key%s ignored, such as '%.*s': samples have a .jpg, .jpeg or .png file", a->path,
+            (long long)ignored.keys, ignored.keys == 1 ? " is" : "s are", (int)ignored.length, ignored.example);
   size_t bytes = 0;
   for (int64_t i = 0; i < n; i++) bytes += members[i].name_length + 1;
   struct pd_images *m = new_images(a->path, n, bytes);
@@ -267,6 +287,10 @@ struct pd_images *pd_list_tar(const struct pd_array *a, char *why) {
     memcpy(m->list + m->bytes, members[i].name, members[i].name_length);
     m->bytes += members[i].name_length + 1;
     m->labels[i] = members[i].label;
+    if (!members[i].bytes && !pd_options.skip_broken) {
+      pd_refuse(why, "'%s': '%s' is empty", a->path, m->list + m->at[i]);
+      return NULL;
+    }
     if ((members[i].label < 0) != (members[0].label < 0)) {
       pd_refuse(why, "'%s': '%s' has %s .cls file, unlike '%s'", a->path, m->list + m->at[i],
                 members[i].label < 0 ? "no" : "a", m->list);
@@ -316,5 +340,33 @@ bool pd_same_classes(const struct pd_images *a, const struct pd_images *b, char 
       return pd_refuse(why, "class %d is '%s' in '%s', but '%s' in '%s'. help: give folders with the same classes",
                        c, of_a, a->path, of_b, b->path);
   }
+  return true;
+}
+
+/* Files of weights and folders have sorted names: the next name is usually the next class. */
+bool pd_renumber_classes(struct pd_images *m, const char **names, int n, const char *path, char *why) {
+  int32_t *number = pd_allocate(sizeof *number * (size_t)(m->n_classes + 1));
+  bool moves = false;
+  for (int c = 0, next = 0; c < m->n_classes; c++, next++) {
+    int tried = 0;
+    while (tried < n && strcmp(names[(next + tried) % n], m->classes[c])) tried++;
+    if (tried == n)
+      return pd_refuse(why,
+                       "the class '%s' of '%s' is unknown to the weights of '%s', which have %d classes, such as "
+                       "'%s'. help: give folders with the names of those classes; for predictions alone, give a "
+                       "folder of images without classes",
+                       m->classes[c], m->path, path, n, names[0]);
+    number[c] = next = (next + tried) % n;
+    moves |= next != c;
+  }
+  for (int64_t i = 0; m->n_classes && i < m->n; i++) m->labels[i] = number[m->labels[i]];
+  if (moves)
+    pd_note("'%s' has %d of the %d classes of '%s': labels have the numbers that they have there", m->path,
+            m->n_classes, n, path);
+  if (m->n_classes) {
+    m->classes = names;
+    m->n_classes = m->n_labels = n;
+  }
+  free(number);
   return true;
 }

@@ -26,7 +26,10 @@ void pd_dataset_read(const struct pd_dataset *d, int input, int64_t sample, void
 /* The images of an input whose samples are image files; NULL: there are none. */
 const struct pd_images *pd_dataset_images(const struct pd_dataset *d, int input);
 const struct pd_images *pd_dataset_folder(const struct pd_dataset *d); /* of any input */
-/* Writes the path of a sample's image file, without control characters; false: the samples are not image files. */
+/* Numbers the classes of folders as in the `names` that the weights of `path` were trained with, if an input reads
+ * labels. */
+bool pd_dataset_renumber(struct pd_dataset *d, const char **names, int n, const char *path, char *why);
+/* Writes the path of a sample's image file; false: the samples are not image files. */
 bool pd_dataset_path(const struct pd_dataset *d, int64_t sample, char *to, size_t room);
 struct pd_view;
 struct pd_image_room;
@@ -58,8 +61,9 @@ int64_t pd_tell_broken(void);
 const char *pd_class_name(int64_t number);
 /* The names of a folder's classes as a JSON array, for free(); NULL: there are none. */
 char *pd_classes_text(const struct pd_dataset *d);
-/* Takes the names that a file of weights keeps ("": none), for an evaluation. Warns if its folder has others. */
-void pd_classes_read(const char *text, const char *path);
+/* Takes the names that a file of weights keeps ("": none). An evaluation numbers its classes by them; false if one is
+ * unknown. A training warns if its folder has others. */
+bool pd_classes_read(const char *text, const char *path, char *why);
 
 /* ---- ahead.c --------------------------------------------------------------------------------- */
 

@@ -22,6 +22,7 @@ static bool read_one(const struct pd_images *m, int64_t image, const struct pd_i
   if (!file && !m->map) return false;
   const void *bytes = m->map ? m->map + m->members[image].at : file;
   if (m->map) size = m->members[image].bytes;
+  if (!size) return pd_refuse(why, "'%s' is empty", path);
   const bool ok = pd_decode_image(path, bytes, size, (int)in->dim[0], PD_MOST_PIXELS, &room->pixels, why);
   free(file);
   if (!ok) return false;

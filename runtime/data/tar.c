@@ -26,8 +26,6 @@ struct member {
 
 /* ---- headers --------------------------------------------------------------------------------- */
 
-bool pd_is_tar(const struct pd_array *a) { return a->size >= BLOCK && !memcmp(a->map + MARK_AT, "ustar", 5); }
-
 /* Octal digits between blanks, or with the first bit set a binary number; UINT64_MAX: invalid. */
 static uint64_t number_of(const char *at, size_t n) {
   const unsigned char *c = (const unsigned char *)at;
@@ -52,6 +50,12 @@ static bool is_zero(const char *block) {
   for (int i = 0; i < BLOCK; i++)
     if (block[i]) return false;
   return true;
+}
+
+bool pd_is_tar(const struct pd_array *a) {
+  const size_t n = strlen(a->path);
+  if (a->size < BLOCK) return false;
+  return !memcmp(a->map + MARK_AT, "ustar", 5) || (n > 4 && !strcmp(a->path + n - 4, ".tar") && is_zero(a->map));
 }
 
 static size_t length_of(const char *text, size_t most) {
@@ -144,13 +148,17 @@ static bool same_key(const struct member *a, size_t key_a, const struct member *
          (!a->prefix_length || !memcmp(a->prefix, b->prefix, a->prefix_length));
 }
 
+static bool is_blank(char c) { return c == ' ' || (c >= '\t' && c <= '\r'); }
+
+/* A decimal number, with blanks around it as Python's int() takes them; -1: none. */
 static int32_t class_in(const char *text, size_t n) {
   enum { MOST = 100000000 };
   int32_t x = 0;
   size_t i = 0;
+  while (i < n && is_blank(text[i])) i++;
+  bool ok = i < n && text[i] >= '0' && text[i] <= '9';
   for (; i < n && text[i] >= '0' && text[i] <= '9' && x < MOST; i++) x = 10 * x + (text[i] - '0');
-  bool ok = i > 0;
-  for (; i < n; i++) ok &= text[i] == '\n' || text[i] == '\r' || text[i] == ' ';
+  for (; i < n; i++) ok &= is_blank(text[i]);
   return ok ? x : -1;
 }
 
@@ -160,8 +168,7 @@ static bool add_member(const struct pd_array *a, const struct member *m, size_t 
   const char *name = m->path;
   const int length = m->path_length < NAME ? (int)m->path_length : NAME;
   if (has_type(m, key, "jpg") || has_type(m, key, "jpeg") || has_type(m, key, "png")) {
-    if (s->bytes) return pd_refuse(why, "'%s': '%.*s' is a second image of its key", a->path, length, name);
-    if (!m->size) return pd_refuse(why, "'%s': '%.*s' is empty", a->path, length, name);
+    if (s->name) return pd_refuse(why, "'%s': '%.*s' is a second image of its key", a->path, length, name);
     s->at = m->data;
     s->bytes = m->size;
     s->name = m->path;
@@ -173,34 +180,48 @@ static bool add_member(const struct pd_array *a, const struct member *m, size_t 
   return true;
 }
 
-/* Counts the sample, and stores it if there is room. */
-static bool end_sample(const struct pd_array *a, const struct member *m, size_t key, const struct pd_tar_sample *s,
-                       struct pd_tar_sample *to, int64_t room, int64_t *n, char *why) {
-  if (!s->bytes)
-    return pd_refuse(why, "'%s': the key '%.*s' has no .jpg, .jpeg or .png file", a->path,
-                     key < NAME ? (int)key : NAME, m->path);
-  if (*n < room) to[*n] = *s;
-  ++*n;
+/* The state of a pass over the members. */
+struct reading {
+  struct pd_tar_sample *to;
+  int64_t room, n;
+  struct pd_tar_sample sample; /* of the last key */
+  struct member last;
+  size_t key;
+  struct pd_tar_ignored *ignored;
+};
+
+static const struct pd_tar_sample none = {.label = -1};
+
+/* Counts the sample of the last key, and stores it if there is room. */
+static bool end_sample(const struct pd_array *a, struct reading *r, char *why) {
+  const char *key = r->last.path;
+  const size_t length = r->key < NAME ? r->key : NAME;
+  if (r->sample.name) {
+    if (r->n < r->room) r->to[r->n] = r->sample;
+    r->n++;
+  } else if (r->sample.label >= 0)
+    return pd_refuse(why, "'%s': the key '%.*s' has no .jpg, .jpeg or .png file", a->path, (int)length, key);
+  else if (key && !r->ignored->keys++) {
+    r->ignored->example = key;
+    r->ignored->length = length;
+  }
+  r->sample = none;
   return true;
 }
 
-int64_t pd_tar_samples(const struct pd_array *a, struct pd_tar_sample *to, int64_t room, char *why) {
-  static const struct pd_tar_sample none = {.label = -1};
-  struct pd_tar_sample sample = none;
-  struct member m, last = {0};
-  size_t at = 0, key, last_key = 0;
-  int64_t n = 0;
+int64_t pd_tar_samples(const struct pd_array *a, struct pd_tar_sample *to, int64_t room,
+                       struct pd_tar_ignored *ignored, char *why) {
+  struct reading r = {.to = to, .room = room, .sample = none, .ignored = ignored};
+  struct member m;
+  size_t at = 0, key;
   int found;
+  *ignored = (struct pd_tar_ignored){0};
   while ((found = next_member(a, &at, &m, why)) > 0) {
     if (!split(&m, &key)) continue;
-    if (last.path && !same_key(&m, key, &last, last_key)) {
-      if (!end_sample(a, &last, last_key, &sample, to, room, &n, why)) return -1;
-      sample = none;
-    }
-    if (!add_member(a, &m, key, &sample, why)) return -1;
-    last = m;
-    last_key = key;
+    if (r.last.path && !same_key(&m, key, &r.last, r.key) && !end_sample(a, &r, why)) return -1;
+    if (!add_member(a, &m, key, &r.sample, why)) return -1;
+    r.last = m;
+    r.key = key;
   }
-  if (found < 0 || (last.path && !end_sample(a, &last, last_key, &sample, to, room, &n, why))) return -1;
-  return n;
+  return found < 0 || !end_sample(a, &r, why) ? -1 : r.n;
 }

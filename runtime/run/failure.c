@@ -64,8 +64,9 @@ void pd_leave_nothing(void) {
   pd_unlock_all();
 }
 
-/* Reports a mapped file that became shorter; other bus errors end the process when the handler returns. Only this
- * program's own code reads mapped files, never a library, so that the handler may report the failure. */
+/* Reports a mapped file that became shorter; other bus errors end the process when the handler returns. Code
+ * that reads mapped files, here and in the decoders of images, holds no lock, so that the handler may report the
+ * failure, on any thread. */
 static void bus_error(int number, siginfo_t *info, void *context) {
   (void)context;
   const char *path =

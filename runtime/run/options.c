@@ -70,7 +70,7 @@ static const struct option options[] = {
     {"--resize", POSITIVE, AT(resize), 0, "PIXELS",
      "height of images before the crop (default: the input's / 0.875)", DATA, TRAIN | EVALUATE | INFER},
     {"--skip-broken", FLAG, AT(skip_broken), 0, NULL,
-     "replace unreadable image files by others of their class, with a warning", DATA, TRAIN | EVALUATE | INFER},
+     "replace unreadable training images by others of their class, and warn", DATA, TRAIN},
     {"--data-threads", COUNT, AT(data_threads), 0, "N",
      "threads that decode images ahead (default: unused processors)", DATA, TRAIN | EVALUATE | INFER},
     {"--augment", AUGMENT, AT(augment), 0, "CHANGES",
@@ -385,6 +385,9 @@ static bool options_agree(struct pd_options *o, const struct option *training, c
   if ((o->save_dtype || o->save_config) && !o->save && !o->save_raw)
     return pd_refuse(why, "%s needs --save PATH", o->save_dtype ? "--save-dtype" : "--save-config");
   if (o->resume_anyway && !o->resume) return pd_refuse(why, "--resume-anyway needs --resume");
+  if (o->skip_broken && o->n_validation)
+    return pd_refuse(why, "--skip-broken is for training alone: with --validation, figures would count replaced "
+                          "images. help: remove the broken files, or train without --validation");
   if (o->evaluate && o->checkpoint && !o->resume)
     return pd_refuse(why, "--evaluate ignores --checkpoint without --resume. help: add --resume");
   return true;

@@ -56,6 +56,14 @@ static bool is_table(const char *path) {
   return n > 4 && !strcmp(path + n - 4, ".tsv");
 }
 
+/* A file of another name would hold another format than the name says. */
+static bool has_known_ending(const char *path, char *why) {
+  const char *slash = strrchr(path, '/'), *name = slash ? slash + 1 : path, *dot = strrchr(name, '.');
+  return !dot || dot == name || !strcmp(dot, ".npy") || !strcmp(dot, ".tsv") ||
+         pd_refuse(why, "--predict '%s': predictions are .npy or .tsv files. help: write '%.*s.npy' or '%.*s.tsv'",
+                   path, (int)(dot - path), path, (int)(dot - path), path);
+}
+
 bool pd_predict_options(char *why) {
   const struct pd_options *o = &pd_options;
   files = pd_allocate(sizeof *files * (size_t)(pd.stage->n_predictions + 1));
@@ -66,6 +74,7 @@ bool pd_predict_options(char *why) {
     if (asked < 0) return false;
     if (files[asked].path)
       return pd_refuse(why, "--predict: the output '%s' is given twice", pd.stage->predictions[asked].name);
+    if (!has_known_ending(path, why)) return false;
     files[asked].path = path;
     files[asked].table = is_table(path);
     if (files[asked].table &&
@@ -162,6 +171,23 @@ static int64_t largest_of(const float *x, int64_t n) {
   return best;
 }
 
+/* A cell of a table: control characters, invalid UTF-8 and backslashes are escaped. */
+static bool write_cell(const char *text, FILE *out) {
+  while (*text) {
+    const int n = pd_plain_character(text);
+    const unsigned char c = (unsigned char)*text;
+    if (n && c != '\\') {
+      if (fwrite(text, 1, (size_t)n, out) != (size_t)n) return false;
+      text += n;
+      continue;
+    }
+    const char *escape = c == '\n' ? "\\n" : c == '\t' ? "\\t" : c == '\r' ? "\\r" : c == '\\' ? "\\\\" : NULL;
+    if ((escape ? fputs(escape, out) : fprintf(out, "\\x%02x", c)) < 0) return false;
+    text++;
+  }
+  return true;
+}
+
 /* A line for each sample: the image's file, or the sample's number from 0; the class's name, or its number; and its
  * number in the row. */
 static bool write_lines(int rows, const struct pd_prediction *p, FILE *out) {
@@ -176,7 +202,8 @@ static bool write_lines(int rows, const struct pd_prediction *p, FILE *out) {
     snprintf(number, sizeof number, "%lld", (long long)best);
     if (!pd_dataset_path(pd_evaluation_data, s, sample, sizeof sample))
       snprintf(sample, sizeof sample, "%lld", (long long)s);
-    ok = ok && fprintf(out, "%s\t%s\t%.9g\n", sample, name ? name : number, row[best]) > 0;
+    ok = ok && write_cell(sample, out) && fputc('\t', out) != EOF && write_cell(name ? name : number, out) &&
+         fprintf(out, "\t%.9g\n", row[best]) > 0;
   }
   free(row);
   return ok;

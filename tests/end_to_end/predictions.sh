@@ -27,9 +27,9 @@ build one --infer --stages 1 --microbatch 4 "$golden.pdm" || exit 1
 build two --infer --stages 2 --microbatch 1 "$golden.pdm" || exit 1
 # A microbatch, and replicas, that do not go into the model's batch, which is of updates.
 build odd --infer --replicas 2,1 --microbatch 7 "$golden.pdm" || exit 1
-infer 3 odd --predict logits=odd.array || complain "a microbatch beyond the batch"
-infer 1 one --predict logits=even.array || complain "a microbatch of the batch"
-cmp -n 128 odd.array even.array && [ "$(wc -c <odd.array)" = "$(wc -c <even.array)" ] || complain "other rows with another microbatch"
+infer 3 odd --predict logits=odd_rows || complain "a microbatch beyond the batch"
+infer 1 one --predict logits=even_rows || complain "a microbatch of the batch"
+cmp -n 128 odd_rows even_rows && [ "$(wc -c <odd_rows)" = "$(wc -c <even_rows)" ] || complain "other rows with another microbatch"
 build trained --stages 1 --microbatch 4 "$golden.pdm" || exit 1
 grep -q 'pd_predict\|probabilities' trained/stage0.c && complain "a training keeps outputs"
 
@@ -37,6 +37,7 @@ says "the model has several outputs. help: use NAME=PATH, where NAME is one of '
 says "'logit=l.npy' names no output" infer 1 one --predict logit=l.npy
 says "'logits' is given twice" infer 1 one --predict logits=a.npy logits=b.npy
 says "--predict 'p.tsv': a table has the class of each sample, but 'flipped' is not one number per class" infer 1 one --predict flipped=p.tsv
+says "--predict 'a.b/l.csv': predictions are .npy or .tsv files. help: write 'a.b/l.npy' or 'a.b/l.tsv'" infer 1 one --predict logits=a.b/l.csv
 says "two outputs cannot both be 'a.npy'" infer 1 one --predict logits=a.npy features=a.npy
 says "two outputs cannot both be './a.npy'" infer 1 one --predict logits=a.npy features=./a.npy
 says "two outputs cannot both be 'a.npy': --log and --predict" infer 1 one --predict logits=a.npy --log "$work/a.npy"

@@ -89,13 +89,14 @@ static void read_rows(const struct pd_array *a) {
 static void read_tar(const struct pd_array *a) {
   enum { ROOM = 64 };
   struct pd_tar_sample s[ROOM];
-  int64_t n = pd_tar_samples(a, NULL, 0, why);
+  struct pd_tar_ignored ignored;
+  int64_t n = pd_tar_samples(a, NULL, 0, &ignored, why);
   if (n < 0) refused();
-  if (pd_tar_samples(a, s, ROOM, why) != n) abort();
+  if (pd_tar_samples(a, s, ROOM, &ignored, why) != n) abort();
   for (int64_t i = 0; i < n && i < ROOM; i++)
-    if (!s[i].bytes || s[i].at > a->size || s[i].bytes > a->size - s[i].at || s[i].label < -1) abort();
+    if (!s[i].name || s[i].at > a->size || s[i].bytes > a->size - s[i].at || s[i].label < -1) abort();
   change(a);
-  pd_tar_samples(a, s, ROOM, why);
+  pd_tar_samples(a, s, ROOM, &ignored, why);
 }
 
 /* An array of an archive, unpacked if it is small; the caller frees *unpacked. */

@@ -323,6 +323,8 @@ static void wrong_folders_are_refused(void **state) {
   refuses("has no folder for each class, which 'label' needs", "flat");
   put("colour.jpg", "control/a\tb/x.jpg");
   refuses("is not UTF-8, or has control characters", "control");
+  put("colour.jpg", "c1/a\xc2\x9b/x.jpg");
+  refuses("is not UTF-8, or has control characters", "c1");
   put("colour.jpg", "latin/a\xe4/x.jpg");
   refuses("is not UTF-8, or has control characters", "latin");
   put("colour.jpg", "long/\xc3\xa4\xe2\x82\xac\xf0\x9f\x98\x80/x.jpg");
@@ -396,12 +398,15 @@ static void tar_files_have_keys_and_classes(void **state) {
   strcpy(longer + 120, "/y.png");
   put("colour.jpg", "x.jpg");
   put("large.png", longer);
-  free(write_bytes("x.cls", "2\n", 2));
+  free(write_bytes("x.cls", "\n \t2\r\n", 6));
+  free(write_bytes("README.md", "text", 4));
+  free(write_bytes("index.json", "{}", 2));
   free(write_bytes("x.json", "{}", 2));
   strcpy(longer + 122, ".cls");
   free(write_bytes(longer, "1", 1));
   longer[120] = 0;
-  snprintf(members, sizeof members, "x.cls x.jpg x.json %s/y.cls %s/y.png", longer, longer);
+  snprintf(members, sizeof members, "README.md x.cls x.jpg x.json index.json %s/y.cls %s/y.png README.md", longer,
+           longer);
   for (int i = 0; i < 3; i++) {
     char *path = pack("good.tar", members, formats[i]);
     struct pd_dataset *d = pd_dataset_open(&path, 1, inputs, 2, 0, 0, true, why);
@@ -437,6 +442,13 @@ static void wrong_tar_files_are_refused(void **state) {
   free(write_bytes("n.cls", "4", 1));
   put("large.png", "n.png");
   refuses_tar("'x.png' is a second image of its key", "x.jpg x.png");
+  free(write_bytes("e.png", "", 0));
+  refuses_tar("'e.png' is empty", "x.jpg e.png");
+  free(write_bytes("README.md", "text", 4));
+  refuses_tar("bad.tar' holds no samples", "");
+  refuses_tar("bad.tar' holds no samples. help: a sample is KEY.jpg", "README.md");
+  free(write_bytes("b.cls", " \n", 2));
+  refuses_tar("'b.cls' is not the number of a class", "b.cls x.jpg");
   refuses_tar("the key 'z' has no .jpg, .jpeg or .png file", "z.cls x.jpg x.cls");
   refuses_tar("'y.cls' is not the number of a class", "y.png y.cls");
   refuses_tar("'y.png' has no .cls file, unlike 'x.jpg'", "x.jpg x.cls y.png");
@@ -546,6 +558,44 @@ static void broken_images_are_replaced_by_their_class(void **state) {
   assert_non_null(strstr(why, "skip/a/3.png' is neither a JPEG nor a PNG image"));
 }
 
+static void broken_images_are_listed_to_be_skipped(void **state) {
+  (void)state;
+  static const char *const skipped[] = {"link/a/loop.png", "link/a/none.jpg"};
+  char why[PD_WHY] = "", path[2][256], *folder = in_folder("link"), *tar;
+  put("colour.jpg", "link/a/x.jpg");
+  snprintf(path[0], sizeof path[0], "%s/%s", directory, skipped[0]);
+  snprintf(path[1], sizeof path[1], "%s/%s", directory, skipped[1]);
+  assert_int_equal(symlink("loop.png", path[0]), 0);
+  assert_int_equal(symlink("nowhere", path[1]), 0);
+  refuses("Too many levels of symbolic links", "link");
+  put("colour.jpg", "x.jpg");
+  free(write_bytes("e.png", "", 0));
+  free(write_bytes("e.cls", "0", 1));
+  free(write_bytes("x.cls", "0", 1));
+  tar = pack("empty.tar", "e.png e.cls x.jpg x.cls", "USTAR_FORMAT");
+  pd.stage = &stage;
+  pd_options.skip_broken = true;
+  float got[108], want[108];
+  const struct pd_view v = {.skip_broken = true};
+  char *const paths[] = {folder, tar};
+  for (int i = 0; i < 2; i++) {
+    char *one = paths[i];
+    const int64_t n = i ? 2 : 3, before = pd_tell_broken();
+    struct pd_dataset *d = pd_dataset_open(&one, 1, inputs, 2, 0, 0, true, why);
+    if (!d) fail_msg("%s", why);
+    assert_int_equal(pd_dataset_samples(d), n);
+    assert_true(pd_dataset_image(d, 0, n - 1, &v, &room, want, why));
+    assert_true(pd_dataset_image(d, 0, 0, &v, &room, got, why));
+    assert_memory_equal(got, want, sizeof got);
+    assert_int_equal(pd_tell_broken() - before, n - 1);
+  }
+  put("colour.jpg", "gone/a/x.jpg");
+  snprintf(path[0], sizeof path[0], "%s/gone/b", directory);
+  assert_int_equal(symlink("nowhere", path[0]), 0);
+  refuses("gone/b': No such file", "gone"); /* the name of a class */
+  pd_options.skip_broken = false;
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(values_are_those_of_torchvision),
@@ -560,6 +610,7 @@ int main(void) {
       cmocka_unit_test(wrong_tar_files_are_refused),
       cmocka_unit_test(threads_change_no_bit),
       cmocka_unit_test(broken_images_are_replaced_by_their_class),
+      cmocka_unit_test(broken_images_are_listed_to_be_skipped),
   };
   return run_in_folder(tests);
 }
