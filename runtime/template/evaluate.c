@@ -32,19 +32,24 @@ bool pd_step(struct pd_rendering *r) {
 /* ---- names and members ----------------------------------------------------------------------------- */
 
 static struct pd_value lookup(struct pd_rendering *r, struct pd_text name) {
+  static const char *const others[] = {"lipsum", "cycler", "joiner"}; /* Jinja's */
   for (struct pd_scope *s = r->scope; s; s = s->outer)
     for (int64_t i = 0; i < s->variables.n; i++)
       if (pd_texts_equal(s->variables.at[i].key, name)) return s->variables.at[i].value;
   if (pd_is_function(name)) return (struct pd_value){.kind = PD_FUNCTION, .text = name};
+  for (size_t i = 0; i < sizeof others / sizeof *others; i++)
+    if (pd_text_is(name, others[i])) return pd_stop(r, "this function is not supported: %s", others[i]);
   return pd_undefined();
 }
 
 struct pd_value pd_get(struct pd_rendering *r, const struct pd_value *of, struct pd_text name) {
   if (of->kind == PD_UNDEFINED)
     return pd_stop(r, "'%.*s' is asked of an undefined value", (int)(name.n > 60 ? 60 : name.n), name.at);
-  if (of->kind != PD_DICT && of->kind != PD_NAMESPACE) return pd_undefined();
+  if (of->kind != PD_DICT && of->kind != PD_NAMESPACE && of->kind != PD_LOOP) return pd_undefined();
   for (int64_t i = 0; i < of->dict->n; i++)
     if (pd_texts_equal(of->dict->at[i].key, name)) return of->dict->at[i].value;
+  if (of->kind == PD_LOOP)
+    return pd_stop(r, "this member of loop is not supported: %.*s", (int)(name.n > 60 ? 60 : name.n), name.at);
   return pd_undefined();
 }
 

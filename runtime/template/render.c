@@ -100,6 +100,8 @@ static struct pd_value loop_at(struct pd_rendering *r, const struct pd_list *ite
     struct pd_value value;
   } members[] = {{"index", pd_int(i + 1)},
                  {"index0", pd_int(i)},
+                 {"depth", pd_int(1)}, /* of recursive loops, which are refused */
+                 {"depth0", pd_int(0)},
                  {"first", pd_true(i == 0)},
                  {"last", pd_true(i == items->n - 1)},
                  {"length", pd_int(items->n)},
@@ -110,7 +112,7 @@ static struct pd_value loop_at(struct pd_rendering *r, const struct pd_list *ite
   struct pd_value loop = pd_value_dict(r->arena);
   for (size_t m = 0; m < sizeof members / sizeof *members; m++)
     pd_dict_set(r->arena, loop.dict, pd_text_of(members[m].name), members[m].value);
-  loop.kind = PD_NAMESPACE; /* it cannot be iterated */
+  loop.kind = PD_LOOP;
   return loop;
 }
 

@@ -29,11 +29,13 @@ enum pd_value_kind {
   PD_NONE,
   PD_BOOL,
   PD_INT,
+  PD_LARGE, /* a whole number outside of int64, by its digits in `text`, which a zero ends */
   PD_FLOAT,
   PD_TEXT,
   PD_LIST,
   PD_DICT,
   PD_NAMESPACE, /* a dict whose members `set` changes */
+  PD_LOOP,      /* the variable `loop`, a dict */
   PD_FUNCTION,  /* of Jinja or transformers, by its name in `text` */
   PD_MACRO
 };
