@@ -13,8 +13,11 @@ struct pd_tokenizer *tokenizer_of(const char *name, char *why);
 
 /* ---- config.c: the tokenizer's folder ------------------------------------------------------------ */
 
-/* tokenizer_config.json of the tokenizer's folder, in the arena; undefined: there is none. */
-struct pd_value config_of(const TokenizeRequest *request, struct pd_arena *a);
+/* tokenizer_config.json of the tokenizer's folder, in the arena, with the special tokens of special_tokens_map.json that
+ * it lacks. Empty: there are no such files. */
+bool config_of(const TokenizeRequest *request, struct pd_arena *a, struct pd_value *to, char *why);
+/* The special tokens by their names, as templates read them. */
+struct pd_value special_tokens(const struct pd_value *config, struct pd_arena *a);
 /* The text of a special token such as "eos_token", in the arena; NULL: the folder names none. */
 const char *special_token(const struct pd_value *config, const char *name, struct pd_arena *a);
 /* The template of --chat-template. NULL after filling `why`; with an empty `why`: "auto" finds none. */

@@ -276,19 +276,6 @@ static void tell_samples(const Tokenizing *t) {
 
 /* ---- samples --------------------------------------------------------------------------------------- */
 
-/* The special tokens of the folder, as templates read them. */
-static struct pd_value special_tokens(const struct pd_value *config, struct pd_arena *a) {
-  static const char *const names[] = {"bos_token", "eos_token", "unk_token", "sep_token",
-                                      "pad_token", "cls_token", "mask_token"};
-  struct pd_value to = pd_value_dict(a);
-  for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
-    const char *text = special_token(config, names[i], a);
-    if (text)
-      pd_dict_set(a, to.dict, pd_text_of(names[i]), pd_value_text(pd_text_of(text)));
-  }
-  return to;
-}
-
 /* The token behind the last sample of a row: that of the folder, or else the one that ends texts, or 0. */
 static int32_t padding(const Tokenizing *t) {
   const struct pd_value *name = pd_member(&t->chats.special, "pad_token");
@@ -315,12 +302,12 @@ static bool start_samples(Tokenizing *t, const struct pd_value *config, char *wh
 bool tokenize(const TokenizeRequest *request) {
   char why[PD_WHY] = "";
   Tokenizing t = {.request = request, .start = seconds_now(), .files.request = request};
-  const struct pd_value config = config_of(request, &t.config);
-  t.tokenizer = tokenizer_of(request->tokenizer, why);
-  bool good = t.tokenizer && output_may_be_written(request, why) &&
-              find_end(request, t.tokenizer, special_token(&config, "eos_token", &t.config), &t.end, why) &&
-              texts_open(&t.texts, request, t.tokenizer, why) &&
-              (!request->length || start_samples(&t, &config, why));
+  struct pd_value config;
+  bool good =
+      config_of(request, &t.config, &config, why) &&
+      (t.tokenizer = tokenizer_of(request->tokenizer, why)) != NULL && output_may_be_written(request, why) &&
+      find_end(request, t.tokenizer, special_token(&config, "eos_token", &t.config), &t.end, why) &&
+      texts_open(&t.texts, request, t.tokenizer, why) && (!request->length || start_samples(&t, &config, why));
   if (good) {
     t.files.bytes = pd_tokenizer_size(t.tokenizer) <= 65536 ? 2 : 4;
     good = write_all(&t, why);

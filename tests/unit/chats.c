@@ -5,6 +5,7 @@
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <cmocka.h>
@@ -117,6 +118,11 @@ static void refuses_other_constructs(void **state) {
   refuses_template("{{ x", "line 1: this tag does not end");
   refuses_template("{# x", "line 1: this comment does not end");
   refuses_template("{{ 'x' | safe + 'y' }}", "filter 'safe'");
+  refuses_template("{% for x in [1] %}\n{{ loop.deep }}{% endfor %}",
+                   "line 2: this member of loop is not supported: deep");
+  refuses_template("{{ cycler('a', 'b') }}", "this function is not supported: cycler");
+  refuses_template("{% set j = joiner() %}", "this function is not supported: joiner");
+  refuses_template("{{ lipsum }}", "this function is not supported: lipsum");
   refuses_template("{% break %}", "there is no loop around break");
   refuses_template("{% macro f() %}{% generation %}x{% endgeneration %}{% endmacro %}{{ f() }}", "in a macro");
 }
@@ -288,6 +294,79 @@ static void refuses_lines(void **state) {
   refuses(other, chat, "positions are supported");
 }
 
+/* What data_show() prints, or its diagnostic. */
+static const char *shown(const char *path, const char *tokenizer) {
+  char *text = NULL;
+  const char *said = "";
+  size_t n;
+  FILE *out = open_memstream(&text, &n);
+  assert_non_null(out);
+  const bool good = data_show(path, tokenizer, out);
+  fclose(out);
+  diagnostics_tell(keep_text, &said);
+  diagnostics_flush();
+  const char *copy = good ? format("%s", text) : said;
+  free(text);
+  return copy;
+}
+
+static void holds(const char *text, const char *part) {
+  if (!strstr(text, part))
+    fail_msg("'%s' is not in:\n%s", part, text);
+}
+
+/* A tokenizer's folder with these files; NULL: absent. */
+static const char *tokenizer_folder(const char *name, const char *config, const char *map) {
+  size_t bytes;
+  const char *text = read_file("tests/chats/tokenizer/tokenizer.json", &bytes);
+  assert_true(text && mkdir(in_folder(name), 0777) == 0);
+  written(format("%s/tokenizer.json", name), text);
+  if (config)
+    written(format("%s/tokenizer_config.json", name), config);
+  if (map)
+    written(format("%s/special_tokens_map.json", name), map);
+  return in_folder(name);
+}
+
+/* Tokens of a chat by the folder's template, in a row of 8. */
+static void folder_gives(const char *tokenizer, const char *line, const char *expected) {
+  const char *file = written("given.jsonl", line), *output = in_folder("given.npz");
+  assert_true(tokenize(&(TokenizeRequest){
+      .tokenizer = tokenizer, .files = &file, .n_files = 1, .output = output, .length = 64, .quiet = true}));
+  holds(shown(output, tokenizer), expected);
+}
+
+/* Sizes and numbers outside of int64 are read; a file that is not is refused. */
+static void folders_are_read(void **state) {
+  (void)state;
+#define TEMPLATE \
+  "\"chat_template\": \"{{ bos_token }}{{ messages[0].content }}{{ tools | tojson }}{% generation %}a{{ eos_token }}{% endgeneration %}\""
+  const char *line = "{\"id\": 12345678901234567890, \"messages\": [{\"role\": \"user\", \"content\": \"b\"}], "
+                     "\"tools\": [12345678901234567890, -1e400]}",
+             *text = "  <|im_start|>b[12345678901234567890, -Infinity][[a<|im_end|>]]";
+  const TokenizeRequest bytes = {.end = "none"};
+  TokenizeRequest other = bytes;
+  folder_gives(tokenizer_folder("large",
+                                "{\"model_max_length\": 1000000000000000019884624838656, " TEMPLATE
+                                ", \"bos_token\": \"<|im_start|>\", \"eos_token\": \"<|im_end|>\"}",
+                                NULL),
+               line, text);
+  folder_gives(tokenizer_folder("map", "{\"bos_token\": \"<|im_start|>\", \"eos_token\": null, " TEMPLATE "}",
+                                "{\"bos_token\": \"<pad>\", \"eos_token\": {\"content\": \"<|im_end|>\"}}"),
+               line, text);
+  other.tokenizer = tokenizer_folder("broken", "{\"eos_token\": \"<|im_end|>\",}", NULL);
+  refuses(other, line, "broken/tokenizer_config.json': it is not JSON at offset 27");
+  other.tokenizer = tokenizer_folder("empty", "", NULL);
+  refuses(other, line, "empty/tokenizer_config.json': it is empty");
+  other.tokenizer = tokenizer_folder("list", "[]", NULL);
+  refuses(other, line, "list/tokenizer_config.json' is not a JSON object");
+  other.tokenizer = tokenizer_folder("directory", NULL, NULL);
+  assert_int_equal(mkdir(in_folder("directory/tokenizer_config.json"), 0777), 0);
+  refuses(other, line, "directory/tokenizer_config.json': it is not a regular file");
+  other.tokenizer = tokenizer_folder("cut", "{}", "{\"bos_token\"");
+  refuses(other, line, "cut/special_tokens_map.json': it is not JSON at offset 12");
+}
+
 /* The own templates give the usual texts. */
 static void own_templates(void **state) {
   (void)state;
@@ -323,27 +402,6 @@ static void own_templates(void **state) {
   }
   assert_null(pd_template_named("alpaca"));
   pd_arena_free(&a);
-}
-
-/* What data_show() prints, or its diagnostic. */
-static const char *shown(const char *path, const char *tokenizer) {
-  char *text = NULL;
-  const char *said = "";
-  size_t n;
-  FILE *out = open_memstream(&text, &n);
-  assert_non_null(out);
-  const bool good = data_show(path, tokenizer, out);
-  fclose(out);
-  diagnostics_tell(keep_text, &said);
-  diagnostics_flush();
-  const char *copy = good ? format("%s", text) : said;
-  free(text);
-  return copy;
-}
-
-static void holds(const char *text, const char *part) {
-  if (!strstr(text, part))
-    fail_msg("'%s' is not in:\n%s", part, text);
 }
 
 static void shows_samples(void **state) {
@@ -392,6 +450,7 @@ int main(void) {
       cmocka_unit_test(texts_equal_transformers),
       cmocka_unit_test(refuses_other_constructs),
       cmocka_unit_test(limits_hold),
+      cmocka_unit_test(folders_are_read),
       cmocka_unit_test(own_templates),
       cmocka_unit_test(marks_equal_offsets),
       cmocka_unit_test(rows_equal_transformers),
