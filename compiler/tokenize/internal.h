@@ -33,6 +33,7 @@ typedef struct Part {
   bool first, last; /* of its document */
   int32_t *tokens;  /* malloc'd */
   char *loss;       /* of samples, malloc'd: by token, 1 if its prediction counts */
+  bool beyond;      /* of a sample that was refused: its rendering exceeds a limit */
   int64_t n;        /* -1: `why` says what was refused, malloc'd */
   char *why;
 } Part;
@@ -88,6 +89,7 @@ typedef struct Rows Rows;
 typedef struct RowCounts {
   int64_t samples, rows, tokens, counted; /* rows written, tokens without padding, positions with loss */
   int64_t too_long, longest, no_loss;     /* skipped or truncated; tokens of the longest; skipped */
+  int64_t beyond;                         /* skipped, because their rendering exceeds a limit */
 } RowCounts;
 /* pad: token behind the last sample of a row. end: token between the samples of a row, or NO_END. */
 Rows *rows_open(const TokenizeRequest *request, int32_t pad, int32_t end, char *why);

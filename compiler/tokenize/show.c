@@ -186,12 +186,13 @@ static bool show(Samples *s, const char *path, const struct pd_tokenizer *t, FIL
     return *why ? false : pd_refuse(why, "no memory for a row of %lld positions", (long long)s->length);
   const double positions = (double)s->rows * (double)s->length;
   if (s->targets)
-    fprintf(out, "%s: %s rows of %lld positions, tokens %lld to %lld\n%.1f %% with loss, %.1f %% padding\n", path,
-            with_commas(s->rows), (long long)s->length, (long long)s->least, (long long)s->most,
-            100.0 * (double)s->counted / positions, 100.0 * (1.0 - (double)s->filled / positions));
+    fprintf(out, "%s: %s row%s of %lld positions, tokens %lld to %lld\n%.1f %% with loss, %.1f %% padding\n", path,
+            with_commas(s->rows), s->rows == 1 ? "" : "s", (long long)s->length, (long long)s->least,
+            (long long)s->most, 100.0 * (double)s->counted / positions,
+            100.0 * (1.0 - (double)s->filled / positions));
   else
-    fprintf(out, "%s: %s tokens, %lld to %lld\n", path, with_commas(s->rows), (long long)s->least,
-            (long long)s->most);
+    fprintf(out, "%s: %s token%s, %lld to %lld\n", path, with_commas(s->rows), s->rows == 1 ? "" : "s",
+            (long long)s->least, (long long)s->most);
   if (s->targets)
     print_lengths(s, bins, out);
   if (s->most >= pd_tokenizer_size(t))

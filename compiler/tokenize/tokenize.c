@@ -173,7 +173,7 @@ typedef struct Tokenizing {
 static bool add_part(Tokenizing *t, const Part *p, char *why) {
   const int32_t *prefix;
   const int n_prefix = pd_tokenizer_prefix(t->tokenizer, &prefix);
-  if (p->n < 0)
+  if (p->n < 0 && !(t->rows && p->beyond && t->request->too_long == LONG_SKIP))
     return pd_refuse(why, "%s", p->why);
   t->bytes += (int64_t)p->bytes;
   if (t->rows)
@@ -262,14 +262,18 @@ static void tell_samples(const Tokenizing *t) {
     return;
   if (t->told > 0)
     fprintf(stderr, "\r\033[K");
-  printf("%s: %s samples in %s rows of %lld positions, %.1f %% with loss, %.1f %% padding\n", request->output,
-         with_commas(c->samples - c->no_loss - (request->too_long == LONG_TRUNCATE ? 0 : c->too_long)),
-         with_commas(c->rows), (long long)request->length, 100.0 * (double)c->counted / positions,
+  const int64_t left =
+      c->samples - c->no_loss - c->beyond - (request->too_long == LONG_TRUNCATE ? 0 : c->too_long);
+  printf("%s: %s sample%s in %s row%s of %lld positions, %.1f %% with loss, %.1f %% padding\n", request->output,
+         with_commas(left), left == 1 ? "" : "s", with_commas(c->rows), c->rows == 1 ? "" : "s",
+         (long long)request->length, 100.0 * (double)c->counted / positions,
          100.0 * (1.0 - (double)c->tokens / positions));
   if (c->too_long)
     printf("%s of more than %lld tokens %s, the longest of %s\n", with_commas(c->too_long),
            (long long)request->length + 1, request->too_long == LONG_TRUNCATE ? "truncated" : "left out",
            with_commas(c->longest));
+  if (c->beyond)
+    printf("%s left out, because the template exceeds a limit\n", with_commas(c->beyond));
   if (c->no_loss)
     printf("%s without a token with loss left out\n", with_commas(c->no_loss));
 }

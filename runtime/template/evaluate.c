@@ -23,9 +23,10 @@ struct pd_value pd_stop(struct pd_rendering *r, const char *pattern, ...) {
 
 bool pd_step(struct pd_rendering *r) {
   if (r->failed) return false;
-  if (++r->steps > PD_MOST_STEPS) pd_stop(r, "the template takes more than %d steps", PD_MOST_STEPS);
-  if (r->arena->used > PD_MOST_MEMORY) pd_stop(r, "the template takes more than %d MiB", PD_MOST_MEMORY >> 20);
-  if (r->out->n > PD_MOST_RENDERED) pd_stop(r, "the text is longer than %d MiB", PD_MOST_RENDERED >> 20);
+  if (++r->steps > PD_MOST_STEPS) PD_STOP_BEYOND(r, "the template takes more than %d steps", PD_MOST_STEPS);
+  if (r->arena->used - r->used > PD_MOST_MEMORY)
+    PD_STOP_BEYOND(r, "the template takes more than %d MiB", PD_MOST_MEMORY >> 20);
+  if (r->out->n > PD_MOST_RENDERED) PD_STOP_BEYOND(r, "the text is longer than %d MiB", PD_MOST_RENDERED >> 20);
   return !r->failed;
 }
 
@@ -154,7 +155,7 @@ static struct pd_value float_result(struct pd_rendering *r, char sign, bool twic
 static struct pd_value repeated(struct pd_rendering *r, struct pd_text t, int64_t times) {
   struct pd_writer w = {.arena = r->arena};
   if (times > 0 && t.n > (size_t)(PD_MOST_RENDERED / times))
-    return pd_stop(r, "the text is longer than %d MiB", PD_MOST_RENDERED >> 20);
+    return PD_STOP_BEYOND(r, "the text is longer than %d MiB", PD_MOST_RENDERED >> 20);
   for (int64_t i = 0; i < times && t.n; i++) pd_write(&w, t.at, t.n);
   return pd_value_text(pd_written(&w));
 }

@@ -110,6 +110,7 @@ struct pd_rendered {
   struct pd_text text;  /* in the arena */
   struct pd_span *span; /* the text of {% generation %} blocks, ascending */
   int n_spans;
+  bool beyond; /* after a failure: the work, memory or text exceeds a limit */
 };
 /* Renders with the members of `context`, a dict, as variables. Several threads may render one template, each with its
  * own arena. False after filling `why`. */

@@ -254,6 +254,11 @@ static void refuses(TokenizeRequest request, const char *line, const char *expec
   assert_int_equal(access(format("%s.next", request.output), F_OK), -1);
 }
 
+/* A template that exceeds a limit for the content "many". */
+#define MANY                                                                                                             \
+  "{% for m in messages %}<{{ m.role }}>{{ m.content * 100000000 if m.content == 'many' else m.content }}\n{% endfor %}" \
+  "{% if add_generation_prompt %}<assistant>{% endif %}"
+
 static void refuses_lines(void **state) {
   (void)state;
   const TokenizeRequest bytes = {.template = "chatml", .end = "none"};
@@ -272,7 +277,8 @@ static void refuses_lines(void **state) {
   refuses(bytes, "{\"conversations\": [{\"from\": \"human\"}]}", "message 1 of 'conversations' has no texts");
   refuses(bytes, "{\"prompt\": \"a\"}", "its member 'completion' is not a text");
   refuses(bytes, "{\"instruction\": \"a\"}", "its member 'output' is not a text");
-  refuses(bytes, "{\"messages\": [{\"role\": \"user\", \"content\": \"b\"}]}", "no sample has a token with loss");
+  refuses(bytes, "{\"messages\": [{\"role\": \"user\", \"content\": \"b\"}]}",
+          "no sample has a token with loss: 1 sample was read");
   refuses(bytes, "\n \n", "the files hold no samples");
   refuses((TokenizeRequest){.template = "chatml"}, "{\"text\": \"a\"}", "bytes have no end of text");
   refuses((TokenizeRequest){.template = "chatml", .pack = true}, chat, "--pack needs a token between samples");
@@ -287,7 +293,19 @@ static void refuses_lines(void **state) {
       written("bad.jinja", "{{ messages | length }}{% for m in messages %}{{ m.content }}{% endfor %}");
   refuses(other, chat, "renders message 2 in another way when messages follow, or the messages before");
   other = bytes, other.length = 8;
-  refuses(other, chat, "1 of 1 samples is longer than the 9 tokens that --length 8 takes; the longest has 63 (");
+  refuses(other, chat, "1 of 1 sample is longer than the 9 tokens that --length 8 takes; the longest has 63 (");
+  other.too_long = LONG_SKIP;
+  refuses(other, format("%s\n%s", chat, chat),
+          "2 of 2 samples are longer than 9 tokens and left out, the longest has 63 tokens (");
+  refuses(other, chat, "1 of 1 sample is longer than 9 tokens and left out, the longest has 63 tokens (");
+  other.length = 64;
+  other.template = written("bad.jinja", MANY);
+  refuses(
+      other, "{\"messages\": [{\"role\": \"user\", \"content\": \"many\"}]}",
+      "no sample has a token with loss: 1 sample was read; 1 of 1 sample was left out, because the template exceeds a limit");
+  other = bytes, other.template = written("bad.jinja", MANY);
+  refuses(other, "{\"messages\": [{\"role\": \"user\", \"content\": \"many\"}]}",
+          "the text is longer than 64 MiB");
   other = bytes, other.output = in_folder("refused.bin");
   refuses(other, chat, "a file of samples ends with .npz");
   other = bytes, other.length = INT64_MAX;
@@ -365,6 +383,34 @@ static void folders_are_read(void **state) {
   refuses(other, line, "directory/tokenizer_config.json': it is not a regular file");
   other.tokenizer = tokenizer_folder("cut", "{}", "{\"bos_token\"");
   refuses(other, line, "cut/special_tokens_map.json': it is not JSON at offset 12");
+}
+
+/* Limits are those of one rendering, and a sample that exceeds one is skipped. */
+static void long_chats_are_read(void **state) {
+  (void)state;
+  char *line = NULL;
+  size_t n;
+  FILE *out = open_memstream(&line, &n);
+  assert_non_null(out);
+  fprintf(out, "{\"messages\": [{\"role\": \"user\", \"content\": \"many\"}]}\n{\"messages\": [");
+  for (int i = 0; i < 1000; i++)
+    fprintf(out, "%s{\"role\": \"%s\", \"content\": \"%s\"}", i ? ", " : "", i % 2 ? "assistant" : "user",
+            i % 2 ? "abcdefghijklmnopqrst" : "what");
+  fprintf(out, "]}\n");
+  fclose(out);
+  const char *file = written("long.jsonl", line), *output = in_folder("long.npz");
+  assert_true(tokenize(&(TokenizeRequest){.files = &file,
+                                          .n_files = 1,
+                                          .output = output,
+                                          .length = 25000,
+                                          .end = "none",
+                                          .template = written("many.jinja", MANY),
+                                          .too_long = LONG_SKIP,
+                                          .quiet = true}));
+  /* 500 answers of 21 tokens with loss, of 25000 positions */
+  holds(shown(output, NULL), ": 1 row of 25000 positions");
+  holds(shown(output, NULL), "42.0 % with loss");
+  free(line);
 }
 
 /* The own templates give the usual texts. */
@@ -451,6 +497,7 @@ int main(void) {
       cmocka_unit_test(refuses_other_constructs),
       cmocka_unit_test(limits_hold),
       cmocka_unit_test(folders_are_read),
+      cmocka_unit_test(long_chats_are_read),
       cmocka_unit_test(own_templates),
       cmocka_unit_test(marks_equal_offsets),
       cmocka_unit_test(rows_equal_transformers),
