@@ -52,10 +52,7 @@ enum { MOST_PARTS = 4096 };
 typedef struct Batch {
   Part part[MOST_PARTS];
   int n;
-  struct {
-    const char *at;
-    size_t bytes;
-  } map[MOST_PARTS]; /* files that end in this batch */
+  const char *map[MOST_PARTS]; /* files that end in this batch */
   int n_maps;
 } Batch;
 
@@ -107,12 +104,17 @@ bool archive_close(Archive *a, bool good, char *why);
 
 /* ---- output.c: token files -------------------------------------------------------------------- */
 
+typedef struct Shard {
+  const char *path;
+  struct Shard *before;
+} Shard;
+
 typedef struct TokenFiles {
   const TokenizeRequest *request;
   int bytes;          /* of a token: 2 or 4 */
   int64_t n, in_file; /* tokens in total, and in the open file */
   int files;          /* number of files begun */
-  int complete;       /* number of files with their final names */
+  Shard *shards;      /* with their final names, the last first */
   bool open;
   struct pd_output output;
   const char *path; /* of the file that is open */
@@ -124,7 +126,19 @@ const char *output_path(const TokenizeRequest *request, int file);
  * name that does not end as the request's kind of output does. */
 bool output_may_be_written(const TokenizeRequest *request, char *why);
 bool files_add(TokenFiles *f, const int32_t *tokens, int64_t n, char *why);
+/* Opens a file beside its name, without those that ended processes left there. False with errno. */
+bool open_beside(struct pd_output *o, const char *path);
 /* Completes the last file; or, unless good, removes the shards of this call and leaves an earlier output as it was. */
 bool files_close(TokenFiles *f, bool good, char *why);
+
+/* ---- ending.c: signals and shortened files ------------------------------------------------------ */
+
+/* From here on SIGINT, SIGTERM and SIGHUP remove the call's files before they end pdc, and a file of map_watched() that
+ * becomes shorter is an error. files: NULL: none are written. */
+void signals_watch(const TokenFiles *files);
+void signals_restore(void);
+/* NULL after filling `why`. */
+const char *map_watched(const char *path, size_t *bytes, char *why);
+void unmap_watched(const char *at); /* accepts NULL */
 
 #endif

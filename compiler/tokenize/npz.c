@@ -114,7 +114,7 @@ Archive *archive_open(const char *path, int64_t length, char *why) {
   Archive *a = alloc(sizeof *a);
   a->path = path;
   a->length = length;
-  if (pd_output_open(&a->output, path) && pd_output_open(&a->second, format("%s.next", path)) && begin_array(a, 0))
+  if (open_beside(&a->output, path) && open_beside(&a->second, format("%s.next", path)) && begin_array(a, 0))
     return a;
   refuse(a, why);
   pd_output_close(&a->second, false);

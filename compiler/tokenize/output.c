@@ -1,6 +1,7 @@
 /* llm.c's token files: 256 int32 of header (magic, version, number of tokens), then the tokens. */
 #include <errno.h>
 #include <glob.h>
+#include <limits.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -66,9 +67,16 @@ static bool refuse_write(const TokenFiles *f, char *why) {
   return pd_refuse(why, "cannot write '%s': %s", f->path, strerror(errno));
 }
 
+bool open_beside(struct pd_output *o, const char *path) {
+  char folder[PATH_MAX];
+  const char *name = pd_folder_of(path, folder);
+  pd_remove_left(folder, name);
+  return pd_output_open(o, path);
+}
+
 static bool open_next(TokenFiles *f, char *why) {
   f->path = output_path(f->request, f->files);
-  if (!pd_output_open(&f->output, f->path))
+  if (!open_beside(&f->output, f->path))
     return refuse_write(f, why);
   f->open = true;
   f->files++;
@@ -80,7 +88,11 @@ static bool complete(TokenFiles *f, char *why) {
   bool good = fseek(f->output.file, 0, SEEK_SET) == 0 && write_header(f);
   f->open = false;
   good = pd_output_close(&f->output, good) || refuse_write(f, why);
-  f->complete += good;
+  if (good && f->request->shard) {
+    Shard *s = alloc(sizeof *s);
+    *s = (Shard){f->path, f->shards};
+    f->shards = s;
+  }
   return good;
 }
 
@@ -124,7 +136,7 @@ bool files_close(TokenFiles *f, bool good, char *why) {
     good = complete(f, why);
   if (f->open)
     pd_output_close(&f->output, false);
-  for (int i = 0; !good && f->request->shard && i < f->complete; i++)
-    unlink(output_path(f->request, i));
+  for (const Shard *s = f->shards; s && !good; s = s->before)
+    unlink(s->path);
   return good;
 }

@@ -207,14 +207,16 @@ bool data_show(const char *path, const char *tokenizer, FILE *out) {
   char why[PD_WHY] = "";
   Samples s = {0};
   struct pd_array file = {.path = path};
-  file.map = pd_map_regular(path, &file.size, why);
+  signals_watch(NULL);
+  const char *map = map_watched(path, &file.size, why);
+  file.map = map;
   struct pd_tokenizer *t = file.map ? tokenizer_of(tokenizer, why) : NULL;
   const bool good = t && open_samples(&s, &file, why) && show(&s, path, t, out, why);
   pd_tokenizer_close(t);
   free(s.unpacked[0]);
   free(s.unpacked[1]);
-  if (file.map)
-    munmap((void *)file.map, file.size);
+  unmap_watched(map);
+  signals_restore();
   if (!good)
     error_at(NO_SPAN, "PD0661", "%s", why);
   return good;

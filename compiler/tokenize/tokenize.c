@@ -307,6 +307,7 @@ bool tokenize(const TokenizeRequest *request) {
   char why[PD_WHY] = "";
   Tokenizing t = {.request = request, .start = seconds_now(), .files.request = request};
   struct pd_value config;
+  signals_watch(&t.files);
   bool good =
       config_of(request, &t.config, &config, why) &&
       (t.tokenizer = tokenizer_of(request->tokenizer, why)) != NULL && output_may_be_written(request, why) &&
@@ -319,6 +320,7 @@ bool tokenize(const TokenizeRequest *request) {
   pd_template_close(t.chats.template);
   pd_tokenizer_close(t.tokenizer);
   pd_arena_free(&t.config);
+  signals_restore();
   if (!good) {
     error_at(NO_SPAN, "PD0660", "%s", why);
     return false;
