@@ -4,10 +4,10 @@
 
 #include "tokenize/internal.h"
 
-/* [begin, end) of the text. shared: the part that two ways of rendering the turn have in common. */
+/* [begin, end) of the text. counts: its tokens have a loss. shared: the part that two ways of rendering the turn have in common. */
 typedef struct Turn {
   size_t begin, end;
-  bool shared;
+  bool shared, counts;
 } Turn;
 
 /* A line that is read. */
@@ -126,7 +126,7 @@ static void add_turn(Reading *r, size_t begin, size_t end, bool shared) {
       memcpy(larger, r->turn, sizeof *larger * (size_t)r->n_turns);
     r->turn = larger;
   }
-  r->turn[r->n_turns++] = (Turn){begin, end, shared};
+  r->turn[r->n_turns++] = (Turn){begin, end, shared, true};
 }
 
 /* A prompt and its completion, both texts, stand behind one another. */
@@ -245,6 +245,17 @@ static bool is_by_assistant(const struct pd_value *message) {
   return role && role->kind == PD_TEXT && pd_text_is(role->text, "assistant");
 }
 
+/* Whether the turn of message i has a loss: by its `weight`, as OpenAI's format has it. False after filling `why`. */
+static bool read_weight(const Reading *r, int64_t i, bool *counts) {
+  const struct pd_value *weight = pd_member(&r->messages.list->at[i], "weight");
+  *counts = true;
+  if (!weight || weight->kind == PD_NONE)
+    return true;
+  const double x = weight->kind == PD_INT ? (double)weight->whole : weight->kind == PD_FLOAT ? weight->number : -1;
+  *counts = x != 0;
+  return x == 0 || x == 1 || pd_refuse(r->why, "the weight of message %lld is neither 0 nor 1", (long long)i + 1);
+}
+
 static bool refuse_turn(const Reading *r, int64_t i) {
   return pd_refuse(
       r->why,
@@ -293,26 +304,59 @@ static bool find_turn(Reading *r, int64_t i) {
   return n > 0 || refuse_turn(r, i);
 }
 
+/* Finds the turns of the assistant without generation blocks. */
+static bool find_turns(Reading *r) {
+  const struct pd_list *m = r->messages.list;
+  for (int64_t i = r->first; i < m->n; i++) {
+    bool counts;
+    if (!is_by_assistant(&m->at[i]))
+      continue;
+    const bool found = read_weight(r, i, &counts) && find_turn(r, i);
+    pd_arena_free(&r->parts);
+    if (!found)
+      return false;
+    r->turn[r->n_turns - 1].counts = counts;
+  }
+  return true;
+}
+
+/* Takes the generation blocks as turns. With weights, each message of the assistant needs one block. */
+static bool take_blocks(Reading *r, const struct pd_rendered *whole) {
+  const struct pd_list *m = r->messages.list;
+  bool counts, all = true;
+  int n = 0;
+  for (int i = 0; i < whole->n_spans; i++)
+    add_turn(r, whole->span[i].begin, whole->span[i].end, false);
+  for (int64_t i = 0; i < m->n; i++) {
+    if (!is_by_assistant(&m->at[i]))
+      continue;
+    if (!read_weight(r, i, &counts))
+      return false;
+    all &= counts;
+    if (n < r->n_turns)
+      r->turn[n].counts = counts;
+    n++;
+  }
+  return all || n == r->n_turns ||
+         pd_refuse(
+             r->why,
+             "a message has the weight 0, and the template has %d generation block%s for %d message%s of the "
+             "assistant",
+             r->n_turns, r->n_turns == 1 ? "" : "s", n, n == 1 ? "" : "s");
+}
+
 static bool render_messages(Reading *r) {
   struct pd_rendered whole;
-  const struct pd_list *m = r->messages.list;
   if (!r->c->template)
     return pd_refuse(r->why, "it is a chat, and the tokenizer's folder has no chat template. help: name one with "
                              "--chat-template, such as chatml");
-  if (!render(r, m->n, false, &r->arena, &whole))
+  if (!render(r, r->messages.list->n, false, &r->arena, &whole))
     return false;
   r->text = whole.text;
   r->exact = pd_template_marks(r->c->template) && !r->first;
-  for (int i = 0; i < whole.n_spans && r->exact; i++)
-    add_turn(r, whole.span[i].begin, whole.span[i].end, false);
-  for (int64_t i = r->first; i < m->n && !r->exact && r->c->loss_on != LOSS_ALL; i++)
-    if (is_by_assistant(&m->at[i])) {
-      const bool found = find_turn(r, i);
-      pd_arena_free(&r->parts);
-      if (!found)
-        return false;
-    }
-  return true;
+  if (r->exact)
+    return take_blocks(r, &whole);
+  return r->c->loss_on == LOSS_ALL || find_turns(r);
 }
 
 /* ---- tokens -------------------------------------------------------------------------------------- */
@@ -363,7 +407,7 @@ static bool set_loss(const Reading *r, const struct pd_mark *mark, const int32_t
     const int64_t end = end_of_turn(r, &r->turn[i], mark + 2 * i, tokens);
     if (end < 0)
       return false;
-    for (int64_t k = mark[2 * i].ended; k < end; k++)
+    for (int64_t k = mark[2 * i].ended; k < end && r->turn[i].counts; k++)
       loss[k] = 1;
   }
   return true;

@@ -120,6 +120,8 @@ typedef struct TokenFiles {
   const char *path; /* of the file that is open */
 } TokenFiles;
 
+/* A path without characters that terminals interpret, for messages. */
+const char *plain_path(const char *path);
 /* train.bin, or of shards train_000000.bin. */
 const char *output_path(const TokenizeRequest *request, int file);
 /* Refuses an output that is an input, something other than a regular file, or among the shards of an earlier call, and a

@@ -11,6 +11,12 @@
 
 enum { HEADER = 256, U16 = 20240520, U16_VERSION = 1, U32 = 20240801, U32_VERSION = 7, AT_ONCE = 1 << 16 };
 
+const char *plain_path(const char *path) {
+  char *plain = format("%s", path);
+  pd_make_plain(plain);
+  return plain;
+}
+
 const char *output_path(const TokenizeRequest *request, int file) {
   const char *output = request->output;
   const size_t stem = strlen(output) - strlen(".bin");

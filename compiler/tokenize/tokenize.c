@@ -243,9 +243,10 @@ static void tell(const Tokenizing *t) {
   if (t->told > 0)
     fprintf(stderr, "\r\033[K");
   if (t->files.files > 1)
-    printf("%s to %s: ", output_path(request, 0), output_path(request, t->files.files - 1));
+    printf("%s to %s: ", plain_path(output_path(request, 0)),
+           plain_path(output_path(request, t->files.files - 1)));
   else
-    printf("%s: ", output_path(request, 0));
+    printf("%s: ", plain_path(output_path(request, 0)));
   printf("%s token%s of %d bits, %s document%s, %.2f bytes a token", with_commas(t->files.n),
          t->files.n == 1 ? "" : "s", 8 * t->files.bytes, with_commas(t->documents), t->documents == 1 ? "" : "s",
          (double)t->bytes / (double)t->files.n);
@@ -264,9 +265,9 @@ static void tell_samples(const Tokenizing *t) {
     fprintf(stderr, "\r\033[K");
   const int64_t left =
       c->samples - c->no_loss - c->beyond - (request->too_long == LONG_TRUNCATE ? 0 : c->too_long);
-  printf("%s: %s sample%s in %s row%s of %lld positions, %.1f %% with loss, %.1f %% padding\n", request->output,
-         with_commas(left), left == 1 ? "" : "s", with_commas(c->rows), c->rows == 1 ? "" : "s",
-         (long long)request->length, 100.0 * (double)c->counted / positions,
+  printf("%s: %s sample%s in %s row%s of %lld positions, %.1f %% with loss, %.1f %% padding\n",
+         plain_path(request->output), with_commas(left), left == 1 ? "" : "s", with_commas(c->rows),
+         c->rows == 1 ? "" : "s", (long long)request->length, 100.0 * (double)c->counted / positions,
          100.0 * (1.0 - (double)c->tokens / positions));
   if (c->too_long)
     printf("%s of more than %lld tokens %s, the longest of %s\n", with_commas(c->too_long),
@@ -287,6 +288,18 @@ static int32_t padding(const Tokenizing *t) {
   return pad >= 0 ? pad : t->end >= 0 ? t->end : 0;
 }
 
+/* Notes the first special token of pdc's own template that the tokenizer lacks: its text becomes other tokens. */
+static void note_missing(const Tokenizing *t) {
+  const TokenizeRequest *request = t->request;
+  const char *const *token =
+      request->template && request->tokenizer && !request->quiet ? pd_template_tokens(request->template) : NULL;
+  while (token && *token && pd_tokenizer_token(t->tokenizer, *token) >= 0)
+    token++;
+  if (token && *token)
+    fprintf(stderr, "pdc: note: the tokenizer has no token '%s', which --chat-template %s writes\n", *token,
+            request->template);
+}
+
 static bool start_samples(Tokenizing *t, const struct pd_value *config, char *why) {
   const TokenizeRequest *request = t->request;
   t->chats = (ChatReader){.tokenizer = t->tokenizer,
@@ -297,6 +310,7 @@ static bool start_samples(Tokenizing *t, const struct pd_value *config, char *wh
                           .end = t->end};
   if (*why)
     return false;
+  note_missing(t);
   if (request->pack && t->end == END_NEEDED)
     return pd_refuse(why, "--pack needs a token between samples, and bytes have no end of text: --end 10 takes a "
                           "newline, --end none takes no token");

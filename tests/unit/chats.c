@@ -413,6 +413,50 @@ static void long_chats_are_read(void **state) {
   free(line);
 }
 
+/* OpenAI's `weight`: 0 takes the loss of a turn. */
+static void weights_are_read(void **state) {
+  (void)state;
+  const char *pattern =
+      "{\"messages\": [{\"role\": \"user\", \"content\": \"a\", \"weight\": 7}, "
+      "{\"role\": \"assistant\", \"content\": \"b\", \"weight\": %s}, "
+      "{\"role\": \"user\", \"content\": \"c\"}, {\"role\": \"assistant\", \"content\": \"d\"%s}]}";
+#define LAST "<|im_start|>assistant\n  [[d<|im_end|>]]"
+  const char *first = "  <|im_start|>assistant\n  b<|im_end|>";
+  struct pd_arena a = {0};
+  const struct pd_value cases = json(&a, "tests/chats/rows.json");
+  const char *marked = NULL;
+  for (int64_t i = 0; i < cases.list->n && !marked; i++)
+    if (strstr(zero_ended(pd_member(&cases.list->at[i], "template")->text), "{% generation %}"))
+      marked = zero_ended(pd_member(&cases.list->at[i], "template")->text);
+  assert_non_null(marked);
+  const char *templates[] = {"chatml", written("marked.jinja", marked)};
+  for (int i = 0; i < 2; i++) {
+    const char *file = written("weights.jsonl", format(pattern, "0", "")), *output = in_folder("weights.npz"),
+               *tokenizer = "tests/chats/tokenizer";
+    TokenizeRequest request = {.tokenizer = tokenizer,
+                               .files = &file,
+                               .n_files = 1,
+                               .output = output,
+                               .length = 64,
+                               .template = templates[i],
+                               .quiet = true};
+    assert_true(tokenize(&request));
+    holds(shown(output, tokenizer), first);
+    holds(shown(output, tokenizer), LAST);
+    file = written("weights.jsonl", format(pattern, "1", ", \"weight\": null"));
+    assert_true(tokenize(&request));
+    holds(shown(output, tokenizer), "  <|im_start|>assistant\n  [[b<|im_end|>]]");
+    request.output = NULL;
+    refuses(request, format(pattern, "0", ", \"weight\": 0"), "no sample has a token with loss");
+    refuses(request, format(pattern, "0.5", ""), "the weight of message 2 is neither 0 nor 1");
+    refuses(request, format(pattern, "true", ""), "the weight of message 2 is neither 0 nor 1");
+  }
+  TokenizeRequest other = {.end = "none"};
+  other.template = written("one.jinja", "{% generation %}{{ messages | length }}{% endgeneration %}");
+  refuses(other, format(pattern, "0", ""), "has 1 generation block for 2 messages of the assistant");
+  pd_arena_free(&a);
+}
+
 /* The own templates give the usual texts. */
 static void own_templates(void **state) {
   (void)state;
@@ -474,6 +518,15 @@ static void shows_samples(void **state) {
   holds(text, "\nrow 0:\n  <|im_start|>system\n  You are the answer.<|im_end|>\n");
   holds(text, "  <|im_start|>assistant\n  [[<think>\n  of what\n  </think>\n  \n  4\n  <|im_end|>]]\n");
   holds(text, "\nrow 7:\n  he[[llo and the answer is 42<|endoftext|>]]\n");
+  /* characters that terminals interpret */
+  const char *controls =
+                 written("controls.jsonl", "{\"text\": \"\\u001b \\u0085\\u009b \\u202e\\u2066 \\u2065\\u00a0\"}"),
+             *named = in_folder("a\xc2\x9b"
+                                "b\xe2\x80\xae.npz");
+  assert_true(tokenize(&(TokenizeRequest){
+      .files = &controls, .n_files = 1, .output = named, .end = "none", .length = 64, .quiet = true}));
+  holds(shown(named, NULL), "/a?b?.npz: 1 row of");
+  holds(shown(named, NULL), "\\x1b[[ \\xc2\\x85\\xc2\\x9b \\xe2\\x80\\xae\\xe2\\x81\\xa6 \xe2\x81\xa5\xc2\xa0");
   holds(shown(output, NULL), "PD0661 '");
   holds(shown(output, NULL), "and the tokenizer 256 tokens");
   holds(shown(file, NULL), "is neither a .npz archive nor a file of tokens");
@@ -498,6 +551,7 @@ int main(void) {
       cmocka_unit_test(limits_hold),
       cmocka_unit_test(folders_are_read),
       cmocka_unit_test(long_chats_are_read),
+      cmocka_unit_test(weights_are_read),
       cmocka_unit_test(own_templates),
       cmocka_unit_test(marks_equal_offsets),
       cmocka_unit_test(rows_equal_transformers),
