@@ -16,7 +16,7 @@ static bool is_folder(const char *path) {
   return path && stat(path, &st) == 0 && S_ISDIR(st.st_mode);
 }
 
-/* The object in a file of the folder; an empty one: there is no such file. */
+/* The object in a file of the folder. Without the file, *to is an empty dict. */
 static bool read_object(const char *folder, const char *name, struct pd_arena *a, struct pd_value *to, char *why) {
   const char *path = format("%s/%s", folder, name);
   char cause[PD_WHY] = "";

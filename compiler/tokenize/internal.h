@@ -14,7 +14,7 @@ struct pd_tokenizer *tokenizer_of(const char *name, char *why);
 /* ---- config.c: the tokenizer's folder ------------------------------------------------------------ */
 
 /* tokenizer_config.json of the tokenizer's folder, in the arena, with the special tokens of special_tokens_map.json that
- * it lacks. Empty: there are no such files. */
+ * it lacks. Without these files, *to is an empty dict. */
 bool config_of(const TokenizeRequest *request, struct pd_arena *a, struct pd_value *to, char *why);
 /* The special tokens by their names, as templates read them. */
 struct pd_value special_tokens(const struct pd_value *config, struct pd_arena *a);

@@ -149,7 +149,7 @@ static bool refuse_all(const Rows *r, char *why) {
         "%s%s%s. help: raise --length %lld, or cut samples with --too-long truncate",
         (long long)long_ones, (long long)c->samples, plural(c->samples), long_ones == 1 ? "is" : "are",
         (long long)r->request->length + 1, (long long)c->longest, r->longest,
-        c->no_loss ? "; the others have no token with loss" : "", c->beyond ? "; " : "", beyond,
+        c->no_loss ? "; all shorter samples lack tokens with loss" : "", c->beyond ? "; " : "", beyond,
         (long long)r->request->length);
   return pd_refuse(why, "no sample has a token with loss: %lld sample%s read%s%s", (long long)c->samples,
                    c->samples == 1 ? " was" : "s were", c->beyond ? "; " : "", beyond);

@@ -101,7 +101,7 @@ bool pd_template_marks(const struct pd_template *t);
 /* pdc's own template of this name, or NULL; pd_template_names lists them: "chatml, gemma, ...". */
 const char *pd_template_named(const char *name);
 const char *pd_template_names(void);
-/* The special tokens of such a template, which NULL ends; NULL: there is no such template. */
+/* The special tokens of such a template, with NULL at the end, or NULL. */
 const char *const *pd_template_tokens(const char *name);
 
 /* [begin, end) of the text, in bytes. */

@@ -191,7 +191,7 @@ static struct pd_text digits_of(const struct pd_value *v, char *to, size_t room)
   return (struct pd_text){to, (size_t)n};
 }
 
-/* Of two numbers of which at least one is large. */
+/* At least one of the numbers is large. */
 static int order_of_large(const struct pd_value *a, const struct pd_value *b) {
   char room[2][400];
   const double x = a->kind == PD_FLOAT ? a->number : 0, y = b->kind == PD_FLOAT ? b->number : 0;
