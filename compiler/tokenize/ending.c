@@ -1,4 +1,5 @@
 /* The end of pdc tokenize by a signal: files of the call are removed. A mapped file that becomes shorter is an error. */
+#include <pthread.h>
 #include <signal.h>
 #include <stdatomic.h>
 #include <stdlib.h>
@@ -19,6 +20,7 @@ static const int numbers[] = {SIGINT, SIGTERM, SIGHUP, SIGBUS};
 enum { N_NUMBERS = sizeof numbers / sizeof *numbers };
 static struct sigaction before[N_NUMBERS];
 static const TokenFiles *volatile watched;
+static pthread_t writer; /* the thread that called signals_watch() opens and closes files */
 static atomic_flag reported = ATOMIC_FLAG_INIT;
 
 const char *map_watched(const char *path, size_t *bytes, char *why) {
@@ -48,7 +50,20 @@ static void remove_files(void) {
     unlink(s->path);
 }
 
+void signals_hold(bool hold) {
+  sigset_t set;
+  sigemptyset(&set);
+  for (int i = 0; i < N_NUMBERS; i++)
+    if (numbers[i] != SIGBUS)
+      sigaddset(&set, numbers[i]);
+  pthread_sigmask(hold ? SIG_BLOCK : SIG_UNBLOCK, &set, NULL);
+}
+
 static void end(int number) {
+  if (!pthread_equal(pthread_self(), writer)) {
+    pthread_kill(writer, number);
+    return;
+  }
   remove_files();
   signal(number, SIG_DFL);
   raise(number);
@@ -79,6 +94,7 @@ static void bus_error(int number, siginfo_t *info, void *context) {
 
 void signals_watch(const TokenFiles *files) {
   watched = files;
+  writer = pthread_self();
   for (int i = 0; i < N_NUMBERS; i++) {
     struct sigaction action = {.sa_handler = end, .sa_flags = SA_RESTART};
     if (numbers[i] == SIGBUS)

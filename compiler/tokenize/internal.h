@@ -130,6 +130,7 @@ bool output_may_be_written(const TokenizeRequest *request, char *why);
 bool files_add(TokenFiles *f, const int32_t *tokens, int64_t n, char *why);
 /* Opens a file beside its name, without those that ended processes left there. False with errno. */
 bool open_beside(struct pd_output *o, const char *path);
+bool close_beside(struct pd_output *o, bool ok);
 /* Completes the last file; or, unless good, removes the shards of this call and leaves an earlier output as it was. */
 bool files_close(TokenFiles *f, bool good, char *why);
 
@@ -139,6 +140,8 @@ bool files_close(TokenFiles *f, bool good, char *why);
  * becomes shorter is an error. files: NULL: none are written. */
 void signals_watch(const TokenFiles *files);
 void signals_restore(void);
+/* Delays these signals while a file is opened or closed, so that each file is known to the handler. */
+void signals_hold(bool hold);
 /* NULL after filling `why`. */
 const char *map_watched(const char *path, size_t *bytes, char *why);
 void unmap_watched(const char *at); /* accepts NULL */

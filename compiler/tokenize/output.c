@@ -77,7 +77,21 @@ bool open_beside(struct pd_output *o, const char *path) {
   char folder[PATH_MAX];
   const char *name = pd_folder_of(path, folder);
   pd_remove_left(folder, name);
-  return pd_output_open(o, path);
+  signals_hold(true);
+  const bool good = pd_output_open(o, path);
+  const int error = errno;
+  signals_hold(false);
+  errno = error;
+  return good;
+}
+
+bool close_beside(struct pd_output *o, bool ok) {
+  signals_hold(true);
+  const bool good = pd_output_close(o, ok);
+  const int error = errno;
+  signals_hold(false);
+  errno = error;
+  return good;
 }
 
 static bool open_next(TokenFiles *f, char *why) {
@@ -93,12 +107,14 @@ static bool open_next(TokenFiles *f, char *why) {
 static bool complete(TokenFiles *f, char *why) {
   bool good = fseek(f->output.file, 0, SEEK_SET) == 0 && write_header(f);
   f->open = false;
+  signals_hold(true); /* until the shard is in the list */
   good = pd_output_close(&f->output, good) || refuse_write(f, why);
   if (good && f->request->shard) {
     Shard *s = alloc(sizeof *s);
     *s = (Shard){f->path, f->shards};
     f->shards = s;
   }
+  signals_hold(false);
   return good;
 }
 
@@ -141,7 +157,7 @@ bool files_close(TokenFiles *f, bool good, char *why) {
   if (good && f->open)
     good = complete(f, why);
   if (f->open)
-    pd_output_close(&f->output, false);
+    close_beside(&f->output, false);
   for (const Shard *s = f->shards; s && !good; s = s->before)
     unlink(s->path);
   return good;
