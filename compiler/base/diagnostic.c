@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include "base/again.h"
+#include "shared/why.h"
 
 bool diagnostics_json, diagnostics_werror;
 
@@ -153,9 +154,9 @@ int error_count(void) { return n_errors; }
 
 /* Replaces control characters in text and names of files, because terminals interpret them. */
 static void print_plain(const char *text, int length) {
-  for (int i = 0; i < length; i++) {
-    unsigned char c = (unsigned char)text[i];
-    fputc((c < 32 && c != '\t') || c == 127 ? '?' : c, stderr);
+  for (size_t i = 0, control; i < (size_t)length; i += control ? control : 1) {
+    control = pd_control_bytes(text + i, (size_t)length - i);
+    fputc(control && text[i] != '\t' ? '?' : text[i], stderr);
   }
 }
 

@@ -130,6 +130,7 @@ static void print_files(void) {
   printf("A model declares its inputs and targets, such as `input image[1, 28, 28];`. The programs read them\n"
          "from files:\n\n"
          "  train --data PATH...          text, tokens (.bin), images (IDX, CIFAR) or arrays (.npy, .npz)\n"
+         "  train --data DIR, FILE.tar    JPEG and PNG: a folder for each class, or a tar file\n"
          "  train --data NAME=PATH...     a file for each input or target\n\n"
          "A text is a sequence of bytes: tokens of a vocabulary of 256. 'pdc tokenize' writes files of tokens\n"
          "and of chats for other vocabularies. The order of samples depends on --seed alone, not on the ranks.\n"

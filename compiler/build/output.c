@@ -11,6 +11,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "shared/why.h"
+
 /* The last name of a folder's path, also of "." and of a path that ends in a slash. */
 static const char *folder_name(const char *path) {
   char *real = realpath(path, NULL);
@@ -331,11 +333,13 @@ static bool move_all(const Options *o, const Output *out, const Strings *made, c
 const char *shell_quoted(const char *path) {
   static const char plain[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-+.,/:@%=";
   Text text = {0};
-  for (const char *c = path; *c; c++)
+  char *shown = format("%s", path);
+  pd_make_plain(shown);
+  for (const char *c = shown; *c; c++)
     if (*c == '\'')
       text_add(&text, "'\\''");
     else
-      text_add(&text, "%c", (unsigned char)*c < 32 || *c == 127 ? '?' : *c);
+      text_add(&text, "%c", *c);
   return path[strspn(path, plain)] ? format("'%s'", text.at) : path;
 }
 

@@ -4,22 +4,24 @@
 
 #include "tokenize/internal.h"
 
-/* [begin, end) of the text. shared: the part that two ways of rendering the turn have in common. */
+/* [begin, end) of the text. counts: its tokens have a loss. shared: the part that two ways of rendering the turn have in common. */
 typedef struct Turn {
   size_t begin, end;
-  bool shared;
+  bool shared, counts;
 } Turn;
 
 /* A line that is read. */
 typedef struct Reading {
   const ChatReader *c;
   struct pd_arena arena;
+  struct pd_arena parts;          /* renderings of parts of the chat, freed after each turn */
   struct pd_value line, messages; /* messages: a list; undefined: the line is a text */
   int64_t first;                  /* the first message whose turn may count */
   struct pd_text text;
   Turn *turn; /* the assistant's turns in the text */
   int n_turns, room;
-  bool exact; /* the template marks the turns by generation blocks */
+  bool beyond; /* a rendering exceeds a limit */
+  bool exact;  /* the template marks the turns by generation blocks */
   char *why;
 } Reading;
 
@@ -124,7 +126,7 @@ static void add_turn(Reading *r, size_t begin, size_t end, bool shared) {
       memcpy(larger, r->turn, sizeof *larger * (size_t)r->n_turns);
     r->turn = larger;
   }
-  r->turn[r->n_turns++] = (Turn){begin, end, shared};
+  r->turn[r->n_turns++] = (Turn){begin, end, shared, true};
 }
 
 /* A prompt and its completion, both texts, stand behind one another. */
@@ -197,23 +199,25 @@ static bool read_line(Reading *r) {
 
 /* ---- messages to texts --------------------------------------------------------------------------- */
 
-/* Renders the first n messages. */
-static bool render(Reading *r, int64_t n, bool prompts, struct pd_rendered *to) {
+/* Renders the first n messages, in the arena. */
+static bool render(Reading *r, int64_t n, bool prompts, struct pd_arena *a, struct pd_rendered *to) {
   const struct pd_value *tools = pd_member(&r->line, "tools");
-  struct pd_value context = pd_value_dict(&r->arena), some = pd_value_list(&r->arena);
+  struct pd_value context = pd_value_dict(a), some = pd_value_list(a);
   const struct pd_dict *special = r->c->special.dict;
   *some.list = *r->messages.list;
   some.list->n = some.list->room = n;
   for (int64_t i = 0; i < special->n; i++)
-    pd_dict_set(&r->arena, context.dict, special->at[i].key, special->at[i].value);
-  pd_dict_set(&r->arena, context.dict, pd_text_of("messages"), some);
-  pd_dict_set(&r->arena, context.dict, pd_text_of("tools"), tools ? *tools : (struct pd_value){.kind = PD_NONE});
-  pd_dict_set(&r->arena, context.dict, pd_text_of("documents"), (struct pd_value){.kind = PD_NONE});
-  pd_dict_set(&r->arena, context.dict, pd_text_of("add_generation_prompt"),
+    pd_dict_set(a, context.dict, special->at[i].key, special->at[i].value);
+  pd_dict_set(a, context.dict, pd_text_of("messages"), some);
+  pd_dict_set(a, context.dict, pd_text_of("tools"), tools ? *tools : (struct pd_value){.kind = PD_NONE});
+  pd_dict_set(a, context.dict, pd_text_of("documents"), (struct pd_value){.kind = PD_NONE});
+  pd_dict_set(a, context.dict, pd_text_of("add_generation_prompt"),
               (struct pd_value){.kind = PD_BOOL, .truth = prompts});
   char cause[PD_WHY] = "";
-  return pd_template_render(r->c->template, &context, &r->arena, to, cause) ||
-         pd_refuse(r->why, "the chat template, %s%s", cause,
+  if (pd_template_render(r->c->template, &context, a, to, cause))
+    return true;
+  r->beyond = to->beyond;
+  return pd_refuse(r->why, "the chat template, %s%s", cause,
                    n < r->messages.list->n ? " (in a part of the chat)" : "");
 }
 
@@ -241,6 +245,17 @@ static bool is_by_assistant(const struct pd_value *message) {
   return role && role->kind == PD_TEXT && pd_text_is(role->text, "assistant");
 }
 
+/* Whether the turn of message i has a loss: by its `weight`, as OpenAI's format has it. False after filling `why`. */
+static bool read_weight(const Reading *r, int64_t i, bool *counts) {
+  const struct pd_value *weight = pd_member(&r->messages.list->at[i], "weight");
+  *counts = true;
+  if (!weight || weight->kind == PD_NONE)
+    return true;
+  const double x = weight->kind == PD_INT ? (double)weight->whole : weight->kind == PD_FLOAT ? weight->number : -1;
+  *counts = x != 0;
+  return x == 0 || x == 1 || pd_refuse(r->why, "the weight of message %lld is neither 0 nor 1", (long long)i + 1);
+}
+
 static bool refuse_turn(const Reading *r, int64_t i) {
   return pd_refuse(
       r->why,
@@ -253,11 +268,11 @@ static bool refuse_turn(const Reading *r, int64_t i) {
  * <think>; then the turn begins where they differ, not within a word that both happen to begin with. 0 after filling `why`. */
 static size_t begin_of_turn(Reading *r, int64_t i) {
   struct pd_rendered before, prompt;
-  if (!render(r, i, true, &prompt))
+  if (!render(r, i, true, &r->parts, &prompt))
     return 0;
   if (begins_with(r->text, prompt.text) && prompt.text.n)
     return prompt.text.n;
-  if (!render(r, i, false, &before))
+  if (!render(r, i, false, &r->parts, &before))
     return 0;
   size_t n = common(prompt.text, r->text);
   while (n > before.text.n && !memchr(" \n>", r->text.at[n - 1], 3))
@@ -274,7 +289,7 @@ static size_t begin_of_turn(Reading *r, int64_t i) {
 static bool find_turn(Reading *r, int64_t i) {
   struct pd_rendered upto;
   const size_t begin = begin_of_turn(r, i);
-  if (!begin || !render(r, i + 1, false, &upto))
+  if (!begin || !render(r, i + 1, false, &r->parts, &upto))
     return false;
   if (common(upto.text, r->text) < begin)
     return refuse_turn(r, i);
@@ -289,22 +304,59 @@ static bool find_turn(Reading *r, int64_t i) {
   return n > 0 || refuse_turn(r, i);
 }
 
+/* Finds the turns of the assistant without generation blocks. */
+static bool find_turns(Reading *r) {
+  const struct pd_list *m = r->messages.list;
+  for (int64_t i = r->first; i < m->n; i++) {
+    bool counts;
+    if (!is_by_assistant(&m->at[i]))
+      continue;
+    const bool found = read_weight(r, i, &counts) && find_turn(r, i);
+    pd_arena_free(&r->parts);
+    if (!found)
+      return false;
+    r->turn[r->n_turns - 1].counts = counts;
+  }
+  return true;
+}
+
+/* Takes the generation blocks as turns. With weights, each message of the assistant needs one block. */
+static bool take_blocks(Reading *r, const struct pd_rendered *whole) {
+  const struct pd_list *m = r->messages.list;
+  bool counts, all = true;
+  int n = 0;
+  for (int i = 0; i < whole->n_spans; i++)
+    add_turn(r, whole->span[i].begin, whole->span[i].end, false);
+  for (int64_t i = 0; i < m->n; i++) {
+    if (!is_by_assistant(&m->at[i]))
+      continue;
+    if (!read_weight(r, i, &counts))
+      return false;
+    all &= counts;
+    if (n < r->n_turns)
+      r->turn[n].counts = counts;
+    n++;
+  }
+  return all || n == r->n_turns ||
+         pd_refuse(
+             r->why,
+             "a message has the weight 0, and the template has %d generation block%s for %d message%s of the "
+             "assistant",
+             r->n_turns, r->n_turns == 1 ? "" : "s", n, n == 1 ? "" : "s");
+}
+
 static bool render_messages(Reading *r) {
   struct pd_rendered whole;
-  const struct pd_list *m = r->messages.list;
   if (!r->c->template)
     return pd_refuse(r->why, "it is a chat, and the tokenizer's folder has no chat template. help: name one with "
                              "--chat-template, such as chatml");
-  if (!render(r, m->n, false, &whole))
+  if (!render(r, r->messages.list->n, false, &r->arena, &whole))
     return false;
   r->text = whole.text;
   r->exact = pd_template_marks(r->c->template) && !r->first;
-  for (int i = 0; i < whole.n_spans && r->exact; i++)
-    add_turn(r, whole.span[i].begin, whole.span[i].end, false);
-  for (int64_t i = r->first; i < m->n && !r->exact && r->c->loss_on != LOSS_ALL; i++)
-    if (is_by_assistant(&m->at[i]) && !find_turn(r, i))
-      return false;
-  return true;
+  if (r->exact)
+    return take_blocks(r, &whole);
+  return r->c->loss_on == LOSS_ALL || find_turns(r);
 }
 
 /* ---- tokens -------------------------------------------------------------------------------------- */
@@ -355,7 +407,7 @@ static bool set_loss(const Reading *r, const struct pd_mark *mark, const int32_t
     const int64_t end = end_of_turn(r, &r->turn[i], mark + 2 * i, tokens);
     if (end < 0)
       return false;
-    for (int64_t k = mark[2 * i].ended; k < end; k++)
+    for (int64_t k = mark[2 * i].ended; k < end && r->turn[i].counts; k++)
       loss[k] = 1;
   }
   return true;
@@ -407,6 +459,7 @@ bool sample_of_line(const ChatReader *c, Part *p, char *why) {
   const bool good = pd_json_parse(&r.arena, p->at, p->bytes, &r.line, why) && read_line(&r) &&
                     (r.messages.kind != PD_LIST || render_messages(&r)) && encode_text(&r, p);
   p->bytes = good ? r.text.n : 0;
+  p->beyond = r.beyond;
   pd_arena_free(&r.arena);
   return good;
 }

@@ -1,4 +1,5 @@
 /* The special tokens and the chat template of a tokenizer's folder. */
+#include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -6,21 +7,57 @@
 #include "shared/read_file.h"
 #include "tokenize/internal.h"
 
+static const char *const token_names[] = {"bos_token", "eos_token", "unk_token", "sep_token",
+                                          "pad_token", "cls_token", "mask_token"};
+enum { N_TOKEN_NAMES = sizeof token_names / sizeof *token_names };
+
 static bool is_folder(const char *path) {
   struct stat st;
   return path && stat(path, &st) == 0 && S_ISDIR(st.st_mode);
 }
 
-struct pd_value config_of(const TokenizeRequest *request, struct pd_arena *a) {
-  struct pd_value config = {.kind = PD_UNDEFINED};
-  char why[PD_WHY];
+/* The object in a file of the folder. Without the file, *to is an empty dict. */
+static bool read_object(const char *folder, const char *name, struct pd_arena *a, struct pd_value *to, char *why) {
+  const char *path = format("%s/%s", folder, name);
+  char cause[PD_WHY] = "";
+  struct stat st;
   size_t bytes;
+  *to = pd_value_dict(a);
+  if (lstat(path, &st) && errno == ENOENT)
+    return true;
+  char *text = pd_read_file(path, &bytes, why);
+  if (!text)
+    return false;
+  const bool good = (pd_json_parse(a, text, bytes, to, cause) || pd_refuse(why, "'%s': %s", path, cause)) &&
+                    (to->kind == PD_DICT || pd_refuse(why, "'%s' is not a JSON object", path));
+  free(text);
+  return good;
+}
+
+bool config_of(const TokenizeRequest *request, struct pd_arena *a, struct pd_value *to, char *why) {
+  struct pd_value map;
+  *to = pd_value_dict(a);
   if (!is_folder(request->tokenizer))
-    return config;
-  const char *text = read_file(format("%s/tokenizer_config.json", request->tokenizer), &bytes);
-  if (text && !pd_json_parse(a, text, bytes, &config, why))
-    config.kind = PD_UNDEFINED;
-  return config;
+    return true;
+  if (!read_object(request->tokenizer, "tokenizer_config.json", a, to, why) ||
+      !read_object(request->tokenizer, "special_tokens_map.json", a, &map, why))
+    return false;
+  for (int i = 0; i < N_TOKEN_NAMES; i++) {
+    const struct pd_value *token = pd_member(&map, token_names[i]);
+    if (token && !special_token(to, token_names[i], a))
+      pd_dict_set(a, to->dict, pd_text_of(token_names[i]), *token);
+  }
+  return true;
+}
+
+struct pd_value special_tokens(const struct pd_value *config, struct pd_arena *a) {
+  struct pd_value to = pd_value_dict(a);
+  for (int i = 0; i < N_TOKEN_NAMES; i++) {
+    const char *text = special_token(config, token_names[i], a);
+    if (text)
+      pd_dict_set(a, to.dict, pd_text_of(token_names[i]), pd_value_text(pd_text_of(text)));
+  }
+  return to;
 }
 
 const char *special_token(const struct pd_value *config, const char *name, struct pd_arena *a) {

@@ -13,8 +13,11 @@ struct pd_tokenizer *tokenizer_of(const char *name, char *why);
 
 /* ---- config.c: the tokenizer's folder ------------------------------------------------------------ */
 
-/* tokenizer_config.json of the tokenizer's folder, in the arena; undefined: there is none. */
-struct pd_value config_of(const TokenizeRequest *request, struct pd_arena *a);
+/* tokenizer_config.json of the tokenizer's folder, in the arena, with the special tokens of special_tokens_map.json that
+ * it lacks. Without these files, *to is an empty dict. */
+bool config_of(const TokenizeRequest *request, struct pd_arena *a, struct pd_value *to, char *why);
+/* The special tokens by their names, as templates read them. */
+struct pd_value special_tokens(const struct pd_value *config, struct pd_arena *a);
 /* The text of a special token such as "eos_token", in the arena; NULL: the folder names none. */
 const char *special_token(const struct pd_value *config, const char *name, struct pd_arena *a);
 /* The template of --chat-template. NULL after filling `why`; with an empty `why`: "auto" finds none. */
@@ -30,6 +33,7 @@ typedef struct Part {
   bool first, last; /* of its document */
   int32_t *tokens;  /* malloc'd */
   char *loss;       /* of samples, malloc'd: by token, 1 if its prediction counts */
+  bool beyond;      /* of a sample that was refused: its rendering exceeds a limit */
   int64_t n;        /* -1: `why` says what was refused, malloc'd */
   char *why;
 } Part;
@@ -48,10 +52,7 @@ enum { MOST_PARTS = 4096 };
 typedef struct Batch {
   Part part[MOST_PARTS];
   int n;
-  struct {
-    const char *at;
-    size_t bytes;
-  } map[MOST_PARTS]; /* files that end in this batch */
+  const char *map[MOST_PARTS]; /* files that end in this batch */
   int n_maps;
 } Batch;
 
@@ -85,6 +86,7 @@ typedef struct Rows Rows;
 typedef struct RowCounts {
   int64_t samples, rows, tokens, counted; /* rows written, tokens without padding, positions with loss */
   int64_t too_long, longest, no_loss;     /* skipped or truncated; tokens of the longest; skipped */
+  int64_t beyond;                         /* skipped, because their rendering exceeds a limit */
 } RowCounts;
 /* pad: token behind the last sample of a row. end: token between the samples of a row, or NO_END. */
 Rows *rows_open(const TokenizeRequest *request, int32_t pad, int32_t end, char *why);
@@ -102,24 +104,46 @@ bool archive_close(Archive *a, bool good, char *why);
 
 /* ---- output.c: token files -------------------------------------------------------------------- */
 
+typedef struct Shard {
+  const char *path;
+  struct Shard *before;
+} Shard;
+
 typedef struct TokenFiles {
   const TokenizeRequest *request;
   int bytes;          /* of a token: 2 or 4 */
   int64_t n, in_file; /* tokens in total, and in the open file */
   int files;          /* number of files begun */
-  int complete;       /* number of files with their final names */
+  Shard *shards;      /* with their final names, the last first */
   bool open;
   struct pd_output output;
   const char *path; /* of the file that is open */
 } TokenFiles;
 
+/* A path without characters that terminals interpret, for messages. */
+const char *plain_path(const char *path);
 /* train.bin, or of shards train_000000.bin. */
 const char *output_path(const TokenizeRequest *request, int file);
 /* Refuses an output that is an input, something other than a regular file, or among the shards of an earlier call, and a
  * name that does not end as the request's kind of output does. */
 bool output_may_be_written(const TokenizeRequest *request, char *why);
 bool files_add(TokenFiles *f, const int32_t *tokens, int64_t n, char *why);
+/* Opens a file beside its name, without those that ended processes left there. False with errno. */
+bool open_beside(struct pd_output *o, const char *path);
+bool close_beside(struct pd_output *o, bool ok);
 /* Completes the last file; or, unless good, removes the shards of this call and leaves an earlier output as it was. */
 bool files_close(TokenFiles *f, bool good, char *why);
+
+/* ---- ending.c: signals and shortened files ------------------------------------------------------ */
+
+/* From here on SIGINT, SIGTERM and SIGHUP remove the call's files before they end pdc, and a file of map_watched() that
+ * becomes shorter is an error. files: NULL: none are written. */
+void signals_watch(const TokenFiles *files);
+void signals_restore(void);
+/* Delays these signals while a file is opened or closed, so that each file is known to the handler. */
+void signals_hold(bool hold);
+/* NULL after filling `why`. */
+const char *map_watched(const char *path, size_t *bytes, char *why);
+void unmap_watched(const char *at); /* accepts NULL */
 
 #endif

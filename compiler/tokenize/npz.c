@@ -114,11 +114,11 @@ Archive *archive_open(const char *path, int64_t length, char *why) {
   Archive *a = alloc(sizeof *a);
   a->path = path;
   a->length = length;
-  if (pd_output_open(&a->output, path) && pd_output_open(&a->second, format("%s.next", path)) && begin_array(a, 0))
+  if (open_beside(&a->output, path) && open_beside(&a->second, format("%s.next", path)) && begin_array(a, 0))
     return a;
   refuse(a, why);
-  pd_output_close(&a->second, false);
-  pd_output_close(&a->output, false);
+  close_beside(&a->second, false);
+  close_beside(&a->output, false);
   return NULL;
 }
 
@@ -146,7 +146,7 @@ bool archive_close(Archive *a, bool good, char *why) {
   if (good && !(begin_array(a, 1) && append_second(a) && end_array(a, 0) && end_array(a, 1) &&
                 fseeko(a->output.file, 0, SEEK_END) == 0 && write_directory(a)))
     good = refuse(a, why);
-  pd_output_close(&a->second, false);
-  const bool closed = pd_output_close(&a->output, good);
+  close_beside(&a->second, false);
+  const bool closed = close_beside(&a->output, good);
   return good && (closed || refuse(a, why));
 }

@@ -1,6 +1,7 @@
 /* llm.c's token files: 256 int32 of header (magic, version, number of tokens), then the tokens. */
 #include <errno.h>
 #include <glob.h>
+#include <limits.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -9,6 +10,12 @@
 #include "tokenize/internal.h"
 
 enum { HEADER = 256, U16 = 20240520, U16_VERSION = 1, U32 = 20240801, U32_VERSION = 7, AT_ONCE = 1 << 16 };
+
+const char *plain_path(const char *path) {
+  char *plain = format("%s", path);
+  pd_make_plain(plain);
+  return plain;
+}
 
 const char *output_path(const TokenizeRequest *request, int file) {
   const char *output = request->output;
@@ -66,9 +73,30 @@ static bool refuse_write(const TokenFiles *f, char *why) {
   return pd_refuse(why, "cannot write '%s': %s", f->path, strerror(errno));
 }
 
+bool open_beside(struct pd_output *o, const char *path) {
+  char folder[PATH_MAX];
+  const char *name = pd_folder_of(path, folder);
+  pd_remove_left(folder, name);
+  signals_hold(true);
+  const bool good = pd_output_open(o, path);
+  const int error = errno;
+  signals_hold(false);
+  errno = error;
+  return good;
+}
+
+bool close_beside(struct pd_output *o, bool ok) {
+  signals_hold(true);
+  const bool good = pd_output_close(o, ok);
+  const int error = errno;
+  signals_hold(false);
+  errno = error;
+  return good;
+}
+
 static bool open_next(TokenFiles *f, char *why) {
   f->path = output_path(f->request, f->files);
-  if (!pd_output_open(&f->output, f->path))
+  if (!open_beside(&f->output, f->path))
     return refuse_write(f, why);
   f->open = true;
   f->files++;
@@ -79,8 +107,14 @@ static bool open_next(TokenFiles *f, char *why) {
 static bool complete(TokenFiles *f, char *why) {
   bool good = fseek(f->output.file, 0, SEEK_SET) == 0 && write_header(f);
   f->open = false;
+  signals_hold(true); /* until the shard is in the list */
   good = pd_output_close(&f->output, good) || refuse_write(f, why);
-  f->complete += good;
+  if (good && f->request->shard) {
+    Shard *s = alloc(sizeof *s);
+    *s = (Shard){f->path, f->shards};
+    f->shards = s;
+  }
+  signals_hold(false);
   return good;
 }
 
@@ -123,8 +157,8 @@ bool files_close(TokenFiles *f, bool good, char *why) {
   if (good && f->open)
     good = complete(f, why);
   if (f->open)
-    pd_output_close(&f->output, false);
-  for (int i = 0; !good && f->request->shard && i < f->complete; i++)
-    unlink(output_path(f->request, i));
+    close_beside(&f->output, false);
+  for (const Shard *s = f->shards; s && !good; s = s->before)
+    unlink(s->path);
   return good;
 }

@@ -108,6 +108,10 @@ bool rows_add(Rows *r, const Part *p, char *why) {
   if (n == 0)
     return true;
   r->counts.samples++;
+  if (p->beyond) {
+    r->counts.beyond++;
+    return true;
+  }
   if (n > room) {
     r->counts.too_long++;
     if (n > r->counts.longest)
@@ -128,20 +132,41 @@ bool rows_add(Rows *r, const Part *p, char *why) {
   return write_row(r, 0, why);
 }
 
+static const char *plural(int64_t n) { return n == 1 ? "" : "s"; }
+
+/* Fills `why`: samples were read, and all were left out. */
+static bool refuse_all(const Rows *r, char *why) {
+  const RowCounts *c = &r->counts;
+  const int64_t long_ones = r->request->too_long == LONG_SKIP ? c->too_long : 0;
+  const char *beyond =
+      c->beyond ? format("%lld of %lld sample%s left out, because the template exceeds a limit",
+                         (long long)c->beyond, (long long)c->samples, c->samples == 1 ? " was" : "s were")
+                : "";
+  if (long_ones)
+    return pd_refuse(
+        why,
+        "%lld of %lld sample%s %s longer than %lld tokens and left out, the longest has %lld tokens (%s)"
+        "%s%s%s. help: raise --length %lld, or cut samples with --too-long truncate",
+        (long long)long_ones, (long long)c->samples, plural(c->samples), long_ones == 1 ? "is" : "are",
+        (long long)r->request->length + 1, (long long)c->longest, r->longest,
+        c->no_loss ? "; all shorter samples lack tokens with loss" : "", c->beyond ? "; " : "", beyond,
+        (long long)r->request->length);
+  return pd_refuse(why, "no sample has a token with loss: %lld sample%s read%s%s", (long long)c->samples,
+                   c->samples == 1 ? " was" : "s were", c->beyond ? "; " : "", beyond);
+}
+
 static bool check(const Rows *r, char *why) {
   const RowCounts *c = &r->counts;
   if (c->too_long && r->request->too_long == LONG_ERROR)
     return pd_refuse(
         why,
-        "%lld of %lld samples %s longer than the %lld tokens that --length %lld takes; the longest has "
+        "%lld of %lld sample%s %s longer than the %lld tokens that --length %lld takes; the longest has "
         "%lld (%s). help: --too-long skip leaves them out, --too-long truncate cuts them",
-        (long long)c->too_long, (long long)c->samples, c->too_long == 1 ? "is" : "are",
+        (long long)c->too_long, (long long)c->samples, plural(c->samples), c->too_long == 1 ? "is" : "are",
         (long long)r->request->length + 1, (long long)r->request->length, (long long)c->longest, r->longest);
   if (c->rows)
     return true;
-  return c->samples
-             ? pd_refuse(why, "no sample has a token with loss: %lld samples were read", (long long)c->samples)
-             : pd_refuse(why, "the files hold no samples");
+  return c->samples ? refuse_all(r, why) : pd_refuse(why, "the files hold no samples");
 }
 
 bool rows_close(Rows *r, bool good, RowCounts *counts, char *why) {

@@ -2,7 +2,6 @@
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
 
 #include "data/data.h"
 #include "shared/read_file.h"
@@ -121,13 +120,15 @@ static void print_lengths(const Samples *s, const int64_t *bins, FILE *out) {
 /* ---- texts --------------------------------------------------------------------------------------- */
 
 static void print_text(const char *text, size_t n, FILE *out) {
-  for (size_t i = 0; i < n; i++)
+  for (size_t i = 0, control; i < n; i += control ? control : 1) {
+    control = pd_control_bytes(text + i, n - i);
     if (text[i] == '\n')
       fputs("\n  ", out);
-    else if ((unsigned char)text[i] < ' ' || text[i] == 127)
-      fprintf(out, "\\x%02x", (unsigned char)text[i]);
-    else
+    else if (!control)
       fputc(text[i], out);
+    for (size_t k = 0; k < control && text[i] != '\n'; k++)
+      fprintf(out, "\\x%02x", (unsigned char)text[i + k]);
+  }
 }
 
 /* Tokens with loss stand between [[ and ]]: token i has one if it is the target of position i - 1. */
@@ -144,7 +145,7 @@ static void print_tokens(const Samples *s, const struct pd_tokenizer *t, const i
       fputs(counts ? "[[" : "]]", out);
     inside = counts;
     if (name)
-      fputs(name, out);
+      print_text(name, strlen(name), out);
     else {
       const size_t bytes = pd_tokenizer_decode(t, &d, tokens[i], &text);
       print_text(text, bytes, out);
@@ -186,12 +187,13 @@ static bool show(Samples *s, const char *path, const struct pd_tokenizer *t, FIL
     return *why ? false : pd_refuse(why, "no memory for a row of %lld positions", (long long)s->length);
   const double positions = (double)s->rows * (double)s->length;
   if (s->targets)
-    fprintf(out, "%s: %s rows of %lld positions, tokens %lld to %lld\n%.1f %% with loss, %.1f %% padding\n", path,
-            with_commas(s->rows), (long long)s->length, (long long)s->least, (long long)s->most,
-            100.0 * (double)s->counted / positions, 100.0 * (1.0 - (double)s->filled / positions));
+    fprintf(out, "%s: %s row%s of %lld positions, tokens %lld to %lld\n%.1f %% with loss, %.1f %% padding\n",
+            plain_path(path), with_commas(s->rows), s->rows == 1 ? "" : "s", (long long)s->length,
+            (long long)s->least, (long long)s->most, 100.0 * (double)s->counted / positions,
+            100.0 * (1.0 - (double)s->filled / positions));
   else
-    fprintf(out, "%s: %s tokens, %lld to %lld\n", path, with_commas(s->rows), (long long)s->least,
-            (long long)s->most);
+    fprintf(out, "%s: %s token%s, %lld to %lld\n", plain_path(path), with_commas(s->rows), s->rows == 1 ? "" : "s",
+            (long long)s->least, (long long)s->most);
   if (s->targets)
     print_lengths(s, bins, out);
   if (s->most >= pd_tokenizer_size(t))
@@ -206,14 +208,16 @@ bool data_show(const char *path, const char *tokenizer, FILE *out) {
   char why[PD_WHY] = "";
   Samples s = {0};
   struct pd_array file = {.path = path};
-  file.map = pd_map_regular(path, &file.size, why);
+  signals_watch(NULL);
+  const char *map = map_watched(path, &file.size, why);
+  file.map = map;
   struct pd_tokenizer *t = file.map ? tokenizer_of(tokenizer, why) : NULL;
   const bool good = t && open_samples(&s, &file, why) && show(&s, path, t, out, why);
   pd_tokenizer_close(t);
   free(s.unpacked[0]);
   free(s.unpacked[1]);
-  if (file.map)
-    munmap((void *)file.map, file.size);
+  unmap_watched(map);
+  signals_restore();
   if (!good)
     error_at(NO_SPAN, "PD0661", "%s", why);
   return good;

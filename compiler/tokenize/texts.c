@@ -29,7 +29,7 @@ static bool is_text(const char *map, size_t size, const char *path, char *why) {
 
 static bool map_next(Texts *t, char *why) {
   const char *path = t->request->files[t->file];
-  const void *map = pd_map_regular(path, &t->size, why);
+  const char *map = map_watched(path, &t->size, why);
   if (!map)
     return false;
   madvise((void *)map, t->size, MADV_SEQUENTIAL);
@@ -92,8 +92,7 @@ bool texts_next(Texts *t, Batch *b, char *why) {
       t->bytes += (int64_t)part.bytes + (part.line > 0);
     }
     if (t->at >= t->size) {
-      b->map[b->n_maps].at = t->map;
-      b->map[b->n_maps++].bytes = t->size;
+      b->map[b->n_maps++] = t->map;
       t->map = NULL;
       t->file++;
     }
@@ -102,8 +101,7 @@ bool texts_next(Texts *t, Batch *b, char *why) {
 }
 
 void texts_close(Texts *t) {
-  if (t->map)
-    munmap((void *)t->map, t->size);
+  unmap_watched(t->map);
   t->map = NULL;
 }
 
@@ -114,6 +112,6 @@ void batch_free(Batch *b) {
     free(b->part[i].why);
   }
   for (int i = 0; i < b->n_maps; i++)
-    munmap((void *)b->map[i].at, b->map[i].bytes);
+    unmap_watched(b->map[i]);
   b->n = b->n_maps = 0;
 }

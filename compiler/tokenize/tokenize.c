@@ -173,7 +173,7 @@ typedef struct Tokenizing {
 static bool add_part(Tokenizing *t, const Part *p, char *why) {
   const int32_t *prefix;
   const int n_prefix = pd_tokenizer_prefix(t->tokenizer, &prefix);
-  if (p->n < 0)
+  if (p->n < 0 && !(t->rows && p->beyond && t->request->too_long == LONG_SKIP))
     return pd_refuse(why, "%s", p->why);
   t->bytes += (int64_t)p->bytes;
   if (t->rows)
@@ -243,9 +243,10 @@ static void tell(const Tokenizing *t) {
   if (t->told > 0)
     fprintf(stderr, "\r\033[K");
   if (t->files.files > 1)
-    printf("%s to %s: ", output_path(request, 0), output_path(request, t->files.files - 1));
+    printf("%s to %s: ", plain_path(output_path(request, 0)),
+           plain_path(output_path(request, t->files.files - 1)));
   else
-    printf("%s: ", output_path(request, 0));
+    printf("%s: ", plain_path(output_path(request, 0)));
   printf("%s token%s of %d bits, %s document%s, %.2f bytes a token", with_commas(t->files.n),
          t->files.n == 1 ? "" : "s", 8 * t->files.bytes, with_commas(t->documents), t->documents == 1 ? "" : "s",
          (double)t->bytes / (double)t->files.n);
@@ -262,38 +263,41 @@ static void tell_samples(const Tokenizing *t) {
     return;
   if (t->told > 0)
     fprintf(stderr, "\r\033[K");
-  printf("%s: %s samples in %s rows of %lld positions, %.1f %% with loss, %.1f %% padding\n", request->output,
-         with_commas(c->samples - c->no_loss - (request->too_long == LONG_TRUNCATE ? 0 : c->too_long)),
-         with_commas(c->rows), (long long)request->length, 100.0 * (double)c->counted / positions,
+  const int64_t left =
+      c->samples - c->no_loss - c->beyond - (request->too_long == LONG_TRUNCATE ? 0 : c->too_long);
+  printf("%s: %s sample%s in %s row%s of %lld positions, %.1f %% with loss, %.1f %% padding\n",
+         plain_path(request->output), with_commas(left), left == 1 ? "" : "s", with_commas(c->rows),
+         c->rows == 1 ? "" : "s", (long long)request->length, 100.0 * (double)c->counted / positions,
          100.0 * (1.0 - (double)c->tokens / positions));
   if (c->too_long)
     printf("%s of more than %lld tokens %s, the longest of %s\n", with_commas(c->too_long),
            (long long)request->length + 1, request->too_long == LONG_TRUNCATE ? "truncated" : "left out",
            with_commas(c->longest));
+  if (c->beyond)
+    printf("%s left out, because the template exceeds a limit\n", with_commas(c->beyond));
   if (c->no_loss)
     printf("%s without a token with loss left out\n", with_commas(c->no_loss));
 }
 
 /* ---- samples --------------------------------------------------------------------------------------- */
 
-/* The special tokens of the folder, as templates read them. */
-static struct pd_value special_tokens(const struct pd_value *config, struct pd_arena *a) {
-  static const char *const names[] = {"bos_token", "eos_token", "unk_token", "sep_token",
-                                      "pad_token", "cls_token", "mask_token"};
-  struct pd_value to = pd_value_dict(a);
-  for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
-    const char *text = special_token(config, names[i], a);
-    if (text)
-      pd_dict_set(a, to.dict, pd_text_of(names[i]), pd_value_text(pd_text_of(text)));
-  }
-  return to;
-}
-
 /* The token behind the last sample of a row: that of the folder, or else the one that ends texts, or 0. */
 static int32_t padding(const Tokenizing *t) {
   const struct pd_value *name = pd_member(&t->chats.special, "pad_token");
   const int32_t pad = name ? pd_tokenizer_token(t->tokenizer, name->text.at) : -1;
   return pad >= 0 ? pad : t->end >= 0 ? t->end : 0;
+}
+
+/* Notes the first special token of pdc's own template that the tokenizer lacks: its text becomes other tokens. */
+static void note_missing(const Tokenizing *t) {
+  const TokenizeRequest *request = t->request;
+  const char *const *token =
+      request->template && request->tokenizer && !request->quiet ? pd_template_tokens(request->template) : NULL;
+  while (token && *token && pd_tokenizer_token(t->tokenizer, *token) >= 0)
+    token++;
+  if (token && *token)
+    fprintf(stderr, "pdc: note: the tokenizer has no token '%s', which --chat-template %s writes\n", *token,
+            request->template);
 }
 
 static bool start_samples(Tokenizing *t, const struct pd_value *config, char *why) {
@@ -306,6 +310,7 @@ static bool start_samples(Tokenizing *t, const struct pd_value *config, char *wh
                           .end = t->end};
   if (*why)
     return false;
+  note_missing(t);
   if (request->pack && t->end == END_NEEDED)
     return pd_refuse(why, "--pack needs a token between samples, and bytes have no end of text: --end 10 takes a "
                           "newline, --end none takes no token");
@@ -315,12 +320,13 @@ static bool start_samples(Tokenizing *t, const struct pd_value *config, char *wh
 bool tokenize(const TokenizeRequest *request) {
   char why[PD_WHY] = "";
   Tokenizing t = {.request = request, .start = seconds_now(), .files.request = request};
-  const struct pd_value config = config_of(request, &t.config);
-  t.tokenizer = tokenizer_of(request->tokenizer, why);
-  bool good = t.tokenizer && output_may_be_written(request, why) &&
-              find_end(request, t.tokenizer, special_token(&config, "eos_token", &t.config), &t.end, why) &&
-              texts_open(&t.texts, request, t.tokenizer, why) &&
-              (!request->length || start_samples(&t, &config, why));
+  struct pd_value config;
+  signals_watch(&t.files);
+  bool good =
+      config_of(request, &t.config, &config, why) &&
+      (t.tokenizer = tokenizer_of(request->tokenizer, why)) != NULL && output_may_be_written(request, why) &&
+      find_end(request, t.tokenizer, special_token(&config, "eos_token", &t.config), &t.end, why) &&
+      texts_open(&t.texts, request, t.tokenizer, why) && (!request->length || start_samples(&t, &config, why));
   if (good) {
     t.files.bytes = pd_tokenizer_size(t.tokenizer) <= 65536 ? 2 : 4;
     good = write_all(&t, why);
@@ -328,6 +334,7 @@ bool tokenize(const TokenizeRequest *request) {
   pd_template_close(t.chats.template);
   pd_tokenizer_close(t.tokenizer);
   pd_arena_free(&t.config);
+  signals_restore();
   if (!good) {
     error_at(NO_SPAN, "PD0660", "%s", why);
     return false;

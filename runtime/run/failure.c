@@ -95,10 +95,10 @@ void pd_fail(const char *format, ...) {
     n = snprintf(text, sizeof text, "pd: rank %d (stage %d): ", pd.self, pd.stage ? pd.stage->stage : pd.self);
     va_list args;
     va_start(args, format);
-    n += vsnprintf(text + n, sizeof text - (size_t)n - 1, format, args);
+    vsnprintf(text + n, sizeof text - (size_t)n - 1, format, args);
     va_end(args);
-    if (n > (int)sizeof text - 2) n = (int)sizeof text - 2;
     pd_make_plain(text);
+    n = (int)strlen(text);
     text[n++] = '\n';
     await_turn_to_speak();
   }

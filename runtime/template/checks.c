@@ -59,7 +59,7 @@ static bool divides(struct pd_rendering *r, const struct pd_value *v, const stru
 static bool holds(struct pd_rendering *r, enum check check, const struct pd_value *v,
                   const struct pd_value *other) {
   const struct pd_value two = pd_int(2);
-  const bool number = v->kind == PD_BOOL || v->kind == PD_INT || v->kind == PD_FLOAT;
+  const bool number = v->kind == PD_BOOL || v->kind == PD_INT || v->kind == PD_LARGE || v->kind == PD_FLOAT;
   const bool items = v->kind == PD_TEXT || v->kind == PD_LIST || v->kind == PD_DICT || v->kind == PD_UNDEFINED;
   switch (check) {
   case DEFINED: return v->kind != PD_UNDEFINED;
@@ -67,7 +67,7 @@ static bool holds(struct pd_rendering *r, enum check check, const struct pd_valu
   case NONE: return v->kind == PD_NONE;
   case STRING: return v->kind == PD_TEXT;
   case NUMBER: return number;
-  case INTEGER: return v->kind == PD_INT;
+  case INTEGER: return v->kind == PD_INT || v->kind == PD_LARGE;
   case FLOAT: return v->kind == PD_FLOAT;
   case BOOLEAN: return v->kind == PD_BOOL;
   case MAPPING: return v->kind == PD_DICT;

@@ -23,28 +23,34 @@ struct pd_value pd_stop(struct pd_rendering *r, const char *pattern, ...) {
 
 bool pd_step(struct pd_rendering *r) {
   if (r->failed) return false;
-  if (++r->steps > PD_MOST_STEPS) pd_stop(r, "the template takes more than %d steps", PD_MOST_STEPS);
-  if (r->arena->used > PD_MOST_MEMORY) pd_stop(r, "the template takes more than %d MiB", PD_MOST_MEMORY >> 20);
-  if (r->out->n > PD_MOST_RENDERED) pd_stop(r, "the text is longer than %d MiB", PD_MOST_RENDERED >> 20);
+  if (++r->steps > PD_MOST_STEPS) PD_STOP_BEYOND(r, "the template takes more than %d steps", PD_MOST_STEPS);
+  if (r->arena->used - r->used > PD_MOST_MEMORY)
+    PD_STOP_BEYOND(r, "the template takes more than %d MiB", PD_MOST_MEMORY >> 20);
+  if (r->out->n > PD_MOST_RENDERED) PD_STOP_BEYOND(r, "the text is longer than %d MiB", PD_MOST_RENDERED >> 20);
   return !r->failed;
 }
 
 /* ---- names and members ----------------------------------------------------------------------------- */
 
 static struct pd_value lookup(struct pd_rendering *r, struct pd_text name) {
+  static const char *const others[] = {"lipsum", "cycler", "joiner"}; /* Jinja's */
   for (struct pd_scope *s = r->scope; s; s = s->outer)
     for (int64_t i = 0; i < s->variables.n; i++)
       if (pd_texts_equal(s->variables.at[i].key, name)) return s->variables.at[i].value;
   if (pd_is_function(name)) return (struct pd_value){.kind = PD_FUNCTION, .text = name};
+  for (size_t i = 0; i < sizeof others / sizeof *others; i++)
+    if (pd_text_is(name, others[i])) return pd_stop(r, "this function is not supported: %s", others[i]);
   return pd_undefined();
 }
 
 struct pd_value pd_get(struct pd_rendering *r, const struct pd_value *of, struct pd_text name) {
   if (of->kind == PD_UNDEFINED)
     return pd_stop(r, "'%.*s' is asked of an undefined value", (int)(name.n > 60 ? 60 : name.n), name.at);
-  if (of->kind != PD_DICT && of->kind != PD_NAMESPACE) return pd_undefined();
+  if (of->kind != PD_DICT && of->kind != PD_NAMESPACE && of->kind != PD_LOOP) return pd_undefined();
   for (int64_t i = 0; i < of->dict->n; i++)
     if (pd_texts_equal(of->dict->at[i].key, name)) return of->dict->at[i].value;
+  if (of->kind == PD_LOOP)
+    return pd_stop(r, "this member of loop is not supported: %.*s", (int)(name.n > 60 ? 60 : name.n), name.at);
   return pd_undefined();
 }
 
@@ -149,7 +155,7 @@ static struct pd_value float_result(struct pd_rendering *r, char sign, bool twic
 static struct pd_value repeated(struct pd_rendering *r, struct pd_text t, int64_t times) {
   struct pd_writer w = {.arena = r->arena};
   if (times > 0 && t.n > (size_t)(PD_MOST_RENDERED / times))
-    return pd_stop(r, "the text is longer than %d MiB", PD_MOST_RENDERED >> 20);
+    return PD_STOP_BEYOND(r, "the text is longer than %d MiB", PD_MOST_RENDERED >> 20);
   for (int64_t i = 0; i < times && t.n; i++) pd_write(&w, t.at, t.n);
   return pd_value_text(pd_written(&w));
 }

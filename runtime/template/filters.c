@@ -289,9 +289,10 @@ static struct pd_value dictsort(struct pd_rendering *r, struct pd_value v, const
 static struct pd_value to_int(struct pd_rendering *r, struct pd_value v, const struct pd_arguments *args) {
   char copy[24] = "", *end;
   const struct pd_value otherwise = pd_argument(args, 0, "default", pd_int(0));
-  if (v.kind == PD_INT) return v;
+  if (v.kind == PD_INT || v.kind == PD_LARGE) return v;
   if (v.kind == PD_BOOL) return pd_int(v.truth);
   if (v.kind == PD_FLOAT && v.number > -9e18 && v.number < 9e18) return pd_int((int64_t)v.number);
+  if (v.kind == PD_FLOAT) return pd_stop(r, "'int' takes numbers between -9e18 and 9e18");
   if (v.kind != PD_TEXT) return otherwise;
   const struct pd_text t = pd_strip(v.text, PD_BOTH, NULL);
   if (t.n >= 19) return pd_stop(r, "'int' takes texts of at most 18 digits");

@@ -153,13 +153,16 @@ struct pd_rendering {
   int n_spans, room_spans;
   enum pd_leaving leaving; /* a loop's body */
   int64_t steps;
+  size_t used;     /* of the arena before the rendering */
   int depth, line; /* line: of the node that is evaluated */
-  bool failed;
+  bool failed, beyond;
   char *why;
 };
 
 /* Keeps the first refusal, with the line; returns an undefined value. Work continues until its caller sees `failed`. */
 struct pd_value pd_stop(struct pd_rendering *r, const char *pattern, ...) __attribute__((format(printf, 2, 3)));
+/* pd_stop at a limit of a rendering: `beyond` holds then. */
+#define PD_STOP_BEYOND(r, ...) ((r)->beyond |= !(r)->failed, pd_stop(r, __VA_ARGS__))
 /* Counts a step of work; false after a refusal or at a limit. */
 bool pd_step(struct pd_rendering *r);
 struct pd_value pd_evaluate(struct pd_rendering *r, const struct pd_node *n);

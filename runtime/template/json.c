@@ -1,4 +1,5 @@
-/* JSON to values. Unlike cJSON, it tells 1 from 1.0, which templates print, and keeps texts with zero bytes. */
+/* JSON to values. Unlike cJSON, it tells 1 from 1.0, which templates print, keeps the digits of large
+ * numbers, and keeps texts with zero bytes. */
 #include "internal.h"
 
 #include <errno.h>
@@ -152,17 +153,13 @@ static size_t number_length(const char *at, const char *end, bool *whole) {
 }
 
 static bool read_number(struct reading *r, struct pd_value *to) {
-  char copy[400];
   bool whole;
   const size_t n = number_length(r->at, r->end, &whole);
   if (!n) return refuse(r, "there is no value");
-  if (n >= sizeof copy) return refuse(r, "a number is too long");
-  memcpy(copy, r->at, n);
-  copy[n] = 0;
+  const struct pd_text digits = pd_text_copy(r->arena, r->at, n);
   errno = 0;
-  *to = whole ? pd_int(strtoll(copy, NULL, 10)) : pd_float(strtod(copy, NULL));
-  if (whole && errno) return refuse(r, "a whole number has more than 63 bits");
-  if (!whole && to->number - to->number != 0) return refuse(r, "a number is too large");
+  *to = whole ? pd_int(strtoll(digits.at, NULL, 10)) : pd_float(strtod(digits.at, NULL));
+  if (whole && errno) *to = (struct pd_value){.kind = PD_LARGE, .text = digits};
   r->at += n;
   return true;
 }

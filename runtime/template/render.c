@@ -100,6 +100,8 @@ static struct pd_value loop_at(struct pd_rendering *r, const struct pd_list *ite
     struct pd_value value;
   } members[] = {{"index", pd_int(i + 1)},
                  {"index0", pd_int(i)},
+                 {"depth", pd_int(1)}, /* of recursive loops, which are refused */
+                 {"depth0", pd_int(0)},
                  {"first", pd_true(i == 0)},
                  {"last", pd_true(i == items->n - 1)},
                  {"length", pd_int(items->n)},
@@ -110,7 +112,7 @@ static struct pd_value loop_at(struct pd_rendering *r, const struct pd_list *ite
   struct pd_value loop = pd_value_dict(r->arena);
   for (size_t m = 0; m < sizeof members / sizeof *members; m++)
     pd_dict_set(r->arena, loop.dict, pd_text_of(members[m].name), members[m].value);
-  loop.kind = PD_NAMESPACE; /* it cannot be iterated */
+  loop.kind = PD_LOOP;
   return loop;
 }
 
@@ -224,14 +226,14 @@ static void run_body(struct pd_rendering *r, const struct pd_node *n) {
 
 bool pd_template_render(const struct pd_template *t, const struct pd_value *context, struct pd_arena *a,
                         struct pd_rendered *to, char *why) {
+  const size_t used = a->used;
   struct pd_scope *given = pd_arena_alloc(a, sizeof *given);
   if (context->kind == PD_DICT) given->variables = *context->dict;
   given->variables.room = given->variables.n; /* the dict stays as it is: a new member moves to new memory */
-  struct pd_rendering r = {.arena = a, .text.arena = a, .why = why};
+  struct pd_rendering r = {.arena = a, .text.arena = a, .used = used, .why = why};
   r.scope = scope_in(&r, given);
   r.out = &r.text;
   run_body(&r, t->body);
-  if (r.failed) return false;
-  *to = (struct pd_rendered){pd_written(&r.text), r.span, r.n_spans};
-  return true;
+  *to = (struct pd_rendered){pd_written(&r.text), r.span, r.n_spans, r.beyond};
+  return !r.failed;
 }

@@ -29,11 +29,13 @@ enum pd_value_kind {
   PD_NONE,
   PD_BOOL,
   PD_INT,
+  PD_LARGE, /* a whole number outside of int64, by its digits in `text`, which a zero ends */
   PD_FLOAT,
   PD_TEXT,
   PD_LIST,
   PD_DICT,
   PD_NAMESPACE, /* a dict whose members `set` changes */
+  PD_LOOP,      /* the variable `loop`, a dict */
   PD_FUNCTION,  /* of Jinja or transformers, by its name in `text` */
   PD_MACRO
 };
@@ -99,6 +101,8 @@ bool pd_template_marks(const struct pd_template *t);
 /* pdc's own template of this name, or NULL; pd_template_names lists them: "chatml, gemma, ...". */
 const char *pd_template_named(const char *name);
 const char *pd_template_names(void);
+/* The special tokens of such a template, with NULL at the end, or NULL. */
+const char *const *pd_template_tokens(const char *name);
 
 /* [begin, end) of the text, in bytes. */
 struct pd_span {
@@ -108,6 +112,7 @@ struct pd_rendered {
   struct pd_text text;  /* in the arena */
   struct pd_span *span; /* the text of {% generation %} blocks, ascending */
   int n_spans;
+  bool beyond; /* after a failure: the work, memory or text exceeds a limit */
 };
 /* Renders with the members of `context`, a dict, as variables. Several threads may render one template, each with its
  * own arena. False after filling `why`. */

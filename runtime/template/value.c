@@ -1,6 +1,7 @@
 /* Values and their memory. */
 #include "internal.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -155,8 +156,10 @@ const struct pd_value *pd_member(const struct pd_value *of, const char *key) {
 }
 
 const char *pd_kind_name(const struct pd_value *v) {
-  static const char *const names[] = {"undefined", "none",   "a boolean",   "a whole number", "a number", "a text",
-                                      "a list",    "a dict", "a namespace", "a function",     "a macro"};
+  static const char *const names[] = {
+      "undefined", "none",       "a boolean", "a whole number", "a whole number of more than 63 bits",
+      "a number",  "a text",     "a list",    "a dict",         "a namespace",
+      "a loop",    "a function", "a macro"};
   return names[v->kind];
 }
 
@@ -175,12 +178,33 @@ bool pd_truth(const struct pd_value *v) {
 }
 
 static bool is_number(const struct pd_value *v) {
-  return v->kind == PD_BOOL || v->kind == PD_INT || v->kind == PD_FLOAT;
+  return v->kind == PD_BOOL || v->kind == PD_INT || v->kind == PD_LARGE || v->kind == PD_FLOAT;
 }
 static int64_t whole_of(const struct pd_value *v) { return v->kind == PD_BOOL ? v->truth : v->whole; }
 static double number_of(const struct pd_value *v) { return v->kind == PD_FLOAT ? v->number : (double)whole_of(v); }
 
+/* The exact digits of a whole number, or of a float outside of int64; others are rounded, inside of int64. */
+static struct pd_text digits_of(const struct pd_value *v, char *to, size_t room) {
+  if (v->kind == PD_LARGE) return v->text;
+  const int n = v->kind == PD_FLOAT ? snprintf(to, room, "%.0f", v->number)
+                                    : snprintf(to, room, "%lld", (long long)whole_of(v));
+  return (struct pd_text){to, (size_t)n};
+}
+
+/* At least one of the numbers is large. */
+static int order_of_large(const struct pd_value *a, const struct pd_value *b) {
+  char room[2][400];
+  const double x = a->kind == PD_FLOAT ? a->number : 0, y = b->kind == PD_FLOAT ? b->number : 0;
+  if (isinf(x) || isinf(y)) return (x > y) - (x < y);
+  const struct pd_text p = digits_of(a, room[0], sizeof *room), q = digits_of(b, room[1], sizeof *room);
+  const bool below = *p.at == '-';
+  if (below != (*q.at == '-')) return below ? -1 : 1;
+  const int order = p.n == q.n ? pd_texts_compare(p, q) : p.n < q.n ? -1 : 1;
+  return below ? -order : order;
+}
+
 static int order_of(const struct pd_value *a, const struct pd_value *b) {
+  if (a->kind == PD_LARGE || b->kind == PD_LARGE) return order_of_large(a, b);
   if (a->kind == PD_FLOAT || b->kind == PD_FLOAT)
     return (number_of(a) > number_of(b)) - (number_of(a) < number_of(b));
   return (whole_of(a) > whole_of(b)) - (whole_of(a) < whole_of(b));
@@ -210,7 +234,8 @@ bool pd_equal(const struct pd_value *a, const struct pd_value *b, int depth) {
   case PD_FUNCTION: return pd_texts_equal(a->text, b->text);
   case PD_LIST: return lists_equal(a->list, b->list, depth);
   case PD_DICT: return dicts_equal(a->dict, b->dict, depth);
-  case PD_NAMESPACE: return a->dict == b->dict;
+  case PD_NAMESPACE:
+  case PD_LOOP: return a->dict == b->dict;
   case PD_MACRO: return a->macro == b->macro;
   default: return true;
   }

@@ -1,6 +1,7 @@
 /* Values to texts: Python's str and json.dumps. */
 #include "internal.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -9,6 +10,10 @@
 static void write_float(struct pd_writer *w, double x) {
   char digits[40], text[48];
   int precision = 0;
+  if (!isfinite(x)) {
+    pd_write_text(w, isnan(x) ? "nan" : x < 0 ? "-inf" : "inf");
+    return;
+  }
   do snprintf(digits, sizeof digits, "%.*e", precision, x);
   while (strtod(digits, NULL) != x && ++precision < 17);
   const int exponent = atoi(strchr(digits, 'e') + 1);
@@ -107,6 +112,7 @@ void pd_write_value(struct pd_rendering *r, struct pd_writer *w, const struct pd
   case PD_BOOL: pd_write_text(w, v->truth ? "True" : "False"); return;
   case PD_INT: write_whole(w, v->whole); return;
   case PD_FLOAT: write_float(w, v->number); return;
+  case PD_LARGE:
   case PD_TEXT: pd_write(w, v->text.at, v->text.n); return;
   case PD_LIST:
   case PD_DICT: write_repr(r, w, v, 0); return;
@@ -194,8 +200,14 @@ void pd_write_json(struct pd_rendering *r, struct pd_writer *w, const struct pd_
   switch (v->kind) {
   case PD_NONE: pd_write_text(w, "null"); return;
   case PD_BOOL: pd_write_text(w, v->truth ? "true" : "false"); return;
+  case PD_FLOAT:
+    if (!isfinite(v->number)) {
+      pd_write_text(w, isnan(v->number) ? "NaN" : v->number < 0 ? "-Infinity" : "Infinity");
+      return;
+    }
+    __attribute__((fallthrough));
   case PD_INT:
-  case PD_FLOAT: pd_write_value(r, w, v); return;
+  case PD_LARGE: pd_write_value(r, w, v); return;
   case PD_TEXT: write_json_text(w, v->text, style->ascii); return;
   case PD_LIST: write_json_list(r, w, v->list, style, depth); return;
   case PD_DICT: write_json_dict(r, w, v->dict, style, depth); return;

@@ -27,7 +27,8 @@ TOOL = {"type": "function", "function": {"name": "add", "description": "a \"sum\
                                                         "Z": [], "a": {}, "m": [1, 2.5, 1e22, 1e-7, None, True, -0.0, 100.0]}}}
 VARIABLES = {"messages": TURNS, "tools": [TOOL], "empty": [], "text": "  a,b,,c  ", "number": 7, "real": 2.5, "nothing": None,
              "yes": True, "dict": {"b": 1, "A": [1, "it's", {"q": 'say "x"\n'}], "items": "member"}, "bos_token": "<s>",
-             "eos_token": "</s>", "unicode": "  \u00a0\u3000é\u2003", "list": ["x", "y", "z"]}
+             "eos_token": "</s>", "unicode": "  \u00a0\u3000é\u2003", "list": ["x", "y", "z"],
+             "large": [2**63, -2**63 - 1, 10**30, -10**30, 1e19, float(2**63)]}
 SNIPPETS = [
     # statements and whitespace control
     "a\n  {% if yes %}\n  b\n  {% endif %}\nc\n\n", "{%- if yes -%}  x  {%- else -%} y {%- endif %} z", "  {%+ if yes %}x{% endif +%}\n  y",
@@ -70,6 +71,10 @@ SNIPPETS = [
     "{{ yes is true }}{{ number is number }}{{ real is float }}{{ number is integer }}{{ true is integer }}{{ text is string }}{{ dict is mapping }}{{ list is mapping }}{{ list is sequence }}{{ text is iterable }}{{ number is iterable }}",
     "{{ missing is defined }}{{ missing is undefined }}{{ nothing is none }}{{ nothing is not none }}{{ nothing is defined }}{{ messages[0].tool_calls is defined }}{{ 4 is even }}{{ 4 is divisibleby 2 }}{{ 1 is equalto 1 }}{{ 'x' is in list }}{{ yes is boolean }}{{ yes is false }}{{ missing is iterable }}{{ missing is not string }}",
     "{{ messages[0].content | trim + '!' }}{{ ('a' ~ 'b') | upper }}{{ -3 | string }}{{ not missing is defined }}{{ number in [7, 8] and 'x' or 'y' }}{{ messages[1]['content'][:3] + '…' }}",
+    # whole numbers of more than 63 bits
+    "{{ large }} {{ large | tojson }} {{ large[2] ~ 'x' }} {{ large[0] | string | length }} {{ large[2] | int }} {{ large[0] is number }}{{ large[0] is integer }}{{ large[0] is float }}",
+    "{% for a in large %}{% for b in large + [1, -1.5, true] %}{{ a < b }}{{ a == b }}{{ b >= a }} {% endfor %}{% endfor %}{{ large[3] in large }}{{ 1 if large[1] else 2 }}",
+    "{% for x in list %}{% for y in list %}{{ loop.depth }}{{ loop.depth0 }}{{ loop['depth'] }}{% endfor %}{% endfor %}{{ 1e308 * 10 }} {{ (-1e308 * 10) | tojson }} {{ (1e308 * 10 - 1e308 * 10) | tojson }}",
     # failures in both
     "{{ missing.member }}", "{{ nothing + 'a' }}", "{{ 'a' + 1 }}", "{{ 1 / 0 }}", "{{ raise_exception('no') }}", "{{ missing() }}", "{{ [] | tojson | missing_filter }}",
     "{% for x in number %}{% endfor %}", "{{ number < 'a' }}", "{{ missing | tojson }}", "{% if %}", "{% for x in %}{% endfor %}", "{{ 'a }}", "{% endif %}", "{{ nothing.strip() }}", "{{ 1 in 'a' }}",

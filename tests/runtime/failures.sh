@@ -26,6 +26,7 @@ check "way of messages" "0 (stage 0): --comm tcp is not a transport between proc
 check "graphs on processors" "0 (stage 0): --graphs has no effect: this program runs on the CPU" two 1 $data --steps 3 --graphs
 check "no steps" "0 (stage 0): unknown option '--step'" two 1 --data x.npy t.npy --step 3 --log kept
 check "missing data" "0 (stage 0): cannot read 'none.npy': No such file" two 1 --data none.npy t.npy --steps 3 --log kept
+check "a name with controls" "0 (stage 0): cannot read 'a?b?.npy': No such file" two 1 --data "$(printf 'a\302\233b\342\200\256.npy')" t.npy --steps 3 --log kept
 check "few samples" "0 (stage 0): 'few.npy' holds 36 samples, but 'x.npy' holds 37" two 1 --data x.npy few.npy --steps 3 --log kept
 check "text for numbers" "0 (stage 0): 'kept' holds tokens, but 'x' takes numbers" two 1 --data kept --steps 3 --log kept
 check "missing validation" "0 (stage 0): cannot read 'none'" two 1 $data --validation none --steps 3

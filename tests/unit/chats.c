@@ -5,6 +5,7 @@
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <cmocka.h>
@@ -117,6 +118,11 @@ static void refuses_other_constructs(void **state) {
   refuses_template("{{ x", "line 1: this tag does not end");
   refuses_template("{# x", "line 1: this comment does not end");
   refuses_template("{{ 'x' | safe + 'y' }}", "filter 'safe'");
+  refuses_template("{% for x in [1] %}\n{{ loop.deep }}{% endfor %}",
+                   "line 2: this member of loop is not supported: deep");
+  refuses_template("{{ cycler('a', 'b') }}", "this function is not supported: cycler");
+  refuses_template("{% set j = joiner() %}", "this function is not supported: joiner");
+  refuses_template("{{ lipsum }}", "this function is not supported: lipsum");
   refuses_template("{% break %}", "there is no loop around break");
   refuses_template("{% macro f() %}{% generation %}x{% endgeneration %}{% endmacro %}{{ f() }}", "in a macro");
 }
@@ -248,6 +254,11 @@ static void refuses(TokenizeRequest request, const char *line, const char *expec
   assert_int_equal(access(format("%s.next", request.output), F_OK), -1);
 }
 
+/* A template that exceeds a limit for the content "many". */
+#define MANY                                                                                                             \
+  "{% for m in messages %}<{{ m.role }}>{{ m.content * 100000000 if m.content == 'many' else m.content }}\n{% endfor %}" \
+  "{% if add_generation_prompt %}<assistant>{% endif %}"
+
 static void refuses_lines(void **state) {
   (void)state;
   const TokenizeRequest bytes = {.template = "chatml", .end = "none"};
@@ -266,7 +277,8 @@ static void refuses_lines(void **state) {
   refuses(bytes, "{\"conversations\": [{\"from\": \"human\"}]}", "message 1 of 'conversations' has no texts");
   refuses(bytes, "{\"prompt\": \"a\"}", "its member 'completion' is not a text");
   refuses(bytes, "{\"instruction\": \"a\"}", "its member 'output' is not a text");
-  refuses(bytes, "{\"messages\": [{\"role\": \"user\", \"content\": \"b\"}]}", "no sample has a token with loss");
+  refuses(bytes, "{\"messages\": [{\"role\": \"user\", \"content\": \"b\"}]}",
+          "no sample has a token with loss: 1 sample was read");
   refuses(bytes, "\n \n", "the files hold no samples");
   refuses((TokenizeRequest){.template = "chatml"}, "{\"text\": \"a\"}", "bytes have no end of text");
   refuses((TokenizeRequest){.template = "chatml", .pack = true}, chat, "--pack needs a token between samples");
@@ -281,11 +293,168 @@ static void refuses_lines(void **state) {
       written("bad.jinja", "{{ messages | length }}{% for m in messages %}{{ m.content }}{% endfor %}");
   refuses(other, chat, "renders message 2 in another way when messages follow, or the messages before");
   other = bytes, other.length = 8;
-  refuses(other, chat, "1 of 1 samples is longer than the 9 tokens that --length 8 takes; the longest has 63 (");
+  refuses(other, chat, "1 of 1 sample is longer than the 9 tokens that --length 8 takes; the longest has 63 (");
+  other.too_long = LONG_SKIP;
+  refuses(other, format("%s\n%s", chat, chat),
+          "2 of 2 samples are longer than 9 tokens and left out, the longest has 63 tokens (");
+  refuses(other, chat, "1 of 1 sample is longer than 9 tokens and left out, the longest has 63 tokens (");
+  other.length = 64;
+  other.template = written("bad.jinja", MANY);
+  refuses(
+      other, "{\"messages\": [{\"role\": \"user\", \"content\": \"many\"}]}",
+      "no sample has a token with loss: 1 sample was read; 1 of 1 sample was left out, because the template exceeds a limit");
+  other = bytes, other.template = written("bad.jinja", MANY);
+  refuses(other, "{\"messages\": [{\"role\": \"user\", \"content\": \"many\"}]}",
+          "the text is longer than 64 MiB");
   other = bytes, other.output = in_folder("refused.bin");
   refuses(other, chat, "a file of samples ends with .npz");
   other = bytes, other.length = INT64_MAX;
   refuses(other, chat, "positions are supported");
+}
+
+/* What data_show() prints, or its diagnostic. */
+static const char *shown(const char *path, const char *tokenizer) {
+  char *text = NULL;
+  const char *said = "";
+  size_t n;
+  FILE *out = open_memstream(&text, &n);
+  assert_non_null(out);
+  const bool good = data_show(path, tokenizer, out);
+  fclose(out);
+  diagnostics_tell(keep_text, &said);
+  diagnostics_flush();
+  const char *copy = good ? format("%s", text) : said;
+  free(text);
+  return copy;
+}
+
+static void holds(const char *text, const char *part) {
+  if (!strstr(text, part))
+    fail_msg("'%s' is not in:\n%s", part, text);
+}
+
+/* A tokenizer's folder with these files; NULL: absent. */
+static const char *tokenizer_folder(const char *name, const char *config, const char *map) {
+  size_t bytes;
+  const char *text = read_file("tests/chats/tokenizer/tokenizer.json", &bytes);
+  assert_true(text && mkdir(in_folder(name), 0777) == 0);
+  written(format("%s/tokenizer.json", name), text);
+  if (config)
+    written(format("%s/tokenizer_config.json", name), config);
+  if (map)
+    written(format("%s/special_tokens_map.json", name), map);
+  return in_folder(name);
+}
+
+/* Tokens of a chat by the folder's template, in a row of 8. */
+static void folder_gives(const char *tokenizer, const char *line, const char *expected) {
+  const char *file = written("given.jsonl", line), *output = in_folder("given.npz");
+  assert_true(tokenize(&(TokenizeRequest){
+      .tokenizer = tokenizer, .files = &file, .n_files = 1, .output = output, .length = 64, .quiet = true}));
+  holds(shown(output, tokenizer), expected);
+}
+
+/* Sizes and numbers outside of int64 are read; a file that is not is refused. */
+static void folders_are_read(void **state) {
+  (void)state;
+#define TEMPLATE \
+  "\"chat_template\": \"{{ bos_token }}{{ messages[0].content }}{{ tools | tojson }}{% generation %}a{{ eos_token }}{% endgeneration %}\""
+  const char *line = "{\"id\": 12345678901234567890, \"messages\": [{\"role\": \"user\", \"content\": \"b\"}], "
+                     "\"tools\": [12345678901234567890, -1e400]}",
+             *text = "  <|im_start|>b[12345678901234567890, -Infinity][[a<|im_end|>]]";
+  const TokenizeRequest bytes = {.end = "none"};
+  TokenizeRequest other = bytes;
+  folder_gives(tokenizer_folder("large",
+                                "{\"model_max_length\": 1000000000000000019884624838656, " TEMPLATE
+                                ", \"bos_token\": \"<|im_start|>\", \"eos_token\": \"<|im_end|>\"}",
+                                NULL),
+               line, text);
+  folder_gives(tokenizer_folder("map", "{\"bos_token\": \"<|im_start|>\", \"eos_token\": null, " TEMPLATE "}",
+                                "{\"bos_token\": \"<pad>\", \"eos_token\": {\"content\": \"<|im_end|>\"}}"),
+               line, text);
+  other.tokenizer = tokenizer_folder("broken", "{\"eos_token\": \"<|im_end|>\",}", NULL);
+  refuses(other, line, "broken/tokenizer_config.json': it is not JSON at offset 27");
+  other.tokenizer = tokenizer_folder("empty", "", NULL);
+  refuses(other, line, "empty/tokenizer_config.json': it is empty");
+  other.tokenizer = tokenizer_folder("list", "[]", NULL);
+  refuses(other, line, "list/tokenizer_config.json' is not a JSON object");
+  other.tokenizer = tokenizer_folder("directory", NULL, NULL);
+  assert_int_equal(mkdir(in_folder("directory/tokenizer_config.json"), 0777), 0);
+  refuses(other, line, "directory/tokenizer_config.json': it is not a regular file");
+  other.tokenizer = tokenizer_folder("cut", "{}", "{\"bos_token\"");
+  refuses(other, line, "cut/special_tokens_map.json': it is not JSON at offset 12");
+}
+
+/* Limits are those of one rendering, and a sample that exceeds one is skipped. */
+static void long_chats_are_read(void **state) {
+  (void)state;
+  char *line = NULL;
+  size_t n;
+  FILE *out = open_memstream(&line, &n);
+  assert_non_null(out);
+  fprintf(out, "{\"messages\": [{\"role\": \"user\", \"content\": \"many\"}]}\n{\"messages\": [");
+  for (int i = 0; i < 1000; i++)
+    fprintf(out, "%s{\"role\": \"%s\", \"content\": \"%s\"}", i ? ", " : "", i % 2 ? "assistant" : "user",
+            i % 2 ? "abcdefghijklmnopqrst" : "what");
+  fprintf(out, "]}\n");
+  fclose(out);
+  const char *file = written("long.jsonl", line), *output = in_folder("long.npz");
+  assert_true(tokenize(&(TokenizeRequest){.files = &file,
+                                          .n_files = 1,
+                                          .output = output,
+                                          .length = 25000,
+                                          .end = "none",
+                                          .template = written("many.jinja", MANY),
+                                          .too_long = LONG_SKIP,
+                                          .quiet = true}));
+  /* 500 answers of 21 tokens with loss, of 25000 positions */
+  holds(shown(output, NULL), ": 1 row of 25000 positions");
+  holds(shown(output, NULL), "42.0 % with loss");
+  free(line);
+}
+
+/* OpenAI's `weight`: 0 takes the loss of a turn. */
+static void weights_are_read(void **state) {
+  (void)state;
+  const char *pattern =
+      "{\"messages\": [{\"role\": \"user\", \"content\": \"a\", \"weight\": 7}, "
+      "{\"role\": \"assistant\", \"content\": \"b\", \"weight\": %s}, "
+      "{\"role\": \"user\", \"content\": \"c\"}, {\"role\": \"assistant\", \"content\": \"d\"%s}]}";
+#define LAST "<|im_start|>assistant\n  [[d<|im_end|>]]"
+  const char *first = "  <|im_start|>assistant\n  b<|im_end|>";
+  struct pd_arena a = {0};
+  const struct pd_value cases = json(&a, "tests/chats/rows.json");
+  const char *marked = NULL;
+  for (int64_t i = 0; i < cases.list->n && !marked; i++)
+    if (strstr(zero_ended(pd_member(&cases.list->at[i], "template")->text), "{% generation %}"))
+      marked = zero_ended(pd_member(&cases.list->at[i], "template")->text);
+  assert_non_null(marked);
+  const char *templates[] = {"chatml", written("marked.jinja", marked)};
+  for (int i = 0; i < 2; i++) {
+    const char *file = written("weights.jsonl", format(pattern, "0", "")), *output = in_folder("weights.npz"),
+               *tokenizer = "tests/chats/tokenizer";
+    TokenizeRequest request = {.tokenizer = tokenizer,
+                               .files = &file,
+                               .n_files = 1,
+                               .output = output,
+                               .length = 64,
+                               .template = templates[i],
+                               .quiet = true};
+    assert_true(tokenize(&request));
+    holds(shown(output, tokenizer), first);
+    holds(shown(output, tokenizer), LAST);
+    file = written("weights.jsonl", format(pattern, "1", ", \"weight\": null"));
+    assert_true(tokenize(&request));
+    holds(shown(output, tokenizer), "  <|im_start|>assistant\n  [[b<|im_end|>]]");
+    request.output = NULL;
+    refuses(request, format(pattern, "0", ", \"weight\": 0"), "no sample has a token with loss");
+    refuses(request, format(pattern, "0.5", ""), "the weight of message 2 is neither 0 nor 1");
+    refuses(request, format(pattern, "true", ""), "the weight of message 2 is neither 0 nor 1");
+  }
+  TokenizeRequest other = {.end = "none"};
+  other.template = written("one.jinja", "{% generation %}{{ messages | length }}{% endgeneration %}");
+  refuses(other, format(pattern, "0", ""), "has 1 generation block for 2 messages of the assistant");
+  pd_arena_free(&a);
 }
 
 /* The own templates give the usual texts. */
@@ -325,27 +494,6 @@ static void own_templates(void **state) {
   pd_arena_free(&a);
 }
 
-/* What data_show() prints, or its diagnostic. */
-static const char *shown(const char *path, const char *tokenizer) {
-  char *text = NULL;
-  const char *said = "";
-  size_t n;
-  FILE *out = open_memstream(&text, &n);
-  assert_non_null(out);
-  const bool good = data_show(path, tokenizer, out);
-  fclose(out);
-  diagnostics_tell(keep_text, &said);
-  diagnostics_flush();
-  const char *copy = good ? format("%s", text) : said;
-  free(text);
-  return copy;
-}
-
-static void holds(const char *text, const char *part) {
-  if (!strstr(text, part))
-    fail_msg("'%s' is not in:\n%s", part, text);
-}
-
 static void shows_samples(void **state) {
   (void)state;
   struct pd_arena a = {0};
@@ -370,6 +518,15 @@ static void shows_samples(void **state) {
   holds(text, "\nrow 0:\n  <|im_start|>system\n  You are the answer.<|im_end|>\n");
   holds(text, "  <|im_start|>assistant\n  [[<think>\n  of what\n  </think>\n  \n  4\n  <|im_end|>]]\n");
   holds(text, "\nrow 7:\n  he[[llo and the answer is 42<|endoftext|>]]\n");
+  /* characters that terminals interpret */
+  const char *controls =
+                 written("controls.jsonl", "{\"text\": \"\\u001b \\u0085\\u009b \\u202e\\u2066 \\u2065\\u00a0\"}"),
+             *named = in_folder("a\xc2\x9b"
+                                "b\xe2\x80\xae.npz");
+  assert_true(tokenize(&(TokenizeRequest){
+      .files = &controls, .n_files = 1, .output = named, .end = "none", .length = 64, .quiet = true}));
+  holds(shown(named, NULL), "/a?b?.npz: 1 row of");
+  holds(shown(named, NULL), "\\x1b[[ \\xc2\\x85\\xc2\\x9b \\xe2\\x80\\xae\\xe2\\x81\\xa6 \xe2\x81\xa5\xc2\xa0");
   holds(shown(output, NULL), "PD0661 '");
   holds(shown(output, NULL), "and the tokenizer 256 tokens");
   holds(shown(file, NULL), "is neither a .npz archive nor a file of tokens");
@@ -392,6 +549,9 @@ int main(void) {
       cmocka_unit_test(texts_equal_transformers),
       cmocka_unit_test(refuses_other_constructs),
       cmocka_unit_test(limits_hold),
+      cmocka_unit_test(folders_are_read),
+      cmocka_unit_test(long_chats_are_read),
+      cmocka_unit_test(weights_are_read),
       cmocka_unit_test(own_templates),
       cmocka_unit_test(marks_equal_offsets),
       cmocka_unit_test(rows_equal_transformers),
