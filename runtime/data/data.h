@@ -145,7 +145,7 @@ struct pd_images {
   int n_classes;   /* with names; 0: classes have no names */
   const char **classes;
 };
-/* Bytes of the UTF-8 character at the start of a text; 0: a control character, or invalid. */
+/* Bytes of the UTF-8 character at the start of a text; 0: a control character (pd_control_bytes), or invalid. */
 int pd_plain_character(const char *text);
 struct pd_images *pd_list_images(const char *path, char *why);
 struct pd_images *pd_list_tar(const struct pd_array *a, char *why);

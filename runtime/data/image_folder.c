@@ -214,7 +214,7 @@ int pd_plain_character(const char *text) {
                    : *c >= 0xe0 && *c < 0xf0 ? 2
                    : *c >= 0xf0 && *c < 0xf5 ? 3
                                              : -1;
-  if (more < 0 || *c < ' ' || *c == 0x7f || (*c == 0xc2 && c[1] < 0xa0)) return 0;
+  if (more < 0 || pd_control_bytes(text, strnlen(text, 3))) return 0;
   if ((*c == 0xe0 && c[1] < 0xa0) || (*c == 0xed && c[1] >= 0xa0) || (*c == 0xf0 && c[1] < 0x90) ||
       (*c == 0xf4 && c[1] >= 0x90))
     return 0;
