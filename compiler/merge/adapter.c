@@ -1,5 +1,4 @@
 /* PEFT's adapter_config.json and adapter_model.safetensors. */
-#include <math.h>
 #include <string.h>
 
 #include "base/json.h"
@@ -27,66 +26,19 @@ bool file_open(const char *folder, const char *name, File *to) {
 
 /* ---- adapter_config.json ------------------------------------------------------------------------- */
 
-/* Members that do not change the product of an adapter, or that read_config() reads. */
-static const char *const known[] = {"peft_type",       "r",
-                                    "lora_alpha",      "fan_in_fan_out",
-                                    "target_modules",  "lora_dropout",
-                                    "task_type",       "base_model_name_or_path",
-                                    "inference_mode",  "peft_version",
-                                    "revision",        "auto_mapping",
-                                    "megatron_core",   "qalora_group_size",
-                                    "exclude_modules", "layers_to_transform",
-                                    "layers_pattern",  "ensure_weight_tying"};
-
-/* Whether a member is off. */
-static bool is_off(const cJSON *item) {
-  return cJSON_IsNull(item) || cJSON_IsFalse(item) ||
-         (cJSON_IsString(item) && !strcmp(item->valuestring, "none")) ||
-         ((cJSON_IsObject(item) || cJSON_IsArray(item)) && !item->child);
-}
-
-/* Some initializations change the base weights. */
-static bool is_plain_start(const cJSON *item) {
-  return cJSON_IsBool(item) || (cJSON_IsString(item) && !strcmp(item->valuestring, "gaussian"));
-}
-
-static bool is_known(const char *name) {
-  for (size_t i = 0; i < sizeof known / sizeof *known; i++)
-    if (!strcmp(name, known[i]))
-      return true;
-  return false;
-}
-
-static bool is_lora(const cJSON *root, int file) {
-  const cJSON *type = cJSON_GetObjectItemCaseSensitive(root, "peft_type");
-  if (!cJSON_IsString(type) || strcmp(type->valuestring, "LORA")) {
-    error_at((Span){.file = file}, "PD0603", "'peft_type' must be \"LORA\"");
-    return false;
-  }
-  for (const cJSON *item = root->child; item; item = item->next) {
-    const bool start = !strcmp(item->string, "init_lora_weights");
-    if (start ? is_plain_start(item) : is_known(item->string) || is_off(item))
-      continue;
-    error_at((Span){.file = file}, "PD0603", "'%s' is set, but 'pdc merge' adds plain LoRA only",
-             make_utf8(format("%.200s", item->string)));
-    return false;
-  }
-  return true;
-}
-
 static bool read_config(const char *folder, Adapter *to) {
+  char why[PD_WHY] = "";
   int file;
+  struct pd_adapter_config config;
   const cJSON *root = json_load(format("%s/" PD_ADAPTER_CONFIG, folder), &file);
-  if (!root || !is_lora(root, file))
+  if (!root)
     return false;
-  const cJSON *r = cJSON_GetObjectItemCaseSensitive(root, "r"),
-              *alpha = cJSON_GetObjectItemCaseSensitive(root, "lora_alpha");
-  if (!cJSON_IsNumber(r) || !(r->valuedouble >= 1) || !cJSON_IsNumber(alpha) || !isfinite(alpha->valuedouble)) {
-    error_at((Span){.file = file}, "PD0603", "'r' must be a number from 1, and 'lora_alpha' a number");
+  if (!pd_adapter_config_read(root, &config, why)) {
+    error_at((Span){.file = file}, "PD0603", "%s", make_utf8(format("%s", why)));
     return false;
   }
-  to->scale = alpha->valuedouble / r->valuedouble;
-  to->fan_in_fan_out = cJSON_IsTrue(cJSON_GetObjectItemCaseSensitive(root, "fan_in_fan_out"));
+  to->scale = config.alpha / config.r;
+  to->fan_in_fan_out = config.fan_in_fan_out;
   return true;
 }
 
