@@ -27,8 +27,7 @@ __attribute__((format(printf, 2, 3))) static void differ(struct comparison *c, c
   va_end(args);
 }
 
-/* The model's value; NULL: none or unknown. */
-static const char *trait(const char *name) {
+const char *pd_trait(const char *name) {
   for (int i = 0; i < pd.stage->n_traits; i++)
     if (!strcmp(pd.stage->traits[2 * i], name)) return pd.stage->traits[2 * i + 1];
   return NULL;
@@ -87,16 +86,16 @@ static const struct {
 
 static void compare_fields(struct comparison *c) {
   for (size_t i = 0; i < sizeof fields / sizeof *fields; i++)
-    for (int j = 0; j < 3 && fields[i].names[j] && trait(fields[i].trait); j++)
-      fields[i].compare(c, fields[i].names[j], field(c->root, fields[i].names[j]), trait(fields[i].trait));
+    for (int j = 0; j < 3 && fields[i].names[j] && pd_trait(fields[i].trait); j++)
+      fields[i].compare(c, fields[i].names[j], field(c->root, fields[i].names[j]), pd_trait(fields[i].trait));
 }
 
 static void compare_norms(struct comparison *c) {
   static const char *const layer[] = {"layer_norm_eps", "layer_norm_epsilon"};
-  if (trait("layer_norm_eps") && !trait("rms_norm_eps") && cJSON_IsNumber(field(c->root, "rms_norm_eps")))
+  if (pd_trait("layer_norm_eps") && !pd_trait("rms_norm_eps") && cJSON_IsNumber(field(c->root, "rms_norm_eps")))
     differ(c, "it has rms_norm_eps, but the model has layer norms");
   for (int i = 0; i < 2; i++)
-    if (trait("rms_norm_eps") && !trait("layer_norm_eps") && cJSON_IsNumber(field(c->root, layer[i])))
+    if (pd_trait("rms_norm_eps") && !pd_trait("layer_norm_eps") && cJSON_IsNumber(field(c->root, layer[i])))
       differ(c, "it has %s, but the model has RMS norms", layer[i]);
 }
 
@@ -159,8 +158,8 @@ static double frequency(const struct rope *r, double plain) {
 
 /* The model's frequency i of n, from its table or as a power of theta. */
 static double own_frequency(int i, int n) {
-  const char *at = trait("rope_frequencies");
-  if (!at) return pow(atof(trait("rope_theta")), -(double)i / n);
+  const char *at = pd_trait("rope_frequencies");
+  if (!at) return pow(atof(pd_trait("rope_theta")), -(double)i / n);
   for (char *end; i > 0; i--, at = end) strtod(at, &end);
   return strtod(at, NULL);
 }
@@ -177,7 +176,7 @@ static void compare_scaling(struct comparison *c, const struct rope *r, double t
 }
 
 static void compare_rope(struct comparison *c) {
-  const char *dim = trait("rotary_dim"), *own = trait("rope_theta");
+  const char *dim = pd_trait("rotary_dim"), *own = pd_trait("rope_theta");
   if (!dim) return;
   const struct rope r = read_rope(c->root);
   const double theta = own ? atof(own) : r.theta;

@@ -55,6 +55,8 @@ const struct pd_source *pd_sources_find(const struct pd_sources *s, const char *
 /* On rank 0: warns if config.json next to a file differs from pd_stage.traits, or adapter_config.json from
  * pd_stage.adapter_config. */
 void pd_compare_configs(const struct pd_sources *s);
+/* The model's value of a field of config.json; NULL: none or unknown. */
+const char *pd_trait(const char *name);
 
 /* ---- load_adapters.c ------------------------------------------------------------------------- */
 
