@@ -83,10 +83,10 @@ void tensors_sort(Tensors *all) {
 bool tensors_read(const char *folder, Tensors *to) {
   const char *index = format("%s/model.safetensors.index.json", folder),
              *whole = format("%s/model.safetensors", folder);
-  if (access(index, F_OK) == 0) {
-    if (!add_indexed(folder, index, to))
+  if (access(whole, F_OK) == 0) {
+    if (!add_file(whole, to))
       return false;
-  } else if (access(whole, F_OK) == 0 && !add_file(whole, to)) {
+  } else if (access(index, F_OK) == 0 && !add_indexed(folder, index, to)) {
     return false;
   }
   tensors_sort(to);

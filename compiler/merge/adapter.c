@@ -1,4 +1,5 @@
 /* PEFT's adapter_config.json and adapter_model.safetensors. */
+#include <math.h>
 #include <string.h>
 
 #include "base/json.h"
@@ -37,6 +38,8 @@ static bool read_config(const char *folder, Adapter *to) {
     error_at((Span){.file = file}, "PD0603", "%s", make_utf8(format("%s", why)));
     return false;
   }
+  const cJSON *base = cJSON_GetObjectItemCaseSensitive(root, "base_model_name_or_path");
+  to->base = cJSON_IsString(base) ? base->valuestring : NULL;
   to->scale = config.alpha / config.r;
   to->fan_in_fan_out = config.fan_in_fan_out;
   return true;
@@ -52,6 +55,13 @@ static const char *layer_of(const char *name, const char *end) {
   return format("%.*s", (int)(n - before - behind), name + before);
 }
 
+static bool is_finite(const char *path, const struct pd_entry *e) {
+  for (int64_t i = 0; i < e->elements; i++)
+    if (!isfinite(pd_entry_float(e, i)))
+      return refuse(path, format("tensor '%.200s' has a number that is not finite", e->name));
+  return true;
+}
+
 static bool add_pair(const char *path, const struct pd_entry *a, const char *layer, Adapter *to) {
   const struct pd_entry *b =
       pd_safetensors_find(&to->file.content, format(PD_ADAPTER_PREFIX "%s" PD_ADAPTER_B, layer));
@@ -61,7 +71,7 @@ static bool add_pair(const char *path, const struct pd_entry *a, const char *lay
                   format("'%.200s' and its lora_B must be matrices [r, in] and [out, r] of F32, F16, BF16 or F64",
                          a->name));
   push(&to->pairs, ((Pair){layer, a, b, NULL}));
-  return true;
+  return is_finite(path, a) && is_finite(path, b);
 }
 
 bool adapter_read(const char *folder, Adapter *to) {
