@@ -117,9 +117,7 @@ static const char index_name[] = "model.safetensors.index.json";
 
 static bool has(const char *folder, const char *name) { return access(format("%s/%s", folder, name), F_OK) == 0; }
 
-static bool is_indexed(const char *folder) {
-  return !has(folder, "model.safetensors") && has(folder, index_name);
-}
+static bool is_indexed(const char *folder) { return !has(folder, "model.safetensors") && has(folder, index_name); }
 
 static bool open_base(const char *folder, Files *to) {
   File file = {0};

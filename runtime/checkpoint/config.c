@@ -1,6 +1,7 @@
 /* Compares config.json, which Hugging Face's libraries store with weights, with the model (pd_stage.traits),
  * because weights of a different computation may have the same names and shapes. Fields that the file, the model
  * or this table lacks are not compared. */
+#include "checkpoint/save_folder.h"
 #include "checkpoint/sources.h"
 #include "run/run.h"
 #include "shared/adapters.h"
@@ -97,6 +98,37 @@ static void compare_norms(struct comparison *c) {
   for (int i = 0; i < 2; i++)
     if (pd_trait("rms_norm_eps") && !pd_trait("layer_norm_eps") && cJSON_IsNumber(field(c->root, layer[i])))
       differ(c, "it has %s, but the model has RMS norms", layer[i]);
+}
+
+/* ---- windows --------------------------------------------------------------------------------------- */
+
+/* The window of all layers, at most `length`; -1: layers differ, or the file does not tell. */
+static double read_window(const cJSON *root, double length) {
+  const cJSON *window = field(root, "sliding_window"), *use = field(root, "use_sliding_window"),
+              *types = field(root, "layer_types"), *type = field(root, "model_type"), *item;
+  int sliding = 0;
+  if (!window || (cJSON_IsNumber(window) && window->valuedouble < 1)) return -1;
+  const bool optional = use || (cJSON_IsString(type) && !strncmp(type->valuestring, "qwen", 4));
+  if (cJSON_IsNull(window) || (optional && !cJSON_IsTrue(use))) return length;
+  cJSON_ArrayForEach(item, types) sliding +=
+      cJSON_IsString(item) && !strcmp(item->valuestring, "sliding_attention");
+  if (cJSON_IsArray(types) && !sliding) return length;
+  const bool mixed = cJSON_IsArray(types) ? sliding < cJSON_GetArraySize(types) : optional;
+  return mixed || !cJSON_IsNumber(window) ? -1 : fmin(window->valuedouble, length);
+}
+
+/* Windows from the length of a sample up are equal. */
+static void compare_window(struct comparison *c) {
+  if (!pd_trait("sliding_window") || !pd_trait("attention_length")) return;
+  const double length = atof(pd_trait("attention_length")), own = atof(pd_trait("sliding_window")),
+               theirs = read_window(c->root, length);
+  if (theirs < 0 || theirs == own) return;
+  if (theirs == length)
+    differ(c, "sliding_window does not limit samples of %g positions, but the model has %g", length, own);
+  else if (own == length)
+    differ(c, "sliding_window is %g, but the model has none in samples of %g positions", theirs, length);
+  else
+    differ(c, "sliding_window is %g, but the model has %g", theirs, own);
 }
 
 /* ---- rotary positions ------------------------------------------------------------------------------ */
@@ -202,6 +234,15 @@ static void compare_model(struct comparison *c) {
   compare_fields(c);
   compare_norms(c);
   compare_rope(c);
+  compare_window(c);
+}
+
+bool pd_config_fits(const cJSON *root, const char *path, char *why) {
+  struct comparison c = {.root = root};
+  compare_model(&c);
+  pd_make_plain(c.text);
+  return !*c.text ||
+         pd_refuse(why, "'%.300s' describes a different computation than the model: %.650s", path, c.text);
 }
 
 static void compare(const char *path, const cJSON *root) {

@@ -255,7 +255,8 @@ static const char tied_field[] = "tie_word_embeddings";
 
 /* What transformers takes for a missing or null tie_word_embeddings. */
 static bool is_tied_by_default(const cJSON *config) {
-  static const char *const untied[] = {"llama", "mistral", "mixtral", "qwen2", "qwen3", "olmo2", "phi3", "gpt_neox"};
+  static const char *const untied[] = {"llama", "mistral", "mixtral", "qwen2",
+                                       "qwen3", "olmo2",   "phi3",    "gpt_neox"};
   const cJSON *type = cJSON_GetObjectItemCaseSensitive(config, "model_type");
   for (size_t i = 0; i < sizeof untied / sizeof *untied; i++)
     if (cJSON_IsString(type) && !strcmp(type->valuestring, untied[i])) return false;
@@ -275,6 +276,18 @@ static char *with_tie(char *text, const cJSON *config) {
   return replaced(text, strchr(text, '{') + 1, 0, member);
 }
 
+/* --save-config names another folder than --init's, which pd_compare_configs() warns of. The head's tie is
+ * written. */
+static bool check_config(const cJSON *config, const char *path, char *why) {
+  if (!pd_options.save_config) return true;
+  cJSON *untied = cJSON_Duplicate(config, true);
+  cJSON_DeleteItemFromObjectCaseSensitive(untied, tied_field);
+  char cause[PD_WHY];
+  const bool ok = pd_config_fits(untied, path, cause) || pd_refuse(why, "--save-config: %.1000s", cause);
+  cJSON_Delete(untied);
+  return ok;
+}
+
 static bool read_folder(const struct pd_entry *entries, char *why) {
   char path[PATH_MAX];
   size_t bytes;
@@ -285,6 +298,7 @@ static bool read_folder(const struct pd_entry *entries, char *why) {
   cJSON *config = cJSON_ParseWithOpts(text, NULL, true);
   free(read);
   bool ok = cJSON_IsObject(config) || pd_refuse(why, "'%s' is not JSON, or it is cut short", path);
+  ok = ok && check_config(config, path, why);
   ok = ok && open_sources(&s, why) && choose_dtype(config, &s, why);
   ok = ok && (!s.n || take_names(&s, entries, config, why));
   if (ok) like.config = with_tie(with_dtype(text, config), config);
