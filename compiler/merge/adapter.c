@@ -58,7 +58,7 @@ static const char *layer_of(const char *name, const char *end) {
 static bool is_finite(const char *path, const struct pd_entry *e) {
   for (int64_t i = 0; i < e->elements; i++)
     if (!isfinite(pd_entry_float(e, i)))
-      return refuse(path, format("tensor '%.200s' has a number that is not finite", e->name));
+      return refuse(path, format("tensor '%.200s' has an infinity or NaN", e->name));
   return true;
 }
 

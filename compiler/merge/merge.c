@@ -59,7 +59,7 @@ static bool write_merged(const Adapter *x, const Pair *p, FILE *out) {
       merge_row(x, p, a, b, first + i, rows + i * w->dim[1]);
     for (int64_t i = 0; i < n; i++) {
       if (!all_finite(rows + i * w->dim[1], w->dim[1])) {
-        error_at(NO_SPAN, "PD0655", "the merged '%s' has a number that is not finite", w->name);
+        error_at(NO_SPAN, "PD0655", "the merged '%s' has an infinity or NaN", w->name);
         errno = 0;
         return false;
       }

@@ -70,7 +70,8 @@ static bool add_target(char *list, const char *name) {
   return true;
 }
 
-/* The names of target_modules, or the last parts of long lists; false: there is no list. */
+/* Lists target_modules as a pattern: names, or their last parts if names need more than MOST bytes. False: no
+ * list. */
 static bool list_targets(const cJSON *root, char *list) {
   const cJSON *all = cJSON_GetObjectItemCaseSensitive(root, "target_modules"), *item;
   for (int last = 0; last < 2; last++) {

@@ -22,7 +22,7 @@ static void keep_paths(const struct pd_sources *s) {
 /* ---- one parameter --------------------------------------------------------------------------- */
 
 /* The outcome of a parameter, by order of declaration, equal on all ranks that hold it. FRESH: in no file;
- * RESHAPED: with another shape; both start fresh by --init-partial. */
+ * RESHAPED: with another shape. Both start fresh by --init-partial; in a training also adapters in no file. */
 enum outcome { NOT_HERE, READ, FRESH, RESHAPED, MISSING };
 
 /* By --init-partial. */

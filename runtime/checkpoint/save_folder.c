@@ -253,7 +253,7 @@ static char *with_dtype(char *text, const cJSON *config) {
 
 static const char tied_field[] = "tie_word_embeddings";
 
-/* What transformers takes for a missing or null tie_word_embeddings. */
+/* transformers' default of tie_word_embeddings. */
 static bool is_tied_by_default(const cJSON *config) {
   static const char *const untied[] = {"llama", "mistral", "mixtral", "qwen2",
                                        "qwen3", "olmo2",   "phi3",    "gpt_neox"};
