@@ -166,3 +166,10 @@ char *sha256_hex(const void *bytes, size_t length) {
     snprintf(hex + 8 * i, 9, "%08x", state[i]);
   return hex;
 }
+
+const char *without_slashes(const char *path) {
+  size_t n = strlen(path);
+  while (n > 1 && path[n - 1] == '/')
+    n--;
+  return format("%.*s", (int)n, path);
+}

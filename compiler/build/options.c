@@ -189,25 +189,50 @@ static double read_setting(const Option *o, const char *name, const char *text, 
   return x;
 }
 
-/* "r=8,alpha=16,dropout=0.1,targets=q_proj|v_proj" */
+/* n bytes without blanks around them. */
+static const char *without_blanks(const char *text, size_t n) {
+  while (n && (*text == ' ' || *text == '\t'))
+    text++, n--;
+  while (n && (text[n - 1] == ' ' || text[n - 1] == '\t'))
+    n--;
+  return format("%.*s", (int)n, text);
+}
+
+static void set_lora(const Option *o, Lora *l, const char *name, const char *value) {
+  enum { MOST = 1000000 };
+  if (!strcmp(name, "r")) {
+    l->r = (int64_t)read_setting(o, name, value, 1, MOST);
+    if (strspn(value, "0123456789") != strlen(value))
+      usage("%s: 'r' must be a whole number, not '%s'", o->name, value);
+  } else if (!strcmp(name, "alpha"))
+    l->alpha = read_setting(o, name, value, 1e-6, 1e6);
+  else if (!strcmp(name, "dropout"))
+    l->dropout = read_setting(o, name, value, 0, 1);
+  else if (!strcmp(name, "targets"))
+    l->targets = value;
+  else
+    usage("%s has no setting '%s'; it has r, alpha, dropout and targets", o->name, name);
+}
+
+/* "r=8, alpha=16, dropout=0.1, targets=q_proj|v_proj" */
 static Lora *read_lora(const Option *o, const char *text) {
   Lora *l = alloc(sizeof *l);
+  Vec(const char *) given = {0};
   for (size_t n; *text; text += n + (text[n] == ',')) {
     n = strcspn(text, ",");
-    const char *setting = format("%.*s", (int)n, text), *value = strchr(setting, '=');
-    const char *name = format("%.*s", (int)strcspn(setting, "="), setting);
-    if (!value || !*++value)
+    const char *setting = without_blanks(text, n), *equals = strchr(setting, '=');
+    const char *name = without_blanks(setting, strcspn(setting, "="));
+    const char *value = equals ? without_blanks(equals + 1, strlen(equals + 1)) : "";
+    if (!equals && *setting && l->targets && !strcmp(given.at[given.n - 1], "targets"))
+      usage("%s takes NAME=VALUE,.., not '%s'; separate targets by '|': targets=\"%s|%s\"", o->name, setting,
+            l->targets, setting);
+    if (!*value)
       usage("%s takes NAME=VALUE,.., not '%s'", o->name, setting);
-    if (!strcmp(name, "r"))
-      l->r = read_count(o, value);
-    else if (!strcmp(name, "alpha"))
-      l->alpha = read_setting(o, name, value, 1e-6, 1e6);
-    else if (!strcmp(name, "dropout"))
-      l->dropout = read_setting(o, name, value, 0, 1);
-    else if (!strcmp(name, "targets"))
-      l->targets = value;
-    else
-      usage("%s has no setting '%s'; it has r, alpha, dropout and targets", o->name, name);
+    for (int i = 0; i < given.n; i++)
+      if (!strcmp(given.at[i], name))
+        usage("%s has '%s' twice", o->name, name);
+    push(&given, name);
+    set_lora(o, l, name, value);
   }
   if (!l->r || !l->targets)
     usage("%s needs r and targets, such as r=8,targets=\"q_proj|v_proj\"", o->name);

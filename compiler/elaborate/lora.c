@@ -93,16 +93,80 @@ static bool meets(const Elaborator *e, struct pd_range part) {
   return false;
 }
 
-/* The path of a layer with a matrix, for help; NULL: none. */
-static const char *some_layer(const Graph *g) {
+/* The last part of the path of a layer with a matrix `weight`; NULL: another parameter. */
+static const char *layer_name(const Param *p) {
   static const char weight[] = ".weight";
-  for (int i = g->params.n - 1; i >= 0; i--) {
+  const size_t n = strlen(p->name), m = sizeof weight - 1;
+  if (p->shape.rank != 2 || n <= m || strcmp(p->name + n - m, weight))
+    return NULL;
+  const char *path = format("%.*s", (int)(n - m), p->name), *dot = strrchr(path, '.');
+  return dot ? dot + 1 : path;
+}
+
+static bool is_table(const Graph *g, const Param *p) {
+  for (int i = 0; i < g->n_forward; i++)
+    if (g->nodes.at[i].op == &op_gather && g->nodes.at[i].in[0] == p->value)
+      return true;
+  return false;
+}
+
+/* Whether a product reads the parameter's transpose, as linear layers do; a tied head is a table. */
+static bool is_linear(const Graph *g, const Param *p) {
+  if (is_table(g, p))
+    return false;
+  for (int i = 0; i < g->n_forward; i++) {
+    const Node *n = &g->nodes.at[i];
+    const Node *turned = n->op == &op_matmul ? &g->nodes.at[g->values.at[n->in[1]].node] : NULL;
+    if (turned && turned->op == &op_transpose && turned->in[0] == p->value)
+      return true;
+  }
+  return false;
+}
+
+/* Up to four distinct last names of linear layers, those of blocks first: "q_proj, k_proj"; "": none. */
+static const char *some_layers(const Graph *g) {
+  enum { MOST = 4 };
+  const char *names[MOST];
+  int found = 0;
+  Text all = {0};
+  for (int blocks = 1; blocks >= 0 && !found; blocks--)
+    for (int i = 0; i < g->params.n && found < MOST; i++) {
+      const Param *p = &g->params.at[i];
+      const char *name = strpbrk(p->name, "0123456789") || !blocks ? layer_name(p) : NULL;
+      int k = 0;
+      while (name && k < found && strcmp(names[k], name))
+        k++;
+      if (!name || k < found || !is_linear(g, p))
+        continue;
+      text_add(&all, "%s'%s'", found ? ", " : "", name);
+      names[found++] = name;
+    }
+  return all.n ? all.at : "";
+}
+
+/* A table that the target matches; NULL: none. */
+static const char *matched_table(const Graph *g, struct pd_range part) {
+  for (int i = 0; i < g->params.n; i++) {
     const Param *p = &g->params.at[i];
-    const size_t n = strlen(p->name), m = sizeof weight - 1;
-    if (p->shape.rank == 2 && !pd_is_adapter(p->name) && n > m && !strcmp(p->name + n - m, weight))
-      return format("%.*s", (int)(n - m), p->name);
+    const size_t n = strlen(p->name), m = strlen(".weight");
+    if (layer_name(p) && is_table(g, p)) {
+      const char *path = format("%.*s", (int)(n - m), p->name);
+      if (pd_alternative_matches(part, path))
+        return path;
+    }
   }
   return NULL;
+}
+
+static void refuse_target(const Graph *g, struct pd_range part) {
+  Diagnostic *d = error_at(NO_SPAN, "PD0418", "--lora: no linear layer matches '%.*s'", (int)part.n, part.at);
+  const char *text = format("%.*s", (int)part.n, part.at), *table = matched_table(g, part), *like = some_layers(g);
+  if (strpbrk(text, "()[]\\^$+") || strstr(text, ".*"))
+    help(d, "targets are patterns with * and ?, not regular expressions");
+  else if (table)
+    help(d, "'%s' is not a linear layer: embeddings take no adapters", table);
+  if (*like)
+    help(d, "a target is a pattern over names of linear layers, such as %s", like);
 }
 
 static bool check_targets(const Elaborator *e) {
@@ -110,10 +174,7 @@ static bool check_targets(const Elaborator *e) {
   for (const char *rest = e->options->lora->targets; pd_pattern_next(&rest, &part);) {
     if (meets(e, part))
       continue;
-    Diagnostic *d = error_at(NO_SPAN, "PD0418", "--lora: no linear layer matches '%.*s'", (int)part.n, part.at);
-    const char *like = some_layer(e->g);
-    if (like)
-      help(d, "a target is a pattern over names of linear layers; the model has, for example, '%s'", like);
+    refuse_target(e->g, part);
     return false;
   }
   return true;

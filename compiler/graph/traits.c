@@ -24,6 +24,8 @@ typedef enum {
   FREQUENCIES,
   ACTIVATION,
   TIED,
+  WINDOW,
+  LENGTH,
   N_TRAITS
 } Which;
 
@@ -31,7 +33,7 @@ static const char *const names[N_TRAITS] = {
     [HEADS] = "num_attention_heads", [KV_HEADS] = "num_key_value_heads", [HEAD_DIM] = "head_dim",
     [RMS_EPS] = "rms_norm_eps",      [LAYER_EPS] = "layer_norm_eps",     [ROTARY_DIM] = "rotary_dim",
     [THETA] = "rope_theta",          [FREQUENCIES] = "rope_frequencies", [ACTIVATION] = "hidden_act",
-    [TIED] = "tie_word_embeddings"};
+    [TIED] = "tie_word_embeddings",  [WINDOW] = "sliding_window",        [LENGTH] = "attention_length"};
 
 typedef struct Survey {
   const Graph *g;
@@ -109,11 +111,33 @@ static void see_norm(Survey *s, const Node *root) {
 
 /* ---- attention, rotary positions ------------------------------------------------------------------- */
 
+/* The positions that the last query sees, by the constant mask; -1: the mask depends on the sample. */
+static int64_t window_of(const Graph *g, const Node *n, int64_t length) {
+  enum { MASK = 3 };
+  const double hidden = -10000;
+  if (n->n_in <= MASK)
+    return length;
+  const Shape *mask = &g->values.at[n->in[MASK]].shape;
+  double x;
+  if (mask->batched || mask->rank != 2 || mask->dim[1] != length)
+    return -1;
+  for (int64_t seen = 0; seen < length; seen++) {
+    if (!interpret_element(g, n->in[MASK], mask->dim[0] * length - 1 - seen, &x))
+      return -1;
+    if (x <= hidden)
+      return seen;
+  }
+  return length;
+}
+
 static void see_attention(Survey *s, const Node *n) {
   const Shape *q = &s->g->values.at[n->in[0]].shape, *k = &s->g->values.at[n->in[1]].shape;
   see_int(s, HEADS, q->dim[0]);
   see_int(s, KV_HEADS, k->dim[0]);
   see_int(s, HEAD_DIM, q->dim[2]);
+  const int64_t window = window_of(s->g, n, k->dim[1]);
+  see(s, WINDOW, window < 0 ? "" : format("%lld", (long long)window));
+  see_int(s, LENGTH, k->dim[1]);
 }
 
 static bool is_near(double x, double y) { return fabs(x - y) <= 1e-5 * fabs(y); }

@@ -8,7 +8,7 @@
       {"intermediate_size", FIELD_COUNT, NULL, NULL}, {"num_hidden_layers", FIELD_COUNT, NULL, NULL},         \
       {"num_attention_heads", FIELD_COUNT, NULL, NULL}, {"num_key_value_heads", FIELD_COUNT, NULL, NULL},     \
       {"head_dim", FIELD_COUNT, "256", NULL}, {"max_position_embeddings", FIELD_COUNT, "8192", NULL},         \
-      {"rms_norm_eps", FIELD_NUMBER, "1e-6", NULL}, {"tie_word_embeddings", FIELD_FLAG, "true", NULL},        \
+      {"rms_norm_eps", FIELD_EPSILON, "1e-6", NULL}, {"tie_word_embeddings", FIELD_FLAG, "true", NULL},       \
       {"attention_bias", FIELD_FLAG, "false", NULL},                                                          \
       {"use_bidirectional_attention", FIELD_FLAG, "false", "false"}, {"rope_theta", FIELD_OTHER, NULL, NULL}, \
       {"rope_scaling", FIELD_OTHER, NULL, NULL}, {                                                            \

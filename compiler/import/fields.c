@@ -163,6 +163,7 @@ static const char *printed(const cJSON *item) {
 static bool refuse_type(const Import *m, const Field *f, const cJSON *item) {
   static const char *const kinds[] = {[FIELD_COUNT] = "a whole number from 1 to 1000000000",
                                       [FIELD_NUMBER] = "a finite number",
+                                      [FIELD_EPSILON] = "a finite number of at least 0",
                                       [FIELD_OPTION] = "a finite number or null",
                                       [FIELD_WINDOW] = "a whole number from 1 to 1000000000, or null",
                                       [FIELD_FLAG] = "true or false",
@@ -179,6 +180,7 @@ static const char *item_text(const Field *f, const cJSON *item) {
   switch (f->kind) {
   case FIELD_WINDOW:
   case FIELD_COUNT: return cJSON_IsNumber(item) && x >= 1 && x <= MOST && x == floor(x) ? number_text(x) : NULL;
+  case FIELD_EPSILON: return cJSON_IsNumber(item) && isfinite(x) && x >= 0 ? number_text(x) : NULL;
   case FIELD_OPTION:
   case FIELD_NUMBER: return cJSON_IsNumber(item) && isfinite(x) ? number_text(x) : NULL;
   case FIELD_FLAG: return cJSON_IsBool(item) ? cJSON_IsTrue(item) ? "true" : "false" : NULL;

@@ -103,13 +103,6 @@ char *import_config(const char *path, const char *name, Tensors tensors) {
   return text && shapes_compare(&m, text) ? text : NULL;
 }
 
-static const char *without_slashes(const char *path) {
-  size_t n = strlen(path);
-  while (n > 1 && path[n - 1] == '/')
-    n--;
-  return format("%.*s", (int)n, path);
-}
-
 bool import_read(const char *folder, Imported *to) {
   Tensors tensors = {0};
   struct stat st;

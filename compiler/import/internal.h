@@ -8,13 +8,14 @@
 /* ---- families (family_*.c) ----------------------------------------------------------------------- */
 
 typedef enum {
-  FIELD_COUNT,  /* an integer of at least 1 */
-  FIELD_NUMBER, /* finite */
-  FIELD_OPTION, /* a finite number, or null for none */
-  FIELD_WINDOW, /* an integer of at least 1, or null for none */
-  FIELD_FLAG,   /* true or false */
-  FIELD_WORD,   /* a string, one of `only` */
-  FIELD_OTHER   /* read by `derive` */
+  FIELD_COUNT,   /* an integer of at least 1 */
+  FIELD_NUMBER,  /* finite */
+  FIELD_EPSILON, /* finite, at least 0 */
+  FIELD_OPTION,  /* a finite number, or null for none */
+  FIELD_WINDOW,  /* an integer of at least 1, or null for none */
+  FIELD_FLAG,    /* true or false */
+  FIELD_WORD,    /* a string, one of `only` */
+  FIELD_OTHER    /* read by `derive` */
 } FieldKind;
 
 /* A field of config.json that the template uses by this name, or that must have a certain value. */

@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include "import/internal.h"
+#include "shared/hugging_face.h"
 #include "shared/read_file.h"
 #include "shared/safetensors.h"
 
@@ -32,10 +33,12 @@ static bool add_file(const char *path, Tensors *to) {
     return refuse_file(path, why);
   for (int i = 0; i < s.n; i++) {
     const struct pd_entry *e = &s.at[i];
-    if (e->dtype == PD_DTYPE_OTHER && e->rank > 1) {
-      pd_refuse(why, "tensor '%.200s' is not of type F32, F16, BF16 or F64, which '--init' reads", e->name);
+    if (e->dtype == PD_DTYPE_OTHER && !pd_is_unweighted(e->name)) {
+      error_at((Span){.file = source_add(path, "")}, "PD0653",
+               "tensor '%s' is not of type F32, F16, BF16 or F64, which '--init' reads",
+               make_utf8(format("%.200s", e->name)));
       pd_safetensors_free(&s);
-      return refuse_file(path, why);
+      return false;
     }
     Tensor t = {.name = format("%s", e->name), .rank = e->rank, .data = e->data, .end = e->end};
     memcpy(t.dim, e->dim, sizeof t.dim);
@@ -83,10 +86,10 @@ void tensors_sort(Tensors *all) {
 bool tensors_read(const char *folder, Tensors *to) {
   const char *index = format("%s/model.safetensors.index.json", folder),
              *whole = format("%s/model.safetensors", folder);
-  if (access(index, F_OK) == 0) {
-    if (!add_indexed(folder, index, to))
+  if (access(whole, F_OK) == 0) {
+    if (!add_file(whole, to))
       return false;
-  } else if (access(whole, F_OK) == 0 && !add_file(whole, to)) {
+  } else if (access(index, F_OK) == 0 && !add_indexed(folder, index, to)) {
     return false;
   }
   tensors_sort(to);

@@ -27,66 +27,21 @@ bool file_open(const char *folder, const char *name, File *to) {
 
 /* ---- adapter_config.json ------------------------------------------------------------------------- */
 
-/* Members that do not change the product of an adapter, or that read_config() reads. */
-static const char *const known[] = {"peft_type",       "r",
-                                    "lora_alpha",      "fan_in_fan_out",
-                                    "target_modules",  "lora_dropout",
-                                    "task_type",       "base_model_name_or_path",
-                                    "inference_mode",  "peft_version",
-                                    "revision",        "auto_mapping",
-                                    "megatron_core",   "qalora_group_size",
-                                    "exclude_modules", "layers_to_transform",
-                                    "layers_pattern",  "ensure_weight_tying"};
-
-/* Whether a member is off. */
-static bool is_off(const cJSON *item) {
-  return cJSON_IsNull(item) || cJSON_IsFalse(item) ||
-         (cJSON_IsString(item) && !strcmp(item->valuestring, "none")) ||
-         ((cJSON_IsObject(item) || cJSON_IsArray(item)) && !item->child);
-}
-
-/* Some initializations change the base weights. */
-static bool is_plain_start(const cJSON *item) {
-  return cJSON_IsBool(item) || (cJSON_IsString(item) && !strcmp(item->valuestring, "gaussian"));
-}
-
-static bool is_known(const char *name) {
-  for (size_t i = 0; i < sizeof known / sizeof *known; i++)
-    if (!strcmp(name, known[i]))
-      return true;
-  return false;
-}
-
-static bool is_lora(const cJSON *root, int file) {
-  const cJSON *type = cJSON_GetObjectItemCaseSensitive(root, "peft_type");
-  if (!cJSON_IsString(type) || strcmp(type->valuestring, "LORA")) {
-    error_at((Span){.file = file}, "PD0603", "'peft_type' must be \"LORA\"");
-    return false;
-  }
-  for (const cJSON *item = root->child; item; item = item->next) {
-    const bool start = !strcmp(item->string, "init_lora_weights");
-    if (start ? is_plain_start(item) : is_known(item->string) || is_off(item))
-      continue;
-    error_at((Span){.file = file}, "PD0603", "'%s' is set, but 'pdc merge' adds plain LoRA only",
-             make_utf8(format("%.200s", item->string)));
-    return false;
-  }
-  return true;
-}
-
 static bool read_config(const char *folder, Adapter *to) {
+  char why[PD_WHY] = "";
   int file;
+  struct pd_adapter_config config;
   const cJSON *root = json_load(format("%s/" PD_ADAPTER_CONFIG, folder), &file);
-  if (!root || !is_lora(root, file))
+  if (!root)
     return false;
-  const cJSON *r = cJSON_GetObjectItemCaseSensitive(root, "r"),
-              *alpha = cJSON_GetObjectItemCaseSensitive(root, "lora_alpha");
-  if (!cJSON_IsNumber(r) || !(r->valuedouble >= 1) || !cJSON_IsNumber(alpha) || !isfinite(alpha->valuedouble)) {
-    error_at((Span){.file = file}, "PD0603", "'r' must be a number from 1, and 'lora_alpha' a number");
+  if (!pd_adapter_config_read(root, &config, why)) {
+    error_at((Span){.file = file}, "PD0603", "%s", make_utf8(format("%s", why)));
     return false;
   }
-  to->scale = alpha->valuedouble / r->valuedouble;
-  to->fan_in_fan_out = cJSON_IsTrue(cJSON_GetObjectItemCaseSensitive(root, "fan_in_fan_out"));
+  const cJSON *base = cJSON_GetObjectItemCaseSensitive(root, "base_model_name_or_path");
+  to->base = cJSON_IsString(base) ? base->valuestring : NULL;
+  to->scale = config.alpha / config.r;
+  to->fan_in_fan_out = config.fan_in_fan_out;
   return true;
 }
 
@@ -100,6 +55,13 @@ static const char *layer_of(const char *name, const char *end) {
   return format("%.*s", (int)(n - before - behind), name + before);
 }
 
+static bool is_finite(const char *path, const struct pd_entry *e) {
+  for (int64_t i = 0; i < e->elements; i++)
+    if (!isfinite(pd_entry_float(e, i)))
+      return refuse(path, format("tensor '%.200s' has an infinity or NaN", e->name));
+  return true;
+}
+
 static bool add_pair(const char *path, const struct pd_entry *a, const char *layer, Adapter *to) {
   const struct pd_entry *b =
       pd_safetensors_find(&to->file.content, format(PD_ADAPTER_PREFIX "%s" PD_ADAPTER_B, layer));
@@ -109,7 +71,7 @@ static bool add_pair(const char *path, const struct pd_entry *a, const char *lay
                   format("'%.200s' and its lora_B must be matrices [r, in] and [out, r] of F32, F16, BF16 or F64",
                          a->name));
   push(&to->pairs, ((Pair){layer, a, b, NULL}));
-  return true;
+  return is_finite(path, a) && is_finite(path, b);
 }
 
 bool adapter_read(const char *folder, Adapter *to) {

@@ -21,6 +21,7 @@ typedef struct Pair {
 
 typedef struct Adapter {
   File file;
+  const char *base;    /* the name of the model that it was trained on; NULL: unknown */
   double scale;        /* lora_alpha / r */
   bool fan_in_fan_out; /* weights are stored transposed */
   Vec(Pair) pairs;

@@ -2,6 +2,8 @@
 #include "merge/merge.h"
 
 #include <errno.h>
+#include <limits.h>
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -28,6 +30,13 @@ static void merge_row(const Adapter *x, const Pair *p, const float *a, const flo
   }
 }
 
+static bool all_finite(const float *x, int64_t n) {
+  bool finite = true;
+  for (int64_t i = 0; i < n; i++)
+    finite &= isfinite(x[i]) != 0;
+  return finite;
+}
+
 static const float *floats(const struct pd_entry *e) {
   float *all = alloc((size_t)e->elements * sizeof *all + 1);
   for (int64_t i = 0; i < e->elements; i++)
@@ -49,6 +58,11 @@ static bool write_merged(const Adapter *x, const Pair *p, FILE *out) {
     for (int64_t i = 0; i < n; i++)
       merge_row(x, p, a, b, first + i, rows + i * w->dim[1]);
     for (int64_t i = 0; i < n; i++) {
+      if (!all_finite(rows + i * w->dim[1], w->dim[1])) {
+        error_at(NO_SPAN, "PD0655", "the merged '%s' has an infinity or NaN", w->name);
+        errno = 0;
+        return false;
+      }
       const int64_t beyond = pd_dtype_round(w->dtype, rows + i * w->dim[1], w->dim[1], rounded);
       if (beyond >= 0) {
         error_at(NO_SPAN, "PD0655", "the merged '%s' has the number %g, beyond the range of %s", w->name,
@@ -103,9 +117,11 @@ static const char index_name[] = "model.safetensors.index.json";
 
 static bool has(const char *folder, const char *name) { return access(format("%s/%s", folder, name), F_OK) == 0; }
 
+static bool is_indexed(const char *folder) { return !has(folder, "model.safetensors") && has(folder, index_name); }
+
 static bool open_base(const char *folder, Files *to) {
   File file = {0};
-  if (!has(folder, index_name)) {
+  if (!is_indexed(folder)) {
     const bool good = file_open(folder, "model.safetensors", &file);
     push(to, file);
     return good;
@@ -141,7 +157,7 @@ static bool copy_file(const char *folder, const char *name, struct pd_output_fol
 }
 
 static bool write_all(const char *base, const Files *files, const Adapter *x, struct pd_output_folder *to) {
-  bool ok = copy_file(base, "config.json", to) && (!has(base, index_name) || copy_file(base, index_name, to));
+  bool ok = copy_file(base, "config.json", to) && (!is_indexed(base) || copy_file(base, index_name, to));
   for (int i = 0; pd_folder_files[i] && ok; i++)
     ok = !has(base, pd_folder_files[i]) || copy_file(base, pd_folder_files[i], to);
   for (int i = 0; i < files->n && ok; i++) {
@@ -151,10 +167,28 @@ static bool write_all(const char *base, const Files *files, const Adapter *x, st
   return ok;
 }
 
-bool merge_folders(const char *base, const char *adapter, const char *output) {
+static bool ends_in_name(const char *path, const char *name) {
+  const char *plain = without_slashes(path), *slash = strrchr(plain, '/');
+  return !strcmp(slash ? slash + 1 : plain, name);
+}
+
+/* Names of models are compared by their last parts: "llama" of "models/llama/" and of "meta/llama". */
+static void warn_of_base(const Adapter *x, const char *base) {
+  char real[PATH_MAX];
+  const char *wanted = x->base ? without_slashes(x->base) : "", *slash = strrchr(wanted, '/');
+  wanted = slash ? slash + 1 : wanted;
+  if (!*wanted || ends_in_name(base, wanted) || (realpath(base, real) && ends_in_name(real, wanted)))
+    return;
+  Diagnostic *d = warning_at(NO_SPAN, "PD0655", "the adapter was trained on '%s', and '%s' has another name",
+                             make_utf8(format("%.300s", x->base)), base);
+  help(d, "the first folder is the base model that the adapter was trained on");
+}
+
+bool merge_folders(const char *base, const char *adapter, const char *path) {
   Adapter x = {0};
   Files files = {0};
   struct pd_output_folder out;
+  const char *output = without_slashes(path);
   if (!open_base(base, &files) || !adapter_read(adapter, &x) || !adapter_find(&x, &files, base))
     return false;
   if (access(output, F_OK) == 0) {
@@ -162,6 +196,7 @@ bool merge_folders(const char *base, const char *adapter, const char *output) {
          "remove it, or choose another name with -o");
     return false;
   }
+  warn_of_base(&x, base);
   const int errors = error_count();
   bool ok = pd_output_folder_open(&out, output);
   if (ok)

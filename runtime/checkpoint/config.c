@@ -1,6 +1,7 @@
 /* Compares config.json, which Hugging Face's libraries store with weights, with the model (pd_stage.traits),
  * because weights of a different computation may have the same names and shapes. Fields that the file, the model
  * or this table lacks are not compared. */
+#include "checkpoint/save_folder.h"
 #include "checkpoint/sources.h"
 #include "run/run.h"
 #include "shared/adapters.h"
@@ -27,8 +28,7 @@ __attribute__((format(printf, 2, 3))) static void differ(struct comparison *c, c
   va_end(args);
 }
 
-/* The model's value; NULL: none or unknown. */
-static const char *trait(const char *name) {
+const char *pd_trait(const char *name) {
   for (int i = 0; i < pd.stage->n_traits; i++)
     if (!strcmp(pd.stage->traits[2 * i], name)) return pd.stage->traits[2 * i + 1];
   return NULL;
@@ -87,17 +87,48 @@ static const struct {
 
 static void compare_fields(struct comparison *c) {
   for (size_t i = 0; i < sizeof fields / sizeof *fields; i++)
-    for (int j = 0; j < 3 && fields[i].names[j] && trait(fields[i].trait); j++)
-      fields[i].compare(c, fields[i].names[j], field(c->root, fields[i].names[j]), trait(fields[i].trait));
+    for (int j = 0; j < 3 && fields[i].names[j] && pd_trait(fields[i].trait); j++)
+      fields[i].compare(c, fields[i].names[j], field(c->root, fields[i].names[j]), pd_trait(fields[i].trait));
 }
 
 static void compare_norms(struct comparison *c) {
   static const char *const layer[] = {"layer_norm_eps", "layer_norm_epsilon"};
-  if (trait("layer_norm_eps") && !trait("rms_norm_eps") && cJSON_IsNumber(field(c->root, "rms_norm_eps")))
+  if (pd_trait("layer_norm_eps") && !pd_trait("rms_norm_eps") && cJSON_IsNumber(field(c->root, "rms_norm_eps")))
     differ(c, "it has rms_norm_eps, but the model has layer norms");
   for (int i = 0; i < 2; i++)
-    if (trait("rms_norm_eps") && !trait("layer_norm_eps") && cJSON_IsNumber(field(c->root, layer[i])))
+    if (pd_trait("rms_norm_eps") && !pd_trait("layer_norm_eps") && cJSON_IsNumber(field(c->root, layer[i])))
       differ(c, "it has %s, but the model has RMS norms", layer[i]);
+}
+
+/* ---- windows --------------------------------------------------------------------------------------- */
+
+/* The window of all layers, at most `length`; -1: layers differ, or the file does not tell. */
+static double read_window(const cJSON *root, double length) {
+  const cJSON *window = field(root, "sliding_window"), *use = field(root, "use_sliding_window"),
+              *types = field(root, "layer_types"), *type = field(root, "model_type"), *item;
+  int sliding = 0;
+  if (!window || (cJSON_IsNumber(window) && window->valuedouble < 1)) return -1;
+  const bool optional = use || (cJSON_IsString(type) && !strncmp(type->valuestring, "qwen", 4));
+  if (cJSON_IsNull(window) || (optional && !cJSON_IsTrue(use))) return length;
+  cJSON_ArrayForEach(item, types) sliding +=
+      cJSON_IsString(item) && !strcmp(item->valuestring, "sliding_attention");
+  if (cJSON_IsArray(types) && !sliding) return length;
+  const bool mixed = cJSON_IsArray(types) ? sliding < cJSON_GetArraySize(types) : optional;
+  return mixed || !cJSON_IsNumber(window) ? -1 : fmin(window->valuedouble, length);
+}
+
+/* Windows from the length of a sample up are equal. */
+static void compare_window(struct comparison *c) {
+  if (!pd_trait("sliding_window") || !pd_trait("attention_length")) return;
+  const double length = atof(pd_trait("attention_length")), own = atof(pd_trait("sliding_window")),
+               theirs = read_window(c->root, length);
+  if (theirs < 0 || theirs == own) return;
+  if (theirs == length)
+    differ(c, "sliding_window does not limit samples of %g positions, but the model has %g", length, own);
+  else if (own == length)
+    differ(c, "sliding_window is %g, but the model has none in samples of %g positions", theirs, length);
+  else
+    differ(c, "sliding_window is %g, but the model has %g", theirs, own);
 }
 
 /* ---- rotary positions ------------------------------------------------------------------------------ */
@@ -159,8 +190,8 @@ static double frequency(const struct rope *r, double plain) {
 
 /* The model's frequency i of n, from its table or as a power of theta. */
 static double own_frequency(int i, int n) {
-  const char *at = trait("rope_frequencies");
-  if (!at) return pow(atof(trait("rope_theta")), -(double)i / n);
+  const char *at = pd_trait("rope_frequencies");
+  if (!at) return pow(atof(pd_trait("rope_theta")), -(double)i / n);
   for (char *end; i > 0; i--, at = end) strtod(at, &end);
   return strtod(at, NULL);
 }
@@ -177,7 +208,7 @@ static void compare_scaling(struct comparison *c, const struct rope *r, double t
 }
 
 static void compare_rope(struct comparison *c) {
-  const char *dim = trait("rotary_dim"), *own = trait("rope_theta");
+  const char *dim = pd_trait("rotary_dim"), *own = pd_trait("rope_theta");
   if (!dim) return;
   const struct rope r = read_rope(c->root);
   const double theta = own ? atof(own) : r.theta;
@@ -193,9 +224,7 @@ static void compare_adapter(struct comparison *c) {
   const double theirs = number(c->root, "lora_alpha") / number(c->root, "r"),
                scale = number(own, "lora_alpha") / number(own, "r");
   cJSON_Delete(own);
-  if (cJSON_IsTrue(field(c->root, "use_rslora")) || cJSON_IsTrue(field(c->root, "use_dora")))
-    differ(c, "it has use_rslora or use_dora, but the model has plain adapters");
-  else if (!is_near(theirs, scale))
+  if (!is_near(theirs, scale))
     differ(c, "it scales products by lora_alpha / r = %.7g, but the model by %.7g", theirs, scale);
 }
 
@@ -205,6 +234,15 @@ static void compare_model(struct comparison *c) {
   compare_fields(c);
   compare_norms(c);
   compare_rope(c);
+  compare_window(c);
+}
+
+bool pd_config_fits(const cJSON *root, const char *path, char *why) {
+  struct comparison c = {.root = root};
+  compare_model(&c);
+  pd_make_plain(c.text);
+  return !*c.text ||
+         pd_refuse(why, "'%.300s' describes a different computation than the model: %.650s", path, c.text);
 }
 
 static void compare(const char *path, const cJSON *root) {

@@ -22,12 +22,11 @@ static void keep_paths(const struct pd_sources *s) {
 /* ---- one parameter --------------------------------------------------------------------------- */
 
 /* The outcome of a parameter, by order of declaration, equal on all ranks that hold it. FRESH: in no file;
- * RESHAPED: with another shape; both start fresh by --init-partial. */
+ * RESHAPED: with another shape. Both start fresh by --init-partial; in a training also adapters in no file. */
 enum outcome { NOT_HERE, READ, FRESH, RESHAPED, MISSING };
 
-/* By --init-partial, or as an adapter that is trained. */
+/* By --init-partial. */
 static bool may_start_fresh(const char *name) {
-  if (pd.stage->adapter_config && !pd.stage->inference && pd_is_adapter(name)) return true;
   for (int i = 0; i < pd_options.n_init_partial; i++)
     if (pd_pattern_matches(pd_options.init_partial[i], name)) return true;
   return false;
@@ -76,7 +75,10 @@ static bool has_shape(const struct pd_entry *e, int rank, const int64_t *dim) {
   return same;
 }
 
-static const char *hint(void) {
+/* For the parameter or tensor of this name. */
+static const char *hint(const struct pd_sources *s, const char *name) {
+  const char *settings = pd_is_adapter(name) ? pd_adapters_help(s) : "";
+  if (*settings) return settings;
   if (!pd.stage->inference) return ". help: let parameters start fresh with --init-partial PATTERN";
   return pd.stage->adapter_config ? ". help: --init also takes the folder of the adapters: --init DIR ADAPTER_DIR"
                                   : "";
@@ -84,13 +86,15 @@ static const char *hint(void) {
 
 #define TRANSPOSED ". help: for transposed weights, as in Hugging Face's GPT-2, give the layer 'stored = in_out'"
 
-static bool refuse_shape(const char *path, const struct pd_entry *e, int rank, const int64_t *dim, char *why) {
+static bool refuse_shape(const struct pd_sources *s, const struct pd_source *x, int rank, const int64_t *dim,
+                         char *why) {
+  const struct pd_entry *e = x->entry;
   char found[160], needed[160];
   print_shape(found, sizeof found, e->rank, e->dim);
   print_shape(needed, sizeof needed, rank, dim);
   bool transposed = rank == 2 && e->rank == 2 && e->dim[0] == dim[1] && e->dim[1] == dim[0];
-  return pd_refuse(why, "'%s': tensor '%s' has shape %s, but the model needs %s%s", path, e->name, found, needed,
-                   transposed ? TRANSPOSED : hint());
+  return pd_refuse(why, "'%s': tensor '%s' has shape %s, but the model needs %s%s", s->file[x->file].path, e->name,
+                   found, needed, transposed && !pd_is_adapter(e->name) ? TRANSPOSED : hint(s, e->name));
 }
 
 static bool load_one(const struct pd_sources *s, const struct pd_parameter *p, unsigned char *used,
@@ -98,6 +102,7 @@ static bool load_one(const struct pd_sources *s, const struct pd_parameter *p, u
   const struct pd_source *x = pd_sources_find(s, p->name);
   bool fresh = may_start_fresh(p->name);
   if (!x) {
+    fresh |= pd.stage->adapter_config && !pd.stage->inference && pd_is_adapter(p->name);
     *outcome = fresh ? FRESH : MISSING; /* reported together */
     if (fresh) pd_start_fresh(p);
     return true;
@@ -109,7 +114,7 @@ static bool load_one(const struct pd_sources *s, const struct pd_parameter *p, u
   struct pd_shape whole = pd_whole_shape(p);
   const int64_t *needed = file->is_shard ? whole.dim : dim;
   if (!has_shape(x->entry, p->rank, needed)) {
-    if (!fresh) return refuse_shape(file->path, x->entry, p->rank, needed, why);
+    if (!fresh) return refuse_shape(s, x, p->rank, needed, why);
     *outcome = RESHAPED;
     pd_start_fresh(p);
     return true;
@@ -208,7 +213,7 @@ static bool check_outcome(const struct pd_sources *s, const struct pd_entry *ent
     char rename[PD_WHY / 4];
     bool prefixed = find_prefix(s, entries, outcome, first, missing.n, rename, sizeof rename);
     return pd_refuse(why, "%s no tensor%s %s%s", files, missing.n == 1 ? "" : "s", missing.text,
-                     prefixed ? rename : hint());
+                     prefixed ? rename : hint(s, first));
   }
   for (int p = 0; p < pd_options.n_init_partial; p++) {
     const char *pattern = pd_options.init_partial[p];
@@ -244,7 +249,7 @@ static void note_fresh(const struct pd_sources *s, const struct pd_entry *entrie
 /* Rank 0: notes how many of the adapters start fresh. */
 static void note_adapters(const unsigned char *outcome) {
   int fresh = 0;
-  for (int i = 0; i < pd.stage->n_model_parameters; i++) fresh += outcome[i] == FRESH || outcome[i] == RESHAPED;
+  for (int i = 0; i < pd.stage->n_model_parameters; i++) fresh += outcome[i] == FRESH;
   if (fresh) pd_note("%d parameters of adapters start fresh", fresh);
 }
 
@@ -292,6 +297,7 @@ void pd_load_weights(void) {
   pd_agree_on_files(mapped);
   keep_paths(&s);
   if (s.n_files) pd_classes_read(pd_safetensors_metadata(&s.file[0].content, "classes"), s.file[0].path, why);
+  if (!*why) pd_adapters_check(&s, why);
   pd_agree(why);
   pd_compare_configs(&s);
   unsigned char *used = pd_allocate((size_t)s.n), *outcome = pd_allocate((size_t)pd.stage->n_model_parameters);
@@ -303,6 +309,8 @@ void pd_load_weights(void) {
   merge(used, s.n);
   merge(outcome, pd.stage->n_model_parameters);
   report(&s, outcome);
+  pd_adapters_used(&s, used, why);
+  pd_agree(why);
   note_unused(&s, used);
   free(used);
   free(outcome);

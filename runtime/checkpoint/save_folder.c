@@ -233,19 +233,59 @@ static char *member_value(char *at, const char *name) {
   return NULL;
 }
 
-/* Keeps config.json's text. A type of weights in it becomes the type that is written. */
-static void keep_config(char *text, const cJSON *config) {
+/* The text with n bytes at `at` replaced; frees `text`. */
+static char *replaced(char *text, const char *at, size_t n, const char *by) {
+  char *changed = pd_allocate(strlen(text) + strlen(by) + 1);
+  sprintf(changed, "%.*s%s%s", (int)(at - text), text, by, at + n);
+  free(text);
+  return changed;
+}
+
+static char *with_dtype(char *text, const cJSON *config) {
   for (int i = 0; i < 2; i++) {
     const cJSON *item = cJSON_GetObjectItemCaseSensitive(config, dtype_fields[i]);
-    char *value = cJSON_IsString(item) ? member_value(text, dtype_fields[i]) : NULL;
+    const char *value = cJSON_IsString(item) ? member_value(text, dtype_fields[i]) : NULL;
     if (!value || pd_dtype_of(item->valuestring) == like.dtype) continue;
-    const char *name = pd_dtype_name(like.dtype), *behind = strchr(value + 1, '"');
-    char *changed = pd_allocate(strlen(text) + strlen(name) + 1);
-    sprintf(changed, "%.*s%s%s", (int)(value + 1 - text), text, name, behind);
-    free(text);
-    text = changed;
+    text = replaced(text, value + 1, strcspn(value + 1, "\""), pd_dtype_name(like.dtype));
   }
-  like.config = text;
+  return text;
+}
+
+static const char tied_field[] = "tie_word_embeddings";
+
+/* transformers' default of tie_word_embeddings. */
+static bool is_tied_by_default(const cJSON *config) {
+  static const char *const untied[] = {"llama", "mistral", "mixtral", "qwen2",
+                                       "qwen3", "olmo2",   "phi3",    "gpt_neox"};
+  const cJSON *type = cJSON_GetObjectItemCaseSensitive(config, "model_type");
+  for (size_t i = 0; i < sizeof untied / sizeof *untied; i++)
+    if (cJSON_IsString(type) && !strcmp(type->valuestring, untied[i])) return false;
+  return true;
+}
+
+/* By the tensors, a head may be tied against config.json: the written folder says what the model computes. */
+static char *with_tie(char *text, const cJSON *config) {
+  const cJSON *item = cJSON_GetObjectItemCaseSensitive(config, tied_field);
+  const char *own = pd_trait(tied_field), *value = item ? member_value(text, tied_field) : NULL;
+  const bool tied = cJSON_IsBool(item) ? cJSON_IsTrue(item) : is_tied_by_default(config);
+  if (!own || !strcmp(own, tied ? "true" : "false") || (item && !value)) return text;
+  pd_note("--save writes %s = %s into config.json, as the model has it", tied_field, own);
+  if (value) return replaced(text, value, strcspn(value, ", \t\r\n}"), own);
+  char member[64];
+  snprintf(member, sizeof member, "\n  \"%s\": %s,", tied_field, own);
+  return replaced(text, strchr(text, '{') + 1, 0, member);
+}
+
+/* --save-config names another folder than --init's, which pd_compare_configs() warns of. The head's tie is
+ * written. */
+static bool check_config(const cJSON *config, const char *path, char *why) {
+  if (!pd_options.save_config) return true;
+  cJSON *untied = cJSON_Duplicate(config, true);
+  cJSON_DeleteItemFromObjectCaseSensitive(untied, tied_field);
+  char cause[PD_WHY];
+  const bool ok = pd_config_fits(untied, path, cause) || pd_refuse(why, "--save-config: %.1000s", cause);
+  cJSON_Delete(untied);
+  return ok;
 }
 
 static bool read_folder(const struct pd_entry *entries, char *why) {
@@ -258,9 +298,10 @@ static bool read_folder(const struct pd_entry *entries, char *why) {
   cJSON *config = cJSON_ParseWithOpts(text, NULL, true);
   free(read);
   bool ok = cJSON_IsObject(config) || pd_refuse(why, "'%s' is not JSON, or it is cut short", path);
+  ok = ok && check_config(config, path, why);
   ok = ok && open_sources(&s, why) && choose_dtype(config, &s, why);
   ok = ok && (!s.n || take_names(&s, entries, config, why));
-  if (ok) keep_config(text, config);
+  if (ok) like.config = with_tie(with_dtype(text, config), config);
   cJSON_Delete(config);
   pd_sources_close(&s);
   return ok;

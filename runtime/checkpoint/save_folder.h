@@ -17,9 +17,16 @@ bool pd_folder_copy(struct pd_output_folder *to);
 /* True if the path is absent, or a folder with only files that a save writes; else false after filling `why`. */
 bool pd_folder_may_replace(const char *path, char *why);
 
+struct pd_sources;
+struct cJSON;
+
+/* ---- config.c -------------------------------------------------------------------------------- */
+
+/* False after filling `why`: config.json differs from the model. */
+bool pd_config_fits(const struct cJSON *root, const char *path, char *why);
+
 /* ---- save_adapter.c -------------------------------------------------------------------------- */
 
-struct pd_sources;
 /* PEFT's name of an adapter's tensor, malloc'd: of the base weight's name in the files of --init. */
 char *pd_adapter_name(const struct pd_sources *s, const char *name);
 char *pd_adapter_text(const char *base); /* adapter_config.json, malloc'd; base NULL: unknown */

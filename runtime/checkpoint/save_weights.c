@@ -13,6 +13,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 enum { PIECE = 1 << 18 }; /* floats */
@@ -288,8 +289,15 @@ void pd_save_weights(const char *path, bool raw) {
   free(s.piece);
 }
 
+static bool link_leads(const char *path, char *why) {
+  struct stat own, target;
+  return !path || lstat(path, &own) || !S_ISLNK(own.st_mode) || !stat(path, &target) ||
+         pd_refuse(why, "--save '%.500s' is a link to nothing. help: remove it, or create what it names", path);
+}
+
 void pd_save_start(char *why) {
   const struct pd_options *o = &pd_options;
+  if (!link_leads(o->save, why) || !link_leads(o->save_raw, why)) return;
   if (!(o->save || o->save_raw) || pd.tensor_rank) return;
   struct pd_entry *entries = pd_gather_entries(NULL);
   if (!pd.rank && (o->save_folder || o->save_raw_folder || pd.stage->adapter_config))

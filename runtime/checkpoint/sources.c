@@ -134,13 +134,13 @@ static int verified_shards(const char *folder, bool *has_manifest, char *why) {
 }
 
 static bool add_folder(struct pd_sources *s, const char *folder, char *why) {
-  static const char *const names[] = {"/model.safetensors.index.json", "/model.safetensors",
+  static const char *const names[] = {"/model.safetensors", "/model.safetensors.index.json",
                                       ("/" PD_ADAPTER_FILE)};
   char path[PATH_MAX], name[64];
   struct stat st;
   for (int i = 0; i < 3; i++) {
     if (!join(path, folder, strlen(folder), names[i], why)) return false;
-    if (!stat(path, &st)) return i ? add_file(s, path, why) : add_indexed(s, path, why);
+    if (!stat(path, &st)) return i == 1 ? add_indexed(s, path, why) : add_file(s, path, why);
   }
   bool ok, has_manifest;
   int shards = verified_shards(folder, &has_manifest, why);

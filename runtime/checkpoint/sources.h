@@ -55,5 +55,16 @@ const struct pd_source *pd_sources_find(const struct pd_sources *s, const char *
 /* On rank 0: warns if config.json next to a file differs from pd_stage.traits, or adapter_config.json from
  * pd_stage.adapter_config. */
 void pd_compare_configs(const struct pd_sources *s);
+/* The model's value of a field of config.json; NULL: none or unknown. */
+const char *pd_trait(const char *name);
+
+/* ---- load_adapters.c ------------------------------------------------------------------------- */
+
+/* False after filling `why`: adapters with settings that pdc does not compute, or a file of adapters without any. */
+bool pd_adapters_check(const struct pd_sources *s, char *why);
+/* False after filling `why`: a tensor of an adapter is not used. */
+bool pd_adapters_used(const struct pd_sources *s, const unsigned char *used, char *why);
+/* Help with the --lora of the adapters' adapter_config.json; "": none. */
+const char *pd_adapters_help(const struct pd_sources *s);
 
 #endif

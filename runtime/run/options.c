@@ -17,6 +17,7 @@ enum kind {
   FLAG,
   COUNT,
   POSITIVE,
+  SIZE,
   SEED,
   SECONDS,
   RATE,
@@ -117,8 +118,8 @@ static const struct option options[] = {
      "type of saved weights: f32, bf16, f16 (default f32; DIR/: config.json)", CHECKPOINTS, TRAIN},
     {"--save-config", PATH, AT(save_config), 0, "DIR",
      "--save DIR/: folder whose config.json is copied (default: --init's)", CHECKPOINTS, TRAIN},
-    {"--save-shard", POSITIVE, AT(save_shard), 0, "BYTES", "--save DIR/: largest weight file (default 5000000000)",
-     CHECKPOINTS, TRAIN},
+    {"--save-shard", SIZE, AT(save_shard), 0, "BYTES",
+     "--save DIR/: most bytes of tensors in a file (default 5GB)", CHECKPOINTS, TRAIN},
     {"--checkpoint", PATH, AT(checkpoint), 0, "DIR", "checkpoint directory, shared by all ranks", CHECKPOINTS,
      TRAIN | EVALUATE},
     {"--checkpoint-every", POSITIVE, AT(checkpoint_every), 0, "K",
@@ -228,6 +229,24 @@ static bool parse_rate(const char *text, double *to) {
   return false;
 }
 
+/* A number of bytes, such as 5000000, 5GB or "1 GiB"; from 1 to 2^60. */
+static bool parse_size(const char *text, int64_t *to) {
+  static const struct {
+    const char *unit;
+    double factor;
+  } units[] = {{"", 1},      {"B", 1},        {"KB", 1e3},     {"MB", 1e6},     {"GB", 1e9},
+               {"TB", 1e12}, {"KiB", 0x1p10}, {"MiB", 0x1p20}, {"GiB", 0x1p30}, {"TiB", 0x1p40}};
+  char *end;
+  const double x = strtod(text, &end);
+  while (*end == ' ') end++;
+  for (size_t i = 0; i < sizeof units / sizeof *units; i++)
+    if (end != text && !strcmp(end, units[i].unit) && x * units[i].factor >= 1 && x * units[i].factor <= 0x1p60) {
+      *to = (int64_t)(x * units[i].factor);
+      return true;
+    }
+  return false;
+}
+
 /* Parses the value of a change of --augment: `n` characters, or a whole number of pixels or a share, 0 to 1. */
 static bool parse_change(const char *text, size_t n, struct pd_augment *a) {
   char word[32] = "", *end;
@@ -264,6 +283,9 @@ static bool parse_value(const struct option *o, const char *text, char *at, char
   case POSITIVE:
     return parse_count(text, 1, (int64_t *)at) ||
            pd_refuse(why, "%s needs a whole number of at least 1, not '%s'", o->name, text);
+  case SIZE:
+    return parse_size(text, (int64_t *)at) ||
+           pd_refuse(why, "%s needs a size such as 5GB or 1GiB, not '%s'", o->name, text);
   case SEED:
     errno = 0;
     *(uint64_t *)at = strtoull(text, &end, 10);

@@ -1,5 +1,6 @@
 #include "shared/adapters.h"
 
+#include <math.h>
 #include <string.h>
 
 static bool ends_in(const char *name, const char *end) {
@@ -8,3 +9,60 @@ static bool ends_in(const char *name, const char *end) {
 }
 
 bool pd_is_adapter(const char *name) { return ends_in(name, PD_ADAPTER_A) || ends_in(name, PD_ADAPTER_B); }
+
+/* ---- adapter_config.json --------------------------------------------------------------------------- */
+
+/* Members that do not change the product of an adapter, or that pd_adapter_config_read() reads. */
+static const char *const known[] = {"peft_type",       "r",
+                                    "lora_alpha",      "fan_in_fan_out",
+                                    "target_modules",  "lora_dropout",
+                                    "task_type",       "base_model_name_or_path",
+                                    "inference_mode",  "peft_version",
+                                    "revision",        "auto_mapping",
+                                    "megatron_core",   "qalora_group_size",
+                                    "exclude_modules", "layers_to_transform",
+                                    "layers_pattern",  "ensure_weight_tying"};
+
+static bool is_off(const cJSON *item) {
+  return cJSON_IsNull(item) || cJSON_IsFalse(item) ||
+         (cJSON_IsString(item) && !strcmp(item->valuestring, "none")) ||
+         ((cJSON_IsObject(item) || cJSON_IsArray(item)) && !item->child);
+}
+
+/* Other initializations change the base weights. */
+static bool is_plain_start(const cJSON *item) {
+  return cJSON_IsBool(item) || (cJSON_IsString(item) && (!strcmp(item->valuestring, "gaussian") ||
+                                                         !strcmp(item->valuestring, "orthogonal")));
+}
+
+static bool is_known(const char *name) {
+  for (size_t i = 0; i < sizeof known / sizeof *known; i++)
+    if (!strcmp(name, known[i])) return true;
+  return false;
+}
+
+static bool is_computed(const cJSON *item) {
+  if (!strcmp(item->string, "init_lora_weights") && is_plain_start(item)) return true;
+  return is_known(item->string) || is_off(item);
+}
+
+bool pd_adapter_config_read(const cJSON *root, struct pd_adapter_config *to, char *why) {
+  const cJSON *type = cJSON_GetObjectItemCaseSensitive(root, "peft_type"),
+              *r = cJSON_GetObjectItemCaseSensitive(root, "r"),
+              *alpha = cJSON_GetObjectItemCaseSensitive(root, "lora_alpha");
+  if (!cJSON_IsString(type) || strcmp(type->valuestring, "LORA"))
+    return pd_refuse(why, "'peft_type' must be \"LORA\"");
+  for (const cJSON *item = root->child; item; item = item->next) {
+    if (is_computed(item)) continue;
+    char *value = cJSON_PrintUnformatted(item);
+    pd_refuse(why, "'%.200s' is %.200s, but pdc computes plain LoRA only", item->string, value ? value : "set");
+    cJSON_free(value);
+    return false;
+  }
+  if (!cJSON_IsNumber(r) || !(r->valuedouble >= 1) || !cJSON_IsNumber(alpha) || !isfinite(alpha->valuedouble))
+    return pd_refuse(why, "'r' must be a number from 1, and 'lora_alpha' a number");
+  to->r = r->valuedouble;
+  to->alpha = alpha->valuedouble;
+  to->fan_in_fan_out = cJSON_IsTrue(cJSON_GetObjectItemCaseSensitive(root, "fan_in_fan_out"));
+  return true;
+}

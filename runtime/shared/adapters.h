@@ -1,8 +1,10 @@
-/* Names of low-rank adapters (--lora), as PEFT has them. */
+/* Low-rank adapters (--lora): their names and their adapter_config.json, as PEFT has them. */
 #ifndef PD_ADAPTERS_H
 #define PD_ADAPTERS_H
 
-#include <stdbool.h>
+#include <cjson/cJSON.h>
+
+#include "shared/why.h"
 
 #ifdef __cplusplus
 extern "C" {
@@ -16,6 +18,14 @@ extern "C" {
 
 /* True for the parameter's name of an adapter. */
 bool pd_is_adapter(const char *name);
+
+struct pd_adapter_config {
+  double r, alpha;
+  bool fan_in_fan_out; /* base weights are stored transposed */
+};
+/* Reads an adapter_config.json. False after filling `why`, without the path: it is not LoRA's, or has a setting that
+ * changes the result beyond W + alpha / r B A. */
+bool pd_adapter_config_read(const cJSON *root, struct pd_adapter_config *to, char *why);
 
 #ifdef __cplusplus
 }

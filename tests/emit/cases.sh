@@ -325,11 +325,12 @@ has_traits() { # WANTED OPTIONS... MODEL
 
 traits_are_the_graphs() {
   llama="num_attention_heads 8 num_key_value_heads 2 head_dim 32 rms_norm_eps 1e-05 rotary_dim 32 rope_theta 10000 hidden_act silu"
-  has_traits "$llama tie_word_embeddings false" "$source/models/llama_mini.pdm"
-  has_traits "$llama tie_word_embeddings true" --infer -D tied=true "$source/models/llama_mini.pdm"
-  has_traits "$llama tie_word_embeddings true" --generate -D tied=true "$source/models/llama_mini.pdm"
-  has_traits "$llama tie_word_embeddings false" --tensor 2 "$source/models/llama_mini.pdm"
-  has_traits "num_attention_heads 4 num_key_value_heads 4 head_dim 64 layer_norm_eps 1e-05 hidden_act gelu_pytorch_tanh tie_word_embeddings true" \
+  window="sliding_window 128 attention_length 128"
+  has_traits "$llama tie_word_embeddings false $window" "$source/models/llama_mini.pdm"
+  has_traits "$llama tie_word_embeddings true $window" --infer -D tied=true "$source/models/llama_mini.pdm"
+  has_traits "$llama tie_word_embeddings true $window" --generate -D tied=true "$source/models/llama_mini.pdm"
+  has_traits "$llama tie_word_embeddings false $window" --tensor 2 "$source/models/llama_mini.pdm"
+  has_traits "num_attention_heads 4 num_key_value_heads 4 head_dim 64 layer_norm_eps 1e-05 hidden_act gelu_pytorch_tanh tie_word_embeddings true $window" \
     "$source/models/gpt_mini.pdm"
   has_traits "layer_norm_eps 1e-12 hidden_act gelu tie_word_embeddings true" "$source/models/bert.pdm"
   for model in lenet resnet50 mlp gnmt8; do
@@ -367,8 +368,8 @@ P
   sed 's/EPS/1e-6/' own.pdm >differs.pdm
   heads="num_attention_heads 1 num_key_value_heads 1 head_dim 16"
   f="1 0.1939227 0.03760603 0.007292665 0.001414214 3.428102e-05 6.64787e-06 1.289173e-06"
-  has_traits "$heads layer_norm_eps 1e-05 rotary_dim 16 rope_frequencies $f hidden_act gelu_pytorch_tanh" same.pdm
-  has_traits "$heads rotary_dim 16 rope_frequencies $f hidden_act gelu_pytorch_tanh" differs.pdm
+  has_traits "$heads layer_norm_eps 1e-05 rotary_dim 16 rope_frequencies $f hidden_act gelu_pytorch_tanh sliding_window 6 attention_length 6" same.pdm
+  has_traits "$heads rotary_dim 16 rope_frequencies $f hidden_act gelu_pytorch_tanh sliding_window 6 attention_length 6" differs.pdm
 }
 
 schedules_are_compared() {
