@@ -364,23 +364,20 @@ static struct pd_node *negation(struct parsing *p) {
   return n;
 }
 
-static struct pd_node *all_of(struct parsing *p) {
-  struct pd_node *n = negation(p);
-  if (!is_word(p, "and")) return n;
-  struct pd_node *all = node(p, PD_N_AND);
+/* Operands with the word between them; a single one is itself. */
+static struct pd_node *chain(struct parsing *p, const char *word, int kind,
+                             struct pd_node *(*operand)(struct parsing *)) {
+  struct pd_node *n = operand(p);
+  if (!is_word(p, word)) return n;
+  struct pd_node *all = node(p, kind);
   add_item(p, all, n, no_name);
-  while (takes_word(p, "and")) add_item(p, all, negation(p), no_name);
+  while (takes_word(p, word)) add_item(p, all, operand(p), no_name);
   return all;
 }
 
-static struct pd_node *any_of(struct parsing *p) {
-  struct pd_node *n = all_of(p);
-  if (!is_word(p, "or")) return n;
-  struct pd_node *any = node(p, PD_N_OR);
-  add_item(p, any, n, no_name);
-  while (takes_word(p, "or")) add_item(p, any, all_of(p), no_name);
-  return any;
-}
+static struct pd_node *all_of(struct parsing *p) { return chain(p, "and", PD_N_AND, negation); }
+
+static struct pd_node *any_of(struct parsing *p) { return chain(p, "or", PD_N_OR, all_of); }
 
 static struct pd_node *expression(struct parsing *p) {
   if (!enters(p)) return NULL;

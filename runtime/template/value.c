@@ -47,7 +47,7 @@ void pd_arena_free(struct pd_arena *a) {
   *a = (struct pd_arena){0};
 }
 
-/* Room for one more of n elements of `size` bytes. */
+/* Room for element n, from 0, of `size` bytes. */
 static void *grown(struct pd_arena *a, void *at, int64_t n, int64_t *room, size_t size) {
   if (n < *room) return at;
   *room = *room ? 2 * *room : 4;
