@@ -447,11 +447,15 @@ def report(name, group, losses, seconds):
                "held_out": round(held[i], 4), "seconds": round(seconds, 1)}
 
 
-def is_chosen(run, options):
-    few = (PLAIN, (1, 0, 0, 0.0), AUTO)
+def is_few(name, run):
+    """No correction, with and without delay, or that of `auto`, whose A is per update in groups with delays by stage."""
+    return (run["A"], run["p"]) in ((0, 0), (1 if ".stages" in name else AUTO[1], AUTO[2]))
+
+
+def is_chosen(name, run, options):
     return (not options.rates or run["rate"] in map(float, options.rates.split(","))) and \
         (not options.seeds or run["seed"] in map(int, options.seeds.split(","))) and \
-        (not options.few or (run["delay"], run["A"], run["p"], run["predict"]) in few)
+        (not options.few or is_few(name, run))
 
 
 def main():
@@ -464,11 +468,11 @@ def main():
     parser.add_argument("--only", default="*")
     parser.add_argument("--rates", metavar="LIST", help="only these, such as 1e-3,2e-3")
     parser.add_argument("--seeds", metavar="LIST", help="only these")
-    parser.add_argument("--few", action="store_true", help="no delay, delay, and `auto` alone")
+    parser.add_argument("--few", action="store_true", help="no delay, no correction, and `auto` alone")
     parser.add_argument("--list", action="store_true")
     options = parser.parse_args()
     names = [name for name in GROUPS if fnmatch.fnmatch(name, options.only)]
-    chosen = {name: [run for run in GROUPS[name] if is_chosen(run, options)] for name in names}
+    chosen = {name: [run for run in GROUPS[name] if is_chosen(name, run, options)] for name in names}
     if options.list:
         for name in names:
             print(f"{name}: {len(chosen[name])} runs")
