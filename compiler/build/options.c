@@ -320,6 +320,11 @@ static void check_generate(Options *o) {
   o->plan.microbatch = o->samples;
 }
 
+static void check_sharding(const Options *o) {
+  if (o->plan.shard_optimizer && o->plan.whole_optimizer)
+    usage("--shard-optimizer and --no-shard-optimizer exclude each other");
+}
+
 /* The page shows a whole plan, with the table of --compare. */
 static void check_report(const Options *o) {
   if (!o->report)
@@ -565,6 +570,7 @@ void options_read(Options *o, int argc, char **argv) {
     usage("-MT needs -MD");
   check_target(o);
   check_report(o);
+  check_sharding(o);
   check_table(o);
   check_show(o, given);
   read_cluster(o);

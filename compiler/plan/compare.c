@@ -59,13 +59,15 @@ bool plan_comparison(const Graph *g, const Pieces *p, const PlanRequest *request
 /* The best of the quickly planned schedules with the chosen delay, or one update more; NULL: not worth a hint. */
 static const Plan *worth_a_hint(const Graph *g, const Pieces *p, const PlanRequest *request, const Plan *plan) {
   const Plan *best = plan;
+  PlanRequest brief = *request;
+  brief.brief = true;
   int n;
   const char *const *name = schedule_names(&n);
   for (int i = 0; i < n; i++) {
     if (!delay_allows(DELAY_ONE, name[i]) || schedule_traits(name[i]).serial ||
         !strcmp(name[i], plan->pipeline.schedule) || (takes_long(name[i]) && request->workers > FEW_WORKERS))
       continue;
-    const Plan *other = try_schedule(g, p, *request, name[i], NULL);
+    const Plan *other = try_schedule(g, p, brief, name[i], NULL);
     if (other && other->batch_seconds < best->batch_seconds)
       best = other;
   }

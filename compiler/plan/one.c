@@ -210,21 +210,88 @@ static Plan *tell(const Attempt *a, Plan **runners_up, int n) {
   return a->plan;
 }
 
-/* The faster of the plans without and with sharded optimizer state. Sharding is tried only if memory prevents the
- * first plan or makes it recompute. Both compute the same. */
-Plan *plan_one(const Graph *g, const Pieces *p, const PlanRequest *request, Plan **runners_up, int n) {
-  const Attempt whole = attempt(g, p, request, 0, n);
-  if (!whole.ready || !planner_may_shard(&whole.r) || !asks_for_memory(whole.plan, request))
-    return tell(&whole, runners_up, n);
-  PlanRequest *shares = alloc_copy(request, sizeof *request);
-  shares->shard_optimizer = true;
+/* ---- variations ---- */
+
+/* A setting that holds for a whole search, tried if the request leaves it open. Results are the same bits. */
+typedef struct Variation {
+  bool (*suits)(const PlanRequest *asked, const Attempt *best, int value);
+  void (*set)(PlanRequest *q, int value);
+  int value;
+  double worth;       /* ratio of batch times from which the variation is taken */
+  const char *unless; /* the setting without it, for `why` */
+} Variation;
+
+/* Seconds of an update of the whole model by one rank. */
+static double whole_update(const Plan *plan) {
+  double sum = 0;
+  for (int i = 0; i < plan_parts(plan); i++)
+    sum += plan->stage[i].update_seconds * plan->pipeline.replicas[plan_stage_of(plan, i)];
+  return sum;
+}
+
+/* Sharded optimizer state saves memory and update time. */
+static bool may_shard(const PlanRequest *asked, const Attempt *best, int value) {
+  (void)value;
+  return planner_may_shard(&best->r) &&
+         (asks_for_memory(best->plan, asked) ||
+          (!asked->brief && whole_update(best->plan) > (1 - WORTH_STATES) * best->plan->batch_seconds));
+}
+
+static void shard(PlanRequest *q, int value) { q->shard_optimizer = value; }
+
+/* In pipelines that drain, waiting messages lengthen every batch. Others: choose.c, look_ahead(). */
+static bool may_look_ahead(const PlanRequest *asked, const Attempt *best, int value) {
+  const ScheduleTraits *traits = &best->r.traits;
+  (void)value;
+  return best->plan && best->plan->pipeline.n_stages > 1 && best->plan->pipeline.ahead[0] == 1 &&
+         traits->looks_ahead && traits->drains && !asked->ahead && !asked->brief && best->r.ranks <= MANY_RANKS;
+}
+
+static void look_ahead(PlanRequest *q, int value) { q->ahead = value; }
+
+/* More chunks shorten the bubble and send more messages. Tries one chunk, then three and four as long as each is
+ * faster: searches for several chunks are slow. */
+static bool may_chunk(const PlanRequest *asked, const Attempt *best, int value) {
+  const Planner *r = &best->r;
+  return r->traits.chunks && !r->traits.spills && r->g->train.chunks == 0 && !asked->split && !asked->chunks &&
+         !asked->brief && r->form.n_stages > 1 && (value == 1 || value == r->form.chunks + 1) &&
+         r->ranks <= (value > 1 ? FEW_WORKERS : MANY_RANKS) && value * r->form.n_stages <= r->subject.n;
+}
+
+static void chunk(PlanRequest *q, int value) { q->chunks = value; }
+
+static const Variation variations[] = {{may_chunk, chunk, 1, 1 / AS_FAST, "two chunks a rank"},
+                                       {may_chunk, chunk, 3, 1 / AS_FAST, "fewer chunks a rank"},
+                                       {may_chunk, chunk, 4, 1 / AS_FAST, "fewer chunks a rank"},
+                                       {may_shard, shard, true, WORTH_STATES, "whole optimizer state"},
+                                       {may_look_ahead, look_ahead, 2, 1 - WORTH_PLACES,
+                                        "one microbatch less in flight between stages"}};
+
+/* The attempt with the variation, if it is better by what the variation is worth; otherwise `best`. */
+static Attempt vary(const Variation *v, const PlanRequest *asked, Attempt best, int n) {
+  if (!v->suits(asked, &best, v->value))
+    return best;
+  PlanRequest *varied = alloc_copy(best.r.request, sizeof *varied);
+  v->set(varied, v->value);
   int mark = diagnostics_mark();
-  const double seconds = whole.plan ? whole.plan->batch_seconds : INFINITY;
-  const Attempt shared = attempt(g, p, shares, whole.plan ? BESIDE_WHOLE * seconds : 0, n);
+  const double seconds = best.plan ? best.plan->batch_seconds : INFINITY;
+  const Attempt other = attempt(best.r.g, best.r.p, varied, best.plan ? BESIDE_VARIED * seconds : 0, n);
   diagnostics_forget(mark); /* repeats earlier diagnostics */
-  const Plan *other = shared.plan;
-  bool better = other && is_sharded(other) && other->batch_seconds < WORTH_STATES * seconds;
-  return tell(better ? &shared : &whole, runners_up, n);
+  if (!other.plan || (v->set == shard && !is_sharded(other.plan)) ||
+      other.plan->batch_seconds >= v->worth * seconds)
+    return best;
+  if (best.plan)
+    other.plan->why = format("%s %.1f %% faster than with %s.", other.plan->why,
+                             100 * (seconds / other.plan->batch_seconds - 1), v->unless);
+  return other;
+}
+
+/* The plan of the request, or of its best variation. */
+Plan *plan_one(const Graph *g, const Pieces *p, const PlanRequest *request, Plan **runners_up, int n) {
+  Attempt best = attempt(g, p, request, 0, n);
+  for (size_t i = 0; best.ready && i < sizeof variations / sizeof *variations; i++)
+    best = vary(&variations[i], request, best, n);
+  return tell(&best, runners_up, n);
 }
 
 Plan *try_schedule(const Graph *g, const Pieces *p, PlanRequest q, const char *schedule, const char **why) {

@@ -38,9 +38,11 @@ typedef struct PlanRequest {
   const char *split;    /* "h[3],h[6].ln_2": starts of stages 1, 2, ... */
   const char *replicas; /* "2,1": by stage; one number: for all */
   int ahead;            /* h of docs/guide/schedules.md; 0: free */
+  int chunks;           /* parts of a rank under interleaved; 0: the model's, or free */
   int64_t microbatch;
   Recompute recompute;
-  bool shard_optimizer; /* false: if memory needs it */
+  bool shard_optimizer; /* --shard-optimizer; false: where it saves memory or time, */
+  bool whole_optimizer; /* unless --no-shard-optimizer */
   int64_t bucket;       /* --bucket; 0: pipeline_bucket() */
   int tensor;           /* tensor-parallel degree (tensor/tensor.h); 0: none; TENSOR_AUTO */
   const char *sharding; /* --sharding FILE: file of pinned layouts of parameters; NULL: none */
@@ -61,6 +63,7 @@ typedef struct PlanRequest {
   void *peak_context;
   PlanWatch *watch; /* NULL: not measured */
   Refusal refusal;
+  bool brief; /* a hint: open settings of a whole search keep their defaults, unless memory needs another */
 } PlanRequest;
 
 /* The batch of inference, which has no updates: the model's batch, rounded up to a multiple of --microbatch times

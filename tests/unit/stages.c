@@ -52,7 +52,7 @@ static void peaks_are_those_by_hand(void **unused) {
       {.split = "h[2]", .microbatch = 2, .recompute = RECOMPUTE_OFF},
       {.split = "h[3]", .microbatch = 3, .recompute = RECOMPUTE_OFF},
       {.split = "h[2]", .microbatch = 3, .schedule = "zb_h1"},
-      {.stages = 2, .microbatch = 3, .schedule = "interleaved"},
+      {.stages = 2, .microbatch = 3, .schedule = "interleaved", .chunks = 2},
       {.split = "h[2]", .microbatch = 3, .target = {.backend = &backend_cuda}},
       {.split = "h[2]", .microbatch = 3, .target = {.backend = &backend_cuda, .precision = PRECISION_BF16}},
   };

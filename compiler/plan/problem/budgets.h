@@ -30,9 +30,8 @@
 #define CLOSE_MANY_RANKS 1.02 /* choose.c: with layouts that take seconds */
 #define CLOSE_EQUAL 1.5       /* ways.c: forms with equal ranks per stage */
 #define CLOSE_LAYERS 1.15     /* layers.c: plans refined beside the fastest */
-#define BESIDE_WHOLE \
-  1.05 /* one.c: plans with sharded state, which refinement may make faster than unsharded ones */
-#define NO_MORE_THAN 1.3 /* refine.c: after random changes */
+#define BESIDE_VARIED 1.05    /* one.c: plans of a variation, before refinement makes them faster */
+#define NO_MORE_THAN 1.3      /* refine.c: after random changes */
 
 /* ---- sizes of large problems */
 

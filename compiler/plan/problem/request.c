@@ -327,7 +327,10 @@ static bool choose_schedule(Planner *r, const PlanRequest *q, const Plan *taken)
                            !setting_belongs(r, t->vertical_sync, "vertical_sync", "pipedream")))
     return false;
   ScheduleTraits traits = schedule_traits(name);
-  r->form.chunks = !traits.chunks || traits.spills ? 1 : t->chunks > 0 ? (int)t->chunks : USUAL_CHUNKS;
+  r->form.chunks = !traits.chunks || traits.spills ? 1
+                   : q->chunks                     ? q->chunks
+                   : t->chunks > 0                 ? (int)t->chunks
+                                                   : USUAL_CHUNKS;
   r->form.vertical_sync = t->vertical_sync && traits.every_round;
   r->form.bucket = q->bucket;
   r->form.shard_optimizer = q->shard_optimizer && traits.replicas && !traits.forward_only;
@@ -419,7 +422,7 @@ bool settle_layers(Planner *r, const Cluster *levels) {
 
 bool planner_may_shard(const Planner *r) {
   const PlanRequest *q = r->request;
-  return !q->shard_optimizer && r->traits.replicas && !r->traits.forward_only &&
+  return !q->shard_optimizer && !q->whole_optimizer && r->traits.replicas && !r->traits.forward_only &&
          (r->free_replicas || !form_is_plain(&r->form));
 }
 
