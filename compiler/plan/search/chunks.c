@@ -205,12 +205,12 @@ static bool take_better(const Planner *r, const Candidate *c, const Partition *p
 /* The best of successive partitions without memory limit. Each is balanced against the parts of the previous
  * one. */
 static void balance(const Planner *r, const Candidate *c, Partition *best) {
-  enum { ROUNDS = 8 };
-  const int parts = pipeline_parts(c->form);
+  enum { ROUNDS = 8, FEW_ROUNDS = 1 };
+  const int parts = pipeline_parts(c->form), rounds = c->form->n_stages > MANY_RANKS / 2 ? FEW_ROUNDS : ROUNDS;
   Copies *at = alloc_copy(c->copies, (size_t)parts * sizeof *at);
   bool changed = true;
   Plan *plan = NULL;
-  for (int round = 0; round <= ROUNDS && changed; round++) {
+  for (int round = 0; round <= rounds && changed; round++) {
     Partition part;
     ensure(partition_fastest(c->spans, at, parts, INT64_MAX, INFINITY, &part));
     if (take_better(r, c, &part, &plan))
