@@ -30,8 +30,10 @@ typedef struct State {
 typedef struct Step {
   int node;
   Ways ways;
-  Ints fresh, live; /* values first met; values needed later */
-  Vec(State) states;
+  Ints fresh, live;  /* values first met; values needed later */
+  Vec(State) states; /* valid during the next step */
+  int *parent, *way; /* by state, */
+  LayoutId *taken;   /* and of its `fresh`, one after another: the way back */
 } Step;
 
 typedef struct Search {
@@ -48,6 +50,8 @@ typedef struct Search {
   Vec(State) found;   /* states after the step, unsorted */
   int *bucket;        /* of a hash table of `found` */
   LayoutId *before;   /* by operand of a node: earlier `gathered`, for backtracking */
+  Arena *scratch[2];  /* states of the even and of the odd steps */
+  ArenaMark empty[2];
 } Search;
 
 enum { NONE = 255, BUCKETS = 1 << 16 };
@@ -304,14 +308,24 @@ static void start_from(Search *s, int value, LayoutId state, bool same_run) {
   s->gathered[value] = same_run ? state >> GATHERED_SHIFT : 0;
 }
 
-static void take(Search *s, int i) {
-  Step *step = &s->step[i];
-  const Step *before = i ? step - 1 : NULL;
+/* Most states are dropped: they stay in scratch memory, and only the way back is kept. */
+static void keep_trail(Step *step) {
+  const int n = step->states.n, fresh = step->fresh.n;
+  step->parent = alloc((size_t)n * sizeof *step->parent);
+  step->way = alloc((size_t)n * sizeof *step->way);
+  step->taken = alloc((size_t)(n * fresh) + 1);
+  for (int i = 0; i < n; i++) {
+    const State *x = &step->states.at[i];
+    step->parent[i] = x->parent, step->way[i] = x->way;
+    memcpy(step->taken + i * fresh, x->fresh, (size_t)fresh);
+  }
+}
+
+static void find_states(Search *s, Step *step, const Step *before) {
   bool same_run = before && s->run[before->node] == s->run[step->node];
   State start = {0};
   int n = before ? before->states.n : 1;
-  step->ways = ways_of(s->d, step->node);
-  s->found.n = 0;
+  memset(&s->found, 0, sizeof s->found);
   memset(s->bucket, -1, BUCKETS * sizeof *s->bucket);
   for (int p = 0; p < n; p++) {
     const State *from = before ? &before->states.at[p] : &start;
@@ -324,6 +338,25 @@ static void take(Search *s, int i) {
   }
   qsort(s->found.at, (size_t)s->found.n, sizeof *s->found.at, by_seconds);
   keep_best(s, step);
+}
+
+static void start_scratch(Search *s) {
+  for (int i = 0; i < 2; i++) {
+    s->scratch[i] = arena_new();
+    Arena *lasting = arena_use(s->scratch[i]);
+    s->empty[i] = arena_mark();
+    arena_use(lasting);
+  }
+}
+
+static void take(Search *s, int i) {
+  Step *step = &s->step[i];
+  step->ways = ways_of(s->d, step->node);
+  Arena *lasting = arena_use(s->scratch[i % 2]);
+  arena_release(s->empty[i % 2]);
+  find_states(s, step, i ? step - 1 : NULL);
+  arena_use(lasting);
+  keep_trail(step);
 }
 
 /* Reports a node without a way; without pinned parameters, the all-whole way always exists. */
@@ -365,6 +398,7 @@ bool assign(const Division *d, Assignment *a) {
   s.gathered = alloc(values);
   s.before = alloc(most_operands(g) + 1);
   s.run = graph_runs(g);
+  start_scratch(&s);
   find_partners(&s);
   find_kept(&s);
   order_steps(&s);
@@ -379,11 +413,10 @@ bool assign(const Division *d, Assignment *a) {
   *a = (Assignment){.way = alloc((size_t)g->nodes.n * sizeof *a->way), .at = alloc(values)};
   for (int i = s.n_steps - 1, state = 0; i >= 0; i--) {
     const Step *step = &s.step[i];
-    const State *x = &step->states.at[state];
-    a->way[step->node] = step->ways.at[x->way];
+    a->way[step->node] = step->ways.at[step->way[state]];
     for (int k = 0; k < step->fresh.n; k++)
-      a->at[step->fresh.at[k]] = x->fresh[k];
-    state = x->parent;
+      a->at[step->fresh.at[k]] = step->taken[state * step->fresh.n + k];
+    state = step->parent[state];
   }
   return true;
 }
