@@ -8,7 +8,7 @@
 typedef enum {
   END_BUDGET,   /* a faster plan may exist */
   END_COMPLETE, /* the exhaustive search compared all plans */
-  END_BOUND     /* no plan can be faster: all ranks are busy */
+  END_BOUND     /* no plan can be faster, by the lower bound */
 } SearchEnd;
 
 typedef struct Choice {
@@ -140,17 +140,21 @@ static Plan *next_best(Choice *c) {
   return best->plan;
 }
 
-/* Whether a plan could be clearly faster, by the bound that all ranks share the passes. */
-static bool may_gain(const Planner *r, double best) {
-  bool may = false;
+/* Lower bound of a batch's seconds: all ranks share the passes and never wait; under a serial schedule they take
+ * turns. */
+static double least_possible(const Planner *r) {
+  double least = INFINITY;
   for (int i = 0; i < r->microbatches.n; i++) {
     const int64_t b = r->microbatches.at[i];
     const Spans *fastest = spans_at(r, b) + r->n_kinds - 1;
-    const double passes = span_compute(fastest, 0, r->subject.n) / r->ranks;
-    may |= passes * turns_at_least(r, b) < WORTH_LAYOUT * best;
+    const double passes = span_compute(fastest, 0, r->subject.n) / (r->traits.serial ? 1 : r->ranks);
+    least = fmin(least, passes * turns_at_least(r, b));
   }
-  return may;
+  return least;
 }
+
+/* Whether a plan could be clearly faster. */
+static bool may_gain(const Planner *r, double best) { return least_possible(r) < WORTH_LAYOUT * best; }
 
 typedef Vec(const Plan *) Plans;
 
@@ -367,16 +371,18 @@ static const char *ways_text(const Pipeline *p) {
 }
 
 /* The reason why the search ended. Simpler plans win within AS_FAST, so optimality is limited to that. */
-static const char *end_text(const Choice *c) {
+static const char *end_text(const Choice *c, const Plan *plan) {
   const double within = 100 * (AS_FAST - 1);
   if (c->end == END_BOUND)
-    return format("Optimal within %.1f %% of predicted time: all ranks are busy.", within);
+    return format("Optimal within %.1f %% of predicted time, by the lower bound of all plans.", within);
   if (c->end == END_COMPLETE)
     return format(
         "Optimal within %.1f %% of predicted time: an exhaustive search found no faster plan (%lld compared; "
         "bounds exclude all other plans).",
         within, (long long)c->compared);
-  return "The search ended at its budget, after local improvements; a faster plan may exist.";
+  return format(
+      "The search ended at its budget, after local improvements. A faster plan may exist, by at most %.1f %%.",
+      100 * fmax(0, 1 - least_possible(c->r) / plan->batch_seconds));
 }
 
 static char *why(const Choice *c, const Plan *plan, double gain) {
@@ -410,7 +416,7 @@ static char *why(const Choice *c, const Plan *plan, double gain) {
            : r->request->recompute != RECOMPUTE_AUTO ? "recomputation as requested"
            : any                                     ? "recomputation only in stages that do not fit without it"
                                                      : "all stages fit without recomputation");
-  text_add(&t, " %s", end_text(c));
+  text_add(&t, " %s", end_text(c, plan));
   if (c->stalling && p->n_stages == 1 && r->free_stages)
     text_add(&t, " Pipelines of several stages would deadlock, because updates wait for other stages [PD0707]; "
                  "'vertical_sync = true' in the model allows them.");
