@@ -17,6 +17,8 @@ typedef struct DeviceKind {
   double link;                  /* bytes/s in each direction within a server, if no level sets it; 0: unknown */
   double host;                  /* bytes/s to host memory; 0: the device uses host memory */
   int multiprocessors;          /* of a GPU; 0: unknown, or another device */
+  double price;                 /* of an hour, in any currency; 0: not given */
+  double watts;                 /* most power of a busy device; 0: unknown */
 } DeviceKind;
 
 /* A kind by its name (kinds.c), such as "a100_80gb". NULL: unknown. */

@@ -16,6 +16,7 @@ typedef struct DataSheet {
   double stream_share;        /* share of memory_bandwidth that streams reach */
   double inside, link, host;  /* as in DeviceKind; inside 0: proportional to memory_bandwidth */
   int multiprocessors;        /* of a GPU; 0: unknown */
+  double price, watts;        /* as in DeviceKind */
 } DataSheet;
 
 DeviceKind kind_of_sheet(const DataSheet *sheet);

@@ -30,6 +30,7 @@ typedef struct Gpu {
   double memory_bandwidth, nvlink;   /* GB/s; NVLink: per direction */
   double pcie;                       /* GB/s per direction */
   double multiprocessors, megahertz; /* boost clock */
+  double watts;                      /* most power */
 } Gpu;
 
 /* V100: NVIDIA Tesla V100 data sheet (SXM2): 15.7 TFLOP/s in f32, 900 GB/s, NVLink 300 GB/s in both directions.
@@ -37,15 +38,16 @@ typedef struct Gpu {
  * A100: NVIDIA A100 data sheet (SXM): 19.5, 156, 312; 1555 and 2039 GB/s; NVLink 600 GB/s in both directions.
  * H100: NVIDIA H100 data sheet (SXM), half of its figures with sparsity: 67, 495, 989; 3.35 TB/s; NVLink 900 GB/s.
  * H200: NVIDIA H200 data sheet (SXM): as H100, 141 GB at 4.8 TB/s.
+ * Power: 300, 400, 700 and 700 W in the same data sheets (SXM).
  * Multiprocessors and clocks: NVIDIA's white papers on the three architectures; H100's clock is that of its peak
  * rate of products. */
 static const Gpu gpus[] = {
-    {"v100_16gb", "V100 16 GB", {"V100-SXM2", "16GB"}, 70, 16, 15.7, 0, 0, 900, 150, 16, 80, 1530},
-    {"v100_32gb", "V100 32 GB", {"V100-SXM2", "32GB"}, 70, 32, 15.7, 0, 0, 900, 150, 16, 80, 1530},
-    {"a100_40gb", "A100 40 GB", {"A100-SXM4", "40GB"}, 80, 40, 19.5, 156, 312, 1555, 300, 32, 108, 1410},
-    {"a100_80gb", "A100 80 GB", {"A100-SXM4", "80GB"}, 80, 80, 19.5, 156, 312, 2039, 300, 32, 108, 1410},
-    {"h100_80gb", "H100 80 GB", {"H100 80GB", "HBM3"}, 90, 80, 67, 495, 989, 3350, 450, 64, 132, 1830},
-    {"h200_141gb", "H200 141 GB", {"NVIDIA H200", NULL}, 90, 141, 67, 495, 989, 4800, 450, 64, 132, 1830},
+    {"v100_16gb", "V100 16 GB", {"V100-SXM2", "16GB"}, 70, 16, 15.7, 0, 0, 900, 150, 16, 80, 1530, 300},
+    {"v100_32gb", "V100 32 GB", {"V100-SXM2", "32GB"}, 70, 32, 15.7, 0, 0, 900, 150, 16, 80, 1530, 300},
+    {"a100_40gb", "A100 40 GB", {"A100-SXM4", "40GB"}, 80, 40, 19.5, 156, 312, 1555, 300, 32, 108, 1410, 400},
+    {"a100_80gb", "A100 80 GB", {"A100-SXM4", "80GB"}, 80, 80, 19.5, 156, 312, 2039, 300, 32, 108, 1410, 400},
+    {"h100_80gb", "H100 80 GB", {"H100 80GB", "HBM3"}, 90, 80, 67, 495, 989, 3350, 450, 64, 132, 1830, 700},
+    {"h200_141gb", "H200 141 GB", {"NVIDIA H200", NULL}, 90, 141, 67, 495, 989, 4800, 450, 64, 132, 1830, 700},
 };
 enum { N_GPUS = sizeof gpus / sizeof *gpus };
 
@@ -82,6 +84,7 @@ static DataSheet sheet_of(const Gpu *gpu) {
   s.link = OF_NVLINK * gpu->nvlink * 1e9;
   s.host = OF_PCIE * gpu->pcie * 1e9;
   s.multiprocessors = (int)gpu->multiprocessors;
+  s.watts = gpu->watts;
   return s;
 }
 
@@ -93,7 +96,9 @@ DeviceKind kind_of_sheet(const DataSheet *s) {
                   .stream = s->memory_bandwidth * s->stream_share,
                   .link = s->link,
                   .host = s->host,
-                  .multiprocessors = s->multiprocessors};
+                  .multiprocessors = s->multiprocessors,
+                  .price = s->price,
+                  .watts = s->watts};
   for (int p = 0; p < N_PRECISIONS; p++)
     k.product[p] = s->peak[p] * s->share[p];
   k.inside = s->inside > 0 ? s->inside : INSIDE_OF_STREAM * k.stream;
@@ -181,6 +186,8 @@ const Cluster *cluster_grouped(const Cluster *c, int n) {
   groups->level[0].count /= n;
   for (int i = 1; i < c->n; i++)
     groups->level[i].bandwidth /= n;
+  for (int i = 0; i < c->n_kinds; i++)
+    groups->kind[i].price *= n, groups->kind[i].watts *= n;
   if (!c->kind_of)
     return groups;
   uint8_t *kind_of = alloc((size_t)(devices / n));

@@ -8,14 +8,14 @@
 /* ---- settings --------------------------------------------------------------------------------------- */
 
 /* Form of a setting's value. */
-typedef enum { COUNT, SHARE, QUANTITY, KIND, DEVICES } Form;
+typedef enum { COUNT, SHARE, AMOUNT, QUANTITY, KIND, DEVICES } Form;
 
 typedef struct Setting {
   const char *name;
   Form form;
   const char *base;    /* QUANTITY: base of its unit (units.h) */
   const char *example; /* "memory = 16 GiB" */
-  double most;         /* QUANTITY: upper limit, exclusive */
+  double most;         /* AMOUNT, QUANTITY: upper limit, exclusive */
   bool zero;           /* QUANTITY: 0 is valid */
   bool may_lack;       /* optional for a level */
 } Setting;
@@ -29,6 +29,8 @@ static const Setting device_settings[] = {
     {"peak_tf32", QUANTITY, "operations/s", "peak_tf32 = 156 TFLOPS", 1e21, false, false},
     {"peak_bf16", QUANTITY, "operations/s", "peak_bf16 = 312 TFLOPS", 1e21, false, false},
     {"efficiency", SHARE, NULL, "efficiency = 0.5", 1, false, false},
+    {"price", AMOUNT, NULL, "price = 2.5", 1e9, false, false},
+    {"watts", AMOUNT, NULL, "watts = 700", 1e9, false, false},
 };
 enum { N_DEVICE_SETTINGS = sizeof device_settings / sizeof *device_settings };
 
@@ -39,7 +41,7 @@ static const Setting level_settings[] = {
     {"latency", QUANTITY, "seconds", "latency = 5 us", 1e3, true, false},
     {"devices", DEVICES, NULL, "devices = [fast, fast, slow, slow]", 0, false, true},
 };
-enum { N_LEVEL_SETTINGS = sizeof level_settings / sizeof *level_settings, MOST_SETTINGS = 8 };
+enum { N_LEVEL_SETTINGS = sizeof level_settings / sizeof *level_settings, MOST_SETTINGS = 10 };
 
 /* Settings of a group by place in its table: the expression, or NULL; and valid numbers, else 0. */
 typedef struct Settings {
@@ -75,6 +77,10 @@ static double read_number(const Ast *a, const Setting *s) {
   }
   if (s->form == SHARE)
     return number && !base && x > 0 && x <= 1 ? x : refuse(a, s, "above 0 and at most 1");
+  if (s->form == AMOUNT)
+    return number && !base && x > 0 && x < s->most
+               ? x
+               : refuse(a, s, format("a number above 0 and below %g", s->most));
   if (!number)
     return refuse(a, s,
                   a->kind == AST_WORD ? format("a number with a unit of %s", s->base)
@@ -212,6 +218,8 @@ static DeviceKind read_device(const Ast *group) {
   if (device_number(&s, "efficiency", &efficiency))
     for (int p = 0; p < N_PRECISIONS; p++)
       sheet.share[p] = efficiency;
+  device_number(&s, "price", &sheet.price);
+  device_number(&s, "watts", &sheet.watts);
   if (group->text)
     sheet.name = name;
   return kind_of_sheet(&sheet);

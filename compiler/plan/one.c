@@ -35,6 +35,19 @@ static void choose_algorithms(const Planner *r, Plan *plan) {
     plan->attentions = profile_attentions(r->profile, plan->pipeline.microbatch);
 }
 
+/* The first devices of the cluster, as many as the plan has ranks. */
+static void add_expenses(const Cluster *c, Plan *plan) {
+  bool priced = true, powered = true;
+  plan->price = plan->watts = 0;
+  for (int i = 0; i < pipeline_ranks(&plan->pipeline); i++) {
+    const DeviceKind *k = cluster_kind(c, i);
+    priced &= k->price > 0, powered &= k->watts > 0;
+    plan->price += k->price, plan->watts += k->watts;
+  }
+  plan->price = priced ? plan->price : 0;
+  plan->watts = powered ? plan->watts : 0;
+}
+
 /* Records the devices of the plan's ranks, for reports. */
 static void name_devices(const Planner *r, Plan *plan) {
   const Cluster *c = r->request->cluster;
@@ -44,6 +57,7 @@ static void name_devices(const Planner *r, Plan *plan) {
   plan->device = r->device->name;
   if (!c)
     return;
+  add_expenses(c, plan);
   bool used[MOST_KINDS] = {false};
   for (int i = 0; i < pipeline_ranks(&plan->pipeline); i++)
     used[cluster_kind(c, i) - c->kind] = true;

@@ -33,16 +33,17 @@ typedef struct StagePlan {
 typedef struct Plan {
   Name model;
   Pipeline pipeline;
-  Placement placement;          /* devices of the ranks */
-  Target target;                /* its threads apply unless OMP_NUM_THREADS is set */
-  StagePlan *stage;             /* by part of the model (pipeline.h): plan_parts() */
-  double batch_seconds;         /* predicted, from a simulation of the schedule; at least links_seconds */
-  double links_seconds;         /* time that the busiest link is in use */
-  Name costs;                   /* origin of the costs: "profile NAME", "counted" */
-  Name device;                  /* devices of the ranks: "A100 80 GB", "fast, slow"; NULL: not planned here */
-  Name cluster;                 /* NULL: no cluster */
-  Name spill;                   /* offload directory of the command line; NULL: set at run time */
-  bool assumed;                 /* the device is a guess */
+  Placement placement;  /* devices of the ranks */
+  Target target;        /* its threads apply unless OMP_NUM_THREADS is set */
+  StagePlan *stage;     /* by part of the model (pipeline.h): plan_parts() */
+  double batch_seconds; /* predicted, from a simulation of the schedule; at least links_seconds */
+  double links_seconds; /* time that the busiest link is in use */
+  Name costs;           /* origin of the costs: "profile NAME", "counted" */
+  Name device;          /* devices of the ranks: "A100 80 GB", "fast, slow"; NULL: not planned here */
+  Name cluster;         /* NULL: no cluster */
+  Name spill;           /* offload directory of the command line; NULL: set at run time */
+  bool assumed;         /* the device is a guess */
+  double price, watts;  /* of an hour of the ranks' devices; their most power; 0: not of all devices known */
   const Algorithms *algorithms; /* algorithms of matrix products, on GPUs; NULL: the library chooses */
   const Attentions *attentions; /* attention by cuDNN; NULL: by the runtime's own kernels */
   char *why;                    /* one paragraph: the reason for this plan, and how the search ended */

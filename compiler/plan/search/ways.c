@@ -29,7 +29,8 @@ static void add_starts(Candidates *candidates, const Candidate *first) {
   const bool few = first->form->n_stages > MANY_RANKS / 2;
   Candidate other = *first;
   for (int start = 0; start < N_CHUNK_STARTS; start++)
-    for (int i = 0; i < (int)(sizeof SHARE / sizeof *SHARE); i += few || start == START_TOGETHER ? EVERY_FOURTH : 1) {
+    for (int i = 0; i < (int)(sizeof SHARE / sizeof *SHARE);
+         i += few || start == START_TOGETHER ? EVERY_FOURTH : 1) {
       other.start = (ChunkStart)start;
       other.tight = SHARE[i];
       if (start > 0 || i > 0)

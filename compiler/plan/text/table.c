@@ -168,6 +168,17 @@ static void predict_tokens(const Plan *plan, FILE *out) {
           rate);
 }
 
+/* Of a billion tokens, or a million samples. Idle ranks are not launched and cost nothing. */
+static void print_expenses(const Plan *plan, double tokens_per_second, double samples_per_second, FILE *out) {
+  const double hours = tokens_per_second > 0 ? 1e9 / tokens_per_second / 3600 : 1e6 / samples_per_second / 3600;
+  const char *what = tokens_per_second > 0 ? "billion tokens" : "million samples";
+  if (plan->price > 0)
+    fprintf(out, "cost: %.4g per %s, at %.4g an hour for all devices\n", hours * plan->price, what, plan->price);
+  if (plan->price > 0 && plan->watts > 0)
+    fprintf(out, "energy: at most %.3g kWh per %s, at %.0f W for all devices\n", hours * plan->watts / 1000, what,
+            plan->watts);
+}
+
 static void predict_batches(const Graph *g, const Plan *plan, FILE *out) {
   double per_second = plan->batch_seconds > 0 ? (double)plan->pipeline.batch / plan->batch_seconds : 0;
   int64_t tokens = graph_tokens_per_sample(g);
@@ -177,6 +188,8 @@ static void predict_batches(const Graph *g, const Plan *plan, FILE *out) {
   else
     fprintf(out, "%.1f samples/s", per_second);
   fprintf(out, ", %.1f %% of the ranks' time spent waiting\n", plan_waiting(plan) * 100);
+  if (per_second > 0)
+    print_expenses(plan, per_second * (double)tokens, per_second, out);
 }
 
 /* The parameters by method, for optimizers with two methods. */
