@@ -112,6 +112,7 @@ typedef struct Shard {
 typedef struct TokenFiles {
   const TokenizeRequest *request;
   int bytes;          /* of a token: 2 or 4 */
+  int32_t end;        /* token after documents; below 0: none */
   int64_t n, in_file; /* tokens in total, and in the open file */
   int files;          /* number of files begun */
   Shard *shards;      /* with their final names, the last first */

@@ -328,6 +328,7 @@ bool tokenize(const TokenizeRequest *request) {
       find_end(request, t.tokenizer, special_token(&config, "eos_token", &t.config), &t.end, why) &&
       texts_open(&t.texts, request, t.tokenizer, why) && (!request->length || start_samples(&t, &config, why));
   if (good) {
+    t.files.end = t.end;
     t.files.bytes = pd_tokenizer_size(t.tokenizer) <= 65536 ? 2 : 4;
     good = write_all(&t, why);
   }

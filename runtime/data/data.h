@@ -33,6 +33,7 @@ struct pd_array {
   int rank;
   int64_t dim[PD_MAX_RANK]; /* of a row */
   bool pixels;              /* values are elements / 255 */
+  int64_t document_end;     /* the token that ends documents, plus 1; 0: the file does not say */
 };
 
 /* ---- array.c --------------------------------------------------------------------------------- */
@@ -109,6 +110,19 @@ bool pd_mark_lines(const struct pd_array *text, const struct pd_input *in, struc
 /* Reads a line's tokens, followed by `pad`. False for a token outside the input's classes. */
 bool pd_read_line(const struct pd_array *text, const struct pd_lines *lines, int64_t line,
                   const struct pd_input *in, int64_t pad, int32_t *to, char *why);
+
+/* ---- documents.c ----------------------------------------------------------------------------- */
+
+/* Windows of up to context + 1 tokens that end with their document, at a stride of context. */
+struct pd_documents {
+  int64_t context, end; /* end: the token that ends documents */
+  int64_t n, *starts;   /* of windows: the first token; kept until the program ends */
+  int64_t documents, positions; /* in the array; tokens of the windows without each document's first */
+};
+/* Finds the windows of an array of tokens, with `context` and `end` set. False: out of memory. */
+bool pd_find_documents(const struct pd_array *a, struct pd_documents *d, char *why);
+/* The number of tokens of the window at token `start`. */
+int64_t pd_document_tokens(const struct pd_array *a, const struct pd_documents *d, int64_t start);
 
 /* ---- tar.c ----------------------------------------------------------------------------------- */
 

@@ -26,6 +26,8 @@ enum kind {
   AUGMENT,
   TOKENS,
   DTYPE,
+  DOCUMENTS,
+  ORDER,
   PATH,
   TEXT,
   PATHS,
@@ -63,11 +65,15 @@ struct option {
 /* tools/describe-options reads this table. A line of --help has at most 100 columns, 70 of them for `help`. */
 static const struct option options[] = {
     {"--data", PATHS, AT(data), AT(n_data), "PATH...",
-     "text, .ids, .bin, .npy, .npz, idx, image folder, .tar; or NAME=PATH", DATA, TRAIN | EVALUATE | INFER},
+     "text, .ids, .bin, .npy, .npz, idx, folder, .tar; [SOURCE=SHARE:][NAME=]PATH", DATA, TRAIN | EVALUATE | INFER},
     {"--token-type", TOKENS, AT(token_bytes), 0, "u8|u16|u32",
      "token type of .bin files without a header; u8 also reads text as bytes", DATA, TRAIN | EVALUATE | INFER},
-    {"--pad", COUNT, AT(pad), 0, "TOKEN", "token that fills lines shorter than the input (default 0)", DATA,
-     TRAIN | EVALUATE | INFER},
+    {"--pad", COUNT, AT(pad), 0, "TOKEN", "token that fills lines and documents shorter than the input (default 0)",
+     DATA, TRAIN | EVALUATE | INFER},
+    {"--documents", DOCUMENTS, AT(documents), 0, "joined|TOKEN",
+     "windows cross documents, or: token that ends them (default: the file's)", DATA, TRAIN | EVALUATE | INFER},
+    {"--order", ORDER, AT(in_file_order), 0, "shuffled|file", "order of training samples (default shuffled)", DATA,
+     TRAIN},
     {"--resize", POSITIVE, AT(resize), 0, "PIXELS",
      "height of images before the crop (default: the input's / 0.875)", DATA, TRAIN | EVALUATE | INFER},
     {"--skip-broken", FLAG, AT(skip_broken), 0, NULL,
@@ -273,6 +279,15 @@ static bool parse_augment(const char *text, struct pd_augment *a) {
   }
 }
 
+static bool parse_documents(const struct option *o, const char *text, struct pd_document_option *to, char *why) {
+  int64_t token;
+  const bool number = parse_count(text, 0, &token) && token < INT32_MAX;
+  to->joined = !strcmp(text, "joined");
+  to->end = number ? token + 1 : 0;
+  return number || to->joined ||
+         pd_refuse(why, "%s needs joined or the number of the token that ends documents, not '%s'", o->name, text);
+}
+
 static bool parse_value(const struct option *o, const char *text, char *at, char *why) {
   char *end;
   double seconds;
@@ -314,6 +329,11 @@ static bool parse_value(const struct option *o, const char *text, char *at, char
            pd_refuse(why,
                      "%s needs flip, crop=PIXELS, resized_crop or color=SHARE with commas between them, not '%s'",
                      o->name, text);
+  case ORDER:
+    *(bool *)at = !strcmp(text, "file");
+    return *(bool *)at || !strcmp(text, "shuffled") ||
+           pd_refuse(why, "%s needs shuffled or file, not '%s'", o->name, text);
+  case DOCUMENTS: return parse_documents(o, text, (struct pd_document_option *)at, why);
   case DTYPE:
     *(const char **)at = text;
     return pd_dtype_of(text) != PD_DTYPE_OTHER ||
