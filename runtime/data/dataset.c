@@ -108,6 +108,8 @@ int64_t pd_dataset_pick(const struct pd_dataset *d, uint64_t seed, bool shuffled
   return s->first + pd_sample(pd_seed_of(seed, (uint64_t)(s - d->sources) + 1), pd_files_samples(s->files), at);
 }
 
+bool pd_dataset_is_mixed(const struct pd_dataset *d) { return d->mixed; }
+
 char *pd_sources_text(const struct pd_dataset *d) {
   enum { ROOM = 96 };
   if (!d || !d->mixed) return NULL;

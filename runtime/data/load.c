@@ -157,6 +157,9 @@ static bool open_data(struct pd_dataset **to, char **paths, int n, char *why) {
 static bool open_training(char *why) {
   const struct pd_options *o = &pd_options;
   if (!open_data(&pd_training_data, o->data, o->n_data, why)) return false;
+  if (o->in_file_order && pd_training_data && pd_dataset_is_mixed(pd_training_data))
+    return pd_refuse(why, "--order file has no meaning for sources with shares. help: leave out the shares, or "
+                          "--order file");
   streams = pd_training_data && pd_dataset_streams(pd_training_data);
   if (streams && !o->in_file_order) pd_dataset_scatter(pd_training_data);
   return true;

@@ -53,6 +53,7 @@ int64_t pd_dataset_samples(const struct pd_dataset *d);
 /* Sample `number` of an endless sequence: every sample of a source comes once in each of its epochs, shuffled by the
  * seed or in the order of the files. */
 int64_t pd_dataset_pick(const struct pd_dataset *d, uint64_t seed, bool shuffled, int64_t number);
+bool pd_dataset_is_mixed(const struct pd_dataset *d); /* sources have shares */
 /* The sources with shares as a JSON array, for free(); NULL: there are none. */
 char *pd_sources_text(const struct pd_dataset *d);
 /* True if the files are large, so that samples are worth reading ahead. */

@@ -74,8 +74,8 @@ static bool find_documents(struct pd_files *d, char *why) {
   if (!d->samples)
     return pd_refuse(why, "'%s'%s hold%s no document of two or more tokens", c->parts->array.path, others,
                      c->n > 1 ? "" : "s");
-  pd_note("'%s'%s: %lld document%s in %lld windows, %.1f %% padding. help: --documents joined fills all windows",
-          c->parts->array.path, others, (long long)documents, documents == 1 ? "" : "s", (long long)d->samples,
+  pd_note("'%s'%s: %lld document%s in %lld window%s, %.1f %% padding. help: --documents joined fills all windows",
+          c->parts->array.path, others, (long long)documents, documents == 1 ? "" : "s", (long long)d->samples, d->samples == 1 ? "" : "s",
           100 - 100 * (double)positions / ((double)d->samples * (double)d->context));
   return true;
 }

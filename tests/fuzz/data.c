@@ -85,6 +85,19 @@ static void read_rows(const struct pd_array *a) {
   free(numbers);
 }
 
+/* Windows must lie within the array, also after the file has changed. */
+static void read_documents(const struct pd_array *a) {
+  struct pd_documents d = {.context = 5, .end = 3};
+  if (a->row != 1 || a->rank || pd_is_float(a->type) || a->stride != pd_element_bytes(a->type)) return;
+  if (!pd_find_documents(a, &d, why)) abort();
+  for (int round = 0; round < 2; round++, change(a))
+    for (int64_t i = 0; i < d.n; i++) {
+      const int64_t n = pd_document_tokens(a, &d, d.starts[i]);
+      if (n < 1 || n > d.context + 1 || n > a->rows - d.starts[i]) abort();
+    }
+  free(d.starts);
+}
+
 /* Samples must lie within the file, and be the same again. */
 static void read_tar(const struct pd_array *a) {
   enum { ROOM = 64 };
@@ -138,10 +151,11 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     break;
   default: pd_parse_bytes(&a); read_lines(&a, data[0] == 't');
   }
-  if (ok)
+  if (ok) {
+    read_documents(&a);
     read_rows(&a);
-  else
-    refused();
+  }
+  if (!ok) refused();
   free(unpacked);
   free(file);
   return 0;
