@@ -72,6 +72,12 @@ static const struct option options[] = {
      DATA, TRAIN | EVALUATE | INFER},
     {"--documents", DOCUMENTS, AT(documents), 0, "joined|TOKEN",
      "windows cross documents, or: token that ends them (default: the file's)", DATA, TRAIN | EVALUATE | INFER},
+    {"--tokenizer", PATHS, AT(tokenizer), AT(n_tokenizer), "PATH...",
+     "tokenizer.json or vocab.json merges.txt; --data: or a folder, or bytes", DATA, ALL},
+    {"--tokenize", TEXT, AT(tokenize), 0, "OPTIONS",
+     "options of pdc tokenize for --tokenizer, such as \"--too-long skip\"", DATA, TRAIN | EVALUATE | INFER},
+    {"--token-cache", PATH, AT(token_cache), 0, "DIR",
+     "folder for the tokens of --tokenizer (default pdc.tokens)", DATA, TRAIN | EVALUATE | INFER},
     {"--order", ORDER, AT(in_file_order), 0, "shuffled|file", "order of training samples (default shuffled)", DATA,
      TRAIN},
     {"--resize", POSITIVE, AT(resize), 0, "PIXELS",
@@ -85,8 +91,6 @@ static const struct option options[] = {
     {"--prompt", TEXT, AT(prompt), 0, "TEXT", "text to continue (default: standard input)", TEXTS, GENERATE},
     {"--prompt-file", PATH, AT(prompt_file), 0, "FILE", "file with the text to continue", TEXTS, GENERATE},
     {"--prompt-tokens", TEXT, AT(prompt_tokens), 0, "N,N,..", "tokens to continue, by number", TEXTS, GENERATE},
-    {"--tokenizer", PATHS, AT(tokenizer), AT(n_tokenizer), "FILE...",
-     "tokenizer.json or vocab.json and merges.txt (default: tokens are bytes)", TEXTS, GENERATE},
     {"--tokens", COUNT, AT(tokens), 0, "N", "number of tokens to generate (default 100)", TEXTS, GENERATE},
     {"--temperature", NUMBER, AT(temperature), 0, "T",
      "divisor of the logits; 0 picks the most probable token (default 1)", TEXTS, GENERATE},
@@ -426,6 +430,8 @@ static bool options_agree(struct pd_options *o, const struct option *training, c
     return pd_refuse(why, "--keep-every needs --keep N: without --keep, all checkpoints are kept");
   if ((o->save_dtype || o->save_config) && !o->save && !o->save_raw)
     return pd_refuse(why, "%s needs --save PATH", o->save_dtype ? "--save-dtype" : "--save-config");
+  if ((o->tokenize || o->token_cache) && !o->n_tokenizer)
+    return pd_refuse(why, "%s needs --tokenizer PATH", o->tokenize ? "--tokenize" : "--token-cache");
   if (o->resume_anyway && !o->resume) return pd_refuse(why, "--resume-anyway needs --resume");
   if (o->skip_broken && o->n_validation)
     return pd_refuse(why, "--skip-broken is for training alone: with --validation, figures would count replaced "
@@ -442,6 +448,12 @@ static bool refuse_option(const struct option *p, char *why) {
   if (p->runs & TRAIN) return pd_refuse(why, "%s has no effect in %s: it is an option of train", p->name, program);
   return pd_refuse(why, "%s has no effect in %s. help: build with pdc --%s", p->name, program,
                    p->runs & INFER ? "infer" : "generate");
+}
+
+static bool expand_files(const char *option, char ***list, int *n, char *why) {
+  if (!pd_expand_files(option, list, n, why)) return false;
+  return pd.stage->generation || !pd_options.n_tokenizer ||
+         (pd_tokenize_files(option, *list, n, why) && pd_expand_files(option, list, n, why));
 }
 
 bool pd_parse_options(struct pd_options *o, int argc, char **argv, char *why) {
@@ -481,6 +493,6 @@ bool pd_parse_options(struct pd_options *o, int argc, char **argv, char *why) {
   o->resume |= o->resume_or_start;
   o->save_folder = take_folder(&o->save);
   o->save_raw_folder = take_folder(&o->save_raw);
-  return pd_expand_files("--data", &o->data, &o->n_data, why) &&
-         pd_expand_files("--validation", &o->validation, &o->n_validation, why) && options_agree(o, training, why);
+  return expand_files("--data", &o->data, &o->n_data, why) &&
+         expand_files("--validation", &o->validation, &o->n_validation, why) && options_agree(o, training, why);
 }

@@ -46,6 +46,7 @@ struct pd_options {
   int64_t data_threads; /* -1: not given */
   const char *prompt, *prompt_file, *prompt_tokens;
   char **tokenizer; /* a run within argv */
+  const char *tokenize, *token_cache; /* NULL: not given */
   int n_tokenizer;
   int64_t tokens, top_k;
   double temperature, top_p;
