@@ -85,6 +85,9 @@ enum pd_origin {
   PD_SEGMENTS, /* 1 after the first separator; 0 up to it and at pads [separator, pad] */
   PD_MASKED,   /* x with some positions changed [mask, share of chosen positions, tokens never chosen ...] */
   PD_CHOSEN,   /* PD_COUNTED over the positions that a PD_MASKED input chose */
+  PD_NORMAL_NOISE,  /* random numbers of no source: mean 0, deviation 1 */
+  PD_UNIFORM_NOISE, /* in [0, 1) */
+  PD_RANDOM_INT,    /* tokens, each with equal probability */
   PD_ABSENT    /* not read: no requested output needs the input (predict.c) */
 };
 

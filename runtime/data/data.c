@@ -425,6 +425,8 @@ static bool open_by_name(struct pd_files *d, char **arguments, int n, char *why)
           why,
           "'%s' names no input or target of the model, but other files do. help: name the input of every file",
           arguments[i]);
+    if (pd_is_random(&d->inputs[input]))
+      return pd_refuse(why, "'%s': '%s' takes no file: it is random", arguments[i], d->inputs[input].name);
     if (!pd_has_files(d, input))
       return pd_refuse(why, "'%s': '%s' takes no file: the model computes it from '%s'", arguments[i],
                        d->inputs[input].name, d->inputs[d->inputs[input].from].name);
@@ -520,6 +522,10 @@ struct pd_files *pd_files_open(char **paths, int n, const struct pd_input *input
   d->columns = pd_allocate(sizeof *d->columns * (size_t)n_inputs);
   if (!n_inputs) {
     pd_refuse(why, "'%s' cannot be used: the model has no inputs and no targets", paths[0]);
+    return NULL;
+  }
+  if (!count_file_inputs(d)) {
+    pd_refuse(why, "'%s' cannot be used: all inputs of the model are computed", paths[0]);
     return NULL;
   }
   const char *path;

@@ -233,7 +233,8 @@ void pd_normalise(const struct pd_input *in, float *pixels);
 
 /* ---- derive.c -------------------------------------------------------------------------------- */
 
-bool pd_is_derived(const struct pd_input *in);
+bool pd_is_derived(const struct pd_input *in); /* computed: it has no file */
+bool pd_is_random(const struct pd_input *in);  /* computed from no other input */
 bool pd_is_weight(const struct pd_input *in); /* a weight of counted positions */
 /* The negative token that files of this input may hold, because another input counts all tokens except it; 0:
  * none. */
@@ -244,6 +245,11 @@ int pd_derived_from(const struct pd_input *inputs, int input);
  * unscaled. seed and sample determine random choices. */
 void pd_derive(const struct pd_input *inputs, int input, const int32_t *x, uint64_t seed, int64_t sample,
                void *to);
+
+/* ---- noise.c --------------------------------------------------------------------------------- */
+
+/* Makes a sample of an input of random numbers from the seed, the input's name and the sample's number. */
+void pd_make_noise(const struct pd_input *in, uint64_t seed, int64_t sample, void *to);
 
 #ifdef __cplusplus
 }

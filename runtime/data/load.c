@@ -47,6 +47,12 @@ static struct pd_image_room *rooms; /* by worker */
 
 static int workers(void) { return pd_load_workers() + pd_data_threads(); }
 
+/* The input whose samples this input is computed from; itself, if there is none. */
+static int source_of(int input) {
+  const struct pd_input *in = &pd.stage->inputs[input];
+  return !pd_is_derived(in) || pd_is_random(in) ? input : pd_derived_from(pd.stage->inputs, input);
+}
+
 static void load_raw(const struct run *run, int input, int64_t number, int worker, void *to);
 
 /* ---- counted positions --------------------------------------------------------------------------- */
@@ -81,7 +87,9 @@ static float scale_at(const struct run *run, int input, int64_t number, float *t
 
 /* ---- samples ------------------------------------------------------------------------------------- */
 
-static bool is_augmented(const struct pd_input *in) { return pd_augments(&pd_options.augment) && pd_is_image(in); }
+static bool is_augmented(const struct pd_input *in) {
+  return pd_augments(&pd_options.augment) && pd_is_image(in) && !pd_is_random(in);
+}
 
 /* The sample of the files. */
 static int64_t sample_of(const struct run *run, int64_t number) {
@@ -121,6 +129,10 @@ static void load_raw(const struct run *run, int input, int64_t number, int worke
   const struct pd_input *in = &pd.stage->inputs[input];
   if (!pd_is_derived(in)) {
     read_file(run, input, number, worker, to);
+    return;
+  }
+  if (pd_is_random(in)) {
+    pd_make_noise(in, run->seed, number, to);
     return;
   }
   float *weights = to, scale = pd_is_weight(in) ? scale_at(run, input, number, weights) : 1;
@@ -206,7 +218,7 @@ static bool options_fit_data(char *why) {
   const struct pd_images *evaluated = pd_evaluation_data ? pd_dataset_folder(pd_evaluation_data) : NULL;
   const bool folders = trained || evaluated;
   for (int i = 0; i < s->n_inputs && o->resize; i++)
-    if (pd_is_image(&s->inputs[i]) && o->resize < s->inputs[i].dim[1])
+    if (!pd_is_random(&s->inputs[i]) && pd_is_image(&s->inputs[i]) && o->resize < s->inputs[i].dim[1])
       return pd_refuse(why, "--resize %lld is smaller than the height of '%s', %lld", (long long)o->resize,
                        s->inputs[i].name, (long long)s->inputs[i].dim[1]);
   if (!folders && (o->resize || o->skip_broken || o->data_threads >= 0))
@@ -227,7 +239,7 @@ bool pd_data_start(char *why) {
   rooms = pd_allocate(sizeof *rooms * (size_t)workers());
   announced = pd_allocate(sizeof *announced * (size_t)s->n_inputs);
   for (int i = 0; i < s->n_inputs; i++) {
-    int from = pd_is_derived(&s->inputs[i]) ? pd_derived_from(s->inputs, i) : i;
+    int from = source_of(i);
     const size_t samples = from != i ? 1 : is_augmented(&s->inputs[i]) ? (size_t)workers() : 0;
     if (samples) needs[i].sample = pd_allocate(sizeof(float) * samples * (size_t)s->inputs[from].elements);
   }
@@ -268,7 +280,8 @@ static void load_training_sample(const void *of, int64_t i, int worker, void *to
 static void expect(int input, int64_t k) {
   enum { AHEAD = 2 };
   const struct run run = training();
-  const int from = pd_is_derived(&pd.stage->inputs[input]) ? pd_derived_from(pd.stage->inputs, input) : input;
+  const int from = source_of(input);
+  if (pd_is_random(&pd.stage->inputs[from])) return;
   const int64_t last = pd.steps * pd_own_microbatches();
   int64_t next = announced[input] < k ? k + 1 : announced[input] + 1;
   for (; next <= k + AHEAD && next <= last; next++)
