@@ -6,12 +6,12 @@
 
 typedef enum {
   ARG_SOURCE = 1, /* an input or target of tokens, declared earlier; always the first argument */
-  ARG_TOKEN,     /* a class of the source */
-  ARG_IGNORED,   /* a class of the source, or a negative number such as PyTorch's -100, which files may then
+  ARG_TOKEN,      /* a class of the source */
+  ARG_IGNORED,    /* a class of the source, or a negative number such as PyTorch's -100, which files may then
                     hold */
-  ARG_TOKENS,    /* a list of classes of the source, or a single one */
-  ARG_SHARE,     /* a number from 0 to 1 */
-  ARG_MEANS,     /* a number per channel, or one for all */
+  ARG_TOKENS,     /* a list of classes of the source, or a single one */
+  ARG_SHARE,      /* a number from 0 to 1 */
+  ARG_MEANS,      /* a number per channel, or one for all */
   ARG_DEVIATIONS, /* a positive number per channel, or one for all */
   ARG_CLASSES     /* the number of classes of the input */
 } ArgumentKind;
@@ -170,8 +170,9 @@ static bool read_ignored(Elaborator *e, Frame *f, Declared *d, const char *name,
   push(&d->numbers, v.number);
   if (from->origin == ORIGIN_FILE)
     return true;
-  Diagnostic *wrong = fail(f, where, "PD0208", "'%s' is %.15g, but '%s' is computed and no file can contain that token",
-                           name, v.number, from->name);
+  Diagnostic *wrong =
+      fail(f, where, "PD0208", "'%s' is %.15g, but '%s' is computed and no file can contain that token", name,
+           v.number, from->name);
   if (from->from >= 0)
     help(wrong, "count the tokens of '%s'", e->g->inputs.at[from->from].name);
   return false;

@@ -62,9 +62,9 @@ static bool takes_numbers(const struct pd_files *d) {
 
 /* Detection of a file's format by its mark or name, and the data set. The first matching row wins. */
 static const struct sign {
-  const char *suffix;                        /* NULL: any name */
-  bool (*marked)(const struct pd_array *a);  /* NULL: any bytes */
-  bool (*suits)(const struct pd_files *d); /* NULL: any does */
+  const char *suffix;                       /* NULL: any name */
+  bool (*marked)(const struct pd_array *a); /* NULL: any bytes */
+  bool (*suits)(const struct pd_files *d);  /* NULL: any does */
   enum format format;
 } signs[] = {{".npy", pd_is_npy, NULL, NPY},   {".npz", NULL, NULL, NPZ},
              {"ubyte", NULL, NULL, IDX},       {".idx", NULL, NULL, IDX},
@@ -104,7 +104,8 @@ static bool open_lines(const struct pd_files *d, struct part *p, const struct pd
   if (!numbers && !bytes_suit(d, p, in, why)) return false;
   if (in->classes <= least)
     return pd_refuse(why, "'%s': '%s' has %lld classes, but lines also need the %s %lld", p->array.path, in->name,
-                     (long long)in->classes, least == d->how.pad ? "token of --pad," : "newline,", (long long)least);
+                     (long long)in->classes, least == d->how.pad ? "token of --pad," : "newline,",
+                     (long long)least);
   pd_parse_bytes(&p->array);
   p->lines = (struct pd_lines){.n = pd_count_lines(&p->array), .numbers = numbers};
   p->lines.marks = pd_allocate(sizeof *p->lines.marks * (size_t)(p->lines.n / PD_MARK + 1));

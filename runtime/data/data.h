@@ -115,8 +115,8 @@ bool pd_read_line(const struct pd_array *text, const struct pd_lines *lines, int
 
 /* Windows of up to context + 1 tokens that end with their document, at a stride of context. */
 struct pd_documents {
-  int64_t context, end; /* end: the token that ends documents */
-  int64_t n, *starts;   /* of windows: the first token; kept until the program ends */
+  int64_t context, end;         /* end: the token that ends documents */
+  int64_t n, *starts;           /* of windows: the first token; kept until the program ends */
   int64_t documents, positions; /* in the array; tokens of the windows without each document's first */
 };
 /* Finds the windows of an array of tokens, with `context` and `end` set. False: out of memory. */
@@ -235,7 +235,7 @@ void pd_normalise(const struct pd_input *in, float *pixels);
 
 bool pd_is_derived(const struct pd_input *in); /* computed: it has no file */
 bool pd_is_random(const struct pd_input *in);  /* computed from no other input */
-bool pd_is_weight(const struct pd_input *in); /* a weight of counted positions */
+bool pd_is_weight(const struct pd_input *in);  /* a weight of counted positions */
 /* The negative token that files of this input may hold, because another input counts all tokens except it; 0:
  * none. */
 int64_t pd_ignored(const struct pd_input *inputs, int n, int input);

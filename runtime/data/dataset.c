@@ -57,11 +57,13 @@ static bool list_sources(struct pd_dataset *d, char **paths, int n, const struct
   for (int i = 0; i < n; i++) {
     struct source s, *known;
     if (!parse_share(inputs, n_inputs, paths[i], &s))
-      return pd_refuse(why, "'%s' has no share, but other files have one. help: give SOURCE=SHARE:PATH for all files",
+      return pd_refuse(why,
+                       "'%s' has no share, but other files have one. help: give SOURCE=SHARE:PATH for all files",
                        paths[i]);
     if (!how->shares)
-      return pd_refuse(why, "'%s': only training data has shares, because an evaluation reads every sample once. "
-                            "help: leave out '%.*s'",
+      return pd_refuse(why,
+                       "'%s': only training data has shares, because an evaluation reads every sample once. "
+                       "help: leave out '%.*s'",
                        paths[i], (int)(strchr(paths[i], ':') + 1 - paths[i]), paths[i]);
     if (!(s.share > 0 && s.share < 1e9))
       return pd_refuse(why, "'%s': the share of '%.*s' is not a number above 0", paths[i], (int)s.length, s.name);
@@ -127,8 +129,8 @@ char *pd_sources_text(const struct pd_dataset *d) {
 
 /* ---- opening --------------------------------------------------------------------------------- */
 
-static bool open_source(struct pd_dataset *d, struct source *to, char **paths, int n, const struct pd_input *inputs,
-                        int n_inputs, const struct pd_reading *how, char *why) {
+static bool open_source(struct pd_dataset *d, struct source *to, char **paths, int n,
+                        const struct pd_input *inputs, int n_inputs, const struct pd_reading *how, char *why) {
   char **own = pd_allocate(sizeof *own * (size_t)n);
   int n_own = 0;
   for (int i = 0; i < n; i++) {
@@ -210,7 +212,9 @@ const struct pd_images *pd_dataset_images(const struct pd_dataset *d, int input)
   return pd_files_images(d->sources->files, input);
 }
 
-const struct pd_images *pd_dataset_folder(const struct pd_dataset *d) { return pd_files_folder(d->sources->files); }
+const struct pd_images *pd_dataset_folder(const struct pd_dataset *d) {
+  return pd_files_folder(d->sources->files);
+}
 
 bool pd_dataset_renumber(struct pd_dataset *d, const char **names, int n, const char *path, char *why) {
   for (int i = 0; i < d->n; i++)

@@ -6,14 +6,14 @@
 
 enum { BLOCK = 512 };
 
-#define FIND(type)                                                                                                 \
-  do {                                                                                                             \
-    type block[BLOCK];                                                                                             \
-    int equal = 0;                                                                                                 \
-    memcpy(block, at, sizeof(type) * (size_t)n);                                                                   \
-    for (int64_t i = 0; i < n; i++) equal += block[i] == (type)token;                                              \
-    for (int64_t i = 0; equal && i < n; i++)                                                                       \
-      if (block[i] == (type)token) return i;                                                                       \
+#define FIND(type)                                                    \
+  do {                                                                \
+    type block[BLOCK];                                                \
+    int equal = 0;                                                    \
+    memcpy(block, at, sizeof(type) * (size_t)n);                      \
+    for (int64_t i = 0; i < n; i++) equal += block[i] == (type)token; \
+    for (int64_t i = 0; equal && i < n; i++)                          \
+      if (block[i] == (type)token) return i;                          \
   } while (0)
 
 /* The first of n adjacent tokens, at most BLOCK, that is `token`; n: none. Counting first uses vector instructions. */

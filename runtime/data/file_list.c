@@ -78,12 +78,13 @@ static bool add_folder(char ***list, int *n, const char *option, const char *arg
   }
   if (folder) closedir(folder);
   if (!count)
-    return pd_refuse(why, folder ? "%s: the folder '%s' has no files" : "%s: cannot list the files of '%s'", option,
-                     path);
+    return pd_refuse(why, folder ? "%s: the folder '%s' has no files" : "%s: cannot list the files of '%s'",
+                     option, path);
   for (int i = 1; i < count && !other; i++) other = strcmp(ending(paths[i]), ending(paths[0])) ? i : 0;
   if (other)
-    return pd_refuse(why, "%s: the folder has files of several kinds, '%s' and '%s'. help: give a pattern, such as "
-                          "'%s/*%s'",
+    return pd_refuse(why,
+                     "%s: the folder has files of several kinds, '%s' and '%s'. help: give a pattern, such as "
+                     "'%s/*%s'",
                      option, paths[0], paths[other], path, ending(paths[0]));
   add_sorted(list, n, argument, (size_t)(path - argument), paths, (size_t)count);
   free(paths);

@@ -151,7 +151,8 @@ static void load_sample(const struct run *run, int input, int64_t number, int wo
 
 /* ---- calls of stage programs --------------------------------------------------------------------- */
 
-static struct pd_dataset *open_files(char **paths, int n, const struct pd_input *inputs, bool training, char *why) {
+static struct pd_dataset *open_files(char **paths, int n, const struct pd_input *inputs, bool training,
+                                     char *why) {
   const struct pd_reading how = {.pad = pd_options.pad,
                                  .token_bytes = pd_options.token_bytes,
                                  .document_end = pd_options.documents.end,

@@ -17,8 +17,8 @@ struct pd_reading {     /* how files are read */
   int token_bytes;      /* of --token-type, for .bin files without a header; 1 also allows texts; 0: not given */
   int64_t document_end; /* the token that ends documents, plus 1; 0: the one that a file names */
   bool joined;          /* windows cross the ends of documents */
-  bool scan;            /* check all tokens of files of up to 1 GiB in total; others are checked as they are read */
-  bool shares;          /* files may be sources with shares */
+  bool scan;   /* check all tokens of files of up to 1 GiB in total; others are checked as they are read */
+  bool shares; /* files may be sources with shares */
 };
 struct pd_view;
 struct pd_image_room;

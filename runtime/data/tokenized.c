@@ -88,8 +88,8 @@ static bool add_checksum(struct text *to, const char *cache, const char *path, c
   snprintf(place, sizeof place, "%lld %lld %lld %lld.%09ld %lld.%09ld", (long long)st.st_dev, (long long)st.st_ino,
            (long long)st.st_size, (long long)st.st_mtim.tv_sec, st.st_mtim.tv_nsec, (long long)st.st_ctim.tv_sec,
            st.st_ctim.tv_nsec);
-  if (snprintf(name, sizeof name, "%s/seen-%016llx", cache, (unsigned long long)pd_checksum(place, strlen(place))) >=
-      (int)sizeof name)
+  if (snprintf(name, sizeof name, "%s/seen-%016llx", cache,
+               (unsigned long long)pd_checksum(place, strlen(place))) >= (int)sizeof name)
     return pd_refuse(why, "the path '%.100s...' is too long", cache);
   char *known = pd_exists(name) ? pd_read_file(name, &size, why) : NULL;
   if (known && size == 16) {
@@ -101,7 +101,8 @@ static bool add_checksum(struct text *to, const char *cache, const char *path, c
     snprintf(value, sizeof value, "%016llx", (unsigned long long)pd_checksum(map, size));
     munmap((void *)map, size);
     struct pd_output out;
-    pd_output_close(&out, pd_output_open(&out, name) && fputs(value, out.file) >= 0); /* else: computed next time */
+    pd_output_close(&out,
+                    pd_output_open(&out, name) && fputs(value, out.file) >= 0); /* else: computed next time */
   }
   add(to, value);
   add(to, " ");
@@ -110,8 +111,9 @@ static bool add_checksum(struct text *to, const char *cache, const char *path, c
 
 /* The files of the tokenizer that `pdc tokenize` reads. */
 static bool add_tokenizer(struct text *to, const char *cache, char *why) {
-  static const char *const names[] = {"tokenizer.json",          "vocab.json",          "merges.txt", "tokenizer_config.json",
-                                      "special_tokens_map.json", "chat_template.jinja"};
+  static const char *const names[] = {
+      "tokenizer.json",          "vocab.json",         "merges.txt", "tokenizer_config.json",
+      "special_tokens_map.json", "chat_template.jinja"};
   const struct pd_options *o = &pd_options;
   char path[PATH_MAX];
   struct stat st;
@@ -187,8 +189,9 @@ static bool run_command(char **words, const char *said, char *why) {
   const int failed = posix_spawnp(&child, words[0], &actions, NULL, words, environ);
   posix_spawn_file_actions_destroy(&actions);
   if (failed)
-    return pd_refuse(why, "--tokenizer needs the program '%s': %s. help: put pdc into PATH, or its path into the "
-                          "variable PDC",
+    return pd_refuse(why,
+                     "--tokenizer needs the program '%s': %s. help: put pdc into PATH, or its path into the "
+                     "variable PDC",
                      words[0], strerror(failed));
   while (waitpid(child, &status, 0) < 0)
     if (errno != EINTR) return pd_refuse(why, "cannot wait for '%s': %s", words[0], strerror(errno));
@@ -200,7 +203,8 @@ static bool fill(const struct job *job, char **words, int n, const char *folder,
   struct pd_output_folder out;
   char output[PATH_MAX], said[PATH_MAX];
   char **all = pd_allocate(sizeof *all * (size_t)(n + job->n + 3));
-  if (!pd_output_folder_open(&out, folder)) return pd_refuse(why, "cannot write '%s': %s", folder, strerror(errno));
+  if (!pd_output_folder_open(&out, folder))
+    return pd_refuse(why, "cannot write '%s': %s", folder, strerror(errno));
   snprintf(output, sizeof output, "%.4000s/%s", out.self.beside, job->chats ? "samples.npz" : "tokens.bin");
   snprintf(said, sizeof said, "%.4000s/said", out.self.beside);
   memcpy(all, words, sizeof *all * (size_t)n);
@@ -217,7 +221,8 @@ static bool fill(const struct job *job, char **words, int n, const char *folder,
 
 /* ---- the cache ------------------------------------------------------------------------------- */
 
-static bool with_lock(const struct job *job, char **words, int n, const char *cache, const char *folder, char *why) {
+static bool with_lock(const struct job *job, char **words, int n, const char *cache, const char *folder,
+                      char *why) {
   char path[PATH_MAX];
   snprintf(path, sizeof path, "%.4000s/lock", cache);
   const int lock = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0666);
@@ -286,8 +291,9 @@ static bool take_job(char **list, int n, int first, struct job *job, char *why) 
     if (kind == TOKENS) continue;
     if (!job->n) job->chats = kind == CHATS;
     if (job->chats != (kind == CHATS))
-      return pd_refuse(why, "'%s' holds %s, unlike '%s'. help: make them sources with shares, such as a=1:FILE b=1:FILE",
-                       path, kind == CHATS ? "chats" : "texts", job->files[0]);
+      return pd_refuse(
+          why, "'%s' holds %s, unlike '%s'. help: make them sources with shares, such as a=1:FILE b=1:FILE", path,
+          kind == CHATS ? "chats" : "texts", job->files[0]);
     job->files[job->n++] = (char *)path;
     list[i] = NULL;
   }
@@ -306,8 +312,8 @@ bool pd_tokenize_files(const char *option, char **list, int *n, char *why) {
     if (!take_job(list, *n, i, &job, why)) return false;
     if (!job.n) continue;
     if (path > head && path[-1] == '=')
-      return pd_refuse(why, "%s '%s': a file of an input is not tokenized. help: leave out the input's name", option,
-                       head);
+      return pd_refuse(why, "%s '%s': a file of an input is not tokenized. help: leave out the input's name",
+                       option, head);
     if (!positions) return pd_refuse(why, "--tokenizer has no use: the model has no input of tokens");
     const char *folder = tokens_of(&job, positions, why);
     if (!folder) return false;

@@ -38,8 +38,7 @@ static bool keeps_apart(const struct pd_files *d) {
   const char *known = NULL, *unknown = NULL;
   int64_t token, targets = 0;
   if (d->how.joined) return false;
-  for (int j = 0; j < c->n; j++)
-    *(end_of(d, &c->parts[j]) ? &known : &unknown) = c->parts[j].array.path;
+  for (int j = 0; j < c->n; j++) *(end_of(d, &c->parts[j]) ? &known : &unknown) = c->parts[j].array.path;
   if (!known) return false;
   if (unknown) {
     pd_note("documents are joined: the token that ends them is known for '%s', but not for '%s'. help: give it as "
@@ -51,9 +50,10 @@ static bool keeps_apart(const struct pd_files *d) {
     if (!pd_has_files(d, i)) continue;
     targets += d->inputs[i].target;
     if (filling(d, i, &token)) continue;
-    pd_note("documents of '%s' are joined: the model counts all targets of '%s'. help: build with -D ignore=-100 if "
-            "the model has it, or give --documents joined",
-            known, d->inputs[i].name);
+    pd_note(
+        "documents of '%s' are joined: the model counts all targets of '%s'. help: build with -D ignore=-100 if "
+        "the model has it, or give --documents joined",
+        known, d->inputs[i].name);
     return false;
   }
   return targets > 0;
@@ -75,8 +75,8 @@ static bool find_documents(struct pd_files *d, char *why) {
     return pd_refuse(why, "'%s'%s hold%s no document of two or more tokens", c->parts->array.path, others,
                      c->n > 1 ? "" : "s");
   pd_note("'%s'%s: %lld document%s in %lld window%s, %.1f %% padding. help: --documents joined fills all windows",
-          c->parts->array.path, others, (long long)documents, documents == 1 ? "" : "s", (long long)d->samples, d->samples == 1 ? "" : "s",
-          100 - 100 * (double)positions / ((double)d->samples * (double)d->context));
+          c->parts->array.path, others, (long long)documents, documents == 1 ? "" : "s", (long long)d->samples,
+          d->samples == 1 ? "" : "s", 100 - 100 * (double)positions / ((double)d->samples * (double)d->context));
   return true;
 }
 
@@ -88,10 +88,10 @@ static bool find_windows(struct pd_files *d, char *why) {
     tokens += p->array.rows;
   }
   d->samples = d->context ? (tokens - 1) / d->context : 0;
-  return d->samples > 0 || pd_refuse(why, "'%s'%s hold%s %lld tokens, but one window of context %lld needs %lld",
-                                     c->parts->array.path, c->n > 1 ? " and the other files" : "",
-                                     c->n > 1 ? "" : "s", (long long)tokens, (long long)d->context,
-                                     (long long)d->context + 1);
+  return d->samples > 0 ||
+         pd_refuse(why, "'%s'%s hold%s %lld tokens, but one window of context %lld needs %lld",
+                   c->parts->array.path, c->n > 1 ? " and the other files" : "", c->n > 1 ? "" : "s",
+                   (long long)tokens, (long long)d->context, (long long)d->context + 1);
 }
 
 bool pd_windows_open(struct pd_files *d, char *why) {
@@ -104,8 +104,7 @@ bool pd_windows_open(struct pd_files *d, char *why) {
 /* ---- reading --------------------------------------------------------------------------------- */
 
 /* Tokens [first, first + n) of all files in sequence. */
-static bool read_run(const struct pd_files *d, int64_t first, int64_t n, int64_t classes, int32_t *to,
-                     char *why) {
+static bool read_run(const struct pd_files *d, int64_t first, int64_t n, int64_t classes, int32_t *to, char *why) {
   for (const struct part *p = pd_file_of(d->columns, first); n > 0; p++) {
     int64_t here = p->first + p->array.rows - first;
     if (here <= 0) continue;

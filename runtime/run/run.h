@@ -45,13 +45,13 @@ struct pd_options {
   int64_t resize;       /* of image files; 0: not given */
   int64_t data_threads; /* -1: not given */
   const char *prompt, *prompt_file, *prompt_tokens;
-  char **tokenizer; /* a run within argv */
+  char **tokenizer;                   /* a run within argv */
   const char *tokenize, *token_cache; /* NULL: not given */
   int n_tokenizer;
   int64_t tokens, top_k;
   double temperature, top_p;
   bool stop, window, token_numbers;
-  int64_t pad;           /* token that fills lines and documents shorter than the input */
+  int64_t pad; /* token that fills lines and documents shorter than the input */
   struct pd_document_option {
     bool joined;
     int64_t end; /* token that ends documents, plus 1; 0: not given */

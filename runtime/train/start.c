@@ -118,7 +118,8 @@ static bool check_launch(const struct same *all, char *why) {
     else if (all[r].steps != all[0].steps || all[r].validate_every != all[0].validate_every ||
              all[r].checkpoint_every != all[0].checkpoint_every || all[r].seed != all[0].seed ||
              all[r].names != all[0].names || all[r].flags != all[0].flags || all[r].crop != all[0].crop ||
-             all[r].pad != all[0].pad || all[r].document_end != all[0].document_end || all[r].audit != all[0].audit || all[r].resize != all[0].resize ||
+             all[r].pad != all[0].pad || all[r].document_end != all[0].document_end ||
+             all[r].audit != all[0].audit || all[r].resize != all[0].resize ||
              all[r].resized_crop != all[0].resized_crop || all[r].color != all[0].color)
       ok = pd_refuse(
           why,

@@ -32,7 +32,7 @@ __attribute__((unused)) static char *write_npy(const char *name, const char *des
 }
 
 /* Files that are read with --pad and --token-type. */
-#define reading(pad_token, bytes)                                                                                  \
+#define reading(pad_token, bytes) \
   (&(struct pd_reading){.pad = (pad_token), .token_bytes = (bytes), .scan = true, .shares = true})
 
 /* Returns the exit status for main. */

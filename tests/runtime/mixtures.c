@@ -17,11 +17,19 @@
 #define TOKENS(n, most) .token = true, .classes = most, .rank = 1, .dim = {n}, .elements = n
 
 static const double ignored[] = {-100};
-static const struct pd_input numbers[] = {{.name = "tokens", TOKENS(2, 65536)}, {.name = "next", .target = true, TOKENS(2, 65536)}};
-static const struct pd_input counting[] = {
-    {.name = "tokens", TOKENS(4, 256)},
-    {.name = "next", .target = true, TOKENS(4, 256)},
-    {.name = "weight", .target = true, .rank = 1, .dim = {4}, .elements = 4, .origin = PD_COUNTED, .from = 1, .numbers = ignored, .n_numbers = 1}};
+static const struct pd_input numbers[] = {{.name = "tokens", TOKENS(2, 65536)},
+                                          {.name = "next", .target = true, TOKENS(2, 65536)}};
+static const struct pd_input counting[] = {{.name = "tokens", TOKENS(4, 256)},
+                                           {.name = "next", .target = true, TOKENS(4, 256)},
+                                           {.name = "weight",
+                                            .target = true,
+                                            .rank = 1,
+                                            .dim = {4},
+                                            .elements = 4,
+                                            .origin = PD_COUNTED,
+                                            .from = 1,
+                                            .numbers = ignored,
+                                            .n_numbers = 1}};
 
 static char *text_of(const char *format, const char *path) {
   char *text = malloc(strlen(format) + strlen(path) + 1);
@@ -36,7 +44,8 @@ static char *write_source(int source, int64_t n) {
   enum { MOST = 20000 };
   static uint16_t tokens[2 * MOST];
   char name[32];
-  for (int64_t i = 0; i < n; i++) tokens[2 * i] = (uint16_t)(100 * source + i / 256), tokens[2 * i + 1] = (uint16_t)(i % 256);
+  for (int64_t i = 0; i < n; i++)
+    tokens[2 * i] = (uint16_t)(100 * source + i / 256), tokens[2 * i + 1] = (uint16_t)(i % 256);
   snprintf(name, sizeof name, "source%d_%lld.bin", source, (long long)n);
   return write_bytes(name, tokens, 4 * (size_t)n);
 }
@@ -63,7 +72,8 @@ static void mixtures_have_the_documented_order(void **state) {
       }
     }
     struct pd_dataset *d =
-        pd_dataset_open(arguments, 2 * n, numbers, 2, &(struct pd_reading){.token_bytes = 2, .scan = true, .shares = true}, why);
+        pd_dataset_open(arguments, 2 * n, numbers, 2,
+                        &(struct pd_reading){.token_bytes = 2, .scan = true, .shares = true}, why);
     if (!d) fail_msg("%s", why);
     assert_non_null(fgets(line, sizeof line, in));
     int64_t number = 0;
@@ -100,7 +110,8 @@ static void wrong_shares_are_refused(void **state) {
   for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
     char why[PD_WHY] = "", *arguments[] = {cases[i].arguments[0], cases[i].arguments[1]};
     const struct pd_reading how = {.token_bytes = 2, .shares = cases[i].shares};
-    if (pd_dataset_open(arguments, 2, numbers, 2, &how, why) || !strstr(why, cases[i].says)) fail_msg("case %zu: %s", i, why);
+    if (pd_dataset_open(arguments, 2, numbers, 2, &how, why) || !strstr(why, cases[i].says))
+      fail_msg("case %zu: %s", i, why);
   }
   assert_string_equal(pd_data_path(numbers, 2, "a=1:next=x=y"), "x=y");
   assert_string_equal(pd_data_path(numbers, 2, "next=0.5:x"), "0.5:x"); /* an input's name is no source */
@@ -166,7 +177,8 @@ static void documents_are_joined_on_demand(void **state) {
   assert_int_equal(pd_dataset_samples(d), 2);
   pd_dataset_read(d, 1, 0, got);
   assert_memory_equal(got, ((int32_t[]){2, 7, 3, 4}), sizeof got);
-  assert_int_equal(pd_dataset_samples(pd_dataset_open(&path, 1, counting, 2, reading(0, 0), why)), 2); /* all targets count */
+  assert_int_equal(pd_dataset_samples(pd_dataset_open(&path, 1, counting, 2, reading(0, 0), why)),
+                   2); /* all targets count */
   how = (struct pd_reading){.document_end = 10 + 1};
   assert_non_null(d = pd_dataset_open(&text, 1, counting, 3, &how, why));
   assert_int_equal(pd_dataset_samples(d), 2); /* f has no next token */
@@ -218,9 +230,11 @@ static void folders_and_patterns_stand_for_files(void **state) {
 }
 
 int main(void) {
-  const struct CMUnitTest tests[] = {
-      cmocka_unit_test(mixtures_have_the_documented_order), cmocka_unit_test(wrong_shares_are_refused),
-      cmocka_unit_test(file_order_takes_samples_in_turn),   cmocka_unit_test(windows_end_with_their_document),
-      cmocka_unit_test(documents_are_joined_on_demand),     cmocka_unit_test(folders_and_patterns_stand_for_files)};
+  const struct CMUnitTest tests[] = {cmocka_unit_test(mixtures_have_the_documented_order),
+                                     cmocka_unit_test(wrong_shares_are_refused),
+                                     cmocka_unit_test(file_order_takes_samples_in_turn),
+                                     cmocka_unit_test(windows_end_with_their_document),
+                                     cmocka_unit_test(documents_are_joined_on_demand),
+                                     cmocka_unit_test(folders_and_patterns_stand_for_files)};
   return run_in_folder(tests);
 }

@@ -33,7 +33,8 @@ static void numbers_follow_from_seed_name_and_sample(void **state) {
       double want;
       assert_int_equal(fscanf(in, "%lf", &want), 1);
       const double got = x.origin == PD_RANDOM_INT ? tokens[i] : (double)numbers[i];
-      if (fabs(got - want) > 1e-7 * fabs(want)) fail_msg("%s %s, element %lld: %.9g, not %.9g", kind, name, (long long)i, got, want);
+      if (fabs(got - want) > 1e-7 * fabs(want))
+        fail_msg("%s %s, element %lld: %.9g, not %.9g", kind, name, (long long)i, got, want);
     }
     cases++;
   }
@@ -79,7 +80,8 @@ static void moments_are_those_of_the_distribution(void **state) {
 
 static void names_seeds_and_samples_are_independent(void **state) {
   (void)state;
-  const struct pd_input a = {.name = "a", .elements = MOST, .origin = PD_NORMAL_NOISE}, b = {.name = "b", .elements = MOST, .origin = PD_NORMAL_NOISE};
+  const struct pd_input a = {.name = "a", .elements = MOST, .origin = PD_NORMAL_NOISE},
+                        b = {.name = "b", .elements = MOST, .origin = PD_NORMAL_NOISE};
   float x[MOST], y[3][MOST];
   pd_make_noise(&a, 1, 1, x);
   pd_make_noise(&b, 1, 1, y[0]);
