@@ -10,7 +10,7 @@
 #include <unistd.h>
 
 enum { BYTES = 256 }; /* a byte's values */
-enum format { IMAGES, TEXT, NUMBERS, SHARD, TOKENS, NPY, NPZ, IDX, CIFAR };
+enum format { IMAGES, TEXT, NUMBERS, SHARD, TOKENS, NPY, NPZ, IDX, CIFAR, TABLE };
 
 static int count_file_inputs(const struct pd_files *d) {
   int n = 0;
@@ -60,6 +60,13 @@ static bool takes_numbers(const struct pd_files *d) {
   return false;
 }
 
+/* Tables are texts of models that read sequences. */
+static bool takes_tables(const struct pd_files *d) {
+  for (int i = 0; i < d->n_inputs; i++)
+    if (pd_has_files(d, i) && d->inputs[i].token && d->inputs[i].elements > 1) return false;
+  return true;
+}
+
 /* Detection of a file's format by its mark or name, and the data set. The first matching row wins. */
 static const struct sign {
   const char *suffix;                       /* NULL: any name */
@@ -67,6 +74,7 @@ static const struct sign {
   bool (*suits)(const struct pd_files *d);  /* NULL: any does */
   enum format format;
 } signs[] = {{".npy", pd_is_npy, NULL, NPY},   {".npz", NULL, NULL, NPZ},
+             {".csv", NULL, takes_tables, TABLE}, {".tsv", NULL, takes_tables, TABLE},
              {"ubyte", NULL, NULL, IDX},       {".idx", NULL, NULL, IDX},
              {".ids", NULL, NULL, NUMBERS},    {NULL, pd_is_shard, NULL, SHARD},
              {".bin", NULL, is_typed, TOKENS}, {".bin", NULL, takes_numbers, CIFAR},
@@ -247,6 +255,7 @@ static const struct {
                [NPZ] = {ARCHIVES, .open = open_member},
                [IDX] = {ARRAYS, .open = open_idx},
                [CIFAR] = {RECORDS, .open = open_cifar},
+               [TABLE] = {RECORDS, .open = pd_open_table},
                [TEXT] = {RUNS, .tokens = true, .open = open_text, .run = open_bytes},
                [NUMBERS] = {ARRAYS, .tokens = true, .open = open_numbers},
                [SHARD] = {RUNS, .tokens = true, .cut = true, .open = open_shard, .run = open_shard},

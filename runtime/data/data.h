@@ -124,6 +124,23 @@ bool pd_find_documents(const struct pd_array *a, struct pd_documents *d, char *w
 /* The number of tokens of the window at token `start`. */
 int64_t pd_document_tokens(const struct pd_array *a, const struct pd_documents *d, int64_t start);
 
+/* ---- csv.c ----------------------------------------------------------------------------------- */
+
+/* A table of numbers with a row of names, or without. Fields may stand in double quotes. */
+struct pd_csv {
+  char between; /* the character between fields */
+  bool named;   /* the first row has the columns' names */
+  size_t first; /* bytes to the first row of numbers */
+  int64_t columns, rows;
+};
+/* Checks that all rows have the same number of fields. */
+bool pd_parse_csv(const struct pd_array *a, struct pd_csv *csv, char *why);
+/* The column with this name; -1: none. */
+int64_t pd_csv_column(const struct pd_array *a, const struct pd_csv *csv, const char *name);
+/* Reads n columns of all rows, as int32 for tokens, else as float. column: by number. */
+bool pd_read_csv(const struct pd_array *a, const struct pd_csv *csv, const int64_t *column, int64_t n, bool tokens,
+                 void *to, char *why);
+
 /* ---- tar.c ----------------------------------------------------------------------------------- */
 
 struct pd_tar_sample {

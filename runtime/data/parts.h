@@ -35,6 +35,11 @@ static inline bool pd_has_files(const struct pd_files *d, int input) { return !p
 /* The part that holds a sample: the last one that begins at it or before. */
 const struct part *pd_file_of(const struct column *c, int64_t sample);
 
+/* ---- table.c --------------------------------------------------------------------------------- */
+
+/* Reads an input's columns of a .csv file into memory. */
+bool pd_open_table(const struct pd_files *d, struct part *p, const struct pd_input *in, char *why);
+
 /* ---- windows.c ------------------------------------------------------------------------------- */
 
 /* Finds the windows of parsed runs of tokens. */

@@ -35,7 +35,8 @@ static bool ends_with(const char *text, const char *end) {
 static bool is_document(const char *line, size_t n) {
   static const char *const chats[] = {"messages", "conversations", "prompt", "instruction"};
   cJSON *json = cJSON_ParseWithLength(line, n);
-  bool document = cJSON_IsString(cJSON_GetObjectItemCaseSensitive(json, "text"));
+  bool document = cJSON_IsArray(json) || cJSON_IsString(cJSON_GetObjectItemCaseSensitive(json, "text")) ||
+                  cJSON_IsArray(cJSON_GetObjectItemCaseSensitive(json, "input_ids"));
   for (size_t i = 0; i < sizeof chats / sizeof *chats; i++)
     document &= !cJSON_GetObjectItemCaseSensitive(json, chats[i]);
   cJSON_Delete(json);

@@ -98,6 +98,27 @@ static void read_documents(const struct pd_array *a) {
   free(d.starts);
 }
 
+static void read_table(const struct pd_array *a) {
+  enum { MOST = 4 };
+  struct pd_csv csv;
+  int64_t column[MOST];
+  if (!pd_parse_csv(a, &csv, why)) {
+    refused();
+    return;
+  }
+  if (csv.columns < 1 || csv.rows < 1 || csv.rows > (int64_t)a->size) abort();
+  pd_csv_column(a, &csv, "label");
+  int64_t n = csv.columns < MOST ? csv.columns : MOST;
+  for (int64_t i = 0; i < n; i++) column[i] = i;
+  int32_t *to = malloc(sizeof *to * (size_t)(csv.rows * n));
+  for (int round = 0; round < 4; round++) {
+    if (round == 2) change(a);
+    *why = 0;
+    if (!pd_read_csv(a, &csv, column, n, round % 2, to, why)) refused();
+  }
+  free(to);
+}
+
 /* Samples must lie within the file, and be the same again. */
 static void read_tar(const struct pd_array *a) {
   enum { ROOM = 64 };
@@ -143,6 +164,10 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
   case 'w': ok = pd_parse_tokens(&a, 2, why); break;
   case 'a':
     read_tar(&a);
+    ok = pd_refuse(why, "no array");
+    break;
+  case 'v':
+    read_table(&a);
     ok = pd_refuse(why, "no array");
     break;
   case 'z':
