@@ -26,8 +26,9 @@ static bool is_text(const char *map, size_t size, const char *path, char *why) {
     return pd_refuse(why, "'%s' is JSON: write one object a line and name the file .jsonl", path);
   return !zero ||
          (pd_refuse_foreign(&file, why) &&
-          pd_refuse(why, "'%s' is not a text: it has a zero byte at offset %zu; unpack archives and convert UTF-16",
-                   path, (size_t)(zero - map)));
+          pd_refuse(why,
+                    "'%s' is not a text: it has a zero byte at offset %zu; unpack archives and convert UTF-16",
+                    path, (size_t)(zero - map)));
 }
 
 static bool map_next(Texts *t, char *why) {

@@ -97,7 +97,8 @@ static void refuse_member(const cJSON *line, const cJSON *member, const char *fi
 
 /* The list of a line that holds numbers of tokens instead of a text. NULL: none. field: NULL: not given. */
 static const cJSON *numbers_of_line(const cJSON *line, const char *field) {
-  const cJSON *list = cJSON_IsArray(line) ? line : cJSON_GetObjectItemCaseSensitive(line, field ? field : "input_ids");
+  const cJSON *list =
+      cJSON_IsArray(line) ? line : cJSON_GetObjectItemCaseSensitive(line, field ? field : "input_ids");
   const bool text = !field && cJSON_GetObjectItemCaseSensitive(line, "text");
   return cJSON_IsArray(list) && !text ? list : NULL;
 }
@@ -117,9 +118,11 @@ static void take_numbers(Part *p, const struct pd_tokenizer *t, const cJSON *lis
       return;
     }
     if (x->valuedouble >= (double)size) {
-      pd_refuse(why, "token %.0f is outside the tokenizer's %lld tokens. help: name the tokenizer of these numbers with "
-                     "--tokenizer",
-                x->valuedouble, size);
+      pd_refuse(
+          why,
+          "token %.0f is outside the tokenizer's %lld tokens. help: name the tokenizer of these numbers with "
+          "--tokenizer",
+          x->valuedouble, size);
       return;
     }
     p->tokens[p->n++] = (int32_t)x->valuedouble;

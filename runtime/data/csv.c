@@ -57,7 +57,8 @@ enum { NUMBER = 64 }; /* most characters */
 
 static bool number_of(const struct field *f, double *to) {
   char text[NUMBER], *end;
-  if (!copy_field(f, text, sizeof text) || !*text || strpbrk(text, "xXpP")) return false; /* no hexadecimal numbers */
+  if (!copy_field(f, text, sizeof text) || !*text || strpbrk(text, "xXpP"))
+    return false; /* no hexadecimal numbers */
   *to = strtod(text, &end);
   return !*end;
 }
@@ -114,8 +115,8 @@ bool pd_parse_csv(const struct pd_array *a, struct pd_csv *csv, char *why) {
     for (; !f.last; n++)
       if (!next_field(&c, &f)) return refuse_row(a, line, why);
     if (n != csv->columns)
-      return pd_refuse(why, "'%s': line %lld has %lld fields, but the first line has %lld", a->path, (long long)line,
-                       (long long)n, (long long)csv->columns);
+      return pd_refuse(why, "'%s': line %lld has %lld fields, but the first line has %lld", a->path,
+                       (long long)line, (long long)n, (long long)csv->columns);
     csv->rows++;
   }
   csv->rows -= csv->named;

@@ -73,12 +73,12 @@ static const struct sign {
   bool (*marked)(const struct pd_array *a); /* NULL: any bytes */
   bool (*suits)(const struct pd_files *d);  /* NULL: any does */
   enum format format;
-} signs[] = {{".npy", pd_is_npy, NULL, NPY},   {".npz", NULL, NULL, NPZ},
+} signs[] = {{".npy", pd_is_npy, NULL, NPY},      {".npz", NULL, NULL, NPZ},
              {".csv", NULL, takes_tables, TABLE}, {".tsv", NULL, takes_tables, TABLE},
-             {"ubyte", NULL, NULL, IDX},       {".idx", NULL, NULL, IDX},
-             {".ids", NULL, NULL, NUMBERS},    {NULL, pd_is_shard, NULL, SHARD},
-             {".bin", NULL, is_typed, TOKENS}, {".bin", NULL, takes_numbers, CIFAR},
-             {".bin", NULL, NULL, SHARD},      {"", NULL, NULL, TEXT}};
+             {"ubyte", NULL, NULL, IDX},          {".idx", NULL, NULL, IDX},
+             {".ids", NULL, NULL, NUMBERS},       {NULL, pd_is_shard, NULL, SHARD},
+             {".bin", NULL, is_typed, TOKENS},    {".bin", NULL, takes_numbers, CIFAR},
+             {".bin", NULL, NULL, SHARD},         {"", NULL, NULL, TEXT}};
 
 static enum format format_of(const struct pd_files *d, const struct part *p) {
   if (p->images) return IMAGES;

@@ -47,11 +47,13 @@ static bool has_version(const struct pd_array *a) { return number(a, 4, 4) - 1 <
 #define MARK(text) text, sizeof text - 1
 static const char unpack[] = "unpack the file first",
                   write_rows[] = "write the text to a file, or the tokens to .npy",
-                  from_parquet[] = "convert it: python3 -c \"import pandas; "
-                                   "pandas.read_parquet('FILE').to_json('FILE.jsonl', orient='records', lines=True)\"; "
-                                   "numbers: .to_csv('FILE.csv', index=False)",
-                  from_arrow[] = "convert it: python3 -c \"import datasets; "
-                                 "datasets.Dataset.from_file('FILE').to_json('FILE.jsonl')\"; numbers: .to_csv('FILE.csv')",
+                  from_parquet[] =
+                      "convert it: python3 -c \"import pandas; "
+                      "pandas.read_parquet('FILE').to_json('FILE.jsonl', orient='records', lines=True)\"; "
+                      "numbers: .to_csv('FILE.csv', index=False)",
+                  from_arrow[] =
+                      "convert it: python3 -c \"import datasets; "
+                      "datasets.Dataset.from_file('FILE').to_json('FILE.jsonl')\"; numbers: .to_csv('FILE.csv')",
                   from_feather[] = "convert it: python3 -c \"import pandas; "
                                    "pandas.read_feather('FILE').to_csv('FILE.csv', index=False)\"",
                   save_arrays[] = "write arrays with numpy.save, or weights as safetensors for --init",

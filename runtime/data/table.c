@@ -10,7 +10,8 @@ static bool takes_own(const struct pd_files *d, int i, const struct pd_array *a,
   return pd_has_files(d, i) && d->inputs[i].elements == 1 && pd_csv_column(a, csv, d->inputs[i].name) >= 0;
 }
 
-static bool refuse_columns(const struct pd_array *a, const struct pd_input *in, int64_t n, const char *which, char *why) {
+static bool refuse_columns(const struct pd_array *a, const struct pd_input *in, int64_t n, const char *which,
+                           char *why) {
   return pd_refuse(why, "'%s' has %lld column%s%s, but '%s' takes %lld number%s", a->path, (long long)n,
                    n == 1 ? "" : "s", which, in->name, (long long)in->elements, in->elements == 1 ? "" : "s");
 }
@@ -25,8 +26,9 @@ static bool choose_rest(const struct pd_files *d, int index, const struct pd_arr
     if (takes_own(d, i, a, csv))
       taken[pd_csv_column(a, csv, d->inputs[i].name)] = 1;
     else if (pd_has_files(d, i) && i != index)
-      return pd_refuse(why, "'%s' has no columns '%s' and '%s'. help: only one input may take the columns without an "
-                            "input's name",
+      return pd_refuse(why,
+                       "'%s' has no columns '%s' and '%s'. help: only one input may take the columns without an "
+                       "input's name",
                        a->path, d->inputs[i < index ? i : index].name, d->inputs[i < index ? index : i].name);
   }
   for (int64_t i = 0; i < csv->columns; i++)
@@ -35,8 +37,8 @@ static bool choose_rest(const struct pd_files *d, int index, const struct pd_arr
   return n == in->elements || refuse_columns(a, in, n, " without the name of another input", why);
 }
 
-static bool choose_in_order(const struct pd_files *d, int index, const struct pd_array *a, const struct pd_csv *csv,
-                            int64_t *column, char *why) {
+static bool choose_in_order(const struct pd_files *d, int index, const struct pd_array *a,
+                            const struct pd_csv *csv, int64_t *column, char *why) {
   int64_t first = 0, all = 0;
   for (int i = 0; i < d->n_inputs; i++) {
     if (i == index) first = all;
@@ -44,8 +46,9 @@ static bool choose_in_order(const struct pd_files *d, int index, const struct pd
   }
   for (int64_t i = 0; i < d->inputs[index].elements; i++) column[i] = first + i;
   return all == csv->columns ||
-         pd_refuse(why, "'%s' has %lld columns, but the inputs and targets take %lld numbers. help: add a first line "
-                        "with the names of inputs",
+         pd_refuse(why,
+                   "'%s' has %lld columns, but the inputs and targets take %lld numbers. help: add a first line "
+                   "with the names of inputs",
                    a->path, (long long)csv->columns, (long long)all);
 }
 
@@ -84,10 +87,12 @@ bool pd_open_table(const struct pd_files *d, struct part *p, const struct pd_inp
   int64_t *column = pd_allocate(sizeof *column * (size_t)in->elements);
   if (!choose(d, index, a, &csv, column, why)) return false;
   note_unused(d, index, a, &csv);
-  const double gib = (double)csv.rows * (double)in->elements * 4 / (1 << 30), room = (double)pd_memory_room() / (1 << 30);
+  const double gib = (double)csv.rows * (double)in->elements * 4 / (1 << 30),
+               room = (double)pd_memory_room() / (1 << 30);
   if (gib > room)
-    return pd_refuse(why, "'%s' takes %.1f GiB in every rank's memory for '%s', but this rank has %.1f GiB left. help: "
-                          "write its columns with numpy.save",
+    return pd_refuse(why,
+                     "'%s' takes %.1f GiB in every rank's memory for '%s', but this rank has %.1f GiB left. help: "
+                     "write its columns with numpy.save",
                      a->path, gib, in->name, room);
   const size_t bytes = sizeof(float) * (size_t)(csv.rows * in->elements);
   void *numbers = pd_allocate(bytes);

@@ -53,6 +53,7 @@ char *pd_replaced(const struct pd_replacement *r, const char *text, size_t *byte
 }
 
 char *pd_normalize(const struct pd_tokenizer *t, const char *text, size_t *bytes) {
+  if (t->bert.on) return pd_bert_normalized(&t->bert, text, bytes);
   char *now = pd_grown(NULL, *bytes + 1);
   memcpy(now, text, *bytes);
   now[*bytes] = 0;
@@ -70,6 +71,10 @@ char *pd_normalize(const struct pd_tokenizer *t, const char *text, size_t *bytes
 static bool merge_word(struct encoding *e, const char *word, size_t bytes) {
   const struct pd_tokenizer *t = e->t;
   const char *missing;
+  if (t->wordpiece.continuing) {
+    if (!pd_bert_is_blank(word, bytes)) pd_wordpiece_encode(&t->wordpiece, &t->bpe, word, bytes, &e->tokens);
+    return true;
+  }
   if (!t->byte_level) {
     if (pd_bpe_encode(&t->bpe, word, bytes, &e->tokens, &missing)) return true;
     e->missing_bytes = (size_t)pd_character_at(missing, bytes - (size_t)(missing - word)).bytes;
@@ -254,6 +259,10 @@ int64_t pd_tokenizer_encode(const struct pd_tokenizer *t, const char *text, size
 int64_t pd_tokenizer_encode_marked(const struct pd_tokenizer *t, const char *text, size_t bytes,
                                    struct pd_mark *marks, int n, int32_t **tokens, char *why) {
   struct encoding e = {.t = t, .mark = marks, .n_marks = n};
+  if (n && t->wordpiece.continuing) {
+    pd_refuse(why, "chats need a tokenizer whose tokens keep all of a text, and WordPiece drops spaces");
+    return -1;
+  }
   pd_tokens_add(&e.tokens, 0); /* so that there is something to free */
   e.tokens.n = 0;
   bool ok = true;

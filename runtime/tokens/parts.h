@@ -2,6 +2,7 @@
 #ifndef PD_TOKENIZER_PARTS_H
 #define PD_TOKENIZER_PARTS_H
 
+#include "bert.h"
 #include "bpe.h"
 #include "split.h"
 #include "tokenizer.h"
@@ -44,6 +45,8 @@ struct pd_tokenizer {
   int32_t *added_of;                  /* by id: index of the first added token + 1; 0: none */
   struct pd_replacement normalizer[PD_MAX_STEPS];
   int n_normalizer;
+  struct pd_bert bert;           /* instead of these steps */
+  struct pd_wordpiece wordpiece; /* instead of merges */
 
   /* Before merges: splitters, each within the words of the previous one. */
   struct pd_splitter splitter[PD_MAX_STEPS];
@@ -62,6 +65,8 @@ struct pd_tokenizer {
   bool drop_space;        /* drop the first space */
   char *decode_separator; /* Metaspace: decodes to a space, or to nothing in the first token with drop_separator */
   bool drop_separator;
+  char *decode_continuing; /* WordPiece: tokens without this prefix follow a space; NULL: no such decoder */
+  bool tidies;             /* WordPiece: no spaces before punctuation marks */
 
   bool newlines_end_words; /* no word and no added token goes beyond a newline that a letter follows */
 

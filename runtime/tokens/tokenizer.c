@@ -179,6 +179,8 @@ void pd_tokenizer_close(struct pd_tokenizer *t) {
   free_replacements(t->decoder, t->n_decoder);
   free(t->separator);
   free(t->decode_separator);
+  free(t->decode_continuing);
+  free(t->wordpiece.continuing);
   free(t->kind);
   free(t);
 }

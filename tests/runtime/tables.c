@@ -42,7 +42,8 @@ static void columns_go_to_inputs(void **state) {
   (void)state;
   static const char *const texts[][2] = {
       {"plain.csv", "a,label,b,age,c\n1,4,-2.5,40,3e10\n0.1,0,0,41,7\n"},
-      {"quotes.csv", "\xef\xbb\xbf\"a\",\"label\",b,\"age\",c\r\n\"1\",4,-2.5,40,\"3e10\"\r\n 0.1 ,0,\"0\",41,7\r\n\r\n"},
+      {"quotes.csv",
+       "\xef\xbb\xbf\"a\",\"label\",b,\"age\",c\r\n\"1\",4,-2.5,40,\"3e10\"\r\n 0.1 ,0,\"0\",41,7\r\n\r\n"},
       {"semicolons.csv", "a;label;b;age;c\n1;4;-2.5;40;3e10\n\n0.1;0;0;41;7"},
       {"tabs.tsv", "a\tlabel\tb\tage\tc\n1\t4\t-2.5\t40\t3e10\n0.1\t0\t0\t41\t7\n"},
       {"names.csv", "\"a, the first\",label,\"b\nb\",age,c\n1,4,-2.5,40,3e10\n0.1,0,0,41,7\n"},
@@ -87,7 +88,8 @@ static void broken_tables_are_refused(void **state) {
       {"a,label,b,age,c\n1,4,\"2,40,3\n", "line 2: a quoted field has no end"},
       {"a,label,b,age,c\n1,4,\"2\"x,40,3\n", "line 2: a quoted field has no end, or text behind it"},
       {"a,label,b,age,c\n", "has no rows of numbers"},
-      {"a,label,b,age\n1,4,2,40\n", "has 2 columns without the name of another input, but 'features' takes 3 numbers"},
+      {"a,label,b,age\n1,4,2,40\n",
+       "has 2 columns without the name of another input, but 'features' takes 3 numbers"},
       {"a,label,b,old,c\n1,4,2,40,3\n", "has no columns 'features' and 'age'"},
       {"1,2,3,4\n", "has 4 columns, but the inputs and targets take 5 numbers"}};
   for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
@@ -98,6 +100,7 @@ static void broken_tables_are_refused(void **state) {
 }
 
 int main(void) {
-  const struct CMUnitTest tests[] = {cmocka_unit_test(columns_go_to_inputs), cmocka_unit_test(broken_tables_are_refused)};
+  const struct CMUnitTest tests[] = {cmocka_unit_test(columns_go_to_inputs),
+                                     cmocka_unit_test(broken_tables_are_refused)};
   return run_in_folder(tests);
 }

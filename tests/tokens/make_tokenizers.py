@@ -136,6 +136,19 @@ def unknown():
     return trained(t, 420, ["<unk>"])
 
 
+def wordpiece(**normalizer):
+    """BERT's."""
+    t = Tokenizer(models.WordPiece(unk_token="[UNK]", max_input_chars_per_word=100))
+    t.normalizer, t.pre_tokenizer = normalizers.BertNormalizer(**normalizer), pre_tokenizers.BertPreTokenizer()
+    t.decoder = decoders.WordPiece("##", bool(normalizer.get("lowercase", True)))
+    special = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
+    t.train_from_iterator(LANGUAGES * 3, trainers.WordPieceTrainer(vocab_size=560, special_tokens=special,
+                                                                   show_progress=False))
+    t.post_processor = processors.TemplateProcessing(single="[CLS] $A [SEP]", special_tokens=[
+        (token, t.token_to_id(token)) for token in ("[CLS]", "[SEP]")])
+    return t
+
+
 def write_cases(name, t):
     with open(f"{name}.cases", "w") as out:
         for text in TEXTS:
@@ -155,6 +168,7 @@ write_cases("gpt2", t)
 for name, t in {"prefixed": prefixed(), "llama3": split(LLAMA3, ignore_merges=True),
                 "qwen2": split(LLAMA3.replace("{1,3}", "")), "digits": digits(), "llama2": llama2(),
                 "first": metaspace("first", False), "never": metaspace("never", True), "always": metaspace_decoded(),
-                "unknown": unknown(), "composed": composed()}.items():
+                "unknown": unknown(), "composed": composed(), "bert": wordpiece(),
+                "bert_cased": wordpiece(lowercase=False, clean_text=False)}.items():
     t.save(f"{name}.json", pretty=False)
     write_cases(name, t)
