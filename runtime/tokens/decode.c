@@ -68,7 +68,8 @@ static void add_replaced(const struct pd_tokenizer *t, struct pd_decoding *d, si
   char *now = pd_grown(NULL, bytes);
   memcpy(now, text, bytes);
   for (int i = 0; i <= t->n_decoder; i++) {
-    struct pd_replacement separator = {t->decode_separator, !d->started && t->drop_separator ? "" : " "};
+    struct pd_replacement separator = {.from = t->decode_separator,
+                                       .to = !d->started && t->drop_separator ? "" : " "};
     if (i == t->n_decoder && !t->decode_separator) break;
     char *next = pd_replaced(i < t->n_decoder ? &t->decoder[i] : &separator, now, &bytes);
     free(now);
@@ -85,10 +86,9 @@ static void add_replaced(const struct pd_tokenizer *t, struct pd_decoding *d, si
 
 /* Decodes a token of WordPiece: behind a space, unless it continues a word. */
 static void add_piece(const struct pd_tokenizer *t, struct pd_decoding *d, size_t *n, const char *text) {
-  static const struct pd_replacement tidy[] = {{" .", "."},     {" ?", "?"},           {" !", "!"},
-                                               {" ,", ","},     {" ' ", "'"},          {" n't", "n't"},
-                                               {" 'm", "'m"},   {" do not", " don't"}, {" 's", "'s"},
-                                               {" 've", "'ve"}, {" 're", "'re"}};
+  static const char *const tidy[][2] = {{" .", "."},   {" ?", "?"},     {" !", "!"},    {" ,", ","},
+                                        {" ' ", "'"},  {" n't", "n't"}, {" 'm", "'m"},  {" do not", " don't"},
+                                        {" 's", "'s"}, {" 've", "'ve"}, {" 're", "'re"}};
   const size_t prefix = strlen(t->decode_continuing);
   const bool continues = d->started && !strncmp(text, t->decode_continuing, prefix);
   size_t bytes = strlen(text) + 1;
@@ -97,7 +97,8 @@ static void add_piece(const struct pd_tokenizer *t, struct pd_decoding *d, size_
   strcat(now, continues ? text + prefix : text);
   bytes = strlen(now);
   for (size_t i = 0; i < sizeof tidy / sizeof *tidy && t->tidies; i++) {
-    char *next = pd_replaced(&tidy[i], now, &bytes);
+    char *next =
+        pd_replaced(&(struct pd_replacement){.from = (char *)tidy[i][0], .to = (char *)tidy[i][1]}, now, &bytes);
     free(now);
     now = next;
   }

@@ -6,12 +6,15 @@
 #include "bpe.h"
 #include "split.h"
 #include "tokenizer.h"
+#include "unigram.h"
 
 enum { PD_MAX_STEPS = 8, PD_MAX_PREFIX = 4 };
 
 /* A replacement of text. */
 struct pd_replacement {
-  char *from, *to; /* from is not empty. NULL: prepend `to`; both NULL: normalize by normal.h */
+  char *from, *to; /* from is not empty. NULL: prepend `to`; both NULL: normalize by normal.h, or strip */
+  bool runs;       /* replace all of two and more adjacent `from` by one `to` */
+  bool strip_left, strip_right; /* remove spaces from the ends of the text */
 };
 
 /* A token that is matched in the text before splitting. */
@@ -47,15 +50,18 @@ struct pd_tokenizer {
   int n_normalizer;
   struct pd_bert bert;           /* instead of these steps */
   struct pd_wordpiece wordpiece; /* instead of merges */
+  struct pd_unigram unigram;     /* instead of merges */
+  struct pd_charsmap charsmap;   /* before these steps */
 
   /* Before merges: splitters, each within the words of the previous one. */
   struct pd_splitter splitter[PD_MAX_STEPS];
   int n_splitters;
   char *separator; /* Metaspace: text for a space, which begins a word; NULL: none */
   enum pd_prepend prepend;
-  bool separates;   /* words are split before the separator */
-  bool byte_level;  /* bytes are characters of GPT-2's alphabet of 256 */
-  bool space_first; /* prepend a space to a text that does not begin with one */
+  bool separates;    /* words are split before the separator */
+  bool drops_spaces; /* Metaspace works on each text between spaces */
+  bool byte_level;   /* bytes are characters of GPT-2's alphabet of 256 */
+  bool space_first;  /* prepend a space to a text that does not begin with one */
 
   /* Decoding. */
   bool decode_byte_level, decode_fallback; /* tokens use that alphabet; "<0x0A>" is a byte */

@@ -181,6 +181,10 @@ void pd_tokenizer_close(struct pd_tokenizer *t) {
   free(t->decode_separator);
   free(t->decode_continuing);
   free(t->wordpiece.continuing);
+  free(t->unigram.score);
+  free(t->unigram.pieces);
+  free(t->charsmap.unit);
+  free(t->charsmap.blob);
   free(t->kind);
   free(t);
 }

@@ -138,7 +138,8 @@ static void check_all(const char *folder, const char *name, const char *const *f
   if (number < 50) complain(name, number, "the cases end here");
   if (texts) fclose(texts);
   if (cases) fclose(cases);
-  if (strcmp(name, "unknown") && strcmp(name, "always") && !is_bert(name)) check_invalid(t, name);
+  if (strcmp(name, "unknown") && strcmp(name, "always") && !is_bert(name) && strncmp(name, "t5", 2))
+    check_invalid(t, name);
   const int32_t *prefix;
   bool has = !strcmp(name, "llama3") || !strcmp(name, "qwen2") || !strcmp(name, "llama2") ||
              !strcmp(name, "first") || !strcmp(name, "never") || !strcmp(name, "always") || is_bert(name);
@@ -160,7 +161,13 @@ static void check_refused(void) {
   static const char *const cases[][2] = {
       {"", "not JSON"},
       {"[]", "the field model is missing"},
-      {"{\"model\":{\"type\":\"Unigram\"}}", "its model Unigram is not supported"},
+      {"{\"model\":{\"type\":\"WordLevel\"}}", "its model WordLevel is not supported"},
+      {"{\"model\":{\"type\":\"Unigram\",\"vocab\":[[\"a\"]]}}", "its token 0 is not a text with a score"},
+      {"{\"model\":{\"type\":\"Unigram\",\"vocab\":[[\"a\",0],[\"a\",1]]}}", "'a' twice"},
+      {"{\"model\":{\"type\":\"Unigram\",\"vocab\":[[\"a\",0]],\"unk_id\":1}}", "its unk_id is not a token"},
+      {"{" MODEL ",\"normalizer\":{\"type\":\"Precompiled\",\"precompiled_charsmap\":\"AAA\"}}",
+       "Precompiled with a damaged map"},
+      {"{\"model\":{\"type\":\"Unigram\"}}", "it has no vocabulary"},
       {"{\"model\":{\"type\":\"WordPiece\"}}", "it has no continuing_subword_prefix"},
       {"{" PIECES ",\"unk_token\":\"?\"}}", "unk_token '?' is not in the vocabulary"},
       {"{" PIECES ",\"unk_token\":\"a\",\"max_input_chars_per_word\":1001}}",
@@ -395,8 +402,9 @@ static void check_growth(const char *what, void check(int), int n) {
 
 int main(int argc, char **argv) {
   static const char *const gpt2[] = {"gpt2.merges.txt", "gpt2.vocab.json"};
-  static const char *const names[] = {"prefixed", "llama3", "qwen2",   "digits",   "llama2", "first",
-                                      "never",    "always", "unknown", "composed", "bert",   "bert_cased"};
+  static const char *const names[] = {"prefixed", "llama3",     "qwen2",  "digits",   "llama2",
+                                      "first",    "never",      "always", "unknown",  "composed",
+                                      "bert",     "bert_cased", "t5",     "t5_split", "t5_bytes"};
   if (argc != 2) return 2;
   check_all(argv[1], "gpt2", gpt2, 2);
   for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
