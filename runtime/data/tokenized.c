@@ -1,6 +1,6 @@
 /* Texts and chats among the files of --data, with --tokenizer: `pdc tokenize` writes their tokens into a cache, a folder
  * for each content, which the ranks of a machine fill one after the other before MPI starts. */
-#define _GNU_SOURCE /* posix_spawn_file_actions */
+#define _GNU_SOURCE /* environ, memmem */
 #include "data/load.h"
 #include "run/upward.h"
 #include "shared/checksum.h"
@@ -14,13 +14,12 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <strings.h>
 #include <sys/file.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
-
-extern char **environ;
 
 /* ---- kinds of files -------------------------------------------------------------------------- */
 
@@ -29,6 +28,12 @@ enum kind { TOKENS, TEXT, CHATS };
 static bool ends_with(const char *text, const char *end) {
   size_t n = strlen(text), m = strlen(end);
   return n >= m && !strcmp(text + n - m, end);
+}
+
+/* As pdc tokenize decides. */
+static bool is_lines(const char *path) {
+  const char *dot = strrchr(path, '.');
+  return dot && (!strcasecmp(dot, ".jsonl") || !strcasecmp(dot, ".ndjson"));
 }
 
 /* Whether the first line that is not blank is an object of the kind that is one document. */
@@ -52,7 +57,7 @@ static bool kind_of(const char *path, bool has_field, enum kind *kind, char *why
   for (size_t i = 0; i < sizeof tokens / sizeof *tokens; i++)
     if (ends_with(path, tokens[i])) *kind = TOKENS;
   if (!stat(path, &st) && S_ISDIR(st.st_mode)) *kind = TOKENS;
-  if (*kind == TOKENS || has_field || !ends_with(path, ".jsonl")) return true;
+  if (*kind == TOKENS || has_field || !is_lines(path)) return true;
   const char *map = pd_map_regular(path, &size, why), *at = map, *end = map + size;
   if (!map) return false;
   while (at < end && strchr(" \t\r\n", *at)) at++;
@@ -246,11 +251,17 @@ static char *tokens_of(const struct job *job, int64_t positions, char *why) {
   snprintf(length, sizeof length, "%lld", (long long)positions);
   if (!pd_make_directories(cache, why) || !command_of(job, words, &n, length, why)) return NULL;
   add(&key, "1 "); /* version of the tokens of equal texts */
-  for (int i = 2; i < n; i++)
-    if (strcmp(words[i - 1], "--tokenizer")) add(&key, words[i]), add(&key, " ");
+  for (int i = 2; i < n; i++) {
+    struct stat st;
+    if (!strcmp(words[i - 1], "--tokenizer")) continue;
+    add(&key, words[i]);
+    add(&key, " ");
+    const bool file = !stat(words[i], &st) && S_ISREG(st.st_mode); /* such as a chat template */
+    if (file && !add_checksum(&key, cache, words[i], why)) return NULL;
+  }
   if (!add_tokenizer(&key, cache, why)) return NULL;
   for (int i = 0; i < job->n; i++) {
-    add(&key, ends_with(job->files[i], ".jsonl") ? "lines " : "text ");
+    add(&key, is_lines(job->files[i]) ? "lines " : "text ");
     if (!add_checksum(&key, cache, job->files[i], why)) return NULL;
   }
   char *folder = pd_allocate(strlen(cache) + 64);

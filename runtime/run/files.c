@@ -55,8 +55,8 @@ const char *pd_map_file(const char *path, size_t *size, char *why) {
 
 /* Whole pages; advice that the system does not take changes only times. */
 static void advise(const char *at, size_t size, int advice) {
-  const uintptr_t page = (uintptr_t)sysconf(_SC_PAGESIZE), first = (uintptr_t)at / page * page;
-  if (size) madvise((void *)first, (uintptr_t)at + size - first, advice);
+  const size_t before = (uintptr_t)at % (uintptr_t)sysconf(_SC_PAGESIZE);
+  if (size) madvise((void *)(at - before), before + size, advice);
 }
 
 void pd_expect_pages(const char *at, size_t size) { advise(at, size, MADV_WILLNEED); }
