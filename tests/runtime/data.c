@@ -233,7 +233,7 @@ static void foreign_formats_are_named(void **state) {
     const char *name, *says;
   } cases[] = {
 #define CASE(bytes, name, says) {bytes, sizeof bytes - 1, name, says}
-      CASE("PAR1abcdabcdPAR1", "p.parquet", "is a Parquet table. help: write the text"),
+      CASE("PAR1abcdabcdPAR1", "p.parquet", "is a Parquet table. help: convert it: python3 -c"),
       CASE("ARROW1\0\0abcd", "a.arrow", "is an Arrow table"),
       CASE("\xff\xff\xff\xff\x08\0\0\0abcdefgh", "s.arrow", "is an Arrow stream"),
       CASE("\xfd"
