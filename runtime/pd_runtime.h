@@ -76,16 +76,19 @@ struct pd_parameter {
 /* The source of an input's samples: a file, or the tokens x[n] of the same sample of another input (derive.c).
  * Brackets list the contents of `numbers`. */
 enum pd_origin {
-  PD_FILE,     /* as stored */
-  PD_IMAGE,    /* (pixel - mean) / deviation [the channels' means, then their deviations] */
-  PD_LENGTHS,  /* number of tokens before the trailing pads [pad] */
-  PD_PRESENT,  /* 1 at tokens before the trailing pads, else 0 [pad] */
-  PD_COUNTED,  /* batch * n / N where x is not the token, with N such positions in the batch; else 0 [token] */
-  PD_SHIFTED,  /* x shifted right by one [the first token] */
-  PD_SEGMENTS, /* 1 after the first separator; 0 up to it and at pads [separator, pad] */
-  PD_MASKED,   /* x with some positions changed [mask, share of chosen positions, tokens never chosen ...] */
-  PD_CHOSEN,   /* PD_COUNTED over the positions that a PD_MASKED input chose */
-  PD_ABSENT    /* not read: no requested output needs the input (predict.c) */
+  PD_FILE,         /* as stored */
+  PD_IMAGE,        /* (pixel - mean) / deviation [the channels' means, then their deviations] */
+  PD_LENGTHS,      /* number of tokens before the trailing pads [pad] */
+  PD_PRESENT,      /* 1 at tokens before the trailing pads, else 0 [pad] */
+  PD_COUNTED,      /* batch * n / N where x is not the token, with N such positions in the batch; else 0 [token] */
+  PD_SHIFTED,      /* x shifted right by one [the first token] */
+  PD_SEGMENTS,     /* 1 after the first separator; 0 up to it and at pads [separator, pad] */
+  PD_MASKED,       /* x with some positions changed [mask, share of chosen positions, tokens never chosen ...] */
+  PD_CHOSEN,       /* PD_COUNTED over the positions that a PD_MASKED input chose */
+  PD_NORMAL_NOISE, /* random numbers of no source: mean 0, deviation 1 */
+  PD_UNIFORM_NOISE, /* in [0, 1) */
+  PD_RANDOM_INT,    /* tokens, each with equal probability */
+  PD_ABSENT         /* not read: no requested output needs the input (predict.c) */
 };
 
 struct pd_input {

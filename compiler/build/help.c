@@ -130,10 +130,14 @@ static void print_files(void) {
   printf("A model declares its inputs and targets, such as `input image[1, 28, 28];`. The programs read them\n"
          "from files:\n\n"
          "  train --data PATH...          text, tokens (.bin), images (IDX, CIFAR) or arrays (.npy, .npz)\n"
+         "  train --data FILE.csv         columns of numbers by the names of inputs\n"
          "  train --data DIR, FILE.tar    JPEG and PNG: a folder for each class, or a tar file\n"
-         "  train --data NAME=PATH...     a file for each input or target\n\n"
+         "  train --data DIR              without images: the files of the folder\n"
+         "  train --data NAME=PATH...     a file for each input or target\n"
+         "  train --data A=7:X B=3:Y      sources with shares of the samples\n\n"
          "A text is a sequence of bytes: tokens of a vocabulary of 256. 'pdc tokenize' writes files of tokens\n"
-         "and of chats for other vocabularies. The order of samples depends on --seed alone, not on the ranks.\n"
+         "and of chats for other vocabularies; 'train --tokenizer DIR' calls it.\n"
+         "The order of samples depends on --seed alone, not on the ranks.\n"
          "'NAME.build/train --help' lists the options of a training run.\n"
          "Read on: docs/guide/data.md, docs/reference/language.md\n");
 }

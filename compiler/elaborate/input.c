@@ -1,18 +1,19 @@
-/* Inputs and targets: read from files, or computed by the loader from another input's tokens. */
+/* Inputs and targets: read from files, or made by the loader, from another input's tokens or from random numbers. */
 #include "elaborate/internal.h"
 
 #include <math.h>
 #include <string.h>
 
 typedef enum {
-  ARG_SOURCE,    /* an input or target of tokens, declared earlier; always the first argument */
-  ARG_TOKEN,     /* a class of the source */
-  ARG_IGNORED,   /* a class of the source, or a negative number such as PyTorch's -100, which files may then
+  ARG_SOURCE = 1, /* an input or target of tokens, declared earlier; always the first argument */
+  ARG_TOKEN,      /* a class of the source */
+  ARG_IGNORED,    /* a class of the source, or a negative number such as PyTorch's -100, which files may then
                     hold */
-  ARG_TOKENS,    /* a list of classes of the source, or a single one */
-  ARG_SHARE,     /* a number from 0 to 1 */
-  ARG_MEANS,     /* a number per channel, or one for all */
-  ARG_DEVIATIONS /* a positive number per channel, or one for all */
+  ARG_TOKENS,     /* a list of classes of the source, or a single one */
+  ARG_SHARE,      /* a number from 0 to 1 */
+  ARG_MEANS,      /* a number per channel, or one for all */
+  ARG_DEVIATIONS, /* a positive number per channel, or one for all */
+  ARG_CLASSES     /* the number of classes of the input */
 } ArgumentKind;
 
 typedef struct Argument {
@@ -22,7 +23,7 @@ typedef struct Argument {
   double fallback;
 } Argument;
 
-typedef enum { SAME_TOKENS, SAME_NUMBERS, TWO_CLASSES, ONE_LENGTH } Result;
+typedef enum { SAME_TOKENS, SAME_NUMBERS, TWO_CLASSES, ONE_LENGTH } Result; /* of an origin with a source */
 
 /* The arguments after the source become the Input's numbers, in this order. */
 static const struct Origin {
@@ -52,6 +53,9 @@ static const struct Origin {
     {"share", ARG_SHARE, false, 0.15},
     {"special", ARG_TOKENS, false, -1}}},
   {"chosen", ORIGIN_CHOSEN, SAME_NUMBERS, true, "chosen(masked)", {{"masked", ARG_SOURCE, true, 0}}},
+  {"normal_noise", ORIGIN_NORMAL_NOISE, SAME_NUMBERS, true, "normal_noise", {{0}}},
+  {"uniform_noise", ORIGIN_UNIFORM_NOISE, SAME_NUMBERS, true, "uniform_noise", {{0}}},
+  {"random_int", ORIGIN_RANDOM_INT, SAME_NUMBERS, true, "random_int(classes)", {{"classes", ARG_CLASSES, true, 0}}},
     /* clang-format on */
 };
 enum { N_ORIGINS = sizeof origins / sizeof *origins, MAX_ARGUMENTS = 4 };
@@ -68,6 +72,8 @@ typedef struct Declared {
   int from;
   Vec(double) numbers;
 } Declared;
+
+static bool has_source(const struct Origin *o) { return o->argument[0].kind == ARG_SOURCE; }
 
 /* ---- arguments ----------------------------------------------------------------------------- */
 
@@ -164,9 +170,11 @@ static bool read_ignored(Elaborator *e, Frame *f, Declared *d, const char *name,
   push(&d->numbers, v.number);
   if (from->origin == ORIGIN_FILE)
     return true;
-  help(fail(f, where, "PD0208", "'%s' is %.15g, but '%s' is computed and no file can contain that token", name,
-            v.number, from->name),
-       "count the tokens of '%s'", e->g->inputs.at[from->from].name);
+  Diagnostic *wrong =
+      fail(f, where, "PD0208", "'%s' is %.15g, but '%s' is computed and no file can contain that token", name,
+           v.number, from->name);
+  if (from->from >= 0)
+    help(wrong, "count the tokens of '%s'", e->g->inputs.at[from->from].name);
   return false;
 }
 
@@ -211,6 +219,15 @@ static bool read_channels(Elaborator *e, Frame *f, Declared *d, const Argument *
   return true;
 }
 
+static bool read_classes(Elaborator *e, Frame *f, Declared *d, Val v, Span where) {
+  if (!want_size(e, f, v, where, &d->classes))
+    return false;
+  if (d->classes <= INT32_MAX)
+    return true;
+  fail(f, where, "PD0208", "tokens are 32-bit: at most %d classes", INT32_MAX);
+  return false;
+}
+
 static bool read_argument(Elaborator *e, Frame *f, Declared *d, const Argument *to, const Ast *a) {
   if (to->kind == ARG_SOURCE)
     return read_source(e, f, d, a);
@@ -223,6 +240,7 @@ static bool read_argument(Elaborator *e, Frame *f, Declared *d, const Argument *
   case ARG_IGNORED: return read_ignored(e, f, d, to->name, v, where);
   case ARG_TOKENS: return read_tokens(e, f, d, to->name, v, where);
   case ARG_SHARE: return read_share(e, f, d, to->name, v, where);
+  case ARG_CLASSES: return read_classes(e, f, d, v, where);
   default: return read_channels(e, f, d, to, v, where);
   }
 }
@@ -267,7 +285,7 @@ static bool evaluate_origin(Elaborator *e, Frame *f, Declared *d) {
   for (int i = 0; i < count_arguments(o); i++)
     if (!read_argument(e, f, d, &o->argument[i], given[i]))
       return false;
-  return o->kind == ORIGIN_IMAGE || check_result(e, f, d);
+  return !has_source(o) || check_result(e, f, d);
 }
 
 /* The name of a type: "token" of "token(classes)", "image" of "image" and "image(mean = 0)"; "" if there is
@@ -280,7 +298,7 @@ static Name type_name(const Ast *type) {
 static void tell_types(Frame *f, const Ast *type) {
   Diagnostic *d = fail(f, type->span, "PD0111", "'%s' is not a type of an input", ast_text(type));
   const char *names[N_ORIGINS];
-  Text known = {0};
+  Text known = {0}, random = {0};
   for (int i = 0; i < N_ORIGINS; i++)
     names[i] = origins[i].name;
   const char *like = nearest(type_name(type), names, N_ORIGINS);
@@ -289,9 +307,13 @@ static void tell_types(Frame *f, const Ast *type) {
     return;
   }
   help(d, "types are 'token(classes)', 'f32' and 'image(mean, std)'");
-  for (int i = 1; i < N_ORIGINS; i++)
-    text_add(&known, "%s'%s'", i == 1 ? "" : i + 1 == N_ORIGINS ? " and " : ", ", names[i]);
+  for (int i = 1; i < N_ORIGINS; i++) {
+    Text *t = has_source(&origins[i]) ? &known : &random;
+    const bool last = i + 1 == N_ORIGINS || has_source(&origins[i]) != has_source(&origins[i + 1]);
+    text_add(t, "%s'%s'", !t->at ? "" : last ? " and " : ", ", names[i]);
+  }
   help(d, "these compute an input from another: %s", known.at);
+  help(d, "these make random numbers: %s", random.at);
 }
 
 static bool evaluate_type(Elaborator *e, Frame *f, Declared *d) {
@@ -300,12 +322,8 @@ static bool evaluate_type(Elaborator *e, Frame *f, Declared *d) {
     return true;
   if (type->kind == AST_CALL && strcmp(type_name(type), "token") == 0 && type->list.n == 1 &&
       !type->list.at[0]->name) {
-    if (!want_size(e, f, evaluate(e, f, type->list.at[0]->a), type->list.at[0]->span, &d->classes))
-      return false;
-    if (d->classes <= INT32_MAX)
-      return true;
-    fail(f, type->span, "PD0208", "tokens are 32-bit: at most %d classes", INT32_MAX);
-    return false;
+    const Ast *classes = type->list.at[0]->a;
+    return read_classes(e, f, d, evaluate(e, f, classes), classes->span);
   }
   for (int i = 0; i < N_ORIGINS; i++)
     if (strcmp(type_name(type), origins[i].name) == 0) {

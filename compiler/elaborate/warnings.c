@@ -305,7 +305,7 @@ static void warn_of_inputs(const Graph *g) {
       continue;
     Diagnostic *d =
         warning_at(in->span, "PD0345", "nothing reads the %s '%s'", in->target ? "target" : "input", in->name);
-    if (in->from < 0)
+    if (in->from < 0 && in->origin <= ORIGIN_IMAGE)
       help(d, "'--data' still needs a file for it; remove the declaration");
   }
 }

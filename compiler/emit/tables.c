@@ -32,6 +32,9 @@ static void origin_fields(Emit *e, const Input *in) {
       [ORIGIN_SEGMENTS] = {.name = "PD_SEGMENTS", .numbers = "separator, pad"},
       [ORIGIN_MASKED] = {.name = "PD_MASKED", .numbers = "mask, share of chosen positions, tokens never chosen"},
       [ORIGIN_CHOSEN] = {.name = "PD_CHOSEN"},
+      [ORIGIN_NORMAL_NOISE] = {.name = "PD_NORMAL_NOISE"},
+      [ORIGIN_UNIFORM_NOISE] = {.name = "PD_UNIFORM_NOISE"},
+      [ORIGIN_RANDOM_INT] = {.name = "PD_RANDOM_INT"},
   };
   Names numbers = {0};
   for (int i = 0; i < in->numbers.n; i++)

@@ -16,8 +16,9 @@ const TrainField train_fields[] = {{"batch", FIELD_INT, offsetof(Train, batch)},
                                    {"vertical_sync", FIELD_BOOL, offsetof(Train, vertical_sync)},
                                    {"chunks", FIELD_INT, offsetof(Train, chunks)},
                                    {NULL, 0, 0}};
-const char *const origin_names[] = {"file",    "image",    "lengths", "present", "counted",
-                                    "shifted", "segments", "masked",  "chosen",  NULL};
+const char *const origin_names[] = {"file",          "image",      "lengths", "present", "counted",
+                                    "shifted",       "segments",   "masked",  "chosen",  "normal_noise",
+                                    "uniform_noise", "random_int", NULL};
 const char *const init_names[] = {"zeros", "ones", "constant", "uniform", "normal", NULL};
 
 typedef struct Dump {

@@ -111,7 +111,7 @@ static inline Shape padded_shape(const Param *p) {
 
 static inline bool is_trained(const Param *p) { return !p->buffer && !p->frozen; }
 
-/* Source of an input's samples: a file, raw or as images to normalise, or the tokens of another input.
+/* Source of an input's samples: a file, raw or as images to normalise, the tokens of another input, or chance.
  * pd_runtime.h defines each computation and its numbers. */
 typedef enum {
   ORIGIN_FILE,
@@ -122,7 +122,10 @@ typedef enum {
   ORIGIN_SHIFTED,
   ORIGIN_SEGMENTS,
   ORIGIN_MASKED,
-  ORIGIN_CHOSEN
+  ORIGIN_CHOSEN,
+  ORIGIN_NORMAL_NOISE, /* the first without a source */
+  ORIGIN_UNIFORM_NOISE,
+  ORIGIN_RANDOM_INT
 } OriginKind;
 
 typedef struct Input {

@@ -89,6 +89,11 @@ static void verify_input(const Graph *g, int i) {
     ensure(in->numbers.n == 2 * g->values.at[in->value].shape.dim[0]);
   if (in->origin <= ORIGIN_IMAGE)
     return;
+  if (in->origin >= ORIGIN_NORMAL_NOISE) {
+    ensure(in->from < 0 && in->numbers.n == 0);
+    ensure((g->values.at[in->value].type == TYPE_TOKEN) == (in->origin == ORIGIN_RANDOM_INT));
+    return;
+  }
   ensure(in->from >= 0 && in->from < i);
   const Input *from = &g->inputs.at[in->from];
   ensure(g->values.at[from->value].type == TYPE_TOKEN);

@@ -33,6 +33,7 @@ typedef struct Part {
   bool first, last; /* of its document */
   int32_t *tokens;  /* malloc'd */
   char *loss;       /* of samples, malloc'd: by token, 1 if its prediction counts */
+  bool numbers;     /* of *.jsonl: its tokens were numbers */
   bool beyond;      /* of a sample that was refused: its rendering exceeds a limit */
   int64_t n;        /* -1: `why` says what was refused, malloc'd */
   char *why;
@@ -112,6 +113,7 @@ typedef struct Shard {
 typedef struct TokenFiles {
   const TokenizeRequest *request;
   int bytes;          /* of a token: 2 or 4 */
+  int32_t end;        /* token after documents; below 0: none */
   int64_t n, in_file; /* tokens in total, and in the open file */
   int files;          /* number of files begun */
   Shard *shards;      /* with their final names, the last first */

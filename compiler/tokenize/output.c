@@ -65,7 +65,7 @@ bool output_may_be_written(const TokenizeRequest *request, char *why) {
 
 static bool write_header(TokenFiles *f) {
   int32_t header[HEADER] = {f->bytes == 2 ? U16 : U32, f->bytes == 2 ? U16_VERSION : U32_VERSION,
-                            (int32_t)f->in_file};
+                            (int32_t)f->in_file, f->end < 0 ? 0 : f->end + 1};
   return fwrite(header, sizeof header, 1, f->output.file) == 1;
 }
 

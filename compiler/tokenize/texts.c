@@ -5,6 +5,7 @@
 #include <sys/mman.h>
 #include <sys/stat.h>
 
+#include "data/data.h"
 #include "shared/read_file.h"
 #include "tokenize/internal.h"
 
@@ -18,13 +19,16 @@ static bool is_lines(const char *path) {
 
 /* Refuses zero bytes, which mean another format or UTF-16. */
 static bool is_text(const char *map, size_t size, const char *path, char *why) {
+  const struct pd_array file = {.path = path, .map = map, .size = size};
   const size_t looked_at = size < 65536 ? size : 65536, length = strlen(path);
   const char *zero = memchr(map, 0, looked_at);
   if (length > 5 && !strcasecmp(path + length - 5, ".json"))
     return pd_refuse(why, "'%s' is JSON: write one object a line and name the file .jsonl", path);
   return !zero ||
-         pd_refuse(why, "'%s' is not a text: it has a zero byte at offset %zu; unpack archives and convert UTF-16",
-                   path, (size_t)(zero - map));
+         (pd_refuse_foreign(&file, why) &&
+          pd_refuse(why,
+                    "'%s' is not a text: it has a zero byte at offset %zu; unpack archives and convert UTF-16",
+                    path, (size_t)(zero - map)));
 }
 
 static bool map_next(Texts *t, char *why) {

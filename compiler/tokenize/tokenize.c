@@ -95,18 +95,55 @@ static void refuse_member(const cJSON *line, const cJSON *member, const char *fi
     pd_refuse(why, "it is not an object with a member '%s'", field);
 }
 
-/* The text of a line of JSON, to be freed. NULL after filling `why`; with an empty `why`: the line is blank. */
-static char *text_of_line(const Part *p, const char *field, char *why) {
+/* The list of a line that holds numbers of tokens instead of a text. NULL: none. field: NULL: not given. */
+static const cJSON *numbers_of_line(const cJSON *line, const char *field) {
+  const cJSON *list =
+      cJSON_IsArray(line) ? line : cJSON_GetObjectItemCaseSensitive(line, field ? field : "input_ids");
+  const bool text = !field && cJSON_GetObjectItemCaseSensitive(line, "text");
+  return cJSON_IsArray(list) && !text ? list : NULL;
+}
+
+static void take_numbers(Part *p, const struct pd_tokenizer *t, const cJSON *list, char *why) {
+  const long long size = (long long)pd_tokenizer_size(t);
+  const cJSON *x;
+  p->numbers = true;
+  p->tokens = malloc(sizeof *p->tokens * (size_t)(cJSON_GetArraySize(list) + 1));
+  if (!p->tokens) {
+    pd_refuse(why, "no memory for its tokens");
+    return;
+  }
+  cJSON_ArrayForEach(x, list) {
+    if (!cJSON_IsNumber(x) || x->valuedouble != (double)(int32_t)x->valuedouble || x->valuedouble < 0) {
+      pd_refuse(why, "element %lld of its list is not the number of a token", (long long)p->n);
+      return;
+    }
+    if (x->valuedouble >= (double)size) {
+      pd_refuse(
+          why,
+          "token %.0f is outside the tokenizer's %lld tokens. help: name the tokenizer of these numbers with "
+          "--tokenizer",
+          x->valuedouble, size);
+      return;
+    }
+    p->tokens[p->n++] = (int32_t)x->valuedouble;
+  }
+}
+
+/* The text of a line of JSON, to be freed. NULL after taking its numbers; after filling `why`; for a blank line. */
+static char *text_of_line(Part *p, const struct pd_tokenizer *t, const char *given, char *why) {
+  const char *field = given ? given : "text";
   const char *end = p->at + p->bytes, *behind = NULL;
   if (skip_blank(p->at, end) == end)
     return NULL;
   cJSON *line = cJSON_ParseWithLengthOpts(p->at, p->bytes, &behind, false);
-  const cJSON *text = cJSON_GetObjectItemCaseSensitive(line, field);
+  const cJSON *text = cJSON_GetObjectItemCaseSensitive(line, field), *numbers = numbers_of_line(line, given);
   char *copy = NULL;
   if (!line)
     pd_refuse(why, "it is not JSON from offset %zu of the line on", behind ? (size_t)(behind - p->at) : 0);
   else if (skip_blank(behind, end) != end)
     pd_refuse(why, "it has more than one JSON object, from offset %zu of the line on", (size_t)(behind - p->at));
+  else if (numbers)
+    take_numbers(p, t, numbers, why);
   else if (!cJSON_IsString(text))
     refuse_member(line, text, field, why);
   else if (has_zero(p))
@@ -143,7 +180,7 @@ static void encode_sample(const ChatReader *c, Part *p) {
 /* As encode_sample. */
 static void encode(const struct pd_tokenizer *t, const char *field, Part *p) {
   char why[PD_WHY] = "";
-  char *decoded = p->line ? text_of_line(p, field, why) : NULL;
+  char *decoded = p->line ? text_of_line(p, t, field, why) : NULL;
   const char *text = p->line ? decoded : p->at;
   p->bytes = decoded ? strlen(decoded) : p->line ? 0 : p->bytes;
   if (text)
@@ -183,14 +220,15 @@ static bool add_part(Tokenizing *t, const Part *p, char *why) {
     return pd_refuse(
         why, "there are several documents, and bytes have no end of text: --end 10 ends each with a newline, "
              "--end none joins them");
-  if (p->first && p->n > 0 && !files_add(&t->files, prefix, n_prefix, why))
+  if (p->first && p->n > 0 && !p->numbers && !files_add(&t->files, prefix, n_prefix, why))
     return false;
   if (!files_add(&t->files, p->tokens, p->n, why))
     return false;
   if (!p->last || t->in_document == 0)
     return true;
   t->documents++;
-  return t->end < 0 || files_add(&t->files, &t->end, 1, why);
+  const bool ended = p->numbers && p->tokens[p->n - 1] == t->end;
+  return t->end < 0 || ended || files_add(&t->files, &t->end, 1, why);
 }
 
 static void tell_progress(Tokenizing *t) {
@@ -207,7 +245,6 @@ static bool write_all(Tokenizing *t, char *why) {
   const TokenizeRequest *request = t->request;
   const int threads = request->threads ? request->threads : omp_get_num_procs();
   (void)threads; /* read by the pragma, which builds without OpenMP ignore */
-  const char *field = request->field ? request->field : "text";
   Batch *b = alloc(sizeof *b);
   bool good = true;
   do {
@@ -218,7 +255,7 @@ static bool write_all(Tokenizing *t, char *why) {
       if (t->rows)
         encode_sample(&t->chats, &b->part[i]);
       else
-        encode(t->tokenizer, field, &b->part[i]);
+        encode(t->tokenizer, request->field, &b->part[i]);
     for (int i = 0; i < b->n && good; i++)
       good = add_part(t, &b->part[i], why);
     const bool ended = b->n == 0;
@@ -328,6 +365,7 @@ bool tokenize(const TokenizeRequest *request) {
       find_end(request, t.tokenizer, special_token(&config, "eos_token", &t.config), &t.end, why) &&
       texts_open(&t.texts, request, t.tokenizer, why) && (!request->length || start_samples(&t, &config, why));
   if (good) {
+    t.files.end = t.end;
     t.files.bytes = pd_tokenizer_size(t.tokenizer) <= 65536 ? 2 : 4;
     good = write_all(&t, why);
   }

@@ -14,7 +14,7 @@ bool pd_augments(const struct pd_augment *a) { return a->flip || a->crop || a->r
 bool pd_augment_fits(const struct pd_augment *a, const struct pd_input *inputs, int n, bool folders, char *why) {
   bool any = false;
   for (const struct pd_input *in = inputs; in < inputs + n; in++) {
-    if (!pd_is_image(in)) continue;
+    if (!pd_is_image(in) || pd_is_random(in)) continue;
     any = true;
     if (a->crop >= in->dim[1] || a->crop >= in->dim[2])
       return pd_refuse(why, "--augment crop=%lld: '%s' has images of %lld x %lld", (long long)a->crop, in->name,

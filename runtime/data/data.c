@@ -1,8 +1,7 @@
-/* Memory-mapped data sets. Token files (text, llm.c shards, arrays of one axis) without names are one run of
- * tokens, divided into windows of context + 1 tokens at a stride of context. All other files have one sample per
- * row, record or line: each input has its own files, read consecutively. Derived inputs have no files. */
-#include "data/data.h"
-#include "data/load.h"
+/* Memory-mapped files of one source of samples. Token files (text, llm.c shards, arrays of one axis) without names
+ * are divided into windows (windows.c). All other files have one sample per row, record or line: each input has its
+ * own files, read consecutively. */
+#include "data/parts.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -11,36 +10,11 @@
 #include <unistd.h>
 
 enum { BYTES = 256 }; /* a byte's values */
-enum format { IMAGES, TEXT, NUMBERS, SHARD, TOKENS, NPY, NPZ, IDX, CIFAR };
+enum format { IMAGES, TEXT, NUMBERS, SHARD, TOKENS, NPY, NPZ, IDX, CIFAR, TABLE };
 
-struct part { /* of a column: a file, or a field of its records */
-  struct pd_array array;
-  struct pd_images *images; /* of a folder, which has no mapped file, or of a tar file */
-  struct pd_lines lines;    /* n 0: rows of the array are samples */
-  int64_t first;            /* samples of earlier parts; for windows: tokens */
-};
-
-struct column { /* files of an input; none for derived inputs */
-  struct part *parts;
-  int n;
-};
-
-struct pd_dataset {
-  const struct pd_input *inputs;
-  int n_inputs;
-  int64_t pad;
-  int token_bytes; /* of --token-type, for .bin files without a header; 1 also allows texts; 0: not given */
-  bool named;      /* every file names its input */
-  int64_t context; /* 0: no windows; else columns[0] is for all inputs */
-  int64_t samples;
-  struct column *columns;
-};
-
-static bool has_files(const struct pd_dataset *d, int input) { return !pd_is_derived(&d->inputs[input]); }
-
-static int count_file_inputs(const struct pd_dataset *d) {
+static int count_file_inputs(const struct pd_files *d) {
   int n = 0;
-  for (int i = 0; i < d->n_inputs; i++) n += has_files(d, i);
+  for (int i = 0; i < d->n_inputs; i++) n += pd_has_files(d, i);
   return n;
 }
 
@@ -51,14 +25,14 @@ static bool ends_with(const char *text, const char *end) {
   return n >= m && !strcmp(text + n - m, end);
 }
 
-static bool takes_images(const struct pd_dataset *d) {
+static bool takes_images(const struct pd_files *d) {
   for (int i = 0; i < d->n_inputs; i++)
-    if (has_files(d, i) && pd_is_image(&d->inputs[i])) return true;
+    if (pd_has_files(d, i) && pd_is_image(&d->inputs[i])) return true;
   return false;
 }
 
 /* The folder's names stand for its content where ranks compare their files. */
-static bool list_part(const struct pd_dataset *d, struct part *p, const char *path, char *why) {
+static bool list_part(const struct pd_files *d, struct part *p, const char *path, char *why) {
   if (!takes_images(d))
     return pd_refuse(why,
                      "'%s' is a folder, but no input of the model has the shape [3, height, width] or [1, height, "
@@ -69,7 +43,7 @@ static bool list_part(const struct pd_dataset *d, struct part *p, const char *pa
   return images != NULL;
 }
 
-static bool map_part(const struct pd_dataset *d, struct part *p, const char *path, char *why) {
+static bool map_part(const struct pd_files *d, struct part *p, const char *path, char *why) {
   struct stat st;
   p->array.path = path;
   if (!stat(path, &st) && S_ISDIR(st.st_mode)) return list_part(d, p, path, why);
@@ -78,27 +52,35 @@ static bool map_part(const struct pd_dataset *d, struct part *p, const char *pat
   return (p->images = pd_list_tar(&p->array, why)) != NULL;
 }
 
-static bool is_typed(const struct pd_dataset *d) { return d->token_bytes; }
+static bool is_typed(const struct pd_files *d) { return d->how.token_bytes; }
 
-static bool takes_numbers(const struct pd_dataset *d) {
+static bool takes_numbers(const struct pd_files *d) {
   for (int i = 0; i < d->n_inputs; i++)
-    if (has_files(d, i) && !d->inputs[i].token) return true;
+    if (pd_has_files(d, i) && !d->inputs[i].token) return true;
   return false;
+}
+
+/* Tables are texts of models that read sequences. */
+static bool takes_tables(const struct pd_files *d) {
+  for (int i = 0; i < d->n_inputs; i++)
+    if (pd_has_files(d, i) && d->inputs[i].token && d->inputs[i].elements > 1) return false;
+  return true;
 }
 
 /* Detection of a file's format by its mark or name, and the data set. The first matching row wins. */
 static const struct sign {
-  const char *suffix;                        /* NULL: any name */
-  bool (*marked)(const struct pd_array *a);  /* NULL: any bytes */
-  bool (*suits)(const struct pd_dataset *d); /* NULL: any does */
+  const char *suffix;                       /* NULL: any name */
+  bool (*marked)(const struct pd_array *a); /* NULL: any bytes */
+  bool (*suits)(const struct pd_files *d);  /* NULL: any does */
   enum format format;
-} signs[] = {{".npy", pd_is_npy, NULL, NPY},   {".npz", NULL, NULL, NPZ},
-             {"ubyte", NULL, NULL, IDX},       {".idx", NULL, NULL, IDX},
-             {".ids", NULL, NULL, NUMBERS},    {NULL, pd_is_shard, NULL, SHARD},
-             {".bin", NULL, is_typed, TOKENS}, {".bin", NULL, takes_numbers, CIFAR},
-             {".bin", NULL, NULL, SHARD},      {"", NULL, NULL, TEXT}};
+} signs[] = {{".npy", pd_is_npy, NULL, NPY},      {".npz", NULL, NULL, NPZ},
+             {".csv", NULL, takes_tables, TABLE}, {".tsv", NULL, takes_tables, TABLE},
+             {"ubyte", NULL, NULL, IDX},          {".idx", NULL, NULL, IDX},
+             {".ids", NULL, NULL, NUMBERS},       {NULL, pd_is_shard, NULL, SHARD},
+             {".bin", NULL, is_typed, TOKENS},    {".bin", NULL, takes_numbers, CIFAR},
+             {".bin", NULL, NULL, SHARD},         {"", NULL, NULL, TEXT}};
 
-static enum format format_of(const struct pd_dataset *d, const struct part *p) {
+static enum format format_of(const struct pd_files *d, const struct part *p) {
   if (p->images) return IMAGES;
   const struct sign *s = signs;
   for (;; s++) {
@@ -108,14 +90,14 @@ static enum format format_of(const struct pd_dataset *d, const struct part *p) {
 }
 
 /* --token-type gives the type of a file without a header. */
-static bool is_known(const struct pd_dataset *d, const struct part *p, char *why) {
+static bool is_known(const struct pd_files *d, const struct part *p, char *why) {
   enum format format = format_of(d, p);
-  bool typed = format == IMAGES || format == TOKENS || (format == TEXT && d->token_bytes == 1);
+  bool typed = format == IMAGES || format == TOKENS || (format == TEXT && d->how.token_bytes == 1);
   return typed || (format == NPZ && pd_is_zip(&p->array)) || pd_refuse_foreign(&p->array, why);
 }
 
-static bool bytes_suit(const struct pd_dataset *d, const struct part *p, const struct pd_input *in, char *why) {
-  return in->classes <= BYTES || d->token_bytes == 1 ||
+static bool bytes_suit(const struct pd_files *d, const struct part *p, const struct pd_input *in, char *why) {
+  return in->classes <= BYTES || d->how.token_bytes == 1 ||
          pd_refuse(
              why,
              "'%s' is text, whose tokens are the %d byte values, but '%s' has %lld classes. help: give token "
@@ -124,13 +106,14 @@ static bool bytes_suit(const struct pd_dataset *d, const struct part *p, const s
 }
 
 /* A text with one sample per line: bytes including the newline, or numbers. */
-static bool open_lines(const struct pd_dataset *d, struct part *p, const struct pd_input *in, bool numbers,
+static bool open_lines(const struct pd_files *d, struct part *p, const struct pd_input *in, bool numbers,
                        char *why) {
-  int64_t least = numbers || d->pad > '\n' ? d->pad : '\n';
+  int64_t least = numbers || d->how.pad > '\n' ? d->how.pad : '\n';
   if (!numbers && !bytes_suit(d, p, in, why)) return false;
   if (in->classes <= least)
     return pd_refuse(why, "'%s': '%s' has %lld classes, but lines also need the %s %lld", p->array.path, in->name,
-                     (long long)in->classes, least == d->pad ? "token of --pad," : "newline,", (long long)least);
+                     (long long)in->classes, least == d->how.pad ? "token of --pad," : "newline,",
+                     (long long)least);
   pd_parse_bytes(&p->array);
   p->lines = (struct pd_lines){.n = pd_count_lines(&p->array), .numbers = numbers};
   p->lines.marks = pd_allocate(sizeof *p->lines.marks * (size_t)(p->lines.n / PD_MARK + 1));
@@ -166,7 +149,7 @@ static bool unpack_member(struct pd_array *a, const struct pd_npz_entry *e, char
 }
 
 /* The archive's array with the input's name, or the only array if the model has one input. */
-static bool open_member(const struct pd_dataset *d, struct part *p, const struct pd_input *in, char *why) {
+static bool open_member(const struct pd_files *d, struct part *p, const struct pd_input *in, char *why) {
   struct pd_array *a = &p->array;
   struct pd_npz_entry e;
   if (!pd_npz_find(a, in->name, d->named || count_file_inputs(d) == 1, &e, why) || !pd_npz_open(a, &e, why))
@@ -183,25 +166,25 @@ static bool is_run(const struct pd_array *a) { return !a->rank && !pd_is_float(a
 /* Files without names are all in one of these groups. */
 enum group { RUNS, RECORDS, ARCHIVES, ARRAYS, N_GROUPS };
 
-typedef bool open_file(const struct pd_dataset *d, struct part *p, const struct pd_input *in, char *why);
+typedef bool open_file(const struct pd_files *d, struct part *p, const struct pd_input *in, char *why);
 
-static bool open_npy(const struct pd_dataset *d, struct part *p, const struct pd_input *in, char *why) {
+static bool open_npy(const struct pd_files *d, struct part *p, const struct pd_input *in, char *why) {
   (void)d, (void)in;
   return pd_parse_npy(&p->array, why);
 }
 
-static bool open_idx(const struct pd_dataset *d, struct part *p, const struct pd_input *in, char *why) {
+static bool open_idx(const struct pd_files *d, struct part *p, const struct pd_input *in, char *why) {
   (void)d, (void)in;
   return pd_parse_idx(&p->array, why);
 }
 
-static bool open_cifar(const struct pd_dataset *d, struct part *p, const struct pd_input *in, char *why) {
+static bool open_cifar(const struct pd_files *d, struct part *p, const struct pd_input *in, char *why) {
   (void)d;
   return pd_parse_cifar(&p->array, in->token, why);
 }
 
 /* Labels are an array in memory; images are read file by file, in the input's shape. */
-static bool open_images(const struct pd_dataset *d, struct part *p, const struct pd_input *in, char *why) {
+static bool open_images(const struct pd_files *d, struct part *p, const struct pd_input *in, char *why) {
   struct pd_array *a = &p->array;
   const struct pd_images *m = p->images;
   (void)d;
@@ -236,27 +219,27 @@ static bool open_images(const struct pd_dataset *d, struct part *p, const struct
   return true;
 }
 
-static bool open_shard(const struct pd_dataset *d, struct part *p, const struct pd_input *in, char *why) {
+static bool open_shard(const struct pd_files *d, struct part *p, const struct pd_input *in, char *why) {
   (void)d, (void)in;
   return pd_parse_shard(&p->array, why);
 }
 
-static bool open_tokens(const struct pd_dataset *d, struct part *p, const struct pd_input *in, char *why) {
+static bool open_tokens(const struct pd_files *d, struct part *p, const struct pd_input *in, char *why) {
   (void)in;
-  return pd_parse_tokens(&p->array, d->token_bytes, why);
+  return pd_parse_tokens(&p->array, d->how.token_bytes, why);
 }
 
-static bool open_bytes(const struct pd_dataset *d, struct part *p, const struct pd_input *in, char *why) {
+static bool open_bytes(const struct pd_files *d, struct part *p, const struct pd_input *in, char *why) {
   (void)d, (void)in, (void)why;
   pd_parse_bytes(&p->array);
   return true;
 }
 
-static bool open_text(const struct pd_dataset *d, struct part *p, const struct pd_input *in, char *why) {
+static bool open_text(const struct pd_files *d, struct part *p, const struct pd_input *in, char *why) {
   return open_lines(d, p, in, false, why);
 }
 
-static bool open_numbers(const struct pd_dataset *d, struct part *p, const struct pd_input *in, char *why) {
+static bool open_numbers(const struct pd_files *d, struct part *p, const struct pd_input *in, char *why) {
   return open_lines(d, p, in, true, why);
 }
 
@@ -272,13 +255,14 @@ static const struct {
                [NPZ] = {ARCHIVES, .open = open_member},
                [IDX] = {ARRAYS, .open = open_idx},
                [CIFAR] = {RECORDS, .open = open_cifar},
+               [TABLE] = {RECORDS, .open = pd_open_table},
                [TEXT] = {RUNS, .tokens = true, .open = open_text, .run = open_bytes},
                [NUMBERS] = {ARRAYS, .tokens = true, .open = open_numbers},
                [SHARD] = {RUNS, .tokens = true, .cut = true, .open = open_shard, .run = open_shard},
                [TOKENS] = {RUNS, .tokens = true, .cut = true, .open = open_tokens, .run = open_tokens}};
 
 /* Opens a mapped file as samples of this input. */
-static bool open_part(const struct pd_dataset *d, struct part *p, const struct pd_input *in, char *why) {
+static bool open_part(const struct pd_files *d, struct part *p, const struct pd_input *in, char *why) {
   const enum format format = format_of(d, p);
   if (formats[format].tokens && !in->token)
     return pd_refuse(why, "'%s' holds tokens, but '%s' takes numbers", p->array.path, in->name);
@@ -291,35 +275,29 @@ static bool open_part(const struct pd_dataset *d, struct part *p, const struct p
 
 /* ---- windows --------------------------------------------------------------------------------- */
 
-static bool open_windows(struct pd_dataset *d, char *why) {
-  struct column *c = d->columns;
-  int64_t tokens = 0;
-  for (int i = 0; i < c->n; i++) {
-    struct part *p = &c->parts[i];
-    if (!formats[format_of(d, p)].run(d, p, NULL, why)) return false;
-    p->first = tokens;
-    tokens += p->array.rows;
-  }
-  const char *path = c->parts[0].array.path;
+/* Checks that each input can have these files' tokens. */
+static bool runs_fit(const struct pd_files *d, char *why) {
+  const struct column *c = d->columns;
   for (int i = 0; i < d->n_inputs; i++) {
     const struct pd_input *in = &d->inputs[i];
-    if (!has_files(d, i)) continue;
+    if (!pd_has_files(d, i)) continue;
     if (!in->token)
       return pd_refuse(
           why,
           "'%s' holds tokens, but '%s' takes numbers. help: give one .npy array or idx file for each of the %d "
           "inputs and targets",
-          path, in->name, count_file_inputs(d));
+          c->parts[0].array.path, in->name, count_file_inputs(d));
     for (int j = 0; j < c->n; j++)
       if (format_of(d, &c->parts[j]) == TEXT && !bytes_suit(d, &c->parts[j], in, why)) return false;
-    if (in->elements > d->context) d->context = in->elements;
   }
-  d->samples = d->context ? (tokens - 1) / d->context : 0;
-  if (d->samples < 1)
-    return pd_refuse(why, "'%s'%s hold%s %lld tokens, but one window of context %lld needs %lld", path,
-                     c->n > 1 ? " and the other files" : "", c->n > 1 ? "" : "s", (long long)tokens,
-                     (long long)d->context, (long long)d->context + 1);
   return true;
+}
+
+static bool open_windows(struct pd_files *d, char *why) {
+  struct column *c = d->columns;
+  for (struct part *p = c->parts; p < c->parts + c->n; p++)
+    if (!formats[format_of(d, p)].run(d, p, NULL, why)) return false;
+  return runs_fit(d, why) && pd_windows_open(d, why);
 }
 
 /* ---- columns --------------------------------------------------------------------------------- */
@@ -331,12 +309,12 @@ static void add_part(struct column *c, const struct part *p) {
 }
 
 /* Opens all columns' files, which must have equal numbers of samples. */
-static bool open_columns(struct pd_dataset *d, char *why) {
+static bool open_columns(struct pd_files *d, char *why) {
   const struct column *first = NULL;
   for (int i = 0; i < d->n_inputs; i++) {
     struct column *c = &d->columns[i];
     int64_t samples = 0;
-    if (!has_files(d, i)) continue;
+    if (!pd_has_files(d, i)) continue;
     if (!c->n)
       return pd_refuse(why, "there is no file for '%s'. help: give %s=PATH", d->inputs[i].name, d->inputs[i].name);
     for (struct part *p = c->parts; p < c->parts + c->n; p++) {
@@ -360,7 +338,7 @@ static bool open_columns(struct pd_dataset *d, char *why) {
 }
 
 /* Notes the arrays of an archive that no input reads. */
-static void note_unused(const struct pd_dataset *d, const struct part *archive) {
+static void note_unused(const struct pd_files *d, const struct part *archive) {
   enum { MOST = 64 };
   struct pd_npz_entry all[MOST];
   char why[PD_WHY];
@@ -368,7 +346,7 @@ static void note_unused(const struct pd_dataset *d, const struct part *archive) 
   for (int e = 0; e < n && e < MOST; e++) {
     bool used = false;
     for (int i = 0; i < d->n_inputs; i++)
-      used |= has_files(d, i) && strlen(d->inputs[i].name) == (size_t)all[e].name_length &&
+      used |= pd_has_files(d, i) && strlen(d->inputs[i].name) == (size_t)all[e].name_length &&
               !memcmp(d->inputs[i].name, all[e].name, (size_t)all[e].name_length);
     if (!used && (n > 1 || count_file_inputs(d) > 1))
       pd_note("'%s': the array '%.*s' is ignored: no input or target has this name", archive->array.path,
@@ -378,10 +356,10 @@ static void note_unused(const struct pd_dataset *d, const struct part *archive) 
 
 /* True if integer arrays of one axis are a run of tokens for windows: the model reads sequences. Arrays for all
  * inputs, some of which are not sequences, are separate instead. */
-static bool reads_runs(const struct pd_dataset *d, const struct column *files) {
+static bool reads_runs(const struct pd_files *d, const struct column *files) {
   int sequences = 0;
   for (int i = 0; i < d->n_inputs; i++)
-    sequences += has_files(d, i) && d->inputs[i].token && d->inputs[i].elements > 1;
+    sequences += pd_has_files(d, i) && d->inputs[i].token && d->inputs[i].elements > 1;
   for (const struct part *p = files->parts; p < files->parts + files->n; p++) {
     struct pd_array a = p->array;
     char why[PD_WHY];
@@ -396,7 +374,7 @@ static bool reads_runs(const struct pd_dataset *d, const struct column *files) {
 }
 
 /* Opens files without names: token files, CIFAR-10 files, archives, or an array or a text of numbers per input. */
-static bool open_in_order(struct pd_dataset *d, char **paths, int n, char *why) {
+static bool open_in_order(struct pd_files *d, char **paths, int n, char *why) {
   bool found[N_GROUPS] = {false};
   int wanted = count_file_inputs(d);
   struct column all = {0};
@@ -423,7 +401,7 @@ static bool open_in_order(struct pd_dataset *d, char **paths, int n, char *why) 
         "%d %s given",
         wanted, n, n == 1 ? "is" : "are");
   for (int i = 0, at = 0; i < d->n_inputs; i++) {
-    if (!has_files(d, i)) continue;
+    if (!pd_has_files(d, i)) continue;
     bool each = found[RECORDS] || found[ARCHIVES]; /* every file has data of every input */
     for (int j = each ? 0 : at; j < (each ? n : at + 1); j++) add_part(&d->columns[i], &all.parts[j]);
     at++;
@@ -435,7 +413,7 @@ static bool open_in_order(struct pd_dataset *d, char **paths, int n, char *why) 
 /* ---- names ----------------------------------------------------------------------------------- */
 
 /* The input of NAME=PATH, or -1; *path: PATH. */
-static int named_input(const struct pd_dataset *d, const char *argument, const char **path) {
+static int named_input(const struct pd_files *d, const char *argument, const char **path) {
   const char *sign = strchr(argument, '=');
   for (int i = 0; sign && i < d->n_inputs; i++) {
     const char *name = d->inputs[i].name;
@@ -447,7 +425,7 @@ static int named_input(const struct pd_dataset *d, const char *argument, const c
   return -1;
 }
 
-static bool open_by_name(struct pd_dataset *d, char **arguments, int n, char *why) {
+static bool open_by_name(struct pd_files *d, char **arguments, int n, char *why) {
   for (int i = 0; i < n; i++) {
     const char *path;
     struct part p = {0};
@@ -457,7 +435,9 @@ static bool open_by_name(struct pd_dataset *d, char **arguments, int n, char *wh
           why,
           "'%s' names no input or target of the model, but other files do. help: name the input of every file",
           arguments[i]);
-    if (!has_files(d, input))
+    if (pd_is_random(&d->inputs[input]))
+      return pd_refuse(why, "'%s': '%s' takes no file: it is random", arguments[i], d->inputs[input].name);
+    if (!pd_has_files(d, input))
       return pd_refuse(why, "'%s': '%s' takes no file: the model computes it from '%s'", arguments[i],
                        d->inputs[input].name, d->inputs[d->inputs[input].from].name);
     if (!map_part(d, &p, path, why) || !is_known(d, &p, why)) return false;
@@ -467,7 +447,7 @@ static bool open_by_name(struct pd_dataset *d, char **arguments, int n, char *wh
 }
 
 /* True if the argument looks like NAME=PATH with an unknown name. */
-static bool misnamed(const struct pd_dataset *d, const char *argument, char *why) {
+static bool misnamed(const struct pd_files *d, const char *argument, char *why) {
   const char *sign = strchr(argument, '=');
   if (!sign || !access(argument, F_OK)) return false;
   pd_refuse(
@@ -477,16 +457,16 @@ static bool misnamed(const struct pd_dataset *d, const char *argument, char *why
   return true;
 }
 
-const char *pd_data_path(const struct pd_input *inputs, int n, const char *argument) {
+const char *pd_input_path(const struct pd_input *inputs, int n, const char *argument) {
   const char *path = argument;
-  named_input(&(struct pd_dataset){.inputs = inputs, .n_inputs = n}, argument, &path);
+  named_input(&(struct pd_files){.inputs = inputs, .n_inputs = n}, argument, &path);
   return path;
 }
 
 /* ---- opening --------------------------------------------------------------------------------- */
 
-static bool same_classes(const struct pd_dataset *d, char *why) {
-  const struct pd_images *first = pd_dataset_folder(d);
+static bool same_classes(const struct pd_files *d, char *why) {
+  const struct pd_images *first = pd_files_folder(d);
   for (const struct column *c = d->columns; first && c < d->columns + d->n_inputs; c++)
     for (int i = 0; i < c->n; i++) {
       const struct part *p = &c->parts[i];
@@ -499,21 +479,21 @@ static bool same_classes(const struct pd_dataset *d, char *why) {
   return true;
 }
 
-static size_t bytes_of(const struct pd_dataset *d) {
+size_t pd_files_bytes(const struct pd_files *d) {
   size_t bytes = 0;
   for (const struct column *c = d->columns; c < d->columns + d->n_inputs; c++)
     for (int i = 0; i < c->n; i++) bytes += c->parts[i].array.size;
   return bytes;
 }
 
-static bool has_format(const struct pd_dataset *d, enum format format) {
+static bool has_format(const struct pd_files *d, enum format format) {
   for (const struct column *c = d->columns; c < d->columns + d->n_inputs; c++)
     for (int i = 0; i < c->n; i++)
       if (format_of(d, &c->parts[i]) == format) return true;
   return false;
 }
 
-static bool has_lines(const struct pd_dataset *d) {
+static bool has_lines(const struct pd_files *d) {
   for (const struct column *c = d->columns; c < d->columns + d->n_inputs; c++)
     for (int i = 0; i < c->n; i++)
       if (c->parts[i].lines.marks) return true;
@@ -521,7 +501,7 @@ static bool has_lines(const struct pd_dataset *d) {
 }
 
 /* The valid tokens of an input with its own files; the tokens of a window are for all inputs. */
-static struct pd_token_range range_of(const struct pd_dataset *d, int input) {
+static struct pd_token_range range_of(const struct pd_files *d, int input) {
   return (struct pd_token_range){d->inputs[input].classes, pd_ignored(d->inputs, d->n_inputs, input)};
 }
 
@@ -534,24 +514,28 @@ static bool scan_column(const struct column *c, struct pd_token_range range, cha
   return true;
 }
 
-static bool scan_tokens(const struct pd_dataset *d, char *why) {
+static bool scan_tokens(const struct pd_files *d, char *why) {
   int64_t least = INT64_MAX; /* each token of windows can be in each input */
   for (int i = 0; i < d->n_inputs; i++) {
     const struct pd_input *in = &d->inputs[i];
-    if (!in->token || !has_files(d, i)) continue;
+    if (!in->token || !pd_has_files(d, i)) continue;
     if (in->classes < least) least = in->classes;
     if (!d->context && !scan_column(&d->columns[i], range_of(d, i), why)) return false;
   }
   return !d->context || scan_column(d->columns, (struct pd_token_range){least, 0}, why);
 }
 
-struct pd_dataset *pd_dataset_open(char **paths, int n, const struct pd_input *inputs, int n_inputs, int64_t pad,
-                                   int token_bytes, bool scan, char *why) {
-  struct pd_dataset *d = pd_allocate(sizeof *d);
-  *d = (struct pd_dataset){.inputs = inputs, .n_inputs = n_inputs, .pad = pad, .token_bytes = token_bytes};
+struct pd_files *pd_files_open(char **paths, int n, const struct pd_input *inputs, int n_inputs,
+                               const struct pd_reading *how, char *why) {
+  struct pd_files *d = pd_allocate(sizeof *d);
+  *d = (struct pd_files){.inputs = inputs, .n_inputs = n_inputs, .how = *how};
   d->columns = pd_allocate(sizeof *d->columns * (size_t)n_inputs);
   if (!n_inputs) {
     pd_refuse(why, "'%s' cannot be used: the model has no inputs and no targets", paths[0]);
+    return NULL;
+  }
+  if (!count_file_inputs(d)) {
+    pd_refuse(why, "'%s' cannot be used: all inputs of the model are computed", paths[0]);
     return NULL;
   }
   const char *path;
@@ -560,75 +544,71 @@ struct pd_dataset *pd_dataset_open(char **paths, int n, const struct pd_input *i
     if (misnamed(d, paths[i], why)) return NULL;
   if (!(d->named ? open_by_name(d, paths, n, why) : open_in_order(d, paths, n, why)) || !same_classes(d, why))
     return NULL;
-  if (token_bytes && !has_format(d, TOKENS) && (token_bytes > 1 || !has_format(d, TEXT)))
+  if (how->token_bytes && !has_format(d, TOKENS) && (how->token_bytes > 1 || !has_format(d, TEXT)))
     pd_warn("--token-type has no effect on '%s': no data file is a .bin without a header", paths[0]);
-  if (pad && !has_lines(d)) pd_warn("--pad has no effect on '%s': no data file is read line by line", paths[0]);
-  if (scan && bytes_of(d) <= (size_t)1 << 30 && !scan_tokens(d, why)) return NULL;
+  if (how->pad && !has_lines(d) && !d->apart)
+    pd_warn("--pad has no effect on '%s': no data file is read line by line", paths[0]);
+  if ((how->document_end || how->joined) && !d->context)
+    pd_warn("--documents has no effect on '%s': its samples are not windows", paths[0]);
+  if (how->scan && pd_files_bytes(d) <= (size_t)1 << 30 && !scan_tokens(d, why)) return NULL;
   return d;
 }
 
 /* ---- reading --------------------------------------------------------------------------------- */
 
-int64_t pd_dataset_samples(const struct pd_dataset *d) { return d->samples; }
+int64_t pd_files_samples(const struct pd_files *d) { return d->samples; }
 
-/* Tokens [first, first + n) of all files in sequence. */
-static bool read_run(const struct pd_dataset *d, int64_t first, int64_t n, int64_t classes, int32_t *to,
-                     char *why) {
-  for (const struct part *p = d->columns[0].parts; n > 0; p++) {
-    int64_t here = p->first + p->array.rows - first;
-    if (here <= 0) continue;
-    if (here > n) here = n;
-    if (!pd_read_tokens(&p->array, first - p->first, here, (struct pd_token_range){classes, 0}, to, why))
-      return false;
-    first += here;
-    to += here;
-    n -= here;
-  }
-  return true;
-}
-
-static const struct part *part_of(const struct column *c, int64_t sample) {
-  const struct part *p = c->parts + c->n - 1;
-  while (p->first > sample) p--;
-  return p;
-}
-
-static bool read_sample(const struct pd_dataset *d, int input, int64_t sample, void *to, char *why) {
+static bool read_sample(const struct pd_files *d, int input, int64_t sample, void *to, char *why) {
   const struct pd_input *in = &d->inputs[input];
   const struct column *c = &d->columns[input];
-  if (d->context) {
-    int64_t first = sample * d->context;
-    if (in->target) first += d->context + 1 - in->elements; /* the window's last tokens */
-    return read_run(d, first, in->elements, in->classes, to, why);
-  }
-  const struct part *p = part_of(c, sample);
+  if (d->context) return pd_windows_read(d, input, sample, to, why);
+  const struct part *p = pd_file_of(c, sample);
   sample -= p->first;
-  if (p->lines.n) return pd_read_line(&p->array, &p->lines, sample, in, d->pad, to, why);
+  if (p->lines.n) return pd_read_line(&p->array, &p->lines, sample, in, d->how.pad, to, why);
   if (in->token) return pd_read_tokens(&p->array, sample, 1, range_of(d, input), to, why);
   pd_read_numbers(&p->array, sample, 1, to);
   return true;
 }
 
-void pd_dataset_read(const struct pd_dataset *d, int input, int64_t sample, void *to) {
+void pd_files_scatter(const struct pd_files *d) {
+  for (const struct column *c = d->columns; c < d->columns + d->n_inputs; c++)
+    for (const struct part *p = c->parts; p < c->parts + c->n; p++)
+      if (!p->images) pd_scatter_pages(p->array.map, p->array.size);
+}
+
+void pd_files_expect(const struct pd_files *d, int input, int64_t sample) {
+  int64_t first, n = 1;
+  const struct part *p;
+  if (d->context)
+    p = pd_windows_place(d, sample, &first, &n);
+  else {
+    p = pd_file_of(&d->columns[input], sample);
+    first = sample - p->first;
+  }
+  if (!p->images && !p->lines.n)
+    pd_expect_pages(p->array.map + p->array.first + first * p->array.stride, (size_t)(n * p->array.stride));
+}
+
+void pd_files_read(const struct pd_files *d, int input, int64_t sample, void *to) {
   char why[PD_WHY];
   if (!read_sample(d, input, sample, to, why)) pd_fail("%s", why);
 }
 
 /* ---- image files ----------------------------------------------------------------------------- */
 
-const struct pd_images *pd_dataset_images(const struct pd_dataset *d, int input) {
+const struct pd_images *pd_files_images(const struct pd_files *d, int input) {
   const struct column *c = &d->columns[input];
   return c->n && !d->inputs[input].token ? c->parts->images : NULL;
 }
 
-const struct pd_images *pd_dataset_folder(const struct pd_dataset *d) {
+const struct pd_images *pd_files_folder(const struct pd_files *d) {
   for (const struct column *c = d->columns; c < d->columns + d->n_inputs; c++)
     for (int i = 0; i < c->n; i++)
       if (c->parts[i].images) return c->parts[i].images;
   return NULL;
 }
 
-bool pd_dataset_renumber(struct pd_dataset *d, const char **names, int n, const char *path, char *why) {
+bool pd_files_renumber(struct pd_files *d, const char **names, int n, const char *path, char *why) {
   for (int i = 0; i < d->n_inputs; i++)
     for (struct part *p = d->columns[i].parts; d->inputs[i].token && p < d->columns[i].parts + d->columns[i].n;
          p++)
@@ -636,18 +616,18 @@ bool pd_dataset_renumber(struct pd_dataset *d, const char **names, int n, const 
   return true;
 }
 
-bool pd_dataset_image(const struct pd_dataset *d, int input, int64_t sample, const struct pd_view *v,
-                      struct pd_image_room *room, float *to, char *why) {
+bool pd_files_image(const struct pd_files *d, int input, int64_t sample, const struct pd_view *v,
+                    struct pd_image_room *room, float *to, char *why) {
   const struct column *c = &d->columns[input];
-  const struct part *p = part_of(c, sample);
+  const struct part *p = pd_file_of(c, sample);
   return pd_read_image(p->images, sample - p->first, &d->inputs[input], v, room, to, why);
 }
 
-bool pd_dataset_path(const struct pd_dataset *d, int64_t sample, char *to, size_t room) {
+bool pd_files_path(const struct pd_files *d, int64_t sample, char *to, size_t room) {
   int i = 0;
-  while (i < d->n_inputs && !pd_dataset_images(d, i)) i++;
+  while (i < d->n_inputs && !pd_files_images(d, i)) i++;
   if (i == d->n_inputs) return false;
-  const struct part *p = part_of(&d->columns[i], sample);
+  const struct part *p = pd_file_of(&d->columns[i], sample);
   const struct pd_images *m = p->images;
   snprintf(to, room, "%s/%s", m->path, m->list + m->at[sample - p->first]);
   return true;

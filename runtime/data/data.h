@@ -33,6 +33,7 @@ struct pd_array {
   int rank;
   int64_t dim[PD_MAX_RANK]; /* of a row */
   bool pixels;              /* values are elements / 255 */
+  int64_t document_end;     /* the token that ends documents, plus 1; 0: the file does not say */
 };
 
 /* ---- array.c --------------------------------------------------------------------------------- */
@@ -109,6 +110,36 @@ bool pd_mark_lines(const struct pd_array *text, const struct pd_input *in, struc
 /* Reads a line's tokens, followed by `pad`. False for a token outside the input's classes. */
 bool pd_read_line(const struct pd_array *text, const struct pd_lines *lines, int64_t line,
                   const struct pd_input *in, int64_t pad, int32_t *to, char *why);
+
+/* ---- documents.c ----------------------------------------------------------------------------- */
+
+/* Windows of up to context + 1 tokens that end with their document, at a stride of context. */
+struct pd_documents {
+  int64_t context, end;         /* end: the token that ends documents */
+  int64_t n, *starts;           /* of windows: the first token; kept until the program ends */
+  int64_t documents, positions; /* in the array; tokens of the windows without each document's first */
+};
+/* Finds the windows of an array of tokens, with `context` and `end` set. False: out of memory. */
+bool pd_find_documents(const struct pd_array *a, struct pd_documents *d, char *why);
+/* The number of tokens of the window at token `start`. */
+int64_t pd_document_tokens(const struct pd_array *a, const struct pd_documents *d, int64_t start);
+
+/* ---- csv.c ----------------------------------------------------------------------------------- */
+
+/* A table of numbers with a row of names, or without. Fields may stand in double quotes. */
+struct pd_csv {
+  char between; /* the character between fields */
+  bool named;   /* the first row has the columns' names */
+  size_t first; /* bytes to the first row of numbers */
+  int64_t columns, rows;
+};
+/* Checks that all rows have the same number of fields. */
+bool pd_parse_csv(const struct pd_array *a, struct pd_csv *csv, char *why);
+/* The column with this name; -1: none. */
+int64_t pd_csv_column(const struct pd_array *a, const struct pd_csv *csv, const char *name);
+/* Reads n columns of all rows, as int32 for tokens, else as float. column: by number. */
+bool pd_read_csv(const struct pd_array *a, const struct pd_csv *csv, const int64_t *column, int64_t n, bool tokens,
+                 void *to, char *why);
 
 /* ---- tar.c ----------------------------------------------------------------------------------- */
 
@@ -219,8 +250,9 @@ void pd_normalise(const struct pd_input *in, float *pixels);
 
 /* ---- derive.c -------------------------------------------------------------------------------- */
 
-bool pd_is_derived(const struct pd_input *in);
-bool pd_is_weight(const struct pd_input *in); /* a weight of counted positions */
+bool pd_is_derived(const struct pd_input *in); /* computed: it has no file */
+bool pd_is_random(const struct pd_input *in);  /* computed from no other input */
+bool pd_is_weight(const struct pd_input *in);  /* a weight of counted positions */
 /* The negative token that files of this input may hold, because another input counts all tokens except it; 0:
  * none. */
 int64_t pd_ignored(const struct pd_input *inputs, int n, int input);
@@ -230,6 +262,11 @@ int pd_derived_from(const struct pd_input *inputs, int input);
  * unscaled. seed and sample determine random choices. */
 void pd_derive(const struct pd_input *inputs, int input, const int32_t *x, uint64_t seed, int64_t sample,
                void *to);
+
+/* ---- noise.c --------------------------------------------------------------------------------- */
+
+/* Makes a sample of an input of random numbers from the seed, the input's name and the sample's number. */
+void pd_make_noise(const struct pd_input *in, uint64_t seed, int64_t sample, void *to);
 
 #ifdef __cplusplus
 }

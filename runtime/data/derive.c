@@ -6,6 +6,10 @@
 
 bool pd_is_derived(const struct pd_input *in) { return in->origin != PD_FILE && in->origin != PD_IMAGE; }
 
+bool pd_is_random(const struct pd_input *in) {
+  return in->origin == PD_NORMAL_NOISE || in->origin == PD_UNIFORM_NOISE || in->origin == PD_RANDOM_INT;
+}
+
 bool pd_is_weight(const struct pd_input *in) { return in->origin == PD_COUNTED || in->origin == PD_CHOSEN; }
 
 int64_t pd_ignored(const struct pd_input *inputs, int n, int input) {
@@ -69,6 +73,9 @@ void pd_derive(const struct pd_input *inputs, int input, const int32_t *x, uint6
   switch (in->origin) {
   case PD_FILE:
   case PD_IMAGE:
+  case PD_NORMAL_NOISE:
+  case PD_UNIFORM_NOISE:
+  case PD_RANDOM_INT:
   case PD_ABSENT: break;
   case PD_LENGTHS: tokens[0] = (int32_t)length_of(x, n, in->numbers[0]); break;
   case PD_PRESENT:

@@ -47,6 +47,15 @@ static bool has_version(const struct pd_array *a) { return number(a, 4, 4) - 1 <
 #define MARK(text) text, sizeof text - 1
 static const char unpack[] = "unpack the file first",
                   write_rows[] = "write the text to a file, or the tokens to .npy",
+                  from_parquet[] =
+                      "convert it: python3 -c \"import pandas; "
+                      "pandas.read_parquet('FILE').to_json('FILE.jsonl', orient='records', lines=True)\"; "
+                      "numbers: .to_csv('FILE.csv', index=False)",
+                  from_arrow[] =
+                      "convert it: python3 -c \"import datasets; "
+                      "datasets.Dataset.from_file('FILE').to_json('FILE.jsonl')\"; numbers: .to_csv('FILE.csv')",
+                  from_feather[] = "convert it: python3 -c \"import pandas; "
+                                   "pandas.read_feather('FILE').to_csv('FILE.csv', index=False)\"",
                   save_arrays[] = "write arrays with numpy.save, or weights as safetensors for --init",
                   load_weights[] = "read weights with --init, as safetensors",
                   images[] = "give a folder that has a folder of images for each class";
@@ -71,10 +80,10 @@ static const struct {
     {MARK("ustar"), 257, "a tar archive", unpack, NULL},
     {MARK("\x80\x02\x8a\x0al\xfc\x9c\x46\xf9"), 0, "a PyTorch file", save_arrays, NULL},
     {MARK("\x80"), 0, "a pickle", save_arrays, ends_with_stop},
-    {MARK("PAR1"), 0, "a Parquet table", write_rows, ends_as_it_starts},
-    {MARK("ARROW1\0\0"), 0, "an Arrow table", write_rows, NULL},
-    {MARK("FEA1"), 0, "a Feather table", write_rows, ends_as_it_starts},
-    {MARK("\xff\xff\xff\xff"), 0, "an Arrow stream", write_rows, is_arrow_stream},
+    {MARK("PAR1"), 0, "a Parquet table", from_parquet, ends_as_it_starts},
+    {MARK("ARROW1\0\0"), 0, "an Arrow table", from_feather, NULL},
+    {MARK("FEA1"), 0, "a Feather table", from_feather, ends_as_it_starts},
+    {MARK("\xff\xff\xff\xff"), 0, "an Arrow stream", from_arrow, is_arrow_stream},
     {MARK("Obj\1"), 0, "an Avro table", write_rows, NULL},
     {MARK("\x89HDF\r\n\x1a\n"), 0, "an HDF5 file", "write the arrays with numpy.save", NULL},
     {MARK("SQLite format 3\0"), 0, "an SQLite database", write_rows, NULL},

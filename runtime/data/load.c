@@ -8,6 +8,11 @@
 
 struct pd_dataset *pd_training_data, *pd_evaluation_data;
 int64_t pd_sample_base;
+static bool streams;       /* pd_training_data is worth reading ahead */
+static double streaming;   /* seconds of loads from it */
+static int64_t *announced; /* by input: the last microbatch that is being read ahead */
+
+double pd_data_seconds(void) { return streaming; }
 
 int64_t pd_evaluations(void) {
   int64_t b = pd.stage->microbatch;
@@ -41,6 +46,12 @@ static struct need *needs;          /* by input */
 static struct pd_image_room *rooms; /* by worker */
 
 static int workers(void) { return pd_load_workers() + pd_data_threads(); }
+
+/* The input whose samples this input is computed from; itself, if there is none. */
+static int source_of(int input) {
+  const struct pd_input *in = &pd.stage->inputs[input];
+  return !pd_is_derived(in) || pd_is_random(in) ? input : pd_derived_from(pd.stage->inputs, input);
+}
 
 static void load_raw(const struct run *run, int input, int64_t number, int worker, void *to);
 
@@ -76,10 +87,17 @@ static float scale_at(const struct run *run, int input, int64_t number, float *t
 
 /* ---- samples ------------------------------------------------------------------------------------- */
 
-static bool is_augmented(const struct pd_input *in) { return pd_augments(&pd_options.augment) && pd_is_image(in); }
+static bool is_augmented(const struct pd_input *in) {
+  return pd_augments(&pd_options.augment) && pd_is_image(in) && !pd_is_random(in);
+}
+
+/* The sample of the files. */
+static int64_t sample_of(const struct run *run, int64_t number) {
+  return run->training ? pd_dataset_pick(run->data, run->seed, !pd_options.in_file_order, number) : number;
+}
 
 static bool read_sample(const struct run *run, int input, int64_t number, int worker, float *to, char *why) {
-  const int64_t sample = run->training ? pd_sample(run->seed, pd_dataset_samples(run->data), number) : number;
+  const int64_t sample = sample_of(run, number);
   const struct pd_view view = {.resize = pd_options.resize,
                                .augment = run->training ? &pd_options.augment : NULL,
                                .seed = run->seed,
@@ -113,6 +131,10 @@ static void load_raw(const struct run *run, int input, int64_t number, int worke
     read_file(run, input, number, worker, to);
     return;
   }
+  if (pd_is_random(in)) {
+    pd_make_noise(in, run->seed, number, to);
+    return;
+  }
   float *weights = to, scale = pd_is_weight(in) ? scale_at(run, input, number, weights) : 1;
   load_unscaled(run, input, number, to);
   for (int64_t i = 0; pd_is_weight(in) && i < in->elements; i++) weights[i] *= scale;
@@ -129,12 +151,31 @@ static void load_sample(const struct run *run, int input, int64_t number, int wo
 
 /* ---- calls of stage programs --------------------------------------------------------------------- */
 
+static struct pd_dataset *open_files(char **paths, int n, const struct pd_input *inputs, bool training,
+                                     char *why) {
+  const struct pd_reading how = {.pad = pd_options.pad,
+                                 .token_bytes = pd_options.token_bytes,
+                                 .document_end = pd_options.documents.end,
+                                 .joined = pd_options.documents.joined,
+                                 .scan = pd.rank == 0,
+                                 .shares = training};
+  return pd_dataset_open(paths, n, inputs, pd.stage->n_inputs, &how, why);
+}
+
 static bool open_data(struct pd_dataset **to, char **paths, int n, char *why) {
-  const struct pd_stage *s = pd.stage;
-  if (!n) return true;
-  *to =
-      pd_dataset_open(paths, n, s->inputs, s->n_inputs, pd_options.pad, pd_options.token_bytes, pd.rank == 0, why);
-  return *to != NULL;
+  return !n || (*to = open_files(paths, n, pd.stage->inputs, to == &pd_training_data, why)) != NULL;
+}
+
+/* Prepares to read a training's large files a few samples at a time. */
+static bool open_training(char *why) {
+  const struct pd_options *o = &pd_options;
+  if (!open_data(&pd_training_data, o->data, o->n_data, why)) return false;
+  if (o->in_file_order && pd_training_data && pd_dataset_is_mixed(pd_training_data))
+    return pd_refuse(why, "--order file has no meaning for sources with shares. help: leave out the shares, or "
+                          "--order file");
+  streams = pd_training_data && pd_dataset_streams(pd_training_data);
+  if (streams && !o->in_file_order) pd_dataset_scatter(pd_training_data);
+  return true;
 }
 
 /* For --predict, targets that no output depends on need no files. False, with `why` unchanged, if there are no
@@ -152,9 +193,7 @@ static bool open_without_targets(char *why) {
     inputs[i].origin = PD_ABSENT;
   }
   pd_without_targets =
-      any &&
-      (pd_evaluation_data = pd_dataset_open(pd_options.data, pd_options.n_data, inputs, s->n_inputs,
-                                            pd_options.pad, pd_options.token_bytes, pd.rank == 0, cause)) != NULL;
+      any && (pd_evaluation_data = open_files(pd_options.data, pd_options.n_data, inputs, false, cause)) != NULL;
   if (pd_without_targets) *why = 0;
   return pd_without_targets;
 }
@@ -180,7 +219,7 @@ static bool options_fit_data(char *why) {
   const struct pd_images *evaluated = pd_evaluation_data ? pd_dataset_folder(pd_evaluation_data) : NULL;
   const bool folders = trained || evaluated;
   for (int i = 0; i < s->n_inputs && o->resize; i++)
-    if (pd_is_image(&s->inputs[i]) && o->resize < s->inputs[i].dim[1])
+    if (!pd_is_random(&s->inputs[i]) && pd_is_image(&s->inputs[i]) && o->resize < s->inputs[i].dim[1])
       return pd_refuse(why, "--resize %lld is smaller than the height of '%s', %lld", (long long)o->resize,
                        s->inputs[i].name, (long long)s->inputs[i].dim[1]);
   if (!folders && (o->resize || o->skip_broken || o->data_threads >= 0))
@@ -199,15 +238,16 @@ bool pd_data_start(char *why) {
   const struct pd_options *o = &pd_options;
   needs = pd_allocate(sizeof *needs * (size_t)s->n_inputs);
   rooms = pd_allocate(sizeof *rooms * (size_t)workers());
+  announced = pd_allocate(sizeof *announced * (size_t)s->n_inputs);
   for (int i = 0; i < s->n_inputs; i++) {
-    int from = pd_is_derived(&s->inputs[i]) ? pd_derived_from(s->inputs, i) : i;
+    int from = source_of(i);
     const size_t samples = from != i ? 1 : is_augmented(&s->inputs[i]) ? (size_t)workers() : 0;
     if (samples) needs[i].sample = pd_allocate(sizeof(float) * samples * (size_t)s->inputs[from].elements);
   }
   if (pd_only_evaluates())
     return (open_data(&pd_evaluation_data, o->data, o->n_data, why) || open_without_targets(why)) &&
            (!o->n_data || fills_microbatches(o->data[0], why)) && options_fit_data(why);
-  return (!pd.steps || open_data(&pd_training_data, o->data, o->n_data, why)) &&
+  return (!pd.steps || open_training(why)) &&
          open_data(&pd_evaluation_data, o->validation, o->n_validation, why) &&
          (!o->n_validation || fills_microbatches(o->validation[0], why)) && options_fit_data(why);
 }
@@ -237,22 +277,42 @@ static void load_training_sample(const void *of, int64_t i, int worker, void *to
     memset(to, 0, elements * sizeof(float));
 }
 
+/* Starts to read the samples of the next two microbatches of this input's files. */
+static void expect(int input, int64_t k) {
+  enum { AHEAD = 2 };
+  const struct run run = training();
+  const int from = source_of(input);
+  if (pd_is_random(&pd.stage->inputs[from])) return;
+  const int64_t last = pd.steps * pd_own_microbatches();
+  int64_t next = announced[input] < k ? k + 1 : announced[input] + 1;
+  for (; next <= k + AHEAD && next <= last; next++)
+    for (int64_t i = 0; i < pd.stage->microbatch; i++)
+      pd_dataset_expect(run.data, from, sample_of(&run, pd_first_sample(next) + i));
+  if (next - 1 > announced[input]) announced[input] = next - 1;
+}
+
 void pd_load(int input, int64_t k, void *to) {
   const bool images = pd_training_data && pd_dataset_images(pd_training_data, input);
+  const bool ahead = streams && !images;
+  const double started = ahead ? pd_seconds() : 0;
   const struct training_samples s = {input, pd_first_sample(k),
                                      images ? pd_ahead(input, false, k, pd.steps * pd_own_microbatches()) : NULL};
   pd_load_samples(input, to, pd_is_image(&pd.stage->inputs[input]), load_training_sample, &s);
   if (images) pd_tell_broken();
+  if (!ahead) return;
+  expect(input, k);
+  streaming += pd_seconds() - started;
 }
 
 int64_t pd_first_bad_row(int input, int64_t k, bool evaluation) {
   const struct pd_input *in = &pd.stage->inputs[input];
-  struct pd_dataset *data = evaluation ? pd_evaluation_data : pd_training_data;
+  const struct run run = evaluation ? validation() : training();
+  const struct pd_dataset *data = run.data;
   int64_t b = pd.stage->microbatch, samples = data ? pd_dataset_samples(data) : 0, bad = -1;
   if (!data || in->token || pd_is_derived(in) || pd_dataset_images(data, input)) return -1;
   float *x = pd_allocate(sizeof *x * (size_t)in->elements);
   for (int64_t i = 0; i < b && bad < 0; i++) {
-    int64_t row = evaluation ? (pd_number(k) - 1) * b + i : pd_sample(pd.seed, samples, pd_first_sample(k) + i);
+    int64_t row = sample_of(&run, evaluation ? (pd_number(k) - 1) * b + i : pd_first_sample(k) + i);
     if (row >= samples) break;
     pd_dataset_read(data, input, row, x);
     if (pd_first_not_finite(x, in->elements) >= 0) bad = row;
@@ -271,6 +331,6 @@ const float *pd_evaluation_ahead(int input, int64_t v) {
 }
 
 void pd_load_evaluation_sample(int input, int64_t sample, int worker, void *to) {
-  struct run run = validation();
+  const struct run run = validation();
   load_sample(&run, input, sample, worker, to);
 }

@@ -12,14 +12,56 @@ extern "C" {
 
 /* ---- data.c ---------------------------------------------------------------------------------- */
 
-struct pd_dataset;
-/* Opens and checks the files for these inputs, each PATH or NAME=PATH; NULL after filling `why`. With `scan`,
- * checks all tokens of files of up to 1 GiB in total; larger files are checked as they are read. */
-struct pd_dataset *pd_dataset_open(char **paths, int n, const struct pd_input *inputs, int n_inputs, int64_t pad,
-                                   int token_bytes, bool scan, char *why);
-const char *pd_data_path(const struct pd_input *inputs, int n,
-                         const char *argument); /* PATH of PATH or NAME=PATH */
+struct pd_reading {     /* how files are read */
+  int64_t pad;          /* fills lines and windows of documents */
+  int token_bytes;      /* of --token-type, for .bin files without a header; 1 also allows texts; 0: not given */
+  int64_t document_end; /* the token that ends documents, plus 1; 0: the one that a file names */
+  bool joined;          /* windows cross the ends of documents */
+  bool scan;   /* check all tokens of files of up to 1 GiB in total; others are checked as they are read */
+  bool shares; /* files may be sources with shares */
+};
+struct pd_view;
+struct pd_image_room;
+
+/* The files of one source. Functions are as those of pd_dataset. */
+struct pd_files;
+struct pd_files *pd_files_open(char **paths, int n, const struct pd_input *inputs, int n_inputs,
+                               const struct pd_reading *how, char *why);
+/* PATH of PATH or NAME=PATH. */
+const char *pd_input_path(const struct pd_input *inputs, int n, const char *argument);
+int64_t pd_files_samples(const struct pd_files *d);
+size_t pd_files_bytes(const struct pd_files *d);
+void pd_files_expect(const struct pd_files *d, int input, int64_t sample);
+void pd_files_scatter(const struct pd_files *d);
+void pd_files_read(const struct pd_files *d, int input, int64_t sample, void *to);
+const struct pd_images *pd_files_images(const struct pd_files *d, int input);
+const struct pd_images *pd_files_folder(const struct pd_files *d);
+bool pd_files_renumber(struct pd_files *d, const char **names, int n, const char *path, char *why);
+bool pd_files_path(const struct pd_files *d, int64_t sample, char *to, size_t room);
+bool pd_files_image(const struct pd_files *d, int input, int64_t sample, const struct pd_view *v,
+                    struct pd_image_room *room, float *to, char *why);
+
+/* ---- dataset.c ------------------------------------------------------------------------------- */
+
+struct pd_dataset; /* one source, or several with shares */
+/* Opens and checks the files for these inputs, each [SOURCE=SHARE:]PATH or [SOURCE=SHARE:]NAME=PATH; NULL after
+ * filling `why`. */
+struct pd_dataset *pd_dataset_open(char **paths, int n, const struct pd_input *inputs, int n_inputs,
+                                   const struct pd_reading *how, char *why);
+const char *pd_data_path(const struct pd_input *inputs, int n, const char *argument); /* PATH of an argument */
 int64_t pd_dataset_samples(const struct pd_dataset *d);
+/* Sample `number` of an endless sequence: every sample of a source comes once in each of its epochs, shuffled by the
+ * seed or in the order of the files. */
+int64_t pd_dataset_pick(const struct pd_dataset *d, uint64_t seed, bool shuffled, int64_t number);
+bool pd_dataset_is_mixed(const struct pd_dataset *d); /* sources have shares */
+/* The sources with shares as a JSON array, for free(); NULL: there are none. */
+char *pd_sources_text(const struct pd_dataset *d);
+/* True if the files are large, so that samples are worth reading ahead. */
+bool pd_dataset_streams(const struct pd_dataset *d);
+/* Starts to read a sample of such files from the disk. */
+void pd_dataset_expect(const struct pd_dataset *d, int input, int64_t sample);
+/* Tells the system that samples of such files are read in random order. */
+void pd_dataset_scatter(const struct pd_dataset *d);
 /* Copies one sample of an input from the files, as int32 or float. A token out of range ends the launch. */
 void pd_dataset_read(const struct pd_dataset *d, int input, int64_t sample, void *to);
 
@@ -31,8 +73,6 @@ const struct pd_images *pd_dataset_folder(const struct pd_dataset *d); /* of any
 bool pd_dataset_renumber(struct pd_dataset *d, const char **names, int n, const char *path, char *why);
 /* Writes the path of a sample's image file; false: the samples are not image files. */
 bool pd_dataset_path(const struct pd_dataset *d, int64_t sample, char *to, size_t room);
-struct pd_view;
-struct pd_image_room;
 /* Decodes one sample of such an input. */
 bool pd_dataset_image(const struct pd_dataset *d, int input, int64_t sample, const struct pd_view *v,
                       struct pd_image_room *room, float *to, char *why);
@@ -94,11 +134,14 @@ int64_t pd_first_bad_row(int input, int64_t k, bool evaluation);
 extern int64_t pd_sample_base;    /* first sample of this run minus the first sample of its first batch */
 int64_t pd_evaluations(void);     /* microbatches of pd_evaluation_data over all replicas */
 int64_t pd_own_evaluations(void); /* microbatches of pd_evaluation_data on this rank */
+double pd_data_seconds(void);     /* time in which this rank loaded samples of large files */
 
 /* ---- sampler.c ------------------------------------------------------------------------------- */
 
 /* Sample s of an endless sequence over n samples, with a new order in each epoch. */
 int64_t pd_sample(uint64_t seed, int64_t n, int64_t s);
+/* The seed of a sequence of its own, by number. */
+uint64_t pd_seed_of(uint64_t seed, uint64_t sequence);
 
 #ifdef __cplusplus
 }

@@ -12,6 +12,8 @@ static uint64_t mix(uint64_t x) {
   return x ^ x >> 31;
 }
 
+uint64_t pd_seed_of(uint64_t seed, uint64_t sequence) { return mix(mix(seed) + sequence); }
+
 static uint64_t permute(uint64_t x, int half, uint64_t key) {
   enum { ROUNDS = 8 };
   uint64_t mask = ((uint64_t)1 << half) - 1, left = x >> half, right = x & mask;

@@ -1,6 +1,6 @@
 /* Token files: texts, tokens without a header as nanoGPT's, and llm.c's shards: 256 int32 of header (magic,
  * version, count), then tokens. GPT-2's are uint16, version 1; Llama 3's have another magic, version 7 and
- * uint32. */
+ * uint32. Word 3 is 0, or from `pdc tokenize` the token that ends documents, plus 1. */
 #include "data/data.h"
 
 #include <string.h>
@@ -49,6 +49,7 @@ bool pd_parse_shard(struct pd_array *a, char *why) {
     return pd_refuse(why, "'%s' is cut short at offset %lld, within its header of %d bytes", a->path,
                      (long long)a->size, HEADER);
   set_tokens(a, version == 1 ? PD_TYPE_U16 : PD_TYPE_U32, HEADER);
+  a->document_end = word(a, 3) > 0 ? word(a, 3) : 0;
   if (word(a, 2) != a->rows || (a->size - HEADER) % (size_t)a->stride)
     return pd_refuse(why, "'%s' is cut short or damaged: its header says %d tokens, but its size is for %lld",
                      a->path, word(a, 2), (long long)a->rows);

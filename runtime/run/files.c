@@ -53,6 +53,16 @@ const char *pd_map_file(const char *path, size_t *size, char *why) {
   return map;
 }
 
+/* Whole pages; advice that the system does not take changes only times. */
+static void advise(const char *at, size_t size, int advice) {
+  const size_t before = (uintptr_t)at % (uintptr_t)sysconf(_SC_PAGESIZE);
+  if (size) madvise((void *)(at - before), before + size, advice);
+}
+
+void pd_expect_pages(const char *at, size_t size) { advise(at, size, MADV_WILLNEED); }
+
+void pd_scatter_pages(const char *at, size_t size) { advise(at, size, MADV_RANDOM); }
+
 void pd_note_content(const char *path, const char *text, size_t size) { note_mapping(path, text, size); }
 
 int pd_mapped_files(void) {

@@ -26,6 +26,8 @@ enum kind {
   AUGMENT,
   TOKENS,
   DTYPE,
+  DOCUMENTS,
+  ORDER,
   PATH,
   TEXT,
   PATHS,
@@ -62,12 +64,22 @@ struct option {
 #define AT(member) offsetof(struct pd_options, member)
 /* tools/describe-options reads this table. A line of --help has at most 100 columns, 70 of them for `help`. */
 static const struct option options[] = {
-    {"--data", PATHS, AT(data), AT(n_data), "PATH...",
-     "text, .ids, .bin, .npy, .npz, idx, image folder, .tar; or NAME=PATH", DATA, TRAIN | EVALUATE | INFER},
+    {"--data", PATHS, AT(data), AT(n_data), "PATH...", "files, patterns or folders: [SOURCE=SHARE:][INPUT=]PATH",
+     DATA, TRAIN | EVALUATE | INFER},
     {"--token-type", TOKENS, AT(token_bytes), 0, "u8|u16|u32",
      "token type of .bin files without a header; u8 also reads text as bytes", DATA, TRAIN | EVALUATE | INFER},
-    {"--pad", COUNT, AT(pad), 0, "TOKEN", "token that fills lines shorter than the input (default 0)", DATA,
+    {"--pad", COUNT, AT(pad), 0, "TOKEN", "token that fills short lines and documents (default 0)", DATA,
      TRAIN | EVALUATE | INFER},
+    {"--documents", DOCUMENTS, AT(documents), 0, "joined|TOKEN",
+     "join documents, or the token that ends them (default: the file's)", DATA, TRAIN | EVALUATE | INFER},
+    {"--tokenizer", PATHS, AT(tokenizer), AT(n_tokenizer), "PATH...",
+     "tokenizer.json, or vocab.json merges.txt; for data also a folder, bytes", DATA, ALL},
+    {"--tokenize", TEXT, AT(tokenize), 0, "OPTIONS", "options of pdc tokenize, such as \"--too-long skip\"", DATA,
+     TRAIN | EVALUATE | INFER},
+    {"--token-cache", PATH, AT(token_cache), 0, "DIR", "folder for the tokens of --tokenizer (default pdc.tokens)",
+     DATA, TRAIN | EVALUATE | INFER},
+    {"--order", ORDER, AT(in_file_order), 0, "shuffled|file", "order of training samples (default shuffled)", DATA,
+     TRAIN},
     {"--resize", POSITIVE, AT(resize), 0, "PIXELS",
      "height of images before the crop (default: the input's / 0.875)", DATA, TRAIN | EVALUATE | INFER},
     {"--skip-broken", FLAG, AT(skip_broken), 0, NULL,
@@ -79,8 +91,6 @@ static const struct option options[] = {
     {"--prompt", TEXT, AT(prompt), 0, "TEXT", "text to continue (default: standard input)", TEXTS, GENERATE},
     {"--prompt-file", PATH, AT(prompt_file), 0, "FILE", "file with the text to continue", TEXTS, GENERATE},
     {"--prompt-tokens", TEXT, AT(prompt_tokens), 0, "N,N,..", "tokens to continue, by number", TEXTS, GENERATE},
-    {"--tokenizer", PATHS, AT(tokenizer), AT(n_tokenizer), "FILE...",
-     "tokenizer.json or vocab.json and merges.txt (default: tokens are bytes)", TEXTS, GENERATE},
     {"--tokens", COUNT, AT(tokens), 0, "N", "number of tokens to generate (default 100)", TEXTS, GENERATE},
     {"--temperature", NUMBER, AT(temperature), 0, "T",
      "divisor of the logits; 0 picks the most probable token (default 1)", TEXTS, GENERATE},
@@ -273,6 +283,15 @@ static bool parse_augment(const char *text, struct pd_augment *a) {
   }
 }
 
+static bool parse_documents(const struct option *o, const char *text, struct pd_document_option *to, char *why) {
+  int64_t token;
+  const bool number = parse_count(text, 0, &token) && token < INT32_MAX;
+  to->joined = !strcmp(text, "joined");
+  to->end = number ? token + 1 : 0;
+  return number || to->joined ||
+         pd_refuse(why, "%s needs joined or the number of the token that ends documents, not '%s'", o->name, text);
+}
+
 static bool parse_value(const struct option *o, const char *text, char *at, char *why) {
   char *end;
   double seconds;
@@ -314,6 +333,11 @@ static bool parse_value(const struct option *o, const char *text, char *at, char
            pd_refuse(why,
                      "%s needs flip, crop=PIXELS, resized_crop or color=SHARE with commas between them, not '%s'",
                      o->name, text);
+  case ORDER:
+    *(bool *)at = !strcmp(text, "file");
+    return *(bool *)at || !strcmp(text, "shuffled") ||
+           pd_refuse(why, "%s needs shuffled or file, not '%s'", o->name, text);
+  case DOCUMENTS: return parse_documents(o, text, (struct pd_document_option *)at, why);
   case DTYPE:
     *(const char **)at = text;
     return pd_dtype_of(text) != PD_DTYPE_OTHER ||
@@ -406,6 +430,8 @@ static bool options_agree(struct pd_options *o, const struct option *training, c
     return pd_refuse(why, "--keep-every needs --keep N: without --keep, all checkpoints are kept");
   if ((o->save_dtype || o->save_config) && !o->save && !o->save_raw)
     return pd_refuse(why, "%s needs --save PATH", o->save_dtype ? "--save-dtype" : "--save-config");
+  if ((o->tokenize || o->token_cache) && !o->n_tokenizer)
+    return pd_refuse(why, "%s needs --tokenizer PATH", o->tokenize ? "--tokenize" : "--token-cache");
   if (o->resume_anyway && !o->resume) return pd_refuse(why, "--resume-anyway needs --resume");
   if (o->skip_broken && o->n_validation)
     return pd_refuse(why, "--skip-broken is for training alone: with --validation, figures would count replaced "
@@ -422,6 +448,12 @@ static bool refuse_option(const struct option *p, char *why) {
   if (p->runs & TRAIN) return pd_refuse(why, "%s has no effect in %s: it is an option of train", p->name, program);
   return pd_refuse(why, "%s has no effect in %s. help: build with pdc --%s", p->name, program,
                    p->runs & INFER ? "infer" : "generate");
+}
+
+static bool expand_files(const char *option, char ***list, int *n, char *why) {
+  if (!pd_expand_files(option, list, n, why)) return false;
+  return pd.stage->generation || !pd_options.n_tokenizer ||
+         (pd_tokenize_files(option, *list, n, why) && pd_expand_files(option, list, n, why));
 }
 
 bool pd_parse_options(struct pd_options *o, int argc, char **argv, char *why) {
@@ -461,6 +493,6 @@ bool pd_parse_options(struct pd_options *o, int argc, char **argv, char *why) {
   o->resume |= o->resume_or_start;
   o->save_folder = take_folder(&o->save);
   o->save_raw_folder = take_folder(&o->save_raw);
-  return pd_expand_files("--data", &o->data, &o->n_data, why) &&
-         pd_expand_files("--validation", &o->validation, &o->n_validation, why) && options_agree(o, training, why);
+  return expand_files("--data", &o->data, &o->n_data, why) &&
+         expand_files("--validation", &o->validation, &o->n_validation, why) && options_agree(o, training, why);
 }

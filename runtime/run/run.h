@@ -45,12 +45,18 @@ struct pd_options {
   int64_t resize;       /* of image files; 0: not given */
   int64_t data_threads; /* -1: not given */
   const char *prompt, *prompt_file, *prompt_tokens;
-  char **tokenizer; /* a run within argv */
+  char **tokenizer;                   /* a run within argv */
+  const char *tokenize, *token_cache; /* NULL: not given */
   int n_tokenizer;
   int64_t tokens, top_k;
   double temperature, top_p;
   bool stop, window, token_numbers;
-  int64_t pad;           /* token that fills lines shorter than the input */
+  int64_t pad; /* token that fills lines and documents shorter than the input */
+  struct pd_document_option {
+    bool joined;
+    int64_t end; /* token that ends documents, plus 1; 0: not given */
+  } documents;
+  bool in_file_order;
   const char *stop_when; /* a rule; NULL: none */
   const char *spill;     /* offload directory; NULL: not given */
   int64_t device;        /* CUDA device number; -1: not given */
@@ -138,6 +144,9 @@ struct pd_entry;
  * that copy. NULL after filling `why`. */
 const char *pd_map_file(const char *path, size_t *size, char *why);
 void pd_unmap_file(const void *at, size_t size);
+/* Start to read pages of a mapped file, and announce reads in random order, which need no more than their pages. */
+void pd_expect_pages(const char *at, size_t size);
+void pd_scatter_pages(const char *at, size_t size);
 /* Counts text as the content of a data file `path`, as a mapped file. */
 void pd_note_content(const char *path, const char *text, size_t size);
 const char *pd_mapped_path(const void *address); /* the mapped file at this address, or NULL */

@@ -20,6 +20,11 @@ void pd_signals_failed(void); /* informs all ranks that this rank has reported t
 /* Replaces patterns among this option's arguments by the matching files, sorted by name. */
 bool pd_expand_files(const char *option, char ***list, int *n, char *why);
 
+/* ---- data/tokenized.c: the same, with --tokenizer ---- */
+
+/* Replaces texts and chats by patterns of the files of their tokens in --token-cache. */
+bool pd_tokenize_files(const char *option, char **list, int *n, char *why);
+
 /* ---- update/exchange.c: a rank that waits for a message also advances exchanges (messages/comm.c) ---- */
 
 /* Advances exchanges as far as the arrived messages allow. */

@@ -68,7 +68,8 @@ static void add_replaced(const struct pd_tokenizer *t, struct pd_decoding *d, si
   char *now = pd_grown(NULL, bytes);
   memcpy(now, text, bytes);
   for (int i = 0; i <= t->n_decoder; i++) {
-    struct pd_replacement separator = {t->decode_separator, !d->started && t->drop_separator ? "" : " "};
+    struct pd_replacement separator = {.from = t->decode_separator,
+                                       .to = !d->started && t->drop_separator ? "" : " "};
     if (i == t->n_decoder && !t->decode_separator) break;
     char *next = pd_replaced(i < t->n_decoder ? &t->decoder[i] : &separator, now, &bytes);
     free(now);
@@ -83,6 +84,29 @@ static void add_replaced(const struct pd_tokenizer *t, struct pd_decoding *d, si
   free(now);
 }
 
+/* Decodes a token of WordPiece: behind a space, unless it continues a word. */
+static void add_piece(const struct pd_tokenizer *t, struct pd_decoding *d, size_t *n, const char *text) {
+  static const char *const tidy[][2] = {{" .", "."},   {" ?", "?"},     {" !", "!"},    {" ,", ","},
+                                        {" ' ", "'"},  {" n't", "n't"}, {" 'm", "'m"},  {" do not", " don't"},
+                                        {" 's", "'s"}, {" 've", "'ve"}, {" 're", "'re"}};
+  const size_t prefix = strlen(t->decode_continuing);
+  const bool continues = d->started && !strncmp(text, t->decode_continuing, prefix);
+  size_t bytes = strlen(text) + 1;
+  char *now = pd_grown(NULL, bytes + 1);
+  strcpy(now, d->started && !continues ? " " : "");
+  strcat(now, continues ? text + prefix : text);
+  bytes = strlen(now);
+  for (size_t i = 0; i < sizeof tidy / sizeof *tidy && t->tidies; i++) {
+    char *next =
+        pd_replaced(&(struct pd_replacement){.from = (char *)tidy[i][0], .to = (char *)tidy[i][1]}, now, &bytes);
+    free(now);
+    now = next;
+  }
+  for (size_t i = 0; i < bytes; i++) add_byte(t, d, n, (unsigned char)now[i]);
+  d->started = true;
+  free(now);
+}
+
 size_t pd_tokenizer_decode(const struct pd_tokenizer *t, struct pd_decoding *d, int32_t token, const char **text) {
   size_t n = 0;
   if (t->bytes) {
@@ -91,7 +115,9 @@ size_t pd_tokenizer_decode(const struct pd_tokenizer *t, struct pd_decoding *d, 
     const struct pd_added *added = t->bpe.text[token] ? NULL : pd_added_of(t, token);
     const char *content = !added ? NULL : added->normalized ? added->normalized : added->content;
     const char *written = added ? content : t->bpe.text[token];
-    if (written && t->decode_byte_level)
+    if (written && t->decode_continuing)
+      add_piece(t, d, &n, written);
+    else if (written && t->decode_byte_level)
       add_written(t, d, &n, written, strlen(written));
     else if (written)
       add_replaced(t, d, &n, written, strlen(written));

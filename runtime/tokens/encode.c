@@ -34,17 +34,50 @@ struct encoding {
 
 /* ---- normalizing ----------------------------------------------------------------------------- */
 
+static char *copy_of(const char *text, size_t bytes) {
+  char *to = pd_grown(NULL, bytes + 1);
+  memcpy(to, text, bytes);
+  to[bytes] = 0;
+  return to;
+}
+
+static size_t spaces_before(const char *text, size_t from, size_t at) {
+  for (size_t first; at > from; at = first) {
+    for (first = at - 1; first > from && ((unsigned char)text[first] & 0xC0) == 0x80;) first--;
+    struct pd_character c = pd_character_at(text + first, at - first);
+    if (first + (size_t)c.bytes != at || pd_class_of(c.point) != PD_SPACE) break;
+  }
+  return at;
+}
+
+static size_t spaces_behind(const char *text, size_t bytes, size_t at) {
+  while (at < bytes) {
+    struct pd_character c = pd_character_at(text + at, bytes - at);
+    if (pd_class_of(c.point) != PD_SPACE) break;
+    at += (size_t)c.bytes;
+  }
+  return at;
+}
+
+/* Bytes of the place at the start of a text that is replaced; 0: none. */
+static size_t place_bytes(const struct pd_replacement *r, const char *text, size_t bytes) {
+  const size_t from = strlen(r->from);
+  size_t n = 0;
+  while (n + from <= bytes && !memcmp(text + n, r->from, from)) {
+    n += from;
+    if (!r->runs) break;
+  }
+  return r->runs && n == from ? 0 : n;
+}
+
 char *pd_replaced(const struct pd_replacement *r, const char *text, size_t *bytes) {
   struct text to = {0};
-  size_t from = r->from ? strlen(r->from) : 0, put = strlen(r->to), at = 0;
-  if (!from && *bytes) append(&to, r->to, put);
-  while (from && at + from <= *bytes) {
-    if (memcmp(text + at, r->from, from)) {
-      append(&to, text + at++, 1);
-    } else {
-      append(&to, r->to, put);
-      at += from;
-    }
+  size_t put = strlen(r->to), at = 0;
+  if (!r->from && *bytes) append(&to, r->to, put);
+  while (r->from && at < *bytes) {
+    const size_t n = place_bytes(r, text + at, *bytes - at);
+    append(&to, n ? r->to : text + at, n ? put : 1);
+    at += n ? n : 1;
   }
   append(&to, text + at, *bytes - at);
   *bytes = to.n;
@@ -52,13 +85,24 @@ char *pd_replaced(const struct pd_replacement *r, const char *text, size_t *byte
   return to.at;
 }
 
+/* The text without spaces at its ends. */
+static char *stripped(const struct pd_replacement *r, const char *text, size_t *bytes) {
+  const size_t first = r->strip_left ? spaces_behind(text, *bytes, 0) : 0;
+  const size_t end = r->strip_right ? spaces_before(text, first, *bytes) : *bytes;
+  *bytes = end - first;
+  return copy_of(text + first, *bytes);
+}
+
+static char *step_of(const struct pd_replacement *r, const char *text, size_t *bytes) {
+  if (r->to) return pd_replaced(r, text, bytes);
+  return r->strip_left || r->strip_right ? stripped(r, text, bytes) : pd_composed(text, bytes);
+}
+
 char *pd_normalize(const struct pd_tokenizer *t, const char *text, size_t *bytes) {
-  char *now = pd_grown(NULL, *bytes + 1);
-  memcpy(now, text, *bytes);
-  now[*bytes] = 0;
+  if (t->bert.on) return pd_bert_normalized(&t->bert, text, bytes);
+  char *now = t->charsmap.unit ? pd_charsmap_normalized(&t->charsmap, text, bytes) : copy_of(text, *bytes);
   for (int i = 0; i < t->n_normalizer; i++) {
-    const struct pd_replacement *r = &t->normalizer[i];
-    char *next = r->to ? pd_replaced(r, now, bytes) : pd_composed(now, bytes);
+    char *next = step_of(&t->normalizer[i], now, bytes);
     free(now);
     now = next;
   }
@@ -70,8 +114,14 @@ char *pd_normalize(const struct pd_tokenizer *t, const char *text, size_t *bytes
 static bool merge_word(struct encoding *e, const char *word, size_t bytes) {
   const struct pd_tokenizer *t = e->t;
   const char *missing;
+  if (t->wordpiece.continuing) {
+    if (!pd_bert_is_blank(word, bytes)) pd_wordpiece_encode(&t->wordpiece, &t->bpe, word, bytes, &e->tokens);
+    return true;
+  }
   if (!t->byte_level) {
-    if (pd_bpe_encode(&t->bpe, word, bytes, &e->tokens, &missing)) return true;
+    if (t->unigram.score ? pd_unigram_encode(&t->unigram, &t->bpe, word, bytes, &e->tokens, &missing)
+                         : pd_bpe_encode(&t->bpe, word, bytes, &e->tokens, &missing))
+      return true;
     e->missing_bytes = (size_t)pd_character_at(missing, bytes - (size_t)(missing - word)).bytes;
     e->missing = strndup(missing, e->missing_bytes);
     return false;
@@ -104,9 +154,9 @@ static bool split_words(struct encoding *e, int step, const char *text, size_t b
 }
 
 /* Metaspace: separators for spaces, and words that begin with one. */
-static bool separate_words(struct encoding *e, const char *text, size_t bytes, bool begins) {
+static bool separate_run(struct encoding *e, const char *text, size_t bytes, bool begins) {
   const struct pd_tokenizer *t = e->t;
-  struct pd_replacement space = {" ", t->separator};
+  struct pd_replacement space = {.from = " ", .to = t->separator};
   size_t m = strlen(t->separator), n = bytes;
   char *replaced = pd_replaced(&space, text, &n);
   struct text whole = {0};
@@ -124,6 +174,17 @@ static bool separate_words(struct encoding *e, const char *text, size_t bytes, b
   return ok;
 }
 
+static bool separate_words(struct encoding *e, const char *text, size_t bytes, bool begins) {
+  if (!e->t->drops_spaces) return separate_run(e, text, bytes, begins);
+  for (size_t at = 0, end; at < bytes; at = end) {
+    at = spaces_behind(text, bytes, at);
+    for (end = at; end < bytes && spaces_behind(text, bytes, end) == end;)
+      end += (size_t)pd_character_at(text + end, bytes - end).bytes;
+    if (end > at && !separate_run(e, text + at, end - at, begins && !at)) return false;
+  }
+  return true;
+}
+
 /* Encodes a normalized text between added tokens. begins: at the start of the whole text. */
 static bool encode_part(struct encoding *e, const char *text, size_t bytes, bool begins) {
   const struct pd_tokenizer *t = e->t;
@@ -139,24 +200,6 @@ static bool encode_part(struct encoding *e, const char *text, size_t bytes, bool
 }
 
 /* ---- added tokens ---------------------------------------------------------------------------- */
-
-static size_t spaces_before(const char *text, size_t from, size_t at) {
-  for (size_t first; at > from; at = first) {
-    for (first = at - 1; first > from && ((unsigned char)text[first] & 0xC0) == 0x80;) first--;
-    struct pd_character c = pd_character_at(text + first, at - first);
-    if (first + (size_t)c.bytes != at || pd_class_of(c.point) != PD_SPACE) break;
-  }
-  return at;
-}
-
-static size_t spaces_behind(const char *text, size_t bytes, size_t at) {
-  while (at < bytes) {
-    struct pd_character c = pd_character_at(text + at, bytes - at);
-    if (pd_class_of(c.point) != PD_SPACE) break;
-    at += (size_t)c.bytes;
-  }
-  return at;
-}
 
 /* Encodes added tokens of one kind, and passes on the text between them. */
 typedef bool encode_between(struct encoding *e, const char *text, size_t bytes, bool begins);
@@ -254,6 +297,10 @@ int64_t pd_tokenizer_encode(const struct pd_tokenizer *t, const char *text, size
 int64_t pd_tokenizer_encode_marked(const struct pd_tokenizer *t, const char *text, size_t bytes,
                                    struct pd_mark *marks, int n, int32_t **tokens, char *why) {
   struct encoding e = {.t = t, .mark = marks, .n_marks = n};
+  if (n && (t->wordpiece.continuing || t->unigram.score)) {
+    pd_refuse(why, "chats need a tokenizer whose tokens keep all of a text: WordPiece and Unigram drop spaces");
+    return -1;
+  }
   pd_tokens_add(&e.tokens, 0); /* so that there is something to free */
   e.tokens.n = 0;
   bool ok = true;

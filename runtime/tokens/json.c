@@ -94,10 +94,57 @@ static bool read_merge(struct pd_bpe *b, const cJSON *merge) {
   return left && right && pd_bpe_add_merge(b, left, strlen(left), right, strlen(right));
 }
 
+static bool read_wordpiece(struct pd_tokenizer *t, const cJSON *model, int64_t classes, char *why) {
+  const char *unk = text_of(model, "unk_token"), *prefix = text_of(model, "continuing_subword_prefix");
+  const int32_t most = number(member(model, "max_input_chars_per_word"));
+  enum { MOST = 1000 }; /* the time of a word grows with its square */
+  if (most > MOST) return unknown_with(why, "model", model, "words of more than 1000 characters");
+  if (!prefix) return pd_refuse(why, "it has no continuing_subword_prefix");
+  if (!read_vocabulary(t, member(model, "vocab"), classes, why)) return false;
+  t->wordpiece = (struct pd_wordpiece){strdup(prefix), most < 0 ? 100 : most};
+  t->bpe.unknown = unk ? pd_bpe_find(&t->bpe, unk, strlen(unk)) : -1;
+  return t->bpe.unknown >= 0 || pd_refuse(why, "its unk_token '%.100s' is not in the vocabulary", unk ? unk : "");
+}
+
+/* Adds the pieces of a Unigram's vocabulary, which are pairs of a text and a score. */
+static bool read_pieces(struct pd_tokenizer *t, const cJSON *vocabulary, int64_t classes, char *why) {
+  const cJSON *item;
+  int32_t id = 0;
+  if (!cJSON_IsArray(vocabulary)) return pd_refuse(why, "it has no vocabulary");
+  if (cJSON_GetArraySize(vocabulary) > classes)
+    return pd_refuse(why, "it has %d tokens, but the model has %lld", cJSON_GetArraySize(vocabulary),
+                     (long long)classes);
+  pd_bpe_start(&t->bpe, classes);
+  t->unigram.score = pd_grown(NULL, sizeof *t->unigram.score * (size_t)(classes + 1));
+  cJSON_ArrayForEach(item, vocabulary) {
+    const char *piece = cJSON_GetStringValue(cJSON_GetArrayItem(item, 0));
+    const cJSON *score = cJSON_GetArrayItem(item, 1);
+    if (!piece || !cJSON_IsNumber(score) || !isfinite(score->valuedouble))
+      return pd_refuse(why, "its token %d is not a text with a score", id);
+    if (!pd_bpe_add_token(&t->bpe, piece, strlen(piece), id))
+      return pd_refuse(why, "its vocabulary has token '%.100s' twice", piece);
+    t->unigram.score[id++] = score->valuedouble;
+  }
+  pd_unigram_complete(&t->unigram, &t->bpe);
+  return true;
+}
+
+static bool read_unigram(struct pd_tokenizer *t, const cJSON *model, int64_t classes, char *why) {
+  const cJSON *unk = member(model, "unk_id");
+  if (!read_pieces(t, member(model, "vocab"), classes, why)) return false;
+  t->bpe.unknown = number(unk);
+  t->bpe.byte_fallback = flag(model, "byte_fallback", false);
+  return !unk || cJSON_IsNull(unk) ||
+         (t->bpe.unknown >= 0 && t->bpe.unknown < classes && t->bpe.text[t->bpe.unknown]) ||
+         pd_refuse(why, "its unk_id is not a token");
+}
+
 static bool read_model(struct pd_tokenizer *t, const cJSON *model, int64_t classes, char *why) {
   static const char *const affixes[] = {"continuing_subword_prefix", "end_of_word_suffix"};
   const cJSON *merges = member(model, "merges"), *merge;
   if (!cJSON_IsObject(model)) return pd_refuse(why, "it is not a tokenizer.json: the field model is missing");
+  if (!strcmp(type_of(model), "Unigram")) return read_unigram(t, model, classes, why);
+  if (!strcmp(type_of(model), "WordPiece")) return read_wordpiece(t, model, classes, why);
   if (strcmp(type_of(model), "BPE") && (member(model, "type") || !merges)) return unknown(why, "model", model);
   if (!cJSON_IsArray(merges)) return pd_refuse(why, "it has no merges");
   for (int i = 0; i < 2; i++)
@@ -143,20 +190,55 @@ static bool grows_little(const struct pd_replacement *steps, int n, const char *
 static bool add_replacement(struct pd_replacement *steps, int *n, const char *from, const char *to,
                             const char *kind, char *why) {
   if (*n == PD_MAX_STEPS) return too_many(why, kind);
-  steps[(*n)++] = (struct pd_replacement){from ? strdup(from) : NULL, to ? strdup(to) : NULL};
+  steps[(*n)++] = (struct pd_replacement){.from = from ? strdup(from) : NULL, .to = to ? strdup(to) : NULL};
   return grows_little(steps, *n, NULL, kind, why);
 }
 
 /* Replace with a text for its pattern. */
 static bool read_replace(struct pd_replacement *steps, int *n, const cJSON *step, const char *kind, char *why) {
   const char *from = text_of(member(step, "pattern"), "String"), *to = text_of(step, "content");
+  const char *expression = text_of(member(step, "pattern"), "Regex");
+  if (expression && !strcmp(expression, " {2,}") && to) {
+    if (!add_replacement(steps, n, " ", to, kind, why)) return false;
+    return steps[*n - 1].runs = true;
+  }
   if (!from || !*from || !to) return unknown_with(why, kind, step, "a pattern that is no text");
   return add_replacement(steps, n, from, to, kind, why);
 }
 
+static bool read_bert_normalizer(struct pd_tokenizer *t, const cJSON *step, char *why) {
+  if (t->n_normalizer || t->bert.on) return unknown_with(why, "normalizer", step, "another step before it");
+  const bool lower = flag(step, "lowercase", true);
+  t->bert = (struct pd_bert){.on = true,
+                             .clean = flag(step, "clean_text", true),
+                             .chinese = flag(step, "handle_chinese_chars", true),
+                             .strip = flag(step, "strip_accents", lower),
+                             .lower = lower};
+  return true;
+}
+
+static bool read_charsmap(struct pd_tokenizer *t, const cJSON *step, char *why) {
+  const char *map = text_of(step, "precompiled_charsmap");
+  if (t->n_normalizer || t->charsmap.unit) return unknown_with(why, "normalizer", step, "another step before it");
+  return (map && pd_charsmap_parse(&t->charsmap, map)) || unknown_with(why, "normalizer", step, "a damaged map");
+}
+
+static bool read_strip_normalizer(struct pd_tokenizer *t, const cJSON *step, char *why) {
+  const bool left = flag(step, "strip_left", true), right = flag(step, "strip_right", true);
+  if (!left && !right) return true;
+  if (!add_replacement(t->normalizer, &t->n_normalizer, NULL, NULL, "normalizer", why)) return false;
+  t->normalizer[t->n_normalizer - 1].strip_left = left;
+  t->normalizer[t->n_normalizer - 1].strip_right = right;
+  return true;
+}
+
 static bool read_normalizer(struct pd_tokenizer *t, const cJSON *step, char *why) {
   const char *type = type_of(step), *prepend = text_of(step, "prepend");
+  if (!strcmp(type, "BertNormalizer")) return read_bert_normalizer(t, step, why);
+  if (t->bert.on) return unknown_with(why, "normalizer", step, "BertNormalizer before it");
   if (!strcmp(type, "Replace")) return read_replace(t->normalizer, &t->n_normalizer, step, "normalizer", why);
+  if (!strcmp(type, "Precompiled")) return read_charsmap(t, step, why);
+  if (!strcmp(type, "Strip")) return read_strip_normalizer(t, step, why);
   if (!strcmp(type, "NFC")) return add_replacement(t->normalizer, &t->n_normalizer, NULL, NULL, "normalizer", why);
   if (strcmp(type, "Prepend") || !prepend) return unknown(why, "normalizer", step);
   return add_replacement(t->normalizer, &t->n_normalizer, NULL, prepend, "normalizer", why);
@@ -212,8 +294,13 @@ static bool read_metaspace(struct pd_tokenizer *t, const cJSON *step, char *why)
 static bool read_pre_tokenizer(struct pd_tokenizer *t, const cJSON *step, char *why) {
   const char *type = type_of(step);
   if (t->byte_level || t->separator) return unknown_with(why, "pre_tokenizer", step, "another step before it");
+  if (t->wordpiece.continuing)
+    return (!strcmp(type, "BertPreTokenizer") && !t->n_splitters && add_splitter(t, &pd_bert_splitter, why)) ||
+           unknown_with(why, "pre_tokenizer", step, "WordPiece");
   if (!strcmp(type, "ByteLevel")) return read_byte_level(t, step, why);
   if (!strcmp(type, "Metaspace")) return read_metaspace(t, step, why);
+  if (!strcmp(type, "WhitespaceSplit") && t->unigram.score && !t->n_splitters) return t->drops_spaces = true;
+  if (t->drops_spaces) return unknown_with(why, "pre_tokenizer", step, "WhitespaceSplit before it");
   if (!strcmp(type, "Split")) return read_split(t, step, why);
   if (!strcmp(type, "Digits"))
     return add_splitter(t, flag(step, "individual_digits", false) ? &pd_digit_splitter : &pd_digits_splitter, why);
@@ -265,7 +352,17 @@ static bool read_template(struct pd_tokenizer *t, const cJSON *step, char *why) 
   return unknown_with(why, "post_processor", step, "this template");
 }
 
+/* BertProcessing: a token before a text, and one behind it. */
+static bool read_bert_processing(struct pd_tokenizer *t, const cJSON *step, char *why) {
+  const int32_t token = number(cJSON_GetArrayItem(member(step, "cls"), 1));
+  if (token < 0 || token >= t->bpe.n || t->n_prefix == PD_MAX_PREFIX)
+    return unknown_with(why, "post_processor", step, "this cls");
+  t->prefix[t->n_prefix++] = token;
+  return true;
+}
+
 static bool read_post_processor(struct pd_tokenizer *t, const cJSON *step, char *why) {
+  if (!strcmp(type_of(step), "BertProcessing")) return read_bert_processing(t, step, why);
   if (!strcmp(type_of(step), "ByteLevel")) return true; /* of offsets */
   if (!strcmp(type_of(step), "TemplateProcessing")) return read_template(t, step, why);
   return unknown(why, "post_processor", step);
@@ -292,8 +389,17 @@ static bool read_decode_metaspace(struct pd_tokenizer *t, const cJSON *step, cha
   return true;
 }
 
+static bool read_decode_wordpiece(struct pd_tokenizer *t, const cJSON *step, char *why) {
+  const char *prefix = text_of(step, "prefix");
+  if (!prefix || t->decode_continuing) return unknown_with(why, "decoder", step, "no prefix");
+  t->decode_continuing = strdup(prefix);
+  t->tidies = flag(step, "cleanup", true);
+  return true;
+}
+
 static bool read_decoder(struct pd_tokenizer *t, const cJSON *step, char *why) {
   const char *type = type_of(step);
+  if (!strcmp(type, "WordPiece") && t->wordpiece.continuing) return read_decode_wordpiece(t, step, why);
   if (!strcmp(type, "ByteLevel")) return t->decode_byte_level = true;
   if (!strcmp(type, "ByteFallback")) return t->decode_fallback = true;
   if (!strcmp(type, "Fuse")) return t->fused = true;
@@ -313,6 +419,8 @@ static bool read_all(struct pd_tokenizer *t, const cJSON *root, int64_t classes,
       !each_step(t, member(root, "post_processor"), "processors", read_post_processor, why))
     return false;
   if (!cJSON_IsObject(decoder)) return pd_refuse(why, "it has no decoder");
+  if (t->drops_spaces && !t->separator) return pd_refuse(why, "its WhitespaceSplit has no Metaspace behind it");
+  if (t->wordpiece.continuing && !t->n_splitters) return pd_refuse(why, "its WordPiece has no BertPreTokenizer");
   return each_step(t, decoder, "decoders", read_decoder, why);
 }
 

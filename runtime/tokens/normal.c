@@ -183,7 +183,7 @@ static char *written(const struct points *p, size_t *bytes) {
   return to;
 }
 
-char *pd_composed(const char *text, size_t *bytes) {
+static char *normalized(const char *text, size_t *bytes, bool composes) {
   struct points p = {0};
   for (size_t at = 0; at < *bytes;) {
     struct pd_character c = pd_character_at(text + at, *bytes - at);
@@ -194,8 +194,12 @@ char *pd_composed(const char *text, size_t *bytes) {
     at += (size_t)c.bytes;
   }
   put_in_order(&p);
-  compose(&p);
+  if (composes) compose(&p);
   char *to = written(&p, bytes);
   free(p.at);
   return to;
 }
+
+char *pd_composed(const char *text, size_t *bytes) { return normalized(text, bytes, true); }
+
+char *pd_decomposed(const char *text, size_t *bytes) { return normalized(text, bytes, false); }

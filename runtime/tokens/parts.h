@@ -2,15 +2,19 @@
 #ifndef PD_TOKENIZER_PARTS_H
 #define PD_TOKENIZER_PARTS_H
 
+#include "bert.h"
 #include "bpe.h"
 #include "split.h"
 #include "tokenizer.h"
+#include "unigram.h"
 
 enum { PD_MAX_STEPS = 8, PD_MAX_PREFIX = 4 };
 
 /* A replacement of text. */
 struct pd_replacement {
-  char *from, *to; /* from is not empty. NULL: prepend `to`; both NULL: normalize by normal.h */
+  char *from, *to; /* from is not empty. NULL: prepend `to`; both NULL: normalize by normal.h, or strip */
+  bool runs;       /* replace all of two and more adjacent `from` by one `to` */
+  bool strip_left, strip_right; /* remove spaces from the ends of the text */
 };
 
 /* A token that is matched in the text before splitting. */
@@ -44,15 +48,20 @@ struct pd_tokenizer {
   int32_t *added_of;                  /* by id: index of the first added token + 1; 0: none */
   struct pd_replacement normalizer[PD_MAX_STEPS];
   int n_normalizer;
+  struct pd_bert bert;           /* instead of these steps */
+  struct pd_wordpiece wordpiece; /* instead of merges */
+  struct pd_unigram unigram;     /* instead of merges */
+  struct pd_charsmap charsmap;   /* before these steps */
 
   /* Before merges: splitters, each within the words of the previous one. */
   struct pd_splitter splitter[PD_MAX_STEPS];
   int n_splitters;
   char *separator; /* Metaspace: text for a space, which begins a word; NULL: none */
   enum pd_prepend prepend;
-  bool separates;   /* words are split before the separator */
-  bool byte_level;  /* bytes are characters of GPT-2's alphabet of 256 */
-  bool space_first; /* prepend a space to a text that does not begin with one */
+  bool separates;    /* words are split before the separator */
+  bool drops_spaces; /* Metaspace works on each text between spaces */
+  bool byte_level;   /* bytes are characters of GPT-2's alphabet of 256 */
+  bool space_first;  /* prepend a space to a text that does not begin with one */
 
   /* Decoding. */
   bool decode_byte_level, decode_fallback; /* tokens use that alphabet; "<0x0A>" is a byte */
@@ -62,6 +71,8 @@ struct pd_tokenizer {
   bool drop_space;        /* drop the first space */
   char *decode_separator; /* Metaspace: decodes to a space, or to nothing in the first token with drop_separator */
   bool drop_separator;
+  char *decode_continuing; /* WordPiece: tokens without this prefix follow a space; NULL: no such decoder */
+  bool tidies;             /* WordPiece: no spaces before punctuation marks */
 
   bool newlines_end_words; /* no word and no added token goes beyond a newline that a letter follows */
 

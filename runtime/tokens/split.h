@@ -19,5 +19,6 @@ const struct pd_splitter *pd_splitter_of(const char *expression);
 extern const struct pd_splitter pd_gpt2_splitter;
 /* The pre-tokenizer Digits: words of digits, all together or individually, and the text between. */
 extern const struct pd_splitter pd_digits_splitter, pd_digit_splitter;
+extern const struct pd_splitter pd_bert_splitter; /* BertPreTokenizer (bert.c), with blanks as words */
 
 #endif

@@ -179,6 +179,12 @@ void pd_tokenizer_close(struct pd_tokenizer *t) {
   free_replacements(t->decoder, t->n_decoder);
   free(t->separator);
   free(t->decode_separator);
+  free(t->decode_continuing);
+  free(t->wordpiece.continuing);
+  free(t->unigram.score);
+  free(t->unigram.pieces);
+  free(t->charsmap.unit);
+  free(t->charsmap.blob);
   free(t->kind);
   free(t);
 }

@@ -1,6 +1,6 @@
-/* Tokenizers, independent of MPI and models. There are three kinds: bytes as tokens; GPT-2's vocab.json with
- * merges.txt (Radford et al. 2019); Hugging Face's tokenizer.json of byte-pair type (Sennrich et al. 2016). The
- * two kinds with files give the same tokens as Hugging Face's library. */
+/* Tokenizers, independent of MPI and models. There are these kinds: bytes as tokens; GPT-2's vocab.json with
+ * merges.txt (Radford et al. 2019); Hugging Face's tokenizer.json of byte-pair type (Sennrich et al. 2016) of WordPiece
+ * (Wu et al. 2016) or of Unigram (Kudo 2018). The kinds with files give the same tokens as Hugging Face's library. */
 #ifndef PD_TOKENIZER_H
 #define PD_TOKENIZER_H
 

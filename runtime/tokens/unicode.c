@@ -1,10 +1,5 @@
 #include "unicode.h"
 
-#include <stdbool.h>
-
-struct pd_code_points {
-  int32_t first, last;
-};
 #include "unicode_classes.h"
 
 /* Unicode 16, table 3-7: well-formed UTF-8. */
@@ -40,7 +35,7 @@ int pd_utf8_write(int32_t point, char *to) {
   return bytes;
 }
 
-static bool is_in(const struct pd_code_points *table, size_t n, int32_t point) {
+bool pd_is_in(const struct pd_code_points *table, size_t n, int32_t point) {
   size_t first = 0, end = n;
   while (first < end) {
     size_t middle = (first + end) / 2;
@@ -51,7 +46,7 @@ static bool is_in(const struct pd_code_points *table, size_t n, int32_t point) {
   }
   return first < n && point >= table[first].first;
 }
-#define IS_IN(table, point) is_in(table, sizeof table / sizeof *table, point)
+#define IS_IN(table, point) pd_is_in(table, sizeof table / sizeof *table, point)
 
 enum pd_class pd_class_of(int32_t point) {
   if (point < 0) return PD_NEITHER;

@@ -2,6 +2,7 @@
 #ifndef PD_UNICODE_H
 #define PD_UNICODE_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -17,6 +18,12 @@ struct pd_character {
 struct pd_character pd_character_at(const char *text, size_t n);
 /* Writes a code point in UTF-8, and returns its bytes. */
 int pd_utf8_write(int32_t point, char *to);
+
+struct pd_code_points {
+  int32_t first, last;
+};
+/* Whether one of n ascending ranges has the code point. */
+bool pd_is_in(const struct pd_code_points *table, size_t n, int32_t point);
 
 enum pd_class { PD_NEITHER, PD_LETTER, PD_NUMBER, PD_SPACE };
 enum pd_class pd_class_of(int32_t point);

@@ -115,6 +115,12 @@ static const struct pd_dataset *own_data(void) {
 static const struct pd_images *own_images(void) { return own_data() ? pd_dataset_folder(own_data()) : NULL; }
 
 /* The classes' names, in the order of their numbers. */
+static void line_sources(void) {
+  char *text = pd_sources_text(pd_training_data);
+  if (text) line(",\"sources\":%s", text);
+  free(text);
+}
+
 static void line_classes(void) {
   char *text = own_data() ? pd_classes_text(own_data()) : NULL;
   if (text) line(",\"classes\":%s", text);
@@ -142,6 +148,7 @@ void pd_log_start(double all_ranks_peak) {
     line(",\"peak_flops\":%.4g,\"peak_source\":\"%s\"", peak, pd_options.peak > 0 ? "given" : "measured");
   if (pd.first_step) line(",\"first_step\":%lld", (long long)pd.first_step);
   if (own_data()) line(",\"samples\":%lld", (long long)pd_dataset_samples(own_data()));
+  line_sources();
   line_classes();
   line_planned();
   if (pd_checkpoint_copies) line_array("checkpoint_copy_bytes", pd_checkpoint_copies);
@@ -308,6 +315,12 @@ static void line_images(const struct pd_rank_end *of_rank) {
   line("]");
 }
 
+static void line_streams(const struct pd_rank_end *of_rank) {
+  line(",\"data_seconds\":[");
+  for (int r = 0; r < pd.ranks; r++) line("%s%.3f", r ? "," : "", of_rank[r].data_seconds);
+  line("]");
+}
+
 static void line_ends(const struct pd_rank_end *of_rank) {
   struct pd_device_count counts[PD_DEVICE_COUNTS];
   int n = pd_device_counts(counts);
@@ -316,6 +329,7 @@ static void line_ends(const struct pd_rank_end *of_rank) {
   line("]");
   line_planned();
   if (own_images()) line_images(of_rank);
+  if (pd_training_data && pd_dataset_streams(pd_training_data)) line_streams(of_rank);
   for (int i = 0; i < n; i++) {
     line(",\"%s\":[", counts[i].name);
     for (int r = 0; r < pd.ranks; r++) line("%s%lld", r ? "," : "", (long long)of_rank[r].counts[i]);

@@ -47,7 +47,7 @@ static void start_mpi(int *argc, char ***argv) {
 /* Values that must be equal on all ranks; one record per rank is gathered. */
 struct same {
   char plan[128];
-  int64_t steps, validate_every, checkpoint_every, crop, resize, pad, audit;
+  int64_t steps, validate_every, checkpoint_every, crop, resize, pad, document_end, audit;
   double resized_crop, color;
   uint64_t seed, names; /* names: hash of texts and patterns */
   int32_t stage, flags;
@@ -74,6 +74,7 @@ static struct same *gather_same(const struct pd_stage *s, const struct pd_option
                       .color = o->augment.color,
                       .audit = o->audit,
                       .pad = o->pad,
+                      .document_end = o->documents.joined ? -1 : o->documents.end,
                       .seed = o->seed,
                       .names = hash_texts(hash_texts(o->n_rename, o->rename, o->n_rename), o->init_partial,
                                           o->n_init_partial),
@@ -86,7 +87,7 @@ static struct same *gather_same(const struct pd_stage *s, const struct pd_option
                (o->comm && !strcmp(o->comm, "nccl")) << 10 | (o->comm && !strcmp(o->comm, "mpi")) << 11 |
                o->token_bytes << 13 | o->check_messages << 16 | o->resume_or_start << 17 | o->resume_anyway << 18 |
                o->checkpoint_optional << 19 | (o->comm && !strcmp(o->comm, "shared")) << 20 |
-               (o->comm != NULL) << 21 | o->skip_broken << 22;
+               (o->comm != NULL) << 21 | o->skip_broken << 22 | o->in_file_order << 23;
   snprintf(mine.plan, sizeof mine.plan, "%s", s->plan_hash);
   struct same *all = pd_allocate(sizeof *all * (size_t)pd.everyone);
   MPI_Request request;
@@ -117,7 +118,8 @@ static bool check_launch(const struct same *all, char *why) {
     else if (all[r].steps != all[0].steps || all[r].validate_every != all[0].validate_every ||
              all[r].checkpoint_every != all[0].checkpoint_every || all[r].seed != all[0].seed ||
              all[r].names != all[0].names || all[r].flags != all[0].flags || all[r].crop != all[0].crop ||
-             all[r].pad != all[0].pad || all[r].audit != all[0].audit || all[r].resize != all[0].resize ||
+             all[r].pad != all[0].pad || all[r].document_end != all[0].document_end ||
+             all[r].audit != all[0].audit || all[r].resize != all[0].resize ||
              all[r].resized_crop != all[0].resized_crop || all[r].color != all[0].color)
       ok = pd_refuse(
           why,
@@ -320,7 +322,8 @@ static int say_how_it_ends(void) {
 static struct pd_rank_end rank_end(void) {
   struct pd_rank_end end = {.peak_bytes = pd_memory_peak(),
                             .broken_images = pd_tell_broken(),
-                            .image_seconds = pd_ahead_seconds()};
+                            .image_seconds = pd_ahead_seconds(),
+                            .data_seconds = pd_data_seconds()};
   struct pd_device_count counts[PD_DEVICE_COUNTS];
   for (int i = 0, n = pd_device_counts(counts); i < n; i++) end.counts[i] = counts[i].n;
   return end;

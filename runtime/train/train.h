@@ -55,7 +55,7 @@ double pd_metric_value(int figure, const double *mean);
  * images. */
 struct pd_rank_end {
   int64_t peak_bytes, counts[PD_DEVICE_COUNTS], broken_images;
-  double image_seconds;
+  double image_seconds, data_seconds;
 };
 void pd_log_finish(const struct pd_rank_end *of_rank, double seconds);
 

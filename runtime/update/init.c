@@ -1,61 +1,21 @@
 /* Initial weights: Philox 4x32-10, keyed by the run's seed and the parameter's name, counted by element,
- * independent of the partition and of the order of initialisation. The functions for the normal distribution use
- * only +, -, *, / in double, for equal bits on every machine. */
+ * independent of the partition and of the order of initialisation. */
 #include "device.h"
 #include "update/update.h"
 #include "kernels/pd_math.h"
+#include "shared/normal.h"
 
-#include <math.h>
 #include <pthread.h>
 #include <signal.h>
 #include <string.h>
 
-/* FNV-1a, 64 bits. */
-static uint64_t hash_name(const char *name) {
-  uint64_t h = 0xcbf29ce484222325u;
-  for (; *name; name++) h = (h ^ (unsigned char)*name) * 0x100000001b3u;
-  return h;
-}
-
-/* Natural logarithm of x in (0, 1]: x = m 2^e with m in [sqrt(1/2), sqrt(2)), log m = 2 atanh s with
- * s = (m - 1) / (m + 1), |s| < 0.172; the first omitted term of the series is below 1e-18. */
-static double log_of(double x) {
-  int e;
-  double m = frexp(x, &e);
-  if (m < 0.70710678118654752) {
-    m *= 2;
-    e--;
-  }
-  double s = (m - 1) / (m + 1), s2 = s * s, sum = 0;
-  for (int k = 21; k >= 1; k -= 2) sum = sum * s2 + 1.0 / k;
-  return e * 0.69314718055994531 + 2 * s * sum;
-}
-
-/* sin and cos of 2 pi turn, turn in [0, 1): Taylor series about the nearest quarter turn, |x| <= pi / 4. */
-static void sin_cos(double turn, double *sine, double *cosine) {
-  int quarter = (int)(turn * 4 + 0.5);
-  double x = (turn - quarter * 0.25) * 6.2831853071795865, x2 = x * x, s = 0, c = 0;
-  for (int k = 17; k >= 1; k -= 2) s = 1 - s * x2 / ((k + 1) * (k + 2));
-  for (int k = 16; k >= 0; k -= 2) c = 1 - c * x2 / ((k + 1) * (k + 2));
-  s *= x;
-  double s4[] = {s, c, -s, -c};
-  *sine = s4[quarter & 3];
-  *cosine = s4[(quarter + 1) & 3];
-}
-
-/* Four elements from one Philox block. Uniforms have 24 bits; the logarithm's argument is never 0. */
+/* Four elements from one Philox block. Uniforms have 24 bits. */
 static void block(const struct pd_parameter *p, pd_random r, float *to) {
   if (p->init == PD_UNIFORM) {
     for (int i = 0; i < 4; i++) to[i] = (float)((2 * (double)pd_uniform(r.word[i]) - 1) * p->init_value);
     return;
   }
-  for (int i = 0; i < 4; i += 2) { /* Box and Muller, 1958 */
-    double u = ((double)(r.word[i] >> 8) + 0.5) * 0x1p-24, sine, cosine;
-    double radius = p->init_value * sqrt(-2 * log_of(u));
-    sin_cos((double)pd_uniform(r.word[i + 1]), &sine, &cosine);
-    to[i] = (float)(radius * cosine);
-    to[i + 1] = (float)(radius * sine);
-  }
+  for (int i = 0; i < 4; i += 2) pd_normal_pair(p->init_value, r.word[i], r.word[i + 1], to + i);
 }
 
 /* Elements [first, first + n) of the whole parameter. */
@@ -134,7 +94,7 @@ void pd_initialise(const struct pd_parameter *p, uint64_t seed, float *to) {
     float value = p->init == PD_ZEROS ? 0 : p->init == PD_ONES ? 1 : (float)p->init_value;
     for (int64_t i = 0; i < own; i++) to[i] = value;
   } else {
-    make_all(p, pd_mix(seed, hash_name(p->name)), own, to);
+    make_all(p, pd_mix(seed, pd_hash_name(p->name)), own, to);
   }
   if (p->has_zero_row) clear_zero_row(p, own, to);
 }

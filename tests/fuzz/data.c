@@ -85,6 +85,40 @@ static void read_rows(const struct pd_array *a) {
   free(numbers);
 }
 
+/* Windows must lie within the array, also after the file has changed. */
+static void read_documents(const struct pd_array *a) {
+  struct pd_documents d = {.context = 5, .end = 3};
+  if (a->row != 1 || a->rank || pd_is_float(a->type) || a->stride != pd_element_bytes(a->type)) return;
+  if (!pd_find_documents(a, &d, why)) abort();
+  for (int round = 0; round < 2; round++, change(a))
+    for (int64_t i = 0; i < d.n; i++) {
+      const int64_t n = pd_document_tokens(a, &d, d.starts[i]);
+      if (n < 1 || n > d.context + 1 || n > a->rows - d.starts[i]) abort();
+    }
+  free(d.starts);
+}
+
+static void read_table(const struct pd_array *a) {
+  enum { MOST = 4 };
+  struct pd_csv csv;
+  int64_t column[MOST];
+  if (!pd_parse_csv(a, &csv, why)) {
+    refused();
+    return;
+  }
+  if (csv.columns < 1 || csv.rows < 1 || csv.rows > (int64_t)a->size) abort();
+  pd_csv_column(a, &csv, "label");
+  int64_t n = csv.columns < MOST ? csv.columns : MOST;
+  for (int64_t i = 0; i < n; i++) column[i] = i;
+  int32_t *to = malloc(sizeof *to * (size_t)(csv.rows * n));
+  for (int round = 0; round < 4; round++) {
+    if (round == 2) change(a);
+    *why = 0;
+    if (!pd_read_csv(a, &csv, column, n, round % 2, to, why)) refused();
+  }
+  free(to);
+}
+
 /* Samples must lie within the file, and be the same again. */
 static void read_tar(const struct pd_array *a) {
   enum { ROOM = 64 };
@@ -132,16 +166,21 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     read_tar(&a);
     ok = pd_refuse(why, "no array");
     break;
+  case 'v':
+    read_table(&a);
+    ok = pd_refuse(why, "no array");
+    break;
   case 'z':
     pd_npz_arrays(&a, NULL, 0, why);
     ok = open_member(&a, &unpacked);
     break;
   default: pd_parse_bytes(&a); read_lines(&a, data[0] == 't');
   }
-  if (ok)
+  if (ok) {
+    read_documents(&a);
     read_rows(&a);
-  else
-    refused();
+  }
+  if (!ok) refused();
   free(unpacked);
   free(file);
   return 0;

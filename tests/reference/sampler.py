@@ -34,6 +34,35 @@ def sample(seed, n, s):
     return x
 
 
+BLOCK = 10000
+
+
+class Mixture:
+    """The samples of sources with shares, as (source, sample), as runtime/data/dataset.c defines their order."""
+
+    def __init__(self, shares, samples, seed):
+        self.samples, self.seed = samples, seed
+        total = sum(shares)
+        exact = [share / total * BLOCK for share in shares]
+        self.quota = [max(1, int(x)) for x in exact]
+        while sum(self.quota) != BLOCK:
+            up = sum(self.quota) < BLOCK
+            may = [i for i in range(len(exact)) if up or self.quota[i] > 1]
+            best = max(may, key=lambda i: (exact[i] - self.quota[i]) * (1 if up else -1))
+            self.quota[best] += 1 if up else -1
+
+    def seed_of(self, sequence):
+        return mix(mix(self.seed) + sequence & MASK)
+
+    def __call__(self, number):
+        block, place = number // BLOCK, sample(self.seed_of(0), BLOCK, number)
+        source = 0
+        while place >= self.quota[source]:
+            place -= self.quota[source]
+            source += 1
+        return source, sample(self.seed_of(source + 1), self.samples[source], block * self.quota[source] + place)
+
+
 class Windows:
     """A text as windows of context + 1 bytes at a stride of context, in batches as pdc's programs do."""
 

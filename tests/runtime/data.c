@@ -39,7 +39,7 @@ static char *write_shard(const char *name, const uint16_t *tokens, int32_t n, in
 /* ---- windows and arrays ---------------------------------------------------------------------- */
 
 static struct pd_dataset *open_text(char *path, char *why) {
-  return pd_dataset_open(&path, 1, text_inputs, 3, 0, 0, true, why);
+  return pd_dataset_open(&path, 1, text_inputs, 3, reading(0, 0), why);
 }
 
 static void text_is_cut_into_windows(void **state) {
@@ -66,7 +66,7 @@ static void files_are_laid_end_to_end(void **state) {
   uint16_t tokens[9] = {0, 1, 2, 3, 4, 5, 6, 7, 8};
   char *paths[] = {write_shard("a.bin", tokens, 2, 2, 20240520), write_shard("b.bin", tokens + 2, 1, 1, 20240520),
                    write_shard("c.bin", tokens + 3, 6, 6, 20240520)};
-  struct pd_dataset *d = pd_dataset_open(paths, 3, text_inputs, 3, 0, 0, true, why);
+  struct pd_dataset *d = pd_dataset_open(paths, 3, text_inputs, 3, reading(0, 0), why);
   assert_non_null(d);
   assert_int_equal(pd_dataset_samples(d), 2);
   for (int64_t s = 0; s < 2; s++) {
@@ -127,7 +127,7 @@ static void bad_data_is_named(void **state) {
        "3 inputs and targets and needs one .npy"}};
   for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
     char why[PD_WHY] = "";
-    assert_null(pd_dataset_open(&cases[i].path, 1, cases[i].inputs, cases[i].n, 0, 0, true, why));
+    assert_null(pd_dataset_open(&cases[i].path, 1, cases[i].inputs, cases[i].n, reading(0, 0), why));
     if (!strstr(why, cases[i].says)) fail_msg("expected '%s' in '%s'", cases[i].says, why);
   }
 }
@@ -139,7 +139,7 @@ static void arrays_are_read_by_row(void **state) {
                                            {.name = "label", .target = true, TOKENS(1, 9)}};
   char *paths[] = {write_npy("x.npy", "<f8", "(3, 1, 2)", (double[]){0, 1, 2, 3, 4.5, 5}, 48),
                    write_npy("y.npy", "|u1", "(3,)", (uint8_t[]){6, 7, 8}, 3)};
-  struct pd_dataset *d = pd_dataset_open(paths, 2, inputs, 2, 0, 0, true, why);
+  struct pd_dataset *d = pd_dataset_open(paths, 2, inputs, 2, reading(0, 0), why);
   assert_non_null(d);
   float x[2];
   int32_t label;
@@ -156,13 +156,13 @@ static void halves_are_read_exactly(void **state) {
   static const uint16_t halves[] = {0, 0x8000, 1, 0x83ff, 0x3c00, 0x4248, 0x7bff, 0x7c00, 0xfc00};
   static const float want[] = {0, -0.0f, 0x1p-24f, -0x3ffp-24f, 1, 3.140625f, 65504, INFINITY, -INFINITY};
   char *path = write_npy("half.npy", "<f2", "(1, 9)", halves, sizeof halves);
-  struct pd_dataset *d = pd_dataset_open(&path, 1, &input, 1, 0, 0, true, why);
+  struct pd_dataset *d = pd_dataset_open(&path, 1, &input, 1, reading(0, 0), why);
   assert_non_null(d);
   float got[9];
   pd_dataset_read(d, 0, 0, got);
   assert_memory_equal(got, want, sizeof got);
   path = write_npy("nan.npy", "<f2", "(1, 9)", (uint16_t[9]){0x7e00}, sizeof halves);
-  assert_non_null(d = pd_dataset_open(&path, 1, &input, 1, 0, 0, true, why));
+  assert_non_null(d = pd_dataset_open(&path, 1, &input, 1, reading(0, 0), why));
   pd_dataset_read(d, 0, 0, got);
   assert_true(isnan(got[0]) && got[1] == 0);
 }
@@ -174,24 +174,24 @@ static void tokens_need_no_header(void **state) {
   static const struct pd_input rows[] = {{.name = "tokens", TOKENS(2, 256)}, {.name = "label", TOKENS(1, 256)}};
   uint16_t two[9] = {0, 1, 2, 3, 4, 5, 6, 7, 8};
   char *path = write_bytes("plain.bin", two, sizeof two), *other = write_bytes("label.bin", two, 8);
-  struct pd_dataset *d = pd_dataset_open(&path, 1, text_inputs, 3, 0, 2, true, why);
+  struct pd_dataset *d = pd_dataset_open(&path, 1, text_inputs, 3, reading(0, 2), why);
   assert_non_null(d);
   assert_int_equal(pd_dataset_samples(d), 2);
   pd_dataset_read(d, 1, 1, got);
   assert_memory_equal(got, ((int32_t[]){5, 6, 7, 8}), sizeof got);
   uint32_t four[5] = {9, 8, 7, 6, 5};
   path = write_bytes("wide.bin", four, sizeof four);
-  assert_non_null(d = pd_dataset_open(&path, 1, text_inputs, 3, 0, 4, true, why));
+  assert_non_null(d = pd_dataset_open(&path, 1, text_inputs, 3, reading(0, 4), why));
   pd_dataset_read(d, 0, 0, got);
   assert_memory_equal(got, ((int32_t[]){9, 8, 7, 6}), sizeof got);
   path = write_bytes("odd.bin", two, 17);
-  assert_null(pd_dataset_open(&path, 1, text_inputs, 3, 0, 2, true, why));
+  assert_null(pd_dataset_open(&path, 1, text_inputs, 3, reading(0, 2), why));
   assert_non_null(strstr(why, "not a whole number of tokens of 2 bytes: it has 17 bytes"));
   path = write_bytes("rows.bin", two, 16);
   char *named[2] = {malloc(strlen(path) + 8), malloc(strlen(other) + 8)};
   sprintf(named[0], "tokens=%s", path);
   sprintf(named[1], "label=%s", other);
-  assert_non_null(d = pd_dataset_open(named, 2, rows, 2, 0, 2, true, why));
+  assert_non_null(d = pd_dataset_open(named, 2, rows, 2, reading(0, 2), why));
   pd_dataset_read(d, 0, 3, got);
   assert_memory_equal(got, ((int32_t[]){6, 7}), 8);
 }
@@ -208,18 +208,18 @@ static void arrays_of_one_axis_are_windows(void **state) {
   int32_t eight[3] = {6, 7, 50256};
   char *paths[] = {write_npy("run0.npy", "<u2", "(4,)", two, 8), write_npy("run1", "<u4", "(2,)", four, 8),
                    write_npy("run2.npy", "<i4", "(3,)", eight, 12)};
-  struct pd_dataset *d = pd_dataset_open(paths, 3, large, 2, 0, 0, true, why);
+  struct pd_dataset *d = pd_dataset_open(paths, 3, large, 2, reading(0, 0), why);
   if (!d) fail_msg("%s", why);
   assert_int_equal(pd_dataset_samples(d), 2);
   pd_dataset_read(d, 0, 0, got);
   assert_memory_equal(got, ((int32_t[]){40000, 1, 2, 3}), sizeof got);
   pd_dataset_read(d, 1, 1, got);
   assert_memory_equal(got, ((int32_t[]){5, 6, 7, 50256}), sizeof got);
-  assert_non_null(d = pd_dataset_open(paths, 2, large, 2, 0, 0, true, why)); /* as many as inputs */
+  assert_non_null(d = pd_dataset_open(paths, 2, large, 2, reading(0, 0), why)); /* as many as inputs */
   assert_int_equal(pd_dataset_samples(d), 1);
   char *rows[] = {named("tokens", paths[0]),
                   named("next", write_npy("r.npy", "<i8", "(4,)", (int64_t[4]){1, 2, 3, 4}, 32))};
-  assert_non_null(d = pd_dataset_open(rows, 2, large, 2, 0, 0, true, why)); /* named: rows, not windows */
+  assert_non_null(d = pd_dataset_open(rows, 2, large, 2, reading(0, 0), why)); /* named: rows, not windows */
   pd_dataset_read(d, 1, 0, got);
   assert_memory_equal(got, ((int32_t[]){1, 2, 3, 4}), sizeof got);
 }
@@ -233,7 +233,7 @@ static void foreign_formats_are_named(void **state) {
     const char *name, *says;
   } cases[] = {
 #define CASE(bytes, name, says) {bytes, sizeof bytes - 1, name, says}
-      CASE("PAR1abcdabcdPAR1", "p.parquet", "is a Parquet table. help: write the text"),
+      CASE("PAR1abcdabcdPAR1", "p.parquet", "is a Parquet table. help: convert it: python3 -c"),
       CASE("ARROW1\0\0abcd", "a.arrow", "is an Arrow table"),
       CASE("\xff\xff\xff\xff\x08\0\0\0abcdefgh", "s.arrow", "is an Arrow stream"),
       CASE("\xfd"
@@ -271,14 +271,14 @@ static void foreign_formats_are_named(void **state) {
     *why = 0;
     path = named("label", path);
     if (cases[i].says &&
-        (pd_dataset_open(&path, 1, text_inputs + 2, 1, 0, 0, true, why) || !strstr(why, cases[i].says)))
+        (pd_dataset_open(&path, 1, text_inputs + 2, 1, reading(0, 0), why) || !strstr(why, cases[i].says)))
       fail_msg("by name: '%s' in '%s'", cases[i].says, why);
   }
   char why[PD_WHY] = "", tar[512] = "file", *path;
   memcpy(tar + 257, "ustar", 5);
   assert_null(open_text(path = write_bytes("t.tar", tar, sizeof tar), why));
   assert_non_null(strstr(why, "is a tar archive. help: unpack the file first"));
-  assert_non_null(pd_dataset_open(&path, 1, text_inputs, 3, 0, 1, true, why)); /* --token-type u8 */
+  assert_non_null(pd_dataset_open(&path, 1, text_inputs, 3, reading(0, 1), why)); /* --token-type u8 */
 }
 
 /* An archive of 130 KiB whose array claims to have 128 MiB, which deflate could be: more than there is. */
@@ -307,7 +307,7 @@ static void large_arrays_are_counted(void **state) {
   small.rlim_cur = (rlim_t)(pages * sysconf(_SC_PAGESIZE) + CLAIMED / 2);
   assert_false(setrlimit(RLIMIT_AS, &small));
   static const struct pd_input input = {.name = "x", .rank = 1, .dim = {9}, .elements = 9};
-  struct pd_dataset *d = pd_dataset_open(&path, 1, &input, 1, 0, 0, true, why);
+  struct pd_dataset *d = pd_dataset_open(&path, 1, &input, 1, reading(0, 0), why);
   assert_false(setrlimit(RLIMIT_AS, &before));
   assert_null(d);
   if (!strstr(why, "bomb.npz': 'x' unpacks to 0.1 GiB in every rank's memory, but this rank has 0.1 GiB left. "
@@ -322,12 +322,12 @@ static void bytes_are_tokens_of_models_of_bytes(void **state) {
                                           {.name = "next", .target = true, TOKENS(4, 32000)}};
   char why[PD_WHY] = "", *path = write_bytes("text", "abcdefghijkl", 12), *by_name = named("tokens", path);
   static const char says[] = "is text, whose tokens are the 256 byte values, but 'tokens' has 32000 classes";
-  assert_null(pd_dataset_open(&path, 1, large, 2, 0, 0, true, why));
+  assert_null(pd_dataset_open(&path, 1, large, 2, reading(0, 0), why));
   assert_non_null(strstr(why, says));
   assert_non_null(strstr(why, "train on bytes with --token-type u8"));
-  assert_null(pd_dataset_open(&by_name, 1, large, 1, 0, 0, true, why));
+  assert_null(pd_dataset_open(&by_name, 1, large, 1, reading(0, 0), why));
   assert_non_null(strstr(why, says));
-  assert_non_null(pd_dataset_open(&path, 1, large, 2, 0, 1, true, why));
+  assert_non_null(pd_dataset_open(&path, 1, large, 2, reading(0, 1), why));
 }
 
 /* ---- idx ------------------------------------------------------------------------------------- */
@@ -351,7 +351,7 @@ static void idx_images_are_read(void **state) {
   static const struct pd_input flat[] = {{.name = "image", .rank = 1, .dim = {20}, .elements = 20},
                                          {.name = "label", .target = true, TOKENS(1, 10)}};
   for (int i = 0; i < 2; i++) {
-    struct pd_dataset *d = pd_dataset_open(paths, 2, i ? flat : image_inputs, 2, 0, 0, true, why);
+    struct pd_dataset *d = pd_dataset_open(paths, 2, i ? flat : image_inputs, 2, reading(0, 0), why);
     if (!d) fail_msg("%s", why);
     float pixels[20];
     int32_t label;
@@ -386,8 +386,8 @@ static void cifar_records_give_image_and_label(void **state) {
   char *in_order[] = {a, b};
   char *by_name[] = {named("image", a), named("label", a), named("image", b), named("label", b)};
   for (int i = 0; i < 2; i++) {
-    struct pd_dataset *d = i ? pd_dataset_open(by_name, 4, cifar_inputs, 2, 0, 0, true, why)
-                             : pd_dataset_open(in_order, 2, cifar_inputs, 2, 0, 0, true, why);
+    struct pd_dataset *d = i ? pd_dataset_open(by_name, 4, cifar_inputs, 2, reading(0, 0), why)
+                             : pd_dataset_open(in_order, 2, cifar_inputs, 2, reading(0, 0), why);
     if (!d) fail_msg("%s", why);
     static float pixels[RECORD - 1];
     int32_t label;
@@ -415,7 +415,7 @@ static void lines_are_padded(void **state) {
   char *from = write_bytes("from.txt", source, strlen(source));
   char *to = write_bytes("to.txt", target, strlen(target));
   char *arguments[] = {named("next", to), named("source", from), named("before", to)};
-  struct pd_dataset *d = pd_dataset_open(arguments, 3, pair_inputs, 3, 1, 0, true, why);
+  struct pd_dataset *d = pd_dataset_open(arguments, 3, pair_inputs, 3, reading(1, 0), why);
   if (!d) fail_msg("%s", why);
   assert_int_equal(pd_dataset_samples(d), 40);
   static const struct {
@@ -445,7 +445,7 @@ static void named_files_are_rows(void **state) {
                        named("source", write_shard("source.bin", tokens, 12, 12, 20240520)),
                        named("next", write_npy("next1.npy", "<i4", "(1, 4)", more, 16)),
                        named("next", write_npy("next2.npy", "<i8", "(1, 4)", more + 4, 32))};
-  struct pd_dataset *d = pd_dataset_open(arguments, 4, pair_inputs, 3, 0, 0, true, why);
+  struct pd_dataset *d = pd_dataset_open(arguments, 4, pair_inputs, 3, reading(0, 0), why);
   if (!d) fail_msg("%s", why);
   int32_t got[6];
   assert_int_equal(pd_dataset_samples(d), 2);
@@ -462,7 +462,7 @@ static void named_files_are_rows(void **state) {
 /* Opens up to three files; fails unless the refusal says so. */
 static void refuses(const struct pd_input *inputs, int n_inputs, const char *says, char *a, char *b, char *c) {
   char why[PD_WHY] = "", *paths[] = {a, b, c};
-  assert_null(pd_dataset_open(paths, c ? 3 : b ? 2 : 1, inputs, n_inputs, 0, 0, true, why));
+  assert_null(pd_dataset_open(paths, c ? 3 : b ? 2 : 1, inputs, n_inputs, reading(0, 0), why));
   if (!strstr(why, says)) fail_msg("expected '%s' in '%s'", says, why);
 }
 

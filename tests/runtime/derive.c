@@ -228,9 +228,9 @@ static void tokens_below_zero_are_not_counted(void **state) {
   assert_memory_equal(labels, ((int32_t[]){0, 2, 3, 4, 5, 0, 0, 0}), sizeof labels);
   assert_memory_equal(weight, ((float[]){0, 2, 2, 2, 2, 0, 0, 0}), sizeof weight);
   assert_memory_equal(before, ((int32_t[]){1, 0, 1, 3, 1, 5, 1, 0}), sizeof before);
-  assert_null(pd_dataset_open(&other, 1, with, 3, 0, 0, true, why));
+  assert_null(pd_dataset_open(&other, 1, with, 3, reading(0, 0), why));
   assert_non_null(strstr(why, "token -1 at offset 148 is outside the model's 10 classes"));
-  assert_null(pd_dataset_open(&path, 1, without, 1, 0, 0, true, why));
+  assert_null(pd_dataset_open(&path, 1, without, 1, reading(0, 0), why));
   assert_non_null(strstr(
       why,
       "token -100 at offset 128 is outside the model's 10 classes. help: mask it with weights of 'counted(TARGET, "
@@ -285,7 +285,7 @@ static void images_are_normalised(void **state) {
 
 static void refuses(const struct pd_input *in, int n, const char *says, char *path) {
   char why[PD_WHY] = "";
-  assert_null(pd_dataset_open(&path, 1, in, n, 0, 0, true, why));
+  assert_null(pd_dataset_open(&path, 1, in, n, reading(0, 0), why));
   if (!strstr(why, says)) fail_msg("expected '%s' in '%s'", says, why);
 }
 
@@ -304,11 +304,11 @@ static const struct pd_input pair[] = {
 static void derived_inputs_take_no_file(void **state) {
   (void)state;
   char why[PD_WHY] = "", *path = write_bytes("plain", "ABCDEFGHIJKLMNOPQRS", 19);
-  struct pd_dataset *d = pd_dataset_open(&path, 1, pair, 3, 0, 0, true, why);
+  struct pd_dataset *d = pd_dataset_open(&path, 1, pair, 3, reading(0, 0), why);
   if (!d) fail_msg("%s", why);
   assert_int_equal(pd_dataset_samples(d), 2);
   char *files[] = {write_bytes("a.ids", "1 2\n3\n", 6), write_bytes("c.ids", "4\n\t5  6 \r\n", 10)};
-  assert_non_null(d = pd_dataset_open(files, 2, pair, 3, 9, 0, true, why));
+  assert_non_null(d = pd_dataset_open(files, 2, pair, 3, reading(9, 0), why));
   int32_t got[N];
   pd_dataset_read(d, 2, 1, got);
   assert_memory_equal(got, ((int32_t[N]){5, 6, 9, 9, 9, 9, 9, 9}), sizeof got);

@@ -31,6 +31,10 @@ __attribute__((unused)) static char *write_npy(const char *name, const char *des
   return write_bytes(name, bytes, 128 + n);
 }
 
+/* Files that are read with --pad and --token-type. */
+#define reading(pad_token, bytes) \
+  (&(struct pd_reading){.pad = (pad_token), .token_bytes = (bytes), .scan = true, .shares = true})
+
 /* Returns the exit status for main. */
 #define run_in_folder(tests) (!mkdtemp(directory) ? 1 : leave_folder(cmocka_run_group_tests(tests, NULL, NULL)))
 

@@ -258,7 +258,7 @@ static char *in_folder(const char *name) {
 
 static void refuses(const char *says, const char *name) {
   char why[PD_WHY] = "", *path = in_folder(name);
-  assert_null(pd_dataset_open(&path, 1, inputs, 2, 0, 0, true, why));
+  assert_null(pd_dataset_open(&path, 1, inputs, 2, reading(0, 0), why));
   if (!strstr(why, says)) fail_msg("expected '%s' in '%s'", says, why);
 }
 
@@ -283,7 +283,7 @@ static void classes_are_sorted_folders(void **state) {
   for (int c = 0; c < 4; c++) assert_string_equal(m->classes[c], classes[c]);
   assert_int_equal(m->n, 7);
   static const int labels[] = {0, 0, 0, 1, 2, 2, 3};
-  struct pd_dataset *d = pd_dataset_open(&path, 1, inputs, 2, 0, 0, true, why);
+  struct pd_dataset *d = pd_dataset_open(&path, 1, inputs, 2, reading(0, 0), why);
   assert_non_null(d);
   assert_int_equal(pd_dataset_samples(d), 7);
   for (int i = 0; i < 7; i++) {
@@ -343,16 +343,16 @@ static void one_class_is_noted_and_flat_folders_have_images(void **state) {
   put("colour.jpg", "flat/x.jpg");
   single = in_folder("single");
   flat = in_folder("flat");
-  assert_non_null(pd_dataset_open(&single, 1, inputs, 2, 0, 0, true, why));
-  struct pd_dataset *d = pd_dataset_open(&flat, 1, inputs, 1, 0, 0, true, why);
+  assert_non_null(pd_dataset_open(&single, 1, inputs, 2, reading(0, 0), why));
+  struct pd_dataset *d = pd_dataset_open(&flat, 1, inputs, 1, reading(0, 0), why);
   assert_non_null(d);
   assert_int_equal(pd_dataset_samples(d), 1);
   assert_int_equal(pd_dataset_images(d, 0)->n_classes, 0);
   static const struct pd_input square = {.name = "image", .rank = 2, .dim = {6, 6}, .elements = 36};
   static const struct pd_input two = {.name = "image", IMAGES(2, 6, 6)};
-  assert_null(pd_dataset_open(&flat, 1, &square, 1, 0, 0, true, why));
+  assert_null(pd_dataset_open(&flat, 1, &square, 1, reading(0, 0), why));
   assert_non_null(strstr(why, "is a folder, but no input of the model has the shape [3, height, width]"));
-  assert_null(pd_dataset_open(&flat, 1, &two, 1, 0, 0, true, why));
+  assert_null(pd_dataset_open(&flat, 1, &two, 1, reading(0, 0), why));
   assert_non_null(strstr(why, "'image' does not have the shape [3, height, width] or [1, height, width]"));
 }
 
@@ -366,13 +366,13 @@ static void several_folders_have_the_same_classes(void **state) {
   put("colour.jpg", "third/a/y.jpg");
   put("colour.jpg", "third/c/y.jpg");
   char *same[] = {in_folder("first"), in_folder("second")}, *other[] = {in_folder("first"), in_folder("third")};
-  struct pd_dataset *d = pd_dataset_open(same, 2, inputs, 2, 0, 0, true, why);
+  struct pd_dataset *d = pd_dataset_open(same, 2, inputs, 2, reading(0, 0), why);
   assert_non_null(d);
   assert_int_equal(pd_dataset_samples(d), 4);
   int32_t label;
   pd_dataset_read(d, 1, 3, &label);
   assert_int_equal(label, 1);
-  assert_null(pd_dataset_open(other, 2, inputs, 2, 0, 0, true, why));
+  assert_null(pd_dataset_open(other, 2, inputs, 2, reading(0, 0), why));
   assert_non_null(strstr(why, "class 1 is 'b' in"));
   assert_non_null(strstr(why, "help: give folders with the same classes"));
 }
@@ -409,7 +409,7 @@ static void tar_files_have_keys_and_classes(void **state) {
            longer);
   for (int i = 0; i < 3; i++) {
     char *path = pack("good.tar", members, formats[i]);
-    struct pd_dataset *d = pd_dataset_open(&path, 1, inputs, 2, 0, 0, true, why);
+    struct pd_dataset *d = pd_dataset_open(&path, 1, inputs, 2, reading(0, 0), why);
     if (!d) fail_msg("%s", why);
     assert_int_equal(pd_dataset_samples(d), 2);
     int32_t labels[2];
@@ -581,7 +581,7 @@ static void broken_images_are_listed_to_be_skipped(void **state) {
   for (int i = 0; i < 2; i++) {
     char *one = paths[i];
     const int64_t n = i ? 2 : 3, before = pd_tell_broken();
-    struct pd_dataset *d = pd_dataset_open(&one, 1, inputs, 2, 0, 0, true, why);
+    struct pd_dataset *d = pd_dataset_open(&one, 1, inputs, 2, reading(0, 0), why);
     if (!d) fail_msg("%s", why);
     assert_int_equal(pd_dataset_samples(d), n);
     assert_true(pd_dataset_image(d, 0, n - 1, &v, &room, want, why));

@@ -7,8 +7,13 @@ each text its tokens without those before every text, a tab, and what these deco
 """
 import json
 import os
+import sys
+import unicodedata
 
 from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, processors, trainers
+
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "tools"))
+from double_array import charsmap  # noqa: E402
 
 LANGUAGES = [
     "The quick brown fox jumps over the lazy dog. It's what we've said: they'll go, I'm sure you'd agree, he's there.",
@@ -136,6 +141,39 @@ def unknown():
     return trained(t, 420, ["<unk>"])
 
 
+def wordpiece(**normalizer):
+    """BERT's."""
+    t = Tokenizer(models.WordPiece(unk_token="[UNK]", max_input_chars_per_word=100))
+    t.normalizer, t.pre_tokenizer = normalizers.BertNormalizer(**normalizer), pre_tokenizers.BertPreTokenizer()
+    t.decoder = decoders.WordPiece("##", bool(normalizer.get("lowercase", True)))
+    special = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
+    t.train_from_iterator(LANGUAGES * 3, trainers.WordPieceTrainer(vocab_size=560, special_tokens=special,
+                                                                   show_progress=False))
+    t.post_processor = processors.TemplateProcessing(single="[CLS] $A [SEP]", special_tokens=[
+        (token, t.token_to_id(token)) for token in ("[CLS]", "[SEP]")])
+    return t
+
+
+def unigram(steps, pre_tokenizer, **model):
+    """T5's: with a map of characters to compatible ones."""
+    points = [*range(1, 32), *range(0x7F, 0x100), *range(0x2000, 0x2200), *range(0xFF00, 0xFFF0), 0x3000, 0x600, 0xD4E]
+    table = {chr(p): unicodedata.normalize("NFKC", chr(p)) for p in points}
+    table.update({chr(p): " " for p in (9, 10, 13, 0x200B)} | {chr(p): "" for p in (1, 2, 0x7F)})
+    table = {a: b for a, b in table.items() if a != b} | {"e\u0301": "\u00e9", "a\u0301": "\u00e1", "\u0600": "N", "\u0d4e": "M"}
+    t = Tokenizer(models.Unigram())
+    t.normalizer = normalizers.Sequence([normalizers.Precompiled(charsmap(table))] + steps)
+    t.pre_tokenizer, t.decoder = pre_tokenizer, decoders.Metaspace("\u2581", "always")
+    t.train_from_iterator(LANGUAGES * 3, trainers.UnigramTrainer(
+        vocab_size=300, unk_token="<unk>", special_tokens=["<pad>", "</s>", "<unk>"], show_progress=False))
+    if model:
+        raw = json.loads(t.to_str())
+        raw["model"].update(model)
+        raw["model"]["vocab"] += [[f"<0x{b:02X}>", -20.0] for b in range(256)]
+        t = Tokenizer.from_str(json.dumps(raw))
+    t.post_processor = processors.TemplateProcessing(single="$A </s>", special_tokens=[("</s>", 1)])
+    return t
+
+
 def write_cases(name, t):
     with open(f"{name}.cases", "w") as out:
         for text in TEXTS:
@@ -155,6 +193,12 @@ write_cases("gpt2", t)
 for name, t in {"prefixed": prefixed(), "llama3": split(LLAMA3, ignore_merges=True),
                 "qwen2": split(LLAMA3.replace("{1,3}", "")), "digits": digits(), "llama2": llama2(),
                 "first": metaspace("first", False), "never": metaspace("never", True), "always": metaspace_decoded(),
-                "unknown": unknown(), "composed": composed()}.items():
+                "unknown": unknown(), "composed": composed(), "bert": wordpiece(),
+                "bert_cased": wordpiece(lowercase=False, clean_text=False),
+                "t5": unigram([normalizers.Strip(left=False, right=True), normalizers.Replace(Regex(" {2,}"), "\u2581")],
+                              pre_tokenizers.Metaspace("\u2581", "always")),
+                "t5_split": unigram([], pre_tokenizers.Sequence([pre_tokenizers.WhitespaceSplit(),
+                                                                 pre_tokenizers.Metaspace("\u2581", "always")])),
+                "t5_bytes": unigram([], pre_tokenizers.Metaspace("\u2581", "always"), byte_fallback=True)}.items():
     t.save(f"{name}.json", pretty=False)
     write_cases(name, t)

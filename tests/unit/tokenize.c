@@ -225,7 +225,8 @@ static void refuses_what_is_no_text(void **state) {
   refuses(line_file("no.jsonl", "{\"text\": \"a\"}\n{\"body\": \"b\"}\n"), NULL, NULL,
           "line 2: it has no member 'text', but 'body'");
   refuses(line_file("number.jsonl", "{\"text\": 5}"), NULL, NULL, "line 1: its member 'text' is not a text");
-  refuses(line_file("list.jsonl", "[\"text\"]"), NULL, NULL, "line 1: it is not an object");
+  refuses(line_file("list.jsonl", "[\"text\"]"), NULL, NULL,
+          "line 1: element 0 of its list is not the number of a token");
   refuses(line_file("two.jsonl", "{\"text\": \"a\"} {\"text\": \"b\"}"), NULL, NULL,
           "line 1: it has more than one JSON object");
   refuses(line_file("glued.jsonl", "{\"text\": \"a\"}\n{\"text\": \"b\"}"), NULL, NULL,
