@@ -81,7 +81,11 @@ static bool run_elaborate(Compilation *c) {
 
 static bool run_decode(Compilation *c) {
   const Options *o = &c->options;
-  return !o->generate || decode(c->graph, o->samples, !o->no_cache);
+  if (!o->generate)
+    return true;
+  bool decoded = decode(c->graph, o->samples, o->block, !o->no_cache);
+  c->options.plan.microbatch = c->graph->train.batch;
+  return decoded;
 }
 
 static bool run_layout(Compilation *c) {

@@ -82,6 +82,7 @@ typedef struct Options {
   const char *march;       /* --march: "x86-64-v3"; NULL: that of the build */
   bool generate, no_cache; /* --generate: programs that continue token sequences */
   int64_t samples;         /* --samples: sequences at the same time; 0: not given */
+  int64_t block;           /* --block: positions of a prompt in a step; 0: not given */
   bool infer;              /* --infer: programs for inference */
   const char *dependent;   /* -MT: target of -MD's rule; NULL: the sources */
   bool quiet;              /* print no message after a build */

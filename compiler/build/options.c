@@ -303,10 +303,11 @@ _Noreturn static void unknown_option(const char *argument) {
   usage(near ? "unknown option '%s'; did you mean '%s'?" : "unknown option '%s'", argument, near);
 }
 
-/* A generated sequence is a sample; all samples are one microbatch. */
+/* All rows of a step are one microbatch (decode/decode.h). */
 static void check_generate(Options *o) {
-  if (!o->generate && (o->samples || o->no_cache))
-    usage("%s is for --generate", o->samples ? "--samples" : "--no-cache");
+  enum { BLOCK = 64 }; /* positions: a product of 64 rows takes about 5 times that of one */
+  if (!o->generate && (o->samples || o->block || o->no_cache))
+    usage("%s is for --generate", o->samples ? "--samples" : o->block ? "--block" : "--no-cache");
   if (!o->generate)
     return;
   if (o->infer)
@@ -315,9 +316,12 @@ static void check_generate(Options *o) {
     usage("--generate takes --samples, not --microbatch");
   if (o->plan.replicas)
     usage("--generate has no replicas; --samples N generates N sequences at the same time");
+  if (o->block && o->no_cache)
+    usage("--block and --no-cache exclude each other: without caches a step computes all positions");
   if (!o->samples)
     o->samples = 1;
-  o->plan.microbatch = o->samples;
+  if (!o->block)
+    o->block = BLOCK;
 }
 
 /* The page shows a whole plan, with the table of --compare. */

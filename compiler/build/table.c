@@ -27,6 +27,8 @@ static const Option options[] = {
      ON_INFER | ON_GENERATE | ON_SHARP, "programs that continue token sequences"},
     {"--samples", "N", COUNT, AT(samples), NULL, GROUP_MODEL, ON_GENERATE | ON_PLAN | ON_PROFILE, ON_ONE,
      "--generate: sequences generated at the same time (default 1)"},
+    {"--block", "N", COUNT, AT(block), NULL, GROUP_MODEL, ON_GENERATE | ON_PLAN | ON_PROFILE, ON_ONE,
+     "--generate: positions of prompts computed in one step (default 64)"},
     {"--no-cache", NULL, FLAG, AT(no_cache), NULL, GROUP_MODEL, ON_GENERATE | ON_PLAN | ON_PROFILE, ON_ONE,
      "--generate: recompute all positions for each token; cache no keys"},
     {"--sharp", NULL, FLAG, AT(sharp), NULL, GROUP_MODEL, ON_BUILD, ON_SHARP,

@@ -1,6 +1,6 @@
-/* Attention of one position of every sequence to those before it, whose keys and values a cache holds. Softmax
- * online, in blocks of keys, as in kernels/attention.c. One thread does a whole (sample, key head), query heads of
- * a group in order, so that bits do not depend on the number of threads. */
+/* Attention of rows, each one position of a sequence, to those before it, whose keys and values a cache holds. Softmax
+ * online, in blocks of keys, as in kernels/attention.c. One thread does a whole (row, key head), query heads of a
+ * group in order, so that bits depend neither on the number of threads nor on other rows. */
 #define PD_KERNELS
 #include "kernels/pd_bf16.h"
 #include "kernels/pd_vector.h"
@@ -49,15 +49,22 @@ static void attend(const struct pd_cached_attention *a, const float *q, const fl
 
 /* Caches hold floats. */
 void pd_cached_attention(const struct pd_cached_attention *a, pd_in q, pd_in k, pd_in v, const int32_t *position,
-                         pd_out o, pd_out keys, pd_out values) {
-  int64_t group = a->heads / a->kv_heads;
-#pragma omp parallel for schedule(static)
-  for (int64_t item = 0; item < a->batch * a->kv_heads; item++) {
+                         const int32_t *sequence, pd_out o, pd_out keys, pd_out values) {
+  int64_t group = a->heads / a->kv_heads, items = a->batch * a->kv_heads;
+  for (int64_t item = 0; item < items; item++) {
+    int64_t b = item / a->kv_heads, kv = item % a->kv_heads;
+    if (sequence[b] >= a->sequences) continue;
+    int64_t to = ((sequence[b] * a->kv_heads + kv) * a->context + position[b]) * a->size;
+    pd_read((float *)keys.at + to, k, b * a->k.batch + kv * a->k.head, a->size);
+    pd_read((float *)values.at + to, v, b * a->v.batch + kv * a->v.head, a->size);
+  }
+#pragma omp parallel for schedule(dynamic, 1)
+  for (int64_t item = 0; item < items; item++) {
     int64_t b = item / a->kv_heads, kv = item % a->kv_heads, at = position[b];
-    float *own_keys = (float *)keys.at + item * a->context * a->size, query[a->size], head[a->size];
-    float *own_values = (float *)values.at + item * a->context * a->size;
-    pd_read(own_keys + at * a->size, k, b * a->k.batch + kv * a->k.head, a->size);
-    pd_read(own_values + at * a->size, v, b * a->v.batch + kv * a->v.head, a->size);
+    if (sequence[b] >= a->sequences) continue;
+    int64_t cache = (sequence[b] * a->kv_heads + kv) * a->context * a->size;
+    const float *own_keys = (const float *)keys.at + cache, *own_values = (const float *)values.at + cache;
+    float query[a->size], head[a->size];
     for (int64_t h = kv * group; h < (kv + 1) * group; h++) {
       pd_read(query, q, b * a->q.batch + h * a->q.head, a->size);
       attend(a, query, own_keys, own_values, at + 1, head);

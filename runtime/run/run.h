@@ -44,12 +44,16 @@ struct pd_options {
   struct pd_augment augment;
   int64_t resize;       /* of image files; 0: not given */
   int64_t data_threads; /* -1: not given */
-  const char *prompt, *prompt_file, *prompt_tokens;
+  const char *prompt, *prompt_file, *prompt_tokens, *prompts, *results;
+  const char *chat_template, *system;
+  char **stop_texts; /* of --stop */
+  int n_stop_texts;
   char **tokenizer; /* a run within argv */
   int n_tokenizer;
-  int64_t tokens, top_k;
+  int64_t tokens, top_k, logprobs; /* tokens -1: not given */
   double temperature, top_p;
-  bool stop, window, token_numbers;
+  bool stop, window, chat;
+  enum { PD_PRINT_TEXT, PD_PRINT_TOKENS, PD_PRINT_JSON } output;
   int64_t pad;           /* token that fills lines shorter than the input */
   const char *stop_when; /* a rule; NULL: none */
   const char *spill;     /* offload directory; NULL: not given */

@@ -138,25 +138,8 @@ static bool check_evaluation(const struct pd_stage *s, struct pd_options *o, cha
   return true;
 }
 
-static bool check_generation(struct pd_options *o, char *why) {
-  const int64_t MOST_TOKENS = INT32_MAX; /* of a sample */
-  int prompts = (o->prompt != NULL) + (o->prompt_file != NULL) + (o->prompt_tokens != NULL);
-  o->steps = 0;
-  if (!o->n_init) return pd_refuse(why, "--init FILE is missing: there are no weights to generate with");
-  if (prompts > 1)
-    return pd_refuse(why,
-                     "--prompt, --prompt-file and --prompt-tokens exclude each other. help: give one of them");
-  if (!(o->top_p > 0 && o->top_p <= 1)) return pd_refuse(why, "--top-p needs a number above 0 and at most 1");
-  if (o->temperature == 0 && (o->top_k || o->top_p < 1))
-    pd_warn("%s has no effect with --temperature 0", o->top_k ? "--top-k" : "--top-p");
-  if (o->tokens > MOST_TOKENS)
-    return pd_refuse(why, "--tokens %lld is more than can be generated at once: at most %lld",
-                     (long long)o->tokens, (long long)MOST_TOKENS);
-  return true;
-}
-
 static bool check_options(const struct pd_stage *s, struct pd_options *o, char *why) {
-  if (s->generation) return check_generation(o, why);
+  if (s->generation) return pd_generation_check(o, why);
   if (pd_only_evaluates()) return check_evaluation(s, o, why);
   if (o->steps < 0 && s->lr_total > 0) o->steps = s->lr_total;
   if (o->steps < 0)
