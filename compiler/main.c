@@ -12,6 +12,7 @@
 #include "decode/decode.h"
 #include "elaborate/elaborate.h"
 #include "emit/emit.h"
+#include "export/export.h"
 #include "format/format.h"
 #include "front/front.h"
 #include "graph/identity.h"
@@ -706,6 +707,7 @@ static bool run_command(Compilation *c) {
   case COMMAND_SHOW: return show(c);
   case COMMAND_LSP: return lsp_serve(STDIN_FILENO, stdout);
   case COMMAND_FORMAT: return format_files(o->files.at, o->files.n, o->check, stdout);
+  case COMMAND_EXPORT: return export_gguf(o->input, o->output, (ExportType)o->export_type);
   case COMMAND_MERGE: return merge_folders(o->files.at[0], o->files.at[1], o->output);
   case COMMAND_IMPORT: return import_folder(o->input, o->output);
   case COMMAND_BUILD: break;

@@ -527,6 +527,8 @@ static void check_input(const Options *o) {
       usage("tokenize needs texts: files of text, or .jsonl files");
     if (o->command == COMMAND_TOKENIZE)
       check_samples(o);
+    if (o->command == COMMAND_EXPORT && (!o->gguf || !o->output))
+      usage("export needs %s", o->gguf ? "-o FILE" : "a format: --gguf");
     if (o->command == COMMAND_MERGE && (o->files.n != 2 || !o->output))
       usage("merge needs -o OUT_DIR, a folder and the folder of its adapters");
     return;
@@ -536,6 +538,7 @@ static void check_input(const Options *o) {
   usage(o->command == COMMAND_EXPLAIN      ? "explain needs a code such as PD0301, or a layer such as linear"
         : o->command == COMMAND_REPORT     ? "report needs the directory of a run"
         : o->command == COMMAND_IMPORT     ? "import needs a folder with config.json"
+        : o->command == COMMAND_EXPORT     ? "export needs a folder with config.json and weights"
         : o->command == COMMAND_CHECKPOINT ? "checkpoint needs the directory of `train --checkpoint`"
                                            : "no model given");
 }

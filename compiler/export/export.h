@@ -4,8 +4,9 @@
 
 #include "base/base.h"
 
-/* Writes the folder as a GGUF file, which llama.cpp reads. type: "f32", "f16" or "q8_0", of matrices. False after
- * diagnostics. */
-bool export_gguf(const char *folder, const char *output, const char *type);
+typedef enum { EXPORT_F16, EXPORT_Q8_0, EXPORT_F32 } ExportType; /* of matrices */
+
+/* Writes the folder as a GGUF file, which llama.cpp reads. False after diagnostics. */
+bool export_gguf(const char *folder, const char *output, ExportType type);
 
 #endif

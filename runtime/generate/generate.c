@@ -8,6 +8,7 @@
 #include "generate/internal.h"
 #include "messages/messages.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -37,7 +38,8 @@ static struct pd_request *last_turn; /* of --chat */
 
 static struct {
   double started, prompted;
-  int64_t prompts, drawn; /* tokens that were fed as prompts, and that were drawn */
+  int64_t prompts, drawn; /* tokens of prompts that were computed, and that were drawn */
+  int64_t longest;        /* prompt */
   bool full;              /* a context */
 } counts;
 
@@ -82,7 +84,9 @@ static void assign(struct slot *s, struct pd_request *r) {
   s->r = r;
   s->window = window_of(r->n_known - 1);
   s->block = r->n_known;
+  if (r->n_prompt > counts.longest) counts.longest = r->n_prompt;
   s->fed = !cached() ? r->n_known - 1 : s->window ? s->window : in_cache(s, r);
+  counts.prompts += r->n_prompt - (cached() ? s->fed : s->window);
 }
 
 /* The free slot whose cache has most of the request's tokens; NULL: none is free. */
@@ -127,7 +131,6 @@ static void feed(struct slot *s, bool prompt) {
   }
   s->fed++;
   s->draws = s->fed == s->r->n_known;
-  counts.prompts += prompt;
 }
 
 /* A full window moves, and its tokens are fed again. */
@@ -204,11 +207,22 @@ static void take_drawn(void) {
 
 /* ---- the end ---------------------------------------------------------------------------------------------- */
 
-static void tell_speed(const char *prompts) {
+/* Of one prompt, which all samples have. */
+static void tell_speed(void) {
   double now = pd_seconds(), drawing = now - counts.prompted;
-  pd_note("%lld token%s of %s in %.2f s, %lld token%s in %.2f s: %.1f tokens/s", (long long)counts.prompts,
-          counts.prompts == 1 ? "" : "s", prompts, counts.prompted - counts.started, (long long)counts.drawn,
+  int64_t computed = counts.prompts / n_slots();
+  char of[64] = "";
+  if (computed < counts.longest) snprintf(of, sizeof of, ", the last of %lld,", (long long)counts.longest);
+  pd_note("%lld token%s of prompt%s in %.2f s, %lld token%s in %.2f s: %.1f tokens/s", (long long)computed,
+          computed == 1 ? "" : "s", of, counts.prompted - counts.started, (long long)counts.drawn,
           counts.drawn == 1 ? "" : "s", drawing, (double)counts.drawn / drawing);
+}
+
+static void tell_prompts(void) {
+  double seconds = pd_seconds() - counts.started;
+  pd_note("%lld prompt%s: %lld tokens of prompts and %lld new tokens in %.2f s: %.1f tokens/s",
+          (long long)pd_n_requests, pd_n_requests == 1 ? "" : "s", (long long)counts.prompts,
+          (long long)counts.drawn, seconds, (double)(counts.prompts + counts.drawn) / seconds);
 }
 
 static void finish(void) {
@@ -219,12 +233,9 @@ static void finish(void) {
             (long long)pd_generated()->context);
   if (!counts.drawn || pd_options.chat) return;
   if (pd_options.prompts)
-    pd_note("%lld prompt%s: %lld tokens of prompts and %lld new tokens in %.2f s: %.1f tokens/s",
-            (long long)pd_n_requests, pd_n_requests == 1 ? "" : "s", (long long)counts.prompts,
-            (long long)counts.drawn, pd_seconds() - counts.started,
-            (double)(counts.prompts + counts.drawn) / (pd_seconds() - counts.started));
+    tell_prompts();
   else
-    tell_speed("prompt");
+    tell_speed();
 }
 
 bool pd_generation_next(int64_t k) {

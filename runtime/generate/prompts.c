@@ -205,7 +205,6 @@ static bool read_lines(char *why) {
   int64_t number = 0;
   struct pd_arena arena = {0};
   bool json = is_json(path), ok = read_stream("--prompts", path, &text, &bytes, why);
-  if (ok && !json && !pd_tokenizer) ok = pd_refuse(why, "lines of text in --prompts need --tokenizer FILE...");
   for (const char *line = text, *end = text + bytes, *next; ok && line < end; line = next) {
     const char *newline = memchr(line, '\n', (size_t)(end - line));
     size_t n = (size_t)((newline ? newline : end) - line);
