@@ -8,7 +8,7 @@
 
 #include <string.h>
 
-enum { KEYS = 64 }; /* at a time */
+enum { KEYS = 64, TOGETHER = 8 }; /* keys at a time, and in the inner loops */
 
 /* The sum of x[i] y[i], in lanes. */
 static float dot(const float *x, const float *y, int64_t n) {
@@ -20,6 +20,42 @@ static float dot(const float *x, const float *y, int64_t n) {
   return pd_lanes_sum(lane);
 }
 
+/* Several of them, whose rows y follow one another: the same sums. */
+static void dots(const float *x, const float *y, int64_t n, float *to) {
+  vector lanes[TOGETHER] = {{0}};
+  int64_t i = 0;
+  for (; i + PD_LANES <= n; i += PD_LANES) {
+    vector a = *(const unaligned *)(x + i);
+    for (int k = 0; k < TOGETHER; k++) {
+      vector b = *(const unaligned *)(y + k * n + i);
+#if defined __AVX512F__
+      lanes[k] = (vector)_mm512_fmadd_ps((__m512)a, (__m512)b, (__m512)lanes[k]);
+#else
+      for (int l = 0; l < PD_LANES; l++) lanes[k][l] = fmaf(a[l], b[l], lanes[k][l]);
+#endif
+    }
+  }
+  for (int k = 0; k < TOGETHER; k++) {
+    float lane[PD_LANES];
+    for (int l = 0; l < PD_LANES; l++) lane[l] = lanes[k][l];
+    for (int l = 0; i + l < n; l++) lane[l] = fmaf(x[i + l], y[k * n + i + l], lane[l]);
+    to[k] = pd_lanes_sum(lane);
+  }
+}
+
+/* o = o + p[0] v[0] + p[1] v[1] + .., in this order. */
+static void add_values(const float *p, const float *v, int64_t rows, int64_t n, float *restrict o) {
+  int64_t j = 0;
+  for (; j + TOGETHER <= rows; j += TOGETHER)
+    for (int64_t i = 0; i < n; i++) {
+      float sum = o[i];
+      for (int k = 0; k < TOGETHER; k++) sum = fmaf(p[j + k], v[(j + k) * n + i], sum);
+      o[i] = sum;
+    }
+  for (; j < rows; j++)
+    for (int64_t i = 0; i < n; i++) o[i] = fmaf(p[j], v[j * n + i], o[i]);
+}
+
 /* One head: o = softmax(scale q k^T) v over n keys; rows of k and v follow one another. */
 static void attend(const struct pd_cached_attention *a, const float *q, const float *keys, const float *values,
                    int64_t n, float *o) {
@@ -28,8 +64,11 @@ static void attend(const struct pd_cached_attention *a, const float *q, const fl
   for (int64_t first = 0; first < n; first += KEYS) {
     int64_t count = n - first < KEYS ? n - first : KEYS;
     float top = max;
+    int64_t done = 0;
+    for (; done + TOGETHER <= count; done += TOGETHER) dots(q, keys + (first + done) * a->size, a->size, p + done);
+    for (; done < count; done++) p[done] = dot(q, keys + (first + done) * a->size, a->size);
     for (int64_t j = 0; j < count; j++) {
-      p[j] = dot(q, keys + (first + j) * a->size, a->size) * a->scale;
+      p[j] *= a->scale;
       top = pd_max(top, p[j]);
     }
     float factor = max == -INFINITY ? 0.0f : pd_exp(max - top);
@@ -37,10 +76,7 @@ static void attend(const struct pd_cached_attention *a, const float *q, const fl
     for (int64_t j = 0; j < count; j++) p[j] = pd_exp(p[j] - top);
     for (int64_t j = 0; j < count; j++) sum += p[j];
     for (int64_t i = 0; first > 0 && i < a->size; i++) o[i] *= factor;
-    for (int64_t j = 0; j < count; j++) {
-      const float *v = values + (first + j) * a->size;
-      for (int64_t i = 0; i < a->size; i++) o[i] = fmaf(p[j], v[i], o[i]);
-    }
+    add_values(p, values + first * a->size, count, a->size, o);
     max = top;
   }
   float inverse = 1.0f / sum;

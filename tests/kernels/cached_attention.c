@@ -65,6 +65,8 @@ static void test(int64_t batch, int64_t heads, int64_t kv_heads, int64_t context
   free(exact_keys), free(exact_values), free(o), free(first), free(position), free(sequence);
 }
 
+static float *zeros(int64_t n) { return memset(floats(n), 0, (size_t)n * sizeof(float)); }
+
 /* A sequence of 7 positions in blocks of 3 rows, with an unused row, in slot 1 of 2: the bytes of one position at a time. */
 static void test_blocks(int64_t heads, int64_t kv_heads, int64_t size) {
   enum { LENGTH = 7, ROWS = 3, CONTEXT = 9 };
@@ -72,8 +74,8 @@ static void test_blocks(int64_t heads, int64_t kv_heads, int64_t size) {
   struct pd_cached_attention a = {
       1,    2, heads, kv_heads, CONTEXT, size, 0.3f, {width, size}, {width, size}, {width, size}, {out, size}};
   float *qkv = random_floats((LENGTH + ROWS) * width), *keys[2], *values[2];
-  float *single = floats(LENGTH * out), *blocks = floats((LENGTH + ROWS) * out);
-  for (int t = 0; t < 2; t++) keys[t] = floats(cache), values[t] = floats(cache);
+  float *single = zeros(LENGTH * out), *blocks = zeros((LENGTH + ROWS) * out);
+  for (int t = 0; t < 2; t++) keys[t] = zeros(cache), values[t] = zeros(cache);
   for (int32_t at = 0; at < LENGTH; at++) {
     float *q = qkv + at * width, *k = q + heads * size;
     pd_cached_attention(&a, q, k, k + kv_heads * size, &at, &(int32_t){1}, single + at * out, keys[0], values[0]);

@@ -125,6 +125,7 @@ static void test_by_sample(void) {
   few.m = USED, few.few_rows = true;
   float *a = random_floats(ROWS * 203), *b = random_floats(203 * 67), *bias = random_floats(67);
   float *all = floats(ROWS * 67), *same = floats(ROWS * 67), *first = floats(ROWS * 67), *used = floats(ROWS * 67);
+  memset(first, 0, ROWS * 67 * sizeof(float)), memset(used, 0, ROWS * 67 * sizeof(float));
   const struct pd_matmul *plain = pd_matmul_new(s), *by = pd_matmul_new(marked), *of_few = pd_matmul_new(few);
   char *space = (char *)floats((int64_t)pd_matmul_scratch(plain) / 4 + 16);
   pd_in in_a = {a, PD_F32}, in_b = {b, PD_F32}, in_bias = {bias, PD_F32};
