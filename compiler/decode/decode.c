@@ -7,10 +7,10 @@
 typedef struct Decoding {
   Rewrite *w;
   const Sequence *s;
-  int *axis;            /* by value of from: the axis of positions, or -1 */
+  int *axis;                      /* by value of from: the axis of positions, or -1 */
   int tokens, position, sequence; /* values of `to`; position and sequence -1: not needed */
   int64_t samples;                /* sequences with a cache */
-  int because;          /* the value of `from` that needs several positions, or -1 */
+  int because;                    /* the value of `from` that needs several positions, or -1 */
 } Decoding;
 
 static const Value *value_of(const Decoding *d, int value) { return &d->w->from->values.at[value]; }
@@ -139,8 +139,7 @@ static bool decode_or_copy(Decoding *d, int node) {
 /* ---- the pass ---------------------------------------------------------------------------------------- */
 
 static Decoding begin(Graph *g, const Sequence *s, int64_t samples) {
-  Decoding d = {
-      .w = rewrite_begin(g), .s = s, .position = -1, .sequence = -1, .samples = samples, .because = -1};
+  Decoding d = {.w = rewrite_begin(g), .s = s, .position = -1, .sequence = -1, .samples = samples, .because = -1};
   d.axis = alloc((g->values.n + 1) * sizeof *d.axis);
   for (int v = 0; v < g->values.n; v++)
     d.axis[v] = -1;

@@ -66,7 +66,8 @@ static void phi3_fields(const Imported *m, const char *a, Gguf *g) {
   llama_fields(m, a, g);
   const char *rotary = imported_value(m, "rotary_size");
   gguf_uint(g, key(a, "rope.dimension_count"), (uint64_t)imported_number(m, *rotary ? "rotary_size" : "head_dim"));
-  gguf_uint(g, key(a, "rope.scaling.original_context_length"), (uint64_t)imported_number(m, "max_position_embeddings"));
+  gguf_uint(g, key(a, "rope.scaling.original_context_length"),
+            (uint64_t)imported_number(m, "max_position_embeddings"));
   gguf_uint(g, key(a, "attention.sliding_window"), (uint64_t)imported_number(m, "sliding_window"));
 }
 
@@ -94,12 +95,13 @@ static const Rule llama_whole[] = {{"embed_tokens", "token_embd", ORDER_SAME},
                                    {"norm", "output_norm", ORDER_SAME},
                                    {"/lm_head", "output", ORDER_SAME},
                                    {0}};
-#define LLAMA_RULES                                                                                                 \
-  {"self_attn.q_proj", "attn_q", ORDER_ROTARY_PAIRS}, {"self_attn.k_proj", "attn_k", ORDER_ROTARY_PAIRS},           \
-      {"self_attn.v_proj", "attn_v", ORDER_SAME}, {"self_attn.o_proj", "attn_output", ORDER_SAME},                  \
-      {"self_attn.q_norm", "attn_q_norm", ORDER_SAME}, {"self_attn.k_norm", "attn_k_norm", ORDER_SAME},             \
-      {"mlp.gate_proj", "ffn_gate", ORDER_SAME}, {"mlp.up_proj", "ffn_up", ORDER_SAME},                             \
-      {"mlp.down_proj", "ffn_down", ORDER_SAME}
+#define LLAMA_RULES                                                                                       \
+  {"self_attn.q_proj", "attn_q", ORDER_ROTARY_PAIRS}, {"self_attn.k_proj", "attn_k", ORDER_ROTARY_PAIRS}, \
+      {"self_attn.v_proj", "attn_v", ORDER_SAME}, {"self_attn.o_proj", "attn_output", ORDER_SAME},        \
+      {"self_attn.q_norm", "attn_q_norm", ORDER_SAME}, {"self_attn.k_norm", "attn_k_norm", ORDER_SAME},   \
+      {"mlp.gate_proj", "ffn_gate", ORDER_SAME}, {"mlp.up_proj", "ffn_up", ORDER_SAME}, {                 \
+    "mlp.down_proj", "ffn_down", ORDER_SAME                                                               \
+  }
 static const Rule llama_rules[] = {LLAMA_RULES,
                                    {"input_layernorm", "attn_norm", ORDER_SAME},
                                    {"post_attention_layernorm", "ffn_norm", ORDER_SAME},
@@ -165,8 +167,8 @@ static const Architecture *find_architecture(const Imported *m) {
       return &architectures[i];
     text_add(&all, "%s%s", i ? ", " : "", architectures[i].model_type);
   }
-  Diagnostic *d = error_at(NO_SPAN, "PD0656", "'%s' has the model_type '%s', which pdc does not write as GGUF", m->folder,
-                           imported_type(m));
+  Diagnostic *d = error_at(NO_SPAN, "PD0656", "'%s' has the model_type '%s', which pdc does not write as GGUF",
+                           m->folder, imported_type(m));
   help(d, "known: %s", all.at);
   return NULL;
 }
@@ -177,8 +179,8 @@ static int64_t heads_of(const Imported *m, const char *name) {
   return (int64_t)imported_number(m, strcmp(name, "attn_k") ? "num_attention_heads" : "num_key_value_heads");
 }
 
-static void add_tensor(const Imported *m, const Architecture *a, const Rule *rule, const Tensor *t, const char *name,
-                       GgmlType type, Gguf *g) {
+static void add_tensor(const Imported *m, const Architecture *a, const Rule *rule, const Tensor *t,
+                       const char *name, GgmlType type, Gguf *g) {
   enum { BLOCK = 32 };
   const bool vector = t->rank == 1, norm = strstr(rule->to, "norm") != NULL;
   Exported e = {.name = name, .from = t, .vector = vector, .type = type, .order = rule->order};
@@ -280,7 +282,8 @@ static bool suits(const Imported *m, const Architecture *a) {
   const double window = imported_number(m, "window"), scalar = imported_number(m, "query_pre_attn_scalar");
   const bool windows = *imported_value(m, "window") != 0 && strcmp(imported_value(m, "window"), "0");
   if (scalar && scalar != imported_number(m, "head_dim")) {
-    error_at(NO_SPAN, "PD0656", "'query_pre_attn_scalar' is %g, and llama.cpp scales scores by the head's size, %g", scalar,
+    error_at(NO_SPAN, "PD0656",
+             "'query_pre_attn_scalar' is %g, and llama.cpp scales scores by the head's size, %g", scalar,
              imported_number(m, "head_dim"));
     return false;
   }

@@ -96,11 +96,12 @@ static int64_t source_of(const Exported *e, int64_t i, int64_t n) {
 }
 
 static void read_row(const Exported *e, int64_t row, float *to) {
-  const struct pd_entry from = e->from ? (struct pd_entry){.dtype = e->from->dtype, .data = e->from->data}
-                                       : (struct pd_entry){.dtype = PD_DTYPE_F32, .data = (const void *)e->numbers};
+  const struct pd_entry from = e->from
+                                   ? (struct pd_entry){.dtype = e->from->dtype, .data = e->from->data}
+                                   : (struct pd_entry){.dtype = PD_DTYPE_F32, .data = (const void *)e->numbers};
   const int64_t source = e->vector ? 0 : source_of(e, row, e->rows);
   for (int64_t j = 0; j < e->columns; j++) {
-    const int64_t at = e->vector                    ? source_of(e, j, e->columns)
+    const int64_t at = e->vector                      ? source_of(e, j, e->columns)
                        : e->order == ORDER_TRANSPOSED ? j * e->rows + row
                                                       : source * e->columns + j;
     to[j] = pd_entry_float(&from, at) + e->plus;

@@ -19,7 +19,7 @@ typedef enum {
 
 typedef struct Exported { /* a tensor of the file */
   const char *name;
-  const Tensor *from;  /* NULL: `numbers` */
+  const Tensor *from; /* NULL: `numbers` */
   const float *numbers;
   int64_t rows, columns; /* in the file; a vector has one row */
   bool vector;

@@ -33,7 +33,8 @@ static bool refuse(const Tokens *t, const char *what) {
 
 /* Whether some part of the object, at any depth, is a text with this value behind this name. */
 static bool has(const cJSON *of, const char *name, const char *value) {
-  bool found = of && of->string && cJSON_IsString(of) && !strcmp(of->string, name) && !strcmp(of->valuestring, value);
+  bool found =
+      of && of->string && cJSON_IsString(of) && !strcmp(of->string, name) && !strcmp(of->valuestring, value);
   for (const cJSON *item = cJSON_IsString(of) || !of ? NULL : of->child; item && !found; item = item->next)
     found = has(item, name, value);
   return found;
@@ -71,14 +72,12 @@ static bool set_token(Tokens *t, const cJSON *id, const char *text, int32_t kind
   return true;
 }
 
-static bool is_byte(const char *text) {
-  return strlen(text) == 6 && !strncmp(text, "<0x", 3) && text[5] == '>';
-}
+static bool is_byte(const char *text) { return strlen(text) == 6 && !strncmp(text, "<0x", 3) && text[5] == '>'; }
 
 static bool read_vocabulary(Tokens *t) {
   const char *unknown = cJSON_GetStringValue(member(t->model, "unk_token"));
   for (const cJSON *item = t->vocab->child; item; item = item->next) {
-    const int32_t kind = t->pieces && is_byte(item->string)            ? TOKEN_BYTE
+    const int32_t kind = t->pieces && is_byte(item->string)          ? TOKEN_BYTE
                          : unknown && !strcmp(unknown, item->string) ? TOKEN_UNKNOWN
                                                                      : TOKEN_NORMAL;
     if (!set_token(t, item, item->string, kind))
@@ -208,7 +207,8 @@ static void add_kind(const Tokens *t, Gguf *g) {
   gguf_text(g, "tokenizer.ggml.model", "gpt2");
   gguf_text(g, "tokenizer.ggml.pre", divided ? divided : "default");
   if (!divided)
-    help(warning_at((Span){.file = t->file}, "PD0657", "llama.cpp has no name for the way in which 'pre_tokenizer' divides texts"),
+    help(warning_at((Span){.file = t->file}, "PD0657",
+                    "llama.cpp has no name for the way in which 'pre_tokenizer' divides texts"),
          "the file says 'default', and tokens may differ from the tokenizer's");
 }
 

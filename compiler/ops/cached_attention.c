@@ -15,8 +15,7 @@ static bool shape_cached_attention(ShapeRule *r) {
   ensure(q->rank == 3 && k->rank == 3 && shape_equal(k, v) && q->dim[1] == 1 && k->dim[1] == 1);
   ensure(q->dim[2] == k->dim[2] && q->dim[0] % k->dim[0] == 0 && q->batched && k->batched);
   rule_result(r, *q);
-  const Shape cache = {
-      .rank = 4, .dim = {rule_int(r, "samples"), k->dim[0], rule_int(r, "context"), k->dim[2]}};
+  const Shape cache = {.rank = 4, .dim = {rule_int(r, "samples"), k->dim[0], rule_int(r, "context"), k->dim[2]}};
   for (r->n_out = 1; r->n_out < 3; r->n_out++) {
     r->out[r->n_out].type = TYPE_F32;
     r->out[r->n_out].shape = cache;

@@ -153,10 +153,11 @@ static bool add_folder(struct pd_sources *s, const char *folder, char *why) {
   int shards = verified_shards(folder, &has_manifest, why);
   if (shards < 0) return false;
   if (!shards)
-    return pd_refuse(why,
-                     "the directory '%s' holds no model.safetensors or pytorch_model.bin, no index of one, and no shards of "
-                     "a checkpoint step",
-                     folder);
+    return pd_refuse(
+        why,
+        "the directory '%s' holds no model.safetensors or pytorch_model.bin, no index of one, and no shards of "
+        "a checkpoint step",
+        folder);
   ok = true; /* opening reports a missing file of an incomplete step */
   for (int i = 0; i < shards && ok; i++) {
     snprintf(name, sizeof name, "/shard-%d-of-%d.safetensors", i, shards);

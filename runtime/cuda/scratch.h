@@ -181,7 +181,7 @@ PD_PLANNED struct pd_matmul_shape pd_convolution_product(const struct pd_convolu
                                  .bias = false,
                                  .accumulate = false,
                                  .few_rows = false,
-                                .by_sample = false};
+                                 .by_sample = false};
     return dx;
   }
   struct pd_matmul_shape dw = {.batch = 1,
@@ -200,7 +200,7 @@ PD_PLANNED struct pd_matmul_shape pd_convolution_product(const struct pd_convolu
                                .bias = false,
                                .accumulate = s->accumulate,
                                .few_rows = false,
-                                .by_sample = false};
+                               .by_sample = false};
   return dw;
 }
 
@@ -267,7 +267,7 @@ PD_PLANNED struct pd_matmul_shape pd_column_product(const struct pd_convolution_
                                       .bias = false,
                                       .accumulate = false,
                                       .few_rows = false,
-                                .by_sample = false};
+                                      .by_sample = false};
     return columns;
   }
   struct pd_matmul_shape dw = {.batch = groups,
@@ -286,7 +286,7 @@ PD_PLANNED struct pd_matmul_shape pd_column_product(const struct pd_convolution_
                                .bias = false,
                                .accumulate = accumulate,
                                .few_rows = false,
-                                .by_sample = false};
+                               .by_sample = false};
   return dw;
 }
 
@@ -370,7 +370,7 @@ PD_PLANNED struct pd_matmul_shape pd_lstm_product(const struct pd_lstm *l) {
                               .bias = false,
                               .accumulate = false,
                               .few_rows = false,
-                                .by_sample = false};
+                              .by_sample = false};
   return z;
 }
 /* The gradient of the previous state from a step's gates: dh[batch][hidden] = d_gates @ w. */
@@ -392,7 +392,7 @@ PD_PLANNED struct pd_matmul_shape pd_lstm_backward_product(const struct pd_lstm 
                                .bias = false,
                                .accumulate = false,
                                .few_rows = false,
-                                .by_sample = false};
+                               .by_sample = false};
   return dh;
 }
 PD_PLANNED int64_t pd_lstm_state_bytes(const struct pd_lstm *l) {

@@ -25,12 +25,13 @@ bool pd_chat_open(char *why) {
   special = pd_special_tokens(&config, &config_arena);
   template = pd_template_open(folder, o->chat_template, &config, why);
   if (template || *why) return template != NULL;
-  return pd_refuse(why,
-                   "the tokenizer's folder '%s' has no chat template. help: give --chat-template FILE or one of %s",
-                   folder, pd_template_names());
+  return pd_refuse(
+      why, "the tokenizer's folder '%s' has no chat template. help: give --chat-template FILE or one of %s",
+      folder, pd_template_names());
 }
 
-int64_t pd_chat_tokens(const struct pd_value *messages, const struct pd_value *tools, int32_t **tokens, char *why) {
+int64_t pd_chat_tokens(const struct pd_value *messages, const struct pd_value *tools, int32_t **tokens,
+                       char *why) {
   struct pd_arena a = {0};
   struct pd_rendered text;
   struct pd_value context = pd_value_dict(&a);

@@ -3,18 +3,19 @@
 
 bool pd_generation_check(struct pd_options *o, char *why) {
   const int64_t MOST_TOKENS = INT32_MAX; /* of a sample */
-  int prompts = (o->prompt != NULL) + (o->prompt_file != NULL) + (o->prompt_tokens != NULL) + (o->prompts != NULL) +
-                o->chat;
+  int prompts =
+      (o->prompt != NULL) + (o->prompt_file != NULL) + (o->prompt_tokens != NULL) + (o->prompts != NULL) + o->chat;
   o->steps = 0;
   if (!o->n_init) return pd_refuse(why, "--init FILE is missing: there are no weights to generate with");
   if (prompts > 1)
-    return pd_refuse(why,
-                     "--prompt, --prompt-file, --prompt-tokens, --prompts and --chat exclude each other. help: give "
-                     "one of them");
+    return pd_refuse(
+        why, "--prompt, --prompt-file, --prompt-tokens, --prompts and --chat exclude each other. help: give "
+             "one of them");
   if (o->prompts) o->output = PD_PRINT_JSON;
   if (o->tokens < 0) o->tokens = o->chat ? pd_generated()->context : 100;
   if (o->chat && (o->output != PD_PRINT_TEXT || pd_generated()->samples > 1))
-    return pd_refuse(why, "--chat prints text of one sample. help: leave --output out, and build with --samples 1");
+    return pd_refuse(why,
+                     "--chat prints text of one sample. help: leave --output out, and build with --samples 1");
   if (o->logprobs && o->output != PD_PRINT_JSON)
     return pd_refuse(why, "--logprobs needs --output json, or --prompts");
   if (o->logprobs > PD_MOST_LOGPROBS)

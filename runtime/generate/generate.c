@@ -50,7 +50,8 @@ static bool cached(void) { return pd_generated()->position >= 0; }
 int64_t pd_generation_steps(void) {
   int64_t steps = 0, most = INT64_MAX / 64;
   if (pd_options.chat) return most;
-  for (int64_t i = 0; i < pd_n_requests && steps < most; i++) steps += 2 * (pd_requests[i]->n_prompt + pd_options.tokens) + 2;
+  for (int64_t i = 0; i < pd_n_requests && steps < most; i++)
+    steps += 2 * (pd_requests[i]->n_prompt + pd_options.tokens) + 2;
   return steps < most ? steps : most;
 }
 

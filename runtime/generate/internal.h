@@ -30,7 +30,7 @@ struct pd_request {
 /* ---- prompts.c: the prompts of the command line ---------------------------------------------------- */
 
 extern struct pd_tokenizer *pd_tokenizer; /* on rank 0; NULL: tokens are numbers in input and output */
-extern char *pd_end_tokens;                     /* by token: ends a text or a turn; on all ranks */
+extern char *pd_end_tokens;               /* by token: ends a text or a turn; on all ranks */
 /* All requests so far, and their number. Those of results that were printed are NULL. */
 extern struct pd_request **pd_requests;
 extern int64_t pd_n_requests;

@@ -68,8 +68,7 @@ static void put_logprobs(const struct pd_request *r) {
     const struct pd_logprobs *l = &r->logprobs[i - r->n_prompt];
     fprintf(out, "%s{\"token\": %d, \"logprob\": %.9g, \"top\": [", i > r->n_prompt ? ", " : "", r->tokens[i],
             (double)l->chosen);
-    for (int k = 0; k < l->n; k++)
-      fprintf(out, "%s[%d, %.9g]", k ? ", " : "", l->token[k], (double)l->logprob[k]);
+    for (int k = 0; k < l->n; k++) fprintf(out, "%s[%d, %.9g]", k ? ", " : "", l->token[k], (double)l->logprob[k]);
     fputs("]}", out);
   }
   fputc(']', out);
@@ -85,7 +84,8 @@ static void put_json(const struct pd_request *r) {
     put_json_text(r->text, r->bytes);
   }
   fputs(", \"tokens\": [", out);
-  for (int64_t i = r->n_prompt; i < r->n_result; i++) fprintf(out, "%s%d", i > r->n_prompt ? ", " : "", r->tokens[i]);
+  for (int64_t i = r->n_prompt; i < r->n_result; i++)
+    fprintf(out, "%s%d", i > r->n_prompt ? ", " : "", r->tokens[i]);
   fprintf(out, "], \"prompt_tokens\": %lld, \"finish\": \"%s\"", (long long)r->n_prompt, ends[r->end]);
   if (r->logprobs) put_logprobs(r);
   fputs("}\n", out);

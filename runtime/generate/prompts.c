@@ -59,8 +59,8 @@ static bool read_numbers(const char *text, int32_t **tokens, int64_t *n, char *w
 static bool read_stream(const char *option, const char *path, char **text, size_t *bytes, char *why) {
   enum { MOST = 256 << 20 };
   if (path && pd_is_named_pipe(path))
-    return pd_refuse(why, "cannot read '%s': it is a named pipe. help: pass a command's output to %s /dev/stdin", path,
-                     option);
+    return pd_refuse(why, "cannot read '%s': it is a named pipe. help: pass a command's output to %s /dev/stdin",
+                     path, option);
   FILE *in = path ? fopen(path, "rb") : stdin;
   size_t room = 0;
   if (!in) return pd_refuse(why, "cannot read '%s': %s", path, strerror(errno));
@@ -130,9 +130,10 @@ static bool take_tokens(const struct pd_value *list, int32_t **tokens, int64_t *
   return true;
 }
 
-static bool take_messages(const struct pd_value *line, const struct pd_value *messages, int32_t **tokens, int64_t *n,
-                          char *why) {
-  if (messages->kind != PD_LIST || !messages->list->n) return pd_refuse(why, "'messages' is not a list of messages");
+static bool take_messages(const struct pd_value *line, const struct pd_value *messages, int32_t **tokens,
+                          int64_t *n, char *why) {
+  if (messages->kind != PD_LIST || !messages->list->n)
+    return pd_refuse(why, "'messages' is not a list of messages");
   for (int64_t i = 0; i < messages->list->n; i++) {
     const struct pd_value *role = pd_member(&messages->list->at[i], "role");
     if (!role || role->kind != PD_TEXT)
@@ -144,7 +145,8 @@ static bool take_messages(const struct pd_value *line, const struct pd_value *me
 /* As JSON, malloc'd: a text or a whole number. */
 static bool take_id(const struct pd_value *id, char **to, char *why) {
   if (!id || id->kind == PD_NONE) return true;
-  if (id->kind != PD_INT && id->kind != PD_TEXT) return pd_refuse(why, "'id' is neither a text nor a whole number");
+  if (id->kind != PD_INT && id->kind != PD_TEXT)
+    return pd_refuse(why, "'id' is neither a text nor a whole number");
   size_t room = id->kind == PD_TEXT ? 6 * id->text.n + 3 : 32, n = 0;
   *to = pd_own(NULL, room);
   if (id->kind == PD_INT) {
@@ -231,7 +233,8 @@ static bool open_tokenizer(char *why) {
   bool json = o->prompts && is_json(o->prompts); /* may have token numbers alone */
   bool needed = o->output == PD_PRINT_TEXT || !(o->prompt_tokens || json);
   bool bytes = !o->n_tokenizer && pd_generated()->classes == 256;
-  if (o->chat && !o->n_tokenizer) return pd_refuse(why, "--chat needs --tokenizer FILE..., in the folder of the model");
+  if (o->chat && !o->n_tokenizer)
+    return pd_refuse(why, "--chat needs --tokenizer FILE..., in the folder of the model");
   if (needed && !o->n_tokenizer && !bytes)
     return pd_refuse(why,
                      "the model has %lld tokens, more than the 256 bytes. help: give --tokenizer FILE..., or use "
@@ -285,7 +288,8 @@ void pd_request_begin(struct pd_request *r) {
 void pd_generation_share(void) {
   int64_t classes = pd_generated()->classes;
   pd_end_tokens = pd_allocate((size_t)classes);
-  for (int64_t i = 0; pd_tokenizer && i < classes; i++) pd_end_tokens[i] = pd_tokenizer_ends(pd_tokenizer, (int32_t)i);
+  for (int64_t i = 0; pd_tokenizer && i < classes; i++)
+    pd_end_tokens[i] = pd_tokenizer_ends(pd_tokenizer, (int32_t)i);
   pd_broadcast(pd_end_tokens, (size_t)classes, 0, "the tokenizer's end tokens");
   pd_requests_share(0);
 }

@@ -112,7 +112,8 @@ static struct pd_pickle_value *container(struct machine *m, size_t first, enum p
 static void set_items(struct machine *m, size_t first, size_t below) {
   struct pd_pickle_value *to = m->failed ? NULL : container(m, below, PD_PICKLED_DICT);
   if (to && (m->depth - first) % 2) fail(m, "a key has no value");
-  for (size_t i = first; to && i + 1 < m->depth && !m->failed; i += 2) add_item(m, to, m->stack[i], m->stack[i + 1]);
+  for (size_t i = first; to && i + 1 < m->depth && !m->failed; i += 2)
+    add_item(m, to, m->stack[i], m->stack[i + 1]);
   if (to) m->depth = below;
 }
 
@@ -172,7 +173,8 @@ static void push_int(struct machine *m, int64_t x) {
 /* Numbers of more than 8 bytes are of no tensor. */
 static void push_long(struct machine *m, uint64_t bytes) {
   const unsigned char *at = (const unsigned char *)characters(m, bytes);
-  uint64_t x = bytes && bytes <= 8 && !m->failed && at[bytes - 1] >= 0x80 ? ~(uint64_t)0 << (8 * (bytes - 1)) << 7 << 1 : 0;
+  uint64_t x =
+      bytes && bytes <= 8 && !m->failed && at[bytes - 1] >= 0x80 ? ~(uint64_t)0 << (8 * (bytes - 1)) << 7 << 1 : 0;
   for (uint64_t i = 0; i < bytes && bytes <= 8 && !m->failed; i++) x |= (uint64_t)at[i] << 8 * i;
   if (bytes > 8)
     push_new(m, PD_PICKLED_NONE);
@@ -188,12 +190,26 @@ bool pd_pickled_is(const struct pd_pickle_value *v, const char *text) {
 }
 
 /* All names that a pickle may have. Types of storages and of tensors are values; the others make some. */
-static const char *const names[] = {
-    "collections.OrderedDict", "torch._utils._rebuild_tensor_v2", "torch._utils._rebuild_parameter",
-    "torch.Size", "torch.device", "torch.FloatStorage", "torch.HalfStorage", "torch.BFloat16Storage",
-    "torch.DoubleStorage", "torch.LongStorage", "torch.IntStorage", "torch.ShortStorage", "torch.CharStorage",
-    "torch.ByteStorage", "torch.BoolStorage", "torch.float32", "torch.float16", "torch.bfloat16", "torch.float64",
-    "torch.int64"};
+static const char *const names[] = {"collections.OrderedDict",
+                                    "torch._utils._rebuild_tensor_v2",
+                                    "torch._utils._rebuild_parameter",
+                                    "torch.Size",
+                                    "torch.device",
+                                    "torch.FloatStorage",
+                                    "torch.HalfStorage",
+                                    "torch.BFloat16Storage",
+                                    "torch.DoubleStorage",
+                                    "torch.LongStorage",
+                                    "torch.IntStorage",
+                                    "torch.ShortStorage",
+                                    "torch.CharStorage",
+                                    "torch.ByteStorage",
+                                    "torch.BoolStorage",
+                                    "torch.float32",
+                                    "torch.float16",
+                                    "torch.bfloat16",
+                                    "torch.float64",
+                                    "torch.int64"};
 enum { N_NAMES = sizeof names / sizeof *names };
 
 static void push_global(struct machine *m, const char *module, size_t n_module, const char *name, size_t n_name) {
@@ -208,7 +224,8 @@ static void push_global(struct machine *m, const char *module, size_t n_module, 
       v->bytes = n;
       return;
     }
-  snprintf(what, sizeof what, "it needs '%.*s.%.*s', which is neither a tensor nor a dict: pdc executes nothing of a pickle",
+  snprintf(what, sizeof what,
+           "it needs '%.*s.%.*s', which is neither a tensor nor a dict: pdc executes nothing of a pickle",
            (int)(n_module > 80 ? 80 : n_module), module, (int)(n_name > 80 ? 80 : n_name), name);
   fail(m, what);
 }
@@ -275,7 +292,8 @@ static void make_dict(struct machine *m, const struct pd_pickle_value *args) {
   const struct pd_pickle_value *pairs = element(args, 0);
   struct pd_pickle_value *d = push_new(m, PD_PICKLED_DICT);
   const struct pd_pickle_item *item = pairs->kind == PD_PICKLED_TUPLE ? pairs->items : NULL;
-  for (; d && item && !m->failed; item = item->next) add_item(m, d, element(item->value, 0), element(item->value, 1));
+  for (; d && item && !m->failed; item = item->next)
+    add_item(m, d, element(item->value, 0), element(item->value, 1));
 }
 
 static void reduce(struct machine *m) {
@@ -328,26 +346,28 @@ static void last_items(struct machine *m, size_t n) {
 /* Opcodes that hold a number, a text or a number of the memo. False: another. */
 static bool step_data(struct machine *m, unsigned char op) {
   switch (op) {
-  case 'J': push_int(m, (int32_t)number(m, 4)); break;                             /* BININT */
-  case 'K': push_int(m, (int64_t)number(m, 1)); break;                             /* BININT1 */
-  case 'M': push_int(m, (int64_t)number(m, 2)); break;                             /* BININT2 */
-  case 0x8a: push_long(m, number(m, 1)); break;                                    /* LONG1 */
-  case 'G': number(m, 8), push_new(m, PD_PICKLED_NONE); break;                     /* BINFLOAT */
-  case 'X': push_text(m, number(m, 4), true); break;                               /* BINUNICODE */
-  case 0x8c: push_text(m, number(m, 1), true); break;                              /* SHORT_BINUNICODE */
-  case 0x8d: push_text(m, number(m, 8), true); break;                              /* BINUNICODE8 */
-  case 'T': push_text(m, number(m, 4), true); break;                               /* BINSTRING */
-  case 'U': push_text(m, number(m, 1), true); break;                               /* SHORT_BINSTRING */
-  case 'B': push_text(m, number(m, 4), false); break;                              /* BINBYTES */
-  case 'C': push_text(m, number(m, 1), false); break;                              /* SHORT_BINBYTES */
-  case 'N': case 0x88: case 0x89: push_new(m, PD_PICKLED_NONE); break;             /* NONE, NEWTRUE, NEWFALSE */
-  case 'q': memo_put(m, number(m, 1)); break;                                      /* BINPUT */
-  case 'r': memo_put(m, number(m, 4)); break;                                      /* LONG_BINPUT */
-  case 0x94: memo_put(m, m->n_memo); break;                                        /* MEMOIZE */
-  case 'h': memo_get(m, number(m, 1)); break;                                      /* BINGET */
-  case 'j': memo_get(m, number(m, 4)); break;                                      /* LONG_BINGET */
-  case 0x80: number(m, 1); break;                                                  /* PROTO */
-  case 0x95: number(m, 8); break;                                                  /* FRAME */
+  case 'J': push_int(m, (int32_t)number(m, 4)); break;         /* BININT */
+  case 'K': push_int(m, (int64_t)number(m, 1)); break;         /* BININT1 */
+  case 'M': push_int(m, (int64_t)number(m, 2)); break;         /* BININT2 */
+  case 0x8a: push_long(m, number(m, 1)); break;                /* LONG1 */
+  case 'G': number(m, 8), push_new(m, PD_PICKLED_NONE); break; /* BINFLOAT */
+  case 'X': push_text(m, number(m, 4), true); break;           /* BINUNICODE */
+  case 0x8c: push_text(m, number(m, 1), true); break;          /* SHORT_BINUNICODE */
+  case 0x8d: push_text(m, number(m, 8), true); break;          /* BINUNICODE8 */
+  case 'T': push_text(m, number(m, 4), true); break;           /* BINSTRING */
+  case 'U': push_text(m, number(m, 1), true); break;           /* SHORT_BINSTRING */
+  case 'B': push_text(m, number(m, 4), false); break;          /* BINBYTES */
+  case 'C': push_text(m, number(m, 1), false); break;          /* SHORT_BINBYTES */
+  case 'N':
+  case 0x88:
+  case 0x89: push_new(m, PD_PICKLED_NONE); break; /* NONE, NEWTRUE, NEWFALSE */
+  case 'q': memo_put(m, number(m, 1)); break;     /* BINPUT */
+  case 'r': memo_put(m, number(m, 4)); break;     /* LONG_BINPUT */
+  case 0x94: memo_put(m, m->n_memo); break;       /* MEMOIZE */
+  case 'h': memo_get(m, number(m, 1)); break;     /* BINGET */
+  case 'j': memo_get(m, number(m, 4)); break;     /* LONG_BINGET */
+  case 0x80: number(m, 1); break;                 /* PROTO */
+  case 0x95: number(m, 8); break;                 /* FRAME */
   default: return false;
   }
   return true;
@@ -357,13 +377,16 @@ static void step(struct machine *m, unsigned char op) {
   size_t first;
   switch (op) {
   case '(': push_new(m, PD_PICKLED_MARK); break;
-  case '0': pop(m); break;      /* POP */
-  case '1': pop_mark(m); break; /* POP_MARK */
+  case '0': pop(m); break;                                              /* POP */
+  case '1': pop_mark(m); break;                                         /* POP_MARK */
   case '2': push(m, m->depth ? m->stack[m->depth - 1] : pop(m)); break; /* DUP */
-  case ')': case ']': push_new(m, PD_PICKLED_TUPLE); break; /* EMPTY_TUPLE, EMPTY_LIST */
-  case '}': push_new(m, PD_PICKLED_DICT); break;            /* EMPTY_DICT */
+  case ')':
+  case ']': push_new(m, PD_PICKLED_TUPLE); break; /* EMPTY_TUPLE, EMPTY_LIST */
+  case '}': push_new(m, PD_PICKLED_DICT); break;  /* EMPTY_DICT */
   case 't': first = behind_mark(m), make_tuple(m, first, first ? first - 1 : 0); break; /* TUPLE */
-  case 0x85: case 0x86: case 0x87: last_items(m, (size_t)op - 0x84); break;             /* TUPLE1 to TUPLE3 */
+  case 0x85:
+  case 0x86:
+  case 0x87: last_items(m, (size_t)op - 0x84); break;                                     /* TUPLE1 to TUPLE3 */
   case 'a': append_items(m, m->depth - (m->depth > 0), m->depth - (m->depth > 0)); break; /* APPEND */
   case 'e': first = behind_mark(m), append_items(m, first, first ? first - 1 : 0); break; /* APPENDS */
   case 's': first = m->depth < 2 ? 0 : m->depth - 2, set_items(m, first, first); break;   /* SETITEM */

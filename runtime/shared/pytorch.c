@@ -82,16 +82,17 @@ static const struct type {
   const char *name;
   enum pd_dtype dtype;
   uint64_t bytes;
-} types[] = {{"torch.FloatStorage", PD_DTYPE_F32, 4},  {"torch.HalfStorage", PD_DTYPE_F16, 2},
+} types[] = {{"torch.FloatStorage", PD_DTYPE_F32, 4},     {"torch.HalfStorage", PD_DTYPE_F16, 2},
              {"torch.BFloat16Storage", PD_DTYPE_BF16, 2}, {"torch.DoubleStorage", PD_DTYPE_F64, 8},
-             {"torch.LongStorage", PD_DTYPE_OTHER, 8}, {"torch.IntStorage", PD_DTYPE_OTHER, 4},
-             {"torch.ShortStorage", PD_DTYPE_OTHER, 2}, {"torch.CharStorage", PD_DTYPE_OTHER, 1},
-             {"torch.ByteStorage", PD_DTYPE_OTHER, 1}, {"torch.BoolStorage", PD_DTYPE_OTHER, 1}};
+             {"torch.LongStorage", PD_DTYPE_OTHER, 8},    {"torch.IntStorage", PD_DTYPE_OTHER, 4},
+             {"torch.ShortStorage", PD_DTYPE_OTHER, 2},   {"torch.CharStorage", PD_DTYPE_OTHER, 1},
+             {"torch.ByteStorage", PD_DTYPE_OTHER, 1},    {"torch.BoolStorage", PD_DTYPE_OTHER, 1}};
 enum { N_TYPES = sizeof types / sizeof *types };
 
 static const struct type *type_of(const struct pd_pickle_value *storage) {
   for (int i = 0; i < N_TYPES; i++)
-    if (storage->bytes == strlen(types[i].name) && !memcmp(storage->text, types[i].name, storage->bytes)) return &types[i];
+    if (storage->bytes == strlen(types[i].name) && !memcmp(storage->text, types[i].name, storage->bytes))
+      return &types[i];
   return NULL;
 }
 
@@ -108,7 +109,8 @@ static bool take_sizes(const struct pd_pickle_value *t, struct pd_entry *e, char
   for (int i = e->rank - 1; i >= 0; i--, size = size->next, stride = stride->next) {
     int64_t n = size->value->kind == PD_PICKLED_INT ? size->value->whole : -1;
     int64_t step = stride->value->kind == PD_PICKLED_INT ? stride->value->whole : -1;
-    if (n < 0 || (n > 0 && e->elements > INT64_MAX / 16 / n)) return refuse_tensor(e, "has an impossible size", why);
+    if (n < 0 || (n > 0 && e->elements > INT64_MAX / 16 / n))
+      return refuse_tensor(e, "has an impossible size", why);
     if (n > 1 && step != e->elements)
       return refuse_tensor(e, "is a view, not one block. help: save it by .contiguous()", why);
     e->dim[i] = n;
@@ -159,7 +161,9 @@ static const struct pd_pickle_value *find_model(const struct pd_pickle_value *ro
     const struct pd_pickle_value *v = pd_pickled_member(root, members[i]);
     if (has_tensors(v)) return v;
   }
-  pd_refuse(why, "it has no dict of tensors, alone or as its member 'model', 'state_dict', 'model_state_dict' or 'module'");
+  pd_refuse(
+      why,
+      "it has no dict of tensors, alone or as its member 'model', 'state_dict', 'model_state_dict' or 'module'");
   return NULL;
 }
 
@@ -168,7 +172,8 @@ static int by_entry(const void *a, const void *b) {
 }
 
 /* Entries of the dict's tensors; its other members are no weights. */
-static bool take_dict(const struct archive *a, const struct pd_pickle_value *dict, struct pd_safetensors *to, char *why) {
+static bool take_dict(const struct archive *a, const struct pd_pickle_value *dict, struct pd_safetensors *to,
+                      char *why) {
   to->at = calloc((size_t)dict->n_items + 1, sizeof *to->at);
   if (!to->at) return pd_refuse(why, "it is too large: out of memory");
   for (const struct pd_pickle_item *i = dict->items; i; i = i->next) {
@@ -217,5 +222,6 @@ bool pd_tensors_parse(const void *bytes, size_t size, struct pd_safetensors *to,
   if (is_zip(bytes, size)) return pd_pytorch_parse(bytes, size, to, why);
   if (!is_old(bytes, size)) return pd_safetensors_parse(bytes, size, to, why);
   *to = (struct pd_safetensors){0};
-  return pd_refuse(why, "it has the form of PyTorch before version 1.6. help: load it in PyTorch and save it again");
+  return pd_refuse(why,
+                   "it has the form of PyTorch before version 1.6. help: load it in PyTorch and save it again");
 }

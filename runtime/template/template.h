@@ -130,7 +130,8 @@ struct pd_value pd_special_tokens(const struct pd_value *config, struct pd_arena
 const char *pd_special_token(const struct pd_value *config, const char *name, struct pd_arena *a);
 /* The template of --chat-template: "auto" or NULL, the folder's; one of pd_template_names(); or a file. NULL after filling
  * `why`; with an empty `why`: "auto" finds none. */
-struct pd_template *pd_template_open(const char *folder, const char *name, const struct pd_value *config, char *why);
+struct pd_template *pd_template_open(const char *folder, const char *name, const struct pd_value *config,
+                                     char *why);
 
 #ifdef __cplusplus
 }

@@ -29,8 +29,16 @@ static double worst_error(const struct pd_cached_attention *a, const float *q, c
 /* q, k and v side by side in a row of a sample, as one product makes them. */
 static void test(int64_t batch, int64_t heads, int64_t kv_heads, int64_t context, int64_t size) {
   int64_t width = (heads + 2 * kv_heads) * size, cache = batch * kv_heads * context * size;
-  struct pd_cached_attention a = {batch, batch,         heads,         kv_heads,      context,
-                                  size,  0.3f,          {width, size}, {width, size}, {width, size},
+  struct pd_cached_attention a = {batch,
+                                  batch,
+                                  heads,
+                                  kv_heads,
+                                  context,
+                                  size,
+                                  0.3f,
+                                  {width, size},
+                                  {width, size},
+                                  {width, size},
                                   {heads * size, size}};
   float *exact_keys = floats(cache), *exact_values = floats(cache), *keys[4], *values[4];
   float *o = floats(batch * heads * size), *first = floats(batch * heads * size);
@@ -71,8 +79,9 @@ static float *zeros(int64_t n) { return memset(floats(n), 0, (size_t)n * sizeof(
 static void test_blocks(int64_t heads, int64_t kv_heads, int64_t size) {
   enum { LENGTH = 7, ROWS = 3, CONTEXT = 9 };
   int64_t width = (heads + 2 * kv_heads) * size, cache = 2 * kv_heads * CONTEXT * size, out = heads * size;
-  struct pd_cached_attention a = {
-      1,    2, heads, kv_heads, CONTEXT, size, 0.3f, {width, size}, {width, size}, {width, size}, {out, size}};
+  struct pd_cached_attention a = {1,          2,    heads,         kv_heads,      CONTEXT,
+                                  size,       0.3f, {width, size}, {width, size}, {width, size},
+                                  {out, size}};
   float *qkv = random_floats((LENGTH + ROWS) * width), *keys[2], *values[2];
   float *single = zeros(LENGTH * out), *blocks = zeros((LENGTH + ROWS) * out);
   for (int t = 0; t < 2; t++) keys[t] = zeros(cache), values[t] = zeros(cache);
@@ -92,7 +101,8 @@ static void test_blocks(int64_t heads, int64_t kv_heads, int64_t size) {
   }
   if (memcmp(single, blocks, (size_t)(LENGTH * out) * sizeof(float)) || blocks[LENGTH * out] != 0)
     printf("FAIL blocks of rows differ from single rows\n"), failures++;
-  if (memcmp(keys[0], keys[1], (size_t)cache * sizeof(float)) || memcmp(values[0], values[1], (size_t)cache * sizeof(float)))
+  if (memcmp(keys[0], keys[1], (size_t)cache * sizeof(float)) ||
+      memcmp(values[0], values[1], (size_t)cache * sizeof(float)))
     printf("FAIL the cache of blocks\n"), failures++;
   for (int t = 0; t < 2; t++) free(keys[t]), free(values[t]);
   free(qkv), free(single), free(blocks);

@@ -68,33 +68,36 @@ static void test_pickles(void **state) {
     const char *bytes;
     size_t n;
     const char *refused; /* NULL: accepted */
-  } cases[] = {
-      {PICKLE("\x80\2}q\0."), NULL},
-      {PICKLE("(K\1K\2t."), NULL},
-      {PICKLE("\x80\4\x95\1\0\0\0\0\0\0\0N."), NULL},
-      {PICKLE(""), "byte 0 of its pickle: it ends without a result"},
-      {PICKLE("."), "its stack is empty"},
-      {PICKLE("K"), "it ends within a number"},
-      {PICKLE("X\xff\xff\xff\xff" "a."), "it ends within a text"},
-      {PICKLE("\x8d\xff\xff\xff\xff\xff\xff\xff\xff" "a."), "it ends within a text"},
-      {PICKLE("h\0."), "it reads what its memo does not have"},
-      {PICKLE("Nq\7."), "it skips numbers of its memo"},
-      {PICKLE("Nr\xff\xff\xff\xff."), "it skips numbers of its memo"},
-      {PICKLE("t."), "it has no mark"},
-      {PICKLE("u."), "it has no mark"},
-      {PICKLE("NNNs."), "it sets a member of no dict"},
-      {PICKLE("NNa."), "it appends to no list"},
-      {PICKLE("}(Nu."), "a key has no value"},
-      {PICKLE("NNR."), "it calls what is no name"},
-      {PICKLE("cos\nsystem\n(U\2lstR."), "it needs 'os.system', which is neither a tensor nor a dict"},
-      {PICKLE("\x8c\5posix\x8c\6system\x93)R."), "it needs 'posix.system'"},
-      {PICKLE("cbuiltins\neval\n."), "it needs 'builtins.eval'"},
-      {PICKLE("ctorch.\nSize\n."), "it needs 'torch..Size'"},
-      {PICKLE("c__builtin__\nexec"), "it ends within a name"},
-      {PICKLE("K\1Q."), "a reference outside of the pickle is no storage"},
-      {PICKLE("ctorch._utils\n_rebuild_tensor_v2\n)R."), "a tensor lacks its storage, sizes or strides"},
-      {PICKLE("i."), "byte 0 of its pickle: it has an opcode that files of torch.save do not have"},
-      {PICKLE("N\x82\1."), "it has an opcode"}};
+  } cases[] = {{PICKLE("\x80\2}q\0."), NULL},
+               {PICKLE("(K\1K\2t."), NULL},
+               {PICKLE("\x80\4\x95\1\0\0\0\0\0\0\0N."), NULL},
+               {PICKLE(""), "byte 0 of its pickle: it ends without a result"},
+               {PICKLE("."), "its stack is empty"},
+               {PICKLE("K"), "it ends within a number"},
+               {PICKLE("X\xff\xff\xff\xff"
+                       "a."),
+                "it ends within a text"},
+               {PICKLE("\x8d\xff\xff\xff\xff\xff\xff\xff\xff"
+                       "a."),
+                "it ends within a text"},
+               {PICKLE("h\0."), "it reads what its memo does not have"},
+               {PICKLE("Nq\7."), "it skips numbers of its memo"},
+               {PICKLE("Nr\xff\xff\xff\xff."), "it skips numbers of its memo"},
+               {PICKLE("t."), "it has no mark"},
+               {PICKLE("u."), "it has no mark"},
+               {PICKLE("NNNs."), "it sets a member of no dict"},
+               {PICKLE("NNa."), "it appends to no list"},
+               {PICKLE("}(Nu."), "a key has no value"},
+               {PICKLE("NNR."), "it calls what is no name"},
+               {PICKLE("cos\nsystem\n(U\2lstR."), "it needs 'os.system', which is neither a tensor nor a dict"},
+               {PICKLE("\x8c\5posix\x8c\6system\x93)R."), "it needs 'posix.system'"},
+               {PICKLE("cbuiltins\neval\n."), "it needs 'builtins.eval'"},
+               {PICKLE("ctorch.\nSize\n."), "it needs 'torch..Size'"},
+               {PICKLE("c__builtin__\nexec"), "it ends within a name"},
+               {PICKLE("K\1Q."), "a reference outside of the pickle is no storage"},
+               {PICKLE("ctorch._utils\n_rebuild_tensor_v2\n)R."), "a tensor lacks its storage, sizes or strides"},
+               {PICKLE("i."), "byte 0 of its pickle: it has an opcode that files of torch.save do not have"},
+               {PICKLE("N\x82\1."), "it has an opcode"}};
   for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
     struct pd_pickle p;
     char why[PD_WHY] = "";

@@ -160,7 +160,7 @@ int main() {
             .bias = false,
             .accumulate = false,
             .few_rows = false,
-                                .by_sample = false};
+            .by_sample = false};
   many.a = many.c = PD_F32, many.b = PD_BF16;
   many.a_elements = many.s.batch, many.b_elements = 2, many.c_elements = 2 * many.s.batch;
   const char *seed = getenv("CUDA_HOST_SEED");
