@@ -156,7 +156,7 @@ static const Option options[] = {
     {"-o", "FILE", TEXT, AT(output), NULL, GROUP_OUTPUT, ON_EXPORT, 0, "file to write"},
     {"--gguf", NULL, FLAG, AT(gguf), NULL, GROUP_OUTPUT, ON_EXPORT, 0, "write a GGUF file, as llama.cpp reads"},
     {"--type", "TYPE", CHOICE, AT(export_type), "f16|q8_0|f32", GROUP_OUTPUT, ON_EXPORT, 0,
-     "type of matrices in the file: f16, q8_0 or f32 (default f16); vectors are f32"},
+     "type of matrices: f16, q8_0 or f32 (default f16); vectors are f32"},
     {"--shard", "N", COUNT, AT(tokens.shard), NULL, GROUP_OUTPUT, ON_TOKENIZE, 0,
      "largest number of tokens in a file; -o x.bin then names x_000000.bin, .."},
     {"--report", NULL, FLAG, AT(report), NULL, GROUP_OUTPUT, ON_PLAN, 0,

@@ -19,7 +19,7 @@ static uint64_t number(const struct pd_zip *z, size_t at, int bytes) {
 
 static bool holds(const struct pd_zip *z, size_t at, size_t n) { return at <= z->size && n <= z->size - at; }
 
-static bool damaged(const struct pd_zip *z, size_t at, const char *what, char *why) {
+static bool damaged(size_t at, const char *what, char *why) {
   return pd_refuse(why, "is cut short or damaged at offset %lld: %s", (long long)at, what);
 }
 
@@ -33,11 +33,11 @@ bool pd_zip_open(struct pd_zip *z, const void *bytes, size_t bytes_all, const ch
   if (at >= END_LOCATOR && number(z, at - END_LOCATOR, 4) == END_LOCATOR_MARK) {
     size_t far = number(z, at - END_LOCATOR + 8, 8);
     if (!holds(z, far, END_64) || number(z, far, 4) != END_64_MARK)
-      return damaged(z, at - END_LOCATOR, "its 64-bit directory is not where the file says", why);
+      return damaged(at - END_LOCATOR, "its 64-bit directory is not where the file says", why);
     size = number(z, far + 40, 8);
     first = number(z, far + 48, 8);
   }
-  if (!holds(z, first, size)) return damaged(z, at, "its directory is elsewhere", why);
+  if (!holds(z, first, size)) return damaged(at, "its directory is elsewhere", why);
   z->at = first;
   z->end = first + size;
   return true;
@@ -63,13 +63,13 @@ static bool read_extra(const struct pd_zip *z, size_t at, size_t end, uint64_t *
 
 bool pd_zip_next(struct pd_zip *z, struct pd_zip_entry *e, char *why) {
   size_t at = z->at;
-  if (z->end - at < ENTRY || number(z, at, 4) != ENTRY_MARK) return damaged(z, at, "no entry of a directory", why);
+  if (z->end - at < ENTRY || number(z, at, 4) != ENTRY_MARK) return damaged(at, "no entry of a directory", why);
   size_t name = number(z, at + 28, 2), extra = number(z, at + 30, 2), comment = number(z, at + 32, 2);
-  if (name + extra + comment > z->end - at - ENTRY) return damaged(z, at, "an entry ends past its directory", why);
+  if (name + extra + comment > z->end - at - ENTRY) return damaged(at, "an entry ends past its directory", why);
   uint64_t packed = number(z, at + 20, 4), size = number(z, at + 24, 4), local = number(z, at + 42, 4);
   if (packed == IN_EXTRA || size == IN_EXTRA || local == IN_EXTRA)
     if (!read_extra(z, at + ENTRY + name, at + ENTRY + name + extra, (uint64_t *[]){&size, &packed, &local}))
-      return damaged(z, at, "an entry lacks its 64-bit sizes", why);
+      return damaged(at, "an entry lacks its 64-bit sizes", why);
   *e = (struct pd_zip_entry){.name = z->map + at + ENTRY,
                              .name_length = (int)name,
                              .method = (int)number(z, at + 10, 2),
@@ -85,8 +85,8 @@ bool pd_zip_next(struct pd_zip *z, struct pd_zip_entry *e, char *why) {
 const char *pd_zip_data(const struct pd_zip *z, const struct pd_zip_entry *e, char *why) {
   size_t at = 0;
   bool ok = (holds(z, e->local, LOCAL) && number(z, e->local, 4) == LOCAL_MARK) ||
-            damaged(z, e->local, "the entry that the directory lists is missing", why);
+            damaged(e->local, "the entry that the directory lists is missing", why);
   if (ok) at = e->local + LOCAL + number(z, e->local + 26, 2) + number(z, e->local + 28, 2);
-  ok = ok && (holds(z, at, e->packed) || damaged(z, z->size, "an entry ends past the file", why));
+  ok = ok && (holds(z, at, e->packed) || damaged(z->size, "an entry ends past the file", why));
   return ok ? z->map + at : NULL;
 }
