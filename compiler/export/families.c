@@ -277,7 +277,7 @@ static bool add_tensors(const Imported *m, const Architecture *a, GgmlType type,
 
 /* ---- the model ----------------------------------------------------------------------------------------------- */
 
-/* What llama.cpp computes in another way than the model. */
+/* Refuses or warns of values with which llama.cpp computes something else. */
 static bool suits(const Imported *m, const Architecture *a) {
   const double window = imported_number(m, "window"), scalar = imported_number(m, "query_pre_attn_scalar");
   const bool windows = *imported_value(m, "window") != 0 && strcmp(imported_value(m, "window"), "0");

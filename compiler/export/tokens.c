@@ -61,7 +61,7 @@ static const char *divided_as(const Tokens *t) {
 static bool set_token(Tokens *t, const cJSON *id, const char *text, int32_t kind) {
   const double at = cJSON_IsNumber(id) ? id->valuedouble : -1;
   if (at < 0 || at != (double)(int64_t)at)
-    return refuse(t, "a token's number is no whole number");
+    return refuse(t, "a token has a number that is not whole");
   if (at >= (double)t->n) {
     error_at((Span){.file = t->file}, "PD0656", "token %.0f ('%s') is beyond the model's %lld tokens", at,
              make_utf8(format("%.60s", text)), (long long)t->n);
@@ -224,7 +224,7 @@ static bool read_tokenizer(const char *folder, int64_t classes, Tokens *t) {
   t->merges = member(t->model, "merges");
   t->added = member(t->root, "added_tokens");
   if (!cJSON_IsObject(t->vocab) || !cJSON_IsArray(t->merges))
-    return refuse(t, "only tokenizers of the type BPE have a form in GGUF that pdc writes");
+    return refuse(t, "pdc writes tokenizers of the type BPE as GGUF, and no others");
   t->pieces = !has(member(t->root, "pre_tokenizer"), "type", "ByteLevel");
   t->text = alloc((size_t)classes * sizeof *t->text);
   t->kind = alloc((size_t)classes * sizeof *t->kind);

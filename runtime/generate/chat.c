@@ -78,7 +78,7 @@ static size_t whole_line(void) {
   return newline ? (size_t)(newline + 1 - input.text) : input.ended ? input.bytes : 0;
 }
 
-/* Waits for a line, for a part of --timeout, in which the other ranks wait for this one. */
+/* Waits for a line; at most a part of --timeout, because all ranks wait for rank 0. */
 static enum state wait_for_line(void) {
   enum { MOST = 1 << 20 };
   while (!whole_line()) {

@@ -1,4 +1,4 @@
-/* The options of a generation, as far as they need no file. */
+/* Options of a generation that need no file to check. */
 #include "generate/internal.h"
 
 bool pd_generation_check(struct pd_options *o, char *why) {

@@ -31,7 +31,7 @@ struct pd_request {
 
 extern struct pd_tokenizer *pd_tokenizer; /* on rank 0; NULL: tokens are numbers in input and output */
 extern char *pd_end_tokens;               /* by token: ends a text or a turn; on all ranks */
-/* All requests so far, and their number. Those of results that were printed are NULL. */
+/* All requests so far, and their number. A request is NULL after its result was printed. */
 extern struct pd_request **pd_requests;
 extern int64_t pd_n_requests;
 
@@ -39,7 +39,7 @@ extern int64_t pd_n_requests;
 void *pd_own(void *old, size_t bytes);
 /* Rank 0 adds a request; n tokens, malloc'd. */
 struct pd_request *pd_request_add(int32_t *tokens, int64_t n);
-/* Whether a prompt is as long as a prompt may be; `what` is its subject in `why`. */
+/* Whether a prompt has tokens and fits the context; `what` is the subject of `why`. */
 bool pd_prompt_fits(int64_t n, const char *what, char *why);
 /* Collective: sends the requests from `first` on to all ranks. */
 void pd_requests_share(int64_t first);
@@ -51,14 +51,14 @@ void pd_broadcast(void *what, size_t bytes, int root, const char *text);
 bool pd_chat_open(char *why); /* on rank 0: reads the template */
 /* The prompt of a list of messages, malloc'd; -1 after filling `why`. tools: NULL: none. */
 int64_t pd_chat_tokens(const struct pd_value *messages, const struct pd_value *tools, int32_t **tokens, char *why);
-/* Collective, --chat: adds the request of the next turn after `last`, the reply so far or NULL. NULL: no more. */
+/* Collective, --chat: adds the request of the next turn after `last`, its reply, or NULL. Returns NULL at the end of the input. */
 struct pd_request *pd_chat_turn(const struct pd_request *last);
 
 /* ---- texts.c: drawn tokens to texts, on rank 0 ------------------------------------------------------ */
 
 /* Adds the text of the last known token. Returns whether a text of --stop is complete, which ends the text before it. */
 bool pd_text_add(struct pd_request *r);
-void pd_text_end(struct pd_request *r); /* the rest of an incomplete character */
+void pd_text_end(struct pd_request *r); /* completes the last character */
 /* Bytes that no text of --stop can remove any more. */
 size_t pd_text_sure(const struct pd_request *r);
 

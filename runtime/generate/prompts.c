@@ -22,7 +22,7 @@ void *pd_own(void *old, size_t bytes) {
 struct pd_request *pd_request_add(int32_t *tokens, int64_t n) {
   struct pd_request *r = pd_own(NULL, sizeof *r);
   *r = (struct pd_request){.number = pd_n_requests, .n_prompt = n, .n_known = n, .n_result = n, .tokens = tokens};
-  if (!(pd_n_requests & (pd_n_requests - 1))) /* room for twice as many */
+  if (!(pd_n_requests & (pd_n_requests - 1))) /* doubles the room */
     pd_requests = pd_own(pd_requests, sizeof(*pd_requests) * (size_t)(2 * pd_n_requests + 2));
   return pd_requests[pd_n_requests++] = r;
 }
@@ -123,7 +123,7 @@ static bool take_tokens(const struct pd_value *list, int32_t **tokens, int64_t *
   for (; *n < list->list->n; ++*n) {
     const struct pd_value *v = &list->list->at[*n];
     if (v->kind != PD_INT || v->whole < 0 || v->whole >= pd_generated()->classes)
-      return pd_refuse(why, "'tokens' has an element that is no number from 0 to %lld",
+      return pd_refuse(why, "'tokens' has an element that is not a number from 0 to %lld",
                        (long long)pd_generated()->classes - 1);
     (*tokens)[*n] = (int32_t)v->whole;
   }

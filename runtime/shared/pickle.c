@@ -189,7 +189,7 @@ bool pd_pickled_is(const struct pd_pickle_value *v, const char *text) {
          !memcmp(v->text, text, v->bytes);
 }
 
-/* All names that a pickle may have. Types of storages and of tensors are values; the others make some. */
+/* All names that a pickle may have. Names of types are values; the rest make values. */
 static const char *const names[] = {"collections.OrderedDict",
                                     "torch._utils._rebuild_tensor_v2",
                                     "torch._utils._rebuild_parameter",
@@ -255,7 +255,7 @@ static void stack_global(struct machine *m) {
 
 /* Element i of a tuple, or `none`. */
 static const struct pd_pickle_value *element(const struct pd_pickle_value *t, int64_t i) {
-  enum { MOST = 64 }; /* longer ones are no arguments, and would be walked again and again */
+  enum { MOST = 64 }; /* arguments are shorter, and walks of long tuples would add up */
   if (t->kind != PD_PICKLED_TUPLE || i < 0 || i >= t->n_items || t->n_items > MOST) return &none;
   const struct pd_pickle_item *item = t->items;
   for (int64_t k = t->n_items - 1; k > i; k--) item = item->next;
@@ -267,7 +267,7 @@ static void read_storage(struct machine *m) {
   const struct pd_pickle_value *id = pop(m), *type = element(id, 1), *key = element(id, 2), *n = element(id, 4);
   if (id->n_items != 5 || !pd_pickled_is(element(id, 0), "storage") || type->kind != PD_PICKLED_GLOBAL ||
       key->kind != PD_PICKLED_TEXT || n->kind != PD_PICKLED_INT) {
-    fail(m, "a reference outside of the pickle is no storage");
+    fail(m, "a reference outside of the pickle is not a storage");
     return;
   }
   struct pd_pickle_value *v = push_new(m, PD_PICKLED_STORAGE);

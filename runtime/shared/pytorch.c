@@ -47,7 +47,7 @@ static bool add_record(struct archive *a, const struct pd_zip *z, const struct p
     return pd_refuse(why, "it holds '%.*s' in a packed form, which torch.save does not write",
                      e->name_length > 100 ? 100 : e->name_length, e->name);
   if (!slash) return true;
-  if (!(a->n & (a->n - 1))) { /* room for twice as many */
+  if (!(a->n & (a->n - 1))) { /* doubles the room */
     struct record *larger = realloc(a->at, (2 * a->n + 1) * sizeof *larger);
     if (!larger) return pd_refuse(why, "it is too large: out of memory");
     a->at = larger;
@@ -171,7 +171,7 @@ static int by_entry(const void *a, const void *b) {
   return strcmp(((const struct pd_entry *)a)->name, ((const struct pd_entry *)b)->name);
 }
 
-/* Entries of the dict's tensors; its other members are no weights. */
+/* Entries of the dict's tensors; ignores its other members. */
 static bool take_dict(const struct archive *a, const struct pd_pickle_value *dict, struct pd_safetensors *to,
                       char *why) {
   to->at = calloc((size_t)dict->n_items + 1, sizeof *to->at);
@@ -179,7 +179,7 @@ static bool take_dict(const struct archive *a, const struct pd_pickle_value *dic
   for (const struct pd_pickle_item *i = dict->items; i; i = i->next) {
     if (i->value->kind != PD_PICKLED_TENSOR) continue;
     if (i->key->kind != PD_PICKLED_TEXT || memchr(i->key->text, 0, i->key->bytes) || !i->key->bytes)
-      return pd_refuse(why, "it has a tensor whose name is no text");
+      return pd_refuse(why, "it has a tensor without a text as its name");
     struct pd_entry *e = &to->at[to->n];
     if (!(e->name = strndup(i->key->text, i->key->bytes))) return pd_refuse(why, "it is too large: out of memory");
     to->n++;

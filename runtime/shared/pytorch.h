@@ -6,7 +6,7 @@
 
 #include "shared/safetensors.h"
 
-/* The tensors of a file's bytes, which must outlive the result: those of the saved dict or, if that has none, of its member
+/* The tensors of a file's bytes, which must outlive the result. They are members of the saved dict, or of its member
  * "model", "state_dict", "model_state_dict" or "module". False after filling `why`, without the path. */
 bool pd_pytorch_parse(const void *bytes, size_t size, struct pd_safetensors *to, char *why);
 /* Of a safetensors file or one of torch.save, by its first bytes. */

@@ -27,7 +27,7 @@ struct pd_zip {
   size_t size, at, end;
 };
 
-/* Finds the directory. Functions fill `why` behind the file's name: "is no zip archive", "is cut short or ..". */
+/* Finds the directory. Functions fill `why` to follow the file's name: "is cut short or damaged at ..". */
 bool pd_zip_open(struct pd_zip *z, const void *bytes, size_t size, const char *kind, char *why);
 /* Reads the directory's next entry; call while at < end. */
 bool pd_zip_next(struct pd_zip *z, struct pd_zip_entry *e, char *why);

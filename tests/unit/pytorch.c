@@ -94,7 +94,7 @@ static void test_pickles(void **state) {
                {PICKLE("cbuiltins\neval\n."), "it needs 'builtins.eval'"},
                {PICKLE("ctorch.\nSize\n."), "it needs 'torch..Size'"},
                {PICKLE("c__builtin__\nexec"), "it ends within a name"},
-               {PICKLE("K\1Q."), "a reference outside of the pickle is no storage"},
+               {PICKLE("K\1Q."), "a reference outside of the pickle is not a storage"},
                {PICKLE("ctorch._utils\n_rebuild_tensor_v2\n)R."), "a tensor lacks its storage, sizes or strides"},
                {PICKLE("i."), "byte 0 of its pickle: it has an opcode that files of torch.save do not have"},
                {PICKLE("N\x82\1."), "it has an opcode"}};
