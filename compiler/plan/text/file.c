@@ -179,7 +179,7 @@ static bool sizes_fit(const Graph *g, const PlanFile *f) {
     return false;
   }
   if (g->generation.context && microbatches > 1) {
-    error_at(where, "PD0603", "'microbatch' is %lld, but '--generate' runs all %lld samples as one microbatch",
+    error_at(where, "PD0603", "'microbatch' is %lld, but '--generate' runs all %lld rows as one microbatch",
              microbatch, batch);
     return false;
   }
