@@ -123,6 +123,8 @@ static const struct option options[] = {
      CHECKPOINTS, TRAIN},
     {"--save-raw", PATH, AT(save_raw), 0, "PATH", "with ema: the final weights without averaging", CHECKPOINTS,
      TRAIN},
+    {"--save-only", TEXT, AT(save_only), 0, "PATTERN", "--save FILE: only the parameters that match", CHECKPOINTS,
+     TRAIN},
     {"--save-dtype", DTYPE, AT(save_dtype), 0, "TYPE",
      "type of saved weights: f32, bf16, f16 (default f32; DIR/: config.json)", CHECKPOINTS, TRAIN},
     {"--save-config", PATH, AT(save_config), 0, "DIR",
@@ -418,8 +420,11 @@ static bool options_agree(struct pd_options *o, const struct option *training, c
                                               : "--checkpoint-background");
   if (o->keep_every && !o->keep)
     return pd_refuse(why, "--keep-every needs --keep N: without --keep, all checkpoints are kept");
-  if ((o->save_dtype || o->save_config) && !o->save && !o->save_raw)
-    return pd_refuse(why, "%s needs --save PATH", o->save_dtype ? "--save-dtype" : "--save-config");
+  if ((o->save_dtype || o->save_config || o->save_only) && !o->save && !o->save_raw)
+    return pd_refuse(why, "%s needs --save PATH",
+                     o->save_dtype    ? "--save-dtype"
+                     : o->save_config ? "--save-config"
+                                      : "--save-only");
   if (o->resume_anyway && !o->resume) return pd_refuse(why, "--resume-anyway needs --resume");
   if (o->skip_broken && o->n_validation)
     return pd_refuse(why, "--skip-broken is for training alone: with --validation, figures would count replaced "

@@ -31,10 +31,10 @@ struct pd_options {
   int64_t keep, keep_every;                        /* 0: not given */
   int64_t audit;                                   /* updates between audits; 0: no audits */
   uint64_t seed;
-  const char *save, *save_raw;       /* without slashes at the end */
-  bool save_folder, save_raw_folder; /* whether they name Hugging Face folders */
-  const char *save_config, *save_dtype;
-  int64_t save_shard; /* bytes */
+  const char *save, *save_raw;                      /* without slashes at the end */
+  bool save_folder, save_raw_folder;                /* whether they name Hugging Face folders */
+  const char *save_config, *save_dtype, *save_only; /* save_only: a pattern */
+  int64_t save_shard;                               /* bytes */
   const char *log, *checkpoint, *trace, *run, *tensorboard;
   int token_bytes;            /* bytes per token (--token-type); 0: not given */
   const char *plan, *picture; /* paths of --run's copies of the plan and of the model's picture */

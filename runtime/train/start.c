@@ -79,6 +79,7 @@ static struct same *gather_same(const struct pd_stage *s, const struct pd_option
                                           o->n_init_partial),
                       .stage = s->stage,
                       .offloads = s->spilled != NULL};
+  if (o->save_only) mine.names = hash_texts(mine.names, (char *[]){(char *)o->save_only}, 1);
   if (o->stop_when) mine.names = hash_texts(mine.names, (char *[]){(char *)o->stop_when}, 1);
   mine.flags = o->evaluate << 12 | (o->n_data > 0) | (o->n_validation > 0) << 1 | (o->n_init > 0) << 2 |
                (o->save || o->save_raw) << 3 | o->emulate << 4 | (o->peak > 0) << 5 |
