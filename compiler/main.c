@@ -12,6 +12,7 @@
 #include "decode/decode.h"
 #include "elaborate/elaborate.h"
 #include "emit/emit.h"
+#include "export/export.h"
 #include "format/format.h"
 #include "front/front.h"
 #include "graph/identity.h"
@@ -81,7 +82,11 @@ static bool run_elaborate(Compilation *c) {
 
 static bool run_decode(Compilation *c) {
   const Options *o = &c->options;
-  return !o->generate || decode(c->graph, o->samples, !o->no_cache);
+  if (!o->generate)
+    return true;
+  bool decoded = decode(c->graph, o->samples, o->block, !o->no_cache);
+  c->options.plan.microbatch = c->graph->train.batch;
+  return decoded;
 }
 
 static bool run_layout(Compilation *c) {
@@ -702,6 +707,7 @@ static bool run_command(Compilation *c) {
   case COMMAND_SHOW: return show(c);
   case COMMAND_LSP: return lsp_serve(STDIN_FILENO, stdout);
   case COMMAND_FORMAT: return format_files(o->files.at, o->files.n, o->check, stdout);
+  case COMMAND_EXPORT: return export_gguf(o->input, o->output, (ExportType)o->export_type);
   case COMMAND_MERGE: return merge_folders(o->files.at[0], o->files.at[1], o->output);
   case COMMAND_IMPORT: return import_folder(o->input, o->output);
   case COMMAND_BUILD: break;

@@ -79,6 +79,11 @@ void pd_exchange_bytes(void *a, void *b, size_t bytes);
 bool pd_same_bytes(const void *a, const void *b, size_t bytes);
 void pd_read_bytes(void *to, const void *from, size_t bytes);
 
+/* ---- generation (generate.c) ----------------------------------------------------------------------------- */
+
+/* Work enqueued from now on needs only the first `rows` rows of the microbatch; 0: all. */
+void pd_device_use_rows(int64_t rows);
+
 /* ---- for profilers ------------------------------------------------------------------------------------ */
 
 bool pd_device_profiled(void); /* a profiler is attached; otherwise the functions below are not called */

@@ -432,13 +432,15 @@ bool pd_goes_on(int64_t k);
 bool pd_updated(int64_t t);
 
 /* ---- generation (generate.c) --------------------------------------------------------------------- */
-/* for (k = 1; pd_generation_next(k); k++) { receive, load, forward, logits, send }: each step feeds the next token
- * of every sample or, without caches, all positions. Past the prompt a token is sampled from the logits, and the
- * next step waits for this token. */
+/* for (k = 1; pd_generation_next(k); k++) { receive, load, forward, logits, send }: each step feeds known tokens of
+ * all sequences, as many as the batch has rows, or without caches all positions. Past the prompt a token is sampled
+ * from the logits, and the next step waits for this token. */
 struct pd_generation {
   int64_t context, classes; /* positions; tokens that may be sampled */
   int64_t logits;           /* per row, of which the first `classes` count */
-  int tokens, position;     /* input indices; position -1: no caches */
+  int64_t samples;          /* sequences at the same time */
+  int tokens;               /* input indices */
+  int position, sequence;   /* -1: no caches; a row of the batch is then all positions of a sequence */
   int stage;                /* stage that computes logits */
 };
 bool pd_generation_next(int64_t k);
@@ -470,8 +472,10 @@ void pd_predict(int prediction, int64_t v, const float *rows);
 /* c[m, n] = a @ b (+ bias[n]) for each of `batch` matrices, by oneDNN, with sums in f32 and scratch memory of the
  * caller. Strides are in elements. accumulate: adds to c. An object is created once at start, for fixed operand
  * types, and run many times. few_rows: kernels/few_rows.c computes the product and reads b once, for up to
- * PD_FEW_ROWS rows; batch, a_column and one of b_row and b_column are 1, and accumulate is false. GPUs ignore
- * few_rows, and use the operands' types. */
+ * PD_FEW_ROWS rows; batch, a_column and one of b_row and b_column are 1, and accumulate is false. by_sample: while
+ * pd_rows_used is 1 to PD_FEW_ROWS, only these first rows are computed, as if marked few_rows; the same conditions hold,
+ * but m may be larger. GPUs ignore both, and use the operands' types. */
+extern int64_t pd_rows_used; /* of the microbatch; 0: all. Set by pd_device_use_rows() */
 enum { PD_FEW_ROWS = 8 };
 /* Limits oneDNN's instruction set; must precede its first use. pd_scratch_planned: scratch memory of kernels in
  * bytes (0: no limit); a kernel that needs more ends the program (kernels/limit.c). */
@@ -489,7 +493,7 @@ struct pd_matmul_shape {
   int64_t a_batch, a_row, a_column, b_batch, b_row, b_column, c_batch, c_row; /* c's column stride is 1 */
   enum pd_type a_type, b_type, bias_type, c_type;
   enum pd_epilogue epilogue;
-  bool bias, accumulate, few_rows;
+  bool bias, accumulate, few_rows, by_sample;
 };
 /* In a shape's initializer: all types are f32, without an epilogue. */
 #define PD_MATMUL_F32 \
@@ -577,17 +581,18 @@ void pd_masked_attention_backward(const struct pd_attention *a, pd_in q, pd_in k
                                   pd_in d_o, pd_in mask, pd_out dq, pd_out dk, pd_out dv, void *scratch);
 
 /* ---- attention from a cache (kernels/cached_attention.c) --------------------------------------------- */
-/* One position per sample: k and v, [batch][kv_heads][size], are stored as row position[sample] of the caches,
- * dense [batch][kv_heads][context][size]; q, [batch][heads][size], attends to the rows up to and including it. */
+/* Row r of the batch is position[r] of sequence[r]: k and v, [batch][kv_heads][size], are stored there in the caches,
+ * dense [sequences][kv_heads][context][size]. Then q, [batch][heads][size], attends to the positions up to and
+ * including its own. A row with another number than those of the `sequences` is unused: nothing is stored or written. */
 struct pd_cached_attention {
-  int64_t batch, heads, kv_heads, context, size;
+  int64_t batch, sequences, heads, kv_heads, context, size;
   float scale;
   struct {
     int64_t batch, head;
   } q, k, v, o; /* strides in elements; size contiguous */
 };
 void pd_cached_attention(const struct pd_cached_attention *a, pd_in q, pd_in k, pd_in v, const int32_t *position,
-                         pd_out o, pd_out keys, pd_out values);
+                         const int32_t *sequence, pd_out o, pd_out keys, pd_out values);
 
 /* ---- LSTM (kernels/lstm.c) ------------------------------------------------------------------------- */
 /* The recurrence of one layer in one direction; all arrays are dense. x: [batch][length][4 hidden], the input's

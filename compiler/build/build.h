@@ -25,6 +25,7 @@ typedef enum {
   COMMAND_FORMAT,
   COMMAND_IMPORT,
   COMMAND_MERGE,
+  COMMAND_EXPORT,
   COMMAND_LSP,
   COMMAND_DOCTOR,
   COMMAND_COMPLETION,
@@ -82,6 +83,9 @@ typedef struct Options {
   const char *march;       /* --march: "x86-64-v3"; NULL: that of the build */
   bool generate, no_cache; /* --generate: programs that continue token sequences */
   int64_t samples;         /* --samples: sequences at the same time; 0: not given */
+  bool gguf;               /* of pdc export */
+  int export_type;         /* index of --type's choices */
+  int64_t block;           /* --block: positions of a prompt in a step; 0: not given */
   bool infer;              /* --infer: programs for inference */
   const char *dependent;   /* -MT: target of -MD's rule; NULL: the sources */
   bool quiet;              /* print no message after a build */

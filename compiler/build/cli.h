@@ -46,15 +46,16 @@ enum {
   ON_DATA = 1 << 8,
   ON_IMPORT = 1 << 9,
   ON_MERGE = 1 << 10,
-  ON_REPORT = 1 << 11,
-  ON_CHECKPOINT = 1 << 12,
-  ON_FORMAT = 1 << 13,
-  ON_LSP = 1 << 14,
-  ON_EXPLAIN = 1 << 15,
-  ON_DOCTOR = 1 << 16,
-  ON_COMPLETION = 1 << 17,
-  ON_HELP = 1 << 18,
-  ON_ALL = (1 << 19) - 1
+  ON_EXPORT = 1 << 11,
+  ON_REPORT = 1 << 12,
+  ON_CHECKPOINT = 1 << 13,
+  ON_FORMAT = 1 << 14,
+  ON_LSP = 1 << 15,
+  ON_EXPLAIN = 1 << 16,
+  ON_DOCTOR = 1 << 17,
+  ON_COMPLETION = 1 << 18,
+  ON_HELP = 1 << 19,
+  ON_ALL = (1 << 20) - 1
 };
 
 typedef struct Option {

@@ -53,9 +53,8 @@ void help_print_command(const CommandLine *c) {
     print_group(group, cli_bit(c));
 }
 
-static const char *const most_used[] = {"-n",       "-o",           "-D",         "--schedule",
-                                        "--stages", "--microbatch", "--memory",   "--recompute",
-                                        "--tensor", "--target",     "--precision"};
+static const char *const most_used[] = {"-n",       "-o",          "-D",       "--schedule", "--stages",
+                                        "--memory", "--recompute", "--tensor", "--target",   "--precision"};
 
 enum { N_MOST_USED = sizeof most_used / sizeof *most_used };
 

@@ -303,10 +303,11 @@ _Noreturn static void unknown_option(const char *argument) {
   usage(near ? "unknown option '%s'; did you mean '%s'?" : "unknown option '%s'", argument, near);
 }
 
-/* A generated sequence is a sample; all samples are one microbatch. */
+/* All rows of a step are one microbatch (decode/decode.h). */
 static void check_generate(Options *o) {
-  if (!o->generate && (o->samples || o->no_cache))
-    usage("%s is for --generate", o->samples ? "--samples" : "--no-cache");
+  enum { BLOCK = 64 }; /* positions: a product of 64 rows takes about 5 times that of one */
+  if (!o->generate && (o->samples || o->block || o->no_cache))
+    usage("%s is for --generate", o->samples ? "--samples" : o->block ? "--block" : "--no-cache");
   if (!o->generate)
     return;
   if (o->infer)
@@ -315,9 +316,12 @@ static void check_generate(Options *o) {
     usage("--generate takes --samples, not --microbatch");
   if (o->plan.replicas)
     usage("--generate has no replicas; --samples N generates N sequences at the same time");
+  if (o->block && o->no_cache)
+    usage("--block and --no-cache exclude each other: without caches a step computes all positions");
   if (!o->samples)
     o->samples = 1;
-  o->plan.microbatch = o->samples;
+  if (!o->block)
+    o->block = BLOCK;
 }
 
 static void check_sharding(const Options *o) {
@@ -528,6 +532,8 @@ static void check_input(const Options *o) {
       usage("tokenize needs texts: files of text, or .jsonl files");
     if (o->command == COMMAND_TOKENIZE)
       check_samples(o);
+    if (o->command == COMMAND_EXPORT && (!o->gguf || !o->output))
+      usage("export needs %s", o->gguf ? "-o FILE" : "a format: --gguf");
     if (o->command == COMMAND_MERGE && (o->files.n != 2 || !o->output))
       usage("merge needs -o OUT_DIR, a folder and the folder of its adapters");
     return;
@@ -537,6 +543,7 @@ static void check_input(const Options *o) {
   usage(o->command == COMMAND_EXPLAIN      ? "explain needs a code such as PD0301, or a layer such as linear"
         : o->command == COMMAND_REPORT     ? "report needs the directory of a run"
         : o->command == COMMAND_IMPORT     ? "import needs a folder with config.json"
+        : o->command == COMMAND_EXPORT     ? "export needs a folder with config.json and weights"
         : o->command == COMMAND_CHECKPOINT ? "checkpoint needs the directory of `train --checkpoint`"
                                            : "no model given");
 }

@@ -7,9 +7,10 @@
 typedef struct Decoding {
   Rewrite *w;
   const Sequence *s;
-  int *axis;            /* by value of from: the axis of positions, or -1 */
-  int tokens, position; /* values of `to`; position -1: not needed */
-  int because;          /* the value of `from` that needs several positions, or -1 */
+  int *axis;                      /* by value of from: the axis of positions, or -1 */
+  int tokens, position, sequence; /* values of `to`; position and sequence -1: not needed */
+  int64_t samples;                /* sequences with a cache */
+  int because;                    /* the value of `from` that needs several positions, or -1 */
 } Decoding;
 
 static const Value *value_of(const Decoding *d, int value) { return &d->w->from->values.at[value]; }
@@ -27,9 +28,12 @@ static int insert_tokens(Decoding *d, int index, int64_t classes, Name name) {
   return graph_output(d->w->to, made, 0);
 }
 
+/* Inputs after the tokens are inserted together. */
 static int position(Decoding *d) {
-  if (d->position < 0)
+  if (d->position < 0) {
     d->position = insert_tokens(d, 1, d->s->context, intern("position"));
+    d->sequence = insert_tokens(d, 2, d->samples + 1, intern("sequence")); /* samples: an unused row */
+  }
   return d->position;
 }
 
@@ -88,13 +92,16 @@ static void name_results(Decoding *d, int node, int made) {
 static bool decode_position(Decoding *d, int node, const int *axis) {
   const Node *n = &d->w->from->nodes.at[node];
   Decoded to;
-  int *in = alloc((n->n_in + 1) * sizeof *in), n_in = n->n_in, found;
+  int *in = alloc((n->n_in + 2) * sizeof *in), n_in = n->n_in, found;
   if ((found = decode_node(d->w->from, node, axis, d->s->context, &to)) < 0)
     return false;
   for (int i = 0; i < n->n_in; i++)
     in[i] = operand(d, node, i, found);
-  if (to.position)
+  if (to.cached) {
+    to.attr[CACHED_SAMPLES].number = (double)d->samples;
     in[n_in++] = position(d);
+    in[n_in++] = d->sequence;
+  }
   int made = rewrite_insert(d->w, node, to.op, in, n_in, to.attr);
   name_results(d, node, made);
   for (int i = 0; i < n->n_out; i++) {
@@ -131,8 +138,8 @@ static bool decode_or_copy(Decoding *d, int node) {
 
 /* ---- the pass ---------------------------------------------------------------------------------------- */
 
-static Decoding begin(Graph *g, const Sequence *s) {
-  Decoding d = {.w = rewrite_begin(g), .s = s, .position = -1, .because = -1};
+static Decoding begin(Graph *g, const Sequence *s, int64_t samples) {
+  Decoding d = {.w = rewrite_begin(g), .s = s, .position = -1, .sequence = -1, .samples = samples, .because = -1};
   d.axis = alloc((g->values.n + 1) * sizeof *d.axis);
   for (int v = 0; v < g->values.n; v++)
     d.axis[v] = -1;
@@ -143,7 +150,7 @@ static Decoding begin(Graph *g, const Sequence *s) {
 static void finish(Decoding *d, bool cached) {
   Graph *to = d->w->to;
   const Sequence *s = d->s;
-  Input tokens = to->inputs.at[s->tokens], position = tokens;
+  Input tokens = to->inputs.at[s->tokens], position = tokens, sequence;
   Span span = value_of(d, s->logits)->span;
   int logits = d->w->value[s->logits];
   to->inputs.at = NULL;
@@ -154,18 +161,24 @@ static void finish(Decoding *d, bool cached) {
   Graph *g = d->w->from;
   tokens.value = d->tokens;
   tokens.origin = position.origin = ORIGIN_FILE;
+  sequence = position;
   push(&g->inputs, tokens);
   position.name = intern("position");
   position.value = d->position;
-  if (d->position >= 0)
+  sequence.name = intern("sequence");
+  sequence.value = d->sequence;
+  if (cached) {
     push(&g->inputs, position);
+    push(&g->inputs, sequence);
+  }
   graph_metric(g, intern("logits"), NULL, logits, span);
-  g->generation = (Generation){.context = s->context, .tokens = 0, .position = cached ? g->inputs.n - 1 : -1};
+  g->generation = (Generation){
+      .context = s->context, .samples = d->samples, .position = cached ? 1 : -1, .sequence = cached ? 2 : -1};
 }
 
 /* False: some value needs several positions. */
-static bool decode_positions(Graph *g, const Sequence *s, int *because) {
-  Decoding d = begin(g, s);
+static bool decode_positions(Graph *g, const Sequence *s, int64_t samples, int *because) {
+  Decoding d = begin(g, s, samples);
   for (int i = 0; i < g->nodes.n; i++) {
     const Node *n = &g->nodes.at[i];
     if (n->op->source == SOURCE_INPUT && s->needed[i]) {
@@ -182,8 +195,8 @@ static bool decode_positions(Graph *g, const Sequence *s, int *because) {
   return true;
 }
 
-static void keep_positions(Graph *g, const Sequence *s) {
-  Decoding d = begin(g, s);
+static void keep_positions(Graph *g, const Sequence *s, int64_t samples) {
+  Decoding d = begin(g, s, samples);
   for (int i = 0; i < g->nodes.n; i++) {
     const Node *n = &g->nodes.at[i];
     if (n->op->source == SOURCE_INPUT && s->needed[i]) {
@@ -214,19 +227,21 @@ static void tell_not_causal(const Graph *g, int value) {
   help(d, "positions after the last token contain token 0");
 }
 
-bool decode(Graph *g, int64_t samples, bool caches) {
+bool decode(Graph *g, int64_t samples, int64_t rows, bool caches) {
   Sequence s;
-  g->train.batch = samples;
   int because = -1;
   if (!find_sequence(g, &s))
     return false;
-  if (caches && decode_positions(g, &s, &because))
+  if (caches && decode_positions(g, &s, samples, &because)) {
+    g->train.batch = rows > samples ? rows : samples;
     return true;
+  }
+  g->train.batch = samples;
   if (because >= 0)
     tell_no_cache(g, &s, because);
   int not_causal = find_not_causal(g, &s);
   if (not_causal >= 0)
     tell_not_causal(g, not_causal);
-  keep_positions(g, &s);
+  keep_positions(g, &s, samples);
   return true;
 }

@@ -260,8 +260,9 @@ void graph_dump(const Graph *g, FILE *out) {
   if (g->shards)
     fprintf(out, "shards %d flops %.17g%s\n", g->shards, g->whole_flops, g->spread ? " spread" : "");
   if (g->generation.context)
-    fprintf(out, "generation context %lld tokens %d position %d\n", (long long)g->generation.context,
-            g->generation.tokens, g->generation.position);
+    fprintf(out, "generation context %lld samples %lld tokens %d position %d sequence %d\n",
+            (long long)g->generation.context, (long long)g->generation.samples, g->generation.tokens,
+            g->generation.position, g->generation.sequence);
   put_train(&d, &g->train);
   put_declarations(&d);
   for (int i = 0; i < g->nodes.n; i++)

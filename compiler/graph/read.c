@@ -410,10 +410,14 @@ static void read_generation(Reader *r) {
   Generation *x = &r->g->generation;
   expect(r, "context");
   x->context = read_int(r);
+  expect(r, "samples");
+  x->samples = read_int(r);
   expect(r, "tokens");
   x->tokens = read_int(r);
   expect(r, "position");
   x->position = read_int(r);
+  expect(r, "sequence");
+  x->sequence = read_int(r);
 }
 
 static void read_line(Reader *r) {

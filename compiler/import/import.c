@@ -89,19 +89,26 @@ static char *fill(Import *m) {
   return format_text(m->name, all.at, all.n);
 }
 
-char *import_config(const char *path, const char *name, Tensors tensors) {
-  Import m = {.tensors = tensors, .name = name};
-  m.config = json_load(path, &m.file);
-  if (!m.config && access(path, F_OK) != 0)
+char *import_config(const char *path, const char *name, Tensors tensors, Import *to) {
+  *to = (Import){.tensors = tensors, .name = name};
+  to->config = json_load(path, &to->file);
+  if (!to->config && access(path, F_OK) != 0)
     help(diagnostic_last(), "a folder is a model if it has Hugging Face's config.json");
-  if (!m.config || !(m.family = find_family(&m)))
+  if (!to->config || !(to->family = find_family(to)))
     return NULL;
-  m.root = find_root(&m);
-  if (!fields_read(&m) || !shapes_apply(&m) || !m.family->derive(&m))
+  to->root = find_root(to);
+  if (!fields_read(to) || !shapes_apply(to) || !to->family->derive(to))
     return NULL;
-  char *text = fill(&m);
-  return text && shapes_compare(&m, text) ? text : NULL;
+  char *text = fill(to);
+  return text && shapes_compare(to, text) ? text : NULL;
 }
+
+const char *imported_type(const Imported *m) { return m->fields->family->model_type; }
+const char *imported_value(const Imported *m, const char *name) { return known(m->fields, name); }
+double imported_number(const Imported *m, const char *name) { return known_number(m->fields, name); }
+const cJSON *imported_config(const Imported *m) { return m->fields->config; }
+const char *imported_root(const Imported *m) { return m->fields->root; }
+const Tensors *imported_tensors(const Imported *m) { return &m->fields->tensors; }
 
 bool import_read(const char *folder, Imported *to) {
   Tensors tensors = {0};
@@ -115,7 +122,9 @@ bool import_read(const char *folder, Imported *to) {
   if (!tensors_read(folder, &tensors))
     return false;
   to->name = format("<pdc import %s>", folder);
-  to->text = import_config(format("%s/config.json", folder), to->name, tensors);
+  Import *fields = alloc(sizeof *fields);
+  to->fields = fields;
+  to->text = import_config(format("%s/config.json", folder), to->name, tensors, fields);
   to->has_weights = tensors.n > 0;
   return to->text != NULL;
 }

@@ -2,7 +2,6 @@
 #ifndef PDC_IMPORT_INTERNAL_H
 #define PDC_IMPORT_INTERNAL_H
 
-#include "base/json.h"
 #include "import/import.h"
 
 /* ---- families (family_*.c) ----------------------------------------------------------------------- */
@@ -58,19 +57,10 @@ extern const Family family_llama, family_mistral, family_qwen2, family_qwen3, fa
 
 /* ---- tensors (tensors.c) ------------------------------------------------------------------------- */
 
-typedef struct Tensor {
-  const char *name;
-  int rank;
-  int64_t dim[8];
-  const unsigned char *data, *end; /* mapped until the process ends */
-} Tensor;
-typedef Vec(Tensor) Tensors;
-
 void tensors_sort(Tensors *all);
 /* Reads the headers of the folder's safetensors, sorted by name; none if the folder has no weights. False after a
  * diagnostic. */
 bool tensors_read(const char *folder, Tensors *to);
-const Tensor *tensors_find(const Tensors *all, const char *name); /* NULL: no such tensor */
 
 /* ---- a folder ------------------------------------------------------------------------------------ */
 
@@ -89,8 +79,8 @@ struct Import {
 };
 
 /* import.c: the text of the model of a config.json and tensors, under this name in diagnostics; NULL after
- * diagnostics. */
-char *import_config(const char *path, const char *name, Tensors tensors);
+ * diagnostics. Fills *to. */
+char *import_config(const char *path, const char *name, Tensors tensors, Import *to);
 
 /* fields.c */
 bool fields_read(Import *m);

@@ -1,4 +1,4 @@
-/* Names and shapes of a folder's safetensors. */
+/* Names and shapes of a folder's tensors, in safetensors or PyTorch's files. */
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -6,7 +6,7 @@
 #include "import/internal.h"
 #include "shared/hugging_face.h"
 #include "shared/read_file.h"
-#include "shared/safetensors.h"
+#include "shared/pytorch.h"
 
 static int by_name(const void *a, const void *b) {
   return strcmp(((const Tensor *)a)->name, ((const Tensor *)b)->name);
@@ -29,7 +29,7 @@ static bool add_file(const char *path, Tensors *to) {
     error_at(NO_SPAN, "PD0601", "%s", make_utf8(format("%s", why)));
     return false;
   }
-  if (!pd_safetensors_parse(at, bytes, &s, why))
+  if (!pd_tensors_parse(at, bytes, &s, why))
     return refuse_file(path, why);
   for (int i = 0; i < s.n; i++) {
     const struct pd_entry *e = &s.at[i];
@@ -40,7 +40,7 @@ static bool add_file(const char *path, Tensors *to) {
       pd_safetensors_free(&s);
       return false;
     }
-    Tensor t = {.name = format("%s", e->name), .rank = e->rank, .data = e->data, .end = e->end};
+    Tensor t = {.name = format("%s", e->name), .dtype = e->dtype, .rank = e->rank, .data = e->data, .end = e->end};
     memcpy(t.dim, e->dim, sizeof t.dim);
     push(to, t);
   }
@@ -84,13 +84,14 @@ void tensors_sort(Tensors *all) {
 }
 
 bool tensors_read(const char *folder, Tensors *to) {
-  const char *index = format("%s/model.safetensors.index.json", folder),
-             *whole = format("%s/model.safetensors", folder);
-  if (access(whole, F_OK) == 0) {
-    if (!add_file(whole, to))
+  static const char *const names[] = {"model.safetensors", "pytorch_model.bin"};
+  bool found = false;
+  for (int i = 0; i < 2 && !found; i++) {
+    const char *whole = format("%s/%s", folder, names[i]), *index = format("%s.index.json", whole);
+    bool is_whole = access(whole, F_OK) == 0;
+    found = is_whole || access(index, F_OK) == 0;
+    if (found && !(is_whole ? add_file(whole, to) : add_indexed(folder, index, to)))
       return false;
-  } else if (access(index, F_OK) == 0 && !add_indexed(folder, index, to)) {
-    return false;
   }
   tensors_sort(to);
   for (int i = 1; i < to->n; i++)

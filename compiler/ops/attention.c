@@ -343,7 +343,7 @@ static int decode_attention(const Graph *g, int node, const int *axis, int64_t c
   to->op = &op_cached_attention;
   to->attr[0].number = (double)context;
   to->attr[1].number = node_number(n, "scale");
-  to->position = true;
+  to->cached = true;
   return 1;
 }
 

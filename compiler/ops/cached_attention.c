@@ -1,5 +1,6 @@
-/* Causal attention of one position of each sequence to all earlier ones (row `position` of op_attention), for text
- * generation. The call keeps keys and values of earlier positions in caches and appends to them. */
+/* Causal attention of rows, each one position of a sequence, to all earlier ones (row `position` of op_attention),
+ * for text generation. The call keeps keys and values of each sequence's earlier positions in caches and adds those
+ * of all rows to them before a row attends. */
 #include <math.h>
 #include <string.h>
 
@@ -7,24 +8,25 @@
 #include "ops/rules.h"
 #include "pd_runtime.h"
 
-enum { QUERY, KEY, VALUE, POSITION }; /* operands */
+enum { QUERY, KEY, VALUE, POSITION, SEQUENCE }; /* operands */
 
 static bool shape_cached_attention(ShapeRule *r) {
   const Shape *q = rule_shape(r, QUERY), *k = rule_shape(r, KEY), *v = rule_shape(r, VALUE);
   ensure(q->rank == 3 && k->rank == 3 && shape_equal(k, v) && q->dim[1] == 1 && k->dim[1] == 1);
   ensure(q->dim[2] == k->dim[2] && q->dim[0] % k->dim[0] == 0 && q->batched && k->batched);
   rule_result(r, *q);
+  const Shape cache = {.rank = 4, .dim = {rule_int(r, "samples"), k->dim[0], rule_int(r, "context"), k->dim[2]}};
   for (r->n_out = 1; r->n_out < 3; r->n_out++) {
     r->out[r->n_out].type = TYPE_F32;
-    r->out[r->n_out].shape = shape_with(*k, 1, rule_int(r, "context"));
+    r->out[r->n_out].shape = cache;
   }
-  return rule_token(r, POSITION);
+  return rule_token(r, POSITION) && rule_token(r, SEQUENCE);
 }
 
 /* Costs of a full context, the worst case that plans must allow for. */
 static OpCost cost_cached_attention(const Graph *g, int node) {
   const Shape *q = in_shape(g, node, QUERY);
-  double products = (double)q->dim[0] * (double)out_shape(g, node, 1)->dim[1];
+  double products = (double)q->dim[0] * (double)out_shape(g, node, 1)->dim[2];
   return (OpCost){.matmul_flops = 4 * products * (double)q->dim[2],
                   .other_flops = 14 * products,
                   .bytes = node_bytes(g, node)};
@@ -34,13 +36,21 @@ static OpCost cost_cached_attention(const Graph *g, int node) {
 static void evaluate_cached_attention(const Graph *g, int node, int64_t batch, const double *const *in,
                                       double *const *out) {
   const Shape *q = in_shape(g, node, QUERY), *cache = out_shape(g, node, 1);
-  int64_t heads = q->dim[0], size = q->dim[2], context = cache->dim[1], group = heads / cache->dim[0];
+  int64_t heads = q->dim[0], size = q->dim[2], kv_heads = cache->dim[1], context = cache->dim[2];
   double scale = node_number(&g->nodes.at[node], "scale"), *p = alloc(context * sizeof *p);
+  int64_t samples = cache->dim[0];
+  for (int64_t row = 0; row < batch; row++)
+    for (int64_t kv = 0; kv < kv_heads && in[SEQUENCE][row] < (double)samples; kv++) {
+      int64_t to = (((int64_t)in[SEQUENCE][row] * kv_heads + kv) * context + (int64_t)in[POSITION][row]) * size;
+      memcpy(out[1] + to, in[KEY] + (row * kv_heads + kv) * size, size * sizeof **out);
+      memcpy(out[2] + to, in[VALUE] + (row * kv_heads + kv) * size, size * sizeof **out);
+    }
   for (int64_t h = 0; h < batch * heads; h++) {
-    int64_t kv = h / group, at = (int64_t)in[POSITION][h / heads];
+    int64_t row = h / heads, kv = (int64_t)in[SEQUENCE][row] * kv_heads + h % heads / (heads / kv_heads);
+    int64_t at = (int64_t)in[POSITION][row];
+    if (in[SEQUENCE][row] >= (double)samples)
+      continue;
     double *keys = out[1] + kv * context * size, *values = out[2] + kv * context * size, top = -INFINITY, sum = 0;
-    memcpy(keys + at * size, in[KEY] + kv * size, size * sizeof *keys);
-    memcpy(values + at * size, in[VALUE] + kv * size, size * sizeof *values);
     memset(out[0] + h * size, 0, size * sizeof **out);
     for (int64_t j = 0; j <= at; j++) {
       p[j] = 0;
@@ -69,6 +79,7 @@ static void call_cached_attention(const Site *site, Call *c) {
   const Place *q = &site->in[QUERY], *cache = &site->out[1];
   c->function = c->object = "pd_cached_attention";
   field_int(c, "batch", q->dim[0]);
+  field_int(c, "sequences", cache->dim[0]);
   field_int(c, "heads", q->dim[1]);
   field_int(c, "kv_heads", cache->dim[1]);
   field_int(c, "context", cache->dim[2]);
@@ -85,18 +96,21 @@ static void call_cached_attention(const Site *site, Call *c) {
     pass_place(c, &site->out[i]);
 }
 
-/* q[heads, 1, size] and k, v[n, 1, size] at position[1]: [heads, 1, size], and the caches of keys and values,
- * [n, context, size] each. */
+/* q[heads, 1, size] and k, v[n, 1, size] at position[1] of sequence[1]: [heads, 1, size], and the caches of keys and
+ * values, [samples, n, context, size] each. */
 const Op op_cached_attention = {
     .name = "cached_attention",
-    .signature = "cached_attention(q[heads, 1, size], k[n, 1, size], v, position[1], context, scale)",
+    .signature = "cached_attention(q[heads, 1, size], k[n, 1, size], v, position[1], sequence[1], context, scale, "
+                 "samples)",
     .kind = OP_CALL,
     .strided_out = true,
     .internal = true,
     .first_kept = 1,
-    .min_in = 4,
-    .max_in = 4,
-    .attr = {{"context", ATTR_INT, true, 0}, {"scale", ATTR_NUMBER, true, 0}},
+    .min_in = 5,
+    .max_in = 5,
+    .attr = {{"context", ATTR_INT, true, 0},
+             {"scale", ATTR_NUMBER, true, 0},
+             [CACHED_SAMPLES] = {"samples", ATTR_INT, true, 0}},
     .shape = shape_cached_attention,
     .cost = cost_cached_attention,
     .evaluate = evaluate_cached_attention,

@@ -198,9 +198,9 @@ static void plausible_strides(struct pd_matmul_shape *s) {
 }
 
 /* Whether the runtime can do the product with one read of b (pd_runtime.h). */
-static bool fits_few_rows(const Matmul *x) {
+static bool reads_once(const Matmul *x) {
   const struct pd_matmul_shape *s = &x->shape;
-  return s->m <= PD_FEW_ROWS && s->batch == 1 && s->a_column == 1 && (s->b_row == 1 || s->b_column == 1);
+  return s->batch == 1 && s->a_column == 1 && (s->b_row == 1 || s->b_column == 1);
 }
 
 /* Sets c's strides; transposes the product if c's columns are not contiguous. */
@@ -315,6 +315,8 @@ static void matmul_fields(Call *c, const struct pd_matmul_shape *s) {
     field_bool(c, "bias", true);
   if (s->few_rows)
     field_bool(c, "few_rows", true);
+  if (s->by_sample)
+    field_bool(c, "by_sample", true);
 }
 
 void matmul_object(Call *c, const Matmul *x, const char *function) {
@@ -351,7 +353,9 @@ static void call_matmul(const Site *site, Call *c) {
 
 static Matmul describe_few_rows(const Site *site) {
   Matmul x = typed(site, describe_product(site));
-  x.shape.few_rows = fits_few_rows(&x);
+  bool once = reads_once(&x);
+  x.shape.few_rows = once && x.shape.m <= PD_FEW_ROWS;
+  x.shape.by_sample = once && !x.shape.few_rows && !x.swapped && x.shape.m == site->in[0].dim[0];
   return x;
 }
 

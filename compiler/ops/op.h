@@ -108,8 +108,9 @@ struct ShapeRule {
 typedef struct Decoded {
   const Op *op;        /* preset: the node's own */
   Attr attr[MAX_ATTR]; /* preset: the node's own */
-  bool position;       /* the position is a further operand */
+  bool cached; /* the position and the sequence are further operands; attribute CACHED_SAMPLES is to fill */
 } Decoded;
+enum { CACHED_SAMPLES = 2 }; /* index of an attribute: sequences with a cache */
 
 struct Op {
   const char *name;      /* as in .pdm files and dumps */

@@ -23,11 +23,11 @@ typedef struct Samples {
 
 static bool open_array(Samples *s, const struct pd_array *archive, const char *name, int i, char *why) {
   struct pd_array *a = i ? &s->next : &s->tokens;
-  struct pd_npz_entry e;
+  struct pd_zip_entry e;
   *a = *archive;
   if (!pd_npz_find(a, name, false, &e, why) || !pd_npz_open(a, &e, why))
     return false;
-  if (e.method == PD_NPZ_DEFLATED) {
+  if (e.method == PD_ZIP_DEFLATED) {
     s->unpacked[i] = malloc(e.size + 1);
     if (!s->unpacked[i])
       return pd_refuse(why, "'%s': no memory for the %" PRIu64 " bytes of '%s'", a->path, e.size, name);

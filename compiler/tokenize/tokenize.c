@@ -340,8 +340,8 @@ static void note_missing(const Tokenizing *t) {
 static bool start_samples(Tokenizing *t, const struct pd_value *config, char *why) {
   const TokenizeRequest *request = t->request;
   t->chats = (ChatReader){.tokenizer = t->tokenizer,
-                          .template = template_of(request, config, why),
-                          .special = special_tokens(config, &t->config),
+                          .template = pd_template_open(request->tokenizer, request->template, config, why),
+                          .special = pd_special_tokens(config, &t->config),
                           .loss_on = (LossOn)request->loss_on,
                           .field = request->field,
                           .end = t->end};
@@ -360,9 +360,9 @@ bool tokenize(const TokenizeRequest *request) {
   struct pd_value config;
   signals_watch(&t.files);
   bool good =
-      config_of(request, &t.config, &config, why) &&
+      pd_tokenizer_config(request->tokenizer, &t.config, &config, why) &&
       (t.tokenizer = tokenizer_of(request->tokenizer, why)) != NULL && output_may_be_written(request, why) &&
-      find_end(request, t.tokenizer, special_token(&config, "eos_token", &t.config), &t.end, why) &&
+      find_end(request, t.tokenizer, pd_special_token(&config, "eos_token", &t.config), &t.end, why) &&
       texts_open(&t.texts, request, t.tokenizer, why) && (!request->length || start_samples(&t, &config, why));
   if (good) {
     t.files.end = t.end;

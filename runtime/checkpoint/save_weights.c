@@ -6,6 +6,7 @@
 #include "data/load.h"
 #include "messages/messages.h"
 #include "shared/adapters.h"
+#include "shared/pattern.h"
 #include "shared/checksum.h"
 
 #include <cjson/cJSON.h>
@@ -42,7 +43,12 @@ static const float *view_saved(const struct pd_parameter *p) {
 }
 
 /* Of a model with adapters only those are saved. */
-static bool is_saved(const struct pd_parameter *p) { return !pd.stage->adapter_config || pd_is_adapter(p->name); }
+static bool is_saved_name(const char *name) {
+  const char *only = pd_options.save_only;
+  return (!pd.stage->adapter_config || pd_is_adapter(name)) && (!only || pd_pattern_matches(only, name));
+}
+
+static bool is_saved(const struct pd_parameter *p) { return is_saved_name(p->name); }
 
 /* True if this rank has a part of the tensor. */
 static bool takes_part(const struct pd_parameter *p) {
@@ -262,6 +268,10 @@ static void send_all(float *piece) {
 static void write_all(const char *path, bool folder, struct save *s) {
   const enum pd_dtype given = pd_options.save_dtype ? pd_dtype_of(pd_options.save_dtype) : PD_DTYPE_F32;
   for (int i = 0; i < s->n; i++) {
+    if (pd_options.save_only && s->entries[i].name && !is_saved_name(s->entries[i].name)) {
+      free(s->entries[i].name);
+      s->entries[i].name = NULL;
+    }
     s->entries[i].dtype = folder ? pd_folder_dtype() : given;
     if ((folder || pd.stage->adapter_config) && s->entries[i].name) pd_folder_rename(i, &s->entries[i].name);
   }
@@ -295,11 +305,25 @@ static bool link_leads(const char *path, char *why) {
          pd_refuse(why, "--save '%.500s' is a link to nothing. help: remove it, or create what it names", path);
 }
 
+/* On rank 0. */
+static bool check_only(const struct pd_entry *entries, char *why) {
+  const struct pd_options *o = &pd_options;
+  bool some = false;
+  if (o->save_folder || o->save_raw_folder)
+    return pd_refuse(why, "--save-only writes a part of the weights, and a folder has all. help: --save FILE");
+  for (int i = 0; i < pd.stage->n_model_parameters; i++) some |= entries[i].name && is_saved_name(entries[i].name);
+  return some || pd_refuse(why, "--save-only '%.300s' matches no parameter of the model", o->save_only);
+}
+
 void pd_save_start(char *why) {
   const struct pd_options *o = &pd_options;
   if (!link_leads(o->save, why) || !link_leads(o->save_raw, why)) return;
   if (!(o->save || o->save_raw) || pd.tensor_rank) return;
   struct pd_entry *entries = pd_gather_entries(NULL);
+  if (!pd.rank && o->save_only && !check_only(entries, why)) {
+    pd_free_entries(entries);
+    return;
+  }
   if (!pd.rank && (o->save_folder || o->save_raw_folder || pd.stage->adapter_config))
     pd_folder_start(entries, why);
   else if (!pd.rank && o->save_config)

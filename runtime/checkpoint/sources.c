@@ -133,22 +133,31 @@ static int verified_shards(const char *folder, bool *has_manifest, char *why) {
   return shards;
 }
 
+static bool is_index(const char *path) {
+  static const char json[] = ".json";
+  size_t n = strlen(path), m = sizeof json - 1;
+  return n > m && !strcmp(path + n - m, json);
+}
+
 static bool add_folder(struct pd_sources *s, const char *folder, char *why) {
-  static const char *const names[] = {"/model.safetensors", "/model.safetensors.index.json",
-                                      ("/" PD_ADAPTER_FILE)};
+  static const char *const names[] = {"/model.safetensors", "/model.safetensors.index.json", "/pytorch_model.bin",
+                                      "/pytorch_model.bin.index.json", ("/" PD_ADAPTER_FILE)};
+  enum { N_NAMES = sizeof names / sizeof *names };
   char path[PATH_MAX], name[64];
   struct stat st;
-  for (int i = 0; i < 3; i++) {
+  for (int i = 0; i < N_NAMES; i++) {
     if (!join(path, folder, strlen(folder), names[i], why)) return false;
-    if (!stat(path, &st)) return i == 1 ? add_indexed(s, path, why) : add_file(s, path, why);
+    if (!stat(path, &st)) return is_index(path) ? add_indexed(s, path, why) : add_file(s, path, why);
   }
   bool ok, has_manifest;
   int shards = verified_shards(folder, &has_manifest, why);
   if (shards < 0) return false;
   if (!shards)
-    return pd_refuse(why,
-                     "the directory '%s' holds no model.safetensors, no index and no shards of a checkpoint step",
-                     folder);
+    return pd_refuse(
+        why,
+        "the directory '%s' holds no model.safetensors or pytorch_model.bin, no index of one, and no shards of "
+        "a checkpoint step",
+        folder);
   ok = true; /* opening reports a missing file of an incomplete step */
   for (int i = 0; i < shards && ok; i++) {
     snprintf(name, sizeof name, "/shard-%d-of-%d.safetensors", i, shards);
@@ -162,11 +171,9 @@ static bool add_folder(struct pd_sources *s, const char *folder, char *why) {
 }
 
 static bool add_path(struct pd_sources *s, const char *path, char *why) {
-  static const char json[] = ".json";
   struct stat st;
-  size_t n = strlen(path), m = sizeof json - 1;
   if (!stat(path, &st) && S_ISDIR(st.st_mode)) return add_folder(s, path, why);
-  return n > m && !strcmp(path + n - m, json) ? add_indexed(s, path, why) : add_file(s, path, why);
+  return is_index(path) ? add_indexed(s, path, why) : add_file(s, path, why);
 }
 
 /* ---- names ----------------------------------------------------------------------------------- */

@@ -38,8 +38,8 @@ struct pd_sources {
 /* Number of shards of the checkpoint step in this folder, from file names; 0: none. With shards of several plans:
  * the largest complete set, or the largest set. */
 int pd_count_shards(const char *folder, bool *complete);
-/* Opens the n paths of --init: safetensors files, indices, and folders with a complete checkpoint step,
- * model.safetensors or its index. The first rename OLD=NEW that matches a name replaces it by NEW, whose wildcards
+/* Opens the n paths of --init: safetensors files, files of torch.save, indices, and folders with a complete checkpoint
+ * step, model.safetensors, pytorch_model.bin or an index of one. The first rename OLD=NEW that matches a name replaces it by NEW, whose wildcards
  * (pattern.h) take the text that OLD's matched; each rename must match a name. False after filling `why`. Close in
  * either case. */
 bool pd_sources_open(struct pd_sources *s, char *const *paths, int n, char *const *renames, int n_renames,

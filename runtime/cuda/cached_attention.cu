@@ -1,5 +1,5 @@
-/* Attention of one position of every sequence to those before it, with keys and values from a cache: a block
- * processes a sample's head of keys and values, and its query heads one after another. Each warp takes every
+/* Attention of rows, each one position of a sequence, to those before it, with keys and values from a cache. The
+ * first kernel stores the keys and values of all rows that are in use. In the second, a block processes a row's head of keys and values, and its query heads one after another. Each warp takes every
  * WARPS-th key, a lane every 32nd element, with the softmax online and its sums of values in shared memory; then
  * the warps' sums are put together in order. */
 #include "pd_elements.h"
@@ -31,18 +31,25 @@ static __device__ void attend(const struct pd_cached_attention &a, const pd_in &
   if (lane == 0) *own_max = max, *own_sum = sum;
 }
 
+static __global__ void store(struct pd_cached_attention a, pd_in k, pd_in v, const int32_t *position,
+                             const int32_t *sequence, float *keys, float *values) {
+  int64_t row = blockIdx.x / a.kv_heads, head = blockIdx.x % a.kv_heads;
+  if (sequence[row] >= a.sequences) return;
+  int64_t to = ((sequence[row] * a.kv_heads + head) * a.context + position[row]) * a.size;
+  for (int64_t i = threadIdx.x; i < a.size; i += blockDim.x) {
+    keys[to + i] = pd_element(k, row * a.k.batch + head * a.k.head + i);
+    values[to + i] = pd_element(v, row * a.v.batch + head * a.v.head + i);
+  }
+}
+
 static __global__ void __launch_bounds__(WARPS * 32)
-    cached_attention(struct pd_cached_attention a, pd_in q, pd_in k, pd_in v, const int32_t *position, pd_out o,
-                     float *keys, float *values) {
+    cached_attention(struct pd_cached_attention a, pd_in q, const int32_t *position, const int32_t *sequence,
+                     pd_out o, const float *keys, const float *values) {
   PD_SHARED(float, shared); /* [WARPS][size], and the maximum and the sum of each warp */
   float *max = shared + WARPS * a.size, *sum = max + WARPS;
   int64_t sample = blockIdx.x / a.kv_heads, head = blockIdx.x % a.kv_heads, group = a.heads / a.kv_heads;
-  int64_t at = position[sample], cache = blockIdx.x * a.context * a.size;
-  for (int64_t i = threadIdx.x; i < a.size; i += blockDim.x) {
-    keys[cache + at * a.size + i] = pd_element(k, sample * a.k.batch + head * a.k.head + i);
-    values[cache + at * a.size + i] = pd_element(v, sample * a.v.batch + head * a.v.head + i);
-  }
-  __syncthreads();
+  if (sequence[sample] >= a.sequences) return;
+  int64_t at = position[sample], cache = (sequence[sample] * a.kv_heads + head) * a.context * a.size;
   for (int64_t h = head * group; h < (head + 1) * group; h++) {
     int warp = threadIdx.x / 32;
     attend(a, q, sample * a.q.batch + h * a.q.head, keys + cache, values + cache, at + 1, shared + warp * a.size,
@@ -61,8 +68,11 @@ static __global__ void __launch_bounds__(WARPS * 32)
 }
 
 void pd_cached_attention(const struct pd_cached_attention *a, pd_in q, pd_in k, pd_in v, const int32_t *position,
-                         pd_out o, pd_out keys, pd_out values) {
+                         const int32_t *sequence, pd_out o, pd_out keys, pd_out values) {
   size_t shared = static_cast<size_t>(WARPS * a->size + 2 * WARPS) * sizeof(float);
-  PD_LAUNCH(cached_attention, dim3(static_cast<unsigned>(a->batch * a->kv_heads)), WARPS * 32, shared, pd_stream,
-            *a, q, k, v, position, o, static_cast<float *>(keys.at), static_cast<float *>(values.at));
+  const dim3 blocks(static_cast<unsigned>(a->batch * a->kv_heads));
+  PD_LAUNCH(store, blocks, 128, 0, pd_stream, *a, k, v, position, sequence, static_cast<float *>(keys.at),
+            static_cast<float *>(values.at));
+  PD_LAUNCH(cached_attention, blocks, WARPS * 32, shared, pd_stream, *a, q, position, sequence, o,
+            static_cast<const float *>(keys.at), static_cast<const float *>(values.at));
 }

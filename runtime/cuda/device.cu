@@ -119,6 +119,9 @@ static int number_here(void) {
  * guide, "Lazy Loading"), including a message from a peer that waits for this rank. For the same reason streams
  * must not share the device's work queues, 8 by default: a wait at the head of a queue blocks all its streams, and
  * a line has several streams, including NCCL's. */
+/* Unused rows cost little: products read a matrix once for all rows. */
+void pd_device_use_rows(int64_t) {}
+
 void pd_device_prepare(void) {
   if (pd_planned_ranks() * pd_tensor_degree() == 1) return;
   setenv("CUDA_MODULE_LOADING", "EAGER", 0);

@@ -160,7 +160,8 @@ PD_PLANNED struct pd_matmul_shape pd_convolution_product(const struct pd_convolu
                                 PD_MATMUL_F32,
                                 .bias = s->bias,
                                 .accumulate = false,
-                                .few_rows = false};
+                                .few_rows = false,
+                                .by_sample = false};
     return y;
   }
   if (s->kind == PD_CONVOLUTION_BACKWARD) {
@@ -179,7 +180,8 @@ PD_PLANNED struct pd_matmul_shape pd_convolution_product(const struct pd_convolu
                                  PD_MATMUL_F32,
                                  .bias = false,
                                  .accumulate = false,
-                                 .few_rows = false};
+                                 .few_rows = false,
+                                 .by_sample = false};
     return dx;
   }
   struct pd_matmul_shape dw = {.batch = 1,
@@ -197,7 +199,8 @@ PD_PLANNED struct pd_matmul_shape pd_convolution_product(const struct pd_convolu
                                PD_MATMUL_F32,
                                .bias = false,
                                .accumulate = s->accumulate,
-                               .few_rows = false};
+                               .few_rows = false,
+                               .by_sample = false};
   return dw;
 }
 
@@ -243,7 +246,8 @@ PD_PLANNED struct pd_matmul_shape pd_column_product(const struct pd_convolution_
                                 PD_MATMUL_F32,
                                 .bias = false,
                                 .accumulate = false,
-                                .few_rows = false};
+                                .few_rows = false,
+                                .by_sample = false};
     return y;
   }
   if (s->kind == PD_CONVOLUTION_BACKWARD) {
@@ -262,7 +266,8 @@ PD_PLANNED struct pd_matmul_shape pd_column_product(const struct pd_convolution_
                                       PD_MATMUL_F32,
                                       .bias = false,
                                       .accumulate = false,
-                                      .few_rows = false};
+                                      .few_rows = false,
+                                      .by_sample = false};
     return columns;
   }
   struct pd_matmul_shape dw = {.batch = groups,
@@ -280,7 +285,8 @@ PD_PLANNED struct pd_matmul_shape pd_column_product(const struct pd_convolution_
                                PD_MATMUL_F32,
                                .bias = false,
                                .accumulate = accumulate,
-                               .few_rows = false};
+                               .few_rows = false,
+                               .by_sample = false};
   return dw;
 }
 
@@ -363,7 +369,8 @@ PD_PLANNED struct pd_matmul_shape pd_lstm_product(const struct pd_lstm *l) {
                               PD_MATMUL_F32,
                               .bias = false,
                               .accumulate = false,
-                              .few_rows = false};
+                              .few_rows = false,
+                              .by_sample = false};
   return z;
 }
 /* The gradient of the previous state from a step's gates: dh[batch][hidden] = d_gates @ w. */
@@ -384,7 +391,8 @@ PD_PLANNED struct pd_matmul_shape pd_lstm_backward_product(const struct pd_lstm 
                                PD_MATMUL_F32,
                                .bias = false,
                                .accumulate = false,
-                               .few_rows = false};
+                               .few_rows = false,
+                               .by_sample = false};
   return dh;
 }
 PD_PLANNED int64_t pd_lstm_state_bytes(const struct pd_lstm *l) {

@@ -134,7 +134,7 @@ static bool cut_rows(struct pd_array *a, const struct pd_input *in, char *why) {
 }
 
 /* Unpacks into this rank's memory, after a check of the size that the file claims. */
-static bool unpack_member(struct pd_array *a, const struct pd_npz_entry *e, char *why) {
+static bool unpack_member(struct pd_array *a, const struct pd_zip_entry *e, char *why) {
   enum { NOTED = 1 << 30 };
   static const char way_out[] = "help: numpy.savez writes arrays that are read without unpacking";
   double gib = (double)e->size / (1 << 30), room = (double)pd_memory_room() / (1 << 30);
@@ -151,10 +151,10 @@ static bool unpack_member(struct pd_array *a, const struct pd_npz_entry *e, char
 /* The archive's array with the input's name, or the only array if the model has one input. */
 static bool open_member(const struct pd_files *d, struct part *p, const struct pd_input *in, char *why) {
   struct pd_array *a = &p->array;
-  struct pd_npz_entry e;
+  struct pd_zip_entry e;
   if (!pd_npz_find(a, in->name, d->named || count_file_inputs(d) == 1, &e, why) || !pd_npz_open(a, &e, why))
     return false;
-  if (e.method == PD_NPZ_DEFLATED && !unpack_member(a, &e, why)) return false;
+  if (e.method == PD_ZIP_DEFLATED && !unpack_member(a, &e, why)) return false;
   return pd_parse_npy(a, why);
 }
 
@@ -340,7 +340,7 @@ static bool open_columns(struct pd_files *d, char *why) {
 /* Notes the arrays of an archive that no input reads. */
 static void note_unused(const struct pd_files *d, const struct part *archive) {
   enum { MOST = 64 };
-  struct pd_npz_entry all[MOST];
+  struct pd_zip_entry all[MOST];
   char why[PD_WHY];
   int n = pd_npz_arrays(&archive->array, all, MOST, why);
   for (int e = 0; e < n && e < MOST; e++) {

@@ -6,6 +6,7 @@
 #include "run/augment.h"
 #include "pd_runtime.h"
 #include "shared/why.h"
+#include "shared/zip.h"
 
 #ifdef __cplusplus
 extern "C" {
@@ -74,22 +75,14 @@ bool pd_refuse_foreign(const struct pd_array *a, char *why);
 
 /* ---- npz.c ----------------------------------------------------------------------------------- */
 
-enum { PD_NPZ_STORED = 0, PD_NPZ_DEFLATED = 8 };
-struct pd_npz_entry {
-  const char *name; /* in the archive, without .npy */
-  int name_length, method;
-  bool encrypted;
-  uint32_t checksum;
-  uint64_t local, packed, size; /* file offset; bytes packed and unpacked */
-};
 /* Returns the number of arrays of an archive, the first `room` of them in `to`; -1: invalid archive. */
-int pd_npz_arrays(const struct pd_array *a, struct pd_npz_entry *to, int room, char *why);
+int pd_npz_arrays(const struct pd_array *a, struct pd_zip_entry *to, int room, char *why);
 /* Finds the array with this name or, with `any`, the only array; `why` lists the arrays. */
-bool pd_npz_find(const struct pd_array *a, const char *name, bool any, struct pd_npz_entry *e, char *why);
+bool pd_npz_find(const struct pd_array *a, const char *name, bool any, struct pd_zip_entry *e, char *why);
 /* Narrows the archive's map and size to the packed array. */
-bool pd_npz_open(struct pd_array *a, const struct pd_npz_entry *e, char *why);
+bool pd_npz_open(struct pd_array *a, const struct pd_zip_entry *e, char *why);
 /* Unpacks a deflated array to e->size bytes at `to` and sets map and size to them. */
-bool pd_npz_unpack(struct pd_array *a, const struct pd_npz_entry *e, char *to, char *why);
+bool pd_npz_unpack(struct pd_array *a, const struct pd_zip_entry *e, char *to, char *why);
 
 /* ---- inflate.c ------------------------------------------------------------------------------- */
 

@@ -1,286 +1,286 @@
-/* Text generation: the prompt, the input of each step, sampled tokens and output. All samples have the same prompt
- * and position. Inputs follow from numbers that all ranks know, so the prompt streams through the stages. The rank
- * with the logits broadcasts a sampled token, for which all ranks wait. Positions count within a window that
- * starts at token 0; with --window it moves by half of the context whenever the context is full. */
-#include "generate/generate.h"
+/* Text generation: the steps of all ranks. A slot holds a sequence, and a step feeds rows: positions of prompts, as many
+ * as the batch has rows, or one drawn token of each slot. Inputs follow from numbers that all ranks know, so prompts
+ * stream through the stages. The rank with the logits broadcasts drawn tokens, for which all ranks wait. Positions count
+ * within a window that starts at token 0; with --window it moves by half of the context whenever the context is full.
+ *
+ * Drawn tokens wait while a prompt is fed: so the kernels that compute a position, and its bits, do not depend on other
+ * sequences. */
+#include "generate/internal.h"
 #include "messages/messages.h"
 
-#include "generate/sampling.h"
-#include "tokens/tokenizer.h"
-#include "shared/named_pipe.h"
-
-#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-static struct pd_tokenizer *tokenizer; /* on rank 0; NULL: tokens are numbers in input and output */
-static int32_t *prompt, *all;          /* all: [sample][capacity] */
-static int64_t n_prompt, capacity;     /* capacity: tokens at the end */
-static char *ends;                     /* by token: --stop ends a sample at it; NULL: none */
+static struct slot {
+  struct pd_request *r;  /* NULL: free */
+  int64_t fed, window;   /* tokens that were fed, and the token at position 0 */
+  int64_t block;         /* tokens before this one are fed as rows of a prompt */
+  bool draws;            /* this step's logits are for its next token */
+  int32_t *held;         /* tokens whose keys and values the cache has, by position */
+  int64_t n_held, alike; /* alike: of these, the first that were fed as rows of prompts */
+} * slot;
 
-static int64_t known;       /* tokens of each sample so far */
-static int64_t fed, window; /* this step's last token, and the token at position 0 */
-static int32_t *drawn;      /* by sample: the token that follows */
-static bool draws;          /* this step's logits are for an unknown token */
-static double started, prompted;
+/* A position that this step feeds. */
+static struct row {
+  int slot;
+  int64_t token; /* its index in the sequence */
+} * row;
+static int64_t n_rows;
 
-static const struct pd_generation *generation(void) { return pd.stage->generation; }
-static int64_t samples(void) { return pd.stage->microbatch; }
-static bool cached(void) { return generation()->position >= 0; }
-static int32_t *tokens_of(int64_t sample) { return all + sample * capacity; }
+static struct drawn {
+  int32_t token;
+  struct pd_logprobs logprobs;
+} * drawn; /* by slot */
 
-/* ---- the prompt ------------------------------------------------------------------------------------- */
+static int64_t next_request;
+static struct pd_request *last_turn; /* of --chat */
 
-static bool read_numbers(const char *text, char *why) {
-  prompt = pd_allocate(sizeof *prompt * (strlen(text) / 2 + 1));
-  for (const char *at = text;;) {
-    char *end;
-    long long token = strtoll(at, &end, 10);
-    if (end == at || (*end && *end != ',') || token < 0 || token >= generation()->classes)
-      return pd_refuse(why, "--prompt-tokens needs numbers from 0 to %lld, separated by commas, not '%s'",
-                       (long long)generation()->classes - 1, at);
-    prompt[n_prompt++] = (int32_t)token;
-    if (!*end) return true;
-    at = end + 1;
-  }
+static struct {
+  double started, prompted;
+  int64_t prompts, drawn; /* tokens of prompts that were computed, and that were drawn */
+  int64_t longest;        /* prompt */
+  bool full;              /* a context */
+} counts;
+
+static int64_t n_slots(void) { return pd_generated()->samples; }
+static bool cached(void) { return pd_generated()->position >= 0; }
+
+/* An upper bound; after each half of a context of new tokens, half a context is fed again. */
+int64_t pd_generation_steps(void) {
+  int64_t steps = 0, most = INT64_MAX / 64;
+  if (pd_options.chat) return most;
+  for (int64_t i = 0; i < pd_n_requests && steps < most; i++)
+    steps += 2 * (pd_requests[i]->n_prompt + pd_options.tokens) + 2;
+  return steps < most ? steps : most;
 }
-
-/* Reads a whole file, or standard input; limited, because a device may be endless. */
-static bool read_stream(const char *path, char **text, size_t *bytes, char *why) {
-  enum { MOST = 256 << 20 };
-  if (path && pd_is_named_pipe(path))
-    return pd_refuse(
-        why, "cannot read '%s': it is a named pipe. help: pass a command's output to --prompt-file /dev/stdin",
-        path);
-  FILE *in = path ? fopen(path, "rb") : stdin;
-  size_t room = 0;
-  if (!in) return pd_refuse(why, "cannot read '%s': %s", path, strerror(errno));
-  for (size_t got = 1; got && *bytes <= MOST; *bytes += got) {
-    if (*bytes + 4096 > room) {
-      room = 2 * room + 8192;
-      *text = realloc(*text, room);
-      if (!*text) pd_fail("out of memory: cannot get %zu bytes", room);
-    }
-    got = fread(*text + *bytes, 1, 4096, in);
-  }
-  bool ok = !ferror(in) || pd_refuse(why, "cannot read %s%s%s: %s", path ? "'" : "",
-                                     path ? path : "standard input", path ? "'" : "", strerror(errno));
-  if (path) fclose(in);
-  return ok && (*bytes <= MOST || pd_refuse(why, "the prompt in %s%s%s has more than %d MiB", path ? "'" : "",
-                                            path ? path : "standard input", path ? "'" : "", MOST >> 20));
-}
-
-static bool encode_prompt(char *why) {
-  const struct pd_options *o = &pd_options;
-  char *text = NULL;
-  size_t bytes = o->prompt ? strlen(o->prompt) : 0;
-  if (!o->prompt && !read_stream(o->prompt_file, &text, &bytes, why)) return false;
-  int32_t *encoded;
-  const int32_t *prefix;
-  int n_prefix = pd_tokenizer_prefix(tokenizer, &prefix);
-  int64_t n = pd_tokenizer_encode(tokenizer, o->prompt ? o->prompt : text, bytes, &encoded, why);
-  free(text);
-  if (n < 0) return false;
-  prompt = pd_allocate(sizeof *prompt * (size_t)(n_prefix + n));
-  memcpy(prompt, prefix, sizeof *prompt * (size_t)n_prefix);
-  memcpy(prompt + n_prefix, encoded, sizeof *prompt * (size_t)n);
-  n_prompt = n_prefix + n;
-  free(encoded);
-  return true;
-}
-
-static bool check_prompt(char *why) {
-  int64_t context = generation()->context;
-  if (!n_prompt) return pd_refuse(why, "the prompt is empty. help: give --prompt TEXT, or text on standard input");
-  if (n_prompt > context && !pd_options.window)
-    return pd_refuse(
-        why,
-        "the prompt has %lld tokens, but the model's context has %lld. help: drop the beginning of the prompt "
-        "with --window",
-        (long long)n_prompt, (long long)context);
-  return true;
-}
-
-bool pd_generation_read(char *why) {
-  const struct pd_options *o = &pd_options;
-  bool text = !o->prompt_tokens || !o->token_numbers;
-  if (pd.rank) return true;
-  if (text && !o->n_tokenizer && generation()->classes != 256)
-    return pd_refuse(why,
-                     "the model has %lld tokens, more than the 256 bytes. help: give --tokenizer FILE..., or use "
-                     "--prompt-tokens and --output tokens",
-                     (long long)generation()->classes);
-  if (text && !(tokenizer = pd_tokenizer_open(o->tokenizer, o->n_tokenizer, generation()->classes, why)))
-    return false;
-  if (o->stop && !tokenizer)
-    return pd_refuse(why, "--stop needs --tokenizer, which defines the end-of-text token");
-  return (o->prompt_tokens ? read_numbers(o->prompt_tokens, why) : encode_prompt(why)) && check_prompt(why);
-}
-
-static void broadcast(void *what, size_t bytes, int root, const char *text) {
-  MPI_Request request;
-  MPI_Ibcast(what, (int)bytes, MPI_BYTE, root, pd_comm_control, &request);
-  pd_wait(1, &request, text, -1, NULL, -1);
-}
-
-void pd_generation_share(void) {
-  static const char what[] = "the prompt";
-  const struct pd_options *o = &pd_options;
-  broadcast(&n_prompt, sizeof n_prompt, 0, what);
-  if (pd.rank) prompt = pd_allocate(sizeof *prompt * (size_t)n_prompt);
-  broadcast(prompt, sizeof *prompt * (size_t)n_prompt, 0, what);
-  if (o->stop) {
-    ends = pd_allocate((size_t)generation()->classes);
-    for (int64_t i = 0; tokenizer && i < generation()->classes; i++)
-      ends[i] = pd_tokenizer_ends(tokenizer, (int32_t)i);
-    broadcast(ends, (size_t)generation()->classes, 0, what);
-  }
-  capacity = n_prompt + o->tokens;
-  if (!o->window && capacity > generation()->context + 1) capacity = generation()->context + 1;
-  all = pd_allocate(sizeof *all * (size_t)(samples() * capacity));
-  drawn = pd_allocate(sizeof *drawn * (size_t)samples());
-  for (int64_t b = 0; b < samples(); b++) memcpy(tokens_of(b), prompt, sizeof *all * (size_t)n_prompt);
-  known = n_prompt;
-}
-
-/* After each half of a context of new tokens, half a context is fed again. */
-int64_t pd_generation_steps(void) { return 2 * capacity; }
-
-/* ---- printing, on rank 0 ----------------------------------------------------------------------------- */
-
-static void flush_output(void) {
-  if (fflush(stdout) || ferror(stdout)) pd_fail("cannot write to standard output: %s", strerror(errno));
-}
-
-/* Tokens of a sample up to its end token; without one, all known tokens. */
-static int64_t printed_tokens(int64_t sample) {
-  for (int64_t i = n_prompt; ends && i < known; i++)
-    if (ends[tokens_of(sample)[i]]) return i;
-  return known;
-}
-
-static void print_token(struct pd_decoding *d, int64_t index, int32_t token) {
-  const char *text;
-  if (pd_options.token_numbers) {
-    printf(index > n_prompt ? ",%d" : "%d", token);
-    return;
-  }
-  size_t bytes = pd_tokenizer_decode(tokenizer, d, token, &text);
-  fwrite(text, 1, bytes, stdout);
-}
-
-/* The prompt is decoded too, because a token's text may depend on earlier tokens. */
-static void begin_text(struct pd_decoding *d) {
-  const char *text;
-  for (int64_t i = 0; i < n_prompt && !pd_options.token_numbers; i++)
-    pd_tokenizer_decode(tokenizer, d, prompt[i], &text);
-}
-
-static void end_text(struct pd_decoding *d) {
-  const char *text;
-  size_t bytes = pd_options.token_numbers ? 0 : pd_tokenizer_decode_end(d, &text);
-  if (bytes) fwrite(text, 1, bytes, stdout);
-  fputs("\n", stdout);
-  flush_output();
-}
-
-/* A single sample is printed incrementally, several samples one after another at the end. */
-static void print_new(void) {
-  static struct pd_decoding d;
-  static int64_t done;
-  if (pd.rank || samples() > 1) return;
-  if (!done) begin_text(&d);
-  if (done < n_prompt) done = n_prompt;
-  for (int64_t end = printed_tokens(0); done < end; done++) print_token(&d, done, all[done]);
-  if (known == capacity || printed_tokens(0) < known)
-    end_text(&d);
-  else
-    flush_output();
-}
-
-static void print_samples(void) {
-  if (pd.rank || samples() == 1) return;
-  for (int64_t b = 0; b < samples(); b++) {
-    struct pd_decoding d = {.n_held = 0};
-    if (b && !pd_options.token_numbers) fputs("----\n", stdout);
-    begin_text(&d);
-    for (int64_t i = n_prompt, end = printed_tokens(b); i < end; i++) print_token(&d, i, tokens_of(b)[i]);
-    end_text(&d);
-  }
-}
-
-/* ---- steps ------------------------------------------------------------------------------------------- */
 
 /* The start of the window whose last token has this index. */
 static int64_t window_of(int64_t index) {
-  int64_t context = generation()->context, half = (context + 1) / 2;
+  int64_t context = pd_generated()->context, half = (context + 1) / 2;
   return index < context ? 0 : (index - context + half) / half * half;
 }
 
-/* Broadcasts the token sampled from this step's logits. */
-static void take_drawn(void) {
-  static const char what[] = "the next token";
-  broadcast(drawn, sizeof *drawn * (size_t)samples(), pd_rank_of(generation()->stage, 0), what);
-  for (int64_t b = 0; b < samples(); b++) tokens_of(b)[known] = drawn[b];
-  known++;
-  print_new();
+/* ---- slots --------------------------------------------------------------------------------------------- */
+
+static void start(void) {
+  slot = pd_allocate(sizeof *slot * (size_t)n_slots());
+  row = pd_allocate(sizeof *row * (size_t)pd.stage->microbatch);
+  drawn = pd_allocate(sizeof *drawn * (size_t)n_slots());
+  for (int64_t b = 0; b < n_slots(); b++)
+    slot[b].held = pd_allocate(sizeof(int32_t) * (size_t)pd_generated()->context);
+  pd_results_open();
+  counts.started = counts.prompted = pd_seconds();
 }
 
-static bool is_over(void) {
-  bool over = ends != NULL;
-  for (int64_t b = 0; b < samples() && over; b++) over = printed_tokens(b) < known;
-  return over || known >= capacity;
+/* Leading tokens of the request that the slot's cache has. Those that were drawn were computed by other kernels. */
+static int64_t in_cache(const struct slot *s, const struct pd_request *r) {
+  int64_t n = 0, most = pd_options.chat ? s->n_held : s->alike;
+  if (most > r->n_prompt - 1) most = r->n_prompt - 1; /* the last token's logits are not kept */
+  while (n < most && s->held[n] == r->tokens[n]) n++;
+  return n;
+}
+
+static void assign(struct slot *s, struct pd_request *r) {
+  s->r = r;
+  s->window = window_of(r->n_known - 1);
+  s->block = r->n_known;
+  if (r->n_prompt > counts.longest) counts.longest = r->n_prompt;
+  s->fed = !cached() ? r->n_known - 1 : s->window ? s->window : in_cache(s, r);
+  counts.prompts += r->n_prompt - (cached() ? s->fed : s->window);
+}
+
+/* The free slot whose cache has most of the request's tokens; NULL: none is free. */
+static struct slot *free_slot(const struct pd_request *r) {
+  struct slot *best = NULL;
+  int64_t most = -1;
+  for (struct slot *s = slot; s < slot + n_slots(); s++) {
+    int64_t n = s->r ? -1 : in_cache(s, r);
+    if (n > most) best = s, most = n;
+  }
+  return best;
+}
+
+static void end(struct pd_request *r) {
+  counts.full |= r->end == PD_AT_CONTEXT;
+  if (pd_options.chat) last_turn = r;
+  pd_result_ends(r);
+}
+
+static void fill_slots(void) {
+  for (struct slot *s; next_request < pd_n_requests; next_request++) {
+    struct pd_request *r = pd_requests[next_request];
+    if (!(s = free_slot(r))) return;
+    pd_request_begin(r);
+    if (r->end == PD_OPEN)
+      assign(s, r);
+    else
+      end(r);
+  }
+}
+
+/* ---- rows ----------------------------------------------------------------------------------------------- */
+
+static void feed(struct slot *s, bool prompt) {
+  int64_t position = s->fed - s->window;
+  row[n_rows++] = (struct row){(int)(s - slot), s->fed};
+  if (cached()) {
+    s->held[position] = s->r->tokens[s->fed];
+    s->n_held = position + 1;
+    if (prompt && s->alike >= position) s->alike = position + 1;
+    if (!prompt && s->alike > position) s->alike = position;
+  }
+  s->fed++;
+  s->draws = s->fed == s->r->n_known;
+}
+
+/* A full window moves, and its tokens are fed again. */
+static void move_window(struct slot *s) {
+  if (s->fed - s->window < pd_generated()->context) return;
+  s->window = window_of(s->fed);
+  if (!cached()) return;
+  s->fed = s->window;
+  s->block = s->r->n_known;
+}
+
+static void choose_rows(void) {
+  bool prompts = false;
+  n_rows = 0;
+  for (struct slot *s = slot; s < slot + n_slots(); s++) {
+    s->draws = false;
+    if (!s->r) continue;
+    move_window(s);
+    prompts |= cached() && s->fed < s->block;
+  }
+  for (struct slot *s = slot; s < slot + n_slots(); s++) {
+    if (!s->r) continue;
+    if (!prompts) feed(s, false);
+    while (prompts && s->fed < s->block && n_rows < pd.stage->microbatch) feed(s, true);
+  }
+  pd_device_use_rows(prompts || n_slots() > PD_FEW_ROWS || !cached() ? 0 : n_rows);
+}
+
+/* ---- drawn tokens ---------------------------------------------------------------------------------------- */
+
+static void add_token(struct slot *s, const struct drawn *d) {
+  struct pd_request *r = s->r;
+  r->tokens[r->n_known] = d->token;
+  if (r->logprobs) r->logprobs[r->n_known - r->n_prompt] = d->logprobs;
+  r->n_known++;
+  counts.drawn++;
+  if (counts.drawn == 1) counts.prompted = pd_seconds();
+  if ((pd_options.stop || r->turns) && pd_end_tokens[d->token]) {
+    r->end = PD_AT_STOP;
+  } else {
+    r->n_result = r->n_known;
+    if (!pd.rank && pd_text_add(r)) r->end = PD_AT_STOP;
+  }
+}
+
+static void share_ends(void) {
+  static char *ended;
+  if (!ended) ended = pd_allocate((size_t)n_slots());
+  for (int64_t b = 0; b < n_slots(); b++) ended[b] = slot[b].draws && slot[b].r->end == PD_AT_STOP;
+  pd_broadcast(ended, (size_t)n_slots(), 0, "the texts that end");
+  for (int64_t b = 0; b < n_slots(); b++)
+    if (ended[b]) slot[b].r->end = PD_AT_STOP;
+}
+
+static void take_drawn(void) {
+  bool draws = false;
+  for (int64_t b = 0; b < n_slots(); b++) draws |= slot[b].draws;
+  if (!draws) return;
+  pd_broadcast(drawn, sizeof *drawn * (size_t)n_slots(), pd_rank_of(pd_generated()->stage, 0), "the next token");
+  for (int64_t b = 0; b < n_slots(); b++)
+    if (slot[b].draws) add_token(&slot[b], &drawn[b]);
+  if (pd_options.n_stop_texts) share_ends();
+  for (struct slot *s = slot; s < slot + n_slots(); s++) {
+    struct pd_request *r = s->r;
+    if (!s->draws) continue;
+    if (r->end == PD_OPEN && r->n_known >= r->capacity)
+      r->end = r->capacity < r->n_prompt + pd_options.tokens ? PD_AT_CONTEXT : PD_AT_LENGTH;
+    pd_result_grows(r);
+    if (r->end == PD_OPEN) continue;
+    s->r = NULL;
+    end(r);
+  }
+}
+
+/* ---- the end ---------------------------------------------------------------------------------------------- */
+
+/* Of one prompt, which all samples have. */
+static void tell_speed(void) {
+  double now = pd_seconds(), drawing = now - counts.prompted;
+  int64_t computed = counts.prompts / n_slots();
+  char of[64] = "";
+  if (computed < counts.longest) snprintf(of, sizeof of, ", the last of %lld,", (long long)counts.longest);
+  pd_note("%lld token%s of prompt%s in %.2f s, %lld token%s in %.2f s: %.1f tokens/s", (long long)computed,
+          computed == 1 ? "" : "s", of, counts.prompted - counts.started, (long long)counts.drawn,
+          counts.drawn == 1 ? "" : "s", drawing, (double)counts.drawn / drawing);
+}
+
+static void tell_prompts(void) {
+  double seconds = pd_seconds() - counts.started;
+  pd_note("%lld prompt%s: %lld tokens of prompts and %lld new tokens in %.2f s: %.1f tokens/s",
+          (long long)pd_n_requests, pd_n_requests == 1 ? "" : "s", (long long)counts.prompts,
+          (long long)counts.drawn, seconds, (double)(counts.prompts + counts.drawn) / seconds);
 }
 
 static void finish(void) {
-  print_samples();
-  double now = pd_seconds();
-  int64_t n = (known - n_prompt) * samples();
+  pd_results_close();
   if (pd.rank) return;
-  if (known == generation()->context + 1 && known < n_prompt + pd_options.tokens)
+  if (counts.full)
     pd_note("the context of %lld tokens is full. help: continue with its newer half with --window",
-            (long long)generation()->context);
-  if (n_prompt == known) return;
-  int64_t computed = n_prompt - window_of(n_prompt - 1);
-  char of[64] = "";
-  if (computed < n_prompt) snprintf(of, sizeof of, ", the last of %lld,", (long long)n_prompt);
-  pd_note("%lld token%s of prompt%s in %.2f s, %lld token%s in %.2f s: %.1f tokens/s", (long long)computed,
-          computed == 1 ? "" : "s", of, prompted - started, (long long)n, n == 1 ? "" : "s", now - prompted,
-          (double)n / (now - prompted));
+            (long long)pd_generated()->context);
+  if (!counts.drawn || pd_options.chat) return;
+  if (pd_options.prompts)
+    tell_prompts();
+  else
+    tell_speed();
 }
 
-/* With a cache, tokens are fed one by one, again from the window's start after it moves; without, the whole window
- * at once. */
 bool pd_generation_next(int64_t k) {
-  if (k == 1) {
-    started = prompted = pd_seconds();
-    window = window_of(known - 1);
-    fed = cached() ? window : known - 1;
-  } else {
-    if (draws) take_drawn();
-    if (known == n_prompt + 1) prompted = pd_seconds();
-    fed++;
-    if (fed - window == generation()->context) {
-      window = window_of(fed);
-      fed = cached() ? window : fed;
-    }
+  if (k == 1)
+    start();
+  else
+    take_drawn();
+  fill_slots();
+  choose_rows();
+  while (!n_rows && pd_options.chat && pd_chat_turn(last_turn)) {
+    fill_slots();
+    choose_rows();
   }
-  draws = fed + 1 == known;
-  if (!is_over()) return true;
-  finish();
-  return false;
+  if (!n_rows) finish();
+  return n_rows > 0;
+}
+
+/* ---- inputs and logits ------------------------------------------------------------------------------------- */
+
+static void load_position(int input, int64_t r, int32_t *to) {
+  const struct pd_generation *g = pd_generated();
+  const struct row *of = r < n_rows ? &row[r] : NULL;
+  const struct slot *s = of ? &slot[of->slot] : NULL;
+  if (input == g->sequence)
+    *to = s ? of->slot : (int32_t)n_slots();
+  else if (input == g->position)
+    *to = s ? (int32_t)(of->token - s->window) : 0;
+  else
+    *to = s ? s->r->tokens[of->token] : 0;
+}
+
+/* Without caches, row b is slot b. */
+static void load_window(int64_t b, int64_t n, int32_t *to) {
+  const struct slot *s = &slot[b];
+  for (int64_t i = 0; i < n; i++) to[i] = s->r && s->window + i < s->fed ? s->r->tokens[s->window + i] : 0;
 }
 
 static void load_tokens(const void *of, int64_t b, int worker, void *to) {
   (void)worker;
   const int input = *(const int *)of;
-  int32_t *numbers = to;
-  for (int64_t i = 0; i < pd.stage->inputs[input].elements; i++) {
-    int64_t at = cached() ? fed : window + i;
-    int32_t token = at <= fed ? tokens_of(b)[at] : 0;
-    numbers[i] = input == generation()->position ? (int32_t)(fed - window) : token;
-  }
+  if (cached())
+    load_position(input, b, to);
+  else
+    load_window(b, pd.stage->inputs[input].elements, to);
 }
 
 void pd_generation_load(int input, int64_t k, void *to) {
@@ -288,20 +288,28 @@ void pd_generation_load(int input, int64_t k, void *to) {
   pd_load_samples(input, to, false, load_tokens, &input);
 }
 
-void pd_generation_logits(int figure, int64_t k, const float *logits, int64_t n) {
-  (void)figure, (void)k;
+static void draw(struct slot *s, const float *logits) {
   const struct pd_options *o = &pd_options;
   const struct pd_sampling how = {.temperature = (float)o->temperature,
                                   .top_k = o->top_k,
                                   .top_p = (float)o->top_p};
   static int32_t *order;
-  if (!draws) return;
-  if (!order) order = pd_allocate(sizeof *order * (size_t)generation()->classes);
-  int64_t width = generation()->logits, row = cached() ? 0 : fed - window;
-  for (int64_t b = 0; b < samples(); b++) {
-    const float *of_sample = pd_view(logits + b * (n / samples()) + row * width, generation()->classes, false);
-    int64_t token = pd_choose_token(of_sample, generation()->classes, &how, pd.seed, b, known, order);
-    if (token < 0) pd_fail("the logits of token %lld are non-finite", (long long)known);
-    drawn[b] = (int32_t)token;
+  int64_t classes = pd_generated()->classes;
+  struct drawn *to = &drawn[s - slot];
+  if (!order) order = pd_allocate(sizeof *order * (size_t)classes);
+  int64_t token = pd_choose_token(logits, classes, &how, pd.seed, s->r->number, s->r->n_known, order);
+  if (token < 0) pd_fail("the logits of token %lld are non-finite", (long long)s->r->n_known);
+  to->token = (int32_t)token;
+  if (o->logprobs) pd_take_logprobs(logits, classes, token, (int32_t)o->logprobs, &to->logprobs);
+}
+
+void pd_generation_logits(int figure, int64_t k, const float *logits, int64_t n) {
+  (void)figure, (void)k;
+  int64_t width = pd_generated()->logits, each = n / pd.stage->microbatch;
+  for (int64_t r = 0; r < n_rows; r++) {
+    struct slot *s = &slot[row[r].slot];
+    if (!s->draws || row[r].token + 1 != s->r->n_known) continue;
+    int64_t at = cached() ? r * each : row[r].slot * each + (row[r].token - s->window) * width;
+    draw(s, pd_view(logits + at, pd_generated()->classes, false));
   }
 }

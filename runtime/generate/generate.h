@@ -8,11 +8,11 @@
 extern "C" {
 #endif
 
-/* ---- generate.c ------------------------------------------------------------------------------- */
-
-/* Rank 0 reads the prompt; false after filling `why`. */
+/* Completes the options; false after filling `why`. */
+bool pd_generation_check(struct pd_options *o, char *why);
+/* Rank 0 reads the prompts; false after filling `why`. */
 bool pd_generation_read(char *why);
-void pd_generation_share(void);    /* collective: sends the prompt to all ranks */
+void pd_generation_share(void);    /* collective: sends the prompts to all ranks */
 int64_t pd_generation_steps(void); /* upper bound */
 
 #ifdef __cplusplus

@@ -99,3 +99,26 @@ int64_t pd_choose_token(const float *logits, int64_t n, const struct pd_sampling
     if (u < (below += exp((logits[order[i]] - top) / t))) break;
   return order[i];
 }
+
+/* Keeps the `most` largest logits of those before, in order; the lower token of equals first. */
+static void keep(struct pd_logprobs *to, int32_t most, int32_t token, float logit) {
+  int32_t at = to->n;
+  while (at > 0 && logit > to->logprob[at - 1]) at--;
+  if (at >= most) return;
+  to->n += to->n < most;
+  for (int32_t i = to->n - 1; i > at; i--) to->token[i] = to->token[i - 1], to->logprob[i] = to->logprob[i - 1];
+  to->token[at] = token, to->logprob[at] = logit;
+}
+
+void pd_take_logprobs(const float *logits, int64_t n, int64_t chosen, int32_t most, struct pd_logprobs *to) {
+  double top = -INFINITY, sum = 0;
+  *to = (struct pd_logprobs){0};
+  for (int64_t i = 0; i < n; i++) {
+    top = fmax(top, logits[i]);
+    keep(to, most, (int32_t)i, logits[i]);
+  }
+  for (int64_t i = 0; i < n; i++) sum += exp(logits[i] - top);
+  double all = top + log(sum);
+  to->chosen = (float)(logits[chosen] - all);
+  for (int32_t i = 0; i < to->n; i++) to->logprob[i] = (float)(to->logprob[i] - all);
+}

@@ -21,6 +21,16 @@ struct pd_sampling {
 int64_t pd_choose_token(const float *logits, int64_t n, const struct pd_sampling *s, uint64_t seed, int64_t sample,
                         int64_t position, int32_t *order);
 
+/* Natural logarithms of probabilities, those of the logits at temperature 1: of the chosen token, and of the n most
+ * probable ones in order. */
+enum { PD_MOST_LOGPROBS = 20 };
+struct pd_logprobs {
+  float chosen;
+  int32_t n, token[PD_MOST_LOGPROBS];
+  float logprob[PD_MOST_LOGPROBS];
+};
+void pd_take_logprobs(const float *logits, int64_t n, int64_t chosen, int32_t most, struct pd_logprobs *to);
+
 #ifdef __cplusplus
 }
 #endif

@@ -15,6 +15,7 @@
 
 void pd_device_prepare(void) { pd_limit_to_compiled(); }
 bool pd_device_recording(void) { return false; }
+void pd_device_use_rows(int64_t rows) { pd_rows_used = rows; }
 
 /* ---- start ----------------------------------------------------------------------------------- */
 

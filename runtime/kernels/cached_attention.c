@@ -1,6 +1,6 @@
-/* Attention of one position of every sequence to those before it, whose keys and values a cache holds. Softmax
- * online, in blocks of keys, as in kernels/attention.c. One thread does a whole (sample, key head), query heads of
- * a group in order, so that bits do not depend on the number of threads. */
+/* Attention of rows, each one position of a sequence, to those before it, whose keys and values a cache holds. Softmax
+ * online, in blocks of keys, as in kernels/attention.c. One thread does a whole (row, key head), query heads of a
+ * group in order, so that bits depend neither on the number of threads nor on other rows. */
 #define PD_KERNELS
 #include "kernels/pd_bf16.h"
 #include "kernels/pd_vector.h"
@@ -8,7 +8,7 @@
 
 #include <string.h>
 
-enum { KEYS = 64 }; /* at a time */
+enum { KEYS = 64, TOGETHER = 8 }; /* keys at a time, and in the inner loops */
 
 /* The sum of x[i] y[i], in lanes. */
 static float dot(const float *x, const float *y, int64_t n) {
@@ -20,6 +20,42 @@ static float dot(const float *x, const float *y, int64_t n) {
   return pd_lanes_sum(lane);
 }
 
+/* Several of them, whose rows y follow one another: the same sums. */
+static void dots(const float *x, const float *y, int64_t n, float *to) {
+  vector lanes[TOGETHER] = {{0}};
+  int64_t i = 0;
+  for (; i + PD_LANES <= n; i += PD_LANES) {
+    vector a = *(const unaligned *)(x + i);
+    for (int k = 0; k < TOGETHER; k++) {
+      vector b = *(const unaligned *)(y + k * n + i);
+#if defined __AVX512F__
+      lanes[k] = (vector)_mm512_fmadd_ps((__m512)a, (__m512)b, (__m512)lanes[k]);
+#else
+      for (int l = 0; l < PD_LANES; l++) lanes[k][l] = fmaf(a[l], b[l], lanes[k][l]);
+#endif
+    }
+  }
+  for (int k = 0; k < TOGETHER; k++) {
+    float lane[PD_LANES];
+    for (int l = 0; l < PD_LANES; l++) lane[l] = lanes[k][l];
+    for (int l = 0; i + l < n; l++) lane[l] = fmaf(x[i + l], y[k * n + i + l], lane[l]);
+    to[k] = pd_lanes_sum(lane);
+  }
+}
+
+/* o = o + p[0] v[0] + p[1] v[1] + .., in this order. */
+static void add_values(const float *p, const float *v, int64_t rows, int64_t n, float *restrict o) {
+  int64_t j = 0;
+  for (; j + TOGETHER <= rows; j += TOGETHER)
+    for (int64_t i = 0; i < n; i++) {
+      float sum = o[i];
+      for (int k = 0; k < TOGETHER; k++) sum = fmaf(p[j + k], v[(j + k) * n + i], sum);
+      o[i] = sum;
+    }
+  for (; j < rows; j++)
+    for (int64_t i = 0; i < n; i++) o[i] = fmaf(p[j], v[j * n + i], o[i]);
+}
+
 /* One head: o = softmax(scale q k^T) v over n keys; rows of k and v follow one another. */
 static void attend(const struct pd_cached_attention *a, const float *q, const float *keys, const float *values,
                    int64_t n, float *o) {
@@ -28,8 +64,11 @@ static void attend(const struct pd_cached_attention *a, const float *q, const fl
   for (int64_t first = 0; first < n; first += KEYS) {
     int64_t count = n - first < KEYS ? n - first : KEYS;
     float top = max;
+    int64_t done = 0;
+    for (; done + TOGETHER <= count; done += TOGETHER) dots(q, keys + (first + done) * a->size, a->size, p + done);
+    for (; done < count; done++) p[done] = dot(q, keys + (first + done) * a->size, a->size);
     for (int64_t j = 0; j < count; j++) {
-      p[j] = dot(q, keys + (first + j) * a->size, a->size) * a->scale;
+      p[j] *= a->scale;
       top = pd_max(top, p[j]);
     }
     float factor = max == -INFINITY ? 0.0f : pd_exp(max - top);
@@ -37,10 +76,7 @@ static void attend(const struct pd_cached_attention *a, const float *q, const fl
     for (int64_t j = 0; j < count; j++) p[j] = pd_exp(p[j] - top);
     for (int64_t j = 0; j < count; j++) sum += p[j];
     for (int64_t i = 0; first > 0 && i < a->size; i++) o[i] *= factor;
-    for (int64_t j = 0; j < count; j++) {
-      const float *v = values + (first + j) * a->size;
-      for (int64_t i = 0; i < a->size; i++) o[i] = fmaf(p[j], v[i], o[i]);
-    }
+    add_values(p, values + first * a->size, count, a->size, o);
     max = top;
   }
   float inverse = 1.0f / sum;
@@ -49,15 +85,22 @@ static void attend(const struct pd_cached_attention *a, const float *q, const fl
 
 /* Caches hold floats. */
 void pd_cached_attention(const struct pd_cached_attention *a, pd_in q, pd_in k, pd_in v, const int32_t *position,
-                         pd_out o, pd_out keys, pd_out values) {
-  int64_t group = a->heads / a->kv_heads;
-#pragma omp parallel for schedule(static)
-  for (int64_t item = 0; item < a->batch * a->kv_heads; item++) {
+                         const int32_t *sequence, pd_out o, pd_out keys, pd_out values) {
+  int64_t group = a->heads / a->kv_heads, items = a->batch * a->kv_heads;
+  for (int64_t item = 0; item < items; item++) {
+    int64_t b = item / a->kv_heads, kv = item % a->kv_heads;
+    if (sequence[b] >= a->sequences) continue;
+    int64_t to = ((sequence[b] * a->kv_heads + kv) * a->context + position[b]) * a->size;
+    pd_read((float *)keys.at + to, k, b * a->k.batch + kv * a->k.head, a->size);
+    pd_read((float *)values.at + to, v, b * a->v.batch + kv * a->v.head, a->size);
+  }
+#pragma omp parallel for schedule(dynamic, 1)
+  for (int64_t item = 0; item < items; item++) {
     int64_t b = item / a->kv_heads, kv = item % a->kv_heads, at = position[b];
-    float *own_keys = (float *)keys.at + item * a->context * a->size, query[a->size], head[a->size];
-    float *own_values = (float *)values.at + item * a->context * a->size;
-    pd_read(own_keys + at * a->size, k, b * a->k.batch + kv * a->k.head, a->size);
-    pd_read(own_values + at * a->size, v, b * a->v.batch + kv * a->v.head, a->size);
+    if (sequence[b] >= a->sequences) continue;
+    int64_t cache = (sequence[b] * a->kv_heads + kv) * a->context * a->size;
+    const float *own_keys = (const float *)keys.at + cache, *own_values = (const float *)values.at + cache;
+    float query[a->size], head[a->size];
     for (int64_t h = kv * group; h < (kv + 1) * group; h++) {
       pd_read(query, q, b * a->q.batch + h * a->q.head, a->size);
       attend(a, query, own_keys, own_values, at + 1, head);

@@ -11,7 +11,7 @@
  *   library runs at half speed with a part of c per thread; batches and small products are computed in such parts,
  *   some matrices or some rows, determined by shape alone.
  * bf16 operands are used directly if the processor has an implementation, else converted to floats in scratch.
- * Products marked few_rows go to kernels/few_rows.c. */
+ * Products marked few_rows go to kernels/few_rows.c, as do those marked by_sample while few rows are used. */
 #define PD_KERNELS
 #include "kernels/few_rows.h"
 #include "kernels/pd_bf16.h"
@@ -44,6 +44,8 @@ struct part {
   int64_t matrix, matrices, row, rows;
   struct call first, middle, last; /* middle, last: more than two, more than one piece */
 };
+
+int64_t pd_rows_used;
 
 struct pd_matmul {
   struct pd_matmul_shape shape;
@@ -344,6 +346,12 @@ void pd_matmul(const struct pd_matmul *m, pd_in a, pd_in b, pd_in bias, pd_out c
   const struct pd_matmul_shape *s = &m->shape;
   if (s->few_rows) {
     pd_few_rows(s, a, b, bias, c);
+    return;
+  }
+  if (s->by_sample && pd_rows_used > 0 && pd_rows_used <= PD_FEW_ROWS) {
+    struct pd_matmul_shape few = *s;
+    few.m = pd_rows_used;
+    pd_few_rows(&few, a, b, bias, c);
     return;
   }
   char *copies = (char *)scratch + copies_offset(m);

@@ -1,7 +1,7 @@
 /* Reading of whole files, and checks of output paths. */
 #include "run/run.h"
 #include "shared/read_file.h"
-#include "shared/safetensors.h"
+#include "shared/pytorch.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -83,7 +83,7 @@ bool pd_safetensors_open(const char *path, struct pd_safetensors *s, char *why) 
   size_t size;
   const char *map = pd_map_file(path, &size, why);
   if (!map) return false;
-  if (pd_safetensors_parse(map, size, s, cause)) {
+  if (pd_tensors_parse(map, size, s, cause)) {
     s->map = map;
     s->map_size = size;
     return true;

@@ -31,7 +31,8 @@ enum kind {
   PATH,
   TEXT,
   PATHS,
-  LIST
+  LIST,
+  STOPS /* a flag, or a LIST */
 };
 
 /* The runs that read an option, as bits; other runs refuse it. */
@@ -91,14 +92,22 @@ static const struct option options[] = {
     {"--prompt", TEXT, AT(prompt), 0, "TEXT", "text to continue (default: standard input)", TEXTS, GENERATE},
     {"--prompt-file", PATH, AT(prompt_file), 0, "FILE", "file with the text to continue", TEXTS, GENERATE},
     {"--prompt-tokens", TEXT, AT(prompt_tokens), 0, "N,N,..", "tokens to continue, by number", TEXTS, GENERATE},
-    {"--tokens", COUNT, AT(tokens), 0, "N", "number of tokens to generate (default 100)", TEXTS, GENERATE},
+    {"--prompts", PATH, AT(prompts), 0, "FILE",
+     "prompts: a text a line, or in .jsonl an object; prints JSON lines", TEXTS, GENERATE},
+    {"--chat", FLAG, AT(chat), 0, NULL, "chat in turns: a line of standard input is a message", TEXTS, GENERATE},
+    {"--chat-template", TEXT, AT(chat_template), 0, "NAME",
+     "template: auto, a file, chatml, gemma, .. (default: the tokenizer's)", TEXTS, GENERATE},
+    {"--system", TEXT, AT(system), 0, "TEXT", "--chat: first message, of the role system", TEXTS, GENERATE},
+    {"--tokens", COUNT, AT(tokens), 0, "N", "most tokens to generate (default 100; --chat: the context)", TEXTS,
+     GENERATE},
     {"--temperature", NUMBER, AT(temperature), 0, "T",
      "divisor of the logits; 0 picks the most probable token (default 1)", TEXTS, GENERATE},
     {"--top-k", COUNT, AT(top_k), 0, "K", "sample from the K most probable tokens (default 0: all tokens)", TEXTS,
      GENERATE},
     {"--top-p", NUMBER, AT(top_p), 0, "P",
      "sample from the most probable tokens of total probability P (default 1)", TEXTS, GENERATE},
-    {"--stop", FLAG, AT(stop), 0, NULL, "stop at the tokenizer's end-of-text token", TEXTS, GENERATE},
+    {"--stop", STOPS, AT(stop_texts), AT(n_stop_texts), "[TEXT...]",
+     "stop at the tokenizer's end-of-text token, and before each TEXT", TEXTS, GENERATE},
     {"--window", FLAG, AT(window), 0, NULL, "drop the older half of a full context and continue", TEXTS, GENERATE},
     {"--steps", COUNT, AT(steps), 0, "N", "weight updates (default: length of the learning rate schedule)",
      TRAINING, TRAIN},
@@ -124,6 +133,8 @@ static const struct option options[] = {
      CHECKPOINTS, TRAIN},
     {"--save-raw", PATH, AT(save_raw), 0, "PATH", "with ema: the final weights without averaging", CHECKPOINTS,
      TRAIN},
+    {"--save-only", TEXT, AT(save_only), 0, "PATTERN", "--save FILE: only the parameters that match", CHECKPOINTS,
+     TRAIN},
     {"--save-dtype", DTYPE, AT(save_dtype), 0, "TYPE",
      "type of saved weights: f32, bf16, f16 (default f32; DIR/: config.json)", CHECKPOINTS, TRAIN},
     {"--save-config", PATH, AT(save_config), 0, "DIR",
@@ -148,8 +159,12 @@ static const struct option options[] = {
      "like --resume; without a checkpoint, start with the first update", CHECKPOINTS, TRAIN},
     {"--resume-anyway", FLAG, AT(resume_anyway), 0, NULL,
      "with --resume: accept a checkpoint of a different computation", CHECKPOINTS, TRAIN | EVALUATE},
-    {"--output", OUTPUT, AT(token_numbers), 0, "text|tokens", "print text or token numbers (default text)",
-     OUTPUTS, GENERATE},
+    {"--output", OUTPUT, AT(output), 0, "text|tokens|json",
+     "print text, token numbers or JSON lines (default text; --prompts: json)", OUTPUTS, GENERATE},
+    {"--results", PATH, AT(results), 0, "FILE", "file for the output (default: standard output)", OUTPUTS,
+     GENERATE},
+    {"--logprobs", POSITIVE, AT(logprobs), 0, "K",
+     "with JSON: log-probabilities of a token and the K most probable ones", OUTPUTS, GENERATE},
     {"--log", PATH, AT(log), 0, "FILE", "JSON log with one line per update or evaluation", OUTPUTS,
      TRAIN | EVALUATE | INFER},
     {"--tensorboard", PATH, AT(tensorboard), 0, "DIR", "directory for a TensorBoard event file", OUTPUTS, TRAIN},
@@ -324,9 +339,9 @@ static bool parse_value(const struct option *o, const char *text, char *at, char
     return (end != text && !*end && *(double *)at >= 0 && *(double *)at < 1e9) ||
            pd_refuse(why, "%s needs a number of at least 0, not '%s'", o->name, text);
   case OUTPUT:
-    *(bool *)at = !strcmp(text, "tokens");
-    return !strcmp(text, "text") || *(bool *)at ||
-           pd_refuse(why, "%s needs text or tokens, not '%s'", o->name, text);
+    *(int *)at = !strcmp(text, "tokens") ? PD_PRINT_TOKENS : !strcmp(text, "json") ? PD_PRINT_JSON : PD_PRINT_TEXT;
+    return !strcmp(text, "text") || *(int *)at ||
+           pd_refuse(why, "%s needs text, tokens or json, not '%s'", o->name, text);
   case TEXT: *(const char **)at = text; return true;
   case AUGMENT:
     return parse_augment(text, (struct pd_augment *)at) ||
@@ -396,7 +411,8 @@ static bool parse_several(const struct option *p, struct pd_options *o, int argc
   char **first = argv + *i + !value;
   int more = value != NULL;
   for (; *i + 1 < argc && argv[*i + 1][0] != '-'; ++*i) more++;
-  if (!more) return pd_refuse(why, "%s needs %s", p->name, p->kind == PATHS ? "a path" : p->argument);
+  if (!more && p->kind != STOPS)
+    return pd_refuse(why, "%s needs %s", p->name, p->kind == PATHS ? "a path" : p->argument);
   char **whole = pd_allocate(sizeof *whole * (size_t)(before + more));
   if (before) memcpy(whole, *list, sizeof *whole * (size_t)before);
   memcpy(whole + before, first, sizeof *whole * (size_t)more);
@@ -428,8 +444,11 @@ static bool options_agree(struct pd_options *o, const struct option *training, c
                                               : "--checkpoint-background");
   if (o->keep_every && !o->keep)
     return pd_refuse(why, "--keep-every needs --keep N: without --keep, all checkpoints are kept");
-  if ((o->save_dtype || o->save_config) && !o->save && !o->save_raw)
-    return pd_refuse(why, "%s needs --save PATH", o->save_dtype ? "--save-dtype" : "--save-config");
+  if ((o->save_dtype || o->save_config || o->save_only) && !o->save && !o->save_raw)
+    return pd_refuse(why, "%s needs --save PATH",
+                     o->save_dtype    ? "--save-dtype"
+                     : o->save_config ? "--save-config"
+                                      : "--save-only");
   if ((o->tokenize || o->token_cache) && !o->n_tokenizer)
     return pd_refuse(why, "%s needs --tokenizer PATH", o->tokenize ? "--tokenize" : "--token-cache");
   if (o->resume_anyway && !o->resume) return pd_refuse(why, "--resume-anyway needs --resume");
@@ -465,7 +484,7 @@ bool pd_parse_options(struct pd_options *o, int argc, char **argv, char *why) {
                            .save_shard = 5000000000,
                            .timeout = 300,
                            .grace = 30,
-                           .tokens = 100,
+                           .tokens = -1,
                            .temperature = 1,
                            .top_p = 1};
   for (int i = 1; i < argc; i++) {
@@ -482,7 +501,8 @@ bool pd_parse_options(struct pd_options *o, int argc, char **argv, char *why) {
     if (p->kind == FLAG) {
       if (value) return pd_refuse(why, "%s takes no value", p->name);
       *(bool *)at = true;
-    } else if (p->kind == PATHS || p->kind == LIST) {
+    } else if (p->kind == PATHS || p->kind == LIST || p->kind == STOPS) {
+      o->stop |= p->kind == STOPS;
       if (!parse_several(p, o, argc, argv, &i, value, why)) return false;
     } else {
       if (!value && i + 1 >= argc) return pd_refuse(why, "%s needs a value: %s", p->name, p->argument);

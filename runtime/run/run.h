@@ -31,10 +31,10 @@ struct pd_options {
   int64_t keep, keep_every;                        /* 0: not given */
   int64_t audit;                                   /* updates between audits; 0: no audits */
   uint64_t seed;
-  const char *save, *save_raw;       /* without slashes at the end */
-  bool save_folder, save_raw_folder; /* whether they name Hugging Face folders */
-  const char *save_config, *save_dtype;
-  int64_t save_shard; /* bytes */
+  const char *save, *save_raw;                      /* without slashes at the end */
+  bool save_folder, save_raw_folder;                /* whether they name Hugging Face folders */
+  const char *save_config, *save_dtype, *save_only; /* save_only: a pattern */
+  int64_t save_shard;                               /* bytes */
   const char *log, *checkpoint, *trace, *run, *tensorboard;
   int token_bytes;            /* bytes per token (--token-type); 0: not given */
   const char *plan, *picture; /* paths of --run's copies of the plan and of the model's picture */
@@ -44,13 +44,17 @@ struct pd_options {
   struct pd_augment augment;
   int64_t resize;       /* of image files; 0: not given */
   int64_t data_threads; /* -1: not given */
-  const char *prompt, *prompt_file, *prompt_tokens;
-  char **tokenizer;                   /* a run within argv */
+  const char *prompt, *prompt_file, *prompt_tokens, *prompts, *results;
+  const char *chat_template, *system;
+  char **stop_texts; /* of --stop */
+  int n_stop_texts;
+  char **tokenizer; /* a run within argv */
   const char *tokenize, *token_cache; /* NULL: not given */
   int n_tokenizer;
-  int64_t tokens, top_k;
+  int64_t tokens, top_k, logprobs; /* tokens -1: not given */
   double temperature, top_p;
-  bool stop, window, token_numbers;
+  bool stop, window, chat;
+  enum { PD_PRINT_TEXT, PD_PRINT_TOKENS, PD_PRINT_JSON } output;
   int64_t pad; /* token that fills lines and documents shorter than the input */
   struct pd_document_option {
     bool joined;

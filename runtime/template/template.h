@@ -119,6 +119,20 @@ struct pd_rendered {
 bool pd_template_render(const struct pd_template *t, const struct pd_value *context, struct pd_arena *a,
                         struct pd_rendered *to, char *why);
 
+/* ---- the tokenizer's folder (folder.c) ----------------------------------------------------------- */
+
+/* tokenizer_config.json of the folder, in the arena, with the special tokens of special_tokens_map.json that it lacks.
+ * Without these files, or if `folder` is NULL or no folder, *to is an empty dict. False after filling `why`. */
+bool pd_tokenizer_config(const char *folder, struct pd_arena *a, struct pd_value *to, char *why);
+/* The special tokens by their names, as templates read them. */
+struct pd_value pd_special_tokens(const struct pd_value *config, struct pd_arena *a);
+/* The text of a special token such as "eos_token", in the arena; NULL: the folder names none. */
+const char *pd_special_token(const struct pd_value *config, const char *name, struct pd_arena *a);
+/* The template of --chat-template: "auto" or NULL, the folder's; one of pd_template_names(); or a file. NULL after filling
+ * `why`; with an empty `why`: "auto" finds none. */
+struct pd_template *pd_template_open(const char *folder, const char *name, const struct pd_value *config,
+                                     char *why);
+
 #ifdef __cplusplus
 }
 #endif

@@ -40,6 +40,7 @@ static bool is_weights(const char *path) {
 static bool is_text(const char *path) {
   const struct pd_options *o = &pd_options;
   bool read = o->prompt_file && same_file(path, o->prompt_file);
+  read |= o->prompts && same_file(path, o->prompts);
   for (int i = 0; i < o->n_tokenizer; i++) read |= same_file(path, o->tokenizer[i]);
   return read;
 }
@@ -157,6 +158,7 @@ static int list(struct named *to) {
       {"--trace", o->trace, false},
       {"--run", o->plan, false},
       {"--run", o->picture, false},
+      {"--results", o->results, false},
   };
   int n = 0;
   for (size_t i = 0; i < sizeof all / sizeof *all; i++)
@@ -194,7 +196,7 @@ static bool has_folder(const char *path) {
 }
 
 static bool check_files(char *why) {
-  struct named *x = pd_allocate(sizeof *x * (size_t)(6 + pd.stage->n_predictions));
+  struct named *x = pd_allocate(sizeof *x * (size_t)(7 + pd.stage->n_predictions));
   int n = list(x);
   bool ok = true;
   for (int i = 0; i < n && ok; i++) {

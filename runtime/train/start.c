@@ -80,6 +80,7 @@ static struct same *gather_same(const struct pd_stage *s, const struct pd_option
                                           o->n_init_partial),
                       .stage = s->stage,
                       .offloads = s->spilled != NULL};
+  if (o->save_only) mine.names = hash_texts(mine.names, (char *[]){(char *)o->save_only}, 1);
   if (o->stop_when) mine.names = hash_texts(mine.names, (char *[]){(char *)o->stop_when}, 1);
   mine.flags = o->evaluate << 12 | (o->n_data > 0) | (o->n_validation > 0) << 1 | (o->n_init > 0) << 2 |
                (o->save || o->save_raw) << 3 | o->emulate << 4 | (o->peak > 0) << 5 |
@@ -140,25 +141,8 @@ static bool check_evaluation(const struct pd_stage *s, struct pd_options *o, cha
   return true;
 }
 
-static bool check_generation(struct pd_options *o, char *why) {
-  const int64_t MOST_TOKENS = INT32_MAX; /* of a sample */
-  int prompts = (o->prompt != NULL) + (o->prompt_file != NULL) + (o->prompt_tokens != NULL);
-  o->steps = 0;
-  if (!o->n_init) return pd_refuse(why, "--init FILE is missing: there are no weights to generate with");
-  if (prompts > 1)
-    return pd_refuse(why,
-                     "--prompt, --prompt-file and --prompt-tokens exclude each other. help: give one of them");
-  if (!(o->top_p > 0 && o->top_p <= 1)) return pd_refuse(why, "--top-p needs a number above 0 and at most 1");
-  if (o->temperature == 0 && (o->top_k || o->top_p < 1))
-    pd_warn("%s has no effect with --temperature 0", o->top_k ? "--top-k" : "--top-p");
-  if (o->tokens > MOST_TOKENS)
-    return pd_refuse(why, "--tokens %lld is more than can be generated at once: at most %lld",
-                     (long long)o->tokens, (long long)MOST_TOKENS);
-  return true;
-}
-
 static bool check_options(const struct pd_stage *s, struct pd_options *o, char *why) {
-  if (s->generation) return check_generation(o, why);
+  if (s->generation) return pd_generation_check(o, why);
   if (pd_only_evaluates()) return check_evaluation(s, o, why);
   if (o->steps < 0 && s->lr_total > 0) o->steps = s->lr_total;
   if (o->steps < 0)

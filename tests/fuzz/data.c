@@ -135,9 +135,9 @@ static void read_tar(const struct pd_array *a) {
 
 /* An array of an archive, unpacked if it is small; the caller frees *unpacked. */
 static bool open_member(struct pd_array *a, char **unpacked) {
-  struct pd_npz_entry e;
+  struct pd_zip_entry e;
   if (!pd_npz_find(a, "x", true, &e, why) || !pd_npz_open(a, &e, why)) return false;
-  if (e.method == PD_NPZ_DEFLATED) {
+  if (e.method == PD_ZIP_DEFLATED) {
     if (e.size > 1 << 20) return pd_refuse(why, "large");
     *unpacked = malloc(e.size ? e.size : 1);
     if (!pd_npz_unpack(a, &e, *unpacked, why)) return false;

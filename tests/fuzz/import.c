@@ -35,7 +35,7 @@ static int run(const uint8_t *data, size_t size) {
   const size_t config = zero ? (size_t)(zero - data) : size;
   Tensors tensors = {0};
   if (zero) tensors = read_tensors(zero + 1, size - config - 1);
-  char *text = import_config(fuzz_file(data, config), "<pdc import fuzz>", tensors);
+  char *text = import_config(fuzz_file(data, config), "<pdc import fuzz>", tensors, &(Import){0});
   if (!text && !error_count()) abort();
   diagnostics_flush();
   return 0;

@@ -1,12 +1,15 @@
 """Writes small checkpoints of random weights and the tokens that Hugging Face's transformers generate from them,
 greedily: MODEL.safetensors, MODEL.tokens and MODEL.window, for tests/generate/run. Needs torch and transformers:
     python3 make_golden.py
-MODEL.window goes on past the context: whenever that is full, positions begin anew with its later half."""
+MODEL.window goes on past the context: whenever that is full, positions begin anew with its later half.
+gpt2.logprobs has, for each of these tokens, its log-probability and the three most probable tokens with theirs.
+chat.jsonl and chat.tokens: lines of messages, and the tokens of their prompts by ../chats/tokenizer."""
+import json
 import os
 
 import torch
 from safetensors.torch import save_file
-from transformers import GPT2Config, GPT2LMHeadModel, LlamaConfig, LlamaForCausalLM
+from transformers import GPT2Config, GPT2LMHeadModel, LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
 
 CONTEXT, PROMPT, WINDOWED = 24, [7, 3, 52, 11, 30], 45
 GPT2_SEED, LLAMA_SEED = 1, 1
@@ -42,6 +45,32 @@ def write(name, text):
         out.write(text)
 
 
+def logprobs(model, tokens):
+    """A line for each token behind the prompt."""
+    lines = []
+    for i in range(len(PROMPT), len(tokens)):
+        p = torch.log_softmax(model(torch.tensor([tokens[:i]])).logits[0, -1].double(), -1)
+        best = torch.topk(p, 3)
+        lines.append(json.dumps({"token": tokens[i], "logprob": float(p[tokens[i]]),
+                                 "top": [[int(t), float(x)] for t, x in zip(best.indices, best.values)]}))
+    return "\n".join(lines) + "\n"
+
+
+def make_chats():
+    folder = os.path.join(here, "..", "chats", "tokenizer")
+    with open(os.path.join(folder, "tokenizer_config.json")) as file:
+        config = json.load(file)
+    tokenizer = PreTrainedTokenizerFast(tokenizer_file=os.path.join(folder, "tokenizer.json"),
+                                        eos_token=config["eos_token"]["content"])
+    tokenizer.chat_template = config["chat_template"]
+    chats = [[{"role": "user", "content": "Wie geht's, Übermut?"}],
+             [{"role": "system", "content": "Be brief."}, {"role": "user", "content": "2 + 2"},
+              {"role": "assistant", "content": "4"}, {"role": "user", "content": "and <|im_end|> 3?\n"}]]
+    tokens = [tokenizer.apply_chat_template(c, add_generation_prompt=True, return_dict=False) for c in chats]
+    write("chat.jsonl", "".join(json.dumps({"messages": c}) + "\n" for c in chats))
+    write("chat.tokens", "".join(json.dumps({"tokens": t}) + "\n" for t in tokens))
+
+
 def make(name, seed, model, rename):
     torch.manual_seed(seed)
     for key, weight in model.named_parameters():
@@ -54,6 +83,8 @@ def make(name, seed, model, rename):
                                 pad_token_id=0, eos_token_id=None)
         assert cached[0].tolist() == tokens[:CONTEXT]
         window = windowed(model)
+        if name == "gpt2":
+            write("gpt2.logprobs", logprobs(model, tokens))
     assert len(set(tokens[len(PROMPT):])) > 8, "too few different tokens: another seed"
     for kind, all_tokens in (("tokens", tokens), ("window", window)):
         write(f"{name}.{kind}", ",".join(str(t) for t in all_tokens[len(PROMPT):]) + "\n")
@@ -69,3 +100,4 @@ make("llama", LLAMA_SEED,
                                   intermediate_size=24, max_position_embeddings=CONTEXT, vocab_size=61,
                                   rms_norm_eps=1e-5, tie_word_embeddings=False)),
      lambda key: key.removeprefix("model."))
+make_chats()

@@ -96,15 +96,15 @@ static void test_attention(bool causal, bool masked, int64_t length, int64_t siz
 
 static void test_cached_attention(int64_t size) {
   struct pd_cached_attention a = {
-      .batch = 2, .heads = 4, .kv_heads = 2, .context = 130, .size = size, .scale = 0.3f};
-  int32_t position[] = {0, 129};
+      .batch = 2, .sequences = 2, .heads = 4, .kv_heads = 2, .context = 130, .size = size, .scale = 0.3f};
+  int32_t position[] = {0, 129}, sequence[] = {0, 1};
   int64_t n = 2 * 4 * size, n_k = 2 * 2 * size, cache = 2 * 2 * 130 * size;
   a.q.batch = a.o.batch = 4 * size, a.k.batch = a.v.batch = 2 * size;
   a.q.head = a.o.head = a.k.head = a.v.head = size;
   struct pair q = numbers(n), k = numbers(n_k), v = numbers(n_k), o = room(n), keys = numbers(cache);
   struct pair values = numbers(cache);
-  pd_cached_attention(&a, q.bf16, k.bf16, v.bf16, position, out(o.bf16), out(keys.f32), out(values.f32));
-  pd_cached_attention(&a, q.f32, k.f32, v.f32, position, out(o.f32), out(keys.f32), out(values.f32));
+  pd_cached_attention(&a, q.bf16, k.bf16, v.bf16, position, sequence, out(o.bf16), out(keys.f32), out(values.f32));
+  pd_cached_attention(&a, q.f32, k.f32, v.f32, position, sequence, out(o.f32), out(keys.f32), out(values.f32));
   compare("cached attention", o, n, false);
   release();
 }

@@ -1,4 +1,5 @@
-/* pd_cached_attention, position by position, against plain loops in double; the same bytes for 1 to 4 threads. */
+/* pd_cached_attention, position by position, against plain loops in double; the same bytes for 1 to 4 threads, and for
+ * rows in blocks, in other slots, and beside unused ones. */
 #include "test.h"
 
 static double worst_error(const struct pd_cached_attention *a, const float *q, const float *keys,
@@ -28,11 +29,21 @@ static double worst_error(const struct pd_cached_attention *a, const float *q, c
 /* q, k and v side by side in a row of a sample, as one product makes them. */
 static void test(int64_t batch, int64_t heads, int64_t kv_heads, int64_t context, int64_t size) {
   int64_t width = (heads + 2 * kv_heads) * size, cache = batch * kv_heads * context * size;
-  struct pd_cached_attention a = {batch, heads,         kv_heads,      context,       size,
-                                  0.3f,  {width, size}, {width, size}, {width, size}, {heads * size, size}};
+  struct pd_cached_attention a = {batch,
+                                  batch,
+                                  heads,
+                                  kv_heads,
+                                  context,
+                                  size,
+                                  0.3f,
+                                  {width, size},
+                                  {width, size},
+                                  {width, size},
+                                  {heads * size, size}};
   float *exact_keys = floats(cache), *exact_values = floats(cache), *keys[4], *values[4];
   float *o = floats(batch * heads * size), *first = floats(batch * heads * size);
-  int32_t *position = (int32_t *)floats(batch);
+  int32_t *position = (int32_t *)floats(batch), *sequence = (int32_t *)floats(batch);
+  for (int64_t b = 0; b < batch; b++) sequence[b] = (int32_t)b;
   for (int t = 0; t < 4; t++) keys[t] = floats(cache), values[t] = floats(cache);
   for (int64_t at = 0; at < context; at++) {
     float *qkv = random_floats(batch * width), *k = qkv + heads * size, *v = k + kv_heads * size;
@@ -46,7 +57,7 @@ static void test(int64_t batch, int64_t heads, int64_t kv_heads, int64_t context
     }
     for (int t = 0; t < 4; t++) {
       omp_set_num_threads(t + 1);
-      pd_cached_attention(&a, qkv, k, v, position, o, keys[t], values[t]);
+      pd_cached_attention(&a, qkv, k, v, position, sequence, o, keys[t], values[t]);
       double e = t ? 0 : worst_error(&a, qkv, exact_keys, exact_values, at, o);
       if (!(e < 2e-6)) printf("FAIL position %ld of %ld: error %g\n", (long)at, (long)context, e), failures++;
       if (!t) memcpy(first, o, (size_t)(batch * heads * size) * sizeof *o);
@@ -59,10 +70,47 @@ static void test(int64_t batch, int64_t heads, int64_t kv_heads, int64_t context
       memcmp(values[0], exact_values, (size_t)cache * sizeof(float)))
     printf("FAIL the cache of %ld positions\n", (long)context), failures++;
   for (int t = 0; t < 4; t++) free(keys[t]), free(values[t]);
-  free(exact_keys), free(exact_values), free(o), free(first), free(position);
+  free(exact_keys), free(exact_values), free(o), free(first), free(position), free(sequence);
+}
+
+static float *zeros(int64_t n) { return memset(floats(n), 0, (size_t)n * sizeof(float)); }
+
+/* A sequence of 7 positions in blocks of 3 rows, with an unused row, in slot 1 of 2: the bytes of one position at a time. */
+static void test_blocks(int64_t heads, int64_t kv_heads, int64_t size) {
+  enum { LENGTH = 7, ROWS = 3, CONTEXT = 9 };
+  int64_t width = (heads + 2 * kv_heads) * size, cache = 2 * kv_heads * CONTEXT * size, out = heads * size;
+  struct pd_cached_attention a = {1,          2,    heads,         kv_heads,      CONTEXT,
+                                  size,       0.3f, {width, size}, {width, size}, {width, size},
+                                  {out, size}};
+  float *qkv = random_floats((LENGTH + ROWS) * width), *keys[2], *values[2];
+  float *single = zeros(LENGTH * out), *blocks = zeros((LENGTH + ROWS) * out);
+  for (int t = 0; t < 2; t++) keys[t] = zeros(cache), values[t] = zeros(cache);
+  for (int32_t at = 0; at < LENGTH; at++) {
+    float *q = qkv + at * width, *k = q + heads * size;
+    pd_cached_attention(&a, q, k, k + kv_heads * size, &at, &(int32_t){1}, single + at * out, keys[0], values[0]);
+  }
+  a.batch = ROWS;
+  for (int32_t at = 0; at < LENGTH; at += ROWS) {
+    float *q = qkv + at * width, *k = q + heads * size;
+    int32_t position[ROWS], sequence[ROWS];
+    for (int32_t r = 0; r < ROWS; r++) {
+      bool used = at + r < LENGTH;
+      position[r] = used ? at + r : 0, sequence[r] = used ? 1 : 2;
+    }
+    pd_cached_attention(&a, q, k, k + kv_heads * size, position, sequence, blocks + at * out, keys[1], values[1]);
+  }
+  if (memcmp(single, blocks, (size_t)(LENGTH * out) * sizeof(float)) || blocks[LENGTH * out] != 0)
+    printf("FAIL blocks of rows differ from single rows\n"), failures++;
+  if (memcmp(keys[0], keys[1], (size_t)cache * sizeof(float)) ||
+      memcmp(values[0], values[1], (size_t)cache * sizeof(float)))
+    printf("FAIL the cache of blocks\n"), failures++;
+  for (int t = 0; t < 2; t++) free(keys[t]), free(values[t]);
+  free(qkv), free(single), free(blocks);
 }
 
 int main(void) {
+  test_blocks(4, 2, 16);
+  test_blocks(3, 3, 5);
   test(1, 1, 1, 1, 1);
   test(1, 4, 4, 130, 16);
   test(3, 6, 2, 65, 20);

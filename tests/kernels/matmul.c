@@ -117,6 +117,28 @@ static void test_layer(int64_t m, int64_t n, int64_t k) {
     }
 }
 
+/* Marked by_sample: all rows by the library, or the rows in use as a product of few rows, and no others. */
+static void test_by_sample(void) {
+  enum { ROWS = 20, USED = 3 };
+  Shape s = shape(1, ROWS, 67, 203, 0, 203, 1, 0, 1, 203, 0, 67, true, false, false), marked = s, few = s;
+  marked.by_sample = true;
+  few.m = USED, few.few_rows = true;
+  float *a = random_floats(ROWS * 203), *b = random_floats(203 * 67), *bias = random_floats(67);
+  float *all = floats(ROWS * 67), *same = floats(ROWS * 67), *first = floats(ROWS * 67), *used = floats(ROWS * 67);
+  memset(first, 0, ROWS * 67 * sizeof(float)), memset(used, 0, ROWS * 67 * sizeof(float));
+  const struct pd_matmul *plain = pd_matmul_new(s), *by = pd_matmul_new(marked), *of_few = pd_matmul_new(few);
+  char *space = (char *)floats((int64_t)pd_matmul_scratch(plain) / 4 + 16);
+  pd_in in_a = {a, PD_F32}, in_b = {b, PD_F32}, in_bias = {bias, PD_F32};
+  pd_matmul(plain, in_a, in_b, in_bias, (pd_out){all, PD_F32}, space);
+  pd_matmul(by, in_a, in_b, in_bias, (pd_out){same, PD_F32}, space);
+  pd_matmul(of_few, in_a, in_b, in_bias, (pd_out){first, PD_F32}, space);
+  pd_rows_used = USED;
+  pd_matmul(by, in_a, in_b, in_bias, (pd_out){used, PD_F32}, space);
+  pd_rows_used = 0;
+  if (memcmp(all, same, ROWS * 67 * sizeof(float)) || memcmp(first, used, ROWS * 67 * sizeof(float)))
+    printf("FAIL rows in use\n"), failures++;
+}
+
 int main(void) {
   static const int64_t size[][3] = {{1, 1, 1},    {3, 5, 7},   {100, 1, 50},   {64, 16, 1},  {17, 33, 65},
                                     {96, 10, 64}, {1, 96, 48}, {130, 192, 64}, {70, 65, 200}};
@@ -158,6 +180,7 @@ int main(void) {
       test("few rows", shape(1, m, 1100, 203, 0, 210, 1, 0, 1100, 1, 0, 1200, bias, false, true));
       test("few rows of one", shape(1, m, 1, 5, 0, 5, 1, 0, 1, 5, 0, 1, bias, false, true));
     }
+  test_by_sample();
   /* batches */
   test("batch", shape(6, 33, 47, 16, 33 * 16, 16, 1, 16 * 47, 47, 1, 33 * 47, 47, false, false, false));
   test("batch, transposed", shape(6, 33, 47, 16, 33 * 16, 1, 33, 16 * 47, 1, 16, 33 * 47, 47, true, true, false));

@@ -122,7 +122,7 @@ wrong "a file that an index names" \
 wrong "a file elsewhere" "0 (stage 0): cannot read 'split/outside.index.json': the file that it names for tensor 'last' is not in the same directory" \
   "--init split/outside.index.json"
 wrong "half an index" "0 (stage 0): cannot read 'split/cut.index.json': it is not JSON, or it is cut short" "--init split/cut.index.json"
-wrong "a folder of something else" "0 (stage 0): the directory 'state' holds no model.safetensors, no index and no shards" "--init state"
+wrong "a folder of something else" "0 (stage 0): the directory 'state' holds no model.safetensors or pytorch_model.bin, no index of one, and no shards of" "--init state"
 
 # ---- names ---------------------------------------------------------------------------------------------------
 started "renamed tensors" whole.safetensors --init foreign.safetensors --rename 'net.block.0.*.w=*' 'x.*.y.*=**' --rename tail=last

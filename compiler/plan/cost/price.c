@@ -235,7 +235,11 @@ static Passes measured_passes(const Planner *r, int64_t b, const Rates *rates, c
   return of ? scale_form(r, b, rates, &s) : s;
 }
 
+/* Programs that generate are planned for the step of one token of each sample. The rows of a prompt's block stream
+ * through the stages and take less time each. */
 static void piece_seconds(const Planner *r, int64_t b, const Rates *rates, Costs *c) {
+  if (r->g->generation.context)
+    b = r->g->generation.samples;
   const MeasuredSize *measured = r->profile ? profile_at(r->profile, b) : NULL;
   Passes s = measured ? measured_passes(r, b, rates, measured) : count_passes(r, b, rates);
   add_meetings(r, b, rates, &s);

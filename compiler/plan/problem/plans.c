@@ -16,7 +16,7 @@ int64_t plan_cache_bytes(const Plan *plan) {
 }
 
 double plan_cache_bytes_a_token(const Graph *g, const Plan *plan) {
-  double tokens = (double)g->generation.context * (double)plan->pipeline.batch;
+  double tokens = (double)g->generation.context * (double)g->generation.samples;
   return tokens > 0 ? (double)plan_cache_bytes(plan) / tokens : 0;
 }
 

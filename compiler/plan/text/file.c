@@ -163,11 +163,14 @@ static bool sizes_fit(const Graph *g, const PlanFile *f) {
   long long batch = l->batch, microbatch = l->microbatch, microbatches = l->microbatches;
   if (l->batch != g->train.batch) {
     Diagnostic *d = error_at(where, "PD0603", "'batch' is %lld, but %s %lld", batch,
-                             g->generation.context ? "the number of samples is"
+                             g->generation.context ? "the number of rows is"
                              : g->inference        ? "the model runs with"
                                                    : "the model trains with",
                              (long long)g->train.batch);
-    help(d, "use '%s%lld', or a plan for this batch", g->generation.context ? "--samples " : "-D batch=", batch);
+    if (g->generation.context)
+      help(d, "use the --samples and --block of the plan, or a plan for these");
+    else
+      help(d, "use '-D batch=%lld', or a plan for this batch", batch);
     return false;
   }
   if (l->batch % l->microbatch != 0) {
@@ -176,7 +179,7 @@ static bool sizes_fit(const Graph *g, const PlanFile *f) {
     return false;
   }
   if (g->generation.context && microbatches > 1) {
-    error_at(where, "PD0603", "'microbatch' is %lld, but '--generate' runs all %lld samples as one microbatch",
+    error_at(where, "PD0603", "'microbatch' is %lld, but '--generate' runs all %lld rows as one microbatch",
              microbatch, batch);
     return false;
   }

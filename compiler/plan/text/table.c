@@ -152,18 +152,18 @@ static void print_form(const Graph *g, const Plan *plan, FILE *out) {
 
 /* Bytes per token of a context. */
 static void print_caches(const Graph *g, const Plan *plan, FILE *out) {
-  long long samples = plan->pipeline.batch;
+  long long samples = g->generation.samples;
   fprintf(out, "\ncaches: %s of keys and values, %s per token: %lld sample%s of %lld tokens\n",
           bytes_text(plan_cache_bytes(plan)), bytes_text((int64_t)(plan_cache_bytes_a_token(g, plan) + 0.5)),
           samples, samples == 1 ? "" : "s", (long long)g->generation.context);
 }
 
 /* A token passes all stages before the next one starts. */
-static void predict_tokens(const Plan *plan, FILE *out) {
+static void predict_tokens(const Graph *g, const Plan *plan, FILE *out) {
   double seconds = 0;
   for (int i = 0; i < plan_parts(plan); i++)
     seconds += plan->stage[i].forward_seconds;
-  double rate = seconds > 0 ? (double)plan->pipeline.microbatch / seconds : 0;
+  double rate = seconds > 0 ? (double)g->generation.samples / seconds : 0;
   fprintf(out, "\npredicted: %.2f ms per token of each sample, %.0f tokens/s, without messages\n", seconds * 1e3,
           rate);
 }
@@ -269,7 +269,7 @@ void plan_table(const Graph *g, const Pieces *p, const Plan *plan, FILE *out) {
   if (caches)
     print_caches(g, plan, out);
   if (g->generation.context)
-    predict_tokens(plan, out);
+    predict_tokens(g, plan, out);
   else
     predict_batches(g, plan, out);
   print_padding(g, out);

@@ -26,16 +26,28 @@ static void expect(const Case &c, const std::vector<float> &q, int64_t at_q, con
 
 static void run(const Case &c, pd_type from, pd_type to) {
   int64_t row = (c.heads + 2 * c.kv_heads) * c.size, cached = c.batch * c.kv_heads * c.context * c.size;
-  struct pd_cached_attention a = {
-      c.batch, c.heads,       c.kv_heads,    c.context,     c.size,
-      0.3f,    {row, c.size}, {row, c.size}, {row, c.size}, {c.heads * c.size, c.size}};
+  struct pd_cached_attention a = {c.batch,
+                                  c.batch,
+                                  c.heads,
+                                  c.kv_heads,
+                                  c.context,
+                                  c.size,
+                                  0.3f,
+                                  {row, c.size},
+                                  {row, c.size},
+                                  {row, c.size},
+                                  {c.heads * c.size, c.size}};
+  std::vector<int32_t> numbers;
+  for (int64_t b = 0; b < c.batch; b++) numbers.push_back((int32_t)b);
+  Integers sequence(numbers);
   Array key_cache(PD_F32, filled(cached, NAN)), value_cache(PD_F32, filled(cached, NAN));
   std::vector<float> keys((size_t)cached), values((size_t)cached);
   for (int64_t at = 0; at < c.context; at++) {
     Array q(from, random_floats(c.batch * row)), k(from, random_floats(c.batch * row)),
         v(from, random_floats(c.batch * row)), o(to, filled(c.batch * c.heads * c.size, NAN));
     Integers position(std::vector<int32_t>((size_t)c.batch, (int32_t)at));
-    pd_cached_attention(&a, q.in(), k.in(), v.in(), position.at, o.out(), key_cache.out(), value_cache.out());
+    pd_cached_attention(&a, q.in(), k.in(), v.in(), position.at, sequence.at, o.out(), key_cache.out(),
+                        value_cache.out());
     std::vector<double> want(o.host.size()), allowed(o.host.size(), 1e-5 + 2 * rounding(to));
     for (int64_t b = 0; b < c.batch; b++) {
       for (int64_t h = 0; h < c.kv_heads; h++)

@@ -159,7 +159,8 @@ int main() {
             PD_MATMUL_F32,
             .bias = false,
             .accumulate = false,
-            .few_rows = false};
+            .few_rows = false,
+            .by_sample = false};
   many.a = many.c = PD_F32, many.b = PD_BF16;
   many.a_elements = many.s.batch, many.b_elements = 2, many.c_elements = 2 * many.s.batch;
   const char *seed = getenv("CUDA_HOST_SEED");

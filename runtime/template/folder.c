@@ -1,11 +1,13 @@
 /* The special tokens and the chat template of a tokenizer's folder. */
+#include "shared/read_file.h"
+#include "template/template.h"
+
 #include <errno.h>
+#include <limits.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
-
-#include "shared/read_file.h"
-#include "tokenize/internal.h"
 
 static const char *const token_names[] = {"bos_token", "eos_token", "unk_token", "sep_token",
                                           "pad_token", "cls_token", "mask_token"};
@@ -18,67 +20,63 @@ static bool is_folder(const char *path) {
 
 /* The object in a file of the folder. Without the file, *to is an empty dict. */
 static bool read_object(const char *folder, const char *name, struct pd_arena *a, struct pd_value *to, char *why) {
-  const char *path = format("%s/%s", folder, name);
-  char cause[PD_WHY] = "";
+  char path[PATH_MAX], cause[PD_WHY] = "";
+  snprintf(path, sizeof path, "%s/%s", folder, name);
   struct stat st;
   size_t bytes;
   *to = pd_value_dict(a);
-  if (lstat(path, &st) && errno == ENOENT)
-    return true;
+  if (lstat(path, &st) && errno == ENOENT) return true;
   char *text = pd_read_file(path, &bytes, why);
-  if (!text)
-    return false;
+  if (!text) return false;
   const bool good = (pd_json_parse(a, text, bytes, to, cause) || pd_refuse(why, "'%s': %s", path, cause)) &&
                     (to->kind == PD_DICT || pd_refuse(why, "'%s' is not a JSON object", path));
   free(text);
   return good;
 }
 
-bool config_of(const TokenizeRequest *request, struct pd_arena *a, struct pd_value *to, char *why) {
+bool pd_tokenizer_config(const char *folder, struct pd_arena *a, struct pd_value *to, char *why) {
   struct pd_value map;
   *to = pd_value_dict(a);
-  if (!is_folder(request->tokenizer))
-    return true;
-  if (!read_object(request->tokenizer, "tokenizer_config.json", a, to, why) ||
-      !read_object(request->tokenizer, "special_tokens_map.json", a, &map, why))
+  if (!is_folder(folder)) return true;
+  if (!read_object(folder, "tokenizer_config.json", a, to, why) ||
+      !read_object(folder, "special_tokens_map.json", a, &map, why))
     return false;
   for (int i = 0; i < N_TOKEN_NAMES; i++) {
     const struct pd_value *token = pd_member(&map, token_names[i]);
-    if (token && !special_token(to, token_names[i], a))
+    if (token && !pd_special_token(to, token_names[i], a))
       pd_dict_set(a, to->dict, pd_text_of(token_names[i]), *token);
   }
   return true;
 }
 
-struct pd_value special_tokens(const struct pd_value *config, struct pd_arena *a) {
+struct pd_value pd_special_tokens(const struct pd_value *config, struct pd_arena *a) {
   struct pd_value to = pd_value_dict(a);
   for (int i = 0; i < N_TOKEN_NAMES; i++) {
-    const char *text = special_token(config, token_names[i], a);
-    if (text)
-      pd_dict_set(a, to.dict, pd_text_of(token_names[i]), pd_value_text(pd_text_of(text)));
+    const char *text = pd_special_token(config, token_names[i], a);
+    if (text) pd_dict_set(a, to.dict, pd_text_of(token_names[i]), pd_value_text(pd_text_of(text)));
   }
   return to;
 }
 
-const char *special_token(const struct pd_value *config, const char *name, struct pd_arena *a) {
+const char *pd_special_token(const struct pd_value *config, const char *name, struct pd_arena *a) {
   const struct pd_value *token = pd_member(config, name);
-  if (token && token->kind == PD_DICT)
-    token = pd_member(token, "content");
+  if (token && token->kind == PD_DICT) token = pd_member(token, "content");
   return token && token->kind == PD_TEXT ? pd_text_copy(a, token->text.at, token->text.n).at : NULL;
 }
 
 static struct pd_template *parsed(const char *text, size_t bytes, const char *from, char *why) {
   char cause[PD_WHY] = "";
   struct pd_template *t = pd_template_parse(text, bytes, cause);
-  if (!t)
-    pd_refuse(why, "%s: %s", from, cause);
+  if (!t) pd_refuse(why, "%s: %s", from, cause);
   return t;
 }
 
 static struct pd_template *read_template(const char *path, char *why) {
+  char from[PATH_MAX + 2];
   size_t bytes;
   char *text = pd_read_file(path, &bytes, why);
-  struct pd_template *t = text ? parsed(text, bytes, format("'%s'", path), why) : NULL;
+  snprintf(from, sizeof from, "'%s'", path);
+  struct pd_template *t = text ? parsed(text, bytes, from, why) : NULL;
   free(text);
   return t;
 }
@@ -86,8 +84,7 @@ static struct pd_template *read_template(const char *path, char *why) {
 /* The member chat_template: a text, or a list of objects with `name` and `template`. */
 static const struct pd_value *template_in(const struct pd_value *config) {
   const struct pd_value *t = pd_member(config, "chat_template");
-  if (!t || t->kind != PD_LIST)
-    return t;
+  if (!t || t->kind != PD_LIST) return t;
   for (int64_t i = 0; i < t->list->n; i++) {
     const struct pd_value *name = pd_member(&t->list->at[i], "name");
     if (name && name->kind == PD_TEXT && pd_text_is(name->text, "default"))
@@ -96,31 +93,27 @@ static const struct pd_value *template_in(const struct pd_value *config) {
   return NULL;
 }
 
-static struct pd_template *own_template(const TokenizeRequest *request, const struct pd_value *config, char *why) {
+static struct pd_template *own_template(const char *folder, const struct pd_value *config, char *why) {
   struct stat st;
-  if (!is_folder(request->tokenizer))
-    return NULL;
-  const char *path = format("%s/chat_template.jinja", request->tokenizer);
-  if (stat(path, &st) == 0)
-    return read_template(path, why);
+  char path[PATH_MAX], from[PATH_MAX + 64];
+  if (!is_folder(folder)) return NULL;
+  snprintf(path, sizeof path, "%s/chat_template.jinja", folder);
+  if (stat(path, &st) == 0) return read_template(path, why);
   const struct pd_value *t = template_in(config);
-  return t && t->kind == PD_TEXT
-             ? parsed(t->text.at, t->text.n,
-                      format("chat_template of '%s/tokenizer_config.json'", request->tokenizer), why)
-             : NULL;
+  snprintf(from, sizeof from, "chat_template of '%s/tokenizer_config.json'", folder);
+  return t && t->kind == PD_TEXT ? parsed(t->text.at, t->text.n, from, why) : NULL;
 }
 
-struct pd_template *template_of(const TokenizeRequest *request, const struct pd_value *config, char *why) {
-  const char *name = request->template;
+struct pd_template *pd_template_open(const char *folder, const char *name, const struct pd_value *config,
+                                     char *why) {
   struct stat st;
   *why = 0;
-  if (!name || !strcmp(name, "auto"))
-    return own_template(request, config, why);
+  if (!name || !strcmp(name, "auto")) return own_template(folder, config, why);
   const char *text = pd_template_named(name);
-  if (text)
-    return parsed(text, strlen(text), format("the template '%s'", name), why);
-  if (stat(name, &st) == 0)
-    return read_template(name, why);
+  char from[128];
+  snprintf(from, sizeof from, "the template '%s'", name);
+  if (text) return parsed(text, strlen(text), from, why);
+  if (stat(name, &st) == 0) return read_template(name, why);
   pd_refuse(why, "--chat-template '%s' is neither auto, nor a file, nor one of %s", name, pd_template_names());
   return NULL;
 }
