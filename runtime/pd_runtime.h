@@ -549,14 +549,19 @@ void pd_pooling_backward(const struct pd_pooling *p, pd_in x, pd_in y, pd_in dy,
 struct pd_attention {
   int64_t batch, heads, kv_heads, length, kv_length, size;
   bool causal;
+  bool masked, parted; /* by a mask, by documents */
+  int64_t window;      /* a position sees keys less than `window` positions away; 0: at any distance */
   float scale;
-  bool masked;
+  float softcap; /* scores s become softcap * tanh(s / softcap); 0: they stay */
   struct {
     int64_t batch, head, row;
   } q, k, v, o, dq, dk, dv, d_o; /* strides in elements */
   struct {
     int64_t batch, row;
   } mask; /* 0: the same for all samples, for all rows */
+  struct {
+    int64_t batch;
+  } documents; /* 0: the same for all samples */
 };
 size_t pd_attention_scratch(const struct pd_attention *a, int threads);
 /* lse: [batch][heads][length], log of the sum of exponentials, for the backward pass. */
@@ -564,21 +569,25 @@ void pd_attention_forward(const struct pd_attention *a, pd_in q, pd_in k, pd_in 
                           void *scratch);
 void pd_attention_backward(const struct pd_attention *a, pd_in q, pd_in k, pd_in v, pd_in o, pd_in lse, pd_in d_o,
                            pd_out dq, pd_out dk, pd_out dv, void *scratch);
-/* Attention with a mask (`masked` is true): kv_length contiguous floats per row, added to the scaled scores of all
- * heads. An element of at most PD_ATTENTION_HIDDEN hides its key; a row without visible keys gives zeros and zero
- * gradients. */
+/* Attention with a mask (`masked` is true), documents (`parted` is true), or both; NULL: none.
+ * mask: kv_length contiguous floats per row, added to the scores of all heads. An element of at most
+ * PD_ATTENTION_HIDDEN hides its key; a row without visible keys gives zeros and zero gradients.
+ * documents: a number per position. A document is a run of equal numbers; its positions see each other only. */
 #define PD_ATTENTION_HIDDEN (-10000.0f)
-void pd_masked_attention_forward(const struct pd_attention *a, pd_in q, pd_in k, pd_in v, pd_in mask, pd_out o,
-                                 pd_out lse, void *scratch);
+void pd_masked_attention_forward(const struct pd_attention *a, pd_in q, pd_in k, pd_in v, pd_in mask,
+                                 const int32_t *documents, pd_out o, pd_out lse, void *scratch);
 void pd_masked_attention_backward(const struct pd_attention *a, pd_in q, pd_in k, pd_in v, pd_in o, pd_in lse,
-                                  pd_in d_o, pd_in mask, pd_out dq, pd_out dk, pd_out dv, void *scratch);
+                                  pd_in d_o, pd_in mask, const int32_t *documents, pd_out dq, pd_out dk,
+                                  pd_out dv, void *scratch);
 
 /* ---- attention from a cache (kernels/cached_attention.c) --------------------------------------------- */
-/* One position per sample: k and v, [batch][kv_heads][size], are stored as row position[sample] of the caches,
- * dense [batch][kv_heads][context][size]; q, [batch][heads][size], attends to the rows up to and including it. */
+/* One position per sample: k and v, [batch][kv_heads][size], are stored as row position[sample] % context of the caches,
+ * dense [batch][kv_heads][context][size]; q, [batch][heads][size], attends to the last `context` positions up to and
+ * including it. */
 struct pd_cached_attention {
   int64_t batch, heads, kv_heads, context, size;
   float scale;
+  float softcap; /* as in pd_attention */
   struct {
     int64_t batch, head;
   } q, k, v, o; /* strides in elements; size contiguous */

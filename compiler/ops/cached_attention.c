@@ -1,5 +1,6 @@
-/* Causal attention of one position of each sequence to all earlier ones (row `position` of op_attention), for text
- * generation. The call keeps keys and values of earlier positions in caches and appends to them. */
+/* Causal attention of one position of each sequence to earlier ones (row `position` of op_attention), for text
+ * generation. The call keeps keys and values of the last `context` positions, those of position p in row p % context of
+ * caches. With a window, `context` is the window. */
 #include <math.h>
 #include <string.h>
 
@@ -36,21 +37,24 @@ static void evaluate_cached_attention(const Graph *g, int node, int64_t batch, c
   const Shape *q = in_shape(g, node, QUERY), *cache = out_shape(g, node, 1);
   int64_t heads = q->dim[0], size = q->dim[2], context = cache->dim[1], group = heads / cache->dim[0];
   double scale = node_number(&g->nodes.at[node], "scale"), *p = alloc(context * sizeof *p);
+  double softcap = node_number(&g->nodes.at[node], "softcap");
   for (int64_t h = 0; h < batch * heads; h++) {
-    int64_t kv = h / group, at = (int64_t)in[POSITION][h / heads];
+    int64_t kv = h / group, position = (int64_t)in[POSITION][h / heads], at = position % context;
+    int64_t rows = position < context ? position + 1 : context;
     double *keys = out[1] + kv * context * size, *values = out[2] + kv * context * size, top = -INFINITY, sum = 0;
     memcpy(keys + at * size, in[KEY] + kv * size, size * sizeof *keys);
     memcpy(values + at * size, in[VALUE] + kv * size, size * sizeof *values);
     memset(out[0] + h * size, 0, size * sizeof **out);
-    for (int64_t j = 0; j <= at; j++) {
+    for (int64_t j = 0; j < rows; j++) {
       p[j] = 0;
       for (int64_t i = 0; i < size; i++)
         p[j] += scale * in[QUERY][h * size + i] * keys[j * size + i];
+      p[j] = softcap > 0 ? softcap * tanh(p[j] / softcap) : p[j];
       top = fmax(top, p[j]);
     }
-    for (int64_t j = 0; j <= at; j++)
+    for (int64_t j = 0; j < rows; j++)
       sum += exp(p[j] - top);
-    for (int64_t j = 0; j <= at; j++)
+    for (int64_t j = 0; j < rows; j++)
       for (int64_t i = 0; i < size; i++)
         out[0][h * size + i] += exp(p[j] - top) / sum * values[j * size + i];
   }
@@ -74,6 +78,8 @@ static void call_cached_attention(const Site *site, Call *c) {
   field_int(c, "context", cache->dim[2]);
   field_int(c, "size", q->dim[3]);
   field_float(c, "scale", node_number(site->node, "scale"));
+  if (node_number(site->node, "softcap") > 0)
+    field_float(c, "softcap", node_number(site->node, "softcap"));
   field_strides(c, "q", q);
   field_strides(c, "k", &site->in[KEY]);
   field_strides(c, "v", &site->in[VALUE]);
@@ -89,14 +95,14 @@ static void call_cached_attention(const Site *site, Call *c) {
  * [n, context, size] each. */
 const Op op_cached_attention = {
     .name = "cached_attention",
-    .signature = "cached_attention(q[heads, 1, size], k[n, 1, size], v, position[1], context, scale)",
+    .signature = "cached_attention(q[heads, 1, size], k[n, 1, size], v, position[1], context, scale, softcap)",
     .kind = OP_CALL,
     .strided_out = true,
     .internal = true,
     .first_kept = 1,
     .min_in = 4,
     .max_in = 4,
-    .attr = {{"context", ATTR_INT, true, 0}, {"scale", ATTR_NUMBER, true, 0}},
+    .attr = {{"context", ATTR_INT, true, 0}, {"scale", ATTR_NUMBER, true, 0}, {"softcap", ATTR_NUMBER, true, 0}},
     .shape = shape_cached_attention,
     .cost = cost_cached_attention,
     .evaluate = evaluate_cached_attention,

@@ -22,7 +22,9 @@ static __device__ void attend(const struct pd_cached_attention &a, const pd_in &
   for (int64_t j = threadIdx.x / 32; j < n; j += WARPS) {
     float dot = 0;
     for (int64_t i = lane; i < a.size; i += 32) dot = fmaf(pd_element(q, at_q + i), keys[j * a.size + i], dot);
-    float score = warp_sum(dot) * a.scale, top = fmaxf(max, score);
+    float score = warp_sum(dot) * a.scale;
+    if (a.softcap > 0) score = a.softcap * tanhf(score / a.softcap);
+    float top = fmaxf(max, score);
     float factor = expf(max - top), p = expf(score - top);
     sum = fmaf(sum, factor, p);
     for (int64_t i = lane; i < a.size; i += 32) o[i] = fmaf(p, values[j * a.size + i], o[i] * factor);
@@ -37,7 +39,8 @@ static __global__ void __launch_bounds__(WARPS * 32)
   PD_SHARED(float, shared); /* [WARPS][size], and the maximum and the sum of each warp */
   float *max = shared + WARPS * a.size, *sum = max + WARPS;
   int64_t sample = blockIdx.x / a.kv_heads, head = blockIdx.x % a.kv_heads, group = a.heads / a.kv_heads;
-  int64_t at = position[sample], cache = blockIdx.x * a.context * a.size;
+  int64_t at = position[sample] % a.context, rows = position[sample] < a.context ? position[sample] + 1 : a.context;
+  int64_t cache = blockIdx.x * a.context * a.size;
   for (int64_t i = threadIdx.x; i < a.size; i += blockDim.x) {
     keys[cache + at * a.size + i] = pd_element(k, sample * a.k.batch + head * a.k.head + i);
     values[cache + at * a.size + i] = pd_element(v, sample * a.v.batch + head * a.v.head + i);
@@ -45,7 +48,7 @@ static __global__ void __launch_bounds__(WARPS * 32)
   __syncthreads();
   for (int64_t h = head * group; h < (head + 1) * group; h++) {
     int warp = threadIdx.x / 32;
-    attend(a, q, sample * a.q.batch + h * a.q.head, keys + cache, values + cache, at + 1, shared + warp * a.size,
+    attend(a, q, sample * a.q.batch + h * a.q.head, keys + cache, values + cache, rows, shared + warp * a.size,
            max + warp, sum + warp);
     __syncthreads();
     float top = max[0], total = 0; /* warp 0 has seen key 0 */

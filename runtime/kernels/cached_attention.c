@@ -20,7 +20,7 @@ static float dot(const float *x, const float *y, int64_t n) {
   return pd_lanes_sum(lane);
 }
 
-/* One head: o = softmax(scale q k^T) v over n keys; rows of k and v follow one another. */
+/* One head: o = softmax(scale q k^T, capped) v over n keys; rows of k and v follow one another. */
 static void attend(const struct pd_cached_attention *a, const float *q, const float *keys, const float *values,
                    int64_t n, float *o) {
   float max = -INFINITY, sum = 0, p[KEYS];
@@ -30,6 +30,7 @@ static void attend(const struct pd_cached_attention *a, const float *q, const fl
     float top = max;
     for (int64_t j = 0; j < count; j++) {
       p[j] = dot(q, keys + (first + j) * a->size, a->size) * a->scale;
+      if (a->softcap > 0) p[j] = a->softcap * pd_tanh(p[j] / a->softcap);
       top = pd_max(top, p[j]);
     }
     float factor = max == -INFINITY ? 0.0f : pd_exp(max - top);
@@ -53,14 +54,15 @@ void pd_cached_attention(const struct pd_cached_attention *a, pd_in q, pd_in k, 
   int64_t group = a->heads / a->kv_heads;
 #pragma omp parallel for schedule(static)
   for (int64_t item = 0; item < a->batch * a->kv_heads; item++) {
-    int64_t b = item / a->kv_heads, kv = item % a->kv_heads, at = position[b];
+    int64_t b = item / a->kv_heads, kv = item % a->kv_heads, at = position[b] % a->context;
+    int64_t rows = position[b] < a->context ? position[b] + 1 : a->context;
     float *own_keys = (float *)keys.at + item * a->context * a->size, query[a->size], head[a->size];
     float *own_values = (float *)values.at + item * a->context * a->size;
     pd_read(own_keys + at * a->size, k, b * a->k.batch + kv * a->k.head, a->size);
     pd_read(own_values + at * a->size, v, b * a->v.batch + kv * a->v.head, a->size);
     for (int64_t h = kv * group; h < (kv + 1) * group; h++) {
       pd_read(query, q, b * a->q.batch + h * a->q.head, a->size);
-      attend(a, query, own_keys, own_values, at + 1, head);
+      attend(a, query, own_keys, own_values, rows, head);
       pd_write(o, b * a->o.batch + h * a->o.head, head, a->size);
     }
   }
