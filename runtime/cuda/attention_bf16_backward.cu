@@ -59,12 +59,15 @@ static __device__ void load_stage(const attention &a, const attention_work &w, a
 }
 
 /* Replaces products by probabilities. The lane's first element is (own, streamed); of_row: its row's values. EDGE:
- * elements of the warp may be hidden; without, none is checked. */
-template <class B, bool MASKED, bool EDGE>
-static __device__ void probabilities(const attention &a, Sums<B::TILES, B::STREAM> &s, int sample, int own,
-                                     int streamed, const attention_row *of_row) {
+ * elements of the warp may be hidden; without, none is checked. d, unless NULL, is to be multiplied by the slopes of
+ * capped scores. */
+template <class B, bool GENERAL, bool EDGE>
+static __device__ void probabilities(const attention &a, Sums<B::TILES, B::STREAM> &s,
+                                     Sums<B::TILES, B::STREAM> *d, int sample, int own, int streamed,
+                                     const attention_row *of_row) {
 #pragma unroll
-  for (int r = 0; r < 2 * B::TILES; r++)
+  for (int r = 0; r < 2 * B::TILES; r++) {
+    attention_range seen_by = EDGE && !B::OWNS_KEYS ? range_of(a, sample, own + 8 * r) : attention_range{0, 0};
 #pragma unroll
     for (int e = 0; e < B::STREAM / 4; e++) {
       float &x = element(s, r, e);
@@ -72,11 +75,18 @@ static __device__ void probabilities(const attention &a, Sums<B::TILES, B::STREA
       int row = B::OWNS_KEYS ? streamed + column : own + 8 * r;
       int key = B::OWNS_KEYS ? own + 8 * r : streamed + column;
       float lse = of_row[B::OWNS_KEYS ? column : 8 * r].lse;
-      bool seen = !EDGE || (key < a.kv_length && row < a.length && !(a.causal && key > row));
-      if (MASKED) x = seen ? fmaf(x, a.scale * LOG2E, hiding(mask_of(a, sample, row)[key])) : -INFINITY;
-      x = pd_exp2_fast(MASKED ? x - lse : fmaf(x, a.scale * LOG2E, -lse));
-      if (!MASKED && !seen) x = 0.0f;
+      if (EDGE && B::OWNS_KEYS) seen_by = range_of(a, sample, row);
+      bool seen = !EDGE || (row < a.length && key >= seen_by.begin && key < seen_by.end);
+      if (GENERAL && d && a.softcap > 0) {
+        float cap = capped(a, x * a.scale);
+        element(*d, r, e) *= slope_of(a, cap);
+      }
+      const float *mask = GENERAL && a.mask && seen ? mask_of(a, sample, row) : NULL;
+      if (GENERAL) x = seen ? general_score(a, x, mask, key) : -INFINITY;
+      x = pd_exp2_fast(GENERAL ? x - lse : fmaf(x, a.scale * LOG2E, -lse));
+      if (!GENERAL && !seen) x = 0.0f;
     }
+  }
 }
 
 /* The block's columns of the result. */
@@ -84,8 +94,20 @@ template <class B> static __device__ int first_column() {
   return B::PARTS == 1 ? 0 : (int)blockIdx.z * B::COLUMNS;
 }
 
+/* d = own second (streamed second)^T - delta. */
+template <class B>
+static __device__ void differences(Sums<B::TILES, B::STREAM> &d, const pd_bf16 *own_second,
+                                   const pd_bf16 *stage_second, const attention_row *of_row) {
+  multiply<B::TILES, B::STREAM, B::D, 2>(d, own_second, stage_second);
+#pragma unroll
+  for (int r = 0; r < 2 * B::TILES; r++)
+#pragma unroll
+    for (int e = 0; e < B::STREAM / 4; e++)
+      element(d, r, e) -= of_row[B::OWNS_KEYS ? e / 2 * 8 + e % 2 : 8 * r].delta;
+}
+
 /* One stage's part of the block's results. */
-template <class B, bool MASKED>
+template <class B, bool GENERAL>
 static __device__ void step_through(const attention &a, const pd_bf16 *own, const pd_bf16 *stage, int sample,
                                     int own_row, int streamed, bool edge, const attention_row *of_row,
                                     Sums<B::TILES, B::COLUMNS> &first, Sums<B::TILES, B::COLUMNS> &second) {
@@ -95,37 +117,25 @@ static __device__ void step_through(const attention &a, const pd_bf16 *own, cons
   Sums<TILES, STREAM> s = {}, d = {};
   Operand<TILES, STREAM> operand;
   multiply<TILES, STREAM, D, 2>(s, own, stage);
-  if (MASKED || edge) /* the same for all of a warp */
-    probabilities<B, MASKED, true>(a, s, sample, own_row, streamed, of_row);
+  if (GENERAL) differences<B>(d, own_second, stage_second, of_row); /* now: caps take their slopes from products */
+  if (GENERAL || edge)                                              /* the same for all of a warp */
+    probabilities<B, GENERAL, true>(a, s, &d, sample, own_row, streamed, of_row);
   else
-    probabilities<B, MASKED, false>(a, s, sample, own_row, streamed, of_row);
+    probabilities<B, GENERAL, false>(a, s, NULL, sample, own_row, streamed, of_row);
   if (B::OWNS_KEYS) {
     pack<TILES, STREAM>(operand, s);
     accumulate<TILES, STREAM, COLUMNS, D>(second, operand, stage_second + column);
   }
-  multiply<TILES, STREAM, D, 2>(d, own_second, stage_second);
+  if (!GENERAL) differences<B>(d, own_second, stage_second, of_row);
 #pragma unroll
   for (int r = 0; r < 2 * TILES; r++)
 #pragma unroll
-    for (int e = 0; e < STREAM / 4; e++) {
-      float delta = of_row[B::OWNS_KEYS ? e / 2 * 8 + e % 2 : 8 * r].delta;
-      element(d, r, e) = element(s, r, e) * (element(d, r, e) - delta);
-    }
+    for (int e = 0; e < STREAM / 4; e++) element(d, r, e) *= element(s, r, e);
   pack<TILES, STREAM>(operand, d);
   accumulate<TILES, STREAM, COLUMNS, D>(first, operand, stage + column);
 }
 
-/* True if the query rows see no key, or not all keys, of a warp with rows from `own` and a tile with rows from
- * `streamed`. */
-template <class B> static __device__ bool none_seen(const attention &a, int own, int streamed) {
-  return a.causal && (B::OWNS_KEYS ? streamed + B::STREAM <= own : own + 16 * B::TILES <= streamed);
-}
-template <class B> static __device__ bool some_hidden(const attention &a, int own, int streamed) {
-  if (!B::OWNS_KEYS && streamed + B::STREAM > a.kv_length) return true;
-  return a.causal && (B::OWNS_KEYS ? streamed + 1 < own + 16 * B::TILES : own + 1 < streamed + B::STREAM);
-}
-
-template <class B, bool MASKED> static __global__ __launch_bounds__(THREADS, 1) void backward(attention a) {
+template <class B, bool GENERAL> static __global__ __launch_bounds__(THREADS, 1) void backward(attention a) {
   constexpr bool OWNS_KEYS = B::OWNS_KEYS;
   constexpr int D = B::D, TILES = B::TILES, COLUMNS = B::COLUMNS;
   PD_SHARED(pd_bf16, own);
@@ -146,7 +156,10 @@ template <class B, bool MASKED> static __global__ __launch_bounds__(THREADS, 1) 
 
   Sums<TILES, COLUMNS> first = {}, second = {};
   for (int steps = w.steps; steps > 0; steps--) {
-    bool seen = !none_seen<B>(a, row, at.row), edge = MASKED || some_hidden<B>(a, row, at.row);
+    int query = OWNS_KEYS ? at.row : row, queries = OWNS_KEYS ? B::STREAM : 16 * TILES;
+    int key = OWNS_KEYS ? row : at.row, keys = OWNS_KEYS ? 16 * TILES : B::STREAM;
+    bool seen = !none_seen(a, w.sample, query, query + queries, key, key + keys);
+    bool edge = GENERAL || some_hidden(a, w.sample, query, query + queries, key, key + keys);
     attention_tile next = next_tile<OWNS_KEYS>(w, at, B::STREAM);
     pd_copy_wait<0>();
     __syncthreads(); /* this stage has arrived, the other one is consumed */
@@ -154,7 +167,7 @@ template <class B, bool MASKED> static __global__ __launch_bounds__(THREADS, 1) 
     pd_copy_commit();
     const attention_row *of_row = rows + (OWNS_KEYS ? steps % 2 * B::STREAM + pair : warp + group);
     if (seen)
-      step_through<B, MASKED>(a, own + warp * pitch(D), stages + steps % 2 * B::STAGE, w.sample, row + group,
+      step_through<B, GENERAL>(a, own + warp * pitch(D), stages + steps % 2 * B::STAGE, w.sample, row + group,
                               at.row + pair, edge, of_row, first, second);
     at = next;
   }
@@ -171,20 +184,20 @@ template <class B, bool MASKED> static __global__ __launch_bounds__(THREADS, 1) 
     store<TILES, COLUMNS, D>(second, own_second + warp * pitch(D), to_second, a.dv.row, row, n, column, a.size);
 }
 
-template <class B, bool MASKED> static void launch_masked(const attention &a) {
-  static const bool ready = (allow_shared(backward<B, MASKED>, B::SHARED), true);
+template <class B, bool GENERAL> static void launch_general(const attention &a) {
+  static const bool ready = (allow_shared(backward<B, GENERAL>, B::SHARED), true);
   (void)ready;
   int heads = B::OWNS_KEYS ? a.kv_heads : a.heads, n = B::OWNS_KEYS ? a.kv_length : a.length;
   dim3 grid((unsigned)(a.batch * heads), pd_grid_all(tiles_of(n, B::OWN), "attention of a sequence so long"),
             B::PARTS);
-  PD_LAUNCH((backward<B, MASKED>), grid, THREADS, B::SHARED, pd_stream, a);
+  PD_LAUNCH((backward<B, GENERAL>), grid, THREADS, B::SHARED, pd_stream, a);
 }
 
 template <class B> static void launch(const attention &a) {
-  if (a.mask)
-    launch_masked<B, true>(a);
+  if (is_general(a))
+    launch_general<B, true>(a);
   else
-    launch_masked<B, false>(a);
+    launch_general<B, false>(a);
 }
 
 void attention_backward_bf16(const attention &a) {
