@@ -12,6 +12,16 @@
  * 128 has twice the products for the same softmax. */
 #include "attention_bf16.h"
 
+/* Whether the kernel computes scores to base 2 before the softmax: with a mask, or capped. Otherwise products stay. */
+static bool is_general(const attention &a) { return a.mask || a.softcap > 0; }
+
+/* A product as such a score. mask: the row's; NULL: none. */
+static __device__ float general_score(const attention &a, float product, const float *mask, int key) {
+  float added = mask ? hiding(mask[key]) : 0.0f;
+  if (a.softcap == 0) return fmaf(product, a.scale * LOG2E, added);
+  return fmaf(capped(a, product * a.scale), LOG2E, added);
+}
+
 /* Products become scores to base 2 when GENERAL, otherwise stay as they are (the softmax scales them); -inf where a
  * row does not see the key. row, key: the warp's first, the tile's first. */
 template <int TILES, int KEYS, bool GENERAL>

@@ -28,16 +28,6 @@ template <int TILES, int N> static __device__ float &element(float (&s)[TILES][N
   return s[r / 2][e / 2][r % 2 * 2 + e % 2];
 }
 
-/* Whether kernels compute scores to base 2 before the softmax: with a mask, or capped. Otherwise products stay. */
-inline bool is_general(const attention &a) { return a.mask || a.softcap > 0; }
-
-/* A product as such a score. mask: the row's; NULL: none. */
-static __device__ float general_score(const attention &a, float product, const float *mask, int key) {
-  float added = mask ? hiding(mask[key]) : 0.0f;
-  if (a.softcap == 0) return fmaf(product, a.scale * LOG2E, added);
-  return fmaf(capped(a, product * a.scale), LOG2E, added);
-}
-
 /* Rows first .. first + ROWS of the n that `from` has become a tile, zeros around them; asynchronously. */
 template <int ROWS, int D>
 static __device__ void load_tile(pd_bf16 *tile, const pd_bf16 *from, int64_t stride, int first, int n, int size) {

@@ -1,8 +1,10 @@
-/* pd_cached_attention, position by position, against plain loops in double; the same bytes for 1 to 4 threads. */
+/* pd_cached_attention, position by position, against plain loops in double, with caps, and beyond the context, whose
+ * rows are then those of the last positions; the same bytes for 1 to 4 threads. */
 #include "test.h"
 
 static double worst_error(const struct pd_cached_attention *a, const float *q, const float *keys,
-                          const float *values, int64_t at, const float *o) {
+                          const float *values, int64_t position, const float *o) {
+  const int64_t at = position < a->context ? position : a->context - 1; /* the last row in use */
   double worst = 0, *p = malloc(sizeof *p * (size_t)(at + 1));
   for (int64_t b = 0; b < a->batch; b++)
     for (int64_t h = 0; h < a->heads; h++) {
@@ -12,6 +14,7 @@ static double worst_error(const struct pd_cached_attention *a, const float *q, c
       for (int64_t j = 0; j <= at; j++) {
         p[j] = 0;
         for (int64_t i = 0; i < a->size; i++) p[j] += a->scale * (double)x[i] * keys[head + j * a->size + i];
+        if (a->softcap > 0) p[j] = a->softcap * tanh(p[j] / a->softcap);
         top = fmax(top, p[j]);
       }
       for (int64_t j = 0; j <= at; j++) sum += p[j] = exp(p[j] - top);
@@ -26,21 +29,30 @@ static double worst_error(const struct pd_cached_attention *a, const float *q, c
 }
 
 /* q, k and v side by side in a row of a sample, as one product makes them. */
-static void test(int64_t batch, int64_t heads, int64_t kv_heads, int64_t context, int64_t size) {
+static void test(int64_t batch, int64_t heads, int64_t kv_heads, int64_t context, int64_t size, float softcap) {
   int64_t width = (heads + 2 * kv_heads) * size, cache = batch * kv_heads * context * size;
-  struct pd_cached_attention a = {batch, heads,         kv_heads,      context,       size,
-                                  0.3f,  {width, size}, {width, size}, {width, size}, {heads * size, size}};
+  struct pd_cached_attention a = {.batch = batch,
+                                  .heads = heads,
+                                  .kv_heads = kv_heads,
+                                  .context = context,
+                                  .size = size,
+                                  .scale = 0.3f,
+                                  .softcap = softcap,
+                                  .q = {width, size},
+                                  .k = {width, size},
+                                  .v = {width, size},
+                                  .o = {heads * size, size}};
   float *exact_keys = floats(cache), *exact_values = floats(cache), *keys[4], *values[4];
   float *o = floats(batch * heads * size), *first = floats(batch * heads * size);
   int32_t *position = (int32_t *)floats(batch);
   for (int t = 0; t < 4; t++) keys[t] = floats(cache), values[t] = floats(cache);
-  for (int64_t at = 0; at < context; at++) {
+  for (int64_t at = 0; at < context + context / 2; at++) {
     float *qkv = random_floats(batch * width), *k = qkv + heads * size, *v = k + kv_heads * size;
     for (int64_t b = 0; b < batch; b++) {
       position[b] = (int32_t)at;
       for (int64_t h = 0; h < kv_heads; h++)
         for (int64_t i = 0; i < size; i++) {
-          int64_t to = ((b * kv_heads + h) * context + at) * size + i;
+          int64_t to = ((b * kv_heads + h) * context + at % context) * size + i;
           exact_keys[to] = k[b * width + h * size + i], exact_values[to] = v[b * width + h * size + i];
         }
     }
@@ -63,9 +75,9 @@ static void test(int64_t batch, int64_t heads, int64_t kv_heads, int64_t context
 }
 
 int main(void) {
-  test(1, 1, 1, 1, 1);
-  test(1, 4, 4, 130, 16);
-  test(3, 6, 2, 65, 20);
-  test(2, 3, 1, 200, 64);
+  test(1, 1, 1, 1, 1, 0);
+  test(1, 4, 4, 130, 16, 0);
+  test(3, 6, 2, 65, 20, 1.5f);
+  test(2, 3, 1, 200, 64, 0);
   return failures ? EXIT_FAILURE : EXIT_SUCCESS;
 }
