@@ -11,9 +11,10 @@ typedef struct pd_attention Attention;
 /* Whether position i sees key j, apart from a mask. */
 static inline bool sees_exact(const Attention *a, const int32_t *documents, int64_t b, int64_t i, int64_t j) {
   const int32_t *number = a->parted ? documents + b * a->documents.batch : NULL;
+  if ((a->causal && j > i) || (a->window > 0 && (i - j >= a->window || j - i >= a->window))) return false;
   for (int64_t x = i < j ? i : j; number && x < (i < j ? j : i); x++)
     if (number[x] != number[x + 1]) return false;
-  return !(a->causal && j > i) && !(a->window > 0 && (i - j >= a->window || j - i >= a->window));
+  return true;
 }
 
 /* Row i of o, by a's strides, and p [2][kv_length]: the probabilities of its keys, and the derivatives of their scores
