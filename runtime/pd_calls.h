@@ -23,7 +23,7 @@
 #define pd_attention_backward(a, q, k, v, o, lse, d_o, dq, dk, dv, scratch)                            \
   pd_attention_backward(a, PD_IN(q), PD_IN(k), PD_IN(v), PD_IN(o), PD_IN(lse), PD_IN(d_o), PD_OUT(dq), \
                         PD_OUT(dk), PD_OUT(dv), scratch)
-#define pd_masked_attention_forward(a, q, k, v, mask, documents, o, lse, scratch)                                   \
+#define pd_masked_attention_forward(a, q, k, v, mask, documents, o, lse, scratch)                              \
   pd_masked_attention_forward(a, PD_IN(q), PD_IN(k), PD_IN(v), PD_IN(mask), documents, PD_OUT(o), PD_OUT(lse), \
                               scratch)
 #define pd_masked_attention_backward(a, q, k, v, o, lse, d_o, mask, documents, dq, dk, dv, scratch)            \

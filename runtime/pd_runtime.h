@@ -577,8 +577,8 @@ void pd_attention_backward(const struct pd_attention *a, pd_in q, pd_in k, pd_in
 void pd_masked_attention_forward(const struct pd_attention *a, pd_in q, pd_in k, pd_in v, pd_in mask,
                                  const int32_t *documents, pd_out o, pd_out lse, void *scratch);
 void pd_masked_attention_backward(const struct pd_attention *a, pd_in q, pd_in k, pd_in v, pd_in o, pd_in lse,
-                                  pd_in d_o, pd_in mask, const int32_t *documents, pd_out dq, pd_out dk,
-                                  pd_out dv, void *scratch);
+                                  pd_in d_o, pd_in mask, const int32_t *documents, pd_out dq, pd_out dk, pd_out dv,
+                                  void *scratch);
 
 /* ---- attention from a cache (kernels/cached_attention.c) --------------------------------------------- */
 /* One position per sample: k and v, [batch][kv_heads][size], are stored as row position[sample] % context of the caches,

@@ -203,7 +203,9 @@ static void tell_no_cache(const Graph *g, const Sequence *s, int because) {
                              (long long)s->context);
   note_at(d, v->span, "this '%s' reads other positions, and no cache can hold those values",
           g->nodes.at[v->node].op->name);
-  help(d, "keys and values are cached for causal 'scaled_dot_product_attention' without a mask; a window and a softcap may be given");
+  help(
+      d,
+      "keys and values are cached for causal 'scaled_dot_product_attention' without a mask; a window and a softcap may be given");
 }
 
 static void tell_not_causal(const Graph *g, int value) {

@@ -91,7 +91,8 @@ static bool take_named(const Elaborator *e, Sorting *s, const Ast *a, Val v, int
   if (s->named[which] || s->operands->n + s->missing > s->op->min_in + which)
     fail(s->f, a->span, "PD0206", "'%s' is given twice", a->name);
   else if (!is_none(v) && v.kind != VAL_TENSOR)
-    fail(s->f, a->a->span, "PD0207", "'%s' of '%s' must be a tensor, but is %s", a->name, s->op->name, val_kind(e, v));
+    fail(s->f, a->a->span, "PD0207", "'%s' of '%s' must be a tensor, but is %s", a->name, s->op->name,
+         val_kind(e, v));
   else {
     s->named[which] = is_none(v) ? NULL : a;
     s->by_name[which] = (Operand){v, a->span};

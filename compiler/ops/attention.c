@@ -85,7 +85,8 @@ static bool check_documents(ShapeRule *r, int i) {
     return true;
   Diagnostic *d =
       error_at(r->span, "PD0308", "'scaled_dot_product_attention' of q %s needs documents [%lld]%s, but has %s",
-               shape_text(q), (long long)q->dim[1], q->batched ? "" : " that are no sample's", shape_text(documents));
+               shape_text(q), (long long)q->dim[1], q->batched ? "" : " that are no sample's",
+               shape_text(documents));
   rule_underline(r, d);
   rule_origin(r, d, i, documents->rank - 1);
   help(d, "documents are a number for each position: 'input documents[%lld] : token(%lld);'", (long long)q->dim[1],
@@ -114,8 +115,9 @@ static bool check_window(ShapeRule *r) {
   Attr *window = rule_attr(r, "window");
   if (window->number < 0 || rule_attr(r, "softcap")->number < 0) {
     const char *which = window->number < 0 ? "window" : "softcap";
-    Diagnostic *d = error_at(r->span, "PD0308", "'%s' of 'scaled_dot_product_attention' is %g, but must be 0 or more",
-                             which, rule_attr(r, which)->number);
+    Diagnostic *d =
+        error_at(r->span, "PD0308", "'%s' of 'scaled_dot_product_attention' is %g, but must be 0 or more", which,
+                 rule_attr(r, which)->number);
     help(d, "0 means that there is none");
     return false;
   }
@@ -245,8 +247,8 @@ static bool sees(const Seen *seen, int64_t row, int64_t key) {
 
 /* Row r of one head of one sample: probabilities p of its keys, 0 where it sees none, and, unless NULL, the slopes of
  * scores by scaled products. */
-static void probabilities(const Seen *seen, const double *q, const double *k, int64_t row, double *p, double *slope,
-                          double *lse) {
+static void probabilities(const Seen *seen, const double *q, const double *k, int64_t row, double *p,
+                          double *slope, double *lse) {
   const Sizes *s = seen->s;
   double top = -INFINITY, sum = 0;
   for (int64_t j = 0; j < s->keys; j++) {

@@ -103,8 +103,8 @@ static bool write_directory(const Archive *a) {
       return false;
   }
   const uint64_t end = (uint64_t)ftello(f), size = end - at, n = (uint64_t)a->n;
-  return PUT(f, {0x06064b50, 4}, {44, 8}, {VERSION, 2}, {VERSION, 2}, {0, 4}, {0, 4}, {n, 8}, {n, 8},
-             {size, 8}, {at, 8}) &&
+  return PUT(f, {0x06064b50, 4}, {44, 8}, {VERSION, 2}, {VERSION, 2}, {0, 4}, {0, 4}, {n, 8}, {n, 8}, {size, 8},
+             {at, 8}) &&
          PUT(f, {0x07064b50, 4}, {0, 4}, {end, 8}, {1, 4}) &&
          PUT(f, {0x06054b50, 4}, {0, 2}, {0, 2}, {n, 2}, {n, 2}, {none, 4}, {none, 4}, {0, 2});
 }

@@ -155,7 +155,7 @@ void pd_attention_backward(const struct pd_attention *a, pd_in q, pd_in k, pd_in
 }
 
 void pd_masked_attention_backward(const struct pd_attention *a, pd_in q, pd_in k, pd_in v, pd_in o, pd_in lse,
-                                  pd_in d_o, pd_in mask, const int32_t *documents, pd_out dq, pd_out dk,
-                                  pd_out dv, void *scratch) {
+                                  pd_in d_o, pd_in mask, const int32_t *documents, pd_out dq, pd_out dk, pd_out dv,
+                                  void *scratch) {
   backward(a, q, k, v, o, lse, d_o, mask, documents, dq, dk, dv, scratch);
 }

@@ -129,8 +129,9 @@ static __device__ void step_through(const attention &a, const pd_bf16 *own, cons
   Sums<TILES, STREAM> s = {}, d = {};
   Operand<TILES, STREAM> operand;
   multiply<TILES, STREAM, D, 2>(s, own, stage);
-  if (FORM == GENERAL) differences<B>(d, own_second, stage_second, of_row); /* now: caps take slopes from products */
-  if (FORM == MASKED || edge)                                               /* the same for all of a warp */
+  if (FORM == GENERAL)
+    differences<B>(d, own_second, stage_second, of_row); /* now: caps take slopes from products */
+  if (FORM == MASKED || edge)                            /* the same for all of a warp */
     probabilities<B, FORM, true>(a, s, d, sample, own_row, streamed, of_row);
   else
     probabilities<B, FORM, false>(a, s, d, sample, own_row, streamed, of_row);
@@ -197,7 +198,7 @@ template <class B, Form FORM> static __global__ __launch_bounds__(THREADS, 1) vo
     const attention_row *of_row = rows + (OWNS_KEYS ? steps % 2 * B::STREAM + pair : warp + group);
     if (seen)
       step_through<B, FORM>(a, own + warp * pitch(D), stages + steps % 2 * B::STAGE, w.sample, row + group,
-                              at.row + pair, edge, of_row, first, second);
+                            at.row + pair, edge, of_row, first, second);
     at = next;
   }
   pd_copy_wait<0>();

@@ -39,7 +39,8 @@ static __global__ void __launch_bounds__(WARPS * 32)
   PD_SHARED(float, shared); /* [WARPS][size], and the maximum and the sum of each warp */
   float *max = shared + WARPS * a.size, *sum = max + WARPS;
   int64_t sample = blockIdx.x / a.kv_heads, head = blockIdx.x % a.kv_heads, group = a.heads / a.kv_heads;
-  int64_t at = position[sample] % a.context, rows = position[sample] < a.context ? position[sample] + 1 : a.context;
+  int64_t at = position[sample] % a.context,
+          rows = position[sample] < a.context ? position[sample] + 1 : a.context;
   int64_t cache = blockIdx.x * a.context * a.size;
   for (int64_t i = threadIdx.x; i < a.size; i += blockDim.x) {
     keys[cache + at * a.size + i] = pd_element(k, sample * a.k.batch + head * a.k.head + i);

@@ -189,7 +189,9 @@ static inline int64_t first_key(const struct pd_attention *a, const struct space
   return s->begin ? larger(first, s->begin[i]) : first;
 }
 static inline int64_t end_key(const struct pd_attention *a, const struct space *s, int64_t i) {
-  const int64_t end = a->causal ? smaller(i + 1, s->limit) : a->window > 0 ? smaller(i + a->window, s->limit) : s->limit;
+  const int64_t end = a->causal       ? smaller(i + 1, s->limit)
+                      : a->window > 0 ? smaller(i + a->window, s->limit)
+                                      : s->limit;
   return s->end ? smaller(end, s->end[i]) : end;
 }
 
@@ -322,8 +324,8 @@ INLINE void forward_block(bool pairs, const struct pd_attention *a, struct space
           make_words(s->p + i * KEYS + j / 2, s->p + i * KEYS + j);
       }
       for (int64_t c = 0; c < a->size; c += COLUMNS)
-        (pairs ? pairs_add : floats_add)(s->o + r * s->size + c, s->size, s->p + r * KEYS + words(pairs, low), KEYS,
-                                         1, s->v + words(pairs, key + low) * s->size + c, s->size,
+        (pairs ? pairs_add : floats_add)(s->o + r * s->size + c, s->size, s->p + r * KEYS + words(pairs, low),
+                                         KEYS, 1, s->v + words(pairs, key + low) * s->size + c, s->size,
                                          words(pairs, last - low));
     }
   }
@@ -586,7 +588,7 @@ void pd_attention_backward(const struct pd_attention *a, pd_in q, pd_in k, pd_in
 }
 
 void pd_masked_attention_backward(const struct pd_attention *a, pd_in q, pd_in k, pd_in v, pd_in o, pd_in lse,
-                                  pd_in d_o, pd_in mask, const int32_t *documents, pd_out dq, pd_out dk,
-                                  pd_out dv, void *scratch) {
+                                  pd_in d_o, pd_in mask, const int32_t *documents, pd_out dq, pd_out dk, pd_out dv,
+                                  void *scratch) {
   backward(a, &(struct backward){q, k, v, o, lse, d_o, mask, documents, dq, dk, dv}, scratch);
 }

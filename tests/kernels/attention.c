@@ -30,11 +30,12 @@ static double *widened(const float *x, int64_t n) {
 
 static void expect(bool ok, const Attention *a, const char *what, double value) {
   if (ok) return;
-  printf("FAIL heads %ld/%ld length %ld x %ld size %ld causal %d window %ld softcap %g mask %d %ld %ld documents %d %ld: %s "
-         "%g\n",
-         (long)a->heads, (long)a->kv_heads, (long)a->length, (long)a->kv_length, (long)a->size, a->causal,
-         (long)a->window, (double)a->softcap, a->masked, (long)a->mask.batch, (long)a->mask.row, a->parted,
-         (long)a->documents.batch, what, value);
+  printf(
+      "FAIL heads %ld/%ld length %ld x %ld size %ld causal %d window %ld softcap %g mask %d %ld %ld documents %d %ld: %s "
+      "%g\n",
+      (long)a->heads, (long)a->kv_heads, (long)a->length, (long)a->kv_length, (long)a->size, a->causal,
+      (long)a->window, (double)a->softcap, a->masked, (long)a->mask.batch, (long)a->mask.row, a->parted,
+      (long)a->documents.batch, what, value);
   failures++;
 }
 
@@ -54,7 +55,8 @@ static int32_t *new_documents(const Attention *a) {
   int64_t n = a->length * (a->documents.batch ? a->batch : 1);
   int32_t *number = (int32_t *)floats(n);
   for (int64_t i = 0, left = 0; i < n; i++, left--) {
-    if (left <= 0) left = 1 + (int64_t)(random_float() > 0.5f ? 40 * (random_float() + 1) : 2 * (random_float() + 1));
+    if (left <= 0)
+      left = 1 + (int64_t)(random_float() > 0.5f ? 40 * (random_float() + 1) : 2 * (random_float() + 1));
     number[i] = i && left > 1 ? number[i - 1] : (i ? number[i - 1] + 1 : 0) % 3;
   }
   return number;
@@ -116,8 +118,8 @@ static void test(Attention a, bool together) {
       expect(!memcmp(first, out, (size_t)total * sizeof *out), &a, "other bytes for threads", threads);
     }
   }
-  free(mask), free(documents), free(qkv), free(d_o), free(first), free(p), free(in), free(in_d_o), free(o_exact), free(gradient),
-      free(out);
+  free(mask), free(documents), free(qkv), free(d_o), free(first), free(p), free(in), free(in_d_o), free(o_exact),
+      free(gradient), free(out);
 }
 
 /* Without a mask, and with one of each sample or the same for all, of rows or the same for all rows. */

@@ -72,25 +72,24 @@ static void test_attention(bool causal, bool masked, bool ranged, int64_t length
               mask = numbers(length * length);
   struct pair o = room(n), lse = room(lse_n), dq = room(n), dk = room(n_k), dv = room(n_k);
   void *space = working(pd_attention_scratch(&a, omp_get_max_threads()));
-#define OF(type)                                                                                             \
-  do {                                                                                                       \
-    pd_in l = lse.f32; /* stays in floats */                                                                 \
-    if (masked || a.parted) {                                                                                            \
-      pd_masked_attention_forward(&a, q.type, k.type, v.type, mask.type, documents, out(o.type), out(l), space);        \
-      pd_masked_attention_backward(&a, q.type, k.type, v.type, o.bf16, l, d_o.type, mask.type, documents, out(dq.type), \
-                                   out(dk.type), out(dv.type), space);                                       \
-    } else {                                                                                                 \
-      pd_attention_forward(&a, q.type, k.type, v.type, out(o.type), out(l), space);                          \
-      pd_attention_backward(&a, q.type, k.type, v.type, o.bf16, l, d_o.type, out(dq.type), out(dk.type),     \
-                            out(dv.type), space);                                                            \
-    }                                                                                                        \
+#define OF(type)                                                                                                 \
+  do {                                                                                                           \
+    pd_in l = lse.f32; /* stays in floats */                                                                     \
+    if (masked || a.parted) {                                                                                    \
+      pd_masked_attention_forward(&a, q.type, k.type, v.type, mask.type, documents, out(o.type), out(l), space); \
+      pd_masked_attention_backward(&a, q.type, k.type, v.type, o.bf16, l, d_o.type, mask.type, documents,        \
+                                   out(dq.type), out(dk.type), out(dv.type), space);                             \
+    } else {                                                                                                     \
+      pd_attention_forward(&a, q.type, k.type, v.type, out(o.type), out(l), space);                              \
+      pd_attention_backward(&a, q.type, k.type, v.type, o.bf16, l, d_o.type, out(dq.type), out(dk.type),         \
+                            out(dv.type), space);                                                                \
+    }                                                                                                            \
   } while (0)
   OF(bf16); /* first: both backward passes read its o */
   OF(f32);
 #undef OF
-  const char *name =
-      format("attention, causal %d, mask %d, ranged %d, length %ld, size %ld", causal, masked, ranged, (long)length,
-             (long)size);
+  const char *name = format("attention, causal %d, mask %d, ranged %d, length %ld, size %ld", causal, masked,
+                            ranged, (long)length, (long)size);
   compare(name, o, n, PD_PAIRS);
   compare(name, dq, n, PD_PAIRS);
   compare(name, dk, n_k, PD_PAIRS);
@@ -255,14 +254,14 @@ static void test_convolution(struct pd_convolution_shape s) {
 
 static void test_all(void) {
   for (int kind = 0; kind < 8; kind++) {
-      const bool causal = kind & 1, masked = kind & 2, ranged = kind & 4;
-      test_attention(causal, masked, ranged, 70, 24, 2);
-      test_attention(causal, masked, ranged, 33, 64, 4);
-      test_attention(causal, masked, ranged, 5, 5, 1);
-      test_attention(causal, masked, ranged, 129, 80, 4); /* more keys than a block of them */
-      test_attention(causal, masked, ranged, 97, 7, 1);
-      test_attention(causal, masked, ranged, 200, 32, 2);
-    }
+    const bool causal = kind & 1, masked = kind & 2, ranged = kind & 4;
+    test_attention(causal, masked, ranged, 70, 24, 2);
+    test_attention(causal, masked, ranged, 33, 64, 4);
+    test_attention(causal, masked, ranged, 5, 5, 1);
+    test_attention(causal, masked, ranged, 129, 80, 4); /* more keys than a block of them */
+    test_attention(causal, masked, ranged, 97, 7, 1);
+    test_attention(causal, masked, ranged, 200, 32, 2);
+  }
   test_cached_attention(24);
   test_cached_attention(64);
   for (int64_t width = 1; width < 70; width += 17) test_gather(width);

@@ -166,8 +166,8 @@ static void array_equals(const char *file, size_t size, int array, const struct 
       int32_t is;
       memcpy(&is, file + at + NPY + (size_t)(r * length + i) * 4, sizeof is);
       if (is != want->list->at[r].list->at[i].whole)
-        fail_msg("%s: row %d, position %d of array %d is %d, not %d", name, (int)r, (int)i, array,
-                 is, (int)want->list->at[r].list->at[i].whole);
+        fail_msg("%s: row %d, position %d of array %d is %d, not %d", name, (int)r, (int)i, array, is,
+                 (int)want->list->at[r].list->at[i].whole);
     }
 }
 

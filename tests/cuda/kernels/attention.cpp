@@ -24,10 +24,11 @@ static double bound(bool bf16, bool gradient) {
 
 static void expect(bool ok, const Attention &a, const Kind &kind, const char *what, double value) {
   if (ok) return;
-  printf("FAIL %s heads %d/%d length %d x %d size %d causal %d window %d softcap %g mask %d %d %d documents %d %d: %s %g\n",
-         kind.name, (int)a.heads, (int)a.kv_heads, (int)a.length, (int)a.kv_length, (int)a.size, a.causal,
-         (int)a.window, a.softcap, a.masked, (int)a.mask.batch, (int)a.mask.row, a.parted, (int)a.documents.batch,
-         what, value);
+  printf(
+      "FAIL %s heads %d/%d length %d x %d size %d causal %d window %d softcap %g mask %d %d %d documents %d %d: %s %g\n",
+      kind.name, (int)a.heads, (int)a.kv_heads, (int)a.length, (int)a.kv_length, (int)a.size, a.causal,
+      (int)a.window, a.softcap, a.masked, (int)a.mask.batch, (int)a.mask.row, a.parted, (int)a.documents.batch,
+      what, value);
   failures++;
 }
 

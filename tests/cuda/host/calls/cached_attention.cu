@@ -29,9 +29,17 @@ static void expect(const Case &c, const std::vector<float> &q, int64_t at_q, con
 
 static void run(const Case &c, pd_type from, pd_type to) {
   int64_t row = (c.heads + 2 * c.kv_heads) * c.size, cached = c.batch * c.kv_heads * c.context * c.size;
-  struct pd_cached_attention a = {
-      c.batch,   c.heads,       c.kv_heads,    c.context,     c.size,                   0.3f,
-      c.softcap, {row, c.size}, {row, c.size}, {row, c.size}, {c.heads * c.size, c.size}};
+  struct pd_cached_attention a = {c.batch,
+                                  c.heads,
+                                  c.kv_heads,
+                                  c.context,
+                                  c.size,
+                                  0.3f,
+                                  c.softcap,
+                                  {row, c.size},
+                                  {row, c.size},
+                                  {row, c.size},
+                                  {c.heads * c.size, c.size}};
   Array key_cache(PD_F32, filled(cached, NAN)), value_cache(PD_F32, filled(cached, NAN));
   std::vector<float> keys((size_t)cached), values((size_t)cached);
   for (int64_t at = 0; at < c.context + c.context / 2; at++) {
@@ -50,15 +58,15 @@ static void run(const Case &c, pd_type from, pd_type to) {
       for (int64_t h = 0; h < c.heads; h++)
         expect(c, q.host, b * row + h * c.size, keys, values,
                (b * c.kv_heads + h / (c.heads / c.kv_heads)) * c.context * c.size,
-               at < c.context ? at : c.context - 1,
-               &want[(size_t)((b * c.heads + h) * c.size)]);
+               at < c.context ? at : c.context - 1, &want[(size_t)((b * c.heads + h) * c.size)]);
     }
     compare("attention from a cache", o.fetch(), want, allowed);
   }
 }
 
 int main() {
-  static const Case cases[] = {{1, 1, 1, 3, 1, 0}, {2, 4, 2, 20, 16, 1.5f}, {1, 6, 2, 37, 40, 0}, {3, 2, 2, 9, 64, 0}};
+  static const Case cases[] = {
+      {1, 1, 1, 3, 1, 0}, {2, 4, 2, 20, 16, 1.5f}, {1, 6, 2, 37, 40, 0}, {3, 2, 2, 9, 64, 0}};
   pd_cuda_check(cudaStreamCreateWithFlags(&pd_stream, cudaStreamNonBlocking), "make a stream");
   for (const Case &c : cases) {
     run(c, PD_F32, PD_F32);
