@@ -54,7 +54,7 @@ typedef struct Sorting {
   bool given[MAX_ATTR]; /* attributes */
   int missing;          /* operands that are `none` */
   const Ast *named[MAX_OPTIONAL];
-  Operand by_name[MAX_OPTIONAL]; /* optional operands that are given by name */
+  Operand by_name[MAX_OPTIONAL]; /* optional operands with a name in the call */
 } Sorting;
 
 static bool is_none(Val v) { return v.kind == VAL_WORD && strcmp(v.word, "none") == 0; }
@@ -86,7 +86,7 @@ static int optional_index(const Op *op, Name name) {
   return -1;
 }
 
-/* Notes an optional operand that is given by name; `none` is no operand. False after a diagnostic. */
+/* Records a named optional operand; `none` is no operand. False after a diagnostic. */
 static bool take_named(const Elaborator *e, Sorting *s, const Ast *a, Val v, int which) {
   if (s->named[which] || s->operands->n + s->missing > s->op->min_in + which)
     fail(s->f, a->span, "PD0206", "'%s' is given twice", a->name);

@@ -213,7 +213,7 @@ static OpCost cost_attention(const Graph *g, int node) {
                   .products = attention_products(g, node, false)};
 }
 
-/* What the rows of a sample's head see. */
+/* The visibility of keys in a sample. */
 typedef struct Seen {
   const Sizes *s;
   const double *mask;      /* of the sample; NULL: none */

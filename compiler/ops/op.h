@@ -141,7 +141,7 @@ struct Op {
   Linear linear;
   bool expensive;     /* pointwise: cached in a row buffer rather than computed twice */
   int min_in, max_in; /* max_in -1: any number */
-  /* names of the operands from min_in on, in order, by which users may give them; NULL: they have none */
+  /* the users' names of the operands from min_in on, in order; NULL: no more */
   const char *optional[MAX_OPTIONAL];
   /* calls: outputs from this index on persist between microbatches, output i for operand i; 0: none */
   int first_kept;

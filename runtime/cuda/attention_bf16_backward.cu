@@ -58,7 +58,7 @@ static __device__ void load_stage(const attention &a, const attention_work &w, a
   }
 }
 
-/* What hides keys. Kernels of windows, documents and caps hold more in registers and have smaller tiles. */
+/* Reasons for hidden keys. Kernels of windows, documents and caps hold more in registers and have smaller tiles. */
 enum Form {
   PLAIN,  /* causal, or nothing */
   MASKED, /* and a mask */
