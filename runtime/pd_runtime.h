@@ -438,6 +438,7 @@ bool pd_updated(int64_t t);
 struct pd_generation {
   int64_t context, classes; /* positions; tokens that may be sampled */
   int64_t logits;           /* per row, of which the first `classes` count */
+  int64_t ring;             /* the fewest positions that a cache holds, the last ones; 0: all of the context */
   int64_t samples;          /* sequences at the same time */
   int tokens;               /* input indices */
   int position, sequence;   /* -1: no caches; a row of the batch is then all positions of a sequence */
@@ -556,14 +557,19 @@ void pd_pooling_backward(const struct pd_pooling *p, pd_in x, pd_in y, pd_in dy,
 struct pd_attention {
   int64_t batch, heads, kv_heads, length, kv_length, size;
   bool causal;
+  bool masked, parted; /* by a mask, by documents */
+  int64_t window;      /* a position sees keys less than `window` positions away; 0: at any distance */
   float scale;
-  bool masked;
+  float softcap; /* scores s become softcap * tanh(s / softcap); 0: they stay */
   struct {
     int64_t batch, head, row;
   } q, k, v, o, dq, dk, dv, d_o; /* strides in elements */
   struct {
     int64_t batch, row;
   } mask; /* 0: the same for all samples, for all rows */
+  struct {
+    int64_t batch;
+  } documents; /* 0: the same for all samples */
 };
 size_t pd_attention_scratch(const struct pd_attention *a, int threads);
 /* lse: [batch][heads][length], log of the sum of exponentials, for the backward pass. */
@@ -571,22 +577,28 @@ void pd_attention_forward(const struct pd_attention *a, pd_in q, pd_in k, pd_in 
                           void *scratch);
 void pd_attention_backward(const struct pd_attention *a, pd_in q, pd_in k, pd_in v, pd_in o, pd_in lse, pd_in d_o,
                            pd_out dq, pd_out dk, pd_out dv, void *scratch);
-/* Attention with a mask (`masked` is true): kv_length contiguous floats per row, added to the scaled scores of all
- * heads. An element of at most PD_ATTENTION_HIDDEN hides its key; a row without visible keys gives zeros and zero
- * gradients. */
+/* Attention with a mask (`masked` is true), documents (`parted` is true), or both; NULL: none.
+ * mask: kv_length contiguous floats per row, added to the scores of all heads. An element of at most
+ * PD_ATTENTION_HIDDEN hides its key; a row without visible keys gives zeros and zero gradients.
+ * documents: a number per position. A document is a run of equal numbers; its positions see each other only. */
 #define PD_ATTENTION_HIDDEN (-10000.0f)
-void pd_masked_attention_forward(const struct pd_attention *a, pd_in q, pd_in k, pd_in v, pd_in mask, pd_out o,
-                                 pd_out lse, void *scratch);
+void pd_masked_attention_forward(const struct pd_attention *a, pd_in q, pd_in k, pd_in v, pd_in mask,
+                                 const int32_t *documents, pd_out o, pd_out lse, void *scratch);
 void pd_masked_attention_backward(const struct pd_attention *a, pd_in q, pd_in k, pd_in v, pd_in o, pd_in lse,
-                                  pd_in d_o, pd_in mask, pd_out dq, pd_out dk, pd_out dv, void *scratch);
+                                  pd_in d_o, pd_in mask, const int32_t *documents, pd_out dq, pd_out dk, pd_out dv,
+                                  void *scratch);
 
 /* ---- attention from a cache (kernels/cached_attention.c) --------------------------------------------- */
-/* Row r of the batch is position[r] of sequence[r]: k and v, [batch][kv_heads][size], are stored there in the caches,
- * dense [sequences][kv_heads][context][size]. Then q, [batch][heads][size], attends to the positions up to and
- * including its own. A row with another number than those of the `sequences` is unused: nothing is stored or written. */
+/* Row r of the batch is position[r] of sequence[r]: k and v, [batch][kv_heads][size], are stored as row
+ * position[r] % context of the caches, dense [sequences][kv_heads][context][size]. Then q, [batch][heads][size], attends
+ * to its own position and to those before it, with a window to the last `window` of these. Where positions of one
+ * sequence pass the context, a call may have context - window + 1 of them. A row with another number than those of the
+ * `sequences` is unused: nothing is stored or written. */
 struct pd_cached_attention {
   int64_t batch, sequences, heads, kv_heads, context, size;
+  int64_t window; /* 0: none, and positions are below the context */
   float scale;
+  float softcap; /* as in pd_attention */
   struct {
     int64_t batch, head;
   } q, k, v, o; /* strides in elements; size contiguous */

@@ -54,7 +54,7 @@ static const Option options[] = {
     {"--too-long", "WHAT", CHOICE, AT(tokens.too_long), "error|skip|truncate", GROUP_DATA, ON_TOKENIZE, 0,
      "samples of more than N + 1 tokens (default error)"},
     {"--pack", NULL, FLAG, AT(tokens.pack), NULL, GROUP_DATA, ON_TOKENIZE, 0,
-     "several samples in a row of N positions; attention crosses them"},
+     "several samples in a row; adds arrays documents, positions"},
 
     /* pipeline */
     {"-n", "N", LEVELS, AT(plan.workers), NULL, GROUP_PIPELINE, ON_SHARP, 0,

@@ -2,6 +2,8 @@
  * caches. Sample-independent values, such as position embeddings, are gathered at the position. */
 #include "decode/internal.h"
 
+#include <math.h>
+
 #include "ops/rules.h"
 
 typedef struct Decoding {
@@ -9,7 +11,8 @@ typedef struct Decoding {
   const Sequence *s;
   int *axis;                      /* by value of from: the axis of positions, or -1 */
   int tokens, position, sequence; /* values of `to`; position and sequence -1: not needed */
-  int64_t samples;                /* sequences with a cache */
+  int64_t samples, rows;          /* sequences with a cache; rows of a call */
+  int64_t ring;                   /* the fewest positions that a cache holds */
   int because;                    /* the value of `from` that needs several positions, or -1 */
 } Decoding;
 
@@ -88,6 +91,14 @@ static void name_results(Decoding *d, int node, int made) {
   }
 }
 
+/* With a window, a cache has room for it and for the rows of a call, which are stored before they are read. */
+static void shorten_cache(Decoding *d, Attr *attr) {
+  const double window = attr[CACHED_WINDOW].number;
+  if (window > 0)
+    attr[CACHED_CONTEXT].number = fmin(attr[CACHED_CONTEXT].number, window + (double)d->rows - 1);
+  d->ring = (int64_t)fmin((double)d->ring, attr[CACHED_CONTEXT].number);
+}
+
 /* False: the node needs several positions. */
 static bool decode_position(Decoding *d, int node, const int *axis) {
   const Node *n = &d->w->from->nodes.at[node];
@@ -99,6 +110,7 @@ static bool decode_position(Decoding *d, int node, const int *axis) {
     in[i] = operand(d, node, i, found);
   if (to.cached) {
     to.attr[CACHED_SAMPLES].number = (double)d->samples;
+    shorten_cache(d, to.attr);
     in[n_in++] = position(d);
     in[n_in++] = d->sequence;
   }
@@ -138,8 +150,15 @@ static bool decode_or_copy(Decoding *d, int node) {
 
 /* ---- the pass ---------------------------------------------------------------------------------------- */
 
-static Decoding begin(Graph *g, const Sequence *s, int64_t samples) {
-  Decoding d = {.w = rewrite_begin(g), .s = s, .position = -1, .sequence = -1, .samples = samples, .because = -1};
+static Decoding begin(Graph *g, const Sequence *s, int64_t samples, int64_t rows) {
+  Decoding d = {.w = rewrite_begin(g),
+                .s = s,
+                .position = -1,
+                .sequence = -1,
+                .samples = samples,
+                .rows = rows,
+                .ring = s->context,
+                .because = -1};
   d.axis = alloc((g->values.n + 1) * sizeof *d.axis);
   for (int v = 0; v < g->values.n; v++)
     d.axis[v] = -1;
@@ -173,12 +192,12 @@ static void finish(Decoding *d, bool cached) {
   }
   graph_metric(g, intern("logits"), NULL, logits, span);
   g->generation = (Generation){
-      .context = s->context, .samples = d->samples, .position = cached ? 1 : -1, .sequence = cached ? 2 : -1};
+      .context = s->context, .ring = d->ring, .samples = d->samples, .position = cached ? 1 : -1, .sequence = cached ? 2 : -1};
 }
 
 /* False: some value needs several positions. */
-static bool decode_positions(Graph *g, const Sequence *s, int64_t samples, int *because) {
-  Decoding d = begin(g, s, samples);
+static bool decode_positions(Graph *g, const Sequence *s, int64_t samples, int64_t rows, int *because) {
+  Decoding d = begin(g, s, samples, rows);
   for (int i = 0; i < g->nodes.n; i++) {
     const Node *n = &g->nodes.at[i];
     if (n->op->source == SOURCE_INPUT && s->needed[i]) {
@@ -196,7 +215,7 @@ static bool decode_positions(Graph *g, const Sequence *s, int64_t samples, int *
 }
 
 static void keep_positions(Graph *g, const Sequence *s, int64_t samples) {
-  Decoding d = begin(g, s, samples);
+  Decoding d = begin(g, s, samples, samples);
   for (int i = 0; i < g->nodes.n; i++) {
     const Node *n = &g->nodes.at[i];
     if (n->op->source == SOURCE_INPUT && s->needed[i]) {
@@ -216,7 +235,9 @@ static void tell_no_cache(const Graph *g, const Sequence *s, int because) {
                              (long long)s->context);
   note_at(d, v->span, "this '%s' reads other positions, and no cache can hold those values",
           g->nodes.at[v->node].op->name);
-  help(d, "keys and values are cached for causal 'scaled_dot_product_attention' without a mask");
+  help(
+      d,
+      "keys and values are cached for causal 'scaled_dot_product_attention' without a mask; a window and a softcap may be given");
 }
 
 static void tell_not_causal(const Graph *g, int value) {
@@ -232,8 +253,9 @@ bool decode(Graph *g, int64_t samples, int64_t rows, bool caches) {
   int because = -1;
   if (!find_sequence(g, &s))
     return false;
-  if (caches && decode_positions(g, &s, samples, &because)) {
-    g->train.batch = rows > samples ? rows : samples;
+  rows = rows > samples ? rows : samples;
+  if (caches && decode_positions(g, &s, samples, rows, &because)) {
+    g->train.batch = rows;
     return true;
   }
   g->train.batch = samples;

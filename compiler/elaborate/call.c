@@ -53,19 +53,22 @@ typedef struct Sorting {
   Attr *attr;
   bool given[MAX_ATTR]; /* attributes */
   int missing;          /* operands that are `none` */
+  const Ast *named[MAX_OPTIONAL];
+  Operand by_name[MAX_OPTIONAL]; /* optional operands with a name in the call */
 } Sorting;
+
+static bool is_none(Val v) { return v.kind == VAL_WORD && strcmp(v.word, "none") == 0; }
 
 /* Adds an unnamed argument that is an operand, a list of operands or `none`; false: it is an attribute. */
 static bool take_operand(Sorting *s, const Ast *a, Val v) {
   const Op *op = s->op;
   Operands *o = s->operands;
   const bool wanting = o->n < op->min_in && v.kind == VAL_NUMBER && op->kind == OP_POINTWISE;
-  const bool none = v.kind == VAL_WORD && strcmp(v.word, "none") == 0;
   if (v.kind == VAL_TENSOR || wanting) {
     push(o, ((Operand){v, a->span}));
     return true;
   }
-  if (none && o->n >= op->min_in && o->n + s->missing < op->max_in) {
+  if (is_none(v) && o->n >= op->min_in && o->n + s->missing < op->max_in) {
     s->missing++;
     return true;
   }
@@ -74,6 +77,28 @@ static bool take_operand(Sorting *s, const Ast *a, Val v) {
   for (int k = 0; k < v.n; k++)
     push(o, ((Operand){v.list[k], a->span}));
   return true;
+}
+
+static int optional_index(const Op *op, Name name) {
+  for (int i = 0; i < MAX_OPTIONAL && op->optional[i]; i++)
+    if (strcmp(op->optional[i], name) == 0)
+      return i;
+  return -1;
+}
+
+/* Records a named optional operand; `none` is no operand. False after a diagnostic. */
+static bool take_named(const Elaborator *e, Sorting *s, const Ast *a, Val v, int which) {
+  if (s->named[which] || s->operands->n + s->missing > s->op->min_in + which)
+    fail(s->f, a->span, "PD0206", "'%s' is given twice", a->name);
+  else if (!is_none(v) && v.kind != VAL_TENSOR)
+    fail(s->f, a->a->span, "PD0207", "'%s' of '%s' must be a tensor, but is %s", a->name, s->op->name,
+         val_kind(e, v));
+  else {
+    s->named[which] = is_none(v) ? NULL : a;
+    s->by_name[which] = (Operand){v, a->span};
+    return true;
+  }
+  return false;
 }
 
 /* The index of the argument's attribute; -1 after a diagnostic. */
@@ -90,10 +115,13 @@ static int attribute_of(const Sorting *s, const Ast *a) {
   return -1;
 }
 
-/* False after a diagnostic: the value does not fit the attribute. */
+/* False after a diagnostic: the value does not fit the attribute. `none` means the default of a number. */
 static bool take_attribute(Elaborator *e, Sorting *s, const Ast *a, Val v, int which) {
   const Op *op = s->op;
+  const AttrKind kind = op->attr[which].kind;
   s->given[which] = true;
+  if (is_none(v) && !op->attr[which].required && (kind == ATTR_NUMBER || kind == ATTR_INT))
+    return true;
   const bool fits = attribute_value(e, s->f, &op->attr[which], v, a->a->span, &s->attr[which]);
   if (!a->name && op->by_element)
     warn_of_axis(s->f, op, a, fits);
@@ -137,6 +165,12 @@ static bool sort_arguments(Elaborator *e, Frame *f, const Op *op, const Ast *cal
            ast_text(call->list.at[1]->a));
       return false;
     }
+    const int optional = a->name ? optional_index(op, a->name) : -1;
+    if (optional >= 0) {
+      if (!take_named(e, &s, a, args[i], optional))
+        return false;
+      continue;
+    }
     const int which = attribute_of(&s, a);
     if (which < 0)
       return false;
@@ -145,6 +179,9 @@ static bool sort_arguments(Elaborator *e, Frame *f, const Op *op, const Ast *cal
       return false;
     good = fits && good;
   }
+  for (int i = 0; i < MAX_OPTIONAL; i++)
+    if (s.named[i])
+      push(o, s.by_name[i]);
   return good && has_required(&s, call);
 }
 

@@ -414,9 +414,9 @@ static void generation_table(Emit *e) {
   const Value *tokens = &e->g->values.at[e->g->inputs.at[x->tokens].value];
   text_add(&e->out,
            "static const struct pd_generation generation = {\n"
-           "  .context = %" PRId64 ", .classes = %" PRId64 ", .logits = %" PRId64 ", .samples = %" PRId64 ",\n"
+           "  .context = %" PRId64 ", %s.classes = %" PRId64 ", .logits = %" PRId64 ", .samples = %" PRId64 ",\n"
            "  .tokens = %d, .position = %d, .sequence = %d, .stage = %d,\n};\n\n",
-           x->context, tokens->classes, logits->shape.dim[1], x->samples, x->tokens, x->position, x->sequence,
+           x->context, x->ring < x->context ? format(".ring = %" PRId64 ", ", x->ring) : "", tokens->classes, logits->shape.dim[1], x->samples, x->tokens, x->position, x->sequence,
            stage_of_node(e, logits->node));
 }
 

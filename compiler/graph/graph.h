@@ -186,6 +186,7 @@ typedef struct Train {
 /* Inputs of a graph that generates token sequences (decode/decode.h). Its only figure is the logits. */
 typedef struct Generation {
   int64_t context;      /* positions of the model's token input; 0: no generation */
+  int64_t ring;         /* the fewest positions that a cache holds; without caches the context */
   int64_t samples;      /* sequences at the same time, at most the rows of a batch */
   int tokens, position; /* input indices; position -1: each token recomputes all positions of all samples */
   int sequence;         /* with a position: the input with the number of each row's sequence */

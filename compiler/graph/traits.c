@@ -111,11 +111,13 @@ static void see_norm(Survey *s, const Node *root) {
 
 /* ---- attention, rotary positions ------------------------------------------------------------------- */
 
-/* The positions that the last query sees, by the constant mask; -1: the mask depends on the sample. */
+/* The positions that the last query sees, by the window or the constant mask; -1: the mask depends on the sample. */
 static int64_t window_of(const Graph *g, const Node *n, int64_t length) {
   enum { MASK = 3 };
   const double hidden = -10000;
-  if (n->n_in <= MASK)
+  if (node_int(n, "window") > 0)
+    return node_int(n, "window");
+  if (n->n_in <= MASK || g->values.at[n->in[MASK]].type != TYPE_F32)
     return length;
   const Shape *mask = &g->values.at[n->in[MASK]].shape;
   double x;

@@ -66,7 +66,7 @@ const Family family_gemma = {
     EMBEDDING
     "for i in 0..n_layer {\n"
     "x = ${root}layers[i]: gemma_block(x, n_head, n_kv_head, hidden, base = $base, [[init_differs: init = $init, ]]"
-    "head_size = head_size, [[attention_bias: bias = true, ]]eps = $rms_norm_eps);\n}\n" HEAD};
+    "head_size = head_size, [[attention_bias: bias = true, ]]documents = document, eps = $rms_norm_eps);\n}\n" HEAD};
 
 static const Field gemma2_fields[] = {COMMON_FIELDS,
                                       {"hidden_act", FIELD_WORD, "gelu_pytorch_tanh", "gelu|gelu_pytorch_tanh"},
@@ -93,6 +93,6 @@ const Family family_gemma2 = {
     "head_size = head_size, scale = 1 / sqrt($attention_scale), "
     "[[attn_logit_softcapping: softcap = $attn_logit_softcapping, ]]"
     "[[attention_bias: bias = true, ]][[window: window = $window, ]]"
-    "eps = $rms_norm_eps);\n}\n" HEAD
+    "documents = document, eps = $rms_norm_eps);\n}\n" HEAD
     "[[final_logit_softcapping: logits = $final_logit_softcapping * tanh(logits / "
     "$final_logit_softcapping);\n]]"};

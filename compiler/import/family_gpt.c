@@ -51,12 +51,18 @@ const Family family_gpt2 = {
     "summary_use_proj",
     derive_gpt2,
     "n_layer = $n_layer, n_head = $n_head, n_embd = $n_embd, n_positions = $n_positions, p_drop = 0, ",
-    "positions = ${root}wpe: position_embedding(n_positions, n_embd, init = $init);\n"
-    "x = ${root}wte: embedding(tokens, vocab_size, n_embd, init = $init) + positions[..n_ctx];\n"
+    "x = ${root}wte: embedding(tokens, vocab_size, n_embd, init = $init);\n"
+    "if packed {\n"
+    "input positions[n_ctx] : token(n_ctx);\n"
+    "x = x + ${root}wpe: embedding(positions, n_positions, n_embd, init = $init);\n"
+    "} else {\n"
+    "table = ${root}wpe: position_embedding(n_positions, n_embd, init = $init);\n"
+    "x = x + table[..n_ctx];\n"
+    "}\n"
     "x = dropout(x, p_drop);\n"
     "for i in 0..n_layer {\n"
     "x = ${root}h[i]: transformer_block(x, n_head, causal = true, p_drop = p_drop, [[init_differs: init = $init, ]]"
-    "stored = in_out);\n}\n"
+    "stored = in_out, documents = document);\n}\n"
     "x = ${root}ln_f: layer_norm(x);\n"
     "[[tie_word_embeddings: logits = x @ ${root}wte.weight.T;\n]]"
     "[[!tie_word_embeddings: logits = lm_head: linear(x, vocab_size, bias = false, init = $init);\n]]"};
@@ -110,7 +116,7 @@ const Family family_gpt_neox = {
     "for i in 0..n_layer {\n"
     "x = ${root}layers[i]: neox_block(x, n_head, hidden, rotary_size = $rotary_size, base = $base, [[init_differs: init = $init, ]]"
     "[[scaling: scaling = $scaling, ]][[!attention_bias: bias = false, ]]"
-    "[[!use_parallel_residual: parallel = false, ]]eps = $layer_norm_eps);\n}\n"
+    "[[!use_parallel_residual: parallel = false, ]]documents = document, eps = $layer_norm_eps);\n}\n"
     "x = ${root}final_layer_norm: layer_norm(x, eps = $layer_norm_eps);\n"
     "[[tie_word_embeddings: logits = x @ ${root}embed_in.weight.T;\n]]"
     "[[!tie_word_embeddings: logits = embed_out: linear(x, vocab_size, bias = false, init = $init);\n]]"};

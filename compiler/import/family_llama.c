@@ -36,7 +36,7 @@ static const char attributes[] = "n_layer = $num_hidden_layers, n_head = $num_at
   "for i in 0..n_layer {\n${window_lines}"                                                                         \
   "x = ${root}layers[i]: llama_block(x, n_head, n_kv_head, hidden, base = $base, [[init_differs: init = $init, ]]" \
   "[[heads_differ: head_size = head_size, ]][[scaling: scaling = $scaling, ]]" more                                \
-  "[[window: window = $window, ]]eps = $rms_norm_eps);\n}\n"
+  "[[window: window = $window, ]]documents = document, eps = $rms_norm_eps);\n}\n"
 
 /* head_size defaults to the width divided by the heads. */
 static void derive_heads(Import *m) {
@@ -171,7 +171,7 @@ const Family family_olmo2 = {
     "for i in 0..n_layer {\n"
     "x = ${root}layers[i]: olmo2_block(x, n_head, n_kv_head, hidden, base = $base, [[init_differs: init = $init, ]]"
     "[[heads_differ: head_size = head_size, ]][[scaling: scaling = $scaling, ]]"
-    "[[attention_bias: bias = true, ]]eps = $rms_norm_eps);\n}\n" HEAD};
+    "[[attention_bias: bias = true, ]]documents = document, eps = $rms_norm_eps);\n}\n" HEAD};
 
 /* ---- mixtral ----------------------------------------------------------------------------------- */
 
@@ -210,4 +210,4 @@ const Family family_mixtral = {
     "for i in 0..n_layer {\n"
     "x = ${root}layers[i]: mixtral_block(x, n_head, n_kv_head, hidden, n_expert, top_k, base = $base, "
     "[[init_differs: init = $init, ]][[heads_differ: head_size = head_size, ]][[scaling: scaling = $scaling, ]]"
-    "[[window: window = $window, ]]eps = $rms_norm_eps);\n}\n" HEAD};
+    "[[window: window = $window, ]]documents = document, eps = $rms_norm_eps);\n}\n" HEAD};

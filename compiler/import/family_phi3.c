@@ -47,7 +47,7 @@ const Family family_phi3 = {
     "x = ${root}embed_tokens: embedding(tokens, vocab_size, n_embd, init = $init);\n"
     "for i in 0..n_layer {\n"
     "x = ${root}layers[i]: phi3_block(x, n_head, n_kv_head, hidden, base = $base, [[init_differs: init = $init, ]]"
-    "head_size = $head_dim, rotary_size = $rotary_size, [[window: window = $window, ]]eps = $rms_norm_eps);\n}\n"
+    "head_size = $head_dim, rotary_size = $rotary_size, [[window: window = $window, ]]documents = document, eps = $rms_norm_eps);\n}\n"
     "x = ${root}norm: rms_norm(x, eps = $rms_norm_eps);\n"
     "[[tie_word_embeddings: logits = x @ ${root}embed_tokens.weight.T;\n]]"
     "[[!tie_word_embeddings: logits = lm_head: linear(x, vocab_size, bias = false, init = $init);\n]]"};

@@ -18,10 +18,15 @@ static const char before[] = "# $title, written by pdc import; parameters have t
                              "use $use;\n"
                              "\n"
                              "model $model_type(";
-static const char inputs[] = "n_ctx = $n_ctx, vocab_size = $vocab_size, ignore = none) {\n"
+static const char inputs[] = "n_ctx = $n_ctx, vocab_size = $vocab_size, ignore = none, packed = false) {\n"
                              "input  tokens[n_ctx] : token(vocab_size);\n"
                              "target next[n_ctx] : token(vocab_size);\n"
-                             "\n";
+                             "\n"
+                             "document = none;\n"
+                             "if packed {  # several samples in a row, as pdc tokenize --pack writes them\n"
+                             "input documents[n_ctx] : token(n_ctx);\n"
+                             "document = documents;\n"
+                             "}\n";
 static const char behind[] =
     "output logits;\n"
     "entropy = cross_entropy(logits, next);\n"

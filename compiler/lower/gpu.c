@@ -265,7 +265,7 @@ static void lower_loop(const StageKernels *stage, Lowered *l) {
 static int64_t planned_workspace(const struct pd_attention *a, bool backward, const Workspaces *planned) {
   char name[PD_ATTENTION_NAME];
   pd_attention_name(name, a, backward);
-  for (int i = 0; planned && i < planned->n; i++)
+  for (int i = 0; planned && pd_attention_is_plain(a) && i < planned->n; i++)
     if (!strcmp(planned->at[i].call, name))
       return planned->at[i].bytes;
   return 0;
@@ -273,13 +273,11 @@ static int64_t planned_workspace(const struct pd_attention *a, bool backward, co
 
 static int64_t attention(const struct pd_attention *a, int threads, const Workspaces *planned) {
   (void)threads;
-  const int64_t workspace = planned_workspace(a, false, planned);
-  return workspace ? pd_cuda_attention_scratch(a, false, workspace) : 0;
+  return pd_cuda_attention_scratch(a, false, planned_workspace(a, false, planned));
 }
 static int64_t attention_backward(const struct pd_attention *a, int threads, const Workspaces *planned) {
   (void)threads;
-  const int64_t workspace = planned_workspace(a, true, planned);
-  return workspace ? pd_cuda_attention_scratch(a, true, workspace) : pd_cuda_attention_backward_scratch(a);
+  return pd_cuda_attention_scratch(a, true, planned_workspace(a, true, planned));
 }
 
 static const Library library = {.matmul = pd_cuda_matmul_scratch,

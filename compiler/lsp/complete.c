@@ -161,10 +161,12 @@ static void add_arguments(Items *items, const Analysis *a, const Spot *p) {
       add(items, format("%s = ", formal->name), ITEM_PROPERTY,
           formal->a ? format("%s", ast_text(formal->a)) : NULL, NULL);
   }
-  for (int i = 0; p->callee && i < n_ops; i++)
-    for (int k = 0; !strcmp(all_ops[i]->name, p->callee) && k < MAX_ATTR && all_ops[i]->attr[k].name; k++)
-      if (all_ops[i]->attr[k].name[0] != '$')
-        add(items, format("%s = ", all_ops[i]->attr[k].name), ITEM_PROPERTY, all_ops[i]->signature, NULL);
+  const Op *op = p->callee ? op_find(p->callee) : NULL;
+  for (int k = 0; op && k < MAX_OPTIONAL && op->optional[k]; k++)
+    add(items, format("%s = ", op->optional[k]), ITEM_PROPERTY, op->signature, NULL);
+  for (int k = 0; op && k < MAX_ATTR && op->attr[k].name; k++)
+    if (op->attr[k].name[0] != '$')
+      add(items, format("%s = ", op->attr[k].name), ITEM_PROPERTY, op->signature, NULL);
 }
 
 static void add_callables(Items *items, const Analysis *a) {

@@ -1,7 +1,7 @@
 /* Scaled dot-product attention: o = softmax(scale q k^T, masked) v, separately for each head. Groups of query
  * heads may share a head of keys and values. Scores are never stored: the second output, the log of each row's sum
- * of exponentials, suffices for the backward pass to recompute them (Dao et al., "FlashAttention", 2022). An
- * optional mask, [1 or length, keys], is the last operand of both passes. */
+ * of exponentials, suffices for the backward pass to recompute them (Dao et al., "FlashAttention", 2022). The last
+ * operands of both passes are optional, in this order: a mask, [1 or length, keys], and documents, tokens [length]. */
 #include <math.h>
 #include <string.h>
 
@@ -12,25 +12,42 @@
 typedef struct Sizes {
   int64_t heads, group, length, keys, size; /* group: query heads per key head */
   bool causal;
-  double scale;
-  const Shape *mask; /* NULL: no mask */
+  int64_t window; /* 0: none */
+  double scale, softcap;
+  const Shape *mask, *documents; /* NULL: none */
 } Sizes;
 
-/* Index of the mask among the operands: after the required ones. */
-enum { FORWARD_MASK = 3, BACKWARD_MASK = 6 };
+/* The optional operands come after the required ones. The attribute "$optional" has a bit for each that is there. */
+typedef enum { MASK, DOCUMENTS, N_OPTIONAL } Optional;
+
+/* The index of the operand; -1: the node lacks it. */
+static int optional_operand(const Node *n, Optional wanted) {
+  const int64_t given = node_int(n, "$optional");
+  int i = n->op->min_in;
+  for (int kind = 0; kind < (int)wanted; kind++)
+    i += given >> kind & 1;
+  return given >> wanted & 1 ? i : -1;
+}
+
+static const Shape *optional_shape(const Graph *g, int node, Optional wanted) {
+  int i = optional_operand(&g->nodes.at[node], wanted);
+  return i < 0 ? NULL : in_shape(g, node, i);
+}
 
 static Sizes attention_sizes(const Graph *g, int node) {
   const Shape *q = in_shape(g, node, 0), *k = in_shape(g, node, 1);
   const Node *n = &g->nodes.at[node];
-  int mask = n->op->min_in;
-  return (Sizes){q->dim[0],
-                 q->dim[0] / k->dim[0],
-                 q->dim[1],
-                 k->dim[1],
-                 q->dim[2],
-                 node_int(n, "causal") != 0,
-                 node_number(n, "scale"),
-                 n->n_in > mask ? in_shape(g, node, mask) : NULL};
+  return (Sizes){.heads = q->dim[0],
+                 .group = q->dim[0] / k->dim[0],
+                 .length = q->dim[1],
+                 .keys = k->dim[1],
+                 .size = q->dim[2],
+                 .causal = node_int(n, "causal") != 0,
+                 .window = node_int(n, "window"),
+                 .scale = node_number(n, "scale"),
+                 .softcap = node_number(n, "softcap"),
+                 .mask = optional_shape(g, node, MASK),
+                 .documents = optional_shape(g, node, DOCUMENTS)};
 }
 
 static bool attention_fails(ShapeRule *r, const char *why, int operand, int axis) {
@@ -42,8 +59,8 @@ static bool attention_fails(ShapeRule *r, const char *why, int operand, int axis
   return false;
 }
 
-static bool check_mask(ShapeRule *r) {
-  const Shape *q = rule_shape(r, 0), *k = rule_shape(r, 1), *mask = rule_shape(r, FORWARD_MASK);
+static bool check_mask(ShapeRule *r, int i) {
+  const Shape *q = rule_shape(r, 0), *k = rule_shape(r, 1), *mask = rule_shape(r, i);
   bool rows = mask->rank == 2 && (mask->dim[0] == 1 || mask->dim[0] == q->dim[1]);
   if (rows && mask->dim[1] == k->dim[1] && (q->batched || !mask->batched))
     return true;
@@ -54,17 +71,69 @@ static bool check_mask(ShapeRule *r) {
                            "[%lld, %lld]%s, but has %s",
                            shape_text(q), shape_text(k), keys, length, keys, whose, shape_text(mask));
   rule_underline(r, d);
-  rule_origin(r, d, FORWARD_MASK, mask->rank - 1);
+  rule_origin(r, d, i, mask->rank - 1);
   if (mask->rank == 1 && mask->dim[0] == k->dim[1])
     help(d, "use 'unsqueeze(mask, 0)' for one mask for all queries");
   return false;
 }
 
+static bool check_documents(ShapeRule *r, int i) {
+  const Shape *q = rule_shape(r, 0), *k = rule_shape(r, 1), *documents = rule_shape(r, i);
+  if (q->dim[1] != k->dim[1])
+    return attention_fails(r, "with documents needs the same number of keys and queries", 1, 1);
+  if (documents->rank == 1 && documents->dim[0] == q->dim[1] && (q->batched || !documents->batched))
+    return true;
+  Diagnostic *d =
+      error_at(r->span, "PD0308", "'scaled_dot_product_attention' of q %s needs documents [%lld]%s, but has %s",
+               shape_text(q), (long long)q->dim[1], q->batched ? "" : " that are no sample's",
+               shape_text(documents));
+  rule_underline(r, d);
+  rule_origin(r, d, i, documents->rank - 1);
+  help(d, "documents are a number for each position: 'input documents[%lld] : token(%lld);'", (long long)q->dim[1],
+       (long long)q->dim[1]);
+  return false;
+}
+
+/* Each optional operand at most once, in order; their types differ. Fills in which ones are there. */
+static bool check_optional(ShapeRule *r) {
+  int64_t given = 0;
+  for (int i = r->op->min_in; i < r->n_in; i++) {
+    const Optional kind = rule_value(r, i)->type == TYPE_TOKEN ? DOCUMENTS : MASK;
+    if (given >> kind)
+      return attention_fails(r, "takes a mask, which is f32, and then documents, which are tokens", i, -1);
+    if (!(kind == MASK ? check_mask(r, i) : check_documents(r, i)))
+      return false;
+    given |= 1 << kind;
+  }
+  rule_attr(r, "$optional")->number = (double)given;
+  return true;
+}
+
+/* A window that hides no key becomes 0. */
+static bool check_window(ShapeRule *r) {
+  const Shape *q = rule_shape(r, 0), *k = rule_shape(r, 1);
+  Attr *window = rule_attr(r, "window");
+  if (window->number < 0 || rule_attr(r, "softcap")->number < 0) {
+    const char *which = window->number < 0 ? "window" : "softcap";
+    Diagnostic *d =
+        error_at(r->span, "PD0308", "'%s' of 'scaled_dot_product_attention' is %g, but must be 0 or more", which,
+                 rule_attr(r, which)->number);
+    help(d, "0 means that there is none");
+    return false;
+  }
+  if (window->number > 0 && q->dim[1] != k->dim[1])
+    return attention_fails(r, "with a window needs the same number of keys and queries", 1, 1);
+  if (window->number >= (double)q->dim[1])
+    window->number = 0;
+  return true;
+}
+
 /* Fills in the default scale, 1 / sqrt(size). */
 static bool shape_attention(ShapeRule *r) {
   const Shape *q = rule_shape(r, 0), *k = rule_shape(r, 1), *v = rule_shape(r, 2);
-  if (!rule_all_f32(r))
-    return false;
+  for (int i = 0; i < 3; i++)
+    if (!rule_f32(r, i))
+      return false;
   if (q->rank != 3 || k->rank != 3 || v->rank != 3)
     return attention_fails(r, "needs [heads, length, size] per sample", 0, -1);
   if (q->batched != k->batched || q->batched != v->batched)
@@ -78,7 +147,7 @@ static bool shape_attention(ShapeRule *r) {
   bool causal = rule_int(r, "causal") != 0;
   if (causal && q->dim[1] != k->dim[1])
     return attention_fails(r, "with a causal mask needs the same number of keys and queries", 1, 1);
-  if (r->n_in > FORWARD_MASK && !check_mask(r))
+  if (!check_window(r) || !check_optional(r))
     return false;
   Attr *scale = rule_attr(r, "scale");
   if (scale->number == 0)
@@ -95,20 +164,28 @@ static void derive_attention(Gradients *d, int node) {
   if (grad_of(d, node, 0) < 0)
     return;
   const Node *n = &g->nodes.at[node];
-  bool masked = n->n_in > FORWARD_MASK;
-  int in[7] = {
-      n->in[0], n->in[1], n->in[2], n->out[0], n->out[1], grad_of(d, node, 0), masked ? n->in[FORWARD_MASK] : -1};
-  int dq = grad_build(d, node, &op_attention_gradient, in, masked ? 7 : 6, n->attr);
+  const int required = op_attention_gradient.min_in, optional = n->n_in - n->op->min_in;
+  int in[6 + N_OPTIONAL] = {n->in[0], n->in[1], n->in[2], n->out[0], n->out[1], grad_of(d, node, 0)};
+  for (int i = 0; i < optional; i++)
+    in[required + i] = n->in[n->op->min_in + i];
+  int dq = grad_build(d, node, &op_attention_gradient, in, required + optional, n->attr);
   int made = g->values.at[dq].node;
   for (int i = 0; i < 3; i++)
     if (grad_wanted(d, node, i))
       grad_add(d, node, i, graph_output(g, made, i));
 }
 
-/* Two products of length x keys x size per head; a causal mask counts half of each. */
+/* Pairs of a query and a key that it sees; a causal mask leaves half. Documents are not known, and may be one. */
+static double visible_pairs(const Sizes *s) {
+  const double length = (double)s->length, window = (double)s->window;
+  const double all = window > 0 ? window * (2 * length - window) : length * (double)s->keys;
+  return s->causal ? all / 2 : all;
+}
+
+/* Two products of size numbers for each pair. */
 static double attention_flops(const Graph *g, int node) {
   Sizes s = attention_sizes(g, node);
-  return 4.0 * (double)s.heads * (double)s.length * (double)s.keys * (double)s.size * (s.causal ? 0.5 : 1);
+  return 4.0 * (double)s.heads * visible_pairs(&s) * (double)s.size;
 }
 
 static OpProducts attention_products(const Graph *g, int node, bool backward) {
@@ -123,41 +200,73 @@ static OpProducts attention_products(const Graph *g, int node, bool backward) {
                       .backward = backward};
 }
 
+/* Operations for a score: the softmax, and the cap. */
+static double score_flops(const Graph *g, int node, double softmax) {
+  return softmax + (node_number(&g->nodes.at[node], "softcap") > 0 ? 20 : 0);
+}
+
 static OpCost cost_attention(const Graph *g, int node) {
   double flops = attention_flops(g, node), size = (double)in_shape(g, node, 0)->dim[2];
   return (OpCost){.matmul_flops = flops,
-                  .other_flops = flops / (4 * size) * 14,
+                  .other_flops = flops / (4 * size) * score_flops(g, node, 14),
                   .bytes = node_bytes(g, node),
                   .products = attention_products(g, node, false)};
 }
 
-/* The sample's part of a mask. */
-static const double *sample_mask(const Sizes *s, const double *mask, int64_t sample) {
-  return s->mask && s->mask->batched ? mask + sample * shape_elements(s->mask) : mask;
+/* The visibility of keys in a sample. */
+typedef struct Seen {
+  const Sizes *s;
+  const double *mask;      /* of the sample; NULL: none */
+  const double *documents; /* of the sample; NULL: none */
+} Seen;
+
+static const double *sample_part(const Shape *shape, const double *x, int64_t sample) {
+  return shape && shape->batched ? x + sample * shape_elements(shape) : x;
 }
 
-/* Row r of one head of one sample: probabilities of its keys; returns the number of keys. */
-static int64_t probabilities(const Sizes *s, const double *q, const double *k, const double *mask, int64_t row,
-                             double *p, double *lse) {
-  int64_t keys = s->causal ? row + 1 : s->keys;
+static Seen seen_by(const Graph *g, int node, const Sizes *s, const double *const *in, int64_t sample) {
+  const Node *n = &g->nodes.at[node];
+  const int mask = optional_operand(n, MASK), documents = optional_operand(n, DOCUMENTS);
+  return (Seen){s, mask < 0 ? NULL : sample_part(s->mask, in[mask], sample),
+                documents < 0 ? NULL : sample_part(s->documents, in[documents], sample)};
+}
+
+/* Whether a row's position and a key's are in one run of equal numbers. */
+static bool shares_document(const double *number, int64_t row, int64_t key) {
+  for (int64_t i = key < row ? key : row; number && i < (key < row ? row : key); i++)
+    if (number[i] != number[i + 1])
+      return false;
+  return true;
+}
+
+static bool sees(const Seen *seen, int64_t row, int64_t key) {
+  const Sizes *s = seen->s;
+  const bool near = s->window == 0 || (row - key < s->window && key - row < s->window);
+  return near && !(s->causal && key > row) && shares_document(seen->documents, row, key);
+}
+
+/* Row r of one head of one sample: probabilities p of its keys, 0 where it sees none, and, unless NULL, the slopes of
+ * scores by scaled products. */
+static void probabilities(const Seen *seen, const double *q, const double *k, int64_t row, double *p,
+                          double *slope, double *lse) {
+  const Sizes *s = seen->s;
   double top = -INFINITY, sum = 0;
-  for (int64_t j = 0; j < keys; j++) {
-    double score = 0;
+  for (int64_t j = 0; j < s->keys; j++) {
+    double score = 0, added = seen->mask ? seen->mask[(s->mask->dim[0] > 1 ? row * s->keys : 0) + j] : 0;
     for (int64_t i = 0; i < s->size; i++)
-      score += q[row * s->size + i] * k[j * s->size + i];
-    p[j] = score * s->scale;
-    if (s->mask) {
-      double added = mask[(s->mask->dim[0] > 1 ? row * s->keys : 0) + j];
-      p[j] = added <= PD_ATTENTION_HIDDEN ? -INFINITY : p[j] + added;
-    }
+      score += s->scale * q[row * s->size + i] * k[j * s->size + i];
+    const double t = s->softcap > 0 ? tanh(score / s->softcap) : 0;
+    if (slope)
+      slope[j] = 1 - t * t;
+    score = s->softcap > 0 ? s->softcap * t : score;
+    p[j] = sees(seen, row, j) && added > PD_ATTENTION_HIDDEN ? score + added : -INFINITY;
     top = fmax(top, p[j]);
   }
-  for (int64_t j = 0; j < keys && top > -INFINITY; j++)
+  for (int64_t j = 0; j < s->keys && top > -INFINITY; j++)
     sum += exp(p[j] - top);
   *lse = sum > 0 ? top + log(sum) : INFINITY; /* a row without visible keys: probabilities of 0 */
-  for (int64_t j = 0; j < keys; j++)
+  for (int64_t j = 0; j < s->keys; j++)
     p[j] = exp(p[j] - *lse);
-  return keys;
 }
 
 static void evaluate_attention(const Graph *g, int node, int64_t batch, const double *const *in,
@@ -168,19 +277,19 @@ static void evaluate_attention(const Graph *g, int node, int64_t batch, const do
   for (int64_t h = 0; h < heads; h++) {
     const double *q = in[0] + h * s.length * s.size;
     const double *k = in[1] + h / s.group * s.keys * s.size, *v = in[2] + h / s.group * s.keys * s.size;
-    const double *mask = s.mask ? sample_mask(&s, in[FORWARD_MASK], h / s.heads) : NULL;
+    const Seen seen = seen_by(g, node, &s, in, h / s.heads);
     for (int64_t row = 0; row < s.length; row++) {
       double *o = out[0] + (h * s.length + row) * s.size;
-      int64_t keys = probabilities(&s, q, k, mask, row, p, &out[1][h * s.length + row]);
+      probabilities(&seen, q, k, row, p, NULL, &out[1][h * s.length + row]);
       memset(o, 0, s.size * sizeof *o);
-      for (int64_t j = 0; j < keys; j++)
+      for (int64_t j = 0; j < s.keys; j++)
         for (int64_t i = 0; i < s.size; i++)
           o[i] += p[j] * v[j * s.size + i];
     }
   }
 }
 
-/* ---- attention_gradient(q, k, v, o, lse, d_o, mask) -> dq, dk, dv ------------------------------- */
+/* ---- attention_gradient(q, k, v, o, lse, d_o, mask, documents) -> dq, dk, dv ------------------------------- */
 
 static bool shape_attention_gradient(ShapeRule *r) {
   ensure(shape_equal(rule_shape(r, 0), rule_shape(r, 3)) && shape_equal(rule_shape(r, 0), rule_shape(r, 5)));
@@ -196,7 +305,7 @@ static bool shape_attention_gradient(ShapeRule *r) {
 static OpCost cost_attention_gradient(const Graph *g, int node) {
   double forward = attention_flops(g, node), size = (double)in_shape(g, node, 0)->dim[2];
   return (OpCost){.matmul_flops = 2 * forward,
-                  .other_flops = forward / 2 + forward / (4 * size) * 18,
+                  .other_flops = forward / 2 + forward / (4 * size) * score_flops(g, node, 18),
                   .bytes = node_bytes(g, node),
                   .products = attention_products(g, node, true)};
 }
@@ -204,27 +313,27 @@ static OpCost cost_attention_gradient(const Graph *g, int node) {
 static void evaluate_attention_gradient(const Graph *g, int node, int64_t batch, const double *const *in,
                                         double *const *out) {
   Sizes s = attention_sizes(g, node);
-  double *p = alloc(s.keys * sizeof *p), lse;
+  double *p = alloc(s.keys * sizeof *p), *slope = alloc(s.keys * sizeof *slope), lse;
   int64_t heads = s.heads * (in_shape(g, node, 0)->batched ? batch : 1);
   for (int i = 0; i < 3; i++)
     memset(out[i], 0, batch_elements(out_shape(g, node, i), batch) * sizeof *out[i]);
   for (int64_t h = 0; h < heads; h++) {
     int64_t at_q = h * s.length * s.size, at_k = h / s.group * s.keys * s.size;
     const double *q = in[0] + at_q, *k = in[1] + at_k, *v = in[2] + at_k, *d_o = in[5] + at_q;
-    const double *mask = s.mask ? sample_mask(&s, in[BACKWARD_MASK], h / s.heads) : NULL;
+    const Seen seen = seen_by(g, node, &s, in, h / s.heads);
     double *dq = out[0] + at_q, *dk = out[1] + at_k, *dv = out[2] + at_k;
     for (int64_t row = 0; row < s.length; row++) {
-      int64_t keys = probabilities(&s, q, k, mask, row, p, &lse);
+      probabilities(&seen, q, k, row, p, slope, &lse);
       double dot = 0; /* d_o . o of the row */
       for (int64_t i = 0; i < s.size; i++)
         dot += d_o[row * s.size + i] * in[3][at_q + row * s.size + i];
-      for (int64_t j = 0; j < keys; j++) {
+      for (int64_t j = 0; j < s.keys; j++) {
         double dp = 0;
         for (int64_t i = 0; i < s.size; i++) {
           dp += d_o[row * s.size + i] * v[j * s.size + i];
           dv[j * s.size + i] += p[j] * d_o[row * s.size + i];
         }
-        double d_score = p[j] * (dp - dot) * s.scale;
+        double d_score = p[j] * (dp - dot) * slope[j] * s.scale;
         for (int64_t i = 0; i < s.size; i++) {
           dq[row * s.size + i] += d_score * k[j * s.size + i];
           dk[j * s.size + i] += d_score * q[row * s.size + i];
@@ -236,10 +345,10 @@ static void evaluate_attention_gradient(const Graph *g, int node, int64_t batch,
 
 /* ---- as calls of pd_attention_forward and pd_attention_backward ------------------------------------- */
 
-/* NULL: no mask. */
-static const Place *mask_place(const Site *site) {
-  int mask = site->node->op->min_in;
-  return site->n_in > mask ? &site->in[mask] : NULL;
+/* NULL: the node lacks the operand. */
+static const Place *optional_place(const Site *site, Optional wanted) {
+  const int i = optional_operand(site->node, wanted);
+  return i < 0 ? NULL : &site->in[i];
 }
 
 /* Stride between rows of a mask; one row serves all queries. */
@@ -249,7 +358,8 @@ static int64_t mask_stride(const Place *mask) {
 }
 
 static struct pd_attention describe_attention(const Site *site) {
-  const Place *q = &site->in[0], *k = &site->in[1], *mask = mask_place(site);
+  const Place *q = &site->in[0], *k = &site->in[1], *mask = optional_place(site, MASK),
+              *documents = optional_place(site, DOCUMENTS);
   int n = q->rank;
   return (struct pd_attention){
       .batch = n == 4 ? q->dim[0] : 1,
@@ -260,8 +370,12 @@ static struct pd_attention describe_attention(const Site *site) {
       .size = q->dim[n - 1],
       .causal = node_int(site->node, "causal") != 0,
       .masked = mask != NULL,
-      .mask = {mask && mask->rank == 3 ? mask->stride[0] : 0, mask ? mask_stride(mask) : 0},
+      .parted = documents != NULL,
+      .window = node_int(site->node, "window"),
       .scale = (float)node_number(site->node, "scale"),
+      .softcap = (float)node_number(site->node, "softcap"),
+      .mask = {mask && mask->rank == 3 ? mask->stride[0] : 0, mask ? mask_stride(mask) : 0},
+      .documents = {documents && documents->rank == 2 ? documents->stride[0] : 0},
   };
 }
 
@@ -283,36 +397,51 @@ static void attention_fields(const Site *site, Call *c) {
   field_int(c, "kv_length", a.kv_length);
   field_int(c, "size", a.size);
   field_bool(c, "causal", a.causal);
+  if (a.masked)
+    field_bool(c, "masked", true);
+  if (a.parted)
+    field_bool(c, "parted", true);
+  if (a.window)
+    field_int(c, "window", a.window);
   field_float(c, "scale", (double)a.scale);
+  if (a.softcap > 0)
+    field_float(c, "softcap", (double)a.softcap);
   field_strides(c, "q", &site->in[0]);
   field_strides(c, "k", &site->in[1]);
   field_strides(c, "v", &site->in[2]);
 }
 
+static bool has_optional(const Site *site) { return site->n_in > site->node->op->min_in; }
+
 static void attention_arguments(const Site *site, Call *c) {
+  static const char *const mask[] = {"batch", "row"}, *const documents[] = {"batch"};
   struct pd_attention a = describe_attention(site);
-  if (a.masked) {
-    static const char *const members[] = {"batch", "row"};
-    field_bool(c, "masked", true);
-    field_struct(c, "mask", 2, members, (int64_t[]){a.mask.batch, a.mask.row});
-  }
+  if (a.masked)
+    field_struct(c, "mask", 2, mask, (int64_t[]){a.mask.batch, a.mask.row});
+  if (a.parted)
+    field_struct(c, "documents", 1, documents, (int64_t[]){a.documents.batch});
   pass_object(c);
-  for (int i = 0; i < site->n_in; i++)
+  for (int i = 0; i < site->node->op->min_in; i++)
     pass_place(c, &site->in[i]);
+  for (Optional kind = 0; has_optional(site) && kind < N_OPTIONAL; kind++)
+    if (optional_place(site, kind))
+      pass_place(c, optional_place(site, kind));
+    else
+      pass_null(c);
   for (int i = 0; i < site->n_out; i++)
     pass_place(c, &site->out[i]);
   pass_scratch(c);
 }
 
 static void call_attention(const Site *site, Call *c) {
-  c->function = mask_place(site) ? "pd_masked_attention_forward" : "pd_attention_forward";
+  c->function = has_optional(site) ? "pd_masked_attention_forward" : "pd_attention_forward";
   attention_fields(site, c);
   field_strides(c, "o", &site->out[0]);
   attention_arguments(site, c);
 }
 
 static void call_attention_gradient(const Site *site, Call *c) {
-  c->function = mask_place(site) ? "pd_masked_attention_backward" : "pd_attention_backward";
+  c->function = has_optional(site) ? "pd_masked_attention_backward" : "pd_attention_backward";
   attention_fields(site, c);
   field_strides(c, "o", &site->in[3]);
   field_strides(c, "dq", &site->out[0]);
@@ -338,26 +467,26 @@ static bool is_causal(const Graph *g, int node) { return node_int(&g->nodes.at[n
 
 static int decode_attention(const Graph *g, int node, const int *axis, int64_t context, Decoded *to) {
   const Node *n = &g->nodes.at[node];
-  if (!is_causal(g, node) || n->n_in > FORWARD_MASK || axis[0] != 1 || axis[1] != 1 || axis[2] != 1)
+  if (!is_causal(g, node) || n->n_in > n->op->min_in || axis[0] != 1 || axis[1] != 1 || axis[2] != 1)
     return -1;
   to->op = &op_cached_attention;
-  to->attr[0].number = (double)context;
-  to->attr[1].number = node_number(n, "scale");
+  to->attr[CACHED_CONTEXT].number = (double)context;
+  to->attr[CACHED_SCALE].number = node_number(n, "scale");
+  to->attr[CACHED_SOFTCAP].number = node_number(n, "softcap");
+  to->attr[CACHED_WINDOW].number = node_number(n, "window");
   to->cached = true;
   return 1;
 }
 
 /* ---- the primitives ----------------------------------------------------------------------------- */
 
-/* The mask and the softmax's denominator stay in f32. */
+/* Optional operands and the softmax's denominator stay in f32. */
 static bool softmax_stays_f32(const Node *n, bool result, int index) {
-  (void)n;
-  return index == (result ? 1 : 3);
+  return result ? index == 1 : index >= n->op->min_in;
 }
 
 static bool gradient_stays_f32(const Node *n, bool result, int index) {
-  (void)n;
-  return !result && (index == 4 || index == 6);
+  return !result && (index == 4 || index >= n->op->min_in);
 }
 
 /* Heads are independent; heads that share keys and values stay together. */
@@ -365,26 +494,35 @@ static bool divide_attention(const Graph *g, int node, int k, Layout split, Layo
   const Node *n = &g->nodes.at[node];
   if (k != 0 || split.axis != 0 || split.blocks != 1)
     return false;
-  for (int i = 0; i < n->n_in + n->n_out; i++) /* all but the mask */
-    if (i != n->op->min_in || n->n_in == n->op->min_in)
+  for (int i = 0; i < n->n_in + n->n_out; i++) /* all but optional operands */
+    if (i < n->op->min_in || i >= n->n_in)
       layout[i] = split;
   return true;
 }
 
 /* softmax(q @ k.T * scale + mask) @ v for each head: q, k and v are [heads, length, size], the result has q's
- * shape. Groups of q's heads share the heads of k and v if these have fewer. The mask is optional: [1, keys] or
- * [length, keys], for all heads, without a gradient. Values of -10000 or less hide the key; a position without
- * visible keys gets zeros. causal: position i sees only positions 0 to i. scale 0 means 1 / sqrt(size). */
+ * shape. Groups of q's heads share the heads of k and v if these have fewer. scale 0 means 1 / sqrt(size). causal:
+ * position i sees only positions 0 to i. window: only positions less than `window` away; 0 means all. softcap: scores s
+ * become softcap * tanh(s / softcap) before the mask; 0 means that they stay. The mask is optional: [1, keys] or
+ * [length, keys], for all heads, without a gradient. Values of -10000 or less hide the key; a position without visible
+ * keys gets zeros. documents are optional: tokens [length], a number for each position. A document is a run of equal
+ * numbers; its positions see only each other. Keys that causal, window and documents hide take no time. */
 const Op op_attention = {
     .name = "scaled_dot_product_attention",
-    .signature = "scaled_dot_product_attention(q[heads, length, size], k, v, mask, causal = false, scale = 0)",
+    .signature = "scaled_dot_product_attention(q[heads, length, size], k, v, mask, documents, causal = false, "
+                 "scale = 0, window = 0, softcap = 0)",
     .kind = OP_CALL,
     .strided_out = true,
     .divide = divide_attention,
-    .min_in = FORWARD_MASK,
-    .max_in = FORWARD_MASK + 1,
-    .no_gradient = 1u << FORWARD_MASK,
-    .attr = {{"causal", ATTR_BOOL, false, 0}, {"scale", ATTR_NUMBER, false, 0}},
+    .min_in = 3,
+    .max_in = 3 + N_OPTIONAL,
+    .optional = {"mask", "documents"},
+    .no_gradient = 1u << (3 + MASK) | 1u << (3 + DOCUMENTS),
+    .attr = {{"causal", ATTR_BOOL, false, 0},
+             {"scale", ATTR_NUMBER, false, 0},
+             {"window", ATTR_INT, false, 0},
+             {"softcap", ATTR_NUMBER, false, 0},
+             {"$optional", ATTR_INT, false, 0}},
     .shape = shape_attention,
     .derivative = derive_attention,
     .cost = cost_attention,
@@ -398,14 +536,18 @@ const Op op_attention = {
 
 const Op op_attention_gradient = {
     .name = "attention_gradient",
-    .signature = "attention_gradient(q, k, v, o, lse, d_o, mask, causal, scale)",
+    .signature = "attention_gradient(q, k, v, o, lse, d_o, mask, documents, causal, scale, window, softcap)",
     .kind = OP_CALL,
     .strided_out = true,
     .internal = true,
     .divide = divide_attention,
-    .min_in = BACKWARD_MASK,
-    .max_in = BACKWARD_MASK + 1,
-    .attr = {{"causal", ATTR_BOOL, true, 0}, {"scale", ATTR_NUMBER, true, 0}},
+    .min_in = 6,
+    .max_in = 6 + N_OPTIONAL,
+    .attr = {{"causal", ATTR_BOOL, true, 0},
+             {"scale", ATTR_NUMBER, true, 0},
+             {"window", ATTR_INT, true, 0},
+             {"softcap", ATTR_NUMBER, true, 0},
+             {"$optional", ATTR_INT, true, 0}},
     .shape = shape_attention_gradient,
     .cost = cost_attention_gradient,
     .evaluate = evaluate_attention_gradient,

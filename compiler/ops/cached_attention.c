@@ -1,6 +1,7 @@
-/* Causal attention of rows, each one position of a sequence, to all earlier ones (row `position` of op_attention),
- * for text generation. The call keeps keys and values of each sequence's earlier positions in caches and adds those
- * of all rows to them before a row attends. */
+/* Causal attention of rows, each one position of a sequence, to earlier ones (row `position` of op_attention), for
+ * text generation. The call keeps keys and values of each sequence's earlier positions in caches, those of position p in
+ * row p % context, and adds those of all rows to them before a row attends. With a window, a cache has room for the window
+ * and for the rows of a call. */
 #include <math.h>
 #include <string.h>
 
@@ -37,32 +38,35 @@ static void evaluate_cached_attention(const Graph *g, int node, int64_t batch, c
                                       double *const *out) {
   const Shape *q = in_shape(g, node, QUERY), *cache = out_shape(g, node, 1);
   int64_t heads = q->dim[0], size = q->dim[2], kv_heads = cache->dim[1], context = cache->dim[2];
-  double scale = node_number(&g->nodes.at[node], "scale"), *p = alloc(context * sizeof *p);
-  int64_t samples = cache->dim[0];
+  const Node *n = &g->nodes.at[node];
+  double scale = node_number(n, "scale"), softcap = node_number(n, "softcap"), *p = alloc(context * sizeof *p);
+  int64_t samples = cache->dim[0], window = (int64_t)node_number(n, "window");
   for (int64_t row = 0; row < batch; row++)
     for (int64_t kv = 0; kv < kv_heads && in[SEQUENCE][row] < (double)samples; kv++) {
-      int64_t to = (((int64_t)in[SEQUENCE][row] * kv_heads + kv) * context + (int64_t)in[POSITION][row]) * size;
+      int64_t of = (int64_t)in[SEQUENCE][row] * kv_heads + kv;
+      int64_t to = (of * context + (int64_t)in[POSITION][row] % context) * size;
       memcpy(out[1] + to, in[KEY] + (row * kv_heads + kv) * size, size * sizeof **out);
       memcpy(out[2] + to, in[VALUE] + (row * kv_heads + kv) * size, size * sizeof **out);
     }
   for (int64_t h = 0; h < batch * heads; h++) {
     int64_t row = h / heads, kv = (int64_t)in[SEQUENCE][row] * kv_heads + h % heads / (heads / kv_heads);
-    int64_t at = (int64_t)in[POSITION][row];
+    int64_t end = (int64_t)in[POSITION][row] + 1, first = window > 0 && end > window ? end - window : 0;
     if (in[SEQUENCE][row] >= (double)samples)
       continue;
     double *keys = out[1] + kv * context * size, *values = out[2] + kv * context * size, top = -INFINITY, sum = 0;
     memset(out[0] + h * size, 0, size * sizeof **out);
-    for (int64_t j = 0; j <= at; j++) {
-      p[j] = 0;
+    for (int64_t j = first; j < end; j++) {
+      double score = 0;
       for (int64_t i = 0; i < size; i++)
-        p[j] += scale * in[QUERY][h * size + i] * keys[j * size + i];
-      top = fmax(top, p[j]);
+        score += scale * in[QUERY][h * size + i] * keys[j % context * size + i];
+      p[j - first] = softcap > 0 ? softcap * tanh(score / softcap) : score;
+      top = fmax(top, p[j - first]);
     }
-    for (int64_t j = 0; j <= at; j++)
-      sum += exp(p[j] - top);
-    for (int64_t j = 0; j <= at; j++)
+    for (int64_t j = first; j < end; j++)
+      sum += exp(p[j - first] - top);
+    for (int64_t j = first; j < end; j++)
       for (int64_t i = 0; i < size; i++)
-        out[0][h * size + i] += exp(p[j] - top) / sum * values[j * size + i];
+        out[0][h * size + i] += exp(p[j - first] - top) / sum * values[j % context * size + i];
   }
 }
 
@@ -84,7 +88,11 @@ static void call_cached_attention(const Site *site, Call *c) {
   field_int(c, "kv_heads", cache->dim[1]);
   field_int(c, "context", cache->dim[2]);
   field_int(c, "size", q->dim[3]);
+  if (node_number(site->node, "window") > 0)
+    field_int(c, "window", (int64_t)node_number(site->node, "window"));
   field_float(c, "scale", node_number(site->node, "scale"));
+  if (node_number(site->node, "softcap") > 0)
+    field_float(c, "softcap", node_number(site->node, "softcap"));
   field_strides(c, "q", q);
   field_strides(c, "k", &site->in[KEY]);
   field_strides(c, "v", &site->in[VALUE]);
@@ -101,15 +109,17 @@ static void call_cached_attention(const Site *site, Call *c) {
 const Op op_cached_attention = {
     .name = "cached_attention",
     .signature = "cached_attention(q[heads, 1, size], k[n, 1, size], v, position[1], sequence[1], context, scale, "
-                 "samples)",
+                 "softcap, window, samples)",
     .kind = OP_CALL,
     .strided_out = true,
     .internal = true,
     .first_kept = 1,
     .min_in = 5,
     .max_in = 5,
-    .attr = {{"context", ATTR_INT, true, 0},
-             {"scale", ATTR_NUMBER, true, 0},
+    .attr = {[CACHED_CONTEXT] = {"context", ATTR_INT, true, 0},
+             [CACHED_SCALE] = {"scale", ATTR_NUMBER, true, 0},
+             [CACHED_SOFTCAP] = {"softcap", ATTR_NUMBER, true, 0},
+             [CACHED_WINDOW] = {"window", ATTR_INT, true, 0},
              [CACHED_SAMPLES] = {"samples", ATTR_INT, true, 0}},
     .shape = shape_cached_attention,
     .cost = cost_cached_attention,

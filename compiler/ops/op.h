@@ -35,7 +35,7 @@ typedef enum { REDUCTION_NONE, REDUCTION_SUM, REDUCTION_MAX } Reduction;
 
 /* A pair is one number for both, or a list of two; shape rules turn it into a list (rule_pair). */
 typedef enum { ATTR_NUMBER, ATTR_INT, ATTR_BOOL, ATTR_LIST, ATTR_PAIR, ATTR_TEXT } AttrKind;
-enum { MAX_ATTR = 8 };
+enum { MAX_ATTR = 8, MAX_OPTIONAL = 4 };
 typedef struct OpAttr {
   const char *name; /* a name with '$' is internal: users cannot set it */
   AttrKind kind;
@@ -108,9 +108,10 @@ struct ShapeRule {
 typedef struct Decoded {
   const Op *op;        /* preset: the node's own */
   Attr attr[MAX_ATTR]; /* preset: the node's own */
-  bool cached; /* the position and the sequence are further operands; attribute CACHED_SAMPLES is to fill */
+  bool cached; /* the position and the sequence are further operands; CACHED_SAMPLES is to fill, CACHED_CONTEXT to shorten */
 } Decoded;
-enum { CACHED_SAMPLES = 2 }; /* index of an attribute: sequences with a cache */
+/* Attributes of op_cached_attention. Samples: sequences with a cache. */
+enum { CACHED_CONTEXT, CACHED_SCALE, CACHED_SOFTCAP, CACHED_WINDOW, CACHED_SAMPLES };
 
 struct Op {
   const char *name;      /* as in .pdm files and dumps */
@@ -142,6 +143,8 @@ struct Op {
   Linear linear;
   bool expensive;     /* pointwise: cached in a row buffer rather than computed twice */
   int min_in, max_in; /* max_in -1: any number */
+  /* the users' names of the operands from min_in on, in order; NULL: no more */
+  const char *optional[MAX_OPTIONAL];
   /* calls: outputs from this index on persist between microbatches, output i for operand i; 0: none */
   int first_kept;
   int results; /* calls: number of outputs for models, 0 means 1; further outputs serve the derivative */

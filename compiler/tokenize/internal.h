@@ -83,12 +83,14 @@ bool rows_add(Rows *r, const Part *p, char *why);
 /* Writes the last rows and completes the file, or, unless good, leaves an earlier output as it was. */
 bool rows_close(Rows *r, bool good, RowCounts *counts, char *why);
 
-/* ---- npz.c: an archive of two arrays ----------------------------------------------------------------- */
+/* ---- npz.c: an archive of arrays ---------------------------------------------------------------------- */
 
 typedef struct Archive Archive;
-/* Rows of `length` int32 of the arrays "tokens" and "next". NULL after filling `why`. */
-Archive *archive_open(const char *path, int64_t length, char *why);
-bool archive_add(Archive *a, const int32_t *tokens, const int32_t *next, char *why);
+enum { TOKENS, NEXT, DOCUMENTS, POSITIONS, MOST_ARRAYS };
+/* Rows of `length` int32 of the first n of the arrays "tokens", "next", "documents" and "positions". NULL after filling
+ * `why`. */
+Archive *archive_open(const char *path, int64_t length, int n, char *why);
+bool archive_add(Archive *a, const int32_t *const *rows, char *why);
 bool archive_close(Archive *a, bool good, char *why);
 
 /* ---- output.c: token files -------------------------------------------------------------------- */

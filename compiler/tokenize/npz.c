@@ -1,5 +1,5 @@
 /* NumPy's archives: zip files of stored .npy arrays (PKWARE's APPNOTE.TXT), with 64-bit sizes. The number of rows is known
- * at the end: the second array waits in a temporary file, and headers are written again over their room. */
+ * at the end: all arrays but the first wait in temporary files, and headers are written again over their room. */
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
@@ -7,17 +7,18 @@
 #include "shared/crc32.h"
 #include "tokenize/internal.h"
 
-enum { LOCAL = 30, LOCAL_EXTRA = 20, ENTRY = 46, ENTRY_EXTRA = 28, NPY = 128, VERSION = 45, N_ARRAYS = 2 };
-static const char *const names[N_ARRAYS] = {"tokens.npy", "next.npy"};
+enum { LOCAL = 30, LOCAL_EXTRA = 20, ENTRY = 46, ENTRY_EXTRA = 28, NPY = 128, VERSION = 45 };
+static const char *const names[MOST_ARRAYS] = {"tokens.npy", "next.npy", "documents.npy", "positions.npy"};
 
 struct Archive {
   const char *path;
-  struct pd_output output, second; /* second: rows of the second array, removed at the end */
+  struct pd_output output, later[MOST_ARRAYS]; /* later: rows of all arrays but the first, removed at the end */
   int64_t length, rows;
+  int n; /* arrays */
   struct {
     uint64_t offset, bytes; /* of the local header; of the array with its header */
     uint32_t checksum;
-  } array[N_ARRAYS];
+  } array[MOST_ARRAYS];
 };
 
 static bool refuse(const Archive *a, char *why) {
@@ -92,7 +93,7 @@ static bool end_array(Archive *a, int i) {
 static bool write_directory(const Archive *a) {
   FILE *f = a->output.file;
   const uint64_t none = 0xffffffff, at = (uint64_t)ftello(f);
-  for (int i = 0; i < N_ARRAYS; i++) {
+  for (int i = 0; i < a->n; i++) {
     const uint64_t name = strlen(names[i]), bytes = a->array[i].bytes;
     if (!PUT(f, {0x02014b50, 4}, {VERSION, 2}, {VERSION, 2}, {0, 2}, {0, 2}, {0, 2}, {DATE, 2},
              {a->array[i].checksum, 4}, {none, 4}, {none, 4}, {name, 2}, {ENTRY_EXTRA, 2}, {0, 2}, {0, 2}, {0, 2},
@@ -101,52 +102,65 @@ static bool write_directory(const Archive *a) {
         !PUT(f, {1, 2}, {24, 2}, {bytes, 8}, {bytes, 8}, {a->array[i].offset, 8}))
       return false;
   }
-  const uint64_t end = (uint64_t)ftello(f), size = end - at;
-  return PUT(f, {0x06064b50, 4}, {44, 8}, {VERSION, 2}, {VERSION, 2}, {0, 4}, {0, 4}, {N_ARRAYS, 8}, {N_ARRAYS, 8},
-             {size, 8}, {at, 8}) &&
+  const uint64_t end = (uint64_t)ftello(f), size = end - at, n = (uint64_t)a->n;
+  return PUT(f, {0x06064b50, 4}, {44, 8}, {VERSION, 2}, {VERSION, 2}, {0, 4}, {0, 4}, {n, 8}, {n, 8}, {size, 8},
+             {at, 8}) &&
          PUT(f, {0x07064b50, 4}, {0, 4}, {end, 8}, {1, 4}) &&
-         PUT(f, {0x06054b50, 4}, {0, 2}, {0, 2}, {N_ARRAYS, 2}, {N_ARRAYS, 2}, {none, 4}, {none, 4}, {0, 2});
+         PUT(f, {0x06054b50, 4}, {0, 2}, {0, 2}, {n, 2}, {n, 2}, {none, 4}, {none, 4}, {0, 2});
 }
 
 /* ---- rows ---------------------------------------------------------------------------------------- */
 
-Archive *archive_open(const char *path, int64_t length, char *why) {
+static void close_later(Archive *a) {
+  for (int i = 1; i < a->n; i++)
+    close_beside(&a->later[i], false);
+}
+
+Archive *archive_open(const char *path, int64_t length, int n, char *why) {
   Archive *a = alloc(sizeof *a);
   a->path = path;
   a->length = length;
-  if (open_beside(&a->output, path) && open_beside(&a->second, format("%s.next", path)) && begin_array(a, 0))
+  a->n = n;
+  bool good = open_beside(&a->output, path);
+  for (int i = 1; good && i < n; i++)
+    good = open_beside(&a->later[i], format("%s.%d", path, i));
+  if (good && begin_array(a, 0))
     return a;
   refuse(a, why);
-  close_beside(&a->second, false);
+  close_later(a);
   close_beside(&a->output, false);
   return NULL;
 }
 
-bool archive_add(Archive *a, const int32_t *tokens, const int32_t *next, char *why) {
+bool archive_add(Archive *a, const int32_t *const *rows, char *why) {
   const size_t n = (size_t)a->length;
+  bool good = true;
   a->rows++;
-  return (fwrite(tokens, sizeof *tokens, n, a->output.file) == n &&
-          fwrite(next, sizeof *next, n, a->second.file) == n) ||
-         refuse(a, why);
+  for (int i = 0; good && i < a->n; i++)
+    good = fwrite(rows[i], sizeof *rows[i], n, i ? a->later[i].file : a->output.file) == n;
+  return good || refuse(a, why);
 }
 
-static bool append_second(Archive *a) {
+static bool append_later(Archive *a, int i) {
   char block[1 << 16];
-  FILE *f = fflush(a->second.file) ? NULL : fopen(a->second.beside, "rbe");
-  bool good = f != NULL;
+  FILE *f = fflush(a->later[i].file) ? NULL : fopen(a->later[i].beside, "rbe");
+  bool good = f && fseeko(a->output.file, 0, SEEK_END) == 0 && begin_array(a, i);
   for (size_t n; good && (n = fread(block, 1, sizeof block, f)) > 0;)
     good = fwrite(block, 1, n, a->output.file) == n;
   good = good && !ferror(f);
   if (f)
     fclose(f);
-  return good;
+  return good && end_array(a, i);
 }
 
 bool archive_close(Archive *a, bool good, char *why) {
-  if (good && !(begin_array(a, 1) && append_second(a) && end_array(a, 0) && end_array(a, 1) &&
-                fseeko(a->output.file, 0, SEEK_END) == 0 && write_directory(a)))
-    good = refuse(a, why);
-  close_beside(&a->second, false);
-  const bool closed = close_beside(&a->output, good);
-  return good && (closed || refuse(a, why));
+  bool written = good && end_array(a, 0);
+  for (int i = 1; written && i < a->n; i++)
+    written = append_later(a, i);
+  written = written && fseeko(a->output.file, 0, SEEK_END) == 0 && write_directory(a);
+  if (good && !written)
+    refuse(a, why);
+  close_later(a);
+  const bool closed = close_beside(&a->output, written);
+  return written && (closed || refuse(a, why));
 }

@@ -1,5 +1,6 @@
 /* Samples in rows of the same length. Position i of a row holds token i, and its target is token i + 1, or -100 if that
- * has no loss; so a row of n positions holds n + 1 tokens. */
+ * has no loss; so a row of n positions holds n + 1 tokens. Packed rows number their samples, the documents, and the
+ * positions in each; the padding is a document of its own. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -9,9 +10,10 @@
 enum { MOST_OPEN = 64, MOST_LENGTH = 1 << 22, IGNORED = -100 };
 
 typedef struct Row {
-  int32_t *tokens;
+  int32_t *tokens, *document; /* document: by token */
   char *loss;
   int64_t n;
+  int32_t documents;
 } Row;
 
 struct Rows {
@@ -20,7 +22,7 @@ struct Rows {
   int32_t pad, end;
   Row row[MOST_OPEN]; /* in the order of opening */
   int open;
-  int32_t *inputs, *targets; /* of the row that is written */
+  int32_t *written[MOST_ARRAYS]; /* the row that is written */
   RowCounts counts;
   const char *longest; /* the place of the longest sample */
 };
@@ -35,11 +37,12 @@ Rows *rows_open(const TokenizeRequest *request, int32_t pad, int32_t end, char *
   *r = (Rows){.request = request, .pad = pad, .end = end};
   for (int i = 0; i < (request->pack ? MOST_OPEN : 1); i++) {
     r->row[i].tokens = alloc(n * sizeof(int32_t));
+    r->row[i].document = alloc(n * sizeof(int32_t));
     r->row[i].loss = alloc(n);
   }
-  r->inputs = alloc(n * sizeof(int32_t));
-  r->targets = alloc(n * sizeof(int32_t));
-  r->archive = archive_open(request->output, request->length, why);
+  for (int i = 0; i < MOST_ARRAYS; i++)
+    r->written[i] = alloc(n * sizeof(int32_t));
+  r->archive = archive_open(request->output, request->length, request->pack ? MOST_ARRAYS : DOCUMENTS, why);
   return r->archive ? r : NULL;
 }
 
@@ -48,15 +51,19 @@ static bool write_row(Rows *r, int i, char *why) {
   const Row row = r->row[i];
   for (int64_t k = 0; k < r->request->length; k++) {
     const bool counts = k + 1 < row.n && row.loss[k + 1];
-    r->inputs[k] = k < row.n ? row.tokens[k] : r->pad;
-    r->targets[k] = counts ? row.tokens[k + 1] : IGNORED;
+    const int32_t document = k < row.n ? row.document[k] : row.documents;
+    const bool same = k > 0 && r->written[DOCUMENTS][k - 1] == document;
+    r->written[TOKENS][k] = k < row.n ? row.tokens[k] : r->pad;
+    r->written[NEXT][k] = counts ? row.tokens[k + 1] : IGNORED;
+    r->written[DOCUMENTS][k] = document;
+    r->written[POSITIONS][k] = same ? r->written[POSITIONS][k - 1] + 1 : 0;
     r->counts.tokens += k < row.n;
     r->counts.counted += counts;
   }
   r->counts.rows++;
   memmove(&r->row[i], &r->row[i + 1], sizeof row * (size_t)(r->open - i - 1));
-  r->row[--r->open] = (Row){row.tokens, row.loss, 0};
-  return archive_add(r->archive, r->inputs, r->targets, why);
+  r->row[--r->open] = (Row){row.tokens, row.document, row.loss, 0, 0};
+  return archive_add(r->archive, (const int32_t *const *)r->written, why);
 }
 
 /* The open row with the least room for n tokens, or a new one. */
@@ -79,6 +86,9 @@ static bool find_row(Rows *r, int64_t n, int *to, char *why) {
 
 /* The first token of a sample is never predicted. */
 static void append(Row *row, const int32_t *tokens, const char *loss, int64_t n) {
+  for (int64_t i = 0; i < n; i++)
+    row->document[row->n + i] = row->documents;
+  row->documents++;
   memcpy(row->tokens + row->n, tokens, sizeof *tokens * (size_t)n);
   memcpy(row->loss + row->n, loss, (size_t)n);
   row->loss[row->n] = 0;
@@ -97,6 +107,7 @@ static bool add_packed(Rows *r, const Part *p, int64_t n, char *why) {
   append(&r->row[to], p->tokens, p->loss, n);
   if (parts) {
     r->row[to].tokens[r->row[to].n] = r->end;
+    r->row[to].document[r->row[to].n] = r->row[to].documents - 1;
     r->row[to].loss[r->row[to].n++] = loss;
   }
   return r->row[to].n <= r->request->length || write_row(r, to, why);

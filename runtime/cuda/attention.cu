@@ -30,7 +30,7 @@ static attention describe(const struct pd_attention *p, const pd_in &q, const pd
   attention a = {};
   a.batch = (int)p->batch, a.heads = (int)p->heads, a.kv_heads = (int)p->kv_heads;
   a.length = (int)p->length, a.kv_length = (int)p->kv_length, a.size = (int)p->size;
-  a.causal = p->causal, a.scale = p->scale;
+  a.causal = p->causal, a.window = (int)p->window, a.scale = p->scale, a.softcap = p->softcap;
   a.q = tensor(q.at, q.type, p->q, p->length, p->size);
   a.k = tensor(k.at, k.type, p->k, p->kv_length, p->size);
   a.v = tensor(v.at, v.type, p->v, p->kv_length, p->size);
@@ -45,9 +45,46 @@ static bool fits_tensor_cores(const attention &a, std::initializer_list<const at
   return fits;
 }
 
+enum { SEGMENTS = 256 };
+
+/* Documents of a sample, a block's: each thread has a segment of positions, and finds its first and last document's
+ * beginning. */
+static __global__ __launch_bounds__(SEGMENTS) void find_ranges(const int *documents, int64_t stride, int length,
+                                                               attention_range *ranges) {
+  PD_SHARED(int, last); /* [SEGMENTS], -1: none; first: length: none */
+  int *first = last + SEGMENTS, own = (int)threadIdx.x, size = tiles_of(length, SEGMENTS);
+  int from = smaller(own * size, length), to = smaller(from + size, length);
+  documents += blockIdx.x * stride, ranges += (int64_t)blockIdx.x * length;
+  auto begins = [&](int i) { return i == 0 || documents[i] != documents[i - 1]; };
+  last[own] = -1, first[own] = length;
+  for (int i = from; i < to; i++)
+    if (begins(i)) last[own] = i, first[own] = smaller(first[own], i);
+  __syncthreads();
+  int begin = -1, end = length;
+  for (int i = 0; i < own; i++) begin = larger(begin, last[i]);
+  for (int i = SEGMENTS - 1; i > own; i--) end = smaller(end, first[i]);
+  for (int i = from; i < to; i++) ranges[i].begin = begin = begins(i) ? i : begin;
+  for (int i = to - 1; i >= from; i--) {
+    ranges[i].end = end;
+    if (begins(i)) end = i;
+  }
+}
+
+static void divide(attention *a, const struct pd_attention *p, bool backward, const int32_t *documents,
+                   void *scratch) {
+  if (!p->parted) return;
+  char *at = static_cast<char *>(pd_scratch_begin(scratch)) + pd_attention_rows_bytes(p, backward);
+  attention_range *ranges = static_cast<attention_range *>(static_cast<void *>(at));
+  PD_LAUNCH(find_ranges, (unsigned)a->batch, SEGMENTS, 2 * SEGMENTS * sizeof(int), pd_stream, documents,
+            p->documents.batch, a->length, ranges);
+  a->ranges = ranges;
+}
+
 static void forward(const struct pd_attention *p, const pd_in &q, const pd_in &k, const pd_in &v,
-                    const pd_in &mask, const pd_out &o, const pd_out &lse, void *scratch) {
+                    const pd_in &mask, const int32_t *documents, const pd_out &o, const pd_out &lse,
+                    void *scratch) {
   attention a = describe(p, q, k, v, pd_written(lse), mask);
+  divide(&a, p, false, documents, scratch);
   a.o = tensor(o.at, o.type, p->o, p->length, p->size);
   if (fits_tensor_cores(a, {&a.q, &a.k, &a.v, &a.o}))
     pd_attention_run(
@@ -58,12 +95,12 @@ static void forward(const struct pd_attention *p, const pd_in &q, const pd_in &k
 
 void pd_attention_forward(const struct pd_attention *a, pd_in q, pd_in k, pd_in v, pd_out o, pd_out lse,
                           void *scratch) {
-  forward(a, q, k, v, nullptr, o, lse, scratch);
+  forward(a, q, k, v, nullptr, nullptr, o, lse, scratch);
 }
 
-void pd_masked_attention_forward(const struct pd_attention *a, pd_in q, pd_in k, pd_in v, pd_in mask, pd_out o,
-                                 pd_out lse, void *scratch) {
-  forward(a, q, k, v, mask, o, lse, scratch);
+void pd_masked_attention_forward(const struct pd_attention *a, pd_in q, pd_in k, pd_in v, pd_in mask,
+                                 const int32_t *documents, pd_out o, pd_out lse, void *scratch) {
+  forward(a, q, k, v, mask, documents, o, lse, scratch);
 }
 
 enum { ROW_WARPS = 8 };
@@ -87,9 +124,10 @@ static __global__ __launch_bounds__(32 * ROW_WARPS) void describe_rows(attention
 }
 
 static void backward(const struct pd_attention *p, const pd_in &q, const pd_in &k, const pd_in &v, const pd_in &o,
-                     const pd_in &lse, const pd_in &d_o, const pd_in &mask, const pd_out &dq, const pd_out &dk,
-                     const pd_out &dv, void *scratch) {
+                     const pd_in &lse, const pd_in &d_o, const pd_in &mask, const int32_t *documents,
+                     const pd_out &dq, const pd_out &dk, const pd_out &dv, void *scratch) {
   attention a = describe(p, q, k, v, lse, mask);
+  divide(&a, p, true, documents, scratch);
   a.o = tensor(o.at, o.type, p->o, p->length, p->size);
   a.d_o = tensor(d_o.at, d_o.type, p->d_o, p->length, p->size);
   a.dq = tensor(dq.at, dq.type, p->dq, p->length, p->size);
@@ -113,10 +151,11 @@ static void backward(const struct pd_attention *p, const pd_in &q, const pd_in &
 
 void pd_attention_backward(const struct pd_attention *a, pd_in q, pd_in k, pd_in v, pd_in o, pd_in lse, pd_in d_o,
                            pd_out dq, pd_out dk, pd_out dv, void *scratch) {
-  backward(a, q, k, v, o, lse, d_o, nullptr, dq, dk, dv, scratch);
+  backward(a, q, k, v, o, lse, d_o, nullptr, nullptr, dq, dk, dv, scratch);
 }
 
 void pd_masked_attention_backward(const struct pd_attention *a, pd_in q, pd_in k, pd_in v, pd_in o, pd_in lse,
-                                  pd_in d_o, pd_in mask, pd_out dq, pd_out dk, pd_out dv, void *scratch) {
-  backward(a, q, k, v, o, lse, d_o, mask, dq, dk, dv, scratch);
+                                  pd_in d_o, pd_in mask, const int32_t *documents, pd_out dq, pd_out dk, pd_out dv,
+                                  void *scratch) {
+  backward(a, q, k, v, o, lse, d_o, mask, documents, dq, dk, dv, scratch);
 }

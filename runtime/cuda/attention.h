@@ -19,11 +19,18 @@ struct attention_row {
   float lse, delta;
 };
 
+/* The keys of a position's document: those from begin to before end. */
+struct attention_range {
+  int begin, end;
+};
+
 /* Kernel arguments. Lengths and tiles fit in int. */
 struct attention {
   int batch, heads, kv_heads, length, kv_length, size;
   bool causal;
-  float scale;
+  int window; /* 0: none */
+  float scale, softcap;
+  const attention_range *ranges; /* [batch][length], in scratch; NULL: no documents */
   attention_tensor q, k, v, o, d_o, dq, dk, dv;
   const float *mask; /* NULL: none */
   int64_t mask_batch, mask_row;
@@ -47,6 +54,35 @@ inline __host__ __device__ int tiles_of(int n, int tile) { return (n + tile - 1)
 
 /* The mask's addend of a score, to base 2; -inf hides the key. */
 inline __device__ float hiding(float mask) { return mask <= PD_ATTENTION_HIDDEN ? -INFINITY : mask * LOG2E; }
+
+/* A capped score; and the slope of the cap there. */
+inline __device__ float capped(const attention &a, float score) { return a.softcap * tanhf(score / a.softcap); }
+inline __device__ float slope_of(const attention &a, float capped) {
+  float t = capped / a.softcap;
+  return fmaf(-t, t, 1.0f);
+}
+
+/* The first key that a row sees, and the key after the last, apart from a mask. Neither falls from row to row. Rows
+ * after the last are in its document. */
+inline __device__ attention_range range_of(const attention &a, int sample, int row) {
+  attention_range seen = {0, a.kv_length};
+  if (a.window) seen = {larger(row - a.window + 1, 0), smaller(row + a.window, a.kv_length)};
+  if (a.causal) seen.end = smaller(row + 1, a.kv_length);
+  if (a.ranges) {
+    attention_range own = a.ranges[(int64_t)sample * a.length + smaller(row, a.length - 1)];
+    seen = {larger(seen.begin, own.begin), smaller(seen.end, own.end)};
+  }
+  return seen;
+}
+
+/* Whether a row from `row` to before `row_end` sees none of the keys from `key` to before `key_end`; whether one of them
+ * does not see them all. */
+inline __device__ bool none_seen(const attention &a, int sample, int row, int row_end, int key, int key_end) {
+  return range_of(a, sample, row_end - 1).end <= key || range_of(a, sample, row).begin >= key_end;
+}
+inline __device__ bool some_hidden(const attention &a, int sample, int row, int row_end, int key, int key_end) {
+  return range_of(a, sample, row_end - 1).begin > key || range_of(a, sample, row).end < key_end;
+}
 
 /* A row's mask. */
 inline __device__ const float *mask_of(const attention &a, int sample, int row) {
@@ -89,14 +125,21 @@ inline __device__ attention_work find_work(const attention &a, int own, int tile
   w.head = OWNS_KEYS ? at * group : at;
   w.own = (int)(OWNS_KEYS ? blockIdx.y : gridDim.y - 1 - blockIdx.y) * own;
   int limit = visible_keys(a, w.sample, threads, shared);
-  if (OWNS_KEYS) {
-    w.begin = a.causal ? w.own : 0; /* earlier rows see none of the keys */
-    w.end = w.own < limit ? a.length : 0;
+  if (OWNS_KEYS) { /* rows see ranges: those that see a key are a range, too */
+    int last = smaller(w.own + own, a.kv_length) - 1;
+    w.begin = a.causal ? w.own : a.window ? larger(w.own - a.window + 1, 0) : 0;
+    w.end = a.window ? smaller(last + a.window, a.length) : a.length;
+    if (a.ranges) {
+      const attention_range *ranges = a.ranges + (int64_t)w.sample * a.length;
+      w.begin = larger(w.begin, ranges[smaller(w.own, a.length - 1)].begin);
+      w.end = smaller(w.end, ranges[smaller(last, a.length - 1)].end);
+    }
+    w.end = w.own < limit ? w.end : 0;
     w.steps = group * tiles_of(larger(w.end - w.begin, 0), tile);
   } else {
-    w.begin = 0;
-    w.end = a.causal ? smaller(limit, w.own + own) : limit;
-    w.steps = tiles_of(w.end, tile);
+    w.begin = range_of(a, w.sample, w.own).begin;
+    w.end = smaller(limit, range_of(a, w.sample, smaller(w.own + own, a.length) - 1).end);
+    w.steps = tiles_of(larger(w.end - w.begin, 0), tile);
   }
   return w;
 }

@@ -12,27 +12,37 @@
  * 128 has twice the products for the same softmax. */
 #include "attention_bf16.h"
 
-/* Products become scores to base 2 when MASKED, otherwise stay as they are (the softmax scales them); -inf where a
+/* Whether the kernel computes scores to base 2 before the softmax: with a mask, or capped. Otherwise products stay. */
+static bool is_general(const attention &a) { return a.mask || a.softcap > 0; }
+
+/* A product as such a score. mask: the row's; NULL: none. */
+static __device__ float general_score(const attention &a, float product, const float *mask, int key) {
+  float added = mask ? hiding(mask[key]) : 0.0f;
+  if (a.softcap == 0) return fmaf(product, a.scale * LOG2E, added);
+  return fmaf(capped(a, product * a.scale), LOG2E, added);
+}
+
+/* Products become scores to base 2 when GENERAL, otherwise stay as they are (the softmax scales them); -inf where a
  * row does not see the key. row, key: the warp's first, the tile's first. */
-template <int TILES, int KEYS, bool MASKED>
+template <int TILES, int KEYS, bool GENERAL>
 static __device__ void score(const attention &a, Sums<TILES, KEYS> &s, int sample, int row, int key) {
   int lane = (int)threadIdx.x % 32;
   row += lane / 4, key += lane % 4 * 2;
-  const float *mask = MASKED ? mask_of(a, sample, row) : NULL;
+  const float *mask = GENERAL && a.mask ? mask_of(a, sample, row) : NULL;
 #pragma unroll
   for (int r = 0; r < 2 * TILES; r++) {
-    int last = smaller(a.causal ? row + 8 * r : INT_MAX, a.kv_length - 1); /* last key that the row sees */
-    if (MASKED && row + 8 * r >= a.length) last = -1;
+    attention_range seen = range_of(a, sample, row + 8 * r);
+    if (GENERAL && row + 8 * r >= a.length) seen.end = 0;
 #pragma unroll
     for (int e = 0; e < KEYS / 4; e++) {
       float &x = element(s, r, e);
       int j = key + 8 * (e / 2) + e % 2;
-      if (MASKED)
-        x = j <= last ? fmaf(x, a.scale * LOG2E, hiding(mask[j])) : -INFINITY;
-      else if (j > last)
+      if (j < seen.begin || j >= seen.end)
         x = -INFINITY;
+      else if (GENERAL)
+        x = general_score(a, x, mask, j);
     }
-    if (MASKED) mask += 8 * a.mask_row;
+    if (GENERAL && mask) mask += 8 * a.mask_row;
   }
 }
 
@@ -40,8 +50,8 @@ static __device__ void score(const attention &a, Sums<TILES, KEYS> &s, int sampl
 template <int TILES> struct Softmax { float max[2 * TILES], sum[2 * TILES]; };
 
 /* The factor of scores to base 2. */
-template <bool MASKED> static __device__ float unit_of(const attention &a) {
-  return MASKED ? 1.0f : a.scale * LOG2E;
+template <bool GENERAL> static __device__ float unit_of(const attention &a) {
+  return GENERAL ? 1.0f : a.scale * LOG2E;
 }
 
 /* The scores of the lane's r-th row become exponentials under its new maximum; returns the factor for what was
@@ -72,19 +82,19 @@ template <int TILES, int D> static __device__ void scale_row(Sums<TILES, D> &o, 
 }
 
 /* Scores of a tile of keys become probabilities so far, and o takes its part of the values. */
-template <int D, int TILES, int KEYS, bool MASKED>
+template <int D, int TILES, int KEYS, bool GENERAL>
 static __device__ void take_tile(const attention &a, Sums<TILES, KEYS> &s, const pd_bf16 *v, Softmax<TILES> &rows,
                                  Sums<TILES, D> &o) {
 #pragma unroll
   for (int r = 0; r < 2 * TILES; r++)
-    scale_row<TILES, D>(o, r, soften<TILES, KEYS>(s, r, unit_of<MASKED>(a), rows));
+    scale_row<TILES, D>(o, r, soften<TILES, KEYS>(s, r, unit_of<GENERAL>(a), rows));
   Operand<TILES, KEYS> p;
   pack<TILES, KEYS>(p, s);
   accumulate<TILES, KEYS, D, D>(o, p, v);
 }
 
 /* Divides the rows by their sums and stores the logarithms of these. row: the warp's first. */
-template <int D, int TILES, bool MASKED>
+template <int D, int TILES, bool GENERAL>
 static __device__ void finish(const attention &a, const Softmax<TILES> &rows, Sums<TILES, D> &o, int row,
                               float *lse) {
   int lane = (int)threadIdx.x % 32;
@@ -95,11 +105,11 @@ static __device__ void finish(const attention &a, const Softmax<TILES> &rows, Su
     scale_row<TILES, D>(o, r, sum == 0.0f ? 0.0f : 1.0f / sum);
     int i = row + 8 * r + lane / 4;
     if (lane % 4 == 0 && i < a.length)
-      lse[i] = sum == 0.0f ? INFINITY : fmaf(rows.max[r], unit_of<MASKED>(a), log2f(sum)) * LN2;
+      lse[i] = sum == 0.0f ? INFINITY : fmaf(rows.max[r], unit_of<GENERAL>(a), log2f(sum)) * LN2;
   }
 }
 
-template <int D, int TILES, int KEYS, bool MASKED>
+template <int D, int TILES, int KEYS, bool GENERAL>
 static __global__ __launch_bounds__(THREADS, 1) void forward(attention a) {
   constexpr int ROWS = 16 * TILES * WARPS;
   PD_SHARED(pd_bf16, q);
@@ -109,18 +119,19 @@ static __global__ __launch_bounds__(THREADS, 1) void forward(attention a) {
   int own = (int)threadIdx.x / 32 * 16 * TILES, row = first + own;
   const pd_bf16 *keys = row_of<pd_bf16>(a.k, sample, kv, 0), *values = row_of<pd_bf16>(a.v, sample, kv, 0);
 
-  int limit = MASKED ? visible_keys(a, sample, THREADS, (int *)(void *)q) : a.kv_length;
-  if (a.causal) limit = smaller(limit, first + ROWS);
+  int limit = GENERAL ? visible_keys(a, sample, THREADS, (int *)(void *)q) : a.kv_length;
+  int begin = range_of(a, sample, first).begin / KEYS * KEYS;
+  limit = smaller(limit, range_of(a, sample, smaller(first + ROWS, a.length) - 1).end);
   load_tile<ROWS, D>(q, row_of<pd_bf16>(a.q, sample, head, 0), a.q.row, first, a.length, a.size);
-  if (limit > 0) load_tile<KEYS, D>(k, keys, a.k.row, 0, a.kv_length, a.size);
+  if (begin < limit) load_tile<KEYS, D>(k, keys, a.k.row, begin, a.kv_length, a.size);
   pd_copy_commit();
 
   Sums<TILES, D> o = {};
   Softmax<TILES> rows = {};
   for (float &max : rows.max) max = -INFINITY;
-  for (int key = 0; key < limit; key += KEYS) {
-    bool seen = !a.causal || key < row + 16 * TILES;
-    bool edge = MASKED || key + KEYS > a.kv_length || (a.causal && key + KEYS > row + 1);
+  for (int key = begin; key < limit; key += KEYS) {
+    bool seen = !none_seen(a, sample, row, row + 16 * TILES, key, key + KEYS);
+    bool edge = GENERAL || some_hidden(a, sample, row, row + 16 * TILES, key, key + KEYS);
     Sums<TILES, KEYS> s = {};
     pd_copy_wait<0>();
     __syncthreads(); /* keys have arrived, the previous values are consumed */
@@ -131,31 +142,31 @@ static __global__ __launch_bounds__(THREADS, 1) void forward(attention a) {
     __syncthreads(); /* values have arrived, keys are consumed */
     if (key + KEYS < limit) load_tile<KEYS, D>(k, keys, a.k.row, key + KEYS, a.kv_length, a.size);
     pd_copy_commit();
-    if (seen && edge) score<TILES, KEYS, MASKED>(a, s, sample, row, key);
-    if (seen) take_tile<D, TILES, KEYS, MASKED>(a, s, v, rows, o);
+    if (seen && edge) score<TILES, KEYS, GENERAL>(a, s, sample, row, key);
+    if (seen) take_tile<D, TILES, KEYS, GENERAL>(a, s, v, rows, o);
   }
-  finish<D, TILES, MASKED>(a, rows, o, row, a.lse + (int64_t)blockIdx.x * a.length);
+  finish<D, TILES, GENERAL>(a, rows, o, row, a.lse + (int64_t)blockIdx.x * a.length);
   pd_copy_wait<0>();
   __syncthreads(); /* without visible keys, q's rows arrive here */
   pd_bf16 *out = row_of<pd_bf16>(a.o, sample, head, 0);
   store<TILES, D, D>(o, q + own * pitch(D), out, a.o.row, row, a.length, 0, a.size);
 }
 
-template <int D, int TILES, int KEYS, bool MASKED> static void launch_masked(const attention &a) {
+template <int D, int TILES, int KEYS, bool GENERAL> static void launch_general(const attention &a) {
   constexpr int ROWS = 16 * TILES * WARPS;
   constexpr size_t SHARED = tile_bytes(ROWS + 2 * KEYS, D);
-  static const bool ready = (allow_shared(forward<D, TILES, KEYS, MASKED>, SHARED), true);
+  static const bool ready = (allow_shared(forward<D, TILES, KEYS, GENERAL>, SHARED), true);
   (void)ready;
   dim3 grid((unsigned)(a.batch * a.heads),
             pd_grid_all(tiles_of(a.length, ROWS), "attention of a sequence so long"));
-  PD_LAUNCH((forward<D, TILES, KEYS, MASKED>), grid, THREADS, SHARED, pd_stream, a);
+  PD_LAUNCH((forward<D, TILES, KEYS, GENERAL>), grid, THREADS, SHARED, pd_stream, a);
 }
 
 template <int D, int TILES, int KEYS> static void launch(const attention &a) {
-  if (a.mask)
-    launch_masked<D, TILES, KEYS, true>(a);
+  if (is_general(a))
+    launch_general<D, TILES, KEYS, true>(a);
   else
-    launch_masked<D, TILES, KEYS, false>(a);
+    launch_general<D, TILES, KEYS, false>(a);
 }
 
 static int count_multiprocessors() {

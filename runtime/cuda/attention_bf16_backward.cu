@@ -58,11 +58,25 @@ static __device__ void load_stage(const attention &a, const attention_work &w, a
   }
 }
 
+/* Reasons for hidden keys. Kernels of windows, documents and caps hold more in registers and have smaller tiles. */
+enum Form {
+  PLAIN,  /* causal, or nothing */
+  MASKED, /* and a mask */
+  GENERAL /* windows, documents and caps, with a mask or without */
+};
+
+template <Form FORM> static __device__ bool sees(const attention &a, int sample, int row, int key) {
+  if (FORM != GENERAL) return key < a.kv_length && row < a.length && !(a.causal && key > row);
+  attention_range seen = range_of(a, sample, row);
+  return row < a.length && key >= seen.begin && key < seen.end;
+}
+
 /* Replaces products by probabilities. The lane's first element is (own, streamed); of_row: its row's values. EDGE:
- * elements of the warp may be hidden; without, none is checked. */
-template <class B, bool MASKED, bool EDGE>
-static __device__ void probabilities(const attention &a, Sums<B::TILES, B::STREAM> &s, int sample, int own,
-                                     int streamed, const attention_row *of_row) {
+ * elements of the warp may be hidden; without, none is checked. GENERAL multiplies d by the slopes of capped scores. */
+template <class B, Form FORM, bool EDGE>
+static __device__ void probabilities(const attention &a, Sums<B::TILES, B::STREAM> &s,
+                                     Sums<B::TILES, B::STREAM> &d, int sample, int own, int streamed,
+                                     const attention_row *of_row) {
 #pragma unroll
   for (int r = 0; r < 2 * B::TILES; r++)
 #pragma unroll
@@ -72,10 +86,18 @@ static __device__ void probabilities(const attention &a, Sums<B::TILES, B::STREA
       int row = B::OWNS_KEYS ? streamed + column : own + 8 * r;
       int key = B::OWNS_KEYS ? own + 8 * r : streamed + column;
       float lse = of_row[B::OWNS_KEYS ? column : 8 * r].lse;
-      bool seen = !EDGE || (key < a.kv_length && row < a.length && !(a.causal && key > row));
-      if (MASKED) x = seen ? fmaf(x, a.scale * LOG2E, hiding(mask_of(a, sample, row)[key])) : -INFINITY;
-      x = pd_exp2_fast(MASKED ? x - lse : fmaf(x, a.scale * LOG2E, -lse));
-      if (!MASKED && !seen) x = 0.0f;
+      bool seen = !EDGE || sees<FORM>(a, sample, row, key);
+      if (FORM == GENERAL && a.softcap > 0) {
+        float cap = capped(a, x * a.scale);
+        element(d, r, e) *= slope_of(a, cap);
+        x = cap / a.scale;
+      }
+      if (FORM == MASKED || (FORM == GENERAL && a.mask))
+        x = seen ? fmaf(x, a.scale * LOG2E, hiding(mask_of(a, sample, row)[key])) - lse : -INFINITY;
+      else
+        x = fmaf(x, a.scale * LOG2E, -lse);
+      x = pd_exp2_fast(x);
+      if (FORM != MASKED && !seen) x = 0.0f;
     }
 }
 
@@ -84,8 +106,20 @@ template <class B> static __device__ int first_column() {
   return B::PARTS == 1 ? 0 : (int)blockIdx.z * B::COLUMNS;
 }
 
+/* d = own second (streamed second)^T - delta. */
+template <class B>
+static __device__ void differences(Sums<B::TILES, B::STREAM> &d, const pd_bf16 *own_second,
+                                   const pd_bf16 *stage_second, const attention_row *of_row) {
+  multiply<B::TILES, B::STREAM, B::D, 2>(d, own_second, stage_second);
+#pragma unroll
+  for (int r = 0; r < 2 * B::TILES; r++)
+#pragma unroll
+    for (int e = 0; e < B::STREAM / 4; e++)
+      element(d, r, e) -= of_row[B::OWNS_KEYS ? e / 2 * 8 + e % 2 : 8 * r].delta;
+}
+
 /* One stage's part of the block's results. */
-template <class B, bool MASKED>
+template <class B, Form FORM>
 static __device__ void step_through(const attention &a, const pd_bf16 *own, const pd_bf16 *stage, int sample,
                                     int own_row, int streamed, bool edge, const attention_row *of_row,
                                     Sums<B::TILES, B::COLUMNS> &first, Sums<B::TILES, B::COLUMNS> &second) {
@@ -95,37 +129,45 @@ static __device__ void step_through(const attention &a, const pd_bf16 *own, cons
   Sums<TILES, STREAM> s = {}, d = {};
   Operand<TILES, STREAM> operand;
   multiply<TILES, STREAM, D, 2>(s, own, stage);
-  if (MASKED || edge) /* the same for all of a warp */
-    probabilities<B, MASKED, true>(a, s, sample, own_row, streamed, of_row);
+  if (FORM == GENERAL)
+    differences<B>(d, own_second, stage_second, of_row); /* now: caps take slopes from products */
+  if (FORM == MASKED || edge)                            /* the same for all of a warp */
+    probabilities<B, FORM, true>(a, s, d, sample, own_row, streamed, of_row);
   else
-    probabilities<B, MASKED, false>(a, s, sample, own_row, streamed, of_row);
+    probabilities<B, FORM, false>(a, s, d, sample, own_row, streamed, of_row);
   if (B::OWNS_KEYS) {
     pack<TILES, STREAM>(operand, s);
     accumulate<TILES, STREAM, COLUMNS, D>(second, operand, stage_second + column);
   }
-  multiply<TILES, STREAM, D, 2>(d, own_second, stage_second);
+  if (FORM != GENERAL) differences<B>(d, own_second, stage_second, of_row);
 #pragma unroll
   for (int r = 0; r < 2 * TILES; r++)
 #pragma unroll
-    for (int e = 0; e < STREAM / 4; e++) {
-      float delta = of_row[B::OWNS_KEYS ? e / 2 * 8 + e % 2 : 8 * r].delta;
-      element(d, r, e) = element(s, r, e) * (element(d, r, e) - delta);
-    }
+    for (int e = 0; e < STREAM / 4; e++) element(d, r, e) *= element(s, r, e);
   pack<TILES, STREAM>(operand, d);
   accumulate<TILES, STREAM, COLUMNS, D>(first, operand, stage + column);
 }
 
 /* True if the query rows see no key, or not all keys, of a warp with rows from `own` and a tile with rows from
  * `streamed`. */
-template <class B> static __device__ bool none_seen(const attention &a, int own, int streamed) {
-  return a.causal && (B::OWNS_KEYS ? streamed + B::STREAM <= own : own + 16 * B::TILES <= streamed);
+template <class B, Form FORM>
+static __device__ bool none_seen(const attention &a, int sample, int own, int streamed) {
+  constexpr int OWN = 16 * B::TILES, STREAM = B::STREAM;
+  if (FORM != GENERAL) return a.causal && (B::OWNS_KEYS ? streamed + STREAM <= own : own + OWN <= streamed);
+  return B::OWNS_KEYS ? none_seen(a, sample, streamed, streamed + STREAM, own, own + OWN)
+                      : none_seen(a, sample, own, own + OWN, streamed, streamed + STREAM);
 }
-template <class B> static __device__ bool some_hidden(const attention &a, int own, int streamed) {
-  if (!B::OWNS_KEYS && streamed + B::STREAM > a.kv_length) return true;
-  return a.causal && (B::OWNS_KEYS ? streamed + 1 < own + 16 * B::TILES : own + 1 < streamed + B::STREAM);
+template <class B, Form FORM>
+static __device__ bool some_hidden(const attention &a, int sample, int own, int streamed) {
+  constexpr int OWN = 16 * B::TILES, STREAM = B::STREAM;
+  if (!B::OWNS_KEYS && streamed + STREAM > a.kv_length) return true;
+  if (FORM != GENERAL) return a.causal && (B::OWNS_KEYS ? streamed + 1 < own + OWN : own + 1 < streamed + STREAM);
+  if (a.mask) return true;
+  return B::OWNS_KEYS ? some_hidden(a, sample, streamed, streamed + STREAM, own, own + OWN)
+                      : some_hidden(a, sample, own, own + OWN, streamed, streamed + STREAM);
 }
 
-template <class B, bool MASKED> static __global__ __launch_bounds__(THREADS, 1) void backward(attention a) {
+template <class B, Form FORM> static __global__ __launch_bounds__(THREADS, 1) void backward(attention a) {
   constexpr bool OWNS_KEYS = B::OWNS_KEYS;
   constexpr int D = B::D, TILES = B::TILES, COLUMNS = B::COLUMNS;
   PD_SHARED(pd_bf16, own);
@@ -146,7 +188,8 @@ template <class B, bool MASKED> static __global__ __launch_bounds__(THREADS, 1) 
 
   Sums<TILES, COLUMNS> first = {}, second = {};
   for (int steps = w.steps; steps > 0; steps--) {
-    bool seen = !none_seen<B>(a, row, at.row), edge = MASKED || some_hidden<B>(a, row, at.row);
+    bool seen = !none_seen<B, FORM>(a, w.sample, row, at.row);
+    bool edge = FORM == MASKED || some_hidden<B, FORM>(a, w.sample, row, at.row);
     attention_tile next = next_tile<OWNS_KEYS>(w, at, B::STREAM);
     pd_copy_wait<0>();
     __syncthreads(); /* this stage has arrived, the other one is consumed */
@@ -154,8 +197,8 @@ template <class B, bool MASKED> static __global__ __launch_bounds__(THREADS, 1) 
     pd_copy_commit();
     const attention_row *of_row = rows + (OWNS_KEYS ? steps % 2 * B::STREAM + pair : warp + group);
     if (seen)
-      step_through<B, MASKED>(a, own + warp * pitch(D), stages + steps % 2 * B::STAGE, w.sample, row + group,
-                              at.row + pair, edge, of_row, first, second);
+      step_through<B, FORM>(a, own + warp * pitch(D), stages + steps % 2 * B::STAGE, w.sample, row + group,
+                            at.row + pair, edge, of_row, first, second);
     at = next;
   }
   pd_copy_wait<0>();
@@ -171,31 +214,34 @@ template <class B, bool MASKED> static __global__ __launch_bounds__(THREADS, 1) 
     store<TILES, COLUMNS, D>(second, own_second + warp * pitch(D), to_second, a.dv.row, row, n, column, a.size);
 }
 
-template <class B, bool MASKED> static void launch_masked(const attention &a) {
-  static const bool ready = (allow_shared(backward<B, MASKED>, B::SHARED), true);
+template <class B, Form FORM> static void launch_form(const attention &a) {
+  static const bool ready = (allow_shared(backward<B, FORM>, B::SHARED), true);
   (void)ready;
   int heads = B::OWNS_KEYS ? a.kv_heads : a.heads, n = B::OWNS_KEYS ? a.kv_length : a.length;
   dim3 grid((unsigned)(a.batch * heads), pd_grid_all(tiles_of(n, B::OWN), "attention of a sequence so long"),
             B::PARTS);
-  PD_LAUNCH((backward<B, MASKED>), grid, THREADS, B::SHARED, pd_stream, a);
+  PD_LAUNCH((backward<B, FORM>), grid, THREADS, B::SHARED, pd_stream, a);
 }
 
-template <class B> static void launch(const attention &a) {
-  if (a.mask)
-    launch_masked<B, true>(a);
+/* BLOCK: the configuration; SMALLER: that of general attention. */
+template <class BLOCK, class SMALLER> static void launch(const attention &a) {
+  if (a.window || a.ranges || a.softcap > 0)
+    launch_form<SMALLER, GENERAL>(a);
+  else if (a.mask)
+    launch_form<BLOCK, MASKED>(a);
   else
-    launch_masked<B, false>(a);
+    launch_form<BLOCK, PLAIN>(a);
 }
 
 void attention_backward_bf16(const attention &a) {
   if (a.size <= 64) {
-    launch<Backward<false, 64, 2, 64>>(a);
-    launch<Backward<true, 64, 2, 32>>(a);
+    launch<Backward<false, 64, 2, 64>, Backward<false, 64, 2, 32>>(a);
+    launch<Backward<true, 64, 2, 32>, Backward<true, 64, 1, 32>>(a);
   } else if (a.size <= 128) {
-    launch<Backward<false, 128, 2, 32>>(a);
-    launch<Backward<true, 128, 1, 32>>(a);
+    launch<Backward<false, 128, 2, 32>, Backward<false, 128, 1, 32>>(a);
+    launch<Backward<true, 128, 1, 32>, Backward<true, 128, 1, 16>>(a);
   } else {
-    launch<Backward<false, 256, 1, 32>>(a);
-    launch<Backward<true, 256, 1, 32, 2>>(a);
+    launch<Backward<false, 256, 1, 32>, Backward<false, 256, 1, 16>>(a);
+    launch<Backward<true, 256, 1, 32, 2>, Backward<true, 256, 1, 16, 2>>(a);
   }
 }

@@ -115,11 +115,15 @@ static __device__ void store(const float out[I][D / 64][4], const attention_tens
     }
 }
 
-/* A product as score to base 2, -inf where the row does not see the key. */
-static __device__ float score(const attention &a, float product, int sample, int row, int key) {
-  if (row >= a.length || key >= a.kv_length || (a.causal && key > row)) return -INFINITY;
+/* A product as score to base 2, -inf where the row does not see the key; *slope, unless NULL: that of the cap. */
+static __device__ float score(const attention &a, float product, int sample, int row, int key, float *slope) {
+  attention_range seen = range_of(a, sample, row);
+  if (row >= a.length || key < seen.begin || key >= seen.end) return -INFINITY;
   float added = a.mask ? hiding(a.mask[sample * a.mask_batch + row * a.mask_row + key]) : 0.0f;
-  return fmaf(product, a.scale * LOG2E, added);
+  if (a.softcap == 0) return fmaf(product, a.scale * LOG2E, added);
+  float cap = capped(a, product * a.scale);
+  if (slope) *slope = slope_of(a, cap);
+  return fmaf(cap, LOG2E, added);
 }
 
 /* Over the 16 lanes that hold a row. */
@@ -155,14 +159,15 @@ template <int D, int I, int J> static __global__ __launch_bounds__(THREADS, 1) v
   int head = (int)blockIdx.x % a.heads, sample = (int)blockIdx.x / a.heads, kv = head / (a.heads / a.kv_heads);
   int first = (int)(gridDim.y - 1 - blockIdx.y) * OWN; /* the longest work when causal begins first */
   int limit = visible_keys(a, sample, THREADS, (int *)(void *)q);
-  if (a.causal) limit = smaller(limit, first + OWN);
+  int begin = range_of(a, sample, first).begin / KEYS * KEYS;
+  limit = smaller(limit, range_of(a, sample, smaller(first + OWN, a.length) - 1).end);
   load_tile<OWN, D>(q, a.q, sample, head, first, a.length, a.size);
-  if (limit > 0) load_tile<KEYS, D>(k, a.k, sample, kv, 0, a.kv_length, a.size);
+  if (begin < limit) load_tile<KEYS, D>(k, a.k, sample, kv, begin, a.kv_length, a.size);
   pd_copy_commit();
 
   float o[I][D / 64][4] = {}, max[I], sum[I] = {};
   for (int i = 0; i < I; i++) max[i] = -INFINITY;
-  for (int key = 0; key < limit; key += KEYS) {
+  for (int key = begin; key < limit; key += KEYS) {
     float s[I][J];
     pd_copy_wait<0>();
     __syncthreads(); /* keys have arrived, the previous values are consumed */
@@ -177,7 +182,8 @@ template <int D, int I, int J> static __global__ __launch_bounds__(THREADS, 1) v
     for (int i = 0; i < I; i++) {
 #pragma unroll
       for (int j = 0; j < J; j++)
-        s[i][j] = score(a, s[i][j], sample, first + thread_row() + ROWS * i, key + thread_column() + COLUMNS * j);
+        s[i][j] =
+            score(a, s[i][j], sample, first + thread_row() + ROWS * i, key + thread_column() + COLUMNS * j, NULL);
       float factor = soften<J>(s[i], &max[i], &sum[i]);
 #pragma unroll
       for (int c = 0; c < D / 16; c++) o[i][c / 4][c % 4] *= factor;
@@ -196,23 +202,34 @@ template <int D, int I, int J> static __global__ __launch_bounds__(THREADS, 1) v
   store<I, D>(o, a.o, sample, head, first, a.length, a.size, 1.0f);
 }
 
+/* The slopes of a thread's scores. Without a cap all are 1, and take no registers. */
+template <bool CAPPED, int I, int J> struct Slopes {
+  float at[I][J];
+  __device__ float *of(int i, int j) { return &at[i][j]; }
+};
+template <int I, int J> struct Slopes<false, I, J> {
+  __device__ float *of(int, int) { return NULL; }
+};
+
 /* Replaces the thread's products, of rows from `own` and `streamed`, by probabilities; rows: values of the query
  * rows. Rows after the last repeat it, but see no key. */
-template <bool OWNS_KEYS, int I, int J>
-static __device__ void probabilities(const attention &a, float p[I][J], int sample, int own, int streamed,
-                                     const attention_row *rows) {
+template <bool OWNS_KEYS, bool CAPPED, int I, int J>
+static __device__ void probabilities(const attention &a, float p[I][J], Slopes<CAPPED, I, J> &slopes, int sample,
+                                     int own, int streamed, const attention_row *rows) {
 #pragma unroll
   for (int i = 0; i < I; i++)
 #pragma unroll
     for (int j = 0; j < J; j++) {
       int x = own + ROWS * i, y = streamed + COLUMNS * j, row = OWNS_KEYS ? y : x, key = OWNS_KEYS ? x : y;
-      p[i][j] = exp2f(score(a, p[i][j], sample, row, key) - rows[smaller(row, a.length - 1)].lse);
+      if (CAPPED) *slopes.of(i, j) = 1.0f;
+      p[i][j] = exp2f(score(a, p[i][j], sample, row, key, slopes.of(i, j)) - rows[smaller(row, a.length - 1)].lse);
     }
 }
 
 /* d becomes the gradients of the scores. */
-template <bool OWNS_KEYS, int I, int J>
-static __device__ void differentiate(const attention &a, float d[I][J], const float p[I][J], int own, int streamed,
+template <bool OWNS_KEYS, bool CAPPED, int I, int J>
+static __device__ void differentiate(const attention &a, float d[I][J], const float p[I][J],
+                                     Slopes<CAPPED, I, J> &slopes, int own, int streamed,
                                      const attention_row *rows) {
 #pragma unroll
   for (int i = 0; i < I; i++)
@@ -220,12 +237,13 @@ static __device__ void differentiate(const attention &a, float d[I][J], const fl
     for (int j = 0; j < J; j++) {
       int row = OWNS_KEYS ? streamed + COLUMNS * j : own + ROWS * i;
       d[i][j] = p[i][j] * (d[i][j] - rows[smaller(row, a.length - 1)].delta);
+      if (CAPPED) d[i][j] *= *slopes.of(i, j);
     }
 }
 
 /* One of the two kernels of the backward pass (attention_bf16_backward.cu); x and y are owned, u and v
  * streamed. */
-template <bool OWNS_KEYS, int D, int I>
+template <bool OWNS_KEYS, int D, int I, bool CAPPED>
 static __global__ __launch_bounds__(THREADS, 1) void backward(attention a) {
   constexpr int J = 2, OWN = ROWS * I, STREAM = COLUMNS * J;
   PD_SHARED(float, x);
@@ -244,6 +262,7 @@ static __global__ __launch_bounds__(THREADS, 1) void backward(attention a) {
     int other = OWNS_KEYS ? at.head : w.kv, own = w.own + thread_row(), streamed = at.row + thread_column();
     const attention_row *rows = a.rows + ((int64_t)w.sample * a.heads + at.head) * a.length;
     float p[I][J], d[I][J];
+    Slopes<CAPPED, I, J> slopes;
     __syncthreads(); /* the previous tile is consumed */
     load_tile<STREAM, D>(u, OWNS_KEYS ? a.q : a.k, w.sample, other, at.row, other_n, a.size);
     load_tile<STREAM, D>(v, OWNS_KEYS ? a.d_o : a.v, w.sample, other, at.row, other_n, a.size);
@@ -251,10 +270,10 @@ static __global__ __launch_bounds__(THREADS, 1) void backward(attention a) {
     pd_copy_wait<0>();
     __syncthreads(); /* all are here */
     multiply<I, J, D>(p, x, u);
-    probabilities<OWNS_KEYS, I, J>(a, p, w.sample, own, streamed, rows);
+    probabilities<OWNS_KEYS, CAPPED, I, J>(a, p, slopes, w.sample, own, streamed, rows);
     if (OWNS_KEYS) accumulate<I, J, D>(dy, p, v, exchange);
     multiply<I, J, D>(d, y, v);
-    differentiate<OWNS_KEYS, I, J>(a, d, p, own, streamed, rows);
+    differentiate<OWNS_KEYS, CAPPED, I, J>(a, d, p, slopes, own, streamed, rows);
     accumulate<I, J, D>(dx, d, u, exchange);
     at = next_tile<OWNS_KEYS>(w, at, STREAM);
   }
@@ -278,14 +297,21 @@ template <int D, int I, int J> static void launch_forward(const attention &a) {
   PD_LAUNCH((forward<D, I, J>), grid, THREADS, SHARED, pd_stream, a);
 }
 
-template <bool OWNS_KEYS, int D, int I> static void launch_backward(const attention &a) {
+template <bool OWNS_KEYS, int D, int I, bool CAPPED> static void launch_capped(const attention &a) {
   constexpr int OWN = ROWS * I, STREAM = COLUMNS * 2;
   constexpr size_t SHARED = shared_bytes(D, 2 * OWN + 2 * STREAM, OWN, STREAM);
-  static const bool ready = (allow_shared(backward<OWNS_KEYS, D, I>, SHARED), true);
+  static const bool ready = (allow_shared(backward<OWNS_KEYS, D, I, CAPPED>, SHARED), true);
   (void)ready;
   int heads = OWNS_KEYS ? a.kv_heads : a.heads, n = OWNS_KEYS ? a.kv_length : a.length;
   dim3 grid((unsigned)(a.batch * heads), pd_grid_all(tiles_of(n, OWN), "attention of a sequence so long"));
-  PD_LAUNCH((backward<OWNS_KEYS, D, I>), grid, THREADS, SHARED, pd_stream, a);
+  PD_LAUNCH((backward<OWNS_KEYS, D, I, CAPPED>), grid, THREADS, SHARED, pd_stream, a);
+}
+
+template <bool OWNS_KEYS, int D, int I> static void launch_backward(const attention &a) {
+  if (a.softcap > 0)
+    launch_capped<OWNS_KEYS, D, I, true>(a);
+  else
+    launch_capped<OWNS_KEYS, D, I, false>(a);
 }
 
 void attention_forward_f32(const attention &a) {

@@ -3,11 +3,12 @@
  * tensor that two products read. An engine that keeps ds in the workspace adds up dq in a fixed order. The other
  * form, with dq as a tensor of floats, adds from many blocks in any order and is not deterministic. */
 #include "attention_graph.h"
+#include "scratch.h"
 
 #include <algorithm>
 #include <cmath>
 
-bool pd_attention_has_graph(const struct pd_attention &a) { return !a.masked && a.scale > 0; }
+bool pd_attention_has_graph(const struct pd_attention &a) { return pd_attention_is_plain(&a) && a.scale > 0; }
 
 /* A graph under construction, with the attention's sizes. */
 struct Making {

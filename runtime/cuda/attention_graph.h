@@ -5,7 +5,7 @@
 #include "cudnn_graphs.h"
 #include "pd_runtime.h"
 
-/* True if cuDNN supports the attention: bf16, without a mask tensor. */
+/* True if cuDNN supports the attention: bf16, without mask, documents, window and cap. */
 bool pd_attention_has_graph(const struct pd_attention &a);
 
 /* A graph and its operands in the order of run arguments: forward q, k, v, o, lse; backward q, k, v,

@@ -1,7 +1,7 @@
 /* Attention of rows, each one position of a sequence, to those before it, with keys and values from a cache. The
- * first kernel stores the keys and values of all rows that are in use. In the second, a block processes a row's head of keys and values, and its query heads one after another. Each warp takes every
- * WARPS-th key, a lane every 32nd element, with the softmax online and its sums of values in shared memory; then
- * the warps' sums are put together in order. */
+ * first kernel stores the keys and values of all rows that are in use. In the second, a block processes a row's head of
+ * keys and values, and its query heads one after another. Each warp takes every WARPS-th key, a lane every 32nd element,
+ * with the softmax online and its sums of values in shared memory; then the warps' sums are put together in order. */
 #include "pd_elements.h"
 
 #include <cmath>
@@ -13,16 +13,20 @@ static __device__ float warp_sum(float x) {
   return x;
 }
 
-/* The warp's keys: its maximum, the sum of exponentials, and in o[size] that of values. */
+/* The warp's keys of those that a position sees: its maximum, the sum of exponentials, and in o[size] that of values. */
 static __device__ void attend(const struct pd_cached_attention &a, const pd_in &q, int64_t at_q, const float *keys,
-                              const float *values, int64_t n, float *o, float *own_max, float *own_sum) {
+                              const float *values, int64_t position, float *o, float *own_max, float *own_sum) {
+  const int64_t begin = a.window > 0 && position >= a.window ? position - a.window + 1 : 0;
   int lane = threadIdx.x % 32;
   float max = -INFINITY, sum = 0;
   for (int64_t i = lane; i < a.size; i += 32) o[i] = 0;
-  for (int64_t j = threadIdx.x / 32; j < n; j += WARPS) {
+  for (int64_t key = begin + threadIdx.x / 32; key <= position; key += WARPS) {
+    const int64_t j = key % a.context;
     float dot = 0;
     for (int64_t i = lane; i < a.size; i += 32) dot = fmaf(pd_element(q, at_q + i), keys[j * a.size + i], dot);
-    float score = warp_sum(dot) * a.scale, top = fmaxf(max, score);
+    float score = warp_sum(dot) * a.scale;
+    if (a.softcap > 0) score = a.softcap * tanhf(score / a.softcap);
+    float top = fmaxf(max, score);
     float factor = expf(max - top), p = expf(score - top);
     sum = fmaf(sum, factor, p);
     for (int64_t i = lane; i < a.size; i += 32) o[i] = fmaf(p, values[j * a.size + i], o[i] * factor);
@@ -35,7 +39,7 @@ static __global__ void store(struct pd_cached_attention a, pd_in k, pd_in v, con
                              const int32_t *sequence, float *keys, float *values) {
   int64_t row = blockIdx.x / a.kv_heads, head = blockIdx.x % a.kv_heads;
   if (sequence[row] >= a.sequences) return;
-  int64_t to = ((sequence[row] * a.kv_heads + head) * a.context + position[row]) * a.size;
+  int64_t to = ((sequence[row] * a.kv_heads + head) * a.context + position[row] % a.context) * a.size;
   for (int64_t i = threadIdx.x; i < a.size; i += blockDim.x) {
     keys[to + i] = pd_element(k, row * a.k.batch + head * a.k.head + i);
     values[to + i] = pd_element(v, row * a.v.batch + head * a.v.head + i);
@@ -49,13 +53,13 @@ static __global__ void __launch_bounds__(WARPS * 32)
   float *max = shared + WARPS * a.size, *sum = max + WARPS;
   int64_t sample = blockIdx.x / a.kv_heads, head = blockIdx.x % a.kv_heads, group = a.heads / a.kv_heads;
   if (sequence[sample] >= a.sequences) return;
-  int64_t at = position[sample], cache = (sequence[sample] * a.kv_heads + head) * a.context * a.size;
+  int64_t cache = (sequence[sample] * a.kv_heads + head) * a.context * a.size;
   for (int64_t h = head * group; h < (head + 1) * group; h++) {
     int warp = threadIdx.x / 32;
-    attend(a, q, sample * a.q.batch + h * a.q.head, keys + cache, values + cache, at + 1, shared + warp * a.size,
-           max + warp, sum + warp);
+    attend(a, q, sample * a.q.batch + h * a.q.head, keys + cache, values + cache, position[sample],
+           shared + warp * a.size, max + warp, sum + warp);
     __syncthreads();
-    float top = max[0], total = 0; /* warp 0 has seen key 0 */
+    float top = max[0], total = 0; /* warp 0 has seen the first key */
     for (int w = 1; w < WARPS; w++) top = fmaxf(top, max[w]);
     for (int w = 0; w < WARPS; w++) total += sum[w] * expf(max[w] - top);
     for (int64_t i = threadIdx.x; i < a.size; i += blockDim.x) {

@@ -321,18 +321,26 @@ PD_PLANNED int64_t pd_cuda_convolution_scratch(const struct pd_convolution_shape
 
 /* The backward pass: two floats a row. */
 PD_PLANNED int64_t pd_attention_rows_bytes(const struct pd_attention *a, bool backward) {
-  return backward ? a->batch * a->heads * a->length * 2 * (int64_t)sizeof(float) : 0;
+  return backward ? pd_scratch_part(a->batch * a->heads * a->length * 2 * (int64_t)sizeof(float)) : 0;
 }
-PD_PLANNED int64_t pd_cuda_attention_backward_scratch(const struct pd_attention *a) {
-  return PD_SCRATCH_UNIT + pd_attention_rows_bytes(a, true);
+/* And two numbers a position with documents: the keys of its own. */
+PD_PLANNED int64_t pd_attention_own_bytes(const struct pd_attention *a, bool backward) {
+  int64_t ranges = a->parted ? pd_scratch_part(a->batch * a->length * 2 * (int64_t)sizeof(int)) : 0;
+  return pd_attention_rows_bytes(a, backward) + ranges;
+}
+
+/* Whether cuDNN may compute the attention: causal or not, nothing else. */
+PD_PLANNED bool pd_attention_is_plain(const struct pd_attention *a) {
+  return !a->masked && !a->parted && a->window == 0 && a->softcap == 0;
 }
 
 /* Scratch memory followed by cuDNN's workspace, if planned; and the workspace's offset. */
 PD_PLANNED int64_t pd_cuda_attention_scratch(const struct pd_attention *a, bool backward, int64_t workspace) {
-  return PD_SCRATCH_UNIT + pd_scratch_part(pd_attention_rows_bytes(a, backward)) + workspace;
+  int64_t bytes = pd_attention_own_bytes(a, backward) + workspace;
+  return bytes ? PD_SCRATCH_UNIT + bytes : 0;
 }
 PD_PLANNED void *pd_attention_workspace(const struct pd_attention *a, bool backward, void *scratch) {
-  return pd_scratch_begin(scratch) + pd_scratch_part(pd_attention_rows_bytes(a, backward));
+  return pd_scratch_begin(scratch) + pd_attention_own_bytes(a, backward);
 }
 
 /* The limit of cuDNN's workspace, as for convolutions. An attention that needs more is computed in slices of

@@ -73,12 +73,14 @@ static void start(void) {
   counts.started = counts.prompted = pd_seconds();
 }
 
-/* Leading tokens of the request that the slot's cache has. Those that were drawn were computed by other kernels. */
+/* Leading tokens of the request that the slot's cache has. Those that were drawn were computed by other kernels. A cache
+ * of a window has room for as many positions before it as a step has rows. */
 static int64_t in_cache(const struct slot *s, const struct pd_request *r) {
+  const int64_t ring = pd_generated()->ring;
   int64_t n = 0, most = pd_options.chat ? s->n_held : s->alike;
   if (most > r->n_prompt - 1) most = r->n_prompt - 1; /* the last token's logits are not kept */
   while (n < most && s->held[n] == r->tokens[n]) n++;
-  return n;
+  return ring && s->n_held > ring && s->n_held - n > pd.stage->microbatch ? 0 : n;
 }
 
 static void assign(struct slot *s, struct pd_request *r) {

@@ -1,7 +1,9 @@
 /* Scaled dot-product attention in blocks, after Dao et al., "FlashAttention" (NeurIPS 2022): forward with the
- * softmax computed online, backward from the saved logarithms of the sums. Row i sees the keys j <= i when causal
- * (as in PyTorch, also where the lengths differ); blocks beyond are never computed. A mask is added to the scores
- * of a block of rows; it is -inf where a row sees no key. One thread does a whole (sample, key head), query heads
+ * softmax computed online, backward from the saved logarithms of the sums. Row i sees a range of keys: those j <= i
+ * when causal (as in PyTorch, also where the lengths differ), those nearer than the window, those of its document. The
+ * bounds of ranges never fall from row to row, so a block of rows sees a range, too; tiles outside are never computed.
+ * A mask is added to the scores of a block of rows; it is -inf where a row sees no key. A row's scores are capped before
+ * the mask. One thread does a whole (sample, key head), query heads
  * of a group in order, so that bits do not depend on the number of threads. All products run in one register tile
  * of ROWS x COLUMNS, whose operands are packed, padded by zeros, into the thread's part of scratch. Where the
  * processor multiplies bf16, operands in bf16 are packed as words of two numbers that are neighbours in the sum
@@ -52,6 +54,8 @@ DEFINE_TILE(pairs_add, true, true)
 
 static int64_t round_up(int64_t n, int64_t unit) { return (n + unit - 1) / unit * unit; }
 static int64_t smaller(int64_t a, int64_t b) { return a < b ? a : b; }
+static int64_t larger(int64_t a, int64_t b) { return a > b ? a : b; }
+
 /* ---- packing ------------------------------------------------------------------------------------------- */
 
 /* to[rows][padded] = from[n][size], zeros around; in words. */
@@ -108,6 +112,7 @@ struct space {
   float *max, *sum, *delta, *lse; /* [BLOCK] */
   float *mask;                    /* of a block: [BLOCK][keys], or [keys] for all rows; NULL: none */
   int64_t mask_row;               /* keys or 0 */
+  int32_t *begin, *end;           /* [rows, padded to BLOCK]: the keys of a row's document; NULL: no documents */
 };
 
 static float *take(float *base, int64_t *used, int64_t n) {
@@ -115,6 +120,9 @@ static float *take(float *base, int64_t *used, int64_t n) {
   *used += round_up(n, 16);
   return base ? base + here : NULL;
 }
+
+/* Whether rows see different keys, apart from the mask. */
+static bool is_ranged(const struct pd_attention *a) { return a->causal || a->window > 0 || a->parted; }
 
 /* Returns the floats taken; base NULL only counts. */
 static int64_t lay_out(struct space *s, const struct pd_attention *a, bool backward, float *base) {
@@ -125,8 +133,10 @@ static int64_t lay_out(struct space *s, const struct pd_attention *a, bool backw
   s->k_transposed = take(base, &used, s->keys * a->size);
   s->q = take(base, &used, BLOCK * s->size);
   s->lse = take(base, &used, BLOCK);
-  s->mask_row = a->mask.row > 0 || a->causal ? s->keys : 0;
+  s->mask_row = a->mask.row > 0 || is_ranged(a) ? s->keys : 0;
   s->mask = a->masked ? take(base, &used, s->mask_row ? BLOCK * s->keys : s->keys) : NULL;
+  s->begin = a->parted ? (int32_t *)take(base, &used, round_up(a->length, BLOCK)) : NULL;
+  s->end = a->parted ? (int32_t *)take(base, &used, round_up(a->length, BLOCK)) : NULL;
   if (backward) {
     s->v_transposed = take(base, &used, s->keys * a->size);
     s->k = take(base, &used, s->keys * s->size);
@@ -162,90 +172,168 @@ size_t pd_attention_scratch(const struct pd_attention *a, int threads) {
   return (size_t)thread_floats(a) * sizeof(float) * (size_t)threads;
 }
 
-/* The number of keys, from the first, that row i sees among those that the mask leaves. */
-static int64_t visible(const struct pd_attention *a, const struct space *s, int64_t i) {
-  return a->causal ? smaller(i + 1, s->limit) : s->limit;
+/* ---- keys that rows see -------------------------------------------------------------------------------- */
+
+/* A document is a run of equal numbers. Rows after the last repeat it. */
+static void find_documents(const struct pd_attention *a, struct space *s, const int32_t *number) {
+  const int64_t n = a->length, rows = round_up(n, BLOCK);
+  for (int64_t i = 0; i < n; i++) s->begin[i] = i && number[i] == number[i - 1] ? s->begin[i - 1] : (int32_t)i;
+  for (int64_t i = n - 1; i >= 0; i--)
+    s->end[i] = i + 1 < n && number[i] == number[i + 1] ? s->end[i + 1] : (int32_t)(i + 1);
+  for (int64_t i = n; i < rows; i++) s->begin[i] = s->begin[n - 1], s->end[i] = s->end[n - 1];
 }
 
-/* The mask of query rows first .. first + BLOCK, repeating the last row; limits keys to those that a row sees. */
+/* The first key that row i sees, and the key after the last, among those that the mask leaves. */
+static inline int64_t first_key(const struct pd_attention *a, const struct space *s, int64_t i) {
+  const int64_t first = a->window > 0 ? larger(i - a->window + 1, 0) : 0;
+  return s->begin ? larger(first, s->begin[i]) : first;
+}
+static inline int64_t end_key(const struct pd_attention *a, const struct space *s, int64_t i) {
+  const int64_t end = a->causal       ? smaller(i + 1, s->limit)
+                      : a->window > 0 ? smaller(i + a->window, s->limit)
+                                      : s->limit;
+  return s->end ? smaller(end, s->end[i]) : end;
+}
+
+/* Whether some of ROWS rows from i on see some of the keys from `key` to before `end`. */
+static inline bool sees(const struct pd_attention *a, const struct space *s, int64_t i, int64_t key, int64_t end) {
+  return end_key(a, s, i + ROWS - 1) > key && first_key(a, s, i) < end;
+}
+
+static void hide(float *p, int64_t n) {
+  for (int64_t j = 0; j < n; j++) p[j] = -INFINITY;
+}
+
+/* The mask of query rows first .. first + BLOCK, repeating the last row, of the keys whose tiles they read; limits keys to
+ * those that a row sees. */
 static void pack_mask(const struct pd_attention *a, struct space *s, pd_in mask, int64_t first) {
-  s->limit = 0;
+  int64_t limit = 0;
+  s->limit = a->kv_length;
+  const int64_t low = larger(first_key(a, s, first) - ROWS, 0) / COLUMNS * COLUMNS;
+  const int64_t high = smaller(round_up(end_key(a, s, first + BLOCK - 1) + ROWS, COLUMNS), s->keys);
   for (int64_t r = 0; r < (s->mask_row ? BLOCK : 1); r++) {
-    int64_t i = smaller(first + r, a->length - 1), seen = a->causal ? smaller(i + 1, a->kv_length) : a->kv_length;
+    int64_t i = smaller(first + r, a->length - 1), from = first_key(a, s, i), end = end_key(a, s, i);
     float *to = s->mask + r * s->mask_row;
-    pd_read(to, mask, i * a->mask.row, seen);
-    for (int64_t j = 0; j < seen; j++) to[j] = to[j] <= PD_ATTENTION_HIDDEN ? -INFINITY : to[j];
-    for (int64_t j = seen; j < s->keys; j++) to[j] = -INFINITY;
-    while (seen > s->limit && to[seen - 1] == -INFINITY) seen--;
-    if (seen > s->limit) s->limit = seen;
+    pd_read(to + from, mask, i * a->mask.row + from, end - from);
+    for (int64_t j = from; j < end; j++) to[j] = to[j] <= PD_ATTENTION_HIDDEN ? -INFINITY : to[j];
+    hide(to + low, from - low);
+    hide(to + end, high - end);
+    while (end > larger(limit, from) && to[end - 1] == -INFINITY) end--;
+    limit = end > from ? larger(limit, end) : limit;
+  }
+  s->limit = limit;
+}
+
+/* ---- forward ------------------------------------------------------------------------------------------- */
+
+/* The rule of a row's scores, for keys from `hidden` to before `seen`. */
+struct rule {
+  int64_t hidden, seen;
+  const float *mask; /* NULL: none */
+  float scale, softcap;
+};
+
+/* Whether scores are more than scaled products of the first keys. */
+static inline bool is_general(const struct rule *r, int64_t first) {
+  return r->mask || r->softcap > 0 || r->hidden > first;
+}
+
+/* Products with keys first .. n become scores, -inf for keys that the row does not see. */
+static void general_scores(float *p, int64_t first, int64_t n, const struct rule *r) {
+  const float inside = r->scale / r->softcap, softcap = r->softcap, scale = softcap > 0 ? 1.0f : r->scale;
+  for (int64_t j = first; j < n && softcap > 0; j++) p[j] = softcap * pd_tanh(p[j] * inside);
+  if (r->mask)
+    for (int64_t j = first; j < n; j++) p[j] = fmaf(p[j], scale, r->mask[j]);
+  else
+    for (int64_t j = first; j < n; j++) p[j] = j < r->seen ? p[j] * scale : -INFINITY;
+  hide(p + first, smaller(r->hidden, n) - first);
+}
+
+/* The same of scaled products of the first keys; returns the largest score in lanes. */
+static inline void scores(float *p, int64_t first, int64_t n, int64_t seen, float scale, float *lane) {
+  for (int64_t j = first; j < n; j += PD_LANES) {
+    const int count = (int)smaller(seen - j, PD_LANES);
+    for (int l = 0; l < PD_LANES; l++) {
+      const float x = l < count ? p[j + l] * scale : -INFINITY;
+      p[j + l] = x;
+      lane[l] = pd_max(lane[l], x);
+    }
   }
 }
 
-/* Sixteen products of a row with keys, of which `seen` count, become scores, -inf for keys that it does not
- * see. */
-static inline void score(float *p, int64_t seen, float scale, const float *mask) {
-  int count = (int)smaller(seen, PD_LANES);
-  if (mask)
-    for (int l = 0; l < PD_LANES; l++) p[l] = fmaf(p[l], scale, mask[l]);
-  else
-    for (int l = 0; l < PD_LANES; l++) p[l] = l < count ? p[l] * scale : -INFINITY;
-}
-
-/* One row's products with n keys (a multiple of PD_LANES): replaces p by exp(score - max), raises the row's
- * maximum, and returns the factor for earlier sums. Loops over lanes have a constant length, without
- * remainders. */
-static float soften(float *p, int64_t n, int64_t seen, float scale, const float *mask, float *row_max,
-                    float *row_sum) {
+/* One row's products with keys first .. n (multiples of PD_LANES): replaces p by exp(score - max), raises the row's
+ * maximum, and returns the factor for earlier sums. Loops over lanes have a constant length, without remainders. */
+static float soften(float *p, int64_t first, int64_t n, const struct rule *r, float *row_max, float *row_sum) {
   float lane[PD_LANES];
   for (int l = 0; l < PD_LANES; l++) lane[l] = -INFINITY;
-  for (int64_t j = 0; j < n; j += PD_LANES) {
-    score(p + j, seen - j, scale, mask ? mask + j : NULL);
-    for (int l = 0; l < PD_LANES; l++) lane[l] = pd_max(lane[l], p[j + l]);
+  if (is_general(r, first)) {
+    general_scores(p, first, n, r);
+    for (int64_t j = first; j < n; j += PD_LANES)
+      for (int l = 0; l < PD_LANES; l++) lane[l] = pd_max(lane[l], p[j + l]);
+  } else {
+    scores(p, first, n, r->seen, r->scale, lane);
   }
   float max = pd_max(*row_max, pd_lanes_max(lane));
   float factor = *row_max == -INFINITY ? 0.0f : pd_exp(*row_max - max);
   float top = max == -INFINITY ? 0.0f : max; /* a mask may hide all keys so far */
-  for (int l = 0; l < PD_LANES; l++) lane[l] = 0.0f;
-  for (int64_t j = 0; j < n; j += PD_LANES) {
+  for (int64_t j = first; j < n; j += PD_LANES)
     for (int l = 0; l < PD_LANES; l++) p[j + l] = pd_exp(p[j + l] - top);
-    for (int l = 0; l < PD_LANES; l++) lane[l] += p[j + l];
-  }
+  vector sum = {0};
+  for (int64_t j = first; j < n; j += PD_LANES) sum += *(const vector *)(p + j);
+  memcpy(lane, &sum, sizeof lane);
   *row_max = max;
   *row_sum = fmaf(*row_sum, factor, pd_lanes_sum(lane));
   return factor;
 }
 
+static void multiply_row(float *x, float factor, int64_t n) {
+  for (int64_t j = 0; j < n; j++) x[j] *= factor;
+}
+
+/* Row i of the block from `first` on; keys count from `key`. */
+static inline struct rule rule_of(const struct pd_attention *a, const struct space *s, int64_t first, int64_t i,
+                                  int64_t key) {
+  return (struct rule){.hidden = first_key(a, s, first + i) - key,
+                       .seen = end_key(a, s, first + i) - key,
+                       .mask = s->mask ? s->mask + i * s->mask_row + key : NULL,
+                       .scale = a->scale,
+                       .softcap = a->softcap};
+}
+
 /* Query rows first .. first + rows against all the keys they see: o, max and sum of the block. */
 INLINE void forward_block(bool pairs, const struct pd_attention *a, struct space *s, int64_t first, int64_t rows) {
-  int64_t limit = visible(a, s, first + rows - 1), depth = words(pairs, a->size), width = words(pairs, s->size);
+  const int64_t limit = end_key(a, s, first + rows - 1), begin = first_key(a, s, first) / KEYS * KEYS;
+  const int64_t depth = words(pairs, a->size), width = words(pairs, s->size);
   memset(s->o, 0, (size_t)(BLOCK * s->size) * sizeof *s->o);
   for (int r = 0; r < BLOCK; r++) s->max[r] = -INFINITY, s->sum[r] = 0;
-  for (int64_t key = 0; key < limit; key += KEYS) {
+  for (int64_t key = begin; key < limit; key += KEYS) {
     for (int64_t c = 0; c < KEYS && key + c < limit; c += COLUMNS)
       for (int64_t r = 0; r < rows; r += ROWS)
-        if (visible(a, s, first + r + ROWS - 1) > key + c)
+        if (sees(a, s, first + r, key + c, key + c + COLUMNS))
           (pairs ? pairs_set : floats_set)(s->p + r * KEYS + c, KEYS, s->q + r * width, width, 1,
                                            s->k_transposed + (key + c) * depth, COLUMNS, depth);
     for (int64_t r = 0; r < rows; r += ROWS) {
-      int64_t last = smaller(visible(a, s, first + r + ROWS - 1) - key, KEYS);
-      if (last <= 0) continue;
+      const int64_t last = smaller(end_key(a, s, first + r + ROWS - 1) - key, KEYS), n = round_up(last, PD_LANES);
+      const int64_t low = larger(first_key(a, s, first + r) - key, 0) / PD_LANES * PD_LANES;
+      if (last <= low) continue;
       for (int64_t i = r; i < r + ROWS; i++) {
-        int64_t n = round_up(last, PD_LANES), seen = visible(a, s, first + i) - key;
-        const float *mask = s->mask ? s->mask + i * s->mask_row + key : NULL;
-        float factor = soften(s->p + i * KEYS, n, seen, a->scale, mask, s->max + i, s->sum + i);
-        for (int64_t j = 0; j < s->size && key > 0; j++) s->o[i * s->size + j] *= factor;
-        for (int64_t j = 0; j < n && pairs; j += PD_LANES)
+        const struct rule rule = rule_of(a, s, first, i, key);
+        float factor = soften(s->p + i * KEYS, low, n, &rule, s->max + i, s->sum + i);
+        if (key > begin) multiply_row(s->o + i * s->size, factor, s->size);
+        for (int64_t j = low; j < n && pairs; j += PD_LANES)
           make_words(s->p + i * KEYS + j / 2, s->p + i * KEYS + j);
       }
       for (int64_t c = 0; c < a->size; c += COLUMNS)
-        (pairs ? pairs_add : floats_add)(s->o + r * s->size + c, s->size, s->p + r * KEYS, KEYS, 1,
-                                         s->v + words(pairs, key) * s->size + c, s->size, words(pairs, last));
+        (pairs ? pairs_add : floats_add)(s->o + r * s->size + c, s->size, s->p + r * KEYS + words(pairs, low),
+                                         KEYS, 1, s->v + words(pairs, key + low) * s->size + c, s->size,
+                                         words(pairs, last - low));
     }
   }
 }
 
 struct forward { /* what the forward pass reads and writes */
   pd_in q, k, v, mask;
+  const int32_t *documents;
   pd_out o, lse;
 };
 
@@ -256,6 +344,7 @@ INLINE void forward_head(bool pairs, const struct pd_attention *a, const struct 
   const pd_in v = pd_in_from(x->v, b * a->v.batch + kv * a->v.head);
   struct space s;
   lay_out(&s, a, false, scratch);
+  if (a->parted) find_documents(a, &s, x->documents + b * a->documents.batch);
   pack_transposed(pairs, s.k_transposed, s.keys, pd_in_from(x->k, b * a->k.batch + kv * a->k.head), a->k.row,
                   a->kv_length, a->size);
   if (pairs)
@@ -304,10 +393,12 @@ void pd_attention_forward(const struct pd_attention *a, pd_in q, pd_in k, pd_in 
   forward(a, &(struct forward){.q = q, .k = k, .v = v, .o = o, .lse = lse}, scratch);
 }
 
-void pd_masked_attention_forward(const struct pd_attention *a, pd_in q, pd_in k, pd_in v, pd_in mask, pd_out o,
-                                 pd_out lse, void *scratch) {
-  forward(a, &(struct forward){q, k, v, mask, o, lse}, scratch);
+void pd_masked_attention_forward(const struct pd_attention *a, pd_in q, pd_in k, pd_in v, pd_in mask,
+                                 const int32_t *documents, pd_out o, pd_out lse, void *scratch) {
+  forward(a, &(struct forward){q, k, v, mask, documents, o, lse}, scratch);
 }
+
+/* ---- backward ------------------------------------------------------------------------------------------ */
 
 /* The sum of x[j] y[j], in lanes. */
 static float dot(pd_in x, pd_in y, int64_t n) {
@@ -319,6 +410,31 @@ static float dot(pd_in x, pd_in y, int64_t n) {
     for (int l = 0; l < count; l++) lane[l] = fmaf(part[l], other[l], lane[l]);
   }
   return pd_lanes_sum(lane);
+}
+
+/* A tile's row of products p becomes probabilities, the row of products ds gradients of scores. */
+static void row_gradients(float *p, float *ds, int seen, float scale, float lse, float delta) {
+  for (int j = 0; j < COLUMNS; j++) {
+    const float e = pd_exp(fmaf(p[j], scale, -lse));
+    p[j] = j < seen ? e : 0.0f;
+    ds[j] = p[j] * (ds[j] - delta) * scale;
+  }
+}
+
+/* The same of scores by any rule; softcap * tanh(x / softcap) has the slope 1 - tanh^2. */
+static void general_gradients(float *p, float *ds, const struct rule *r, float lse, float delta) {
+  const float inside = r->scale / r->softcap, softcap = r->softcap;
+  float slope[COLUMNS];
+  for (int j = 0; j < COLUMNS; j++) slope[j] = r->scale;
+  for (int j = 0; j < COLUMNS && softcap > 0; j++) {
+    const float t = pd_tanh(p[j] * inside);
+    slope[j] *= fmaf(-t, t, 1.0f);
+  }
+  general_scores(p, 0, COLUMNS, r);
+  for (int j = 0; j < COLUMNS; j++) {
+    p[j] = pd_exp(p[j] - lse);
+    ds[j] = p[j] * (ds[j] - delta) * slope[j];
+  }
 }
 
 /* Probabilities and gradients of scores of one tile, rows from r, columns from c of the key block. */
@@ -333,14 +449,11 @@ INLINE void backward_scores(bool pairs, const struct pd_attention *a, struct spa
   (pairs ? pairs_set : floats_set)(ds, row, s->d_o + r * width, width, 1, s->v_transposed + (key + c) * depth,
                                    COLUMNS, depth);
   for (int i = 0; i < ROWS; i++, p += row, ds += row) {
-    int seen = (int)smaller(visible(a, s, first + r + i) - key - c, COLUMNS);
-    float lse = s->lse[r + i], delta = s->delta[r + i], scale = a->scale;
-    const float *mask = s->mask ? s->mask + (r + i) * s->mask_row + key + c : NULL;
-    for (int j = 0; j < COLUMNS; j++) {
-      float e = pd_exp(mask ? fmaf(p[j], scale, mask[j]) - lse : fmaf(p[j], scale, -lse));
-      p[j] = mask || j < seen ? e : 0.0f;
-      ds[j] = p[j] * (ds[j] - delta) * scale;
-    }
+    const struct rule rule = rule_of(a, s, first, r + i, key + c);
+    if (is_general(&rule, 0))
+      general_gradients(p, ds, &rule, s->lse[r + i], s->delta[r + i]);
+    else
+      row_gradients(p, ds, (int)smaller(rule.seen, COLUMNS), rule.scale, s->lse[r + i], s->delta[r + i]);
   }
   for (int i = 0; pairs && i < ROWS * COLUMNS; i += PD_LANES) {
     const int64_t at = r + i / COLUMNS, column = c + i % COLUMNS;
@@ -368,23 +481,31 @@ INLINE void add_to_keys(bool pairs, const struct pd_attention *a, struct space *
 /* Query rows first .. first + rows: computes dq of the block, and adds their contributions to dk and dv. */
 INLINE void backward_block(bool pairs, const struct pd_attention *a, struct space *s, int64_t first,
                            int64_t rows) {
-  const int64_t limit = visible(a, s, first + rows - 1), padded = round_up(rows, ROWS);
+  const int64_t limit = end_key(a, s, first + rows - 1), padded = round_up(rows, ROWS);
   const int64_t width = words(pairs, KEYS_BACKWARD);
   const float *by_keys = pairs ? s->ds_keys : s->ds;
   memset(s->dq, 0, (size_t)(BLOCK * s->size) * sizeof *s->dq);
-  for (int64_t key = 0; key < limit; key += KEYS_BACKWARD) {
+  for (int64_t key = first_key(a, s, first) / KEYS_BACKWARD * KEYS_BACKWARD; key < limit; key += KEYS_BACKWARD) {
     int64_t keys = smaller(limit - key, KEYS_BACKWARD);
-    for (int64_t c = 0; c < round_up(keys, ROWS); c += COLUMNS)
-      for (int64_t r = 0; r < rows; r += ROWS) /* range that rows of dk and dv from c / ROWS * ROWS add up */
-        if (visible(a, s, first + r + ROWS - 1) > key + c / ROWS * ROWS)
-          backward_scores(pairs, a, s, first, key, r, c);
-    for (int64_t j = 0; j < keys; j += ROWS)
-      add_to_keys(pairs, a, s, key, j, a->causal && key + j > first ? (key + j - first) / ROWS * ROWS : 0, padded);
+    for (int64_t c = 0; c < round_up(keys, ROWS); c += COLUMNS) {
+      /* the keys that rows of dk and dv with keys of this tile add up */
+      const int64_t from = key + c / ROWS * ROWS, end = key + (c + COLUMNS - 1) / ROWS * ROWS + ROWS;
+      for (int64_t r = 0; r < rows; r += ROWS)
+        if (sees(a, s, first + r, from, end)) backward_scores(pairs, a, s, first, key, r, c);
+    }
+    for (int64_t j = 0; j < keys; j += ROWS) {
+      int64_t begin = 0, end = padded;
+      while (begin < end && end_key(a, s, first + begin + ROWS - 1) <= key + j) begin += ROWS;
+      while (begin < end && first_key(a, s, first + end - ROWS) >= key + j + ROWS) end -= ROWS;
+      if (begin < end) add_to_keys(pairs, a, s, key, j, begin, end);
+    }
     for (int64_t r = 0; r < rows; r += ROWS) {
-      int64_t last = smaller(visible(a, s, first + r + ROWS - 1) - key, KEYS_BACKWARD);
-      for (int64_t c = 0; c < a->size && last > 0; c += COLUMNS)
-        (pairs ? pairs_add : floats_add)(s->dq + r * s->size + c, s->size, by_keys + r * width, width, 1,
-                                         s->k + words(pairs, key) * s->size + c, s->size, words(pairs, last));
+      const int64_t last = smaller(end_key(a, s, first + r + ROWS - 1) - key, KEYS_BACKWARD);
+      const int64_t low = larger(first_key(a, s, first + r) - key, 0) / 2 * 2; /* whole words */
+      for (int64_t c = 0; c < a->size && last > low; c += COLUMNS)
+        (pairs ? pairs_add : floats_add)(s->dq + r * s->size + c, s->size, by_keys + r * width + words(pairs, low),
+                                         width, 1, s->k + words(pairs, key + low) * s->size + c, s->size,
+                                         words(pairs, last - low));
     }
   }
 }
@@ -395,6 +516,7 @@ static void unpack(pd_out to, int64_t row, const float *from, int64_t padded, in
 
 struct backward { /* what the backward pass reads and writes */
   pd_in q, k, v, o, lse, d_o, mask;
+  const int32_t *documents;
   pd_out dq, dk, dv;
 };
 
@@ -430,6 +552,7 @@ INLINE void backward_head(bool pairs, const struct pd_attention *a, const struct
   const pd_in v = pd_in_from(x->v, b * a->v.batch + kv * a->v.head);
   struct space s;
   lay_out(&s, a, true, scratch);
+  if (a->parted) find_documents(a, &s, x->documents + b * a->documents.batch);
   pack_transposed(pairs, s.k_transposed, s.keys, k, a->k.row, a->kv_length, a->size);
   pack_transposed(pairs, s.v_transposed, s.keys, v, a->v.row, a->kv_length, a->size);
   if (pairs)
@@ -465,6 +588,7 @@ void pd_attention_backward(const struct pd_attention *a, pd_in q, pd_in k, pd_in
 }
 
 void pd_masked_attention_backward(const struct pd_attention *a, pd_in q, pd_in k, pd_in v, pd_in o, pd_in lse,
-                                  pd_in d_o, pd_in mask, pd_out dq, pd_out dk, pd_out dv, void *scratch) {
-  backward(a, &(struct backward){q, k, v, o, lse, d_o, mask, dq, dk, dv}, scratch);
+                                  pd_in d_o, pd_in mask, const int32_t *documents, pd_out dq, pd_out dk, pd_out dv,
+                                  void *scratch) {
+  backward(a, &(struct backward){q, k, v, o, lse, d_o, mask, documents, dq, dk, dv}, scratch);
 }

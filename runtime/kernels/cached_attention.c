@@ -56,27 +56,33 @@ static void add_values(const float *p, const float *v, int64_t rows, int64_t n, 
     for (int64_t i = 0; i < n; i++) o[i] = fmaf(p[j], v[j * n + i], o[i]);
 }
 
-/* One head: o = softmax(scale q k^T) v over n keys; rows of k and v follow one another. */
+/* One head: o = softmax(scale q k^T, capped) v over the keys that a position sees; rows of k and v follow one another up
+ * to the end of the cache, where they go on at its start. */
 static void attend(const struct pd_cached_attention *a, const float *q, const float *keys, const float *values,
-                   int64_t n, float *o) {
+                   int64_t position, float *o) {
+  const int64_t begin = a->window > 0 && position >= a->window ? position - a->window + 1 : 0;
   float max = -INFINITY, sum = 0, p[KEYS];
   for (int64_t i = 0; i < a->size; i++) o[i] = 0;
-  for (int64_t first = 0; first < n; first += KEYS) {
-    int64_t count = n - first < KEYS ? n - first : KEYS;
+  for (int64_t first = begin, count; first <= position; first += count) {
+    const int64_t row = first % a->context, left = position + 1 - first, together = a->context - row;
+    const float *k = keys + row * a->size;
+    count = left < KEYS ? left : KEYS;
+    if (count > together) count = together;
     float top = max;
     int64_t done = 0;
-    for (; done + TOGETHER <= count; done += TOGETHER) dots(q, keys + (first + done) * a->size, a->size, p + done);
-    for (; done < count; done++) p[done] = dot(q, keys + (first + done) * a->size, a->size);
+    for (; done + TOGETHER <= count; done += TOGETHER) dots(q, k + done * a->size, a->size, p + done);
+    for (; done < count; done++) p[done] = dot(q, k + done * a->size, a->size);
     for (int64_t j = 0; j < count; j++) {
       p[j] *= a->scale;
+      if (a->softcap > 0) p[j] = a->softcap * pd_tanh(p[j] / a->softcap);
       top = pd_max(top, p[j]);
     }
     float factor = max == -INFINITY ? 0.0f : pd_exp(max - top);
     sum *= factor;
     for (int64_t j = 0; j < count; j++) p[j] = pd_exp(p[j] - top);
     for (int64_t j = 0; j < count; j++) sum += p[j];
-    for (int64_t i = 0; first > 0 && i < a->size; i++) o[i] *= factor;
-    add_values(p, values + first * a->size, count, a->size, o);
+    for (int64_t i = 0; first > begin && i < a->size; i++) o[i] *= factor;
+    add_values(p, values + row * a->size, count, a->size, o);
     max = top;
   }
   float inverse = 1.0f / sum;
@@ -90,20 +96,20 @@ void pd_cached_attention(const struct pd_cached_attention *a, pd_in q, pd_in k, 
   for (int64_t item = 0; item < items; item++) {
     int64_t b = item / a->kv_heads, kv = item % a->kv_heads;
     if (sequence[b] >= a->sequences) continue;
-    int64_t to = ((sequence[b] * a->kv_heads + kv) * a->context + position[b]) * a->size;
+    int64_t to = ((sequence[b] * a->kv_heads + kv) * a->context + position[b] % a->context) * a->size;
     pd_read((float *)keys.at + to, k, b * a->k.batch + kv * a->k.head, a->size);
     pd_read((float *)values.at + to, v, b * a->v.batch + kv * a->v.head, a->size);
   }
 #pragma omp parallel for schedule(dynamic, 1)
   for (int64_t item = 0; item < items; item++) {
-    int64_t b = item / a->kv_heads, kv = item % a->kv_heads, at = position[b];
+    int64_t b = item / a->kv_heads, kv = item % a->kv_heads;
     if (sequence[b] >= a->sequences) continue;
     int64_t cache = (sequence[b] * a->kv_heads + kv) * a->context * a->size;
     const float *own_keys = (const float *)keys.at + cache, *own_values = (const float *)values.at + cache;
     float query[a->size], head[a->size];
     for (int64_t h = kv * group; h < (kv + 1) * group; h++) {
       pd_read(query, q, b * a->q.batch + h * a->q.head, a->size);
-      attend(a, query, own_keys, own_values, at + 1, head);
+      attend(a, query, own_keys, own_values, position[b], head);
       pd_write(o, b * a->o.batch + h * a->o.head, head, a->size);
     }
   }

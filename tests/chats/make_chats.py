@@ -5,8 +5,10 @@
 templates.cases: JSON lines of a template, its variables, and the text with the spans of its generation blocks in bytes, or
 "fails". tokenizer/: a small tokenizer with a chat template. chats.jsonl: lines of every kind. rows.json: the arrays of
 pdc tokenize by options, with masks from transformers or from growing prefixes. marks.json: tokens at places of texts, for tokenizers of ../tokens. llama.init.safetensors, llama.loss: the
-weights of a Llama and the losses of two updates on the rows of rows.json's "packed".
+weights of a Llama and the losses of two updates on the rows of rows.json's "packed"; llama.apart.loss: those of its
+samples one by one; gpt2.*: the same of a GPT-2.
 """
+import copy
 import json
 import os
 
@@ -14,7 +16,7 @@ import numpy as np
 import torch
 from safetensors.torch import save_file
 from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers, trainers
-from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
+from transformers import GPT2Config, GPT2LMHeadModel, LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
 from transformers.utils.chat_template_utils import _compile_jinja_template, _render_with_assistant_indices
 
 # ---- templates ------------------------------------------------------------------------------------------
@@ -236,20 +238,25 @@ def rows_of(t, name, loss_on, length, pack=False, too_long="error"):
         if ids[-1] != eos and len(ids) < length + 1:
             ids, mask = ids + [eos], mask + [sep]
         fitting = [r for r in open_rows if len(r[0]) + len(ids) <= length + 1]
-        row = max(fitting, key=lambda r: len(r[0])) if fitting else ([], [])
+        row = max(fitting, key=lambda r: len(r[0])) if fitting else ([], [], [])
         if not fitting:
             open_rows.append(row)
-        row[0].extend(ids), row[1].extend(mask)
+        document = row[2][-1] + 1 if row[2] else 0
+        row[0].extend(ids), row[1].extend(mask), row[2].extend([document] * len(ids))
         if len(row[0]) == length + 1:
             rows.append(row)
             open_rows.remove(row)
     assert len(open_rows) < most_open
-    tokens, targets = [], []
-    for ids, mask in rows + open_rows:
-        tokens.append((ids + [pad] * length)[:length])
+    arrays = {"tokens": [], "next": []} | ({"documents": [], "positions": []} if pack else {})
+    for ids, mask, *documents in rows + open_rows:
+        arrays["tokens"].append((ids + [pad] * length)[:length])
         labels = [i if m else -100 for i, m in zip(ids, mask)][1:]
-        targets.append((labels + [-100] * length)[:length])
-    return tokens, targets
+        arrays["next"].append((labels + [-100] * length)[:length])
+        if pack:  # the padding is a document of its own
+            of = (documents[0] + [documents[0][-1] + 1] * length)[:length]
+            arrays["documents"].append(of)
+            arrays["positions"].append([i - of.index(of[i]) for i in range(length)])
+    return arrays
 
 
 CASES = {
@@ -268,9 +275,9 @@ def write_rows(t):
     with open("rows.json", "w") as f:
         f.write("[")
         for i, (case, (name, loss_on, length, more)) in enumerate(CASES.items()):
-            tokens, targets = rows_of(t, name, loss_on, length, **more)
+            arrays = rows_of(t, name, loss_on, length, **more)
             f.write((",\n" if i else "") + json.dumps({"name": case, "template": TEMPLATES[name], "loss_on": loss_on, "length": length,
-                                                       "pack": False, "too_long": "error", **more, "tokens": tokens, "next": targets}))
+                                                       "pack": False, "too_long": "error", **more, **arrays}))
         f.write("]\n")
 
 
@@ -296,27 +303,43 @@ def write_marks():
 
 # ---- losses ------------------------------------------------------------------------------------------------
 
-def write_losses(t):
-    tokens, targets = (torch.tensor(x) for x in rows_of(t, "chatml", "assistant", 96, pack=True, too_long="truncate"))
-    torch.manual_seed(1)
-    model = LlamaForCausalLM(LlamaConfig(vocab_size=300, hidden_size=16, intermediate_size=24, num_hidden_layers=2, num_attention_heads=4,
-                                         num_key_value_heads=2, max_position_embeddings=96, rms_norm_eps=1e-5, initializer_range=0.2,
-                                         tie_word_embeddings=False, attn_implementation="eager")).train()
-    save_file({n.removeprefix("model."): p.detach().clone() for n, p in model.named_parameters()}, "llama.init.safetensors")
+def updates(model, logits_of, targets):
+    """Losses of two updates, as the models in models/ are trained."""
     decayed = [p for p in model.parameters() if p.ndim > 1]
     others = [p for p in model.parameters() if p.ndim == 1]
     optimizer = torch.optim.AdamW([{"params": decayed, "weight_decay": 0.1}, {"params": others, "weight_decay": 0}], lr=1e-2, betas=(0.9, 0.95))
     losses = []
     for _ in range(2):
-        logits = model(tokens).logits
-        loss = torch.nn.functional.cross_entropy(logits.flatten(0, 1), targets.flatten(), ignore_index=-100)
+        loss = torch.nn.functional.cross_entropy(logits_of(), targets, ignore_index=-100)
         optimizer.zero_grad()
         loss.backward()
         optimizer.step()
         losses.append(loss.item())
-    with open("llama.loss", "w") as f:
-        f.write("".join(f"{x:.9g}\n" for x in losses))
-    print(len(tokens), "rows:", losses)
+    return losses
+
+
+def write_losses(t):
+    """Of packed rows: with attention over whole rows, and of each sample by itself."""
+    rows = {k: torch.tensor(x) for k, x in rows_of(t, "chatml", "assistant", 96, pack=True, too_long="truncate").items()}
+    samples = [(r, rows["documents"][r] == n) for r in range(len(rows["tokens"])) for n in rows["documents"][r].unique()]
+    llama = LlamaForCausalLM, LlamaConfig(vocab_size=300, hidden_size=16, intermediate_size=24, num_hidden_layers=2, num_attention_heads=4,
+                                          num_key_value_heads=2, max_position_embeddings=96, rms_norm_eps=1e-5, initializer_range=0.2,
+                                          tie_word_embeddings=False, attn_implementation="eager")
+    gpt2 = GPT2LMHeadModel, GPT2Config(vocab_size=300, n_embd=16, n_layer=2, n_head=4, n_positions=96, initializer_range=0.2,
+                                       resid_pdrop=0, embd_pdrop=0, attn_pdrop=0, attn_implementation="eager")
+    for name, (kind, config), root in (("llama", llama, "model."), ("gpt2", gpt2, "transformer.")):
+        torch.manual_seed(1)
+        model = kind(config).train()
+        first = copy.deepcopy(model.state_dict())
+        save_file({n.removeprefix(root): p.detach().clone() for n, p in model.named_parameters()}, f"{name}.init.safetensors")
+        crossing = updates(model, lambda: model(rows["tokens"]).logits.flatten(0, 1), rows["next"].flatten())
+        model.load_state_dict(first)
+        apart = updates(model, lambda: torch.cat([model(rows["tokens"][r, own][None]).logits[0] for r, own in samples]),
+                        torch.cat([rows["next"][r, own] for r, own in samples]))
+        for end, losses in (("loss", crossing), ("apart.loss", apart))[name == "gpt2":]:
+            with open(f"{name}.{end}", "w") as f:
+                f.write("".join(f"{x:.9g}\n" for x in losses))
+        print(name, len(samples), "samples:", crossing, apart)
 
 
 if __name__ == "__main__":

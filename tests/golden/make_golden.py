@@ -167,10 +167,17 @@ def expanded():
     case.write(loss)
 
 
-def attend(q, k, v, causal, scale, mask=None):
+def attend(q, k, v, causal, scale, mask=None, window=0, softcap=0, documents=None):
     """A mask of -10000 or less hides a key; a row that sees none gives zeros."""
     scores = q @ k.mT * scale
+    if softcap:
+        scores = softcap * (scores / softcap).tanh()
     hidden = torch.zeros(scores.shape, dtype=torch.bool)
+    if window:
+        distance = torch.arange(scores.shape[-2])[:, None] - torch.arange(scores.shape[-1])
+        hidden |= distance.abs() >= window
+    if documents is not None:
+        hidden |= (documents[:, None, :, None] != documents[:, None, None, :])
     if causal:
         hidden |= torch.ones(scores.shape[-2:], dtype=torch.bool).triu(1)
     if mask is not None:
@@ -212,6 +219,36 @@ def attention():
         return total + (attend(k2, q, v2, True, usual) * p).mean()
 
     case.write(loss)
+
+
+def windows():
+    case = Case("windows", 2, 150, {"given.weight": (300, 40), "probe.weight": (300, 16), "masks.weight": (300, 2)})
+    row, key = case.w["masks.weight"].T
+    row[5::29], key[3::5], key[255:268] = -1e9, -1e9, -1e4
+    ends = torch.tensor([[1, 2, 40, 41, 139, 150], [3, 70, 71, 72, 100, 150]])
+    documents = (torch.arange(150)[None, :, None] >= ends[:, None]).sum(-1)
+
+    def heads(x, n):
+        return x.unflatten(-1, (n, 8)).transpose(1, 2)
+
+    def loss(w, tokens):
+        given, p = w["given.weight"][tokens], heads(w["probe.weight"][tokens], 2)
+        q, k, v = heads(given[..., 0:16], 2), heads(given[..., 16:24], 1), heads(given[..., 24:32], 1)
+        k1, v1 = k.repeat_interleave(2, 1), v.repeat_interleave(2, 1)
+        k2, v2 = heads(given[..., 16:32], 2), heads(given[..., 24:40], 2)
+        usual = 1 / math.sqrt(8)
+        row, key = (x[:, None] for x in w["masks.weight"][tokens].detach().split(1, -1))
+        mask = row + key.mT
+        results = [attend(q, k1, v1, True, usual, window=1), attend(q, k1, v1, True, usual, window=20),
+                   attend(q, k2, v2, False, usual, window=7), attend(q, k2, v2, True, usual, softcap=1.5),
+                   attend(q, k1, v1, False, 0.7, softcap=0.5), attend(q, k2, v2, True, 0.7, window=33, softcap=2),
+                   attend(q, k2, v2, True, usual, mask, window=50, softcap=2),
+                   attend(q, k1, v1, True, usual, documents=documents),
+                   attend(q, k2, v2, False, usual, documents=documents),
+                   attend(q, k2, v2, True, 0.7, mask, window=30, softcap=1, documents=documents)]
+        return sum((y * p).mean() for y in results)
+
+    case.write(loss, documents)
 
 
 def gelu_tanh(x):
@@ -514,6 +551,6 @@ def pooling():
 
 
 if __name__ == "__main__":
-    for make in (pointwise, powers, shapes, products, expanded, attention, layers, activations, extras, sequence, blocks,
+    for make in (pointwise, powers, shapes, products, expanded, attention, windows, layers, activations, extras, sequence, blocks,
                  lstms, convolution, pooling):
         make()

@@ -8,21 +8,39 @@
 
 typedef struct pd_attention Attention;
 
-/* Row i of o, by a's strides, and the probabilities p of its keys; returns the log of the sum of exponentials. */
+/* Whether position i sees key j, apart from a mask. */
+static inline bool sees_exact(const Attention *a, const int32_t *documents, int64_t b, int64_t i, int64_t j) {
+  const int32_t *number = a->parted ? documents + b * a->documents.batch : NULL;
+  if ((a->causal && j > i) || (a->window > 0 && (i - j >= a->window || j - i >= a->window))) return false;
+  for (int64_t x = i < j ? i : j; number && x < (i < j ? j : i); x++)
+    if (number[x] != number[x + 1]) return false;
+  return true;
+}
+
+/* Row i of o, by a's strides, and p [2][kv_length]: the probabilities of its keys, and the derivatives of their scores
+ * by q . k scale; returns the log of the sum of exponentials. */
 static inline double forward_exact(const Attention *a, const double *q, const double *k, const double *v,
-                                   const float *mask, double *p, double *o, int64_t b, int64_t h, int64_t i) {
+                                   const float *mask, const int32_t *documents, double *p, double *o, int64_t b,
+                                   int64_t h, int64_t i) {
   int64_t kv = h / (a->heads / a->kv_heads);
   double max = -INFINITY, sum = 0;
   o += b * a->o.batch + h * a->o.head + i * a->o.row;
   for (int64_t j = 0; j < a->kv_length; j++) {
     p[j] = -INFINITY;
     float added = a->masked ? mask[b * a->mask.batch + i * a->mask.row + j] : 0;
-    if ((a->causal && j > i) || added <= PD_ATTENTION_HIDDEN) continue;
+    p[a->kv_length + j] = 1;
+    if (!sees_exact(a, documents, b, i, j) || added <= PD_ATTENTION_HIDDEN) continue;
     double s = 0;
     for (int64_t c = 0; c < a->size; c++)
       s += q[b * a->q.batch + h * a->q.head + i * a->q.row + c] *
            k[b * a->k.batch + kv * a->k.head + j * a->k.row + c];
-    p[j] = s * a->scale + added;
+    s *= a->scale;
+    if (a->softcap > 0) {
+      double t = tanh(s / a->softcap);
+      s = a->softcap * t;
+      p[a->kv_length + j] = 1 - t * t;
+    }
+    p[j] = s + added;
     if (p[j] > max) max = p[j];
   }
   for (int64_t j = 0; j < a->kv_length; j++) sum += p[j] = p[j] == -INFINITY ? 0 : exp(p[j] - max);
@@ -50,7 +68,7 @@ static inline void backward_exact(const Attention *a, const double *q, const dou
     double *dk_row = dk + b * a->dk.batch + kv * a->dk.head + j * a->dk.row;
     double *dv_row = dv + b * a->dv.batch + kv * a->dv.head + j * a->dv.row, dp = 0;
     for (int64_t c = 0; c < a->size; c++) dp += d_o[c] * v[at_v + c], dv_row[c] += p[j] * d_o[c];
-    double ds = p[j] * (dp - delta) * a->scale;
+    double ds = p[j] * (dp - delta) * a->scale * p[a->kv_length + j];
     for (int64_t c = 0; c < a->size; c++) dq[c] += ds * k[at_k + c], dk_row[c] += ds * q[at_q + c];
   }
 }

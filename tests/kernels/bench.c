@@ -119,7 +119,9 @@ static void run_backward(void *work) {
                         h->d_qkv + 2 * w, h->scratch);
 }
 
-static void bench_attention(int64_t batch, int64_t heads, int64_t length, int64_t size) {
+/* Causal; window 0: none. Rates count visible keys. */
+static void bench_attention(int64_t batch, int64_t heads, int64_t length, int64_t size, int64_t window,
+                            float softcap) {
   struct heads h = {.a = {.batch = batch,
                           .heads = heads,
                           .kv_heads = heads,
@@ -127,7 +129,9 @@ static void bench_attention(int64_t batch, int64_t heads, int64_t length, int64_
                           .kv_length = length,
                           .size = size,
                           .causal = true,
-                          .scale = 0.125f},
+                          .window = window,
+                          .scale = 0.125f,
+                          .softcap = softcap},
                     .width = heads * size};
   int64_t n = batch * length * h.width;
   struct pd_attention *a = &h.a;
@@ -137,10 +141,11 @@ static void bench_attention(int64_t batch, int64_t heads, int64_t length, int64_
   a->d_o = a->o;
   h.qkv = random_floats(3 * n), h.d_qkv = floats(3 * n), h.o = floats(n), h.d_o = random_floats(n);
   h.lse = floats(batch * heads * length), h.scratch = floats((int64_t)pd_attention_scratch(a, 1) / 4);
-  double operations = 2.0 * (double)(batch * heads * length * (length + 1) * size); /* causal: half */
+  int64_t most = window ? window : length, pairs = most * (2 * length - most + 1) / 2;
+  double operations = 4.0 * (double)(batch * heads * pairs * size);
   char name[99];
-  snprintf(name, sizeof name, "attention %ld x %ld heads x %ld x %ld", (long)batch, (long)heads, (long)length,
-           (long)size);
+  snprintf(name, sizeof name, "attention %ld x %ld heads x %ld x %ld, %ld, %g", (long)batch, (long)heads,
+           (long)length, (long)size, (long)window, (double)softcap);
   measure(name, operations, run_forward, &h);
   measure("  backward", 2.5 * operations, run_backward, &h);
   free(h.qkv), free(h.d_qkv), free(h.o), free(h.d_o), free(h.lse), free(h.scratch);
@@ -283,10 +288,13 @@ static void bench_layers(void) {
 }
 
 static void bench_heads(void) {
-  bench_attention(8, 6, 256, 64);
-  bench_attention(4, 6, 256, 64);
-  bench_attention(12, 4, 64, 32);
-  bench_attention(1, 12, 1024, 64);
+  bench_attention(8, 6, 256, 64, 0, 0);
+  bench_attention(4, 6, 256, 64, 0, 0);
+  bench_attention(12, 4, 64, 32, 0, 0);
+  bench_attention(1, 12, 1024, 64, 0, 0);
+  bench_attention(1, 12, 1024, 64, 0, 50);
+  for (int64_t window = 128; window <= 1024; window *= 2) bench_attention(1, 4, 4096, 64, window, 0);
+  bench_attention(1, 4, 4096, 64, 0, 0);
 }
 
 static void bench_recurrences(void) {

@@ -55,7 +55,8 @@ static void compare(const char *name, struct pair p, int64_t n, bool nearly) {
 
 /* ---- attention --------------------------------------------------------------------------------------- */
 
-static void test_attention(bool causal, bool masked, int64_t length, int64_t size, int64_t kv_heads) {
+/* ranged: in a window, within documents, and with capped scores. */
+static void test_attention(bool causal, bool masked, bool ranged, int64_t length, int64_t size, int64_t kv_heads) {
   struct pd_attention a = {.batch = 2, .heads = 4, .kv_heads = kv_heads, .length = length, .kv_length = length};
   int64_t n = 2 * 4 * length * size, n_k = 2 * kv_heads * length * size, lse_n = 2 * 4 * length;
   a.size = size, a.causal = causal, a.masked = masked, a.scale = 0.3f;
@@ -64,32 +65,36 @@ static void test_attention(bool causal, bool masked, int64_t length, int64_t siz
   a.v = a.dk = a.dv = a.k;
   a.o = a.d_o = a.dq = a.q;
   a.mask.row = masked ? length : 0;
+  a.parted = ranged, a.window = ranged ? length / 3 + 1 : 0, a.softcap = ranged ? 0.9f : 0.0f;
+  int32_t *documents = a.parted ? (int32_t *)floats(length) : NULL;
+  for (int64_t i = 0; documents && i < length; i++) documents[i] = (int32_t)(i * i / 1500);
   struct pair q = numbers(n), k = numbers(n_k), v = numbers(n_k), d_o = numbers(n),
               mask = numbers(length * length);
   struct pair o = room(n), lse = room(lse_n), dq = room(n), dk = room(n_k), dv = room(n_k);
   void *space = working(pd_attention_scratch(&a, omp_get_max_threads()));
-#define OF(type)                                                                                             \
-  do {                                                                                                       \
-    pd_in l = lse.f32; /* stays in floats */                                                                 \
-    if (masked) {                                                                                            \
-      pd_masked_attention_forward(&a, q.type, k.type, v.type, mask.type, out(o.type), out(l), space);        \
-      pd_masked_attention_backward(&a, q.type, k.type, v.type, o.bf16, l, d_o.type, mask.type, out(dq.type), \
-                                   out(dk.type), out(dv.type), space);                                       \
-    } else {                                                                                                 \
-      pd_attention_forward(&a, q.type, k.type, v.type, out(o.type), out(l), space);                          \
-      pd_attention_backward(&a, q.type, k.type, v.type, o.bf16, l, d_o.type, out(dq.type), out(dk.type),     \
-                            out(dv.type), space);                                                            \
-    }                                                                                                        \
+#define OF(type)                                                                                                 \
+  do {                                                                                                           \
+    pd_in l = lse.f32; /* stays in floats */                                                                     \
+    if (masked || a.parted) {                                                                                    \
+      pd_masked_attention_forward(&a, q.type, k.type, v.type, mask.type, documents, out(o.type), out(l), space); \
+      pd_masked_attention_backward(&a, q.type, k.type, v.type, o.bf16, l, d_o.type, mask.type, documents,        \
+                                   out(dq.type), out(dk.type), out(dv.type), space);                             \
+    } else {                                                                                                     \
+      pd_attention_forward(&a, q.type, k.type, v.type, out(o.type), out(l), space);                              \
+      pd_attention_backward(&a, q.type, k.type, v.type, o.bf16, l, d_o.type, out(dq.type), out(dk.type),         \
+                            out(dv.type), space);                                                                \
+    }                                                                                                            \
   } while (0)
   OF(bf16); /* first: both backward passes read its o */
   OF(f32);
 #undef OF
-  const char *name =
-      format("attention, causal %d, mask %d, length %ld, size %ld", causal, masked, (long)length, (long)size);
+  const char *name = format("attention, causal %d, mask %d, ranged %d, length %ld, size %ld", causal, masked,
+                            ranged, (long)length, (long)size);
   compare(name, o, n, PD_PAIRS);
   compare(name, dq, n, PD_PAIRS);
   compare(name, dk, n_k, PD_PAIRS);
   compare(name, dv, n_k, PD_PAIRS);
+  free(documents);
   free(space);
   release();
 }
@@ -248,15 +253,15 @@ static void test_convolution(struct pd_convolution_shape s) {
 }
 
 static void test_all(void) {
-  for (int causal = 0; causal < 2; causal++)
-    for (int masked = 0; masked < 2; masked++) {
-      test_attention(causal, masked, 70, 24, 2);
-      test_attention(causal, masked, 33, 64, 4);
-      test_attention(causal, masked, 5, 5, 1);
-      test_attention(causal, masked, 129, 80, 4); /* more keys than a block of them */
-      test_attention(causal, masked, 97, 7, 1);
-      test_attention(causal, masked, 200, 32, 2);
-    }
+  for (int kind = 0; kind < 8; kind++) {
+    const bool causal = kind & 1, masked = kind & 2, ranged = kind & 4;
+    test_attention(causal, masked, ranged, 70, 24, 2);
+    test_attention(causal, masked, ranged, 33, 64, 4);
+    test_attention(causal, masked, ranged, 5, 5, 1);
+    test_attention(causal, masked, ranged, 129, 80, 4); /* more keys than a block of them */
+    test_attention(causal, masked, ranged, 97, 7, 1);
+    test_attention(causal, masked, ranged, 200, 32, 2);
+  }
   test_cached_attention(24);
   test_cached_attention(64);
   for (int64_t width = 1; width < 70; width += 17) test_gather(width);

@@ -147,15 +147,18 @@ static void limits_hold(void **state) {
 
 /* ---- rows ----------------------------------------------------------------------------------------- */
 
-/* The arrays of an archive as tokenize() writes it: two local headers of zip, each with the array's. */
+/* The arrays of an archive as tokenize() writes it: local headers of zip, each with the array's. */
 static void array_equals(const char *file, size_t size, int array, const struct pd_value *want, int64_t length,
                          const char *name) {
-  enum { BEFORE = 30 + 10 + 20, NPY = 128 };
-  const size_t bytes = (size_t)(want->list->n * length) * 4,
-               at = array ? BEFORE + NPY + bytes + BEFORE - 2 : BEFORE;
+  static const size_t before[] = {30 + 10 + 20, 30 + 8 + 20, 30 + 13 + 20, 30 + 13 + 20}; /* with names */
+  enum { NPY = 128 };
+  const size_t bytes = (size_t)(want->list->n * length) * 4;
+  size_t at = before[0];
+  for (int i = 0; i < array; i++)
+    at += NPY + bytes + before[i + 1];
   uint32_t sum;
   assert_true(size > at + NPY + bytes);
-  memcpy(&sum, file + at - (array ? BEFORE - 2 : BEFORE) + 14, sizeof sum);
+  memcpy(&sum, file + at - before[array] + 14, sizeof sum);
   assert_int_equal(sum, pd_crc32(0, file + at, NPY + bytes));
   assert_non_null(strstr(file + at + 10, format("'shape': (%d, %d)", (int)want->list->n, (int)length)));
   for (int64_t r = 0; r < want->list->n; r++)
@@ -163,8 +166,8 @@ static void array_equals(const char *file, size_t size, int array, const struct 
       int32_t is;
       memcpy(&is, file + at + NPY + (size_t)(r * length + i) * 4, sizeof is);
       if (is != want->list->at[r].list->at[i].whole)
-        fail_msg("%s: row %d, position %d of %s is %d, not %d", name, (int)r, (int)i, array ? "next" : "tokens",
-                 is, (int)want->list->at[r].list->at[i].whole);
+        fail_msg("%s: row %d, position %d of array %d is %d, not %d", name, (int)r, (int)i, array, is,
+                 (int)want->list->at[r].list->at[i].whole);
     }
 }
 
@@ -205,6 +208,10 @@ static void rows_equal_transformers(void **state) {
       const char *archive = read_file(output, &size), *name = zero_ended(pd_member(c, "name")->text);
       array_equals(archive, size, 0, pd_member(c, "tokens"), length, name);
       array_equals(archive, size, 1, pd_member(c, "next"), length, name);
+      if (pd_member(c, "pack")->truth) {
+        array_equals(archive, size, 2, pd_member(c, "documents"), length, name);
+        array_equals(archive, size, 3, pd_member(c, "positions"), length, name);
+      }
     }
   }
   pd_arena_free(&a);

@@ -34,6 +34,8 @@ static void note_derivatives(const Graph *g) {
       bool again = false; /* a later operand is the same value and takes the gradient */
       for (int j = k + 1; j < g->nodes.at[i].n_in; j++)
         again |= g->nodes.at[i].in[j] == g->nodes.at[i].in[k];
+      /* tokens in the place of an optional operand without a gradient */
+      again |= g->nodes.at[i].op->no_gradient >> k & 1 && g->values.at[g->nodes.at[i].in[k]].type == TYPE_TOKEN;
       if (again || !is_reached(g, g->nodes.at[i].in[k], i))
         continue;
       has_gradient[index_of(g->nodes.at[i].op)] |= 1u << k;
@@ -332,6 +334,27 @@ static void test_attention(void **state) {
   }
 }
 
+/* Windows, capped scores and documents, alone and together, with a mask. */
+static void test_ranges_of_attention(void **state) {
+  (void)state;
+  for (int kind = 0; kind < 32; kind++) {
+    const bool causal = kind & 1, windowed = kind & 2, capped = kind & 4, parted = kind & 8, masked = kind & 16;
+    Graph *g = new_graph();
+    int in[5] = {operand(g, "q", true, SHAPE(4, 6, 3)), operand(g, "k", true, SHAPE(2, 6, 3)),
+                 operand(g, "v", true, SHAPE(2, 6, 3))},
+        n = 3;
+    if (masked)
+      in[n++] = new_input(g, "m", SHAPE(6, 6));
+    if (parted)
+      in[n++] = new_tokens(g, "documents", 2, SHAPE(6));
+    check(g, apply(g, &op_attention, in, n,
+                   (Attr[MAX_ATTR]){{.number = causal},
+                                    {.number = 0.8},
+                                    {.number = windowed ? 3 : 0},
+                                    {.number = capped ? 0.7 : 0}}));
+  }
+}
+
 /* x where `seen` is large, else a number that masks. */
 static int hide(Graph *g, int x, int seen) {
   int large = apply_2(g, &op_greater, seen, graph_constant(g, 0.8, 0, NO_SPAN));
@@ -564,7 +587,16 @@ static void test_mistakes_are_diagnosed(void **state) {
   refuse(g, &op_attention, (int[]){x, x, x}, 3, NULL);
   refuse(g, &op_attention, (int[]){head, head, x}, 3, NULL);
   refuse(g, &op_attention, (int[]){head, head, head, x}, 4, NULL);
-  refuse(g, &op_attention, (int[]){head, head, head, t}, 4, NULL);
+  int numbers = new_tokens(g, "numbers", 9, SHAPE(3)), mask = new_input(g, "mask", SHAPE(2, 2));
+  int longer_keys = new_input(g, "longer_keys", SHAPE(4, 3, 3));
+  refuse(g, &op_attention, (int[]){head, head, head, numbers}, 4, NULL);
+  refuse(g, &op_attention, (int[]){head, head, head, t, t}, 5, NULL);
+  refuse(g, &op_attention, (int[]){head, head, head, t, mask}, 5, NULL);
+  refuse(g, &op_attention, (int[]){head, head, head, mask, mask}, 5, NULL);
+  refuse(g, &op_attention, (int[]){head, longer_keys, longer_keys, t}, 4, NULL);
+  for (int bad = 0; bad < 3; bad++)
+    refuse(g, &op_attention, (int[]){head, bad == 2 ? longer_keys : head, bad == 2 ? longer_keys : head}, 3,
+           (Attr[MAX_ATTR]){{0}, {0}, {.number = bad == 0 ? -1 : bad == 2}, {.number = bad == 1 ? -1 : 0}});
   int gates = new_input(g, "gates", SHAPE(5, 8)), hidden = new_param(g, "hidden", SHAPE(8, 2));
   int state_2 = new_input(g, "state", SHAPE(2)), longer = new_tokens(g, "longer", 7, (Shape){0});
   refuse(g, &op_lstm, (int[]){x, hidden}, 2, NULL);
@@ -624,6 +656,7 @@ int main(void) {
       cmocka_unit_test(test_matmul_gelu),
       cmocka_unit_test(test_attention),
       cmocka_unit_test(test_masked_attention),
+      cmocka_unit_test(test_ranges_of_attention),
       cmocka_unit_test(test_lstm),
       cmocka_unit_test(test_convolution),
       cmocka_unit_test(test_pooling),

@@ -1,6 +1,6 @@
 /* Attention on a GPU against plain loops in double: floats and bf16, on tensor cores or not, lengths that are no
- * multiple of a tile, grouped heads, causal or not, strides, masks; and by graphs of cuDNN's. The loops' gradients against finite
- * differences. */
+ * multiple of a tile, grouped heads, causal or not, strides, masks, windows, caps, documents; and by graphs of cuDNN's. The
+ * loops' gradients against finite differences. */
 #include "../../kernels/attention_exact.h"
 #include "cuda/scratch.h"
 #include "test.h"
@@ -24,9 +24,11 @@ static double bound(bool bf16, bool gradient) {
 
 static void expect(bool ok, const Attention &a, const Kind &kind, const char *what, double value) {
   if (ok) return;
-  printf("FAIL %s heads %d/%d length %d x %d size %d causal %d mask %d %d %d: %s %g\n", kind.name, (int)a.heads,
-         (int)a.kv_heads, (int)a.length, (int)a.kv_length, (int)a.size, a.causal, a.masked, (int)a.mask.batch,
-         (int)a.mask.row, what, value);
+  printf(
+      "FAIL %s heads %d/%d length %d x %d size %d causal %d window %d softcap %g mask %d %d %d documents %d %d: %s %g\n",
+      kind.name, (int)a.heads, (int)a.kv_heads, (int)a.length, (int)a.kv_length, (int)a.size, a.causal,
+      (int)a.window, a.softcap, a.masked, (int)a.mask.batch, (int)a.mask.row, a.parted, (int)a.documents.batch,
+      what, value);
   failures++;
 }
 
@@ -51,6 +53,18 @@ static std::vector<float> new_mask(const Attention &a) {
       if ((rows > 1 && i + 1 == rows) || random_float() > (j < n * 2 / 3 ? 0.6f : -0.8f))
         mask[(size_t)(i * n + j)] = j % 3 == 0 ? -INFINITY : j % 3 == 1 ? -10000.0f : -1e9f;
   return mask;
+}
+
+/* Runs of one to many positions. */
+static std::vector<int32_t> new_documents(const Attention &a) {
+  std::vector<int32_t> number((size_t)(a.length * (a.documents.batch ? a.batch : 1)));
+  int left = 0;
+  for (size_t i = 0; i < number.size(); i++, left--) {
+    bool begins = left <= 0;
+    if (begins) left = random_float() > 0 ? 1 + (int)(40 * (random_float() + 1)) : 1;
+    number[i] = i ? (number[i - 1] + begins) % 3 : 0;
+  }
+  return number;
 }
 
 /* Where q, k and v are, in one array with their gradients' layout; o and d_o are [batch][length][heads][size],
@@ -83,15 +97,15 @@ struct Exact {
 };
 
 static Exact compute(const Attention &a, const Layout &l, const std::vector<double> &qkv,
-                     const std::vector<double> &d_o, const float *mask) {
+                     const std::vector<double> &d_o, const float *mask, const int32_t *documents = nullptr) {
   Exact x = {zeros_of_o(a, l.n_o), {}, std::vector<double>((size_t)l.n)};
-  std::vector<double> p((size_t)a.kv_length);
+  std::vector<double> p((size_t)(2 * a.kv_length));
   const double *q = qkv.data(), *k = q + l.k, *v = q + l.v;
   double *d = x.gradient.data();
   for (int64_t b = 0; b < a.batch; b++)
     for (int64_t h = 0; h < a.heads; h++)
       for (int64_t i = 0; i < a.length; i++) {
-        x.lse.push_back(forward_exact(&a, q, k, v, mask, p.data(), x.o.data(), b, h, i));
+        x.lse.push_back(forward_exact(&a, q, k, v, mask, documents, p.data(), x.o.data(), b, h, i));
         backward_exact(&a, q, k, v, d_o.data(), p.data(), x.o.data(), d, d + l.k, d + l.v, b, h, i);
       }
   return x;
@@ -127,17 +141,20 @@ struct Planned {
 };
 
 static void run(const Attention &a, const Layout &l, const Device &in, const Device &in_d_o, const Device &mask,
-                const Device &o, const Device &lse, const Device &d, bool backward) {
+                const int32_t *documents, const Device &o, const Device &lse, const Device &d, bool backward) {
   Planned plan(a);
   Device space((plan.scratch(a, true) + 3) / 4, false), forward_space((plan.scratch(a, false) + 3) / 4, false);
   pd_in q = in.in(), k = in.in(l.k), v = in.in(l.v);
   pd_out dq = d.out(), dk = d.out(l.k), dv = d.out(l.v);
-  if (a.masked)
-    pd_masked_attention_forward(&a, q, k, v, mask.in(), o.out(), lse.out(), nullptr);
+  bool general = a.masked || a.parted;
+  pd_in with = a.masked ? mask.in() : pd_in(nullptr);
+  if (general)
+    pd_masked_attention_forward(&a, q, k, v, with, documents, o.out(), lse.out(), forward_space.at(0));
   else
     pd_attention_forward(&a, q, k, v, o.out(), lse.out(), forward_space.at(0));
-  if (a.masked && backward)
-    pd_masked_attention_backward(&a, q, k, v, o.in(), lse.in(), in_d_o.in(), mask.in(), dq, dk, dv, space.at(0));
+  if (general && backward)
+    pd_masked_attention_backward(&a, q, k, v, o.in(), lse.in(), in_d_o.in(), with, documents, dq, dk, dv,
+                                 space.at(0));
   else if (backward)
     pd_attention_backward(&a, q, k, v, o.in(), lse.in(), in_d_o.in(), dq, dk, dv, space.at(0));
   space.fetch();
@@ -150,17 +167,32 @@ static void test(Attention a, const Kind &kind, bool together, bool backward = t
   std::vector<float> mask = a.masked ? new_mask(a) : std::vector<float>();
   std::vector<float> qkv = inputs(l.n, 1.5f, kind.bf16), d_o = inputs(l.n_o, 1, kind.bf16);
   for (int64_t i = 0; i < l.v && apart != 0; i++) qkv[(size_t)i] = i < l.k ? apart : -apart;
-  Exact exact = compute(a, l, {qkv.begin(), qkv.end()}, {d_o.begin(), d_o.end()}, mask.data());
+  std::vector<int32_t> documents = a.parted ? new_documents(a) : std::vector<int32_t>();
+  Exact exact = compute(a, l, {qkv.begin(), qkv.end()}, {d_o.begin(), d_o.end()}, mask.data(), documents.data());
 
   Device in(qkv, kind.bf16, kind.offset), in_d_o(d_o, kind.bf16, kind.offset), in_mask(mask, false);
+  std::vector<float> words(documents.size());
+  if (a.parted) memcpy(words.data(), documents.data(), documents.size() * sizeof documents[0]);
+  Device in_documents(words, false);
   Device o(l.n_o, kind.bf16, kind.offset), d(l.n, kind.bf16, kind.offset);
   Device lse(a.batch * a.heads * a.length, false);
-  run(a, l, in, in_d_o, in_mask, o, lse, d, backward);
+  run(a, l, in, in_d_o, in_mask, a.parted ? (const int32_t *)in_documents.at(0) : nullptr, o, lse, d, backward);
   double of_o = error(o.fetch(), exact.o), of_lse = error(lse.fetch(), exact.lse);
   expect(of_o < bound(kind.bf16, false), a, kind, "error of o", of_o);
   expect(of_lse < 1e-6, a, kind, "error of lse", of_lse);
   double of_d = backward ? error(d.fetch(), exact.gradient) : 0;
   expect(of_d < bound(kind.bf16, true), a, kind, "error of the gradients", of_d);
+}
+
+/* Windows of one key to nearly all, capped scores, documents, masks of rows. */
+static void test_ranges(Attention a, const Kind &kind) {
+  for (int which = 0; which < 12; which++) {
+    a.window = which % 3 == 0 ? 0 : which % 3 == 1 ? 1 + which / 3 : a.length / 2;
+    a.softcap = which & 2 ? 0.9f : 0.0f;
+    a.parted = which & 4, a.documents.batch = a.parted && which & 1 ? a.length : 0;
+    a.masked = which == 5 || which == 10, a.mask.row = a.masked ? a.kv_length : 0;
+    test(a, kind, true);
+  }
 }
 
 /* With a mask of each sample or the same for all, of rows or the same for all rows. */
@@ -223,6 +255,8 @@ static void test_f32() {
   test(turned, BF16, false);
   test_masks(grouped(shape(65, 65, 24, true), 2, 1), F32, true);
   test_masks(shape(20, 100, 64, false), F32, false);
+  for (bool causal : {false, true}) test_ranges(grouped(shape(150, 150, 24, causal), 2, 1), F32);
+  test_ranges(shape(70, 70, 128, true), F32);
 }
 
 static void test_bf16() {
@@ -240,6 +274,8 @@ static void test_bf16() {
   test(shape(33, 40, 64, false), BF16, false, true, 6); /* keys behind the last are likelier than the others */
   test_masks(grouped(shape(65, 65, 24, true), 2, 1), BF16, true);
   test_masks(shape(20, 100, 80, false), BF16, false);
+  for (bool causal : {false, true}) test_ranges(grouped(shape(150, 150, 24, causal), 2, 1), BF16);
+  test_ranges(shape(70, 70, 128, true), BF16);
 }
 
 int main(int argc, char **argv) {
