@@ -16,6 +16,7 @@ for word; do
   case $word in *stage*.c*) [ -f "$word" ] || exit 1 ;; esac
   before=$word
 done
+[ "$program" ] || exit 0 # asked for its macros
 [ ! -x ./hook ] || ./hook $PPID || exit 1
 printf '#!/bin/sh\necho "ran $*"\n' >"$program" && chmod +x "$program"
 END
@@ -164,6 +165,7 @@ programs_are_taken_over() {
 #!/bin/sh
 for word; do
   [ "$word" = --version ] && cat version && exit
+  [ "$word" = -dM ] && exit
 done
 echo "$@" >>compiled
 exec ./cc "$@"
