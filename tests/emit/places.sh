@@ -16,8 +16,8 @@ for word; do
   case $word in *stage*.c*) [ -f "$word" ] || exit 1 ;; esac
   before=$word
 done
-[ "$program" ] || exit 0 # asked for its macros
 [ ! -x ./hook ] || ./hook $PPID || exit 1
+[ "$program" ] || exit 0 # asked for its macros
 printf '#!/bin/sh\necho "ran $*"\n' >"$program" && chmod +x "$program"
 END
 chmod +x cc
