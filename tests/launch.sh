@@ -18,6 +18,9 @@ export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 OMP_NUM_THREADS
 ranks_launch=${pdc%/*}/tests/ranks/ranks_launch
 . "$top/tests/launcher.sh"
 
+# The most bytes of MPI, oneDNN and OpenMP beside a rank's arena. `--memory` counts those of oneDNN 2 (compiler/device/processors.c).
+libraries() { if "$pdc" --version | grep -q '^oneDNN: 2'; then echo $((8 << 20)); else echo $((14 << 20)); fi; }
+
 complain() {
   echo "FAILED: $*" >&2
   failed=1

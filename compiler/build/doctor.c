@@ -2,6 +2,7 @@
 #define _GNU_SOURCE
 #include "build/build.h"
 #include "shared/openmp.h"
+#include "kernels/pd_onednn.h"
 #include "pd_runtime.h"
 
 #include <cjson/cJSON.h>
@@ -9,7 +10,6 @@
 #include <errno.h>
 #include <gnu/libc-version.h>
 #include <limits.h>
-#include <oneapi/dnnl/dnnl.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/statvfs.h>
@@ -67,11 +67,10 @@ static const char *isa_name(void) {
               {dnnl_cpu_isa_avx512_core_vnni, "AVX-512 with VNNI"},
               {dnnl_cpu_isa_avx512_core_bf16, "AVX-512 with bf16"},
               {dnnl_cpu_isa_avx512_core_amx, "AVX-512 with AMX"}};
-  unsigned bits = dnnl_get_effective_cpu_isa();
   struct utsname u;
   const char *name = uname(&u) == 0 ? u.machine : "unknown";
   for (size_t i = 0; i < sizeof sets / sizeof *sets; i++)
-    if ((bits & sets[i].bits) == sets[i].bits)
+    if (uses(sets[i].bits))
       name = sets[i].name;
   return name;
 }
@@ -118,10 +117,9 @@ static bool look_at_onednn(void) {
   unsigned runtime = dnnl_version()->cpu_runtime;
   if (runtime != DNNL_RUNTIME_OMP && runtime != DNNL_RUNTIME_SEQ)
     say(NOTE, "oneDNN", "install oneDNN built for OpenMP", "this oneDNN does not use OpenMP threads");
-  bool bf16 = (dnnl_get_effective_cpu_isa() & dnnl_cpu_isa_avx512_core_bf16) == dnnl_cpu_isa_avx512_core_bf16;
   say(FINE, "oneDNN", NULL, "%s, %s", strchr(pd_library_name(), ' ') + 1, isa_name());
-  return bf16 || say(NOTE, "bf16", "'--precision f32' is faster here",
-                     "this processor has no bf16 instructions: results are exact, but slow");
+  return has_bf16() || say(NOTE, "bf16", "'--precision f32' is faster here",
+                           "this processor has no bf16 instructions: results are exact, but slow");
 }
 
 static const Mpi *look_at_mpi(const Options *o) {

@@ -1,6 +1,7 @@
 /* The processors to compile for: this machine's, or those of --march. Scratch memory is planned for the
  * instructions that oneDNN may use there. */
 #include "build/build.h"
+#include "device/device.h"
 
 #include <string.h>
 
@@ -43,7 +44,8 @@ static enum pd_instructions instructions_of(const char *macros) {
 
 bool march_prepare(const Options *o) {
   const char *march = o->march ? o->march : PDC_MARCH;
-  if (!strcmp(march, "native"))
+  Target target = o->plan.target;
+  if (!strcmp(march, "native") || backend_of(&target)->device->has_arch)
     return true;
   static const char *const ask[] = {"-dM", "-E", "-x", "c", "/dev/null"};
   Strings c = compiler_command(o, &c_toolchain);

@@ -24,24 +24,30 @@ static inline void open_library(void) {
 
 /* ---- processor and version ----------------------------------------------------------------------------- */
 
+/* True if oneDNN uses these instruction sets of x86. On Arm the same bits are other instruction sets. */
+static inline bool uses(unsigned sets) {
+#ifdef __x86_64__
+  return ((unsigned)dnnl_get_effective_cpu_isa() & sets) == sets;
+#else
+  (void)sets;
+  return false;
+#endif
+}
+
 /* True if products and convolutions are bit-identical for any number of threads: with AVX-512; other
  * implementations divide sums. ONEDNN_MAX_CPU_ISA=AVX2 simulates processors without AVX-512. */
-static inline bool threads_leave_bits(void) {
-  return (dnnl_get_effective_cpu_isa() & dnnl_cpu_isa_avx512_core) == dnnl_cpu_isa_avx512_core;
-}
+static inline bool threads_leave_bits(void) { return uses(dnnl_cpu_isa_avx512_core); }
 
 /* True if the processor has bf16 instructions. Without them, bf16 products are as slow as f32 products, and bits
  * depend on the number of threads. */
-static inline bool has_bf16(void) {
-  return (dnnl_get_effective_cpu_isa() & dnnl_cpu_isa_avx512_core_bf16) == dnnl_cpu_isa_avx512_core_bf16;
-}
+static inline bool has_bf16(void) { return uses(dnnl_cpu_isa_avx512_core_bf16); }
 
 /* True if kernels/tiles.c computes the product of two matrices: on x86 with AVX2, large products whose bits would
  * depend on threads; on other processors all products, which are thus bit-identical on all processors of the
  * kind. */
 static inline bool tiles_are_faster(bool large) {
 #ifdef __x86_64__
-  return large && !threads_leave_bits() && (dnnl_get_effective_cpu_isa() & dnnl_cpu_isa_avx2) == dnnl_cpu_isa_avx2;
+  return large && !threads_leave_bits() && uses(dnnl_cpu_isa_avx2);
 #else
   (void)large;
   return true;

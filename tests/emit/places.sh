@@ -17,6 +17,7 @@ for word; do
   before=$word
 done
 [ ! -x ./hook ] || ./hook $PPID || exit 1
+[ "$program" ] || exit 0 # asked for its macros
 printf '#!/bin/sh\necho "ran $*"\n' >"$program" && chmod +x "$program"
 END
 chmod +x cc
@@ -164,6 +165,7 @@ programs_are_taken_over() {
 #!/bin/sh
 for word; do
   [ "$word" = --version ] && cat version && exit
+  [ "$word" = -dM ] && exit
 done
 echo "$@" >>compiled
 exec ./cc "$@"

@@ -16,7 +16,7 @@ trained "$installed" again
 # Nothing of the machine that built it is in it, nor in what it makes. (Clang names the source of OpenMP's loops where it is
 # asked for what debuggers need, as in builds for tests: ";FILE;FUNCTION;LINE;COLUMN;;", before which `strings` may show what
 # byte happens to stand there.)
-traces() { strings "$1" | grep -F "$2/" | grep -v '^.\{0,3\};.*;;$'; }
+traces() { strings "$1" | grep -E "(^|[^[:alnum:]_.-]|-[IL])$(printf %s "$2" | sed 's|[^/]|[&]|g')/" | grep -v '^.\{0,3\};.*;;$'; }
 for folder in "$top" "$build"; do
   for file in "$installed" moved/stage0 moved/stage0.c moved/train; do
     found=$(traces "$file" "$folder") && complain "$file knows '$folder': $found"

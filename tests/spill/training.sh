@@ -38,7 +38,7 @@ bytes() { tail -1 log | tr -d ' ' | sed -n "s/.*\"$1\":\[\([0-9,]*\)\].*/\1/p" |
 bytes planned_peak_bytes >planned
 [ "$(wc -l <planned)" -ge "$stages" ] || complain "no planned bytes: $(tail -1 log)"
 bytes peak_bytes | paste - planned | while read -r peak planned; do
-  [ "$target" = cuda ] || [ "$peak" -le $((planned + 8388608)) ] || echo "it took $peak bytes, and $planned were planned"
+  [ "$target" = cuda ] || [ "$peak" -le $((planned + $(libraries))) ] || echo "it took $peak bytes, and $planned were planned"
   [ "$target" = cuda ] || [ "$planned" -le $((mib * 1048576)) ] || echo "$planned bytes were planned for $mib MiB"
 done >more
 [ -s more ] && complain "$(cat more)"

@@ -248,7 +248,7 @@ cuda_host_kernel_launch::cuda_host_kernel_launch(const char *name, const cuda_ho
   memory.resize(slots);
   float4 *at = memory.data();
   for (size_t i = 0; i < kernel.n; i++) {
-    this->parameters.push_back(memcpy(at, parameters[i], kernel.sizes[i]));
+    this->parameters.push_back(memcpy((void *)at, parameters[i], kernel.sizes[i]));
     at += (kernel.sizes[i] + sizeof(float4) - 1) / sizeof(float4);
   }
 }
