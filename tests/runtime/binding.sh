@@ -19,12 +19,16 @@ bound() {
 }
 bound 2 && says 2 0
 bound 1 && says 1
-export OMP_NUM_THREADS=2
+# Open MPI 5 complains where there is no network.
+export OMP_NUM_THREADS=2 OMPI_MCA_btl=^tcp
 if [ "$(env -u OMP_NUM_THREADS nproc)" -ge 2 ]; then
   one 0 $data 2>err || complain "two threads on two processors: $(cat err)"
   says 2
-  timeout 600 $mpirun -n 1 "$programs/chain_2_0_0" $data : -n 1 taskset -c "$first" "$programs/chain_2_1_0" $data 2>err ||
-    complain "a second rank that is bound: $(cat err)"
+  # One program for both: mpirun of Open MPI 5.0.7 crashes where it is given two.
+  printf '#!/bin/sh\n[ "$OMPI_COMM_WORLD_RANK" = 0 ] || exec taskset -c %s "%s" "$@"\nexec "%s" "$@"\n' \
+    "$first" "$programs/chain_2_1_0" "$programs/chain_2_0_0" >second
+  chmod +x second
+  timeout 600 $mpirun -n 2 ./second $data 2>err || complain "a second rank that is bound: $(cat err)"
   says 2 1
 fi
 
