@@ -191,8 +191,11 @@ static void finish(Decoding *d, bool cached) {
     push(&g->inputs, sequence);
   }
   graph_metric(g, intern("logits"), NULL, logits, span);
-  g->generation = (Generation){
-      .context = s->context, .ring = d->ring, .samples = d->samples, .position = cached ? 1 : -1, .sequence = cached ? 2 : -1};
+  g->generation = (Generation){.context = s->context,
+                               .ring = d->ring,
+                               .samples = d->samples,
+                               .position = cached ? 1 : -1,
+                               .sequence = cached ? 2 : -1};
 }
 
 /* False: some value needs several positions. */

@@ -416,8 +416,8 @@ static void generation_table(Emit *e) {
            "static const struct pd_generation generation = {\n"
            "  .context = %" PRId64 ", %s.classes = %" PRId64 ", .logits = %" PRId64 ", .samples = %" PRId64 ",\n"
            "  .tokens = %d, .position = %d, .sequence = %d, .stage = %d,\n};\n\n",
-           x->context, x->ring < x->context ? format(".ring = %" PRId64 ", ", x->ring) : "", tokens->classes, logits->shape.dim[1], x->samples, x->tokens, x->position, x->sequence,
-           stage_of_node(e, logits->node));
+           x->context, x->ring < x->context ? format(".ring = %" PRId64 ", ", x->ring) : "", tokens->classes,
+           logits->shape.dim[1], x->samples, x->tokens, x->position, x->sequence, stage_of_node(e, logits->node));
 }
 
 /* Inference has one loop and one part of the model per rank. */

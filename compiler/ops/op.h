@@ -108,7 +108,8 @@ struct ShapeRule {
 typedef struct Decoded {
   const Op *op;        /* preset: the node's own */
   Attr attr[MAX_ATTR]; /* preset: the node's own */
-  bool cached; /* the position and the sequence are further operands; CACHED_SAMPLES is to fill, CACHED_CONTEXT to shorten */
+  bool
+      cached; /* the position and the sequence are further operands; CACHED_SAMPLES is to fill, CACHED_CONTEXT to shorten */
 } Decoded;
 /* Attributes of op_cached_attention. Samples: sequences with a cache. */
 enum { CACHED_CONTEXT, CACHED_SCALE, CACHED_SOFTCAP, CACHED_WINDOW, CACHED_SAMPLES };

@@ -48,7 +48,7 @@ struct pd_options {
   const char *chat_template, *system;
   char **stop_texts; /* of --stop */
   int n_stop_texts;
-  char **tokenizer; /* a run within argv */
+  char **tokenizer;                   /* a run within argv */
   const char *tokenize, *token_cache; /* NULL: not given */
   int n_tokenizer;
   int64_t tokens, top_k, logprobs; /* tokens -1: not given */

@@ -74,8 +74,8 @@ static void run(const Case &c, pd_type from, pd_type to) {
 }
 
 int main() {
-  static const Case cases[] = {{1, 1, 1, 3, 1, 0, 0},         {2, 4, 2, 20, 16, 0, 1.5f}, {1, 6, 2, 37, 40, 0, 0},
-                               {3, 2, 2, 9, 64, 0, 0},        {2, 4, 2, 11, 16, 7, 0},    {1, 2, 1, 5, 20, 5, 1.5f}};
+  static const Case cases[] = {{1, 1, 1, 3, 1, 0, 0},  {2, 4, 2, 20, 16, 0, 1.5f}, {1, 6, 2, 37, 40, 0, 0},
+                               {3, 2, 2, 9, 64, 0, 0}, {2, 4, 2, 11, 16, 7, 0},    {1, 2, 1, 5, 20, 5, 1.5f}};
   pd_cuda_check(cudaStreamCreateWithFlags(&pd_stream, cudaStreamNonBlocking), "make a stream");
   for (const Case &c : cases) {
     run(c, PD_F32, PD_F32);
