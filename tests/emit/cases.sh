@@ -425,7 +425,7 @@ failures_leave_the_directory_alone() {
 
 options_are_checked() {
   expect 0 "$pdc" --help
-  contains out '--microbatch N'
+  contains out '--tensor N|auto'
   expect 2 "$pdc" show --quiet x.pdm
   contains err "--quiet is for 'pdc build', .*, not for 'pdc show'"
   contains err "help: 'pdc show --help' lists the options of this command"
