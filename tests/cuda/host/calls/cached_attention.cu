@@ -9,7 +9,7 @@ struct Case {
 
 static double number(const std::vector<float> &x, int64_t i) { return x[(size_t)i]; }
 
-/* What head h of a sample gets from the keys and values of positions to `at`. */
+/* What head h of a sample gets from the keys and values up to position `at`. */
 static void expect(const Case &c, const std::vector<float> &q, int64_t at_q, const std::vector<float> &keys,
                    const std::vector<float> &values, int64_t cache, int64_t at, double *want) {
   std::vector<double> p;
