@@ -73,7 +73,7 @@ static bool check_mask(ShapeRule *r, int i) {
   rule_underline(r, d);
   rule_origin(r, d, i, mask->rank - 1);
   if (mask->rank == 1 && mask->dim[0] == k->dim[1])
-    help(d, "use 'unsqueeze(mask, 0)' for one mask for all queries");
+    help(d, "use 'unsqueeze(mask, 0)' for one mask for all queries; 'documents' are an input of type token");
   return false;
 }
 

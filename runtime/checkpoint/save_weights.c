@@ -308,9 +308,16 @@ static bool link_leads(const char *path, char *why) {
 /* On rank 0. */
 static bool check_only(const struct pd_entry *entries, char *why) {
   const struct pd_options *o = &pd_options;
+  struct pd_range part;
   bool some = false;
   if (o->save_folder || o->save_raw_folder)
     return pd_refuse(why, "--save-only writes a part of the weights, and a folder has all. help: --save FILE");
+  for (const char *pattern = o->save_only; pd_pattern_next(&pattern, &part);) {
+    bool any = false;
+    for (int i = 0; i < pd.stage->n_model_parameters; i++)
+      any |= entries[i].name && pd_alternative_matches(part, entries[i].name);
+    if (!any) pd_warn("--save-only: no parameter matches '%.*s'", (int)part.n, part.at);
+  }
   for (int i = 0; i < pd.stage->n_model_parameters; i++) some |= entries[i].name && is_saved_name(entries[i].name);
   return some || pd_refuse(why, "--save-only '%.300s' matches no parameter of the model", o->save_only);
 }

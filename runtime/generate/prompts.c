@@ -29,7 +29,9 @@ struct pd_request *pd_request_add(int32_t *tokens, int64_t n) {
 
 bool pd_prompt_fits(int64_t n, const char *what, char *why) {
   int64_t context = pd_generated()->context;
-  if (!n) return pd_refuse(why, "%s is empty. help: give --prompt TEXT, or text on standard input", what);
+  if (!n)
+    return pd_refuse(why, "%s is empty%s", what,
+                     pd_options.prompts ? "" : ". help: give --prompt TEXT, or text on standard input");
   if (n > context && !pd_options.window)
     return pd_refuse(
         why,
@@ -166,16 +168,34 @@ static bool take_id(const struct pd_value *id, char **to, char *why) {
 }
 
 /* An object with prompt, messages or tokens, or a text. */
+/* Members that other programs read as settings of a prompt; other members are notes of the file. */
+static bool has_no_settings(const struct pd_value *v, char *why) {
+  static const char *const settings[][2] = {{"temperature", "--temperature"},
+                                            {"top_k", "--top-k"},
+                                            {"top_p", "--top-p"},
+                                            {"seed", "--seed"},
+                                            {"max_tokens", "--tokens"},
+                                            {"max_new_tokens", "--tokens"},
+                                            {"logprobs", "--logprobs"},
+                                            {"stop", "--stop"}};
+  for (size_t i = 0; i < sizeof settings / sizeof *settings; i++)
+    if (pd_member(v, settings[i][0]))
+      return pd_refuse(why, "the member '%s' would have no effect. help: give %s for all prompts", settings[i][0],
+                       settings[i][1]);
+  return true;
+}
+
 static bool read_json_line(struct pd_arena *a, const char *line, size_t bytes, char *why) {
   struct pd_value v;
   int32_t *tokens = NULL;
   int64_t n = 0;
   char *id = NULL;
-  if (!pd_json_parse(a, line, bytes, &v, why)) return false;
+  if (!pd_json_parse(a, line, bytes, &v, why) || !has_no_settings(&v, why)) return false;
   const struct pd_value *prompt = v.kind == PD_TEXT ? &v : pd_member(&v, "prompt");
   const struct pd_value *messages = pd_member(&v, "messages"), *numbers = pd_member(&v, "tokens");
   if ((prompt != NULL) + (messages != NULL) + (numbers != NULL) != 1)
-    return pd_refuse(why, "it needs one of the members 'prompt', 'messages' and 'tokens', or to be a text");
+    return pd_refuse(why,
+                     "it needs exactly one of the members 'prompt', 'messages' and 'tokens', or to be a text");
   if (prompt && prompt->kind != PD_TEXT) return pd_refuse(why, "'prompt' is not a text");
   if (!numbers && !pd_tokenizer) return pd_refuse(why, "a text needs --tokenizer FILE...");
   bool ok = prompt     ? encode(prompt->text.at, prompt->text.n, &tokens, &n, why)

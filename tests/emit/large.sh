@@ -41,7 +41,11 @@ samples="--stages 1 -D batch=$batch --microbatch $batch"
 models="$source/tests/golden/*.pdm"
 [ $case != nvcc ] || models="$source/tests/golden/shapes.pdm $source/tests/golden/layers.pdm"
 for model in $models; do
-  check "$model" $samples
+  # Masks of 150 x 150 elements a sample reach CUDA's largest number of blocks with fewer samples.
+  case $model in
+  */windows.pdm) batch=16777216 && check "$model" --stages 1 -D batch=$batch --microbatch $batch && batch=134217728 ;;
+  *) check "$model" $samples ;;
+  esac
 done
 [ $target = c ] || check "$source/tests/golden/blocks.pdm" $samples --precision bf16
 [ "$large" -gt 1 ] || fail "only $large programs have a buffer of more than 2^32 elements"

@@ -398,8 +398,8 @@ static char *why(const Choice *c, const Plan *plan, double gain) {
              r->pinned ? "Cuts as requested" : format("Cuts chosen among %d places", r->subject.n - 1),
              p->chunks > 1 ? "part" : "stage", slowest, most * 1e3, (most * parts / sum - 1) * 100);
   if (r->free_replicas && r->ranks > 1)
-    text_add(&t, "%d ranks%s: %s. ", r->ranks, r->free_stages ? "" : format(" in %d stages", r->form.n_stages),
-             ways_text(p));
+    text_add(&t, "%d ranks%s: %s. ", pipeline_ranks(p),
+             r->free_stages ? "" : format(" in %d stages", r->form.n_stages), ways_text(p));
   text_add(&t, "Microbatch %lld", (long long)p->microbatch);
   if (c->microbatches.n > 1) {
     text_add(&t, " chosen among");

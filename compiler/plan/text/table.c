@@ -138,7 +138,7 @@ static void print_form(const Graph *g, const Plan *plan, FILE *out) {
   else if (p->chunks > 1)
     fprintf(out, "chunks: %d parts of the model per rank; part S.C is chunk C of rank S\n", p->chunks);
   print_tensor(g, out);
-  if (p->shard_optimizer)
+  if (p->shard_optimizer && !form_is_plain(p))
     fprintf(out, "sharded: each replica stores and updates a shard of the optimizer state\n");
   if (p->vertical_sync)
     fprintf(out, "vertical sync: a microbatch reads one version of all weights\n");
