@@ -412,11 +412,12 @@ static float dot(pd_in x, pd_in y, int64_t n) {
   return pd_lanes_sum(lane);
 }
 
-/* A tile's row of products p becomes probabilities, the row of products ds gradients of scores. */
-static void row_gradients(float *p, float *ds, int seen, float scale, float lse, float delta) {
+/* A tile's row of products p becomes probabilities, the row of products ds gradients of scores. All tiles of a row take
+ * the same way, whose rounding differs from that of general_gradients(). */
+static void row_gradients(float *p, float *ds, int hidden, int seen, float scale, float lse, float delta) {
   for (int j = 0; j < COLUMNS; j++) {
     const float e = pd_exp(fmaf(p[j], scale, -lse));
-    p[j] = j < seen ? e : 0.0f;
+    p[j] = j >= hidden && j < seen ? e : 0.0f;
     ds[j] = p[j] * (ds[j] - delta) * scale;
   }
 }
@@ -450,10 +451,11 @@ INLINE void backward_scores(bool pairs, const struct pd_attention *a, struct spa
                                    COLUMNS, depth);
   for (int i = 0; i < ROWS; i++, p += row, ds += row) {
     const struct rule rule = rule_of(a, s, first, r + i, key + c);
-    if (is_general(&rule, 0))
+    if (rule.mask || rule.softcap > 0)
       general_gradients(p, ds, &rule, s->lse[r + i], s->delta[r + i]);
     else
-      row_gradients(p, ds, (int)smaller(rule.seen, COLUMNS), rule.scale, s->lse[r + i], s->delta[r + i]);
+      row_gradients(p, ds, (int)smaller(larger(rule.hidden, 0), COLUMNS), (int)smaller(rule.seen, COLUMNS),
+                    rule.scale, s->lse[r + i], s->delta[r + i]);
   }
   for (int i = 0; pairs && i < ROWS * COLUMNS; i += PD_LANES) {
     const int64_t at = r + i / COLUMNS, column = c + i % COLUMNS;
