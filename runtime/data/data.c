@@ -318,7 +318,8 @@ static bool open_columns(struct pd_files *d, char *why) {
     if (!c->n)
       return pd_refuse(why, "there is no file for '%s'. help: give %s=PATH", d->inputs[i].name, d->inputs[i].name);
     for (struct part *p = c->parts; p < c->parts + c->n; p++) {
-      if (!open_part(d, p, &d->inputs[i], why) || !pd_same_columns(c->parts, p, d->inputs[i].name, why)) return false;
+      if (!open_part(d, p, &d->inputs[i], why) || !pd_same_columns(c->parts, p, d->inputs[i].name, why))
+        return false;
       p->first = samples;
       samples += p->lines.n ? p->lines.n : p->array.rows;
     }

@@ -50,7 +50,8 @@ const char *pd_data_path(const struct pd_input *inputs, int n, const char *argum
 static bool has_share_or_none(const struct pd_input *inputs, int n, const char *argument, char *why) {
   struct source s;
   const char *path = pd_input_path(inputs, n, argument);
-  if (path != argument || parse_share(inputs, n, argument, &s) || !s.length || argument[s.length] != '=') return true;
+  if (path != argument || parse_share(inputs, n, argument, &s) || !s.length || argument[s.length] != '=')
+    return true;
   const char *share = argument + s.length + 1, *colon = strchr(share, ':');
   return !colon || !access(argument, F_OK) ||
          pd_refuse(why, "'%s': the share '%.*s' of '%.*s' is not a number above 0. help: give SOURCE=SHARE:PATH",

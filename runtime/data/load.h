@@ -37,7 +37,7 @@ void pd_files_read(const struct pd_files *d, int input, int64_t sample, void *to
 const struct pd_images *pd_files_images(const struct pd_files *d, int input);
 const struct pd_images *pd_files_folder(const struct pd_files *d);
 bool pd_files_renumber(struct pd_files *d, const char **names, int n, const char *path, char *why);
-/* Whether the inputs take the same columns of the tables of both, as far as the columns have names. */
+/* False if tables of both have names, and an input takes different columns. */
 bool pd_files_same_columns(const struct pd_files *a, const struct pd_files *b, char *why);
 bool pd_files_path(const struct pd_files *d, int64_t sample, char *to, size_t room);
 bool pd_files_image(const struct pd_files *d, int input, int64_t sample, const struct pd_view *v,

@@ -10,7 +10,8 @@ struct part { /* of a column: a file, or a field of its records */
   struct pd_images *images; /* of a folder, which has no mapped file, or of a tar file */
   struct pd_lines lines;    /* n 0: rows of the array are samples */
   struct pd_documents documents;
-  const char *columns; /* of a table with names: those that the input takes, in order, with ", " between; else NULL */
+  const char
+      *columns;  /* of a table with names: those that the input takes, in order, with ", " between; else NULL */
   int64_t first; /* samples of earlier parts; for windows that cross documents: tokens */
 };
 

@@ -30,8 +30,8 @@ static bool read_names(const struct pd_array *a, struct table *t, char *why) {
   qsort(sorted, n, sizeof *sorted, compare_names);
   for (size_t i = 1; i < n; i++)
     if (!compare_names(&sorted[i - 1], &sorted[i]))
-      return pd_refuse(why, "'%s' has two columns with the name '%.*s'. help: give each column its own name", a->path,
-                       sorted[i].n < 100 ? (int)sorted[i].n : 100, sorted[i].at);
+      return pd_refuse(why, "'%s' has two columns with the name '%.*s'. help: give each column its own name",
+                       a->path, sorted[i].n < 100 ? (int)sorted[i].n : 100, sorted[i].at);
   free(sorted);
   return true;
 }
@@ -65,10 +65,11 @@ static char *taken_names(const struct table *t, const int64_t *column, int64_t n
 
 bool pd_same_columns(const struct part *a, const struct part *b, const char *input, char *why) {
   return !a->columns || !b->columns || !strcmp(a->columns, b->columns) ||
-         pd_refuse(why,
-                   "'%s' takes the columns '%.200s' of '%s', but '%.200s' of '%s'. help: give all files the same names "
-                   "of columns in the same order",
-                   input, a->columns, a->array.path, b->columns, b->array.path);
+         pd_refuse(
+             why,
+             "'%s' takes the columns '%.200s' of '%s', but '%.200s' of '%s'. help: give all files the same names "
+             "of columns in the same order",
+             input, a->columns, a->array.path, b->columns, b->array.path);
 }
 
 /* ---- choice ---------------------------------------------------------------------------------- */
@@ -98,10 +99,11 @@ static bool choose_rest(const struct pd_files *d, int index, const struct pd_arr
     if (own >= 0 && i != index) taken[own] = 1;
     if (i == index || !pd_has_files(d, i) || takes_own(d, i, t)) continue;
     list_names(t, NULL, t->csv.columns, names, sizeof names);
-    return pd_refuse(why,
-                     "'%s' has no columns '%s' and '%s'. Its columns are %s. help: only one input may take the columns "
-                     "without an input's name",
-                     a->path, d->inputs[i < index ? i : index].name, d->inputs[i < index ? index : i].name, names);
+    return pd_refuse(
+        why,
+        "'%s' has no columns '%s' and '%s'. Its columns are %s. help: only one input may take the columns "
+        "without an input's name",
+        a->path, d->inputs[i < index ? i : index].name, d->inputs[i < index ? index : i].name, names);
   }
   for (int64_t i = 0; i < t->csv.columns; i++)
     if (!taken[i] && n++ < in->elements) column[n - 1] = i;
@@ -117,13 +119,13 @@ static bool choose_all(const struct pd_files *d, int index, const struct pd_arra
   if (t->csv.columns != in->elements) return refuse_columns(a, t, in, t->csv.columns, "", why);
   for (int i = 0; i < d->n_inputs; i++)
     if (i != index && own_column(t, &d->inputs[i]) >= 0)
-      return pd_refuse(why, "'%s' for '%s' has a column with the name of '%s'. help: remove or rename the column", a->path,
-                       in->name, d->inputs[i].name);
+      return pd_refuse(why, "'%s' for '%s' has a column with the name of '%s'. help: remove or rename the column",
+                       a->path, in->name, d->inputs[i].name);
   return true;
 }
 
-static bool choose_in_order(const struct pd_files *d, int index, const struct pd_array *a,
-                            const struct table *t, int64_t *column, char *why) {
+static bool choose_in_order(const struct pd_files *d, int index, const struct pd_array *a, const struct table *t,
+                            int64_t *column, char *why) {
   int64_t first = 0, all = 0;
   for (int i = 0; i < d->n_inputs; i++) {
     if (i == index) first = all;

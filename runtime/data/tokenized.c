@@ -161,7 +161,7 @@ static const struct own_option {
                    {"--pack", CHATS, true},           {"--shard", TEXT, false},   {"--too-long", CHATS, false}};
 
 static bool seen[CHATS + 1];            /* by kind: files of --data or --validation have it */
-static const char *left_out[CHATS + 1]; /* by kind: an option of the other kind that it did not get */
+static const char *left_out[CHATS + 1]; /* by kind: an option that only the other kind takes */
 static bool filled;                     /* this rank tokenized, so it writes the notes of this machine */
 
 /* The option of the word, --NAME or --NAME=VALUE, if it belongs to another kind of files; else NULL. */
@@ -220,14 +220,15 @@ static bool refuse_said(const char *said, char *why) {
 
 static const int endings[] = {SIGHUP, SIGINT, SIGTERM};
 enum { N_ENDINGS = sizeof endings / sizeof *endings };
-static volatile pid_t child;      /* 0: none */
+static volatile pid_t child;                /* 0: none */
 static const char *volatile words_of_child; /* the file of its messages */
 
 /* The child removes its own files; this process removes the folder, then ends by the signal. */
 static void end_with_child(int signal_number) {
   if (child > 0) {
     kill(child, SIGTERM);
-    while (waitpid(child, NULL, 0) < 0 && errno == EINTR) {}
+    while (waitpid(child, NULL, 0) < 0 && errno == EINTR) {
+    }
   }
   unlink(words_of_child);
   pd_output_abandon();
@@ -455,7 +456,8 @@ bool pd_tokenize_files(const char *option, char **list, int *n, char *why) {
   *n = left;
   for (enum kind kind = TEXT; kind <= CHATS; kind++) {
     if (filled && left_out[kind] && !seen[TEXT + CHATS - kind])
-      pd_note("--tokenize: %s has no effect: %s has no %s", left_out[kind], option, kind == TEXT ? "chats" : "texts");
+      pd_note("--tokenize: %s has no effect: %s has no %s", left_out[kind], option,
+              kind == TEXT ? "chats" : "texts");
     left_out[kind] = NULL;
   }
   return true;

@@ -100,15 +100,16 @@ static void wrong_shares_are_refused(void **state) {
     char *arguments[2];
     bool shares;
     const char *says;
-  } cases[] = {{{text_of("a=1:%s", a), b}, true, "has no share, but other files have one"},
-               {{text_of("a=0:%s", a), text_of("b=1:%s", b)}, true, "the share of 'a' is not a number above 0"},
-               {{text_of("a=nan:%s", a), text_of("b=1:%s", b)}, true, "the share of 'a' is not a number above 0"},
-               {{text_of("a=-1:%s", a), text_of("b=1:%s", b)}, true, "the share of 'a' is not a number above 0"},
-               {{text_of("a=x:%s", a), text_of("b=1:%s", b)}, true, "the share 'x' of 'a' is not a number above 0"},
-               {{text_of("a=:%s", a), text_of("b=:%s", b)}, true, "the share '' of 'a' is not a number above 0"},
-               {{text_of("a=1:%s", a), text_of("a=2:%s", b)}, true, "'a' has the shares 1 and 2"},
-               {{text_of("a=1:%s", a), text_of("b=1:%s", b)}, false, "help: leave out 'a=1:'"},
-               {{text_of("a=1:%s", a), text_of("b=1:%s.no", b)}, true, "cannot read"}};
+  } cases[] = {
+      {{text_of("a=1:%s", a), b}, true, "has no share, but other files have one"},
+      {{text_of("a=0:%s", a), text_of("b=1:%s", b)}, true, "the share of 'a' is not a number above 0"},
+      {{text_of("a=nan:%s", a), text_of("b=1:%s", b)}, true, "the share of 'a' is not a number above 0"},
+      {{text_of("a=-1:%s", a), text_of("b=1:%s", b)}, true, "the share of 'a' is not a number above 0"},
+      {{text_of("a=x:%s", a), text_of("b=1:%s", b)}, true, "the share 'x' of 'a' is not a number above 0"},
+      {{text_of("a=:%s", a), text_of("b=:%s", b)}, true, "the share '' of 'a' is not a number above 0"},
+      {{text_of("a=1:%s", a), text_of("a=2:%s", b)}, true, "'a' has the shares 1 and 2"},
+      {{text_of("a=1:%s", a), text_of("b=1:%s", b)}, false, "help: leave out 'a=1:'"},
+      {{text_of("a=1:%s", a), text_of("b=1:%s.no", b)}, true, "cannot read"}};
   for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
     char why[PD_WHY] = "", *arguments[] = {cases[i].arguments[0], cases[i].arguments[1]};
     const struct pd_reading how = {.token_bytes = 2, .shares = cases[i].shares};

@@ -96,7 +96,8 @@ static void broken_tables_are_refused(void **state) {
       {"a,label,b,age,c\n", "has no rows of numbers"},
       {"a,label,b,age\n1,4,2,40\n",
        "has 2 columns without the name of another input, but 'features' takes 3 numbers"},
-      {"a,label,b,old,c\n1,4,2,40,3\n", "has no columns 'features' and 'age'. Its columns are a, label, b, old, c"},
+      {"a,label,b,old,c\n1,4,2,40,3\n",
+       "has no columns 'features' and 'age'. Its columns are a, label, b, old, c"},
       {"1,2,3,4\n", "has 4 columns, but the inputs and targets take 5 numbers"}};
   for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
     char why[PD_WHY];
@@ -115,7 +116,7 @@ static void zero_bytes_are_refused(void **state) {
   assert_non_null(strstr(why, "line 1, column 2: the field has a zero byte"));
 }
 
-/* An inference reads no targets: their columns are no features. */
+/* An inference does not read targets, and their columns must not become features. */
 static void columns_of_absent_inputs_are_no_features(void **state) {
   (void)state;
   struct pd_input few[] = {inputs[0], inputs[2]};
@@ -155,7 +156,8 @@ static void files_have_the_same_columns(void **state) {
     snprintf(mixed[0], sizeof mixed[0], "p=1:%s", both[0]);
     snprintf(mixed[1], sizeof mixed[1], "q=1:%s", both[1]);
     if (!pd_dataset_open(both, 2, inputs, 3, reading(0, 0), why) != (says != NULL)) fail_msg("%zu: %s", i, why);
-    if (says && (!strstr(why, says) || !strstr(why, "'features' takes the columns 'a, b, c' of '"))) fail_msg("%s", why);
+    if (says && (!strstr(why, says) || !strstr(why, "'features' takes the columns 'a, b, c' of '")))
+      fail_msg("%s", why);
     if (!pd_dataset_open(shares, 2, inputs, 3, &(struct pd_reading){.shares = true}, why) != (says != NULL))
       fail_msg("%zu with shares: %s", i, why);
     struct pd_dataset *validation = open_one(cases[i].path, why);
