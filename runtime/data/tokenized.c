@@ -162,7 +162,6 @@ static const struct own_option {
 
 static bool seen[CHATS + 1];            /* by kind: files of --data or --validation have it */
 static const char *left_out[CHATS + 1]; /* by kind: an option that only the other kind takes */
-static bool filled;                     /* this rank tokenized, so it writes the notes of this machine */
 
 /* The option of the word, --NAME or --NAME=VALUE, if it belongs to another kind of files; else NULL. */
 static const struct own_option *foreign_option(const char *word, enum kind kind) {
@@ -330,7 +329,6 @@ static bool fill(const struct job *job, char **words, int n, const char *folder,
   all[n] = "-o";
   all[n + 1] = output;
   memcpy(all + n + 2, job->files, sizeof *all * (size_t)job->n);
-  filled = true;
   pd_note("tokenizing %d file%s into '%s'", job->n, job->n == 1 ? "" : "s", folder);
   const bool ran = run_command(all, said, why);
   unlink(said);
@@ -455,7 +453,7 @@ bool pd_tokenize_files(const char *option, char **list, int *n, char *why) {
     if (list[i]) list[left++] = list[i];
   *n = left;
   for (enum kind kind = TEXT; kind <= CHATS; kind++) {
-    if (filled && left_out[kind] && !seen[TEXT + CHATS - kind])
+    if (left_out[kind] && !seen[TEXT + CHATS - kind])
       pd_note("--tokenize: %s has no effect: %s has no %s", left_out[kind], option,
               kind == TEXT ? "chats" : "texts");
     left_out[kind] = NULL;
