@@ -90,6 +90,8 @@ Graph *elaborate(const Ast *file, const ElaborateOptions *options) {
   check_defines(&e);
   if (error_count() == errors)
     check_model(&e);
+  for (int i = graph_n_logged(e.g); i < e.g->figures.n; i++)
+    push(&e.shown, e.g->figures.at[i].value);
   if (!e.g->inference) { /* outputs are only checked in training */
     e.g->figures.n -= e.g->n_outputs;
     e.g->n_outputs = 0;

@@ -144,6 +144,7 @@ typedef struct Elaborator {
   Table inputs;           /* statements of inputs and targets by name */
   Table metrics, outputs; /* statements by name */
   Vec(Assignment *) assigned;
+  Vec(int) shown;        /* values of outputs, which a training drops from the figures */
   Vec(Adapted) adapted;  /* with options->lora */
   AstList frozen;        /* `freeze` patterns: AST_STRING */
   const Ast *optimizer;  /* value of the setting; NULL: absent */

@@ -289,13 +289,16 @@ static void warn_of_untrained(const Check *c) {
     warn_of_params(g, &all.at[i]);
 }
 
-static void warn_of_inputs(const Graph *g) {
+static void warn_of_inputs(const Elaborator *e) {
+  const Graph *g = e->g;
   bool *read = alloc((size_t)g->values.n + 1);
   for (int i = 0; i < g->nodes.n; i++)
     for (int k = 0; k < g->nodes.at[i].n_in; k++)
       read[g->nodes.at[i].in[k]] = true;
   for (int i = 0; i < g->figures.n; i++)
     read[g->figures.at[i].value] = true;
+  for (int i = 0; i < e->shown.n; i++)
+    read[e->shown.at[i]] = true;
   for (int i = 0; i < g->inputs.n; i++)
     if (g->inputs.at[i].from >= 0)
       read[g->inputs.at[g->inputs.at[i].from].value] = true;
@@ -320,5 +323,5 @@ void warn_of_model(const Elaborator *e) {
       warn_of_unread(e->assigned.at[i]);
   warn_of_losses(&c);
   warn_of_untrained(&c);
-  warn_of_inputs(g);
+  warn_of_inputs(e);
 }

@@ -22,6 +22,20 @@ static void add_share(struct pd_pairs *p, const char *name, double share) {
   if (share > 0) pd_pairs_add(p, name, text);
 }
 
+/* Options that decide samples and their order, and the sources of a mixture in their order. */
+static void add_order(struct pd_pairs *to) {
+  const struct pd_options *o = &pd_options;
+  if (o->documents.joined) pd_pairs_add(to, "--documents", "joined");
+  if (o->documents.end) add_number(to, "--documents", o->documents.end - 1);
+  if (o->in_file_order) pd_pairs_add(to, "--order", "file");
+  for (int i = 0; pd_training_data && i < pd_dataset_sources(pd_training_data); i++) {
+    char name[32], *text = pd_source_text(pd_training_data, i);
+    snprintf(name, sizeof name, "source %d", i + 1);
+    pd_pairs_add(to, name, text);
+    free(text);
+  }
+}
+
 /* Settings of the compiler, of the plan where they change bits, and of the command line. */
 static void add_settings(struct pd_pairs *to) {
   const struct pd_stage *s = pd.stage;
@@ -38,6 +52,7 @@ static void add_settings(struct pd_pairs *to) {
   if (o->resize) add_number(to, "--resize", o->resize);
   if (pd_training_data && pd_dataset_folder(pd_training_data))
     pd_pairs_add(to, "image files", pd_image_libraries());
+  add_order(to);
   add_number(to, "--pad", o->pad);
   add_number(to, "--token-type", o->token_bytes);
 }

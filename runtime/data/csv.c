@@ -42,14 +42,22 @@ static bool skip_blank_row(struct cursor *c) {
   return true;
 }
 
-/* Copies a field as a text. False: it is longer than numbers are. */
+static bool is_blank(char c) { return c == ' ' || c == '\t'; }
+
+/* The field without blanks at its ends. */
+static struct pd_csv_name trimmed(const struct field *f) {
+  struct pd_csv_name t = {f->at, f->n};
+  for (; t.n && is_blank(*t.at); t.n--) t.at++;
+  while (t.n && is_blank(t.at[t.n - 1])) t.n--;
+  return t;
+}
+
+/* Copies a field as a text. False: it is longer than numbers are, or has a zero byte. */
 static bool copy_field(const struct field *f, char *to, size_t room) {
-  const char *at = f->at, *end = f->at + f->n;
-  while (at < end && (*at == ' ' || *at == '\t')) at++;
-  while (at < end && (end[-1] == ' ' || end[-1] == '\t')) end--;
-  if ((size_t)(end - at) >= room) return false;
-  memcpy(to, at, (size_t)(end - at));
-  to[end - at] = 0;
+  const struct pd_csv_name t = trimmed(f);
+  if (t.n >= room || memchr(t.at, 0, t.n)) return false;
+  memcpy(to, t.at, t.n);
+  to[t.n] = 0;
   return true;
 }
 
@@ -112,8 +120,12 @@ bool pd_parse_csv(const struct pd_array *a, struct pd_csv *csv, char *why) {
     struct field f = {.last = false};
     int64_t n = 0;
     if (skip_blank_row(&c)) continue;
-    for (; !f.last; n++)
+    for (; !f.last; n++) {
       if (!next_field(&c, &f)) return refuse_row(a, line, why);
+      if (memchr(f.at, 0, f.n))
+        return pd_refuse(why, "'%s': line %lld, column %lld: the field has a zero byte, as binary files do",
+                         a->path, (long long)line, (long long)n + 1);
+    }
     if (n != csv->columns)
       return pd_refuse(why, "'%s': line %lld has %lld fields, but the first line has %lld", a->path,
                        (long long)line, (long long)n, (long long)csv->columns);
@@ -123,12 +135,15 @@ bool pd_parse_csv(const struct pd_array *a, struct pd_csv *csv, char *why) {
   return csv->rows > 0 || pd_refuse(why, "'%s' has no rows of numbers", a->path);
 }
 
-int64_t pd_csv_column(const struct pd_array *a, const struct pd_csv *csv, const char *name) {
+bool pd_csv_names(const struct pd_array *a, const struct pd_csv *csv, struct pd_csv_name *to, char *why) {
   struct cursor c = start_of(a, csv, csv->first);
   struct field f = {.last = false};
-  for (int64_t i = 0; csv->named && !f.last && next_field(&c, &f); i++)
-    if (f.n == strlen(name) && !memcmp(f.at, name, f.n)) return i;
-  return -1;
+  int64_t i = 0;
+  for (; !f.last && i < csv->columns; i++) {
+    if (!next_field(&c, &f)) return refuse_row(a, 1, why);
+    to[i] = trimmed(&f);
+  }
+  return i == csv->columns || pd_refuse(why, "'%s' was changed while it was read", a->path);
 }
 
 /* Reads the wanted fields of a row. column: in ascending order. */
@@ -141,9 +156,13 @@ static bool read_row(const struct pd_array *a, struct cursor *c, int64_t line, c
     if (!next_field(c, &f)) return refuse_row(a, line, why);
     if (taken == n || column[taken] != i) continue;
     const bool good = tokens ? token_of(&f, (int32_t *)to + taken) : number_of(&f, &number);
-    if (!good)
-      return pd_refuse(why, "'%s': line %lld, column %lld: '%.*s' is not a %snumber", a->path, (long long)line,
-                       (long long)i + 1, f.n < 40 ? (int)f.n : 40, f.at, tokens ? "whole " : "");
+    const bool finite = isfinite((float)number);
+    if (!good || !finite)
+      return pd_refuse(why, "'%s': line %lld, column %lld: '%.*s' is not a %s", a->path, (long long)line,
+                       (long long)i + 1, f.n < 40 ? (int)f.n : 40, f.at,
+                       tokens ? "whole number"
+                       : good ? "finite number of 32 bits"
+                              : "number");
     if (!tokens) ((float *)to)[taken] = (float)number;
     taken++;
   }

@@ -318,7 +318,8 @@ static bool open_columns(struct pd_files *d, char *why) {
     if (!c->n)
       return pd_refuse(why, "there is no file for '%s'. help: give %s=PATH", d->inputs[i].name, d->inputs[i].name);
     for (struct part *p = c->parts; p < c->parts + c->n; p++) {
-      if (!open_part(d, p, &d->inputs[i], why)) return false;
+      if (!open_part(d, p, &d->inputs[i], why) || !pd_same_columns(c->parts, p, d->inputs[i].name, why))
+        return false;
       p->first = samples;
       samples += p->lines.n ? p->lines.n : p->array.rows;
     }
@@ -592,6 +593,14 @@ void pd_files_expect(const struct pd_files *d, int input, int64_t sample) {
 void pd_files_read(const struct pd_files *d, int input, int64_t sample, void *to) {
   char why[PD_WHY];
   if (!read_sample(d, input, sample, to, why)) pd_fail("%s", why);
+}
+
+bool pd_files_same_columns(const struct pd_files *a, const struct pd_files *b, char *why) {
+  for (int i = 0; i < a->n_inputs; i++)
+    if (a->columns[i].n && b->columns[i].n &&
+        !pd_same_columns(a->columns[i].parts, b->columns[i].parts, a->inputs[i].name, why))
+      return false;
+  return true;
 }
 
 /* ---- image files ----------------------------------------------------------------------------- */

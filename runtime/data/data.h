@@ -128,8 +128,13 @@ struct pd_csv {
 };
 /* Checks that all rows have the same number of fields. */
 bool pd_parse_csv(const struct pd_array *a, struct pd_csv *csv, char *why);
-/* The column with this name; -1: none. */
-int64_t pd_csv_column(const struct pd_array *a, const struct pd_csv *csv, const char *name);
+/* A field of the first row in the file, without blanks at its ends; not terminated. */
+struct pd_csv_name {
+  const char *at;
+  size_t n;
+};
+/* The names of all columns of a table that has them. */
+bool pd_csv_names(const struct pd_array *a, const struct pd_csv *csv, struct pd_csv_name *to, char *why);
 /* Reads n columns of all rows, as int32 for tokens, else as float. column: by number. */
 bool pd_read_csv(const struct pd_array *a, const struct pd_csv *csv, const int64_t *column, int64_t n, bool tokens,
                  void *to, char *why);

@@ -7,6 +7,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 enum { BLOCK = 10000, MOST_SOURCES = 1000 };
 
@@ -43,6 +44,18 @@ const char *pd_data_path(const struct pd_input *inputs, int n, const char *argum
   struct source s;
   const char *rest = parse_share(inputs, n, argument, &s);
   return pd_input_path(inputs, n, rest ? rest : argument);
+}
+
+/* Refuses NAME=TEXT:PATH where TEXT is not a number, unless it is the name of a file. */
+static bool has_share_or_none(const struct pd_input *inputs, int n, const char *argument, char *why) {
+  struct source s;
+  const char *path = pd_input_path(inputs, n, argument);
+  if (path != argument || parse_share(inputs, n, argument, &s) || !s.length || argument[s.length] != '=')
+    return true;
+  const char *share = argument + s.length + 1, *colon = strchr(share, ':');
+  return !colon || !access(argument, F_OK) ||
+         pd_refuse(why, "'%s': the share '%.*s' of '%.*s' is not a number above 0. help: give SOURCE=SHARE:PATH",
+                   argument, (int)(colon - share), share, (int)s.length, s.name);
 }
 
 static struct source *find_source(struct pd_dataset *d, const struct source *like) {
@@ -112,6 +125,15 @@ int64_t pd_dataset_pick(const struct pd_dataset *d, uint64_t seed, bool shuffled
 
 bool pd_dataset_is_mixed(const struct pd_dataset *d) { return d->mixed; }
 
+int pd_dataset_sources(const struct pd_dataset *d) { return d->mixed ? d->n : 0; }
+
+char *pd_source_text(const struct pd_dataset *d, int source) {
+  const struct source *s = &d->sources[source];
+  char *text = pd_allocate(s->length + 16);
+  sprintf(text, "%.*s=%.4f", (int)s->length, s->name, (double)s->quota / BLOCK);
+  return text;
+}
+
 char *pd_sources_text(const struct pd_dataset *d) {
   enum { ROOM = 96 };
   if (!d || !d->mixed) return NULL;
@@ -145,10 +167,11 @@ static bool open_source(struct pd_dataset *d, struct source *to, char **paths, i
   return true;
 }
 
-/* Images need the same classes in all sources. */
+/* Images need the same classes in all sources, and tables the same columns. */
 static bool same_kind(const struct pd_dataset *d, int n_inputs, char *why) {
   const struct pd_files *first = d->sources->files;
   for (const struct source *s = d->sources + 1; s < d->sources + d->n; s++) {
+    if (!pd_files_same_columns(first, s->files, why)) return false;
     for (int i = 0; i < n_inputs; i++)
       if (!pd_files_images(s->files, i) != !pd_files_images(first, i))
         return pd_refuse(why, "'%.*s' has image files, unlike other sources. help: give one kind of data",
@@ -164,6 +187,8 @@ struct pd_dataset *pd_dataset_open(char **paths, int n, const struct pd_input *i
                                    const struct pd_reading *how, char *why) {
   struct pd_dataset *d = pd_allocate(sizeof *d);
   struct source s;
+  for (int i = 0; i < n; i++)
+    if (!has_share_or_none(inputs, n_inputs, paths[i], why)) return NULL;
   for (int i = 0; i < n; i++) d->mixed |= parse_share(inputs, n_inputs, paths[i], &s) != NULL;
   d->n = d->mixed ? 0 : 1;
   d->sources = pd_allocate(sizeof *d->sources * (size_t)(n < MOST_SOURCES ? n : MOST_SOURCES));
@@ -220,6 +245,10 @@ bool pd_dataset_renumber(struct pd_dataset *d, const char **names, int n, const 
   for (int i = 0; i < d->n; i++)
     if (!pd_files_renumber(d->sources[i].files, names, n, path, why)) return false;
   return true;
+}
+
+bool pd_dataset_same_columns(const struct pd_dataset *a, const struct pd_dataset *b, char *why) {
+  return pd_files_same_columns(a->sources->files, b->sources->files, why);
 }
 
 bool pd_dataset_path(const struct pd_dataset *d, int64_t sample, char *to, size_t room) {

@@ -36,10 +36,10 @@ static bool is_torch(const struct pd_array *a) {
   return n >= 9 && starts(a, 30 + n - 9, end, 9);
 }
 
-/* The first message's length, in multiples of eight bytes. */
+/* The first message's length, in multiples of four bytes; the file may be cut off. */
 static bool is_arrow_stream(const struct pd_array *a) {
-  uint64_t n = number(a, 4, 4);
-  return n && n % 8 == 0 && n < a->size;
+  const uint64_t n = number(a, 4, 4);
+  return n && n % 4 == 0 && n < (uint64_t)1 << 30;
 }
 
 static bool has_version(const struct pd_array *a) { return number(a, 4, 4) - 1 < 16; }

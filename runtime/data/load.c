@@ -229,6 +229,8 @@ static bool options_fit_data(char *why) {
   if (trained && o->resize && o->augment.resized_crop > 0 && !evaluated)
     pd_warn("--resize has no effect on training with --augment resized_crop");
   return (!trained || !evaluated || pd_same_classes(trained, evaluated, why)) &&
+         (!pd_training_data || !pd_evaluation_data ||
+          pd_dataset_same_columns(pd_training_data, pd_evaluation_data, why)) &&
          (pd_only_evaluates() || !pd_augments(&o->augment) ||
           pd_augment_fits(&o->augment, s->inputs, s->n_inputs, trained || !pd_training_data, why));
 }

@@ -37,6 +37,8 @@ void pd_files_read(const struct pd_files *d, int input, int64_t sample, void *to
 const struct pd_images *pd_files_images(const struct pd_files *d, int input);
 const struct pd_images *pd_files_folder(const struct pd_files *d);
 bool pd_files_renumber(struct pd_files *d, const char **names, int n, const char *path, char *why);
+/* False if tables of both have names, and an input takes different columns. */
+bool pd_files_same_columns(const struct pd_files *a, const struct pd_files *b, char *why);
 bool pd_files_path(const struct pd_files *d, int64_t sample, char *to, size_t room);
 bool pd_files_image(const struct pd_files *d, int input, int64_t sample, const struct pd_view *v,
                     struct pd_image_room *room, float *to, char *why);
@@ -54,6 +56,9 @@ int64_t pd_dataset_samples(const struct pd_dataset *d);
  * seed or in the order of the files. */
 int64_t pd_dataset_pick(const struct pd_dataset *d, uint64_t seed, bool shuffled, int64_t number);
 bool pd_dataset_is_mixed(const struct pd_dataset *d); /* sources have shares */
+/* The number of sources with shares, and one of them as NAME=SHARE, for free(); 0: there are none. */
+int pd_dataset_sources(const struct pd_dataset *d);
+char *pd_source_text(const struct pd_dataset *d, int source);
 /* The sources with shares as a JSON array, for free(); NULL: there are none. */
 char *pd_sources_text(const struct pd_dataset *d);
 /* True if the files are large, so that samples are worth reading ahead. */
@@ -71,6 +76,7 @@ const struct pd_images *pd_dataset_folder(const struct pd_dataset *d); /* of any
 /* Numbers the classes of folders as in the `names` that the weights of `path` were trained with, if an input reads
  * labels. */
 bool pd_dataset_renumber(struct pd_dataset *d, const char **names, int n, const char *path, char *why);
+bool pd_dataset_same_columns(const struct pd_dataset *a, const struct pd_dataset *b, char *why);
 /* Writes the path of a sample's image file; false: the samples are not image files. */
 bool pd_dataset_path(const struct pd_dataset *d, int64_t sample, char *to, size_t room);
 /* Decodes one sample of such an input. */

@@ -10,6 +10,8 @@ struct part { /* of a column: a file, or a field of its records */
   struct pd_images *images; /* of a folder, which has no mapped file, or of a tar file */
   struct pd_lines lines;    /* n 0: rows of the array are samples */
   struct pd_documents documents;
+  const char
+      *columns;  /* of a table with names: those that the input takes, in order, with ", " between; else NULL */
   int64_t first; /* samples of earlier parts; for windows that cross documents: tokens */
 };
 
@@ -39,6 +41,8 @@ const struct part *pd_file_of(const struct column *c, int64_t sample);
 
 /* Reads an input's columns of a .csv file into memory. */
 bool pd_open_table(const struct pd_files *d, struct part *p, const struct pd_input *in, char *why);
+/* False if both are tables with names, and the input takes other columns of them, or in another order. */
+bool pd_same_columns(const struct part *a, const struct part *b, const char *input, char *why);
 
 /* ---- windows.c ------------------------------------------------------------------------------- */
 

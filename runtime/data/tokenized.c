@@ -7,9 +7,11 @@
 #include "shared/read_file.h"
 
 #include <cjson/cJSON.h>
+#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
+#include <signal.h>
 #include <spawn.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -150,6 +152,26 @@ struct job { /* the texts, or the chats, of a source */
 
 static const char *pdc_program(void) { return getenv("PDC") ? getenv("PDC") : "pdc"; }
 
+/* Options of `pdc tokenize` for one kind of files. */
+static const struct own_option {
+  const char *name;
+  enum kind kind;
+  bool flag; /* without a value */
+} own_options[] = {{"--chat-template", CHATS, false}, {"--length", CHATS, false}, {"--loss-on", CHATS, false},
+                   {"--pack", CHATS, true},           {"--shard", TEXT, false},   {"--too-long", CHATS, false}};
+
+static bool seen[CHATS + 1];            /* by kind: files of --data or --validation have it */
+static const char *left_out[CHATS + 1]; /* by kind: an option that only the other kind takes */
+
+/* The option of the word, --NAME or --NAME=VALUE, if it belongs to another kind of files; else NULL. */
+static const struct own_option *foreign_option(const char *word, enum kind kind) {
+  for (const struct own_option *o = own_options; o < own_options + sizeof own_options / sizeof *own_options; o++) {
+    const size_t n = strlen(o->name);
+    if (o->kind != kind && !strncmp(word, o->name, n) && (!word[n] || word[n] == '=')) return o;
+  }
+  return NULL;
+}
+
 /* The command, without the output and the files, which come last. `length`: text of the positions of a sample. */
 static bool command_of(const struct job *job, char **words, int *n, char *length, char *why) {
   const struct pd_options *o = &pd_options;
@@ -166,7 +188,15 @@ static bool command_of(const struct job *job, char **words, int *n, char *length
   if (job->chats) words[(*n)++] = "--length", words[(*n)++] = length;
   if (!job->chats) words[(*n)++] = "--shard", words[(*n)++] = "1000000000";
   char *more = pd_copy_text(o->tokenize ? o->tokenize : "");
+  const enum kind kind = job->chats ? CHATS : TEXT;
+  seen[kind] = true;
   for (char *word = strtok(more, " "); word; word = strtok(NULL, " ")) {
+    const struct own_option *foreign = foreign_option(word, kind);
+    if (foreign) {
+      left_out[kind] = foreign->name;
+      if (!foreign->flag && !strchr(word, '=')) strtok(NULL, " ");
+      continue;
+    }
     if (*n == MOST_WORDS - 4) return pd_refuse(why, "--tokenize has too many words");
     words[(*n)++] = word;
   }
@@ -185,23 +215,105 @@ static bool refuse_said(const char *said, char *why) {
   return false;
 }
 
-static bool run_command(char **words, const char *said, char *why) {
+/* ---- signals while it runs ------------------------------------------------------------------- */
+
+static const int endings[] = {SIGHUP, SIGINT, SIGTERM};
+enum { N_ENDINGS = sizeof endings / sizeof *endings };
+static volatile pid_t child;                /* 0: none */
+static const char *volatile words_of_child; /* the file of its messages */
+
+/* The child removes its own files; this process removes the folder, then ends by the signal. */
+static void end_with_child(int signal_number) {
+  if (child > 0) {
+    kill(child, SIGTERM);
+    while (waitpid(child, NULL, 0) < 0 && errno == EINTR) {
+    }
+  }
+  unlink(words_of_child);
+  pd_output_abandon();
+  signal(signal_number, SIG_DFL);
+  raise(signal_number);
+}
+
+/* Starts the program. The signals are blocked until `child` is set. */
+static int start(char **words, const char *said) {
   posix_spawn_file_actions_t actions;
-  pid_t child;
-  int status;
+  posix_spawnattr_t how;
+  sigset_t blocked, before;
+  pid_t started = 0;
+  sigemptyset(&blocked);
+  for (int i = 0; i < N_ENDINGS; i++) sigaddset(&blocked, endings[i]);
+  sigprocmask(SIG_BLOCK, &blocked, &before);
+  posix_spawnattr_init(&how);
+  posix_spawnattr_setsigmask(&how, &before);
+  posix_spawnattr_setflags(&how, POSIX_SPAWN_SETSIGMASK);
   posix_spawn_file_actions_init(&actions);
   posix_spawn_file_actions_addopen(&actions, 1, said, O_WRONLY | O_CREAT | O_TRUNC, 0666);
   posix_spawn_file_actions_adddup2(&actions, 1, 2);
-  const int failed = posix_spawnp(&child, words[0], &actions, NULL, words, environ);
+  const int failed = posix_spawnp(&started, words[0], &actions, &how, words, environ);
   posix_spawn_file_actions_destroy(&actions);
+  posix_spawnattr_destroy(&how);
+  child = failed ? 0 : started;
+  sigprocmask(SIG_SETMASK, &before, NULL);
+  return failed;
+}
+
+static bool run_command(char **words, const char *said, char *why) {
+  struct sigaction before[N_ENDINGS], during = {.sa_handler = end_with_child, .sa_flags = SA_RESTART};
+  int status = 0, wrong = 0;
+  words_of_child = said;
+  for (int i = 0; i < N_ENDINGS; i++) {
+    sigaction(endings[i], NULL, &before[i]);
+    if (before[i].sa_handler != SIG_IGN) sigaction(endings[i], &during, NULL);
+  }
+  const int failed = start(words, said);
+  while (!failed && !wrong && waitpid(child, &status, 0) < 0)
+    if (errno != EINTR) wrong = errno;
+  child = 0;
+  for (int i = 0; i < N_ENDINGS; i++) sigaction(endings[i], &before[i], NULL);
   if (failed)
     return pd_refuse(why,
                      "--tokenizer needs the program '%s': %s. help: put pdc into PATH, or its path into the "
                      "variable PDC",
                      words[0], strerror(failed));
-  while (waitpid(child, &status, 0) < 0)
-    if (errno != EINTR) return pd_refuse(why, "cannot wait for '%s': %s", words[0], strerror(errno));
+  if (wrong) return pd_refuse(why, "cannot wait for '%s': %s", words[0], strerror(wrong));
   return (WIFEXITED(status) && !WEXITSTATUS(status)) || refuse_said(said, why);
+}
+
+/* ---- the cache ------------------------------------------------------------------------------- */
+
+static const char sizes[] = "sizes"; /* of a folder's files: lines of bytes and name */
+
+/* Writes the sizes of the folder's files. */
+static bool write_sizes(struct pd_output_folder *out) {
+  DIR *folder = opendir(out->self.beside);
+  FILE *file = folder ? pd_output_folder_file(out, sizes) : NULL;
+  bool good = file != NULL;
+  for (struct dirent *entry; good && (entry = readdir(folder));) {
+    struct stat st;
+    if (*entry->d_name == '.' || !strcmp(entry->d_name, sizes)) continue;
+    good = !fstatat(dirfd(folder), entry->d_name, &st, 0) &&
+           fprintf(file, "%lld %s\n", (long long)st.st_size, entry->d_name) > 0;
+  }
+  if (folder) closedir(folder);
+  return file && pd_output_folder_file_close(file, good) && good;
+}
+
+/* Whether the folder has all files in their sizes. */
+static bool is_whole(const char *folder) {
+  char path[PATH_MAX], name[256];
+  long long bytes;
+  struct stat st;
+  int files = 0;
+  snprintf(path, sizeof path, "%.4000s/%s", folder, sizes);
+  FILE *list = fopen(path, "r");
+  bool whole = list != NULL;
+  for (; whole && fscanf(list, "%lld %255s", &bytes, name) == 2; files++) {
+    snprintf(path, sizeof path, "%.3800s/%s", folder, name);
+    whole = !stat(path, &st) && st.st_size == bytes;
+  }
+  if (list) fclose(list);
+  return whole && files;
 }
 
 /* Writes the job's tokens into a new folder. */
@@ -218,26 +330,30 @@ static bool fill(const struct job *job, char **words, int n, const char *folder,
   all[n + 1] = output;
   memcpy(all + n + 2, job->files, sizeof *all * (size_t)job->n);
   pd_note("tokenizing %d file%s into '%s'", job->n, job->n == 1 ? "" : "s", folder);
-  const bool good = run_command(all, said, why);
+  const bool ran = run_command(all, said, why);
   unlink(said);
   free(all);
+  const bool good = ran && (write_sizes(&out) || pd_refuse(why, "cannot write '%s': %s", folder, strerror(errno)));
   return pd_output_folder_close(&out, good) ||
          (good && pd_refuse(why, "cannot write '%s': %s", folder, strerror(errno)));
 }
 
-/* ---- the cache ------------------------------------------------------------------------------- */
-
+/* Fills the folder unless it is whole. A whole one needs no lock, so the cache may be read-only. */
 static bool with_lock(const struct job *job, char **words, int n, const char *cache, const char *folder,
                       char *why) {
   char path[PATH_MAX];
+  if (is_whole(folder)) return true;
   snprintf(path, sizeof path, "%.4000s/lock", cache);
   const int lock = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0666);
-  if (lock < 0) return pd_refuse(why, "cannot write '%s': %s", path, strerror(errno));
+  if (lock < 0)
+    return pd_refuse(why, "cannot write '%s': %s. help: give a folder for the tokens with --token-cache DIR", path,
+                     strerror(errno));
   int failed;
   do failed = flock(lock, LOCK_EX);
   while (failed && errno == EINTR);
+  if (!failed) pd_remove_left(cache, folder + strlen(cache) + 1);
   const bool good = failed ? pd_refuse(why, "cannot lock '%s': %s", path, strerror(errno))
-                           : pd_exists(folder) || fill(job, words, n, folder, why);
+                           : is_whole(folder) || fill(job, words, n, folder, why);
   close(lock);
   return good;
 }
@@ -336,5 +452,11 @@ bool pd_tokenize_files(const char *option, char **list, int *n, char *why) {
   for (int i = 0; i < *n; i++)
     if (list[i]) list[left++] = list[i];
   *n = left;
+  for (enum kind kind = TEXT; kind <= CHATS; kind++) {
+    if (left_out[kind] && !seen[TEXT + CHATS - kind])
+      pd_note("--tokenize: %s has no effect: %s has no %s", left_out[kind], option,
+              kind == TEXT ? "chats" : "texts");
+    left_out[kind] = NULL;
+  }
   return true;
 }

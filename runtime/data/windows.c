@@ -94,7 +94,18 @@ static bool find_windows(struct pd_files *d, char *why) {
                    (long long)tokens, (long long)d->context, (long long)d->context + 1);
 }
 
+/* The end of documents of --documents must be a token of every input. */
+static bool end_suits(const struct pd_files *d, char *why) {
+  for (int i = 0; i < d->n_inputs; i++)
+    if (pd_has_files(d, i) && d->how.document_end > d->inputs[i].classes)
+      return pd_refuse(why, "--documents %lld is outside the %lld classes of '%s'. help: give a token below %lld",
+                       (long long)d->how.document_end - 1, (long long)d->inputs[i].classes, d->inputs[i].name,
+                       (long long)d->inputs[i].classes);
+  return true;
+}
+
 bool pd_windows_open(struct pd_files *d, char *why) {
+  if (!end_suits(d, why)) return false;
   for (int i = 0; i < d->n_inputs; i++)
     if (pd_has_files(d, i) && d->inputs[i].elements > d->context) d->context = d->inputs[i].elements;
   d->apart = keeps_apart(d);

@@ -107,7 +107,11 @@ static void read_table(const struct pd_array *a) {
     return;
   }
   if (csv.columns < 1 || csv.rows < 1 || csv.rows > (int64_t)a->size) abort();
-  pd_csv_column(a, &csv, "label");
+  struct pd_csv_name *names = calloc((size_t)csv.columns, sizeof *names);
+  if (csv.named && pd_csv_names(a, &csv, names, why))
+    for (int64_t i = 0; i < csv.columns; i++)
+      if (names[i].at < a->map || names[i].n > (size_t)(a->map + a->size - names[i].at)) abort();
+  free(names);
   int64_t n = csv.columns < MOST ? csv.columns : MOST;
   for (int64_t i = 0; i < n; i++) column[i] = i;
   int32_t *to = malloc(sizeof *to * (size_t)(csv.rows * n));

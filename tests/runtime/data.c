@@ -236,6 +236,7 @@ static void foreign_formats_are_named(void **state) {
       CASE("PAR1abcdabcdPAR1", "p.parquet", "is a Parquet table. help: convert it: python3 -c"),
       CASE("ARROW1\0\0abcd", "a.arrow", "is an Arrow table"),
       CASE("\xff\xff\xff\xff\x08\0\0\0abcdefgh", "s.arrow", "is an Arrow stream"),
+      CASE("\xff\xff\xff\xff\x78\0\0\0\x10\0\0\0", "cut.csv", "is an Arrow stream"),
       CASE("\xfd"
            "7zXZ\0abc",
            "t.txt.xz", "is compressed by xz. help: unpack the file with unxz first"),

@@ -69,6 +69,13 @@ go base other.txt 2>err || complain "other data: $(cat err)"
 grep -q "note: this training differs from the checkpoint's: --data 'other.txt' of [0-9]* bytes differs from 'text.txt' of [0-9]*$" err ||
   complain "other data: $(cat err)"
 rm -r kept && cp -r state kept
+go base text.txt 4 "--documents 5 --order file" 2>err || complain "other documents: $(cat err)"
+grep -q "note: this training differs from the checkpoint's: --documents 5, .*; --order file, " err || complain "other documents: $(cat err)"
+launch 1 base --data a=3:text.txt b=1:other.txt --steps 2 --checkpoint shares 2>err || complain "shares: $(cat err)"
+launch 1 base --data a=1:text.txt c=1:other.txt --steps 4 --checkpoint shares --resume 2>err || complain "other shares: $(cat err)"
+grep -q "note: this training differs from the checkpoint's: source 1 a=0.5000, not a=0.7500; source 2 c=0.5000, not b=0.2500$" err ||
+  complain "other shares: $(cat err)"
+rm -r kept && cp -r state kept
 of_c=bf16 && build rounded --stages 1 net.pdm && of_c= || exit 1
 go rounded 2>err || complain "another precision: $(cat err)"
 grep -q "note: this training differs from the checkpoint's: precision bf16, not f32$" err || complain "another precision: $(cat err)"

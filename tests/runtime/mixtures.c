@@ -100,13 +100,16 @@ static void wrong_shares_are_refused(void **state) {
     char *arguments[2];
     bool shares;
     const char *says;
-  } cases[] = {{{text_of("a=1:%s", a), b}, true, "has no share, but other files have one"},
-               {{text_of("a=0:%s", a), text_of("b=1:%s", b)}, true, "the share of 'a' is not a number above 0"},
-               {{text_of("a=nan:%s", a), text_of("b=1:%s", b)}, true, "the share of 'a' is not a number above 0"},
-               {{text_of("a=-1:%s", a), text_of("b=1:%s", b)}, true, "the share of 'a' is not a number above 0"},
-               {{text_of("a=1:%s", a), text_of("a=2:%s", b)}, true, "'a' has the shares 1 and 2"},
-               {{text_of("a=1:%s", a), text_of("b=1:%s", b)}, false, "help: leave out 'a=1:'"},
-               {{text_of("a=1:%s", a), text_of("b=1:%s.no", b)}, true, "cannot read"}};
+  } cases[] = {
+      {{text_of("a=1:%s", a), b}, true, "has no share, but other files have one"},
+      {{text_of("a=0:%s", a), text_of("b=1:%s", b)}, true, "the share of 'a' is not a number above 0"},
+      {{text_of("a=nan:%s", a), text_of("b=1:%s", b)}, true, "the share of 'a' is not a number above 0"},
+      {{text_of("a=-1:%s", a), text_of("b=1:%s", b)}, true, "the share of 'a' is not a number above 0"},
+      {{text_of("a=x:%s", a), text_of("b=1:%s", b)}, true, "the share 'x' of 'a' is not a number above 0"},
+      {{text_of("a=:%s", a), text_of("b=:%s", b)}, true, "the share '' of 'a' is not a number above 0"},
+      {{text_of("a=1:%s", a), text_of("a=2:%s", b)}, true, "'a' has the shares 1 and 2"},
+      {{text_of("a=1:%s", a), text_of("b=1:%s", b)}, false, "help: leave out 'a=1:'"},
+      {{text_of("a=1:%s", a), text_of("b=1:%s.no", b)}, true, "cannot read"}};
   for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
     char why[PD_WHY] = "", *arguments[] = {cases[i].arguments[0], cases[i].arguments[1]};
     const struct pd_reading how = {.token_bytes = 2, .shares = cases[i].shares};
@@ -184,7 +187,10 @@ static void documents_are_joined_on_demand(void **state) {
   assert_int_equal(pd_dataset_samples(d), 2); /* f has no next token */
   pd_dataset_read(d, 1, 1, got);
   assert_memory_equal(got, ((int32_t[]){'d', 'e', '\n', -100}), sizeof got);
-  how.document_end = 300 + 1; /* no byte: one document */
+  how.document_end = 256 + 1;
+  assert_null(pd_dataset_open(&text, 1, counting, 3, &how, why));
+  assert_non_null(strstr(why, "--documents 256 is outside the 256 classes of 'tokens'"));
+  how.document_end = 255 + 1; /* not in the text: one document */
   assert_int_equal(pd_dataset_samples(pd_dataset_open(&text, 1, counting, 3, &how, why)), 2);
   char *two[] = {path, text}; /* the end is known for one of them */
   assert_int_equal(pd_dataset_samples(pd_dataset_open(two, 2, counting, 3, reading(0, 0), why)), 4);
