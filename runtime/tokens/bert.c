@@ -16,21 +16,6 @@ struct pd_lower {
 
 /* ---- normalizer ------------------------------------------------------------------------------ */
 
-struct text {
-  char *at;
-  size_t n, room;
-};
-
-static void add(struct text *t, const char *text, size_t bytes) {
-  if (t->n + bytes + 1 > t->room) {
-    t->room = 2 * (t->n + bytes) + 16;
-    t->at = pd_grown(t->at, t->room);
-  }
-  memcpy(t->at + t->n, text, bytes);
-  t->n += bytes;
-  t->at[t->n] = 0;
-}
-
 /* Blocks of ideographs that BERT separates. */
 static bool is_chinese(int32_t p) {
   static const struct pd_code_points blocks[] = {{0x3400, 0x4DBF},   {0x4E00, 0x9FFF},   {0xF900, 0xFAFF},
@@ -52,42 +37,43 @@ static const struct pd_lower *lower_of(int32_t point) {
   return NULL;
 }
 
-typedef void change_character(struct text *to, int32_t point, const char *at, size_t bytes);
+typedef void change_character(struct pd_growing *to, int32_t point, const char *at, size_t bytes);
 
-static void clean(struct text *to, int32_t point, const char *at, size_t bytes) {
+static void clean(struct pd_growing *to, int32_t point, const char *at, size_t bytes) {
   if (point == 0 || IS_IN(removed, point)) return;
   if (IS_IN(blanks, point))
-    add(to, " ", 1);
+    pd_growing_add(to, " ", 1);
   else
-    add(to, at, bytes);
+    pd_growing_add(to, at, bytes);
 }
 
-static void separate(struct text *to, int32_t point, const char *at, size_t bytes) {
+static void separate(struct pd_growing *to, int32_t point, const char *at, size_t bytes) {
   const bool chinese = is_chinese(point);
-  add(to, " ", chinese);
-  add(to, at, bytes);
-  add(to, " ", chinese);
+  pd_growing_add(to, " ", chinese);
+  pd_growing_add(to, at, bytes);
+  pd_growing_add(to, " ", chinese);
 }
 
-static void strip(struct text *to, int32_t point, const char *at, size_t bytes) {
-  if (!IS_IN(accents, point)) add(to, at, bytes);
+static void strip(struct pd_growing *to, int32_t point, const char *at, size_t bytes) {
+  if (!IS_IN(accents, point)) pd_growing_add(to, at, bytes);
 }
 
-static void make_lower(struct text *to, int32_t point, const char *at, size_t bytes) {
+static void make_lower(struct pd_growing *to, int32_t point, const char *at, size_t bytes) {
   const struct pd_lower *l = lower_of(point);
   char written[4];
-  if (!l) add(to, at, bytes);
-  for (int i = 0; l && i < 3 && l->to[i]; i++) add(to, written, (size_t)pd_utf8_write(l->to[i], written));
+  if (!l) pd_growing_add(to, at, bytes);
+  for (int i = 0; l && i < 3 && l->to[i]; i++)
+    pd_growing_add(to, written, (size_t)pd_utf8_write(l->to[i], written));
 }
 
 /* Frees the text. */
 static char *changed(char *text, size_t *bytes, change_character *change) {
-  struct text to = {0};
-  add(&to, "", 0);
+  struct pd_growing to = {0};
+  pd_growing_add(&to, "", 0);
   for (size_t at = 0; at < *bytes;) {
     const struct pd_character c = pd_character_at(text + at, *bytes - at);
     if (c.point < 0)
-      add(&to, text + at, (size_t)c.bytes);
+      pd_growing_add(&to, text + at, (size_t)c.bytes);
     else
       change(&to, c.point, text + at, (size_t)c.bytes);
     at += (size_t)c.bytes;

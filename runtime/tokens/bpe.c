@@ -13,6 +13,16 @@ void *pd_grown(void *at, size_t bytes) {
   return grown;
 }
 
+void pd_growing_add(struct pd_growing *t, const char *text, size_t bytes) {
+  if (t->n + bytes + 1 > t->room) {
+    t->room = 2 * (t->n + bytes) + 16;
+    t->at = pd_grown(t->at, t->room);
+  }
+  if (bytes) memcpy(t->at + t->n, text, bytes);
+  t->n += bytes;
+  t->at[t->n] = 0;
+}
+
 void pd_tokens_add(struct pd_tokens *t, int32_t token) {
   if (t->n == t->room) {
     t->room = t->room ? 2 * t->room : 64;

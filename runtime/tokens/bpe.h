@@ -40,6 +40,12 @@ struct pd_tokens {
 };
 void pd_tokens_add(struct pd_tokens *t, int32_t token);
 void *pd_grown(void *at, size_t bytes); /* realloc; ends the launch without memory */
+/* A text that grows, with a zero byte behind it; {0}: empty. */
+struct pd_growing {
+  char *at;
+  size_t n, room;
+};
+void pd_growing_add(struct pd_growing *t, const char *text, size_t bytes);
 
 /* Adds the tokens of a word; false with *missing at the first character without a token. */
 bool pd_bpe_encode(const struct pd_bpe *b, const char *word, size_t bytes, struct pd_tokens *to,

@@ -106,33 +106,18 @@ static size_t cluster(const char *text, size_t n) {
 
 /* ---- texts ----------------------------------------------------------------------------------- */
 
-struct text {
-  char *at;
-  size_t n, room;
-};
-
-static void add(struct text *t, const char *text, size_t bytes) {
-  if (t->n + bytes + 1 > t->room) {
-    t->room = 2 * (t->n + bytes) + 16;
-    t->at = pd_grown(t->at, t->room);
-  }
-  memcpy(t->at + t->n, text, bytes);
-  t->n += bytes;
-  t->at[t->n] = 0;
-}
-
 char *pd_charsmap_normalized(const struct pd_charsmap *m, const char *text, size_t *bytes) {
   enum { SHORT = 6 };
-  struct text to = {0};
-  add(&to, "", 0);
+  struct pd_growing to = {0};
+  pd_growing_add(&to, "", 0);
   for (size_t at = 0, n; at < *bytes; at += n) {
     n = cluster(text + at, *bytes - at);
     const char *whole = n < SHORT ? find(m, text + at, n) : NULL;
-    if (whole) add(&to, whole, strlen(whole));
+    if (whole) pd_growing_add(&to, whole, strlen(whole));
     for (size_t i = 0, k; i < n && !whole; i += k) {
       k = (size_t)pd_character_at(text + at + i, n - i).bytes;
       const char *one = find(m, text + at + i, k);
-      add(&to, one ? one : text + at + i, one ? strlen(one) : k);
+      pd_growing_add(&to, one ? one : text + at + i, one ? strlen(one) : k);
     }
   }
   *bytes = to.n;

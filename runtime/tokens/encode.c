@@ -7,21 +7,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* A growing text. */
-struct text {
-  char *at;
-  size_t n, room;
-};
-
-static void append(struct text *t, const char *text, size_t bytes) {
-  if (t->n + bytes > t->room) {
-    t->room = 2 * (t->n + bytes);
-    t->at = pd_grown(t->at, t->room);
-  }
-  if (bytes) memcpy(t->at + t->n, text, bytes);
-  t->n += bytes;
-}
-
 /* The state of encoding: tokenizer, tokens found, marks, and place of a failure. */
 struct encoding {
   const struct pd_tokenizer *t;
@@ -71,17 +56,17 @@ static size_t place_bytes(const struct pd_replacement *r, const char *text, size
 }
 
 char *pd_replaced(const struct pd_replacement *r, const char *text, size_t *bytes) {
-  struct text to = {0};
+  struct pd_growing to = {0};
   size_t put = strlen(r->to), at = 0;
-  if (!r->from && *bytes) append(&to, r->to, put);
+  if (!r->from && *bytes) pd_growing_add(&to, r->to, put);
   while (r->from && at < *bytes) {
     const size_t n = place_bytes(r, text + at, *bytes - at);
-    append(&to, n ? r->to : text + at, n ? put : 1);
+    pd_growing_add(&to, n ? r->to : text + at, n ? put : 1);
     at += n ? n : 1;
   }
-  append(&to, text + at, *bytes - at);
+  pd_growing_add(&to, text + at, *bytes - at);
   *bytes = to.n;
-  append(&to, "", 1);
+  pd_growing_add(&to, "", 1);
   return to.at;
 }
 
@@ -126,10 +111,11 @@ static bool merge_word(struct encoding *e, const char *word, size_t bytes) {
     e->missing = strndup(missing, e->missing_bytes);
     return false;
   }
-  struct text written = {0};
+  struct pd_growing written = {0};
   for (size_t i = 0; i < bytes; i++) {
     char character[2];
-    append(&written, character, (size_t)pd_utf8_write(pd_byte_character((unsigned char)word[i]), character));
+    pd_growing_add(&written, character,
+                   (size_t)pd_utf8_write(pd_byte_character((unsigned char)word[i]), character));
   }
   bool ok = pd_bpe_encode(&t->bpe, written.at, written.n, &e->tokens, &missing);
   if (!ok) {
@@ -159,10 +145,11 @@ static bool separate_run(struct encoding *e, const char *text, size_t bytes, boo
   struct pd_replacement space = {.from = " ", .to = t->separator};
   size_t m = strlen(t->separator), n = bytes;
   char *replaced = pd_replaced(&space, text, &n);
-  struct text whole = {0};
+  struct pd_growing whole = {0};
   bool has = n >= m && !memcmp(replaced, t->separator, m);
-  if (!has && (t->prepend == PD_ALWAYS || (t->prepend == PD_ONCE && begins))) append(&whole, t->separator, m);
-  append(&whole, replaced, n);
+  if (!has && (t->prepend == PD_ALWAYS || (t->prepend == PD_ONCE && begins)))
+    pd_growing_add(&whole, t->separator, m);
+  pd_growing_add(&whole, replaced, n);
   free(replaced);
   bool ok = true;
   for (size_t at = 0, end; at < whole.n && ok; at = end) {
@@ -191,9 +178,9 @@ static bool encode_part(struct encoding *e, const char *text, size_t bytes, bool
   if (!bytes) return true;
   if (t->separator) return separate_words(e, text, bytes, begins);
   if (!t->space_first || text[0] == ' ') return split_words(e, 0, text, bytes);
-  struct text longer = {0};
-  append(&longer, " ", 1);
-  append(&longer, text, bytes);
+  struct pd_growing longer = {0};
+  pd_growing_add(&longer, " ", 1);
+  pd_growing_add(&longer, text, bytes);
   bool ok = split_words(e, 0, longer.at, longer.n);
   free(longer.at);
   return ok;
