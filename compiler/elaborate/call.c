@@ -86,7 +86,7 @@ static int optional_index(const Op *op, Name name) {
   return -1;
 }
 
-/* Records a named optional operand; `none` is no operand. False after a diagnostic. */
+/* Records an optional operand that was given by name. `none` stands for a missing operand. False after a diagnostic. */
 static bool take_named(const Elaborator *e, Sorting *s, const Ast *a, Val v, int which) {
   if (s->named[which] || s->operands->n + s->missing > s->op->min_in + which)
     fail(s->f, a->span, "PD0206", "'%s' is given twice", a->name);

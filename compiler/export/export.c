@@ -6,18 +6,25 @@
 #include <string.h>
 #include <sys/stat.h>
 
-/* Refuses what is no regular file, and files of the folder. */
+static bool is_gguf(const char *path) {
+  const size_t n = strlen(path);
+  return n >= 5 && !strcmp(path + n - 5, ".gguf");
+}
+
+/* Whether the file stands in the folder. */
+static bool is_inside(const char *file, const char *folder) {
+  const char *slash = strrchr(file, '/'), *own = slash ? format("%.*s/", (int)(slash - file), file) : ".";
+  struct stat a, b;
+  return !stat(own, &a) && !stat(folder, &b) && a.st_dev == b.st_dev && a.st_ino == b.st_ino;
+}
+
+/* Refuses to replace devices, pipes and links, and the folder's files other than earlier exports. */
 static bool may_write(const char *folder, const char *output) {
-  struct stat own, st;
-  const char *slash = strrchr(output, '/'), *beside = slash ? format("%.*s/", (int)(slash - output), output) : ".";
-  const char *why = NULL;
-  if (lstat(output, &own))
-    return true;
-  if (!S_ISREG(own.st_mode))
-    why = "it is not a regular file";
-  else if (!stat(folder, &st) && !stat(beside, &own) && st.st_dev == own.st_dev && st.st_ino == own.st_ino &&
-           strcmp(output + strlen(output) - (strlen(output) < 5 ? 0 : 5), ".gguf") != 0)
-    why = "it is a file of the exported folder";
+  struct stat st;
+  const char *why = lstat(output, &st)                              ? NULL
+                    : !S_ISREG(st.st_mode)                          ? "it is not a regular file"
+                    : is_inside(output, folder) && !is_gguf(output) ? "it is a file of the exported folder"
+                                                                    : NULL;
   if (why)
     error_at(NO_SPAN, "PD0605", "cannot write '%s': %s", output, why);
   return !why;

@@ -35,7 +35,7 @@ static void choose_algorithms(const Planner *r, Plan *plan) {
     plan->attentions = profile_attentions(r->profile, plan->pipeline.microbatch);
 }
 
-/* The first devices of the cluster, as many as the plan has ranks. */
+/* Price and power of the devices of the ranks, which are the first of the cluster. */
 static void add_expenses(const Cluster *c, Plan *plan) {
   bool priced = true, powered = true;
   plan->price = plan->watts = 0;
@@ -251,7 +251,7 @@ static bool may_shard(const PlanRequest *asked, const Attempt *best, int value) 
           (!asked->brief && whole_update(best->plan) > (1 - WORTH_STATES) * best->plan->batch_seconds));
 }
 
-static void shard(PlanRequest *q, int value) { q->shard_optimizer = value; }
+static void set_sharded(PlanRequest *q, int value) { q->shard_optimizer = value; }
 
 /* In pipelines that drain, waiting messages lengthen every batch. Others: choose.c, look_ahead(). */
 static bool may_look_ahead(const PlanRequest *asked, const Attempt *best, int value) {
@@ -261,7 +261,7 @@ static bool may_look_ahead(const PlanRequest *asked, const Attempt *best, int va
          traits->looks_ahead && traits->drains && !asked->ahead && !asked->brief && best->r.ranks <= MANY_RANKS;
 }
 
-static void look_ahead(PlanRequest *q, int value) { q->ahead = value; }
+static void set_ahead(PlanRequest *q, int value) { q->ahead = value; }
 
 /* More chunks shorten the bubble and send more messages. Tries one chunk, then three and four as long as each is
  * faster: searches for several chunks are slow. */
@@ -272,13 +272,13 @@ static bool may_chunk(const PlanRequest *asked, const Attempt *best, int value) 
          r->ranks <= (value > 1 ? FEW_WORKERS : MANY_RANKS) && value * r->form.n_stages <= r->subject.n;
 }
 
-static void chunk(PlanRequest *q, int value) { q->chunks = value; }
+static void set_chunks(PlanRequest *q, int value) { q->chunks = value; }
 
-static const Variation variations[] = {{may_chunk, chunk, 1, 1 / AS_FAST, "two chunks a rank"},
-                                       {may_chunk, chunk, 3, 1 / AS_FAST, "fewer chunks a rank"},
-                                       {may_chunk, chunk, 4, 1 / AS_FAST, "fewer chunks a rank"},
-                                       {may_shard, shard, true, WORTH_STATES, "whole optimizer state"},
-                                       {may_look_ahead, look_ahead, 2, 1 - WORTH_PLACES,
+static const Variation variations[] = {{may_chunk, set_chunks, 1, 1 / AS_FAST, "two chunks a rank"},
+                                       {may_chunk, set_chunks, 3, 1 / AS_FAST, "fewer chunks a rank"},
+                                       {may_chunk, set_chunks, 4, 1 / AS_FAST, "fewer chunks a rank"},
+                                       {may_shard, set_sharded, true, WORTH_STATES, "whole optimizer state"},
+                                       {may_look_ahead, set_ahead, 2, 1 - WORTH_PLACES,
                                         "one microbatch less in flight between stages"}};
 
 /* The attempt with the variation, if it is better by what the variation is worth; otherwise `best`. */
@@ -291,7 +291,7 @@ static Attempt vary(const Variation *v, const PlanRequest *asked, Attempt best, 
   const double seconds = best.plan ? best.plan->batch_seconds : INFINITY;
   const Attempt other = attempt(best.r.g, best.r.p, varied, best.plan ? BESIDE_VARIED * seconds : 0, n);
   diagnostics_forget(mark); /* repeats earlier diagnostics */
-  if (!other.plan || (v->set == shard && !is_sharded(other.plan)) ||
+  if (!other.plan || (v->set == set_sharded && !is_sharded(other.plan)) ||
       other.plan->batch_seconds >= v->worth * seconds)
     return best;
   if (best.plan)

@@ -1,7 +1,7 @@
-/* Text generation: the steps of all ranks. A slot holds a sequence, and a step feeds rows: positions of prompts, as many
- * as the batch has rows, or one drawn token of each slot. Inputs follow from numbers that all ranks know, so prompts
- * stream through the stages. The rank with the logits broadcasts drawn tokens, for which all ranks wait. Positions count
- * within a window that starts at token 0; with --window it moves by half of the context whenever the context is full.
+/* Text generation: the steps of all ranks. A slot holds a sequence. A step fills the rows of a batch: with positions of
+ * prompts, or with one drawn token of each slot. All ranks compute the inputs alike, so prompts stream through the stages.
+ * The rank that computes the logits broadcasts each drawn token; all ranks wait for it. Positions count within a window that starts at
+ * token 0; with --window it moves by half of the context whenever the context is full.
  *
  * Drawn tokens wait while a prompt is fed: so the kernels that compute a position, and its bits, do not depend on other
  * sequences. */

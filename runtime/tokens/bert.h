@@ -25,7 +25,7 @@ struct pd_wordpiece {
   char *continuing; /* before the text of tokens that do not begin a word; NULL: the model is another one */
   int64_t most;     /* characters of a word; longer ones are unknown */
 };
-/* Adds the tokens of a word: from left to right the longest that there are, or the unknown token of the vocabulary. */
+/* Adds the tokens of a word: from left to right, each the longest that matches; the unknown token if none does. */
 void pd_wordpiece_encode(const struct pd_wordpiece *w, const struct pd_bpe *vocabulary, const char *word,
                          size_t bytes, struct pd_tokens *to);
 

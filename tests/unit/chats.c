@@ -319,7 +319,7 @@ static void refuses_lines(void **state) {
   refuses(other, chat, "positions are supported");
 }
 
-/* What data_show() prints, or its diagnostic. */
+/* The output of data_show(), or its diagnostic. */
 static const char *shown(const char *path, const char *tokenizer) {
   char *text = NULL;
   const char *said = "";
