@@ -32,8 +32,8 @@ typedef struct Step {
   Ways ways;
   Ints fresh, live;  /* values first met; values needed later */
   Vec(State) states; /* valid during the next step */
-  int *parent, *way; /* by state, */
-  LayoutId *taken;   /* and of its `fresh`, one after another: the way back */
+  int *parent, *way; /* by state: its way back */
+  LayoutId *taken;   /* by state and entry of `fresh`: the layout */
 } Step;
 
 typedef struct Search {

@@ -37,6 +37,7 @@
 
 enum {
   MANY_RANKS = 32,         /* fewer rounds of layouts, and fewer ways per microbatch */
+  MANY_STAGES = 16,        /* of several chunks: fewer starting cuts, balanced once */
   VERY_MANY_RANKS = 128,   /* only a few ways */
   LARGE_MODEL = 640,       /* pieces: refine.c lays out the last plan alone */
   VERY_LARGE_MODEL = 2000, /* pieces: the same for a thorough refinement */

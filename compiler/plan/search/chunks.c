@@ -206,7 +206,7 @@ static bool take_better(const Planner *r, const Candidate *c, const Partition *p
  * one. */
 static void balance(const Planner *r, const Candidate *c, Partition *best) {
   enum { ROUNDS = 8, FEW_ROUNDS = 1 };
-  const int parts = pipeline_parts(c->form), rounds = c->form->n_stages > MANY_RANKS / 2 ? FEW_ROUNDS : ROUNDS;
+  const int parts = pipeline_parts(c->form), rounds = c->form->n_stages > MANY_STAGES ? FEW_ROUNDS : ROUNDS;
   Copies *at = alloc_copy(c->copies, (size_t)parts * sizeof *at);
   bool changed = true;
   Plan *plan = NULL;

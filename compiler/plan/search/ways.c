@@ -22,11 +22,11 @@ static void add_ahead(const Planner *r, Candidates *candidates, const Pipeline *
 }
 
 /* Adds starting cuts (chunks.c). Starts that ignore the memory limit also work with smaller shares of memory.
- * rounds.c takes longer and depends less on the share, so it gets fewer, as all do with many ranks. */
+ * rounds.c takes longer and depends less on the share, so it gets fewer, as all do with many stages. */
 static void add_starts(Candidates *candidates, const Candidate *first) {
   enum { EVERY_FOURTH = 4 };
   static const double SHARE[] = {0, 0.9, 0.8, 0.72, 0.65, 0.58, 0.5, 0.42};
-  const bool few = first->form->n_stages > MANY_RANKS / 2;
+  const bool few = first->form->n_stages > MANY_STAGES;
   Candidate other = *first;
   for (int start = 0; start < N_CHUNK_STARTS; start++)
     for (int i = 0; i < (int)(sizeof SHARE / sizeof *SHARE);
