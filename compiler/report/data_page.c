@@ -11,7 +11,10 @@ static void add_figure(Text *t, const char *value, const char *name) {
 
 static void add_figures(Text *t, const DataView *v) {
   text_add(t, "<section id=\"figures\">\n");
-  add_figure(t, with_commas(v->rows), v->kind == DATA_ROWS ? "rows" : v->kind == DATA_TOKENS ? "tokens" : "images");
+  add_figure(t, with_commas(v->rows),
+             v->kind == DATA_ROWS     ? "rows"
+             : v->kind == DATA_TOKENS ? "tokens"
+                                      : "images");
   if (v->kind == DATA_ROWS) {
     add_figure(t, format("%lld", (long long)v->length), "positions of a row");
     add_figure(t, format("%.1f %%", 100 * v->loss), "with loss");
@@ -28,8 +31,9 @@ static void add_figures(Text *t, const DataView *v) {
 static void add_bar(Text *t, const char *name, int64_t n, int64_t most) {
   text_add(t, "<span>");
   page_add_plain(t, name);
-  text_add(t, "</span><div class=\"track\"><div style=\"width:%.1f%%;background:var(--forward)\"></div></div>"
-              "<span class=\"value\">%s</span>\n",
+  text_add(t,
+           "</span><div class=\"track\"><div style=\"width:%.1f%%;background:var(--forward)\"></div></div>"
+           "<span class=\"value\">%s</span>\n",
            100.0 * (double)n / (double)(most ? most : 1), with_commas(n));
 }
 

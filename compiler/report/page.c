@@ -31,7 +31,8 @@ void page_add_plain(Text *t, const char *plain) {
     case '>': text_add(t, "&gt;"); break;
     case '&': text_add(t, "&amp;"); break;
     case '"': text_add(t, "&quot;"); break;
-    default: text_add(t, (unsigned char)*plain < ' ' && *plain != '\n' && *plain != '\t' ? "&#xFFFD;" : "%c", *plain);
+    default:
+      text_add(t, (unsigned char)*plain < ' ' && *plain != '\n' && *plain != '\t' ? "&#xFFFD;" : "%c", *plain);
     }
 }
 

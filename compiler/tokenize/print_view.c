@@ -64,8 +64,8 @@ static void print_images(const DataView *v, FILE *out) {
   for (int i = 0; i < SHOWN_IMAGES && i < v->images.n; i++) {
     const int at = v->images.n <= SHOWN_IMAGES ? i : i * (v->images.n - 1) / (SHOWN_IMAGES - 1);
     const DataImage *m = &v->images.at[at];
-    fprintf(out, "%s: %s, %s\n", plain_path(m->name), m->png ? "PNG" : "JPEG",
-            m->width ? format("%d x %d", m->width, m->height) : "damaged");
+    fprintf(out, "%s: %s\n", plain_path(m->name),
+            m->width ? format("%s, %d x %d", m->png ? "PNG" : "JPEG", m->width, m->height) : "damaged");
   }
 }
 

@@ -114,8 +114,8 @@ static void add_text(DataSample *sample, const char *text, size_t n, bool loss) 
 }
 
 /* Token i has a loss if it is the target of position i - 1. */
-static void decode_tokens(const Samples *s, const struct pd_tokenizer *t, const int32_t *tokens, const int32_t *next,
-                          int64_t n, DataSample *to) {
+static void decode_tokens(const Samples *s, const struct pd_tokenizer *t, const int32_t *tokens,
+                          const int32_t *next, int64_t n, DataSample *to) {
   struct pd_decoding d = {0};
   const char *text;
   bool counts = false;

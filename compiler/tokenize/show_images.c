@@ -125,7 +125,7 @@ static bool view_zip(DataView *v, const struct pd_array *a, char *why) {
     const struct pd_zip_image *m = &z.image[i];
     const char *folder = m->name + z.root, *bytes;
     char *owned = NULL;
-    const char *class = count_image(v, z.n_classes    ? kept(folder, strcspn(folder, "/"))
+    const char *class = count_image(v, z.n_classes     ? kept(folder, strcspn(folder, "/"))
                                        : m->label >= 0 ? format("%d", m->label)
                                                        : NULL);
     if (!is_shown(i, z.n) || m->entry.size > MOST_BYTES)
@@ -149,7 +149,8 @@ static bool walk(const char *root, const char *folder, int depth, Names *to, cha
   const char *path = *folder ? format("%s/%s", root, folder) : root;
   DIR *d = depth < MOST_DEPTH ? opendir(path) : NULL;
   if (!d)
-    return pd_refuse(why, "cannot read the folder '%s': %s", path, depth < MOST_DEPTH ? strerror(errno) : "it is too deep");
+    return pd_refuse(why, "cannot read the folder '%s': %s", path,
+                     depth < MOST_DEPTH ? strerror(errno) : "it is too deep");
   bool good = true;
   for (struct dirent *e; good && (e = readdir(d));) {
     struct stat st;

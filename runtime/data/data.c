@@ -200,7 +200,8 @@ static bool open_images(const struct pd_files *d, struct part *p, const struct p
                      "height, width]",
                      a->path, in->name);
   }
-  if (!m->n_labels && m->members) return pd_refuse(why, "'%s' has no .cls files, which '%s' needs", a->path, in->name);
+  if (!m->n_labels && m->members)
+    return pd_refuse(why, "'%s' has no .cls files, which '%s' needs", a->path, in->name);
   if (!m->n_labels)
     return pd_refuse(why,
                      "'%s' has no folder for each class, which '%s' needs. help: move the images of each class "

@@ -177,8 +177,8 @@ struct pd_zip_images {
   struct pd_zip_image {
     const char *name; /* in `texts` */
     struct pd_zip_entry entry;
-    int32_t label; /* -1: none */
-  } *image, *other; /* other: folders and .cls files */
+    int32_t label;   /* -1: none */
+  } * image, *other; /* other: folders and .cls files */
   int64_t n, n_other, ignored;
   int n_classes;       /* with names: the part of an image's name from `root` to a slash */
   size_t root;         /* length of the folders that hold everything */

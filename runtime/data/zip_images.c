@@ -25,7 +25,8 @@ static bool ends_with(const char *text, const char *end) {
   return n > m && !strcmp(text + n - m, end);
 }
 
-static bool add_entry(const struct pd_array *a, struct pd_zip_images *z, const struct pd_zip_entry *e, const char *name, char *why) {
+static bool add_entry(const struct pd_array *a, struct pd_zip_images *z, const struct pd_zip_entry *e,
+                      const char *name, char *why) {
   const struct pd_zip_image file = {.name = name, .entry = *e, .label = -1};
   if (is_hidden(name)) return true;
   if (ends_with(name, "/") || ends_with(name, ".cls")) {
@@ -38,8 +39,8 @@ static bool add_entry(const struct pd_array *a, struct pd_zip_images *z, const s
   }
   z->image[z->n++] = file;
   if (!e->encrypted && (e->method == PD_ZIP_STORED || e->method == PD_ZIP_DEFLATED)) return true;
-  return pd_refuse(why, "'%s': '%s' is packed by method %d%s: only stored and deflated images are supported", a->path,
-                   name, e->method, e->encrypted ? " and encrypted" : "");
+  return pd_refuse(why, "'%s': '%s' is packed by method %d%s. help: write the file with stored or deflated images",
+                   a->path, name, e->method, e->encrypted ? " and encrypted" : "");
 }
 
 static bool read_directory(const struct pd_array *a, struct pd_zip_images *z, char *why) {
@@ -108,7 +109,8 @@ static int by_keys(const void *a, const void *b) { return by_key(((const struct 
 static bool read_labels(const struct pd_array *a, struct pd_zip_images *z, char *why) {
   qsort(z->other, (size_t)z->n_other, sizeof *z->other, by_keys);
   for (int64_t i = 0; i + 1 < z->n_other; i++)
-    if (!by_keys(&z->other[i], &z->other[i + 1]) && !ends_with(z->other[i].name, "/") && !ends_with(z->other[i + 1].name, "/"))
+    if (!by_keys(&z->other[i], &z->other[i + 1]) && !ends_with(z->other[i].name, "/") &&
+        !ends_with(z->other[i + 1].name, "/"))
       return pd_refuse(why, "'%s': '%s' is a second class of its key", a->path, z->other[i + 1].name);
   for (int64_t i = 0; i < z->n; i++) {
     struct pd_zip_image *f = bsearch(z->image[i].name, z->other, (size_t)z->n_other, sizeof *f, by_key);
@@ -119,8 +121,7 @@ static bool read_labels(const struct pd_array *a, struct pd_zip_images *z, char 
     if (!pd_zip_unpack(a, &f->entry, f->name, &bytes, &owned, why)) return false;
     z->image[i].label = pd_class_in(bytes, f->entry.size);
     free(owned);
-    if (z->image[i].label < 0)
-      return pd_refuse(why, "'%s': '%s' is not the number of a class", a->path, f->name);
+    if (z->image[i].label < 0) return pd_refuse(why, "'%s': '%s' is not the number of a class", a->path, f->name);
   }
   return true;
 }
@@ -181,16 +182,17 @@ static bool number_classes(const struct pd_array *a, struct pd_zip_images *z, ch
     const size_t n = strlen(name);
     if (n <= z->root + 1 || strncmp(name, z->image[0].name, z->root) != 0) continue;
     if (strchr(name + z->root, '/') == name + n - 1 && !has_class(z, name + z->root))
-      return pd_refuse(why,
-                       "the class '%.*s' of '%s' has no images. help: remove the folder, or add .jpg or .png files",
-                       (int)(n - z->root - 1), name + z->root, a->path);
+      return pd_refuse(
+          why, "the class '%.*s' of '%s' has no images. help: remove the folder, or add .jpg or .png files",
+          (int)(n - z->root - 1), name + z->root, a->path);
   }
   return true;
 }
 
 /* By class, then as in the folder of the class. */
 static int by_class(const void *a, const void *b, void *root) {
-  const char *s = ((const struct pd_zip_image *)a)->name + *(size_t *)root, *t = ((const struct pd_zip_image *)b)->name + *(size_t *)root;
+  const char *s = ((const struct pd_zip_image *)a)->name + *(size_t *)root,
+             *t = ((const struct pd_zip_image *)b)->name + *(size_t *)root;
   const int order = compare_classes(s, t);
   return order ? order : pd_compare_paths(s, t);
 }
@@ -203,10 +205,11 @@ static bool order_classes(const struct pd_array *a, struct pd_zip_images *z, cha
   for (int64_t i = 0; i < z->n; i++) direct += !strchr(z->image[i].name + z->root, '/');
   if (direct == z->n) return true;
   if (direct)
-    return pd_refuse(why,
-                     "'%s' has folders of classes, and %lld images beside them. help: move each image into the folder "
-                     "of its class",
-                     a->path, (long long)direct);
+    return pd_refuse(
+        why,
+        "'%s' has folders of classes, and %lld images beside them. help: move each image into the folder "
+        "of its class",
+        a->path, (long long)direct);
   qsort_r(z->image, (size_t)z->n, sizeof *z->image, by_class, &z->root);
   return number_classes(a, z, why);
 }
@@ -222,10 +225,11 @@ bool pd_zip_images(const struct pd_array *a, struct pd_zip_images *z, char *why)
   if (!read_directory(a, z, why)) return false;
   for (int64_t i = 0; i < z->n_other; i++) samples |= ends_with(z->other[i].name, ".cls");
   if (!z->n)
-    return pd_refuse(why,
-                     "the zip file '%s' has no images. help: it needs a folder of .jpg or .png files for each class, "
-                     "or KEY.jpg, .jpeg or .png with KEY.cls",
-                     a->path);
+    return pd_refuse(
+        why,
+        "the zip file '%s' has no images. help: it needs a folder of .jpg or .png files for each class, "
+        "or KEY.jpg, .jpeg or .png with KEY.cls",
+        a->path);
   qsort(z->image, (size_t)z->n, sizeof *z->image, by_name);
   for (int64_t i = 1; i < z->n; i++)
     if (!strcmp(z->image[i - 1].name, z->image[i].name))

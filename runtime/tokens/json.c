@@ -279,7 +279,7 @@ static bool read_split(struct pd_tokenizer *t, const cJSON *step, char *why) {
   char part[PD_WHY] = "no pattern";
   const char *expression = text_of(member(step, "pattern"), "Regex");
   const char *text = text_of(member(step, "pattern"), "String");
-  struct pd_splitter s = {.pattern = expression     ? pd_pattern_compile(expression, part)
+  struct pd_splitter s = {.pattern = expression      ? pd_pattern_compile(expression, part)
                                      : text && *text ? pd_pattern_of_text(text, part)
                                                      : NULL};
   if (!s.pattern) return unknown_with(why, "pre_tokenizer", step, part);
@@ -324,7 +324,8 @@ static bool read_pre_tokenizer(struct pd_tokenizer *t, const cJSON *step, char *
   const char *type = type_of(step);
   if (t->byte_level || t->separator) return unknown_with(why, "pre_tokenizer", step, "another step before it");
   if (t->wordpiece.continuing)
-    return (!strcmp(type, "BertPreTokenizer") && !t->n_splitters && add_splitter(t, (struct pd_splitter){0}, why)) ||
+    return (!strcmp(type, "BertPreTokenizer") && !t->n_splitters &&
+            add_splitter(t, (struct pd_splitter){0}, why)) ||
            unknown_with(why, "pre_tokenizer", step, "WordPiece");
   if (!strcmp(type, "ByteLevel")) return read_byte_level(t, step, why);
   if (!strcmp(type, "Metaspace")) return read_metaspace(t, step, why);
@@ -332,7 +333,8 @@ static bool read_pre_tokenizer(struct pd_tokenizer *t, const cJSON *step, char *
   if (t->drops_spaces) return unknown_with(why, "pre_tokenizer", step, "WhitespaceSplit before it");
   if (!strcmp(type, "Split")) return read_split(t, step, why);
   if (!strcmp(type, "Digits"))
-    return add_expression(t, flag(step, "individual_digits", false) ? pd_digit_expression : pd_digits_expression, why);
+    return add_expression(t, flag(step, "individual_digits", false) ? pd_digit_expression : pd_digits_expression,
+                          why);
   return unknown(why, "pre_tokenizer", step);
 }
 

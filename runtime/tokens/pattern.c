@@ -136,7 +136,8 @@ static bool surely_matches(const struct pd_pattern *p, int i, int32_t point, boo
   const bool takes_more = item->possessive && !item[1].sure;
   const bool has = !used && pd_set_has(&p->sets, item->set, point);
   if (has && item->min <= 1 && !takes_more && surely_matches(p, i + 1, point, true)) return true;
-  return !item->min && !(item->possessive && has) && !(used && takes_more) && surely_matches(p, i + 1, point, used);
+  return !item->min && !(item->possessive && has) && !(used && takes_more) &&
+         surely_matches(p, i + 1, point, used);
 }
 
 bool pd_pattern_covers(const struct pd_pattern *p) {

@@ -28,8 +28,8 @@ size_t pd_pattern_word(const struct pd_pattern *p, enum pd_behavior behavior, co
 
 /* Whether every character of every text belongs to a match. */
 bool pd_pattern_covers(const struct pd_pattern *p);
-/* Whether the words of two texts, of which the first ends with a printed ASCII character and a newline and the second
- * begins with an ASCII letter, are those of the whole text, except for a word that is no match. */
+/* Whether a text can be divided behind a newline, between a printed ASCII character before it and an ASCII letter: both
+ * parts then have the words of the whole text, unless the newline belongs to no match. */
 bool pd_pattern_divides_lines(const struct pd_pattern *p);
 /* Whether a newline always belongs to a match. */
 bool pd_pattern_covers_newlines(const struct pd_pattern *p);

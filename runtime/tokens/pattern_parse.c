@@ -185,7 +185,7 @@ static bool read_set(struct reading *r, uint64_t *bits) {
   return true;
 }
 
-/* In (?i:...): adds letters of the other case. Characters that equal several letters, such as ligatures, are refused. */
+/* In (?i:...): adds letters of the other case. Letters that a ligature may match, such as ss, are refused. */
 static bool add_cases(struct reading *r, uint64_t *bits) {
   static const char letters[] = "stfil"; /* of ligatures: ss, st, ff, fi, fl */
   for (int i = 2; i < PD_BITS; i++)
@@ -240,7 +240,8 @@ static bool read_interval(struct reading *r, struct pd_item *run) {
   const bool has = *r->at != ',';
   run->min = run->max = read_number(r);
   if (takes(r, ",")) run->max = *r->at == '}' && has ? PD_UNLIMITED : read_number(r);
-  if (run->min > run->max || !run->max || run->min > MOST_REPEATS || !takes(r, "}")) return fails(r, "an interval");
+  if (run->min > run->max || !run->max || run->min > MOST_REPEATS || !takes(r, "}"))
+    return fails(r, "an interval");
   if (run->max != PD_UNLIMITED && run->max > MOST_REPEATS) return fails(r, "an interval");
   if (!takes(r, "+")) return true;
   run->max = PD_UNLIMITED;
@@ -335,7 +336,7 @@ static bool read_either(struct reading *r) {
   return !r->failed;
 }
 
-/* ---- what is known before matching ----------------------------------------------------------- */
+/* ---- effort of matching ---------------------------------------------------------------------- */
 
 /* Of the part of a pattern from an item on: whether it matches the empty text, the ways to try it, and the number of
  * long repetitions after which it can fail. */

@@ -20,6 +20,7 @@ enum { PD_PAGE_NONE, PD_PAGE_ALL }; /* the first two pages */
 struct pd_sets {
   struct pd_set *set;
   struct pd_page *page;
+  uint16_t *slot; /* open addressing: number of a page + 1; 0: empty */
   int n, n_pages;
 };
 

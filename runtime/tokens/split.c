@@ -2,7 +2,8 @@
 
 #include "bert.h"
 
-const char pd_gpt2_expression[] = "'s|'t|'re|'ve|'m|'ll|'d| ?\\p{L}+| ?\\p{N}+| ?[^\\s\\p{L}\\p{N}]+|\\s+(?!\\S)|\\s+";
+const char pd_gpt2_expression[] =
+    "'s|'t|'re|'ve|'m|'ll|'d| ?\\p{L}+| ?\\p{N}+| ?[^\\s\\p{L}\\p{N}]+|\\s+(?!\\S)|\\s+";
 const char pd_digits_expression[] = "\\p{N}+", pd_digit_expression[] = "\\p{N}";
 
 size_t pd_split_word(const struct pd_splitter *s, const char *text, size_t n) {

@@ -9,7 +9,7 @@ struct pd_splitter {
   enum pd_behavior behavior;
 };
 
-/* The expressions of ByteLevel and of Digits, of which each digit may be a word. */
+/* The expressions of ByteLevel and of Digits, with words of all adjacent digits or of single ones. */
 extern const char pd_gpt2_expression[], pd_digits_expression[], pd_digit_expression[];
 /* The length in bytes, at least 1, of the word at the start of n > 0 bytes of text. */
 size_t pd_split_word(const struct pd_splitter *s, const char *text, size_t n);

@@ -27,8 +27,36 @@ bool pd_is_in(const struct pd_code_points *table, size_t n, int32_t point);
 
 /* Unicode's general categories. */
 enum pd_category {
-  PD_LU, PD_LL, PD_LT, PD_LM, PD_LO, PD_MN, PD_MC, PD_ME, PD_ND, PD_NL, PD_NO, PD_PC, PD_PD, PD_PS, PD_PE,
-  PD_PI, PD_PF, PD_PO, PD_SM, PD_SC, PD_SK, PD_SO, PD_ZS, PD_ZL, PD_ZP, PD_CC, PD_CF, PD_CS, PD_CO, PD_CN
+  PD_LU,
+  PD_LL,
+  PD_LT,
+  PD_LM,
+  PD_LO,
+  PD_MN,
+  PD_MC,
+  PD_ME,
+  PD_ND,
+  PD_NL,
+  PD_NO,
+  PD_PC,
+  PD_PD,
+  PD_PS,
+  PD_PE,
+  PD_PI,
+  PD_PF,
+  PD_PO,
+  PD_SM,
+  PD_SC,
+  PD_SK,
+  PD_SO,
+  PD_ZS,
+  PD_ZL,
+  PD_ZP,
+  PD_CC,
+  PD_CF,
+  PD_CS,
+  PD_CO,
+  PD_CN
 };
 enum { PD_POINTS = 0x110000 };
 

@@ -205,7 +205,8 @@ static void check_all(const char *folder, const char *name, const char *const *f
     check_invalid(t, name);
   static const char prefixed[] = "llama3 qwen2 llama2 tekken gemma first never always";
   const int32_t *prefix;
-  if (pd_tokenizer_prefix(t, &prefix) != (strstr(prefixed, name) || is_bert(name))) complain(name, 0, "the tokens before a text");
+  if (pd_tokenizer_prefix(t, &prefix) != (strstr(prefixed, name) || is_bert(name)))
+    complain(name, 0, "the tokens before a text");
   int32_t *end;
   if (!strcmp(name, "gpt2") &&
       (pd_tokenizer_encode(t, "<|endoftext|>", 13, &end, why) != 1 || !pd_tokenizer_ends(t, *end)))
@@ -220,8 +221,9 @@ static void check_refused(void) {
 #define LONGER(x) "{\"type\":\"Replace\",\"pattern\":{\"String\":\"" x "\"},\"content\":\"" SEVENTEEN "\"}"
 #define PIECES \
   "\"model\":{\"type\":\"WordPiece\",\"vocab\":{\"a\":0,\"##a\":1},\"continuing_subword_prefix\":\"##\""
-#define SPLIT(pattern, behavior)                                                                          \
-  "{" MODEL ",\"pre_tokenizer\":{\"type\":\"Split\",\"pattern\":{\"Regex\":\"" pattern "\"},\"behavior\":\"" behavior "\""
+#define SPLIT(pattern, behavior)                                                       \
+  "{" MODEL ",\"pre_tokenizer\":{\"type\":\"Split\",\"pattern\":{\"Regex\":\"" pattern \
+  "\"},\"behavior\":\"" behavior "\""
 #define MODEL "\"model\":{\"type\":\"BPE\",\"vocab\":{\"a\":0,\"b\":1,\"ab\":2},\"merges\":[\"a b\"]}"
   static const char *const cases[][2] = {
       {"", "not JSON"},
@@ -492,11 +494,10 @@ static void check_growth(const char *what, void check(int), int n) {
 
 int main(int argc, char **argv) {
   static const char *const gpt2[] = {"gpt2.merges.txt", "gpt2.vocab.json"};
-  static const char *const names[] = {"prefixed", "llama3",    "qwen2",  "digits",     "llama2",
-                                      "first",    "never",     "always", "unknown",    "composed",
-                                      "o200k",    "gpt4",      "tekken", "deepseek",   "deepseek2",
-                                      "gemma",    "previous",  "next",   "contiguous", "bert",
-                                      "t5",       "t5_split",  "t5_bytes", "bert_cased"};
+  static const char *const names[] = {"prefixed",   "llama3",   "qwen2",     "digits",   "llama2",   "first",
+                                      "never",      "always",   "unknown",   "composed", "o200k",    "gpt4",
+                                      "tekken",     "deepseek", "deepseek2", "gemma",    "previous", "next",
+                                      "contiguous", "bert",     "t5",        "t5_split", "t5_bytes", "bert_cased"};
   if (argc != 2) return 2;
   read_parts(argv[1]);
   check_all(argv[1], "gpt2", gpt2, 2);
