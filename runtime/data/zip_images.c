@@ -106,6 +106,19 @@ static int by_key(const void *key, const void *file) {
 
 static int by_keys(const void *a, const void *b) { return by_key(((const struct pd_zip_image *)a)->name, b); }
 
+/* Keeps the images with one dot behind the key's path: KEY.jpg, not KEY.mask.png. */
+static void keep_keyed(struct pd_zip_images *z) {
+  int64_t n = 0;
+  for (int64_t i = 0; i < z->n; i++) {
+    const char *name = z->image[i].name, *dot = name + key_of(name);
+    if (!strchr(dot + 1, '.'))
+      z->image[n++] = z->image[i];
+    else if (!z->ignored++)
+      z->example = name;
+  }
+  z->n = n;
+}
+
 static bool read_labels(const struct pd_array *a, struct pd_zip_images *z, char *why) {
   qsort(z->other, (size_t)z->n_other, sizeof *z->other, by_keys);
   for (int64_t i = 0; i + 1 < z->n_other; i++)
@@ -113,6 +126,8 @@ static bool read_labels(const struct pd_array *a, struct pd_zip_images *z, char 
         !ends_with(z->other[i + 1].name, "/"))
       return pd_refuse(why, "'%s': '%s' is a second class of its key", a->path, z->other[i + 1].name);
   for (int64_t i = 0; i < z->n; i++) {
+    if (i && !by_keys(&z->image[i - 1], &z->image[i]))
+      return pd_refuse(why, "'%s': '%s' is a second image of its key", a->path, z->image[i].name);
     struct pd_zip_image *f = bsearch(z->image[i].name, z->other, (size_t)z->n_other, sizeof *f, by_key);
     const char *bytes;
     char *owned;
@@ -224,6 +239,7 @@ bool pd_zip_images(const struct pd_array *a, struct pd_zip_images *z, char *why)
   *z = (struct pd_zip_images){0};
   if (!read_directory(a, z, why)) return false;
   for (int64_t i = 0; i < z->n_other; i++) samples |= ends_with(z->other[i].name, ".cls");
+  if (samples) keep_keyed(z);
   if (!z->n)
     return pd_refuse(
         why,

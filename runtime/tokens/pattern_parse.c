@@ -67,7 +67,7 @@ static bool read_escaped(struct reading *r, int32_t *point) {
   static const char names[] = "rntfv", values[] = "\r\n\t\f\v";
   const char c = *r->at, *known = c ? strchr(names, c) : NULL;
   if (known) {
-    *point = values[known - names];
+    *point = (unsigned char)values[known - names];
     r->at++;
     return true;
   }
@@ -75,7 +75,7 @@ static bool read_escaped(struct reading *r, int32_t *point) {
   if (takes(r, "u")) return read_hex(r, 4, 4, point);
   if (c <= ' ' || c >= 127 || hex_digit(c) >= 0 || (c >= 'A' && c <= 'Z') || (c >= 'a' && c <= 'z'))
     return fails(r, "an escaped character");
-  *point = c;
+  *point = (unsigned char)c;
   r->at++;
   return true;
 }
