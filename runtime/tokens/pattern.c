@@ -70,7 +70,7 @@ static ptrdiff_t match(const struct pd_pattern *p, int i, const char *text, size
     }
     case PD_EITHER: {
       const unsigned char byte = at < n ? (unsigned char)text[at] : 0x80;
-      if (byte >= 0x80 || item[1].first[byte >> 6] >> (byte & 63) & 1) {
+      if (byte >= 0x80 || pd_can_begin(item + 1, byte)) {
         const ptrdiff_t end = match(p, i + 1, text, n, at);
         if (end != NO_MATCH) return end;
       }
@@ -92,7 +92,8 @@ static ptrdiff_t match(const struct pd_pattern *p, int i, const char *text, size
 static size_t next_match(const struct pd_pattern *p, const char *text, size_t n, size_t at, size_t *end) {
   const struct pd_item *first = p->item;
   while (at < n) {
-    const ptrdiff_t to = match(p, 0, text, n, at);
+    const unsigned char byte = (unsigned char)text[at];
+    const ptrdiff_t to = match(p, byte < 0x80 ? p->start[byte] : 0, text, n, at);
     if (to != NO_MATCH) {
       *end = (size_t)to;
       return at;

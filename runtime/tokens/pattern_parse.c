@@ -392,12 +392,25 @@ static struct effort rate(struct pd_pattern *p) {
   return whole;
 }
 
+/* The first alternative that can begin with this byte, without a choice if it is the only one. */
+static int start_of(const struct pd_pattern *p, int byte) {
+  int first = 0, others = 0;
+  while (p->item[first].kind == PD_EITHER && !pd_can_begin(&p->item[first + 1], byte)) first += p->item[first].to;
+  if (p->item[first].kind != PD_EITHER) return first;
+  for (int i = first + p->item[first].to;; i += p->item[i].to) {
+    const bool last = p->item[i].kind != PD_EITHER;
+    others += pd_can_begin(&p->item[last ? i : i + 1], byte);
+    if (last) return others ? first : first + 1;
+  }
+}
+
 static struct pd_pattern *finish(struct reading *r) {
   if (!r->failed && *r->at) fails(r, "')'");
   add_item(r, (struct pd_item){.kind = PD_DONE});
   const struct effort e = r->failed ? (struct effort){0} : rate(r->p);
   if (e.empty) fails(r, "a match of the empty text");
   if (e.ways > MOST_WAYS || e.long_runs > 1) fails(r, "an expression that can take too long");
+  for (int byte = 0; byte < 128 && !r->failed; byte++) r->p->start[byte] = (int16_t)start_of(r->p, byte);
   if (!r->failed) return r->p;
   pd_pattern_free(r->p);
   return NULL;

@@ -54,6 +54,7 @@ struct pd_pattern {
   struct pd_sets sets;
   struct pd_item *item;
   int n;
+  int16_t start[128]; /* the item from which on a match of a text can begin, by the text's first byte */
 };
 
 /* The code point of a byte that is not UTF-8: of no category but unassigned ones. */
@@ -62,6 +63,9 @@ enum { PD_NO_CHARACTER = PD_POINTS - 1 };
 static inline bool pd_set_has(const struct pd_sets *s, int set, int32_t point) {
   const struct pd_page *page = &s->page[s->set[set].page[point >> 8]];
   return page->bits[(point >> 6) & 3] >> (point & 63) & 1;
+}
+static inline bool pd_can_begin(const struct pd_item *item, int byte) {
+  return item->first[byte >> 6] >> (byte & 63) & 1;
 }
 static inline bool pd_set_has_ascii(const struct pd_set *set, unsigned char byte) {
   return set->ascii[byte >> 6] >> (byte & 63) & 1;
