@@ -691,6 +691,14 @@ static bool tokenize_files(const Options *o) {
   return tokenize(&request);
 }
 
+static bool show_data(const Options *o) {
+  DataView v;
+  if (!data_view(&v, o->shown_data, o->tokens.tokenizer) || (o->data_page && !data_page(&v, o->data_page)))
+    return false;
+  data_print(&v, stdout);
+  return true;
+}
+
 static bool run_command(Compilation *c) {
   const Options *o = &c->options;
   switch (o->command) {
@@ -702,7 +710,7 @@ static bool run_command(Compilation *c) {
   case COMMAND_HELP: print_help(o->files.n ? o->files.at[0] : NULL); return true;
   case COMMAND_PROFILE: return profile(c);
   case COMMAND_TOKENIZE: return tokenize_files(o);
-  case COMMAND_DATA: return data_show(o->shown_data, o->tokens.tokenizer, stdout);
+  case COMMAND_DATA: return show_data(o);
   case COMMAND_PLAN: return print_plans(c);
   case COMMAND_SHOW: return show(c);
   case COMMAND_LSP: return lsp_serve(STDIN_FILENO, stdout);

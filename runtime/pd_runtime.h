@@ -358,7 +358,8 @@ enum pd_work { /* kinds of work in --trace; the stage program does the first fiv
                PD_AUDIT,
                PD_BLOCKS,
                PD_MEET,
-               PD_MEET_BACKWARD
+               PD_MEET_BACKWARD,
+               PD_DATA
 };
 /* while (pd_begin(work, k)) { work; pd_end(); } runs the work on microbatch k (PD_UPDATE: update k). The loop runs
  * once; twice where --audit compares results; not at all with --emulate, where pd_begin sleeps for the planned

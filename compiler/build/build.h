@@ -65,6 +65,7 @@ typedef struct Options {
   Strings files;          /* fmt, tokenize: files; merge: folders; completion, help: words */
   TokenizeRequest tokens; /* tokenize: options other than files, output, threads and quiet */
   const char *shown_data; /* data: the file of --show */
+  const char *data_page;  /* data: the page of --html; NULL: none */
   bool planned;           /* show: an option needs a plan */
   PlanRequest plan;
   LayersRequest layers;

@@ -38,7 +38,9 @@ static const Option options[] = {
 
     /* data */
     {"--show", "FILE", TEXT, AT(shown_data), NULL, GROUP_DATA, ON_DATA, 0,
-     "samples of pdc tokenize (.npz), or a file of tokens (.bin)"},
+     "samples of pdc tokenize (.npz), tokens (.bin), or images: a folder, .tar, .zip"},
+    {"--html", "FILE", TEXT, AT(data_page), NULL, GROUP_DATA, ON_DATA, 0,
+     "--show as a page with losses in colour and a contact sheet of images"},
     {"--tokenizer", "PATH", TEXT, AT(tokens.tokenizer), NULL, GROUP_DATA, ON_TOKENIZE | ON_DATA, 0,
      "folder with tokenizer.json, or \"vocab.json,merges.txt\" (default: bytes)"},
     {"--field", "NAME", TEXT, AT(tokens.field), NULL, GROUP_DATA, ON_TOKENIZE, 0,

@@ -23,14 +23,16 @@ EMBED(run_script, "run.js");
 EMBED(plan_script, "plan.js");
 EMBED(launch_script, "launch.js");
 
-static void add_html(Text *t, const char *plain) {
+/* Control characters, which pages cannot hold, become U+FFFD. */
+void page_add_plain(Text *t, const char *plain) {
   for (; *plain; plain++)
     switch (*plain) {
     case '<': text_add(t, "&lt;"); break;
     case '>': text_add(t, "&gt;"); break;
     case '&': text_add(t, "&amp;"); break;
     case '"': text_add(t, "&quot;"); break;
-    default: text_add(t, "%c", *plain);
+    default:
+      text_add(t, (unsigned char)*plain < ' ' && *plain != '\n' && *plain != '\t' ? "&#xFFFD;" : "%c", *plain);
     }
 }
 
@@ -80,7 +82,7 @@ static void add_sections(Text *t, const char *sections) {
 char *page_make(PageKind kind, const char *title, const char *data) {
   Text t = {0};
   const char *rest = add_until(&t, report_html, "@title@");
-  add_html(&t, title);
+  page_add_plain(&t, title);
   rest = add_until(&t, rest, "@command@");
   text_add(&t, "%s", kinds[kind].command);
   rest = add_until(&t, rest, "@style@");
@@ -92,6 +94,18 @@ char *page_make(PageKind kind, const char *title, const char *data) {
   rest = add_until(&t, rest, "@script@");
   text_add(&t, "%s%s%s", report_timeline, report_curves, report_shared);
   text_add(&t, "%s%s", kinds[kind].script, rest);
+  return t.at;
+}
+
+char *page_of_body(const char *command, const char *title, const char *body) {
+  Text t = {0};
+  text_add(&t, "<!doctype html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n"
+               "<meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n"
+               "<meta name=\"color-scheme\" content=\"light dark\">\n<title>");
+  page_add_plain(&t, title);
+  text_add(&t, ": pdc %s</title>\n<style>\n%s</style>\n</head>\n<body>\n<header><h1>", command, report_css);
+  page_add_plain(&t, title);
+  text_add(&t, "</h1></header>\n<main>\n%s</main>\n</body>\n</html>\n", body);
   return t.at;
 }
 

@@ -3,6 +3,7 @@
 #define PDC_REPORT_H
 
 #include "plan/request.h"
+#include "tokenize/tokenize.h"
 
 /* Kinds of work, in the order of the page. Names are the trace's categories. */
 typedef enum {
@@ -16,6 +17,7 @@ typedef enum {
   WORK_SEND,
   WORK_RECEIVE,
   WORK_WAIT,
+  WORK_DATA,
   WORK_REDUCE,
   WORK_EXCHANGE,
   WORK_GATHER,
@@ -83,8 +85,15 @@ Timeline *predict_plan(const Graph *g, const Pieces *p, const Plan *plan, bool f
 /* The page about a run, a plan, or a launch of several models: `title` is plain text, `data` JSON. */
 typedef enum { PAGE_OF_RUN, PAGE_OF_PLAN, PAGE_OF_LAUNCH } PageKind;
 char *page_make(PageKind kind, const char *title, const char *data);
+/* The page of a command with this body, without scripts; title is plain text, body HTML. */
+char *page_of_body(const char *command, const char *title, const char *body);
+void page_add_plain(Text *t, const char *plain); /* as HTML */
 /* Writes the page; false after a diagnostic, without a file. */
 bool page_write(const char *path, const char *page);
+
+/* ---- data_page.c */
+/* Writes the page about a file of data; false after a diagnostic. */
+bool data_page(const DataView *v, const char *output);
 
 /* ---- sweep.c */
 /* Adds plans for other rank counts and, unless programs generate, for other batches to the page's data. Each has

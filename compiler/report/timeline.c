@@ -6,12 +6,19 @@
 #include <string.h>
 
 static const char *const names[N_WORK] = {
-    [WORK_FORWARD] = "forward",       [WORK_BACKWARD] = "backward",
-    [WORK_RECOMPUTE] = "recompute",   [WORK_WEIGHTS] = "weights",
-    [WORK_UPDATE] = "update",         [WORK_VALIDATION] = "validation",
-    [WORK_CHECKPOINT] = "checkpoint", [WORK_SEND] = "send",
-    [WORK_RECEIVE] = "receive",       [WORK_WAIT] = "wait",
-    [WORK_REDUCE] = "reduce",         [WORK_EXCHANGE] = "exchange",
+    [WORK_FORWARD] = "forward",
+    [WORK_BACKWARD] = "backward",
+    [WORK_RECOMPUTE] = "recompute",
+    [WORK_WEIGHTS] = "weights",
+    [WORK_UPDATE] = "update",
+    [WORK_VALIDATION] = "validation",
+    [WORK_CHECKPOINT] = "checkpoint",
+    [WORK_SEND] = "send",
+    [WORK_RECEIVE] = "receive",
+    [WORK_WAIT] = "wait",
+    [WORK_DATA] = "data",
+    [WORK_REDUCE] = "reduce",
+    [WORK_EXCHANGE] = "exchange",
     [WORK_GATHER] = "gather",
 };
 

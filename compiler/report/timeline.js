@@ -35,7 +35,7 @@ function roundStep(x) {
   return [5, 2, 1].find((m) => m * power <= x * 1.0001) * power;
 }
 
-const HATCHED = new Set(["recompute", "wait"]);
+const HATCHED = new Set(["recompute", "wait", "data"]);
 const SHORT = {
   forward: "F", backward: "B", recompute: "R", weights: "W", update: "U", validation: "V", checkpoint: "C",
 };
@@ -70,7 +70,7 @@ class Timeline {
     new ResizeObserver(() => requestAnimationFrame(() => this.draw())).observe(this.canvas);
   }
 
-  laneOf(work) { return work <= 6 ? 0 : work <= 9 ? 1 : 2; }
+  laneOf(work) { return work <= 6 ? 0 : work <= 10 ? 1 : 2; }
 
   // What a bar may be labelled with, the longest text first.
   labels(i) {

@@ -11,6 +11,11 @@
 /* The tokenizer of a request. NULL after filling `why`. */
 struct pd_tokenizer *tokenizer_of(const char *name, char *why);
 
+/* ---- show_images.c ---------------------------------------------------------------------------------- */
+
+bool is_of_images(const char *path); /* a folder, or by its name a tar or zip file */
+bool view_images(DataView *v, const char *path, char *why);
+
 /* ---- texts.c: texts in parts that threads encode ------------------------------------------------- */
 
 /* A document or a part of one: its tokens depend on no other part. */

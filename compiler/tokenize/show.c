@@ -1,4 +1,4 @@
-/* `pdc data --show`: a data file in figures, and some of its samples as texts. */
+/* `pdc data --show`: figures of a file of tokens, and some of its samples as texts. */
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
@@ -7,7 +7,7 @@
 #include "shared/read_file.h"
 #include "tokenize/internal.h"
 
-enum { SHOWN = 3, BINS = 8, BAR = 40, SHOWN_TOKENS = 300 };
+enum { SHOWN = 3, SHOWN_TOKENS = 300 };
 
 /* Rows of tokens and of targets; without targets, one run of tokens. */
 typedef struct Samples {
@@ -88,7 +88,7 @@ static bool count(Samples *s, int64_t *bins, char *why) {
     s->filled += filled;
     s->longest = filled > s->longest ? filled : s->longest;
     if (filled > 0)
-      bins[(filled - 1) * BINS / s->length]++;
+      bins[(filled - 1) * DATA_BINS / s->length]++;
     for (int64_t i = 0; i < s->length; i++) {
       s->counted += s->targets && next[i] >= 0;
       s->least = tokens[i] < s->least ? tokens[i] : s->least;
@@ -100,63 +100,40 @@ static bool count(Samples *s, int64_t *bins, char *why) {
   return good;
 }
 
-static void print_lengths(const Samples *s, const int64_t *bins, FILE *out) {
-  int64_t most = 1;
-  for (int i = 0; i < BINS; i++)
-    most = bins[i] > most ? bins[i] : most;
-  fprintf(out, "positions filled   rows\n");
-  for (int i = 0; i < BINS; i++) {
-    const int64_t from = (i * s->length + BINS - 1) / BINS + 1, to = ((i + 1) * s->length + BINS - 1) / BINS;
-    if (from > to)
-      continue;
-    fprintf(out, "%7lld to %-7lld %6s%s", (long long)from, (long long)to, with_commas(bins[i]),
-            bins[i] ? " " : "");
-    for (int64_t k = 0; k < (bins[i] * BAR + most - 1) / most; k++)
-      fputc('#', out);
-    fputc('\n', out);
-  }
-}
-
 /* ---- texts --------------------------------------------------------------------------------------- */
 
-static void print_text(const char *text, size_t n, FILE *out) {
-  for (size_t i = 0, control; i < n; i += control ? control : 1) {
-    control = pd_control_bytes(text + i, n - i);
-    if (text[i] == '\n')
-      fputs("\n  ", out);
-    else if (!control)
-      fputc(text[i], out);
-    for (size_t k = 0; k < control && text[i] != '\n'; k++)
-      fprintf(out, "\\x%02x", (unsigned char)text[i + k]);
-  }
+/* Adds text to the last part of a sample, or to a new one if that differs in its loss. */
+static void add_text(DataSample *sample, const char *text, size_t n, bool loss) {
+  DataRun *last = sample->runs.n ? &sample->runs.at[sample->runs.n - 1] : NULL;
+  if (!n)
+    return;
+  if (last && last->loss == loss)
+    last->text = format("%s%.*s", last->text, (int)n, text);
+  else
+    push(&sample->runs, (DataRun){format("%.*s", (int)n, text), loss});
 }
 
-/* Tokens with loss stand between [[ and ]]: token i has one if it is the target of position i - 1. */
-static void print_tokens(const Samples *s, const struct pd_tokenizer *t, const int32_t *tokens,
-                         const int32_t *next, int64_t n, FILE *out) {
+/* Token i has a loss if it is the target of position i - 1. */
+static void decode_tokens(const Samples *s, const struct pd_tokenizer *t, const int32_t *tokens,
+                          const int32_t *next, int64_t n, DataSample *to) {
   struct pd_decoding d = {0};
   const char *text;
-  bool inside = false;
-  fputs("  ", out);
+  bool counts = false;
   for (int64_t i = 0; i < n; i++) {
-    const bool counts = s->targets && i > 0 && next[i - 1] >= 0;
     const char *name = pd_tokenizer_added(t, tokens[i]);
-    if (counts != inside)
-      fputs(counts ? "[[" : "]]", out);
-    inside = counts;
+    counts = s->targets && i > 0 && next[i - 1] >= 0;
     if (name)
-      print_text(name, strlen(name), out);
+      add_text(to, name, strlen(name), counts);
     else {
       const size_t bytes = pd_tokenizer_decode(t, &d, tokens[i], &text);
-      print_text(text, bytes, out);
+      add_text(to, text, bytes, counts);
     }
   }
   const size_t left = pd_tokenizer_decode_end(&d, &text);
-  print_text(text, left, out);
-  fputs(inside ? "]]" : "", out);
+  add_text(to, text, left, counts);
 }
 
-static bool print_samples(const Samples *s, const struct pd_tokenizer *t, FILE *out, char *why) {
+static bool view_samples(const Samples *s, const struct pd_tokenizer *t, DataView *v, char *why) {
   const int64_t length = s->targets ? s->length : s->rows < SHOWN_TOKENS ? s->rows : SHOWN_TOKENS;
   const int64_t rows = s->targets ? s->rows : 1;
   int32_t *tokens = malloc(sizeof *tokens * (size_t)length), *next = malloc(sizeof *next * (size_t)length);
@@ -169,55 +146,56 @@ static bool print_samples(const Samples *s, const struct pd_tokenizer *t, FILE *
       break;
     const int64_t filled = s->targets ? filled_of(s, tokens, next) : length;
     const int64_t shown = filled < SHOWN_TOKENS ? filled : SHOWN_TOKENS;
-    if (s->targets)
-      fprintf(out, "row %lld:\n", (long long)r);
-    print_tokens(s, t, tokens, next, shown, out);
-    fprintf(out, "%s\n", shown < filled || (!s->targets && s->rows > length) ? " ..." : "");
+    DataSample sample = {.row = r, .cut = shown < filled || (!s->targets && s->rows > length)};
+    decode_tokens(s, t, tokens, next, shown, &sample);
+    push(&v->samples, sample);
   }
   free(tokens);
   free(next);
   return good;
 }
 
-static bool show(Samples *s, const char *path, const struct pd_tokenizer *t, FILE *out, char *why) {
-  int64_t bins[BINS] = {0};
+static bool view(Samples *s, const char *path, const struct pd_tokenizer *t, DataView *v, char *why) {
   if (!s->rows)
     return pd_refuse(why, "'%s' is empty", path);
-  if (!count(s, bins, why))
+  if (!count(s, v->bins, why))
     return *why ? false : pd_refuse(why, "no memory for a row of %lld positions", (long long)s->length);
   const double positions = (double)s->rows * (double)s->length;
-  if (s->targets)
-    fprintf(out, "%s: %s row%s of %lld positions, tokens %lld to %lld\n%.1f %% with loss, %.1f %% padding\n",
-            plain_path(path), with_commas(s->rows), s->rows == 1 ? "" : "s", (long long)s->length,
-            (long long)s->least, (long long)s->most, 100.0 * (double)s->counted / positions,
-            100.0 * (1.0 - (double)s->filled / positions));
-  else
-    fprintf(out, "%s: %s token%s, %lld to %lld\n", plain_path(path), with_commas(s->rows), s->rows == 1 ? "" : "s",
-            (long long)s->least, (long long)s->most);
-  if (s->targets)
-    print_lengths(s, bins, out);
+  v->kind = s->targets ? DATA_ROWS : DATA_TOKENS;
+  v->rows = s->rows;
+  v->length = s->length;
+  v->least = s->least;
+  v->most = s->most;
+  v->loss = (double)s->counted / positions;
+  v->padding = 1.0 - (double)s->filled / positions;
   if (s->most >= pd_tokenizer_size(t))
     return pd_refuse(why,
                      "'%s' has token %lld, and the tokenizer %lld tokens. help: name the one that wrote the file "
                      "with --tokenizer",
                      path, (long long)s->most, (long long)pd_tokenizer_size(t));
-  return print_samples(s, t, out, why);
+  return view_samples(s, t, v, why);
 }
 
-bool data_show(const char *path, const char *tokenizer, FILE *out) {
-  char why[PD_WHY] = "";
+static bool view_tokens(DataView *v, const char *path, const char *tokenizer, char *why) {
   Samples s = {0};
   struct pd_array file = {.path = path};
   signals_watch(NULL);
   const char *map = map_watched(path, &file.size, why);
   file.map = map;
   struct pd_tokenizer *t = file.map ? tokenizer_of(tokenizer, why) : NULL;
-  const bool good = t && open_samples(&s, &file, why) && show(&s, path, t, out, why);
+  const bool good = t && open_samples(&s, &file, why) && view(&s, path, t, v, why);
   pd_tokenizer_close(t);
   free(s.unpacked[0]);
   free(s.unpacked[1]);
   unmap_watched(map);
   signals_restore();
+  return good;
+}
+
+bool data_view(DataView *v, const char *path, const char *tokenizer) {
+  char why[PD_WHY] = "";
+  *v = (DataView){.path = path};
+  const bool good = is_of_images(path) ? view_images(v, path, why) : view_tokens(v, path, tokenizer, why);
   if (!good)
     error_at(NO_SPAN, "PD0661", "%s", why);
   return good;

@@ -32,7 +32,52 @@ typedef struct TokenizeRequest {
 /* Writes the files and prints a summary line. False after diagnostics; then no file of this call remains. */
 bool tokenize(const TokenizeRequest *request);
 
-/* Describes a file of samples or tokens (`pdc data --show`). tokenizer: as in a request. */
-bool data_show(const char *path, const char *tokenizer, FILE *out);
+/* ---- pdc data --show ------------------------------------------------------------------------------- */
+
+enum { DATA_BINS = 8 };
+
+/* A part of a sample's text: UTF-8, its tokens all with loss or all without. */
+typedef struct DataRun {
+  char *text;
+  bool loss;
+} DataRun;
+
+typedef struct DataSample {
+  int64_t row;
+  Vec(DataRun) runs;
+  bool cut; /* the sample goes on */
+} DataSample;
+
+typedef struct DataClass {
+  const char *name;
+  int64_t images;
+} DataClass;
+
+/* A JPEG or PNG file. */
+typedef struct DataImage {
+  const char *name, *class; /* class NULL: none */
+  const char *bytes;
+  size_t size;
+  int width, height; /* 0: damaged */
+  bool png;
+} DataImage;
+
+/* A file of samples, of tokens, or of images, as texts and pages show it. */
+typedef struct DataView {
+  const char *path;
+  enum { DATA_ROWS, DATA_TOKENS, DATA_IMAGES } kind;
+  int64_t rows, length, least, most; /* length: positions of a row; least, most: tokens */
+  double loss, padding;              /* shares of positions */
+  int64_t bins[DATA_BINS];           /* rows by positions filled, each bin an eighth of `length` */
+  Vec(DataSample) samples;
+  Vec(DataClass) classes;
+  Vec(DataImage) images;
+} DataView;
+
+/* Reads what is shown of a file, or of a folder of images. tokenizer: as in a request. False after a diagnostic. */
+bool data_view(DataView *v, const char *path, const char *tokenizer);
+/* The first and the last position of a bin; false: the bin has none. */
+bool data_bin(const DataView *v, int bin, int64_t *from, int64_t *to);
+void data_print(const DataView *v, FILE *out);
 
 #endif

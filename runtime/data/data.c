@@ -48,8 +48,9 @@ static bool map_part(const struct pd_files *d, struct part *p, const char *path,
   p->array.path = path;
   if (!stat(path, &st) && S_ISDIR(st.st_mode)) return list_part(d, p, path, why);
   p->array.map = pd_map_file(path, &p->array.size, why);
-  if (!p->array.map || !takes_images(d) || !pd_is_tar(&p->array)) return p->array.map != NULL;
-  return (p->images = pd_list_tar(&p->array, why)) != NULL;
+  if (!p->array.map || !takes_images(d)) return p->array.map != NULL;
+  if (pd_is_tar(&p->array)) return (p->images = pd_list_tar(&p->array, why)) != NULL;
+  return !pd_is_image_zip(&p->array) || (p->images = pd_list_zip(&p->array, why)) != NULL;
 }
 
 static bool is_typed(const struct pd_files *d) { return d->how.token_bytes; }
@@ -199,7 +200,8 @@ static bool open_images(const struct pd_files *d, struct part *p, const struct p
                      "height, width]",
                      a->path, in->name);
   }
-  if (!m->n_labels && m->map) return pd_refuse(why, "'%s' has no .cls files, which '%s' needs", a->path, in->name);
+  if (!m->n_labels && m->members)
+    return pd_refuse(why, "'%s' has no .cls files, which '%s' needs", a->path, in->name);
   if (!m->n_labels)
     return pd_refuse(why,
                      "'%s' has no folder for each class, which '%s' needs. help: move the images of each class "

@@ -157,13 +157,51 @@ bool pd_is_tar(const struct pd_array *a); /* or zeros in a file that ends in .ta
 int64_t pd_tar_samples(const struct pd_array *a, struct pd_tar_sample *to, int64_t room,
                        struct pd_tar_ignored *ignored, char *why);
 
+/* A decimal number, with blanks around it as Python's int() takes them; -1: none. */
+int32_t pd_class_in(const char *text, size_t n);
+
+/* ---- names.c --------------------------------------------------------------------------------- */
+
+/* Bytes of the UTF-8 character at the start of a text; 0: a control character (pd_control_bytes), or invalid. */
+int pd_plain_character(const char *text);
+bool pd_is_plain_utf8(const char *name);
+bool pd_ends_with_any(const char *name, const char *const *suffixes); /* NULL behind the last; ignores case */
+bool pd_is_image_name(const char *name);
+/* By folder, then by name, as bytes: the order of sorted(os.walk()) in Python. */
+int pd_compare_paths(const char *a, const char *b);
+
+/* ---- zip_images.c ---------------------------------------------------------------------------- */
+
+/* Images of a zip file, in the order that they have in the unpacked folder. */
+struct pd_zip_images {
+  struct pd_zip_image {
+    const char *name; /* in `texts` */
+    struct pd_zip_entry entry;
+    int32_t label;   /* -1: none */
+  } * image, *other; /* other: folders and .cls files */
+  int64_t n, n_other, ignored;
+  int n_classes;       /* with names: the part of an image's name from `root` to a slash */
+  size_t root;         /* length of the folders that hold everything */
+  const char *example; /* an ignored file */
+  char *texts;
+};
+bool pd_is_image_zip(const struct pd_array *a); /* or an empty archive, but no .npz */
+/* Free *z also after a failure. */
+bool pd_zip_images(const struct pd_array *a, struct pd_zip_images *z, char *why);
+void pd_zip_images_free(struct pd_zip_images *z);
+/* The unpacked bytes of an image or class, e->size of them; the caller frees *owned. */
+bool pd_zip_unpack(const struct pd_array *a, const struct pd_zip_entry *e, const char *name, const char **bytes,
+                   char **owned, char *why);
+
 /* ---- image_folder.c -------------------------------------------------------------------------- */
 
-/* The images of a folder, class by class, or of a tar file; kept until the program ends. */
+/* The images of a folder, class by class, or of a tar or zip file; kept until the program ends. */
 struct pd_images {
   const char *path;
-  const char *map;                     /* of a tar file; NULL: a folder */
+  const char *map;                     /* of a tar or zip file; NULL: a folder */
+  size_t map_size;                     /* of a zip file */
   const struct pd_tar_sample *members; /* of a tar file, by image */
+  const struct pd_zip_entry *entries;  /* of a zip file, by image */
   char *list; /* names of the classes, then of the files relative to `path`, each with a zero behind it */
   size_t bytes;
   int64_t n;
@@ -174,10 +212,9 @@ struct pd_images {
   int n_classes;   /* with names; 0: classes have no names */
   const char **classes;
 };
-/* Bytes of the UTF-8 character at the start of a text; 0: a control character (pd_control_bytes), or invalid. */
-int pd_plain_character(const char *text);
 struct pd_images *pd_list_images(const char *path, char *why);
 struct pd_images *pd_list_tar(const struct pd_array *a, char *why);
+struct pd_images *pd_list_zip(const struct pd_array *a, char *why);
 bool pd_same_classes(const struct pd_images *a, const struct pd_images *b, char *why);
 /* Numbers the classes as in `names`, which must stay, of the weights of `path`. */
 bool pd_renumber_classes(struct pd_images *m, const char **names, int n, const char *path, char *why);

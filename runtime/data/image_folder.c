@@ -1,4 +1,4 @@
-/* Lists the images of a tar file, or of a folder as torchvision's ImageFolder does: each folder in it is a class, numbered in the order of
+/* Lists the images of a tar or zip file, or of a folder as torchvision's ImageFolder does: each folder in it is a class, numbered in the order of
  * names, and holds JPEG and PNG files at any depth. Without such folders, its own files are images without labels.
  * Names that start with a dot are skipped. The list must not depend on the order in which a file system returns
  * names. */
@@ -15,15 +15,10 @@
 
 /* ---- names ----------------------------------------------------------------------------------- */
 
-struct entry { /* "folder/name" in the texts */
-  size_t at;
-  size_t folder; /* length of the part before the last slash; 0: none */
-};
-
 struct names {
   char *texts;
   size_t bytes, room;
-  struct entry *entry;
+  size_t *entry; /* of each: "folder/name" in the texts */
   int64_t n, entry_room;
 };
 
@@ -38,26 +33,19 @@ static void add_name(struct names *l, const char *folder, const char *name) {
   if (l->bytes + need > l->room) l->texts = larger(l->texts, l->room = 2 * l->room + need + 4096);
   if (l->n == l->entry_room)
     l->entry = larger(l->entry, sizeof *l->entry * (size_t)(l->entry_room = 2 * l->entry_room + 64));
-  l->entry[l->n++] = (struct entry){l->bytes, before};
+  l->entry[l->n++] = l->bytes;
   l->bytes += (size_t)sprintf(l->texts + l->bytes, "%s%s%s", folder, before ? "/" : "", name) + 1;
 }
 
-/* By folder, then by name, as bytes: Python's order of UTF-8 names. */
 static int by_folder(const void *a, const void *b, void *texts) {
-  const struct entry *x = a, *y = b;
-  const char *s = (char *)texts + x->at, *t = (char *)texts + y->at;
-  const size_t both = x->folder < y->folder ? x->folder : y->folder;
-  const int folders = memcmp(s, t, both);
-  if (folders) return folders;
-  if (x->folder != y->folder) return x->folder < y->folder ? -1 : 1;
-  return strcmp(s + x->folder, t + y->folder);
+  return pd_compare_paths((char *)texts + *(const size_t *)a, (char *)texts + *(const size_t *)b);
 }
 
 static void sort_names(struct names *l) {
   if (l->n) qsort_r(l->entry, (size_t)l->n, sizeof *l->entry, by_folder, l->texts);
 }
 
-static const char *name_at(const struct names *l, int64_t i) { return l->texts + l->entry[i].at; }
+static const char *name_at(const struct names *l, int64_t i) { return l->texts + l->entry[i]; }
 
 static void free_names(struct names *l) {
   free(l->texts);
@@ -65,20 +53,6 @@ static void free_names(struct names *l) {
 }
 
 /* ---- files ----------------------------------------------------------------------------------- */
-
-static bool ends_with_any(const char *name, const char *const *suffixes) {
-  const size_t n = strlen(name);
-  for (; *suffixes; suffixes++) {
-    const size_t m = strlen(*suffixes);
-    if (n > m && !strcasecmp(name + n - m, *suffixes)) return true;
-  }
-  return false;
-}
-
-static bool is_image_name(const char *name) {
-  static const char *const read[] = {".jpg", ".jpeg", ".png", NULL};
-  return ends_with_any(name, read);
-}
 
 struct listing {
   const char *root;
@@ -90,12 +64,12 @@ struct listing {
 static bool add_file(struct listing *l, const char *folder, const char *name, char *why) {
   static const char *const others[] = {".ppm",  ".pgm", ".bmp",  ".tif",  ".tiff",
                                        ".webp", ".gif", ".heic", ".avif", NULL};
-  if (ends_with_any(name, others))
+  if (pd_ends_with_any(name, others))
     return pd_refuse(why,
                      "'%s/%s%s%s' is an image, but neither JPEG nor PNG. help: convert it, or move it out of the "
                      "folder",
                      l->root, folder, *folder ? "/" : "", name);
-  if (is_image_name(name))
+  if (pd_is_image_name(name))
     add_name(&l->files, folder, name);
   else if (!l->ignored++)
     snprintf(l->example, sizeof l->example, "%s", name);
@@ -124,7 +98,7 @@ static bool is_folder(const char *root, const char *folder, const struct dirent 
   *ok = join(relative, folder, e->d_name, why) && join(path, root, relative, why);
   if (!*ok) return false;
   if (!stat(path, &st)) return S_ISDIR(st.st_mode);
-  *ok = (pd_options.skip_broken && is_image_name(e->d_name)) ||
+  *ok = (pd_options.skip_broken && pd_is_image_name(e->d_name)) ||
         pd_refuse(why, "cannot read '%s': %s", path, strerror(errno));
   return false;
 }
@@ -207,35 +181,12 @@ static struct pd_images *keep(const char *root, const struct names *classes, con
   return m;
 }
 
-int pd_plain_character(const char *text) {
-  const unsigned char *c = (const unsigned char *)text;
-  const int more = *c < 0x80                 ? 0
-                   : *c >= 0xc2 && *c < 0xe0 ? 1
-                   : *c >= 0xe0 && *c < 0xf0 ? 2
-                   : *c >= 0xf0 && *c < 0xf5 ? 3
-                                             : -1;
-  if (more < 0 || pd_control_bytes(text, strnlen(text, 3))) return 0;
-  if ((*c == 0xe0 && c[1] < 0xa0) || (*c == 0xed && c[1] >= 0xa0) || (*c == 0xf0 && c[1] < 0x90) ||
-      (*c == 0xf4 && c[1] >= 0x90))
-    return 0;
-  for (int i = 1; i <= more; i++)
-    if ((c[i] & 0xc0) != 0x80) return 0;
-  return 1 + more;
-}
-
-/* Names go into JSON and into tables. */
-static bool is_plain_utf8(const char *name) {
-  int n = 1;
-  while (*name && (n = pd_plain_character(name))) name += n;
-  return n != 0;
-}
-
 /* Sorts each class by itself: files of class c start at first[c]. */
 static bool list_classes(struct listing *l, const struct names *classes, const struct place *root, int64_t *first,
                          char *why) {
   for (int64_t c = 0; c < classes->n; c++) {
     first[c] = l->files.n;
-    if (!is_plain_utf8(name_at(classes, c)))
+    if (!pd_is_plain_utf8(name_at(classes, c)))
       return pd_refuse(why, "the name of the class '%s' of '%s' is not UTF-8, or has control characters",
                        name_at(classes, c), l->root);
     if (!walk(l, name_at(classes, c), root, why)) return false;
@@ -243,7 +194,7 @@ static bool list_classes(struct listing *l, const struct names *classes, const s
       return pd_refuse(why,
                        "the class '%s' of '%s' has no images. help: remove the folder, or add .jpg or .png files",
                        name_at(classes, c), l->root);
-    struct entry *of_class = l->files.entry + first[c];
+    size_t *of_class = l->files.entry + first[c];
     qsort_r(of_class, (size_t)(l->files.n - first[c]), sizeof *of_class, by_folder, l->files.texts);
   }
   first[classes->n] = l->files.n;
@@ -298,6 +249,48 @@ struct pd_images *pd_list_tar(const struct pd_array *a, char *why) {
     }
     if (m->labels[i] >= m->n_labels) m->n_labels = m->labels[i] + 1;
   }
+  return m;
+}
+
+/* Gives the images of a zip file their place in the list: names of classes, then those of images. */
+static struct pd_images *keep_zip(const struct pd_array *a, const struct pd_zip_images *z) {
+  size_t bytes = 0;
+  for (int64_t i = 0; i < z->n; i++) bytes += 2 * strlen(z->image[i].name) + 2; /* with its class */
+  struct pd_images *m = new_images(a->path, z->n, bytes);
+  struct pd_zip_entry *entries = pd_allocate(sizeof *entries * (size_t)z->n);
+  m->map = a->map;
+  m->map_size = a->size;
+  m->entries = entries;
+  m->n_classes = z->n_classes;
+  m->classes = z->n_classes ? pd_allocate(sizeof *m->classes * (size_t)z->n_classes) : NULL;
+  for (int64_t i = 0, c = 0; i < z->n && c < z->n_classes; i++) {
+    if (z->image[i].label < c) continue;
+    const char *name = z->image[i].name + z->root;
+    m->classes[c++] = m->list + m->bytes;
+    m->bytes += (size_t)sprintf(m->list + m->bytes, "%.*s", (int)strcspn(name, "/"), name) + 1;
+  }
+  for (int64_t i = 0; i < z->n; i++) {
+    entries[i] = z->image[i].entry;
+    m->at[i] = m->bytes;
+    m->bytes += (size_t)sprintf(m->list + m->bytes, "%s", z->image[i].name) + 1;
+    m->labels[i] = z->image[i].label;
+    if (m->labels[i] >= m->n_labels) m->n_labels = m->labels[i] + 1;
+  }
+  return m;
+}
+
+struct pd_images *pd_list_zip(const struct pd_array *a, char *why) {
+  struct pd_zip_images z;
+  struct pd_images *m = NULL;
+  if (!can_decode(a->path, "zip file", why)) return NULL;
+  bool ok = pd_zip_images(a, &z, why);
+  for (int64_t i = 0; i < z.n && ok && !pd_options.skip_broken; i++)
+    ok = z.image[i].entry.size || pd_refuse(why, "'%s': '%s' is empty", a->path, z.image[i].name);
+  if (ok) m = keep_zip(a, &z);
+  if (m && z.ignored)
+    pd_note("'%s': %lld file%s ignored, such as '%s': images have names that end in .jpg, .jpeg or .png", a->path,
+            (long long)z.ignored, z.ignored == 1 ? " is" : "s are", z.example);
+  pd_zip_images_free(&z);
   return m;
 }
 

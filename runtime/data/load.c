@@ -2,6 +2,7 @@
  * inputs. Weights of counted positions are scaled by their number in the whole batch, so that a loss's mean over
  * all positions is the mean over counted ones; each rank that loads such weights counts the batch itself. */
 #include "data/load.h"
+#include "run/upward.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -296,12 +297,14 @@ static void expect(int input, int64_t k) {
 void pd_load(int input, int64_t k, void *to) {
   const bool images = pd_training_data && pd_dataset_images(pd_training_data, input);
   const bool ahead = streams && !images;
-  const double started = ahead ? pd_seconds() : 0;
+  const double started = ahead || images ? pd_seconds() : 0;
   const struct training_samples s = {input, pd_first_sample(k),
                                      images ? pd_ahead(input, false, k, pd.steps * pd_own_microbatches()) : NULL};
+  if (images) pd_trace_data(started);
   pd_load_samples(input, to, pd_is_image(&pd.stage->inputs[input]), load_training_sample, &s);
   if (images) pd_tell_broken();
   if (!ahead) return;
+  pd_trace_data(started);
   expect(input, k);
   streaming += pd_seconds() - started;
 }

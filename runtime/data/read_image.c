@@ -19,11 +19,19 @@ static bool read_one(const struct pd_images *m, int64_t image, const struct pd_i
   size_t size;
   path_of(m, image, path);
   char *file = m->map ? NULL : pd_read_file(path, &size, why);
+  const char *bytes = file;
   if (!file && !m->map) return false;
-  const void *bytes = m->map ? m->map + m->members[image].at : file;
-  if (m->map) size = m->members[image].bytes;
-  if (!size) return pd_refuse(why, "'%s' is empty", path);
-  const bool ok = pd_decode_image(path, bytes, size, (int)in->dim[0], PD_MOST_PIXELS, &room->pixels, why);
+  if (m->members) {
+    bytes = m->map + m->members[image].at;
+    size = m->members[image].bytes;
+  }
+  if (m->entries) {
+    const struct pd_array zip = {.path = m->path, .map = m->map, .size = m->map_size};
+    size = m->entries[image].size;
+    if (!pd_zip_unpack(&zip, &m->entries[image], m->list + m->at[image], &bytes, &file, why)) return false;
+  }
+  const bool ok = size ? pd_decode_image(path, bytes, size, (int)in->dim[0], PD_MOST_PIXELS, &room->pixels, why)
+                       : pd_refuse(why, "'%s' is empty", path);
   free(file);
   if (!ok) return false;
   const int64_t width = room->pixels.width, height = room->pixels.height;

@@ -150,8 +150,7 @@ static bool same_key(const struct member *a, size_t key_a, const struct member *
 
 static bool is_blank(char c) { return c == ' ' || (c >= '\t' && c <= '\r'); }
 
-/* A decimal number, with blanks around it as Python's int() takes them; -1: none. */
-static int32_t class_in(const char *text, size_t n) {
+int32_t pd_class_in(const char *text, size_t n) {
   enum { MOST = 100000000 };
   int32_t x = 0;
   size_t i = 0;
@@ -174,7 +173,7 @@ static bool add_member(const struct pd_array *a, const struct member *m, size_t 
     s->name = m->path;
     s->name_length = m->path_length;
   } else if (has_type(m, key, "cls")) {
-    s->label = class_in(a->map + m->data, m->size);
+    s->label = pd_class_in(a->map + m->data, m->size);
     if (s->label < 0) return pd_refuse(why, "'%s': '%.*s' is not the number of a class", a->path, length, name);
   }
   return true;

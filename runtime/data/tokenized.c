@@ -52,7 +52,7 @@ static bool is_document(const char *line, size_t n) {
 
 /* --field names the member of documents. */
 static bool kind_of(const char *path, bool has_field, enum kind *kind, char *why) {
-  static const char *const tokens[] = {".bin", ".npy", ".npz", ".ids", ".idx", "ubyte", ".tar"};
+  static const char *const tokens[] = {".bin", ".npy", ".npz", ".ids", ".idx", "ubyte", ".tar", ".zip"};
   struct stat st;
   size_t size;
   *kind = TEXT;

@@ -34,11 +34,12 @@ void pd_exchange_progress(void);
 
 /* Records work of the runtime from `start` to `end` (pd_seconds), with rank `peer` (-1: all or none); no effect
  * without --trace. `number`: k of the message (PD_WAIT: of its slot), else the update, from 0. PD_SEND_... lasts
- * during the post, PD_RECEIVE_... during the wait; PD_REDUCE, PD_EXCHANGE and PD_GATHER last from the post to
+ * during the post, PD_RECEIVE_... and PD_DATA during the wait; PD_REDUCE, PD_EXCHANGE and PD_GATHER last from the post to
  * completion. */
 void pd_trace(enum pd_work work, int64_t number, int peer, double start, double end);
 
 void pd_trace_collective(double start); /* a collective of the current pass, from `start` until now */
+void pd_trace_data(double start);       /* a wait of the current pass for its samples */
 
 /* pd_last_work: the stage program's most recent work, for messages: "backward of microbatch 3". */
 int64_t pd_batch_ending(void); /* returns, once, the batch whose last backward pass runs; -1: none */

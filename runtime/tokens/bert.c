@@ -99,9 +99,7 @@ char *pd_bert_normalized(const struct pd_bert *b, const char *text, size_t *byte
 
 /* ---- words ----------------------------------------------------------------------------------- */
 
-/* A run of blanks, a punctuation mark, or a run of other characters. */
-static size_t bert_word(const struct pd_splitter *s, const char *text, size_t n) {
-  (void)s;
+size_t pd_bert_word(const char *text, size_t n) {
   struct pd_character c = pd_character_at(text, n);
   const bool blank = IS_IN(dropped, c.point);
   size_t at = (size_t)c.bytes;
@@ -112,8 +110,6 @@ static size_t bert_word(const struct pd_splitter *s, const char *text, size_t n)
   }
   return at;
 }
-
-const struct pd_splitter pd_bert_splitter = {bert_word, 0};
 
 bool pd_bert_is_blank(const char *word, size_t bytes) {
   return bytes && IS_IN(dropped, pd_character_at(word, bytes).point);

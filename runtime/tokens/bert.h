@@ -18,7 +18,10 @@ struct pd_bert {
 /* malloc'd, of *bytes bytes and a terminating zero. Invalid bytes are kept. */
 char *pd_bert_normalized(const struct pd_bert *b, const char *text, size_t *bytes);
 
-/* Whether a word of pd_bert_splitter is blank, which has no tokens. */
+/* The length in bytes of the word at the start of a text: a run of blanks, a punctuation mark, or a run of other
+ * characters. */
+size_t pd_bert_word(const char *text, size_t n);
+/* Whether such a word is blank, which has no tokens. */
 bool pd_bert_is_blank(const char *word, size_t bytes);
 
 struct pd_wordpiece {

@@ -244,19 +244,48 @@ static bool read_normalizer(struct pd_tokenizer *t, const cJSON *step, char *why
   return add_replacement(t->normalizer, &t->n_normalizer, NULL, prepend, "normalizer", why);
 }
 
-static bool add_splitter(struct pd_tokenizer *t, const struct pd_splitter *s, char *why) {
-  if (t->n_splitters == PD_MAX_STEPS) return too_many(why, "pre_tokenizer");
-  t->splitter[t->n_splitters++] = *s;
-  return true;
+/* Adds a splitter by an expression, or by BERT's rule for NULL; takes ownership of the pattern. */
+static bool add_splitter(struct pd_tokenizer *t, struct pd_splitter s, char *why) {
+  if (t->n_splitters < PD_MAX_STEPS) {
+    t->splitter[t->n_splitters++] = s;
+    return true;
+  }
+  pd_pattern_free(s.pattern);
+  return too_many(why, "pre_tokenizer");
+}
+
+static bool add_expression(struct pd_tokenizer *t, const char *expression, char *why) {
+  return add_splitter(t, (struct pd_splitter){.pattern = pd_pattern_compile(expression, why)}, why);
+}
+
+/* The places of matches by Hugging Face's names. Words that are matches, without the text between them, are isolated
+ * matches if every character belongs to a match. */
+static bool read_behavior(const cJSON *step, struct pd_splitter *s, char *why) {
+  static const char *const names[] = {"Isolated", "MergedWithPrevious", "MergedWithNext", "Contiguous"};
+  const char *behavior = text_of(step, "behavior");
+  const bool invert = flag(step, "invert", false);
+  for (int i = 0; i < 4 && behavior; i++)
+    if (!strcmp(behavior, names[i]) && (!invert || !i)) {
+      s->behavior = (enum pd_behavior)i;
+      return true;
+    }
+  if (behavior && !strcmp(behavior, "Removed") && invert)
+    return pd_pattern_covers(s->pattern) ||
+           unknown_with(why, "pre_tokenizer", step, "a pattern that would remove characters");
+  return unknown_with(why, "pre_tokenizer", step, "this behavior");
 }
 
 static bool read_split(struct pd_tokenizer *t, const cJSON *step, char *why) {
-  const char *expression = text_of(member(step, "pattern"), "Regex"), *behavior = text_of(step, "behavior");
-  const struct pd_splitter *s = expression ? pd_splitter_of(expression) : NULL;
-  if (!s) return unknown_with(why, "pre_tokenizer", step, "this pattern");
-  if (!behavior || strcmp(behavior, "Isolated") || flag(step, "invert", false))
-    return unknown_with(why, "pre_tokenizer", step, "this behavior");
-  return add_splitter(t, s, why);
+  char part[PD_WHY] = "no pattern";
+  const char *expression = text_of(member(step, "pattern"), "Regex");
+  const char *text = text_of(member(step, "pattern"), "String");
+  struct pd_splitter s = {.pattern = expression      ? pd_pattern_compile(expression, part)
+                                     : text && *text ? pd_pattern_of_text(text, part)
+                                                     : NULL};
+  if (!s.pattern) return unknown_with(why, "pre_tokenizer", step, part);
+  if (read_behavior(step, &s, why)) return add_splitter(t, s, why);
+  pd_pattern_free(s.pattern);
+  return false;
 }
 
 static bool read_byte_level(struct pd_tokenizer *t, const cJSON *step, char *why) {
@@ -264,7 +293,7 @@ static bool read_byte_level(struct pd_tokenizer *t, const cJSON *step, char *why
   t->space_first = flag(step, "add_prefix_space", true);
   if (t->space_first && t->n_splitters)
     return unknown_with(why, "pre_tokenizer", step, "add_prefix_space behind another step");
-  return !flag(step, "use_regex", true) || add_splitter(t, &pd_gpt2_splitter, why);
+  return !flag(step, "use_regex", true) || add_expression(t, pd_gpt2_expression, why);
 }
 
 /* Metaspace's scheme of prepending the separator; older files have a flag. */
@@ -295,7 +324,8 @@ static bool read_pre_tokenizer(struct pd_tokenizer *t, const cJSON *step, char *
   const char *type = type_of(step);
   if (t->byte_level || t->separator) return unknown_with(why, "pre_tokenizer", step, "another step before it");
   if (t->wordpiece.continuing)
-    return (!strcmp(type, "BertPreTokenizer") && !t->n_splitters && add_splitter(t, &pd_bert_splitter, why)) ||
+    return (!strcmp(type, "BertPreTokenizer") && !t->n_splitters &&
+            add_splitter(t, (struct pd_splitter){0}, why)) ||
            unknown_with(why, "pre_tokenizer", step, "WordPiece");
   if (!strcmp(type, "ByteLevel")) return read_byte_level(t, step, why);
   if (!strcmp(type, "Metaspace")) return read_metaspace(t, step, why);
@@ -303,7 +333,8 @@ static bool read_pre_tokenizer(struct pd_tokenizer *t, const cJSON *step, char *
   if (t->drops_spaces) return unknown_with(why, "pre_tokenizer", step, "WhitespaceSplit before it");
   if (!strcmp(type, "Split")) return read_split(t, step, why);
   if (!strcmp(type, "Digits"))
-    return add_splitter(t, flag(step, "individual_digits", false) ? &pd_digit_splitter : &pd_digits_splitter, why);
+    return add_expression(t, flag(step, "individual_digits", false) ? pd_digit_expression : pd_digits_expression,
+                          why);
   return unknown(why, "pre_tokenizer", step);
 }
 

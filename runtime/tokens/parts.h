@@ -90,7 +90,7 @@ bool pd_tokenizer_parse_vocabulary(struct pd_tokenizer *t, const char *text, siz
 bool pd_tokenizer_parse_merges(struct pd_tokenizer *t, const char *text, size_t bytes, char *why);
 /* Adds a token and takes ownership of its texts; `added` must have room. */
 bool pd_tokenizer_add(struct pd_tokenizer *t, struct pd_added a, char *why);
-bool pd_ends_words_at_newlines(const struct pd_tokenizer *t);                 /* found by trying */
+bool pd_ends_words_at_newlines(const struct pd_tokenizer *t);
 const struct pd_added *pd_added_of(const struct pd_tokenizer *t, int32_t id); /* or NULL */
 /* Sets GPT-2's fixed parts, after its two files. */
 bool pd_tokenizer_complete_gpt2(struct pd_tokenizer *t, char *why);

@@ -1,24 +1,20 @@
-/* Splits text into words before merging: hand-written versions of the regular expressions of byte-pair tokenizers.
- * Characters are Unicode; invalid bytes are neither letters, numbers nor spaces. */
+/* Splits text into words before merging, by the regular expressions of byte-pair tokenizers. */
 #ifndef PD_SPLIT_H
 #define PD_SPLIT_H
 
-#include <stddef.h>
-
-struct pd_splitter;
-/* The length in bytes, at least 1, of the word at the start of n > 0 bytes of text. */
-typedef size_t pd_split_word(const struct pd_splitter *s, const char *text, size_t n);
+#include "pattern.h"
 
 struct pd_splitter {
-  pd_split_word *word;
-  int most_digits; /* per word */
+  struct pd_pattern *pattern; /* owned; NULL: BertPreTokenizer, with blanks as words */
+  enum pd_behavior behavior;
 };
 
-/* The splitter for this regular expression of a tokenizer.json, or NULL. */
-const struct pd_splitter *pd_splitter_of(const char *expression);
-extern const struct pd_splitter pd_gpt2_splitter;
-/* The pre-tokenizer Digits: words of digits, all together or individually, and the text between. */
-extern const struct pd_splitter pd_digits_splitter, pd_digit_splitter;
-extern const struct pd_splitter pd_bert_splitter; /* BertPreTokenizer (bert.c), with blanks as words */
+/* The expressions of ByteLevel and of Digits, with words of all adjacent digits or of single ones. */
+extern const char pd_gpt2_expression[], pd_digits_expression[], pd_digit_expression[];
+/* The length in bytes, at least 1, of the word at the start of n > 0 bytes of text. */
+size_t pd_split_word(const struct pd_splitter *s, const char *text, size_t n);
+/* Whether the words of a text that ends with a printed ASCII character and a newline, and those of a text that begins
+ * with an ASCII letter, are those of both texts together. Several splitters work within each other's words. */
+bool pd_splits_at_newlines(const struct pd_splitter *s, int n);
 
 #endif

@@ -151,7 +151,7 @@ struct pd_tokenizer *pd_tokenizer_new(void) {
 bool pd_tokenizer_complete_gpt2(struct pd_tokenizer *t, char *why) {
   static const char end[] = "<|endoftext|>";
   t->byte_level = t->decode_byte_level = true;
-  t->splitter[t->n_splitters++] = pd_gpt2_splitter;
+  t->splitter[t->n_splitters++].pattern = pd_pattern_compile(pd_gpt2_expression, why);
   int32_t id = pd_bpe_find(&t->bpe, end, sizeof end - 1);
   t->added = pd_grown(NULL, sizeof *t->added);
   return id < 0 || pd_tokenizer_add(t, (struct pd_added){.content = strdup(end), .id = id, .special = true}, why);
@@ -177,6 +177,7 @@ void pd_tokenizer_close(struct pd_tokenizer *t) {
   free(t->added_of);
   free_replacements(t->normalizer, t->n_normalizer);
   free_replacements(t->decoder, t->n_decoder);
+  for (int i = 0; i < t->n_splitters; i++) pd_pattern_free(t->splitter[i].pattern);
   free(t->separator);
   free(t->decode_separator);
   free(t->decode_continuing);

@@ -46,17 +46,41 @@ bool pd_is_in(const struct pd_code_points *table, size_t n, int32_t point) {
   }
   return first < n && point >= table[first].first;
 }
-#define IS_IN(table, point) pd_is_in(table, sizeof table / sizeof *table, point)
+
+/* ---- categories ------------------------------------------------------------------------------ */
+
+size_t pd_runs_of_categories(const struct pd_run_of_category **runs) {
+  *runs = categories;
+  return sizeof categories / sizeof *categories;
+}
+
+static enum pd_category category_of(int32_t point) {
+  size_t first = 0, end = sizeof categories / sizeof *categories;
+  while (end - first > 1) {
+    size_t middle = (first + end) / 2;
+    if (point >= categories[middle].first)
+      first = middle;
+    else
+      end = middle;
+  }
+  return categories[first].category;
+}
+
+bool pd_is_space(int32_t point) {
+  if (point < 0x80) return point == ' ' || (point >= 9 && point <= 13);
+  enum pd_category c = category_of(point);
+  return point == 0x85 || c == PD_ZS || c == PD_ZL || c == PD_ZP;
+}
 
 enum pd_class pd_class_of(int32_t point) {
   if (point < 0) return PD_NEITHER;
   if (point < 0x80) {
     if ((point | 32) >= 'a' && (point | 32) <= 'z') return PD_LETTER;
     if (point >= '0' && point <= '9') return PD_NUMBER;
-    return point == ' ' || (point >= 9 && point <= 13) ? PD_SPACE : PD_NEITHER;
+    return pd_is_space(point) ? PD_SPACE : PD_NEITHER;
   }
-  return IS_IN(letters, point)   ? PD_LETTER
-         : IS_IN(numbers, point) ? PD_NUMBER
-         : IS_IN(spaces, point)  ? PD_SPACE
-                                 : PD_NEITHER;
+  enum pd_category c = category_of(point);
+  if (c <= PD_LO) return PD_LETTER;
+  if (c >= PD_ND && c <= PD_NO) return PD_NUMBER;
+  return pd_is_space(point) ? PD_SPACE : PD_NEITHER;
 }

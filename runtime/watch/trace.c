@@ -58,6 +58,7 @@ static const struct {
     [PD_BLOCKS] = {"blocks", "blocks", MESSAGES, false},
     [PD_MEET] = {"collective", "collective", MESSAGES, true},
     [PD_MEET_BACKWARD] = {"collective", "collective", MESSAGES, true},
+    [PD_DATA] = {"data", "data", MESSAGES, true},
 };
 enum { N_WORKS = sizeof works / sizeof *works };
 
@@ -173,6 +174,8 @@ void pd_trace_collective(double start) {
   if (records && !pd_device_name())
     pd_trace(goes_backward(last_work) ? PD_MEET_BACKWARD : PD_MEET, last_number, -1, start, pd_seconds());
 }
+
+void pd_trace_data(double start) { pd_trace(PD_DATA, last_number, -1, start, pd_seconds()); }
 
 /* ---- clocks ---------------------------------------------------------------------------------------- */
 

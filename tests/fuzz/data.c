@@ -137,6 +137,27 @@ static void read_tar(const struct pd_array *a) {
   pd_tar_samples(a, s, ROOM, &ignored, why);
 }
 
+/* Images are in order, without doubles, and their classes in range. */
+static void read_zip(const struct pd_array *a) {
+  struct pd_zip_images z;
+  for (int round = 0; round < 2; round++, change(a)) {
+    const bool ok = pd_zip_images(a, &z, why);
+    if (!ok) refused();
+    for (int64_t i = 0; i < z.n && ok; i++) {
+      const struct pd_zip_image *m = &z.image[i];
+      const char *bytes;
+      char *owned;
+      if (m->label < (z.n_classes ? 0 : -1) || (z.n_classes && m->label >= z.n_classes)) abort();
+      if (i && z.n_classes && m->label < m[-1].label) abort();
+      if (strlen(m->name) < z.root) abort();
+      if (m->entry.size > 1 << 20 || !pd_zip_unpack(a, &m->entry, m->name, &bytes, &owned, why)) continue;
+      if (m->entry.size && bytes[0] == 1 && bytes[m->entry.size - 1] == 2) *why = 1; /* reads both ends */
+      free(owned);
+    }
+    pd_zip_images_free(&z);
+  }
+}
+
 /* An array of an archive, unpacked if it is small; the caller frees *unpacked. */
 static bool open_member(struct pd_array *a, char **unpacked) {
   struct pd_zip_entry e;
@@ -168,6 +189,10 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
   case 'w': ok = pd_parse_tokens(&a, 2, why); break;
   case 'a':
     read_tar(&a);
+    ok = pd_refuse(why, "no array");
+    break;
+  case 'p':
+    read_zip(&a);
     ok = pd_refuse(why, "no array");
     break;
   case 'v':

@@ -1,9 +1,11 @@
 """Trains small tokenizers of every kind that the runtime reads, and writes what PyPI's tokenizers makes of difficult texts.
 
-  python make_tokenizers.py        (tokenizers 0.23; in this folder)
+  python make_tokenizers.py [NAME...]      (tokenizers 0.23; in this folder; default: all)
 
 texts: a text a line, its UTF-8 in hexadecimal. NAME.json, or gpt2.vocab.json and gpt2.merges.txt: a tokenizer. NAME.cases: of
 each text its tokens without those before every text, a tab, and what these decode to: "=" the text, or hexadecimal.
+random.parts: texts of which random texts consist. random.cases: for each tokenizer a hash of the tokens of each hundred of
+6000 random texts.
 """
 import json
 import os
@@ -47,6 +49,24 @@ TEXTS = LANGUAGES + [
 ]
 LLAMA3 = (r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*"
           r"|\s*[\r\n]+|\s+(?!\S)|\s+")
+CASES = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)?"
+TEKKEN = (r"[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}\p{M}]+"
+          r"|[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]+[\p{Ll}\p{Lm}\p{Lo}\p{M}]*"
+          r"|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+")
+O200K = TEKKEN.replace("]+|[^", f"]+{CASES}|[^").replace("]*|\\p{N}|", f"]*{CASES}|\\p{{N}}{{1,3}}|")
+GPT4 = (r"'(?i:[sdmt]|ll|ve|re)|[^\r\n\p{L}\p{N}]?+\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]++[\r\n]*|\s*[\r\n]|\s+(?!\S)|\s+")
+DEEPSEEK = [r"\p{N}{1,3}", "[\u4e00-\u9fa5\u3040-\u309f\u30a0-\u30ff]+",
+            "[!\"#$%&'()*+,\\-./:;<=>?@\\[\\\\\\]^_`{|}~][A-Za-z]+|[^\r\n\\p{L}\\p{P}\\p{S}]?[\\p{L}\\p{M}]+"
+            "| ?[\\p{P}\\p{S}]+[\r\n]*|\\s*[\r\n]+|\\s+(?!\\S)|\\s+"]
+# DeepSeek LLM and V2: letters with case, as ranges
+CASED = ("A-Za-z\u00b5\u00c0-\u00d6\u00d8-\u00f6\u00f8-\u01ba\u01bc-\u01bf\u01c4-\u0293\u0295-\u02af\u0370-\u0373\u0376\u0377"
+         "\u037b-\u037d\u037f\u0386\u0388-\u038a\u038c\u038e-\u03a1\u03a3-\u03f5\u03f7-\u0481\u048a-\u052f\u0531-\u0556"
+         "\u10a0-\u10c5\u13a0-\u13f5\u13f8-\u13fd\u1c90-\u1cba\u1cbd-\u1cbf\u1d00-\u1d2b\u1d6b-\u1d77\u1d79-\u1d9a"
+         "\u1e00-\u1f15\u1f18-\u1f1d\u1f20-\u1f45\u1f48-\u1f4d\u1f50-\u1f57\u1f59\u1f5b\u1f5d\u1f5f-\u1f7d\u1f80-\u1fb4"
+         "\u1fb6-\u1fbc\u1fbe\u2102\u2107\u210a-\u2113\u2115\u2119-\u211d\u2124\u2126\u2128\u212a-\u212d\u212f-\u2134"
+         "\u2c00-\u2c7b\ua640-\ua66d\ua680-\ua69b\ufb00-\ufb06\uff21-\uff3a\uff41-\uff5a\U00010400-\U0001044f")
+DEEPSEEK2 = ["[\r\n]", f"\\s?[{CASED}]+", "\\s?[!-/:-~\uff01-\uff0f\uff1a-\uff5e\u2018-\u201f\u3000-\u3002]+", "\\s+$",
+             "[\u4e00-\u9fa5\u0800-\u4e00\uac00-\ud7ff]+"]
 BYTES = sorted(pre_tokenizers.ByteLevel.alphabet())
 FALLBACK = ["<unk>", "<s>", "</s>"] + [f"<0x{b:02X}>" for b in range(256)]
 
@@ -83,6 +103,32 @@ def split(pattern, **model):
                    ["<|begin_of_text|>", "<|end_of_text|>", "<|eot_id|>"], **model)
     t.post_processor = processors.Sequence([processors.ByteLevel(trim_offsets=False), before("<|begin_of_text|>", t)])
     return t
+
+
+def isolated(patterns, *behind):
+    """Splits within the words of earlier splits."""
+    return byte_level(pre_tokenizers.Sequence([pre_tokenizers.Split(Regex(p), "isolated") for p in patterns] + list(behind) +
+                                              [pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)]),
+                      ["<|endoftext|>"])
+
+
+def removed(pattern):
+    """Only matches are words."""
+    return byte_level(pre_tokenizers.Sequence([pre_tokenizers.Split(Regex(pattern), "removed", invert=True),
+                                               pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)]),
+                      ["<|endoftext|>"])
+
+
+def merged(pattern, behavior):
+    return byte_level(pre_tokenizers.Sequence([pre_tokenizers.Split(pattern, behavior),
+                                               pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)]),
+                      ["<|endoftext|>"])
+
+
+def gemma():
+    return sentencepiece([normalizers.Replace(" ", "\u2581")],
+                         decoders.Sequence([decoders.Replace("\u2581", " "), decoders.ByteFallback(), decoders.Fuse()]),
+                         pre_tokenizers.Split(" ", "merged_with_previous"))
 
 
 def composed():
@@ -182,23 +228,83 @@ def write_cases(name, t):
             out.write(f"{' '.join(map(str, tokens))}\t{'=' if back == text else back.encode().hex()}\n")
 
 
+# Parts of random texts: those at which expressions differ, and words of the vocabularies.
+PARTS = (list("aAbBcxyzsStTdDmMlLrReEvVkKfo'  \t\r\n/.,!?()-+$|[]{}_0123456789") + ["''", "\n\n", "   ", "the", "ing", " don't", "Übermut"] +
+         list("éÉßſKǅʰªЯя漢字あアー。、，가힣١٢½Ⅷ€→≠👍😀\u0301\u093f\u3099\u0e33\u200d\ufe0f\u00a0\u2003\u3000\u0085\u200b\u1c89\u0640\u0378"
+              "\ue000\U000104a3\U00010d40\u2581"))
+RANDOM_TEXTS, BLOCK = 6000, 100
+
+
+def random_texts():
+    """As in tokenizers.c."""
+    state, mask = 88172645463325252, (1 << 64) - 1
+
+    def below(n):
+        nonlocal state
+        state ^= state << 13 & mask
+        state ^= state >> 7
+        state ^= state << 17 & mask
+        return (state >> 11) % n
+
+    for _ in range(RANDOM_TEXTS):
+        length, kinds = (1, 2, 3, 5, 8, 20, 50, 120)[below(8)], (2, 4, 8, len(PARTS))[below(4)]
+        chosen = [PARTS[below(len(PARTS))] for _ in range(kinds)]
+        yield "".join(chosen[below(kinds)] for _ in range(length))
+
+
+def random_hashes(t):
+    hashes, h = [], 0
+    for i, text in enumerate(random_texts()):
+        if i % BLOCK == 0:
+            h = 0xCBF29CE484222325
+        for token in t.encode(text, add_special_tokens=False).ids + [0xFFFFFFFF]:
+            h = (h ^ token) * 0x100000001B3 & (1 << 64) - 1
+        if i % BLOCK == BLOCK - 1:
+            hashes.append(f"{h:016x}")
+    return " ".join(hashes)
+
+
+def write_random(tokenizers):
+    cases = {}
+    if os.path.exists("random.cases"):
+        with open("random.cases") as old:
+            cases = dict(line.rstrip("\n").split(" ", 1) for line in old)
+    cases.update({name: random_hashes(t) for name, t in tokenizers.items()})
+    with open("random.parts", "w") as out:
+        out.writelines(part.encode().hex() + "\n" for part in PARTS)
+    with open("random.cases", "w") as out:
+        out.writelines(f"{name} {hashes}\n" for name, hashes in sorted(cases.items()))
+
+
+def all_tokenizers():
+    return {
+        "gpt2": gpt2, "prefixed": prefixed, "llama3": lambda: split(LLAMA3, ignore_merges=True),
+        "qwen2": lambda: split(LLAMA3.replace("{1,3}", "")), "digits": digits, "llama2": llama2,
+        "o200k": lambda: removed(O200K), "gpt4": lambda: removed(GPT4), "tekken": lambda: split(TEKKEN, ignore_merges=True),
+        "deepseek": lambda: isolated(DEEPSEEK),
+        "deepseek2": lambda: isolated(DEEPSEEK2, pre_tokenizers.Digits(individual_digits=True)), "gemma": gemma,
+        "previous": lambda: merged(Regex(r"\s|\p{P}+"), "merged_with_previous"),
+        "next": lambda: merged(Regex(r"\s|\p{P}+"), "merged_with_next"), "contiguous": lambda: merged("e", "contiguous"),
+        "first": lambda: metaspace("first", False), "never": lambda: metaspace("never", True), "always": metaspace_decoded,
+        "unknown": unknown, "composed": composed, "bert": wordpiece,
+        "bert_cased": lambda: wordpiece(lowercase=False, clean_text=False),
+        "t5": lambda: unigram([normalizers.Strip(left=False, right=True), normalizers.Replace(Regex(" {2,}"), "\u2581")],
+                              pre_tokenizers.Metaspace("\u2581", "always")),
+        "t5_split": lambda: unigram([], pre_tokenizers.Sequence([pre_tokenizers.WhitespaceSplit(),
+                                                                 pre_tokenizers.Metaspace("\u2581", "always")])),
+        "t5_bytes": lambda: unigram([], pre_tokenizers.Metaspace("\u2581", "always"), byte_fallback=True)}
+
+
 os.chdir(os.path.dirname(os.path.abspath(__file__)))
 with open("texts", "w") as out:
     out.writelines(text.encode().hex() + "\n" for text in TEXTS)
-t = gpt2()
-t.model.save(".", "gpt2")
-os.rename("gpt2-vocab.json", "gpt2.vocab.json")
-os.rename("gpt2-merges.txt", "gpt2.merges.txt")
-write_cases("gpt2", t)
-for name, t in {"prefixed": prefixed(), "llama3": split(LLAMA3, ignore_merges=True),
-                "qwen2": split(LLAMA3.replace("{1,3}", "")), "digits": digits(), "llama2": llama2(),
-                "first": metaspace("first", False), "never": metaspace("never", True), "always": metaspace_decoded(),
-                "unknown": unknown(), "composed": composed(), "bert": wordpiece(),
-                "bert_cased": wordpiece(lowercase=False, clean_text=False),
-                "t5": unigram([normalizers.Strip(left=False, right=True), normalizers.Replace(Regex(" {2,}"), "\u2581")],
-                              pre_tokenizers.Metaspace("\u2581", "always")),
-                "t5_split": unigram([], pre_tokenizers.Sequence([pre_tokenizers.WhitespaceSplit(),
-                                                                 pre_tokenizers.Metaspace("\u2581", "always")])),
-                "t5_bytes": unigram([], pre_tokenizers.Metaspace("\u2581", "always"), byte_fallback=True)}.items():
-    t.save(f"{name}.json", pretty=False)
+made = {name: make() for name, make in all_tokenizers().items() if name in (sys.argv[1:] or all_tokenizers())}
+for name, t in made.items():
+    if name == "gpt2":
+        t.model.save(".", "gpt2")
+        os.rename("gpt2-vocab.json", "gpt2.vocab.json")
+        os.rename("gpt2-merges.txt", "gpt2.merges.txt")
+    else:
+        t.save(f"{name}.json", pretty=False)
     write_cases(name, t)
+write_random(made)

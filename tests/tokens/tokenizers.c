@@ -117,6 +117,69 @@ static void check_invalid(const struct pd_tokenizer *t, const char *name) {
 
 static bool is_bert(const char *name) { return !strncmp(name, "bert", 4); }
 
+/* ---- random texts ------------------------------------------------------------------------------- */
+
+static uint64_t random_state = 88172645463325252u;
+
+static unsigned below(unsigned n) {
+  random_state ^= random_state << 13;
+  random_state ^= random_state >> 7;
+  random_state ^= random_state << 17;
+  return (unsigned)((random_state >> 11) % n);
+}
+
+enum { MOST_PARTS = 200, MOST_PART = 16, RANDOM_TEXTS = 6000, BLOCK = 100 };
+static char part[MOST_PARTS][MOST_PART];
+static unsigned n_parts;
+
+static void read_parts(const char *folder) {
+  char line[512];
+  snprintf(line, sizeof line, "%s/random.parts", folder);
+  FILE *file = fopen(line, "r");
+  while (file && fgets(line, sizeof line, file)) {
+    size_t bytes = from_hex(line, strcspn(line, "\n"), part[n_parts]);
+    part[n_parts++][bytes] = 0;
+  }
+  if (n_parts < 50) complain("random.parts", (int)n_parts, "the parts end here");
+  if (file) fclose(file);
+}
+
+/* The next random text, as of make_tokenizers.py. */
+static size_t random_text(char *to) {
+  static const unsigned lengths[] = {1, 2, 3, 5, 8, 20, 50, 120};
+  const unsigned length = lengths[below(8)], kind = below(4), kinds = kind < 3 ? 2u << kind : n_parts;
+  unsigned chosen[MOST_PARTS];
+  char *end = to;
+  for (unsigned i = 0; i < kinds; i++) chosen[i] = below(n_parts);
+  for (unsigned i = 0; i < length; i++) end = stpcpy(end, part[chosen[below(kinds)]]);
+  return (size_t)(end - to);
+}
+
+/* The hash of each hundred random texts is that in random.cases. */
+static void check_random(const struct pd_tokenizer *t, const char *folder, const char *name) {
+  static char text[128 * MOST_PART], line[4096];
+  char why[PD_WHY] = "", *at = line;
+  bool found = false;
+  snprintf(line, sizeof line, "%s/random.cases", folder);
+  FILE *cases = fopen(line, "r");
+  while (!found && cases && fgets(line, sizeof line, cases)) {
+    at = strchr(line, ' ');
+    found = at && (size_t)(at - line) == strlen(name) && !memcmp(line, name, strlen(name));
+  }
+  if (cases) fclose(cases);
+  if (!found) complain(name, 0, "random.cases lacks it");
+  random_state = 88172645463325252u;
+  uint64_t hash = 0;
+  for (int i = 0; i < RANDOM_TEXTS; i++) {
+    int32_t *tokens;
+    const int64_t n = pd_tokenizer_encode(t, text, random_text(text), &tokens, why);
+    if (i % BLOCK == 0) hash = 0xCBF29CE484222325u;
+    for (int64_t k = 0; k <= n; k++) hash = (hash ^ (k < n ? (uint32_t)tokens[k] : 0xFFFFFFFFu)) * 0x100000001B3u;
+    if (n >= 0) free(tokens);
+    if (i % BLOCK == BLOCK - 1 && strtoull(at, &at, 16) != hash) complain(name, i, "other tokens of random texts");
+  }
+}
+
 static void check_all(const char *folder, const char *name, const char *const *files, int n_files) {
   static char line[LINE], hex[LINE], text[LINE];
   char paths[2][512], why[PD_WHY] = "", *at[2] = {paths[0], paths[1]};
@@ -140,14 +203,15 @@ static void check_all(const char *folder, const char *name, const char *const *f
   if (cases) fclose(cases);
   if (strcmp(name, "unknown") && strcmp(name, "always") && !is_bert(name) && strncmp(name, "t5", 2))
     check_invalid(t, name);
+  static const char prefixed[] = "llama3 qwen2 llama2 tekken gemma first never always";
   const int32_t *prefix;
-  bool has = !strcmp(name, "llama3") || !strcmp(name, "qwen2") || !strcmp(name, "llama2") ||
-             !strcmp(name, "first") || !strcmp(name, "never") || !strcmp(name, "always") || is_bert(name);
-  if (pd_tokenizer_prefix(t, &prefix) != has) complain(name, 0, "the tokens before a text");
+  if (pd_tokenizer_prefix(t, &prefix) != (strstr(prefixed, name) || is_bert(name)))
+    complain(name, 0, "the tokens before a text");
   int32_t *end;
   if (!strcmp(name, "gpt2") &&
       (pd_tokenizer_encode(t, "<|endoftext|>", 13, &end, why) != 1 || !pd_tokenizer_ends(t, *end)))
     complain(name, 0, "the end of a text");
+  check_random(t, folder, name);
   pd_tokenizer_close(t);
 }
 
@@ -157,6 +221,9 @@ static void check_refused(void) {
 #define LONGER(x) "{\"type\":\"Replace\",\"pattern\":{\"String\":\"" x "\"},\"content\":\"" SEVENTEEN "\"}"
 #define PIECES \
   "\"model\":{\"type\":\"WordPiece\",\"vocab\":{\"a\":0,\"##a\":1},\"continuing_subword_prefix\":\"##\""
+#define SPLIT(pattern, behavior)                                                       \
+  "{" MODEL ",\"pre_tokenizer\":{\"type\":\"Split\",\"pattern\":{\"Regex\":\"" pattern \
+  "\"},\"behavior\":\"" behavior "\""
 #define MODEL "\"model\":{\"type\":\"BPE\",\"vocab\":{\"a\":0,\"b\":1,\"ab\":2},\"merges\":[\"a b\"]}"
   static const char *const cases[][2] = {
       {"", "not JSON"},
@@ -202,7 +269,24 @@ static void check_refused(void) {
        "the steps of its decoder lengthen a text by up to 289 times"},
       {"{" MODEL ",\"pre_tokenizer\":{\"type\":\"Whitespace\"}}", "its pre_tokenizer Whitespace is not supported"},
       {"{" MODEL ",\"pre_tokenizer\":{\"type\":\"Split\",\"pattern\":{\"Regex\":\"x+\"}}}",
-       "Split with this pattern"},
+       "Split with this behavior"},
+      {"{" MODEL ",\"pre_tokenizer\":{\"type\":\"Split\",\"behavior\":\"Isolated\"}}", "Split with no pattern"},
+      {SPLIT("x+", "Removed") ",\"invert\":true}}", "Split with a pattern that would remove characters"},
+      {SPLIT("x+", "Removed") "}}", "Split with this behavior"},
+      {SPLIT("x+(?<=y)", "Isolated") "}}", "Split with a group at byte 3 of its pattern"},
+      {SPLIT("x?", "Isolated") "}}", "Split with a match of the empty text"},
+      {SPLIT("x+?", "Isolated") "}}", "Split with a second operator at byte 2"},
+      {SPLIT("\\\\bx", "Isolated") "}}", "Split with an escaped character at byte 1"},
+      {SPLIT("\\\\p{Han}", "Isolated") "}}", "Split with a property other than a general category"},
+      {SPLIT("[[:alpha:]]", "Isolated") "}}", "Split with a POSIX class"},
+      {SPLIT("(?i:\xC3\x9F)", "Isolated") "}}", "Split with (?i: with characters outside ASCII"},
+      {SPLIT("(?i:ss)", "Isolated") "}}", "Split with (?i: with letters of a ligature"},
+      {SPLIT("(ab)+", "Isolated") "}}", "Split with an operator behind a group"},
+      {SPLIT("(?!ab)c", "Isolated") "}}", "Split with more than one character to look at"},
+      {SPLIT("a*a*b", "Isolated") "}}", "Split with an expression that can take too long"},
+      {SPLIT("(a", "Isolated") "}}", "Split with a group without an end"},
+      {SPLIT("[a", "Isolated") "}}", "Split with a set without an end"},
+      {SPLIT("a)", "Isolated") "}}", "Split with ')' at byte 1"},
       {"{" MODEL ",\"pre_tokenizer\":{\"type\":\"Sequence\",\"pretokenizers\":[{\"type\":\"ByteLevel\"},"
        "{\"type\":\"Digits\"}]}}",
        "Digits with another step before it"},
@@ -213,6 +297,7 @@ static void check_refused(void) {
       {"{" MODEL ",\"added_tokens\":[{\"id\":700,\"content\":\"x\"}]}", "the number 700, but the model has 600"},
   };
 #undef MODEL
+#undef SPLIT
 #undef PIECES
 #undef LONGER
 #undef SEVENTEEN
@@ -249,15 +334,6 @@ static void check_bytes(void) {
 }
 
 /* ---- many added tokens, long runs of marks ------------------------------------------------------- */
-
-static uint64_t random_state = 88172645463325252u;
-
-static unsigned below(unsigned n) {
-  random_state ^= random_state << 13;
-  random_state ^= random_state >> 7;
-  random_state ^= random_state << 17;
-  return (unsigned)((random_state >> 11) % n);
-}
 
 /* With n added tokens, of which number i has the text that `content` writes. */
 static struct pd_tokenizer *with_added(int n, void (*content)(int i, char *to)) {
@@ -385,6 +461,22 @@ static void check_vocabulary(int n) {
   pd_tokenizer_close(t);
 }
 
+/* n spaces and a letter: a repetition that gives back spaces does not try each of them from each start. */
+static void check_spaces(int n) {
+  static const char *const patterns[] = {"\\s+$", "\\s*[\\r\\n]+|\\s+(?!\\S)|\\s+", "[A-Z ]*[a-z]+"};
+  char why[PD_WHY] = "", *text = memset(pd_grown(NULL, (size_t)n + 1), ' ', (size_t)n);
+  text[n] = 'x';
+  for (size_t i = 0; i < sizeof patterns / sizeof *patterns; i++) {
+    struct pd_pattern *p = pd_pattern_compile(patterns[i], why);
+    size_t words = 0;
+    for (size_t at = 0; at < (size_t)n + 1 && p; words++)
+      at += pd_pattern_word(p, PD_ISOLATED, text + at, (size_t)n + 1 - at);
+    if (words != (size_t[]){1, 3, 1}[i]) complain("spaces", (int)i, *why ? why : "another number of words");
+    pd_pattern_free(p);
+  }
+  free(text);
+}
+
 static double processor_seconds(void check(int), int n) {
   clock_t start = clock();
   check(n);
@@ -402,10 +494,12 @@ static void check_growth(const char *what, void check(int), int n) {
 
 int main(int argc, char **argv) {
   static const char *const gpt2[] = {"gpt2.merges.txt", "gpt2.vocab.json"};
-  static const char *const names[] = {"prefixed", "llama3",     "qwen2",  "digits",   "llama2",
-                                      "first",    "never",      "always", "unknown",  "composed",
-                                      "bert",     "bert_cased", "t5",     "t5_split", "t5_bytes"};
+  static const char *const names[] = {"prefixed",   "llama3",   "qwen2",     "digits",   "llama2",   "first",
+                                      "never",      "always",   "unknown",   "composed", "o200k",    "gpt4",
+                                      "tekken",     "deepseek", "deepseek2", "gemma",    "previous", "next",
+                                      "contiguous", "bert",     "t5",        "t5_split", "t5_bytes", "bert_cased"};
   if (argc != 2) return 2;
+  read_parts(argv[1]);
   check_all(argv[1], "gpt2", gpt2, 2);
   for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
     char file[64];
@@ -417,6 +511,7 @@ int main(int argc, char **argv) {
   check_bytes();
   check_added();
   check_growth("marks", check_marks, 5000);
+  check_growth("spaces", check_spaces, 100000);
   check_growth("added", check_many_added, 6000);
   check_growth("vocabulary", check_vocabulary, 6000);
   return failures != 0;

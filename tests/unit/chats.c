@@ -319,14 +319,17 @@ static void refuses_lines(void **state) {
   refuses(other, chat, "positions are supported");
 }
 
-/* The output of data_show(), or its diagnostic. */
+/* The output of pdc data --show, or its diagnostic. */
 static const char *shown(const char *path, const char *tokenizer) {
   char *text = NULL;
   const char *said = "";
   size_t n;
   FILE *out = open_memstream(&text, &n);
   assert_non_null(out);
-  const bool good = data_show(path, tokenizer, out);
+  DataView v;
+  const bool good = data_view(&v, path, tokenizer);
+  if (good)
+    data_print(&v, out);
   fclose(out);
   diagnostics_tell(keep_text, &said);
   diagnostics_flush();

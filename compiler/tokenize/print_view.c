@@ -1,0 +1,88 @@
+/* `pdc data --show` on a terminal. */
+#include "tokenize/internal.h"
+
+#include <string.h>
+
+enum { BAR = 40, SHOWN_IMAGES = 3 };
+
+bool data_bin(const DataView *v, int bin, int64_t *from, int64_t *to) {
+  *from = (bin * v->length + DATA_BINS - 1) / DATA_BINS + 1;
+  *to = ((bin + 1) * v->length + DATA_BINS - 1) / DATA_BINS;
+  return *from <= *to;
+}
+
+static void print_lengths(const DataView *v, FILE *out) {
+  int64_t most = 1, from, to;
+  for (int i = 0; i < DATA_BINS; i++)
+    most = v->bins[i] > most ? v->bins[i] : most;
+  fprintf(out, "positions filled   rows\n");
+  for (int i = 0; i < DATA_BINS; i++) {
+    if (!data_bin(v, i, &from, &to))
+      continue;
+    fprintf(out, "%7lld to %-7lld %6s%s", (long long)from, (long long)to, with_commas(v->bins[i]),
+            v->bins[i] ? " " : "");
+    for (int64_t k = 0; k < (v->bins[i] * BAR + most - 1) / most; k++)
+      fputc('#', out);
+    fputc('\n', out);
+  }
+}
+
+static void print_text(const char *text, FILE *out) {
+  const size_t n = strlen(text);
+  for (size_t i = 0, control; i < n; i += control ? control : 1) {
+    control = pd_control_bytes(text + i, n - i);
+    if (text[i] == '\n')
+      fputs("\n  ", out);
+    else if (!control)
+      fputc(text[i], out);
+    for (size_t k = 0; k < control && text[i] != '\n'; k++)
+      fprintf(out, "\\x%02x", (unsigned char)text[i + k]);
+  }
+}
+
+/* Tokens with loss stand between [[ and ]]. */
+static void print_sample(const DataView *v, const DataSample *s, FILE *out) {
+  if (v->kind == DATA_ROWS)
+    fprintf(out, "row %lld:\n", (long long)s->row);
+  fputs("  ", out);
+  for (int i = 0; i < s->runs.n; i++) {
+    fputs(s->runs.at[i].loss ? "[[" : "", out);
+    print_text(s->runs.at[i].text, out);
+    fputs(s->runs.at[i].loss ? "]]" : "", out);
+  }
+  fprintf(out, "%s\n", s->cut ? " ..." : "");
+}
+
+static void print_images(const DataView *v, FILE *out) {
+  fprintf(out, "%s: %s image%s", plain_path(v->path), with_commas(v->rows), v->rows == 1 ? "" : "s");
+  if (v->classes.n)
+    fprintf(out, " in %d class%s\n", v->classes.n, v->classes.n == 1 ? "" : "es");
+  else
+    fprintf(out, " without classes\n");
+  for (int c = 0; c < v->classes.n; c++)
+    fprintf(out, "  %s: %s\n", plain_path(v->classes.at[c].name), with_commas(v->classes.at[c].images));
+  for (int i = 0; i < SHOWN_IMAGES && i < v->images.n; i++) {
+    const int at = v->images.n <= SHOWN_IMAGES ? i : i * (v->images.n - 1) / (SHOWN_IMAGES - 1);
+    const DataImage *m = &v->images.at[at];
+    fprintf(out, "%s: %s\n", plain_path(m->name),
+            m->width ? format("%s, %d x %d", m->png ? "PNG" : "JPEG", m->width, m->height) : "damaged");
+  }
+}
+
+void data_print(const DataView *v, FILE *out) {
+  const char *path = plain_path(v->path);
+  if (v->kind == DATA_IMAGES) {
+    print_images(v, out);
+    return;
+  }
+  if (v->kind == DATA_ROWS) {
+    fprintf(out, "%s: %s row%s of %lld positions, tokens %lld to %lld\n%.1f %% with loss, %.1f %% padding\n", path,
+            with_commas(v->rows), v->rows == 1 ? "" : "s", (long long)v->length, (long long)v->least,
+            (long long)v->most, 100 * v->loss, 100 * v->padding);
+    print_lengths(v, out);
+  } else
+    fprintf(out, "%s: %s token%s, %lld to %lld\n", path, with_commas(v->rows), v->rows == 1 ? "" : "s",
+            (long long)v->least, (long long)v->most);
+  for (int i = 0; i < v->samples.n; i++)
+    print_sample(v, &v->samples.at[i], out);
+}
