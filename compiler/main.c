@@ -66,13 +66,16 @@ static bool run_command(Compilation *c) {
 
 int main(int argc, char **argv) {
   setvbuf(stderr, NULL, _IOLBF, BUFSIZ);
-  static Compilation c = {.passes = {passes, sizeof passes / sizeof *passes}};
-  options_read(&c.options, argc, argv);
-  const Options *o = &c.options;
-  if (o->stop_after && !find_pass(&c.passes, o->stop_after)) {
+  static const Passes all = {passes, sizeof passes / sizeof *passes};
+  static Options options;
+  static Compilation c;
+  const Options *o = &options;
+  options_read(&options, argc, argv);
+  if (o->stop_after && !find_pass(&all, o->stop_after)) {
     fprintf(stderr, "pdc: error: --stop-after: there is no pass '%s'\n", o->stop_after);
     return 2;
   }
+  compilation_start(&c, &all, o);
   bool good = error_count() == 0 && march_prepare(o) && run_command(&c);
   diagnostics_flush();
   return output_status(good && error_count() == 0 ? 0 : 1);

@@ -18,7 +18,7 @@ static bool write_profile_program(Compilation *c) {
   const Options *o = &c->options;
   const char *suffix = toolchain_of(o)->suffix;
   const char *path = o->output ? o->output : format("%s.profile.%s", base_name(o->input), suffix);
-  char *text = profile_program(c->graph, &c->pieces, &o->plan);
+  char *text = profile_program(c->graph, &c->pieces, &c->request);
   if (!text)
     return false;
   if (write_file(path, text, strlen(text)))
@@ -29,7 +29,7 @@ static bool write_profile_program(Compilation *c) {
 
 bool profile_command(Compilation *c) {
   const Options *o = &c->options;
-  PlanRequest *request = &c->options.plan;
+  PlanRequest *request = &c->request;
   request->arch = o->arch;
   if (!choose_degree(c) || !compile(c, "cut"))
     return false;
@@ -45,7 +45,8 @@ static bool write_plan_page(Compilation *c) {
   const char *path = o->output ? o->output : format("%s.plan.html", base_name(o->input));
   double start = seconds_now();
   Show picture = what_to_show(c, PICTURE_DEPTH);
-  const PlanPage page = {c->graph, &c->pieces, &o->plan, c->plan, c->runners_up, N_RUNNERS_UP, show_svg(&picture)};
+  const PlanPage page = {c->graph,      &c->pieces,   &c->request,       c->plan,
+                         c->runners_up, N_RUNNERS_UP, show_svg(&picture)};
   if (!plan_page(&page, path))
     return false;
   printf("page: %s\n", path);
@@ -73,7 +74,7 @@ bool plan_command(Compilation *c) {
     if (!compile(c, "cut"))
       return false;
     prepare_request(c);
-    return plan_compare(c->graph, &c->pieces, &c->options.plan, stdout);
+    return plan_compare(c->graph, &c->pieces, &c->request, stdout);
   }
   if (!(wants_more_than_plans(c) ? compile(c, "allocate") : compile(c, "plan") && exact_peaks(c)))
     return false;
@@ -85,7 +86,7 @@ bool plan_command(Compilation *c) {
       plan_runner_up(&c->pieces, c->plan, c->runners_up[i], stdout);
   if (c->degrees.n)
     tensor_compare(&c->degrees, stdout);
-  plan_hint(c->graph, &c->pieces, &o->plan, c->plan, stdout);
+  plan_hint(c->graph, &c->pieces, &c->request, c->plan, stdout);
   plan_delay_hint(c->graph, c->plan, stdout);
   return !o->report || write_plan_page(c);
 }
@@ -111,8 +112,7 @@ bool show_command(Compilation *c) {
 /* Builds one model of several. */
 static bool build_model(void *all, const Options *o, ModelBuilt *built) {
   Compilation *c = alloc(sizeof *c);
-  c->passes = ((const Compilation *)all)->passes;
-  c->options = *o;
+  compilation_start(c, &((const Compilation *)all)->passes, o);
   if (!compile(c, "build"))
     return false;
   *built = (ModelBuilt){c->plan->batch_seconds,

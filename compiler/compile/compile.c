@@ -70,6 +70,11 @@ static bool is_emitted(const Compilation *c, const Pass *p) {
   }
 }
 
+void compilation_start(Compilation *c, const Passes *passes, const Options *options) {
+  *c = (Compilation){.passes = *passes, .options = *options, .request = options->plan};
+  c->division.degree = options->plan.tensor == TENSOR_AUTO ? 0 : options->plan.tensor;
+}
+
 bool compile(Compilation *c, const char *last) {
   const Options *o = &c->options;
   for (int i = 0; i < c->passes.n; i++) {

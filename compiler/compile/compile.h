@@ -33,7 +33,9 @@ enum { N_RUNNERS_UP = 3 };
 struct Compilation {
   Passes passes;
   Options options;
-  FrontModel model; /* as read by a front end */
+  TensorDivision division; /* the decision about --tensor */
+  PlanRequest request;     /* options.plan, completed by passes; under a division its ranks are shard groups */
+  FrontModel model;        /* as read by a front end */
   Graph *graph;
   Identity *identity; /* identity and outline: of the graph as elaborated */
   Outline outline;    /* of the model view */
@@ -48,7 +50,6 @@ struct Compilation {
   char **sources;
   char *plan_json;
   TensorDegrees degrees; /* degrees that --tensor auto tried */
-  PlanRequest asked;     /* with --tensor: a request in ranks, not in shard groups */
 };
 
 static inline int n_stages(const Compilation *c) { return c->plan->pipeline.n_stages; }
@@ -56,6 +57,8 @@ static inline int n_stages(const Compilation *c) { return c->plan->pipeline.n_st
 /* ---- compile.c ------------------------------------------------------------------------------- */
 
 const Pass *find_pass(const Passes *passes, const char *name); /* NULL: none has the name */
+/* Gives the compilation what it starts with; `auto` of --tensor becomes 0 until choose_degree(). */
+void compilation_start(Compilation *c, const Passes *passes, const Options *options);
 /* Runs the passes up to and including `last`; false after diagnostics. */
 bool compile(Compilation *c, const char *last);
 
@@ -81,6 +84,8 @@ bool pass_build(Compilation *c);
 
 /* Completes the request with facts of this machine and of the pieces. */
 void prepare_request(Compilation *c);
+/* Plans the graph under its division; false after diagnostics. */
+bool plan_divided(Compilation *c);
 /* Sets the peaks of the chosen plan, equal to those of pass_allocate. */
 bool exact_peaks(Compilation *c);
 
@@ -112,9 +117,9 @@ Show what_to_show(Compilation *c, int depth);
 
 /* Replaces `auto` by a degree. If no degree has a plan, the passes report the diagnostics of degree 1. */
 bool choose_degree(Compilation *c);
-/* Recompiles with split activations if ranks of a shard group lack memory. The new compilation replaces `c` if its
- * plan is better, or if its memory diagnostics are needed. */
-void spread_if_better(Compilation *c);
+/* Compiles again with activations split by positions. If the plan is better, the new results replace those of `c`.
+ * Of both compilations, the diagnostics of the plan that stays are reported; those of `c` are since the mark. */
+void spread_if_better(Compilation *c, int mark);
 
 /* ---- commands.c: false after diagnostics ------------------------------------------------------ */
 

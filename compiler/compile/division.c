@@ -2,57 +2,64 @@
 #include "compile/compile.h"
 #include "tensor/tensor.h"
 
-/* Compiles up to the plan, without output. */
-static Compilation *quiet(const Options *o, const PlanRequest *request) {
-  Compilation *c = alloc(sizeof *c);
-  c->options = *o;
-  c->options.plan = *request;
-  c->options.emit = EMIT_NOTHING;
-  c->options.dump = c->options.stop_after = NULL;
-  c->options.time_passes = c->options.verify_each = c->options.report = false;
-  return c;
+/* The same model under another division. Its passes print nothing. */
+static Compilation *trial_of(const Compilation *c, TensorDivision division, Refusal refusal) {
+  Compilation *trial = alloc(sizeof *trial);
+  Options o = c->options;
+  o.emit = EMIT_NOTHING;
+  o.dump = o.stop_after = NULL;
+  o.time_passes = o.verify_each = o.report = false;
+  o.plan.refusal = refusal;
+  compilation_start(trial, &c->passes, &o);
+  trial->division = division;
+  return trial;
 }
 
-void spread_if_better(Compilation *c) {
-  Compilation *other = quiet(&c->options, &c->asked);
-  other->options.plan.spread = true;
-  Profiled profiled = {c->graph, alloc_copy(&c->pieces, sizeof c->pieces)};
-  other->options.plan.profiled = alloc_copy(&profiled, sizeof profiled);
-  int mark = diagnostics_mark();
-  bool planned = compile(other, "plan"), better = planned && tensor_is_better(other->plan, c->plan);
-  bool says = !planned && !c->plan && !other->options.plan.plan && other->stages;
-  diagnostics_forget(mark);
-  if (!better && !says)
-    return;
-  const PlanRequest request = other->options.plan;
+/* The results of a trial become those of `c`. */
+static void take_over(Compilation *c, const Compilation *trial) {
+  const Options options = c->options;
   const TensorDegrees degrees = c->degrees;
-  other->options = c->options;
-  *c = *other;
-  c->options.plan = request;
+  *c = *trial;
+  c->options = options;
   c->degrees = degrees;
+  prepare_request(c);
+}
+
+void spread_if_better(Compilation *c, int mark) {
+  const Diagnostics before = diagnostics_take(mark);
+  Compilation *trial = trial_of(c, (TensorDivision){c->division.degree, true}, c->options.plan.refusal);
+  const Profiled profiled = {c->graph, alloc_copy(&c->pieces, sizeof c->pieces)};
+  trial->request.profiled = alloc_copy(&profiled, sizeof profiled);
+  const bool divided = compile(trial, "cut");
+  diagnostics_forget(mark); /* repeats those of c */
+  const bool planned = divided && plan_divided(trial), better = planned && tensor_is_better(trial->plan, c->plan);
+  const bool says = divided && !planned && !c->plan && !c->request.plan;
+  if (better || says) {
+    take_over(c, trial);
+    return;
+  }
+  diagnostics_forget(mark);
+  diagnostics_put(before);
 }
 
 /* The plan of a tensor-parallel degree; its diagnostics go to `why`. */
-static void plan_degree(const Options *o, TensorDegree *degree) {
-  Compilation *c = quiet(o, &o->plan);
-  c->options.plan.tensor = degree->shards > 1 ? degree->shards : 0;
-  c->options.plan.refusal = SAY_LEAST;
+static void plan_degree(const Compilation *c, TensorDegree *degree) {
+  Compilation *trial = trial_of(c, (TensorDivision){.degree = degree->shards}, SAY_LEAST);
   int mark = diagnostics_mark();
-  bool good = compile(c, "plan") && exact_peaks(c);
+  bool good = compile(trial, "plan") && exact_peaks(trial);
   const char *error = diagnostics_forget(mark);
-  degree->plan = good ? c->plan : NULL;
+  degree->plan = good ? trial->plan : NULL;
   degree->why = error ? error : "no plan";
 }
 
 bool choose_degree(Compilation *c) {
-  PlanRequest *request = &c->options.plan;
-  if (request->tensor != TENSOR_AUTO)
+  if (c->request.tensor != TENSOR_AUTO)
     return true;
-  if (!tensor_degrees(request, &c->degrees))
+  if (!tensor_degrees(&c->request, &c->degrees))
     return false;
   for (int i = 0; i < c->degrees.n; i++)
-    plan_degree(&c->options, &c->degrees.at[i]);
+    plan_degree(c, &c->degrees.at[i]);
   int chosen = tensor_choose(&c->degrees);
-  request->tensor = chosen < 0 ? 0 : c->degrees.at[chosen].shards;
+  c->division.degree = chosen < 0 ? 0 : c->degrees.at[chosen].shards;
   return true;
 }

@@ -27,7 +27,7 @@ bool pass_elaborate(Compilation *c) {
                               .generation = o->generate};
   c->graph = elaborate(c->model.ast, &options);
   if (c->graph && o->infer)
-    c->graph->train.batch = inference_batch(c->graph->train.batch, &o->plan);
+    c->graph->train.batch = inference_batch(c->graph->train.batch, &c->request);
   if (c->graph)
     c->identity = graph_identity(c->graph);
   if (c->graph && (o->command == COMMAND_SHOW || o->command == COMMAND_BUILD || o->report))
@@ -40,7 +40,7 @@ bool pass_decode(Compilation *c) {
   if (!o->generate)
     return true;
   bool decoded = decode(c->graph, o->samples, o->block, !o->no_cache);
-  c->options.plan.microbatch = c->graph->train.batch;
+  c->request.microbatch = c->graph->train.batch;
   return decoded;
 }
 
@@ -52,7 +52,7 @@ bool pass_layout(Compilation *c) {
     round_residuals(c->graph, target->residual);
   if (c->graph->inference)
     return true;
-  if (c->options.plan.tensor < 2) /* --tensor pads its uneven shards itself */
+  if (c->division.degree < 2) /* --tensor pads its uneven shards itself */
     pad_rows(c->graph, lowering->row_multiple);
   if (lowering->epilogues && target->precision == PRECISION_BF16)
     merge_gelus(c->graph);
@@ -70,19 +70,20 @@ bool pass_simplify(Compilation *c) {
 }
 
 bool pass_tensor(Compilation *c) {
-  PlanRequest *request = &c->options.plan;
+  const TensorDivision division = c->division;
+  const char *sharding = c->request.sharding;
   bool builds = c->options.command != COMMAND_PLAN && c->options.command != COMMAND_SHOW;
-  if ((request->tensor == 0 || request->tensor == 1) && !request->sharding)
+  if ((division.degree == 0 || division.degree == 1) && !sharding)
     return true;
   if (c->options.sharp) {
     help(error_at(NO_SPAN, "PD0513", "--tensor: not with '--sharp', whose ranks hold whole layers"),
          "leave one of the two options out");
     return false;
   }
-  c->asked = *request;
-  return tensor_suits(c->graph, request, builds) &&
-         tensor(c->graph, request->tensor, request->sharding, request->spread) && tensor_divides(c->graph) &&
-         tensor_group(request);
+  const PlanRequest ranks = c->request;
+  return tensor_suits(c->graph, &ranks, division.degree, builds) &&
+         tensor(c->graph, division.degree, sharding, division.spread) && tensor_divides(c->graph) &&
+         tensor_group(&ranks, division.degree, &c->request);
 }
 
 bool pass_residual(Compilation *c) {
@@ -106,7 +107,7 @@ bool pass_cut(Compilation *c) {
 }
 
 void prepare_request(Compilation *c) {
-  PlanRequest *request = &c->options.plan;
+  PlanRequest *request = &c->request;
   request->arch = c->options.arch;
   request->peak = stages_peak;
   request->peak_context = c->stages;
@@ -115,25 +116,21 @@ void prepare_request(Compilation *c) {
     request->compiler = cc_version_if_found(&c->options, toolchain_of(&c->options));
 }
 
-static bool plan_pieces(Compilation *c) {
-  PlanRequest *request = &c->options.plan;
+bool plan_divided(Compilation *c) {
   prepare_request(c);
   int wanted = c->options.command == COMMAND_PLAN ? N_RUNNERS_UP : 0;
   do
-    c->plan = plan_make(c->graph, &c->pieces, request, c->runners_up, wanted);
+    c->plan = plan_make(c->graph, &c->pieces, &c->request, c->runners_up, wanted);
   while (c->plan && !stages_confirm(c->stages, c->plan));
   return c->plan != NULL;
 }
 
-/* Replans without memory warnings, then reports only the final diagnostics. */
 bool pass_plan(Compilation *c) {
   int mark = diagnostics_mark();
-  bool good = plan_pieces(c);
-  if (!tensor_lacks_memory(c->graph, &c->options.plan, c->plan))
-    return good;
-  diagnostics_forget(mark);
-  spread_if_better(c);
-  return plan_pieces(c);
+  plan_divided(c);
+  if (tensor_lacks_memory(c->graph, &c->request, c->plan))
+    spread_if_better(c, mark);
+  return c->plan != NULL;
 }
 
 bool pass_fuse(Compilation *c) {
