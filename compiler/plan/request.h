@@ -69,7 +69,7 @@ typedef struct PlanRequest {
  * --replicas. With -n alone all ranks can be replicas. */
 int64_t inference_batch(int64_t batch, const PlanRequest *q);
 
-/* The decision about --tensor: what the planned graph is a part of. */
+/* The decision about --tensor: the division of layers among the ranks of a shard group. */
 typedef struct TensorDivision {
   int degree;  /* tensor-parallel degree (tensor/tensor.h): ranks of a shard group; 0, 1: none */
   bool spread; /* activations are split by positions, to save memory */
@@ -99,7 +99,7 @@ bool tensor_degrees(const PlanRequest *q, TensorDegrees *degrees);
 int tensor_choose(const TensorDegrees *degrees);
 void tensor_compare(const TensorDegrees *degrees, FILE *out);
 
-/* ---- request.c, devices.c: devices of a plan's ranks. Under --tensor a rank is a shard group, and a device
+/* ---- plans.c, devices.c, memory.c: devices of a plan's ranks. Under --tensor a rank is a shard group, and a device
  * stands for the group's devices. */
 int plan_ranks_asked(const PlanRequest *q, const Plan *plan); /* some may be idle */
 /* The device of a stage's replica by the placement; without a cluster in order, stage 0's replicas first. */

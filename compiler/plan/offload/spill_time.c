@@ -316,7 +316,7 @@ static int slots_to_send(const SpillStage *s) {
   return c->parts == 1 || c->keeps[c->parts - 1] ? (int)s->problem.microbatches : SENT_SLOTS;
 }
 
-/* To the previous stage, which has as many microbatches in flight as the batch has if it runs several parts. */
+/* To the previous stage. If that runs several parts, all microbatches of a batch are in flight there. */
 static int slots_to_return(const SpillStage *s) {
   const int64_t all = s->problem.microbatches, before = s[-1].choice.parts > 1 ? all : s[-1].in_flight;
   return s->choice.parts == 1 ? returned_slots(before, s->in_flight, all) : GRADIENT_SLOTS;
