@@ -13,18 +13,20 @@ static char *run_profile_program(void *context, const char *text) {
   return cc_run(&c->options, text);
 }
 
+static bool write_result(const char *path, const char *text) {
+  if (write_file(path, text, strlen(text)))
+    return true;
+  error_at(NO_SPAN, "PD0605", "cannot write '%s': %s", path, strerror(errno));
+  return false;
+}
+
 /* -S: writes the measuring program without running it. */
 static bool write_profile_program(Compilation *c) {
   const Options *o = &c->options;
   const char *suffix = toolchain_of(o)->suffix;
   const char *path = o->output ? o->output : format("%s.profile.%s", base_name(o->input), suffix);
   char *text = profile_program(c->graph, &c->pieces, &c->request);
-  if (!text)
-    return false;
-  if (write_file(path, text, strlen(text)))
-    return true;
-  error_at(NO_SPAN, "PD0605", "cannot write '%s': %s", path, strerror(errno));
-  return false;
+  return text && write_result(path, text);
 }
 
 bool profile_command(Compilation *c) {
@@ -91,13 +93,6 @@ bool plan_command(Compilation *c) {
   return !o->report || write_plan_page(c);
 }
 
-static bool write_picture(const char *path, const char *text) {
-  if (write_file(path, text, strlen(text)))
-    return true;
-  error_at(NO_SPAN, "PD0605", "cannot write '%s': %s", path, strerror(errno));
-  return false;
-}
-
 bool show_command(Compilation *c) {
   const Options *o = &c->options;
   if (!choose_degree(c) || !compile(c, o->planned ? "plan" : "cut"))
@@ -105,8 +100,8 @@ bool show_command(Compilation *c) {
   Show table = what_to_show(c, o->depth ? o->depth : TABLE_DEPTH), picture = table;
   picture.depth = o->depth ? o->depth : PICTURE_DEPTH;
   show_table(&table, stdout);
-  return (!o->svg || write_picture(o->svg, show_svg(&picture))) &&
-         (!o->dot || write_picture(o->dot, show_dot(&picture)));
+  return (!o->svg || write_result(o->svg, show_svg(&picture))) &&
+         (!o->dot || write_result(o->dot, show_dot(&picture)));
 }
 
 /* Builds one model of several. */

@@ -56,7 +56,7 @@ static inline int n_stages(const Compilation *c) { return c->plan->pipeline.n_st
 
 /* ---- compile.c ------------------------------------------------------------------------------- */
 
-const Pass *find_pass(const Passes *passes, const char *name); /* NULL: none has the name */
+const Pass *find_pass(const Passes *passes, const char *name); /* NULL: unknown name */
 /* Gives the compilation what it starts with; `auto` of --tensor becomes 0 until choose_degree(). */
 void compilation_start(Compilation *c, const Passes *passes, const Options *options);
 /* Runs the passes up to and including `last`; false after diagnostics. */
