@@ -214,11 +214,12 @@ static inline dnnl_status_t plan_convolution_backward(dnnl_primitive_desc_t *pla
   dnnl_status_t status =
       dnnl_dilated_convolution_backward_data_desc_init(&d, dnnl_convolution_direct, c->x, c->w, c->y, c->stride,
                                                        c->dilation, c->padding, c->padding);
-  return status == dnnl_success ? dnnl_primitive_desc_create(plan, &d, attributes, onednn.engine, forward) : status;
+  return status == dnnl_success ? dnnl_primitive_desc_create(plan, &d, attributes, onednn.engine, forward)
+                                : status;
 #else
-  return dnnl_convolution_backward_data_primitive_desc_create(plan, onednn.engine, dnnl_convolution_direct, c->x, c->w,
-                                                              c->y, c->stride, c->dilation, c->padding, c->padding,
-                                                              forward, attributes);
+  return dnnl_convolution_backward_data_primitive_desc_create(plan, onednn.engine, dnnl_convolution_direct, c->x,
+                                                              c->w, c->y, c->stride, c->dilation, c->padding,
+                                                              c->padding, forward, attributes);
 #endif
 }
 
@@ -231,11 +232,12 @@ static inline dnnl_status_t plan_convolution_weights(dnnl_primitive_desc_t *plan
   dnnl_status_t status =
       dnnl_dilated_convolution_backward_weights_desc_init(&d, dnnl_convolution_direct, c->x, c->w, NULL, c->y,
                                                           c->stride, c->dilation, c->padding, c->padding);
-  return status == dnnl_success ? dnnl_primitive_desc_create(plan, &d, attributes, onednn.engine, forward) : status;
+  return status == dnnl_success ? dnnl_primitive_desc_create(plan, &d, attributes, onednn.engine, forward)
+                                : status;
 #else
-  return dnnl_convolution_backward_weights_primitive_desc_create(plan, onednn.engine, dnnl_convolution_direct, c->x, c->w,
-                                                                 NULL, c->y, c->stride, c->dilation, c->padding,
-                                                                 c->padding, forward, attributes);
+  return dnnl_convolution_backward_weights_primitive_desc_create(plan, onednn.engine, dnnl_convolution_direct,
+                                                                 c->x, c->w, NULL, c->y, c->stride, c->dilation,
+                                                                 c->padding, c->padding, forward, attributes);
 #endif
 }
 
