@@ -121,7 +121,7 @@ static struct job {
   pthread_t thread;
   bool runs;        /* in a thread that must be joined */
   atomic_bool done; /* by it */
-  float *copy;      /* of all tensors; NULL: write from the arena */
+  float *copy;      /* all tensors; NULL: write from the arena */
 } job;
 
 /* Creates the step's folder, and removes an earlier run's manifest, so that the step counts as incomplete. */
