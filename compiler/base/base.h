@@ -127,6 +127,13 @@ int error_count(void);     /* with -Werror warnings count */
 /* Drops all diagnostics since the mark, for callers that try alternatives; returns the first error, or NULL. */
 int diagnostics_mark(void);
 const char *diagnostics_forget(int mark);
+/* Sets all diagnostics since the mark aside, so that they count no longer; puts them behind those of now. */
+typedef struct Diagnostics {
+  int n;
+  Diagnostic **at;
+} Diagnostics;
+Diagnostics diagnostics_take(int mark);
+void diagnostics_put(Diagnostics taken);
 void diagnostics_flush(void);
 /* Passes all diagnostics to `read` instead of printing them, each once and in order; none is pending
  * afterwards. */

@@ -381,6 +381,22 @@ const char *diagnostics_forget(int mark) {
   return first;
 }
 
+Diagnostics diagnostics_take(int mark) {
+  Diagnostics taken = {.n = pending.n - mark, .at = alloc((size_t)(pending.n - mark) * sizeof *taken.at)};
+  for (int i = 0; i < taken.n; i++)
+    taken.at[i] = pending.at[mark + i];
+  diagnostics_forget(mark);
+  return taken;
+}
+
+void diagnostics_put(Diagnostics taken) {
+  for (int i = 0; i < taken.n; i++) {
+    taken.at[i]->order = pending.n;
+    n_errors += !taken.at[i]->warning;
+    push(&pending, taken.at[i]);
+  }
+}
+
 /* ---- suggestions --------------------------------------------------------------------------- */
 
 /* Optimal string alignment distance: insertions, deletions, substitutions and transpositions of neighbours. */

@@ -251,9 +251,10 @@ typedef struct ModelBuilt {
   int64_t bytes;  /* memory of its process, in bytes */
   int parts;
 } ModelBuilt;
-typedef bool BuildModel(const Options *o, ModelBuilt *built); /* builds one model; false after diagnostics */
+/* Builds one model; false after diagnostics. */
+typedef bool BuildModel(void *context, const Options *o, ModelBuilt *built);
 /* Builds all of o->models, and the program of the ranks that run them in turn; false after diagnostics. */
-bool sharp_build(const Options *o, BuildModel *build);
+bool sharp_build(const Options *o, BuildModel *build, void *context);
 
 /* ---- pages (explain.c) ------------------------------------------------------------------------ */
 

@@ -144,7 +144,7 @@ typedef struct Build {
 } Build;
 
 /* Builds in a separate process, so that no state of the compilation remains. */
-static bool start_build(Build *b, BuildModel *build, ModelBuilt *built) {
+static bool start_build(Build *b, BuildModel *build, void *context, ModelBuilt *built) {
   b->said = tmpfile();
   fflush(NULL);
   b->pid = b->said ? fork() : -1;
@@ -154,7 +154,7 @@ static bool start_build(Build *b, BuildModel *build, ModelBuilt *built) {
     return b->pid > 0;
   dup2(fileno(b->said), STDOUT_FILENO);
   dup2(fileno(b->said), STDERR_FILENO);
-  bool good = build(&b->options, built);
+  bool good = build(context, &b->options, built);
   diagnostics_flush();
   fflush(NULL);
   _exit(good && !error_count() ? 0 : 1);
@@ -178,7 +178,7 @@ static bool finish_build(Build *b) {
 
 /* Builds models in parallel, limited by compilations and memory. Child processes write the results. NULL after
  * diagnostics. */
-static ModelBuilt *build_all(Build *all, int n, BuildModel *build) {
+static ModelBuilt *build_all(Build *all, int n, BuildModel *build, void *context) {
   const int64_t room = (int64_t)1 << 30, memory = backend_of(&all->options.plan.target)->device->memory(1);
   int at_once = cc_at_once(), started = 0, done = 0;
   ModelBuilt *built =
@@ -190,7 +190,7 @@ static ModelBuilt *build_all(Build *all, int n, BuildModel *build) {
     at_once = memory < room ? 1 : (int)(memory / room);
   while (good ? done < n : done < started) {
     if (good && started < n && started - done < at_once) {
-      good = start_build(&all[started], build, &built[started]);
+      good = start_build(&all[started], build, context, &built[started]);
       started += good;
     } else {
       good = finish_build(&all[done++]) && good;
@@ -285,7 +285,7 @@ static bool write_ranks(const Options *o, const Strings *names, const ModelBuilt
   return false;
 }
 
-bool sharp_build(const Options *given, BuildModel *build) {
+bool sharp_build(const Options *given, BuildModel *build, void *context) {
   Options o = *given;
   Strings names = {0};
   if (!can_build(&o) || !name_models(&o, &names))
@@ -301,6 +301,6 @@ bool sharp_build(const Options *given, BuildModel *build) {
   Build *all = alloc((size_t)o.models.n * sizeof *all);
   for (int i = 0; i < o.models.n; i++)
     all[i].options = options_of(&o, i, names.at[i]);
-  const ModelBuilt *built = build_all(all, o.models.n, build);
+  const ModelBuilt *built = build_all(all, o.models.n, build, context);
   return built && fit_together(&o, built) && write_ranks(&o, &names, built);
 }

@@ -516,11 +516,8 @@ static int collectives_of(const Emit *e) {
   return n;
 }
 
-void print_tables(Emit *e) {
-  const StageKernels *k = e->k;
-  Channel channel[N_CHANNELS];
-  text_add(&e->out, "/* ---- what the runtime is told ---- */\n\n");
-  text_add(&e->out, "enum { STAGE = %d };\n\n", e->p->stage);
+/* The tables that the stage's struct points to. Returns the number of tensors; fills `channel`. */
+static int print_parts(Emit *e, Channel channel[N_CHANNELS]) {
   parameter_table(e);
   group_table(e);
   moment_table(e);
@@ -542,11 +539,16 @@ void print_tables(Emit *e) {
     identity_tables(e);
   traits_table(e);
   bucket_table(e);
+  return n_tensors;
+}
+
+/* The model, its plan and its sizes. */
+static void model_fields(Emit *e) {
   int64_t elements = 0;
   for (int i = 0; i < e->g->params.n; i++)
     elements += e->g->params.at[i].buffer ? 0 : param_elements(e->g, &e->g->params.at[i]);
-  text_add(&e->out, "static const struct pd_stage stage = {\n  .model = %s, .schedule = %s,\n  .plan_hash = %s,\n",
-           string_literal(e->g->name), string_literal(e->plan->pipeline.schedule), string_literal(e->plan_hash));
+  text_add(&e->out, "  .model = %s, .schedule = %s,\n  .plan_hash = %s,\n", string_literal(e->g->name),
+           string_literal(e->plan->pipeline.schedule), string_literal(e->plan_hash));
   text_add(&e->out,
            "  .stage = STAGE, .n_stages = %d, .replicas = replicas,%s\n  .batch = %" PRId64
            ", .microbatch = MICROBATCH, .microbatches = %" PRId64 ",\n",
@@ -558,11 +560,16 @@ void print_tables(Emit *e) {
            ", .n_model_parameters = %d,\n  .flops_per_sample = %s, .tokens_per_sample = %" PRId64 ",\n",
            elements, e->g->params.n, double_literal(flops_per_sample(e->g)), graph_tokens_per_sample(e->g));
   text_add(&e->out, "  .threads = %d,\n", e->plan->target.threads);
+}
+
+static void print_stage(Emit *e, const Channel channel[N_CHANNELS], int n_tensors) {
+  text_add(&e->out, "static const struct pd_stage stage = {\n");
+  model_fields(e);
   memory_fields(e);
   if (!e->p->forward_only)
     text_add(&e->out, "  .per_batch = %s, .lag = LAG,\n", e->p->per_batch ? "true" : "false");
-  if (k->params.n)
-    text_add(&e->out, "  .parameters = parameters, .n_parameters = %d,\n", k->params.n);
+  if (e->k->params.n)
+    text_add(&e->out, "  .parameters = parameters, .n_parameters = %d,\n", e->k->params.n);
   text_add(&e->out, "  .inputs = inputs, .n_inputs = %d,\n", e->g->inputs.n);
   if (n_tensors)
     text_add(&e->out, "  .tensors = tensors, .n_tensors = %d,\n", n_tensors);
@@ -588,4 +595,12 @@ void print_tables(Emit *e) {
     seconds_fields(e);
   }
   text_add(&e->out, "};\n\n");
+}
+
+void print_tables(Emit *e) {
+  Channel channel[N_CHANNELS];
+  text_add(&e->out, "/* ---- what the runtime is told ---- */\n\n");
+  text_add(&e->out, "enum { STAGE = %d };\n\n", e->p->stage);
+  int n_tensors = print_parts(e, channel);
+  print_stage(e, channel, n_tensors);
 }

@@ -217,7 +217,7 @@ static bool holds(const Planner *r, const Spans *spans, int64_t b) {
   const int parts = pipeline_parts(&form);
   return schedule_allows(&form, microbatches) &&
          partition_smallest(spans, copies(r, &form, &(Placement){0}, b, r->request->recompute), parts, &part) <=
-             r->limit;
+             r->memory.arena;
 }
 
 /* Keeps the largest microbatches that run in reasonable time and fit; at least the smallest. */
@@ -262,7 +262,7 @@ static void choose_processes(const Planner *r, ProfileTask *task) {
   while (task->processes > 1 && device->memory && device->memory(task->processes) - device->process < most)
     task->processes--;
   task->processes = task->processes > 1 ? task->processes : 1;
-  task->room = device->memory ? device->memory(task->processes) - device->process : r->limit;
+  task->room = device->memory ? device->memory(task->processes) - device->process : r->memory.arena;
 }
 
 static void choose_update(const Graph *g, ProfileTask *task) {

@@ -283,7 +283,7 @@ static void tell_no_form(const Planner *r, int64_t asked) {
 
 static void tell_nothing_fits_layers(const Planner *r, const Plan *miss) {
   Diagnostic *d = error_at(NO_SPAN, "PD0551", "no plan fits into %d machine%s with %s", r->ranks,
-                           r->ranks == 1 ? "" : "s", bytes_text(r->limit));
+                           r->ranks == 1 ? "" : "s", bytes_text(r->memory.arena));
   if (miss)
     note_at(d, NO_SPAN, "the smallest plan needs %s", bytes_text(largest_peak(miss)));
   help(d, r->request->recompute == RECOMPUTE_OFF ? "use '--recompute auto' or more machines"
@@ -305,7 +305,7 @@ bool layer_plans_make(const LayerProfile *l, const PlanRequest *request, const C
   if (!choose(&job, row, microbatches, &out->own, &r, &none))
     return false;
   out->ranks = r.ranks;
-  out->limit = r.limit;
+  out->limit = r.memory.arena;
   if (missing) {
     through->chain = states_chain(l->states, other->end, other->n);
     Planner again;

@@ -122,7 +122,7 @@ Plan *plan_taken(const Graph *g, const Pieces *p, const PlanRequest *request) {
   choose_algorithms(&r, plan);
   price_plan(&r, plan, INFINITY);
   find_peaks(&r, plan, alloc((size_t)form.n_stages * sizeof(int64_t)));
-  if (largest_peak(plan) <= r.limit)
+  if (largest_peak(plan) <= r.memory.arena)
     return plan;
   tell_nothing_fits(&r, plan);
   return NULL;

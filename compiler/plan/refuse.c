@@ -33,7 +33,7 @@ static Plan *instead(const Planner *r, PlanRequest changed) {
 
 static void advise(const Planner *r, Diagnostic *d, const char *what, const Plan *plan) {
   int worst = largest_stage(plan);
-  help(d, "use %s: at most %s, on stage %d", what, bytes_text(plan->stage[worst].peak_bytes + r->process),
+  help(d, "use %s: at most %s, on stage %d", what, bytes_text(plan->stage[worst].peak_bytes + r->memory.process),
        plan_stage_of(plan, worst));
 }
 
@@ -91,8 +91,7 @@ static void find_advice(const Planner *r, Diagnostic *d) {
   }
   int n_stages = r->form.n_stages;
   const Cluster *cluster = r->request->cluster;
-  bool own_memory = r->request->memory || r->device->memory; /* additional ranks add memory */
-  int most = own_memory && form_is_plain(&r->form) && !r->traits.spills ? 4 * n_stages : 0;
+  int most = !r->memory.shared && form_is_plain(&r->form) && !r->traits.spills ? 4 * n_stages : 0;
   if (cluster && most > cluster_devices(cluster))
     most = cluster_devices(cluster);
   const int step = n_stages < FEW_STAGES ? 1 : n_stages / (FEW_STAGES / 2);
@@ -118,8 +117,8 @@ void tell_nothing_fits(const Planner *r, const Plan *best) {
   const StagePlan *s = &best->stage[worst];
   Diagnostic *d =
       error_at(r->where, "PD0501", "no plan fits into %d device%s with %s; the smallest needs %s on stage %d",
-               r->ranks, r->ranks == 1 ? "" : "s", bytes_text(r->limit + r->process),
-               bytes_text(least ? memory : s->peak_bytes + r->process), plan_stage_of(best, worst));
+               r->ranks, r->ranks == 1 ? "" : "s", bytes_text(memory_of_rank(r)),
+               bytes_text(least ? memory : s->peak_bytes + r->memory.process), plan_stage_of(best, worst));
   int64_t rest = s->peak_bytes - s->weight_bytes - s->gradient_bytes - s->optimizer_bytes;
   const char *trains = r->g->inference ? ""
                                        : format(", gradients %s, optimizer %s", bytes_text(s->gradient_bytes),
@@ -129,8 +128,8 @@ void tell_nothing_fits(const Planner *r, const Plan *best) {
           piece_last_instance(r->g, r->p, s->end_piece - 1), bytes_text(s->weight_bytes), trains,
           bytes_text(rest > 0 ? rest : 0), (long long)best->pipeline.microbatch,
           plan_recomputes(best, worst) ? " with recomputation" : "");
-  if (r->process)
-    note_at(d, NO_SPAN, "%s of that is the process's own, for MPI and libraries", bytes_text(r->process));
+  if (r->memory.process)
+    note_at(d, NO_SPAN, "%s of that is the process's own, for MPI and libraries", bytes_text(r->memory.process));
   if (least)
     help(d, "'--memory %lldKiB' is %s", (long long)memory / 1024,
          exact ? "the smallest sufficient limit" : "enough");
@@ -141,5 +140,5 @@ void tell_nothing_fits(const Planner *r, const Plan *best) {
   if (parts)
     help(d, "use '--schedule spilled%s', with %d offloaded parts: at most %s",
          r->rates->host > 0 ? "" : " --spill DIR", plan_parts(parts),
-         bytes_text(largest_peak(parts) + r->process));
+         bytes_text(largest_peak(parts) + r->memory.process));
 }

@@ -44,9 +44,8 @@ typedef struct PlanRequest {
   bool shard_optimizer; /* --shard-optimizer; false: where it saves memory or time, */
   bool whole_optimizer; /* unless --no-shard-optimizer */
   int64_t bucket;       /* --bucket; 0: pipeline_bucket() */
-  int tensor;           /* tensor-parallel degree (tensor/tensor.h); 0: none; TENSOR_AUTO */
+  int tensor;           /* --tensor: a TensorDivision's degree; 0: none; TENSOR_AUTO */
   const char *sharding; /* --sharding FILE: file of pinned layouts of parameters; NULL: none */
-  bool spread;          /* activations are split by positions (tensor/tensor.h), to save memory */
   const char *schedule; /* --schedule; "auto": the fastest schedule that `delay` allows */
   Delay delay;
   Target target;       /* threads 0: processors / ranks */
@@ -70,16 +69,22 @@ typedef struct PlanRequest {
  * --replicas. With -n alone all ranks can be replicas. */
 int64_t inference_batch(int64_t batch, const PlanRequest *q);
 
-/* Whether --tensor supports the graph and the request; whether any parameter of the divided graph is split. False
- * after a diagnostic. builds: pdc builds programs, not only a plan. */
-bool tensor_suits(const Graph *g, const PlanRequest *q, bool builds);
+/* The decision about --tensor: the division of layers among the ranks of a shard group. */
+typedef struct TensorDivision {
+  int degree;  /* tensor-parallel degree (tensor/tensor.h): ranks of a shard group; 0, 1: none */
+  bool spread; /* activations are split by positions, to save memory */
+} TensorDivision;
+
+/* Whether the graph and the request support the division; whether any parameter of the divided graph is split.
+ * False after a diagnostic. builds: pdc builds programs, not only a plan. */
+bool tensor_suits(const Graph *g, const PlanRequest *q, int degree, bool builds);
 bool tensor_divides(const Graph *g);
 /* Whether memory is short enough to try activations split by positions, and whether the plan with them is
  * better. */
 bool tensor_lacks_memory(const Graph *g, const PlanRequest *q, const Plan *plan);
 bool tensor_is_better(const Plan *spread, const Plan *plan);
-/* Turns the request into one whose ranks are shard groups; false after a diagnostic. */
-bool tensor_group(PlanRequest *q);
+/* The request with shard groups as ranks; false after a diagnostic. */
+bool tensor_group(const PlanRequest *asked, int degree, PlanRequest *groups);
 
 /* A tensor-parallel degree that --tensor auto tries. */
 typedef struct TensorDegree {
@@ -94,7 +99,7 @@ bool tensor_degrees(const PlanRequest *q, TensorDegrees *degrees);
 int tensor_choose(const TensorDegrees *degrees);
 void tensor_compare(const TensorDegrees *degrees, FILE *out);
 
-/* ---- request.c, devices.c: devices of a plan's ranks. Under --tensor a rank is a shard group, and a device
+/* ---- plans.c, devices.c, memory.c: devices of a plan's ranks. Under --tensor a rank is a shard group, and a device
  * stands for the group's devices. */
 int plan_ranks_asked(const PlanRequest *q, const Plan *plan); /* some may be idle */
 /* The device of a stage's replica by the placement; without a cluster in order, stage 0's replicas first. */

@@ -2,7 +2,7 @@
  * and sources: docs/guide/schedules.md. */
 #include "schedule/generators.h"
 
-enum { GRADIENT_SLOTS = 2, SENT_SLOTS = 2 }; /* one in use, one on its way */
+#include "schedule/messages.h"
 
 static int64_t least(int64_t a, int64_t b) { return a < b ? a : b; }
 static int64_t most(int64_t a, int64_t b) { return a > b ? a : b; }
@@ -170,13 +170,10 @@ static void set_slots(Program *p, bool recompute) {
   }
 }
 
-/* A stage with one part runs backward while its predecessor, if that runs all microbatches of a batch forward
- * first, accepts no gradients yet. */
 static int slots_to_return(const Pipeline *pipeline, const int64_t *in_flight, int stage) {
   if (stage == 0 || !pipeline->first_part || pipeline_chunks(pipeline, stage) > 1)
     return GRADIENT_SLOTS;
-  int64_t before = least(in_flight[stage - 1], pipeline->microbatches);
-  return (int)most(GRADIENT_SLOTS, before - in_flight[stage] + 1);
+  return returned_slots(in_flight[stage - 1], in_flight[stage], pipeline->microbatches);
 }
 
 /* Values between two parts have a slot for each of the batch's microbatches, and so do saved values of a part that

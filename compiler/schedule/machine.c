@@ -2,6 +2,7 @@
  * finds the operands that its semantics require, without comparison with a generator. Ranks only wait for each
  * other and never choose, so their order of stepping does not matter, and one pass gives the times. A run in which
  * all ranks meet after every update covers every run with fewer meetings. */
+#include "schedule/messages.h"
 #include "schedule/spill.h"
 #include "schedule/timing.h"
 
@@ -138,7 +139,7 @@ static Message *message(const Rank *r, Turn t, int way) {
 
 static void deliver(Message *from, Inbox *to, double seconds) {
   from->arrived = to->arrived = true;
-  from->arrived_at = to->arrived_at = later(from->at, to->posted_at) + seconds;
+  from->arrived_at = to->arrived_at = message_arrival(from->at, to->posted_at, seconds);
 }
 
 static double message_seconds(const Rank *lower, int chunk) { return times_at(lower, chunk)->send; }

@@ -4,6 +4,7 @@
 #include <math.h>
 #include <string.h>
 
+#include "schedule/messages.h"
 #include "schedule/timing.h"
 
 Tick *tape_write(Tape *t, TickKind kind, int rank) {
@@ -116,7 +117,7 @@ void reader_start(Reader *r, const StageTimes *times) {
 /* Returns the time of the message's arrival, and adds the rank's wait to *waited. */
 static inline double wait(const Reader *r, uint32_t message, int ring_bits, double now, double *waited) {
   const Sides *m = &r->message[message];
-  double after = later(now, later(m->sent, m->posted) + r->send[message >> (ring_bits + 1)]);
+  double after = later(now, message_arrival(m->sent, m->posted, r->send[message >> (ring_bits + 1)]));
   *waited += after - now;
   return after;
 }

@@ -121,8 +121,8 @@ static struct job {
   pthread_t thread;
   bool runs;        /* in a thread that must be joined */
   atomic_bool done; /* by it */
+  float *copy;      /* all tensors; NULL: write from the arena */
 } job;
-static float *copy; /* copy of all tensors; NULL: write from the arena */
 
 /* Creates the step's folder, and removes an earlier run's manifest, so that the step counts as incomplete. */
 static bool prepare_folder(void) {
@@ -170,10 +170,10 @@ static void copy_tensor(int i, float *to) {
 
 static bool write_tensors(FILE *out, struct pd_checksum *sum) {
   bool ok = true;
-  const float *at = copy;
+  const float *at = job.copy;
   for (int i = 0; ok && i < job.n; i++) {
     size_t elements = (size_t)job.entries[i].elements;
-    const float *x = copy ? at : view(i);
+    const float *x = job.copy ? at : view(i);
     pd_checksum_add(sum, x, elements * sizeof *x);
     ok = fwrite(x, sizeof *x, elements, out) == elements;
     at += elements;
@@ -259,7 +259,7 @@ static void await_thread(void) {
 }
 
 static void start_thread(void) {
-  float *to = copy;
+  float *to = job.copy;
   for (int i = 0; i < job.n; i++) {
     copy_tensor(i, to);
     to += job.entries[i].elements;
@@ -306,7 +306,7 @@ static void make_copies(void) {
   MPI_Iallgather(&mine, 1, MPI_INT64_T, all, 1, MPI_INT64_T, pd_comm_control, &request);
   pd_wait(1, &request, "all ranks to copy their checkpoint", -1, NULL, -1);
   pd_checkpoint_copies = all;
-  if (mine) copy = pd_allocate((size_t)mine);
+  if (mine) job.copy = pd_allocate((size_t)mine);
 }
 
 void pd_checkpoint_start(char *why) {
@@ -344,7 +344,7 @@ void pd_checkpoint_write(int64_t step) {
   await_thread();
   if (!pd.rank) pd_commit_expect(step);
   make_job(step);
-  if (copy) {
+  if (job.copy) {
     start_thread();
     return;
   }

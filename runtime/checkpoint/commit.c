@@ -23,7 +23,6 @@ struct pending {
   MPI_Request *request;       /* receives of notes */
   bool own;                   /* rank 0's own note is present */
 };
-static struct pending *first_pending;
 
 /* All other ranks: a note in flight. */
 struct sent {
@@ -31,7 +30,10 @@ struct sent {
   struct pd_shard_note note;
   MPI_Request request;
 };
-static struct sent *first_sent;
+static struct {
+  struct pending *first_pending;
+  struct sent *first_sent;
+} commits;
 
 /* ---- the manifest ---------------------------------------------------------------------------- */
 
@@ -151,7 +153,7 @@ static void check_notes(const struct pending *p) {
 
 void pd_commit_expect(int64_t step) {
   int n = pd.stage->n_stages;
-  struct pending *p = pd_allocate(sizeof *p), **last = &first_pending;
+  struct pending *p = pd_allocate(sizeof *p), **last = &commits.first_pending;
   *p = (struct pending){.step = step,
                         .note = pd_allocate(sizeof *p->note * (size_t)n),
                         .request = pd_allocate(sizeof *p->request * (size_t)n)};
@@ -164,16 +166,16 @@ void pd_commit_expect(int64_t step) {
 
 void pd_commit_tell(const struct pd_shard_note *note) {
   if (!pd.rank) {
-    struct pending *p = first_pending;
+    struct pending *p = commits.first_pending;
     while (p->step != note->step) p = p->next;
     p->note[0] = *note;
     p->own = true;
     return;
   }
   struct sent *s = pd_allocate(sizeof *s);
-  *s = (struct sent){.next = first_sent, .note = *note};
+  *s = (struct sent){.next = commits.first_sent, .note = *note};
   s->note.checksum = checksum_of(note);
-  first_sent = s;
+  commits.first_sent = s;
   MPI_Isend(&s->note, sizeof s->note, MPI_BYTE, 0, 0, pd_comm_checkpoints, &s->request);
 }
 
@@ -181,17 +183,17 @@ void pd_commit_tell(const struct pd_shard_note *note) {
 static bool progress(void *unused) {
   (void)unused;
   int done;
-  for (struct pending *p; (p = first_pending) && p->own;) {
+  for (struct pending *p; (p = commits.first_pending) && p->own;) {
     MPI_Testall(pd.stage->n_stages - 1, p->request, &done, MPI_STATUSES_IGNORE);
     if (!done) break;
     check_notes(p);
     commit(p);
-    first_pending = p->next;
+    commits.first_pending = p->next;
     free(p->note);
     free(p->request);
     free(p);
   }
-  for (struct sent **s = &first_sent, *gone; (gone = *s);) {
+  for (struct sent **s = &commits.first_sent, *gone; (gone = *s);) {
     MPI_Test(&gone->request, &done, MPI_STATUS_IGNORE);
     if (!done) {
       s = &gone->next;
@@ -200,7 +202,7 @@ static bool progress(void *unused) {
     *s = gone->next;
     free(gone);
   }
-  return !first_pending && !first_sent;
+  return !commits.first_pending && !commits.first_sent;
 }
 
 void pd_commit_progress(void) { progress(NULL); }

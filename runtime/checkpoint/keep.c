@@ -13,10 +13,12 @@ struct judged {
   int64_t step; /* -1: none */
   double loss;
 };
-static struct judged best = {.step = -1};
-static struct judged *waiting; /* validated, possibly not complete yet */
-static int n_waiting;
-static int64_t newest_whole = -1; /* of this run */
+static struct {
+  struct judged best;
+  struct judged *waiting; /* validated, possibly not complete yet */
+  int n_waiting;
+  int64_t newest_whole; /* of this run */
+} keeping = {.best = {.step = -1}, .newest_whole = -1};
 
 static void best_path(char *to) {
   if (snprintf(to, PD_PATH, "%s/%s", pd_options.checkpoint, PD_BEST_NAME) >= PD_PATH)
@@ -42,7 +44,7 @@ void pd_keep_start(void) {
   if (!text || !pd_best_parse(text, bytes, &found))
     pd_warn("'%s' cannot be read: the best step so far is unknown", path);
   else if (found.step <= pd.first_step && is_whole(found.step))
-    best = (struct judged){found.step, found.loss};
+    keeping.best = (struct judged){found.step, found.loss};
   if (text) pd_unmap_file(text, bytes);
 }
 
@@ -52,7 +54,7 @@ static void write_best(void) {
   best_path(path);
   bool ok = pd_output_open(&out, path);
   if (!ok || !pd_output_close(&out, fprintf(out.file, "{\"step\":%lld,\"validation_loss\":%.9g}\n",
-                                            (long long)best.step, best.loss) > 0))
+                                            (long long)keeping.best.step, keeping.best.loss) > 0))
     pd_commit_failed("cannot write '%s': %s", path, strerror(errno));
 }
 
@@ -60,15 +62,16 @@ static void write_best(void) {
 static void judge(int64_t newest) {
   int left = 0;
   bool better = false;
-  for (int i = 0; i < n_waiting; i++) {
-    if (waiting[i].step > newest)
-      waiting[left++] = waiting[i];
-    else if (is_whole(waiting[i].step) && (best.step < 0 || waiting[i].loss < best.loss)) {
-      best = waiting[i];
+  for (int i = 0; i < keeping.n_waiting; i++) {
+    if (keeping.waiting[i].step > newest)
+      keeping.waiting[left++] = keeping.waiting[i];
+    else if (is_whole(keeping.waiting[i].step) &&
+             (keeping.best.step < 0 || keeping.waiting[i].loss < keeping.best.loss)) {
+      keeping.best = keeping.waiting[i];
       better = true;
     }
   }
-  n_waiting = left;
+  keeping.n_waiting = left;
   if (better) write_best();
 }
 
@@ -105,25 +108,26 @@ static void prune(int64_t newest) {
       if (pd_step_unfinished(steps[i])) pd_step_remove(steps[i]);
       continue;
     }
-    bool stays = kept++ < o->keep || steps[i] == best.step || (o->keep_every && steps[i] % o->keep_every == 0);
+    bool stays =
+        kept++ < o->keep || steps[i] == keeping.best.step || (o->keep_every && steps[i] % o->keep_every == 0);
     if (!stays) pd_step_remove(steps[i]);
   }
   if (n >= 0) free(steps);
 }
 
 void pd_keep_committed(int64_t step) {
-  newest_whole = step;
+  keeping.newest_whole = step;
   judge(step);
   prune(step);
 }
 
 void pd_keep_validated(int64_t step, double loss) {
   if (pd.self || !pd_options.checkpoint) return;
-  struct judged *grown = realloc(waiting, sizeof *grown * (size_t)(n_waiting + 1));
+  struct judged *grown = realloc(keeping.waiting, sizeof *grown * (size_t)(keeping.n_waiting + 1));
   if (!grown) pd_fail("out of memory");
-  waiting = grown;
-  waiting[n_waiting++] = (struct judged){step, loss};
-  if (newest_whole < step) return;
-  judge(newest_whole);
-  prune(newest_whole);
+  keeping.waiting = grown;
+  keeping.waiting[keeping.n_waiting++] = (struct judged){step, loss};
+  if (keeping.newest_whole < step) return;
+  judge(keeping.newest_whole);
+  prune(keeping.newest_whole);
 }

@@ -128,23 +128,25 @@ int pd_device_counts(struct pd_device_count to[PD_DEVICE_COUNTS]) { return (void
 void pd_device_wait(const char *what) { (void)what; }
 
 /* Buffer of floats for bf16 numbers. */
-static float *floats;
-static int64_t n_floats;
+static struct {
+  float *floats;
+  int64_t n_floats;
+} rounding;
 
 static float *room_for(int64_t n) {
-  if (n > n_floats) {
-    free(floats);
-    floats = pd_allocate(sizeof *floats * (size_t)n);
-    n_floats = n;
+  if (n > rounding.n_floats) {
+    free(rounding.floats);
+    rounding.floats = pd_allocate(sizeof *rounding.floats * (size_t)n);
+    rounding.n_floats = n;
   }
-  return floats;
+  return rounding.floats;
 }
 
 const float *pd_view(const void *at, int64_t n, bool bf16) {
   pd_spill_look(at, false);
   if (!bf16) return at;
   pd_read(room_for(n), (pd_in){at, PD_BF16}, 0, n);
-  return floats;
+  return rounding.floats;
 }
 
 float *pd_fill(void *at, int64_t n, bool bf16) {
@@ -155,10 +157,10 @@ float *pd_fill(void *at, int64_t n, bool bf16) {
 void pd_filled(void *at, int64_t n, bool bf16) {
   pd_spill_look(at, true);
   if (!bf16) return;
-  pd_write((pd_out){at, PD_BF16}, 0, floats, n);
-  free(floats);
-  floats = NULL;
-  n_floats = 0;
+  pd_write((pd_out){at, PD_BF16}, 0, rounding.floats, n);
+  free(rounding.floats);
+  rounding.floats = NULL;
+  rounding.n_floats = 0;
 }
 
 void pd_round(void *to, const float *from, int64_t n, bool bf16) {

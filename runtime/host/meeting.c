@@ -24,10 +24,12 @@ struct count {                       /* written by one rank only */
   _Atomic int64_t read;              /* whole values read */
 };
 
-static struct count *count; /* by rank, followed by the places of pieces, for two turns */
-static int64_t turn;        /* pieces exposed by this rank */
-static int64_t whole;       /* whole values exposed by this rank */
-static int64_t own_bytes;   /* bytes of the arena in shared memory */
+static struct {
+  struct count *count; /* by rank, followed by the places of pieces, for two turns */
+  int64_t turn;        /* pieces exposed by this rank */
+  int64_t whole;       /* whole values exposed by this rank */
+  int64_t own_bytes;   /* bytes of the arena in shared memory */
+} exposed;
 
 /* The segment has counts, pieces by turn and rank, then each rank's place for a whole value. */
 static size_t counts_and_pieces(void) {
@@ -42,10 +44,12 @@ static size_t place_bytes(void) {
 static size_t segment_bytes(void) { return counts_and_pieces() + (size_t)pd_tensor_degree() * place_bytes(); }
 
 static char *shown_by(int rank) {
-  return (char *)(count + pd_tensor_degree()) + (turn % 2 * pd_tensor_degree() + rank) * PIECE;
+  return (char *)(exposed.count + pd_tensor_degree()) + (exposed.turn % 2 * pd_tensor_degree() + rank) * PIECE;
 }
 
-static char *all_shown_by(int rank) { return (char *)count + counts_and_pieces() + (size_t)rank * place_bytes(); }
+static char *all_shown_by(int rank) {
+  return (char *)exposed.count + counts_and_pieces() + (size_t)rank * place_bytes();
+}
 
 /* This rank's pages are in its arena. */
 static char *own_place(void) {
@@ -56,7 +60,7 @@ static char *own_place(void) {
 static bool all_have_shown(void *unused) {
   (void)unused;
   for (int r = 0; r < pd_tensor_degree(); r++)
-    if (atomic_load_explicit(&count[r].shown, memory_order_acquire) < turn) return false;
+    if (atomic_load_explicit(&exposed.count[r].shown, memory_order_acquire) < exposed.turn) return false;
   return true;
 }
 
@@ -69,7 +73,9 @@ static void copy(char *place, pd_in x, int64_t n) {
 }
 
 /* Exposes this rank's piece and waits for all ranks'; pieces are readable until the turn after this one. */
-static void tell_all(void) { atomic_store_explicit(&count[pd.tensor_rank].shown, turn, memory_order_release); }
+static void tell_all(void) {
+  atomic_store_explicit(&exposed.count[pd.tensor_rank].shown, exposed.turn, memory_order_release);
+}
 
 static void wait_for_all(void) {
   pd_wait_until(all_have_shown, NULL, "the other ranks of its shard group", -1, NULL, -1);
@@ -77,7 +83,7 @@ static void wait_for_all(void) {
 
 /* Reduces x over all ranks. */
 static void show(pd_in x, int64_t n) {
-  turn++;
+  exposed.turn++;
   copy(shown_by(pd.tensor_rank), x, n);
   tell_all();
   wait_for_all();
@@ -108,7 +114,7 @@ static void gather(pd_in x, int64_t runs, int64_t part, pd_out y) {
 /* Packs m elements of each rank's part from x, over the runs, by run and rank. */
 static void show_parts(pd_in x, int64_t runs, int64_t part, int64_t m) {
   int64_t all = runs * pd_tensor_degree();
-  turn++;
+  exposed.turn++;
   if (m == part)
     copy(shown_by(pd.tensor_rank), x, all * m);
   else
@@ -140,19 +146,21 @@ static void scatter(pd_in x, int64_t runs, int64_t part, pd_out y) {
 static bool all_have_read(void *unused) {
   (void)unused;
   for (int r = 0; r < pd_tensor_degree(); r++)
-    if (atomic_load_explicit(&count[r].read, memory_order_acquire) < whole) return false;
+    if (atomic_load_explicit(&exposed.count[r].read, memory_order_acquire) < exposed.whole) return false;
   return true;
 }
 
 static void show_all(pd_in x, int64_t n) {
   pd_wait_until(all_have_read, NULL, "the other ranks of its shard group to read", -1, NULL, -1);
-  turn++;
-  whole++;
+  exposed.turn++;
+  exposed.whole++;
   copy(own_place(), x, n);
   tell_all();
 }
 
-static void has_read(void) { atomic_store_explicit(&count[pd.tensor_rank].read, whole, memory_order_release); }
+static void has_read(void) {
+  atomic_store_explicit(&exposed.count[pd.tensor_rank].read, exposed.whole, memory_order_release);
+}
 
 static void reduce_shown(enum pd_group_operation how, pd_in x, int64_t n, pd_out y) {
   int64_t stride = (int64_t)place_bytes() / pd_bytes_of(x.type);
@@ -193,13 +201,13 @@ static bool all_have(MPI_Comm group, bool mine) {
 /* Moves the mapping of this rank's place into the arena. */
 static void map_own_place(void) {
   size_t bytes = place_bytes();
-  char *from = (char *)count + counts_and_pieces() + (size_t)pd.tensor_rank * bytes;
+  char *from = (char *)exposed.count + counts_and_pieces() + (size_t)pd.tensor_rank * bytes;
   if (bytes && mremap(from, bytes, bytes, MREMAP_MAYMOVE | MREMAP_FIXED, own_place()) == MAP_FAILED)
     pd_fail("out of memory: cannot map the shard group's shared arena: %s", strerror(errno));
-  own_bytes = (int64_t)bytes;
+  exposed.own_bytes = (int64_t)bytes;
 }
 
-int64_t pd_meeting_shared(void) { return own_bytes; }
+int64_t pd_meeting_shared(void) { return exposed.own_bytes; }
 
 const struct pd_meeting *pd_meeting_start(MPI_Comm group) {
   static const struct pd_meeting meeting = {reduce,       gather,       scatter,      show_all,
@@ -210,10 +218,10 @@ const struct pd_meeting *pd_meeting_start(MPI_Comm group) {
   MPI_Request request;
   MPI_Ibcast(&offer, sizeof offer, MPI_BYTE, 0, group, &request);
   pd_wait(1, &request, "its shard group's memory", -1, NULL, -1);
-  count = (struct count *)pd_offer_map(&offer);
-  bool shared = all_have(group, count != NULL);
+  exposed.count = (struct count *)pd_offer_map(&offer);
+  bool shared = all_have(group, exposed.count != NULL);
   if (pd.tensor_rank == 0 && offer.fd >= 0) close(offer.fd);
-  if (!shared && count) munmap(count, segment_bytes());
+  if (!shared && exposed.count) munmap(exposed.count, segment_bytes());
   if (!shared && pd_options.comm)
     pd_fail(
         "--comm shared: the ranks of a shard group are on several machines, or cannot map each other's memory. "

@@ -20,16 +20,18 @@ struct range {
   size_t at;         /* in the segment */
 };
 
-static struct range range[N_RANGES];
-static int n_ranges;
-static char *segment; /* this rank's segment; NULL: none */
-static size_t segment_bytes, box_bytes;
-static char **others; /* by rank: address of its segment in this process */
-static struct pd_offer *offers;
-static const char *how; /* transport between stages and replicas; NULL: no messages */
-static bool replicas_shared;
+static struct {
+  struct range range[N_RANGES];
+  int n_ranges;
+  char *segment; /* this rank's segment; NULL: none */
+  size_t segment_bytes, box_bytes;
+  char **others; /* by rank: address of its segment in this process */
+  struct pd_offer *offers;
+  const char *how; /* transport between stages and replicas; NULL: no messages */
+  bool replicas_shared;
+} segments;
 
-const char *pd_messages_travel(void) { return how; }
+const char *pd_messages_travel(void) { return segments.how; }
 
 /* ---- layout ---------------------------------------------------------------------------------- */
 
@@ -48,18 +50,18 @@ static int most_replicas(void) {
 
 /* Boxes have equal layout in all segments: pd_placed for the largest number of values of any rank's message. */
 static struct pd_box *box_of(char *at, bool gradients, int replica) {
-  return (struct pd_box *)(at + box_bytes * (size_t)((gradients ? most_replicas() : 0) + replica));
+  return (struct pd_box *)(at + segments.box_bytes * (size_t)((gradients ? most_replicas() : 0) + replica));
 }
 
 /* Behind the boxes. */
 static struct pd_reduction *reduction_of(char *at) {
-  return (struct pd_reduction *)(at + box_bytes * 2 * (size_t)most_replicas());
+  return (struct pd_reduction *)(at + segments.box_bytes * 2 * (size_t)most_replicas());
 }
 
 static size_t boxes_bytes(void) {
   size_t checksums = (size_t)pd_exchange_sets() * (size_t)pd_buckets() * (size_t)pd_replicas();
   size_t reduction = sizeof(struct pd_reduction) + sizeof(uint64_t) * checksums;
-  return round_up(box_bytes * 2 * (size_t)most_replicas() + reduction, PAGE);
+  return round_up(segments.box_bytes * 2 * (size_t)most_replicas() + reduction, PAGE);
 }
 
 /* The pages of the slots of one direction, over all chunks, whose sections are adjacent. */
@@ -87,41 +89,43 @@ static struct range pages_of_accumulators(void) {
 /* Joins ranges that overlap or are adjacent. */
 static void add_range(struct range r) {
   if (!r.end) return;
-  for (int i = 0; i < n_ranges;) {
-    const struct range other = range[i];
+  for (int i = 0; i < segments.n_ranges;) {
+    const struct range other = segments.range[i];
     if (r.first > other.end || other.first > r.end) {
       i++;
       continue;
     }
     if (other.first < r.first) r.first = other.first;
     if (other.end > r.end) r.end = other.end;
-    range[i] = range[--n_ranges];
+    segments.range[i] = segments.range[--segments.n_ranges];
     i = 0;
   }
-  range[n_ranges++] = r;
+  segments.range[segments.n_ranges++] = r;
 }
 
 static void find_ranges(void) {
   add_range(pages_of(false));
   add_range(pages_of(true));
   add_range(pages_of_accumulators());
-  segment_bytes = boxes_bytes();
-  for (int i = 0; i < n_ranges; i++) {
-    range[i].at = segment_bytes;
-    segment_bytes += range[i].end - range[i].first;
+  segments.segment_bytes = boxes_bytes();
+  for (int i = 0; i < segments.n_ranges; i++) {
+    segments.range[i].at = segments.segment_bytes;
+    segments.segment_bytes += segments.range[i].end - segments.range[i].first;
   }
 }
 
 uint64_t pd_shared_offset(const char *at) {
   size_t offset = (size_t)(at - pd.arena);
-  for (int i = 0; i < n_ranges; i++)
-    if (offset >= range[i].first && offset < range[i].end) return range[i].at + offset - range[i].first;
+  for (int i = 0; i < segments.n_ranges; i++)
+    if (offset >= segments.range[i].first && offset < segments.range[i].end)
+      return segments.range[i].at + offset - segments.range[i].first;
   pd_fail("internal: a message is received outside the shared memory");
 }
 
 int64_t pd_shared_bytes(void) {
   int64_t bytes = 0;
-  for (int i = 0; i < n_ranges && segment; i++) bytes += (int64_t)(range[i].end - range[i].first);
+  for (int i = 0; i < segments.n_ranges && segments.segment; i++)
+    bytes += (int64_t)(segments.range[i].end - segments.range[i].first);
   return bytes;
 }
 
@@ -140,19 +144,19 @@ static void describe_slots(bool gradients, struct pd_box *box) {
 static bool map_segment(int fd) {
   char *at = mmap(NULL, boxes_bytes(), PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
   if (at == MAP_FAILED) return false;
-  for (int i = 0; i < n_ranges; i++)
-    if (mmap(pd.arena + range[i].first, range[i].end - range[i].first, PROT_READ | PROT_WRITE,
-             MAP_SHARED | MAP_FIXED, fd, (off_t)range[i].at) == MAP_FAILED)
+  for (int i = 0; i < segments.n_ranges; i++)
+    if (mmap(pd.arena + segments.range[i].first, segments.range[i].end - segments.range[i].first,
+             PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, fd, (off_t)segments.range[i].at) == MAP_FAILED)
       pd_fail("out of memory: cannot map the shared part of the arena: %s", strerror(errno));
-  segment = at;
+  segments.segment = at;
   for (int gradients = 0; gradients < 2; gradients++)
-    for (int r = 0; r < most_replicas(); r++) describe_slots(gradients, box_of(segment, gradients, r));
+    for (int r = 0; r < most_replicas(); r++) describe_slots(gradients, box_of(segments.segment, gradients, r));
   return true;
 }
 
 /* Messages use MPI if memory is short. The segment replaces pages of the arena and takes no additional memory. */
 static struct pd_offer offer_segment(void) {
-  struct pd_offer o = pd_offer_made(segment_bytes, n_ranges && pd.arena);
+  struct pd_offer o = pd_offer_made(segments.segment_bytes, segments.n_ranges && pd.arena);
   if (o.fd >= 0 && !map_segment(o.fd)) {
     close(o.fd);
     o.fd = -1;
@@ -183,15 +187,15 @@ static void map_others(int64_t *pairs) {
   for (int r = 0; r < pd.ranks; r++) {
     bool sends = sends_to(r);
     if (r == pd.rank || (!sends && !adds_up_with(r))) continue;
-    others[r] = pd_offer_map(&offers[r]);
-    pairs[others[r] != NULL]++;
-    for (int gradients = 0; gradients < 2 && others[r] && sends; gradients++)
-      atomic_store(&box_of(others[r], gradients, pd.replica)->attached, pd.rank + 1);
+    segments.others[r] = pd_offer_map(&segments.offers[r]);
+    pairs[segments.others[r] != NULL]++;
+    for (int gradients = 0; gradients < 2 && segments.others[r] && sends; gradients++)
+      atomic_store(&box_of(segments.others[r], gradients, pd.replica)->attached, pd.rank + 1);
   }
 }
 
 bool pd_shared_with(int peer, bool sends, bool gradients, struct pd_share *share) {
-  char *at = sends ? others ? others[peer] : NULL : segment;
+  char *at = sends ? segments.others ? segments.others[peer] : NULL : segments.segment;
   int sender = sends ? pd.rank : peer;
   if (!at) return false;
   int replica = sender - pd_rank_of(pd_stage_of(sender), 0);
@@ -201,11 +205,11 @@ bool pd_shared_with(int peer, bool sends, bool gradients, struct pd_share *share
 
 /* ---- replicas --------------------------------------------------------------------------------- */
 
-bool pd_replicas_shared(void) { return replicas_shared; }
+bool pd_replicas_shared(void) { return segments.replicas_shared; }
 
 static char *segment_of(int replica) {
   int rank = pd_rank_of(pd.stage->stage, replica);
-  return rank == pd.rank ? segment : others[rank];
+  return rank == pd.rank ? segments.segment : segments.others[rank];
 }
 
 struct pd_reduction *pd_reduction_of(int replica) {
@@ -220,14 +224,14 @@ char *pd_shared_at(int replica, char *at) {
 
 /* All replicas of a stage take the same decision. */
 static void agree_on_replicas(void) {
-  int mine = segment != NULL, *all = pd_allocate(sizeof *all * (size_t)pd.ranks);
+  int mine = segments.segment != NULL, *all = pd_allocate(sizeof *all * (size_t)pd.ranks);
   for (int r = 0; r < pd.ranks; r++)
-    if (r != pd.rank && adds_up_with(r) && !others[r]) mine = 0;
+    if (r != pd.rank && adds_up_with(r) && !segments.others[r]) mine = 0;
   MPI_Request request;
   MPI_Iallgather(&mine, 1, MPI_INT, all, 1, MPI_INT, pd_comm_control, &request);
   pd_wait(1, &request, "all replicas to exchange their mappings", -1, NULL, -1);
-  replicas_shared = pd_replicas() > 1 && pd.stage->accumulators_stride > 0;
-  for (int q = 0; q < pd_replicas(); q++) replicas_shared &= all[pd_rank_of(pd.stage->stage, q)];
+  segments.replicas_shared = pd_replicas() > 1 && pd.stage->accumulators_stride > 0;
+  for (int q = 0; q < pd_replicas(); q++) segments.replicas_shared &= all[pd_rank_of(pd.stage->stage, q)];
   free(all);
 }
 
@@ -246,8 +250,8 @@ static int64_t most_values(void) {
 
 static void gather_offers(const struct pd_offer *mine) {
   MPI_Request request;
-  offers = pd_allocate(sizeof *offers * (size_t)pd.ranks);
-  MPI_Iallgather(mine, sizeof *mine, MPI_BYTE, offers, sizeof *mine, MPI_BYTE, pd_comm_control, &request);
+  segments.offers = pd_allocate(sizeof *segments.offers * (size_t)pd.ranks);
+  MPI_Iallgather(mine, sizeof *mine, MPI_BYTE, segments.offers, sizeof *mine, MPI_BYTE, pd_comm_control, &request);
   pd_wait(1, &request, "all ranks to offer memory", -1, NULL, -1);
 }
 
@@ -257,21 +261,21 @@ bool pd_shared_start(char *why) {
   if (wish && !shared && !mpi)
     return pd_refuse(why, "--comm %s is not a transport between processors. help: use shared or mpi", wish);
   if (pd.ranks < 2) return true;
-  how = "mpi";
+  segments.how = "mpi";
   if (mpi) return true;
   int64_t pairs[2] = {0, 0}, all[2]; /* pairs of sender and receiver: by MPI, by shared memory */
-  box_bytes = round_up(sizeof(struct pd_box) + sizeof(struct pd_placed) * (size_t)most_values(), 64);
+  segments.box_bytes = round_up(sizeof(struct pd_box) + sizeof(struct pd_placed) * (size_t)most_values(), 64);
   find_ranges();
   struct pd_offer mine = offer_segment();
   gather_offers(&mine);
-  others = pd_allocate(sizeof *others * (size_t)pd.ranks);
+  segments.others = pd_allocate(sizeof *segments.others * (size_t)pd.ranks);
   map_others(pairs);
   agree_on_replicas();
   MPI_Request request;
   MPI_Iallreduce(pairs, all, 2, MPI_INT64_T, MPI_SUM, pd_comm_control, &request);
   pd_wait(1, &request, "all ranks to map memory", -1, NULL, -1);
   if (mine.fd >= 0) close(mine.fd);
-  if (all[1]) how = all[0] ? "shared memory, and mpi" : "shared memory";
+  if (all[1]) segments.how = all[0] ? "shared memory, and mpi" : "shared memory";
   if (shared && all[0])
     return pd_refuse(
         why,

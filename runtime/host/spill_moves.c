@@ -20,16 +20,18 @@ struct request {
   enum pd_spill_request what;
 };
 
-static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
-static pthread_cond_t asked = PTHREAD_COND_INITIALIZER, done;
 /* Rings of writes and reads. */
 enum { WRITING, READING, N_QUEUES };
-static struct queue {
-  struct request *at;
-  int first, n;
-} queue[N_QUEUES];
-static int room;
-static const struct request *doing; /* the thread's current request; NULL: none */
+static struct {
+  pthread_mutex_t lock;
+  pthread_cond_t asked, done;
+  struct queue {
+    struct request *at;
+    int first, n;
+  } queue[N_QUEUES];
+  int room;
+  const struct request *doing; /* the thread's current request; NULL: none */
+} mover = {.lock = PTHREAD_MUTEX_INITIALIZER, .asked = PTHREAD_COND_INITIALIZER};
 
 static bool is_pending(const struct pd_spill_block *b) { return b->pending[WRITING] || b->pending[READING]; }
 
@@ -38,9 +40,9 @@ void pd_spill_unused(size_t from, size_t to) {
   from = (from + PAGE - 1) / PAGE * PAGE;
   to = to / PAGE * PAGE;
   if (from < to) madvise(pd.arena + from, to - from, MADV_DONTNEED);
-  pthread_mutex_lock(&lock);
+  pthread_mutex_lock(&mover.lock);
   pd_pages_idle();
-  pthread_mutex_unlock(&lock);
+  pthread_mutex_unlock(&mover.lock);
 }
 
 /* ---- the thread -------------------------------------------------------------------------------- */
@@ -59,30 +61,30 @@ static bool do_request(struct request r) {
 }
 
 static void *work(void *unused) {
-  pthread_mutex_lock(&lock);
+  pthread_mutex_lock(&mover.lock);
   for (;;) {
-    while (!queue[WRITING].n && !queue[READING].n) pthread_cond_wait(&asked, &lock);
-    const int of = queue[WRITING].n ? WRITING : READING;
-    struct queue *q = &queue[of];
+    while (!mover.queue[WRITING].n && !mover.queue[READING].n) pthread_cond_wait(&mover.asked, &mover.lock);
+    const int of = mover.queue[WRITING].n ? WRITING : READING;
+    struct queue *q = &mover.queue[of];
     struct request r = q->at[q->first];
-    doing = &r;
+    mover.doing = &r;
     if (r.what < PD_SPILL_WRITE) pd_pages_take(r.block);
-    pthread_mutex_unlock(&lock);
+    pthread_mutex_unlock(&mover.lock);
     bool ok = do_request(r);
-    pthread_mutex_lock(&lock);
+    pthread_mutex_lock(&mover.lock);
     if (!ok) break; /* the next wait reports the failure */
     if (r.what == PD_SPILL_WRITE) r.block->written = true;
     if (r.what >= PD_SPILL_WRITE && !r.block->here) pd_pages_leave(r.block);
     r.block->pending[of]--;
-    doing = NULL;
+    mover.doing = NULL;
     if (q->n > 0) { /* otherwise the thread ends */
-      q->first = (q->first + 1) % room;
+      q->first = (q->first + 1) % mover.room;
       q->n--;
     }
-    pthread_cond_signal(&done);
+    pthread_cond_signal(&mover.done);
   }
-  pthread_cond_signal(&done);
-  pthread_mutex_unlock(&lock);
+  pthread_cond_signal(&mover.done);
+  pthread_mutex_unlock(&mover.lock);
   return unused;
 }
 
@@ -91,7 +93,7 @@ static bool start_thread(void) {
   pthread_condattr_t clock;
   pthread_condattr_init(&clock);
   pthread_condattr_setclock(&clock, CLOCK_MONOTONIC);
-  pthread_cond_init(&done, &clock);
+  pthread_cond_init(&mover.done, &clock);
   sigset_t all, before;
   sigfillset(&all);
   pthread_t thread;
@@ -106,8 +108,9 @@ const char *pd_spill_usual_place(void) { return NULL; }
 
 bool pd_spill_place_start(const char *place, int64_t bytes, char *why) {
   if (!pd_spill_file_make(place, bytes, why)) return false;
-  room = 2 * pd_spill_blocks.n + 1;
-  for (int i = 0; i < N_QUEUES; i++) queue[i].at = pd_allocate(sizeof *queue[i].at * (size_t)room);
+  mover.room = 2 * pd_spill_blocks.n + 1;
+  for (int i = 0; i < N_QUEUES; i++)
+    mover.queue[i].at = pd_allocate(sizeof *mover.queue[i].at * (size_t)mover.room);
   pd_pages_start();
   if (!start_thread()) return pd_refuse(why, "--spill: cannot start the offload thread");
   return true;
@@ -116,19 +119,19 @@ bool pd_spill_place_start(const char *place, int64_t bytes, char *why) {
 /* ---- asking ------------------------------------------------------------------------------------ */
 
 static void put(struct pd_spill_block *b, enum pd_spill_request what, int into) {
-  struct queue *q = &queue[into];
-  if (q->n == room) {
-    pthread_mutex_unlock(&lock);
-    pd_fail("internal: room for %d requests to the spill file is not enough", room);
+  struct queue *q = &mover.queue[into];
+  if (q->n == mover.room) {
+    pthread_mutex_unlock(&mover.lock);
+    pd_fail("internal: room for %d requests to the spill file is not enough", mover.room);
   }
   b->pending[into]++;
-  q->at[(q->first + q->n++) % room] = (struct request){b, what};
-  pthread_cond_signal(&asked);
+  q->at[(q->first + q->n++) % mover.room] = (struct request){b, what};
+  pthread_cond_signal(&mover.asked);
 }
 
 /* Requests without file access are done at once, unless the thread still works on the block. */
 void pd_spill_request(struct pd_spill_block *b, enum pd_spill_request what) {
-  pthread_mutex_lock(&lock);
+  pthread_mutex_lock(&mover.lock);
   b->here = what == PD_SPILL_READ || what == PD_SPILL_ROOM;
   if (what == PD_SPILL_READ || what == PD_SPILL_WRITE || is_pending(b))
     put(b, what, what == PD_SPILL_READ || b->pending[READING] ? READING : WRITING);
@@ -136,15 +139,15 @@ void pd_spill_request(struct pd_spill_block *b, enum pd_spill_request what) {
     pd_pages_leave(b);
   else
     pd_pages_take(b);
-  pthread_mutex_unlock(&lock);
+  pthread_mutex_unlock(&mover.lock);
 }
 
 /* Drops pending reads and writes, which are not needed any more. */
 void pd_spill_place_finish(void) {
-  pthread_mutex_lock(&lock);
-  for (int i = 0; i < N_QUEUES; i++) queue[i].n = 0;
-  while (doing && !pd_spill_file_failure()) pthread_cond_wait(&done, &lock);
-  pthread_mutex_unlock(&lock);
+  pthread_mutex_lock(&mover.lock);
+  for (int i = 0; i < N_QUEUES; i++) mover.queue[i].n = 0;
+  while (mover.doing && !pd_spill_file_failure()) pthread_cond_wait(&mover.done, &mover.lock);
+  pthread_mutex_unlock(&mover.lock);
 }
 
 static bool is_done(const struct pd_spill_block *b, bool written) {
@@ -158,21 +161,21 @@ static void wait_a_little(void) {
   until.tv_nsec += 100000000;
   until.tv_sec += until.tv_nsec / 1000000000;
   until.tv_nsec %= 1000000000;
-  pthread_cond_timedwait(&done, &lock, &until);
+  pthread_cond_timedwait(&mover.done, &mover.lock, &until);
 }
 
 static void give_up(double waited) {
   char name[PD_WHY / 2];
-  const struct request *now = doing;
+  const struct request *now = mover.doing;
   bool writes = now && now->what == PD_SPILL_WRITE;
   pd_spill_name(now ? now->block : pd_spill_blocks.at, name, sizeof name);
-  pthread_mutex_unlock(&lock);
+  pthread_mutex_unlock(&mover.lock);
   pd_fail("the spill file in '%s' did not respond for %.0f s (--timeout): waited to %s %s", pd_spill_file_place(),
           waited, writes ? "write" : "read", name);
 }
 
 static void await(const struct pd_spill_block *b, bool written) {
-  pthread_mutex_lock(&lock);
+  pthread_mutex_lock(&mover.lock);
   int64_t seen = -1;
   double since = pd_seconds();
   while (!is_done(b, written) && !pd_spill_file_failure()) {
@@ -184,7 +187,7 @@ static void await(const struct pd_spill_block *b, bool written) {
     else if (waited > pd_options.timeout)
       give_up(waited);
   }
-  pthread_mutex_unlock(&lock);
+  pthread_mutex_unlock(&mover.lock);
   if (pd_spill_file_failure()) pd_fail("%s", pd_spill_file_failure());
 }
 

@@ -34,10 +34,12 @@ struct pd_transfer {
 };
 enum { SUM_TAG = 1 << 16 }; /* added to the tag of the message */
 
-static MPI_Request *requests;
-static int n_requests;
-static struct pd_transfer **transfers;
-static int n_transfers;
+static struct {
+  MPI_Request *requests;
+  int n_requests;
+  struct pd_transfer **transfers;
+  int n_transfers;
+} posted;
 
 bool pd_transfers_start(char *why) {
   int *most, known = 0;
@@ -70,14 +72,15 @@ struct pd_transfer *pd_transfer_new(int messages, size_t bytes) {
   struct pd_transfer *t = pd_allocate(sizeof *t);
   struct check *check = pd_options.check_messages ? pd_allocate(sizeof *check * (size_t)messages) : NULL;
   if (check) messages *= 2;
-  requests = realloc(requests, sizeof *requests * (size_t)(n_requests + messages));
-  if (!requests && messages) pd_fail("out of memory: cannot get room for %d messages", n_requests + messages);
-  *t = (struct pd_transfer){.first = n_requests, .check = check};
+  posted.requests = realloc(posted.requests, sizeof *posted.requests * (size_t)(posted.n_requests + messages));
+  if (!posted.requests && messages)
+    pd_fail("out of memory: cannot get room for %d messages", posted.n_requests + messages);
+  *t = (struct pd_transfer){.first = posted.n_requests, .check = check};
   t->message = pd_allocate(sizeof *t->message * (size_t)messages);
-  transfers = realloc(transfers, sizeof(struct pd_transfer *) * (size_t)(n_transfers + 1));
-  if (!transfers) pd_fail("out of memory: cannot get room for %d transfers", n_transfers + 1);
-  transfers[n_transfers++] = t;
-  for (int i = 0; i < messages; i++) requests[n_requests++] = MPI_REQUEST_NULL;
+  posted.transfers = realloc(posted.transfers, sizeof(struct pd_transfer *) * (size_t)(posted.n_transfers + 1));
+  if (!posted.transfers) pd_fail("out of memory: cannot get room for %d transfers", posted.n_transfers + 1);
+  posted.transfers[posted.n_transfers++] = t;
+  for (int i = 0; i < messages; i++) posted.requests[posted.n_requests++] = MPI_REQUEST_NULL;
   return t;
 }
 
@@ -197,10 +200,11 @@ void pd_transfer_post(struct pd_transfer *t, struct pd_line *line, int n, const 
   }
   t->n = t->check ? 2 * n : n;
   t->unchecked = t->check != NULL;
-  for (int i = 0; i < n && t->check; i++) post_sum(line, &t->check[i], &message[i], &requests[t->first + n + i]);
+  for (int i = 0; i < n && t->check; i++)
+    post_sum(line, &t->check[i], &message[i], &posted.requests[t->first + n + i]);
   for (int i = 0; i < n; i++) {
     const struct pd_message *m = &message[i];
-    MPI_Request *request = &requests[t->first + i];
+    MPI_Request *request = &posted.requests[t->first + i];
     if (m->sent)
       MPI_Isend(m->at, count(m), type(m), m->peer, m->tag, line->comm, request);
     else
@@ -211,7 +215,7 @@ void pd_transfer_post(struct pd_transfer *t, struct pd_line *line, int n, const 
 bool pd_transfer_through(struct pd_transfer *t) {
   if (t->line) return move_shared(t);
   int done;
-  MPI_Testall(t->n, requests + t->first, &done, MPI_STATUSES_IGNORE);
+  MPI_Testall(t->n, posted.requests + t->first, &done, MPI_STATUSES_IGNORE);
   if (done && t->unchecked) {
     t->unchecked = false;
     compare_sums(t);
@@ -222,10 +226,10 @@ bool pd_transfer_through(struct pd_transfer *t) {
 bool pd_transfer_passed(struct pd_transfer *t) { return pd_transfer_through(t); }
 
 void pd_transfers_progress(void) {
-  for (int i = 0; i < n_transfers; i++)
-    if (transfers[i]->line && transfers[i]->line->sends) move_shared(transfers[i]);
+  for (int i = 0; i < posted.n_transfers; i++)
+    if (posted.transfers[i]->line && posted.transfers[i]->line->sends) move_shared(posted.transfers[i]);
   int done;
-  if (n_requests) MPI_Testall(n_requests, requests, &done, MPI_STATUSES_IGNORE);
+  if (posted.n_requests) MPI_Testall(posted.n_requests, posted.requests, &done, MPI_STATUSES_IGNORE);
 }
 
 void pd_transfers_watch(void) {}

@@ -9,17 +9,19 @@
 #include <oneapi/dnnl/dnnl.h>
 #include <stdlib.h>
 
-static dnnl_engine_t engine;
-static dnnl_stream_t stream;
+static struct {
+  dnnl_engine_t engine;
+  dnnl_stream_t stream;
+} onednn;
 
 static inline void check(dnnl_status_t status, const char *what) {
   if (status != dnnl_success) pd_fail("oneDNN cannot %s (status %d)", what, (int)status);
 }
 
 static inline void open_library(void) {
-  if (engine) return;
-  check(dnnl_engine_create(&engine, dnnl_cpu, 0), "create its engine");
-  check(dnnl_stream_create(&stream, engine, dnnl_stream_default_flags), "create its stream");
+  if (onednn.engine) return;
+  check(dnnl_engine_create(&onednn.engine, dnnl_cpu, 0), "create its engine");
+  check(dnnl_stream_create(&onednn.stream, onednn.engine, dnnl_stream_default_flags), "create its stream");
 }
 
 /* ---- processor and version ----------------------------------------------------------------------------- */
@@ -134,7 +136,7 @@ static inline size_t descriptor_bytes(descriptor_seen d) { return dnnl_memory_de
 
 static inline dnnl_memory_t memory(descriptor_seen d) {
   dnnl_memory_t m;
-  check(dnnl_memory_create(&m, d, engine, DNNL_MEMORY_NONE), "create a memory object");
+  check(dnnl_memory_create(&m, d, onednn.engine, DNNL_MEMORY_NONE), "create a memory object");
   return m;
 }
 
@@ -169,15 +171,15 @@ static inline dnnl_status_t plan_matmul(dnnl_primitive_desc_t *plan, descriptor_
 #if DNNL_VERSION_MAJOR < 3
   dnnl_matmul_desc_t d;
   dnnl_status_t status = dnnl_matmul_desc_init(&d, a, b, bias, c);
-  return status == dnnl_success ? dnnl_primitive_desc_create(plan, &d, attributes, engine, NULL) : status;
+  return status == dnnl_success ? dnnl_primitive_desc_create(plan, &d, attributes, onednn.engine, NULL) : status;
 #else
-  return dnnl_matmul_primitive_desc_create(plan, engine, a, b, bias, c, attributes);
+  return dnnl_matmul_primitive_desc_create(plan, onednn.engine, a, b, bias, c, attributes);
 #endif
 }
 
 static inline dnnl_status_t plan_reorder(dnnl_primitive_desc_t *plan, descriptor_seen from, descriptor_seen to,
                                          dnnl_primitive_attr_t attributes) {
-  return dnnl_reorder_primitive_desc_create(plan, from, engine, to, engine, attributes);
+  return dnnl_reorder_primitive_desc_create(plan, from, onednn.engine, to, onednn.engine, attributes);
 }
 
 /* A convolution's description: images, weights, bias (or NULL), results, and the kernel's geometry in rows and
@@ -194,9 +196,9 @@ static inline dnnl_status_t plan_convolution(dnnl_primitive_desc_t *plan, const 
   dnnl_status_t status =
       dnnl_dilated_convolution_forward_desc_init(&d, dnnl_forward_training, dnnl_convolution_direct, c->x, c->w,
                                                  c->bias, c->y, c->stride, c->dilation, c->padding, c->padding);
-  return status == dnnl_success ? dnnl_primitive_desc_create(plan, &d, attributes, engine, NULL) : status;
+  return status == dnnl_success ? dnnl_primitive_desc_create(plan, &d, attributes, onednn.engine, NULL) : status;
 #else
-  return dnnl_convolution_forward_primitive_desc_create(plan, engine, dnnl_forward_training,
+  return dnnl_convolution_forward_primitive_desc_create(plan, onednn.engine, dnnl_forward_training,
                                                         dnnl_convolution_direct, c->x, c->w, c->bias, c->y,
                                                         c->stride, c->dilation, c->padding, c->padding,
                                                         attributes);
@@ -212,11 +214,12 @@ static inline dnnl_status_t plan_convolution_backward(dnnl_primitive_desc_t *pla
   dnnl_status_t status =
       dnnl_dilated_convolution_backward_data_desc_init(&d, dnnl_convolution_direct, c->x, c->w, c->y, c->stride,
                                                        c->dilation, c->padding, c->padding);
-  return status == dnnl_success ? dnnl_primitive_desc_create(plan, &d, attributes, engine, forward) : status;
+  return status == dnnl_success ? dnnl_primitive_desc_create(plan, &d, attributes, onednn.engine, forward)
+                                : status;
 #else
-  return dnnl_convolution_backward_data_primitive_desc_create(plan, engine, dnnl_convolution_direct, c->x, c->w,
-                                                              c->y, c->stride, c->dilation, c->padding, c->padding,
-                                                              forward, attributes);
+  return dnnl_convolution_backward_data_primitive_desc_create(plan, onednn.engine, dnnl_convolution_direct, c->x,
+                                                              c->w, c->y, c->stride, c->dilation, c->padding,
+                                                              c->padding, forward, attributes);
 #endif
 }
 
@@ -229,11 +232,12 @@ static inline dnnl_status_t plan_convolution_weights(dnnl_primitive_desc_t *plan
   dnnl_status_t status =
       dnnl_dilated_convolution_backward_weights_desc_init(&d, dnnl_convolution_direct, c->x, c->w, NULL, c->y,
                                                           c->stride, c->dilation, c->padding, c->padding);
-  return status == dnnl_success ? dnnl_primitive_desc_create(plan, &d, attributes, engine, forward) : status;
+  return status == dnnl_success ? dnnl_primitive_desc_create(plan, &d, attributes, onednn.engine, forward)
+                                : status;
 #else
-  return dnnl_convolution_backward_weights_primitive_desc_create(plan, engine, dnnl_convolution_direct, c->x, c->w,
-                                                                 NULL, c->y, c->stride, c->dilation, c->padding,
-                                                                 c->padding, forward, attributes);
+  return dnnl_convolution_backward_weights_primitive_desc_create(plan, onednn.engine, dnnl_convolution_direct,
+                                                                 c->x, c->w, NULL, c->y, c->stride, c->dilation,
+                                                                 c->padding, c->padding, forward, attributes);
 #endif
 }
 

@@ -28,35 +28,38 @@ struct collective {
   double start;
 };
 
-static struct pd_line *line[PD_SIDES];
-static struct pd_transfer *transfer;
-static struct pd_message *messages;
-static const struct pd_meeting *meeting; /* instead of messages; NULL: none */
-static int n_messages;
-static struct collective begun; /* the collective between begin and end; y.at NULL: none */
+static struct {
+  struct pd_line *line[PD_SIDES];
+  struct pd_transfer *transfer;
+  struct pd_message *messages;
+  const struct pd_meeting *meeting; /* instead of messages; NULL: none */
+  int n_messages;
+  struct collective begun; /* the collective between begin and end; y.at NULL: none */
+} collective;
 
 void pd_collectives_start(MPI_Comm group) {
   enum { MOST_BYTES = 1 << 30 }; /* larger than any buffer between host and device */
   int n = pd_tensor_degree();
-  meeting = pd_meeting_start(group);
+  collective.meeting = pd_meeting_start(group);
   int *ranks = pd_allocate(sizeof *ranks * (size_t)n);
   for (int i = 0; i < n; i++) ranks[i] = i;
-  line[PD_COMPUTING] = pd_line_open(group, n, ranks, PD_COMPUTING);
-  if (pd.stage->meeting_bytes) line[PD_MEETING] = pd_line_open(group, n, ranks, PD_MEETING);
+  collective.line[PD_COMPUTING] = pd_line_open(group, n, ranks, PD_COMPUTING);
+  if (pd.stage->meeting_bytes) collective.line[PD_MEETING] = pd_line_open(group, n, ranks, PD_MEETING);
   free(ranks);
-  transfer = pd_transfer_new(2 * (n - 1), MOST_BYTES);
-  messages = pd_allocate(sizeof *messages * 2 * (size_t)(n - 1));
+  collective.transfer = pd_transfer_new(2 * (n - 1), MOST_BYTES);
+  collective.messages = pd_allocate(sizeof *collective.messages * 2 * (size_t)(n - 1));
 }
 
 /* ---- messages ------------------------------------------------------------------------------------ */
 
 static void add_message(int peer, bool sent, const void *at, int64_t bytes) {
-  if (bytes > 0) messages[n_messages++] = (struct pd_message){peer, sent, 1, (void *)at, (size_t)bytes};
+  if (bytes > 0)
+    collective.messages[collective.n_messages++] = (struct pd_message){peer, sent, 1, (void *)at, (size_t)bytes};
 }
 
 static void post(struct collective *c) {
-  pd_transfer_post(transfer, line[c->side], n_messages, messages);
-  n_messages = 0;
+  pd_transfer_post(collective.transfer, collective.line[c->side], collective.n_messages, collective.messages);
+  collective.n_messages = 0;
   c->rounds++;
 }
 
@@ -163,7 +166,7 @@ static void go_on(struct collective *c) {
 
 static void finish(struct collective *c) {
   while (!c->done) {
-    pd_wait_until(has_passed, transfer, "the other ranks of its shard group", -1, NULL, -1);
+    pd_wait_until(has_passed, collective.transfer, "the other ranks of its shard group", -1, NULL, -1);
     go_on(c);
   }
 }
@@ -172,10 +175,10 @@ static void finish(struct collective *c) {
 
 static void do_all(struct collective c) {
   double start = pd_seconds();
-  if (meeting) {
-    if (c.kind == REDUCE) meeting->reduce(c.how, c.x, c.n, c.y);
-    if (c.kind == SCATTER) meeting->scatter(c.x, c.runs, c.part, c.y);
-    if (c.kind == GATHER) meeting->gather(c.x, c.runs, c.part, c.y);
+  if (collective.meeting) {
+    if (c.kind == REDUCE) collective.meeting->reduce(c.how, c.x, c.n, c.y);
+    if (c.kind == SCATTER) collective.meeting->scatter(c.x, c.runs, c.part, c.y);
+    if (c.kind == GATHER) collective.meeting->gather(c.x, c.runs, c.part, c.y);
   } else {
     send_first(&c);
     finish(&c);
@@ -219,18 +222,18 @@ static int64_t elements_of_x(const struct collective *c) {
 
 /* On a device messages pass when posted: all rounds are enqueued now, concurrently with computation. */
 static void begin(struct collective c) {
-  if (begun.y.at) pd_fail("internal: a collective begins before the last one has ended");
+  if (collective.begun.y.at) pd_fail("internal: a collective begins before the last one has ended");
   c.start = pd_seconds();
-  if (meeting) {
-    meeting->show(c.x, elements_of_x(&c));
+  if (collective.meeting) {
+    collective.meeting->show(c.x, elements_of_x(&c));
   } else {
     c.side = PD_MEETING;
     c.room = pd.arena + pd.stage->meeting;
     pd_group_leaves();
     send_first(&c);
-    while (!c.done && pd_transfer_passed(transfer)) go_on(&c);
+    while (!c.done && pd_transfer_passed(collective.transfer)) go_on(&c);
   }
-  begun = c;
+  collective.begun = c;
 }
 
 static void end_by_messages(struct collective *c) {
@@ -239,16 +242,16 @@ static void end_by_messages(struct collective *c) {
 }
 
 void pd_collective_end(pd_out y) {
-  struct collective *c = &begun;
+  struct collective *c = &collective.begun;
   if (c->y.at != y.at) pd_fail("internal: a collective ends that has not begun");
-  if (!meeting)
+  if (!collective.meeting)
     end_by_messages(c);
   else if (c->kind == REDUCE)
-    meeting->reduce_shown(c->how, c->x, c->n, c->y);
+    collective.meeting->reduce_shown(c->how, c->x, c->n, c->y);
   else if (c->kind == SCATTER)
-    meeting->scatter_shown(c->x, c->runs, c->part, c->y);
+    collective.meeting->scatter_shown(c->x, c->runs, c->part, c->y);
   else
-    meeting->gather_shown(c->x, c->runs, c->part, c->y);
+    collective.meeting->gather_shown(c->x, c->runs, c->part, c->y);
   pd_trace_collective(c->start);
   c->y.at = NULL;
 }

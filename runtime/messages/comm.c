@@ -18,7 +18,6 @@
 
 MPI_Comm pd_comm_control, pd_comm_replicas, pd_comm_ties, pd_comm_figures, pd_comm_checkpoints,
     pd_comm_signals = MPI_COMM_NULL;
-static MPI_Comm comm_channels, comm_validation;
 
 enum { VALUES = 1024 }; /* tags of a cut in one direction */
 
@@ -36,17 +35,23 @@ struct route {
   struct pd_transfer **transfer, *validation;
 };
 
-static struct route routes[N_KINDS][PD_MAX_CHUNKS];
-static struct pd_message *messages; /* messages being posted */
-
-/* The lines to and from the ranks of the previous and next stage, by replica. */
-static struct pd_line **lines[N_KINDS][PD_KINDS];
+static struct {
+  MPI_Comm channels, validation;
+  struct route routes[N_KINDS][PD_MAX_CHUNKS];
+  struct pd_message *messages; /* messages being posted */
+  /* The lines to and from the ranks of the previous and next stage, by replica. */
+  struct pd_line **lines[N_KINDS][PD_KINDS];
+  int64_t waiting_for; /* of the innermost wait */
+  int64_t first_passes;
+  int64_t turns_posted; /* last turn with a posted receive */
+  bool validates;       /* while training microbatches are in flight */
+} comm = {.waiting_for = -2};
 
 /* Numbers ranks stage by stage. The launch may start stages in another order, for the devices that they are
  * planned for. */
 void pd_comm_open(int stage) {
   MPI_Comm *all[] = {&pd_comm_control,     &pd_comm_replicas, &pd_comm_ties,
-                     &pd_comm_checkpoints, &comm_channels,    &comm_validation};
+                     &pd_comm_checkpoints, &comm.channels,    &comm.validation};
   MPI_Comm by_stage, pipeline;
   MPI_Comm_split(MPI_COMM_WORLD, 0, stage, &by_stage);
   pd_tensor_open(by_stage, &pipeline);
@@ -73,7 +78,7 @@ static int peer_of(const struct route *l, int64_t k) { return pd_rank_of_number(
 static void describe_overdue(char *text, size_t room) {
   for (int i = 0; i <= GRADIENTS_IN; i++)
     for (int c = 0; c < pd.stage->chunks; c++) {
-      const struct route *l = &routes[i][c];
+      const struct route *l = &comm.routes[i][c];
       int64_t k = l->posted > l->n_transfers ? l->posted - l->n_transfers + 1 : 1;
       while (k <= l->passed && pd_transfer_through(transfer_of(l, k))) k++;
       if (k > l->passed) continue;
@@ -100,19 +105,17 @@ static void give_up(double seconds, const char *what, int64_t number, const char
   pd_fail("nothing came for %.0f s (--timeout): waited for %s%s", seconds, text, story);
 }
 
-static int64_t waiting_for = -2; /* of the innermost wait */
-
-int64_t pd_waiting_for(void) { return waiting_for; }
+int64_t pd_waiting_for(void) { return comm.waiting_for; }
 
 bool pd_wait_until(bool (*done)(void *of), void *of, const char *what, int64_t number, const char *direction,
                    int peer) {
   if (done(of)) return false;
-  int64_t outer = waiting_for;
+  int64_t outer = comm.waiting_for;
   for (double start = pd_seconds();;) {
-    waiting_for = outer;
+    comm.waiting_for = outer;
     pd_progress();
     if (done(of)) return true;
-    waiting_for = pd_self_of(peer);
+    comm.waiting_for = pd_self_of(peer);
     pd_signals_poll(false);
     double waited = pd_seconds() - start;
     if (waited > pd_options.timeout) give_up(waited, what, number, direction, peer);
@@ -171,7 +174,7 @@ static char *in_arena(const struct pd_channel *c, int64_t slot) {
 }
 
 static struct pd_line *line_to(enum route_kind kind, const struct route *l, enum pd_kind line, int peer) {
-  return lines[kind][line][peer - pd_rank_of(l->stage, 0)];
+  return comm.lines[kind][line][peer - pd_rank_of(l->stage, 0)];
 }
 
 /* `number`: microbatch of the pipeline. */
@@ -181,10 +184,10 @@ static void post(enum route_kind kind, const struct route *l, struct pd_transfer
   size_t start = pd_channel_start(c);
   char *at = line == PD_VALIDATION ? in_arena(c, slot) : l->slot[slot];
   for (int i = 0; i < c->n_values; i++)
-    messages[i] = (struct pd_message){peer, kind >= ACTIVATIONS_OUT, l->tag + i, at + c->values[i].offset - start,
-                                      c->values[i].bytes};
+    comm.messages[i] = (struct pd_message){peer, kind >= ACTIVATIONS_OUT, l->tag + i,
+                                           at + c->values[i].offset - start, c->values[i].bytes};
   pd_range_begin(l->work, number);
-  pd_transfer_post(t, line_to(kind, l, line, peer), c->n_values, messages);
+  pd_transfer_post(t, line_to(kind, l, line, peer), c->n_values, comm.messages);
   pd_range_end();
 }
 
@@ -204,7 +207,6 @@ static void post_microbatch(enum route_kind kind, struct route *l, int64_t k) {
 
 /* Up to this turn receives are not posted ahead. A device loads library kernels in the first passes, and loading
  * may wait for all device work: with a receive posted ahead, both ranks would wait for each other. */
-static int64_t first_passes;
 
 /* This rank's turns of the run. */
 static int64_t run_turns(void) {
@@ -213,13 +215,11 @@ static int64_t run_turns(void) {
   return pd.steps * pd_own_microbatches() * pd.stage->chunks;
 }
 
-static int64_t turns_posted; /* last turn with a posted receive */
-
-int64_t pd_turns_posted(void) { return turns_posted; }
+int64_t pd_turns_posted(void) { return comm.turns_posted; }
 
 static void post_turn(enum route_kind kind, int64_t number, struct route *l, int64_t k) {
   post_microbatch(kind, l, k);
-  if (number > turns_posted) turns_posted = number;
+  if (number > comm.turns_posted) comm.turns_posted = number;
 }
 
 /* Posts one receive per direction, of the next turn that gets a message; its slot must be free by then, as
@@ -229,9 +229,9 @@ static void post_next(enum route_kind kind, int64_t number) {
   int64_t group = number + pd_turns_together() * pd.stage->chunks; /* every chunk comes up in one */
   for (int64_t next = number + 1; next <= turns && next <= group; next++) {
     struct pd_turn turn = pd_turn(next, kind == GRADIENTS_IN);
-    struct route *l = &routes[kind][turn.chunk];
+    struct route *l = &comm.routes[kind][turn.chunk];
     if (l->channel->n_values) {
-      if (next > first_passes) post_turn(kind, next, l, turn.k);
+      if (next > comm.first_passes) post_turn(kind, next, l, turn.k);
       return;
     }
   }
@@ -239,7 +239,7 @@ static void post_next(enum route_kind kind, int64_t number) {
 
 static void receive(enum route_kind kind, int64_t number) {
   struct pd_turn turn = pd_turn(number, kind == GRADIENTS_IN);
-  struct route *l = &routes[kind][turn.chunk];
+  struct route *l = &comm.routes[kind][turn.chunk];
   if (!l->channel->n_values) return;
   if (l->posted < turn.k)
     post_turn(kind, number, l, turn.k); /* of a first pass, or during an agreement on the end */
@@ -269,14 +269,12 @@ static void await_slot(const struct route *l, int64_t number, int64_t k) {
   pd_range_end();
 }
 
-static bool validates; /* while training microbatches are in flight */
-
 /* The number of receiver slots such that the sender no longer uses a slot when it comes up again: the pipeline's
  * microbatches between two microbatches in one slot of the sender, plus validations in between. */
 static int64_t least_slots(const struct route *l) {
   int theirs = pd.stage->replicas[l->stage];
   if (!l->channel->kept) return 1;
-  if (validates && l->work == PD_SEND_ACTIVATIONS) return INT64_MAX;
+  if (comm.validates && l->work == PD_SEND_ACTIVATIONS) return INT64_MAX;
   return (l->channel->slots * (int64_t)pd_replicas() + theirs - 1) / theirs;
 }
 
@@ -291,14 +289,14 @@ static void choose_slot(enum route_kind kind, struct route *l, int64_t k) {
 
 static void await_turn(enum route_kind kind, int64_t number) {
   struct pd_turn turn = pd_turn(number, kind == GRADIENTS_OUT);
-  struct route *l = &routes[kind][turn.chunk];
+  struct route *l = &comm.routes[kind][turn.chunk];
   await_slot(l, number, turn.k);
   choose_slot(kind, l, turn.k);
 }
 
 static void send(enum route_kind kind, int64_t number) {
   struct pd_turn turn = pd_turn(number, kind == GRADIENTS_OUT);
-  struct route *l = &routes[kind][turn.chunk];
+  struct route *l = &comm.routes[kind][turn.chunk];
   if (!l->channel->n_values) return;
   await_slot(l, number, turn.k);
   double start = pd_seconds();
@@ -322,7 +320,7 @@ static void open_route(enum route_kind kind, int chunk) {
   bool gradients = kind == GRADIENTS_IN || kind == GRADIENTS_OUT;
   bool before = kind == ACTIVATIONS_IN || kind == GRADIENTS_OUT; /* the cut is before this stage */
   int other = before ? s->stage - 1 : s->stage + 1;
-  struct route *l = &routes[kind][chunk];
+  struct route *l = &comm.routes[kind][chunk];
   int cut = s->spilled  ? 0
             : other < 0 ? chunk - 1
                         : chunk; /* a rank with consecutive parts has one cut with each neighbour */
@@ -385,17 +383,17 @@ static bool share_microbatches(int q, int w, int r, int v) {
 /* Adds the lines of a kind of route, one for each rank at the other end with common microbatches. */
 static int list_lines(enum route_kind kind, enum pd_kind line, struct opening *to) {
   bool sends = kind >= ACTIVATIONS_OUT;
-  int stage = routes[kind][0].stage, w = pd.stage->replicas[stage], n = 0;
+  int stage = comm.routes[kind][0].stage, w = pd.stage->replicas[stage], n = 0;
   bool used = false;
-  for (int c = 0; c < pd.stage->chunks; c++) used |= routes[kind][c].channel->n_values > 0;
-  lines[kind][line] = pd_allocate(sizeof(struct pd_line *) * (size_t)w);
+  for (int c = 0; c < pd.stage->chunks; c++) used |= comm.routes[kind][c].channel->n_values > 0;
+  comm.lines[kind][line] = pd_allocate(sizeof(struct pd_line *) * (size_t)w);
   for (int r = 0; r < w && used; r++) {
     if (!share_microbatches(pd.replica, pd_replicas(), r, w)) continue;
     int peer = pd_rank_of(stage, r);
     int64_t from = sends ? pd.rank : peer, to_rank = sends ? peer : pd.rank;
     to[n++] = (struct opening){(from * pd.ranks + to_rank) * PD_KINDS + line,
-                               &lines[kind][line][r],
-                               line == PD_VALIDATION ? comm_validation : comm_channels,
+                               &comm.lines[kind][line][r],
+                               line == PD_VALIDATION ? comm.validation : comm.channels,
                                peer,
                                sends,
                                line};
@@ -409,7 +407,7 @@ static void open_lines(void) {
   for (int i = 0; i < N_KINDS; i++) {
     bool activations = i == ACTIVATIONS_IN || i == ACTIVATIONS_OUT;
     n += list_lines((enum route_kind)i, activations ? PD_ACTIVATIONS : PD_GRADIENTS, opening + n);
-    if (activations && validates) n += list_lines((enum route_kind)i, PD_VALIDATION, opening + n);
+    if (activations && comm.validates) n += list_lines((enum route_kind)i, PD_VALIDATION, opening + n);
   }
   qsort(opening, (size_t)n, sizeof *opening, by_key);
   for (int i = 0; i < n; i++) {
@@ -420,26 +418,26 @@ static void open_lines(void) {
 }
 
 static void *slot_of(const struct route *l, int64_t k) { return l->slot[k % l->channel->slots]; }
-void *pd_activations_slot(int chunk, int64_t k) { return slot_of(&routes[ACTIVATIONS_OUT][chunk], k); }
-void *pd_gradients_slot(int chunk, int64_t k) { return slot_of(&routes[GRADIENTS_OUT][chunk], k); }
+void *pd_activations_slot(int chunk, int64_t k) { return slot_of(&comm.routes[ACTIVATIONS_OUT][chunk], k); }
+void *pd_gradients_slot(int chunk, int64_t k) { return slot_of(&comm.routes[GRADIENTS_OUT][chunk], k); }
 
 void pd_comm_start(void) {
   const struct pd_stage *s = pd.stage;
-  validates = pd_evaluation_data && !s->inference;
+  comm.validates = pd_evaluation_data && !s->inference;
   int values = 0;
   for (int i = 0; i < N_KINDS; i++)
     for (int c = 0; c < s->chunks; c++) {
-      struct route *l = &routes[i][c];
+      struct route *l = &comm.routes[i][c];
       open_route((enum route_kind)i, c);
-      make_transfers(l, validates && (i == ACTIVATIONS_IN || i == ACTIVATIONS_OUT));
+      make_transfers(l, comm.validates && (i == ACTIVATIONS_IN || i == ACTIVATIONS_OUT));
       if (l->channel->n_values > values) values = l->channel->n_values;
     }
-  messages = pd_allocate(sizeof *messages * (size_t)values);
+  comm.messages = pd_allocate(sizeof *comm.messages * (size_t)values);
   pd_tensor_start();
   open_lines();
   int64_t batch = pd_own_microbatches() * s->chunks, done = pd.first_step * batch;
-  if (pd_device_name()) first_passes = done + batch;
-  if (s->generation) first_passes = INT64_MAX; /* any step may be the last */
+  if (pd_device_name()) comm.first_passes = done + batch;
+  if (s->generation) comm.first_passes = INT64_MAX; /* any step may be the last */
   for (int i = 0; i <= GRADIENTS_IN; i++) post_next((enum route_kind)i, done);
 }
 
@@ -448,8 +446,8 @@ static bool all_are_through(void *unused) {
   (void)unused;
   for (int i = 0; i < N_KINDS; i++)
     for (int c = 0; c < pd.stage->chunks; c++)
-      for (int j = 0; j < routes[i][c].n_transfers; j++)
-        if (!pd_transfer_through(routes[i][c].transfer[j])) return false;
+      for (int j = 0; j < comm.routes[i][c].n_transfers; j++)
+        if (!pd_transfer_through(comm.routes[i][c].transfer[j])) return false;
   return true;
 }
 
@@ -469,7 +467,7 @@ void pd_comm_finish(void) {
 static void validation_transfer(enum route_kind kind, int64_t turn, int64_t slot) {
   static const char what[] = "activations of validation microbatch";
   int64_t v = (turn - 1) / pd.stage->chunks + 1;
-  const struct route *l = &routes[kind][(turn - 1) % pd.stage->chunks];
+  const struct route *l = &comm.routes[kind][(turn - 1) % pd.stage->chunks];
   const char *direction = kind == ACTIVATIONS_IN ? "from" : "to be received by";
   if (!l->channel->n_values) return;
   int peer = peer_of(l, v);

@@ -22,25 +22,28 @@ enum request { NOTHING, CHECKPOINT, STOP };
  * this rank (-1: for all). */
 enum told { ROUND, FAILED, ASKS, WAITS };
 
-static volatile sig_atomic_t wanted; /* an enum request without a round */
-static volatile sig_atomic_t came;   /* signal that requested the stop; 0: none */
-static volatile sig_atomic_t interrupts;
-static volatile sig_atomic_t answered; /* the training handles signals, between its start and end */
-static volatile sig_atomic_t mute;     /* another rank has reported the failure */
-static timer_t grace_timer;
-static char out_of_grace[256];
-
 static struct {
-  bool open;
-  int64_t number;          /* rounds before it */
-  int64_t update;          /* this rank's proposal */
-  int64_t mine[3], all[3]; /* updates, request, signal */
-  MPI_Request request;
-} agreement;
-static int64_t newest = -1;      /* newest round of any rank */
-static int64_t begun;            /* last forward turn begun */
-static int64_t checkpoint_after; /* update of a requested checkpoint; 0: none */
-static int stopped_by;           /* the signal; 0: none */
+  volatile sig_atomic_t wanted; /* an enum request without a round */
+  volatile sig_atomic_t came;   /* signal that requested the stop; 0: none */
+  volatile sig_atomic_t interrupts;
+  volatile sig_atomic_t answered; /* the training handles signals, between its start and end */
+  volatile sig_atomic_t mute;     /* another rank has reported the failure */
+  timer_t grace_timer;
+  char out_of_grace[256];
+  struct {
+    bool open;
+    int64_t number;          /* rounds before it */
+    int64_t update;          /* this rank's proposal */
+    int64_t mine[3], all[3]; /* updates, request, signal */
+    MPI_Request request;
+  } agreement;
+  int64_t newest;           /* newest round of any rank */
+  int64_t begun;            /* last forward turn begun */
+  int64_t checkpoint_after; /* update of a requested checkpoint; 0: none */
+  int stopped_by;           /* the signal; 0: none */
+  double mpirun_grace;
+  int64_t *waits;
+} signals = {.newest = -1};
 
 static const char *name_of(int number) {
   return number == SIGTERM ? "SIGTERM" : number == SIGINT ? "SIGINT" : number == SIGUSR2 ? "SIGUSR2" : "a signal";
@@ -74,7 +77,7 @@ static void speak(const char *text, const char *more) {
   n = append(line, n, sizeof line, text);
   n = append(line, n, sizeof line, more);
   n = append(line, n, sizeof line, "\n");
-  if (!mute && write(STDERR_FILENO, line, n) < 0) _exit(1);
+  if (!signals.mute && write(STDERR_FILENO, line, n) < 0) _exit(1);
 }
 
 /* Ends the process as by the signal's default, after removing incomplete files. */
@@ -85,21 +88,20 @@ static void die_of(int number) {
 }
 
 /* Seconds between SIGTERM and SIGKILL of Open MPI's mpirun; 0: another launcher. */
-static double mpirun_grace;
 
 static void find_mpirun_grace(void) {
   static const char *const names[] = {"OMPI_MCA_odls_base_sigkill_timeout", "PRTE_MCA_odls_base_sigkill_timeout"};
-  mpirun_grace = getenv("OMPI_COMM_WORLD_RANK") ? 1 : 0; /* its default */
-  for (size_t i = 0; i < sizeof names / sizeof *names && mpirun_grace > 0; i++) {
+  signals.mpirun_grace = getenv("OMPI_COMM_WORLD_RANK") ? 1 : 0; /* its default */
+  for (size_t i = 0; i < sizeof names / sizeof *names && signals.mpirun_grace > 0; i++) {
     const char *given = getenv(names[i]);
-    if (given && atof(given) > 0) mpirun_grace = atof(given);
+    if (given && atof(given) > 0) signals.mpirun_grace = atof(given);
   }
 }
 
 /* Seconds that a stop by mpirun may take. */
 static double launcher_seconds(void) {
-  double seconds = mpirun_grace * 0.9;
-  return mpirun_grace > 0 && seconds < pd_options.grace ? seconds : pd_options.grace;
+  double seconds = signals.mpirun_grace * 0.9;
+  return signals.mpirun_grace > 0 && seconds < pd_options.grace ? seconds : pd_options.grace;
 }
 
 static double seconds_left(int number, const siginfo_t *info) {
@@ -109,26 +111,26 @@ static double seconds_left(int number, const siginfo_t *info) {
 
 static void start_timer(double seconds) {
   struct itimerspec at = {.it_value = {(time_t)seconds, (long)((seconds - (double)(time_t)seconds) * 1e9)}};
-  timer_settime(grace_timer, 0, &at, NULL);
+  timer_settime(signals.grace_timer, 0, &at, NULL);
 }
 
 static void grace_is_over(int number) {
   (void)number;
-  if (!pd.self) speak(name_of(came), out_of_grace);
-  die_of(came ? came : SIGTERM);
+  if (!pd.self) speak(name_of(signals.came), signals.out_of_grace);
+  die_of(signals.came ? signals.came : SIGTERM);
 }
 
 static void stop(int number, siginfo_t *info, void *context) {
   (void)context;
   int error = errno;
   bool launcher = info->si_code <= 0 && info->si_pid == getppid(); /* mpirun reports it */
-  interrupts += number == SIGINT;
-  if (!answered || mute || interrupts > 1) {
+  signals.interrupts += number == SIGINT;
+  if (!signals.answered || signals.mute || signals.interrupts > 1) {
     if (!launcher || number == SIGINT) speak("ended by ", name_of(number));
     die_of(number);
-  } else if (!came) {
-    came = number;
-    wanted = STOP;
+  } else if (!signals.came) {
+    signals.came = number;
+    signals.wanted = STOP;
     start_timer(seconds_left(number, info));
   }
   errno = error;
@@ -136,7 +138,7 @@ static void stop(int number, siginfo_t *info, void *context) {
 
 static void ask_for_checkpoint(int number) {
   (void)number;
-  if (wanted == NOTHING) wanted = CHECKPOINT;
+  if (signals.wanted == NOTHING) signals.wanted = CHECKPOINT;
 }
 
 static void handle(int number, void (*handler)(int, siginfo_t *, void *)) {
@@ -150,8 +152,9 @@ void pd_signals_prepare(void) {
   find_mpirun_grace();
   signal(SIGXFSZ, SIG_IGN); /* writes beyond the file size limit then fail with an error */
   signal(SIGVTALRM, grace_is_over);
-  if (timer_create(CLOCK_MONOTONIC, &event, &grace_timer)) pd_fail("cannot make a timer: %s", strerror(errno));
-  snprintf(out_of_grace, sizeof out_of_grace,
+  if (timer_create(CLOCK_MONOTONIC, &event, &signals.grace_timer))
+    pd_fail("cannot make a timer: %s", strerror(errno));
+  snprintf(signals.out_of_grace, sizeof signals.out_of_grace,
            ": the current update did not end within the grace period (--grace, or mpirun's "
            "odls_base_sigkill_timeout): stopped without it; earlier checkpoints are kept");
   handle(SIGTERM, stop);
@@ -161,8 +164,8 @@ void pd_signals_prepare(void) {
 }
 
 void pd_signals_mute(void) {
-  mute = 1;
-  if (came) die_of(came);
+  signals.mute = 1;
+  if (signals.came) die_of(signals.came);
 }
 
 /* ---- rounds ------------------------------------------------------------------------------------ */
@@ -170,7 +173,7 @@ void pd_signals_mute(void) {
 static int64_t turns_of_batch(void) { return pd_own_microbatches() * pd.stage->chunks; }
 
 int64_t pd_updates_begun(void) {
-  int64_t turns = turns_of_batch(), last = begun > pd_turns_posted() ? begun : pd_turns_posted();
+  int64_t turns = turns_of_batch(), last = signals.begun > pd_turns_posted() ? signals.begun : pd_turns_posted();
   int64_t updates = (last + turns - 1) / turns;
   return updates > pd_updates.done ? updates : pd_updates.done;
 }
@@ -183,12 +186,13 @@ static int64_t least_updates(void) {
 }
 
 static void join(enum request request, int number) {
-  agreement.open = true;
-  agreement.update = least_updates();
-  agreement.mine[0] = agreement.update;
-  agreement.mine[1] = request;
-  agreement.mine[2] = number;
-  MPI_Iallreduce(agreement.mine, agreement.all, 3, MPI_INT64_T, MPI_MAX, pd_comm_signals, &agreement.request);
+  signals.agreement.open = true;
+  signals.agreement.update = least_updates();
+  signals.agreement.mine[0] = signals.agreement.update;
+  signals.agreement.mine[1] = request;
+  signals.agreement.mine[2] = number;
+  MPI_Iallreduce(signals.agreement.mine, signals.agreement.all, 3, MPI_INT64_T, MPI_MAX, pd_comm_signals,
+                 &signals.agreement.request);
 }
 
 /* Sends a number to all ranks, without waiting: messages have eight bytes. */
@@ -210,7 +214,6 @@ void pd_signals_failed(void) {
 
 /* By rank: its answer to ASKS, the rank that it waits for. */
 enum { UNHEARD = -2 };
-static int64_t *waits;
 
 static void answer(int asking) {
   int64_t peer = pd_waiting_for();
@@ -233,29 +236,29 @@ static void listen(void) {
     for (int done = 0; !done;) MPI_Test(&request, &done, MPI_STATUS_IGNORE);
     if (status.MPI_TAG == FAILED) pd_leave_to_others();
     if (status.MPI_TAG == ASKS) answer(status.MPI_SOURCE);
-    if (status.MPI_TAG == WAITS && waits) waits[status.MPI_SOURCE] = number;
-    if (status.MPI_TAG == ROUND && number > newest) newest = number;
+    if (status.MPI_TAG == WAITS && signals.waits) signals.waits[status.MPI_SOURCE] = number;
+    if (status.MPI_TAG == ROUND && number > signals.newest) signals.newest = number;
   }
 }
 
 static void settle(void) {
-  agreement.open = false;
-  agreement.number++;
-  if (agreement.all[1] == CHECKPOINT) {
-    checkpoint_after = agreement.all[0];
+  signals.agreement.open = false;
+  signals.agreement.number++;
+  if (signals.agreement.all[1] == CHECKPOINT) {
+    signals.checkpoint_after = signals.agreement.all[0];
     if (!pd_options.checkpoint)
       pd_note("SIGUSR1 is ignored: it requests a checkpoint, but --checkpoint DIR was not given");
-  } else if (agreement.all[0] < pd.steps) {
-    pd.steps = agreement.all[0];
-    stopped_by = (int)agreement.all[2];
-    pd_note("%s: stopping after update %lld", name_of(stopped_by), (long long)pd.steps);
+  } else if (signals.agreement.all[0] < pd.steps) {
+    pd.steps = signals.agreement.all[0];
+    signals.stopped_by = (int)signals.agreement.all[2];
+    pd_note("%s: stopping after update %lld", name_of(signals.stopped_by), (long long)pd.steps);
   }
 }
 
 static bool is_settled(void *unused) {
   (void)unused;
   pd_signals_poll(true);
-  return !agreement.open;
+  return !signals.agreement.open;
 }
 
 /* Listens for `seconds`; ends the launch if another rank reports a failure. */
@@ -278,13 +281,13 @@ void pd_signals_ask(int peer, char *story, size_t room) {
   size_t n = 0;
   *story = 0;
   if (pd_comm_signals == MPI_COMM_NULL || pd.everyone < 2) return;
-  waits = pd_allocate(sizeof *waits * (size_t)pd.everyone);
-  for (int r = 0; r < pd.everyone; r++) waits[r] = UNHEARD;
+  signals.waits = pd_allocate(sizeof *signals.waits * (size_t)pd.everyone);
+  for (int r = 0; r < pd.everyone; r++) signals.waits[r] = UNHEARD;
   tell(ASKS, 0);
   listen_for(0.5);
   int at = peer;
   for (int i = 0; at >= 0 && at != pd.self && i < pd.everyone && n < room; i++) {
-    int next = (int)waits[at];
+    int next = (int)signals.waits[at];
     if (next == UNHEARD) n += (size_t)snprintf(story + n, room - n, ", which does not answer");
     if (next == -1) n += (size_t)snprintf(story + n, room - n, ", which waits for all ranks");
     if (next >= 0) n += (size_t)snprintf(story + n, room - n, ", which waits for rank %d", next);
@@ -292,54 +295,54 @@ void pd_signals_ask(int peer, char *story, size_t room) {
   }
   if (peer >= 0 && at != -1) return;
   for (int r = 0, silent = 0; r < pd.everyone && n < room; r++)
-    if (r != pd.self && waits[r] == UNHEARD)
+    if (r != pd.self && signals.waits[r] == UNHEARD)
       n += (size_t)snprintf(story + n, room - n, "%s rank %d does not answer", silent++ ? "," : ";", r);
 }
 
 void pd_signals_poll(bool patient) {
   if (patient && pd.everyone > 1) listen();
-  if (!answered) return;
-  if (!agreement.open && wanted && pd_updates.done < pd.steps) {
-    enum request request = (enum request)wanted;
-    wanted = NOTHING;
-    join(request, came);
-    tell(ROUND, agreement.number);
+  if (!signals.answered) return;
+  if (!signals.agreement.open && signals.wanted && pd_updates.done < pd.steps) {
+    enum request request = (enum request)signals.wanted;
+    signals.wanted = NOTHING;
+    join(request, signals.came);
+    tell(ROUND, signals.agreement.number);
   }
-  if (!agreement.open && newest >= agreement.number) join(NOTHING, 0);
+  if (!signals.agreement.open && signals.newest >= signals.agreement.number) join(NOTHING, 0);
   int done = 0;
-  if (agreement.open) MPI_Test(&agreement.request, &done, MPI_STATUS_IGNORE);
+  if (signals.agreement.open) MPI_Test(&signals.agreement.request, &done, MPI_STATUS_IGNORE);
   if (done) settle();
 }
 
 static void await_settlement(void) {
   pd_signals_poll(true);
-  if (agreement.open) pd_wait_until(is_settled, NULL, "all ranks to agree on where to stop", -1, NULL, -1);
+  if (signals.agreement.open) pd_wait_until(is_settled, NULL, "all ranks to agree on where to stop", -1, NULL, -1);
 }
 
 /* ---- queries of the training -------------------------------------------------------------------- */
 
 void pd_signals_start(void) {
   if (pd.stage->inference || pd_only_evaluates() || pd.first_step >= pd.steps) return;
-  begun = pd.first_step * turns_of_batch();
-  answered = 1;
+  signals.begun = pd.first_step * turns_of_batch();
+  signals.answered = 1;
 }
 
 void pd_signals_finish(void) {
-  if (agreement.open) await_settlement();
-  answered = 0;
+  if (signals.agreement.open) await_settlement();
+  signals.answered = 0;
   start_timer(0);
 }
 
 int64_t pd_last_turn_to_post(int64_t last) {
-  int64_t own = agreement.open ? agreement.update * turns_of_batch() : last;
+  int64_t own = signals.agreement.open ? signals.agreement.update * turns_of_batch() : last;
   return own < last ? own : last;
 }
 
 bool pd_goes_on(int64_t k) {
   pd_signals_poll(false);
-  if (agreement.open && k > agreement.update * turns_of_batch()) await_settlement();
+  if (signals.agreement.open && k > signals.agreement.update * turns_of_batch()) await_settlement();
   if (k > pd.steps * turns_of_batch()) return false;
-  begun = k;
+  signals.begun = k;
   return true;
 }
 
@@ -357,7 +360,7 @@ static void warn_of_long_updates(void) {
     pd_warn(
         "an update takes %.1f s, but mpirun kills ranks %g s after Ctrl-C or SIGTERM: no checkpoint would be "
         "written. help: launch with 'mpirun --mca odls_base_sigkill_timeout %.0f', or stop with SIGUSR2 to mpirun",
-        shorter, mpirun_grace, 30 + 2 * shorter);
+        shorter, signals.mpirun_grace, 30 + 2 * shorter);
   else
     pd_warn("an update takes %.1f s, but the grace period is %g s: a stop would write no checkpoint. help: use "
             "--grace %.0f",
@@ -367,11 +370,11 @@ static void warn_of_long_updates(void) {
 bool pd_signals_at_update(int64_t t) {
   warn_of_long_updates();
   pd_signals_poll(true);
-  if (agreement.open && t + 1 >= agreement.update) await_settlement();
-  bool asked = checkpoint_after && checkpoint_after == t + 1;
-  if (asked) checkpoint_after = 0;
+  if (signals.agreement.open && t + 1 >= signals.agreement.update) await_settlement();
+  bool asked = signals.checkpoint_after && signals.checkpoint_after == t + 1;
+  if (asked) signals.checkpoint_after = 0;
   return asked;
 }
 
-int pd_stopped_by(void) { return stopped_by; }
-const char *pd_stopped_by_name(void) { return stopped_by ? name_of(stopped_by) : NULL; }
+int pd_stopped_by(void) { return signals.stopped_by; }
+const char *pd_stopped_by_name(void) { return signals.stopped_by ? name_of(signals.stopped_by) : NULL; }

@@ -17,25 +17,29 @@
 enum { PAGE = 4096, N_VISITS = 2 };
 
 struct pd_spill_blocks pd_spill_blocks;
-static struct pd_spill_block *blocks;
-static int n_blocks, n_of_parameters; /* blocks of parameters precede all other blocks */
 enum { N_BETWEEN = 3 };
-static int *first_between
-    [N_BETWEEN]; /* by part: first block of activations, of their gradients, of saved values; -1: none */
-static int n_groups;
-static int *group_of, *group_first; /* group by parameter; first parameter by group, with one more entry */
 
-static struct pd_batch batch;
-static struct pd_moves moves;
-static int64_t reached;   /* current or next step of the batch */
-static size_t held_bytes; /* bytes resident for steps */
-static bool as_planned;   /* residency follows the moves */
-static bool in_step;
-static bool *there;                              /* by block, for pd_moves_there() */
-static struct pd_spill_block *visited[N_VISITS]; /* the latest first */
+static struct {
+  struct pd_spill_block *blocks;
+  int n_blocks, n_of_parameters; /* blocks of parameters precede all other blocks */
+  int *first_between
+      [N_BETWEEN]; /* by part: first block of activations, of their gradients, of saved values; -1: none */
+  int n_groups;
+  int *group_of, *group_first; /* group by parameter; first parameter by group, with one more entry */
+  struct pd_batch batch;
+  struct pd_moves moves;
+  int64_t reached;   /* current or next step of the batch */
+  size_t held_bytes; /* bytes resident for steps */
+  bool as_planned;   /* residency follows the moves */
+  bool in_step;
+  bool *there;                              /* by block, for pd_moves_there() */
+  struct pd_spill_block *visited[N_VISITS]; /* the latest first */
+  bool goes_on;
+  struct pd_step after; /* the unit that just ended */
+} offload = {.goes_on = true};
 
-bool pd_spills(void) { return n_blocks > 0; }
-bool pd_updates_at_home(void) { return n_blocks > 0 && pd.stage->spilled->at_home; }
+bool pd_spills(void) { return offload.n_blocks > 0; }
+bool pd_updates_at_home(void) { return offload.n_blocks > 0 && pd.stage->spilled->at_home; }
 static size_t paged(const struct pd_spill_block *b) { return pd_paged(pd.stage->spilled->page, b->block.bytes); }
 static int parts(void) { return pd.stage->spilled->parts; }
 
@@ -43,8 +47,8 @@ static int parts(void) { return pd.stage->spilled->parts; }
 
 static void add(enum pd_block_kind kind, size_t offset, size_t bytes, uint64_t used_by, int parameter) {
   struct pd_block b = {.kind = kind, .offset = offset, .bytes = bytes, .parts = used_by};
-  b.group = parameter >= 0 ? group_of[parameter] : -1;
-  if (bytes) blocks[n_blocks++] = (struct pd_spill_block){.block = b, .parameter = parameter};
+  b.group = parameter >= 0 ? offload.group_of[parameter] : -1;
+  if (bytes) offload.blocks[offload.n_blocks++] = (struct pd_spill_block){.block = b, .parameter = parameter};
 }
 
 static size_t in_arena(const void *at) { return (size_t)((const char *)at - pd.arena); }
@@ -55,13 +59,13 @@ static void add_parameter(int i) {
   const struct pd_spilled_parameter *of = &s->spilled->parameters[i];
   size_t f32 = (size_t)p->elements * sizeof(float);
   add(PD_BLOCK_WEIGHTS, in_arena(pd_weights_at(p, 0)), p->bf16 ? f32 / 2 : f32, of->parts, i);
-  blocks[n_blocks - 1].block.shared = of->gradients_stay;
+  offload.blocks[offload.n_blocks - 1].block.shared = of->gradients_stay;
   if (p->frozen) return;
   for (int use = 0; use < p->n_uses && !of->gradients_stay; use++) {
     add(PD_BLOCK_GRADIENT, in_arena(pd_accumulators(0)) + p->uses[use].offset, f32, (uint64_t)1 << of->uses[use],
         i);
-    blocks[n_blocks - 1].block.sums = use > 0 && use + 1 == p->n_uses;
-    blocks[n_blocks - 1].block.added = use + 1 < p->n_uses;
+    offload.blocks[offload.n_blocks - 1].block.sums = use > 0 && use + 1 == p->n_uses;
+    offload.blocks[offload.n_blocks - 1].block.added = use + 1 < p->n_uses;
   }
   for (int m = 0; m < s->n_moments && pd_is_trained(p); m++) {
     const float *moment = pd_moment_at(p, m);
@@ -79,15 +83,15 @@ static int by_offset(const void *a, const void *b) {
 
 /* As pdc's allocate/spill.c does. */
 static void join_neighbours(void) {
-  struct pd_block *all = pd_allocate(sizeof *all * (size_t)n_blocks);
-  qsort(blocks, (size_t)n_blocks, sizeof *blocks, by_offset);
-  for (int i = 0; i < n_blocks; i++) all[i] = blocks[i].block;
-  int n = pd_join_blocks(all, n_blocks, pd.stage->spilled->page);
+  struct pd_block *all = pd_allocate(sizeof *all * (size_t)offload.n_blocks);
+  qsort(offload.blocks, (size_t)offload.n_blocks, sizeof *offload.blocks, by_offset);
+  for (int i = 0; i < offload.n_blocks; i++) all[i] = offload.blocks[i].block;
+  int n = pd_join_blocks(all, offload.n_blocks, pd.stage->spilled->page);
   for (int i = 0, from = 0; i < n; i++) {
-    while (blocks[from].block.offset != all[i].offset) from++;
-    blocks[i] = (struct pd_spill_block){.block = all[i], .parameter = blocks[from].parameter};
+    while (offload.blocks[from].block.offset != all[i].offset) from++;
+    offload.blocks[i] = (struct pd_spill_block){.block = all[i], .parameter = offload.blocks[from].parameter};
   }
-  n_blocks = n;
+  offload.n_blocks = n;
   free(all);
 }
 
@@ -98,10 +102,10 @@ static void add_between(enum pd_block_kind kind) {
     const size_t at[] = {c->activations, c->returned, c->saved},
                  bytes[] = {c->activations_bytes, c->returned_bytes, c->saved_bytes};
     const int of = kind - PD_BLOCK_ACTIVATIONS;
-    first_between[of][part] = bytes[of] ? n_blocks : -1;
+    offload.first_between[of][part] = bytes[of] ? offload.n_blocks : -1;
     for (int slot = 0; bytes[of] && slot < pd.stage->microbatches; slot++) {
       add(kind, at[of] + (size_t)slot * bytes[of], bytes[of], 0, -1);
-      struct pd_block *b = &blocks[n_blocks - 1].block;
+      struct pd_block *b = &offload.blocks[offload.n_blocks - 1].block;
       b->part = part;
       b->slot = slot;
       b->rereads = kind == PD_BLOCK_ACTIVATIONS && c[-1].keeps;
@@ -111,9 +115,9 @@ static void add_between(enum pd_block_kind kind) {
 
 static int64_t find_homes(void) {
   int64_t bytes = 0;
-  for (int i = 0; i < n_blocks; i++) {
-    blocks[i].home = bytes;
-    bytes += (int64_t)(blocks[i].block.bytes + PAGE - 1) / PAGE * PAGE;
+  for (int i = 0; i < offload.n_blocks; i++) {
+    offload.blocks[i].home = bytes;
+    bytes += (int64_t)(offload.blocks[i].block.bytes + PAGE - 1) / PAGE * PAGE;
   }
   return bytes;
 }
@@ -131,15 +135,15 @@ static int first_part(int parameter) {
 static void make_groups(void) {
   const struct pd_stage *s = pd.stage;
   struct pd_grouping g = {0};
-  group_of = pd_allocate(sizeof *group_of * (size_t)s->n_parameters);
-  group_first = pd_allocate(sizeof *group_first * (size_t)(s->n_parameters + 1));
+  offload.group_of = pd_allocate(sizeof *offload.group_of * (size_t)s->n_parameters);
+  offload.group_first = pd_allocate(sizeof *offload.group_first * (size_t)(s->n_parameters + 1));
   for (int i = 0; i < s->n_parameters; i++)
     if (!s->parameters[i].frozen && s->parameters[i].elements > g.most) g.most = s->parameters[i].elements;
   for (int i = 0; i < s->n_parameters; i++) {
-    group_of[i] = s->parameters[i].frozen ? -1 : pd_group_of(&g, s->parameters[i].elements, first_part(i));
-    if (g.groups > n_groups) group_first[n_groups++] = i;
+    offload.group_of[i] = s->parameters[i].frozen ? -1 : pd_group_of(&g, s->parameters[i].elements, first_part(i));
+    if (g.groups > offload.n_groups) offload.group_first[offload.n_groups++] = i;
   }
-  group_first[n_groups] = s->n_parameters;
+  offload.group_first[offload.n_groups] = s->n_parameters;
 }
 
 static int most_blocks(void) {
@@ -153,17 +157,17 @@ static int most_blocks(void) {
 static void decide_moves(void) {
   const struct pd_stage *of_rank = pd.stage;
   const struct pd_spilled *s = of_rank->spilled;
-  struct pd_block *all = pd_allocate(sizeof *all * (size_t)n_blocks);
-  for (int i = 0; i < n_blocks; i++) all[i] = blocks[i].block;
-  struct pd_holding of = {.block = all, .n = n_blocks, .page = s->page, .room = s->room, .kept = s->kept};
+  struct pd_block *all = pd_allocate(sizeof *all * (size_t)offload.n_blocks);
+  for (int i = 0; i < offload.n_blocks; i++) all[i] = offload.blocks[i].block;
+  struct pd_holding of = {.block = all, .n = offload.n_blocks, .page = s->page, .room = s->room, .kept = s->kept};
   of.batch = (struct pd_batch){.parts = s->parts,
                                .turns = of_rank->stage == of_rank->n_stages - 1,
                                .microbatches = of_rank->microbatches,
-                               .groups = n_groups,
+                               .groups = offload.n_groups,
                                .at_home = s->at_home};
-  pd_moves_make(&of, pd_allocate, &moves);
-  batch = of.batch;
-  there = pd_allocate((size_t)n_blocks);
+  pd_moves_make(&of, pd_allocate, &offload.moves);
+  offload.batch = of.batch;
+  offload.there = pd_allocate((size_t)offload.n_blocks);
 }
 
 bool pd_spill_start(char *why) {
@@ -178,15 +182,16 @@ bool pd_spill_start(char *why) {
         "--checkpoint-background needs all of the state resident, but the plan offloads part of it. help: leave "
         "out --checkpoint-background");
   make_groups();
-  blocks = pd_allocate(sizeof *blocks * (size_t)most_blocks());
-  for (int i = 0; i < N_BETWEEN; i++) first_between[i] = pd_allocate(sizeof **first_between * (size_t)parts());
+  offload.blocks = pd_allocate(sizeof *offload.blocks * (size_t)most_blocks());
+  for (int i = 0; i < N_BETWEEN; i++)
+    offload.first_between[i] = pd_allocate(sizeof **offload.first_between * (size_t)parts());
   for (int i = 0; i < pd.stage->n_parameters; i++) add_parameter(i);
   join_neighbours();
-  n_of_parameters = n_blocks;
+  offload.n_of_parameters = offload.n_blocks;
   add_between(PD_BLOCK_ACTIVATIONS);
   add_between(PD_BLOCK_RETURNED);
   add_between(PD_BLOCK_SAVED);
-  pd_spill_blocks = (struct pd_spill_blocks){blocks, n_blocks};
+  pd_spill_blocks = (struct pd_spill_blocks){offload.blocks, offload.n_blocks};
   decide_moves();
   pd_sharp_in_parts();
   return pd_spill_place_start(place, find_homes(), why);
@@ -210,7 +215,7 @@ const char *pd_spill_name(const struct pd_spill_block *b, char *to, size_t n) {
 /* ---- blocks resident for steps ------------------------------------------------------------------ */
 
 static void leave(struct pd_spill_block *b) {
-  if (b->held) held_bytes -= paged(b);
+  if (b->held) offload.held_bytes -= paged(b);
   b->held = false;
   pd_spill_request(b, b->dirty ? PD_SPILL_WRITE : PD_SPILL_DROP);
 }
@@ -220,55 +225,56 @@ static void come(struct pd_spill_block *b, enum pd_spill_request how) {
   pd_spill_request(b, how);
   b->dirty = false;
   b->held = true;
-  held_bytes += paged(b);
+  offload.held_bytes += paged(b);
 }
 
 /* Releases blocks that these steps do not use; NULL: all blocks. */
 static void release_others(const struct pd_step *one, const struct pd_step *other) {
-  for (int i = 0; i < n_blocks; i++) {
-    bool used = one && ((pd_use_of(one, &blocks[i].block) | pd_use_of(other, &blocks[i].block)) & PD_USES);
-    if (blocks[i].held && !used) leave(&blocks[i]);
+  for (int i = 0; i < offload.n_blocks; i++) {
+    bool used =
+        one && ((pd_use_of(one, &offload.blocks[i].block) | pd_use_of(other, &offload.blocks[i].block)) & PD_USES);
+    if (offload.blocks[i].held && !used) leave(&offload.blocks[i]);
   }
-  as_planned = false;
+  offload.as_planned = false;
 }
 
 static void await_all_written(void) {
-  for (int i = 0; i < n_blocks; i++) pd_spill_await_written(&blocks[i]);
+  for (int i = 0; i < offload.n_blocks; i++) pd_spill_await_written(&offload.blocks[i]);
 }
 
 /* ---- the host looks at parameters -------------------------------------------------------------- */
 
 static void leave_visited(int at) {
-  if (visited[at]) leave(visited[at]);
-  visited[at] = NULL;
+  if (offload.visited[at]) leave(offload.visited[at]);
+  offload.visited[at] = NULL;
 }
 
 struct pd_spill_block *pd_spill_block_at(const void *at) {
   const size_t offset = in_arena(at);
-  int low = 0, high = n_blocks;
+  int low = 0, high = offload.n_blocks;
   while (low < high) {
     int middle = (low + high) / 2;
-    const struct pd_block *b = &blocks[middle].block;
+    const struct pd_block *b = &offload.blocks[middle].block;
     if (b->offset + b->bytes <= offset)
       low = middle + 1;
     else
       high = middle;
   }
-  return low < n_blocks && blocks[low].block.offset <= offset ? &blocks[low] : NULL;
+  return low < offload.n_blocks && offload.blocks[low].block.offset <= offset ? &offload.blocks[low] : NULL;
 }
 
 /* Two blocks for host access are resident besides the blocks of steps; if that exceeds the planned memory, blocks
  * of steps are released. */
 static void make_room(const struct pd_spill_block *b) {
-  size_t bytes = held_bytes + paged(b) + (visited[0] ? paged(visited[0]) : 0);
-  if (in_step || !held_bytes || bytes <= moves.most) return;
+  size_t bytes = offload.held_bytes + paged(b) + (offload.visited[0] ? paged(offload.visited[0]) : 0);
+  if (offload.in_step || !offload.held_bytes || bytes <= offload.moves.most) return;
   release_others(NULL, NULL);
   await_all_written();
 }
 
 static void visit(struct pd_spill_block *b) {
   int at = 0;
-  while (at < N_VISITS && visited[at] != b) at++;
+  while (at < N_VISITS && offload.visited[at] != b) at++;
   if (at == N_VISITS && b->here) { /* a step has it */
     pd_spill_await(b);
     return;
@@ -279,13 +285,13 @@ static void visit(struct pd_spill_block *b) {
     pd_spill_request(b, PD_SPILL_READ);
     b->dirty = false;
   }
-  memmove(visited + 1, visited, (size_t)at * sizeof *visited);
-  visited[0] = b;
+  memmove(offload.visited + 1, offload.visited, (size_t)at * sizeof *offload.visited);
+  offload.visited[0] = b;
   pd_spill_await(b);
 }
 
 void pd_spill_look(const void *at, bool changes) {
-  if (!n_blocks) return;
+  if (!offload.n_blocks) return;
   struct pd_spill_block *b = pd_spill_block_at(at);
   if (!b) return;
   visit(b);
@@ -297,12 +303,13 @@ void pd_spill_look(const void *at, bool changes) {
 /* Calls `each` for the blocks that a step may use: all blocks of parameters, and the blocks of its slot before and
  * after its part. */
 static void for_blocks(const struct pd_step *s, void (*each)(struct pd_spill_block *b, int use)) {
-  for (int i = 0; i < n_of_parameters; i++) each(&blocks[i], pd_use_of(s, &blocks[i].block));
+  for (int i = 0; i < offload.n_of_parameters; i++)
+    each(&offload.blocks[i], pd_use_of(s, &offload.blocks[i].block));
   if (s->kind == PD_STEP_SQUARE || s->kind == PD_STEP_UPDATE) return;
   for (int way = 0; way < N_BETWEEN; way++)
     for (int part = s->part; part <= s->part + 1 && part < parts(); part++)
-      if (first_between[way][part] >= 0) {
-        struct pd_spill_block *b = &blocks[first_between[way][part] + s->slot];
+      if (offload.first_between[way][part] >= 0) {
+        struct pd_spill_block *b = &offload.blocks[offload.first_between[way][part] + s->slot];
         each(b, pd_use_of(s, &b->block));
       }
 }
@@ -326,14 +333,14 @@ static void end(struct pd_spill_block *b, int use) {
 /* Requests blocks that should be resident at the batch's step; blocks that stay across batches are read on use. */
 static void ask_again(int64_t step) {
   const int *block;
-  memset(there, 0, (size_t)n_blocks);
-  pd_moves_there(&moves, step, there);
-  for (int64_t i = 1; i <= moves.steps; i++) {
-    int n = pd_moves_at(&moves, PD_ASKED, (step + i) % moves.steps, &block);
+  memset(offload.there, 0, (size_t)offload.n_blocks);
+  pd_moves_there(&offload.moves, step, offload.there);
+  for (int64_t i = 1; i <= offload.moves.steps; i++) {
+    int n = pd_moves_at(&offload.moves, PD_ASKED, (step + i) % offload.moves.steps, &block);
     for (int k = 0; k < n; k++)
-      if (there[block[k]]) come(&blocks[block[k]], PD_SPILL_READ);
+      if (offload.there[block[k]]) come(&offload.blocks[block[k]], PD_SPILL_READ);
   }
-  as_planned = true;
+  offload.as_planned = true;
 }
 
 /* The steps of a part and their squares are a unit. After it another model may use the rank
@@ -349,10 +356,7 @@ static void give_back_workspace(void) {
   pd_spill_unused(s->workspace, s->workspace + s->workspace_bytes);
 }
 
-static bool goes_on = true;
-static struct pd_step after; /* the unit that just ended */
-
-static void read_ahead(void) { for_blocks(&after, fetch); }
+static void read_ahead(void) { for_blocks(&offload.after, fetch); }
 
 /* With a trace the host waits in place of the device, to record the time. */
 static void await_blocks(const struct pd_step *now) {
@@ -366,47 +370,48 @@ static void await_blocks(const struct pd_step *now) {
 static void begin(const struct pd_step *now, const struct pd_step *next) {
   for_blocks(now, fetch);
   await_blocks(now);
-  goes_on = !is_last_of_unit(now, next) || pd_sharp_goes_on_after();
-  in_step = true;
+  offload.goes_on = !is_last_of_unit(now, next) || pd_sharp_goes_on_after();
+  offload.in_step = true;
 }
 
 static void end_turn(const struct pd_step *now, const struct pd_step *next) {
-  in_step = false;
-  if (!goes_on) {
+  offload.in_step = false;
+  if (!offload.goes_on) {
     release_others(NULL, NULL);
     give_back_workspace();
   }
-  after = *next;
+  offload.after = *next;
   if (is_last_of_unit(now, next)) pd_sharp_part_ends(read_ahead);
 }
 
 static void begin_step(int64_t i) {
-  struct pd_step now = pd_batch_step(&batch, i), next = pd_batch_step(&batch, i + 1);
+  struct pd_step now = pd_batch_step(&offload.batch, i), next = pd_batch_step(&offload.batch, i + 1);
   const int *block;
-  i %= batch.steps;
+  i %= offload.batch.steps;
   for (int k = 0; k < N_VISITS; k++) leave_visited(k);
-  if (as_planned) {
-    for (int n = pd_moves_at(&moves, PD_DUE, i, &block); n-- > 0;) pd_spill_await_written(&blocks[block[n]]);
+  if (offload.as_planned) {
+    for (int n = pd_moves_at(&offload.moves, PD_DUE, i, &block); n-- > 0;)
+      pd_spill_await_written(&offload.blocks[block[n]]);
   } else {
     release_others(&now, &now);
     await_all_written();
   }
   begin(&now, &next);
-  if (!goes_on) return;
-  if (!as_planned) ask_again(i);
-  int n = pd_moves_at(&moves, PD_ASKED, i, &block);
-  for (int k = 0; k < n; k++) come(&blocks[block[k]], PD_SPILL_READ);
+  if (!offload.goes_on) return;
+  if (!offload.as_planned) ask_again(i);
+  int n = pd_moves_at(&offload.moves, PD_ASKED, i, &block);
+  for (int k = 0; k < n; k++) come(&offload.blocks[block[k]], PD_SPILL_READ);
 }
 
 static void end_step(int64_t i) {
-  struct pd_step now = pd_batch_step(&batch, i), next = pd_batch_step(&batch, i + 1);
+  struct pd_step now = pd_batch_step(&offload.batch, i), next = pd_batch_step(&offload.batch, i + 1);
   const int *block;
   pd_memory_sample();
   for_blocks(&now, end);
-  int n = pd_moves_at(&moves, PD_LEAVES, i % batch.steps, &block);
+  int n = pd_moves_at(&offload.moves, PD_LEAVES, i % offload.batch.steps, &block);
   for (int k = 0; k < n; k++)
-    if (blocks[block[k]].held) leave(&blocks[block[k]]);
-  reached = (i + 1) % batch.steps;
+    if (offload.blocks[block[k]].held) leave(&offload.blocks[block[k]]);
+  offload.reached = (i + 1) % offload.batch.steps;
   end_turn(&now, &next);
 }
 
@@ -414,7 +419,8 @@ static void end_step(int64_t i) {
 static void validation_steps(int64_t part, struct pd_step *now, struct pd_step *next) {
   *now = (struct pd_step){.kind = PD_STEP_VALIDATE, .part = (int)part - 1};
   *next = (struct pd_step){.kind = PD_STEP_VALIDATE, .part = (int)part};
-  if (part == parts()) *next = pd_batch_step(&batch, 0); /* another validation may follow, or the next batch */
+  if (part == parts())
+    *next = pd_batch_step(&offload.batch, 0); /* another validation may follow, or the next batch */
 }
 
 static void begin_validation(int64_t part) {
@@ -424,7 +430,7 @@ static void begin_validation(int64_t part) {
   release_others(&now, &now);
   await_all_written();
   begin(&now, &next);
-  if (goes_on) for_blocks(&next, fetch);
+  if (offload.goes_on) for_blocks(&next, fetch);
 }
 
 static void end_validation(int64_t part) {
@@ -438,12 +444,14 @@ static void end_validation(int64_t part) {
 /* The first backward turns are of the last part. If that is the model's last part, its forward turns have no
  * separate steps. */
 static int64_t step_of(enum pd_work work, int64_t turn) {
-  const int64_t i = (turn - 1) % (batch.parts * batch.microbatches), unit = i / batch.microbatches;
-  return batch.unit[unit + (work == PD_BACKWARD ? pd_forward_units(&batch) : 0)] + i % batch.microbatches;
+  const int64_t i = (turn - 1) % (offload.batch.parts * offload.batch.microbatches),
+                unit = i / offload.batch.microbatches;
+  return offload.batch.unit[unit + (work == PD_BACKWARD ? pd_forward_units(&offload.batch) : 0)] +
+         i % offload.batch.microbatches;
 }
 
 void pd_promote(enum pd_work work, int64_t turn) {
-  if (!n_blocks) return;
+  if (!offload.n_blocks) return;
   if (work == PD_VALIDATE)
     begin_validation(turn);
   else
@@ -451,7 +459,7 @@ void pd_promote(enum pd_work work, int64_t turn) {
 }
 
 void pd_demote(enum pd_work work, int64_t turn) {
-  if (!n_blocks) return;
+  if (!offload.n_blocks) return;
   if (work == PD_VALIDATE) {
     end_validation(turn);
     return;
@@ -462,14 +470,14 @@ void pd_demote(enum pd_work work, int64_t turn) {
 
 /* Ends the step of the previous group, if any. */
 static struct pd_step next_group(int done) {
-  if (done > 0) end_step(reached);
-  return pd_batch_step(&batch, reached);
+  if (done > 0) end_step(offload.reached);
+  return pd_batch_step(&offload.batch, offload.reached);
 }
 
 static bool begin_group(const struct pd_step *s, int *first, int *end) {
-  begin_step(reached);
-  *first = group_first[s->group];
-  *end = group_first[s->group + 1];
+  begin_step(offload.reached);
+  *first = offload.group_first[s->group];
+  *end = offload.group_first[s->group + 1];
   return true;
 }
 
@@ -480,5 +488,5 @@ bool pd_spill_next_squared(int done, bool all, int *first, int *end) {
 
 bool pd_spill_next_updated(int done, int *first, int *end) {
   const struct pd_step s = next_group(done);
-  return done < n_groups && begin_group(&s, first, end);
+  return done < offload.n_groups && begin_group(&s, first, end);
 }

@@ -17,7 +17,12 @@
 
 struct pd_run pd;
 
-static bool mpi_runs;
+static struct {
+  bool mpi_runs;
+  const char *volatile alarm_says; /* NULL: nothing more to say */
+  volatile sig_atomic_t rings;     /* before it is said */
+  bool failing;
+} failure;
 
 double pd_seconds(void) {
   struct timespec t;
@@ -27,14 +32,10 @@ double pd_seconds(void) {
 
 /* ---- failures -------------------------------------------------------------------------------- */
 
-static const char *volatile alarm_says; /* NULL: nothing more to say */
-static volatile sig_atomic_t rings;     /* before it is said */
-static bool failing;
-
 static void alarm_rang(int signal) {
   (void)signal;
-  const char *text = alarm_says;
-  if (text && --rings > 0) return;
+  const char *text = failure.alarm_says;
+  if (text && --failure.rings > 0) return;
   pd_leave_nothing();
   if (text && write(STDERR_FILENO, text, strlen(text)) < 0) _exit(1);
   _exit(1);
@@ -48,9 +49,9 @@ void pd_watch_begin(const char *what) {
   double seconds = pd_options.timeout + 0.2 * pd.self;
   snprintf(text, sizeof text, "pd: rank %d (stage %d): nothing came for %.0f s (--timeout): waited %s\n", pd.self,
            pd.stage->stage, pd_options.timeout, what);
-  if (!alarm_says) signal(SIGALRM, alarm_rang);
-  alarm_says = text;
-  rings = RINGS;
+  if (!failure.alarm_says) signal(SIGALRM, alarm_rang);
+  failure.alarm_says = text;
+  failure.rings = RINGS;
   const double each = seconds / RINGS;
   const struct timeval period = {(time_t)each, (suseconds_t)(fmod(each, 1) * 1e6)};
   setitimer(ITIMER_REAL, &(struct itimerval){period, period}, NULL);
@@ -81,7 +82,7 @@ static void bus_error(int number, siginfo_t *info, void *context) {
  * abort ends all other ranks while they wait for their turn. */
 static void await_turn_to_speak(void) {
   enum { MOST = 20 };
-  int turn = !mpi_runs ? 0 : pd.self < MOST ? pd.self : MOST;
+  int turn = !failure.mpi_runs ? 0 : pd.self < MOST ? pd.self : MOST;
   pd_signals_await_turn(0.2 * turn);
 }
 
@@ -89,8 +90,8 @@ static void await_turn_to_speak(void) {
 void pd_fail(const char *format, ...) {
   static char text[PD_WHY + 64];
   static int n;
-  bool first = !failing;
-  failing = true;
+  bool first = !failure.failing;
+  failure.failing = true;
   if (first) {
     n = snprintf(text, sizeof text, "pd: rank %d (stage %d): ", pd.self, pd.stage ? pd.stage->stage : pd.self);
     va_list args;
@@ -105,17 +106,17 @@ void pd_fail(const char *format, ...) {
   fflush(stdout);
   pd_leave_nothing();
   if (write(STDERR_FILENO, text, (size_t)n) < 0) _exit(1);
-  alarm_says = NULL;
+  failure.alarm_says = NULL;
   alarm(5); /* in case the abort hangs */
-  if (mpi_runs && first) pd_signals_failed();
+  if (failure.mpi_runs && first) pd_signals_failed();
   pd_transfers_abort();
-  if (mpi_runs) pd_abort();
+  if (failure.mpi_runs) pd_abort();
   _exit(1);
 }
 
 void pd_leave(void) {
   pd_leave_nothing();
-  alarm_says = NULL;
+  failure.alarm_says = NULL;
   alarm(5);
   pd_abort();
   _exit(1);
@@ -164,7 +165,7 @@ void pd_mpi_start(int *argc, char ***argv) {
   int level;
   avoid_forbidden_copies();
   if (MPI_Init_thread(argc, argv, MPI_THREAD_FUNNELED, &level) != MPI_SUCCESS) pd_fail("MPI cannot start");
-  mpi_runs = true;
+  failure.mpi_runs = true;
   MPI_Comm_rank(MPI_COMM_WORLD, &pd.place);
   MPI_Errhandler handler;
   MPI_Comm_create_errhandler(mpi_failed, &handler);
@@ -174,7 +175,7 @@ void pd_mpi_start(int *argc, char ***argv) {
 
 void pd_mpi_finish(void) {
   MPI_Finalize();
-  mpi_runs = false;
+  failure.mpi_runs = false;
 }
 
 void pd_catch_bus_errors(void) {

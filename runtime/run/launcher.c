@@ -9,8 +9,10 @@
 #include <sys/prctl.h>
 #include <unistd.h>
 
-static pid_t launcher;
-static void (*last_act)(void);
+static struct {
+  pid_t launcher;
+  void (*last_act)(void);
+} launch;
 
 const char *pd_launched_as(void) {
   static const char *const names[] = {"OMPI_COMM_WORLD_RANK", "PMI_RANK", "PMIX_RANK", "SLURM_PROCID"};
@@ -23,15 +25,15 @@ const char *pd_launched_as(void) {
  * short-lived threads. */
 static void parent_ended(int number) {
   (void)number;
-  if (getppid() == launcher) return;
-  last_act();
+  if (getppid() == launch.launcher) return;
+  launch.last_act();
   _exit(1);
 }
 
 void pd_end_with_launcher(void (*act)(void)) {
   if (!pd_launched_as()) return;
-  launcher = getppid();
-  last_act = act;
+  launch.launcher = getppid();
+  launch.last_act = act;
   struct sigaction action = {.sa_handler = parent_ended, .sa_flags = SA_RESTART};
   sigemptyset(&action.sa_mask);
   const int unused = SIGRTMAX - 1; /* the last one is Valgrind's */

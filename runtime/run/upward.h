@@ -1,4 +1,4 @@
-/* All calls from a folder to a folder above it, each with its reason. pd_figure in pd_runtime.h is one more:
+/* All calls from a folder to a folder above it, each with its reason. pd_figure() of pd_runtime.h is one more:
  * watch/twice.c counts the figures of a pass that ran twice once both runs agree. */
 #ifndef PD_RUN_UPWARD_H
 #define PD_RUN_UPWARD_H

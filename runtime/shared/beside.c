@@ -16,34 +16,36 @@
 
 /* ---- writing --------------------------------------------------------------------------------- */
 
-static struct pd_output *volatile being_written; /* newest open output */
-/* Guards changes of the list, because a thread may write a checkpoint. Signal handlers read the list without
- * it. */
-static pthread_mutex_t writers = PTHREAD_MUTEX_INITIALIZER;
+static struct {
+  struct pd_output *volatile being_written; /* newest open output */
+  /* Guards changes of the list, because a thread may write a checkpoint. Signal handlers read the list without
+   * it. */
+  pthread_mutex_t writers;
+} outputs = {.writers = PTHREAD_MUTEX_INITIALIZER};
 
 void pd_output_abandon(void) {
-  for (const struct pd_output *o = being_written; o; o = o->next)
+  for (const struct pd_output *o = outputs.being_written; o; o = o->next)
     if (unlink(o->beside)) rmdir(o->beside); /* a folder comes after its files */
-  being_written = NULL;
+  outputs.being_written = NULL;
 }
 
 static void note_open(struct pd_output *o) {
-  pthread_mutex_lock(&writers);
-  o->next = being_written;
-  being_written = o;
-  pthread_mutex_unlock(&writers);
+  pthread_mutex_lock(&outputs.writers);
+  o->next = outputs.being_written;
+  outputs.being_written = o;
+  pthread_mutex_unlock(&outputs.writers);
 }
 
 /* Removes the output from the list, if present. */
 static void note_written(const struct pd_output *o) {
-  pthread_mutex_lock(&writers);
-  struct pd_output *before = being_written;
+  pthread_mutex_lock(&outputs.writers);
+  struct pd_output *before = outputs.being_written;
   if (before == o)
-    being_written = o->next;
+    outputs.being_written = o->next;
   else
     while (before && before->next != o) before = before->next;
   if (before && before != o) before->next = o->next;
-  pthread_mutex_unlock(&writers);
+  pthread_mutex_unlock(&outputs.writers);
 }
 
 /* False with errno if the path is too long. */
@@ -169,7 +171,7 @@ bool pd_output_folder_close(struct pd_output_folder *o, bool ok) {
   ok = complete && move_folder(&o->self) && pd_sync_folder_of(o->self.path);
   if (complete && !ok) keep_folder(o);
   int error = errno;
-  for (struct pd_output *file = being_written, *next; file; file = next) {
+  for (struct pd_output *file = outputs.being_written, *next; file; file = next) {
     next = file->next;
     if (*file->path) continue; /* not a folder's file */
     if (!ok && !*o->kept) unlink(file->beside);

@@ -64,21 +64,24 @@ __attribute__((section(".preinit_array"), used)) static void (*const before)(int
  * These two functions replace the C library's and return nameless memory, which needs no /dev/shm and disappears
  * with the process. */
 static const char mark[] = "/__KMP_REGISTERED_LIB_"; /* PID_UID follows */
-static char registered[64];
-static int registration = -1;
+static struct {
+  char registered[64];
+  int registration;
+} library = {.registration = -1};
 
 static int open_registration(const char *name, int flags) {
-  bool there = registration >= 0 && !strcmp(name, registered); /* a forked child has a different number */
+  bool there =
+      library.registration >= 0 && !strcmp(name, library.registered); /* a forked child has a different number */
   if (there ? flags & O_EXCL : !(flags & O_CREAT)) {
     errno = there ? EEXIST : ENOENT;
     return -1;
   }
   if (!there) {
-    if (registration >= 0) close(registration);
-    registration = memfd_create("openmp", MFD_CLOEXEC);
-    snprintf(registered, sizeof registered, "%s", name);
+    if (library.registration >= 0) close(library.registration);
+    library.registration = memfd_create("openmp", MFD_CLOEXEC);
+    snprintf(library.registered, sizeof library.registered, "%s", name);
   }
-  return registration < 0 ? -1 : fcntl(registration, F_DUPFD_CLOEXEC, 0);
+  return library.registration < 0 ? -1 : fcntl(library.registration, F_DUPFD_CLOEXEC, 0);
 }
 
 /* The C library's function; NULL with errno. */
@@ -98,7 +101,7 @@ int shm_open(const char *name, int flags, mode_t mode) {
 int shm_unlink(const char *name) {
   char path[PATH_MAX];
   if (strncmp(name, mark, sizeof mark - 1)) return shared_path(path, name) ? unlink(path) : -1;
-  if (registration >= 0) close(registration);
-  registration = -1;
+  if (library.registration >= 0) close(library.registration);
+  library.registration = -1;
   return 0;
 }

@@ -14,18 +14,20 @@
 #include <stdio.h>
 #include <string.h>
 
-static double *sums, *all_sums; /* [microbatch][figure] */
-static double *means;           /* by figure */
-static double started;
+static struct {
+  double *sums, *all_sums; /* [microbatch][figure] */
+  double *means;           /* by figure */
+  double started;
+} validation;
 
-void pd_evaluation_pause(double paused) { started += paused; }
+void pd_evaluation_pause(double paused) { validation.started += paused; }
 
 static int n_sums(void) { return (int)pd_evaluations() * pd.stage->n_figures; }
 
 /* The mean of a figure over all samples. */
 static double mean(int figure) {
   double sum = 0;
-  for (int64_t i = 0; i < pd_evaluations(); i++) sum += all_sums[i * pd.stage->n_figures + figure];
+  for (int64_t i = 0; i < pd_evaluations(); i++) sum += validation.all_sums[i * pd.stage->n_figures + figure];
   double samples = (double)pd_dataset_samples(pd_evaluation_data);
   return sum / (samples * (double)pd.stage->figures[figure].elements);
 }
@@ -35,42 +37,42 @@ static double mean(int figure) {
 static void know_means(void) {
   MPI_Request request;
   pd_figures_fold(INT64_MAX);
-  MPI_Iallreduce(sums, all_sums, n_sums(), MPI_DOUBLE, MPI_SUM, pd_comm_control, &request);
+  MPI_Iallreduce(validation.sums, validation.all_sums, n_sums(), MPI_DOUBLE, MPI_SUM, pd_comm_control, &request);
   pd_wait(1, &request, "all ranks to evaluate", -1, NULL, -1);
-  for (int i = 0; i < pd.stage->n_figures; i++) means[i] = mean(i);
+  for (int i = 0; i < pd.stage->n_figures; i++) validation.means[i] = mean(i);
 }
 
 /* Training programs do not trace passes of validation; inference programs trace their passes. */
 static void finish_evaluation(void) {
   double end = pd_seconds();
-  if (!pd.stage->inference) pd_trace(PD_VALIDATE, pd_updates.done - 1, -1, started, end);
-  pd_log_evaluation(means, pd_dataset_samples(pd_evaluation_data), end - started);
+  if (!pd.stage->inference) pd_trace(PD_VALIDATE, pd_updates.done - 1, -1, validation.started, end);
+  pd_log_evaluation(validation.means, pd_dataset_samples(pd_evaluation_data), end - validation.started);
 }
 
 static void finish_validation(void) {
   int64_t t = pd_updates.done - 1;
-  if (!isfinite(pd_model_loss(means))) {
+  if (!isfinite(pd_model_loss(validation.means))) {
     if (pd.rank) pd_leave_to_others();
     pd_fail("step %lld: the validation loss is non-finite", (long long)(t + 1));
   }
   double end = pd_seconds();
-  pd_trace(PD_VALIDATE, t, -1, started, end);
-  pd_log_validation(t, means, pd_dataset_samples(pd_evaluation_data), end - started);
-  pd_keep_validated(t + 1, pd_model_loss(means));
-  pd_clock_pause(pd_seconds() - started);
-  pd_stop_if_rule_holds(means);
+  pd_trace(PD_VALIDATE, t, -1, validation.started, end);
+  pd_log_validation(t, validation.means, pd_dataset_samples(pd_evaluation_data), end - validation.started);
+  pd_keep_validated(t + 1, pd_model_loss(validation.means));
+  pd_clock_pause(pd_seconds() - validation.started);
+  pd_stop_if_rule_holds(validation.means);
 }
 
 bool pd_evaluation_next(int64_t v) {
   if (v == 1) {
-    if (!sums) {
-      sums = pd_allocate(sizeof *sums * (size_t)n_sums());
-      all_sums = pd_allocate(sizeof *sums * (size_t)n_sums());
-      means = pd_allocate(sizeof *means * (size_t)pd.stage->n_figures);
+    if (!validation.sums) {
+      validation.sums = pd_allocate(sizeof *validation.sums * (size_t)n_sums());
+      validation.all_sums = pd_allocate(sizeof *validation.sums * (size_t)n_sums());
+      validation.means = pd_allocate(sizeof *validation.means * (size_t)pd.stage->n_figures);
     }
-    memset(sums, 0, sizeof *sums * (size_t)n_sums());
+    memset(validation.sums, 0, sizeof *validation.sums * (size_t)n_sums());
     pd_train_catch_up();
-    started = pd_seconds();
+    validation.started = pd_seconds();
     pd.training = pd.stage->inference; /* its passes are in the trace */
     pd_read_averages(pd_updates.done, true);
   }
@@ -117,7 +119,7 @@ static void take_sum(int figure, int64_t v, double sum) {
   if (figure < pd.stage->n_losses && !isfinite(sum))
     pd_fail("%sthe loss of microbatch %lld is non-finite; first non-finite tensor: %s", at,
             (long long)pd_number(v), pd_first_non_finite(v, true));
-  sums[(pd_number(v) - 1) * pd.stage->n_figures + figure] = sum;
+  validation.sums[(pd_number(v) - 1) * pd.stage->n_figures + figure] = sum;
 }
 
 void pd_evaluation_figure(int figure, int64_t v, const float *elements, int64_t n) {

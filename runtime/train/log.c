@@ -18,23 +18,25 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-static FILE *log_file;
-static double peak;          /* operations per second of all ranks; 0: unknown */
-static bool in_place;        /* progress rewrites one line */
-static bool line_open;       /* the progress line has no newline yet */
-static double last_progress; /* time of the last line without rewriting */
-static double seconds_spent; /* spent in steps_spent updates */
-static int64_t steps_spent;
+static struct {
+  FILE *log_file;
+  double peak;          /* operations per second of all ranks; 0: unknown */
+  bool in_place;        /* progress rewrites one line */
+  bool line_open;       /* the progress line has no newline yet */
+  double last_progress; /* time of the last line without rewriting */
+  double seconds_spent; /* spent in steps_spent updates */
+  int64_t steps_spent;
+} logging;
 
 static void line(const char *format, ...) __attribute__((format(printf, 1, 2)));
 static void line(const char *format, ...) {
-  if (!log_file) return;
+  if (!logging.log_file) return;
   va_list args;
   va_start(args, format);
-  vfprintf(log_file, format, args);
+  vfprintf(logging.log_file, format, args);
   va_end(args);
   bool whole = format[strlen(format) - 1] == '\n'; /* concurrent readers get whole lines */
-  if (whole && fflush(log_file)) pd_fail("cannot write log '%s': %s", pd_options.log, strerror(errno));
+  if (whole && fflush(logging.log_file)) pd_fail("cannot write log '%s': %s", pd_options.log, strerror(errno));
 }
 
 /* Opens the log to append. Follows symbolic links of this user or root only: another user's link could lead to any
@@ -55,8 +57,8 @@ bool pd_log_open(char *why) {
   int fd = open_log(pd_options.log);
   if (fd < 0 && errno == ENXIO)
     return pd_refuse(why, "cannot write log '%s': it is a FIFO or a socket without a reader", pd_options.log);
-  if (fd >= 0 && !fcntl(fd, F_SETFL, O_APPEND)) log_file = fdopen(fd, "a");
-  return log_file || pd_refuse(why, "cannot write log '%s': %s", pd_options.log, strerror(errno));
+  if (fd >= 0 && !fcntl(fd, F_SETFL, O_APPEND)) logging.log_file = fdopen(fd, "a");
+  return logging.log_file || pd_refuse(why, "cannot write log '%s': %s", pd_options.log, strerror(errno));
 }
 
 /* mpirun always gives ranks a pseudo-terminal, so the parent's output decides. */
@@ -100,12 +102,12 @@ static const char *replicas_text(void) {
 /* Truncates the log; a resumed run removes only an incomplete last line, as after a full disk. */
 static bool cut_log(void) {
   struct stat st;
-  if (!log_file || fstat(fileno(log_file), &st) || !S_ISREG(st.st_mode)) return true;
+  if (!logging.log_file || fstat(fileno(logging.log_file), &st) || !S_ISREG(st.st_mode)) return true;
   off_t end = pd.first_step ? st.st_size : 0;
   int fd = end ? open(pd_options.log, O_RDONLY | O_CLOEXEC) : -1;
   for (char last = 0; fd >= 0 && end && pread(fd, &last, 1, end - 1) == 1 && last != '\n';) end--;
   if (fd >= 0) close(fd);
-  return !ftruncate(fileno(log_file), end);
+  return !ftruncate(fileno(logging.log_file), end);
 }
 
 static const struct pd_dataset *own_data(void) {
@@ -129,9 +131,9 @@ static void line_classes(void) {
 
 void pd_log_start(double all_ranks_peak) {
   const struct pd_stage *s = pd.stage;
-  peak = all_ranks_peak;
+  logging.peak = all_ranks_peak;
   if (pd.self) return;
-  in_place = output_is_terminal();
+  logging.in_place = output_is_terminal();
   if (!cut_log()) pd_fail("cannot write log '%s': %s", pd_options.log, strerror(errno));
   line("{\"event\":\"start\",\"plan\":\"sha256:%s\",\"model\":\"%s\",\"stages\":%d,\"replicas\":[", s->plan_hash,
        s->model, s->n_stages);
@@ -144,8 +146,8 @@ void pd_log_start(double all_ranks_peak) {
   const struct pd_binding *binding = pd_device_binding();
   if (binding) line(",\"processors\":\"%s\",\"bound_by\":\"%s\"", binding->processors, binding->by);
   if (pd_messages_travel()) line(",\"messages\":\"%s\"", pd_messages_travel());
-  if (peak > 0)
-    line(",\"peak_flops\":%.4g,\"peak_source\":\"%s\"", peak, pd_options.peak > 0 ? "given" : "measured");
+  if (logging.peak > 0)
+    line(",\"peak_flops\":%.4g,\"peak_source\":\"%s\"", logging.peak, pd_options.peak > 0 ? "given" : "measured");
   if (pd.first_step) line(",\"first_step\":%lld", (long long)pd.first_step);
   if (own_data()) line(",\"samples\":%lld", (long long)pd_dataset_samples(own_data()));
   line_sources();
@@ -162,7 +164,7 @@ void pd_log_start(double all_ranks_peak) {
     fflush(stdout);
   }
   pd_tensorboard_start(pd.first_step + 1);
-  last_progress = pd_seconds();
+  logging.last_progress = pd_seconds();
 }
 
 /* ---- figures --------------------------------------------------------------------------------- */
@@ -202,29 +204,30 @@ static void print_figures(const double *mean, int metrics) {
 /* ---- progress -------------------------------------------------------------------------------- */
 
 static void close_line(void) {
-  if (line_open) putchar('\n');
-  line_open = false;
+  if (logging.line_open) putchar('\n');
+  logging.line_open = false;
 }
 
 static void progress(int64_t t, const double *mean, double lr) {
   enum { PLAIN_SECONDS = 5 };
-  double now = pd_seconds(), since = now - last_progress;
-  bool last = t + 1 == pd.steps, due = last || t == pd.first_step || since > (in_place ? 0.1 : PLAIN_SECONDS);
+  double now = pd_seconds(), since = now - logging.last_progress;
+  bool last = t + 1 == pd.steps,
+       due = last || t == pd.first_step || since > (logging.in_place ? 0.1 : PLAIN_SECONDS);
   if (pd_options.quiet || !due) return;
-  last_progress = now;
+  logging.last_progress = now;
   const struct pd_stage *s = pd.stage;
-  double rate = seconds_spent > 0 ? (double)(steps_spent * s->batch) / seconds_spent : 0;
+  double rate = logging.seconds_spent > 0 ? (double)(logging.steps_spent * s->batch) / logging.seconds_spent : 0;
   int left = rate > 0 ? (int)((double)((pd.steps - t - 1) * s->batch) / rate) : 0;
-  printf("%sstep %lld/%lld  ", in_place ? "\r" : "", (long long)(t + 1), (long long)pd.steps);
+  printf("%sstep %lld/%lld  ", logging.in_place ? "\r" : "", (long long)(t + 1), (long long)pd.steps);
   print_figures(mean, 1);
   printf("  lr %.3g", lr);
   if (s->tokens_per_sample)
     printf("  %.0f tokens/s", rate * (double)s->tokens_per_sample);
   else
     printf("  %.4g samples/s", rate);
-  if (peak > 0) printf("  mfu %.3f", rate * s->flops_per_sample / peak);
-  printf("  %d:%02d left%s", left / 60, left % 60, in_place ? "\033[K" : "\n");
-  line_open = in_place;
+  if (logging.peak > 0) printf("  mfu %.3f", rate * s->flops_per_sample / logging.peak);
+  printf("  %d:%02d left%s", left / 60, left % 60, logging.in_place ? "\033[K" : "\n");
+  logging.line_open = logging.in_place;
   if (last) close_line();
   fflush(stdout);
 }
@@ -240,7 +243,7 @@ static void update_scalars(int64_t t, const double *mean, double norm, double lr
   pd_tensorboard_scalar("", "samples_per_s", rate);
   if (s->tokens_per_sample) pd_tensorboard_scalar("", "tokens_per_s", rate * (double)s->tokens_per_sample);
   pd_tensorboard_scalar("", "ms", seconds * 1e3);
-  if (peak > 0) pd_tensorboard_scalar("", "mfu", rate * s->flops_per_sample / peak);
+  if (logging.peak > 0) pd_tensorboard_scalar("", "mfu", rate * s->flops_per_sample / logging.peak);
   pd_tensorboard_write(t + 1);
 }
 
@@ -254,11 +257,11 @@ void pd_log_update(int64_t t, const double *mean, double norm, double lr, double
   line(",\"grad_norm\":%.9g,\"lr\":%.9g,\"samples_per_s\":%.4g", norm, lr, rate);
   if (s->tokens_per_sample) line(",\"tokens_per_s\":%.0f", rate * (double)s->tokens_per_sample);
   line(",\"ms\":%.3f", seconds * 1e3);
-  if (peak > 0) line(",\"mfu\":%.4g", rate * s->flops_per_sample / peak);
+  if (logging.peak > 0) line(",\"mfu\":%.4g", rate * s->flops_per_sample / logging.peak);
   update_scalars(t, mean, norm, lr, rate, seconds);
   line("}\n");
-  seconds_spent += seconds;
-  steps_spent++;
+  logging.seconds_spent += seconds;
+  logging.steps_spent++;
   progress(t, mean, lr);
 }
 
@@ -340,17 +343,18 @@ static void line_ends(const struct pd_rank_end *of_rank) {
 void pd_log_finish(const struct pd_rank_end *of_rank, double seconds) {
   if (pd.self) return;
   const struct pd_stage *s = pd.stage;
-  double rate = seconds_spent > 0 ? (double)(steps_spent * s->batch) / seconds_spent : 0;
+  double rate = logging.seconds_spent > 0 ? (double)(logging.steps_spent * s->batch) / logging.seconds_spent : 0;
   line("{\"event\":\"end\",\"steps\":%lld,\"seconds\":%.3f", (long long)pd.steps, seconds);
   if (pd_stopped_by() || pd_stopped_by_rule())
     line(",\"stopped_by\":\"%s\"", pd_stopped_by() ? pd_stopped_by_name() : "--stop-when");
   if (!pd_only_evaluates()) line(",\"samples_per_s\":%.4g", rate);
   if (s->tokens_per_sample && !pd_only_evaluates())
     line(",\"tokens_per_s\":%.0f", rate * (double)s->tokens_per_sample);
-  if (peak > 0) line(",\"mfu\":%.4g", rate * s->flops_per_sample / peak);
+  if (logging.peak > 0) line(",\"mfu\":%.4g", rate * s->flops_per_sample / logging.peak);
   line_ends(of_rank);
   line("}\n");
-  if (log_file && fclose(log_file)) pd_fail("cannot write log '%s': %s", pd_options.log, strerror(errno));
+  if (logging.log_file && fclose(logging.log_file))
+    pd_fail("cannot write log '%s': %s", pd_options.log, strerror(errno));
   pd_tensorboard_finish();
   if (pd_options.quiet || s->generation) return;
   if (!pd_only_evaluates()) printf("%lld updates in ", (long long)(pd.steps - pd.first_step));

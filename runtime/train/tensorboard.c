@@ -22,10 +22,12 @@ struct bytes {
   size_t n, room;
 };
 
-static int file = -1;
-static char path[4096];
-static struct bytes scalars, message,
-    record; /* of the current event: its summary, the event, the event with its frame */
+static struct {
+  int file;
+  char path[4096];
+  struct bytes scalars, message,
+      record; /* of the current event: its summary, the event, the event with its frame */
+} events = {.file = -1};
 
 /* ---- encoding -------------------------------------------------------------------------------- */
 
@@ -71,14 +73,14 @@ static void write_record(const struct bytes *b) {
   uint64_t length = b->n;
   uint32_t of_length = masked_checksum((const unsigned char *)&length, sizeof length);
   uint32_t of_bytes = masked_checksum(b->at, b->n);
-  record.n = 0;
-  append(&record, &length, sizeof length);
-  append(&record, &of_length, sizeof of_length);
-  append(&record, b->at, b->n);
-  append(&record, &of_bytes, sizeof of_bytes);
-  for (size_t done = 0; done < record.n;) {
-    ssize_t n = write(file, record.at + done, record.n - done);
-    if (n < 0 && errno != EINTR) pd_fail("cannot write '%s': %s", path, strerror(errno));
+  events.record.n = 0;
+  append(&events.record, &length, sizeof length);
+  append(&events.record, &of_length, sizeof of_length);
+  append(&events.record, b->at, b->n);
+  append(&events.record, &of_bytes, sizeof of_bytes);
+  for (size_t done = 0; done < events.record.n;) {
+    ssize_t n = write(events.file, events.record.at + done, events.record.n - done);
+    if (n < 0 && errno != EINTR) pd_fail("cannot write '%s': %s", events.path, strerror(errno));
     if (n > 0) done += (size_t)n;
   }
 }
@@ -88,13 +90,13 @@ static void write_event(int64_t step, unsigned field, const void *content, size_
   struct timespec now;
   clock_gettime(CLOCK_REALTIME, &now);
   double seconds = (double)now.tv_sec + (double)now.tv_nsec * 1e-9;
-  message.n = 0;
-  append_key(&message, EVENT_WALL_TIME, DOUBLE);
-  append(&message, &seconds, sizeof seconds);
-  append_key(&message, EVENT_STEP, VARINT);
-  append_varint(&message, (uint64_t)step);
-  append_bytes(&message, field, content, n);
-  write_record(&message);
+  events.message.n = 0;
+  append_key(&events.message, EVENT_WALL_TIME, DOUBLE);
+  append(&events.message, &seconds, sizeof seconds);
+  append_key(&events.message, EVENT_STEP, VARINT);
+  append_varint(&events.message, (uint64_t)step);
+  append_bytes(&events.message, field, content, n);
+  write_record(&events.message);
 }
 
 /* ---- what the log calls ---------------------------------------------------------------------- */
@@ -103,10 +105,10 @@ void pd_tensorboard_start(int64_t first_step) {
   if (!pd_options.tensorboard) return;
   char host[256] = "";
   gethostname(host, sizeof host - 1);
-  snprintf(path, sizeof path, "%s/events.out.tfevents.%010lld.%s.%d", pd_options.tensorboard,
+  snprintf(events.path, sizeof events.path, "%s/events.out.tfevents.%010lld.%s.%d", pd_options.tensorboard,
            (long long)time(NULL), host, (int)getpid());
-  file = open(path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
-  if (file < 0) pd_fail("cannot write '%s': %s", path, strerror(errno));
+  events.file = open(events.path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
+  if (events.file < 0) pd_fail("cannot write '%s': %s", events.path, strerror(errno));
   static const char version[] = "brain.Event:2";
   write_event(0, EVENT_FILE_VERSION, version, sizeof version - 1);
   struct bytes session = {0};
@@ -117,7 +119,7 @@ void pd_tensorboard_start(int64_t first_step) {
 }
 
 void pd_tensorboard_scalar(const char *prefix, const char *name, double x) {
-  if (file < 0) return;
+  if (events.file < 0) return;
   static struct bytes value, tag;
   float number = (float)x;
   value.n = tag.n = 0;
@@ -126,16 +128,16 @@ void pd_tensorboard_scalar(const char *prefix, const char *name, double x) {
   append_bytes(&value, VALUE_TAG, tag.at, tag.n);
   append_key(&value, VALUE_SIMPLE_VALUE, FLOAT);
   append(&value, &number, sizeof number);
-  append_bytes(&scalars, SUMMARY_VALUE, value.at, value.n);
+  append_bytes(&events.scalars, SUMMARY_VALUE, value.at, value.n);
 }
 
 void pd_tensorboard_write(int64_t step) {
-  if (file < 0) return;
-  write_event(step, EVENT_SUMMARY, scalars.at, scalars.n);
-  scalars.n = 0;
+  if (events.file < 0) return;
+  write_event(step, EVENT_SUMMARY, events.scalars.at, events.scalars.n);
+  events.scalars.n = 0;
 }
 
 void pd_tensorboard_finish(void) {
-  if (file >= 0 && close(file)) pd_fail("cannot write '%s': %s", path, strerror(errno));
-  file = -1;
+  if (events.file >= 0 && close(events.file)) pd_fail("cannot write '%s': %s", events.path, strerror(errno));
+  events.file = -1;
 }

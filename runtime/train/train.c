@@ -13,21 +13,24 @@
 #include <math.h>
 #include <stdio.h>
 
-static int under_way;   /* largest number of updates that wait for their log line */
-static double *seconds; /* seconds of update t on this rank: [t % under_way] */
-static double *means;   /* by figure, of the update being logged */
-static double clock_start;
+static struct {
+  int under_way;   /* largest number of updates that wait for their log line */
+  double *seconds; /* seconds of update t on this rank: [t % under_way] */
+  double *means;   /* by figure, of the update being logged */
+  double clock_start;
+  int64_t checkpoint_at; /* the last one's updates */
+} training = {.checkpoint_at = -1};
 
 void pd_train_start(void) {
-  under_way = pd_exchange_start();
+  training.under_way = pd_exchange_start();
   pd_audit_start();
   pd_audit_take(pd.first_step);
-  seconds = pd_allocate(sizeof *seconds * (size_t)under_way);
-  means = pd_allocate(sizeof *means * (size_t)pd.stage->n_figures);
-  clock_start = pd_seconds();
+  training.seconds = pd_allocate(sizeof *training.seconds * (size_t)training.under_way);
+  training.means = pd_allocate(sizeof *training.means * (size_t)pd.stage->n_figures);
+  training.clock_start = pd_seconds();
 }
 
-void pd_clock_pause(double paused) { clock_start += paused; }
+void pd_clock_pause(double paused) { training.clock_start += paused; }
 
 /* ---- losses and metrics ---------------------------------------------------------------------- */
 
@@ -88,8 +91,9 @@ void pd_log_known(void) {
   const struct pd_stage *s = pd.stage;
   for (int64_t t; (t = pd_updates.logged) < pd_updates.done && pd_exchange_known(t); pd_exchange_forget(t)) {
     for (int i = 0; i < s->n_figures; i++)
-      means[i] = pd_figure_sum(i, t) / ((double)s->batch * (double)s->figures[i].elements);
-    pd_log_update(t, means, pd_gradient_norm(t), pd_learning_rate(s, t), seconds[t % under_way]);
+      training.means[i] = pd_figure_sum(i, t) / ((double)s->batch * (double)s->figures[i].elements);
+    pd_log_update(t, training.means, pd_gradient_norm(t), pd_learning_rate(s, t),
+                  training.seconds[t % training.under_way]);
   }
 }
 
@@ -116,26 +120,24 @@ static bool is_validated(int64_t t) {
          (!pd_stopped_by() || (pd_options.validate_every && (t + 1) % pd_options.validate_every == 0));
 }
 
-static int64_t checkpoint_at = -1; /* the last one's updates */
-
 static void write_checkpoint(void) {
   double now = pd_seconds();
   pd_train_catch_up(); /* no checkpoint after a non-finite gradient */
-  checkpoint_at = pd_updates.done;
-  pd_checkpoint_write(checkpoint_at);
+  training.checkpoint_at = pd_updates.done;
+  pd_checkpoint_write(training.checkpoint_at);
   double end = pd_seconds();
-  pd_trace(PD_CHECKPOINT, checkpoint_at - 1, -1, now, end);
+  pd_trace(PD_CHECKPOINT, training.checkpoint_at - 1, -1, now, end);
   pd_clock_pause(end - now);
 }
 
 void pd_checkpoint_last(void) {
-  if (pd_options.checkpoint && checkpoint_at != pd_updates.done) write_checkpoint();
+  if (pd_options.checkpoint && training.checkpoint_at != pd_updates.done) write_checkpoint();
 }
 
 bool pd_updated(int64_t t) {
   double now = pd_seconds();
-  seconds[t % under_way] = now - clock_start;
-  clock_start = now;
+  training.seconds[t % training.under_way] = now - training.clock_start;
+  training.clock_start = now;
   pd_updates.done = t + 1;
   pd_audit_take(t + 1);
   pd_memory_sample();

@@ -29,27 +29,28 @@ struct update {
   double *mine, *all; /* squares (pd_square_at), then [figure][replica] sums: of this rank, of all ranks */
   double posted_at;   /* time of the post of the state's messages */
 };
-static struct update *updates;
 
-static struct pd_line *replicas_line, *ties_line; /* NULL: no such messages, as with shared memory */
 /* By exchange set, TRANSFERS each: bucket b uses b % TRANSFERS, and waits until it is free. */
 enum { TRANSFERS = 4 };
-static struct pd_transfer **transfers;
-static struct pd_message *messages; /* messages being posted */
-static int n_updates;               /* size of `updates`; t uses t % n_updates */
-static int
-    under_way; /* largest number of updates exchanged but not logged, so that figures of later batches have room */
-static int n_sums, most_replicas;
-static struct squares {
-  int first, parts, tiles;
-} * squares_of;            /* by model parameter, followed by their total: see count_squares() */
-static double *parts_sums; /* one parameter's */
-static bool *has_remote;   /* by parameter of this stage: has a gradient, and another stage also holds it */
-static bool in_progress;
+static struct {
+  struct update *updates;
+  struct pd_line *replicas_line, *ties_line; /* NULL: no such messages, as with shared memory */
+  struct pd_transfer **transfers;
+  struct pd_message *messages; /* messages being posted */
+  int n_updates;               /* size of `updates`; t uses t % n_updates */
+  int under_way; /* largest number of updates exchanged but not logged, so that figures of later batches have room */
+  int n_sums, most_replicas;
+  struct squares {
+    int first, parts, tiles;
+  } * squares_of;     /* by model parameter, followed by their total: see count_squares() */
+  double *parts_sums; /* one parameter's */
+  bool *has_remote;   /* by parameter of this stage: has a gradient, and another stage also holds it */
+  bool in_progress;
+} exchange;
 
-static struct update *update_of(int64_t t) { return &updates[t % n_updates]; }
+static struct update *update_of(int64_t t) { return &exchange.updates[t % exchange.n_updates]; }
 static bool tied_here(const struct pd_parameter *p, int use) { return p->uses[use].stage == pd.stage->stage; }
-static bool has_replicas(void) { return replicas_line || pd_replicas_shared(); }
+static bool has_replicas(void) { return exchange.replicas_line || pd_replicas_shared(); }
 static int transfers_a_set(void) { return pd_buckets() < TRANSFERS ? pd_buckets() : TRANSFERS; }
 int pd_exchange_sets(void) { return pd.stage->exchange_sets > 0 ? pd.stage->exchange_sets : 1; }
 
@@ -68,7 +69,7 @@ static bool named_before(const struct pd_parameter *p, int i) {
  * (docs/guide/schedules.md: h is at most 2), or a batch. */
 static int batches_apart(void) {
   const struct pd_stage *s = pd.stage;
-  int64_t in_flight = 3 * (int64_t)s->n_stages * most_replicas;
+  int64_t in_flight = 3 * (int64_t)s->n_stages * exchange.most_replicas;
   return (int)((in_flight + s->microbatches - 1) / s->microbatches) + 1;
 }
 
@@ -77,13 +78,13 @@ static int batches_apart(void) {
 static int find_remote(size_t *bytes) {
   const struct pd_stage *s = pd.stage;
   int n = 0;
-  has_remote = pd_allocate(sizeof *has_remote * (size_t)s->n_parameters);
+  exchange.has_remote = pd_allocate(sizeof *exchange.has_remote * (size_t)s->n_parameters);
   for (int i = 0; i < s->n_parameters; i++) {
     const struct pd_parameter *p = &s->parameters[i];
     size_t size = (size_t)p->elements * sizeof(float);
     for (int j = 0; j < p->n_uses + p->n_readers; j++)
-      if (holder(p, j) != s->stage) has_remote[i] = p->n_uses > 0;
-    if (!has_remote[i]) continue;
+      if (holder(p, j) != s->stage) exchange.has_remote[i] = p->n_uses > 0;
+    if (!exchange.has_remote[i]) continue;
     if (s->spilled && !s->spilled->parameters[i].gradients_stay)
       pd_fail("internal: '%s' is exchanged, but its gradients are offloaded", p->name);
     n += p->n_uses * pd.ranks;
@@ -92,7 +93,7 @@ static int find_remote(size_t *bytes) {
   return n;
 }
 
-bool pd_has_remote(const struct pd_parameter *p) { return has_remote[p - pd.stage->parameters]; }
+bool pd_has_remote(const struct pd_parameter *p) { return exchange.has_remote[p - pd.stage->parameters]; }
 
 /* Collective: counts squares. A parameter has one square; with tensor parallelism one per rank of the shard group;
  * with optimizer state sharding one per tile. */
@@ -109,22 +110,22 @@ static void count_squares(void) {
   MPI_Request request;
   MPI_Iallreduce(mine, most, 2 * n, MPI_INT, MPI_MAX, pd_comm_control, &request);
   pd_wait(1, &request, "all ranks to exchange their replicas' shares", -1, NULL, -1);
-  squares_of = pd_allocate(sizeof *squares_of * (size_t)(n + 1));
+  exchange.squares_of = pd_allocate(sizeof *exchange.squares_of * (size_t)(n + 1));
   for (int i = 0, first = 0; i <= n; i++) {
-    struct squares *x = &squares_of[i];
+    struct squares *x = &exchange.squares_of[i];
     *x = (struct squares){first, i < n && most[2 * i] ? most[2 * i] : 1,
                           i < n && most[2 * i + 1] ? most[2 * i + 1] : 1};
     first += x->parts * x->tiles;
   }
-  parts_sums = pd_allocate(sizeof *parts_sums * (size_t)pd_tensor_degree());
+  exchange.parts_sums = pd_allocate(sizeof *exchange.parts_sums * (size_t)pd_tensor_degree());
   free(mine);
   free(most);
 }
 
-static int n_squares(void) { return squares_of[pd.stage->n_model_parameters].first; }
+static int n_squares(void) { return exchange.squares_of[pd.stage->n_model_parameters].first; }
 
 int pd_square_at(const struct pd_parameter *p, int64_t first) {
-  const struct squares *x = &squares_of[p->order];
+  const struct squares *x = &exchange.squares_of[p->order];
   return x->first + (p->runs ? pd.tensor_rank * x->tiles : 0) + (x->tiles > 1 ? (int)(first / PD_TILE) : 0);
 }
 
@@ -156,51 +157,53 @@ static void open_lines(void) {
   int ties = find_remote(&bytes);
   pd_reduce_start();
   int room = pd_replicas_shared() ? 0 : pd_reduce_messages();
-  if (room) replicas_line = open_replicas_line();
+  if (room) exchange.replicas_line = open_replicas_line();
   pd_optimizer_shards_start();
-  ties_line = open_ties_line(ties > 0);
+  exchange.ties_line = open_ties_line(ties > 0);
   if (room && pd_reduce_bytes() > bytes) bytes = pd_reduce_bytes();
   if (ties > room) room = ties;
-  messages = pd_allocate(sizeof *messages * (size_t)room);
+  exchange.messages = pd_allocate(sizeof *exchange.messages * (size_t)room);
   int n = pd_exchange_sets() * transfers_a_set();
-  transfers = pd_allocate(sizeof *transfers * (size_t)n);
-  for (int i = 0; i < n; i++) transfers[i] = pd_transfer_new(room, bytes);
+  exchange.transfers = pd_allocate(sizeof *exchange.transfers * (size_t)n);
+  for (int i = 0; i < n; i++) exchange.transfers[i] = pd_transfer_new(room, bytes);
 }
 
 int pd_exchange_start(void) {
   const struct pd_stage *s = pd.stage;
   for (int i = 0; i < s->n_stages; i++)
-    if (s->replicas[i] > most_replicas) most_replicas = s->replicas[i];
+    if (s->replicas[i] > exchange.most_replicas) exchange.most_replicas = s->replicas[i];
   count_squares();
-  n_sums = n_squares() + s->n_figures * most_replicas;
-  under_way = pd_exchange_sets() + 1 + batches_apart();
-  n_updates = under_way + 1 + batches_apart();
-  updates = pd_allocate(sizeof *updates * (size_t)n_updates);
-  for (int i = 0; i < n_updates; i++) {
-    updates[i].mine = pd_allocate(sizeof(double) * (size_t)n_sums);
-    updates[i].all = pd_allocate(sizeof(double) * (size_t)n_sums);
-    updates[i].bucket_posted = pd_allocate(sizeof(double) * (size_t)pd_buckets());
+  exchange.n_sums = n_squares() + s->n_figures * exchange.most_replicas;
+  exchange.under_way = pd_exchange_sets() + 1 + batches_apart();
+  exchange.n_updates = exchange.under_way + 1 + batches_apart();
+  exchange.updates = pd_allocate(sizeof *exchange.updates * (size_t)exchange.n_updates);
+  for (int i = 0; i < exchange.n_updates; i++) {
+    exchange.updates[i].mine = pd_allocate(sizeof(double) * (size_t)exchange.n_sums);
+    exchange.updates[i].all = pd_allocate(sizeof(double) * (size_t)exchange.n_sums);
+    exchange.updates[i].bucket_posted = pd_allocate(sizeof(double) * (size_t)pd_buckets());
   }
   open_lines();
-  pd_sums_start(under_way);
+  pd_sums_start(exchange.under_way);
   pd_updates = (struct pd_updates){pd.first_step, pd.first_step, pd.first_step};
-  return under_way;
+  return exchange.under_way;
 }
 
 /* ---- figures --------------------------------------------------------------------------------- */
 
-static double *replicas_sums(double *sums, int figure) { return sums + n_squares() + figure * most_replicas; }
+static double *replicas_sums(double *sums, int figure) {
+  return sums + n_squares() + figure * exchange.most_replicas;
+}
 
 void pd_add_figure(int figure, int64_t t, bool first, double sum) {
-  if (t - pd_updates.logged >= n_updates)
-    pd_fail("internal: room for the figures of %d batches is not enough", n_updates);
+  if (t - pd_updates.logged >= exchange.n_updates)
+    pd_fail("internal: room for the figures of %d batches is not enough", exchange.n_updates);
   double *mine = replicas_sums(update_of(t)->mine, figure) + pd.replica;
   *mine = pd.tensor_rank ? 0 : (first ? 0 : *mine) + sum;
 }
 
 double pd_figure_sum(int figure, int64_t t) {
   double sum = 0;
-  for (int r = 0; r < most_replicas; r++) sum += replicas_sums(update_of(t)->all, figure)[r];
+  for (int r = 0; r < exchange.most_replicas; r++) sum += replicas_sums(update_of(t)->all, figure)[r];
   return sum;
 }
 
@@ -247,14 +250,15 @@ static int exchange_uses(const struct pd_parameter *p, int64_t t, struct pd_mess
 
 /* In the order of a single rank's sums, for any distribution of tiles. */
 static double parameter_square(const double *all, const struct squares *x) {
-  for (int i = 0; i < x->parts; i++) parts_sums[i] = pd_add_squares(all + x->first + i * x->tiles, x->tiles);
-  return pd_add_squares(parts_sums, x->parts);
+  for (int i = 0; i < x->parts; i++)
+    exchange.parts_sums[i] = pd_add_squares(all + x->first + i * x->tiles, x->tiles);
+  return pd_add_squares(exchange.parts_sums, x->parts);
 }
 
 double pd_gradient_norm(int64_t t) {
   double sum = 0;
   for (int i = 0; i < pd.stage->n_model_parameters; i++)
-    sum += parameter_square(update_of(t)->all, &squares_of[i]);
+    sum += parameter_square(update_of(t)->all, &exchange.squares_of[i]);
   return pd_mean_norm(sum, pd_loss_elements());
 }
 
@@ -265,17 +269,19 @@ static void check_finite(int64_t t, const struct update *u) {
   while (bad < n_squares() && isfinite(u->all[bad])) bad++;
   if (bad == n_squares()) return;
   int order = 0;
-  while (squares_of[order + 1].first <= bad) order++;
+  while (exchange.squares_of[order + 1].first <= bad) order++;
   for (int i = 0; i < s->n_parameters; i++)
     if (s->parameters[i].order == order && s->parameters[i].owner == s->stage && !pd.replica &&
-        pd.tensor_rank == (s->parameters[i].runs ? (bad - squares_of[order].first) / squares_of[order].tiles : 0))
+        pd.tensor_rank == (s->parameters[i].runs
+                               ? (bad - exchange.squares_of[order].first) / exchange.squares_of[order].tiles
+                               : 0))
       pd_fail("step %lld: the gradient of '%s' is non-finite. help: lower the learning rate, or clip gradients",
               (long long)(t + 1), s->parameters[i].name);
   pd_leave_to_others();
 }
 
 static struct pd_transfer *transfer_of(int64_t t, int bucket) {
-  return transfers[t % pd_exchange_sets() * transfers_a_set() + bucket % transfers_a_set()];
+  return exchange.transfers[t % pd_exchange_sets() * transfers_a_set() + bucket % transfers_a_set()];
 }
 
 static void enter(struct update *u, enum state state) {
@@ -288,26 +294,27 @@ static void enter(struct update *u, enum state state) {
 static void post_bucket(int64_t t, struct update *u) {
   int b = u->posted++;
   u->bucket_posted[b] = pd_seconds();
-  if (replicas_line)
-    pd_transfer_post(transfer_of(t, b), replicas_line, pd_reduce_gather(t, b, messages), messages);
+  if (exchange.replicas_line)
+    pd_transfer_post(transfer_of(t, b), exchange.replicas_line, pd_reduce_gather(t, b, exchange.messages),
+                     exchange.messages);
   else
     pd_replicas_ready(t, b);
 }
 
 static bool is_gathered(int64_t t, int b) {
-  return replicas_line ? pd_transfer_passed(transfer_of(t, b)) : pd_replicas_gathered(t, b);
+  return exchange.replicas_line ? pd_transfer_passed(transfer_of(t, b)) : pd_replicas_gathered(t, b);
 }
 
 static void spread_bucket(int64_t t, struct update *u) {
   int n, b = u->gathered++;
-  if (!replicas_line)
+  if (!exchange.replicas_line)
     pd_replicas_sum(t, b);
-  else if ((n = pd_reduce_spread(t, b, messages)))
-    pd_transfer_post(transfer_of(t, b), replicas_line, n, messages);
+  else if ((n = pd_reduce_spread(t, b, exchange.messages)))
+    pd_transfer_post(transfer_of(t, b), exchange.replicas_line, n, exchange.messages);
 }
 
 static bool is_spread(int64_t t, int b) {
-  return replicas_line ? pd_transfer_passed(transfer_of(t, b)) : pd_replicas_spread(t, b);
+  return exchange.replicas_line ? pd_transfer_passed(transfer_of(t, b)) : pd_replicas_spread(t, b);
 }
 
 /* Intervals of a trace must not overlap. */
@@ -356,8 +363,8 @@ static void buckets_complete(int64_t t, int n) {
 static void enter_tied(int64_t t, struct update *u) {
   int n = 0;
   for (int i = 0; i < pd.stage->n_parameters; i++)
-    if (has_remote[i]) n += exchange_uses(&pd.stage->parameters[i], t, messages + n);
-  if (n) pd_transfer_post(transfer_of(t, 0), ties_line, n, messages);
+    if (exchange.has_remote[i]) n += exchange_uses(&pd.stage->parameters[i], t, exchange.messages + n);
+  if (n) pd_transfer_post(transfer_of(t, 0), exchange.ties_line, n, exchange.messages);
   enter(u, TIED);
 }
 
@@ -374,7 +381,7 @@ static void next_state(int64_t t, struct update *u) {
     u->state = SQUARING;
     break;
   case SQUARING:
-    MPI_Iallreduce(u->mine, u->all, n_sums, MPI_DOUBLE, MPI_SUM, pd_comm_figures, &u->sum_request);
+    MPI_Iallreduce(u->mine, u->all, exchange.n_sums, MPI_DOUBLE, MPI_SUM, pd_comm_figures, &u->sum_request);
     u->state = SUMMING;
     break;
   default:
@@ -386,9 +393,9 @@ static void next_state(int64_t t, struct update *u) {
 
 /* A non-finite loss ends the launch, after all earlier causes are known, which also advances exchanges. */
 static bool figures_are_known(int64_t t) {
-  in_progress = false;
+  exchange.in_progress = false;
   bool known = pd_figures_are_known(t);
-  in_progress = true;
+  exchange.in_progress = true;
   return known;
 }
 
@@ -416,11 +423,11 @@ static void advance(int64_t t) {
 
 /* The backward pass of the last update may still complete buckets. */
 void pd_exchange_progress(void) {
-  if (in_progress) return; /* reporting a non-finite gradient advances messages */
-  in_progress = true;
+  if (exchange.in_progress) return; /* reporting a non-finite gradient advances messages */
+  exchange.in_progress = true;
   for (int64_t t = pd_updates.logged; t < pd_updates.exchanged; t++) advance(t);
-  if (n_updates && update_of(pd_updates.exchanged)->state == REDUCING) advance(pd_updates.exchanged);
-  in_progress = false;
+  if (exchange.n_updates && update_of(pd_updates.exchanged)->state == REDUCING) advance(pd_updates.exchanged);
+  exchange.in_progress = false;
 }
 
 /* Describes the wait of an update in this state, for messages. */
@@ -455,7 +462,7 @@ void pd_exchange(int64_t t) {
   if (t > pd_updates.exchanged || t - pd_updates.done >= pd_exchange_sets())
     pd_fail("internal: exchange of update %lld, expected %lld, with %lld done", (long long)t,
             (long long)pd_updates.exchanged, (long long)pd_updates.done);
-  while (t - pd_updates.logged >= under_way) {
+  while (t - pd_updates.logged >= exchange.under_way) {
     await(pd_updates.logged, KNOWN);
     pd_log_known();
   }
@@ -475,7 +482,7 @@ void pd_bucket_complete(int bucket) {
   int64_t t = pd_batch_ending();
   if (t != pd_updates.exchanged || !has_replicas() || pd_device_recording()) return;
   if (pd_device_name() && t == pd.first_step) return;
-  if (t - pd_updates.done >= pd_exchange_sets() || t - pd_updates.logged >= under_way) return;
+  if (t - pd_updates.done >= pd_exchange_sets() || t - pd_updates.logged >= exchange.under_way) return;
   buckets_complete(t, bucket + 1);
   pd_exchange_progress();
 }

@@ -13,11 +13,13 @@
 
 enum { WEIGHTS_TAG = 2048, STATE_TAG = 4096 }; /* above those of reduce.c, on the replicas' communicator */
 
-static struct pd_line *line;
-static struct pd_transfer *transfer;
-static struct pd_message *messages;
-static int64_t under_way = -1; /* the version being gathered; -1: none */
-static double posted;
+static struct {
+  struct pd_line *line;
+  struct pd_transfer *transfer;
+  struct pd_message *messages;
+  int64_t under_way; /* the version being gathered; -1: none */
+  double posted;
+} gathering = {.under_way = -1};
 
 /* ---- who has what ----------------------------------------------------------------------------- */
 
@@ -108,10 +110,10 @@ void pd_optimizer_shards_start(void) {
     part_of_weights(i / n, i % n, &from, &end);
     most = end - from > most ? end - from : most;
   }
-  line = pd_line_open(pd_comm_replicas, n, ranks, PD_COMPUTING);
+  gathering.line = pd_line_open(pd_comm_replicas, n, ranks, PD_COMPUTING);
   int most_messages = 2 * (n - 1) * n_cells();
-  transfer = pd_transfer_new(most_messages, most);
-  messages = pd_allocate(sizeof *messages * (size_t)most_messages);
+  gathering.transfer = pd_transfer_new(most_messages, most);
+  gathering.messages = pd_allocate(sizeof *gathering.messages * (size_t)most_messages);
   free(ranks);
 }
 
@@ -131,34 +133,36 @@ void pd_share_weights(int64_t t) {
        i++) { /* starting after this rank, so that ranks do not all send to the same peer */
     int q = (pd.replica + i) % pd_replicas();
     for (int c = 0; c < n_cells(); c++) {
-      messages[n++] = message(false, c, q, q, t);
-      messages[n++] = message(true, c, pd.replica, q, t);
+      gathering.messages[n++] = message(false, c, q, q, t);
+      gathering.messages[n++] = message(true, c, pd.replica, q, t);
     }
   }
-  pd_transfer_post(transfer, line, n, messages);
-  under_way = t;
-  posted = pd_seconds();
+  pd_transfer_post(gathering.transfer, gathering.line, n, gathering.messages);
+  gathering.under_way = t;
+  gathering.posted = pd_seconds();
 }
 
 static bool have_passed(void *unused) {
   (void)unused;
-  return pd_transfer_passed(transfer);
+  return pd_transfer_passed(gathering.transfer);
 }
 
 void pd_await_weights(int64_t t) {
-  if (under_way < 0 || under_way > t) return;
-  pd_wait_until(have_passed, NULL, "the other replicas' parts of the weights of step", under_way, NULL, -1);
-  pd_trace(PD_GATHER, under_way - 1, -1, posted, pd_seconds());
-  under_way = -1;
+  if (gathering.under_way < 0 || gathering.under_way > t) return;
+  pd_wait_until(have_passed, NULL, "the other replicas' parts of the weights of step", gathering.under_way, NULL,
+                -1);
+  pd_trace(PD_GATHER, gathering.under_way - 1, -1, gathering.posted, pd_seconds());
+  gathering.under_way = -1;
 }
 
 static bool are_through(void *unused) {
   (void)unused;
-  return pd_transfer_through(transfer);
+  return pd_transfer_through(gathering.transfer);
 }
 
 void pd_optimizer_shards_finish(void) {
-  if (transfer) pd_wait_until(are_through, NULL, "the last parts of the weights to be sent", -1, NULL, -1);
+  if (gathering.transfer)
+    pd_wait_until(are_through, NULL, "the last parts of the weights to be sent", -1, NULL, -1);
 }
 
 /* ---- averages in the place of the newest weights ------------------------------------------------- */

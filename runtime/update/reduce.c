@@ -20,9 +20,11 @@ struct spans {
   size_t floats; /* of all */
 };
 
-static struct spans *summed,
-    *spread;        /* by bucket and replica: gradients that the replica adds up; sums that it sends back */
-static size_t room; /* floats of a replica's received shards over all buckets */
+static struct {
+  struct spans *summed,
+      *spread; /* by bucket and replica: gradients that the replica adds up; sums that it sends back */
+  size_t room; /* floats of a replica's received shards over all buckets */
+} reduction;
 
 static size_t to_lines(size_t floats) { return (floats + LINE - 1) / LINE * LINE; }
 
@@ -118,7 +120,7 @@ static void deal_bucket(int bucket, size_t *lines) {
   size_t end = *lines + all.floats / LINE, skipped = 0;
   for (int r = 0; r < pd_replicas(); r++) {
     size_t n = (dealt(end, r) - dealt(*lines, r)) * LINE;
-    *of(summed, bucket, r) = part_of_bucket(&all, skipped, n);
+    *of(reduction.summed, bucket, r) = part_of_bucket(&all, skipped, n);
     skipped += n;
   }
   *lines = end;
@@ -128,22 +130,23 @@ static bool any(const struct pd_parameter *p) { return p != NULL; }
 
 void pd_reduce_start(void) {
   size_t n = (size_t)pd_buckets() * (size_t)pd_replicas(), lines = 0;
-  summed = pd_allocate(sizeof *summed * n);
-  spread = pd_allocate(sizeof *spread * n);
+  reduction.summed = pd_allocate(sizeof *reduction.summed * n);
+  reduction.spread = pd_allocate(sizeof *reduction.spread * n);
   for (int b = 0; b < pd_buckets() && !pd.stage->shards; b++) deal_bucket(b, &lines);
   for (int r = 0; r < pd_replicas(); r++) {
     size_t floats = 0;
     for (int b = 0; b < pd_buckets(); b++) {
-      if (pd.stage->shards) *of(summed, b, r) = shard_of_parts(b, r, any);
-      *of(spread, b, r) = pd.stage->shards ? shard_of_parts(b, r, pd_has_remote) : *of(summed, b, r);
-      floats += of(summed, b, r)->floats;
+      if (pd.stage->shards) *of(reduction.summed, b, r) = shard_of_parts(b, r, any);
+      *of(reduction.spread, b, r) =
+          pd.stage->shards ? shard_of_parts(b, r, pd_has_remote) : *of(reduction.summed, b, r);
+      floats += of(reduction.summed, b, r)->floats;
     }
-    room = floats > room ? floats : room;
+    reduction.room = floats > reduction.room ? floats : reduction.room;
   }
 }
 
 int pd_runs_of_shard(int bucket, int replica, const struct pd_stretch **runs) {
-  const struct spans *s = of(summed, bucket, replica);
+  const struct spans *s = of(reduction.summed, bucket, replica);
   *runs = s->span;
   return s->n;
 }
@@ -153,7 +156,7 @@ int pd_runs_of_shard(int bucket, int replica, const struct pd_stretch **runs) {
 /* The receive buffers for a bucket's shards of the other replicas: in the order of replicas, `room` apart. */
 static float *received(int64_t t, int bucket) {
   float *at = (float *)(pd.arena + pd.stage->reduced + pd_exchange_set(t));
-  for (int b = 0; b < bucket; b++) at += of(summed, b, pd.replica)->floats;
+  for (int b = 0; b < bucket; b++) at += of(reduction.summed, b, pd.replica)->floats;
   return at;
 }
 static float *accumulated(int64_t t, size_t at) { return (float *)pd_accumulators(t) + at; }
@@ -162,7 +165,7 @@ static float *accumulated(int64_t t, size_t at) { return (float *)pd_accumulator
 static int messages_of(int bucket) {
   int n = 0;
   for (int q = 0; q < pd_replicas(); q++)
-    if (q != pd.replica) n += of(summed, bucket, q)->n + of(summed, bucket, pd.replica)->n;
+    if (q != pd.replica) n += of(reduction.summed, bucket, q)->n + of(reduction.summed, bucket, pd.replica)->n;
   return n;
 }
 
@@ -176,7 +179,8 @@ int pd_reduce_messages(void) {
 size_t pd_reduce_bytes(void) {
   size_t most = 0;
   for (int i = 0; i < pd_buckets() * pd_replicas(); i++)
-    for (int j = 0; j < summed[i].n; j++) most = summed[i].span[j].n > most ? summed[i].span[j].n : most;
+    for (int j = 0; j < reduction.summed[i].n; j++)
+      most = reduction.summed[i].span[j].n > most ? reduction.summed[i].span[j].n : most;
   return most * sizeof(float);
 }
 
@@ -189,13 +193,13 @@ static struct pd_message message(bool sent, int replica, int64_t t, int bucket, 
 }
 
 int pd_reduce_gather(int64_t t, int bucket, struct pd_message *to) {
-  const struct spans *mine = of(summed, bucket, pd.replica);
+  const struct spans *mine = of(reduction.summed, bucket, pd.replica);
   int n = 0;
   for (int i = 1; i < pd_replicas();
        i++) { /* starting after this rank, so that ranks do not all send to the same peer */
     int q = (pd.replica + i) % pd_replicas();
-    const struct spans *theirs = of(summed, bucket, q);
-    float *at = received(t, bucket) + (size_t)(q < pd.replica ? q : q - 1) * room;
+    const struct spans *theirs = of(reduction.summed, bucket, q);
+    float *at = received(t, bucket) + (size_t)(q < pd.replica ? q : q - 1) * reduction.room;
     for (int j = 0; j < mine->n; j++) {
       to[n++] = message(false, q, t, bucket, 0, at, mine->span[j].n);
       at += mine->span[j].n;
@@ -207,16 +211,17 @@ int pd_reduce_gather(int64_t t, int bucket, struct pd_message *to) {
 }
 
 int pd_reduce_spread(int64_t t, int bucket, struct pd_message *to) {
-  const struct spans *mine = of(summed, bucket, pd.replica), *back = of(spread, bucket, pd.replica);
+  const struct spans *mine = of(reduction.summed, bucket, pd.replica),
+                     *back = of(reduction.spread, bucket, pd.replica);
   const float *others = received(t, bucket);
   int n = 0;
   for (int j = 0; j < mine->n; j++) {
-    pd_add_replicas(accumulated(t, mine->span[j].at), others, room, mine->span[j].n);
+    pd_add_replicas(accumulated(t, mine->span[j].at), others, reduction.room, mine->span[j].n);
     others += mine->span[j].n;
   }
   for (int i = 1; i < pd_replicas(); i++) {
     int q = (pd.replica + i) % pd_replicas();
-    const struct spans *theirs = of(spread, bucket, q);
+    const struct spans *theirs = of(reduction.spread, bucket, q);
     for (int j = 0; j < theirs->n; j++)
       to[n++] = message(false, q, t, bucket, 1, accumulated(t, theirs->span[j].at), theirs->span[j].n);
     for (int j = 0; j < back->n; j++)

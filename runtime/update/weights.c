@@ -24,16 +24,20 @@ static bool newest_in_parts(const struct pd_parameter *p) { return has_master(p)
 
 bool pd_provides(const struct pd_parameter *p) { return p->owner == pd.stage->stage && !pd.replica; }
 
-/* By parameter: f32 weights of a frozen parameter whose working copy is rounded, on the rank that provides it for
- * files; NULL: not kept. */
-static float **unrounded;
+static struct {
+  /* By parameter: f32 weights of a frozen parameter whose working copy is rounded, on the rank that provides it for
+   * files; NULL: not kept. */
+  float **unrounded;
+  /* The whole of a parameter with a sharded master, while it is filled. */
+  float *in_parts;
+} copies;
 
 static void keep_unrounded(const struct pd_parameter *p, const float *w) {
   const struct pd_stage *s = pd.stage;
   const struct pd_options *o = &pd_options;
   if (!pd_provides(p) || !(o->save || o->save_raw || o->checkpoint)) return;
-  if (!unrounded) unrounded = pd_allocate(sizeof *unrounded * (size_t)s->n_parameters);
-  float **to = &unrounded[p - s->parameters];
+  if (!copies.unrounded) copies.unrounded = pd_allocate(sizeof *copies.unrounded * (size_t)s->n_parameters);
+  float **to = &copies.unrounded[p - s->parameters];
   if (!*to) *to = pd_allocate(sizeof **to * (size_t)p->elements);
   memcpy(*to, w, sizeof *w * (size_t)p->elements);
 }
@@ -43,12 +47,9 @@ static bool newest_is_rounded(const struct pd_parameter *p) {
   return p->bf16 && (p->frozen || !pd.stage->has_masters);
 }
 
-/* The whole of a parameter with a sharded master, while it is filled. */
-static float *in_parts;
-
 float *pd_fill_newest(const struct pd_parameter *p, int64_t t) {
   if (!newest_in_parts(p)) return pd_fill(newest_at(p, t), p->elements, newest_is_rounded(p));
-  return in_parts = pd_allocate(sizeof *in_parts * (size_t)p->elements);
+  return copies.in_parts = pd_allocate(sizeof *copies.in_parts * (size_t)p->elements);
 }
 
 /* The address of an element in the working copy. */
@@ -58,14 +59,14 @@ static char *working_at(const struct pd_parameter *p, int64_t t, int64_t first) 
 
 static void fill_parts(const struct pd_parameter *p, int64_t t) {
   struct pd_slice own = pd_own_part(p);
-  memcpy(pd_fill(pd_weights_at(p, t), p->elements, p->bf16), in_parts, (size_t)p->elements * sizeof(float));
+  memcpy(pd_fill(pd_weights_at(p, t), p->elements, p->bf16), copies.in_parts, (size_t)p->elements * sizeof(float));
   pd_filled(pd_weights_at(p, t), p->elements, p->bf16);
   if (own.n) {
     float *master = (float *)newest_at(p, t) + own.first;
-    memcpy(pd_fill(master, own.n, false), in_parts + own.first, (size_t)own.n * sizeof(float));
+    memcpy(pd_fill(master, own.n, false), copies.in_parts + own.first, (size_t)own.n * sizeof(float));
     pd_filled(master, own.n, false);
   }
-  free(in_parts);
+  free(copies.in_parts);
 }
 
 void pd_newest_filled(const struct pd_parameter *p, int64_t t, const float *w) {
@@ -118,7 +119,7 @@ void pd_read_averages(int64_t t, bool averages) {
 }
 
 const float *pd_view_newest(const struct pd_parameter *p, int64_t t) {
-  const float *kept = unrounded ? unrounded[p - pd.stage->parameters] : NULL;
+  const float *kept = copies.unrounded ? copies.unrounded[p - pd.stage->parameters] : NULL;
   if (newest_in_parts(p)) return pd_whole(p, (const float *)newest_at(p, t), p->elements);
   return kept ? kept : pd_view(newest_at(p, t), p->elements, newest_is_rounded(p));
 }

@@ -10,24 +10,25 @@
 
 #include <stdlib.h>
 
-/* The sum of the checksums of an array's tiles, which threads can add in any order; a tile's seed is the index of
- * its first element. */
-static uint64_t *sums; /* [parameter][array] */
-static int64_t summed; /* updates before the checksums were taken; -1: not taken */
-
 /* By parameter and array, all versions together: elements and sums of the current update. */
 enum { N_ARRAYS = PD_ARRAY_WEIGHTS + 1 };
 struct given {
   int64_t n_before, n_after;
   uint64_t before, after;
 };
-static struct given *given;
 /* The results of a completed update whose two runs agree. */
 struct left {
   uint64_t sum;
   bool there;
 };
-static struct left *left;
+static struct {
+  /* The sum of the checksums of an array's tiles, which threads can add in any order; a tile's seed is the index of
+   * its first element. */
+  uint64_t *sums; /* [parameter][array] */
+  int64_t summed; /* updates before the checksums were taken; -1: not taken */
+  struct given *given;
+  struct left *left;
+} audit;
 
 static const char *const names[N_ARRAYS] = {
     [PD_ARRAY_MOMENTS] = "first moments",      [PD_ARRAY_MOMENTS + 1] = "second moments",
@@ -43,7 +44,7 @@ struct array {
 
 static int n_arrays(void) { return PD_ARRAY_WEIGHTS + pd.stage->versions; }
 static uint64_t *sum_at(const struct pd_parameter *p, int array) {
-  return &sums[(p - pd.stage->parameters) * n_arrays() + array];
+  return &audit.sums[(p - pd.stage->parameters) * n_arrays() + array];
 }
 
 /* This replica's part of a tensor, from the address of element 0; NULL: none. */
@@ -108,17 +109,17 @@ static uint64_t sum_of_copy(const struct pd_written *w, const void *copy, int pa
 }
 
 static int64_t n_elements(const struct pd_written *w) { return (int64_t)(w->bytes / size_of(w->bf16)); }
-static struct given *given_of(int parameter, int array) { return &given[parameter * N_ARRAYS + array]; }
+static struct given *given_of(int parameter, int array) { return &audit.given[parameter * N_ARRAYS + array]; }
 
 void pd_audit_before(const struct pd_written *w, const void *copy, int parameter, int64_t first) {
-  if (!sums) return;
+  if (!audit.sums) return;
   struct given *g = given_of(parameter, w->array);
   __atomic_fetch_add(&g->before, sum_of_copy(w, copy, parameter, first), __ATOMIC_RELAXED);
   __atomic_fetch_add(&g->n_before, n_elements(w), __ATOMIC_RELAXED);
 }
 
 void pd_audit_after(const struct pd_written *w, const void *copy, int parameter, int64_t first) {
-  if (!sums) return;
+  if (!audit.sums) return;
   struct given *g = given_of(parameter, w->array);
   __atomic_fetch_add(&g->after, sum_of_copy(w, copy, parameter, first), __ATOMIC_RELAXED);
   __atomic_fetch_add(&g->n_after, n_elements(w), __ATOMIC_RELAXED);
@@ -127,18 +128,18 @@ void pd_audit_after(const struct pd_written *w, const void *copy, int parameter,
 /* An update overwrites the oldest version of weights. A whole-tensor rule writes some arrays twice. */
 static void settle(const struct pd_parameter *p, int array, struct given *g, struct left *l, int64_t t) {
   const int oldest = array == PD_ARRAY_WEIGHTS ? array + pd.stage->versions - 1 : array;
-  const bool whole = g->n_before == array_of(p, oldest, t).n, known = l->there || summed == t;
+  const bool whole = g->n_before == array_of(p, oldest, t).n, known = l->there || audit.summed == t;
   if (whole && known && g->before != (l->there ? l->sum : *sum_at(p, oldest))) tell(p, oldest, t);
   *l = (struct left){g->after, g->n_after == array_of(p, array, t).n};
   *g = (struct given){0, 0, 0, 0};
 }
 
 void pd_audit_settle(int64_t t) {
-  if (!sums) return;
+  if (!audit.sums) return;
   for (int i = 0; i < pd.stage->n_parameters; i++)
     for (int array = 0; array < N_ARRAYS; array++) {
       struct given *g = given_of(i, array);
-      if (g->n_after) settle(&pd.stage->parameters[i], array, g, &left[i * N_ARRAYS + array], t);
+      if (g->n_after) settle(&pd.stage->parameters[i], array, g, &audit.left[i * N_ARRAYS + array], t);
     }
 }
 
@@ -146,16 +147,16 @@ void pd_audit_settle(int64_t t) {
 
 void pd_audit_start(void) {
   const size_t n = (size_t)pd.stage->n_parameters;
-  summed = -1;
+  audit.summed = -1;
   if (!pd_options.audit || pd_only_evaluates()) return;
-  sums = pd_allocate(sizeof *sums * n * (size_t)n_arrays());
-  given = pd_allocate(sizeof *given * n * N_ARRAYS);
-  left = pd_allocate(sizeof *left * n * N_ARRAYS);
+  audit.sums = pd_allocate(sizeof *audit.sums * n * (size_t)n_arrays());
+  audit.given = pd_allocate(sizeof *audit.given * n * N_ARRAYS);
+  audit.left = pd_allocate(sizeof *audit.left * n * N_ARRAYS);
 }
 
 /* Keeps the previous sum of arrays without updates, because a new sum would hide a change. */
 static const uint64_t *sum_before(const struct pd_parameter *p, int array, int64_t updates) {
-  if (summed < 0 || summed != updates - 1) return NULL;
+  if (audit.summed < 0 || audit.summed != updates - 1) return NULL;
   if (array > PD_ARRAY_WEIGHTS) return sum_at(p, array - 1);
   return p->frozen ? sum_at(p, array) : NULL;
 }
@@ -164,7 +165,7 @@ static void take(const struct pd_parameter *p, int array, int64_t updates) {
   const struct array a = array_of(p, array, updates);
   if (!a.at) return;
   const uint64_t *before = sum_before(p, array, updates);
-  struct left *l = array < N_ARRAYS ? &left[(p - pd.stage->parameters) * N_ARRAYS + array] : NULL;
+  struct left *l = array < N_ARRAYS ? &audit.left[(p - pd.stage->parameters) * N_ARRAYS + array] : NULL;
   const bool known = before || (l && l->there);
   const uint64_t sum = before ? *before : known ? l->sum : sum_of(&a);
   if (before && sum != sum_of(&a)) tell(p, array, updates);
@@ -173,16 +174,16 @@ static void take(const struct pd_parameter *p, int array, int64_t updates) {
 }
 
 void pd_audit_take(int64_t updates) {
-  if (!sums || updates % pd_options.audit) return;
+  if (!audit.sums || updates % pd_options.audit) return;
   pd_await_weights(updates);
   for (int i = 0; i < pd.stage->n_parameters; i++)
     for (int array = n_arrays() - 1; array >= 0; array--) /* a version's sum becomes the next older version's */
       take(&pd.stage->parameters[i], array, updates);
-  summed = updates;
+  audit.summed = updates;
 }
 
 void pd_audit_verify(int64_t updates) {
-  if (!sums || summed != updates) return;
+  if (!audit.sums || audit.summed != updates) return;
   for (int i = 0; i < pd.stage->n_parameters; i++)
     for (int array = 0; array < n_arrays(); array++) {
       const struct pd_parameter *p = &pd.stage->parameters[i];

@@ -26,13 +26,17 @@ struct record {
 enum { MOST_RECORDS = 1 << 20, MOST_OPEN = 4, ROUNDS = 64 }; /* of all ranks; nested; of the clock comparison */
 enum { COMPUTE, MESSAGES, GRADIENTS }; /* threads of the trace; from GRADIENTS as many as exchanges overlap */
 
-static struct record *records; /* NULL: no --trace */
-static int64_t n_records, room, dropped;
-static struct record open_work[MOST_OPEN];
-static int n_open;
-static enum pd_work last_work;
-static int64_t last_number; /* k of pd_begin; 0: none yet */
-static bool has_ended;      /* the last work has ended: pd_begin decides on a repetition */
+static struct {
+  struct record *records; /* NULL: no --trace */
+  int64_t n_records, room, dropped;
+  struct record open_work[MOST_OPEN];
+  int n_open;
+  enum pd_work last_work;
+  int64_t last_number;              /* k of pd_begin; 0: none yet */
+  bool has_ended;                   /* the last work has ended: pd_begin decides on a repetition */
+  struct offset *at_start, *at_end; /* by rank, on rank 0 */
+  double origin;                    /* rank 0's time 0 */
+} trace;
 
 static const struct {
   const char *name, *category;
@@ -83,10 +87,10 @@ static double planned(enum pd_work work, int64_t k) {
 }
 
 static void keep(struct record r) {
-  if (n_records < room)
-    records[n_records++] = r;
+  if (trace.n_records < trace.room)
+    trace.records[trace.n_records++] = r;
   else
-    dropped++;
+    trace.dropped++;
 }
 
 /* Validation passes have the validation's name as prefix, because their microbatches have separate numbers. */
@@ -105,74 +109,75 @@ void pd_range_end(void) {
 
 /* The number of the last work, for pd_last_work. */
 static int64_t last_work_number(void) {
-  if (!works[last_work].of_microbatch) return last_number;
-  return pd_number(pd_turn(last_number, goes_backward(last_work)).k);
+  if (!works[trace.last_work].of_microbatch) return trace.last_number;
+  return pd_number(pd_turn(trace.last_number, goes_backward(trace.last_work)).k);
 }
 
 static void begin_range(void) {
-  if (pd_device_profiled()) pd_range_begin(last_work, last_work_number());
+  if (pd_device_profiled()) pd_range_begin(trace.last_work, last_work_number());
 }
 
 bool pd_begin(enum pd_work work, int64_t k) {
-  if (has_ended) {
-    has_ended = false;
+  if (trace.has_ended) {
+    trace.has_ended = false;
     bool again = pd_twice_again();
     if (again) begin_range();
     return again;
   }
   if (work == PD_FORWARD) pd_sharp_microbatch_ends();
-  last_work = work;
-  last_number = work == PD_UPDATE ? k + 1 : k;
+  trace.last_work = work;
+  trace.last_number = work == PD_UPDATE ? k + 1 : k;
   pd_twice_begin(work, k);
   if (!pd.emulate) begin_range();
-  if (!records && !pd.emulate) return true;
-  if (records) pd_device_wait("the device to end its work");
+  if (!trace.records && !pd.emulate) return true;
+  if (trace.records) pd_device_wait("the device to end its work");
   struct record r = {.start = pd_seconds(), .number = k, .peer = -1, .work = (int16_t)work};
   if (pd.emulate) {
     pd_emulate(planned(work, k));
     r.end = pd_seconds();
-    if (records && pd.training) keep(r);
+    if (trace.records && pd.training) keep(r);
     return false;
   }
-  if (n_open < MOST_OPEN) open_work[n_open] = r;
-  n_open++;
+  if (trace.n_open < MOST_OPEN) trace.open_work[trace.n_open] = r;
+  trace.n_open++;
   return true;
 }
 
 void pd_end(void) {
-  has_ended = true;
+  trace.has_ended = true;
   pd_range_end();
-  if (records) pd_device_wait("the device to end its work");
-  if (!n_open || --n_open >= MOST_OPEN || !pd.training) return;
-  open_work[n_open].end = pd_seconds();
-  keep(open_work[n_open]);
+  if (trace.records) pd_device_wait("the device to end its work");
+  if (!trace.n_open || --trace.n_open >= MOST_OPEN || !pd.training) return;
+  trace.open_work[trace.n_open].end = pd_seconds();
+  keep(trace.open_work[trace.n_open]);
 }
 
 int64_t pd_batch_ending(void) {
   const int64_t own = pd_own_microbatches();
-  if (has_ended || last_work != PD_BACKWARD || pd_runs_twice() || last_number % own) return -1;
-  return last_number / own - 1;
+  if (trace.has_ended || trace.last_work != PD_BACKWARD || pd_runs_twice() || trace.last_number % own) return -1;
+  return trace.last_number / own - 1;
 }
 
 const char *pd_last_work(void) {
   static char text[64];
-  if (!last_number) return "the start";
+  if (!trace.last_number) return "the start";
   int64_t number = last_work_number();
-  snprintf(text, sizeof text, "%s of %s %lld", works[last_work].category,
-           works[last_work].of_microbatch ? "microbatch" : "step", (long long)number);
+  snprintf(text, sizeof text, "%s of %s %lld", works[trace.last_work].category,
+           works[trace.last_work].of_microbatch ? "microbatch" : "step", (long long)number);
   return text;
 }
 
 /* Messages and passes of a validation are part of its record. */
 void pd_trace(enum pd_work work, int64_t number, int peer, double start, double end) {
-  if (!records || (!pd.training && works[work].of_microbatch)) return;
+  if (!trace.records || (!pd.training && works[work].of_microbatch)) return;
   keep((struct record){start, end, number, peer, (int16_t)work, 0});
 }
 
 /* On a device the host does not know when values are transferred. */
 void pd_trace_collective(double start) {
-  if (records && !pd_device_name())
-    pd_trace(goes_backward(last_work) ? PD_MEET_BACKWARD : PD_MEET, last_number, -1, start, pd_seconds());
+  if (trace.records && !pd_device_name())
+    pd_trace(goes_backward(trace.last_work) ? PD_MEET_BACKWARD : PD_MEET, trace.last_number, -1, start,
+             pd_seconds());
 }
 
 void pd_trace_data(double start) { pd_trace(PD_DATA, last_number, -1, start, pd_seconds()); }
@@ -219,12 +224,9 @@ static void compare_clocks(struct offset *offsets) {
   }
 }
 
-static struct offset *at_start, *at_end; /* by rank, on rank 0 */
-static double origin;                    /* rank 0's time 0 */
-
 /* Converts a rank's time to rank 0's clock, with linear drift between the comparisons. */
 static double aligned(int rank, double time) {
-  const struct offset *a = &at_start[rank], *b = &at_end[rank];
+  const struct offset *a = &trace.at_start[rank], *b = &trace.at_end[rank];
   double span = b->at - a->at, part = span > 0 ? (time - a->ahead - a->at) / span : 0;
   return time - (a->ahead + part * (b->ahead - a->ahead));
 }
@@ -252,15 +254,15 @@ static int64_t expected_records(void) {
 /* Shared memory, which pd_memory_peak excludes, because the plan does not include records. */
 void pd_trace_start(void) {
   if (!pd_options.trace) return;
-  room = expected_records() + 2; /* a validation without an update */
-  size_t bytes = (size_t)room * sizeof *records;
+  trace.room = expected_records() + 2; /* a validation without an update */
+  size_t bytes = (size_t)trace.room * sizeof *trace.records;
   void *p = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
   if (p == MAP_FAILED) pd_fail("cannot get %zu bytes for --trace: %s", bytes, strerror(errno));
-  at_start = pd_allocate(sizeof *at_start * (size_t)pd.ranks);
-  at_end = pd_allocate(sizeof *at_end * (size_t)pd.ranks);
-  compare_clocks(at_start);
-  origin = pd_seconds();
-  records = p;
+  trace.at_start = pd_allocate(sizeof *trace.at_start * (size_t)pd.ranks);
+  trace.at_end = pd_allocate(sizeof *trace.at_end * (size_t)pd.ranks);
+  compare_clocks(trace.at_start);
+  trace.origin = pd_seconds();
+  trace.records = p;
 }
 
 /* ---- the end: what rank 0 must know of each rank ------------------------------------------------- */
@@ -287,8 +289,8 @@ static struct about about_me(void) {
                     .at_home = s->spilled && s->spilled->at_home,
                     .n_stages = s->n_stages,
                     .versions = s->versions,
-                    .n = n_records,
-                    .dropped = dropped,
+                    .n = trace.n_records,
+                    .dropped = trace.dropped,
                     .microbatches = s->microbatches};
   for (int c = 0; c < a.chunks; c++) {
     a.bytes[PD_SEND_ACTIVATIONS][c] = channel_bytes(&s->activations_out[c]);
@@ -333,7 +335,7 @@ static int by_id(const void *a, const void *b) {
   return x->id != y->id ? (x->id > y->id) - (x->id < y->id) : x->arrives - y->arrives;
 }
 
-static double microseconds(double time) { return (time - origin) * 1e6; }
+static double microseconds(double time) { return (time - trace.origin) * 1e6; }
 
 /* The end of the last event on each thread for gradients. Events are sorted by end, so an event that starts after
  * a thread's last one does not overlap. */
@@ -419,7 +421,8 @@ static void write_head(FILE *f, const struct about *all) {
   double error = 0;
   long long lost = 0;
   for (int rank = 0; rank < pd.ranks; rank++) {
-    double worst = at_start[rank].error > at_end[rank].error ? at_start[rank].error : at_end[rank].error;
+    double worst = trace.at_start[rank].error > trace.at_end[rank].error ? trace.at_start[rank].error
+                                                                         : trace.at_end[rank].error;
     if (worst > error) error = worst;
     lost += (long long)all[rank].dropped;
   }
@@ -458,7 +461,7 @@ static bool write_file(FILE *f, const struct about *all) {
     l.n = 0;
     if (rank) receive_records(rank, theirs, a->n);
     for (int64_t i = 0; i < a->n; i++) {
-      const struct record *r = rank ? &theirs[i] : &records[i];
+      const struct record *r = rank ? &theirs[i] : &trace.records[i];
       write_record(f, rank, r, a, &l);
       if (!is_message(r->work)) continue;
       bool arrives = r->work >= PD_RECEIVE_ACTIVATIONS;
@@ -475,15 +478,16 @@ static bool write_file(FILE *f, const struct about *all) {
 }
 
 void pd_trace_finish(void) {
-  if (!records) return;
+  if (!trace.records) return;
   struct about mine = about_me(), *all = pd_allocate(sizeof *all * (size_t)pd.ranks);
-  for (int64_t i = 0; i < n_records; i++) name_microbatch(&records[i]);
-  compare_clocks(at_end);
+  for (int64_t i = 0; i < trace.n_records; i++) name_microbatch(&trace.records[i]);
+  compare_clocks(trace.at_end);
   MPI_Request request;
   MPI_Iallgather(&mine, sizeof mine, MPI_BYTE, all, sizeof mine, MPI_BYTE, pd_comm_control, &request);
   pd_wait(1, &request, "all ranks to end their trace", -1, NULL, -1);
   if (pd.rank) {
-    MPI_Isend(records, (int)(n_records * (int64_t)sizeof *records), MPI_BYTE, 0, 2, pd_comm_control, &request);
+    MPI_Isend(trace.records, (int)(trace.n_records * (int64_t)sizeof *trace.records), MPI_BYTE, 0, 2,
+              pd_comm_control, &request);
     pd_wait(1, &request, "events of the trace", -1, "to be received by", 0);
   } else {
     struct pd_output o;

@@ -14,23 +14,24 @@
 #include <stdlib.h>
 #include <string.h>
 
-static char *kept;        /* size of the largest write of a pass or an update; NULL: no repetition */
-static int64_t *all_kept; /* bytes by rank; NULL: no repetition on any rank */
-
-static enum { ONCE, FIRST, SECOND } run;
 static struct {
-  enum pd_work work;
-  int64_t k, t;
-  int chunk;
-  double first_ended;
-} now; /* the pass that runs twice */
-
-static struct {
-  int figure;
-  const float *elements;
-  int64_t n;
-} * figures; /* the pass has ended its second run */
-static int n_figures;
+  char *kept;        /* size of the largest write of a pass or an update; NULL: no repetition */
+  int64_t *all_kept; /* bytes by rank; NULL: no repetition on any rank */
+  enum { ONCE, FIRST, SECOND } run;
+  struct {
+    enum pd_work work;
+    int64_t k, t;
+    int chunk;
+    double first_ended;
+  } now; /* the pass that runs twice */
+  struct {
+    int figure;
+    const float *elements;
+    int64_t n;
+  } * figures; /* the pass has ended its second run */
+  int n_figures;
+  bool differs;
+} twice;
 
 /* ---- parts ----------------------------------------------------------------------------------- */
 
@@ -40,16 +41,16 @@ static bool is_written(const struct pd_part *p, enum pd_work work, int chunk) {
 
 /* The address of a part's bytes that the pass writes. */
 static char *part_at(const struct pd_part *p) {
-  int64_t slot = (p->by_batch ? now.t : now.k) % p->slots;
+  int64_t slot = (p->by_batch ? twice.now.t : twice.now.k) % p->slots;
   return pd.arena + p->offset + (size_t)slot * p->bytes;
 }
 
 /* Calls `each` for the parts that the pass writes and for the bytes of each that are kept. */
 static void for_parts(void (*each)(char *at, char *other, size_t bytes)) {
-  char *other = kept;
+  char *other = twice.kept;
   for (int i = 0; i < pd.stage->n_parts; i++) {
     const struct pd_part *p = &pd.stage->parts[i];
-    if (!is_written(p, now.work, now.chunk)) continue;
+    if (!is_written(p, twice.now.work, twice.now.chunk)) continue;
     each(part_at(p), other, p->bytes);
     other += pd_copy_step(p->bytes);
   }
@@ -58,15 +59,14 @@ static void for_parts(void (*each)(char *at, char *other, size_t bytes)) {
 static void keep(char *at, char *other, size_t bytes) { pd_copy_bytes(other, at, bytes); }
 static void exchange(char *at, char *other, size_t bytes) { pd_exchange_bytes(at, other, bytes); }
 
-static bool differs;
-static void compare(char *at, char *other, size_t bytes) { differs |= !pd_same_bytes(at, other, bytes); }
+static void compare(char *at, char *other, size_t bytes) { twice.differs |= !pd_same_bytes(at, other, bytes); }
 
 /* The copy of an address; NULL: the pass does not write it. */
 static const char *kept_of(const char *address) {
-  const char *other = kept;
+  const char *other = twice.kept;
   for (int i = 0; i < pd.stage->n_parts; i++) {
     const struct pd_part *p = &pd.stage->parts[i];
-    if (!is_written(p, now.work, now.chunk)) continue;
+    if (!is_written(p, twice.now.work, twice.now.chunk)) continue;
     const char *at = part_at(p);
     if (address >= at && address < at + p->bytes) return other + (address - at);
     other += pd_copy_step(p->bytes);
@@ -84,28 +84,29 @@ static void check(const char *what, const char *name, const char *at, int64_t el
   pd_fail(
       "--audit: step %lld: two runs of %s differ in %s'%s': element %lld has bits %0*x, then %0*x: a processor "
       "or the memory of this host makes errors. help: test this host's hardware",
-      (long long)(now.t + 1), pd_last_work(), what, name, (long long)d.element, d.digits, d.first, d.digits,
+      (long long)(twice.now.t + 1), pd_last_work(), what, name, (long long)d.element, d.digits, d.first, d.digits,
       d.second);
 }
 
 /* In the order of computation, so that the first difference is the cause of later ones. */
 static void name_what_differs(void) {
   const struct pd_stage *s = pd.stage;
-  bool forward = now.work == PD_FORWARD || now.work == PD_RECOMPUTE;
+  bool forward = twice.now.work == PD_FORWARD || twice.now.work == PD_RECOMPUTE;
   for (int i = 0; i < s->n_tensors && forward; i++) {
     const struct pd_tensor *x = &s->tensors[i];
-    if (x->chunk == now.chunk)
-      check("", x->name, pd.arena + x->offset + (size_t)(now.k % x->slots) * x->stride, x->elements,
+    if (x->chunk == twice.now.chunk)
+      check("", x->name, pd.arena + x->offset + (size_t)(twice.now.k % x->slots) * x->stride, x->elements,
             x->bf16 ? 2 : sizeof(float));
   }
   for (int i = s->n_parameters - 1; i >= 0; i--)
     for (int j = s->parameters[i].n_uses - 1; j >= 0; j--) {
       const struct pd_parameter *p = &s->parameters[i];
       if (p->uses[j].stage == s->stage)
-        check("the gradient of ", p->name, pd_accumulators(now.t) + p->uses[j].offset, p->elements, sizeof(float));
+        check("the gradient of ", p->name, pd_accumulators(twice.now.t) + p->uses[j].offset, p->elements,
+              sizeof(float));
     }
   for (int i = 0; i < s->n_parts; i++)
-    if (is_written(&s->parts[i], now.work, now.chunk))
+    if (is_written(&s->parts[i], twice.now.work, twice.now.chunk))
       check("its ", s->parts[i].name, part_at(&s->parts[i]), (int64_t)(s->parts[i].bytes / sizeof(float)),
             sizeof(float));
 }
@@ -134,52 +135,54 @@ void pd_twice_start(void) {
   if (spills && pd.ranks == 1) return;
   int64_t mine = spills ? 0 : most_written(), update = spills ? 0 : (int64_t)pd_update_copy_bytes();
   if (mine < update) mine = update;
-  all_kept = pd_allocate(sizeof *all_kept * (size_t)pd.ranks);
+  twice.all_kept = pd_allocate(sizeof *twice.all_kept * (size_t)pd.ranks);
   MPI_Request request;
-  MPI_Iallgather(&mine, 1, MPI_INT64_T, all_kept, 1, MPI_INT64_T, pd_comm_control, &request);
+  MPI_Iallgather(&mine, 1, MPI_INT64_T, twice.all_kept, 1, MPI_INT64_T, pd_comm_control, &request);
   pd_wait(1, &request, "all ranks to exchange the sizes that --audit keeps", -1, NULL, -1);
   if (spills) return;
-  kept = pd_copy_room((size_t)mine);
-  figures = pd_allocate(sizeof *figures * (size_t)pd.stage->n_figures);
+  twice.kept = pd_copy_room((size_t)mine);
+  twice.figures = pd_allocate(sizeof *twice.figures * (size_t)pd.stage->n_figures);
 }
 
-const int64_t *pd_twice_bytes(void) { return all_kept; }
+const int64_t *pd_twice_bytes(void) { return twice.all_kept; }
 
-char *pd_twice_copy(int64_t t) { return kept && (t + 1) % pd_options.audit == 0 ? kept : NULL; }
+char *pd_twice_copy(int64_t t) { return twice.kept && (t + 1) % pd_options.audit == 0 ? twice.kept : NULL; }
 
 void pd_twice_begin(enum pd_work work, int64_t turn) {
-  if (!kept || work > PD_WEIGHTS) return;
+  if (!twice.kept || work > PD_WEIGHTS) return;
   struct pd_turn of = pd_turn(turn, work != PD_FORWARD);
   int64_t own = pd_own_microbatches(), t = (of.k - 1) / own;
   if ((t + 1) % pd_options.audit || (of.k - 1) % own != t / pd_options.audit % own) return;
-  run = FIRST;
-  now.work = work, now.k = of.k, now.t = t, now.chunk = of.chunk;
-  n_figures = 0;
+  twice.run = FIRST;
+  twice.now.work = work, twice.now.k = of.k, twice.now.t = t, twice.now.chunk = of.chunk;
+  twice.n_figures = 0;
   for_parts(keep);
 }
 
 bool pd_twice_again(void) {
-  if (run == FIRST) {
-    now.first_ended = pd_seconds();
+  if (twice.run == FIRST) {
+    twice.now.first_ended = pd_seconds();
     for_parts(exchange);
-    run = SECOND;
+    twice.run = SECOND;
     return true;
   }
-  if (run == ONCE) return false;
-  differs = false;
+  if (twice.run == ONCE) return false;
+  twice.differs = false;
   for_parts(compare);
-  if (differs) name_what_differs();
-  run = ONCE;
-  pd_trace(PD_AUDIT, now.t, -1, now.first_ended, pd_seconds());
-  for (int i = 0; i < n_figures; i++) pd_figure(figures[i].figure, now.k, figures[i].elements, figures[i].n);
+  if (twice.differs) name_what_differs();
+  twice.run = ONCE;
+  pd_trace(PD_AUDIT, twice.now.t, -1, twice.now.first_ended, pd_seconds());
+  for (int i = 0; i < twice.n_figures; i++)
+    pd_figure(twice.figures[i].figure, twice.now.k, twice.figures[i].elements, twice.figures[i].n);
   return false;
 }
 
-bool pd_runs_twice(void) { return run != ONCE; }
+bool pd_runs_twice(void) { return twice.run != ONCE; }
 
 bool pd_twice_takes(int figure, const float *elements, int64_t n) {
-  if (run == ONCE) return false;
-  if (run == FIRST) return true;
-  figures[n_figures].figure = figure, figures[n_figures].elements = elements, figures[n_figures++].n = n;
+  if (twice.run == ONCE) return false;
+  if (twice.run == FIRST) return true;
+  twice.figures[twice.n_figures].figure = figure, twice.figures[twice.n_figures].elements = elements,
+  twice.figures[twice.n_figures++].n = n;
   return true;
 }

@@ -25,38 +25,40 @@ bool pd_differ(const void *at, const void *other, size_t bytes, size_t size, str
   return i < bytes;
 }
 
-static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static struct {
-  int parameter; /* the first parameter with a difference; -1: none */
-  int array;
-  struct pd_difference at;
-} difference = {.parameter = -1};
+  pthread_mutex_t lock;
+  struct {
+    int parameter; /* the first parameter with a difference; -1: none */
+    int array;
+    struct pd_difference at;
+  } difference;
+} checking = {.lock = PTHREAD_MUTEX_INITIALIZER, .difference = {.parameter = -1}};
 
 /* `other`: results of the first update. */
 static void note(const struct pd_written *w, const char *other, int parameter, int64_t first_element) {
   struct pd_difference d;
   if (!pd_differ(w->at, other, w->bytes, w->bf16 ? 2 : sizeof(float), &d)) return;
   d.element += first_element;
-  pthread_mutex_lock(&lock);
-  if (difference.parameter < 0 || parameter < difference.parameter ||
-      (parameter == difference.parameter && d.element < difference.at.element)) {
-    difference.parameter = parameter;
-    difference.array = w->array;
-    difference.at = d;
+  pthread_mutex_lock(&checking.lock);
+  if (checking.difference.parameter < 0 || parameter < checking.difference.parameter ||
+      (parameter == checking.difference.parameter && d.element < checking.difference.at.element)) {
+    checking.difference.parameter = parameter;
+    checking.difference.array = w->array;
+    checking.difference.at = d;
   }
-  pthread_mutex_unlock(&lock);
+  pthread_mutex_unlock(&checking.lock);
 }
 
 bool pd_updates_agree(int64_t t, char *why) {
-  const int parameter = difference.parameter;
-  const struct pd_difference d = difference.at;
-  difference.parameter = -1;
+  const int parameter = checking.difference.parameter;
+  const struct pd_difference d = checking.difference.at;
+  checking.difference.parameter = -1;
   return parameter < 0 ||
          pd_refuse(
              why,
              "--audit: step %lld: two runs of the update differ in the %s of '%s': element %lld has bits %0*x, "
              "then %0*x: a processor or the memory of this host makes errors. help: test this host's hardware",
-             (long long)(t + 1), pd_array_name(difference.array), pd.stage->parameters[parameter].name,
+             (long long)(t + 1), pd_array_name(checking.difference.array), pd.stage->parameters[parameter].name,
              (long long)d.element, d.digits, d.first, d.digits, d.second);
 }
 

@@ -255,8 +255,8 @@ static bool set_recomputation(const Planner *r, const Candidate *c, Partition *p
     }
     bytes[0] += most;
     bytes[1] += most;
-    bool off = c->copies[stage].recompute_off && bytes[0] <= r->limit;
-    if (!off && (!c->copies[stage].recompute_on || bytes[1] > r->limit))
+    bool off = c->copies[stage].recompute_off && bytes[0] <= r->memory.arena;
+    if (!off && (!c->copies[stage].recompute_on || bytes[1] > r->memory.arena))
       return false;
     for (int i = stage; i < parts; i += n_stages)
       part->recompute[i] = !off;
@@ -284,7 +284,7 @@ static double bound_of(const Planner *r, const Candidate *c, const Partition *pa
   Candidate pinned = *c;
   Partition same;
   pinned.pinned = part->start;
-  assert_true(candidate_partition(r, &pinned, r->limit, &same));
+  assert_true(candidate_partition(r, &pinned, r->memory.arena, &same));
   return candidate_least_seconds(r, &pinned, &same);
 }
 

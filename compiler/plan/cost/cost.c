@@ -50,13 +50,13 @@ static void set_recomputation(const Planner *r, Recompute recompute, int64_t in_
 /* Sets the slowest kind of device of the stage; `extra` has the deficit of the smallest one against the limit. */
 static void set_device(const Planner *r, const Placement *at, const Stand *stand, int used, Copies *c) {
   unsigned kinds = r->n_kinds == 1 ? 1 : kinds_of(&r->topology, at, stand, used);
-  int64_t least = r->limit;
+  int64_t least = r->memory.arena;
   for (int kind = r->n_kinds - 1; kind >= 0; kind--)
     if (kinds >> kind & 1) {
       c->kind = kind; /* kinds are sorted, slowest first */
-      least = r->limits[kind] < least ? r->limits[kind] : least;
+      least = r->memory.arenas[kind] < least ? r->memory.arenas[kind] : least;
     }
-  c->extra = (r->limit - least) / r->form.chunks;
+  c->extra = (r->memory.arena - least) / r->form.chunks;
 }
 
 bool updates_whole(const Planner *r) { return r->g && update_rule(&r->g->train)->whole_tensors; }

@@ -93,7 +93,7 @@ static SpillProblem problem_of(const Planner *r, int64_t b, bool at_home) {
                                      : r->request->recompute == RECOMPUTE_OFF ? KEEP_ALL
                                                                               : KEEP_FREE,
                           .microbatches = r->subject.batch / b,
-                          .limit = r->limit,
+                          .limit = r->memory.arena,
                           .page = spill_page(r),
                           .at_home = at_home};
   set_rates(r, &problem);

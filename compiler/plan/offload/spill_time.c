@@ -1,162 +1,18 @@
 /* Simulates a batch with offload. Compute steps run in order; a transfer thread reads and writes beside them,
  * writes first, as runtime/host/spill_moves.c does. Steps wait for their reads, and for memory whose content is
  * still being written. A GPU's host may update parameters beside all that, as runtime/cuda/home.cu does: after
- * gradients arrive, before weights are read again. */
+ * gradients arrive, before weights are read again.
+ *
+ * The schedule's simulator (schedule/timing.h) cannot replace this one. It replays a Program's fixed order by one
+ * clock per rank. Here a rank has up to three clocks, and the order of its reads and writes depends on the times.
+ * The search also times thousands of choices before they have Programs. Both simulators share the rules of
+ * schedule/messages.h. */
 #include <math.h>
 
 #include "plan/offload/spilling.h"
+#include "schedule/messages.h"
 
-/* ---- the blocks ------------------------------------------------------------------------------------------ */
-
-typedef Vec(struct pd_block) Blocks;
-
-/* Merges blocks of parameters with identical transfers. */
-static void add(Blocks *blocks, int first, struct pd_block of, int64_t bytes) {
-  if (bytes <= 0)
-    return;
-  for (int i = first; i < blocks->n; i++) {
-    struct pd_block *b = &blocks->at[i];
-    if (b->kind == of.kind && b->parts == of.parts && b->group == of.group && b->added == of.added &&
-        b->shared == of.shared) {
-      b->bytes += (size_t)bytes;
-      return;
-    }
-  }
-  of.bytes = (size_t)bytes;
-  push(blocks, of);
-}
-
-static int part_of_piece(const SpillChoice *c, int piece) {
-  int part = 0;
-  while (c->start[part + 1] <= piece)
-    part++;
-  return part;
-}
-
-/* The first part with a gradient of the parameter; -1: other stages have it. */
-static int first_part(const SpillParam *q, const SpillChoice *c) {
-  int piece = q->n_uses && !q->shared ? q->use[0] : -1;
-  for (int k = 1; k < q->n_uses && piece >= 0; k++)
-    piece = q->use[k] < piece ? q->use[k] : piece;
-  return piece < 0 ? -1 : part_of_piece(c, piece);
-}
-
-/* Group by parameter; -1: not updated. */
-static int *groups(const SpillProblem *p, const SpillChoice *c, int *n) {
-  int *group = alloc((size_t)(p->n_params + 1) * sizeof *group);
-  struct pd_grouping g = {0};
-  for (int i = 0; i < p->n_params; i++)
-    g.most = !p->param[i].frozen && p->param[i].elements > g.most ? p->param[i].elements : g.most;
-  for (int i = 0; i < p->n_params; i++) {
-    const SpillParam *q = &p->param[i];
-    group[i] = q->frozen ? -1 : pd_group_of(&g, q->elements, first_part(q, c));
-  }
-  *n = g.groups;
-  return group;
-}
-
-static void add_parameters(const SpillProblem *p, const SpillChoice *c, const int *group, Blocks *blocks) {
-  int first = 0, last = -1;
-  for (int i = 0; i < p->n_params; i++) {
-    const SpillParam *q = &p->param[i];
-    uint64_t parts = 0;
-    if (group[i] >= 0 && group[i] != last) /* blocks of other groups cannot merge */
-      first = blocks->n, last = group[i];
-    for (int k = 0; k < q->n_readers; k++)
-      parts |= (uint64_t)1 << part_of_piece(c, q->reader[k]);
-    struct pd_block b = {.kind = PD_BLOCK_WEIGHTS, .parts = parts, .shared = q->shared, .group = group[i]};
-    add(blocks, q->frozen ? 0 : first, b, q->weights);
-    if (q->frozen)
-      continue;
-    b.kind = PD_BLOCK_GRADIENT;
-    b.shared = false;
-    for (int k = 0; k < q->n_uses; k++) {
-      b.parts = (uint64_t)1 << part_of_piece(c, q->use[k]);
-      b.added = spill_at_home(p, c) && k + 1 < q->n_uses;
-      add(blocks, first, b, q->gradient);
-    }
-    add(blocks, first, (struct pd_block){.kind = PD_BLOCK_STATE, .group = group[i]}, q->state);
-  }
-}
-
-static void add_between(const SpillProblem *p, const SpillChoice *c, Blocks *blocks) {
-  for (int part = 1; part < c->parts; part++)
-    for (int slot = 0; slot < p->microbatches; slot++) {
-      struct pd_block b = {.kind = PD_BLOCK_ACTIVATIONS, .part = part, .slot = slot, .group = -1};
-      b.rereads = c->keeps[part - 1];
-      if ((b.bytes = (size_t)p->activations[c->start[part]]) > 0)
-        push(blocks, b);
-      b.kind = PD_BLOCK_RETURNED;
-      if ((b.bytes = (size_t)p->returned[c->start[part]]) > 0)
-        push(blocks, b);
-    }
-}
-
-static int64_t saved_by(const SpillProblem *p, const SpillChoice *c, int part) {
-  int64_t bytes = 0;
-  for (int k = c->start[part]; k < c->start[part + 1]; k++)
-    bytes += p->saved[k];
-  return bytes;
-}
-
-static void add_saved(const SpillProblem *p, const SpillChoice *c, Blocks *blocks) {
-  for (int part = 0; part < c->parts; part++)
-    for (int slot = 0; slot < p->microbatches && spill_keeps(p, c, part); slot++) {
-      struct pd_block b = {.kind = PD_BLOCK_SAVED, .part = part, .slot = slot, .group = -1};
-      if ((b.bytes = (size_t)saved_by(p, c, part)) > 0)
-        push(blocks, b);
-    }
-}
-
-/* Sample bytes: of the batch in parts that save activations, else of a microbatch. */
-static int64_t inputs(const SpillProblem *p, const SpillChoice *c) {
-  int64_t bytes = 0;
-  for (int part = 0; part < c->parts; part++)
-    for (int k = c->start[part]; k < c->start[part + 1]; k++)
-      bytes += p->inputs[k] * (spill_keeps(p, c, part) ? p->microbatches : 1);
-  return bytes;
-}
-
-/* Bytes of the largest part's passes. */
-static int64_t workspace(const SpillProblem *p, const SpillChoice *c) {
-  int64_t most = 0;
-  for (int part = 0; part < c->parts; part++) {
-    int64_t saved = spill_keeps(p, c, part) ? 0 : saved_by(p, c, part), work = 0;
-    for (int k = c->start[part]; k < c->start[part + 1]; k++)
-      work = p->work[k] > work ? p->work[k] : work;
-    most = saved + work > most ? saved + work : most;
-  }
-  return most;
-}
-
-/* ---- seconds of steps ------------------------------------------------------------------------------------ */
-
-typedef struct StepTimes {
-  double *forward, *backward; /* by part */
-  double *square, *update;    /* by group; on a device, update includes the squares */
-} StepTimes;
-
-static StepTimes step_times(const SpillProblem *p, const SpillChoice *c, const int *group, int n_groups) {
-  const bool at_home = spill_at_home(p, c);
-  StepTimes t = {alloc((size_t)c->parts * sizeof(double)), alloc((size_t)c->parts * sizeof(double)),
-                 alloc((size_t)(n_groups + 1) * sizeof(double)), alloc((size_t)(n_groups + 1) * sizeof(double))};
-  for (int part = 0; part < c->parts; part++) {
-    t.forward[part] = p->receive[c->start[part]];
-    for (int k = c->start[part]; k < c->start[part + 1]; k++)
-      t.forward[part] += p->forward[k], t.backward[part] += p->backward[k];
-    t.backward[part] += (spill_keeps(p, c, part) ? p->receive[c->start[part]] : t.forward[part]) +
-                        p->receive_gradient[c->start[part + 1]];
-  }
-  for (int i = 0; i < p->n_params; i++)
-    if (group[i] >= 0) {
-      const SpillParam *q = &p->param[i];
-      t.square[group[i]] += at_home ? q->square_at_home : 0;
-      t.update[group[i]] += at_home ? q->update_at_home : q->update;
-    }
-  return t;
-}
-
-static double step_seconds(const StepTimes *t, const struct pd_step *s) {
+static double step_seconds(const SpillWork *t, const struct pd_step *s) {
   switch (s->kind) {
   case PD_STEP_FORWARD: return t->forward[s->part];
   case PD_STEP_BACKWARD: return t->backward[s->part];
@@ -235,10 +91,9 @@ static bool transfer(Transfers *t, double until) {
 typedef struct Run {
   const SpillStage *stage;
   Transfers t;
-  Blocks blocks;
+  SpillWork work;
   struct pd_holding of;
   struct pd_moves moves;
-  StepTimes times;
   double now, began, compute;
   double host, host_free; /* host updates: busy seconds; time when the host is free */
   int64_t at;             /* completed steps, over all batches */
@@ -265,13 +120,13 @@ static void leave(Run *r, int64_t step) {
 /* Runs an update on the host, beside computation. Later reads of these blocks wait for it. */
 static void do_at_home(Run *r, const struct pd_step *s, double begin, double seconds) {
   begin = fmax(begin, r->host_free);
-  for (int i = 0; i < r->blocks.n; i++)
-    if (pd_use_of(s, &r->blocks.at[i]) & PD_HOME)
+  for (int i = 0; i < r->work.blocks.n; i++)
+    if (pd_use_of(s, &r->work.blocks.at[i]) & PD_HOME)
       begin = await_written(r, i, begin);
   r->host += seconds;
   r->host_free = begin + seconds;
-  for (int i = 0; i < r->blocks.n; i++)
-    if (pd_use_of(s, &r->blocks.at[i]) & PD_HOME)
+  for (int i = 0; i < r->work.blocks.n; i++)
+    if (pd_use_of(s, &r->work.blocks.at[i]) & PD_HOME)
       r->t.written[i] = r->host_free;
 }
 
@@ -292,7 +147,7 @@ static void do_step(Run *r, int64_t step, const struct pd_step *s, double ready)
   }
   while (r->t.awaited[step] > 0 && transfer(&r->t, INFINITY))
     now = r->t.awaited[step] > 0 ? now : fmax(now, r->t.free_at[false]);
-  double seconds = step_seconds(&r->times, s);
+  double seconds = step_seconds(&r->work, s);
   if (s->at_home) {
     do_at_home(r, s, fmax(now, ready), seconds);
     r->now = now;
@@ -331,7 +186,7 @@ typedef struct Line {
 
 static double arrival(const Wire *w, int64_t k) {
   double posted = k > 0 ? w->taken[k - 1] : 0;
-  return w->sent[k] < 0 || posted < 0 ? UNKNOWN : fmax(w->sent[k], posted) + w->seconds;
+  return w->sent[k] < 0 || posted < 0 ? UNKNOWN : message_arrival(w->sent[k], posted, w->seconds);
 }
 
 /* Raises `ready` to a time; false: the time is unknown. */
@@ -418,19 +273,14 @@ static bool go_on(Line *l, int i) {
 static void prepare(Run *r, const SpillStage *stage) {
   const SpillProblem *p = &stage->problem;
   const SpillChoice *c = &stage->choice;
-  int n_groups;
-  const int *group = groups(p, c, &n_groups);
-  *r = (Run){.stage = stage};
-  add_parameters(p, c, group, &r->blocks);
-  add_between(p, c, &r->blocks);
-  add_saved(p, c, &r->blocks);
-  const int64_t beside = p->beside + workspace(p, c) + inputs(p, c), room = p->limit - beside;
-  r->of = (struct pd_holding){.block = r->blocks.at,
-                              .n = r->blocks.n,
+  *r = (Run){.stage = stage, .work = spill_work(p, c)};
+  const int64_t beside = r->work.beside, room = p->limit - beside;
+  r->of = (struct pd_holding){.block = r->work.blocks.at,
+                              .n = r->work.blocks.n,
                               .batch = {.parts = c->parts,
                                         .turns = !p->hands_on,
                                         .microbatches = p->microbatches,
-                                        .groups = n_groups,
+                                        .groups = r->work.groups,
                                         .at_home = spill_at_home(p, c)},
                               .page = (size_t)p->page,
                               .room = c->parts == 1 ? SIZE_MAX / 2
@@ -440,9 +290,8 @@ static void prepare(Run *r, const SpillStage *stage) {
                               .must_fit = true};
   pd_moves_make(&r->of, alloc, &r->moves);
   r->out = (SpillTime){.seconds = INFINITY, .least = beside + (int64_t)r->moves.most};
-  for (int i = 0; i < r->blocks.n; i++)
-    r->out.home += (int64_t)r->blocks.at[i].bytes;
-  r->times = step_times(p, c, group, n_groups);
+  for (int i = 0; i < r->work.blocks.n; i++)
+    r->out.home += (int64_t)r->work.blocks.at[i].bytes;
   r->fits = c->parts == 1 || (int64_t)r->moves.most <= room;
 }
 
@@ -462,18 +311,15 @@ static double *unknown_times(int64_t n) {
   return at;
 }
 
-enum { SLOTS = 2 }; /* one in use, one in transit */
-
 static int slots_to_send(const SpillStage *s) {
   const SpillChoice *c = &s->choice;
-  return c->parts == 1 || c->keeps[c->parts - 1] ? (int)s->problem.microbatches : SLOTS;
+  return c->parts == 1 || c->keeps[c->parts - 1] ? (int)s->problem.microbatches : SENT_SLOTS;
 }
 
-/* To the previous stage, with the count of schedule/generators.c. */
+/* To the previous stage. If that runs several parts, all microbatches of a batch are in flight there. */
 static int slots_to_return(const SpillStage *s) {
-  const int64_t all = s->problem.microbatches, n = s[-1].in_flight,
-                before = s[-1].choice.parts > 1 || n > all ? all : n, more = before - s->in_flight + 1;
-  return s->choice.parts == 1 && more > SLOTS ? (int)more : SLOTS;
+  const int64_t all = s->problem.microbatches, before = s[-1].choice.parts > 1 ? all : s[-1].in_flight;
+  return s->choice.parts == 1 ? returned_slots(before, s->in_flight, all) : GRADIENT_SLOTS;
 }
 
 static void open_wires(Line *l, const SpillStage *stage) {

@@ -77,6 +77,19 @@ typedef struct SpillStage {
   double send;        /* seconds of a message to or from the next stage */
 } SpillStage;
 
+/* A choice as the runtime runs it: blocks that move, and seconds of steps. */
+typedef Vec(struct pd_block) SpillBlocks;
+typedef struct SpillWork {
+  SpillBlocks blocks;
+  int groups;                 /* of parameters, updated together */
+  int64_t beside;             /* bytes of the rank outside blocks, with its largest passes */
+  double *forward, *backward; /* seconds, by part */
+  double *square, *update;    /* seconds, by group; on a device, update includes the squares */
+} SpillWork;
+
+/* ---- spill_blocks.c */
+SpillWork spill_work(const SpillProblem *p, const SpillChoice *c);
+
 /* ---- spill_time.c */
 SpillTime spill_time(const SpillProblem *p, const SpillChoice *c); /* for a rank that waits for no other */
 /* Seconds of a batch of all stages; fills the time of each. meets: updates wait for the gradients of all stages.

@@ -1,4 +1,4 @@
-/* Completes the devices of a request: kinds, rates, memory, and links. */
+/* Completes the devices of a request: kinds, rates, and links. */
 #include <stdlib.h>
 
 #include "plan/problem/problem.h"
@@ -81,17 +81,6 @@ static const uint8_t *kinds_of_devices(const Cluster *c, const Kinds *k) {
   return kind;
 }
 
-/* Bytes of a rank's arena: from --memory, the device, or the machine's share per rank; minus the process's own. */
-static int64_t arena_of(const Graph *g, const PlanRequest *q, const DeviceKind *kind, int ranks) {
-  const Device *target = backend_of(&q->target)->device;
-  int64_t bytes = q->memory ? q->memory : kind->memory ? kind->memory : target->memory(ranks * shards_of(g));
-  return bytes - target->process;
-}
-
-static int64_t memory_of(const Planner *r, const DeviceKind *kind) {
-  return arena_of(r->g, r->request, kind, r->ranks);
-}
-
 static void set_link(Rates *rates, const Link *link) {
   rates->bandwidth = 1 / link->byte;
   rates->latency = link->latency;
@@ -103,16 +92,15 @@ static void take_cluster(Planner *r) {
   Kinds k = kinds_used(r);
   DeviceKind least = cluster_least(c, r->ranks);
   Rates *rates = alloc((size_t)k.n * sizeof *rates);
-  int64_t *limits = alloc((size_t)k.n * sizeof *limits);
+  const DeviceKind *kinds[MOST_KINDS];
   r->device = alloc_copy(&least, sizeof least);
   r->n_kinds = k.n;
   for (int i = 0; i < k.n; i++) {
-    const DeviceKind *kind = &c->kind[k.number[i]];
-    rates[i] = device_rates(kind, &r->target);
-    limits[i] = memory_of(r, kind);
-    r->limit = limits[i] > r->limit ? limits[i] : r->limit;
+    kinds[i] = &c->kind[k.number[i]];
+    rates[i] = device_rates(kinds[i], &r->target);
   }
-  r->rates = rates, r->limits = limits;
+  r->rates = rates;
+  settle_memory(r, kinds);
   r->topology = topology_of(c, r->ranks, q->link_bytes_per_second, q->link_latency);
   for (int i = 0; i < k.n; i++) /* a shard group is within the innermost level */
     set_link(&rates[i], &r->topology.link[0]);
@@ -127,10 +115,9 @@ static void take_machine(Planner *r) {
   double bandwidth = q->link_bytes_per_second > 0 ? q->link_bytes_per_second : rates.bandwidth;
   Link link = {.latency = q->link_latency > 0 ? q->link_latency : rates.latency, .byte = 1 / bandwidth};
   r->n_kinds = 1;
-  r->limit = memory_of(r, r->device);
+  settle_memory(r, &r->device);
   set_link(&rates, &link);
   r->rates = alloc_copy(&rates, sizeof rates);
-  r->limits = alloc_copy(&r->limit, sizeof r->limit);
   r->topology = topology_flat(link, r->ranks);
 }
 
@@ -147,7 +134,6 @@ static bool check_alike(const Planner *r) {
 
 bool choose_devices(Planner *r) {
   const PlanRequest *q = r->request;
-  r->process = backend_of(&q->target)->device->process;
   if (q->cluster && !check_cluster(r))
     return false;
   if (q->cluster)
@@ -168,11 +154,4 @@ int plan_device(const PlanRequest *q, const Plan *plan, int stage, int replica) 
   for (int i = 0; i < stage; i++)
     replica += plan->pipeline.replicas[i];
   return replica;
-}
-
-int64_t plan_device_memory(const Graph *g, const PlanRequest *q, const Plan *plan, int device) {
-  bool assumed;
-  const DeviceKind *kind =
-      q->cluster ? cluster_kind(q->cluster, device) : backend_of(&q->target)->device->kind(q->arch, &assumed);
-  return arena_of(g, q, kind, plan_ranks_asked(q, plan));
 }

@@ -1,6 +1,17 @@
 /* Facts about a complete plan. */
 #include "plan/problem/problem.h"
 
+int ranks_asked(const PlanRequest *q) {
+  if (q->workers || !q->cluster || q->stages || q->split || q->replicas || q->plan)
+    return q->workers;
+  return cluster_devices(q->cluster);
+}
+
+int plan_ranks_asked(const PlanRequest *q, const Plan *plan) {
+  const int used = pipeline_ranks(&plan->pipeline), asked = ranks_asked(q);
+  return asked > used && !q->plan ? asked : used;
+}
+
 bool asks_for_memory(const Plan *plan, const PlanRequest *q) {
   bool any = !plan;
   for (int i = 0; plan && q->recompute == RECOMPUTE_AUTO && i < plan->pipeline.n_stages; i++)

@@ -42,6 +42,14 @@ typedef struct KnownForms KnownForms;         /* cost/programs.c: scheduled pipe
 typedef struct KernelWork KernelWork;         /* cost/kernels.c: work of the model's kernels */
 typedef struct BestPartitions BestPartitions; /* search/bests.c: forms with known cuts */
 
+/* The memory limit of ranks, decided once (memory.c). Bytes per device. */
+typedef struct Memory {
+  int64_t process;       /* the process's own, for MPI and libraries */
+  int64_t arena;         /* limit of the arena on devices of the largest kind */
+  const int64_t *arenas; /* the same by kind */
+  bool shared;           /* ranks share the machine's memory, so that more ranks have no more of it */
+} Memory;
+
 /* A completed request. */
 struct Planner {
   Subject subject;
@@ -67,10 +75,9 @@ struct Planner {
   int *stage_starts;        /* by stage: its first piece, with free parts per stage; else NULL */
   double known;             /* seconds per batch of a known plan; 0: none */
   int64_t least_microbatch; /* minimum samples for two values in every statistic */
-  int64_t limit, process;   /* bytes per device, of the largest kind: of the arena; of the process */
-  int n_kinds;              /* kinds of devices, the slowest first */
-  const int64_t *limits;    /* memory limit by kind, in bytes */
-  const Rates *rates;       /* by kind, for unmeasured costs */
+  Memory memory;
+  int n_kinds;        /* kinds of devices, the slowest first */
+  const Rates *rates; /* by kind, for unmeasured costs */
   Topology topology;
   Prices *prices;
   TimedPlans *timed_plans;
@@ -79,6 +86,9 @@ struct Planner {
   BestPartitions *best_partitions;
   Vec(int64_t) microbatches; /* candidates, ascending */
 };
+
+/* Bytes of a rank's process with its arena. */
+static inline int64_t memory_of_rank(const Planner *r) { return r->memory.arena + r->memory.process; }
 
 /* Tensor-parallel degree: ranks per planned rank. */
 static inline int shards_of(const Graph *g) { return g && g->shards ? g->shards : 1; }
@@ -107,6 +117,10 @@ bool planner_may_shard(const Planner *r);
 /* ---- devices.c */
 bool choose_devices(Planner *r); /* false after a diagnostic */
 
+/* ---- memory.c */
+/* Decides r->memory from --memory, the kinds of devices, or a share of the machine's memory. kind: r->n_kinds. */
+void settle_memory(Planner *r, const DeviceKind *const *kind);
+
 /* ---- update.c: place of updates under offload ------------ */
 bool spills_to_host(const Planner *r);     /* offload to pinned host memory, not to a file */
 bool may_update_at_home(const Planner *r); /* the host may update offloaded parameters */
@@ -114,6 +128,7 @@ bool may_update_at_home(const Planner *r); /* the host may update offloaded para
 bool check_update(const Planner *r);
 
 /* ---- plans.c: facts about a plan; plan.h has most of them ---- */
+int ranks_asked(const PlanRequest *q); /* -n or its default; 0: other options set the ranks, or none does */
 /* Whether no plan fits (plan NULL), or a stage recomputes only to fit. */
 bool asks_for_memory(const Plan *plan, const PlanRequest *q);
 

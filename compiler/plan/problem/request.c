@@ -69,18 +69,6 @@ static bool read_replicas(const char *text, Ints *out) {
   return false;
 }
 
-/* -n or its default; 0: other options set the ranks, or none does. */
-static int workers_of(const PlanRequest *q) {
-  if (q->workers || !q->cluster || q->stages || q->split || q->replicas || q->plan)
-    return q->workers;
-  return cluster_devices(q->cluster);
-}
-
-int plan_ranks_asked(const PlanRequest *q, const Plan *plan) {
-  const int used = pipeline_ranks(&plan->pipeline), asked = workers_of(q);
-  return asked > used && !q->plan ? asked : used;
-}
-
 int64_t inference_batch(int64_t batch, const PlanRequest *q) {
   const int64_t most = (int64_t)1 << 40; /* larger values are refused elsewhere */
   Ints replicas = {0};
@@ -93,15 +81,15 @@ int64_t inference_batch(int64_t batch, const PlanRequest *q) {
     whole *= q->microbatch;
   if (whole >= most || batch % whole == 0)
     return batch;
-  if (workers_of(q) > 0 && !q->replicas && whole * workers_of(q) < most)
-    whole *= workers_of(q);
+  if (ranks_asked(q) > 0 && !q->replicas && whole * ranks_asked(q) < most)
+    whole *= ranks_asked(q);
   return (batch + whole - 1) / whole * whole;
 }
 
 /* Stages under offload. In "h[1],/h[2],h[3]" stage 1 starts at h[2]; other names are parts. Without marks, names
  * are parts of one rank, or stages of several ranks with free parts. 0 after a diagnostic. */
 static int split_stages(Planner *r, const PlanRequest *q, int parts, const Ints *marked) {
-  const int asked = q->stages ? q->stages : workers_of(q);
+  const int asked = q->stages ? q->stages : ranks_asked(q);
   const int stages = asked ? asked : marked->n + 1, named = marked->n || stages == 1 ? marked->n + 1 : parts;
   if (named != stages) {
     Diagnostic *d = error_at(NO_SPAN, "PD0504", "--split names %d stage%s, but the pipeline has %d", named,
@@ -152,9 +140,9 @@ static int asked_stages(Planner *r, const PlanRequest *q, const Ints *replicas) 
   if (stages || replicas->n > 1)
     return stages ? stages : replicas->n;
   if (replicas->n == 1)
-    return workers_of(q) >= replicas->at[0] ? workers_of(q) / replicas->at[0] : 1;
+    return ranks_asked(q) >= replicas->at[0] ? ranks_asked(q) / replicas->at[0] : 1;
   r->free_stages = true;
-  return workers_of(q) ? workers_of(q) : 1;
+  return ranks_asked(q) ? ranks_asked(q) : 1;
 }
 
 /* Serial schedules exclude replicas, which would work at the same time. Generation has a single microbatch. */
@@ -187,12 +175,12 @@ static bool check_ranks(const Planner *r, const PlanRequest *q) {
     help(d, "use the schedule 'flush' or '2bw', which support replicas");
     return false;
   }
-  if (workers_of(q) && workers_of(q) != ranks && !r->free_replicas && !r->free_stages) {
+  if (ranks_asked(q) && ranks_asked(q) != ranks && !r->free_replicas && !r->free_stages) {
     Diagnostic *d = form_is_plain(&r->form)
                         ? error_at(NO_SPAN, "PD0504", "-n %d is less than %d stages: each stage needs a rank",
-                                   workers_of(q), ranks)
+                                   ranks_asked(q), ranks)
                         : error_at(NO_SPAN, "PD0504", "-n %d does not match the replicas %s, which need %d ranks",
-                                   workers_of(q), replicas_text(&r->form), ranks);
+                                   ranks_asked(q), replicas_text(&r->form), ranks);
     help(d, "use '-n %d'", ranks);
     return false;
   }
@@ -216,8 +204,8 @@ static bool settle_chunks(Planner *r, const PlanRequest *q, int positions) {
 
 static bool read_form(Planner *r, const PlanRequest *q) {
   Ints replicas = {0};
-  if (workers_of(q) > MOST_RANKS) {
-    error_at(NO_SPAN, "PD0504", "-n %d: the planner supports at most %d ranks", workers_of(q), MOST_RANKS);
+  if (ranks_asked(q) > MOST_RANKS) {
+    error_at(NO_SPAN, "PD0504", "-n %d: the planner supports at most %d ranks", ranks_asked(q), MOST_RANKS);
     return false;
   }
   if (q->replicas && !read_replicas(q->replicas, &replicas))
@@ -227,7 +215,7 @@ static bool read_form(Planner *r, const PlanRequest *q) {
     return false;
   while (replicas.n > 0 && replicas.n < positions)
     push(&replicas, replicas.at[0]);
-  r->free_replicas = may_replicate(r) && !q->replicas && (r->free_stages || workers_of(q) > positions);
+  r->free_replicas = may_replicate(r) && !q->replicas && (r->free_stages || ranks_asked(q) > positions);
   r->free_depth = r->free_stages && !r->free_replicas && !schedule_traits(r->form.schedule).serial;
   if (r->free_stages && positions > r->subject.n / r->form.chunks)
     positions = r->subject.n / r->form.chunks;
@@ -383,7 +371,7 @@ bool settle_request(Planner *r, const Graph *g, const Pieces *p, const Plan *tak
     return false;
   r->traits = schedule_traits(r->form.schedule);
   bool open = r->free_replicas || r->free_stages;
-  r->ranks = open && workers_of(q) ? workers_of(q) : pipeline_ranks(&r->form);
+  r->ranks = open && ranks_asked(q) ? ranks_asked(q) : pipeline_ranks(&r->form);
   if (q->microbatch && !check_microbatch(r, q->microbatch, "--microbatch"))
     return false;
   r->target.threads = choose_threads(r);

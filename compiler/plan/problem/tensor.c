@@ -11,11 +11,11 @@ static bool refuse(const char *what, const char *advice) {
 
 static const char *without = "leave one of the two options out";
 
-bool tensor_suits(const Graph *g, const PlanRequest *q, bool builds) {
-  if (q->tensor < 2)
+bool tensor_suits(const Graph *g, const PlanRequest *q, int degree, bool builds) {
+  if (degree < 2)
     return refuse("'--sharding' needs a tensor-parallel degree", "add '--tensor 2' for two ranks per layer");
-  if (q->tensor > MOST_SHARDS)
-    return refuse(format("the degree %d is too large: the limit is %d", q->tensor, MOST_SHARDS),
+  if (degree > MOST_SHARDS)
+    return refuse(format("the degree %d is too large: the limit is %d", degree, MOST_SHARDS),
                   "use more ranks by '--stages' or '--replicas'");
   if (g->inference)
     return refuse(format("not with '%s', whose ranks hold whole layers", inference_option(g)), without);
@@ -28,17 +28,18 @@ bool tensor_suits(const Graph *g, const PlanRequest *q, bool builds) {
   return true;
 }
 
-bool tensor_group(PlanRequest *q) {
-  if (q->workers % q->tensor)
-    return refuse(format("-n %d is not divisible by --tensor %d", q->workers, q->tensor),
+bool tensor_group(const PlanRequest *asked, int degree, PlanRequest *groups) {
+  const Cluster *c = asked->cluster;
+  if (asked->workers % degree)
+    return refuse(format("-n %d is not divisible by --tensor %d", asked->workers, degree),
                   "use a multiple of the tensor-parallel degree");
-  q->workers /= q->tensor;
-  const Cluster *groups = q->cluster ? cluster_grouped(q->cluster, q->tensor) : NULL;
-  if (q->cluster && !groups)
+  *groups = *asked;
+  groups->workers = asked->workers / degree;
+  groups->cluster = c ? cluster_grouped(c, degree) : NULL;
+  if (c && !groups->cluster)
     return refuse(format("the %d devices of a '%s' cannot be divided into groups of %d equal devices",
-                         q->cluster->level[0].count, q->cluster->level[0].name, q->tensor),
+                         c->level[0].count, c->level[0].name, degree),
                   "the ranks of a group must share the innermost level");
-  q->cluster = groups;
   return true;
 }
 

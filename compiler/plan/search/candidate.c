@@ -93,11 +93,11 @@ bool fits_exactly(const Planner *r, Candidate *c) {
   Spans *spans = spans_at(r, c->microbatch);
   int64_t *error = alloc((size_t)form->n_stages * sizeof *error);
   find_peaks(r, c->plan, error);
-  if (largest_peak(c->plan) <= r->limit)
+  if (largest_peak(c->plan) <= r->memory.arena)
     return true;
   for (int i = 0; i < pipeline_parts(form); i++) {
     const StagePlan *s = &c->plan->stage[i];
-    if (s->peak_bytes > r->limit)
+    if (s->peak_bytes > r->memory.arena)
       spans_correct(spans + c->copies[i].kind, s->first_piece, s->end_piece,
                     error[stage_of_part(form->n_stages, i)] / form->chunks);
   }
@@ -107,14 +107,14 @@ bool fits_exactly(const Planner *r, Candidate *c) {
 /* Whether even the smallest partition is estimated at more than twice the limit. With free replicas such forms are
  * not laid out. */
 static bool hopeless(const Planner *r, const Plan *smallest, bool fits) {
-  return !fits && largest_peak(smallest) / 2 > r->limit;
+  return !fits && largest_peak(smallest) / 2 > r->memory.arena;
 }
 
 void settle(const Planner *r, Candidate *c) {
   const int ROUNDS = c->tight > 0 ? 8 : r->free_replicas ? 3 : 10;
   int n_stages = c->form->n_stages, parts = pipeline_parts(c->form);
   int64_t *error = alloc((size_t)n_stages * sizeof *error);
-  int64_t limit = r->limit;
+  int64_t limit = r->memory.arena;
   Plan *smallest = NULL;
   c->copies = alloc_copy(c->copies, (size_t)parts * sizeof *c->copies);
   for (int round = 0; round < ROUNDS && !c->settled; round++) {
@@ -122,7 +122,7 @@ void settle(const Planner *r, Candidate *c) {
     if ((!fits && c->or_not) || !schedulable(r, c->plan) || (r->free_replicas && hopeless(r, c->plan, fits)))
       break;
     find_peaks(r, c->plan, error);
-    bool exact = largest_peak(c->plan) <= r->limit;
+    bool exact = largest_peak(c->plan) <= r->memory.arena;
     c->settled = fits && exact;
     if (!fits && exact)
       smallest = c->plan;
@@ -130,11 +130,11 @@ void settle(const Planner *r, Candidate *c) {
       limit -= limit / 16;
       continue;
     }
-    limit = r->limit;
+    limit = r->memory.arena;
     for (int i = 0; i < parts; i++) {
       int64_t missed = error[stage_of_part(n_stages, i)] / c->form->chunks;
       smaller |= missed < 0;
-      if (!fits || c->plan->stage[i].peak_bytes > r->limit)
+      if (!fits || c->plan->stage[i].peak_bytes > r->memory.arena)
         c->copies[i].extra += missed;
     }
     if (!fits && !smaller)

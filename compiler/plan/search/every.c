@@ -33,7 +33,7 @@ static void set_bar(Every *e) { e->bar = e->best / candidate_turns(e->r, &e->at)
 
 /* All parts are cut. */
 static bool is_better(Every *e, const Candidate *next, Partition *part) {
-  if (!candidate_partition(e->r, next, e->r->limit, part) ||
+  if (!candidate_partition(e->r, next, e->r->memory.arena, part) ||
       candidate_least_seconds(e->r, next, part) >= WORTH_EVERY * e->best)
     return false;
   e->left -= cost_of_simulation(e);
@@ -52,7 +52,7 @@ static void try_plan(Every *e) {
   if (!better)
     return;
   next.pinned = alloc_copy(e->start, (size_t)pipeline_parts(next.form) * sizeof *e->start);
-  candidate_plan(e->r, &next, e->r->limit, &next.plan);
+  candidate_plan(e->r, &next, e->r->memory.arena, &next.plan);
   e->best = next.plan->batch_seconds;
   set_bar(e);
   e->found = true;
@@ -75,7 +75,7 @@ static void try_cuts(Every *e, int i, int end, StageEnd behind) {
       break;
     StageEnd from_here = {0};
     if (c->form->chunks == 1) {
-      bool off = at->recompute_off && span_bytes(spans, at, first, end, false) <= e->r->limit;
+      bool off = at->recompute_off && span_bytes(spans, at, first, end, false) <= e->r->memory.arena;
       StageShare share = span_share(spans, at, first, end, !off);
       from_here = stage_end(&share, behind);
       if (from_here.late >= e->bar)
@@ -107,7 +107,7 @@ static void try_form(Every *e, const Candidate *c) {
   }
   if (c->form->chunks == 1) {
     e->left -= (int64_t)n * n * parts;
-    if (!best_partition(r, c, r->limit, e->bar, &part))
+    if (!best_partition(r, c, r->memory.arena, e->bar, &part))
       return;
   }
   for (int i = 0; i < c->form->n_stages; i++)

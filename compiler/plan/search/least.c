@@ -30,8 +30,8 @@ static int64_t nearness(const Planner *r, int64_t high) {
 }
 
 const Plan *plan_of_least_memory(const Planner *r, const Plan *miss, int64_t *memory, bool *exact) {
-  int64_t low = (r->limit + r->process) / MEMORY_STEP * MEMORY_STEP,
-          high = to_steps(largest_peak(miss) + r->process);
+  int64_t low = memory_of_rank(r) / MEMORY_STEP * MEMORY_STEP,
+          high = to_steps(largest_peak(miss) + r->memory.process);
   const Plan *best = NULL;
   for (int i = 0; i < MEMORY_TRIES && !best; i++) {
     high = high > low ? high : low + MEMORY_NEAR;
@@ -45,7 +45,7 @@ const Plan *plan_of_least_memory(const Planner *r, const Plan *miss, int64_t *me
     int64_t middle = to_steps(low + (high - low) / 2);
     const Plan *plan = with_memory(r, middle);
     if (plan) {
-      int64_t enough = to_steps(largest_peak(plan) + r->process);
+      int64_t enough = to_steps(largest_peak(plan) + r->memory.process);
       best = plan;
       high = enough > low && enough < middle ? enough : middle;
     } else {

@@ -93,7 +93,7 @@ static bool may_fit(Climb *c, Candidate *next) {
   static const double NEAR = 0.75;
   const Planner *r = c->r;
   if (c->layouts == NO_MATTER || next->plan->batch_seconds >= c->below ||
-      (double)largest_peak(next->plan) < NEAR * (double)r->limit)
+      (double)largest_peak(next->plan) < NEAR * (double)r->memory.arena)
     return true;
   if (c->layouts <= 0)
     return false;
@@ -103,13 +103,14 @@ static bool may_fit(Climb *c, Candidate *next) {
   c->layouts -= new_ranks(c, &laid);
   find_peaks(r, &laid, error);
   learn(next, error);
-  return largest_peak(&laid) <= r->limit;
+  return largest_peak(&laid) <= r->memory.arena;
 }
 
 /* Whether the pinned form takes at most `most` seconds per batch; sets its plan. */
 static bool is_shorter(Climb *c, Candidate *next, double most) {
   Partition part;
-  if (!candidate_partition(c->r, next, c->r->limit, &part) || candidate_least_seconds(c->r, next, &part) > most)
+  if (!candidate_partition(c->r, next, c->r->memory.arena, &part) ||
+      candidate_least_seconds(c->r, next, &part) > most)
     return false;
   c->left--;
   next->plan = plan_of(c->r, next, &part, most);
@@ -200,7 +201,7 @@ static bool reforms(Climb *c, const Candidate *other, const int *start) {
   if (climbs(c, other, start))
     return true;
   double most = c->at.plan->batch_seconds / (double)turns_of(c->r, other);
-  return best_partition(c->r, other, c->r->limit / other->form->chunks, most, &best) &&
+  return best_partition(c->r, other, c->r->memory.arena / other->form->chunks, most, &best) &&
          climbs(c, other, best.start);
 }
 
@@ -299,7 +300,7 @@ static bool even_ranks(Climb *c, int stages) {
   const Candidate other =
       candidate_of(r, &form, &(Placement){0}, c->at.microbatch, c->at.spans, c->at.recompute, NULL, 0);
   double most = c->at.plan->batch_seconds / (double)turns_of(r, &c->at);
-  return best_partition(r, &other, r->limit, most, &best) && change_ranks(c, stages, replicas, best.start);
+  return best_partition(r, &other, r->memory.arena, most, &best) && change_ranks(c, stages, replicas, best.start);
 }
 
 static bool move_ranks(Climb *c) {
@@ -451,7 +452,7 @@ static void climb_again(Climb *best, uint64_t *state) {
   for (int changes = 1 + any_below(state, MOST_CHANGES); changes > 0; changes--)
     shake_cuts(best, state, c.start);
   c.at.pinned = c.start;
-  if (chunks_repair(&c.at, c.r->limit, c.start) &&
+  if (chunks_repair(&c.at, c.r->memory.arena, c.start) &&
       is_shorter(&c, &c.at, NO_MORE_THAN * best->at.plan->batch_seconds))
     while (move_cuts(&c, TOGETHER, FARTHEST)) {
     }

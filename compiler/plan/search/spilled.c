@@ -38,7 +38,7 @@ static Pipeline form_of_stages(const Planner *r, const Stages *s) {
       form.recompute[i] |= spill_reruns(&of, c, part);
     }
   }
-  form.memory = most > 1 ? r->limit : 0;
+  form.memory = most > 1 ? r->memory.arena : 0;
   form.page = spill_page(r);
   form.at_home = s->at_home && most > 1;
   return form;
@@ -90,7 +90,7 @@ typedef struct Found {
 
 /* Whether the stage fits; if not, records the plan as a miss. */
 static bool fits(const Planner *r, Plan *plan, int stage, Found *f) {
-  if (peak_of(r, plan, stage) <= r->limit)
+  if (peak_of(r, plan, stage) <= r->memory.arena)
     return true;
   set_peaks(r, plan);
   if (!f->miss || largest_peak(plan) < largest_peak(f->miss))
@@ -282,14 +282,14 @@ static char *with_more(const Planner *r, const Plan *plan, SpillStage *s) {
   SpillTime *twice = alloc((size_t)n * sizeof *twice);
   bool found = true;
   for (int i = 0; i < n && found; i++) {
-    s[i].problem.limit = 2 * (r->limit + r->process) - r->process;
+    s[i].problem.limit = 2 * memory_of_rank(r) - r->memory.process;
     if (s[i].choice.parts > 1)
       found = (r->pinned ? spill_search_kept : spill_search)(&s[i].problem, &s[i].choice, &twice[i]);
   }
   if (!found)
     return "";
   double seconds = spill_pipeline_seconds(s, n, updates_meet(r, plan), twice);
-  return format(" With %s of memory a batch would take %.1f ms.", bytes_text(2 * (r->limit + r->process)),
+  return format(" With %s of memory a batch would take %.1f ms.", bytes_text(2 * memory_of_rank(r)),
                 seconds * 1e3);
 }
 
@@ -332,11 +332,11 @@ static char *why(const Planner *r, const Plan *plan) {
   int parts = plan_parts(plan);
   if (parts == plan->pipeline.n_stages)
     return format("All parts fit into %s at microbatch %lld: everything is resident, without offload.",
-                  bytes_text(r->limit + r->process), (long long)plan->pipeline.microbatch);
+                  bytes_text(memory_of_rank(r)), (long long)plan->pipeline.microbatch);
   return format("%s %d parts%s use %s of %s; %s %% of the block budget is resident. Microbatch %lld%s.%s",
                 r->pinned ? "As requested," : "The fastest plan found by local search:", parts,
                 plan->pipeline.n_stages > 1 ? format(" on %d ranks", plan->pipeline.n_stages) : "",
-                bytes_text(largest_peak(plan) + r->process), bytes_text(r->limit + r->process),
+                bytes_text(largest_peak(plan) + r->memory.process), bytes_text(memory_of_rank(r)),
                 shares_text(&plan->pipeline), (long long)plan->pipeline.microbatch,
                 r->request->microbatch ? " as requested" : " is the fastest size found", bound(r, plan));
 }

@@ -100,7 +100,8 @@ static bool add_equal(const Planner *r, const Pipeline *form, const Placement *a
   Partition part;
   if (!add_form(r, e->candidates, form, at, b, spans, 0))
     return false;
-  if (partition_below(r, &e->candidates->at[first], r->limit, CLOSE_EQUAL * e->best / microbatches, &part)) {
+  if (partition_below(r, &e->candidates->at[first], r->memory.arena, CLOSE_EQUAL * e->best / microbatches,
+                      &part)) {
     for (int i = first; i < e->candidates->n; i++)
       e->candidates->at[i].bound = part.value * microbatches * (1 - 1e-9);
     e->best = fmin(e->best, part.value * microbatches);
@@ -178,7 +179,7 @@ static Ways ways_at(const Laid *laid, int64_t b, const Spans *spans) {
                 .microbatches = r->subject.batch / b,
                 .traits = &r->traits,
                 .ahead = r->request->ahead ? r->request->ahead : 1,
-                .limit = r->limit,
+                .limit = r->memory.arena,
                 .most = INFINITY,
                 .any = r->any_will_do,
                 .copies = copies_at,
@@ -210,20 +211,20 @@ static double try_way(const Laid *laid, int64_t b, Spans *spans, const Replicati
   Pipeline form = form_make(r, way->stages, way->replicas);
   Candidate c = candidate_of(r, &form, laid->at, b, spans, r->request->recompute, way->start, 0);
   int64_t *error = alloc((size_t)form.n_stages * sizeof *error);
-  candidate_plan(r, &c, r->limit, &c.plan);
+  candidate_plan(r, &c, r->memory.arena, &c.plan);
   if (!schedulable(r, c.plan))
     return INFINITY;
   find_peaks(r, c.plan, error);
   for (int i = 0; i < form.n_stages; i++)
     spans_correct(spans + c.copies[i].kind, c.plan->stage[i].first_piece, c.plan->stage[i].end_piece, error[i]);
-  return largest_peak(c.plan) <= r->limit ? c.plan->batch_seconds : INFINITY;
+  return largest_peak(c.plan) <= r->memory.arena ? c.plan->batch_seconds : INFINITY;
 }
 
 /* Searches again whenever a layout corrects an estimate. If nothing fits by estimates, searches once with a larger
  * limit, because estimates may be too large. Adds one plan that does not fit, for the error message. */
 static void add_laid(const Laid *laid, int64_t b, Spans *spans, double *best, Candidates *candidates) {
   const Planner *r = laid->r;
-  const int64_t more_room = r->limit / 3 * 4;
+  const int64_t more_room = r->memory.arena / 3 * 4;
   const int rounds = r->ranks <= MANY_RANKS ? 6 : 2;
   int first = candidates->n;
   Ways w = ways_at(laid, b, spans);
