@@ -23,15 +23,15 @@ static const Field fields[] = {{"vocab_size", FIELD_COUNT, NULL, NULL},
                                {"problem_type", FIELD_OTHER, NULL, NULL},
                                {0}};
 
-#define SHAPES(head, labels)                                                                \
-  {"vocab_size", "embeddings.word_embeddings.weight", 0, NULL},                             \
-      {"hidden_size", "embeddings.word_embeddings.weight", 1, NULL},                        \
-      {"max_position_embeddings", "embeddings.position_embeddings.weight", 0, NULL},        \
-      {"type_vocab_size", "embeddings.token_type_embeddings.weight", 0, NULL},              \
-      {"num_hidden_layers", "encoder.layer.", COUNT_LAYERS, NULL},                          \
-      {"intermediate_size", "encoder.layer.0.intermediate.dense.weight", 0, NULL},          \
-      {"pooler", "pooler.dense.weight", IS_THERE, NULL}, {"num_labels", labels, 0, NULL}, { \
-    "tie_word_embeddings", head, IS_NOT_THERE, NULL                                         \
+#define SHAPES(head, labels)                                                            \
+  {"vocab_size", "embeddings.word_embeddings.weight", 0, NULL},                         \
+      {"hidden_size", "embeddings.word_embeddings.weight", 1, NULL},                    \
+      {"max_position_embeddings", "embeddings.position_embeddings.weight", 0, NULL},    \
+      {"type_vocab_size", "embeddings.token_type_embeddings.weight", 0, NULL},          \
+      {"num_hidden_layers", "encoder.layer.", COUNT_LAYERS, NULL},                      \
+      {"intermediate_size", "encoder.layer.0.intermediate.dense.weight", 0, NULL},      \
+      {"pooler", "pooler.dense.weight", IS_THERE, NULL}, {"labels", labels, 0, NULL}, { \
+    "tie_word_embeddings", head, IS_NOT_THERE, NULL                                     \
   }
 
 #define MASKED "ForMaskedLM"
@@ -153,7 +153,7 @@ static const Task roberta_tasks[] = {{MASKED, "lm_head.bias", "lm_head"},
                                      {BASE, NULL, "pooler"},
                                      {0}};
 static const ShapeRule roberta_shapes[] = {SHAPES("/lm_head.decoder.weight", "/classifier.out_proj.weight"),
-                                           {"num_labels", "/classifier.weight", 0, NULL},
+                                           {"labels", "/classifier.weight", 0, NULL},
                                            {0}};
 
 /* Positions count from pad + 1. */

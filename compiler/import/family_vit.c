@@ -30,7 +30,7 @@ static const ShapeRule shapes[] = {{"hidden_size", "embeddings.cls_token", 2, NU
                                    {"intermediate_size", "encoder.layer.0.intermediate.dense.weight", 0, NULL},
                                    {"qkv_bias", "encoder.layer.0.attention.attention.query.bias", IS_THERE, NULL},
                                    {"pooler", "pooler.dense.weight", IS_THERE, NULL},
-                                   {"num_labels", "/classifier.weight", 0, NULL},
+                                   {"labels", "/classifier.weight", 0, NULL},
                                    {0}};
 
 /* The number of a field that is a number or a list of two equal numbers; 0 after a diagnostic. */

@@ -89,13 +89,12 @@ bool derive_labels(Import *m) {
   double said;
   if (!count_labels(m, &said))
     return false;
-  const double found = known_number(m, "num_labels"); /* by the tensors */
+  const double found = known_number(m, "labels"); /* by the tensors */
   if (found && found != said)
     warning_at((Span){.file = m->file}, "PD0654",
                "config.json has %g label%s, but by the tensors there are %g, which counts", said,
                said == 1 ? "" : "s", found);
-  if (!found)
-    set_known(m, "num_labels", number_text(said));
+  set_known(m, "num_labels", number_text(found ? found : said));
   return derive_problem(m, found ? found : said);
 }
 

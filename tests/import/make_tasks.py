@@ -208,7 +208,7 @@ def make(name):
     model = of_model(of_config(**options))
     if name == "t5_untied":
         untied(model)
-    randomise(model, 0.15 if name.startswith("t5") else 0.3)  # T5's scores and logits have no scale
+    randomise(model, 0.15 if name.startswith(("t5", "bert_untied")) else 0.3)
     model.eval()
     folder = os.path.join(here, "tasks", name)
     shutil.rmtree(folder, ignore_errors=True)
