@@ -118,8 +118,8 @@ typedef struct Task {
   const char *tensor; /* a full name that only this task has; NULL: none */
   const char *own;    /* pattern of its heads' tensors; "": none */
 } Task;
-/* Finds the task, of which `tasks` ends with a NULL ending: by `architectures`, or else by the tensors, or else the last.
- * Sets "task" to the ending and the value of this name to "true". */
+/* Finds the folder's task by `architectures`, else by the tensors, else takes the last. `tasks` ends with a NULL ending. Sets
+ * "task" to the ending, and the value named like the ending to "true". */
 bool derive_task(Import *m, const Task *tasks);
 /* Sets num_labels, from "labels" (a rule's, by the tensors) or id2label or num_labels, and of problem_type one of single_label, multi_label and
  * regression to "true". */

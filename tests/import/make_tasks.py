@@ -103,7 +103,7 @@ def translated(config):
     return data
 
 
-# ---- what transformers computes ------------------------------------------------------------------
+# ---- values of transformers ------------------------------------------------------------------
 
 
 def arguments(config, data):
