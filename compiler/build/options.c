@@ -508,11 +508,14 @@ static void check_samples(const Options *o) {
                       : t->loss_on  ? "--loss-on"
                       : t->too_long ? "--too-long"
                       : t->pack     ? "--pack"
+                      : t->labels   ? "--labels"
                                     : NULL;
   if (!o->output)
     usage("tokenize needs -o FILE");
   if (needs && !t->length)
     usage("%s needs --length N, the positions of a sample", needs);
+  if (t->labels && (t->template || t->loss_on || t->pack))
+    usage("--labels is for texts: --chat-template, --loss-on and --pack are for chats");
   if (t->length && t->shard)
     usage("--shard is for files of tokens, not for the samples of --length");
 }

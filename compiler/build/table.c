@@ -57,6 +57,8 @@ static const Option options[] = {
      "samples of more than N + 1 tokens (default error)"},
     {"--pack", NULL, FLAG, AT(tokens.pack), NULL, GROUP_DATA, ON_TOKENIZE, 0,
      "several samples in a row; adds arrays documents, positions"},
+    {"--labels", NULL, FLAG, AT(tokens.labels), NULL, GROUP_DATA, ON_TOKENIZE, 0,
+     "texts with a label, for classifiers: arrays tokens, token_types, label"},
 
     /* pipeline */
     {"-n", "N", LEVELS, AT(plan.workers), NULL, GROUP_PIPELINE, ON_SHARP, 0,

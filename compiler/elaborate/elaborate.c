@@ -34,7 +34,8 @@ static void check_model(const Elaborator *e) {
     return;
   if (e->g->n_losses == 0)
     help(error_at(e->model->span, "PD0110", "the model '%s' has no loss", e->model->name),
-         "end the model with a loss such as 'loss cross_entropy(logits, next);'");
+         "end the model with a loss such as 'loss cross_entropy(logits, next);'%s",
+         e->g->figures.n ? ", or use 'pdc infer', which needs none" : "");
   else if (e->g->params.n == 0)
     help(error_at(e->model->span, "PD0110", "the model '%s' has no parameters: there is nothing to train",
                   e->model->name),

@@ -265,7 +265,7 @@ static bool leads_to_silent_loss(const Check *c, const Param *p) {
 static void warn_of_untrained(const Check *c) {
   const Graph *g = c->g;
   Vec(Untrained) all = {0};
-  for (int i = 0; i < g->params.n; i++) {
+  for (int i = 0; i < g->params.n && g->n_losses; i++) { /* a model without losses is only for inference */
     const Param *p = &g->params.at[i];
     const Facts *f = &c->facts[p->value];
     bool told = !f->to_loss && (f->to_unread || leads_to_silent_loss(c, p));

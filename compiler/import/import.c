@@ -8,14 +8,16 @@
 #include "format/format.h"
 #include "import/internal.h"
 
-static const Family *const families[] = {&family_llama,  &family_mistral, &family_mixtral, &family_qwen2,
-                                         &family_qwen3,  &family_olmo2,   &family_phi3,    &family_gemma,
-                                         &family_gemma2, &family_gpt2,    &family_gpt_neox};
+static const Family *const families[] = {&family_llama,   &family_mistral, &family_mixtral,  &family_qwen2,
+                                         &family_qwen3,   &family_olmo2,   &family_phi3,     &family_gemma,
+                                         &family_gemma2,  &family_gpt2,    &family_gpt_neox, &family_bert,
+                                         &family_roberta, &family_vit,     &family_t5};
 enum { N_FAMILIES = sizeof families / sizeof *families };
 
-/* Common text of all models before and after the family's part. */
+/* Text around the family's part: common to all models, but for the inputs and the objective, which are those of language
+ * models. */
 static const char before[] = "# $title, written by pdc import; parameters have the folder's names.\n"
-                             "use $use;\n"
+                             "use $use;\n[[multi_label: use functional;\n]]"
                              "\n"
                              "model $model_type(";
 static const char inputs[] = "n_ctx = $n_ctx, vocab_size = $vocab_size, ignore = none, packed = false) {\n"
@@ -27,7 +29,7 @@ static const char inputs[] = "n_ctx = $n_ctx, vocab_size = $vocab_size, ignore =
                              "input documents[n_ctx] : token(n_ctx);\n"
                              "document = documents;\n"
                              "}\n";
-static const char behind[] =
+static const char objective[] =
     "output logits;\n"
     "entropy = cross_entropy(logits, next);\n"
     "if ignore != none {  # -100: targets without loss, as pdc tokenize writes them for chats\n"
@@ -35,17 +37,17 @@ static const char behind[] =
     "entropy = weight * entropy;\n"
     "}\n"
     "loss entropy;\n"
-    "metric perplexity = entropy, of_mean = exp;\n"
-    "}\n"
-    "\n"
-    "train $model_type {\n"
-    "batch = 8;\n"
-    "optimizer = adamw(lr = 2e-5, betas = (0.9, 0.95), weight_decay = 0.01);\n"
-    "lr_schedule = constant(warmup = 20);\n"
-    "clip_norm = 1.0;\n"
-    "pipeline = 2bw;\n"
-    "delay_correction = auto;  # gradients under 2bw are one update late\n"
-    "}\n";
+    "metric perplexity = entropy, of_mean = exp;\n";
+static const char training[] = "}\n"
+                               "\n"
+                               "train $model_type {\n"
+                               "batch = 8;\n"
+                               "optimizer = adamw(lr = 2e-5, betas = (0.9, 0.95), weight_decay = 0.01);\n"
+                               "lr_schedule = constant(warmup = 20);\n"
+                               "clip_norm = 1.0;\n"
+                               "pipeline = 2bw;\n"
+                               "delay_correction = auto;  # gradients under 2bw are one update late\n"
+                               "}\n";
 
 static const Family *find_family(const Import *m) {
   const char *names[N_FAMILIES];
@@ -88,14 +90,20 @@ static char *fill(Import *m) {
   set_known(m, "use", m->family->use);
   set_known(m, "root", m->root);
   set_context(m);
-  const char *const parts[] = {before, m->family->attributes, inputs, m->family->body, behind};
-  for (int i = 0; i < 5; i++)
+  const char *own_inputs = known(m, "inputs"), *own_objective = known(m, "objective");
+  const char *const parts[] = {before,
+                               m->family->attributes,
+                               *own_inputs ? own_inputs : inputs,
+                               m->family->body,
+                               *own_objective ? own_objective : objective,
+                               training};
+  for (size_t i = 0; i < sizeof parts / sizeof *parts; i++)
     text_add(&all, "%s", template_fill(m, parts[i]));
   return format_text(m->name, all.at, all.n);
 }
 
 char *import_config(const char *path, const char *name, Tensors tensors, Import *to) {
-  *to = (Import){.tensors = tensors, .name = name};
+  *to = (Import){.tensors = tensors, .name = name, .path = path};
   to->config = json_load(path, &to->file);
   if (!to->config && access(path, F_OK) != 0)
     help(diagnostic_last(), "a folder is a model if it has Hugging Face's config.json");

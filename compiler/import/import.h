@@ -16,7 +16,8 @@ typedef struct Tensor {
   const unsigned char *data, *end; /* mapped until the process ends */
 } Tensor;
 typedef Vec(Tensor) Tensors;
-const Tensor *tensors_find(const Tensors *all, const char *name); /* NULL: no such tensor */
+/* Also finds the tensor by its former name (shared/hugging_face.h). NULL: no such tensor. */
+const Tensor *tensors_find(const Tensors *all, const char *name);
 
 /* A folder's model in memory. */
 typedef struct Imported {

@@ -42,18 +42,22 @@ typedef struct Import Import;
 
 typedef struct Family {
   const char *model_type, *title;
-  const char *root;          /* prefix of names, "model."; absent in folders of the model without its head */
-  const char *use;           /* file of layers */
-  const Field *fields;       /* ends with a NULL name, as does: */
-  const ShapeRule *shapes;   /* applied in this order */
-  const char *harmless;      /* additional fields without influence on results: "a|b"; NULL: none */
-  bool (*derive)(Import *m); /* computes values from several fields; false after a diagnostic */
-  const char *attributes;    /* template of the model's first attributes */
-  const char *body;          /* template from the tokens to `logits` */
+  const char *root;        /* prefix of names, "model."; absent in folders of the model without its head */
+  const char *use;         /* file of layers */
+  const Field *fields;     /* ends with a NULL name, as does: */
+  const ShapeRule *shapes; /* applied in this order */
+  const char *harmless;    /* additional fields without influence on results: "a|b"; NULL: none */
+  bool (*derive)(
+      Import *m);         /* computes values from several fields; false after a diagnostic. Models other than those
+                                of language set "inputs" and "objective" to templates, of the last attributes and the
+                                inputs, and of outputs and losses, and "outputs_only" to "true" without losses */
+  const char *attributes; /* template of the model's first attributes */
+  const char *body;       /* template from the tokens to `logits` */
 } Family;
 
 extern const Family family_llama, family_mistral, family_qwen2, family_qwen3, family_olmo2, family_gpt2,
-    family_gpt_neox, family_gemma, family_gemma2, family_phi3, family_mixtral;
+    family_gpt_neox, family_gemma, family_gemma2, family_phi3, family_mixtral, family_bert, family_roberta,
+    family_vit, family_t5;
 
 /* ---- tensors (tensors.c) ------------------------------------------------------------------------- */
 
@@ -72,6 +76,7 @@ struct Import {
   const Family *family;
   const cJSON *config;
   int file;         /* of config.json, for diagnostics */
+  const char *path; /* of config.json */
   const char *name; /* of the written model, for diagnostics */
   Tensors tensors;
   const char *root;
@@ -106,6 +111,29 @@ bool derive_rotary_size(Import *m, double head_size);
 /* Sets window and window_lines from sliding_window and layer_types. `usual`: the condition on layer i for a window
  * if layer_types is missing; "" none, "true" all. */
 void derive_window(Import *m, const char *usual);
+
+/* tasks.c: building blocks of the `derive` of families with heads for several tasks */
+typedef struct Task {
+  const char *ending; /* of the class in `architectures`: "ForMaskedLM" */
+  const char *tensor; /* a full name that only this task has; NULL: none */
+  const char *own;    /* pattern of its heads' tensors; "": none */
+} Task;
+/* Finds the folder's task by `architectures`, else by the tensors, else takes the last. `tasks` ends with a NULL ending. Sets
+ * "task" to the ending, and the value named like the ending to "true". */
+bool derive_task(Import *m, const Task *tasks);
+/* Sets num_labels, from "labels" (a rule's, by the tensors) or id2label or num_labels, and of problem_type one of single_label, multi_label and
+ * regression to "true". */
+bool derive_labels(Import *m);
+/* Templates of the target and, for `logits` [n_label], the losses of transformers' heads. */
+#define LABELS_TARGET \
+  "[[single_label: target label[1] : token(n_label);\n]][[!single_label: target label[n_label] : f32;\n]]"
+#define LABELS_OBJECTIVE                                                                               \
+  "output logits;\n"                                                                                   \
+  "[[single_label: loss cross_entropy(logits, label);\nmetric accuracy = accuracy(logits, label);\n]]" \
+  "[[multi_label: loss binary_cross_entropy_with_logits(logits, label);\n]]"                           \
+  "[[regression: loss mse_loss(logits, label);\n]]"
+/* Sets activation to the layer of hidden_act, "" for gelu. */
+void derive_activation(Import *m);
 
 /* template.c */
 char *template_fill(const Import *m, const char *text);

@@ -6,6 +6,7 @@
 #include "elaborate/elaborate.h"
 #include "import/internal.h"
 #include "shared/hugging_face.h"
+#include "shared/pattern.h"
 
 static Span place(const Import *m) { return (Span){.file = m->file}; }
 
@@ -56,6 +57,10 @@ static bool is_given(const Import *m, const char *field) {
 static bool is_same(const Tensor *a, const Tensor *b) {
   const ptrdiff_t bytes = a->end - a->data;
   return b->end - b->data == bytes && (!bytes || !memcmp(a->data, b->data, (size_t)bytes));
+}
+
+static bool same_sizes(const Tensor *a, const Tensor *b) {
+  return a->rank == b->rank && !memcmp(a->dim, b->dim, (size_t)a->rank * sizeof *a->dim);
 }
 
 static bool is_second_name(const Import *m, const ShapeRule *r) {
@@ -171,15 +176,23 @@ static void tell_missing(const Import *m, int missing, const char *first) {
 
 /* Whether the tensor repeats the bytes of a tied table, under a second name. */
 static bool is_tied_head(const Import *m, const Tensor *t) {
+  for (int i = 0; i < m->tensors.n && pd_is_copy(t->name); i++)
+    if (&m->tensors.at[i] != t && same_sizes(&m->tensors.at[i], t) && is_same(&m->tensors.at[i], t))
+      return true;
   for (const ShapeRule *r = m->family->shapes; r->field; r++)
     if (r->axis == IS_NOT_THERE && !strcmp(t->name, full_name(m, r->tensor)))
       return is_second_name(m, r);
   return false;
 }
 
+/* A head of a task other than the folder's, which the model does not have. */
+static bool is_of_other_task(const Import *m, const Tensor *t) {
+  return *known(m, "task") && pd_is_task_head(t->name) && !pd_pattern_matches(known(m, "own_heads"), t->name);
+}
+
 bool shapes_compare(const Import *m, const char *text) {
   const Ast *ast = parse_text(m->name, text, strlen(text), NULL);
-  const ElaborateOptions options = {0};
+  const ElaborateOptions options = {.inference = is_known(m, "outputs_only")};
   const Graph *g = ast ? elaborate(ast, &options) : NULL;
   if (!g)
     return false;
@@ -199,7 +212,7 @@ bool shapes_compare(const Import *m, const char *text) {
   tell_missing(m, missing, first);
   for (int i = 0; i < m->tensors.n; i++) {
     const Tensor *t = &m->tensors.at[i];
-    if (used[i] || pd_is_unweighted(t->name) || is_tied_head(m, t))
+    if (used[i] || pd_is_unweighted(t->name) || is_tied_head(m, t) || is_of_other_task(m, t))
       continue;
     error_at(place(m), "PD0653", "tensor '%s' of shape %s is no parameter of the model that config.json describes",
              make_utf8(format("%.200s", t->name)), sizes_text(t->rank, t->dim));

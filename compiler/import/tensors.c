@@ -100,7 +100,16 @@ bool tensors_read(const char *folder, Tensors *to) {
   return true;
 }
 
-const Tensor *tensors_find(const Tensors *all, const char *name) {
+static const Tensor *find(const Tensors *all, const char *name) {
   const Tensor key = {.name = name};
   return all->n ? bsearch(&key, all->at, (size_t)all->n, sizeof *all->at, by_name) : NULL;
+}
+
+const Tensor *tensors_find(const Tensors *all, const char *name) {
+  const Tensor *found = find(all, name);
+  char *former = found ? NULL : pd_former_name(name);
+  if (former)
+    found = find(all, former);
+  free(former);
+  return found;
 }

@@ -28,7 +28,9 @@ typedef struct Part {
   char *loss;       /* of samples, malloc'd: by token, 1 if its prediction counts */
   bool numbers;     /* of *.jsonl: its tokens were numbers */
   bool beyond;      /* of a sample that was refused: its rendering exceeds a limit */
-  int64_t n;        /* -1: `why` says what was refused, malloc'd */
+  int64_t second;   /* of labelled texts: the first token of type 1 */
+  int32_t label;
+  int64_t n; /* -1: `why` says what was refused, malloc'd */
   char *why;
 } Part;
 
@@ -88,13 +90,38 @@ bool rows_add(Rows *r, const Part *p, char *why);
 /* Writes the last rows and completes the file, or, unless good, leaves an earlier output as it was. */
 bool rows_close(Rows *r, bool good, RowCounts *counts, char *why);
 
+/* ---- labels.c: texts with a label ---------------------------------------------------------------------- */
+
+typedef struct LabelReader {
+  const struct pd_tokenizer *tokenizer;
+  const char *field; /* member of each line that is its text */
+  int32_t separator; /* behind each text */
+  bool doubled;      /* two separators between texts, and all tokens of type 0: RoBERTa's */
+  int64_t length;    /* positions of a sample */
+  bool truncates;    /* the longer text of a pair first */
+} LabelReader;
+
+/* Sets the tokens, the second text and the label of a line of JSON; a blank line has none. False after filling `why`. Uses
+ * malloc only, for threads. */
+bool labelled_of_line(const LabelReader *r, Part *p, char *why);
+
+typedef struct Labelled Labelled;
+/* pad: token behind a sample. NULL after filling `why`. */
+Labelled *labelled_open(const TokenizeRequest *request, int32_t pad, char *why);
+bool labelled_add(Labelled *l, const Part *p, char *why);
+/* Completes the file and prints a summary line unless quiet, or, unless good, leaves an earlier output as it was. */
+bool labelled_close(Labelled *l, bool good, char *why);
+
 /* ---- npz.c: an archive of arrays ---------------------------------------------------------------------- */
 
 typedef struct Archive Archive;
 enum { TOKENS, NEXT, DOCUMENTS, POSITIONS, MOST_ARRAYS };
-/* Rows of `length` int32 of the first n of the arrays "tokens", "next", "documents" and "positions". NULL after filling
- * `why`. */
-Archive *archive_open(const char *path, int64_t length, int n, char *why);
+typedef struct Column {
+  const char *name; /* "tokens.npy" */
+  int64_t length;   /* int32 of a row */
+} Column;
+/* An array for each of n columns, which stay the caller's. NULL after filling `why`. */
+Archive *archive_open(const char *path, const Column *columns, int n, char *why);
 bool archive_add(Archive *a, const int32_t *const *rows, char *why);
 bool archive_close(Archive *a, bool good, char *why);
 

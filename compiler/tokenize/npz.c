@@ -8,13 +8,13 @@
 #include "tokenize/internal.h"
 
 enum { LOCAL = 30, LOCAL_EXTRA = 20, ENTRY = 46, ENTRY_EXTRA = 28, NPY = 128, VERSION = 45 };
-static const char *const names[MOST_ARRAYS] = {"tokens.npy", "next.npy", "documents.npy", "positions.npy"};
 
 struct Archive {
   const char *path;
   struct pd_output output, later[MOST_ARRAYS]; /* later: rows of all arrays but the first, removed at the end */
-  int64_t length, rows;
+  int64_t rows;
   int n; /* arrays */
+  const Column *column;
   struct {
     uint64_t offset, bytes; /* of the local header; of the array with its header */
     uint32_t checksum;
@@ -41,18 +41,18 @@ static bool put(FILE *f, const uint64_t (*fields)[2], int n) {
 enum { DATE = 33 }; /* 1980-01-01: the same rows give the same bytes */
 
 static bool write_local(const Archive *a, int i) {
-  const uint64_t name = strlen(names[i]), none = 0xffffffff;
+  const uint64_t name = strlen(a->column[i].name), none = 0xffffffff;
   return PUT(a->output.file, {0x04034b50, 4}, {VERSION, 2}, {0, 2}, {0, 2}, {0, 2}, {DATE, 2},
              {a->array[i].checksum, 4}, {none, 4}, {none, 4}, {name, 2}, {LOCAL_EXTRA, 2}) &&
-         fwrite(names[i], name, 1, a->output.file) == 1 &&
+         fwrite(a->column[i].name, name, 1, a->output.file) == 1 &&
          PUT(a->output.file, {1, 2}, {16, 2}, {a->array[i].bytes, 8}, {a->array[i].bytes, 8});
 }
 
-static bool write_npy_header(const Archive *a) {
+static bool write_npy_header(const Archive *a, int i) {
   static const unsigned char magic[] = {0x93, 'N', 'U', 'M', 'P', 'Y', 1, 0, NPY - 10, 0};
   char text[NPY - sizeof magic + 1];
   const int n = snprintf(text, sizeof text, "{'descr': '<i4', 'fortran_order': False, 'shape': (%lld, %lld), }",
-                         (long long)a->rows, (long long)a->length);
+                         (long long)a->rows, (long long)a->column[i].length);
   memset(text + n, ' ', sizeof text - 1 - (size_t)n);
   text[sizeof text - 2] = '\n';
   return fwrite(magic, sizeof magic, 1, a->output.file) == 1 &&
@@ -61,14 +61,14 @@ static bool write_npy_header(const Archive *a) {
 
 static bool begin_array(Archive *a, int i) {
   a->array[i].offset = (uint64_t)ftello(a->output.file);
-  return write_local(a, i) && write_npy_header(a);
+  return write_local(a, i) && write_npy_header(a, i);
 }
 
 /* The checksum of an array that is written, from its .npy header on. */
 static bool sum_array(Archive *a, int i) {
   char block[1 << 16];
   uint64_t left = a->array[i].bytes;
-  const uint64_t from = a->array[i].offset + LOCAL + strlen(names[i]) + LOCAL_EXTRA;
+  const uint64_t from = a->array[i].offset + LOCAL + strlen(a->column[i].name) + LOCAL_EXTRA;
   FILE *f = fflush(a->output.file) ? NULL : fopen(a->output.beside, "rbe");
   bool good = f && fseeko(f, (off_t)from, SEEK_SET) == 0;
   for (size_t n; good && left > 0; left -= n) {
@@ -85,8 +85,8 @@ static bool sum_array(Archive *a, int i) {
 /* Writes both headers again, now with rows, sizes and checksum. */
 static bool end_array(Archive *a, int i) {
   const off_t at = (off_t)a->array[i].offset;
-  a->array[i].bytes = NPY + (uint64_t)a->rows * (uint64_t)a->length * sizeof(int32_t);
-  return fseeko(a->output.file, at, SEEK_SET) == 0 && write_local(a, i) && write_npy_header(a) &&
+  a->array[i].bytes = NPY + (uint64_t)a->rows * (uint64_t)a->column[i].length * sizeof(int32_t);
+  return fseeko(a->output.file, at, SEEK_SET) == 0 && write_local(a, i) && write_npy_header(a, i) &&
          sum_array(a, i) && fseeko(a->output.file, at, SEEK_SET) == 0 && write_local(a, i);
 }
 
@@ -94,11 +94,11 @@ static bool write_directory(const Archive *a) {
   FILE *f = a->output.file;
   const uint64_t none = 0xffffffff, at = (uint64_t)ftello(f);
   for (int i = 0; i < a->n; i++) {
-    const uint64_t name = strlen(names[i]), bytes = a->array[i].bytes;
+    const uint64_t name = strlen(a->column[i].name), bytes = a->array[i].bytes;
     if (!PUT(f, {0x02014b50, 4}, {VERSION, 2}, {VERSION, 2}, {0, 2}, {0, 2}, {0, 2}, {DATE, 2},
              {a->array[i].checksum, 4}, {none, 4}, {none, 4}, {name, 2}, {ENTRY_EXTRA, 2}, {0, 2}, {0, 2}, {0, 2},
              {0, 4}, {none, 4}) ||
-        fwrite(names[i], name, 1, f) != 1 ||
+        fwrite(a->column[i].name, name, 1, f) != 1 ||
         !PUT(f, {1, 2}, {24, 2}, {bytes, 8}, {bytes, 8}, {a->array[i].offset, 8}))
       return false;
   }
@@ -116,10 +116,10 @@ static void close_later(Archive *a) {
     close_beside(&a->later[i], false);
 }
 
-Archive *archive_open(const char *path, int64_t length, int n, char *why) {
+Archive *archive_open(const char *path, const Column *columns, int n, char *why) {
   Archive *a = alloc(sizeof *a);
   a->path = path;
-  a->length = length;
+  a->column = columns;
   a->n = n;
   bool good = open_beside(&a->output, path);
   for (int i = 1; good && i < n; i++)
@@ -133,11 +133,12 @@ Archive *archive_open(const char *path, int64_t length, int n, char *why) {
 }
 
 bool archive_add(Archive *a, const int32_t *const *rows, char *why) {
-  const size_t n = (size_t)a->length;
   bool good = true;
   a->rows++;
-  for (int i = 0; good && i < a->n; i++)
+  for (int i = 0; good && i < a->n; i++) {
+    const size_t n = (size_t)a->column[i].length;
     good = fwrite(rows[i], sizeof *rows[i], n, i ? a->later[i].file : a->output.file) == n;
+  }
   return good || refuse(a, why);
 }
 

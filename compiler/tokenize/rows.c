@@ -19,6 +19,7 @@ typedef struct Row {
 struct Rows {
   const TokenizeRequest *request;
   Archive *archive;
+  Column columns[MOST_ARRAYS];
   int32_t pad, end;
   Row row[MOST_OPEN]; /* in the order of opening */
   int open;
@@ -40,9 +41,12 @@ Rows *rows_open(const TokenizeRequest *request, int32_t pad, int32_t end, char *
     r->row[i].document = alloc(n * sizeof(int32_t));
     r->row[i].loss = alloc(n);
   }
-  for (int i = 0; i < MOST_ARRAYS; i++)
+  static const char *const names[MOST_ARRAYS] = {"tokens.npy", "next.npy", "documents.npy", "positions.npy"};
+  for (int i = 0; i < MOST_ARRAYS; i++) {
     r->written[i] = alloc(n * sizeof(int32_t));
-  r->archive = archive_open(request->output, request->length, request->pack ? MOST_ARRAYS : DOCUMENTS, why);
+    r->columns[i] = (Column){names[i], request->length};
+  }
+  r->archive = archive_open(request->output, r->columns, request->pack ? MOST_ARRAYS : DOCUMENTS, why);
   return r->archive ? r : NULL;
 }
 

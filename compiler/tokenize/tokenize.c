@@ -165,12 +165,14 @@ static void refuse_part(Part *p, const char *cause) {
 }
 
 /* Runs on several threads: nothing of the arena. */
-static void encode_sample(const ChatReader *c, Part *p) {
+static void encode_sample(const ChatReader *c, const LabelReader *labels, Part *p) {
   char why[PD_WHY] = "";
   if (!p->line)
     pd_refuse(
         why,
         "--length takes lines of .jsonl files, and this is a text. help: write one object with 'text' a line");
+  else if (labels->field)
+    labelled_of_line(labels, p, why);
   else
     sample_of_line(c, p, why);
   if (*why)
@@ -203,7 +205,9 @@ typedef struct Tokenizing {
   TokenFiles files;
   struct pd_arena config; /* of the tokenizer's folder */
   ChatReader chats;       /* of samples */
-  Rows *rows;             /* NULL: documents, in `files` */
+  Rows *rows;             /* NULL: documents, in `files`, or: */
+  LabelReader labels;     /* without field: none */
+  Labelled *labelled;
   RowCounts counts;
 } Tokenizing;
 
@@ -213,6 +217,8 @@ static bool add_part(Tokenizing *t, const Part *p, char *why) {
   if (p->n < 0 && !(t->rows && p->beyond && t->request->too_long == LONG_SKIP))
     return pd_refuse(why, "%s", p->why);
   t->bytes += (int64_t)p->bytes;
+  if (t->labelled)
+    return labelled_add(t->labelled, p, why);
   if (t->rows)
     return rows_add(t->rows, p, why);
   t->in_document = p->first ? p->n : t->in_document + p->n;
@@ -252,8 +258,8 @@ static bool write_all(Tokenizing *t, char *why) {
     /* The parts' order in the file is theirs here, whichever thread encodes them. */
 #pragma omp parallel for schedule(dynamic) num_threads(threads)
     for (int i = 0; i < b->n; i++)
-      if (t->rows)
-        encode_sample(&t->chats, &b->part[i]);
+      if (t->rows || t->labelled)
+        encode_sample(&t->chats, &t->labels, &b->part[i]);
       else
         encode(t->tokenizer, request->field, &b->part[i]);
     for (int i = 0; i < b->n && good; i++)
@@ -265,6 +271,8 @@ static bool write_all(Tokenizing *t, char *why) {
       break;
   } while (good);
   texts_close(&t->texts);
+  if (t->labelled)
+    return labelled_close(t->labelled, good, why);
   if (t->rows)
     return rows_close(t->rows, good, &t->counts, why);
   if (good && t->files.n == 0)
@@ -354,16 +362,56 @@ static bool start_samples(Tokenizing *t, const struct pd_value *config, char *wh
   return (t->rows = rows_open(request, padding(t), t->end < 0 ? NO_END : t->end, why)) != NULL;
 }
 
+/* The special token of the folder, or else the first of these texts that is a token; NULL: none. */
+static const char *special_or(Tokenizing *t, const struct pd_value *config, const char *name,
+                              const char *const texts[2]) {
+  const char *given = pd_special_token(config, name, &t->config);
+  for (int i = 0; i < 2 && !given; i++)
+    given = pd_tokenizer_token(t->tokenizer, texts[i]) >= 0 ? texts[i] : NULL;
+  return given;
+}
+
+/* The token that ends a text: of labelled texts the separator. NULL: the folder names none. */
+static const char *end_of(Tokenizing *t, const struct pd_value *config) {
+  static const char *const separators[] = {"[SEP]", "</s>"};
+  return t->request->labels ? special_or(t, config, "sep_token", separators)
+                            : pd_special_token(config, "eos_token", &t->config);
+}
+
+/* RoBERTa's tokenizers have the same token for separators and ends. */
+static bool start_labels(Tokenizing *t, const struct pd_value *config, char *why) {
+  const TokenizeRequest *request = t->request;
+  static const char *const pads[] = {"[PAD]", "<pad>"};
+  const char *separator = pd_special_token(config, "sep_token", &t->config),
+             *eos = pd_special_token(config, "eos_token", &t->config),
+             *pad = special_or(t, config, "pad_token", pads);
+  if (!request->tokenizer)
+    return pd_refuse(why, "--labels needs --tokenizer DIR, a folder of Hugging Face");
+  if (!pad || pd_tokenizer_token(t->tokenizer, pad) < 0)
+    return pd_refuse(why, "the tokenizer names no token for padding, pad_token");
+  if (t->end < 0)
+    return pd_refuse(why, "the tokenizer names no token that separates texts. help: name one with --end, such as "
+                          "--end \"[SEP]\"");
+  t->labels = (LabelReader){.tokenizer = t->tokenizer,
+                            .field = request->field ? request->field : "text",
+                            .separator = t->end,
+                            .doubled = separator && eos && !strcmp(separator, eos),
+                            .length = request->length,
+                            .truncates = request->too_long == LONG_TRUNCATE};
+  return (t->labelled = labelled_open(request, pd_tokenizer_token(t->tokenizer, pad), why)) != NULL;
+}
+
 bool tokenize(const TokenizeRequest *request) {
   char why[PD_WHY] = "";
   Tokenizing t = {.request = request, .start = seconds_now(), .files.request = request};
   struct pd_value config;
   signals_watch(&t.files);
-  bool good =
-      pd_tokenizer_config(request->tokenizer, &t.config, &config, why) &&
-      (t.tokenizer = tokenizer_of(request->tokenizer, why)) != NULL && output_may_be_written(request, why) &&
-      find_end(request, t.tokenizer, pd_special_token(&config, "eos_token", &t.config), &t.end, why) &&
-      texts_open(&t.texts, request, t.tokenizer, why) && (!request->length || start_samples(&t, &config, why));
+  bool good = pd_tokenizer_config(request->tokenizer, &t.config, &config, why) &&
+              (t.tokenizer = tokenizer_of(request->tokenizer, why)) != NULL &&
+              output_may_be_written(request, why) &&
+              find_end(request, t.tokenizer, end_of(&t, &config), &t.end, why) &&
+              texts_open(&t.texts, request, t.tokenizer, why) &&
+              (!request->length || (request->labels ? start_labels : start_samples)(&t, &config, why));
   if (good) {
     t.files.end = t.end;
     t.files.bytes = pd_tokenizer_size(t.tokenizer) <= 65536 ? 2 : 4;
@@ -379,7 +427,7 @@ bool tokenize(const TokenizeRequest *request) {
   }
   if (t.rows)
     tell_samples(&t);
-  else
+  else if (!t.labelled)
     tell(&t);
   return true;
 }

@@ -27,6 +27,7 @@ typedef struct TokenizeRequest {
   int loss_on;          /* LossOn */
   int too_long;         /* TooLong: samples of more than length + 1 tokens */
   bool pack;            /* several samples share a row */
+  bool labels;          /* samples are texts with a label, for classifiers */
 } TokenizeRequest;
 
 /* Writes the files and prints a summary line. False after diagnostics; then no file of this call remains. */

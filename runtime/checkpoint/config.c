@@ -74,25 +74,29 @@ static void compare_bool(struct comparison *c, const char *name, const cJSON *it
 static const struct {
   const char *trait;
   void (*compare)(struct comparison *c, const char *name, const cJSON *item, const char *own);
-  const char *names[3]; /* in files */
+  const char *names[4]; /* in files */
 } fields[] = {
-    {"num_attention_heads", compare_number, {"num_attention_heads", "n_head"}},
+    {"num_attention_heads", compare_number, {"num_attention_heads", "n_head", "num_heads"}},
     {"num_key_value_heads", compare_number, {"num_key_value_heads"}},
-    {"head_dim", compare_number, {"head_dim"}},
+    {"head_dim", compare_number, {"head_dim", "d_kv"}},
     {"rms_norm_eps", compare_number, {"rms_norm_eps"}},
     {"layer_norm_eps", compare_number, {"layer_norm_eps", "layer_norm_epsilon"}},
-    {"hidden_act", compare_activation, {"hidden_act", "activation_function", "hidden_activation"}},
+    {"hidden_act", compare_activation, {"hidden_act", "activation_function", "hidden_activation", "dense_act_fn"}},
     {"tie_word_embeddings", compare_bool, {"tie_word_embeddings"}},
 };
 
 static void compare_fields(struct comparison *c) {
   for (size_t i = 0; i < sizeof fields / sizeof *fields; i++)
-    for (int j = 0; j < 3 && fields[i].names[j] && pd_trait(fields[i].trait); j++)
+    for (int j = 0; j < 4 && fields[i].names[j] && pd_trait(fields[i].trait); j++)
       fields[i].compare(c, fields[i].names[j], field(c->root, fields[i].names[j]), pd_trait(fields[i].trait));
 }
 
 static void compare_norms(struct comparison *c) {
   static const char *const layer[] = {"layer_norm_eps", "layer_norm_epsilon"};
+  if (field(c->root, "relative_attention_num_buckets")) { /* T5 calls its RMS norms layer norms */
+    if (pd_trait("rms_norm_eps")) compare_number(c, layer[1], field(c->root, layer[1]), pd_trait("rms_norm_eps"));
+    return;
+  }
   if (pd_trait("layer_norm_eps") && !pd_trait("rms_norm_eps") && cJSON_IsNumber(field(c->root, "rms_norm_eps")))
     differ(c, "it has rms_norm_eps, but the model has layer norms");
   for (int i = 0; i < 2; i++)

@@ -158,7 +158,8 @@ static bool open_sources(struct pd_sources *s, char *why) {
 /* True for a second name of a tied tensor, which transformers writes once. */
 static bool is_second_name(const struct pd_sources *s, const struct pd_entry *e, const cJSON *config) {
   const ptrdiff_t bytes = e->end - e->data;
-  if (cJSON_IsFalse(cJSON_GetObjectItemCaseSensitive(config, "tie_word_embeddings"))) return false;
+  if (cJSON_IsFalse(cJSON_GetObjectItemCaseSensitive(config, "tie_word_embeddings")) && !pd_is_copy(e->name))
+    return false;
   for (int i = 0; i < s->n; i++) {
     const struct pd_entry *x = s->at[i].entry;
     if (x != e && x->rank == e->rank && x->end - x->data == bytes && !memcmp(x->data, e->data, (size_t)bytes))
@@ -191,7 +192,8 @@ static bool take_names(const struct pd_sources *s, const struct pd_entry *entrie
     if (!s->file[x->file].is_shard) like.names[i] = pd_copy_text(x->entry->name);
   }
   for (int i = 0; i < s->n && ok; i++)
-    ok = used[i] || pd_is_unweighted(s->at[i].name) || is_second_name(s, s->at[i].entry, config) ||
+    ok = used[i] || pd_is_unweighted(s->at[i].name) || pd_is_task_head(s->at[i].name) ||
+         is_second_name(s, s->at[i].entry, config) ||
          pd_refuse(why, "--save: the model lacks tensor '%.200s'" OTHER_MODEL, s->at[i].entry->name, like.path);
   free(used);
   return ok;

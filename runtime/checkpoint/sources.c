@@ -1,6 +1,7 @@
 #include "checkpoint/sources.h"
 
 #include "checkpoint/checkpoint.h"
+#include "shared/hugging_face.h"
 #include "shared/adapters.h"
 #include "shared/read_file.h"
 
@@ -286,5 +287,9 @@ static const struct pd_source *find_behind(const struct pd_sources *s, const cha
 
 const struct pd_source *pd_sources_find(const struct pd_sources *s, const char *name) {
   const struct pd_source *found = pd_is_adapter(name) ? find_behind(s, PD_ADAPTER_PREFIX, name) : NULL;
-  return found ? found : find_behind(s, "", name);
+  if (!found) found = find_behind(s, "", name);
+  char *former = found ? NULL : pd_former_name(name);
+  if (former) found = find_behind(s, "", former);
+  free(former);
+  return found;
 }

@@ -50,7 +50,7 @@ char *pd_renamed(const char *rename, const char *name);
 bool pd_rename_check(const char *rename, char *why);
 void pd_sources_close(struct pd_sources *s);
 /* The source with this name, with or without the prefix "transformer.", of an adapter also with
- * PEFT's prefix; NULL: none. */
+ * PEFT's prefix, or with its former name (shared/hugging_face.h); NULL: none. */
 const struct pd_source *pd_sources_find(const struct pd_sources *s, const char *name);
 /* On rank 0: warns if config.json next to a file differs from pd_stage.traits, or adapter_config.json from
  * pd_stage.adapter_config. */

@@ -383,7 +383,7 @@ static bool read_template(struct pd_tokenizer *t, const cJSON *step, char *why) 
   return unknown_with(why, "post_processor", step, "this template");
 }
 
-/* BertProcessing: a token before a text, and one behind it. */
+/* BertProcessing, RobertaProcessing: a token before a text, and one behind it. */
 static bool read_bert_processing(struct pd_tokenizer *t, const cJSON *step, char *why) {
   const int32_t token = number(cJSON_GetArrayItem(member(step, "cls"), 1));
   if (token < 0 || token >= t->bpe.n || t->n_prefix == PD_MAX_PREFIX)
@@ -393,7 +393,8 @@ static bool read_bert_processing(struct pd_tokenizer *t, const cJSON *step, char
 }
 
 static bool read_post_processor(struct pd_tokenizer *t, const cJSON *step, char *why) {
-  if (!strcmp(type_of(step), "BertProcessing")) return read_bert_processing(t, step, why);
+  if (!strcmp(type_of(step), "BertProcessing") || !strcmp(type_of(step), "RobertaProcessing"))
+    return read_bert_processing(t, step, why);
   if (!strcmp(type_of(step), "ByteLevel")) return true; /* of offsets */
   if (!strcmp(type_of(step), "TemplateProcessing")) return read_template(t, step, why);
   return unknown(why, "post_processor", step);

@@ -180,7 +180,7 @@ void pd_trace_collective(double start) {
              pd_seconds());
 }
 
-void pd_trace_data(double start) { pd_trace(PD_DATA, last_number, -1, start, pd_seconds()); }
+void pd_trace_data(double start) { pd_trace(PD_DATA, trace.last_number, -1, start, pd_seconds()); }
 
 /* ---- clocks ---------------------------------------------------------------------------------------- */
 
