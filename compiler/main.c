@@ -48,6 +48,7 @@ typedef struct Compilation {
   Program *programs;
   Allocation **allocations;
   char **sources;
+  ModelLibrary library; /* of pdc library */
   char *plan_json;
   TensorDegrees degrees; /* degrees that --tensor auto tried */
   PlanRequest asked;     /* with --tensor: a request in ranks, not in shard groups */
@@ -71,6 +72,8 @@ static bool run_elaborate(Compilation *c) {
                               .inference = o->infer || o->generate,
                               .generation = o->generate};
   c->graph = elaborate(c->model.ast, &options);
+  if (c->graph && o->library && !o->generate && !keep_outputs(c->graph))
+    return false;
   if (c->graph && o->infer)
     c->graph->train.batch = inference_batch(c->graph->train.batch, &o->plan);
   if (c->graph)
@@ -250,9 +253,24 @@ static bool run_allocate(Compilation *c) {
   return true;
 }
 
+static void make_library(Compilation *c) {
+  const Options *o = &c->options;
+  c->library.name = library_name(o->name ? o->name : base_name(o->input));
+  LibraryText text = emit_library(c->graph, &c->pieces, c->plan, c->lowered[0], &c->programs[0], c->allocations[0],
+                                  c->library.name);
+  c->library.source = text.source;
+  c->library.header = text.header;
+  c->sources = alloc(sizeof *c->sources);
+  c->sources[0] = text.source;
+}
+
 /* All stages hold one hash of the plan and all programs, and compare it at startup. The hash replaces a mark in
  * the hashed texts. */
 static bool run_emit(Compilation *c) {
+  if (c->options.library) {
+    make_library(c);
+    return true;
+  }
   static const char mark[] = "@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@";
   Text all = {0};
   text_add(&all, "%s", c->plan_json);
@@ -309,6 +327,11 @@ static bool run_build(Compilation *c) {
                 .source = c->sources,
                 .plan_json = c->plan_json,
                 .picture = show_svg(&picture)};
+  if (o->library) {
+    out.launcher = NULL;
+    out.n_stages = 0;
+    return library_deliver(o, &c->library, &out);
+  }
   if (o->dry_run)
     return o->sources_only || cc_stages(o, &out);
   if (!output_write(o, &out))

@@ -7,7 +7,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-size_t pd_scratch_planned;
+__thread size_t pd_scratch_planned;
 
 /* Must precede any other call of the library. A setting of the user has priority. */
 void pd_limit_library(enum pd_instructions most) {
