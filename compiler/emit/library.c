@@ -7,9 +7,10 @@
 
 /* ---- names ----------------------------------------------------------------------------------------------- */
 
-/* Tags of emitted structs. Those of regions end in one of these words. */
+/* Tags of emitted structs, of which those of regions end in one of these words; and names at file scope. */
 static bool is_tag(const char *name) {
-  static const char *const ends[] = {"weights", "saved", "inputs", "caches", "figures", "tables"};
+  static const char *const ends[] = {"weights", "saved", "inputs", "caches", "figures", "tables",
+                                     "description", "outputs", "generation", "predictions", "instance"};
   for (size_t i = 0; i < sizeof ends / sizeof *ends; i++) {
     size_t n = strlen(name), m = strlen(ends[i]);
     if (n >= m && !strcmp(name + n - m, ends[i]))
@@ -30,7 +31,7 @@ enum { N_FUNCTIONS = sizeof functions / sizeof *functions };
 void library_names(Emit *e) {
   push(&e->taken, e->library);
   push(&e->taken, intern("m"));
-  push(&e->taken, intern("model"));
+  push(&e->taken, intern("description"));
   push(&e->taken, intern("instance"));
   push(&e->taken, intern("outputs"));
   push(&e->taken, intern("generation"));
@@ -169,7 +170,7 @@ static void output_tables(Emit *e) {
 static void model_table(Emit *e) {
   const bool generates = e->g->generation.context > 0, weights = e->allocation->section[SECTION_WEIGHTS].copies > 0;
   text_add(&e->out,
-           "static const struct pd_model model = {\n  .name = %s, .instance_bytes = sizeof(struct %s),\n"
+           "static const struct pd_model description = {\n  .name = %s, .instance_bytes = sizeof(struct %s),\n"
            "  .arena_bytes = sizeof(struct arena)%s,\n  .threads = %d, .microbatch = MICROBATCH,\n",
            string_literal(e->library), e->library,
            e->allocation->scratch_bytes > 0 ? ", .scratch_bytes = sizeof ((struct arena *)0)->scratch" : "",
@@ -213,30 +214,38 @@ static void pointers(Emit *e, const char *type, const char *name, const char *fr
   text_list(&e->out, 6, format("  %s%s[] = {", type, name), &texts, "};\n");
 }
 
+/* The head of a function of the header. */
+static void define(Emit *e, const char *type, const char *function, const char *const *parameters) {
+  Names list = {0};
+  for (int i = 0; parameters[i]; i++)
+    push(&list, intern(parameters[i]));
+  text_list(&e->out, 4, format("%s%s_%s(", type, e->library, function), &list, ") {\n");
+}
+
 static void run_functions(Emit *e) {
   const char *n = e->library;
   Members in = members_in(e), out = members_out(e);
   text_add(&e->out,
-           "int %s_input(const char *name) { return pd_model_input(&model, name); }\n\n"
-           "int %s_output(const char *name) { return pd_model_output(&model, name); }\n\n",
+           "int %s_input(const char *name) { return pd_model_input(&description, name); }\n\n"
+           "int %s_output(const char *name) { return pd_model_output(&description, name); }\n\n",
            n, n);
-  text_add(&e->out,
-           "int %s_run(%s *m, int64_t samples, const %s_inputs *in, const %s_outputs *out, char *why) {\n", n, n, n,
-           n);
+  define(e, "int ", "run",
+         (const char *[]){format("%s *m", n), "int64_t samples", format("const %s_inputs *in", n),
+                          format("const %s_outputs *out", n), "char *why", NULL});
   pointers(e, "const void *const ", "inputs", "in", &in);
   pointers(e, "float *const ", "outputs", "out", &out);
-  text_add(&e->out, "  return pd_instance_run(&m->head, samples, inputs, outputs, why);\n}\n");
+  text_add(&e->out, "  return pd_instance_run(&m->instance, samples, inputs, outputs, why);\n}\n");
 }
 
 static void generate_function(Emit *e) {
   const char *n = e->library;
-  text_add(&e->out,
-           "int64_t %s_generate(%s *m, const int32_t *prompt, int64_t n, int64_t most, const %s_drawing *how,\n"
-           "    %s_take *take, void *context, char *why) {\n"
-           "  const struct pd_drawing drawing = how ? (struct pd_drawing){how->temperature, how->top_p, how->top_k,\n"
-           "      how->seed} : (struct pd_drawing){0};\n"
-           "  return pd_instance_generate(&m->head, prompt, n, most, &drawing, take, context, why);\n}\n",
-           n, n, n, n);
+  define(e, "int64_t ", "generate",
+         (const char *[]){format("%s *m", n), "const int32_t *prompt", "int64_t n", "int64_t most",
+                          format("const %s_drawing *how", n), format("%s_take *take", n), "void *context", "char *why",
+                          NULL});
+  text_add(&e->out, "  struct pd_drawing drawing = {0};\n"
+                    "  if (how)\n    drawing = (struct pd_drawing){how->temperature, how->top_p, how->top_k, how->seed};\n"
+                    "  return pd_instance_generate(&m->instance, prompt, n, most, &drawing, take, context, why);\n}\n");
 }
 
 void library_functions(Emit *e) {
@@ -251,10 +260,10 @@ void library_functions(Emit *e) {
     output_tables(e);
   model_table(e);
   text_add(&e->out,
-           "/* ---- %s.h ---- */\n\nsize_t %s_bytes(void) { return pd_instance_bytes(&model); }\n\n"
+           "/* ---- %s.h ---- */\n\nsize_t %s_bytes(void) { return pd_instance_bytes(&description); }\n\n"
            "%s *%s_new(void *memory, size_t bytes, int threads, char *why) {\n"
-           "  return (%s *)pd_instance_new(&model, memory, bytes, threads, why);\n}\n\n"
-           "int %s_load(%s *m, const char *path, char *why) { return pd_instance_load(&m->head, path, why); }\n\n"
+           "  return (%s *)pd_instance_new(&description, memory, bytes, threads, why);\n}\n\n"
+           "int %s_load(%s *m, const char *path, char *why) { return pd_instance_load(&m->instance, path, why); }\n\n"
            "void %s_free(%s *m) { pd_instance_free((struct pd_instance *)m); }\n\n",
            n, n, n, n, n, n, n, n, n);
   (e->g->generation.context ? generate_function : run_functions)(e);
@@ -262,9 +271,21 @@ void library_functions(Emit *e) {
 
 /* ---- the header -------------------------------------------------------------------------------------------- */
 
+/* "NAME_API TYPE NAME_FUNCTION(PARAMETERS);", with a comment before it. */
+static void declare(Text *out, const Emit *e, const char *comment, const char *type, const char *function,
+                    const char *const *parameters) {
+  const char *head = format("%s_API %s%s_%s(", upper(e->library), type, e->library, function);
+  Names list = {0};
+  for (int i = 0; parameters[i]; i++)
+    push(&list, intern(parameters[i]));
+  text_comment(out, 0, comment);
+  text_list(out, 4, head, &list, ");\n\n");
+}
+
 static void header_struct(Text *out, const char *name, const char *which, const char *comment,
                           const Members *list) {
-  text_add(out, "/* %s */\ntypedef struct %s_%s {\n", comment, name, which);
+  text_comment(out, 0, comment);
+  text_add(out, "typedef struct %s_%s {\n", name, which);
   for (int i = 0; i < list->n; i++)
     text_add(out, "  %s *%s; /* %s */\n", list->at[i].type, list->at[i].name, comment_text(list->at[i].comment));
   text_add(out, "} %s_%s;\n\n", name, which);
@@ -282,70 +303,77 @@ static void sizes(Text *out, const char *name, const Members *list) {
 }
 
 static void header_run(Text *out, const Emit *e) {
-  const char *n = e->library;
+  const char *n = e->library, *up = upper(n);
   Members in = members_in(e), all = members_in(e), outs = members_out(e);
   for (int i = 0; i < outs.n; i++)
     push(&all, outs.at[i]);
   text_add(out, "enum {\n  %s_WHY = 1024,\n  %s_MICROBATCH = %" PRId64 ", /* samples that are computed together */\n",
-           upper(n), upper(n), e->k->microbatch);
+           up, up, e->k->microbatch);
   sizes(out, n, &all);
   text_add(out, "};\n\n");
-  header_struct(out, n, "inputs", "An array of pointers, for callers without the struct.", &in);
-  header_struct(out, n, "outputs", "An array of pointers, too. NULL: the output is not wanted.", &outs);
-  text_add(out,
-           "/* Computes the outputs of any number of samples: 0, or -1. Results do not depend on threads. */\n"
-           "%s_API int %s_run(%s *m, int64_t samples, const %s_inputs *in, const %s_outputs *out, char *why);\n\n"
-           "/* The index of the pointer of an input or output in its struct; -1: none has the name. */\n"
-           "%s_API int %s_input(const char *name);\n%s_API int %s_output(const char *name);\n\n",
-           upper(n), n, n, n, n, upper(n), n, upper(n), n);
+  header_struct(out, n, "inputs", "Pointers only, so callers may pass an array of them.", &in);
+  header_struct(out, n, "outputs", "Pointers only. NULL: the output is not wanted.", &outs);
+  declare(out, e, "Computes the outputs of any number of samples: 0, or -1. Results do not depend on threads.", "int ",
+          "run",
+          (const char *[]){format("%s *m", n), "int64_t samples", format("const %s_inputs *in", n),
+                           format("const %s_outputs *out", n), "char *why", NULL});
+  declare(out, e, "The index of an input's pointer in its struct; -1: none has the name.", "int ", "input",
+          (const char *[]){"const char *name", NULL});
+  declare(out, e, "The same of an output.", "int ", "output", (const char *[]){"const char *name", NULL});
 }
 
 static void header_generate(Text *out, const Emit *e) {
-  const char *n = e->library;
+  const char *n = e->library, *up = upper(n);
   const Generation *g = &e->g->generation;
   const int64_t classes = e->g->values.at[e->g->inputs.at[g->tokens].value].classes;
   text_add(out,
            "enum {\n  %s_WHY = 1024,\n  %s_CONTEXT = %" PRId64 ", /* most tokens of a prompt and its continuation */\n"
            "  %s_TOKENS = %" PRId64 ", /* a token is from 0 to this, less 1 */\n};\n\n",
-           upper(n), upper(n), g->context, upper(n), classes);
+           up, up, g->context, up, classes);
+  text_comment(out, 0, "The choice of tokens, by the options of `generate`. temperature 0: always the most probable token; "
+                       "top_k 0 and top_p 0: all tokens.");
   text_add(out,
-           "/* Choice of tokens, as options of `generate` have it. temperature 0: always the most probable token; top_k 0\n"
-           " * and top_p 0: all tokens. */\n"
            "typedef struct %s_drawing {\n  float temperature, top_p;\n  int64_t top_k;\n  uint64_t seed;\n} %s_drawing;\n\n"
            "/* Called with each new token. Returns 0, or another number to end. */\n"
-           "typedef int %s_take(void *context, int32_t token);\n\n"
-           "/* Continues a prompt of n tokens by at most `most` tokens, as far as the context reaches. Returns the number of\n"
-           " * new tokens, or -1. A prompt that starts like the one before goes on from its caches. how NULL: temperature 0.\n"
-           " */\n"
-           "%s_API int64_t %s_generate(%s *m, const int32_t *prompt, int64_t n, int64_t most, const %s_drawing *how,\n"
-           "                           %s_take *take, void *context, char *why);\n\n",
-           n, n, n, upper(n), n, n, n, n);
+           "typedef int %s_take(void *context, int32_t token);\n\n",
+           n, n, n);
+  declare(out, e,
+          "Continues a prompt of n tokens by at most `most` tokens, as far as the context reaches. Returns the number of "
+          "new tokens, or -1. A prompt that starts like the one before continues from its caches. how NULL: temperature "
+          "0. take NULL: tokens are only counted.",
+          "int64_t ", "generate",
+          (const char *[]){format("%s *m", n), "const int32_t *prompt", "int64_t n", "int64_t most",
+                           format("const %s_drawing *how", n), format("%s_take *take", n), "void *context",
+                           "char *why", NULL});
 }
 
 char *library_header(const Emit *e) {
   const char *n = e->library, *up = upper(n);
+  const int threads = e->plan->target.threads > 0 ? e->plan->target.threads : 1;
   Text out = {0};
+  text_comment(&out, 0,
+               format("The model %s as a C library, compiled by pdc. Link lib%s.so, or lib%s.a with -lomp -ldnnl "
+                      "-lcjson -lpthread -lm. One thread at a time uses an instance; instances on other threads run at "
+                      "the same time. Functions that fail return NULL or -1 after writing the reason to `why`, which "
+                      "has %s_WHY bytes or is NULL. No function prints, exits or handles signals.",
+                      comment_text(e->g->name), n, n, up));
   text_add(&out,
-           "/* The model %s as a C library, compiled by pdc.\n *\n"
-           " * One thread at a time uses an instance; instances on other threads run at the same time. Functions that fail\n"
-           " * return NULL or -1 after writing the reason to `why`, which has %s_WHY bytes or is NULL. No function prints,\n"
-           " * exits or handles signals.\n *\n"
-           " * Link lib%s.so, or lib%s.a with -lomp -ldnnl -lcjson -lm. */\n"
            "#ifndef %s_H\n#define %s_H\n\n#include <stddef.h>\n#include <stdint.h>\n\n"
            "#define %s_API __attribute__((visibility(\"default\")))\n\n"
            "#ifdef __cplusplus\nextern \"C\" {\n#endif\n\ntypedef struct %s %s; /* an instance */\n\n",
-           comment_text(e->g->name), up, n, n, up, up, up, n, n);
+           up, up, up, n, n);
   (e->g->generation.context ? header_generate : header_run)(&out, e);
-  text_add(&out,
-           "/* Bytes of an instance, weights included. */\n%s_API size_t %s_bytes(void);\n\n"
-           "/* An instance without weights, or NULL. memory: of `bytes` bytes at a multiple of 64, which the caller keeps until\n"
-           " * after %s_free(); NULL: malloc'd. threads: at most %d; 0: %d. */\n"
-           "%s_API %s *%s_new(void *memory, size_t bytes, int threads, char *why);\n\n"
-           "/* Reads the weights from a .safetensors file, an index of such files, or a folder with either: 0, or -1. */\n"
-           "%s_API int %s_load(%s *m, const char *path, char *why);\n\n"
-           "%s_API void %s_free(%s *m); /* NULL: nothing */\n\n"
-           "#ifdef __cplusplus\n}\n#endif\n\n#endif\n",
-           up, n, n, e->plan->target.threads > 0 ? e->plan->target.threads : 1,
-           e->plan->target.threads > 0 ? e->plan->target.threads : 1, up, n, n, up, n, n, up, n, n);
+  declare(&out, e, "Bytes of an instance, weights included.", "size_t ", "bytes", (const char *[]){"void", NULL});
+  declare(&out, e,
+          format("An instance without weights, or NULL. memory: of `bytes` bytes at a multiple of 64, which the caller "
+                 "keeps until after %s_free(); NULL: malloc'd. threads: at most %d; 0: %d.",
+                 n, threads, threads),
+          format("%s *", n), "new",
+          (const char *[]){"void *memory", "size_t bytes", "int threads", "char *why", NULL});
+  declare(&out, e,
+          "Reads the weights from a .safetensors file, an index of such files, or a folder with either: 0, or -1.", "int ",
+          "load", (const char *[]){format("%s *m", n), "const char *path", "char *why", NULL});
+  declare(&out, e, "m NULL: nothing.", "void ", "free", (const char *[]){format("%s *m", n), NULL});
+  text_add(&out, "#ifdef __cplusplus\n}\n#endif\n\n#endif\n");
   return out.at;
 }

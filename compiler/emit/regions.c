@@ -632,7 +632,7 @@ void print_loops_and_objects(Emit *e) {
     }
   text_add(&e->out, "\n");
   if (e->library)
-    text_add(&e->out, "struct %s { /* an instance */\n  struct pd_instance head;\n  struct arena *arena;\n%s};\n\n",
+    text_add(&e->out, "struct %s { /* an instance */\n  struct pd_instance instance;\n  struct arena *arena;\n%s};\n\n",
              e->library, e->members.n ? e->members.at : "");
   if (loops.n == 0)
     return;
@@ -681,7 +681,7 @@ static void open_setup(Emit *e, const char *body) {
   }
   text_add(&e->out,
            "/* Before the first microbatch. */\nstatic void setup(void *instance) {\n"
-           "  struct %s *m = (struct %s *)instance;\n  m->arena = (struct arena *)m->head.arena;\n",
+           "  struct %s *m = (struct %s *)instance;\n  m->arena = (struct arena *)m->instance.arena;\n",
            e->library, e->library);
   if (body && strstr(body, "arena->"))
     declare_arena(e, &e->out);

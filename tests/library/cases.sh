@@ -64,27 +64,26 @@ same() {
 }
 
 tokens_are_those_of_generate() {
-  for model in gpt2 llama; do
-    for way in cache no-cache block bf16; do
-      name=$model.$way
-      case $way in
-      cache) options= ;;
-      no-cache) options=--no-cache ;;
-      block) options="--block 2" ;;
-      bf16) options="--precision bf16" ;;
-      esac
-      eval "source=\$$model"
-      # shellcheck disable=SC2086,SC2154
-      "$pdc" generate --quiet $options -o generate.$name $source || complain "generate does not build"
-      # shellcheck disable=SC2086
-      library library.$name --generate $options $source
-      use library.$name generate
-      same $name 12 0 0 1 1
-      same $name 19 0.8 20 0.9 5
-      same $name 40 1 0 1 7
-    done
+  for name in gpt2.cache gpt2.no-cache gpt2.block llama.cache llama.bf16; do
+    model=${name%.*}
+    case ${name#*.} in
+    cache) options= ;;
+    no-cache) options=--no-cache ;;
+    block) options="--block 2" ;;
+    bf16) options="--precision bf16" ;;
+    esac
+    eval "source=\$$model"
+    # shellcheck disable=SC2086,SC2154
+    "$pdc" generate --quiet $options -o generate.$name $source || complain "generate does not build"
+    # shellcheck disable=SC2086
+    library library.$name --generate $options $source
+    use library.$name generate
+    same $name 12 0 0 1 1
+    same $name 19 0.8 20 0.9 5
+    same $name 40 1 0 1 7
+    [ "${name#*.}" = cache ] || continue
     cut -d, -f 1-12 "$top/tests/generate/$model.tokens" >first
-    library.$model.cache/generate "$top/tests/generate/$model.safetensors" 0 0 1 1 12 7 3 52 11 30 | cmp - first ||
+    library.$name/generate "$top/tests/generate/$model.safetensors" 0 0 1 1 12 7 3 52 11 30 | cmp - first ||
       complain "$model: other tokens than PyTorch's"
   done
 }
@@ -140,7 +139,7 @@ int main(void) {
   return !a || !b;
 }
 END
-  omp=$("$pdc" --verbose library -### --name x "$golden.pdm" 2>&1 | tr ' ' '\n' | grep '^-L' | tr '\n' ' ')
+  omp=$("$pdc" library -### --name x "$golden.pdm" 2>&1 | tr ' ' '\n' | grep '^-L' | tr '\n' ' ')
   # shellcheck disable=SC2086
   "$cc" -Ione -Itwo both.c -o both one/libmodel.a two/libgpt2.a $omp -lomp -ldnnl -lcjson -lpthread -lm && ./both ||
     complain "two archives in a program"
@@ -152,7 +151,7 @@ sanitizers_find_nothing() {
     -fsanitize=address,undefined -fno-sanitize-recover=undefined -I$top/runtime/single -I$top/runtime"
   files=$(sed -n 's/^library //p' "$top/runtime/folders" | tr ' ' '\n' | while read -r name; do
     case $name in *.c) echo "$top/runtime/$name" ;; *) ls "$top/runtime/$name"/*.c ;; esac
-  done | grep -v kernels/rates.c)
+  done | grep -v "kernels/rates.c\|kernels/limit.c")
   mkdir damaged
   python3 "$here/damage.py" "$weights" damaged || { complain "damage.py"; return; }
   library one -S --microbatch 4 "$golden.pdm"
