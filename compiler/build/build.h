@@ -300,7 +300,7 @@ extern const Toolchain library_toolchain; /* of their runtime */
 /* Compiles the stages in DIR/.pdc-new, several at a time, except for programs that DIR already has; false after
  * diagnostics. With -### prints the commands only. */
 bool cc_stages(const Options *o, const Output *out);
-int cc_at_once(void); /* number of simultaneous compilations */
+int cc_at_once(void);                 /* number of simultaneous compilations */
 void cc_show(const Strings *command); /* prints it to standard error */
 bool cc_sync(const char *path);       /* syncs a file to disk; false after a diagnostic */
 /* Starts a command without a shell. `out`: file descriptor for its standard output, -1: unchanged. -1 after a

@@ -42,8 +42,8 @@ const char *output_directory(const Options *o) {
   return o->output ? o->output
                    : format(o->library    ? "%s.library"
                             : o->generate ? "%s.generate"
-                            : o->infer  ? "%s.infer"
-                                        : "%s.build",
+                            : o->infer    ? "%s.infer"
+                                          : "%s.build",
                             base_name(o->input));
 }
 

@@ -11,7 +11,7 @@
 #define ON_PIPELINES (ON_ONE | ON_PLAN | ON_SHOW)                  /* of several ranks */
 #define ON_TRAINING (ON_BUILD | ON_SHARP | ON_PLAN | ON_SHOW)
 #define ON_COMPILED (ON_PLANS | ON_PROFILE | ON_LIBRARY) /* make kernels of a model */
-#define ON_MODELS (ON_PLANS | ON_PROFILE)               /* of several ranks, or of training */
+#define ON_MODELS (ON_PLANS | ON_PROFILE)                /* of several ranks, or of training */
 
 #define AT(member) offsetof(Options, member)
 static const Option options[] = {
@@ -24,14 +24,16 @@ static const Option options[] = {
      "train adapters of linear layers: r=8,alpha=16,targets=\"q_proj|v_proj\""},
     {"--infer", NULL, FLAG, AT(infer), NULL, GROUP_MODEL, ON_BUILD | ON_PLAN | ON_SHOW | ON_PROFILE,
      ON_INFER | ON_GENERATE | ON_SHARP, "programs for inference: forward passes only"},
-    {"--generate", NULL, FLAG, AT(generate), NULL, GROUP_MODEL, ON_BUILD | ON_LIBRARY | ON_PLAN | ON_PROFILE,
+    {"--generate", NULL, FLAG, AT(generate), NULL, GROUP_MODEL, ON_BUILD | ON_PLAN | ON_PROFILE,
      ON_INFER | ON_GENERATE | ON_SHARP, "programs that continue token sequences"},
+    {"--generate", NULL, FLAG, AT(generate), NULL, GROUP_MODEL, ON_LIBRARY, 0,
+     "continue token sequences: NAME_generate() instead of NAME_run()"},
     {"--samples", "N", COUNT, AT(samples), NULL, GROUP_MODEL, ON_GENERATE | ON_PLAN | ON_PROFILE, ON_ONE,
      "--generate: sequences generated at the same time (default 1)"},
     {"--block", "N", COUNT, AT(block), NULL, GROUP_MODEL, ON_GENERATE | ON_LIBRARY | ON_PLAN | ON_PROFILE, ON_ONE,
      "--generate: positions of prompts computed in one step (default 64)"},
-    {"--no-cache", NULL, FLAG, AT(no_cache), NULL, GROUP_MODEL, ON_GENERATE | ON_LIBRARY | ON_PLAN | ON_PROFILE, ON_ONE,
-     "--generate: recompute all positions for each token; cache no keys"},
+    {"--no-cache", NULL, FLAG, AT(no_cache), NULL, GROUP_MODEL, ON_GENERATE | ON_LIBRARY | ON_PLAN | ON_PROFILE,
+     ON_ONE, "--generate: recompute all positions for each token; cache no keys"},
     {"--sharp", NULL, FLAG, AT(sharp), NULL, GROUP_MODEL, ON_BUILD, ON_SHARP,
      "one launch that trains several models on -n ranks"},
     {"--name", "NAME", TEXT, AT(name), NULL, GROUP_MODEL, ON_LIBRARY, 0,
@@ -77,8 +79,10 @@ static const Option options[] = {
     {"--split", "PLACES", TEXT, AT(plan.split), NULL, GROUP_PIPELINE, ON_PIPELINES, ON_SHARP,
      "where stages 1, 2, ... start, such as \"h[3],h[6].ln_2\" (default: planner)"},
     {"--microbatch", "N", COUNT, AT(plan.microbatch), NULL, GROUP_PIPELINE,
-     ON_BUILD | ON_INFER | ON_LIBRARY | ON_SHARP | ON_PLAN | ON_SHOW | ON_PROFILE, ON_ONE,
+     ON_BUILD | ON_INFER | ON_SHARP | ON_PLAN | ON_SHOW | ON_PROFILE, ON_ONE,
      "samples per microbatch (default: planner)"},
+    {"--microbatch", "N", COUNT, AT(plan.microbatch), NULL, GROUP_PIPELINE, ON_LIBRARY, 0,
+     "samples that NAME_run() computes together (default 1)"},
     {"--ahead", "1|2", CHOICE, AT(plan.ahead), "|1|2", GROUP_PIPELINE, ON_BUILD | ON_PLAN | ON_SHOW, ON_ONE,
      "2: one more microbatch in flight between stages (default: planner)"},
     {"--tensor", "N|auto", DEGREE, AT(plan.tensor), NULL, GROUP_PIPELINE,
@@ -188,7 +192,8 @@ static const Option options[] = {
      "C compiler or nvcc (default: the compiler of pdc's own build; nvcc)"},
     {"--mpicc", "CMD", TEXT, AT(mpicc), NULL, GROUP_OUTPUT, ON_PROGRAMS | ON_PROFILE | ON_DOCTOR, 0,
      "MPI compiler wrapper (default: the wrapper of pdc's own build)"},
-    {"--quiet", NULL, FLAG, AT(quiet), NULL, GROUP_OUTPUT, ON_PROGRAMS | ON_LIBRARY, 0, "do not print where the programs are"},
+    {"--quiet", NULL, FLAG, AT(quiet), NULL, GROUP_OUTPUT, ON_PROGRAMS | ON_LIBRARY, 0,
+     "do not print where the programs are"},
     {"--quiet", NULL, FLAG, AT(quiet), NULL, GROUP_OUTPUT, ON_TOKENIZE, 0, "print no progress and no summary"},
 
     /* debugging */
@@ -207,7 +212,8 @@ static const Option options[] = {
      "check the result of every pass"},
     {"-v", NULL, FLAG, AT(verbose), NULL, GROUP_DEBUGGING, ON_PROGRAMS | ON_LIBRARY | ON_PROFILE, 0,
      "print the commands that run"},
-    {"-###", NULL, FLAG, AT(dry_run), NULL, GROUP_DEBUGGING, ON_ONE | ON_LIBRARY, ON_SHARP, "print the commands and run none"},
+    {"-###", NULL, FLAG, AT(dry_run), NULL, GROUP_DEBUGGING, ON_ONE | ON_LIBRARY, ON_SHARP,
+     "print the commands and run none"},
     {"--diagnostics", "FORM", SPECIAL, 0, "text|json", GROUP_DEBUGGING,
      ON_COMPILED | ON_TOKENIZE | ON_IMPORT | ON_MERGE | ON_EXPORT | ON_REPORT | ON_FORMAT, ON_ALL,
      "form of errors and warnings: text or json (default text)"},
@@ -248,7 +254,7 @@ static const CommandLine commands[] = {
      {"[--generate] [options] MODEL", NULL},
      "build a C library that runs a model, or generates with it",
      MODELS "The output directory gets libNAME.a, libNAME.so, NAME.h and their source, NAME.c. "
-     "NAME_run() computes the model's outputs, with --generate NAME_generate() continues token sequences."},
+            "NAME_run() computes the model's outputs, with --generate NAME_generate() continues token sequences."},
     {"sharp",
      COMMAND_BUILD,
      AT(sharp),

@@ -136,6 +136,18 @@ static void check_selection(const Graph *g, const Selection *s) {
          "'%s' matches the exception only", matched->name);
 }
 
+/* Warns of a `train_only` whose parameters `freeze` excludes, all of them. */
+static void check_chosen(const Graph *g, const Selection *s) {
+  bool any = false, trained = false;
+  for (int i = 0; i < g->params.n; i++) {
+    any |= selects(s, &g->params.at[i]);
+    trained |= selects(s, &g->params.at[i]) && !g->params.at[i].frozen;
+  }
+  if (any && !trained)
+    help(warning_at(s->pattern->span, "PD0410", "every parameter that '%s' selects is frozen", s->pattern->text),
+         "'freeze' comes before 'train_only'; leave the parameters out of one of them");
+}
+
 void freeze_parameters(Elaborator *e) {
   Graph *g = e->g;
   bool trains = false;
@@ -154,6 +166,8 @@ void freeze_parameters(Elaborator *e) {
   }
   for (int k = 0; k < g->params.n; k++)
     trains |= is_trained(&g->params.at[k]);
+  for (int i = 0; i < e->only.n && trains && !g->inference; i++)
+    check_chosen(g, &e->only.at[i]);
   if (!trains && e->frozen.n + e->only.n)
     error_at((e->frozen.n ? e->frozen.at[e->frozen.n - 1] : e->only.at[e->only.n - 1]).pattern->span, "PD0411",
              "every parameter of the model '%s' is frozen: there is nothing to train", e->model->name);

@@ -164,8 +164,9 @@ void print_header(Emit *e) {
   if (padding_words(e))
     header_entry(e, "Padding", comment_text(padding_words(e)));
   text_add(&e->out,
-           e->library ? " *\n * From top to bottom: memory, the instance, fused loops, blocks, one microbatch, and the "
-                        "functions of the\n * header. */\n"
+           e->library
+               ? " *\n * From top to bottom: memory, the instance, fused loops, blocks, one microbatch, and the "
+                 "functions of the\n * header. */\n"
            : e->p->forward_only
                ? " *\n * From top to bottom: memory, fused loops, blocks, one microbatch, and in main() the "
                  "pipeline. */\n"

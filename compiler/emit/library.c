@@ -9,7 +9,7 @@
 
 /* Tags of emitted structs, of which those of regions end in one of these words; and names at file scope. */
 static bool is_tag(const char *name) {
-  static const char *const ends[] = {"weights", "saved", "inputs", "caches", "figures", "tables",
+  static const char *const ends[] = {"weights",     "saved",   "inputs",     "caches",      "figures", "tables",
                                      "description", "outputs", "generation", "predictions", "instance"};
   for (size_t i = 0; i < sizeof ends / sizeof *ends; i++) {
     size_t n = strlen(name), m = strlen(ends[i]);
@@ -24,7 +24,7 @@ const char *library_name(const char *wanted) {
   return is_tag(name) ? format("%s_model", name) : name;
 }
 
-static const char *const functions[] = {"bytes", "new",    "load",     "free",  "run",  "input",
+static const char *const functions[] = {"bytes",  "new",    "load",    "free",     "run",  "input",
                                         "output", "inputs", "outputs", "generate", "take", "drawing"};
 enum { N_FUNCTIONS = sizeof functions / sizeof *functions };
 
@@ -110,9 +110,9 @@ static Members members_in(const Emit *e) {
     const Value *v = &e->g->values.at[in->value];
     if (is_computed(in))
       continue;
-    push(&list, ((Member){unique_name(&taken, in->name), v->type == TYPE_TOKEN ? "const int32_t" : "const float",
-                          format("%s, %s%s", dims_of(&v->shape), words_of(v), note_of(in)),
-                          shape_elements(&v->shape)}));
+    push(&list,
+         ((Member){unique_name(&taken, in->name), v->type == TYPE_TOKEN ? "const int32_t" : "const float",
+                   format("%s, %s%s", dims_of(&v->shape), words_of(v), note_of(in)), shape_elements(&v->shape)}));
   }
   return list;
 }
@@ -123,8 +123,7 @@ static Members members_out(const Emit *e) {
   for (int i = graph_n_logged(e->g); i < e->g->figures.n; i++) {
     const Figure *f = &e->g->figures.at[i];
     const Shape *s = &e->g->values.at[f->value].shape;
-    push(&list,
-         ((Member){unique_name(&taken, f->output), "float", format("%s", dims_of(s)), shape_elements(s)}));
+    push(&list, ((Member){unique_name(&taken, f->output), "float", format("%s", dims_of(s)), shape_elements(s)}));
   }
   return list;
 }
@@ -168,7 +167,8 @@ static void output_tables(Emit *e) {
 }
 
 static void model_table(Emit *e) {
-  const bool generates = e->g->generation.context > 0, weights = e->allocation->section[SECTION_WEIGHTS].copies > 0;
+  const bool generates = e->g->generation.context > 0,
+             weights = e->allocation->section[SECTION_WEIGHTS].copies > 0;
   text_add(&e->out,
            "static const struct pd_model description = {\n  .name = %s, .instance_bytes = sizeof(struct %s),\n"
            "  .arena_bytes = sizeof(struct arena)%s,\n  .threads = %d, .microbatch = MICROBATCH,\n",
@@ -241,11 +241,12 @@ static void generate_function(Emit *e) {
   const char *n = e->library;
   define(e, "int64_t ", "generate",
          (const char *[]){format("%s *m", n), "const int32_t *prompt", "int64_t n", "int64_t most",
-                          format("const %s_drawing *how", n), format("%s_take *take", n), "void *context", "char *why",
-                          NULL});
-  text_add(&e->out, "  struct pd_drawing drawing = {0};\n"
-                    "  if (how)\n    drawing = (struct pd_drawing){how->temperature, how->top_p, how->top_k, how->seed};\n"
-                    "  return pd_instance_generate(&m->instance, prompt, n, most, &drawing, take, context, why);\n}\n");
+                          format("const %s_drawing *how", n), format("%s_take *take", n), "void *context",
+                          "char *why", NULL});
+  text_add(&e->out,
+           "  struct pd_drawing drawing = {0};\n"
+           "  if (how)\n    drawing = (struct pd_drawing){how->temperature, how->top_p, how->top_k, how->seed};\n"
+           "  return pd_instance_generate(&m->instance, prompt, n, most, &drawing, take, context, why);\n}\n");
 }
 
 void library_functions(Emit *e) {
@@ -259,13 +260,14 @@ void library_functions(Emit *e) {
   else
     output_tables(e);
   model_table(e);
-  text_add(&e->out,
-           "/* ---- %s.h ---- */\n\nsize_t %s_bytes(void) { return pd_instance_bytes(&description); }\n\n"
-           "%s *%s_new(void *memory, size_t bytes, int threads, char *why) {\n"
-           "  return (%s *)pd_instance_new(&description, memory, bytes, threads, why);\n}\n\n"
-           "int %s_load(%s *m, const char *path, char *why) { return pd_instance_load(&m->instance, path, why); }\n\n"
-           "void %s_free(%s *m) { pd_instance_free((struct pd_instance *)m); }\n\n",
-           n, n, n, n, n, n, n, n, n);
+  text_add(
+      &e->out,
+      "/* ---- %s.h ---- */\n\nsize_t %s_bytes(void) { return pd_instance_bytes(&description); }\n\n"
+      "%s *%s_new(void *memory, size_t bytes, int threads, char *why) {\n"
+      "  return (%s *)pd_instance_new(&description, memory, bytes, threads, why);\n}\n\n"
+      "int %s_load(%s *m, const char *path, char *why) { return pd_instance_load(&m->instance, path, why); }\n\n"
+      "void %s_free(%s *m) { pd_instance_free((struct pd_instance *)m); }\n\n",
+      n, n, n, n, n, n, n, n, n);
   (e->g->generation.context ? generate_function : run_functions)(e);
 }
 
@@ -307,14 +309,15 @@ static void header_run(Text *out, const Emit *e) {
   Members in = members_in(e), all = members_in(e), outs = members_out(e);
   for (int i = 0; i < outs.n; i++)
     push(&all, outs.at[i]);
-  text_add(out, "enum {\n  %s_WHY = 1024,\n  %s_MICROBATCH = %" PRId64 ", /* samples that are computed together */\n",
+  text_add(out,
+           "enum {\n  %s_WHY = 1024,\n  %s_MICROBATCH = %" PRId64 ", /* samples that are computed together */\n",
            up, up, e->k->microbatch);
   sizes(out, n, &all);
   text_add(out, "};\n\n");
   header_struct(out, n, "inputs", "Pointers only, so callers may pass an array of them.", &in);
   header_struct(out, n, "outputs", "Pointers only. NULL: the output is not wanted.", &outs);
-  declare(out, e, "Computes the outputs of any number of samples: 0, or -1. Results do not depend on threads.", "int ",
-          "run",
+  declare(out, e, "Computes the outputs of any number of samples: 0, or -1. Results do not depend on threads.",
+          "int ", "run",
           (const char *[]){format("%s *m", n), "int64_t samples", format("const %s_inputs *in", n),
                            format("const %s_outputs *out", n), "char *why", NULL});
   declare(out, e, "The index of an input's pointer in its struct; -1: none has the name.", "int ", "input",
@@ -327,36 +330,42 @@ static void header_generate(Text *out, const Emit *e) {
   const Generation *g = &e->g->generation;
   const int64_t classes = e->g->values.at[e->g->inputs.at[g->tokens].value].classes;
   text_add(out,
-           "enum {\n  %s_WHY = 1024,\n  %s_CONTEXT = %" PRId64 ", /* most tokens of a prompt and its continuation */\n"
+           "enum {\n  %s_WHY = 1024,\n  %s_CONTEXT = %" PRId64
+           ", /* most tokens of a prompt and its continuation */\n"
            "  %s_TOKENS = %" PRId64 ", /* a token is from 0 to this, less 1 */\n};\n\n",
            up, up, g->context, up, classes);
-  text_comment(out, 0, "The choice of tokens, by the options of `generate`. temperature 0: always the most probable token; "
-                       "top_k 0 and top_p 0: all tokens.");
-  text_add(out,
-           "typedef struct %s_drawing {\n  float temperature, top_p;\n  int64_t top_k;\n  uint64_t seed;\n} %s_drawing;\n\n"
-           "/* Called with each new token. Returns 0, or another number to end. */\n"
-           "typedef int %s_take(void *context, int32_t token);\n\n",
-           n, n, n);
-  declare(out, e,
-          "Continues a prompt of n tokens by at most `most` tokens, as far as the context reaches. Returns the number of "
-          "new tokens, or -1. A prompt that starts like the one before continues from its caches. how NULL: temperature "
-          "0. take NULL: tokens are only counted.",
-          "int64_t ", "generate",
-          (const char *[]){format("%s *m", n), "const int32_t *prompt", "int64_t n", "int64_t most",
-                           format("const %s_drawing *how", n), format("%s_take *take", n), "void *context",
-                           "char *why", NULL});
+  text_comment(
+      out, 0,
+      "The choice of tokens, by the options of `generate`. temperature 0: always the most probable token; "
+      "top_k 0 and top_p 0: all tokens.");
+  text_add(
+      out,
+      "typedef struct %s_drawing {\n  float temperature, top_p;\n  int64_t top_k;\n  uint64_t seed;\n} %s_drawing;\n\n"
+      "/* Called with each new token. Returns 0, or another number to end. */\n"
+      "typedef int %s_take(void *context, int32_t token);\n\n",
+      n, n, n);
+  declare(
+      out, e,
+      "Continues a prompt of n tokens by at most `most` tokens, as far as the context reaches. Returns the number of "
+      "new tokens, or -1. A prompt that starts like the one before continues from its caches. how NULL: temperature "
+      "0. take NULL: tokens are only counted.",
+      "int64_t ", "generate",
+      (const char *[]){format("%s *m", n), "const int32_t *prompt", "int64_t n", "int64_t most",
+                       format("const %s_drawing *how", n), format("%s_take *take", n), "void *context",
+                       "char *why", NULL});
 }
 
 char *library_header(const Emit *e) {
   const char *n = e->library, *up = upper(n);
   const int threads = e->plan->target.threads > 0 ? e->plan->target.threads : 1;
   Text out = {0};
-  text_comment(&out, 0,
-               format("The model %s as a C library, compiled by pdc. Link lib%s.so, or lib%s.a with -lomp -ldnnl "
-                      "-lcjson -lpthread -lm. One thread at a time uses an instance; instances on other threads run at "
-                      "the same time. Functions that fail return NULL or -1 after writing the reason to `why`, which "
-                      "has %s_WHY bytes or is NULL. No function prints, exits or handles signals.",
-                      comment_text(e->g->name), n, n, up));
+  text_comment(
+      &out, 0,
+      format("The model %s as a C library, compiled by pdc. Link lib%s.so, or lib%s.a with -lomp -ldnnl "
+             "-lcjson -lpthread -lm. One thread at a time uses an instance; instances on other threads run at "
+             "the same time. Functions that fail return NULL or -1 after writing the reason to `why`, which "
+             "has %s_WHY bytes or is NULL. No function prints, exits or handles signals.",
+             comment_text(e->g->name), n, n, up));
   text_add(&out,
            "#ifndef %s_H\n#define %s_H\n\n#include <stddef.h>\n#include <stdint.h>\n\n"
            "#define %s_API __attribute__((visibility(\"default\")))\n\n"
@@ -364,15 +373,17 @@ char *library_header(const Emit *e) {
            up, up, up, n, n);
   (e->g->generation.context ? header_generate : header_run)(&out, e);
   declare(&out, e, "Bytes of an instance, weights included.", "size_t ", "bytes", (const char *[]){"void", NULL});
+  declare(
+      &out, e,
+      format(
+          "An instance without weights, or NULL. memory: of `bytes` bytes at a multiple of 64, which the caller "
+          "keeps until after %s_free(); NULL: malloc'd. threads: at most %d; 0: %d.",
+          n, threads, threads),
+      format("%s *", n), "new",
+      (const char *[]){"void *memory", "size_t bytes", "int threads", "char *why", NULL});
   declare(&out, e,
-          format("An instance without weights, or NULL. memory: of `bytes` bytes at a multiple of 64, which the caller "
-                 "keeps until after %s_free(); NULL: malloc'd. threads: at most %d; 0: %d.",
-                 n, threads, threads),
-          format("%s *", n), "new",
-          (const char *[]){"void *memory", "size_t bytes", "int threads", "char *why", NULL});
-  declare(&out, e,
-          "Reads the weights from a .safetensors file, an index of such files, or a folder with either: 0, or -1.", "int ",
-          "load", (const char *[]){format("%s *m", n), "const char *path", "char *why", NULL});
+          "Reads the weights from a .safetensors file, an index of such files, or a folder with either: 0, or -1.",
+          "int ", "load", (const char *[]){format("%s *m", n), "const char *path", "char *why", NULL});
   declare(&out, e, "m NULL: nothing.", "void ", "free", (const char *[]){format("%s *m", n), NULL});
   text_add(&out, "#ifdef __cplusplus\n}\n#endif\n\n#endif\n");
   return out.at;

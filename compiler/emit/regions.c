@@ -220,7 +220,9 @@ static Body region_body(Emit *e, int region, PassKind pass) {
 /* Whether a region's function needs it. */
 static bool takes_instance(const Body *b) { return b->e->library && (b->scratch || b->constructed); }
 
-static void add_instance(const Emit *e, Names *parameters) { push(parameters, internf("struct %s *m", e->library)); }
+static void add_instance(const Emit *e, Names *parameters) {
+  push(parameters, internf("struct %s *m", e->library));
+}
 
 static void declare_arena(const Emit *e, Text *out) {
   if (e->library)
@@ -626,13 +628,15 @@ void print_loops_and_objects(Emit *e) {
       Name name = unique_kernel_name(&e->taken, k->kernel->name);
       push(&e->functions, (Function){k->kernel->signature, name});
       if (k->call)
-        print_call_object(e->library && call_is_constructed(k) ? &e->members : &e->out, k, name, e->library != NULL);
+        print_call_object(e->library && call_is_constructed(k) ? &e->members : &e->out, k, name,
+                          e->library != NULL);
       else
         e->dialect->print_loop(&loops, e->k, k, name);
     }
   text_add(&e->out, "\n");
   if (e->library)
-    text_add(&e->out, "struct %s { /* an instance */\n  struct pd_instance instance;\n  struct arena *arena;\n%s};\n\n",
+    text_add(&e->out,
+             "struct %s { /* an instance */\n  struct pd_instance instance;\n  struct arena *arena;\n%s};\n\n",
              e->library, e->members.n ? e->members.at : "");
   if (loops.n == 0)
     return;
@@ -676,7 +680,9 @@ static void print_attentions(Emit *e) {
 /* body: what follows; NULL: nothing. */
 static void open_setup(Emit *e, const char *body) {
   if (!e->library) {
-    text_add(&e->out, "/* Before the first microbatch. */\nstatic void setup(void) {\n  arena = (struct arena *)pd.arena;\n");
+    text_add(
+        &e->out,
+        "/* Before the first microbatch. */\nstatic void setup(void) {\n  arena = (struct arena *)pd.arena;\n");
     return;
   }
   text_add(&e->out,

@@ -246,9 +246,9 @@ static inline dnnl_status_t plan_convolution_weights(dnnl_primitive_desc_t *plan
                                                           c->stride, c->dilation, c->padding, c->padding);
   return status == dnnl_success ? dnnl_primitive_desc_create(plan, &d, attributes, pd_engine, forward) : status;
 #else
-  return dnnl_convolution_backward_weights_primitive_desc_create(plan, pd_engine, dnnl_convolution_direct, c->x, c->w,
-                                                                 NULL, c->y, c->stride, c->dilation, c->padding,
-                                                                 c->padding, forward, attributes);
+  return dnnl_convolution_backward_weights_primitive_desc_create(plan, pd_engine, dnnl_convolution_direct, c->x,
+                                                                 c->w, NULL, c->y, c->stride, c->dilation,
+                                                                 c->padding, c->padding, forward, attributes);
 #endif
 }
 

@@ -16,7 +16,7 @@
 static __thread struct failing {
   jmp_buf place;
   char *why;
-} *failing;
+} * failing;
 
 void pd_fail(const char *format, ...) {
   va_list args;
@@ -50,7 +50,8 @@ static size_t sample_bytes(const struct pd_model *m) {
 }
 
 size_t pd_instance_bytes(const struct pd_model *m) {
-  return rounded(m->instance_bytes) + rounded(m->arena_bytes) + 2 * held_bytes(m) + order_bytes(m) + sample_bytes(m);
+  return rounded(m->instance_bytes) + rounded(m->arena_bytes) + 2 * held_bytes(m) + order_bytes(m) +
+         sample_bytes(m);
 }
 
 static bool fits(const struct pd_model *m, const void *memory, size_t bytes, int threads, char *why) {
@@ -151,7 +152,8 @@ static bool suits_processor(const struct pd_model *m, char *why) {
   if (!__builtin_cpu_supports("avx2")) lacks = "AVX2";
 #endif
   if (lacks)
-    return pd_refuse(why, "%s was compiled for a processor with %s. help: build it with pdc --march x86-64-v3, or -v2",
+    return pd_refuse(why,
+                     "%s was compiled for a processor with %s. help: build it with pdc --march x86-64-v3, or -v2",
                      m->name, lacks);
   const unsigned here = (unsigned)dnnl_get_effective_cpu_isa();
   const char *limit = NULL;
@@ -165,10 +167,11 @@ static bool suits_processor(const struct pd_model *m, char *why) {
   if ((here & dnnl_cpu_isa_avx2) == dnnl_cpu_isa_avx2) limit = "SSE41";
 #endif
   if (limit)
-    return pd_refuse(why,
-                     "%s was compiled for an older processor than this one, where oneDNN's results would differ. help: "
-                     "set the environment variable ONEDNN_MAX_CPU_ISA=%s, or build for this processor",
-                     m->name, limit);
+    return pd_refuse(
+        why,
+        "%s was compiled for an older processor than this one, where oneDNN's results would differ. help: "
+        "set the environment variable ONEDNN_MAX_CPU_ISA=%s, or build for this processor",
+        m->name, limit);
 #endif
   (void)m, (void)why;
   return true;

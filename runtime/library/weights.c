@@ -65,7 +65,8 @@ static bool add_file(struct files *to, const char *path, char *why) {
   if (!f->path) return pd_refuse(why, "'%s': out of memory", path);
   f->descriptor = pd_open_regular(path, &size, why);
   if (f->descriptor < 0 || !read_header(f, size, why)) return false;
-  const bool shard = *pd_safetensors_metadata(&f->content, "step") && *pd_safetensors_metadata(&f->content, "samples");
+  const bool shard =
+      *pd_safetensors_metadata(&f->content, "step") && *pd_safetensors_metadata(&f->content, "samples");
   return !shard || pd_refuse(why, "'%s' is part of a checkpoint. help: write the weights with train --save", path);
 }
 
@@ -188,8 +189,8 @@ static bool load_one(const struct files *x, const struct pd_parameter *p, char *
   const struct file *f;
   const struct pd_entry *e = find(x, p->name, &f);
   if (!e)
-    return pd_refuse(why, "'%s'%s no tensor '%s'", x->at[0].path, x->n > 1 ? " and its other parts hold" : " holds",
-                     p->name);
+    return pd_refuse(why, "'%s'%s no tensor '%s'", x->at[0].path,
+                     x->n > 1 ? " and its other parts hold" : " holds", p->name);
   const bool swapped = p->stored_in_out && p->rank == 2;
   int64_t dim[PD_MAX_RANK];
   for (int i = 0; i < p->rank; i++) dim[i] = p->dim[swapped ? 1 - i : i];
@@ -197,7 +198,8 @@ static bool load_one(const struct files *x, const struct pd_parameter *p, char *
     char found[160], needed[160];
     print_shape(found, sizeof found, e->rank, e->dim);
     print_shape(needed, sizeof needed, p->rank, dim);
-    return pd_refuse(why, "'%s': tensor '%s' has shape %s, but the model needs %s", f->path, e->name, found, needed);
+    return pd_refuse(why, "'%s': tensor '%s' has shape %s, but the model needs %s", f->path, e->name, found,
+                     needed);
   }
   if (e->dtype == PD_DTYPE_OTHER)
     return pd_refuse(why, "'%s': tensor '%s' is not of type F32, F16, BF16 or F64", f->path, e->name);

@@ -27,7 +27,8 @@ int main(int argc, char **argv) {
   NEED(model_generate(m, prompt, 1, 1, &cold, NULL, NULL, why) == -1 && says("temperature"), "temperature");
   NEED(model_generate(m, prompt, 1, 1, &sure, NULL, NULL, why) == -1 && says("top_p"), "top_p");
   NEED(model_generate(m, prompt, MODEL_CONTEXT, 5, NULL, NULL, NULL, why) == 1, "a full context: %s", why);
-  NEED(model_generate(m, prompt, 1, MODEL_CONTEXT + 9, NULL, NULL, NULL, why) == MODEL_CONTEXT, "to its end: %s", why);
+  NEED(model_generate(m, prompt, 1, MODEL_CONTEXT + 9, NULL, NULL, NULL, why) == MODEL_CONTEXT, "to its end: %s",
+       why);
   model_free(m);
   return 0;
 }
