@@ -291,7 +291,7 @@ void print_version(void); /* versions of pdc and of its libraries */
 typedef struct ModelLibrary {
   const char *name, *source, *header;
 } ModelLibrary;
-/* Writes, compiles and installs them; `out` has the other texts. False after diagnostics. */
+/* Writes, compiles and installs them; `out` has plan and picture. False after diagnostics. */
 bool library_deliver(const Options *o, const ModelLibrary *library, Output *out);
 extern const Toolchain library_toolchain; /* of their runtime */
 

@@ -11,7 +11,7 @@
 #define ON_PIPELINES (ON_ONE | ON_PLAN | ON_SHOW)                  /* of several ranks */
 #define ON_TRAINING (ON_BUILD | ON_SHARP | ON_PLAN | ON_SHOW)
 #define ON_COMPILED (ON_PLANS | ON_PROFILE | ON_LIBRARY) /* make kernels of a model */
-#define ON_MODELS (ON_PLANS | ON_PROFILE)                /* of several ranks, or of training */
+#define ON_MODELS (ON_PLANS | ON_PROFILE)                /* plans, with several ranks or training */
 
 #define AT(member) offsetof(Options, member)
 static const Option options[] = {

@@ -542,19 +542,23 @@ static void print_kernels(Emit *e) {
       print_pass(e, (Pass){kind, c});
 }
 
+static Emit emit_new(const Graph *g, const Pieces *pieces, const Plan *plan, const LoweredStage *lowered,
+                     const Program *p, const Allocation *a) {
+  return (Emit){.g = g,
+                .pieces = pieces,
+                .plan = plan,
+                .lowered = lowered,
+                .k = lowered->kernels,
+                .p = p,
+                .allocation = a,
+                .dialect = dialect_of(lowered->kernels)};
+}
+
 char *emit_stage(const Graph *g, const Pieces *pieces, const Plan *plan, const LoweredStage *lowered,
                  const Program *p, const Allocation *a, const Identity *identity, const char *plan_hash) {
-  const StageKernels *k = lowered->kernels;
-  Emit e = {.g = g,
-            .pieces = pieces,
-            .plan = plan,
-            .lowered = lowered,
-            .k = k,
-            .p = p,
-            .allocation = a,
-            .identity = identity,
-            .dialect = dialect_of(k),
-            .plan_hash = plan_hash};
+  Emit e = emit_new(g, pieces, plan, lowered, p, a);
+  e.identity = identity;
+  e.plan_hash = plan_hash;
   print_kernels(&e);
   print_microbatch(&e);
   if (!p->forward_only) {
@@ -569,16 +573,8 @@ char *emit_stage(const Graph *g, const Pieces *pieces, const Plan *plan, const L
 
 LibraryText emit_library(const Graph *g, const Pieces *pieces, const Plan *plan, const LoweredStage *lowered,
                          const Program *p, const Allocation *a, const char *name) {
-  const StageKernels *k = lowered->kernels;
-  Emit e = {.g = g,
-            .pieces = pieces,
-            .plan = plan,
-            .lowered = lowered,
-            .k = k,
-            .p = p,
-            .allocation = a,
-            .dialect = dialect_of(k),
-            .library = intern(name)};
+  Emit e = emit_new(g, pieces, plan, lowered, p, a);
+  e.library = intern(name);
   ensure(p->forward_only && p->n_stages == 1 && p->chunks == 1 && !some_pass_reads_now(&e));
   library_names(&e);
   print_kernels(&e);

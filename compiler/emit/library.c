@@ -7,7 +7,7 @@
 
 /* ---- names ----------------------------------------------------------------------------------------------- */
 
-/* Tags of emitted structs, of which those of regions end in one of these words; and names at file scope. */
+/* Tags of emitted structs, where regions add a prefix, and names at file scope. */
 static bool is_tag(const char *name) {
   static const char *const ends[] = {"weights",     "saved",   "inputs",     "caches",      "figures", "tables",
                                      "description", "outputs", "generation", "predictions", "instance"};
@@ -320,7 +320,7 @@ static void header_run(Text *out, const Emit *e) {
           "int ", "run",
           (const char *[]){format("%s *m", n), "int64_t samples", format("const %s_inputs *in", n),
                            format("const %s_outputs *out", n), "char *why", NULL});
-  declare(out, e, "The index of an input's pointer in its struct; -1: none has the name.", "int ", "input",
+  declare(out, e, "The index of an input's pointer in its struct; -1: unknown name.", "int ", "input",
           (const char *[]){"const char *name", NULL});
   declare(out, e, "The same of an output.", "int ", "output", (const char *[]){"const char *name", NULL});
 }
@@ -346,7 +346,7 @@ static void header_generate(Text *out, const Emit *e) {
       n, n, n);
   declare(
       out, e,
-      "Continues a prompt of n tokens by at most `most` tokens, as far as the context reaches. Returns the number of "
+      "Continues a prompt of n tokens by at most `most` tokens, within the context. Returns the number of "
       "new tokens, or -1. A prompt that starts like the one before continues from its caches. how NULL: temperature "
       "0. take NULL: tokens are only counted.",
       "int64_t ", "generate",

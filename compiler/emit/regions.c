@@ -677,7 +677,7 @@ static void print_attentions(Emit *e) {
   text_add(&e->out, "};\n\n");
 }
 
-/* body: what follows; NULL: nothing. */
+/* body: the statements that follow, or NULL. */
 static void open_setup(Emit *e, const char *body) {
   if (!e->library) {
     text_add(

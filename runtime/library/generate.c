@@ -1,5 +1,5 @@
-/* Continuation of a prompt, with the tokens and the bits of `generate` for one sample (generate/generate.c): rows of
- * prompts, as many as a microbatch has, or one drawn token. */
+/* Continuation of a prompt, with the tokens and the bits of `generate` for one sample (generate/generate.c): a microbatch
+ * has rows of the prompt, or one drawn token. */
 #include "generate/sampling.h"
 #include "library/library.h"
 

@@ -12,7 +12,7 @@
 
 /* ---- failures -------------------------------------------------------------------------------------------- */
 
-/* Where pd_fail goes, which kernels call while this thread makes their objects or starts to run them. */
+/* The place to which pd_fail returns. Kernels call it while this thread makes their objects or starts to run them. */
 static __thread struct failing {
   jmp_buf place;
   char *why;

@@ -56,7 +56,7 @@ void pd_instance_free(struct pd_instance *x);
  * instance has no weights. */
 int pd_instance_load(struct pd_instance *x, const char *path, char *why);
 
-/* The index of an input of the caller, or of an output; -1: none has the name. */
+/* The index of an input of the caller, or of an output; -1: unknown name. */
 int pd_model_input(const struct pd_model *model, const char *name);
 int pd_model_output(const struct pd_model *model, const char *name);
 /* inputs, outputs: [samples][dim...] each; an output may be NULL. */
@@ -74,7 +74,7 @@ struct pd_drawing {
 int64_t pd_instance_generate(struct pd_instance *x, const int32_t *prompt, int64_t n, int64_t most,
                              const struct pd_drawing *how, pd_take_token *take, void *context, char *why);
 
-/* ---- instance.c: for the other files ----------------------------------------------------------------- */
+/* ---- instance.c: for run.c and generate.c ----------------------------------------------------------------- */
 
 /* Runs one microbatch. rows: of the microbatch, those that count; 0: all. False after filling `why`. */
 bool pd_instance_forward(struct pd_instance *x, int64_t rows, char *why);

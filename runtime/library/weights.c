@@ -38,7 +38,7 @@ static bool read_at(const struct file *f, void *to, size_t bytes, int64_t at, ch
   return true;
 }
 
-/* Eight bytes of length, then as many of header. */
+/* Eight bytes with the length of the header, then the header. */
 static bool read_header(struct file *f, size_t size, char *why) {
   unsigned char start[8];
   uint64_t length = 0;

@@ -188,7 +188,7 @@ wrong_options_are_refused() {
   refused "--block is for --generate" --block 2 "$golden.pdm"
   library one -S --name 3-d.model "$golden.pdm"
   ls one >names
-  grep -qx _3_d_model.h names || complain "the name is no identifier: $(cat names)"
+  grep -qx _3_d_model.h names || complain "the name is not an identifier: $(cat names)"
 }
 
 $case
