@@ -45,6 +45,7 @@ static Strings compile_source(const Options *o, const char *directory, const cha
   add_c_flags(&c, o);
   add_all(&c, hidden, sizeof hidden / sizeof *hidden);
   push(&c, format("-I%s", own_folder("runtime")));
+  add_words(&c, PDC_LIBRARY_COMPILE);
   push(&c, format("-I%s", as_path(directory)));
   push(&c, "-c");
   push(&c, as_path(format("%s/%s.c", directory, name)));
