@@ -86,6 +86,13 @@ tokens_are_those_of_generate() {
     library.$name/generate "$top/tests/generate/$model.safetensors" 0 0 1 1 12 7 3 52 11 30 | cmp - first ||
       complain "$model: other tokens than PyTorch's"
   done
+  # A Hugging Face folder, model and weights.
+  folder=$top/tests/import/folders/llama
+  "$pdc" generate --quiet -D n_ctx=16 -o generate.folder "$folder" || complain "generate does not build"
+  library library.folder --generate -D n_ctx=16 "$folder"
+  use library.folder generate
+  generate.folder/generate --quiet --init "$folder" --prompt-tokens 3,4,5 --tokens 8 --temperature 0 --output tokens >expected
+  library.folder/generate "$folder" 0 0 1 1 8 3 4 5 | cmp - expected || complain "a folder: other tokens"
 }
 
 instances_run_at_the_same_time() {
