@@ -143,6 +143,9 @@ training:
   | training setting            { $$ = list_add($1, $2); }
   | training NAME STRING ';'
       { $$ = list_add($1, parse_item(AST_FREEZE, span_join(@2, @3), $2, @2, list_of(NULL), $3)); }
+  | training NAME STRING NAME STRING ';'
+      { Ast *n = parse_item(AST_FREEZE, span_join(@2, @5), $2, @2, list_of(NULL), $3);
+        n->text = $4; n->b = $5; $$ = list_add($1, n); }
   | training NAME STRING '{' settings '}'
       { $$ = list_add($1, parse_item(AST_GROUP, span_join(@2, @3), $2, @2, $5, $3)); }
   | training error ';'          { yyerrok; }

@@ -477,14 +477,14 @@ void pd_predict(int prediction, int64_t v, const float *rows);
  * PD_FEW_ROWS rows; batch, a_column and one of b_row and b_column are 1, and accumulate is false. by_sample: while
  * pd_rows_used is 1 to PD_FEW_ROWS, only these first rows are computed, as if marked few_rows; the same conditions hold,
  * but m may be larger. GPUs ignore both, and use the operands' types. */
-extern int64_t pd_rows_used; /* of the microbatch; 0: all. Set by pd_device_use_rows() */
+extern __thread int64_t pd_rows_used; /* of the microbatch; 0: all. Set by pd_device_use_rows() */
 enum { PD_FEW_ROWS = 8 };
 /* Limits oneDNN's instruction set; must precede its first use. pd_scratch_planned: scratch memory of kernels in
  * bytes (0: no limit); a kernel that needs more ends the program (kernels/limit.c). */
 enum pd_instructions { PD_SSE41, PD_AVX, PD_AVX2, PD_AVX512, PD_AVX512_BF16, PD_ALL_INSTRUCTIONS };
 void pd_limit_library(enum pd_instructions most);
 const char *pd_library_name(void); /* "oneDNN 3.7.2" */
-extern size_t pd_scratch_planned;
+extern __thread size_t pd_scratch_planned;
 void pd_check_scratch(size_t bytes);
 /* Epilogue of a product, on GPUs only. GELU, in its tanh approximation, or its gradient: batch is 1, accumulate is
  * false, and c and `before` are bf16 with equal strides. Sums over k, of the m rows of a or the n columns of b:

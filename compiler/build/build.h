@@ -71,7 +71,7 @@ typedef struct Options {
   LayersRequest layers;
   Strings define, include;
   Lora *lora;       /* --lora; NULL: no adapters */
-  const char *name; /* --name before the first model: an error */
+  const char *name; /* --name before the first model: an error, unless of pdc library */
   bool sharp;       /* --sharp: one launch for all of: */
   Vec(Model) models;
   EmitWhat emit;
@@ -88,6 +88,7 @@ typedef struct Options {
   int export_type;         /* index of --type's choices */
   int64_t block;           /* --block: positions of a prompt in a step; 0: not given */
   bool infer;              /* --infer: programs for inference */
+  bool library;            /* pdc library: of inference, or with --generate of generation */
   const char *dependent;   /* -MT: target of -MD's rule; NULL: the sources */
   bool quiet;              /* print no message after a build */
   bool sources_only, time_passes, verify_each, verbose, dry_run, syntax_only, dependencies;
@@ -105,17 +106,24 @@ typedef struct Mpi {
   Strings compile, link; /* words of the compiler's command */
 } Mpi;
 
+/* A file beside those of stages. */
+typedef struct OutputFile {
+  const char *name, *text; /* text NULL: compiled */
+} OutputFile;
+
 /* All of one build's texts. Paths of files are DIR/NAME. */
 typedef struct Output {
   const char *directory;
   const char *model;     /* base name of the model: names the dependency file */
-  const char *launcher;  /* "train", "infer" */
+  const char *launcher;  /* "train", "infer"; NULL: a library, which has no stages */
   const char *arguments; /* required arguments, for messages: "--data PATH" */
   const Toolchain *toolchain;
   int n_stages;
   const int *replicas; /* ranks by stage */
   Placement placement;
   char **source; /* by stage */
+  const OutputFile *file;
+  int n_files;
   const char *plan_json;
   const char *picture; /* of the model and its stages, SVG; NULL: none */
   int lock;            /* file descriptor of the locked directory */
@@ -196,6 +204,7 @@ Strings compiler_command(const Options *o, const Toolchain *t);
 Strings compile_command(const Options *o, const Toolchain *t, const char *source, const char *program);
 bool can_compile(const Options *o,
                  const Toolchain *t); /* may compile the runtime library; false after a diagnostic */
+void add_c_flags(Strings *command, const Options *o); /* of emitted C, which determine bits (c.c) */
 /* Adds the arguments that compile a C source of either target's runtime (c.c). */
 void add_c_object(Strings *command, const Mpi *mpi, const char *source, const char *object);
 extern const Toolchain c_toolchain, cuda_toolchain;
@@ -278,12 +287,24 @@ void print_help(const char *name);
 bool doctor(const Options *o);
 void print_version(void); /* versions of pdc and of its libraries */
 
+/* ---- libraries (deliver.c) --------------------------------------------------------------------- */
+
+/* The files of a library: NAME.c, NAME.h and, unless `o` wants sources only, libNAME.a and libNAME.so. */
+typedef struct ModelLibrary {
+  const char *name, *source, *header;
+} ModelLibrary;
+/* Writes, compiles and installs them; `out` has plan and picture. False after diagnostics. */
+bool library_deliver(const Options *o, const ModelLibrary *library, Output *out);
+extern const Toolchain library_toolchain; /* of their runtime */
+
 /* ---- running compilers (cc.c) ---------------------------------------------------------------- */
 
 /* Compiles the stages in DIR/.pdc-new, several at a time, except for programs that DIR already has; false after
  * diagnostics. With -### prints the commands only. */
 bool cc_stages(const Options *o, const Output *out);
-int cc_at_once(void); /* number of simultaneous compilations */
+int cc_at_once(void);                 /* number of simultaneous compilations */
+void cc_show(const Strings *command); /* prints it to standard error */
+bool cc_sync(const char *path);       /* syncs a file to disk; false after a diagnostic */
 /* Starts a command without a shell. `out`: file descriptor for its standard output, -1: unchanged. -1 after a
  * diagnostic. */
 pid_t command_start(const Strings *command, int out);

@@ -26,14 +26,18 @@ static void add_place(Strings *c, const char *source) {
     push(c, format("-ffile-prefix-map=%s/.pdc-new=%s", directory + 2, directory + 2));
 }
 
+void add_c_flags(Strings *c, const Options *o) {
+  add_all(c, flags, sizeof flags / sizeof *flags);
+  add_march(c, o->march);
+}
+
 /* libomp precedes oneDNN, so that oneDNN's OpenMP symbols resolve to it: one thread pool per process. */
 static bool add_command(Strings *c, const Options *o, const char *source, const char *program) {
   const char *library = library_path(o, &c_toolchain);
   const Mpi *mpi = mpi_of(o);
   if (!library || !mpi)
     return false;
-  add_all(c, flags, sizeof flags / sizeof *flags);
-  add_march(c, o->march);
+  add_c_flags(c, o);
   add_place(c, source);
   push(c, format("-I%s", own_folder("runtime")));
   push(c, source);

@@ -10,7 +10,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-static void show(const Strings *command) {
+void cc_show(const Strings *command) {
   for (int i = 0; i < command->n; i++) {
     bool plain =
         command->at[i][strspn(command->at[i],
@@ -128,7 +128,7 @@ static bool leave_directory(const Output *out, const char *directory, bool good)
 }
 
 /* Syncs programs to disk before they replace earlier ones. */
-static bool sync_program(const char *path) {
+bool cc_sync(const char *path) {
   int fd = open(path, O_RDONLY | O_CLOEXEC);
   bool good = fd >= 0 && fsync(fd) == 0;
   if (!good)
@@ -161,7 +161,7 @@ static bool compile_all(const Options *o, const Output *out, const char *directo
       Strings command = compile_command(o, out->toolchain, format("%s/%s", directory, name),
                                         format("%s/%s", directory, program_name(started++)));
       if ((o->verbose || o->dry_run) && command.n > 0)
-        show(&command);
+        cc_show(&command);
       j->pid = command.n == 0 ? -1 : o->dry_run ? 0 : command_start(&command, -1);
       good = j->pid >= 0;
       continue;
@@ -187,7 +187,7 @@ bool cc_stages(const Options *o, const Output *out) {
   if (!good && diagnostic_last())
     help(diagnostic_last(), "'-S' writes the sources and compiles nothing; '%s' is unchanged", out->directory);
   for (int i = 0; i < out->n_stages && good; i++)
-    good = sync_program(in_new(out, program_name(i)));
+    good = cc_sync(in_new(out, program_name(i)));
   return good && reuse_write(o, out, origin ? origin : reuse_origin(o, out));
 }
 
@@ -256,7 +256,7 @@ char *cc_run(const Options *o, const char *text) {
     Strings compile = compile_command(o, t, source, program), run = {0};
     push(&run, as_path(program));
     if (o->verbose)
-      show(&compile);
+      cc_show(&compile);
     pid_t pid = compile.n > 0 ? command_start(&compile, -1) : -1;
     if (pid >= 0 && command_finish(pid, "compiling the profiling program"))
       printed = command_output(&run, "the profiling program");

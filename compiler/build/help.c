@@ -85,7 +85,7 @@ void help_print(void) {
     print_option(used[i]);
   int n_topics;
   const Topic *topics = cli_topics(&n_topics);
-  printf("\n'pdc COMMAND --help' lists the options of a command. 'pdc help TOPIC' explains a topic:\n ");
+  printf("\n'pdc COMMAND --help' lists its options. 'pdc help TOPIC' explains");
   for (int i = 0; i < n_topics; i++)
     printf("%s %s", i ? "," : "", topics[i].name);
   printf(".\n");

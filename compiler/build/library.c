@@ -50,9 +50,19 @@ static Strings folders_of(const Toolchain *t) {
   return folders;
 }
 
+/* Whether a name of runtime/folders is a file. */
+static bool is_file(const char *name) {
+  size_t n = strlen(name);
+  return n > 2 && !strcmp(name + n - 2, ".c");
+}
+
 static Strings sources_of(const Toolchain *t) {
   Strings files = {0}, folders = folders_of(t);
   for (int i = 0; i < folders.n; i++) {
+    if (is_file(folders.at[i])) {
+      push(&files, folders.at[i]);
+      continue;
+    }
     add_files(&files, folders.at[i], "c");
     if (strcmp(t->suffix, "c"))
       add_files(&files, folders.at[i], t->suffix);
@@ -90,9 +100,12 @@ static const char *key_of(const Options *o, const Toolchain *t) {
   add_processor(&key);
   Strings files = sources_of(t);
   Strings folders = folders_of(t);
-  for (int i = 0; i < folders.n; i++)
-    add_files(&files, folders.at[i], "h");
+  for (int i = 0; i < folders.n; i++) {
+    const char *slash = is_file(folders.at[i]) ? strrchr(folders.at[i], '/') : NULL;
+    add_files(&files, slash ? format("%.*s", (int)(slash - folders.at[i]), folders.at[i]) : folders.at[i], "h");
+  }
   add_files(&files, "optimizers", "h");
+  add_files(&files, "", "h");
   for (int i = 0; i < files.n; i++) {
     size_t n = 0;
     const char *text = read_file(format("%s/%s", own_folder("runtime"), files.at[i]), &n);

@@ -324,6 +324,18 @@ static void check_generate(Options *o) {
     o->block = BLOCK;
 }
 
+/* Functions of a library take any number of samples: by default they compute one at a time. */
+static void check_library(Options *o) {
+  if (!o->library)
+    return;
+  if (strcmp(o->plan.target.backend ? backend_of(&o->plan.target)->name : "c", "c"))
+    usage("pdc library has --target c only");
+  o->infer = !o->generate;
+  o->plan.workers = 1;
+  if (!o->plan.microbatch && o->infer)
+    o->plan.microbatch = 1;
+}
+
 static void check_sharding(const Options *o) {
   if (o->plan.shard_optimizer && o->plan.whole_optimizer)
     usage("--shard-optimizer and --no-shard-optimizer exclude each other");
@@ -423,9 +435,11 @@ static void check_models(Options *o) {
   check_command(o);
   if (o->sharp && (o->emit != EMIT_NOTHING || o->stop_after || o->syntax_only || o->dry_run || o->dependencies))
     usage("--sharp builds all of several models; leave --emit, --stop-after, -fsyntax-only, -MD and -### out");
-  if (o->name)
+  if (o->library && o->models.n == 1 && o->models.at[0].name)
+    o->name = o->models.at[0].name;
+  if (o->name && !o->library)
     usage("--name %s stands before the first model; write it behind the model that it names", o->name);
-  for (int i = 0; i < o->models.n && !o->sharp; i++)
+  for (int i = 0; i < o->models.n && !o->sharp && !o->library; i++)
     if (o->models.at[i].name)
       usage("--name is for '--sharp', where models have names");
   if (o->sharp || !o->models.n)
@@ -482,7 +496,11 @@ static int read_option(Options *o, int argc, char **argv, int i, bool *given) {
 static const CommandLine *command_meant(const Options *o) {
   if (command && o->command != COMMAND_BUILD)
     return command;
-  return cli_command(o->sharp ? "sharp" : o->infer ? "infer" : o->generate ? "generate" : "build");
+  return cli_command(o->sharp      ? "sharp"
+                     : o->library  ? "library"
+                     : o->infer    ? "infer"
+                     : o->generate ? "generate"
+                                   : "build");
 }
 
 static void check_words(const Options *o) {
@@ -569,6 +587,7 @@ void options_read(Options *o, int argc, char **argv) {
     else
       i = read_option(o, argc, argv, i, given);
   check_generate(o);
+  check_library(o);
   check_models(o);
   check_owners(command_meant(o), given);
   check_words(o);

@@ -40,9 +40,10 @@ const char *in_new(const Output *out, const char *name) { return format("%s/%s",
 
 const char *output_directory(const Options *o) {
   return o->output ? o->output
-                   : format(o->generate ? "%s.generate"
-                            : o->infer  ? "%s.infer"
-                                        : "%s.build",
+                   : format(o->library    ? "%s.library"
+                            : o->generate ? "%s.generate"
+                            : o->infer    ? "%s.infer"
+                                          : "%s.build",
                             base_name(o->input));
 }
 
@@ -175,6 +176,8 @@ static bool write_dependencies(const Options *o, const Output *out) {
     text_add(&t, i ? " " : "");
     add_escaped(&t, format("%s/%s", out->directory, source_name(out->toolchain, i)));
   }
+  if (!o->dependent && out->n_files)
+    add_escaped(&t, in_place(out, out->file[0].name));
   text_add(&t, ":");
   for (int i = 0; i < source_count(); i++) {
     if (!source_is_file(source_path(i)))
@@ -197,15 +200,19 @@ static Strings names_of(const Options *o, const Output *out, const Strings *made
     push(&names, source_name(out->toolchain, i));
     push(&names, program_name(i));
   }
+  for (int i = 0; i < out->n_files; i++)
+    push(&names, out->file[i].name);
   push(&names, "plan.json");
   if (out->picture)
     push(&names, "model.svg");
-  if (!o->sources_only)
+  if (!o->sources_only && out->launcher)
     push(&names, reuse_list);
   if (o->dependencies || made_has(made, dependencies))
     push(&names, dependencies);
-  push(&names, "app");
-  push(&names, out->launcher);
+  if (out->launcher) {
+    push(&names, "app");
+    push(&names, out->launcher);
+  }
   return names;
 }
 
@@ -261,8 +268,12 @@ static bool write_all(const Options *o, const Output *out) {
   for (int i = 0; i < out->n_stages; i++)
     if (!write_text(out, source_name(out->toolchain, i), out->source[i]))
       return false;
+  for (int i = 0; i < out->n_files; i++)
+    if (out->file[i].text && !write_text(out, out->file[i].name, out->file[i].text))
+      return false;
   return write_text(out, "plan.json", out->plan_json) &&
-         (!out->picture || write_text(out, "model.svg", out->picture)) && write_app(out) && write_launcher(out) &&
+         (!out->picture || write_text(out, "model.svg", out->picture)) &&
+         (!out->launcher || (write_app(out) && write_launcher(out))) &&
          (!o->dependencies || write_dependencies(o, out));
 }
 
@@ -324,10 +335,13 @@ static bool move_all(const Options *o, const Output *out, const Strings *made, c
         !move(out, source_name(out->toolchain, i)))
       return false;
   }
+  for (int i = 0; i < out->n_files; i++)
+    if (!move(out, out->file[i].name))
+      return false;
   return move(out, "plan.json") && (!out->picture || move(out, "model.svg")) &&
-         (o->sources_only || move(out, reuse_list)) &&
-         (!o->dependencies || move(out, format("%s.d", out->model))) && move(out, "app") &&
-         move(out, out->launcher);
+         (o->sources_only || !out->launcher || move(out, reuse_list)) &&
+         (!o->dependencies || move(out, format("%s.d", out->model))) &&
+         (!out->launcher || (move(out, "app") && move(out, out->launcher)));
 }
 
 const char *shell_quoted(const char *path) {
@@ -343,8 +357,19 @@ const char *shell_quoted(const char *path) {
   return path[strspn(path, plain)] ? format("'%s'", text.at) : path;
 }
 
+static void announce_library(const Output *out) {
+  Text names = {0};
+  for (int i = 0; i < out->n_files; i++)
+    text_add(&names, "%s%s", i ? ", " : "", out->file[i].name);
+  printf("%s: %s\n", shell_quoted(out->directory), names.at);
+}
+
 /* Prints one line with the programs' location and launch command. */
 static void announce(const Options *o, const Output *out) {
+  if (!out->launcher) {
+    announce_library(out);
+    return;
+  }
   int ranks = 0;
   for (int i = 0; i < out->n_stages; i++)
     ranks += out->replicas[i];

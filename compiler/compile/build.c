@@ -39,6 +39,11 @@ bool pass_build(Compilation *c) {
                 .source = c->sources,
                 .plan_json = c->plan_json,
                 .picture = show_svg(&picture)};
+  if (o->library) {
+    out.launcher = NULL;
+    out.n_stages = 0;
+    return library_deliver(o, &c->library, &out);
+  }
   if (o->dry_run)
     return o->sources_only || cc_stages(o, &out);
   if (!output_write(o, &out))

@@ -48,6 +48,7 @@ struct Compilation {
   Program *programs;
   Allocation **allocations;
   char **sources;
+  ModelLibrary library; /* of pdc library */
   char *plan_json;
   TensorDegrees degrees; /* degrees that --tensor auto tried */
 };

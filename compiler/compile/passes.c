@@ -26,6 +26,8 @@ bool pass_elaborate(Compilation *c) {
                               .inference = o->infer || o->generate,
                               .generation = o->generate};
   c->graph = elaborate(c->model.ast, &options);
+  if (c->graph && o->library && !o->generate && !keep_outputs(c->graph))
+    return false;
   if (c->graph && o->infer)
     c->graph->train.batch = inference_batch(c->graph->train.batch, &c->request);
   if (c->graph)
@@ -177,9 +179,24 @@ bool pass_allocate(Compilation *c) {
   return true;
 }
 
+static void make_library(Compilation *c) {
+  const Options *o = &c->options;
+  c->library.name = library_name(o->name ? o->name : base_name(o->input));
+  LibraryText text = emit_library(c->graph, &c->pieces, c->plan, c->lowered[0], &c->programs[0], c->allocations[0],
+                                  c->library.name);
+  c->library.source = text.source;
+  c->library.header = text.header;
+  c->sources = alloc(sizeof *c->sources);
+  c->sources[0] = text.source;
+}
+
 /* All stages hold one hash of the plan and all programs, and compare it at startup. The hash replaces a mark in
  * the hashed texts. */
 bool pass_emit(Compilation *c) {
+  if (c->options.library) {
+    make_library(c);
+    return true;
+  }
   static const char mark[] = "@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@";
   Text all = {0};
   text_add(&all, "%s", c->plan_json);

@@ -82,7 +82,7 @@ static const Advice table[] = {
     {"randn", "only 'dropout' and initial values of parameters are random"},
     {"range", "write 'for i in 0..n { ... }' to count from 0 to n - 1"},
     {"repeat", "use 'expand(x, shape)' to repeat along axes of size 1"},
-    {"requires_grad", "write 'freeze \"PATTERN\";' in 'train' to exclude parameters from training"},
+    {"requires_grad", "write 'freeze \"PATTERN\";' or 'train_only \"PATTERN\";' in 'train'"},
     {"scatter", "use 'one_hot(tokens).T @ x' to add rows by token"},
     {"scatter_add", "use 'one_hot(tokens).T @ x' to add rows by token"},
     {"scheduler", "set a schedule, such as 'lr_schedule = cosine(warmup, total, floor);'"},

@@ -38,8 +38,10 @@ static void add_names(const Elaborator *e, DefineOwner owner, Words *names) {
     push(names, e->model->list.at[k]->name);
   for (int k = 0; owner == OWNER_TRAIN && train_setting_names[k]; k++)
     push(names, train_setting_names[k]);
-  if (owner == OWNER_TRAIN)
+  if (owner == OWNER_TRAIN) {
     push(names, "freeze");
+    push(names, "train_only");
+  }
   train_argument_names(e, owner, names);
 }
 

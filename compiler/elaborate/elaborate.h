@@ -49,4 +49,7 @@ typedef Vec(const char *) Words;
 void standard_files(Words *names);
 extern const char *const builtin_names[], *const train_setting_names[];
 
+/* Drops losses and metrics; false after a diagnostic if the model has no output (outputs.c). */
+bool keep_outputs(Graph *g);
+
 #endif

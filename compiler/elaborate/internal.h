@@ -126,6 +126,11 @@ typedef struct Adapted {
 /* Possible owners of a -D name. */
 typedef enum { OWNER_MODEL, OWNER_TRAIN, OWNER_OPTIMIZER, OWNER_LR_SCHEDULE, N_OWNERS } DefineOwner;
 
+/* Parameters that a pattern matches, except those of another pattern. */
+typedef struct Selection {
+  const Ast *pattern, *except; /* AST_STRING; except NULL: none */
+} Selection;
+
 typedef struct Elaborator {
   Graph *g;
   const ElaborateOptions *options;
@@ -146,7 +151,8 @@ typedef struct Elaborator {
   Vec(Assignment *) assigned;
   Vec(int) shown;        /* values of outputs, which a training drops from the figures */
   Vec(Adapted) adapted;  /* with options->lora */
-  AstList frozen;        /* `freeze` patterns: AST_STRING */
+  Vec(Selection) frozen; /* `freeze` */
+  Vec(Selection) only;   /* `train_only` */
   const Ast *optimizer;  /* value of the setting; NULL: absent */
   const Ast *exceptions; /* pattern of the optimizer's exceptions, updated like parameters that are not hidden
                             matrices: AST_STRING; NULL: none */
@@ -264,7 +270,7 @@ Val lora_adapt(Elaborator *e, Frame *f, const int in[2], Val y, Span span);
 void lora_finish(Elaborator *e);
 
 /* ---- patterns.c: parameter patterns of `train`, after all parameters exist --------------------- */
-void read_frozen(Elaborator *e); /* from `freeze`, or from -D freeze=PATTERN, which replaces it */
+void read_frozen(Elaborator *e); /* `freeze` and `train_only`, or -D, which replaces either */
 void freeze_parameters(Elaborator *e);
 void group_parameters(Elaborator *e); /* after freeze_parameters() */
 void find_hidden(Elaborator *e);      /* for optimizers of hidden matrices, whose `others` lists exceptions */

@@ -67,40 +67,109 @@ static void check_alternatives(const Graph *g, const Ast *pattern) {
   }
 }
 
-/* ---- freeze --------------------------------------------------------------------------------------- */
+/* ---- freeze and train_only ---------------------------------------------------------------------- */
 
-static void add_frozen(Elaborator *e, const Ast *a) {
+typedef struct Statement {
+  const char *name, *example;
+} Statement;
+static const Statement freeze = {"freeze", "for example 'freeze=\"wte|h.0\"'; 'freeze=none' freezes nothing"};
+static const Statement train_only = {"train_only",
+                                     "for example 'train_only=\"head\"'; 'train_only=none' trains all parameters"};
+
+typedef Vec(Selection) Selections;
+
+/* Adds the patterns of a -D. */
+static void add_defined(Selections *to, const Statement *s, const Ast *a) {
   for (int i = 0; i < a->list.n && (a->kind == AST_LIST || a->kind == AST_TUPLE); i++)
-    add_frozen(e, a->list.at[i]);
+    add_defined(to, s, a->list.at[i]);
   if (a->kind == AST_STRING)
-    push(&e->frozen, (Ast *)a);
+    push(to, ((Selection){.pattern = a}));
   else if (a->kind != AST_LIST && a->kind != AST_TUPLE && !(a->kind == AST_NAME && !strcmp(a->name, "none")))
-    help(error_at(a->span, "PD0402", "'freeze' takes a pattern in quotes, not '%s'", ast_text(a)),
-         "for example 'freeze=\"wte|h.0\"'; 'freeze=none' freezes nothing");
+    help(error_at(a->span, "PD0402", "'%s' takes a pattern in quotes, not '%s'", s->name, ast_text(a)), "%s",
+         s->example);
+}
+
+/* The statements of the file, or the -D that replaces them. */
+static Selections read_selections(const Elaborator *e, const Statement *s) {
+  Selections list = {0};
+  const Ast *define = define_take(e, OWNER_TRAIN, intern(s->name));
+  if (define)
+    add_defined(&list, s, define);
+  for (int i = 0; !define && e->train && i < e->train->list.n; i++) {
+    const Ast *a = e->train->list.at[i];
+    if (a->kind == AST_FREEZE && !strcmp(a->name, s->name))
+      push(&list, ((Selection){a->a, a->b}));
+  }
+  return list;
 }
 
 void read_frozen(Elaborator *e) {
-  const Ast *define = define_take(e, OWNER_TRAIN, intern("freeze"));
-  if (define)
-    add_frozen(e, define);
-  for (int i = 0; !define && e->train && i < e->train->list.n; i++)
-    if (e->train->list.at[i]->kind == AST_FREEZE)
-      add_frozen(e, e->train->list.at[i]->a);
+  Selections frozen = read_selections(e, &freeze), only = read_selections(e, &train_only);
+  for (int i = 0; i < frozen.n; i++)
+    push(&e->frozen, frozen.at[i]);
+  for (int i = 0; i < only.n; i++)
+    push(&e->only, only.at[i]);
+}
+
+static bool selects(const Selection *s, const Param *p) {
+  return !p->buffer && pd_pattern_matches(s->pattern->text, p->name) &&
+         !(s->except && pd_pattern_matches(s->except->text, p->name));
+}
+
+/* Warns of patterns without effect. */
+static void check_selection(const Graph *g, const Selection *s) {
+  check_alternatives(g, s->pattern);
+  if (!s->except)
+    return;
+  check_alternatives(g, s->except);
+  const Param *matched = NULL;
+  bool excepted = false;
+  for (int i = 0; i < g->params.n; i++) {
+    const Param *p = &g->params.at[i];
+    const bool match = !p->buffer && pd_pattern_matches(s->except->text, p->name);
+    matched = match ? p : matched;
+    excepted |= match && pd_pattern_matches(s->pattern->text, p->name);
+  }
+  if (matched && !excepted)
+    help(warning_at(s->except->span, "PD0410", "this exception has no effect: '%s' matches nothing of it",
+                    s->pattern->text),
+         "'%s' matches the exception only", matched->name);
+}
+
+/* Warns of a `train_only` whose parameters `freeze` excludes, all of them. */
+static void check_chosen(const Graph *g, const Selection *s) {
+  bool any = false, trained = false;
+  for (int i = 0; i < g->params.n; i++) {
+    any |= selects(s, &g->params.at[i]);
+    trained |= selects(s, &g->params.at[i]) && !g->params.at[i].frozen;
+  }
+  if (any && !trained)
+    help(warning_at(s->pattern->span, "PD0410", "every parameter that '%s' selects is frozen", s->pattern->text),
+         "'freeze' comes before 'train_only'; leave the parameters out of one of them");
 }
 
 void freeze_parameters(Elaborator *e) {
   Graph *g = e->g;
   bool trains = false;
-  for (int i = 0; i < e->frozen.n; i++) {
-    check_alternatives(g, e->frozen.at[i]);
-    for (int k = 0; k < g->params.n && !g->inference; k++) /* inference graphs train nothing */
-      g->params.at[k].frozen |=
-          !g->params.at[k].buffer && pd_pattern_matches(e->frozen.at[i]->text, g->params.at[k].name);
+  for (int i = 0; i < e->frozen.n; i++)
+    check_selection(g, &e->frozen.at[i]);
+  for (int i = 0; i < e->only.n; i++)
+    check_selection(g, &e->only.at[i]);
+  for (int k = 0; k < g->params.n && !g->inference; k++) { /* inference graphs train nothing */
+    Param *p = &g->params.at[k];
+    bool chosen = e->only.n == 0;
+    for (int i = 0; i < e->only.n; i++)
+      chosen |= selects(&e->only.at[i], p);
+    p->frozen |= !p->buffer && !chosen;
+    for (int i = 0; i < e->frozen.n; i++)
+      p->frozen |= selects(&e->frozen.at[i], p);
   }
   for (int k = 0; k < g->params.n; k++)
     trains |= is_trained(&g->params.at[k]);
-  if (!trains && e->frozen.n)
-    error_at(e->frozen.at[e->frozen.n - 1]->span, "PD0411",
+  for (int i = 0; i < e->only.n && trains && !g->inference; i++)
+    check_chosen(g, &e->only.at[i]);
+  if (!trains && e->frozen.n + e->only.n)
+    error_at((e->frozen.n ? e->frozen.at[e->frozen.n - 1] : e->only.at[e->only.n - 1]).pattern->span, "PD0411",
              "every parameter of the model '%s' is frozen: there is nothing to train", e->model->name);
 }
 

@@ -462,10 +462,20 @@ static void set(Elaborator *e, Frame *f, Name name, const Ast *a) {
     set_batch(e, f, a);
 }
 
+/* The second pattern of `freeze "h.*" except "bias";`. */
+static void check_exception(const Ast *a) {
+  if (a->b && strcmp(a->text, "except"))
+    help(error_at(a->b->span, "PD0401", "'%s' stands between two patterns", a->text),
+         "exceptions follow 'except': '%s %s except %s;'", a->name, ast_text(a->a), ast_text(a->b));
+}
+
 /* Checks that `freeze "h.*";` and `group "bias" { ... }` have the form of a pattern statement, not of a
  * setting. */
 static bool check_pattern(const Ast *a) {
-  bool freeze = strcmp(a->name, "freeze") == 0, group = strcmp(a->name, "group") == 0;
+  bool freeze = strcmp(a->name, "freeze") == 0 || strcmp(a->name, "train_only") == 0,
+       group = strcmp(a->name, "group") == 0;
+  if (a->kind == AST_FREEZE && freeze)
+    check_exception(a);
   if ((a->kind == AST_FREEZE && freeze) || (a->kind == AST_GROUP && group))
     return true;
   if (a->kind == AST_SETTING && !freeze && !group)
@@ -473,7 +483,7 @@ static bool check_pattern(const Ast *a) {
   Diagnostic *d = a->kind == AST_SETTING
                       ? error_at(a->span2, "PD0401", "'%s' is not a setting", a->name)
                       : error_at(a->span2, "PD0401", "the setting '%s' has no pattern", a->name);
-  help(d, "only 'freeze \"PATTERN\";' and 'group \"PATTERN\" { ... }' have patterns");
+  help(d, "only 'freeze \"PATTERN\";', 'train_only \"PATTERN\";' and 'group \"PATTERN\" { ... }' have patterns");
   return true;
 }
 

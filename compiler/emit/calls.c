@@ -38,13 +38,16 @@ static void print_fields(Text *out, int indent, const char *head, const Call *c,
     text_list(out, indent, "", &lists, tail);
 }
 
-bool print_call_object(Text *out, const Lowered *k, const char *object) {
+bool call_is_constructed(const Lowered *k) { return k->call && k->call->object && k->call->made; }
+
+bool print_call_object(Text *out, const Lowered *k, const char *object, bool member) {
   const Call *c = k->call;
   const char *note = comment_text(c->note ? c->note : k->kernel->comment);
   if (!c->object)
     return false;
   if (c->made) {
-    text_add(out, "static struct %s *%s%s; /* %s */\n", c->object, object, c->twice ? "[2]" : "", note);
+    text_add(out, "%sstruct %s *%s%s; /* %s */\n", member ? "  " : "static ", c->object, object,
+             c->twice ? "[2]" : "", note);
   } else {
     text_add(out, "static const struct %s %s = { /* %s */\n", c->object, object, note);
     print_fields(out, 2, "  ", c, ",\n};\n");

@@ -44,7 +44,8 @@ static void training_constants(Emit *e) {
 }
 
 static void print_constants(Emit *e) {
-  text_add(&e->out, "%s%senum {\n", text_of_precision(e->dialect, e->k->target.precision), e->dialect->includes);
+  text_add(&e->out, "%s%s%senum {\n", text_of_precision(e->dialect, e->k->target.precision), e->dialect->includes,
+           e->library ? format("#include \"library/library.h\"\n#include \"%s.h\"\n\n", e->library) : "");
   print_constant(e, "MICROBATCH", e->k->microbatch, "samples");
   if (!e->p->forward_only)
     training_constants(e);
@@ -519,37 +520,46 @@ static bool some_pass_reads_now(const Emit *e) {
   return false;
 }
 
+/* Prints the file up to the passes. */
+static void print_kernels(Emit *e) {
+  if (e->p->chunks > 1)
+    take_chunk_names(e);
+  name_members(e);
+  find_families(e);
+  name_paths(e);
+  print_header(e);
+  print_constants(e);
+  print_structs(e);
+  if (some_pass_reads_now(e))
+    text_add(&e->out, "%s", e->dialect->now);
+  print_loops_and_objects(e);
+  print_setup(e);
+  text_add(&e->out, "/* ---- one microbatch ---- */\n\n");
+  print_region_functions(e);
+  PassKind end = e->p->forward_only ? PASS_BACKWARD : has_weights_pass(e) ? PASS_KINDS : PASS_WEIGHTS;
+  for (PassKind kind = 0; kind < end; kind++)
+    for (int c = 0; c < e->p->chunks; c++)
+      print_pass(e, (Pass){kind, c});
+}
+
+static Emit emit_new(const Graph *g, const Pieces *pieces, const Plan *plan, const LoweredStage *lowered,
+                     const Program *p, const Allocation *a) {
+  return (Emit){.g = g,
+                .pieces = pieces,
+                .plan = plan,
+                .lowered = lowered,
+                .k = lowered->kernels,
+                .p = p,
+                .allocation = a,
+                .dialect = dialect_of(lowered->kernels)};
+}
+
 char *emit_stage(const Graph *g, const Pieces *pieces, const Plan *plan, const LoweredStage *lowered,
                  const Program *p, const Allocation *a, const Identity *identity, const char *plan_hash) {
-  const StageKernels *k = lowered->kernels;
-  Emit e = {.g = g,
-            .pieces = pieces,
-            .plan = plan,
-            .lowered = lowered,
-            .k = k,
-            .p = p,
-            .allocation = a,
-            .identity = identity,
-            .dialect = dialect_of(k),
-            .plan_hash = plan_hash};
-  if (p->chunks > 1)
-    take_chunk_names(&e);
-  name_members(&e);
-  find_families(&e);
-  name_paths(&e);
-  print_header(&e);
-  print_constants(&e);
-  print_structs(&e);
-  if (some_pass_reads_now(&e))
-    text_add(&e.out, "%s", e.dialect->now);
-  print_loops_and_objects(&e);
-  print_setup(&e);
-  text_add(&e.out, "/* ---- one microbatch ---- */\n\n");
-  print_region_functions(&e);
-  PassKind end = p->forward_only ? PASS_BACKWARD : has_weights_pass(&e) ? PASS_KINDS : PASS_WEIGHTS;
-  for (PassKind kind = 0; kind < end; kind++)
-    for (int c = 0; c < p->chunks; c++)
-      print_pass(&e, (Pass){kind, c});
+  Emit e = emit_new(g, pieces, plan, lowered, p, a);
+  e.identity = identity;
+  e.plan_hash = plan_hash;
+  print_kernels(&e);
   print_microbatch(&e);
   if (!p->forward_only) {
     text_add(&e.out, "/* ---- the update ---- */\n\n");
@@ -559,4 +569,15 @@ char *emit_stage(const Graph *g, const Pieces *pieces, const Plan *plan, const L
   text_add(&e.out, "/* ---- the pipeline ---- */\n\n");
   (p->forward_only ? print_stream : print_main)(&e);
   return e.out.at;
+}
+
+LibraryText emit_library(const Graph *g, const Pieces *pieces, const Plan *plan, const LoweredStage *lowered,
+                         const Program *p, const Allocation *a, const char *name) {
+  Emit e = emit_new(g, pieces, plan, lowered, p, a);
+  e.library = intern(name);
+  ensure(p->forward_only && p->n_stages == 1 && p->chunks == 1 && !some_pass_reads_now(&e));
+  library_names(&e);
+  print_kernels(&e);
+  library_functions(&e);
+  return (LibraryText){e.out.at, library_header(&e)};
 }

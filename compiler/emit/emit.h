@@ -11,6 +11,14 @@
  * programs compare. identity: of the model's training. */
 char *emit_stage(const Graph *g, const Pieces *pieces, const Plan *plan, const LoweredStage *lowered,
                  const Program *p, const Allocation *allocation, const Identity *identity, const char *plan_hash);
+/* A library of a model for inference or generation: NAME.c, and NAME.h for its users. `name`: library_name(). */
+typedef struct LibraryText {
+  char *source, *header;
+} LibraryText;
+LibraryText emit_library(const Graph *g, const Pieces *pieces, const Plan *plan, const LoweredStage *lowered,
+                         const Program *p, const Allocation *allocation, const char *name);
+const char *library_name(const char *wanted); /* as an identifier that no name of emitted files is */
+
 /* Measurements of `pdc profile`. */
 typedef struct ProfileTask {
   const LoweredStage *const *stages;    /* the whole model as one stage, one entry per microbatch */

@@ -55,6 +55,8 @@ static void header_entry(Emit *e, const char *label, const char *text) {
 /* The weight versions that batch t uses, in words. */
 static char *version_words(const Emit *e) {
   const Program *p = e->p;
+  if (e->library)
+    return format("read by %s_load()", e->library);
   if (p->forward_only)
     return format("read from a file at the start; nothing changes them");
   if (p->delay == 0)
@@ -134,9 +136,13 @@ void print_header(Emit *e) {
     backward += part->backward_seconds;
     update += part->update_seconds;
   }
-  text_add(&e->out, "/* Stage %d of %d of %s (%s), compiled by pdc.\n *\n", e->p->stage, e->p->n_stages,
-           comment_text(e->g->name), comment_text(has_file ? base(e->g->file) : e->g->name));
-  for (int i = 0; i < l->n_stages; i++)
+  const char *file = comment_text(has_file ? base(e->g->file) : e->g->name);
+  if (e->library)
+    text_add(&e->out, "/* The library of %s (%s), compiled by pdc.\n *\n", comment_text(e->g->name), file);
+  else
+    text_add(&e->out, "/* Stage %d of %d of %s (%s), compiled by pdc.\n *\n", e->p->stage, e->p->n_stages,
+             comment_text(e->g->name), file);
+  for (int i = 0; i < l->n_stages && !e->library; i++)
     header_entry(e, format("Stage %d", i),
                  format("%s%s%s", stage_range(e, i), ranks_text(l->replicas[i]),
                         i == e->p->stage ? " (this program)" : ""));
@@ -158,7 +164,10 @@ void print_header(Emit *e) {
   if (padding_words(e))
     header_entry(e, "Padding", comment_text(padding_words(e)));
   text_add(&e->out,
-           e->p->forward_only
+           e->library
+               ? " *\n * From top to bottom: memory, the instance, fused loops, blocks, one microbatch, and the "
+                 "functions of the\n * header. */\n"
+           : e->p->forward_only
                ? " *\n * From top to bottom: memory, fused loops, blocks, one microbatch, and in main() the "
                  "pipeline. */\n"
                : " *\n * From top to bottom: memory, fused loops, blocks, one microbatch forward and "

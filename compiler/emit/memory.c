@@ -532,13 +532,14 @@ static void print_arena(Emit *e) {
         " * keeps come and go with their part, and so does what is between two parts. */\nstruct arena {\n",
         bytes_text(e->allocation->resident_bytes));
   else
-    text_add(&e->out, "/* All the memory this program uses, %s. */\nstruct arena {\n", bytes_text(bytes));
+    text_add(&e->out, "/* All the memory %s uses, %s. */\nstruct arena {\n",
+             e->library ? "an instance" : "this program", bytes_text(bytes));
   for (int i = 0; i < parts.n; i++) {
     const Part *p = &parts.at[i];
     text_add(&e->out, "  %s %s%s;%s\n", p->type, p->name, p->copies ? format("[%s]", p->copies) : "",
              p->comment ? format(" /* %s */", p->comment) : "");
   }
-  text_add(&e->out, "};\nstatic struct arena *arena;\n\n");
+  text_add(&e->out, e->library ? "};\n\n" : "};\nstatic struct arena *arena;\n\n");
   for (int i = 0; i < parts.n; i++)
     text_add(&e->out, "static_assert(offsetof(struct arena, %s) == %" PRId64 ", \"as planned\");\n",
              parts.at[i].name, parts.at[i].section->offset);

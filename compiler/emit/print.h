@@ -85,9 +85,12 @@ void cuda_print_loop_call(Text *out, int indent, const StageKernels *stage, cons
 
 /* Text of the pointer to a buffer's first element, in the function being printed. */
 typedef Name (*BufferText)(void *context, int buffer);
-/* Prints the file-scope objects of a call ("static struct pd_matmul *c_fc;") and their construction in setup().
- * All kernels of one signature share the objects; `object` is their name. False: there are none. */
-bool print_call_object(Text *out, const Lowered *kernel, const char *object);
+/* Prints the objects of a call ("static struct pd_matmul *c_fc;", without `static` as members of a library's instance) and
+ * their construction in setup(). All kernels of one signature share the objects; `object` is their name. False: there are
+ * none. */
+bool print_call_object(Text *out, const Lowered *kernel, const char *object, bool member);
+/* Whether the object is constructed: in a library, instances have their own. */
+bool call_is_constructed(const Lowered *kernel);
 bool print_call_setup(Text *out, const Dialect *dialect, const Lowered *kernel, const char *object);
 void print_call(Text *out, int indent, const Dialect *dialect, const Lowered *kernel, const char *object,
                 BufferText text, void *context);
@@ -111,6 +114,8 @@ typedef struct Emit {
   const Dialect *dialect;
   const Identity *identity;
   const char *plan_hash;
+  Name library; /* of a library: the instance's struct, "gpt_mini", which functions take as `m`; NULL: a program */
+  Text members; /* of a library: of that struct, the objects of kernels */
   Text out;
   Names taken;             /* identifiers at file scope */
   Vec(Function) functions; /* by kernel signature */
@@ -179,6 +184,11 @@ bool backward_writes_saved(const Emit *e, int first, int end);
 bool pass_uses(const Emit *e, Pass pass, BufferKind kind);
 bool pass_reads_now(const Emit *e, Pass pass);
 
+/* ---- library.c: the parts that differ from programs */
+void library_names(Emit *e);     /* reserves them at file scope */
+void library_functions(Emit *e); /* one microbatch, the model, and the functions of the header */
+char *library_header(const Emit *e);
+
 /* ---- emit.c */
 /* A line of the program's enum; comment NULL: none. */
 void print_constant(Emit *e, const char *name, int64_t value, const char *comment);
@@ -203,6 +213,11 @@ void part_table(Emit *e);
 
 /* ---- tables.c */
 void print_tables(Emit *e);
+void input_line(Emit *e, int input, int from, bool predicts); /* from: its source's index in the table */
+void prediction_table(Emit *e);
+void generation_table(Emit *e);
+int input_buffer(const Emit *e, int value); /* -1: no kernel reads the input */
+bool *inputs_of_outputs(const Graph *g);    /* by input: whether an output depends on it */
 int stage_of_node(const Emit *e, int forward_node);
 
 #endif

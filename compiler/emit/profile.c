@@ -304,7 +304,7 @@ static bool print_kernels(Text *out, Text *setup, const Dialect *dialect, const 
     if (!t->kernel->call) {
       dialect->print_loop(&loops, t->stage, t->kernel, t->name);
     } else {
-      print_call_object(&objects, t->kernel, t->name);
+      print_call_object(&objects, t->kernel, t->name, false);
       print_call_setup(setup, dialect, t->kernel, t->name);
     }
     print_run(&runs, t);

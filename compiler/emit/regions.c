@@ -127,6 +127,7 @@ typedef struct Body {
   Ints key_kernel, key_term; /* of a region: random keys that are arguments of its function */
   Names keys;
   bool uses[BUFFER_FIGURE + 1], first, scratch, work;
+  bool constructed; /* calls with objects that setup() constructs */
 } Body;
 
 /* The parameters of passes and of regions' functions. */
@@ -183,6 +184,7 @@ static void see_kernel(Body *b, int at) {
   const Arguments *a = &lowered_pass(b->e->lowered, b->pass)->at[at].arguments;
   b->first = b->first || a->first;
   b->scratch = b->scratch || a->scratch;
+  b->constructed = b->constructed || call_is_constructed(&lowered_pass(b->e->lowered, b->pass)->at[at]);
   for (int i = 0; i < a->buffers.n; i++)
     if (!b->text[a->buffers.at[i]])
       b->text[a->buffers.at[i]] = name_buffer(b, a->buffers.at[i]);
@@ -212,6 +214,28 @@ static Body region_body(Emit *e, int region, PassKind pass) {
     see_kernel(&b, i);
   return b;
 }
+
+/* ---- libraries: functions take the instance instead of reading file scope ---------------------- */
+
+/* Whether a region's function needs it. */
+static bool takes_instance(const Body *b) { return b->e->library && (b->scratch || b->constructed); }
+
+static void add_instance(const Emit *e, Names *parameters) {
+  push(parameters, internf("struct %s *m", e->library));
+}
+
+static void declare_arena(const Emit *e, Text *out) {
+  if (e->library)
+    text_add(out, "  struct arena *arena = m->arena;\n");
+}
+
+/* An object of kernels in the text of a function. */
+static Name object_text(const Emit *e, const Lowered *k, Name object) {
+  return e->library && call_is_constructed(k) ? internf("m->%s", object) : object;
+}
+
+/* Programs advance their messages between layers. */
+static const char *progress(const Emit *e) { return e->library ? "" : "  pd_progress();\n"; }
 
 /* ---- calling regions ------------------------------------------------------------------------- */
 
@@ -292,6 +316,8 @@ static void call_region(Text *out, Body *b, int region) {
   Body inner = region_body(e, family, b->pass);
   int *stands_for = correspondence(e, family, region);
   Names list = {0};
+  if (takes_instance(&inner))
+    push(&list, intern("m"));
   if (inner.first)
     push(&list, intern("first"));
   for (size_t i = 0; i < sizeof region_structs / sizeof *region_structs; i++)
@@ -312,7 +338,7 @@ static void call_region(Text *out, Body *b, int region) {
   const char *function = region_function_name(e, family, b->pass);
   text_add(out, "\n  /* %s */\n", comment_text(e->k->regions.at[region].path));
   text_list(out, (int)strlen(function) + 3, format("  %s(", function), &list, ");\n");
-  text_add(out, "  pd_progress();\n");
+  text_add(out, "%s", progress(e));
 }
 
 /* ---- printing bodies ------------------------------------------------------------------------- */
@@ -336,7 +362,7 @@ static void call_kernel(Text *out, Body *b, int at) {
   const Arguments *a = &k->arguments;
   Name function = kernel_function(e, k->kernel);
   if (k->call) {
-    print_call(out, 2, e->dialect, k, function, body_text, b);
+    print_call(out, 2, e->dialect, k, object_text(e, k, function), body_text, b);
     return;
   }
   Names list = {0};
@@ -409,6 +435,8 @@ static bool struct_written(const Emit *e, int region, PassKind pass, BufferKind 
 static Names region_parameters(const Body *b) {
   const Emit *e = b->e;
   Names list = {0};
+  if (takes_instance(b))
+    add_instance(e, &list);
   if (b->first)
     push(&list, intern("bool first"));
   for (size_t i = 0; i < sizeof region_structs / sizeof *region_structs; i++) {
@@ -441,13 +469,15 @@ static void region_function(Emit *e, int region, PassKind pass) {
   text_comment(&e->out, 0, format("%s of %s that look like %s, one call each.", titles[pass], what, r->path));
   const char *function = region_function_name(e, region, pass);
   text_list(&e->out, (int)strlen(function) + 13, format("static void %s(", function), &list, ") {\n");
+  if (b.scratch && e->allocation->scratch_bytes > 0)
+    declare_arena(e, &e->out);
   declare_locals(&e->out, &b);
   int calls = 0;
   for (int i = r->first[pass]; i < r->end[pass]; i++) {
     call_kernel(&e->out, &b, i);
     calls += kernels->at[i].kind == KERNEL_CALL;
     if (calls == CALLS_BETWEEN_PROGRESS && i + 1 < r->end[pass]) {
-      text_add(&e->out, "  pd_progress();\n");
+      text_add(&e->out, "%s", progress(e));
       calls = 0;
     }
   }
@@ -520,6 +550,8 @@ PassParameters pass_parameters(const Emit *e, Pass pass) {
 static Names declared_parameters(const Emit *e, Pass pass) {
   PassParameters p = pass_parameters(e, pass);
   Names list = {0};
+  if (e->library)
+    add_instance(e, &list);
   if (p.first)
     push(&list, intern("bool first"));
   for (int i = 0; i < p.kinds.n; i++) {
@@ -558,7 +590,7 @@ static char *pass_calls(Emit *e, Body *b) {
     call_kernel(&calls, b, i++);
     print_complete(&calls, b, i - 1);
     if (heavy == CALLS_BETWEEN_PROGRESS) {
-      text_add(&calls, "  pd_progress();\n");
+      text_add(&calls, "%s", progress(e));
       heavy = 0;
     }
   }
@@ -571,6 +603,7 @@ void print_pass(Emit *e, Pass pass) {
   const char *function = pass_name(e, pass);
   text_list(&e->out, (int)strlen(function) + 13, format("static void %s(", function), &list, ") {\n");
   const char *text = pass_calls(e, &b);
+  declare_arena(e, &e->out);
   declare_locals(&e->out, &b);
   bool blank = text[0] == '\n' && (e->out.at[e->out.n - 2] == '\n' || e->out.at[e->out.n - 2] == '{');
   text_add(&e->out, "%s}\n\n", blank ? text + 1 : text);
@@ -595,11 +628,16 @@ void print_loops_and_objects(Emit *e) {
       Name name = unique_kernel_name(&e->taken, k->kernel->name);
       push(&e->functions, (Function){k->kernel->signature, name});
       if (k->call)
-        print_call_object(&e->out, k, name);
+        print_call_object(e->library && call_is_constructed(k) ? &e->members : &e->out, k, name,
+                          e->library != NULL);
       else
         e->dialect->print_loop(&loops, e->k, k, name);
     }
   text_add(&e->out, "\n");
+  if (e->library)
+    text_add(&e->out,
+             "struct %s { /* an instance */\n  struct pd_instance instance;\n  struct arena *arena;\n%s};\n\n",
+             e->library, e->members.n ? e->members.at : "");
   if (loops.n == 0)
     return;
   text_add(&e->out, "/* ---- fused loops ---- */\n\n");
@@ -639,6 +677,22 @@ static void print_attentions(Emit *e) {
   text_add(&e->out, "};\n\n");
 }
 
+/* body: the statements that follow, or NULL. */
+static void open_setup(Emit *e, const char *body) {
+  if (!e->library) {
+    text_add(
+        &e->out,
+        "/* Before the first microbatch. */\nstatic void setup(void) {\n  arena = (struct arena *)pd.arena;\n");
+    return;
+  }
+  text_add(&e->out,
+           "/* Before the first microbatch. */\nstatic void setup(void *instance) {\n"
+           "  struct %s *m = (struct %s *)instance;\n  m->arena = (struct arena *)m->instance.arena;\n",
+           e->library, e->library);
+  if (body && strstr(body, "arena->"))
+    declare_arena(e, &e->out);
+}
+
 void print_setup(Emit *e) {
   const Algorithms *algorithms = e->plan->algorithms;
   const Attentions *attentions = e->plan->attentions;
@@ -656,7 +710,7 @@ void print_setup(Emit *e) {
       if (known || !k->call)
         continue;
       push(&done, signature);
-      print_call_setup(&body, e->dialect, k, kernel_function(e, k->kernel));
+      print_call_setup(&body, e->dialect, k, object_text(e, k, kernel_function(e, k->kernel)));
     }
   for (int j = 0; j < e->k->setup.n; j++) {
     const Lowered *k = &lowered_setup(e->lowered)->at[j];
@@ -674,8 +728,7 @@ void print_setup(Emit *e) {
     print_algorithms(e);
   if (has_attentions)
     print_attentions(e);
-  text_add(&e->out, "/* Before the first microbatch. */\nstatic void setup(void) {\n  arena = (struct arena "
-                    "*)pd.arena;\n");
+  open_setup(e, body.at);
   if (has_algorithms)
     text_add(&e->out, "  pd_use_algorithms(algorithms, %d, %s, %" PRId64 ");\n", algorithms->of.n,
              string_literal(algorithms->library.device), algorithms->library.version);

@@ -19,7 +19,7 @@ int stage_of_node(const Emit *e, int forward_node) {
 /* ---- inputs ---------------------------------------------------------------------------------- */
 
 /* The loader's computation or normalisation of an input. */
-static void origin_fields(Emit *e, const Input *in) {
+static void origin_fields(Emit *e, const Input *in, int from) {
   static const struct {
     const char *name, *numbers;
   } origins[] = {
@@ -41,7 +41,7 @@ static void origin_fields(Emit *e, const Input *in) {
     push(&numbers, intern(double_literal(in->numbers.at[i])));
   text_add(&e->out, "   .origin = %s", origins[in->origin].name);
   if (in->from >= 0)
-    text_add(&e->out, ", .from = %d /* %s */", in->from, comment_text(e->g->inputs.at[in->from].name));
+    text_add(&e->out, ", .from = %d /* %s */", from, comment_text(e->g->inputs.at[in->from].name));
   if (numbers.n)
     text_add(&e->out, ", .n_numbers = %d,\n   /* %s */\n", numbers.n, origins[in->origin].numbers);
   else
@@ -49,15 +49,14 @@ static void origin_fields(Emit *e, const Input *in) {
   list_field(e, "numbers", "double", &numbers, "},\n");
 }
 
-static int input_buffer(const Emit *e, int value) {
+int input_buffer(const Emit *e, int value) {
   for (int i = 0; i < e->k->buffers.n; i++)
     if (e->k->buffers.at[i].kind == BUFFER_INPUT && e->k->buffers.at[i].value == value)
       return i;
   return -1;
 }
 
-/* By input: whether an output depends on it. */
-static bool *inputs_of_outputs(const Graph *g) {
+bool *inputs_of_outputs(const Graph *g) {
   bool *value = alloc((size_t)g->values.n + 1), *input = alloc((size_t)g->inputs.n + 1);
   for (int i = graph_n_logged(g); i < g->figures.n; i++)
     value[g->figures.at[i].value] = true;
@@ -77,29 +76,32 @@ static bool *inputs_of_outputs(const Graph *g) {
   return input;
 }
 
+void input_line(Emit *e, int input, int from, bool predicts) {
+  const Input *in = &e->g->inputs.at[input];
+  const Value *v = &e->g->values.at[in->value];
+  int buffer = input_buffer(e, in->value);
+  Names fields = {0};
+  push(&fields, internf(".name = %s", string_literal(in->name)));
+  if (in->target)
+    push(&fields, intern(".target = true"));
+  if (predicts)
+    push(&fields, intern(".predicts = true"));
+  if (v->type == TYPE_TOKEN)
+    push(&fields, internf(".token = true, .classes = %" PRId64, v->classes));
+  push(&fields, shape_fields(&v->shape));
+  push(&fields, internf(".elements = %" PRId64, shape_elements(&v->shape)));
+  if (buffer >= 0 && e->k->buffers.at[buffer].bf16)
+    push(&fields, intern(".bf16 = true"));
+  text_list(&e->out, 3, "  {", &fields, in->origin == ORIGIN_FILE ? "},\n" : ",\n");
+  if (in->origin != ORIGIN_FILE)
+    origin_fields(e, in, from);
+}
+
 static void input_table(Emit *e) {
   const bool *needed = inputs_of_outputs(e->g);
   text_add(&e->out, "static const struct pd_input inputs[] = {\n");
-  for (int i = 0; i < e->g->inputs.n; i++) {
-    const Input *in = &e->g->inputs.at[i];
-    const Value *v = &e->g->values.at[in->value];
-    int buffer = input_buffer(e, in->value);
-    Names fields = {0};
-    push(&fields, internf(".name = %s", string_literal(in->name)));
-    if (in->target)
-      push(&fields, intern(".target = true"));
-    if (needed[i])
-      push(&fields, intern(".predicts = true"));
-    if (v->type == TYPE_TOKEN)
-      push(&fields, internf(".token = true, .classes = %" PRId64, v->classes));
-    push(&fields, shape_fields(&v->shape));
-    push(&fields, internf(".elements = %" PRId64, shape_elements(&v->shape)));
-    if (buffer >= 0 && e->k->buffers.at[buffer].bf16)
-      push(&fields, intern(".bf16 = true"));
-    text_list(&e->out, 3, "  {", &fields, in->origin == ORIGIN_FILE ? "},\n" : ",\n");
-    if (in->origin != ORIGIN_FILE)
-      origin_fields(e, in);
-  }
+  for (int i = 0; i < e->g->inputs.n; i++)
+    input_line(e, i, e->g->inputs.at[i].from, needed[i]);
   text_add(&e->out, "};\n\n");
 }
 
@@ -393,7 +395,7 @@ static void figure_table(Emit *e) {
   text_add(&e->out, "};\n\n");
 }
 
-static void prediction_table(Emit *e) {
+void prediction_table(Emit *e) {
   if (!e->g->n_outputs)
     return;
   text_add(&e->out, "static const struct pd_prediction predictions[] = {\n");
@@ -406,7 +408,7 @@ static void prediction_table(Emit *e) {
   text_add(&e->out, "};\n\n");
 }
 
-static void generation_table(Emit *e) {
+void generation_table(Emit *e) {
   const Generation *x = &e->g->generation;
   if (!x->context)
     return;

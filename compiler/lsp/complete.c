@@ -132,6 +132,7 @@ static void complete_training(Items *items, const Spot *p) {
   else if (is(p, p->n - 1, ";") || is(p, p->n - 1, "{") || is(p, p->n - 1, "}")) {
     add_all(items, train_setting_names, ITEM_PROPERTY);
     add(items, "freeze", ITEM_KEYWORD, NULL, NULL);
+    add(items, "train_only", ITEM_KEYWORD, NULL, NULL);
     add(items, "group", ITEM_KEYWORD, NULL, NULL);
   }
 }

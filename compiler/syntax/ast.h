@@ -50,7 +50,7 @@ typedef enum {
   AST_CLUSTER, /* name; list of AST_SETTING and AST_GROUP */
   AST_GROUP,   /* name ("device", "level"), text: its own name or NULL; list of AST_SETTING. Parameter groups: name
                   ("group"), a: their pattern */
-  AST_FREEZE,  /* name ("freeze"), a: a pattern */
+  AST_FREEZE, /* name ("freeze" or "train_only"), a: a pattern; with exceptions text ("except"), b: their pattern */
   AST_SETTING, /* name = a. For -D "optimizer.lr = a", text: "optimizer", else NULL */
   AST_FILE     /* list of items */
 } AstKind;

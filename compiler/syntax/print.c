@@ -210,6 +210,10 @@ static void statement(Text *t, const Ast *a, int indent) {
   case AST_FREEZE:
     text_add(t, "%s ", a->name);
     expression(t, a->a, 0);
+    if (a->b) {
+      text_add(t, " %s ", a->text);
+      expression(t, a->b, 0);
+    }
     break;
   case AST_GROUP:
     text_add(t, a->text ? "%s %s " : "%s ", a->name, a->text);

@@ -60,7 +60,7 @@ static void add_argument(struct call *call, int argument, descriptor_seen d) {
 }
 
 static void make(struct call *call, dnnl_primitive_desc_t p) {
-  check(dnnl_primitive_create(&call->primitive, p), "create a primitive");
+  call->primitive = primitive_new(p, "create a primitive");
   descriptor scratch = chosen(p, dnnl_query_scratchpad_md);
   call->bytes = descriptor_bytes(scratch);
   call->scratch = memory(scratch);
@@ -76,7 +76,7 @@ static void execute(const struct call *call, const void *const *at, void *scratc
   }
   set(call->scratch, scratch);
   arguments[call->n] = (dnnl_exec_arg_t){DNNL_ARG_SCRATCHPAD, call->scratch};
-  check(dnnl_primitive_execute(call->primitive, onednn.stream, call->n + 1, arguments), "execute a primitive");
+  check_run(dnnl_primitive_execute(call->primitive, pd_stream, call->n + 1, arguments), "execute a primitive");
 }
 
 /* Weights of `channels` output channels, with a leading axis of groups if there are several. */
@@ -316,8 +316,7 @@ static void widen_all(struct pd_convolution *c, const struct pd_convolution_shap
 }
 
 struct pd_convolution *pd_convolution_new(struct pd_convolution_shape s) {
-  struct pd_convolution *c = calloc(1, sizeof *c);
-  if (!c) pd_fail("out of memory");
+  struct pd_convolution *c = pd_object_allocate(sizeof *c);
   open_library();
   c->shape = s;
   c->out_height = (s.height + 2 * s.padding[0] - s.dilation[0] * (s.kernel[0] - 1) - 1) / s.stride[0] + 1;

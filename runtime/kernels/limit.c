@@ -1,4 +1,4 @@
-/* oneDNN's version and instruction set: at most the program's, so that a program for an older processor has the
+/* oneDNN's instruction set: at most the program's, so that a program for an older processor has the
  * same bits and the planned memory on a newer one. */
 #define PD_KERNELS
 #include "pd_runtime.h"
@@ -6,8 +6,6 @@
 #include <oneapi/dnnl/dnnl.h>
 #include <stdio.h>
 #include <stdlib.h>
-
-size_t pd_scratch_planned;
 
 /* Must precede any other call of the library. A setting of the user has priority. */
 void pd_limit_library(enum pd_instructions most) {
@@ -18,19 +16,4 @@ void pd_limit_library(enum pd_instructions most) {
                                        [PD_AVX512_BF16] = dnnl_cpu_isa_avx512_core_bf16};
   if (most == PD_ALL_INSTRUCTIONS || getenv("ONEDNN_MAX_CPU_ISA") || getenv("DNNL_MAX_CPU_ISA")) return;
   dnnl_set_max_cpu_isa(isa[most]);
-}
-
-const char *pd_library_name(void) {
-  static char name[64];
-  const dnnl_version_t *v = dnnl_version();
-  snprintf(name, sizeof name, "oneDNN %d.%d.%d", v->major, v->minor, v->patch);
-  return name;
-}
-
-void pd_check_scratch(size_t bytes) {
-  if (!pd_scratch_planned || bytes <= pd_scratch_planned) return;
-  pd_fail("%s needs %zu bytes of scratch memory on this processor, but the program has %zu: it was compiled for "
-          "another processor or oneDNN version. help: compile on this machine, or for both processors with pdc "
-          "--march",
-          pd_library_name(), bytes, pd_scratch_planned);
 }

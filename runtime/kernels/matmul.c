@@ -45,7 +45,7 @@ struct part {
   struct call first, middle, last; /* middle, last: more than two, more than one piece */
 };
 
-int64_t pd_rows_used;
+__thread int64_t pd_rows_used;
 
 struct pd_matmul {
   struct pd_matmul_shape shape;
@@ -103,7 +103,7 @@ static struct call call_new(struct pd_matmul *m, const struct part *part, int64_
   dnnl_primitive_desc_t p;
   struct call call;
   check(plan_matmul(&p, a, b, v, c, attributes), "plan a matmul");
-  check(dnnl_primitive_create(&call.primitive, p), "create a matmul");
+  call.primitive = primitive_new(p, "create a matmul");
   descriptor scratch = chosen(p, dnnl_query_scratchpad_md);
   size_t bytes = descriptor_bytes(scratch);
   if (bytes > m->library_bytes) m->library_bytes = bytes;
@@ -225,9 +225,8 @@ static void plan_calls(struct pd_matmul *m, int64_t *bytes) {
 }
 
 struct pd_matmul *pd_matmul_new(struct pd_matmul_shape s) {
-  struct pd_matmul *m = calloc(1, sizeof *m);
+  struct pd_matmul *m = pd_object_allocate(sizeof *m);
   int64_t bytes = 0;
-  if (!m) pd_fail("out of memory");
   m->shape = s;
   if (s.few_rows) return m;
   open_library();
@@ -320,7 +319,7 @@ static void execute(const struct call *call, const void *a, const void *b, const
     set(call->bias, bias);
     arguments[n++] = (dnnl_exec_arg_t){DNNL_ARG_BIAS, call->bias};
   }
-  check(dnnl_primitive_execute(call->primitive, onednn.stream, n, arguments), "execute a matmul");
+  check_run(dnnl_primitive_execute(call->primitive, pd_stream, n, arguments), "execute a matmul");
 }
 
 /* Byte offset of the part's matrices and rows; 0 for operands shared by the batch. */

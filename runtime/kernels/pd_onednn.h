@@ -1,27 +1,25 @@
 /* The part of oneDNN's C API that kernels use, alike for 2.6 and 3.x: descriptors, plans, attributes and memory
- * objects without memory. Differences between versions end here. A call that fails ends the program with a
- * message. */
+ * objects without memory. Differences between versions end here. */
 #ifndef PD_ONEDNN_H
 #define PD_ONEDNN_H
 
+#include "kernels/objects.h"
 #include "pd_runtime.h"
 
-#include <oneapi/dnnl/dnnl.h>
 #include <stdlib.h>
 
-static struct {
-  dnnl_engine_t engine;
-  dnnl_stream_t stream;
-} onednn;
-
+/* Of calls at the start. */
 static inline void check(dnnl_status_t status, const char *what) {
   if (status != dnnl_success) pd_fail("oneDNN cannot %s (status %d)", what, (int)status);
 }
 
+/* Of calls while kernels run. */
+static inline void check_run(dnnl_status_t status, const char *what) {
+  if (status != dnnl_success) pd_kernel_failed(what, (int)status);
+}
+
 static inline void open_library(void) {
-  if (onednn.engine) return;
-  check(dnnl_engine_create(&onednn.engine, dnnl_cpu, 0), "create its engine");
-  check(dnnl_stream_create(&onednn.stream, onednn.engine, dnnl_stream_default_flags), "create its stream");
+  if (!pd_engine) pd_engine_open();
 }
 
 /* ---- processor and version ----------------------------------------------------------------------------- */
@@ -134,14 +132,29 @@ static inline size_t descriptor_bytes(descriptor_seen d) { return dnnl_memory_de
 
 /* ---- memory objects ----------------------------------------------------------------------------------- */
 
+static inline void destroy_memory(void *memory) { dnnl_memory_destroy(memory); }
+
 static inline dnnl_memory_t memory(descriptor_seen d) {
   dnnl_memory_t m;
-  check(dnnl_memory_create(&m, d, onednn.engine, DNNL_MEMORY_NONE), "create a memory object");
+  check(dnnl_memory_create(&m, d, pd_engine, DNNL_MEMORY_NONE), "create a memory object");
+  pd_object_own(m, destroy_memory);
   return m;
 }
 
 static inline void set(dnnl_memory_t memory, const void *at) {
-  check(dnnl_memory_set_data_handle(memory, (void *)at), "set a memory object");
+  check_run(dnnl_memory_set_data_handle(memory, (void *)at), "set a memory object");
+}
+
+/* ---- primitives ---------------------------------------------------------------------------------------- */
+
+static inline void destroy_primitive(void *primitive) { dnnl_primitive_destroy(primitive); }
+
+/* The primitive of a plan; `what`: "create a matmul". */
+static inline dnnl_primitive_t primitive_new(dnnl_primitive_desc_t plan, const char *what) {
+  dnnl_primitive_t p;
+  check(dnnl_primitive_create(&p, plan), what);
+  pd_object_own(p, destroy_primitive);
+  return p;
 }
 
 /* ---- plans of primitives --------------------------------------------------------------------------------- */
@@ -171,15 +184,15 @@ static inline dnnl_status_t plan_matmul(dnnl_primitive_desc_t *plan, descriptor_
 #if DNNL_VERSION_MAJOR < 3
   dnnl_matmul_desc_t d;
   dnnl_status_t status = dnnl_matmul_desc_init(&d, a, b, bias, c);
-  return status == dnnl_success ? dnnl_primitive_desc_create(plan, &d, attributes, onednn.engine, NULL) : status;
+  return status == dnnl_success ? dnnl_primitive_desc_create(plan, &d, attributes, pd_engine, NULL) : status;
 #else
-  return dnnl_matmul_primitive_desc_create(plan, onednn.engine, a, b, bias, c, attributes);
+  return dnnl_matmul_primitive_desc_create(plan, pd_engine, a, b, bias, c, attributes);
 #endif
 }
 
 static inline dnnl_status_t plan_reorder(dnnl_primitive_desc_t *plan, descriptor_seen from, descriptor_seen to,
                                          dnnl_primitive_attr_t attributes) {
-  return dnnl_reorder_primitive_desc_create(plan, from, onednn.engine, to, onednn.engine, attributes);
+  return dnnl_reorder_primitive_desc_create(plan, from, pd_engine, to, pd_engine, attributes);
 }
 
 /* A convolution's description: images, weights, bias (or NULL), results, and the kernel's geometry in rows and
@@ -196,9 +209,9 @@ static inline dnnl_status_t plan_convolution(dnnl_primitive_desc_t *plan, const 
   dnnl_status_t status =
       dnnl_dilated_convolution_forward_desc_init(&d, dnnl_forward_training, dnnl_convolution_direct, c->x, c->w,
                                                  c->bias, c->y, c->stride, c->dilation, c->padding, c->padding);
-  return status == dnnl_success ? dnnl_primitive_desc_create(plan, &d, attributes, onednn.engine, NULL) : status;
+  return status == dnnl_success ? dnnl_primitive_desc_create(plan, &d, attributes, pd_engine, NULL) : status;
 #else
-  return dnnl_convolution_forward_primitive_desc_create(plan, onednn.engine, dnnl_forward_training,
+  return dnnl_convolution_forward_primitive_desc_create(plan, pd_engine, dnnl_forward_training,
                                                         dnnl_convolution_direct, c->x, c->w, c->bias, c->y,
                                                         c->stride, c->dilation, c->padding, c->padding,
                                                         attributes);
@@ -214,12 +227,11 @@ static inline dnnl_status_t plan_convolution_backward(dnnl_primitive_desc_t *pla
   dnnl_status_t status =
       dnnl_dilated_convolution_backward_data_desc_init(&d, dnnl_convolution_direct, c->x, c->w, c->y, c->stride,
                                                        c->dilation, c->padding, c->padding);
-  return status == dnnl_success ? dnnl_primitive_desc_create(plan, &d, attributes, onednn.engine, forward)
-                                : status;
+  return status == dnnl_success ? dnnl_primitive_desc_create(plan, &d, attributes, pd_engine, forward) : status;
 #else
-  return dnnl_convolution_backward_data_primitive_desc_create(plan, onednn.engine, dnnl_convolution_direct, c->x,
-                                                              c->w, c->y, c->stride, c->dilation, c->padding,
-                                                              c->padding, forward, attributes);
+  return dnnl_convolution_backward_data_primitive_desc_create(plan, pd_engine, dnnl_convolution_direct, c->x, c->w,
+                                                              c->y, c->stride, c->dilation, c->padding, c->padding,
+                                                              forward, attributes);
 #endif
 }
 
@@ -232,11 +244,10 @@ static inline dnnl_status_t plan_convolution_weights(dnnl_primitive_desc_t *plan
   dnnl_status_t status =
       dnnl_dilated_convolution_backward_weights_desc_init(&d, dnnl_convolution_direct, c->x, c->w, NULL, c->y,
                                                           c->stride, c->dilation, c->padding, c->padding);
-  return status == dnnl_success ? dnnl_primitive_desc_create(plan, &d, attributes, onednn.engine, forward)
-                                : status;
+  return status == dnnl_success ? dnnl_primitive_desc_create(plan, &d, attributes, pd_engine, forward) : status;
 #else
-  return dnnl_convolution_backward_weights_primitive_desc_create(plan, onednn.engine, dnnl_convolution_direct,
-                                                                 c->x, c->w, NULL, c->y, c->stride, c->dilation,
+  return dnnl_convolution_backward_weights_primitive_desc_create(plan, pd_engine, dnnl_convolution_direct, c->x,
+                                                                 c->w, NULL, c->y, c->stride, c->dilation,
                                                                  c->padding, c->padding, forward, attributes);
 #endif
 }

@@ -11,6 +11,7 @@
  * Tiles are taken some at a time, by shape alone, and products are pd_matmul's, so bits do not depend on
  * threads. */
 #define PD_KERNELS
+#include "kernels/objects.h"
 #include "kernels/winograd.h"
 #include "kernels/pd_vector.h"
 
@@ -83,8 +84,7 @@ static void choose_tiles(struct pd_winograd *w) {
 }
 
 struct pd_winograd *pd_winograd_new(const struct pd_convolution_shape *s) {
-  struct pd_winograd *w = calloc(1, sizeof *w);
-  if (!w) pd_fail("out of memory");
+  struct pd_winograd *w = pd_object_allocate(sizeof *w);
   struct images x = {s->batch, s->height, s->width, s->in_channels}, y = x;
   y.height += 2 * s->padding[0] - 2;
   y.width += 2 * s->padding[1] - 2;

@@ -4,7 +4,7 @@ Blocks of a page, in their order, share a folder that has the repository's model
     ```console run                lines after "$ " are commands; their output must be the lines that follow
     ```console run numbers-vary   numbers and the spaces around them are not compared
     ```console run fails          the commands end with a status other than 0
-    ```pdm NAME                   written to NAME; if the repository has a file of this name, its text is compared
+    ```pdm NAME                   also c, python and cmake: written to NAME; if the repository has a file of this name, its text is compared
     <!-- run: COMMAND -->         a command that readers do not see; $TOP is the repository
 
 A line "..." in an output stands for any lines, also none. With BLESS=1 outputs that differ, also in numbers, are rewritten in the page, unless
@@ -16,6 +16,7 @@ import subprocess
 import sys
 import tempfile
 
+FILES = ("pdm", "c", "python", "cmake")
 SECONDS = 600  # for one command; the limit is for hangs
 
 
@@ -53,7 +54,7 @@ def blocks(text):
             fence = not fence
             words = line[3:].split()
             block = None
-            if fence and (words[:2] == ["console", "run"] or words[:1] == ["pdm"] and len(words) == 2):
+            if fence and (words[:2] == ["console", "run"] or words[:1] and words[0] in FILES and len(words) == 2):
                 block = Block(words, i + 1)
                 found.append(block)
         elif block:

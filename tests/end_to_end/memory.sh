@@ -60,4 +60,15 @@ build frozen -n 2 --stages 2 --schedule 2bw --microbatch 1 --split 'h[2]' -D 'fr
 saved=$(($(number peak_bytes trained) - $(number peak_bytes frozen)))
 least=$(($(number weight_bytes frozen) + $(number gradient_bytes trained) + $(number optimizer_bytes trained)))
 [ $saved -ge $least ] || complain "freezing saves $saved bytes of the peak, not $least"
+# train_only of all others, and freeze with them as exceptions, give the same memory.
+build only -n 2 --stages 2 --schedule 2bw --microbatch 1 --split 'h[2]' -D 'train_only="h.2|h.3|ln_f"' \
+  "$top/models/gpt_mini.pdm"
+sed 's/^  batch            = 8;/&\n  freeze "*" except "h.2 | h.3 | ln_f";/' "$top/models/gpt_mini.pdm" >gpt_mini.pdm
+grep -q freeze gpt_mini.pdm || complain "nothing is frozen"
+build except -n 2 --stages 2 --schedule 2bw --microbatch 1 --split 'h[2]' gpt_mini.pdm
+for plan in only except; do
+  for what in gradient_bytes optimizer_bytes weight_bytes peak_bytes; do
+    [ "$(number $what $plan)" = "$(number $what frozen)" ] || complain "$plan: other $what than freeze's"
+  done
+done
 exit $failed

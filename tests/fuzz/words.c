@@ -198,6 +198,8 @@ static const char *const statements[] = {
     "for i in 0..2 { x = n[i]: linear(x, 4); }",
     "if 1 < 2 { x = x + 1; } else { x = x - 1; }",
     "freeze = \"l\";",
+    "freeze \"*\" except \"l\";",
+    "train_only \"l\";",
     "layer own(x, n) { return x + linear(x, n); }",
 };
 static const char *const called[] = {

@@ -8,6 +8,7 @@ cp -r "$here/project" project
 "$cmake" --build out >log 2>&1 || { complain "build: $(cat log)"; exit 1; }
 [ -x out/tiny.build/train ] && [ -x out/tiny.build/stage1 ] && [ ! -e out/tiny.build/stage2 ] || complain "not two stages"
 [ -x out/tiny_infer.build/infer ] && [ ! -e out/tiny_infer.build/stage0 ] || complain "no programs for inference"
+out/score | grep -q "cannot read 'absent.safetensors'" || complain "a program with the model's library"
 
 # changed FILE EXPECTED: whether a build after touching the file makes the programs again.
 changed() {

@@ -1,3 +1,51 @@
+# pdc_add_library(NAME MODEL [GENERATE] [MICROBATCH N] [THREADS N] [DEFINE name=value...] [ARGS option...])
+#
+# Adds the imported target NAME: libNAME.so with its header NAME.h, which `pdc library` builds of a .pdm file or a Hugging Face
+# folder in CMAKE_CURRENT_BINARY_DIR/NAME.library. GENERATE: NAME_generate() instead of NAME_run().
+function(pdc_add_library name model)
+  cmake_parse_arguments(PARSE_ARGV 2 arg "GENERATE" "MICROBATCH;THREADS" "DEFINE;ARGS")
+  if(arg_UNPARSED_ARGUMENTS)
+    message(FATAL_ERROR "pdc_add_library(${name}): unknown arguments: ${arg_UNPARSED_ARGUMENTS}")
+  endif()
+  get_filename_component(model "${model}" ABSOLUTE)
+  get_filename_component(stem "${model}" NAME_WLE)
+  set(options --name "${name}")
+  if(arg_GENERATE)
+    list(APPEND options --generate)
+  endif()
+  foreach(argument MICROBATCH THREADS)
+    if(DEFINED arg_${argument})
+      string(TOLOWER ${argument} option)
+      list(APPEND options --${option} "${arg_${argument}}")
+    endif()
+  endforeach()
+  foreach(definition IN LISTS arg_DEFINE)
+    list(APPEND options -D "${definition}")
+  endforeach()
+  set(directory "${CMAKE_CURRENT_BINARY_DIR}/${name}.library")
+  set(library "${directory}/lib${name}.so")
+  set(depends "${model}")
+  if(IS_DIRECTORY "${model}")
+    set(depends "${model}/config.json")
+    get_filename_component(stem "${model}" NAME)
+  endif()
+  add_custom_command(
+    OUTPUT "${library}" "${directory}/${name}.h"
+    COMMAND "${Pdc_EXECUTABLE}" library -MD -MT "${library}" -o "${directory}" ${options} ${arg_ARGS} "${model}"
+    COMMAND "${CMAKE_COMMAND}" -E touch "${library}"
+    MAIN_DEPENDENCY "${depends}"
+    DEPENDS "${Pdc_EXECUTABLE}"
+    DEPFILE "${directory}/${stem}.d"
+    COMMENT "Building the library of ${stem}"
+    VERBATIM)
+  add_custom_target(${name}_library DEPENDS "${library}")
+  set_target_properties(${name}_library PROPERTIES ADDITIONAL_CLEAN_FILES "${directory}")
+  file(MAKE_DIRECTORY "${directory}") # CMake wants the folder of headers
+  add_library(${name} SHARED IMPORTED GLOBAL)
+  set_target_properties(${name} PROPERTIES IMPORTED_LOCATION "${library}" INTERFACE_INCLUDE_DIRECTORIES "${directory}")
+  add_dependencies(${name} ${name}_library)
+endfunction()
+
 # pdc_add_model(NAME MODEL.pdm
 #               [STAGES S] [RANKS N] [SCHEDULE NAME] [TARGET c|cuda] [DEFINE name=value...] [ARGS option...] [EXCLUDE_FROM_ALL])
 #

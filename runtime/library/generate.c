@@ -1,0 +1,129 @@
+/* Continuation of a prompt, with the tokens and the bits of `generate` for one sample (generate/generate.c): a microbatch
+ * has rows of the prompt, or one drawn token. */
+#include "generate/sampling.h"
+#include "library/library.h"
+
+#include <string.h>
+
+/* A sequence under way: the prompt, then drawn tokens. */
+struct sequence {
+  struct pd_instance *x;
+  const struct pd_generation *g;
+  int32_t *tokens;
+  int64_t n, fed; /* tokens that are known, and of these fed */
+};
+
+static bool cached(const struct sequence *s) { return s->g->position >= 0; }
+
+static int32_t *input_at(const struct sequence *s, int input) {
+  return (int32_t *)(s->x->arena + s->x->model->inputs_at[input]);
+}
+
+/* ---- the steps ------------------------------------------------------------------------------------------- */
+
+/* The first tokens that caches have from an earlier prompt; the last token's logits are not kept. A cache of a window has
+ * room for as many positions before it as a step has rows. */
+static int64_t in_caches(const struct sequence *s) {
+  const struct pd_instance *x = s->x;
+  int64_t n = 0, most = x->alike < s->n - 1 ? x->alike : s->n - 1;
+  if (!cached(s)) return s->n - 1;
+  while (n < most && x->held[n] == s->tokens[n]) n++;
+  return s->g->ring && x->n_held > s->g->ring && x->n_held - n > x->model->microbatch ? 0 : n;
+}
+
+/* Feeds tokens as rows; returns how many. */
+static int64_t fill_rows(struct sequence *s, bool prompt) {
+  struct pd_instance *x = s->x;
+  const int64_t left = s->n - s->fed, rows = left < x->model->microbatch ? left : x->model->microbatch;
+  for (int64_t r = 0; r < x->model->microbatch; r++) {
+    const bool used = r < rows;
+    input_at(s, s->g->tokens)[r] = used ? s->tokens[s->fed + r] : 0;
+    input_at(s, s->g->position)[r] = used ? (int32_t)(s->fed + r) : 0;
+    input_at(s, s->g->sequence)[r] = used ? 0 : 1;
+  }
+  memcpy(x->held + s->fed, s->tokens + s->fed, (size_t)rows * sizeof *x->held);
+  if (prompt && x->alike >= s->fed) x->alike = s->fed + rows;
+  if (!prompt && x->alike > s->fed) x->alike = s->fed;
+  s->fed += rows;
+  x->n_held = s->fed;
+  return rows;
+}
+
+/* Without caches all known tokens are fed again. */
+static void fill_window(struct sequence *s) {
+  for (int64_t i = 0; i < s->g->context; i++) input_at(s, s->g->tokens)[i] = i < s->n ? s->tokens[i] : 0;
+  s->fed = s->n;
+}
+
+/* The logits of the token behind the known ones; NULL after filling `why`. */
+static const float *next_logits(struct sequence *s, bool prompt, char *why) {
+  int64_t row = s->n - 1;
+  const float *logits = (const float *)(s->x->arena + s->x->model->logits_at);
+  while (s->fed < s->n) {
+    if (cached(s))
+      row = fill_rows(s, prompt) - 1;
+    else
+      fill_window(s);
+    if (!pd_instance_forward(s->x, cached(s) && !prompt ? 1 : 0, why)) {
+      s->x->alike = s->x->n_held = 0;
+      return NULL;
+    }
+  }
+  return logits + row * s->g->logits;
+}
+
+/* ---- the call -------------------------------------------------------------------------------------------- */
+
+static bool check(const struct pd_instance *x, const int32_t *prompt, int64_t n, int64_t most,
+                  const struct pd_drawing *how, char *why) {
+  const struct pd_model *m = x->model;
+  const struct pd_generation *g = m->generation;
+  if (!x->loaded) return pd_refuse(why, "%s has no weights: load them first", m->name);
+  if (n < 1 || n > g->context)
+    return pd_refuse(why, "%s: the prompt has %lld tokens, but the context has 1 to %lld", m->name, (long long)n,
+                     (long long)g->context);
+  for (int64_t i = 0; i < n; i++)
+    if (prompt[i] < 0 || prompt[i] >= g->classes)
+      return pd_refuse(why, "%s: token %lld of the prompt is %d, which is not 0 to %lld", m->name, (long long)i,
+                       prompt[i], (long long)g->classes - 1);
+  if (most < 0) return pd_refuse(why, "%s: %lld new tokens", m->name, (long long)most);
+  if (!(how->temperature >= 0) || how->top_k < 0 || !(how->top_p >= 0 && how->top_p <= 1))
+    return pd_refuse(why, "%s: temperature and top_k must be at least 0, top_p from 0 to 1", m->name);
+  return true;
+}
+
+static int64_t draw(const struct sequence *s, const float *logits, const struct pd_drawing *how) {
+  const struct pd_sampling sampling = {how->temperature, how->top_k, how->top_p > 0 ? how->top_p : 1};
+  return pd_choose_token(logits, s->g->classes, &sampling, how->seed, 0, s->n, s->x->order);
+}
+
+static int64_t continue_it(struct sequence *s, int64_t most, const struct pd_drawing *how, pd_take_token *take,
+                           void *context, char *why) {
+  int64_t drawn = 0;
+  for (; drawn < most && s->n <= s->g->context; drawn++) {
+    const float *logits = next_logits(s, drawn == 0, why);
+    if (!logits) return -1;
+    const int64_t token = draw(s, logits, how);
+    if (token < 0) {
+      pd_refuse(why, "%s: the logits of token %lld are non-finite", s->x->model->name, (long long)s->n);
+      return -1;
+    }
+    if (s->n < s->g->context) s->tokens[s->n] = (int32_t)token;
+    s->n++;
+    if (take && take(context, (int32_t)token)) return drawn + 1;
+  }
+  return drawn;
+}
+
+int64_t pd_instance_generate(struct pd_instance *x, const int32_t *prompt, int64_t n, int64_t most,
+                             const struct pd_drawing *how, pd_take_token *take, void *context, char *why) {
+  static const struct pd_drawing greedy;
+  char unseen[PD_WHY];
+  why = PD_WHY_OR(why, unseen);
+  if (!how) how = &greedy;
+  if (!check(x, prompt, n, most, how, why)) return -1;
+  struct sequence s = {.x = x, .g = x->model->generation, .tokens = x->tokens, .n = n};
+  memcpy(s.tokens, prompt, (size_t)n * sizeof *prompt);
+  s.fed = in_caches(&s);
+  return continue_it(&s, most, how, take, context, why);
+}
