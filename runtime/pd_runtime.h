@@ -654,6 +654,9 @@ void pd_expert_linear(const struct pd_experts *e, pd_in x, pd_in weight, const i
 void pd_expert_linear_weights(const struct pd_experts *e, pd_in x, pd_in dy, const int32_t *experts, float *dw,
                               bool first, void *scratch);
 
+/* sum[row] = the sum over j, in order, of weights[row][j] y[row][j], of `width` numbers; all are dense. */
+void pd_expert_sum(pd_in y, const float *weights, int64_t rows, int64_t chosen, int64_t width, pd_out sum);
+
 /* ---- collectives of a shard group (collectives.c) ---------------------------------------- */
 /* All ranks make the same calls in the same order. y[i] is the sum of x[i] in the order of ranks, bit-identical on
  * all ranks. scratch: pd_all_reduce_scratch bytes. */

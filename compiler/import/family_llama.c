@@ -185,17 +185,16 @@ static const Field mixtral_fields[] = {COMMON_FIELDS,
                                        {"num_experts_per_tok", FIELD_COUNT, "2", NULL},
                                        {"output_router_logits", FIELD_FLAG, "false", "false"},
                                        {0}};
-static const ShapeRule mixtral_shapes[] = {{"vocab_size", "embed_tokens.weight", 0, NULL},
-                                           {"hidden_size", "embed_tokens.weight", 1, NULL},
-                                           {"num_hidden_layers", "layers.", COUNT_LAYERS, NULL},
-                                           {"num_local_experts", "layers.0.block_sparse_moe.gate.weight", 0, NULL},
-                                           {"intermediate_size", "layers.0.block_sparse_moe.experts.0.w1.weight",
-                                            0, NULL},
-                                           {"intermediate_size", "layers.0.block_sparse_moe.experts.down_proj", 2,
-                                            NULL},
-                                           {"tie_word_embeddings", "/lm_head.weight", IS_NOT_THERE, NULL},
-                                           HEAD_SHAPES,
-                                           {0}};
+static const ShapeRule mixtral_shapes[] = {
+    {"vocab_size", "embed_tokens.weight", 0, NULL},
+    {"hidden_size", "embed_tokens.weight", 1, NULL},
+    {"num_hidden_layers", "layers.", COUNT_LAYERS, NULL},
+    {"num_local_experts", "layers.0.block_sparse_moe.gate.weight", 0, NULL},
+    {"intermediate_size", "layers.0.block_sparse_moe.experts.0.w1.weight", 0, NULL},
+    {"intermediate_size", "layers.0.block_sparse_moe.experts.down_proj", 2, NULL},
+    {"tie_word_embeddings", "/lm_head.weight", IS_NOT_THERE, NULL},
+    HEAD_SHAPES,
+    {0}};
 const Family family_mixtral = {
     "mixtral",
     "A Mixtral",

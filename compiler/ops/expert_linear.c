@@ -90,9 +90,10 @@ static void derive_expert_linear(Gradients *d, int node) {
 /* ---- costs, as of one product of the same rows -------------------------------------------------- */
 
 static OpCost cost_products(const Graph *g, int node, SamplesAxis samples, double m, double n, double k) {
-  return (OpCost){.matmul_flops = 2 * m * n * k,
-                  .bytes = node_bytes(g, node),
-                  .products = {.kind = PRODUCTS_OF_MATRICES, .samples = samples, .times = 1, .m = m, .n = n, .k = k}};
+  return (
+      OpCost){.matmul_flops = 2 * m * n * k,
+              .bytes = node_bytes(g, node),
+              .products = {.kind = PRODUCTS_OF_MATRICES, .samples = samples, .times = 1, .m = m, .n = n, .k = k}};
 }
 
 static OpCost cost_expert_linear(const Graph *g, int node) {
@@ -124,7 +125,8 @@ static void evaluate_expert_linear(const Graph *g, int node, int64_t batch, cons
     }
 }
 
-static void evaluate_weights(const Graph *g, int node, int64_t batch, const double *const *in, double *const *out) {
+static void evaluate_weights(const Graph *g, int node, int64_t batch, const double *const *in,
+                             double *const *out) {
   const Shape *weight = out_shape(g, node, 0), *experts = in_shape(g, node, EXPERTS);
   const int64_t n = weight->dim[1], k = weight->dim[2], rows = batch_elements(experts, batch);
   const int64_t each = is_shared(in_shape(g, node, X), experts) ? experts->dim[experts->rank - 1] : 1;

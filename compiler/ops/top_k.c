@@ -13,8 +13,10 @@ static bool shape_top_k(ShapeRule *r) {
     return false;
   const int64_t k = rule_int(r, "k"), n = x->rank ? last_size(x) : 0;
   if (k < 1 || k > n) {
-    Diagnostic *d = error_at(r->span, "PD0317", "'top_k' needs k from 1 to the size of the last axis, but k is %lld "
-                             "and x is %s", (long long)k, rule_operand(r, 0));
+    Diagnostic *d = error_at(r->span, "PD0317",
+                             "'top_k' needs k from 1 to the size of the last axis, but k is %lld "
+                             "and x is %s",
+                             (long long)k, rule_operand(r, 0));
     rule_underline(r, d);
     rule_origin(r, d, 0, x->rank - 1);
     return false;

@@ -69,8 +69,8 @@ bool *hidden_matrices(const Graph *g) {
   }
   for (int i = 0; i < g->params.n; i++) {
     const Param *p = &g->params.at[i];
-    hidden[i] = hidden[i] && !excluded[i] && is_trained(p) &&
-                (p->shape.rank == 2 || (p->shape.rank == 3 && stacked[i]));
+    hidden[i] =
+        hidden[i] && !excluded[i] && is_trained(p) && (p->shape.rank == 2 || (p->shape.rank == 3 && stacked[i]));
   }
   return hidden;
 }

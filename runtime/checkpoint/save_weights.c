@@ -156,7 +156,8 @@ static int add_entries(const struct save *s, int order, struct pd_entry *to, int
   if (!parts) to[n++] = *whole;
   for (int i = 0; i < parts; i++) {
     struct pd_entry *e = &to[n++];
-    *e = (struct pd_entry){.name = names[i], .dtype = whole->dtype, .rank = 2, .elements = whole->elements / parts};
+    *e =
+        (struct pd_entry){.name = names[i], .dtype = whole->dtype, .rank = 2, .elements = whole->elements / parts};
     e->dim[0] = e->elements / whole->dim[2], e->dim[1] = whole->dim[2];
   }
   return n;

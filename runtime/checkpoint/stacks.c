@@ -7,7 +7,8 @@
 
 #include <stdlib.h>
 
-static bool find_form(const struct pd_sources *s, const char *name, int64_t experts, int form, struct pd_stack *to) {
+static bool find_form(const struct pd_sources *s, const char *name, int64_t experts, int form,
+                      struct pd_stack *to) {
   const int parts = pd_stacked_parts(name, form);
   *to = (struct pd_stack){0};
   if (!parts) return false;
@@ -41,7 +42,8 @@ const struct pd_source *pd_stack_misfit(const struct pd_stack *x, const int64_t 
   part[1] = whole[2];
   for (int i = 0; i < x->n; i++) {
     const struct pd_entry *e = x->part[i]->entry;
-    if (e->rank != 2 || e->dim[0] != part[0] || e->dim[1] != part[1] || e->dtype == PD_DTYPE_OTHER) return x->part[i];
+    if (e->rank != 2 || e->dim[0] != part[0] || e->dim[1] != part[1] || e->dtype == PD_DTYPE_OTHER)
+      return x->part[i];
   }
   return NULL;
 }

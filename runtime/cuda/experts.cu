@@ -83,7 +83,8 @@ struct Step {
 };
 
 static __device__ void multiply(const Step &s, float (&sum)[EACH][EACH]) {
-  const int first_row = static_cast<int>(threadIdx.x) / ACROSS, first_column = static_cast<int>(threadIdx.x) % ACROSS;
+  const int first_row = static_cast<int>(threadIdx.x) / ACROSS,
+            first_column = static_cast<int>(threadIdx.x) % ACROSS;
   for (int k = 0; k < STEP; k++)
     for (int i = 0; i < EACH; i++)
       for (int j = 0; j < EACH; j++)
@@ -117,7 +118,8 @@ static __device__ int64_t expert_of_tile(const Experts &e, const int32_t *tile, 
 
 template <typename X, typename W, typename Y>
 static __global__ void __launch_bounds__(THREADS)
-    rows_times_matrices(Experts e, const X *__restrict__ x, const W *__restrict__ weight, List l, Y *__restrict__ y) {
+    rows_times_matrices(Experts e, const X *__restrict__ x, const W *__restrict__ weight, List l,
+                        Y *__restrict__ y) {
   __shared__ Step s;
   __shared__ int32_t row[TILE];
   const int64_t expert = expert_of_tile(e, l.tile, static_cast<int32_t>(blockIdx.x));
@@ -133,16 +135,18 @@ static __global__ void __launch_bounds__(THREADS)
       const Load a = load_of(i, false), b = load_of(i, e.weight_out == 1);
       s.a[a.k][a.line] =
           a.line < rows && k + a.k < e.in ? pd_to_float(x[x_at(e, row[a.line]) + (k + a.k) * e.x_column]) : 0;
-      s.b[b.k][b.line] = column + b.line < e.out && k + b.k < e.in
-                             ? pd_to_float(weight[expert * e.weight_expert + (column + b.line) * e.weight_out +
-                                                  (k + b.k) * e.weight_in])
-                             : 0;
+      s.b[b.k][b.line] =
+          column + b.line < e.out && k + b.k < e.in
+              ? pd_to_float(
+                    weight[expert * e.weight_expert + (column + b.line) * e.weight_out + (k + b.k) * e.weight_in])
+              : 0;
     }
     __syncthreads();
     multiply(s, sum);
     __syncthreads();
   }
-  const int first_row = static_cast<int>(threadIdx.x) / ACROSS, first_column = static_cast<int>(threadIdx.x) % ACROSS;
+  const int first_row = static_cast<int>(threadIdx.x) / ACROSS,
+            first_column = static_cast<int>(threadIdx.x) % ACROSS;
   for (int i = 0; i < EACH; i++)
     for (int j = 0; j < EACH; j++) {
       const int r = first_row + i * ACROSS;
@@ -164,14 +168,17 @@ static __global__ void __launch_bounds__(THREADS)
     for (int i = 0; i < LOADS; i++) {
       const Load a = load_of(i, true);
       const int32_t row = r + a.k < end ? l.row[r + a.k] : -1;
-      s.a[a.k][a.line] = row >= 0 && out + a.line < e.out ? pd_to_float(dy[y_at(e, row) + (out + a.line) * e.y_column]) : 0;
-      s.b[a.k][a.line] = row >= 0 && in + a.line < e.in ? pd_to_float(x[x_at(e, row) + (in + a.line) * e.x_column]) : 0;
+      s.a[a.k][a.line] =
+          row >= 0 && out + a.line < e.out ? pd_to_float(dy[y_at(e, row) + (out + a.line) * e.y_column]) : 0;
+      s.b[a.k][a.line] =
+          row >= 0 && in + a.line < e.in ? pd_to_float(x[x_at(e, row) + (in + a.line) * e.x_column]) : 0;
     }
     __syncthreads();
     multiply(s, sum);
     __syncthreads();
   }
-  const int first_row = static_cast<int>(threadIdx.x) / ACROSS, first_column = static_cast<int>(threadIdx.x) % ACROSS;
+  const int first_row = static_cast<int>(threadIdx.x) / ACROSS,
+            first_column = static_cast<int>(threadIdx.x) % ACROSS;
   for (int i = 0; i < EACH; i++)
     for (int j = 0; j < EACH; j++) {
       const int64_t o = out + first_row + i * ACROSS, c = in + first_column + j * ACROSS;
@@ -221,6 +228,30 @@ void pd_expert_linear_weights(const struct pd_experts *of, pd_in x, pd_in dy, co
       using Y = decltype(of_y);
       PD_LAUNCH((gradients_of_matrices<X, Y>), grid, THREADS, 0, pd_stream, e, static_cast<const X *>(x.at),
                 static_cast<const Y *>(dy.at), l, dw, first);
+    });
+  });
+}
+
+template <typename Y, typename Sum>
+static __global__ void __launch_bounds__(THREADS)
+    sums_over_experts(const Y *__restrict__ y, const float *__restrict__ weights, int64_t rows, int64_t chosen,
+                      int64_t width, Sum *__restrict__ sum) {
+  const int64_t i = static_cast<int64_t>(blockIdx.x) * THREADS + threadIdx.x, row = i / width;
+  if (row >= rows) return;
+  float total = 0;
+  for (int64_t j = row * chosen; j < (row + 1) * chosen; j++)
+    total = fmaf(weights[j], pd_to_float(y[j * width + i % width]), total);
+  sum[i] = pd_from_float<Sum>(total);
+}
+
+void pd_expert_sum(pd_in y, const float *weights, int64_t rows, int64_t chosen, int64_t width, pd_out sum) {
+  const dim3 grid(static_cast<unsigned>((rows * width + THREADS - 1) / THREADS));
+  pd_by_type(y.type, [&](auto of_y) {
+    pd_by_type(sum.type, [&](auto of_sum) {
+      using Y = decltype(of_y);
+      using Sum = decltype(of_sum);
+      PD_LAUNCH((sums_over_experts<Y, Sum>), grid, THREADS, 0, pd_stream, static_cast<const Y *>(y.at), weights,
+                rows, chosen, width, static_cast<Sum *>(sum.at));
     });
   });
 }

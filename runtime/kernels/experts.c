@@ -16,14 +16,14 @@ enum { ROWS = 6, VECTORS = 1 };
 #endif
 enum {
   PANEL = VECTORS * PD_LANES,
-  WIDEST_PANEL = 32, /* of all builds */
-  DEPTH = 160,       /* of a block of `in`, at most: a panel and a tile stay in the first-level cache */
-  CHUNK = 128,       /* rows at a time: a block of them stays in the second-level cache */
-  GROUP = 48,        /* rows of a matrix that are packed at once; a multiple of every tile's */
-  STRIP = 384,       /* rows of a matrix per thread; a multiple of GROUP */
+  WIDEST_PANEL = 32,      /* of all builds */
+  DEPTH = 160,            /* of a block of `in`, at most: a panel and a tile stay in the first-level cache */
+  CHUNK = 128,            /* rows at a time: a block of them stays in the second-level cache */
+  GROUP = 48,             /* rows of a matrix that are packed at once; a multiple of every tile's */
+  STRIP = 384,            /* rows of a matrix per thread; a multiple of GROUP */
   DEPTH_OF_WEIGHTS = 256, /* of a block of an expert's rows */
   STRIP_OF_WEIGHTS = 512, /* columns of a matrix's gradient per thread */
-  LINE = DEPTH + 16  /* of a copy: lines a power of two apart would share sets of the cache */
+  LINE = DEPTH + 16       /* of a copy: lines a power of two apart would share sets of the cache */
 };
 
 typedef struct pd_experts Experts;
@@ -46,8 +46,7 @@ static int64_t thread_floats(const Experts *e) {
   return packed_floats(e) + chunk_rows(e) * round_up(smaller(e->out, STRIP), PD_LANES);
 }
 static int64_t weights_floats(const Experts *e) {
-  return smaller(STRIP_OF_WEIGHTS, round_up(e->in, WIDEST_PANEL)) *
-         smaller(DEPTH_OF_WEIGHTS, e->rows * e->chosen);
+  return smaller(STRIP_OF_WEIGHTS, round_up(e->in, WIDEST_PANEL)) * smaller(DEPTH_OF_WEIGHTS, e->rows * e->chosen);
 }
 
 size_t pd_expert_linear_scratch(const Experts *e, int threads) {
@@ -100,7 +99,8 @@ static inline void read_line(float *to, pd_in from, int64_t at, int64_t step, in
 }
 
 /* to[panel][k][PANEL] = the transpose of block `k` of rows, with zeros behind the last row. */
-static void pack_rows(const Experts *e, float *to, pd_in x, const int32_t *row, int64_t n, int64_t k, int64_t depth) {
+static void pack_rows(const Experts *e, float *to, pd_in x, const int32_t *row, int64_t n, int64_t k,
+                      int64_t depth) {
   for (int64_t first = 0; first < n; first += PD_LANES) {
     float *panel = to + first / PANEL * PANEL * depth + first % PANEL;
     float line[PD_LANES][DEPTH];
@@ -129,8 +129,8 @@ INLINE void tile(int rows, int vectors, float *c, int64_t c_row, const float *a,
 }
 
 /* tile() for a number of rows known at run time. */
-INLINE void tile_of_rows(int64_t rows, int vectors, float *c, int64_t c_row, const float *a, int64_t a_row, int64_t a_k,
-                         const float *b, int64_t k, bool add) {
+INLINE void tile_of_rows(int64_t rows, int vectors, float *c, int64_t c_row, const float *a, int64_t a_row,
+                         int64_t a_k, const float *b, int64_t k, bool add) {
 #define ROWS_ARE(n) \
   case n: tile(n < ROWS ? n : ROWS, vectors, c, c_row, a, a_row, a_k, b, k, add); break;
   switch (rows) {
@@ -275,8 +275,8 @@ static void pack_columns(const Experts *e, float *to, pd_in x, const int32_t *ro
 }
 
 /* dw[rows of the tile][columns] += or = the products of a block of an expert's rows. */
-static void add_weights(int64_t rows, float *dw, int64_t dw_row, const float *a, const float *packed, int64_t depth,
-                        int64_t columns, bool add) {
+static void add_weights(int64_t rows, float *dw, int64_t dw_row, const float *a, const float *packed,
+                        int64_t depth, int64_t columns, bool add) {
   for (int64_t j = 0; j < columns; j += PANEL) {
     float *to = dw + j;
     if (columns - j >= PANEL) {
@@ -292,8 +292,8 @@ static void add_weights(int64_t rows, float *dw, int64_t dw_row, const float *a,
 }
 
 /* A strip of one expert's gradient, from its n rows. */
-static void weights_of(const Experts *e, pd_in x, pd_in dy, const int32_t *row, int64_t n, int64_t first, int64_t columns,
-                       float *packed, float *dw, bool overwrite) {
+static void weights_of(const Experts *e, pd_in x, pd_in dy, const int32_t *row, int64_t n, int64_t first,
+                       int64_t columns, float *packed, float *dw, bool overwrite) {
   for (int64_t i = 0; n == 0 && overwrite && i < e->out; i++)
     memset(dw + i * e->in + first, 0, (size_t)columns * sizeof *dw);
   for (int64_t block = 0; block < n; block += DEPTH_OF_WEIGHTS) {
@@ -326,4 +326,21 @@ void pd_expert_linear_weights(const Experts *e, pd_in x, pd_in dy, const int32_t
                smaller(STRIP_OF_WEIGHTS, e->in - column), packed + omp_get_thread_num() * weights_floats(e),
                dw + expert * e->out * e->in, first);
   }
+}
+
+/* ---- sums over experts ------------------------------------------------------------------------------------ */
+
+void pd_expert_sum(pd_in y, const float *weights, int64_t rows, int64_t chosen, int64_t width, pd_out sum) {
+  enum { PART = 256 };
+#pragma omp parallel for schedule(static)
+  for (int64_t r = 0; r < rows; r++)
+    for (int64_t first = 0; first < width; first += PART) {
+      const int64_t n = smaller(width - first, PART);
+      float total[PART] = {0}, x[PART];
+      for (int64_t j = 0; j < chosen; j++) {
+        pd_read(x, y, (r * chosen + j) * width + first, n);
+        for (int64_t i = 0; i < n; i++) total[i] += weights[r * chosen + j] * x[i];
+      }
+      pd_write(sum, r * width + first, total, n);
+    }
 }

@@ -12,7 +12,8 @@ struct data {
   int32_t *experts;
 };
 
-static void expect_near(float got, double want, double scale, const char *what, const struct data *d, int threads) {
+static void expect_near(float got, double want, double scale, const char *what, const struct data *d,
+                        int threads) {
   if (fabs((double)got - want) <= 3e-6 * scale + 1e-30) return;
   printf("FAIL %s: %.9g, not %.9g, rows %ld x %ld, %ld experts, %ld to %ld, %d threads\n", what, (double)got, want,
          (long)d->e.rows, (long)d->e.chosen, (long)d->e.count, (long)d->e.in, (long)d->e.out, threads);
@@ -45,8 +46,9 @@ static void test_forward(const struct data *d, enum pd_type type) {
       for (int64_t n = 0; n < e->out; n++) {
         double want = 0, scale = 0;
         for (int64_t k = 0; k < e->in; k++) {
-          const double p = (double)d->x_is[x_at(d, i) + k * e->x_column] *
-                           (double)d->w_is[expert_of(d, i) * e->weight_expert + n * e->weight_out + k * e->weight_in];
+          const double p =
+              (double)d->x_is[x_at(d, i) + k * e->x_column] *
+              (double)d->w_is[expert_of(d, i) * e->weight_expert + n * e->weight_out + k * e->weight_in];
           want += p, scale += fabs(p);
         }
         expect_near(got[y_at(d, i) + n * e->y_column], want, type == PD_BF16 ? 2000 * scale : scale, "product", d,
@@ -99,7 +101,8 @@ static void test_weights(const struct data *d) {
 }
 
 /* form: bits of 1 a row for all experts, 2 matrices transposed, 4 y's columns apart, as of a view, 8 experts [chosen][rows] */
-static void test(int64_t rows, int64_t chosen, int64_t count, int64_t in, int64_t out, int form, enum pd_type type) {
+static void test(int64_t rows, int64_t chosen, int64_t count, int64_t in, int64_t out, int form,
+                 enum pd_type type) {
   const bool shared = form & 1, turned = form & 2, apart = form & 4, by_choice = form & 8;
   struct data d = {.e = {.rows = rows, .chosen = chosen, .count = count, .in = in, .out = out}};
   const int64_t x_width = in + 5;
@@ -119,7 +122,30 @@ static void test(int64_t rows, int64_t chosen, int64_t count, int64_t in, int64_
   free(d.x_is), free(d.w_is), free(d.dy_is), free(d.experts);
 }
 
+static void test_sum(int64_t rows, int64_t chosen, int64_t width, enum pd_type type) {
+  float *y_is = random_floats(rows * chosen * width), *weights = random_floats(rows * chosen),
+        *got = floats(rows * width);
+  pd_in y = operand(y_is, rows * chosen * width, type);
+  for (int threads = 1; threads <= 3; threads += 2) {
+    omp_set_num_threads(threads);
+    pd_expert_sum(y, weights, rows, chosen, width, (pd_out){got, PD_F32});
+    for (int64_t i = 0; i < rows * width; i++) {
+      float want = 0;
+      for (int64_t j = 0; j < chosen; j++)
+        want += weights[i / width * chosen + j] * y_is[(i / width * chosen + j) * width + i % width];
+      if (got[i] == want) continue;
+      printf("FAIL sum of element %ld, %d threads\n", (long)i, threads);
+      failures++;
+    }
+  }
+  free(y_is), free(weights), free(got), free((void *)y.at);
+}
+
 int main(void) {
+  for (int type = 0; type < 2; type++) {
+    test_sum(7, 3, 5, type ? PD_BF16 : PD_F32);
+    test_sum(20, 8, 600, type ? PD_BF16 : PD_F32);
+  }
   for (int form = 0; form < 16; form++)
     for (int type = 0; type < 2; type++) {
       test(7, 2, 3, 5, 9, form, type ? PD_BF16 : PD_F32);

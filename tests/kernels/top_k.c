@@ -12,7 +12,8 @@ static int by_order(const void *a, const void *b) {
 
 static void test(int64_t rows, int64_t n, int64_t k, int kinds) {
   static const float special[] = {NAN, INFINITY, -INFINITY, 0.0f, -0.0f};
-  float *x = random_floats(rows * n), *values = floats(rows * k), *dx = floats(rows * n), *dy = random_floats(rows * k);
+  float *x = random_floats(rows * n), *values = floats(rows * k), *dx = floats(rows * n),
+        *dy = random_floats(rows * k);
   int32_t *indices = (int32_t *)floats(rows * k), *order = malloc((size_t)n * sizeof *order);
   for (int64_t i = 0; i < rows * n && kinds; i++)
     x[i] = kinds > 1 && i % 3 == 0 ? special[i / 3 % 5] : floorf(x[i] * 4); /* many are equal */
@@ -29,7 +30,8 @@ static void test(int64_t rows, int64_t n, int64_t k, int kinds) {
         const bool same = i >= k || (indices[r * k + i] == order[i] &&
                                      !memcmp(&values[r * k + i], &sorted_row[order[i]], sizeof *values));
         if (same && dx[r * n + order[i]] == want) continue;
-        printf("FAIL element %ld of row %ld, %ld of %ld, %d threads\n", (long)i, (long)r, (long)k, (long)n, threads);
+        printf("FAIL element %ld of row %ld, %ld of %ld, %d threads\n", (long)i, (long)r, (long)k, (long)n,
+               threads);
         failures++;
       }
     }

@@ -496,6 +496,15 @@ static void test_expert_linear(void **state) {
   }
 }
 
+static void test_expert_sum(void **state) {
+  (void)state;
+  for (int batched = 0; batched < 2; batched++) {
+    Graph *g = new_graph();
+    int y = operand(g, "y", batched, SHAPE(4, 2, 3)), weights = operand(g, "weights", batched, SHAPE(4, 2));
+    check(g, apply_2(g, &op_expert_sum, y, weights));
+  }
+}
+
 static void test_one_hot_picks_labels(void **state) {
   (void)state;
   Graph *g = new_graph();
@@ -627,6 +636,7 @@ static void test_mistakes_are_diagnosed(void **state) {
   refuse(g, &op_expert_linear, (int[]){x, w, t}, 3, NULL);
   refuse(g, &op_expert_linear, (int[]){x, few, t}, 3, NULL);
   refuse(g, &op_expert_linear, (int[]){head, matrices, t}, 3, NULL);
+  refuse(g, &op_expert_sum, (int[]){head, x}, 2, NULL);
   refuse(g, &op_attention, (int[]){x, x, x}, 3, NULL);
   refuse(g, &op_attention, (int[]){head, head, x}, 3, NULL);
   refuse(g, &op_attention, (int[]){head, head, head, x}, 4, NULL);
@@ -706,6 +716,7 @@ int main(void) {
       cmocka_unit_test(test_gather),
       cmocka_unit_test(test_top_k),
       cmocka_unit_test(test_expert_linear),
+      cmocka_unit_test(test_expert_sum),
       cmocka_unit_test(test_one_hot_picks_labels),
       cmocka_unit_test(test_detach_stops),
       cmocka_unit_test(test_table_is_complete),

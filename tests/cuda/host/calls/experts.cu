@@ -54,8 +54,9 @@ static void forward(const Case &c, int form) {
     for (int64_t n = 0; n < c.out; n++) {
       double sum = 0, size = 0;
       for (int64_t k = 0; k < c.in; k++) {
-        const double p = (double)x.host[(size_t)(x_at(e, i) + k)] *
-                         w.host[(size_t)(experts[(size_t)i] * e.weight_expert + n * e.weight_out + k * e.weight_in)];
+        const double p =
+            (double)x.host[(size_t)(x_at(e, i) + k)] *
+            w.host[(size_t)(experts[(size_t)i] * e.weight_expert + n * e.weight_out + k * e.weight_in)];
         sum += p, size += fabs(p);
       }
       const size_t to = (size_t)(y_at(e, i) + n * e.y_column);
@@ -88,7 +89,8 @@ static void backward(const Case &c, int form, bool first) {
 
 static void largest(int64_t rows, int64_t n, int64_t k) {
   std::vector<float> numbers = random_floats(rows * n);
-  for (size_t i = 0; i < numbers.size(); i++) numbers[i] = i % 7 == 3 ? NAN : floorf(numbers[i] * 4); /* many equal */
+  for (size_t i = 0; i < numbers.size(); i++)
+    numbers[i] = i % 7 == 3 ? NAN : floorf(numbers[i] * 4); /* many equal */
   Array x(PD_F32, numbers), values(PD_F32, filled(rows * k, 9)), dy(PD_F32, random_floats(rows * k));
   Array dx(PD_F32, filled(rows * n, 9));
   Integers indices(std::vector<int32_t>((size_t)(rows * k), -1));
@@ -110,8 +112,22 @@ static void largest(int64_t rows, int64_t n, int64_t k) {
     }
 }
 
+static void sums(int64_t rows, int64_t chosen, int64_t width) {
+  const pd_type type = random_type();
+  Array y(random_type(), random_floats(rows * chosen * width)), weights(PD_F32, random_floats(rows * chosen));
+  Array sum(type, filled(rows * width, 9));
+  pd_expert_sum(y.in(), (const float *)weights.at, rows, chosen, width, sum.out());
+  std::vector<double> want((size_t)(rows * width)), allowed(want.size());
+  for (int64_t i = 0; i < rows * width; i++)
+    for (int64_t j = i / width * chosen; j < (i / width + 1) * chosen; j++) {
+      const double p = (double)weights.host[(size_t)j] * y.host[(size_t)(j * width + i % width)];
+      want[(size_t)i] += p, allowed[(size_t)i] += ((double)chosen * 0x1p-24 + rounding(type)) * fabs(p);
+    }
+  compare("sums over experts", sum.fetch(), want, allowed);
+}
+
 int main() {
-  static const Case cases[] = {{1, 1, 1, 1, 1, 0},    {5, 2, 3, 7, 9, 0},     {40, 2, 8, 33, 70, 0},
+  static const Case cases[] = {{1, 1, 1, 1, 1, 0},      {5, 2, 3, 7, 9, 0},     {40, 2, 8, 33, 70, 0},
                                {150, 1, 2, 16, 64, 90}, {70, 3, 5, 20, 65, 50}, {3, 2, 100, 5, 4, 0}};
   pd_cuda_check(cudaStreamCreateWithFlags(&pd_stream, cudaStreamNonBlocking), "make a stream");
   for (const Case &c : cases)
@@ -120,6 +136,8 @@ int main() {
       backward(c, form, form % 2);
       backward(c, form, form % 2 == 0);
     }
+  sums(5, 3, 7);
+  sums(40, 8, 64);
   for (int64_t k = 1; k <= 5; k++) largest(9, 5, k);
   largest(10, 64, 8);
   largest(3, 100, 100);
