@@ -12,7 +12,7 @@ struct pd_stack {
   const struct pd_source **part;
 };
 
-/* Finds the tensors of a parameter with this name and number of experts. False: there is no such stack in the files. */
+/* Finds the tensors of a parameter with this name and number of experts. False: a tensor is missing. */
 bool pd_stack_find(const struct pd_sources *s, const char *name, int64_t experts, struct pd_stack *to);
 void pd_stack_free(struct pd_stack *x);
 /* The first tensor with another shape than a part of a parameter [experts, rows, columns], or of no type that is read; NULL:

@@ -1,6 +1,6 @@
 /* Products of rows with the matrices of their experts. One block lists the rows by expert, in their order and without
  * atomics; counts stay on the device. Then a block has a tile of an expert's rows and of columns, or a tile of an expert's
- * gradient over all its rows. There are blocks for as many tiles as there may be; those beyond the last return. Sums are
+ * gradient over all its rows. The grid has blocks for the most tiles that are possible; blocks beyond the last tile return. Sums are
  * in f32, in order, so that bits do not depend on the run. */
 #include "pd_elements.h"
 #include "scratch.h"
@@ -102,7 +102,7 @@ static __device__ Load load_of(int i, bool lines_first) {
   return {at / STEP, at % STEP};
 }
 
-/* The expert of a tile; -1: there is no such tile. */
+/* The expert of a tile; -1: i is beyond the last tile. */
 static __device__ int64_t expert_of_tile(const Experts &e, const int32_t *tile, int32_t i) {
   int64_t first = 0, end = e.count; /* the last expert whose tiles do not begin behind i */
   if (i >= tile[e.count]) return -1;

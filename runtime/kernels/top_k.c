@@ -1,4 +1,4 @@
-/* The largest elements of rows, one row by one thread: a heap of the k first ones so far, whose top comes last among them. */
+/* The largest elements of rows, one row by one thread: a heap of the first k so far, with the last of them at the top. */
 #define PD_KERNELS
 #include <math.h>
 #include <omp.h>

@@ -1,6 +1,6 @@
 /* Names of experts' matrices. A model has one parameter for the matrices of all experts, `..experts.NAME` of shape
  * [experts, out, in]. Files hold the same tensor, or one tensor for each expert, `..experts.N.PART` of shape [out, in], for
- * some parameters in two parts, of which each has half of the rows. */
+ * some parameters in two parts, each with half of the rows. */
 #ifndef PD_STACKED_H
 #define PD_STACKED_H
 

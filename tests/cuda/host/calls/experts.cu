@@ -4,7 +4,7 @@
 
 struct Case {
   int64_t rows, chosen, count, in, out;
-  int busy; /* of a hundred rows so many go to the last expert */
+  int busy; /* percent of the rows that go to the last expert */
 };
 
 struct Sizes {
