@@ -39,6 +39,12 @@
   pd_lstm_backward(l, PD_IN(w), PD_IN(h0), PD_IN(c0), lengths, PD_IN(h), PD_IN(c), PD_IN(gates), PD_IN(dh), \
                    PD_IN(dh_n), PD_IN(dc_n), PD_OUT(d_gates), PD_OUT(previous), PD_OUT(dh0), PD_OUT(dc0),   \
                    scratch)
+#define pd_expert_linear(e, x, w, experts, y, scratch) \
+  pd_expert_linear(e, PD_IN(x), PD_IN(w), experts, PD_OUT(y), scratch)
+#define pd_expert_linear_weights(e, x, dy, experts, dw, first, scratch) \
+  pd_expert_linear_weights(e, PD_IN(x), PD_IN(dy), experts, dw, first, scratch)
+#define pd_expert_sum(y, weights, rows, chosen, width, sum) \
+  pd_expert_sum(PD_IN(y), weights, rows, chosen, width, PD_OUT(sum))
 #define pd_gather(table, index, rows, width, out, stride) \
   pd_gather(PD_IN(table), index, rows, width, PD_OUT(out), stride)
 #define pd_gather_gradient(accumulator, index, gradient, rows, width, stride, classes, first) \

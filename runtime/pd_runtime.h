@@ -629,6 +629,35 @@ void pd_lstm_backward(const struct pd_lstm *l, pd_in w, pd_in h0, pd_in c0, cons
                       pd_in c, pd_in gates, pd_in dh, pd_in dh_n, pd_in dc_n, pd_out d_gates, pd_out previous,
                       pd_out dh0, pd_out dc0, void *scratch);
 
+/* ---- largest elements (kernels/top_k.c) -------------------------------------------------------------- */
+/* The k largest of the n floats of each row, in falling order, and their indices; of equal ones the lower index first,
+ * NaN before all numbers. */
+void pd_top_k(const float *x, int64_t rows, int64_t n, int64_t k, float *values, int32_t *indices);
+/* dx: zeros, and dy at the indices. */
+void pd_top_k_gradient(const int32_t *indices, const float *dy, int64_t rows, int64_t n, int64_t k, float *dx);
+
+/* ---- experts (kernels/experts.c) --------------------------------------------------------------------- */
+/* y[row][chosen] = weight[expert] x[row][chosen], where `expert`, below `count`, is experts[row][chosen] and weight[expert]
+ * is [out][in]. Strides are in elements. Rows are grouped by expert; sums run over `in`, or over the rows of an expert,
+ * in a fixed order. */
+struct pd_experts {
+  int64_t rows, chosen, count, in, out;
+  int64_t x_row, x_chosen, x_column; /* x_chosen 0: all experts of a row read the same x */
+  int64_t y_row, y_chosen, y_column;
+  int64_t experts_row, experts_chosen;
+  int64_t weight_expert, weight_out, weight_in;
+};
+size_t pd_expert_linear_scratch(const struct pd_experts *e, int threads); /* bytes */
+size_t pd_expert_linear_weights_scratch(const struct pd_experts *e, int threads);
+void pd_expert_linear(const struct pd_experts *e, pd_in x, pd_in weight, const int32_t *experts, pd_out y,
+                      void *scratch);
+/* dw: dense floats [count][out][in]; first: overwrites them, else adds. */
+void pd_expert_linear_weights(const struct pd_experts *e, pd_in x, pd_in dy, const int32_t *experts, float *dw,
+                              bool first, void *scratch);
+
+/* sum[row] = the sum over j, in order, of weights[row][j] y[row][j], of `width` numbers; all are dense. */
+void pd_expert_sum(pd_in y, const float *weights, int64_t rows, int64_t chosen, int64_t width, pd_out sum);
+
 /* ---- collectives of a shard group (collectives.c) ---------------------------------------- */
 /* All ranks make the same calls in the same order. y[i] is the sum of x[i] in the order of ranks, bit-identical on
  * all ranks. scratch: pd_all_reduce_scratch bytes. */

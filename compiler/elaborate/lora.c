@@ -158,11 +158,26 @@ static const char *matched_table(const Graph *g, struct pd_range part) {
   return NULL;
 }
 
+/* A stack of experts' matrices that the target matches, by its name or that of its layer; NULL: none. */
+static const char *matched_experts(const Graph *g, struct pd_range part) {
+  for (int i = 0; i < g->params.n; i++) {
+    const Param *p = &g->params.at[i];
+    const char *end = strrchr(p->name, '.');
+    const char *layer = format("%.*s", end ? (int)(end - p->name) : 0, p->name);
+    if (p->shape.rank == 3 && (pd_alternative_matches(part, p->name) || pd_alternative_matches(part, layer)))
+      return p->name;
+  }
+  return NULL;
+}
+
 static void refuse_target(const Graph *g, struct pd_range part) {
   Diagnostic *d = error_at(NO_SPAN, "PD0418", "--lora: no linear layer matches '%.*s'", (int)part.n, part.at);
   const char *text = format("%.*s", (int)part.n, part.at), *table = matched_table(g, part), *like = some_layers(g);
+  const char *experts = matched_experts(g, part);
   if (strpbrk(text, "()[]\\^$+") || strstr(text, ".*"))
     help(d, "targets are patterns with * and ?, not regular expressions");
+  else if (experts)
+    help(d, "'%s' holds matrices of experts, which take no adapters", experts);
   else if (table)
     help(d, "'%s' is not a linear layer: embeddings take no adapters", table);
   if (*like)

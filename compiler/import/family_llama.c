@@ -185,15 +185,16 @@ static const Field mixtral_fields[] = {COMMON_FIELDS,
                                        {"num_experts_per_tok", FIELD_COUNT, "2", NULL},
                                        {"output_router_logits", FIELD_FLAG, "false", "false"},
                                        {0}};
-static const ShapeRule mixtral_shapes[] = {{"vocab_size", "embed_tokens.weight", 0, NULL},
-                                           {"hidden_size", "embed_tokens.weight", 1, NULL},
-                                           {"num_hidden_layers", "layers.", COUNT_LAYERS, NULL},
-                                           {"num_local_experts", "layers.0.block_sparse_moe.gate.weight", 0, NULL},
-                                           {"intermediate_size", "layers.0.block_sparse_moe.experts.0.w1.weight",
-                                            0, NULL},
-                                           {"tie_word_embeddings", "/lm_head.weight", IS_NOT_THERE, NULL},
-                                           HEAD_SHAPES,
-                                           {0}};
+static const ShapeRule mixtral_shapes[] = {
+    {"vocab_size", "embed_tokens.weight", 0, NULL},
+    {"hidden_size", "embed_tokens.weight", 1, NULL},
+    {"num_hidden_layers", "layers.", COUNT_LAYERS, NULL},
+    {"num_local_experts", "layers.0.block_sparse_moe.gate.weight", 0, NULL},
+    {"intermediate_size", "layers.0.block_sparse_moe.experts.0.w1.weight", 0, NULL},
+    {"intermediate_size", "layers.0.block_sparse_moe.experts.down_proj", 2, NULL},
+    {"tie_word_embeddings", "/lm_head.weight", IS_NOT_THERE, NULL},
+    HEAD_SHAPES,
+    {0}};
 const Family family_mixtral = {
     "mixtral",
     "A Mixtral",
@@ -208,6 +209,6 @@ const Family family_mixtral = {
     "top_k = $num_experts_per_tok, n_embd = $hidden_size, hidden = $intermediate_size, ",
     EMBEDDING
     "for i in 0..n_layer {\n"
-    "x = ${root}layers[i]: mixtral_block(x, n_head, n_kv_head, hidden, n_expert, top_k, base = $base, "
+    "x, imbalance = ${root}layers[i]: mixtral_block(x, n_head, n_kv_head, hidden, n_expert, top_k, base = $base, "
     "[[init_differs: init = $init, ]][[heads_differ: head_size = head_size, ]][[scaling: scaling = $scaling, ]]"
     "[[window: window = $window, ]]documents = document, eps = $rms_norm_eps);\n}\n" HEAD};

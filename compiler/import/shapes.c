@@ -7,6 +7,7 @@
 #include "import/internal.h"
 #include "shared/hugging_face.h"
 #include "shared/pattern.h"
+#include "shared/stacked.h"
 
 static Span place(const Import *m) { return (Span){.file = m->file}; }
 
@@ -164,6 +165,35 @@ static bool compare_one(const Import *m, const Param *p, const Tensor *t) {
   return false;
 }
 
+/* Whether the folder has a parameter of experts as a tensor for each, in this form; marks and compares the tensors. */
+static bool compare_experts(const Import *m, const Param *p, int form, bool *used, bool *good) {
+  const int parts = pd_stacked_parts(p->name, form);
+  const int64_t *dim = p->shape.dim;
+  if (!parts || p->shape.rank != 3 || !tensors_find(&m->tensors, pd_stacked_name(p->name, form, 0, 0)))
+    return false;
+  Param part = {.shape = {.rank = 2, .dim = {dim[1] / parts, dim[2]}}};
+  for (int64_t i = 0; i < dim[0] * parts; i++) {
+    const char *name = pd_stacked_name(p->name, form, i / parts, (int)(i % parts));
+    const Tensor *t = tensors_find(&m->tensors, name);
+    if (!t) {
+      error_at(place(m), "PD0653", "the folder has no tensor '%s', but others of %lld experts", name,
+               (long long)dim[0]);
+      *good = false;
+      return true;
+    }
+    used[t - m->tensors.at] = true;
+    *good &= compare_one(m, &part, t);
+  }
+  return true;
+}
+
+static bool are_experts(const Import *m, const Param *p, bool *used, bool *good) {
+  for (int form = 0; form < PD_STACKED_FORMS; form++)
+    if (compare_experts(m, p, form, used, good))
+      return true;
+  return false;
+}
+
 /* Reports all missing tensors in one diagnostic. */
 static void tell_missing(const Import *m, int missing, const char *first) {
   if (!missing)
@@ -205,7 +235,7 @@ bool shapes_compare(const Import *m, const char *text) {
     if (t) {
       used[t - m->tensors.at] = true;
       good &= compare_one(m, p, t);
-    } else if (!missing++) {
+    } else if (!are_experts(m, p, used, &good) && !missing++) {
       first = p->name;
     }
   }

@@ -280,12 +280,19 @@ static int64_t attention_backward(const struct pd_attention *a, int threads, con
   return pd_cuda_attention_scratch(a, true, planned_workspace(a, true, planned));
 }
 
+static int64_t experts(const struct pd_experts *e, int threads) {
+  (void)threads;
+  return pd_cuda_experts_scratch(e);
+}
+
 static const Library library = {.matmul = pd_cuda_matmul_scratch,
                                 .convolution = pd_cuda_convolution_scratch,
                                 .attention = attention,
                                 .attention_backward = attention_backward,
                                 .lstm = pd_cuda_lstm_scratch,
-                                .lstm_backward = pd_cuda_lstm_backward_scratch};
+                                .lstm_backward = pd_cuda_lstm_backward_scratch,
+                                .experts = experts,
+                                .experts_weights = experts};
 
 const Lowering gpu_lowering = {.loop = lower_loop,
                                .library = &library,

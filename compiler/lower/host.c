@@ -60,12 +60,21 @@ static int64_t attention(const struct pd_attention *a, int threads, const Worksp
 static int64_t lstm(const struct pd_lstm *l) { return (int64_t)pd_lstm_scratch(l); }
 static int64_t lstm_backward(const struct pd_lstm *l) { return (int64_t)pd_lstm_backward_scratch(l); }
 
+static int64_t experts(const struct pd_experts *e, int threads) {
+  return (int64_t)pd_expert_linear_scratch(e, threads);
+}
+static int64_t experts_weights(const struct pd_experts *e, int threads) {
+  return (int64_t)pd_expert_linear_weights_scratch(e, threads);
+}
+
 static const Library library = {.matmul = matmul,
                                 .convolution = convolution,
                                 .attention = attention,
                                 .attention_backward = attention,
                                 .lstm = lstm,
                                 .lstm_backward = lstm_backward,
+                                .experts = experts,
+                                .experts_weights = experts_weights,
                                 .told_types = true,
                                 .sees_others = true};
 

@@ -9,6 +9,7 @@ struct pd_matmul_shape;
 struct pd_convolution_shape;
 struct pd_attention;
 struct pd_lstm;
+struct pd_experts;
 struct Workspaces;
 
 /* The functions of calls on a target: scratch bytes of each call, from its description (pd_runtime.h). */
@@ -19,6 +20,8 @@ typedef struct Library {
   int64_t (*attention_backward)(const struct pd_attention *a, int threads, const struct Workspaces *planned);
   int64_t (*lstm)(const struct pd_lstm *l);
   int64_t (*lstm_backward)(const struct pd_lstm *l);
+  int64_t (*experts)(const struct pd_experts *e, int threads);
+  int64_t (*experts_weights)(const struct pd_experts *e, int threads);
   bool told_types;  /* products are created for fixed operand types; else each call passes the types */
   bool sees_others; /* ranks of a machine may read each other's memory */
 } Library;

@@ -255,6 +255,8 @@ extern const Op op_matmul, op_few_rows_matmul, op_weight_gradient, op_weight_and
     op_matmul_gelu_gradient;
 extern const Op op_attention, op_attention_gradient, op_cached_attention;
 extern const Op op_lstm, op_lstm_gradient;
+extern const Op op_top_k, op_top_k_gradient;
+extern const Op op_expert_linear, op_expert_linear_weights, op_expert_sum;
 extern const Op op_convolution, op_convolution_backward, op_convolution_weights;
 extern const Op op_max_pool, op_max_pool_gradient, op_average_pool, op_average_pool_gradient,
     op_adaptive_average_pool, op_adaptive_average_pool_gradient;

@@ -52,6 +52,7 @@ bool *hidden_matrices(const Graph *g) {
   const Way *way = find_ways(g);
   const int *view = find_views(g);
   bool *hidden = alloc((size_t)g->params.n + 1), *excluded = alloc((size_t)g->params.n + 1);
+  bool *stacked = alloc((size_t)g->params.n + 1); /* matrices of experts, which a product reads as they are */
   for (int i = 0; i < g->nodes.n; i++) {
     const Node *n = &g->nodes.at[i];
     bool product = is_product(g, i), further = false;
@@ -61,13 +62,15 @@ bool *hidden_matrices(const Graph *g) {
       int p = view[n->in[k]] - 1;
       if (p < 0)
         continue;
+      stacked[p] |= product && g->values.at[n->in[k]].shape.rank == 3;
       hidden[p] |= product && further;
       excluded[p] |= !product;
     }
   }
   for (int i = 0; i < g->params.n; i++) {
     const Param *p = &g->params.at[i];
-    hidden[i] = hidden[i] && !excluded[i] && is_trained(p) && p->shape.rank == 2;
+    hidden[i] =
+        hidden[i] && !excluded[i] && is_trained(p) && (p->shape.rank == 2 || (p->shape.rank == 3 && stacked[i]));
   }
   return hidden;
 }

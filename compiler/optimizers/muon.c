@@ -15,9 +15,10 @@ static Shape second(const Param *of) { return of->hidden ? no_moment : of->shape
 static int64_t scratch(const Param *of, const Library *library) {
   struct pd_matmul_shape product[PD_NEWTON_SCHULZ_PRODUCTS];
   struct pd_muon_work work;
-  int64_t rows = of->shape.dim[0], columns = of->shape.dim[1], most = 0;
   if (!of->hidden)
     return 0;
+  const int64_t *matrix = of->shape.dim + of->shape.rank - 2;
+  int64_t rows = matrix[0], columns = matrix[1], most = 0;
   pd_newton_schulz_products(rows, columns, product);
   for (int i = 0; i < PD_NEWTON_SCHULZ_PRODUCTS; i++) {
     int64_t bytes = library->matmul(&product[i]);
@@ -32,10 +33,11 @@ static double products(const Train *t, const Param *of) {
   double flops = 0;
   if (!of->hidden)
     return 0;
-  pd_newton_schulz_products(of->shape.dim[0], of->shape.dim[1], product);
+  const int64_t *matrix = of->shape.dim + of->shape.rank - 2;
+  pd_newton_schulz_products(matrix[0], matrix[1], product);
   for (int i = 0; i < PD_NEWTON_SCHULZ_PRODUCTS; i++)
     flops += 2 * (double)product[i].m * (double)product[i].n * (double)product[i].k;
-  return flops * numbers[STEPS];
+  return flops * numbers[STEPS] * (double)shape_elements(&of->shape) / (double)(matrix[0] * matrix[1]);
 }
 
 /* For a hidden matrix, without products: reads the gradient, reads and writes weights, writes, normalises and

@@ -6,6 +6,7 @@
 #include "shared/adapters.h"
 #include "shared/pattern.h"
 #include "checkpoint/sources.h"
+#include "checkpoint/stacks.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -97,10 +98,35 @@ static bool refuse_shape(const struct pd_sources *s, const struct pd_source *x, 
                    found, needed, transposed && !pd_is_adapter(e->name) ? TRANSPOSED : hint(s, e->name));
 }
 
+/* A parameter of all experts, from a tensor for each. */
+static bool load_stack(const struct pd_sources *s, const struct pd_parameter *p, const struct pd_stack *x,
+                       unsigned char *used, unsigned char *outcome, char *why) {
+  int64_t needed[2];
+  const struct pd_source *misfit = pd_stack_misfit(x, pd_whole_shape(p).dim, needed);
+  for (int i = 0; i < x->n; i++) used[x->part[i] - s->at] = 1;
+  if (misfit && may_start_fresh(p->name)) {
+    *outcome = FRESH;
+    pd_start_fresh(p);
+    return true;
+  }
+  if (misfit) return refuse_shape(s, misfit, 2, needed, why);
+  float *w = pd_fill_newest(p, 0);
+  pd_stack_copy(x, p, w);
+  pd_newest_filled(p, 0, w);
+  *outcome = READ;
+  return true;
+}
+
 static bool load_one(const struct pd_sources *s, const struct pd_parameter *p, unsigned char *used,
                      unsigned char *outcome, char *why) {
   const struct pd_source *x = pd_sources_find(s, p->name);
   bool fresh = may_start_fresh(p->name);
+  struct pd_stack stack;
+  if (!x && p->rank == 3 && pd_stack_find(s, p->name, pd_whole_shape(p).dim[0], &stack)) {
+    const bool ok = load_stack(s, p, &stack, used, outcome, why);
+    pd_stack_free(&stack);
+    return ok;
+  }
   if (!x) {
     fresh |= pd.stage->adapter_config && !pd.stage->inference && pd_is_adapter(p->name);
     *outcome = fresh ? FRESH : MISSING; /* reported together */

@@ -1,9 +1,11 @@
 #include "checkpoint/save_folder.h"
 
 #include "checkpoint/sources.h"
+#include "checkpoint/stacks.h"
 #include "shared/adapters.h"
 #include "shared/hugging_face.h"
 #include "shared/read_file.h"
+#include "shared/stacked.h"
 
 #include <cjson/cJSON.h>
 #include <dirent.h>
@@ -20,6 +22,10 @@ static struct {
   char *config; /* the text that is written */
   enum pd_dtype dtype;
   char **names; /* by order of declaration; NULL: the model's */
+  struct parts {
+    int n;
+    char **names;
+  } * parts; /* by order of declaration: tensors of which a parameter of experts consists; 0: it is one tensor */
 } like;
 
 enum pd_dtype pd_folder_dtype(void) { return like.dtype; }
@@ -29,6 +35,11 @@ void pd_folder_rename(int order, char **name) {
   if (!like.names[order] && !dropped) return;
   free(*name);
   *name = dropped ? NULL : pd_copy_text(like.names[order]);
+}
+
+int pd_folder_parts(int order, char *const **names) {
+  *names = like.parts[order].names;
+  return like.parts[order].n;
 }
 
 static bool join(char *to, const char *folder, const char *name) {
@@ -176,6 +187,33 @@ static bool same_shape(const struct pd_entry *a, const struct pd_entry *b) {
   ": config.json in '%.300s' describes another model than this one. help: write a file, such as --save " \
   "tuned.safetensors"
 
+/* Of a folder without weights: names as transformers writes them. */
+static void name_parts(const struct pd_entry *e, struct parts *to) {
+  const int form = e->name && e->rank == 3 ? pd_stacked_usual(e->name) : -1;
+  const int parts = form < 0 ? 0 : pd_stacked_parts(e->name, form);
+  if (!parts) return;
+  to->names = pd_allocate(sizeof *to->names * (size_t)(e->dim[0] * parts));
+  for (; to->n < e->dim[0] * parts; to->n++) {
+    to->names[to->n] = pd_stacked_name(e->name, form, to->n / parts, to->n % parts);
+    if (!to->names[to->n]) pd_fail("out of memory");
+  }
+}
+
+/* Takes the names of a parameter's tensors, if the files have one for each expert. */
+static bool take_parts(const struct pd_sources *s, const struct pd_entry *e, struct parts *to, bool *used) {
+  struct pd_stack stack;
+  int64_t part[2];
+  if (e->rank != 3 || !pd_stack_find(s, e->name, e->dim[0], &stack)) return false;
+  const bool fits = !pd_stack_misfit(&stack, e->dim, part);
+  to->names = pd_allocate(sizeof *to->names * (size_t)stack.n);
+  for (int i = 0; i < stack.n && fits; i++) {
+    to->names[to->n++] = pd_copy_text(stack.part[i]->entry->name);
+    used[stack.part[i] - s->at] = true;
+  }
+  pd_stack_free(&stack);
+  return fits;
+}
+
 /* Takes the parameters' names from the tensors, which must be those of the model. */
 static bool take_names(const struct pd_sources *s, const struct pd_entry *entries, const cJSON *config,
                        char *why) {
@@ -183,7 +221,7 @@ static bool take_names(const struct pd_sources *s, const struct pd_entry *entrie
   bool ok = true, *used = pd_allocate((size_t)s->n + 1);
   for (int i = 0; i < n && ok; i++) {
     const struct pd_source *x = entries[i].name ? pd_sources_find(s, entries[i].name) : NULL;
-    if (!entries[i].name) continue;
+    if (!entries[i].name || (!x && take_parts(s, &entries[i], &like.parts[i], used))) continue;
     ok = (x && (s->file[x->file].is_shard || same_shape(x->entry, &entries[i]))) ||
          pd_refuse(why, "--save: the weights there have %s '%.200s'" OTHER_MODEL,
                    x ? "another shape of parameter" : "no parameter", entries[i].name, like.path);
@@ -302,6 +340,7 @@ static bool read_folder(const struct pd_entry *entries, char *why) {
   bool ok = cJSON_IsObject(config) || pd_refuse(why, "'%s' is not JSON, or it is cut short", path);
   ok = ok && check_config(config, path, why);
   ok = ok && open_sources(&s, why) && choose_dtype(config, &s, why);
+  for (int i = 0; i < pd.stage->n_model_parameters && ok && !s.n; i++) name_parts(&entries[i], &like.parts[i]);
   ok = ok && (!s.n || take_names(&s, entries, config, why));
   if (ok) like.config = with_tie(with_dtype(text, config), config);
   cJSON_Delete(config);
@@ -326,6 +365,7 @@ bool pd_folder_start(const struct pd_entry *entries, char *why) {
   const int n = pd.stage->n_model_parameters;
   int64_t bytes = 0;
   like.names = pd_allocate(sizeof *like.names * (size_t)n);
+  like.parts = pd_allocate(sizeof *like.parts * (size_t)n);
   if (!choose_folder(why) || !(adapters ? name_adapters : read_folder)(entries, why)) return false;
   for (int i = 0; i < n; i++)
     if (entries[i].name && (!adapters || pd_is_adapter(entries[i].name)))

@@ -12,6 +12,9 @@ bool pd_folder_start(const struct pd_entry *entries, char *why);
 enum pd_dtype pd_folder_dtype(void);
 /* Replaces a parameter's malloc'd name by its name in files; frees names of parameters that are not saved. */
 void pd_folder_rename(int order, char **name);
+/* The number of tensors of equal shapes that the folder has of a parameter of experts, in the order of its elements, and
+ * their names; 0: one tensor. */
+int pd_folder_parts(int order, char *const **names);
 /* Writes config.json, and copies generation_config.json and the tokenizer's files; or adapter_config.json. */
 bool pd_folder_copy(struct pd_output_folder *to);
 /* True if the path is absent, or a folder with only files that a save writes; else false after filling `why`. */

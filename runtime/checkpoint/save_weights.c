@@ -112,6 +112,7 @@ struct save {
   int *writer;
   float *piece;
   void *rounded; /* a piece in the type of files */
+  bool folder;
 };
 
 /* Rounds elements [first, first + n) of a tensor to the type of files. */
@@ -146,15 +147,40 @@ static bool write_tensor(FILE *out, const struct save *s, int order) {
   return true;
 }
 
+/* The tensors of a folder's or a file's parameter: itself, or those of each expert. Adds them to `to` of n. */
+static int add_entries(const struct save *s, int order, struct pd_entry *to, int n) {
+  const struct pd_entry *whole = &s->entries[order];
+  char *const *names = NULL;
+  const int parts = s->folder ? pd_folder_parts(order, &names) : 0;
+  if (!whole->name) return n;
+  if (!parts) to[n++] = *whole;
+  for (int i = 0; i < parts; i++) {
+    struct pd_entry *e = &to[n++];
+    *e =
+        (struct pd_entry){.name = names[i], .dtype = whole->dtype, .rank = 2, .elements = whole->elements / parts};
+    e->dim[0] = e->elements / whole->dim[2], e->dim[1] = whole->dim[2];
+  }
+  return n;
+}
+
+/* The tensors of parameters [first, end), malloc'd. */
+static struct pd_entry *entries_between(const struct save *s, int first, int end, int *n) {
+  char *const *names;
+  int most = end - first;
+  for (int i = first; i < end; i++) most += s->folder ? pd_folder_parts(i, &names) : 0;
+  struct pd_entry *all = pd_allocate(sizeof *all * (size_t)most);
+  *n = 0;
+  for (int i = first; i < end; i++) *n = add_entries(s, i, all, *n);
+  return all;
+}
+
 /* Writes tensors [first, end) as one file. */
 static bool write_tensors(FILE *out, const struct save *s, int first, int end) {
   char *classes = pd_classes_text(pd_training_data);
   const char *const metadata[][2] = {{"format", "pt"}, {"classes", classes}};
   int n = 0;
   size_t bytes = 0;
-  struct pd_entry *present = pd_allocate(sizeof *present * (size_t)(end - first));
-  for (int i = first; i < end; i++)
-    if (s->entries[i].name) present[n++] = s->entries[i];
+  struct pd_entry *present = entries_between(s, first, end, &n);
   unsigned char *header = pd_safetensors_header(present, n, metadata, classes ? 2 : 1, &bytes);
   free(classes);
   free(present);
@@ -202,12 +228,16 @@ static bool write_index(struct pd_output_folder *to, const struct save *s, const
   double total = 0;
   cJSON *root = cJSON_CreateObject(), *metadata = cJSON_AddObjectToObject(root, "metadata"),
         *map = cJSON_AddObjectToObject(root, "weight_map");
-  for (int file = 0, i = 0; file < files; file++)
-    for (name_file(name, sizeof name, file, files); i < ends[file]; i++) {
-      if (!s->entries[i].name) continue;
-      cJSON_AddStringToObject(map, s->entries[i].name, name);
-      total += (double)bytes_of(&s->entries[i]);
+  for (int file = 0; file < files; file++) {
+    int n;
+    struct pd_entry *present = entries_between(s, file ? ends[file - 1] : 0, ends[file], &n);
+    name_file(name, sizeof name, file, files);
+    for (int i = 0; i < n; i++) {
+      cJSON_AddStringToObject(map, present[i].name, name);
+      total += (double)bytes_of(&present[i]);
     }
+    free(present);
+  }
   cJSON_AddNumberToObject(metadata, "total_size", total);
   char *text = cJSON_Print(root);
   cJSON_Delete(root);
@@ -276,6 +306,7 @@ static void write_all(const char *path, bool folder, struct save *s) {
     if ((folder || pd.stage->adapter_config) && s->entries[i].name) pd_folder_rename(i, &s->entries[i].name);
   }
   s->rounded = pd_allocate(PIECE * sizeof(uint16_t));
+  s->folder = folder;
   (folder ? write_folder : write_file)(path, s);
   free(s->rounded);
 }

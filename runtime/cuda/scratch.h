@@ -421,4 +421,14 @@ PD_PLANNED int64_t pd_cuda_lstm_backward_scratch(const struct pd_lstm *l) {
   return PD_SCRATCH_UNIT + pd_lstm_gates_bytes(l) + 3 * pd_lstm_state_bytes(l) + pd_cuda_matmul_scratch(&m);
 }
 
+/* ---- experts ------------------------------------------------------------------------------------ */
+
+enum { PD_EXPERT_ROWS = 64, PD_EXPERT_SHARES = 256 }; /* rows of a tile; threads that list the rows */
+
+/* Integers: first rows and first tiles of the experts, each thread's count of each expert, the rows. */
+PD_PLANNED int64_t pd_cuda_experts_scratch(const struct pd_experts *e) {
+  return PD_SCRATCH_UNIT +
+         (2 * (e->count + 1) + PD_EXPERT_SHARES * e->count + e->rows * e->chosen) * (int64_t)sizeof(int32_t);
+}
+
 #endif

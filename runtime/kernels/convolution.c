@@ -76,7 +76,8 @@ static void execute(const struct call *call, const void *const *at, void *scratc
   }
   set(call->scratch, scratch);
   arguments[call->n] = (dnnl_exec_arg_t){DNNL_ARG_SCRATCHPAD, call->scratch};
-  check_run(dnnl_primitive_execute(call->primitive, pd_stream, call->n + 1, arguments), "execute a primitive");
+  check_run(dnnl_primitive_execute(call->primitive, pd_onednn.stream, call->n + 1, arguments),
+            "execute a primitive");
 }
 
 /* Weights of `channels` output channels, with a leading axis of groups if there are several. */

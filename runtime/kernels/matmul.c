@@ -319,7 +319,7 @@ static void execute(const struct call *call, const void *a, const void *b, const
     set(call->bias, bias);
     arguments[n++] = (dnnl_exec_arg_t){DNNL_ARG_BIAS, call->bias};
   }
-  check_run(dnnl_primitive_execute(call->primitive, pd_stream, n, arguments), "execute a matmul");
+  check_run(dnnl_primitive_execute(call->primitive, pd_onednn.stream, n, arguments), "execute a matmul");
 }
 
 /* Byte offset of the part's matrices and rows; 0 for operands shared by the batch. */

@@ -45,35 +45,36 @@ void pd_objects_destroy(struct pd_objects *o) {
 
 /* ---- oneDNN's engine -------------------------------------------------------------------------------------- */
 
-dnnl_engine_t pd_engine;
-dnnl_stream_t pd_stream;
-static pthread_mutex_t opening = PTHREAD_MUTEX_INITIALIZER;
-static int opened;
+struct pd_onednn pd_onednn;
+static struct {
+  pthread_mutex_t lock;
+  int n; /* calls of pd_engine_open without their pd_engine_close */
+} opened = {PTHREAD_MUTEX_INITIALIZER, 0};
 
 static dnnl_status_t open_engine(void) {
-  dnnl_status_t status = dnnl_engine_create(&pd_engine, dnnl_cpu, 0);
+  dnnl_status_t status = dnnl_engine_create(&pd_onednn.engine, dnnl_cpu, 0);
   if (status != dnnl_success) return status;
-  status = dnnl_stream_create(&pd_stream, pd_engine, dnnl_stream_default_flags);
-  if (status != dnnl_success) dnnl_engine_destroy(pd_engine);
+  status = dnnl_stream_create(&pd_onednn.stream, pd_onednn.engine, dnnl_stream_default_flags);
+  if (status != dnnl_success) dnnl_engine_destroy(pd_onednn.engine);
   return status;
 }
 
 void pd_engine_open(void) {
-  pthread_mutex_lock(&opening);
-  dnnl_status_t status = opened ? dnnl_success : open_engine();
-  if (status == dnnl_success) opened++;
-  pthread_mutex_unlock(&opening);
+  pthread_mutex_lock(&opened.lock);
+  dnnl_status_t status = opened.n ? dnnl_success : open_engine();
+  if (status == dnnl_success) opened.n++;
+  pthread_mutex_unlock(&opened.lock);
   if (status != dnnl_success) pd_fail("oneDNN cannot create its engine (status %d)", (int)status);
 }
 
 void pd_engine_close(void) {
-  pthread_mutex_lock(&opening);
-  if (--opened == 0) {
-    dnnl_stream_destroy(pd_stream);
-    dnnl_engine_destroy(pd_engine);
-    pd_engine = NULL;
+  pthread_mutex_lock(&opened.lock);
+  if (--opened.n == 0) {
+    dnnl_stream_destroy(pd_onednn.stream);
+    dnnl_engine_destroy(pd_onednn.engine);
+    pd_onednn.engine = NULL;
   }
-  pthread_mutex_unlock(&opening);
+  pthread_mutex_unlock(&opened.lock);
 }
 
 /* ---- failures --------------------------------------------------------------------------------------------- */

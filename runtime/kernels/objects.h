@@ -20,8 +20,10 @@ void pd_object_own(void *object, void (*destroy)(void *object));
 void pd_objects_destroy(struct pd_objects *o);
 
 /* oneDNN's engine and stream, alike for all kernels and owners of the process. */
-extern dnnl_engine_t pd_engine;
-extern dnnl_stream_t pd_stream;
+extern struct pd_onednn {
+  dnnl_engine_t engine;
+  dnnl_stream_t stream;
+} pd_onednn;
 void pd_engine_open(void); /* counts: the last pd_engine_close closes it */
 void pd_engine_close(void);
 

@@ -19,7 +19,7 @@ static inline void check_run(dnnl_status_t status, const char *what) {
 }
 
 static inline void open_library(void) {
-  if (!pd_engine) pd_engine_open();
+  if (!pd_onednn.engine) pd_engine_open();
 }
 
 /* ---- processor and version ----------------------------------------------------------------------------- */
@@ -136,7 +136,7 @@ static inline void destroy_memory(void *memory) { dnnl_memory_destroy(memory); }
 
 static inline dnnl_memory_t memory(descriptor_seen d) {
   dnnl_memory_t m;
-  check(dnnl_memory_create(&m, d, pd_engine, DNNL_MEMORY_NONE), "create a memory object");
+  check(dnnl_memory_create(&m, d, pd_onednn.engine, DNNL_MEMORY_NONE), "create a memory object");
   pd_object_own(m, destroy_memory);
   return m;
 }
@@ -184,15 +184,16 @@ static inline dnnl_status_t plan_matmul(dnnl_primitive_desc_t *plan, descriptor_
 #if DNNL_VERSION_MAJOR < 3
   dnnl_matmul_desc_t d;
   dnnl_status_t status = dnnl_matmul_desc_init(&d, a, b, bias, c);
-  return status == dnnl_success ? dnnl_primitive_desc_create(plan, &d, attributes, pd_engine, NULL) : status;
+  return status == dnnl_success ? dnnl_primitive_desc_create(plan, &d, attributes, pd_onednn.engine, NULL)
+                                : status;
 #else
-  return dnnl_matmul_primitive_desc_create(plan, pd_engine, a, b, bias, c, attributes);
+  return dnnl_matmul_primitive_desc_create(plan, pd_onednn.engine, a, b, bias, c, attributes);
 #endif
 }
 
 static inline dnnl_status_t plan_reorder(dnnl_primitive_desc_t *plan, descriptor_seen from, descriptor_seen to,
                                          dnnl_primitive_attr_t attributes) {
-  return dnnl_reorder_primitive_desc_create(plan, from, pd_engine, to, pd_engine, attributes);
+  return dnnl_reorder_primitive_desc_create(plan, from, pd_onednn.engine, to, pd_onednn.engine, attributes);
 }
 
 /* A convolution's description: images, weights, bias (or NULL), results, and the kernel's geometry in rows and
@@ -209,9 +210,10 @@ static inline dnnl_status_t plan_convolution(dnnl_primitive_desc_t *plan, const 
   dnnl_status_t status =
       dnnl_dilated_convolution_forward_desc_init(&d, dnnl_forward_training, dnnl_convolution_direct, c->x, c->w,
                                                  c->bias, c->y, c->stride, c->dilation, c->padding, c->padding);
-  return status == dnnl_success ? dnnl_primitive_desc_create(plan, &d, attributes, pd_engine, NULL) : status;
+  return status == dnnl_success ? dnnl_primitive_desc_create(plan, &d, attributes, pd_onednn.engine, NULL)
+                                : status;
 #else
-  return dnnl_convolution_forward_primitive_desc_create(plan, pd_engine, dnnl_forward_training,
+  return dnnl_convolution_forward_primitive_desc_create(plan, pd_onednn.engine, dnnl_forward_training,
                                                         dnnl_convolution_direct, c->x, c->w, c->bias, c->y,
                                                         c->stride, c->dilation, c->padding, c->padding,
                                                         attributes);
@@ -227,11 +229,12 @@ static inline dnnl_status_t plan_convolution_backward(dnnl_primitive_desc_t *pla
   dnnl_status_t status =
       dnnl_dilated_convolution_backward_data_desc_init(&d, dnnl_convolution_direct, c->x, c->w, c->y, c->stride,
                                                        c->dilation, c->padding, c->padding);
-  return status == dnnl_success ? dnnl_primitive_desc_create(plan, &d, attributes, pd_engine, forward) : status;
+  return status == dnnl_success ? dnnl_primitive_desc_create(plan, &d, attributes, pd_onednn.engine, forward)
+                                : status;
 #else
-  return dnnl_convolution_backward_data_primitive_desc_create(plan, pd_engine, dnnl_convolution_direct, c->x, c->w,
-                                                              c->y, c->stride, c->dilation, c->padding, c->padding,
-                                                              forward, attributes);
+  return dnnl_convolution_backward_data_primitive_desc_create(plan, pd_onednn.engine, dnnl_convolution_direct,
+                                                              c->x, c->w, c->y, c->stride, c->dilation, c->padding,
+                                                              c->padding, forward, attributes);
 #endif
 }
 
@@ -244,10 +247,11 @@ static inline dnnl_status_t plan_convolution_weights(dnnl_primitive_desc_t *plan
   dnnl_status_t status =
       dnnl_dilated_convolution_backward_weights_desc_init(&d, dnnl_convolution_direct, c->x, c->w, NULL, c->y,
                                                           c->stride, c->dilation, c->padding, c->padding);
-  return status == dnnl_success ? dnnl_primitive_desc_create(plan, &d, attributes, pd_engine, forward) : status;
+  return status == dnnl_success ? dnnl_primitive_desc_create(plan, &d, attributes, pd_onednn.engine, forward)
+                                : status;
 #else
-  return dnnl_convolution_backward_weights_primitive_desc_create(plan, pd_engine, dnnl_convolution_direct, c->x,
-                                                                 c->w, NULL, c->y, c->stride, c->dilation,
+  return dnnl_convolution_backward_weights_primitive_desc_create(plan, pd_onednn.engine, dnnl_convolution_direct,
+                                                                 c->x, c->w, NULL, c->y, c->stride, c->dilation,
                                                                  c->padding, c->padding, forward, attributes);
 #endif
 }

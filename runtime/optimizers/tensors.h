@@ -68,11 +68,14 @@ static struct newton_schulz *find_newton_schulz(int64_t rows, int64_t columns) {
   return n;
 }
 
+/* Rows and columns of a hidden matrix, or of each of several that are stacked. */
+static const int64_t *matrix_of(const struct pd_parameter *p) { return p->dim + p->rank - 2; }
+
 static void muon_start(const struct pd_parameter *p) {
   struct pd_matmul_shape shape[PD_NEWTON_SCHULZ_PRODUCTS];
-  if (!p->hidden || find_newton_schulz(p->dim[0], p->dim[1])) return;
+  if (!p->hidden || find_newton_schulz(matrix_of(p)[0], matrix_of(p)[1])) return;
   struct newton_schulz *n = (struct newton_schulz *)pd_allocate(sizeof *n);
-  n->rows = p->dim[0], n->columns = p->dim[1];
+  n->rows = matrix_of(p)[0], n->columns = matrix_of(p)[1];
   n->next = newton_schulz;
   newton_schulz = n;
   pd_newton_schulz_products(n->rows, n->columns, shape);
@@ -93,21 +96,17 @@ static void muon_other(const struct pd_tensor_update *u) {
   PD_MAP(pd_muon_others, x, 1, p->elements);
 }
 
-static void muon_tensor(const struct pd_tensor_update *u) {
-  const struct pd_parameter *p = u->parameter;
-  if (!p->hidden) {
-    muon_other(u);
-    return;
-  }
-  const struct newton_schulz *n = find_newton_schulz(p->dim[0], p->dim[1]);
+/* The matrix that begins at element `at` of the parameter. */
+static void muon_matrix(const struct pd_tensor_update *u, const struct newton_schulz *n, int64_t at) {
   const float *no_bias = NULL;
+  const int64_t elements = n->rows * n->columns;
   struct pd_muon_work x = {};
   x.s = pd_muon_constants((const struct pd_muon_arguments *)u->arguments, u->rate, n->rows, n->columns, u->scale,
-                          p->decays);
-  x.from = u->from, x.to = u->to, x.gradient = u->gradient, x.m = u->moment[0];
+                          u->parameter->decays);
+  x.from = u->from + at, x.to = u->to + at, x.gradient = u->gradient + at, x.m = u->moment[0] + at;
   pd_muon_lay_out(&x, n->rows, n->columns, n->scratch, u->scratch);
-  PD_SUM(pd_muon_momentum, x, p->elements, x.parts, x.norm);
-  PD_MAP(pd_muon_normalise, x, 1, p->elements);
+  PD_SUM(pd_muon_momentum, x, elements, x.parts, x.norm);
+  PD_MAP(pd_muon_normalise, x, 1, elements);
   for (int i = 0; i < x.s.steps; i++) {
     pd_matmul(n->product[PD_GRAM], x.x, x.x, no_bias, x.gram, x.library);
     pd_matmul(n->product[PD_SQUARE], x.gram, x.gram, no_bias, x.square, x.library);
@@ -118,5 +117,15 @@ static void muon_tensor(const struct pd_tensor_update *u) {
     float *before = x.x;
     x.x = x.next, x.next = before;
   }
-  PD_MAP(pd_muon_weights, x, 1, p->elements);
+  PD_MAP(pd_muon_weights, x, 1, elements);
+}
+
+static void muon_tensor(const struct pd_tensor_update *u) {
+  const struct pd_parameter *p = u->parameter;
+  if (!p->hidden) {
+    muon_other(u);
+    return;
+  }
+  const struct newton_schulz *n = find_newton_schulz(matrix_of(p)[0], matrix_of(p)[1]);
+  for (int64_t at = 0; at < p->elements; at += n->rows * n->columns) muon_matrix(u, n, at);
 }

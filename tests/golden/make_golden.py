@@ -492,6 +492,54 @@ def lstms():
     case.write(loss, lengths.reshape(4, 1))
 
 
+def experts():
+    shapes = {"given.weight": (40, 28), "probe.weight": (40, 59), "mixture.gate.weight": (6, 10),
+              "mixture.experts.gate_up_proj": (6, 14, 10), "mixture.experts.down_proj": (6, 10, 7),
+              "mlp.up_proj": (4, 9, 8), "mlp.down_proj": (4, 8, 9)}
+    case = Case("experts", 4, 10, shapes)
+    scores = case.w["given.weight"][:, 16:]
+    scores[...] = numpy.round(scores * 2) / 2  # many are equal
+
+    def largest(x, k):
+        """Of equal elements the lower index first, which torch.topk does not promise."""
+        values, order = x.sort(dim=-1, descending=True, stable=True)
+        return values[..., :k], order[..., :k]
+
+    def mixed(x, weights, chosen, n, expert):
+        """Every expert of every row, and zeros as the weights of those that are not chosen."""
+        dense = torch.zeros(*weights.shape[:-1], n).double().scatter(-1, chosen, weights)
+        return sum(dense[..., i:i + 1] * expert(i, x) for i in range(n))
+
+    def loss(w, tokens):
+        given, p = w["given.weight"][tokens], w["probe.weight"][tokens]
+        scores = given[..., 16:]
+        values, at = largest(scores, 5)
+        total = (values * p[..., 0:5]).mean() + (F.one_hot(at[..., 2], 12) * scores * p[..., 5:17]).mean()
+        total = total + (largest(scores, 12)[0] * p[..., 17:29]).mean()
+        total = total + (F.one_hot(largest(scores, 1)[1][..., 0], 12) * scores * p[..., 47:59]).mean()
+
+        def gated(i, x):
+            gate, up = F.linear(x, w["mixture.experts.gate_up_proj"][i]).chunk(2, -1)
+            return F.linear(F.silu(gate) * up, w["mixture.experts.down_proj"][i])
+
+        x = given[..., :10]
+        logits = F.linear(x, w["mixture.gate.weight"])
+        every = logits.softmax(-1)
+        weights, chosen = largest(every, 2)
+        y = mixed(x, weights / weights.sum(-1, keepdim=True), chosen, 6, gated)
+        total = total + (y * p[..., 29:39]).mean() + 0.01 * logits.logsumexp(-1).square().mean()
+        shares = F.one_hot(chosen, 6).double().mean(1).sum(1)
+        total = total + 0.1 * 6 * (shares * every.mean(1)).sum(-1).mean()
+
+        def plain(i, x):
+            return F.linear(F.gelu(F.linear(x, w["mlp.up_proj"][i])), w["mlp.down_proj"][i])
+
+        weights, chosen = largest(given[..., 10:14].softmax(-1), 3)
+        return total + (mixed(x[..., :8], weights, chosen, 4, plain) * p[..., 39:47]).mean()
+
+    case.write(loss)
+
+
 def probed(y, probe):
     """The mean of a loss statement: each sample's elements times the first of its probe."""
     y = y.flatten(1)
@@ -552,5 +600,5 @@ def pooling():
 
 if __name__ == "__main__":
     for make in (pointwise, powers, shapes, products, expanded, attention, windows, layers, activations, extras, sequence, blocks,
-                 lstms, convolution, pooling):
+                 lstms, experts, convolution, pooling):
         make()

@@ -465,6 +465,46 @@ static void test_gather(void **state) {
   check(g, apply_2(g, &op_gather, new_param(g, "table", SHAPE(5, 4)), tokens));
 }
 
+/* The k largest of rows with equal elements, which differ by less than the differences. */
+static void test_top_k(void **state) {
+  (void)state;
+  for (int64_t k = 1; k <= 5; k += 2)
+    for (int batched = 0; batched < 2; batched++) {
+      Graph *g = new_graph();
+      int x = operand(g, "x", batched, SHAPE(2, 5));
+      check(g, apply(g, &op_top_k, &x, 1, (Attr[MAX_ATTR]){{.number = (double)k}}));
+    }
+}
+
+/* Experts from tokens or from the largest elements; rows for all experts of a position, and for each. */
+static void test_expert_linear(void **state) {
+  (void)state;
+  for (int form = 0; form < 8; form++) {
+    bool shared = form & 1, matrix = form & 2, chosen = form & 4;
+    Graph *g = new_graph();
+    Shape rows = matrix ? SHAPE(4, 3) : SHAPE(3), experts = matrix ? SHAPE(4, 2) : SHAPE(2);
+    Shape each = matrix ? SHAPE(4, 2, 3) : SHAPE(2, 3), scores = matrix ? SHAPE(4, 5) : SHAPE(5);
+    int in[3] = {operand(g, "x", true, shared ? rows : each), new_param(g, "weight", SHAPE(5, 4, 3)), 0};
+    if (chosen) {
+      int of[1] = {operand(g, "scores", true, scores)};
+      int node = graph_node(g, &op_top_k, of, 1, (Attr[MAX_ATTR]){{.number = 2}}, 0, NO_SPAN);
+      in[2] = graph_output(g, node, 1);
+    } else {
+      in[2] = new_tokens(g, "experts", 5, experts);
+    }
+    check(g, apply(g, &op_expert_linear, in, 3, NULL));
+  }
+}
+
+static void test_expert_sum(void **state) {
+  (void)state;
+  for (int batched = 0; batched < 2; batched++) {
+    Graph *g = new_graph();
+    int y = operand(g, "y", batched, SHAPE(4, 2, 3)), weights = operand(g, "weights", batched, SHAPE(4, 2));
+    check(g, apply_2(g, &op_expert_sum, y, weights));
+  }
+}
+
 static void test_one_hot_picks_labels(void **state) {
   (void)state;
   Graph *g = new_graph();
@@ -512,6 +552,8 @@ static void test_table_is_complete(void **state) {
                                    &op_attention_gradient,
                                    &op_cached_attention,
                                    &op_lstm_gradient,
+                                   &op_top_k_gradient,
+                                   &op_expert_linear_weights,
                                    &op_gather_gradient,
                                    &op_gather_part,
                                    &op_gather_gradient_part,
@@ -584,6 +626,17 @@ static void test_mistakes_are_diagnosed(void **state) {
   refuse(g, &op_gather, (int[]){x, t}, 2, NULL);
   refuse(g, &op_gather, (int[]){w, x}, 2, NULL);
   refuse(g, &op_one_hot, &t, 1, NULL);
+  refuse(g, &op_top_k, &x, 1, (Attr[MAX_ATTR]){{.number = 0}});
+  refuse(g, &op_top_k, &x, 1, (Attr[MAX_ATTR]){{.number = 4}});
+  refuse(g, &op_top_k, &t, 1, (Attr[MAX_ATTR]){{.number = 1}});
+  int matrices = new_param(g, "matrices", SHAPE(9, 4, 3)), few = new_param(g, "few", SHAPE(8, 4, 3));
+  refuse(g, &op_expert_linear, (int[]){x, matrices, x}, 3, NULL);
+  refuse(g, &op_expert_linear, (int[]){t, matrices, t}, 3, NULL);
+  refuse(g, &op_expert_linear, (int[]){y, matrices, t}, 3, NULL);
+  refuse(g, &op_expert_linear, (int[]){x, w, t}, 3, NULL);
+  refuse(g, &op_expert_linear, (int[]){x, few, t}, 3, NULL);
+  refuse(g, &op_expert_linear, (int[]){head, matrices, t}, 3, NULL);
+  refuse(g, &op_expert_sum, (int[]){head, x}, 2, NULL);
   refuse(g, &op_attention, (int[]){x, x, x}, 3, NULL);
   refuse(g, &op_attention, (int[]){head, head, x}, 3, NULL);
   refuse(g, &op_attention, (int[]){head, head, head, x}, 4, NULL);
@@ -661,6 +714,9 @@ int main(void) {
       cmocka_unit_test(test_convolution),
       cmocka_unit_test(test_pooling),
       cmocka_unit_test(test_gather),
+      cmocka_unit_test(test_top_k),
+      cmocka_unit_test(test_expert_linear),
+      cmocka_unit_test(test_expert_sum),
       cmocka_unit_test(test_one_hot_picks_labels),
       cmocka_unit_test(test_detach_stops),
       cmocka_unit_test(test_table_is_complete),

@@ -1,0 +1,58 @@
+#include "checkpoint/stacks.h"
+
+#include "checkpoint/checkpoint.h"
+#include "messages/messages.h"
+#include "shared/stacked.h"
+#include "update/update.h"
+
+#include <stdlib.h>
+
+static bool find_form(const struct pd_sources *s, const char *name, int64_t experts, int form,
+                      struct pd_stack *to) {
+  const int parts = pd_stacked_parts(name, form);
+  *to = (struct pd_stack){0};
+  if (!parts) return false;
+  to->part = pd_allocate(sizeof *to->part * (size_t)(experts * parts));
+  for (int64_t i = 0; i < experts * parts; i++) {
+    char *of_part = pd_stacked_name(name, form, i / parts, (int)(i % parts));
+    if (!of_part) pd_fail("out of memory");
+    to->part[to->n] = pd_sources_find(s, of_part);
+    free(of_part);
+    if (!to->part[to->n++]) {
+      pd_stack_free(to);
+      return false;
+    }
+  }
+  return true;
+}
+
+bool pd_stack_find(const struct pd_sources *s, const char *name, int64_t experts, struct pd_stack *to) {
+  for (int form = 0; form < PD_STACKED_FORMS; form++)
+    if (find_form(s, name, experts, form, to)) return true;
+  return false;
+}
+
+void pd_stack_free(struct pd_stack *x) {
+  free(x->part);
+  *x = (struct pd_stack){0};
+}
+
+const struct pd_source *pd_stack_misfit(const struct pd_stack *x, const int64_t *whole, int64_t part[2]) {
+  part[0] = whole[0] * whole[1] / x->n;
+  part[1] = whole[2];
+  for (int i = 0; i < x->n; i++) {
+    const struct pd_entry *e = x->part[i]->entry;
+    if (e->rank != 2 || e->dim[0] != part[0] || e->dim[1] != part[1] || e->dtype == PD_DTYPE_OTHER)
+      return x->part[i];
+  }
+  return NULL;
+}
+
+void pd_stack_copy(const struct pd_stack *x, const struct pd_parameter *p, float *to) {
+  const int64_t own = pd_own_elements(p), each = x->part[0]->entry->elements;
+  for (int64_t i = 0; i < own; i++) {
+    const int64_t at = p->runs ? pd_whole_element(p, i) : i;
+    to[i] = pd_entry_float(x->part[at / each]->entry, at % each);
+  }
+  for (int64_t i = own; i < p->elements; i++) to[i] = 0;
+}

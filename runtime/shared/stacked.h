@@ -1,0 +1,28 @@
+/* Names of experts' matrices. A model has one parameter for the matrices of all experts, `..experts.NAME` of shape
+ * [experts, out, in]. Files hold the same tensor, or one tensor for each expert, `..experts.N.PART` of shape [out, in], for
+ * some parameters in two parts, each with half of the rows. */
+#ifndef PD_STACKED_H
+#define PD_STACKED_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+enum { PD_STACKED_FORMS = 5 };
+
+/* The number of tensors for each expert, if files hold a parameter of this name in this form; 0: not in this form. */
+int pd_stacked_parts(const char *name, int form);
+/* The form that transformers writes for a parameter of this name; -1: none. */
+int pd_stacked_usual(const char *name);
+/* The name of a part of an expert, malloc'd; NULL: out of memory. */
+char *pd_stacked_name(const char *name, int form, int64_t expert, int part);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif
