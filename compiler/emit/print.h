@@ -162,6 +162,11 @@ const char *element_type(const Buffer *b);           /* "float" */
 bool has_masters(const Emit *e);
 bool is_sharded(const Emit *e); /* each replica keeps a shard of the optimizer's state */
 
+/* ---- measured.c: the tables of algorithms and engines before setup(), and its statements that read them */
+
+void print_measured(Emit *e);
+void use_measured(Emit *e);
+
 /* ---- regions.c */
 void find_families(Emit *e); /* after name_members: regions that share functions have structs with equal members */
 void print_loops_and_objects(Emit *e);

@@ -644,39 +644,6 @@ void print_loops_and_objects(Emit *e) {
   text_add(&e->out, "%s", loops.at);
 }
 
-/* The plan's algorithms of products, before setup(). */
-static void print_algorithms(Emit *e) {
-  const Algorithms *a = e->plan->algorithms;
-  text_add(&e->out, "/* How cuBLASLt was fastest at products, when they were measured. */\n"
-                    "static const struct pd_algorithm algorithms[] = {\n");
-  for (int i = 0; i < a->of.n; i++) {
-    Names fields = {0};
-    for (int k = 0; k < ALGORITHM_NUMBERS; k++)
-      if (a->of.at[i].number[k])
-        push(&fields, internf(".%s = %" PRId64, algorithm_members[k], a->of.at[i].number[k]));
-    text_add(&e->out, "  {.product = %s,\n", string_literal(a->of.at[i].product));
-    text_list(&e->out, 3, "   ", &fields, "},\n");
-  }
-  text_add(&e->out, "};\n\n");
-}
-
-/* The plan's engines of attention, before setup(). */
-static void print_attentions(Emit *e) {
-  const AttentionList *all = &e->plan->attentions->of;
-  text_add(&e->out, "/* The attentions at which cuDNN was faster than the runtime's kernels. */\n"
-                    "static const struct pd_planned_attention attentions[] = {\n");
-  for (int i = 0; i < all->n; i++) {
-    const Attention *a = &all->at[i];
-    text_add(&e->out, "  {.attention = %s,\n", string_literal(a->attention));
-    text_add(&e->out, "   .engine = %" PRId64 ", .workspace = %" PRId64 ", .n_knobs = %d", a->engine, a->workspace,
-             a->n_knobs);
-    for (int k = 0; k < 2 * a->n_knobs; k++)
-      text_add(&e->out, "%s%" PRId64, k ? ", " : ", .knobs = {", a->knobs[k]);
-    text_add(&e->out, a->n_knobs ? "}},\n" : "},\n");
-  }
-  text_add(&e->out, "};\n\n");
-}
-
 /* body: the statements that follow, or NULL. */
 static void open_setup(Emit *e, const char *body) {
   if (!e->library) {
@@ -694,10 +661,6 @@ static void open_setup(Emit *e, const char *body) {
 }
 
 void print_setup(Emit *e) {
-  const Algorithms *algorithms = e->plan->algorithms;
-  const Attentions *attentions = e->plan->attentions;
-  const bool has_attentions = e->dialect->takes_algorithms && attentions && attentions->of.n;
-  const bool has_algorithms = e->dialect->takes_algorithms && algorithms && algorithms->of.n;
   Text body = {0};
   Names done = {0};
   for (int i = 0; i < N_LISTS; i++)
@@ -724,16 +687,8 @@ void print_setup(Emit *e) {
       push(&list, intern("arena->scratch"));
     e->dialect->print_loop_call(&body, 2, e->k, k, kernel_function(e, k->kernel), &list);
   }
-  if (has_algorithms)
-    print_algorithms(e);
-  if (has_attentions)
-    print_attentions(e);
+  print_measured(e);
   open_setup(e, body.at);
-  if (has_algorithms)
-    text_add(&e->out, "  pd_use_algorithms(algorithms, %d, %s, %" PRId64 ");\n", algorithms->of.n,
-             string_literal(algorithms->library.device), algorithms->library.version);
-  if (has_attentions)
-    text_add(&e->out, "  pd_use_attentions(attentions, %d, %s, %" PRId64 ");\n", attentions->of.n,
-             string_literal(attentions->library.device), attentions->library.version);
+  use_measured(e);
   text_add(&e->out, "%s}\n\n", body.n ? body.at : "");
 }

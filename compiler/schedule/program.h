@@ -218,6 +218,9 @@ bool stream_next(Stream *s, Step *step);
 /* Whether each loop has the action that moves its cursor exactly once, so that the run ends, and
  * numbers are in range; else false with the reason. */
 bool program_well_formed(const Program *p, char **why);
+/* Whether all stages' Programs are well formed, describe one pipeline, hold each part of the model once, and have the
+ * least delays that their turns in flight allow (definition.c). */
+bool programs_agree(const Program *p, int n_stages, char **why);
 /* The weight version that microbatch k of the run uses. */
 int64_t program_version(const Program *p, int64_t k);
 const char *action_name(Action a);
