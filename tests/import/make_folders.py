@@ -50,8 +50,16 @@ cases = {
                             {"num_attention_heads": 2, "use_parallel_residual": False, "attention_bias": False,
                              "rope_parameters": {"rope_type": "default", "rope_theta": 100.0,
                                                  "partial_rotary_factor": 1.0}}),
+    "qwen3_moe": (hf.Qwen3MoeConfig, hf.Qwen3MoeForCausalLM,
+                  {"head_dim": 8, "moe_intermediate_size": 12, "num_experts": 5, "num_experts_per_tok": 2, "norm_topk_prob": True}),
+    "qwen3_moe_mixed": (hf.Qwen3MoeConfig, hf.Qwen3MoeForCausalLM,
+                        {"head_dim": 6, "moe_intermediate_size": 12, "num_experts": 4, "num_experts_per_tok": 3,
+                         "norm_topk_prob": False, "num_hidden_layers": 6, "decoder_sparse_step": 2, "mlp_only_layers": [3],
+                         "use_sliding_window": True, "sliding_window": 5, "attention_bias": True,
+                         "tie_word_embeddings": True, "rope_parameters": linear}),
     "mixtral": (hf.MixtralConfig, hf.MixtralForCausalLM, {"num_local_experts": 3, "num_experts_per_tok": 2}),
 }
+updates = {"qwen3_moe": 10, "qwen3_moe_mixed": 10}  # by default UPDATES
 sharded = {"qwen2"}  # saved in several files with an index
 
 
@@ -69,9 +77,9 @@ def continued(model):
     return tokens[len(PROMPT):]
 
 
-def losses(model, tokens, targets):
+def losses(model, tokens, targets, updates):
     optimizer = torch.optim.SGD(model.parameters(), lr=RATE, momentum=MOMENTUM)
-    for _ in range(UPDATES):
+    for _ in range(updates):
         logits = model(tokens).logits
         loss = torch.nn.functional.cross_entropy(logits.reshape(-1, VOCAB), targets.reshape(-1))
         optimizer.zero_grad()
@@ -104,7 +112,7 @@ def make(name):
         with open(os.path.join(folder, "greedy"), "w") as out:
             out.write(",".join(str(t) for t in continued(model)) + "\n")
     with open(os.path.join(folder, "losses"), "w") as out:
-        out.writelines(f"{loss:.9g}\n" for loss in losses(model, tokens, targets))
+        out.writelines(f"{loss:.9g}\n" for loss in losses(model, tokens, targets, updates.get(name, UPDATES)))
     with torch.no_grad():
         np.save(os.path.join(folder, "tuned.npy"), model(tokens).logits.numpy().astype(np.float32))
 
