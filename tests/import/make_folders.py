@@ -41,6 +41,11 @@ cases = {
     "gemma2": (hf.Gemma2Config, hf.Gemma2ForCausalLM,
                {"head_dim": 8, "num_hidden_layers": 3, "query_pre_attn_scalar": 12, "sliding_window": 5,
                 "attn_logit_softcapping": 2.0, "final_logit_softcapping": 3.0}),
+    "gemma3": (hf.Gemma3TextConfig, hf.Gemma3ForCausalLM,
+               {"head_dim": 8, "num_hidden_layers": 6, "query_pre_attn_scalar": 12, "sliding_window": 5,
+                "sliding_window_pattern": 3, "rope_parameters": {
+                    "full_attention": {"rope_type": "linear", "factor": 2.5, "rope_theta": 500.0},
+                    "sliding_attention": {"rope_type": "default", "rope_theta": 100.0}}}),
     "gpt2": (hf.GPT2Config, hf.GPT2LMHeadModel,
              {"n_positions": LENGTH, "n_embd": 16, "n_layer": 2, "n_head": 2, "resid_pdrop": 0, "embd_pdrop": 0,
               "attn_pdrop": 0}),
@@ -59,7 +64,7 @@ cases = {
                          "tie_word_embeddings": True, "rope_parameters": linear}),
     "mixtral": (hf.MixtralConfig, hf.MixtralForCausalLM, {"num_local_experts": 3, "num_experts_per_tok": 2}),
 }
-updates = {"qwen3_moe": 10, "qwen3_moe_mixed": 10}  # by default UPDATES
+updates = {"qwen3_moe": 10, "qwen3_moe_mixed": 10, "gemma3": 10}  # by default UPDATES
 sharded = {"qwen2"}  # saved in several files with an index
 
 
