@@ -1,5 +1,6 @@
-/* Gemma's families: gemma and gemma2. */
+/* Gemma's families: gemma, gemma2 and gemma3. */
 #include <math.h>
+#include <string.h>
 
 #include "import/internal.h"
 
@@ -96,3 +97,83 @@ const Family family_gemma2 = {
     "documents = document, eps = $rms_norm_eps);\n}\n" HEAD
     "[[final_logit_softcapping: logits = $final_logit_softcapping * tanh(logits / "
     "$final_logit_softcapping);\n]]"};
+
+/* ---- gemma3 -------------------------------------------------------------------------------------- */
+
+static const Field gemma3_fields[] = {COMMON_FIELDS,
+                                      {"hidden_activation", FIELD_WORD, "gelu_pytorch_tanh", "gelu_pytorch_tanh"},
+                                      {"query_pre_attn_scalar", FIELD_NUMBER, "256", NULL},
+                                      {"attn_logit_softcapping", FIELD_OTHER, NULL, NULL},
+                                      {"final_logit_softcapping", FIELD_OTHER, NULL, NULL},
+                                      {"sliding_window", FIELD_COUNT, "4096", NULL},
+                                      {"sliding_window_pattern", FIELD_COUNT, "6", NULL},
+                                      {"layer_types", FIELD_OTHER, NULL, NULL},
+                                      {"rope_local_base_freq", FIELD_OTHER, NULL, NULL},
+                                      {0}};
+
+static bool has_no_caps(const Import *m) {
+  static const char *const caps[] = {"attn_logit_softcapping", "final_logit_softcapping"};
+  for (int i = 0; i < 2; i++) {
+    const cJSON *item = cJSON_GetObjectItemCaseSensitive(m->config, caps[i]);
+    if (!item || cJSON_IsNull(item))
+      continue;
+    refuse_field(m, caps[i], cJSON_IsNumber(item) ? number_text(item->valuedouble) : "no number", "null");
+    return false;
+  }
+  return true;
+}
+
+static bool has_layer_types(const Import *m) {
+  const cJSON *types = cJSON_GetObjectItemCaseSensitive(m->config, "layer_types"), *item;
+  if (!types || cJSON_IsNull(types))
+    return true;
+  bool good = cJSON_IsArray(types) && cJSON_GetArraySize(types) == known_number(m, "num_hidden_layers");
+  cJSON_ArrayForEach(item, types) good &=
+      cJSON_IsString(item) &&
+      (!strcmp(item->valuestring, "sliding_attention") || !strcmp(item->valuestring, "full_attention"));
+  if (!good)
+    error_at((Span){.file = m->file}, "PD0603",
+             "'layer_types' must have 'sliding_attention' or 'full_attention' for each of %s layers",
+             known(m, "num_hidden_layers"));
+  return good;
+}
+
+/* Layers with a window have their own base, and no scaling. */
+static bool derive_gemma3(Import *m) {
+  const double global_theta = 1000000, pattern = known_number(m, "sliding_window_pattern");
+  if (!has_no_caps(m) || !has_layer_types(m) || !derive_ropes(m, global_theta, usual_theta))
+    return false;
+  set_known(m, "attention_scale", number_text(known_number(m, "query_pre_attn_scalar")));
+  derive_window(m, pattern == 1 ? "" : format("(i + 1) %% %g != 0", pattern));
+  const bool scaled = is_known(m, "scaling");
+  const char *sliding = known(m, "sliding"), *local = known(m, "local_base"), *window = known(m, "sliding_window");
+  if (!strcmp(sliding, "true")) {
+    set_known(m, "base", local);
+    set_known(m, "scaling", "");
+  } else if (*sliding) {
+    set_known(m, "window_lines",
+              format("window = none;\nbase = %s;\n%sif %s {\nwindow = %s;\nbase = %s;\n%s}\n", known(m, "base"),
+                     scaled ? format("scaling = %s;\n", known(m, "scaling")) : "", sliding, window, local,
+                     scaled ? "scaling = none;\n" : ""));
+    set_known(m, "base", "base");
+    set_known(m, "scaling", scaled ? "scaling" : "");
+  }
+  return true;
+}
+
+const Family family_gemma3 = {
+    "gemma3_text",
+    "A Gemma 3",
+    "model.",
+    "gemma",
+    gemma3_fields,
+    shapes,
+    "_sliding_window_pattern",
+    derive_gemma3,
+    attributes,
+    EMBEDDING
+    "for i in 0..n_layer {\n${window_lines}"
+    "x = ${root}layers[i]: gemma3_block(x, n_head, n_kv_head, hidden, base = $base, [[init_differs: init = $init, ]]"
+    "head_size = head_size, [[scaling: scaling = $scaling, ]]scale = 1 / sqrt($attention_scale), "
+    "[[attention_bias: bias = true, ]][[window: window = $window, ]]"
+    "documents = document, eps = $rms_norm_eps);\n}\n" HEAD};

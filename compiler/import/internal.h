@@ -56,8 +56,8 @@ typedef struct Family {
 } Family;
 
 extern const Family family_llama, family_mistral, family_qwen2, family_qwen3, family_olmo2, family_gpt2,
-    family_gpt_neox, family_gemma, family_gemma2, family_phi3, family_mixtral, family_bert, family_roberta,
-    family_vit, family_t5;
+    family_gpt_neox, family_gemma, family_gemma2, family_gemma3, family_phi3, family_mixtral, family_qwen3_moe,
+    family_bert, family_roberta, family_vit, family_t5;
 
 /* ---- tensors (tensors.c) ------------------------------------------------------------------------- */
 
@@ -106,9 +106,12 @@ bool shapes_compare(const Import *m, const char *text); /* compares the model's 
 /* Reads rope_theta, rope_scaling and rope_parameters; sets base, scaling ("" or a list) and partial_rotary_factor.
  * `scalings` false: only plain frequencies are supported. */
 bool derive_rope(Import *m, double usual_theta, bool scalings);
+/* The same for models whose layers with a window have another base: sets base and scaling of the layers with full attention, and
+ * local_base. */
+bool derive_ropes(Import *m, double usual_theta, double usual_local);
 /* Sets rotary_size: the fraction partial_rotary_factor of a head. */
 bool derive_rotary_size(Import *m, double head_size);
-/* Sets window and window_lines from sliding_window and layer_types. `usual`: the condition on layer i for a window
+/* Sets window, window_lines and sliding, the condition for a layer with a window, from sliding_window and layer_types. `usual`: the condition on layer i for a window
  * if layer_types is missing; "" none, "true" all. */
 void derive_window(Import *m, const char *usual);
 

@@ -104,15 +104,14 @@ static bool find_rope(const Import *m, Rope *r) {
   return false;
 }
 
-bool derive_rope(Import *m, double usual_theta, bool scalings) {
-  Rope r;
-  if (!find_rope(m, &r))
-    return false;
+/* Of an object, or, with the base, of the field `top` of config.json. */
+static bool read_rope(Import *m, Rope r, const char *top, double usual_theta, bool scalings) {
   set_known(m, "scaling", "");
   const cJSON *theta = member(r.object, "rope_theta"), *partial = member(r.object, "partial_rotary_factor");
-  Rope top = {"config.json", m->config}, *from = theta ? &r : &top;
+  const Rope whole = {"config.json", m->config};
   double base = usual_theta;
-  if ((theta || member(m->config, "rope_theta")) && !(base = positive(m, from, "rope_theta")))
+  if ((theta || member(m->config, top)) &&
+      !(base = theta ? positive(m, &r, "rope_theta") : positive(m, &whole, top)))
     return false;
   set_known(m, "base", number_text(base));
   if (partial) {
@@ -122,6 +121,52 @@ bool derive_rope(Import *m, double usual_theta, bool scalings) {
     set_known(m, "partial_rotary_factor", number_text(share));
   }
   return !r.object || read_object(m, &r, scalings);
+}
+
+bool derive_rope(Import *m, double usual_theta, bool scalings) {
+  Rope r;
+  return find_rope(m, &r) && read_rope(m, r, "rope_theta", usual_theta, scalings);
+}
+
+/* The members of rope_parameters by type of layer; rope_scaling is that of full attention. */
+static bool find_ropes(const Import *m, Rope *full, Rope *sliding) {
+  Rope r;
+  if (!find_rope(m, &r))
+    return false;
+  *full = r;
+  *sliding = (Rope){"rope_parameters.sliding_attention", NULL};
+  if (!r.object || !strcmp(r.field, "rope_scaling"))
+    return true;
+  *full = (Rope){"rope_parameters.full_attention", member(r.object, "full_attention")};
+  sliding->object = member(r.object, "sliding_attention");
+  for (const cJSON *item = r.object->child; item; item = item->next)
+    if (strcmp(item->string, "full_attention") && strcmp(item->string, "sliding_attention")) {
+      refuse_unknown(m, make_utf8(format("rope_parameters.%.200s", item->string)));
+      return false;
+    }
+  for (int i = 0; i < 2; i++) {
+    const Rope *of = i ? sliding : full;
+    if (of->object && !cJSON_IsObject(of->object)) {
+      error_at((Span){.file = m->file}, "PD0603", "'%s' must be an object", of->field);
+      return false;
+    }
+    if (of->object && !object_is_plain(m, of->object))
+      return false;
+  }
+  return true;
+}
+
+bool derive_ropes(Import *m, double usual_theta, double usual_local) {
+  Rope full, sliding;
+  if (!find_ropes(m, &full, &sliding) || !read_rope(m, sliding, "rope_local_base_freq", usual_local, false))
+    return false;
+  set_known(m, "local_base", known(m, "base"));
+  if (!read_rope(m, full, "rope_theta", usual_theta, true))
+    return false;
+  if (!is_known(m, "partial_rotary_factor") || known_number(m, "partial_rotary_factor") == 1)
+    return true;
+  refuse_field(m, "partial_rotary_factor", known(m, "partial_rotary_factor"), "1");
+  return false;
 }
 
 bool derive_rotary_size(Import *m, double head_size) {
@@ -141,7 +186,15 @@ static bool is_sliding(const cJSON *types, int i) {
   return cJSON_IsString(item) && !strcmp(item->valuestring, "sliding_attention");
 }
 
-/* A condition for sliding layers i: "i % 2 == 0", "i >= 28"; "" none, "true" all. */
+/* Whether every layer slides but each p-th. */
+static bool has_pattern(const cJSON *types, int n, int p) {
+  for (int i = 0; i < n; i++)
+    if (is_sliding(types, i) != ((i + 1) % p != 0))
+      return false;
+  return true;
+}
+
+/* A condition for sliding layers i: "i % 2 == 0", "(i + 1) % 6 != 0", "i >= 28"; "" none, "true" all. */
 static const char *condition(const cJSON *types) {
   const int n = cJSON_GetArraySize(types);
   Text list = {0};
@@ -159,6 +212,9 @@ static const char *condition(const cJSON *types) {
   }
   if (!some || some == n)
     return some ? "true" : "";
+  for (int p = 3; p <= n; p++)
+    if (has_pattern(types, n, p))
+      return format("(i + 1) %% %d != 0", p);
   return alternate ? "i % 2 == 0" : tail ? format("i >= %d", first) : list.at;
 }
 
@@ -166,6 +222,7 @@ void derive_window(Import *m, const char *usual) {
   const cJSON *types = member(m->config, "layer_types");
   const char *which = !is_known(m, "sliding_window") ? "" : cJSON_IsArray(types) ? condition(types) : usual;
   const bool all = !strcmp(which, "true"), some = *which && !all;
+  set_known(m, "sliding", which);
   set_known(m, "window", all ? known(m, "sliding_window") : some ? "window" : "");
   set_known(m, "window_lines",
             some ? format("window = none;\nif %s { window = %s; }\n", which, known(m, "sliding_window")) : "");

@@ -211,9 +211,14 @@ static void compare_scaling(struct comparison *c, const struct rope *r, double t
   }
 }
 
+/* As Gemma 3, whose layers with a window have another base: a trait is one value of all layers. */
+static bool has_two_ropes(const cJSON *root) {
+  return field(root, "rope_local_base_freq") || field(field(root, "rope_parameters"), "sliding_attention");
+}
+
 static void compare_rope(struct comparison *c) {
   const char *dim = pd_trait("rotary_dim"), *own = pd_trait("rope_theta");
-  if (!dim) return;
+  if (!dim || has_two_ropes(c->root)) return;
   const struct rope r = read_rope(c->root);
   const double theta = own ? atof(own) : r.theta;
   if (own && r.theta > 0 && !is_near(r.theta, theta))

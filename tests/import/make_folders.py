@@ -41,6 +41,11 @@ cases = {
     "gemma2": (hf.Gemma2Config, hf.Gemma2ForCausalLM,
                {"head_dim": 8, "num_hidden_layers": 3, "query_pre_attn_scalar": 12, "sliding_window": 5,
                 "attn_logit_softcapping": 2.0, "final_logit_softcapping": 3.0}),
+    "gemma3": (hf.Gemma3TextConfig, hf.Gemma3ForCausalLM,
+               {"head_dim": 8, "num_hidden_layers": 6, "query_pre_attn_scalar": 12, "sliding_window": 5,
+                "sliding_window_pattern": 3, "rope_parameters": {
+                    "full_attention": {"rope_type": "linear", "factor": 2.5, "rope_theta": 500.0},
+                    "sliding_attention": {"rope_type": "default", "rope_theta": 100.0}}}),
     "gpt2": (hf.GPT2Config, hf.GPT2LMHeadModel,
              {"n_positions": LENGTH, "n_embd": 16, "n_layer": 2, "n_head": 2, "resid_pdrop": 0, "embd_pdrop": 0,
               "attn_pdrop": 0}),
@@ -50,8 +55,16 @@ cases = {
                             {"num_attention_heads": 2, "use_parallel_residual": False, "attention_bias": False,
                              "rope_parameters": {"rope_type": "default", "rope_theta": 100.0,
                                                  "partial_rotary_factor": 1.0}}),
+    "qwen3_moe": (hf.Qwen3MoeConfig, hf.Qwen3MoeForCausalLM,
+                  {"head_dim": 8, "moe_intermediate_size": 12, "num_experts": 5, "num_experts_per_tok": 2, "norm_topk_prob": True}),
+    "qwen3_moe_mixed": (hf.Qwen3MoeConfig, hf.Qwen3MoeForCausalLM,
+                        {"head_dim": 6, "moe_intermediate_size": 12, "num_experts": 4, "num_experts_per_tok": 3,
+                         "norm_topk_prob": False, "num_hidden_layers": 6, "decoder_sparse_step": 2, "mlp_only_layers": [3],
+                         "use_sliding_window": True, "sliding_window": 5, "attention_bias": True,
+                         "tie_word_embeddings": True, "rope_parameters": linear}),
     "mixtral": (hf.MixtralConfig, hf.MixtralForCausalLM, {"num_local_experts": 3, "num_experts_per_tok": 2}),
 }
+updates = {"qwen3_moe": 10, "qwen3_moe_mixed": 10, "gemma3": 10}  # by default UPDATES
 sharded = {"qwen2"}  # saved in several files with an index
 
 
@@ -69,9 +82,9 @@ def continued(model):
     return tokens[len(PROMPT):]
 
 
-def losses(model, tokens, targets):
+def losses(model, tokens, targets, updates):
     optimizer = torch.optim.SGD(model.parameters(), lr=RATE, momentum=MOMENTUM)
-    for _ in range(UPDATES):
+    for _ in range(updates):
         logits = model(tokens).logits
         loss = torch.nn.functional.cross_entropy(logits.reshape(-1, VOCAB), targets.reshape(-1))
         optimizer.zero_grad()
@@ -104,7 +117,7 @@ def make(name):
         with open(os.path.join(folder, "greedy"), "w") as out:
             out.write(",".join(str(t) for t in continued(model)) + "\n")
     with open(os.path.join(folder, "losses"), "w") as out:
-        out.writelines(f"{loss:.9g}\n" for loss in losses(model, tokens, targets))
+        out.writelines(f"{loss:.9g}\n" for loss in losses(model, tokens, targets, updates.get(name, UPDATES)))
     with torch.no_grad():
         np.save(os.path.join(folder, "tuned.npy"), model(tokens).logits.numpy().astype(np.float32))
 
