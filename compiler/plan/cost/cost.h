@@ -38,6 +38,8 @@ Ints kernel_nodes(const struct StageKernels *k, const struct Kernel *kernel);
 /* ---- price.c */
 /* Counted seconds of a node at a microbatch of b samples, from its operations alone. */
 double counted_seconds(const Graph *g, int node, int64_t b, const Rates *rates);
+/* Seconds of a collective of a shard group, which counted_seconds does not know. */
+double collective_seconds(const Planner *r, int node, int64_t b, const Rates *rates);
 int *piece_of_nodes(const Graph *g, const Pieces *p); /* by node; backward nodes by the node they serve */
 Subject model_subject(const Graph *g, const Pieces *p);
 

@@ -18,10 +18,9 @@ static double weight_traffic(const Graph *g, const Node *n, const OpCost *c, con
   return bytes / rates->stream;
 }
 
-/* Seconds of a collective in a shard group of N ranks, as in runtime/messages/tensor.c. Each rank receives 1/N of
- * the value from each other rank, and adds or stores it. A sum needs a second round; short sums send whole values
- * in one round. */
-static double meeting_seconds(const Planner *r, int node, int64_t b, const Rates *rates) {
+/* As in runtime/messages/tensor.c: each rank receives 1/N of the value from each other rank, and adds or stores
+ * it. A sum needs a second round; short sums send whole values in one round. */
+double collective_seconds(const Planner *r, int node, int64_t b, const Rates *rates) {
   const Graph *g = r->g;
   const Node *n = &g->nodes.at[node];
   const Shape *x = in_shape(g, node, 0), *y = out_shape(g, node, 0);
@@ -174,7 +173,7 @@ static void add_meetings(const Planner *r, int64_t b, const Rates *rates, const 
     if (g->nodes.at[i].op->collective) {
       double beside = of ? seconds_beside(g, run, i, of) : 0;
       (i < g->n_forward ? s->forward : s->backward)[piece[i]] +=
-          rates->call + fmax(0, meeting_seconds(r, i, b, rates) - beside);
+          rates->call + fmax(0, collective_seconds(r, i, b, rates) - beside);
     }
 }
 
