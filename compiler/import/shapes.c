@@ -165,8 +165,8 @@ static bool compare_one(const Import *m, const Param *p, const Tensor *t) {
   return false;
 }
 
-/* Whether the folder has a parameter of experts as a tensor for each, in this form; marks and compares the tensors, and
- * reports the first one missing. */
+/* Whether the folder has a parameter of experts as a tensor for each, in this form; marks and compares the tensors,
+ * and reports the first one missing. */
 static bool compare_experts(const Import *m, const Param *p, int form, bool *used, bool *good) {
   const int parts = p->shape.rank == 3 ? pd_stacked_parts(p->name, form) : 0;
   const int64_t *dim = p->shape.dim;
