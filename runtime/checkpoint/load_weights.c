@@ -87,13 +87,14 @@ static const char *hint(const struct pd_sources *s, const char *name) {
 
 #define TRANSPOSED ". help: for transposed weights, as in Hugging Face's GPT-2, give the layer 'stored = in_out'"
 
-static bool refuse_shape(const struct pd_sources *s, const struct pd_source *x, int rank, const int64_t *dim,
-                         char *why) {
+/* The tensor's shape is not the needed one of this rank, of the parameter or of one of its experts. */
+static bool refuse_shape(const struct pd_sources *s, const struct pd_parameter *p, const struct pd_source *x,
+                         int rank, const int64_t *dim, char *why) {
   const struct pd_entry *e = x->entry;
   char found[160], needed[160];
   print_shape(found, sizeof found, e->rank, e->dim);
   print_shape(needed, sizeof needed, rank, dim);
-  bool transposed = rank == 2 && e->rank == 2 && e->dim[0] == dim[1] && e->dim[1] == dim[0];
+  bool transposed = p->rank == 2 && e->rank == 2 && e->dim[0] == dim[1] && e->dim[1] == dim[0];
   return pd_refuse(why, "'%s': tensor '%s' has shape %s, but the model needs %s%s", s->file[x->file].path, e->name,
                    found, needed, transposed && !pd_is_adapter(e->name) ? TRANSPOSED : hint(s, e->name));
 }
@@ -130,7 +131,7 @@ static bool load_stack(const struct pd_sources *s, const struct pd_parameter *p,
   const bool fresh = may_start_fresh(p->name);
   if (x->missing && !fresh) return refuse_missing(s, p, x, why);
   const struct pd_source *misfit = x->missing ? NULL : pd_stack_misfit(x, pd_whole_shape(p).dim, needed);
-  if (misfit && !fresh) return refuse_shape(s, misfit, 2, needed, why);
+  if (misfit && !fresh) return refuse_shape(s, p, misfit, 2, needed, why);
   for (int i = 0; i < x->n; i++)
     if (x->part[i]) used[x->part[i] - s->at] = 1;
   if (x->missing || misfit) {
@@ -157,7 +158,7 @@ static bool load_tensor(const struct pd_sources *s, const struct pd_parameter *p
   struct pd_shape whole = pd_whole_shape(p);
   const int64_t *needed = file->is_shard ? whole.dim : dim;
   if (!has_shape(x->entry, p->rank, needed)) {
-    if (!may_start_fresh(p->name)) return refuse_shape(s, x, p->rank, needed, why);
+    if (!may_start_fresh(p->name)) return refuse_shape(s, p, x, p->rank, needed, why);
     *outcome = RESHAPED;
     pd_start_fresh(p);
     return true;
