@@ -5,6 +5,7 @@
 #include "base/table.h"
 #include "elaborate/elaborate.h"
 #include "ops/op.h"
+#include "shared/pattern.h"
 
 #ifdef FUZZING_BUILD_MODE_UNSAFE_FOR_PRODUCTION /* tests/fuzz: slow inputs find nothing new */
 enum { MAX_SCOPES = 500, MAX_STATEMENTS = 5000, MAX_BUILT = 1 << 22 };
@@ -270,6 +271,9 @@ Val lora_adapt(Elaborator *e, Frame *f, const int in[2], Val y, Span span);
 void lora_finish(Elaborator *e);
 
 /* ---- patterns.c: parameter patterns of `train`, after all parameters exist --------------------- */
+/* The parameter of all experts whose tensors in files, one for each expert, have a name that the alternative matches;
+ * the name is compared without `end`, if it has this end. NULL: none. */
+const Param *stack_of_matched(const Graph *g, struct pd_range part, const char *end);
 void read_frozen(Elaborator *e); /* `freeze` and `train_only`, or -D, which replaces either */
 void freeze_parameters(Elaborator *e);
 void group_parameters(Elaborator *e); /* after freeze_parameters() */

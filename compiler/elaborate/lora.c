@@ -7,7 +7,6 @@
 #include "base/json.h"
 #include "elaborate/internal.h"
 #include "shared/adapters.h"
-#include "shared/pattern.h"
 
 /* The weight of x @ weight.T, if it is the parameter `weight` of the layer that computes the product; else NULL. */
 static const Param *own_weight(const Elaborator *e, const Frame *f, int transposed) {
@@ -93,11 +92,11 @@ static bool meets(const Elaborator *e, struct pd_range part) {
   return false;
 }
 
-/* The last part of the path of a layer with a matrix `weight`; NULL: another parameter. */
+/* The last part of the path of a layer with a matrix `weight`; NULL: another parameter, such as an adapter's. */
 static const char *layer_name(const Param *p) {
   static const char weight[] = ".weight";
   const size_t n = strlen(p->name), m = sizeof weight - 1;
-  if (p->shape.rank != 2 || n <= m || strcmp(p->name + n - m, weight))
+  if (pd_is_adapter(p->name) || p->shape.rank != 2 || n <= m || strcmp(p->name + n - m, weight))
     return NULL;
   const char *path = format("%.*s", (int)(n - m), p->name), *dot = strrchr(path, '.');
   return dot ? dot + 1 : path;
@@ -158,7 +157,8 @@ static const char *matched_table(const Graph *g, struct pd_range part) {
   return NULL;
 }
 
-/* A stack of experts' matrices that the target matches, by its name or that of its layer; NULL: none. */
+/* A stack of experts' matrices that the target matches, by its name, that of its layer, or that of a layer of one
+ * expert in files; NULL: none. */
 static const char *matched_experts(const Graph *g, struct pd_range part) {
   for (int i = 0; i < g->params.n; i++) {
     const Param *p = &g->params.at[i];
@@ -167,7 +167,8 @@ static const char *matched_experts(const Graph *g, struct pd_range part) {
     if (p->shape.rank == 3 && (pd_alternative_matches(part, p->name) || pd_alternative_matches(part, layer)))
       return p->name;
   }
-  return NULL;
+  const Param *stack = stack_of_matched(g, part, ".weight");
+  return stack ? stack->name : NULL;
 }
 
 static void refuse_target(const Graph *g, struct pd_range part) {

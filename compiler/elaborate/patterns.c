@@ -3,7 +3,7 @@
 #include "elaborate/internal.h"
 #include "optimizers/hidden.h"
 #include "optimizers/optimizer.h"
-#include "shared/pattern.h"
+#include "shared/stacked.h"
 #include "pd_runtime.h"
 
 #include <string.h>
@@ -43,12 +43,33 @@ static Span span_of(const Ast *pattern, struct pd_range part) {
   return s;
 }
 
+static bool matches_without(struct pd_range part, const char *name, const char *end) {
+  const size_t n = strlen(name), m = strlen(end);
+  const bool ends = m && n > m && !strcmp(name + n - m, end);
+  return pd_alternative_matches(part, format("%.*s", (int)(ends ? n - m : n), name));
+}
+
+const Param *stack_of_matched(const Graph *g, struct pd_range part, const char *end) {
+  for (int k = 0; k < g->params.n; k++) {
+    const Param *p = &g->params.at[k];
+    for (int form = 0; form < PD_STACKED_FORMS && p->shape.rank == 3; form++) {
+      const int parts = pd_stacked_parts(p->name, form);
+      for (int64_t i = 0; i < p->shape.dim[0] * parts; i++)
+        if (matches_without(part, pd_stacked_name(p->name, form, i / parts, (int)(i % parts)), end))
+          return p;
+    }
+  }
+  return NULL;
+}
+
 static void tell_nothing_met(const Graph *g, const Ast *pattern, struct pd_range part) {
   Diagnostic *d =
       warning_at(span_of(pattern, part), "PD0410", "no parameter matches '%.*s'", (int)part.n, part.at);
   bool inside;
-  const Param *p = example(g, part, &inside);
-  if (inside)
+  const Param *p = example(g, part, &inside), *stack = stack_of_matched(g, part, "");
+  if (stack)
+    help(d, "'%s' is one parameter of all experts: a pattern selects all or none", stack->name);
+  else if (inside)
     help(d, "a pattern matches whole parts of names: '*%.*s*' matches '%s'", (int)part.n, part.at, p->name);
   else if (p)
     help(d, "a parameter of this model is '%s'", p->name);
@@ -281,5 +302,6 @@ void find_hidden(Elaborator *e) {
   if (excepted)
     help(d, "'%s' is a hidden matrix, but '%s' excludes it", excepted->name, o->others);
   else
-    help(d, "a hidden matrix has two axes, and at least one more matrix product follows it before the loss");
+    help(d, "a hidden matrix has two axes, or is one of a stack of experts, and at least one more matrix product "
+            "follows it before the loss");
 }

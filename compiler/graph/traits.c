@@ -26,14 +26,17 @@ typedef enum {
   TIED,
   WINDOW,
   LENGTH,
+  CHOSEN,
+  NORMALIZED,
   N_TRAITS
 } Which;
 
 static const char *const names[N_TRAITS] = {
-    [HEADS] = "num_attention_heads", [KV_HEADS] = "num_key_value_heads", [HEAD_DIM] = "head_dim",
-    [RMS_EPS] = "rms_norm_eps",      [LAYER_EPS] = "layer_norm_eps",     [ROTARY_DIM] = "rotary_dim",
-    [THETA] = "rope_theta",          [FREQUENCIES] = "rope_frequencies", [ACTIVATION] = "hidden_act",
-    [TIED] = "tie_word_embeddings",  [WINDOW] = "sliding_window",        [LENGTH] = "attention_length"};
+    [HEADS] = "num_attention_heads",  [KV_HEADS] = "num_key_value_heads", [HEAD_DIM] = "head_dim",
+    [RMS_EPS] = "rms_norm_eps",       [LAYER_EPS] = "layer_norm_eps",     [ROTARY_DIM] = "rotary_dim",
+    [THETA] = "rope_theta",           [FREQUENCIES] = "rope_frequencies", [ACTIVATION] = "hidden_act",
+    [TIED] = "tie_word_embeddings",   [WINDOW] = "sliding_window",        [LENGTH] = "attention_length",
+    [CHOSEN] = "num_experts_per_tok", [NORMALIZED] = "norm_topk_prob"};
 
 typedef struct Survey {
   const Graph *g;
@@ -173,6 +176,34 @@ static void see_rotation(Survey *s, const Node *n) {
   see_frequencies(s, frequency, half);
 }
 
+/* ---- experts --------------------------------------------------------------------------------------- */
+
+static int behind_reshape(const Graph *g, int value) {
+  while (is_made_by(g, value, &op_reshape))
+    value = producer(g, value)->in[0];
+  return value;
+}
+
+static void see_experts(Survey *s, const Node *n) {
+  enum { EXPERTS = 2 };
+  const Shape *experts = &s->g->values.at[n->in[EXPERTS]].shape;
+  see_int(s, CHOSEN, experts->dim[experts->rank - 1]);
+}
+
+/* Recognises weights that are the largest probabilities, or these divided by their sum. */
+static void see_weights(Survey *s, const Node *n) {
+  const Graph *g = s->g;
+  const int weights = behind_reshape(g, n->in[1]);
+  const Node *ratio = producer(g, weights);
+  if (ratio->op == &op_top_k) {
+    see(s, NORMALIZED, "false");
+  } else if (ratio->op == &op_div) {
+    const int sum = behind_reshape(g, ratio->in[1]);
+    if (is_made_by(g, sum, &op_sum) && producer(g, sum)->in[0] == ratio->in[0])
+      see(s, NORMALIZED, "true");
+  }
+}
+
 /* ---- activations ----------------------------------------------------------------------------------- */
 
 /* Whether an operand of the value's node, or of a node that leads to it, is near this number. */
@@ -233,9 +264,17 @@ static void see_tanh(Survey *s, const Node *n) {
 static const struct {
   const Op *op;
   void (*see)(Survey *s, const Node *n);
-} seen_by[] = {{&op_rsqrt, see_norm},   {&op_sqrt, see_norm},   {&op_attention, see_attention},
-               {&op_cos, see_rotation}, {&op_mul, see_product}, {&op_erf, see_erf},
-               {&op_erfc, see_erf},     {&op_relu, see_relu},   {&op_tanh, see_tanh}};
+} seen_by[] = {{&op_rsqrt, see_norm},
+               {&op_sqrt, see_norm},
+               {&op_attention, see_attention},
+               {&op_cos, see_rotation},
+               {&op_mul, see_product},
+               {&op_erf, see_erf},
+               {&op_erfc, see_erf},
+               {&op_relu, see_relu},
+               {&op_tanh, see_tanh},
+               {&op_expert_linear, see_experts},
+               {&op_expert_sum, see_weights}};
 
 /* ---- the head -------------------------------------------------------------------------------------- */
 
@@ -289,7 +328,7 @@ static void see_heads(Survey *s) {
 static bool is_known(const Trait *t) { return t->value && *t->value && !t->differs; }
 
 Settings graph_traits(const Graph *g) {
-  static const Which telling[] = {HEADS, RMS_EPS, LAYER_EPS, ROTARY_DIM};
+  static const Which telling[] = {HEADS, RMS_EPS, LAYER_EPS, ROTARY_DIM, CHOSEN};
   Survey s = {.g = g};
   Settings traits = {0};
   bool tells = false;

@@ -11,7 +11,8 @@
  *   rotary_dim, and rope_theta, or rope_frequencies unless these are powers of one number
  *   hidden_act: silu, gelu, gelu_pytorch_tanh, quick_gelu, relu
  *   tie_word_embeddings
- * Returns nothing for a graph without attention, rotary positions and such norms. */
+ *   num_experts_per_tok, norm_topk_prob
+ * Returns nothing for a graph without attention, rotary positions, such norms and experts. */
 Settings graph_traits(const Graph *g);
 
 #endif

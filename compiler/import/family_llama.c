@@ -184,6 +184,7 @@ static const Field mixtral_fields[] = {COMMON_FIELDS,
                                        {"num_local_experts", FIELD_COUNT, "8", NULL},
                                        {"num_experts_per_tok", FIELD_COUNT, "2", NULL},
                                        {"output_router_logits", FIELD_FLAG, "false", "false"},
+                                       {"router_jitter_noise", FIELD_NUMBER, "0", "0"},
                                        {0}};
 static const ShapeRule mixtral_shapes[] = {
     {"vocab_size", "embed_tokens.weight", 0, NULL},
@@ -202,7 +203,7 @@ const Family family_mixtral = {
     "mixtral",
     mixtral_fields,
     mixtral_shapes,
-    "router_aux_loss_coef|router_jitter_noise",
+    "router_aux_loss_coef",
     derive_mistral,
     "n_layer = $num_hidden_layers, n_head = $num_attention_heads, n_kv_head = $num_key_value_heads, "
     "[[heads_differ: head_size = $head_dim, ]]n_expert = $num_local_experts, "

@@ -165,26 +165,31 @@ static bool compare_one(const Import *m, const Param *p, const Tensor *t) {
   return false;
 }
 
-/* Whether the folder has a parameter of experts as a tensor for each, in this form; marks and compares the tensors. */
+/* Whether the folder has a parameter of experts as a tensor for each, in this form; marks and compares the tensors,
+ * and reports the first one missing. */
 static bool compare_experts(const Import *m, const Param *p, int form, bool *used, bool *good) {
-  const int parts = pd_stacked_parts(p->name, form);
+  const int parts = p->shape.rank == 3 ? pd_stacked_parts(p->name, form) : 0;
   const int64_t *dim = p->shape.dim;
-  if (!parts || p->shape.rank != 3 || !tensors_find(&m->tensors, pd_stacked_name(p->name, form, 0, 0)))
-    return false;
-  Param part = {.shape = {.rank = 2, .dim = {dim[1] / parts, dim[2]}}};
+  const char *missing = NULL;
+  bool any = false;
   for (int64_t i = 0; i < dim[0] * parts; i++) {
+    const Param part = {.shape = {.rank = 2, .dim = {dim[1] / parts, dim[2]}}};
     const char *name = pd_stacked_name(p->name, form, i / parts, (int)(i % parts));
     const Tensor *t = tensors_find(&m->tensors, name);
-    if (!t) {
-      error_at(place(m), "PD0653", "the folder has no tensor '%s', but others of %lld experts", name,
-               (long long)dim[0]);
-      *good = false;
-      return true;
+    any |= t != NULL;
+    if (t) {
+      used[t - m->tensors.at] = true;
+      *good &= compare_one(m, &part, t);
+    } else if (!missing) {
+      missing = name;
     }
-    used[t - m->tensors.at] = true;
-    *good &= compare_one(m, &part, t);
   }
-  return true;
+  if (any && missing) {
+    error_at(place(m), "PD0653", "the folder has no tensor '%s', but others of %lld experts", missing,
+             (long long)dim[0]);
+    *good = false;
+  }
+  return any;
 }
 
 static bool are_experts(const Import *m, const Param *p, bool *used, bool *good) {

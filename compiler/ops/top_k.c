@@ -130,8 +130,8 @@ static void call_top_k_gradient(const Site *site, Call *c) {
   pass_place(c, &site->out[0]);
 }
 
-/* The k largest elements along the last axis, in falling order, and their indices, tokens of n classes: x[.., n] gives [.., k] twice. Of equal elements the lower index comes first. The gradient goes to the
- * values' elements. */
+/* The k largest elements along the last axis, in falling order, and their indices, tokens of n classes: x[.., n]
+ * gives [.., k] twice. Of equal elements the lower index comes first. The gradient goes to the values' elements. */
 const Op op_top_k = {
     .name = "top_k",
     .signature = "top_k(x[.., n], k)",

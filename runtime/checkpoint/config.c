@@ -83,6 +83,8 @@ static const struct {
     {"layer_norm_eps", compare_number, {"layer_norm_eps", "layer_norm_epsilon"}},
     {"hidden_act", compare_activation, {"hidden_act", "activation_function", "hidden_activation", "dense_act_fn"}},
     {"tie_word_embeddings", compare_bool, {"tie_word_embeddings"}},
+    {"num_experts_per_tok", compare_number, {"num_experts_per_tok"}},
+    {"norm_topk_prob", compare_bool, {"norm_topk_prob"}},
 };
 
 static void compare_fields(struct comparison *c) {

@@ -87,31 +87,85 @@ static const char *hint(const struct pd_sources *s, const char *name) {
 
 #define TRANSPOSED ". help: for transposed weights, as in Hugging Face's GPT-2, give the layer 'stored = in_out'"
 
-static bool refuse_shape(const struct pd_sources *s, const struct pd_source *x, int rank, const int64_t *dim,
-                         char *why) {
+/* The tensor's shape is not the needed one of this rank, of the parameter or of one of its experts. */
+static bool refuse_shape(const struct pd_sources *s, const struct pd_parameter *p, const struct pd_source *x,
+                         int rank, const int64_t *dim, char *why) {
   const struct pd_entry *e = x->entry;
   char found[160], needed[160];
   print_shape(found, sizeof found, e->rank, e->dim);
   print_shape(needed, sizeof needed, rank, dim);
-  bool transposed = rank == 2 && e->rank == 2 && e->dim[0] == dim[1] && e->dim[1] == dim[0];
+  bool transposed = p->rank == 2 && e->rank == 2 && e->dim[0] == dim[1] && e->dim[1] == dim[0];
   return pd_refuse(why, "'%s': tensor '%s' has shape %s, but the model needs %s%s", s->file[x->file].path, e->name,
                    found, needed, transposed && !pd_is_adapter(e->name) ? TRANSPOSED : hint(s, e->name));
+}
+
+static bool refuse_type(const struct pd_sources *s, const struct pd_source *x, char *why) {
+  return pd_refuse(why, "'%s': tensor '%s' is not of type F32, F16, BF16 or F64", s->file[x->file].path,
+                   x->entry->name);
+}
+
+/* Two tensors hold one parameter. */
+static bool refuse_twice(const struct pd_sources *s, const struct pd_parameter *p, const struct pd_source *x,
+                         const struct pd_source *y, char *why) {
+  return pd_refuse(
+      why,
+      "tensor '%.200s' of '%.250s' and tensor '%.200s' of '%.250s' both hold '%.200s'. help: remove one "
+      "of them, or give it another name with --rename",
+      x->entry->name, s->file[x->file].path, y->entry->name, s->file[y->file].path, p->name);
+}
+
+static bool refuse_missing(const struct pd_sources *s, const struct pd_parameter *p, const struct pd_stack *x,
+                           char *why) {
+  return pd_refuse(why, "'%.300s' holds '%.200s', but %s no tensor '%.200s'%s%.200s%s",
+                   s->file[x->some->file].path, x->some->entry->name,
+                   s->n_files == 1 ? "it holds" : "the files hold", x->missing,
+                   pd.stage->inference ? "" : ". help: --init-partial '", pd.stage->inference ? "" : p->name,
+                   pd.stage->inference ? "" : "' starts the matrices of all experts fresh");
 }
 
 /* A parameter of all experts, from a tensor for each. */
 static bool load_stack(const struct pd_sources *s, const struct pd_parameter *p, const struct pd_stack *x,
                        unsigned char *used, unsigned char *outcome, char *why) {
   int64_t needed[2];
-  const struct pd_source *misfit = pd_stack_misfit(x, pd_whole_shape(p).dim, needed);
-  for (int i = 0; i < x->n; i++) used[x->part[i] - s->at] = 1;
-  if (misfit && may_start_fresh(p->name)) {
+  if (x->other) return refuse_twice(s, p, x->some, x->other, why);
+  const bool fresh = may_start_fresh(p->name);
+  if (x->missing && !fresh) return refuse_missing(s, p, x, why);
+  const struct pd_source *misfit = x->missing ? NULL : pd_stack_misfit(x, pd_whole_shape(p).dim, needed);
+  if (misfit && !fresh) return refuse_shape(s, p, misfit, 2, needed, why);
+  for (int i = 0; i < x->n; i++)
+    if (x->part[i]) used[x->part[i] - s->at] = 1;
+  if (x->missing || misfit) {
     *outcome = FRESH;
     pd_start_fresh(p);
     return true;
   }
-  if (misfit) return refuse_shape(s, misfit, 2, needed, why);
+  for (int i = 0; i < x->n; i++)
+    if (x->part[i]->entry->dtype == PD_DTYPE_OTHER) return refuse_type(s, x->part[i], why);
   float *w = pd_fill_newest(p, 0);
   pd_stack_copy(x, p, w);
+  pd_newest_filled(p, 0, w);
+  *outcome = READ;
+  return true;
+}
+
+/* From one tensor. */
+static bool load_tensor(const struct pd_sources *s, const struct pd_parameter *p, const struct pd_source *x,
+                        unsigned char *used, unsigned char *outcome, char *why) {
+  used[x - s->at] = 1;
+  const struct pd_source_file *file = &s->file[x->file];
+  int64_t dim[PD_MAX_RANK] = {0};
+  pd_file_shape(p, dim);
+  struct pd_shape whole = pd_whole_shape(p);
+  const int64_t *needed = file->is_shard ? whole.dim : dim;
+  if (!has_shape(x->entry, p->rank, needed)) {
+    if (!may_start_fresh(p->name)) return refuse_shape(s, p, x, p->rank, needed, why);
+    *outcome = RESHAPED;
+    pd_start_fresh(p);
+    return true;
+  }
+  if (x->entry->dtype == PD_DTYPE_OTHER) return refuse_type(s, x, why);
+  float *w = pd_fill_newest(p, 0);
+  copy_in(p, x->entry, !file->is_shard && p->stored_in_out && p->rank == 2, w);
   pd_newest_filled(p, 0, w);
   *outcome = READ;
   return true;
@@ -120,37 +174,17 @@ static bool load_stack(const struct pd_sources *s, const struct pd_parameter *p,
 static bool load_one(const struct pd_sources *s, const struct pd_parameter *p, unsigned char *used,
                      unsigned char *outcome, char *why) {
   const struct pd_source *x = pd_sources_find(s, p->name);
-  bool fresh = may_start_fresh(p->name);
   struct pd_stack stack;
-  if (!x && p->rank == 3 && pd_stack_find(s, p->name, pd_whole_shape(p).dim[0], &stack)) {
-    const bool ok = load_stack(s, p, &stack, used, outcome, why);
+  if (p->rank == 3 && pd_stack_find(s, p->name, pd_whole_shape(p).dim[0], &stack)) {
+    const bool ok = x ? refuse_twice(s, p, x, stack.some, why) : load_stack(s, p, &stack, used, outcome, why);
     pd_stack_free(&stack);
     return ok;
   }
-  if (!x) {
-    fresh |= pd.stage->adapter_config && !pd.stage->inference && pd_is_adapter(p->name);
-    *outcome = fresh ? FRESH : MISSING; /* reported together */
-    if (fresh) pd_start_fresh(p);
-    return true;
-  }
-  used[x - s->at] = 1;
-  const struct pd_source_file *file = &s->file[x->file];
-  int64_t dim[PD_MAX_RANK] = {0};
-  pd_file_shape(p, dim);
-  struct pd_shape whole = pd_whole_shape(p);
-  const int64_t *needed = file->is_shard ? whole.dim : dim;
-  if (!has_shape(x->entry, p->rank, needed)) {
-    if (!fresh) return refuse_shape(s, x, p->rank, needed, why);
-    *outcome = RESHAPED;
-    pd_start_fresh(p);
-    return true;
-  }
-  if (x->entry->dtype == PD_DTYPE_OTHER)
-    return pd_refuse(why, "'%s': tensor '%s' is not of type F32, F16, BF16 or F64", file->path, x->entry->name);
-  float *w = pd_fill_newest(p, 0);
-  copy_in(p, x->entry, !file->is_shard && p->stored_in_out && p->rank == 2, w);
-  pd_newest_filled(p, 0, w);
-  *outcome = READ;
+  if (x) return load_tensor(s, p, x, used, outcome, why);
+  const bool adapter = pd.stage->adapter_config && !pd.stage->inference && pd_is_adapter(p->name);
+  const bool fresh = may_start_fresh(p->name) || adapter;
+  *outcome = fresh ? FRESH : MISSING; /* reported together */
+  if (fresh) pd_start_fresh(p);
   return true;
 }
 

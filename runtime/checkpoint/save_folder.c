@@ -204,7 +204,7 @@ static bool take_parts(const struct pd_sources *s, const struct pd_entry *e, str
   struct pd_stack stack;
   int64_t part[2];
   if (e->rank != 3 || !pd_stack_find(s, e->name, e->dim[0], &stack)) return false;
-  const bool fits = !pd_stack_misfit(&stack, e->dim, part);
+  const bool fits = !stack.missing && !pd_stack_misfit(&stack, e->dim, part);
   to->names = pd_allocate(sizeof *to->names * (size_t)stack.n);
   for (int i = 0; i < stack.n && fits; i++) {
     to->names[to->n++] = pd_copy_text(stack.part[i]->entry->name);

@@ -7,33 +7,40 @@
 
 #include <stdlib.h>
 
-static bool find_form(const struct pd_sources *s, const char *name, int64_t experts, int form,
-                      struct pd_stack *to) {
+static struct pd_stack find_form(const struct pd_sources *s, const char *name, int64_t experts, int form) {
   const int parts = pd_stacked_parts(name, form);
-  *to = (struct pd_stack){0};
-  if (!parts) return false;
-  to->part = pd_allocate(sizeof *to->part * (size_t)(experts * parts));
+  struct pd_stack x = {0};
+  if (parts) x.part = pd_allocate(sizeof *x.part * (size_t)(experts * parts));
   for (int64_t i = 0; i < experts * parts; i++) {
     char *of_part = pd_stacked_name(name, form, i / parts, (int)(i % parts));
     if (!of_part) pd_fail("out of memory");
-    to->part[to->n] = pd_sources_find(s, of_part);
-    free(of_part);
-    if (!to->part[to->n++]) {
-      pd_stack_free(to);
-      return false;
-    }
+    const struct pd_source *found = x.part[x.n++] = pd_sources_find(s, of_part);
+    if (found && !x.some) x.some = found;
+    if (found || x.missing)
+      free(of_part);
+    else
+      x.missing = of_part;
   }
-  return true;
+  return x;
 }
 
 bool pd_stack_find(const struct pd_sources *s, const char *name, int64_t experts, struct pd_stack *to) {
-  for (int form = 0; form < PD_STACKED_FORMS; form++)
-    if (find_form(s, name, experts, form, to)) return true;
-  return false;
+  *to = (struct pd_stack){0};
+  for (int form = 0; form < PD_STACKED_FORMS; form++) {
+    struct pd_stack x = find_form(s, name, experts, form);
+    if (x.some && !to->some) {
+      *to = x;
+      continue;
+    }
+    if (x.some) to->other = x.some;
+    pd_stack_free(&x);
+  }
+  return to->some;
 }
 
 void pd_stack_free(struct pd_stack *x) {
   free(x->part);
+  free(x->missing);
   *x = (struct pd_stack){0};
 }
 
@@ -42,8 +49,7 @@ const struct pd_source *pd_stack_misfit(const struct pd_stack *x, const int64_t 
   part[1] = whole[2];
   for (int i = 0; i < x->n; i++) {
     const struct pd_entry *e = x->part[i]->entry;
-    if (e->rank != 2 || e->dim[0] != part[0] || e->dim[1] != part[1] || e->dtype == PD_DTYPE_OTHER)
-      return x->part[i];
+    if (e->rank != 2 || e->dim[0] != part[0] || e->dim[1] != part[1]) return x->part[i];
   }
   return NULL;
 }

@@ -333,6 +333,20 @@ traits_are_the_graphs() {
   has_traits "num_attention_heads 4 num_key_value_heads 4 head_dim 64 layer_norm_eps 1e-05 hidden_act gelu_pytorch_tanh tie_word_embeddings true $window" \
     "$source/models/gpt_mini.pdm"
   has_traits "layer_norm_eps 1e-12 hidden_act gelu tie_word_embeddings true" "$source/models/bert.pdm"
+  has_traits "$llama tie_word_embeddings false $window num_experts_per_tok 2 norm_topk_prob true" "$source/models/mixtral_mini.pdm"
+  has_traits "$llama tie_word_embeddings false $window num_experts_per_tok 3 norm_topk_prob true" --generate -D top_k=3 \
+    "$source/models/mixtral_mini.pdm"
+  cat >moe.pdm <<'P'
+use experts;
+model moe() {
+  input  x[4, 6];
+  target y[4, 6];
+  out, logits, chosen = moe: mixture_of_experts(x, 8, 3, 2, normalize = false);
+  loss mse_loss(out, y);
+}
+train moe { batch = 2; }
+P
+  has_traits "hidden_act silu num_experts_per_tok 2 norm_topk_prob false" moe.pdm
   for model in lenet resnet50 mlp gnmt8; do
     has_traits "" "$source/models/$model.pdm"
   done
