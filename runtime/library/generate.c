@@ -22,13 +22,13 @@ static int32_t *input_at(const struct sequence *s, int input) {
 /* ---- the steps ------------------------------------------------------------------------------------------- */
 
 /* The first tokens that caches have from an earlier prompt; the last token's logits are not kept. A cache of a window has
- * room for as many positions before it as a step has rows. */
+ * room for as many positions before it as a step has rows, so all positions since its first one count. */
 static int64_t in_caches(const struct sequence *s) {
   const struct pd_instance *x = s->x;
   int64_t n = 0, most = x->alike < s->n - 1 ? x->alike : s->n - 1;
   if (!cached(s)) return s->n - 1;
   while (n < most && x->held[n] == s->tokens[n]) n++;
-  return s->g->ring && x->n_held > s->g->ring && x->n_held - n > x->model->microbatch ? 0 : n;
+  return s->g->ring && x->end > s->g->ring && x->end - n > x->model->microbatch ? 0 : n;
 }
 
 /* Feeds tokens as rows; returns how many. */
@@ -44,8 +44,9 @@ static int64_t fill_rows(struct sequence *s, bool prompt) {
   memcpy(x->held + s->fed, s->tokens + s->fed, (size_t)rows * sizeof *x->held);
   if (prompt && x->alike >= s->fed) x->alike = s->fed + rows;
   if (!prompt && x->alike > s->fed) x->alike = s->fed;
+  if (!s->fed) x->end = 0;
   s->fed += rows;
-  x->n_held = s->fed;
+  if (x->end < s->fed) x->end = s->fed;
   return rows;
 }
 
@@ -65,7 +66,7 @@ static const float *next_logits(struct sequence *s, bool prompt, char *why) {
     else
       fill_window(s);
     if (!pd_instance_forward(s->x, cached(s) && !prompt ? 1 : 0, why)) {
-      s->x->alike = s->x->n_held = 0;
+      s->x->alike = 0;
       return NULL;
     }
   }

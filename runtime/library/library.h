@@ -41,9 +41,10 @@ struct pd_instance {
   bool loaded, owned; /* owned: the block is malloc'd */
   float *sample;      /* room for a sample of an input in bf16 */
   /* Of a generator: tokens whose keys and values the caches have, by position, and of these the first that were fed as
-   * rows of a prompt; the sequence under way; room for the numbers of all tokens. */
+   * rows of a prompt; the sequence under way; room for the numbers of all tokens. end: behind the highest position that
+   * was fed since position 0, for caches that later positions overwrite. */
   int32_t *held, *tokens, *order;
-  int64_t n_held, alike;
+  int64_t alike, end;
 };
 
 /* The instance's bytes: exact. */

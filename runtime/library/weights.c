@@ -216,7 +216,7 @@ int pd_instance_load(struct pd_instance *x, const char *path, char *why) {
   struct files files = {0};
   struct parts *parts = malloc(sizeof *parts);
   x->loaded = false;
-  x->alike = x->n_held = 0;
+  x->alike = 0;
   bool ok = parts || pd_refuse(why, "'%s': out of memory", path);
   ok = ok && add_path(&files, path, why);
   for (int i = 0; i < m->n_parameters && ok; i++)

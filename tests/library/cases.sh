@@ -95,6 +95,17 @@ tokens_are_those_of_generate() {
   library.folder/generate "$folder" 0 0 1 1 8 3 4 5 | cmp - expected || complain "a folder: other tokens"
 }
 
+prompts_that_get_shorter_have_the_tokens_of_new_instances() {
+  sed 's/llama_block(x, n_head, n_kv_head, hidden,/llama_block(x, n_head, n_kv_head, hidden, window = 5 + 2 * i,/' \
+    "$top/models/llama_mini.pdm" >windowed.pdm
+  for block in 1 3 16; do
+    library one --generate --block $block -D n_layer=3 -D n_head=4 -D n_kv_head=2 -D n_embd=16 -D hidden=24 -D n_ctx=48 \
+      -D vocab_size=61 windowed.pdm
+    use one shorter
+    one/shorter "$top/tests/generate/llama.safetensors" || complain "--block $block"
+  done
+}
+
 instances_run_at_the_same_time() {
   library one --microbatch 4 "$golden.pdm"
   use one threads
