@@ -7,29 +7,25 @@
 
 #include <stdlib.h>
 
-static bool find_form(const struct pd_sources *s, const char *name, int64_t experts, int form,
-                      struct pd_stack *to) {
-  const int parts = pd_stacked_parts(name, form);
-  *to = (struct pd_stack){0};
-  if (!parts) return false;
-  to->part = pd_allocate(sizeof *to->part * (size_t)(experts * parts));
-  for (int64_t i = 0; i < experts * parts; i++) {
-    char *of_part = pd_stacked_name(name, form, i / parts, (int)(i % parts));
-    if (!of_part) pd_fail("out of memory");
-    to->part[to->n] = pd_sources_find(s, of_part);
-    free(of_part);
-    if (!to->part[to->n++]) {
-      pd_stack_free(to);
-      return false;
-    }
-  }
-  return true;
+struct search {
+  const struct pd_sources *in;
+  struct pd_stack *to;
+};
+
+static bool take(void *search, int64_t i, const char *name) {
+  const struct search *s = search;
+  s->to->part[i] = pd_sources_find(s->in, name);
+  return s->to->part[i];
 }
 
 bool pd_stack_find(const struct pd_sources *s, const char *name, int64_t experts, struct pd_stack *to) {
-  for (int form = 0; form < PD_STACKED_FORMS; form++)
-    if (find_form(s, name, experts, form, to)) return true;
-  return false;
+  struct search search = {s, to};
+  to->part = pd_allocate(sizeof *to->part * 2 * (size_t)experts);
+  const int64_t n = pd_stacked_find(name, experts, take, &search);
+  if (n < 0) pd_fail("out of memory");
+  to->n = (int)n;
+  if (!n) pd_stack_free(to);
+  return n > 0;
 }
 
 void pd_stack_free(struct pd_stack *x) {
@@ -38,8 +34,7 @@ void pd_stack_free(struct pd_stack *x) {
 }
 
 const struct pd_source *pd_stack_misfit(const struct pd_stack *x, const int64_t *whole, int64_t part[2]) {
-  part[0] = whole[0] * whole[1] / x->n;
-  part[1] = whole[2];
+  pd_stacked_shape(whole, x->n, part);
   for (int i = 0; i < x->n; i++) {
     const struct pd_entry *e = x->part[i]->entry;
     if (e->rank != 2 || e->dim[0] != part[0] || e->dim[1] != part[1] || e->dtype == PD_DTYPE_OTHER)

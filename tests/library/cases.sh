@@ -86,20 +86,22 @@ tokens_are_those_of_generate() {
     library.$name/generate "$top/tests/generate/$model.safetensors" 0 0 1 1 12 7 3 52 11 30 | cmp - first ||
       complain "$model: other tokens than PyTorch's"
   done
-  # A Hugging Face folder, model and weights.
-  folder=$top/tests/import/folders/llama
-  "$pdc" generate --quiet -D n_ctx=16 -o generate.folder "$folder" || complain "generate does not build"
-  library library.folder --generate -D n_ctx=16 "$folder"
-  use library.folder generate
-  generate.folder/generate --quiet --init "$folder" --prompt-tokens 3,4,5 --tokens 8 --temperature 0 --output tokens >expected
-  library.folder/generate "$folder" 0 0 1 1 8 3 4 5 | cmp - expected || complain "a folder: other tokens"
+  # Hugging Face folders, models and weights; those of mixtral have a tensor for each expert.
+  for name in llama mixtral; do
+    folder=$top/tests/import/folders/$name
+    "$pdc" generate --quiet -D n_ctx=16 -o generate.$name "$folder" || complain "generate does not build"
+    library library.$name --generate -D n_ctx=16 "$folder"
+    use library.$name generate
+    generate.$name/generate --quiet --init "$folder" --prompt-tokens 3,4,5 --tokens 8 --temperature 0 --output tokens >expected
+    library.$name/generate "$folder" 0 0 1 1 8 3 4 5 | cmp - expected || complain "$name: other tokens"
+  done
 }
 
 prompts_that_get_shorter_have_the_tokens_of_new_instances() {
   sed 's/llama_block(x, n_head, n_kv_head, hidden,/llama_block(x, n_head, n_kv_head, hidden, window = 5 + 2 * i,/' \
     "$top/models/llama_mini.pdm" >windowed.pdm
-  for block in 1 3 16; do
-    library one --generate --block $block -D n_layer=3 -D n_head=4 -D n_kv_head=2 -D n_embd=16 -D hidden=24 -D n_ctx=48 \
+  for block in 3 16; do
+    library one --generate --threads 1 --block $block -D n_layer=3 -D n_head=4 -D n_kv_head=2 -D n_embd=16 -D hidden=24 -D n_ctx=48 \
       -D vocab_size=61 windowed.pdm
     use one shorter
     one/shorter "$top/tests/generate/llama.safetensors" || complain "--block $block"
