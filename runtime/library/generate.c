@@ -79,6 +79,7 @@ static bool check(const struct pd_instance *x, const int32_t *prompt, int64_t n,
                   const struct pd_drawing *how, char *why) {
   const struct pd_model *m = x->model;
   const struct pd_generation *g = m->generation;
+  if (x->busy) return pd_refuse(why, "%s: this instance is generating", m->name);
   if (!x->loaded) return pd_refuse(why, "%s has no weights: load them first", m->name);
   if (n < 1 || n > g->context)
     return pd_refuse(why, "%s: the prompt has %lld tokens, but the context has 1 to %lld", m->name, (long long)n,
@@ -111,7 +112,7 @@ static int64_t continue_it(struct sequence *s, int64_t most, const struct pd_dra
     }
     if (s->n < s->g->context) s->tokens[s->n] = (int32_t)token;
     s->n++;
-    if (take && take(context, (int32_t)token)) return drawn + 1;
+    if ((take && take(context, (int32_t)token)) || s->x->ends) return drawn + 1;
   }
   return drawn;
 }
@@ -126,5 +127,9 @@ int64_t pd_instance_generate(struct pd_instance *x, const int32_t *prompt, int64
   struct sequence s = {.x = x, .g = x->model->generation, .tokens = x->tokens, .n = n};
   memcpy(s.tokens, prompt, (size_t)n * sizeof *prompt);
   s.fed = in_caches(&s);
-  return continue_it(&s, most, how, take, context, why);
+  x->busy = true;
+  const int64_t drawn = continue_it(&s, most, how, take, context, why);
+  x->busy = false;
+  if (x->ends) pd_instance_free(x);
+  return drawn;
 }

@@ -45,6 +45,7 @@ struct pd_instance {
    * was fed since position 0, for caches that later positions overwrite. */
   int32_t *held, *tokens, *order;
   int64_t alike, end;
+  bool busy, ends; /* while it generates; freed by a callback: ends then */
 };
 
 /* The instance's bytes: exact. */
@@ -52,6 +53,7 @@ size_t pd_instance_bytes(const struct pd_model *model);
 /* memory: 64-byte aligned; NULL: malloc'd. threads: at most the planned ones; 0: these. */
 struct pd_instance *pd_instance_new(const struct pd_model *model, void *memory, size_t bytes, int threads,
                                     char *why);
+/* In a callback of pd_instance_generate(): the generation ends after this token, and then the instance. */
 void pd_instance_free(struct pd_instance *x);
 /* Reads all parameters from a .safetensors file, an index of such files or a folder with either. After a failure the
  * instance has no weights. */

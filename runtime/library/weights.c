@@ -270,6 +270,10 @@ int pd_instance_load(struct pd_instance *x, const char *path, char *why) {
   char unseen[PD_WHY];
   why = PD_WHY_OR(why, unseen);
   const struct pd_model *m = x->model;
+  if (x->busy) {
+    pd_refuse(why, "%s: this instance is generating", m->name);
+    return -1;
+  }
   struct files files = {0};
   struct parts *parts = malloc(sizeof *parts);
   x->loaded = false;
