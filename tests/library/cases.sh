@@ -51,6 +51,20 @@ outputs_are_those_of_infer() {
     complain "a folder is not read as a file"
 }
 
+# The library has no loss, so one node less reads the logits.
+outputs_that_losses_read_are_those_of_infer() {
+  sed '/probabilities/d' "$golden.pdm" >single.pdm
+  "$pdc" infer --quiet --precision bf16 -o infer single.pdm || complain "infer does not build"
+  infer/infer --quiet --init "$weights" --data "$images" --predict logits=logits.npy features=features.npy \
+    flipped=flipped.npy || complain "infer does not run"
+  library one --precision bf16 single.pdm
+  use one run
+  (cd one && ./run "$weights" "$images" $samples 1) || complain "the library does not run"
+  for output in logits features flipped; do
+    tail -c +129 $output.npy | cmp - one/out.$output || complain "other $output"
+  done
+}
+
 # same NAME TOKENS TEMPERATURE TOP_K TOP_P SEED: the tokens of `generate`.
 same() {
   drawing="--temperature $3 --top-k $4 --top-p $5 --seed $6"
