@@ -146,8 +146,7 @@ struct found {
 static struct found find_called(const struct files *x, const char *name) {
   for (int i = 0; i < x->n; i++)
     for (int k = 0; k < x->at[i].content.n; k++)
-      if (is_called(x->at[i].content.at[k].name, name))
-        return (struct found){&x->at[i], &x->at[i].content.at[k]};
+      if (is_called(x->at[i].content.at[k].name, name)) return (struct found){&x->at[i], &x->at[i].content.at[k]};
   return (struct found){0};
 }
 

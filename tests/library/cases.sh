@@ -214,6 +214,21 @@ refused() {
   grep -qF -- "$text" out || complain "$*: not '$text': $(cat out)"
 }
 
+# Names that parameters of the header have, too; a member that is renamed shows the model's name.
+any_name_compiles() {
+  sed 's/output features/output class/; s/features = /class = /; s/relu(y), 0.5);/&/; s/max_pool2d(features/max_pool2d(class/' \
+    "$golden.pdm" >odd.pdm
+  for name in why memory bytes threads path samples in out m; do
+    "$pdc" library --name $name --quiet --cc "$cc" -o of.$name "$golden.pdm" || complain "the name '$name'"
+  done
+  for name in how take context n most prompt drawing; do
+    # shellcheck disable=SC2086
+    "$pdc" library --name $name --quiet --cc "$cc" -o of.$name --generate $gpt2 || complain "the generator '$name'"
+  done
+  library odd -S odd.pdm
+  grep -q "class_; /\* 'class': \[samples\]" odd/model.h || complain "the header lacks the name 'class'"
+}
+
 wrong_options_are_refused() {
   refused "[PD0821]" "$top/models/mlp.pdm"
   refused "--target c only" --target cuda "$golden.pdm"

@@ -43,7 +43,8 @@ int main(int argc, char **argv) {
       }
       model *fresh = loaded(argv[1]);
       const struct taken found = tokens_of(m, prompt, n, random), expected = tokens_of(fresh, prompt, n, random);
-      NEED(!memcmp(&found, &expected, sizeof found), "a prompt of %d tokens, each %d shorter than before", n, less);
+      NEED(!memcmp(&found, &expected, sizeof found), "a prompt of %d tokens, each %d shorter than before", n,
+           less);
       model_free(fresh);
     }
     model_free(m);
