@@ -270,6 +270,8 @@ Val lora_adapt(Elaborator *e, Frame *f, const int in[2], Val y, Span span);
 void lora_finish(Elaborator *e);
 
 /* ---- patterns.c: parameter patterns of `train`, after all parameters exist --------------------- */
+/* Checks the second pattern of `freeze "h.*" except "bias";`. */
+void check_exception(const Ast *a);
 void read_frozen(Elaborator *e); /* `freeze` and `train_only`, or -D, which replaces either */
 void freeze_parameters(Elaborator *e);
 void group_parameters(Elaborator *e); /* after freeze_parameters() */
