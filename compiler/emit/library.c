@@ -340,7 +340,7 @@ static void header_generate(Text *out, const Emit *e) {
   const int64_t classes = e->g->values.at[e->g->inputs.at[g->tokens].value].classes;
   text_add(out,
            "enum {\n  %s_WHY = 1024,\n  %s_CONTEXT = %" PRId64
-           ", /* most tokens of a prompt; with its continuation one more */\n"
+           ", /* most tokens of a prompt; sequences end at this + 1 */\n"
            "  %s_TOKENS = %" PRId64 ", /* a token is from 0 to this, less 1 */\n};\n\n",
            up, up, g->context, up, classes);
   text_comment(
@@ -355,7 +355,7 @@ static void header_generate(Text *out, const Emit *e) {
       n, n, n);
   declare(
       out, e,
-      "Continues a prompt of n tokens by at most `most` tokens, as far as the context has positions for all but the last. "
+      "Continues a prompt of n tokens by at most `most` tokens, within the context plus one token, which is not fed. "
       "Returns the number of new tokens, or -1. A prompt that starts like the one before continues from its caches. how NULL: temperature "
       "0. take NULL: tokens are only counted. take may not call functions with m, except free, which ends the "
       "generation.",

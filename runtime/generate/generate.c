@@ -74,8 +74,9 @@ static void start(void) {
   counts.started = counts.prompted = pd_seconds();
 }
 
-/* Leading tokens of the request that the slot's cache has. Those that were drawn were computed by other kernels. A cache
- * of a window has room for as many positions before it as a step has rows, so all positions since its first one count. */
+/* Leading tokens of the request that the slot's cache has. Those that were drawn were computed by other kernels. The cache of
+ * a window holds the window's positions before a step and the step's rows: a step can begin a microbatch before the highest
+ * position. */
 static int64_t in_cache(const struct slot *s, const struct pd_request *r) {
   const int64_t ring = pd_generated()->ring;
   int64_t n = 0, most = pd_options.chat ? s->n_held : s->alike;

@@ -21,8 +21,8 @@ static int32_t *input_at(const struct sequence *s, int input) {
 
 /* ---- the steps ------------------------------------------------------------------------------------------- */
 
-/* The first tokens that caches have from an earlier prompt; the last token's logits are not kept. A cache of a window has
- * room for as many positions before it as a step has rows, so all positions since its first one count. */
+/* The first tokens that caches have from an earlier prompt; the last token's logits are not kept. The cache of a window
+ * holds the window's positions before a step and the step's rows: a step can begin a microbatch before the highest position. */
 static int64_t in_caches(const struct sequence *s) {
   const struct pd_instance *x = s->x;
   int64_t n = 0, most = x->alike < s->n - 1 ? x->alike : s->n - 1;
