@@ -80,6 +80,9 @@ start:
     START_FILE items END                  { p->result = ast_new(AST_FILE, @2); p->result->list = $2; }
   | START_DEFINE NAME '=' expression END
       { Ast *n = parse_item(AST_SETTING, @2, $2, @2, list_of(NULL), $4); p->result = n; }
+  | START_DEFINE NAME '=' STRING NAME STRING END
+      { Ast *a = parse_item(AST_FREEZE, span_join(@4, @6), $2, @4, list_of(NULL), $4);
+        a->text = $5; a->b = $6; p->result = parse_item(AST_SETTING, @2, $2, @2, list_of(NULL), a); }
   | START_DEFINE identifier '.' identifier '=' expression END
       { Ast *n = parse_item(AST_SETTING, @2, $4, span_join(@2, @4), list_of(NULL), $6); n->text = $2; p->result = n; }
   ;

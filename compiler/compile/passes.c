@@ -24,7 +24,8 @@ bool pass_elaborate(Compilation *c) {
                               .n_define = o->define.n,
                               .lora = o->lora,
                               .inference = o->infer || o->generate,
-                              .generation = o->generate};
+                              .generation = o->generate,
+                              .library = o->library};
   c->graph = elaborate(c->model.ast, &options);
   if (c->graph && o->library && !o->generate && !keep_outputs(c->graph))
     return false;

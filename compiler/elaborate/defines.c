@@ -21,6 +21,11 @@ void read_defines(Elaborator *e) {
     Ast *a = parse_define(e->options->define[i]);
     if (!a)
       continue;
+    if (a->a->kind == AST_FREEZE && strcmp(a->name, "freeze") && strcmp(a->name, "train_only")) {
+      help(error_at(a->span2, "PD0401", "the setting '%s' has no pattern", a->name),
+           "only 'freeze' and 'train_only' take a pattern and its exceptions");
+      continue;
+    }
     push(&e->defines, a);
     e->defined.key_bytes = sizeof a->name;
     AstList *same = table_find(&e->defined, &a->name);
@@ -130,7 +135,9 @@ void check_defines(const Elaborator *e) {
 }
 
 void warn_of_defines(const Elaborator *e) {
-  const char *option = e->options->generation ? "--generate" : "--infer";
+  const char *command = e->options->library      ? "pdc library"
+                        : e->options->generation ? "pdc generate"
+                                                 : "pdc infer";
   for (int i = 0; i < e->defines.n; i++) {
     const Ast *a = e->defines.at[i];
     bool batch = strcmp(a->name, "batch") == 0;
@@ -138,7 +145,7 @@ void warn_of_defines(const Elaborator *e) {
     if (of_model || (batch && !e->options->generation))
       continue;
     Diagnostic *d =
-        warning_at(a->span2, "PD0820", "'%s' is a training setting and has no effect with '%s'", a->name, option);
+        warning_at(a->span2, "PD0820", "'%s' is a training setting and has no effect with '%s'", a->name, command);
     if (batch)
       help(d, "use '--samples N' for the number of sequences generated at the same time");
     else

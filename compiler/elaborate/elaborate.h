@@ -30,6 +30,7 @@ typedef struct ElaborateOptions {
   int n_define;
   bool inference;                                /* Graph.inference */
   bool generation;                               /* for pdc generate: --samples sets the batch */
+  bool library;                                  /* for pdc library: the command in messages */
   const Lora *lora;                              /* NULL: no adapters */
   Look *look;                                    /* NULL: not needed */
   Ast *(*read)(void *context, const char *path); /* parses used files; NULL: parse_file() */

@@ -274,6 +274,8 @@ void lora_finish(Elaborator *e);
 /* The parameter of all experts whose tensors in files, one for each expert, have a name that the alternative matches;
  * the name is compared without `end`, if it has this end. NULL: none. */
 const Param *stack_of_matched(const Graph *g, struct pd_range part, const char *end);
+/* Checks the second pattern of `freeze "h.*" except "bias";`. */
+void check_exception(const Ast *a);
 void read_frozen(Elaborator *e); /* `freeze` and `train_only`, or -D, which replaces either */
 void freeze_parameters(Elaborator *e);
 void group_parameters(Elaborator *e); /* after freeze_parameters() */

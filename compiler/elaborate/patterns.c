@@ -103,8 +103,10 @@ typedef Vec(Selection) Selections;
 static void add_defined(Selections *to, const Statement *s, const Ast *a) {
   for (int i = 0; i < a->list.n && (a->kind == AST_LIST || a->kind == AST_TUPLE); i++)
     add_defined(to, s, a->list.at[i]);
-  if (a->kind == AST_STRING)
-    push(to, ((Selection){.pattern = a}));
+  if (a->kind == AST_FREEZE)
+    check_exception(a);
+  if (a->kind == AST_STRING || a->kind == AST_FREEZE)
+    push(to, a->kind == AST_STRING ? (Selection){.pattern = a} : (Selection){a->a, a->b});
   else if (a->kind != AST_LIST && a->kind != AST_TUPLE && !(a->kind == AST_NAME && !strcmp(a->name, "none")))
     help(error_at(a->span, "PD0402", "'%s' takes a pattern in quotes, not '%s'", s->name, ast_text(a)), "%s",
          s->example);

@@ -462,8 +462,7 @@ static void set(Elaborator *e, Frame *f, Name name, const Ast *a) {
     set_batch(e, f, a);
 }
 
-/* The second pattern of `freeze "h.*" except "bias";`. */
-static void check_exception(const Ast *a) {
+void check_exception(const Ast *a) {
   if (a->b && strcmp(a->text, "except"))
     help(error_at(a->b->span, "PD0401", "'%s' stands between two patterns", a->text),
          "exceptions follow 'except': '%s %s except %s;'", a->name, ast_text(a->a), ast_text(a->b));

@@ -106,6 +106,8 @@ static const char *precision_words(const Target *t) {
 static char *planned_words(const Emit *e, double forward, double backward, double update) {
   const Plan *plan = e->plan;
   const char *batch = milliseconds(plan->batch_seconds), *costs = plan->costs ? plan->costs : "counted";
+  if (e->library)
+    return format("%s a microbatch (%s)", milliseconds(forward), costs);
   if (e->p->forward_only)
     return format("forward %s a microbatch, a batch %s (%s)", milliseconds(forward), batch, costs);
   return format("forward %s, backward %s a microbatch, update %s, a batch %s (%s)%s", milliseconds(forward),
@@ -146,10 +148,14 @@ void print_header(Emit *e) {
     header_entry(e, format("Stage %d", i),
                  format("%s%s%s", stage_range(e, i), ranks_text(l->replicas[i]),
                         i == e->p->stage ? " (this program)" : ""));
-  header_entry(e, "Batch",
-               format("%" PRId64 " sample%s = %" PRId64 " x a microbatch of %" PRId64 "%s; schedule %s%s",
-                      l->batch, l->batch == 1 ? "" : "s", l->microbatches, l->microbatch, turns_text(e),
-                      l->schedule, in_flight_words(e->p)));
+  if (e->library)
+    header_entry(e, "Microbatch",
+                 format("%" PRId64 " sample%s", l->microbatch, l->microbatch == 1 ? "" : "s, computed together"));
+  else
+    header_entry(e, "Batch",
+                 format("%" PRId64 " sample%s = %" PRId64 " x a microbatch of %" PRId64 "%s; schedule %s%s",
+                        l->batch, l->batch == 1 ? "" : "s", l->microbatches, l->microbatch, turns_text(e),
+                        l->schedule, in_flight_words(e->p)));
   if (e->dialect->target)
     header_entry(e, "Target", format("%s; %s", e->dialect->target, precision_words(&e->k->target)));
   header_entry(e, "Weights", version_words(e));

@@ -101,6 +101,11 @@ static const char *note_of(const Input *in) {
   }
 }
 
+/* The model's name, if the member has another one; "" otherwise. */
+static const char *model_name(Name member, Name name) {
+  return strcmp(member, name) ? format("'%s': ", name) : "";
+}
+
 static Members members_in(const Emit *e) {
   Members list = {0};
   Names taken = {0};
@@ -110,9 +115,11 @@ static Members members_in(const Emit *e) {
     const Value *v = &e->g->values.at[in->value];
     if (is_computed(in))
       continue;
-    push(&list,
-         ((Member){unique_name(&taken, in->name), v->type == TYPE_TOKEN ? "const int32_t" : "const float",
-                   format("%s, %s%s", dims_of(&v->shape), words_of(v), note_of(in)), shape_elements(&v->shape)}));
+    const Name member = unique_name(&taken, in->name);
+    push(&list, ((Member){member, v->type == TYPE_TOKEN ? "const int32_t" : "const float",
+                          format("%s%s, %s%s", model_name(member, in->name), dims_of(&v->shape), words_of(v),
+                                 note_of(in)),
+                          shape_elements(&v->shape)}));
   }
   return list;
 }
@@ -123,7 +130,9 @@ static Members members_out(const Emit *e) {
   for (int i = graph_n_logged(e->g); i < e->g->figures.n; i++) {
     const Figure *f = &e->g->figures.at[i];
     const Shape *s = &e->g->values.at[f->value].shape;
-    push(&list, ((Member){unique_name(&taken, f->output), "float", format("%s", dims_of(s)), shape_elements(s)}));
+    const Name member = unique_name(&taken, f->output);
+    push(&list, ((Member){member, "float", format("%s%s", model_name(member, f->output), dims_of(s)),
+                          shape_elements(s)}));
   }
   return list;
 }
@@ -264,7 +273,7 @@ void library_functions(Emit *e) {
       &e->out,
       "/* ---- %s.h ---- */\n\nsize_t %s_bytes(void) { return pd_instance_bytes(&description); }\n\n"
       "%s *%s_new(void *memory, size_t bytes, int threads, char *why) {\n"
-      "  return (%s *)pd_instance_new(&description, memory, bytes, threads, why);\n}\n\n"
+      "  return (struct %s *)pd_instance_new(&description, memory, bytes, threads, why);\n}\n\n"
       "int %s_load(%s *m, const char *path, char *why) { return pd_instance_load(&m->instance, path, why); }\n\n"
       "void %s_free(%s *m) { pd_instance_free((struct pd_instance *)m); }\n\n",
       n, n, n, n, n, n, n, n, n);
@@ -331,7 +340,7 @@ static void header_generate(Text *out, const Emit *e) {
   const int64_t classes = e->g->values.at[e->g->inputs.at[g->tokens].value].classes;
   text_add(out,
            "enum {\n  %s_WHY = 1024,\n  %s_CONTEXT = %" PRId64
-           ", /* most tokens of a prompt and its continuation */\n"
+           ", /* most tokens of a prompt; sequences end at this + 1 */\n"
            "  %s_TOKENS = %" PRId64 ", /* a token is from 0 to this, less 1 */\n};\n\n",
            up, up, g->context, up, classes);
   text_comment(
@@ -346,9 +355,10 @@ static void header_generate(Text *out, const Emit *e) {
       n, n, n);
   declare(
       out, e,
-      "Continues a prompt of n tokens by at most `most` tokens, within the context. Returns the number of "
-      "new tokens, or -1. A prompt that starts like the one before continues from its caches. how NULL: temperature "
-      "0. take NULL: tokens are only counted.",
+      "Continues a prompt of n tokens by at most `most` tokens, within the context plus one token, which is not fed. "
+      "Returns the number of new tokens, or -1. A prompt that starts like the one before continues from its caches. how NULL: temperature "
+      "0. take NULL: tokens are only counted. take may not call functions with m, except free, which ends the "
+      "generation.",
       "int64_t ", "generate",
       (const char *[]){format("%s *m", n), "const int32_t *prompt", "int64_t n", "int64_t most",
                        format("const %s_drawing *how", n), format("%s_take *take", n), "void *context",
@@ -377,8 +387,9 @@ char *library_header(const Emit *e) {
       &out, e,
       format(
           "An instance without weights, or NULL. memory: of `bytes` bytes at a multiple of 64, which the caller "
-          "keeps until after %s_free(); NULL: malloc'd. threads: at most %d; 0: %d.",
-          n, threads, threads),
+          "keeps until after %s_free(); NULL: the library allocates it, and %s_free() releases it. threads: at most "
+          "%d; 0: %d.",
+          n, n, threads, threads),
       format("%s *", n), "new",
       (const char *[]){"void *memory", "size_t bytes", "int threads", "char *why", NULL});
   declare(&out, e,

@@ -91,7 +91,7 @@ Name chunk_slots(const Emit *e, BufferKind kind, int chunk) {
 }
 
 void print_slot_constants(Emit *e) {
-  const char *comment = "microbatch k uses slot k % slots, here and below";
+  const char *comment = e->library ? NULL : "microbatch k uses slot k % slots, here and below";
   Names printed = {0};
   for (int i = 0; i < N_CHUNK_PARTS; i++)
     for (int chunk = 0; chunk < e->k->chunks.n; chunk++) {

@@ -26,9 +26,9 @@ static void destine(const Fuse *f, Destinations *d, int value, int buffer, bool 
    * accumulate. */
   const Buffer *b = &f->k->buffers.at[buffer];
   bool whose = !accumulate && b->kind != BUFFER_FIGURE;
-  /* An output is f32, while results of calls may be rounded. */
-  bool rounded = b->kind == BUFFER_FIGURE && f->g->figures.at[b->figure].output && op->kind == OP_CALL &&
-                 f->k->target.precision == PRECISION_BF16;
+  /* An output is f32, while its value may be bf16, whether other nodes read the value or not. */
+  bool rounded = b->kind == BUFFER_FIGURE && f->g->figures.at[b->figure].output &&
+                 f->facts->bf16[f->k->target.precision][value];
   bool adds = !accumulate || op->kind != OP_CALL || (op->adds && adds_to_first(f, root));
   if (!(whose || read_once(f, value)) || !adds || rounded || !place_into(f, value, &target))
     push(&d->copies, (PendingCopy){value, buffer, accumulate});

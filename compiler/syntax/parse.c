@@ -311,6 +311,8 @@ void parse_unexpected(Parse *p, const char *const *expected, int n) {
   if (isdigit((unsigned char)p->text_before[0]) && isalpha((unsigned char)p->text[0]) &&
       p->now.line == p->before.end_line && has(expected, n, "';'") && !value)
     advise_unit(p, d);
+  if (!strcmp(p->text, "none") && (!strcmp(p->text_before, "freeze") || !strcmp(p->text_before, "train_only")))
+    help(d, "leave the statement out, or replace all of them by -D %s=none", p->text_before);
   if (strcmp(p->text, "if") == 0 && has(expected, n, "';'"))
     help(d, "use an if statement: 'if c { y = a; } else { y = b; }'");
   if (strcmp(p->text, "param") == 0 && value) {

@@ -45,8 +45,7 @@ void pd_stack_free(struct pd_stack *x) {
 }
 
 const struct pd_source *pd_stack_misfit(const struct pd_stack *x, const int64_t *whole, int64_t part[2]) {
-  part[0] = whole[0] * whole[1] / x->n;
-  part[1] = whole[2];
+  pd_stacked_shape(whole, x->n, part);
   for (int i = 0; i < x->n; i++) {
     const struct pd_entry *e = x->part[i]->entry;
     if (e->rank != 2 || e->dim[0] != part[0] || e->dim[1] != part[1]) return x->part[i];

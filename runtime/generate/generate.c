@@ -19,6 +19,7 @@ static struct slot {
   bool draws;            /* this step's logits are for its next token */
   int32_t *held;         /* tokens whose keys and values the cache has, by position */
   int64_t n_held, alike; /* alike: of these, the first that were fed as rows of prompts */
+  int64_t end;           /* behind the highest position that was fed since position 0 */
 } * slot;
 
 /* A position that this step feeds. */
@@ -73,14 +74,15 @@ static void start(void) {
   counts.started = counts.prompted = pd_seconds();
 }
 
-/* Leading tokens of the request that the slot's cache has. Those that were drawn were computed by other kernels. A cache
- * of a window has room for as many positions before it as a step has rows. */
+/* Leading tokens of the request that the slot's cache has. Those that were drawn were computed by other kernels. The cache of
+ * a window holds the window's positions before a step and the step's rows: a step can begin a microbatch before the highest
+ * position. */
 static int64_t in_cache(const struct slot *s, const struct pd_request *r) {
   const int64_t ring = pd_generated()->ring;
   int64_t n = 0, most = pd_options.chat ? s->n_held : s->alike;
   if (most > r->n_prompt - 1) most = r->n_prompt - 1; /* the last token's logits are not kept */
   while (n < most && s->held[n] == r->tokens[n]) n++;
-  return ring && s->n_held > ring && s->n_held - n > pd.stage->microbatch ? 0 : n;
+  return ring && s->end > ring && s->end - n > pd.stage->microbatch ? 0 : n;
 }
 
 static void assign(struct slot *s, struct pd_request *r) {
@@ -129,6 +131,7 @@ static void feed(struct slot *s, bool prompt) {
   if (cached()) {
     s->held[position] = s->r->tokens[s->fed];
     s->n_held = position + 1;
+    if (!position || s->end <= position) s->end = position + 1;
     if (prompt && s->alike >= position) s->alike = position + 1;
     if (!prompt && s->alike > position) s->alike = position;
   }

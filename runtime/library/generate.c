@@ -21,14 +21,14 @@ static int32_t *input_at(const struct sequence *s, int input) {
 
 /* ---- the steps ------------------------------------------------------------------------------------------- */
 
-/* The first tokens that caches have from an earlier prompt; the last token's logits are not kept. A cache of a window has
- * room for as many positions before it as a step has rows. */
+/* The first tokens that caches have from an earlier prompt; the last token's logits are not kept. The cache of a window
+ * holds the window's positions before a step and the step's rows: a step can begin a microbatch before the highest position. */
 static int64_t in_caches(const struct sequence *s) {
   const struct pd_instance *x = s->x;
   int64_t n = 0, most = x->alike < s->n - 1 ? x->alike : s->n - 1;
   if (!cached(s)) return s->n - 1;
   while (n < most && x->held[n] == s->tokens[n]) n++;
-  return s->g->ring && x->n_held > s->g->ring && x->n_held - n > x->model->microbatch ? 0 : n;
+  return s->g->ring && x->end > s->g->ring && x->end - n > x->model->microbatch ? 0 : n;
 }
 
 /* Feeds tokens as rows; returns how many. */
@@ -44,8 +44,9 @@ static int64_t fill_rows(struct sequence *s, bool prompt) {
   memcpy(x->held + s->fed, s->tokens + s->fed, (size_t)rows * sizeof *x->held);
   if (prompt && x->alike >= s->fed) x->alike = s->fed + rows;
   if (!prompt && x->alike > s->fed) x->alike = s->fed;
+  if (!s->fed) x->end = 0;
   s->fed += rows;
-  x->n_held = s->fed;
+  if (x->end < s->fed) x->end = s->fed;
   return rows;
 }
 
@@ -65,7 +66,7 @@ static const float *next_logits(struct sequence *s, bool prompt, char *why) {
     else
       fill_window(s);
     if (!pd_instance_forward(s->x, cached(s) && !prompt ? 1 : 0, why)) {
-      s->x->alike = s->x->n_held = 0;
+      s->x->alike = 0;
       return NULL;
     }
   }
@@ -78,6 +79,7 @@ static bool check(const struct pd_instance *x, const int32_t *prompt, int64_t n,
                   const struct pd_drawing *how, char *why) {
   const struct pd_model *m = x->model;
   const struct pd_generation *g = m->generation;
+  if (x->busy) return pd_refuse(why, "%s: this instance is generating", m->name);
   if (!x->loaded) return pd_refuse(why, "%s has no weights: load them first", m->name);
   if (n < 1 || n > g->context)
     return pd_refuse(why, "%s: the prompt has %lld tokens, but the context has 1 to %lld", m->name, (long long)n,
@@ -110,7 +112,7 @@ static int64_t continue_it(struct sequence *s, int64_t most, const struct pd_dra
     }
     if (s->n < s->g->context) s->tokens[s->n] = (int32_t)token;
     s->n++;
-    if (take && take(context, (int32_t)token)) return drawn + 1;
+    if ((take && take(context, (int32_t)token)) || s->x->ends) return drawn + 1;
   }
   return drawn;
 }
@@ -125,5 +127,9 @@ int64_t pd_instance_generate(struct pd_instance *x, const int32_t *prompt, int64
   struct sequence s = {.x = x, .g = x->model->generation, .tokens = x->tokens, .n = n};
   memcpy(s.tokens, prompt, (size_t)n * sizeof *prompt);
   s.fed = in_caches(&s);
-  return continue_it(&s, most, how, take, context, why);
+  x->busy = true;
+  const int64_t drawn = continue_it(&s, most, how, take, context, why);
+  x->busy = false;
+  if (x->ends) pd_instance_free(x);
+  return drawn;
 }

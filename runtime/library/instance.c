@@ -202,6 +202,8 @@ struct pd_instance *pd_instance_new(const struct pd_model *m, void *memory, size
 
 void pd_instance_free(struct pd_instance *x) {
   if (!x) return;
+  x->ends = true;
+  if (x->busy) return;
   pd_objects_destroy(&x->objects);
   pd_engine_close();
   if (x->owned) free(x);

@@ -41,9 +41,11 @@ struct pd_instance {
   bool loaded, owned; /* owned: the block is malloc'd */
   float *sample;      /* room for a sample of an input in bf16 */
   /* Of a generator: tokens whose keys and values the caches have, by position, and of these the first that were fed as
-   * rows of a prompt; the sequence under way; room for the numbers of all tokens. */
+   * rows of a prompt; the sequence under way; room for the numbers of all tokens. end: behind the highest position that
+   * was fed since position 0, for caches that later positions overwrite. */
   int32_t *held, *tokens, *order;
-  int64_t n_held, alike;
+  int64_t alike, end;
+  bool busy, ends; /* while it generates; freed by a callback: ends then */
 };
 
 /* The instance's bytes: exact. */
@@ -51,6 +53,7 @@ size_t pd_instance_bytes(const struct pd_model *model);
 /* memory: 64-byte aligned; NULL: malloc'd. threads: at most the planned ones; 0: these. */
 struct pd_instance *pd_instance_new(const struct pd_model *model, void *memory, size_t bytes, int threads,
                                     char *why);
+/* In a callback of pd_instance_generate(): the generation ends after this token, and then the instance. */
 void pd_instance_free(struct pd_instance *x);
 /* Reads all parameters from a .safetensors file, an index of such files or a folder with either. After a failure the
  * instance has no weights. */

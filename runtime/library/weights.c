@@ -3,7 +3,9 @@
 #include "checkpoint/sources.h"
 #include "kernels/pd_bf16.h"
 #include "library/library.h"
+#include "shared/hugging_face.h"
 #include "shared/read_file.h"
+#include "shared/stacked.h"
 
 #include <errno.h>
 #include <limits.h>
@@ -107,17 +109,20 @@ static bool ends_in(const char *path, const char *end) {
   return n > m && !strcmp(path + n - m, end);
 }
 
+static bool add_folder(struct files *to, const char *folder, char *why) {
+  char path[PATH_MAX];
+  struct stat st;
+  if (!join(path, folder, strlen(folder), "/model.safetensors", why)) return false;
+  if (!stat(path, &st)) return add_file(to, path, why);
+  if (!join(path, folder, strlen(folder), "/model.safetensors.index.json", why)) return false;
+  if (!stat(path, &st)) return add_indexed(to, path, why);
+  return pd_refuse(why, "the folder '%s' has no model.safetensors and no index of its parts", folder);
+}
+
 static bool add_path(struct files *to, const char *path, char *why) {
-  static const char *const names[] = {"/model.safetensors", "/model.safetensors.index.json"};
-  char inside[PATH_MAX];
   struct stat st;
   if (stat(path, &st)) return pd_refuse(why, "cannot read '%s': %s", path, strerror(errno));
-  for (int i = 0; S_ISDIR(st.st_mode); i++) {
-    if (i == sizeof names / sizeof *names)
-      return pd_refuse(why, "the folder '%s' has no model.safetensors and no index of its parts", path);
-    if (!join(inside, path, strlen(path), names[i], why)) return false;
-    if (!stat(inside, &st)) path = inside;
-  }
+  if (S_ISDIR(st.st_mode)) return add_folder(to, path, why);
   return ends_in(path, ".json") ? add_indexed(to, path, why) : add_file(to, path, why);
 }
 
@@ -132,14 +137,26 @@ static bool is_called(const char *in_file, const char *name) {
   return !strncmp(name, prefix, PREFIX) && !strcmp(name + PREFIX, in_file);
 }
 
-static const struct pd_entry *find(const struct files *x, const char *name, const struct file **of) {
+/* A tensor of a file. */
+struct found {
+  const struct file *file;
+  const struct pd_entry *entry; /* NULL: no file has it */
+};
+
+static struct found find_called(const struct files *x, const char *name) {
   for (int i = 0; i < x->n; i++)
     for (int k = 0; k < x->at[i].content.n; k++)
-      if (is_called(x->at[i].content.at[k].name, name)) {
-        *of = &x->at[i];
-        return &x->at[i].content.at[k];
-      }
-  return NULL;
+      if (is_called(x->at[i].content.at[k].name, name)) return (struct found){&x->at[i], &x->at[i].content.at[k]};
+  return (struct found){0};
+}
+
+/* By its name, or by the name of older versions. */
+static struct found find(const struct files *x, const char *name) {
+  struct found found = find_called(x, name);
+  char *former = found.entry ? NULL : pd_former_name(name);
+  if (former) found = find_called(x, former);
+  free(former);
+  return found;
 }
 
 static void print_shape(char *to, size_t room, int rank, const int64_t *dim) {
@@ -169,42 +186,81 @@ static int64_t place(const struct pd_parameter *p, bool swapped, int64_t i) {
   return swapped ? i % p->dim[0] * p->dim[1] + i / p->dim[0] : i;
 }
 
-static bool copy_in(const struct file *f, const struct pd_entry *e, const struct pd_parameter *p, bool swapped,
-                    pd_out to, struct parts *parts, char *why) {
-  const int64_t width = e->dtype == PD_DTYPE_F64 ? 8 : pd_dtype_bytes(e->dtype), start = e->data - f->header;
-  for (int64_t first = 0, n; first < p->elements; first += n) {
-    n = p->elements - first < PART ? p->elements - first : PART;
+static bool is_swapped(const struct pd_parameter *p) { return p->stored_in_out && p->rank == 2; }
+
+/* Copies a tensor to the elements of the parameter from `at` on. */
+static bool copy_in(struct found x, const struct pd_parameter *p, int64_t at, char *weights, struct parts *parts,
+                    char *why) {
+  const struct pd_entry *e = x.entry;
+  const pd_out to = {weights + p->offset, p->bf16 ? PD_BF16 : PD_F32};
+  const int64_t width = e->dtype == PD_DTYPE_F64 ? 8 : pd_dtype_bytes(e->dtype), start = e->data - x.file->header;
+  for (int64_t first = 0, n; first < e->elements; first += n) {
+    n = e->elements - first < PART ? e->elements - first : PART;
     struct pd_entry part = *e;
     part.data = parts->bytes;
-    if (!read_at(f, parts->bytes, (size_t)(n * width), start + first * width, why)) return false;
+    if (!read_at(x.file, parts->bytes, (size_t)(n * width), start + first * width, why)) return false;
     for (int64_t i = 0; i < n; i++) parts->numbers[i] = pd_entry_float(&part, i);
-    if (!swapped) pd_write(to, first, parts->numbers, n);
-    for (int64_t i = 0; swapped && i < n; i++) pd_write(to, place(p, true, first + i), &parts->numbers[i], 1);
+    if (!is_swapped(p)) pd_write(to, at + first, parts->numbers, n);
+    for (int64_t i = 0; is_swapped(p) && i < n; i++)
+      pd_write(to, place(p, true, first + i), &parts->numbers[i], 1);
   }
   return true;
 }
 
+static bool check(struct found x, int rank, const int64_t *dim, char *why) {
+  const char *path = x.file->path, *name = x.entry->name;
+  if (!has_shape(x.entry, rank, dim)) {
+    char found[160], needed[160];
+    print_shape(found, sizeof found, x.entry->rank, x.entry->dim);
+    print_shape(needed, sizeof needed, rank, dim);
+    return pd_refuse(why, "'%s': tensor '%s' has shape %s, but the model needs %s", path, name, found, needed);
+  }
+  return x.entry->dtype != PD_DTYPE_OTHER ||
+         pd_refuse(why, "'%s': tensor '%s' is not of type F32, F16, BF16 or F64", path, name);
+}
+
+/* ---- a parameter of all experts ----------------------------------------------------------------------------- */
+
+struct stack {
+  const struct files *in;
+  struct found *part;
+};
+
+static bool take_part(void *to, int64_t i, const char *name) {
+  const struct stack *s = to;
+  s->part[i] = find(s->in, name);
+  return s->part[i].entry;
+}
+
+/* Reads one from a tensor for each expert. Returns false with *found false if the files lack such tensors. */
+static bool load_stack(const struct files *x, const struct pd_parameter *p, char *weights, struct parts *parts,
+                       bool *found, char *why) {
+  struct stack s = {x, p->rank == 3 ? malloc(sizeof *s.part * 2 * (size_t)p->dim[0]) : NULL};
+  const int64_t n = s.part ? pd_stacked_find(p->name, p->dim[0], take_part, &s) : p->rank == 3 ? -1 : 0;
+  bool ok = n > 0;
+  int64_t dim[2], at = 0;
+  *found = n != 0;
+  if (n < 0) pd_refuse(why, "'%s': out of memory", p->name);
+  if (ok) pd_stacked_shape(p->dim, n, dim);
+  for (int64_t i = 0; i < n && ok; at += s.part[i++].entry->elements)
+    ok = check(s.part[i], 2, dim, why) && copy_in(s.part[i], p, at, weights, parts, why);
+  free(s.part);
+  return ok;
+}
+
 static bool load_one(const struct files *x, const struct pd_parameter *p, char *weights, struct parts *parts,
                      char *why) {
-  const struct file *f;
-  const struct pd_entry *e = find(x, p->name, &f);
-  if (!e)
-    return pd_refuse(why, "'%s'%s no tensor '%s'", x->at[0].path,
-                     x->n > 1 ? " and its other parts hold" : " holds", p->name);
-  const bool swapped = p->stored_in_out && p->rank == 2;
+  const struct found whole = find(x, p->name);
   int64_t dim[PD_MAX_RANK];
-  for (int i = 0; i < p->rank; i++) dim[i] = p->dim[swapped ? 1 - i : i];
-  if (!has_shape(e, p->rank, dim)) {
-    char found[160], needed[160];
-    print_shape(found, sizeof found, e->rank, e->dim);
-    print_shape(needed, sizeof needed, p->rank, dim);
-    return pd_refuse(why, "'%s': tensor '%s' has shape %s, but the model needs %s", f->path, e->name, found,
-                     needed);
+  bool stacked;
+  if (!whole.entry) {
+    const bool ok = load_stack(x, p, weights, parts, &stacked, why);
+    return ok || (stacked ? false
+                          : pd_refuse(why, "'%s'%s no tensor '%s'", x->at[0].path,
+                                      x->n > 1 ? " and its other parts hold" : " holds", p->name));
   }
-  if (e->dtype == PD_DTYPE_OTHER)
-    return pd_refuse(why, "'%s': tensor '%s' is not of type F32, F16, BF16 or F64", f->path, e->name);
-  const pd_out to = {weights + p->offset, p->bf16 ? PD_BF16 : PD_F32};
-  return copy_in(f, e, p, swapped, to, parts, why);
+  for (int i = 0; i < p->rank; i++) dim[i] = p->dim[is_swapped(p) ? 1 - i : i];
+  return check(whole, p->rank, dim, why) && copy_in(whole, p, 0, weights, parts, why);
 }
 
 /* ---- all of them ------------------------------------------------------------------------------------------- */
@@ -213,10 +269,14 @@ int pd_instance_load(struct pd_instance *x, const char *path, char *why) {
   char unseen[PD_WHY];
   why = PD_WHY_OR(why, unseen);
   const struct pd_model *m = x->model;
+  if (x->busy) {
+    pd_refuse(why, "%s: this instance is generating", m->name);
+    return -1;
+  }
   struct files files = {0};
   struct parts *parts = malloc(sizeof *parts);
   x->loaded = false;
-  x->alike = x->n_held = 0;
+  x->alike = 0;
   bool ok = parts || pd_refuse(why, "'%s': out of memory", path);
   ok = ok && add_path(&files, path, why);
   for (int i = 0; i < m->n_parameters && ok; i++)

@@ -51,6 +51,20 @@ outputs_are_those_of_infer() {
     complain "a folder is not read as a file"
 }
 
+# The library has no loss, so one node less reads the logits.
+outputs_that_losses_read_are_those_of_infer() {
+  sed '/probabilities/d' "$golden.pdm" >single.pdm
+  "$pdc" infer --quiet --precision bf16 -o infer single.pdm || complain "infer does not build"
+  infer/infer --quiet --init "$weights" --data "$images" --predict logits=logits.npy features=features.npy \
+    flipped=flipped.npy || complain "infer does not run"
+  library one --precision bf16 single.pdm
+  use one run
+  (cd one && ./run "$weights" "$images" $samples 1) || complain "the library does not run"
+  for output in logits features flipped; do
+    tail -c +129 $output.npy | cmp - one/out.$output || complain "other $output"
+  done
+}
+
 # same NAME TOKENS TEMPERATURE TOP_K TOP_P SEED: the tokens of `generate`.
 same() {
   drawing="--temperature $3 --top-k $4 --top-p $5 --seed $6"
@@ -86,13 +100,26 @@ tokens_are_those_of_generate() {
     library.$name/generate "$top/tests/generate/$model.safetensors" 0 0 1 1 12 7 3 52 11 30 | cmp - first ||
       complain "$model: other tokens than PyTorch's"
   done
-  # A Hugging Face folder, model and weights.
-  folder=$top/tests/import/folders/llama
-  "$pdc" generate --quiet -D n_ctx=16 -o generate.folder "$folder" || complain "generate does not build"
-  library library.folder --generate -D n_ctx=16 "$folder"
-  use library.folder generate
-  generate.folder/generate --quiet --init "$folder" --prompt-tokens 3,4,5 --tokens 8 --temperature 0 --output tokens >expected
-  library.folder/generate "$folder" 0 0 1 1 8 3 4 5 | cmp - expected || complain "a folder: other tokens"
+  # Hugging Face folders, models and weights; those of mixtral have a tensor for each expert.
+  for name in llama mixtral; do
+    folder=$top/tests/import/folders/$name
+    "$pdc" generate --quiet -D n_ctx=16 -o generate.$name "$folder" || complain "generate does not build"
+    library library.$name --generate -D n_ctx=16 "$folder"
+    use library.$name generate
+    generate.$name/generate --quiet --init "$folder" --prompt-tokens 3,4,5 --tokens 8 --temperature 0 --output tokens >expected
+    library.$name/generate "$folder" 0 0 1 1 8 3 4 5 | cmp - expected || complain "$name: other tokens"
+  done
+}
+
+prompts_that_get_shorter_have_the_tokens_of_new_instances() {
+  sed 's/llama_block(x, n_head, n_kv_head, hidden,/llama_block(x, n_head, n_kv_head, hidden, window = 5 + 2 * i,/' \
+    "$top/models/llama_mini.pdm" >windowed.pdm
+  for block in 3 16; do
+    library one --generate --threads 1 --block $block -D n_layer=3 -D n_head=4 -D n_kv_head=2 -D n_embd=16 -D hidden=24 -D n_ctx=48 \
+      -D vocab_size=61 windowed.pdm
+    use one shorter
+    one/shorter "$top/tests/generate/llama.safetensors" || complain "--block $block"
+  done
 }
 
 instances_run_at_the_same_time() {
@@ -185,6 +212,21 @@ refused() {
   shift
   "$pdc" library "$@" >out 2>&1 && complain "taken: $*"
   grep -qF -- "$text" out || complain "$*: not '$text': $(cat out)"
+}
+
+# Names that parameters of the header have, too; a member that is renamed shows the model's name.
+any_name_compiles() {
+  sed 's/output features/output class/; s/features = /class = /; s/relu(y), 0.5);/&/; s/max_pool2d(features/max_pool2d(class/' \
+    "$golden.pdm" >odd.pdm
+  for name in why memory bytes threads path samples in out m; do
+    "$pdc" library --name $name --quiet --cc "$cc" -o of.$name "$golden.pdm" || complain "the name '$name'"
+  done
+  for name in how take context n most prompt drawing; do
+    # shellcheck disable=SC2086
+    "$pdc" library --name $name --quiet --cc "$cc" -o of.$name --generate $gpt2 || complain "the generator '$name'"
+  done
+  library odd -S odd.pdm
+  grep -q "class_; /\* 'class': \[samples\]" odd/model.h || complain "the header lacks the name 'class'"
 }
 
 wrong_options_are_refused() {

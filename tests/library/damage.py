@@ -23,6 +23,8 @@ def joined(entries, content):
 
 os.makedirs(os.path.join(folder, "no_model"))
 os.makedirs(os.path.join(folder, "no_part"))
+os.makedirs(os.path.join(folder, "no_file", "model.safetensors"))
+os.makedirs(os.path.join(folder, "no_index", "model.safetensors.index.json"))
 write("short.safetensors", data[:-5])
 write("empty.safetensors", b"")
 write("noise.safetensors", os.urandom(1000))

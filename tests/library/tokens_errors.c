@@ -11,6 +11,22 @@ static int says(const char *text) {
   return found;
 }
 
+/* Calls the instance under way; frees it at the third token. */
+struct inner {
+  model *m;
+  const char *weights;
+  int n;
+};
+
+static int call_again(void *context, int32_t token) {
+  struct inner *x = context;
+  NEED(model_generate(x->m, &token, 1, 1, NULL, NULL, NULL, why) == -1 && says("is generating"), "generate");
+  NEED(model_load(x->m, "absent", why) == -1 && says("is generating"), "load");
+  NEED(model_load(x->m, x->weights, why) == -1 && says("is generating"), "load");
+  if (++x->n == 3) model_free(x->m);
+  return 0;
+}
+
 int main(int argc, char **argv) {
   NEED(argc == 2, "an argument");
   int32_t prompt[MODEL_CONTEXT + 1] = {0}, wrong[] = {0, MODEL_TOKENS}, negative[] = {-1};
@@ -29,6 +45,10 @@ int main(int argc, char **argv) {
   NEED(model_generate(m, prompt, MODEL_CONTEXT, 5, NULL, NULL, NULL, why) == 1, "a full context: %s", why);
   NEED(model_generate(m, prompt, 1, MODEL_CONTEXT + 9, NULL, NULL, NULL, why) == MODEL_CONTEXT, "to its end: %s",
        why);
-  model_free(m);
+  struct inner inner = {m, argv[1], -2};
+  NEED(model_generate(m, prompt, 1, 4, NULL, call_again, &inner, why) == 4, "calls in a callback: %s", why);
+  NEED(model_generate(m, prompt, 1, 4, NULL, NULL, NULL, why) == 4, "after them: %s", why);
+  inner.n = 0;
+  NEED(model_generate(m, prompt, 1, 9, NULL, call_again, &inner, why) == 3, "freed in a callback: %s", why);
   return 0;
 }
