@@ -121,7 +121,7 @@ typedef struct Task {
 /* Finds the folder's task by `architectures`, else by the tensors, else takes the last. `tasks` ends with a NULL ending. Sets
  * "task" to the ending, and the value named like the ending to "true". */
 bool derive_task(Import *m, const Task *tasks);
-/* Sets num_labels, from "labels" (a rule's, by the tensors) or id2label or num_labels, and of problem_type one of single_label, multi_label and
+/* Sets num_labels, from "labels" (a rule's, by the tensors) or num_labels or id2label, and of problem_type one of single_label, multi_label and
  * regression to "true". */
 bool derive_labels(Import *m);
 /* Templates of the target and, for `logits` [n_label], the losses of transformers' heads. */
