@@ -96,6 +96,7 @@ double known_number(const Import *m, const char *name);
 void set_known(Import *m, const char *name, const char *text);
 const char *number_text(double x);
 Diagnostic *refuse_field(const Import *m, const char *field, const char *value, const char *computed);
+bool heads_divide(const Import *m); /* num_attention_heads divides hidden_size; false after a diagnostic */
 Diagnostic *refuse_unknown(const Import *m, const char *field);
 
 /* shapes.c */
