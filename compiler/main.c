@@ -50,9 +50,11 @@ static bool show_data(const Options *o) {
 
 /* Whether the command's outputs, apart from folders, are none of its inputs. */
 static bool keeps_inputs(const Options *o) {
-  static const char *const endings[COMMAND_HELP + 1] = {
-      [COMMAND_REPORT] = ".html",          [COMMAND_PLAN] = ".html",   [COMMAND_IMPORT] = ".pdm",
-      [COMMAND_PROFILE] = ".profile.json", [COMMAND_TOKENIZE] = ""};
+  static const char *const endings[COMMAND_HELP + 1] = {[COMMAND_REPORT] = ".html",
+                                                        [COMMAND_PLAN] = ".html",
+                                                        [COMMAND_IMPORT] = ".pdm",
+                                                        [COMMAND_PROFILE] = ".profile.json",
+                                                        [COMMAND_TOKENIZE] = ""};
   const char *output = endings[o->command] ? o->output : NULL, *ending = endings[o->command];
   const char *inputs[] = {o->input, o->plan.profile, o->tokens.tokenizer};
   bool good = output_is_no_input(o->data_page, o->shown_data, ".html");

@@ -39,6 +39,15 @@ P
 grep -q '^shapes/held/circle/000.png: damaged$' text || complain "a damaged member: $(cat text)"
 [ "$(grep -o '<figure>' hurt.html | wc -l)" = 24 ] || complain "images beside a damaged member"
 
+# Names are plain text: valid UTF-8 without control characters.
+first=$(printf 'a\377') second=$(printf 'b\342\200\256')
+mkdir -p "odd/$first" "odd/$second" && cp cut.png "odd/$first" && cp cut.png "odd/$second"
+"$pdc" data --show odd --html odd.html >text || complain "a folder with odd names"
+python3 - <<'P' || complain "control characters or invalid UTF-8 in a name"
+text, page = open("text", encoding="utf-8").read(), open("odd.html", encoding="utf-8").read()
+assert "a?: 1" in text and "b?: 1" in text and "\u202e" not in text + page and "b&#xFFFD;" in page, text
+P
+
 # No output replaces an input.
 keeps() {
   file=$1 why=$2
