@@ -48,6 +48,22 @@ static bool show_data(const Options *o) {
   return true;
 }
 
+/* Whether the command's outputs, apart from folders, are none of its inputs. */
+static bool keeps_inputs(const Options *o) {
+  static const char *const endings[COMMAND_HELP + 1] = {[COMMAND_REPORT] = ".html",
+                                                        [COMMAND_PLAN] = ".html",
+                                                        [COMMAND_IMPORT] = ".pdm",
+                                                        [COMMAND_PROFILE] = ".profile.json",
+                                                        [COMMAND_TOKENIZE] = ""};
+  const char *output = endings[o->command] ? o->output : NULL, *ending = endings[o->command];
+  const char *inputs[] = {o->input, o->plan.profile, o->tokens.tokenizer};
+  bool good = output_is_no_input(o->data_page, o->shown_data, ".html");
+  for (size_t i = 0; i < sizeof inputs / sizeof *inputs && good; i++)
+    good = output_is_no_input(output, inputs[i], ending) && output_is_no_input(o->svg, inputs[i], ".svg") &&
+           output_is_no_input(o->dot, inputs[i], ".dot") && output_is_no_input(o->data_page, inputs[i], ".html");
+  return good;
+}
+
 static bool run_command(Compilation *c) {
   const Options *o = &c->options;
   switch (o->command) {
@@ -84,7 +100,7 @@ int main(int argc, char **argv) {
     return 2;
   }
   compilation_start(&c, &all, o);
-  bool good = error_count() == 0 && march_prepare(o) && run_command(&c);
+  bool good = error_count() == 0 && march_prepare(o) && keeps_inputs(o) && run_command(&c);
   diagnostics_flush();
   return output_status(good && error_count() == 0 ? 0 : 1);
 }

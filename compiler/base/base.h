@@ -72,6 +72,9 @@ char *read_file(const char *path, size_t *length);
 const char *read_failure(int failed); /* strerror of read_file's errno */
 /* Writes a temporary file, syncs, renames. False with errno set; an existing file is then unchanged. */
 bool write_file(const char *path, const char *text, size_t length);
+/* False after PD0605 if writing `output` would replace the file `input`, or a file of the folder `input` whose name does not
+ * end with `ending`. Accepts NULL for both paths. */
+bool output_is_no_input(const char *output, const char *input, const char *ending);
 const char *without_slashes(const char *path); /* at its end */
 /* The exit status; not 0, after a message, if standard output could not be written. */
 int output_status(int status);

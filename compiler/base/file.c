@@ -99,6 +99,34 @@ bool write_file(const char *path, const char *text, size_t length) {
   return pd_output_open(&o, path) && pd_output_close(&o, fwrite(text, 1, length, o.file) == length);
 }
 
+static bool is_within(const char *path, const char *folder) {
+  char file[PATH_MAX], above[PATH_MAX];
+  if (!realpath(path, file) || !realpath(folder, above))
+    return false;
+  const size_t n = strlen(above);
+  return !strncmp(file, above, n) && (file[n] == '/' || n == 1);
+}
+
+static bool ends_with(const char *text, const char *end) {
+  const size_t n = strlen(text), m = strlen(end);
+  return n >= m && !strcmp(text + n - m, end);
+}
+
+bool output_is_no_input(const char *output, const char *input, const char *ending) {
+  struct stat to, from;
+  if (!output || !input || pd_is_descriptor(output) || stat(output, &to) || !S_ISREG(to.st_mode) ||
+      stat(input, &from))
+    return true;
+  Diagnostic *d = NULL;
+  if (to.st_dev == from.st_dev && to.st_ino == from.st_ino)
+    d = error_at(NO_SPAN, "PD0605", "cannot write '%s': it is the input", output);
+  else if (S_ISDIR(from.st_mode) && is_within(output, input) && !ends_with(output, ending))
+    d = error_at(NO_SPAN, "PD0605", "cannot write '%s': it is a file of the input, '%s'", output, input);
+  if (d)
+    help(d, "give the output another name, such as 'output%s'", ending);
+  return !d;
+}
+
 int output_status(int status) {
   if (fflush(stdout) == 0 && !ferror(stdout))
     return status;

@@ -14,7 +14,16 @@
 #include "simplify/simplify.h"
 #include "tensor/tensor.h"
 
-bool pass_parse(Compilation *c) { return front_read(c->options.input, &c->model); }
+bool pass_parse(Compilation *c) {
+  if (!front_read(c->options.input, &c->model))
+    return false;
+  if (!c->options.generate || !c->model.task)
+    return true;
+  help(error_at(NO_SPAN, "PD0812", "--generate: '%s' is '%s'; generate is for models of a next token",
+                c->options.input, c->model.task),
+       "use 'pdc infer'");
+  return false;
+}
 
 bool pass_elaborate(Compilation *c) {
   const Options *o = &c->options;

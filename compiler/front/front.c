@@ -16,9 +16,11 @@ static bool read_folder(const char *path, FrontModel *to) {
   Imported model;
   if (!import_read(path, &model))
     return false;
+  const char *task = imported_value(&model, "task");
   const char *tokenizer = format("%s/tokenizer.json", model.folder);
   *to = (FrontModel){.ast = parse_text(model.name, model.text, strlen(model.text), NULL),
                      .init = model.has_weights ? model.folder : NULL,
+                     .task = *task ? format("%s %s", imported_type(&model), task) : NULL,
                      .tokenizer = access(tokenizer, R_OK) == 0 ? tokenizer : NULL};
   return to->ast != NULL;
 }

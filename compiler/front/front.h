@@ -6,7 +6,8 @@
 
 typedef struct FrontModel {
   Ast *ast;
-  const char *init;      /* path of the model's weights, for `--init`; NULL: none */
+  const char *init; /* path of the model's weights, for `--init`; NULL: none */
+  const char *task; /* of a folder with a head for a task, "bert ForMaskedLM"; NULL: of a next token, or unknown */
   const char *tokenizer; /* path of its tokenizer, for `--tokenizer`; NULL: none */
 } FrontModel;
 

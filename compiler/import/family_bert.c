@@ -104,7 +104,7 @@ static bool derive(Import *m, const Task *tasks, double pad) {
   set_known(m, "types", known_number(m, "type_vocab_size") > 1 ? "true" : "");
   if (!m->tensors.n)
     set_known(m, "pooler", "true");
-  if (!derive_task(m, tasks) || !derive_pad(m, pad))
+  if (!heads_divide(m) || !derive_task(m, tasks) || !derive_pad(m, pad))
     return false;
   if (is_known(m, BASE)) {
     set_known(m, "outputs_only", "true");

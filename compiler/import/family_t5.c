@@ -1,4 +1,5 @@
 /* t5: encoder and decoder of T5, T5 1.1, Flan-T5 and ByT5's kind, trained from a source to a target. */
+#include <math.h>
 #include <string.h>
 
 #include "import/internal.h"
@@ -89,9 +90,22 @@ static const char objective[] = "output logits;\n"
                                 "loss entropy;\n"
                                 "metric perplexity = entropy, of_mean = exp;\n";
 
+/* The encoder has half of the buckets for each direction; half of a direction's buckets have one distance each. */
+static bool check_buckets(const Import *m) {
+  const char *field = "relative_attention_num_buckets", *distance = "relative_attention_max_distance";
+  const double buckets = known_number(m, field);
+  if (buckets < 4 || fmod(buckets, 2) != 0)
+    refuse_field(m, field, known(m, field), "even numbers of at least 4");
+  else if (known_number(m, distance) <= floor(buckets / 2))
+    refuse_field(m, distance, known(m, distance), format("more than half of '%s', %s", field, known(m, field)));
+  else
+    return true;
+  return false;
+}
+
 static bool derive(Import *m) {
   const double pad = token(m, "pad_token_id", 0), start = pad < 0 ? -1 : token(m, "decoder_start_token_id", pad);
-  if (start < 0 || !derive_task(m, tasks) || !derive_scale(m))
+  if (start < 0 || !check_buckets(m) || !derive_task(m, tasks) || !derive_scale(m))
     return false;
   set_known(m, "pad", number_text(pad));
   set_known(m, "start", number_text(start));

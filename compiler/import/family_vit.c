@@ -122,7 +122,7 @@ static const char objective[] = "[[ForImageClassification: " LABELS_OBJECTIVE "]
 
 static bool derive(Import *m) {
   const double side = square(m, "image_size", 224), patch = side ? square(m, "patch_size", 16) : 0;
-  if (!patch || !derive_task(m, tasks) || !derive_pixels(m))
+  if (!patch || !heads_divide(m) || !derive_task(m, tasks) || !derive_pixels(m))
     return false;
   const bool of_tensors = is_known(m, "patch") && known_number(m, "patch") != patch;
   if (of_tensors)
@@ -130,6 +130,10 @@ static bool derive(Import *m) {
                known(m, "patch"));
   set_known(m, "patch", of_tensors ? known(m, "patch") : number_text(patch));
   set_known(m, "side", number_text(side));
+  if (fmod(side, known_number(m, "patch")) != 0) {
+    refuse_field(m, "image_size", number_text(side), format("multiples of 'patch_size', %s", known(m, "patch")));
+    return false;
+  }
   set_known(m, "inputs", inputs);
   set_known(m, "objective", objective);
   derive_activation(m);

@@ -147,6 +147,14 @@ Diagnostic *refuse_field(const Import *m, const char *field, const char *value, 
   return d;
 }
 
+bool heads_divide(const Import *m) {
+  if (fmod(known_number(m, "hidden_size"), known_number(m, "num_attention_heads")) == 0)
+    return true;
+  error_at(place(m), "PD0603", "'hidden_size', %s, must be a multiple of 'num_attention_heads', %s",
+           known(m, "hidden_size"), known(m, "num_attention_heads"));
+  return false;
+}
+
 Diagnostic *refuse_unknown(const Import *m, const char *field) {
   Diagnostic *d =
       error_at(place(m), "PD0651", "field '%.200s' of a '%s' model is not known, and may change its results",

@@ -96,6 +96,7 @@ double known_number(const Import *m, const char *name);
 void set_known(Import *m, const char *name, const char *text);
 const char *number_text(double x);
 Diagnostic *refuse_field(const Import *m, const char *field, const char *value, const char *computed);
+bool heads_divide(const Import *m); /* num_attention_heads divides hidden_size; false after a diagnostic */
 Diagnostic *refuse_unknown(const Import *m, const char *field);
 
 /* shapes.c */
@@ -124,7 +125,7 @@ typedef struct Task {
 /* Finds the folder's task by `architectures`, else by the tensors, else takes the last. `tasks` ends with a NULL ending. Sets
  * "task" to the ending, and the value named like the ending to "true". */
 bool derive_task(Import *m, const Task *tasks);
-/* Sets num_labels, from "labels" (a rule's, by the tensors) or id2label or num_labels, and of problem_type one of single_label, multi_label and
+/* Sets num_labels, from "labels" (a rule's, by the tensors) or num_labels or id2label, and of problem_type one of single_label, multi_label and
  * regression to "true". */
 bool derive_labels(Import *m);
 /* Templates of the target and, for `logits` [n_label], the losses of transformers' heads. */

@@ -52,26 +52,37 @@ bool derive_task(Import *m, const Task *tasks) {
 
 /* ---- labels -------------------------------------------------------------------------------------- */
 
-/* The labels that config.json has, as transformers counts them. */
+static bool refuse_value(const Import *m, const char *field, const char *must) {
+  error_at((Span){.file = m->file}, "PD0603", "'%s' must be %s", field, must);
+  return false;
+}
+
+/* The labels that config.json has; num_labels counts where both fields differ, as in transformers. */
 static bool count_labels(const Import *m, double *to) {
   enum { USUAL = 2, MOST = 1000000 };
   const cJSON *names = member(m, "id2label"), *count = member(m, "num_labels");
-  *to = cJSON_IsNumber(count) ? count->valuedouble : USUAL;
-  if (cJSON_IsObject(names))
-    *to = cJSON_GetArraySize(names);
-  if (*to >= 1 && *to <= MOST && *to == (int)*to &&
-      (!names || (cJSON_IsObject(names) && object_is_plain(m, names))))
-    return true;
-  if (!error_count())
-    error_at((Span){.file = m->file}, "PD0603", "'%s' must %s", names ? "id2label" : "num_labels",
-             names ? "be an object with a member for each label" : "be a whole number from 1 to 1000000");
-  return false;
+  const double n = cJSON_IsNumber(count) ? count->valuedouble : 0, named = cJSON_GetArraySize(names);
+  if (count && !(n >= 1 && n <= MOST && n == (int)n))
+    return refuse_value(m, "num_labels", "a whole number from 1 to 1000000");
+  if (names && !(cJSON_IsObject(names) && named >= 1 && named <= MOST))
+    return refuse_value(m, "id2label", "an object with a member for each label");
+  if (names && !object_is_plain(m, names))
+    return false;
+  if (names && count && n != named)
+    help(warning_at((Span){.file = m->file}, "PD0654",
+                    "'num_labels' is %g, which counts, but 'id2label' has %g label%s", n, named,
+                    named == 1 ? "" : "s"),
+         "give 'id2label' and 'label2id' %g label%s, or remove them", n, n == 1 ? "" : "s");
+  *to = count ? n : names ? named : USUAL;
+  return true;
 }
 
 static bool derive_problem(Import *m, double labels) {
   const cJSON *type = member(m, "problem_type");
+  if (type && !cJSON_IsString(type))
+    return refuse_value(m, "problem_type", "a string or null");
   const char *usual = labels == 1 ? "regression" : "single_label_classification";
-  const char *name = cJSON_IsString(type) ? type->valuestring : usual;
+  const char *name = type ? type->valuestring : usual;
   static const char *const known_types[][2] = {{"single_label_classification", "single_label"},
                                                {"multi_label_classification", "multi_label"},
                                                {"regression", "regression"}};

@@ -1,5 +1,6 @@
 /* The page's fixed parts, embedded from files in this folder, around the run's data. */
 #include "report/report.h"
+#include "shared/why.h"
 
 #include <errno.h>
 #include <string.h>
@@ -25,15 +26,18 @@ EMBED(launch_script, "launch.js");
 
 /* Control characters, which pages cannot hold, become U+FFFD. */
 void page_add_plain(Text *t, const char *plain) {
-  for (; *plain; plain++)
-    switch (*plain) {
+  enum { LONGEST = 3 }; /* bytes of a control character */
+  const char *text = make_utf8(format("%s", plain));
+  for (size_t control; *text; text += control ? control : 1) {
+    control = *text == '\n' || *text == '\t' ? 0 : pd_control_bytes(text, strnlen(text, LONGEST));
+    switch (*text) {
     case '<': text_add(t, "&lt;"); break;
     case '>': text_add(t, "&gt;"); break;
     case '&': text_add(t, "&amp;"); break;
     case '"': text_add(t, "&quot;"); break;
-    default:
-      text_add(t, (unsigned char)*plain < ' ' && *plain != '\n' && *plain != '\t' ? "&#xFFFD;" : "%c", *plain);
+    default: text_add(t, control ? "&#xFFFD;" : "%c", *text);
     }
+  }
 }
 
 /* JSON contains '<' only in strings. Escaping it prevents a text from ending the script element. */

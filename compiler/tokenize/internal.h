@@ -29,6 +29,7 @@ typedef struct Part {
   bool numbers;     /* of *.jsonl: its tokens were numbers */
   bool beyond;      /* of a sample that was refused: its rendering exceeds a limit */
   int64_t second;   /* of labelled texts: the first token of type 1 */
+  int64_t least;    /* of labelled texts: positions that truncation needs */
   int32_t label;
   int64_t n; /* -1: `why` says what was refused, malloc'd */
   char *why;

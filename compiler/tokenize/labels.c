@@ -56,6 +56,7 @@ static bool join(const LabelReader *r, Part *p, Encoded *text, bool paired, char
   const int32_t *prefix, separators[] = {r->separator, r->separator};
   const int n_prefix = pd_tokenizer_prefix(r->tokenizer, &prefix), between = r->doubled ? 2 : 1;
   const int64_t around = n_prefix + 1 + (paired ? between : 0);
+  p->least = around + 1;
   if (r->truncates && r->length > around)
     truncate_pair(&text[0], &text[1], r->length - around);
   p->tokens = malloc((size_t)(around + text[0].n + text[1].n) * sizeof *p->tokens);
@@ -100,8 +101,8 @@ struct Labelled {
   const TokenizeRequest *request;
   Archive *archive;
   Column columns[N_COLUMNS];
-  int32_t *row[N_COLUMNS], pad, largest;
-  int64_t samples, written, tokens, too_long, longest;
+  int32_t *row[N_COLUMNS], pad, smallest, largest;
+  int64_t samples, written, tokens, too_long, longest, least;
   const char *place; /* of the longest sample */
 };
 
@@ -112,7 +113,7 @@ Labelled *labelled_open(const TokenizeRequest *request, int32_t pad, char *why) 
     return NULL;
   }
   Labelled *l = alloc(sizeof *l);
-  *l = (Labelled){.request = request, .pad = pad};
+  *l = (Labelled){.request = request, .pad = pad, .smallest = MOST_LABEL};
   for (int i = 0; i < N_COLUMNS; i++) {
     l->columns[i] = (Column){names[i], i == ROW_LABEL ? 1 : request->length};
     l->row[i] = alloc((size_t)l->columns[i].length * sizeof(int32_t));
@@ -130,6 +131,7 @@ bool labelled_add(Labelled *l, const Part *p, char *why) {
     if (p->n > l->longest)
       l->place = format("'%s': line %lld", p->path, (long long)p->line);
     l->longest = p->n > l->longest ? p->n : l->longest;
+    l->least = p->least > l->least ? p->least : l->least;
     return true;
   }
   for (int64_t i = 0; i < l->request->length; i++) {
@@ -137,6 +139,7 @@ bool labelled_add(Labelled *l, const Part *p, char *why) {
     l->row[ROW_TYPES][i] = i < p->n && i >= p->second;
   }
   *l->row[ROW_LABEL] = p->label;
+  l->smallest = p->label < l->smallest ? p->label : l->smallest;
   l->largest = p->label > l->largest ? p->label : l->largest;
   l->tokens += p->n;
   l->written++;
@@ -145,6 +148,11 @@ bool labelled_add(Labelled *l, const Part *p, char *why) {
 
 static bool check(const Labelled *l, char *why) {
   const long long length = l->request->length;
+  if (l->too_long && l->request->too_long == LONG_TRUNCATE)
+    return pd_refuse(
+        why,
+        "--length %lld is too small for the special tokens and a token of text. help: use --length %lld or more",
+        length, (long long)l->least);
   if (l->too_long && l->request->too_long != LONG_SKIP)
     return pd_refuse(why,
                      "%lld of %lld samples are longer than --length %lld; the longest has %lld tokens (%s). "
@@ -160,9 +168,9 @@ bool labelled_close(Labelled *l, bool good, char *why) {
   if (!good || request->quiet)
     return good;
   const double positions = (double)l->written * (double)request->length;
-  printf("%s: %s sample%s of %lld positions, labels from 0 to %d, %.1f %% padding\n", plain_path(request->output),
-         with_commas(l->written), l->written == 1 ? "" : "s", (long long)request->length, (int)l->largest,
-         100.0 * (1.0 - (double)l->tokens / positions));
+  printf("%s: %s sample%s of %lld positions, labels from %d to %d, %.1f %% padding\n", plain_path(request->output),
+         with_commas(l->written), l->written == 1 ? "" : "s", (long long)request->length, (int)l->smallest,
+         (int)l->largest, 100.0 * (1.0 - (double)l->tokens / positions));
   if (l->too_long)
     printf("%s left out, the longest of %s tokens\n", with_commas(l->too_long), with_commas(l->longest));
   return true;

@@ -14,7 +14,7 @@ enum { HEADER = 256, U16 = 20240520, U16_VERSION = 1, U32 = 20240801, U32_VERSIO
 const char *plain_path(const char *path) {
   char *plain = format("%s", path);
   pd_make_plain(plain);
-  return plain;
+  return make_utf8(plain);
 }
 
 const char *output_path(const TokenizeRequest *request, int file) {

@@ -49,6 +49,11 @@ static bool open_samples(Samples *s, struct pd_array *file, char *why) {
       return pd_refuse(why, "'%s' is neither a .npz archive nor a file of tokens in llm.c's format", file->path);
     return pd_parse_shard(&s->tokens, why) && (s->rows = s->tokens.rows, true);
   }
+  struct pd_zip_entry e;
+  if (pd_npz_find(file, "label", false, &e, why))
+    return pd_refuse(why, "'%s' has texts with labels, which --show does not show: it needs the array 'next'",
+                     file->path);
+  *why = 0;
   s->targets = true;
   if (!open_array(s, file, "tokens", 0, why) || !open_array(s, file, "next", 1, why))
     return false;

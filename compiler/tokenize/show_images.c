@@ -85,7 +85,7 @@ static const char *count_image(DataView *v, const char *class) {
 
 static bool is_shown(int64_t i, int64_t n) { return n <= SHEET || i * SHEET / n != (i - 1) * SHEET / n || !i; }
 
-/* Adds an image of which the bytes stay. */
+/* Adds an image whose bytes stay; without bytes it is damaged. */
 static void add_image(DataView *v, const char *name, const char *class, const char *bytes, size_t size) {
   DataImage m = {.name = name, .class = class, .bytes = bytes, .size = size};
   if (size > MOST_BYTES)
@@ -124,15 +124,15 @@ static bool view_zip(DataView *v, const struct pd_array *a, char *why) {
   for (int64_t i = 0; i < z.n && good; i++) {
     const struct pd_zip_image *m = &z.image[i];
     const char *folder = m->name + z.root, *bytes;
-    char *owned = NULL;
+    char *owned, cause[PD_WHY];
     const char *class = count_image(v, z.n_classes     ? kept(folder, strcspn(folder, "/"))
                                        : m->label >= 0 ? format("%d", m->label)
                                                        : NULL);
     if (!is_shown(i, z.n) || m->entry.size > MOST_BYTES)
       continue;
-    good = pd_zip_unpack(a, &m->entry, m->name, &bytes, &owned, why);
-    if (good)
-      add_image(v, kept(m->name, strlen(m->name)), class, kept(bytes, m->entry.size), m->entry.size);
+    const bool whole = pd_zip_unpack(a, &m->entry, m->name, &bytes, &owned, cause);
+    const size_t size = whole ? m->entry.size : 0;
+    add_image(v, kept(m->name, strlen(m->name)), class, kept(whole ? bytes : "", size), size);
     free(owned);
   }
   pd_zip_images_free(&z);
@@ -181,9 +181,11 @@ static bool view_folder(DataView *v, const char *path, char *why) {
     const char *class = count_image(v, slash ? kept(names.at[i], (size_t)(slash - names.at[i])) : NULL);
     char cause[PD_WHY];
     size_t size;
-    char *bytes = is_shown(i, names.n) ? pd_read_file(format("%s/%s", path, names.at[i]), &size, cause) : NULL;
-    if (bytes)
-      add_image(v, names.at[i], class, kept(bytes, size), size);
+    if (!is_shown(i, names.n))
+      continue;
+    char *bytes = pd_read_file(format("%s/%s", path, names.at[i]), &size, cause);
+    size = bytes ? size : 0;
+    add_image(v, names.at[i], class, kept(bytes ? bytes : "", size), size);
     free(bytes);
   }
   return true;

@@ -389,6 +389,9 @@ static bool start_labels(Tokenizing *t, const struct pd_value *config, char *why
     return pd_refuse(why, "--labels needs --tokenizer DIR, a folder of Hugging Face");
   if (!pad || pd_tokenizer_token(t->tokenizer, pad) < 0)
     return pd_refuse(why, "the tokenizer names no token for padding, pad_token");
+  if (t->end < 0 && request->end)
+    return pd_refuse(
+        why, "--labels needs a token that separates texts, which --end none leaves out. help: remove --end none");
   if (t->end < 0)
     return pd_refuse(why, "the tokenizer names no token that separates texts. help: name one with --end, such as "
                           "--end \"[SEP]\"");

@@ -189,7 +189,7 @@ bool pd_is_image_zip(const struct pd_array *a); /* or an empty archive, but no .
 /* Free *z also after a failure. */
 bool pd_zip_images(const struct pd_array *a, struct pd_zip_images *z, char *why);
 void pd_zip_images_free(struct pd_zip_images *z);
-/* The unpacked bytes of an image or class, e->size of them; the caller frees *owned. */
+/* The unpacked bytes of an image or class, e->size of them; the caller frees *owned, NULL after a failure. */
 bool pd_zip_unpack(const struct pd_array *a, const struct pd_zip_entry *e, const char *name, const char **bytes,
                    char **owned, char *why);
 

@@ -78,14 +78,16 @@ bool pd_zip_unpack(const struct pd_array *a, const struct pd_zip_entry *e, const
   enum { MOST_FACTOR = 1032 }; /* of deflate */
   const struct pd_zip zip = {.map = a->map, .size = a->size};
   char cause[PD_WHY];
+  *owned = NULL;
   const char *data = pd_zip_data(&zip, e, cause);
   if (!data) return pd_refuse(why, "'%s' %.900s", a->path, cause);
   bool ok = e->method == PD_ZIP_STORED ? e->size == e->packed : e->size / MOST_FACTOR <= e->packed;
-  *owned = ok && e->method == PD_ZIP_DEFLATED ? malloc(e->size + 1) : NULL;
+  if (ok && e->method == PD_ZIP_DEFLATED) *owned = malloc(e->size + 1);
   *bytes = *owned ? *owned : data;
   if (ok && e->method == PD_ZIP_DEFLATED) ok = *owned && pd_inflate(data, e->packed, *owned, e->size);
   if (ok && pd_crc32(0, *bytes, e->size) == e->checksum) return true;
   free(*owned);
+  *owned = NULL;
   return pd_refuse(why, "'%s' is damaged: '%s' cannot be unpacked", a->path, name);
 }
 

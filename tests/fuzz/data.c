@@ -150,8 +150,10 @@ static void read_zip(const struct pd_array *a) {
       if (m->label < (z.n_classes ? 0 : -1) || (z.n_classes && m->label >= z.n_classes)) abort();
       if (i && z.n_classes && m->label < m[-1].label) abort();
       if (strlen(m->name) < z.root) abort();
-      if (m->entry.size > 1 << 20 || !pd_zip_unpack(a, &m->entry, m->name, &bytes, &owned, why)) continue;
-      if (m->entry.size && bytes[0] == 1 && bytes[m->entry.size - 1] == 2) *why = 1; /* reads both ends */
+      if (m->entry.size > 1 << 20) continue;
+      const bool whole = pd_zip_unpack(a, &m->entry, m->name, &bytes, &owned, why);
+      if (!whole && owned) abort();                                                           /* callers free it */
+      if (whole && m->entry.size && bytes[0] == 1 && bytes[m->entry.size - 1] == 2) *why = 1; /* reads both ends */
       free(owned);
     }
     pd_zip_images_free(&z);
