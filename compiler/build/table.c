@@ -37,13 +37,13 @@ static const Option options[] = {
     {"--sharp", NULL, FLAG, AT(sharp), NULL, GROUP_MODEL, ON_BUILD, ON_SHARP,
      "one launch that trains several models on -n ranks"},
     {"--name", "NAME", TEXT, AT(name), NULL, GROUP_MODEL, ON_LIBRARY, 0,
-     "name of the library, and prefix of its functions (default: the model's file)"},
+     "library, and prefix of its functions (default: the model's file)"},
     {"--name", "NAME", TEXT, AT(name), NULL, GROUP_MODEL, ON_SHARP, ON_COMPILED,
      "name of the model before this option (default: file name and own -D)"},
 
     /* data */
     {"--show", "FILE", TEXT, AT(shown_data), NULL, GROUP_DATA, ON_DATA, 0,
-     "samples of pdc tokenize (.npz), tokens (.bin), or images: a folder, .tar, .zip"},
+     "samples (.npz), tokens (.bin), or images: a folder, .tar, .zip"},
     {"--html", "FILE", TEXT, AT(data_page), NULL, GROUP_DATA, ON_DATA, 0,
      "--show as a page with losses in colour and a contact sheet of images"},
     {"--tokenizer", "PATH", TEXT, AT(tokens.tokenizer), NULL, GROUP_DATA, ON_TOKENIZE | ON_DATA, 0,
