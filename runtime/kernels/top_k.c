@@ -1,4 +1,4 @@
-/* The largest elements of rows, one row by one thread: a heap of the first k so far, with the last of them at the top. */
+/* The k largest elements of rows. A thread has a row and a heap of its k largest so far, the smallest at the top. */
 #define PD_KERNELS
 #include <math.h>
 #include <omp.h>

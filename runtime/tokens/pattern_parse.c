@@ -185,7 +185,7 @@ static bool read_set(struct reading *r, uint64_t *bits) {
   return true;
 }
 
-/* In (?i:...): adds letters of the other case. Letters that a ligature may match, such as ss, are refused. */
+/* In (?i:...): adds each letter's upper or lower case. Refuses letters that a ligature may match, such as ss. */
 static bool add_cases(struct reading *r, uint64_t *bits) {
   static const char letters[] = "stfil"; /* of ligatures: ss, st, ff, fi, fl */
   for (int i = 2; i < PD_BITS; i++)
