@@ -248,6 +248,17 @@ static bool load_stack(const struct files *x, const struct pd_parameter *p, char
   return ok;
 }
 
+/* Whether the files also hold this parameter as one tensor for each expert. */
+static bool is_also_divided(const struct files *x, const struct pd_parameter *p) {
+  bool divided = false;
+  for (int form = 0; form < PD_STACKED_FORMS && p->rank == 3 && !divided; form++) {
+    char *name = pd_stacked_parts(p->name, form) ? pd_stacked_name(p->name, form, 0, 0) : NULL;
+    divided = name && find(x, name).entry;
+    free(name);
+  }
+  return divided;
+}
+
 static bool load_one(const struct files *x, const struct pd_parameter *p, char *weights, struct parts *parts,
                      char *why) {
   const struct found whole = find(x, p->name);
@@ -259,6 +270,9 @@ static bool load_one(const struct files *x, const struct pd_parameter *p, char *
                           : pd_refuse(why, "'%s'%s no tensor '%s'", x->at[0].path,
                                       x->n > 1 ? " and its other parts hold" : " holds", p->name));
   }
+  if (is_also_divided(x, p))
+    return pd_refuse(why, "'%s': tensor '%s' is also there as one tensor for each expert", whole.file->path,
+                     p->name);
   for (int i = 0; i < p->rank; i++) dim[i] = p->dim[is_swapped(p) ? 1 - i : i];
   return check(whole, p->rank, dim, why) && copy_in(whole, p, 0, weights, parts, why);
 }

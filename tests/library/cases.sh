@@ -109,6 +109,9 @@ tokens_are_those_of_generate() {
     generate.$name/generate --quiet --init "$folder" --prompt-tokens 3,4,5 --tokens 8 --temperature 0 --output tokens >expected
     library.$name/generate "$folder" 0 0 1 1 8 3 4 5 | cmp - expected || complain "$name: other tokens"
   done
+  python3 "$here/add_stack.py" "$folder/model.safetensors" both.safetensors || complain "add_stack.py"
+  library.mixtral/generate both.safetensors 0 0 1 1 8 3 4 5 >said 2>&1 && complain "experts that files hold twice are loaded"
+  grep -q "'model.layers.0.block_sparse_moe.experts.down_proj' is also there as one tensor for each expert" said || complain "$(cat said)"
 }
 
 prompts_that_get_shorter_have_the_tokens_of_new_instances() {
