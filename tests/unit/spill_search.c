@@ -12,6 +12,7 @@
 
 #include "plan/offload/spilling.h"
 #include "random.h"
+#include "sample.h"
 #include "schedule/program.h"
 
 enum { MOST = 7 };
@@ -125,6 +126,10 @@ static void compare_with_every_choice(Keeping keeping, int problems, bool at_hom
     m.p.at_home = m.p.both_ways = at_home;
     int64_t least = least_of_all(&m.p);
     m.p.limit = least + (int64_t)((double)least * between(0, 1.5));
+    if (!taken()) {
+      arena_release(mark);
+      continue;
+    }
     double best = shortest_of_all(&m.p);
     SpillChoice c;
     SpillTime time;
@@ -223,7 +228,7 @@ static void more_memory_is_no_slower(void **unused) {
     make(&m);
     int64_t least = least_of_all(&m.p);
     double before = INFINITY;
-    for (int k = 0; k < 6; k++) {
+    for (int k = 0, n = taken() ? 6 : 0; k < n; k++) {
       SpillChoice c;
       SpillTime time;
       m.p.limit = least + least * k / 3;
