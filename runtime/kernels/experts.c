@@ -7,7 +7,7 @@
 #include <omp.h>
 
 #include "kernels/pd_words.h"
-#include "pd_runtime.h"
+#include "pd_kernels.h"
 
 #if PD_VECTORS == 32
 enum { ROWS = 12, VECTORS = 2 }; /* of a tile */

@@ -8,7 +8,7 @@
  * cells and sums are floats. */
 #define PD_KERNELS
 #include "kernels/pd_words.h"
-#include "pd_runtime.h"
+#include "pd_kernels.h"
 
 #if PD_VECTORS == 32
 enum { ROWS = 7, GATES_AT_ONCE = 4, ROWS_BACKWARD = 12, VECTORS_BACKWARD = 2 }; /* 28 and 24 vectors of sums */
