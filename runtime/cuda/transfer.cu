@@ -9,7 +9,7 @@
 
 cudaStream_t pd_exchange_stream, pd_meeting_stream;
 static struct {
-  const pd_transport *transport; /* of all lines without copy engines */
+  const pd_transport *transport; /* for lines without copy engines */
   pd_peers peers;
 } chosen;
 

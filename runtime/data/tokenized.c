@@ -162,7 +162,7 @@ static const struct own_option {
 
 static struct {
   bool seen[CHATS + 1];             /* by kind: files of --data or --validation have it */
-  const char *left_out[CHATS + 1];  /* by kind: an option that only the other kind takes */
+  const char *left_out[CHATS + 1];  /* by kind: an ignored option, for the other kind */
   volatile pid_t child;             /* that tokenizes; 0: none */
   const char *volatile child_words; /* the file of its messages */
 } tokenizing;
