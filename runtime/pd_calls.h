@@ -1,4 +1,4 @@
-/* Macros for C programs, which pass plain pointers to the library calls of pd_runtime.h: the pointer's type gives
+/* Macros for C programs, which pass plain pointers to the library calls of pd_kernels.h: the pointer's type gives
  * the element type. Implementations of the calls define PD_KERNELS and see only the functions. */
 #ifndef PD_CALLS_H
 #define PD_CALLS_H

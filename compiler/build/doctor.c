@@ -3,7 +3,7 @@
 #include "build/build.h"
 #include "shared/openmp.h"
 #include "kernels/pd_onednn.h"
-#include "pd_runtime.h"
+#include "pd_kernels.h"
 
 #include <cjson/cJSON.h>
 #include <dlfcn.h>

@@ -5,7 +5,7 @@
 
 #include <string.h>
 
-#include "pd_runtime.h"
+#include "pd_kernels.h"
 
 /* Clang before 15 lacks -march=native on Arm; -mcpu=native also sets the scheduling model. */
 #ifdef __aarch64__

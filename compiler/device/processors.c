@@ -6,7 +6,7 @@
 
 #include "device/container.h"
 #include "device/device.h"
-#include "pd_runtime.h"
+#include "pd_kernels.h"
 
 static const DeviceKind *kind(const char *arch, bool *assumed) {
   (void)arch;

@@ -127,23 +127,18 @@ static const char *padding_words(const Emit *e) {
   return words.at;
 }
 
-void print_header(Emit *e) {
-  const Plan *plan = e->plan;
-  const Pipeline *l = &plan->pipeline;
+static void title(Emit *e) {
   const bool has_file = e->g->file && source_is_file(e->g->file);
-  double forward = 0, backward = 0, update = 0;
-  for (int c = 0; c < e->p->chunks; c++) {
-    const StagePlan *part = &plan->stage[plan_part_of(plan, e->p->stage, c)];
-    forward += part->forward_seconds;
-    backward += part->backward_seconds;
-    update += part->update_seconds;
-  }
   const char *file = comment_text(has_file ? base(e->g->file) : e->g->name);
   if (e->library)
     text_add(&e->out, "/* The library of %s (%s), compiled by pdc.\n *\n", comment_text(e->g->name), file);
   else
     text_add(&e->out, "/* Stage %d of %d of %s (%s), compiled by pdc.\n *\n", e->p->stage, e->p->n_stages,
              comment_text(e->g->name), file);
+}
+
+static void pipeline_entries(Emit *e) {
+  const Pipeline *l = &e->plan->pipeline;
   for (int i = 0; i < l->n_stages && !e->library; i++)
     header_entry(e, format("Stage %d", i),
                  format("%s%s%s", stage_range(e, i), ranks_text(l->replicas[i]),
@@ -156,6 +151,16 @@ void print_header(Emit *e) {
                  format("%" PRId64 " sample%s = %" PRId64 " x a microbatch of %" PRId64 "%s; schedule %s%s",
                         l->batch, l->batch == 1 ? "" : "s", l->microbatches, l->microbatch, turns_text(e),
                         l->schedule, in_flight_words(e->p)));
+}
+
+static void plan_entries(Emit *e) {
+  double forward = 0, backward = 0, update = 0;
+  for (int c = 0; c < e->p->chunks; c++) {
+    const StagePlan *part = &e->plan->stage[plan_part_of(e->plan, e->p->stage, c)];
+    forward += part->forward_seconds;
+    backward += part->backward_seconds;
+    update += part->update_seconds;
+  }
   if (e->dialect->target)
     header_entry(e, "Target", format("%s; %s", e->dialect->target, precision_words(&e->k->target)));
   header_entry(e, "Weights", version_words(e));
@@ -169,6 +174,12 @@ void print_header(Emit *e) {
                format("%s: %s", bytes_text(e->allocation->bytes), sections_text(e)));
   if (padding_words(e))
     header_entry(e, "Padding", comment_text(padding_words(e)));
+}
+
+void print_header(Emit *e) {
+  title(e);
+  pipeline_entries(e);
+  plan_entries(e);
   text_add(&e->out,
            e->library
                ? " *\n * From top to bottom: memory, the instance, fused loops, blocks, one microbatch, and the "

@@ -1,5 +1,5 @@
 /* Private to the printing of loops: the text of a kernel's terms (expression.c), phases (phases.c), the
- * function in C (loops.c), the kernel in CUDA (cuda_loops.c). */
+ * function in C (loops.c), the kernel in CUDA (cuda_loops.c) and a thread's work on a row (cuda_row.c). */
 #ifndef PDC_EMIT_LOOPS_H
 #define PDC_EMIT_LOOPS_H
 
@@ -74,5 +74,22 @@ void unpack_index(Printer *p, const char *from, int first, int end);
 Name load_name(const Printer *p, const Term *t);
 bool tile_uses(const Printer *p, int buffer);
 bool tile_uses_first(const Printer *p);
+
+/* ---- cuda_row.c */
+const LoopDialect *cuda_loop_dialect(bool wide); /* wide: indices of 64 bits */
+const Buffer *cuda_buffer(const Printer *p, int buffer);
+const char *cuda_stored_type(const Buffer *b);
+char *cuda_narrowed(const Buffer *b, const char *value);
+char *cuda_own(const Printer *p,
+               Name vector);              /* current element of a variable with several elements of a thread */
+Name cuda_first_column(const Printer *p); /* the index of a thread's elements, or of the first of adjacent ones */
+char *cuda_times(const char *x, int64_t n);
+char *cuda_partial_element(const Printer *p, int store, const char *j); /* of a column's partial sums */
+void cuda_assign(Printer *p, int store, const char *to, const char *value);
+/* The lines for one element, within a loop over a thread's adjacent ones. */
+void cuda_vector_lines(Printer *p, void (*lines)(Printer *, int), int argument);
+/* The lines for a thread's elements, within its loop over the columns of a row. */
+void cuda_columns_lines(Printer *p, void (*lines)(Printer *, int), int argument);
+void cuda_row_lines(Printer *p); /* all phases of a row */
 
 #endif

@@ -187,7 +187,7 @@ static void put_train(Dump *d, const Train *t) {
   put_groups(d, t);
 }
 
-static void put_declarations(Dump *d) {
+static void put_scopes(Dump *d) {
   const Graph *g = d->g;
   for (int i = 0; i < g->scopes.n; i++) {
     const Scope *s = &g->scopes.at[i];
@@ -199,6 +199,10 @@ static void put_declarations(Dump *d) {
     put_span(d, s->span);
     fputs("\n", d->out);
   }
+}
+
+static void put_params(Dump *d) {
+  const Graph *g = d->g;
   for (int i = 0; i < g->params.n; i++) {
     const Param *p = &g->params.at[i];
     fprintf(d->out, "%s %d ", p->buffer ? "buffer" : p->frozen ? "frozen" : "param", i);
@@ -224,6 +228,10 @@ static void put_declarations(Dump *d) {
     put_span(d, p->span);
     fputs("\n", d->out);
   }
+}
+
+static void put_inputs(Dump *d) {
+  const Graph *g = d->g;
   for (int i = 0; i < g->inputs.n; i++) {
     fprintf(d->out, "%s %d ", g->inputs.at[i].target ? "target" : "input", i);
     put_quoted(d, g->inputs.at[i].name);
@@ -232,6 +240,10 @@ static void put_declarations(Dump *d) {
     put_span(d, g->inputs.at[i].span);
     fputs("\n", d->out);
   }
+}
+
+static void put_figures(Dump *d) {
+  const Graph *g = d->g;
   for (int i = 0; i < g->figures.n; i++) {
     const Figure *f = &g->figures.at[i];
     fprintf(d->out, "%s %%%d", f->metric ? "metric" : f->output ? "output" : "loss", f->value);
@@ -264,7 +276,10 @@ void graph_dump(const Graph *g, FILE *out) {
             (long long)g->generation.context, (long long)g->generation.samples, g->generation.tokens,
             g->generation.position, g->generation.sequence);
   put_train(&d, &g->train);
-  put_declarations(&d);
+  put_scopes(&d);
+  put_params(&d);
+  put_inputs(&d);
+  put_figures(&d);
   for (int i = 0; i < g->nodes.n; i++)
     put_node(&d, i);
   for (int v = 0; v < g->values.n; v++)

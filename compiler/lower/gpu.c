@@ -3,6 +3,7 @@
 #include "cuda/scratch.h"
 
 #include <limits.h>
+#include <string.h>
 
 enum {
   BLOCK = 256, /* default threads per block */

@@ -1,6 +1,6 @@
 /* Maps a loop to a processor's threads, from its shape alone: sums are equal at any number of threads. */
 #include "lower/internal.h"
-#include "pd_runtime.h"
+#include "pd_kernels.h"
 
 enum {
   PARALLEL_ELEMENTS = 32768, /* least elements for which a second thread pays */

@@ -7,7 +7,7 @@
 
 #include "ops/call.h"
 #include "ops/rules.h"
-#include "pd_runtime.h"
+#include "pd_kernels.h"
 
 typedef struct Sizes {
   int64_t heads, group, length, keys, size; /* group: query heads per key head */

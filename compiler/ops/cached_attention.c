@@ -7,7 +7,7 @@
 
 #include "ops/call.h"
 #include "ops/rules.h"
-#include "pd_runtime.h"
+#include "pd_kernels.h"
 
 enum { QUERY, KEY, VALUE, POSITION, SEQUENCE }; /* operands */
 

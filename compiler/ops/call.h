@@ -1,4 +1,4 @@
-/* The implementation of an OP_CALL operation at one site: a function of pd_runtime.h, its object, its arguments,
+/* The implementation of an OP_CALL operation at one site: a function of pd_kernels.h, its object, its arguments,
  * its loops. An op fills this in as data, for lower; emit prints it in either dialect. */
 #ifndef PDC_CALL_H
 #define PDC_CALL_H
@@ -12,7 +12,7 @@ struct pd_lstm;
 struct pd_experts;
 struct Workspaces;
 
-/* The functions of calls on a target: scratch bytes of each call, from its description (pd_runtime.h). */
+/* The functions of calls on a target: scratch bytes of each call, from its description (pd_kernels.h). */
 typedef struct Library {
   int64_t (*matmul)(const struct pd_matmul_shape *s);
   int64_t (*convolution)(const struct pd_convolution_shape *s);
@@ -62,7 +62,7 @@ typedef struct Field {
   int n;         /* LIST, an array or a struct */
   int64_t list[MAX_DIM];
   const char *const *member; /* of a struct: its members' names; NULL: an array */
-  const char *text;          /* NAME: an enumerator of pd_runtime.h, an expression */
+  const char *text;          /* NAME: an enumerator of pd_kernels.h, an expression */
 } Field;
 
 typedef enum {

@@ -6,7 +6,7 @@
 
 #include "ops/call.h"
 #include "ops/rules.h"
-#include "pd_runtime.h"
+#include "pd_kernels.h"
 
 /* ---- all_reduce ------------------------------------------------------------------------------ */
 

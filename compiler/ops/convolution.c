@@ -7,7 +7,7 @@
 #include "kernels/winograd.h"
 #include "ops/call.h"
 #include "ops/rules.h"
-#include "pd_runtime.h"
+#include "pd_kernels.h"
 
 enum { MOST_GROUPS = 1 << 20 };
 

@@ -3,7 +3,7 @@
 
 #include "ops/call.h"
 #include "ops/rules.h"
-#include "pd_runtime.h"
+#include "pd_kernels.h"
 
 enum { X, WEIGHT, EXPERTS, Y }; /* values of expert_linear */
 enum { DY = 1, DWEIGHT = 3 };   /* further values of expert_linear_weights: x, dy, experts, dweight */

@@ -9,7 +9,7 @@
 
 #include "ops/call.h"
 #include "ops/rules.h"
-#include "pd_runtime.h"
+#include "pd_kernels.h"
 
 enum { GATES = 4, FORGET_GATE = 1, CELL_GATE = 2, OUT_GATE = 3 };
 

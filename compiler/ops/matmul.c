@@ -197,7 +197,7 @@ static void plausible_strides(struct pd_matmul_shape *s) {
     s->a_batch = s->m * s->k, s->b_batch = s->k * s->n, s->c_batch = s->m * s->n;
 }
 
-/* Whether the runtime can do the product with one read of b (pd_runtime.h). */
+/* Whether the runtime can do the product with one read of b (pd_kernels.h). */
 static bool reads_once(const Matmul *x) {
   const struct pd_matmul_shape *s = &x->shape;
   return s->batch == 1 && s->a_column == 1 && (s->b_row == 1 || s->b_column == 1);

@@ -3,7 +3,7 @@
 #define PDC_OPS_MATMUL_H
 
 #include "ops/call.h"
-#include "pd_runtime.h"
+#include "pd_kernels.h"
 
 typedef struct Matmul {
   struct pd_matmul_shape shape;

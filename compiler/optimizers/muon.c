@@ -5,6 +5,7 @@
 
 #include "ops/call.h"
 #include "optimizers/optimizer.h"
+#include "optimizers/pd_muon.h"
 #include "optimizers/pd_newton_schulz.h"
 
 enum { STEPS = 7 }; /* index of ns_steps in the numbers below */

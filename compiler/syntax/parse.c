@@ -272,20 +272,17 @@ static void advise_unit(const Parse *p, Diagnostic *d) {
     help(d, "write a number with a unit, such as '16 GiB', '25 Gbit/s', '5 us' or '125 TFLOPS'");
 }
 
-void parse_unexpected(Parse *p, const char *const *expected, int n) {
-  if (!parse_erred(p) || p->open.n >= MAX_BRACKETS || p->bad_line == p->now.line || p->bad_line == p->before.line)
-    return;
-  bool end = strcmp(p->text, "") == 0;
+static Diagnostic *report_unexpected(const Parse *p, const char *const *expected, int n, bool end) {
   bool closing = has(expected, n, "';'") || has(expected, n, "')'") || has(expected, n, "']'");
   char *want = wanted(expected, n);
-  Diagnostic *d;
-  if (closing && !end && p->before.line && p->now.line > p->before.end_line && !has(expected, n, "a number")) {
-    d = error_at(just_after(p->before), "PD0003", "expected %s here, at the end of the line", want);
-  } else if (end) {
-    d = error_at(p->now, "PD0003", "expected %s, but the text ends", want);
-  } else {
-    d = error_at(p->now, "PD0003", "expected %s, but found '%s'", want, p->text);
-  }
+  if (closing && !end && p->before.line && p->now.line > p->before.end_line && !has(expected, n, "a number"))
+    return error_at(just_after(p->before), "PD0003", "expected %s here, at the end of the line", want);
+  if (end)
+    return error_at(p->now, "PD0003", "expected %s, but the text ends", want);
+  return error_at(p->now, "PD0003", "expected %s, but found '%s'", want, p->text);
+}
+
+static void note_open_bracket(const Parse *p, Diagnostic *d, bool end) {
   bool opened_now = p->open.n && memcmp(&p->open.at[p->open.n - 1].span, &p->now, sizeof p->now) == 0;
   bool next_item = p->open.n && !opened_now && p->before.column == 1 && one_of(p->text_before, items);
   Bracket open = strchr(")]}", p->text[0]) && !end ? p->crossed
@@ -293,9 +290,11 @@ void parse_unexpected(Parse *p, const char *const *expected, int n) {
                                                    : (Bracket){0};
   if (open.open)
     note_at(d, open.span, "this '%c' is not closed", open.open);
-  if (has(expected, n, "'layer'") && !has(expected, n, "a name") && !end)
-    advise_item(p, d);
-  bool value = has(expected, n, "a number");
+}
+
+/* Advice for operators of other languages. */
+static void advise_operator(const Parse *p, Diagnostic *d, const char *const *expected, int n) {
+  const bool value = has(expected, n, "a number");
   if (strcmp(p->text, ":") == 0 && has(expected, n, "'['") && !value)
     help(d, "write the shape first: '%s[1] : ...' is one number per sample", p->text_before);
   if (strcmp(p->text, ":") == 0 && value)
@@ -308,6 +307,11 @@ void parse_unexpected(Parse *p, const char *const *expected, int n) {
     help(d, "use '=' to assign and '==' to compare");
   if (strcmp(p->text, "*") == 0 && value && strcmp(p->text_before, "*") == 0)
     help(d, "write a power as 'pow(x, n)'");
+}
+
+/* Advice for words and numbers. */
+static void advise_word(const Parse *p, Diagnostic *d, const char *const *expected, int n) {
+  const bool value = has(expected, n, "a number");
   if (isdigit((unsigned char)p->text_before[0]) && isalpha((unsigned char)p->text[0]) &&
       p->now.line == p->before.end_line && has(expected, n, "';'") && !value)
     advise_unit(p, d);
@@ -329,6 +333,18 @@ void parse_unexpected(Parse *p, const char *const *expected, int n) {
                                          "and",   "or",   "not",    "true", "false", NULL};
   if (one_of(p->text, reserved) && has(expected, n, "a name") && !has(expected, n, "'param'"))
     help(d, "'%s' is a reserved word and cannot be a name", p->text);
+}
+
+void parse_unexpected(Parse *p, const char *const *expected, int n) {
+  if (!parse_erred(p) || p->open.n >= MAX_BRACKETS || p->bad_line == p->now.line || p->bad_line == p->before.line)
+    return;
+  const bool end = strcmp(p->text, "") == 0;
+  Diagnostic *d = report_unexpected(p, expected, n, end);
+  note_open_bracket(p, d, end);
+  if (has(expected, n, "'layer'") && !has(expected, n, "a name") && !end)
+    advise_item(p, d);
+  advise_operator(p, d, expected, n);
+  advise_word(p, d, expected, n);
 }
 
 void parse_reserved(Parse *p, Span where, const char *word, const char *advice) {

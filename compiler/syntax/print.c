@@ -168,6 +168,25 @@ static void condition(Text *t, const Ast *a, int indent) {
     block(t, a->c, indent);
 }
 
+static void frozen(Text *t, const Ast *a) {
+  text_add(t, "%s ", a->name);
+  expression(t, a->a, 0);
+  if (a->b) {
+    text_add(t, " %s ", a->text);
+    expression(t, a->b, 0);
+  }
+}
+
+static void group(Text *t, const Ast *a, int indent) {
+  text_add(t, a->text ? "%s %s " : "%s ", a->name, a->text);
+  if (a->a)
+    expression(t, a->a, 0);
+  text_add(t, a->a ? " {\n" : "{\n");
+  for (int i = 0; i < a->list.n; i++)
+    statement(t, a->list.at[i], indent + 2);
+  text_add(t, "%*s}", indent, "");
+}
+
 static void statement(Text *t, const Ast *a, int indent) {
   text_add(t, "%*s", indent, "");
   bool semicolon = true;
@@ -207,22 +226,9 @@ static void statement(Text *t, const Ast *a, int indent) {
     text_add(t, "%s = ", a->name);
     expression(t, a->a, 0);
     break;
-  case AST_FREEZE:
-    text_add(t, "%s ", a->name);
-    expression(t, a->a, 0);
-    if (a->b) {
-      text_add(t, " %s ", a->text);
-      expression(t, a->b, 0);
-    }
-    break;
+  case AST_FREEZE: frozen(t, a); break;
   case AST_GROUP:
-    text_add(t, a->text ? "%s %s " : "%s ", a->name, a->text);
-    if (a->a)
-      expression(t, a->a, 0);
-    text_add(t, a->a ? " {\n" : "{\n");
-    for (int i = 0; i < a->list.n; i++)
-      statement(t, a->list.at[i], indent + 2);
-    text_add(t, "%*s}", indent, "");
+    group(t, a, indent);
     semicolon = false;
     break;
   default: BUG("no statement: %d", a->kind);

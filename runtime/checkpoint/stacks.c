@@ -7,21 +7,28 @@
 
 #include <stdlib.h>
 
-static struct pd_stack find_form(const struct pd_sources *s, const char *name, int64_t experts, int form) {
+struct search {
+  const struct pd_sources *in;
+  struct pd_stack found;
+};
+
+static bool note_part(void *to, int64_t i, const char *name) {
+  struct search *s = to;
+  struct pd_stack *x = &s->found;
+  const struct pd_source *part = x->part[i] = pd_sources_find(s->in, name);
+  x->n++;
+  if (part && !x->some) x->some = part;
+  if (!part && !x->missing) x->missing = pd_copy_text(name);
+  return true;
+}
+
+static struct pd_stack find_form(const struct pd_sources *in, const char *name, int64_t experts, int form) {
   const int parts = pd_stacked_parts(name, form);
-  struct pd_stack x = {0};
-  if (parts) x.part = pd_allocate(sizeof *x.part * (size_t)(experts * parts));
-  for (int64_t i = 0; i < experts * parts; i++) {
-    char *of_part = pd_stacked_name(name, form, i / parts, (int)(i % parts));
-    if (!of_part) pd_fail("out of memory");
-    const struct pd_source *found = x.part[x.n++] = pd_sources_find(s, of_part);
-    if (found && !x.some) x.some = found;
-    if (found || x.missing)
-      free(of_part);
-    else
-      x.missing = of_part;
-  }
-  return x;
+  struct search s = {.in = in};
+  if (!parts) return s.found;
+  s.found.part = pd_allocate(sizeof *s.found.part * (size_t)(experts * parts));
+  if (pd_stacked_take(name, experts, form, note_part, &s) < 0) pd_fail("out of memory");
+  return s.found;
 }
 
 bool pd_stack_find(const struct pd_sources *s, const char *name, int64_t experts, struct pd_stack *to) {

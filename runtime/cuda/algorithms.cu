@@ -10,6 +10,24 @@
 #include <cstdio>
 #include <vector>
 
+struct Measured {
+  std::string product;
+  pd_algorithm algorithm;
+  double seconds,
+      first_seconds; /* seconds of one product, and with the first listed algorithm; 0: none is better */
+};
+
+static struct {
+  struct {
+    const pd_algorithm *of;
+    int n;
+    bool elsewhere; /* measured on another device or version, and ignored */
+    bool noted;
+  } planned;
+  bool timing;
+  std::vector<Measured *> measured, untold;
+} choice;
+
 static void check(cublasStatus_t status, const char *what) {
   if (status != CUBLAS_STATUS_SUCCESS) pd_fail("cuBLASLt cannot %s: %s", what, cublasLtGetStatusString(status));
 }
@@ -104,50 +122,33 @@ static int list_algorithms(const pd_lt_product &p, int most, cublasLtMatmulHeuri
 
 /* ---- the plan's ------------------------------------------------------------------------------------- */
 
-static struct {
-  const pd_algorithm *of;
-  int n;
-  bool elsewhere; /* measured on another device or version, and ignored */
-  bool noted;
-} planned;
-
 void pd_use_algorithms(const struct pd_algorithm *of, int n, const char *device, int64_t version) {
   const std::string here = pd_this_device();
   int64_t version_here = static_cast<int64_t>(cublasLtGetVersion());
-  planned = {of, n, here != device || version_here != version, false};
-  if (!planned.elsewhere) return;
+  choice.planned = {of, n, here != device || version_here != version, false};
+  if (!choice.planned.elsewhere) return;
   pd_note(
       "the plan's matrix product algorithms are for cuBLASLt %lld on '%s', but this is %lld on '%s': the library "
       "chooses its own",
       (long long)version, device, (long long)version_here, here.c_str());
-  planned.noted = true;
+  choice.planned.noted = true;
 }
 
 static bool take_planned(const pd_lt_product &p, cublasLtMatmulAlgo_t *to) {
   auto same = [&](const pd_algorithm &a) { return p.name == a.product; };
-  const pd_algorithm *end = planned.of + planned.n, *a = std::find_if(planned.of, end, same);
+  const pd_algorithm *end = choice.planned.of + choice.planned.n, *a = std::find_if(choice.planned.of, end, same);
   if (a == end) return false;
-  if (!planned.elsewhere && make(p, *a, to)) return true;
+  if (!choice.planned.elsewhere && make(p, *a, to)) return true;
   pd_counts.other_algorithms++;
-  if (!planned.noted)
+  if (!choice.planned.noted)
     pd_note("cuBLASLt refuses the plan's algorithm for products of %s and chooses its own", a->product);
-  planned.noted = true;
+  choice.planned.noted = true;
   return false;
 }
 
 /* ---- the fastest ------------------------------------------------------------------------------------ */
 
-struct Measured {
-  std::string product;
-  pd_algorithm algorithm;
-  double seconds,
-      first_seconds; /* seconds of one product, and with the first listed algorithm; 0: none is better */
-};
-
-static bool timing;
-static std::vector<Measured *> measured, untold;
-
-void pd_time_algorithms(bool on) { timing = on; }
+void pd_time_algorithms(bool on) { choice.timing = on; }
 
 /* What is timed. */
 struct Candidate {
@@ -198,14 +199,14 @@ static void measure(const pd_lt_product &p, const pd_lt_run &run, Measured *best
 
 static bool take_fastest(const pd_lt_product &p, const pd_lt_run &run, cublasLtMatmulAlgo_t *to) {
   auto same = [&](const Measured *m) { return m->product == p.name; };
-  auto at = std::find_if(measured.begin(), measured.end(), same);
-  Measured *m = at == measured.end() ? new Measured{p.name, {}, 0, 0} : *at;
-  if (at == measured.end()) {
+  auto at = std::find_if(choice.measured.begin(), choice.measured.end(), same);
+  Measured *m = at == choice.measured.end() ? new Measured{p.name, {}, 0, 0} : *at;
+  if (at == choice.measured.end()) {
     measure(p, run, m);
-    measured.push_back(m);
+    choice.measured.push_back(m);
   }
   if (!(m->seconds > 0) || !make(p, m->algorithm, to)) return false;
-  untold.push_back(m);
+  choice.untold.push_back(m);
   return true;
 }
 
@@ -214,12 +215,12 @@ void pd_tell_algorithms(bool json) {
   const char *object =
       "{\"algorithm\": [%u, %u, %u, %u, %u, %u, %u, %u, %u], \"seconds\": %.9g, \"first_seconds\": %.9g, "
       "\"product\": \"%s\"}\n";
-  for (const Measured *m : untold) {
+  for (const Measured *m : choice.untold) {
     const pd_algorithm &a = m->algorithm;
     printf(json ? object : plain, a.id, a.tile, a.stages, a.split_k, a.reduction, a.swizzle, a.custom,
            a.inner_shape, a.cluster_shape, m->seconds, m->first_seconds, m->product.c_str());
   }
-  untold.clear();
+  choice.untold.clear();
 }
 
 void pd_tell_library(void) {
@@ -229,7 +230,7 @@ void pd_tell_library(void) {
 /* ---- the choice ------------------------------------------------------------------------------------- */
 
 bool pd_choose_algorithm(const pd_lt_product &p, const pd_lt_run &run, cublasLtMatmulAlgo_t *algorithm) {
-  if (!(timing ? take_fastest(p, run, algorithm) : take_planned(p, algorithm))) {
+  if (!(choice.timing ? take_fastest(p, run, algorithm) : take_planned(p, algorithm))) {
     cublasLtMatmulHeuristicResult_t first = {};
     if (!list_algorithms(p, 1, &first)) return false;
     *algorithm = first.algo;

@@ -116,26 +116,42 @@ struct Known {
   std::unique_ptr<Made> made; /* NULL: pdc's kernels */
 };
 
+struct Measured {
+  std::string name;
+  pd_cudnn_engine engine; /* cuDNN's fastest */
+  int64_t workspace;
+  double seconds, own_seconds; /* 0: cuDNN has no engine that may be used */
+  std::unique_ptr<Made> made;  /* NULL: pdc's kernels are the fastest */
+};
+
 static struct {
-  const struct pd_planned_attention *of;
-  int n;
-  std::string elsewhere; /* cause why the plan's engines are not used; empty: used */
-  std::vector<Known> known;
-} planned;
-
-static pd_attention_check running = {nullptr, true};
-
+  struct {
+    const struct pd_planned_attention *of;
+    int n;
+    std::string elsewhere; /* cause why the plan's engines are not used; empty: used */
+    std::vector<Known> known;
+  } planned;
+  pd_attention_check running = {nullptr, true};
+  bool timing;
+  std::vector<Measured *> measured, untold;
+  struct {
+    void *at;
+    int64_t bytes;
+  } timed; /* workspace of the measuring program, which has no planned one: grows to the largest need */
+  pd_attention_check timed_check = {nullptr, false};
+} choice;
 void pd_use_attentions(const struct pd_planned_attention *of, int n, const char *device, int64_t version) {
   std::string why, here = pd_this_device();
   int64_t version_here = pd_cudnn_version(&why);
-  planned = {of, n, why, {}};
+  choice.planned = {of, n, why, {}};
   if (why.empty() && (here != device || version_here != version))
-    planned.elsewhere = "this is " + std::to_string(version_here) + " on '" + here + "'";
-  if (planned.elsewhere.empty()) pd_cudnn_start(&planned.elsewhere);
-  if (planned.elsewhere.empty() && !running.numbers) running.numbers = pd_cuda_memory(PD_ATTENTION_NUMBERS);
-  if (!planned.elsewhere.empty())
+    choice.planned.elsewhere = "this is " + std::to_string(version_here) + " on '" + here + "'";
+  if (choice.planned.elsewhere.empty()) pd_cudnn_start(&choice.planned.elsewhere);
+  if (choice.planned.elsewhere.empty() && !choice.running.numbers)
+    choice.running.numbers = pd_cuda_memory(PD_ATTENTION_NUMBERS);
+  if (!choice.planned.elsewhere.empty())
     pd_note("the plan computes attention with cuDNN %lld on '%s', but %s: pdc's kernels compute it",
-            (long long)version, device, planned.elsewhere.c_str());
+            (long long)version, device, choice.planned.elsewhere.c_str());
 }
 
 static void refuse(const pd_attention_call &c, const std::string &why) {
@@ -147,13 +163,13 @@ static void refuse(const pd_attention_call &c, const std::string &why) {
 /* Creates the plan's engine and runs it once; NULL: not possible, or not planned. */
 static std::unique_ptr<Made> start_planned(const pd_attention_call &c) {
   const std::string name = name_of(*c.of, c.backward);
-  const struct pd_planned_attention *end = planned.of + planned.n;
+  const struct pd_planned_attention *end = choice.planned.of + choice.planned.n;
   auto same = [&](const struct pd_planned_attention &p) { return name == p.attention; };
-  const struct pd_planned_attention *p = std::find_if(planned.of, end, same);
+  const struct pd_planned_attention *p = std::find_if(choice.planned.of, end, same);
   if (p == end) return nullptr;
   pd_cudnn_engine engine = {p->engine, p->n_knobs, {}};
   for (int i = 0; i < p->n_knobs; i++) engine.knob[i] = {p->knobs[2 * i], p->knobs[2 * i + 1]};
-  if (!planned.elsewhere.empty()) {
+  if (!choice.planned.elsewhere.empty()) {
     pd_counts.own_attentions++;
     return nullptr;
   }
@@ -167,7 +183,7 @@ static std::unique_ptr<Made> start_planned(const pd_attention_call &c) {
     refuse(c, why);
     return nullptr;
   }
-  float error = pd_attention_error(running, c.a, c.backward);
+  float error = pd_attention_error(choice.running, c.a, c.backward);
   if (!(error <= 1))
     pd_fail("cuDNN computes %s wrongly by %s: the error is %g times the rounding bound. help: plan without "
             "'\"attentions\"', so that pdc's kernels compute it",
@@ -176,7 +192,7 @@ static std::unique_ptr<Made> start_planned(const pd_attention_call &c) {
 }
 
 static void run_planned(const pd_attention_call &c) {
-  std::vector<Known> &known = planned.known;
+  std::vector<Known> &known = choice.planned.known;
   auto same = [&](const Known &k) { return k.backward == c.backward && !memcmp(&k.of, c.of, sizeof k.of); };
   auto at = std::find_if(known.begin(), known.end(), same);
   if (at == known.end()) {
@@ -193,50 +209,31 @@ static void run_planned(const pd_attention_call &c) {
 
 /* ---- the fastest ---------------------------------------------------------------------------------- */
 
-struct Measured {
-  std::string name;
-  pd_cudnn_engine engine; /* cuDNN's fastest */
-  int64_t workspace;
-  double seconds, own_seconds; /* 0: cuDNN has no engine that may be used */
-  std::unique_ptr<Made> made;  /* NULL: pdc's kernels are the fastest */
-};
-
-static bool timing;
-static std::vector<Measured *> measured, untold;
-
-/* The measuring program has no planned workspace: grows to the largest need. */
-static struct {
-  void *at;
-  int64_t bytes;
-} timed;
-
 static void free_timed() {
   pd_cuda_check(cudaStreamSynchronize(pd_stream), "make room for cuDNN");
-  if (timed.bytes) pd_cuda_check(cudaFree(timed.at), "make room for cuDNN");
-  timed = {nullptr, 0};
+  if (choice.timed.bytes) pd_cuda_check(cudaFree(choice.timed.at), "make room for cuDNN");
+  choice.timed = {nullptr, 0};
 }
 
 /* NULL: not enough device memory. */
 static void *timed_workspace(int64_t bytes) {
-  if (bytes <= timed.bytes) return timed.at;
+  if (bytes <= choice.timed.bytes) return choice.timed.at;
   free_timed();
-  if (cudaMalloc(&timed.at, static_cast<size_t>(bytes)) == cudaSuccess)
-    timed.bytes = bytes;
+  if (cudaMalloc(&choice.timed.at, static_cast<size_t>(bytes)) == cudaSuccess)
+    choice.timed.bytes = bytes;
   else
     cudaGetLastError(); /* is dealt with */
-  return timed.bytes ? timed.at : nullptr;
+  return choice.timed.bytes ? choice.timed.at : nullptr;
 }
 
-static pd_attention_check timed_check = {nullptr, false};
-
 void pd_time_attentions(bool on) {
-  timing = on;
-  if (on && !timed_check.numbers)
-    pd_cuda_check(cudaMalloc(&timed_check.numbers, PD_ATTENTION_NUMBERS), "get memory to check attention");
+  choice.timing = on;
+  if (on && !choice.timed_check.numbers)
+    pd_cuda_check(cudaMalloc(&choice.timed_check.numbers, PD_ATTENTION_NUMBERS), "get memory to check attention");
   if (on) return;
   free_timed();
-  pd_cuda_check(cudaFree(timed_check.numbers), "free memory");
-  timed_check.numbers = nullptr;
+  pd_cuda_check(cudaFree(choice.timed_check.numbers), "free memory");
+  choice.timed_check.numbers = nullptr;
 }
 
 /* The reason against an engine, by its plans in *made; empty: usable. */
@@ -250,11 +247,11 @@ static std::string try_engine(const pd_attention_call &c, const pd_cudnn_engine 
   uint64_t first = 0;
   for (int i = 0; i < RUNS; i++) {
     if (!run(made, c, workspace)) return made->error;
-    uint64_t bits = pd_attention_bits(timed_check, c.a, c.backward);
+    uint64_t bits = pd_attention_bits(choice.timed_check, c.a, c.backward);
     if (i > 0 && bits != first) return "two runs gave different bits";
     first = bits;
   }
-  float error = pd_attention_error(timed_check, c.a, c.backward);
+  float error = pd_attention_error(choice.timed_check, c.a, c.backward);
   if (error <= 1) return "";
   pd_note("cuDNN computes %s wrongly by %s: the error is %g times the rounding bound. This engine is not used",
           name_of(*c.of, c.backward).c_str(), text_of(engine).c_str(), static_cast<double>(error));
@@ -307,19 +304,19 @@ static void measure(const pd_attention_call &c, Measured *m) {
 static void run_fastest(const pd_attention_call &c) {
   const std::string name = name_of(*c.of, c.backward);
   auto same = [&](const Measured *m) { return m->name == name; };
-  auto at = std::find_if(measured.begin(), measured.end(), same);
-  bool is_new = at == measured.end();
+  auto at = std::find_if(choice.measured.begin(), choice.measured.end(), same);
+  bool is_new = at == choice.measured.end();
   Measured *m = is_new ? new Measured{name, {}, 0, 0, 0, nullptr} : *at;
   if (is_new) {
-    measured.push_back(m);
+    choice.measured.push_back(m);
     measure(c, m);
-    if (m->seconds > 0) untold.push_back(m);
+    if (m->seconds > 0) choice.untold.push_back(m);
   }
   if (!m->made || !run(m->made.get(), c, timed_workspace(m->workspace))) c.own();
 }
 
 void pd_tell_attentions(bool json) {
-  for (const Measured *m : untold) {
+  for (const Measured *m : choice.untold) {
     if (!json && !m->made) continue;
     std::string knobs;
     for (int i = 0; i < m->engine.n; i++)
@@ -332,7 +329,7 @@ void pd_tell_attentions(bool json) {
            knobs.empty() && !json ? "-" : knobs.c_str(), static_cast<long long>(m->workspace), m->seconds,
            m->own_seconds, m->name.c_str());
   }
-  untold.clear();
+  choice.untold.clear();
 }
 
 void pd_tell_cudnn(void) {
@@ -345,9 +342,9 @@ void pd_tell_cudnn(void) {
 
 void pd_attention_run(const pd_attention_call &call) {
   bool may = pd_attention_has_graph(*call.of);
-  if (may && timing)
+  if (may && choice.timing)
     run_fastest(call);
-  else if (may && planned.n)
+  else if (may && choice.planned.n)
     run_planned(call);
   else
     call.own();

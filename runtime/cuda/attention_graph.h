@@ -3,7 +3,7 @@
 #define PD_ATTENTION_GRAPH_H
 
 #include "cudnn_graphs.h"
-#include "pd_runtime.h"
+#include "pd_kernels.h"
 
 /* True if cuDNN supports the attention: bf16, without mask, documents, window and cap. */
 bool pd_attention_has_graph(const struct pd_attention &a);

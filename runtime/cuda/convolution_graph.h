@@ -3,7 +3,7 @@
 #define PD_CONVOLUTION_GRAPH_H
 
 #include "cudnn_graphs.h"
-#include "pd_runtime.h"
+#include "pd_kernels.h"
 
 struct pd_convolution_graph {
   pd_cudnn_graph graph;

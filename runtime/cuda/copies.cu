@@ -4,11 +4,14 @@
 
 enum { THREADS = 256, MOST_BLOCKS = 4096 };
 
-static int *differs, *seen; /* on the device; pinned */
+static struct {
+  int *differs; /* on the device */
+  int *seen;    /* pinned */
+} comparison;
 
 char *pd_copy_room(size_t bytes) {
-  differs = static_cast<int *>(pd_cuda_memory(sizeof *differs));
-  seen = static_cast<int *>(pd_cuda_pinned(sizeof *seen));
+  comparison.differs = static_cast<int *>(pd_cuda_memory(sizeof *comparison.differs));
+  comparison.seen = static_cast<int *>(pd_cuda_pinned(sizeof *comparison.seen));
   return static_cast<char *>(pd_cuda_memory(bytes ? bytes : 1));
 }
 
@@ -52,7 +55,7 @@ template <class Word> static void exchange_all(void *a, void *b, size_t bytes) {
 template <class Word> static void compare_all(const void *a, const void *b, size_t bytes) {
   const size_t n = bytes / sizeof(Word);
   PD_LAUNCH(compare<Word>, blocks(n), THREADS, 0, pd_stream, static_cast<const Word *>(a),
-            static_cast<const Word *>(b), n, differs);
+            static_cast<const Word *>(b), n, comparison.differs);
 }
 
 /* ---- calls ----------------------------------------------------------------------------------------- */
@@ -63,12 +66,13 @@ void pd_exchange_bytes(void *a, void *b, size_t bytes) {
 
 bool pd_same_bytes(const void *a, const void *b, size_t bytes) {
   if (!bytes) return true;
-  pd_cuda_check(cudaMemsetAsync(differs, 0, sizeof *differs, pd_stream), "compare two runs");
+  pd_cuda_check(cudaMemsetAsync(comparison.differs, 0, sizeof *comparison.differs, pd_stream), "compare two runs");
   (in_words(a, b, bytes) ? compare_all<uint32_t> : compare_all<uint8_t>)(a, b, bytes);
-  pd_cuda_check(cudaMemcpyAsync(seen, differs, sizeof *seen, cudaMemcpyDeviceToHost, pd_stream),
+  pd_cuda_check(cudaMemcpyAsync(comparison.seen, comparison.differs, sizeof *comparison.seen,
+                                cudaMemcpyDeviceToHost, pd_stream),
                 "compare two runs");
   pd_device_wait("the comparison of two runs");
-  return !*seen;
+  return !*comparison.seen;
 }
 
 void pd_read_bytes(void *to, const void *from, size_t bytes) {

@@ -15,8 +15,19 @@
 cudaStream_t pd_stream;
 const struct pd_now *pd_now;
 
-static char name[256]; /* of the device */
-static cudaEvent_t work_done;
+struct Held {
+  enum { MEMORY, PINNED, EVENT } kind;
+  void *it;
+};
+
+static struct {
+  char name[256];
+  cudaEvent_t work_done;
+  Held *held; /* until the end */
+  int n_held;
+  int ranks = 1; /* on this machine */
+  size_t free_at_start, least_free = SIZE_MAX;
+} gpu;
 
 /* ---- failures -------------------------------------------------------------------------------- */
 
@@ -33,17 +44,11 @@ static bool refuse(cudaError_t status, const char *what, char *why) {
 
 /* ---- resources held until the end -------------------------------------------------------------- */
 
-struct Held {
-  enum { MEMORY, PINNED, EVENT } kind;
-  void *it;
-};
-static Held *held;
-static int n_held;
-
 static void hold(struct Held h) {
-  if (n_held % 64 == 0) held = static_cast<Held *>(realloc(held, sizeof *held * (n_held + 64u)));
-  if (!held) pd_fail("out of memory");
-  held[n_held++] = h;
+  if (gpu.n_held % 64 == 0)
+    gpu.held = static_cast<Held *>(realloc(gpu.held, sizeof *gpu.held * (gpu.n_held + 64u)));
+  if (!gpu.held) pd_fail("out of memory");
+  gpu.held[gpu.n_held++] = h;
 }
 
 void *pd_cuda_memory(size_t bytes) {
@@ -94,8 +99,7 @@ struct Standing {
   int place;
 };
 
-static int ranks_here = 1;
-int pd_ranks_here(void) { return ranks_here; }
+int pd_ranks_here(void) { return gpu.ranks; }
 
 /* This rank's number on its machine, in launch order, which is the order of the plan's devices. */
 static int number_here(void) {
@@ -105,11 +109,11 @@ static int number_here(void) {
   MPI_Iallgather(&mine, sizeof mine, MPI_BYTE, all, sizeof mine, MPI_BYTE, pd_comm_everyone, &request);
   pd_wait(1, &request, "all ranks to name their machine", -1, NULL, -1);
   int number = 0;
-  ranks_here = 0;
+  gpu.ranks = 0;
   for (int r = 0; r < pd.everyone; r++) {
     const bool here = !strcmp(all[r].machine.boot, mine.machine.boot);
     number += here && all[r].place < mine.place;
-    ranks_here += here;
+    gpu.ranks += here;
   }
   free(all);
   return number;
@@ -153,15 +157,13 @@ static bool take_device(char *why) {
   cudaError_t status = cudaSetDevice(chosen);
   if (status == cudaSuccess) status = cudaGetDeviceProperties(&device, chosen);
   if (status != cudaSuccess) return refuse(status, "use this rank's GPU", why);
-  snprintf(name, sizeof name, "%s", device.name);
-  return device.major >= 8 || pd_refuse(why, "%s has compute capability %d.%d: programs need at least 8.0", name,
-                                        device.major, device.minor);
+  snprintf(gpu.name, sizeof gpu.name, "%s", device.name);
+  return device.major >= 8 || pd_refuse(why, "%s has compute capability %d.%d: programs need at least 8.0",
+                                        gpu.name, device.major, device.minor);
 }
 
 /* CUDA gives such a device a name with the instance's profile: "NVIDIA H100 80GB HBM3 MIG 1g.10gb". */
-bool pd_device_is_instance(void) { return strstr(name, " MIG ") != NULL; }
-
-static size_t free_at_start;
+bool pd_device_is_instance(void) { return strstr(gpu.name, " MIG ") != NULL; }
 
 /* Other processes map whole pieces of 2 MiB (transfer_peer.cu), which may contain other memory (CUDA's programming
  * guide, "Interprocess Communication"): with several ranks the arena has whole pieces. */
@@ -174,13 +176,13 @@ static size_t allocated_bytes(const struct pd_stage *s) {
 static bool get_arena(const struct pd_stage *s, char *why) {
   size_t all = 0;
   void *arena = NULL;
-  cudaError_t status = cudaMemGetInfo(&free_at_start, &all);
+  cudaError_t status = cudaMemGetInfo(&gpu.free_at_start, &all);
   if (s->spilled) return pd_pages_reserve(why) && pd_spill_start(why);
   if (status == cudaSuccess) status = cudaMalloc(&arena, allocated_bytes(s));
   if (status == cudaErrorMemoryAllocation)
     return pd_refuse(why, "cannot get the %.1f MiB that the plan gives this stage: %s has %.1f MiB and %.1f free",
-                     (double)s->arena_bytes / (1 << 20), name, (double)all / (1 << 20),
-                     (double)free_at_start / (1 << 20));
+                     (double)s->arena_bytes / (1 << 20), gpu.name, (double)all / (1 << 20),
+                     (double)gpu.free_at_start / (1 << 20));
   if (status != cudaSuccess) return refuse(status, "get this stage's memory", why);
   hold({Held::MEMORY, arena});
   pd.arena = static_cast<char *>(arena);
@@ -198,7 +200,7 @@ bool pd_device_start(char *why) {
   if (status != cudaSuccess) return refuse(status, "make a stream", why);
   if (!get_arena(pd.stage, why)) return false;
   pd_now = static_cast<struct pd_now *>(pd_cuda_memory(sizeof *pd_now));
-  work_done = pd_cuda_event();
+  gpu.work_done = pd_cuda_event();
   pd_pinned_start();
   return true;
 }
@@ -211,13 +213,13 @@ void pd_device_finish(void) {
     pd_pages_finish();
   }
   pd_workers_finish();
-  while (n_held) release(held[--n_held]);
-  free(held);
-  held = NULL;
+  while (gpu.n_held) release(gpu.held[--gpu.n_held]);
+  free(gpu.held);
+  gpu.held = NULL;
   pd_cuda_check(cudaStreamDestroy(pd_stream), "end a stream");
 }
 
-const char *pd_device_name(void) { return name; }
+const char *pd_device_name(void) { return gpu.name; }
 const char *pd_device_library(void) { return nullptr; }
 int pd_device_threads(void) { return pd_workers(); }
 
@@ -250,8 +252,8 @@ static bool happened(void *event) { return pd_cuda_happened(static_cast<cudaEven
 void pd_cuda_await(cudaEvent_t event, const char *what) { pd_wait_until(happened, event, what, -1, NULL, -1); }
 
 void pd_device_wait(const char *what) {
-  pd_cuda_check(cudaEventRecord(work_done, pd_stream), "record an event");
-  pd_cuda_await(work_done, what);
+  pd_cuda_check(cudaEventRecord(gpu.work_done, pd_stream), "record an event");
+  pd_cuda_await(gpu.work_done, what);
 }
 
 /* ---- now ----------------------------------------------------------------------------------------- */
@@ -266,11 +268,9 @@ void pd_at(int64_t k) {
 
 /* ---- memory --------------------------------------------------------------------------------------- */
 
-static size_t least_free = SIZE_MAX;
-
 static void look_at_memory(void) {
   size_t left, all;
-  if (cudaMemGetInfo(&left, &all) == cudaSuccess && left < least_free) least_free = left;
+  if (cudaMemGetInfo(&left, &all) == cudaSuccess && left < gpu.least_free) gpu.least_free = left;
 }
 
 /* Memory grows in the first updates, when libraries and kernels are loaded, and is freed only at the end. Later
@@ -286,5 +286,5 @@ void pd_memory_sample(void) {
 /* Memory that was free on the device at start and is now used: this rank's, if it is alone on the device. */
 int64_t pd_memory_peak(void) {
   look_at_memory();
-  return least_free < free_at_start ? static_cast<int64_t>(free_at_start - least_free) : 0;
+  return gpu.least_free < gpu.free_at_start ? static_cast<int64_t>(gpu.free_at_start - gpu.least_free) : 0;
 }

@@ -49,13 +49,13 @@ void pd_pack_part(pd_side side, pd_in whole, int64_t runs, int64_t part, int r, 
             part * pd_tensor_degree(), y, part, part, runs * part);
 }
 
-static cudaEvent_t left, returned;
+static struct { cudaEvent_t left, returned; } meeting;
 
-void pd_group_leaves() { pd_order(pd_stream, pd_meeting_stream, left); }
-void pd_group_returns() { pd_order(pd_meeting_stream, pd_stream, returned); }
+void pd_group_leaves() { pd_order(pd_stream, pd_meeting_stream, meeting.left); }
+void pd_group_returns() { pd_order(pd_meeting_stream, pd_stream, meeting.returned); }
 
 const pd_meeting *pd_meeting_start(MPI_Comm) {
-  left = pd_cuda_event();
-  returned = pd_cuda_event();
+  meeting.left = pd_cuda_event();
+  meeting.returned = pd_cuda_event();
   return nullptr;
 }

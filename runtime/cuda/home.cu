@@ -14,19 +14,21 @@
 
 /* ---- start and end ------------------------------------------------------------------------------------- */
 
-static cudaStream_t stream;
-static std::vector<cudaEvent_t> done; /* by group: its last work */
-static std::vector<float *> copies;   /* by parameter; NULL: the gradient is offloaded */
+static struct {
+  cudaStream_t stream;
+  std::vector<cudaEvent_t> done; /* by group: its last work */
+  std::vector<float *> copies;   /* by parameter; NULL: the gradient is offloaded */
+} home;
 
-float *pd_home_copy(int parameter) { return copies[static_cast<size_t>(parameter)]; }
+float *pd_home_copy(int parameter) { return home.copies[static_cast<size_t>(parameter)]; }
 
 static void make_copies() {
   const pd_stage *s = pd.stage;
-  copies.resize(static_cast<size_t>(s->n_parameters));
+  home.copies.resize(static_cast<size_t>(s->n_parameters));
   for (int i = 0; i < s->n_parameters; i++) {
     const pd_parameter *p = &s->parameters[i];
     if (p->n_uses && !p->frozen && s->spilled->parameters[i].gradients_stay)
-      copies[static_cast<size_t>(i)] =
+      home.copies[static_cast<size_t>(i)] =
           static_cast<float *>(pd_cuda_pinned(static_cast<size_t>(p->elements) * sizeof(float)));
   }
 }
@@ -38,17 +40,18 @@ bool pd_home_start(bool pinned, char *why) {
         why, "--spill has no effect: these programs update parameters in host memory. help: leave out --spill, or "
              "build with 'pdc --update device'");
   for (int i = 0; i < pd_spill_blocks.n; i++)
-    while (static_cast<int>(done.size()) <= pd_spill_blocks.at[i].block.group) done.push_back(pd_cuda_event());
+    while (static_cast<int>(home.done.size()) <= pd_spill_blocks.at[i].block.group)
+      home.done.push_back(pd_cuda_event());
   make_copies();
-  stream = pd_spill_stream();
+  home.stream = pd_spill_stream();
   pd_workers_start();
   return true;
 }
 
 void pd_home_finish() {
   if (!pd_updates_at_home()) return;
-  pd_cuda_check(cudaStreamSynchronize(stream), "end the host's updates");
-  pd_cuda_check(cudaStreamDestroy(stream), "end a stream");
+  pd_cuda_check(cudaStreamSynchronize(home.stream), "end the host's updates");
+  pd_cuda_check(cudaStreamDestroy(home.stream), "end a stream");
 }
 
 /* ---- work ---------------------------------------------------------------------------------------------- */
@@ -65,15 +68,15 @@ static void run(void *of) {
 }
 
 void pd_home_then(const std::function<void()> &work) {
-  pd_cuda_check(cudaLaunchHostFunc(stream, run, new std::function<void()>(work)), "have the host work");
+  pd_cuda_check(cudaLaunchHostFunc(home.stream, run, new std::function<void()>(work)), "have the host work");
 }
 
-void pd_home_after(cudaEvent_t event) { pd_spill_order(stream, event); }
-void pd_home_record(cudaEvent_t event) { pd_spill_record(event, stream); }
+void pd_home_after(cudaEvent_t event) { pd_spill_order(home.stream, event); }
+void pd_home_record(cudaEvent_t event) { pd_spill_record(event, home.stream); }
 
 /* Offloaded blocks start as zeros. */
 static void begin(pd_spill_block *b) {
-  char *at = pd_spill_begin_at_home(b, stream);
+  char *at = pd_spill_begin_at_home(b, home.stream);
   if (!b->written) memset(at, 0, b->block.bytes);
 }
 
@@ -85,7 +88,7 @@ void pd_home_tiles(enum pd_step_kind kind, int first, int end, const pd_home_wor
     for (int i = 0; i < pd_spill_blocks.n; i++)
       if (pd_use_of(&step, &pd_spill_blocks.at[i].block) & PD_HOME) each(&pd_spill_blocks.at[i]);
   };
-  const cudaEvent_t last = done[static_cast<size_t>(group)];
+  const cudaEvent_t last = home.done[static_cast<size_t>(group)];
   for_blocks(begin);
   pd_home_then([=] { pd_workers_share(from, to, [&](int tile, int) { work(tile); }); });
   pd_home_record(last);

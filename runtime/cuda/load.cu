@@ -7,6 +7,29 @@
 #include <stdlib.h>
 #include <string.h>
 
+/* An input's microbatches alternate between pinned buffers, so that reading files overlaps with copying. */
+enum { AHEAD = 2 };
+struct Loads {
+  struct {
+    char *at;
+    cudaEvent_t copied;
+  } buffer[AHEAD];
+  int turn;
+  char *floats; /* of an input in bf16: a sample of each worker */
+};
+
+static struct {
+  char *room; /* of the view or fill at hand */
+  size_t room_bytes;
+  Loads *loads; /* by input */
+  struct {
+    float *pinned; /* [PD_FETCHES][most] */
+    int64_t most;  /* elements of one */
+    cudaEvent_t come[PD_FETCHES];
+    int next;
+  } fetches;
+} staging;
+
 /* ---- bfloat16 on the host ---------------------------------------------------------------------- */
 
 /* To nearest even; a NaN stays one. */
@@ -49,16 +72,13 @@ static void widen(char *numbers, int64_t n) {
 
 /* ---- views ----------------------------------------------------------------------------------------- */
 
-static char *room; /* of the view or fill at hand */
-static size_t room_bytes;
-
 static char *need_room(int64_t n) {
   size_t bytes = sizeof(float) * static_cast<size_t>(n);
-  if (bytes <= room_bytes) return room;
-  free(room);
-  room = static_cast<char *>(malloc(room_bytes = bytes));
-  if (!room) pd_fail("out of memory: cannot get %zu bytes", bytes);
-  return room;
+  if (bytes <= staging.room_bytes) return staging.room;
+  free(staging.room);
+  staging.room = static_cast<char *>(malloc(staging.room_bytes = bytes));
+  if (!staging.room) pd_fail("out of memory: cannot get %zu bytes", bytes);
+  return staging.room;
 }
 
 static size_t bytes_of(int64_t n, bool bf16) { return static_cast<size_t>(n) * (bf16 ? 2 : sizeof(float)); }
@@ -80,9 +100,9 @@ const float *pd_view(const void *at, int64_t n, bool bf16) {
 float *pd_fill(void *, int64_t n, bool) { return reinterpret_cast<float *>(need_room(n)); }
 
 void pd_filled(void *at, int64_t n, bool bf16) {
-  if (bf16) narrow(room, n, room);
+  if (bf16) narrow(staging.room, n, staging.room);
   pd_spill_look(at, true);
-  copy(at, room, bytes_of(n, bf16), cudaMemcpyHostToDevice);
+  copy(at, staging.room, bytes_of(n, bf16), cudaMemcpyHostToDevice);
 }
 
 enum { THREADS = 256, EACH = 8 };
@@ -106,30 +126,19 @@ void pd_round(void *to, const float *from, int64_t n, bool bf16) {
 
 /* ---- inputs -------------------------------------------------------------------------------------------- */
 
-/* An input's microbatches alternate between pinned buffers, so that reading files overlaps with copying. */
-enum { AHEAD = 2 };
-struct Loads {
-  struct {
-    char *at;
-    cudaEvent_t copied;
-  } buffer[AHEAD];
-  int turn;
-  char *floats; /* of an input in bf16: a sample of each worker */
-};
-static Loads *loads; /* by input */
-
 static void loads_start(void) {
   const struct pd_stage *s = pd.stage;
-  loads = static_cast<Loads *>(pd_allocate(sizeof *loads * static_cast<size_t>(s->n_inputs)));
+  staging.loads = static_cast<Loads *>(pd_allocate(sizeof *staging.loads * static_cast<size_t>(s->n_inputs)));
   for (int i = 0; i < s->n_inputs; i++)
     if (pd_is_image(&s->inputs[i])) pd_workers_start();
   for (int i = 0; i < s->n_inputs; i++) {
     const struct pd_input *in = &s->inputs[i];
-    for (auto &b : loads[i].buffer) {
+    for (auto &b : staging.loads[i].buffer) {
       b.at = static_cast<char *>(pd_cuda_pinned(bytes_of(s->microbatch * in->elements, in->bf16)));
       b.copied = pd_cuda_event();
     }
-    if (in->bf16) loads[i].floats = static_cast<char *>(pd_allocate(bytes_of(pd_workers() * in->elements, false)));
+    if (in->bf16)
+      staging.loads[i].floats = static_cast<char *>(pd_allocate(bytes_of(pd_workers() * in->elements, false)));
   }
 }
 
@@ -138,7 +147,7 @@ int pd_load_workers(void) { return pd_workers(); }
 /* For bf16 inputs, each worker writes a sample as floats first. */
 void pd_load_samples(int input, void *to, bool shared, pd_load_sample *load, const void *context) {
   const struct pd_input *in = &pd.stage->inputs[input];
-  Loads *l = &loads[input];
+  Loads *l = &staging.loads[input];
   l->turn = (l->turn + 1) % AHEAD;
   auto *b = &l->buffer[l->turn];
   int64_t n = pd.stage->microbatch * in->elements;
@@ -160,21 +169,15 @@ void pd_load_samples(int input, void *to, bool shared, pd_load_sample *load, con
 
 /* ---- figures ---------------------------------------------------------------------------------------------- */
 
-static struct {
-  float *pinned; /* [PD_FETCHES][most] */
-  int64_t most;  /* elements of one */
-  cudaEvent_t come[PD_FETCHES];
-  int next;
-} fetches;
-
 static void fetches_start(void) {
-  fetches = {};
+  staging.fetches = {};
   for (int i = 0; i < pd.stage->n_figures; i++) {
     int64_t n = pd.stage->microbatch * pd.stage->figures[i].elements;
-    if (n > fetches.most) fetches.most = n;
+    if (n > staging.fetches.most) staging.fetches.most = n;
   }
-  fetches.pinned = static_cast<float *>(pd_cuda_pinned(PD_FETCHES * bytes_of(fetches.most, false) + 1));
-  for (int i = 0; i < PD_FETCHES; i++) fetches.come[i] = pd_cuda_event();
+  staging.fetches.pinned =
+      static_cast<float *>(pd_cuda_pinned(PD_FETCHES * bytes_of(staging.fetches.most, false) + 1));
+  for (int i = 0; i < PD_FETCHES; i++) staging.fetches.come[i] = pd_cuda_event();
 }
 
 void pd_pinned_start(void) {
@@ -183,15 +186,15 @@ void pd_pinned_start(void) {
 }
 
 const float *pd_fetch(const float *from, int64_t n) {
-  int i = fetches.next;
-  float *to = fetches.pinned + i * fetches.most;
-  fetches.next = (i + 1) % PD_FETCHES;
+  int i = staging.fetches.next;
+  float *to = staging.fetches.pinned + i * staging.fetches.most;
+  staging.fetches.next = (i + 1) % PD_FETCHES;
   pd_cuda_check(cudaMemcpyAsync(to, from, bytes_of(n, false), cudaMemcpyDeviceToHost, pd_stream),
                 "fetch a figure");
-  pd_cuda_check(cudaEventRecord(fetches.come[i], pd_stream), "record an event");
+  pd_cuda_check(cudaEventRecord(staging.fetches.come[i], pd_stream), "record an event");
   return to;
 }
 
 bool pd_fetched(const float *fetch) {
-  return pd_cuda_happened(fetches.come[(fetch - fetches.pinned) / fetches.most]);
+  return pd_cuda_happened(staging.fetches.come[(fetch - staging.fetches.pinned) / staging.fetches.most]);
 }

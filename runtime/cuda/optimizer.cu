@@ -24,9 +24,11 @@ struct Entry {
   float left; /* decay of an average per batch */
 };
 
-static const Entry *described; /* by parameter held here */
-static Entry *entries;         /* the same on the device */
-static pd_tile *tiles;         /* on the device */
+static struct {
+  const Entry *described; /* by parameter held here */
+  Entry *entries;         /* the same on the device */
+  pd_tile *tiles;         /* on the device */
+} tables;
 
 /* The arguments of an update, in device memory. */
 struct Arrays {
@@ -74,9 +76,9 @@ void pd_optimizer_start(void) {
   size_t n = static_cast<size_t>(s->n_parameters);
   Entry *all = static_cast<Entry *>(pd_allocate(sizeof *all * n));
   for (size_t i = 0; i < n; i++) all[i] = describe(&s->parameters[i]);
-  entries = static_cast<Entry *>(on_device(all, sizeof *all * n));
-  tiles = static_cast<pd_tile *>(on_device(pd_tiles, sizeof *pd_tiles * static_cast<size_t>(pd_n_tiles)));
-  described = all;
+  tables.entries = static_cast<Entry *>(on_device(all, sizeof *all * n));
+  tables.tiles = static_cast<pd_tile *>(on_device(pd_tiles, sizeof *pd_tiles * static_cast<size_t>(pd_n_tiles)));
+  tables.described = all;
 }
 
 /* ---- rules ----------------------------------------------------------------------------------------- */
@@ -226,8 +228,8 @@ template <class Rule> struct Launch {
 
 template <class Rule> static void launch(const void *of) {
   const auto *x = static_cast<const Launch<Rule> *>(of);
-  PD_LAUNCH(update_all<Rule>, static_cast<unsigned>(x->end - x->first), THREADS, 0, pd_stream, x->first, tiles,
-            entries, arrays_of(x->u), *x->rule);
+  PD_LAUNCH(update_all<Rule>, static_cast<unsigned>(x->end - x->first), THREADS, 0, pd_stream, x->first,
+            tables.tiles, tables.entries, arrays_of(x->u), *x->rule);
 }
 
 /* Some neighbouring tiles of one parameter, from `first` on: where they end. */
@@ -245,7 +247,7 @@ static size_t n_elements(int first, int end) {
 
 /* The arrays that an update of these tiles of a parameter writes. */
 template <class Rule> static int written_by(const Launch<Rule> &x, struct pd_written *to) {
-  const Entry &e = described[pd_tiles[x.first].parameter];
+  const Entry &e = tables.described[pd_tiles[x.first].parameter];
   const Run r = run_of<Rule>(e, pd_tiles[x.first], arrays_of(x.u));
   const size_t n = n_elements(x.first, x.end), bytes = n * sizeof(float);
   int written = 0;
@@ -360,8 +362,8 @@ static char *averages(void) { return pd.arena + pd.stage->averages; }
 
 static void launch_average(const void *of) {
   const auto *x = static_cast<const Launch<rules::given> *>(of);
-  PD_LAUNCH(average_all, static_cast<unsigned>(x->end - x->first), THREADS, 0, pd_stream, x->first, tiles, entries,
-            arrays_of(x->u), averages(), static_cast<float>(1 - pd.stage->ema), x->u->t == 0);
+  PD_LAUNCH(average_all, static_cast<unsigned>(x->end - x->first), THREADS, 0, pd_stream, x->first, tables.tiles,
+            tables.entries, arrays_of(x->u), averages(), static_cast<float>(1 - pd.stage->ema), x->u->t == 0);
 }
 
 static void average(const struct pd_update_arrays *u) {
@@ -374,7 +376,7 @@ static void average(const struct pd_update_arrays *u) {
     const pd_tile &c = pd_tiles[x.first];
     x.end = end_of_some(x.first, end);
     struct pd_written w = {PD_ARRAY_AVERAGES,
-                           reinterpret_cast<float *>(averages() + described[c.parameter].state) + c.first,
+                           reinterpret_cast<float *>(averages() + tables.described[c.parameter].state) + c.first,
                            n_elements(x.first, x.end) * sizeof(float), false};
     pd_update_twice(launch_average, &x, &w, 1, copy, c.parameter, c.first);
   }

@@ -14,9 +14,11 @@
 #define PD_SYSFS "/sys"
 #endif
 
-static cpu_set_t given, bound; /* of this process at start, and now */
-static char list[512];
-static pd_binding binding;
+static struct {
+  cpu_set_t given, bound; /* of this process at start, and now */
+  char list[512];
+  pd_binding binding;
+} processors;
 
 /* "0-27,56-83" */
 static bool read_list(const char *path, cpu_set_t *set) {
@@ -67,8 +69,8 @@ static bool read_beside(int device, cpu_set_t *set) {
 
 /* Before anything is bound. */
 static bool look() {
-  if (sched_getaffinity(0, sizeof given, &given)) return false;
-  bound = given;
+  if (sched_getaffinity(0, sizeof processors.given, &processors.given)) return false;
+  processors.bound = processors.given;
   return true;
 }
 
@@ -83,19 +85,19 @@ void pd_processors_bind(int device) {
   char path[256];
   snprintf(path, sizeof path, "%s/devices/system/cpu/online", PD_SYSFS);
   if (!known() || !read_list(path, &online)) return;
-  const cpu_set_t both = of_both(online, given);
+  const cpu_set_t both = of_both(online, processors.given);
   const bool launched_so = !CPU_EQUAL(&both, &online);
   if (!launched_so) {
     if (!read_beside(device, &beside)) return;
     beside = of_both(beside, online);
     if (!CPU_COUNT(&beside) || CPU_EQUAL(&beside, &online)) return;
     if (sched_setaffinity(0, sizeof beside, &beside)) return;
-    bound = beside;
+    processors.bound = beside;
   }
-  write_list(&bound, list, sizeof list);
-  binding = {list, launched_so ? "launcher" : "pd"};
+  write_list(&processors.bound, processors.list, sizeof processors.list);
+  processors.binding = {processors.list, launched_so ? "launcher" : "pd"};
 }
 
-int pd_processors_given(void) { return known() ? CPU_COUNT(&given) : 0; }
-int pd_processors(void) { return known() ? CPU_COUNT(&bound) : 0; }
-const pd_binding *pd_device_binding(void) { return binding.processors ? &binding : NULL; }
+int pd_processors_given(void) { return known() ? CPU_COUNT(&processors.given) : 0; }
+int pd_processors(void) { return known() ? CPU_COUNT(&processors.bound) : 0; }
+const pd_binding *pd_device_binding(void) { return processors.binding.processors ? &processors.binding : NULL; }

@@ -4,7 +4,7 @@
 #ifndef PD_SCRATCH_H
 #define PD_SCRATCH_H
 
-#include "pd_runtime.h"
+#include "pd_kernels.h"
 
 #include <stdio.h>
 

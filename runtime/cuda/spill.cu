@@ -23,12 +23,14 @@ struct Moving {
   pd_spill_events events;
 };
 
-static std::vector<Moving> moving;
-static std::deque<pd_spill_block *> asked;    /* blocks without pages yet, in the order of need */
-static std::vector<pd_spill_block *> leaving; /* leaving blocks that still have pages */
-static const pd_spill_place *place;           /* NULL: not started */
+static struct {
+  std::vector<Moving> moving;
+  std::deque<pd_spill_block *> asked;    /* blocks without pages yet, in the order of need */
+  std::vector<pd_spill_block *> leaving; /* leaving blocks that still have pages */
+  const pd_spill_place *place;           /* NULL: not started */
+} mover;
 
-static Moving &of(const pd_spill_block *b) { return moving[static_cast<size_t>(b - pd_spill_blocks.at)]; }
+static Moving &of(const pd_spill_block *b) { return mover.moving[static_cast<size_t>(b - pd_spill_blocks.at)]; }
 
 cudaStream_t pd_spill_stream() {
   cudaStream_t stream;
@@ -51,19 +53,19 @@ const char *pd_spill_usual_place(void) { return "host"; }
 bool pd_spill_place_start(const char *where, int64_t bytes, char *why) {
   const pd_spill_place *to = strcmp(where, "host") ? &pd_spill_to_disk : &pd_spill_to_host;
   if (!to->start(where, bytes, why) || !pd_pages_start(why)) return false;
-  moving.resize(static_cast<size_t>(pd_spill_blocks.n));
-  for (Moving &m : moving) m.events = {pd_cuda_event(), pd_cuda_event(), pd_cuda_event(), NULL};
-  place = to;
+  mover.moving.resize(static_cast<size_t>(pd_spill_blocks.n));
+  for (Moving &m : mover.moving) m.events = {pd_cuda_event(), pd_cuda_event(), pd_cuda_event(), NULL};
+  mover.place = to;
   return pd_home_start(to == &pd_spill_to_host, why);
 }
 
 /* The device has finished computation; copies may be in flight. */
 void pd_spill_place_finish(void) {
-  for (const Moving &m : moving)
+  for (const Moving &m : mover.moving)
     for (cudaEvent_t event : {m.events.arrived, m.events.gone}) pd_cuda_await(event, "blocks to be moved");
   pd_home_finish();
-  if (place) place->finish();
-  place = NULL;
+  if (mover.place) mover.place->finish();
+  mover.place = NULL;
 }
 
 /* Describes the wait of a block that arrives or leaves. */
@@ -71,7 +73,7 @@ static void await(const pd_spill_block *b, cudaEvent_t event, const char *what) 
   char name[PD_WHY / 2], whole[PD_WHY];
   snprintf(whole, sizeof whole, "%s %s", pd_spill_name(b, name, sizeof name), what);
   pd_cuda_await(event, whole);
-  if (place->failure()) pd_fail("%s", place->failure());
+  if (mover.place->failure()) pd_fail("%s", mover.place->failure());
 }
 
 /* ---- leaving blocks ---------------------------------------------------------------------------------- */
@@ -88,13 +90,13 @@ static void take_pages(pd_spill_block *b) {
 
 static void take_pages_of_done() {
   auto done = [](pd_spill_block *b) { return is_done(b) && (take_pages(b), true); };
-  leaving.erase(std::remove_if(leaving.begin(), leaving.end(), done), leaving.end());
+  mover.leaving.erase(std::remove_if(mover.leaving.begin(), mover.leaving.end(), done), mover.leaving.end());
 }
 
 /* Releases the pages of the block that has been leaving longest. */
 static void await_pages() {
-  if (leaving.empty()) pd_fail("internal: the planned memory cannot hold the next block");
-  pd_spill_block *b = leaving.front();
+  if (mover.leaving.empty()) pd_fail("internal: the planned memory cannot hold the next block");
+  pd_spill_block *b = mover.leaving.front();
   const pd_spill_events &e = of(b).events;
   for (cudaEvent_t event : {e.used, e.arrived, e.gone}) await(b, event, "to leave the GPU");
   take_pages_of_done();
@@ -102,16 +104,16 @@ static void await_pages() {
 
 static void leave(pd_spill_block *b, bool changed) {
   Moving &m = of(b);
-  auto queued = std::find(asked.begin(), asked.end(), b);
-  if (queued != asked.end()) { /* nobody has used it */
-    asked.erase(queued);
+  auto queued = std::find(mover.asked.begin(), mover.asked.end(), b);
+  if (queued != mover.asked.end()) { /* nobody has used it */
+    mover.asked.erase(queued);
     return;
   }
   pd_spill_record(m.events.used, pd_stream);
-  if (changed) place->send(b, m.events);
+  if (changed) mover.place->send(b, m.events);
   b->written |= changed;
   m.leaves = true;
-  leaving.push_back(b);
+  mover.leaving.push_back(b);
 }
 
 /* ---- arriving blocks ---------------------------------------------------------------------------------- */
@@ -121,7 +123,7 @@ static void begin_copy(pd_spill_block *b) {
   Moving &m = of(b);
   if (m.room) return;
   if (b->written) {
-    place->bring(b, m.events);
+    mover.place->bring(b, m.events);
     m.comes = true;
   } else {
     pd_cuda_check(cudaMemsetAsync(pd.arena + b->block.offset, 0, b->block.bytes, pd_stream), "clear a block");
@@ -130,11 +132,12 @@ static void begin_copy(pd_spill_block *b) {
 
 /* Reads the blocks that pages are available for. */
 static void begin_copies() {
-  if (!leaving.empty()) take_pages_of_done();
-  while (!asked.empty() && pd_pages_give(asked.front()->block.offset, asked.front()->block.bytes)) {
-    of(asked.front()).has_pages = true;
-    begin_copy(asked.front());
-    asked.pop_front();
+  if (!mover.leaving.empty()) take_pages_of_done();
+  while (!mover.asked.empty() &&
+         pd_pages_give(mover.asked.front()->block.offset, mover.asked.front()->block.bytes)) {
+    of(mover.asked.front()).has_pages = true;
+    begin_copy(mover.asked.front());
+    mover.asked.pop_front();
   }
 }
 
@@ -144,13 +147,13 @@ static void come(pd_spill_block *b, bool room) {
   Moving &m = of(b);
   m.room = room;
   if (m.leaves) {
-    leaving.erase(std::find(leaving.begin(), leaving.end(), b));
+    mover.leaving.erase(std::find(mover.leaving.begin(), mover.leaving.end(), b));
     m.leaves = false;
     m.comes = true; /* a pending copy to the offload place must end before the block changes */
     if (m.stale) begin_copy(b);
     m.stale = false;
   } else {
-    asked.push_back(b);
+    mover.asked.push_back(b);
   }
   begin_copies();
 }
@@ -172,7 +175,7 @@ void pd_spill_await(struct pd_spill_block *b) {
   }
   if (!m.comes) return;
   m.comes = false;
-  if (place->may_fail) await(b, m.events.arrived, "to come to the GPU");
+  if (mover.place->may_fail) await(b, m.events.arrived, "to come to the GPU");
   pd_spill_order(pd_stream, m.events.arrived);
   pd_spill_order(pd_stream, m.events.gone);
 }

@@ -29,11 +29,13 @@ struct Way {
   int turn;
 };
 
-static Way in, out;
-static std::vector<std::vector<Piece>> pieces; /* by block */
+static struct {
+  Way in, out;
+  std::vector<std::vector<Piece>> pieces; /* by block */
+} disk;
 
 static std::vector<Piece> &pieces_of(const pd_spill_block *b) {
-  return pieces[static_cast<size_t>(b - pd_spill_blocks.at)];
+  return disk.pieces[static_cast<size_t>(b - pd_spill_blocks.at)];
 }
 
 /* ---- start and end ----------------------------------------------------------------------------------- */
@@ -48,7 +50,7 @@ static void start_way(Way *w) {
 
 static bool start(const char *place, int64_t bytes, char *why) {
   if (!pd_spill_file_make(place, bytes, why)) return false;
-  pieces.resize(static_cast<size_t>(pd_spill_blocks.n));
+  disk.pieces.resize(static_cast<size_t>(pd_spill_blocks.n));
   for (int i = 0; i < pd_spill_blocks.n; i++) {
     const pd_spill_block *b = &pd_spill_blocks.at[i];
     for (size_t at = 0; at < b->block.bytes; at += PD_SPILL_PIECE) {
@@ -56,13 +58,13 @@ static bool start(const char *place, int64_t bytes, char *why) {
       pieces_of(b).push_back({b, at, left < PD_SPILL_PIECE ? left : static_cast<size_t>(PD_SPILL_PIECE), NULL, 0});
     }
   }
-  start_way(&in);
-  start_way(&out);
+  start_way(&disk.in);
+  start_way(&disk.out);
   return true;
 }
 
 static void finish() {
-  for (cudaStream_t s : {in.file, in.copies, out.file, out.copies}) {
+  for (cudaStream_t s : {disk.in.file, disk.in.copies, disk.out.file, disk.out.copies}) {
     pd_cuda_check(cudaStreamSynchronize(s), "end work with the spill file");
     pd_cuda_check(cudaStreamDestroy(s), "end a stream");
   }
@@ -91,31 +93,31 @@ static void call(cudaHostFn_t work, Piece *p, cudaStream_t stream) {
 
 static void bring(pd_spill_block *b, const pd_spill_events &events) {
   for (Piece &p : pieces_of(b)) {
-    auto &buffer = in.buffer[in.turn++ % BUFFERS];
+    auto &buffer = disk.in.buffer[disk.in.turn++ % BUFFERS];
     p.memory = buffer.memory;
-    pd_spill_order(in.file, buffer.emptied);
-    call(read_piece, &p, in.file);
-    pd_spill_record(buffer.filled, in.file);
-    pd_spill_order(in.copies, buffer.filled);
-    copy(pd.arena + b->block.offset + p.at, p.memory, p.n, cudaMemcpyHostToDevice, in.copies);
-    pd_spill_record(buffer.emptied, in.copies);
+    pd_spill_order(disk.in.file, buffer.emptied);
+    call(read_piece, &p, disk.in.file);
+    pd_spill_record(buffer.filled, disk.in.file);
+    pd_spill_order(disk.in.copies, buffer.filled);
+    copy(pd.arena + b->block.offset + p.at, p.memory, p.n, cudaMemcpyHostToDevice, disk.in.copies);
+    pd_spill_record(buffer.emptied, disk.in.copies);
   }
-  pd_spill_record(events.arrived, in.copies);
+  pd_spill_record(events.arrived, disk.in.copies);
 }
 
 static void send(pd_spill_block *b, const pd_spill_events &events) {
-  pd_spill_order(out.copies, events.used);
+  pd_spill_order(disk.out.copies, events.used);
   for (Piece &p : pieces_of(b)) {
-    auto &buffer = out.buffer[out.turn++ % BUFFERS];
+    auto &buffer = disk.out.buffer[disk.out.turn++ % BUFFERS];
     p.memory = buffer.memory;
-    pd_spill_order(out.copies, buffer.emptied);
-    copy(p.memory, pd.arena + b->block.offset + p.at, p.n, cudaMemcpyDeviceToHost, out.copies);
-    pd_spill_record(buffer.filled, out.copies);
-    pd_spill_order(out.file, buffer.filled);
-    call(write_piece, &p, out.file);
-    pd_spill_record(buffer.emptied, out.file);
+    pd_spill_order(disk.out.copies, buffer.emptied);
+    copy(p.memory, pd.arena + b->block.offset + p.at, p.n, cudaMemcpyDeviceToHost, disk.out.copies);
+    pd_spill_record(buffer.filled, disk.out.copies);
+    pd_spill_order(disk.out.file, buffer.filled);
+    call(write_piece, &p, disk.out.file);
+    pd_spill_record(buffer.emptied, disk.out.file);
   }
-  pd_spill_record(events.gone, out.file);
+  pd_spill_record(events.gone, disk.out.file);
 }
 
 const pd_spill_place pd_spill_to_disk = {start, finish, bring, send, true, pd_spill_file_failure};

@@ -22,25 +22,28 @@ struct used {
   bool here;
 }; /* in the accumulator set, else in the exchange set */
 
-static const pd_tile *tiles;     /* pd_tiles on the device */
-static const summed *parameters; /* those held here */
-static const used *uses;
 /* Tiles whose squares are summed to one number: all of a parameter, or one tile with sharding. */
 struct contribution {
   int first_tile, n_tiles;
 };
-static const contribution *contributions;
-static std::vector<contribution> contributed; /* the same on the host */
-static int n_contributions, *contributed_at;  /* pd_square_at() */
-static double *tile_squares;                  /* on the device, as the next */
-static double *squares;                       /* [contribution] */
-static double *tile_squares_at_home;          /* pinned: where the host adds up gradients */
-static cudaEvent_t copied;                    /* without offloaded gradients */
-static double **known;                        /* pinned: [batch % batches][contribution] */
-static cudaEvent_t *combined;                 /* [batch % batches] */
-static cudaEvent_t order;
-static int n_batches;
-static float *scales; /* [batch % batches], on the device: gradient scale; NULL: passed by the host */
+
+static struct {
+  const pd_tile *tiles;     /* pd_tiles on the device */
+  const summed *parameters; /* those held here */
+  const used *uses;
+  const contribution *contributions;
+  std::vector<contribution> contributed; /* the same on the host */
+  int n_contributions, *contributed_at;  /* pd_square_at() */
+  double *tile_squares;                  /* on the device, as the next */
+  double *squares;                       /* [contribution] */
+  double *tile_squares_at_home;          /* pinned: where the host adds up gradients */
+  cudaEvent_t copied;                    /* without offloaded gradients */
+  double **known;                        /* pinned: [batch % batches][contribution] */
+  cudaEvent_t *combined;                 /* [batch % batches] */
+  cudaEvent_t order;
+  int n_batches;
+  float *scales; /* [batch % batches], on the device: gradient scale; NULL: passed by the host */
+} sums;
 
 /* ---- kernels --------------------------------------------------------------------------------- */
 
@@ -135,20 +138,20 @@ template <class T> static T *on_device(const T *from, size_t n) {
 /* In the order of tiles, which is the order of parameters. */
 static void make_contributions() {
   std::vector<contribution> mine;
-  contributed_at = (int *)pd_allocate(sizeof *contributed_at * (size_t)(pd_n_tiles + 1));
+  sums.contributed_at = (int *)pd_allocate(sizeof *sums.contributed_at * (size_t)(pd_n_tiles + 1));
   for (int i = 0; i < pd_n_tiles; i++) {
     const pd_parameter *p = &pd.stage->parameters[pd_tiles[i].parameter];
     if (!pd_in_norm(p)) continue;
     int at = pd_square_at(p, pd_tiles[i].first);
-    if (mine.empty() || contributed_at[mine.size() - 1] != at) {
-      contributed_at[mine.size()] = at;
+    if (mine.empty() || sums.contributed_at[mine.size() - 1] != at) {
+      sums.contributed_at[mine.size()] = at;
       mine.push_back({i, 0});
     }
     mine.back().n_tiles++;
   }
-  contributions = on_device(mine.data(), mine.size());
-  n_contributions = (int)mine.size();
-  contributed = mine;
+  sums.contributions = on_device(mine.data(), mine.size());
+  sums.n_contributions = (int)mine.size();
+  sums.contributed = mine;
 }
 
 static void make_tables() {
@@ -160,9 +163,9 @@ static void make_tables() {
     all[(size_t)i] = {(int)every.size(), p->n_uses};
     for (int u = 0; u < p->n_uses; u++) every.push_back({p->uses[u].offset, p->uses[u].stage == s->stage});
   }
-  tiles = on_device(pd_tiles, (size_t)pd_n_tiles);
-  parameters = on_device(all.data(), all.size());
-  uses = on_device(every.data(), every.size());
+  sums.tiles = on_device(pd_tiles, (size_t)pd_n_tiles);
+  sums.parameters = on_device(all.data(), all.size());
+  sums.uses = on_device(every.data(), every.size());
   make_contributions();
 }
 
@@ -173,39 +176,41 @@ static bool finds_scale() {
   const pd_stage *s = pd.stage;
   bool in_order = true;
   if (s->inference || s->optimizer->tensor || pd_spills()) return false;
-  for (int i = 1; i < n_contributions; i++) in_order = in_order && contributed_at[i - 1] < contributed_at[i];
+  for (int i = 1; i < sums.n_contributions; i++)
+    in_order = in_order && sums.contributed_at[i - 1] < sums.contributed_at[i];
   const bool all = pd.ranks == 1 && pd_tensor_degree() == 1 && in_order;
   return all || !(s->clip_norm > 0);
 }
 
 void pd_sums_start(int batches) {
   make_tables();
-  scales = finds_scale() ? on_device<float>(NULL, (size_t)batches) : NULL;
-  tile_squares = on_device<double>(NULL, (size_t)pd_n_tiles);
-  squares = on_device<double>(NULL, (size_t)n_contributions);
-  order = pd_cuda_event();
+  sums.scales = finds_scale() ? on_device<float>(NULL, (size_t)batches) : NULL;
+  sums.tile_squares = on_device<double>(NULL, (size_t)pd_n_tiles);
+  sums.squares = on_device<double>(NULL, (size_t)sums.n_contributions);
+  sums.order = pd_cuda_event();
   if (pd_updates_at_home()) {
-    copied = pd_cuda_event();
-    tile_squares_at_home = (double *)pd_cuda_pinned(sizeof *tile_squares_at_home * (size_t)(pd_n_tiles + 1));
+    sums.copied = pd_cuda_event();
+    sums.tile_squares_at_home =
+        (double *)pd_cuda_pinned(sizeof *sums.tile_squares_at_home * (size_t)(pd_n_tiles + 1));
   }
-  n_batches = batches;
-  known = (double **)pd_allocate(sizeof *known * (size_t)batches);
-  combined = (cudaEvent_t *)pd_allocate(sizeof *combined * (size_t)batches);
+  sums.n_batches = batches;
+  sums.known = (double **)pd_allocate(sizeof *sums.known * (size_t)batches);
+  sums.combined = (cudaEvent_t *)pd_allocate(sizeof *sums.combined * (size_t)batches);
   for (int i = 0; i < batches; i++) {
-    combined[i] = pd_cuda_event();
-    known[i] = (double *)pd_cuda_pinned(sizeof **known * (size_t)(n_contributions + 1));
+    sums.combined[i] = pd_cuda_event();
+    sums.known[i] = (double *)pd_cuda_pinned(sizeof **sums.known * (size_t)(sums.n_contributions + 1));
   }
 }
 
 void pd_sums_finish() {
-  free(known);
-  free(combined);
-  free(contributed_at);
+  free(sums.known);
+  free(sums.combined);
+  free(sums.contributed_at);
 }
 
 /* ---- transfer.h ------------------------------------------------------------------------------ */
 
-void pd_sums_begin() { pd_order(pd_stream, pd_exchange_stream, order); }
+void pd_sums_begin() { pd_order(pd_stream, pd_exchange_stream, sums.order); }
 
 void pd_add_replicas(float *own, const float *others, size_t stride, size_t n) {
   if (n)
@@ -215,8 +220,8 @@ void pd_add_replicas(float *own, const float *others, size_t stride, size_t n) {
 
 static void combine_tiles(int64_t t, int first, int end, cudaStream_t stream) {
   if (first < end)
-    PD_LAUNCH(combine, (unsigned)(end - first), THREADS, 0, stream, first, tiles, parameters, uses,
-              (char *)pd_accumulators(t), pd.arena + pd_exchange_set(t), tile_squares);
+    PD_LAUNCH(combine, (unsigned)(end - first), THREADS, 0, stream, first, sums.tiles, sums.parameters, sums.uses,
+              (char *)pd_accumulators(t), pd.arena + pd_exchange_set(t), sums.tile_squares);
 }
 
 /* ---- sums by the host of offloaded gradients ---------------------------------------------------- */
@@ -243,7 +248,7 @@ static void combine_and_copy(int64_t t, int parameter) {
   const pd_parameter *p = &pd.stage->parameters[parameter];
   if (first == end) return;
   combine_tiles(t, first, end, pd_stream);
-  pd_cuda_check(cudaMemcpyAsync(tile_squares_at_home + first, tile_squares + first,
+  pd_cuda_check(cudaMemcpyAsync(sums.tile_squares_at_home + first, sums.tile_squares + first,
                                 sizeof(double) * (size_t)(end - first), cudaMemcpyDeviceToHost, pd_stream),
                 "copy a gradient's squares");
   pd_cuda_check(cudaMemcpyAsync(pd_home_copy(parameter), pd_gradient_at(p, t, pd_accumulators(t)),
@@ -254,18 +259,19 @@ static void combine_and_copy(int64_t t, int parameter) {
 static void combine_at_home(int64_t t, int first, int end) {
   for (int i = first; i < end; i++)
     if (pd_home_copy(i)) combine_and_copy(t, i);
-  pd_cuda_check(cudaEventRecord(copied, pd_stream), "record an event");
-  pd_home_after(copied);
+  pd_cuda_check(cudaEventRecord(sums.copied, pd_stream), "record an event");
+  pd_home_after(sums.copied);
   pd_home_tiles(PD_STEP_SQUARE, first, end, [t](int tile) {
     const int parameter = pd_tiles[tile].parameter;
     if (pd.stage->parameters[parameter].n_uses && !pd_home_copy(parameter))
-      tile_squares_at_home[tile] = combine_tile_at_home(t, tile);
+      sums.tile_squares_at_home[tile] = combine_tile_at_home(t, tile);
   });
 }
 
 /* As add_tiles() does it. */
 static void add_tiles_at_home(const contribution *all, int n, double *to) {
-  for (int i = 0; i < n; i++) to[i] = pd_add_squares(tile_squares_at_home + all[i].first_tile, all[i].n_tiles);
+  for (int i = 0; i < n; i++)
+    to[i] = pd_add_squares(sums.tile_squares_at_home + all[i].first_tile, all[i].n_tiles);
 }
 
 /* Computation waits for these sums. */
@@ -280,17 +286,17 @@ static void combine_groups(int64_t t, bool all) {
 void pd_combine_ready(int64_t t) { combine_groups(t, false); }
 
 static void add_up_at_home(int64_t t) {
-  const int at = (int)(t % n_batches);
-  pd_home_then([=] { add_tiles_at_home(contributed.data(), n_contributions, known[at]); });
-  pd_home_record(combined[at]);
+  const int at = (int)(t % sums.n_batches);
+  pd_home_then([=] { add_tiles_at_home(sums.contributed.data(), sums.n_contributions, sums.known[at]); });
+  pd_home_record(sums.combined[at]);
 }
 
 /* Offloaded gradients with parts of other stages wait for those parts. */
 void pd_combine(int64_t t) {
-  const int at = (int)(t % n_batches);
+  const int at = (int)(t % sums.n_batches);
   const cudaStream_t stream = pd_spills() ? pd_stream : pd_exchange_stream;
   if (pd_spills()) {
-    pd_order(pd_exchange_stream, pd_stream, order);
+    pd_order(pd_exchange_stream, pd_stream, sums.order);
     combine_groups(t, true);
     if (pd_updates_at_home()) {
       add_up_at_home(t);
@@ -299,27 +305,28 @@ void pd_combine(int64_t t) {
   } else if (!(pd.emulate && pd.stage->spilled)) { /* without memory for it */
     combine_tiles(t, 0, pd_n_tiles, stream);
   }
-  if (n_contributions) {
-    PD_LAUNCH(add_tiles, n_contributions, THREADS, 0, stream, contributions, tile_squares, squares);
-    pd_cuda_check(cudaMemcpyAsync(known[at], squares, sizeof(double) * (size_t)n_contributions,
+  if (sums.n_contributions) {
+    PD_LAUNCH(add_tiles, sums.n_contributions, THREADS, 0, stream, sums.contributions, sums.tile_squares,
+              sums.squares);
+    pd_cuda_check(cudaMemcpyAsync(sums.known[at], sums.squares, sizeof(double) * (size_t)sums.n_contributions,
                                   cudaMemcpyDeviceToHost, stream),
                   "copy the gradients' squares");
   }
-  if (scales)
-    PD_LAUNCH(find_scale, 1, THREADS, 0, stream, squares, n_contributions, pd_loss_elements(), pd.stage->clip_norm,
-              scales + at);
-  pd_cuda_check(cudaEventRecord(combined[at], stream), "record an event");
+  if (sums.scales)
+    PD_LAUNCH(find_scale, 1, THREADS, 0, stream, sums.squares, sums.n_contributions, pd_loss_elements(),
+              pd.stage->clip_norm, sums.scales + at);
+  pd_cuda_check(cudaEventRecord(sums.combined[at], stream), "record an event");
 }
 
 bool pd_squares(int64_t t, double *to) {
-  int at = (int)(t % n_batches);
-  if (!pd_cuda_happened(combined[at])) return false;
-  for (int i = 0; i < n_contributions; i++) to[contributed_at[i]] += known[at][i];
+  int at = (int)(t % sums.n_batches);
+  if (!pd_cuda_happened(sums.combined[at])) return false;
+  for (int i = 0; i < sums.n_contributions; i++) to[sums.contributed_at[i]] += sums.known[at][i];
   return true;
 }
 
-bool pd_sums_clip() { return scales; }
-const float *pd_scale_of(int64_t t) { return scales ? scales + t % n_batches : NULL; }
+bool pd_sums_clip() { return sums.scales; }
+const float *pd_scale_of(int64_t t) { return sums.scales ? sums.scales + t % sums.n_batches : NULL; }
 
 /* As add_tiles does it. */
 double pd_add_squares(const double *square, int n) {
@@ -329,5 +336,5 @@ double pd_add_squares(const double *square, int n) {
 }
 
 void pd_gradients_complete(int64_t t) {
-  pd_cuda_check(cudaStreamWaitEvent(pd_stream, combined[t % n_batches], 0), "let a stream wait");
+  pd_cuda_check(cudaStreamWaitEvent(pd_stream, sums.combined[t % sums.n_batches], 0), "let a stream wait");
 }

@@ -8,8 +8,10 @@
 #include <cstring>
 
 cudaStream_t pd_exchange_stream, pd_meeting_stream;
-static const pd_transport *transport; /* of all lines without copy engines */
-static pd_peers peers;
+static struct {
+  const pd_transport *transport; /* for lines without copy engines */
+  pd_peers peers;
+} chosen;
 
 cudaStream_t pd_message_stream() {
   int least, greatest;
@@ -69,20 +71,20 @@ static bool check_wish(const char *wish, bool hindered, const char *obstacle, ch
     return pd_refuse(why, "--comm %s is not a transport between GPUs. help: use peer, nccl or mpi", wish);
   if (hindered && !mpi && !peer)
     return pd_refuse(why, "--comm nccl: %s, which NCCL does not support. help: use --comm mpi", obstacle);
-  if (peer && peers.others)
-    return pd_refuse(why, "--comm peer: ranks %d and %d cannot copy to each other's GPU: %s", pd_self_of(peers.a),
-                     pd_self_of(peers.b), pd_peers_why(&peers));
+  if (peer && chosen.peers.others)
+    return pd_refuse(why, "--comm peer: ranks %d and %d cannot copy to each other's GPU: %s",
+                     pd_self_of(chosen.peers.a), pd_self_of(chosen.peers.b), pd_peers_why(&chosen.peers));
   return true;
 }
 
 static void tell_choice(const char *wish, bool hindered, const char *obstacle) {
-  bool base_needed = pd.stage->n_stages < 2 || peers.others || pd_tensor_degree() > 1;
+  bool base_needed = pd.stage->n_stages < 2 || chosen.peers.others || pd_tensor_degree() > 1;
   if (!wish && hindered && base_needed)
     pd_note("%s: messages go through host memory, by MPI", obstacle);
-  else if (!wish && peers.others && !pd_peers_apart(&peers))
-    pd_note("ranks %d and %d use no peer copies: %s", pd_self_of(peers.a), pd_self_of(peers.b),
-            pd_peers_why(&peers));
-  if (pd_options.graphs && transport == &pd_nccl_transport && pd.stage->n_stages > 1) {
+  else if (!wish && chosen.peers.others && !pd_peers_apart(&chosen.peers))
+    pd_note("ranks %d and %d use no peer copies: %s", pd_self_of(chosen.peers.a), pd_self_of(chosen.peers.b),
+            pd_peers_why(&chosen.peers));
+  if (pd_options.graphs && chosen.transport == &pd_nccl_transport && pd.stage->n_stages > 1) {
     /* Creating a graph may wait for all device work, including a peer that does the same. */
     pd_warn("--graphs is ignored: between stages it needs --comm mpi");
     pd_options.graphs = false;
@@ -97,12 +99,12 @@ bool pd_transfers_start(char *why) {
   const char *wish = pd_options.comm;
   char obstacle[256] = "";
   bool hindered = find_obstacle(obstacle, sizeof obstacle), mpi = wish && !strcmp(wish, "mpi");
-  transport = hindered || mpi ? &pd_staged_transport : &pd_nccl_transport;
+  chosen.transport = hindered || mpi ? &pd_staged_transport : &pd_nccl_transport;
   pd_exchange_stream = pd_message_stream();
   pd_meeting_stream = pd_message_stream();
   bool checked = pd_options.check_messages && pd.everyone > 1;
-  peers = pd_peers_start(!checked && (!wish || !strcmp(wish, "peer")));
-  if (checked && (transport == &pd_nccl_transport || (wish && !mpi)))
+  chosen.peers = pd_peers_start(!checked && (!wish || !strcmp(wish, "peer")));
+  if (checked && (chosen.transport == &pd_nccl_transport || (wish && !mpi)))
     return pd_refuse(why, "--check-messages needs --comm mpi: the other transports bypass the host");
   if (wish && !check_wish(wish, hindered, obstacle, why)) return false;
   tell_choice(wish, hindered, obstacle);
@@ -112,8 +114,8 @@ bool pd_transfers_start(char *why) {
 const char *pd_messages_travel() {
   static const char *const names[2][2] = {{"nccl", "mpi"}, {"peer copies, and nccl", "peer copies, and mpi"}};
   if (pd.stage->n_stages < 2 && pd_tensor_degree() < 2) return NULL;
-  if (peers.reached && !peers.others && pd_tensor_degree() < 2) return "peer copies";
-  return names[peers.reached > 0][transport == &pd_staged_transport];
+  if (chosen.peers.reached && !chosen.peers.others && pd_tensor_degree() < 2) return "peer copies";
+  return names[chosen.peers.reached > 0][chosen.transport == &pd_staged_transport];
 }
 
 /* ---- transfer.h ------------------------------------------------------------------------------ */
@@ -133,13 +135,14 @@ static pd_line *open_by(const pd_transport *by, MPI_Comm comm, int n, const int 
 }
 
 pd_line *pd_line_open(MPI_Comm comm, int n, const int *ranks, pd_side side) {
-  return open_by(transport, comm, n, ranks, PD_OF_GROUP, side);
+  return open_by(chosen.transport, comm, n, ranks, PD_OF_GROUP, side);
 }
 
 pd_line *pd_line_between(MPI_Comm comm, int peer, bool sends, pd_kind kind) {
   const int ranks[2] = {pd.rank < peer ? pd.rank : peer, pd.rank < peer ? peer : pd.rank};
   const bool reached = pd_peer_reached(peer);
-  pd_line *line = open_by(reached ? &pd_peer_transport : transport, comm, 2, ranks, PD_OF_STAGES, PD_COMPUTING);
+  pd_line *line =
+      open_by(reached ? &pd_peer_transport : chosen.transport, comm, 2, ranks, PD_OF_STAGES, PD_COMPUTING);
   if (reached) pd_peer_greet(line, peer, sends, kind);
   return line;
 }
@@ -160,8 +163,8 @@ bool pd_replicas_spread(int64_t t, int bucket) { return (void)t, (void)bucket, t
 pd_transfer *pd_transfer_new(int messages, size_t bytes) {
   either_transfer *t = static_cast<either_transfer *>(pd_allocate(sizeof *t));
   *t = {};
-  t->part = transport->make(messages, bytes);
-  if (peers.reached) t->peers = pd_peer_transport.make(messages, bytes);
+  t->part = chosen.transport->make(messages, bytes);
+  if (chosen.peers.reached) t->peers = pd_peer_transport.make(messages, bytes);
   return t;
 }
 
@@ -184,23 +187,23 @@ bool pd_transfer_through(pd_transfer *transfer) {
 }
 
 void pd_transfers_progress() {
-  if (!transport) return;
-  transport->progress();
+  if (!chosen.transport) return;
+  chosen.transport->progress();
   pd_peer_transport.progress();
 }
 
 void pd_transfers_watch() {
-  if (transport) transport->watch();
+  if (chosen.transport) chosen.transport->watch();
 }
 
 void pd_transfers_abort() {
-  if (transport) transport->abort();
+  if (chosen.transport) chosen.transport->abort();
 }
 
 void pd_transfers_finish() {
   pd_peer_transport.finish();
-  transport->finish();
-  transport = NULL;
+  chosen.transport->finish();
+  chosen.transport = NULL;
   pd_cuda_check(cudaStreamDestroy(pd_exchange_stream), "give a stream back");
   pd_cuda_check(cudaStreamDestroy(pd_meeting_stream), "give a stream back");
 }

@@ -57,8 +57,10 @@ struct staged_transfer : pd_transfer {
   staged_transfer *next;
 };
 
-static staged_line *lines;
-static staged_transfer *transfers;
+static struct {
+  staged_line *lines;
+  staged_transfer *transfers;
+} staged;
 
 /* ---- checksums ------------------------------------------------------------------------------- */
 
@@ -167,8 +169,8 @@ static pd_line *staged_open(MPI_Comm comm, int n, const int *ranks, pd_line_use,
   l->comm = comm;
   l->out = pd_message_stream();
   l->in = pd_message_stream();
-  l->next = lines;
-  return lines = l;
+  l->next = staged.lines;
+  return staged.lines = l;
 }
 
 static pd_transfer *staged_make(int messages, size_t bytes) {
@@ -189,8 +191,8 @@ static pd_transfer *staged_make(int messages, size_t bytes) {
       p->request = MPI_REQUEST_NULL;
     }
   }
-  t->next = transfers;
-  return transfers = t;
+  t->next = staged.transfers;
+  return staged.transfers = t;
 }
 
 static void comes_before(staged_message *m, int64_t *latest, const staged_message *x, int64_t number,
@@ -207,7 +209,7 @@ static void comes_before(staged_message *m, int64_t *latest, const staged_messag
 static void find_before(staged_message *m) {
   int64_t latest = 0;
   m->before = NULL;
-  for (staged_transfer *t = transfers; t; t = t->next)
+  for (staged_transfer *t = staged.transfers; t; t = t->next)
     for (int i = 0; i < (t->active ? t->room : 0); i++) {
       staged_message *x = &t->message[i];
       if (x == m) continue;
@@ -263,26 +265,26 @@ static bool staged_passed(pd_transfer *transfer) {
 static bool staged_through(pd_transfer *transfer) { return advance_all((staged_transfer *)transfer); }
 
 static void staged_progress() {
-  for (staged_transfer *t = transfers; t; t = t->next) advance_all(t);
+  for (staged_transfer *t = staged.transfers; t; t = t->next) advance_all(t);
 }
 
 static void staged_watch() {} /* MPI errors end the launch in their handler */
 static void staged_abort() {} /* no device waits for another */
 
 static void staged_finish() {
-  for (staged_transfer *t = transfers, *next; t; t = next) {
+  for (staged_transfer *t = staged.transfers, *next; t; t = next) {
     next = t->next;
     free(t->message);
     delete t;
   }
-  for (staged_line *l = lines, *next; l; l = next) {
+  for (staged_line *l = staged.lines, *next; l; l = next) {
     next = l->next;
     pd_cuda_check(cudaStreamDestroy(l->out), "give a stream back");
     pd_cuda_check(cudaStreamDestroy(l->in), "give a stream back");
     delete l;
   }
-  transfers = NULL;
-  lines = NULL;
+  staged.transfers = NULL;
+  staged.lines = NULL;
 }
 
 const pd_transport pd_staged_transport = {staged_open,   staged_make,    staged_post,

@@ -32,8 +32,10 @@ struct nccl_transfer : pd_transfer {
   nccl_transfer *next;
 };
 
-static nccl_line *lines, **end_of_lines = &lines; /* in order of opening */
-static nccl_transfer *transfers;
+static struct {
+  nccl_line *lines, **end_of_lines = &lines; /* in order of opening */
+  nccl_transfer *transfers;
+} nccl;
 
 /* ---- calls ------------------------------------------------------------------------------------- */
 
@@ -145,8 +147,8 @@ static pd_line *nccl_open(MPI_Comm comm, int n, const int *ranks, pd_line_use us
   ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
   config.blocking = 1;
   config.maxCTAs = most_blocks(use);
-  *end_of_lines = l;
-  end_of_lines = &l->next;
+  *nccl.end_of_lines = l;
+  nccl.end_of_lines = &l->next;
   ncclUniqueId id = agree_on_name(l, comm);
   char what[96];
   snprintf(what, sizeof what,
@@ -163,8 +165,8 @@ static pd_transfer *nccl_make(int messages, size_t bytes) {
   t->posted = pd_cuda_event();
   t->done = pd_cuda_event();
   t->passed = true;
-  t->next = transfers;
-  return transfers = t;
+  t->next = nccl.transfers;
+  return nccl.transfers = t;
 }
 
 /* ---- messages -------------------------------------------------------------------------------- */
@@ -191,7 +193,7 @@ static bool nccl_through(pd_transfer *transfer) { return pd_cuda_happened(((nccl
 static void nccl_progress() {} /* the device does */
 
 static void nccl_watch() {
-  for (const nccl_line *l = lines; l && l->comm; l = l->next) {
+  for (const nccl_line *l = nccl.lines; l && l->comm; l = l->next) {
     ncclResult_t status;
     if (ncclCommGetAsyncError(l->comm, &status) != ncclSuccess) status = ncclInternalError;
     if (status != ncclSuccess && status != ncclInProgress) nccl_failed(l, status, "pass messages on");
@@ -201,18 +203,18 @@ static void nccl_watch() {
 /* ---- the end --------------------------------------------------------------------------------- */
 
 static void nccl_abort() {
-  nccl_line *all = lines;
-  lines = NULL; /* aborting may fail, too */
+  nccl_line *all = nccl.lines;
+  nccl.lines = NULL; /* aborting may fail, too */
   for (const nccl_line *l = all; l; l = l->next)
     if (l->comm) ncclCommAbort(l->comm);
 }
 
 static void nccl_finish() {
-  for (nccl_transfer *t = transfers, *next; t; t = next) {
+  for (nccl_transfer *t = nccl.transfers, *next; t; t = next) {
     next = t->next;
     delete t;
   }
-  for (nccl_line *l = lines, *next; l; l = next) {
+  for (nccl_line *l = nccl.lines, *next; l; l = next) {
     next = l->next;
     call(l, "end NCCL", [=] { return ncclCommFinalize(l->comm); });
     ncclCommDestroy(l->comm);
@@ -220,8 +222,8 @@ static void nccl_finish() {
     free(l->ranks);
     delete l;
   }
-  lines = NULL;
-  transfers = NULL;
+  nccl.lines = NULL;
+  nccl.transfers = NULL;
 }
 
 const pd_transport pd_nccl_transport = {nccl_open,     nccl_make,  nccl_post,  nccl_passed, nccl_through,

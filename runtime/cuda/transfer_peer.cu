@@ -29,11 +29,18 @@ struct offer {
 /* Result of mapping a neighbour's memory; ERROR and above: a CUDA error. */
 enum { NONE, REACHED, ELSEWHERE, NO_ACCESS, INSTANCES, ERROR };
 
-static bool tried;      /* all ranks have offered memory */
-static char **arena_of; /* by rank: address of its arena in this process; NULL: not mapped */
-static int *reach;      /* by rank and rank */
-static char *scratch;   /* of the device, */
-static uint64_t *seen;  /* of the host: a greeting's */
+struct peer_line;
+struct peer_transfer;
+
+static struct {
+  bool tried;      /* all ranks have offered memory */
+  char **arena_of; /* by rank: address of its arena in this process; NULL: not mapped */
+  int *reach;      /* by rank and rank */
+  char *scratch;   /* of the device, */
+  uint64_t *seen;  /* of the host: a greeting's */
+  peer_line *lines;
+  peer_transfer *transfers;
+} neighbours;
 
 static bool are_neighbours(int a, int b) {
   const pd_stage *s = pd.stage;
@@ -75,7 +82,7 @@ static int reach_out(int rank, const offer *o, const offer *mine) {
   void *at = NULL;
   cudaError_t status = cudaIpcOpenMemHandle(&at, o->arena, cudaIpcMemLazyEnablePeerAccess);
   if (status == cudaSuccess) {
-    arena_of[rank] = static_cast<char *>(at);
+    neighbours.arena_of[rank] = static_cast<char *>(at);
     status = cudaIpcOpenEventHandle(&event, o->event);
     if (status == cudaSuccess) status = cudaEventDestroy(event);
   }
@@ -90,17 +97,17 @@ static void gather(const void *mine, size_t bytes, void *all, const char *what) 
 }
 
 static int between(int a, int b) {
-  int ab = reach[a * pd.ranks + b], ba = reach[b * pd.ranks + a];
+  int ab = neighbours.reach[a * pd.ranks + b], ba = neighbours.reach[b * pd.ranks + a];
   return ab == REACHED ? ba : ab;
 }
 
 pd_peers pd_peers_start(bool wanted) {
   size_t n = (size_t)pd.ranks;
   pd_peers found = {};
-  tried = wanted && pd.stage->n_stages > 1;
-  if (!tried) return found;
-  reach = static_cast<int *>(pd_allocate(sizeof *reach * n * n));
-  arena_of = static_cast<char **>(pd_allocate(sizeof *arena_of * n));
+  neighbours.tried = wanted && pd.stage->n_stages > 1;
+  if (!neighbours.tried) return found;
+  neighbours.reach = static_cast<int *>(pd_allocate(sizeof *neighbours.reach * n * n));
+  neighbours.arena_of = static_cast<char **>(pd_allocate(sizeof *neighbours.arena_of * n));
   offer *offers = static_cast<offer *>(pd_allocate(sizeof *offers * n));
   int *own = static_cast<int *>(pd_allocate(sizeof *own * n));
   cudaEvent_t event;
@@ -108,7 +115,7 @@ pd_peers pd_peers_start(bool wanted) {
   gather(&mine, sizeof mine, offers, "all ranks to offer their devices' memory");
   for (int r = 0; r < pd.ranks; r++)
     if (are_neighbours(pd.rank, r)) own[r] = reach_out(r, &offers[r], &mine);
-  gather(own, sizeof *own * n, reach, "all ranks to open their neighbours' memory");
+  gather(own, sizeof *own * n, neighbours.reach, "all ranks to open their neighbours' memory");
   for (int a = 0; a < pd.ranks; a++)
     for (int b = a + 1; b < pd.ranks; b++) {
       int how = between(a, b);
@@ -120,8 +127,8 @@ pd_peers pd_peers_start(bool wanted) {
   if (event) pd_cuda_check(cudaEventDestroy(event), "give an event back");
   free(offers);
   free(own);
-  if (found.reached) scratch = static_cast<char *>(pd_cuda_memory(sizeof *seen));
-  if (found.reached) seen = static_cast<uint64_t *>(pd_cuda_pinned(sizeof *seen));
+  if (found.reached) neighbours.scratch = static_cast<char *>(pd_cuda_memory(sizeof *neighbours.seen));
+  if (found.reached) neighbours.seen = static_cast<uint64_t *>(pd_cuda_pinned(sizeof *neighbours.seen));
   return found;
 }
 
@@ -134,7 +141,7 @@ const char *pd_peers_why(const pd_peers *p) {
   return cudaGetErrorString(static_cast<cudaError_t>(p->why - ERROR));
 }
 
-bool pd_peer_reached(int rank) { return tried && between(pd.rank, rank) == REACHED; }
+bool pd_peer_reached(int rank) { return neighbours.tried && between(pd.rank, rank) == REACHED; }
 
 /* ---- lines ---------------------------------------------------------------------------------------- */
 
@@ -169,9 +176,6 @@ struct peer_transfer : pd_transfer {
   peer_transfer *next;
 };
 
-static peer_line *lines;
-static peer_transfer *transfers;
-
 static cudaEvent_t shared_event() {
   cudaEvent_t event;
   pd_cuda_check(cudaEventCreateWithFlags(&event, cudaEventDisableTiming | cudaEventInterprocess), "make an event");
@@ -193,8 +197,8 @@ static pd_line *peer_open(MPI_Comm comm, int, const int *ranks, pd_line_use, cud
   MPI_Isend(&mine, sizeof mine, MPI_BYTE, l->peer, TAG, comm, &request[1]);
   pd_wait(2, request, "an event of a line", -1, "from", l->peer);
   pd_cuda_check(cudaIpcOpenEventHandle(&l->theirs, theirs), "open an event of another rank");
-  l->next = lines;
-  return lines = l;
+  l->next = neighbours.lines;
+  return neighbours.lines = l;
 }
 
 static pd_transfer *peer_make(int messages, size_t) {
@@ -205,8 +209,8 @@ static pd_transfer *peer_make(int messages, size_t) {
   t->message = static_cast<pd_message *>(pd_allocate(sizeof *t->message * (size_t)messages));
   t->place = static_cast<placed *>(pd_allocate(sizeof *t->place * (size_t)messages));
   t->places = t->copied = MPI_REQUEST_NULL;
-  t->next = transfers;
-  return transfers = t;
+  t->next = neighbours.transfers;
+  return neighbours.transfers = t;
 }
 
 /* ---- messages ------------------------------------------------------------------------------------- */
@@ -227,7 +231,7 @@ static void copy(const peer_transfer *t, int i) {
   if (to->bytes != m->bytes)
     pd_fail("internal: rank %d expects %llu bytes, not %zu", m->peer, (unsigned long long)to->bytes, m->bytes);
   if (m->bytes)
-    pd_cuda_check(cudaMemcpyAsync(arena_of[m->peer] + to->at, m->at, m->bytes, cudaMemcpyDeviceToDevice,
+    pd_cuda_check(cudaMemcpyAsync(neighbours.arena_of[m->peer] + to->at, m->at, m->bytes, cudaMemcpyDeviceToDevice,
                                   t->line->stream),
                   "copy to another GPU");
 }
@@ -291,7 +295,7 @@ static bool peer_through(pd_transfer *transfer) {
 }
 
 static void peer_progress() {
-  for (peer_transfer *t = transfers; t; t = t->next) advance(t);
+  for (peer_transfer *t = neighbours.transfers; t; t = t->next) advance(t);
 }
 
 static void peer_watch() {}
@@ -315,19 +319,22 @@ void pd_peer_greet(pd_line *line, int peer, bool sends, pd_kind kind) {
   static const char what[] = "a first message between two GPUs";
   static peer_transfer *t;
   enum { TAG = 32764 };
-  if (!t) t = static_cast<peer_transfer *>(peer_make(1, sizeof *seen));
+  if (!t) t = static_cast<peer_transfer *>(peer_make(1, sizeof *neighbours.seen));
   uint64_t word = 0x5eed000000000000u + (uint64_t)(sends ? pd.rank : peer) * PD_KINDS + kind;
-  char *at = sends ? scratch : slot_for(kind);
-  *seen = sends ? word : 0;
-  pd_cuda_check(cudaMemcpyAsync(at, seen, sizeof *seen, cudaMemcpyHostToDevice, line->side), "copy to the device");
+  char *at = sends ? neighbours.scratch : slot_for(kind);
+  *neighbours.seen = sends ? word : 0;
+  pd_cuda_check(cudaMemcpyAsync(at, neighbours.seen, sizeof *neighbours.seen, cudaMemcpyHostToDevice, line->side),
+                "copy to the device");
   pd_message message = {peer, sends, TAG, at, sizeof word};
   peer_post(t, line, 1, &message);
   pd_wait_until(has_passed, t, what, -1, sends ? "to be received by" : "from", peer);
   if (!sends)
-    pd_cuda_check(cudaMemcpyAsync(seen, at, sizeof *seen, cudaMemcpyDeviceToHost, line->side), "copy to the host");
+    pd_cuda_check(cudaMemcpyAsync(neighbours.seen, at, sizeof *neighbours.seen, cudaMemcpyDeviceToHost,
+                                  line->side),
+                  "copy to the host");
   pd_device_wait(what);
   pd_wait_until(is_through, t, what, -1, sends ? "to be received by" : "from", peer);
-  if (*seen != word)
+  if (*neighbours.seen != word)
     pd_fail(
         "the data that rank %d copied to this rank's GPU did not arrive: peer access between the two GPUs does "
         "not work. help: use --comm nccl or --comm mpi",
@@ -338,34 +345,35 @@ void pd_peer_greet(pd_line *line, int peer, bool sends, pd_kind kind) {
 
 /* Frees memory only after all other ranks have unmapped it. */
 static void peer_finish() {
-  if (!tried) return;
-  for (peer_line *l = lines, *next; l; l = next) {
+  if (!neighbours.tried) return;
+  for (peer_line *l = neighbours.lines, *next; l; l = next) {
     next = l->next;
     pd_cuda_check(cudaStreamDestroy(l->stream), "give a stream back");
     pd_cuda_check(cudaEventDestroy(l->theirs), "let go of another rank's event");
   }
   for (int r = 0; r < pd.ranks; r++)
-    if (arena_of[r]) pd_cuda_check(cudaIpcCloseMemHandle(arena_of[r]), "let go of another rank's memory");
+    if (neighbours.arena_of[r])
+      pd_cuda_check(cudaIpcCloseMemHandle(neighbours.arena_of[r]), "let go of another rank's memory");
   MPI_Request request;
   MPI_Ibarrier(pd_comm_control, &request);
   pd_wait(1, &request, "all ranks to unmap each other's memory", -1, NULL, -1);
-  for (peer_line *l = lines, *next; l; l = next) {
+  for (peer_line *l = neighbours.lines, *next; l; l = next) {
     next = l->next;
     pd_cuda_check(cudaEventDestroy(l->mine), "give an event back");
     delete l;
   }
-  for (peer_transfer *t = transfers, *next; t; t = next) {
+  for (peer_transfer *t = neighbours.transfers, *next; t; t = next) {
     next = t->next;
     free(t->message);
     free(t->place);
     delete t;
   }
-  free(arena_of);
-  free(reach);
-  arena_of = NULL;
-  reach = NULL;
-  lines = NULL;
-  transfers = NULL;
+  free(neighbours.arena_of);
+  free(neighbours.reach);
+  neighbours.arena_of = NULL;
+  neighbours.reach = NULL;
+  neighbours.lines = NULL;
+  neighbours.transfers = NULL;
 }
 
 const pd_transport pd_peer_transport = {peer_open,     peer_make,  peer_post,  peer_passed, peer_through,

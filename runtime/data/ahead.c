@@ -29,16 +29,20 @@ struct ring {
   struct slot *slots; /* microbatch k is in slot k % n */
 };
 
-static struct ring *rings;
-static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
-static pthread_cond_t queued = PTHREAD_COND_INITIALIZER, done = PTHREAD_COND_INITIALIZER;
-static pthread_t *threads;
-static int running;      /* started threads */
-static int first_worker; /* number of the first thread as a worker, found by the training thread */
-static bool ending;
-static double waited;
+static struct {
+  struct ring *rings;
+  pthread_mutex_t lock;
+  pthread_cond_t queued, done;
+  pthread_t *threads;
+  int running;      /* started threads */
+  int first_worker; /* number of the first thread as a worker, found by the training thread */
+  bool ending;
+  double waited;
+} ahead = {.lock = PTHREAD_MUTEX_INITIALIZER,
+           .queued = PTHREAD_COND_INITIALIZER,
+           .done = PTHREAD_COND_INITIALIZER};
 
-double pd_ahead_seconds(void) { return waited; }
+double pd_ahead_seconds(void) { return ahead.waited; }
 
 /* Processors of this rank that its computation leaves, within bounds. */
 static int spare_processors(void) {
@@ -62,7 +66,7 @@ int pd_data_threads(void) {
 
 /* The slot of the next sample to decode, of the oldest microbatch of a ring. NULL: nothing is queued. */
 static struct slot *next_slot(struct ring **of) {
-  for (struct ring *r = rings; r; r = r->next)
+  for (struct ring *r = ahead.rings; r; r = r->next)
     for (int64_t k = r->due; k <= r->newest; k++) {
       struct slot *s = &r->slots[k % r->n];
       *of = r;
@@ -74,54 +78,54 @@ static struct slot *next_slot(struct ring **of) {
 static void decode(const struct ring *r, struct slot *s, int64_t i, int worker) {
   char why[PD_WHY];
   const int64_t k = s->k;
-  pthread_mutex_unlock(&lock);
+  pthread_mutex_unlock(&ahead.lock);
   const bool ok = pd_make_sample(r->input, r->evaluation, k, i, worker,
                                  s->samples + i * pd.stage->inputs[r->input].elements, why);
-  pthread_mutex_lock(&lock);
+  pthread_mutex_lock(&ahead.lock);
   if (!ok && !s->failed) memcpy(s->why, why, sizeof why);
   s->failed |= !ok;
-  if (++s->done == s->begun) pthread_cond_broadcast(&done);
+  if (++s->done == s->begun) pthread_cond_broadcast(&ahead.done);
 }
 
 static void *work(void *number) {
-  const int worker = first_worker + (int)((pthread_t *)number - threads);
-  pthread_mutex_lock(&lock);
-  while (!ending) {
+  const int worker = ahead.first_worker + (int)((pthread_t *)number - ahead.threads);
+  pthread_mutex_lock(&ahead.lock);
+  while (!ahead.ending) {
     struct ring *r;
     struct slot *s = next_slot(&r);
     if (s)
       decode(r, s, s->begun++, worker);
     else
-      pthread_cond_wait(&queued, &lock);
+      pthread_cond_wait(&ahead.queued, &ahead.lock);
   }
-  pthread_mutex_unlock(&lock);
+  pthread_mutex_unlock(&ahead.lock);
   return NULL;
 }
 
 static void start_threads(void) {
   const int n = pd_data_threads();
-  threads = pd_allocate(sizeof *threads * (size_t)n);
-  first_worker = pd_load_workers();
+  ahead.threads = pd_allocate(sizeof *ahead.threads * (size_t)n);
+  ahead.first_worker = pd_load_workers();
   sigset_t others,
       before; /* the training thread handles all signals except the one of a file that became shorter */
   sigfillset(&others);
   sigdelset(&others, SIGBUS);
   pthread_sigmask(SIG_SETMASK, &others, &before);
-  for (; running < n; running++) {
-    const int failed = pthread_create(&threads[running], NULL, work, &threads[running]);
-    if (failed) pd_fail("cannot start thread %d of --data-threads %d: %s", running + 1, n, strerror(failed));
+  for (; ahead.running < n; ahead.running++) {
+    const int failed = pthread_create(&ahead.threads[ahead.running], NULL, work, &ahead.threads[ahead.running]);
+    if (failed) pd_fail("cannot start thread %d of --data-threads %d: %s", ahead.running + 1, n, strerror(failed));
   }
   pthread_sigmask(SIG_SETMASK, &before, NULL);
 }
 
 void pd_ahead_finish(void) {
-  pthread_mutex_lock(&lock);
-  ending = true;
-  pthread_cond_broadcast(&queued);
-  pthread_mutex_unlock(&lock);
-  for (; running > 0; running--) pthread_join(threads[running - 1], NULL);
-  ending = false;
-  rings = NULL;
+  pthread_mutex_lock(&ahead.lock);
+  ahead.ending = true;
+  pthread_cond_broadcast(&ahead.queued);
+  pthread_mutex_unlock(&ahead.lock);
+  for (; ahead.running > 0; ahead.running--) pthread_join(ahead.threads[ahead.running - 1], NULL);
+  ahead.ending = false;
+  ahead.rings = NULL;
 }
 
 /* ---- rings ----------------------------------------------------------------------------------- */
@@ -137,15 +141,15 @@ static struct ring *new_ring(int input, bool evaluation) {
 }
 
 static struct ring *ring_of(int input, bool evaluation) {
-  struct ring *r = rings;
+  struct ring *r = ahead.rings;
   while (r && (r->input != input || r->evaluation != evaluation)) r = r->next;
   if (r) return r;
   r = new_ring(input, evaluation);
-  pthread_mutex_lock(&lock);
-  r->next = rings;
-  rings = r;
-  pthread_mutex_unlock(&lock);
-  if (!running) start_threads();
+  pthread_mutex_lock(&ahead.lock);
+  r->next = ahead.rings;
+  ahead.rings = r;
+  pthread_mutex_unlock(&ahead.lock);
+  if (!ahead.running) start_threads();
   return r;
 }
 
@@ -153,7 +157,7 @@ static struct ring *ring_of(int input, bool evaluation) {
 static void restart(struct ring *r, int64_t k) {
   for (int i = 0; i < r->n; i++) r->slots[i].k = 0;
   for (struct slot *s = r->slots; s < r->slots + r->n; s++)
-    while (s->done < s->begun) pthread_cond_wait(&done, &lock);
+    while (s->done < s->begun) pthread_cond_wait(&ahead.done, &ahead.lock);
   r->newest = k - 1;
 }
 
@@ -165,7 +169,7 @@ static void queue(struct ring *r, int64_t k, int64_t last) {
     s->begun = s->done = 0;
     s->failed = false;
   }
-  pthread_cond_broadcast(&queued);
+  pthread_cond_broadcast(&ahead.queued);
 }
 
 const float *pd_ahead(int input, bool evaluation, int64_t k, int64_t last) {
@@ -174,12 +178,12 @@ const float *pd_ahead(int input, bool evaluation, int64_t k, int64_t last) {
   const struct slot *s = &r->slots[k % r->n];
   if (k < r->due && !evaluation) return NULL; /* loaded once more, to recompute */
   const double started = pd_seconds();
-  pthread_mutex_lock(&lock);
+  pthread_mutex_lock(&ahead.lock);
   if (k != r->due && k != r->due + 1) restart(r, k);
   queue(r, k, last);
-  while (s->done < pd.stage->microbatch) pthread_cond_wait(&done, &lock);
-  pthread_mutex_unlock(&lock);
-  waited += pd_seconds() - started;
+  while (s->done < pd.stage->microbatch) pthread_cond_wait(&ahead.done, &ahead.lock);
+  pthread_mutex_unlock(&ahead.lock);
+  ahead.waited += pd_seconds() - started;
   if (s->failed) pd_fail("%s", s->why);
   return s->samples;
 }

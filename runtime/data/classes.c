@@ -5,8 +5,10 @@
 #include <cjson/cJSON.h>
 #include <string.h>
 
-static const char **of_weights; /* NULL: the weights have none, or the program trains */
-static int n_of_weights;
+static struct {
+  const char **names; /* NULL: the weights have none, or the program trains */
+  int n;
+} weights;
 
 static const struct pd_images *classes_of(const struct pd_dataset *d) {
   const struct pd_images *m = d ? pd_dataset_folder(d) : NULL;
@@ -15,7 +17,7 @@ static const struct pd_images *classes_of(const struct pd_dataset *d) {
 
 const char *pd_class_name(int64_t number) {
   const struct pd_images *m = classes_of(pd_evaluation_data);
-  if (of_weights) return number < n_of_weights ? of_weights[number] : NULL;
+  if (weights.names) return number < weights.n ? weights.names[number] : NULL;
   return m && number < m->n_classes ? m->classes[number] : NULL;
 }
 
@@ -59,7 +61,7 @@ bool pd_classes_read(const char *text, const char *path, char *why) {
   const struct pd_images *trained = classes_of(pd_training_data);
   if (names && !pd_only_evaluates() && trained) compare(trained, names, n, path);
   if (!names || !pd_only_evaluates()) return true;
-  of_weights = names;
-  n_of_weights = n;
+  weights.names = names;
+  weights.n = n;
   return !pd_evaluation_data || pd_dataset_renumber(pd_evaluation_data, names, n, path, why);
 }

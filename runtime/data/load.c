@@ -9,11 +9,27 @@
 
 struct pd_dataset *pd_training_data, *pd_evaluation_data;
 int64_t pd_sample_base;
-static bool streams;       /* pd_training_data is worth reading ahead */
-static double streaming;   /* seconds of loads from it */
-static int64_t *announced; /* by input: the last microbatch that is being read ahead */
 
-double pd_data_seconds(void) { return streaming; }
+enum { BATCHES = 16 }; /* batches with a cached factor */
+struct scale {
+  int64_t batch;
+  float factor;
+}; /* batch: from 1; 0: none */
+
+struct need {
+  void *sample; /* sample of a derived input's source, or of each worker's augmented image; else NULL */
+  struct scale scale[BATCHES], validation;
+};
+
+static struct {
+  struct need *needs;          /* by input */
+  struct pd_image_room *rooms; /* by worker */
+  bool streams;                /* pd_training_data is worth reading ahead */
+  double streaming;            /* seconds of loads from it */
+  int64_t *announced;          /* by input: the last microbatch that is being read ahead */
+} loading;
+
+double pd_data_seconds(void) { return loading.streaming; }
 
 int64_t pd_evaluations(void) {
   int64_t b = pd.stage->microbatch;
@@ -33,19 +49,6 @@ struct run {
 static struct run training(void) { return (struct run){pd_training_data, pd.seed, true}; }
 static struct run validation(void) { return (struct run){pd_evaluation_data, 0, false}; }
 
-enum { BATCHES = 16 }; /* batches with a cached factor */
-struct scale {
-  int64_t batch;
-  float factor;
-}; /* batch: from 1; 0: none */
-
-struct need {
-  void *sample; /* sample of a derived input's source, or of each worker's augmented image; else NULL */
-  struct scale scale[BATCHES], validation;
-};
-static struct need *needs;          /* by input */
-static struct pd_image_room *rooms; /* by worker */
-
 static int workers(void) { return pd_load_workers() + pd_data_threads(); }
 
 /* The input whose samples this input is computed from; itself, if there is none. */
@@ -60,7 +63,7 @@ static void load_raw(const struct run *run, int input, int64_t number, int worke
 
 static void load_unscaled(const struct run *run, int input, int64_t number, void *to) {
   const struct pd_input *inputs = pd.stage->inputs;
-  int32_t *source = needs[input].sample;
+  int32_t *source = loading.needs[input].sample;
   load_raw(run, pd_derived_from(inputs, input), number, 0, source);
   pd_derive(inputs, input, source, run->seed, number, to);
 }
@@ -78,7 +81,7 @@ static float factor_of(const struct run *run, int input, int64_t first, int64_t 
 /* The factor of sample `number`'s batch; uses `to` as scratch. */
 static float scale_at(const struct run *run, int input, int64_t number, float *to) {
   int64_t batch = pd.stage->batch, t = run->training ? (number - pd_sample_base) / batch : 0;
-  struct scale *s = run->training ? &needs[input].scale[t % BATCHES] : &needs[input].validation;
+  struct scale *s = run->training ? &loading.needs[input].scale[t % BATCHES] : &loading.needs[input].validation;
   if (s->batch == t + 1) return s->factor;
   int64_t first = run->training ? pd_sample_base + t * batch : 0;
   s->factor = factor_of(run, input, first, run->training ? batch : pd_dataset_samples(run->data), to);
@@ -105,7 +108,7 @@ static bool read_sample(const struct run *run, int input, int64_t number, int wo
                                .number = number,
                                .skip_broken = pd_options.skip_broken};
   if (pd_dataset_images(run->data, input))
-    return pd_dataset_image(run->data, input, sample, &view, &rooms[worker], to, why);
+    return pd_dataset_image(run->data, input, sample, &view, &loading.rooms[worker], to, why);
   pd_dataset_read(run->data, input, sample, to);
   return true;
 }
@@ -113,7 +116,7 @@ static bool read_sample(const struct run *run, int input, int64_t number, int wo
 static bool try_file(const struct run *run, int input, int64_t number, int worker, void *to, char *why) {
   const struct pd_input *in = &pd.stage->inputs[input];
   bool changed = run->training && is_augmented(in);
-  float *image = changed ? (float *)needs[input].sample + worker * in->elements : NULL;
+  float *image = changed ? (float *)loading.needs[input].sample + worker * in->elements : NULL;
   if (!read_sample(run, input, number, worker, changed ? image : to, why)) return false;
   if (changed) pd_augment_image(&pd_options.augment, in, run->seed, number, image, to);
   if (in->origin == PD_IMAGE) pd_normalise(in, to);
@@ -174,8 +177,8 @@ static bool open_training(char *why) {
   if (o->in_file_order && pd_training_data && pd_dataset_is_mixed(pd_training_data))
     return pd_refuse(why, "--order file has no meaning for sources with shares. help: leave out the shares, or "
                           "--order file");
-  streams = pd_training_data && pd_dataset_streams(pd_training_data);
-  if (streams && !o->in_file_order) pd_dataset_scatter(pd_training_data);
+  loading.streams = pd_training_data && pd_dataset_streams(pd_training_data);
+  if (loading.streams && !o->in_file_order) pd_dataset_scatter(pd_training_data);
   return true;
 }
 
@@ -239,13 +242,13 @@ static bool options_fit_data(char *why) {
 bool pd_data_start(char *why) {
   const struct pd_stage *s = pd.stage;
   const struct pd_options *o = &pd_options;
-  needs = pd_allocate(sizeof *needs * (size_t)s->n_inputs);
-  rooms = pd_allocate(sizeof *rooms * (size_t)workers());
-  announced = pd_allocate(sizeof *announced * (size_t)s->n_inputs);
+  loading.needs = pd_allocate(sizeof *loading.needs * (size_t)s->n_inputs);
+  loading.rooms = pd_allocate(sizeof *loading.rooms * (size_t)workers());
+  loading.announced = pd_allocate(sizeof *loading.announced * (size_t)s->n_inputs);
   for (int i = 0; i < s->n_inputs; i++) {
     int from = source_of(i);
     const size_t samples = from != i ? 1 : is_augmented(&s->inputs[i]) ? (size_t)workers() : 0;
-    if (samples) needs[i].sample = pd_allocate(sizeof(float) * samples * (size_t)s->inputs[from].elements);
+    if (samples) loading.needs[i].sample = pd_allocate(sizeof(float) * samples * (size_t)s->inputs[from].elements);
   }
   if (pd_only_evaluates())
     return (open_data(&pd_evaluation_data, o->data, o->n_data, why) || open_without_targets(why)) &&
@@ -287,16 +290,16 @@ static void expect(int input, int64_t k) {
   const int from = source_of(input);
   if (pd_is_random(&pd.stage->inputs[from])) return;
   const int64_t last = pd.steps * pd_own_microbatches();
-  int64_t next = announced[input] < k ? k + 1 : announced[input] + 1;
+  int64_t next = loading.announced[input] < k ? k + 1 : loading.announced[input] + 1;
   for (; next <= k + AHEAD && next <= last; next++)
     for (int64_t i = 0; i < pd.stage->microbatch; i++)
       pd_dataset_expect(run.data, from, sample_of(&run, pd_first_sample(next) + i));
-  if (next - 1 > announced[input]) announced[input] = next - 1;
+  if (next - 1 > loading.announced[input]) loading.announced[input] = next - 1;
 }
 
 void pd_load(int input, int64_t k, void *to) {
   const bool images = pd_training_data && pd_dataset_images(pd_training_data, input);
-  const bool ahead = streams && !images;
+  const bool ahead = loading.streams && !images;
   const double started = ahead || images ? pd_seconds() : 0;
   const struct training_samples s = {input, pd_first_sample(k),
                                      images ? pd_ahead(input, false, k, pd.steps * pd_own_microbatches()) : NULL};
@@ -306,7 +309,7 @@ void pd_load(int input, int64_t k, void *to) {
   if (!ahead) return;
   pd_trace_data(started);
   expect(input, k);
-  streaming += pd_seconds() - started;
+  loading.streaming += pd_seconds() - started;
 }
 
 int64_t pd_first_bad_row(int input, int64_t k, bool evaluation) {

@@ -47,27 +47,29 @@ struct broken { /* of this rank, newest first */
   struct broken *next;
   char *why;
 };
-static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
-static struct broken *untold;
-static int64_t n_broken;
+static struct {
+  pthread_mutex_t lock;
+  struct broken *untold;
+  int64_t n;
+} broken = {.lock = PTHREAD_MUTEX_INITIALIZER};
 
 static void note_broken(const struct pd_images *m, int64_t image, const char *why) {
-  pthread_mutex_lock(&lock);
+  pthread_mutex_lock(&broken.lock);
   if (!m->broken[image]) {
     struct broken *b = malloc(sizeof *b);
     if (b) {
-      *b = (struct broken){untold, strdup(why)};
-      untold = b;
+      *b = (struct broken){broken.untold, strdup(why)};
+      broken.untold = b;
     }
-    n_broken++;
+    broken.n++;
     __atomic_store_n(&m->broken[image], 1, __ATOMIC_RELAXED);
   }
-  pthread_mutex_unlock(&lock);
+  pthread_mutex_unlock(&broken.lock);
 }
 
 int64_t pd_tell_broken(void) {
-  pthread_mutex_lock(&lock);
-  for (struct broken *b = untold, *next; b; b = next) {
+  pthread_mutex_lock(&broken.lock);
+  for (struct broken *b = broken.untold, *next; b; b = next) {
     next = b->next;
     if (b->why) {
       pd_make_plain(b->why);
@@ -76,9 +78,9 @@ int64_t pd_tell_broken(void) {
     free(b->why);
     free(b);
   }
-  untold = NULL;
-  const int64_t n = n_broken;
-  pthread_mutex_unlock(&lock);
+  broken.untold = NULL;
+  const int64_t n = broken.n;
+  pthread_mutex_unlock(&broken.lock);
   return n;
 }
 

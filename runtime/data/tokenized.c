@@ -160,8 +160,12 @@ static const struct own_option {
 } own_options[] = {{"--chat-template", CHATS, false}, {"--length", CHATS, false}, {"--loss-on", CHATS, false},
                    {"--pack", CHATS, true},           {"--shard", TEXT, false},   {"--too-long", CHATS, false}};
 
-static bool seen[CHATS + 1];            /* by kind: files of --data or --validation have it */
-static const char *left_out[CHATS + 1]; /* by kind: an option that only the other kind takes */
+static struct {
+  bool seen[CHATS + 1];             /* by kind: files of --data or --validation have it */
+  const char *left_out[CHATS + 1];  /* by kind: an ignored option, for the other kind */
+  volatile pid_t child;             /* that tokenizes; 0: none */
+  const char *volatile child_words; /* the file of its messages */
+} tokenizing;
 
 /* The option of the word, --NAME or --NAME=VALUE, if it belongs to another kind of files; else NULL. */
 static const struct own_option *foreign_option(const char *word, enum kind kind) {
@@ -189,11 +193,11 @@ static bool command_of(const struct job *job, char **words, int *n, char *length
   if (!job->chats) words[(*n)++] = "--shard", words[(*n)++] = "1000000000";
   char *more = pd_copy_text(o->tokenize ? o->tokenize : "");
   const enum kind kind = job->chats ? CHATS : TEXT;
-  seen[kind] = true;
+  tokenizing.seen[kind] = true;
   for (char *word = strtok(more, " "); word; word = strtok(NULL, " ")) {
     const struct own_option *foreign = foreign_option(word, kind);
     if (foreign) {
-      left_out[kind] = foreign->name;
+      tokenizing.left_out[kind] = foreign->name;
       if (!foreign->flag && !strchr(word, '=')) strtok(NULL, " ");
       continue;
     }
@@ -219,17 +223,15 @@ static bool refuse_said(const char *said, char *why) {
 
 static const int endings[] = {SIGHUP, SIGINT, SIGTERM};
 enum { N_ENDINGS = sizeof endings / sizeof *endings };
-static volatile pid_t child;                /* 0: none */
-static const char *volatile words_of_child; /* the file of its messages */
 
 /* The child removes its own files; this process removes the folder, then ends by the signal. */
 static void end_with_child(int signal_number) {
-  if (child > 0) {
-    kill(child, SIGTERM);
-    while (waitpid(child, NULL, 0) < 0 && errno == EINTR) {
+  if (tokenizing.child > 0) {
+    kill(tokenizing.child, SIGTERM);
+    while (waitpid(tokenizing.child, NULL, 0) < 0 && errno == EINTR) {
     }
   }
-  unlink(words_of_child);
+  unlink(tokenizing.child_words);
   pd_output_abandon();
   signal(signal_number, SIG_DFL);
   raise(signal_number);
@@ -253,7 +255,7 @@ static int start(char **words, const char *said) {
   const int failed = posix_spawnp(&started, words[0], &actions, &how, words, environ);
   posix_spawn_file_actions_destroy(&actions);
   posix_spawnattr_destroy(&how);
-  child = failed ? 0 : started;
+  tokenizing.child = failed ? 0 : started;
   sigprocmask(SIG_SETMASK, &before, NULL);
   return failed;
 }
@@ -261,15 +263,15 @@ static int start(char **words, const char *said) {
 static bool run_command(char **words, const char *said, char *why) {
   struct sigaction before[N_ENDINGS], during = {.sa_handler = end_with_child, .sa_flags = SA_RESTART};
   int status = 0, wrong = 0;
-  words_of_child = said;
+  tokenizing.child_words = said;
   for (int i = 0; i < N_ENDINGS; i++) {
     sigaction(endings[i], NULL, &before[i]);
     if (before[i].sa_handler != SIG_IGN) sigaction(endings[i], &during, NULL);
   }
   const int failed = start(words, said);
-  while (!failed && !wrong && waitpid(child, &status, 0) < 0)
+  while (!failed && !wrong && waitpid(tokenizing.child, &status, 0) < 0)
     if (errno != EINTR) wrong = errno;
-  child = 0;
+  tokenizing.child = 0;
   for (int i = 0; i < N_ENDINGS; i++) sigaction(endings[i], &before[i], NULL);
   if (failed)
     return pd_refuse(why,
@@ -453,10 +455,10 @@ bool pd_tokenize_files(const char *option, char **list, int *n, char *why) {
     if (list[i]) list[left++] = list[i];
   *n = left;
   for (enum kind kind = TEXT; kind <= CHATS; kind++) {
-    if (left_out[kind] && !seen[TEXT + CHATS - kind])
-      pd_note("--tokenize: %s has no effect: %s has no %s", left_out[kind], option,
+    if (tokenizing.left_out[kind] && !tokenizing.seen[TEXT + CHATS - kind])
+      pd_note("--tokenize: %s has no effect: %s has no %s", tokenizing.left_out[kind], option,
               kind == TEXT ? "chats" : "texts");
-    left_out[kind] = NULL;
+    tokenizing.left_out[kind] = NULL;
   }
   return true;
 }

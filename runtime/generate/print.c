@@ -8,9 +8,11 @@
 #include <stdlib.h>
 #include <string.h>
 
-static FILE *out;
-static struct pd_output file; /* of --results */
-static int64_t printed;       /* requests whose results are printed */
+static struct {
+  FILE *out;
+  struct pd_output file; /* of --results */
+  int64_t printed;       /* requests whose results are printed */
+} results;
 
 static bool grows(void) {
   return !pd_options.prompts && pd_options.output != PD_PRINT_JSON && pd_generated()->samples == 1;
@@ -18,21 +20,21 @@ static bool grows(void) {
 
 void pd_results_open(void) {
   const char *path = pd_options.results;
-  out = stdout;
+  results.out = stdout;
   if (pd.rank || !path) return;
   if (pd_is_descriptor(path)) {
-    out = fopen(path, "w");
-  } else if (pd_output_open(&file, path)) {
-    out = file.file;
+    results.out = fopen(path, "w");
+  } else if (pd_output_open(&results.file, path)) {
+    results.out = results.file.file;
   } else {
-    out = NULL;
+    results.out = NULL;
   }
-  if (!out) pd_fail("cannot write '%s': %s", path, strerror(errno));
+  if (!results.out) pd_fail("cannot write '%s': %s", path, strerror(errno));
 }
 
 static void flush(void) {
   const char *path = pd_options.results;
-  if (fflush(out) || ferror(out))
+  if (fflush(results.out) || ferror(results.out))
     pd_fail("cannot write to %s%s%s: %s", path ? "'" : "", path ? path : "standard output", path ? "'" : "",
             strerror(errno));
 }
@@ -40,55 +42,56 @@ static void flush(void) {
 void pd_results_close(void) {
   if (pd.rank) return;
   flush();
-  if (file.file && !pd_output_close(&file, true))
+  if (results.file.file && !pd_output_close(&results.file, true))
     pd_fail("cannot write '%s': %s", pd_options.results, strerror(errno));
 }
 
 /* ---- JSON ------------------------------------------------------------------------------------------- */
 
 static void put_json_text(const char *text, size_t bytes) {
-  fputc('"', out);
+  fputc('"', results.out);
   for (size_t i = 0; i < bytes; i++) {
     unsigned char c = (unsigned char)text[i];
     if (c == '"' || c == '\\')
-      fprintf(out, "\\%c", c);
+      fprintf(results.out, "\\%c", c);
     else if (c == '\n')
-      fputs("\\n", out);
+      fputs("\\n", results.out);
     else if (c < 0x20 || c == 0x7f)
-      fprintf(out, "\\u%04x", c);
+      fprintf(results.out, "\\u%04x", c);
     else
-      fputc(c, out);
+      fputc(c, results.out);
   }
-  fputc('"', out);
+  fputc('"', results.out);
 }
 
 static void put_logprobs(const struct pd_request *r) {
-  fputs(", \"logprobs\": [", out);
+  fputs(", \"logprobs\": [", results.out);
   for (int64_t i = r->n_prompt; i < r->n_result; i++) {
     const struct pd_logprobs *l = &r->logprobs[i - r->n_prompt];
-    fprintf(out, "%s{\"token\": %d, \"logprob\": %.9g, \"top\": [", i > r->n_prompt ? ", " : "", r->tokens[i],
-            (double)l->chosen);
-    for (int k = 0; k < l->n; k++) fprintf(out, "%s[%d, %.9g]", k ? ", " : "", l->token[k], (double)l->logprob[k]);
-    fputs("]}", out);
+    fprintf(results.out, "%s{\"token\": %d, \"logprob\": %.9g, \"top\": [", i > r->n_prompt ? ", " : "",
+            r->tokens[i], (double)l->chosen);
+    for (int k = 0; k < l->n; k++)
+      fprintf(results.out, "%s[%d, %.9g]", k ? ", " : "", l->token[k], (double)l->logprob[k]);
+    fputs("]}", results.out);
   }
-  fputc(']', out);
+  fputc(']', results.out);
 }
 
 static void put_json(const struct pd_request *r) {
   static const char *const ends[] = {
       [PD_OPEN] = "length", [PD_AT_LENGTH] = "length", [PD_AT_CONTEXT] = "context", [PD_AT_STOP] = "stop"};
-  fprintf(out, "{\"index\": %lld", (long long)r->number);
-  if (r->id) fprintf(out, ", \"id\": %s", r->id);
+  fprintf(results.out, "{\"index\": %lld", (long long)r->number);
+  if (r->id) fprintf(results.out, ", \"id\": %s", r->id);
   if (pd_tokenizer) {
-    fputs(", \"text\": ", out);
+    fputs(", \"text\": ", results.out);
     put_json_text(r->text, r->bytes);
   }
-  fputs(", \"tokens\": [", out);
+  fputs(", \"tokens\": [", results.out);
   for (int64_t i = r->n_prompt; i < r->n_result; i++)
-    fprintf(out, "%s%d", i > r->n_prompt ? ", " : "", r->tokens[i]);
-  fprintf(out, "], \"prompt_tokens\": %lld, \"finish\": \"%s\"", (long long)r->n_prompt, ends[r->end]);
+    fprintf(results.out, "%s%d", i > r->n_prompt ? ", " : "", r->tokens[i]);
+  fprintf(results.out, "], \"prompt_tokens\": %lld, \"finish\": \"%s\"", (long long)r->n_prompt, ends[r->end]);
   if (r->logprobs) put_logprobs(r);
-  fputs("}\n", out);
+  fputs("}\n", results.out);
 }
 
 /* ---- texts and token numbers -------------------------------------------------------------------------- */
@@ -96,11 +99,11 @@ static void put_json(const struct pd_request *r) {
 static void put_new(struct pd_request *r) {
   if (pd_options.output == PD_PRINT_TOKENS) {
     for (int64_t i = r->n_prompt + (int64_t)r->printed; i < r->n_result; i++)
-      fprintf(out, i > r->n_prompt ? ",%d" : "%d", r->tokens[i]);
+      fprintf(results.out, i > r->n_prompt ? ",%d" : "%d", r->tokens[i]);
     r->printed = (size_t)(r->n_result - r->n_prompt);
   } else {
     size_t sure = pd_text_sure(r);
-    fwrite(r->text + r->printed, 1, sure - r->printed, out);
+    fwrite(r->text + r->printed, 1, sure - r->printed, results.out);
     r->printed = sure;
   }
 }
@@ -110,9 +113,9 @@ static void put_whole(struct pd_request *r) {
     put_json(r);
     return;
   }
-  if (r->number && !r->printed && !grows() && pd_options.output == PD_PRINT_TEXT) fputs("----\n", out);
+  if (r->number && !r->printed && !grows() && pd_options.output == PD_PRINT_TEXT) fputs("----\n", results.out);
   put_new(r);
-  fputc('\n', out);
+  fputc('\n', results.out);
 }
 
 void pd_result_grows(struct pd_request *r) {
@@ -132,13 +135,13 @@ static void release(struct pd_request *r) {
 
 void pd_result_ends(struct pd_request *r) {
   if (!pd.rank) pd_text_end(r);
-  for (; printed < pd_n_requests && pd_requests[printed]->end != PD_OPEN; printed++) {
+  for (; results.printed < pd_n_requests && pd_requests[results.printed]->end != PD_OPEN; results.printed++) {
     if (!pd.rank) {
-      put_whole(pd_requests[printed]);
+      put_whole(pd_requests[results.printed]);
       flush();
     }
     if (pd_options.chat) continue; /* the next turn needs it */
-    release(pd_requests[printed]);
-    pd_requests[printed] = NULL;
+    release(pd_requests[results.printed]);
+    pd_requests[results.printed] = NULL;
   }
 }

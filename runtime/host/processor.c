@@ -2,7 +2,7 @@
  * a message, before any code uses it. oneDNN is limited to them. */
 #include "processor.h"
 
-#include "pd_runtime.h"
+#include "pd_kernels.h"
 
 #include <unistd.h>
 

@@ -11,7 +11,7 @@
  * floats. */
 #define PD_KERNELS
 #include "kernels/pd_words.h"
-#include "pd_runtime.h"
+#include "pd_kernels.h"
 
 #include <omp.h>
 

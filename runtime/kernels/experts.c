@@ -7,7 +7,7 @@
 #include <omp.h>
 
 #include "kernels/pd_words.h"
-#include "pd_runtime.h"
+#include "pd_kernels.h"
 
 #if PD_VECTORS == 32
 enum { ROWS = 12, VECTORS = 2 }; /* of a tile */
@@ -131,23 +131,7 @@ INLINE void tile(int rows, int vectors, float *c, int64_t c_row, const float *a,
 /* tile() for a number of rows known at run time. */
 INLINE void tile_of_rows(int64_t rows, int vectors, float *c, int64_t c_row, const float *a, int64_t a_row,
                          int64_t a_k, const float *b, int64_t k, bool add) {
-#define ROWS_ARE(n) \
-  case n: tile(n < ROWS ? n : ROWS, vectors, c, c_row, a, a_row, a_k, b, k, add); break;
-  switch (rows) {
-    ROWS_ARE(1)
-    ROWS_ARE(2)
-    ROWS_ARE(3)
-    ROWS_ARE(4)
-    ROWS_ARE(5)
-    ROWS_ARE(6)
-    ROWS_ARE(7)
-    ROWS_ARE(8)
-    ROWS_ARE(9)
-    ROWS_ARE(10)
-    ROWS_ARE(11)
-    ROWS_ARE(12)
-  }
-#undef ROWS_ARE
+  CALL_BY_ROWS(n, rows, ROWS, tile(n, vectors, c, c_row, a, a_row, a_k, b, k, add))
 }
 
 /* ---- rows times matrices ---------------------------------------------------------------------------------- */

@@ -2,7 +2,7 @@
  * order for any number of threads. */
 #define PD_KERNELS
 #include "kernels/pd_bf16.h"
-#include "pd_runtime.h"
+#include "pd_kernels.h"
 
 #include <omp.h>
 #include <string.h>

@@ -1,7 +1,7 @@
 /* oneDNN's instruction set: at most the program's, so that a program for an older processor has the
  * same bits and the planned memory on a newer one. */
 #define PD_KERNELS
-#include "pd_runtime.h"
+#include "pd_kernels.h"
 
 #include <oneapi/dnnl/dnnl.h>
 #include <stdio.h>

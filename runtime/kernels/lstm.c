@@ -8,7 +8,7 @@
  * cells and sums are floats. */
 #define PD_KERNELS
 #include "kernels/pd_words.h"
-#include "pd_runtime.h"
+#include "pd_kernels.h"
 
 #if PD_VECTORS == 32
 enum { ROWS = 7, GATES_AT_ONCE = 4, ROWS_BACKWARD = 12, VECTORS_BACKWARD = 2 }; /* 28 and 24 vectors of sums */
@@ -96,23 +96,7 @@ INLINE void product(bool pairs, float *c, int64_t c_row, int rows, int vectors, 
 /* multiply for a number of rows known at run time, at most `most` of a tile. */
 INLINE void product_of_rows(bool pairs, float *c, int64_t c_row, int64_t rows, int most, int vectors,
                             const float *a, int64_t a_row, const float *b, int64_t k) {
-#define ROWS_ARE(n) \
-  case n: product(pairs, c, c_row, n < most ? n : most, vectors, a, a_row, b, k); break;
-  switch (rows) {
-    ROWS_ARE(1)
-    ROWS_ARE(2)
-    ROWS_ARE(3)
-    ROWS_ARE(4)
-    ROWS_ARE(5)
-    ROWS_ARE(6)
-    ROWS_ARE(7)
-    ROWS_ARE(8)
-    ROWS_ARE(9)
-    ROWS_ARE(10)
-    ROWS_ARE(11)
-    ROWS_ARE(12)
-  }
-#undef ROWS_ARE
+  CALL_BY_ROWS(n, rows, most, product(pairs, c, c_row, n, vectors, a, a_row, b, k))
 }
 
 /* Rows of the state, numbers of its type; rows of a product read them as words. */

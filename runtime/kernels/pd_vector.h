@@ -54,6 +54,18 @@ static inline __attribute__((always_inline)) void multiply_tile(vector *sum, int
   }
 }
 
+/* Makes `call` with `name`, the constant that equals `rows`, 1 to `most`, at most 12: a tile's loops over rows unroll. */
+/* clang-format off */
+#define CALL_OF_ROWS(i, name, most, call) case i: { const int name = i < (most) ? i : (most); call; } break;
+#define CALL_BY_ROWS(name, rows, most, call)                                                              \
+  switch (rows) {                                                                                         \
+    CALL_OF_ROWS(1, name, most, call) CALL_OF_ROWS(2, name, most, call) CALL_OF_ROWS(3, name, most, call)  \
+    CALL_OF_ROWS(4, name, most, call) CALL_OF_ROWS(5, name, most, call) CALL_OF_ROWS(6, name, most, call)  \
+    CALL_OF_ROWS(7, name, most, call) CALL_OF_ROWS(8, name, most, call) CALL_OF_ROWS(9, name, most, call)  \
+    CALL_OF_ROWS(10, name, most, call) CALL_OF_ROWS(11, name, most, call) CALL_OF_ROWS(12, name, most, call) \
+  }
+/* clang-format on */
+
 /* Two adjacent bf16 numbers along k are one word. If the processor multiplies words, operands are packed as words,
  * which are passed as floats but never used in arithmetic. c += a[0] b[0] + a[1] b[1] for each lane's word b. */
 #if defined __AVX512BF16__

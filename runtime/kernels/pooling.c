@@ -4,7 +4,7 @@
 #define PD_KERNELS
 #include "kernels/pd_bf16.h"
 #include "kernels/pd_vector.h"
-#include "pd_runtime.h"
+#include "pd_kernels.h"
 
 #include <math.h>
 #include <string.h>

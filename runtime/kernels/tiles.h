@@ -3,7 +3,7 @@
 #ifndef PD_TILES_H
 #define PD_TILES_H
 
-#include "pd_runtime.h"
+#include "pd_kernels.h"
 
 struct pd_tiled {
   int64_t m, n, k, a_row, a_column, b_row, b_column, c_row;

@@ -4,7 +4,7 @@
 #include <omp.h>
 #include <string.h>
 
-#include "pd_runtime.h"
+#include "pd_kernels.h"
 
 /* Whether an element a comes before one that is b. */
 static inline bool comes_first(float a, int32_t a_at, float b, int32_t b_at) {

@@ -3,7 +3,7 @@
 #ifndef PD_WINOGRAD_H
 #define PD_WINOGRAD_H
 
-#include "pd_runtime.h"
+#include "pd_kernels.h"
 
 /* Fraction of the multiplications of plain convolution: 4x4 points instead of 2x2 results of 3x3 each. */
 #define PD_WINOGRAD_SHARE (16.0 / 36)

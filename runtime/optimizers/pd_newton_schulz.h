@@ -4,7 +4,7 @@
 #ifndef PD_NEWTON_SCHULZ_H
 #define PD_NEWTON_SCHULZ_H
 
-#include "pd_runtime.h"
+#include "pd_kernels.h"
 
 /* A, its square, and the polynomial times X. */
 enum { PD_GRAM, PD_SQUARE, PD_POLYNOMIAL_TIMES_X, PD_NEWTON_SCHULZ_PRODUCTS };

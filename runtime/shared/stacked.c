@@ -45,20 +45,22 @@ char *pd_stacked_name(const char *name, int form, int64_t expert, int part) {
   return to;
 }
 
-int64_t pd_stacked_find(const char *name, int64_t experts, pd_take_stacked *take, void *to) {
-  for (int form = 0; form < PD_STACKED_FORMS; form++) {
-    const int parts = pd_stacked_parts(name, form);
-    const int64_t n = experts * parts;
-    bool found = n > 0;
-    for (int64_t i = 0; i < n && found; i++) {
-      char *of_part = pd_stacked_name(name, form, i / parts, (int)(i % parts));
-      if (!of_part) return -1;
-      found = take(to, i, of_part);
-      free(of_part);
-    }
-    if (found) return n;
+int64_t pd_stacked_take(const char *name, int64_t experts, int form, pd_take_stacked *take, void *to) {
+  const int parts = pd_stacked_parts(name, form);
+  for (int64_t i = 0; i < experts * parts; i++) {
+    char *of_part = pd_stacked_name(name, form, i / parts, (int)(i % parts));
+    if (!of_part) return -1;
+    const bool taken = take(to, i, of_part);
+    free(of_part);
+    if (!taken) return 0;
   }
-  return 0;
+  return experts * parts;
+}
+
+int64_t pd_stacked_find(const char *name, int64_t experts, pd_take_stacked *take, void *to) {
+  int64_t n = 0;
+  for (int form = 0; form < PD_STACKED_FORMS && !n; form++) n = pd_stacked_take(name, experts, form, take, to);
+  return n;
 }
 
 void pd_stacked_shape(const int64_t *whole, int64_t n, int64_t part[2]) {

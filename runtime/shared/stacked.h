@@ -20,9 +20,10 @@ int pd_stacked_parts(const char *name, int form);
 int pd_stacked_usual(const char *name);
 /* The name of a part of an expert, malloc'd; NULL: out of memory. */
 char *pd_stacked_name(const char *name, int form, int64_t expert, int part);
-/* Takes part i of a parameter, in the order of its elements. False: no tensor has this name; the next call may have i = 0,
- * for another form. */
+/* Takes part i of a parameter, in the order of its elements; false ends the form. */
 typedef bool pd_take_stacked(void *to, int64_t i, const char *name);
+/* Gives all parts of a form to `take`. Returns their number; 0: not all are taken; -1: out of memory. */
+int64_t pd_stacked_take(const char *name, int64_t experts, int form, pd_take_stacked *take, void *to);
 /* Finds the first form whose parts are all taken. Returns their number; 0: no form; -1: out of memory. */
 int64_t pd_stacked_find(const char *name, int64_t experts, pd_take_stacked *take, void *to);
 /* The shape of each of n parts of a parameter [experts, rows, columns]. */

@@ -204,60 +204,89 @@ static double total_peak(void) {
   return sum;
 }
 
-void pd_start(const struct pd_stage *stage, int argc, char **argv) {
+/* Reads the options and connects the ranks. */
+static void start_rank(int argc, char **argv) {
   char why[PD_WHY] = "";
-  struct pd_options *o = &pd_options;
-  pd = (struct pd_run){.stage = stage, .training = true};
   pd.rank = pd.self = launched_rank();
-  pd_parse_options(o, argc, argv, why);
+  pd_parse_options(&pd_options, argc, argv, why);
   pd_signals_prepare();
   pd_end_with_launcher(pd_leave_nothing);
   cJSON_InitHooks(&(cJSON_Hooks){json_memory, free});
   pd_device_prepare();
   start_mpi(&argc, &argv);
-  pd.replica = pd.rank - pd_rank_of(stage->stage, 0);
+  pd.replica = pd.rank - pd_rank_of(pd.stage->stage, 0);
   pd_agree(why);
   if (pd_openmp_ignored && !pd_openmp_is_blank(pd_openmp_ignored))
     pd_warn("%s is not a number of threads and is ignored", pd_openmp_ignored);
-  if (o->help) {
-    if (!pd.self) pd_print_usage(stage);
-    if (fflush(stdout) || ferror(stdout)) pd_fail("cannot write to standard output: %s", strerror(errno));
-    finish_mpi();
-    exit(0);
-  }
-  bool complete = check_options(stage, o, why);
-  struct same *all = gather_same(stage, o);
-  if (complete) check_launch(all, why);
+}
+
+static void end_with_help(void) {
+  if (!pd.self) pd_print_usage(pd.stage);
+  if (fflush(stdout) || ferror(stdout)) pd_fail("cannot write to standard output: %s", strerror(errno));
+  finish_mpi();
+  exit(0);
+}
+
+/* Ends the launch unless the options are good and equal on all ranks. Returns whether any rank offloads. */
+static bool check_ranks(void) {
+  char why[PD_WHY] = "";
+  const bool complete = check_options(pd.stage, &pd_options, why);
+  struct same *all = gather_same(pd.stage, &pd_options);
   bool offloads = false;
+  if (complete) check_launch(all, why);
   for (int r = 0; r < pd.everyone; r++) offloads |= all[r].offloads;
   pd_agree(why);
   free(all);
+  return offloads;
+}
+
+static void take_options(struct pd_options *o) {
   if (pd.tensor_rank) o->trace = o->log = o->tensorboard = NULL; /* the first pipeline's */
   o->quiet |= pd.tensor_rank != 0;
   pd.steps = o->steps;
   pd.seed = o->seed;
   pd.emulate = o->emulate;
-  pd_sharp_enter();
-  if (o->spill && !offloads) pd_warn("--spill has no effect: the parameters of all ranks are resident");
-  if (pd_device_start(why)) (stage->generation ? pd_generation_read : pd_data_start)(why);
+}
+
+/* Opens device, data and transports. */
+static void start_devices(void) {
+  char why[PD_WHY] = "";
+  const bool generates = pd.stage->generation;
+  if (pd_device_start(why)) (generates ? pd_generation_read : pd_data_start)(why);
   pd_agree(why);
   pd_transfers_start(why);
   pd_agree(why);
-  if (stage->generation)
+  if (generates) {
     pd_generation_share();
-  else {
+  } else {
     pd_agree_on_files(0);
     pd_agree_on_folder();
   }
-  start_weights();
-  if (pd_only_evaluates()) pd.steps = pd.first_step;
-  pd.evaluate = pd_evaluation_data && pd.first_step >= pd.steps;
+}
+
+static void start_outputs(void) {
+  char why[PD_WHY] = "";
   pd_outputs_check(why);
   pd_agree(why);
   pd_save_start(why);
   pd_agree(why);
   pd_checkpoint_start(why);
   pd_agree(why);
+}
+
+void pd_start(const struct pd_stage *stage, int argc, char **argv) {
+  pd = (struct pd_run){.stage = stage, .training = true};
+  start_rank(argc, argv);
+  if (pd_options.help) end_with_help();
+  const bool offloads = check_ranks();
+  take_options(&pd_options);
+  pd_sharp_enter();
+  if (pd_options.spill && !offloads) pd_warn("--spill has no effect: the parameters of all ranks are resident");
+  start_devices();
+  start_weights();
+  if (pd_only_evaluates()) pd.steps = pd.first_step;
+  pd.evaluate = pd_evaluation_data && pd.first_step >= pd.steps;
+  start_outputs();
   pd_twice_start();
   if (!stage->inference) pd_optimizer_start();
   keep_plan();

@@ -2,7 +2,7 @@
 #ifndef KERNELS_ATTENTION_EXACT_H
 #define KERNELS_ATTENTION_EXACT_H
 
-#include "pd_runtime.h"
+#include "pd_kernels.h"
 
 #include <math.h>
 

@@ -3,7 +3,7 @@
 
 #include "ops/rules.h"
 #include "optimizers/optimizer.h"
-#include "pd_runtime.h"
+#include "pd_kernels.h"
 #include "plan/cost/cost.h"
 
 /* Seconds independent of the microbatch: a product reads its weights, and accumulates their gradients. */
