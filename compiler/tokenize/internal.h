@@ -10,6 +10,8 @@
 
 /* The tokenizer of a request. NULL after filling `why`. */
 struct pd_tokenizer *tokenizer_of(const char *name, char *why);
+/* Sets *pad to the token behind texts with labels; -1: the tokenizer names none. */
+bool label_padding(const char *tokenizer, const struct pd_tokenizer *t, int32_t *pad, char *why);
 
 /* ---- show_images.c ---------------------------------------------------------------------------------- */
 

@@ -42,8 +42,13 @@ static void print_text(const char *text, FILE *out) {
 
 /* Tokens with loss stand between [[ and ]]. */
 static void print_sample(const DataView *v, const DataSample *s, FILE *out) {
-  if (v->kind == DATA_ROWS)
-    fprintf(out, "row %lld:\n", (long long)s->row);
+  if (v->kind != DATA_TOKENS)
+    fprintf(out, "row %lld", (long long)s->row);
+  if (v->kind == DATA_LABELS)
+    fprintf(out, ", label %d", (int)s->label);
+  if (s->second >= 0)
+    fprintf(out, ", type 1 from position %lld", (long long)s->second);
+  fputs(v->kind != DATA_TOKENS ? ":\n" : "", out);
   fputs("  ", out);
   for (int i = 0; i < s->runs.n; i++) {
     fputs(s->runs.at[i].loss ? "[[" : "", out);
@@ -53,14 +58,18 @@ static void print_sample(const DataView *v, const DataSample *s, FILE *out) {
   fprintf(out, "%s\n", s->cut ? " ..." : "");
 }
 
+static void print_classes(const DataView *v, FILE *out) {
+  for (int c = 0; c < v->classes.n; c++)
+    fprintf(out, "  %s: %s\n", plain_path(v->classes.at[c].name), with_commas(v->classes.at[c].samples));
+}
+
 static void print_images(const DataView *v, FILE *out) {
   fprintf(out, "%s: %s image%s", plain_path(v->path), with_commas(v->rows), v->rows == 1 ? "" : "s");
   if (v->classes.n)
     fprintf(out, " in %d class%s\n", v->classes.n, v->classes.n == 1 ? "" : "es");
   else
     fprintf(out, " without classes\n");
-  for (int c = 0; c < v->classes.n; c++)
-    fprintf(out, "  %s: %s\n", plain_path(v->classes.at[c].name), with_commas(v->classes.at[c].images));
+  print_classes(v, out);
   for (int i = 0; i < SHOWN_IMAGES && i < v->images.n; i++) {
     const int at = v->images.n <= SHOWN_IMAGES ? i : i * (v->images.n - 1) / (SHOWN_IMAGES - 1);
     const DataImage *m = &v->images.at[at];
@@ -75,14 +84,20 @@ void data_print(const DataView *v, FILE *out) {
     print_images(v, out);
     return;
   }
-  if (v->kind == DATA_ROWS) {
-    fprintf(out, "%s: %s row%s of %lld positions, tokens %lld to %lld\n%.1f %% with loss, %.1f %% padding\n", path,
-            with_commas(v->rows), v->rows == 1 ? "" : "s", (long long)v->length, (long long)v->least,
-            (long long)v->most, 100 * v->loss, 100 * v->padding);
-    print_lengths(v, out);
-  } else
+  if (v->kind == DATA_TOKENS)
     fprintf(out, "%s: %s token%s, %lld to %lld\n", path, with_commas(v->rows), v->rows == 1 ? "" : "s",
             (long long)v->least, (long long)v->most);
+  else {
+    fprintf(out, "%s: %s row%s of %lld positions, tokens %lld to %lld\n", path, with_commas(v->rows),
+            v->rows == 1 ? "" : "s", (long long)v->length, (long long)v->least, (long long)v->most);
+    if (v->kind == DATA_ROWS)
+      fprintf(out, "%.1f %% with loss, ", 100 * v->loss);
+    fprintf(out, "%.1f %% padding\n", 100 * v->padding);
+    print_lengths(v, out);
+  }
+  if (v->kind == DATA_LABELS)
+    fprintf(out, "%d label%s, with rows:\n", v->classes.n, v->classes.n == 1 ? "" : "s");
+  print_classes(v, out);
   for (int i = 0; i < v->samples.n; i++)
     print_sample(v, &v->samples.at[i], out);
 }

@@ -2,6 +2,7 @@
 
 #include <cjson/cJSON.h>
 #include <inttypes.h>
+#include <math.h>
 #include <omp.h>
 #include <stdlib.h>
 #include <string.h>
@@ -113,7 +114,7 @@ static void take_numbers(Part *p, const struct pd_tokenizer *t, const cJSON *lis
     return;
   }
   cJSON_ArrayForEach(x, list) {
-    if (!cJSON_IsNumber(x) || x->valuedouble != (double)(int32_t)x->valuedouble || x->valuedouble < 0) {
+    if (!cJSON_IsNumber(x) || x->valuedouble < 0 || x->valuedouble != floor(x->valuedouble)) {
       pd_refuse(why, "element %lld of its list is not the number of a token", (long long)p->n);
       return;
     }
@@ -363,31 +364,45 @@ static bool start_samples(Tokenizing *t, const struct pd_value *config, char *wh
 }
 
 /* The special token of the folder, or else the first of these texts that is a token; NULL: none. */
-static const char *special_or(Tokenizing *t, const struct pd_value *config, const char *name,
-                              const char *const texts[2]) {
-  const char *given = pd_special_token(config, name, &t->config);
+static const char *special_or(const struct pd_tokenizer *t, struct pd_arena *arena, const struct pd_value *config,
+                              const char *name, const char *const texts[2]) {
+  const char *given = pd_special_token(config, name, arena);
   for (int i = 0; i < 2 && !given; i++)
-    given = pd_tokenizer_token(t->tokenizer, texts[i]) >= 0 ? texts[i] : NULL;
+    given = pd_tokenizer_token(t, texts[i]) >= 0 ? texts[i] : NULL;
   return given;
+}
+
+static int32_t label_pad(const struct pd_tokenizer *t, struct pd_arena *arena, const struct pd_value *config) {
+  static const char *const pads[] = {"[PAD]", "<pad>"};
+  const char *pad = special_or(t, arena, config, "pad_token", pads);
+  return pad ? pd_tokenizer_token(t, pad) : -1;
+}
+
+bool label_padding(const char *tokenizer, const struct pd_tokenizer *t, int32_t *pad, char *why) {
+  struct pd_arena arena = {0};
+  struct pd_value config;
+  const bool good = !tokenizer || pd_tokenizer_config(tokenizer, &arena, &config, why);
+  *pad = tokenizer && good ? label_pad(t, &arena, &config) : -1;
+  pd_arena_free(&arena);
+  return good;
 }
 
 /* The token that ends a text: of labelled texts the separator. NULL: the folder names none. */
 static const char *end_of(Tokenizing *t, const struct pd_value *config) {
   static const char *const separators[] = {"[SEP]", "</s>"};
-  return t->request->labels ? special_or(t, config, "sep_token", separators)
+  return t->request->labels ? special_or(t->tokenizer, &t->config, config, "sep_token", separators)
                             : pd_special_token(config, "eos_token", &t->config);
 }
 
 /* RoBERTa's tokenizers have the same token for separators and ends. */
 static bool start_labels(Tokenizing *t, const struct pd_value *config, char *why) {
   const TokenizeRequest *request = t->request;
-  static const char *const pads[] = {"[PAD]", "<pad>"};
+  const int32_t pad = label_pad(t->tokenizer, &t->config, config);
   const char *separator = pd_special_token(config, "sep_token", &t->config),
-             *eos = pd_special_token(config, "eos_token", &t->config),
-             *pad = special_or(t, config, "pad_token", pads);
+             *eos = pd_special_token(config, "eos_token", &t->config);
   if (!request->tokenizer)
     return pd_refuse(why, "--labels needs --tokenizer DIR, a folder of Hugging Face");
-  if (!pad || pd_tokenizer_token(t->tokenizer, pad) < 0)
+  if (pad < 0)
     return pd_refuse(why, "the tokenizer names no token for padding, pad_token");
   if (t->end < 0 && request->end)
     return pd_refuse(
@@ -401,7 +416,7 @@ static bool start_labels(Tokenizing *t, const struct pd_value *config, char *why
                             .doubled = separator && eos && !strcmp(separator, eos),
                             .length = request->length,
                             .truncates = request->too_long == LONG_TRUNCATE};
-  return (t->labelled = labelled_open(request, pd_tokenizer_token(t->tokenizer, pad), why)) != NULL;
+  return (t->labelled = labelled_open(request, pad, why)) != NULL;
 }
 
 bool tokenize(const TokenizeRequest *request) {

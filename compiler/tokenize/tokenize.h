@@ -46,12 +46,15 @@ typedef struct DataRun {
 typedef struct DataSample {
   int64_t row;
   Vec(DataRun) runs;
-  bool cut; /* the sample goes on */
+  bool cut;       /* the sample goes on */
+  int32_t label;  /* of DATA_LABELS */
+  int64_t second; /* the first position of type 1; -1: none */
 } DataSample;
 
+/* A class of images, or a label of rows. */
 typedef struct DataClass {
   const char *name;
-  int64_t images;
+  int64_t samples;
 } DataClass;
 
 /* A JPEG or PNG file. */
@@ -66,7 +69,7 @@ typedef struct DataImage {
 /* A file of samples, of tokens, or of images, as texts and pages show it. */
 typedef struct DataView {
   const char *path;
-  enum { DATA_ROWS, DATA_TOKENS, DATA_IMAGES } kind;
+  enum { DATA_ROWS, DATA_LABELS, DATA_TOKENS, DATA_IMAGES } kind;
   int64_t rows, length, least, most; /* length: positions of a row; least, most: tokens */
   double loss, padding;              /* shares of positions */
   int64_t bins[DATA_BINS];           /* rows by positions filled, each bin an eighth of `length` */
