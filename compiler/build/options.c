@@ -534,6 +534,8 @@ static void check_samples(const Options *o) {
     usage("%s needs --length N, the positions of a sample", needs);
   if (t->labels && (t->template || t->loss_on || t->pack))
     usage("--labels is for texts: --chat-template, --loss-on and --pack are for chats");
+  if (t->resume && !t->shard)
+    usage("--resume needs --shard N: it continues after the complete files of an earlier call");
   if (t->length && t->shard)
     usage("--shard is for files of tokens, not for the samples of --length");
 }

@@ -173,6 +173,8 @@ static const Option options[] = {
      "type of matrices: f16, q8_0 or f32 (default f16); vectors are f32"},
     {"--shard", "N", COUNT, AT(tokens.shard), NULL, GROUP_OUTPUT, ON_TOKENIZE, 0,
      "largest number of tokens in a file; -o x.bin then names x_000000.bin, .."},
+    {"--resume", NULL, FLAG, AT(tokens.resume), NULL, GROUP_OUTPUT, ON_TOKENIZE, 0,
+     "--shard: keep complete files of a call that ends early, and continue after them"},
     {"--report", NULL, FLAG, AT(report), NULL, GROUP_OUTPUT, ON_PLAN, 0,
      "also write an HTML page about the plan, NAME.plan.html"},
     {"--depth", "N", COUNT, AT(depth), NULL, GROUP_OUTPUT, ON_SHOW, 0,

@@ -18,8 +18,8 @@ enum { MOST_TOKENS = 1 << 22 }; /* of a vocabulary */
 
 static bool is_there(const char *path) { return access(path, R_OK) == 0; }
 
-/* Its files: of a folder tokenizer.json, or else GPT-2's two. */
-static int tokenizer_files(const char *name, char *path[2]) {
+/* Of a folder tokenizer.json, or else GPT-2's two. */
+int tokenizer_files(const char *name, char *path[2]) {
   struct stat st;
   const char *comma = strchr(name, ',');
   if (stat(name, &st) == 0 && S_ISDIR(st.st_mode)) {
@@ -217,6 +217,8 @@ static bool add_part(Tokenizing *t, const Part *p, char *why) {
   const int n_prefix = pd_tokenizer_prefix(t->tokenizer, &prefix);
   if (p->n < 0 && !(t->rows && p->beyond && t->request->too_long == LONG_SKIP))
     return pd_refuse(why, "%s", p->why);
+  t->files.place = (Place){p->file,        (int64_t)p->offset, p->line ? p->line - 1 : 0, t->bytes, t->documents,
+                           t->in_document, t->files.n};
   t->bytes += (int64_t)p->bytes;
   if (t->labelled)
     return labelled_add(t->labelled, p, why);
@@ -245,7 +247,7 @@ static void tell_progress(Tokenizing *t) {
   t->told = now;
   fprintf(stderr, "\r%3.0f %%, %s tokens, %.2f million a second ",
           100.0 * (double)t->texts.bytes / (double)t->texts.all, with_commas(t->files.n),
-          (double)t->files.n / (now - t->start) * 1e-6);
+          (double)(t->files.n - t->files.earlier) / (now - t->start) * 1e-6);
 }
 
 static bool write_all(Tokenizing *t, char *why) {
@@ -297,7 +299,7 @@ static void tell(const Tokenizing *t) {
          t->files.n == 1 ? "" : "s", 8 * t->files.bytes, with_commas(t->documents), t->documents == 1 ? "" : "s",
          (double)t->bytes / (double)t->files.n);
   if (seconds > 1)
-    printf(", %.2f million tokens/s", (double)t->files.n / seconds * 1e-6);
+    printf(", %.2f million tokens/s", (double)(t->files.n - t->files.earlier) / seconds * 1e-6);
   printf("\n");
 }
 
@@ -419,6 +421,17 @@ static bool start_labels(Tokenizing *t, const struct pd_value *config, char *why
   return (t->labelled = labelled_open(request, pad, why)) != NULL;
 }
 
+/* Continues an earlier call, if there is one. */
+static bool resume(Tokenizing *t, char *why) {
+  const Place *place = &t->files.place;
+  if (!resume_read(&t->files, why))
+    return false;
+  if (!t->files.earlier)
+    return true;
+  t->bytes = place->text, t->documents = place->documents, t->in_document = place->in_document;
+  return texts_resume(&t->texts, place, why);
+}
+
 bool tokenize(const TokenizeRequest *request) {
   char why[PD_WHY] = "";
   Tokenizing t = {.request = request, .start = seconds_now(), .files.request = request};
@@ -433,7 +446,7 @@ bool tokenize(const TokenizeRequest *request) {
   if (good) {
     t.files.end = t.end;
     t.files.bytes = pd_tokenizer_size(t.tokenizer) <= 65536 ? 2 : 4;
-    good = write_all(&t, why);
+    good = (!request->resume || resume(&t, why)) && write_all(&t, why);
   }
   pd_template_close(t.chats.template);
   pd_tokenizer_close(t.tokenizer);

@@ -18,6 +18,7 @@ typedef struct TokenizeRequest {
   const char *field; /* NULL: "text" */
   const char *end;   /* token after each document; NULL: the tokenizer's own; "none" */
   int64_t shard;     /* maximum tokens per file, with files STEM_000000.bin and so on; 0: one file */
+  bool resume;       /* of shards: keep complete ones when the call ends early, and continue after them */
   int threads;       /* 0: all processors */
   int64_t part;      /* minimum bytes of a part for a thread; 0: 256 KiB */
   bool quiet;
