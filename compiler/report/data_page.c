@@ -27,6 +27,28 @@ static void add_figures(Text *t, const DataView *v) {
   text_add(t, "</section>\n");
 }
 
+static void add_model(Text *t, const DataView *v) {
+  text_add(t, "<section><h2>Inputs of ");
+  page_add_plain(t, v->model);
+  text_add(t, "</h2>\n<table>\n");
+  for (int i = 0; i < v->inputs.n; i++) {
+    const char *cells[] = {v->inputs.at[i].name, v->inputs.at[i].type, v->inputs.at[i].source};
+    text_add(t, "<tr>");
+    for (int k = 0; k < 3; k++) {
+      text_add(t, "<td>");
+      page_add_plain(t, cells[k]);
+      text_add(t, "</td>");
+    }
+    text_add(t, "</tr>\n");
+  }
+  text_add(t, "</table>\n<p class=\"hint\">%s samples an epoch", with_commas(v->samples_of_epoch));
+  if (v->unread) {
+    text_add(t, "; not read: ");
+    page_add_plain(t, v->unread);
+  }
+  text_add(t, "</p></section>\n");
+}
+
 /* One row of a chart of bars. */
 static void add_bar(Text *t, const char *name, int64_t n, int64_t most) {
   text_add(t, "<span>");
@@ -111,6 +133,8 @@ bool data_page(const DataView *v, const char *output) {
     add_lengths(&body, v);
   if (v->classes.n)
     add_classes(&body, v);
+  if (v->model)
+    add_model(&body, v);
   if (v->samples.n)
     add_samples(&body, v);
   if (v->images.n) {

@@ -2,6 +2,7 @@
 #ifndef PDC_TOKENIZE_INTERNAL_H
 #define PDC_TOKENIZE_INTERNAL_H
 
+#include "data/data.h"
 #include "shared/beside.h"
 #include "shared/why.h"
 #include "template/template.h"
@@ -19,6 +20,13 @@ bool label_padding(const char *tokenizer, const struct pd_tokenizer *t, int32_t 
 
 bool is_of_images(const char *path); /* a folder, or by its name a tar or zip file */
 bool view_images(DataView *v, const char *path, char *why);
+
+/* ---- show_model.c: whether a file fits a model ------------------------------------------------------ */
+
+/* Each sets the view's inputs and number of samples. */
+bool archive_fits(DataView *v, const struct pd_array *archive, const Graph *g, char *why);
+bool windows_fit(DataView *v, const struct pd_array *tokens, const Graph *g, char *why);
+bool images_fit(DataView *v, const Graph *g, char *why);
 
 /* ---- texts.c: texts in parts that threads encode ------------------------------------------------- */
 

@@ -1,7 +1,9 @@
 /* `pdc data --show` on a terminal. */
 #include "tokenize/internal.h"
 
+#include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 enum { BAR = 40, SHOWN_IMAGES = 3 };
 
@@ -40,8 +42,10 @@ static void print_text(const char *text, FILE *out) {
   }
 }
 
-/* Tokens with loss stand between [[ and ]]. */
+/* Tokens with loss stand between [[ and ]], on terminals also in green. */
 static void print_sample(const DataView *v, const DataSample *s, FILE *out) {
+  const bool colour = isatty(fileno(out)) && !getenv("NO_COLOR");
+  const char *begin = colour ? "\033[32m[[" : "[[", *end = colour ? "]]\033[0m" : "]]";
   if (v->kind != DATA_TOKENS)
     fprintf(out, "row %lld", (long long)s->row);
   if (v->kind == DATA_LABELS)
@@ -51,9 +55,9 @@ static void print_sample(const DataView *v, const DataSample *s, FILE *out) {
   fputs(v->kind != DATA_TOKENS ? ":\n" : "", out);
   fputs("  ", out);
   for (int i = 0; i < s->runs.n; i++) {
-    fputs(s->runs.at[i].loss ? "[[" : "", out);
+    fputs(s->runs.at[i].loss ? begin : "", out);
     print_text(s->runs.at[i].text, out);
-    fputs(s->runs.at[i].loss ? "]]" : "", out);
+    fputs(s->runs.at[i].loss ? end : "", out);
   }
   fprintf(out, "%s\n", s->cut ? " ..." : "");
 }
@@ -78,10 +82,33 @@ static void print_images(const DataView *v, FILE *out) {
   }
 }
 
+/* A table of the model's inputs. */
+static void print_model(const DataView *v, FILE *out) {
+  int name = 0, type = 0;
+  for (int i = 0; i < v->inputs.n; i++) {
+    const int a = (int)strlen(v->inputs.at[i].name), b = (int)strlen(v->inputs.at[i].type);
+    name = a > name ? a : name;
+    type = b > type ? b : type;
+  }
+  fprintf(out, "%s takes %s sample%s an epoch", v->model, with_commas(v->samples_of_epoch),
+          v->samples_of_epoch == 1 ? "" : "s");
+  if (v->documents)
+    fprintf(out, " of %s document%s, %.1f %% padding", with_commas(v->documents), v->documents == 1 ? "" : "s",
+            100 * v->padding);
+  fputs(":\n", out);
+  for (int i = 0; i < v->inputs.n; i++)
+    fprintf(out, "  %-*s  %-*s  %s\n", name, v->inputs.at[i].name, type, v->inputs.at[i].type,
+            v->inputs.at[i].source);
+  if (v->unread)
+    fprintf(out, "  not read: %s\n", v->unread);
+}
+
 void data_print(const DataView *v, FILE *out) {
   const char *path = plain_path(v->path);
   if (v->kind == DATA_IMAGES) {
     print_images(v, out);
+    if (v->model)
+      print_model(v, out);
     return;
   }
   if (v->kind == DATA_TOKENS)
@@ -98,6 +125,8 @@ void data_print(const DataView *v, FILE *out) {
   if (v->kind == DATA_LABELS)
     fprintf(out, "%d label%s, with rows:\n", v->classes.n, v->classes.n == 1 ? "" : "s");
   print_classes(v, out);
+  if (v->model)
+    print_model(v, out);
   for (int i = 0; i < v->samples.n; i++)
     print_sample(v, &v->samples.at[i], out);
 }

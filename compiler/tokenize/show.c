@@ -270,7 +270,7 @@ static void close_samples(Samples *s) {
   }
 }
 
-static bool view_tokens(DataView *v, const char *path, const char *tokenizer, char *why) {
+static bool view_tokens(DataView *v, const char *path, const char *tokenizer, const Graph *model, char *why) {
   Samples s = {.pad = -1};
   struct pd_array file = {.path = path};
   signals_watch(NULL);
@@ -280,7 +280,9 @@ static bool view_tokens(DataView *v, const char *path, const char *tokenizer, ch
   bool good = t && open_samples(&s, &file, why);
   if (good && s.labels)
     good = label_padding(tokenizer, t, &s.pad, why);
-  good = good && view(&s, path, t, v, why);
+  good = good && view(&s, path, t, v, why) &&
+         (!model || (v->kind == DATA_TOKENS ? windows_fit(v, &s.array[OF_TOKENS], model, why)
+                                            : archive_fits(v, &file, model, why)));
   pd_tokenizer_close(t);
   close_samples(&s);
   unmap_watched(map);
@@ -288,10 +290,11 @@ static bool view_tokens(DataView *v, const char *path, const char *tokenizer, ch
   return good;
 }
 
-bool data_view(DataView *v, const char *path, const char *tokenizer) {
+bool data_view(DataView *v, const char *path, const char *tokenizer, const Graph *model) {
   char why[PD_WHY] = "";
   *v = (DataView){.path = path};
-  const bool good = is_of_images(path) ? view_images(v, path, why) : view_tokens(v, path, tokenizer, why);
+  const bool good = is_of_images(path) ? view_images(v, path, why) && (!model || images_fit(v, model, why))
+                                       : view_tokens(v, path, tokenizer, model, why);
   if (!good)
     error_at(NO_SPAN, "PD0661", "%s", why);
   return good;

@@ -3,6 +3,7 @@
 #define PDC_TOKENIZE_H
 
 #include "base/base.h"
+#include "graph/graph.h"
 
 /* Tokens whose prediction counts in the loss. TURNS: texts are whole. */
 typedef enum { LOSS_TURNS, LOSS_LAST_TURN, LOSS_ALL } LossOn;
@@ -67,6 +68,11 @@ typedef struct DataImage {
   bool png;
 } DataImage;
 
+/* An input of a model, and where it comes from. */
+typedef struct DataInput {
+  const char *name, *type, *source; /* "tokens[128]", "token(256)", "array 'tokens'" */
+} DataInput;
+
 /* A file of samples, of tokens, or of images, as texts and pages show it. */
 typedef struct DataView {
   const char *path;
@@ -77,10 +83,16 @@ typedef struct DataView {
   Vec(DataSample) samples;
   Vec(DataClass) classes;
   Vec(DataImage) images;
+  const char *model;        /* NULL: none */
+  Vec(DataInput) inputs;    /* of the model, in their order */
+  int64_t samples_of_epoch; /* of the model */
+  int64_t documents;        /* in windows that end with them; 0: windows cross their ends */
+  const char *unread;       /* arrays that the model does not read; NULL: none */
 } DataView;
 
-/* Reads what is shown of a file, or of a folder of images. tokenizer: as in a request. False after a diagnostic. */
-bool data_view(DataView *v, const char *path, const char *tokenizer);
+/* Reads what is shown of a file, or of a folder of images. tokenizer: as in a request. model: an elaborated graph, whose inputs
+ * the file must fit; NULL: none. False after a diagnostic. */
+bool data_view(DataView *v, const char *path, const char *tokenizer, const Graph *model);
 /* The first and the last position of a bin; false: the bin has none. */
 bool data_bin(const DataView *v, int bin, int64_t *from, int64_t *to);
 void data_print(const DataView *v, FILE *out);
