@@ -243,7 +243,7 @@ static bool allocate_row(Samples *s, char *why) {
 }
 
 static bool view(Samples *s, const char *path, const struct pd_tokenizer *t, DataView *v, char *why) {
-  if (!s->rows)
+  if (!s->rows || !s->length)
     return pd_refuse(why, "'%s' is empty", path);
   if (!allocate_row(s, why) || (s->labels && !find_pad(s, why)) || !count(s, v, why))
     return false;
