@@ -21,6 +21,11 @@ bool label_padding(const char *tokenizer, const struct pd_tokenizer *t, int32_t 
 bool is_of_images(const char *path); /* a folder, or by its name a tar or zip file */
 bool view_images(DataView *v, const char *path, char *why);
 
+/* ---- show.c ----------------------------------------------------------------------------------------- */
+
+/* Replaces an archive by its array of this name. *unpacked: to be freed, also after a failure; NULL before. */
+bool open_npz_array(struct pd_array *a, const char *name, void **unpacked, char *why);
+
 /* ---- show_model.c: whether a file fits a model ------------------------------------------------------ */
 
 /* Each sets the view's inputs and number of samples. */

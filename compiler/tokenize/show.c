@@ -26,21 +26,25 @@ typedef struct Samples {
 
 /* ---- reading ------------------------------------------------------------------------------------- */
 
+bool open_npz_array(struct pd_array *a, const char *name, void **unpacked, char *why) {
+  struct pd_zip_entry e;
+  if (!pd_npz_find(a, name, false, &e, why) || !pd_npz_open(a, &e, why))
+    return false;
+  if (e.method == PD_ZIP_DEFLATED) {
+    *unpacked = malloc(e.size + 1);
+    if (!*unpacked)
+      return pd_refuse(why, "'%s': no memory for the %" PRIu64 " bytes of '%s'", a->path, e.size, name);
+    if (!pd_npz_unpack(a, &e, *unpacked, why))
+      return false;
+  }
+  return pd_parse_npy(a, why);
+}
+
 /* Opens an array of whole numbers of the archive. */
 static bool open_array(Samples *s, const struct pd_array *archive, int i, char *why) {
   struct pd_array *a = &s->array[i];
-  struct pd_zip_entry e;
   *a = *archive;
-  if (!pd_npz_find(a, names[i], false, &e, why) || !pd_npz_open(a, &e, why))
-    return false;
-  if (e.method == PD_ZIP_DEFLATED) {
-    s->unpacked[i] = malloc(e.size + 1);
-    if (!s->unpacked[i])
-      return pd_refuse(why, "'%s': no memory for the %" PRIu64 " bytes of '%s'", a->path, e.size, names[i]);
-    if (!pd_npz_unpack(a, &e, s->unpacked[i], why))
-      return false;
-  }
-  if (!pd_parse_npy(a, why))
+  if (!open_npz_array(a, names[i], &s->unpacked[i], why))
     return false;
   if (i == OF_LABEL)
     return (a->row == 1 && !pd_is_float(a->type)) ||
@@ -127,7 +131,7 @@ static int by_value(const void *a, const void *b) {
   return (x > y) - (x < y);
 }
 
-/* The labels that occur, with their rows. labels: of all rows; they are sorted. */
+/* Counts the rows of each label. labels: of all rows, which are sorted here. */
 static void count_labels(int32_t *labels, int64_t n, DataView *v) {
   qsort(labels, (size_t)n, sizeof *labels, by_value);
   for (int64_t i = 0; i < n; i++) {

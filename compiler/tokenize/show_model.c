@@ -1,5 +1,4 @@
 /* `pdc data --show FILE MODEL`: where each input of a model comes from, checked by the rules of the model's programs. */
-#include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -48,17 +47,7 @@ static const char *source_of_derived(const struct pd_input *all, int i) {
 static bool array_fits(const struct pd_array *archive, const struct pd_input *in, int64_t ignored, int64_t *rows,
                        void **unpacked, char *why) {
   struct pd_array a = *archive;
-  struct pd_zip_entry e;
-  if (!pd_npz_find(&a, in->name, false, &e, why) || !pd_npz_open(&a, &e, why))
-    return false;
-  if (e.method == PD_ZIP_DEFLATED) {
-    *unpacked = malloc(e.size + 1);
-    if (!*unpacked)
-      return pd_refuse(why, "'%s': no memory for the %" PRIu64 " bytes of '%s'", a.path, e.size, in->name);
-    if (!pd_npz_unpack(&a, &e, *unpacked, why))
-      return false;
-  }
-  if (!pd_parse_npy(&a, why) || !pd_array_fits(&a, in, why))
+  if (!open_npz_array(&a, in->name, unpacked, why) || !pd_array_fits(&a, in, why))
     return false;
   if (*rows >= 0 && a.rows != *rows)
     return pd_refuse(why, "'%s': '%s' has %lld rows, and another array %lld", a.path, in->name, (long long)a.rows,

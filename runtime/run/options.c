@@ -289,7 +289,7 @@ static bool parse_change(const char *text, size_t n, struct pd_augment *a) {
 }
 
 /* Parses changes with commas between them. */
-/* What to write instead of names and sizes of torchvision; "": unknown. */
+/* Help for names and sizes of torchvision; "": there is none. */
 static const char *help_of_change(const char *text, size_t n) {
   if (n >= 9 && !strncmp(text, "normali", 7))
     return ". help: leave it out; the model's input normalizes: image(mean = .., std = ..)";
