@@ -131,7 +131,7 @@ static int by_value(const void *a, const void *b) {
   return (x > y) - (x < y);
 }
 
-/* Counts the rows of each label. labels: of all rows, which are sorted here. */
+/* Counts the rows of each label, and sorts `labels`, which has one for each row. */
 static void count_labels(int32_t *labels, int64_t n, DataView *v) {
   qsort(labels, (size_t)n, sizeof *labels, by_value);
   for (int64_t i = 0; i < n; i++) {

@@ -73,7 +73,7 @@ typedef struct Hand {
   float bend_x, bend_y, phase, xx, xy, yx, yy, x, y;
 } Hand;
 
-/* odd: from 0 to 1, how far digits are turned, slanted and moved. */
+/* odd: scale of turn, slant and offset, from 0 to 1. */
 static Hand new_hand(Draw *d, float odd) {
   Hand h = {uniform(d, -.06f, .06f), uniform(d, -.06f, .06f), uniform(d, 0, 6.28f), 0, 0, 0, 0, 0, 0};
   float turn = odd * uniform(d, -.3f, .3f), slant = odd * uniform(d, -.35f, .35f);
