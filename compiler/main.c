@@ -40,9 +40,13 @@ static bool tokenize_files(const Options *o) {
   return tokenize(&request);
 }
 
-static bool show_data(const Options *o) {
+static bool show_data(Compilation *c) {
+  const Options *o = &c->options;
   DataView v;
-  if (!data_view(&v, o->shown_data, o->tokens.tokenizer) || (o->data_page && !data_page(&v, o->data_page)))
+  if (o->input && !compile(c, "elaborate"))
+    return false;
+  if (!data_view(&v, o->shown_data, o->tokens.tokenizer, o->input ? c->graph : NULL) ||
+      (o->data_page && !data_page(&v, o->data_page)))
     return false;
   data_print(&v, stdout);
   return true;
@@ -75,7 +79,7 @@ static bool run_command(Compilation *c) {
   case COMMAND_HELP: print_help(o->files.n ? o->files.at[0] : NULL); return true;
   case COMMAND_PROFILE: return profile_command(c);
   case COMMAND_TOKENIZE: return tokenize_files(o);
-  case COMMAND_DATA: return show_data(o);
+  case COMMAND_DATA: return show_data(c);
   case COMMAND_PLAN: return plan_command(c);
   case COMMAND_SHOW: return show_command(c);
   case COMMAND_LSP: return lsp_serve(STDIN_FILENO, stdout);

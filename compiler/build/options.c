@@ -534,6 +534,8 @@ static void check_samples(const Options *o) {
     usage("%s needs --length N, the positions of a sample", needs);
   if (t->labels && (t->template || t->loss_on || t->pack))
     usage("--labels is for texts: --chat-template, --loss-on and --pack are for chats");
+  if (t->resume && !t->shard)
+    usage("--resume needs --shard N: it continues after the complete files of an earlier call");
   if (t->length && t->shard)
     usage("--shard is for files of tokens, not for the samples of --length");
 }
@@ -542,8 +544,10 @@ static void check_samples(const Options *o) {
 static void check_input(const Options *o) {
   if (o->input && (o->command == COMMAND_DOCTOR || o->command == COMMAND_LSP))
     usage("pdc %s takes no file: '%s'", command->name, o->input);
-  if (o->command == COMMAND_DATA && (o->input || !o->shown_data))
-    usage("data needs --show FILE%s", o->input ? format(", and takes no other file: '%s'", o->input) : "");
+  if (o->command == COMMAND_DATA && !o->input && (o->define.n || o->include.n))
+    usage("-D and -I need a model: pdc data --show FILE -D NAME=VALUE MODEL");
+  if (o->command == COMMAND_DATA && !o->shown_data)
+    usage("data needs --show FILE%s", o->input ? format(" beside the model '%s'", o->input) : "");
   if (o->command == COMMAND_DATA)
     return;
   if (o->input || o->command == COMMAND_DOCTOR || o->command == COMMAND_LSP || takes_words(o->command)) {

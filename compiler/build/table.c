@@ -16,9 +16,9 @@
 #define AT(member) offsetof(Options, member)
 static const Option options[] = {
     /* model */
-    {"-D", "NAME=VALUE", LIST, AT(define), NULL, GROUP_MODEL, ON_COMPILED, 0,
+    {"-D", "NAME=VALUE", LIST, AT(define), NULL, GROUP_MODEL, ON_COMPILED | ON_DATA, 0,
      "set a model attribute, a training setting or an optimizer argument"},
-    {"-I", "DIR", LIST, AT(include), NULL, GROUP_MODEL, ON_COMPILED, 0,
+    {"-I", "DIR", LIST, AT(include), NULL, GROUP_MODEL, ON_COMPILED | ON_DATA, 0,
      "another directory to search for `use` files"},
     {"--lora", "SETTINGS", LORA, AT(lora), NULL, GROUP_MODEL, ON_MODELS, 0,
      "train adapters of linear layers: r=8,alpha=16,targets=\"q_proj|v_proj\""},
@@ -173,6 +173,8 @@ static const Option options[] = {
      "type of matrices: f16, q8_0 or f32 (default f16); vectors are f32"},
     {"--shard", "N", COUNT, AT(tokens.shard), NULL, GROUP_OUTPUT, ON_TOKENIZE, 0,
      "largest number of tokens in a file; -o x.bin then names x_000000.bin, .."},
+    {"--resume", NULL, FLAG, AT(tokens.resume), NULL, GROUP_OUTPUT, ON_TOKENIZE, 0,
+     "--shard: keep complete files of an interrupted call, and continue there"},
     {"--report", NULL, FLAG, AT(report), NULL, GROUP_OUTPUT, ON_PLAN, 0,
      "also write an HTML page about the plan, NAME.plan.html"},
     {"--depth", "N", COUNT, AT(depth), NULL, GROUP_OUTPUT, ON_SHOW, 0,
@@ -293,9 +295,9 @@ static const CommandLine commands[] = {
     {"data",
      COMMAND_DATA,
      0,
-     {"--show FILE [--tokenizer PATH]", NULL},
+     {"--show FILE [--tokenizer PATH] [MODEL]", NULL},
      "describe a data file: counts, lengths, positions with loss, decoded samples",
-     "In a decoded sample, [[ and ]] enclose the tokens with loss."},
+     "In a decoded sample, [[ and ]] enclose the tokens with loss. With MODEL, also where each input comes from; a file that does not fit is an error."},
     {"import",
      COMMAND_IMPORT,
      0,

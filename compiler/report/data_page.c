@@ -9,22 +9,44 @@ static void add_figure(Text *t, const char *value, const char *name) {
   text_add(t, "</b><span>%s</span></div>\n", name);
 }
 
+static bool has_rows(const DataView *v) { return v->kind == DATA_ROWS || v->kind == DATA_LABELS; }
+
 static void add_figures(Text *t, const DataView *v) {
   text_add(t, "<section id=\"figures\">\n");
-  add_figure(t, with_commas(v->rows),
-             v->kind == DATA_ROWS     ? "rows"
-             : v->kind == DATA_TOKENS ? "tokens"
-                                      : "images");
-  if (v->kind == DATA_ROWS) {
+  add_figure(t, with_commas(v->rows), has_rows(v) ? "rows" : v->kind == DATA_TOKENS ? "tokens" : "images");
+  if (has_rows(v))
     add_figure(t, format("%lld", (long long)v->length), "positions of a row");
+  if (v->kind == DATA_ROWS)
     add_figure(t, format("%.1f %%", 100 * v->loss), "with loss");
+  if (has_rows(v))
     add_figure(t, format("%.1f %%", 100 * v->padding), "padding");
-  }
-  if (v->kind == DATA_IMAGES)
-    add_figure(t, format("%d", v->classes.n), "classes");
-  else
+  if (v->kind == DATA_IMAGES || v->kind == DATA_LABELS)
+    add_figure(t, format("%d", v->classes.n), v->kind == DATA_IMAGES ? "classes" : "labels");
+  if (v->kind != DATA_IMAGES)
     add_figure(t, format("%lld to %lld", (long long)v->least, (long long)v->most), "tokens used");
   text_add(t, "</section>\n");
+}
+
+static void add_model(Text *t, const DataView *v) {
+  text_add(t, "<section><h2>Inputs of ");
+  page_add_plain(t, v->model);
+  text_add(t, "</h2>\n<table>\n");
+  for (int i = 0; i < v->inputs.n; i++) {
+    const char *cells[] = {v->inputs.at[i].name, v->inputs.at[i].type, v->inputs.at[i].source};
+    text_add(t, "<tr>");
+    for (int k = 0; k < 3; k++) {
+      text_add(t, "<td>");
+      page_add_plain(t, cells[k]);
+      text_add(t, "</td>");
+    }
+    text_add(t, "</tr>\n");
+  }
+  text_add(t, "</table>\n<p class=\"hint\">%s samples an epoch", with_commas(v->samples_of_epoch));
+  if (v->unread) {
+    text_add(t, "; not read: ");
+    page_add_plain(t, v->unread);
+  }
+  text_add(t, "</p></section>\n");
 }
 
 /* One row of a chart of bars. */
@@ -51,10 +73,11 @@ static void add_lengths(Text *t, const DataView *v) {
 static void add_classes(Text *t, const DataView *v) {
   int64_t most = 0;
   for (int c = 0; c < v->classes.n; c++)
-    most = v->classes.at[c].images > most ? v->classes.at[c].images : most;
-  text_add(t, "<section><h2>Images by class</h2>\n<div class=\"memory\">\n");
+    most = v->classes.at[c].samples > most ? v->classes.at[c].samples : most;
+  text_add(t, "<section><h2>%s</h2>\n<div class=\"memory\">\n",
+           v->kind == DATA_IMAGES ? "Images by class" : "Rows by label");
   for (int c = 0; c < v->classes.n; c++)
-    add_bar(t, v->classes.at[c].name, v->classes.at[c].images, most);
+    add_bar(t, v->classes.at[c].name, v->classes.at[c].samples, most);
   text_add(t, "</div></section>\n");
 }
 
@@ -64,8 +87,10 @@ static void add_samples(Text *t, const DataView *v) {
     text_add(t, "<p class=\"hint\">Tokens with loss are <mark>marked</mark>.</p>\n");
   for (int i = 0; i < v->samples.n; i++) {
     const DataSample *s = &v->samples.at[i];
-    if (v->kind == DATA_ROWS)
-      text_add(t, "<h3>Row %lld</h3>\n", (long long)s->row);
+    if (has_rows(v))
+      text_add(t, "<h3>Row %lld%s%s</h3>\n", (long long)s->row,
+               v->kind == DATA_LABELS ? format(", label %d", (int)s->label) : "",
+               s->second >= 0 ? format(", type 1 from position %lld", (long long)s->second) : "");
     text_add(t, "<pre class=\"sample\">");
     for (int k = 0; k < s->runs.n; k++) {
       text_add(t, s->runs.at[k].loss ? "<mark>" : "");
@@ -104,10 +129,12 @@ static void add_image(Text *t, const DataImage *m) {
 bool data_page(const DataView *v, const char *output) {
   Text body = {0};
   add_figures(&body, v);
-  if (v->kind == DATA_ROWS)
+  if (has_rows(v))
     add_lengths(&body, v);
   if (v->classes.n)
     add_classes(&body, v);
+  if (v->model)
+    add_model(&body, v);
   if (v->samples.n)
     add_samples(&body, v);
   if (v->images.n) {

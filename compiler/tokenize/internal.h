@@ -2,19 +2,36 @@
 #ifndef PDC_TOKENIZE_INTERNAL_H
 #define PDC_TOKENIZE_INTERNAL_H
 
+#include "data/data.h"
 #include "shared/beside.h"
 #include "shared/why.h"
 #include "template/template.h"
 #include "tokenize/tokenize.h"
 #include "tokens/tokenizer.h"
 
+/* The number of a tokenizer's files, and their paths. */
+int tokenizer_files(const char *name, char *path[2]);
 /* The tokenizer of a request. NULL after filling `why`. */
 struct pd_tokenizer *tokenizer_of(const char *name, char *why);
+/* Sets *pad to the token behind texts with labels; -1: the tokenizer names none. */
+bool label_padding(const char *tokenizer, const struct pd_tokenizer *t, int32_t *pad, char *why);
 
 /* ---- show_images.c ---------------------------------------------------------------------------------- */
 
 bool is_of_images(const char *path); /* a folder, or by its name a tar or zip file */
 bool view_images(DataView *v, const char *path, char *why);
+
+/* ---- show.c ----------------------------------------------------------------------------------------- */
+
+/* Replaces an archive by its array of this name. *unpacked: to be freed, also after a failure; NULL before. */
+bool open_npz_array(struct pd_array *a, const char *name, void **unpacked, char *why);
+
+/* ---- show_model.c: whether a file fits a model ------------------------------------------------------ */
+
+/* Each sets the view's inputs and number of samples. */
+bool archive_fits(DataView *v, const struct pd_array *archive, const Graph *g, char *why);
+bool windows_fit(DataView *v, const struct pd_array *tokens, const Graph *g, char *why);
+bool images_fit(DataView *v, const Graph *g, char *why);
 
 /* ---- texts.c: texts in parts that threads encode ------------------------------------------------- */
 
@@ -22,6 +39,8 @@ bool view_images(DataView *v, const char *path, char *why);
 typedef struct Part {
   const char *path, *at;
   size_t bytes;
+  int file; /* of the request, at this offset */
+  size_t offset;
   int64_t line;     /* of *.jsonl, from 1; 0: a text */
   bool first, last; /* of its document */
   int32_t *tokens;  /* malloc'd */
@@ -53,7 +72,16 @@ typedef struct Batch {
   int n_maps;
 } Batch;
 
+/* Where a part begins, and what was written before it. */
+typedef struct Place {
+  int file;             /* of the request */
+  int64_t offset, line; /* lines before it */
+  int64_t text, documents, in_document, tokens;
+} Place;
+
 bool texts_open(Texts *t, const TokenizeRequest *request, const struct pd_tokenizer *tokenizer, char *why);
+/* Continues at a place of an earlier call. */
+bool texts_resume(Texts *t, const Place *place, char *why);
 /* Some parts in the order of the files, of about 16 MiB; none at the end. */
 bool texts_next(Texts *t, Batch *b, char *why);
 void texts_close(Texts *t);
@@ -139,12 +167,17 @@ typedef struct TokenFiles {
   int32_t end;        /* token after documents; below 0: none */
   int64_t n, in_file; /* tokens in total, and in the open file */
   int files;          /* number of files begun */
-  Shard *shards;      /* with their final names, the last first */
+  Shard *shards;      /* with their final names, the last first; --resume keeps them: none */
+  uint64_t call;      /* of --resume: a checksum of the texts and options */
+  Place place;        /* of the part that is being written */
+  int64_t skip;       /* tokens from the place on that earlier shards have */
+  int64_t earlier;    /* tokens of earlier calls */
   bool open;
   struct pd_output output;
   const char *path; /* of the file that is open */
 } TokenFiles;
 
+enum { SHARD_HEADER = 1024 }; /* bytes */
 /* A path without characters that terminals interpret, for messages. */
 const char *plain_path(const char *path);
 /* train.bin, or of shards train_000000.bin. */
@@ -158,6 +191,15 @@ bool open_beside(struct pd_output *o, const char *path);
 bool close_beside(struct pd_output *o, bool ok);
 /* Completes the last file; or, unless good, removes the shards of this call and leaves an earlier output as it was. */
 bool files_close(TokenFiles *f, bool good, char *why);
+
+/* ---- resume.c: shards of an interrupted call ----------------------------------------------------- */
+
+bool resume_is_possible(const TokenizeRequest *request); /* an earlier call left its place */
+/* Identifies the call, and continues an earlier one: sets its place, and the number of complete shards. */
+bool resume_read(TokenFiles *f, char *why);
+/* Writes the place after a complete shard. */
+bool resume_write(const TokenFiles *f, char *why);
+void resume_end(const TokenizeRequest *request); /* all shards are complete */
 
 /* ---- ending.c: signals and shortened files ------------------------------------------------------ */
 

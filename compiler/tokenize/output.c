@@ -9,7 +9,14 @@
 
 #include "tokenize/internal.h"
 
-enum { HEADER = 256, U16 = 20240520, U16_VERSION = 1, U32 = 20240801, U32_VERSION = 7, AT_ONCE = 1 << 16 };
+enum {
+  HEADER = SHARD_HEADER / sizeof(int32_t),
+  U16 = 20240520,
+  U16_VERSION = 1,
+  U32 = 20240801,
+  U32_VERSION = 7,
+  AT_ONCE = 1 << 16
+};
 
 const char *plain_path(const char *path) {
   char *plain = format("%s", path);
@@ -55,7 +62,7 @@ bool output_may_be_written(const TokenizeRequest *request, char *why) {
                          ? ". help: give --length N, the positions of a sample"
                          : "");
   if (request->shard)
-    return refuse_shards(request, why);
+    return resume_is_possible(request) || refuse_shards(request, why);
   if (lstat(output, &st))
     return true;
   if (!S_ISREG(st.st_mode))
@@ -109,13 +116,13 @@ static bool complete(TokenFiles *f, char *why) {
   f->open = false;
   signals_hold(true); /* until the shard is in the list */
   good = pd_output_close(&f->output, good) || refuse_write(f, why);
-  if (good && f->request->shard) {
+  if (good && f->request->shard && !f->request->resume) {
     Shard *s = alloc(sizeof *s);
     *s = (Shard){f->path, f->shards};
     f->shards = s;
   }
   signals_hold(false);
-  return good;
+  return good && (!f->request->resume || resume_write(f, why));
 }
 
 static bool write_tokens(TokenFiles *f, const int32_t *tokens, int64_t n) {
@@ -134,6 +141,9 @@ static bool write_tokens(TokenFiles *f, const int32_t *tokens, int64_t n) {
 
 bool files_add(TokenFiles *f, const int32_t *tokens, int64_t n, char *why) {
   const int64_t most = f->request->shard ? f->request->shard : INT32_MAX;
+  const int64_t skipped = n < f->skip ? n : f->skip;
+  f->skip -= skipped, f->n += skipped;
+  tokens += skipped, n -= skipped;
   while (n > 0) {
     if (f->open && f->in_file == most) {
       if (!f->request->shard)
@@ -160,5 +170,7 @@ bool files_close(TokenFiles *f, bool good, char *why) {
     close_beside(&f->output, false);
   for (const Shard *s = f->shards; s && !good; s = s->before)
     unlink(s->path);
+  if (good)
+    resume_end(f->request);
   return good;
 }

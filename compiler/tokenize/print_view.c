@@ -1,7 +1,9 @@
 /* `pdc data --show` on a terminal. */
 #include "tokenize/internal.h"
 
+#include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 enum { BAR = 40, SHOWN_IMAGES = 3 };
 
@@ -40,17 +42,29 @@ static void print_text(const char *text, FILE *out) {
   }
 }
 
-/* Tokens with loss stand between [[ and ]]. */
+/* Tokens with loss stand between [[ and ]], on terminals also in green. */
 static void print_sample(const DataView *v, const DataSample *s, FILE *out) {
-  if (v->kind == DATA_ROWS)
-    fprintf(out, "row %lld:\n", (long long)s->row);
+  const bool colour = isatty(fileno(out)) && !getenv("NO_COLOR");
+  const char *begin = colour ? "\033[32m[[" : "[[", *end = colour ? "]]\033[0m" : "]]";
+  if (v->kind != DATA_TOKENS)
+    fprintf(out, "row %lld", (long long)s->row);
+  if (v->kind == DATA_LABELS)
+    fprintf(out, ", label %d", (int)s->label);
+  if (s->second >= 0)
+    fprintf(out, ", type 1 from position %lld", (long long)s->second);
+  fputs(v->kind != DATA_TOKENS ? ":\n" : "", out);
   fputs("  ", out);
   for (int i = 0; i < s->runs.n; i++) {
-    fputs(s->runs.at[i].loss ? "[[" : "", out);
+    fputs(s->runs.at[i].loss ? begin : "", out);
     print_text(s->runs.at[i].text, out);
-    fputs(s->runs.at[i].loss ? "]]" : "", out);
+    fputs(s->runs.at[i].loss ? end : "", out);
   }
   fprintf(out, "%s\n", s->cut ? " ..." : "");
+}
+
+static void print_classes(const DataView *v, FILE *out) {
+  for (int c = 0; c < v->classes.n; c++)
+    fprintf(out, "  %s: %s\n", plain_path(v->classes.at[c].name), with_commas(v->classes.at[c].samples));
 }
 
 static void print_images(const DataView *v, FILE *out) {
@@ -59,8 +73,7 @@ static void print_images(const DataView *v, FILE *out) {
     fprintf(out, " in %d class%s\n", v->classes.n, v->classes.n == 1 ? "" : "es");
   else
     fprintf(out, " without classes\n");
-  for (int c = 0; c < v->classes.n; c++)
-    fprintf(out, "  %s: %s\n", plain_path(v->classes.at[c].name), with_commas(v->classes.at[c].images));
+  print_classes(v, out);
   for (int i = 0; i < SHOWN_IMAGES && i < v->images.n; i++) {
     const int at = v->images.n <= SHOWN_IMAGES ? i : i * (v->images.n - 1) / (SHOWN_IMAGES - 1);
     const DataImage *m = &v->images.at[at];
@@ -69,20 +82,51 @@ static void print_images(const DataView *v, FILE *out) {
   }
 }
 
+/* A table of the model's inputs. */
+static void print_model(const DataView *v, FILE *out) {
+  int name = 0, type = 0;
+  for (int i = 0; i < v->inputs.n; i++) {
+    const int a = (int)strlen(v->inputs.at[i].name), b = (int)strlen(v->inputs.at[i].type);
+    name = a > name ? a : name;
+    type = b > type ? b : type;
+  }
+  fprintf(out, "%s takes %s sample%s an epoch", v->model, with_commas(v->samples_of_epoch),
+          v->samples_of_epoch == 1 ? "" : "s");
+  if (v->documents)
+    fprintf(out, " of %s document%s, %.1f %% padding", with_commas(v->documents), v->documents == 1 ? "" : "s",
+            100 * v->padding);
+  fputs(":\n", out);
+  for (int i = 0; i < v->inputs.n; i++)
+    fprintf(out, "  %-*s  %-*s  %s\n", name, v->inputs.at[i].name, type, v->inputs.at[i].type,
+            v->inputs.at[i].source);
+  if (v->unread)
+    fprintf(out, "  not read: %s\n", v->unread);
+}
+
 void data_print(const DataView *v, FILE *out) {
   const char *path = plain_path(v->path);
   if (v->kind == DATA_IMAGES) {
     print_images(v, out);
+    if (v->model)
+      print_model(v, out);
     return;
   }
-  if (v->kind == DATA_ROWS) {
-    fprintf(out, "%s: %s row%s of %lld positions, tokens %lld to %lld\n%.1f %% with loss, %.1f %% padding\n", path,
-            with_commas(v->rows), v->rows == 1 ? "" : "s", (long long)v->length, (long long)v->least,
-            (long long)v->most, 100 * v->loss, 100 * v->padding);
-    print_lengths(v, out);
-  } else
+  if (v->kind == DATA_TOKENS)
     fprintf(out, "%s: %s token%s, %lld to %lld\n", path, with_commas(v->rows), v->rows == 1 ? "" : "s",
             (long long)v->least, (long long)v->most);
+  else {
+    fprintf(out, "%s: %s row%s of %lld positions, tokens %lld to %lld\n", path, with_commas(v->rows),
+            v->rows == 1 ? "" : "s", (long long)v->length, (long long)v->least, (long long)v->most);
+    if (v->kind == DATA_ROWS)
+      fprintf(out, "%.1f %% with loss, ", 100 * v->loss);
+    fprintf(out, "%.1f %% padding\n", 100 * v->padding);
+    print_lengths(v, out);
+  }
+  if (v->kind == DATA_LABELS)
+    fprintf(out, "%d label%s, with rows:\n", v->classes.n, v->classes.n == 1 ? "" : "s");
+  print_classes(v, out);
+  if (v->model)
+    print_model(v, out);
   for (int i = 0; i < v->samples.n; i++)
     print_sample(v, &v->samples.at[i], out);
 }

@@ -79,7 +79,7 @@ static const char *count_image(DataView *v, const char *class) {
   if (!class)
     return NULL;
   const int c = class_named(v, class);
-  v->classes.at[c].images++;
+  v->classes.at[c].samples++;
   return v->classes.at[c].name;
 }
 

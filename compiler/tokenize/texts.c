@@ -54,6 +54,22 @@ bool texts_open(Texts *t, const TokenizeRequest *request, const struct pd_tokeni
   return true;
 }
 
+bool texts_resume(Texts *t, const Place *place, char *why) {
+  struct stat st;
+  t->file = place->file;
+  if (!map_next(t, why))
+    return false;
+  if ((size_t)place->offset >= t->size)
+    return pd_refuse(why, "'%s' has no byte at the offset %lld, where --resume continues",
+                     t->request->files[t->file], (long long)place->offset);
+  t->at = (size_t)place->offset;
+  t->line = place->line;
+  t->bytes = place->offset;
+  for (int i = 0; i < t->file; i++)
+    t->bytes += stat(t->request->files[i], &st) ? 0 : st.st_size;
+  return true;
+}
+
 static Part next_line(Texts *t) {
   const char *at = t->map + t->at, *newline = memchr(at, '\n', t->size - t->at);
   size_t bytes = newline ? (size_t)(newline - at) : t->size - t->at;
@@ -89,7 +105,7 @@ bool texts_next(Texts *t, Batch *b, char *why) {
     const char *path = t->request->files[t->file];
     if (t->at < t->size) {
       Part part = is_lines(path) ? next_line(t) : next_chunk(t);
-      part.path = path;
+      part.path = path, part.file = t->file, part.offset = t->at;
       t->at += part.bytes + (part.line > 0);
       b->part[b->n++] = part;
       bytes += part.bytes;

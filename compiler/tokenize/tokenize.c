@@ -2,6 +2,7 @@
 
 #include <cjson/cJSON.h>
 #include <inttypes.h>
+#include <math.h>
 #include <omp.h>
 #include <stdlib.h>
 #include <string.h>
@@ -17,8 +18,8 @@ enum { MOST_TOKENS = 1 << 22 }; /* of a vocabulary */
 
 static bool is_there(const char *path) { return access(path, R_OK) == 0; }
 
-/* Its files: of a folder tokenizer.json, or else GPT-2's two. */
-static int tokenizer_files(const char *name, char *path[2]) {
+/* Of a folder tokenizer.json, or else GPT-2's two. */
+int tokenizer_files(const char *name, char *path[2]) {
   struct stat st;
   const char *comma = strchr(name, ',');
   if (stat(name, &st) == 0 && S_ISDIR(st.st_mode)) {
@@ -113,7 +114,7 @@ static void take_numbers(Part *p, const struct pd_tokenizer *t, const cJSON *lis
     return;
   }
   cJSON_ArrayForEach(x, list) {
-    if (!cJSON_IsNumber(x) || x->valuedouble != (double)(int32_t)x->valuedouble || x->valuedouble < 0) {
+    if (!cJSON_IsNumber(x) || x->valuedouble < 0 || x->valuedouble != floor(x->valuedouble)) {
       pd_refuse(why, "element %lld of its list is not the number of a token", (long long)p->n);
       return;
     }
@@ -216,6 +217,8 @@ static bool add_part(Tokenizing *t, const Part *p, char *why) {
   const int n_prefix = pd_tokenizer_prefix(t->tokenizer, &prefix);
   if (p->n < 0 && !(t->rows && p->beyond && t->request->too_long == LONG_SKIP))
     return pd_refuse(why, "%s", p->why);
+  t->files.place = (Place){p->file,        (int64_t)p->offset, p->line ? p->line - 1 : 0, t->bytes, t->documents,
+                           t->in_document, t->files.n};
   t->bytes += (int64_t)p->bytes;
   if (t->labelled)
     return labelled_add(t->labelled, p, why);
@@ -244,7 +247,7 @@ static void tell_progress(Tokenizing *t) {
   t->told = now;
   fprintf(stderr, "\r%3.0f %%, %s tokens, %.2f million a second ",
           100.0 * (double)t->texts.bytes / (double)t->texts.all, with_commas(t->files.n),
-          (double)t->files.n / (now - t->start) * 1e-6);
+          (double)(t->files.n - t->files.earlier) / (now - t->start) * 1e-6);
 }
 
 static bool write_all(Tokenizing *t, char *why) {
@@ -296,7 +299,7 @@ static void tell(const Tokenizing *t) {
          t->files.n == 1 ? "" : "s", 8 * t->files.bytes, with_commas(t->documents), t->documents == 1 ? "" : "s",
          (double)t->bytes / (double)t->files.n);
   if (seconds > 1)
-    printf(", %.2f million tokens/s", (double)t->files.n / seconds * 1e-6);
+    printf(", %.2f million tokens/s", (double)(t->files.n - t->files.earlier) / seconds * 1e-6);
   printf("\n");
 }
 
@@ -363,31 +366,45 @@ static bool start_samples(Tokenizing *t, const struct pd_value *config, char *wh
 }
 
 /* The special token of the folder, or else the first of these texts that is a token; NULL: none. */
-static const char *special_or(Tokenizing *t, const struct pd_value *config, const char *name,
-                              const char *const texts[2]) {
-  const char *given = pd_special_token(config, name, &t->config);
+static const char *special_or(const struct pd_tokenizer *t, struct pd_arena *arena, const struct pd_value *config,
+                              const char *name, const char *const texts[2]) {
+  const char *given = pd_special_token(config, name, arena);
   for (int i = 0; i < 2 && !given; i++)
-    given = pd_tokenizer_token(t->tokenizer, texts[i]) >= 0 ? texts[i] : NULL;
+    given = pd_tokenizer_token(t, texts[i]) >= 0 ? texts[i] : NULL;
   return given;
+}
+
+static int32_t label_pad(const struct pd_tokenizer *t, struct pd_arena *arena, const struct pd_value *config) {
+  static const char *const pads[] = {"[PAD]", "<pad>"};
+  const char *pad = special_or(t, arena, config, "pad_token", pads);
+  return pad ? pd_tokenizer_token(t, pad) : -1;
+}
+
+bool label_padding(const char *tokenizer, const struct pd_tokenizer *t, int32_t *pad, char *why) {
+  struct pd_arena arena = {0};
+  struct pd_value config;
+  const bool good = !tokenizer || pd_tokenizer_config(tokenizer, &arena, &config, why);
+  *pad = tokenizer && good ? label_pad(t, &arena, &config) : -1;
+  pd_arena_free(&arena);
+  return good;
 }
 
 /* The token that ends a text: of labelled texts the separator. NULL: the folder names none. */
 static const char *end_of(Tokenizing *t, const struct pd_value *config) {
   static const char *const separators[] = {"[SEP]", "</s>"};
-  return t->request->labels ? special_or(t, config, "sep_token", separators)
+  return t->request->labels ? special_or(t->tokenizer, &t->config, config, "sep_token", separators)
                             : pd_special_token(config, "eos_token", &t->config);
 }
 
 /* RoBERTa's tokenizers have the same token for separators and ends. */
 static bool start_labels(Tokenizing *t, const struct pd_value *config, char *why) {
   const TokenizeRequest *request = t->request;
-  static const char *const pads[] = {"[PAD]", "<pad>"};
+  const int32_t pad = label_pad(t->tokenizer, &t->config, config);
   const char *separator = pd_special_token(config, "sep_token", &t->config),
-             *eos = pd_special_token(config, "eos_token", &t->config),
-             *pad = special_or(t, config, "pad_token", pads);
+             *eos = pd_special_token(config, "eos_token", &t->config);
   if (!request->tokenizer)
     return pd_refuse(why, "--labels needs --tokenizer DIR, a folder of Hugging Face");
-  if (!pad || pd_tokenizer_token(t->tokenizer, pad) < 0)
+  if (pad < 0)
     return pd_refuse(why, "the tokenizer names no token for padding, pad_token");
   if (t->end < 0 && request->end)
     return pd_refuse(
@@ -401,7 +418,18 @@ static bool start_labels(Tokenizing *t, const struct pd_value *config, char *why
                             .doubled = separator && eos && !strcmp(separator, eos),
                             .length = request->length,
                             .truncates = request->too_long == LONG_TRUNCATE};
-  return (t->labelled = labelled_open(request, pd_tokenizer_token(t->tokenizer, pad), why)) != NULL;
+  return (t->labelled = labelled_open(request, pad, why)) != NULL;
+}
+
+/* Continues an earlier call, if there is one. */
+static bool resume(Tokenizing *t, char *why) {
+  const Place *place = &t->files.place;
+  if (!resume_read(&t->files, why))
+    return false;
+  if (!t->files.earlier)
+    return true;
+  t->bytes = place->text, t->documents = place->documents, t->in_document = place->in_document;
+  return texts_resume(&t->texts, place, why);
 }
 
 bool tokenize(const TokenizeRequest *request) {
@@ -418,7 +446,7 @@ bool tokenize(const TokenizeRequest *request) {
   if (good) {
     t.files.end = t.end;
     t.files.bytes = pd_tokenizer_size(t.tokenizer) <= 65536 ? 2 : 4;
-    good = write_all(&t, why);
+    good = (!request->resume || resume(&t, why)) && write_all(&t, why);
   }
   pd_template_close(t.chats.template);
   pd_tokenizer_close(t.tokenizer);

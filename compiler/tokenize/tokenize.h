@@ -3,6 +3,7 @@
 #define PDC_TOKENIZE_H
 
 #include "base/base.h"
+#include "graph/graph.h"
 
 /* Tokens whose prediction counts in the loss. TURNS: texts are whole. */
 typedef enum { LOSS_TURNS, LOSS_LAST_TURN, LOSS_ALL } LossOn;
@@ -18,6 +19,7 @@ typedef struct TokenizeRequest {
   const char *field; /* NULL: "text" */
   const char *end;   /* token after each document; NULL: the tokenizer's own; "none" */
   int64_t shard;     /* maximum tokens per file, with files STEM_000000.bin and so on; 0: one file */
+  bool resume;       /* of shards: keep complete ones when the call ends early, and continue after them */
   int threads;       /* 0: all processors */
   int64_t part;      /* minimum bytes of a part for a thread; 0: 256 KiB */
   bool quiet;
@@ -46,12 +48,15 @@ typedef struct DataRun {
 typedef struct DataSample {
   int64_t row;
   Vec(DataRun) runs;
-  bool cut; /* the sample goes on */
+  bool cut;       /* the sample goes on */
+  int32_t label;  /* of DATA_LABELS */
+  int64_t second; /* the first position of type 1; -1: none */
 } DataSample;
 
+/* A class of images, or a label of rows. */
 typedef struct DataClass {
   const char *name;
-  int64_t images;
+  int64_t samples;
 } DataClass;
 
 /* A JPEG or PNG file. */
@@ -63,20 +68,31 @@ typedef struct DataImage {
   bool png;
 } DataImage;
 
+/* An input of a model, and where it comes from. */
+typedef struct DataInput {
+  const char *name, *type, *source; /* "tokens[128]", "token(256)", "array 'tokens'" */
+} DataInput;
+
 /* A file of samples, of tokens, or of images, as texts and pages show it. */
 typedef struct DataView {
   const char *path;
-  enum { DATA_ROWS, DATA_TOKENS, DATA_IMAGES } kind;
+  enum { DATA_ROWS, DATA_LABELS, DATA_TOKENS, DATA_IMAGES } kind;
   int64_t rows, length, least, most; /* length: positions of a row; least, most: tokens */
   double loss, padding;              /* shares of positions */
   int64_t bins[DATA_BINS];           /* rows by positions filled, each bin an eighth of `length` */
   Vec(DataSample) samples;
   Vec(DataClass) classes;
   Vec(DataImage) images;
+  const char *model;        /* NULL: none */
+  Vec(DataInput) inputs;    /* of the model, in their order */
+  int64_t samples_of_epoch; /* of the model */
+  int64_t documents;        /* in windows that end with them; 0: windows cross their ends */
+  const char *unread;       /* arrays that the model does not read; NULL: none */
 } DataView;
 
-/* Reads what is shown of a file, or of a folder of images. tokenizer: as in a request. False after a diagnostic. */
-bool data_view(DataView *v, const char *path, const char *tokenizer);
+/* Reads what is shown of a file, or of a folder of images. tokenizer: as in a request. model: an elaborated graph, whose inputs
+ * the file must fit; NULL: none. False after a diagnostic. */
+bool data_view(DataView *v, const char *path, const char *tokenizer, const Graph *model);
 /* The first and the last position of a bin; false: the bin has none. */
 bool data_bin(const DataView *v, int bin, int64_t *from, int64_t *to);
 void data_print(const DataView *v, FILE *out);

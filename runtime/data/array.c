@@ -70,6 +70,10 @@ static int64_t integer_at(const char *p, enum pd_element type) {
   }
 }
 
+int64_t pd_whole_number(const struct pd_array *a, int64_t row, int64_t i) {
+  return integer_at(a->map + a->first + row * a->stride + i * pd_element_bytes(a->type), a->type);
+}
+
 /* IEEE 754's binary16, exact, including denormals, infinities and NaN. */
 static float half_to_float(uint16_t h) {
   uint32_t sign = (uint32_t)(h & 0x8000) << 16, bits = (uint32_t)(h & 0x7fff) << 13;

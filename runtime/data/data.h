@@ -52,6 +52,8 @@ struct pd_token_range {
  * range. */
 bool pd_read_tokens(const struct pd_array *a, int64_t first, int64_t n, struct pd_token_range range, int32_t *to,
                     char *why);
+/* Element i of a row of whole numbers. */
+int64_t pd_whole_number(const struct pd_array *a, int64_t row, int64_t i);
 void pd_read_numbers(const struct pd_array *a, int64_t first, int64_t n, float *to);
 
 /* ---- npy.c, idx.c, cifar.c, shard.c ---------------------------------------------------------- */

@@ -289,10 +289,23 @@ static bool parse_change(const char *text, size_t n, struct pd_augment *a) {
 }
 
 /* Parses changes with commas between them. */
-static bool parse_augment(const char *text, struct pd_augment *a) {
+/* Help for names and sizes of torchvision; "": there is none. */
+static const char *help_of_change(const char *text, size_t n) {
+  if (n >= 9 && !strncmp(text, "normali", 7))
+    return ". help: leave it out; the model's input normalizes: image(mean = .., std = ..)";
+  if (n > 13 && !strncmp(text, "resized_crop=", 13))
+    return ". help: images get the size of the model's input; resized_crop=SHARE is the smallest share of the area";
+  return "";
+}
+
+static bool parse_augment(const struct option *o, const char *text, struct pd_augment *a, char *why) {
   for (;; text++) {
     const size_t n = strcspn(text, ",");
-    if (!parse_change(text, n, a)) return false;
+    if (!parse_change(text, n, a))
+      return pd_refuse(why,
+                       "%s needs flip, crop=PIXELS, resized_crop or color=SHARE with commas between them, not "
+                       "'%.*s'%s",
+                       o->name, (int)n, text, help_of_change(text, n));
     text += n;
     if (!*text) return true;
   }
@@ -343,11 +356,7 @@ static bool parse_value(const struct option *o, const char *text, char *at, char
     return !strcmp(text, "text") || *(int *)at ||
            pd_refuse(why, "%s needs text, tokens or json, not '%s'", o->name, text);
   case TEXT: *(const char **)at = text; return true;
-  case AUGMENT:
-    return parse_augment(text, (struct pd_augment *)at) ||
-           pd_refuse(why,
-                     "%s needs flip, crop=PIXELS, resized_crop or color=SHARE with commas between them, not '%s'",
-                     o->name, text);
+  case AUGMENT: return parse_augment(o, text, (struct pd_augment *)at, why);
   case ORDER:
     *(bool *)at = !strcmp(text, "file");
     return *(bool *)at || !strcmp(text, "shuffled") ||

@@ -5,8 +5,8 @@
 templates.cases: JSON lines of a template, its variables, and the text with the spans of its generation blocks in bytes, or
 "fails". tokenizer/: a small tokenizer with a chat template. chats.jsonl: lines of every kind. rows.json: the arrays of
 pdc tokenize by options, with masks from transformers or from growing prefixes. marks.json: tokens at places of texts, for tokenizers of ../tokens. llama.init.safetensors, llama.loss: the
-weights of a Llama and the losses of two updates on the rows of rows.json's "packed"; llama.apart.loss: those of its
-samples one by one; gpt2.*: the same of a GPT-2.
+weights of a Llama and the losses of ten updates on the rows of rows.json's "packed"; llama.apart.loss: those of its
+samples one by one; llama.padded.loss: those of a row for each sample, with transformers' mask of attention; gpt2.*: the same of a GPT-2.
 """
 import copy
 import json
@@ -303,13 +303,16 @@ def write_marks():
 
 # ---- losses ------------------------------------------------------------------------------------------------
 
+UPDATES, PADDED = 10, 160
+
+
 def updates(model, logits_of, targets):
-    """Losses of two updates, as the models in models/ are trained."""
+    """Losses of ten updates, as the models in models/ are trained."""
     decayed = [p for p in model.parameters() if p.ndim > 1]
     others = [p for p in model.parameters() if p.ndim == 1]
     optimizer = torch.optim.AdamW([{"params": decayed, "weight_decay": 0.1}, {"params": others, "weight_decay": 0}], lr=1e-2, betas=(0.9, 0.95))
     losses = []
-    for _ in range(2):
+    for _ in range(UPDATES):
         loss = torch.nn.functional.cross_entropy(logits_of(), targets, ignore_index=-100)
         optimizer.zero_grad()
         loss.backward()
@@ -319,8 +322,11 @@ def updates(model, logits_of, targets):
 
 
 def write_losses(t):
-    """Of packed rows: with attention over whole rows, and of each sample by itself."""
+    """Of packed rows, with attention over whole rows, and of each sample by itself; and of padded rows."""
     rows = {k: torch.tensor(x) for k, x in rows_of(t, "chatml", "assistant", 96, pack=True, too_long="truncate").items()}
+    padded = {k: torch.tensor(x) for k, x in rows_of(t, "chatml", "assistant", PADDED).items()}
+    lengths = [min(len(ids), PADDED) for ids, mask in (sample(t, line, "chatml", "assistant") for line in LINES) if any(mask[1:])]
+    seen = (torch.arange(PADDED) < torch.tensor(lengths)[:, None]).long()
     samples = [(r, rows["documents"][r] == n) for r in range(len(rows["tokens"])) for n in rows["documents"][r].unique()]
     llama = LlamaForCausalLM, LlamaConfig(vocab_size=300, hidden_size=16, intermediate_size=24, num_hidden_layers=2, num_attention_heads=4,
                                           num_key_value_heads=2, max_position_embeddings=96, rms_norm_eps=1e-5, initializer_range=0.2,
@@ -336,10 +342,15 @@ def write_losses(t):
         model.load_state_dict(first)
         apart = updates(model, lambda: torch.cat([model(rows["tokens"][r, own][None]).logits[0] for r, own in samples]),
                         torch.cat([rows["next"][r, own] for r, own in samples]))
-        for end, losses in (("loss", crossing), ("apart.loss", apart))[name == "gpt2":]:
+        kinds = [("apart.loss", apart)]
+        if name == "llama":
+            model.load_state_dict(first)
+            kinds += [("loss", crossing), ("padded.loss", updates(
+                model, lambda: model(padded["tokens"], attention_mask=seen).logits.flatten(0, 1), padded["next"].flatten()))]
+        for end, losses in kinds:
             with open(f"{name}.{end}", "w") as f:
                 f.write("".join(f"{x:.9g}\n" for x in losses))
-        print(name, len(samples), "samples:", crossing, apart)
+        print(name, len(samples), "samples:", kinds)
 
 
 if __name__ == "__main__":

@@ -1,11 +1,12 @@
-/* Draws digits as MNIST's files, for tests and results that need no download:  digits DIR TRAIN VALIDATION [SEED]
+/* Draws digits as MNIST's files, for tests and results that need no download:  digits DIR TRAIN VALIDATION [SEED [neat]]
  * writes {train,t10k}-{images-idx3,labels-idx1}-ubyte. Each is drawn with strokes of a hand's: moved, scaled,
- * turned, slanted, bent, thick or thin, on noise and beside scraps of other strokes. Random numbers are counted by
+ * turned, slanted, bent, thick or thin, on noise and beside scraps of other strokes; `neat`: less of it, and on black. Random numbers are counted by
  * sample, so that a set is a longer one's beginning. */
 #include <math.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "kernels/pd_math.h"
 
@@ -72,16 +73,17 @@ typedef struct Hand {
   float bend_x, bend_y, phase, xx, xy, yx, yy, x, y;
 } Hand;
 
-static Hand new_hand(Draw *d) {
+/* odd: scale of turn, slant and offset, from 0 to 1. */
+static Hand new_hand(Draw *d, float odd) {
   Hand h = {uniform(d, -.06f, .06f), uniform(d, -.06f, .06f), uniform(d, 0, 6.28f), 0, 0, 0, 0, 0, 0};
-  float turn = uniform(d, -.3f, .3f), slant = uniform(d, -.35f, .35f);
+  float turn = odd * uniform(d, -.3f, .3f), slant = odd * uniform(d, -.35f, .35f);
   float wide = uniform(d, 10, 18), high = uniform(d, 13, 21);
   h.xx = wide * cosf(turn);
   h.xy = high * (slant * cosf(turn) - sinf(turn));
   h.yx = wide * sinf(turn);
   h.yy = high * (slant * sinf(turn) + cosf(turn));
-  h.x = SIDE / 2.0f + uniform(d, -4, 4);
-  h.y = SIDE / 2.0f + uniform(d, -3, 3);
+  h.x = SIDE / 2.0f + odd * uniform(d, -4, 4);
+  h.y = SIDE / 2.0f + odd * uniform(d, -3, 3);
   return h;
 }
 
@@ -134,15 +136,15 @@ static void draw_scrap(float *image, Draw *d) {
   ink(image, a, b, uniform(d, .4f, 1.2f), uniform(d, .3f, .9f));
 }
 
-static int draw_digit(uint64_t key, int64_t sample, unsigned char *to) {
+static int draw_digit(uint64_t key, int64_t sample, bool neat, unsigned char *to) {
   Draw d = {key, (uint32_t)sample, 0};
   float image[PIXELS] = {0};
   int digit = (int)uniform(&d, 0, 10), kind = digit;
   for (int i = 10; i < KINDS; i++)
     if (shapes[i].digit == digit && uniform(&d, 0, 1) < .4f) kind = i;
-  Hand h = new_hand(&d);
-  float half = uniform(&d, .5f, 1.6f), strength = uniform(&d, .6f, 1), noise = uniform(&d, 0, .12f);
-  for (int scraps = (int)uniform(&d, 0, 4); scraps > 0; scraps--) draw_scrap(image, &d);
+  Hand h = new_hand(&d, neat ? .4f : 1);
+  float half = uniform(&d, .5f, 1.6f), strength = uniform(&d, .6f, 1), noise = uniform(&d, 0, neat ? 0 : .12f);
+  for (int scraps = (int)uniform(&d, 0, neat ? 1 : 4); scraps > 0; scraps--) draw_scrap(image, &d);
   for (int i = 0; i < STROKES && (shapes[kind].stroke[i].rx || shapes[kind].stroke[i].ry); i++)
     draw_stroke(image, &shapes[kind].stroke[i], &h, half, strength);
   for (int i = 0; i < PIXELS; i++) {
@@ -168,7 +170,7 @@ static FILE *open_idx(const char *directory, const char *name, int axes, const i
   return out;
 }
 
-static void write_set(const char *directory, const char *name, uint64_t key, int64_t n) {
+static void write_set(const char *directory, const char *name, uint64_t key, int64_t n, bool neat) {
   char images_name[64], labels_name[64];
   snprintf(images_name, sizeof images_name, "%s-images-idx3-ubyte", name);
   snprintf(labels_name, sizeof labels_name, "%s-labels-idx1-ubyte", name);
@@ -176,7 +178,7 @@ static void write_set(const char *directory, const char *name, uint64_t key, int
   FILE *labels = open_idx(directory, labels_name, 1, &n);
   for (int64_t i = 0; i < n; i++) {
     unsigned char pixels[PIXELS];
-    putc(draw_digit(key, i, pixels), labels);
+    putc(draw_digit(key, i, neat, pixels), labels);
     fwrite(pixels, 1, PIXELS, images);
   }
   if (fclose(images) | fclose(labels)) {
@@ -186,12 +188,13 @@ static void write_set(const char *directory, const char *name, uint64_t key, int
 }
 
 int main(int argc, char **argv) {
-  if (argc != 4 && argc != 5) {
-    fputs("usage: digits DIR TRAIN VALIDATION [SEED]\n", stderr);
+  const bool neat = argc == 6 && !strcmp(argv[5], "neat");
+  if (argc < 4 || argc > 6 || (argc == 6 && !neat)) {
+    fputs("usage: digits DIR TRAIN VALIDATION [SEED [neat]]\n", stderr);
     return 2;
   }
-  uint64_t seed = argc == 5 ? strtoull(argv[4], NULL, 10) : 1;
-  write_set(argv[1], "train", pd_mix(seed, 0), atoll(argv[2]));
-  write_set(argv[1], "t10k", pd_mix(seed, 1), atoll(argv[3]));
+  uint64_t seed = argc >= 5 ? strtoull(argv[4], NULL, 10) : 1;
+  write_set(argv[1], "train", pd_mix(seed, 0), atoll(argv[2]), neat);
+  write_set(argv[1], "t10k", pd_mix(seed, 1), atoll(argv[3]), neat);
   return 0;
 }

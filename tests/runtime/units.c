@@ -653,6 +653,9 @@ static void options_are_read(void **state) {
   static const struct {
     const char *a, *b, *says;
   } cases[] = {{"--augment", "resized_crop=2", "needs flip"},
+               {"--augment", "flip,resized_crop=224,color=0.4",
+                "not 'resized_crop=224'. help: images get the size"},
+               {"--augment", "flip,normalize", "not 'normalize'. help: leave it out"},
                {"--augment", "color", "needs flip"},
                {"--augment", "color=0", "needs flip"},
                {"--augment", "flip=1", "needs flip"},

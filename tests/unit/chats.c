@@ -327,7 +327,7 @@ static const char *shown(const char *path, const char *tokenizer) {
   FILE *out = open_memstream(&text, &n);
   assert_non_null(out);
   DataView v;
-  const bool good = data_view(&v, path, tokenizer);
+  const bool good = data_view(&v, path, tokenizer, NULL);
   if (good)
     data_print(&v, out);
   fclose(out);
