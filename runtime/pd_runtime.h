@@ -444,8 +444,15 @@ struct pd_generation {
   int tokens;               /* input indices */
   int position, sequence;   /* -1: no caches; a row of the batch is then all positions of a sequence */
   int stage;                /* stage that computes logits */
+  bool state;               /* caches keep the state after a sequence's last position, which cannot go back */
+  /* Of a model with an encoder; sample b of the batch is then always sequence b. Its results are kept, so that it runs in
+   * steps with a new source alone. */
+  bool encoder;
+  int source;         /* input index: the tokens that the encoder reads, [1 .. elements] of them */
+  int64_t start, pad; /* the first token of every sequence; the token behind sources, -1: sources must be whole */
 };
 bool pd_generation_next(int64_t k);
+bool pd_generation_encodes(void); /* whether this step has a new source */
 void pd_generation_load(int input, int64_t k, void *to);
 /* n logits: one row per sample, or one row per position. */
 void pd_generation_logits(int figure, int64_t k, const float *logits, int64_t n);
@@ -606,6 +613,25 @@ struct pd_cached_attention {
 };
 void pd_cached_attention(const struct pd_cached_attention *a, pd_in q, pd_in k, pd_in v, const int32_t *position,
                          const int32_t *sequence, pd_out o, pd_out keys, pd_out values);
+
+/* ---- values that generating programs keep between steps (kernels/kept.c) ------------------------------ */
+void pd_keep(pd_in x, int64_t n, pd_out y); /* y = x, n elements */
+/* Element position[b] of the axis `context` of y, [batch][outer][context][inner], becomes x, [batch][outer][inner]. */
+struct pd_cached_rows {
+  int64_t batch, outer, context, inner;
+};
+void pd_cached_rows(const struct pd_cached_rows *r, pd_in x, const int32_t *position, pd_out y);
+
+/* ---- steps of an LSTM (kernels/cached_lstm.c) --------------------------------------------------------- */
+/* Row r of the batch is position[r] of sequence[r]; rows of one sequence are in ascending order. x: [batch][4 hidden] and w
+ * as in pd_lstm; h0 and c0: [batch][hidden], the state before position 0, NULL for zeros. h: [batch][hidden], the state
+ * after the row. kept_h and kept_c, floats [sequences][hidden], have the states after earlier rows and get those after
+ * these. A row with another number than those of the `sequences` is unused. */
+struct pd_cached_lstm {
+  int64_t batch, sequences, hidden;
+};
+void pd_cached_lstm(const struct pd_cached_lstm *l, pd_in x, pd_in w, pd_in h0, pd_in c0, const int32_t *position,
+                    const int32_t *sequence, pd_out h, pd_out kept_h, pd_out kept_c);
 
 /* ---- LSTM (kernels/lstm.c) ------------------------------------------------------------------------- */
 /* The recurrence of one layer in one direction; all arrays are dense. x: [batch][length][4 hidden], the input's

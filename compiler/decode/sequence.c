@@ -112,25 +112,56 @@ static bool find_logits(const Graph *g, Sequence *s) {
   return false;
 }
 
-/* Finds the single input that the logits need. */
+static bool is_sequence(const Graph *g, int input) {
+  const Value *v = &g->values.at[g->inputs.at[input].value];
+  return v->type == TYPE_TOKEN && v->shape.rank == 1;
+}
+
+/* Of several inputs, the single one that is computed from a target: the tokens before each. -1: not one. */
+static int find_shifted(const Graph *g, const Ints *inputs) {
+  int found = -1;
+  for (int i = 0; i < inputs->n; i++) {
+    const Input *in = &g->inputs.at[inputs->at[i]];
+    if (in->origin != ORIGIN_SHIFTED || !g->inputs.at[in->from].target)
+      continue;
+    if (found >= 0)
+      return -1;
+    found = inputs->at[i];
+  }
+  return found;
+}
+
+/* Finds the single input that the logits need, or the decoder's of several. */
 static bool find_tokens(const Graph *g, Sequence *s) {
   Ints needed = {0};
   for (int i = 0; i < g->inputs.n; i++)
     if (s->needed[producer(g, g->inputs.at[i].value)])
       push(&needed, i);
-  const Value *v = needed.n ? &g->values.at[g->inputs.at[needed.at[0]].value] : NULL;
-  if (needed.n == 1 && v->type == TYPE_TOKEN && v->shape.rank == 1) {
-    s->tokens = needed.at[0];
-    s->context = v->shape.dim[0];
-    return true;
+  s->tokens = needed.n == 1 ? needed.at[0] : find_shifted(g, &needed);
+  if (s->tokens >= 0 && is_sequence(g, s->tokens)) {
+    s->context = g->values.at[g->inputs.at[s->tokens].value].shape.dim[0];
+    return needed.n == 1 || find_source(g, s);
   }
   Diagnostic *d = error_at(NO_SPAN, "PD0812",
-                           needed.n > 1 ? "--generate: the logits need more than one input"
+                           needed.n > 1 ? "--generate: the logits need several inputs, and none is known as the "
+                                          "sequence to continue"
                                         : "--generate: the logits need no sequence of tokens");
   for (int i = 0; i < needed.n; i++)
     note_at(d, g->inputs.at[needed.at[i]].span, "the logits depend on '%s'", g->inputs.at[needed.at[i]].name);
   help(d, "the logits must depend on one input, a sequence: 'input tokens[128] : token(256);'");
+  if (needed.n > 1)
+    help(d, "in a model with an encoder, the decoder's input is the target's tokens before each: 'input "
+            "before[128] : shifted(next, first = 0);'");
   return false;
+}
+
+static void mark_stepped(const Graph *g, Sequence *s) {
+  s->stepped = alloc(g->nodes.n + 1);
+  for (int i = 0; i < g->nodes.n; i++) {
+    s->stepped[i] = g->values.at[g->inputs.at[s->tokens].value].node == i;
+    for (int k = 0; k < g->nodes.at[i].n_in; k++)
+      s->stepped[i] |= s->stepped[producer(g, g->nodes.at[i].in[k])];
+  }
 }
 
 static bool check_logits(const Graph *g, const Sequence *s) {
@@ -146,11 +177,14 @@ static bool check_logits(const Graph *g, const Sequence *s) {
 }
 
 bool find_sequence(const Graph *g, Sequence *s) {
-  *s = (Sequence){.needed = alloc(g->nodes.n + 1)};
+  *s = (Sequence){.needed = alloc(g->nodes.n + 1), .source = -1, .pad = -1};
   if (!find_logits(g, s))
     return false;
   mark_needed(g, s->needed, producer(g, s->logits));
-  return find_tokens(g, s) && check_logits(g, s);
+  if (!find_tokens(g, s) || !check_logits(g, s))
+    return false;
+  mark_stepped(g, s);
+  return true;
 }
 
 /* The positions axis of a causal call's results: that of its first operand. */

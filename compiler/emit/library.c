@@ -203,6 +203,8 @@ static void forward_function(Emit *e) {
   PassParameters p = pass_parameters(e, pass);
   Names list = {0};
   push(&list, intern("m"));
+  if (p.encodes)
+    push(&list, intern("m->instance.encodes"));
   for (int i = 0; i < p.kinds.n; i++) {
     const BufferKind kind = (BufferKind)p.kinds.at[i];
     ensure(kind == BUFFER_WEIGHT || kind == BUFFER_INPUT);

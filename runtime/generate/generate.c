@@ -5,6 +5,7 @@
  *
  * Drawn tokens wait while a prompt is fed: so the kernels that compute a position, and its bits, do not depend on other
  * sequences. */
+#include "data/data.h"
 #include "generate/internal.h"
 #include "messages/messages.h"
 
@@ -17,17 +18,19 @@ static struct slot {
   int64_t fed, window;   /* tokens that were fed, and the token at position 0 */
   int64_t block;         /* tokens before this one are fed as rows of a prompt */
   bool draws;            /* this step's logits are for its next token */
+  bool fresh;            /* this step's encoder reads its source first */
   int32_t *held;         /* tokens whose keys and values the cache has, by position */
   int64_t n_held, alike; /* alike: of these, the first that were fed as rows of prompts */
   int64_t end;           /* behind the highest position that was fed since position 0 */
 } * slot;
 
-/* A position that this step feeds. */
+/* A position that this step feeds. With an encoder, row b is slot b's, or unused. */
 static struct row {
-  int slot;
+  int slot;      /* -1: unused */
   int64_t token; /* its index in the sequence */
 } * row;
-static int64_t n_rows;
+static int64_t n_rows, n_fed; /* rows that may be used, and that are */
+static bool encodes;          /* a slot is fresh */
 
 static struct drawn {
   int32_t token;
@@ -46,6 +49,9 @@ static struct {
 
 static int64_t n_slots(void) { return pd_generated()->samples; }
 static bool cached(void) { return pd_generated()->position >= 0; }
+static bool has_encoder(void) { return pd_generated()->encoder; }
+
+bool pd_generation_encodes(void) { return encodes; }
 
 /* An upper bound; after each half of a context of new tokens, half a context is fed again. */
 int64_t pd_generation_steps(void) {
@@ -79,9 +85,11 @@ static void start(void) {
  * position. */
 static int64_t in_cache(const struct slot *s, const struct pd_request *r) {
   const int64_t ring = pd_generated()->ring;
+  if (has_encoder()) return 0;
   int64_t n = 0, most = pd_options.chat ? s->n_held : s->alike;
   if (most > r->n_prompt - 1) most = r->n_prompt - 1; /* the last token's logits are not kept */
   while (n < most && s->held[n] == r->tokens[n]) n++;
+  if (pd_generated()->state) return n == s->end ? n : 0;
   return ring && s->end > ring && s->end - n > pd.stage->microbatch ? 0 : n;
 }
 
@@ -89,9 +97,10 @@ static void assign(struct slot *s, struct pd_request *r) {
   s->r = r;
   s->window = window_of(r->n_known - 1);
   s->block = r->n_known;
-  if (r->n_prompt > counts.longest) counts.longest = r->n_prompt;
+  s->fresh = has_encoder();
+  if (pd_n_given(r) > counts.longest) counts.longest = pd_n_given(r);
   s->fed = !cached() ? r->n_known - 1 : s->window ? s->window : in_cache(s, r);
-  counts.prompts += r->n_prompt - (cached() ? s->fed : s->window);
+  counts.prompts += pd_n_given(r) - (cached() || has_encoder() ? s->fed : s->window);
 }
 
 /* The free slot whose cache has most of the request's tokens; NULL: none is free. */
@@ -111,7 +120,15 @@ static void end(struct pd_request *r) {
   pd_result_ends(r);
 }
 
+/* An encoder computes all slots, so that half of them wait for new sources together. */
+static bool enough_free(void) {
+  int64_t n = 0;
+  for (int64_t b = 0; b < n_slots(); b++) n += !slot[b].r;
+  return !has_encoder() || 2 * n >= n_slots();
+}
+
 static void fill_slots(void) {
+  if (!enough_free()) return;
   for (struct slot *s; next_request < pd_n_requests; next_request++) {
     struct pd_request *r = pd_requests[next_request];
     if (!(s = free_slot(r))) return;
@@ -127,7 +144,8 @@ static void fill_slots(void) {
 
 static void feed(struct slot *s, bool prompt) {
   int64_t position = s->fed - s->window;
-  row[n_rows++] = (struct row){(int)(s - slot), s->fed};
+  n_fed++;
+  row[has_encoder() ? s - slot : n_rows++] = (struct row){(int)(s - slot), s->fed};
   if (cached()) {
     s->held[position] = s->r->tokens[s->fed];
     s->n_held = position + 1;
@@ -150,19 +168,23 @@ static void move_window(struct slot *s) {
 
 static void choose_rows(void) {
   bool prompts = false;
-  n_rows = 0;
+  n_rows = has_encoder() ? n_slots() : 0;
+  n_fed = 0;
+  encodes = false;
+  for (int64_t b = 0; b < n_rows; b++) row[b].slot = -1;
   for (struct slot *s = slot; s < slot + n_slots(); s++) {
-    s->draws = false;
+    encodes |= s->fresh;
+    s->draws = s->fresh = false;
     if (!s->r) continue;
     move_window(s);
-    prompts |= cached() && s->fed < s->block;
+    prompts |= cached() && !has_encoder() && s->fed < s->block;
   }
   for (struct slot *s = slot; s < slot + n_slots(); s++) {
     if (!s->r) continue;
     if (!prompts) feed(s, false);
     while (prompts && s->fed < s->block && n_rows < pd.stage->microbatch) feed(s, true);
   }
-  pd_device_use_rows(prompts || n_slots() > PD_FEW_ROWS || !cached() ? 0 : n_rows);
+  pd_device_use_rows(prompts || n_slots() > PD_FEW_ROWS || !cached() || has_encoder() ? 0 : n_rows);
 }
 
 /* ---- drawn tokens ---------------------------------------------------------------------------------------- */
@@ -251,19 +273,19 @@ bool pd_generation_next(int64_t k) {
     take_drawn();
   fill_slots();
   choose_rows();
-  while (!n_rows && pd_options.chat && pd_chat_turn(last_turn)) {
+  while (!n_fed && pd_options.chat && pd_chat_turn(last_turn)) {
     fill_slots();
     choose_rows();
   }
-  if (!n_rows) finish();
-  return n_rows > 0;
+  if (!n_fed) finish();
+  return n_fed > 0;
 }
 
 /* ---- inputs and logits ------------------------------------------------------------------------------------- */
 
 static void load_position(int input, int64_t r, int32_t *to) {
   const struct pd_generation *g = pd_generated();
-  const struct row *of = r < n_rows ? &row[r] : NULL;
+  const struct row *of = r < n_rows && row[r].slot >= 0 ? &row[r] : NULL;
   const struct slot *s = of ? &slot[of->slot] : NULL;
   if (input == g->sequence)
     *to = s ? of->slot : (int32_t)n_slots();
@@ -279,10 +301,32 @@ static void load_window(int64_t b, int64_t n, int32_t *to) {
   for (int64_t i = 0; i < n; i++) to[i] = s->r && s->window + i < s->fed ? s->r->tokens[s->window + i] : 0;
 }
 
-static void load_tokens(const void *of, int64_t b, int worker, void *to) {
+/* The source of slot b, or what is computed from it; free slots have padding. */
+static void load_source(int input, int64_t b, int worker, void *to) {
+  const struct pd_generation *g = pd_generated();
+  const struct pd_input *in = &pd.stage->inputs[g->source];
+  const struct pd_request *r = slot[b].r;
+  static int32_t *source;
   (void)worker;
+  if (!source) source = pd_allocate(sizeof *source * (size_t)in->elements);
+  for (int64_t i = 0; i < in->elements; i++)
+    source[i] = r && i < r->n_source ? r->source[i] : g->pad >= 0 ? (int32_t)g->pad : 0;
+  if (input == g->source)
+    memcpy(to, source, sizeof *source * (size_t)in->elements);
+  else
+    pd_derive(pd.stage->inputs, input, source, pd.seed, 0, to);
+}
+
+static bool is_of_source(int input) {
+  const struct pd_generation *g = pd_generated();
+  return g->encoder && input != g->tokens && (!cached() || (input != g->position && input != g->sequence));
+}
+
+static void load_tokens(const void *of, int64_t b, int worker, void *to) {
   const int input = *(const int *)of;
-  if (cached())
+  if (is_of_source(input))
+    load_source(input, b, worker, to);
+  else if (cached())
     load_position(input, b, to);
   else
     load_window(b, pd.stage->inputs[input].elements, to);
@@ -312,6 +356,7 @@ void pd_generation_logits(int figure, int64_t k, const float *logits, int64_t n)
   (void)figure, (void)k;
   int64_t width = pd_generated()->logits, each = n / pd.stage->microbatch;
   for (int64_t r = 0; r < n_rows; r++) {
+    if (row[r].slot < 0) continue;
     struct slot *s = &slot[row[r].slot];
     if (!s->draws || row[r].token + 1 != s->r->n_known) continue;
     int64_t at = cached() ? r * each : row[r].slot * each + (row[r].token - s->window) * width;

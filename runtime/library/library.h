@@ -46,6 +46,7 @@ struct pd_instance {
   int32_t *held, *tokens, *order;
   int64_t alike, end;
   bool busy, ends; /* while it generates; freed by a callback: ends then */
+  bool encodes;    /* this step has a new source */
 };
 
 /* The instance's bytes: exact. */
