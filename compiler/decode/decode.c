@@ -7,18 +7,20 @@
 
 #include "ops/rules.h"
 
-/* The rows of a value of `from` along an axis, as a value of `to` that is kept between steps. */
-typedef struct Table {
-  int value, axis, kept;
-} Table;
+/* A value of `from` in a form for steps: kept between them, for readers of a run, because it cannot cross cuts; or its row
+ * at the position along an axis. */
+typedef struct Form {
+  int value, run, axis; /* run, axis: -1: not of this form */
+  bool exact;
+  int made; /* the value of `to` */
+} Form;
 
 typedef struct Decoding {
   Rewrite *w;
   const Sequence *s;
   int *axis;                      /* by value of from: the axis of positions, or -1 */
   Keys *keys;                     /* by value of from */
-  int *kept[2];                   /* by value of from, by exactness: what keeps it between steps, or -1 */
-  Vec(Table) tables;
+  Vec(Form) forms;
   Ints inputs;                    /* of an encoder, by their order in `to`: indices in `from` */
   int first_input;                /* of these, the index in `to` */
   int tokens, position, sequence; /* values of `to`; position and sequence -1: not needed */
@@ -78,18 +80,37 @@ static bool is_input(const Decoding *d, int value) {
   return n->op->source == SOURCE_INPUT;
 }
 
+/* -1: there is none yet. */
+static int form_of(const Decoding *d, Form wanted) {
+  for (int i = 0; i < d->forms.n; i++) {
+    const Form *f = &d->forms.at[i];
+    if (f->value == wanted.value && f->run == wanted.run && f->axis == wanted.axis && f->exact == wanted.exact)
+      return f->made;
+  }
+  return -1;
+}
+
+static int keep_form(Decoding *d, Form form, int made) {
+  form.made = made;
+  push(&d->forms, form);
+  return made;
+}
+
+static int insert_keep(Decoding *d, int like, int value, int of, bool exact) {
+  const int kept = insert(d, like, &op_keep, &of, 1, (Attr[MAX_ATTR]){{.number = exact}});
+  d->w->to->values.at[kept].name = internf("%s_kept", value_of(d, value)->name);
+  return kept;
+}
+
 /* A value of the encoder, kept for later steps; -1: it is not of numbers. Inputs are loaded for every step. */
 static int keep(Decoding *d, int like, int value, bool exact) {
   if (!value_of(d, value)->shape.batched || is_input(d, value))
     return d->w->value[value];
   if (value_of(d, value)->type != TYPE_F32)
     return -1;
-  int *kept = &d->kept[exact][value];
-  if (*kept >= 0)
-    return *kept;
-  *kept = insert(d, like, &op_keep, &d->w->value[value], 1, (Attr[MAX_ATTR]){{.number = exact}});
-  d->w->to->values.at[*kept].name = internf("%s_kept", value_of(d, value)->name);
-  return *kept;
+  const Form form = {.value = value, .run = d->w->run[like], .axis = -1, .exact = exact};
+  const int known = form_of(d, form);
+  return known >= 0 ? known : keep_form(d, form, insert_keep(d, like, value, d->w->value[value], exact));
 }
 
 static bool reads_params(const Graph *g, int value) {
@@ -100,20 +121,9 @@ static bool reads_params(const Graph *g, int value) {
   return reads;
 }
 
-/* One for each value and axis, whatever reads its rows. */
-static int keep_table(Decoding *d, int like, int value, int axis, int table) {
-  for (int i = 0; i < d->tables.n; i++)
-    if (d->tables.at[i].value == value && d->tables.at[i].axis == axis)
-      return d->tables.at[i].kept;
-  const int kept = insert(d, like, &op_keep, &table, 1, (Attr[MAX_ATTR]){{.number = true}});
-  d->w->to->values.at[kept].name = internf("%s_kept", value_of(d, value)->name);
-  push(&d->tables, ((Table){value, axis, kept}));
-  return kept;
-}
-
 /* The row for the position along an axis of a sample-independent value. Beside an encoder, a table that is computed from
  * parameters is kept, too. */
-static int row_at_position(Decoding *d, int like, int value, int axis) {
+static int insert_row(Decoding *d, int like, int value, int axis) {
   const Shape *s = &value_of(d, value)->shape;
   Shape row = {.batched = true, .rank = s->rank}, table = {.rank = 2, .dim = {s->dim[axis], 1}};
   int from = d->w->value[value], dims[MAX_RANK] = {axis};
@@ -132,10 +142,17 @@ static int row_at_position(Decoding *d, int like, int value, int axis) {
     from = insert(d, like, &op_reshape, &from, 1, (Attr[MAX_ATTR]){shape_attr(&table)});
   if (d->s->source >= 0 && maker(d->w->from, value)->op->source != SOURCE_PARAMETER &&
       reads_params(d->w->from, value))
-    from = keep_table(d, like, value, axis, from);
+    from = insert_keep(d, like, value, from, true);
   from = insert(d, like, &op_gather, (int[]){from, position(d)}, 2, NULL);
   return s->rank == 2 && axis == 0 ? from
                                    : insert(d, like, &op_reshape, &from, 1, (Attr[MAX_ATTR]){shape_attr(&row)});
+}
+
+/* Beside an encoder one for all readers, because a table is large. */
+static int row_at_position(Decoding *d, int like, int value, int axis) {
+  const Form form = {.value = value, .run = -1, .axis = axis};
+  const int known = d->s->source < 0 ? -1 : form_of(d, form);
+  return known >= 0 ? known : keep_form(d, form, insert_row(d, like, value, axis));
 }
 
 /* Operand i, which does not depend on the tokens; -1: it cannot be kept. */
@@ -287,10 +304,8 @@ static Decoding begin(Graph *g, const Sequence *s, int64_t samples, int64_t rows
                 .because = -1};
   d.axis = alloc((g->values.n + 1) * sizeof *d.axis);
   d.keys = alloc((g->values.n + 1) * sizeof *d.keys);
-  for (int i = 0; i < 2; i++)
-    d.kept[i] = alloc((g->values.n + 1) * sizeof *d.kept[i]);
   for (int v = 0; v < g->values.n; v++) {
-    d.axis[v] = d.kept[0][v] = d.kept[1][v] = -1;
+    d.axis[v] = -1;
     d.keys[v].axis = -1;
   }
   return d;

@@ -188,31 +188,39 @@ bool find_sequence(const Graph *g, Sequence *s) {
 }
 
 /* The positions axis of a causal call's results: that of its first operand. */
-static int axis_of_node(const Graph *g, int node, const int *axis, int64_t context) {
+static int axis_of_node(const Graph *g, int node, const int *axis, const Keys *of, int64_t context, Keys *keys) {
   const Node *n = &g->nodes.at[node];
   Decoded ignored;
-  int found = decode_node(g, node, axis, context, &ignored);
+  int whole, found = decode_node(g, node, axis, context, &ignored);
+  found = decode_keys(g, node, axis, of, found, keys, &whole);
   return found < 0 && n->op->causal && n->op->causal(g, node) ? axis[0] : found;
 }
 
 int find_not_causal(const Graph *g, const Sequence *s) {
   int *axis = alloc((g->values.n + 1) * sizeof *axis); /* by value: 1 + the axis of positions; 0: none */
+  Keys *keys = alloc((g->values.n + 1) * sizeof *keys);
+  for (int v = 0; v < g->values.n; v++)
+    keys[v].axis = -1;
   axis[g->inputs.at[s->tokens].value] = 1;
   for (int i = 0; i < g->nodes.n; i++) {
     const Node *n = &g->nodes.at[i];
     int *of = alloc((n->n_in + 1) * sizeof *of);
+    Keys *keys_of = alloc((n->n_in + 1) * sizeof *keys_of), made;
     bool any = false;
     for (int k = 0; k < n->n_in; k++) {
+      keys_of[k] = keys[n->in[k]];
       of[k] = axis[n->in[k]] - 1;
       any |= of[k] >= 0;
     }
     if (!any || !s->needed[i])
       continue;
-    int found = axis_of_node(g, i, of, s->context);
+    int found = axis_of_node(g, i, of, keys_of, s->context, &made);
     if (found < 0)
       return n->out[0];
-    for (int k = 0; k < n->n_out; k++)
+    for (int k = 0; k < n->n_out; k++) {
       axis[n->out[k]] = 1 + found;
+      keys[n->out[k]] = made;
+    }
   }
   return -1;
 }
