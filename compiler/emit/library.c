@@ -340,11 +340,19 @@ static void header_generate(Text *out, const Emit *e) {
   const char *n = e->library, *up = upper(n);
   const Generation *g = &e->g->generation;
   const int64_t classes = e->g->values.at[e->g->inputs.at[g->tokens].value].classes;
+  const char *prompt = g->encoder ? "most new tokens" : "most tokens of a prompt; sequences end at this + 1";
   text_add(out,
-           "enum {\n  %s_WHY = 1024,\n  %s_CONTEXT = %" PRId64
-           ", /* most tokens of a prompt; sequences end at this + 1 */\n"
-           "  %s_TOKENS = %" PRId64 ", /* a token is from 0 to this, less 1 */\n};\n\n",
-           up, up, g->context, up, classes);
+           "enum {\n  %s_WHY = 1024,\n  %s_CONTEXT = %" PRId64 ", /* %s */\n"
+           "  %s_TOKENS = %" PRId64 ", /* a token is from 0 to this, less 1 */\n",
+           up, up, g->context, prompt, up, classes);
+  if (g->encoder) {
+    const Value *source = &e->g->values.at[e->g->inputs.at[g->source].value];
+    text_add(out,
+             "  %s_SOURCE = %" PRId64 ", /* most tokens of a source */\n"
+             "  %s_SOURCE_TOKENS = %" PRId64 ", /* a source's token is from 0 to this, less 1 */\n",
+             up, source->shape.dim[0], up, source->classes);
+  }
+  text_add(out, "};\n\n");
   text_comment(
       out, 0,
       "The choice of tokens, by the options of `generate`. temperature 0: always the most probable token; "
@@ -355,16 +363,20 @@ static void header_generate(Text *out, const Emit *e) {
       "/* Called with each new token. Returns 0, or another number to end. */\n"
       "typedef int %s_take(void *context, int32_t token);\n\n",
       n, n, n);
-  declare(
-      out, e,
-      "Continues a prompt of n tokens by at most `most` tokens, within the context plus one token, which is not fed. "
-      "Returns the number of new tokens, or -1. A prompt that starts like the one before continues from its caches. how NULL: temperature "
-      "0. take NULL: tokens are only counted. take may not call functions with m, except free, which ends the "
-      "generation.",
-      "int64_t ", "generate",
-      (const char *[]){format("%s *m", n), "const int32_t *prompt", "int64_t n", "int64_t most",
-                       format("const %s_drawing *how", n), format("%s_take *take", n), "void *context",
-                       "char *why", NULL});
+  const char *does =
+      g->encoder ? "Generates at most `most` tokens from a source of n tokens, which the encoder reads. Returns the number "
+                   "of tokens, or -1."
+                 : "Continues a prompt of n tokens by at most `most` tokens, within the context plus one token, which is "
+                   "not fed. Returns the number of new tokens, or -1. A prompt that starts like the one before "
+                   "continues from its caches.";
+  declare(out, e,
+          format("%s how NULL: temperature 0. take NULL: tokens are only counted. take may not call functions with m, "
+                 "except free, which ends the generation.",
+                 does),
+          "int64_t ", "generate",
+          (const char *[]){format("%s *m", n), format("const int32_t *%s", g->encoder ? "source" : "prompt"), "int64_t n",
+                           "int64_t most", format("const %s_drawing *how", n), format("%s_take *take", n),
+                           "void *context", "char *why", NULL});
 }
 
 char *library_header(const Emit *e) {

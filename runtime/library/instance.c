@@ -41,6 +41,11 @@ static size_t order_bytes(const struct pd_model *m) {
   return m->generation ? rounded((size_t)m->generation->classes * sizeof(int32_t)) : 0;
 }
 
+static size_t source_bytes(const struct pd_model *m) {
+  const bool reads = m->generation && m->generation->encoder;
+  return reads ? rounded((size_t)m->inputs[m->generation->source].elements * sizeof(int32_t)) : 0;
+}
+
 /* Samples are floats before they are rounded. */
 static size_t sample_bytes(const struct pd_model *m) {
   int64_t most = 0;
@@ -51,7 +56,7 @@ static size_t sample_bytes(const struct pd_model *m) {
 
 size_t pd_instance_bytes(const struct pd_model *m) {
   return rounded(m->instance_bytes) + rounded(m->arena_bytes) + 2 * held_bytes(m) + order_bytes(m) +
-         sample_bytes(m);
+         source_bytes(m) + sample_bytes(m);
 }
 
 static bool fits(const struct pd_model *m, const void *memory, size_t bytes, int threads, char *why) {
@@ -73,7 +78,8 @@ static struct pd_instance *place(const struct pd_model *m, void *memory) {
   x->held = (int32_t *)(x->arena + rounded(m->arena_bytes));
   x->tokens = (int32_t *)((char *)x->held + held_bytes(m));
   x->order = (int32_t *)((char *)x->tokens + held_bytes(m));
-  x->sample = (float *)((char *)x->order + order_bytes(m));
+  x->source = (int32_t *)((char *)x->order + order_bytes(m));
+  x->sample = (float *)((char *)x->source + source_bytes(m));
   return x;
 }
 

@@ -44,6 +44,7 @@ struct pd_instance {
    * rows of a prompt; the sequence under way; room for the numbers of all tokens. end: behind the highest position that
    * was fed since position 0, for caches that later positions overwrite. */
   int32_t *held, *tokens, *order;
+  int32_t *source; /* of a generator with an encoder: room for a padded source */
   int64_t alike, end;
   bool busy, ends; /* while it generates; freed by a callback: ends then */
   bool encodes;    /* this step has a new source */
