@@ -17,8 +17,10 @@ struct sequence {
 
 static bool cached(const struct sequence *s) { return s->g->position >= 0; }
 
-static int32_t *input_at(const struct sequence *s, int input) {
-  return (int32_t *)(s->x->arena + s->x->model->inputs_at[input]);
+/* Nothing may read an input; then it has no place. */
+static void set_input(const struct sequence *s, int input, int64_t i, int32_t value) {
+  const size_t at = s->x->model->inputs_at[input];
+  if (at != PD_NOWHERE) ((int32_t *)(s->x->arena + at))[i] = value;
 }
 
 /* ---- the steps ------------------------------------------------------------------------------------------- */
@@ -62,9 +64,9 @@ static int64_t fill_rows(struct sequence *s, bool prompt) {
   const int64_t left = s->n - s->fed, rows = left < x->model->microbatch ? left : x->model->microbatch;
   for (int64_t r = 0; r < x->model->microbatch; r++) {
     const bool used = r < rows;
-    input_at(s, s->g->tokens)[r] = used ? s->tokens[s->fed + r] : 0;
-    input_at(s, s->g->position)[r] = used ? (int32_t)(s->fed + r) : 0;
-    input_at(s, s->g->sequence)[r] = used ? 0 : 1;
+    set_input(s, s->g->tokens, r, used ? s->tokens[s->fed + r] : 0);
+    set_input(s, s->g->position, r, used ? (int32_t)(s->fed + r) : 0);
+    set_input(s, s->g->sequence, r, used ? 0 : 1);
   }
   memcpy(x->held + s->fed, s->tokens + s->fed, (size_t)rows * sizeof *x->held);
   if (prompt && x->alike >= s->fed) x->alike = s->fed + rows;
@@ -77,7 +79,7 @@ static int64_t fill_rows(struct sequence *s, bool prompt) {
 
 /* Without caches all known tokens are fed again. */
 static void fill_window(struct sequence *s) {
-  for (int64_t i = 0; i < s->g->context; i++) input_at(s, s->g->tokens)[i] = i < s->n ? s->tokens[i] : 0;
+  for (int64_t i = 0; i < s->g->context; i++) set_input(s, s->g->tokens, i, i < s->n ? s->tokens[i] : 0);
   s->fed = s->n;
 }
 
