@@ -33,7 +33,7 @@ outputs_are_those_of_infer() {
       name=$microbatch.$precision
       "$pdc" infer --quiet --microbatch $microbatch --precision $precision -o infer.$name "$golden.pdm" ||
         complain "infer does not build"
-      infer.$name/infer --quiet --init "$weights" --data "$images" --predict logits=logits.npy features=features.npy \
+      infer.$name/infer --quiet --init "$weights" --data "$images" --predict logits=logits.npy flipped=flipped.npy \
         flipped=flipped.npy || complain "infer does not run"
       library library.$name --microbatch $microbatch --precision $precision --threads 2 "$golden.pdm"
       use library.$name run
@@ -51,18 +51,24 @@ outputs_are_those_of_infer() {
     complain "a folder is not read as a file"
 }
 
-# The library has no loss, so one node less reads the logits.
+# The library has no loss. In the second model a product of a loss alone reads an output, which infer rounds then.
 outputs_that_losses_read_are_those_of_infer() {
   sed '/probabilities/d' "$golden.pdm" >single.pdm
-  "$pdc" infer --quiet --precision bf16 -o infer single.pdm || complain "infer does not build"
-  infer/infer --quiet --init "$weights" --data "$images" --predict logits=logits.npy features=features.npy \
-    flipped=flipped.npy || complain "infer does not run"
-  library one --precision bf16 single.pdm
-  use one run
-  (cd one && ./run "$weights" "$images" $samples 1) || complain "the library does not run"
-  for output in logits features flipped; do
-    tail -c +129 $output.npy | cmp - one/out.$output || complain "other $output"
+  sed -i 's/output flipped = image . -1/turned = image * 0.7;\n  output flipped = turned/' single.pdm
+  sed 's/^  loss.*/&\n  loss 0.5 * (reshape(turned, [18, 6]) @ equal(reshape(iota(6), [6, 1]), iota(6)));/' single.pdm >product.pdm
+  for model in single product; do
+    "$pdc" infer --quiet --precision bf16 -o infer $model.pdm || complain "infer does not build"
+    infer/infer --quiet --init "$weights" --data "$images" --predict logits=logits.npy features=features.npy \
+      flipped=$model.npy || complain "infer does not run"
+    library $model --precision bf16 $model.pdm
+    use $model run
+    (cd $model && ./run "$weights" "$images" $samples 1) || complain "the library does not run"
+    for output in logits features flipped; do
+      [ $output != flipped ] || cp $model.npy flipped.npy
+      tail -c +129 $output.npy | cmp - $model/out.$output || complain "$model: other $output"
+    done
   done
+  ! cmp -s single.npy product.npy || complain "the product rounds nothing"
 }
 
 # same NAME TOKENS TEMPERATURE TOP_K TOP_P SEED: the tokens of `generate`.
