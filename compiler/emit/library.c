@@ -25,7 +25,8 @@ const char *library_name(const char *wanted) {
 }
 
 static const char *const functions[] = {"bytes",  "new",    "load",    "free",     "run",  "input",
-                                        "output", "inputs", "outputs", "generate", "take", "drawing"};
+                                        "output", "inputs", "outputs", "generate", "take", "drawing",
+                                        "tokenizer", "encode", "decode", "generate_text", "take_text"};
 enum { N_FUNCTIONS = sizeof functions / sizeof *functions };
 
 void library_names(Emit *e) {
@@ -260,6 +261,31 @@ static void generate_function(Emit *e) {
            "  return pd_instance_generate(&m->instance, prompt, n, most, &drawing, take, context, why);\n}\n");
 }
 
+static void text_functions(Emit *e) {
+  const char *n = e->library;
+  text_add(&e->out,
+           "\nint %s_tokenizer(%s *m, const char *path, char *why) {\n"
+           "  return pd_instance_tokenizer(&m->instance, path, why);\n}\n\n",
+           n, n);
+  define(e, "int64_t ", "encode",
+         (const char *[]){format("%s *m", n), "const char *text", "size_t bytes", "int32_t *tokens", "int64_t most",
+                          "char *why", NULL});
+  text_add(&e->out, "  return pd_instance_encode(&m->instance, text, bytes, tokens, most, why);\n}\n\n");
+  define(e, "int64_t ", "decode",
+         (const char *[]){format("%s *m", n), "const int32_t *tokens", "int64_t n", "char *text", "size_t room",
+                          "char *why", NULL});
+  text_add(&e->out, "  return pd_instance_decode(&m->instance, tokens, n, text, room, why);\n}\n\n");
+  define(e, "int64_t ", "generate_text",
+         (const char *[]){format("%s *m", n), "const char *prompt", "size_t bytes", "int64_t most",
+                          "const char *const *stops", format("const %s_drawing *how", n),
+                          format("%s_take_text *take", n), "void *context", "char *why", NULL});
+  text_add(&e->out,
+           "  struct pd_drawing drawing = {0};\n"
+           "  if (how)\n    drawing = (struct pd_drawing){how->temperature, how->top_p, how->top_k, how->seed};\n"
+           "  return pd_instance_generate_text(&m->instance, prompt, bytes, most, stops, &drawing, take, context, "
+           "why);\n}\n");
+}
+
 void library_functions(Emit *e) {
   const char *n = e->library;
   forward_function(e);
@@ -280,6 +306,8 @@ void library_functions(Emit *e) {
       "void %s_free(%s *m) { pd_instance_free((struct pd_instance *)m); }\n\n",
       n, n, n, n, n, n, n, n, n);
   (e->g->generation.context ? generate_function : run_functions)(e);
+  if (e->g->generation.context)
+    text_functions(e);
 }
 
 /* ---- the header -------------------------------------------------------------------------------------------- */
@@ -379,6 +407,37 @@ static void header_generate(Text *out, const Emit *e) {
                            "void *context", "char *why", NULL});
 }
 
+static void header_texts(Text *out, const Emit *e) {
+  const char *n = e->library, *what = e->g->generation.encoder ? "source" : "prompt";
+  declare(out, e,
+          "Reads the tokenizer of a folder, or a tokenizer.json: 0, or -1. Replaces an earlier one. Its memory comes from "
+          "malloc.",
+          "int ", "tokenizer", (const char *[]){format("%s *m", n), "const char *path", "char *why", NULL});
+  declare(out, e,
+          format("The tokens of a text as a %s. Returns their number, or -1; writes the first `most` of them.", what),
+          "int64_t ", "encode",
+          (const char *[]){format("%s *m", n), "const char *text", "size_t bytes", "int32_t *tokens", "int64_t most",
+                           "char *why", NULL});
+  declare(out, e,
+          "The text of n tokens, in UTF-8. Returns its bytes, or -1; writes the first room - 1 of them and a zero byte. "
+          "Special tokens have no text.",
+          "int64_t ", "decode",
+          (const char *[]){format("%s *m", n), "const int32_t *tokens", "int64_t n", "char *text", "size_t room",
+                           "char *why", NULL});
+  text_add(out,
+           "/* Called with new text: whole characters, without a zero byte behind them. Returns 0, or another number to "
+           "end. */\ntypedef int %s_take_text(void *context, const char *text, size_t bytes);\n\n",
+           n);
+  declare(out, e,
+          format("%s until an end token, after `most` tokens, or before a text of `stops`, whose last is NULL; NULL: no "
+                 "stops. Returns the number of tokens drawn, or -1. how and take as for generate.",
+                 e->g->generation.encoder ? "Generates text from a source" : "Continues a text"),
+          "int64_t ", "generate_text",
+          (const char *[]){format("%s *m", n), format("const char *%s", what), "size_t bytes", "int64_t most",
+                           "const char *const *stops", format("const %s_drawing *how", n),
+                           format("%s_take_text *take", n), "void *context", "char *why", NULL});
+}
+
 char *library_header(const Emit *e) {
   const char *n = e->library, *up = upper(n);
   const int threads = e->plan->target.threads > 0 ? e->plan->target.threads : 1;
@@ -396,6 +455,8 @@ char *library_header(const Emit *e) {
            "#ifdef __cplusplus\nextern \"C\" {\n#endif\n\ntypedef struct %s %s; /* an instance */\n\n",
            up, up, up, n, n);
   (e->g->generation.context ? header_generate : header_run)(&out, e);
+  if (e->g->generation.context)
+    header_texts(&out, e);
   declare(&out, e, "Bytes of an instance, weights included.", "size_t ", "bytes", (const char *[]){"void", NULL});
   declare(
       &out, e,

@@ -2,6 +2,7 @@
  * arena, of a generator lists of tokens, and room for a sample in floats. */
 #define PD_KERNELS
 #include "library/library.h"
+#include "tokens/tokenizer.h"
 
 #include <omp.h>
 #include <setjmp.h>
@@ -124,6 +125,15 @@ static bool make_objects(struct pd_instance *x, char *why) {
   return false;
 }
 
+bool pd_instance_protect(const struct pd_instance *x, void (*f)(void *of), void *of, char *why) {
+  struct entered e;
+  enter(&e, x, why);
+  const bool ok = !setjmp(e.to.place);
+  if (ok) f(of);
+  leave(&e);
+  return ok;
+}
+
 bool pd_instance_forward(struct pd_instance *x, int64_t rows, char *why) {
   struct entered e;
   const int64_t before = __atomic_load_n(&pd_kernel_failures, __ATOMIC_RELAXED);
@@ -212,5 +222,6 @@ void pd_instance_free(struct pd_instance *x) {
   if (x->busy) return;
   pd_objects_destroy(&x->objects);
   pd_engine_close();
+  pd_tokenizer_close(x->tokenizer);
   if (x->owned) free(x);
 }

@@ -120,6 +120,25 @@ tokens_are_those_of_generate() {
   grep -q "'model.layers.0.block_sparse_moe.experts.down_proj' is also there as one tensor for each expert" said || complain "$(cat said)"
 }
 
+texts_are_those_of_generate() {
+  options="-D n_layer=2 -D n_head=2 -D n_embd=16 -D n_ctx=64 -D vocab_size=300 $top/models/gpt2.pdm"
+  seq 300 | tr '\n' ' ' >data.txt
+  "$pdc" --quiet -o train $options && "$pdc" generate --quiet -o generate.text $options || complain "pdc"
+  train/train --quiet --data data.txt --tokenizer "$top/tests/chats/tokenizer/tokenizer.json" --steps 0 --seed 4 \
+    --save w.safetensors || complain "no weights"
+  library text --generate $options
+  use text texts
+  for prompt in "2 + 2 is" "Übermut tut"; do
+    for stop in "" e "th"; do
+      generate.text/generate --quiet --init w.safetensors --tokenizer "$top/tests/chats/tokenizer/tokenizer.json" --prompt "$prompt" \
+        --tokens 30 --temperature 0 --stop ${stop:+"$stop"} </dev/null >expected || complain "generate does not run"
+      text/texts w.safetensors "$top/tests/chats/tokenizer" 30 "$stop" "$prompt" >found || complain "the library does not run"
+      [ -n "$stop" ] || [ "$(wc -c <found)" -gt 20 ] || complain "hardly a text"
+      cmp found expected || complain "another text behind '$prompt' with the stop '$stop'"
+    done
+  done
+}
+
 prompts_that_get_shorter_have_the_tokens_of_new_instances() {
   sed 's/llama_block(x, n_head, n_kv_head, hidden,/llama_block(x, n_head, n_kv_head, hidden, window = 5 + 2 * i,/' \
     "$top/models/llama_mini.pdm" >windowed.pdm
