@@ -18,8 +18,8 @@ typedef struct Form {
 typedef struct Decoding {
   Rewrite *w;
   const Sequence *s;
-  int *axis;                      /* by value of from: the axis of positions, or -1 */
-  Keys *keys;                     /* by value of from */
+  int *axis;  /* by value of from: the axis of positions, or -1 */
+  Keys *keys; /* by value of from */
   Vec(Form) forms;
   Ints inputs;                    /* of an encoder, by their order in `to`: indices in `from` */
   int first_input;                /* of these, the index in `to` */
@@ -425,8 +425,9 @@ static void tell_no_cache(const Graph *g, const Sequence *s, int because) {
                              (long long)s->context);
   note_at(d, v->span, "this '%s' reads other positions, and no cache can hold those values",
           g->nodes.at[v->node].op->name);
-  help(d, "there are caches for causal 'scaled_dot_product_attention' without a mask, with or without a window and a "
-          "softcap, and for 'lstm' without lengths; beside an encoder also for attention written as products");
+  help(d,
+       "there are caches for causal 'scaled_dot_product_attention' without a mask, with or without a window and a "
+       "softcap, and for 'lstm' without lengths; beside an encoder also for attention written as products");
 }
 
 static void tell_not_causal(const Graph *g, int value) {

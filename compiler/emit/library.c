@@ -24,9 +24,9 @@ const char *library_name(const char *wanted) {
   return is_tag(name) ? format("%s_model", name) : name;
 }
 
-static const char *const functions[] = {"bytes",  "new",    "load",    "free",     "run",  "input",
-                                        "output", "inputs", "outputs", "generate", "take", "drawing",
-                                        "tokenizer", "encode", "decode", "generate_text", "take_text"};
+static const char *const functions[] = {"bytes",     "new",    "load",    "free",          "run",      "input",
+                                        "output",    "inputs", "outputs", "generate",      "take",     "drawing",
+                                        "tokenizer", "encode", "decode",  "generate_text", "take_text"};
 enum { N_FUNCTIONS = sizeof functions / sizeof *functions };
 
 void library_names(Emit *e) {
@@ -268,8 +268,8 @@ static void text_functions(Emit *e) {
            "  return pd_instance_tokenizer(&m->instance, path, why);\n}\n\n",
            n, n);
   define(e, "int64_t ", "encode",
-         (const char *[]){format("%s *m", n), "const char *text", "size_t bytes", "int32_t *tokens", "int64_t most",
-                          "char *why", NULL});
+         (const char *[]){format("%s *m", n), "const char *text", "size_t bytes", "int32_t *tokens",
+                          "int64_t most", "char *why", NULL});
   text_add(&e->out, "  return pd_instance_encode(&m->instance, text, bytes, tokens, most, why);\n}\n\n");
   define(e, "int64_t ", "decode",
          (const char *[]){format("%s *m", n), "const int32_t *tokens", "int64_t n", "char *text", "size_t room",
@@ -392,50 +392,58 @@ static void header_generate(Text *out, const Emit *e) {
       "typedef int %s_take(void *context, int32_t token);\n\n",
       n, n, n);
   const char *does =
-      g->encoder ? "Generates at most `most` tokens from a source of n tokens, which the encoder reads. Returns the number "
-                   "of tokens, or -1."
-                 : "Continues a prompt of n tokens by at most `most` tokens, within the context plus one token, which is "
-                   "not fed. Returns the number of new tokens, or -1. A prompt that starts like the one before "
-                   "continues from its caches.";
-  declare(out, e,
-          format("%s how NULL: temperature 0. take NULL: tokens are only counted. take may not call functions with m, "
-                 "except free, which ends the generation.",
-                 does),
-          "int64_t ", "generate",
-          (const char *[]){format("%s *m", n), format("const int32_t *%s", g->encoder ? "source" : "prompt"), "int64_t n",
-                           "int64_t most", format("const %s_drawing *how", n), format("%s_take *take", n),
-                           "void *context", "char *why", NULL});
+      g->encoder
+          ? "Generates at most `most` tokens from a source of n tokens, which the encoder reads. Returns the number "
+            "of tokens, or -1."
+          : "Continues a prompt of n tokens by at most `most` tokens, within the context plus one token, which is "
+            "not fed. Returns the number of new tokens, or -1. A prompt that starts like the one before "
+            "continues from its caches.";
+  declare(
+      out, e,
+      format("%s how NULL: temperature 0. take NULL: tokens are only counted. take may not call functions with m, "
+             "except free, which ends the generation.",
+             does),
+      "int64_t ", "generate",
+      (const char *[]){format("%s *m", n), format("const int32_t *%s", g->encoder ? "source" : "prompt"),
+                       "int64_t n", "int64_t most", format("const %s_drawing *how", n), format("%s_take *take", n),
+                       "void *context", "char *why", NULL});
 }
 
 static void header_texts(Text *out, const Emit *e) {
   const char *n = e->library, *what = e->g->generation.encoder ? "source" : "prompt";
+  declare(
+      out, e,
+      "Reads the tokenizer of a folder, or a tokenizer.json: 0, or -1. Replaces an earlier one. Its memory comes from "
+      "malloc.",
+      "int ", "tokenizer", (const char *[]){format("%s *m", n), "const char *path", "char *why", NULL});
   declare(out, e,
-          "Reads the tokenizer of a folder, or a tokenizer.json: 0, or -1. Replaces an earlier one. Its memory comes from "
-          "malloc.",
-          "int ", "tokenizer", (const char *[]){format("%s *m", n), "const char *path", "char *why", NULL});
-  declare(out, e,
-          format("The tokens of a text as a %s. Returns their number, or -1; writes the first `most` of them.", what),
+          format("The tokens of a text as a %s. Returns their number, or -1; writes the first `most` of them.",
+                 what),
           "int64_t ", "encode",
-          (const char *[]){format("%s *m", n), "const char *text", "size_t bytes", "int32_t *tokens", "int64_t most",
-                           "char *why", NULL});
-  declare(out, e,
-          "The text of n tokens, in UTF-8. Returns its bytes, or -1; writes the first room - 1 of them and a zero byte. "
-          "Special tokens have no text.",
-          "int64_t ", "decode",
-          (const char *[]){format("%s *m", n), "const int32_t *tokens", "int64_t n", "char *text", "size_t room",
-                           "char *why", NULL});
-  text_add(out,
-           "/* Called with new text: whole characters, without a zero byte behind them. Returns 0, or another number to "
-           "end. */\ntypedef int %s_take_text(void *context, const char *text, size_t bytes);\n\n",
-           n);
-  declare(out, e,
-          format("%s until an end token, after `most` tokens, or before a text of `stops`, whose last is NULL; NULL: no "
-                 "stops. Returns the number of tokens drawn, or -1. how and take as for generate.",
-                 e->g->generation.encoder ? "Generates text from a source" : "Continues a text"),
-          "int64_t ", "generate_text",
-          (const char *[]){format("%s *m", n), format("const char *%s", what), "size_t bytes", "int64_t most",
-                           "const char *const *stops", format("const %s_drawing *how", n),
-                           format("%s_take_text *take", n), "void *context", "char *why", NULL});
+          (const char *[]){format("%s *m", n), "const char *text", "size_t bytes", "int32_t *tokens",
+                           "int64_t most", "char *why", NULL});
+  declare(
+      out, e,
+      "The text of n tokens, in UTF-8. Returns its bytes, or -1; writes the first room - 1 of them and a zero byte. "
+      "Special tokens have no text.",
+      "int64_t ", "decode",
+      (const char *[]){format("%s *m", n), "const int32_t *tokens", "int64_t n", "char *text", "size_t room",
+                       "char *why", NULL});
+  text_add(
+      out,
+      "/* Called with new text: whole characters, without a zero byte behind them. Returns 0, or another number to "
+      "end. */\ntypedef int %s_take_text(void *context, const char *text, size_t bytes);\n\n",
+      n);
+  declare(
+      out, e,
+      format(
+          "%s until an end token, after `most` tokens, or before a text of `stops`, whose last is NULL; NULL: no "
+          "stops. Returns the number of tokens drawn, or -1. how and take as for generate.",
+          e->g->generation.encoder ? "Generates text from a source" : "Continues a text"),
+      "int64_t ", "generate_text",
+      (const char *[]){format("%s *m", n), format("const char *%s", what), "size_t bytes", "int64_t most",
+                       "const char *const *stops", format("const %s_drawing *how", n),
+                       format("%s_take_text *take", n), "void *context", "char *why", NULL});
 }
 
 char *library_header(const Emit *e) {

@@ -421,8 +421,8 @@ void generation_table(Emit *e) {
            x->context, x->ring < x->context ? format(".ring = %" PRId64 ", ", x->ring) : "", tokens->classes,
            logits->shape.dim[1], x->samples, x->tokens, x->position, x->sequence, stage_of_node(e, logits->node),
            x->state ? "  .state = true,\n" : "",
-           x->encoder ? format("  .encoder = true, .source = %d, .start = %" PRId64 ", .pad = %" PRId64 ",\n", x->source,
-                               x->start, x->pad)
+           x->encoder ? format("  .encoder = true, .source = %d, .start = %" PRId64 ", .pad = %" PRId64 ",\n",
+                               x->source, x->start, x->pad)
                       : "");
 }
 

@@ -91,7 +91,8 @@ static bool suits_gemma3(const Imported *m) {
   const bool few = imported_number(m, "num_hidden_layers") < 6;
   double factor;
   if (strcmp(sliding, "(i + 1) % 6 != 0") && !(few && !strcmp(sliding, "true"))) {
-    error_at(NO_SPAN, "PD0656", "llama.cpp's architecture 'gemma3' has a window in all layers but each sixth, and '%s' has others",
+    error_at(NO_SPAN, "PD0656",
+             "llama.cpp's architecture 'gemma3' has a window in all layers but each sixth, and '%s' has others",
              m->folder);
     return false;
   }
@@ -109,13 +110,16 @@ static void qwen3_moe_fields(const Imported *m, const char *a, Gguf *g) {
 }
 
 static bool suits_qwen3_moe(const Imported *m) {
-  const bool normalizes = *imported_value(m, "norm_topk_prob") && strcmp(imported_value(m, "norm_topk_prob"), "false");
+  const bool normalizes =
+      *imported_value(m, "norm_topk_prob") && strcmp(imported_value(m, "norm_topk_prob"), "false");
   if (normalizes && !*imported_value(m, "dense"))
     return true;
-  error_at(NO_SPAN, "PD0656", normalizes
-                                  ? "llama.cpp's architecture 'qwen3moe' has experts in all layers, and '%s' has layers without"
-                                  : "llama.cpp's architecture 'qwen3moe' normalizes the probabilities of chosen experts, and '%s' has norm_topk_prob false",
-           m->folder);
+  error_at(
+      NO_SPAN, "PD0656",
+      normalizes
+          ? "llama.cpp's architecture 'qwen3moe' has experts in all layers, and '%s' has layers without"
+          : "llama.cpp's architecture 'qwen3moe' normalizes the probabilities of chosen experts, and '%s' has norm_topk_prob false",
+      m->folder);
   return false;
 }
 
@@ -221,7 +225,8 @@ static const Architecture architectures[] = {
     {"olmo2", "olmo2", "layers.", olmo2_rules, llama_whole, false, false, false, llama_fields, NULL},
     {"gemma", "gemma", "layers.", llama_rules, llama_whole, false, true, false, llama_fields, NULL},
     {"gemma2", "gemma2", "layers.", gemma2_rules, llama_whole, false, true, true, gemma2_fields, NULL},
-    {"gemma3_text", "gemma3", "layers.", gemma2_rules, llama_whole, false, true, true, gemma3_fields, suits_gemma3},
+    {"gemma3_text", "gemma3", "layers.", gemma2_rules, llama_whole, false, true, true, gemma3_fields,
+     suits_gemma3},
     {"qwen3_moe", "qwen3moe", "layers.", qwen3_moe_rules, llama_whole, false, false, false, qwen3_moe_fields,
      suits_qwen3_moe},
     {"phi3", "phi3", "layers.", phi3_rules, llama_whole, false, false, true, phi3_fields, NULL},

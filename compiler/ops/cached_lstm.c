@@ -26,7 +26,9 @@ static bool shape_cached_lstm(ShapeRule *r) {
 
 static OpCost cost_cached_lstm(const Graph *g, int node) {
   const double hidden = (double)out_shape(g, node, H)->dim[1];
-  return (OpCost){.matmul_flops = 2 * GATES * hidden * hidden, .other_flops = 60 * hidden, .bytes = node_bytes(g, node)};
+  return (OpCost){.matmul_flops = 2 * GATES * hidden * hidden,
+                  .other_flops = 60 * hidden,
+                  .bytes = node_bytes(g, node)};
 }
 
 static double sigmoid(double x) { return 1 / (1 + exp(-x)); }

@@ -82,12 +82,13 @@ static bool shape_cached_rows(ShapeRule *r) {
   const Shape *x = rule_shape(r, 0);
   const int64_t axis = rule_int(r, "axis");
   ensure(x->batched && axis >= 0 && axis < x->rank && x->dim[axis] == 1);
-  return rule_f32(r, 0) && rule_token(r, 1) &&
-         rule_result(r, shape_with(*x, (int)axis, rule_int(r, "context")));
+  return rule_f32(r, 0) && rule_token(r, 1) && rule_result(r, shape_with(*x, (int)axis, rule_int(r, "context")));
 }
 
 /* A sample's rows around the axis of positions. */
-static Around rows_around(const Node *n, const Shape *all) { return around_axis(all, 1, (int)node_int(n, "axis")); }
+static Around rows_around(const Node *n, const Shape *all) {
+  return around_axis(all, 1, (int)node_int(n, "axis"));
+}
 
 /* out[0] has the rows of earlier calls. */
 static void evaluate_cached_rows(const Graph *g, int node, int64_t batch, const double *const *in,

@@ -354,7 +354,8 @@ static bool is_forward_lstm(const Graph *g, int node) { return node_int(&g->node
 static int decode_lstm(const Graph *g, int node, const int *axis, int64_t context, Decoded *to) {
   const Operands o = operands(forward_has(g->nodes.at[node].n_in), 2);
   (void)context;
-  if (!is_forward_lstm(g, node) || o.lengths >= 0 || axis[0] != 0 || (o.h0 >= 0 && (axis[o.h0] >= 0 || axis[o.c0] >= 0)))
+  if (!is_forward_lstm(g, node) || o.lengths >= 0 || axis[0] != 0 ||
+      (o.h0 >= 0 && (axis[o.h0] >= 0 || axis[o.c0] >= 0)))
     return -1;
   to->op = &op_cached_lstm;
   to->cached = to->state = true;

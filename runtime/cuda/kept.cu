@@ -77,7 +77,8 @@ void pd_cached_lstm(const struct pd_cached_lstm *l, pd_in x, pd_in w, pd_in h0, 
   float *state = static_cast<float *>(kept_h.at), *cell = static_cast<float *>(kept_c.at);
   for (int64_t row = 0; row < l->batch; row++) {
     PD_LAUNCH(begin, units, THREADS, 0, pd_stream, *l, row, h0, c0, position, sequence, state, cell);
-    PD_LAUNCH(step, warps, THREADS, 0, pd_stream, *l, row, x, w, sequence, static_cast<const float *>(state), cell, h);
+    PD_LAUNCH(step, warps, THREADS, 0, pd_stream, *l, row, x, w, sequence, static_cast<const float *>(state), cell,
+              h);
     PD_LAUNCH(take, units, THREADS, 0, pd_stream, *l, row, h, sequence, state);
   }
 }

@@ -44,10 +44,13 @@ bool pd_prompt_fits(int64_t n, const char *what, char *why) {
     return pd_refuse(why, "%s is empty%s", what,
                      pd_options.prompts ? "" : ". help: give --prompt TEXT, or text on standard input");
   if (g->encoder && (n > context || (n < context && g->pad < 0)))
-    return pd_refuse(why, n > context ? "%s has %lld tokens, but '%s' of the model has %lld. help: shorten it, or build with a longer '%s'"
-                                      : "%s has %lld tokens, but '%s' of the model has %lld, and nothing in the model tells padding. help: use padding_mask or an input 'lengths(%s)'",
-                     what, (long long)n, pd.stage->inputs[g->source].name, (long long)context,
-                     pd.stage->inputs[g->source].name);
+    return pd_refuse(
+        why,
+        n > context
+            ? "%s has %lld tokens, but '%s' of the model has %lld. help: shorten it, or build with a longer '%s'"
+            : "%s has %lld tokens, but '%s' of the model has %lld, and nothing in the model tells padding. help: use padding_mask or an input 'lengths(%s)'",
+        what, (long long)n, pd.stage->inputs[g->source].name, (long long)context,
+        pd.stage->inputs[g->source].name);
   if (n > context && !pd_options.window)
     return pd_refuse(
         why,

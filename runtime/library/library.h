@@ -46,8 +46,8 @@ struct pd_instance {
   int32_t *held, *tokens, *order;
   int32_t *source; /* of a generator with an encoder: room for a padded source */
   int64_t alike, end;
-  bool busy, ends; /* while it generates; freed by a callback: ends then */
-  bool encodes;    /* this step has a new source */
+  bool busy, ends;                /* while it generates; freed by a callback: ends then */
+  bool encodes;                   /* this step has a new source */
   struct pd_tokenizer *tokenizer; /* malloc'd; NULL: none */
 };
 

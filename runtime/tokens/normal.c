@@ -73,8 +73,7 @@ static int32_t composed_of(int32_t first, int32_t second) {
     return first + second - TRAIL;
   pthread_once(&compositions.once, fill_compositions);
   struct pd_decomposition key = {.first = first, .second = second};
-  const struct pd_decomposition *found =
-      bsearch(&key, compositions.pair, compositions.n, sizeof key, by_parts);
+  const struct pd_decomposition *found = bsearch(&key, compositions.pair, compositions.n, sizeof key, by_parts);
   return found ? found->point : -1;
 }
 

@@ -80,7 +80,7 @@ struct pd_tokenizer {
   int n_prefix;
   int32_t suffix[PD_MAX_PREFIX]; /* tokens behind every whole text */
   int n_suffix;                  /* -1: they are not known */
-  unsigned char *kind; /* by id, of enum pd_kind */
+  unsigned char *kind;           /* by id, of enum pd_kind */
 };
 enum pd_kind { PD_SPECIAL = 1, PD_ENDS = 2 };
 

@@ -45,8 +45,8 @@ static void step(int64_t n, const float *x, const float *w, double *h, double *c
 static void test_lstm(int64_t n, bool begins) {
   enum { STEPS = 4, ROWS = 2 * STEPS };
   float *x = random_floats(ROWS * 4 * n), *w = random_floats(4 * n * n), *h0 = random_floats(ROWS * n),
-        *c0 = random_floats(ROWS * n), *h = floats((ROWS + 1) * n), *kept_h = floats(2 * n), *kept_c = floats(2 * n),
-        *first = floats((ROWS + 1) * n);
+        *c0 = random_floats(ROWS * n), *h = floats((ROWS + 1) * n), *kept_h = floats(2 * n),
+        *kept_c = floats(2 * n), *first = floats((ROWS + 1) * n);
   int32_t position[ROWS + 1], sequence[ROWS + 1];
   float *all = floats((ROWS + 1) * 4 * n);
   memcpy(all, x, sizeof *x * (size_t)(ROWS * 4 * n));

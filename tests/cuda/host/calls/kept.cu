@@ -26,13 +26,14 @@ static double sigmoid(double x) { return 1 / (1 + exp(-x)); }
 static void run_lstm(int64_t n, bool begins, pd_type from, pd_type to) {
   enum { ROWS = 4 };
   const struct pd_cached_lstm l = {ROWS, 2, n};
-  Array x(from, random_floats(ROWS * 4 * n)), w(from, random_floats(4 * n * n)), h0(PD_F32, random_floats(ROWS * n)),
-      c0(PD_F32, random_floats(ROWS * n)), h(to, filled(ROWS * n, 0.25f)), kept_h(PD_F32, filled(2 * n, NAN)),
-      kept_c(PD_F32, filled(2 * n, NAN));
+  Array x(from, random_floats(ROWS * 4 * n)), w(from, random_floats(4 * n * n)),
+      h0(PD_F32, random_floats(ROWS * n)), c0(PD_F32, random_floats(ROWS * n)), h(to, filled(ROWS * n, 0.25f)),
+      kept_h(PD_F32, filled(2 * n, NAN)), kept_c(PD_F32, filled(2 * n, NAN));
   Integers position({0, 0, 1, 0}), sequence({0, 1, 0, 2});
-  pd_cached_lstm(&l, x.in(), w.in(), begins ? h0.in() : nullptr, begins ? c0.in() : nullptr, position.at, sequence.at,
-                 h.out(), kept_h.out(), kept_c.out());
-  std::vector<double> want((size_t)(ROWS * n), 0.25), state((size_t)(2 * n)), cell((size_t)(2 * n)), gate((size_t)(4 * n));
+  pd_cached_lstm(&l, x.in(), w.in(), begins ? h0.in() : nullptr, begins ? c0.in() : nullptr, position.at,
+                 sequence.at, h.out(), kept_h.out(), kept_c.out());
+  std::vector<double> want((size_t)(ROWS * n), 0.25), state((size_t)(2 * n)), cell((size_t)(2 * n)),
+      gate((size_t)(4 * n));
   const int of[] = {0, 1, 0};
   for (int64_t row = 0; row < 3; row++) {
     double *s = &state[(size_t)(of[row] * n)], *c = &cell[(size_t)(of[row] * n)];
