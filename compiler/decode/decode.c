@@ -7,8 +7,8 @@
 
 #include "ops/rules.h"
 
-/* A value of `from` in a form for steps: kept between them, for readers of a run, because it cannot cross cuts; or its row
- * at the position along an axis. */
+/* A value of `from` in a form for steps: kept between them, for readers of a run, because it cannot cross cuts; or its
+ * row at the position along an axis. */
 typedef struct Form {
   int value, run, axis; /* run, axis: -1: not of this form */
   bool exact;
@@ -22,7 +22,7 @@ typedef struct Decoding {
   Keys *keys; /* by value of from */
   Vec(Form) forms;
   Ints inputs;                    /* of an encoder, by their order in `to`: indices in `from` */
-  int first_input;                /* of these, the index in `to` */
+  int first_input;                /* the first one's index in `to` */
   int tokens, position, sequence; /* values of `to`; position and sequence -1: not needed */
   int64_t samples, rows;          /* sequences with a cache; rows of a call */
   int64_t ring;                   /* the fewest positions that a cache holds */
@@ -121,8 +121,8 @@ static bool reads_params(const Graph *g, int value) {
   return reads;
 }
 
-/* The row for the position along an axis of a sample-independent value. Beside an encoder, a table that is computed from
- * parameters is kept, too. */
+/* The row for the position along an axis of a sample-independent value. In a model with an encoder, a table that is
+ * computed from parameters is kept, too. */
 static int insert_row(Decoding *d, int like, int value, int axis) {
   const Shape *s = &value_of(d, value)->shape;
   Shape row = {.batched = true, .rank = s->rank}, table = {.rank = 2, .dim = {s->dim[axis], 1}};
@@ -148,7 +148,7 @@ static int insert_row(Decoding *d, int like, int value, int axis) {
                                    : insert(d, like, &op_reshape, &from, 1, (Attr[MAX_ATTR]){shape_attr(&row)});
 }
 
-/* Beside an encoder one for all readers, because a table is large. */
+/* In a model with an encoder, all readers share a row, because its table is large. */
 static int row_at_position(Decoding *d, int like, int value, int axis) {
   const Form form = {.value = value, .run = -1, .axis = axis};
   const int known = d->s->source < 0 ? -1 : form_of(d, form);
@@ -226,7 +226,7 @@ static int decode_one(Decoding *d, int node, const int *axis, Decoded *to, Keys 
     keys[i] = d->keys[n->in[i]];
   int found = decode_node(g, node, axis, d->s->context, to);
   found = decode_keys(g, node, axis, keys, found, made, whole);
-  /* Rows of several positions have no cache of their own: only an encoder's decoder has a row for each sequence. */
+  /* op_cached_rows needs a row for each sequence, as in a model with an encoder. */
   return *whole >= 0 && d->s->source < 0 ? -1 : found;
 }
 
@@ -260,7 +260,7 @@ static bool decode_position(Decoding *d, int node, const int *axis) {
   return true;
 }
 
-/* What reads the tokens reads what an encoder left. */
+/* Without caches: nodes that depend on the tokens read the encoder's kept values. */
 static void copy(Decoding *d, int node) {
   const Graph *g = d->w->from;
   const Node *n = &g->nodes.at[node];

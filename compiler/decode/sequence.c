@@ -117,7 +117,7 @@ static bool is_sequence(const Graph *g, int input) {
   return v->type == TYPE_TOKEN && v->shape.rank == 1;
 }
 
-/* Of several inputs, the single one that is computed from a target: the tokens before each. -1: not one. */
+/* The single input that is computed from a target: the tokens before each. -1: none, or several. */
 static int find_shifted(const Graph *g, const Ints *inputs) {
   int found = -1;
   for (int i = 0; i < inputs->n; i++) {

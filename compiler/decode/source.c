@@ -80,5 +80,5 @@ bool find_source(const Graph *g, Sequence *s) {
     s->source = source;
   }
   s->start = (int64_t)g->inputs.at[s->tokens].numbers.at[0];
-  return find_pad(g, s) || refuse(g, s->source, "whose padding is told by different tokens");
+  return find_pad(g, s) || refuse(g, s->source, "and the model compares it with several tokens of padding");
 }

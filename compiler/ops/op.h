@@ -111,7 +111,7 @@ typedef struct Decoded {
   /* The position and the sequence are further operands. The attribute "samples" is to fill, and with a "window" the
    * "context" to shorten. */
   bool cached;
-  bool state; /* cached: what it keeps is of the last position alone */
+  bool state; /* cached: it keeps the state after the last position alone */
 } Decoded;
 /* Attributes of op_cached_attention. Samples: sequences with a cache. */
 enum { CACHED_CONTEXT, CACHED_SCALE, CACHED_SOFTCAP, CACHED_WINDOW, CACHED_SAMPLES };

@@ -84,10 +84,10 @@ int64_t pd_instance_generate(struct pd_instance *x, const int32_t *prompt, int64
 
 /* Reads a tokenizer.json, or those of a folder: 0, or -1. Replaces an earlier one. */
 int pd_instance_tokenizer(struct pd_instance *x, const char *path, char *why);
-/* The number of the text's tokens, of which the first `most` are written; -1. */
+/* Writes the first `most` tokens of the text. Returns the number of all, or -1. */
 int64_t pd_instance_encode(const struct pd_instance *x, const char *text, size_t bytes, int32_t *tokens,
                            int64_t most, char *why);
-/* The number of bytes of the tokens' text, of which the first room - 1 and a zero byte are written; -1. */
+/* Writes the first room - 1 bytes of the tokens' text and a zero byte. Returns the number of all, or -1. */
 int64_t pd_instance_decode(const struct pd_instance *x, const int32_t *tokens, int64_t n, char *text, size_t room,
                            char *why);
 /* Not 0: the caller wants no more text. */
@@ -98,7 +98,7 @@ int64_t pd_instance_generate_text(struct pd_instance *x, const char *prompt, siz
                                   const char *const *stops, const struct pd_drawing *how, pd_take_text *take,
                                   void *context, char *why);
 
-/* ---- instance.c: for the other files ------------------------------------------------------------------------ */
+/* ---- instance.c: protected calls ---------------------------------------------------------------------------- */
 
 /* Calls f; false after filling `why` if it fails by pd_fail(). */
 bool pd_instance_protect(const struct pd_instance *x, void (*f)(void *of), void *of, char *why);
