@@ -39,10 +39,10 @@ typedef struct Keys {
   int axis; /* -1: none */
   KeysState state;
 } Keys;
-/* The results' keys, for a node whose operands have positions along axis[i] and keys[i], and results along `found`, -1:
+/* The results' keys, for a node whose operands have positions along axis[i] and keys of[i], and results along `found`, -1:
  * not known; returns their axis of positions. *whole: the operand of which all positions are needed, -1: none. Returns
  * -1 if results may depend on later positions. */
-int decode_keys(const Graph *g, int node, const int *axis, const Keys *keys, int found, Keys *to, int *whole);
+int decode_keys(const Graph *g, int node, const int *axis, const Keys *of, int found, Keys *to, int *whole);
 
 /* ---- one position of a node (positions.c) --------------------------------------------------------- */
 

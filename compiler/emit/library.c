@@ -429,11 +429,11 @@ static void header_texts(Text *out, const Emit *e) {
       "int64_t ", "decode",
       (const char *[]){format("%s *m", n), "const int32_t *tokens", "int64_t n", "char *text", "size_t room",
                        "char *why", NULL});
-  text_add(
-      out,
-      "/* Called with new text: whole characters, without a zero byte behind them. Returns 0, or another number to "
-      "end. */\ntypedef int %s_take_text(void *context, const char *text, size_t bytes);\n\n",
-      n);
+  text_comment(
+      out, 0,
+      "Called with new text: whole characters, without a zero byte behind them. Returns 0, or another number "
+      "to end.");
+  text_add(out, "typedef int %s_take_text(void *context, const char *text, size_t bytes);\n\n", n);
   declare(
       out, e,
       format(

@@ -5,6 +5,8 @@
 #define EXPECT(condition, ...) \
   if (!(condition)) printf("FAIL " __VA_ARGS__), puts(""), failures++
 
+static bool same(const void *x, const void *y, size_t bytes) { return !memcmp(x, y, bytes); }
+
 static void test_copies(void) {
   enum { BATCH = 3, OUTER = 2, CONTEXT = 5, INNER = 7, N = BATCH * OUTER * INNER };
   const struct pd_cached_rows r = {BATCH, OUTER, CONTEXT, INNER};
@@ -16,9 +18,9 @@ static void test_copies(void) {
       for (int i = 0; i < INNER; i++)
         want[((b * OUTER + o) * CONTEXT + position[b]) * INNER + i] = x[(b * OUTER + o) * INNER + i];
   pd_cached_rows(&r, x, position, y);
-  EXPECT(!memcmp(y, want, sizeof *y * N * CONTEXT), "cached rows");
+  EXPECT(same(y, want, sizeof *y * N * CONTEXT), "cached rows");
   pd_keep(x, N, y);
-  EXPECT(!memcmp(y, x, sizeof *y * N) && !memcmp(y + N, want + N, sizeof *y * (CONTEXT - 1) * N), "keep");
+  EXPECT(same(y, x, sizeof *y * N) && same(y + N, want + N, sizeof *y * (CONTEXT - 1) * N), "keep");
   pd_bf16 half[N];
   for (int i = 0; i < N; i++) half[i] = pd_to_bf16(x[i]);
   pd_keep(half, N, y);
@@ -59,7 +61,7 @@ static void test_lstm(int64_t n, bool begins) {
     omp_set_num_threads(threads);
     pd_cached_lstm(&l, all, w, from_h, from_c, position, sequence, h, kept_h, kept_c);
     if (threads == 1) memcpy(first, h, sizeof *h * (size_t)(ROWS * n));
-    EXPECT(!memcmp(first, h, sizeof *h * (size_t)(ROWS * n)), "%d threads differ", threads);
+    EXPECT(same(first, h, sizeof *h * (size_t)(ROWS * n)), "%d threads differ", threads);
   }
   for (int s = 0; s < 2; s++) {
     double *state = calloc(2 * (size_t)n, sizeof *state), *cell = state + n;
@@ -77,7 +79,7 @@ static void test_lstm(int64_t n, bool begins) {
   for (int r = 0; r < ROWS; r++) { /* a row a call */
     float *row = x + r * 4 * n, *h_row = begins ? h0 + r * n : NULL, *c_row = begins ? c0 + r * n : NULL;
     pd_cached_lstm(&one, row, w, h_row, c_row, &position[r], &sequence[r], h, kept_h, kept_c);
-    EXPECT(!memcmp(h, first + r * n, sizeof *h * (size_t)n), "row %d alone differs", r);
+    EXPECT(same(h, first + r * n, sizeof *h * (size_t)n), "row %d alone differs", r);
   }
   free(x), free(w), free(h0), free(c0), free(h), free(kept_h), free(kept_c), free(first), free(all);
 }
