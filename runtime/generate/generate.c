@@ -13,7 +13,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-static struct slot {
+struct slot {
   struct pd_request *r;  /* NULL: free */
   int64_t fed, window;   /* tokens that were fed, and the token at position 0 */
   int64_t block;         /* tokens before this one are fed as rows of a prompt */
@@ -22,44 +22,48 @@ static struct slot {
   int32_t *held;         /* tokens whose keys and values the cache has, by position */
   int64_t n_held, alike; /* alike: of these, the first that were fed as rows of prompts */
   int64_t end;           /* behind the highest position that was fed since position 0 */
-} * slot;
+};
 
 /* A position that this step feeds. With an encoder, row b is slot b's, or unused. */
-static struct row {
+struct row {
   int slot;      /* -1: unused */
   int64_t token; /* its index in the sequence */
-} * row;
-static int64_t n_rows, n_fed; /* rows that may be used, and that are */
-static bool encodes;          /* a slot is fresh */
+};
 
-static struct drawn {
+struct drawn {
   int32_t token;
   struct pd_logprobs logprobs;
-} * drawn; /* by slot */
-
-static int64_t next_request;
-static struct pd_request *last_turn; /* of --chat */
+};
 
 static struct {
-  double started, prompted;
-  int64_t prompts, drawn; /* tokens of prompts that were computed, and that were drawn */
-  int64_t longest;        /* prompt */
-  bool full;              /* a context */
-} counts;
+  struct slot *slot;
+  struct drawn *drawn; /* by slot */
+  struct row *row;     /* of this step */
+  int64_t n_rows, fed; /* rows that may be used, and that are */
+  bool encodes;        /* a slot is fresh */
+  int64_t next_request;
+  struct pd_request *last_turn; /* of --chat */
+  struct {
+    double started, prompted;
+    int64_t prompts, drawn; /* tokens of prompts that were computed, and that were drawn */
+    int64_t longest;        /* prompt */
+    bool full;              /* a context */
+  } counts;
+} steps;
 
 static int64_t n_slots(void) { return pd_generated()->samples; }
 static bool cached(void) { return pd_generated()->position >= 0; }
 static bool has_encoder(void) { return pd_generated()->encoder; }
 
-bool pd_generation_encodes(void) { return encodes; }
+bool pd_generation_encodes(void) { return steps.encodes; }
 
 /* An upper bound; after each half of a context of new tokens, half a context is fed again. */
 int64_t pd_generation_steps(void) {
-  int64_t steps = 0, most = INT64_MAX / 64;
+  int64_t n = 0, most = INT64_MAX / 64;
   if (pd_options.chat) return most;
-  for (int64_t i = 0; i < pd_n_requests && steps < most; i++)
-    steps += 2 * (pd_requests[i]->n_prompt + pd_options.tokens) + 2;
-  return steps < most ? steps : most;
+  for (int64_t i = 0; i < pd_n_requests && n < most; i++)
+    n += 2 * (pd_requests[i]->n_prompt + pd_options.tokens) + 2;
+  return n < most ? n : most;
 }
 
 /* The start of the window whose last token has this index. */
@@ -71,13 +75,13 @@ static int64_t window_of(int64_t index) {
 /* ---- slots --------------------------------------------------------------------------------------------- */
 
 static void start(void) {
-  slot = pd_allocate(sizeof *slot * (size_t)n_slots());
-  row = pd_allocate(sizeof *row * (size_t)pd.stage->microbatch);
-  drawn = pd_allocate(sizeof *drawn * (size_t)n_slots());
+  steps.slot = pd_allocate(sizeof *steps.slot * (size_t)n_slots());
+  steps.row = pd_allocate(sizeof *steps.row * (size_t)pd.stage->microbatch);
+  steps.drawn = pd_allocate(sizeof *steps.drawn * (size_t)n_slots());
   for (int64_t b = 0; b < n_slots(); b++)
-    slot[b].held = pd_allocate(sizeof(int32_t) * (size_t)pd_generated()->context);
+    steps.slot[b].held = pd_allocate(sizeof(int32_t) * (size_t)pd_generated()->context);
   pd_results_open();
-  counts.started = counts.prompted = pd_seconds();
+  steps.counts.started = steps.counts.prompted = pd_seconds();
 }
 
 /* Leading tokens of the request that the slot's cache has. Those that were drawn were computed by other kernels. The cache of
@@ -98,16 +102,16 @@ static void assign(struct slot *s, struct pd_request *r) {
   s->window = window_of(r->n_known - 1);
   s->block = r->n_known;
   s->fresh = has_encoder();
-  if (pd_n_given(r) > counts.longest) counts.longest = pd_n_given(r);
+  if (pd_n_given(r) > steps.counts.longest) steps.counts.longest = pd_n_given(r);
   s->fed = !cached() ? r->n_known - 1 : s->window ? s->window : in_cache(s, r);
-  counts.prompts += pd_n_given(r) - (cached() || has_encoder() ? s->fed : s->window);
+  steps.counts.prompts += pd_n_given(r) - (cached() || has_encoder() ? s->fed : s->window);
 }
 
 /* The free slot whose cache has most of the request's tokens; NULL: none is free. */
 static struct slot *free_slot(const struct pd_request *r) {
   struct slot *best = NULL;
   int64_t most = -1;
-  for (struct slot *s = slot; s < slot + n_slots(); s++) {
+  for (struct slot *s = steps.slot; s < steps.slot + n_slots(); s++) {
     int64_t n = s->r ? -1 : in_cache(s, r);
     if (n > most) best = s, most = n;
   }
@@ -115,22 +119,22 @@ static struct slot *free_slot(const struct pd_request *r) {
 }
 
 static void end(struct pd_request *r) {
-  counts.full |= r->end == PD_AT_CONTEXT;
-  if (pd_options.chat) last_turn = r;
+  steps.counts.full |= r->end == PD_AT_CONTEXT;
+  if (pd_options.chat) steps.last_turn = r;
   pd_result_ends(r);
 }
 
 /* An encoder computes all slots, so that half of them wait for new sources together. */
 static bool enough_free(void) {
   int64_t n = 0;
-  for (int64_t b = 0; b < n_slots(); b++) n += !slot[b].r;
+  for (int64_t b = 0; b < n_slots(); b++) n += !steps.slot[b].r;
   return !has_encoder() || 2 * n >= n_slots();
 }
 
 static void fill_slots(void) {
   if (!enough_free()) return;
-  for (struct slot *s; next_request < pd_n_requests; next_request++) {
-    struct pd_request *r = pd_requests[next_request];
+  for (struct slot *s; steps.next_request < pd_n_requests; steps.next_request++) {
+    struct pd_request *r = pd_requests[steps.next_request];
     if (!(s = free_slot(r))) return;
     pd_request_begin(r);
     if (r->end == PD_OPEN)
@@ -144,8 +148,8 @@ static void fill_slots(void) {
 
 static void feed(struct slot *s, bool prompt) {
   int64_t position = s->fed - s->window;
-  n_fed++;
-  row[has_encoder() ? s - slot : n_rows++] = (struct row){(int)(s - slot), s->fed};
+  steps.fed++;
+  steps.row[has_encoder() ? s - steps.slot : steps.n_rows++] = (struct row){(int)(s - steps.slot), s->fed};
   if (cached()) {
     s->held[position] = s->r->tokens[s->fed];
     s->n_held = position + 1;
@@ -168,23 +172,23 @@ static void move_window(struct slot *s) {
 
 static void choose_rows(void) {
   bool prompts = false;
-  n_rows = has_encoder() ? n_slots() : 0;
-  n_fed = 0;
-  encodes = false;
-  for (int64_t b = 0; b < n_rows; b++) row[b].slot = -1;
-  for (struct slot *s = slot; s < slot + n_slots(); s++) {
-    encodes |= s->fresh;
+  steps.n_rows = has_encoder() ? n_slots() : 0;
+  steps.fed = 0;
+  steps.encodes = false;
+  for (int64_t b = 0; b < steps.n_rows; b++) steps.row[b].slot = -1;
+  for (struct slot *s = steps.slot; s < steps.slot + n_slots(); s++) {
+    steps.encodes |= s->fresh;
     s->draws = s->fresh = false;
     if (!s->r) continue;
     move_window(s);
     prompts |= cached() && !has_encoder() && s->fed < s->block;
   }
-  for (struct slot *s = slot; s < slot + n_slots(); s++) {
+  for (struct slot *s = steps.slot; s < steps.slot + n_slots(); s++) {
     if (!s->r) continue;
     if (!prompts) feed(s, false);
-    while (prompts && s->fed < s->block && n_rows < pd.stage->microbatch) feed(s, true);
+    while (prompts && s->fed < s->block && steps.n_rows < pd.stage->microbatch) feed(s, true);
   }
-  pd_device_use_rows(prompts || n_slots() > PD_FEW_ROWS || !cached() || has_encoder() ? 0 : n_rows);
+  pd_device_use_rows(prompts || n_slots() > PD_FEW_ROWS || !cached() || has_encoder() ? 0 : steps.n_rows);
 }
 
 /* ---- drawn tokens ---------------------------------------------------------------------------------------- */
@@ -194,8 +198,8 @@ static void add_token(struct slot *s, const struct drawn *d) {
   r->tokens[r->n_known] = d->token;
   if (r->logprobs) r->logprobs[r->n_known - r->n_prompt] = d->logprobs;
   r->n_known++;
-  counts.drawn++;
-  if (counts.drawn == 1) counts.prompted = pd_seconds();
+  steps.counts.drawn++;
+  if (steps.counts.drawn == 1) steps.counts.prompted = pd_seconds();
   if ((pd_options.stop || r->turns) && pd_end_tokens[d->token]) {
     r->end = PD_AT_STOP;
   } else {
@@ -207,21 +211,22 @@ static void add_token(struct slot *s, const struct drawn *d) {
 static void share_ends(void) {
   static char *ended;
   if (!ended) ended = pd_allocate((size_t)n_slots());
-  for (int64_t b = 0; b < n_slots(); b++) ended[b] = slot[b].draws && slot[b].r->end == PD_AT_STOP;
+  for (int64_t b = 0; b < n_slots(); b++) ended[b] = steps.slot[b].draws && steps.slot[b].r->end == PD_AT_STOP;
   pd_broadcast(ended, (size_t)n_slots(), 0, "the texts that end");
   for (int64_t b = 0; b < n_slots(); b++)
-    if (ended[b]) slot[b].r->end = PD_AT_STOP;
+    if (ended[b]) steps.slot[b].r->end = PD_AT_STOP;
 }
 
 static void take_drawn(void) {
   bool draws = false;
-  for (int64_t b = 0; b < n_slots(); b++) draws |= slot[b].draws;
+  for (int64_t b = 0; b < n_slots(); b++) draws |= steps.slot[b].draws;
   if (!draws) return;
-  pd_broadcast(drawn, sizeof *drawn * (size_t)n_slots(), pd_rank_of(pd_generated()->stage, 0), "the next token");
+  pd_broadcast(steps.drawn, sizeof *steps.drawn * (size_t)n_slots(), pd_rank_of(pd_generated()->stage, 0),
+               "the next token");
   for (int64_t b = 0; b < n_slots(); b++)
-    if (slot[b].draws) add_token(&slot[b], &drawn[b]);
+    if (steps.slot[b].draws) add_token(&steps.slot[b], &steps.drawn[b]);
   if (pd_options.n_stop_texts) share_ends();
-  for (struct slot *s = slot; s < slot + n_slots(); s++) {
+  for (struct slot *s = steps.slot; s < steps.slot + n_slots(); s++) {
     struct pd_request *r = s->r;
     if (!s->draws) continue;
     if (r->end == PD_OPEN && r->n_known >= r->capacity)
@@ -237,29 +242,31 @@ static void take_drawn(void) {
 
 /* Of one prompt, which all samples have. */
 static void tell_speed(void) {
-  double now = pd_seconds(), drawing = now - counts.prompted;
-  int64_t computed = counts.prompts / n_slots();
+  double now = pd_seconds(), drawing = now - steps.counts.prompted;
+  int64_t computed = steps.counts.prompts / n_slots();
   char of[64] = "";
-  if (computed < counts.longest) snprintf(of, sizeof of, ", the last of %lld,", (long long)counts.longest);
+  if (computed < steps.counts.longest)
+    snprintf(of, sizeof of, ", the last of %lld,", (long long)steps.counts.longest);
   pd_note("%lld token%s of prompt%s in %.2f s, %lld token%s in %.2f s: %.1f tokens/s", (long long)computed,
-          computed == 1 ? "" : "s", of, counts.prompted - counts.started, (long long)counts.drawn,
-          counts.drawn == 1 ? "" : "s", drawing, (double)counts.drawn / drawing);
+          computed == 1 ? "" : "s", of, steps.counts.prompted - steps.counts.started,
+          (long long)steps.counts.drawn, steps.counts.drawn == 1 ? "" : "s", drawing,
+          (double)steps.counts.drawn / drawing);
 }
 
 static void tell_prompts(void) {
-  double seconds = pd_seconds() - counts.started;
+  double seconds = pd_seconds() - steps.counts.started;
   pd_note("%lld prompt%s: %lld tokens of prompts and %lld new tokens in %.2f s: %.1f tokens/s",
-          (long long)pd_n_requests, pd_n_requests == 1 ? "" : "s", (long long)counts.prompts,
-          (long long)counts.drawn, seconds, (double)(counts.prompts + counts.drawn) / seconds);
+          (long long)pd_n_requests, pd_n_requests == 1 ? "" : "s", (long long)steps.counts.prompts,
+          (long long)steps.counts.drawn, seconds, (double)(steps.counts.prompts + steps.counts.drawn) / seconds);
 }
 
 static void finish(void) {
   pd_results_close();
   if (pd.rank) return;
-  if (counts.full)
+  if (steps.counts.full)
     pd_note("the context of %lld tokens is full. help: continue with its newer half with --window",
             (long long)pd_generated()->context);
-  if (!counts.drawn || pd_options.chat) return;
+  if (!steps.counts.drawn || pd_options.chat) return;
   if (pd_options.prompts)
     tell_prompts();
   else
@@ -273,20 +280,20 @@ bool pd_generation_next(int64_t k) {
     take_drawn();
   fill_slots();
   choose_rows();
-  while (!n_fed && pd_options.chat && pd_chat_turn(last_turn)) {
+  while (!steps.fed && pd_options.chat && pd_chat_turn(steps.last_turn)) {
     fill_slots();
     choose_rows();
   }
-  if (!n_fed) finish();
-  return n_fed > 0;
+  if (!steps.fed) finish();
+  return steps.fed > 0;
 }
 
 /* ---- inputs and logits ------------------------------------------------------------------------------------- */
 
 static void load_position(int input, int64_t r, int32_t *to) {
   const struct pd_generation *g = pd_generated();
-  const struct row *of = r < n_rows && row[r].slot >= 0 ? &row[r] : NULL;
-  const struct slot *s = of ? &slot[of->slot] : NULL;
+  const struct row *of = r < steps.n_rows && steps.row[r].slot >= 0 ? &steps.row[r] : NULL;
+  const struct slot *s = of ? &steps.slot[of->slot] : NULL;
   if (input == g->sequence)
     *to = s ? of->slot : (int32_t)n_slots();
   else if (input == g->position)
@@ -297,7 +304,7 @@ static void load_position(int input, int64_t r, int32_t *to) {
 
 /* Without caches, row b is slot b. */
 static void load_window(int64_t b, int64_t n, int32_t *to) {
-  const struct slot *s = &slot[b];
+  const struct slot *s = &steps.slot[b];
   for (int64_t i = 0; i < n; i++) to[i] = s->r && s->window + i < s->fed ? s->r->tokens[s->window + i] : 0;
 }
 
@@ -305,7 +312,7 @@ static void load_window(int64_t b, int64_t n, int32_t *to) {
 static void load_source(int input, int64_t b, int worker, void *to) {
   const struct pd_generation *g = pd_generated();
   const struct pd_input *in = &pd.stage->inputs[g->source];
-  const struct pd_request *r = slot[b].r;
+  const struct pd_request *r = steps.slot[b].r;
   static int32_t *source;
   (void)worker;
   if (!source) source = pd_allocate(sizeof *source * (size_t)in->elements);
@@ -344,7 +351,7 @@ static void draw(struct slot *s, const float *logits) {
                                   .top_p = (float)o->top_p};
   static int32_t *order;
   int64_t classes = pd_generated()->classes;
-  struct drawn *to = &drawn[s - slot];
+  struct drawn *to = &steps.drawn[s - steps.slot];
   if (!order) order = pd_allocate(sizeof *order * (size_t)classes);
   int64_t token = pd_choose_token(logits, classes, &how, pd.seed, s->r->number, s->r->n_known, order);
   if (token < 0) pd_fail("the logits of token %lld are non-finite", (long long)s->r->n_known);
@@ -355,11 +362,11 @@ static void draw(struct slot *s, const float *logits) {
 void pd_generation_logits(int figure, int64_t k, const float *logits, int64_t n) {
   (void)figure, (void)k;
   int64_t width = pd_generated()->logits, each = n / pd.stage->microbatch;
-  for (int64_t r = 0; r < n_rows; r++) {
-    if (row[r].slot < 0) continue;
-    struct slot *s = &slot[row[r].slot];
-    if (!s->draws || row[r].token + 1 != s->r->n_known) continue;
-    int64_t at = cached() ? r * each : row[r].slot * each + (row[r].token - s->window) * width;
+  for (int64_t r = 0; r < steps.n_rows; r++) {
+    if (steps.row[r].slot < 0) continue;
+    struct slot *s = &steps.slot[steps.row[r].slot];
+    if (!s->draws || steps.row[r].token + 1 != s->r->n_known) continue;
+    int64_t at = cached() ? r * each : steps.row[r].slot * each + (steps.row[r].token - s->window) * width;
     draw(s, pd_view(logits + at, pd_generated()->classes, false));
   }
 }
