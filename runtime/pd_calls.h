@@ -31,6 +31,11 @@
                                documents, PD_OUT(dq), PD_OUT(dk), PD_OUT(dv), scratch)
 #define pd_cached_attention(a, q, k, v, position, sequence, o, keys, values) \
   pd_cached_attention(a, PD_IN(q), PD_IN(k), PD_IN(v), position, sequence, PD_OUT(o), PD_OUT(keys), PD_OUT(values))
+#define pd_keep(x, n, y) pd_keep(PD_IN(x), n, PD_OUT(y))
+#define pd_cached_rows(r, x, position, y) pd_cached_rows(r, PD_IN(x), position, PD_OUT(y))
+#define pd_cached_lstm(l, x, w, h0, c0, position, sequence, h, kept_h, kept_c)                               \
+  pd_cached_lstm(l, PD_IN(x), PD_IN(w), PD_IN(h0), PD_IN(c0), position, sequence, PD_OUT(h), PD_OUT(kept_h), \
+                 PD_OUT(kept_c))
 #define pd_lstm_forward(l, x, w, h0, c0, lengths, h, h_n, c_n, c, gates, scratch)                            \
   pd_lstm_forward(l, PD_IN(x), PD_IN(w), PD_IN(h0), PD_IN(c0), lengths, PD_OUT(h), PD_OUT(h_n), PD_OUT(c_n), \
                   PD_OUT(c), PD_OUT(gates), scratch)

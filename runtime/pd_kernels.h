@@ -147,6 +147,25 @@ struct pd_cached_attention {
 void pd_cached_attention(const struct pd_cached_attention *a, pd_in q, pd_in k, pd_in v, const int32_t *position,
                          const int32_t *sequence, pd_out o, pd_out keys, pd_out values);
 
+/* ---- values that generating programs keep between steps (kernels/kept.c) ------------------------------ */
+void pd_keep(pd_in x, int64_t n, pd_out y); /* y = x, n elements */
+/* Element position[b] of the axis `context` of y, [batch][outer][context][inner], becomes x, [batch][outer][inner]. */
+struct pd_cached_rows {
+  int64_t batch, outer, context, inner;
+};
+void pd_cached_rows(const struct pd_cached_rows *r, pd_in x, const int32_t *position, pd_out y);
+
+/* ---- steps of an LSTM (kernels/cached_lstm.c) --------------------------------------------------------- */
+/* Row r of the batch is position[r] of sequence[r]; rows of one sequence are in ascending order. x: [batch][4 hidden] and w
+ * as in pd_lstm; h0 and c0: [batch][hidden], the state before position 0, NULL for zeros. h: [batch][hidden], the state
+ * after the row. kept_h and kept_c, floats [sequences][hidden], have the states after earlier rows and get those after
+ * these. A row with another number than those of the `sequences` is unused. */
+struct pd_cached_lstm {
+  int64_t batch, sequences, hidden;
+};
+void pd_cached_lstm(const struct pd_cached_lstm *l, pd_in x, pd_in w, pd_in h0, pd_in c0, const int32_t *position,
+                    const int32_t *sequence, pd_out h, pd_out kept_h, pd_out kept_c);
+
 /* ---- LSTM (kernels/lstm.c) ------------------------------------------------------------------------- */
 /* The recurrence of one layer in one direction; all arrays are dense. x: [batch][length][4 hidden], the input's
  * product plus biases for the gates i, f, g, o; w: [4 hidden][hidden]; h0 and c0: [batch][hidden], the initial

@@ -444,8 +444,15 @@ struct pd_generation {
   int tokens;               /* input indices */
   int position, sequence;   /* -1: no caches; a row of the batch is then all positions of a sequence */
   int stage;                /* stage that computes logits */
+  bool state;               /* caches keep the state after a sequence's last position, which cannot go back */
+  /* Of a model with an encoder; sample b of the batch is then always sequence b. Its results are kept, so that it runs in
+   * steps with a new source alone. */
+  bool encoder;
+  int source;         /* input index: the tokens that the encoder reads, [1 .. elements] of them */
+  int64_t start, pad; /* the first token of every sequence; the token behind sources, -1: sources must be whole */
 };
 bool pd_generation_next(int64_t k);
+bool pd_generation_encodes(void); /* whether this step has a new source */
 void pd_generation_load(int input, int64_t k, void *to);
 /* n logits: one row per sample, or one row per position. */
 void pd_generation_logits(int figure, int64_t k, const float *logits, int64_t n);

@@ -7,6 +7,7 @@
 #include "decode/decode.h"
 #include "elaborate/elaborate.h"
 #include "emit/emit.h"
+#include "fuse/kernel.h"
 #include "layout/epilogues.h"
 #include "layout/pad_rows.h"
 #include "layout/permutes.h"
@@ -36,7 +37,7 @@ bool pass_elaborate(Compilation *c) {
                               .generation = o->generate,
                               .library = o->library};
   c->graph = elaborate(c->model.ast, &options);
-  if (c->graph && o->library && !o->generate && !keep_outputs(c->graph))
+  if (c->graph && o->library && !o->generate && !has_outputs(c->graph))
     return false;
   if (c->graph && o->infer)
     c->graph->train.batch = inference_batch(c->graph->train.batch, &c->request);
@@ -98,10 +99,22 @@ bool pass_tensor(Compilation *c) {
          tensor_group(&ranks, division.degree, &c->request);
 }
 
+/* A library has no losses, but rounds the values that products within losses read, as infer does. */
+static void drop_losses(Graph *g, Precision precision) {
+  const bool *bf16 = values_in_bf16(g, precision);
+  for (int v = 0; v < g->values.n; v++)
+    g->values.at[v].bf16 |= bf16[v] && g->values.at[v].type == TYPE_F32;
+  keep_outputs(g);
+  simplify(g);
+}
+
 bool pass_residual(Compilation *c) {
-  const Target *target = &c->options.plan.target;
+  const Options *o = &c->options;
+  const Target *target = &o->plan.target;
   if (target->precision == PRECISION_BF16)
     mark_residuals(c->graph, target->residual);
+  if (o->library && !o->generate)
+    drop_losses(c->graph, target->precision);
   return true;
 }
 

@@ -112,25 +112,56 @@ static bool find_logits(const Graph *g, Sequence *s) {
   return false;
 }
 
-/* Finds the single input that the logits need. */
+static bool is_sequence(const Graph *g, int input) {
+  const Value *v = &g->values.at[g->inputs.at[input].value];
+  return v->type == TYPE_TOKEN && v->shape.rank == 1;
+}
+
+/* The single input that is computed from a target: the tokens before each. -1: none, or several. */
+static int find_shifted(const Graph *g, const Ints *inputs) {
+  int found = -1;
+  for (int i = 0; i < inputs->n; i++) {
+    const Input *in = &g->inputs.at[inputs->at[i]];
+    if (in->origin != ORIGIN_SHIFTED || !g->inputs.at[in->from].target)
+      continue;
+    if (found >= 0)
+      return -1;
+    found = inputs->at[i];
+  }
+  return found;
+}
+
+/* Finds the single input that the logits need, or the decoder's of several. */
 static bool find_tokens(const Graph *g, Sequence *s) {
   Ints needed = {0};
   for (int i = 0; i < g->inputs.n; i++)
     if (s->needed[producer(g, g->inputs.at[i].value)])
       push(&needed, i);
-  const Value *v = needed.n ? &g->values.at[g->inputs.at[needed.at[0]].value] : NULL;
-  if (needed.n == 1 && v->type == TYPE_TOKEN && v->shape.rank == 1) {
-    s->tokens = needed.at[0];
-    s->context = v->shape.dim[0];
-    return true;
+  s->tokens = needed.n == 1 ? needed.at[0] : find_shifted(g, &needed);
+  if (s->tokens >= 0 && is_sequence(g, s->tokens)) {
+    s->context = g->values.at[g->inputs.at[s->tokens].value].shape.dim[0];
+    return needed.n == 1 || find_source(g, s);
   }
   Diagnostic *d = error_at(NO_SPAN, "PD0812",
-                           needed.n > 1 ? "--generate: the logits need more than one input"
+                           needed.n > 1 ? "--generate: the logits need several inputs, and none is known as the "
+                                          "sequence to continue"
                                         : "--generate: the logits need no sequence of tokens");
   for (int i = 0; i < needed.n; i++)
     note_at(d, g->inputs.at[needed.at[i]].span, "the logits depend on '%s'", g->inputs.at[needed.at[i]].name);
   help(d, "the logits must depend on one input, a sequence: 'input tokens[128] : token(256);'");
+  if (needed.n > 1)
+    help(d, "in a model with an encoder, the decoder's input is the target's tokens before each: 'input "
+            "before[128] : shifted(next, first = 0);'");
   return false;
+}
+
+static void mark_stepped(const Graph *g, Sequence *s) {
+  s->stepped = alloc(g->nodes.n + 1);
+  for (int i = 0; i < g->nodes.n; i++) {
+    s->stepped[i] = g->values.at[g->inputs.at[s->tokens].value].node == i;
+    for (int k = 0; k < g->nodes.at[i].n_in; k++)
+      s->stepped[i] |= s->stepped[producer(g, g->nodes.at[i].in[k])];
+  }
 }
 
 static bool check_logits(const Graph *g, const Sequence *s) {
@@ -146,39 +177,50 @@ static bool check_logits(const Graph *g, const Sequence *s) {
 }
 
 bool find_sequence(const Graph *g, Sequence *s) {
-  *s = (Sequence){.needed = alloc(g->nodes.n + 1)};
+  *s = (Sequence){.needed = alloc(g->nodes.n + 1), .source = -1, .pad = -1};
   if (!find_logits(g, s))
     return false;
   mark_needed(g, s->needed, producer(g, s->logits));
-  return find_tokens(g, s) && check_logits(g, s);
+  if (!find_tokens(g, s) || !check_logits(g, s))
+    return false;
+  mark_stepped(g, s);
+  return true;
 }
 
 /* The positions axis of a causal call's results: that of its first operand. */
-static int axis_of_node(const Graph *g, int node, const int *axis, int64_t context) {
+static int axis_of_node(const Graph *g, int node, const int *axis, const Keys *of, int64_t context, Keys *keys) {
   const Node *n = &g->nodes.at[node];
   Decoded ignored;
-  int found = decode_node(g, node, axis, context, &ignored);
+  int whole, found = decode_node(g, node, axis, context, &ignored);
+  found = decode_keys(g, node, axis, of, found, keys, &whole);
   return found < 0 && n->op->causal && n->op->causal(g, node) ? axis[0] : found;
 }
 
 int find_not_causal(const Graph *g, const Sequence *s) {
   int *axis = alloc((g->values.n + 1) * sizeof *axis); /* by value: 1 + the axis of positions; 0: none */
+  Keys *keys = alloc((g->values.n + 1) * sizeof *keys);
+  for (int v = 0; v < g->values.n; v++)
+    keys[v].axis = -1;
   axis[g->inputs.at[s->tokens].value] = 1;
   for (int i = 0; i < g->nodes.n; i++) {
     const Node *n = &g->nodes.at[i];
     int *of = alloc((n->n_in + 1) * sizeof *of);
+    Keys *keys_of = alloc((n->n_in + 1) * sizeof *keys_of), made;
     bool any = false;
     for (int k = 0; k < n->n_in; k++) {
+      keys_of[k] = keys[n->in[k]];
       of[k] = axis[n->in[k]] - 1;
       any |= of[k] >= 0;
     }
     if (!any || !s->needed[i])
       continue;
-    int found = axis_of_node(g, i, of, s->context);
+    int found = axis_of_node(g, i, of, keys_of, s->context, &made);
     if (found < 0)
       return n->out[0];
-    for (int k = 0; k < n->n_out; k++)
+    for (int k = 0; k < n->n_out; k++) {
       axis[n->out[k]] = 1 + found;
+      keys[n->out[k]] = made;
+    }
   }
   return -1;
 }

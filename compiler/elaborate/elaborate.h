@@ -50,7 +50,8 @@ typedef Vec(const char *) Words;
 void standard_files(Words *names);
 extern const char *const builtin_names[], *const train_setting_names[];
 
-/* Drops losses and metrics; false after a diagnostic if the model has no output (outputs.c). */
-bool keep_outputs(Graph *g);
+/* outputs.c. has_outputs: false after a diagnostic. keep_outputs: drops losses and metrics. */
+bool has_outputs(const Graph *g);
+void keep_outputs(Graph *g);
 
 #endif

@@ -221,6 +221,30 @@ static bool check_group_names(const Elaborator *e, const Ast *a, const Argument 
   return good;
 }
 
+static bool mentions(const Ast *a, Name name) {
+  if (a->kind == AST_NAME && a->name == name)
+    return true;
+  const Ast *kid[] = {a->a, a->b, a->c};
+  for (int i = 0; i < 3; i++)
+    if (kid[i] && mentions(kid[i], name))
+      return true;
+  for (int i = 0; i < a->list.n; i++)
+    if (mentions(a->list.at[i], name))
+      return true;
+  return false;
+}
+
+/* A group's own value stays where -D gives the optimizer's; 0 turns something off. */
+static void warn_of_own(const Elaborator *e, const Ast *a, double value) {
+  const Ast *given = define_take(e, OWNER_OPTIMIZER, a->name);
+  if (!given || value == 0 || mentions(a->a, a->name))
+    return;
+  Diagnostic *d = warning_at(given->span, "PD0419", "'%s' does not change this group's own '%s', %.15g", a->name,
+                             a->name, value);
+  note_at(d, a->span2, "the group sets it here");
+  help(d, "write it with the optimizer's value: '%s = 0.1 * %s;'", a->name, a->name);
+}
+
 /* Reads a group's setting by argument name. In its expression, that name means the optimizer's value. */
 static void read_group_setting(Elaborator *e, const Frame *f, const Ast *group, int i, const Argument *list,
                                int n) {
@@ -236,6 +260,7 @@ static void read_group_setting(Elaborator *e, const Frame *f, const Ast *group, 
     names[k] = list[k].name;
     if (!strcmp(list[k].name, a->name)) {
       read_argument(e, f, &list[k], a->a);
+      warn_of_own(e, a, *list[k].number);
       return;
     }
   }

@@ -85,6 +85,8 @@ static Name slot_text(const Emit *e, BufferKind kind, int chunk, Purpose purpose
 static Names pass_arguments(Emit *e, Pass pass, const char *weights, Purpose purpose) {
   PassParameters p = pass_parameters(e, pass);
   Names list = {0};
+  if (p.encodes)
+    push(&list, intern("pd_generation_encodes()"));
   if (p.first)
     push(&list, intern("(k - 1) % MICROBATCHES == 0"));
   for (int i = 0; i < p.kinds.n; i++) {

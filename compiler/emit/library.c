@@ -24,8 +24,9 @@ const char *library_name(const char *wanted) {
   return is_tag(name) ? format("%s_model", name) : name;
 }
 
-static const char *const functions[] = {"bytes",  "new",    "load",    "free",     "run",  "input",
-                                        "output", "inputs", "outputs", "generate", "take", "drawing"};
+static const char *const functions[] = {"bytes",     "new",    "load",    "free",          "run",      "input",
+                                        "output",    "inputs", "outputs", "generate",      "take",     "drawing",
+                                        "tokenizer", "encode", "decode",  "generate_text", "take_text"};
 enum { N_FUNCTIONS = sizeof functions / sizeof *functions };
 
 void library_names(Emit *e) {
@@ -203,6 +204,8 @@ static void forward_function(Emit *e) {
   PassParameters p = pass_parameters(e, pass);
   Names list = {0};
   push(&list, intern("m"));
+  if (p.encodes)
+    push(&list, intern("m->instance.encodes"));
   for (int i = 0; i < p.kinds.n; i++) {
     const BufferKind kind = (BufferKind)p.kinds.at[i];
     ensure(kind == BUFFER_WEIGHT || kind == BUFFER_INPUT);
@@ -258,6 +261,31 @@ static void generate_function(Emit *e) {
            "  return pd_instance_generate(&m->instance, prompt, n, most, &drawing, take, context, why);\n}\n");
 }
 
+static void text_functions(Emit *e) {
+  const char *n = e->library;
+  text_add(&e->out,
+           "\nint %s_tokenizer(%s *m, const char *path, char *why) {\n"
+           "  return pd_instance_tokenizer(&m->instance, path, why);\n}\n\n",
+           n, n);
+  define(e, "int64_t ", "encode",
+         (const char *[]){format("%s *m", n), "const char *text", "size_t bytes", "int32_t *tokens",
+                          "int64_t most", "char *why", NULL});
+  text_add(&e->out, "  return pd_instance_encode(&m->instance, text, bytes, tokens, most, why);\n}\n\n");
+  define(e, "int64_t ", "decode",
+         (const char *[]){format("%s *m", n), "const int32_t *tokens", "int64_t n", "char *text", "size_t room",
+                          "char *why", NULL});
+  text_add(&e->out, "  return pd_instance_decode(&m->instance, tokens, n, text, room, why);\n}\n\n");
+  define(e, "int64_t ", "generate_text",
+         (const char *[]){format("%s *m", n), "const char *prompt", "size_t bytes", "int64_t most",
+                          "const char *const *stops", format("const %s_drawing *how", n),
+                          format("%s_take_text *take", n), "void *context", "char *why", NULL});
+  text_add(&e->out,
+           "  struct pd_drawing drawing = {0};\n"
+           "  if (how)\n    drawing = (struct pd_drawing){how->temperature, how->top_p, how->top_k, how->seed};\n"
+           "  return pd_instance_generate_text(&m->instance, prompt, bytes, most, stops, &drawing, take, context, "
+           "why);\n}\n");
+}
+
 void library_functions(Emit *e) {
   const char *n = e->library;
   forward_function(e);
@@ -278,6 +306,8 @@ void library_functions(Emit *e) {
       "void %s_free(%s *m) { pd_instance_free((struct pd_instance *)m); }\n\n",
       n, n, n, n, n, n, n, n, n);
   (e->g->generation.context ? generate_function : run_functions)(e);
+  if (e->g->generation.context)
+    text_functions(e);
 }
 
 /* ---- the header -------------------------------------------------------------------------------------------- */
@@ -338,11 +368,19 @@ static void header_generate(Text *out, const Emit *e) {
   const char *n = e->library, *up = upper(n);
   const Generation *g = &e->g->generation;
   const int64_t classes = e->g->values.at[e->g->inputs.at[g->tokens].value].classes;
+  const char *prompt = g->encoder ? "most new tokens" : "most tokens of a prompt; sequences end at this + 1";
   text_add(out,
-           "enum {\n  %s_WHY = 1024,\n  %s_CONTEXT = %" PRId64
-           ", /* most tokens of a prompt; sequences end at this + 1 */\n"
-           "  %s_TOKENS = %" PRId64 ", /* a token is from 0 to this, less 1 */\n};\n\n",
-           up, up, g->context, up, classes);
+           "enum {\n  %s_WHY = 1024,\n  %s_CONTEXT = %" PRId64 ", /* %s */\n"
+           "  %s_TOKENS = %" PRId64 ", /* a token is from 0 to this, less 1 */\n",
+           up, up, g->context, prompt, up, classes);
+  if (g->encoder) {
+    const Value *source = &e->g->values.at[e->g->inputs.at[g->source].value];
+    text_add(out,
+             "  %s_SOURCE = %" PRId64 ", /* most tokens of a source */\n"
+             "  %s_SOURCE_TOKENS = %" PRId64 ", /* a source's token is from 0 to this, less 1 */\n",
+             up, source->shape.dim[0], up, source->classes);
+  }
+  text_add(out, "};\n\n");
   text_comment(
       out, 0,
       "The choice of tokens, by the options of `generate`. temperature 0: always the most probable token; "
@@ -353,16 +391,59 @@ static void header_generate(Text *out, const Emit *e) {
       "/* Called with each new token. Returns 0, or another number to end. */\n"
       "typedef int %s_take(void *context, int32_t token);\n\n",
       n, n, n);
+  const char *does =
+      g->encoder
+          ? "Generates at most `most` tokens from a source of n tokens, which the encoder reads. Returns the number "
+            "of tokens, or -1."
+          : "Continues a prompt of n tokens by at most `most` tokens, within the context plus one token, which is "
+            "not fed. Returns the number of new tokens, or -1. A prompt that starts like the one before "
+            "continues from its caches.";
   declare(
       out, e,
-      "Continues a prompt of n tokens by at most `most` tokens, within the context plus one token, which is not fed. "
-      "Returns the number of new tokens, or -1. A prompt that starts like the one before continues from its caches. how NULL: temperature "
-      "0. take NULL: tokens are only counted. take may not call functions with m, except free, which ends the "
-      "generation.",
+      format("%s how NULL: temperature 0. take NULL: tokens are only counted. take may not call functions with m, "
+             "except free, which ends the generation.",
+             does),
       "int64_t ", "generate",
-      (const char *[]){format("%s *m", n), "const int32_t *prompt", "int64_t n", "int64_t most",
-                       format("const %s_drawing *how", n), format("%s_take *take", n), "void *context",
+      (const char *[]){format("%s *m", n), format("const int32_t *%s", g->encoder ? "source" : "prompt"),
+                       "int64_t n", "int64_t most", format("const %s_drawing *how", n), format("%s_take *take", n),
+                       "void *context", "char *why", NULL});
+}
+
+static void header_texts(Text *out, const Emit *e) {
+  const char *n = e->library, *what = e->g->generation.encoder ? "source" : "prompt";
+  declare(
+      out, e,
+      "Reads the tokenizer of a folder, or a tokenizer.json: 0, or -1. Replaces an earlier one. Its memory comes from "
+      "malloc.",
+      "int ", "tokenizer", (const char *[]){format("%s *m", n), "const char *path", "char *why", NULL});
+  declare(out, e,
+          format("The tokens of a text as a %s. Returns their number, or -1; writes the first `most` of them.",
+                 what),
+          "int64_t ", "encode",
+          (const char *[]){format("%s *m", n), "const char *text", "size_t bytes", "int32_t *tokens",
+                           "int64_t most", "char *why", NULL});
+  declare(
+      out, e,
+      "The text of n tokens, in UTF-8. Returns its bytes, or -1; writes the first room - 1 of them and a zero byte. "
+      "Special tokens have no text.",
+      "int64_t ", "decode",
+      (const char *[]){format("%s *m", n), "const int32_t *tokens", "int64_t n", "char *text", "size_t room",
                        "char *why", NULL});
+  text_comment(
+      out, 0,
+      "Called with new text: whole characters, without a zero byte behind them. Returns 0, or another number "
+      "to end.");
+  text_add(out, "typedef int %s_take_text(void *context, const char *text, size_t bytes);\n\n", n);
+  declare(
+      out, e,
+      format(
+          "%s until an end token, after `most` tokens, or before a text of `stops`, whose last is NULL; NULL: no "
+          "stops. Returns the number of tokens drawn, or -1. how and take as for generate.",
+          e->g->generation.encoder ? "Generates text from a source" : "Continues a text"),
+      "int64_t ", "generate_text",
+      (const char *[]){format("%s *m", n), format("const char *%s", what), "size_t bytes", "int64_t most",
+                       "const char *const *stops", format("const %s_drawing *how", n),
+                       format("%s_take_text *take", n), "void *context", "char *why", NULL});
 }
 
 char *library_header(const Emit *e) {
@@ -382,6 +463,8 @@ char *library_header(const Emit *e) {
            "#ifdef __cplusplus\nextern \"C\" {\n#endif\n\ntypedef struct %s %s; /* an instance */\n\n",
            up, up, up, n, n);
   (e->g->generation.context ? header_generate : header_run)(&out, e);
+  if (e->g->generation.context)
+    header_texts(&out, e);
   declare(&out, e, "Bytes of an instance, weights included.", "size_t ", "bytes", (const char *[]){"void", NULL});
   declare(
       &out, e,

@@ -179,9 +179,10 @@ typedef struct Pass {
 } Pass;
 Name pass_name(const Emit *e, Pass pass); /* "forward_pass"; with several chunks "forward_pass_1" */
 void print_pass(Emit *e, Pass pass);
-/* The parameters of a pass: whether the microbatch is a batch's first, then the structs of these BufferKinds. */
+/* The parameters of a pass: whether the step has new samples, for kernels that run once; whether the microbatch is a
+ * batch's first; then the structs of these BufferKinds. */
 typedef struct PassParameters {
-  bool first;
+  bool encodes, first;
   Ints kinds;
 } PassParameters;
 PassParameters pass_parameters(const Emit *e, Pass pass);

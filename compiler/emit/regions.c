@@ -533,6 +533,19 @@ static Name pass_type(const Emit *e, Pass pass, BufferKind kind) {
   return internf("%s%s", written ? "" : "const ", chunk_struct(e, kind, pass.chunk));
 }
 
+static bool kernel_is_once(const Emit *e, const Kernel *k) {
+  return k->region >= 0 && e->k->regions.at[k->region].once;
+}
+
+/* Whether the pass has kernels that run in steps with new samples alone. */
+static bool pass_has_once(const Emit *e, Pass pass) {
+  const Chunk *chunk = &e->k->chunks.at[pass.chunk];
+  for (int i = chunk->first[pass.kind]; i < chunk->end[pass.kind]; i++)
+    if (kernel_is_once(e, &pass_kernels(e->k, pass.kind)->at[i]))
+      return true;
+  return false;
+}
+
 PassParameters pass_parameters(const Emit *e, Pass pass) {
   static const BufferKind kinds[] = {
       BUFFER_WEIGHT,        BUFFER_FROZEN,   BUFFER_INPUT,       BUFFER_RECEIVED,
@@ -540,7 +553,7 @@ PassParameters pass_parameters(const Emit *e, Pass pass) {
       BUFFER_GRADIENT_SENT, BUFFER_DEFERRED, BUFFER_ACCUMULATOR,
   };
   Body b = pass_body((Emit *)e, pass);
-  PassParameters p = {.first = b.first};
+  PassParameters p = {.first = b.first, .encodes = pass_has_once(e, pass)};
   for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++)
     if (is_argument(e, &b, kinds[i]))
       push(&p.kinds, kinds[i]);
@@ -552,6 +565,8 @@ static Names declared_parameters(const Emit *e, Pass pass) {
   Names list = {0};
   if (e->library)
     add_instance(e, &list);
+  if (p.encodes)
+    push(&list, intern("bool encodes"));
   if (p.first)
     push(&list, intern("bool first"));
   for (int i = 0; i < p.kinds.n; i++) {
@@ -571,18 +586,36 @@ static void print_complete(Text *out, const Body *b, int kernel) {
       text_add(out, "  pd_bucket_complete(%d);\n", i);
 }
 
-static char *pass_calls(Emit *e, Body *b) {
-  const Chunk *chunk = &e->k->chunks.at[b->chunk];
+/* The end of the run of kernels from `first` on that all run once, or that none does. */
+static int end_of_run(const Emit *e, const Body *b, int first) {
+  const Kernels *all = pass_kernels(e->k, b->pass);
+  int i = first;
+  while (i < e->k->chunks.at[b->chunk].end[b->pass] &&
+         kernel_is_once(e, &all->at[i]) == kernel_is_once(e, &all->at[first]))
+    i++;
+  return i;
+}
+
+/* Appends lines, indented by two more. */
+static void add_indented(Text *out, const char *lines) {
+  for (const char *line = lines, *end; *line; line = end) {
+    end = strchr(line, '\n') + 1;
+    text_add(out, "%s%.*s", *line == '\n' || *line == '#' ? "" : "  ", (int)(end - line), line);
+  }
+}
+
+/* Kernels [first, last) of a pass. */
+static char *run_calls(Emit *e, Body *b, int first, int last) {
   Text calls = {0};
   int heavy = 0;
-  for (int i = chunk->first[b->pass]; i < chunk->end[b->pass];) {
+  for (int i = first; i < last;) {
     int region = region_at(e, i, b->pass);
     if (region >= 0) {
       call_region(&calls, b, region);
       i = e->k->regions.at[region].end[b->pass];
       print_complete(&calls, b, i - 1);
       heavy = 0;
-      if (i < chunk->end[b->pass] && region_at(e, i, b->pass) < 0)
+      if (i < last && region_at(e, i, b->pass) < 0)
         text_add(&calls, "\n");
       continue;
     }
@@ -593,6 +626,26 @@ static char *pass_calls(Emit *e, Body *b) {
       text_add(&calls, "%s", progress(e));
       heavy = 0;
     }
+  }
+  return calls.n ? calls.at : format("");
+}
+
+static char *pass_calls(Emit *e, Body *b) {
+  const Chunk *chunk = &e->k->chunks.at[b->chunk];
+  Text calls = {0};
+  for (int i = chunk->first[b->pass], end; i < chunk->end[b->pass]; i = end) {
+    end = end_of_run(e, b, i);
+    const char *lines = run_calls(e, b, i, end);
+    const bool once = kernel_is_once(e, &pass_kernels(e->k, b->pass)->at[i]);
+    if (i > chunk->first[b->pass] && (once || *lines != '\n'))
+      text_add(&calls, "\n");
+    if (!once) {
+      text_add(&calls, "%s", lines);
+      continue;
+    }
+    text_add(&calls, "  if (encodes) {\n");
+    add_indented(&calls, *lines == '\n' ? lines + 1 : lines);
+    text_add(&calls, "  }\n");
   }
   return calls.n ? calls.at : format("");
 }

@@ -417,9 +417,13 @@ void generation_table(Emit *e) {
   text_add(&e->out,
            "static const struct pd_generation generation = {\n"
            "  .context = %" PRId64 ", %s.classes = %" PRId64 ", .logits = %" PRId64 ", .samples = %" PRId64 ",\n"
-           "  .tokens = %d, .position = %d, .sequence = %d, .stage = %d,\n};\n\n",
+           "  .tokens = %d, .position = %d, .sequence = %d, .stage = %d,\n%s%s};\n\n",
            x->context, x->ring < x->context ? format(".ring = %" PRId64 ", ", x->ring) : "", tokens->classes,
-           logits->shape.dim[1], x->samples, x->tokens, x->position, x->sequence, stage_of_node(e, logits->node));
+           logits->shape.dim[1], x->samples, x->tokens, x->position, x->sequence, stage_of_node(e, logits->node),
+           x->state ? "  .state = true,\n" : "",
+           x->encoder ? format("  .encoder = true, .source = %d, .start = %" PRId64 ", .pad = %" PRId64 ",\n",
+                               x->source, x->start, x->pad)
+                      : "");
 }
 
 /* Inference has one loop and one part of the model per rank. */

@@ -20,6 +20,7 @@ typedef struct Architecture {
   bool norms_from_1;  /* norms of the folder lack 1 */
   bool windows;       /* knows sliding windows */
   void (*fields)(const Imported *m, const char *name, Gguf *g);
+  bool (*suits)(const Imported *m); /* further conditions: false after a diagnostic; NULL: none */
 } Architecture;
 
 /* ---- fields ---------------------------------------------------------------------------------------------- */
@@ -59,6 +60,67 @@ static void gemma2_fields(const Imported *m, const char *a, Gguf *g) {
   gguf_float(g, key(a, "attn_logit_softcapping"), imported_number(m, "attn_logit_softcapping"));
   gguf_float(g, key(a, "final_logit_softcapping"), imported_number(m, "final_logit_softcapping"));
   gguf_uint(g, key(a, "attention.sliding_window"), (uint64_t)imported_number(m, "sliding_window"));
+}
+
+static bool scaling_is_linear(const char *scaling, double *factor) {
+  double low;
+  return sscanf(scaling, "[%lf, %lf", factor, &low) == 1;
+}
+
+/* Layers with a window have a base of their own, and no scaling. */
+static void gemma3_fields(const Imported *m, const char *a, Gguf *g) {
+  const uint64_t head = (uint64_t)imported_number(m, "head_dim");
+  double factor;
+  common_fields(m, a, g);
+  gguf_uint(g, key(a, "attention.head_count_kv"), (uint64_t)imported_number(m, "num_key_value_heads"));
+  gguf_float(g, key(a, "attention.layer_norm_rms_epsilon"), imported_number(m, "rms_norm_eps"));
+  gguf_uint(g, key(a, "attention.key_length"), head);
+  gguf_uint(g, key(a, "attention.value_length"), head);
+  gguf_uint(g, key(a, "attention.sliding_window"), (uint64_t)imported_number(m, "sliding_window"));
+  gguf_float(g, key(a, "rope.freq_base"), imported_number(m, "global_base"));
+  gguf_float(g, key(a, "rope.freq_base_swa"), imported_number(m, "local_base"));
+  if (scaling_is_linear(imported_value(m, "global_scaling"), &factor)) {
+    gguf_text(g, key(a, "rope.scaling.type"), "linear");
+    gguf_float(g, key(a, "rope.scaling.factor"), factor);
+  }
+}
+
+/* llama.cpp gives all layers a window but each sixth. */
+static bool suits_gemma3(const Imported *m) {
+  const char *sliding = imported_value(m, "sliding"), *scaling = imported_value(m, "global_scaling");
+  const bool few = imported_number(m, "num_hidden_layers") < 6;
+  double factor;
+  if (strcmp(sliding, "(i + 1) % 6 != 0") && !(few && !strcmp(sliding, "true"))) {
+    error_at(NO_SPAN, "PD0656",
+             "llama.cpp's architecture 'gemma3' has a window in all layers but each sixth, and '%s' has others",
+             m->folder);
+    return false;
+  }
+  if (!*scaling || scaling_is_linear(scaling, &factor))
+    return true;
+  error_at(NO_SPAN, "PD0656", "llama.cpp's architecture 'gemma3' has no such scaling of rotary positions");
+  return false;
+}
+
+static void qwen3_moe_fields(const Imported *m, const char *a, Gguf *g) {
+  llama_fields(m, a, g);
+  gguf_uint(g, key(a, "expert_count"), (uint64_t)imported_number(m, "num_local_experts"));
+  gguf_uint(g, key(a, "expert_used_count"), (uint64_t)imported_number(m, "num_experts_per_tok"));
+  gguf_uint(g, key(a, "expert_feed_forward_length"), (uint64_t)imported_number(m, "moe_intermediate_size"));
+}
+
+static bool suits_qwen3_moe(const Imported *m) {
+  const bool normalizes =
+      *imported_value(m, "norm_topk_prob") && strcmp(imported_value(m, "norm_topk_prob"), "false");
+  if (normalizes && !*imported_value(m, "dense"))
+    return true;
+  error_at(
+      NO_SPAN, "PD0656",
+      normalizes
+          ? "llama.cpp's architecture 'qwen3moe' has experts in all layers, and '%s' has layers without"
+          : "llama.cpp's architecture 'qwen3moe' normalizes the probabilities of chosen experts, and '%s' has norm_topk_prob false",
+      m->folder);
+  return false;
 }
 
 /* A window of 0 is none. */
@@ -116,6 +178,14 @@ static const Rule gemma2_rules[] = {LLAMA_RULES,
                                     {"pre_feedforward_layernorm", "ffn_norm", ORDER_SAME},
                                     {"post_feedforward_layernorm", "post_ffw_norm", ORDER_SAME},
                                     {0}};
+static const Rule qwen3_moe_rules[] = {LLAMA_RULES,
+                                       {"input_layernorm", "attn_norm", ORDER_SAME},
+                                       {"post_attention_layernorm", "ffn_norm", ORDER_SAME},
+                                       {"mlp.gate", "ffn_gate_inp", ORDER_SAME},
+                                       {"mlp.experts.0.gate_proj", "ffn_gate_exps", ORDER_SAME},
+                                       {"mlp.experts.0.up_proj", "ffn_up_exps", ORDER_SAME},
+                                       {"mlp.experts.0.down_proj", "ffn_down_exps", ORDER_SAME},
+                                       {0}};
 static const Rule phi3_rules[] = {{"self_attn.qkv_proj", "attn_qkv", ORDER_SAME},
                                   {"self_attn.o_proj", "attn_output", ORDER_SAME},
                                   {"mlp.gate_up_proj", "ffn_up", ORDER_SAME},
@@ -148,16 +218,20 @@ static const Rule neox_rules[] = {{"input_layernorm", "attn_norm", ORDER_SAME},
                                   {0}};
 
 static const Architecture architectures[] = {
-    {"llama", "llama", "layers.", llama_rules, llama_whole, true, false, false, rotary_fields},
-    {"mistral", "llama", "layers.", llama_rules, llama_whole, true, false, false, rotary_fields},
-    {"qwen2", "qwen2", "layers.", llama_rules, llama_whole, false, false, false, llama_fields},
-    {"qwen3", "qwen3", "layers.", llama_rules, llama_whole, false, false, false, llama_fields},
-    {"olmo2", "olmo2", "layers.", olmo2_rules, llama_whole, false, false, false, llama_fields},
-    {"gemma", "gemma", "layers.", llama_rules, llama_whole, false, true, false, llama_fields},
-    {"gemma2", "gemma2", "layers.", gemma2_rules, llama_whole, false, true, true, gemma2_fields},
-    {"phi3", "phi3", "layers.", phi3_rules, llama_whole, false, false, true, phi3_fields},
-    {"gpt2", "gpt2", "h.", gpt2_rules, gpt2_whole, false, false, false, gpt2_fields},
-    {"gpt_neox", "gptneox", "layers.", neox_rules, neox_whole, false, false, false, neox_fields}};
+    {"llama", "llama", "layers.", llama_rules, llama_whole, true, false, false, rotary_fields, NULL},
+    {"mistral", "llama", "layers.", llama_rules, llama_whole, true, false, false, rotary_fields, NULL},
+    {"qwen2", "qwen2", "layers.", llama_rules, llama_whole, false, false, false, llama_fields, NULL},
+    {"qwen3", "qwen3", "layers.", llama_rules, llama_whole, false, false, false, llama_fields, NULL},
+    {"olmo2", "olmo2", "layers.", olmo2_rules, llama_whole, false, false, false, llama_fields, NULL},
+    {"gemma", "gemma", "layers.", llama_rules, llama_whole, false, true, false, llama_fields, NULL},
+    {"gemma2", "gemma2", "layers.", gemma2_rules, llama_whole, false, true, true, gemma2_fields, NULL},
+    {"gemma3_text", "gemma3", "layers.", gemma2_rules, llama_whole, false, true, true, gemma3_fields,
+     suits_gemma3},
+    {"qwen3_moe", "qwen3moe", "layers.", qwen3_moe_rules, llama_whole, false, false, false, qwen3_moe_fields,
+     suits_qwen3_moe},
+    {"phi3", "phi3", "layers.", phi3_rules, llama_whole, false, false, true, phi3_fields, NULL},
+    {"gpt2", "gpt2", "h.", gpt2_rules, gpt2_whole, false, false, false, gpt2_fields, NULL},
+    {"gpt_neox", "gptneox", "layers.", neox_rules, neox_whole, false, false, false, neox_fields, NULL}};
 enum { N_ARCHITECTURES = sizeof architectures / sizeof *architectures };
 
 static const Architecture *find_architecture(const Imported *m) {
@@ -179,7 +253,42 @@ static int64_t heads_of(const Imported *m, const char *name) {
   return (int64_t)imported_number(m, strcmp(name, "attn_k") ? "num_attention_heads" : "num_key_value_heads");
 }
 
-static void add_tensor(const Imported *m, const Architecture *a, const Rule *rule, const Tensor *t,
+/* "model.layers.3.mlp.experts.7.up_proj.weight": the number 7 of such a name of an expert's tensor; -1: another name.
+ * *before and *after: the text around it. */
+static int64_t expert_of(const char *name, int *before, const char **after) {
+  static const char experts[] = ".experts.";
+  const char *at = strstr(name, experts);
+  char *end;
+  if (!at)
+    return -1;
+  at += sizeof experts - 1;
+  const long number = strtol(at, &end, 10);
+  *before = (int)(at - name), *after = end;
+  return end > at && *end == '.' ? number : -1;
+}
+
+/* The tensors of all experts, of the sizes of the first; false after a diagnostic. */
+static bool gather_experts(const Imported *m, const Tensor *first, Exported *e) {
+  const char *after;
+  int before;
+  if (expert_of(first->name, &before, &after) < 0)
+    return true;
+  e->n_experts = (int64_t)imported_number(m, "num_local_experts");
+  e->experts = alloc((size_t)e->n_experts * sizeof *e->experts);
+  for (int64_t i = 0; i < e->n_experts; i++) {
+    const char *name = format("%.*s%lld%s", before, first->name, (long long)i, after);
+    const Tensor *t = tensors_find(imported_tensors(m), name);
+    if (!t || t->rank != first->rank || t->dim[0] != first->dim[0] || t->dim[1] != first->dim[1]) {
+      error_at(NO_SPAN, "PD0656", "the folder has no tensor '%s' of the sizes of '%s'", name, first->name);
+      return false;
+    }
+    e->experts[i] = t;
+  }
+  e->rows *= e->n_experts;
+  return true;
+}
+
+static bool add_tensor(const Imported *m, const Architecture *a, const Rule *rule, const Tensor *t,
                        const char *name, GgmlType type, Gguf *g) {
   enum { BLOCK = 32 };
   const bool vector = t->rank == 1, norm = strstr(rule->to, "norm") != NULL;
@@ -192,11 +301,14 @@ static void add_tensor(const Imported *m, const Architecture *a, const Rule *rul
   e.columns = t->dim[vector ? 0 : e.order != ORDER_TRANSPOSED];
   e.heads = heads_of(m, rule->to);
   e.plus = a->norms_from_1 && norm ? 1 : 0;
-  if (vector || norm || !strcmp(rule->to, "position_embd"))
+  if (vector || norm || !strcmp(rule->to, "position_embd") || !strcmp(rule->to, "ffn_gate_inp"))
     e.type = GGML_F32;
   else if (type == GGML_Q8_0 && e.columns % BLOCK)
     e.type = GGML_F16;
+  if (!gather_experts(m, t, &e))
+    return false;
   push(&g->tensors, e);
+  return true;
 }
 
 /* The rule whose name is `name` up to ".weight" or ".bias", which *end points to. */
@@ -257,19 +369,27 @@ static bool is_needless(const Tensor *t) {
   return false;
 }
 
+/* The first expert's tensors stand for those of all. */
+static bool is_later_expert(const Tensor *t) {
+  const char *after;
+  int before;
+  return expert_of(t->name, &before, &after) > 0;
+}
+
 static bool add_tensors(const Imported *m, const Architecture *a, GgmlType type, Gguf *g) {
   const Tensors *all = imported_tensors(m);
   for (int i = 0; i < all->n; i++) {
     const Tensor *t = &all->at[i];
     const Rule *rule;
     const char *name = new_name(m, a, t, &rule);
-    if (is_needless(t) || !has_output(m, t))
+    if (is_needless(t) || !has_output(m, t) || is_later_expert(t))
       continue;
     if (!name || t->rank > 2) {
       error_at(NO_SPAN, "PD0656", "tensor '%s' has no name in llama.cpp's architecture '%s'", t->name, a->name);
       return false;
     }
-    add_tensor(m, a, rule, t, name, type, g);
+    if (!add_tensor(m, a, rule, t, name, type, g))
+      return false;
   }
   add_frequencies(m, g);
   return true;
@@ -291,7 +411,7 @@ static bool suits(const Imported *m, const Architecture *a) {
     Diagnostic *d = warning_at(NO_SPAN, "PD0657", "llama.cpp's architecture '%s' has no sliding window", a->name);
     help(d, "results are equal for texts of up to %s tokens", imported_value(m, "sliding_window"));
   }
-  return true;
+  return !a->suits || a->suits(m);
 }
 
 bool export_model(const Imported *m, GgmlType type, Gguf *g) {

@@ -96,6 +96,12 @@ static int64_t source_of(const Exported *e, int64_t i, int64_t n) {
 }
 
 static void read_row(const Exported *e, int64_t row, float *to) {
+  if (e->experts) {
+    const int64_t each = e->rows / e->n_experts;
+    const Exported one = {.from = e->experts[row / each], .rows = each, .columns = e->columns};
+    read_row(&one, row % each, to);
+    return;
+  }
   const struct pd_entry from = e->from
                                    ? (struct pd_entry){.dtype = e->from->dtype, .data = e->from->data}
                                    : (struct pd_entry){.dtype = PD_DTYPE_F32, .data = (const void *)e->numbers};
@@ -165,10 +171,12 @@ static Bytes header(const Gguf *g) {
   for (int i = 0; i < g->tensors.n; i++) {
     const Exported *e = &g->tensors.at[i];
     add_text(&b, e->name);
-    add_32(&b, e->vector ? 1 : 2); /* the innermost size first */
+    add_32(&b, e->vector ? 1 : e->experts ? 3 : 2); /* the innermost size first */
     add_64(&b, (uint64_t)e->columns);
     if (!e->vector)
-      add_64(&b, (uint64_t)e->rows);
+      add_64(&b, (uint64_t)(e->experts ? e->rows / e->n_experts : e->rows));
+    if (e->experts)
+      add_64(&b, (uint64_t)e->n_experts);
     add_32(&b, (uint32_t)e->type);
     add_64(&b, offset);
     offset += (uint64_t)padded(e->rows * row_bytes(e));

@@ -20,6 +20,9 @@ typedef enum {
 typedef struct Exported { /* a tensor of the file */
   const char *name;
   const Tensor *from; /* NULL: `numbers` */
+  /* Of a tensor of all experts: a tensor of the folder for each, `rows` rows in all; else NULL. */
+  const Tensor **experts;
+  int64_t n_experts;
   const float *numbers;
   int64_t rows, columns; /* in the file; a vector has one row */
   bool vector;

@@ -66,6 +66,7 @@ FuseFacts *fuse_facts(const Graph *g) {
                    .varies = alloc(values),
                    .statistic = alloc(values),
                    .counts = alloc(values),
+                   .once = nodes_once(g),
                    .serving = alloc((size_t)g->nodes.n * sizeof *f->serving)};
   for (int v = 0; v < g->values.n; v++)
     f->itself[v] = v;

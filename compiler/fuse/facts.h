@@ -12,6 +12,7 @@ typedef struct FuseFacts {
   bool *varies;             /* by value: depends on an input, a parameter or a call */
   bool *statistic;          /* by value: computed over samples, equal for all of them */
   bool *counts;             /* by value: depends elementwise on the index of an element in its own shape */
+  bool *once;               /* by node: nodes_once(); NULL: none */
   Ints *serving;            /* by forward node: its backward nodes, in order */
   bool *bf16[N_PRECISIONS]; /* by value: values_in_bf16() */
 } FuseFacts;

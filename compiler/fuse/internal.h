@@ -181,8 +181,8 @@ void find_lifetimes(StageKernels *k);
 void name_buffers(const Fuse *f);
 
 /* ---- regions.c */
-/* The last region if this path of a node's scope belongs to it, else a new region. */
-int region_at(StageKernels *k, Name path);
+/* The last region if this path of a node's scope belongs to it, else a new region. once: nodes_once(). */
+int region_at(StageKernels *k, Name path, bool once);
 /* The first component of a path that is a number ("3.output" in "bert.encoder.layer.3.output"); NULL: none. */
 const char *index_in(const char *path);
 /* "attn.c_attn" of "h.3.attn.c_attn" in region "h.3"; outside the region the path itself. */

@@ -149,6 +149,7 @@ typedef struct Region {
   Name family; /* "h": path without its trailing index */
   int index;   /* 3, or -1 */
   int chunk;
+  bool once;                              /* its kernels run in steps with new samples alone (Op.once) */
   int first[PASS_KINDS], end[PASS_KINDS]; /* kernels */
   int like; /* the first region of the stage with the same signature; itself when first */
 } Region;

@@ -204,10 +204,9 @@ static int buffer_of_place(const Fuse *f, int root, const Place *p) {
   for (int i = 0; i < p->rank; i++)
     dim[i] = p->dim[order[i]];
   const Value *v = value_at(f, root);
-  int kept = node_at(f, v->node)->op->first_kept;
-  BufferKind kind = f->survey->table[v->node]       ? BUFFER_TABLE
-                    : kept > 0 && v->output >= kept ? BUFFER_CACHE
-                                                    : BUFFER_TEMPORARY;
+  BufferKind kind = f->survey->table[v->node]                      ? BUFFER_TABLE
+                    : op_keeps(node_at(f, v->node)->op, v->output) ? BUFFER_CACHE
+                                                                   : BUFFER_TEMPORARY;
   return new_buffer(f, kind, root, p->rank, dim, v->type);
 }
 

@@ -63,8 +63,7 @@ bool *values_in_bf16(const Graph *g, Precision precision) {
 
 /* Sums over a batch, losses and tables stay in f32. */
 static bool stays_exact(const Buffer *b) {
-  bool made_exact = b->kind == BUFFER_ACCUMULATOR || b->kind == BUFFER_FIGURE || b->kind == BUFFER_TABLE ||
-                    b->kind == BUFFER_CACHE;
+  bool made_exact = b->kind == BUFFER_ACCUMULATOR || b->kind == BUFFER_FIGURE || b->kind == BUFFER_TABLE;
   return b->type != TYPE_F32 || made_exact;
 }
 

@@ -26,12 +26,14 @@ Name region_path(Name path) {
   return intern_n(path, index ? (size_t)(index - path) + strspn(index, "0123456789") : 0);
 }
 
-int region_at(StageKernels *k, Name path) {
+int region_at(StageKernels *k, Name path, bool once) {
   const char *index = index_in(path);
   size_t before = index ? (size_t)(index - path) : 0;
   Name key = region_path(path);
-  if (k->regions.n == 0 || k->regions.at[k->regions.n - 1].path != key) {
-    Region r = {.path = key, .index = index ? (int)strtol(index, NULL, 10) : -1, .like = k->regions.n};
+  const Region *last = k->regions.n ? &k->regions.at[k->regions.n - 1] : NULL;
+  if (!last || last->path != key || last->once != once) {
+    Region r = {
+        .path = key, .index = index ? (int)strtol(index, NULL, 10) : -1, .like = k->regions.n, .once = once};
     r.family = index ? intern_n(path, before - 1) : key;
     push(&k->regions, r);
   }

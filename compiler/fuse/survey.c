@@ -114,8 +114,12 @@ const Survey *survey(const Fuse *f) {
   find_reads(f, s);
   find_reordered(f, s);
   find_tables(f, s);
-  for (int i = s->first; i < s->end; i++)
-    s->region[i] = region_at(f->k, f->g->scopes.at[node_at(f, i)->scope].path);
+  bool once = false;
+  for (int i = s->first; i < s->end; i++) {
+    const bool computes = node_at(f, i)->op->source == SOURCE_NONE && f->facts->once;
+    once = computes ? f->facts->once[i] : once;
+    s->region[i] = region_at(f->k, f->g->scopes.at[node_at(f, i)->scope].path, once);
+  }
   for (int k = 0; k < s->nodes.n; k++)
     if (node_at(f, s->nodes.at[k])->op->kind == OP_CONCAT)
       push(&s->concats[direction(f, s, s->nodes.at[k])], s->nodes.at[k]);

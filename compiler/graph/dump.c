@@ -262,6 +262,14 @@ static void put_figures(Dump *d) {
   }
 }
 
+static void put_generation(const Generation *x, FILE *out) {
+  fprintf(out, "generation context %lld samples %lld tokens %d position %d sequence %d%s", (long long)x->context,
+          (long long)x->samples, x->tokens, x->position, x->sequence, x->state ? " state" : "");
+  if (x->encoder)
+    fprintf(out, " source %d start %lld pad %lld", x->source, (long long)x->start, (long long)x->pad);
+  fputs("\n", out);
+}
+
 void graph_dump(const Graph *g, FILE *out) {
   Dump d = {.g = g, .out = out};
   fputs("graph ", out);
@@ -272,9 +280,7 @@ void graph_dump(const Graph *g, FILE *out) {
   if (g->shards)
     fprintf(out, "shards %d flops %.17g%s\n", g->shards, g->whole_flops, g->spread ? " spread" : "");
   if (g->generation.context)
-    fprintf(out, "generation context %lld samples %lld tokens %d position %d sequence %d\n",
-            (long long)g->generation.context, (long long)g->generation.samples, g->generation.tokens,
-            g->generation.position, g->generation.sequence);
+    put_generation(&g->generation, out);
   put_train(&d, &g->train);
   put_scopes(&d);
   put_params(&d);

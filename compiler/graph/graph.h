@@ -190,6 +190,12 @@ typedef struct Generation {
   int64_t samples;      /* sequences at the same time, at most the rows of a batch */
   int tokens, position; /* input indices; position -1: each token recomputes all positions of all samples */
   int sequence;         /* with a position: the input with the number of each row's sequence */
+  bool state;           /* caches that keep the last position alone */
+  /* With an encoder, whose source tokens are the input `source`: sample b of a batch is sequence b. Sequences begin with
+   * the token `start`; the token `pad` is behind sources, -1: unknown. */
+  bool encoder;
+  int source;
+  int64_t start, pad;
 } Generation;
 
 typedef struct Graph {

@@ -418,6 +418,15 @@ static void read_generation(Reader *r) {
   x->position = read_int(r);
   expect(r, "sequence");
   x->sequence = read_int(r);
+  x->state = accept(r, "state");
+  x->encoder = accept(r, "source");
+  if (!x->encoder)
+    return;
+  x->source = read_int(r);
+  expect(r, "start");
+  x->start = read_int(r);
+  expect(r, "pad");
+  x->pad = read_int(r);
 }
 
 static void read_line(Reader *r) {

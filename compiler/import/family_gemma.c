@@ -146,6 +146,8 @@ static bool derive_gemma3(Import *m) {
   set_known(m, "attention_scale", number_text(known_number(m, "query_pre_attn_scalar")));
   derive_window(m, pattern == 1 ? "" : format("(i + 1) %% %g != 0", pattern));
   const bool scaled = is_known(m, "scaling");
+  set_known(m, "global_base", known(m, "base"));
+  set_known(m, "global_scaling", known(m, "scaling"));
   const char *sliding = known(m, "sliding"), *local = known(m, "local_base"), *window = known(m, "sliding_window");
   if (!strcmp(sliding, "true")) {
     set_known(m, "base", local);

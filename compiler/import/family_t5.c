@@ -107,6 +107,7 @@ static bool derive(Import *m) {
   const double pad = token(m, "pad_token_id", 0), start = pad < 0 ? -1 : token(m, "decoder_start_token_id", pad);
   if (start < 0 || !check_buckets(m) || !derive_task(m, tasks) || !derive_scale(m))
     return false;
+  set_known(m, "task", ""); /* it generates, as models without tasks do */
   set_known(m, "pad", number_text(pad));
   set_known(m, "start", number_text(start));
   set_known(m, "inputs", inputs);

@@ -465,8 +465,19 @@ static int64_t scratch_attention_gradient(const Site *site) {
 
 static bool is_causal(const Graph *g, int node) { return node_int(&g->nodes.at[node], "causal") != 0; }
 
+/* To keys without positions, such as an encoder's: every query sees the same ones. */
+static bool is_cross_attention(const Graph *g, int node, const int *axis) {
+  const Node *n = &g->nodes.at[node];
+  const Shape *mask = optional_shape(g, node, MASK);
+  const bool one_row = !mask || (mask->dim[0] == 1 && axis[optional_operand(n, MASK)] < 0);
+  return !is_causal(g, node) && axis[0] == 1 && axis[1] < 0 && axis[2] < 0 && node_int(n, "window") == 0 &&
+         !optional_shape(g, node, DOCUMENTS) && one_row;
+}
+
 static int decode_attention(const Graph *g, int node, const int *axis, int64_t context, Decoded *to) {
   const Node *n = &g->nodes.at[node];
+  if (is_cross_attention(g, node, axis))
+    return 1;
   if (!is_causal(g, node) || n->n_in > n->op->min_in || axis[0] != 1 || axis[1] != 1 || axis[2] != 1)
     return -1;
   to->op = &op_cached_attention;

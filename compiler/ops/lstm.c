@@ -350,6 +350,18 @@ static bool gradient_stays_f32(const Node *n, bool result, int index) {
 
 static bool is_forward_lstm(const Graph *g, int node) { return node_int(&g->nodes.at[node], "reverse") == 0; }
 
+/* Forward, over all positions; the states after the last one are not known before it. */
+static int decode_lstm(const Graph *g, int node, const int *axis, int64_t context, Decoded *to) {
+  const Operands o = operands(forward_has(g->nodes.at[node].n_in), 2);
+  (void)context;
+  if (!is_forward_lstm(g, node) || o.lengths >= 0 || axis[0] != 0 ||
+      (o.h0 >= 0 && (axis[o.h0] >= 0 || axis[o.c0] >= 0)))
+    return -1;
+  to->op = &op_cached_lstm;
+  to->cached = to->state = true;
+  return 0;
+}
+
 /* The recurrence of an LSTM: gates has the input's contribution to the gates i, f, g, o at each step, weight is
  * applied to the state. Results are the state h after each step, [length, hidden], and the last h and c, [hidden].
  * The first state is h0 and c0, or zeros. lengths ends each sample early: later rows of h are zeros, and the last
@@ -369,6 +381,7 @@ const Op op_lstm = {
     .call = call_lstm,
     .scratch = scratch_lstm,
     .causal = is_forward_lstm,
+    .decode = decode_lstm,
     .stays_f32 = lstm_stays_f32,
 };
 

@@ -394,9 +394,11 @@ static int64_t scratch_weight_gradient(const Site *site) {
   return matmul_scratch(site, x.shape, site->accumulate || x.outer.n > 0);
 }
 
-/* The product of the position's row with a shared matrix, with a single read of the matrix. */
+/* The product of the position's row with a shared matrix, with a single read of the matrix; or with a sample's. */
 static int decode_matmul(const Graph *g, int node, const int *axis, int64_t context, Decoded *to) {
   (void)context;
+  if (in_shape(g, node, 1)->batched && axis[1] < 0 && axis[0] == in_shape(g, node, 0)->rank - 2)
+    return out_shape(g, node, 0)->rank - 2;
   if (!matmul_is_weight(in_shape(g, node, 1)) || axis[1] >= 0 || axis[0] == in_shape(g, node, 0)->rank - 1)
     return -1;
   to->op = &op_few_rows_matmul;

@@ -108,8 +108,10 @@ struct ShapeRule {
 typedef struct Decoded {
   const Op *op;        /* preset: the node's own */
   Attr attr[MAX_ATTR]; /* preset: the node's own */
-  bool
-      cached; /* the position and the sequence are further operands; CACHED_SAMPLES is to fill, CACHED_CONTEXT to shorten */
+  /* The position and the sequence are further operands. The attribute "samples" is to fill, and with a "window" the
+   * "context" to shorten. */
+  bool cached;
+  bool state; /* cached: it keeps the state after the last position alone */
 } Decoded;
 /* Attributes of op_cached_attention. Samples: sequences with a cache. */
 enum { CACHED_CONTEXT, CACHED_SCALE, CACHED_SOFTCAP, CACHED_WINDOW, CACHED_SAMPLES };
@@ -148,6 +150,10 @@ struct Op {
   const char *optional[MAX_OPTIONAL];
   /* calls: outputs from this index on persist between microbatches, output i for operand i; 0: none */
   int first_kept;
+  bool keeps; /* calls: all outputs persist between microbatches */
+  /* a call that keeps its operands for later microbatches: it runs in those microbatches alone that have new ones, with
+   * all nodes that only such calls need (nodes_once()) */
+  bool once;
   int results; /* calls: number of outputs for models, 0 means 1; further outputs serve the derivative */
   const char *
       /* a reduction: the elementwise operation to suggest for a second operand, such as "maximum"; NULL: none */
@@ -224,6 +230,13 @@ struct Op {
   bool (*stays_f32)(const Node *n, bool result, int index);
 };
 
+/* Whether the output persists between microbatches. */
+static inline bool op_keeps(const Op *op, int output) {
+  return op->keeps || (op->first_kept > 0 && output >= op->first_kept);
+}
+/* By node: it only serves calls that run once (Op.once), themselves included. NULL: the graph has no such call. */
+bool *nodes_once(const Graph *g);
+
 extern const Op *const all_ops[]; /* ends with NULL */
 extern const int n_ops;
 const Op *op_find(const char *name); /* NULL: unknown */
@@ -254,7 +267,8 @@ extern const Op op_all_reduce, op_all_reduce_max, op_all_gather, op_reduce_scatt
 extern const Op op_matmul, op_few_rows_matmul, op_weight_gradient, op_weight_and_bias_gradient, op_matmul_gelu,
     op_matmul_gelu_gradient;
 extern const Op op_attention, op_attention_gradient, op_cached_attention;
-extern const Op op_lstm, op_lstm_gradient;
+extern const Op op_keep, op_cached_rows;
+extern const Op op_lstm, op_lstm_gradient, op_cached_lstm;
 extern const Op op_top_k, op_top_k_gradient;
 extern const Op op_expert_linear, op_expert_linear_weights, op_expert_sum;
 extern const Op op_convolution, op_convolution_backward, op_convolution_weights;

@@ -11,6 +11,10 @@ bool pd_generation_check(struct pd_options *o, char *why) {
     return pd_refuse(
         why, "--prompt, --prompt-file, --prompt-tokens, --prompts and --chat exclude each other. help: give "
              "one of them");
+  if (pd_generated()->encoder && (o->window || o->chat))
+    return pd_refuse(
+        why, "%s continues one text, but this model has an encoder, which reads one text and begins another",
+        o->window ? "--window" : "--chat");
   if (o->prompts) o->output = PD_PRINT_JSON;
   if (o->tokens < 0) o->tokens = o->chat ? pd_generated()->context : 100;
   if (o->chat && (o->output != PD_PRINT_TEXT || pd_generated()->samples > 1))

@@ -5,6 +5,7 @@
  *
  * Drawn tokens wait while a prompt is fed: so the kernels that compute a position, and its bits, do not depend on other
  * sequences. */
+#include "data/data.h"
 #include "generate/internal.h"
 #include "messages/messages.h"
 
@@ -17,14 +18,15 @@ struct slot {
   int64_t fed, window;   /* tokens that were fed, and the token at position 0 */
   int64_t block;         /* tokens before this one are fed as rows of a prompt */
   bool draws;            /* this step's logits are for its next token */
+  bool fresh;            /* this step's encoder reads its source first */
   int32_t *held;         /* tokens whose keys and values the cache has, by position */
   int64_t n_held, alike; /* alike: of these, the first that were fed as rows of prompts */
   int64_t end;           /* behind the highest position that was fed since position 0 */
 };
 
-/* A position that this step feeds. */
+/* A position that this step feeds. With an encoder, row b is slot b's, or unused. */
 struct row {
-  int slot;
+  int slot;      /* -1: unused */
   int64_t token; /* its index in the sequence */
 };
 
@@ -37,7 +39,8 @@ static struct {
   struct slot *slot;
   struct drawn *drawn; /* by slot */
   struct row *row;     /* of this step */
-  int64_t n_rows;
+  int64_t n_rows, fed; /* rows that may be used, and that are */
+  bool encodes;        /* a slot is fresh */
   int64_t next_request;
   struct pd_request *last_turn; /* of --chat */
   struct {
@@ -50,6 +53,9 @@ static struct {
 
 static int64_t n_slots(void) { return pd_generated()->samples; }
 static bool cached(void) { return pd_generated()->position >= 0; }
+static bool has_encoder(void) { return pd_generated()->encoder; }
+
+bool pd_generation_encodes(void) { return steps.encodes; }
 
 /* An upper bound; after each half of a context of new tokens, half a context is fed again. */
 int64_t pd_generation_steps(void) {
@@ -83,9 +89,11 @@ static void start(void) {
  * position. */
 static int64_t in_cache(const struct slot *s, const struct pd_request *r) {
   const int64_t ring = pd_generated()->ring;
+  if (has_encoder()) return 0;
   int64_t n = 0, most = pd_options.chat ? s->n_held : s->alike;
   if (most > r->n_prompt - 1) most = r->n_prompt - 1; /* the last token's logits are not kept */
   while (n < most && s->held[n] == r->tokens[n]) n++;
+  if (pd_generated()->state) return n == s->end ? n : 0;
   return ring && s->end > ring && s->end - n > pd.stage->microbatch ? 0 : n;
 }
 
@@ -93,9 +101,10 @@ static void assign(struct slot *s, struct pd_request *r) {
   s->r = r;
   s->window = window_of(r->n_known - 1);
   s->block = r->n_known;
-  if (r->n_prompt > steps.counts.longest) steps.counts.longest = r->n_prompt;
+  s->fresh = has_encoder();
+  if (pd_n_given(r) > steps.counts.longest) steps.counts.longest = pd_n_given(r);
   s->fed = !cached() ? r->n_known - 1 : s->window ? s->window : in_cache(s, r);
-  steps.counts.prompts += r->n_prompt - (cached() ? s->fed : s->window);
+  steps.counts.prompts += pd_n_given(r) - (cached() || has_encoder() ? s->fed : s->window);
 }
 
 /* The free slot whose cache has most of the request's tokens; NULL: none is free. */
@@ -115,7 +124,15 @@ static void end(struct pd_request *r) {
   pd_result_ends(r);
 }
 
+/* An encoder computes all slots, so that half of them wait for new sources together. */
+static bool enough_free(void) {
+  int64_t n = 0;
+  for (int64_t b = 0; b < n_slots(); b++) n += !steps.slot[b].r;
+  return !has_encoder() || 2 * n >= n_slots();
+}
+
 static void fill_slots(void) {
+  if (!enough_free()) return;
   for (struct slot *s; steps.next_request < pd_n_requests; steps.next_request++) {
     struct pd_request *r = pd_requests[steps.next_request];
     if (!(s = free_slot(r))) return;
@@ -131,7 +148,8 @@ static void fill_slots(void) {
 
 static void feed(struct slot *s, bool prompt) {
   int64_t position = s->fed - s->window;
-  steps.row[steps.n_rows++] = (struct row){(int)(s - steps.slot), s->fed};
+  steps.fed++;
+  steps.row[has_encoder() ? s - steps.slot : steps.n_rows++] = (struct row){(int)(s - steps.slot), s->fed};
   if (cached()) {
     s->held[position] = s->r->tokens[s->fed];
     s->n_held = position + 1;
@@ -154,19 +172,23 @@ static void move_window(struct slot *s) {
 
 static void choose_rows(void) {
   bool prompts = false;
-  steps.n_rows = 0;
+  steps.n_rows = has_encoder() ? n_slots() : 0;
+  steps.fed = 0;
+  steps.encodes = false;
+  for (int64_t b = 0; b < steps.n_rows; b++) steps.row[b].slot = -1;
   for (struct slot *s = steps.slot; s < steps.slot + n_slots(); s++) {
-    s->draws = false;
+    steps.encodes |= s->fresh;
+    s->draws = s->fresh = false;
     if (!s->r) continue;
     move_window(s);
-    prompts |= cached() && s->fed < s->block;
+    prompts |= cached() && !has_encoder() && s->fed < s->block;
   }
   for (struct slot *s = steps.slot; s < steps.slot + n_slots(); s++) {
     if (!s->r) continue;
     if (!prompts) feed(s, false);
     while (prompts && s->fed < s->block && steps.n_rows < pd.stage->microbatch) feed(s, true);
   }
-  pd_device_use_rows(prompts || n_slots() > PD_FEW_ROWS || !cached() ? 0 : steps.n_rows);
+  pd_device_use_rows(prompts || n_slots() > PD_FEW_ROWS || !cached() || has_encoder() ? 0 : steps.n_rows);
 }
 
 /* ---- drawn tokens ---------------------------------------------------------------------------------------- */
@@ -258,19 +280,19 @@ bool pd_generation_next(int64_t k) {
     take_drawn();
   fill_slots();
   choose_rows();
-  while (!steps.n_rows && pd_options.chat && pd_chat_turn(steps.last_turn)) {
+  while (!steps.fed && pd_options.chat && pd_chat_turn(steps.last_turn)) {
     fill_slots();
     choose_rows();
   }
-  if (!steps.n_rows) finish();
-  return steps.n_rows > 0;
+  if (!steps.fed) finish();
+  return steps.fed > 0;
 }
 
 /* ---- inputs and logits ------------------------------------------------------------------------------------- */
 
 static void load_position(int input, int64_t r, int32_t *to) {
   const struct pd_generation *g = pd_generated();
-  const struct row *of = r < steps.n_rows ? &steps.row[r] : NULL;
+  const struct row *of = r < steps.n_rows && steps.row[r].slot >= 0 ? &steps.row[r] : NULL;
   const struct slot *s = of ? &steps.slot[of->slot] : NULL;
   if (input == g->sequence)
     *to = s ? of->slot : (int32_t)n_slots();
@@ -286,10 +308,32 @@ static void load_window(int64_t b, int64_t n, int32_t *to) {
   for (int64_t i = 0; i < n; i++) to[i] = s->r && s->window + i < s->fed ? s->r->tokens[s->window + i] : 0;
 }
 
-static void load_tokens(const void *of, int64_t b, int worker, void *to) {
+/* The source of slot b, or what is computed from it; free slots have padding. */
+static void load_source(int input, int64_t b, int worker, void *to) {
+  const struct pd_generation *g = pd_generated();
+  const struct pd_input *in = &pd.stage->inputs[g->source];
+  const struct pd_request *r = steps.slot[b].r;
+  static int32_t *source;
   (void)worker;
+  if (!source) source = pd_allocate(sizeof *source * (size_t)in->elements);
+  for (int64_t i = 0; i < in->elements; i++)
+    source[i] = r && i < r->n_source ? r->source[i] : g->pad >= 0 ? (int32_t)g->pad : 0;
+  if (input == g->source)
+    memcpy(to, source, sizeof *source * (size_t)in->elements);
+  else
+    pd_derive(pd.stage->inputs, input, source, pd.seed, 0, to);
+}
+
+static bool is_of_source(int input) {
+  const struct pd_generation *g = pd_generated();
+  return g->encoder && input != g->tokens && (!cached() || (input != g->position && input != g->sequence));
+}
+
+static void load_tokens(const void *of, int64_t b, int worker, void *to) {
   const int input = *(const int *)of;
-  if (cached())
+  if (is_of_source(input))
+    load_source(input, b, worker, to);
+  else if (cached())
     load_position(input, b, to);
   else
     load_window(b, pd.stage->inputs[input].elements, to);
@@ -319,6 +363,7 @@ void pd_generation_logits(int figure, int64_t k, const float *logits, int64_t n)
   (void)figure, (void)k;
   int64_t width = pd_generated()->logits, each = n / pd.stage->microbatch;
   for (int64_t r = 0; r < steps.n_rows; r++) {
+    if (steps.row[r].slot < 0) continue;
     struct slot *s = &steps.slot[steps.row[r].slot];
     if (!s->draws || steps.row[r].token + 1 != s->r->n_known) continue;
     int64_t at = cached() ? r * each : steps.row[r].slot * each + (steps.row[r].token - s->window) * width;

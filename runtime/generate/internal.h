@@ -8,6 +8,16 @@
 #include "tokens/tokenizer.h"
 
 static inline const struct pd_generation *pd_generated(void) { return pd.stage->generation; }
+/* The most tokens of a prompt: of the context, or of an encoder's source. */
+static inline int64_t pd_most_prompt(void) {
+  const struct pd_generation *g = pd_generated();
+  return g->encoder ? pd.stage->inputs[g->source].elements : g->context;
+}
+/* The tokens below which those of a prompt are. */
+static inline int64_t pd_prompt_classes(void) {
+  const struct pd_generation *g = pd_generated();
+  return g->encoder ? pd.stage->inputs[g->source].classes : g->classes;
+}
 
 /* A sequence to continue. */
 struct pd_request {
@@ -16,6 +26,8 @@ struct pd_request {
   int64_t n_prompt, n_known; /* tokens; known: the prompt, and those drawn */
   int64_t capacity;          /* tokens at the end; 0: not begun */
   int32_t *tokens;
+  int32_t *source; /* of a model with an encoder: the tokens that it reads; the prompt is then the first token */
+  int64_t n_source;
   struct pd_logprobs *logprobs; /* of drawn tokens, with --logprobs */
   enum pd_end { PD_OPEN, PD_AT_LENGTH, PD_AT_CONTEXT, PD_AT_STOP } end;
   int64_t n_result; /* known tokens without an end token */
@@ -37,7 +49,9 @@ extern int64_t pd_n_requests;
 
 /* malloc'd memory; ends the launch without any. */
 void *pd_own(void *old, size_t bytes);
-/* Rank 0 adds a request; n tokens, malloc'd. */
+/* The tokens that were given. */
+static inline int64_t pd_n_given(const struct pd_request *r) { return r->source ? r->n_source : r->n_prompt; }
+/* Adds a request; n tokens of the prompt or, with an encoder, of the source, malloc'd. */
 struct pd_request *pd_request_add(int32_t *tokens, int64_t n);
 /* Whether a prompt has tokens and fits the context; `what` is the subject of `why`. */
 bool pd_prompt_fits(int64_t n, const char *what, char *why);

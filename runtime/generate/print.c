@@ -89,7 +89,7 @@ static void put_json(const struct pd_request *r) {
   fputs(", \"tokens\": [", results.out);
   for (int64_t i = r->n_prompt; i < r->n_result; i++)
     fprintf(results.out, "%s%d", i > r->n_prompt ? ", " : "", r->tokens[i]);
-  fprintf(results.out, "], \"prompt_tokens\": %lld, \"finish\": \"%s\"", (long long)r->n_prompt, ends[r->end]);
+  fprintf(results.out, "], \"prompt_tokens\": %lld, \"finish\": \"%s\"", (long long)pd_n_given(r), ends[r->end]);
   if (r->logprobs) put_logprobs(r);
   fputs("}\n", results.out);
 }
@@ -127,6 +127,7 @@ void pd_result_grows(struct pd_request *r) {
 
 static void release(struct pd_request *r) {
   free(r->tokens);
+  free(r->source);
   free(r->logprobs);
   free(r->text);
   free((char *)r->id);

@@ -19,19 +19,38 @@ void *pd_own(void *old, size_t bytes) {
   return new;
 }
 
+/* With an encoder, the sequence begins with its first token, and ends at an end token, as the targets of training do. */
+static void take_source(struct pd_request *r) {
+  r->source = r->tokens, r->n_source = r->n_prompt;
+  r->n_prompt = r->n_known = r->n_result = 1;
+  r->tokens = pd_own(NULL, sizeof *r->tokens);
+  r->tokens[0] = (int32_t)pd_generated()->start;
+  r->turns = true;
+}
+
 struct pd_request *pd_request_add(int32_t *tokens, int64_t n) {
   struct pd_request *r = pd_own(NULL, sizeof *r);
   *r = (struct pd_request){.number = pd_n_requests, .n_prompt = n, .n_known = n, .n_result = n, .tokens = tokens};
+  if (pd_generated()->encoder) take_source(r);
   if (!(pd_n_requests & (pd_n_requests - 1))) /* doubles the room */
     pd_requests = pd_own(pd_requests, sizeof(*pd_requests) * (size_t)(2 * pd_n_requests + 2));
   return pd_requests[pd_n_requests++] = r;
 }
 
 bool pd_prompt_fits(int64_t n, const char *what, char *why) {
-  int64_t context = pd_generated()->context;
+  const struct pd_generation *g = pd_generated();
+  int64_t context = pd_most_prompt();
   if (!n)
     return pd_refuse(why, "%s is empty%s", what,
                      pd_options.prompts ? "" : ". help: give --prompt TEXT, or text on standard input");
+  if (g->encoder && (n > context || (n < context && g->pad < 0)))
+    return pd_refuse(
+        why,
+        n > context
+            ? "%s has %lld tokens, but '%s' of the model has %lld. help: shorten it, or build with a longer '%s'"
+            : "%s has %lld tokens, but '%s' of the model has %lld, and nothing in the model tells padding. help: use padding_mask or an input 'lengths(%s)'",
+        what, (long long)n, pd.stage->inputs[g->source].name, (long long)context,
+        pd.stage->inputs[g->source].name);
   if (n > context && !pd_options.window)
     return pd_refuse(
         why,
@@ -48,9 +67,9 @@ static bool read_numbers(const char *text, int32_t **tokens, int64_t *n, char *w
   for (const char *at = text;;) {
     char *end;
     long long token = strtoll(at, &end, 10);
-    if (end == at || (*end && *end != ',') || token < 0 || token >= pd_generated()->classes)
+    if (end == at || (*end && *end != ',') || token < 0 || token >= pd_prompt_classes())
       return pd_refuse(why, "--prompt-tokens needs numbers from 0 to %lld, separated by commas, not '%s'",
-                       (long long)pd_generated()->classes - 1, at);
+                       (long long)pd_prompt_classes() - 1, at);
     (*tokens)[(*n)++] = (int32_t)token;
     if (!*end) return true;
     at = end + 1;
@@ -80,17 +99,20 @@ static bool read_stream(const char *option, const char *path, char **text, size_
                                             path ? path : "standard input", path ? "'" : "", MOST >> 20));
 }
 
-/* The text's tokens behind the tokenizer's prefix. */
+/* The text's tokens behind the tokenizer's prefix; a source is a whole text, with its suffix. */
 static bool encode(const char *text, size_t bytes, int32_t **tokens, int64_t *n, char *why) {
   int32_t *encoded;
-  const int32_t *prefix;
-  int n_prefix = pd_tokenizer_prefix(pd_tokenizer, &prefix);
+  const int32_t *prefix, *suffix;
+  const int n_prefix = pd_tokenizer_prefix(pd_tokenizer, &prefix),
+            n_suffix = pd_generated()->encoder ? pd_tokenizer_suffix(pd_tokenizer, &suffix) : 0;
+  if (n_suffix < 0) return pd_refuse(why, "the tokenizer's rule for the tokens behind a text is not supported");
   int64_t n_text = pd_tokenizer_encode(pd_tokenizer, text, bytes, &encoded, why);
   if (n_text < 0) return false;
-  *n = n_prefix + n_text;
+  *n = n_prefix + n_text + n_suffix;
   *tokens = pd_own(NULL, sizeof **tokens * (size_t)*n);
   memcpy(*tokens, prefix, sizeof **tokens * (size_t)n_prefix);
   memcpy(*tokens + n_prefix, encoded, sizeof **tokens * (size_t)n_text);
+  if (n_suffix) memcpy(*tokens + n_prefix + n_text, suffix, sizeof **tokens * (size_t)n_suffix);
   free(encoded);
   return true;
 }
@@ -124,9 +146,9 @@ static bool take_tokens(const struct pd_value *list, int32_t **tokens, int64_t *
   *tokens = pd_own(NULL, sizeof **tokens * (size_t)list->list->n);
   for (; *n < list->list->n; ++*n) {
     const struct pd_value *v = &list->list->at[*n];
-    if (v->kind != PD_INT || v->whole < 0 || v->whole >= pd_generated()->classes)
+    if (v->kind != PD_INT || v->whole < 0 || v->whole >= pd_prompt_classes())
       return pd_refuse(why, "'tokens' has an element that is not a number from 0 to %lld",
-                       (long long)pd_generated()->classes - 1);
+                       (long long)pd_prompt_classes() - 1);
     (*tokens)[*n] = (int32_t)v->whole;
   }
   return true;
@@ -203,7 +225,7 @@ static bool read_json_line(struct pd_arena *a, const char *line, size_t bytes, c
                        : take_tokens(numbers, &tokens, &n, why);
   if (!ok || !take_id(pd_member(&v, "id"), &id, why) || !pd_prompt_fits(n, "the prompt", why)) return false;
   struct pd_request *r = pd_request_add(tokens, n);
-  r->turns = messages != NULL;
+  r->turns |= messages != NULL;
   r->id = id;
   return true;
 }
@@ -287,11 +309,12 @@ void pd_requests_share(int64_t first) {
   int64_t n = pd_n_requests, header[2];
   pd_broadcast(&n, sizeof n, 0, what);
   for (int64_t i = first; i < n; i++) {
-    if (!pd.rank) header[0] = pd_requests[i]->n_prompt, header[1] = pd_requests[i]->turns;
+    if (!pd.rank) header[0] = pd_n_given(pd_requests[i]), header[1] = pd_requests[i]->turns;
     pd_broadcast(header, sizeof header, 0, what);
     if (pd.rank)
       pd_request_add(pd_own(NULL, sizeof(int32_t) * (size_t)header[0]), header[0])->turns = header[1] != 0;
-    pd_broadcast(pd_requests[i]->tokens, sizeof(int32_t) * (size_t)header[0], 0, what);
+    struct pd_request *r = pd_requests[i];
+    pd_broadcast(r->source ? r->source : r->tokens, sizeof(int32_t) * (size_t)header[0], 0, what);
   }
 }
 

@@ -36,7 +36,7 @@ static bool add(struct pd_request *r, const char *text, size_t bytes) {
 bool pd_text_add(struct pd_request *r) {
   const char *text;
   if (!pd_tokenizer) return false;
-  if (r->n_known == r->n_prompt + 1) /* the text of a token may depend on earlier tokens */
+  if (r->n_known == r->n_prompt + 1 && !r->source) /* the text of a token may depend on earlier tokens */
     for (int64_t i = 0; i < r->n_prompt; i++) pd_tokenizer_decode(pd_tokenizer, &r->decoding, r->tokens[i], &text);
   size_t bytes = pd_tokenizer_decode(pd_tokenizer, &r->decoding, r->tokens[r->n_known - 1], &text);
   return add(r, text, bytes);

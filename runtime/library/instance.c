@@ -2,6 +2,7 @@
  * arena, of a generator lists of tokens, and room for a sample in floats. */
 #define PD_KERNELS
 #include "library/library.h"
+#include "tokens/tokenizer.h"
 
 #include <omp.h>
 #include <setjmp.h>
@@ -41,6 +42,11 @@ static size_t order_bytes(const struct pd_model *m) {
   return m->generation ? rounded((size_t)m->generation->classes * sizeof(int32_t)) : 0;
 }
 
+static size_t source_bytes(const struct pd_model *m) {
+  const bool reads = m->generation && m->generation->encoder;
+  return reads ? rounded((size_t)m->inputs[m->generation->source].elements * sizeof(int32_t)) : 0;
+}
+
 /* Samples are floats before they are rounded. */
 static size_t sample_bytes(const struct pd_model *m) {
   int64_t most = 0;
@@ -51,7 +57,7 @@ static size_t sample_bytes(const struct pd_model *m) {
 
 size_t pd_instance_bytes(const struct pd_model *m) {
   return rounded(m->instance_bytes) + rounded(m->arena_bytes) + 2 * held_bytes(m) + order_bytes(m) +
-         sample_bytes(m);
+         source_bytes(m) + sample_bytes(m);
 }
 
 static bool fits(const struct pd_model *m, const void *memory, size_t bytes, int threads, char *why) {
@@ -73,7 +79,8 @@ static struct pd_instance *place(const struct pd_model *m, void *memory) {
   x->held = (int32_t *)(x->arena + rounded(m->arena_bytes));
   x->tokens = (int32_t *)((char *)x->held + held_bytes(m));
   x->order = (int32_t *)((char *)x->tokens + held_bytes(m));
-  x->sample = (float *)((char *)x->order + order_bytes(m));
+  x->source = (int32_t *)((char *)x->order + order_bytes(m));
+  x->sample = (float *)((char *)x->source + source_bytes(m));
   return x;
 }
 
@@ -116,6 +123,15 @@ static bool make_objects(struct pd_instance *x, char *why) {
   pd_objects_destroy(&x->objects);
   if (opened) pd_engine_close();
   return false;
+}
+
+bool pd_instance_protect(const struct pd_instance *x, void (*f)(void *of), void *of, char *why) {
+  struct entered e;
+  enter(&e, x, why);
+  const bool ok = !setjmp(e.to.place);
+  if (ok) f(of);
+  leave(&e);
+  return ok;
 }
 
 bool pd_instance_forward(struct pd_instance *x, int64_t rows, char *why) {
@@ -206,5 +222,6 @@ void pd_instance_free(struct pd_instance *x) {
   if (x->busy) return;
   pd_objects_destroy(&x->objects);
   pd_engine_close();
+  pd_tokenizer_close(x->tokenizer);
   if (x->owned) free(x);
 }

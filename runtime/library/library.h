@@ -44,8 +44,11 @@ struct pd_instance {
    * rows of a prompt; the sequence under way; room for the numbers of all tokens. end: behind the highest position that
    * was fed since position 0, for caches that later positions overwrite. */
   int32_t *held, *tokens, *order;
+  int32_t *source; /* of a generator with an encoder: room for a padded source */
   int64_t alike, end;
-  bool busy, ends; /* while it generates; freed by a callback: ends then */
+  bool busy, ends;                /* while it generates; freed by a callback: ends then */
+  bool encodes;                   /* this step has a new source */
+  struct pd_tokenizer *tokenizer; /* malloc'd; NULL: none */
 };
 
 /* The instance's bytes: exact. */
@@ -76,6 +79,29 @@ struct pd_drawing {
 /* Continues a prompt by at most `most` tokens. Returns their number: less if `take` stops, or if the context is full. */
 int64_t pd_instance_generate(struct pd_instance *x, const int32_t *prompt, int64_t n, int64_t most,
                              const struct pd_drawing *how, pd_take_token *take, void *context, char *why);
+
+/* ---- texts.c: with a tokenizer --------------------------------------------------------------------------- */
+
+/* Reads a tokenizer.json, or those of a folder: 0, or -1. Replaces an earlier one. */
+int pd_instance_tokenizer(struct pd_instance *x, const char *path, char *why);
+/* Writes the first `most` tokens of the text. Returns the number of all, or -1. */
+int64_t pd_instance_encode(const struct pd_instance *x, const char *text, size_t bytes, int32_t *tokens,
+                           int64_t most, char *why);
+/* Writes the first room - 1 bytes of the tokens' text and a zero byte. Returns the number of all, or -1. */
+int64_t pd_instance_decode(const struct pd_instance *x, const int32_t *tokens, int64_t n, char *text, size_t room,
+                           char *why);
+/* Not 0: the caller wants no more text. */
+typedef int pd_take_text(void *context, const char *text, size_t bytes);
+/* Continues a text until an end token, before one of the texts `stops`, which end with NULL, or after `most` tokens. Returns
+ * the number of tokens drawn; -1. */
+int64_t pd_instance_generate_text(struct pd_instance *x, const char *prompt, size_t bytes, int64_t most,
+                                  const char *const *stops, const struct pd_drawing *how, pd_take_text *take,
+                                  void *context, char *why);
+
+/* ---- instance.c: protected calls ---------------------------------------------------------------------------- */
+
+/* Calls f; false after filling `why` if it fails by pd_fail(). */
+bool pd_instance_protect(const struct pd_instance *x, void (*f)(void *of), void *of, char *why);
 
 /* ---- instance.c: for run.c and generate.c ----------------------------------------------------------------- */
 

@@ -365,30 +365,47 @@ static bool read_added(struct pd_tokenizer *t, const cJSON *list, char *why) {
 
 /* ---- behind it ------------------------------------------------------------------------------- */
 
-/* The tokens that TemplateProcessing puts before a single text. */
+/* Adds tokens to those around a text; false: not tokens of the vocabulary, or too many. */
+static bool add_around(const struct pd_tokenizer *t, const cJSON *ids, int32_t *list, int *n) {
+  const cJSON *id;
+  if (!cJSON_IsArray(ids)) return false;
+  cJSON_ArrayForEach(id, ids) {
+    const int32_t token = number(id);
+    if (token < 0 || token >= t->bpe.n || *n == PD_MAX_PREFIX) return false;
+    list[(*n)++] = token;
+  }
+  return true;
+}
+
+/* The tokens that TemplateProcessing puts before a single text, and behind it. */
 static bool read_template(struct pd_tokenizer *t, const cJSON *step, char *why) {
-  const cJSON *piece, *id;
+  const cJSON *piece;
+  bool behind = false;
   cJSON_ArrayForEach(piece, member(step, "single")) {
-    if (member(piece, "Sequence")) return true;
     const char *name = text_of(member(piece, "SpecialToken"), "id");
     const cJSON *ids = name ? member(member(member(step, "special_tokens"), name), "ids") : NULL;
-    if (!cJSON_IsArray(ids)) return unknown_with(why, "post_processor", step, "this template");
-    cJSON_ArrayForEach(id, ids) {
-      int32_t token = number(id);
-      if (token < 0 || token >= t->bpe.n || t->n_prefix == PD_MAX_PREFIX)
-        return unknown_with(why, "post_processor", step, "these tokens before a text");
-      t->prefix[t->n_prefix++] = token;
-    }
+    if (!behind && member(piece, "Sequence"))
+      behind = true;
+    else if (!behind && !add_around(t, ids, t->prefix, &t->n_prefix))
+      return unknown_with(why, "post_processor", step,
+                          cJSON_IsArray(ids) ? "these tokens before a text" : "this template");
+    else if (behind && t->n_suffix >= 0 && !add_around(t, ids, t->suffix, &t->n_suffix))
+      t->n_suffix = -1;
   }
-  return unknown_with(why, "post_processor", step, "this template");
+  return behind || unknown_with(why, "post_processor", step, "this template");
 }
 
 /* BertProcessing, RobertaProcessing: a token before a text, and one behind it. */
 static bool read_bert_processing(struct pd_tokenizer *t, const cJSON *step, char *why) {
-  const int32_t token = number(cJSON_GetArrayItem(member(step, "cls"), 1));
+  const int32_t token = number(cJSON_GetArrayItem(member(step, "cls"), 1)),
+                last = number(cJSON_GetArrayItem(member(step, "sep"), 1));
   if (token < 0 || token >= t->bpe.n || t->n_prefix == PD_MAX_PREFIX)
     return unknown_with(why, "post_processor", step, "this cls");
   t->prefix[t->n_prefix++] = token;
+  if (last < 0 || last >= t->bpe.n || t->n_suffix < 0 || t->n_suffix == PD_MAX_PREFIX)
+    t->n_suffix = -1;
+  else
+    t->suffix[t->n_suffix++] = last;
   return true;
 }
 

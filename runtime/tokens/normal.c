@@ -5,6 +5,7 @@
 #include "bpe.h"
 #include "unicode.h"
 
+#include <pthread.h>
 #include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
@@ -49,22 +50,30 @@ static bool is_excluded(int32_t point) {
   return false;
 }
 
+/* Decompositions by their parts, filled once: threads of several libraries' instances encode at the same time. */
+static struct {
+  pthread_once_t once;
+  struct pd_decomposition pair[N_DECOMPOSITIONS];
+  size_t n;
+} compositions = {.once = PTHREAD_ONCE_INIT};
+
+static void fill_compositions(void) {
+  for (int i = 0; i < N_DECOMPOSITIONS; i++)
+    if (decompositions[i].second && !is_excluded(decompositions[i].point))
+      compositions.pair[compositions.n++] = decompositions[i];
+  qsort(compositions.pair, compositions.n, sizeof *compositions.pair, by_parts);
+}
+
 /* The composition of two characters; -1: none. */
 static int32_t composed_of(int32_t first, int32_t second) {
-  static struct pd_decomposition pairs[N_DECOMPOSITIONS];
-  static size_t n;
   if (is_below(first, LEAD, N_LEADS) && is_below(second, VOWEL, N_VOWELS))
     return SYLLABLE + ((first - LEAD) * N_VOWELS + second - VOWEL) * N_TRAILS;
   if (is_below(first, SYLLABLE, N_SYLLABLES) && (first - SYLLABLE) % N_TRAILS == 0 &&
       is_below(second, TRAIL + 1, N_TRAILS - 1))
     return first + second - TRAIL;
-  if (!n) {
-    for (int i = 0; i < N_DECOMPOSITIONS; i++)
-      if (decompositions[i].second && !is_excluded(decompositions[i].point)) pairs[n++] = decompositions[i];
-    qsort(pairs, n, sizeof *pairs, by_parts);
-  }
+  pthread_once(&compositions.once, fill_compositions);
   struct pd_decomposition key = {.first = first, .second = second};
-  const struct pd_decomposition *found = bsearch(&key, pairs, n, sizeof key, by_parts);
+  const struct pd_decomposition *found = bsearch(&key, compositions.pair, compositions.n, sizeof key, by_parts);
   return found ? found->point : -1;
 }
 

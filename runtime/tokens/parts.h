@@ -78,7 +78,9 @@ struct pd_tokenizer {
 
   int32_t prefix[PD_MAX_PREFIX]; /* tokens before every text */
   int n_prefix;
-  unsigned char *kind; /* by id, of enum pd_kind */
+  int32_t suffix[PD_MAX_PREFIX]; /* tokens behind every whole text */
+  int n_suffix;                  /* -1: they are not known */
+  unsigned char *kind;           /* by id, of enum pd_kind */
 };
 enum pd_kind { PD_SPECIAL = 1, PD_ENDS = 2 };
 

@@ -135,6 +135,11 @@ int32_t pd_tokenizer_end(const struct pd_tokenizer *t) {
   return end;
 }
 
+int pd_tokenizer_suffix(const struct pd_tokenizer *t, const int32_t **tokens) {
+  *tokens = t->suffix;
+  return t->n_suffix;
+}
+
 int pd_tokenizer_prefix(const struct pd_tokenizer *t, const int32_t **tokens) {
   *tokens = t->prefix;
   return t->n_prefix;

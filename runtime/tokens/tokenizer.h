@@ -43,6 +43,9 @@ const char *pd_tokenizer_added(const struct pd_tokenizer *t, int32_t token);
 /* The tokens before every text, such as Llama's "<s>"; returns their number, mostly 0 or 1. pd_tokenizer_encode
  * does not include them. */
 int pd_tokenizer_prefix(const struct pd_tokenizer *t, const int32_t **tokens);
+/* The tokens behind every whole text, such as T5's "</s>"; -1: the file's rule is not understood. A text to continue has
+ * none. */
+int pd_tokenizer_suffix(const struct pd_tokenizer *t, const int32_t **tokens);
 
 /* One more than its largest token. */
 int64_t pd_tokenizer_size(const struct pd_tokenizer *t);

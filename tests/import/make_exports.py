@@ -17,7 +17,8 @@ from gguf_lines import lines
 here = os.path.dirname(os.path.abspath(__file__))
 ARCH = gguf.MODEL_ARCH
 cases = {"llama": ARCH.LLAMA, "llama3": ARCH.LLAMA, "llama_biases": ARCH.LLAMA, "mistral": ARCH.LLAMA, "qwen2": ARCH.QWEN2,
-         "qwen3": ARCH.QWEN3, "olmo2": ARCH.OLMO2, "gemma": ARCH.GEMMA, "gemma2": ARCH.GEMMA2, "phi3": ARCH.PHI3,
+         "qwen3": ARCH.QWEN3, "olmo2": ARCH.OLMO2, "gemma": ARCH.GEMMA, "gemma2": ARCH.GEMMA2, "gemma3": ARCH.GEMMA3,
+         "qwen3_moe": ARCH.QWEN3MOE, "phi3": ARCH.PHI3,
          "gpt2": ARCH.GPT2, "gpt_neox": ARCH.GPTNEOX, "gpt_neox_sequential": ARCH.GPTNEOX}
 TYPES = {"f32": gguf.GGMLQuantizationType.F32, "f16": gguf.GGMLQuantizationType.F16, "q8_0": gguf.GGMLQuantizationType.Q8_0}
 
@@ -47,6 +48,14 @@ def fields(writer, arch, c):
         return
     writer.add_feed_forward_length(c.intermediate_size)
     rope = c.rope_parameters
+    if arch == ARCH.GEMMA3:
+        writer.add_rope_freq_base_swa(rope["sliding_attention"]["rope_theta"])
+        writer.add_sliding_window(c.sliding_window)
+        rope = rope["full_attention"]
+    if arch == ARCH.QWEN3MOE:
+        writer.add_expert_count(c.num_experts)
+        writer.add_expert_used_count(c.num_experts_per_tok)
+        writer.add_expert_feed_forward_length(c.moe_intermediate_size)
     writer.add_rope_freq_base(rope["rope_theta"])
     head = getattr(c, "head_dim", None) or width // heads
     if arch == ARCH.GPTNEOX:
@@ -83,11 +92,22 @@ def frequencies(c):
     return (plain / scaled).float().numpy()
 
 
+def separate(state):
+    """Experts' gates and their products are one tensor in transformers 5."""
+    for name, x in state.items():
+        if name.endswith("experts.gate_up_proj"):
+            gate, up = x.chunk(2, 1)
+            yield name.replace("gate_up_proj", "gate_proj.weight"), gate
+            yield name.replace("gate_up_proj", "up_proj.weight"), up
+        else:
+            yield name + (".weight" if name.endswith("experts.down_proj") else ""), x
+
+
 def tensors(arch, model):
     c = model.config
     names = gguf.get_tensor_name_map(arch, c.num_hidden_layers)
     tied = c.tie_word_embeddings
-    for name, x in model.state_dict().items():
+    for name, x in separate(model.state_dict()):
         head = name.startswith(("lm_head", "embed_out"))
         if (head and tied) or name.endswith((".inv_freq", ".masked_bias", ".attn.bias", ".attention.bias")):
             continue
@@ -100,7 +120,7 @@ def tensors(arch, model):
             x = by_part(x, c.num_attention_heads)
         if arch == ARCH.GPT2 and x.ndim == 2 and new.startswith("blk."):
             x = x.T
-        if arch in (ARCH.GEMMA, ARCH.GEMMA2) and new.endswith("norm.weight"):
+        if arch in (ARCH.GEMMA, ARCH.GEMMA2, ARCH.GEMMA3) and new.endswith("norm.weight"):
             x = x + 1
         yield new, np.ascontiguousarray(x)
     extra = frequencies(c) if arch == ARCH.LLAMA else None
@@ -118,10 +138,10 @@ def make(case, kind, to):
     writer.add_tokenizer_model("none")
     fields(writer, arch, model.config)
     for name, x in tensors(arch, model):
-        if x.ndim == 1 or "norm" in name or name == "position_embd.weight":
+        if x.ndim == 1 or "norm" in name or name == "position_embd.weight" or "ffn_gate_inp" in name:
             how = TYPES["f32"]
         else:
-            how = TYPES["f16"] if kind == "q8_0" and x.shape[1] % 32 else TYPES[kind]
+            how = TYPES["f16"] if kind == "q8_0" and x.shape[-1] % 32 else TYPES[kind]
         writer.add_tensor(name, gguf.quants.quantize(x, how), raw_dtype=how)
     writer.write_header_to_file()
     writer.write_kv_data_to_file()

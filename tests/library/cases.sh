@@ -33,7 +33,7 @@ outputs_are_those_of_infer() {
       name=$microbatch.$precision
       "$pdc" infer --quiet --microbatch $microbatch --precision $precision -o infer.$name "$golden.pdm" ||
         complain "infer does not build"
-      infer.$name/infer --quiet --init "$weights" --data "$images" --predict logits=logits.npy features=features.npy \
+      infer.$name/infer --quiet --init "$weights" --data "$images" --predict logits=logits.npy flipped=flipped.npy \
         flipped=flipped.npy || complain "infer does not run"
       library library.$name --microbatch $microbatch --precision $precision --threads 2 "$golden.pdm"
       use library.$name run
@@ -51,18 +51,24 @@ outputs_are_those_of_infer() {
     complain "a folder is not read as a file"
 }
 
-# The library has no loss, so one node less reads the logits.
+# The library has no loss. In the second model a product of a loss alone reads an output, which infer rounds then.
 outputs_that_losses_read_are_those_of_infer() {
   sed '/probabilities/d' "$golden.pdm" >single.pdm
-  "$pdc" infer --quiet --precision bf16 -o infer single.pdm || complain "infer does not build"
-  infer/infer --quiet --init "$weights" --data "$images" --predict logits=logits.npy features=features.npy \
-    flipped=flipped.npy || complain "infer does not run"
-  library one --precision bf16 single.pdm
-  use one run
-  (cd one && ./run "$weights" "$images" $samples 1) || complain "the library does not run"
-  for output in logits features flipped; do
-    tail -c +129 $output.npy | cmp - one/out.$output || complain "other $output"
+  sed -i 's/output flipped = image . -1/turned = image * 0.7;\n  output flipped = turned/' single.pdm
+  sed 's/^  loss.*/&\n  loss 0.5 * (reshape(turned, [18, 6]) @ equal(reshape(iota(6), [6, 1]), iota(6)));/' single.pdm >product.pdm
+  for model in single product; do
+    "$pdc" infer --quiet --precision bf16 -o infer $model.pdm || complain "infer does not build"
+    infer/infer --quiet --init "$weights" --data "$images" --predict logits=logits.npy features=features.npy \
+      flipped=$model.npy || complain "infer does not run"
+    library $model --precision bf16 $model.pdm
+    use $model run
+    (cd $model && ./run "$weights" "$images" $samples 1) || complain "the library does not run"
+    for output in logits features flipped; do
+      [ $output != flipped ] || cp $model.npy flipped.npy
+      tail -c +129 $output.npy | cmp - $model/out.$output || complain "$model: other $output"
+    done
   done
+  ! cmp -s single.npy product.npy || complain "the product rounds nothing"
 }
 
 # same NAME TOKENS TEMPERATURE TOP_K TOP_P SEED: the tokens of `generate`.
@@ -114,6 +120,25 @@ tokens_are_those_of_generate() {
   grep -q "'model.layers.0.block_sparse_moe.experts.down_proj' is also there as one tensor for each expert" said || complain "$(cat said)"
 }
 
+texts_are_those_of_generate() {
+  options="-D n_layer=2 -D n_head=2 -D n_embd=16 -D n_ctx=64 -D vocab_size=300 $top/models/gpt2.pdm"
+  seq 300 | tr '\n' ' ' >data.txt
+  "$pdc" --quiet -o train $options && "$pdc" generate --quiet -o generate.text $options || complain "pdc"
+  train/train --quiet --data data.txt --tokenizer "$top/tests/chats/tokenizer/tokenizer.json" --steps 0 --seed 4 \
+    --save w.safetensors || complain "no weights"
+  library text --generate $options
+  use text texts
+  for prompt in "2 + 2 is" "Übermut tut"; do
+    for stop in "" e "th"; do
+      generate.text/generate --quiet --init w.safetensors --tokenizer "$top/tests/chats/tokenizer/tokenizer.json" --prompt "$prompt" \
+        --tokens 30 --temperature 0 --stop ${stop:+"$stop"} </dev/null >expected || complain "generate does not run"
+      text/texts w.safetensors "$top/tests/chats/tokenizer" 30 "$stop" "$prompt" >found || complain "the library does not run"
+      [ -n "$stop" ] || [ "$(wc -c <found)" -gt 20 ] || complain "hardly a text"
+      cmp found expected || complain "another text behind '$prompt' with the stop '$stop'"
+    done
+  done
+}
+
 prompts_that_get_shorter_have_the_tokens_of_new_instances() {
   sed 's/llama_block(x, n_head, n_kv_head, hidden,/llama_block(x, n_head, n_kv_head, hidden, window = 5 + 2 * i,/' \
     "$top/models/llama_mini.pdm" >windowed.pdm
@@ -149,7 +174,7 @@ only_the_header_has_names() {
   # shellcheck disable=SC2086
   library one --generate $gpt2
   nm -g --defined-only one/libmodel.a | sed -n 's/^[0-9a-f]* [A-Z] //p' | sort >names
-  printf 'model_%s\n' bytes free generate load new | cmp - names || complain "the archive has other names: $(cat names)"
+  printf 'model_%s\n' bytes decode encode free generate generate_text load new tokenizer | cmp - names || complain "the archive has other names: $(cat names)"
   nm -D --defined-only one/libmodel.so | sed -n 's/^[0-9a-f]* [A-Z] //p' | sort | cmp - names || complain "the shared library has other names"
   nm -u one/libmodel.a | sed 's/.* //; s/@.*//' |
     grep -xE 'exit|_exit|abort|signal|sigaction|raise|kill|printf|puts|putchar|fputs|fwrite|perror|setenv|dnnl_set_.*|MPI_.*' &&

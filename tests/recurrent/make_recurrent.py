@@ -51,21 +51,24 @@ def shifted(x, first):
     return torch.cat((torch.full_like(x[:, :1], first), x[:, :-1]), 1)
 
 
-def gnmt8(w, source, target):
+def gnmt8_logits(w, source, before):
     lengths = (source != 0).sum(1)
     x = F.embedding(source, w["encoder.embedder.weight"]) * (source != 0).unsqueeze(-1)
     x = lstm(w, "encoder.rnn_layers.0", x, True, lengths)
     x = lstm(w, "encoder.rnn_layers.1", x)
     for i in (2, 3):
         x = x + lstm(w, f"encoder.rnn_layers.{i}", x)
-    before = shifted(target, 2)
     y = F.embedding(before, w["decoder.embedder.weight"]) * (before != 0).unsqueeze(-1)
     y = lstm(w, "decoder.att_rnn.rnn", y)
     seen = bahdanau(w, "decoder.att_rnn.attn", y, x, source == 0)
     y = lstm(w, "decoder.rnn_layers.0", torch.cat((y, seen), -1))
     for i in (1, 2):
         y = y + lstm(w, f"decoder.rnn_layers.{i}", torch.cat((y, seen), -1))
-    logits = F.linear(y, w["decoder.classifier.classifier.weight"], w["decoder.classifier.classifier.bias"])
+    return F.linear(y, w["decoder.classifier.classifier.weight"], w["decoder.classifier.classifier.bias"])
+
+
+def gnmt8(w, source, target):
+    logits = gnmt8_logits(w, source, shifted(target, 2))
     return F.cross_entropy(logits.flatten(0, 1), target.flatten(), ignore_index=0, label_smoothing=0.1)
 
 

@@ -138,10 +138,10 @@ static Passes count_passes(const Planner *r, int64_t b, const Rates *rates) {
   const double *of = node_seconds(r, b, rates);
   const size_t n = (size_t)r->p->n;
   const int *piece = piece_of_nodes(g, r->p);
-  const bool *product = weight_products(g);
+  const bool *product = weight_products(g), *once = nodes_once(g); /* an encoder's, which few steps run */
   Passes s = {alloc(n * sizeof(double)), alloc(n * sizeof(double)), alloc(n * sizeof(double))};
   for (int i = 0; i < g->nodes.n; i++) {
-    (i < g->n_forward ? s.forward : s.backward)[piece[i]] += of[i];
+    (i < g->n_forward ? s.forward : s.backward)[piece[i]] += once && once[i] ? 0 : of[i];
     s.products[piece[i]] += product[i] ? of[i] : 0;
   }
   return s;
