@@ -240,7 +240,7 @@ static void tell_no_cache(const Graph *g, const Sequence *s, int because) {
           g->nodes.at[v->node].op->name);
   help(
       d,
-      "keys and values are cached for causal 'scaled_dot_product_attention' without a mask; a window and a softcap may be given");
+      "keys and values are cached for causal 'scaled_dot_product_attention' without a mask or documents; a bias must be by distance");
 }
 
 static void tell_not_causal(const Graph *g, int value) {

@@ -141,6 +141,22 @@ static bool has_required(const Sorting *s, const Ast *call) {
   return true;
 }
 
+/* Appends the named operands, and tells the op their names. */
+static void add_named(Sorting *s) {
+  int names = 0;
+  while (names < MAX_ATTR && s->op->attr[names].name && strcmp(s->op->attr[names].name, "$names") != 0)
+    names++;
+  const bool tells = names < MAX_ATTR && s->op->attr[names].name;
+  double unit = pow(OPTIONAL_NAMES, s->operands->n - s->op->min_in);
+  for (int i = 0; i < MAX_OPTIONAL; i++)
+    if (s->named[i]) {
+      push(s->operands, s->by_name[i]);
+      if (tells)
+        s->attr[names].number += unit * (i + 1);
+      unit *= OPTIONAL_NAMES;
+    }
+}
+
 /* Sorts arguments into operands (tensors first, in order) and attributes. An optional operand may be `none`. */
 static bool sort_arguments(Elaborator *e, Frame *f, const Op *op, const Ast *call, const Val *args, Operands *o,
                            Attr *attr) {
@@ -179,9 +195,7 @@ static bool sort_arguments(Elaborator *e, Frame *f, const Op *op, const Ast *cal
       return false;
     good = fits && good;
   }
-  for (int i = 0; i < MAX_OPTIONAL; i++)
-    if (s.named[i])
-      push(o, s.by_name[i]);
+  add_named(&s);
   return good && has_required(&s, call);
 }
 

@@ -36,6 +36,9 @@ typedef enum { REDUCTION_NONE, REDUCTION_SUM, REDUCTION_MAX } Reduction;
 /* A pair is one number for both, or a list of two; shape rules turn it into a list (rule_pair). */
 typedef enum { ATTR_NUMBER, ATTR_INT, ATTR_BOOL, ATTR_LIST, ATTR_PAIR, ATTR_TEXT } AttrKind;
 enum { MAX_ATTR = 8, MAX_OPTIONAL = 4 };
+/* An attribute "$names" tells which optional operands have names: operand min_in + k has the name
+ * optional[i - 1], i = number / OPTIONAL_NAMES^k % OPTIONAL_NAMES; 0: none. */
+enum { OPTIONAL_NAMES = MAX_OPTIONAL + 1 };
 typedef struct OpAttr {
   const char *name; /* a name with '$' is internal: users cannot set it */
   AttrKind kind;
@@ -146,13 +149,15 @@ struct Op {
   int min_in, max_in; /* max_in -1: any number */
   /* the users' names of the operands from min_in on, in order; NULL: no more */
   const char *optional[MAX_OPTIONAL];
+  /* the index of a node's operand among those of the signature; NULL: no earlier operand may be missing */
+  int (*operand)(const Node *n, int i);
   /* calls: outputs from this index on persist between microbatches, output i for operand i; 0: none */
   int first_kept;
   int results; /* calls: number of outputs for models, 0 means 1; further outputs serve the derivative */
   const char *
       /* a reduction: the elementwise operation to suggest for a second operand, such as "maximum"; NULL: none */
       by_element;
-  unsigned no_gradient;  /* bit mask of operands without a gradient, bit 0: the first operand */
+  unsigned no_gradient;  /* bit mask of the signature's operands without a gradient, bit 0: the first one */
   OpAttr attr[MAX_ATTR]; /* ends at a NULL name */
 
   bool (*shape)(ShapeRule *r);                /* false after a diagnostic */
@@ -232,6 +237,12 @@ const Op *op_find(const char *name); /* NULL: unknown */
 const Attr *node_attr(const Node *n, const char *name);
 static inline int64_t node_int(const Node *n, const char *name) { return (int64_t)node_attr(n, name)->number; }
 static inline double node_number(const Node *n, const char *name) { return node_attr(n, name)->number; }
+
+/* The index of operand i among those of the op's signature; whether the operand gets a gradient. */
+static inline int node_operand(const Node *n, int i) { return n->op->operand ? n->op->operand(n, i) : i; }
+static inline bool node_passes_gradient(const Node *n, int i) {
+  return n->op->derivative && !(n->op->no_gradient >> node_operand(n, i) & 1);
+}
 
 /* A 64-bit hash of the attribute "$key", which a random node gets from its instance's path. */
 uint64_t node_key(const Node *n);
