@@ -560,6 +560,7 @@ struct pd_attention {
   int64_t value_size; /* of v and o; 0: size */
   bool causal;
   bool masked, parted; /* by a mask, by documents */
+  bool biased;         /* by a bias */
   bool by_distance;    /* the bias: a number for each distance of a key from a query */
   bool bias_gradient;  /* the backward pass computes d_bias */
   bool has_sinks;

@@ -486,6 +486,7 @@ static struct pd_attention describe_attention(const Site *site) {
       .causal = node_int(site->node, "causal") != 0,
       .masked = mask != NULL,
       .parted = documents != NULL,
+      .biased = bias != NULL,
       .by_distance = bias && bias->dim[bias->rank - 2] != q->dim[n - 2],
       .bias_gradient = gradient && gradient_output(site->node, BIAS) >= 0,
       .has_sinks = optional_place(site, SINKS) != NULL,
@@ -532,6 +533,8 @@ static void attention_fields(const Site *site, Call *c) {
     field_bool(c, "masked", true);
   if (a.parted)
     field_bool(c, "parted", true);
+  if (a.biased)
+    field_bool(c, "biased", true);
   if (a.by_distance)
     field_bool(c, "by_distance", true);
   if (a.bias_gradient)
@@ -578,7 +581,7 @@ static void attention_arguments(const Site *site, Call *c) {
   field_strides(c, "d_bias", gradient_place(site, BIAS));
   field_sinks(c, "sinks", optional_place(site, SINKS));
   field_sinks(c, "d_sinks", gradient_place(site, SINKS));
-  const bool biased = optional_place(site, BIAS) || a.has_sinks, gradient = site->node->op == &op_attention_gradient;
+  const bool biased = a.biased || a.has_sinks, gradient = site->node->op == &op_attention_gradient;
   const Optional last = biased ? N_OPTIONAL : a.masked || a.parted ? BIAS : MASK;
   pass_object(c);
   for (int i = 0; i < site->node->op->min_in; i++)

@@ -251,6 +251,109 @@ def windows():
     case.write(loss, documents)
 
 
+def transformers_blocks():
+    """T5's encoder and decoder blocks, a table of buckets, and BLOOM's block, by transformers."""
+    from transformers import BloomConfig, T5Config
+    from transformers.models.bloom.modeling_bloom import BloomBlock
+    from transformers.models.t5.modeling_t5 import T5Attention, T5Block
+
+    def t5(decoder, **more):
+        config = T5Config(d_model=24, d_kv=5, d_ff=40, num_heads=3, is_decoder=decoder, dropout_rate=0,
+                          attn_implementation="eager", **more)
+        return T5Block(config, has_relative_attention_bias=False, layer_idx=0)
+
+    def buckets(decoder, **more):
+        config = T5Config(d_model=24, d_kv=5, d_ff=40, num_heads=3, is_decoder=decoder, **more)
+        return T5Attention(config, has_relative_attention_bias=True, layer_idx=0)
+
+    bloom = BloomConfig(hidden_size=24, n_head=6, hidden_dropout=0, attention_dropout=0, attn_implementation="eager")
+    return {"layer": t5(False), "decoder": t5(True), "bloom": BloomBlock(bloom, layer_idx=0),
+            "position": buckets(False, relative_attention_max_distance=30),
+            "before": buckets(True, relative_attention_num_buckets=10, relative_attention_max_distance=20),
+            "again": buckets(False)}
+
+
+def biases():
+    modules = transformers_blocks()
+    tables = ("position", "before", "again")
+    names = {(part, key): f"{part}.weight" if part in tables else f"{part}.{key}"
+             for part, module in modules.items() for key, _ in module.named_parameters()
+             if part not in tables or key == "relative_attention_bias.weight"}
+    shapes = {"given.weight": (80, 64), "probe.weight": (80, 24), "bias": (2, 40, 40), "distance": (2, 1, 79),
+              "sinks": (2,), "slopes": (2, 1, 1)}
+    for part in ("dropped.q", "dropped.k", "dropped.v"):
+        shapes[part + ".weight"] = (15, 24)
+    shapes["dropped.o.weight"] = (24, 15)
+    for (part, key), name in names.items():
+        shapes[name] = tuple(modules[part].get_parameter(key).shape)
+    case = Case("biases", 2, 40, shapes)
+    for name, array in case.w.items():
+        if array.ndim == 2 and name.split(".")[0] not in ("given", "probe") + tables:
+            array *= 1 / math.sqrt(array.shape[-1])
+
+    def call(w, part, *given, method="forward", **named):
+        own = {key: w[name] for (of, key), name in names.items() if of == part}
+        module = modules[part].double()
+        if method == "forward":
+            return torch.func.functional_call(module, own, given, named)
+        table = own["relative_attention_bias.weight"]
+        at = torch.arange(40)
+        bucket = module._relative_position_bucket(
+            at[None, :] - at[:, None], bidirectional=not module.is_decoder,
+            num_buckets=module.relative_attention_num_buckets,
+            max_distance=module.relative_attention_max_distance)
+        return table[bucket].permute(2, 0, 1)[None]
+
+    def heads(x, n):
+        return x.unflatten(-1, (n, x.shape[-1] // n)).transpose(1, 2)
+
+    def skewed(numbers, rows, keys):
+        index = torch.arange(keys)[None, :] - torch.arange(rows)[:, None] + rows - 1
+        return numbers[:, 0, index]
+
+    def attention(q, k, v, bias=0, sinks=None, causal=False, window=0, softcap=0, scale=None):
+        score = q @ k.mT * (scale or 1 / math.sqrt(q.shape[-1]))
+        score = (softcap * torch.tanh(score / softcap) if softcap else score) + bias
+        distance = torch.arange(q.shape[2])[:, None] - torch.arange(k.shape[2])
+        hidden = (distance < 0) & causal | (distance >= window) & (window > 0)
+        score = score.masked_fill(hidden, -math.inf)
+        if sinks is not None:
+            score = torch.cat((score, sinks.reshape(1, -1, 1, 1).expand(*score.shape[:3], 1)), -1)
+        return score.softmax(-1)[..., :k.shape[2]] @ v
+
+    def loss(w, tokens):
+        g, probe = w["given.weight"][tokens], w["probe.weight"][tokens]
+        q, k, v = heads(g[..., 0:16], 2), heads(g[..., 16:24], 1), heads(g[..., 24:36], 1)
+        k2, v2, p, p2 = (heads(x, 2) for x in (g[..., 16:32], g[..., 32:48], probe, probe[..., 0:16]))
+        numbers, rows = w["distance"], heads(g[..., 48:50], 2)
+        whole = skewed(numbers, 40, 40)
+        alibi = -w["slopes"] * (torch.arange(40)[:, None] - torch.arange(40)).abs()
+        results = [
+            (attention(q, k, v, w["bias"]), p),
+            (attention(q, k, v, whole, w["sinks"], causal=True), p),
+            (attention(q, k2, v2, sinks=w["sinks"], causal=True, window=9), p2),
+            (attention(q, k2, v2, rows + rows.mT, softcap=2, scale=0.7), p2),
+            (attention(q, k2, v2, alibi, causal=True), p2),
+            (attention(q[:, :, :17], k2, v2, skewed(numbers[..., 23:], 17, 40)), p2[:, :, :17]),
+            (attention(q, k2[:, :, :17], v2[:, :, :17], whole[..., :17]), p2)]
+        x, empty = g[..., 0:24], torch.zeros(1, 1, 40, 40).double()
+        hidden = torch.ones(40, 40).triu(1).double() * -1e9
+        encoded = call(w, "layer", x, position_bias=call(w, "position", method="bias"))[0]
+        before = call(w, "before", method="bias") + hidden
+        decoded = call(w, "decoder", x, position_bias=before, encoder_hidden_states=encoded,
+                       encoder_decoder_position_bias=empty)[0]
+        from transformers.models.bloom.modeling_bloom import build_alibi_tensor
+        slopes = build_alibi_tensor(torch.ones(2, 40), 6, torch.float64)
+        bloom = call(w, "bloom", x, slopes, hidden[None, None])[0]
+        own = {part: heads(x @ w[f"dropped.{part}.weight"].T, 3) for part in "qkv"}
+        again = attention(own["q"], own["k"], own["v"], call(w, "again", method="bias"), scale=1)
+        again = again.transpose(1, 2).flatten(2) @ w["dropped.o.weight"].T
+        results += [(encoded, probe), (decoded, probe), (bloom, probe), (again, probe)]
+        return sum((y * p).mean() for y, p in results)
+
+    case.write(loss)
+
+
 def gelu_tanh(x):
     return 0.5 * x * (1 + torch.tanh(math.sqrt(2 / math.pi) * (x + 0.044715 * x ** 3)))
 
@@ -599,6 +702,6 @@ def pooling():
 
 
 if __name__ == "__main__":
-    for make in (pointwise, powers, shapes, products, expanded, attention, windows, layers, activations, extras, sequence, blocks,
+    for make in (pointwise, powers, shapes, products, expanded, attention, windows, biases, layers, activations, extras, sequence, blocks,
                  lstms, experts, convolution, pooling):
         make()

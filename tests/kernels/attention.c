@@ -186,7 +186,7 @@ static void test_biases(Attention a, bool together) {
     a.value_size = kind % 4 == 0 ? 0 : kind % 4 == 1 ? a.size + 37 : a.size / 2 + 1;
     a.bias.row = bias ? row : 0, a.bias.head = bias ? rows * row + 3 : 0;
     a.bias.batch = bias && samples ? a.heads * a.bias.head : 0;
-    a.by_distance = bias && distances, a.bias_gradient = bias && learns;
+    a.biased = bias, a.by_distance = bias && distances, a.bias_gradient = bias && learns;
     a.d_bias.row = learns ? a.bias.row : 0, a.d_bias.head = learns && bias ? rows * row : 0;
     a.d_bias.batch = samples ? a.heads * a.d_bias.head : 0;
     a.has_sinks = sinks, a.sinks.batch = a.d_sinks.batch = samples ? a.heads : 0;
