@@ -354,6 +354,47 @@ def biases():
     case.write(loss)
 
 
+def words():
+    shapes = {"given.weight": (24, 96), "probe.weight": (24, 480), "up.weight": (8, 3, 3, 3), "up.bias": (3,),
+              "wide.weight": (8, 4, 2, 4), "row": (1, 96), "matrix": (12, 5), "scale": (6, 12, 3)}
+    for name in ("self", "cross"):
+        shapes.update({f"{name}.in_proj_weight": (72, 24), f"{name}.out_proj.weight": (24, 24)})
+    shapes.update({"self.in_proj_bias": (72,), "self.out_proj.bias": (24,)})
+    case = Case("words", 4, 6, shapes)
+    modules = {"self": torch.nn.MultiheadAttention(24, 4, batch_first=True).double(),
+               "cross": torch.nn.MultiheadAttention(24, 3, bias=False, batch_first=True).double()}
+
+    def attend_by(w, name, *given):
+        own = {key: w[f"{name}.{key}"] for key, _ in modules[name].named_parameters()}
+        return torch.func.functional_call(modules[name], own, given, {"need_weights": False})[0]
+
+    def loss(w, tokens):
+        g, probe = w["given.weight"][tokens], w["probe.weight"][tokens].flatten(1)
+        n, cube, image, rows = len(g), g.reshape(-1, 6, 8, 12), g.reshape(-1, 8, 8, 9), g.reshape(-1, 24, 24)
+        x = g[..., :24]
+        added = torch.stack([torch.zeros(24, 96).double().index_add(0, tokens[i], g[i]) for i in range(n)])
+        row = w["row"].expand(n, 1, 96)
+        results = [
+            g * g.sign() + g * (3 * g).floor() + g * (3 * g).round(), g.cumsum(-1), g.cumsum(1), g[..., 3::5],
+            g[:, ::2], torch.stack([rows[i].index_select(0, tokens[i]) for i in range(n)]), added,
+            cube.sum((1, 3), keepdim=True), cube.sum((-1, 2)), cube.amax(2), cube.mean((1, 2), keepdim=True),
+            F.interpolate(image[:, :4], scale_factor=2), F.interpolate(image, size=(5, 7)),
+            F.interpolate(image[:, :4], scale_factor=2, mode="bilinear"),
+            F.interpolate(image, size=(3, 13), mode="bilinear"),
+            F.conv_transpose2d(image, w["up.weight"], w["up.bias"]),
+            F.conv_transpose2d(image[..., :4, :5], w["wide.weight"], stride=2, padding=(0, 1), output_padding=1,
+                               dilation=(2, 1)),
+            attend_by(w, "self", x, x, x), attend_by(w, "cross", x, rows, rows), torch.cat((row, g, row), 1),
+            torch.einsum("zijk->zki", cube), torch.einsum("zijk,zijl->zikl", cube, cube),
+            torch.einsum("zijk,km->zmji", cube, w["matrix"]), torch.einsum("km,zijk->zim", w["matrix"], cube),
+            torch.einsum("zijk,ikm->zijm", cube, w["scale"]), torch.einsum("ziw,zvw,zvu->zui", x, rows, rows),
+            torch.einsum("zi,zj->zji", g[:, 0, :6], g[:, 1, :7]), g[:, 0, 0] * probe[:, 0]]
+        total = sum((y.flatten(1) * probe[:, :y[0].numel()]).mean() for y in results[:-1])
+        return total + results[-1].mean()
+
+    case.write(loss)
+
+
 def gelu_tanh(x):
     return 0.5 * x * (1 + torch.tanh(math.sqrt(2 / math.pi) * (x + 0.044715 * x ** 3)))
 
@@ -702,6 +743,6 @@ def pooling():
 
 
 if __name__ == "__main__":
-    for make in (pointwise, powers, shapes, products, expanded, attention, windows, biases, layers, activations, extras, sequence, blocks,
-                 lstms, experts, convolution, pooling):
+    for make in (pointwise, powers, shapes, products, expanded, attention, windows, biases, words, layers, activations,
+                 extras, sequence, blocks, lstms, experts, convolution, pooling):
         make()

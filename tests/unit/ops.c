@@ -562,6 +562,10 @@ static void test_detach_stops(void **state) {
 static void test_table_is_complete(void **state) {
   (void)state;
   const Op *const no_gradient[] = {&op_greater,
+                                   &op_floor,
+                                   &op_round,
+                                   &op_rand_like,
+                                   &op_randn_like,
                                    &op_equal,
                                    &op_one_hot,
                                    &op_detach,
@@ -602,7 +606,7 @@ static void test_table_is_complete(void **state) {
     if (op->derivative && (has_gradient[k] ^ op->no_gradient) != operands && op->max_in >= 0)
       fail_msg("'%s' passes gradients to operands %#x and says that it passes none to %#x", op->name,
                has_gradient[k], op->no_gradient);
-    bool random_or_token = op == &op_dropout || op == &op_one_hot;
+    bool random_or_token = op == &op_dropout || op == &op_one_hot || op == &op_rand_like || op == &op_randn_like;
     if (op->kind == OP_POINTWISE && (!op->expression || (!op->fold && !random_or_token && !op->meet)))
       fail_msg("'%s' is pointwise and lacks an expression or fold", op->name);
     if (op->kind != OP_POINTWISE && op != &op_param && op != &op_input && !op->evaluate && !op->meet)
