@@ -29,7 +29,7 @@
 #define pd_masked_attention_backward(a, q, k, v, o, lse, d_o, mask, documents, dq, dk, dv, scratch)            \
   pd_masked_attention_backward(a, PD_IN(q), PD_IN(k), PD_IN(v), PD_IN(o), PD_IN(lse), PD_IN(d_o), PD_IN(mask), \
                                documents, PD_OUT(dq), PD_OUT(dk), PD_OUT(dv), scratch)
-#define pd_biased_attention_forward(a, q, k, v, mask, documents, bias, sinks, o, lse, scratch)                   \
+#define pd_biased_attention_forward(a, q, k, v, mask, documents, bias, sinks, o, lse, scratch)                 \
   pd_biased_attention_forward(a, PD_IN(q), PD_IN(k), PD_IN(v), PD_IN(mask), documents, bias, sinks, PD_OUT(o), \
                               PD_OUT(lse), scratch)
 #define pd_biased_attention_backward(a, q, k, v, o, lse, d_o, mask, documents, bias, sinks, dq, dk, dv, d_bias, \
@@ -39,7 +39,7 @@
                                scratch)
 #define pd_cached_attention(a, q, k, v, position, sequence, o, keys, values) \
   pd_cached_attention(a, PD_IN(q), PD_IN(k), PD_IN(v), position, sequence, PD_OUT(o), PD_OUT(keys), PD_OUT(values))
-#define pd_biased_cached_attention(a, q, k, v, bias, sinks, position, sequence, o, keys, values)                \
+#define pd_biased_cached_attention(a, q, k, v, bias, sinks, position, sequence, o, keys, values)          \
   pd_biased_cached_attention(a, PD_IN(q), PD_IN(k), PD_IN(v), bias, sinks, position, sequence, PD_OUT(o), \
                              PD_OUT(keys), PD_OUT(values))
 #define pd_lstm_forward(l, x, w, h0, c0, lengths, h, h_n, c_n, c, gates, scratch)                            \

@@ -564,7 +564,7 @@ struct pd_attention {
   bool by_distance;    /* the bias: a number for each distance of a key from a query */
   bool bias_gradient;  /* the backward pass computes d_bias */
   bool has_sinks;
-  int64_t window;      /* a position sees keys less than `window` positions away; 0: at any distance */
+  int64_t window; /* a position sees keys less than `window` positions away; 0: at any distance */
   float scale;
   float softcap; /* scores s become softcap * tanh(s / softcap); 0: they stay */
   struct {

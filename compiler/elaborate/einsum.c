@@ -1,5 +1,5 @@
 /* einsum("b h i d, b h j d -> b h i j", x, y): sums of products by the names of axes, written as permutes, sums and matrix
- * products. Products of several values are taken from left to right. */
+ * products. Several values are multiplied from left to right. */
 #include "elaborate/internal.h"
 
 #include <string.h>
@@ -26,7 +26,9 @@ static const Shape *shape_of(const Einsum *s, const Term *t) { return &s->e->g->
 
 static bool fails(const Einsum *s, const char *text) {
   Diagnostic *d = fail(s->f, s->equation, "PD0319", "%s", text);
-  help(d, "the axes of each operand, then those of the result: 'einsum(\"i k, k j -> i j\", x, y)'; samples have no axis");
+  help(
+      d,
+      "name the axes of each value, then those of the result: 'einsum(\"i k, k j -> i j\", x, y)'; samples have no axis");
   return false;
 }
 
@@ -78,14 +80,14 @@ static bool parse(Einsum *s, const char *text) {
     const size_t length = strcspn(at, ",-");
     more = at[length] == ',';
     if (n == s->n)
-      return fails(s, format("the equation has more terms than the %d operands", s->n));
+      return fails(s, "the equation has more terms than einsum has values");
     const int value = s->operand[n].value;
     if (!parse_axes(s, at, length, &s->operand[n]))
       return false;
     s->operand[n].value = value;
     at += length;
   }
-  return n == s->n || fails(s, format("the equation has %d terms for %d operands", n, s->n));
+  return n == s->n || fails(s, "the equation has fewer terms than einsum has values");
 }
 
 /* Each axis has one size, and those of the result are known. */
@@ -96,7 +98,7 @@ static bool check(const Einsum *s) {
   for (int i = 0; i < s->n; i++) {
     const Shape *shape = shape_of(s, &s->operand[i]);
     if (shape->rank != s->operand[i].n)
-      return fails(s, format("term %d has %d axes, but its operand has shape %s", i + 1, s->operand[i].n,
+      return fails(s, format("term %d has %d axes, but its value has shape %s", i + 1, s->operand[i].n,
                              shape_text(shape)));
     for (int k = 0; k < shape->rank; k++) {
       int at = 0;
@@ -115,7 +117,8 @@ static bool check(const Einsum *s) {
     while (at < n && name[at] != s->result.axis[k])
       at++;
     if (at == n)
-      return fails(s, format("axis '%s' of the result is in no operand: einsum repeats nothing", s->result.axis[k]));
+      return fails(s, format("axis '%s' of the result is in no other term: einsum repeats nothing",
+                             s->result.axis[k]));
   }
   return true;
 }
@@ -220,7 +223,8 @@ static bool multiply(const Einsum *s, Term *x, Term y, int next) {
   static const Kind left[3] = {TOGETHER, OWN, SUMMED}, right[3] = {TOGETHER, SUMMED, OWN};
   if (!sum_alone(s, x, &y, next) || !sum_alone(s, &y, x, next))
     return false;
-  if (shape_of(s, &y)->batched && !shape_of(s, x)->batched) { /* matrices that all samples share stand on the right */
+  if (shape_of(s, &y)->batched &&
+      !shape_of(s, x)->batched) { /* matrices that all samples share stand on the right */
     const Term z = *x;
     *x = y, y = z;
   }

@@ -217,8 +217,8 @@ static Val reduce_axis(Elaborator *e, Frame *f, const Op *op, int x, Attr *attr,
 
 /* Arguments of a reduction beside those that sort_arguments() takes. */
 typedef struct ReduceArguments {
-  Ast *call;   /* without them */
-  Val *args;   /* its */
+  Ast *call;       /* without them */
+  Val *args;       /* its */
   const Val *axes; /* a list; NULL: the attribute */
   Span span;       /* of the axes */
   bool drop;       /* keepdim = false */
@@ -226,7 +226,8 @@ typedef struct ReduceArguments {
 
 /* False after a diagnostic. */
 static bool take_reduction(Elaborator *e, Frame *f, const Ast *call, const Val *args, ReduceArguments *r) {
-  *r = (ReduceArguments){.call = alloc_copy(call, sizeof *call), .args = alloc((call->list.n + 1) * sizeof *r->args)};
+  *r = (ReduceArguments){.call = alloc_copy(call, sizeof *call),
+                         .args = alloc((call->list.n + 1) * sizeof *r->args)};
   memset(&r->call->list, 0, sizeof r->call->list);
   for (int i = 0; i < call->list.n; i++) {
     Ast *a = call->list.at[i];
@@ -264,7 +265,8 @@ static bool mark_axis(Elaborator *e, Frame *f, Val v, Span span, int rank, bool 
   return reduced[from_left] = true;
 }
 
-static bool mark_axes(Elaborator *e, Frame *f, const ReduceArguments *r, const Attr *attr, int rank, bool *reduced) {
+static bool mark_axes(Elaborator *e, Frame *f, const ReduceArguments *r, const Attr *attr, int rank,
+                      bool *reduced) {
   if (!r->axes)
     return mark_axis(e, f, val_number(attr[0].number), r->call->span, rank, reduced);
   if (r->axes->n == 0)
@@ -305,7 +307,8 @@ static void share_operands(Elaborator *e, Frame *f, const Op *op, Ints *in, Span
     const Shape s = e->g->values.at[in->at[i]].shape;
     if (s.batched || e->g->values.at[in->at[i]].type != TYPE_F32)
       continue;
-    const Val v = build(e, f, &op_expand, &in->at[i], 1, (Attr[MAX_ATTR]){shape_attr(&s), {.number = true}}, span, span);
+    const Val v =
+        build(e, f, &op_expand, &in->at[i], 1, (Attr[MAX_ATTR]){shape_attr(&s), {.number = true}}, span, span);
     if (v.kind == VAL_TENSOR)
       in->at[i] = v.value;
   }

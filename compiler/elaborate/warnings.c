@@ -151,7 +151,8 @@ static const char *barrier_text(const Graph *g, Barrier b) {
   const Op *op = g->nodes.at[b.node].op;
   if (!op->derivative)
     return format("no gradient passes through '%s'", op->name);
-  return format("'%s' passes no gradient to its operand '%s'", op->name, operand_name(op, node_operand(&g->nodes.at[b.node], b.operand)));
+  return format("'%s' passes no gradient to its operand '%s'", op->name,
+                operand_name(op, node_operand(&g->nodes.at[b.node], b.operand)));
 }
 
 /* The first node that blocks the gradient of a loss on its way to this parameter. */

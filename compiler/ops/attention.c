@@ -91,7 +91,8 @@ static bool shape_attention(ShapeRule *r) {
   if (q->batched != k->batched || q->batched != v->batched)
     return attention_fails(r, "needs three values per sample", 0, -1);
   if (k->dim[0] != v->dim[0] || k->dim[1] != v->dim[1])
-    return attention_fails(r, "needs keys and values of the same heads and length", 2, k->dim[0] != v->dim[0] ? 0 : 1);
+    return attention_fails(r, "needs keys and values of the same heads and length", 2,
+                           k->dim[0] != v->dim[0] ? 0 : 1);
   if (q->dim[2] != k->dim[2])
     return attention_fails(r, "needs queries and keys of the same size", 1, 2);
   if (q->dim[0] % k->dim[0])
@@ -200,17 +201,16 @@ static const double *sample_part(const Shape *shape, const double *x, int64_t sa
   return shape && shape->batched ? x + sample * shape_elements(shape) : x;
 }
 
-/* head: of all samples' */
+/* head: counted over the heads of all samples */
 static Seen seen_by(const Graph *g, int node, const Sizes *s, const double *const *in, int64_t head) {
   const Node *n = &g->nodes.at[node];
   const int64_t sample = head / s->heads, own = head % s->heads;
   const int mask = optional_operand(n, MASK), documents = optional_operand(n, DOCUMENTS),
             bias = optional_operand(n, BIAS), sinks = optional_operand(n, SINKS);
-  return (Seen){
-      s, mask < 0 ? NULL : sample_part(s->mask, in[mask], sample),
-      documents < 0 ? NULL : sample_part(s->documents, in[documents], sample),
-      bias < 0 ? NULL : sample_part(s->bias, in[bias], sample) + own * s->bias->dim[1] * s->bias->dim[2],
-      sinks < 0 ? NULL : sample_part(s->sinks, in[sinks], sample) + own};
+  return (Seen){s, mask < 0 ? NULL : sample_part(s->mask, in[mask], sample),
+                documents < 0 ? NULL : sample_part(s->documents, in[documents], sample),
+                bias < 0 ? NULL : sample_part(s->bias, in[bias], sample) + own * s->bias->dim[1] * s->bias->dim[2],
+                sinks < 0 ? NULL : sample_part(s->sinks, in[sinks], sample) + own};
 }
 
 /* The index of a score's number in the head's bias. */
@@ -486,7 +486,8 @@ static void attention_arguments(const Site *site, Call *c) {
 }
 
 static void call_attention(const Site *site, Call *c) {
-  c->function = function_of(site, "pd_attention_forward", "pd_masked_attention_forward", "pd_biased_attention_forward");
+  c->function =
+      function_of(site, "pd_attention_forward", "pd_masked_attention_forward", "pd_biased_attention_forward");
   attention_fields(site, c);
   field_strides(c, "o", &site->out[0]);
   attention_arguments(site, c);
@@ -566,7 +567,7 @@ static bool divide_attention(const Graph *g, int node, int k, Layout split, Layo
  * become softcap * tanh(s / softcap) before the mask; 0 means that they stay. The mask is optional: [1, keys] or
  * [length, keys], for all heads, without a gradient. Values of -10000 or less hide the key; a position without visible
  * keys gets zeros. documents are optional: tokens [length], a number for each position. A document is a run of equal
- * numbers; its positions see only each other. Keys that causal, window and documents hide take no time. bias is optional:
+ * numbers; its positions see only each other. Keys that causal, window and documents hide take no time. bias, by name, is optional:
  * a number for each score, [heads, length, keys], or for each distance key - query from 1 - length to keys - 1,
  * [heads, 1, length + keys - 1], with a gradient. sinks are optional: [heads], the score of a key without a value that
  * each query of the head sees. */

@@ -25,6 +25,8 @@ static bool check_mask(ShapeRule *r, int i) {
   rule_origin(r, d, i, mask->rank - 1);
   if (mask->rank == 1 && mask->dim[0] == k->dim[1])
     help(d, "use 'unsqueeze(mask, 0)' for one mask for all queries; 'documents' are an input of type token");
+  if (mask->rank == 3)
+    help(d, "numbers for each head are a bias, by name: 'bias = x'");
   return false;
 }
 
@@ -55,11 +57,12 @@ static bool check_bias(ShapeRule *r, int i) {
   if (heads && (attention_by_distance(bias, q, k) || (bias->dim[1] == q->dim[1] && bias->dim[2] == k->dim[1])))
     return true;
   const long long of_heads = q->dim[0], length = q->dim[1], keys = k->dim[1];
-  Diagnostic *d = error_at(r->span, "PD0308",
-                           "'scaled_dot_product_attention' of q %s and k %s needs a bias [%lld, %lld, %lld], or by "
-                           "distance [%lld, 1, %lld]%s, but has %s",
-                           shape_text(q), shape_text(k), of_heads, length, keys, of_heads, length + keys - 1,
-                           q->batched ? "" : " that is no sample's", shape_text(bias));
+  Diagnostic *d =
+      error_at(r->span, "PD0308",
+               "'scaled_dot_product_attention' of q %s and k %s needs a bias [%lld, %lld, %lld], or by "
+               "distance [%lld, 1, %lld]%s, but has %s",
+               shape_text(q), shape_text(k), of_heads, length, keys, of_heads, length + keys - 1,
+               q->batched ? "" : " that is no sample's", shape_text(bias));
   rule_underline(r, d);
   rule_origin(r, d, i, bias->rank - 1);
   if (bias->rank == 2 || (bias->rank == 3 && bias->dim[0] == 1))
@@ -81,24 +84,20 @@ static bool check_sinks(ShapeRule *r, int i) {
   return false;
 }
 
-/* An operand that is given by position is known by its type and rank. */
-static Optional kind_of(const Value *v) {
-  if (v->type == TYPE_TOKEN)
-    return DOCUMENTS;
-  return v->shape.rank == 3 ? BIAS : v->shape.rank == 1 ? SINKS : MASK;
-}
-
-/* Each optional operand at most once, in order. Fills in which ones are there. */
+/* Each optional operand at most once, in order; a bias and sinks have names. Fills in which ones are there. */
 bool attention_check_optional(ShapeRule *r) {
-  static bool (*const check[N_OPTIONAL])(ShapeRule *, int) = {check_mask, check_documents, check_bias, check_sinks};
+  static bool (*const check[N_OPTIONAL])(ShapeRule *, int) = {check_mask, check_documents, check_bias,
+                                                              check_sinks};
   int64_t given = 0, names = rule_int(r, "$names");
   for (int i = r->op->min_in; i < r->n_in; i++, names /= OPTIONAL_NAMES) {
     const int64_t name = names % OPTIONAL_NAMES;
-    const Optional kind = name ? (Optional)(name - 1) : kind_of(rule_value(r, i));
+    const Optional unnamed = rule_value(r, i)->type == TYPE_TOKEN ? DOCUMENTS : MASK;
+    const Optional kind = name ? (Optional)(name - 1) : unnamed;
     if (given >> kind)
-      return attention_fails(r, "takes a mask, documents (tokens), a bias and sinks, in this order", i, -1);
+      return attention_fails(r, "takes a mask, then documents, which are tokens; a bias and sinks by name", i, -1);
     if ((rule_value(r, i)->type == TYPE_TOKEN) != (kind == DOCUMENTS)) {
-      attention_fails(r, kind == DOCUMENTS ? "takes tokens as documents" : "takes tokens only as documents", i, -1);
+      attention_fails(r, kind == DOCUMENTS ? "takes tokens as documents" : "takes tokens only as documents", i,
+                      -1);
       return false;
     }
     if (!check[kind](r, i))

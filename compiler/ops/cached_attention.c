@@ -44,9 +44,8 @@ static OpCost cost_cached_attention(const Graph *g, int node) {
   const Shape *q = in_shape(g, node, QUERY);
   double products = (double)q->dim[0] * (double)out_shape(g, node, 1)->dim[2];
   const double sizes = (double)(q->dim[2] + out_shape(g, node, 0)->dim[2]);
-  return (OpCost){.matmul_flops = 2 * products * sizes,
-                  .other_flops = 14 * products,
-                  .bytes = node_bytes(g, node)};
+  return (
+      OpCost){.matmul_flops = 2 * products * sizes, .other_flops = 14 * products, .bytes = node_bytes(g, node)};
 }
 
 /* The caches are out[1] and out[2], with the contents of earlier calls. */

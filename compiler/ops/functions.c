@@ -127,16 +127,16 @@ FUNCTION(relu, false);
 FUNCTION(abs, false);
 
 /* Steps have no gradient. */
-#define STEP(f, function)                               \
-  const Op op_##f = {.name = #f,                        \
-                     .signature = #f "(x)",             \
-                     .kind = OP_POINTWISE,              \
-                     .min_in = 1,                       \
-                     .max_in = 1,                       \
-                     .shape = shape_pointwise,          \
-                     .divide = divide_pointwise,        \
-                     .cost = cost_cheap,                \
-                     .expression = function "($0)",     \
+#define STEP(f, function)                           \
+  const Op op_##f = {.name = #f,                    \
+                     .signature = #f "(x)",         \
+                     .kind = OP_POINTWISE,          \
+                     .min_in = 1,                   \
+                     .max_in = 1,                   \
+                     .shape = shape_pointwise,      \
+                     .divide = divide_pointwise,    \
+                     .cost = cost_cheap,            \
+                     .expression = function "($0)", \
                      .fold = fold_##f}
 
 STEP(floor, "pd_floor");

@@ -6,8 +6,9 @@
 
 static bool shape_random(ShapeRule *r) {
   if (!rule_shape(r, 0)->batched) {
-    Diagnostic *d = error_at(r->span, "PD0311", "'%s' needs a value per sample, but %s is the same for all samples",
-                             r->op->name, rule_operand(r, 0));
+    Diagnostic *d =
+        error_at(r->span, "PD0311", "'%s' needs a value per sample, but %s is the same for all samples",
+                 r->op->name, rule_operand(r, 0));
     note_at(d, rule_value(r, 0)->span, "the value comes from here");
     return false;
   }
@@ -37,8 +38,8 @@ static void evaluate_randn(const Graph *g, int node, int64_t batch, const double
     out[0][i] = sqrt(-2 * log(1 - uniform(n, 2 * i))) * cos(2 * M_PI * uniform(n, 2 * i + 1));
 }
 
-#define RANDOM                                                                                                   \
-  .kind = OP_POINTWISE, .expensive = true, .min_in = 1, .max_in = 1, .attr = {{"$key", ATTR_TEXT, false, 0}},   \
+#define RANDOM                                                                                                \
+  .kind = OP_POINTWISE, .expensive = true, .min_in = 1, .max_in = 1, .attr = {{"$key", ATTR_TEXT, false, 0}}, \
   .shape = shape_random, .cost = cost_expensive
 
 /* Uniform numbers from 0 to below 1 in the shape of x, in training and in validation. */

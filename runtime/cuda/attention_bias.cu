@@ -92,8 +92,7 @@ template <int D, int I> static __global__ __launch_bounds__(THREADS, 1) void of_
 #pragma unroll
     for (int i = 0; i < I; i++)
 #pragma unroll
-      for (int j = 0; j < J; j++)
-        tile[(thread_row() + ROWS * i) * KEYS + thread_column() + COLUMNS * j] = d[i][j];
+      for (int j = 0; j < J; j++) tile[(thread_row() + ROWS * i) * KEYS + thread_column() + COLUMNS * j] = d[i][j];
     __syncthreads();
     for (int e = (int)threadIdx.x; e < OWN + KEYS - 1 && key + e < n; e += THREADS) {
       float sum = sums[key + e];
@@ -123,15 +122,16 @@ static __global__ __launch_bounds__(ADDERS) void add_rows(attention a, Gradient 
   to.at[(end - 1) * to.batch + head * to.head + at] = sum;
 }
 
-template <int D, int I> static void launch(const attention &a, const struct pd_attention *p, Gradient to, float *sums) {
+template <int D, int I>
+static void launch(const attention &a, const struct pd_attention *p, Gradient to, float *sums) {
   constexpr int OWN = ROWS * I;
   constexpr size_t SHARED = shared_bytes(D, 2 * OWN + 2 * KEYS, OWN, KEYS);
   static const bool ready = (allow_shared(of_scores<D, I>, SHARED), allow_shared(of_rows<D, I>, SHARED), true);
   (void)ready;
   unsigned rows = (unsigned)tiles_of(a.length, OWN), heads = (unsigned)(to.batch ? a.batch * a.heads : a.heads);
   if (!p->by_distance) {
-    PD_LAUNCH((of_scores<D, I>), dim3(heads, rows, (unsigned)tiles_of(a.kv_length, KEYS)), THREADS, SHARED, pd_stream,
-              a, to);
+    PD_LAUNCH((of_scores<D, I>), dim3(heads, rows, (unsigned)tiles_of(a.kv_length, KEYS)), THREADS, SHARED,
+              pd_stream, a, to);
     return;
   }
   PD_LAUNCH((of_rows<D, I>), dim3((unsigned)(a.batch * a.heads), rows), THREADS, SHARED, pd_stream, a, sums);

@@ -114,8 +114,8 @@ template <int D, int I, int J> static __global__ __launch_bounds__(THREADS, 1) v
     for (int i = 0; i < I; i++) {
 #pragma unroll
       for (int j = 0; j < J; j++)
-        s[i][j] =
-            score(a, s[i][j], sample, head, first + thread_row() + ROWS * i, key + thread_column() + COLUMNS * j, NULL);
+        s[i][j] = score(a, s[i][j], sample, head, first + thread_row() + ROWS * i,
+                        key + thread_column() + COLUMNS * j, NULL);
       float factor = soften<J>(s[i], &max[i], &sum[i]);
 #pragma unroll
       for (int c = 0; c < D / 16; c++) o[i][c / 4][c % 4] *= factor;

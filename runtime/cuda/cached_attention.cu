@@ -68,7 +68,8 @@ static __global__ void __launch_bounds__(WARPS * 32)
   for (int64_t h = head * group; h < (head + 1) * group; h++) {
     int warp = threadIdx.x / 32;
     attend(a, q, sample * a.q.batch + h * a.q.head, keys + cache * a.size, values + cache * value_size,
-           bias ? bias + h * a.bias_head + a.distances / 2 : NULL, position[sample], shared + warp * value_size, max + warp, sum + warp);
+           bias ? bias + h * a.bias_head + a.distances / 2 : NULL, position[sample], shared + warp * value_size,
+           max + warp, sum + warp);
     __syncthreads();
     float top = max[0], total = 0; /* warp 0 has seen the first key */
     for (int w = 1; w < WARPS; w++) top = fmaxf(top, max[w]);
@@ -91,8 +92,8 @@ void pd_biased_cached_attention(const struct pd_cached_attention *a, pd_in q, pd
   const dim3 blocks(static_cast<unsigned>(a->batch * a->kv_heads));
   PD_LAUNCH(store, blocks, 128, 0, pd_stream, *a, k, v, position, sequence, static_cast<float *>(keys.at),
             static_cast<float *>(values.at));
-  PD_LAUNCH(cached_attention, blocks, WARPS * 32, shared, pd_stream, *a, q, bias, sinks, position, sequence,
-            o, static_cast<const float *>(keys.at), static_cast<const float *>(values.at));
+  PD_LAUNCH(cached_attention, blocks, WARPS * 32, shared, pd_stream, *a, q, bias, sinks, position, sequence, o,
+            static_cast<const float *>(keys.at), static_cast<const float *>(values.at));
 }
 
 void pd_cached_attention(const struct pd_cached_attention *a, pd_in q, pd_in k, pd_in v, const int32_t *position,

@@ -342,7 +342,8 @@ PD_PLANNED int64_t pd_attention_bias_bytes(const struct pd_attention *a, bool ba
 }
 
 PD_PLANNED int64_t pd_attention_own_bytes(const struct pd_attention *a, bool backward) {
-  return pd_attention_rows_bytes(a, backward) + pd_attention_ranges_bytes(a) + pd_attention_bias_bytes(a, backward);
+  return pd_attention_rows_bytes(a, backward) + pd_attention_ranges_bytes(a) +
+         pd_attention_bias_bytes(a, backward);
 }
 
 /* Whether cuDNN may compute the attention: causal or not, nothing else. */

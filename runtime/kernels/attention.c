@@ -301,8 +301,8 @@ static float add_sink(const float *sink, float *max, float *sum) {
 
 /* Results of rows first .. first + rows of a head. A row that sees no key has the sum 0 without a sink: zeros, and
  * probabilities of 0 in the backward pass. */
-static void finish_rows(const struct pd_attention *a, struct space *s, const struct forward *x, int64_t b, int64_t h,
-                        int64_t first, int64_t rows) {
+static void finish_rows(const struct pd_attention *a, struct space *s, const struct forward *x, int64_t b,
+                        int64_t h, int64_t first, int64_t rows) {
   const float *sink = x->sinks ? x->sinks + b * a->sinks.batch + h : NULL;
   const int64_t value_size = pd_attention_value_size(a);
   for (int64_t r = 0; r < rows; r++) {
@@ -524,8 +524,7 @@ INLINE void backward_rows(bool pairs, const struct pd_attention *a, struct space
   }
   for (int64_t r = 0; r < BLOCK; r++) {
     s->lse[r] = INFINITY;
-    s->delta[r] =
-        r < rows ? dot(pd_in_from(o, r * a->o.row), pd_in_from(d_o, r * a->d_o.row), value_size) : 0.0f;
+    s->delta[r] = r < rows ? dot(pd_in_from(o, r * a->o.row), pd_in_from(d_o, r * a->d_o.row), value_size) : 0.0f;
   }
   pd_read(s->lse, x->lse, lse, rows);
   if (a->masked) pack_mask(a, s, pd_in_from(x->mask, b * a->mask.batch), first);
@@ -534,7 +533,7 @@ INLINE void backward_rows(bool pairs, const struct pd_attention *a, struct space
          a->size);
 }
 
-/* Where a head's gradients of the bias are added: from zeros, except after the first of samples that share it. */
+/* Sets the place of the head's bias gradients, and clears it unless an earlier sample has added to it. */
 static void begin_d_bias(const struct pd_attention *a, struct space *s, float *d_bias, int64_t b, int64_t h) {
   float *to = d_bias + b * a->d_bias.batch + h * a->d_bias.head;
   s->d_bias = a->by_distance ? s->distances + a->length - 1 : to;
@@ -554,8 +553,8 @@ static float sink_gradient(const struct pd_attention *a, const struct space *s, 
 }
 
 /* Stores a head's gradients of its sink and by distance: as results if each sample has its own. */
-static void keep_shared(const struct pd_attention *a, const struct space *s, const struct backward *x, float d_sink,
-                        int64_t b, int64_t h) {
+static void keep_shared(const struct pd_attention *a, const struct space *s, const struct backward *x,
+                        float d_sink, int64_t b, int64_t h) {
   const int64_t n = pd_attention_distances(a), head = b * a->heads + h;
   float *sinks = x->by_sample;
   if (x->d_bias && a->by_distance) {
@@ -594,7 +593,8 @@ INLINE void backward_head(bool pairs, const struct pd_attention *a, const struct
     keep_shared(a, &s, x, d_sink, b, h);
   }
   unpack(pd_out_from(x->dk, b * a->dk.batch + kv * a->dk.head), a->dk.row, s.dk, s.size, a->kv_length, a->size);
-  unpack(pd_out_from(x->dv, b * a->dv.batch + kv * a->dv.head), a->dv.row, s.dv, s.value, a->kv_length, value_size);
+  unpack(pd_out_from(x->dv, b * a->dv.batch + kv * a->dv.head), a->dv.row, s.dv, s.value, a->kv_length,
+         value_size);
 }
 
 /* Whether the samples of a head follow one another in a thread, and add to one gradient of the bias. */
@@ -654,7 +654,7 @@ void pd_biased_attention_backward(const struct pd_attention *a, pd_in q, pd_in k
                                   pd_in d_o, pd_in mask, const int32_t *documents, const float *bias,
                                   const float *sinks, pd_out dq, pd_out dk, pd_out dv, float *d_bias,
                                   float *d_sinks, void *scratch) {
-  backward(a,
-           &(struct backward){q, k, v, o, lse, d_o, mask, documents, bias, sinks, dq, dk, dv, d_bias, d_sinks, NULL},
-           scratch);
+  backward(
+      a, &(struct backward){q, k, v, o, lse, d_o, mask, documents, bias, sinks, dq, dk, dv, d_bias, d_sinks, NULL},
+      scratch);
 }

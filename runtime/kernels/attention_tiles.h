@@ -67,7 +67,7 @@ INLINE void pack(bool pairs, float *to, int64_t rows, int64_t padded, pd_in from
 
 /* to[keys / COLUMNS][words of size][COLUMNS] = the transpose of from[n][size], zeros for keys from n on. */
 static inline void pack_transposed(bool pairs, float *to, int64_t keys, pd_in from, int64_t row, int64_t n,
-                            int64_t size) {
+                                   int64_t size) {
   for (int64_t key = 0; key < keys; key += PD_LANES)
     transpose_rows(pairs, to + key / COLUMNS * COLUMNS * words(pairs, size) + key % COLUMNS, COLUMNS,
                    pd_in_from(from, key * row), row, n - key, size);

@@ -56,7 +56,9 @@ static void add_values(const float *p, const float *v, int64_t rows, int64_t n, 
     for (int64_t i = 0; i < n; i++) o[i] = fmaf(p[j], v[j * n + i], o[i]);
 }
 
-static int64_t value_size_of(const struct pd_cached_attention *a) { return a->value_size ? a->value_size : a->size; }
+static int64_t value_size_of(const struct pd_cached_attention *a) {
+  return a->value_size ? a->value_size : a->size;
+}
 
 /* One head: o = softmax(scale q k^T, capped, + bias) v over the keys that a position sees; rows of k and v follow one
  * another up to the end of the cache, where they go on at its start. bias: of the head, at distance 0. */

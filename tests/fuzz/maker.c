@@ -232,8 +232,8 @@ static void layer(Maker *m, Matrix a) {
 }
 
 const char *make_model_text(const uint8_t *data, size_t size, bool *smooth) {
-  static void (*const statements[])(Maker *, Matrix) = {function, two,  broadcast, product,
-                                                        shape,    part, join,      layer, attend};
+  static void (*const statements[])(Maker *, Matrix) = {function, two,  broadcast, product, shape,
+                                                        part,     join, layer,     attend};
   Maker m = {.data = data, .size = size, .smooth = true};
   int rows = 1 + choose(&m, 4), columns = 1 + choose(&m, 6);
   text_add(

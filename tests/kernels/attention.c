@@ -75,7 +75,8 @@ static int64_t bias_elements(const Attention *a, int64_t batch, int64_t head) {
  * [batch][length][heads][size]. */
 static void test(Attention a, bool together) {
   int64_t value_size = pd_attention_value_size(&a), v_width = a.kv_heads * value_size;
-  int64_t width = a.heads * a.size, kv_width = a.kv_heads * a.size, row = together ? width + kv_width + v_width : width;
+  int64_t width = a.heads * a.size, kv_width = a.kv_heads * a.size,
+          row = together ? width + kv_width + v_width : width;
   int64_t kv_row = together ? row : kv_width, n_q = a.batch * a.length * row, n_k = a.batch * a.kv_length * kv_row;
   int64_t v_row = together ? row : v_width, n_v = a.batch * a.kv_length * v_row, o_row = a.heads * value_size;
   int64_t n = together ? n_q : n_q + n_k + n_v, n_o = result_elements(&a), n_lse = a.batch * a.heads * a.length;
@@ -91,7 +92,8 @@ static void test(Attention a, bool together) {
 
   int32_t *documents = a.parted ? new_documents(&a) : NULL;
   const bool biased = a.bias.head || a.has_sinks, general = a.masked || a.parted;
-  float *bias = random_floats(bias_elements(&a, a.bias.batch, a.bias.head)), *sinks = random_floats(a.batch * a.heads);
+  float *bias = random_floats(bias_elements(&a, a.bias.batch, a.bias.head)),
+        *sinks = random_floats(a.batch * a.heads);
   float *mask = a.masked ? new_mask(&a) : NULL, *qkv = random_floats(n), *d_o = random_floats(n_o), *first = NULL;
   for (int64_t i = 0; i < n; i++) qkv[i] *= 1.5f;
   double *in = widened(qkv, n), *in_d_o = widened(d_o, n_o);
@@ -115,15 +117,16 @@ static void test(Attention a, bool together) {
     memset(space, 0xff, scratch + 64); /* NaN */
     memset(out, 0xff, (size_t)total * sizeof *out);
     if (biased)
-      pd_biased_attention_forward(&a, qkv, qkv + at_k, qkv + at_v, mask, documents, x.bias, x.sinks, out, lse, space);
+      pd_biased_attention_forward(&a, qkv, qkv + at_k, qkv + at_v, mask, documents, x.bias, x.sinks, out, lse,
+                                  space);
     else if (general)
       pd_masked_attention_forward(&a, qkv, qkv + at_k, qkv + at_v, mask, documents, out, lse, space);
     else
       pd_attention_forward(&a, qkv, qkv + at_k, qkv + at_v, out, lse, space);
     memset(space, 0xff, scratch);
     if (biased)
-      pd_biased_attention_backward(&a, qkv, qkv + at_k, qkv + at_v, out, lse, d_o, mask, documents, x.bias, x.sinks,
-                                   d, d + at_k, d + at_v, d_bias, d_sinks, space);
+      pd_biased_attention_backward(&a, qkv, qkv + at_k, qkv + at_v, out, lse, d_o, mask, documents, x.bias,
+                                   x.sinks, d, d + at_k, d + at_v, d_bias, d_sinks, space);
     else if (general)
       pd_masked_attention_backward(&a, qkv, qkv + at_k, qkv + at_v, out, lse, d_o, mask, documents, d, d + at_k,
                                    d + at_v, space);
@@ -147,8 +150,8 @@ static void test(Attention a, bool together) {
       expect(!memcmp(first, out, (size_t)total * sizeof *out), &a, "other bytes for threads", threads);
     }
   }
-  free(bias), free(sinks), free(mask), free(documents), free(qkv), free(d_o), free(first), free(p), free(in), free(in_d_o), free(o_exact),
-      free(gradient), free(out);
+  free(bias), free(sinks), free(mask), free(documents), free(qkv), free(d_o), free(first), free(p), free(in),
+      free(in_d_o), free(o_exact), free(gradient), free(out);
 }
 
 /* Without a mask, and with one of each sample or the same for all, of rows or the same for all rows. */
@@ -181,7 +184,8 @@ static void test_ranges(Attention a) {
  * and smaller than keys; alone and with masks, windows, caps and documents. */
 static void test_biases(Attention a, bool together) {
   for (int kind = 0; kind < 48; kind++) {
-    const bool samples = kind & 1, distances = kind & 2, sinks = kind % 3 != 1, bias = kind % 3 != 2, learns = kind % 5;
+    const bool samples = kind & 1, distances = kind & 2, sinks = kind % 3 != 1, bias = kind % 3 != 2,
+               learns = kind % 5;
     const int64_t rows = distances ? 1 : a.length, row = distances ? a.length + a.kv_length - 1 : a.kv_length;
     a.value_size = kind % 4 == 0 ? 0 : kind % 4 == 1 ? a.size + 37 : a.size / 2 + 1;
     a.bias.row = bias ? row : 0, a.bias.head = bias ? rows * row + 3 : 0;

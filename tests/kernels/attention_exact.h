@@ -23,9 +23,9 @@ typedef struct {
   double *d_bias, *d_sinks;
 } Biases;
 
-/* Where a score's number is in a bias, or its gradient, of these strides. */
-static inline int64_t bias_exact(const Attention *a, int64_t batch, int64_t head, int64_t row, int64_t b, int64_t h,
-                                 int64_t i, int64_t j) {
+/* The index of a score's number in a bias, or in its gradient, with these strides. */
+static inline int64_t bias_exact(const Attention *a, int64_t batch, int64_t head, int64_t row, int64_t b,
+                                 int64_t h, int64_t i, int64_t j) {
   return b * batch + h * head + (a->by_distance ? j - i + a->length - 1 : i * row + j);
 }
 
@@ -69,9 +69,8 @@ static inline double forward_exact(const Attention *a, const double *q, const do
 
 /* Adds row i's part of the gradients, by a's strides, from what forward_exact has made of the row; lse is its result. */
 static inline void backward_exact(const Attention *a, const double *q, const double *k, const double *v,
-                                  const double *d_o, const Biases *x, double lse, const double *p,
-                                  const double *o, double *dq, double *dk, double *dv, int64_t b, int64_t h,
-                                  int64_t i) {
+                                  const double *d_o, const Biases *x, double lse, const double *p, const double *o,
+                                  double *dq, double *dk, double *dv, int64_t b, int64_t h, int64_t i) {
   int64_t value_size = pd_attention_value_size(a);
   int64_t kv = h / (a->heads / a->kv_heads), at_q = b * a->q.batch + h * a->q.head + i * a->q.row;
   double delta = 0;

@@ -109,15 +109,16 @@ struct heads {
 
 static void run_biased_forward(void *work) {
   struct heads *h = work;
-  pd_biased_attention_forward(&h->a, h->qkv, h->qkv + h->width, h->qkv + 2 * h->width, (float *)NULL, NULL, h->bias,
-                              NULL, h->o, h->lse, h->scratch);
+  pd_biased_attention_forward(&h->a, h->qkv, h->qkv + h->width, h->qkv + 2 * h->width, (float *)NULL, NULL,
+                              h->bias, NULL, h->o, h->lse, h->scratch);
 }
 
 static void run_biased_backward(void *work) {
   struct heads *h = work;
   int64_t w = h->width;
-  pd_biased_attention_backward(&h->a, h->qkv, h->qkv + w, h->qkv + 2 * w, h->o, h->lse, h->d_o, (float *)NULL, NULL,
-                               h->bias, NULL, h->d_qkv, h->d_qkv + w, h->d_qkv + 2 * w, h->d_bias, NULL, h->scratch);
+  pd_biased_attention_backward(&h->a, h->qkv, h->qkv + w, h->qkv + 2 * w, h->o, h->lse, h->d_o, (float *)NULL,
+                               NULL, h->bias, NULL, h->d_qkv, h->d_qkv + w, h->d_qkv + 2 * w, h->d_bias, NULL,
+                               h->scratch);
 }
 
 static void run_forward(void *work) {
@@ -314,8 +315,7 @@ static void bench_heads(void) {
   bench_attention(12, 4, 64, 32, 0, 0, UNBIASED);
   for (Bias bias = UNBIASED; bias <= BY_DISTANCE; bias++) bench_attention(1, 12, 1024, 64, 0, 0, bias);
   bench_attention(1, 12, 1024, 64, 0, 50, UNBIASED);
-  for (int64_t window = 128; window <= 1024; window *= 2) 
-    bench_attention(1, 4, 4096, 64, window, 0, UNBIASED);
+  for (int64_t window = 128; window <= 1024; window *= 2) bench_attention(1, 4, 4096, 64, window, 0, UNBIASED);
   bench_attention(1, 4, 4096, 64, 0, 0, UNBIASED);
 }
 

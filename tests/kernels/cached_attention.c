@@ -2,7 +2,9 @@
  * the cache, and with biases, sinks and values of another size; the same bytes for 1 to 4 threads, and for rows in blocks, in other slots, and beside unused ones. */
 #include "test.h"
 
-static int64_t value_size_of(const struct pd_cached_attention *a) { return a->value_size ? a->value_size : a->size; }
+static int64_t value_size_of(const struct pd_cached_attention *a) {
+  return a->value_size ? a->value_size : a->size;
+}
 
 /* bias [heads][distances], sinks [heads]; NULL: none */
 static double worst_error(const struct pd_cached_attention *a, const float *q, const float *keys,
@@ -27,7 +29,7 @@ static double worst_error(const struct pd_cached_attention *a, const float *q, c
       if (sinks) sum += exp(sinks[h] - top);
       for (int64_t i = 0; i < value_size; i++) {
         double exact = 0;
-        for (int64_t j = begin; j <= at; j++) 
+        for (int64_t j = begin; j <= at; j++)
           exact += p[j] / sum * values[(head + j % a->context) * value_size + i];
         worst = fmax(worst, fabs(exact - o[b * a->o.batch + h * a->o.head + i]));
       }
@@ -99,7 +101,8 @@ static void test_values(int64_t batch, int64_t heads, int64_t kv_heads, int64_t 
       memcmp(values[0], exact_values, (size_t)value_cache * sizeof(float)))
     printf("FAIL the cache of %ld positions\n", (long)context), failures++;
   for (int t = 0; t < 4; t++) free(keys[t]), free(values[t]);
-  free(exact_keys), free(exact_values), free(bias), free(sinks), free(o), free(first), free(position), free(sequence);
+  free(exact_keys), free(exact_values), free(bias), free(sinks), free(o), free(first), free(position),
+      free(sequence);
 }
 
 static void test(int64_t batch, int64_t heads, int64_t kv_heads, int64_t context, int64_t size, int64_t window,

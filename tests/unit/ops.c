@@ -36,7 +36,8 @@ static void note_derivatives(const Graph *g) {
         again |= g->nodes.at[i].in[j] == g->nodes.at[i].in[k];
       /* tokens in the place of an optional operand without a gradient */
       const int operand = node_operand(&g->nodes.at[i], k);
-      again |= g->nodes.at[i].op->no_gradient >> operand & 1 && g->values.at[g->nodes.at[i].in[k]].type == TYPE_TOKEN;
+      again |=
+          g->nodes.at[i].op->no_gradient >> operand & 1 && g->values.at[g->nodes.at[i].in[k]].type == TYPE_TOKEN;
       if (again || !is_reached(g, g->nodes.at[i].in[k], i))
         continue;
       has_gradient[index_of(g->nodes.at[i].op)] |= 1u << operand;
@@ -365,18 +366,24 @@ static void test_biased_attention(void **state) {
     const bool biased = kind / 16 != 1, sunk = kind / 16 != 2;
     const int64_t keys = causal || general ? 4 : 3;
     Graph *g = new_graph();
-    int n = 3, in[7] = {operand(g, "q", true, SHAPE(4, 4, 2)), operand(g, "k", true, SHAPE(2, keys, 2)),
-                        operand(g, "v", true, SHAPE(2, keys, 3))};
+    int n = 3, names = 0, unit = general ? OPTIONAL_NAMES * OPTIONAL_NAMES : 1;
+    int in[7] = {operand(g, "q", true, SHAPE(4, 4, 2)), operand(g, "k", true, SHAPE(2, keys, 2)),
+                 operand(g, "v", true, SHAPE(2, keys, 3))};
     if (general)
       in[n++] = new_input(g, "m", SHAPE(4, keys));
     if (general)
       in[n++] = new_tokens(g, "documents", 2, SHAPE(4));
-    if (biased)
+    if (biased) {
       in[n++] = operand(g, "bias", batched, by_distance ? SHAPE(4, 1, keys + 3) : SHAPE(4, 4, keys));
-    if (sunk)
+      names += 3 * unit, unit *= OPTIONAL_NAMES;
+    }
+    if (sunk) {
       in[n++] = operand(g, "sinks", batched, SHAPE(4));
+      names += 4 * unit;
+    }
     check(g, apply(g, &op_attention, in, n,
-                   (Attr[MAX_ATTR]){{.number = causal}, {0}, {0}, {.number = general ? 0.7 : 0}}));
+                   (Attr[MAX_ATTR]){
+                       {.number = causal}, {0}, {0}, {.number = general ? 0.7 : 0}, {0}, {.number = names}}));
   }
 }
 

@@ -24,12 +24,11 @@ static double bound(bool bf16, bool gradient) {
 
 static void expect(bool ok, const Attention &a, const Kind &kind, const char *what, double value) {
   if (ok) return;
-  printf(
-      "FAIL %s heads %d/%d length %d x %d size %d causal %d window %d softcap %g mask %d %d %d documents %d %d "
-      "values %d bias %d %d %d by distance %d sinks %d: %s %g\n",
-      kind.name, (int)a.heads, (int)a.kv_heads, (int)a.length, (int)a.kv_length, (int)a.size, a.causal,
-      (int)a.window, a.softcap, a.masked, (int)a.mask.batch, (int)a.mask.row, a.parted, (int)a.documents.batch,
-      (int)a.value_size, a.biased, (int)a.bias.batch, (int)a.bias.row, a.by_distance, a.has_sinks, what, value);
+  printf("FAIL %s heads %d/%d length %d x %d size %d causal %d window %d softcap %g mask %d %d %d documents %d %d "
+         "values %d bias %d %d %d by distance %d sinks %d: %s %g\n",
+         kind.name, (int)a.heads, (int)a.kv_heads, (int)a.length, (int)a.kv_length, (int)a.size, a.causal,
+         (int)a.window, a.softcap, a.masked, (int)a.mask.batch, (int)a.mask.row, a.parted, (int)a.documents.batch,
+         (int)a.value_size, a.biased, (int)a.bias.batch, (int)a.bias.row, a.by_distance, a.has_sinks, what, value);
   failures++;
 }
 
@@ -116,7 +115,8 @@ static Exact compute(const Attention &a, const Layout &l, const std::vector<doub
     for (int64_t h = 0; h < a.heads; h++)
       for (int64_t i = 0; i < a.length; i++) {
         x.lse.push_back(forward_exact(&a, q, k, v, mask, documents, &biases, p.data(), x.o.data(), b, h, i));
-        backward_exact(&a, q, k, v, d_o.data(), &biases, x.lse.back(), p.data(), x.o.data(), d, d + l.k, d + l.v, b, h, i);
+        backward_exact(&a, q, k, v, d_o.data(), &biases, x.lse.back(), p.data(), x.o.data(), d, d + l.k, d + l.v,
+                       b, h, i);
       }
   return x;
 }
@@ -153,8 +153,8 @@ struct Planned {
 static const float *floats_of(const Device &x, bool any) { return any ? (const float *)x.at(0) : nullptr; }
 
 static void run(const Attention &a, const Layout &l, const Device &in, const Device &in_d_o, const Device &mask,
-                const int32_t *documents, const Device &bias, const Device &sinks, const Device &o, const Device &lse,
-                const Device &d, const Device &d_bias, const Device &d_sinks, bool backward) {
+                const int32_t *documents, const Device &bias, const Device &sinks, const Device &o,
+                const Device &lse, const Device &d, const Device &d_bias, const Device &d_sinks, bool backward) {
   Planned plan(a);
   Device space((plan.scratch(a, true) + 3) / 4, false), forward_space((plan.scratch(a, false) + 3) / 4, false);
   pd_in q = in.in(), k = in.in(l.k), v = in.in(l.v);
@@ -170,8 +170,8 @@ static void run(const Attention &a, const Layout &l, const Device &in, const Dev
   else
     pd_attention_forward(&a, q, k, v, o.out(), lse.out(), forward_space.at(0));
   if (biased && backward)
-    pd_biased_attention_backward(&a, q, k, v, o.in(), lse.in(), in_d_o.in(), with, documents, with_bias, with_sinks,
-                                 dq, dk, dv, (float *)floats_of(d_bias, a.bias_gradient),
+    pd_biased_attention_backward(&a, q, k, v, o.in(), lse.in(), in_d_o.in(), with, documents, with_bias,
+                                 with_sinks, dq, dk, dv, (float *)floats_of(d_bias, a.bias_gradient),
                                  (float *)floats_of(d_sinks, a.has_sinks), space.at(0));
   else if (general && backward)
     pd_masked_attention_backward(&a, q, k, v, o.in(), lse.in(), in_d_o.in(), with, documents, dq, dk, dv,
@@ -202,8 +202,8 @@ static void test(Attention a, const Kind &kind, bool together, bool backward = t
   Device lse(a.batch * a.heads * a.length, false);
   Device in_bias(bias, false), in_sinks(sinks, false);
   Device d_bias((int64_t)exact.d_bias.size(), false), d_sinks((int64_t)exact.d_sinks.size(), false);
-  run(a, l, in, in_d_o, in_mask, a.parted ? (const int32_t *)in_documents.at(0) : nullptr, in_bias, in_sinks, o, lse,
-      d, d_bias, d_sinks, backward);
+  run(a, l, in, in_d_o, in_mask, a.parted ? (const int32_t *)in_documents.at(0) : nullptr, in_bias, in_sinks, o,
+      lse, d, d_bias, d_sinks, backward);
   double of_o = error(o.fetch(), exact.o), of_lse = error(lse.fetch(), exact.lse);
   expect(of_o < bound(kind.bf16, false), a, kind, "error of o", of_o);
   expect(of_lse < 1e-6, a, kind, "error of lse", of_lse);
