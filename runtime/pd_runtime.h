@@ -611,11 +611,10 @@ void pd_masked_attention_backward(const struct pd_attention *a, pd_in q, pd_in k
  * sinks: a number for each head, contiguous: the score of a key without a value, which every row of the head sees.
  * d_bias, d_sinks: gradients, NULL: not wanted. */
 void pd_biased_attention_forward(const struct pd_attention *a, pd_in q, pd_in k, pd_in v, pd_in mask,
-                                 const int32_t *documents, const float *bias, const float *sinks, pd_out o,
+                                 const int32_t *documents, pd_in bias, pd_in sinks, pd_out o,
                                  pd_out lse, void *scratch);
 void pd_biased_attention_backward(const struct pd_attention *a, pd_in q, pd_in k, pd_in v, pd_in o, pd_in lse,
-                                  pd_in d_o, pd_in mask, const int32_t *documents, const float *bias,
-                                  const float *sinks, pd_out dq, pd_out dk, pd_out dv, float *d_bias,
+                                  pd_in d_o, pd_in mask, const int32_t *documents, pd_in bias, pd_in sinks, pd_out dq, pd_out dk, pd_out dv, float *d_bias,
                                   float *d_sinks, void *scratch);
 
 /* ---- attention from a cache (kernels/cached_attention.c) --------------------------------------------- */
@@ -639,8 +638,7 @@ struct pd_cached_attention {
 void pd_cached_attention(const struct pd_cached_attention *a, pd_in q, pd_in k, pd_in v, const int32_t *position,
                          const int32_t *sequence, pd_out o, pd_out keys, pd_out values);
 /* With a bias by distance and sinks, as in pd_attention; NULL: none. */
-void pd_biased_cached_attention(const struct pd_cached_attention *a, pd_in q, pd_in k, pd_in v, const float *bias,
-                                const float *sinks, const int32_t *position, const int32_t *sequence, pd_out o,
+void pd_biased_cached_attention(const struct pd_cached_attention *a, pd_in q, pd_in k, pd_in v, pd_in bias, pd_in sinks, const int32_t *position, const int32_t *sequence, pd_out o,
                                 pd_out keys, pd_out values);
 
 /* ---- LSTM (kernels/lstm.c) ------------------------------------------------------------------------- */

@@ -74,14 +74,15 @@ static __global__ __launch_bounds__(SEGMENTS) void find_ranges(const int *docume
 
 /* Optional operands beside the mask and documents. */
 struct Biases {
-  const float *bias, *sinks;
-  float *d_bias, *d_sinks;
+  pd_in bias = nullptr, sinks = nullptr;
+  float *d_bias = nullptr, *d_sinks = nullptr;
 };
 
 static void add_biases(attention *a, const struct pd_attention *p, const Biases &x) {
-  a->bias = x.bias && p->by_distance ? x.bias + p->length - 1 : x.bias;
+  a->bias = x.bias.at && p->by_distance ? pd_moved(x.bias, p->length - 1).at : x.bias.at;
+  a->bias_bf16 = x.bias.type == PD_BF16, a->sinks_bf16 = x.sinks.type == PD_BF16;
   a->bias_batch = p->bias.batch, a->bias_head = p->bias.head, a->bias_row = p->by_distance ? -1 : p->bias.row;
-  a->sinks = x.sinks, a->sinks_batch = p->sinks.batch;
+  a->sinks = x.sinks.at, a->sinks_batch = p->sinks.batch;
 }
 
 static void divide(attention *a, const struct pd_attention *p, bool backward, const int32_t *documents,
@@ -119,7 +120,7 @@ void pd_masked_attention_forward(const struct pd_attention *a, pd_in q, pd_in k,
 }
 
 void pd_biased_attention_forward(const struct pd_attention *a, pd_in q, pd_in k, pd_in v, pd_in mask,
-                                 const int32_t *documents, const float *bias, const float *sinks, pd_out o,
+                                 const int32_t *documents, pd_in bias, pd_in sinks, pd_out o,
                                  pd_out lse, void *scratch) {
   forward(a, q, k, v, mask, documents, {bias, sinks, nullptr, nullptr}, o, lse, scratch);
 }
@@ -187,8 +188,7 @@ void pd_masked_attention_backward(const struct pd_attention *a, pd_in q, pd_in k
 }
 
 void pd_biased_attention_backward(const struct pd_attention *a, pd_in q, pd_in k, pd_in v, pd_in o, pd_in lse,
-                                  pd_in d_o, pd_in mask, const int32_t *documents, const float *bias,
-                                  const float *sinks, pd_out dq, pd_out dk, pd_out dv, float *d_bias,
+                                  pd_in d_o, pd_in mask, const int32_t *documents, pd_in bias, pd_in sinks, pd_out dq, pd_out dk, pd_out dv, float *d_bias,
                                   float *d_sinks, void *scratch) {
   backward(a, q, k, v, o, lse, d_o, mask, documents, {bias, sinks, d_bias, d_sinks}, dq, dk, dv, scratch);
 }

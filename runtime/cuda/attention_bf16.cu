@@ -15,11 +15,11 @@
 /* Whether the kernel computes scores to base 2 before the softmax: with a mask, a bias, or capped. Otherwise products stay. */
 static bool is_general(const attention &a) { return a.mask || a.bias || a.softcap > 0; }
 
-/* A product as such a score. mask, bias: the row's; NULL: none. */
-static __device__ float general_score(const attention &a, float product, const float *mask, const float *bias,
-                                      int key) {
+/* A product as such a score. mask: the row's; NULL: none. */
+static __device__ float general_score(const attention &a, float product, const float *mask, int sample, int head,
+                                      int row, int key) {
   float added = mask ? hiding(mask[key]) : 0.0f;
-  if (bias) added = fmaf(bias[key], LOG2E, added);
+  if (a.bias) added = fmaf(bias_of(a, sample, head, row, key), LOG2E, added);
   if (a.softcap == 0) return fmaf(product, a.scale * LOG2E, added);
   return fmaf(capped(a, product * a.scale), LOG2E, added);
 }
@@ -35,7 +35,6 @@ static __device__ void score(const attention &a, Sums<TILES, KEYS> &s, int sampl
   for (int r = 0; r < 2 * TILES; r++) {
     attention_range seen = range_of(a, sample, row + 8 * r);
     if (GENERAL && row + 8 * r >= a.length) seen.end = 0;
-    const float *bias = GENERAL && a.bias ? bias_of(a, sample, head, row + 8 * r) : NULL;
 #pragma unroll
     for (int e = 0; e < KEYS / 4; e++) {
       float &x = element(s, r, e);
@@ -43,7 +42,7 @@ static __device__ void score(const attention &a, Sums<TILES, KEYS> &s, int sampl
       if (j < seen.begin || j >= seen.end)
         x = -INFINITY;
       else if (GENERAL)
-        x = general_score(a, x, mask, bias, j);
+        x = general_score(a, x, mask, sample, head, row + 8 * r, j);
     }
     if (GENERAL && mask) mask += 8 * a.mask_row;
   }

@@ -94,7 +94,7 @@ static __device__ void probabilities(const attention &a, Sums<B::TILES, B::STREA
         element(d, r, e) *= slope_of(a, cap);
         x = cap / a.scale;
       }
-      if (FORM == GENERAL && a.bias && seen) x = fmaf(bias_of(a, sample, head, row)[key], 1.0f / a.scale, x);
+      if (FORM == GENERAL && a.bias && seen) x = fmaf(bias_of(a, sample, head, row, key), 1.0f / a.scale, x);
       if (FORM == MASKED || (FORM == GENERAL && a.mask))
         x = seen ? fmaf(x, a.scale * LOG2E, hiding(mask_of(a, sample, row)[key])) - lse : -INFINITY;
       else

@@ -156,7 +156,7 @@ static __global__ __launch_bounds__(ADDERS) void of_sinks(attention a, Gradient 
   float sum = 0;
   for (int b = sample; b < end; b++) {
     const attention_row *rows = a.rows + ((int64_t)b * a.heads + head) * a.length;
-    float sink = a.sinks[b * a.sinks_batch + head] * LOG2E;
+    float sink = sink_of(a, b, head) * LOG2E;
     for (int row = (int)threadIdx.x; row < a.length; row += ADDERS)
       sum = fmaf(-exp2f(sink - rows[row].lse), rows[row].delta, sum);
   }

@@ -67,7 +67,7 @@ static __device__ float score(const attention &a, float product, int sample, int
   attention_range seen = range_of(a, sample, row);
   if (row >= a.length || key < seen.begin || key >= seen.end) return -INFINITY;
   float added = a.mask ? hiding(a.mask[sample * a.mask_batch + row * a.mask_row + key]) : 0.0f;
-  if (a.bias) added = fmaf(bias_of(a, sample, head, row)[key], LOG2E, added);
+  if (a.bias) added = fmaf(bias_of(a, sample, head, row, key), LOG2E, added);
   if (a.softcap == 0) return fmaf(product, a.scale * LOG2E, added);
   float cap = capped(a, product * a.scale);
   if (slope) *slope = slope_of(a, cap);

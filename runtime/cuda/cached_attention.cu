@@ -17,10 +17,10 @@ static __host__ __device__ int64_t value_size_of(const struct pd_cached_attentio
   return a.value_size ? a.value_size : a.size;
 }
 
-/* The warp's keys of those that a position sees: its maximum, the sum of exponentials, and in o[size] that of values. bias:
- * of the head, at distance 0; NULL: none. */
+/* The warp's keys of those that a position sees: its maximum, the sum of exponentials, and in o[size] that of values. bias_at:
+ * of the head's distance 0. */
 static __device__ void attend(const struct pd_cached_attention &a, const pd_in &q, int64_t at_q, const float *keys,
-                              const float *values, const float *bias, int64_t position, float *o, float *own_max,
+                              const float *values, const pd_in &bias, int64_t bias_at, int64_t position, float *o, float *own_max,
                               float *own_sum) {
   const int64_t value_size = value_size_of(a);
   const int64_t begin = a.window > 0 && position >= a.window ? position - a.window + 1 : 0;
@@ -33,7 +33,7 @@ static __device__ void attend(const struct pd_cached_attention &a, const pd_in &
     for (int64_t i = lane; i < a.size; i += 32) dot = fmaf(pd_element(q, at_q + i), keys[j * a.size + i], dot);
     float score = warp_sum(dot) * a.scale;
     if (a.softcap > 0) score = a.softcap * tanhf(score / a.softcap);
-    if (bias) score += bias[key - position];
+    if (bias.at) score += pd_element(bias, bias_at + key - position);
     float top = fmaxf(max, score);
     float factor = expf(max - top), p = expf(score - top);
     sum = fmaf(sum, factor, p);
@@ -56,7 +56,7 @@ static __global__ void store(struct pd_cached_attention a, pd_in k, pd_in v, con
 }
 
 static __global__ void __launch_bounds__(WARPS * 32)
-    cached_attention(struct pd_cached_attention a, pd_in q, const float *bias, const float *sinks,
+    cached_attention(struct pd_cached_attention a, pd_in q, pd_in bias, pd_in sinks,
                      const int32_t *position, const int32_t *sequence, pd_out o, const float *keys,
                      const float *values) {
   const int64_t value_size = value_size_of(a);
@@ -68,14 +68,14 @@ static __global__ void __launch_bounds__(WARPS * 32)
   for (int64_t h = head * group; h < (head + 1) * group; h++) {
     int warp = threadIdx.x / 32;
     attend(a, q, sample * a.q.batch + h * a.q.head, keys + cache * a.size, values + cache * value_size,
-           bias ? bias + h * a.bias_head + a.distances / 2 : NULL, position[sample], shared + warp * value_size,
+           bias, h * a.bias_head + a.distances / 2, position[sample], shared + warp * value_size,
            max + warp, sum + warp);
     __syncthreads();
     float top = max[0], total = 0; /* warp 0 has seen the first key */
     for (int w = 1; w < WARPS; w++) top = fmaxf(top, max[w]);
-    if (sinks) top = fmaxf(top, sinks[h]);
+    if (sinks.at) top = fmaxf(top, pd_element(sinks, h));
     for (int w = 0; w < WARPS; w++) total += sum[w] * expf(max[w] - top);
-    if (sinks) total += expf(sinks[h] - top);
+    if (sinks.at) total += expf(pd_element(sinks, h) - top);
     for (int64_t i = threadIdx.x; i < value_size; i += blockDim.x) {
       float x = 0;
       for (int w = 0; w < WARPS; w++) x += shared[w * value_size + i] * expf(max[w] - top);
@@ -85,8 +85,7 @@ static __global__ void __launch_bounds__(WARPS * 32)
   }
 }
 
-void pd_biased_cached_attention(const struct pd_cached_attention *a, pd_in q, pd_in k, pd_in v, const float *bias,
-                                const float *sinks, const int32_t *position, const int32_t *sequence, pd_out o,
+void pd_biased_cached_attention(const struct pd_cached_attention *a, pd_in q, pd_in k, pd_in v, pd_in bias, pd_in sinks, const int32_t *position, const int32_t *sequence, pd_out o,
                                 pd_out keys, pd_out values) {
   size_t shared = static_cast<size_t>(WARPS * value_size_of(*a) + 2 * WARPS) * sizeof(float);
   const dim3 blocks(static_cast<unsigned>(a->batch * a->kv_heads));

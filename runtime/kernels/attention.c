@@ -39,6 +39,7 @@ struct space {
   float *d_bias;
   int64_t bias_row, d_bias_row;
   float *distances; /* [length + keys - 1]: gradients by distance of the head; NULL: not wanted */
+  float *numbers;   /* of a bias in bf16: [length + keys - 1] by distance, else [BLOCK][keys] */
 };
 
 static float *take(float *base, int64_t *used, int64_t n) {
@@ -59,6 +60,8 @@ static int64_t lay_out(struct space *s, const struct pd_attention *a, bool backw
   s->size = round_up(a->size, UNIT);
   s->value = round_up(value_size, UNIT);
   s->bias = s->d_bias = s->distances = NULL;
+  const int64_t numbers = a->by_distance ? pd_attention_distances(a) : BLOCK * a->kv_length;
+  s->numbers = a->biased ? take(base, &used, numbers) : NULL;
   s->k_transposed = take(base, &used, s->keys * a->size);
   s->q = take(base, &used, BLOCK * s->size);
   s->lse = take(base, &used, BLOCK);
@@ -279,14 +282,33 @@ INLINE void forward_block(bool pairs, const struct pd_attention *a, struct space
 struct forward { /* what the forward pass reads and writes */
   pd_in q, k, v, mask;
   const int32_t *documents;
-  const float *bias, *sinks; /* NULL: none */
+  pd_in bias, sinks; /* at NULL: none */
   pd_out o, lse;
 };
 
-/* Of one sample's head. */
-static void find_bias(const struct pd_attention *a, struct space *s, const float *bias, int64_t b, int64_t h) {
-  s->bias = bias ? bias + b * a->bias.batch + h * a->bias.head + (a->by_distance ? a->length - 1 : 0) : NULL;
+/* The bias of a block of rows of one sample's head. */
+static void find_bias(const struct pd_attention *a, struct space *s, pd_in bias, int64_t b, int64_t h,
+                      int64_t first) {
+  const int64_t at = b * a->bias.batch + h * a->bias.head, keys = a->kv_length;
+  const float *numbers = bias.type == PD_F32 ? (const float *)bias.at + at : s->numbers;
+  if (!bias.at) return;
+  s->bias = a->by_distance ? numbers + a->length - 1 : numbers;
   s->bias_row = a->by_distance ? -1 : a->bias.row;
+  if (bias.type == PD_F32) return;
+  if (a->by_distance) {
+    pd_read(s->numbers, bias, at, pd_attention_distances(a));
+    return;
+  }
+  s->bias = s->numbers - first * keys;
+  s->bias_row = keys;
+  for (int64_t i = first; i < smaller(first + BLOCK, a->length); i++)
+    pd_read(s->numbers + (i - first) * keys, bias, at + i * a->bias.row, keys);
+}
+
+/* A head's sink; returns false if there is none. */
+static bool read_sink(const struct pd_attention *a, pd_in sinks, int64_t b, int64_t h, float *sink) {
+  if (sinks.at) pd_read(sink, sinks, b * a->sinks.batch + h, 1);
+  return sinks.at != NULL;
 }
 
 /* Replaces a row's maximum and sum by those with the sink; returns the factor of what was summed. */
@@ -303,7 +325,8 @@ static float add_sink(const float *sink, float *max, float *sum) {
  * probabilities of 0 in the backward pass. */
 static void finish_rows(const struct pd_attention *a, struct space *s, const struct forward *x, int64_t b,
                         int64_t h, int64_t first, int64_t rows) {
-  const float *sink = x->sinks ? x->sinks + b * a->sinks.batch + h : NULL;
+  float own;
+  const float *sink = read_sink(a, x->sinks, b, h, &own) ? &own : NULL;
   const int64_t value_size = pd_attention_value_size(a);
   for (int64_t r = 0; r < rows; r++) {
     float *row = s->o + r * s->value, factor = add_sink(sink, s->max + r, s->sum + r);
@@ -330,12 +353,12 @@ INLINE void forward_head(bool pairs, const struct pd_attention *a, const struct 
   else
     pack(pairs, s.v, s.keys, s.value, v, a->v.row, a->kv_length, value_size);
   for (int64_t h = kv * group; h < (kv + 1) * group; h++) {
-    find_bias(a, &s, x->bias, b, h);
     for (int64_t first = 0; first < a->length; first += BLOCK) {
       int64_t rows = smaller(a->length - first, BLOCK);
       int64_t at = b * a->q.batch + h * a->q.head + first * a->q.row;
       pack(pairs, s.q, BLOCK, s.size, pd_in_from(x->q, at), a->q.row, rows, a->size);
       if (a->masked) pack_mask(a, &s, pd_in_from(x->mask, b * a->mask.batch), first);
+      find_bias(a, &s, x->bias, b, h, first);
       forward_block(pairs, a, &s, first, rows);
       finish_rows(a, &s, x, b, h, first, rows);
     }
@@ -368,11 +391,11 @@ void pd_attention_forward(const struct pd_attention *a, pd_in q, pd_in k, pd_in 
 
 void pd_masked_attention_forward(const struct pd_attention *a, pd_in q, pd_in k, pd_in v, pd_in mask,
                                  const int32_t *documents, pd_out o, pd_out lse, void *scratch) {
-  forward(a, &(struct forward){q, k, v, mask, documents, NULL, NULL, o, lse}, scratch);
+  forward(a, &(struct forward){.q = q, .k = k, .v = v, .mask = mask, .documents = documents, .o = o, .lse = lse}, scratch);
 }
 
 void pd_biased_attention_forward(const struct pd_attention *a, pd_in q, pd_in k, pd_in v, pd_in mask,
-                                 const int32_t *documents, const float *bias, const float *sinks, pd_out o,
+                                 const int32_t *documents, pd_in bias, pd_in sinks, pd_out o,
                                  pd_out lse, void *scratch) {
   forward(a, &(struct forward){q, k, v, mask, documents, bias, sinks, o, lse}, scratch);
 }
@@ -502,7 +525,7 @@ static void unpack(pd_out to, int64_t row, const float *from, int64_t padded, in
 struct backward { /* what the backward pass reads and writes */
   pd_in q, k, v, o, lse, d_o, mask;
   const int32_t *documents;
-  const float *bias, *sinks; /* NULL: none */
+  pd_in bias, sinks; /* at NULL: none */
   pd_out dq, dk, dv;
   float *d_bias, *d_sinks; /* NULL: not wanted */
   float *by_sample;        /* of sample_floats(): gradients by distance, then of sinks */
@@ -583,12 +606,13 @@ INLINE void backward_head(bool pairs, const struct pd_attention *a, const struct
   memset(s.dk, 0, (size_t)(s.keys * s.size) * sizeof *s.dk);
   memset(s.dv, 0, (size_t)(s.keys * s.value) * sizeof *s.dv);
   for (int64_t h = kv * group; h < (kv + 1) * group; h++) {
-    float d_sink = 0;
-    find_bias(a, &s, x->bias, b, h);
+    float d_sink = 0, sink = 0;
+    read_sink(a, x->sinks, b, h, &sink);
     if (x->d_bias) begin_d_bias(a, &s, x->d_bias, b, h);
     for (int64_t first = 0; first < a->length; first += BLOCK) {
+      find_bias(a, &s, x->bias, b, h, first);
       backward_rows(pairs, a, &s, x, b, h, first);
-      if (x->d_sinks) d_sink += sink_gradient(a, &s, x->sinks[b * a->sinks.batch + h], first);
+      if (x->d_sinks) d_sink += sink_gradient(a, &s, sink, first);
     }
     keep_shared(a, &s, x, d_sink, b, h);
   }
@@ -646,13 +670,23 @@ void pd_attention_backward(const struct pd_attention *a, pd_in q, pd_in k, pd_in
 void pd_masked_attention_backward(const struct pd_attention *a, pd_in q, pd_in k, pd_in v, pd_in o, pd_in lse,
                                   pd_in d_o, pd_in mask, const int32_t *documents, pd_out dq, pd_out dk, pd_out dv,
                                   void *scratch) {
-  backward(a, &(struct backward){q, k, v, o, lse, d_o, mask, documents, NULL, NULL, dq, dk, dv, NULL, NULL, NULL},
+  backward(a,
+           &(struct backward){.q = q,
+                              .k = k,
+                              .v = v,
+                              .o = o,
+                              .lse = lse,
+                              .d_o = d_o,
+                              .mask = mask,
+                              .documents = documents,
+                              .dq = dq,
+                              .dk = dk,
+                              .dv = dv},
            scratch);
 }
 
 void pd_biased_attention_backward(const struct pd_attention *a, pd_in q, pd_in k, pd_in v, pd_in o, pd_in lse,
-                                  pd_in d_o, pd_in mask, const int32_t *documents, const float *bias,
-                                  const float *sinks, pd_out dq, pd_out dk, pd_out dv, float *d_bias,
+                                  pd_in d_o, pd_in mask, const int32_t *documents, pd_in bias, pd_in sinks, pd_out dq, pd_out dk, pd_out dv, float *d_bias,
                                   float *d_sinks, void *scratch) {
   backward(
       a, &(struct backward){q, k, v, o, lse, d_o, mask, documents, bias, sinks, dq, dk, dv, d_bias, d_sinks, NULL},

@@ -63,7 +63,7 @@ static int64_t value_size_of(const struct pd_cached_attention *a) {
 /* One head: o = softmax(scale q k^T, capped, + bias) v over the keys that a position sees; rows of k and v follow one
  * another up to the end of the cache, where they go on at its start. bias: of the head, at distance 0. */
 static void attend(const struct pd_cached_attention *a, const float *q, const float *keys, const float *values,
-                   const float *bias, const float *sink, int64_t position, float *o) {
+                   pd_in bias, const float *sink, int64_t position, float *o) {
   const int64_t begin = a->window > 0 && position >= a->window ? position - a->window + 1 : 0;
   const int64_t value_size = value_size_of(a);
   float max = -INFINITY, sum = 0, p[KEYS];
@@ -77,10 +77,12 @@ static void attend(const struct pd_cached_attention *a, const float *q, const fl
     int64_t done = 0;
     for (; done + TOGETHER <= count; done += TOGETHER) dots(q, k + done * a->size, a->size, p + done);
     for (; done < count; done++) p[done] = dot(q, k + done * a->size, a->size);
+    float numbers[KEYS] = {0};
+    if (bias.at) pd_read(numbers, bias, first - position, count);
     for (int64_t j = 0; j < count; j++) {
       p[j] *= a->scale;
       if (a->softcap > 0) p[j] = a->softcap * pd_tanh(p[j] / a->softcap);
-      if (bias) p[j] += bias[first + j - position];
+      if (bias.at) p[j] += numbers[j];
       top = pd_max(top, p[j]);
     }
     float factor = max == -INFINITY ? 0.0f : pd_exp(max - top);
@@ -98,8 +100,7 @@ static void attend(const struct pd_cached_attention *a, const float *q, const fl
 }
 
 /* Caches hold floats. */
-void pd_biased_cached_attention(const struct pd_cached_attention *a, pd_in q, pd_in k, pd_in v, const float *bias,
-                                const float *sinks, const int32_t *position, const int32_t *sequence, pd_out o,
+void pd_biased_cached_attention(const struct pd_cached_attention *a, pd_in q, pd_in k, pd_in v, pd_in bias, pd_in sinks, const int32_t *position, const int32_t *sequence, pd_out o,
                                 pd_out keys, pd_out values) {
   const int64_t value_size = value_size_of(a);
   int64_t group = a->heads / a->kv_heads, items = a->batch * a->kv_heads;
@@ -120,8 +121,10 @@ void pd_biased_cached_attention(const struct pd_cached_attention *a, pd_in q, pd
     float query[a->size], head[value_size];
     for (int64_t h = kv * group; h < (kv + 1) * group; h++) {
       pd_read(query, q, b * a->q.batch + h * a->q.head, a->size);
-      attend(a, query, own_keys, own_values, bias ? bias + h * a->bias_head + a->distances / 2 : NULL,
-             sinks ? sinks + h : NULL, position[b], head);
+      float sink;
+      if (sinks.at) pd_read(&sink, sinks, h, 1);
+      const pd_in own_bias = bias.at ? pd_in_from(bias, h * a->bias_head + a->distances / 2) : bias;
+      attend(a, query, own_keys, own_values, own_bias, sinks.at ? &sink : NULL, position[b], head);
       pd_write(o, b * a->o.batch + h * a->o.head, head, value_size);
     }
   }
@@ -129,5 +132,6 @@ void pd_biased_cached_attention(const struct pd_cached_attention *a, pd_in q, pd
 
 void pd_cached_attention(const struct pd_cached_attention *a, pd_in q, pd_in k, pd_in v, const int32_t *position,
                          const int32_t *sequence, pd_out o, pd_out keys, pd_out values) {
-  pd_biased_cached_attention(a, q, k, v, NULL, NULL, position, sequence, o, keys, values);
+  pd_biased_cached_attention(a, q, k, v, (pd_in){NULL, PD_F32}, (pd_in){NULL, PD_F32}, position, sequence, o, keys,
+                             values);
 }

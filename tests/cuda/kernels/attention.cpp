@@ -160,7 +160,7 @@ static void run(const Attention &a, const Layout &l, const Device &in, const Dev
   pd_in q = in.in(), k = in.in(l.k), v = in.in(l.v);
   pd_out dq = d.out(), dk = d.out(l.k), dv = d.out(l.v);
   bool general = a.masked || a.parted, biased = a.biased || a.has_sinks;
-  const float *with_bias = floats_of(bias, a.biased), *with_sinks = floats_of(sinks, a.has_sinks);
+  pd_in with_bias = a.biased ? bias.in() : pd_in(nullptr), with_sinks = a.has_sinks ? sinks.in() : pd_in(nullptr);
   pd_in with = a.masked ? mask.in() : pd_in(nullptr);
   if (biased)
     pd_biased_attention_forward(&a, q, k, v, with, documents, with_bias, with_sinks, o.out(), lse.out(),
@@ -189,8 +189,9 @@ static void test(Attention a, const Kind &kind, bool together, bool backward = t
   std::vector<float> qkv = inputs(l.n, 1.5f, kind.bf16), d_o = inputs(l.n_o, 1, kind.bf16);
   for (int64_t i = 0; i < l.v && apart != 0; i++) qkv[(size_t)i] = i < l.k ? apart : -apart;
   std::vector<int32_t> documents = a.parted ? new_documents(a) : std::vector<int32_t>();
-  std::vector<float> bias = random_floats(a.biased ? (a.bias.batch ? a.batch : 1) * a.heads * a.bias.head : 0);
-  std::vector<float> sinks = random_floats(a.has_sinks ? a.batch * a.heads : 0);
+  std::vector<float> bias =
+      inputs(a.biased ? (a.bias.batch ? a.batch : 1) * a.heads * a.bias.head : 0, 1, kind.bf16);
+  std::vector<float> sinks = inputs(a.has_sinks ? a.batch * a.heads : 0, 1, kind.bf16);
   Exact exact = compute(a, l, {qkv.begin(), qkv.end()}, {d_o.begin(), d_o.end()}, mask.data(), documents.data(),
                         a.biased ? bias.data() : nullptr, a.has_sinks ? sinks.data() : nullptr);
 
@@ -200,7 +201,7 @@ static void test(Attention a, const Kind &kind, bool together, bool backward = t
   Device in_documents(words, false);
   Device o(l.n_o, kind.bf16, kind.offset), d(l.n, kind.bf16, kind.offset);
   Device lse(a.batch * a.heads * a.length, false);
-  Device in_bias(bias, false), in_sinks(sinks, false);
+  Device in_bias(bias, kind.bf16), in_sinks(sinks, kind.bf16);
   Device d_bias((int64_t)exact.d_bias.size(), false), d_sinks((int64_t)exact.d_sinks.size(), false);
   run(a, l, in, in_d_o, in_mask, a.parted ? (const int32_t *)in_documents.at(0) : nullptr, in_bias, in_sinks, o,
       lse, d, d_bias, d_sinks, backward);
