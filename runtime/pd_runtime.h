@@ -611,11 +611,11 @@ void pd_masked_attention_backward(const struct pd_attention *a, pd_in q, pd_in k
  * sinks: a number for each head, contiguous: the score of a key without a value, which every row of the head sees.
  * d_bias, d_sinks: gradients, NULL: not wanted. */
 void pd_biased_attention_forward(const struct pd_attention *a, pd_in q, pd_in k, pd_in v, pd_in mask,
-                                 const int32_t *documents, pd_in bias, pd_in sinks, pd_out o,
-                                 pd_out lse, void *scratch);
+                                 const int32_t *documents, pd_in bias, pd_in sinks, pd_out o, pd_out lse,
+                                 void *scratch);
 void pd_biased_attention_backward(const struct pd_attention *a, pd_in q, pd_in k, pd_in v, pd_in o, pd_in lse,
-                                  pd_in d_o, pd_in mask, const int32_t *documents, pd_in bias, pd_in sinks, pd_out dq, pd_out dk, pd_out dv, float *d_bias,
-                                  float *d_sinks, void *scratch);
+                                  pd_in d_o, pd_in mask, const int32_t *documents, pd_in bias, pd_in sinks,
+                                  pd_out dq, pd_out dk, pd_out dv, float *d_bias, float *d_sinks, void *scratch);
 
 /* ---- attention from a cache (kernels/cached_attention.c) --------------------------------------------- */
 /* Row r of the batch is position[r] of sequence[r]: k and v, [batch][kv_heads][size], are stored as row
@@ -638,7 +638,8 @@ struct pd_cached_attention {
 void pd_cached_attention(const struct pd_cached_attention *a, pd_in q, pd_in k, pd_in v, const int32_t *position,
                          const int32_t *sequence, pd_out o, pd_out keys, pd_out values);
 /* With a bias by distance and sinks, as in pd_attention; NULL: none. */
-void pd_biased_cached_attention(const struct pd_cached_attention *a, pd_in q, pd_in k, pd_in v, pd_in bias, pd_in sinks, const int32_t *position, const int32_t *sequence, pd_out o,
+void pd_biased_cached_attention(const struct pd_cached_attention *a, pd_in q, pd_in k, pd_in v, pd_in bias,
+                                pd_in sinks, const int32_t *position, const int32_t *sequence, pd_out o,
                                 pd_out keys, pd_out values);
 
 /* ---- LSTM (kernels/lstm.c) ------------------------------------------------------------------------- */

@@ -120,8 +120,8 @@ void pd_masked_attention_forward(const struct pd_attention *a, pd_in q, pd_in k,
 }
 
 void pd_biased_attention_forward(const struct pd_attention *a, pd_in q, pd_in k, pd_in v, pd_in mask,
-                                 const int32_t *documents, pd_in bias, pd_in sinks, pd_out o,
-                                 pd_out lse, void *scratch) {
+                                 const int32_t *documents, pd_in bias, pd_in sinks, pd_out o, pd_out lse,
+                                 void *scratch) {
   forward(a, q, k, v, mask, documents, {bias, sinks, nullptr, nullptr}, o, lse, scratch);
 }
 
@@ -188,7 +188,7 @@ void pd_masked_attention_backward(const struct pd_attention *a, pd_in q, pd_in k
 }
 
 void pd_biased_attention_backward(const struct pd_attention *a, pd_in q, pd_in k, pd_in v, pd_in o, pd_in lse,
-                                  pd_in d_o, pd_in mask, const int32_t *documents, pd_in bias, pd_in sinks, pd_out dq, pd_out dk, pd_out dv, float *d_bias,
-                                  float *d_sinks, void *scratch) {
+                                  pd_in d_o, pd_in mask, const int32_t *documents, pd_in bias, pd_in sinks,
+                                  pd_out dq, pd_out dk, pd_out dv, float *d_bias, float *d_sinks, void *scratch) {
   backward(a, q, k, v, o, lse, d_o, mask, documents, {bias, sinks, d_bias, d_sinks}, dq, dk, dv, scratch);
 }

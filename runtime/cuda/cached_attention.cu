@@ -20,8 +20,8 @@ static __host__ __device__ int64_t value_size_of(const struct pd_cached_attentio
 /* The warp's keys of those that a position sees: its maximum, the sum of exponentials, and in o[size] that of values. bias_at:
  * of the head's distance 0. */
 static __device__ void attend(const struct pd_cached_attention &a, const pd_in &q, int64_t at_q, const float *keys,
-                              const float *values, const pd_in &bias, int64_t bias_at, int64_t position, float *o, float *own_max,
-                              float *own_sum) {
+                              const float *values, const pd_in &bias, int64_t bias_at, int64_t position, float *o,
+                              float *own_max, float *own_sum) {
   const int64_t value_size = value_size_of(a);
   const int64_t begin = a.window > 0 && position >= a.window ? position - a.window + 1 : 0;
   int lane = threadIdx.x % 32;
@@ -56,9 +56,8 @@ static __global__ void store(struct pd_cached_attention a, pd_in k, pd_in v, con
 }
 
 static __global__ void __launch_bounds__(WARPS * 32)
-    cached_attention(struct pd_cached_attention a, pd_in q, pd_in bias, pd_in sinks,
-                     const int32_t *position, const int32_t *sequence, pd_out o, const float *keys,
-                     const float *values) {
+    cached_attention(struct pd_cached_attention a, pd_in q, pd_in bias, pd_in sinks, const int32_t *position,
+                     const int32_t *sequence, pd_out o, const float *keys, const float *values) {
   const int64_t value_size = value_size_of(a);
   PD_SHARED(float, shared); /* [WARPS][value_size], and the maximum and the sum of each warp */
   float *max = shared + WARPS * value_size, *sum = max + WARPS;
@@ -67,9 +66,9 @@ static __global__ void __launch_bounds__(WARPS * 32)
   int64_t cache = (sequence[sample] * a.kv_heads + head) * a.context;
   for (int64_t h = head * group; h < (head + 1) * group; h++) {
     int warp = threadIdx.x / 32;
-    attend(a, q, sample * a.q.batch + h * a.q.head, keys + cache * a.size, values + cache * value_size,
-           bias, h * a.bias_head + a.distances / 2, position[sample], shared + warp * value_size,
-           max + warp, sum + warp);
+    attend(a, q, sample * a.q.batch + h * a.q.head, keys + cache * a.size, values + cache * value_size, bias,
+           h * a.bias_head + a.distances / 2, position[sample], shared + warp * value_size, max + warp,
+           sum + warp);
     __syncthreads();
     float top = max[0], total = 0; /* warp 0 has seen the first key */
     for (int w = 1; w < WARPS; w++) top = fmaxf(top, max[w]);
@@ -85,7 +84,8 @@ static __global__ void __launch_bounds__(WARPS * 32)
   }
 }
 
-void pd_biased_cached_attention(const struct pd_cached_attention *a, pd_in q, pd_in k, pd_in v, pd_in bias, pd_in sinks, const int32_t *position, const int32_t *sequence, pd_out o,
+void pd_biased_cached_attention(const struct pd_cached_attention *a, pd_in q, pd_in k, pd_in v, pd_in bias,
+                                pd_in sinks, const int32_t *position, const int32_t *sequence, pd_out o,
                                 pd_out keys, pd_out values) {
   size_t shared = static_cast<size_t>(WARPS * value_size_of(*a) + 2 * WARPS) * sizeof(float);
   const dim3 blocks(static_cast<unsigned>(a->batch * a->kv_heads));

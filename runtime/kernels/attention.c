@@ -391,12 +391,13 @@ void pd_attention_forward(const struct pd_attention *a, pd_in q, pd_in k, pd_in 
 
 void pd_masked_attention_forward(const struct pd_attention *a, pd_in q, pd_in k, pd_in v, pd_in mask,
                                  const int32_t *documents, pd_out o, pd_out lse, void *scratch) {
-  forward(a, &(struct forward){.q = q, .k = k, .v = v, .mask = mask, .documents = documents, .o = o, .lse = lse}, scratch);
+  forward(a, &(struct forward){.q = q, .k = k, .v = v, .mask = mask, .documents = documents, .o = o, .lse = lse},
+          scratch);
 }
 
 void pd_biased_attention_forward(const struct pd_attention *a, pd_in q, pd_in k, pd_in v, pd_in mask,
-                                 const int32_t *documents, pd_in bias, pd_in sinks, pd_out o,
-                                 pd_out lse, void *scratch) {
+                                 const int32_t *documents, pd_in bias, pd_in sinks, pd_out o, pd_out lse,
+                                 void *scratch) {
   forward(a, &(struct forward){q, k, v, mask, documents, bias, sinks, o, lse}, scratch);
 }
 
@@ -686,8 +687,8 @@ void pd_masked_attention_backward(const struct pd_attention *a, pd_in q, pd_in k
 }
 
 void pd_biased_attention_backward(const struct pd_attention *a, pd_in q, pd_in k, pd_in v, pd_in o, pd_in lse,
-                                  pd_in d_o, pd_in mask, const int32_t *documents, pd_in bias, pd_in sinks, pd_out dq, pd_out dk, pd_out dv, float *d_bias,
-                                  float *d_sinks, void *scratch) {
+                                  pd_in d_o, pd_in mask, const int32_t *documents, pd_in bias, pd_in sinks,
+                                  pd_out dq, pd_out dk, pd_out dv, float *d_bias, float *d_sinks, void *scratch) {
   backward(
       a, &(struct backward){q, k, v, o, lse, d_o, mask, documents, bias, sinks, dq, dk, dv, d_bias, d_sinks, NULL},
       scratch);

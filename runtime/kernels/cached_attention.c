@@ -100,7 +100,8 @@ static void attend(const struct pd_cached_attention *a, const float *q, const fl
 }
 
 /* Caches hold floats. */
-void pd_biased_cached_attention(const struct pd_cached_attention *a, pd_in q, pd_in k, pd_in v, pd_in bias, pd_in sinks, const int32_t *position, const int32_t *sequence, pd_out o,
+void pd_biased_cached_attention(const struct pd_cached_attention *a, pd_in q, pd_in k, pd_in v, pd_in bias,
+                                pd_in sinks, const int32_t *position, const int32_t *sequence, pd_out o,
                                 pd_out keys, pd_out values) {
   const int64_t value_size = value_size_of(a);
   int64_t group = a->heads / a->kv_heads, items = a->batch * a->kv_heads;

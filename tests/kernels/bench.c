@@ -117,8 +117,8 @@ static void run_biased_backward(void *work) {
   struct heads *h = work;
   int64_t w = h->width;
   pd_biased_attention_backward(&h->a, h->qkv, h->qkv + w, h->qkv + 2 * w, h->o, h->lse, h->d_o, (float *)NULL,
-                               NULL, h->bias, (float *)NULL, h->d_qkv, h->d_qkv + w, h->d_qkv + 2 * w, h->d_bias, NULL,
-                               h->scratch);
+                               NULL, h->bias, (float *)NULL, h->d_qkv, h->d_qkv + w, h->d_qkv + 2 * w, h->d_bias,
+                               NULL, h->scratch);
 }
 
 static void run_forward(void *work) {

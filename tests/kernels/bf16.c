@@ -102,7 +102,8 @@ static void test_attention(bool causal, bool masked, bool ranged, int64_t length
 /* With a bias of scores or by distance, sinks, and values larger than keys. Gradients of the bias and of sinks are floats. */
 static void test_biased_attention(bool by_distance, int64_t length, int64_t size) {
   enum { HEADS = 4 };
-  const int64_t value = size + 16, row = by_distance ? 2 * length - 1 : length, head = by_distance ? row : length * row;
+  const int64_t value = size + 16, row = by_distance ? 2 * length - 1 : length,
+                head = by_distance ? row : length * row;
   const int64_t n = 2 * HEADS * length * size, n_v = 2 * HEADS * length * value, n_bias = HEADS * head;
   struct pd_attention a = {.batch = 2, .heads = HEADS, .kv_heads = HEADS, .length = length, .kv_length = length};
   a.size = size, a.value_size = value, a.causal = true, a.scale = 0.3f;
@@ -119,12 +120,12 @@ static void test_biased_attention(bool by_distance, int64_t length, int64_t size
                     {(float *)d_bias.f32.at, (float *)d_sinks.f32.at}};
   void *space = working(pd_attention_scratch(&a, omp_get_max_threads()));
   const pd_in none = {NULL, PD_F32}, l = lse.f32;
-#define OF(type, d)                                                                                             \
-  do {                                                                                                          \
-    (pd_biased_attention_forward)(&a, q.type, k.type, v.type, none, NULL, bias.type, sinks.type, out(o.type),   \
-                                  out(l), space);                                                               \
-    (pd_biased_attention_backward)(&a, q.type, k.type, v.type, o.bf16, l, d_o.type, none, NULL, bias.type,      \
-                                   sinks.type, out(dq.type), out(dk.type), out(dv.type), d[0], d[1], space);    \
+#define OF(type, d)                                                                                           \
+  do {                                                                                                        \
+    (pd_biased_attention_forward)(&a, q.type, k.type, v.type, none, NULL, bias.type, sinks.type, out(o.type), \
+                                  out(l), space);                                                             \
+    (pd_biased_attention_backward)(&a, q.type, k.type, v.type, o.bf16, l, d_o.type, none, NULL, bias.type,    \
+                                   sinks.type, out(dq.type), out(dk.type), out(dv.type), d[0], d[1], space);  \
   } while (0)
   OF(bf16, d[0]);
   OF(f32, d[1]);
