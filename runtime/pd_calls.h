@@ -29,6 +29,14 @@
 #define pd_masked_attention_backward(a, q, k, v, o, lse, d_o, mask, documents, dq, dk, dv, scratch)            \
   pd_masked_attention_backward(a, PD_IN(q), PD_IN(k), PD_IN(v), PD_IN(o), PD_IN(lse), PD_IN(d_o), PD_IN(mask), \
                                documents, PD_OUT(dq), PD_OUT(dk), PD_OUT(dv), scratch)
+#define pd_biased_attention_forward(a, q, k, v, mask, documents, bias, sinks, o, lse, scratch)                    \
+  pd_biased_attention_forward(a, PD_IN(q), PD_IN(k), PD_IN(v), PD_IN(mask), documents, PD_IN(bias), PD_IN(sinks), \
+                              PD_OUT(o), PD_OUT(lse), scratch)
+#define pd_biased_attention_backward(a, q, k, v, o, lse, d_o, mask, documents, bias, sinks, dq, dk, dv, d_bias,  \
+                                     d_sinks, scratch)                                                           \
+  pd_biased_attention_backward(a, PD_IN(q), PD_IN(k), PD_IN(v), PD_IN(o), PD_IN(lse), PD_IN(d_o), PD_IN(mask),   \
+                               documents, PD_IN(bias), PD_IN(sinks), PD_OUT(dq), PD_OUT(dk), PD_OUT(dv), d_bias, \
+                               d_sinks, scratch)
 #define pd_cached_attention(a, q, k, v, position, sequence, o, keys, values) \
   pd_cached_attention(a, PD_IN(q), PD_IN(k), PD_IN(v), position, sequence, PD_OUT(o), PD_OUT(keys), PD_OUT(values))
 #define pd_keep(x, n, y) pd_keep(PD_IN(x), n, PD_OUT(y))
@@ -36,6 +44,9 @@
 #define pd_cached_lstm(l, x, w, h0, c0, position, sequence, h, kept_h, kept_c)                               \
   pd_cached_lstm(l, PD_IN(x), PD_IN(w), PD_IN(h0), PD_IN(c0), position, sequence, PD_OUT(h), PD_OUT(kept_h), \
                  PD_OUT(kept_c))
+#define pd_biased_cached_attention(a, q, k, v, bias, sinks, position, sequence, o, keys, values)             \
+  pd_biased_cached_attention(a, PD_IN(q), PD_IN(k), PD_IN(v), PD_IN(bias), PD_IN(sinks), position, sequence, \
+                             PD_OUT(o), PD_OUT(keys), PD_OUT(values))
 #define pd_lstm_forward(l, x, w, h0, c0, lengths, h, h_n, c_n, c, gates, scratch)                            \
   pd_lstm_forward(l, PD_IN(x), PD_IN(w), PD_IN(h0), PD_IN(c0), lengths, PD_OUT(h), PD_OUT(h_n), PD_OUT(c_n), \
                   PD_OUT(c), PD_OUT(gates), scratch)

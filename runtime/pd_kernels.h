@@ -97,9 +97,14 @@ void pd_pooling_backward(const struct pd_pooling *p, pd_in x, pd_in y, pd_in dy,
  * divides heads (grouped heads). Blocked, online softmax: scores are never stored. */
 struct pd_attention {
   int64_t batch, heads, kv_heads, length, kv_length, size;
+  int64_t value_size; /* of v and o; 0: size */
   bool causal;
   bool masked, parted; /* by a mask, by documents */
-  int64_t window;      /* a position sees keys less than `window` positions away; 0: at any distance */
+  bool biased;         /* by a bias */
+  bool by_distance;    /* the bias: a number for each distance of a key from a query */
+  bool bias_gradient;  /* the backward pass computes d_bias */
+  bool has_sinks;
+  int64_t window; /* a position sees keys less than `window` positions away; 0: at any distance */
   float scale;
   float softcap; /* scores s become softcap * tanh(s / softcap); 0: they stay */
   struct {
@@ -111,7 +116,18 @@ struct pd_attention {
   struct {
     int64_t batch;
   } documents; /* 0: the same for all samples */
+  struct {
+    int64_t batch, head, row;
+  } bias, d_bias; /* batch 0: the same for all samples, whose gradients are summed in order */
+  struct {
+    int64_t batch;
+  } sinks, d_sinks; /* likewise */
 };
+static inline int64_t pd_attention_value_size(const struct pd_attention *a) {
+  return a->value_size ? a->value_size : a->size;
+}
+/* Distances of a key from a query: 1 - length to kv_length - 1. */
+static inline int64_t pd_attention_distances(const struct pd_attention *a) { return a->length + a->kv_length - 1; }
 size_t pd_attention_scratch(const struct pd_attention *a, int threads);
 /* lse: [batch][heads][length], log of the sum of exponentials, for the backward pass. */
 void pd_attention_forward(const struct pd_attention *a, pd_in q, pd_in k, pd_in v, pd_out o, pd_out lse,
@@ -129,6 +145,18 @@ void pd_masked_attention_backward(const struct pd_attention *a, pd_in q, pd_in k
                                   pd_in d_o, pd_in mask, const int32_t *documents, pd_out dq, pd_out dk, pd_out dv,
                                   void *scratch);
 
+/* Attention with a bias, sinks, or both, and a mask and documents as above; NULL: none.
+ * bias: numbers added to the scores of each head, kv_length contiguous ones for each row; by distance one row of `head`'s
+ * numbers for the distances 1 - length to kv_length - 1 of a key from a query.
+ * sinks: a number for each head, contiguous: the score of a key without a value, which every row of the head sees.
+ * d_bias, d_sinks: gradients, NULL: not wanted. */
+void pd_biased_attention_forward(const struct pd_attention *a, pd_in q, pd_in k, pd_in v, pd_in mask,
+                                 const int32_t *documents, pd_in bias, pd_in sinks, pd_out o, pd_out lse,
+                                 void *scratch);
+void pd_biased_attention_backward(const struct pd_attention *a, pd_in q, pd_in k, pd_in v, pd_in o, pd_in lse,
+                                  pd_in d_o, pd_in mask, const int32_t *documents, pd_in bias, pd_in sinks,
+                                  pd_out dq, pd_out dk, pd_out dv, float *d_bias, float *d_sinks, void *scratch);
+
 /* ---- attention from a cache (kernels/cached_attention.c) --------------------------------------------- */
 /* Row r of the batch is position[r] of sequence[r]: k and v, [batch][kv_heads][size], are stored as row
  * position[r] % context of the caches, dense [sequences][kv_heads][context][size]. Then q, [batch][heads][size], attends
@@ -137,15 +165,22 @@ void pd_masked_attention_backward(const struct pd_attention *a, pd_in q, pd_in k
  * `sequences` is unused: nothing is stored or written. */
 struct pd_cached_attention {
   int64_t batch, sequences, heads, kv_heads, context, size;
-  int64_t window; /* 0: none, and positions are below the context */
+  int64_t value_size; /* of v, o and their cache; 0: size */
+  int64_t distances;  /* of the bias, an odd number: the middle one is distance 0 */
+  int64_t window;     /* 0: none, and positions are below the context */
   float scale;
   float softcap; /* as in pd_attention */
   struct {
     int64_t batch, head;
-  } q, k, v, o; /* strides in elements; size contiguous */
+  } q, k, v, o;      /* strides in elements; size contiguous */
+  int64_t bias_head; /* stride of the bias's heads */
 };
 void pd_cached_attention(const struct pd_cached_attention *a, pd_in q, pd_in k, pd_in v, const int32_t *position,
                          const int32_t *sequence, pd_out o, pd_out keys, pd_out values);
+/* With a bias by distance and sinks, as in pd_attention; NULL: none. */
+void pd_biased_cached_attention(const struct pd_cached_attention *a, pd_in q, pd_in k, pd_in v, pd_in bias,
+                                pd_in sinks, const int32_t *position, const int32_t *sequence, pd_out o,
+                                pd_out keys, pd_out values);
 
 /* ---- values that generating programs keep between steps (kernels/kept.c) ------------------------------ */
 void pd_keep(pd_in x, int64_t n, pd_out y); /* y = x, n elements */

@@ -6,7 +6,7 @@
 
 const char *const builtin_names[] = {"min",      "max",     "floor",   "ceil",    "size",   "shape",
                                      "rank",     "len",     "as_pair", "classes", "normal", "uniform",
-                                     "constant", "require", "expect",  "token",   NULL};
+                                     "constant", "require", "expect",  "token",   "einsum", NULL};
 
 bool builtin_known(Name name) {
   for (int i = 0; builtin_names[i]; i++)
@@ -217,6 +217,8 @@ Val builtin_call(Elaborator *e, Frame *f, Name name, const Ast *call, const Val 
       return POISON;
     return val_number(name[0] == 'f' ? floor(x) : ceil(x));
   }
+  if (strcmp(name, "einsum") == 0)
+    return einsum(e, f, call, args);
   if (strcmp(name, "token") == 0) {
     fail(f, call->span, "PD0111", "'token(classes)' is the type of an input or a target, not a value");
     return POISON;

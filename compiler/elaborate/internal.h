@@ -221,6 +221,8 @@ void instance_add_param(Instance *i, InstanceParam param);
 /* ---- builtin.c: functions of compile-time values ------------------------------------------ */
 bool builtin_known(Name name);
 /* `args`: the evaluated arguments, without POISON. */
+Val einsum(Elaborator *e, Frame *f, const Ast *call, const Val *args);
+Val call_op(Elaborator *e, Frame *f, const Op *op, const Ast *call, const Val *args);
 Val builtin_call(Elaborator *e, Frame *f, Name name, const Ast *call, const Val *args);
 
 /* ---- statement.c -------------------------------------------------------------------------- */

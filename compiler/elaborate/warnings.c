@@ -68,10 +68,6 @@ static void warn_of_unread(const Assignment *a) {
 
 /* ---- dependencies between values ----------------------------------------------------------- */
 
-static bool passes_gradient(const Node *n, int operand) {
-  return n->op->derivative && !(n->op->no_gradient >> operand & 1);
-}
-
 static const Param *trained_param(const Graph *g, int value) {
   const Node *n = &g->nodes.at[g->values.at[value].node];
   const Param *p = n->op->source == SOURCE_PARAMETER ? &g->params.at[node_int(n, "index")] : NULL;
@@ -85,7 +81,7 @@ static void find_dependence(Check *c) {
     out->depends = out->trained = trained_param(c->g, n->out[0]) != NULL;
     for (int k = 0; k < n->n_in; k++) {
       out->depends |= c->facts[n->in[k]].depends;
-      out->trained |= c->facts[n->in[k]].trained && passes_gradient(n, k);
+      out->trained |= c->facts[n->in[k]].trained && node_passes_gradient(n, k);
     }
     for (int k = 1; k < n->n_out; k++) {
       c->facts[n->out[k]].depends = out->depends;
@@ -114,7 +110,7 @@ static void find_use(Check *c, const Elaborator *e) {
       Facts *in = &c->facts[n->in[k]];
       in->to_unread |= out.to_unread;
       in->to_loss |= out.to_loss;
-      in->graded |= out.graded && passes_gradient(n, k);
+      in->graded |= out.graded && node_passes_gradient(n, k);
     }
   }
 }
@@ -155,7 +151,8 @@ static const char *barrier_text(const Graph *g, Barrier b) {
   const Op *op = g->nodes.at[b.node].op;
   if (!op->derivative)
     return format("no gradient passes through '%s'", op->name);
-  return format("'%s' passes no gradient to its operand '%s'", op->name, operand_name(op, b.operand));
+  return format("'%s' passes no gradient to its operand '%s'", op->name,
+                operand_name(op, node_operand(&g->nodes.at[b.node], b.operand)));
 }
 
 /* The first node that blocks the gradient of a loss on its way to this parameter. */
@@ -168,7 +165,7 @@ static Barrier barrier_before_param(const Check *c, const Param *p) {
     for (int k = 0; k < n->n_in; k++) {
       if (!from[n->in[k]])
         continue;
-      if (!passes_gradient(n, k) && c->facts[n->out[0]].to_loss)
+      if (!node_passes_gradient(n, k) && c->facts[n->out[0]].to_loss)
         return (Barrier){i, k};
       for (int m = 0; m < n->n_out; m++)
         from[n->out[m]] = true;
@@ -188,9 +185,9 @@ static Barrier barrier_behind_loss(const Check *c, int value) {
     for (int m = 0; m < n->n_out; m++)
       leads |= to[n->out[m]];
     for (int k = 0; k < n->n_in && leads; k++) {
-      if (!passes_gradient(n, k) && c->facts[n->in[k]].depends)
+      if (!node_passes_gradient(n, k) && c->facts[n->in[k]].depends)
         return (Barrier){i, k};
-      to[n->in[k]] |= passes_gradient(n, k);
+      to[n->in[k]] |= node_passes_gradient(n, k);
     }
   }
   return (Barrier){-1, 0};

@@ -120,11 +120,11 @@ static int64_t window_of(const Graph *g, const Node *n, int64_t length) {
   const double hidden = -10000;
   if (node_int(n, "window") > 0)
     return node_int(n, "window");
-  if (n->n_in <= MASK || g->values.at[n->in[MASK]].type != TYPE_F32)
+  if (n->n_in <= MASK || g->values.at[n->in[MASK]].type != TYPE_F32 || g->values.at[n->in[MASK]].shape.rank != 2)
     return length;
   const Shape *mask = &g->values.at[n->in[MASK]].shape;
   double x;
-  if (mask->batched || mask->rank != 2 || mask->dim[1] != length)
+  if (mask->batched || mask->dim[1] != length)
     return -1;
   for (int64_t seen = 0; seen < length; seen++) {
     if (!interpret_element(g, n->in[MASK], mask->dim[0] * length - 1 - seen, &x))

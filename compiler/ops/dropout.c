@@ -18,15 +18,7 @@ static bool shape_dropout(ShapeRule *r) {
     note_at(d, rule_value(r, 0)->span, "the value comes from here");
     return false;
   }
-  Attr *key = rule_attr(r, "$key");
-  Name path = r->g->scopes.at[r->scope].path;
-  int before = 0;
-  for (int i = 0; i < r->g->n_forward && !key->text; i++) {
-    const Node *n = &r->g->nodes.at[i];
-    before += n->op == r->op && r->g->scopes.at[n->scope].path == path;
-  }
-  if (!key->text)
-    key->text = internf("%s/%d", path, before);
+  rule_key(r, "");
   return shape_pointwise(r);
 }
 

@@ -17,6 +17,8 @@ static double fold_sin(const double *x, const Attr *attr) { return (void)attr, s
 static double fold_cos(const double *x, const Attr *attr) { return (void)attr, cos(x[0]); }
 static double fold_relu(const double *x, const Attr *attr) { return (void)attr, x[0] > 0 ? x[0] : 0; }
 
+static double fold_floor(const double *x, const Attr *attr) { return (void)attr, floor(x[0]); }
+static double fold_round(const double *x, const Attr *attr) { return (void)attr, rint(x[0]); }
 static double fold_abs(const double *x, const Attr *attr) { return (void)attr, fabs(x[0]); }
 
 static int operand(Gradients *d, int node) { return grad_graph(d)->nodes.at[node].in[0]; }
@@ -123,3 +125,19 @@ FUNCTION(sin, true);
 FUNCTION(cos, true);
 FUNCTION(relu, false);
 FUNCTION(abs, false);
+
+/* Steps have no gradient. */
+#define STEP(f, function)                           \
+  const Op op_##f = {.name = #f,                    \
+                     .signature = #f "(x)",         \
+                     .kind = OP_POINTWISE,          \
+                     .min_in = 1,                   \
+                     .max_in = 1,                   \
+                     .shape = shape_pointwise,      \
+                     .divide = divide_pointwise,    \
+                     .cost = cost_cheap,            \
+                     .expression = function "($0)", \
+                     .fold = fold_##f}
+
+STEP(floor, "pd_floor");
+STEP(round, "pd_rint");

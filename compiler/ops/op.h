@@ -36,6 +36,9 @@ typedef enum { REDUCTION_NONE, REDUCTION_SUM, REDUCTION_MAX } Reduction;
 /* A pair is one number for both, or a list of two; shape rules turn it into a list (rule_pair). */
 typedef enum { ATTR_NUMBER, ATTR_INT, ATTR_BOOL, ATTR_LIST, ATTR_PAIR, ATTR_TEXT } AttrKind;
 enum { MAX_ATTR = 8, MAX_OPTIONAL = 4 };
+/* An attribute "$names" tells which optional operands have names: operand min_in + k has the name
+ * optional[i - 1], i = number / OPTIONAL_NAMES^k % OPTIONAL_NAMES; 0: none. */
+enum { OPTIONAL_NAMES = MAX_OPTIONAL + 1 };
 typedef struct OpAttr {
   const char *name; /* a name with '$' is internal: users cannot set it */
   AttrKind kind;
@@ -148,6 +151,8 @@ struct Op {
   int min_in, max_in; /* max_in -1: any number */
   /* the users' names of the operands from min_in on, in order; NULL: no more */
   const char *optional[MAX_OPTIONAL];
+  /* the index of a node's operand among those of the signature; NULL: no earlier operand may be missing */
+  int (*operand)(const Node *n, int i);
   /* calls: outputs from this index on persist between microbatches, output i for operand i; 0: none */
   int first_kept;
   bool keeps; /* calls: all outputs persist between microbatches */
@@ -158,7 +163,7 @@ struct Op {
   const char *
       /* a reduction: the elementwise operation to suggest for a second operand, such as "maximum"; NULL: none */
       by_element;
-  unsigned no_gradient;  /* bit mask of operands without a gradient, bit 0: the first operand */
+  unsigned no_gradient;  /* bit mask of the signature's operands without a gradient, bit 0: the first one */
   OpAttr attr[MAX_ATTR]; /* ends at a NULL name */
 
   bool (*shape)(ShapeRule *r);                /* false after a diagnostic */
@@ -246,6 +251,12 @@ const Attr *node_attr(const Node *n, const char *name);
 static inline int64_t node_int(const Node *n, const char *name) { return (int64_t)node_attr(n, name)->number; }
 static inline double node_number(const Node *n, const char *name) { return node_attr(n, name)->number; }
 
+/* The index of operand i among those of the op's signature; whether the operand gets a gradient. */
+static inline int node_operand(const Node *n, int i) { return n->op->operand ? n->op->operand(n, i) : i; }
+static inline bool node_passes_gradient(const Node *n, int i) {
+  return n->op->derivative && !(n->op->no_gradient >> node_operand(n, i) & 1);
+}
+
 /* A 64-bit hash of the attribute "$key", which a random node gets from its instance's path. */
 uint64_t node_key(const Node *n);
 
@@ -253,7 +264,8 @@ uint64_t node_key(const Node *n);
 extern const Op op_param, op_input, op_constant, op_iota, op_iota_part, op_full;
 extern const Op op_add, op_sub, op_mul, op_div, op_neg, op_square, op_maximum, op_minimum, op_greater, op_equal,
     op_select, op_exp, op_expm1, op_log, op_log1p, op_sigmoid, op_tanh, op_erf, op_erfc, op_sqrt, op_rsqrt, op_sin,
-    op_cos, op_relu, op_abs, op_rounded, op_dropout, op_dropout_part;
+    op_cos, op_relu, op_abs, op_floor, op_round, op_rand_like, op_randn_like, op_rounded, op_dropout,
+    op_dropout_part;
 extern const Op op_sum, op_max, op_sum_to;
 /* A forward node of a statistic over samples, or of their number, on which losses, metrics or outputs depend in
  * inference; -1: none. */

@@ -8,7 +8,7 @@ const Op *const all_ops[] = {
     &op_param, &op_input, &op_constant, &op_iota, &op_iota_part, &op_full,
     &op_add, &op_sub, &op_mul, &op_div, &op_neg, &op_square, &op_maximum, &op_minimum, &op_greater, &op_equal,
     &op_select, &op_exp, &op_expm1, &op_log, &op_log1p, &op_sigmoid, &op_tanh, &op_erf, &op_erfc, &op_sqrt, &op_rsqrt,
-    &op_sin, &op_cos, &op_relu, &op_abs, &op_rounded,
+    &op_sin, &op_cos, &op_relu, &op_abs, &op_floor, &op_round, &op_rand_like, &op_randn_like, &op_rounded,
     &op_dropout, &op_dropout_part, &op_one_hot, &op_one_hot_part,
     &op_sum, &op_max, &op_sum_to,
     &op_microbatch, &op_running_average, &op_share,

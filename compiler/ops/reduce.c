@@ -56,10 +56,10 @@ static void evaluate_max(const Graph *g, int node, int64_t batch, const double *
   }
 }
 
-/* The sum over the last axis, which keeps size 1: x[.., n] gives [.., 1]. */
+/* The sum over an axis or a list of axes, which keep size 1: x[.., n] gives [.., 1]. keepdim = false drops them. */
 const Op op_sum = {
     .name = "sum",
-    .signature = "sum(x, axis = -1)",
+    .signature = "sum(x, axis = -1, keepdim = true)",
     .kind = OP_REDUCE,
     .reduction = REDUCTION_SUM,
     .linear = LINEAR_IN_ALL,
@@ -74,10 +74,10 @@ const Op op_sum = {
     .evaluate = evaluate_sum,
 };
 
-/* The maximum over the last axis, which keeps size 1: x[.., n] gives [.., 1]. */
+/* The maximum over an axis or a list of axes, which keep size 1: x[.., n] gives [.., 1]. keepdim = false drops them. */
 const Op op_max = {
     .name = "max",
-    .signature = "max(x, axis = -1)",
+    .signature = "max(x, axis = -1, keepdim = true)",
     .kind = OP_REDUCE,
     .reduction = REDUCTION_MAX,
     .by_element = "maximum",

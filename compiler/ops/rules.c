@@ -122,6 +122,18 @@ bool rule_token(ShapeRule *r, int i) {
   return false;
 }
 
+void rule_key(ShapeRule *r, const char *prefix) {
+  Attr *key = rule_attr(r, "$key");
+  Name path = r->g->scopes.at[r->scope].path;
+  int before = 0;
+  for (int i = 0; i < r->g->n_forward && !key->text; i++) {
+    const Node *n = &r->g->nodes.at[i];
+    before += n->op == r->op && r->g->scopes.at[n->scope].path == path;
+  }
+  if (!key->text)
+    key->text = internf("%s/%s%d", path, prefix, before);
+}
+
 bool rule_axis(ShapeRule *r, const char *attr, int rank) {
   Attr *a = rule_attr(r, attr);
   int64_t axis = (int64_t)a->number;

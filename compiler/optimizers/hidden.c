@@ -7,10 +7,6 @@ static bool is_product(const Graph *g, int node) {
   return n->op->kind == OP_CALL && n->op->cost && n->op->cost(g, node).matmul_flops > 0;
 }
 
-static bool passes_gradient(const Node *n, int operand) {
-  return n->op->derivative && !(n->op->no_gradient >> operand & 1);
-}
-
 /* A value's path to the losses, along operations with gradients. */
 typedef struct Way {
   bool to_loss, through_product;
@@ -29,7 +25,7 @@ static Way *find_ways(const Graph *g) {
     }
     out.through_product |= out.to_loss && is_product(g, i);
     for (int k = 0; k < n->n_in; k++)
-      if (passes_gradient(n, k)) {
+      if (node_passes_gradient(n, k)) {
         way[n->in[k]].to_loss |= out.to_loss;
         way[n->in[k]].through_product |= out.through_product;
       }

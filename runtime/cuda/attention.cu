@@ -24,16 +24,18 @@ static const float *floats(const pd_in &x, const char *what) {
 static attention describe(const struct pd_attention *p, const pd_in &q, const pd_in &k, const pd_in &v,
                           const pd_in &lse, const pd_in &mask) {
   int64_t heads = p->batch * p->heads;
-  if (heads > INT_MAX || p->length > INT_MAX / 2 || p->kv_length > INT_MAX / 2 || p->size > 256)
+  const int64_t value_size = pd_attention_value_size(p), size = p->size > value_size ? p->size : value_size;
+  if (heads > INT_MAX || p->length > INT_MAX / 2 || p->kv_length > INT_MAX / 2 || size > 256)
     pd_fail("attention of %lld heads, length %lld and %lld, size %lld exceeds the limits of the GPU kernels",
-            (long long)heads, (long long)p->length, (long long)p->kv_length, (long long)p->size);
+            (long long)heads, (long long)p->length, (long long)p->kv_length, (long long)size);
   attention a = {};
   a.batch = (int)p->batch, a.heads = (int)p->heads, a.kv_heads = (int)p->kv_heads;
-  a.length = (int)p->length, a.kv_length = (int)p->kv_length, a.size = (int)p->size;
+  a.length = (int)p->length, a.kv_length = (int)p->kv_length, a.size = (int)p->size,
+  a.value_size = (int)value_size;
   a.causal = p->causal, a.window = (int)p->window, a.scale = p->scale, a.softcap = p->softcap;
   a.q = tensor(q.at, q.type, p->q, p->length, p->size);
   a.k = tensor(k.at, k.type, p->k, p->kv_length, p->size);
-  a.v = tensor(v.at, v.type, p->v, p->kv_length, p->size);
+  a.v = tensor(v.at, v.type, p->v, p->kv_length, value_size);
   a.mask = floats(mask, "the mask"), a.mask_batch = p->mask.batch, a.mask_row = p->mask.row;
   a.lse = const_cast<float *>(floats(lse, "the logarithms of sums"));
   return a;
@@ -70,6 +72,19 @@ static __global__ __launch_bounds__(SEGMENTS) void find_ranges(const int *docume
   }
 }
 
+/* Optional operands beside the mask and documents. */
+struct Biases {
+  pd_in bias = nullptr, sinks = nullptr;
+  float *d_bias = nullptr, *d_sinks = nullptr;
+};
+
+static void add_biases(attention *a, const struct pd_attention *p, const Biases &x) {
+  a->bias = x.bias.at && p->by_distance ? pd_moved(x.bias, p->length - 1).at : x.bias.at;
+  a->bias_bf16 = x.bias.type == PD_BF16, a->sinks_bf16 = x.sinks.type == PD_BF16;
+  a->bias_batch = p->bias.batch, a->bias_head = p->bias.head, a->bias_row = p->by_distance ? -1 : p->bias.row;
+  a->sinks = x.sinks.at, a->sinks_batch = p->sinks.batch;
+}
+
 static void divide(attention *a, const struct pd_attention *p, bool backward, const int32_t *documents,
                    void *scratch) {
   if (!p->parted) return;
@@ -81,11 +96,12 @@ static void divide(attention *a, const struct pd_attention *p, bool backward, co
 }
 
 static void forward(const struct pd_attention *p, const pd_in &q, const pd_in &k, const pd_in &v,
-                    const pd_in &mask, const int32_t *documents, const pd_out &o, const pd_out &lse,
-                    void *scratch) {
+                    const pd_in &mask, const int32_t *documents, const Biases &biases, const pd_out &o,
+                    const pd_out &lse, void *scratch) {
   attention a = describe(p, q, k, v, pd_written(lse), mask);
+  add_biases(&a, p, biases);
   divide(&a, p, false, documents, scratch);
-  a.o = tensor(o.at, o.type, p->o, p->length, p->size);
+  a.o = tensor(o.at, o.type, p->o, p->length, a.value_size);
   if (fits_tensor_cores(a, {&a.q, &a.k, &a.v, &a.o}))
     pd_attention_run(
         {p, a, false, pd_attention_workspace(p, false, scratch), nullptr, [&] { attention_forward_bf16(a); }});
@@ -95,12 +111,18 @@ static void forward(const struct pd_attention *p, const pd_in &q, const pd_in &k
 
 void pd_attention_forward(const struct pd_attention *a, pd_in q, pd_in k, pd_in v, pd_out o, pd_out lse,
                           void *scratch) {
-  forward(a, q, k, v, nullptr, nullptr, o, lse, scratch);
+  forward(a, q, k, v, nullptr, nullptr, {}, o, lse, scratch);
 }
 
 void pd_masked_attention_forward(const struct pd_attention *a, pd_in q, pd_in k, pd_in v, pd_in mask,
                                  const int32_t *documents, pd_out o, pd_out lse, void *scratch) {
-  forward(a, q, k, v, mask, documents, o, lse, scratch);
+  forward(a, q, k, v, mask, documents, {}, o, lse, scratch);
+}
+
+void pd_biased_attention_forward(const struct pd_attention *a, pd_in q, pd_in k, pd_in v, pd_in mask,
+                                 const int32_t *documents, pd_in bias, pd_in sinks, pd_out o, pd_out lse,
+                                 void *scratch) {
+  forward(a, q, k, v, mask, documents, {bias, sinks, nullptr, nullptr}, o, lse, scratch);
 }
 
 enum { ROW_WARPS = 8 };
@@ -118,21 +140,22 @@ static __global__ __launch_bounds__(32 * ROW_WARPS) void describe_rows(attention
   int64_t o = sample * a.o.batch + head * a.o.head + row * a.o.row;
   int64_t d_o = sample * a.d_o.batch + head * a.d_o.head + row * a.d_o.row;
   float delta = 0;
-  for (int c = lane; c < a.size; c += 32) delta = fmaf(element(a.o, o + c), element(a.d_o, d_o + c), delta);
+  for (int c = lane; c < a.value_size; c += 32) delta = fmaf(element(a.o, o + c), element(a.d_o, d_o + c), delta);
   for (int lanes = 16; lanes > 0; lanes /= 2) delta += __shfl_xor_sync(0xffffffffu, delta, lanes);
   if (lane == 0) a.rows[i] = {a.lse[i] * LOG2E, delta};
 }
 
 static void backward(const struct pd_attention *p, const pd_in &q, const pd_in &k, const pd_in &v, const pd_in &o,
                      const pd_in &lse, const pd_in &d_o, const pd_in &mask, const int32_t *documents,
-                     const pd_out &dq, const pd_out &dk, const pd_out &dv, void *scratch) {
+                     const Biases &biases, const pd_out &dq, const pd_out &dk, const pd_out &dv, void *scratch) {
   attention a = describe(p, q, k, v, lse, mask);
+  add_biases(&a, p, biases);
   divide(&a, p, true, documents, scratch);
-  a.o = tensor(o.at, o.type, p->o, p->length, p->size);
-  a.d_o = tensor(d_o.at, d_o.type, p->d_o, p->length, p->size);
+  a.o = tensor(o.at, o.type, p->o, p->length, a.value_size);
+  a.d_o = tensor(d_o.at, d_o.type, p->d_o, p->length, a.value_size);
   a.dq = tensor(dq.at, dq.type, p->dq, p->length, p->size);
   a.dk = tensor(dk.at, dk.type, p->dk, p->kv_length, p->size);
-  a.dv = tensor(dv.at, dv.type, p->dv, p->kv_length, p->size);
+  a.dv = tensor(dv.at, dv.type, p->dv, p->kv_length, a.value_size);
   a.rows = static_cast<attention_row *>(static_cast<void *>(pd_scratch_begin(scratch)));
   bool on_tensor_cores = fits_tensor_cores(a, {&a.q, &a.k, &a.v, &a.d_o, &a.dq, &a.dk, &a.dv});
   auto own = [&] {
@@ -147,15 +170,25 @@ static void backward(const struct pd_attention *p, const pd_in &q, const pd_in &
     pd_attention_run({p, a, true, pd_attention_workspace(p, true, scratch), a.rows, own});
   else
     own();
+  char *sums = static_cast<char *>(pd_scratch_begin(scratch)) + pd_attention_rows_bytes(p, true);
+  sums += pd_attention_ranges_bytes(p);
+  if (biases.d_bias) attention_bias_gradient(a, p, biases.d_bias, static_cast<float *>(static_cast<void *>(sums)));
+  if (biases.d_sinks) attention_sinks_gradient(a, p, biases.d_sinks);
 }
 
 void pd_attention_backward(const struct pd_attention *a, pd_in q, pd_in k, pd_in v, pd_in o, pd_in lse, pd_in d_o,
                            pd_out dq, pd_out dk, pd_out dv, void *scratch) {
-  backward(a, q, k, v, o, lse, d_o, nullptr, nullptr, dq, dk, dv, scratch);
+  backward(a, q, k, v, o, lse, d_o, nullptr, nullptr, {}, dq, dk, dv, scratch);
 }
 
 void pd_masked_attention_backward(const struct pd_attention *a, pd_in q, pd_in k, pd_in v, pd_in o, pd_in lse,
                                   pd_in d_o, pd_in mask, const int32_t *documents, pd_out dq, pd_out dk, pd_out dv,
                                   void *scratch) {
-  backward(a, q, k, v, o, lse, d_o, mask, documents, dq, dk, dv, scratch);
+  backward(a, q, k, v, o, lse, d_o, mask, documents, {}, dq, dk, dv, scratch);
+}
+
+void pd_biased_attention_backward(const struct pd_attention *a, pd_in q, pd_in k, pd_in v, pd_in o, pd_in lse,
+                                  pd_in d_o, pd_in mask, const int32_t *documents, pd_in bias, pd_in sinks,
+                                  pd_out dq, pd_out dk, pd_out dv, float *d_bias, float *d_sinks, void *scratch) {
+  backward(a, q, k, v, o, lse, d_o, mask, documents, {bias, sinks, d_bias, d_sinks}, dq, dk, dv, scratch);
 }

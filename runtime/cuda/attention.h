@@ -26,7 +26,7 @@ struct attention_range {
 
 /* Kernel arguments. Lengths and tiles fit in int. */
 struct attention {
-  int batch, heads, kv_heads, length, kv_length, size;
+  int batch, heads, kv_heads, length, kv_length, size, value_size;
   bool causal;
   int window; /* 0: none */
   float scale, softcap;
@@ -34,6 +34,11 @@ struct attention {
   attention_tensor q, k, v, o, d_o, dq, dk, dv;
   const float *mask; /* NULL: none */
   int64_t mask_batch, mask_row;
+  const void *bias; /* NULL: none; by distance row i begins i numbers before row 0 */
+  int64_t bias_batch, bias_head, bias_row;
+  const void *sinks; /* NULL: none */
+  int64_t sinks_batch;
+  bool bias_bf16, sinks_bf16;
   float *lse;          /* [batch][heads][length] */
   attention_row *rows; /* same shape; backward, in scratch */
 };
@@ -54,6 +59,30 @@ inline __host__ __device__ int tiles_of(int n, int tile) { return (n + tile - 1)
 
 /* The mask's addend of a score, to base 2; -inf hides the key. */
 inline __device__ float hiding(float mask) { return mask <= PD_ATTENTION_HIDDEN ? -INFINITY : mask * LOG2E; }
+
+inline __device__ float number_of(const void *x, bool bf16, int64_t i) {
+  return bf16 ? __bfloat162float(((const pd_bf16 *)x)[i]) : ((const float *)x)[i];
+}
+
+/* The bias of a score. Rows after the last repeat it. */
+inline __device__ float bias_of(const attention &a, int sample, int head, int row, int key) {
+  int64_t at = sample * a.bias_batch + head * a.bias_head + smaller(row, a.length - 1) * a.bias_row + key;
+  return number_of(a.bias, a.bias_bf16, at);
+}
+inline __device__ float sink_of(const attention &a, int sample, int head) {
+  return number_of(a.sinks, a.sinks_bf16, sample * a.sinks_batch + head);
+}
+
+/* Adds a head's sink to a row's maximum, to base 2, and sum; returns the factor of what was summed. */
+inline __device__ float add_sink(const attention &a, int sample, int head, float *max, float *sum) {
+  if (!a.sinks) return 1.0f;
+  float sink = sink_of(a, sample, head) * LOG2E, top = fmaxf(*max, sink);
+  if (top == -INFINITY) return 1.0f;
+  float factor = exp2f(*max - top);
+  *sum = fmaf(*sum, factor, exp2f(sink - top));
+  *max = top;
+  return factor;
+}
 
 /* A capped score; and the slope of the cap there. */
 inline __device__ float capped(const attention &a, float score) { return a.softcap * tanhf(score / a.softcap); }
@@ -154,6 +183,10 @@ inline __device__ attention_tile next_tile(const attention_work &w, attention_ti
 /* attention_f32.cu: on FMA units, of tensors of either type with any strides. */
 void attention_forward_f32(const attention &a);
 void attention_backward_f32(const attention &a);
+
+/* attention_bias.cu: gradients of a bias and of sinks, from a.rows, of tensors of either type. */
+void attention_bias_gradient(const attention &a, const struct pd_attention *p, float *d_bias, float *sums);
+void attention_sinks_gradient(const attention &a, const struct pd_attention *p, float *d_sinks);
 
 /* attention_bf16.cu, attention_bf16_backward.cu: on tensor cores, of tensors in bf16 with `vectors`, scale > 0. */
 void attention_forward_bf16(const attention &a);

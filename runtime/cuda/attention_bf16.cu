@@ -12,12 +12,14 @@
  * 128 has twice the products for the same softmax. */
 #include "attention_bf16.h"
 
-/* Whether the kernel computes scores to base 2 before the softmax: with a mask, or capped. Otherwise products stay. */
-static bool is_general(const attention &a) { return a.mask || a.softcap > 0; }
+/* Whether the kernel computes scores to base 2 before the softmax: with a mask, a bias, or capped. Otherwise products stay. */
+static bool is_general(const attention &a) { return a.mask || a.bias || a.softcap > 0; }
 
 /* A product as such a score. mask: the row's; NULL: none. */
-static __device__ float general_score(const attention &a, float product, const float *mask, int key) {
+static __device__ float general_score(const attention &a, float product, const float *mask, int sample, int head,
+                                      int row, int key) {
   float added = mask ? hiding(mask[key]) : 0.0f;
+  if (a.bias) added = fmaf(bias_of(a, sample, head, row, key), LOG2E, added);
   if (a.softcap == 0) return fmaf(product, a.scale * LOG2E, added);
   return fmaf(capped(a, product * a.scale), LOG2E, added);
 }
@@ -25,7 +27,7 @@ static __device__ float general_score(const attention &a, float product, const f
 /* Products become scores to base 2 when GENERAL, otherwise stay as they are (the softmax scales them); -inf where a
  * row does not see the key. row, key: the warp's first, the tile's first. */
 template <int TILES, int KEYS, bool GENERAL>
-static __device__ void score(const attention &a, Sums<TILES, KEYS> &s, int sample, int row, int key) {
+static __device__ void score(const attention &a, Sums<TILES, KEYS> &s, int sample, int head, int row, int key) {
   int lane = (int)threadIdx.x % 32;
   row += lane / 4, key += lane % 4 * 2;
   const float *mask = GENERAL && a.mask ? mask_of(a, sample, row) : NULL;
@@ -40,7 +42,7 @@ static __device__ void score(const attention &a, Sums<TILES, KEYS> &s, int sampl
       if (j < seen.begin || j >= seen.end)
         x = -INFINITY;
       else if (GENERAL)
-        x = general_score(a, x, mask, j);
+        x = general_score(a, x, mask, sample, head, row + 8 * r, j);
     }
     if (GENERAL && mask) mask += 8 * a.mask_row;
   }
@@ -95,17 +97,22 @@ static __device__ void take_tile(const attention &a, Sums<TILES, KEYS> &s, const
 
 /* Divides the rows by their sums and stores the logarithms of these. row: the warp's first. */
 template <int D, int TILES, bool GENERAL>
-static __device__ void finish(const attention &a, const Softmax<TILES> &rows, Sums<TILES, D> &o, int row,
-                              float *lse) {
+static __device__ void finish(const attention &a, const Softmax<TILES> &rows, Sums<TILES, D> &o, int sample,
+                              int head, int row, float *lse) {
   int lane = (int)threadIdx.x % 32;
 #pragma unroll
   for (int r = 0; r < 2 * TILES; r++) {
     float sum = rows.sum[r] + __shfl_xor_sync(0xffffffffu, rows.sum[r], 1);
     sum += __shfl_xor_sync(0xffffffffu, sum, 2);
-    scale_row<TILES, D>(o, r, sum == 0.0f ? 0.0f : 1.0f / sum);
+    float max = rows.max[r], factor = 1.0f;
+    if (a.sinks) {
+      max *= unit_of<GENERAL>(a);
+      factor = add_sink(a, sample, head, &max, &sum);
+    }
+    scale_row<TILES, D>(o, r, sum == 0.0f ? 0.0f : factor / sum);
     int i = row + 8 * r + lane / 4;
     if (lane % 4 == 0 && i < a.length)
-      lse[i] = sum == 0.0f ? INFINITY : fmaf(rows.max[r], unit_of<GENERAL>(a), log2f(sum)) * LN2;
+      lse[i] = sum == 0.0f ? INFINITY : fmaf(max, a.sinks ? 1.0f : unit_of<GENERAL>(a), log2f(sum)) * LN2;
   }
 }
 
@@ -135,21 +142,21 @@ static __global__ __launch_bounds__(THREADS, 1) void forward(attention a) {
     Sums<TILES, KEYS> s = {};
     pd_copy_wait<0>();
     __syncthreads(); /* keys have arrived, the previous values are consumed */
-    load_tile<KEYS, D>(v, values, a.v.row, key, a.kv_length, a.size);
+    load_tile<KEYS, D>(v, values, a.v.row, key, a.kv_length, a.value_size);
     pd_copy_commit();
     if (seen) multiply<TILES, KEYS, D, D / 16>(s, q + own * pitch(D), k);
     pd_copy_wait<0>();
     __syncthreads(); /* values have arrived, keys are consumed */
     if (key + KEYS < limit) load_tile<KEYS, D>(k, keys, a.k.row, key + KEYS, a.kv_length, a.size);
     pd_copy_commit();
-    if (seen && edge) score<TILES, KEYS, GENERAL>(a, s, sample, row, key);
+    if (seen && edge) score<TILES, KEYS, GENERAL>(a, s, sample, head, row, key);
     if (seen) take_tile<D, TILES, KEYS, GENERAL>(a, s, v, rows, o);
   }
-  finish<D, TILES, GENERAL>(a, rows, o, row, a.lse + (int64_t)blockIdx.x * a.length);
+  finish<D, TILES, GENERAL>(a, rows, o, sample, head, row, a.lse + (int64_t)blockIdx.x * a.length);
   pd_copy_wait<0>();
   __syncthreads(); /* without visible keys, q's rows arrive here */
   pd_bf16 *out = row_of<pd_bf16>(a.o, sample, head, 0);
-  store<TILES, D, D>(o, q + own * pitch(D), out, a.o.row, row, a.length, 0, a.size);
+  store<TILES, D, D>(o, q + own * pitch(D), out, a.o.row, row, a.length, 0, a.value_size);
 }
 
 template <int D, int TILES, int KEYS, bool GENERAL> static void launch_general(const attention &a) {
@@ -186,9 +193,9 @@ template <int D, int KEYS> static void choose_rows(const attention &a) {
 }
 
 void attention_forward_bf16(const attention &a) {
-  if (a.size <= 64)
+  if (larger(a.size, a.value_size) <= 64)
     choose_rows<64, 64>(a);
-  else if (a.size <= 128)
+  else if (larger(a.size, a.value_size) <= 128)
     choose_rows<128, 32>(a);
   else
     launch<256, 1, 64>(a);

@@ -50,19 +50,21 @@ static __device__ void load_stage(const attention &a, const attention_work &w, a
   pd_bf16 *first = stages + stage * B::STAGE, *second = first + STREAM * pitch(D);
   if (B::OWNS_KEYS) {
     load_tile<STREAM, D>(first, row_of<pd_bf16>(a.q, w.sample, t.head, 0), a.q.row, t.row, a.length, a.size);
-    load_tile<STREAM, D>(second, row_of<pd_bf16>(a.d_o, w.sample, t.head, 0), a.d_o.row, t.row, a.length, a.size);
+    load_tile<STREAM, D>(second, row_of<pd_bf16>(a.d_o, w.sample, t.head, 0), a.d_o.row, t.row, a.length,
+                         a.value_size);
     load_rows<STREAM>(rows + stage * STREAM, a, w.sample, t.head, t.row);
   } else {
     load_tile<STREAM, D>(first, row_of<pd_bf16>(a.k, w.sample, w.kv, 0), a.k.row, t.row, a.kv_length, a.size);
-    load_tile<STREAM, D>(second, row_of<pd_bf16>(a.v, w.sample, w.kv, 0), a.v.row, t.row, a.kv_length, a.size);
+    load_tile<STREAM, D>(second, row_of<pd_bf16>(a.v, w.sample, w.kv, 0), a.v.row, t.row, a.kv_length,
+                         a.value_size);
   }
 }
 
-/* Reasons for hidden keys. Kernels of windows, documents and caps hold more in registers and have smaller tiles. */
+/* Reasons for hidden keys. Kernels of windows, documents, biases and caps hold more in registers and have smaller tiles. */
 enum Form {
   PLAIN,  /* causal, or nothing */
   MASKED, /* and a mask */
-  GENERAL /* windows, documents and caps, with a mask or without */
+  GENERAL /* windows, documents, biases and caps, with a mask or without */
 };
 
 template <Form FORM> static __device__ bool sees(const attention &a, int sample, int row, int key) {
@@ -75,7 +77,7 @@ template <Form FORM> static __device__ bool sees(const attention &a, int sample,
  * elements of the warp may be hidden; without, none is checked. GENERAL multiplies d by the slopes of capped scores. */
 template <class B, Form FORM, bool EDGE>
 static __device__ void probabilities(const attention &a, Sums<B::TILES, B::STREAM> &s,
-                                     Sums<B::TILES, B::STREAM> &d, int sample, int own, int streamed,
+                                     Sums<B::TILES, B::STREAM> &d, int sample, int head, int own, int streamed,
                                      const attention_row *of_row) {
 #pragma unroll
   for (int r = 0; r < 2 * B::TILES; r++)
@@ -92,6 +94,7 @@ static __device__ void probabilities(const attention &a, Sums<B::TILES, B::STREA
         element(d, r, e) *= slope_of(a, cap);
         x = cap / a.scale;
       }
+      if (FORM == GENERAL && a.bias && seen) x = fmaf(bias_of(a, sample, head, row, key), 1.0f / a.scale, x);
       if (FORM == MASKED || (FORM == GENERAL && a.mask))
         x = seen ? fmaf(x, a.scale * LOG2E, hiding(mask_of(a, sample, row)[key])) - lse : -INFINITY;
       else
@@ -121,7 +124,7 @@ static __device__ void differences(Sums<B::TILES, B::STREAM> &d, const pd_bf16 *
 /* One stage's part of the block's results. */
 template <class B, Form FORM>
 static __device__ void step_through(const attention &a, const pd_bf16 *own, const pd_bf16 *stage, int sample,
-                                    int own_row, int streamed, bool edge, const attention_row *of_row,
+                                    int head, int own_row, int streamed, bool edge, const attention_row *of_row,
                                     Sums<B::TILES, B::COLUMNS> &first, Sums<B::TILES, B::COLUMNS> &second) {
   constexpr int D = B::D, TILES = B::TILES, STREAM = B::STREAM, COLUMNS = B::COLUMNS;
   const pd_bf16 *stage_second = stage + STREAM * pitch(D), *own_second = own + B::OWN * pitch(D);
@@ -132,9 +135,9 @@ static __device__ void step_through(const attention &a, const pd_bf16 *own, cons
   if (FORM == GENERAL)
     differences<B>(d, own_second, stage_second, of_row); /* now: caps take slopes from products */
   if (FORM == MASKED || edge)                            /* the same for all of a warp */
-    probabilities<B, FORM, true>(a, s, d, sample, own_row, streamed, of_row);
+    probabilities<B, FORM, true>(a, s, d, sample, head, own_row, streamed, of_row);
   else
-    probabilities<B, FORM, false>(a, s, d, sample, own_row, streamed, of_row);
+    probabilities<B, FORM, false>(a, s, d, sample, head, own_row, streamed, of_row);
   if (B::OWNS_KEYS) {
     pack<TILES, STREAM>(operand, s);
     accumulate<TILES, STREAM, COLUMNS, D>(second, operand, stage_second + column);
@@ -162,7 +165,7 @@ static __device__ bool some_hidden(const attention &a, int sample, int own, int 
   constexpr int OWN = 16 * B::TILES, STREAM = B::STREAM;
   if (!B::OWNS_KEYS && streamed + STREAM > a.kv_length) return true;
   if (FORM != GENERAL) return a.causal && (B::OWNS_KEYS ? streamed + 1 < own + OWN : own + 1 < streamed + STREAM);
-  if (a.mask) return true;
+  if (a.mask || a.bias) return true;
   return B::OWNS_KEYS ? some_hidden(a, sample, streamed, streamed + STREAM, own, own + OWN)
                       : some_hidden(a, sample, own, own + OWN, streamed, streamed + STREAM);
 }
@@ -180,7 +183,7 @@ template <class B, Form FORM> static __global__ __launch_bounds__(THREADS, 1) vo
   const attention_tensor &x = OWNS_KEYS ? a.k : a.q, &y = OWNS_KEYS ? a.v : a.d_o, &dx = OWNS_KEYS ? a.dk : a.dq;
   int head = OWNS_KEYS ? w.kv : w.head, n = OWNS_KEYS ? a.kv_length : a.length;
   load_tile<B::OWN, D>(own, row_of<pd_bf16>(x, w.sample, head, 0), x.row, w.own, n, a.size);
-  load_tile<B::OWN, D>(own_second, row_of<pd_bf16>(y, w.sample, head, 0), y.row, w.own, n, a.size);
+  load_tile<B::OWN, D>(own_second, row_of<pd_bf16>(y, w.sample, head, 0), y.row, w.own, n, a.value_size);
   if (!OWNS_KEYS) load_rows<B::OWN>(rows, a, w.sample, head, w.own);
   attention_tile at = {w.head, w.begin};
   if (w.steps > 0) load_stage<B>(a, w, at, w.steps % 2, stages, rows);
@@ -197,8 +200,8 @@ template <class B, Form FORM> static __global__ __launch_bounds__(THREADS, 1) vo
     pd_copy_commit();
     const attention_row *of_row = rows + (OWNS_KEYS ? steps % 2 * B::STREAM + pair : warp + group);
     if (seen)
-      step_through<B, FORM>(a, own + warp * pitch(D), stages + steps % 2 * B::STAGE, w.sample, row + group,
-                            at.row + pair, edge, of_row, first, second);
+      step_through<B, FORM>(a, own + warp * pitch(D), stages + steps % 2 * B::STAGE, w.sample, at.head,
+                            row + group, at.row + pair, edge, of_row, first, second);
     at = next;
   }
   pd_copy_wait<0>();
@@ -211,7 +214,8 @@ template <class B, Form FORM> static __global__ __launch_bounds__(THREADS, 1) vo
   int column = first_column<B>();
   store<TILES, COLUMNS, D>(first, own + warp * pitch(D), to, dx.row, row, n, column, a.size);
   if (OWNS_KEYS)
-    store<TILES, COLUMNS, D>(second, own_second + warp * pitch(D), to_second, a.dv.row, row, n, column, a.size);
+    store<TILES, COLUMNS, D>(second, own_second + warp * pitch(D), to_second, a.dv.row, row, n, column,
+                             a.value_size);
 }
 
 template <class B, Form FORM> static void launch_form(const attention &a) {
@@ -225,7 +229,7 @@ template <class B, Form FORM> static void launch_form(const attention &a) {
 
 /* BLOCK: the configuration; SMALLER: that of general attention. */
 template <class BLOCK, class SMALLER> static void launch(const attention &a) {
-  if (a.window || a.ranges || a.softcap > 0)
+  if (a.window || a.ranges || a.bias || a.softcap > 0)
     launch_form<SMALLER, GENERAL>(a);
   else if (a.mask)
     launch_form<BLOCK, MASKED>(a);
@@ -234,10 +238,10 @@ template <class BLOCK, class SMALLER> static void launch(const attention &a) {
 }
 
 void attention_backward_bf16(const attention &a) {
-  if (a.size <= 64) {
+  if (larger(a.size, a.value_size) <= 64) {
     launch<Backward<false, 64, 2, 64>, Backward<false, 64, 2, 32>>(a);
     launch<Backward<true, 64, 2, 32>, Backward<true, 64, 1, 32>>(a);
-  } else if (a.size <= 128) {
+  } else if (larger(a.size, a.value_size) <= 128) {
     launch<Backward<false, 128, 2, 32>, Backward<false, 128, 1, 32>>(a);
     launch<Backward<true, 128, 1, 32>, Backward<true, 128, 1, 16>>(a);
   } else {

@@ -8,64 +8,7 @@
  * columns of the product a thread reads 8 + J times 16 bytes, the 8 the same for 16 lanes, for 32 J fused
  * multiply-adds: between 16 and 32 clocks of shared memory for 32 of the FMA units in the forward pass (J = 4).
  * Estimate: 60 percent of the peak in f32 forward, 45 percent of it in the backward pass's 7 products (J = 2). */
-#include "attention.h"
-#include "pd_elements.h"
-#include "pd_mma.h"
-
-enum { ROWS = 8, COLUMNS = 16, THREADS = ROWS * COLUMNS };
-
-/* Four floats that are read and written at once. */
-struct alignas(16) Quad {
-  float x[4];
-};
-
-static __host__ __device__ constexpr int pitch(int d) { return d + 4; }
-
-static __device__ int thread_row() { return (int)threadIdx.x / COLUMNS; }
-static __device__ int thread_column() { return (int)threadIdx.x % COLUMNS; }
-
-/* Rows first .. first + N of the n of a head become a tile, zeros around them; asynchronously. */
-template <int N, int D>
-static __device__ void load_tile(float *tile, const attention_tensor &t, int sample, int head, int first, int n,
-                                 int size) {
-  int step = !t.bf16 && t.vectors ? 4 : 1;
-#pragma unroll 1
-  for (int i = (int)threadIdx.x; i < N * D / step; i += THREADS) {
-    int row = i / (D / step), column = i % (D / step) * step;
-    bool valid = first + row < n && column < size;
-    float *to = tile + row * pitch(D) + column;
-    int64_t at = valid ? sample * t.batch + head * t.head + (int64_t)(first + row) * t.row + column : 0;
-    if (t.bf16)
-      *to = valid ? pd_to_float(((const pd_bf16 *)t.at)[at]) : 0.0f;
-    else if (step == 4)
-      pd_copy_async<16>(to, (const float *)t.at + at, valid);
-    else
-      pd_copy_async<4>(to, (const float *)t.at + at, valid);
-  }
-}
-
-/* s = x y^T */
-template <int I, int J, int D> static __device__ void multiply(float s[I][J], const float *x, const float *y) {
-  x += thread_row() * pitch(D), y += thread_column() * pitch(D);
-#pragma unroll
-  for (int i = 0; i < I; i++)
-#pragma unroll
-    for (int j = 0; j < J; j++) s[i][j] = 0;
-#pragma unroll 2
-  for (int k = 0; k < D; k += 4) {
-    Quad right[J];
-#pragma unroll
-    for (int j = 0; j < J; j++) right[j] = *(const Quad *)(const void *)(y + COLUMNS * j * pitch(D) + k);
-#pragma unroll
-    for (int i = 0; i < I; i++) {
-      Quad left = *(const Quad *)(const void *)(x + ROWS * i * pitch(D) + k);
-#pragma unroll
-      for (int c = 0; c < 4; c++)
-#pragma unroll
-        for (int j = 0; j < J; j++) s[i][j] = fmaf(left.x[c], right[j].x[c], s[i][j]);
-    }
-  }
-}
+#include "attention_f32.h"
 
 /* out += s y, s by way of `exchange`, of which each warp has its own rows. A thread's columns of out are 4 x + 64
  * n. */
@@ -115,17 +58,6 @@ static __device__ void store(const float out[I][D / 64][4], const attention_tens
     }
 }
 
-/* A product as score to base 2, -inf where the row does not see the key; *slope, unless NULL: that of the cap. */
-static __device__ float score(const attention &a, float product, int sample, int row, int key, float *slope) {
-  attention_range seen = range_of(a, sample, row);
-  if (row >= a.length || key < seen.begin || key >= seen.end) return -INFINITY;
-  float added = a.mask ? hiding(a.mask[sample * a.mask_batch + row * a.mask_row + key]) : 0.0f;
-  if (a.softcap == 0) return fmaf(product, a.scale * LOG2E, added);
-  float cap = capped(a, product * a.scale);
-  if (slope) *slope = slope_of(a, cap);
-  return fmaf(cap, LOG2E, added);
-}
-
 /* Over the 16 lanes that hold a row. */
 static __device__ float row_max(float x) {
   for (int lanes = COLUMNS / 2; lanes > 0; lanes /= 2) x = fmaxf(x, __shfl_xor_sync(0xffffffffu, x, lanes));
@@ -171,7 +103,7 @@ template <int D, int I, int J> static __global__ __launch_bounds__(THREADS, 1) v
     float s[I][J];
     pd_copy_wait<0>();
     __syncthreads(); /* keys have arrived, the previous values are consumed */
-    load_tile<KEYS, D>(v, a.v, sample, kv, key, a.kv_length, a.size);
+    load_tile<KEYS, D>(v, a.v, sample, kv, key, a.kv_length, a.value_size);
     pd_copy_commit();
     multiply<I, J, D>(s, q, k);
     pd_copy_wait<0>();
@@ -182,8 +114,8 @@ template <int D, int I, int J> static __global__ __launch_bounds__(THREADS, 1) v
     for (int i = 0; i < I; i++) {
 #pragma unroll
       for (int j = 0; j < J; j++)
-        s[i][j] =
-            score(a, s[i][j], sample, first + thread_row() + ROWS * i, key + thread_column() + COLUMNS * j, NULL);
+        s[i][j] = score(a, s[i][j], sample, head, first + thread_row() + ROWS * i,
+                        key + thread_column() + COLUMNS * j, NULL);
       float factor = soften<J>(s[i], &max[i], &sum[i]);
 #pragma unroll
       for (int c = 0; c < D / 16; c++) o[i][c / 4][c % 4] *= factor;
@@ -193,13 +125,14 @@ template <int D, int I, int J> static __global__ __launch_bounds__(THREADS, 1) v
   pd_copy_wait<0>();
 #pragma unroll
   for (int i = 0; i < I; i++) {
-    float all = row_sum(sum[i]), inverse = all == 0.0f ? 0.0f : 1.0f / all;
+    float all = row_sum(sum[i]), factor = add_sink(a, sample, head, &max[i], &all);
+    float inverse = all == 0.0f ? 0.0f : factor / all;
     for (int c = 0; c < D / 16; c++) o[i][c / 4][c % 4] *= inverse;
     int row = first + thread_row() + ROWS * i;
     if (thread_column() == 0 && row < a.length)
       a.lse[(int64_t)blockIdx.x * a.length + row] = all == 0.0f ? INFINITY : (max[i] + log2f(all)) * LN2;
   }
-  store<I, D>(o, a.o, sample, head, first, a.length, a.size, 1.0f);
+  store<I, D>(o, a.o, sample, head, first, a.length, a.value_size, 1.0f);
 }
 
 /* The slopes of a thread's scores. Without a cap all are 1, and take no registers. */
@@ -215,14 +148,15 @@ template <int I, int J> struct Slopes<false, I, J> {
  * rows. Rows after the last repeat it, but see no key. */
 template <bool OWNS_KEYS, bool CAPPED, int I, int J>
 static __device__ void probabilities(const attention &a, float p[I][J], Slopes<CAPPED, I, J> &slopes, int sample,
-                                     int own, int streamed, const attention_row *rows) {
+                                     int head, int own, int streamed, const attention_row *rows) {
 #pragma unroll
   for (int i = 0; i < I; i++)
 #pragma unroll
     for (int j = 0; j < J; j++) {
       int x = own + ROWS * i, y = streamed + COLUMNS * j, row = OWNS_KEYS ? y : x, key = OWNS_KEYS ? x : y;
       if (CAPPED) *slopes.of(i, j) = 1.0f;
-      p[i][j] = exp2f(score(a, p[i][j], sample, row, key, slopes.of(i, j)) - rows[smaller(row, a.length - 1)].lse);
+      float product = p[i][j], at = score(a, product, sample, head, row, key, slopes.of(i, j));
+      p[i][j] = exp2f(at - rows[smaller(row, a.length - 1)].lse);
     }
 }
 
@@ -253,7 +187,7 @@ static __global__ __launch_bounds__(THREADS, 1) void backward(attention a) {
   int head = OWNS_KEYS ? w.kv : w.head, n = OWNS_KEYS ? a.kv_length : a.length;
   int other_n = OWNS_KEYS ? a.length : a.kv_length;
   load_tile<OWN, D>(x, OWNS_KEYS ? a.k : a.q, w.sample, head, w.own, n, a.size);
-  load_tile<OWN, D>(y, OWNS_KEYS ? a.v : a.d_o, w.sample, head, w.own, n, a.size);
+  load_tile<OWN, D>(y, OWNS_KEYS ? a.v : a.d_o, w.sample, head, w.own, n, a.value_size);
   pd_copy_commit();
 
   float dx[I][D / 64][4] = {}, dy[I][D / 64][4] = {};
@@ -265,12 +199,12 @@ static __global__ __launch_bounds__(THREADS, 1) void backward(attention a) {
     Slopes<CAPPED, I, J> slopes;
     __syncthreads(); /* the previous tile is consumed */
     load_tile<STREAM, D>(u, OWNS_KEYS ? a.q : a.k, w.sample, other, at.row, other_n, a.size);
-    load_tile<STREAM, D>(v, OWNS_KEYS ? a.d_o : a.v, w.sample, other, at.row, other_n, a.size);
+    load_tile<STREAM, D>(v, OWNS_KEYS ? a.d_o : a.v, w.sample, other, at.row, other_n, a.value_size);
     pd_copy_commit();
     pd_copy_wait<0>();
     __syncthreads(); /* all are here */
     multiply<I, J, D>(p, x, u);
-    probabilities<OWNS_KEYS, CAPPED, I, J>(a, p, slopes, w.sample, own, streamed, rows);
+    probabilities<OWNS_KEYS, CAPPED, I, J>(a, p, slopes, w.sample, at.head, own, streamed, rows);
     if (OWNS_KEYS) accumulate<I, J, D>(dy, p, v, exchange);
     multiply<I, J, D>(d, y, v);
     differentiate<OWNS_KEYS, CAPPED, I, J>(a, d, p, slopes, own, streamed, rows);
@@ -279,12 +213,7 @@ static __global__ __launch_bounds__(THREADS, 1) void backward(attention a) {
   }
   pd_copy_wait<0>();
   store<I, D>(dx, OWNS_KEYS ? a.dk : a.dq, w.sample, head, w.own, n, a.size, a.scale);
-  if (OWNS_KEYS) store<I, D>(dy, a.dv, w.sample, head, w.own, n, a.size, 1.0f);
-}
-
-/* Floats of rows of D, own + streamed ones, and of the exchange. */
-static constexpr size_t shared_bytes(int d, int rows, int own, int streamed) {
-  return ((size_t)rows * (size_t)pitch(d) + (size_t)own * (size_t)pitch(streamed)) * sizeof(float);
+  if (OWNS_KEYS) store<I, D>(dy, a.dv, w.sample, head, w.own, n, a.value_size, 1.0f);
 }
 
 template <int D, int I, int J> static void launch_forward(const attention &a) {
@@ -315,9 +244,9 @@ template <bool OWNS_KEYS, int D, int I> static void launch_backward(const attent
 }
 
 void attention_forward_f32(const attention &a) {
-  if (a.size <= 64)
+  if (larger(a.size, a.value_size) <= 64)
     launch_forward<64, 8, 4>(a);
-  else if (a.size <= 128)
+  else if (larger(a.size, a.value_size) <= 128)
     launch_forward<128, 8, 4>(a);
   else
     launch_forward<256, 4, 2>(a);
@@ -325,10 +254,10 @@ void attention_forward_f32(const attention &a) {
 
 /* A block that owns keys has sums of two products: fewer rows. */
 void attention_backward_f32(const attention &a) {
-  if (a.size <= 64) {
+  if (larger(a.size, a.value_size) <= 64) {
     launch_backward<false, 64, 8>(a);
     launch_backward<true, 64, 8>(a);
-  } else if (a.size <= 128) {
+  } else if (larger(a.size, a.value_size) <= 128) {
     launch_backward<false, 128, 8>(a);
     launch_backward<true, 128, 4>(a);
   } else {

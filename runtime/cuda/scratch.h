@@ -323,15 +323,33 @@ PD_PLANNED int64_t pd_cuda_convolution_scratch(const struct pd_convolution_shape
 PD_PLANNED int64_t pd_attention_rows_bytes(const struct pd_attention *a, bool backward) {
   return backward ? pd_scratch_part(a->batch * a->heads * a->length * 2 * (int64_t)sizeof(float)) : 0;
 }
-/* And two numbers a position with documents: the keys of its own. */
+/* Two numbers a position with documents: the keys of its own. */
+PD_PLANNED int64_t pd_attention_ranges_bytes(const struct pd_attention *a) {
+  return a->parted ? pd_scratch_part(a->batch * a->length * 2 * (int64_t)sizeof(int)) : 0;
+}
+
+/* The gradient of a bias by distance: query rows of a block, numbers of its sums, and the bytes of all blocks. */
+PD_PLANNED int64_t pd_attention_bias_rows(const struct pd_attention *a) {
+  return a->size > 128 || a->value_size > 128 ? 16 : 32;
+}
+PD_PLANNED int64_t pd_attention_bias_sums(const struct pd_attention *a) {
+  return a->kv_length + pd_attention_bias_rows(a) - 1;
+}
+PD_PLANNED int64_t pd_attention_bias_bytes(const struct pd_attention *a, bool backward) {
+  if (!backward || !a->by_distance || !a->bias_gradient) return 0;
+  int64_t rows = pd_attention_bias_rows(a), blocks = a->batch * a->heads * ((a->length + rows - 1) / rows);
+  return pd_scratch_part(blocks * pd_attention_bias_sums(a) * (int64_t)sizeof(float));
+}
+
 PD_PLANNED int64_t pd_attention_own_bytes(const struct pd_attention *a, bool backward) {
-  int64_t ranges = a->parted ? pd_scratch_part(a->batch * a->length * 2 * (int64_t)sizeof(int)) : 0;
-  return pd_attention_rows_bytes(a, backward) + ranges;
+  return pd_attention_rows_bytes(a, backward) + pd_attention_ranges_bytes(a) +
+         pd_attention_bias_bytes(a, backward);
 }
 
 /* Whether cuDNN may compute the attention: causal or not, nothing else. */
 PD_PLANNED bool pd_attention_is_plain(const struct pd_attention *a) {
-  return !a->masked && !a->parted && a->window == 0 && a->softcap == 0;
+  return !a->masked && !a->parted && !a->biased && !a->has_sinks && !a->value_size && a->window == 0 &&
+         a->softcap == 0;
 }
 
 /* Scratch memory followed by cuDNN's workspace, if planned; and the workspace's offset. */

@@ -3,105 +3,25 @@
  * when causal (as in PyTorch, also where the lengths differ), those nearer than the window, those of its document. The
  * bounds of ranges never fall from row to row, so a block of rows sees a range, too; tiles outside are never computed.
  * A mask is added to the scores of a block of rows; it is -inf where a row sees no key. A row's scores are capped before
- * the mask. One thread does a whole (sample, key head), query heads
- * of a group in order, so that bits do not depend on the number of threads. All products run in one register tile
+ * the mask and the bias. Row i of a bias by distance begins i numbers before that of row 0. A head's sink takes part of
+ * each row's sum when all keys are done. One thread does a whole (sample, key head), query heads
+ * of a group in order, so that bits do not depend on the number of threads. Gradients of a bias that all samples share are
+ * added sample by sample: in place by one thread for each key head, or those by distance from one sum for each sample. All products run in one register tile
  * of ROWS x COLUMNS, whose operands are packed, padded by zeros, into the thread's part of scratch. Where the
  * processor multiplies bf16, operands in bf16 are packed as words of two numbers that are neighbours in the sum
  * (`pairs`); probabilities and the gradients of scores are rounded for that, as in PyTorch's kernels, and sums are
  * floats. */
 #define PD_KERNELS
-#include "kernels/pd_words.h"
+#include "kernels/attention_tiles.h"
 #include "pd_kernels.h"
 
 #include <omp.h>
-
-#if PD_VECTORS == 32
-enum { ROWS = 8, VECTORS = 2 }; /* of the register tile */
-#else
-enum { ROWS = 6, VECTORS = 1 };
-#endif
-enum {
-  COLUMNS = VECTORS * PD_LANES,
-  UNIT = 32,         /* padding of keys and sizes, for every tile */
-  BLOCK = 48,        /* query rows at a time */
-  KEYS = 128,        /* keys at a time, forward */
-  KEYS_BACKWARD = 96 /* like BLOCK a multiple of any ROWS, and of UNIT */
-};
-
-/* c[ROWS][COLUMNS] = (add: +=) a[ROWS][k] b[k][COLUMNS], of words k of them */
-INLINE void tile(bool pairs, bool add, float *c, int64_t c_row, const float *a, int64_t a_row, int64_t a_k,
-                 const float *b, int64_t b_k, int64_t k) {
-  vector sum[ROWS * VECTORS] = {{0}};
-  for (int r = 0; add && r < ROWS; r++)
-    for (int v = 0; v < VECTORS; v++) sum[r * VECTORS + v] = *(vector *)(c + r * c_row + v * PD_LANES);
-  if (pairs)
-    multiply_pairs(sum, ROWS, VECTORS, a, a_row, a_k, b, b_k, k);
-  else
-    multiply_tile(sum, ROWS, VECTORS, a, a_row, a_k, b, b_k, k);
-  for (int r = 0; r < ROWS; r++)
-    for (int v = 0; v < VECTORS; v++) *(vector *)(c + r * c_row + v * PD_LANES) = sum[r * VECTORS + v];
-}
-
-#define DEFINE_TILE(name, pairs, add)                                                                   \
-  static void name(float *c, int64_t c_row, const float *a, int64_t a_row, int64_t a_k, const float *b, \
-                   int64_t b_k, int64_t k) {                                                            \
-    tile(pairs, add, c, c_row, a, a_row, a_k, b, b_k, k);                                               \
-  }
-DEFINE_TILE(floats_set, false, false)
-DEFINE_TILE(floats_add, false, true)
-DEFINE_TILE(pairs_set, true, false)
-DEFINE_TILE(pairs_add, true, true)
-
-static int64_t round_up(int64_t n, int64_t unit) { return (n + unit - 1) / unit * unit; }
-static int64_t smaller(int64_t a, int64_t b) { return a < b ? a : b; }
-static int64_t larger(int64_t a, int64_t b) { return a > b ? a : b; }
-
-/* ---- packing ------------------------------------------------------------------------------------------- */
-
-/* to[rows][padded] = from[n][size], zeros around; in words. */
-INLINE void pack(bool pairs, float *to, int64_t rows, int64_t padded, pd_in from, int64_t row, int64_t n,
-                 int64_t size) {
-  const int64_t width = words(pairs, padded);
-  for (int64_t i = 0; i < n; i++) {
-    float *at = to + i * width;
-    if (pairs) {
-      memcpy(at, (const pd_bf16 *)from.at + i * row, (size_t)size * sizeof(pd_bf16));
-      memset((pd_bf16 *)at + size, 0, (size_t)(padded - size) * sizeof(pd_bf16));
-      continue;
-    }
-    pd_read(at, from, i * row, size);
-    for (int64_t j = size; j < padded; j++) at[j] = 0.0f;
-  }
-  memset(to + n * width, 0, (size_t)((rows - n) * width) * sizeof *to);
-}
-
-/* to[keys / COLUMNS][words of size][COLUMNS] = the transpose of from[n][size], zeros for keys from n on. */
-static void pack_transposed(bool pairs, float *to, int64_t keys, pd_in from, int64_t row, int64_t n,
-                            int64_t size) {
-  for (int64_t key = 0; key < keys; key += PD_LANES)
-    transpose_rows(pairs, to + key / COLUMNS * COLUMNS * words(pairs, size) + key % COLUMNS, COLUMNS,
-                   pd_in_from(from, key * row), row, n - key, size);
-}
-
-/* Converts sixteen floats to eight words, possibly in place. */
-static inline void make_words(float *to, const float *from) {
-  pd_bf16 x[PD_LANES];
-  for (int l = 0; l < PD_LANES; l++) x[l] = pd_to_bf16(from[l]);
-  memcpy(to, x, sizeof x);
-}
-
-/* Sixteen words of two rows. */
-static inline void make_row_words(float *to, const float *low, const float *high) {
-  uint32_t x[PD_LANES];
-  for (int l = 0; l < PD_LANES; l++) x[l] = pd_to_bf16(low[l]).bits | (uint32_t)pd_to_bf16(high[l]).bits << 16;
-  memcpy(to, x, sizeof x);
-}
 
 /* ---- a thread's memory ----------------------------------------------------------------------------------- */
 
 /* Scratch memory of one thread; every part is a multiple of 64 bytes. */
 struct space {
-  int64_t keys, size;                                   /* padded */
+  int64_t keys, size, value;                            /* padded; value: the size of values */
   int64_t limit;                                        /* first key that no row of the block sees */
   float *k_transposed, *v_transposed, *k, *v, *dk, *dv; /* of the whole key head */
   float *q, *o, *d_o, *dq;                              /* [BLOCK][size] */
@@ -113,6 +33,13 @@ struct space {
   float *mask;                    /* of a block: [BLOCK][keys], or [keys] for all rows; NULL: none */
   int64_t mask_row;               /* keys or 0 */
   int32_t *begin, *end;           /* [rows, padded to BLOCK]: the keys of a row's document; NULL: no documents */
+  /* Of the head: row i of the bias begins i * bias_row floats behind `bias`, of its gradient i * d_bias_row behind
+   * d_bias; NULL: none. */
+  const float *bias;
+  float *d_bias;
+  int64_t bias_row, d_bias_row;
+  float *distances; /* [length + keys - 1]: gradients by distance of the head; NULL: not wanted */
+  float *numbers;   /* of a bias in bf16: [length + keys - 1] by distance, else [BLOCK][keys] */
 };
 
 static float *take(float *base, int64_t *used, int64_t n) {
@@ -127,9 +54,14 @@ static bool is_ranged(const struct pd_attention *a) { return a->causal || a->win
 /* Returns the floats taken; base NULL only counts. */
 static int64_t lay_out(struct space *s, const struct pd_attention *a, bool backward, float *base) {
   int64_t used = 0;
+  const int64_t value_size = pd_attention_value_size(a);
   s->limit = a->kv_length;
   s->keys = round_up(round_up(a->kv_length, 6), UNIT); /* rows of dk and dv in tiles of 6 or 8, columns in UNITs */
   s->size = round_up(a->size, UNIT);
+  s->value = round_up(value_size, UNIT);
+  s->bias = s->d_bias = s->distances = NULL;
+  const int64_t numbers = a->by_distance ? pd_attention_distances(a) : BLOCK * a->kv_length;
+  s->numbers = a->biased ? take(base, &used, numbers) : NULL;
   s->k_transposed = take(base, &used, s->keys * a->size);
   s->q = take(base, &used, BLOCK * s->size);
   s->lse = take(base, &used, BLOCK);
@@ -138,25 +70,26 @@ static int64_t lay_out(struct space *s, const struct pd_attention *a, bool backw
   s->begin = a->parted ? (int32_t *)take(base, &used, round_up(a->length, BLOCK)) : NULL;
   s->end = a->parted ? (int32_t *)take(base, &used, round_up(a->length, BLOCK)) : NULL;
   if (backward) {
-    s->v_transposed = take(base, &used, s->keys * a->size);
+    s->v_transposed = take(base, &used, s->keys * value_size);
     s->k = take(base, &used, s->keys * s->size);
     s->dk = take(base, &used, s->keys * s->size);
-    s->dv = take(base, &used, s->keys * s->size);
-    s->d_o = take(base, &used, BLOCK * s->size);
+    s->dv = take(base, &used, s->keys * s->value);
+    s->d_o = take(base, &used, BLOCK * s->value);
     s->dq = take(base, &used, BLOCK * s->size);
     s->p = take(base, &used, BLOCK * KEYS_BACKWARD);
     s->ds = take(base, &used, BLOCK * KEYS_BACKWARD);
     s->delta = take(base, &used, BLOCK);
+    if (a->by_distance && a->bias_gradient) s->distances = take(base, &used, pd_attention_distances(a));
   } else {
-    s->v = take(base, &used, s->keys * s->size);
-    s->o = take(base, &used, BLOCK * s->size);
+    s->v = take(base, &used, s->keys * s->value);
+    s->o = take(base, &used, BLOCK * s->value);
     s->p = take(base, &used, BLOCK * KEYS);
     s->max = take(base, &used, BLOCK);
     s->sum = take(base, &used, BLOCK);
   }
   if (base && backward) {
     s->q_rows = s->q + BLOCK * s->size / 2;
-    s->d_o_rows = s->d_o + BLOCK * s->size / 2;
+    s->d_o_rows = s->d_o + BLOCK * s->value / 2;
     s->ds_keys = s->ds + BLOCK * KEYS_BACKWARD / 2;
   }
   return used;
@@ -168,8 +101,14 @@ static int64_t thread_floats(const struct pd_attention *a) {
   return forward > backward ? forward : backward;
 }
 
+/* Floats before those of threads: gradients of what all samples share, of each sample. */
+static int64_t sample_floats(const struct pd_attention *a) {
+  const int64_t distances = a->by_distance && a->bias_gradient ? pd_attention_distances(a) : 0;
+  return round_up(a->batch * a->heads * (distances + (a->has_sinks ? 1 : 0)), 16);
+}
+
 size_t pd_attention_scratch(const struct pd_attention *a, int threads) {
-  return (size_t)thread_floats(a) * sizeof(float) * (size_t)threads;
+  return ((size_t)thread_floats(a) * (size_t)threads + (size_t)sample_floats(a)) * sizeof(float);
 }
 
 /* ---- keys that rows see -------------------------------------------------------------------------------- */
@@ -230,12 +169,14 @@ static void pack_mask(const struct pd_attention *a, struct space *s, pd_in mask,
 struct rule {
   int64_t hidden, seen;
   const float *mask; /* NULL: none */
+  const float *bias; /* NULL: none; not read for other keys */
+  float *d_bias;     /* NULL: not wanted */
   float scale, softcap;
 };
 
 /* Whether scores are more than scaled products of the first keys. */
 static inline bool is_general(const struct rule *r, int64_t first) {
-  return r->mask || r->softcap > 0 || r->hidden > first;
+  return r->mask || r->bias || r->softcap > 0 || r->hidden > first;
 }
 
 /* Products with keys first .. n become scores, -inf for keys that the row does not see. */
@@ -247,6 +188,9 @@ static void general_scores(float *p, int64_t first, int64_t n, const struct rule
   else
     for (int64_t j = first; j < n; j++) p[j] = j < r->seen ? p[j] * scale : -INFINITY;
   hide(p + first, smaller(r->hidden, n) - first);
+  const int64_t end = smaller(r->seen, n);
+  if (r->bias)
+    for (int64_t j = larger(r->hidden, first); j < end; j++) p[j] += r->bias[j];
 }
 
 /* The same of scaled products of the first keys; returns the largest score in lanes. */
@@ -293,9 +237,12 @@ static void multiply_row(float *x, float factor, int64_t n) {
 /* Row i of the block from `first` on; keys count from `key`. */
 static inline struct rule rule_of(const struct pd_attention *a, const struct space *s, int64_t first, int64_t i,
                                   int64_t key) {
+  const int64_t row = smaller(first + i, a->length - 1);
   return (struct rule){.hidden = first_key(a, s, first + i) - key,
                        .seen = end_key(a, s, first + i) - key,
                        .mask = s->mask ? s->mask + i * s->mask_row + key : NULL,
+                       .bias = s->bias ? s->bias + row * s->bias_row + key : NULL,
+                       .d_bias = s->d_bias && row == first + i ? s->d_bias + row * s->d_bias_row + key : NULL,
                        .scale = a->scale,
                        .softcap = a->softcap};
 }
@@ -304,7 +251,8 @@ static inline struct rule rule_of(const struct pd_attention *a, const struct spa
 INLINE void forward_block(bool pairs, const struct pd_attention *a, struct space *s, int64_t first, int64_t rows) {
   const int64_t limit = end_key(a, s, first + rows - 1), begin = first_key(a, s, first) / KEYS * KEYS;
   const int64_t depth = words(pairs, a->size), width = words(pairs, s->size);
-  memset(s->o, 0, (size_t)(BLOCK * s->size) * sizeof *s->o);
+  const int64_t value_size = pd_attention_value_size(a);
+  memset(s->o, 0, (size_t)(BLOCK * s->value) * sizeof *s->o);
   for (int r = 0; r < BLOCK; r++) s->max[r] = -INFINITY, s->sum[r] = 0;
   for (int64_t key = begin; key < limit; key += KEYS) {
     for (int64_t c = 0; c < KEYS && key + c < limit; c += COLUMNS)
@@ -319,13 +267,13 @@ INLINE void forward_block(bool pairs, const struct pd_attention *a, struct space
       for (int64_t i = r; i < r + ROWS; i++) {
         const struct rule rule = rule_of(a, s, first, i, key);
         float factor = soften(s->p + i * KEYS, low, n, &rule, s->max + i, s->sum + i);
-        if (key > begin) multiply_row(s->o + i * s->size, factor, s->size);
+        if (key > begin) multiply_row(s->o + i * s->value, factor, s->value);
         for (int64_t j = low; j < n && pairs; j += PD_LANES)
           make_words(s->p + i * KEYS + j / 2, s->p + i * KEYS + j);
       }
-      for (int64_t c = 0; c < a->size; c += COLUMNS)
-        (pairs ? pairs_add : floats_add)(s->o + r * s->size + c, s->size, s->p + r * KEYS + words(pairs, low),
-                                         KEYS, 1, s->v + words(pairs, key + low) * s->size + c, s->size,
+      for (int64_t c = 0; c < value_size; c += COLUMNS)
+        (pairs ? pairs_add : floats_add)(s->o + r * s->value + c, s->value, s->p + r * KEYS + words(pairs, low),
+                                         KEYS, 1, s->v + words(pairs, key + low) * s->value + c, s->value,
                                          words(pairs, last - low));
     }
   }
@@ -334,13 +282,66 @@ INLINE void forward_block(bool pairs, const struct pd_attention *a, struct space
 struct forward { /* what the forward pass reads and writes */
   pd_in q, k, v, mask;
   const int32_t *documents;
+  pd_in bias, sinks; /* at NULL: none */
   pd_out o, lse;
 };
+
+/* The bias of a block of rows of one sample's head. */
+static void find_bias(const struct pd_attention *a, struct space *s, pd_in bias, int64_t b, int64_t h,
+                      int64_t first) {
+  const int64_t at = b * a->bias.batch + h * a->bias.head, keys = a->kv_length;
+  const float *numbers = bias.type == PD_F32 ? (const float *)bias.at + at : s->numbers;
+  if (!bias.at) return;
+  s->bias = a->by_distance ? numbers + a->length - 1 : numbers;
+  s->bias_row = a->by_distance ? -1 : a->bias.row;
+  if (bias.type == PD_F32) return;
+  if (a->by_distance) {
+    pd_read(s->numbers, bias, at, pd_attention_distances(a));
+    return;
+  }
+  s->bias = s->numbers - first * keys;
+  s->bias_row = keys;
+  for (int64_t i = first; i < smaller(first + BLOCK, a->length); i++)
+    pd_read(s->numbers + (i - first) * keys, bias, at + i * a->bias.row, keys);
+}
+
+/* A head's sink; returns false if there is none. */
+static bool read_sink(const struct pd_attention *a, pd_in sinks, int64_t b, int64_t h, float *sink) {
+  if (sinks.at) pd_read(sink, sinks, b * a->sinks.batch + h, 1);
+  return sinks.at != NULL;
+}
+
+/* Replaces a row's maximum and sum by those with the sink; returns the factor of what was summed. */
+static float add_sink(const float *sink, float *max, float *sum) {
+  const float top = sink ? pd_max(*max, *sink) : *max;
+  if (!sink || top == -INFINITY) return 1.0f;
+  const float factor = pd_exp(*max - top);
+  *sum = fmaf(*sum, factor, pd_exp(*sink - top));
+  *max = top;
+  return factor;
+}
+
+/* Results of rows first .. first + rows of a head. A row that sees no key has the sum 0 without a sink: zeros, and
+ * probabilities of 0 in the backward pass. */
+static void finish_rows(const struct pd_attention *a, struct space *s, const struct forward *x, int64_t b,
+                        int64_t h, int64_t first, int64_t rows) {
+  float own;
+  const float *sink = read_sink(a, x->sinks, b, h, &own) ? &own : NULL;
+  const int64_t value_size = pd_attention_value_size(a);
+  for (int64_t r = 0; r < rows; r++) {
+    float *row = s->o + r * s->value, factor = add_sink(sink, s->max + r, s->sum + r);
+    const float inverse = s->sum[r] == 0 ? 0.0f : factor / s->sum[r];
+    for (int64_t j = 0; j < value_size; j++) row[j] *= inverse;
+    pd_write(x->o, b * a->o.batch + h * a->o.head + (first + r) * a->o.row, row, value_size);
+  }
+  for (int64_t r = 0; r < BLOCK; r++) s->lse[r] = s->sum[r] == 0 ? INFINITY : s->max[r] + pd_log(s->sum[r]);
+  pd_write(x->lse, (b * a->heads + h) * a->length + first, s->lse, rows);
+}
 
 /* One key head, kv, of sample b. */
 INLINE void forward_head(bool pairs, const struct pd_attention *a, const struct forward *x, int64_t b, int64_t kv,
                          float *scratch) {
-  const int64_t group = a->heads / a->kv_heads;
+  const int64_t group = a->heads / a->kv_heads, value_size = pd_attention_value_size(a);
   const pd_in v = pd_in_from(x->v, b * a->v.batch + kv * a->v.head);
   struct space s;
   lay_out(&s, a, false, scratch);
@@ -348,25 +349,20 @@ INLINE void forward_head(bool pairs, const struct pd_attention *a, const struct 
   pack_transposed(pairs, s.k_transposed, s.keys, pd_in_from(x->k, b * a->k.batch + kv * a->k.head), a->k.row,
                   a->kv_length, a->size);
   if (pairs)
-    pack_row_pairs(s.v, s.keys, s.size, v, a->v.row, a->kv_length, a->size);
+    pack_row_pairs(s.v, s.keys, s.value, v, a->v.row, a->kv_length, value_size);
   else
-    pack(pairs, s.v, s.keys, s.size, v, a->v.row, a->kv_length, a->size);
-  for (int64_t h = kv * group; h < (kv + 1) * group; h++)
+    pack(pairs, s.v, s.keys, s.value, v, a->v.row, a->kv_length, value_size);
+  for (int64_t h = kv * group; h < (kv + 1) * group; h++) {
     for (int64_t first = 0; first < a->length; first += BLOCK) {
       int64_t rows = smaller(a->length - first, BLOCK);
       int64_t at = b * a->q.batch + h * a->q.head + first * a->q.row;
       pack(pairs, s.q, BLOCK, s.size, pd_in_from(x->q, at), a->q.row, rows, a->size);
       if (a->masked) pack_mask(a, &s, pd_in_from(x->mask, b * a->mask.batch), first);
+      find_bias(a, &s, x->bias, b, h, first);
       forward_block(pairs, a, &s, first, rows);
-      /* A row that sees no key has the sum 0: zeros, and probabilities of 0 in the backward pass. */
-      for (int64_t r = 0; r < BLOCK; r++) s.lse[r] = s.sum[r] == 0 ? INFINITY : s.max[r] + pd_log(s.sum[r]);
-      pd_write(x->lse, (b * a->heads + h) * a->length + first, s.lse, rows);
-      for (int64_t r = 0; r < rows; r++) {
-        float *row = s.o + r * s.size, inverse = s.sum[r] == 0 ? 0.0f : 1.0f / s.sum[r];
-        for (int64_t j = 0; j < a->size; j++) row[j] *= inverse;
-        pd_write(x->o, b * a->o.batch + h * a->o.head + (first + r) * a->o.row, row, a->size);
-      }
+      finish_rows(a, &s, x, b, h, first, rows);
     }
+  }
 }
 
 static bool all_bf16(const pd_in *x, int n) {
@@ -395,7 +391,14 @@ void pd_attention_forward(const struct pd_attention *a, pd_in q, pd_in k, pd_in 
 
 void pd_masked_attention_forward(const struct pd_attention *a, pd_in q, pd_in k, pd_in v, pd_in mask,
                                  const int32_t *documents, pd_out o, pd_out lse, void *scratch) {
-  forward(a, &(struct forward){q, k, v, mask, documents, o, lse}, scratch);
+  forward(a, &(struct forward){.q = q, .k = k, .v = v, .mask = mask, .documents = documents, .o = o, .lse = lse},
+          scratch);
+}
+
+void pd_biased_attention_forward(const struct pd_attention *a, pd_in q, pd_in k, pd_in v, pd_in mask,
+                                 const int32_t *documents, pd_in bias, pd_in sinks, pd_out o, pd_out lse,
+                                 void *scratch) {
+  forward(a, &(struct forward){q, k, v, mask, documents, bias, sinks, o, lse}, scratch);
 }
 
 /* ---- backward ------------------------------------------------------------------------------------------ */
@@ -434,24 +437,28 @@ static void general_gradients(float *p, float *ds, const struct rule *r, float l
   general_scores(p, 0, COLUMNS, r);
   for (int j = 0; j < COLUMNS; j++) {
     p[j] = pd_exp(p[j] - lse);
-    ds[j] = p[j] * (ds[j] - delta) * slope[j];
+    ds[j] = p[j] * (ds[j] - delta);
   }
+  const int64_t end = smaller(r->seen, COLUMNS);
+  for (int64_t j = larger(r->hidden, 0); r->d_bias && j < end; j++) r->d_bias[j] += ds[j];
+  for (int j = 0; j < COLUMNS; j++) ds[j] *= slope[j];
 }
 
 /* Probabilities and gradients of scores of one tile, rows from r, columns from c of the key block. */
 INLINE void backward_scores(bool pairs, const struct pd_attention *a, struct space *s, int64_t first, int64_t key,
                             int64_t r, int64_t c) {
   const int64_t depth = words(pairs, a->size), width = words(pairs, s->size),
+                value_depth = words(pairs, pd_attention_value_size(a)), value_width = words(pairs, s->value),
                 row = pairs ? COLUMNS : KEYS_BACKWARD;
   _Alignas(64) float own[2][ROWS * COLUMNS];
   float *p = pairs ? own[0] : s->p + r * KEYS_BACKWARD + c, *ds = pairs ? own[1] : s->ds + r * KEYS_BACKWARD + c;
   (pairs ? pairs_set : floats_set)(p, row, s->q + r * width, width, 1, s->k_transposed + (key + c) * depth,
                                    COLUMNS, depth);
-  (pairs ? pairs_set : floats_set)(ds, row, s->d_o + r * width, width, 1, s->v_transposed + (key + c) * depth,
-                                   COLUMNS, depth);
+  (pairs ? pairs_set : floats_set)(ds, row, s->d_o + r * value_width, value_width, 1,
+                                   s->v_transposed + (key + c) * value_depth, COLUMNS, value_depth);
   for (int i = 0; i < ROWS; i++, p += row, ds += row) {
     const struct rule rule = rule_of(a, s, first, r + i, key + c);
-    if (rule.mask || rule.softcap > 0)
+    if (rule.mask || rule.bias || rule.softcap > 0)
       general_gradients(p, ds, &rule, s->lse[r + i], s->delta[r + i]);
     else
       row_gradients(p, ds, (int)smaller(larger(rule.hidden, 0), COLUMNS), (int)smaller(rule.seen, COLUMNS),
@@ -472,12 +479,12 @@ INLINE void add_to_keys(bool pairs, const struct pd_attention *a, struct space *
                         int64_t begin, int64_t end) {
   const int64_t from = words(pairs, begin), k = words(pairs, end - begin);
   const float *q = pairs ? s->q_rows : s->q, *d_o = pairs ? s->d_o_rows : s->d_o;
-  for (int64_t c = 0; c < a->size; c += COLUMNS) {
-    (pairs ? pairs_add : floats_add)(s->dv + (key + j) * s->size + c, s->size, s->p + from * KEYS_BACKWARD + j, 1,
-                                     KEYS_BACKWARD, d_o + from * s->size + c, s->size, k);
+  for (int64_t c = 0; c < pd_attention_value_size(a); c += COLUMNS)
+    (pairs ? pairs_add : floats_add)(s->dv + (key + j) * s->value + c, s->value, s->p + from * KEYS_BACKWARD + j,
+                                     1, KEYS_BACKWARD, d_o + from * s->value + c, s->value, k);
+  for (int64_t c = 0; c < a->size; c += COLUMNS)
     (pairs ? pairs_add : floats_add)(s->dk + (key + j) * s->size + c, s->size, s->ds + from * KEYS_BACKWARD + j, 1,
                                      KEYS_BACKWARD, q + from * s->size + c, s->size, k);
-  }
 }
 
 /* Query rows first .. first + rows: computes dq of the block, and adds their contributions to dk and dv. */
@@ -519,25 +526,29 @@ static void unpack(pd_out to, int64_t row, const float *from, int64_t padded, in
 struct backward { /* what the backward pass reads and writes */
   pd_in q, k, v, o, lse, d_o, mask;
   const int32_t *documents;
+  pd_in bias, sinks; /* at NULL: none */
   pd_out dq, dk, dv;
+  float *d_bias, *d_sinks; /* NULL: not wanted */
+  float *by_sample;        /* of sample_floats(): gradients by distance, then of sinks */
 };
 
 /* Loads rows first .. first + rows of query head h, and their gradients. */
 INLINE void backward_rows(bool pairs, const struct pd_attention *a, struct space *s, const struct backward *x,
                           int64_t b, int64_t h, int64_t first) {
   int64_t rows = smaller(a->length - first, BLOCK), lse = (b * a->heads + h) * a->length + first;
+  const int64_t value_size = pd_attention_value_size(a);
   const pd_in q = pd_in_from(x->q, b * a->q.batch + h * a->q.head + first * a->q.row);
   const pd_in o = pd_in_from(x->o, b * a->o.batch + h * a->o.head + first * a->o.row);
   const pd_in d_o = pd_in_from(x->d_o, b * a->d_o.batch + h * a->d_o.head + first * a->d_o.row);
   pack(pairs, s->q, BLOCK, s->size, q, a->q.row, rows, a->size);
-  pack(pairs, s->d_o, BLOCK, s->size, d_o, a->d_o.row, rows, a->size);
+  pack(pairs, s->d_o, BLOCK, s->value, d_o, a->d_o.row, rows, value_size);
   if (pairs) {
     pack_row_pairs(s->q_rows, BLOCK, s->size, q, a->q.row, rows, a->size);
-    pack_row_pairs(s->d_o_rows, BLOCK, s->size, d_o, a->d_o.row, rows, a->size);
+    pack_row_pairs(s->d_o_rows, BLOCK, s->value, d_o, a->d_o.row, rows, value_size);
   }
   for (int64_t r = 0; r < BLOCK; r++) {
     s->lse[r] = INFINITY;
-    s->delta[r] = r < rows ? dot(pd_in_from(o, r * a->o.row), pd_in_from(d_o, r * a->d_o.row), a->size) : 0.0f;
+    s->delta[r] = r < rows ? dot(pd_in_from(o, r * a->o.row), pd_in_from(d_o, r * a->d_o.row), value_size) : 0.0f;
   }
   pd_read(s->lse, x->lse, lse, rows);
   if (a->masked) pack_mask(a, s, pd_in_from(x->mask, b * a->mask.batch), first);
@@ -546,40 +557,108 @@ INLINE void backward_rows(bool pairs, const struct pd_attention *a, struct space
          a->size);
 }
 
+/* Sets the place of the head's bias gradients, and clears it unless an earlier sample has added to it. */
+static void begin_d_bias(const struct pd_attention *a, struct space *s, float *d_bias, int64_t b, int64_t h) {
+  float *to = d_bias + b * a->d_bias.batch + h * a->d_bias.head;
+  s->d_bias = a->by_distance ? s->distances + a->length - 1 : to;
+  s->d_bias_row = a->by_distance ? -1 : a->d_bias.row;
+  if (a->by_distance)
+    memset(s->distances, 0, (size_t)pd_attention_distances(a) * sizeof *to);
+  else if (b == 0 || a->d_bias.batch)
+    for (int64_t i = 0; i < a->length; i++) memset(to + i * a->d_bias.row, 0, (size_t)a->kv_length * sizeof *to);
+}
+
+/* A block's part of the gradient of the head's sink, whose probability in a row is exp(sink - lse). */
+static float sink_gradient(const struct pd_attention *a, const struct space *s, float sink, int64_t first) {
+  float sum = 0;
+  for (int64_t r = 0; r < smaller(a->length - first, BLOCK); r++)
+    sum = fmaf(-pd_exp(sink - s->lse[r]), s->delta[r], sum);
+  return sum;
+}
+
+/* Stores a head's gradients of its sink and by distance: as results if each sample has its own. */
+static void keep_shared(const struct pd_attention *a, const struct space *s, const struct backward *x,
+                        float d_sink, int64_t b, int64_t h) {
+  const int64_t n = pd_attention_distances(a), head = b * a->heads + h;
+  float *sinks = x->by_sample;
+  if (x->d_bias && a->by_distance) {
+    float *own = x->by_sample + head * n, *to = x->d_bias + b * a->d_bias.batch + h * a->d_bias.head;
+    memcpy(a->d_bias.batch ? to : own, s->distances, (size_t)n * sizeof *to);
+    sinks += a->batch * a->heads * n;
+  }
+  if (x->d_sinks) *(a->d_sinks.batch ? x->d_sinks + b * a->d_sinks.batch + h : sinks + head) = d_sink;
+}
+
 /* One key head, kv, of sample b. */
 INLINE void backward_head(bool pairs, const struct pd_attention *a, const struct backward *x, int64_t b,
                           int64_t kv, float *scratch) {
-  const int64_t group = a->heads / a->kv_heads;
+  const int64_t group = a->heads / a->kv_heads, value_size = pd_attention_value_size(a);
   const pd_in k = pd_in_from(x->k, b * a->k.batch + kv * a->k.head);
   const pd_in v = pd_in_from(x->v, b * a->v.batch + kv * a->v.head);
   struct space s;
   lay_out(&s, a, true, scratch);
   if (a->parted) find_documents(a, &s, x->documents + b * a->documents.batch);
   pack_transposed(pairs, s.k_transposed, s.keys, k, a->k.row, a->kv_length, a->size);
-  pack_transposed(pairs, s.v_transposed, s.keys, v, a->v.row, a->kv_length, a->size);
+  pack_transposed(pairs, s.v_transposed, s.keys, v, a->v.row, a->kv_length, value_size);
   if (pairs)
     pack_row_pairs(s.k, s.keys, s.size, k, a->k.row, a->kv_length, a->size);
   else
     pack(pairs, s.k, s.keys, s.size, k, a->k.row, a->kv_length, a->size);
   memset(s.dk, 0, (size_t)(s.keys * s.size) * sizeof *s.dk);
-  memset(s.dv, 0, (size_t)(s.keys * s.size) * sizeof *s.dv);
-  for (int64_t h = kv * group; h < (kv + 1) * group; h++)
-    for (int64_t first = 0; first < a->length; first += BLOCK) backward_rows(pairs, a, &s, x, b, h, first);
+  memset(s.dv, 0, (size_t)(s.keys * s.value) * sizeof *s.dv);
+  for (int64_t h = kv * group; h < (kv + 1) * group; h++) {
+    float d_sink = 0, sink = 0;
+    read_sink(a, x->sinks, b, h, &sink);
+    if (x->d_bias) begin_d_bias(a, &s, x->d_bias, b, h);
+    for (int64_t first = 0; first < a->length; first += BLOCK) {
+      find_bias(a, &s, x->bias, b, h, first);
+      backward_rows(pairs, a, &s, x, b, h, first);
+      if (x->d_sinks) d_sink += sink_gradient(a, &s, sink, first);
+    }
+    keep_shared(a, &s, x, d_sink, b, h);
+  }
   unpack(pd_out_from(x->dk, b * a->dk.batch + kv * a->dk.head), a->dk.row, s.dk, s.size, a->kv_length, a->size);
-  unpack(pd_out_from(x->dv, b * a->dv.batch + kv * a->dv.head), a->dv.row, s.dv, s.size, a->kv_length, a->size);
+  unpack(pd_out_from(x->dv, b * a->dv.batch + kv * a->dv.head), a->dv.row, s.dv, s.value, a->kv_length,
+         value_size);
 }
 
-static void backward(const struct pd_attention *a, const struct backward *x, void *scratch) {
-  const int64_t space_floats = thread_floats(a);
-  const bool pairs = PD_PAIRS && all_bf16((pd_in[]){x->q, x->k, x->v, x->d_o}, 4);
-#pragma omp parallel for
-  for (int64_t item = 0; item < a->batch * a->kv_heads; item++) {
-    float *own = (float *)scratch + omp_get_thread_num() * space_floats;
-    if (PD_PAIRS && pairs)
-      backward_head(true, a, x, item / a->kv_heads, item % a->kv_heads, own);
-    else
-      backward_head(false, a, x, item / a->kv_heads, item % a->kv_heads, own);
+/* Whether the samples of a head follow one another in a thread, and add to one gradient of the bias. */
+static bool adds_samples(const struct pd_attention *a, const struct backward *x) {
+  return x->d_bias && !a->by_distance && a->d_bias.batch == 0;
+}
+
+/* Sums over samples, in their order, of gradients that each has. */
+static void add_samples(const struct pd_attention *a, const struct backward *x) {
+  const int64_t n = pd_attention_distances(a), heads = a->heads;
+  const bool by_distance = x->d_bias && a->by_distance;
+  const float *sinks = x->by_sample + (by_distance ? a->batch * heads * n : 0);
+  for (int64_t h = 0; h < heads && by_distance && a->d_bias.batch == 0; h++) {
+    float *to = x->d_bias + h * a->d_bias.head;
+    memset(to, 0, (size_t)n * sizeof *to);
+    for (int64_t b = 0; b < a->batch; b++)
+      for (int64_t j = 0; j < n; j++) to[j] += x->by_sample[(b * heads + h) * n + j];
   }
+  for (int64_t h = 0; h < heads && x->d_sinks && a->d_sinks.batch == 0; h++) {
+    x->d_sinks[h] = 0;
+    for (int64_t b = 0; b < a->batch; b++) x->d_sinks[h] += sinks[b * heads + h];
+  }
+}
+
+static void backward(const struct pd_attention *a, struct backward *x, void *scratch) {
+  const int64_t space_floats = thread_floats(a), together = adds_samples(a, x) ? a->batch : 1;
+  const bool pairs = PD_PAIRS && all_bf16((pd_in[]){x->q, x->k, x->v, x->d_o}, 4);
+  x->by_sample = scratch;
+  scratch = x->by_sample + sample_floats(a);
+#pragma omp parallel for
+  for (int64_t item = 0; item < a->batch / together * a->kv_heads; item++) {
+    float *own = (float *)scratch + omp_get_thread_num() * space_floats;
+    for (int64_t b = item / a->kv_heads; b < item / a->kv_heads + together; b++)
+      if (PD_PAIRS && pairs)
+        backward_head(true, a, x, b, item % a->kv_heads, own);
+      else
+        backward_head(false, a, x, b, item % a->kv_heads, own);
+  }
+  if (x->d_bias || x->d_sinks) add_samples(a, x);
 }
 
 void pd_attention_backward(const struct pd_attention *a, pd_in q, pd_in k, pd_in v, pd_in o, pd_in lse, pd_in d_o,
@@ -592,5 +671,25 @@ void pd_attention_backward(const struct pd_attention *a, pd_in q, pd_in k, pd_in
 void pd_masked_attention_backward(const struct pd_attention *a, pd_in q, pd_in k, pd_in v, pd_in o, pd_in lse,
                                   pd_in d_o, pd_in mask, const int32_t *documents, pd_out dq, pd_out dk, pd_out dv,
                                   void *scratch) {
-  backward(a, &(struct backward){q, k, v, o, lse, d_o, mask, documents, dq, dk, dv}, scratch);
+  backward(a,
+           &(struct backward){.q = q,
+                              .k = k,
+                              .v = v,
+                              .o = o,
+                              .lse = lse,
+                              .d_o = d_o,
+                              .mask = mask,
+                              .documents = documents,
+                              .dq = dq,
+                              .dk = dk,
+                              .dv = dv},
+           scratch);
+}
+
+void pd_biased_attention_backward(const struct pd_attention *a, pd_in q, pd_in k, pd_in v, pd_in o, pd_in lse,
+                                  pd_in d_o, pd_in mask, const int32_t *documents, pd_in bias, pd_in sinks,
+                                  pd_out dq, pd_out dk, pd_out dv, float *d_bias, float *d_sinks, void *scratch) {
+  backward(
+      a, &(struct backward){q, k, v, o, lse, d_o, mask, documents, bias, sinks, dq, dk, dv, d_bias, d_sinks, NULL},
+      scratch);
 }

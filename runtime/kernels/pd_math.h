@@ -46,6 +46,8 @@ PD_MATH float pd_min(float a, float b) { return a < b || a != a ? a : b; }
 PD_MATH float pd_relu(float x) { return x > 0.0f || x != x ? x : 0.0f; }
 
 PD_MATH float pd_abs(float x) { return fabsf(x); }
+PD_MATH float pd_floor(float x) { return floorf(x); }
+PD_MATH float pd_rint(float x) { return rintf(x); } /* halves to even */
 
 PD_MATH float pd_sqrt(float x) { return sqrtf(x); }
 PD_MATH float pd_rsqrt(float x) { return 1.0f / sqrtf(x); }
@@ -278,6 +280,23 @@ PD_MATH __attribute__((always_inline)) float pd_dropout(float x, uint64_t key, i
   uint32_t low = word & 1 ? r.word[1] : r.word[0], high = word & 1 ? r.word[3] : r.word[2];
   float kept = x * (1.0f / (1.0f - p));
   return pd_uniform(word & 2 ? high : low) >= p ? kept : 0.0f;
+}
+
+/* The words of an element of a sample, counted as in pd_dropout. */
+PD_MATH __attribute__((always_inline)) pd_random pd_words_of(uint64_t key, int64_t sample, int64_t i) {
+  return pd_philox((uint32_t)i, (uint32_t)(i >> 32), (uint32_t)sample, (uint32_t)(sample >> 32), key);
+}
+
+/* Uniform in [0, 1). */
+PD_MATH __attribute__((always_inline)) float pd_rand(uint64_t key, int64_t sample, int64_t i) {
+  return pd_uniform(pd_words_of(key, sample, i).word[0]);
+}
+
+/* Standard normal, by Box and Muller: of magnitude below 5.8. */
+PD_MATH __attribute__((always_inline)) float pd_randn(uint64_t key, int64_t sample, int64_t i) {
+  pd_random r = pd_words_of(key, sample, i);
+  float radius = pd_sqrt(-2.0f * pd_log(1.0f - pd_uniform(r.word[0])));
+  return radius * pd_cos(6.2831853f * pd_uniform(r.word[1]));
 }
 
 /* The number in a whole value of element i of a rank's part, where the rank has `part` elements of each run of `whole`:

@@ -71,8 +71,16 @@ static void function(Maker *m, Matrix a) {
                                        "rsqrt(1 + square(v%d))",
                                        "log(1 + square(v%d))",
                                        "softmax(v%d)"};
-  static const char *const broken[] = {"abs(v%d)",        "relu(v%d)",         "elu(v%d)",
-                                       "leaky_relu(v%d)", "maximum(v%d, 0.1)", "detach(v%d)"};
+  static const char *const broken[] = {"abs(v%d)",
+                                       "relu(v%d)",
+                                       "elu(v%d)",
+                                       "leaky_relu(v%d)",
+                                       "maximum(v%d, 0.1)",
+                                       "detach(v%d)",
+                                       "floor(3 * v%d + 0.123)",
+                                       "round(2 * v%d + 0.123)",
+                                       "0.5 * randn_like(v%d)",
+                                       "rand_like(v%d)"};
   enum { SMOOTH = sizeof smooth / sizeof *smooth, ALL = SMOOTH + sizeof broken / sizeof *broken };
   int which = choose(m, ALL);
   m->smooth &= which < SMOOTH;
@@ -106,8 +114,9 @@ static void two(Maker *m, Matrix a) {
 static void broadcast(Maker *m, Matrix a) {
   static const char *const how[] = {"+", "*", "-"};
   const char *sign = how[choose(m, 3)];
-  switch (choose(m, 5)) {
+  switch (choose(m, 6)) {
   case 0: text_add(&m->text, "  v%d = v%d %s sum(v%d, axis = -1);\n", m->names, a.name, sign, a.name); break;
+  case 5: text_add(&m->text, "  v%d = v%d %s sum(v%d, axis = [0, 1]);\n", m->names, a.name, sign, a.name); break;
   case 1: text_add(&m->text, "  v%d = v%d %s mean(v%d, axis = 0);\n", m->names, a.name, sign, a.name); break;
   case 2: text_add(&m->text, "  v%d = v%d %s mean(mean(v%d, axis = 0));\n", m->names, a.name, sign, a.name); break;
   default:
@@ -119,7 +128,12 @@ static void broadcast(Maker *m, Matrix a) {
 }
 
 static void product(Maker *m, Matrix a) {
-  int columns = 1 + choose(m, 6), how = choose(m, 4);
+  int columns = 1 + choose(m, 6), how = choose(m, 5);
+  if (how == 4) {
+    text_add(&m->text, "  v%d = einsum(\"i k, j k -> j i\", v%d, v%d);\n", m->names, a.name, pick_like(m, a).name);
+    made(m, a.rows, a.rows);
+    return;
+  }
   for (int i = 0; how == 0 && i < m->n_weights; i++) /* reuses an existing weight */
     if (m->weight[i].rows == a.columns) {
       text_add(&m->text, "  v%d = v%d @ w%d;\n", m->names, a.name, m->weight[i].name);
@@ -181,6 +195,22 @@ static void join(Maker *m, Matrix a) {
   made(m, axis ? a.rows : 2 * a.rows, axis ? 2 * a.columns : a.columns);
 }
 
+/* Attention of one head, with a bias of scores or by distance, and a sink. */
+static void attend(Maker *m, Matrix a) {
+  const bool by_distance = choose(m, 2), causal = choose(m, 2);
+  const int rows = by_distance ? 1 : a.rows, columns = by_distance ? 2 * a.rows - 1 : a.rows;
+  if (m->n_weights + 2 > MOST_WEIGHTS) return;
+  weight(m, rows, columns);
+  weight(m, 1, 1);
+  text_add(&m->text,
+           "  q%d = reshape(v%d, [1, %d, %d]);\n"
+           "  v%d = reshape(scaled_dot_product_attention(q%d, q%d, q%d, bias = reshape(w%d, [1, %d, %d]), "
+           "sinks = reshape(w%d, [1]), causal = %s), [%d, %d]);\n",
+           m->names, a.name, a.rows, a.columns, m->names, m->names, m->names, m->names, m->n_weights - 2, rows,
+           columns, m->n_weights - 1, causal ? "true" : "false", a.rows, a.columns);
+  made(m, a.rows, a.columns);
+}
+
 static void layer(Maker *m, Matrix a) {
   int columns = 1 + choose(m, 6);
   switch (choose(m, 5)) {
@@ -202,8 +232,8 @@ static void layer(Maker *m, Matrix a) {
 }
 
 const char *make_model_text(const uint8_t *data, size_t size, bool *smooth) {
-  static void (*const statements[])(Maker *, Matrix) = {function, two,  broadcast, product,
-                                                        shape,    part, join,      layer};
+  static void (*const statements[])(Maker *, Matrix) = {function, two,  broadcast, product, shape,
+                                                        part,     join, layer,     attend};
   Maker m = {.data = data, .size = size, .smooth = true};
   int rows = 1 + choose(&m, 4), columns = 1 + choose(&m, 6);
   text_add(

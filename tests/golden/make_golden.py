@@ -251,6 +251,150 @@ def windows():
     case.write(loss, documents)
 
 
+def transformers_blocks():
+    """T5's encoder and decoder blocks, a table of buckets, and BLOOM's block, by transformers."""
+    from transformers import BloomConfig, T5Config
+    from transformers.models.bloom.modeling_bloom import BloomBlock
+    from transformers.models.t5.modeling_t5 import T5Attention, T5Block
+
+    def t5(decoder, **more):
+        config = T5Config(d_model=24, d_kv=5, d_ff=40, num_heads=3, is_decoder=decoder, dropout_rate=0,
+                          attn_implementation="eager", **more)
+        return T5Block(config, has_relative_attention_bias=False, layer_idx=0)
+
+    def buckets(decoder, **more):
+        config = T5Config(d_model=24, d_kv=5, d_ff=40, num_heads=3, is_decoder=decoder, **more)
+        return T5Attention(config, has_relative_attention_bias=True, layer_idx=0)
+
+    bloom = BloomConfig(hidden_size=24, n_head=6, hidden_dropout=0, attention_dropout=0, attn_implementation="eager")
+    return {"layer": t5(False), "decoder": t5(True), "bloom": BloomBlock(bloom, layer_idx=0),
+            "position": buckets(False, relative_attention_max_distance=30),
+            "before": buckets(True, relative_attention_num_buckets=10, relative_attention_max_distance=20),
+            "again": buckets(False)}
+
+
+def biases():
+    modules = transformers_blocks()
+    tables = ("position", "before", "again")
+    names = {(part, key): f"{part}.weight" if part in tables else f"{part}.{key}"
+             for part, module in modules.items() for key, _ in module.named_parameters()
+             if part not in tables or key == "relative_attention_bias.weight"}
+    shapes = {"given.weight": (80, 64), "probe.weight": (80, 24), "bias": (2, 40, 40), "distance": (2, 1, 79),
+              "sinks": (2,), "slopes": (2, 1, 1)}
+    for part in ("dropped.q", "dropped.k", "dropped.v"):
+        shapes[part + ".weight"] = (15, 24)
+    shapes["dropped.o.weight"] = (24, 15)
+    for (part, key), name in names.items():
+        shapes[name] = tuple(modules[part].get_parameter(key).shape)
+    case = Case("biases", 2, 40, shapes)
+    for name, array in case.w.items():
+        if array.ndim == 2 and name.split(".")[0] not in ("given", "probe") + tables:
+            array *= 1 / math.sqrt(array.shape[-1])
+
+    def call(w, part, *given, method="forward", **named):
+        own = {key: w[name] for (of, key), name in names.items() if of == part}
+        module = modules[part].double()
+        if method == "forward":
+            return torch.func.functional_call(module, own, given, named)
+        table = own["relative_attention_bias.weight"]
+        at = torch.arange(40)
+        bucket = module._relative_position_bucket(
+            at[None, :] - at[:, None], bidirectional=not module.is_decoder,
+            num_buckets=module.relative_attention_num_buckets,
+            max_distance=module.relative_attention_max_distance)
+        return table[bucket].permute(2, 0, 1)[None]
+
+    def heads(x, n):
+        return x.unflatten(-1, (n, x.shape[-1] // n)).transpose(1, 2)
+
+    def skewed(numbers, rows, keys):
+        index = torch.arange(keys)[None, :] - torch.arange(rows)[:, None] + rows - 1
+        return numbers[:, 0, index]
+
+    def attention(q, k, v, bias=0, sinks=None, causal=False, window=0, softcap=0, scale=None):
+        score = q @ k.mT * (scale or 1 / math.sqrt(q.shape[-1]))
+        score = (softcap * torch.tanh(score / softcap) if softcap else score) + bias
+        distance = torch.arange(q.shape[2])[:, None] - torch.arange(k.shape[2])
+        hidden = (distance < 0) & causal | (distance >= window) & (window > 0)
+        score = score.masked_fill(hidden, -math.inf)
+        if sinks is not None:
+            score = torch.cat((score, sinks.reshape(1, -1, 1, 1).expand(*score.shape[:3], 1)), -1)
+        return score.softmax(-1)[..., :k.shape[2]] @ v
+
+    def loss(w, tokens):
+        g, probe = w["given.weight"][tokens], w["probe.weight"][tokens]
+        q, k, v = heads(g[..., 0:16], 2), heads(g[..., 16:24], 1), heads(g[..., 24:36], 1)
+        k2, v2, p, p2 = (heads(x, 2) for x in (g[..., 16:32], g[..., 32:48], probe, probe[..., 0:16]))
+        numbers, rows = w["distance"], heads(g[..., 48:50], 2)
+        whole = skewed(numbers, 40, 40)
+        alibi = -w["slopes"] * (torch.arange(40)[:, None] - torch.arange(40)).abs()
+        results = [
+            (attention(q, k, v, w["bias"]), p),
+            (attention(q, k, v, whole, w["sinks"], causal=True), p),
+            (attention(q, k2, v2, sinks=w["sinks"], causal=True, window=9), p2),
+            (attention(q, k2, v2, rows + rows.mT, softcap=2, scale=0.7), p2),
+            (attention(q, k2, v2, alibi, causal=True), p2),
+            (attention(q[:, :, :17], k2, v2, skewed(numbers[..., 23:], 17, 40)), p2[:, :, :17]),
+            (attention(q, k2[:, :, :17], v2[:, :, :17], whole[..., :17]), p2)]
+        x, empty = g[..., 0:24], torch.zeros(1, 1, 40, 40).double()
+        hidden = torch.ones(40, 40).triu(1).double() * -1e9
+        encoded = call(w, "layer", x, position_bias=call(w, "position", method="bias"))[0]
+        before = call(w, "before", method="bias") + hidden
+        decoded = call(w, "decoder", x, position_bias=before, encoder_hidden_states=encoded,
+                       encoder_decoder_position_bias=empty)[0]
+        from transformers.models.bloom.modeling_bloom import build_alibi_tensor
+        slopes = build_alibi_tensor(torch.ones(2, 40), 6, torch.float64)
+        bloom = call(w, "bloom", x, slopes, hidden[None, None])[0]
+        own = {part: heads(x @ w[f"dropped.{part}.weight"].T, 3) for part in "qkv"}
+        again = attention(own["q"], own["k"], own["v"], call(w, "again", method="bias"), scale=1)
+        again = again.transpose(1, 2).flatten(2) @ w["dropped.o.weight"].T
+        results += [(encoded, probe), (decoded, probe), (bloom, probe), (again, probe)]
+        return sum((y * p).mean() for y, p in results)
+
+    case.write(loss)
+
+
+def words():
+    shapes = {"given.weight": (24, 96), "probe.weight": (24, 480), "up.weight": (8, 3, 3, 3), "up.bias": (3,),
+              "wide.weight": (8, 4, 2, 4), "row": (1, 96), "matrix": (12, 5), "scale": (6, 12, 3)}
+    for name in ("self", "cross"):
+        shapes.update({f"{name}.in_proj_weight": (72, 24), f"{name}.out_proj.weight": (24, 24)})
+    shapes.update({"self.in_proj_bias": (72,), "self.out_proj.bias": (24,)})
+    case = Case("words", 4, 6, shapes)
+    modules = {"self": torch.nn.MultiheadAttention(24, 4, batch_first=True).double(),
+               "cross": torch.nn.MultiheadAttention(24, 3, bias=False, batch_first=True).double()}
+
+    def attend_by(w, name, *given):
+        own = {key: w[f"{name}.{key}"] for key, _ in modules[name].named_parameters()}
+        return torch.func.functional_call(modules[name], own, given, {"need_weights": False})[0]
+
+    def loss(w, tokens):
+        g, probe = w["given.weight"][tokens], w["probe.weight"][tokens].flatten(1)
+        n, cube, image, rows = len(g), g.reshape(-1, 6, 8, 12), g.reshape(-1, 8, 8, 9), g.reshape(-1, 24, 24)
+        x = g[..., :24]
+        added = torch.stack([torch.zeros(24, 96).double().index_add(0, tokens[i], g[i]) for i in range(n)])
+        row = w["row"].expand(n, 1, 96)
+        results = [
+            g * g.sign() + g * (3 * g).floor() + g * (3 * g).round(), g.cumsum(-1), g.cumsum(1), g[..., 3::5],
+            g[:, ::2], torch.stack([rows[i].index_select(0, tokens[i]) for i in range(n)]), added,
+            cube.sum((1, 3), keepdim=True), cube.sum((-1, 2)), cube.amax(2), cube.mean((1, 2), keepdim=True),
+            F.interpolate(image[:, :4], scale_factor=2), F.interpolate(image, size=(5, 7)),
+            F.interpolate(image[:, :4], scale_factor=2, mode="bilinear"),
+            F.interpolate(image, size=(3, 13), mode="bilinear"),
+            F.conv_transpose2d(image, w["up.weight"], w["up.bias"]),
+            F.conv_transpose2d(image[..., :4, :5], w["wide.weight"], stride=2, padding=(0, 1), output_padding=1,
+                               dilation=(2, 1)),
+            attend_by(w, "self", x, x, x), attend_by(w, "cross", x, rows, rows), torch.cat((row, g, row), 1),
+            torch.einsum("zijk->zki", cube), torch.einsum("zijk,zijl->zikl", cube, cube),
+            torch.einsum("zijk,km->zmji", cube, w["matrix"]), torch.einsum("km,zijk->zim", w["matrix"], cube),
+            torch.einsum("zijk,ikm->zijm", cube, w["scale"]), torch.einsum("ziw,zvw,zvu->zui", x, rows, rows),
+            torch.einsum("zi,zj->zji", g[:, 0, :6], g[:, 1, :7]), g[:, 0, 0] * probe[:, 0]]
+        total = sum((y.flatten(1) * probe[:, :y[0].numel()]).mean() for y in results[:-1])
+        return total + results[-1].mean()
+
+    case.write(loss)
+
+
 def gelu_tanh(x):
     return 0.5 * x * (1 + torch.tanh(math.sqrt(2 / math.pi) * (x + 0.044715 * x ** 3)))
 
@@ -599,6 +743,6 @@ def pooling():
 
 
 if __name__ == "__main__":
-    for make in (pointwise, powers, shapes, products, expanded, attention, windows, layers, activations, extras, sequence, blocks,
-                 lstms, experts, convolution, pooling):
+    for make in (pointwise, powers, shapes, products, expanded, attention, windows, biases, words, layers, activations,
+                 extras, sequence, blocks, lstms, experts, convolution, pooling):
         make()

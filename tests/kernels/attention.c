@@ -1,5 +1,6 @@
 /* Attention, forward and backward, against plain loops in double: lengths that are no multiple of a block, grouped
- * heads, causal or not, strides, masks, windows, caps, documents; the same bytes for 1, 2 and 4 threads. */
+ * heads, causal or not, strides, masks, windows, caps, documents, biases, sinks, values of another size; the same bytes for
+ * 1, 2 and 4 threads. */
 #include "attention_exact.h"
 #include "test.h"
 
@@ -14,7 +15,9 @@ static double error(const float *got, const double *exact, int64_t n) {
   return worst / size;
 }
 
-static int64_t query_elements(const Attention *a) { return a->batch * a->heads * a->length * a->size; }
+static int64_t result_elements(const Attention *a) {
+  return a->batch * a->heads * a->length * pd_attention_value_size(a);
+}
 
 static double *zeros(int64_t n) {
   double *x = calloc((size_t)n, sizeof *x);
@@ -31,11 +34,12 @@ static double *widened(const float *x, int64_t n) {
 static void expect(bool ok, const Attention *a, const char *what, double value) {
   if (ok) return;
   printf(
-      "FAIL heads %ld/%ld length %ld x %ld size %ld causal %d window %ld softcap %g mask %d %ld %ld documents %d %ld: %s "
-      "%g\n",
+      "FAIL heads %ld/%ld length %ld x %ld size %ld causal %d window %ld softcap %g mask %d %ld %ld documents %d %ld "
+      "value size %ld bias %ld %ld %ld by distance %d sinks %d %ld: %s %g\n",
       (long)a->heads, (long)a->kv_heads, (long)a->length, (long)a->kv_length, (long)a->size, a->causal,
       (long)a->window, (double)a->softcap, a->masked, (long)a->mask.batch, (long)a->mask.row, a->parted,
-      (long)a->documents.batch, what, value);
+      (long)a->documents.batch, (long)a->value_size, (long)a->bias.batch, (long)a->bias.head, (long)a->bias.row,
+      a->by_distance, a->has_sinks, (long)a->sinks.batch, what, value);
   failures++;
 }
 
@@ -62,44 +66,68 @@ static int32_t *new_documents(const Attention *a) {
   return number;
 }
 
-/* q, k, v lie in one buffer qkv, as their gradients do; outputs are contiguous [batch][length][heads][size]. */
+/* Elements of a bias or its gradient with these strides, of 0 or dense but for a gap between heads. */
+static int64_t bias_elements(const Attention *a, int64_t batch, int64_t head) {
+  return head ? (batch ? a->batch : 1) * a->heads * head : 0;
+}
+
+/* A bias when its stride of heads is above 0. q, k, v lie in one buffer qkv, as their gradients do; outputs are contiguous
+ * [batch][length][heads][size]. */
 static void test(Attention a, bool together) {
-  int64_t width = a.heads * a.size, kv_width = a.kv_heads * a.size, row = together ? width + 2 * kv_width : width;
+  int64_t value_size = pd_attention_value_size(&a), v_width = a.kv_heads * value_size;
+  int64_t width = a.heads * a.size, kv_width = a.kv_heads * a.size,
+          row = together ? width + kv_width + v_width : width;
   int64_t kv_row = together ? row : kv_width, n_q = a.batch * a.length * row, n_k = a.batch * a.kv_length * kv_row;
-  int64_t n = together ? n_q : n_q + 2 * n_k, n_o = query_elements(&a), n_lse = a.batch * a.heads * a.length;
+  int64_t v_row = together ? row : v_width, n_v = a.batch * a.kv_length * v_row, o_row = a.heads * value_size;
+  int64_t n = together ? n_q : n_q + n_k + n_v, n_o = result_elements(&a), n_lse = a.batch * a.heads * a.length;
   int64_t at_k = together ? width : n_q, at_v = together ? width + kv_width : n_q + n_k;
   a.q.batch = a.dq.batch = a.length * row, a.q.head = a.dq.head = a.size, a.q.row = a.dq.row = row;
   a.k.batch = a.kv_length * kv_row, a.k.head = a.size, a.k.row = kv_row;
-  a.v = a.dk = a.dv = a.k;
-  a.o.batch = a.d_o.batch = a.length * width, a.o.head = a.d_o.head = a.size, a.o.row = a.d_o.row = width;
+  a.dk = a.k;
+  a.v.batch = a.kv_length * v_row, a.v.head = value_size, a.v.row = v_row;
+  a.dv = a.v;
+  a.o.batch = a.d_o.batch = a.length * o_row, a.o.head = a.d_o.head = value_size, a.o.row = a.d_o.row = o_row;
+  const int64_t n_bias = bias_elements(&a, a.d_bias.batch, a.d_bias.head);
+  const int64_t n_sinks = a.has_sinks ? (a.d_sinks.batch ? a.batch : 1) * a.heads : 0;
 
   int32_t *documents = a.parted ? new_documents(&a) : NULL;
-  const bool general = a.masked || a.parted;
+  const bool biased = a.bias.head || a.has_sinks, general = a.masked || a.parted;
+  float *bias = random_floats(bias_elements(&a, a.bias.batch, a.bias.head)),
+        *sinks = random_floats(a.batch * a.heads);
   float *mask = a.masked ? new_mask(&a) : NULL, *qkv = random_floats(n), *d_o = random_floats(n_o), *first = NULL;
   for (int64_t i = 0; i < n; i++) qkv[i] *= 1.5f;
   double *in = widened(qkv, n), *in_d_o = widened(d_o, n_o);
-  double *p = zeros(2 * a.kv_length), *o_exact = zeros(n_o), *gradient = zeros(n);
+  double *p = zeros(2 * a.kv_length), *o_exact = zeros(n_o), *gradient = zeros(n + n_bias + n_sinks);
+  const Biases x = {a.bias.head ? bias : NULL, a.has_sinks ? sinks : NULL, n_bias ? gradient + n : NULL,
+                    n_sinks ? gradient + n + n_bias : NULL};
   for (int64_t b = 0; b < a.batch; b++)
     for (int64_t h = 0; h < a.heads; h++)
       for (int64_t i = 0; i < a.length; i++) {
-        forward_exact(&a, in, in + at_k, in + at_v, mask, documents, p, o_exact, b, h, i);
-        backward_exact(&a, in, in + at_k, in + at_v, in_d_o, p, o_exact, gradient, gradient + at_k,
+        const double l = forward_exact(&a, in, in + at_k, in + at_v, mask, documents, &x, p, o_exact, b, h, i);
+        backward_exact(&a, in, in + at_k, in + at_v, in_d_o, &x, l, p, o_exact, gradient, gradient + at_k,
                        gradient + at_v, b, h, i);
       }
-  int64_t total = n_o + n_lse + n;
-  float *out = floats(total), *lse = out + n_o, *d = lse + n_lse;
+  int64_t total = n_o + n_lse + n + n_bias + n_sinks;
+  float *out = floats(total), *lse = out + n_o, *d = lse + n_lse, *d_bias = n_bias ? d + n : NULL,
+        *d_sinks = n_sinks ? d + n + n_bias : NULL;
   for (int threads = 1; threads <= 4; threads *= 2) {
     omp_set_num_threads(threads);
     size_t scratch = pd_attention_scratch(&a, threads);
     char *space = (char *)floats((int64_t)scratch / 4 + 16);
     memset(space, 0xff, scratch + 64); /* NaN */
     memset(out, 0xff, (size_t)total * sizeof *out);
-    if (general)
+    if (biased)
+      pd_biased_attention_forward(&a, qkv, qkv + at_k, qkv + at_v, mask, documents, x.bias, x.sinks, out, lse,
+                                  space);
+    else if (general)
       pd_masked_attention_forward(&a, qkv, qkv + at_k, qkv + at_v, mask, documents, out, lse, space);
     else
       pd_attention_forward(&a, qkv, qkv + at_k, qkv + at_v, out, lse, space);
     memset(space, 0xff, scratch);
-    if (general)
+    if (biased)
+      pd_biased_attention_backward(&a, qkv, qkv + at_k, qkv + at_v, out, lse, d_o, mask, documents, x.bias,
+                                   x.sinks, d, d + at_k, d + at_v, d_bias, d_sinks, space);
+    else if (general)
       pd_masked_attention_backward(&a, qkv, qkv + at_k, qkv + at_v, out, lse, d_o, mask, documents, d, d + at_k,
                                    d + at_v, space);
     else
@@ -110,6 +138,10 @@ static void test(Attention a, bool together) {
       double e = error(out, o_exact, n_o), g = error(d, gradient, n);
       expect(e < 2e-6, &a, "error of o", e);
       expect(g < 3e-6, &a, "error of the gradients", g);
+      g = error(d + n, gradient + n, n_bias);
+      expect(g < 3e-6, &a, "error of the bias's gradient", g);
+      g = error(d + n + n_bias, gradient + n + n_bias, n_sinks);
+      expect(g < 3e-6, &a, "error of the sinks' gradient", g);
       first = floats(total);
       memcpy(first, out, (size_t)total * sizeof *out);
       add_to_digest(out, (size_t)total * sizeof *out);
@@ -118,8 +150,8 @@ static void test(Attention a, bool together) {
       expect(!memcmp(first, out, (size_t)total * sizeof *out), &a, "other bytes for threads", threads);
     }
   }
-  free(mask), free(documents), free(qkv), free(d_o), free(first), free(p), free(in), free(in_d_o), free(o_exact),
-      free(gradient), free(out);
+  free(bias), free(sinks), free(mask), free(documents), free(qkv), free(d_o), free(first), free(p), free(in),
+      free(in_d_o), free(o_exact), free(gradient), free(out);
 }
 
 /* Without a mask, and with one of each sample or the same for all, of rows or the same for all rows. */
@@ -145,6 +177,28 @@ static void test_ranges(Attention a) {
       a.window = window;
       test(a, true);
     }
+  }
+}
+
+/* A bias of each sample or the same for all, of scores or of distances, with its gradient or without; sinks; values larger
+ * and smaller than keys; alone and with masks, windows, caps and documents. */
+static void test_biases(Attention a, bool together) {
+  for (int kind = 0; kind < 48; kind++) {
+    const bool samples = kind & 1, distances = kind & 2, sinks = kind % 3 != 1, bias = kind % 3 != 2,
+               learns = kind % 5;
+    const int64_t rows = distances ? 1 : a.length, row = distances ? a.length + a.kv_length - 1 : a.kv_length;
+    a.value_size = kind % 4 == 0 ? 0 : kind % 4 == 1 ? a.size + 37 : a.size / 2 + 1;
+    a.bias.row = bias ? row : 0, a.bias.head = bias ? rows * row + 3 : 0;
+    a.bias.batch = bias && samples ? a.heads * a.bias.head : 0;
+    a.biased = bias, a.by_distance = bias && distances, a.bias_gradient = bias && learns;
+    a.d_bias.row = learns ? a.bias.row : 0, a.d_bias.head = learns && bias ? rows * row : 0;
+    a.d_bias.batch = samples ? a.heads * a.d_bias.head : 0;
+    a.has_sinks = sinks, a.sinks.batch = a.d_sinks.batch = samples ? a.heads : 0;
+    a.softcap = kind % 7 == 1 ? 1.5f : 0.0f;
+    a.masked = kind % 5 == 2, a.mask.row = a.masked ? a.kv_length : 0;
+    a.window = a.length == a.kv_length && kind % 6 == 1 ? a.length / 3 + 1 : 0;
+    a.parted = a.length == a.kv_length && kind % 6 == 4;
+    test(a, together);
   }
 }
 
@@ -174,6 +228,14 @@ int main(void) {
     a.batch = 1, a.length = a.kv_length = 100, a.kv_heads = 1, a.size = 40;
     test_ranges(a);
   }
+  for (int causal = 0; causal < 2; causal++)
+    for (int64_t length = 20; length < 200; length = 3 * length + 14) { /* a lone key's bias has no gradient */
+      Attention a = {.batch = 3, .heads = 4, .kv_heads = 2, .length = length, .kv_length = length, .size = 24};
+      a.causal = causal, a.scale = 0.2f;
+      test_biases(a, true);
+      a.kv_length = length + 71, a.kv_heads = 1;
+      test_biases(a, false);
+    }
   printf("%016lx\n", (unsigned long)digest);
   return failures ? EXIT_FAILURE : EXIT_SUCCESS;
 }

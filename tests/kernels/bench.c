@@ -102,10 +102,24 @@ static void bench_layer(int64_t m, int64_t n, int64_t k) {
 
 struct heads {
   struct pd_attention a;
-  float *qkv, *o, *lse, *d_o, *d_qkv;
+  float *qkv, *o, *lse, *d_o, *d_qkv, *bias, *d_bias; /* bias NULL: none */
   void *scratch;
   int64_t width;
 };
+
+static void run_biased_forward(void *work) {
+  struct heads *h = work;
+  pd_biased_attention_forward(&h->a, h->qkv, h->qkv + h->width, h->qkv + 2 * h->width, (float *)NULL, NULL,
+                              h->bias, NULL, h->o, h->lse, h->scratch);
+}
+
+static void run_biased_backward(void *work) {
+  struct heads *h = work;
+  int64_t w = h->width;
+  pd_biased_attention_backward(&h->a, h->qkv, h->qkv + w, h->qkv + 2 * w, h->o, h->lse, h->d_o, (float *)NULL,
+                               NULL, h->bias, (float *)NULL, h->d_qkv, h->d_qkv + w, h->d_qkv + 2 * w, h->d_bias,
+                               NULL, h->scratch);
+}
 
 static void run_forward(void *work) {
   struct heads *h = work;
@@ -119,9 +133,11 @@ static void run_backward(void *work) {
                         h->d_qkv + 2 * w, h->scratch);
 }
 
-/* Causal; window 0: none. Rates count visible keys. */
+typedef enum { UNBIASED, BY_SCORE, BY_DISTANCE } Bias;
+
+/* Causal; window 0: none. Rates count visible keys. The gradient of the bias is computed. */
 static void bench_attention(int64_t batch, int64_t heads, int64_t length, int64_t size, int64_t window,
-                            float softcap) {
+                            float softcap, Bias bias) {
   struct heads h = {.a = {.batch = batch,
                           .heads = heads,
                           .kv_heads = heads,
@@ -140,14 +156,20 @@ static void bench_attention(int64_t batch, int64_t heads, int64_t length, int64_
   a->o.batch = length * h.width, a->o.head = size, a->o.row = h.width;
   a->d_o = a->o;
   h.qkv = random_floats(3 * n), h.d_qkv = floats(3 * n), h.o = floats(n), h.d_o = random_floats(n);
+  const int64_t row = bias == BY_DISTANCE ? 2 * length - 1 : length, head = bias == BY_SCORE ? length * row : row;
+  a->biased = a->bias_gradient = bias != UNBIASED, a->by_distance = bias == BY_DISTANCE;
+  a->bias.row = a->d_bias.row = row, a->bias.head = a->d_bias.head = head;
+  h.bias = bias ? random_floats(heads * head) : NULL, h.d_bias = floats(heads * head);
   h.lse = floats(batch * heads * length), h.scratch = floats((int64_t)pd_attention_scratch(a, 1) / 4);
   int64_t most = window ? window : length, pairs = most * (2 * length - most + 1) / 2;
   double operations = 4.0 * (double)(batch * heads * pairs * size);
   char name[99];
-  snprintf(name, sizeof name, "attention %ld x %ld heads x %ld x %ld, %ld, %g", (long)batch, (long)heads,
-           (long)length, (long)size, (long)window, (double)softcap);
-  measure(name, operations, run_forward, &h);
-  measure("  backward", 2.5 * operations, run_backward, &h);
+  static const char *const of[] = {"", ", bias", ", by distance"};
+  snprintf(name, sizeof name, "attention %ld x %ld heads x %ld x %ld, %ld, %g%s", (long)batch, (long)heads,
+           (long)length, (long)size, (long)window, (double)softcap, of[bias]);
+  measure(name, operations, bias ? run_biased_forward : run_forward, &h);
+  measure("  backward", 2.5 * operations, bias ? run_biased_backward : run_backward, &h);
+  free(h.bias), free(h.d_bias);
   free(h.qkv), free(h.d_qkv), free(h.o), free(h.d_o), free(h.lse), free(h.scratch);
 }
 
@@ -288,13 +310,13 @@ static void bench_layers(void) {
 }
 
 static void bench_heads(void) {
-  bench_attention(8, 6, 256, 64, 0, 0);
-  bench_attention(4, 6, 256, 64, 0, 0);
-  bench_attention(12, 4, 64, 32, 0, 0);
-  bench_attention(1, 12, 1024, 64, 0, 0);
-  bench_attention(1, 12, 1024, 64, 0, 50);
-  for (int64_t window = 128; window <= 1024; window *= 2) bench_attention(1, 4, 4096, 64, window, 0);
-  bench_attention(1, 4, 4096, 64, 0, 0);
+  bench_attention(8, 6, 256, 64, 0, 0, UNBIASED);
+  bench_attention(4, 6, 256, 64, 0, 0, UNBIASED);
+  bench_attention(12, 4, 64, 32, 0, 0, UNBIASED);
+  for (Bias bias = UNBIASED; bias <= BY_DISTANCE; bias++) bench_attention(1, 12, 1024, 64, 0, 0, bias);
+  bench_attention(1, 12, 1024, 64, 0, 50, UNBIASED);
+  for (int64_t window = 128; window <= 1024; window *= 2) bench_attention(1, 4, 4096, 64, window, 0, UNBIASED);
+  bench_attention(1, 4, 4096, 64, 0, 0, UNBIASED);
 }
 
 static void bench_recurrences(void) {

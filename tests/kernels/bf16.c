@@ -99,6 +99,49 @@ static void test_attention(bool causal, bool masked, bool ranged, int64_t length
   release();
 }
 
+/* With a bias of scores or by distance, sinks, and values larger than keys. Gradients of the bias and of sinks are floats. */
+static void test_biased_attention(bool by_distance, int64_t length, int64_t size) {
+  enum { HEADS = 4 };
+  const int64_t value = size + 16, row = by_distance ? 2 * length - 1 : length,
+                head = by_distance ? row : length * row;
+  const int64_t n = 2 * HEADS * length * size, n_v = 2 * HEADS * length * value, n_bias = HEADS * head;
+  struct pd_attention a = {.batch = 2, .heads = HEADS, .kv_heads = HEADS, .length = length, .kv_length = length};
+  a.size = size, a.value_size = value, a.causal = true, a.scale = 0.3f;
+  a.biased = a.bias_gradient = a.has_sinks = true, a.by_distance = by_distance;
+  a.q.batch = HEADS * length * size, a.q.head = size, a.q.row = HEADS * size;
+  a.v.batch = HEADS * length * value, a.v.head = value, a.v.row = HEADS * value;
+  a.k = a.dq = a.dk = a.q, a.o = a.d_o = a.dv = a.v;
+  a.bias.head = a.d_bias.head = head, a.bias.row = a.d_bias.row = row;
+  struct pair q = numbers(n), k = numbers(n), v = numbers(n_v), d_o = numbers(n_v), bias = numbers(n_bias),
+              sinks = numbers(HEADS);
+  struct pair o = room(n_v), lse = room(2 * HEADS * length), dq = room(n), dk = room(n), dv = room(n_v);
+  struct pair d_bias = room(n_bias), d_sinks = room(HEADS);
+  float *d[2][2] = {{working((size_t)n_bias * 4), working(HEADS * 4)},
+                    {(float *)d_bias.f32.at, (float *)d_sinks.f32.at}};
+  void *space = working(pd_attention_scratch(&a, omp_get_max_threads()));
+  const pd_in none = {NULL, PD_F32}, l = lse.f32;
+#define OF(type, d)                                                                                           \
+  do {                                                                                                        \
+    (pd_biased_attention_forward)(&a, q.type, k.type, v.type, none, NULL, bias.type, sinks.type, out(o.type), \
+                                  out(l), space);                                                             \
+    (pd_biased_attention_backward)(&a, q.type, k.type, v.type, o.bf16, l, d_o.type, none, NULL, bias.type,    \
+                                   sinks.type, out(dq.type), out(dk.type), out(dv.type), d[0], d[1], space);  \
+  } while (0)
+  OF(bf16, d[0]);
+  OF(f32, d[1]);
+#undef OF
+  for (int i = 0; i < 2; i++) pd_write(out(i ? d_sinks.bf16 : d_bias.bf16), 0, d[0][i], i ? HEADS : n_bias);
+  const char *name = format("biased attention, by distance %d, length %ld", by_distance, (long)length);
+  compare(name, o, n_v, PD_PAIRS);
+  compare(name, dq, n, PD_PAIRS);
+  compare(name, dk, n, PD_PAIRS);
+  compare(name, dv, n_v, PD_PAIRS);
+  compare(name, d_bias, n_bias, PD_PAIRS);
+  compare(name, d_sinks, HEADS, PD_PAIRS);
+  free(d[0][0]), free(d[0][1]), free(space);
+  release();
+}
+
 static void test_cached_attention(int64_t size) {
   struct pd_cached_attention a = {
       .batch = 2, .sequences = 2, .heads = 4, .kv_heads = 2, .context = 130, .size = size, .scale = 0.3f};
@@ -261,6 +304,10 @@ static void test_all(void) {
     test_attention(causal, masked, ranged, 129, 80, 4); /* more keys than a block of them */
     test_attention(causal, masked, ranged, 97, 7, 1);
     test_attention(causal, masked, ranged, 200, 32, 2);
+  }
+  for (int by_distance = 0; by_distance < 2; by_distance++) {
+    test_biased_attention(by_distance, 70, 24);
+    test_biased_attention(by_distance, 131, 64);
   }
   test_cached_attention(24);
   test_cached_attention(64);

@@ -44,6 +44,8 @@ LOOP(erfc)
 LOOP(sin)
 LOOP(cos)
 LOOP(abs)
+LOOP(floor)
+LOOP(rint)
 LOOP(sqrt)
 LOOP(rsqrt)
 LOOP(expm1)
@@ -65,7 +67,8 @@ static const struct {
     {"cos", loop_cos, cos, 0x1p30, 1.03},         {"sqrt", loop_sqrt, sqrt, INFINITY, 0.5001},
     {"rsqrt", loop_rsqrt, rsqrt, INFINITY, 1.50}, {"expm1", loop_expm1, expm1, INFINITY, 1.66},
     {"log1p", loop_log1p, log1p, INFINITY, 1.66}, {"sigmoid", loop_sigmoid, sigmoid, INFINITY, 2.41},
-    {"abs", loop_abs, fabs, INFINITY, 0},
+    {"abs", loop_abs, fabs, INFINITY, 0},         {"floor", loop_floor, floor, INFINITY, 0},
+    {"rint", loop_rint, rint, INFINITY, 0},
 };
 
 static void accuracy(uint32_t step) {
@@ -167,10 +170,31 @@ static void dropout(void) {
   check(fabs(runs - (N - 1) / 2.0) < 5 * sqrt(N) / 2, "neighbours are independent");
 }
 
+/* Moments of rand_like's and randn_like's numbers must lie within five standard deviations. */
+static void random_values(void) {
+  enum { N = 1 << 16 };
+  const uint64_t key = pd_mix(3, 4);
+  double moment[4] = {0}, mean = 0, square = 0, products = 0;
+  for (int64_t i = 0; i < N; i++) {
+    const double x = pd_randn(key, 5, i), u = pd_rand(key, 5, i);
+    check(u >= 0 && u < 1 && isfinite(x), "the range of random numbers");
+    for (int k = 0; k < 4; k++) moment[k] += pow(x, k + 1) / N;
+    mean += u / N, square += u * u / N, products += x * pd_randn(key, 6, i) / N;
+  }
+  const double deviation = 1 / sqrt(N);
+  check(fabs(moment[0]) < 5 * deviation && fabs(moment[1] - 1) < 5 * sqrt(2) * deviation, "mean and variance");
+  check(fabs(moment[2]) < 5 * sqrt(15) * deviation && fabs(moment[3] - 3) < 5 * sqrt(96) * deviation,
+        "third and fourth moment");
+  check(fabs(mean - 0.5) < 5 * sqrt(1 / 12.0) * deviation && fabs(square - 1 / 3.0) < 5 * 0.3 * deviation,
+        "moments of uniform numbers");
+  check(fabs(products) < 5 * deviation, "samples are independent");
+}
+
 int main(int argc, char **argv) {
   accuracy(argc > 1 && !strcmp(argv[1], "quick") ? 61 : 1);
   limits();
   random_numbers();
   dropout();
+  random_values();
   return failures ? EXIT_FAILURE : EXIT_SUCCESS;
 }

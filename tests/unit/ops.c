@@ -35,10 +35,12 @@ static void note_derivatives(const Graph *g) {
       for (int j = k + 1; j < g->nodes.at[i].n_in; j++)
         again |= g->nodes.at[i].in[j] == g->nodes.at[i].in[k];
       /* tokens in the place of an optional operand without a gradient */
-      again |= g->nodes.at[i].op->no_gradient >> k & 1 && g->values.at[g->nodes.at[i].in[k]].type == TYPE_TOKEN;
+      const int operand = node_operand(&g->nodes.at[i], k);
+      again |=
+          g->nodes.at[i].op->no_gradient >> operand & 1 && g->values.at[g->nodes.at[i].in[k]].type == TYPE_TOKEN;
       if (again || !is_reached(g, g->nodes.at[i].in[k], i))
         continue;
-      has_gradient[index_of(g->nodes.at[i].op)] |= 1u << k;
+      has_gradient[index_of(g->nodes.at[i].op)] |= 1u << operand;
       differentiated[index_of(g->nodes.at[i].op)] |= g->nodes.at[i].op == &op_rounded; /* makes no node */
     }
 }
@@ -355,6 +357,36 @@ static void test_ranges_of_attention(void **state) {
   }
 }
 
+/* A bias of scores or by distance, of each sample or shared, and sinks, alone and together, beside a mask, documents and a
+ * cap; values larger than keys. */
+static void test_biased_attention(void **state) {
+  (void)state;
+  for (int kind = 0; kind < 48; kind++) {
+    const bool by_distance = kind & 1, batched = kind & 2, general = kind & 4, causal = kind & 8;
+    const bool biased = kind / 16 != 1, sunk = kind / 16 != 2;
+    const int64_t keys = causal || general ? 4 : 3;
+    Graph *g = new_graph();
+    int n = 3, names = 0, unit = general ? OPTIONAL_NAMES * OPTIONAL_NAMES : 1;
+    int in[7] = {operand(g, "q", true, SHAPE(4, 4, 2)), operand(g, "k", true, SHAPE(2, keys, 2)),
+                 operand(g, "v", true, SHAPE(2, keys, 3))};
+    if (general)
+      in[n++] = new_input(g, "m", SHAPE(4, keys));
+    if (general)
+      in[n++] = new_tokens(g, "documents", 2, SHAPE(4));
+    if (biased) {
+      in[n++] = operand(g, "bias", batched, by_distance ? SHAPE(4, 1, keys + 3) : SHAPE(4, 4, keys));
+      names += 3 * unit, unit *= OPTIONAL_NAMES;
+    }
+    if (sunk) {
+      in[n++] = operand(g, "sinks", batched, SHAPE(4));
+      names += 4 * unit;
+    }
+    check(g, apply(g, &op_attention, in, n,
+                   (Attr[MAX_ATTR]){
+                       {.number = causal}, {0}, {0}, {.number = general ? 0.7 : 0}, {0}, {.number = names}}));
+  }
+}
+
 /* x where `seen` is large, else a number that masks. */
 static int hide(Graph *g, int x, int seen) {
   int large = apply_2(g, &op_greater, seen, graph_constant(g, 0.8, 0, NO_SPAN));
@@ -537,6 +569,10 @@ static void test_detach_stops(void **state) {
 static void test_table_is_complete(void **state) {
   (void)state;
   const Op *const no_gradient[] = {&op_greater,
+                                   &op_floor,
+                                   &op_round,
+                                   &op_rand_like,
+                                   &op_randn_like,
                                    &op_equal,
                                    &op_one_hot,
                                    &op_detach,
@@ -580,7 +616,7 @@ static void test_table_is_complete(void **state) {
     if (op->derivative && (has_gradient[k] ^ op->no_gradient) != operands && op->max_in >= 0)
       fail_msg("'%s' passes gradients to operands %#x and says that it passes none to %#x", op->name,
                has_gradient[k], op->no_gradient);
-    bool random_or_token = op == &op_dropout || op == &op_one_hot;
+    bool random_or_token = op == &op_dropout || op == &op_one_hot || op == &op_rand_like || op == &op_randn_like;
     if (op->kind == OP_POINTWISE && (!op->expression || (!op->fold && !random_or_token && !op->meet)))
       fail_msg("'%s' is pointwise and lacks an expression or fold", op->name);
     if (op->kind != OP_POINTWISE && op != &op_param && op != &op_input && !op->evaluate && !op->meet)
@@ -650,6 +686,11 @@ static void test_mistakes_are_diagnosed(void **state) {
   refuse(g, &op_attention, (int[]){head, head, head, t, mask}, 5, NULL);
   refuse(g, &op_attention, (int[]){head, head, head, mask, mask}, 5, NULL);
   refuse(g, &op_attention, (int[]){head, longer_keys, longer_keys, t}, 4, NULL);
+  int flat = new_input(g, "flat", SHAPE(1, 3, 3)), few_sinks = new_input(g, "few_sinks", SHAPE(2));
+  refuse(g, &op_attention, (int[]){head, head, head, flat}, 4, NULL);
+  refuse(g, &op_attention, (int[]){head, head, head, few_sinks}, 4, NULL);
+  refuse(g, &op_attention, (int[]){head, head, head, mask}, 4,
+         (Attr[MAX_ATTR]){[5] = {.number = 3}}); /* a bias by name */
   for (int bad = 0; bad < 3; bad++)
     refuse(g, &op_attention, (int[]){head, bad == 2 ? longer_keys : head, bad == 2 ? longer_keys : head}, 3,
            (Attr[MAX_ATTR]){{0}, {0}, {.number = bad == 0 ? -1 : bad == 2}, {.number = bad == 1 ? -1 : 0}});
@@ -713,6 +754,7 @@ int main(void) {
       cmocka_unit_test(test_attention),
       cmocka_unit_test(test_masked_attention),
       cmocka_unit_test(test_ranges_of_attention),
+      cmocka_unit_test(test_biased_attention),
       cmocka_unit_test(test_lstm),
       cmocka_unit_test(test_convolution),
       cmocka_unit_test(test_pooling),

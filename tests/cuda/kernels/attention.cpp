@@ -24,11 +24,11 @@ static double bound(bool bf16, bool gradient) {
 
 static void expect(bool ok, const Attention &a, const Kind &kind, const char *what, double value) {
   if (ok) return;
-  printf(
-      "FAIL %s heads %d/%d length %d x %d size %d causal %d window %d softcap %g mask %d %d %d documents %d %d: %s %g\n",
-      kind.name, (int)a.heads, (int)a.kv_heads, (int)a.length, (int)a.kv_length, (int)a.size, a.causal,
-      (int)a.window, a.softcap, a.masked, (int)a.mask.batch, (int)a.mask.row, a.parted, (int)a.documents.batch,
-      what, value);
+  printf("FAIL %s heads %d/%d length %d x %d size %d causal %d window %d softcap %g mask %d %d %d documents %d %d "
+         "values %d bias %d %d %d by distance %d sinks %d: %s %g\n",
+         kind.name, (int)a.heads, (int)a.kv_heads, (int)a.length, (int)a.kv_length, (int)a.size, a.causal,
+         (int)a.window, a.softcap, a.masked, (int)a.mask.batch, (int)a.mask.row, a.parted, (int)a.documents.batch,
+         (int)a.value_size, a.biased, (int)a.bias.batch, (int)a.bias.row, a.by_distance, a.has_sinks, what, value);
   failures++;
 }
 
@@ -74,39 +74,49 @@ struct Layout {
 };
 
 static Layout lay_out(Attention *a, bool together, int64_t gap) {
+  int64_t value_size = pd_attention_value_size(a), v_width = a->kv_heads * value_size;
   int64_t width = a->heads * a->size, kv_width = a->kv_heads * a->size;
-  int64_t row = together ? width + 2 * kv_width : width, kv_row = together ? row : kv_width;
-  int64_t n_q = a->batch * a->length * row, n_k = a->batch * a->kv_length * kv_row, o_row = width + gap;
+  int64_t row = together ? width + kv_width + v_width : width, kv_row = together ? row : kv_width;
+  int64_t v_row = together ? row : v_width, n_v = a->batch * a->kv_length * v_row;
+  int64_t n_q = a->batch * a->length * row, n_k = a->batch * a->kv_length * kv_row;
+  int64_t o_row = a->heads * value_size + gap;
   a->q = a->dq = {a->length * row, a->size, row};
-  a->k = a->v = a->dk = a->dv = {a->kv_length * kv_row, a->size, kv_row};
-  a->o = a->d_o = {a->length * o_row, a->size, o_row};
+  a->k = a->dk = {a->kv_length * kv_row, a->size, kv_row};
+  a->v = a->dv = {a->kv_length * v_row, value_size, v_row};
+  a->o = a->d_o = {a->length * o_row, value_size, o_row};
   if (together) return {n_q, width, width + kv_width, a->batch * a->length * o_row};
-  return {n_q + 2 * n_k, n_q, n_q + n_k, a->batch * a->length * o_row};
+  return {n_q + n_k + n_v, n_q, n_q + n_k, a->batch * a->length * o_row};
 }
 
 /* Zeros where the tensors' elements are, NaN in the gaps. */
 static std::vector<double> zeros_of_o(const Attention &a, int64_t n) {
   std::vector<double> o((size_t)n, NAN);
   for (int64_t i = 0; i < n; i++)
-    if (i % a.o.row < a.heads * a.size) o[(size_t)i] = 0;
+    if (i % a.o.row < a.heads * pd_attention_value_size(&a)) o[(size_t)i] = 0;
   return o;
 }
 
 struct Exact {
-  std::vector<double> o, lse, gradient;
+  std::vector<double> o, lse, gradient, d_bias, d_sinks;
 };
 
 static Exact compute(const Attention &a, const Layout &l, const std::vector<double> &qkv,
-                     const std::vector<double> &d_o, const float *mask, const int32_t *documents = nullptr) {
-  Exact x = {zeros_of_o(a, l.n_o), {}, std::vector<double>((size_t)l.n)};
+                     const std::vector<double> &d_o, const float *mask, const int32_t *documents = nullptr,
+                     const float *bias = nullptr, const float *sinks = nullptr) {
+  Exact x = {zeros_of_o(a, l.n_o), {}, std::vector<double>((size_t)l.n), {}, {}};
+  x.d_bias.resize((size_t)(a.bias_gradient ? (a.d_bias.batch ? a.batch : 1) * a.heads * a.d_bias.head : 0));
+  x.d_sinks.resize((size_t)(a.has_sinks ? (a.d_sinks.batch ? a.batch : 1) * a.heads : 0));
+  const Biases biases = {bias, sinks, x.d_bias.empty() ? nullptr : x.d_bias.data(),
+                         x.d_sinks.empty() ? nullptr : x.d_sinks.data()};
   std::vector<double> p((size_t)(2 * a.kv_length));
   const double *q = qkv.data(), *k = q + l.k, *v = q + l.v;
   double *d = x.gradient.data();
   for (int64_t b = 0; b < a.batch; b++)
     for (int64_t h = 0; h < a.heads; h++)
       for (int64_t i = 0; i < a.length; i++) {
-        x.lse.push_back(forward_exact(&a, q, k, v, mask, documents, p.data(), x.o.data(), b, h, i));
-        backward_exact(&a, q, k, v, d_o.data(), p.data(), x.o.data(), d, d + l.k, d + l.v, b, h, i);
+        x.lse.push_back(forward_exact(&a, q, k, v, mask, documents, &biases, p.data(), x.o.data(), b, h, i));
+        backward_exact(&a, q, k, v, d_o.data(), &biases, x.lse.back(), p.data(), x.o.data(), d, d + l.k, d + l.v,
+                       b, h, i);
       }
   return x;
 }
@@ -140,19 +150,30 @@ struct Planned {
   }
 };
 
+static const float *floats_of(const Device &x, bool any) { return any ? (const float *)x.at(0) : nullptr; }
+
 static void run(const Attention &a, const Layout &l, const Device &in, const Device &in_d_o, const Device &mask,
-                const int32_t *documents, const Device &o, const Device &lse, const Device &d, bool backward) {
+                const int32_t *documents, const Device &bias, const Device &sinks, const Device &o,
+                const Device &lse, const Device &d, const Device &d_bias, const Device &d_sinks, bool backward) {
   Planned plan(a);
   Device space((plan.scratch(a, true) + 3) / 4, false), forward_space((plan.scratch(a, false) + 3) / 4, false);
   pd_in q = in.in(), k = in.in(l.k), v = in.in(l.v);
   pd_out dq = d.out(), dk = d.out(l.k), dv = d.out(l.v);
-  bool general = a.masked || a.parted;
+  bool general = a.masked || a.parted, biased = a.biased || a.has_sinks;
+  pd_in with_bias = a.biased ? bias.in() : pd_in(nullptr), with_sinks = a.has_sinks ? sinks.in() : pd_in(nullptr);
   pd_in with = a.masked ? mask.in() : pd_in(nullptr);
-  if (general)
+  if (biased)
+    pd_biased_attention_forward(&a, q, k, v, with, documents, with_bias, with_sinks, o.out(), lse.out(),
+                                forward_space.at(0));
+  else if (general)
     pd_masked_attention_forward(&a, q, k, v, with, documents, o.out(), lse.out(), forward_space.at(0));
   else
     pd_attention_forward(&a, q, k, v, o.out(), lse.out(), forward_space.at(0));
-  if (general && backward)
+  if (biased && backward)
+    pd_biased_attention_backward(&a, q, k, v, o.in(), lse.in(), in_d_o.in(), with, documents, with_bias,
+                                 with_sinks, dq, dk, dv, (float *)floats_of(d_bias, a.bias_gradient),
+                                 (float *)floats_of(d_sinks, a.has_sinks), space.at(0));
+  else if (general && backward)
     pd_masked_attention_backward(&a, q, k, v, o.in(), lse.in(), in_d_o.in(), with, documents, dq, dk, dv,
                                  space.at(0));
   else if (backward)
@@ -168,7 +189,11 @@ static void test(Attention a, const Kind &kind, bool together, bool backward = t
   std::vector<float> qkv = inputs(l.n, 1.5f, kind.bf16), d_o = inputs(l.n_o, 1, kind.bf16);
   for (int64_t i = 0; i < l.v && apart != 0; i++) qkv[(size_t)i] = i < l.k ? apart : -apart;
   std::vector<int32_t> documents = a.parted ? new_documents(a) : std::vector<int32_t>();
-  Exact exact = compute(a, l, {qkv.begin(), qkv.end()}, {d_o.begin(), d_o.end()}, mask.data(), documents.data());
+  std::vector<float> bias =
+      inputs(a.biased ? (a.bias.batch ? a.batch : 1) * a.heads * a.bias.head : 0, 1, kind.bf16);
+  std::vector<float> sinks = inputs(a.has_sinks ? a.batch * a.heads : 0, 1, kind.bf16);
+  Exact exact = compute(a, l, {qkv.begin(), qkv.end()}, {d_o.begin(), d_o.end()}, mask.data(), documents.data(),
+                        a.biased ? bias.data() : nullptr, a.has_sinks ? sinks.data() : nullptr);
 
   Device in(qkv, kind.bf16, kind.offset), in_d_o(d_o, kind.bf16, kind.offset), in_mask(mask, false);
   std::vector<float> words(documents.size());
@@ -176,12 +201,20 @@ static void test(Attention a, const Kind &kind, bool together, bool backward = t
   Device in_documents(words, false);
   Device o(l.n_o, kind.bf16, kind.offset), d(l.n, kind.bf16, kind.offset);
   Device lse(a.batch * a.heads * a.length, false);
-  run(a, l, in, in_d_o, in_mask, a.parted ? (const int32_t *)in_documents.at(0) : nullptr, o, lse, d, backward);
+  Device in_bias(bias, kind.bf16), in_sinks(sinks, kind.bf16);
+  Device d_bias((int64_t)exact.d_bias.size(), false), d_sinks((int64_t)exact.d_sinks.size(), false);
+  run(a, l, in, in_d_o, in_mask, a.parted ? (const int32_t *)in_documents.at(0) : nullptr, in_bias, in_sinks, o,
+      lse, d, d_bias, d_sinks, backward);
   double of_o = error(o.fetch(), exact.o), of_lse = error(lse.fetch(), exact.lse);
   expect(of_o < bound(kind.bf16, false), a, kind, "error of o", of_o);
   expect(of_lse < 1e-6, a, kind, "error of lse", of_lse);
   double of_d = backward ? error(d.fetch(), exact.gradient) : 0;
   expect(of_d < bound(kind.bf16, true), a, kind, "error of the gradients", of_d);
+  if (a.bias_gradient && backward) of_d = error(d_bias.fetch(), exact.d_bias);
+  expect(of_d < bound(kind.bf16, true), a, kind, "error of the bias's gradient", of_d);
+  if (a.has_sinks && backward) of_d = error(d_sinks.fetch(), exact.d_sinks);
+  /* rows' parts, of which each is rounded, cancel */
+  expect(of_d < (kind.bf16 ? 4 : 1) * bound(kind.bf16, true), a, kind, "error of the sinks' gradient", of_d);
 }
 
 /* Windows of one key to nearly all, capped scores, documents, masks of rows. */
@@ -202,6 +235,25 @@ static void test_masks(Attention a, const Kind &kind, bool together) {
     bool rows = which & 1, samples = which & 2;
     a.mask.row = rows ? a.kv_length : 0;
     a.mask.batch = samples ? a.kv_length * (rows ? a.length : 1) : 0;
+    test(a, kind, together);
+  }
+}
+
+/* A bias of each sample or shared, of scores or of distances; sinks; values of another size; with masks, windows, caps,
+ * documents. */
+static void test_biases(Attention a, const Kind &kind, bool together) {
+  for (int which = 0; which < 12; which++) {
+    bool samples = which & 1, distances = which & 2, same = a.length == a.kv_length;
+    int64_t rows = distances ? 1 : a.length, row = distances ? a.length + a.kv_length - 1 : a.kv_length;
+    a.value_size = which % 4 == 0 ? 0 : which % 4 == 1 ? a.size + 24 : a.size / 16 * 8;
+    a.biased = which % 3 != 2, a.by_distance = a.biased && distances, a.bias_gradient = a.biased && which % 5 != 1;
+    a.bias = {samples ? a.heads * rows * row : 0, rows * row, row};
+    a.d_bias = a.bias;
+    a.has_sinks = which % 3 != 1, a.sinks.batch = a.d_sinks.batch = samples ? a.heads : 0;
+    a.softcap = which == 7 ? 0.9f : 0.0f;
+    a.masked = which == 4 || which == 9, a.mask.row = a.masked ? a.kv_length : 0;
+    a.window = same && which == 6 ? a.length / 2 + 1 : 0;
+    a.parted = same && which == 10;
     test(a, kind, together);
   }
 }
@@ -257,6 +309,9 @@ static void test_f32() {
   test_masks(shape(20, 100, 64, false), F32, false);
   for (bool causal : {false, true}) test_ranges(grouped(shape(150, 150, 24, causal), 2, 1), F32);
   test_ranges(shape(70, 70, 128, true), F32);
+  test_biases(grouped(shape(70, 70, 40, true), 4, 2), F32, true);
+  test_biases(grouped(shape(33, 80, 24, false), 2, 1), F32, false);
+  test_biases(shape(20, 40, 136, false), F32, false);
 }
 
 static void test_bf16() {
@@ -276,6 +331,8 @@ static void test_bf16() {
   test_masks(shape(20, 100, 80, false), BF16, false);
   for (bool causal : {false, true}) test_ranges(grouped(shape(150, 150, 24, causal), 2, 1), BF16);
   test_ranges(shape(70, 70, 128, true), BF16);
+  test_biases(grouped(shape(70, 70, 40, true), 4, 2), BF16, true);
+  test_biases(grouped(shape(33, 80, 24, false), 2, 1), BF16, false);
 }
 
 int main(int argc, char **argv) {

@@ -38,13 +38,16 @@ static void run(const Case &c, pd_type from, pd_type to) {
                                   c.kv_heads,
                                   c.context,
                                   c.size,
+                                  0,
+                                  0,
                                   c.window,
                                   0.3f,
                                   c.softcap,
                                   {row, c.size},
                                   {row, c.size},
                                   {row, c.size},
-                                  {c.heads * c.size, c.size}};
+                                  {c.heads * c.size, c.size},
+                                  0};
   std::vector<int32_t> numbers;
   for (int64_t b = 0; b < c.batch; b++) numbers.push_back((int32_t)b);
   Integers sequence(numbers);
