@@ -102,6 +102,7 @@ Plan *plan_taken(const Graph *g, const Pieces *p, const PlanRequest *request) {
     return NULL;
   if (!read_costs(&r) || !planner_microbatches(&r))
     return NULL;
+  r.again = plan_recomputed(p, plan);
   const Spans *spans = spans_at(&r, b);
   const Candidate c = candidate_of(&r, &form, &plan->placement, b, spans, RECOMPUTE_AUTO, NULL, 0);
   for (int i = 0; i < form.n_stages; i++) /* with one microbatch in flight recomputation saves nothing */

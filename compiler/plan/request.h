@@ -41,6 +41,7 @@ typedef struct PlanRequest {
   int chunks;           /* parts of a rank under interleaved; 0: the model's, or free */
   int64_t microbatch;
   Recompute recompute;
+  const char *recomputed; /* --recompute LAYERS: patterns of pieces_select(); NULL: `recompute` counts */
   bool shard_optimizer; /* --shard-optimizer; false: where it saves memory or time, */
   bool whole_optimizer; /* unless --no-shard-optimizer */
   int64_t bucket;       /* --bucket; 0: pipeline_bucket() */

@@ -20,6 +20,8 @@ Spans *spans_at(const Planner *r, int64_t b) {
   Spans *spans = alloc((size_t)r->n_kinds * sizeof *spans);
   for (int kind = 0; kind < r->n_kinds; kind++) {
     Costs *c = r->subject.price(r, b, kind);
+    if (r->again)
+      c = costs_recomputing(c, r->again);
     c->fill = fill_of(r, b);
     c->overlapped = !r->traits.drains;
     spans[kind] = spans_make(c);

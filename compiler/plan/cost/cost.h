@@ -18,6 +18,7 @@ int64_t value_bytes(const Planner *r, int value, int64_t b);
 /* By piece, at b samples: forward values saved for backward, without those that fused loops rematerialise;
  * temporaries; inputs; backward values that weight_products() read. */
 int64_t *saved_bytes(const Planner *r, const int *piece, int64_t b);
+bool *saved_values(const Graph *g); /* by value: whether it is one of those */
 int64_t *work_bytes(const Planner *r, const int *piece, int64_t b);
 int64_t *input_bytes(const Planner *r, int64_t b);
 int64_t *cache_bytes(const Planner *r, const int *piece, int64_t b); /* by piece: state of calls */
@@ -34,6 +35,15 @@ struct StageKernels;
 struct Kernel;
 /* The nodes that a kernel computes or stores, some of them twice. */
 Ints kernel_nodes(const struct StageKernels *k, const struct Kernel *kernel);
+
+/* ---- again.c: recomputation by layer */
+/* Fills kept, late, repeat and block. saved: by value, as saved_values(); node_seconds: by node. */
+void again_costs(const Planner *r, const int *piece, int64_t b, const bool *saved, const double *node_seconds,
+                 Costs *c);
+/* The costs if these pieces recompute. */
+Costs *costs_recomputing(const Costs *c, const bool *again);
+/* Pieces whose recomputation saves bytes, by falling bytes a second. */
+Ints again_order(const Costs *c);
 
 /* ---- price.c */
 /* Counted seconds of a node at a microbatch of b samples, from its operations alone. */

@@ -263,6 +263,8 @@ static Costs *price(const Planner *r, int64_t b, int kind) {
                .exchange = link_byte(&r->topology.link[r->topology.n - 1], 1),
                .beside = rates->beside};
   piece_seconds(r, b, rates, c);
+  if (!g->inference)
+    again_costs(r, piece, b, saved_values(g), node_seconds(r, b, rates), c);
   crossing_bytes(r, b, c);
   crossing_seconds(r, rates, c);
   return c;

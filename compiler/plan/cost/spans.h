@@ -27,6 +27,13 @@ typedef struct Costs {
   const int64_t *work;            /* by piece: bytes of temporaries; a stage needs its largest piece's */
   const int64_t *activations, *activation_gradients; /* by cut: bytes in memory */
   const double *message;                             /* by cut: bytes of activations in a message */
+  /* Recomputation by layer, by piece; NULL: unknown. kept: share of `saved` that stays if all pieces recompute; late:
+   * bytes that it moves to `deferred`; repeat: seconds; block: pieces of one number share the memory of repeated
+   * values. */
+  const int64_t *kept, *late;
+  const double *repeat;
+  const int *block;
+  const struct Costs *plain; /* with recomputed pieces: the costs without them; else NULL */
   const int64_t *cache; /* by piece: bytes that calls keep between microbatches; NULL: none */
   bool beside;          /* messages overlap with work at both ends; else receiving occupies the rank */
   double fill;          /* 1 / microbatches if the pipeline drains, 1 if serial, else 0: share of a pass that

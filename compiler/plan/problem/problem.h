@@ -71,6 +71,7 @@ struct Planner {
   bool free_depth;          /* one rank per stage, and fewer stages than ranks if faster */
   bool any_will_do;         /* open stages and replicas: any plan that fits */
   bool first_will_do;       /* the first microbatch that fits */
+  const bool *again;        /* by piece: --recompute LAYERS or a plan's file recomputes it; NULL: free */
   int *pinned;              /* by part: its first piece, under --split; else NULL */
   int *stage_starts;        /* by stage: its first piece, with free parts per stage; else NULL */
   double known;             /* seconds per batch of a known plan; 0: none */

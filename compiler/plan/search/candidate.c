@@ -30,6 +30,8 @@ Plan *plan_of(const Planner *r, const Candidate *c, const Partition *part, doubl
     StagePlan *s = &plan->stage[i];
     s->first_piece = part->start[i];
     s->end_piece = part->start[i + 1];
+    if (r->again)
+      set_recomputed(s, r->again);
   }
   for (int i = 0; i < parts; i++)
     plan->stage[i].peak_bytes = chunks_bytes(c, part, plan_stage_of(plan, i), plan_recomputes(plan, i));
