@@ -48,10 +48,10 @@ static int scope_of_piece(const Graph *g, const Piece *p) {
   return g->nodes.at[p->first].scope;
 }
 
-/* "=NAME": the piece with this name alone; "*": every piece; else the pieces that begin within an instance. */
+/* "=NAME": pieces of this name alone; "*": every piece; else the pieces that begin within an instance. */
 static bool selects(const Graph *g, const Piece *p, const char *pattern) {
   if (*pattern == '=')
-    return !strcmp(p->name, pattern + 1);
+    return matches(pattern + 1, p->name);
   if (!strcmp(pattern, "*"))
     return true;
   for (int s = scope_of_piece(g, p); s >= 0; s = g->scopes.at[s].parent)
@@ -120,43 +120,49 @@ static Name describe_at(const Graph *g, const Pieces *p, const bool *selected, i
   return found;
 }
 
-/* "h[0]" after "h[0..3]" and before it: the text before an index, the index, the text behind it. */
+/* A pattern with an index of its own: the text before the first index, the index, the text behind it. */
 typedef struct Indexed {
-  const char *before, *behind;
-  long index;
+  Name before, behind; /* behind NULL: no index */
+  long index, end;
 } Indexed;
 
 static Indexed indexed(Name pattern) {
-  const char *open = strrchr(pattern, '['), *close = open ? strchr(open, ']') : NULL;
-  if (!close || *pattern == '=')
-    return (Indexed){pattern, NULL, 0};
-  return (Indexed){intern_n(pattern, (size_t)(open - pattern)), intern(close + 1), strtol(open + 1, NULL, 10)};
+  const char *open = strchr(pattern, '['), *close = open ? strchr(open, ']') : NULL;
+  if (!close)
+    return (Indexed){.before = pattern};
+  const long index = strtol(open + 1, NULL, 10);
+  return (Indexed){intern_n(pattern, (size_t)(open - pattern)), intern(close + 1), index, index + 1};
 }
 
-static Patterns described(const Graph *g, const Pieces *p, const bool *selected, int first, int end) {
+typedef Vec(Indexed) IndexedPatterns;
+
+/* Joins the pattern to the range that it continues; "h[0]" and "h[1]" become "h[0..2]". */
+static void join(IndexedPatterns *all, Indexed x) {
+  for (int i = 0; i < all->n; i++) {
+    Indexed *y = &all->at[i];
+    if (x.behind && y->before == x.before && y->behind == x.behind && y->end == x.index) {
+      y->end = x.end;
+      return;
+    }
+  }
+  push(all, x);
+}
+
+Patterns pieces_describe(const Graph *g, const Pieces *p, const bool *selected, int first, int end) {
+  IndexedPatterns all = {0};
   Patterns list = {0};
   for (int i = first, to; i < end; i = to) {
     to = i + 1;
     if (!selected[i])
       continue;
     const Name path = describe_at(g, p, selected, first, end, i, &to);
-    push(&list, path ? with_brackets(path) : internf("=%s", p->at[i].name));
+    join(&all, indexed(path ? with_brackets(path) : internf("=%s", with_brackets(p->at[i].name))));
   }
-  return list;
-}
-
-Patterns pieces_describe(const Graph *g, const Pieces *p, const bool *selected, int first, int end) {
-  const Patterns all = described(g, p, selected, first, end);
-  Patterns list = {0};
-  for (int i = 0, next; i < all.n; i = next) {
-    const Indexed x = indexed(all.at[i]);
-    for (next = i + 1; next < all.n && x.behind; next++) {
-      const Indexed y = indexed(all.at[next]);
-      if (y.before != x.before || y.behind != x.behind || y.index != x.index + next - i)
-        break;
-    }
-    push(&list, next > i + 1 ? internf("%s[%ld..%ld]%s", x.before, x.index, x.index + next - i, x.behind)
-                             : all.at[i]);
+  for (int i = 0; i < all.n; i++) {
+    const Indexed *x = &all.at[i];
+    push(&list, !x->behind              ? x->before
+                : x->end == x->index + 1 ? internf("%s[%ld]%s", x->before, x->index, x->behind)
+                                         : internf("%s[%ld..%ld]%s", x->before, x->index, x->end, x->behind));
   }
   return list;
 }

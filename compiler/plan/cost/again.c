@@ -2,6 +2,7 @@
  * (fuse/recompute.c), and levels of it for the search. */
 #include <math.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "fuse/kernel.h"
 #include "ops/op.h"
@@ -22,12 +23,34 @@ static int *region_of_nodes(const Graph *g) {
   return region;
 }
 
+/* Whether the region is an indexed instance, such as "h.3". */
+static bool index_of_region(Name path) { return path[0] && path[strlen(path) - 1] >= '0' && path[strlen(path) - 1] <= '9'; }
+
 /* By value, for a model whose pieces all recompute. */
 typedef struct Recomputed {
   bool *kept;  /* saved: it leaves its region, or enters one that reads it again */
   bool *again; /* computed again */
   bool *late;  /* and read by products for weight gradients */
 } Recomputed;
+
+/* Whether it is a product with its bias, which calls write, although the addition is pointwise. */
+static bool is_biased_product(const Graph *g, const Node *n) {
+  bool product = false;
+  for (int k = 0; n->op->adds_bias && k < n->n_in; k++)
+    product |= g->nodes.at[g->values.at[n->in[k]].node].op->takes_bias;
+  return product;
+}
+
+/* By value: forward saves it. Unlike saved_values() with products that get a bias. */
+static bool *find_saved(const Graph *g) {
+  bool *saved = saved_values(g);
+  for (int i = g->n_forward; i < g->nodes.n; i++)
+    for (int k = 0; k < g->nodes.at[i].n_in; k++) {
+      const int v = root_value(g, g->nodes.at[i].in[k]), made = g->values.at[v].node;
+      saved[v] |= made < g->n_forward && g->values.at[v].shape.batched && is_biased_product(g, &g->nodes.at[made]);
+    }
+  return saved;
+}
 
 static void find_readers(const Graph *g, const bool *saved, const int *region, const Recomputed *s) {
   const bool *product = weight_products(g);
@@ -60,24 +83,25 @@ static bool *repeat_operands(const Graph *g, const int *region, const Recomputed
   return repeated;
 }
 
-void again_costs(const Planner *r, const int *piece, int64_t b, const bool *saved, const double *node_seconds,
-                 Costs *c) {
+void again_costs(const Planner *r, const int *piece, int64_t b, const double *node_seconds, Costs *c) {
   const Graph *g = r->g;
   const size_t n = (size_t)r->p->n, values = (size_t)g->values.n + 1;
   const int *region = region_of_nodes(g);
   const Recomputed s = {alloc(values), alloc(values), alloc(values)};
-  int64_t *kept = alloc(n * sizeof *kept), *late = alloc(n * sizeof *late);
+  const bool *saved = find_saved(g);
+  int64_t *gain = alloc(n * sizeof *gain), *late = alloc(n * sizeof *late);
   double *repeat = alloc(n * sizeof *repeat), *all = alloc(n * sizeof *all);
   int *block = alloc(n * sizeof *block);
+  bool *within = alloc(n);
   find_readers(g, saved, region, &s);
   const bool *repeated = repeat_operands(g, region, &s);
   for (int v = 0; v < g->values.n; v++) {
     const int made = g->values.at[v].node;
     if (made >= g->n_forward || !g->values.at[v].shape.batched)
       continue;
-    if (s.kept[v])
-      kept[piece[made]] += value_bytes(r, v, b);
-    else if (s.late[v])
+    if (saved[v] != s.kept[v])
+      gain[piece[made]] += s.kept[v] ? -value_bytes(r, v, b) : value_bytes(r, v, b);
+    if (s.late[v] && !s.kept[v])
       late[piece[made]] += value_bytes(r, v, b);
   }
   for (int i = 0; i < g->n_forward; i++) {
@@ -87,9 +111,9 @@ void again_costs(const Planner *r, const int *piece, int64_t b, const bool *save
   for (size_t k = 0; k < n; k++) {
     repeat[k] = all[k] > 0 ? c->forward[k] * (repeat[k] / all[k]) : 0;
     block[k] = region[r->p->at[k].first];
-    kept[k] = kept[k] < c->saved[k] ? kept[k] : c->saved[k];
+    within[k] = index_of_region(region_path(g->scopes.at[g->nodes.at[r->p->at[k].first].scope].path));
   }
-  c->kept = kept, c->late = late, c->repeat = repeat, c->block = block;
+  c->gain = gain, c->late = late, c->repeat = repeat, c->block = block, c->within = within;
 }
 
 Costs *costs_recomputing(const Costs *c, const bool *again) {
@@ -101,9 +125,9 @@ Costs *costs_recomputing(const Costs *c, const bool *again) {
   for (int i = 0, end; i < c->n; i = end) { /* a run of recomputed pieces of one block */
     int64_t bytes = 0;
     for (end = i; end < c->n && again[end] && c->block[end] == c->block[i]; end++)
-      bytes += c->saved[end] - c->kept[end];
+      bytes += c->gain[end];
     for (int k = i; k < end; k++) {
-      saved[k] = c->kept[k];
+      saved[k] -= c->gain[k];
       deferred[k] += c->late[k];
       backward[k] += c->repeat[k];
       work[k] = work[k] > bytes ? work[k] : bytes;
@@ -143,9 +167,9 @@ static unsigned reversed(unsigned x) {
 Ints again_order(const Costs *c) {
   Vec(Gain) gains = {0};
   Ints order = {0};
-  for (int i = 0; c->kept && i < c->n; i++)
-    if (c->saved[i] > c->kept[i])
-      push(&gains, (Gain){i, (double)(c->saved[i] - c->kept[i]) / fmax(c->repeat[i], 1e-12), 0});
+  for (int i = 0; c->gain && i < c->n; i++)
+    if (c->gain[i] > 0)
+      push(&gains, (Gain){i, (double)c->gain[i] / fmax(c->repeat[i], 1e-12), 0});
   for (int i = 0; i < gains.n; i++) {
     unsigned before = 0; /* equal pieces before this one */
     for (int j = 0; j < i; j++)
@@ -157,4 +181,41 @@ Ints again_order(const Costs *c) {
   for (int i = 0; i < gains.n; i++)
     push(&order, gains.at[i].piece);
   return order;
+}
+
+static void add_level(Spans *s, Spans *level, const bool **again, const bool *now) {
+  const int l = s->n_levels++;
+  again[l] = alloc_copy(now, (size_t)s->c->n);
+  level[l] = spans_make(costs_recomputing(s->c, again[l]));
+  level[l].missed = s->missed;
+  level[l].missed_before = s->missed_before;
+  level[l].missed_behind = s->missed_behind;
+}
+
+/* Each level adds pieces of about the same bytes; the last has whole blocks, or all pieces of a model without blocks. */
+void spans_add_levels(Spans *s) {
+  const Costs *c = s->c;
+  const Ints order = again_order(c);
+  const int n = order.n < MOST_AGAIN_LEVELS ? order.n : MOST_AGAIN_LEVELS;
+  bool blocks = false;
+  Spans *level = alloc((size_t)(n + 2) * sizeof *level);
+  const bool **again = alloc((size_t)(n + 2) * sizeof *again);
+  bool *now = alloc((size_t)c->n);
+  double all = 0, bytes = 0;
+  for (int i = 0; i < order.n; i++)
+    all += (double)c->gain[order.at[i]];
+  for (int i = 0; i < order.n; i++) {
+    now[order.at[i]] = true;
+    bytes += (double)c->gain[order.at[i]];
+    if (s->n_levels < n && (i + 1 == order.n || bytes * n >= all * (s->n_levels + 1)))
+      add_level(s, level, again, now);
+  }
+  for (int i = 0; i < c->n; i++)
+    blocks |= c->within[i];
+  for (int i = 0; i < c->n; i++)
+    now[i] = c->within[i] || !blocks;
+  if (order.n > 0)
+    add_level(s, level, again, now);
+  s->level = level;
+  s->again = again;
 }

@@ -37,13 +37,13 @@ struct Kernel;
 Ints kernel_nodes(const struct StageKernels *k, const struct Kernel *kernel);
 
 /* ---- again.c: recomputation by layer */
-/* Fills kept, late, repeat and block. saved: by value, as saved_values(); node_seconds: by node. */
-void again_costs(const Planner *r, const int *piece, int64_t b, const bool *saved, const double *node_seconds,
-                 Costs *c);
+/* Fills gain, late, repeat, block and within. node_seconds: by node. */
+void again_costs(const Planner *r, const int *piece, int64_t b, const double *node_seconds, Costs *c);
 /* The costs if these pieces recompute. */
 Costs *costs_recomputing(const Costs *c, const bool *again);
 /* Pieces whose recomputation saves bytes, by falling bytes a second. */
 Ints again_order(const Costs *c);
+void spans_add_levels(Spans *s);
 
 /* ---- price.c */
 /* Counted seconds of a node at a microbatch of b samples, from its operations alone. */

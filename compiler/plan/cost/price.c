@@ -264,7 +264,7 @@ static Costs *price(const Planner *r, int64_t b, int kind) {
                .beside = rates->beside};
   piece_seconds(r, b, rates, c);
   if (!g->inference)
-    again_costs(r, piece, b, saved_values(g), node_seconds(r, b, rates), c);
+    again_costs(r, piece, b, node_seconds(r, b, rates), c);
   crossing_bytes(r, b, c);
   crossing_seconds(r, rates, c);
   return c;

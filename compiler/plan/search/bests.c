@@ -47,7 +47,7 @@ static Best *find(const Planner *r, const Candidate *c, int64_t limit, const int
 Partition partition_copy(const Partition *p, int parts) {
   Partition copy = *p;
   copy.start = alloc_copy(p->start, (size_t)(parts + 1) * sizeof *p->start);
-  copy.recompute = alloc_copy(p->recompute, (size_t)parts);
+  copy.recompute = alloc_copy(p->recompute, (size_t)parts * sizeof *p->recompute);
   return copy;
 }
 

@@ -105,7 +105,7 @@ bool best_partition(const Planner *r, const Candidate *c, int64_t limit, double 
 /* Decides recomputation by rank, as far as memory needs it. False: some ranks do not fit. */
 bool chunks_fit(const Candidate *c, int64_t limit, Partition *part);
 int64_t chunks_bytes(const Candidate *c, const Partition *part, int stage,
-                     bool recompute);                           /* estimated, per rank */
+                     int recompute);                            /* estimated, per rank */
 double chunks_value(const Candidate *c, const Partition *part); /* lower bound of the simulation: partition.h */
 /* Moves cuts near `start` until they fit by estimated bytes. False: not found in a few steps. */
 bool chunks_repair(const Candidate *c, int64_t limit, int *start);

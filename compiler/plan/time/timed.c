@@ -40,7 +40,7 @@ static void price_part(const Planner *r, const Spans *spans, const Program *prog
     s->cache_bytes += c->cache ? c->cache[k] : 0;
     if (s->again && s->again[k - first] == '1') {
       s->again_seconds += c->repeat[k];
-      s->again_bytes += (c->saved[k] - c->kept[k]) * program->slots[0].saved;
+      s->again_bytes += c->gain[k] * program->slots[0].saved;
     }
   }
   s->backward_seconds += s->again_seconds;
