@@ -141,19 +141,24 @@ Costs *costs_recomputing(const Costs *c, const bool *again) {
 
 /* ---- levels --------------------------------------------------------------------------------------------- */
 
-/* A piece's place in the order in which levels add pieces. */
+/* A piece that saves bytes by recomputation. Pieces of equal density, such as those of blocks, are one class. */
 typedef struct Gain {
-  int piece;
-  double bytes; /* saved a second of forward work */
-  unsigned turn;
+  int piece, class;
+  double density; /* bytes a second of repeated work */
+  unsigned turn;  /* within the class, evenly over the model */
 } Gain;
+typedef Vec(Gain) Gains;
 
-/* Most bytes a second first; among equal pieces, such as blocks, evenly over the model. */
-static int by_gain(const void *a, const void *b) {
+static bool alike(double a, double b) { return fabs(a - b) <= 1e-6 * fmax(a, b); }
+
+static int by_density(const void *a, const void *b) {
   const Gain *x = a, *y = b;
-  if (x->bytes < y->bytes * (1 - 1e-6) || y->bytes < x->bytes * (1 - 1e-6))
-    return x->bytes < y->bytes ? 1 : -1;
-  return x->turn != y->turn ? (x->turn > y->turn ? 1 : -1) : x->piece - y->piece;
+  return x->density != y->density ? (x->density < y->density ? 1 : -1) : x->piece - y->piece;
+}
+
+static int by_turn(const void *a, const void *b) {
+  const Gain *x = a, *y = b;
+  return x->class != y->class ? x->class - y->class : (x->turn > y->turn) - (x->turn < y->turn);
 }
 
 /* The bits of a number in reverse: 0, 4, 2, 6, 1, 5, 3, 7 divides any range evenly. */
@@ -164,23 +169,23 @@ static unsigned reversed(unsigned x) {
   return y;
 }
 
-Ints again_order(const Costs *c) {
-  Vec(Gain) gains = {0};
-  Ints order = {0};
-  for (int i = 0; c->gain && i < c->n; i++)
+/* By falling density. */
+static Gains find_gains(const Costs *c) {
+  Gains gains = {0};
+  for (int i = 0; i < c->n; i++)
     if (c->gain[i] > 0)
-      push(&gains, (Gain){i, (double)c->gain[i] / fmax(c->repeat[i], 1e-12), 0});
-  for (int i = 0; i < gains.n; i++) {
-    unsigned before = 0; /* equal pieces before this one */
-    for (int j = 0; j < i; j++)
-      before += fabs(gains.at[j].bytes - gains.at[i].bytes) <= 1e-6 * gains.at[i].bytes;
-    gains.at[i].turn = reversed(before);
+      push(&gains, (Gain){.piece = i, .density = (double)c->gain[i] / fmax(c->repeat[i], 1e-12)});
+  if (gains.n > 0)
+    qsort(gains.at, (size_t)gains.n, sizeof *gains.at, by_density);
+  for (int i = 1, before = 0; i < gains.n; i++) {
+    const bool same = alike(gains.at[i].density, gains.at[i - 1].density);
+    before = same ? before + 1 : 0;
+    gains.at[i].class = gains.at[i - 1].class + !same;
+    gains.at[i].turn = reversed((unsigned)before);
   }
   if (gains.n > 0)
-    qsort(gains.at, (size_t)gains.n, sizeof *gains.at, by_gain);
-  for (int i = 0; i < gains.n; i++)
-    push(&order, gains.at[i].piece);
-  return order;
+    qsort(gains.at, (size_t)gains.n, sizeof *gains.at, by_turn);
+  return gains;
 }
 
 static void add_level(Spans *s, Spans *level, const bool **again, const bool *now) {
@@ -192,30 +197,47 @@ static void add_level(Spans *s, Spans *level, const bool **again, const bool *no
   level[l].missed_behind = s->missed_behind;
 }
 
-/* Each level adds pieces of about the same bytes; the last has whole blocks, or all pieces of a model without blocks. */
-void spans_add_levels(Spans *s) {
+/* Whether a level may end behind this piece: behind a class, or within one that takes long, behind a quarter. Stages of
+ * equal blocks then mostly have equal layouts. */
+static bool may_end(const Costs *c, const Gains *gains, int i, int first, double forward) {
+  static const double LONG = 0.05;
+  int end = i + 1;
+  while (end < gains->n && gains->at[end].class == gains->at[i].class)
+    end++;
+  const int n = end - first;
+  return end == i + 1 || (c->repeat[gains->at[i].piece] * n > LONG * forward && (i + 1 - first) % ((n + 3) / 4) == 0);
+}
+
+/* The last level has whole blocks, or all pieces of a model without blocks. */
+static void add_blocks(Spans *s, Spans *level, const bool **again, bool *now) {
   const Costs *c = s->c;
-  const Ints order = again_order(c);
-  const int n = order.n < MOST_AGAIN_LEVELS ? order.n : MOST_AGAIN_LEVELS;
   bool blocks = false;
-  Spans *level = alloc((size_t)(n + 2) * sizeof *level);
-  const bool **again = alloc((size_t)(n + 2) * sizeof *again);
-  bool *now = alloc((size_t)c->n);
-  double all = 0, bytes = 0;
-  for (int i = 0; i < order.n; i++)
-    all += (double)c->gain[order.at[i]];
-  for (int i = 0; i < order.n; i++) {
-    now[order.at[i]] = true;
-    bytes += (double)c->gain[order.at[i]];
-    if (s->n_levels < n && (i + 1 == order.n || bytes * n >= all * (s->n_levels + 1)))
-      add_level(s, level, again, now);
-  }
   for (int i = 0; i < c->n; i++)
     blocks |= c->within[i];
   for (int i = 0; i < c->n; i++)
     now[i] = c->within[i] || !blocks;
-  if (order.n > 0)
-    add_level(s, level, again, now);
+  add_level(s, level, again, now);
+}
+
+void spans_add_levels(Spans *s) {
+  const Costs *c = s->c;
+  const Gains gains = find_gains(c);
+  Spans *level = alloc((size_t)(MOST_AGAIN_LEVELS + 1) * sizeof *level);
+  const bool **again = alloc((size_t)(MOST_AGAIN_LEVELS + 1) * sizeof *again);
+  bool *now = alloc((size_t)c->n);
+  double all = 0, bytes = 0;
+  for (int i = 0; i < gains.n; i++)
+    all += (double)c->gain[gains.at[i].piece];
+  for (int i = 0, first = 0; i < gains.n; i++) {
+    first = i > 0 && gains.at[i].class != gains.at[i - 1].class ? i : first;
+    now[gains.at[i].piece] = true;
+    bytes += (double)c->gain[gains.at[i].piece];
+    const bool enough = bytes * MOST_AGAIN_LEVELS >= all * (s->n_levels + 1) && may_end(c, &gains, i, first, s->forward[c->n]);
+    if (s->n_levels < MOST_AGAIN_LEVELS && (i + 1 == gains.n || enough))
+      add_level(s, level, again, now);
+  }
+  if (gains.n > 0)
+    add_blocks(s, level, again, now);
   s->level = level;
   s->again = again;
 }

@@ -41,8 +41,7 @@ Ints kernel_nodes(const struct StageKernels *k, const struct Kernel *kernel);
 void again_costs(const Planner *r, const int *piece, int64_t b, const double *node_seconds, Costs *c);
 /* The costs if these pieces recompute. */
 Costs *costs_recomputing(const Costs *c, const bool *again);
-/* Pieces whose recomputation saves bytes, by falling bytes a second. */
-Ints again_order(const Costs *c);
+/* Fills Spans.level and again: pieces by falling bytes a second. */
 void spans_add_levels(Spans *s);
 
 /* ---- price.c */

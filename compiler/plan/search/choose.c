@@ -458,7 +458,8 @@ Plan *plan_fastest(const Planner *r) {
   if (r->traits.spills)
     return plan_spilled(r, &none);
   Choice c = choice_make(r);
-  return fastest(&c);
+  Plan *plan = fastest(&c);
+  return plan ? plan_of_fewer_layers(r, plan) : NULL;
 }
 
 Plan *plan_any(const Planner *r) {
@@ -565,7 +566,7 @@ Plan *plan_choose(const Planner *r, Plan **runners_up, int n, NoPlan *none) {
     return NULL;
   }
   double gain = 0;
-  plan = look_ahead(&c, simplest(&c, plan), &gain);
+  plan = plan_of_fewer_layers(r, look_ahead(&c, simplest(&c, plan), &gain));
   plan->why = why(&c, plan, gain);
   c.left = 3 * n; /* runners-up at any speed; some are equal */
   c.close = INFINITY;

@@ -13,8 +13,7 @@ bool schedulable(const Planner *r, const Plan *plan) {
   return true;
 }
 
-/* The slowest kind of device of a stage. */
-static int stage_kind(const Planner *r, const Plan *plan, int stage) {
+int stage_kind(const Planner *r, const Plan *plan, int stage) {
   int kind = 0;
   if (r->n_kinds == 1)
     return 0;
