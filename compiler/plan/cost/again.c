@@ -1,5 +1,6 @@
 /* Recomputation by layer: bytes and seconds of pieces that compute their forward values again in the backward pass
  * (fuse/recompute.c), and levels of it for the search. */
+#include <ctype.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -24,7 +25,14 @@ static int *region_of_nodes(const Graph *g) {
 }
 
 /* Whether the region is an indexed instance, such as "h.3". */
-static bool index_of_region(Name path) { return path[0] && path[strlen(path) - 1] >= '0' && path[strlen(path) - 1] <= '9'; }
+static bool is_indexed(Name path) { return path[0] && isdigit((unsigned char)path[strlen(path) - 1]); }
+
+static int first_computation(const Graph *g, const Piece *p) {
+  for (int i = p->first; i < p->end; i++)
+    if (g->nodes.at[i].op->kind != OP_SOURCE && g->nodes.at[i].op->kind != OP_VIEW)
+      return i;
+  return p->first;
+}
 
 /* By value, for a model whose pieces all recompute. */
 typedef struct Recomputed {
@@ -110,8 +118,9 @@ void again_costs(const Planner *r, const int *piece, int64_t b, const double *no
   }
   for (size_t k = 0; k < n; k++) {
     repeat[k] = all[k] > 0 ? c->forward[k] * (repeat[k] / all[k]) : 0;
-    block[k] = region[r->p->at[k].first];
-    within[k] = index_of_region(region_path(g->scopes.at[g->nodes.at[r->p->at[k].first].scope].path));
+    const int first = first_computation(g, &r->p->at[k]);
+    block[k] = region[first];
+    within[k] = is_indexed(region_path(g->scopes.at[g->nodes.at[first].scope].path));
   }
   c->gain = gain, c->late = late, c->repeat = repeat, c->block = block, c->within = within;
 }

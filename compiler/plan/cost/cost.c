@@ -16,6 +16,7 @@ static double fill_of(const Planner *r, int64_t b) {
 /* Whether stages may recompute by layer, and memory may need it: as a bound, all stages on one device with the most
  * microbatches in flight. */
 static bool may_recompute_layers(const Planner *r, const Spans *s, int64_t b) {
+  static const double SCRATCH = 1 << 28; /* bytes; costs do not include it */
   const Costs *c = s->c;
   const int64_t in_flight = larger_of(r->ranks, r->subject.batch / b);
   if (!r->traits.layers || r->again || r->request->recompute == RECOMPUTE_OFF || !c->gain)
@@ -26,7 +27,7 @@ static bool may_recompute_layers(const Planner *r, const Spans *s, int64_t b) {
   const double parameters = (double)(held.weights + held.frozen) * (double)(1 + in_flight) + (double)held.moments +
                             (double)held.masters + 3 * (double)s->gradients[c->n];
   const double values = (double)s->saved[c->n] + (double)s->inputs[c->n] + (double)span_work(s, 0, c->n);
-  return parameters + 3 * values * (double)(in_flight + 1) > (double)r->memory.arena;
+  return parameters + 3 * values * (double)(in_flight + 1) + SCRATCH > (double)r->memory.arena;
 }
 
 /* One entry per kind of device. */

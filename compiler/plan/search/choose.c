@@ -443,7 +443,17 @@ static const Plan *nearest_miss(const Choice *c) {
   return best;
 }
 
-static Plan *fastest(Choice *c) {
+/* The nearest miss with other recomputed layers, if that fits: levels of the search are not every set of layers. */
+static Plan *repaired(const Choice *c) {
+  static const double NEAR = 2;
+  const Plan *miss = nearest_miss(c);
+  if (!miss || (double)largest_peak(miss) > NEAR * (double)c->r->memory.arena)
+    return NULL;
+  Plan *plan = plan_of_fewer_layers(c->r, alloc_copy(miss, sizeof *miss));
+  return largest_peak(plan) <= c->r->memory.arena ? plan : NULL;
+}
+
+static Plan *fastest_of_levels(Choice *c) {
   if (!list_candidates(c))
     return NULL;
   refine_leaders(c);
@@ -451,6 +461,11 @@ static Plan *fastest(Choice *c) {
   refine_on(c);
   try_every(c);
   return next_best(c);
+}
+
+static Plan *fastest(Choice *c) {
+  Plan *plan = fastest_of_levels(c);
+  return plan ? plan : repaired(c);
 }
 
 Plan *plan_fastest(const Planner *r) {
@@ -474,7 +489,8 @@ Plan *plan_any(const Planner *r) {
     return NULL;
   if (!leader(&c, false))
     try_every(&c);
-  return next_best(&c);
+  Plan *plan = next_best(&c);
+  return plan ? plan : repaired(&c);
 }
 
 static bool better(const Plan *a, const Plan *b) {

@@ -64,15 +64,26 @@ double again_pick(AgainItem *item, int n, double need, bool *taken) {
 
 typedef Vec(AgainItem) Items;
 
-/* Single pieces, or whole blocks. */
-static Items items_of(const Costs *c, const StagePlan *s, bool blocks) {
+/* How pieces are chosen: singly or as whole blocks; of all blocks, or without the stage's last one. Its values are read
+ * as soon as they are computed if one microbatch is in flight. */
+typedef struct Choice {
+  bool blocks, without_last;
+} Choice;
+
+static Items items_of(const Costs *c, const StagePlan *s, Choice how) {
   Items items = {0};
-  for (int i = s->first_piece, end; i < s->end_piece; i = end) {
+  int last = s->end_piece;
+  while (how.without_last && last > s->first_piece && !c->within[last - 1])
+    last--;
+  const int end_block = last > s->first_piece ? c->block[last - 1] : -1;
+  while (how.without_last && last > s->first_piece && c->block[last - 1] == end_block)
+    last--;
+  for (int i = s->first_piece, end; i < last; i = end) {
     AgainItem x = {.first = i};
-    for (end = i; end < s->end_piece && (end == i || (blocks && c->block[end] == c->block[i])); end++)
+    for (end = i; end < last && (end == i || (how.blocks && c->block[end] == c->block[i])); end++)
       x.bytes += (double)c->gain[end], x.seconds += c->repeat[end];
     x.end = end;
-    if (x.bytes > 0 && (!blocks || c->within[i]))
+    if (x.bytes > 0 && (!how.blocks || c->within[i]))
       push(&items, x);
   }
   return items;
@@ -98,34 +109,85 @@ static double take_share(const Planner *r, StagePlan *s, Items items, double sha
   return seconds;
 }
 
+static bool is_again(const StagePlan *s, int piece) { return s->again && s->again[piece - s->first_piece] == '1'; }
+
 static double seconds_of(const Costs *c, const StagePlan *s) {
   double seconds = 0;
-  for (int i = s->first_piece; s->again && i < s->end_piece; i++)
-    seconds += s->again[i - s->first_piece] == '1' ? c->repeat[i] : 0;
+  for (int i = s->first_piece; i < s->end_piece; i++)
+    seconds += is_again(s, i) ? c->repeat[i] : 0;
   return seconds;
 }
 
-/* Bisects the share of bytes to save, by exact peaks; keeps the fastest set that fits. */
-static void recompute_less(const Planner *r, const Costs *c, Plan *plan, int stage, bool blocks) {
-  enum { LARGE = 1000, STEPS = 7, FEW_STEPS = 3 };
-  StagePlan *s = &plan->stage[stage], best = *s;
-  const Items items = items_of(c, s, blocks);
-  double low = 0, high = 1, least = seconds_of(c, s);
-  const int steps = r->subject.n > LARGE ? FEW_STEPS : STEPS;
-  for (int i = 0; i < steps; i++) {
-    const double share = i == 0 && !blocks ? 1 : (low + high) / 2;
-    const double seconds = take_share(r, s, items, share);
-    const bool good = fits(r, plan, stage);
-    if (good && seconds < least)
-      best = *s, least = seconds;
-    if (good)
+/* A stage whose recomputed pieces are searched. */
+typedef struct Fewer {
+  const Planner *r;
+  const Costs *c;
+  Plan *plan;
+  int stage;
+  StagePlan best;
+  double least; /* seconds that it adds; INFINITY: nothing fits yet */
+} Fewer;
+
+static bool try_set(Fewer *f, double seconds) {
+  const StagePlan *s = &f->plan->stage[f->stage];
+  const bool good = fits(f->r, f->plan, f->stage);
+  if (good && seconds < f->least)
+    f->best = *s, f->least = seconds;
+  return good;
+}
+
+/* Bisects the share of bytes to save, by exact peaks. */
+static void bisect(Fewer *f, Choice how) {
+  enum { LARGE = 1000, STEPS = 6, FEW_STEPS = 3 };
+  StagePlan *s = &f->plan->stage[f->stage];
+  const Items items = items_of(f->c, s, how);
+  const int steps = f->r->subject.n > LARGE ? FEW_STEPS : STEPS;
+  double low = 0, high = 1;
+  for (int i = 0; i < steps && items.n > 0; i++) {
+    const double share = i == 0 ? 1 : (low + high) / 2, seconds = take_share(f->r, s, items, share);
+    if (try_set(f, seconds))
       high = share;
     else if (share >= 1)
-      break;
+      return;
     else
       low = share;
   }
-  *s = best;
+}
+
+/* Leaves out classes of equal pieces that are not needed, those that take longest first. */
+static void leave_out(Fewer *f) {
+  enum { STEPS = 8 };
+  StagePlan *s = &f->plan->stage[f->stage];
+  bool *tried = alloc((size_t)f->c->n);
+  for (int step = 0; step < STEPS; step++) {
+    int longest = -1;
+    for (int i = s->first_piece; i < s->end_piece; i++)
+      if (is_again(&f->best, i) && !tried[i] && f->c->repeat[i] > 0 &&
+          (longest < 0 || f->c->repeat[i] > f->c->repeat[longest]))
+        longest = i;
+    if (longest < 0)
+      return;
+    bool *again = alloc((size_t)f->c->n);
+    for (int i = s->first_piece; i < s->end_piece; i++) {
+      const bool same = f->c->repeat[i] == f->c->repeat[longest] && f->c->gain[i] == f->c->gain[longest];
+      again[i] = is_again(&f->best, i) && !same;
+      tried[i] |= same;
+    }
+    set_recomputed(s, again);
+    try_set(f, seconds_of(f->c, s));
+  }
+}
+
+/* The fastest recomputed pieces of a stage whose layout fits; without any, as before. */
+static void recompute_less(const Planner *r, const Costs *c, Plan *plan, int stage, bool alone) {
+  const StagePlan before = plan->stage[stage];
+  Fewer f = {r, c, plan, stage, before, INFINITY};
+  try_set(&f, seconds_of(c, &before));
+  for (int i = 0; i < (alone ? 4 : 2); i++)
+    bisect(&f, (Choice){i & 1, i & 2});
+  if (isfinite(f.least))
+    leave_out(&f);
+  plan->stage[stage] = f.best;
 }
 
 /* A stage that repeats its whole forward pass can do so while it waits for gradients. */
@@ -142,26 +204,32 @@ static void try_whole(const Planner *r, Plan *plan, int stage) {
     *plan = other;
 }
 
+/* Whether one microbatch is in flight on the stage. */
+static bool is_alone(const Planner *r, const Plan *plan, int stage) {
+  return planned_programs(r, &plan->pipeline, r->subject.exchanges(r, plan))[stage].in_flight == 1;
+}
+
 Plan *plan_of_fewer_layers(const Planner *r, Plan *plan) {
   Plan *better = alloc_copy(plan, sizeof *plan);
   bool any = false;
-  if (r->again || r->request->recompute != RECOMPUTE_AUTO || !r->request->peak || plan_parts(plan) > plan->pipeline.n_stages)
+  if (r->again || r->request->recompute != RECOMPUTE_AUTO || !r->request->peak ||
+      plan_parts(plan) > plan->pipeline.n_stages)
     return plan;
   const Spans *spans = spans_at(r, plan->pipeline.microbatch);
   better->stage = alloc_copy(plan->stage, (size_t)plan_parts(plan) * sizeof *plan->stage);
-  for (int i = 0; i < plan->pipeline.n_stages; i++) {
-    if (!plan->stage[i].again)
-      continue;
-    const Costs *c = spans[stage_kind(r, plan, i)].c;
-    any = true;
-    recompute_less(r, c, better, i, false);
-    recompute_less(r, c, better, i, true);
-  }
+  better->pipeline = pipeline_copy(&plan->pipeline);
+  for (int i = 0; i < plan->pipeline.n_stages; i++)
+    if (plan->stage[i].again || (plan->stage[i].peak_bytes > r->memory.arena && r->traits.layers)) {
+      better->pipeline.recompute[i] = false;
+      recompute_less(r, spans[stage_kind(r, plan, i)].c, better, i, is_alone(r, plan, i));
+      any = true;
+    }
   if (!any)
     return plan;
   price_plan(r, better, INFINITY);
   for (int i = 0; i < plan->pipeline.n_stages; i++)
-    if (better->stage[i].again && r->traits.recomputes)
+    if (better->stage[i].again && r->traits.recomputes && !is_alone(r, plan, i))
       try_whole(r, better, i);
-  return better->batch_seconds <= plan->batch_seconds ? better : plan;
+  const bool fits_now = largest_peak(better) <= r->memory.arena, fitted = largest_peak(plan) <= r->memory.arena;
+  return fits_now && (!fitted || better->batch_seconds <= plan->batch_seconds) ? better : plan;
 }
