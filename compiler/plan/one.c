@@ -314,7 +314,7 @@ Plan *try_schedule(const Graph *g, const Pieces *p, PlanRequest q, const char *s
   q.refusal = why ? SAY_LEAST : SAY_NOTHING;
   q.schedule = schedule;
   q.delay = DELAY_FREE;
-  if (q.recompute == RECOMPUTE_ON && !schedule_traits(schedule).recomputes)
+  if (q.recompute == RECOMPUTE_ON && !schedule_traits(schedule).recomputes && !schedule_traits(schedule).layers)
     q.recompute = RECOMPUTE_AUTO;
   if (!schedule_traits(schedule).spills)
     q.update = UPDATE_FREE;

@@ -245,8 +245,7 @@ void spans_add_levels(Spans *s) {
     if (s->n_levels < MOST_AGAIN_LEVELS && (i + 1 == gains.n || enough))
       add_level(s, level, again, now);
   }
-  if (gains.n > 0)
-    add_blocks(s, level, again, now);
+  add_blocks(s, level, again, now);
   s->level = level;
   s->again = again;
 }

@@ -267,7 +267,7 @@ bool schedule_suits(const Graph *g, Name name, Span where, const char *prefix) {
 static bool schedule_can(const Planner *r, const PlanRequest *q) {
   Name name = r->form.schedule;
   ScheduleTraits traits = schedule_traits(name);
-  if (q->recompute == RECOMPUTE_ON && !traits.recomputes) {
+  if (q->recompute == RECOMPUTE_ON && !traits.recomputes && !(traits.layers && r->g)) {
     Diagnostic *d =
         error_at(r->schedule_span, "PD0706", "'%s' does not support recomputation: its backward pass is %s", name,
                  traits.forward_only ? "missing" : "in two");

@@ -28,14 +28,19 @@ static const char *share_text(const StagePlan *s) {
   return format("%d of %d", again, s->end_piece - s->first_piece);
 }
 
+/* "1"; with several chunks "1.0". */
+static const char *stage_text(const Plan *plan, int part) {
+  const int stage = plan_stage_of(plan, part);
+  return plan->pipeline.chunks > 1 ? format("%d.%d", stage, pipeline_chunk(&plan->pipeline, part))
+                                   : format("%d", stage);
+}
+
 static void stage_row(const Graph *g, const Pieces *p, const Plan *plan, int i, const char **cell) {
   const StagePlan *s = &plan->stage[i];
   int64_t rest = s->peak_bytes - s->weight_bytes - s->gradient_bytes - s->optimizer_bytes - s->cache_bytes;
   int c = 0;
   int stage = plan_stage_of(plan, i), replicas = plan->pipeline.replicas[stage];
-  cell[c++] = replicas > 1                ? format("%d x%d", stage, replicas)
-              : plan->pipeline.chunks > 1 ? format("%d.%d", stage, pipeline_chunk(&plan->pipeline, i))
-                                          : format("%d", stage);
+  cell[c++] = replicas > 1 ? format("%d x%d", stage, replicas) : stage_text(plan, i);
   cell[c++] = instances(g, p, s);
   cell[c++] = with_commas(stage_parameters(g, p, s));
   cell[c++] = format("%.2f", s->forward_seconds * 1e3);
@@ -263,8 +268,9 @@ static void print_recomputed(const Graph *g, const Pieces *p, const Plan *plan, 
   for (int i = 0; i < plan_parts(plan); i++) {
     const StagePlan *s = &plan->stage[i];
     if (s->again)
-      fprintf(out, "recomputed in stage %d: %s; saves about %s a rank, adds %.2f ms a microbatch\n", i,
-              recomputed_text(g, p, s), bytes_text(s->again_bytes), s->again_seconds * 1e3);
+      fprintf(out, "recomputed in stage %s: %s; saves about %s a rank, adds %.2f ms a microbatch\n",
+              stage_text(plan, i), recomputed_text(g, p, s), bytes_text(s->again_bytes > 0 ? s->again_bytes : 0),
+              s->again_seconds * 1e3);
   }
 }
 
