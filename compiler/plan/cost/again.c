@@ -97,7 +97,7 @@ void again_costs(const Planner *r, const int *piece, int64_t b, const double *no
   const int *region = region_of_nodes(g);
   const Recomputed s = {alloc(values), alloc(values), alloc(values)};
   const bool *saved = find_saved(g);
-  int64_t *gain = alloc(n * sizeof *gain), *late = alloc(n * sizeof *late);
+  int64_t *gain = alloc(n * sizeof *gain), *late = alloc(n * sizeof *late), *all_saved = alloc(n * sizeof *all_saved);
   double *repeat = alloc(n * sizeof *repeat), *all = alloc(n * sizeof *all);
   int *block = alloc(n * sizeof *block);
   bool *within = alloc(n);
@@ -107,6 +107,7 @@ void again_costs(const Planner *r, const int *piece, int64_t b, const double *no
     const int made = g->values.at[v].node;
     if (made >= g->n_forward || !g->values.at[v].shape.batched)
       continue;
+    all_saved[piece[made]] += saved[v] ? value_bytes(r, v, b) : 0;
     if (saved[v] != s.kept[v])
       gain[piece[made]] += s.kept[v] ? -value_bytes(r, v, b) : value_bytes(r, v, b);
     if (s.late[v] && !s.kept[v])
@@ -122,7 +123,7 @@ void again_costs(const Planner *r, const int *piece, int64_t b, const double *no
     block[k] = region[first];
     within[k] = is_indexed(region_path(g->scopes.at[g->nodes.at[first].scope].path));
   }
-  c->gain = gain, c->late = late, c->repeat = repeat, c->block = block, c->within = within;
+  c->all_saved = all_saved, c->gain = gain, c->late = late, c->repeat = repeat, c->block = block, c->within = within;
 }
 
 Costs *costs_recomputing(const Costs *c, const bool *again) {
@@ -136,7 +137,7 @@ Costs *costs_recomputing(const Costs *c, const bool *again) {
     for (end = i; end < c->n && again[end] && c->block[end] == c->block[i]; end++)
       bytes += c->gain[end];
     for (int k = i; k < end; k++) {
-      saved[k] -= c->gain[k];
+      saved[k] = saved[k] > c->gain[k] ? saved[k] - c->gain[k] : 0;
       deferred[k] += c->late[k];
       backward[k] += c->repeat[k];
       work[k] = work[k] > bytes ? work[k] : bytes;
@@ -228,8 +229,9 @@ static void add_blocks(Spans *s, Spans *level, const bool **again, bool *now) {
   add_level(s, level, again, now);
 }
 
-void spans_add_levels(Spans *s) {
-  const Costs *c = s->c;
+void spans_add_levels(Spans *s, Costs *c) {
+  c->saved = c->all_saved;
+  *s = spans_make(c);
   const Gains gains = find_gains(c);
   Spans *level = alloc((size_t)(MOST_AGAIN_LEVELS + 1) * sizeof *level);
   const bool **again = alloc((size_t)(MOST_AGAIN_LEVELS + 1) * sizeof *again);

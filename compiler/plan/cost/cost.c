@@ -45,7 +45,7 @@ Spans *spans_at(const Planner *r, int64_t b) {
     c->overlapped = !r->traits.drains;
     spans[kind] = spans_make(c);
     if (may_recompute_layers(r, &spans[kind], b))
-      spans_add_levels(&spans[kind]);
+      spans_add_levels(&spans[kind], c);
   }
   push(known, (Priced){b, spans});
   return spans;

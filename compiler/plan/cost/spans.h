@@ -27,10 +27,11 @@ typedef struct Costs {
   const int64_t *work;            /* by piece: bytes of temporaries; a stage needs its largest piece's */
   const int64_t *activations, *activation_gradients; /* by cut: bytes in memory */
   const double *message;                             /* by cut: bytes of activations in a message */
-  /* Recomputation by layer, by piece; NULL: unknown. gain: bytes fewer of `saved` if all pieces recompute; late: bytes
+  /* Recomputation by layer, by piece; NULL: unknown. all_saved: as `saved`, with products that get a bias; gain: bytes
+   * fewer of it if all pieces recompute; late: bytes
    * that it moves to `deferred`; repeat: seconds; block: pieces of one number share the memory of repeated values;
    * within: it is in an indexed instance such as "h[3]". */
-  const int64_t *gain, *late;
+  const int64_t *all_saved, *gain, *late;
   const double *repeat;
   const int *block;
   const bool *within;

@@ -617,7 +617,8 @@ static int64_t search_smallest(const Spans *spans, const Copies *at, int stages,
     if (!all && stages > places / 4)
       continue;
     s = prepare(spans, at, stages, largest, all ? n : places);
-    narrow(&s, INFINITY);
+    if (!narrow(&s, INFINITY)) /* estimates of few pieces may exceed those of more */
+      widen(&s);
     make_tables(&s, false);
     largest = least_largest(&s, largest < INT64_MAX ? largest + 1 : largest);
     if (last)
