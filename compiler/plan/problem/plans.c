@@ -40,13 +40,14 @@ bool *plan_recomputed(const Pieces *p, const Plan *plan) {
 }
 
 void set_recomputed(StagePlan *s, const bool *again) {
-  Text t = {0};
+  const int n = s->end_piece - s->first_piece;
+  char *text = alloc((size_t)n + 1);
   bool any = false;
-  for (int i = s->first_piece; i < s->end_piece; i++) {
-    text_add(&t, "%d", again[i]);
-    any |= again[i];
+  for (int i = 0; i < n; i++) {
+    text[i] = again[s->first_piece + i] ? '1' : '0';
+    any |= again[s->first_piece + i];
   }
-  s->again = any ? intern(t.at) : NULL;
+  s->again = any ? intern_n(text, (size_t)n) : NULL;
 }
 
 int64_t plan_cache_bytes(const Plan *plan) {

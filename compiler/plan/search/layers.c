@@ -212,7 +212,7 @@ static bool is_alone(const Planner *r, const Plan *plan, int stage) {
 Plan *plan_of_fewer_layers(const Planner *r, Plan *plan) {
   Plan *better = alloc_copy(plan, sizeof *plan);
   bool any = false;
-  if (r->again || r->request->recompute != RECOMPUTE_AUTO || !r->request->peak ||
+  if (r->again || r->request->recompute != RECOMPUTE_AUTO || !r->request->peak || r->request->brief ||
       plan_parts(plan) > plan->pipeline.n_stages)
     return plan;
   const Spans *spans = spans_at(r, plan->pipeline.microbatch);
