@@ -34,6 +34,20 @@ static int first_computation(const Graph *g, const Piece *p) {
   return p->first;
 }
 
+/* By piece: the outermost layer around it that fuses into loops, as one unit; else the piece alone. */
+static int *find_units(const Graph *g, const Pieces *p) {
+  const bool *calls = scopes_with_calls(g);
+  int *unit = alloc((size_t)p->n * sizeof *unit);
+  for (int k = 0, last = -1; k < p->n; k++) {
+    int around = -1;
+    for (int s = g->nodes.at[first_computation(g, &p->at[k])].scope; s >= 0 && !calls[s]; s = g->scopes.at[s].parent)
+      around = g->scopes.at[s].path[0] ? s : around;
+    unit[k] = k == 0 ? 0 : unit[k - 1] + (around < 0 || around != last);
+    last = around;
+  }
+  return unit;
+}
+
 /* By value, for a model whose pieces all recompute. */
 typedef struct Recomputed {
   bool *kept;  /* saved: it leaves its region, or enters one that reads it again */
@@ -123,7 +137,7 @@ void again_costs(const Planner *r, const int *piece, int64_t b, const double *no
     block[k] = region[first];
     within[k] = is_indexed(region_path(g->scopes.at[g->nodes.at[first].scope].path));
   }
-  c->all_saved = all_saved, c->gain = gain, c->late = late, c->repeat = repeat, c->block = block, c->within = within;
+  c->all_saved = all_saved, c->gain = gain, c->late = late, c->repeat = repeat, c->unit = find_units(g, r->p), c->block = block, c->within = within;
 }
 
 Costs *costs_recomputing(const Costs *c, const bool *again) {
@@ -151,9 +165,11 @@ Costs *costs_recomputing(const Costs *c, const bool *again) {
 
 /* ---- levels --------------------------------------------------------------------------------------------- */
 
-/* A piece that saves bytes by recomputation. Pieces of equal density, such as those of blocks, are one class. */
+/* Pieces [first, end) of a unit that saves bytes by recomputation. Units of equal density, such as those of blocks, are
+ * one class. */
 typedef struct Gain {
-  int piece, class;
+  int first, end, class;
+  double bytes, seconds;
   double density; /* bytes a second of repeated work */
   unsigned turn;  /* within the class, evenly over the model */
 } Gain;
@@ -163,7 +179,7 @@ static bool alike(double a, double b) { return fabs(a - b) <= 1e-6 * fmax(a, b);
 
 static int by_density(const void *a, const void *b) {
   const Gain *x = a, *y = b;
-  return x->density != y->density ? (x->density < y->density ? 1 : -1) : x->piece - y->piece;
+  return x->density != y->density ? (x->density < y->density ? 1 : -1) : x->first - y->first;
 }
 
 static int by_turn(const void *a, const void *b) {
@@ -182,9 +198,15 @@ static unsigned reversed(unsigned x) {
 /* By falling density. */
 static Gains find_gains(const Costs *c) {
   Gains gains = {0};
-  for (int i = 0; i < c->n; i++)
-    if (c->gain[i] > 0)
-      push(&gains, (Gain){.piece = i, .density = (double)c->gain[i] / fmax(c->repeat[i], 1e-12)});
+  for (int i = 0, end; i < c->n; i = end) {
+    Gain x = {.first = i};
+    for (end = i; end < c->n && c->unit[end] == c->unit[i]; end++)
+      x.bytes += (double)c->gain[end], x.seconds += c->repeat[end];
+    x.end = end;
+    x.density = x.bytes / fmax(x.seconds, 1e-12);
+    if (x.bytes > 0)
+      push(&gains, x);
+  }
   if (gains.n > 0)
     qsort(gains.at, (size_t)gains.n, sizeof *gains.at, by_density);
   for (int i = 1, before = 0; i < gains.n; i++) {
@@ -209,13 +231,13 @@ static void add_level(Spans *s, Spans *level, const bool **again, const bool *no
 
 /* Whether a level may end behind this piece: behind a class, or within one that takes long, behind a quarter. Stages of
  * equal blocks then mostly have equal layouts. */
-static bool may_end(const Costs *c, const Gains *gains, int i, int first, double forward) {
+static bool may_end(const Gains *gains, int i, int first, double forward) {
   static const double LONG = 0.05;
   int end = i + 1;
   while (end < gains->n && gains->at[end].class == gains->at[i].class)
     end++;
   const int n = end - first;
-  return end == i + 1 || (c->repeat[gains->at[i].piece] * n > LONG * forward && (i + 1 - first) % ((n + 3) / 4) == 0);
+  return end == i + 1 || (gains->at[i].seconds * n > LONG * forward && (i + 1 - first) % ((n + 3) / 4) == 0);
 }
 
 /* The last level has whole blocks, or all pieces of a model without blocks. */
@@ -238,12 +260,13 @@ void spans_add_levels(Spans *s, Costs *c) {
   bool *now = alloc((size_t)c->n);
   double all = 0, bytes = 0;
   for (int i = 0; i < gains.n; i++)
-    all += (double)c->gain[gains.at[i].piece];
+    all += gains.at[i].bytes;
   for (int i = 0, first = 0; i < gains.n; i++) {
     first = i > 0 && gains.at[i].class != gains.at[i - 1].class ? i : first;
-    now[gains.at[i].piece] = true;
-    bytes += (double)c->gain[gains.at[i].piece];
-    const bool enough = bytes * MOST_AGAIN_LEVELS >= all * (s->n_levels + 1) && may_end(c, &gains, i, first, s->forward[c->n]);
+    for (int k = gains.at[i].first; k < gains.at[i].end; k++)
+      now[k] = true;
+    bytes += gains.at[i].bytes;
+    const bool enough = bytes * MOST_AGAIN_LEVELS >= all * (s->n_levels + 1) && may_end(&gains, i, first, s->forward[c->n]);
     if (s->n_levels < MOST_AGAIN_LEVELS && (i + 1 == gains.n || enough))
       add_level(s, level, again, now);
   }

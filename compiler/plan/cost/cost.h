@@ -45,6 +45,7 @@ Costs *costs_recomputing(const Costs *c, const bool *again);
 void spans_add_levels(Spans *s, Costs *c);
 
 /* ---- price.c */
+bool *scopes_with_calls(const Graph *g); /* by scope: it or a nested scope contains a call */
 /* Counted seconds of a node at a microbatch of b samples, from its operations alone. */
 double counted_seconds(const Graph *g, int node, int64_t b, const Rates *rates);
 /* Seconds of a collective of a shard group, which counted_seconds does not know. */

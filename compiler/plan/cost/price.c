@@ -60,8 +60,7 @@ int *piece_of_nodes(const Graph *g, const Pieces *p) {
 
 /* ---- all together -------------------------------------------------------------------------------- */
 
-/* By scope: it or a nested scope contains a call. */
-static bool *scopes_with_calls(const Graph *g) {
+bool *scopes_with_calls(const Graph *g) {
   bool *calls = alloc((size_t)g->scopes.n + 1);
   for (int i = 0; i < g->n_forward; i++)
     if (g->nodes.at[i].op->kind == OP_CALL)

@@ -28,12 +28,12 @@ typedef struct Costs {
   const int64_t *activations, *activation_gradients; /* by cut: bytes in memory */
   const double *message;                             /* by cut: bytes of activations in a message */
   /* Recomputation by layer, by piece; NULL: unknown. all_saved: as `saved`, with products that get a bias; gain: bytes
-   * fewer of it if all pieces recompute; late: bytes
-   * that it moves to `deferred`; repeat: seconds; block: pieces of one number share the memory of repeated values;
-   * within: it is in an indexed instance such as "h[3]". */
+   * fewer of it if all pieces recompute; late: bytes that this moves to `deferred`; repeat: seconds. unit: adjacent
+   * pieces of one number recompute together, such as those of an activation function; block: pieces of one number share
+   * the memory of repeated values; within: it is in an indexed instance such as "h[3]". */
   const int64_t *all_saved, *gain, *late;
   const double *repeat;
-  const int *block;
+  const int *unit, *block;
   const bool *within;
   const struct Costs *plain; /* with recomputed pieces: the costs without them; else NULL */
   const int64_t *cache; /* by piece: bytes that calls keep between microbatches; NULL: none */

@@ -64,7 +64,7 @@ double again_pick(AgainItem *item, int n, double need, bool *taken) {
 
 typedef Vec(AgainItem) Items;
 
-/* How pieces are chosen: singly or as whole blocks; of all blocks, or without the stage's last one. Its values are read
+/* How pieces are chosen: by units or as whole blocks; of all blocks, or without the stage's last one. Its values are read
  * as soon as they are computed if one microbatch is in flight. */
 typedef struct Choice {
   bool blocks, without_last;
@@ -80,7 +80,7 @@ static Items items_of(const Costs *c, const StagePlan *s, Choice how) {
     last--;
   for (int i = s->first_piece, end; i < last; i = end) {
     AgainItem x = {.first = i};
-    for (end = i; end < last && (end == i || (how.blocks && c->block[end] == c->block[i])); end++)
+    for (end = i; end < last && (how.blocks ? c->block[end] == c->block[i] : c->unit[end] == c->unit[i]); end++)
       x.bytes += (double)c->gain[end], x.seconds += c->repeat[end];
     x.end = end;
     if (x.bytes > 0 && (!how.blocks || c->within[i]))
@@ -154,24 +154,29 @@ static void bisect(Fewer *f, Choice how) {
   }
 }
 
-/* Leaves out classes of equal pieces that are not needed, those that take longest first. */
+/* Leaves out classes of equal units that are not needed, those that take longest first. */
 static void leave_out(Fewer *f) {
   enum { STEPS = 8 };
   StagePlan *s = &f->plan->stage[f->stage];
-  bool *tried = alloc((size_t)f->c->n);
+  const Items units = items_of(f->c, s, (Choice){0});
+  bool *tried = alloc((size_t)units.n + 1);
   for (int step = 0; step < STEPS; step++) {
-    int longest = -1;
-    for (int i = s->first_piece; i < s->end_piece; i++)
-      if (is_again(&f->best, i) && !tried[i] && f->c->repeat[i] > 0 &&
-          (longest < 0 || f->c->repeat[i] > f->c->repeat[longest]))
-        longest = i;
-    if (longest < 0)
+    const AgainItem *longest = NULL;
+    for (int i = 0; i < units.n; i++)
+      if (is_again(&f->best, units.at[i].first) && !tried[i] && (!longest || units.at[i].seconds > longest->seconds))
+        longest = &units.at[i];
+    if (!longest)
       return;
     bool *again = alloc((size_t)f->c->n);
-    for (int i = s->first_piece; i < s->end_piece; i++) {
-      const bool same = f->c->repeat[i] == f->c->repeat[longest] && f->c->gain[i] == f->c->gain[longest];
-      again[i] = is_again(&f->best, i) && !same;
-      tried[i] |= same;
+    for (int i = s->first_piece; i < s->end_piece; i++)
+      again[i] = is_again(&f->best, i);
+    for (int i = 0; i < units.n; i++) {
+      const AgainItem *x = &units.at[i];
+      if (x->seconds != longest->seconds || x->bytes != longest->bytes)
+        continue;
+      tried[i] = true;
+      for (int k = x->first; k < x->end; k++)
+        again[k] = false;
     }
     set_recomputed(s, again);
     try_set(f, seconds_of(f->c, s));
