@@ -107,7 +107,8 @@ static bool selects_exactly(const Graph *g, const Pieces *p, const char *pattern
 
 /* The outermost instance whose pieces in [first, end) start at `from` and are all selected; *to: behind them. NULL: no
  * instance. */
-static Name describe_at(const Graph *g, const Pieces *p, const bool *selected, int first, int end, int from, int *to) {
+static Name describe_at(const Graph *g, const Pieces *p, const bool *selected, int first, int end, int from,
+                        int *to) {
   Name found = NULL;
   for (int s = scope_of_piece(g, &p->at[from]); s >= 0; s = g->scopes.at[s].parent) {
     const Name path = g->scopes.at[s].path;
@@ -160,7 +161,7 @@ Patterns pieces_describe(const Graph *g, const Pieces *p, const bool *selected, 
   }
   for (int i = 0; i < all.n; i++) {
     const Indexed *x = &all.at[i];
-    push(&list, !x->behind              ? x->before
+    push(&list, !x->behind               ? x->before
                 : x->end == x->index + 1 ? internf("%s[%ld]%s", x->before, x->index, x->behind)
                                          : internf("%s[%ld..%ld]%s", x->before, x->index, x->end, x->behind));
   }

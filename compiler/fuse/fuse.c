@@ -115,6 +115,6 @@ StageKernels *fuse_part(const FuseFacts *facts, const Pieces *p, int first_piece
 
 StageKernels *fuse(const Graph *g, const Pieces *p, int first_piece, int end_piece, int stage, int n_stages,
                    int64_t microbatch, bool recompute, bool split, Target target) {
-  return fuse_part(fuse_facts(g), p, first_piece, end_piece, stage, n_stages, microbatch, recompute, NULL,
-                   split, target, true);
+  return fuse_part(fuse_facts(g), p, first_piece, end_piece, stage, n_stages, microbatch, recompute, NULL, split,
+                   target, true);
 }

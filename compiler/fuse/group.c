@@ -225,8 +225,8 @@ static int find_group(const Grouping *b, const Item *it, int bound, const Group 
   bool counts = item_counts(b->f, b->d, it);
   for (int i = bound; i < b->groups->n; i++) {
     const Group *group = &b->groups->at[i];
-    if (group->loop && group->region == it->region && group->segment == segment_of(b->f, it->node) && space_fits(group, s, counts) &&
-        sums_fit(b, group, it, sums, s) && depth_in(b, it, i) <= DEEPEST)
+    if (group->loop && group->region == it->region && group->segment == segment_of(b->f, it->node) &&
+        space_fits(group, s, counts) && sums_fit(b, group, it, sums, s) && depth_in(b, it, i) <= DEEPEST)
       return i;
   }
   return -1;

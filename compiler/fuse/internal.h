@@ -8,12 +8,12 @@ typedef enum { SETUP, FORWARD, BACKWARD, N_DIRECTIONS } Direction;
 
 /* The stage's nodes and values, before any decision (survey.c). */
 typedef struct Survey {
-  int first, end;             /* forward nodes of the stage */
-  Ints nodes;                 /* nodes of this stage, in order */
-  Ints values;                /* results of these nodes, in order */
-  bool *here;                 /* by node: runs on this stage */
-  bool *table;                /* by node: computed once, in setup */
-  int *region;                /* by forward node */
+  int first, end; /* forward nodes of the stage */
+  Ints nodes;     /* nodes of this stage, in order */
+  Ints values;    /* results of these nodes, in order */
+  bool *here;     /* by node: runs on this stage */
+  bool *table;    /* by node: computed once, in setup */
+  int *region;    /* by forward node */
   /* by forward node: the run of recomputed pieces of one region that it is in (recompute.c); -1: its piece saves */
   int *segment;
   int segments;
@@ -138,7 +138,7 @@ const Survey *survey(const Fuse *f);
 const Biases *merge_biases(const Fuse *f);
 Direction direction_of(const Fuse *f, int node);
 int region_of(const Fuse *f, int node);
-int segment_of(const Fuse *f, int node); /* of a forward node; -1 of others */
+int segment_of(const Fuse *f, int node);       /* of a forward node; -1 of others */
 bool is_loop_node(const Node *n);              /* pointwise, reduce, sum_to: printed as loops */
 bool is_row_sum(const Fuse *f, const Node *n); /* a sum_to over the last axis alone: a reduction of the row */
 int space_value(const Node *n);                /* the value whose elements a loop node iterates over */

@@ -12,11 +12,12 @@ enum { OUTSIDE = -1 };
 typedef struct Recompute {
   const Fuse *f;
   StageKernels *k;
-  int n_buffers;     /* before the copies */
-  int *kernel;       /* by forward kernel: its segment; OUTSIDE: none, or several */
-  int *writer;       /* by buffer: the segment of all its writers; OUTSIDE: none, several, or not a local value */
-  int *region;       /* by segment */
-  bool *saved;       /* by buffer: the segment must not recompute it, because other regions read it after the forward pass */
+  int n_buffers; /* before the copies */
+  int *kernel;   /* by forward kernel: its segment; OUTSIDE: none, or several */
+  int *writer;   /* by buffer: the segment of all its writers; OUTSIDE: none, several, or not a local value */
+  int *region;   /* by segment */
+  bool *
+      saved; /* by buffer: the segment must not recompute it, because other regions read it after the forward pass */
   bool *again;       /* by buffer: its segment recomputes it */
   int *copy;         /* by buffer: its copy in the backward pass; -1: none yet */
   int *insert;       /* by segment: the backward kernel that its repeated kernels precede; backward.n: none */

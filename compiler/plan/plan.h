@@ -19,7 +19,7 @@ typedef enum { UPDATE_FREE, UPDATE_HOST, UPDATE_DEVICE } Update;        /* as --
 typedef struct StagePlan {
   int first_piece, end_piece;
   double forward_seconds, backward_seconds, update_seconds; /* predicted, per microbatch; update: per batch */
-  double weights_seconds;  /* share of backward_seconds for weight gradients by products */
+  double weights_seconds; /* share of backward_seconds for weight gradients by products */
   /* Recomputation by layer: by piece of the part, '1': its backward pass computes its forward values again; NULL: no
    * piece. Interned. */
   Name again;

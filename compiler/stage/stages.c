@@ -113,8 +113,8 @@ static StageKernels *fuse_named(Stages *s, const Plan *plan, int part, bool spli
   StageKernels *k = table_find(&s->parts, &key);
   s->watch.fuse.cached += k != NULL;
   if (!k) {
-    k = fuse_part(facts_of(s), s->p, of->first_piece, of->end_piece, part, parts, b, recompute, of->again,
-                  split, t, true);
+    k = fuse_part(facts_of(s), s->p, of->first_piece, of->end_piece, part, parts, b, recompute, of->again, split,
+                  t, true);
     table_add(&s->parts, &key, k);
   }
   watch_add(&s->watch.fuse, start);

@@ -310,8 +310,9 @@ static Name next_subset(int n) {
   const int kind = turn++ % KINDS;
   Text t = {0};
   for (int i = 0; i < n; i++)
-    text_add(&t, "%d", kind == 0 || (kind == 1 && i % 2) || (kind == 2 && i < n / 2) || (kind == 3 && i >= n / 2) ||
-                           (kind > 3 && rand() % 3 > 0));
+    text_add(&t, "%d",
+             kind == 0 || (kind == 1 && i % 2) || (kind == 2 && i < n / 2) || (kind == 3 && i >= n / 2) ||
+                 (kind > 3 && rand() % 3 > 0));
   return intern(t.at);
 }
 
@@ -323,7 +324,8 @@ static void check_recomputed(const Graph *g, const Pieces *p, int first, int end
   const FuseFacts *facts = fuse_facts(g);
   const Target bf16 = {.backend = &backend_cuda, .precision = PRECISION_BF16, .threads = 1};
   const Name again = next_subset(end - first);
-  StageKernels *k = fuse_part(facts, p, first, end, stage, n_stages, microbatch, false, again, split, one_thread, true);
+  StageKernels *k =
+      fuse_part(facts, p, first, end, stage, n_stages, microbatch, false, again, split, one_thread, true);
   for (int i = 0; i < k->backward.n; i++)
     repeated += k->backward.at[i].again;
   check_stage(g, k, input, param, value);

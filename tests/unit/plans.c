@@ -327,7 +327,8 @@ static void try_form(const Planner *r, const Pipeline *form, Best *best) {
       continue;
     ArenaMark mark = arena_mark();
     Candidate c = candidate_of(r, form, &(Placement){0}, b, spans_at(r, b), RECOMPUTE_AUTO, NULL, 0);
-    Partition part = {.start = alloc((size_t)(parts + 1) * sizeof(int)), .recompute = alloc((size_t)parts * sizeof(int))};
+    Partition part = {.start = alloc((size_t)(parts + 1) * sizeof(int)),
+                      .recompute = alloc((size_t)parts * sizeof(int))};
     part.start[parts] = r->subject.n;
     try_cuts(r, &c, &part, 1, best);
     arena_release(mark);

@@ -55,7 +55,8 @@ static void picks_are_the_fastest(void **unused) {
       item[i] = (AgainItem){i, i + 1, 1 + rand() % kinds, rand() % kinds};
       all += item[i].bytes;
     }
-    const double need = all * (rand() % 12) / 10, best = fastest(item, n, need), found = again_pick(item, n, need, taken);
+    const double need = all * (rand() % 12) / 10, best = fastest(item, n, need),
+                 found = again_pick(item, n, need, taken);
     if (isinf(best)) {
       assert_true(isinf(found));
       continue;
@@ -119,7 +120,8 @@ static void chosen_layers_are_the_fastest_that_fit(void **unused) {
     double best = INFINITY;
     for (unsigned set = 0; set < sets; set++)
       best = peak[set] <= limit ? fmin(best, seconds[set]) : best;
-    const Plan *plan = make(g, &p, of, (PlanRequest){.recompute = RECOMPUTE_AUTO, .memory = limit + processors.process});
+    const Plan *plan =
+        make(g, &p, of, (PlanRequest){.recompute = RECOMPUTE_AUTO, .memory = limit + processors.process});
     diagnostics_flush();
     assert_non_null(plan);
     assert_true(plan->stage[0].peak_bytes <= limit);

@@ -40,7 +40,8 @@ static int *find_units(const Graph *g, const Pieces *p) {
   int *unit = alloc((size_t)p->n * sizeof *unit);
   for (int k = 0, last = -1; k < p->n; k++) {
     int around = -1;
-    for (int s = g->nodes.at[first_computation(g, &p->at[k])].scope; s >= 0 && !calls[s]; s = g->scopes.at[s].parent)
+    for (int s = g->nodes.at[first_computation(g, &p->at[k])].scope; s >= 0 && !calls[s];
+         s = g->scopes.at[s].parent)
       around = g->scopes.at[s].path[0] ? s : around;
     unit[k] = k == 0 ? 0 : unit[k - 1] + (around < 0 || around != last);
     last = around;
@@ -111,7 +112,8 @@ void again_costs(const Planner *r, const int *piece, int64_t b, const double *no
   const int *region = region_of_nodes(g);
   const Recomputed s = {alloc(values), alloc(values), alloc(values)};
   const bool *saved = find_saved(g);
-  int64_t *gain = alloc(n * sizeof *gain), *late = alloc(n * sizeof *late), *all_saved = alloc(n * sizeof *all_saved);
+  int64_t *gain = alloc(n * sizeof *gain), *late = alloc(n * sizeof *late),
+          *all_saved = alloc(n * sizeof *all_saved);
   double *repeat = alloc(n * sizeof *repeat), *all = alloc(n * sizeof *all);
   int *block = alloc(n * sizeof *block);
   bool *within = alloc(n);
@@ -137,7 +139,8 @@ void again_costs(const Planner *r, const int *piece, int64_t b, const double *no
     block[k] = region[first];
     within[k] = is_indexed(region_path(g->scopes.at[g->nodes.at[first].scope].path));
   }
-  c->all_saved = all_saved, c->gain = gain, c->late = late, c->repeat = repeat, c->unit = find_units(g, r->p), c->block = block, c->within = within;
+  c->all_saved = all_saved, c->gain = gain, c->late = late, c->repeat = repeat, c->unit = find_units(g, r->p),
+  c->block = block, c->within = within;
 }
 
 Costs *costs_recomputing(const Costs *c, const bool *again) {
@@ -266,7 +269,8 @@ void spans_add_levels(Spans *s, Costs *c) {
     for (int k = gains.at[i].first; k < gains.at[i].end; k++)
       now[k] = true;
     bytes += gains.at[i].bytes;
-    const bool enough = bytes * MOST_AGAIN_LEVELS >= all * (s->n_levels + 1) && may_end(&gains, i, first, s->forward[c->n]);
+    const bool enough =
+        bytes * MOST_AGAIN_LEVELS >= all * (s->n_levels + 1) && may_end(&gains, i, first, s->forward[c->n]);
     if (s->n_levels < MOST_AGAIN_LEVELS && (i + 1 == gains.n || enough))
       add_level(s, level, again, now);
   }

@@ -36,11 +36,11 @@ typedef struct Costs {
   const int *unit, *block;
   const bool *within;
   const struct Costs *plain; /* with recomputed pieces: the costs without them; else NULL */
-  const int64_t *cache; /* by piece: bytes that calls keep between microbatches; NULL: none */
-  bool beside;          /* messages overlap with work at both ends; else receiving occupies the rank */
-  double fill;          /* 1 / microbatches if the pipeline drains, 1 if serial, else 0: share of a pass that
+  const int64_t *cache;      /* by piece: bytes that calls keep between microbatches; NULL: none */
+  bool beside;               /* messages overlap with work at both ends; else receiving occupies the rank */
+  double fill;               /* 1 / microbatches if the pipeline drains, 1 if serial, else 0: share of a pass that
                          * others wait for */
-  bool overlapped;      /* gradients are reduced during the next batch, not after this one */
+  bool overlapped;           /* gradients are reduced during the next batch, not after this one */
 } Costs;
 
 /* How a stage recomputes: not at all; its whole forward pass before the backward pass; by layer, LAYERS + l at level l of

@@ -367,8 +367,8 @@ static bool choose_layers(Planner *r) {
   if (!text)
     return true;
   if (!r->traits.layers) {
-    Diagnostic *d = error_at(r->schedule_span, "PD0706", "'%s' does not support recomputation by layer",
-                             r->form.schedule);
+    Diagnostic *d =
+        error_at(r->schedule_span, "PD0706", "'%s' does not support recomputation by layer", r->form.schedule);
     help(d, "use '--recompute on' or '--recompute off', or another schedule");
     return false;
   }

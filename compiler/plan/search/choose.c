@@ -53,7 +53,8 @@ static bool equal_plans(const Plan *a, const Plan *b) {
   bool equal = x->microbatch == y->microbatch && x->n_stages == y->n_stages &&
                a->placement.adjacent == b->placement.adjacent && a->placement.backward == b->placement.backward;
   for (int i = 0; equal && i < x->n_stages; i++)
-    equal &= x->recompute[i] == y->recompute[i] && a->stage[i].again == b->stage[i].again && x->replicas[i] == y->replicas[i] && x->ahead[i] == y->ahead[i];
+    equal &= x->recompute[i] == y->recompute[i] && a->stage[i].again == b->stage[i].again &&
+             x->replicas[i] == y->replicas[i] && x->ahead[i] == y->ahead[i];
   for (int i = 0; equal && i < plan_parts(a); i++)
     equal &= a->stage[i].first_piece == b->stage[i].first_piece;
   return equal;
@@ -414,10 +415,10 @@ static char *why(const Choice *c, const Plan *plan, double gain) {
   for (int i = 0; i < parts; i++)
     any |= plan->stage[i].again != NULL;
   text_add(&t, "; %s.",
-           r->subject.inference                      ? "all stages fit"
+           r->subject.inference                                  ? "all stages fit"
            : r->request->recompute != RECOMPUTE_AUTO || r->again ? "recomputation as requested"
-           : any                                     ? "recomputation only where a stage does not fit without it"
-                                                     : "all stages fit without recomputation");
+           : any ? "recomputation only where a stage does not fit without it"
+                 : "all stages fit without recomputation");
   text_add(&t, " %s", end_text(c, plan));
   if (c->stalling && p->n_stages == 1 && r->free_stages)
     text_add(&t, " Pipelines of several stages would deadlock, because updates wait for other stages [PD0707]; "

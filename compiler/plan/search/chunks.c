@@ -23,7 +23,8 @@ int64_t chunks_bytes(const Candidate *c, const Partition *part, int stage, int r
   return bytes + most;
 }
 
-static void take_smaller(const Candidate *c, const Partition *part, int stage, int recompute, int64_t *least, int *how) {
+static void take_smaller(const Candidate *c, const Partition *part, int stage, int recompute, int64_t *least,
+                         int *how) {
   const int64_t bytes = chunks_bytes(c, part, stage, recompute);
   if (bytes < *least)
     *least = bytes, *how = recompute;
@@ -165,7 +166,8 @@ static void even_rounds(const Candidate *c, Partition *out) {
   enum { TIMES = 4 };
   const int stages = c->form->n_stages, rounds = c->form->chunks, parts = stages * rounds, n = c->spans->c->n;
   int *from = alloc((size_t)(rounds + 1) * sizeof *from);
-  *out = (Partition){.start = alloc((size_t)(parts + 1) * sizeof(int)), .recompute = alloc((size_t)parts * sizeof(int))};
+  *out = (Partition){.start = alloc((size_t)(parts + 1) * sizeof(int)),
+                     .recompute = alloc((size_t)parts * sizeof(int))};
   for (int i = 0; i <= rounds; i++)
     from[i] = i * stages + (int)((int64_t)(n - parts) * i / rounds);
   for (int k = 0; k < (rounds > 2 ? TIMES : 1); k++)
@@ -330,7 +332,8 @@ static bool make_fit(const Candidate *c, int64_t limit, Partition *part) {
 
 bool chunks_repair(const Candidate *c, int64_t limit, int *start) {
   const int parts = pipeline_parts(c->form);
-  Partition part = {.start = alloc((size_t)(parts + 1) * sizeof *start), .recompute = alloc((size_t)parts * sizeof(int))};
+  Partition part = {.start = alloc((size_t)(parts + 1) * sizeof *start),
+                    .recompute = alloc((size_t)parts * sizeof(int))};
   for (int i = 0; i < parts; i++)
     part.start[i] = start[i];
   part.start[parts] = c->spans->c->n;

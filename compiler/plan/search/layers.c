@@ -163,7 +163,8 @@ static void leave_out(Fewer *f) {
   for (int step = 0; step < STEPS; step++) {
     const AgainItem *longest = NULL;
     for (int i = 0; i < units.n; i++)
-      if (is_again(&f->best, units.at[i].first) && !tried[i] && (!longest || units.at[i].seconds > longest->seconds))
+      if (is_again(&f->best, units.at[i].first) && !tried[i] &&
+          (!longest || units.at[i].seconds > longest->seconds))
         longest = &units.at[i];
     if (!longest)
       return;

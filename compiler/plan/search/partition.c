@@ -412,7 +412,8 @@ static void fill_in(const Search *s, Partition *out) {
 }
 
 static Partition room_for(int stages) {
-  return (Partition){.start = alloc((size_t)(stages + 1) * sizeof(int)), .recompute = alloc((size_t)stages * sizeof(int))};
+  return (Partition){.start = alloc((size_t)(stages + 1) * sizeof(int)),
+                     .recompute = alloc((size_t)stages * sizeof(int))};
 }
 
 /* Searches on coarse subsets of cuts, each finer, give an upper bound that excludes most starts. */

@@ -388,8 +388,7 @@ Plan *plan_read(const Graph *g, const Pieces *p, const char *path) {
   Name schedule = f.plan.pipeline.schedule;
   if (!schedule_named(schedule, where, "'schedule': ") || !schedule_suits(g, schedule, where, "'schedule': ") ||
       !sizes_fit(g, &f) || !settings_fit(&f) || !parts_fit(p, &f) || !plan_file_stages(&f) ||
-      !find_pieces(g, p, &f) || !ranks_fit(g, &f) || !recomputation_fits(&f) ||
-      !layers_fit(g, p, &f))
+      !find_pieces(g, p, &f) || !ranks_fit(g, &f) || !recomputation_fits(&f) || !layers_fit(g, p, &f))
     return NULL;
   f.plan.model = g->name;
   return alloc_copy(&f.plan, sizeof f.plan);
