@@ -461,9 +461,9 @@ static Names region_parameters(const Body *b) {
 static void print_again(Text *out, const Kernels *kernels, int first, int at) {
   const bool before = at > first && kernels->at[at - 1].again, again = kernels->at[at].again;
   if (again && !before)
-    text_add(out, "  /* Forward again: of these layers only what enters them was saved. */\n");
+    text_add(out, "  /* Recomputation: the forward pass saved only what enters these layers. */\n");
   if (before && !again)
-    text_add(out, "  /* And backward. */\n");
+    text_add(out, "  /* Backward pass. */\n");
 }
 
 static void region_function(Emit *e, int region, PassKind pass) {

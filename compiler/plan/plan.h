@@ -59,7 +59,7 @@ static inline int plan_stage_of(const Plan *plan, int part) { return pipeline_st
 /* By piece of the model, from StagePlan.again; and the reverse: NULL if no piece of the part recomputes. */
 bool *part_recomputed(const Pieces *p, const StagePlan *s);
 void set_recomputed(StagePlan *s, const bool *again);
-bool *plan_recomputed(const Pieces *p, const Plan *plan); /* of all parts; NULL: none */
+bool *plan_recomputed(const Pieces *p, const Plan *plan); /* over all parts; NULL: no piece */
 static inline int plan_part_of(const Plan *plan, int stage, int chunk) {
   return pipeline_part(&plan->pipeline, stage, chunk);
 }

@@ -112,7 +112,7 @@ typedef struct SpanReduction {
 } SpanReduction;
 SpanReduction span_reduction(const Spans *s, const Wiring *w, int first, int end, int64_t bucket);
 /* Bytes per rank of the stage. */
-int64_t span_bytes(const Spans *s, const Copies *at, int first, int end, int recompute);
+int64_t span_bytes(const Spans *all, const Copies *at, int first, int end, int recompute);
 int64_t span_work(const Spans *s, int first, int end); /* share of it: temporaries */
 /* Lower bound of any stage that contains this one, from its bytes. */
 int64_t span_least_bytes(const Spans *s, const Copies *at, int first, int end, int64_t bytes);
@@ -128,7 +128,7 @@ typedef struct StageShare {
   double way;     /* the time of a microbatch's round trip that earlier stages wait for */
   double between; /* the same for messages from and to the previous stage */
 } StageShare;
-StageShare span_share(const Spans *s, const Copies *at, int first, int end, int recompute);
+StageShare span_share(const Spans *all, const Copies *at, int first, int end, int recompute);
 /* early: from the previous stage's first send to the last gradients it receives. late: the longest time of a later
  * stage from its first pass to its update, which bounds the batch. Updates overlap with the next batch's first
  * passes of earlier stages. */
@@ -144,7 +144,7 @@ static inline StageEnd stage_end(const StageShare *s, StageEnd behind) {
  * chunks, over all assignments. s: of the fastest kind of device. */
 double spans_least_value(const Spans *s, int stages, const int *replicas, int chunks);
 /* Seconds of a microbatch's round trip through the stage. */
-double span_passage(const Spans *s, const Wiring *at, int first, int end, int recompute);
+double span_passage(const Spans *all, const Wiring *at, int first, int end, int recompute);
 /* Seconds of receiving activations over the cut before piece `first`, and gradients over the cut before piece
  * `end`. */
 double receive_seconds(const Costs *c, const Wiring *at, int first);

@@ -64,8 +64,8 @@ double again_pick(AgainItem *item, int n, double need, bool *taken) {
 
 typedef Vec(AgainItem) Items;
 
-/* How pieces are chosen: by units or as whole blocks; of all blocks, or without the stage's last one. Its values are read
- * as soon as they are computed if one microbatch is in flight. */
+/* How pieces are chosen: by units or as whole blocks, with or without the stage's last block. With one microbatch in
+ * flight, the backward pass reads that block's values directly after the forward pass. */
 typedef struct Choice {
   bool blocks, without_last;
 } Choice;
