@@ -18,8 +18,9 @@ static double fill_of(const Planner *r, int64_t b) {
 static bool may_recompute_layers(const Planner *r, const Spans *s, int64_t b) {
   static const double SCRATCH = 1 << 28; /* bytes; costs do not include it */
   const Costs *c = s->c;
-  const int64_t in_flight = larger_of(r->ranks, r->subject.batch / b);
-  if (!r->traits.layers || r->again || r->request->recompute == RECOMPUTE_OFF || !c->gain)
+  const int64_t turns = r->subject.batch / b, in_1f1b = 2 * (int64_t)r->ranks;
+  const int64_t in_flight = r->traits.looks_ahead && in_1f1b < turns ? in_1f1b : larger_of(r->ranks, turns);
+  if (!r->traits.layers || r->again || r->request->recompute == RECOMPUTE_OFF)
     return false;
   if (r->request->recompute == RECOMPUTE_ON)
     return true;
@@ -30,6 +31,20 @@ static bool may_recompute_layers(const Planner *r, const Spans *s, int64_t b) {
   return parameters + 3 * values * (double)(in_flight + 1) + SCRATCH > (double)r->memory.arena;
 }
 
+/* The costs with recomputed layers, or with levels of them, as far as they are needed. */
+static Spans spans_of_kind(const Planner *r, int64_t b, int kind) {
+  Costs *c = r->subject.price(r, b, kind);
+  c->fill = fill_of(r, b);
+  c->overlapped = !r->traits.drains;
+  Spans s = spans_make(c);
+  const bool levels = may_recompute_layers(r, &s, b);
+  if ((levels || r->again) && r->subject.price_again)
+    r->subject.price_again(r, b, kind, c);
+  if (levels && c->gain)
+    spans_add_levels(&s, c);
+  return r->again ? spans_make(costs_recomputing(c, r->again)) : s;
+}
+
 /* One entry per kind of device. */
 Spans *spans_at(const Planner *r, int64_t b) {
   Prices *known = r->prices;
@@ -37,16 +52,8 @@ Spans *spans_at(const Planner *r, int64_t b) {
     if (known->at[i].b == b)
       return known->at[i].spans;
   Spans *spans = alloc((size_t)r->n_kinds * sizeof *spans);
-  for (int kind = 0; kind < r->n_kinds; kind++) {
-    Costs *c = r->subject.price(r, b, kind);
-    if (r->again)
-      c = costs_recomputing(c, r->again);
-    c->fill = fill_of(r, b);
-    c->overlapped = !r->traits.drains;
-    spans[kind] = spans_make(c);
-    if (may_recompute_layers(r, &spans[kind], b))
-      spans_add_levels(&spans[kind], c);
-  }
+  for (int kind = 0; kind < r->n_kinds; kind++)
+    spans[kind] = spans_of_kind(r, b, kind);
   push(known, (Priced){b, spans});
   return spans;
 }

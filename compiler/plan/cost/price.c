@@ -262,11 +262,13 @@ static Costs *price(const Planner *r, int64_t b, int kind) {
                .exchange = link_byte(&r->topology.link[r->topology.n - 1], 1),
                .beside = rates->beside};
   piece_seconds(r, b, rates, c);
-  if (!g->inference)
-    again_costs(r, piece, b, node_seconds(r, b, rates), c);
   crossing_bytes(r, b, c);
   crossing_seconds(r, rates, c);
   return c;
+}
+
+static void price_again(const Planner *r, int64_t b, int kind, Costs *c) {
+  again_costs(r, piece_of_nodes(r->g, r->p), b, node_seconds(r, b, &r->rates[kind]), c);
 }
 
 /* For each trained parameter with uses in several pieces: these pieces, ascending. */
@@ -346,6 +348,7 @@ Subject model_subject(const Graph *g, const Pieces *p) {
                    .inference = g->inference,
                    .tied = may_be_tied(g),
                    .price = price,
+                   .price_again = g->inference ? NULL : price_again,
                    .exchanges = exchanges,
                    .find = find,
                    .context = shared_parameters(g, p)};

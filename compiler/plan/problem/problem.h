@@ -25,6 +25,8 @@ typedef struct Subject {
   bool tied; /* an update may wait for other stages, for all cuts */
   Costs *(*price)(const Planner *r, int64_t b,
                   int kind); /* costs of microbatches of b samples on a kind of device */
+  /* Adds the costs of recomputation by layer; NULL: price() does, if it knows them. */
+  void (*price_again)(const Planner *r, int64_t b, int kind, Costs *c);
   bool *(*exchanges)(const Planner *r, const Plan *plan); /* plan_exchanges() */
   int (*find)(const Planner *r, Name name); /* the piece of a name in --split; -1 after a diagnostic */
   const void *context;                      /* context of these three functions */
