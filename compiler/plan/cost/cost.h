@@ -11,6 +11,7 @@
 /* By node: a backward call whose only output is the gradient of one use of a parameter. */
 bool *weight_products(const Graph *g);
 int root_value(const Graph *g, int value); /* the value behind a view */
+bool *scopes_with_calls(const Graph *g); /* by scope: it or a nested scope contains a call */
 
 /* ---- bytes.c: `piece` is piece_of_nodes() */
 /* Bytes of a value in memory for b samples, a multiple of 64 as in structs and the arena. */
@@ -45,7 +46,6 @@ Costs *costs_recomputing(const Costs *c, const bool *again);
 void spans_add_levels(Spans *s, Costs *c);
 
 /* ---- price.c */
-bool *scopes_with_calls(const Graph *g); /* by scope: it or a nested scope contains a call */
 /* Counted seconds of a node at a microbatch of b samples, from its operations alone. */
 double counted_seconds(const Graph *g, int node, int64_t b, const Rates *rates);
 /* Seconds of a collective of a shard group, which counted_seconds does not know. */

@@ -60,15 +60,6 @@ int *piece_of_nodes(const Graph *g, const Pieces *p) {
 
 /* ---- all together -------------------------------------------------------------------------------- */
 
-bool *scopes_with_calls(const Graph *g) {
-  bool *calls = alloc((size_t)g->scopes.n + 1);
-  for (int i = 0; i < g->n_forward; i++)
-    if (g->nodes.at[i].op->kind == OP_CALL)
-      for (int s = g->nodes.at[i].scope; s >= 0; s = g->scopes.at[s].parent)
-        calls[s] = true;
-  return calls;
-}
-
 /* Whether the cut before node `first` divides an instance that would be one fused loop. */
 static bool parts_a_loop(const Graph *g, const bool *calls, int first) {
   for (int a = g->nodes.at[first - 1].scope; a > 0; a = g->scopes.at[a].parent)
