@@ -11,7 +11,7 @@
 /* By node: a backward call whose only output is the gradient of one use of a parameter. */
 bool *weight_products(const Graph *g);
 int root_value(const Graph *g, int value); /* the value behind a view */
-bool *scopes_with_calls(const Graph *g); /* by scope: it or a nested scope contains a call */
+bool *scopes_with_calls(const Graph *g);   /* by scope: it or a nested scope contains a call */
 
 /* ---- bytes.c: `piece` is piece_of_nodes() */
 /* Bytes of a value in memory for b samples, a multiple of 64 as in structs and the arena. */

@@ -112,7 +112,7 @@ static bool hopeless(const Planner *r, const Plan *smallest, bool fits) {
   return !fits && largest_peak(smallest) / 2 > r->memory.arena;
 }
 
-void settle(const Planner *r, Candidate *c) {
+static void settle_once(const Planner *r, Candidate *c) {
   const int ROUNDS = c->tight > 0 ? 8 : r->free_replicas ? 3 : 10;
   int n_stages = c->form->n_stages, parts = pipeline_parts(c->form);
   int64_t *error = alloc((size_t)n_stages * sizeof *error);
@@ -147,4 +147,25 @@ void settle(const Planner *r, Candidate *c) {
     c->settled = true;
   }
   c->refused = !c->settled;
+}
+
+/* Layout errors of recomputation by layer say nothing about repeating whole stages, which is tried separately. */
+void settle(const Planner *r, Candidate *c) {
+  const int parts = pipeline_parts(c->form);
+  Candidate whole = *c;
+  bool layers = false;
+  settle_once(r, c);
+  if (c->settled)
+    return;
+  whole.copies = alloc_copy(whole.copies, (size_t)parts * sizeof *whole.copies);
+  for (int i = 0; i < parts; i++) {
+    layers |= whole.copies[i].layers == LAYERS_MAY && whole.copies[i].recompute_on &&
+              c->spans[whole.copies[i].kind].n_levels > 0;
+    whole.copies[i].layers = LAYERS_NO;
+  }
+  if (!layers)
+    return;
+  settle_once(r, &whole);
+  if (whole.settled)
+    *c = whole;
 }
