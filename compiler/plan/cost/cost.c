@@ -31,7 +31,7 @@ static bool may_recompute_layers(const Planner *r, const Spans *s, int64_t b) {
   return parameters + 3 * values * (double)(in_flight + 1) + SCRATCH > (double)r->memory.arena;
 }
 
-/* The costs with recomputed layers, or with levels of them, as far as they are needed. */
+/* The costs, with the recomputed layers of the request, or with levels if memory may need them. */
 static Spans spans_of_kind(const Planner *r, int64_t b, int kind) {
   Costs *c = r->subject.price(r, b, kind);
   c->fill = fill_of(r, b);
