@@ -15,6 +15,7 @@ typedef enum {
   RATES,
   BYTES,
   CHOICE,
+  CHOICE_OR_LAYERS,
   TARGET,
   LORA,
   SPECIAL
@@ -64,7 +65,7 @@ typedef struct Option {
   const char *argument; /* NULL: none */
   OptionKind kind;
   size_t at;           /* offset of the member of Options that the option sets */
-  const char *choices; /* CHOICE: "off|on|auto", in the order of the enum */
+  const char *choices; /* CHOICE, CHOICE_OR_LAYERS: "off|on|auto", in the order of the enum */
   OptionGroup group;
   unsigned on;      /* commands whose help lists the option */
   unsigned also;    /* commands that accept the option without listing it */

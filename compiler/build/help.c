@@ -115,7 +115,7 @@ static void print_memory(void) {
          "of each rank.\n\n"
          "If no plan fits, these options save memory, at the cost of time:\n\n"
          "  --microbatch N       smaller microbatches: fewer activations\n"
-         "  --recompute on       activation checkpointing: the backward pass repeats the forward pass\n"
+         "  --recompute 'h[*]'   activation checkpointing: the backward pass repeats these layers, or all (on)\n"
          "  --shard-optimizer    each replica holds a shard of the optimizer state (ZeRO-1)\n"
          "  --stages N           more stages: fewer parameters per rank\n"
          "  --tensor N           N ranks share each layer\n"

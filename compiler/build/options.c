@@ -86,16 +86,30 @@ static int64_t read_bytes(const Option *o, const char *text) {
   usage("%s needs a size such as 16GiB, not '%s'", o->name, text);
 }
 
-static int read_choice(const Option *o, const char *text) {
+/* -1: none of the choices. */
+static int find_choice(const Option *o, const char *text) {
   int n = 0;
   for (const char *c = o->choices;; n++) {
     size_t length = strcspn(c, "|");
     if (length > 0 && strlen(text) == length && !strncmp(text, c, length))
       return n;
     if (!c[length])
-      usage("%s takes one of %s, not '%s'", o->name, o->choices[0] == '|' ? o->choices + 1 : o->choices, text);
+      return -1;
     c += length + 1;
   }
+}
+
+static int read_choice(const Option *o, const char *text) {
+  const int n = find_choice(o, text);
+  if (n < 0)
+    usage("%s takes one of %s, not '%s'", o->name, o->choices[0] == '|' ? o->choices + 1 : o->choices, text);
+  return n;
+}
+
+static void read_recompute(Options *o, const Option *option, const char *text) {
+  const int n = find_choice(option, text);
+  o->plan.recompute = n < 0 ? RECOMPUTE_OFF : (Recompute)n;
+  o->plan.recomputed = n < 0 ? text : NULL;
 }
 
 static void set_special(Options *o, const Option *option, const char *value) {
@@ -260,6 +274,7 @@ static void set_option(Options *o, const Option *option, const char *value) {
   case RATES: read_rates(option, value, to, &o->layers.n_bandwidths); break;
   case BYTES: *(int64_t *)to = read_bytes(option, value); break;
   case CHOICE: *(int *)to = read_choice(option, value); break;
+  case CHOICE_OR_LAYERS: read_recompute(o, option, value); break;
   case TARGET: *(const Backend **)to = read_target(option, value); break;
   case LORA: *(Lora **)to = read_lora(option, value); break;
   case SPECIAL: set_special(o, option, value); break;

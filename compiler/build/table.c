@@ -107,8 +107,9 @@ static const Option options[] = {
     /* memory */
     {"--memory", "SIZE", BYTES, AT(plan.memory), NULL, GROUP_MEMORY, ON_PLANS | ON_LIBRARY | ON_PROFILE, 0,
      "memory limit per rank, such as 16GiB (default: 7/8 RAM / ranks; GPU 95 %)"},
-    {"--recompute", "MODE", CHOICE, AT(plan.recompute), "off|on|auto", GROUP_MEMORY, ON_TRAINING | ON_PROFILE,
-     ON_ONE, "activation checkpointing: off, on or auto (default auto: as memory needs)"},
+    {"--recompute", "MODE", CHOICE_OR_LAYERS, AT(plan.recompute), "off|on|auto", GROUP_MEMORY,
+     ON_TRAINING | ON_PROFILE, ON_ONE,
+     "activation checkpointing: off, on, auto, or layers, 'h[*]' (default auto: as memory needs)"},
     {"--shard-optimizer", NULL, FLAG, AT(plan.shard_optimizer), NULL, GROUP_MEMORY, ON_BUILD | ON_PLAN | ON_SHOW,
      0, "replicas shard the optimizer state (ZeRO-1; default: if faster or smaller)"},
     {"--no-shard-optimizer", NULL, FLAG, AT(plan.whole_optimizer), NULL, GROUP_MEMORY,

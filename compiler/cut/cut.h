@@ -32,6 +32,13 @@ int find_obstacle(const Graph *g, int first);
 int piece_find(const Pieces *p, const char *name);
 /* As piece_find, but reports a missing piece with similar names and returns -1. `what`: the origin of the name. */
 int piece_find_or_tell(const Graph *g, const Pieces *p, const char *name, Span where, const char *what);
+typedef Vec(Name) Patterns;
+/* Marks the pieces that begin within instances of a pattern: "h[3]", "h[0..6]" (without h[6]), "h[*].mlp". "*" is every
+ * piece, "=NAME" pieces of that name alone. False: none. */
+bool pieces_select(const Graph *g, const Pieces *p, const char *pattern, bool *selected);
+void tell_no_instance(const Graph *g, const char *pattern, Span where, const char *what); /* PD0502 */
+/* Patterns that select, of pieces [first, end), exactly the selected ones: "h[0..6]", "h[7].mlp". */
+Patterns pieces_describe(const Graph *g, const Pieces *p, const bool *selected, int first, int end);
 Name piece_last_instance(const Graph *g, const Pieces *p, int piece); /* instance of its last node */
 void pieces_dump(const Graph *g, const Pieces *p, FILE *out);
 void pieces_verify(const Graph *g, const Pieces *p);

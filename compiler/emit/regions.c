@@ -457,6 +457,15 @@ static Names region_parameters(const Body *b) {
   return list;
 }
 
+/* Before the first of a run of kernels of recomputed layers, and before the first kernel behind them. */
+static void print_again(Text *out, const Kernels *kernels, int first, int at) {
+  const bool before = at > first && kernels->at[at - 1].again, again = kernels->at[at].again;
+  if (again && !before)
+    text_add(out, "  /* Recomputation: the forward pass saved only what enters these layers. */\n");
+  if (before && !again)
+    text_add(out, "  /* Backward pass. */\n");
+}
+
 static void region_function(Emit *e, int region, PassKind pass) {
   static const char *const titles[PASS_KINDS] = {"Forward pass", "Backward pass", "Gradients of the weights"};
   const Region *r = &e->k->regions.at[region];
@@ -474,6 +483,7 @@ static void region_function(Emit *e, int region, PassKind pass) {
   declare_locals(&e->out, &b);
   int calls = 0;
   for (int i = r->first[pass]; i < r->end[pass]; i++) {
+    print_again(&e->out, kernels, r->first[pass], i);
     call_kernel(&e->out, &b, i);
     calls += kernels->at[i].kind == KERNEL_CALL;
     if (calls == CALLS_BETWEEN_PROGRESS && i + 1 < r->end[pass]) {
@@ -620,6 +630,7 @@ static char *run_calls(Emit *e, Body *b, int first, int last) {
       continue;
     }
     heavy += pass_kernels(e->k, b->pass)->at[i].kind == KERNEL_CALL;
+    print_again(&calls, pass_kernels(e->k, b->pass), chunk->first[b->pass], i);
     call_kernel(&calls, b, i++);
     print_complete(&calls, b, i - 1);
     if (heavy == CALLS_BETWEEN_PROGRESS) {

@@ -8,7 +8,7 @@ enum { WIDEST_ROW_BUFFER = 1 << 16 }; /* elements: a row buffer is on a thread's
 
 /* ---- stores of values read elsewhere ------------------------------------------------------------ */
 
-static void store_needed(const Fuse *f, Direction d, int at) {
+static void store_values(const Fuse *f, Direction d, int at) {
   const Group *group = &f->groups[d]->at[at];
   Kernel *k = &kernels_of(f, d)->at[at];
   for (int i = 0; i < group->items.n; i++) {
@@ -23,6 +23,12 @@ static void store_needed(const Fuse *f, Direction d, int at) {
                              .accumulate = accumulate,
                              .place = place_broadcast(&to, value_at(f, n->out[0])->shape.batched, group)});
   }
+}
+
+void store_needed(const Fuse *f, Direction d) {
+  for (int i = 0; i < kernels_of(f, d)->n; i++)
+    if (kernels_of(f, d)->at[i].kind == KERNEL_LOOP)
+      store_values(f, d, i);
 }
 
 /* ---- phases: passes over the row ----------------------------------------------------------------------- */
@@ -183,22 +189,29 @@ static void arrange(Kernel *k, unsigned sums) {
     merge_rows(k, counts_columns);
 }
 
+const Group *group_of(const Fuse *f, Direction kernels, int kernel, Direction *d) {
+  const int group = f->built->group[kernels].at[kernel];
+  *d = group < 0 ? FORWARD : kernels;
+  return &f->groups[*d]->at[group < 0 ? ~group : group];
+}
+
 /* Drops loops without stores. A running average may have only its buffer as reader, and the backward pass may
  * rematerialise the values that its share depends on. */
 void finish_loops(const Fuse *f, Direction d) {
   Kernels *kernels = kernels_of(f, d);
+  Ints *group = &f->built->group[d];
   int kept = 0;
   for (int i = 0; i < kernels->n; i++) {
     Kernel *k = &kernels->at[i];
+    Direction items;
     if (k->kind == KERNEL_LOOP) {
-      store_needed(f, d, i);
       if (!k->stores.n)
         continue;
       assign_phases(k);
-      arrange(k, f->groups[d]->at[i].sums);
+      arrange(k, group_of(f, d, i, &items)->sums);
     }
-    push(&f->built->group[d], i);
+    group->at[kept] = group->at[i];
     kernels->at[kept++] = *k;
   }
-  kernels->n = kept;
+  kernels->n = group->n = kept;
 }

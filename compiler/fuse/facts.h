@@ -21,9 +21,10 @@ FuseFacts *fuse_facts(const Graph *g);
 /* The value behind all views of it, which has the memory. */
 int behind_views(const Graph *g, int value);
 
-/* Like fuse(), with known facts. `named` false suffices for sizes: kernels, buffers and terms get no useful names,
- * and regions are not compared. */
+/* Like fuse(), with known facts. `again`: as StagePlan.again. `named` false suffices for sizes: kernels, buffers and
+ * terms get no useful names, and regions are not compared. */
 StageKernels *fuse_part(const FuseFacts *facts, const Pieces *p, int first_piece, int end_piece, int stage,
-                        int n_stages, int64_t microbatch, bool recompute, bool split, Target target, bool named);
+                        int n_stages, int64_t microbatch, bool recompute, Name again, bool split, Target target,
+                        bool named);
 
 #endif

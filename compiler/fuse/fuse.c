@@ -49,6 +49,11 @@ static void make_kernels(Fuse *f) {
   /* Stores, phases and dims of loops; loops without stores are dropped. Requires all kernels, because they decide
    * which values are read from memory. */
   for (Direction d = SETUP; d < N_DIRECTIONS; d++)
+    store_needed(f, d);
+  /* Forward kernels of recomputed pieces, repeated in the backward pass. Requires all stores. */
+  if (f->again)
+    recompute_pieces(f);
+  for (Direction d = SETUP; d < N_DIRECTIONS; d++)
     finish_loops(f, d);
 }
 
@@ -63,7 +68,8 @@ static Chunk whole_chunk(const Fuse *f) {
 }
 
 StageKernels *fuse_part(const FuseFacts *facts, const Pieces *p, int first_piece, int end_piece, int stage,
-                        int n_stages, int64_t microbatch, bool recompute, bool split, Target target, bool named) {
+                        int n_stages, int64_t microbatch, bool recompute, Name again, bool split, Target target,
+                        bool named) {
   const Graph *g = facts->g;
   StageKernels *k = stage_kernels(g, stage, n_stages, microbatch, recompute, split, target, named);
   Fuse f = {.g = g,
@@ -71,6 +77,7 @@ StageKernels *fuse_part(const FuseFacts *facts, const Pieces *p, int first_piece
             .p = p,
             .first_piece = first_piece,
             .end_piece = end_piece,
+            .again = again,
             .k = k,
             .built = nothing_built(g)};
   f.places = placement(&f);
@@ -108,6 +115,6 @@ StageKernels *fuse_part(const FuseFacts *facts, const Pieces *p, int first_piece
 
 StageKernels *fuse(const Graph *g, const Pieces *p, int first_piece, int end_piece, int stage, int n_stages,
                    int64_t microbatch, bool recompute, bool split, Target target) {
-  return fuse_part(fuse_facts(g), p, first_piece, end_piece, stage, n_stages, microbatch, recompute, split, target,
-                   true);
+  return fuse_part(fuse_facts(g), p, first_piece, end_piece, stage, n_stages, microbatch, recompute, NULL, split,
+                   target, true);
 }

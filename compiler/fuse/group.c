@@ -1,5 +1,5 @@
 /* Decides which items share a loop. Each group only needs earlier groups. An item joins the first loop group with
- * its region, iteration space and accumulation that is not before its operands. Fusion only moves computations, so
+ * its region, segment, iteration space and accumulation that is not before its operands. Fusion only moves computations, so
  * rounding is unchanged. */
 #include <string.h>
 
@@ -225,8 +225,8 @@ static int find_group(const Grouping *b, const Item *it, int bound, const Group 
   bool counts = item_counts(b->f, b->d, it);
   for (int i = bound; i < b->groups->n; i++) {
     const Group *group = &b->groups->at[i];
-    if (group->loop && group->region == it->region && space_fits(group, s, counts) &&
-        sums_fit(b, group, it, sums, s) && depth_in(b, it, i) <= DEEPEST)
+    if (group->loop && group->region == it->region && group->segment == segment_of(b->f, it->node) &&
+        space_fits(group, s, counts) && sums_fit(b, group, it, sums, s) && depth_in(b, it, i) <= DEEPEST)
       return i;
   }
   return -1;
@@ -234,7 +234,7 @@ static int find_group(const Grouping *b, const Item *it, int bound, const Group 
 
 static void group_item(Grouping *b, int i) {
   const Item *it = &b->items->at[i];
-  Group s = {.loop = item_is_loop(b->f, it), .region = it->region};
+  Group s = {.loop = item_is_loop(b->f, it), .region = it->region, .segment = segment_of(b->f, it->node)};
   int at = -1, bound = item_bound(b, it);
   unsigned sums = 0;
   if (s.loop) {

@@ -8,12 +8,15 @@ typedef enum { SETUP, FORWARD, BACKWARD, N_DIRECTIONS } Direction;
 
 /* The stage's nodes and values, before any decision (survey.c). */
 typedef struct Survey {
-  int first, end;             /* forward nodes of the stage */
-  Ints nodes;                 /* nodes of this stage, in order */
-  Ints values;                /* results of these nodes, in order */
-  bool *here;                 /* by node: runs on this stage */
-  bool *table;                /* by node: computed once, in setup */
-  int *region;                /* by forward node */
+  int first, end; /* forward nodes of the stage */
+  Ints nodes;     /* nodes of this stage, in order */
+  Ints values;    /* results of these nodes, in order */
+  bool *here;     /* by node: runs on this stage */
+  bool *table;    /* by node: computed once, in setup */
+  int *region;    /* by forward node */
+  /* by forward node: the run of recomputed pieces of one region that it is in (recompute.c); -1: its piece saves */
+  int *segment;
+  int segments;
   Ints concats[N_DIRECTIONS]; /* the stage's concatenations */
   int *same;                  /* by value: the value that replaces it (equal tables) */
   int *reordered;             /* by value: the first node here that is a view of it in another order; -1 ... */
@@ -86,6 +89,7 @@ typedef struct Group {
   bool loop;
   Ints items;
   int region;
+  int segment;  /* of forward nodes: Survey.segment */
   bool batched; /* the iteration space: the shape of its largest member */
   int n_dims;
   int64_t dim[MAX_DIM];
@@ -96,7 +100,7 @@ typedef Vec(Group) Groups;
 
 /* Kernels under construction (terms.c, arrange.c). */
 typedef struct Built {
-  Ints group[N_DIRECTIONS]; /* by kernel: its group */
+  Ints group[N_DIRECTIONS]; /* by kernel: its group; of a repeated forward kernel ~group of FORWARD */
   int *term;                /* by node of a loop: its term there */
 } Built;
 
@@ -107,6 +111,7 @@ typedef struct Fuse {
   const FuseFacts *facts;
   const Pieces *p;
   int first_piece, end_piece;
+  Name again; /* by piece of the part, '1': recomputed; NULL: none */
   StageKernels *k;
   Placement *places;
   Built *built;
@@ -133,6 +138,7 @@ const Survey *survey(const Fuse *f);
 const Biases *merge_biases(const Fuse *f);
 Direction direction_of(const Fuse *f, int node);
 int region_of(const Fuse *f, int node);
+int segment_of(const Fuse *f, int node);       /* of a forward node; -1 of others */
 bool is_loop_node(const Node *n);              /* pointwise, reduce, sum_to: printed as loops */
 bool is_row_sum(const Fuse *f, const Node *n); /* a sum_to over the last axis alone: a reduction of the row */
 int space_value(const Node *n);                /* the value whose elements a loop node iterates over */
@@ -169,7 +175,11 @@ Place part_place(const Fuse *f, int node, int i, int *axis, int64_t *from, int64
 const Items *list_items(const Fuse *f);
 const Groups *group_items(const Fuse *f, Direction d);
 void build_kernels(const Fuse *f, Direction d);
+void store_needed(const Fuse *f, Direction d);
+void recompute_pieces(const Fuse *f);
 void finish_loops(const Fuse *f, Direction d);
+/* The group of a kernel; *d: the direction of its items. */
+const Group *group_of(const Fuse *f, Direction kernels, int kernel, Direction *d);
 void choose_precision(const Fuse *f);
 void verify_precision(const StageKernels *k); /* calls support the types of their operands and results */
 void name_kernels(const Fuse *f);

@@ -102,6 +102,7 @@ typedef struct Kernel {
   Name comment; /* for readers: "h.3.ln_1: layer_norm" */
   int chunk, region;
   bool backward;
+  bool again; /* backward: computes values of the forward pass again (recompute.c) */
   /* LOOP */
   int n_dims;
   int64_t dim[MAX_DIM];

@@ -86,10 +86,11 @@ static const char *done_for(const Fuse *f, int node) {
 }
 
 /* A kernel has the names of its layers or, for the region's own operations, of its value. */
-static void name_kernel(const Fuse *f, Direction d, int at, Kernel *k) {
+static void name_kernel(const Fuse *f, Direction kernels, int at, Kernel *k) {
   Text name = {0}, comment = {0};
-  const char *suffix = d == BACKWARD ? "_backward" : d == SETUP ? "_table" : "";
-  const Group *group = &f->groups[d]->at[f->built->group[d].at[at]];
+  Direction d;
+  const Group *group = group_of(f, kernels, at, &d);
+  const char *suffix = k->again ? "_again" : d == BACKWARD ? "_backward" : d == SETUP ? "_table" : "";
   Name region = f->k->regions.at[k->region].path;
   Ints scopes = kernel_scopes(f, d, group, region);
   for (int i = 0; i < scopes.n; i++) {
@@ -112,6 +113,14 @@ static void name_kernel(const Fuse *f, Direction d, int at, Kernel *k) {
   k->comment = intern(comment.n ? comment.at : "");
 }
 
+/* The forward kernel with the same code; NULL: none. */
+static const Kernel *equal_forward(const StageKernels *k, Name signature) {
+  for (int i = 0; i < k->forward.n; i++)
+    if (k->forward.at[i].signature == signature)
+      return &k->forward.at[i];
+  return NULL;
+}
+
 void name_kernels(const Fuse *f) {
   TakenNames taken = {0};
   for (Direction d = SETUP; d < N_DIRECTIONS; d++)
@@ -119,7 +128,8 @@ void name_kernels(const Fuse *f) {
       Kernel *k = &kernels_of(f, d)->at[i];
       name_kernel(f, d, i, k);
       k->signature = sign_kernel(f->k, k);
-      k->name = unique(&taken, k->name, 0, k->signature);
+      const Kernel *same = k->again ? equal_forward(f->k, k->signature) : NULL;
+      k->name = same ? same->name : unique(&taken, k->name, 0, k->signature);
     }
 }
 

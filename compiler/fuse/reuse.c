@@ -153,7 +153,12 @@ static void reuse_operands(Reuse *r, const Kernel *kernel, int time) {
   }
 }
 
-/* Removes buffers that share another buffer's memory. */
+/* Whether only its repetition in the backward pass is left (recompute.c). */
+static bool is_unused(const Reuse *r, int buffer) {
+  return r->first[buffer] == NEVER && !r->fixed[buffer] && r->k->buffers.at[buffer].kind == BUFFER_TEMPORARY;
+}
+
+/* Removes buffers that share another buffer's memory, and unused ones. */
 static void drop_buffers(const Reuse *r, Placement *places) {
   StageKernels *k = r->k;
   const Kernels *lists[] = {&k->setup, &k->forward, &k->backward};
@@ -161,7 +166,7 @@ static void drop_buffers(const Reuse *r, Placement *places) {
   int *now = alloc((size_t)(k->buffers.n + 1) * sizeof *now), n = 0;
   for (int i = 0; i < k->buffers.n; i++) {
     now[i] = n;
-    if (r->stands[i] == i)
+    if (r->stands[i] == i && !is_unused(r, i))
       k->buffers.at[n++] = k->buffers.at[i];
   }
   k->buffers.n = n;

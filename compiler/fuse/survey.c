@@ -13,6 +13,7 @@ static Survey *survey_new(const Fuse *f) {
   s->here = alloc(nodes);
   s->table = alloc(nodes);
   s->region = alloc(sizeof(int) * nodes);
+  s->segment = alloc(sizeof(int) * nodes);
   s->same = alloc_copy(f->facts->itself, sizeof(int) * values);
   s->reordered = alloc(sizeof(int) * values);
   s->next_reordered = alloc(sizeof(int) * nodes);
@@ -104,6 +105,19 @@ static void find_tables(const Fuse *f, Survey *s) {
   }
 }
 
+/* Adjacent recomputed pieces within a region are one segment. */
+static void find_segments(const Fuse *f, Survey *s) {
+  int last = -1; /* the node before is in a segment: its region; else -1 */
+  memset(s->segment, 0xff, sizeof *s->segment * (size_t)f->g->nodes.n);
+  for (int piece = f->first_piece; f->again && piece < f->end_piece; piece++)
+    for (int i = f->p->at[piece].first; i < f->p->at[piece].end; i++) {
+      const bool again = f->again[piece - f->first_piece] == '1';
+      s->segments += again && s->region[i] != last;
+      s->segment[i] = again ? s->segments - 1 : -1;
+      last = again ? s->region[i] : -1;
+    }
+}
+
 static Direction direction(const Fuse *f, const Survey *s, int node) {
   return s->table[node] ? SETUP : node_at(f, node)->serves >= 0 ? BACKWARD : FORWARD;
 }
@@ -120,6 +134,7 @@ const Survey *survey(const Fuse *f) {
     once = computes ? f->facts->once[i] : once;
     s->region[i] = region_at(f->k, f->g->scopes.at[node_at(f, i)->scope].path, once);
   }
+  find_segments(f, s);
   for (int k = 0; k < s->nodes.n; k++)
     if (node_at(f, s->nodes.at[k])->op->kind == OP_CONCAT)
       push(&s->concats[direction(f, s, s->nodes.at[k])], s->nodes.at[k]);
@@ -132,6 +147,8 @@ int region_of(const Fuse *f, int node) {
   int forward = node_at(f, node)->serves >= 0 ? node_at(f, node)->serves : node;
   return f->survey->region[forward];
 }
+
+int segment_of(const Fuse *f, int node) { return f->survey->segment[node]; }
 
 bool is_loop_node(const Node *n) {
   return n->op->kind == OP_POINTWISE || n->op->kind == OP_REDUCE || n->op->kind == OP_SUM_TO;

@@ -177,6 +177,7 @@ void build_kernels(const Fuse *f, Direction d) {
   Kernels *out = kernels_of(f, d);
   for (int i = 0; i < f->groups[d]->n; i++) {
     const Group *group = &f->groups[d]->at[i];
+    push(&f->built->group[d], i);
     push(out, (Kernel){.region = group->region, .backward = d == BACKWARD, .bias = -1});
     b.k = &out->at[out->n - 1];
     b.group = i;

@@ -35,6 +35,8 @@ static ComparedSchedule compare_one(const Graph *g, const Pieces *p, const PlanR
   row.critical = plan_critical(plan);
   for (int stage = 0; stage < plan->pipeline.n_stages; stage++)
     row.recomputes |= plan->pipeline.recompute[stage];
+  for (int part = 0; part < plan_parts(plan); part++)
+    row.recomputes |= plan->stage[part].again != NULL;
   return row;
 }
 

@@ -102,6 +102,7 @@ Plan *plan_taken(const Graph *g, const Pieces *p, const PlanRequest *request) {
     return NULL;
   if (!read_costs(&r) || !planner_microbatches(&r))
     return NULL;
+  r.again = plan_recomputed(p, plan);
   const Spans *spans = spans_at(&r, b);
   const Candidate c = candidate_of(&r, &form, &plan->placement, b, spans, RECOMPUTE_AUTO, NULL, 0);
   for (int i = 0; i < form.n_stages; i++) /* with one microbatch in flight recomputation saves nothing */
@@ -313,7 +314,7 @@ Plan *try_schedule(const Graph *g, const Pieces *p, PlanRequest q, const char *s
   q.refusal = why ? SAY_LEAST : SAY_NOTHING;
   q.schedule = schedule;
   q.delay = DELAY_FREE;
-  if (q.recompute == RECOMPUTE_ON && !schedule_traits(schedule).recomputes)
+  if (q.recompute == RECOMPUTE_ON && !schedule_traits(schedule).recomputes && !schedule_traits(schedule).layers)
     q.recompute = RECOMPUTE_AUTO;
   if (!schedule_traits(schedule).spills)
     q.update = UPDATE_FREE;

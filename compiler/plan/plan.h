@@ -19,7 +19,12 @@ typedef enum { UPDATE_FREE, UPDATE_HOST, UPDATE_DEVICE } Update;        /* as --
 typedef struct StagePlan {
   int first_piece, end_piece;
   double forward_seconds, backward_seconds, update_seconds; /* predicted, per microbatch; update: per batch */
-  double weights_seconds;  /* share of backward_seconds for weight gradients by products */
+  double weights_seconds; /* share of backward_seconds for weight gradients by products */
+  /* Recomputation by layer: by piece of the part, '1': its backward pass computes its forward values again; NULL: no
+   * piece. Interned. */
+  Name again;
+  double again_seconds;    /* share of backward_seconds for it */
+  int64_t again_bytes;     /* bytes of a rank that it saves, as the planner estimates */
   double send_bytes;       /* activations to the next stage, per microbatch */
   double send_seconds;     /* time of that message, with the link shared with simultaneous messages */
   double exchange_seconds; /* gradient exchange of the stage's replicas, per batch; 0: one replica, or inference */
@@ -51,6 +56,10 @@ typedef struct Plan {
 
 static inline int plan_parts(const Plan *plan) { return pipeline_parts(&plan->pipeline); }
 static inline int plan_stage_of(const Plan *plan, int part) { return pipeline_stage(&plan->pipeline, part); }
+/* By piece of the model, from StagePlan.again; and the reverse: NULL if no piece of the part recomputes. */
+bool *part_recomputed(const Pieces *p, const StagePlan *s);
+void set_recomputed(StagePlan *s, const bool *again);
+bool *plan_recomputed(const Pieces *p, const Plan *plan); /* over all parts; NULL: no piece */
 static inline int plan_part_of(const Plan *plan, int stage, int chunk) {
   return pipeline_part(&plan->pipeline, stage, chunk);
 }
@@ -84,6 +93,8 @@ typedef struct Critical {
 Critical plan_critical(const Plan *plan);
 const char *critical_text(Critical critical); /* "stage 1, 97 %" */
 
+/* The recomputed layers of a part, "h[0..6], h[7].mlp"; "": none. */
+const char *recomputed_text(const Graph *g, const Pieces *p, const StagePlan *s);
 void plan_table(const Graph *g, const Pieces *p, const Plan *plan, FILE *out);
 void plan_runner_up(const Pieces *p, const Plan *chosen, const Plan *other, FILE *out); /* one line */
 const char *plan_device_text(const Plan *plan); /* "device A100 80 GB of cluster dgx_a100" */
@@ -99,6 +110,7 @@ typedef struct PartInFile {
   const char *starts_at; /* NULL: not given */
   int replicas, ahead;
   bool recompute;
+  const cJSON *layers; /* recomputed layers; NULL: not by layer */
 } PartInFile;
 
 typedef struct PlanFile {

@@ -76,6 +76,7 @@ static void find_advice(const Planner *r, Diagnostic *d) {
   bool generates = r->g->generation.context > 0;
   if (q.recompute == RECOMPUTE_OFF && !r->g->inference) {
     q.recompute = RECOMPUTE_AUTO;
+    q.recomputed = NULL;
     if ((plan = instead(r, q)) != NULL)
       return advise(r, d, "'--recompute auto'", plan);
   }
@@ -127,7 +128,7 @@ void tell_nothing_fits(const Planner *r, const Plan *best) {
           plan_stage_of(best, worst), r->p->at[s->first_piece].name,
           piece_last_instance(r->g, r->p, s->end_piece - 1), bytes_text(s->weight_bytes), trains,
           bytes_text(rest > 0 ? rest : 0), (long long)best->pipeline.microbatch,
-          plan_recomputes(best, worst) ? " with recomputation" : "");
+          plan_recomputes(best, worst) || best->stage[worst].again ? " with recomputation" : "");
   if (r->memory.process)
     note_at(d, NO_SPAN, "%s of that is the process's own, for MPI and libraries", bytes_text(r->memory.process));
   if (least)

@@ -41,12 +41,13 @@ typedef struct PlanRequest {
   int chunks;           /* parts of a rank under interleaved; 0: the model's, or free */
   int64_t microbatch;
   Recompute recompute;
-  bool shard_optimizer; /* --shard-optimizer; false: where it saves memory or time, */
-  bool whole_optimizer; /* unless --no-shard-optimizer */
-  int64_t bucket;       /* --bucket; 0: pipeline_bucket() */
-  int tensor;           /* --tensor: a TensorDivision's degree; 0: none; TENSOR_AUTO */
-  const char *sharding; /* --sharding FILE: file of pinned layouts of parameters; NULL: none */
-  const char *schedule; /* --schedule; "auto": the fastest schedule that `delay` allows */
+  const char *recomputed; /* --recompute LAYERS: patterns of pieces_select(); NULL: `recompute` counts */
+  bool shard_optimizer;   /* --shard-optimizer; false: where it saves memory or time, */
+  bool whole_optimizer;   /* unless --no-shard-optimizer */
+  int64_t bucket;         /* --bucket; 0: pipeline_bucket() */
+  int tensor;             /* --tensor: a TensorDivision's degree; 0: none; TENSOR_AUTO */
+  const char *sharding;   /* --sharding FILE: file of pinned layouts of parameters; NULL: none */
+  const char *schedule;   /* --schedule; "auto": the fastest schedule that `delay` allows */
   Delay delay;
   Target target;       /* threads 0: processors / ranks */
   const char *arch;    /* GPU architecture, such as "sm_90"; NULL: unknown */

@@ -171,7 +171,8 @@ typedef struct ScheduleTraits {
   bool replicas;     /* stages may have several ranks */
   bool chunks;       /* ranks hold several chunks */
   bool split;        /* the backward pass is in two: weight gradients have a pass of their own */
-  bool recomputes;   /* stages may recompute */
+  bool recomputes;   /* stages may repeat their forward pass (DO_RECOMPUTE) */
+  bool layers;       /* stages may recompute by layer, within DO_BACKWARD */
   bool tensor;       /* ranks may share layers (tensor/tensor.h) */
   bool looks_ahead;  /* supports one additional microbatch in flight: Pipeline.ahead */
   bool spills;       /* offload: memory decides a stage's number of parts */

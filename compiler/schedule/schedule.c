@@ -109,6 +109,7 @@ ScheduleTraits schedule_traits(const char *name) {
                           .chunks = g->chunks,
                           .split = g->split,
                           .recomputes = g->recomputes,
+                          .layers = !g->forward_only && !g->spills,
                           .looks_ahead = g->in_flight == in_flight_1f1b,
                           .spills = g->spills,
                           .serial = g->serial,

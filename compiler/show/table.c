@@ -167,6 +167,8 @@ static void print_stages(const Show *s, FILE *out) {
             first == last ? "" : last, with_commas(stage_parameters(s->g, s->p, stage)));
     if (plan_recomputes(plan, i))
       fprintf(out, ", recomputes");
+    if (plan->stage[i].again)
+      fprintf(out, ", recomputes layers");
     if (i > 0) {
       double down, up;
       crossing_bytes(s, i, &down, &up);

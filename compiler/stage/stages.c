@@ -7,6 +7,7 @@
 /* Arguments of fuse() except the graph. */
 typedef struct PartKey {
   int64_t first_piece, end_piece, part, parts, microbatch, recompute, split, target, precision, threads;
+  Name again;
 } PartKey;
 
 /* By chunk: parts of a rank; unused entries are NULL. */
@@ -24,6 +25,7 @@ typedef struct HeldKey {
 typedef struct AlikeKey {
   Signature structure;
   int64_t microbatch, recompute, split, target, precision, threads;
+  Name again[MAX_CHUNKS];
   int64_t first,
       end; /* its pieces if names matter, else 0: with sharded state, buckets of gradients end at indexed blocks */
 } AlikeKey;
@@ -105,12 +107,14 @@ static StageKernels *fuse_named(Stages *s, const Plan *plan, int part, bool spli
                  .split = split,
                  .target = (int64_t)(intptr_t)backend_of(&t),
                  .precision = t.precision,
-                 .threads = t.threads};
+                 .threads = t.threads,
+                 .again = of->again};
   double start = seconds_now();
   StageKernels *k = table_find(&s->parts, &key);
   s->watch.fuse.cached += k != NULL;
   if (!k) {
-    k = fuse_part(facts_of(s), s->p, of->first_piece, of->end_piece, part, parts, b, recompute, split, t, true);
+    k = fuse_part(facts_of(s), s->p, of->first_piece, of->end_piece, part, parts, b, recompute, of->again, split,
+                  t, true);
     table_add(&s->parts, &key, k);
   }
   watch_add(&s->watch.fuse, start);
@@ -164,6 +168,7 @@ typedef struct Rank {
   const Plan *plan;
   const Program *program;
   PieceRange part[MAX_CHUNKS];
+  Name again[MAX_CHUNKS]; /* StagePlan.again */
 } Rank;
 
 static Rank rank_of(const Plan *plan, const Program *programs, int stage) {
@@ -171,6 +176,7 @@ static Rank rank_of(const Plan *plan, const Program *programs, int stage) {
   for (int i = 0; i < r.program->chunks; i++) {
     const StagePlan *part = &plan->stage[plan_part_of(plan, stage, i)];
     r.part[i] = (PieceRange){part->first_piece, part->end_piece};
+    r.again[i] = part->again;
   }
   return r;
 }
@@ -230,8 +236,8 @@ static LoweredStage *lay_out(Stages *s, const Rank *r) {
   double start = seconds_now();
   for (int i = 0; i < n; i++)
     part[i] = fuse_part(facts, s->p, r->part[i].first, r->part[i].end, plan_part_of(r->plan, stage, i),
-                        plan_parts(r->plan), p->microbatch, p->recompute[stage], r->program->split_backward,
-                        r->plan->target, false);
+                        plan_parts(r->plan), p->microbatch, p->recompute[stage], r->again[i],
+                        r->program->split_backward, r->plan->target, false);
   StageKernels *k = merge_chunks(part, n);
   watch_add(&s->watch.fuse, start);
   s->watch.fuse.runs += n - 1;
@@ -256,6 +262,8 @@ static const LoweredStage *lay_out_alike(Stages *s, const Rank *r) {
                   .target = (int64_t)(intptr_t)backend_of(&t),
                   .precision = t.precision,
                   .threads = t.threads};
+  for (int i = 0; i < r->program->chunks; i++)
+    key.again[i] = r->again[i];
   if (r->program->sharded && r->program->bucket)
     key.first = r->part->first, key.end = r->part->end;
   LoweredStage *l = table_find(&s->alike, &key);
@@ -337,7 +345,7 @@ static bool grows_evenly(const Room *room, int n, Room *by) {
  * uneven. */
 static bool room_from_few(Stages *s, const Rank *r, Room *room) {
   enum { FEWEST = 3, N = 3, MANY = 10 };
-  if (s->lays_out_all || r->program->chunks > 1 || r->program->sharded)
+  if (s->lays_out_all || r->program->chunks > 1 || r->program->sharded || r->again[0])
     return false;
   const Repeats *repeats = repeats_of(s, r->plan->target.precision);
   Rank shorter = *r;

@@ -14,7 +14,7 @@
 #include "autodiff/autodiff.h"
 #include "biases/biases.h"
 #include "elaborate/elaborate.h"
-#include "fuse/kernel.h"
+#include "fuse/facts.h"
 #include "graph/interpret.h"
 #include "layout/permutes.h"
 #include "simplify/simplify.h"
@@ -303,6 +303,35 @@ static void check_stage(const Graph *g, const StageKernels *k, double **input, d
   }
 }
 
+/* Recomputation of all pieces, of every second, of halves, and of random ones in turn. */
+static Name next_subset(int n) {
+  enum { KINDS = 6 };
+  static int turn;
+  const int kind = turn++ % KINDS;
+  Text t = {0};
+  for (int i = 0; i < n; i++)
+    text_add(&t, "%d",
+             kind == 0 || (kind == 1 && i % 2) || (kind == 2 && i < n / 2) || (kind == 3 && i >= n / 2) ||
+                 (kind > 3 && rand() % 3 > 0));
+  return intern(t.at);
+}
+
+static int repeated; /* kernels of the backward pass, over all models */
+
+/* The stage with recomputed pieces: its values are those of the model, too, and its forward pass saves no more. */
+static void check_recomputed(const Graph *g, const Pieces *p, int first, int end, int stage, int n_stages,
+                             int64_t microbatch, bool split, double **input, double **param, double **value) {
+  const FuseFacts *facts = fuse_facts(g);
+  const Target bf16 = {.backend = &backend_cuda, .precision = PRECISION_BF16, .threads = 1};
+  const Name again = next_subset(end - first);
+  StageKernels *k =
+      fuse_part(facts, p, first, end, stage, n_stages, microbatch, false, again, split, one_thread, true);
+  for (int i = 0; i < k->backward.n; i++)
+    repeated += k->backward.at[i].again;
+  check_stage(g, k, input, param, value);
+  kernels_verify(fuse_part(facts, p, first, end, stage, n_stages, microbatch, false, again, split, bf16, false));
+}
+
 /* Two ranks with every second of four or of six parts. */
 static void check_chunks(const Graph *g, const Pieces *p, int64_t microbatch, double **input, double **param,
                          double **value) {
@@ -354,6 +383,7 @@ static void check_cuts(const Graph *g, int64_t microbatch, bool split) {
   double **input = values_of_inputs(g, microbatch), **param = values_of_params(g);
   double **value = interpret(g, microbatch, (const double *const *)input, (const double *const *)param);
   check_stage(g, fuse(g, &p, 0, p.n, 0, 1, microbatch, false, split, one_thread), input, param, value);
+  check_recomputed(g, &p, 0, p.n, 0, 1, microbatch, split, input, param, value);
   assert_true(p.n > 1);
   check_precision(g, &p, microbatch, split);
   if (split)
@@ -363,6 +393,7 @@ static void check_cuts(const Graph *g, int64_t microbatch, bool split) {
       continue;
     check_stage(g, fuse(g, &p, 0, c, 0, 2, microbatch, false, split, one_thread), input, param, value);
     check_stage(g, fuse(g, &p, c, p.n, 1, 2, microbatch, false, split, one_thread), input, param, value);
+    check_recomputed(g, &p, c, p.n, 1, 2, microbatch, split, input, param, value);
   }
 }
 
@@ -563,6 +594,7 @@ static void graphs(void **state) {
 static void merged(void **state) {
   (void)state;
   assert_int_equal(merged_biases, 12);
+  assert_true(repeated > 1000);
 }
 
 int main(void) {

@@ -324,7 +324,12 @@ static void backward_in_two(void **unused) {
   }
   assert_true(weights > 0.2 * backward && weights < 0.8 * backward);
   assert_true(plan->batch_seconds < flush->batch_seconds);
-  refused("PD0706", (PlanRequest){.stages = 3, .schedule = "zb_h1", .recompute = RECOMPUTE_ON});
+  plan = make((PlanRequest){.stages = 3, .schedule = "zb_h1", .recompute = RECOMPUTE_ON}); /* by layer */
+  assert_true(plan->stage[0].again || plan->stage[1].again || plan->stage[2].again);
+  for (int i = 0; i < 3; i++)
+    assert_false(plan->pipeline.recompute[i]);
+  refused("PD0706", (PlanRequest){.stages = 3, .schedule = "spilled", .recomputed = "h[*]"});
+  refused("PD0502", (PlanRequest){.stages = 3, .recomputed = "h[9]"});
 }
 
 static void one_ahead_takes_memory(void **unused) {
@@ -423,7 +428,7 @@ static void less_memory_never_makes_it_faster(void **unused) {
     assert_true(largest(plan) <= limit);
     assert_true(plan->batch_seconds >= last * (1 - 1e-8));
     last = plan->batch_seconds;
-    recomputed |= plan->pipeline.recompute[0];
+    recomputed |= plan->pipeline.recompute[0] || plan->stage[0].again;
   }
   assert_null(plan);
   assert_true(recomputed);

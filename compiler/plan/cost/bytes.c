@@ -14,10 +14,7 @@ int64_t value_bytes(const Planner *r, int value, int64_t b) {
 }
 
 /* Values that backward nodes read. Pointwise values with only pointwise readers are rematerialised. */
-int64_t *saved_bytes(const Planner *r, const int *piece, int64_t b) {
-  const Graph *g = r->g;
-  const Pieces *p = r->p;
-  int64_t *saved = alloc((size_t)p->n * sizeof *saved);
+bool *saved_values(const Graph *g) {
   bool *kept = alloc((size_t)g->values.n + 1);
   for (int i = g->n_forward; i < g->nodes.n; i++)
     for (int k = 0; k < g->nodes.at[i].n_in; k++) {
@@ -28,6 +25,13 @@ int64_t *saved_bytes(const Planner *r, const int *piece, int64_t b) {
       bool rematerialised = made->op->kind == OP_POINTWISE && g->nodes.at[i].op->kind == OP_POINTWISE;
       kept[v] |= !rematerialised;
     }
+  return kept;
+}
+
+int64_t *saved_bytes(const Planner *r, const int *piece, int64_t b) {
+  const Graph *g = r->g;
+  int64_t *saved = alloc((size_t)r->p->n * sizeof *saved);
+  const bool *kept = saved_values(g);
   for (int v = 0; v < g->values.n; v++)
     if (kept[v])
       saved[piece[g->values.at[v].node]] += value_bytes(r, v, b);

@@ -3,12 +3,46 @@
 #include "optimizers/optimizer.h"
 #include "plan/cost/cost.h"
 
+static int64_t larger_of(int64_t a, int64_t b) { return a > b ? a : b; }
+
 /* Costs.fill */
 static double fill_of(const Planner *r, int64_t b) {
   const ScheduleTraits *traits = &r->traits;
   if (traits->serial)
     return 1;
   return traits->drains ? (double)b / (double)r->subject.batch / r->form.chunks : 0;
+}
+
+/* Whether stages may recompute by layer, and memory may need it: as a bound, all stages on one device with the most
+ * microbatches in flight. */
+static bool may_recompute_layers(const Planner *r, const Spans *s, int64_t b) {
+  static const double SCRATCH = 1 << 28; /* bytes; costs do not include it */
+  const Costs *c = s->c;
+  const int64_t turns = r->subject.batch / b, in_1f1b = 2 * (int64_t)r->ranks;
+  const int64_t in_flight = r->traits.looks_ahead && in_1f1b < turns ? in_1f1b : larger_of(r->ranks, turns);
+  if (!r->traits.layers || r->again || r->request->recompute == RECOMPUTE_OFF)
+    return false;
+  if (r->request->recompute == RECOMPUTE_ON)
+    return true;
+  const Held held = holdings_of(c->holdings, 0, c->n);
+  const double parameters = (double)(held.weights + held.frozen) * (double)(1 + in_flight) + (double)held.moments +
+                            (double)held.masters + 3 * (double)s->gradients[c->n];
+  const double values = (double)s->saved[c->n] + (double)s->inputs[c->n] + (double)span_work(s, 0, c->n);
+  return parameters + 3 * values * (double)(in_flight + 1) + SCRATCH > (double)r->memory.arena;
+}
+
+/* The costs, with the recomputed layers of the request, or with levels if memory may need them. */
+static Spans spans_of_kind(const Planner *r, int64_t b, int kind) {
+  Costs *c = r->subject.price(r, b, kind);
+  c->fill = fill_of(r, b);
+  c->overlapped = !r->traits.drains;
+  Spans s = spans_make(c);
+  const bool levels = may_recompute_layers(r, &s, b);
+  if ((levels || r->again) && r->subject.price_again)
+    r->subject.price_again(r, b, kind, c);
+  if (levels && c->gain)
+    spans_add_levels(&s, c);
+  return r->again ? spans_make(costs_recomputing(c, r->again)) : s;
 }
 
 /* One entry per kind of device. */
@@ -18,12 +52,8 @@ Spans *spans_at(const Planner *r, int64_t b) {
     if (known->at[i].b == b)
       return known->at[i].spans;
   Spans *spans = alloc((size_t)r->n_kinds * sizeof *spans);
-  for (int kind = 0; kind < r->n_kinds; kind++) {
-    Costs *c = r->subject.price(r, b, kind);
-    c->fill = fill_of(r, b);
-    c->overlapped = !r->traits.drains;
-    spans[kind] = spans_make(c);
-  }
+  for (int kind = 0; kind < r->n_kinds; kind++)
+    spans[kind] = spans_of_kind(r, b, kind);
   push(known, (Priced){b, spans});
   return spans;
 }
@@ -40,9 +70,13 @@ static Program *programs_of_form(const Planner *r, const Pipeline *form, int64_t
   return planned_programs(r, &whole, exchanges);
 }
 
-/* Whether the stage may recompute: with one microbatch in flight it saves nothing. */
+/* Whether the stage may recompute. With one microbatch in flight, repeating the whole forward pass saves nothing. */
 static void set_recomputation(const Planner *r, Recompute recompute, int64_t in_flight, Copies *c) {
-  bool may = in_flight > 1 && r->traits.recomputes;
+  bool may = in_flight > 1 && r->traits.recomputes && !r->again;
+  c->layers = !r->traits.layers || r->again || recompute == RECOMPUTE_OFF ? LAYERS_NO
+              : recompute == RECOMPUTE_AUTO                               ? LAYERS_MAY
+              : may                                                       ? LAYERS_NO
+                                                                          : LAYERS_MUST;
   c->recompute_off = recompute != RECOMPUTE_ON || !may;
   c->recompute_on = recompute != RECOMPUTE_OFF && may;
 }

@@ -11,6 +11,7 @@
 /* By node: a backward call whose only output is the gradient of one use of a parameter. */
 bool *weight_products(const Graph *g);
 int root_value(const Graph *g, int value); /* the value behind a view */
+bool *scopes_with_calls(const Graph *g);   /* by scope: it or a nested scope contains a call */
 
 /* ---- bytes.c: `piece` is piece_of_nodes() */
 /* Bytes of a value in memory for b samples, a multiple of 64 as in structs and the arena. */
@@ -18,6 +19,7 @@ int64_t value_bytes(const Planner *r, int value, int64_t b);
 /* By piece, at b samples: forward values saved for backward, without those that fused loops rematerialise;
  * temporaries; inputs; backward values that weight_products() read. */
 int64_t *saved_bytes(const Planner *r, const int *piece, int64_t b);
+bool *saved_values(const Graph *g); /* by value: whether it is one of those */
 int64_t *work_bytes(const Planner *r, const int *piece, int64_t b);
 int64_t *input_bytes(const Planner *r, int64_t b);
 int64_t *cache_bytes(const Planner *r, const int *piece, int64_t b); /* by piece: state of calls */
@@ -34,6 +36,14 @@ struct StageKernels;
 struct Kernel;
 /* The nodes that a kernel computes or stores, some of them twice. */
 Ints kernel_nodes(const struct StageKernels *k, const struct Kernel *kernel);
+
+/* ---- again.c: recomputation by layer */
+/* Fills gain, late, repeat, block and within. node_seconds: by node. */
+void again_costs(const Planner *r, const int *piece, int64_t b, const double *node_seconds, Costs *c);
+/* The costs if these pieces recompute. */
+Costs *costs_recomputing(const Costs *c, const bool *again);
+/* Makes spans with levels, from Costs.all_saved. Each level adds pieces by falling bytes a second. */
+void spans_add_levels(Spans *s, Costs *c);
 
 /* ---- price.c */
 /* Counted seconds of a node at a microbatch of b samples, from its operations alone. */

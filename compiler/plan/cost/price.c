@@ -60,16 +60,6 @@ int *piece_of_nodes(const Graph *g, const Pieces *p) {
 
 /* ---- all together -------------------------------------------------------------------------------- */
 
-/* By scope: it or a nested scope contains a call. */
-static bool *scopes_with_calls(const Graph *g) {
-  bool *calls = alloc((size_t)g->scopes.n + 1);
-  for (int i = 0; i < g->n_forward; i++)
-    if (g->nodes.at[i].op->kind == OP_CALL)
-      for (int s = g->nodes.at[i].scope; s >= 0; s = g->scopes.at[s].parent)
-        calls[s] = true;
-  return calls;
-}
-
 /* Whether the cut before node `first` divides an instance that would be one fused loop. */
 static bool parts_a_loop(const Graph *g, const bool *calls, int first) {
   for (int a = g->nodes.at[first - 1].scope; a > 0; a = g->scopes.at[a].parent)
@@ -268,6 +258,10 @@ static Costs *price(const Planner *r, int64_t b, int kind) {
   return c;
 }
 
+static void price_again(const Planner *r, int64_t b, int kind, Costs *c) {
+  again_costs(r, piece_of_nodes(r->g, r->p), b, node_seconds(r, b, &r->rates[kind]), c);
+}
+
 /* For each trained parameter with uses in several pieces: these pieces, ascending. */
 typedef Vec(Ints) Shared;
 
@@ -345,6 +339,7 @@ Subject model_subject(const Graph *g, const Pieces *p) {
                    .inference = g->inference,
                    .tied = may_be_tied(g),
                    .price = price,
+                   .price_again = g->inference ? NULL : price_again,
                    .exchanges = exchanges,
                    .find = find,
                    .context = shared_parameters(g, p)};

@@ -50,3 +50,12 @@ bool *weight_products(const Graph *g) {
   }
   return is;
 }
+
+bool *scopes_with_calls(const Graph *g) {
+  bool *calls = alloc((size_t)g->scopes.n + 1);
+  for (int i = 0; i < g->n_forward; i++)
+    if (g->nodes.at[i].op->kind == OP_CALL)
+      for (int s = g->nodes.at[i].scope; s >= 0; s = g->scopes.at[s].parent)
+        calls[s] = true;
+  return calls;
+}

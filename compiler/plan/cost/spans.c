@@ -76,10 +76,11 @@ double receive_gradient_seconds(const Costs *c, const Wiring *at, int end) {
          (end < c->n ? copying(c, at->out, at->out_sharing, c->activation_gradients[end]) : 0);
 }
 
-double span_passage(const Spans *s, const Wiring *at, int first, int end, bool recompute) {
+double span_passage(const Spans *all, const Wiring *at, int first, int end, int recompute) {
+  const Spans *s = spans_of(all, recompute);
   double t =
       span_compute(s, first, end) + receive_seconds(s->c, at, first) + receive_gradient_seconds(s->c, at, end);
-  return recompute ? t + s->forward[end] - s->forward[first] : t;
+  return recompute == REPEAT_ALL ? t + s->forward[end] - s->forward[first] : t;
 }
 
 double span_update(const Spans *s, int first, int end) {
@@ -119,7 +120,7 @@ SpanReduction span_reduction(const Spans *s, const Wiring *w, int first, int end
   return (SpanReduction){all, all - fmax(busy - passed, 0)};
 }
 
-double span_seconds(const Spans *s, const Copies *at, int first, int end, bool recompute) {
+double span_seconds(const Spans *s, const Copies *at, int first, int end, int recompute) {
   StageShare t = span_share(s, at, first, end, recompute);
   return fmax(t.work + t.finish, t.pace);
 }
@@ -130,10 +131,11 @@ static double least_exposed(const Spans *s, const Copies *at, int first, int end
   return at->buckets && s->c->beside ? fmax(0, reduce - backward * s->c->share) : reduce;
 }
 
-StageShare span_share(const Spans *s, const Copies *at, int first, int end, bool recompute) {
+StageShare span_share(const Spans *all, const Copies *at, int first, int end, int recompute) {
+  const Spans *s = spans_of(all, recompute);
   const Costs *c = s->c;
   const Wiring *w = &at->wiring;
-  double passage = span_passage(s, w, first, end, recompute), update = span_update(s, first, end) * c->share;
+  double passage = span_passage(all, w, first, end, recompute), update = span_update(s, first, end) * c->share;
   double reduce = reduce_seconds(s, w, first, end) * c->share;
   if (at->sharded) { /* lower bound: half of the messages carry sums, half updated parts */
     update /= at->replicas;
@@ -209,14 +211,51 @@ static int64_t message_bytes(const Costs *c, const Copies *at, int first, int en
          (c->activation_gradients[first] + c->activation_gradients[end]) * at->gradients;
 }
 
-int64_t span_bytes(const Spans *s, const Copies *at, int first, int end, bool recompute) {
+int64_t span_bytes(const Spans *all, const Copies *at, int first, int end, int recompute) {
+  const Spans *s = spans_of(all, recompute);
   int64_t b = at->extra + parameter_bytes(s->c, at, first, end) + message_bytes(s->c, at, first, end);
   b += gradient_bytes(at, s->gradients[end] - s->gradients[first]);
-  b += (s->saved[end] - s->saved[first]) * (recompute ? 1 : at->saved);
+  b += (s->saved[end] - s->saved[first]) * (recompute == REPEAT_ALL ? 1 : at->saved);
   b += (s->inputs[end] - s->inputs[first]) * at->inputs;
   b += (s->deferred[end] - s->deferred[first]) * at->deferred;
   b += s->missed[end] - s->missed[first];
   return b + span_work(s, first, end);
+}
+
+static bool fits_limit(const Spans *s, const Copies *at, int first, int end, int64_t limit, int recompute) {
+  return span_bytes(s, at, first, end, recompute) <= limit;
+}
+
+bool span_fit(const Spans *s, const Copies *at, int first, int end, int64_t limit, int *recompute) {
+  const bool layers = at->layers && s->n_levels > 0, must = layers && at->layers == LAYERS_MUST;
+  const int most = LAYERS + s->n_levels - 1;
+  *recompute = SAVE_ALL;
+  if (at->recompute_off && !must && fits_limit(s, at, first, end, limit, SAVE_ALL))
+    return true;
+  if (layers && fits_limit(s, at, first, end, limit, most)) {
+    int low = must ? most : LAYERS, high = most;
+    while (low < high) {
+      const int middle = (low + high) / 2;
+      if (fits_limit(s, at, first, end, limit, middle))
+        high = middle;
+      else
+        low = middle + 1;
+    }
+    *recompute = high;
+    return true;
+  }
+  *recompute = REPEAT_ALL;
+  return at->recompute_on && fits_limit(s, at, first, end, limit, REPEAT_ALL);
+}
+
+int span_smallest(const Spans *s, const Copies *at, int first, int end) {
+  const int ways[] = {SAVE_ALL, LAYERS + s->n_levels - 1, REPEAT_ALL};
+  const bool may[] = {at->recompute_off, at->layers && s->n_levels > 0, at->recompute_on};
+  int best = -1;
+  for (int i = 0; i < 3; i++)
+    if (may[i] && (best < 0 || span_bytes(s, at, first, end, ways[i]) < span_bytes(s, at, first, end, best)))
+      best = ways[i];
+  return best;
 }
 
 int64_t span_least_bytes(const Spans *s, const Copies *at, int first, int end, int64_t bytes) {

@@ -27,12 +27,27 @@ typedef struct Costs {
   const int64_t *work;            /* by piece: bytes of temporaries; a stage needs its largest piece's */
   const int64_t *activations, *activation_gradients; /* by cut: bytes in memory */
   const double *message;                             /* by cut: bytes of activations in a message */
-  const int64_t *cache; /* by piece: bytes that calls keep between microbatches; NULL: none */
-  bool beside;          /* messages overlap with work at both ends; else receiving occupies the rank */
-  double fill;          /* 1 / microbatches if the pipeline drains, 1 if serial, else 0: share of a pass that
+  /* Recomputation by layer, by piece; NULL: unknown. all_saved: as `saved`, with products that get a bias; gain: bytes
+   * fewer of it if all pieces recompute; late: bytes that this moves to `deferred`; repeat: seconds. unit: adjacent
+   * pieces of one number recompute together, such as those of an activation function; block: pieces of one number share
+   * the memory of repeated values; within: it is in an indexed instance such as "h[3]". */
+  const int64_t *all_saved, *gain, *late;
+  const double *repeat;
+  const int *unit, *block;
+  const bool *within;
+  const struct Costs *plain; /* with recomputed pieces: the costs without them; else NULL */
+  const int64_t *cache;      /* by piece: bytes that calls keep between microbatches; NULL: none */
+  bool beside;               /* messages overlap with work at both ends; else receiving occupies the rank */
+  double fill;               /* 1 / microbatches if the pipeline drains, 1 if serial, else 0: share of a pass that
                          * others wait for */
-  bool overlapped;      /* gradients are reduced during the next batch, not after this one */
+  bool overlapped;           /* gradients are reduced during the next batch, not after this one */
 } Costs;
+
+/* How a stage recomputes: not at all; its whole forward pass before the backward pass; by layer, LAYERS + l at level l of
+ * Spans.level, from few pieces to all. */
+enum { SAVE_ALL = 0, REPEAT_ALL = 1, LAYERS = 2 };
+/* Whether a stage may or must recompute by layer. */
+typedef enum { LAYERS_NO, LAYERS_MAY, LAYERS_MUST } Layers;
 
 /* Copies that a stage keeps at its place in the pipeline, and its ranks. */
 typedef struct Copies {
@@ -44,13 +59,14 @@ typedef struct Copies {
   bool buckets;  /* replicas exchange gradients during the last backward pass of a batch */
   bool sharded;  /* each replica keeps and updates a part of moments and masters */
   int accumulators;
-  int saved; /* 1 with recomputation */
+  int saved; /* 1 if it repeats its forward pass */
   int received, sent, gradients, inputs;
   int deferred;  /* 0 if backward is one pass */
   double beside; /* seconds per microbatch of the rank's other chunks */
   Wiring wiring;
   int64_t extra;                    /* other bytes */
-  bool recompute_off, recompute_on; /* allowed policies; at least one */
+  bool recompute_off, recompute_on; /* may save all; may repeat its forward pass; at least one */
+  Layers layers;
 } Copies;
 
 /* A stage whose later stages are known. */
@@ -61,6 +77,8 @@ typedef struct StageAhead {
   bool first;
 } StageAhead;
 
+enum { MOST_AGAIN_LEVELS = 16 };
+
 typedef struct Spans {
   const Costs *c;
   double *compute, *forward, *products; /* prefix sums over pieces; compute: forward and backward */
@@ -69,12 +87,23 @@ typedef struct Spans {
   int64_t *missed;                        /* prefix sums of layout errors in bytes; spans_correct() */
   int64_t *missed_before, *missed_behind; /* maximum of these up to i, minimum from i on */
   int64_t *work;                          /* maximum over 2^k pieces from i on, at [k * n + i] */
+  int n_levels;                           /* of recomputation by layer; 0: not possible, or not needed */
+  const struct Spans *level;              /* with more and more recomputed pieces; layout errors are shared */
+  const bool *const *again;               /* by level and piece: recomputed */
 } Spans;
 
 Spans spans_make(const Costs *c);
+/* The costs with this recomputation. */
+static inline const Spans *spans_of(const Spans *s, int recompute) {
+  return recompute >= LAYERS ? &s->level[recompute - LAYERS] : s;
+}
+/* The fastest recomputation with which the stage fits the limit; false: none. */
+bool span_fit(const Spans *s, const Copies *at, int first, int end, int64_t limit, int *recompute);
+/* The allowed recomputation with the fewest bytes. */
+int span_smallest(const Spans *s, const Copies *at, int first, int end);
 /* Seconds per microbatch of the stage of pieces [first, end). Replicas share a batch's microbatches, perform the
  * whole update, and exchange gradients. */
-double span_seconds(const Spans *s, const Copies *at, int first, int end, bool recompute);
+double span_seconds(const Spans *s, const Copies *at, int first, int end, int recompute);
 /* Seconds in which replicas of the pieces [first, end) exchange gradients, in buckets of at least `bucket` bytes.
  * hidden: part during the last backward pass. A bucket starts after the backward pass of its pieces. CPUs hide
  * nothing, because messages take the rank's own time. */
@@ -83,7 +112,7 @@ typedef struct SpanReduction {
 } SpanReduction;
 SpanReduction span_reduction(const Spans *s, const Wiring *w, int first, int end, int64_t bucket);
 /* Bytes per rank of the stage. */
-int64_t span_bytes(const Spans *s, const Copies *at, int first, int end, bool recompute);
+int64_t span_bytes(const Spans *all, const Copies *at, int first, int end, int recompute);
 int64_t span_work(const Spans *s, int first, int end); /* share of it: temporaries */
 /* Lower bound of any stage that contains this one, from its bytes. */
 int64_t span_least_bytes(const Spans *s, const Copies *at, int first, int end, int64_t bytes);
@@ -99,7 +128,7 @@ typedef struct StageShare {
   double way;     /* the time of a microbatch's round trip that earlier stages wait for */
   double between; /* the same for messages from and to the previous stage */
 } StageShare;
-StageShare span_share(const Spans *s, const Copies *at, int first, int end, bool recompute);
+StageShare span_share(const Spans *all, const Copies *at, int first, int end, int recompute);
 /* early: from the previous stage's first send to the last gradients it receives. late: the longest time of a later
  * stage from its first pass to its update, which bounds the batch. Updates overlap with the next batch's first
  * passes of earlier stages. */
@@ -115,7 +144,7 @@ static inline StageEnd stage_end(const StageShare *s, StageEnd behind) {
  * chunks, over all assignments. s: of the fastest kind of device. */
 double spans_least_value(const Spans *s, int stages, const int *replicas, int chunks);
 /* Seconds of a microbatch's round trip through the stage. */
-double span_passage(const Spans *s, const Wiring *at, int first, int end, bool recompute);
+double span_passage(const Spans *all, const Wiring *at, int first, int end, int recompute);
 /* Seconds of receiving activations over the cut before piece `first`, and gradients over the cut before piece
  * `end`. */
 double receive_seconds(const Costs *c, const Wiring *at, int first);

@@ -16,7 +16,38 @@ bool asks_for_memory(const Plan *plan, const PlanRequest *q) {
   bool any = !plan;
   for (int i = 0; plan && q->recompute == RECOMPUTE_AUTO && i < plan->pipeline.n_stages; i++)
     any |= plan->pipeline.recompute[i];
+  for (int i = 0; plan && q->recompute == RECOMPUTE_AUTO && i < plan_parts(plan); i++)
+    any |= plan->stage[i].again != NULL;
   return any;
+}
+
+bool *part_recomputed(const Pieces *p, const StagePlan *s) {
+  bool *again = alloc((size_t)p->n);
+  for (int i = s->first_piece; s->again && i < s->end_piece; i++)
+    again[i] = s->again[i - s->first_piece] == '1';
+  return again;
+}
+
+bool *plan_recomputed(const Pieces *p, const Plan *plan) {
+  bool *again = NULL;
+  for (int i = 0; i < plan_parts(plan); i++) {
+    const StagePlan *s = &plan->stage[i];
+    again = again || !s->again ? again : alloc((size_t)p->n);
+    for (int k = s->first_piece; s->again && k < s->end_piece; k++)
+      again[k] = s->again[k - s->first_piece] == '1';
+  }
+  return again;
+}
+
+void set_recomputed(StagePlan *s, const bool *again) {
+  const int n = s->end_piece - s->first_piece;
+  char *text = alloc((size_t)n + 1);
+  bool any = false;
+  for (int i = 0; i < n; i++) {
+    text[i] = again[s->first_piece + i] ? '1' : '0';
+    any |= again[s->first_piece + i];
+  }
+  s->again = any ? intern_n(text, (size_t)n) : NULL;
 }
 
 int64_t plan_cache_bytes(const Plan *plan) {
@@ -52,6 +83,7 @@ void plan_verify(const Graph *g, const Pieces *p, const Plan *plan) {
     const StagePlan *s = &plan->stage[i];
     ensure(s->first_piece < s->end_piece);
     ensure(i == 0 || s->first_piece == plan->stage[i - 1].end_piece);
+    ensure(!s->again || (traits.layers && !plan_recomputes(plan, i)));
     ensure(s->forward_seconds >= 0 && s->backward_seconds >= 0 && s->update_seconds >= 0 &&
            s->weights_seconds >= 0 && s->peak_bytes >= 0);
   }

@@ -25,6 +25,8 @@ typedef struct Subject {
   bool tied; /* an update may wait for other stages, for all cuts */
   Costs *(*price)(const Planner *r, int64_t b,
                   int kind); /* costs of microbatches of b samples on a kind of device */
+  /* Adds the costs of recomputation by layer; NULL: price() does, if it knows them. */
+  void (*price_again)(const Planner *r, int64_t b, int kind, Costs *c);
   bool *(*exchanges)(const Planner *r, const Plan *plan); /* plan_exchanges() */
   int (*find)(const Planner *r, Name name); /* the piece of a name in --split; -1 after a diagnostic */
   const void *context;                      /* context of these three functions */
@@ -71,6 +73,7 @@ struct Planner {
   bool free_depth;          /* one rank per stage, and fewer stages than ranks if faster */
   bool any_will_do;         /* open stages and replicas: any plan that fits */
   bool first_will_do;       /* the first microbatch that fits */
+  const bool *again;        /* by piece: --recompute LAYERS or a plan's file recomputes it; NULL: free */
   int *pinned;              /* by part: its first piece, under --split; else NULL */
   int *stage_starts;        /* by stage: its first piece, with free parts per stage; else NULL */
   double known;             /* seconds per batch of a known plan; 0: none */

@@ -267,7 +267,7 @@ bool schedule_suits(const Graph *g, Name name, Span where, const char *prefix) {
 static bool schedule_can(const Planner *r, const PlanRequest *q) {
   Name name = r->form.schedule;
   ScheduleTraits traits = schedule_traits(name);
-  if (q->recompute == RECOMPUTE_ON && !traits.recomputes) {
+  if (q->recompute == RECOMPUTE_ON && !traits.recomputes && !(traits.layers && r->g)) {
     Diagnostic *d =
         error_at(r->schedule_span, "PD0706", "'%s' does not support recomputation: its backward pass is %s", name,
                  traits.forward_only ? "missing" : "in two");
@@ -360,6 +360,31 @@ static int choose_threads(const Planner *r) {
   return threads < 1 || !backend_of(&q->target)->device->has_threads ? 1 : threads;
 }
 
+/* Sets r->again from --recompute LAYERS; false after a diagnostic. */
+static bool choose_layers(Planner *r) {
+  const char *text = r->request->recomputed;
+  bool *again = alloc((size_t)r->p->n);
+  if (!text)
+    return true;
+  if (!r->traits.layers) {
+    Diagnostic *d =
+        error_at(r->schedule_span, "PD0706", "'%s' does not support recomputation by layer", r->form.schedule);
+    help(d, "use '--recompute on' or '--recompute off', or another schedule");
+    return false;
+  }
+  while (*text) {
+    const size_t n = strcspn(text, ",");
+    const Name pattern = intern_n(text, n);
+    text += n + (text[n] == ',');
+    if (*pattern && pieces_select(r->g, r->p, pattern, again))
+      continue;
+    tell_no_instance(r->g, pattern, NO_SPAN, "--recompute");
+    return false;
+  }
+  r->again = again;
+  return true;
+}
+
 bool settle_request(Planner *r, const Graph *g, const Pieces *p, const Plan *taken) {
   const PlanRequest *q = r->request;
   r->g = g, r->p = p;
@@ -370,6 +395,8 @@ bool settle_request(Planner *r, const Graph *g, const Pieces *p, const Plan *tak
   if (!choose_schedule(r, q, taken) || (!taken && !read_form(r, q)))
     return false;
   r->traits = schedule_traits(r->form.schedule);
+  if (!choose_layers(r))
+    return false;
   bool open = r->free_replicas || r->free_stages;
   r->ranks = open && ranks_asked(q) ? ranks_asked(q) : pipeline_ranks(&r->form);
   if (q->microbatch && !check_microbatch(r, q->microbatch, "--microbatch"))
@@ -383,6 +410,10 @@ bool settle_layers(Planner *r, const Cluster *levels) {
   enum { USUAL_CHUNKS = 2 };
   const PlanRequest *q = r->request;
   r->schedule_span = r->where = NO_SPAN;
+  if (q->recomputed) {
+    error_at(NO_SPAN, "PD0502", "--recompute takes off, on or auto for a layer profile, not '%s'", q->recomputed);
+    return false;
+  }
   Name name = r->form.schedule = intern(q->schedule ? q->schedule : "2bw");
   if (!schedule_named(name, NO_SPAN, "--schedule: "))
     return false;

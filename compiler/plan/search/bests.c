@@ -35,7 +35,7 @@ static bool is_of_form(const Planner *r, const Candidate *c) {
 
 static Best *find(const Planner *r, const Candidate *c, int64_t limit, const int64_t **key) {
   BestPartitions *b = r->best_partitions;
-  const int64_t head[HEAD] = {c->microbatch, c->form->chunks,       c->recompute,
+  const int64_t head[HEAD] = {c->microbatch, c->form->chunks,       c->recompute + 16 * (int64_t)c->copies->layers,
                               limit,         c->placement.adjacent, c->placement.backward};
   *key = form_key(&b->forms, head, c->form, NULL);
   Arena *before = arena_use(b->arena);
@@ -47,7 +47,7 @@ static Best *find(const Planner *r, const Candidate *c, int64_t limit, const int
 Partition partition_copy(const Partition *p, int parts) {
   Partition copy = *p;
   copy.start = alloc_copy(p->start, (size_t)(parts + 1) * sizeof *p->start);
-  copy.recompute = alloc_copy(p->recompute, (size_t)parts);
+  copy.recompute = alloc_copy(p->recompute, (size_t)parts * sizeof *p->recompute);
   return copy;
 }
 

@@ -25,14 +25,16 @@ Plan *plan_of(const Planner *r, const Candidate *c, const Partition *part, doubl
   plan->stage = alloc((size_t)parts * sizeof *plan->stage);
   plan->costs = costs_text(r);
   for (int i = 0; i < parts; i++)
-    plan->pipeline.recompute[plan_stage_of(plan, i)] |= part->recompute[i]; /* by rank, for all its chunks */
+    plan->pipeline.recompute[plan_stage_of(plan, i)] |= part->recompute[i] == REPEAT_ALL; /* for all its chunks */
   for (int i = 0; i < parts; i++) {
     StagePlan *s = &plan->stage[i];
     s->first_piece = part->start[i];
     s->end_piece = part->start[i + 1];
+    if (r->again || part->recompute[i] >= LAYERS)
+      set_recomputed(s, r->again ? r->again : c->spans[c->copies[i].kind].again[part->recompute[i] - LAYERS]);
   }
   for (int i = 0; i < parts; i++)
-    plan->stage[i].peak_bytes = chunks_bytes(c, part, plan_stage_of(plan, i), plan_recomputes(plan, i));
+    plan->stage[i].peak_bytes = chunks_bytes(c, part, plan_stage_of(plan, i), part->recompute[i]);
   if (schedulable(r, plan))
     price_plan(r, plan, most);
   return plan;
@@ -110,7 +112,7 @@ static bool hopeless(const Planner *r, const Plan *smallest, bool fits) {
   return !fits && largest_peak(smallest) / 2 > r->memory.arena;
 }
 
-void settle(const Planner *r, Candidate *c) {
+static void settle_once(const Planner *r, Candidate *c) {
   const int ROUNDS = c->tight > 0 ? 8 : r->free_replicas ? 3 : 10;
   int n_stages = c->form->n_stages, parts = pipeline_parts(c->form);
   int64_t *error = alloc((size_t)n_stages * sizeof *error);
@@ -145,4 +147,25 @@ void settle(const Planner *r, Candidate *c) {
     c->settled = true;
   }
   c->refused = !c->settled;
+}
+
+/* Layout errors of recomputation by layer say nothing about repeating whole stages, which is tried separately. */
+void settle(const Planner *r, Candidate *c) {
+  const int parts = pipeline_parts(c->form);
+  Candidate whole = *c;
+  bool layers = false;
+  settle_once(r, c);
+  if (c->settled)
+    return;
+  whole.copies = alloc_copy(whole.copies, (size_t)parts * sizeof *whole.copies);
+  for (int i = 0; i < parts; i++) {
+    layers |= whole.copies[i].layers == LAYERS_MAY && whole.copies[i].recompute_on &&
+              c->spans[whole.copies[i].kind].n_levels > 0;
+    whole.copies[i].layers = LAYERS_NO;
+  }
+  if (!layers)
+    return;
+  settle_once(r, &whole);
+  if (whole.settled)
+    *c = whole;
 }

@@ -53,7 +53,8 @@ static bool equal_plans(const Plan *a, const Plan *b) {
   bool equal = x->microbatch == y->microbatch && x->n_stages == y->n_stages &&
                a->placement.adjacent == b->placement.adjacent && a->placement.backward == b->placement.backward;
   for (int i = 0; equal && i < x->n_stages; i++)
-    equal &= x->recompute[i] == y->recompute[i] && x->replicas[i] == y->replicas[i] && x->ahead[i] == y->ahead[i];
+    equal &= x->recompute[i] == y->recompute[i] && a->stage[i].again == b->stage[i].again &&
+             x->replicas[i] == y->replicas[i] && x->ahead[i] == y->ahead[i];
   for (int i = 0; equal && i < plan_parts(a); i++)
     equal &= a->stage[i].first_piece == b->stage[i].first_piece;
   return equal;
@@ -411,11 +412,13 @@ static char *why(const Choice *c, const Plan *plan, double gain) {
   bool any = false;
   for (int i = 0; i < p->n_stages; i++)
     any |= p->recompute[i];
+  for (int i = 0; i < parts; i++)
+    any |= plan->stage[i].again != NULL;
   text_add(&t, "; %s.",
-           r->subject.inference                      ? "all stages fit"
-           : r->request->recompute != RECOMPUTE_AUTO ? "recomputation as requested"
-           : any                                     ? "recomputation only in stages that do not fit without it"
-                                                     : "all stages fit without recomputation");
+           r->subject.inference                                  ? "all stages fit"
+           : r->request->recompute != RECOMPUTE_AUTO || r->again ? "recomputation as requested"
+           : any ? "recomputation only where a stage does not fit without it"
+                 : "all stages fit without recomputation");
   text_add(&t, " %s", end_text(c, plan));
   if (c->stalling && p->n_stages == 1 && r->free_stages)
     text_add(&t, " Pipelines of several stages would deadlock, because updates wait for other stages [PD0707]; "
@@ -441,7 +444,17 @@ static const Plan *nearest_miss(const Choice *c) {
   return best;
 }
 
-static Plan *fastest(Choice *c) {
+/* The nearest miss with other recomputed layers, if that fits: levels of the search are not every set of layers. */
+static Plan *repaired(const Choice *c) {
+  static const double NEAR = 2;
+  const Plan *miss = nearest_miss(c);
+  if (!miss || (double)largest_peak(miss) > NEAR * (double)c->r->memory.arena)
+    return NULL;
+  Plan *plan = plan_of_fewer_layers(c->r, alloc_copy(miss, sizeof *miss));
+  return largest_peak(plan) <= c->r->memory.arena ? plan : NULL;
+}
+
+static Plan *fastest_of_levels(Choice *c) {
   if (!list_candidates(c))
     return NULL;
   refine_leaders(c);
@@ -451,12 +464,18 @@ static Plan *fastest(Choice *c) {
   return next_best(c);
 }
 
+static Plan *fastest(Choice *c) {
+  Plan *plan = fastest_of_levels(c);
+  return plan ? plan : repaired(c);
+}
+
 Plan *plan_fastest(const Planner *r) {
   NoPlan none;
   if (r->traits.spills)
     return plan_spilled(r, &none);
   Choice c = choice_make(r);
-  return fastest(&c);
+  Plan *plan = fastest(&c);
+  return plan ? plan_of_fewer_layers(r, plan) : NULL;
 }
 
 Plan *plan_any(const Planner *r) {
@@ -471,7 +490,8 @@ Plan *plan_any(const Planner *r) {
     return NULL;
   if (!leader(&c, false))
     try_every(&c);
-  return next_best(&c);
+  Plan *plan = next_best(&c);
+  return plan ? plan : repaired(&c);
 }
 
 static bool better(const Plan *a, const Plan *b) {
@@ -563,7 +583,7 @@ Plan *plan_choose(const Planner *r, Plan **runners_up, int n, NoPlan *none) {
     return NULL;
   }
   double gain = 0;
-  plan = look_ahead(&c, simplest(&c, plan), &gain);
+  plan = plan_of_fewer_layers(r, look_ahead(&c, simplest(&c, plan), &gain));
   plan->why = why(&c, plan, gain);
   c.left = 3 * n; /* runners-up at any speed; some are equal */
   c.close = INFINITY;

@@ -10,27 +10,39 @@ static double part_seconds(const Candidate *c, const Partition *part, int i) {
 }
 
 /* Temporaries count once, because chunks run in turn. */
-int64_t chunks_bytes(const Candidate *c, const Partition *part, int stage, bool recompute) {
+int64_t chunks_bytes(const Candidate *c, const Partition *part, int stage, int recompute) {
   int64_t bytes = 0, most = 0;
   for (int k = 0; k < pipeline_chunks(c->form, stage); k++) {
     const int i = pipeline_part(c->form, stage, k);
     const Copies *at = &c->copies[i];
     const Spans *spans = c->spans + at->kind;
-    int64_t work = span_work(spans, part->start[i], part->start[i + 1]);
+    int64_t work = span_work(spans_of(spans, recompute), part->start[i], part->start[i + 1]);
     bytes += span_bytes(spans, at, part->start[i], part->start[i + 1], recompute) - work;
     most = work > most ? work : most;
   }
   return bytes + most;
 }
 
+static void take_smaller(const Candidate *c, const Partition *part, int stage, int recompute, int64_t *least,
+                         int *how) {
+  const int64_t bytes = chunks_bytes(c, part, stage, recompute);
+  if (bytes < *least)
+    *least = bytes, *how = recompute;
+}
+
 /* Decides whether the rank recomputes. Returns its bytes above the limit. */
 static int64_t rank_over(const Candidate *c, int64_t limit, Partition *part, int stage) {
   const Copies *first = &c->copies[stage];
-  int64_t off = first->recompute_off ? chunks_bytes(c, part, stage, false) : INT64_MAX;
-  int64_t on = first->recompute_on && off > limit ? chunks_bytes(c, part, stage, true) : INT64_MAX;
-  int64_t least = off <= on ? off : on;
+  const int levels = first->layers ? c->spans[first->kind].n_levels : 0;
+  const bool must = levels > 0 && first->layers == LAYERS_MUST;
+  int64_t least = first->recompute_off && !must ? chunks_bytes(c, part, stage, SAVE_ALL) : INT64_MAX;
+  int how = SAVE_ALL;
+  for (int i = must ? levels - 1 : 0; i < levels && least > limit; i++)
+    take_smaller(c, part, stage, LAYERS + i, &least, &how);
+  if (first->recompute_on && least > limit)
+    take_smaller(c, part, stage, REPEAT_ALL, &least, &how);
   for (int i = stage; i < pipeline_parts(c->form); i += c->form->n_stages)
-    part->recompute[i] = on < off;
+    part->recompute[i] = how;
   return least > limit ? least - limit : 0;
 }
 
@@ -154,7 +166,8 @@ static void even_rounds(const Candidate *c, Partition *out) {
   enum { TIMES = 4 };
   const int stages = c->form->n_stages, rounds = c->form->chunks, parts = stages * rounds, n = c->spans->c->n;
   int *from = alloc((size_t)(rounds + 1) * sizeof *from);
-  *out = (Partition){.start = alloc((size_t)(parts + 1) * sizeof(int)), .recompute = alloc((size_t)parts)};
+  *out = (Partition){.start = alloc((size_t)(parts + 1) * sizeof(int)),
+                     .recompute = alloc((size_t)parts * sizeof(int))};
   for (int i = 0; i <= rounds; i++)
     from[i] = i * stages + (int)((int64_t)(n - parts) * i / rounds);
   for (int k = 0; k < (rounds > 2 ? TIMES : 1); k++)
@@ -319,7 +332,8 @@ static bool make_fit(const Candidate *c, int64_t limit, Partition *part) {
 
 bool chunks_repair(const Candidate *c, int64_t limit, int *start) {
   const int parts = pipeline_parts(c->form);
-  Partition part = {.start = alloc((size_t)(parts + 1) * sizeof *start), .recompute = alloc((size_t)parts)};
+  Partition part = {.start = alloc((size_t)(parts + 1) * sizeof *start),
+                    .recompute = alloc((size_t)parts * sizeof(int))};
   for (int i = 0; i < parts; i++)
     part.start[i] = start[i];
   part.start[parts] = c->spans->c->n;

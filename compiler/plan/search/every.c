@@ -75,8 +75,10 @@ static void try_cuts(Every *e, int i, int end, StageEnd behind) {
       break;
     StageEnd from_here = {0};
     if (c->form->chunks == 1) {
-      bool off = at->recompute_off && span_bytes(spans, at, first, end, false) <= e->r->memory.arena;
-      StageShare share = span_share(spans, at, first, end, !off);
+      int recompute;
+      if (!span_fit(spans, at, first, end, e->r->memory.arena, &recompute))
+        continue;
+      StageShare share = span_share(spans, at, first, end, recompute);
       from_here = stage_end(&share, behind);
       if (from_here.late >= e->bar)
         continue;

@@ -43,23 +43,22 @@ static States *states_from(const Search *s, int stage, int place) {
   return &s->states[stage][place - s->origin[stage]];
 }
 
-static StageShare share(const Search *s, int stage, int first, int end, bool recompute) {
+static StageShare share(const Search *s, int stage, int first, int end, int recompute) {
   StageShare t = span_share(s->spans + s->at[stage].kind, &s->at[stage], first, end, recompute);
   t.work += s->at[stage].beside;
   return t;
 }
 
-static int64_t bytes(const Search *s, int stage, int first, int end, bool recompute) {
+static int64_t bytes(const Search *s, int stage, int first, int end, int recompute) {
   return span_bytes(s->spans + s->at[stage].kind, &s->at[stage], first, end, recompute);
 }
 
 static bool is_limited(const Search *s) { return s->limit < INT64_MAX; }
 
 /* The share of a stage, with recomputation only if necessary. False: it does not fit. */
-static bool share_that_fits(const Search *s, int stage, int first, int end, bool *recompute, StageShare *t) {
+static bool share_that_fits(const Search *s, int stage, int first, int end, int *recompute, StageShare *t) {
   const Copies *at = &s->at[stage];
-  *recompute = !(at->recompute_off && bytes(s, stage, first, end, false) <= s->limit);
-  if (*recompute && !(at->recompute_on && bytes(s, stage, first, end, true) <= s->limit))
+  if (!span_fit(s->spans + at->kind, at, first, end, s->limit, recompute))
     return false;
   *t = share(s, stage, first, end, *recompute);
   return true;
@@ -70,11 +69,17 @@ static bool too_large(const Search *s, int stage, int first, int end, int64_t by
   return span_least_bytes(s->spans + s->at[stage].kind, &s->at[stage], first, end, bytes) > s->limit;
 }
 
-static int64_t least_bytes(const Search *s, int stage, int first, int end, bool *recompute) {
-  int64_t off = s->at[stage].recompute_off ? bytes(s, stage, first, end, false) : INT64_MAX;
-  int64_t on = s->at[stage].recompute_on ? bytes(s, stage, first, end, true) : INT64_MAX;
-  *recompute = on < off;
-  return *recompute ? on : off;
+static int64_t least_bytes(const Search *s, int stage, int first, int end, int *recompute) {
+  *recompute = span_smallest(s->spans + s->at[stage].kind, &s->at[stage], first, end);
+  return bytes(s, stage, first, end, *recompute);
+}
+
+/* Whether the stage may recompute by layer; whether it always does. */
+static bool may_by_layer(const Search *s, int stage) {
+  return s->at[stage].layers && s->spans[s->at[stage].kind].n_levels > 0;
+}
+static bool always_recomputes(const Search *s, int stage) {
+  return !s->at[stage].recompute_off || (may_by_layer(s, stage) && s->at[stage].layers == LAYERS_MUST);
 }
 
 /* ---- starts of stages --------------------------------------------------------------------------------- */
@@ -108,12 +113,12 @@ static Search prepare(const Spans *spans, const Copies *at, int stages, int64_t 
   return s;
 }
 
-/* Lower bound of a stage's seconds, monotone in pieces. `again`: with recomputation. */
+/* Lower bound of a stage's seconds, monotone in pieces. `again`: with recomputation; by layer it may add little. */
 static double least_seconds(const Search *s, int stage, int first, int end, bool again) {
   const Copies *at = &s->at[stage];
   const Spans *spans = s->spans + at->kind;
   double passes = span_compute(spans, first, end);
-  if (again)
+  if (again && !may_by_layer(s, stage))
     passes = passes + spans->forward[end] - spans->forward[first];
   double update = s->c->overlapped ? holdings_update(s->c->holdings, first, end) * s->c->share : 0;
   return passes / at->replicas + update + at->beside;
@@ -130,7 +135,9 @@ static bool in_time(const Search *s, int stage, int from, int to, double slowest
   if (at->recompute_off &&
       (!is_limited(s) || !too_large(s, stage, first, end, bytes(s, stage, first, end, false))))
     return true;
-  return at->recompute_on && !too_large(s, stage, first, end, bytes(s, stage, first, end, true)) &&
+  int smallest;
+  return (at->recompute_on || may_by_layer(s, stage)) &&
+         !too_large(s, stage, first, end, least_bytes(s, stage, first, end, &smallest)) &&
          least_seconds(s, stage, first, end, true) <= slowest;
 }
 
@@ -216,13 +223,12 @@ static Fit fit(const Search *s, int stage, int first, int end, double most, doub
     if (off <= s->limit)
       return FITS;
     *again = too_large(s, stage, first, end, off);
-    if (!s->at[stage].recompute_on)
+    if (!s->at[stage].recompute_on && !may_by_layer(s, stage))
       return *again ? FITS_NO_MORE : FITS_NOT;
   }
-  int64_t on = bytes(s, stage, first, end, true);
-  if (on > s->limit)
-    return too_large(s, stage, first, end, on) ? FITS_NO_MORE : FITS_NOT;
-  *t = share(s, stage, first, end, true);
+  int how;
+  if (!share_that_fits(s, stage, first, end, &how, t))
+    return too_large(s, stage, first, end, least_bytes(s, stage, first, end, &how)) ? FITS_NO_MORE : FITS_NOT;
   return is_slow(t, most, late) ? FITS_NOT : FITS;
 }
 
@@ -299,7 +305,7 @@ static State first_bar(const Search *s, int k, int i, double most) {
   const States *before = i > s->from[k] ? states_from(s, k, i - 1) : NULL;
   int end = before && before->n > 0 ? before->state[0].end : 0;
   StageShare t;
-  bool recompute;
+  int recompute;
   if (end <= i || k == s->stages - 1 || !share_that_fits(s, k, s->place[i], s->place[end], &recompute, &t))
     return none;
   State bar = state_before(s, &t, &states_from(s, k + 1, end)->state[0], end, 0);
@@ -311,7 +317,7 @@ static void find_states(const Search *s, int k, int i, double most, OpenStates *
   static const State nothing;
   static const States none = {1, &nothing};
   State bar = first_bar(s, k, i, most);
-  bool again = !s->at[k].recompute_off;
+  bool again = always_recomputes(s, k);
   room->n = 0;
   for (int j = s->from[k + 1] > i ? s->from[k + 1] : i + 1; j <= s->to[k + 1]; j++)
     if (!try_stage(s, k, i, j, k == s->stages - 1 ? &none : states_from(s, k + 1, j), most, &bar, &again, room))
@@ -359,10 +365,10 @@ static bool squares_at(const Search *s, int k, int i, int j, double slowest, dou
 static double most_even_end(const Search *s, int k, int i, double slowest, int near, const double *after,
                             int *at) {
   double best = INFINITY, most = INFINITY, squares;
-  bool again = !s->at[k].recompute_off;
+  bool again = always_recomputes(s, k);
   if (near > i && squares_at(s, k, i, near, slowest, most, after, &again, &squares))
     most = squares;
-  again = !s->at[k].recompute_off;
+  again = always_recomputes(s, k);
   for (int j = s->from[k + 1] > i ? s->from[k + 1] : i + 1; j <= s->to[k + 1]; j++) {
     if (!squares_at(s, k, i, j, slowest, fmin(best, most), after, &again, &squares))
       break;
@@ -406,7 +412,8 @@ static void fill_in(const Search *s, Partition *out) {
 }
 
 static Partition room_for(int stages) {
-  return (Partition){.start = alloc((size_t)(stages + 1) * sizeof(int)), .recompute = alloc((size_t)stages)};
+  return (Partition){.start = alloc((size_t)(stages + 1) * sizeof(int)),
+                     .recompute = alloc((size_t)stages * sizeof(int))};
 }
 
 /* Searches on coarse subsets of cuts, each finer, give an upper bound that excludes most starts. */
@@ -459,12 +466,10 @@ static double least_bar(Search *s, double most) {
  * is below `most`. */
 static bool largest_at(const Search *s, int k, int i, int j, int64_t behind, int64_t most, int64_t *largest) {
   const Copies *at = &s->at[k];
-  int first = s->place[i], end = s->place[j];
-  bool recompute;
-  int64_t small = bytes(s, k, first, end, at->recompute_on);
-  if (span_least_bytes(s->spans + at->kind, at, first, end, small) >= most)
-    return false;
+  int first = s->place[i], end = s->place[j], recompute;
   int64_t own = least_bytes(s, k, first, end, &recompute);
+  if (span_least_bytes(s->spans + at->kind, at, first, end, own) >= most)
+    return false;
   *largest = own > behind ? own : behind;
   return true;
 }
@@ -516,7 +521,7 @@ static bool even_fits(const Search *s) {
     taken = whole * used / ranks;
     while (end < last && (k == s->stages - 1 || span_compute(spans, 0, end) < taken))
       end++;
-    bool recompute;
+    int recompute;
     if (least_bytes(s, k, first, end, &recompute) > s->limit)
       return false;
     first = end;
@@ -613,7 +618,8 @@ static int64_t search_smallest(const Spans *spans, const Copies *at, int stages,
     if (!all && stages > places / 4)
       continue;
     s = prepare(spans, at, stages, largest, all ? n : places);
-    narrow(&s, INFINITY);
+    if (!narrow(&s, INFINITY)) /* estimates of few pieces may exceed those of more */
+      widen(&s);
     make_tables(&s, false);
     largest = least_largest(&s, largest < INT64_MAX ? largest + 1 : largest);
     if (last)

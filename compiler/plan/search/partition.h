@@ -6,10 +6,10 @@
 #include "plan/problem/budgets.h"
 
 typedef struct Partition {
-  int *start;      /* by stage, then n: stages + 1 entries */
-  bool *recompute; /* by stage */
-  double slowest;  /* seconds per microbatch of the slowest stage */
-  double value;    /* the minimized value, in seconds per microbatch; includes waits of filling and draining */
+  int *start;     /* by stage, then n: stages + 1 entries */
+  int *recompute; /* by stage: SAVE_ALL, REPEAT_ALL, or LAYERS + level */
+  double slowest; /* seconds per microbatch of the slowest stage */
+  double value;   /* the minimized value, in seconds per microbatch; includes waits of filling and draining */
 } Partition;
 
 /* The exact partition into `stages` stages with the least value, each stage within `limit` bytes. Ties go to the

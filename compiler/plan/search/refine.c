@@ -9,6 +9,7 @@
 /* Key of a rank whose layout is cached, so another layout is nearly free. */
 typedef struct LaidRank {
   int32_t microbatch, stage, replicas, recompute;
+  Name again;
   int32_t first[MOST_INTERLEAVED], end[MOST_INTERLEAVED];
 } LaidRank;
 
@@ -68,10 +69,11 @@ static int new_ranks(const Climb *c, const Plan *plan) {
   const Pipeline *p = &plan->pipeline;
   int n = 0;
   for (int i = 0; i < p->n_stages; i++) {
-    LaidRank rank = {(int32_t)p->microbatch, i, p->replicas[i], p->recompute[i], {0}, {0}};
+    LaidRank rank = {(int32_t)p->microbatch, i, p->replicas[i], p->recompute[i], NULL, {0}, {0}};
     for (int k = 0; k < p->chunks; k++) {
       const StagePlan *part = &plan->stage[plan_part_of(plan, i, k)];
       rank.first[k] = part->first_piece, rank.end[k] = part->end_piece;
+      rank.again = k == 0 ? part->again : rank.again;
     }
     if (!table_find(c->laid, &rank))
       table_add(c->laid, &rank, c->laid), n++;
@@ -474,7 +476,7 @@ static void may_recompute(const Planner *r, Candidate *c) {
   c->recompute = r->request->recompute;
   c->copies = alloc_copy(c->copies, (size_t)parts * sizeof *c->copies);
   for (int i = 0; i < parts; i++)
-    c->copies[i].recompute_on = asked[i].recompute_on;
+    c->copies[i].recompute_on = asked[i].recompute_on, c->copies[i].layers = asked[i].layers;
 }
 
 void refine_again(const Planner *r, Candidate *candidate, int64_t turns) {

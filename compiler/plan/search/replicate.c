@@ -194,11 +194,11 @@ static bool take(const Search *s, Kept *kept, int first, int end) {
   const Copies *at = &kept->copies;
   const Spans *spans = s->w->spans + at->kind;
   const int from = s->place[first], to = s->place[end];
-  bool off = at->recompute_off && span_bytes(spans, at, from, to, false) <= limit;
+  int recompute;
   kept->first = first, kept->end = end;
-  kept->fits = off || (at->recompute_on && span_bytes(spans, at, from, to, true) <= limit);
+  kept->fits = span_fit(spans, at, from, to, limit, &recompute);
   if (kept->fits)
-    kept->share = span_share(spans, at, from, to, !off);
+    kept->share = span_share(spans, at, from, to, recompute);
   return kept->fits;
 }
 
@@ -247,7 +247,10 @@ static bool may_fit(const Search *s, const Copies *least, int first, int end) {
   const int from = s->place[first], to = s->place[end];
   if (s->w->n_kinds > 1)
     return true;
-  return span_least_bytes(spans, least, from, to, span_bytes(spans, least, from, to, true)) <= s->w->limit;
+  int64_t bytes = span_bytes(spans, least, from, to, REPEAT_ALL);
+  if (spans->n_levels > 0)
+    bytes = (int64_t)fmin((double)bytes, (double)span_bytes(spans, least, from, to, LAYERS + spans->n_levels - 1));
+  return span_least_bytes(spans, least, from, to, bytes) <= s->w->limit;
 }
 
 /* Labels the ways from `first` on whose first stage has counts[count] ranks. */

@@ -105,12 +105,24 @@ bool best_partition(const Planner *r, const Candidate *c, int64_t limit, double 
 /* Decides recomputation by rank, as far as memory needs it. False: some ranks do not fit. */
 bool chunks_fit(const Candidate *c, int64_t limit, Partition *part);
 int64_t chunks_bytes(const Candidate *c, const Partition *part, int stage,
-                     bool recompute);                           /* estimated, per rank */
+                     int recompute);                            /* estimated, per rank */
 double chunks_value(const Candidate *c, const Partition *part); /* lower bound of the simulation: partition.h */
 /* Moves cuts near `start` until they fit by estimated bytes. False: not found in a few steps. */
 bool chunks_repair(const Candidate *c, int64_t limit, int *start);
 /* As candidate_plan(). */
 bool chunks_plan(const Planner *r, const Candidate *c, int64_t limit, Plan **out);
+
+/* ---- layers.c */
+/* A choice of recomputation: pieces [first, end), bytes that it saves (more than 0), seconds that it adds. */
+typedef struct AgainItem {
+  int first, end;
+  double bytes, seconds;
+} AgainItem;
+/* The fastest set of items that saves `need` bytes; INFINITY: none. Sorts the items; taken: by item then. Exact within
+ * a budget, which small problems do not reach. */
+double again_pick(AgainItem *item, int n, double need, bool *taken);
+/* The plan with the fewest recomputed layers whose exact peaks fit; `plan` itself if it has none. */
+Plan *plan_of_fewer_layers(const Planner *r, Plan *plan);
 
 /* ---- rounds.c */
 /* Several chunks per rank: cuts that minimize the slowest rank and fit by estimated bytes. start: initial cuts

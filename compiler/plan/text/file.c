@@ -32,12 +32,28 @@ static void add_text(Text *t, const char *before, const char *key, const char *s
   json_string(t, s);
 }
 
+/* true: the whole forward pass runs again; else false, or patterns of layers. */
+static void add_recomputed(const Graph *g, const Pieces *p, const Plan *plan, int i, Text *t) {
+  const StagePlan *s = &plan->stage[i];
+  if (!s->again) {
+    add_bool(t, NEXT, "recompute", plan_recomputes(plan, i));
+    return;
+  }
+  const Patterns all = pieces_describe(g, p, part_recomputed(p, s), s->first_piece, s->end_piece);
+  text_add(t, "%s\"recompute\": [", NEXT);
+  for (int k = 0; k < all.n; k++) {
+    text_add(t, k ? ", " : "");
+    json_string(t, all.at[k]);
+  }
+  text_add(t, "]");
+}
+
 static void write_stage(const Graph *g, const Pieces *p, const Plan *plan, int i, Text *t) {
   const StagePlan *s = &plan->stage[i];
   const Pipeline *l = &plan->pipeline;
   const int stage = plan_stage_of(plan, i);
   add_text(t, "    { ", "starts_at", p->at[s->first_piece].name);
-  add_bool(t, NEXT, "recompute", plan_recomputes(plan, i));
+  add_recomputed(g, p, plan, i, t);
   add_int(t, NEXT, "replicas", l->replicas[stage]);
   add_int(t, NEXT, "ahead", l->ahead[stage]);
   add_text(t, STAGE_LINE, "ends_with", piece_last_instance(g, p, s->end_piece - 1));
@@ -265,6 +281,48 @@ static bool find_pieces(const Graph *g, const Pieces *p, PlanFile *f) {
   return true;
 }
 
+/* Sets StagePlan.again from the patterns of a part. False after a diagnostic. */
+static bool read_layers(const Graph *g, const Pieces *p, const cJSON *layers, Span where, int i, StagePlan *s) {
+  bool *all = alloc((size_t)p->n);
+  const cJSON *pattern;
+  cJSON_ArrayForEach(pattern, layers) {
+    bool *found = alloc((size_t)p->n);
+    if (!cJSON_IsString(pattern)) {
+      error_at(where, "PD0603", "'stages[%d].recompute' must be true, false or a list of names of layers", i);
+      return false;
+    }
+    if (!pieces_select(g, p, pattern->valuestring, found)) {
+      tell_no_instance(g, pattern->valuestring, where, format("'stages[%d].recompute'", i));
+      return false;
+    }
+    bool any = false;
+    for (int k = s->first_piece; k < s->end_piece; k++)
+      any |= all[k] = all[k] || found[k];
+    if (!any) {
+      error_at(where, "PD0603", "'stages[%d].recompute': '%s' is not in this stage", i, pattern->valuestring);
+      return false;
+    }
+  }
+  set_recomputed(s, all);
+  return true;
+}
+
+static bool layers_fit(const Graph *g, const Pieces *p, const PlanFile *f) {
+  const Span where = {.file = f->file};
+  for (int i = 0; i < f->parts; i++) {
+    if (!f->part[i].layers)
+      continue;
+    if (!schedule_traits(f->plan.pipeline.schedule).layers) {
+      error_at(where, "PD0706", "'stages[%d].recompute': '%s' does not support recomputation by layer", i,
+               f->plan.pipeline.schedule);
+      return false;
+    }
+    if (!read_layers(g, p, f->part[i].layers, where, i, &f->plan.stage[i]))
+      return false;
+  }
+  return true;
+}
+
 static bool recomputation_fits(const PlanFile *f) {
   const Pipeline *l = &f->plan.pipeline;
   for (int i = 0; i < l->n_stages; i++)
@@ -330,7 +388,7 @@ Plan *plan_read(const Graph *g, const Pieces *p, const char *path) {
   Name schedule = f.plan.pipeline.schedule;
   if (!schedule_named(schedule, where, "'schedule': ") || !schedule_suits(g, schedule, where, "'schedule': ") ||
       !sizes_fit(g, &f) || !settings_fit(&f) || !parts_fit(p, &f) || !plan_file_stages(&f) ||
-      !find_pieces(g, p, &f) || !ranks_fit(g, &f) || !recomputation_fits(&f))
+      !find_pieces(g, p, &f) || !ranks_fit(g, &f) || !recomputation_fits(&f) || !layers_fit(g, p, &f))
     return NULL;
   f.plan.model = g->name;
   return alloc_copy(&f.plan, sizeof f.plan);

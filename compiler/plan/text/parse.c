@@ -58,6 +58,13 @@ static bool read_ranks(const JsonPlace *at, PartInFile *part) {
   return good;
 }
 
+/* true, false, or a list of layers. */
+static bool read_recompute(const JsonPlace *at, PartInFile *part) {
+  if (is_there(at, "recompute") && cJSON_IsArray(cJSON_GetObjectItemCaseSensitive(at->object, "recompute")))
+    return (part->layers = json_get_array(at, "recompute", 1)) != NULL;
+  return json_get_bool(at, "recompute", &part->recompute);
+}
+
 static bool read_part(const JsonPlace *at, PlanUse use, StagePlan *s, PartInFile *part) {
   static const char *const keys[] = {"starts_at",
                                      "recompute",
@@ -84,7 +91,7 @@ static bool read_part(const JsonPlace *at, PlanUse use, StagePlan *s, PartInFile
     return false;
   bool good = read_times(at, s) && read_ranks(at, part);
   if (use == PLAN_TO_FOLLOW || is_there(at, "recompute"))
-    good &= json_get_bool(at, "recompute", &part->recompute);
+    good &= read_recompute(at, part);
   if (use == PLAN_TO_FOLLOW)
     good &= read_bytes(at, s) && (part->starts_at = json_get_string(at, "starts_at")) != NULL;
   return good;

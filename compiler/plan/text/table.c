@@ -20,14 +20,27 @@ static const char *instances(const Graph *g, const Pieces *p, const StagePlan *s
   return first == last ? first : format("%s .. %s", first, last);
 }
 
+/* "6 of 12": recomputed pieces of the stage. */
+static const char *share_text(const StagePlan *s) {
+  int again = 0;
+  for (int i = 0; s->again[i]; i++)
+    again += s->again[i] == '1';
+  return format("%d of %d", again, s->end_piece - s->first_piece);
+}
+
+/* "1"; with several chunks "1.0". */
+static const char *stage_text(const Plan *plan, int part) {
+  const int stage = plan_stage_of(plan, part);
+  return plan->pipeline.chunks > 1 ? format("%d.%d", stage, pipeline_chunk(&plan->pipeline, part))
+                                   : format("%d", stage);
+}
+
 static void stage_row(const Graph *g, const Pieces *p, const Plan *plan, int i, const char **cell) {
   const StagePlan *s = &plan->stage[i];
   int64_t rest = s->peak_bytes - s->weight_bytes - s->gradient_bytes - s->optimizer_bytes - s->cache_bytes;
   int c = 0;
   int stage = plan_stage_of(plan, i), replicas = plan->pipeline.replicas[stage];
-  cell[c++] = replicas > 1                ? format("%d x%d", stage, replicas)
-              : plan->pipeline.chunks > 1 ? format("%d.%d", stage, pipeline_chunk(&plan->pipeline, i))
-                                          : format("%d", stage);
+  cell[c++] = replicas > 1 ? format("%d x%d", stage, replicas) : stage_text(plan, i);
   cell[c++] = instances(g, p, s);
   cell[c++] = with_commas(stage_parameters(g, p, s));
   cell[c++] = format("%.2f", s->forward_seconds * 1e3);
@@ -39,7 +52,7 @@ static void stage_row(const Graph *g, const Pieces *p, const Plan *plan, int i, 
   cell[c++] = bytes_text(s->optimizer_bytes);
   cell[c++] = bytes_text(s->cache_bytes);
   cell[c++] = bytes_text(rest > 0 ? rest : 0);
-  cell[c++] = plan_recomputes(plan, i) ? "yes" : "no";
+  cell[c++] = plan_recomputes(plan, i) ? "whole" : s->again ? share_text(s) : "no";
   ensure(c == COLUMNS);
 }
 
@@ -250,6 +263,17 @@ static void print_residual(const Plan *plan, FILE *out) {
     fprintf(out, "residual: the residual stream and its gradients are bf16\n");
 }
 
+/* Recomputed layers of each stage, one line each. */
+static void print_recomputed(const Graph *g, const Pieces *p, const Plan *plan, FILE *out) {
+  for (int i = 0; i < plan_parts(plan); i++) {
+    const StagePlan *s = &plan->stage[i];
+    if (s->again)
+      fprintf(out, "recomputed in stage %s: %s; saves about %s a rank, adds %.2f ms a microbatch\n",
+              stage_text(plan, i), recomputed_text(g, p, s), bytes_text(s->again_bytes > 0 ? s->again_bytes : 0),
+              s->again_seconds * 1e3);
+  }
+}
+
 void plan_table(const Graph *g, const Pieces *p, const Plan *plan, FILE *out) {
   const Pipeline *l = &plan->pipeline;
   fprintf(out, "%s: %d stage%s, schedule %s, batch %lld in %lld microbatch%s of %lld, %s; costs %s; %s\n",
@@ -272,6 +296,7 @@ void plan_table(const Graph *g, const Pieces *p, const Plan *plan, FILE *out) {
     predict_tokens(g, plan, out);
   else
     predict_batches(g, plan, out);
+  print_recomputed(g, p, plan, out);
   print_padding(g, out);
   print_residual(plan, out);
   print_algorithms(plan, out);
@@ -282,6 +307,14 @@ void plan_table(const Graph *g, const Pieces *p, const Plan *plan, FILE *out) {
     fprintf(out, "why: %s\n", plan->why);
 }
 
+const char *recomputed_text(const Graph *g, const Pieces *p, const StagePlan *s) {
+  Text t = {0};
+  const Patterns all = pieces_describe(g, p, part_recomputed(p, s), s->first_piece, s->end_piece);
+  for (int i = 0; i < all.n; i++)
+    text_add(&t, "%s%s", i ? ", " : "", all.at[i]);
+  return all.n ? t.at : "";
+}
+
 void plan_runner_up(const Pieces *p, const Plan *chosen, const Plan *other, FILE *out) {
   int64_t most = 0;
   Text cuts = {0}, again = {0};
@@ -290,7 +323,7 @@ void plan_runner_up(const Pieces *p, const Plan *chosen, const Plan *other, FILE
     most = s->peak_bytes > most ? s->peak_bytes : most;
     if (i > 0)
       text_add(&cuts, "%s%s", cuts.n ? ", " : "", p->at[s->first_piece].name);
-    if (plan_recomputes(other, i))
+    if (plan_recomputes(other, i) || s->again)
       text_add(&again, "%s%d", again.n ? ", " : "", i);
   }
   fprintf(out, "  %8.2f ms  %+5.1f %%  microbatch %-3lld  at most %-10s", other->batch_seconds * 1e3,

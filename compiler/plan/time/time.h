@@ -6,6 +6,7 @@
 
 /* ---- timed.c */
 TimedPlans *timed_plans_new(void);
+int stage_kind(const Planner *r, const Plan *plan, int stage); /* the slowest kind of device of a stage */
 bool schedulable(const Planner *r, const Plan *plan); /* whether schedule() supports the plan, cuts included */
 /* For a schedulable plan: fills planned times and parameter bytes of every stage, and the batch's time; INFINITY:
  * more than `most` seconds. */

@@ -13,8 +13,7 @@ bool schedulable(const Planner *r, const Plan *plan) {
   return true;
 }
 
-/* The slowest kind of device of a stage. */
-static int stage_kind(const Planner *r, const Plan *plan, int stage) {
+int stage_kind(const Planner *r, const Plan *plan, int stage) {
   int kind = 0;
   if (r->n_kinds == 1)
     return 0;
@@ -27,17 +26,23 @@ static int stage_kind(const Planner *r, const Plan *plan, int stage) {
 
 /* Sets times and bytes of a part, under the plan's Programs. */
 static void price_part(const Planner *r, const Spans *spans, const Program *program, StagePlan *s) {
-  const Costs *c = spans->c;
+  const Costs *c = spans->c->plain ? spans->c->plain : spans->c;
   int first = s->first_piece, end = s->end_piece;
   Held held = holdings_of(c->holdings, first, end);
   s->forward_seconds = s->backward_seconds = s->weights_seconds = 0;
-  s->cache_bytes = 0;
+  s->cache_bytes = s->again_bytes = 0;
+  s->again_seconds = 0;
   for (int k = first; k < end; k++) {
     s->forward_seconds += c->forward[k];
     s->backward_seconds += c->backward[k];
     s->weights_seconds += c->products[k];
     s->cache_bytes += c->cache ? c->cache[k] : 0;
+    if (s->again && s->again[k - first] == '1') {
+      s->again_seconds += c->repeat[k];
+      s->again_bytes += c->gain[k] * program->slots[0].saved;
+    }
   }
+  s->backward_seconds += s->again_seconds;
   s->weight_bytes = held.weights * program->versions + held.frozen;
   s->optimizer_bytes = 0;
   if (!r->subject.inference)
@@ -182,6 +187,7 @@ typedef struct Choices {
   int64_t microbatch, stages, chunks, adjacent, backward;
   struct {
     int32_t replicas, ahead, recompute, first_piece;
+    Name again;
   } part[32]; /* plans with more parts are not cached */
 } Choices;
 
@@ -217,6 +223,7 @@ static bool choices_of(const Plan *plan, Choices *c) {
     c->part[i].ahead = p->ahead[stage];
     c->part[i].recompute = plan_recomputes(plan, i);
     c->part[i].first_piece = plan->stage[i].first_piece;
+    c->part[i].again = plan->stage[i].again;
   }
   return true;
 }
