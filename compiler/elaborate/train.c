@@ -260,7 +260,8 @@ static void read_group_setting(Elaborator *e, const Frame *f, const Ast *group, 
     names[k] = list[k].name;
     if (!strcmp(list[k].name, a->name)) {
       read_argument(e, f, &list[k], a->a);
-      warn_of_own(e, a, *list[k].number);
+      if (list[k].numbers == 1)
+        warn_of_own(e, a, *list[k].number);
       return;
     }
   }

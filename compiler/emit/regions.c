@@ -630,7 +630,7 @@ static char *run_calls(Emit *e, Body *b, int first, int last) {
       continue;
     }
     heavy += pass_kernels(e->k, b->pass)->at[i].kind == KERNEL_CALL;
-    print_again(&calls, pass_kernels(e->k, b->pass), chunk->first[b->pass], i);
+    print_again(&calls, pass_kernels(e->k, b->pass), first, i);
     call_kernel(&calls, b, i++);
     print_complete(&calls, b, i - 1);
     if (heavy == CALLS_BETWEEN_PROGRESS) {

@@ -124,7 +124,7 @@ texts_are_those_of_generate() {
   options="-D n_layer=2 -D n_head=2 -D n_embd=16 -D n_ctx=64 -D vocab_size=300 $top/models/gpt2.pdm"
   seq 300 | tr '\n' ' ' >data.txt
   "$pdc" --quiet -o train $options && "$pdc" generate --quiet -o generate.text $options || complain "pdc"
-  train/train --quiet --data data.txt --tokenizer "$top/tests/chats/tokenizer/tokenizer.json" --steps 0 --seed 4 \
+  PDC=$pdc train/train --quiet --data data.txt --tokenizer "$top/tests/chats/tokenizer/tokenizer.json" --steps 0 --seed 4 \
     --save w.safetensors || complain "no weights"
   library text --generate $options
   use text texts
