@@ -42,13 +42,26 @@ static bool tokenize_files(const Options *o) {
 
 static bool show_data(Compilation *c) {
   const Options *o = &c->options;
-  DataView v;
+  DataFiles files = {0};
+  if (o->first_line)
+    return print_first_line(o->first_line, stdout);
   if (o->input && !compile(c, "elaborate"))
     return false;
-  if (!data_view(&v, o->shown_data, o->tokens.tokenizer, o->input ? c->graph : NULL) ||
-      (o->data_page && !data_page(&v, o->data_page)))
+  if (!data_files(&o->shown_data, 1, &files) || !data_files(o->files.at, o->files.n, &files))
     return false;
-  data_print(&v, stdout);
+  const Graph *model = o->input ? c->graph : NULL;
+  const int n = files.n;
+  DataView *views = alloc(sizeof *views * (size_t)n);
+  for (int i = 0; i < n; i++)
+    if (!data_view(&views[i], files.at[i], o->tokens.tokenizer, model))
+      return false;
+  const int64_t samples = model ? data_samples(views, n, model) : -1;
+  if ((model && samples < 0) || (o->data_page && !data_page(&views[0], o->data_page)))
+    return false;
+  if (n > 1)
+    data_print_all(views, n, samples, stdout);
+  else
+    data_print(views, stdout);
   return true;
 }
 

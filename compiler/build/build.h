@@ -62,9 +62,10 @@ typedef struct Options {
   int depth;              /* show: nesting depth; 0: not given */
   const char *svg, *dot;  /* show: files for pictures; NULL: none */
   bool check;             /* fmt: report differences, change no file */
-  Strings files;          /* fmt, tokenize: files; merge: folders; completion, help: words */
+  Strings files;          /* fmt, tokenize, data: files; merge: folders; completion, help: words */
   TokenizeRequest tokens; /* tokenize: options other than files, output, threads and quiet */
-  const char *shown_data; /* data: the file of --show */
+  const char *shown_data; /* data: the first file of --show */
+  const char *first_line; /* data: a text; NULL: not given */
   const char *data_page;  /* data: the page of --html; NULL: none */
   bool planned;           /* show: an option needs a plan */
   PlanRequest plan;

@@ -83,6 +83,7 @@ void print_version(void) {
   printf("C:      %s\n", PDC_CC);
   printf("MPI:    %s\n", *PDC_MPICC ? PDC_MPICC : "none: programs of one rank");
   printf("images: %s\n", *PDC_IMAGE_LINK ? "JPEG and PNG" : "none");
+  printf("texts:  plain%s%s\n", unpacked_kinds() ? ", " : "", unpacked_kinds() ? unpacked_kinds() : "");
   printf("CUDA:   %s\n", nvcc ? nvcc : "none: sources only");
 }
 

@@ -473,8 +473,14 @@ static bool takes_words(Command c) {
          c == COMMAND_HELP;
 }
 
+/* Whether a word of `data` is a model: a .pdm file, or a folder of Hugging Face. Other words are files of data. */
+static bool is_model(const char *word) {
+  const size_t n = strlen(word);
+  return (n > 4 && !strcmp(word + n - 4, ".pdm")) || access(format("%s/config.json", word), F_OK) == 0;
+}
+
 static void read_word(Options *o, const char *word) {
-  if (takes_words(o->command)) {
+  if (takes_words(o->command) || (o->command == COMMAND_DATA && !is_model(word))) {
     push(&o->files, word);
     return;
   }
@@ -561,8 +567,14 @@ static void check_input(const Options *o) {
     usage("pdc %s takes no file: '%s'", command->name, o->input);
   if (o->command == COMMAND_DATA && !o->input && (o->define.n || o->include.n))
     usage("-D and -I need a model: pdc data --show FILE -D NAME=VALUE MODEL");
-  if (o->command == COMMAND_DATA && !o->shown_data)
-    usage("data needs --show FILE%s", o->input ? format(" beside the model '%s'", o->input) : "");
+  if (o->first_line && (o->shown_data || o->input))
+    usage("--first-line takes a file alone");
+  if (o->data_page && o->files.n)
+    usage("--html makes a page of one file: --show takes '%s', too", o->files.at[0]);
+  if (o->command == COMMAND_DATA && !o->shown_data && !o->first_line)
+    usage("data needs --show FILE%s", o->input     ? format(" beside the model '%s'", o->input)
+                                      : o->files.n ? format(" before '%s'", o->files.at[0])
+                                                   : "");
   if (o->command == COMMAND_DATA)
     return;
   if (o->input || o->command == COMMAND_DOCTOR || o->command == COMMAND_LSP || takes_words(o->command)) {

@@ -43,7 +43,9 @@ static const Option options[] = {
 
     /* data */
     {"--show", "FILE", TEXT, AT(shown_data), NULL, GROUP_DATA, ON_DATA, 0,
-     "samples (.npz), tokens (.bin), or images: a folder, .tar, .zip"},
+     "samples, tokens, texts, tables, arrays, or images: folder, .tar, .zip"},
+    {"--first-line", "FILE", TEXT, AT(first_line), NULL, GROUP_DATA, ON_DATA, 0,
+     "print the first line of a text, which may be compressed"},
     {"--html", "FILE", TEXT, AT(data_page), NULL, GROUP_DATA, ON_DATA, 0,
      "--show as a page with losses in colour and a contact sheet of images"},
     {"--tokenizer", "PATH", TEXT, AT(tokens.tokenizer), NULL, GROUP_DATA, ON_TOKENIZE | ON_DATA, 0,
@@ -296,9 +298,9 @@ static const CommandLine commands[] = {
     {"data",
      COMMAND_DATA,
      0,
-     {"--show FILE [--tokenizer PATH] [MODEL]", NULL},
+     {"--show FILE... [--tokenizer PATH] [MODEL]", "--first-line FILE"},
      "describe a data file: counts, lengths, positions with loss, decoded samples",
-     "In a decoded sample, [[ and ]] enclose the tokens with loss. With MODEL, also where each input comes from; a file that does not fit is an error."},
+     "In a decoded sample, [[ and ]] enclose the tokens with loss. With MODEL, a .pdm file or a folder with config.json, also where each input comes from; a file that does not fit is an error."},
     {"import",
      COMMAND_IMPORT,
      0,

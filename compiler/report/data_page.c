@@ -9,11 +9,29 @@ static void add_figure(Text *t, const char *value, const char *name) {
   text_add(t, "</b><span>%s</span></div>\n", name);
 }
 
+static void add_arrays(Text *t, const DataView *v) {
+  text_add(t, "<section><h2>Arrays</h2>\n<table>\n");
+  for (int i = 0; i < v->arrays.n; i++) {
+    const DataArray *a = &v->arrays.at[i];
+    text_add(t, "<tr><td>");
+    page_add_plain(t, a->name ? a->name : v->path);
+    text_add(t, "</td><td>%s</td>", a->type ? a->type : "not numbers");
+    text_add(t, a->type ? "<td>%.6g to %.6g</td><td>mean %.6g</td></tr>\n" : "<td></td><td></td></tr>\n", a->least,
+             a->most, a->mean);
+  }
+  text_add(t, "</table></section>\n");
+}
+
 static bool has_rows(const DataView *v) { return v->kind == DATA_ROWS || v->kind == DATA_LABELS; }
 
 static void add_figures(Text *t, const DataView *v) {
   text_add(t, "<section id=\"figures\">\n");
-  add_figure(t, with_commas(v->rows), has_rows(v) ? "rows" : v->kind == DATA_TOKENS ? "tokens" : "images");
+  static const char *const counted[] = {
+      [DATA_ROWS] = "rows",     [DATA_LABELS] = "rows", [DATA_TOKENS] = "tokens",
+      [DATA_IMAGES] = "images", [DATA_ARRAYS] = "rows", [DATA_TEXT] = "documents"};
+  add_figure(t, with_commas(v->rows), counted[v->kind]);
+  if (v->kind == DATA_TEXT)
+    add_figure(t, with_commas(v->text_tokens), "tokens");
   if (has_rows(v))
     add_figure(t, format("%lld", (long long)v->length), "positions of a row");
   if (v->kind == DATA_ROWS)
@@ -22,7 +40,7 @@ static void add_figures(Text *t, const DataView *v) {
     add_figure(t, format("%.1f %%", 100 * v->padding), "padding");
   if (v->kind == DATA_IMAGES || v->kind == DATA_LABELS)
     add_figure(t, format("%d", v->classes.n), v->kind == DATA_IMAGES ? "classes" : "labels");
-  if (v->kind != DATA_IMAGES)
+  if (has_rows(v) || v->kind == DATA_TOKENS)
     add_figure(t, format("%lld to %lld", (long long)v->least, (long long)v->most), "tokens used");
   text_add(t, "</section>\n");
 }
@@ -63,7 +81,8 @@ static void add_lengths(Text *t, const DataView *v) {
   int64_t most = 0, from, to;
   for (int i = 0; i < DATA_BINS; i++)
     most = v->bins[i] > most ? v->bins[i] : most;
-  text_add(t, "<section><h2>Rows by positions filled</h2>\n<div class=\"memory\">\n");
+  text_add(t, "<section><h2>%s</h2>\n<div class=\"memory\">\n",
+           v->kind == DATA_TEXT ? "Documents by tokens" : "Rows by positions filled");
   for (int i = 0; i < DATA_BINS; i++)
     if (data_bin(v, i, &from, &to))
       add_bar(t, format("%lld to %lld", (long long)from, (long long)to), v->bins[i], most);
@@ -129,8 +148,10 @@ static void add_image(Text *t, const DataImage *m) {
 bool data_page(const DataView *v, const char *output) {
   Text body = {0};
   add_figures(&body, v);
-  if (has_rows(v))
+  if (has_rows(v) || v->kind == DATA_TEXT)
     add_lengths(&body, v);
+  if (v->arrays.n)
+    add_arrays(&body, v);
   if (v->classes.n)
     add_classes(&body, v);
   if (v->model)

@@ -9,11 +9,11 @@
 #include "shared/read_file.h"
 #include "tokenize/internal.h"
 
-/* Files of a batch, and the next one. Only the thread that reads texts changes them. */
+/* Files of a batch, the next one, and pieces of it. Only the thread that reads texts changes them. */
 static struct {
   const char *path, *at; /* at NULL: unused */
   size_t bytes;
-} mapped[MOST_PARTS + 1];
+} mapped[MOST_PARTS + 3];
 enum { N_MAPPED = sizeof mapped / sizeof *mapped };
 
 static const int numbers[] = {SIGINT, SIGTERM, SIGHUP, SIGBUS};
@@ -23,15 +23,30 @@ static const TokenFiles *volatile watched;
 static pthread_t writer; /* the thread that called signals_watch() opens and closes files */
 static atomic_flag reported = ATOMIC_FLAG_INIT;
 
-const char *map_watched(const char *path, size_t *bytes, char *why) {
+static void watch(const char *path, const char *at, size_t bytes) {
   int i = 0;
   while (i < N_MAPPED && mapped[i].at)
     i++;
   ensure(i < N_MAPPED);
-  const char *at = pd_map_regular(path, bytes, why);
   mapped[i].path = path;
-  mapped[i].bytes = *bytes;
+  mapped[i].bytes = bytes;
   mapped[i].at = at;
+}
+
+const char *map_watched(const char *path, size_t *bytes, char *why) {
+  const char *at = pd_map_regular(path, bytes, why);
+  if (at)
+    watch(path, at, *bytes);
+  return at;
+}
+
+char *map_memory(const char *path, size_t bytes, char *why) {
+  char *at = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  if (at == MAP_FAILED) {
+    pd_refuse(why, "cannot read '%s': no memory for %zu bytes of it", path, bytes);
+    return NULL;
+  }
+  watch(path, at, bytes);
   return at;
 }
 

@@ -23,8 +23,18 @@ bool view_images(DataView *v, const char *path, char *why);
 
 /* ---- show.c ----------------------------------------------------------------------------------------- */
 
+/* Appends the text of n tokens. next: targets, below 0 without loss; NULL: no token has a loss. */
+void decode_tokens(const struct pd_tokenizer *t, const int32_t *tokens, const int32_t *next, int64_t n,
+                   DataSample *to);
 /* Replaces an archive by its array of this name. *unpacked: to be freed, also after a failure; NULL before. */
 bool open_npz_array(struct pd_array *a, const char *name, void **unpacked, char *why);
+
+/* ---- show_arrays.c, show_texts.c ----------------------------------------------------------------------- */
+
+bool view_array(DataView *v, const struct pd_array *a, char *why);
+bool view_archive(DataView *v, const struct pd_array *archive, char *why);
+bool view_table(DataView *v, const struct pd_array *a, char *why);
+bool view_text(DataView *v, const char *path, const struct pd_tokenizer *t, char *why);
 
 /* ---- show_model.c: whether a file fits a model ------------------------------------------------------ */
 
@@ -32,6 +42,22 @@ bool open_npz_array(struct pd_array *a, const char *name, void **unpacked, char 
 bool archive_fits(DataView *v, const struct pd_array *archive, const Graph *g, char *why);
 bool windows_fit(DataView *v, const struct pd_array *tokens, const Graph *g, char *why);
 bool images_fit(DataView *v, const Graph *g, char *why);
+/* Files of arrays, one for each input in the model's order; archives were checked one by one. */
+bool arrays_fit(DataView *views, int n, const Graph *g, int64_t *samples, char *why);
+/* An array of numbers of a file by its name: .npy or idx. */
+bool parse_array(struct pd_array *a, char *why);
+bool is_array_name(const char *path);
+
+/* ---- unpack.c: compressed texts ------------------------------------------------------------------- */
+
+typedef struct Unpacking Unpacking;
+/* A file of a packing. `packed` stays mapped until unpack_close(). NULL after filling `why`. */
+Unpacking *unpack_open(const char *path, const char *packed, size_t size, char *why);
+/* Writes the next bytes of the text to `to`; *n: their number, less than `room` only at the end of the text. */
+bool unpack_read(Unpacking *u, char *to, size_t room, size_t *n, char *why);
+bool unpack_ended(const Unpacking *u);
+size_t unpack_position(const Unpacking *u); /* bytes of the file that were read */
+void unpack_close(Unpacking *u);            /* accepts NULL */
 
 /* ---- texts.c: texts in parts that threads encode ------------------------------------------------- */
 
@@ -57,9 +83,14 @@ typedef struct Part {
 typedef struct Texts {
   const TokenizeRequest *request;
   const struct pd_tokenizer *tokenizer;
-  int file; /* the next of the request's */
-  const char *map;
-  size_t size, at; /* of the file that is mapped, and where its next part begins */
+  int file;        /* the next of the request's */
+  const char *map; /* a mapped file, or a piece of a compressed one */
+  size_t size, at; /* of the map, and where its next part begins */
+  size_t offset;   /* of the map in the text */
+  size_t start;    /* of the text, behind a byte order mark */
+  bool in_pieces;  /* a compressed text */
+  const char *packed;
+  Unpacking *unpacking; /* of `packed`; NULL: the map has the end of the text */
   int64_t line;
   int64_t bytes, all; /* read so far, and of all files */
 } Texts;
@@ -68,7 +99,8 @@ enum { MOST_PARTS = 4096 };
 typedef struct Batch {
   Part part[MOST_PARTS];
   int n;
-  const char *map[MOST_PARTS]; /* files that end in this batch */
+  size_t bytes;                /* of the parts */
+  const char *map[MOST_PARTS]; /* files and pieces that end in this batch */
   int n_maps;
 } Batch;
 
@@ -86,6 +118,11 @@ bool texts_resume(Texts *t, const Place *place, char *why);
 bool texts_next(Texts *t, Batch *b, char *why);
 void texts_close(Texts *t);
 void batch_free(Batch *b);
+
+/* ---- tokenize.c ------------------------------------------------------------------------------------- */
+
+/* Sets the tokens of a document or a part of one, or refuses it. field: as in a request. Runs on several threads. */
+void encode_document(const struct pd_tokenizer *t, const char *field, Part *p);
 
 /* ---- chats.c: samples of chats, instructions and texts --------------------------------------------- */
 
@@ -211,6 +248,8 @@ void signals_restore(void);
 void signals_hold(bool hold);
 /* NULL after filling `why`. */
 const char *map_watched(const char *path, size_t *bytes, char *why);
+/* Memory of zeros that unmap_watched() gives back. NULL after filling `why`. */
+char *map_memory(const char *path, size_t bytes, char *why);
 void unmap_watched(const char *at); /* accepts NULL */
 
 #endif

@@ -17,7 +17,7 @@ static void print_lengths(const DataView *v, FILE *out) {
   int64_t most = 1, from, to;
   for (int i = 0; i < DATA_BINS; i++)
     most = v->bins[i] > most ? v->bins[i] : most;
-  fprintf(out, "positions filled   rows\n");
+  fprintf(out, "%s\n", v->kind == DATA_TEXT ? "          tokens   documents" : "positions filled   rows");
   for (int i = 0; i < DATA_BINS; i++) {
     if (!data_bin(v, i, &from, &to))
       continue;
@@ -47,7 +47,7 @@ static void print_sample(const DataView *v, const DataSample *s, FILE *out) {
   const bool colour = isatty(fileno(out)) && !getenv("NO_COLOR");
   const char *begin = colour ? "\033[32m[[" : "[[", *end = colour ? "]]\033[0m" : "]]";
   if (v->kind != DATA_TOKENS)
-    fprintf(out, "row %lld", (long long)s->row);
+    fprintf(out, "%s %lld", v->kind == DATA_TEXT ? "document" : "row", (long long)s->row);
   if (v->kind == DATA_LABELS)
     fprintf(out, ", label %d", (int)s->label);
   if (s->second >= 0)
@@ -82,6 +82,29 @@ static void print_images(const DataView *v, FILE *out) {
   }
 }
 
+static void print_arrays(const DataView *v, FILE *out) {
+  fprintf(out, "%s: %s row%s\n", plain_path(v->path), with_commas(v->rows), v->rows == 1 ? "" : "s");
+  for (int i = 0; i < v->arrays.n; i++) {
+    const DataArray *a = &v->arrays.at[i];
+    fprintf(out, "  %s%s", a->name ? plain_path(a->name) : "", a->name ? ": " : "");
+    if (!a->type) {
+      fprintf(out, "not numbers\n");
+      continue;
+    }
+    fprintf(out, "%s, %.6g to %.6g, mean %.6g", a->type, a->least, a->most, a->mean);
+    if (a->not_finite)
+      fprintf(out, ", %s not finite", with_commas(a->not_finite));
+    fputc('\n', out);
+  }
+}
+
+static void print_text_figures(const DataView *v, FILE *out) {
+  fprintf(out, "%s: %s document%s, %s tokens, %.2f bytes a token\n", plain_path(v->path), with_commas(v->rows),
+          v->rows == 1 ? "" : "s", with_commas(v->text_tokens), (double)v->bytes / (double)v->text_tokens);
+  fprintf(out, "documents of %s to %s tokens\n", with_commas(v->least), with_commas(v->most));
+  print_lengths(v, out);
+}
+
 /* A table of the model's inputs. */
 static void print_model(const DataView *v, FILE *out) {
   int name = 0, type = 0;
@@ -111,7 +134,11 @@ void data_print(const DataView *v, FILE *out) {
       print_model(v, out);
     return;
   }
-  if (v->kind == DATA_TOKENS)
+  if (v->kind == DATA_ARRAYS)
+    print_arrays(v, out);
+  else if (v->kind == DATA_TEXT)
+    print_text_figures(v, out);
+  else if (v->kind == DATA_TOKENS)
     fprintf(out, "%s: %s token%s, %lld to %lld\n", path, with_commas(v->rows), v->rows == 1 ? "" : "s",
             (long long)v->least, (long long)v->most);
   else {
@@ -129,4 +156,20 @@ void data_print(const DataView *v, FILE *out) {
     print_model(v, out);
   for (int i = 0; i < v->samples.n; i++)
     print_sample(v, &v->samples.at[i], out);
+}
+
+void data_print_all(const DataView *views, int n, int64_t samples, FILE *out) {
+  for (int i = 0; i < n; i++) {
+    DataView one = views[i];
+    one.model = NULL;
+    data_print(&one, out);
+    fputc('\n', out);
+  }
+  if (samples < 0)
+    return;
+  DataView all = views[0];
+  all.samples_of_epoch = samples;
+  all.documents = 0;
+  fprintf(out, "%d files together: ", n);
+  print_model(&all, out);
 }

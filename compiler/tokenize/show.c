@@ -65,6 +65,8 @@ static bool open_samples(Samples *s, const struct pd_array *file, char *why) {
   if (n < 4 || strcmp(file->path + n - 4, ".npz")) {
     *tokens = *file;
     s->length = 1;
+    if (pd_is_npy(file))
+      return pd_parse_npy(tokens, why) && (s->rows = tokens->rows, true);
     if (!pd_is_shard(file))
       return pd_refuse(why, "'%s' is neither a .npz archive nor a file of tokens in llm.c's format", file->path);
     return pd_parse_shard(tokens, why) && (s->rows = tokens->rows, true);
@@ -178,9 +180,9 @@ static void add_text(DataSample *sample, const char *text, size_t n, bool loss) 
     push(&sample->runs, (DataRun){format("%.*s", (int)n, text), loss});
 }
 
-/* Token i has a loss if it is the target of position i - 1. next: NULL: no token has. */
-static void decode_tokens(const struct pd_tokenizer *t, const int32_t *tokens, const int32_t *next, int64_t n,
-                          DataSample *to) {
+/* Token i has a loss if it is the target of position i - 1. */
+void decode_tokens(const struct pd_tokenizer *t, const int32_t *tokens, const int32_t *next, int64_t n,
+                   DataSample *to) {
   struct pd_decoding d = {0};
   const char *text;
   bool counts = false;
@@ -274,21 +276,74 @@ static void close_samples(Samples *s) {
   }
 }
 
-static bool view_tokens(DataView *v, const char *path, const char *tokenizer, const Graph *model, char *why) {
+static bool view_samples(DataView *v, const struct pd_array *file, const struct pd_tokenizer *t,
+                         const char *tokenizer, const Graph *model, char *why) {
   Samples s = {.pad = -1};
+  bool good = open_samples(&s, file, why);
+  if (good && s.labels)
+    good = label_padding(tokenizer, t, &s.pad, why);
+  good = good && view(&s, file->path, t, v, why) &&
+         (!model || (v->kind == DATA_TOKENS ? windows_fit(v, &s.array[OF_TOKENS], model, why)
+                                            : archive_fits(v, file, model, why)));
+  close_samples(&s);
+  return good;
+}
+
+/* As a training reads it: bytes are tokens. */
+static bool text_fits(DataView *v, const struct pd_array *file, const char *tokenizer, const Graph *model,
+                      char *why) {
+  struct pd_array bytes = *file;
+  if (tokenizer || pd_packing_of(file->map, file->size))
+    return pd_refuse(why,
+                     "'%s' is a text. help: write its tokens to a file by 'pdc tokenize', and show that with the "
+                     "model",
+                     file->path);
+  pd_parse_bytes(&bytes);
+  return windows_fit(v, &bytes, model, why);
+}
+
+typedef enum Content { SAMPLES, ARRAY, ARCHIVE, TABLE, TEXT } Content;
+
+static Content content_of(const struct pd_array *file) {
+  static const char *const archives[] = {".npz", NULL}, *const tables[] = {".csv", ".tsv", NULL},
+                           *const tokens[] = {".bin", NULL};
+  struct pd_array a = *file;
+  char why[PD_WHY];
+  if (pd_ends_with_any(file->path, archives))
+    return !pd_is_zip(file) || has_array(file, OF_TOKENS) ? SAMPLES : ARCHIVE;
+  if (pd_is_npy(file))
+    return pd_parse_npy(&a, why) && !a.rank && !pd_is_float(a.type) ? SAMPLES : ARRAY;
+  if (is_array_name(file->path))
+    return ARRAY;
+  if (pd_ends_with_any(file->path, tables))
+    return TABLE;
+  return pd_is_shard(file) || pd_ends_with_any(file->path, tokens) ? SAMPLES : TEXT;
+}
+
+static bool view_content(DataView *v, struct pd_array *file, const struct pd_tokenizer *t, const char *tokenizer,
+                         const Graph *model, char *why) {
+  switch (content_of(file)) {
+  case SAMPLES: return view_samples(v, file, t, tokenizer, model, why);
+  case ARRAY: return parse_array(file, why) && view_array(v, file, why);
+  case ARCHIVE: return view_archive(v, file, why) && (!model || archive_fits(v, file, model, why));
+  case TABLE:
+    return (!model || pd_refuse(why,
+                                "'%s' is a table, which --show does not compare with a model. help: leave out the "
+                                "model; train checks the names of columns",
+                                file->path)) &&
+           view_table(v, file, why);
+  default: return view_text(v, file->path, t, why) && (!model || text_fits(v, file, tokenizer, model, why));
+  }
+}
+
+static bool view_file(DataView *v, const char *path, const char *tokenizer, const Graph *model, char *why) {
   struct pd_array file = {.path = path};
   signals_watch(NULL);
   const char *map = map_watched(path, &file.size, why);
   file.map = map;
-  struct pd_tokenizer *t = file.map ? tokenizer_of(tokenizer, why) : NULL;
-  bool good = t && open_samples(&s, &file, why);
-  if (good && s.labels)
-    good = label_padding(tokenizer, t, &s.pad, why);
-  good = good && view(&s, path, t, v, why) &&
-         (!model || (v->kind == DATA_TOKENS ? windows_fit(v, &s.array[OF_TOKENS], model, why)
-                                            : archive_fits(v, &file, model, why)));
+  struct pd_tokenizer *t = map ? tokenizer_of(tokenizer, why) : NULL;
+  const bool good = t && view_content(v, &file, t, tokenizer, model, why);
   pd_tokenizer_close(t);
-  close_samples(&s);
   unmap_watched(map);
   signals_restore();
   return good;
@@ -298,7 +353,7 @@ bool data_view(DataView *v, const char *path, const char *tokenizer, const Graph
   char why[PD_WHY] = "";
   *v = (DataView){.path = path};
   const bool good = is_of_images(path) ? view_images(v, path, why) && (!model || images_fit(v, model, why))
-                                       : view_tokens(v, path, tokenizer, model, why);
+                                       : view_file(v, path, tokenizer, model, why);
   if (!good)
     error_at(NO_SPAN, "PD0661", "%s", why);
   return good;

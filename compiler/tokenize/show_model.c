@@ -97,6 +97,58 @@ bool archive_fits(DataView *v, const struct pd_array *archive, const Graph *g, c
   return good;
 }
 
+/* ---- files of arrays ----------------------------------------------------------------------------- */
+
+bool is_array_name(const char *path) {
+  static const char *const names[] = {"ubyte", ".idx", NULL};
+  return pd_ends_with_any(path, names);
+}
+
+bool parse_array(struct pd_array *a, char *why) {
+  return pd_is_npy(a) ? pd_parse_npy(a, why) : pd_parse_idx(a, why);
+}
+
+static bool file_fits(const char *path, const struct pd_input *in, int64_t ignored, int64_t *rows, char *why) {
+  struct pd_array a = {.path = path};
+  const char *map = map_watched(path, &a.size, why);
+  a.map = map;
+  bool good = map && parse_array(&a, why) && pd_array_fits(&a, in, why);
+  if (good && *rows >= 0 && a.rows != *rows)
+    good = pd_refuse(why, "'%s' has %lld rows, and another file %lld", path, (long long)a.rows, (long long)*rows);
+  good = good &&
+         (!in->token || pd_read_tokens(&a, 0, a.rows, (struct pd_token_range){in->classes, ignored}, NULL, why));
+  *rows = a.rows;
+  unmap_watched(map);
+  return good;
+}
+
+bool arrays_fit(DataView *views, int n, const Graph *g, int64_t *samples, char *why) {
+  const struct pd_input *all = inputs_of(g);
+  int64_t rows = -1;
+  int k = 0;
+  bool good = true;
+  if (views->model) /* archives */
+    return true;
+  for (int i = 0; i < g->inputs.n; i++)
+    k += !pd_is_derived(&all[i]);
+  if (k != n)
+    return pd_refuse(why,
+                     "'%s' reads %d array%s, and %d %s given. help: give one for each input, in the model's order",
+                     g->name, k, k == 1 ? "" : "s", n, n == 1 ? "is" : "are");
+  k = 0;
+  views->model = g->name;
+  for (int i = 0; i < g->inputs.n && good; i++) {
+    if (pd_is_derived(&all[i])) {
+      add_input(views, g, &all[i], source_of_derived(all, i));
+      continue;
+    }
+    good = file_fits(views[k].path, &all[i], pd_ignored(all, g->inputs.n, i), &rows, why);
+    add_input(views, g, &all[i], format("'%s'", plain_path(views[k++].path)));
+  }
+  views->samples_of_epoch = *samples = rows;
+  return good;
+}
+
 /* ---- windows ------------------------------------------------------------------------------------- */
 
 /* Windows of the longest input, as runtime/data/windows.c cuts them. */
@@ -126,6 +178,8 @@ bool windows_fit(DataView *v, const struct pd_array *tokens, const Graph *g, cha
   if (!pd_read_tokens(tokens, 0, tokens->rows, (struct pd_token_range){least, 0}, NULL, why))
     return false;
   struct pd_documents d = {.context = context, .end = tokens->document_end - 1};
+  v->context = context;
+  v->run = tokens->rows;
   v->samples_of_epoch = tokens->rows > 0 ? (tokens->rows - 1) / context : 0;
   if (tokens->document_end && ignores) {
     if (!pd_find_documents(tokens, &d, why))
@@ -135,8 +189,7 @@ bool windows_fit(DataView *v, const struct pd_array *tokens, const Graph *g, cha
     v->padding = d.n ? 1.0 - (double)d.positions / ((double)d.n * (double)context) : 0;
     free(d.starts);
   }
-  return v->samples_of_epoch > 0 || pd_refuse(why, "'%s' has %lld tokens, and a window of '%s' takes %lld",
-                                              v->path, (long long)tokens->rows, g->name, (long long)context + 1);
+  return true;
 }
 
 /* ---- images -------------------------------------------------------------------------------------- */

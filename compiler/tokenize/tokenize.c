@@ -181,7 +181,7 @@ static void encode_sample(const ChatReader *c, const LabelReader *labels, Part *
 }
 
 /* As encode_sample. */
-static void encode(const struct pd_tokenizer *t, const char *field, Part *p) {
+void encode_document(const struct pd_tokenizer *t, const char *field, Part *p) {
   char why[PD_WHY] = "";
   char *decoded = p->line ? text_of_line(p, t, field, why) : NULL;
   const char *text = p->line ? decoded : p->at;
@@ -264,7 +264,7 @@ static bool write_all(Tokenizing *t, char *why) {
       if (t->rows || t->labelled)
         encode_sample(&t->chats, &t->labels, &b->part[i]);
       else
-        encode(t->tokenizer, request->field, &b->part[i]);
+        encode_document(t->tokenizer, request->field, &b->part[i]);
     for (int i = 0; i < b->n && good; i++)
       good = add_part(t, &b->part[i], why);
     const bool ended = b->n == 0;

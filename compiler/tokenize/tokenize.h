@@ -34,6 +34,10 @@ typedef struct TokenizeRequest {
 
 /* Writes the files and prints a summary line. False after diagnostics; then no file of this call remains. */
 bool tokenize(const TokenizeRequest *request);
+/* Prints the first line that is not blank of a text, which may be compressed. False after a diagnostic. */
+bool print_first_line(const char *path, FILE *out);
+/* Formats of compressed texts that pdc reads, such as "gzip, xz, zstd"; NULL: none. */
+const char *unpacked_kinds(void);
 
 /* ---- pdc data --show ------------------------------------------------------------------------------- */
 
@@ -73,10 +77,20 @@ typedef struct DataInput {
   const char *name, *type, *source; /* "tokens[128]", "token(256)", "array 'tokens'" */
 } DataInput;
 
-/* A file of samples, of tokens, or of images, as texts and pages show it. */
+/* An array of numbers, or a column of a table. */
+typedef struct DataArray {
+  const char *name,
+      *type; /* name NULL: the file is the array; type "u1[28, 28]"; NULL: a column that has no numbers */
+  double least, most, mean;
+  int64_t not_finite;
+} DataArray;
+
+/* A file of samples, of tokens, of images, of numbers, or a text, as texts and pages show it. */
 typedef struct DataView {
   const char *path;
-  enum { DATA_ROWS, DATA_LABELS, DATA_TOKENS, DATA_IMAGES } kind;
+  enum { DATA_ROWS, DATA_LABELS, DATA_TOKENS, DATA_IMAGES, DATA_ARRAYS, DATA_TEXT } kind;
+  int64_t bytes, text_tokens; /* of DATA_TEXT, whose rows are documents */
+  Vec(DataArray) arrays;
   int64_t rows, length, least, most; /* length: positions of a row; least, most: tokens */
   double loss, padding;              /* shares of positions */
   int64_t bins[DATA_BINS];           /* rows by positions filled, each bin an eighth of `length` */
@@ -86,6 +100,7 @@ typedef struct DataView {
   const char *model;        /* NULL: none */
   Vec(DataInput) inputs;    /* of the model, in their order */
   int64_t samples_of_epoch; /* of the model */
+  int64_t context, run;     /* of windows of tokens: positions, and tokens of the file; 0: rows are samples */
   int64_t documents;        /* in windows that end with them; 0: windows cross their ends */
   const char *unread;       /* arrays that the model does not read; NULL: none */
 } DataView;
@@ -93,8 +108,15 @@ typedef struct DataView {
 /* Reads what is shown of a file, or of a folder of images. tokenizer: as in a request. model: an elaborated graph, whose inputs
  * the file must fit; NULL: none. False after a diagnostic. */
 bool data_view(DataView *v, const char *path, const char *tokenizer, const Graph *model);
+/* The files that arguments stand for: patterns, folders without images. False after a diagnostic. */
+typedef Vec(const char *) DataFiles;
+bool data_files(const char *const *arguments, int n, DataFiles *files);
+/* The number of samples of n files that a model takes together, as `train --data` joins them; -1 after a diagnostic. */
+int64_t data_samples(DataView *views, int n, const Graph *model);
 /* The first and the last position of a bin; false: the bin has none. */
 bool data_bin(const DataView *v, int bin, int64_t *from, int64_t *to);
 void data_print(const DataView *v, FILE *out);
+/* Prints n > 1 files, and the number of samples that a model takes of all; -1: no model. */
+void data_print_all(const DataView *views, int n, int64_t samples, FILE *out);
 
 #endif

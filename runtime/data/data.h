@@ -72,6 +72,11 @@ void pd_parse_bytes(struct pd_array *a); /* a text with bytes as tokens */
 /* ---- foreign.c ------------------------------------------------------------------------------- */
 
 bool pd_is_zip(const struct pd_array *a);
+/* Formats of compressed texts, by their first bytes; `pdc tokenize` reads them. */
+enum pd_packing { PD_NOT_PACKED, PD_GZIP, PD_XZ, PD_ZSTD };
+enum pd_packing pd_packing_of(const char *file, size_t size);
+const char *pd_packing_name(enum pd_packing packing);
+const char *pd_unpacker(enum pd_packing packing); /* its program, such as "gunzip" */
 /* False for a file of a known unsupported format; `why` has the format and a remedy. */
 bool pd_refuse_foreign(const struct pd_array *a, char *why);
 
@@ -169,6 +174,7 @@ int pd_plain_character(const char *text);
 bool pd_is_plain_utf8(const char *name);
 bool pd_ends_with_any(const char *name, const char *const *suffixes); /* NULL behind the last; ignores case */
 bool pd_is_image_name(const char *name);
+bool pd_is_lines_name(const char *path); /* each line is an object of JSON; may be compressed */
 /* By folder, then by name, as bytes: the order of sorted(os.walk()) in Python. */
 int pd_compare_paths(const char *a, const char *b);
 

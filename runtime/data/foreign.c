@@ -65,11 +65,6 @@ static const struct {
   const char *name, *help;
   bool (*confirmed)(const struct pd_array *);
 } formats[] = {
-    {MARK("\x1f\x8b\x08"), 0, "compressed", "unpack the file with gunzip first", NULL},
-    {MARK("\xfd"
-          "7zXZ\0"),
-     0, "compressed by xz", "unpack the file with unxz first", NULL},
-    {MARK("\x28\xb5\x2f\xfd"), 0, "compressed by zstd", "unpack the file with unzstd first", NULL},
     {MARK("\x31\x41\x59\x26\x53\x59"), 4, "compressed by bzip2", "unpack the file with bunzip2 first", NULL},
     {MARK("\x04\x22\x4d\x18"), 0, "compressed by lz4", "unpack the file with unlz4 first", NULL},
     {MARK("PK\3\4"), 0, "a PyTorch file", save_arrays, is_torch},
@@ -101,9 +96,40 @@ static const struct {
     {MARK("\xfe\xff"), 0, "a text in UTF-16", "convert the file with iconv -f utf-16 -t utf-8", NULL},
 };
 
+/* A skippable frame comes first in pzstd's files. */
+static const struct {
+  const char *mark;
+  size_t length;
+  enum pd_packing packing;
+} packings[] = {{MARK("\x1f\x8b\x08"), PD_GZIP},
+                {MARK("\xfd"
+                      "7zXZ\0"),
+                 PD_XZ},
+                {MARK("\x28\xb5\x2f\xfd"), PD_ZSTD},
+                {MARK("\x50\x2a\x4d\x18"), PD_ZSTD}};
+static const char *const packing_names[] = {[PD_GZIP] = "gzip", [PD_XZ] = "xz", [PD_ZSTD] = "zstd"};
+static const char *const unpackers[] = {[PD_GZIP] = "gunzip", [PD_XZ] = "unxz", [PD_ZSTD] = "unzstd"};
+
+enum pd_packing pd_packing_of(const char *file, size_t size) {
+  for (size_t i = 0; i < sizeof packings / sizeof *packings; i++)
+    if (size >= packings[i].length && !memcmp(file, packings[i].mark, packings[i].length))
+      return packings[i].packing;
+  return PD_NOT_PACKED;
+}
+
+const char *pd_packing_name(enum pd_packing packing) { return packing_names[packing]; }
+const char *pd_unpacker(enum pd_packing packing) { return unpackers[packing]; }
+
 bool pd_is_zip(const struct pd_array *a) { return starts(a, 0, MARK("PK\3\4")); }
 
 bool pd_refuse_foreign(const struct pd_array *a, char *why) {
+  const enum pd_packing packing = pd_packing_of(a->map, a->size);
+  if (packing)
+    return pd_refuse(
+        why,
+        "'%s' is compressed by %s. help: read a text with --tokenizer, or unpack the file first, with "
+        "%s",
+        a->path, packing_names[packing], unpackers[packing]);
   for (size_t i = 0; i < sizeof formats / sizeof *formats; i++)
     if (starts(a, formats[i].at, formats[i].mark, formats[i].length) &&
         (!formats[i].confirmed || formats[i].confirmed(a)))

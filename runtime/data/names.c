@@ -1,4 +1,4 @@
-/* Names of image files and of their classes. */
+/* Names of files, and of classes of images. */
 #include "data/data.h"
 
 #include <string.h>
@@ -16,6 +16,12 @@ bool pd_ends_with_any(const char *name, const char *const *suffixes) {
 bool pd_is_image_name(const char *name) {
   static const char *const read[] = {".jpg", ".jpeg", ".png", NULL};
   return pd_ends_with_any(name, read);
+}
+
+bool pd_is_lines_name(const char *path) {
+  static const char *const lines[] = {".jsonl",     ".ndjson",    ".jsonl.gz",   ".jsonl.xz", ".jsonl.zst",
+                                      ".ndjson.gz", ".ndjson.xz", ".ndjson.zst", NULL};
+  return pd_ends_with_any(path, lines);
 }
 
 static size_t folder_of(const char *path) {

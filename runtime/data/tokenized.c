@@ -16,7 +16,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <strings.h>
 #include <sys/file.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
@@ -32,12 +31,6 @@ static bool ends_with(const char *text, const char *end) {
   return n >= m && !strcmp(text + n - m, end);
 }
 
-/* As pdc tokenize decides. */
-static bool is_lines(const char *path) {
-  const char *dot = strrchr(path, '.');
-  return dot && (!strcasecmp(dot, ".jsonl") || !strcasecmp(dot, ".ndjson"));
-}
-
 /* Whether the first line that is not blank is an object of the kind that is one document. */
 static bool is_document(const char *line, size_t n) {
   static const char *const chats[] = {"messages", "conversations", "prompt", "instruction"};
@@ -48,25 +41,6 @@ static bool is_document(const char *line, size_t n) {
     document &= !cJSON_GetObjectItemCaseSensitive(json, chats[i]);
   cJSON_Delete(json);
   return document;
-}
-
-/* --field names the member of documents. */
-static bool kind_of(const char *path, bool has_field, enum kind *kind, char *why) {
-  static const char *const tokens[] = {".bin", ".npy", ".npz", ".ids", ".idx", "ubyte", ".tar", ".zip"};
-  struct stat st;
-  size_t size;
-  *kind = TEXT;
-  for (size_t i = 0; i < sizeof tokens / sizeof *tokens; i++)
-    if (ends_with(path, tokens[i])) *kind = TOKENS;
-  if (!stat(path, &st) && S_ISDIR(st.st_mode)) *kind = TOKENS;
-  if (*kind == TOKENS || has_field || !is_lines(path)) return true;
-  const char *map = pd_map_regular(path, &size, why), *at = map, *end = map + size;
-  if (!map) return false;
-  while (at < end && strchr(" \t\r\n", *at)) at++;
-  const char *newline = memchr(at, '\n', (size_t)(end - at));
-  *kind = is_document(at, (size_t)((newline ? newline : end) - at)) ? TEXT : CHATS;
-  munmap((void *)map, size);
-  return true;
 }
 
 /* ---- content --------------------------------------------------------------------------------- */
@@ -150,6 +124,7 @@ struct job { /* the texts, or the chats, of a source */
   bool chats;
 };
 
+static const char *cache_folder(void) { return pd_options.token_cache ? pd_options.token_cache : "pdc.tokens"; }
 static const char *pdc_program(void) { return getenv("PDC") ? getenv("PDC") : "pdc"; }
 
 /* Options of `pdc tokenize` for one kind of files. */
@@ -282,6 +257,50 @@ static bool run_command(char **words, const char *said, char *why) {
   return (WIFEXITED(status) && !WEXITSTATUS(status)) || refuse_said(said, why);
 }
 
+/* ---- kinds of files: lines ------------------------------------------------------------------- */
+
+/* The first line of a compressed text, by pdc, in *text, malloc'd. */
+static bool unpack_first_line(const char *path, char **text, size_t *size, char *why) {
+  const char *cache = cache_folder();
+  char said[PATH_MAX];
+  char *words[] = {(char *)pdc_program(), "data", "--first-line", (char *)path, NULL};
+  if (!pd_make_directories(cache, why)) return false;
+  if (snprintf(said, sizeof said, "%s/first-XXXXXX", cache) >= (int)sizeof said)
+    return pd_refuse(why, "the path '%.100s...' is too long", cache);
+  const int file = mkstemp(said);
+  if (file < 0) return pd_refuse(why, "cannot write '%s': %s", said, strerror(errno));
+  close(file);
+  *text = run_command(words, said, why) ? pd_read_file(said, size, why) : NULL;
+  unlink(said);
+  return *text != NULL;
+}
+
+/* --field names the member of documents. */
+static bool kind_of(const char *path, bool has_field, enum kind *kind, char *why) {
+  static const char *const tokens[] = {".bin", ".npy", ".npz", ".ids", ".idx", "ubyte", ".tar", ".zip"};
+  struct stat st;
+  size_t size, n;
+  char *unpacked = NULL;
+  *kind = TEXT;
+  for (size_t i = 0; i < sizeof tokens / sizeof *tokens; i++)
+    if (ends_with(path, tokens[i])) *kind = TOKENS;
+  if (!stat(path, &st) && S_ISDIR(st.st_mode)) *kind = TOKENS;
+  if (*kind == TOKENS || has_field || !pd_is_lines_name(path)) return true;
+  const char *map = pd_map_regular(path, &size, why);
+  if (!map) return false;
+  const bool packed = pd_packing_of(map, size) != PD_NOT_PACKED;
+  const bool good = !packed || unpack_first_line(path, &unpacked, &n, why);
+  const char *at = packed ? unpacked : map, *end = at + (packed ? n : size);
+  if (good) {
+    while (at < end && strchr(" \t\r\n", *at)) at++;
+    const char *newline = memchr(at, '\n', (size_t)(end - at));
+    *kind = is_document(at, (size_t)((newline ? newline : end) - at)) ? TEXT : CHATS;
+  }
+  munmap((void *)map, size);
+  free(unpacked);
+  return good;
+}
+
 /* ---- the cache ------------------------------------------------------------------------------- */
 
 static const char sizes[] = "sizes"; /* of a folder's files: lines of bytes and name */
@@ -362,7 +381,7 @@ static bool with_lock(const struct job *job, char **words, int n, const char *ca
 
 /* The folder of the job's tokens, as a pattern of its files. NULL after filling `why`. */
 static char *tokens_of(const struct job *job, int64_t positions, char *why) {
-  const char *cache = pd_options.token_cache ? pd_options.token_cache : "pdc.tokens";
+  const char *cache = cache_folder();
   struct text key = {0};
   char *words[MOST_WORDS], length[32];
   int n = 0;
@@ -379,7 +398,7 @@ static char *tokens_of(const struct job *job, int64_t positions, char *why) {
   }
   if (!add_tokenizer(&key, cache, why)) return NULL;
   for (int i = 0; i < job->n; i++) {
-    add(&key, is_lines(job->files[i]) ? "lines " : "text ");
+    add(&key, pd_is_lines_name(job->files[i]) ? "lines " : "text ");
     if (!add_checksum(&key, cache, job->files[i], why)) return NULL;
   }
   char *folder = pd_allocate(strlen(cache) + 64);

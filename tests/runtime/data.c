@@ -239,7 +239,8 @@ static void foreign_formats_are_named(void **state) {
       CASE("\xff\xff\xff\xff\x78\0\0\0\x10\0\0\0", "cut.csv", "is an Arrow stream"),
       CASE("\xfd"
            "7zXZ\0abc",
-           "t.txt.xz", "is compressed by xz. help: unpack the file with unxz first"),
+           "t.txt.xz",
+           "is compressed by xz. help: read a text with --tokenizer, or unpack the file first, with unxz"),
       CASE("\x28\xb5\x2f\xfd"
            "abc",
            "t.zst", "is compressed by zstd"),
@@ -487,7 +488,8 @@ static void broken_images_are_named(void **state) {
   refuses(in, 2, "holds 2 samples, but", good, write_idx("b-ubyte", 1, (int[]){2}, 2), NULL);
   refuses(in, 2, "token 10 at offset 18 is outside the model's 10 classes",
           write_idx("c-ubyte", 3, (int[]){11, 4, 5}, 220), write_idx("b-ubyte", 1, (int[]){11}, 11), NULL);
-  refuses(in, 2, "is compressed. help: unpack the file with gunzip first",
+  refuses(in, 2,
+          "is compressed by gzip. help: read a text with --tokenizer, or unpack the file first, with gunzip",
           write_bytes("a-ubyte.gz", "\x1f\x8b\x08", 3), labels, NULL);
   refuses(in, 2, "have several formats. help: name each file's input, as in image=PATH", good,
           write_bytes("text", "abc", 3), NULL);

@@ -539,7 +539,7 @@ static void shows_samples(void **state) {
   holds(shown(named, NULL), "\\x1b[[ \\xc2\\x85\\xc2\\x9b \\xe2\\x80\\xae\\xe2\\x81\\xa6 \xe2\x81\xa5\xc2\xa0");
   holds(shown(output, NULL), "PD0661 '");
   holds(shown(output, NULL), "and the tokenizer 256 tokens");
-  holds(shown(file, NULL), "is neither a .npz archive nor a file of tokens");
+  holds(shown(written("none.bin", "text"), NULL), "is neither a .npz archive nor a file of tokens");
   holds(shown(written("cut.npz", "PK"), NULL), "is not a .npz archive");
   pd_arena_free(&a);
 }

@@ -19,6 +19,9 @@ class Pdc(CMakePackage):
     depends_on("cjson", type=("build", "link", "run"))
     depends_on("libjpeg-turbo", type=("build", "link", "run"))
     depends_on("libpng", type=("build", "link", "run"))
+    depends_on("zlib-api", type=("build", "link"))
+    depends_on("xz", type=("build", "link"))
+    depends_on("zstd", type=("build", "link"))
     depends_on("xxhash", type=("build", "link", "run"))
 
     generator("ninja")
