@@ -155,6 +155,9 @@ bool calls_read(const Fuse *f, int value, const Place *p); /* all calls that rea
 Place place_broadcast(const Place *from, bool batched, const Group *to);
 int value_buffer(const Fuse *f, BufferKind kind, int value); /* a new buffer of the value's shape */
 Place whole(const Fuse *f, int buffer);
+/* Whether the figure is a stacked result of a scan's body. */
+static inline bool is_stacked(const Graph *g, int figure) { return g->loop.steps && figure < g->loop.stacked; }
+int figure_buffer(const Fuse *f, int figure); /* a new buffer of kind FIGURE */
 
 /* ---- further passes; fuse.c has their requirements and results ---------------------------------- */
 const Remat *rematerialise(const Fuse *f);
