@@ -492,6 +492,60 @@ def lstms():
     case.write(loss, lengths.reshape(4, 1))
 
 
+def recurrences():
+    modules = {"one": torch.nn.GRU(12, 5), "packed": torch.nn.GRU(12, 5, bias=False),
+               "both": torch.nn.GRU(12, 4, 2, bidirectional=True),
+               "from": torch.nn.GRU(12, 4, 2, bidirectional=True), "after": torch.nn.GRU(8, 17, 2),
+               "simple": torch.nn.RNN(12, 4, bidirectional=True), "relus": torch.nn.RNN(12, 7, 2, nonlinearity="relu")}
+    shapes = {"given.weight": (24, 12), "probe.weight": (24, 90)}
+    for name, module in modules.items():
+        shapes.update({f"{name}.{key}": tuple(p.shape) for key, p in module.named_parameters()})
+    case = Case("recurrences", 4, 6, shapes)
+    for name, array in case.w.items():
+        if name.split(".")[0] not in ("given", "probe"):
+            array *= 0.5
+    lengths = torch.tensor([6, 3, 1, 5])
+
+    def run(w, name, x, state=None, packed=False):
+        """The module's own function on our weights, samples first."""
+        module, own = modules[name], [w[f"{name}.{key}"] for key, _ in modules[name].named_parameters()]
+        function = torch.gru if module.mode == "GRU" else torch.rnn_tanh if module.mode == "RNN_TANH" else torch.rnn_relu
+        if state is None:
+            state = torch.zeros((1 + module.bidirectional) * module.num_layers, 4, module.hidden_size).double()
+        form = (own, module.bias, module.num_layers, 0.0, True, module.bidirectional)
+        if not packed:
+            return function(x, state, *form, True)
+        x = torch.nn.utils.rnn.pack_padded_sequence(x, lengths, batch_first=True, enforce_sorted=False)
+        y, h = function(x.data, x.batch_sizes, state[:, x.sorted_indices], *form)
+        y = torch.nn.utils.rnn.PackedSequence(y, x.batch_sizes, x.sorted_indices, x.unsorted_indices)
+        y = torch.nn.utils.rnn.pad_packed_sequence(y, batch_first=True, total_length=6)[0]
+        return y, h[:, x.unsorted_indices]
+
+    def loss(w, tokens):
+        given, p = w["given.weight"][tokens], w["probe.weight"][tokens]
+
+        def weigh(x, first):  # x[layers, samples, width] of states; y is [samples, length, width]
+            x = x.transpose(0, 1)
+            return (x * p[:, :x.shape[1], first:first + x.shape[2]]).mean()
+
+        y, h = run(w, "one", given)
+        total = (y * p[..., 0:5]).mean() + weigh(h, 5)
+        y, h = run(w, "packed", given, packed=True)
+        total = total + (y * p[..., 15:20]).mean() + weigh(h, 20)
+        y, h = run(w, "both", given, packed=True)
+        total = total + (y * p[..., 30:38]).mean() + weigh(h, 38)
+        y, h = run(w, "from", given, h, packed=True)
+        total = total + (y * p[..., 46:54]).mean() + weigh(h, 54)
+        y, h = run(w, "after", y)
+        total = total + (y * p[..., 54:71]).mean()
+        y, h = run(w, "simple", given, packed=True)
+        total = total + (y * p[..., 71:79]).mean() + weigh(h, 79)
+        y, h = run(w, "relus", given)
+        return total + (y * p[..., 83:90]).mean()
+
+    case.write(loss, lengths.reshape(4, 1))
+
+
 def experts():
     shapes = {"given.weight": (40, 28), "probe.weight": (40, 59), "mixture.gate.weight": (6, 10),
               "mixture.experts.gate_up_proj": (6, 14, 10), "mixture.experts.down_proj": (6, 10, 7),
@@ -600,5 +654,5 @@ def pooling():
 
 if __name__ == "__main__":
     for make in (pointwise, powers, shapes, products, expanded, attention, windows, layers, activations, extras, sequence, blocks,
-                 lstms, experts, convolution, pooling):
+                 lstms, recurrences, experts, convolution, pooling):
         make()
