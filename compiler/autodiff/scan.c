@@ -80,8 +80,7 @@ static Step derive_step(const Graph *body, const bool *operand, const bool *give
     if (!state && !given[i])
       continue;
     const Value like = s.b->values.at[value];
-    int index = graph_operand(s.b, internf("d_%s", like.name), &like);
-    s.d_result[i] = s.b->inputs.at[index].value;
+    s.d_result[i] = graph_operand(s.b, internf("d_%s", like.name), &like);
     int both[] = {seed[value], s.d_result[i]};
     if (seed[value] < 0)
       seed[value] = s.d_result[i];
@@ -395,11 +394,11 @@ static void make_inputs(Backward *w) {
   }
   for (int i = 0; i < w->states.n; i++) {
     const Value like = w->s.b->values.at[w->states.at[i].value];
-    w->map[w->states.at[i].value] = f->inputs.at[graph_operand(f, like.name, &like)].value;
+    w->map[w->states.at[i].value] = graph_operand(f, like.name, &like);
   }
   for (int i = 0; i < w->captured.n; i++) {
     const Value like = w->s.b->values.at[w->captured.at[i].value];
-    w->map[w->captured.at[i].value] = f->inputs.at[graph_operand(f, like.name, &like)].value;
+    w->map[w->captured.at[i].value] = graph_operand(f, like.name, &like);
   }
   for (int i = 0; i < w->scanned.n; i++) {
     int row = graph_node(f, &op_step, &f->inputs.at[i].value, 1, NULL, 0, NO_SPAN);
@@ -463,7 +462,7 @@ static void add_sum(Backward *w, int input) {
   int gradient = w->s.gradient[w->body->inputs.at[input].value];
   /* an operand behind the step's nodes: backward nodes cannot be inputs */
   b->n_forward = b->nodes.n;
-  int sum = b->inputs.at[graph_operand(b, internf("sum_%s", like.name), &like)].value;
+  int sum = graph_operand(b, internf("sum_%s", like.name), &like);
   int next = graph_output(b, graph_node(b, &op_add, (int[]){sum, gradient}, 2, NULL, 0, like.span), 0);
   b->n_forward = forward;
   push(&w->states, (Leaf){sum, -1});

@@ -157,7 +157,7 @@ static int copied(Making *m, int node) {
 }
 
 static void add_input(Making *m, int node, Name name, const Value *like) {
-  int value = m->body->inputs.at[graph_operand(m->body, name, like)].value;
+  int value = graph_operand(m->body, name, like);
   if (node >= 0)
     m->value[m->g->nodes.at[node].out[0]] = value;
 }

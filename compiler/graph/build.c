@@ -145,7 +145,7 @@ int graph_operand(Graph *g, Name name, const Value *like) {
   int value = graph_output(g, node, 0);
   push(&g->inputs, ((Input){.name = name, .value = value, .span = like->span, .from = -1}));
   g->values.at[value].name = name;
-  return index;
+  return value;
 }
 
 int graph_constant(Graph *g, double value, int scope, Span span) {

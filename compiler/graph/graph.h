@@ -241,7 +241,7 @@ static inline int graph_output(const Graph *g, int node, int i) { return g->node
 /* Sources: nodes without inputs. */
 int graph_param(Graph *g, Name name, Shape shape, int scope, Span span); /* returns the param's index */
 int graph_input(Graph *g, Name name, bool target, Type type, int64_t classes, Shape shape, Span span);
-/* An input of a body, like a value of the scan's graph. Returns the input's index. */
+/* An input of a body, like a value of the scan's graph. Returns its value. */
 int graph_operand(Graph *g, Name name, const struct Value *like);
 int graph_constant(Graph *g, double value, int scope, Span span); /* a scalar value */
 void graph_loss(Graph *g, int value, Span span);
