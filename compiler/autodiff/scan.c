@@ -514,7 +514,8 @@ static void build_scan(Backward *w) {
       push(&in, w->captured.at[i].outer);
   Attr attr[MAX_ATTR] = {{0}};
   scan_attributes(w->g, w->f, attr);
-  w->made = w->g->values.at[grad_build(w->d, w->node, &op_scan, in.at, in.n, attr)].node;
+  const int first = grad_build(w->d, w->node, &op_scan, in.at, in.n, attr);
+  w->made = w->g->values.at[first].node;
   for (int i = 0; i < w->f->figures.n; i++)
     w->g->values.at[graph_output(w->g, w->made, i)].name = w->f->figures.at[i].output;
 }

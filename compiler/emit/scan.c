@@ -46,6 +46,7 @@ typedef struct Printing {
   Name *input, *result; /* by input and result of the body: the function's parameter; NULL: none */
   Name *second;         /* by state */
   Name *text;           /* by buffer of the step */
+  const char *step;     /* the number of the step: "t", which is also the row, or "step" */
 } Printing;
 
 static const Buffer *operand_buffer(const Printing *l, int operand) {
@@ -131,19 +132,17 @@ static void declare_rows(Printing *l) {
     if (b->kind == BUFFER_INPUT && state >= 0) {
       Name first = l->input[input], last = l->result[l->loop->stacked + state];
       l->text[i] = unique_name(&l->taken, l->s->body->inputs.at[input].name);
-      text_add(l->out, "    const %s *%s = %s(%" PRId64 " - step) %% 2 ? %s : %s;\n", type, l->text[i],
-               first ? format("step == 0 ? %s : ", first) : "", l->loop->steps, l->second[state], last);
+      text_add(l->out, "    const %s *%s = %s(%" PRId64 " - %s) %% 2 ? %s : %s;\n", type, l->text[i],
+               first ? format("%s == 0 ? %s : ", l->step, first) : "", l->loop->steps, l->step, l->second[state], last);
     } else if (b->kind == BUFFER_INPUT && input < l->loop->scanned) {
-      l->text[i] = unique_name(&l->taken, format("%s_t", l->input[input]));
-      text_add(l->out, "    const %s *%s = %s + t * %" PRId64 ";\n", type, l->text[i], l->input[input], row);
+      l->text[i] = internf("%s + t * %" PRId64, l->input[input], row);
     } else if (b->kind == BUFFER_INPUT) {
       l->text[i] = l->input[input];
     } else if (b->kind == BUFFER_FIGURE && b->figure < l->loop->stacked) {
-      l->text[i] = unique_name(&l->taken, format("%s_t", l->result[b->figure]));
-      text_add(l->out, "    %s *%s = %s + t * %" PRId64 ";\n", type, l->text[i], l->result[b->figure], row);
+      l->text[i] = internf("%s + t * %" PRId64, l->result[b->figure], row);
     } else if (b->kind == BUFFER_FIGURE) {
       l->text[i] = unique_name(&l->taken, format("%s_next", l->result[b->figure]));
-      text_add(l->out, "    %s *%s = (%" PRId64 " - step) %% 2 ? %s : %s;\n", type, l->text[i], l->loop->steps - 1,
+      text_add(l->out, "    %s *%s = (%" PRId64 " - %s) %% 2 ? %s : %s;\n", type, l->text[i], l->loop->steps - 1, l->step,
                l->second[b->figure - l->loop->stacked], l->result[b->figure]);
     }
   }
@@ -198,15 +197,13 @@ void print_scan(Text *out, const ScanTexts *texts, const StageKernels *stage, co
   declare_memory(&l);
   zero_states(&l);
   print_kernels(&l, lowered_setup(k->scan->step), 2);
-  const char *index = l.loop->reverse ? "step" : "t";
-  text_add(out, "  for (int64_t %s = 0; %s < %" PRId64 "; %s++) {\n", index, index, l.loop->steps, index);
+  l.step = l.loop->reverse ? "step" : "t";
+  text_add(out, "  for (int64_t %s = 0; %s < %" PRId64 "; %s++) {\n", l.step, l.step, l.loop->steps, l.step);
   Text rows = {0};
   l.out = &rows;
   declare_rows(&l);
   print_kernels(&l, lowered_pass(k->scan->step, PASS_FORWARD), 4);
   const char *lines = rows.n ? rows.at : "";
-  if (!l.loop->reverse && strstr(lines, "step)"))
-    text_add(out, "    const int64_t step = t;\n");
   if (l.loop->reverse && strstr(lines, " t * "))
     text_add(out, "    const int64_t t = %" PRId64 " - step;\n", l.loop->steps - 1);
   text_add(out, "%s  }\n}\n\n", lines);

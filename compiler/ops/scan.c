@@ -280,6 +280,15 @@ static int64_t scratch_scan(const Site *site) {
   return 0;
 }
 
+/* Whether a step reads nothing of later steps: no captured value of a sample, which may hold later positions. */
+static bool is_forward_scan(const Graph *g, int node) {
+  const Graph *body = scan_body(g, &g->nodes.at[node]);
+  bool captures = false;
+  for (int i = body->loop.scanned + body->loop.states; i < body->inputs.n; i++)
+    captures |= body->values.at[body->inputs.at[i].value].shape.batched;
+  return !body->loop.reverse && !captures;
+}
+
 const Op op_scan = {
     .name = "scan",
     .signature = "scan(x, initial, captured, body, digest)",
@@ -295,5 +304,6 @@ const Op op_scan = {
     .evaluate = evaluate_scan,
     .call = call_scan,
     .scratch = scratch_scan,
+    .causal = is_forward_scan,
     .stays_f32 = all_stays_f32,
 };

@@ -26,7 +26,8 @@ static void remove_input(Graph *body, int i) {
       continue;
     for (int j = 0; j < n->n_in; j++)
       in[j] = w->value[n->in[j]];
-    Node *made = &w->to->nodes.at[rewrite_copy(w, k, in, k)];
+    const int copy = rewrite_copy(w, k, in, k);
+    Node *made = &w->to->nodes.at[copy];
     if (made->op->source == SOURCE_INPUT && made->attr[0].number > i) {
       made->attr = alloc_copy(made->attr, MAX_ATTR * sizeof *made->attr);
       made->attr[0].number--;
