@@ -27,8 +27,10 @@ static void destine(const Fuse *f, Destinations *d, int value, int buffer, bool 
   const Buffer *b = &f->k->buffers.at[buffer];
   bool whose = !accumulate && (b->kind != BUFFER_FIGURE || f->g->loop.steps);
   /* An output is f32, while its value may be bf16, whether other nodes read the value or not. */
-  bool rounded = b->kind == BUFFER_FIGURE && f->g->figures.at[b->figure].output &&
-                 f->facts->bf16[f->k->target.precision][value];
+  bool is_rounded = f->facts->bf16[f->k->target.precision][value];
+  bool rounded = b->kind == BUFFER_FIGURE && f->g->figures.at[b->figure].output && is_rounded &&
+                 !figure_in_bf16(f->g, b->figure);
+  rounded |= b->kind == BUFFER_FIGURE && figure_in_bf16(f->g, b->figure) && !is_rounded && op->kind == OP_CALL;
   bool adds = !accumulate || op->kind != OP_CALL || (op->adds && adds_to_first(f, root));
   if (!(whose || read_once(f, value)) || !adds || rounded || !place_into(f, value, &target))
     push(&d->copies, (PendingCopy){value, buffer, accumulate});

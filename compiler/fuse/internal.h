@@ -173,6 +173,7 @@ const Items *list_items(const Fuse *f);
 const Groups *group_items(const Fuse *f, Direction d);
 void build_kernels(const Fuse *f, Direction d);
 void finish_loops(const Fuse *f, Direction d);
+bool figure_in_bf16(const Graph *g, int figure); /* a result of a scan's body */
 void choose_precision(const Fuse *f);
 void verify_precision(const StageKernels *k); /* calls support the types of their operands and results */
 void name_kernels(const Fuse *f);

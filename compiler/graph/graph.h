@@ -203,6 +203,8 @@ typedef struct ScanLoop {
   bool reverse;  /* from the last row of scanned and stacked values to the first */
   int scanned, states, stacked;
   uint64_t zeros; /* bit i: state i starts as zeros and has no initial value among the scan's operands */
+  /* by input, then by output: the scan has it in bf16; NULL: not known, all in f32. Set by lower. Absent from dumps */
+  const bool *bf16;
 } ScanLoop;
 enum { MAX_STATES = 64 };
 

@@ -6,6 +6,7 @@
 #include "base/table.h"
 #include "lower/internal.h"
 #include "ops/scan.h"
+#include "simplify/rewrite.h"
 
 static int64_t bytes_of(const Buffer *b) { return aligned(b->elements * element_bytes(b)); }
 
@@ -14,6 +15,51 @@ static StageKernels *fuse_body(const StageKernels *stage, const Graph *body) {
   Pieces one = {&whole, 1};
   return fuse(body, &one, 0, 1, 0, 1, stage->microbatch, false, false, stage->target);
 }
+
+/* ---- types ------------------------------------------------------------------------------------------- */
+
+/* Library calls of the body read rounded copies of states, which stay in f32. */
+static Graph *with_rounded_states(const Graph *body) {
+  Graph *copy = alloc_copy(body, sizeof *body);
+  Rewrite *w = rewrite_begin(copy);
+  for (int i = 0; i < body->nodes.n; i++) {
+    const Node *n = &body->nodes.at[i];
+    int *in = alloc((size_t)(n->n_in + 1) * sizeof *in);
+    for (int k = 0; k < n->n_in; k++) {
+      int root = n->in[k];
+      while (body->nodes.at[body->values.at[root].node].op->kind == OP_VIEW)
+        root = body->nodes.at[body->values.at[root].node].in[0];
+      bool narrow = n->op->kind == OP_CALL && !(n->op->stays_f32 && n->op->stays_f32(n, false, k));
+      in[k] = w->value[n->in[k]];
+      for (int s = 0; s < body->loop.states && narrow; s++)
+        if (body->inputs.at[body->loop.scanned + s].value == root)
+          in[k] = graph_output(w->to, rewrite_insert(w, i, &op_rounded, &w->value[n->in[k]], 1, NULL), 0);
+    }
+    rewrite_copy(w, i, in, i);
+  }
+  rewrite_finish(w);
+  return copy;
+}
+
+/* By input and result of the body: the scan has it in bf16. */
+static const bool *find_types(const StageKernels *stage, const Kernel *k, const Graph *body) {
+  const int *operand = scan_operands(body);
+  bool *bf16 = alloc((size_t)(body->inputs.n + body->figures.n + 1));
+  for (int i = 0; i < body->inputs.n; i++)
+    bf16[i] = operand[i] >= 0 && stage->buffers.at[k->in.at[operand[i]].buffer].bf16;
+  for (int i = 0; i < body->figures.n; i++)
+    bf16[body->inputs.n + i] = stage->buffers.at[k->out.at[i].buffer].bf16;
+  return bf16;
+}
+
+static Name text_of_types(const Graph *body, const bool *bf16) {
+  Text t = {0};
+  for (int i = 0; i < body->inputs.n + body->figures.n; i++)
+    text_add(&t, "%c", bf16[i] ? 'h' : 'f');
+  return intern(t.n ? t.at : "");
+}
+
+/* ---- memory ------------------------------------------------------------------------------------------ */
 
 static int input_of(const Graph *body, const Buffer *b) {
   for (int i = 0; i < body->inputs.n && b->kind == BUFFER_INPUT; i++)
@@ -91,6 +137,7 @@ static Known *lower_body(const StageKernels *stage, const Graph *body) {
 /* Equal scans share their body's kernels, because the planner lowers a part many times. */
 typedef struct BodyKey {
   const Graph *body;
+  Name types;
   const Backend *backend;
   const Workspaces *workspaces;
   int64_t microbatch, threads, precision;
@@ -99,7 +146,9 @@ typedef struct BodyKey {
 void lower_scan(const StageKernels *stage, Lowered *l) {
   static Table lowered = {.key_bytes = sizeof(BodyKey)};
   const Graph *body = scan_body(stage->graph, l->kernel->node);
+  const bool *bf16 = find_types(stage, l->kernel, body);
   const BodyKey key = {.body = body,
+                       .types = text_of_types(body, bf16),
                        .backend = backend_of(&stage->target),
                        .workspaces = stage->target.workspaces,
                        .microbatch = stage->microbatch,
@@ -108,7 +157,10 @@ void lower_scan(const StageKernels *stage, Lowered *l) {
   Known *known = table_find(&lowered, &key);
   if (!known) {
     Arena *arena = arena_use(NULL); /* the table's own arena */
-    known = lower_body(stage, body);
+    Graph *typed = stage->target.precision == PRECISION_BF16 ? with_rounded_states(body)
+                                                             : alloc_copy(body, sizeof *body);
+    typed->loop.bf16 = alloc_copy(bf16, (size_t)(body->inputs.n + body->figures.n + 1));
+    known = lower_body(stage, typed);
     table_add(&lowered, &key, known);
     arena_use(arena);
   }

@@ -176,6 +176,62 @@ static Name digest_of(const Graph *body) {
   return internf("%.16s", sha256_hex(t.at, t.n));
 }
 
+/* ---- types under --precision bf16 ---- */
+
+static int behind(const Graph *body, int value) {
+  while (body->nodes.at[body->values.at[value].node].op->kind == OP_VIEW)
+    value = body->nodes.at[body->values.at[value].node].in[0];
+  return value;
+}
+
+/* Whether the addition of operand `side` may become the bias of a call. */
+static bool is_bias(const Graph *body, const Node *n, int side) {
+  return n->op->adds_bias && body->nodes.at[body->values.at[n->in[1 - side]].node].op->takes_bias;
+}
+
+/* Whether a library call of the body reads the input in bf16. */
+static bool is_read_narrow(const Graph *body, int input) {
+  const Shape *s = &body->values.at[body->inputs.at[input].value].shape;
+  for (int i = 0; i < body->nodes.n; i++) {
+    const Node *n = &body->nodes.at[i];
+    for (int k = 0; k < 2 && n->op->adds_bias && s->rank == 1 && !s->batched; k++)
+      if (n->in[k] == body->inputs.at[input].value && is_bias(body, n, k))
+        return true;
+    for (int k = 0; k < n->n_in && n->op->kind == OP_CALL; k++)
+      if (behind(body, n->in[k]) == body->inputs.at[input].value &&
+          !(n->op->stays_f32 && n->op->stays_f32(n, false, k)))
+        return true;
+  }
+  return false;
+}
+
+/* Whether a library call of the body writes the result in bf16. */
+static bool is_made_narrow(const Graph *body, int result) {
+  const Value *v = &body->values.at[behind(body, body->figures.at[result].value)];
+  const Node *n = &body->nodes.at[v->node];
+  for (int side = 0; n->op->adds_bias && side < 2; side++)
+    if (is_bias(body, n, side))
+      return true;
+  return n->op->kind == OP_CALL && !(n->op->stays_f32 && n->op->stays_f32(n, true, v->output));
+}
+
+/* By operand and then by result: 1 if it is stored in bf16. States never are: they add up from step to step. */
+static Attr narrow_attribute(const Graph *body) {
+  const int *operand = scan_operands(body);
+  const int first = body->loop.scanned, end = first + body->loop.states;
+  Attr a = {.list = alloc((size_t)(body->inputs.n + body->figures.n + 1) * sizeof *a.list)};
+  for (int i = 0; i < body->inputs.n; i++)
+    if (operand[i] >= 0)
+      a.list[a.n++] = (i < first || i >= end) && is_read_narrow(body, i);
+  for (int i = 0; i < body->figures.n; i++)
+    a.list[a.n++] = i < body->loop.stacked && is_made_narrow(body, i);
+  return a;
+}
+
+static bool scan_stays_f32(const Node *n, bool result, int index) {
+  return !node_attr(n, "narrow")->list[result ? n->n_in + index : index];
+}
+
 void scan_attributes(Graph *g, Graph *body, Attr *attr) {
   Name digest = digest_of(body);
   int index = 0;
@@ -185,6 +241,7 @@ void scan_attributes(Graph *g, Graph *body, Attr *attr) {
     push(g->bodies, body);
   attr[0] = (Attr){.number = index};
   attr[1] = (Attr){.text = digest};
+  attr[2] = narrow_attribute(body);
 }
 
 int graph_scan(Graph *g, Graph *body, const int *in, int n_in, int scope, Span span, int serves) {
@@ -291,13 +348,13 @@ static bool is_forward_scan(const Graph *g, int node) {
 
 const Op op_scan = {
     .name = "scan",
-    .signature = "scan(x, initial, captured, body, digest)",
+    .signature = "scan(x, initial, captured, body, digest, narrow)",
     .kind = OP_CALL,
     .loops = true,
     .internal = true,
     .min_in = 0,
     .max_in = -1,
-    .attr = {{"body", ATTR_INT, true, 0}, {"digest", ATTR_TEXT, true, 0}},
+    .attr = {{"body", ATTR_INT, true, 0}, {"digest", ATTR_TEXT, true, 0}, {"narrow", ATTR_LIST, true, 0}},
     .shape = shape_scan,
     .derivative = derive_scan,
     .cost = cost_scan,
@@ -305,5 +362,5 @@ const Op op_scan = {
     .call = call_scan,
     .scratch = scratch_scan,
     .causal = is_forward_scan,
-    .stays_f32 = all_stays_f32,
+    .stays_f32 = scan_stays_f32,
 };
