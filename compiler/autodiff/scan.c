@@ -251,6 +251,7 @@ typedef struct Backward {
   Step s;
   Vec(Leaf) scanned, states, captured;
   Ints stacked, next; /* values of the step: results to stack; states after the step */
+  bool *outside;      /* by input of the forward body: its gradient leaves the loop */
   int d_states;       /* number of the first states, gradients of states; the rest sum gradients of captured values */
   Graph *f;           /* the backward body */
   int *map;           /* by value of the step: its value in f; -1 */
@@ -307,31 +308,32 @@ static void find_leaves(Backward *w, bool *seen, int value) {
   }
 }
 
-/* Whether the sum over steps of this gradient of a captured value can be computed outside: a sum over samples, sums
- * of those, and their views. */
-static bool leaves_loop(const Graph *b, int value) {
-  const Node *n = &b->nodes.at[b->values.at[value].node];
-  if (n->serves < 0 || b->values.at[value].shape.batched)
-    return false;
-  if (n->op == &op_weight_gradient || n->op == &op_sum_to) {
-    for (int k = 0; k < n->n_in; k++)
-      if (!b->values.at[n->in[k]].shape.batched || b->values.at[n->in[k]].shape.rank == MAX_RANK)
-        return false;
-    return true;
-  }
-  if (n->op != &op_add && !(n->op->kind == OP_VIEW && n->n_in == 1))
-    return false;
-  for (int k = 0; k < n->n_in; k++)
-    if (!leaves_loop(b, n->in[k]))
-      return false;
-  return true;
-}
-
 static int stack_number(const Backward *w, int value) {
   for (int i = 0; i < w->stacked.n; i++)
     if (w->stacked.at[i] == value)
       return i;
   return -1;
+}
+
+/* Whether the sum over steps of this gradient of a captured value can be computed outside: a product of stacked
+ * factors, a sum over the samples of a value that is stacked anyway, sums of those, and their views. Another sum over
+ * samples is added up from step to step, because a stack may be much larger. */
+static bool leaves_loop(const Backward *w, int value) {
+  const Graph *b = w->s.b;
+  const Node *n = &b->nodes.at[b->values.at[value].node];
+  const bool sum = n->op == &op_weight_gradient || n->op == &op_sum_to;
+  if (n->serves < 0 || b->values.at[value].shape.batched)
+    return false;
+  if (!sum && n->op != &op_add && !(n->op->kind == OP_VIEW && n->n_in == 1))
+    return false;
+  for (int k = 0; k < n->n_in; k++) {
+    const Shape *from = &b->values.at[n->in[k]].shape;
+    const bool stacked = stack_outside(w, n->in[k]) >= 0 || stack_number(w, n->in[k]) >= 0;
+    if (sum ? !from->batched || from->rank == MAX_RANK || (n->op == &op_sum_to && !stacked)
+            : !leaves_loop(w, n->in[k]))
+      return false;
+  }
+  return true;
 }
 
 /* Stacks the factors of a gradient that leaves the loop. */
@@ -465,6 +467,7 @@ static void add_sum(Backward *w, int input) {
   int sum = graph_operand(b, internf("sum_%s", like.name), &like);
   int next = graph_output(b, graph_node(b, &op_add, (int[]){sum, gradient}, 2, NULL, 0, like.span), 0);
   b->n_forward = forward;
+  b->values.at[next].name = internf("d_%s", like.name);
   push(&w->states, (Leaf){sum, -1});
   push(&w->next, next);
 }
@@ -484,13 +487,18 @@ static void list_results(Backward *w) {
   for (int i = 0; i < body->loop.scanned; i++)
     if (w->s.gradient[row_of(body, i)] >= 0)
       push(&w->stacked, w->s.gradient[row_of(body, i)]);
-  for (int i = first_captured(body); i < body->inputs.n; i++) {
-    int gradient = w->s.gradient[body->inputs.at[i].value];
-    if (gradient >= 0 && leaves_loop(w->s.b, gradient))
+  w->outside = alloc((size_t)body->inputs.n + 1);
+  for (int again = 0; again < 2; again++) /* sums use the stacks of products */
+    for (int i = first_captured(body); i < body->inputs.n; i++) {
+      int gradient = w->s.gradient[body->inputs.at[i].value];
+      if (gradient < 0 || w->outside[i] || !leaves_loop(w, gradient))
+        continue;
+      w->outside[i] = true;
       stack_factors(w, gradient);
-    else if (gradient >= 0)
+    }
+  for (int i = first_captured(body); i < body->inputs.n; i++)
+    if (w->s.gradient[body->inputs.at[i].value] >= 0 && !w->outside[i])
       add_sum(w, i);
-  }
 }
 
 static void build_scan(Backward *w) {
@@ -538,9 +546,8 @@ static void add_gradients(Backward *w) {
     int gradient = w->s.gradient[body->inputs.at[i].value];
     if (gradient < 0)
       continue;
-    bool outside = leaves_loop(w->s.b, gradient);
     grad_add(w->d, w->node, operand[i],
-             outside ? gradient_outside(w, gradient) : graph_output(w->g, w->made, w->stacked.n + sum++));
+             w->outside[i] ? gradient_outside(w, gradient) : graph_output(w->g, w->made, w->stacked.n + sum++));
   }
 }
 

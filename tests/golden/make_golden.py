@@ -546,6 +546,47 @@ def recurrences():
     case.write(loss, lengths.reshape(4, 1))
 
 
+def mamba():
+    def shapes_of(name, width, n, d_conv, inner, rank):
+        return {f"{name}.in_proj.weight": (2 * inner, width), f"{name}.conv1d.weight": (inner, 1, d_conv),
+                f"{name}.conv1d.bias": (inner,), f"{name}.x_proj.weight": (rank + 2 * n, inner),
+                f"{name}.dt_proj.weight": (inner, rank), f"{name}.dt_proj.bias": (inner,), f"{name}.A_log": (inner, n),
+                f"{name}.D": (inner,), f"{name}.out_proj.weight": (width, inner)}
+
+    case = Case("mamba", 4, 6, {"given.weight": (24, 12), "probe.weight": (24, 40), "two.norm.weight": (12,),
+                                **shapes_of("one", 12, 4, 3, 24, 1), **shapes_of("two.mixer", 12, 3, 4, 24, 1)})
+
+    def selective_scan(x, delta, a, b, c):
+        h, y = 0, []
+        for t in range(x.shape[1]):
+            step = delta[:, t, :, None]
+            h = torch.exp(step * a) * h + step * x[:, t, :, None] * b[:, t, None]
+            y.append((h * c[:, t, None]).sum(-1))
+        return torch.stack(y, 1), h
+
+    def mixer(w, name, x, n, d_conv):
+        p = {key[len(name) + 1:]: value for key, value in w.items() if key.startswith(name + ".")}
+        inner, rank = p["D"].shape[0], p["dt_proj.weight"].shape[1]
+        h, gate = (x @ p["in_proj.weight"].T).chunk(2, -1)
+        h = F.conv1d(h.mT, p["conv1d.weight"], p["conv1d.bias"], padding=d_conv - 1, groups=inner)[..., :x.shape[1]].mT
+        h = F.silu(h)
+        delta, b, c = (h @ p["x_proj.weight"].T).split([rank, n, n], -1)
+        delta = F.softplus(delta @ p["dt_proj.weight"].T + p["dt_proj.bias"])
+        y = selective_scan(h, delta, -torch.exp(p["A_log"]), b, c)[0] + h * p["D"]
+        return (y * F.silu(gate)) @ p["out_proj.weight"].T
+
+    def loss(w, tokens):
+        x, p = w["given.weight"][tokens], w["probe.weight"][tokens]
+        total = (mixer(w, "one", x, 4, 3) * p[..., 0:12]).mean()
+        normed = x * torch.rsqrt((x * x).mean(-1, keepdim=True) + 1e-5) * w["two.norm.weight"]
+        total = total + ((x + mixer(w, "two.mixer", normed, 3, 4)) * p[..., 12:24]).mean()
+        a = -torch.exp(x[:, 0:1, 0:3].expand(-1, 12, -1))
+        y, last = selective_scan(x, x * x, a, p[..., 24:27], p[..., 27:30])
+        return total + (y * p[..., 28:40]).mean() + (last * p[:, 0:3, 28:40].mT).mean()
+
+    case.write(loss)
+
+
 def experts():
     shapes = {"given.weight": (40, 28), "probe.weight": (40, 59), "mixture.gate.weight": (6, 10),
               "mixture.experts.gate_up_proj": (6, 14, 10), "mixture.experts.down_proj": (6, 10, 7),
@@ -654,5 +695,5 @@ def pooling():
 
 if __name__ == "__main__":
     for make in (pointwise, powers, shapes, products, expanded, attention, windows, layers, activations, extras, sequence, blocks,
-                 lstms, recurrences, experts, convolution, pooling):
+                 lstms, recurrences, mamba, experts, convolution, pooling):
         make()
