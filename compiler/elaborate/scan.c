@@ -106,7 +106,7 @@ static void bind_all(Elaborator *e, Frame *f, const Ast *call, Scan *s) {
 /* ---- results of a step ------------------------------------------------------------------------------- */
 
 /* The values of a step's results; n: their number, -1 after a diagnostic. */
-static int step_results(Elaborator *e, Frame *f, const Ast *a, const Scan *s, Ints *results) {
+static int step_results(Elaborator *e, Frame *f, const Ast *a, Ints *results) {
   Val v = f->result;
   const int n = !f->returned ? 0 : v.kind == VAL_SEVERAL ? v.n : 1;
   for (int i = 0; i < n; i++) {
@@ -121,7 +121,6 @@ static int step_results(Elaborator *e, Frame *f, const Ast *a, const Scan *s, In
     }
     push(results, one.value);
   }
-  (void)s;
   return n;
 }
 
@@ -182,7 +181,7 @@ static Val run_body(Elaborator *e, Frame *f, const Ast *a, Scan *s) {
     run_block(e, f, a->b);
   else
     spoil(f, a->b);
-  if (s->good && (n = step_results(e, f, a, s, &results)) >= 0 && !states_after(e, f, s, &results))
+  if (s->good && (n = step_results(e, f, a, &results)) >= 0 && !states_after(e, f, s, &results))
     n = -1;
   for (int i = had; i < f->variables.n; i++)
     f->variables.at[i].scoped = true;
@@ -203,6 +202,8 @@ static Val run_body(Elaborator *e, Frame *f, const Ast *a, Scan *s) {
   Val all = {.kind = VAL_SEVERAL, .n = results.n, .list = alloc((size_t)results.n * sizeof(Val))};
   for (int i = 0; i < results.n; i++)
     all.list[i] = val_tensor(graph_output(e->g, node, i));
+  for (int i = n; i < results.n; i++)
+    e->g->values.at[all.list[i].value].name = s->states.at[i - n]->name;
   if (n > 0 && a->list.n == n)
     all.n = n; /* without the last states */
   return all;
