@@ -128,6 +128,8 @@ static bool is_biased(const Graph *body, const Node *n) {
 /* Whether the backward step reads a forward value from a stack instead of computing it again. */
 static bool is_kept(const Graph *body, int value) {
   const Node *n = &body->nodes.at[body->values.at[value].node];
+  if (n->op->loops)
+    return !scan_body(body, n)->loop.again;
   return is_state(body, value) || n->op->kind == OP_CALL || n->op->kind == OP_REDUCE || is_biased(body, n);
 }
 

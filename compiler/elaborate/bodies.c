@@ -17,6 +17,7 @@ typedef struct Making {
   Ints steps, states, captured; /* marks; values from outside that the body reads */
   Graph *body;
   int *value;    /* by value of g: its value in the body; -1 */
+  bool chunks;   /* the loop is divided into chunks of steps */
   bool *dropped; /* by mark and captured value in this order: the body does not read it */
 } Making;
 
@@ -221,6 +222,70 @@ static void make_body(Making *m) {
   }
 }
 
+/* ---- loops of loops ------------------------------------------------------------------------------------ */
+
+static bool is_read(const Graph *body, int value) {
+  for (int i = 0; i < body->nodes.n; i++)
+    for (int k = 0; k < body->nodes.at[i].n_in; k++)
+      if (body->nodes.at[i].in[k] == value)
+        return true;
+  for (int i = 0; i < body->figures.n; i++)
+    if (body->figures.at[i].value == value)
+      return true;
+  return false;
+}
+
+static Shape shape_before(Shape s, int64_t size) {
+  memmove(s.dim + 1, s.dim, (size_t)s.rank++ * sizeof s.dim[0]);
+  s.dim[0] = size;
+  return s;
+}
+
+/* Shortens the loop to `steps` steps. */
+static void shorten(Graph *body, int64_t steps) {
+  for (int i = 0; i < body->loop.scanned; i++) {
+    Value *v = &body->values.at[body->inputs.at[i].value];
+    Node *n = &body->nodes.at[v->node];
+    v->shape.dim[0] = steps;
+    n->attr = alloc_copy(n->attr, MAX_ATTR * sizeof *n->attr);
+    n->attr[4].list = alloc_copy(v->shape.dim, (size_t)v->shape.rank * sizeof v->shape.dim[0]);
+  }
+  body->loop.steps = steps;
+  body->loop.again = true;
+}
+
+/* A loop over chunks of `keep` steps, whose body is the loop over a chunk. Its derivative keeps the states between
+ * chunks, and runs the inner loop again to get those within a chunk. */
+static Graph *in_chunks(const Graph *g, Graph *inner, int64_t keep) {
+  const ScanLoop all = inner->loop;
+  Graph *outer = body_new(g, all);
+  Ints in = {0};
+  outer->loop.steps = all.steps / keep;
+  outer->scopes = inner->scopes;
+  shorten(inner, keep);
+  for (int i = 0; i < inner->inputs.n; i++) {
+    Value like = inner->values.at[inner->inputs.at[i].value];
+    if (i < all.scanned)
+      like.shape = shape_before(like.shape, outer->loop.steps);
+    graph_operand(outer, inner->inputs.at[i].name, &like);
+  }
+  for (int i = 0; i < inner->inputs.n; i++) {
+    const int value = outer->inputs.at[i].value, state = i - all.scanned;
+    const bool of_state = state >= 0 && state < all.states, read = is_read(inner, inner->inputs.at[i].value);
+    if (i < all.scanned)
+      push(&in, graph_output(outer, graph_node(outer, &op_step, &value, 1, NULL, 0, NO_SPAN), 0));
+    else if (!of_state || read)
+      push(&in, value);
+    if (of_state && read)
+      inner->loop.zeros &= ~((uint64_t)1 << state);
+  }
+  int node = graph_scan(outer, inner, in.at, in.n, 0, NO_SPAN, -1);
+  ensure(node >= 0);
+  for (int i = 0; i < inner->figures.n; i++)
+    graph_output_figure(outer, inner->figures.at[i].output, graph_output(outer, node, i), NO_SPAN);
+  return outer;
+}
+
 /* ---- the scan ------------------------------------------------------------------------------------------ */
 
 /* The initial value of a state, of each sample. */
@@ -233,14 +298,23 @@ static int initial(Rewrite *w, int mark) {
   return graph_output(w->to, rewrite_insert(w, mark, &op_expand, &value, 1, attr), 0);
 }
 
+/* The value with its first axis divided into chunks, or joined again. */
+static int reshaped(Rewrite *w, int like, int value, Shape s) {
+  Attr attr[MAX_ATTR] = {{.n = s.rank, .list = s.dim}};
+  return graph_output(w->to, rewrite_insert(w, like, &op_reshape, &value, 1, attr), 0);
+}
+
 static void insert_scan(Making *m, Rewrite *w) {
   const Node *loop = &m->g->nodes.at[m->node];
   Ints in = {0};
   Attr attr[MAX_ATTR] = {{0}};
   const bool *dropped = m->dropped;
   for (int i = 0; i < m->steps.n; i++)
-    if (!*dropped++)
-      push(&in, w->value[m->g->nodes.at[m->steps.at[i]].in[0]]);
+    if (!*dropped++) {
+      const int value = w->value[m->g->nodes.at[m->steps.at[i]].in[0]];
+      const Shape s = m->body->values.at[m->body->inputs.at[in.n].value].shape;
+      push(&in, m->chunks ? reshaped(w, m->node, value, s) : value);
+    }
   for (int i = 0; i < m->states.n; i++)
     if (!*dropped++ && !starts_from_zeros(m->body, i))
       push(&in, initial(w, m->states.at[i]));
@@ -249,8 +323,11 @@ static void insert_scan(Making *m, Rewrite *w) {
       push(&in, w->value[m->captured.at[i]]);
   scan_attributes(w->to, m->body, attr);
   int made = rewrite_insert(w, m->node, &op_scan, in.at, in.n, attr);
-  for (int k = 0; k < loop->n_out; k++)
-    rewrite_stand_for(w, graph_output(w->to, made, k), loop->out[k]);
+  for (int k = 0; k < loop->n_out; k++) {
+    const bool joins = m->chunks && k < m->body->loop.stacked;
+    const int value = graph_output(w->to, made, k);
+    rewrite_stand_for(w, joins ? reshaped(w, m->node, value, m->g->values.at[loop->out[k]].shape) : value, loop->out[k]);
+  }
 }
 
 static void replace(Making *m) {
@@ -282,6 +359,10 @@ bool make_bodies(Graph *g) {
       return false;
     make_body(&m);
     m.dropped = simplify_body(m.body);
+    const int64_t keep = (int64_t)g->nodes.at[i].attr[4].number;
+    m.chunks = keep > 1 && keep < m.body->loop.steps;
+    if (m.chunks)
+      m.body = in_chunks(g, m.body, keep);
     replace(&m);
     i = -1; /* other nodes have other numbers now */
   }

@@ -8,6 +8,7 @@
 typedef struct Scan {
   int number;
   int64_t steps; /* 0: no scanned value yet */
+  int64_t keep; /* keep states of every so many steps; 0: of each */
   bool reverse, good;
   Vec(const Ast *) scanned, states; /* arguments */
   Ints state;                       /* the marks of `states` */
@@ -38,6 +39,11 @@ static bool bind_scanned(Elaborator *e, Frame *f, const Ast *a, Val v, Scan *s) 
   if (no_tensor(e, f, a, v, "the scanned value"))
     return false;
   const Shape shape = e->g->values.at[v.value].shape;
+  if (shape.rank == MAX_RANK) {
+    fail(f, a->a->span, "PD0312", "'%s' is a row of a value with %d axes; the limit is %d", a->name, MAX_RANK,
+         MAX_RANK - 1);
+    return false;
+  }
   if (shape.rank == 0) {
     fail(f, a->a->span, "PD0312", "'%s' runs over the first axis of a value, but this has none", a->name);
     return false;
@@ -80,6 +86,8 @@ static bool bind(Elaborator *e, Frame *f, const Ast *a, Val v, Scan *s) {
   }
   if (strcmp(a->name, "reverse") == 0 && !a->text)
     return want_bool(e, f, v, a->a->span, "'reverse'", &s->reverse);
+  if (strcmp(a->name, "keep") == 0 && !a->text)
+    return want_size(e, f, v, a->a->span, &s->keep);
   return a->text ? bind_scanned(e, f, a, v, s) : bind_state(e, f, a, v, s);
 }
 
@@ -101,6 +109,15 @@ static void bind_all(Elaborator *e, Frame *f, const Ast *call, Scan *s) {
          "'x_t in x' names the row of each step: 'y, h_n = scan(x_t in x, h = h_0) { ... }'");
     s->good = false;
   }
+  if (s->good && s->keep && s->steps % s->keep) {
+    Diagnostic *d = fail(f, call->span, "PD0312", "'keep' is %lld, which does not divide the %lld steps",
+                         (long long)s->keep, (long long)s->steps);
+    int64_t below = s->keep < s->steps ? s->keep : s->steps;
+    while (s->steps % below)
+      below--;
+    help(d, "write 'keep = %lld'", (long long)below);
+    s->good = false;
+  }
 }
 
 /* ---- results of a step ------------------------------------------------------------------------------- */
@@ -114,9 +131,9 @@ static int step_results(Elaborator *e, Frame *f, const Ast *a, Ints *results) {
     if (one.kind == VAL_POISON)
       return -1;
     const Value *x = one.kind == VAL_TENSOR ? &e->g->values.at[one.value] : NULL;
-    if (!x || x->type != TYPE_F32 || x->shape.rank == MAX_RANK) {
+    if (!x || x->type != TYPE_F32 || x->shape.rank >= MAX_RANK - 1) {
       fail(f, a->a->span, "PD0312", "result %d of a step must be numbers with at most %d axes, but is %s", i + 1,
-           MAX_RANK - 1, val_kind(e, one));
+           MAX_RANK - 2, val_kind(e, one));
       return -1;
     }
     push(results, one.value);
@@ -196,7 +213,7 @@ static Val run_body(Elaborator *e, Frame *f, const Ast *a, Scan *s) {
     fail(f, a->a->span, "PD0116", "this scan has neither a result nor a state");
     return POISON;
   }
-  Attr attr[MAX_ATTR] = {{.number = s->number}, {.number = (double)s->steps}, {.number = n}, {.number = s->reverse}};
+  Attr attr[MAX_ATTR] = {{.number = s->number}, {.number = (double)s->steps}, {.number = n}, {.number = s->reverse}, {.number = (double)s->keep}};
   int node = graph_node(e->g, &op_recurrence, results.at, results.n, attr, f->scope, a->a->span);
   ensure(node >= 0);
   Val all = {.kind = VAL_SEVERAL, .n = results.n, .list = alloc((size_t)results.n * sizeof(Val))};

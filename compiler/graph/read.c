@@ -426,6 +426,8 @@ static void read_loop(Reader *r) {
   l->steps = read_long(r);
   expect(r, "reverse");
   l->reverse = read_int(r) != 0;
+  expect(r, "again");
+  l->again = read_int(r) != 0;
   expect(r, "scanned");
   l->scanned = read_int(r);
   expect(r, "states");

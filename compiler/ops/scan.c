@@ -102,7 +102,7 @@ static bool shape_recurrence(ShapeRule *r) {
 /* The results of a loop, from one step's results and the states after it. */
 const Op op_recurrence = {
     .name = "recurrence",
-    .signature = "recurrence(results, loop, steps, stacked, reverse)",
+    .signature = "recurrence(results, loop, steps, stacked, reverse, keep)",
     .kind = OP_CALL,
     .internal = true,
     .min_in = 1,
@@ -110,7 +110,8 @@ const Op op_recurrence = {
     .attr = {{"loop", ATTR_INT, true, 0},
              {"steps", ATTR_INT, true, 0},
              {"stacked", ATTR_INT, true, 0},
-             {"reverse", ATTR_BOOL, true, 0}},
+             {"reverse", ATTR_BOOL, true, 0},
+             {"keep", ATTR_INT, true, 0}},
     .shape = shape_recurrence,
     .derivative = derive_mark,
     .cost = cost_none,
@@ -158,7 +159,7 @@ static void digest_attributes(Text *t, const Node *n) {
 static Name digest_of(const Graph *body) {
   Text t = {0};
   const ScanLoop *l = &body->loop;
-  text_add(&t, "%lld %d %d %d %d %llx", (long long)l->steps, l->reverse, l->scanned, l->states, l->stacked,
+  text_add(&t, "%lld %d %d %d %d %d %llx", (long long)l->steps, l->reverse, l->again, l->scanned, l->states, l->stacked,
            (unsigned long long)l->zeros);
   for (int i = 0; i < body->nodes.n; i++) {
     const Node *n = &body->nodes.at[i];
