@@ -229,7 +229,8 @@ void save_for_derivatives(Graph *g, const bool *wanted) {
     scan_attributes(w->to, more, attr);
     int made = rewrite_insert(w, i, &op_scan, in, n->n_in, attr);
     for (int k = 0; k < n->n_out; k++)
-      rewrite_stand_for(w, graph_output(w->to, made, k + (k < body->loop.stacked ? 0 : more->figures.n - n->n_out)),
+      rewrite_stand_for(w,
+                        graph_output(w->to, made, k + (k < body->loop.stacked ? 0 : more->figures.n - n->n_out)),
                         n->out[k]);
     for (int k = body->loop.stacked; k < more->loop.stacked; k++)
       w->to->values.at[graph_output(w->to, made, k)].name = more->figures.at[k].output;
@@ -254,10 +255,10 @@ typedef struct Backward {
   Vec(Leaf) scanned, states, captured;
   Ints stacked, next; /* values of the step: results to stack; states after the step */
   bool *outside;      /* by input of the forward body: its gradient leaves the loop */
-  int d_states;       /* number of the first states, gradients of states; the rest sum gradients of captured values */
-  Graph *f;           /* the backward body */
-  int *map;           /* by value of the step: its value in f; -1 */
-  int made;           /* the backward scan */
+  int d_states; /* number of the first states, gradients of states; the rest sum gradients of captured values */
+  Graph *f;     /* the backward body */
+  int *map;     /* by value of the step: its value in f; -1 */
+  int made;     /* the backward scan */
 } Backward;
 
 static int input_index(const Graph *b, int value) {
@@ -413,10 +414,10 @@ static void make_inputs(Backward *w) {
 
 static void make_backward_body(Backward *w) {
   w->f = body_new(w->g, (ScanLoop){.steps = w->body->loop.steps,
-                               .reverse = !w->body->loop.reverse,
-                               .scanned = w->scanned.n,
-                               .states = w->states.n,
-                               .stacked = w->stacked.n});
+                                   .reverse = !w->body->loop.reverse,
+                                   .scanned = w->scanned.n,
+                                   .states = w->states.n,
+                                   .stacked = w->stacked.n});
   w->f->scopes = w->body->scopes;
   w->map = alloc((size_t)(w->s.b->values.n + 1) * sizeof *w->map);
   memset(w->map, 0xff, (size_t)w->s.b->values.n * sizeof *w->map);

@@ -11,9 +11,9 @@
 /* A loop that becomes a scan. */
 typedef struct Making {
   Graph *g;
-  int node, loop; /* the recurrence, and its number */
-  bool *inside;   /* by node: depends on a mark of the loop */
-  bool *used;     /* by node: inside, and a result depends on it */
+  int node, loop;               /* the recurrence, and its number */
+  bool *inside;                 /* by node: depends on a mark of the loop */
+  bool *used;                   /* by node: inside, and a result depends on it */
   Ints steps, states, captured; /* marks; values from outside that the body reads */
   Graph *body;
   int *value;    /* by value of g: its value in the body; -1 */
@@ -68,7 +68,8 @@ static bool check(const Making *m) {
     const Node *n = &g->nodes.at[i];
     if (!m->used[i] || !is_refused(g, n))
       continue;
-    Diagnostic *d = error_at(g->values.at[n->out[0]].span, "PD0313", "'%s' cannot be in the body of a scan", n->op->name);
+    Diagnostic *d =
+        error_at(g->values.at[n->out[0]].span, "PD0313", "'%s' cannot be in the body of a scan", n->op->name);
     note_at(d, g->nodes.at[m->node].span, "the scan is here");
     help(d, n->op->averages || !g->values.at[n->out[0]].shape.batched
                 ? "a step sees no statistics over samples"
@@ -199,10 +200,10 @@ static void make_body(Making *m) {
   m->value = alloc((size_t)(g->values.n + 1) * sizeof *m->value);
   memset(m->value, 0xff, (size_t)g->values.n * sizeof *m->value);
   m->body = body_new(g, (ScanLoop){.steps = (int64_t)loop->attr[1].number,
-                               .stacked = (int)loop->attr[2].number,
-                               .reverse = loop->attr[3].number != 0,
-                               .scanned = m->steps.n,
-                               .states = m->states.n});
+                                   .stacked = (int)loop->attr[2].number,
+                                   .reverse = loop->attr[3].number != 0,
+                                   .scanned = m->steps.n,
+                                   .states = m->states.n});
   copy_scopes(m);
   for (int i = 0; i < m->node; i++)
     for (int k = 0; k < g->nodes.at[i].n_in && m->used[i] && !is_mark(&g->nodes.at[i], m->loop); k++)
@@ -326,7 +327,8 @@ static void insert_scan(Making *m, Rewrite *w) {
   for (int k = 0; k < loop->n_out; k++) {
     const bool joins = m->chunks && k < m->body->loop.stacked;
     const int value = graph_output(w->to, made, k);
-    rewrite_stand_for(w, joins ? reshaped(w, m->node, value, m->g->values.at[loop->out[k]].shape) : value, loop->out[k]);
+    rewrite_stand_for(w, joins ? reshaped(w, m->node, value, m->g->values.at[loop->out[k]].shape) : value,
+                      loop->out[k]);
   }
 }
 

@@ -8,7 +8,7 @@
 typedef struct Scan {
   int number;
   int64_t steps; /* 0: no scanned value yet */
-  int64_t keep; /* keep states of every so many steps; 0: of each */
+  int64_t keep;  /* keep states of every so many steps; 0: of each */
   bool reverse, good;
   Vec(const Ast *) scanned, states; /* arguments */
   Ints state;                       /* the marks of `states` */
@@ -29,7 +29,8 @@ static bool no_tensor(Elaborator *e, Frame *f, const Ast *a, Val v, const char *
     return true;
   if (v.kind == VAL_TENSOR)
     return false;
-  Diagnostic *d = fail(f, a->a->span, "PD0312", "%s '%s' must be a tensor, but is %s", what, a->name, val_kind(e, v));
+  Diagnostic *d =
+      fail(f, a->a->span, "PD0312", "%s '%s' must be a tensor, but is %s", what, a->name, val_kind(e, v));
   help(d, "write zeros as 'full(0, [size])'");
   return true;
 }
@@ -153,9 +154,9 @@ static bool states_after(Elaborator *e, Frame *f, const Scan *s, Ints *results) 
     const Shape before = e->g->values.at[s->state.at[i]].shape;
     const Value *after = v->val.kind == VAL_TENSOR ? &e->g->values.at[v->val.value] : NULL;
     if (!after || after->type != TYPE_F32 || !shape_equal(&after->shape, &before)) {
-      Diagnostic *d = fail(f, v->span, "PD0312", "the state '%s' of shape %s becomes %s%s", a->name,
-                           shape_text(&before), val_kind(e, v->val),
-                           after && !after->shape.batched ? " that is the same for all samples" : "");
+      Diagnostic *d =
+          fail(f, v->span, "PD0312", "the state '%s' of shape %s becomes %s%s", a->name, shape_text(&before),
+               val_kind(e, v->val), after && !after->shape.batched ? " that is the same for all samples" : "");
       note_at(d, a->span, "its initial value is here");
       help(d, "a state keeps its shape from step to step");
       return false;
@@ -173,7 +174,8 @@ static bool unchanged(Frame *f, const Variable *before, int n) {
     if (val_equal(v->val, before[i].val) || v->val.kind == VAL_LIST || v->val.kind == VAL_POISON)
       continue;
     if (good) {
-      Diagnostic *d = fail(f, v->span, "PD0116", "a step of a scan cannot assign '%s', which is from outside", v->name);
+      Diagnostic *d =
+          fail(f, v->span, "PD0116", "a step of a scan cannot assign '%s', which is from outside", v->name);
       note_at(d, before[i].span, "it gets its value here");
       help(d, "carry it as a state, '%s = %s' among the scan's arguments, or use another name", v->name, v->name);
     }
@@ -213,7 +215,11 @@ static Val run_body(Elaborator *e, Frame *f, const Ast *a, Scan *s) {
     fail(f, a->a->span, "PD0116", "this scan has neither a result nor a state");
     return POISON;
   }
-  Attr attr[MAX_ATTR] = {{.number = s->number}, {.number = (double)s->steps}, {.number = n}, {.number = s->reverse}, {.number = (double)s->keep}};
+  Attr attr[MAX_ATTR] = {{.number = s->number},
+                         {.number = (double)s->steps},
+                         {.number = n},
+                         {.number = s->reverse},
+                         {.number = (double)s->keep}};
   int node = graph_node(e->g, &op_recurrence, results.at, results.n, attr, f->scope, a->a->span);
   ensure(node >= 0);
   Val all = {.kind = VAL_SEVERAL, .n = results.n, .list = alloc((size_t)results.n * sizeof(Val))};

@@ -607,9 +607,9 @@ static Names parameters(const Printer *p, bool second, const Names *values) {
     const Buffer *b = buffer_at(p, p->arguments->buffers.at[i]);
     const char *access = p->arguments->written[i] ? "PD_WRITES" : "PD_READS";
     if (takes(p, p->arguments->buffers.at[i], second))
-      push(&list, values
-                      ? values->at[at]
-                      : internf("%s(%s, %" PRId64 ") %s", access, stored_type(b), reached(p, p->arguments->buffers.at[i]), p->parameter[i]));
+      push(&list, values ? values->at[at]
+                         : internf("%s(%s, %" PRId64 ") %s", access, stored_type(b),
+                                   reached(p, p->arguments->buffers.at[i]), p->parameter[i]));
   }
   for (int i = 0; i < p->arguments->keys.n && !second; i++)
     push(&list, values ? values->at[at + i] : internf("uint64_t %s", p->key[i]));

@@ -111,8 +111,8 @@ void collect_kernels(const LoweredStage *s, KernelTexts *to);
 bool kernel_takes_instance(const Lowered *kernel);
 typedef struct ScanTexts {
   const Dialect *dialect;
-  Name library;       /* as in Emit */
-  const Names *taken; /* identifiers at file scope */
+  Name library;                                                 /* as in Emit */
+  const Names *taken;                                           /* identifiers at file scope */
   Name (*function)(const void *context, const Lowered *kernel); /* a kernel's function or object */
   const void *context;
 } ScanTexts;

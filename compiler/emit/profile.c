@@ -315,7 +315,8 @@ static TimedKernels distinct_kernels(const ProfileTask *task) {
   return timed;
 }
 
-static void print_kernel(Text *loops, Text *objects, Text *scans, Text *setup, const TimedKernels *timed, const KernelText *t) {
+static void print_kernel(Text *loops, Text *objects, Text *scans, Text *setup, const TimedKernels *timed,
+                         const KernelText *t) {
   const Dialect *dialect = dialect_of(t->stage);
   static const Names none;
   const ScanTexts texts = {dialect, NULL, &none, inner_function, timed};

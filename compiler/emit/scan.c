@@ -80,7 +80,9 @@ static Names parameters(Printing *l, bool instance) {
   return list;
 }
 
-static char *memory_at(int64_t offset) { return offset ? format("(memory + %" PRId64 ")", offset) : format("memory"); }
+static char *memory_at(int64_t offset) {
+  return offset ? format("(memory + %" PRId64 ")", offset) : format("memory");
+}
 
 /* Pointers that stay the same in all steps. */
 static void declare_memory(Printing *l) {
@@ -126,14 +128,15 @@ static void declare_rows(Printing *l) {
     const Buffer *b = &l->k->buffers.at[i];
     const int input = l->s->input[i], state = b->kind == BUFFER_INPUT ? state_of_input(l, input) : -1;
     const char *type = element_type(b);
-    int64_t row = b->elements / (l->loop->steps * (l->s->body->values.at[b->value >= 0 ? b->value : 0].shape.batched
-                                                       ? l->k->microbatch
-                                                       : 1));
+    int64_t row =
+        b->elements / (l->loop->steps *
+                       (l->s->body->values.at[b->value >= 0 ? b->value : 0].shape.batched ? l->k->microbatch : 1));
     if (b->kind == BUFFER_INPUT && state >= 0) {
       Name first = l->input[input], last = l->result[l->loop->stacked + state];
       l->text[i] = unique_name(&l->taken, l->s->body->inputs.at[input].name);
       text_add(l->out, "    const %s *%s = %s(%" PRId64 " - %s) %% 2 ? %s : %s;\n", type, l->text[i],
-               first ? format("%s == 0 ? %s : ", l->step, first) : "", l->loop->steps, l->step, l->second[state], last);
+               first ? format("%s == 0 ? %s : ", l->step, first) : "", l->loop->steps, l->step, l->second[state],
+               last);
     } else if (b->kind == BUFFER_INPUT && input < l->loop->scanned) {
       l->text[i] = internf("%s + t * %" PRId64, l->input[input], row);
     } else if (b->kind == BUFFER_INPUT) {
@@ -142,8 +145,8 @@ static void declare_rows(Printing *l) {
       l->text[i] = internf("%s + t * %" PRId64, l->result[b->figure], row);
     } else if (b->kind == BUFFER_FIGURE) {
       l->text[i] = unique_name(&l->taken, format("%s_next", l->result[b->figure]));
-      text_add(l->out, "    %s *%s = (%" PRId64 " - %s) %% 2 ? %s : %s;\n", type, l->text[i], l->loop->steps - 1, l->step,
-               l->second[b->figure - l->loop->stacked], l->result[b->figure]);
+      text_add(l->out, "    %s *%s = (%" PRId64 " - %s) %% 2 ? %s : %s;\n", type, l->text[i], l->loop->steps - 1,
+               l->step, l->second[b->figure - l->loop->stacked], l->result[b->figure]);
     }
   }
 }
@@ -160,8 +163,8 @@ static void print_kernels(Printing *l, const LoweredList *list, int indent) {
     Name function = l->texts->function(l->texts->context, k);
     if (k->call) {
       bool member = l->texts->library && call_is_constructed(k);
-      print_kernel_call(l->out, indent, l->texts->dialect, k, member ? internf("m->%s", function) : function, text_of, l,
-                        l->texts->library != NULL);
+      print_kernel_call(l->out, indent, l->texts->dialect, k, member ? internf("m->%s", function) : function,
+                        text_of, l, l->texts->library != NULL);
       continue;
     }
     Names arguments = {0};
@@ -173,15 +176,16 @@ static void print_kernels(Printing *l, const LoweredList *list, int indent) {
   }
 }
 
-void print_scan(Text *out, const ScanTexts *texts, const StageKernels *stage, const Lowered *k, const char *function) {
+void print_scan(Text *out, const ScanTexts *texts, const StageKernels *stage, const Lowered *k,
+                const char *function) {
   const Graph *body = k->scan->body;
   Printing l = {.out = out,
-            .texts = texts,
-            .outer = stage,
-            .k = k->scan->step->kernels,
-            .kernel = k,
-            .s = k->scan,
-            .loop = &body->loop};
+                .texts = texts,
+                .outer = stage,
+                .k = k->scan->step->kernels,
+                .kernel = k,
+                .s = k->scan,
+                .loop = &body->loop};
   l.input = alloc((size_t)(body->inputs.n + 1) * sizeof(Name));
   l.result = alloc((size_t)(body->figures.n + 1) * sizeof(Name));
   l.second = alloc((size_t)(body->loop.states + 1) * sizeof(Name));
@@ -191,8 +195,9 @@ void print_scan(Text *out, const ScanTexts *texts, const StageKernels *stage, co
   for (const char *const *own = (const char *const[]){"m", "memory", "scratch", "step", "t", NULL}; *own; own++)
     push(&l.taken, intern(*own));
   Names list = parameters(&l, texts->library && kernel_takes_instance(k));
-  text_comment(out, 0, format("%s: %" PRId64 " steps%s.", comment_text(k->kernel->comment), l.loop->steps,
-                              l.loop->reverse ? ", the last row first" : ""));
+  text_comment(out, 0,
+               format("%s: %" PRId64 " steps%s.", comment_text(k->kernel->comment), l.loop->steps,
+                      l.loop->reverse ? ", the last row first" : ""));
   text_list(out, 13 + (int)strlen(function), format("static void %s(", function), &list, ") {\n");
   declare_memory(&l);
   zero_states(&l);

@@ -82,9 +82,7 @@ static void round_terms(const StageKernels *k, Kernel *kernel) {
     kernel->terms.at[i].rounded &= used[i];
 }
 
-bool figure_in_bf16(const Graph *g, int figure) {
-  return g->loop.bf16 && g->loop.bf16[g->inputs.n + figure];
-}
+bool figure_in_bf16(const Graph *g, int figure) { return g->loop.bf16 && g->loop.bf16[g->inputs.n + figure]; }
 
 /* Inputs and results of a scan's body are stored as in the scan's graph. */
 static bool is_stored_in_bf16(const Fuse *f, const Buffer *b) {
@@ -108,8 +106,8 @@ void choose_precision(const Fuse *f) {
 static void verify_operand(const StageKernels *k, const Kernel *kernel, const Access *a) {
   const Buffer *b = &k->buffers.at[a->place->buffer];
   bool exact = stays_exact(b) && !k->graph->loop.steps;
-  bool rounded =
-      k->target.precision == PRECISION_BF16 && !exact && b->type == TYPE_F32 && !stays_f32(kernel->node, a->write, a->index);
+  bool rounded = k->target.precision == PRECISION_BF16 && !exact && b->type == TYPE_F32 &&
+                 !stays_f32(kernel->node, a->write, a->index);
   ensure(b->bf16 || !rounded);
 }
 

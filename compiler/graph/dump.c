@@ -252,8 +252,9 @@ static void put_declarations(Dump *d) {
 
 static void put_loop(Dump *d, const ScanLoop *l) {
   if (l->steps)
-    fprintf(d->out, "loop steps %lld reverse %d again %d scanned %d states %d stacked %d zeros %llu\n", (long long)l->steps,
-            l->reverse, l->again, l->scanned, l->states, l->stacked, (unsigned long long)l->zeros);
+    fprintf(d->out, "loop steps %lld reverse %d again %d scanned %d states %d stacked %d zeros %llu\n",
+            (long long)l->steps, l->reverse, l->again, l->scanned, l->states, l->stacked,
+            (unsigned long long)l->zeros);
 }
 
 static void put_graph(Dump *d) {

@@ -201,7 +201,7 @@ typedef Vec(Graph *) Bodies;
 typedef struct ScanLoop {
   int64_t steps; /* 0: the graph is no body */
   bool reverse;  /* from the last row of scanned and stacked values to the first */
-  bool again;   /* the derivative of a body around the scan runs it again instead of keeping its results */
+  bool again;    /* the derivative of a body around the scan runs it again instead of keeping its results */
   int scanned, states, stacked;
   uint64_t zeros; /* bit i: state i starts as zeros and has no initial value among the scan's operands */
   /* by input, then by output: the scan has it in bf16; NULL: not known, all in f32. Set by lower. Absent from dumps */

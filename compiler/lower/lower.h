@@ -112,7 +112,7 @@ typedef struct Lowered {
   const LoopShape *shape; /* LOOP, with one of the next two: */
   const HostLoop *host;
   const GpuLoop *gpu;
-  const Call *call; /* CALL */
+  const Call *call;        /* CALL */
   const LoweredScan *scan; /* CALL of an op with a body */
 } Lowered;
 typedef Vec(Lowered) LoweredList;

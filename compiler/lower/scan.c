@@ -157,8 +157,8 @@ void lower_scan(const StageKernels *stage, Lowered *l) {
   Known *known = table_find(&lowered, &key);
   if (!known) {
     Arena *arena = arena_use(NULL); /* the table's own arena */
-    Graph *typed = stage->target.precision == PRECISION_BF16 ? with_rounded_states(body)
-                                                             : alloc_copy(body, sizeof *body);
+    Graph *typed =
+        stage->target.precision == PRECISION_BF16 ? with_rounded_states(body) : alloc_copy(body, sizeof *body);
     typed->loop.bf16 = alloc_copy(bf16, (size_t)(body->inputs.n + body->figures.n + 1));
     known = lower_body(stage, typed);
     table_add(&lowered, &key, known);

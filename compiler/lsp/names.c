@@ -74,8 +74,7 @@ static void walk_bindings(Walk *w, const Ast *call) {
   for (int i = 0; call->kind == AST_CALL && i < call->list.n; i++) {
     const Ast *argument = call->list.at[i];
     walk(w, argument->a);
-    if (argument->name && strcmp(argument->name, "reverse") != 0 &&
-        strcmp(argument->name, "keep") != 0)
+    if (argument->name && strcmp(argument->name, "reverse") != 0 && strcmp(argument->name, "keep") != 0)
       mention(w, NAME_VARIABLE, argument->name, argument->span2, true, USE_KNOWN);
   }
 }

@@ -148,7 +148,7 @@ struct Op {
   const char *optional[MAX_OPTIONAL];
   /* calls: outputs from this index on persist between microbatches, output i for operand i; 0: none */
   int first_kept;
-  bool loops; /* a call that runs a body of Graph.bodies once per step (ops/scan.h) */
+  bool loops;  /* a call that runs a body of Graph.bodies once per step (ops/scan.h) */
   int results; /* calls: number of outputs for models, 0 means 1; further outputs serve the derivative */
   const char *
       /* a reduction: the elementwise operation to suggest for a second operand, such as "maximum"; NULL: none */

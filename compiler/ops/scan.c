@@ -159,8 +159,8 @@ static void digest_attributes(Text *t, const Node *n) {
 static Name digest_of(const Graph *body) {
   Text t = {0};
   const ScanLoop *l = &body->loop;
-  text_add(&t, "%lld %d %d %d %d %d %llx", (long long)l->steps, l->reverse, l->again, l->scanned, l->states, l->stacked,
-           (unsigned long long)l->zeros);
+  text_add(&t, "%lld %d %d %d %d %d %llx", (long long)l->steps, l->reverse, l->again, l->scanned, l->states,
+           l->stacked, (unsigned long long)l->zeros);
   for (int i = 0; i < body->nodes.n; i++) {
     const Node *n = &body->nodes.at[i];
     text_add(&t, "\n%s", n->op->name);

@@ -246,9 +246,11 @@ static void copy_node(Rounding *r, int node) {
   const Node *n = &w->from->nodes.at[node];
   int *in = alloc((size_t)(n->n_in + 1) * sizeof *in);
   for (int k = 0; k < n->n_in; k++)
-    in[k] = is_initial(w->from, n, k) ? graph_output(w->to, rewrite_insert(w, node, &op_rounded, &w->value[n->in[k]], 1, NULL), 0)
-            : reads_narrow(w->from, n, k) && r->s->wide[behind(w->from, n->in[k])] ? rounded_copy(r, node, n->in[k])
-                                                                                 : w->value[n->in[k]];
+    in[k] = is_initial(w->from, n, k)
+                ? graph_output(w->to, rewrite_insert(w, node, &op_rounded, &w->value[n->in[k]], 1, NULL), 0)
+            : reads_narrow(w->from, n, k) && r->s->wide[behind(w->from, n->in[k])]
+                ? rounded_copy(r, node, n->in[k])
+                : w->value[n->in[k]];
   rewrite_copy(w, node, in, node);
 }
 

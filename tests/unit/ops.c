@@ -412,10 +412,10 @@ static int captured(Graph *body, const Graph *g, int value) {
 
 /* A step with two states: h' = sin(x_t + h w + h c sin(b)), s' = s + h' x_t + v_t, where v has a row for each step that
  * all samples share; its result is h' + s. Weights leave the loop; b and c do not. */
-static Graph *make_body(const Graph *g, const int *in, int64_t steps, bool reverse,
-                        bool zeros) {
-    const int first = zeros ? 2 : 4;
-  Graph *body = body_new(g, (ScanLoop){.steps = steps, .reverse = reverse, .scanned = 2, .states = 2, .stacked = 1});
+static Graph *make_body(const Graph *g, const int *in, int64_t steps, bool reverse, bool zeros) {
+  const int first = zeros ? 2 : 4;
+  Graph *body =
+      body_new(g, (ScanLoop){.steps = steps, .reverse = reverse, .scanned = 2, .states = 2, .stacked = 1});
   body->loop.zeros = zeros ? 3 : 0;
   graph_scope(body, -1, intern(""), intern("test"), NO_SPAN);
   const Value state = {.type = TYPE_F32, .shape = {.batched = true, .rank = 1, .dim = {2}}, .span = NO_SPAN};
