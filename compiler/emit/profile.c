@@ -21,6 +21,7 @@ typedef struct TimedKernels {
   Timed *at;
   int n, room;
   KernelTexts inner; /* kernels of the bodies of scans, which are not timed by themselves */
+  Names taken;       /* identifiers at file scope */
 } TimedKernels;
 
 static Name local_name(void *context, int buffer) {
@@ -312,14 +313,14 @@ static TimedKernels distinct_kernels(const ProfileTask *task) {
   for (int i = 0; i < task->n; i++)
     for (PassKind pass = PASS_FORWARD; pass <= PASS_BACKWARD; pass++)
       collect(task->stages[i]->kernels, lowered_pass(task->stages[i], pass), &timed, &taken);
+  timed.taken = taken;
   return timed;
 }
 
 static void print_kernel(Text *loops, Text *objects, Text *scans, Text *setup, const TimedKernels *timed,
                          const KernelText *t) {
   const Dialect *dialect = dialect_of(t->stage);
-  static const Names none;
-  const ScanTexts texts = {dialect, NULL, &none, inner_function, timed};
+  const ScanTexts texts = {dialect, NULL, &timed->taken, inner_function, timed};
   if (t->kernel->scan) {
     print_scan(scans, &texts, t->stage, t->kernel, t->name);
   } else if (!t->kernel->call) {
