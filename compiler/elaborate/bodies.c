@@ -50,7 +50,7 @@ static void find_inside(Making *m) {
       push(g->nodes.at[i].op == &op_state ? &m->states : &m->steps, i);
 }
 
-/* ---- what a body cannot hold -------------------------------------------------------------------------- */
+/* ---- operations that a body cannot contain -------------------------------------------------------------------------- */
 
 static bool is_refused(const Graph *g, const Node *n) {
   const unsigned of_run = 1u << WORD_SAMPLE | 1u << WORD_FOLLOWING | 1u << WORD_SEED | 1u << WORD_SCOPE;

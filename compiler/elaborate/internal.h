@@ -160,7 +160,7 @@ typedef struct Elaborator {
                             matrices: AST_STRING; NULL: none */
   int errors;            /* error count before elaboration */
   int64_t built;         /* bytes allocated for lists and texts; elaboration fails above MAX_BUILT */
-  int loops;             /* number of scans so far */
+  int loops;             /* number of scans */
   int within;            /* bodies of scans around the statement being run, also those of callers */
   int looked;            /* index of the source of options->look */
   int statements;        /* number of statements and loop passes run; elaboration stops after MAX_STATEMENTS */

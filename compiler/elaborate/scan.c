@@ -8,7 +8,7 @@
 typedef struct Scan {
   int number;
   int64_t steps; /* 0: no scanned value yet */
-  int64_t keep;  /* keep states of every so many steps; 0: of each */
+  int64_t keep;  /* steps between kept states; 0: each step keeps its states */
   bool reverse, good;
   Vec(const Ast *) scanned, states; /* arguments */
   Ints state;                       /* the marks of `states` */

@@ -199,7 +199,7 @@ typedef Vec(Graph *) Bodies;
  * values, the states before the step, then captured values; its outputs are stacked results, then the states after
  * the step. */
 typedef struct ScanLoop {
-  int64_t steps; /* 0: the graph is no body */
+  int64_t steps; /* 0: not the body of a scan */
   bool reverse;  /* from the last row of scanned and stacked values to the first */
   bool again;    /* the derivative of a body around the scan runs it again instead of keeping its results */
   int scanned, states, stacked;

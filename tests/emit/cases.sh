@@ -28,7 +28,7 @@ sources_are_clean() {
   done
 }
 
-# A program with a loop over time has as many lines for 1024 steps as for 3.
+# The number of lines of a loop over time does not depend on the number of steps.
 loops_are_not_unrolled() {
   for length in 3 1024; do
     expect 0 "$pdc" -S --stages 1 -D n_layer=1 -D width=256 -D length=$length -o "of_$length" "$source/tests/bench/gru.pdm"
