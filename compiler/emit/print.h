@@ -112,6 +112,7 @@ bool kernel_takes_instance(const Lowered *kernel);
 typedef struct ScanTexts {
   const Dialect *dialect;
   Name library;                                                 /* as in Emit */
+  bool progress;                                                /* long loops advance the program's messages */
   const Names *taken;                                           /* identifiers at file scope */
   Name (*function)(const void *context, const Lowered *kernel); /* a kernel's function or object */
   const void *context;

@@ -320,7 +320,7 @@ static TimedKernels distinct_kernels(const ProfileTask *task) {
 static void print_kernel(Text *loops, Text *objects, Text *scans, Text *setup, const TimedKernels *timed,
                          const KernelText *t) {
   const Dialect *dialect = dialect_of(t->stage);
-  const ScanTexts texts = {dialect, NULL, &timed->taken, inner_function, timed};
+  const ScanTexts texts = {dialect, NULL, false, &timed->taken, inner_function, timed};
   if (t->kernel->scan) {
     print_scan(scans, &texts, t->stage, t->kernel, t->name);
   } else if (!t->kernel->call) {

@@ -615,7 +615,7 @@ static Name function_of(const void *context, const Lowered *k) { return kernel_f
 
 static void print_kernel(Emit *e, Text *loops, const KernelText *t) {
   const Lowered *k = t->kernel;
-  const ScanTexts texts = {e->dialect, e->library, &e->taken, function_of, e};
+  const ScanTexts texts = {e->dialect, e->library, !e->library, &e->taken, function_of, e};
   Name name = unique_kernel_name(&e->taken, k->kernel->name);
   push(&e->functions, (Function){k->kernel->signature, name});
   if (k->scan)

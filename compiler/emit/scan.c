@@ -33,6 +33,8 @@ bool kernel_takes_instance(const Lowered *k) {
   return false;
 }
 
+enum { BETWEEN_PROGRESS = 16 }; /* steps */
+
 /* ---- the function ------------------------------------------------------------------------------------ */
 
 typedef struct Printing {
@@ -211,7 +213,10 @@ void print_scan(Text *out, const ScanTexts *texts, const StageKernels *stage, co
   const char *lines = rows.n ? rows.at : "";
   if (l.loop->reverse && strstr(lines, " t * "))
     text_add(out, "    const int64_t t = %" PRId64 " - step;\n", l.loop->steps - 1);
-  text_add(out, "%s  }\n}\n\n", lines);
+  text_add(out, "%s", lines);
+  if (texts->progress && !stage->graph->loop.steps && l.loop->steps > BETWEEN_PROGRESS)
+    text_add(out, "    if (%s %% %d == 0)\n      pd_progress();\n", l.step, BETWEEN_PROGRESS);
+  text_add(out, "  }\n}\n\n");
 }
 
 /* ---- the call ------------------------------------------------------------------------------------------ */
