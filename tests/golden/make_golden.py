@@ -554,7 +554,7 @@ def mamba():
                 f"{name}.D": (inner,), f"{name}.out_proj.weight": (width, inner)}
 
     case = Case("mamba", 4, 6, {"given.weight": (24, 12), "probe.weight": (24, 40), "two.norm.weight": (12,),
-                                **shapes_of("one", 12, 4, 3, 24, 1), **shapes_of("two.mixer", 12, 3, 4, 24, 1)})
+                                **shapes_of("one", 12, 4, 4, 24, 1), **shapes_of("two.mixer", 12, 3, 4, 24, 1)})
 
     def selective_scan(x, delta, a, b, c):
         h, y = 0, []
@@ -577,7 +577,7 @@ def mamba():
 
     def loss(w, tokens):
         x, p = w["given.weight"][tokens], w["probe.weight"][tokens]
-        total = (mixer(w, "one", x, 4, 3) * p[..., 0:12]).mean()
+        total = (mixer(w, "one", x, 4, 4) * p[..., 0:12]).mean()
         normed = x * torch.rsqrt((x * x).mean(-1, keepdim=True) + 1e-5) * w["two.norm.weight"]
         total = total + ((x + mixer(w, "two.mixer", normed, 3, 4)) * p[..., 12:24]).mean()
         a = -torch.exp(x[:, 0:1, 0:3].expand(-1, 12, -1))
